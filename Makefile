@@ -1,0 +1,126 @@
+# tensorutils: GNU make, one file, no configure.
+#   make deps       install what is missing       make            build/TOOL for every tool
+#   make demo       the main job, explained       make check      unit tests, bats, man pages
+#   make lint       format, layers, shellcheck    make bench      measurements, never part of check
+#   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
+#   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
+VERSION := 0.1
+PREFIX  ?= /usr/local
+BINDIR  ?= $(PREFIX)/bin
+MANDIR  ?= $(PREFIX)/share/man
+SECONDS ?= 60
+
+CFLAGS  ?= -O2 -g
+WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+           -Wcast-qual -Wwrite-strings -Wformat=2 -Wundef -Wconversion -Wno-sign-conversion
+HARDEN  := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
+B       := build
+ifeq ($(SAN),thread)
+B       := build/tsan
+HARDEN  := -fPIE -fsanitize=thread -fno-omit-frame-pointer
+else ifdef SAN
+B       := build/san
+HARDEN  := -fPIE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+endif
+# Results must not depend on the compiler: fma only where the source says so.
+# Binaries must not depend on the folder they were built in.
+FLAGS    = -std=c11 -ffp-contract=off -pthread -ffile-prefix-map=$(CURDIR)=. $(HARDEN) $(WARN) \
+           -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
+LIBS     = -ljansson -lxxhash -lcrypto -lm
+
+# A tool is cmd/TOOL.c, or every file of cmd/TOOL/. A test or benchmark is one
+# file; it may be of a tool's own code, which its name then begins with.
+TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
+             $(foreach d,$(wildcard cmd/*/main.c),$(notdir $(patsubst %/main.c,%,$d))))
+UNIT    := $(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c))
+BENCH   := $(patsubst %.c,$(B)/%,$(wildcard test/bench/*.c))
+FUZZ    := $(patsubst %.c,%,$(notdir $(wildcard test/fuzz/*.c)))
+
+# The end of a kernel's file name is its instruction set and decides its flags;
+# build/isa.mk says which of them this compiler and this assembler know.
+-include $(B)/isa.mk
+ISA_ALL := scalar avx2 avx512 avx512vnni avx512bf16 amx neon
+KERNELS := $(foreach i,scalar $(ISAS),$(wildcard core/kernel/*_$i.c))
+CORE    := $(sort $(KERNELS) $(wildcard core/*.c core/format/*.c) \
+             $(filter-out $(foreach i,$(ISA_ALL),%_$i.c),$(wildcard core/kernel/*.c)))
+$(B)/%_avx2.o:       ISA := -mavx2 -mfma -mf16c
+$(B)/%_avx512.o:     ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
+$(B)/%_avx512vnni.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma
+$(B)/%_avx512bf16.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mfma
+$(B)/%_amx.o:        ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
+$(B)/core/kernel/dispatch.o: ISA = $(ISAS:%=-DHAVE_%)
+
+all: $(TOOLS:%=$(B)/%)
+
+$(B)/isa.mk: scripts/isa.sh
+	@mkdir -p $(@D)
+	@CC='$(CC)' sh $< >$@
+
+$(B)/%.o: %.c $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(FLAGS) $(ISA) -MMD -MP -c $< -o $@
+
+$(B)/flags: FORCE
+	@mkdir -p $(@D); printf '%s\n' "$$W" | cmp -s - $@ || printf '%s\n' "$$W" >$@
+$(B)/flags: export W = $(CC) $(FLAGS) $(ISAS) $(LDFLAGS)
+
+$(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
+	rm -f $@ && $(AR) rcsD $@ $^
+
+# Libraries and objects that only one tool needs.
+$(B)/hf-infer $(B)/test/unit/hf-infer-% $(B)/test/bench/hf-infer-%: LIBS += -lpcre2-8 -lutf8proc
+tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
+$(foreach t,$(TOOLS),$(eval $(B)/$t: $(call tool_objs,$t)))
+# test/unit/TOOL-SUBJECT.c is linked with the tool's objects but main.
+$(foreach t,$(UNIT) $(BENCH),$(eval $t: $t.o))
+$(foreach t,$(UNIT) $(BENCH),$(foreach c,$(TOOLS),$(if $(filter $c-%,$(notdir $t)),\
+  $(eval $t: $(filter-out %/main.o,$(call tool_objs,$c))))))
+$(TOOLS:%=$(B)/%) $(UNIT) $(BENCH): $(B)/libcore.a
+	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+
+# Debian's python3 has numpy; another python3 may stand before it in PATH.
+PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
+TESTENV  = PATH="$(CURDIR)/$(B):$$PATH" PYTHON='$(PYTHON)' BUILD='$(CURDIR)/$(B)'
+
+check: all $(UNIT)
+	@$(TESTENV) sh scripts/check.sh $(UNIT)
+	mandoc -Tlint -Wwarning man/*.[1-9]
+
+demo: all
+	sh scripts/demo/demo.sh $(B)
+
+bench: all $(BENCH)
+	@for b in $(BENCH); do $(TESTENV) $$b || exit; done
+
+# Each parser under libFuzzer, ASan and UBSan: seeds in test/fuzz/NAME.seeds/.
+fuzz: $(FUZZ:%=fuzz-%)
+fuzz-%: FORCE
+	@sh scripts/fuzz.sh $* $(SECONDS)
+
+check-cross:
+	sh scripts/check-cross.sh
+
+deps:
+	@sh scripts/deps.sh
+
+fmt:
+	clang-format -i $$(git ls-files '*.[ch]')
+
+lint:
+	clang-format --dry-run -Werror $$(git ls-files '*.[ch]')
+	sh scripts/layers.sh
+	shellcheck .ci/run $$(git ls-files '*.sh')
+	mandoc -Tlint -Wwarning man/*.[1-9]
+
+install: all
+	install -d $(DESTDIR)$(BINDIR)
+	install $(TOOLS:%=$(B)/%) $(DESTDIR)$(BINDIR)
+	for m in man/*.[1-9]; do install -D -m 644 $$m $(DESTDIR)$(MANDIR)/man$${m##*.}/$${m##*/} || exit; done
+
+clean:
+	rm -rf build
+
+-include $(shell test -d $(B) && find $(B) -name '*.d')
+.PHONY: all check demo bench fuzz check-cross deps fmt lint install clean FORCE
+.DELETE_ON_ERROR:
+.SECONDARY:

@@ -1,0 +1,101 @@
+/*
+ * A decoder-only transformer on the CPU: 'model' is weights and configuration,
+ * shared and read-only; 'session' is one sequence and its KV cache.
+ * llama, mistral, qwen2, qwen3: one code path, differences are in 'config'.
+ */
+#ifndef HF_INFER_MODEL_H
+#define HF_INFER_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/par.h"
+
+enum act { ACT_SILU, ACT_GELU_TANH };
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+
+struct rope_config {
+    enum rope_type type;
+    double theta;
+    double factor;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor;                  /* yarn; scales cos and sin */
+    bool truncate;                            /* yarn: whole-number bounds */
+    int64_t original_max_positions;           /* llama3, yarn */
+};
+
+#define CONFIG_MAX_EOS 16
+
+struct config {
+    char arch[32]; /* model_type: "qwen3" */
+    int64_t hidden_size, intermediate_size;
+    int64_t n_layers, n_heads, n_kv_heads, head_dim;
+    int64_t vocab_size;
+    int64_t max_positions; /* the context: longer is an error */
+    float rms_norm_eps;
+    enum act act;
+    struct rope_config rope;
+    bool qk_norm; /* qwen3: RMSNorm of each head of q and k */
+    bool need_qkv_bias, need_o_bias, need_mlp_bias; /* demanded by config */
+    bool tied;                                      /* tie_word_embeddings */
+    int64_t *window;             /* [n_layers] sliding window, 0: full */
+    int32_t bos;                 /* -1: none */
+    int32_t eos[CONFIG_MAX_EOS]; /* generation_config.json before config.json */
+    size_t n_eos;
+    /* generation_config.json's sampler; what it does not say is neutral */
+    bool do_sample;
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k; /* 0: off */
+};
+
+/*
+ * config_load() reads DIR/config.json and, where present,
+ * DIR/generation_config.json.  -1 with 'err' set: EX_NOINPUT, EX_DATAERR; what
+ * is not supported is refused by its name.  Owner: until config_free().
+ */
+int config_load(struct config *config, const char *dir, struct err *err);
+int config_parse(struct config *config, const char *json, size_t nbytes,
+                 const char *generation_json, size_t generation_nbytes,
+                 struct err *err); /* generation_json may be NULL */
+void config_free(struct config *config);
+
+struct model;
+struct session;
+
+/*
+ * model_open() maps a Hugging Face model folder and binds every weight,
+ * checking names and shapes against the configuration (EX_DATAERR).  No
+ * weight is converted or copied, norms and biases (small) excepted.
+ * Owner: the caller, until model_close(), after its sessions.
+ */
+int model_open(struct model **model, const char *dir, struct err *err);
+void model_close(struct model *model);
+const struct config *model_config(const struct model *model);
+
+/*
+ * session_open() starts an empty sequence of at most 'max_tokens' (a
+ * min with config.max_positions is the caller's decision; more is allowed
+ * for tests).  The KV cache is f32, grows as it is filled, and belongs to the
+ * session.  'par' is borrowed and may be NULL.
+ */
+int session_open(struct session **session, const struct model *model,
+                 struct par *par, size_t max_tokens, struct err *err);
+void session_close(struct session *session);
+
+/*
+ * session_feed() appends n tokens to the sequence and computes the logits of
+ * the last n_logits of them (0 .. n) into 'logits', [n_logits, vocab_size]
+ * f32.  The bits do not depend on how a sequence is cut into calls, nor on
+ * threads.  -1 with 'err' set: an id outside the vocabulary, more than
+ * max_tokens (EX_DATAERR), memory (EX_SOFTWARE).
+ */
+int session_feed(struct session *session, const int32_t *ids, size_t n,
+                 float *logits, size_t n_logits, struct err *err);
+
+size_t session_length(const struct session *session);
+void session_reset(struct session *session); /* empty again, memory is kept */
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * Tokenizers: a Hugging Face tokenizer.json of the BPE kind, both directions.
+ */
+#ifndef HF_INFER_TOK_H
+#define HF_INFER_TOK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/str.h"
+
+struct tok;
+
+/* A growing list of token ids; starts as { 0 }, ends with ids_free(). */
+struct ids {
+    int32_t *id;
+    size_t n, cap;
+};
+
+void ids_add(struct ids *ids, int32_t id);
+void ids_free(struct ids *ids);
+
+/*
+ * tok_open() reads tokenizer.json.  -1 with 'err' set: EX_NOINPUT, EX_DATAERR
+ * (a part that is not supported is named).  Read-only after opening: threads
+ * may share it.  Owner: the caller, until tok_close().
+ * tok_parse() does the same from memory.
+ */
+int tok_open(struct tok **tok, const char *path, struct err *err);
+int tok_parse(struct tok **tok, const char *json, size_t nbytes,
+              const char *name, struct err *err);
+void tok_close(struct tok *tok);
+
+enum {
+    TOK_SPECIAL = 1,     /* encode: add what the post-processor adds (bos..) */
+    TOK_STRICT_UTF8 = 2, /* encode: invalid bytes are an error, not U+FFFD */
+    TOK_PLAIN = 4        /* encode: text that spells a special token is text */
+};
+
+/*
+ * tok_encode() appends the ids of 'nbytes' of text.  Invalid UTF-8 becomes
+ * U+FFFD with a warning.  -1 with 'err' set: EX_DATAERR (TOK_STRICT_UTF8; a
+ * character that neither vocabulary nor unk_token covers is dropped, as the
+ * reference does).
+ */
+int tok_encode(const struct tok *tok, const char *text, size_t nbytes,
+               int flags, struct ids *ids, struct err *err);
+
+/*
+ * tok_decode() appends the text of n ids; special tokens are left out if
+ * 'skip_special'.  Incomplete UTF-8 comes out as U+FFFD.  An id beyond the
+ * vocabulary gives nothing, as in the reference.
+ */
+void tok_decode(const struct tok *tok, const int32_t *ids, size_t n,
+                bool skip_special, struct str *text);
+
+/*
+ * Streaming: tok_stream_add() appends to 'text' what is certain after one
+ * more id (whole UTF-8 characters only), tok_stream_end() the rest.  The
+ * concatenation equals tok_decode() of all ids.
+ */
+struct tok_stream;
+struct tok_stream *tok_stream_new(const struct tok *tok, bool skip_special);
+void tok_stream_add(struct tok_stream *stream, int32_t id, struct str *text);
+void tok_stream_end(struct tok_stream *stream, struct str *text);
+void tok_stream_free(struct tok_stream *stream);
+
+/* Look-ups: id of a token's text or -1; the token's text or NULL. */
+int32_t tok_id(const struct tok *tok, const char *token);
+const char *tok_text(const struct tok *tok, int32_t id, size_t *nbytes);
+bool tok_is_special(const struct tok *tok, int32_t id);
+size_t tok_size(const struct tok *tok); /* ids are 0 .. tok_size()-1 */
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * numpy's .npy, format versions 1 to 3: little-endian, C order.
+ * Source: numpy.lib.format.
+ */
+#ifndef CORE_FORMAT_NPY_H
+#define CORE_FORMAT_NPY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+#include "core/str.h"
+
+#define NPY_MAX_DIMS   32    /* numpy's own limit before 2.0; 64 since */
+#define NPY_MAX_HEADER 65536 /* bytes; more is refused */
+
+struct npy {
+    enum dtype dtype;
+    size_t n_dims; /* 0: a scalar */
+    uint64_t shape[NPY_MAX_DIMS];
+    uint64_t n_elements;
+    size_t nbytes;      /* of the data */
+    size_t data_offset; /* bytes before them */
+};
+
+/*
+ * npy_parse() reads the header at 'head', of which 'nbytes' are there.
+ * 0, or -1 with 'err' set (EX_DATAERR): not .npy, Fortran order, big-endian,
+ * objects, a dtype without a name here, sizes that overflow, cut short.
+ */
+int npy_parse(struct npy *npy, const void *head, size_t nbytes,
+              const char *path, struct err *err);
+
+/* npy_sniff(): do these bytes begin a .npy file? */
+bool npy_sniff(const void *head, size_t nbytes);
+
+/*
+ * npy_header() appends the header that numpy.save() would write (version 1,
+ * padded to 64 bytes).  A dtype that numpy lacks (BF16, F8) cannot be said in
+ * .npy: -1 with 'err' set.
+ */
+int npy_header(struct str *out, enum dtype dtype, size_t n_dims,
+               const uint64_t *shape, struct err *err);
+
+#endif

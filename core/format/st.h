@@ -1,0 +1,91 @@
+/*
+ * safetensors, reading: validate everything on opening, then never fail.
+ * Source: huggingface/safetensors README and, where they differ, its Rust
+ * reference; man/st-inspect.1 "FORMAT" has the rules.
+ */
+#ifndef CORE_FORMAT_ST_H
+#define CORE_FORMAT_ST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+#include "core/map.h"
+
+#define ST_MAX_HEADER ((uint64_t)100000000) /* bytes; the reference's limit */
+
+struct st_tensor {
+    const char *name; /* UTF-8, NUL-terminated, may hold NULs: see name_n */
+    size_t name_n;    /* bytes of name; escape before printing */
+    enum dtype dtype;
+    size_t n_dims;         /* 0: a scalar */
+    const uint64_t *shape; /* [n_dims], outermost first; a 0 is legal */
+    uint64_t n_elements;   /* product of shape */
+    uint64_t begin;        /* first byte, counted from the end of the header */
+    size_t nbytes;         /* n_elements * bits / 8 */
+};
+
+struct st_meta {
+    const char *key, *value; /* UTF-8, NUL-terminated */
+    size_t key_n, value_n;
+};
+
+/*
+ * An open file.  Everything in it belongs to it and dies with st_close().
+ * Read-only after opening: any number of threads may share it.
+ */
+struct st {
+    char *path;
+    int fd;             /* -1 for st_parse() */
+    struct map map;     /* empty until st_map() */
+    size_t file_size;   /* bytes */
+    size_t header_n;    /* bytes of JSON, padding included */
+    size_t data_offset; /* 8 + header_n */
+    size_t n_tensors;
+    const struct st_tensor *tensors; /* [n_tensors], in order of the header */
+    size_t n_meta;
+    const struct st_meta *meta; /* [n_meta], in order of the header */
+    void *arena;                /* names, shapes, tables: private */
+};
+
+/*
+ * st_open() opens the file at 'path' and checks all of its header: afterwards
+ * every tensor's name, shape and range are known to be sound.  The data are
+ * not touched.  0, or -1 with 'err' set: EX_NOINPUT (cannot be opened),
+ * EX_DATAERR (breaks the format, or is another format: the line says which),
+ * EX_IOERR, EX_SOFTWARE (memory).
+ */
+int st_open(struct st *st, const char *path, struct err *err);
+
+/*
+ * st_parse() checks a header in memory: 'file' holds the first 'nbytes' bytes
+ * of a file of 'file_size' bytes, at least 8 + the header.  For fuzzers and
+ * tests; 'st' keeps no pointer into 'file'.
+ */
+int st_parse(struct st *st, const void *file, size_t nbytes, size_t file_size,
+             const char *path, struct err *err);
+
+/* st_map() maps the whole file, so that st_data() works. */
+int st_map(struct st *st, struct err *err);
+
+void st_close(struct st *st); /* a zeroed struct is fine */
+
+/* st_find() finds a tensor by name in O(log n); NULL if there is none. */
+const struct st_tensor *st_find(const struct st *st, const char *name);
+
+/* st_data() is a tensor's bytes: little-endian, C order, no alignment
+ * promised.  After st_map(). */
+const void *st_data(const struct st *st, const struct st_tensor *t);
+
+/* st_pread() reads 'nbytes' of a tensor from 'offset' within it. */
+int st_pread(const struct st *st, const struct st_tensor *t, void *buf,
+             size_t nbytes, size_t offset, struct err *err);
+
+/*
+ * st_sniff() says what a file that is not safetensors seems to be, from its
+ * first bytes: "a git-lfs pointer (run git lfs pull)", or NULL.
+ */
+const char *st_sniff(const void *head, size_t nbytes);
+
+#endif

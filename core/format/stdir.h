@@ -1,0 +1,39 @@
+/*
+ * A model's tensors: one safetensors file, or a folder with
+ * model.safetensors, or with shards and model.safetensors.index.json.
+ */
+#ifndef CORE_FORMAT_STDIR_H
+#define CORE_FORMAT_STDIR_H
+
+#include "core/format/st.h"
+
+struct stdir_tensor {
+    const struct st_tensor *t;
+    const struct st *st; /* the file it lies in */
+};
+
+struct stdir {
+    char *path;
+    size_t n_files;
+    struct st *files; /* [n_files], in order of first use in the index */
+    size_t n_tensors;
+    struct stdir_tensor *tensors; /* [n_tensors], sorted by name (bytes) */
+};
+
+/*
+ * stdir_open() opens a file or folder and checks every header, every path of
+ * the index (relative, no "." or ".." or empty component, no backslash or
+ * NUL, ends in .safetensors), and that each tensor is where the index says.
+ * A total_size that does not fit is a warning.  A tensor of a shard that the
+ * index does not name is left out, as the index decides.
+ * 0, or -1 with 'err' set as st_open() does; EX_NOINPUT for a folder without
+ * tensors; a missing shard or tensor names both (EX_DATAERR).
+ */
+int stdir_open(struct stdir *dir, const char *path, struct err *err);
+int stdir_map(struct stdir *dir, struct err *err); /* st_map() of every file */
+void stdir_close(struct stdir *dir);
+
+const struct stdir_tensor *stdir_find(const struct stdir *dir,
+                                      const char *name);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * safetensors, writing: compact JSON, __metadata__ first with its keys sorted,
+ * tensors by dtype (largest alignment first) then name, header padded with
+ * spaces to a multiple of 8; the file appears whole or not at all.
+ */
+#ifndef CORE_FORMAT_STW_H
+#define CORE_FORMAT_STW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+#include "core/out.h"
+
+struct stw;
+
+/* stw_new() starts an empty description; metadata {"format":"pt"} unless
+ * stw_meta() is called.  Owner: the caller, until stw_free(). */
+struct stw *stw_new(void);
+void stw_free(struct stw *w); /* NULL is fine; an open file is aborted */
+
+/* stw_meta() sets a metadata entry (UTF-8 strings); the first call drops the
+ * default.  stw_add() announces a tensor and returns its handle, or -1 with
+ * 'err' set (EX_DATAERR: a name twice, not UTF-8, a size that overflows). */
+void stw_meta(struct stw *w, const char *key, const char *value);
+int stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
+            const uint64_t *shape, struct err *err);
+
+/* stw_open() fixes the layout, opens 'path' (flags as out_open()), reserves
+ * the room and writes the header.  Then stw_write() fills a tensor's bytes
+ * from 'offset' within it, in any order; stw_commit() checks that every byte
+ * of every tensor was written (EX_SOFTWARE if not) and publishes the file. */
+int stw_open(struct stw *w, const char *path, int flags, struct err *err);
+int stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
+              size_t offset, struct err *err);
+int stw_commit(struct stw *w, struct err *err);
+
+/* The header alone, and each tensor's place, for tests: after stw_open(). */
+uint64_t stw_begin(const struct stw *w, int tensor);
+
+#endif

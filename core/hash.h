@@ -1,0 +1,25 @@
+/*
+ * Checksums: XXH3-128 (fast; finds accidents) and SHA-256 (libcrypto).
+ */
+#ifndef CORE_HASH_H
+#define CORE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum hash_kind { HASH_XXH3, HASH_SHA256 };
+
+#define HASH_MAX_HEX 65 /* hex digits of the longest and a NUL */
+
+struct hash;
+
+struct hash *hash_new(enum hash_kind kind); /* dies if memory is gone */
+void hash_add(struct hash *hash, const void *data, size_t nbytes);
+/* hash_hex() ends it: lower-case hex, XXH3-128 canonical (big-endian). */
+void hash_hex(struct hash *hash, char hex[HASH_MAX_HEX]);
+void hash_free(struct hash *hash);
+
+const char *hash_name(enum hash_kind kind); /* "xxh3", "sha256" */
+int hash_parse(const char *name);           /* -1: no such hash */
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * JSON through jansson, with the file and the path in every message:
+ * "config.json: rope_scaling.factor is "x" (expected a number)".
+ * The safetensors header does not go through here: see core/format/st.h.
+ */
+#ifndef CORE_JS_H
+#define CORE_JS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/str.h"
+
+/* A value and where it came from; cheap to copy, lives as long as its root. */
+struct js {
+    const json_t *v;  /* NULL: absent */
+    const char *file; /* for messages */
+    char path[160];   /* "rope_scaling.factor"; "" is the root */
+};
+
+/*
+ * js_load() reads a whole JSON file (duplicate keys are an error).  NULL with
+ * 'err' set: EX_NOINPUT, EX_IOERR, EX_DATAERR (with line and column).
+ * Owner: the caller, until json_decref().
+ */
+json_t *js_load(const char *path, struct err *err);
+json_t *js_parse(const char *text, size_t nbytes, const char *name,
+                 struct err *err);
+
+struct js js_root(const json_t *v, const char *file);
+struct js js_get(const struct js *obj, const char *key); /* v NULL if absent */
+struct js js_at(const struct js *array, size_t i);
+bool js_is(const struct js *js, json_type type);
+bool js_absent(const struct js *js); /* not there, or null */
+
+/* The value as a type, or -1 with EX_DATAERR naming path, found, expected. */
+int js_str(const struct js *js, const char **s, size_t *nbytes,
+           struct err *err);
+int js_i64(const struct js *js, int64_t min, int64_t max, int64_t *v,
+           struct err *err);
+int js_f64(const struct js *js, double *v, struct err *err); /* int or real */
+int js_bool(const struct js *js, bool *v, struct err *err);
+
+/* js_bad(): EX_DATAERR "FILE: PATH is FOUND (expected WHAT)". */
+int js_bad(const struct js *js, const char *expected, struct err *err);
+
+/* js_put_str() appends a quoted JSON string: UTF-8 as it is, controls and
+ * what is not UTF-8 escaped (as U+FFFD). */
+void js_put_str(struct str *str, const char *s, size_t nbytes);
+
+/* js_put_f64() appends the shortest decimal that reads back as v; NaN and
+ * infinities, which JSON lacks, become null. */
+void js_put_f64(struct str *str, double v);
+
+#endif

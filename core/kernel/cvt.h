@@ -1,0 +1,22 @@
+/*
+ * Bulk conversion between element types; exact where the target holds more,
+ * else nearest with ties to even.  Source: IEEE 754; core/dtype.h in scalar.
+ */
+#ifndef CORE_KERNEL_CVT_H
+#define CORE_KERNEL_CVT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/dtype.h"
+
+/* cvt_known(): BF16, F16, F32 in either direction. */
+bool cvt_known(enum dtype dtype);
+
+/* cvt_to_f32() widens n elements, little-endian, at any address. */
+void cvt_to_f32(float *to, const void *from, enum dtype dtype, size_t n);
+
+/* cvt_from_f32() rounds n floats; 'to' at any address, little-endian. */
+void cvt_from_f32(void *to, enum dtype dtype, const float *from, size_t n);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * Vectors of f32: what lies between the matrices of a transformer.  All run
+ * in the calling thread; sums are made in an order fixed by n and the
+ * instruction set; pointers need no alignment.
+ */
+#ifndef CORE_KERNEL_VEC_H
+#define CORE_KERNEL_VEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* vec_dot() = sum of a[i] * b[i]. */
+float vec_dot(const float *a, const float *b, size_t n);
+
+/* y[i] += s * x[i] (FMA);  y[i] += x[i];  y[i] *= s. */
+void vec_axpy(float *y, float s, const float *x, size_t n);
+void vec_add(float *y, const float *x, size_t n);
+void vec_scale(float *y, float s, size_t n);
+
+/* vec_max(): the largest element, -inf for n = 0; a NaN gives NaN. */
+float vec_max(const float *x, size_t n);
+
+/*
+ * vec_rmsnorm(): y[i] = x[i] * rsqrt(mean(x^2) + eps) * weight[i], the square
+ * root in f64 of an f32 mean.  y may be x.
+ */
+void vec_rmsnorm(float *y, const float *x, const float *weight, float eps,
+                 size_t n);
+
+/*
+ * vec_exp_sum(): x[i] = exp(x[i] - max), and returns their sum: a softmax's
+ * middle step.  Relative error of each exp under 2 ulp; exp(-inf) = 0.
+ */
+float vec_exp_sum(float *x, float max, size_t n);
+
+/* gate[i] = act(gate[i]) * up[i]; silu(g) = g / (1 + exp(-g));
+ * gelu_tanh(g) = g/2 * (1 + tanh(sqrt(2/pi) * (g + 0.044715 g^3))). */
+void vec_silu_mul(float *gate, const float *up, size_t n);
+void vec_gelu_tanh_mul(float *gate, const float *up, size_t n);
+
+/*
+ * vec_rope() turns one head in place, half rotation, as Hugging Face's llama:
+ * x1 = x[0..half), x2 = x[half..2 half):
+ *   x1' = x1 c - x2 s,  x2' = x2 c + x1 s      cos, sin: [half]
+ */
+void vec_rope(float *x, const float *cos, const float *sin, size_t half);
+
+/* vec_argmax(): index of the largest, the lowest of equals; NaNs never win
+ * (all NaN: 0). */
+size_t vec_argmax(const float *x, size_t n);
+
+/* vec_topk(): indices of the k largest, descending, ties to the lower index;
+ * k <= n.  idx [k]. */
+void vec_topk(uint32_t *idx, size_t k, const float *x, size_t n);
+
+#endif

@@ -1,0 +1,50 @@
+/*
+ * Read-only files: mapped whole for random access (weights), or read in
+ * pieces (headers, streaming passes, standard input).
+ */
+#ifndef CORE_MAP_H
+#define CORE_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/str.h"
+
+struct map {
+    const uint8_t *data; /* [size], page-aligned; NULL when size is 0 */
+    size_t size;
+};
+
+/*
+ * map_open() maps a regular file for reading.  0, or -1 with 'err' set:
+ * EX_NOINPUT (not there, no permission, not a regular file), EX_IOERR.
+ * Owner: the caller, until map_close().  A file that is cut short while
+ * mapped ends the program by SIGBUS (core/tool.c turns that into a message).
+ */
+int map_open(struct map *map, const char *path, struct err *err);
+void map_close(struct map *map); /* a zeroed struct is fine */
+
+/* file_open() opens a regular file for reading and tells its size; an fd or
+ * -1 with 'err' set as for map_open(). */
+int file_open(const char *path, size_t *size, struct err *err);
+
+/*
+ * file_pread() reads exactly 'nbytes' at 'offset', whatever signals and short
+ * reads come between.  0, or -1 with 'err' set (EX_IOERR; a file that ends
+ * before that: EX_DATAERR).
+ */
+int file_pread(int fd, const char *path, void *buf, size_t nbytes,
+               size_t offset, struct err *err);
+
+/*
+ * file_read_all() appends a whole file, or standard input for "-", to 'str'.
+ * At most 'max' bytes: a longer file is EX_DATAERR.
+ */
+int file_read_all(const char *path, size_t max, struct str *str,
+                  struct err *err);
+
+/* read_some() is read(2) that goes on after EINTR. */
+long read_some(int fd, void *buf, size_t nbytes);
+
+#endif

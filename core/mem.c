@@ -1,0 +1,133 @@
+#include "core/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* The one place in core that ends the program: see mem.h. */
+static void
+out_of_memory(size_t nbytes)
+{
+    char line[160];
+    int n = snprintf(line, sizeof(line), "%s: out of memory (%zu bytes)\n",
+                     program_invocation_short_name, nbytes);
+
+    if (n > 0 && write(2, line, (size_t)n) < 0)
+        _exit(EX_SOFTWARE);
+    exit(EX_SOFTWARE);
+}
+
+void *
+xmalloc(size_t nbytes)
+{
+    void *p = malloc(nbytes ? nbytes : 1);
+
+    if (!p)
+        out_of_memory(nbytes);
+    return p;
+}
+
+void *
+xcalloc(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size ? size : 1);
+
+    if (!p)
+        out_of_memory(n * size);
+    return p;
+}
+
+void *
+xrealloc(void *p, size_t n, size_t size)
+{
+    size_t nbytes = SIZE_MAX;
+
+    if (!size_mul(n, size, &nbytes) || !(p = realloc(p, nbytes ? nbytes : 1)))
+        out_of_memory(nbytes);
+    return p;
+}
+
+char *
+xstrdup(const char *s)
+{
+    return xstrndup(s, strlen(s));
+}
+
+char *
+xstrndup(const char *s, size_t n)
+{
+    char *p = xmalloc(n + 1);
+
+    memcpy(p, s, n);
+    p[n] = '\0';
+    return p;
+}
+
+void *
+mem_try(size_t n, size_t size, const char *what, struct err *err)
+{
+    size_t nbytes;
+    void *p = NULL;
+
+    if (!size_mul(n, size, &nbytes))
+        err_set(err, EX_SOFTWARE, "%s: %zu x %zu bytes is too large", what, n,
+                size);
+    else if (!(p = malloc(nbytes ? nbytes : 1)))
+        err_set(err, EX_SOFTWARE, "%s: out of memory (%zu bytes)", what,
+                nbytes);
+    return p;
+}
+
+/* Whole huge pages from 4 MiB on; whole pages (of at most 64 KiB) below. */
+static bool
+rounded(size_t n, size_t size, size_t *nbytes)
+{
+    size_t unit;
+
+    if (!size_mul(n, size, nbytes))
+        return false;
+    unit = *nbytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 65536;
+    if (*nbytes > SIZE_MAX - 2 * unit)
+        return false;
+    *nbytes = (*nbytes + unit - 1) / unit * unit;
+    if (*nbytes == 0)
+        *nbytes = unit;
+    return true;
+}
+
+void *
+mem_big(size_t n, size_t size, const char *what, struct err *err)
+{
+    size_t nbytes;
+    void *p;
+
+    if (!rounded(n, size, &nbytes)) {
+        err_set(err, EX_SOFTWARE, "%s: %zu x %zu bytes is too large", what, n,
+                size);
+        return NULL;
+    }
+    p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+             -1, 0);
+    if (p == MAP_FAILED) {
+        err_set(err, EX_SOFTWARE, "%s: out of memory (%zu bytes)", what,
+                nbytes);
+        return NULL;
+    }
+    if (nbytes >= 2 * HUGE_PAGE)
+        madvise(p, nbytes, MADV_HUGEPAGE); /* a hint: may fail */
+    return p;
+}
+
+void
+mem_big_free(void *p, size_t n, size_t size)
+{
+    size_t nbytes;
+
+    if (p && rounded(n, size, &nbytes))
+        munmap(p, nbytes);
+}

@@ -1,0 +1,62 @@
+/*
+ * Memory: checked arithmetic on sizes from outside, small allocations that
+ * die, and big ones that are checked, aligned and on huge pages.
+ */
+#ifndef CORE_MEM_H
+#define CORE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+
+_Static_assert(sizeof(size_t) == 8, "tensorutils needs a 64-bit machine");
+
+/* size_mul(), size_add(): false, and *r untouched, if the result overflows. */
+static inline bool
+size_mul(size_t a, size_t b, size_t *r)
+{
+    size_t p;
+
+    if (__builtin_mul_overflow(a, b, &p))
+        return false;
+    *r = p;
+    return true;
+}
+
+static inline bool
+size_add(size_t a, size_t b, size_t *r)
+{
+    size_t s;
+
+    if (__builtin_add_overflow(a, b, &s))
+        return false;
+    *r = s;
+    return true;
+}
+
+/*
+ * xmalloc() and its family are for small things whose size this program
+ * chose: they die with one line and EX_SOFTWARE when memory is gone.  Sizes
+ * named by a file or a user go through mem_try() or mem_big().
+ */
+void *xmalloc(size_t nbytes);
+void *xcalloc(size_t n, size_t size); /* dies on overflow, too */
+void *xrealloc(void *p, size_t n, size_t size);
+char *xstrdup(const char *s);
+char *xstrndup(const char *s, size_t n);
+
+/* mem_try() is malloc(n * size), or NULL with 'err' set (EX_SOFTWARE). */
+void *mem_try(size_t n, size_t size, const char *what, struct err *err);
+
+/*
+ * mem_big() maps n * size zeroed bytes, 64-byte aligned at least, and asks
+ * for huge pages where that pays.  NULL with 'err' set (EX_SOFTWARE) if that
+ * is impossible; 'what' names the thing in the message.  n * size may be 0.
+ * Owner: the caller, until mem_big_free() with the same n and size.
+ */
+void *mem_big(size_t n, size_t size, const char *what, struct err *err);
+void mem_big_free(void *p, size_t n, size_t size);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * Options: one table per tool gives getopt_long, --help, the check of verbs,
+ * and the shell completions.
+ */
+#ifndef CORE_OPT_H
+#define CORE_OPT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/err.h"
+
+enum {
+    OPT_LONG = 256 /* ids from here on have no letter */
+};
+
+/* A table ends with { 0 }.  -h and -V need no entry: every tool has them. */
+struct opt {
+    int id;            /* the letter, or OPT_LONG + n */
+    const char *name;  /* long name without dashes; NULL: letter only */
+    const char *arg;   /* name of the argument, "FILE"; NULL: takes none */
+    const char *verbs; /* " list stats ": where it applies; NULL: everywhere */
+    const char *help;  /* one line, lower case, with default and unit */
+};
+
+struct opt_verb {
+    const char *name;
+    const char *args; /* "FILE..." */
+    const char *help;
+};
+
+struct opt_tool {
+    const char *name;    /* "st-inspect" */
+    const char *usage;   /* after "usage: ", lines separated by \n */
+    const char *summary; /* one or two lines on what it does */
+    const struct opt *opts;
+    const struct opt_verb *verbs; /* NULL, or ends with { 0 } */
+};
+
+/*
+ * opt_next() returns the next option's id with *arg set, -1 after the last
+ * one (then *index is the first operand's place in the permuted argv), or
+ * TU_USAGE's negative, -2, with 'err' set.  'h' and 'V' are for the caller.
+ */
+int opt_next(const struct opt_tool *tool, int argc, char **argv,
+             const char **arg, int *index, struct err *err);
+
+/* opt_rewind() starts over: for a second pass or a second argv. */
+void opt_rewind(void);
+
+/* opt_for_verb(): -1 with 'err' set (TU_USAGE) if 'id' has no meaning there. */
+int opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
+                 struct err *err);
+
+void opt_print_help(const struct opt_tool *tool, FILE *to);
+
+/* opt_print_completion() writes a completion script; shell: "bash" or "zsh". */
+int opt_print_completion(const struct opt_tool *tool, const char *shell,
+                         FILE *to);
+
+/* Numbers as arguments, whole and in range, or -1 with TU_USAGE; 'name' is
+ * how the user knows the option ("--top"). */
+int opt_i64(const char *name, const char *arg, int64_t min, int64_t max,
+            int64_t *value, struct err *err);
+int opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
+            uint64_t *value, struct err *err);
+int opt_f64(const char *name, const char *arg, double min, double max,
+            double *value, struct err *err);
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * Output files: whole or not at all.
+ *
+ * A file is written beside its destination as ".NAME.tmp.HOST.PID", synced,
+ * and given its name by one rename (with OUT_FORCE) or link (without, so that
+ * the first of two writers wins).  Nothing else in this project creates files.
+ * Source: the notes on network file systems in tensorutils(7).
+ */
+#ifndef CORE_OUT_H
+#define CORE_OUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/err.h"
+
+enum {
+    OUT_FORCE = 1 /* replace an existing file */
+};
+
+struct out;
+
+/*
+ * out_open() starts the file 'path', or standard output for "-" (then nothing
+ * is atomic, and a terminal is refused with TU_USAGE if 'binary').
+ * 0, or -1 with 'err' set: EX_CANTCREAT (exists and no OUT_FORCE, no such
+ * folder, no permission).
+ * Owner: the caller, until out_commit() or out_abort().
+ */
+int out_open(struct out **out, const char *path, int flags, bool binary,
+             struct err *err);
+
+/* out_reserve() asks for room now: a full disk or quota is told before work. */
+int out_reserve(struct out *out, size_t nbytes, struct err *err);
+
+/*
+ * out_write() appends, through a buffer for small pieces; out_pwrite() writes
+ * at an offset of a file (never of standard output).  The two do not mix.
+ * 0, or -1 with 'err' set (EX_IOERR); after an error only out_abort() helps.
+ */
+int out_write(struct out *out, const void *data, size_t nbytes,
+              struct err *err);
+int out_pwrite(struct out *out, const void *data, size_t nbytes, size_t offset,
+               struct err *err);
+
+/*
+ * out_commit() makes the file durable and visible under its name, then frees
+ * 'out', whatever the result.  0, or -1 with 'err' set and nothing visible.
+ */
+int out_commit(struct out *out, struct err *err);
+
+/* out_abort() removes what was written and frees 'out'; NULL is fine. */
+void out_abort(struct out *out);
+
+/* out_abort_all() removes every temporary; for signal handlers: unlink only. */
+void out_abort_all(void);
+
+/*
+ * out_close_stdout() is every main's last step: flushes stdio's stdout and
+ * closes it.  -1 with 'err' set (EX_IOERR) if any of it was lost.
+ */
+int out_close_stdout(struct err *err);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * Threads: the only file of the project that knows them.
+ *
+ * Work is cut into chunks that threads take from an atomic counter; a busy
+ * neighbour on one core then costs its share and no more, where fixed halves
+ * would wait for the slower one.  Idle threads spin shortly, then sleep.
+ * Which thread does a chunk must never change a result: sums are made inside
+ * chunks, in an order that the shape fixes.
+ */
+#ifndef CORE_PAR_H
+#define CORE_PAR_H
+
+#include <stddef.h>
+
+#include "core/err.h"
+
+struct par;
+
+/* par_default() is the number of CPUs in this process's affinity mask. */
+int par_default(void);
+
+/*
+ * par_open() starts n_threads - 1 workers (the caller is the last one).
+ * n_threads >= 1.  0, or -1 with 'err' set (EX_SOFTWARE).
+ * Owner: the caller, until par_close().
+ */
+int par_open(struct par **par, int n_threads, struct err *err);
+void par_close(struct par *par); /* NULL is fine */
+int par_threads(const struct par *par);
+
+/*
+ * par_for() calls fn(ctx, begin, end, thread) until [0, n) is covered, in
+ * chunks of 'grain' (the last may be shorter) that start at multiples of
+ * 'grain'; thread is 0 .. n_threads-1, for scratch memory.  Returns when all
+ * chunks are done.  'par' NULL: in this thread.  Not to be nested, and called
+ * by one thread at a time.
+ */
+void par_for(struct par *par, size_t n, size_t grain,
+             void (*fn)(void *ctx, size_t begin, size_t end, int thread),
+             void *ctx);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * The bytes that Python's json.dumps(json.loads(text), sort_keys=True) gives,
+ * exactly: content hashes of metadata are taken over them.  Own reader and
+ * writer, because Python keeps what other libraries lose: integers of any
+ * size, NaN and Infinity, lone surrogates, NUL in keys, -0.0, 1e400.
+ */
+#ifndef CORE_PYJSON_H
+#define CORE_PYJSON_H
+
+#include <stddef.h>
+
+#include "core/err.h"
+#include "core/str.h"
+
+/*
+ * pyjson_dumps() appends the canonical form of the JSON document 'text' to
+ * 'out': keys sorted by code point (of duplicates the last counts), ", " and
+ * ": " as separators, everything but ASCII as \uXXXX, floats as repr() gives
+ * them.  0, or -1 with 'err' set (EX_DATAERR, "NAME: line:column: ...").
+ * Nested at most PYJSON_DEPTH deep.
+ */
+#define PYJSON_DEPTH 900
+int pyjson_dumps(struct str *out, const char *text, size_t nbytes,
+                 const char *name, struct err *err);
+
+/* py_float_repr() appends repr(v) as Python 3 writes it: "1e-05", "inf". */
+void py_float_repr(struct str *out, double v);
+
+#endif

@@ -1,0 +1,187 @@
+#include "core/str.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+void
+str_reserve(struct str *str, size_t nbytes)
+{
+    size_t need = SIZE_MAX;
+
+    if (size_add(str->n, nbytes, &need) && need < str->cap)
+        return;
+    if (need < SIZE_MAX / 2)
+        need = need < 32 ? 64 : need * 2;
+    str->s = xrealloc(str->s, need, 1);
+    str->cap = need;
+}
+
+void
+str_add(struct str *str, const void *bytes, size_t nbytes)
+{
+    str_reserve(str, nbytes + 1);
+    if (nbytes)
+        memcpy(str->s + str->n, bytes, nbytes);
+    str->n += nbytes;
+    str->s[str->n] = '\0';
+}
+
+void
+str_adds(struct str *str, const char *s)
+{
+    str_add(str, s, strlen(s));
+}
+
+void
+str_addc(struct str *str, char c)
+{
+    str_add(str, &c, 1);
+}
+
+void
+str_addf(struct str *str, const char *fmt, ...)
+{
+    va_list ap, again;
+    int n;
+
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n > 0) {
+        str_reserve(str, (size_t)n + 1);
+        vsnprintf(str->s + str->n, (size_t)n + 1, fmt, again);
+        str->n += (size_t)n;
+    }
+    va_end(again);
+}
+
+void
+str_clear(struct str *str)
+{
+    str->n = 0;
+    if (str->s)
+        str->s[0] = '\0';
+}
+
+void
+str_free(struct str *str)
+{
+    free(str->s);
+    *str = (struct str){ 0 };
+}
+
+/* Code points that change how their neighbours look, or look like nothing. */
+static bool
+is_deceptive(uint32_t c)
+{
+    return (c >= 0x80 && c < 0xa0) || c == 0xad || c == 0x61c || c == 0x180e ||
+           (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
+           (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
+}
+
+static void
+esc_ascii(struct str *str, unsigned char c)
+{
+    switch (c) {
+    case '\n':
+        str_adds(str, "\\n");
+        break;
+    case '\t':
+        str_adds(str, "\\t");
+        break;
+    case '\r':
+        str_adds(str, "\\r");
+        break;
+    case '\\':
+        str_adds(str, "\\\\");
+        break;
+    default:
+        if (c < 0x20 || c == 0x7f)
+            str_addf(str, "\\x%02x", c);
+        else
+            str_addc(str, (char)c);
+    }
+}
+
+void
+str_esc(struct str *str, const char *s, size_t nbytes)
+{
+    uint32_t c;
+    int n;
+
+    for (size_t i = 0; i < nbytes; i += (size_t)n) {
+        n = utf8_next(s + i, nbytes - i, &c);
+        if (n == 0) {
+            n = 1;
+            str_addf(str, "\\x%02x", (unsigned char)s[i]);
+        } else if (n == 1) {
+            esc_ascii(str, (unsigned char)s[i]);
+        } else if (is_deceptive(c)) {
+            str_addf(str, "\\u{%04x}", (unsigned)c);
+        } else {
+            str_add(str, s + i, (size_t)n);
+        }
+    }
+}
+
+int
+utf8_next(const char *s, size_t nbytes, uint32_t *code_point)
+{
+    static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
+    unsigned char b = (unsigned char)s[0];
+    int n = b < 0x80   ? 1
+            : b < 0xc2 ? 0
+            : b < 0xe0 ? 2
+            : b < 0xf0 ? 3
+            : b < 0xf5 ? 4
+                       : 0;
+    uint32_t c = n == 1 ? b : b & (0xffu >> (n + 1));
+
+    if (n == 0 || (size_t)n > nbytes)
+        return 0;
+    for (int i = 1; i < n; i++) {
+        unsigned char t = (unsigned char)s[i];
+
+        if ((t & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (t & 0x3f);
+    }
+    if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+        return 0;
+    *code_point = c;
+    return n;
+}
+
+int
+utf8_put(char *s, uint32_t c)
+{
+    int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned char lead[5] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+
+    for (int i = n - 1; i > 0; i--, c >>= 6)
+        s[i] = (char)(0x80 | (c & 0x3f));
+    s[0] = (char)(lead[n] | c);
+    return n;
+}
+
+size_t
+utf8_valid(const char *s, size_t nbytes)
+{
+    size_t i = 0;
+    uint32_t c;
+
+    while (i < nbytes) {
+        int n = utf8_next(s + i, nbytes - i, &c);
+
+        if (n == 0)
+            break;
+        i += (size_t)n;
+    }
+    return i;
+}

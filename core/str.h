@@ -1,0 +1,53 @@
+/*
+ * Growing byte strings, UTF-8, and the escaping of everything that comes from
+ * a file before a person's terminal sees it.
+ */
+#ifndef CORE_STR_H
+#define CORE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A growing string.  Starts as { 0 }; 's' is NUL-terminated once anything was
+ * added (the NUL is not counted) and belongs to the struct until str_free().
+ * Growing dies when memory is gone, as xmalloc() does.
+ */
+struct str {
+    char *s;
+    size_t n; /* bytes used */
+    size_t cap;
+};
+
+void str_add(struct str *str, const void *bytes, size_t nbytes);
+void str_adds(struct str *str, const char *s);
+void str_addc(struct str *str, char c);
+void str_addf(struct str *str, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void str_reserve(struct str *str, size_t nbytes); /* room for nbytes more */
+void str_clear(struct str *str);                  /* n = 0, memory is kept */
+void str_free(struct str *str);
+
+/*
+ * str_esc() appends 'nbytes' of 's' made safe to print on one line: valid,
+ * printable UTF-8 stays; a backslash becomes \\, newline, tab and return \n
+ * \t \r, other control characters, invalid bytes \xHH, and what reorders or
+ * hides text (bidi marks, zero-width, line separators) \u{HHHH}.
+ */
+void str_esc(struct str *str, const char *s, size_t nbytes);
+
+/*
+ * utf8_next() reads the code point that starts at s[0], 'nbytes' > 0 being
+ * there.  Returns its length 1..4, or 0 if the bytes are not valid UTF-8
+ * (overlong forms, surrogates, above U+10FFFF, cut off).
+ */
+int utf8_next(const char *s, size_t nbytes, uint32_t *code_point);
+
+/* utf8_put() writes a code point's 1..4 bytes and returns their number. */
+int utf8_put(char *s, uint32_t code_point);
+
+/* utf8_valid() is how many leading bytes of 's' are valid UTF-8. */
+size_t utf8_valid(const char *s, size_t nbytes);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * What every tool's main does alike.  The only part of core that prints or
+ * exits; nothing but cmd/ includes it.
+ */
+#ifndef CORE_TOOL_H
+#define CORE_TOOL_H
+
+#include "core/err.h"
+#include "core/opt.h"
+
+/*
+ * tool_start() is main's first step: warnings go to stderr as
+ * "TOOL: what", closed standard streams become errors instead of accidents,
+ * a SIGBUS from a mapped file that shrank becomes a line and EX_IOERR.
+ */
+void tool_start(const struct opt_tool *tool);
+
+/*
+ * tool_opt() is opt_next() with the common part done: --help and --version
+ * are answered on stdout and exit 0, a usage error prints its line and
+ * "Try 'TOOL --help'" and exits TU_USAGE.
+ */
+int tool_opt(const struct opt_tool *tool, int argc, char **argv,
+             const char **arg, int *index);
+
+/* tool_quiet() drops warnings (-q). */
+void tool_quiet(void);
+
+/* tool_say() prints "TOOL: what" to stderr, escaped. */
+void tool_say(const char *what);
+
+/* die_err() prints the line and exits with the error's status. */
+_Noreturn void die_err(const struct err *err);
+
+/* die_usage() is die_err() for the command line, with the hint. */
+_Noreturn void die_usage(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2)));
+
+/* tool_end() flushes stdout and exits with 'status', or with EX_IOERR. */
+_Noreturn void tool_end(int status);
+
+#endif

@@ -1,0 +1,54 @@
+#!/bin/sh
+# shellcheck disable=SC2317  # have() calls the functions
+# Installs what building and testing need, where it may (apt as root);
+# elsewhere prints the one line to type, and fails.  Silent and quick when
+# nothing is missing.
+missing=
+have() { # have NAME COMMAND...: notes NAME when COMMAND fails
+    name=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $name"
+}
+compiles() {
+    printf '#include <%s>\nint main(void){return 0;}\n' "$1" |
+        ${CC:-cc} -x c - -o /dev/null "$2"
+}
+numpy() {
+    for p in python3 /usr/bin/python3; do
+        $p -c 'import numpy' && return
+    done
+    return 1
+}
+have gcc command -v "${CC:-cc}"
+have make command -v make
+have jansson compiles jansson.h -ljansson
+have xxhash compiles xxhash.h -lxxhash
+have libcrypto compiles openssl/evp.h -lcrypto
+have pcre2 compiles features.h -lpcre2-8
+have utf8proc compiles utf8proc.h -lutf8proc
+have bats command -v bats
+have mandoc command -v mandoc
+have numpy numpy
+have shellcheck command -v shellcheck
+have clang-format command -v clang-format
+[ -n "$missing" ] || exit 0
+
+apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev bats mandoc python3-numpy shellcheck clang-format'
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "deps: installing, missing:$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086
+    { apt-get -q update && apt-get -qy install --no-install-recommends $apt; } >/tmp/tensorutils-deps.$$ 2>&1 &&
+        rm -f /tmp/tensorutils-deps.$$ && exit
+    tail -n 5 /tmp/tensorutils-deps.$$
+    echo "deps: apt-get failed: see /tmp/tensorutils-deps.$$" >&2
+    exit 1
+fi
+cat >&2 <<END
+deps: missing:$missing; one of these installs it:
+  sudo apt-get install $apt
+  sudo dnf install gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel bats mandoc python3-numpy ShellCheck clang-tools-extra
+  conda install -c conda-forge gcc make jansson xxhash openssl pcre2 libutf8proc bats-core mandoc numpy shellcheck clang-format
+  spack install gcc gmake jansson xxhash openssl pcre2 utf8proc bats py-numpy shellcheck llvm
+END
+exit 1

@@ -1,0 +1,26 @@
+#!/bin/sh
+# shellcheck disable=SC2046  # file names here have no spaces
+# Fails where an #include goes against the house: cmd -> core/format,
+# core/kernel -> core; a tool never includes another; only tools print.
+status=0
+bad() {
+    why=$1 pattern=$2
+    shift 2
+    if grep -nE "$pattern" "$@" /dev/null; then
+        echo "layers: $why" >&2
+        status=1
+    fi
+}
+bad 'core includes a tool or a test' '^#include "(cmd|test)/' $(git ls-files 'core/*.[ch]')
+bad 'core includes format or kernel' '^#include "core/(format|kernel)/' $(git ls-files 'core/*.[ch]' | grep -v '^core/.*/')
+bad 'format includes kernel' '^#include "core/kernel/' $(git ls-files 'core/format/*.[ch]')
+bad 'kernel includes format' '^#include "core/format/' $(git ls-files 'core/kernel/*.[ch]')
+bad 'only a tool includes core/tool.h' '^#include "core/tool.h"' $(git ls-files 'core/*.[ch]' | grep -v '^core/tool.c')
+bad 'core prints or exits' '\b(printf|puts|putchar|perror|exit|abort)\(' \
+    $(git ls-files 'core/*.c' | grep -vE '^core/(tool|mem|tty|opt)\.c')
+bad 'an include that is not from the root' '^#include "[^/"]*"' $(git ls-files '*.[ch]')
+for c in cmd/*/; do
+    # shellcheck disable=SC2046
+    grep -nE '^#include "cmd/' $(git ls-files "$c*.[ch]") /dev/null | grep -v "\"$c" && status=1
+done
+exit $status

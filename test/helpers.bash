@@ -1,0 +1,17 @@
+# Loaded by every .bats file: `load helpers` at file level.
+bats_require_minimum_version 1.5.0
+
+ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+SHARED=$ROOT/../shared/data # real data, on some machines only
+DEMO=$ROOT/demo/qwen3-tiny
+PYTHON=${PYTHON:-python3}
+export ROOT SHARED DEMO PYTHON
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+}
+
+# need_shared PATH: skips the test where the real data are not there.
+need_shared() {
+    [ -e "$SHARED/$1" ] || skip "no $1 here"
+}

@@ -1,0 +1,42 @@
+/*
+ * The Test Anything Protocol in one header: each test program prints one line
+ * a check and ends with tap_done().
+ */
+#ifndef TEST_UNIT_TAP_H
+#define TEST_UNIT_TAP_H
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static int tap_n, tap_failed;
+
+/* tap_ok() prints "ok N - name"; the name is a sentence that can be false. */
+static __attribute__((format(printf, 2, 3), unused)) int
+tap_ok(int good, const char *fmt, ...)
+{
+    va_list ap;
+
+    printf("%sok %d - ", good ? "" : "not ", ++tap_n);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+    if (!good)
+        tap_failed++;
+    return good;
+}
+
+static __attribute__((unused)) void
+tap_skip(const char *name, const char *why)
+{
+    printf("ok %d - %s # SKIP %s\n", ++tap_n, name, why);
+}
+
+static int
+tap_done(void)
+{
+    printf("1..%d\n", tap_n);
+    return tap_failed ? 1 : 0;
+}
+
+#endif
