@@ -1,0 +1,285 @@
+#include "core/opt.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_OPTS 96
+
+/* The two options of every tool. */
+static const struct opt common[] = {
+    { 'h', "help", NULL, NULL, "print this help" },
+    { 'V', "version", NULL, NULL, "print the version" },
+};
+#define N_COMMON ((int)(sizeof(common) / sizeof(common[0])))
+
+static int
+count(const struct opt_tool *tool)
+{
+    int n = 0;
+
+    while (tool->opts[n].id)
+        n++;
+    return n;
+}
+
+/* Option i of a tool: the table's own, then the common ones, then NULL. */
+static const struct opt *
+option(const struct opt_tool *tool, int i)
+{
+    int n = count(tool);
+
+    if (i < n)
+        return &tool->opts[i];
+    return i < n + N_COMMON ? &common[i - n] : NULL;
+}
+
+/* getopt_long's two tables from ours; the string starts with ":" so that a
+ * missing argument is told apart from an unknown option. */
+static void
+build(const struct opt_tool *tool, char *letters, struct option *longs)
+{
+    const struct opt *o;
+
+    *letters++ = ':';
+    for (int i = 0; (o = option(tool, i)); i++) {
+        if (o->id < OPT_LONG) {
+            *letters++ = (char)o->id;
+            if (o->arg)
+                *letters++ = ':';
+        }
+        if (o->name)
+            *longs++ = (struct option){
+                o->name, o->arg ? required_argument : no_argument, NULL, o->id
+            };
+    }
+    *letters = '\0';
+    *longs = (struct option){ 0 };
+}
+
+/* getopt says '?' or ':' of the word before optind: name it as it was typed. */
+static int
+bad_option(int c, char **argv, struct err *err)
+{
+    const char *word = argv[optind - 1];
+
+    if (optopt > 0 && optopt < OPT_LONG && strncmp(word, "--", 2) != 0) {
+        char letter[3] = { '-', (char)optopt, '\0' };
+
+        err_set(err, TU_USAGE,
+                c == ':' ? "option %s needs an argument"
+                         : "there is no option %s",
+                letter);
+    } else if (c == ':') {
+        err_set(err, TU_USAGE, "option %s needs an argument", word);
+    } else if (optopt) {
+        err_set(err, TU_USAGE, "option %s takes no argument", word);
+    } else {
+        err_set(err, TU_USAGE, "there is no option %s, or it is ambiguous",
+                word);
+    }
+    return -TU_USAGE;
+}
+
+int
+opt_next(const struct opt_tool *tool, int argc, char **argv, const char **arg,
+         int *index, struct err *err)
+{
+    char letters[2 * MAX_OPTS + 2];
+    struct option longs[MAX_OPTS + 1];
+    int c;
+
+    build(tool, letters, longs);
+    opterr = 0;
+    c = getopt_long(argc, argv, letters, longs, NULL);
+    *index = optind;
+    *arg = optarg;
+    return c == '?' || c == ':' ? bad_option(c, argv, err) : c;
+}
+
+void
+opt_rewind(void)
+{
+    optind = 0; /* GNU and musl: a full start over */
+}
+
+static const struct opt *
+find(const struct opt_tool *tool, int id)
+{
+    const struct opt *o;
+
+    for (int i = 0; (o = option(tool, i)); i++)
+        if (o->id == id)
+            return o;
+    return NULL;
+}
+
+int
+opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
+             struct err *err)
+{
+    const struct opt *o = find(tool, id);
+    size_t n = strlen(verb);
+    const char *p = o ? o->verbs : NULL;
+    char letter[2] = { 0 };
+
+    if (!p)
+        return 0;
+    for (; (p = strstr(p, verb)); p += n)
+        if (p[-1] == ' ' && (p[n] == ' ' || p[n] == '\0'))
+            return 0;
+    letter[0] = (char)id;
+    return err_set(err, TU_USAGE, "option %s%s has no meaning for %s",
+                   o->name ? "--" : "-", o->name ? o->name : letter, verb);
+}
+
+static void
+print_option(const struct opt *o, FILE *to)
+{
+    char left[64];
+    int n = 0;
+
+    n += snprintf(left, sizeof(left), "  ");
+    if (o->id < OPT_LONG)
+        n += snprintf(left + n, sizeof(left) - (size_t)n, "-%c%s", o->id,
+                      o->name ? ", " : "");
+    else
+        n += snprintf(left + n, sizeof(left) - (size_t)n, "    ");
+    if (o->name)
+        n += snprintf(left + n, sizeof(left) - (size_t)n, "--%s", o->name);
+    if (o->arg)
+        snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->arg);
+    fprintf(to, "%-28s %s\n", left, o->help);
+}
+
+static void
+print_usage(const struct opt_tool *tool, FILE *to)
+{
+    const char *s = tool->usage;
+    const char *head = "usage: ";
+
+    while (*s) {
+        size_t n = strcspn(s, "\n");
+
+        fprintf(to, "%s%.*s\n", head, (int)n, s);
+        head = "       ";
+        s += n + (s[n] == '\n');
+    }
+}
+
+void
+opt_print_help(const struct opt_tool *tool, FILE *to)
+{
+    const struct opt *o;
+
+    print_usage(tool, to);
+    fprintf(to, "%s\n", tool->summary);
+    for (const struct opt_verb *v = tool->verbs; v && v->name; v++)
+        fprintf(to, "  %-7s %-18s %s\n", v->name, v->args, v->help);
+    fputs("options:\n", to);
+    for (int i = 0; (o = option(tool, i)); i++)
+        print_option(o, to);
+    fprintf(to, "See %s(1) for the whole story.\n", tool->name);
+}
+
+static void
+bash_completion(const struct opt_tool *tool, FILE *to)
+{
+    const struct opt *o;
+
+    fprintf(to, "complete -o default -W '");
+    for (const struct opt_verb *v = tool->verbs; v && v->name; v++)
+        fprintf(to, "%s ", v->name);
+    for (int i = 0; (o = option(tool, i)); i++)
+        if (o->name)
+            fprintf(to, "--%s ", o->name);
+    fprintf(to, "' %s\n", tool->name);
+}
+
+static void
+zsh_completion(const struct opt_tool *tool, FILE *to)
+{
+    const struct opt *o;
+
+    fprintf(to, "#compdef %s\n_arguments -S \\\n", tool->name);
+    for (int i = 0; (o = option(tool, i)); i++) {
+        if (!o->name)
+            continue;
+        fprintf(to, "  '--%s%s[", o->name, o->arg ? "=" : "");
+        for (const char *s = o->help; *s; s++) {
+            if (strchr("[]\\:", *s))
+                fputc('\\', to);
+            fputs(*s == '\'' ? "'\\''" : (char[2]){ *s, '\0' }, to);
+        }
+        fprintf(to, "]%s' \\\n", o->arg ? ":value:_files" : "");
+    }
+    if (tool->verbs) {
+        fprintf(to, "  '1:verb:(");
+        for (const struct opt_verb *v = tool->verbs; v->name; v++)
+            fprintf(to, "%s ", v->name);
+        fprintf(to, ")' \\\n");
+    }
+    fprintf(to, "  '*:file:_files'\n");
+}
+
+int
+opt_print_completion(const struct opt_tool *tool, const char *shell, FILE *to)
+{
+    if (!strcmp(shell, "bash"))
+        bash_completion(tool, to);
+    else if (!strcmp(shell, "zsh"))
+        zsh_completion(tool, to);
+    else
+        return -1;
+    return 0;
+}
+
+int
+opt_i64(const char *name, const char *arg, int64_t min, int64_t max,
+        int64_t *value, struct err *err)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtoll(arg, &end, 10);
+    if (end == arg || *end || errno || *arg == ' ' || *value < min ||
+        *value > max)
+        return err_set(err, TU_USAGE,
+                       "%s: \"%s\" is not a whole number from %lld to %lld",
+                       name, arg, (long long)min, (long long)max);
+    return 0;
+}
+
+int
+opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
+        uint64_t *value, struct err *err)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtoull(arg, &end, 10);
+    if (*arg < '0' || *arg > '9' || *end || errno || *value < min ||
+        *value > max)
+        return err_set(
+            err, TU_USAGE, "%s: \"%s\" is not a whole number from %llu to %llu",
+            name, arg, (unsigned long long)min, (unsigned long long)max);
+    return 0;
+}
+
+int
+opt_f64(const char *name, const char *arg, double min, double max,
+        double *value, struct err *err)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtod(arg, &end);
+    if (end == arg || *end || *arg == ' ' || !isfinite(*value) ||
+        *value < min || *value > max)
+        return err_set(err, TU_USAGE,
+                       "%s: \"%s\" is not a number from %g to %g", name, arg,
+                       min, max);
+    return 0;
+}

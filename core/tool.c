@@ -1,0 +1,120 @@
+#include "core/tool.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/out.h"
+#include "core/str.h"
+
+static const struct opt_tool *self;
+
+void
+tool_say(const char *what)
+{
+    struct str line = { 0 };
+
+    str_addf(&line, "%s: ", self->name);
+    str_esc(&line, what, strlen(what));
+    str_addc(&line, '\n');
+    fflush(stdout); /* the order a terminal shows is the order it happened */
+    fwrite(line.s, 1, line.n, stderr);
+    str_free(&line);
+}
+
+/* A mapped file that another process cuts short ends us here. */
+static void
+on_bus(int sig)
+{
+    static const char tail[] = ": an input file shrank while it was read\n";
+    ssize_t n = write(2, self->name, strlen(self->name));
+
+    (void)sig;
+    n += write(2, tail, sizeof(tail) - 1);
+    (void)n;
+    out_abort_all();
+    _exit(EX_IOERR);
+}
+
+/*
+ * A closed fd 0, 1 or 2 would be given to the next file opened, and data meant
+ * for a person would land in it.  The stand-ins refuse instead.
+ */
+static void
+guard_streams(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(EX_IOERR);
+}
+
+void
+tool_start(const struct opt_tool *tool)
+{
+    struct sigaction bus = { .sa_handler = on_bus };
+
+    self = tool;
+    guard_streams();
+    err_warn_hook(tool_say);
+    sigaction(SIGBUS, &bus, NULL);
+}
+
+void
+tool_quiet(void)
+{
+    err_warn_hook(NULL);
+}
+
+_Noreturn void
+die_err(const struct err *err)
+{
+    tool_say(err->what);
+    exit(err->status);
+}
+
+_Noreturn void
+die_usage(const char *fmt, ...)
+{
+    char what[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof(what), fmt, ap);
+    va_end(ap);
+    tool_say(what);
+    fprintf(stderr, "Try '%s --help'\n", self->name);
+    exit(TU_USAGE);
+}
+
+_Noreturn void
+tool_end(int status)
+{
+    struct err err;
+
+    if (out_close_stdout(&err) < 0)
+        die_err(&err);
+    exit(status);
+}
+
+int
+tool_opt(const struct opt_tool *tool, int argc, char **argv, const char **arg,
+         int *index)
+{
+    struct err err;
+    int c = opt_next(tool, argc, argv, arg, index, &err);
+
+    if (c == -TU_USAGE)
+        die_usage("%s", err.what);
+    if (c == 'h')
+        opt_print_help(tool, stdout);
+    else if (c == 'V')
+        printf("%s (tensorutils) %s\n", tool->name, VERSION);
+    else
+        return c;
+    tool_end(0);
+}

@@ -1,0 +1,129 @@
+#include "core/tty.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TTY_EVERY_S   0.1  /* between two drawings on a terminal */
+#define BATCH_EVERY_S 60.0 /* between two lines of a log */
+
+bool
+tty_color(enum tty_color wish)
+{
+    const char *no = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
+
+    if (wish != TTY_AUTO)
+        return wish == TTY_ALWAYS;
+    return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(1);
+}
+
+int
+tty_color_parse(const char *s)
+{
+    static const char *const names[] = { "auto", "always", "never" };
+
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(s, names[i]))
+            return i;
+    return -1;
+}
+
+int
+tty_columns(void)
+{
+    struct winsize w;
+
+    for (int fd = 1; fd <= 2; fd++)
+        if (ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
+            return w.ws_col;
+    return 80;
+}
+
+char *
+size_iec(char buf[16], uint64_t nbytes)
+{
+    static const char units[] = "KMGTPE";
+    double v = (double)nbytes;
+    int u = -1;
+
+    if (nbytes < 1024) {
+        snprintf(buf, 16, "%u B", (unsigned)nbytes);
+        return buf;
+    }
+    for (; v >= 999.5 && u < 5; u++)
+        v /= 1024;
+    snprintf(buf, 16, "%.*f %ciB",
+             v < 9.995   ? 2
+             : v < 99.95 ? 1
+                         : 0,
+             v, units[u]);
+    return buf;
+}
+
+static double
+now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* "1.2 GiB" or "1200 token". */
+static const char *
+amount(char buf[48], const struct progress *p, double n)
+{
+    if (!strcmp(p->unit, "B"))
+        return size_iec(buf, (uint64_t)n);
+    snprintf(buf, 48, "%.0f %s", n, p->unit);
+    return buf;
+}
+
+static void
+draw(const struct progress *p, uint64_t done, double t)
+{
+    double rate = (double)done / (t > 0 ? t : 1e-9);
+    char a[48], b[48];
+    char eta[32] = "";
+
+    if (p->total)
+        snprintf(eta, sizeof(eta), ", %.0f %%, %.0f s left",
+                 100 * (double)done / (double)p->total,
+                 rate > 0 ? (double)(p->total - done) / rate : 0);
+    fprintf(stderr, "%s%s: %s, %s/s%s%s", p->on_tty ? "\r" : "", p->what,
+            amount(a, p, (double)done), amount(b, p, rate), eta,
+            p->on_tty ? "\033[K" : "\n");
+    fflush(stderr);
+}
+
+void
+progress_start(struct progress *p)
+{
+    p->on_tty = isatty(2);
+    p->started = p->drawn = now();
+    p->dirty = false;
+}
+
+void
+progress_at(struct progress *p, uint64_t done)
+{
+    double t = now();
+
+    if (p->quiet || t - p->drawn < (p->on_tty ? TTY_EVERY_S : BATCH_EVERY_S))
+        return;
+    draw(p, done, t - p->started);
+    p->drawn = t;
+    p->dirty = true;
+}
+
+void
+progress_end(struct progress *p)
+{
+    if (p->on_tty && p->dirty)
+        fputs("\r\033[K", stderr);
+    p->dirty = false;
+}
