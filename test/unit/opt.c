@@ -1,0 +1,170 @@
+/* core/opt, core/tty: options, numbers, sizes. */
+#include "core/opt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/tty.h"
+#include "test/unit/tap.h"
+
+static const struct opt opts[] = {
+    { 'j', "threads", "N", NULL, "threads" },
+    { 'o', "output", "FILE", " cat stats ", "output file" },
+    { OPT_LONG, "raw", NULL, " cat ", "no header" },
+    { 'q', NULL, NULL, NULL, "quiet" },
+    { 0 },
+};
+static const struct opt_verb verbs[] = {
+    { "cat", "FILE", "print" },
+    { "stats", "FILE", "count" },
+    { 0 },
+};
+static const struct opt_tool tool = { "demo", "demo [-q] FILE\ndemo cat FILE",
+                                      "Shows options.", opts, verbs };
+
+/* Runs the table over a command line; 'seen' gets "j=3 raw " and so on. */
+static int
+walk(char *line, char *seen, size_t size, int *index, struct err *err)
+{
+    char *argv[16] = { NULL };
+    int argc = 0;
+    const char *arg;
+    int c;
+
+    for (char *s = strtok(line, " "); s; s = strtok(NULL, " "))
+        argv[argc++] = s;
+    seen[0] = '\0';
+    opt_rewind();
+    while ((c = opt_next(&tool, argc, argv, &arg, index, err)) >= 0) {
+        size_t n = strlen(seen);
+
+        snprintf(seen + n, size - n, "%d%s%s ", c, arg ? "=" : "",
+                 arg ? arg : "");
+    }
+    return c;
+}
+
+static void
+test_walk(const char *line, int want, const char *want_seen, const char *what)
+{
+    char copy[128], seen[128];
+    struct err err = { 0 };
+    int index = 0;
+    int got;
+
+    snprintf(copy, sizeof(copy), "%s", line);
+    got = walk(copy, seen, sizeof(seen), &index, &err);
+    tap_ok(got == want && !strcmp(seen, want_seen) && !strcmp(err.what, what),
+           "opt_next: '%s' gives '%s'%s", line, want_seen, what);
+}
+
+static void
+test_numbers(void)
+{
+    static const char *const bad[] = {
+        "", " 1", "1 ", "0x1", "1.5", "-1", "11", "99999999999999999999"
+    };
+    struct err err;
+    int64_t i;
+    uint64_t u;
+    double f;
+    int n_refused = 0;
+
+    for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
+        n_refused += opt_i64("-n", bad[k], 0, 10, &i, &err) < 0 &&
+                     opt_u64("-n", bad[k], 0, 10, &u, &err) < 0;
+    tap_ok(n_refused == 8, "opt_i64, opt_u64: what is no number is refused");
+    tap_ok(!opt_i64("-n", "-7", -9, 9, &i, &err) && i == -7, "opt_i64: -7");
+    tap_ok(!opt_u64("-n", "18446744073709551615", 0, UINT64_MAX, &u, &err) &&
+               u == UINT64_MAX,
+           "opt_u64: 2^64 - 1");
+    tap_ok(opt_f64("-t", "nan", 0, 1, &f, &err) < 0 &&
+               opt_f64("-t", "1e999", 0, 1, &f, &err) < 0 &&
+               opt_f64("-t", "0.5x", 0, 1, &f, &err) < 0 &&
+               !opt_f64("-t", "2.5e-1", 0, 1, &f, &err) && f == 0.25,
+           "opt_f64: finite numbers only");
+    opt_i64("--top", "x", 1, 5, &i, &err);
+    tap_ok(
+        err.status == TU_USAGE &&
+            !strcmp(err.what, "--top: \"x\" is not a whole number from 1 to 5"),
+        "opt_i64: the message names option, value and range");
+}
+
+static void
+test_verbs(void)
+{
+    struct err err;
+
+    tap_ok(opt_for_verb(&tool, 'o', "cat", &err) == 0 &&
+               opt_for_verb(&tool, 'o', "stats", &err) == 0 &&
+               opt_for_verb(&tool, 'j', "any", &err) == 0,
+           "opt_for_verb: an option is taken where it belongs");
+    tap_ok(opt_for_verb(&tool, OPT_LONG, "stats", &err) < 0 &&
+               !strcmp(err.what, "option --raw has no meaning for stats"),
+           "opt_for_verb: and refused elsewhere");
+    tap_ok(opt_for_verb(&tool, 'o', "stat", &err) < 0,
+           "opt_for_verb: the beginning of a verb's name is not the verb");
+}
+
+static void
+test_help(void)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+
+    opt_print_help(&tool, f);
+    fclose(f);
+    tap_ok(strstr(text, "usage: demo [-q] FILE\n       demo cat FILE\n") &&
+               strstr(text, "  -j, --threads N ") &&
+               strstr(text, "      --raw ") && strstr(text, "  -V, --version"),
+           "opt_print_help: usage lines, every option, the common ones");
+    free(text);
+    f = open_memstream(&text, &n);
+    tap_ok(opt_print_completion(&tool, "bash", f) == 0 &&
+               opt_print_completion(&tool, "fish", f) < 0,
+           "opt_print_completion: bash is known, fish is not");
+    fclose(f);
+    tap_ok(strstr(text, "cat stats --threads --output --raw --help") != NULL,
+           "opt_print_completion: verbs and long names, from the table");
+    free(text);
+}
+
+static void
+test_sizes(void)
+{
+    static const struct {
+        uint64_t n;
+        const char *text;
+    } t[] = { { 0, "0 B" },
+              { 1023, "1023 B" },
+              { 1024, "1.00 KiB" },
+              { 1536, "1.50 KiB" },
+              { 1048576, "1.00 MiB" },
+              { 1191182336, "1.11 GiB" },
+              { UINT64_MAX, "16.0 EiB" } };
+    char buf[16];
+
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++)
+        tap_ok(!strcmp(size_iec(buf, t[i].n), t[i].text), "size_iec: %s",
+               t[i].text);
+}
+
+int
+main(void)
+{
+    test_walk("demo -j 3 a --raw b", -1, "106=3 256 ", "");
+    test_walk("demo -qj3 --output=x -- -q", -1, "113 106=3 111=x ", "");
+    test_walk("demo --thr 4", -1, "106=4 ", "");
+    test_walk("demo -x", -2, "", "there is no option -x");
+    test_walk("demo --nope", -2, "",
+              "there is no option --nope, or it is ambiguous");
+    test_walk("demo -j", -2, "", "option -j needs an argument");
+    test_walk("demo --output", -2, "", "option --output needs an argument");
+    test_walk("demo --raw=1", -2, "", "option --raw=1 takes no argument");
+    test_numbers();
+    test_verbs();
+    test_help();
+    test_sizes();
+    return tap_done();
+}
