@@ -1,0 +1,396 @@
+#include "core/par.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+
+/*
+ * One 64-bit ticket holds the number of the call in its high half and the
+ * chunks that nobody took yet in its low half; taking one is a compare and
+ * swap that fails if either half has moved.  So only who is running holds a
+ * chunk, the caller never waits for a worker that did not take one, and a
+ * worker that wakes late finds a ticket without chunks.
+ *
+ * A worker that loses its CPU to a neighbour while it holds a chunk keeps
+ * everybody waiting for a time slice of the scheduler (some ms, hundreds of
+ * chunks).  The caller notices (LATE) and benches the worker: for a while,
+ * longer each time, it gets no work.
+ */
+#define SPIN_US       50  /* a futex wake-up costs that (test/bench/par) */
+#define LATE_US       200 /* plus four mean chunks: no usual jitter */
+#define BENCH_MIN_NS  10000000u /* against a time slice of about 3 ms */
+#define BENCH_MAX_NS  160000000u
+#define TICKET_CHUNKS 0xffffffffu /* mask of the ticket's low half */
+#define CALL_CHUNKS   ((size_t)1 << 31)
+
+struct worker {
+    _Alignas(64) struct par *par;
+    pthread_t thread;
+    int id;
+    atomic_int busy;       /* holds a chunk */
+    atomic_uint benched;   /* a futex: sleeps while it is 1 */
+    uint64_t bench_end_ns; /* these two: the caller's alone */
+    uint64_t bench_ns;     /* how long the last time */
+};
+
+struct job {
+    void (*fn)(void *ctx, size_t begin, size_t end, int thread);
+    void *ctx;
+    size_t n, grain, first; /* chunk i of the ticket is first + i */
+    uint32_t n_chunks;
+};
+
+struct par {
+    int n_threads, n_benched;
+    atomic_bool quit;
+    struct worker *workers; /* [n_threads - 1] */
+    struct job job;         /* written while no chunk is out */
+    _Alignas(64) atomic_uint_least64_t ticket;
+    atomic_uint call;              /* a futex: changes when there is work */
+    atomic_int sleeping;           /* workers on that futex */
+    _Alignas(64) atomic_uint left; /* a futex: chunks not finished */
+    atomic_int waiting;            /* the caller sleeps on it */
+};
+
+static void
+futex_wait(atomic_uint *word, unsigned value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void
+futex_wake(atomic_uint *word, int n)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static uint64_t
+now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void
+relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Waits until *word equals (or differs from) 'value'; false after 'ns'. */
+static bool
+spin(atomic_uint *word, unsigned value, bool until_equal, uint64_t ns)
+{
+    uint64_t end = now_ns() + ns;
+
+    do {
+        for (int i = 0; i < 16; i++) {
+            if ((atomic_load(word) == value) == until_equal)
+                return true;
+            relax();
+        }
+    } while (now_ns() < end);
+    return false;
+}
+
+static bool
+take_chunk(struct par *par, size_t *chunk)
+{
+    uint64_t t = atomic_load(&par->ticket);
+
+    do {
+        if ((t & TICKET_CHUNKS) == 0)
+            return false;
+    } while (!atomic_compare_exchange_weak(&par->ticket, &t, t - 1));
+    /* The job cannot change before this chunk is finished: read it now. */
+    *chunk = par->job.first + par->job.n_chunks - (t & TICKET_CHUNKS);
+    return true;
+}
+
+static void
+do_chunk(const struct job *job, size_t chunk, int thread)
+{
+    size_t begin = chunk * job->grain;
+    size_t end = job->n - begin < job->grain ? job->n : begin + job->grain;
+
+    job->fn(job->ctx, begin, end, thread);
+}
+
+static void
+work(struct worker *w)
+{
+    struct par *par = w->par;
+    size_t chunk;
+
+    while (!atomic_load(&w->benched) && take_chunk(par, &chunk)) {
+        atomic_store_explicit(&w->busy, 1, memory_order_relaxed);
+        do_chunk(&par->job, chunk, w->id);
+        atomic_store_explicit(&w->busy, 0, memory_order_relaxed);
+        if (atomic_fetch_sub(&par->left, 1) == 1 && atomic_load(&par->waiting))
+            futex_wake(&par->left, 1);
+    }
+}
+
+static void *
+worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct par *par = w->par;
+    unsigned seen = 0;
+
+    for (;;) {
+        if (!spin(&par->call, seen, false, SPIN_US * 1000)) {
+            atomic_fetch_add(&par->sleeping, 1);
+            while (atomic_load(&par->call) == seen)
+                futex_wait(&par->call, seen);
+            atomic_fetch_sub(&par->sleeping, 1);
+        }
+        seen = atomic_load(&par->call);
+        if (atomic_load(&par->quit))
+            return NULL;
+        work(w);
+        while (atomic_load(&w->benched))
+            futex_wait(&w->benched, 1);
+    }
+}
+
+static void
+unbench(struct par *par, uint64_t now)
+{
+    for (int i = 0; i < par->n_threads - 1; i++) {
+        struct worker *w = &par->workers[i];
+
+        if (atomic_load(&w->benched) && now >= w->bench_end_ns) {
+            atomic_store(&w->benched, 0);
+            futex_wake(&w->benched, 1);
+            par->n_benched--;
+        }
+    }
+}
+
+/* Benches who holds a chunk still; twice as long if it was not long ago. */
+static void
+bench(struct par *par, uint64_t now)
+{
+    for (int i = 0; i < par->n_threads - 1; i++) {
+        struct worker *w = &par->workers[i];
+
+        if (!atomic_load_explicit(&w->busy, memory_order_relaxed) ||
+            atomic_load(&w->benched))
+            continue;
+        if (now - w->bench_end_ns > w->bench_ns)
+            w->bench_ns = BENCH_MIN_NS;
+        else if (w->bench_ns < BENCH_MAX_NS)
+            w->bench_ns *= 2;
+        w->bench_end_ns = now + w->bench_ns;
+        atomic_store(&w->benched, 1);
+        par->n_benched++;
+    }
+}
+
+static void
+publish(struct par *par, uint32_t n_chunks)
+{
+    uint64_t call = (atomic_load(&par->ticket) >> 32) + 1;
+    int sleeping;
+
+    atomic_store(&par->left, n_chunks);
+    atomic_store(&par->ticket, call << 32 | n_chunks);
+    atomic_fetch_add(&par->call, 1);
+    sleeping = atomic_load(&par->sleeping);
+    if (sleeping > 0)
+        futex_wake(&par->call,
+                   n_chunks > INT32_MAX ? INT32_MAX : (int)n_chunks - 1);
+}
+
+/* The caller's own part of a call, then the wait for the others'. */
+static void
+finish(struct par *par, uint64_t start)
+{
+    uint64_t end, limit;
+    unsigned done = 0, left;
+    size_t chunk;
+
+    while (take_chunk(par, &chunk)) {
+        do_chunk(&par->job, chunk, 0);
+        done++;
+    }
+    if (atomic_fetch_sub(&par->left, done) == done)
+        return;
+    end = now_ns();
+    limit = LATE_US * 1000 + (done ? 4 * (end - start) / done : 0);
+    if (spin(&par->left, 0, true, limit))
+        return;
+    if (done)
+        bench(par, now_ns());
+    atomic_store(&par->waiting, 1);
+    while ((left = atomic_load(&par->left)) != 0)
+        futex_wait(&par->left, left);
+    atomic_store(&par->waiting, 0);
+}
+
+static void
+run_alone(const struct job *job, size_t n_chunks)
+{
+    for (size_t i = 0; i < n_chunks; i++)
+        do_chunk(job, i, 0);
+}
+
+void
+par_for(struct par *par, size_t n, size_t grain,
+        void (*fn)(void *ctx, size_t begin, size_t end, int thread), void *ctx)
+{
+    struct job job = { .fn = fn, .ctx = ctx, .n = n, .grain = grain };
+    size_t n_chunks, k;
+    uint64_t now;
+
+    if (n == 0)
+        return;
+    if (grain == 0)
+        job.grain = grain = 1;
+    n_chunks = (n - 1) / grain + 1;
+    if (!par || par->n_threads == 1 || n_chunks == 1) {
+        run_alone(&job, n_chunks);
+        return;
+    }
+    now = now_ns();
+    if (par->n_benched)
+        unbench(par, now);
+    if (par->n_benched == par->n_threads - 1) {
+        run_alone(&job, n_chunks);
+        return;
+    }
+    for (; job.first < n_chunks; job.first += k) {
+        k = n_chunks - job.first;
+        if (k > CALL_CHUNKS)
+            k = CALL_CHUNKS;
+        job.n_chunks = (uint32_t)k;
+        par->job = job;
+        publish(par, job.n_chunks);
+        finish(par, now);
+    }
+}
+
+int
+par_default(void)
+{
+    cpu_set_t set;
+    int n;
+
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        n = CPU_COUNT(&set);
+    else /* more CPUs than a cpu_set_t holds */
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? n : 1;
+}
+
+int
+par_threads(const struct par *par)
+{
+    return par ? par->n_threads : 1;
+}
+
+static void
+stop_workers(struct par *par, int n)
+{
+    atomic_store(&par->quit, true);
+    atomic_fetch_add(&par->call, 1);
+    futex_wake(&par->call, INT32_MAX);
+    for (int i = 0; i < n; i++) {
+        atomic_store(&par->workers[i].benched, 0);
+        futex_wake(&par->workers[i].benched, 1);
+    }
+    for (int i = 0; i < n; i++)
+        pthread_join(par->workers[i].thread, NULL);
+}
+
+static int
+start_workers(struct par *par, struct err *err)
+{
+    sigset_t all, old;
+    int e = 0, i;
+
+    /* Signals are for the caller's thread. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    for (i = 0; i < par->n_threads - 1 && !e; i++) {
+        struct worker *w = &par->workers[i];
+
+        w->par = par;
+        w->id = i + 1;
+        e = pthread_create(&w->thread, NULL, worker_main, w);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!e)
+        return 0;
+    stop_workers(par, i - 1);
+    return err_set(err, EX_SOFTWARE, "thread %d of %d cannot start: %s", i + 1,
+                   par->n_threads, strerror(e));
+}
+
+static void
+par_free(struct par *par)
+{
+    free(par->workers);
+    free(par);
+}
+
+static void *
+alloc_lines(size_t n, size_t size, const char *what, struct err *err)
+{
+    void *p = aligned_alloc(64, n * size);
+
+    if (!p)
+        err_set(err, EX_SOFTWARE, "%s: out of memory", what);
+    else
+        memset(p, 0, n * size);
+    return p;
+}
+
+int
+par_open(struct par **par, int n_threads, struct err *err)
+{
+    struct par *p;
+
+    *par = NULL;
+    if (n_threads < 1)
+        n_threads = 1;
+    p = alloc_lines(1, sizeof(*p), "threads", err);
+    if (!p)
+        return -1;
+    p->n_threads = n_threads;
+    p->workers =
+        alloc_lines((size_t)n_threads, sizeof(*p->workers), "threads", err);
+    if (!p->workers || start_workers(p, err) < 0) {
+        par_free(p);
+        return -1;
+    }
+    *par = p;
+    return 0;
+}
+
+void
+par_close(struct par *par)
+{
+    if (!par)
+        return;
+    stop_workers(par, par->n_threads - 1);
+    par_free(par);
+}

@@ -1,0 +1,163 @@
+#include "core/par.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "test/unit/tap.h"
+
+#define N 10007
+
+struct count {
+    atomic_int hits[N];
+    atomic_int bad; /* chunks at no multiple of the grain, threads unknown */
+    size_t grain, n;
+    int n_threads;
+};
+
+static void
+count(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct count *c = ctx;
+
+    if (begin % c->grain || (end - begin != c->grain && end != c->n) ||
+        end > c->n || thread < 0 || thread >= c->n_threads)
+        atomic_fetch_add(&c->bad, 1);
+    for (size_t i = begin; i < end; i++)
+        atomic_fetch_add(&c->hits[i], 1);
+}
+
+static bool
+covers(struct par *par, size_t n, size_t grain)
+{
+    static struct count c;
+    bool good = true;
+
+    memset(&c, 0, sizeof(c));
+    c.grain = grain;
+    c.n = n;
+    c.n_threads = par_threads(par);
+    par_for(par, n, grain, count, &c);
+    for (size_t i = 0; i < N; i++)
+        good &= atomic_load(&c.hits[i]) == (i < n);
+    return good && atomic_load(&c.bad) == 0;
+}
+
+static void
+sum_chunk(void *ctx, size_t begin, size_t end, int thread)
+{
+    float *sums = ctx, s = 0;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        s += sinf((float)i);
+    sums[begin / 64] = s;
+}
+
+static void
+test_cover(int n_threads)
+{
+    static const size_t sizes[] = { 0, 1, 2, 7, 64, 100, N };
+    static const size_t grains[] = { 1, 3, 64, 5000, 20000 };
+    struct err err = { 0 };
+    struct par *par;
+    bool good = true;
+
+    if (!tap_ok(par_open(&par, n_threads, &err) == 0, "par_open: %d threads",
+                n_threads))
+        return;
+    tap_ok(par_threads(par) == n_threads, "par_threads is %d", n_threads);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        for (size_t j = 0; j < sizeof(grains) / sizeof(*grains); j++)
+            good &= covers(par, sizes[i], grains[j]);
+    tap_ok(good, "every index once, -j %d, any n and grain", n_threads);
+    good = true;
+    for (int i = 0; i < 3000; i++)
+        good &= covers(par, 40, 3);
+    tap_ok(good, "every index once in 3000 small calls, -j %d", n_threads);
+    par_close(par);
+}
+
+static void
+test_same_sums(void)
+{
+    static float want[N / 64 + 1], got[N / 64 + 1];
+    struct err err = { 0 };
+    struct par *par;
+
+    par_for(NULL, N, 64, sum_chunk, want);
+    for (int j = 2; j <= 9; j += 7) {
+        memset(got, 0, sizeof(got));
+        if (par_open(&par, j, &err) < 0)
+            break;
+        par_for(par, N, 64, sum_chunk, got);
+        par_close(par);
+        tap_ok(!memcmp(want, got, sizeof(want)), "same sums at -j 1 and -j %d",
+               j);
+    }
+}
+
+/* Workers that sleep in a chunk are late: they are benched, and come back. */
+static void
+nap(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct timespec t = { 0, 4000000 };
+
+    (void)end;
+    atomic_fetch_add((atomic_int *)ctx + begin, 1);
+    if (thread > 0)
+        nanosleep(&t, NULL);
+}
+
+static void
+test_late(void)
+{
+    static atomic_int hits[8];
+    struct err err = { 0 };
+    struct timespec t = { 0, 30000000 };
+    struct par *par;
+    bool good = true;
+
+    if (par_open(&par, 3, &err) < 0)
+        return;
+    for (int i = 0; i < 400; i++) {
+        par_for(par, 8, 1, nap, hits);
+        if (i % 100 == 99)
+            nanosleep(&t, NULL);
+    }
+    for (int i = 0; i < 8; i++)
+        good &= atomic_load(&hits[i]) == 400;
+    tap_ok(good, "late workers change nothing");
+    good = true;
+    for (int i = 0; i < 100; i++)
+        good &= covers(par, N, 64);
+    tap_ok(good, "every index once after workers were late");
+    par_close(par);
+}
+
+int
+main(void)
+{
+    struct err err = { 0 };
+    struct par *par;
+    bool good = true;
+
+    tap_ok(par_default() >= 1, "par_default is 1 at least");
+    tap_ok(covers(NULL, N, 10), "NULL runs all in this thread");
+    par_close(NULL);
+    for (int j = 1; j <= 4; j++)
+        test_cover(j);
+    test_cover(17);
+    test_same_sums();
+    test_late();
+    for (int i = 0; i < 100 && good; i++) {
+        good = par_open(&par, 4, &err) == 0;
+        if (good)
+            par_close(par);
+    }
+    tap_ok(good, "opened and closed 100 times without work");
+    return tap_done();
+}
