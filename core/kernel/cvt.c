@@ -1,0 +1,38 @@
+#include "core/kernel/cvt.h"
+
+#include "core/kernel/ops.h"
+#include "core/le.h"
+
+bool
+cvt_known(enum dtype dtype)
+{
+    return dtype == DT_BF16 || dtype == DT_F16 || dtype == DT_F32;
+}
+
+void
+cvt_to_f32(float *to, const void *from, enum dtype dtype, size_t n)
+{
+    const struct cvt_ops *ops = cvt_ops_of(cpu_isa());
+
+    if (dtype == DT_BF16)
+        ops->from_bf16(to, from, n);
+    else if (dtype == DT_F16)
+        ops->from_f16(to, from, n);
+    else
+        for (size_t i = 0; i < n; i++)
+            to[i] = load_f32(from, i);
+}
+
+void
+cvt_from_f32(void *to, enum dtype dtype, const float *from, size_t n)
+{
+    const struct cvt_ops *ops = cvt_ops_of(cpu_isa());
+
+    if (dtype == DT_BF16)
+        ops->to_bf16(to, from, n);
+    else if (dtype == DT_F16)
+        ops->to_f16(to, from, n);
+    else
+        for (size_t i = 0; i < n; i++)
+            put_le32((char *)to + 4 * i, f32_bits(from[i]));
+}

@@ -1,0 +1,26 @@
+/*
+ * The constants of every instruction set's exp(): e^x = 2^n e^r with
+ * n = round(x / ln 2) and |r| <= ln 2 / 2, where n * EXP_LN2_HI is exact
+ * (9 bits) and the rest of ln 2 is taken off after it (Cody and Waite), and
+ * e^r = 1 + r + r^2 P(r), P of degree 4 (coefficients: Cephes' expf).
+ */
+#ifndef CORE_KERNEL_EXP_H
+#define CORE_KERNEL_EXP_H
+
+#define EXP_MAX    88.72284f   /* above: infinity */
+#define EXP_MIN    -103.97209f /* below: rounds to 0 */
+#define EXP_LOG2E  1.44269504088896341f
+#define EXP_LN2_HI 0.693359375f
+#define EXP_LN2_LO -2.12194440e-4f
+#define EXP_P0     1.9875691500e-4f
+#define EXP_P1     1.3981999507e-3f
+#define EXP_P2     8.3334519073e-3f
+#define EXP_P3     4.1665795894e-2f
+#define EXP_P4     1.6666665459e-1f
+#define EXP_P5     5.0000001201e-1f
+
+/* gelu's sqrt(2/pi) (g + 0.044715 g^3), doubled: see vec_gelu_tanh_mul(). */
+#define GELU_A 1.5957691216057308f
+#define GELU_B 0.044715f
+
+#endif

@@ -1,0 +1,144 @@
+#include "core/kernel/vec.h"
+
+#include <math.h>
+
+#include "core/kernel/ops.h"
+
+static const struct vec_ops *
+ops(void)
+{
+    return vec_ops_of(cpu_isa());
+}
+
+float
+vec_dot(const float *a, const float *b, size_t n)
+{
+    return ops()->dot(a, b, n);
+}
+
+void
+vec_axpy(float *y, float s, const float *x, size_t n)
+{
+    ops()->axpy(y, s, x, n);
+}
+
+void
+vec_add(float *y, const float *x, size_t n)
+{
+    ops()->add(y, x, n);
+}
+
+void
+vec_scale(float *y, float s, size_t n)
+{
+    ops()->scale(y, s, n);
+}
+
+float
+vec_max(const float *x, size_t n)
+{
+    bool nan = false;
+    float max = ops()->max(x, n, &nan);
+
+    return nan ? NAN : max;
+}
+
+void
+vec_rmsnorm(float *y, const float *x, const float *weight, float eps, size_t n)
+{
+    float mean = ops()->dot(x, x, n) / (float)n;
+    double r = 1 / sqrt((double)mean + (double)eps);
+
+    ops()->scale_mul(y, x, (float)r, weight, n);
+}
+
+float
+vec_exp_sum(float *x, float max, size_t n)
+{
+    return ops()->exp_sum(x, max, n);
+}
+
+void
+vec_silu_mul(float *gate, const float *up, size_t n)
+{
+    ops()->silu_mul(gate, up, n);
+}
+
+void
+vec_gelu_tanh_mul(float *gate, const float *up, size_t n)
+{
+    ops()->gelu_tanh_mul(gate, up, n);
+}
+
+void
+vec_rope(float *x, const float *cos, const float *sin, size_t half)
+{
+    ops()->rope(x, cos, sin, half);
+}
+
+size_t
+vec_argmax(const float *x, size_t n)
+{
+    bool nan = false;
+    float max = ops()->max(x, n, &nan);
+
+    for (size_t i = 0; i < n; i++)
+        if (x[i] == max)
+            return i;
+    return 0;
+}
+
+/* The order of vec_topk(): larger first, then lower index; NaNs at the end. */
+static bool
+before(const float *x, uint32_t a, uint32_t b)
+{
+    bool nan_a = x[a] != x[a], nan_b = x[b] != x[b];
+
+    if (nan_a != nan_b)
+        return nan_b;
+    if (!nan_a && x[a] != x[b])
+        return x[a] > x[b];
+    return a < b;
+}
+
+/* idx[0..k) is a heap with its last in the order on top; place i may be
+ * wrong: moves it down. */
+static void
+sift(uint32_t *idx, size_t k, size_t i, const float *x)
+{
+    uint32_t v = idx[i];
+    size_t child;
+
+    while ((child = 2 * i + 1) < k) {
+        if (child + 1 < k && before(x, idx[child], idx[child + 1]))
+            child++;
+        if (!before(x, v, idx[child]))
+            break;
+        idx[i] = idx[child];
+        i = child;
+    }
+    idx[i] = v;
+}
+
+void
+vec_topk(uint32_t *idx, size_t k, const float *x, size_t n)
+{
+    if (k == 0)
+        return;
+    for (size_t i = 0; i < k; i++)
+        idx[i] = (uint32_t)i;
+    for (size_t i = k / 2; i-- > 0;)
+        sift(idx, k, i, x);
+    for (size_t i = k; i < n; i++)
+        if (!(x[i] <= x[idx[0]]) && before(x, (uint32_t)i, idx[0])) {
+            idx[0] = (uint32_t)i;
+            sift(idx, k, 0, x);
+        }
+    for (size_t i = k - 1; i > 0; i--) {
+        uint32_t last = idx[0];
+
+        idx[0] = idx[i];
+        idx[i] = last;
+        sift(idx, i, 0, x);
+    }
+}
