@@ -44,9 +44,10 @@ struct st {
     size_t data_offset; /* 8 + header_n */
     size_t n_tensors;
     const struct st_tensor *tensors; /* [n_tensors], in order of the header */
+    const uint32_t *by_name; /* [n_tensors], their indices sorted by name */
     size_t n_meta;
     const struct st_meta *meta; /* [n_meta], in order of the header */
-    void *arena;                /* names, shapes, tables: private */
+    struct st_arena *arena;     /* names, shapes, tables: private */
 };
 
 /*
@@ -54,7 +55,9 @@ struct st {
  * every tensor's name, shape and range are known to be sound.  The data are
  * not touched.  0, or -1 with 'err' set: EX_NOINPUT (cannot be opened),
  * EX_DATAERR (breaks the format, or is another format: the line says which),
- * EX_IOERR, EX_SOFTWARE (memory).
+ * EX_IOERR, EX_SOFTWARE (memory).  After an error there is nothing to close.
+ * Cost: one pass over the header, O(n log n) in tensors; memory about twice
+ * the header (test/bench/st).
  */
 int st_open(struct st *st, const char *path, struct err *err);
 
@@ -66,13 +69,17 @@ int st_open(struct st *st, const char *path, struct err *err);
 int st_parse(struct st *st, const void *file, size_t nbytes, size_t file_size,
              const char *path, struct err *err);
 
-/* st_map() maps the whole file, so that st_data() works. */
+/* st_map() maps the whole file, so that st_data() works.  -1 with 'err' set:
+ * EX_IOERR, also where the file has another size by now. */
 int st_map(struct st *st, struct err *err);
 
 void st_close(struct st *st); /* a zeroed struct is fine */
 
 /* st_find() finds a tensor by name in O(log n); NULL if there is none. */
 const struct st_tensor *st_find(const struct st *st, const char *name);
+
+/* st_name_cmp() orders names by their bytes, as by_name is: < 0, 0, > 0. */
+int st_name_cmp(const char *a, size_t a_n, const char *b, size_t b_n);
 
 /* st_data() is a tensor's bytes: little-endian, C order, no alignment
  * promised.  After st_map(). */

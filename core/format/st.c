@@ -1,0 +1,390 @@
+#include "core/format/st.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/format/st_header.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+#define HEAD_NBYTES 512 /* enough for st_sniff(): tar says it at byte 257 */
+
+/* Orders two tensors or two metadata entries of a file by their indices. */
+typedef int compare(const struct st *st, uint32_t a, uint32_t b);
+
+int
+st_name_cmp(const char *a, size_t a_n, const char *b, size_t b_n)
+{
+    int c = memcmp(a, b, a_n < b_n ? a_n : b_n);
+
+    return c ? c : (a_n > b_n) - (a_n < b_n);
+}
+
+static int
+by_name(const struct st *st, uint32_t a, uint32_t b)
+{
+    const struct st_tensor *s = st->tensors + a, *t = st->tensors + b;
+
+    return st_name_cmp(s->name, s->name_n, t->name, t->name_n);
+}
+
+static int
+by_place(const struct st *st, uint32_t a, uint32_t b)
+{
+    const struct st_tensor *s = st->tensors + a, *t = st->tensors + b;
+
+    if (s->begin != t->begin)
+        return s->begin < t->begin ? -1 : 1;
+    return (s->nbytes > t->nbytes) - (s->nbytes < t->nbytes);
+}
+
+static int
+by_key(const struct st *st, uint32_t a, uint32_t b)
+{
+    const struct st_meta *s = st->meta + a, *t = st->meta + b;
+
+    return st_name_cmp(s->key, s->key_n, t->key, t->key_n);
+}
+
+/* How many of v[0 .. n) are in order already. */
+static size_t
+run_length(const struct st *st, const uint32_t *v, size_t n, compare *cmp)
+{
+    size_t i = 1;
+
+    while (i < n && cmp(st, v[i - 1], v[i]) <= 0)
+        i++;
+    return i;
+}
+
+/* Merges v[0 .. a) and v[a .. a + b) by way of 'tmp'. */
+static void
+merge(const struct st *st, uint32_t *v, size_t a, size_t b, uint32_t *tmp,
+      compare *cmp)
+{
+    const uint32_t *s = tmp, *s_end = tmp + a, *t = v + a, *t_end = t + b;
+
+    memcpy(tmp, v, a * sizeof(*v));
+    while (s < s_end)
+        *v++ = t < t_end && cmp(st, *s, *t) > 0 ? *t++ : *s++;
+}
+
+/* Runs of a sort, not merged yet. */
+struct runs {
+    const struct st *st;
+    compare *cmp;
+    uint32_t *v, *tmp;
+    size_t n;
+    size_t length[128]; /* each more than twice the next: 64 would do */
+};
+
+static void
+merge_last(struct runs *r, size_t end)
+{
+    size_t b = r->length[--r->n], a = r->length[r->n - 1];
+
+    merge(r->st, r->v + end - a - b, a, b, r->tmp, r->cmp);
+    r->length[r->n - 1] = a + b;
+}
+
+/*
+ * The indices 0 .. n - 1 in order, or NULL.  A merge sort that keeps the runs
+ * it finds: writers sort their tensors, so that one comparison each is the
+ * rule and n log n the worst case, whatever the file.
+ */
+static uint32_t *
+sorted(const struct st *st, size_t n, compare *cmp, struct err *err)
+{
+    uint32_t *v = mem_try(n, 2 * sizeof(*v), st->path, err);
+    struct runs r = { .st = st, .cmp = cmp, .v = v, .tmp = v ? v + n : v };
+
+    if (!v)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        v[i] = (uint32_t)i;
+    for (size_t i = 0; i < n;) {
+        r.length[r.n] = run_length(st, v + i, n - i, cmp);
+        i += r.length[r.n++];
+        while (r.n > 1 && r.length[r.n - 2] <= 2 * r.length[r.n - 1])
+            merge_last(&r, i);
+    }
+    while (r.n > 1)
+        merge_last(&r, n);
+    return v;
+}
+
+static int
+check_names(struct st *st, struct err *err)
+{
+    uint32_t *v = sorted(st, st->n_tensors, by_name, err);
+
+    if (!v)
+        return -1;
+    st->by_name = st->arena->by_name = v;
+    for (size_t i = 1; i < st->n_tensors; i++)
+        if (by_name(st, v[i - 1], v[i]) == 0) {
+            const struct st_tensor *t = st->tensors + v[i];
+
+            return err_set(err, EX_DATAERR,
+                           "%s: tensor \"%.*s\" is there "
+                           "twice",
+                           st->path, st_name_shown(t->name, t->name_n),
+                           t->name);
+        }
+    return 0;
+}
+
+static int
+check_meta(const struct st *st, struct err *err)
+{
+    uint32_t *v = sorted(st, st->n_meta, by_key, err);
+    int rc = 0;
+
+    if (!v)
+        return -1;
+    for (size_t i = 1; i < st->n_meta && rc == 0; i++)
+        if (by_key(st, v[i - 1], v[i]) == 0) {
+            const struct st_meta *m = st->meta + v[i];
+
+            rc = err_set(err, EX_DATAERR, "%s: __metadata__ has \"%.*s\" twice",
+                         st->path, st_name_shown(m->key, m->key_n), m->key);
+        }
+    free(v);
+    return rc;
+}
+
+/* "tensor B begins at byte 8 of the data, but tensor A ends at 12". */
+static int
+bad_place(const struct st *st, const struct st_tensor *last,
+          const struct st_tensor *t, struct err *err)
+{
+    int n = st_name_shown(t->name, t->name_n);
+
+    if (!last)
+        return err_set(err, EX_DATAERR,
+                       "%s: the first tensor, \"%.*s\", begins at byte %zu of "
+                       "the data (expected 0)",
+                       st->path, n, t->name, t->begin);
+    return err_set(
+        err, EX_DATAERR,
+        "%s: tensor \"%.*s\" begins at byte %zu of the data, but "
+        "\"%.*s\" ends at %zu (%s)",
+        st->path, n, t->name, t->begin, st_name_shown(last->name, last->name_n),
+        last->name, last->begin + last->nbytes,
+        t->begin < last->begin + last->nbytes ? "they overlap" : "a hole");
+}
+
+/* Every byte behind the header belongs to one tensor. */
+static int
+check_places(const struct st *st, struct err *err)
+{
+    uint32_t *v = sorted(st, st->n_tensors, by_place, err);
+    const struct st_tensor *last = NULL;
+    size_t end = 0;
+    int rc = 0;
+
+    if (!v)
+        return -1;
+    for (size_t i = 0; i < st->n_tensors && rc == 0; i++) {
+        const struct st_tensor *t = st->tensors + v[i];
+
+        if (t->begin != end)
+            rc = bad_place(st, last, t, err);
+        end = t->begin + t->nbytes;
+        last = t;
+    }
+    free(v);
+    if (rc == 0 && end != st->file_size - st->data_offset)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: the header promises %zu bytes from byte %zu on, but "
+                     "the file has %zu bytes",
+                     st->path, end, st->data_offset, st->file_size);
+    return rc;
+}
+
+/* A header that opens with '{' was meant to be one, whatever its length. */
+static int
+add_hint(const struct st *st, const uint8_t *head, size_t nbytes,
+         struct err *err)
+{
+    const char *what =
+        nbytes > 8 && head[8] == '{' ? NULL : st_sniff(head, nbytes);
+
+    if (what && err->status == EX_DATAERR)
+        err_set(err, EX_DATAERR, "%s: is %s, not safetensors", st->path, what);
+    return -1;
+}
+
+static int
+check_length(struct st *st, const void *head, struct err *err)
+{
+    uint64_t n;
+
+    if (st->file_size < 8)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %zu bytes (expected at least 8)", st->path,
+                       st->file_size);
+    n = le64(head);
+    if (n > ST_MAX_HEADER)
+        return err_set(err, EX_DATAERR,
+                       "%s: header length %zu (expected at most %zu)", st->path,
+                       n, ST_MAX_HEADER);
+    if (n > st->file_size - 8)
+        return err_set(err, EX_DATAERR,
+                       "%s: header length %zu, but the file has %zu bytes",
+                       st->path, n, st->file_size);
+    st->header_n = n;
+    st->data_offset = n + 8;
+    st->arena->text = mem_try(n + ST_JSON_ROOM, 1, st->path, err);
+    if (!st->arena->text)
+        return -1;
+    memset(st->arena->text + n, 0, ST_JSON_ROOM);
+    return 0;
+}
+
+/* Fills st->arena->text: from the file, or from memory. */
+static int
+load_text(struct st *st, const uint8_t *file, size_t nbytes, struct err *err)
+{
+    if (st->fd >= 0)
+        return file_pread(st->fd, st->path, st->arena->text, st->header_n, 8,
+                          err);
+    if (nbytes < st->data_offset)
+        return err_set(err, EX_DATAERR,
+                       "%s: header length %zu, but %zu bytes are at hand",
+                       st->path, st->header_n, nbytes);
+    memcpy(st->arena->text, file + 8, st->header_n);
+    return 0;
+}
+
+/* 'head' is the file's beginning: all of the header if there is no fd. */
+static int
+read_file(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
+{
+    if (check_length(st, head, err) < 0 ||
+        load_text(st, head, nbytes, err) < 0 || st_header_read(st, err) < 0)
+        return add_hint(st, head, nbytes, err);
+    if (check_names(st, err) < 0 || check_meta(st, err) < 0)
+        return -1;
+    return check_places(st, err);
+}
+
+static void
+start(struct st *st, const char *path, int fd, size_t file_size)
+{
+    *st = (struct st){ .path = xstrdup(path),
+                       .fd = fd,
+                       .file_size = file_size,
+                       .arena = xcalloc(1, sizeof(*st->arena)) };
+}
+
+int
+st_open(struct st *st, const char *path, struct err *err)
+{
+    uint8_t head[HEAD_NBYTES];
+    size_t file_size = 0, n;
+    int fd;
+
+    *st = (struct st){ 0 };
+    fd = file_open(path, &file_size, err);
+    if (fd < 0)
+        return -1;
+    start(st, path, fd, file_size);
+    n = file_size < sizeof(head) ? file_size : sizeof(head);
+    if (file_pread(fd, path, head, n, 0, err) == 0 &&
+        read_file(st, head, n, err) == 0)
+        return 0;
+    st_close(st);
+    return -1;
+}
+
+int
+st_parse(struct st *st, const void *file, size_t nbytes, size_t file_size,
+         const char *path, struct err *err)
+{
+    start(st, path, -1, file_size);
+    if (read_file(st, file, nbytes, err) == 0)
+        return 0;
+    st_close(st);
+    return -1;
+}
+
+int
+st_map(struct st *st, struct err *err)
+{
+    struct stat now;
+    void *p;
+
+    if (st->map.data)
+        return 0;
+    if (fstat(st->fd, &now) < 0)
+        return err_sys(err, EX_IOERR, "%s", st->path);
+    if ((size_t)now.st_size != st->file_size)
+        return err_set(err, EX_IOERR,
+                       "%s: has %zu bytes by now (%zu when it was opened)",
+                       st->path, (size_t)now.st_size, st->file_size);
+    p = mmap(NULL, st->file_size, PROT_READ, MAP_SHARED, st->fd, 0);
+    if (p == MAP_FAILED)
+        return err_sys(err, EX_IOERR, "%s: cannot be mapped", st->path);
+    st->map = (struct map){ p, st->file_size };
+    return 0;
+}
+
+void
+st_close(struct st *st)
+{
+    if (!st->arena) /* never opened: fd 0 is not ours */
+        return;
+    map_close(&st->map);
+    if (st->fd >= 0)
+        close(st->fd);
+    free(st->arena->text);
+    free(st->arena->tensors);
+    free(st->arena->dims);
+    free(st->arena->meta);
+    free(st->arena->by_name);
+    free(st->arena);
+    free(st->path);
+    *st = (struct st){ 0 };
+}
+
+const struct st_tensor *
+st_find(const struct st *st, const char *name)
+{
+    size_t n = strlen(name), low = 0, high = st->n_tensors;
+
+    while (low < high) {
+        size_t i = low + (high - low) / 2;
+        const struct st_tensor *t = st->tensors + st->by_name[i];
+        int c = st_name_cmp(name, n, t->name, t->name_n);
+
+        if (c == 0)
+            return t;
+        if (c < 0)
+            high = i;
+        else
+            low = i + 1;
+    }
+    return NULL;
+}
+
+const void *
+st_data(const struct st *st, const struct st_tensor *t)
+{
+    return st->map.data + st->data_offset + t->begin;
+}
+
+int
+st_pread(const struct st *st, const struct st_tensor *t, void *buf,
+         size_t nbytes, size_t offset, struct err *err)
+{
+    if (offset > t->nbytes || nbytes > t->nbytes - offset)
+        return err_set(err, EX_SOFTWARE,
+                       "%s: %zu bytes at %zu are asked of a tensor of %zu",
+                       st->path, nbytes, offset, t->nbytes);
+    return file_pread(st->fd, st->path, buf, nbytes,
+                      st->data_offset + t->begin + offset, err);
+}
