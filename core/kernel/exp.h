@@ -7,8 +7,9 @@
 #ifndef CORE_KERNEL_EXP_H
 #define CORE_KERNEL_EXP_H
 
-#define EXP_MAX    88.72284f   /* above: infinity */
-#define EXP_MIN    -103.97209f /* below: rounds to 0 */
+#define EXP_MAX    89.0f     /* e^89 overflows, */
+#define EXP_MIN    -104.0f   /* e^-104 is under half the smallest float */
+#define EXP_ROUND  0x1.8p23f /* plus and minus it: to the nearest integer */
 #define EXP_LOG2E  1.44269504088896341f
 #define EXP_LN2_HI 0.693359375f
 #define EXP_LN2_LO -2.12194440e-4f

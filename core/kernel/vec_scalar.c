@@ -69,18 +69,21 @@ scale_mul(float *y, const float *x, float s, const float *w, size_t n)
         y[i] = x[i] * s * w[i];
 }
 
+/* 2^n of EXP_ROUND + n: n is what stands in the low bits. */
+static inline float
+pow2(float t)
+{
+    return f32_from_bits((f32_bits(t) + 127) << 23);
+}
+
 static inline float
 exp1(float x)
 {
-    const float round = 0x1.8p23f; /* plus and minus it: to an integer */
-    float n, r, p;
-    int k, half;
+    float n, half, r, p;
 
-    if (!(x > EXP_MIN)) /* NaN stays */
-        return x != x ? x : 0;
-    if (x > EXP_MAX)
-        return INFINITY;
-    n = x * EXP_LOG2E + round - round;
+    x = x < EXP_MIN ? EXP_MIN : x; /* a NaN stays */
+    x = x > EXP_MAX ? EXP_MAX : x;
+    n = x * EXP_LOG2E + EXP_ROUND - EXP_ROUND;
     r = x - n * EXP_LN2_HI - n * EXP_LN2_LO;
     p = EXP_P0;
     p = p * r + EXP_P1;
@@ -88,12 +91,11 @@ exp1(float x)
     p = p * r + EXP_P3;
     p = p * r + EXP_P4;
     p = p * r + EXP_P5;
-    p = p * r * r + r + 1;
-    /* Twice: 2^128 and 2^-150 are no normal floats. */
-    k = (int)n;
-    half = k / 2;
-    return p * f32_from_bits((uint32_t)(half + 127) << 23) *
-           f32_from_bits((uint32_t)(k - half + 127) << 23);
+    p = p * (r * r) + r + 1;
+    /* In two steps: 2^128 and 2^-150 are no normal floats. */
+    half = n * 0.5f + EXP_ROUND;
+    n = n - (half - EXP_ROUND) + EXP_ROUND;
+    return p * pow2(half) * pow2(n);
 }
 
 static float

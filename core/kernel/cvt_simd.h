@@ -1,0 +1,59 @@
+/* Template of cvt_ISA.c: CVT_OPS fills its table. */
+#include "core/dtype.h"
+#include "core/kernel/ops.h"
+#include "core/kernel/simd.h"
+#include "core/le.h"
+
+static void
+from_bf16(float *to, const void *from, size_t n)
+{
+    const char *p = from;
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_store(to + i, vf_bf16(p + 2 * i));
+    for (; i < n; i++)
+        to[i] = bf16_to_f32(load16(p, i));
+}
+
+static void
+from_f16(float *to, const void *from, size_t n)
+{
+    const char *p = from;
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_store(to + i, vf_f16_exact(p + 2 * i));
+    for (; i < n; i++)
+        to[i] = f16_to_f32(load16(p, i));
+}
+
+static void
+to_bf16(void *to, const float *from, size_t n)
+{
+    char *p = to;
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_to_bf16(p + 2 * i, vf_load(from + i));
+    for (; i < n; i++)
+        put_le16(p + 2 * i, f32_to_bf16(from[i]));
+}
+
+static void
+to_f16(void *to, const float *from, size_t n)
+{
+    char *p = to;
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_to_f16(p + 2 * i, vf_load(from + i));
+    for (; i < n; i++)
+        put_le16(p + 2 * i, f32_to_f16(from[i]));
+}
+
+#define CVT_OPS                                                           \
+    {                                                                     \
+        .from_bf16 = from_bf16, .from_f16 = from_f16, .to_bf16 = to_bf16, \
+        .to_f16 = to_f16                                                  \
+    }

@@ -1,0 +1,3 @@
+#include "core/kernel/gemv_simd.h"
+
+const struct gemv_ops gemv_neon = GEMV_OPS;

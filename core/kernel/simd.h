@@ -1,0 +1,490 @@
+/*
+ * Vectors of floats, as much of them as the kernels need, in the widest form
+ * that the including file's flags allow: the FAMILY_simd.h templates are
+ * written once over these and compiled for each instruction set.
+ *
+ *   VF                lanes of a vector, type 'vf'; + - * / are C's own
+ *   vf_load, _store   VF floats at any address
+ *   vf_load_n, ..     the first n < VF lanes alone are touched, 0 in the others
+ *   vf_bf16, vf_f16   VF weights, little-endian, at any address, widened
+ *   vf_fma(a, b, c)   a * b + c, rounded once
+ *   vf_max(a, b), _min  b if either is a NaN (x86); NEON: NaN
+ *   vf_sum            lanes added in halves: i and i + VF / 2 first
+ *   vf_pow2(t)        2^n of EXP_ROUND + n
+ */
+#ifndef CORE_KERNEL_SIMD_H
+#define CORE_KERNEL_SIMD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/kernel/exp.h"
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+
+#define VF 16
+typedef __m512 vf;
+
+INLINE __mmask16
+first(size_t n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
+
+INLINE vf
+vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+INLINE vf
+vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+INLINE vf
+vf_load_n(const float *p, size_t n)
+{
+    return _mm512_maskz_loadu_ps(first(n), p);
+}
+
+INLINE void
+vf_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+
+INLINE void
+vf_store_n(float *p, vf v, size_t n)
+{
+    _mm512_mask_storeu_ps(p, first(n), v);
+}
+
+INLINE vf
+widen_bf16(__m256i h)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+INLINE vf
+vf_bf16(const void *p)
+{
+    return widen_bf16(_mm256_loadu_si256(p));
+}
+
+INLINE vf
+vf_bf16_n(const void *p, size_t n)
+{
+    return widen_bf16(_mm256_maskz_loadu_epi16(first(n), p));
+}
+
+INLINE vf
+vf_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+
+INLINE vf
+vf_f16_n(const void *p, size_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p));
+}
+
+INLINE vf
+vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+INLINE vf
+vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+INLINE vf
+vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+INLINE int
+vf_has_nan(vf a)
+{
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0;
+}
+
+INLINE vf
+vf_pow2(vf t)
+{
+    __m512i n =
+        _mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127));
+
+    return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
+}
+
+INLINE float
+vf_sum(vf v)
+{
+    __m256 a =
+        _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b =
+        _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* VF halves, with NaNs' quiet bit (0x200) as it was: the instruction sets it.
+ */
+INLINE vf
+vf_f16_exact(const void *p)
+{
+    __m256i h = _mm256_loadu_si256(p);
+    __m512 f = _mm512_cvtph_ps(h);
+    __mmask16 nan = _mm512_cmp_ps_mask(f, f, _CMP_UNORD_Q);
+    __m512i w = _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 13);
+
+    /* f without bit 22, or it with the half's own */
+    w = _mm512_ternarylogic_epi32(_mm512_castps_si512(f),
+                                  _mm512_set1_epi32(0x400000), w, 0xb8);
+    return _mm512_mask_mov_ps(f, nan, _mm512_castsi512_ps(w));
+}
+
+INLINE void
+vf_to_bf16(void *p, vf v)
+{
+    const __m512i one = _mm512_set1_epi32(1);
+    __m512i u = _mm512_castps_si512(v);
+    __m512i lsb = _mm512_and_si512(_mm512_srli_epi32(u, 16), one);
+    __m512i r =
+        _mm512_add_epi32(_mm512_add_epi32(u, lsb), _mm512_set1_epi32(0x7fff));
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+
+    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+    _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
+}
+
+INLINE void
+vf_to_f16(void *p, vf v)
+{
+    _mm256_storeu_si256(p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#elif defined(__AVX2__)
+#include <immintrin.h>
+
+#define VF 8
+typedef __m256 vf;
+
+INLINE __m256i
+first(size_t n)
+{
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes);
+}
+
+INLINE vf
+vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+INLINE vf
+vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+INLINE vf
+vf_load_n(const float *p, size_t n)
+{
+    return _mm256_maskload_ps(p, first(n));
+}
+
+INLINE void
+vf_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
+
+INLINE void
+vf_store_n(float *p, vf v, size_t n)
+{
+    _mm256_maskstore_ps(p, first(n), v);
+}
+
+INLINE __m128i
+load16_n(const void *p, size_t n)
+{
+    uint16_t h[8] = { 0 };
+
+    memcpy(h, p, 2 * n);
+    return _mm_loadu_si128((const __m128i *)h);
+}
+
+INLINE vf
+widen_bf16(__m128i h)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+INLINE vf
+vf_bf16(const void *p)
+{
+    return widen_bf16(_mm_loadu_si128(p));
+}
+
+INLINE vf
+vf_bf16_n(const void *p, size_t n)
+{
+    return widen_bf16(load16_n(p, n));
+}
+
+INLINE vf
+vf_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+
+INLINE vf
+vf_f16_n(const void *p, size_t n)
+{
+    return _mm256_cvtph_ps(load16_n(p, n));
+}
+
+INLINE vf
+vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+INLINE vf
+vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+INLINE vf
+vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+
+INLINE int
+vf_has_nan(vf a)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0;
+}
+
+INLINE vf
+vf_pow2(vf t)
+{
+    __m256i n =
+        _mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127));
+
+    return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
+}
+
+INLINE float
+vf_sum(vf v)
+{
+    __m128 b =
+        _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+INLINE vf
+vf_f16_exact(const void *p)
+{
+    const __m256i quiet = _mm256_set1_epi32(0x400000);
+    __m128i h = _mm_loadu_si128(p);
+    __m256 f = _mm256_cvtph_ps(h);
+    __m256 nan = _mm256_cmp_ps(f, f, _CMP_UNORD_Q);
+    __m256i w = _mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 13);
+    __m256i clear = _mm256_andnot_si256(w, quiet); /* the half had it not */
+
+    clear = _mm256_and_si256(clear, _mm256_castps_si256(nan));
+    return _mm256_andnot_ps(_mm256_castsi256_ps(clear), f);
+}
+
+INLINE void
+vf_to_bf16(void *p, vf v)
+{
+    __m256i u = _mm256_castps_si256(v);
+    __m256i lsb =
+        _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r =
+        _mm256_add_epi32(_mm256_add_epi32(u, lsb), _mm256_set1_epi32(0x7fff));
+    __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+    __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+
+    r = _mm256_blendv_epi8(r, quiet, _mm256_castps_si256(nan));
+    r = _mm256_srli_epi32(r, 16);
+    _mm_storeu_si128(p, _mm_packus_epi32(_mm256_castsi256_si128(r),
+                                         _mm256_extracti128_si256(r, 1)));
+}
+
+INLINE void
+vf_to_f16(void *p, vf v)
+{
+    _mm_storeu_si128(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+
+#define VF 4
+typedef float32x4_t vf;
+
+INLINE vf
+vf_set1(float x)
+{
+    return vdupq_n_f32(x);
+}
+
+INLINE vf
+vf_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+
+INLINE vf
+vf_load_n(const float *p, size_t n)
+{
+    float f[4] = { 0 };
+
+    memcpy(f, p, 4 * n);
+    return vld1q_f32(f);
+}
+
+INLINE void
+vf_store(float *p, vf v)
+{
+    vst1q_f32(p, v);
+}
+
+INLINE void
+vf_store_n(float *p, vf v, size_t n)
+{
+    float f[4];
+
+    vst1q_f32(f, v);
+    memcpy(p, f, 4 * n);
+}
+
+INLINE uint16x4_t
+load16_n(const void *p, size_t n)
+{
+    uint16_t h[4] = { 0 };
+
+    memcpy(h, p, 2 * n);
+    return vld1_u16(h);
+}
+
+INLINE vf
+vf_bf16(const void *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(load16_n(p, 4), 16));
+}
+
+INLINE vf
+vf_bf16_n(const void *p, size_t n)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(load16_n(p, n), 16));
+}
+
+INLINE vf
+vf_f16(const void *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(load16_n(p, 4)));
+}
+
+INLINE vf
+vf_f16_n(const void *p, size_t n)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(load16_n(p, n)));
+}
+
+INLINE vf
+vf_fma(vf a, vf b, vf c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+INLINE vf
+vf_max(vf a, vf b)
+{
+    return vmaxq_f32(a, b);
+}
+
+INLINE vf
+vf_min(vf a, vf b)
+{
+    return vminq_f32(a, b);
+}
+
+INLINE int
+vf_has_nan(vf a)
+{
+    return vminvq_u32(vceqq_f32(a, a)) == 0;
+}
+
+INLINE vf
+vf_pow2(vf t)
+{
+    uint32x4_t n = vaddq_u32(vreinterpretq_u32_f32(t), vdupq_n_u32(127));
+
+    return vreinterpretq_f32_u32(vshlq_n_u32(n, 23));
+}
+
+INLINE float
+vf_sum(vf v)
+{
+    float32x2_t b = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+
+    return vget_lane_f32(b, 0) + vget_lane_f32(b, 1);
+}
+
+INLINE vf
+vf_f16_exact(const void *p)
+{
+    uint16x4_t h = load16_n(p, 4);
+    float32x4_t f = vcvt_f32_f16(vreinterpret_f16_u16(h));
+    uint32x4_t quiet = vbicq_u32(vdupq_n_u32(0x400000), vshll_n_u16(h, 13));
+    uint32x4_t clear = vbicq_u32(quiet, vceqq_f32(f, f)); /* of NaNs alone */
+
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(f), clear));
+}
+
+INLINE void
+vf_to_bf16(void *p, vf v)
+{
+    uint32x4_t u = vreinterpretq_u32_f32(v);
+    uint32x4_t lsb = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+    uint32x4_t r = vaddq_u32(vaddq_u32(u, lsb), vdupq_n_u32(0x7fff));
+    uint16x4_t h;
+
+    r = vbslq_u32(vceqq_f32(v, v), r, vorrq_u32(u, vdupq_n_u32(0x400000)));
+    h = vshrn_n_u32(r, 16);
+    memcpy(p, &h, sizeof(h));
+}
+
+INLINE void
+vf_to_f16(void *p, vf v)
+{
+    float16x4_t h = vcvt_f16_f32(v);
+
+    memcpy(p, &h, sizeof(h));
+}
+#endif
+
+#endif

@@ -1,0 +1,205 @@
+#include "core/kernel/gemv.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/le.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+enum { ROWS = 21, COLS = 67, N_X = 14, MAP = 1 << 16 };
+
+static const enum dtype dtypes[] = { DT_BF16, DT_F16, DT_F32 };
+
+static size_t
+size_of(enum dtype dtype)
+{
+    return dtype == DT_F32 ? 4 : 2;
+}
+
+/* n random weights ending where nothing more may be read; *v: their values. */
+static void *
+weights(char *map, enum dtype dtype, size_t n, double *v)
+{
+    char *w = map + MAP - n * size_of(dtype);
+
+    for (size_t i = 0; i < n; i++) {
+        float f = rnd();
+
+        if (dtype == DT_F32)
+            put_le32(w + 4 * i, f32_bits(f));
+        else
+            put_le16(w + 2 * i,
+                     dtype == DT_BF16 ? f32_to_bf16(f) : f32_to_f16(f));
+        v[i] = dtype_get(dtype, w, i);
+    }
+    return w;
+}
+
+static void (*kernel_of(const struct gemv_ops *ops,
+                        enum dtype dtype))(const struct gemv_args *)
+{
+    return dtype == DT_BF16 ? ops->bf16 : dtype == DT_F16 ? ops->f16 : ops->f32;
+}
+
+struct shape {
+    size_t rows, cols, n_x;
+};
+
+/* One shape: near the sum in f64, and every output alone has the same bits. */
+static bool
+check_shape(char *map, const struct gemv_ops *ops, enum dtype dtype,
+            const struct shape *s)
+{
+    static double v[ROWS * COLS];
+    static float x[N_X * (COLS + 3)], y[N_X * (ROWS + 2)];
+    static char moved[ROWS * COLS * 4 + 1];
+    size_t ldx = s->cols + 3, ldy = s->rows + 2, n = s->rows * s->cols;
+    char *w = weights(map, dtype, n, v);
+    bool good = true;
+
+    for (size_t i = 0; i < N_X * (COLS + 3); i++)
+        x[i] = rnd();
+    for (size_t i = 0; i < s->n_x * ldy; i++)
+        y[i] = 1234;
+    kernel_of(ops, dtype)(
+        &(struct gemv_args){ y, w, x, ldy, ldx, s->rows, s->cols, s->n_x });
+    memcpy(moved + 1, w, n * size_of(dtype));
+    for (size_t i = 0; i < s->n_x; i++)
+        for (size_t r = 0; r < ldy; r++) {
+            double sum = 0, abs = 0;
+            float alone;
+
+            if (r >= s->rows) {
+                good &= y[i * ldy + r] == 1234;
+                continue;
+            }
+            for (size_t c = 0; c < s->cols; c++) {
+                sum += v[r * s->cols + c] * (double)x[i * ldx + c];
+                abs += fabs(v[r * s->cols + c] * (double)x[i * ldx + c]);
+            }
+            good &= fabs((double)y[i * ldy + r] - sum) <=
+                    (double)s->cols * 0x1p-23 * abs;
+            kernel_of(ops, dtype)(&(struct gemv_args){
+                &alone, moved + 1 + r * s->cols * size_of(dtype), x + i * ldx,
+                1, ldx, 1, s->cols, 1 });
+            good &= f32_bits(alone) == f32_bits(y[i * ldy + r]);
+        }
+    return good;
+}
+
+static void
+test_shapes(char *map, enum isa isa, enum dtype dtype)
+{
+    const struct gemv_ops *ops = gemv_ops_of(isa);
+    struct shape bad = { 0 };
+
+    for (size_t cols = 0; cols <= COLS && !bad.rows; cols++)
+        for (size_t rows = 1; rows <= ROWS && !bad.rows;
+             rows += 1 + (cols > 35) * 4)
+            for (size_t n_x = 1; n_x <= N_X && !bad.rows; n_x++) {
+                struct shape s = { rows, cols, n_x };
+
+                if (!check_shape(map, ops, dtype, &s))
+                    bad = s;
+            }
+    tap_ok(!bad.rows,
+           "gemv %s %s: the f64 sum within bounds, same bits alone and "
+           "unaligned, cols 0..%d",
+           isa_name(isa), dtype_table[dtype].name, COLS);
+    if (bad.rows)
+        printf("# %zu x %zu, n_x %zu\n", bad.rows, bad.cols, bad.n_x);
+}
+
+/* Infinity and NaN weights, and what is smaller than normal f16. */
+static void
+test_special(enum isa isa)
+{
+    static const uint16_t h[] = { 1, 0x3ff, 0x8001, 0x400, 0x7bff, 0x3c00 };
+    const struct gemv_ops *ops = gemv_ops_of(isa);
+    struct gemv_args a = { .ldy = 1, .ldx = 1, .rows = 1, .n_x = 1 };
+    float x[40], y;
+    uint16_t w[40];
+    bool good = true;
+
+    for (size_t i = 0; i < sizeof(h) / sizeof(*h); i++)
+        for (size_t at = 0; at < 40; at++) {
+            memset(w, 0, sizeof(w));
+            memset(x, 0, sizeof(x));
+            put_le16(&w[at], h[i]);
+            x[at] = 3;
+            a = (struct gemv_args){ &y, w, x, 1, 40, 1, 40, 1 };
+            ops->f16(&a);
+            good &= y == f16_to_f32(h[i]) * 3;
+        }
+    put_le16(&w[39], 0x7c00);
+    ops->f16(&a);
+    good &= y == INFINITY;
+    put_le16(&w[39], 0xfc01);
+    ops->f16(&a);
+    good &= isnan(y);
+    put_le16(&w[39], 0xff80); /* bf16 -inf */
+    ops->bf16(&a);
+    good &= y == -INFINITY;
+    tap_ok(good, "gemv %s: denormal, infinite and NaN weights", isa_name(isa));
+}
+
+static void
+test_threads(enum dtype dtype)
+{
+    enum { R = 700, C = 1030, X = 7 };
+    static float x[X * C], want[X * R], got[X * R];
+    static char w[R * C * 4 + 2];
+    struct err err = { 0 };
+    struct par *par;
+    size_t i;
+
+    for (i = 0; i < X * C; i++)
+        x[i] = rnd();
+    for (i = 0; i < (size_t)R * C; i++)
+        if (dtype == DT_F32)
+            put_le32(w + 2 + 4 * i, f32_bits(rnd()));
+        else
+            put_le16(w + 2 + 2 * i, (uint16_t)(f32_bits(rnd()) >> 16 & 0xbbff));
+    for (i = 0; i < X; i++)
+        gemv(NULL, want + i * R, R, w + 2, dtype, R, C, x + i * C, C, 1);
+    for (int j = 1; j <= 5; j += 2) {
+        if (par_open(&par, j, &err) < 0)
+            return;
+        memset(got, 0, sizeof(got));
+        gemv(par, got, R, w + 2, dtype, R, C, x, C, X);
+        par_close(par);
+        tap_ok(!memcmp(want, got, sizeof(want)),
+               "gemv %s: 7 x at once at -j %d have the bits of one by one",
+               dtype_table[dtype].name, j);
+    }
+    memset(got, 0, sizeof(got));
+    gemv(NULL, got, R, w + 2, dtype, R, C, x, C, 3);
+    gemv(NULL, got + 3 * R, R, w + 2, dtype, R, C, x + 3 * C, C, X - 3);
+    tap_ok(!memcmp(want, got, sizeof(want)), "gemv %s: 3 + 4 x do, too",
+           dtype_table[dtype].name);
+}
+
+int
+main(void)
+{
+    char *map = mmap(NULL, 2 * MAP, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (map == MAP_FAILED || mprotect(map + MAP, MAP, PROT_NONE) < 0)
+        return 1;
+    FOR_EACH_ISA(isa)
+    {
+        for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)
+            test_shapes(map, isa, dtypes[i]);
+        test_special(isa);
+    }
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)
+        test_threads(dtypes[i]);
+    tap_ok(gemv_known(DT_BF16) && !gemv_known(DT_I8), "gemv_known");
+    gemv(NULL, NULL, 0, NULL, DT_BF16, 0, 5, NULL, 0, 0);
+    tap_ok(1, "gemv of no rows touches nothing");
+    return tap_done();
+}
