@@ -1,6 +1,8 @@
 /*
  * A model's tensors: one safetensors file, or a folder with
- * model.safetensors, or with shards and model.safetensors.index.json.
+ * model.safetensors, or with shards and model.safetensors.index.json, or with
+ * exactly one *.safetensors file of another name (adapter_model.safetensors).
+ * The first of these that is there counts, as with transformers.
  */
 #ifndef CORE_FORMAT_STDIR_H
 #define CORE_FORMAT_STDIR_H
@@ -27,12 +29,15 @@ struct stdir {
  * A total_size that does not fit is a warning.  A tensor of a shard that the
  * index does not name is left out, as the index decides.
  * 0, or -1 with 'err' set as st_open() does; EX_NOINPUT for a folder without
- * tensors; a missing shard or tensor names both (EX_DATAERR).
+ * tensors; a missing shard or tensor names both (EX_DATAERR).  After an error
+ * there is nothing to close.  Symbolic links are followed: hub caches are made
+ * of them.
  */
 int stdir_open(struct stdir *dir, const char *path, struct err *err);
 int stdir_map(struct stdir *dir, struct err *err); /* st_map() of every file */
-void stdir_close(struct stdir *dir);
+void stdir_close(struct stdir *dir);               /* a zeroed struct is fine */
 
+/* stdir_find() finds a tensor by name in O(log n); NULL if there is none. */
 const struct stdir_tensor *stdir_find(const struct stdir *dir,
                                       const char *name);
 

@@ -1,0 +1,388 @@
+#include "core/format/stdir.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+#define ONE_FILE "model.safetensors"
+#define INDEX    "model.safetensors.index.json"
+#define SUFFIX   ".safetensors"
+
+/* A model.safetensors.index.json while its shards are being opened. */
+struct index {
+    struct stdir *dir;
+    const char *path; /* of the index, for messages */
+    json_t *root;
+    struct js weight_map;
+    json_t *shards; /* file name -> its place in dir->files */
+    struct err *err;
+};
+
+static char *
+join(const char *dir, const char *name)
+{
+    struct str s = { 0 };
+
+    str_addf(&s, "%s/%s", dir, name);
+    return s.s;
+}
+
+static bool
+has_suffix(const char *s, size_t nbytes)
+{
+    size_t n = strlen(SUFFIX);
+
+    return nbytes >= n && !memcmp(s + nbytes - n, SUFFIX, n);
+}
+
+/* Is there an entry of that name?  A dangling link is one: it must be told. */
+static bool
+exists(const char *dir, const char *name)
+{
+    char *path = join(dir, name);
+    struct stat st;
+    bool yes = lstat(path, &st) == 0;
+
+    free(path);
+    return yes;
+}
+
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int
+compare_tensors(const void *a, const void *b)
+{
+    const struct st_tensor *s = ((const struct stdir_tensor *)a)->t;
+    const struct st_tensor *t = ((const struct stdir_tensor *)b)->t;
+
+    return st_name_cmp(s->name, s->name_n, t->name, t->name_n);
+}
+
+/* An index is mostly sorted as it comes: then one pass is all. */
+static void
+sort_tensors(struct stdir *dir)
+{
+    struct stdir_tensor *v = dir->tensors;
+
+    for (size_t i = 1; i < dir->n_tensors; i++)
+        if (compare_tensors(v + i - 1, v + i) > 0) {
+            qsort(v, dir->n_tensors, sizeof(*v), compare_tensors);
+            return;
+        }
+}
+
+static int
+alloc_tensors(struct stdir *dir, size_t n, struct err *err)
+{
+    dir->tensors = mem_try(n, sizeof(*dir->tensors), dir->path, err);
+    return dir->tensors ? 0 : -1;
+}
+
+static int
+alloc_files(struct stdir *dir, size_t n, struct err *err)
+{
+    dir->files = mem_try(n, sizeof(*dir->files), dir->path, err);
+    return dir->files ? 0 : -1;
+}
+
+static int
+open_one(struct stdir *dir, const char *path, struct err *err)
+{
+    const struct st *st;
+
+    if (alloc_files(dir, 1, err) < 0 || st_open(dir->files, path, err) < 0)
+        return -1;
+    dir->n_files = 1;
+    st = dir->files;
+    if (alloc_tensors(dir, st->n_tensors, err) < 0)
+        return -1;
+    dir->n_tensors = st->n_tensors;
+    for (size_t i = 0; i < st->n_tensors; i++)
+        dir->tensors[i] =
+            (struct stdir_tensor){ st->tensors + st->by_name[i], st };
+    return 0;
+}
+
+/*
+ * A path of an index comes from the network and must stay in the folder:
+ * relative, without "", "." and "..", no backslash or NUL in it.
+ */
+static bool
+safe_path(const char *s, size_t nbytes)
+{
+    size_t start = 0;
+
+    if (memchr(s, '\0', nbytes) || memchr(s, '\\', nbytes) ||
+        !has_suffix(s, nbytes))
+        return false;
+    for (size_t i = 0; i <= nbytes; i++) {
+        size_t n = i - start;
+
+        if (i < nbytes && s[i] != '/')
+            continue;
+        if (n == 0 || (n == 1 && s[start] == '.') ||
+            (n == 2 && !memcmp(s + start, "..", 2)))
+            return false;
+        start = i + 1;
+    }
+    return true;
+}
+
+/* Opens one more shard; 'tensor' is the first that the index puts there. */
+static int
+open_shard(struct index *index, const char *shard, const char *tensor)
+{
+    struct stdir *dir = index->dir;
+    char *path = join(dir->path, shard);
+    int rc = st_open(dir->files + dir->n_files, path, index->err);
+
+    if (rc == 0)
+        dir->n_files++;
+    else if (index->err->status == EX_NOINPUT) {
+        struct err why = *index->err;
+
+        err_set(index->err, EX_DATAERR, "%s: tensor \"%.200s\" is in %s",
+                index->path, tensor, why.what);
+    }
+    free(path);
+    return rc;
+}
+
+/* The shard of a tensor, as the index says it, or NULL. */
+static const char *
+shard_of(struct index *index, const char *tensor)
+{
+    struct js value = js_get(&index->weight_map, tensor);
+    const char *shard;
+    size_t n;
+
+    if (js_str(&value, &shard, &n, index->err) < 0)
+        return NULL;
+    if (safe_path(shard, n))
+        return shard;
+    js_bad(&value, "a path within the folder, ending in " SUFFIX, index->err);
+    return NULL;
+}
+
+/* Checks every path and numbers the shards, before any of them is opened. */
+static int
+list_shards(struct index *index)
+{
+    json_t *map = json_object_get(index->root, "weight_map");
+    const char *tensor;
+    json_t *value;
+
+    json_object_foreach(map, tensor, value)
+    {
+        const char *shard = shard_of(index, tensor);
+        size_t n = json_object_size(index->shards);
+
+        if (!shard)
+            return -1;
+        if (!json_object_get(index->shards, shard) &&
+            json_object_set_new(index->shards, shard,
+                                json_integer((json_int_t)n)) < 0)
+            return err_set(index->err, EX_SOFTWARE, "%s: out of memory",
+                           index->path);
+    }
+    if (json_object_size(map) == 0)
+        return err_set(index->err, EX_DATAERR, "%s: weight_map is empty",
+                       index->path);
+    return 0;
+}
+
+static int
+bind_tensors(struct index *index)
+{
+    json_t *map = json_object_get(index->root, "weight_map");
+    struct stdir *dir = index->dir;
+    const char *tensor;
+    json_t *value;
+
+    if (alloc_tensors(dir, json_object_size(map), index->err) < 0)
+        return -1;
+    json_object_foreach(map, tensor, value)
+    {
+        const char *shard = json_string_value(value);
+        size_t i =
+            (size_t)json_integer_value(json_object_get(index->shards, shard));
+        const struct st_tensor *t;
+
+        if (i == dir->n_files && open_shard(index, shard, tensor) < 0)
+            return -1;
+        t = st_find(dir->files + i, tensor);
+        if (!t)
+            return err_set(index->err, EX_DATAERR,
+                           "%s: tensor \"%.200s\" is not in %s", index->path,
+                           tensor, dir->files[i].path);
+        dir->tensors[dir->n_tensors++] =
+            (struct stdir_tensor){ t, dir->files + i };
+    }
+    return 0;
+}
+
+/* Writers disagree on what total_size counts: worth a line, no more. */
+static void
+check_total_size(const struct index *index)
+{
+    struct js root = js_root(index->root, index->path);
+    struct js metadata = js_get(&root, "metadata");
+    struct js total = js_get(&metadata, "total_size");
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < index->dir->n_tensors; i++)
+        sum += index->dir->tensors[i].t->nbytes;
+    if (js_is(&total, JSON_INTEGER) &&
+        (uint64_t)json_integer_value(total.v) != sum)
+        err_warn("%s: total_size is %lld, but the tensors are %zu bytes; "
+                 "the tensors count",
+                 index->path, (long long)json_integer_value(total.v), sum);
+}
+
+static int
+read_index(struct index *index)
+{
+    struct js root = js_root(index->root, index->path);
+
+    index->weight_map = js_get(&root, "weight_map");
+    if (!js_is(&index->weight_map, JSON_OBJECT))
+        return js_bad(&index->weight_map, "an object", index->err);
+    if (list_shards(index) < 0 ||
+        alloc_files(index->dir, json_object_size(index->shards), index->err) <
+            0 ||
+        bind_tensors(index) < 0)
+        return -1;
+    check_total_size(index);
+    sort_tensors(index->dir);
+    return 0;
+}
+
+static int
+open_index(struct stdir *dir, struct err *err)
+{
+    char *path = join(dir->path, INDEX);
+    struct index index = { .dir = dir, .path = path, .err = err };
+    int rc = -1;
+
+    index.root = js_load(path, err);
+    index.shards = json_object();
+    if (!index.shards)
+        err_set(err, EX_SOFTWARE, "%s: out of memory", path);
+    else if (index.root)
+        rc = read_index(&index);
+    json_decref(index.shards);
+    json_decref(index.root);
+    free(path);
+    return rc;
+}
+
+/* The only file of that kind in a folder: an adapter's, say. */
+static int
+open_only(struct stdir *dir, struct err *err)
+{
+    DIR *folder = opendir(dir->path);
+    const struct dirent *entry;
+    char *name = NULL, *path;
+    size_t n = 0;
+    int rc = -1;
+
+    if (!folder)
+        return err_sys(err, EX_NOINPUT, "%s", dir->path);
+    while ((entry = readdir(folder)))
+        if (entry->d_name[0] != '.' &&
+            has_suffix(entry->d_name, strlen(entry->d_name)) && n++ == 0)
+            name = xstrdup(entry->d_name);
+    closedir(folder);
+    if (n == 0)
+        err_set(err, EX_NOINPUT, "%s: has no " ONE_FILE " and no " INDEX,
+                dir->path);
+    else if (n > 1)
+        err_set(err, EX_NOINPUT, "%s: has %zu safetensors files, but no " INDEX,
+                dir->path, n);
+    else {
+        path = join(dir->path, name);
+        rc = open_one(dir, path, err);
+        free(path);
+    }
+    free(name);
+    return rc;
+}
+
+static int
+open_folder(struct stdir *dir, struct err *err)
+{
+    char *path;
+    int rc;
+
+    if (!exists(dir->path, ONE_FILE))
+        return exists(dir->path, INDEX) ? open_index(dir, err)
+                                        : open_only(dir, err);
+    path = join(dir->path, ONE_FILE);
+    rc = open_one(dir, path, err);
+    free(path);
+    return rc;
+}
+
+int
+stdir_open(struct stdir *dir, const char *path, struct err *err)
+{
+    int rc;
+
+    *dir = (struct stdir){ .path = xstrdup(path) };
+    rc = is_folder(path) ? open_folder(dir, err) : open_one(dir, path, err);
+    if (rc < 0)
+        stdir_close(dir);
+    return rc;
+}
+
+int
+stdir_map(struct stdir *dir, struct err *err)
+{
+    for (size_t i = 0; i < dir->n_files; i++)
+        if (st_map(dir->files + i, err) < 0)
+            return -1;
+    return 0;
+}
+
+void
+stdir_close(struct stdir *dir)
+{
+    for (size_t i = 0; i < dir->n_files; i++)
+        st_close(dir->files + i);
+    free(dir->tensors);
+    free(dir->files);
+    free(dir->path);
+    *dir = (struct stdir){ 0 };
+}
+
+const struct stdir_tensor *
+stdir_find(const struct stdir *dir, const char *name)
+{
+    size_t n = strlen(name), low = 0, high = dir->n_tensors;
+
+    while (low < high) {
+        size_t i = low + (high - low) / 2;
+        const struct st_tensor *t = dir->tensors[i].t;
+        int c = st_name_cmp(name, n, t->name, t->name_n);
+
+        if (c == 0)
+            return dir->tensors + i;
+        if (c < 0)
+            high = i;
+        else
+            low = i + 1;
+    }
+    return NULL;
+}
