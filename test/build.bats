@@ -1,0 +1,75 @@
+# make deps, make install, the layer check, and the pages' examples.
+load helpers
+
+# as_user COMMAND...: runs it without root's rights.
+as_user() {
+    if [ "$(id -u)" = 0 ]; then
+        setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+    else
+        "$@"
+    fi
+}
+
+@test "deps: says nothing and installs nothing when nothing is missing" {
+    mkdir bin
+    printf '#!/bin/sh\ntouch "%s/called"\n' "$PWD" >bin/apt-get
+    chmod +x bin/apt-get
+    PATH="$PWD/bin:$PATH" run -0 sh "$ROOT/scripts/deps.sh"
+    [ -z "$output" ]
+    [ ! -e called ]
+}
+
+@test "deps: without root names what is missing, one line per installer, fails" {
+    cp "$ROOT/scripts/deps.sh" .
+    chmod 755 . && chmod 644 deps.sh
+    run -1 --separate-stderr as_user env CC=/nonexistent sh deps.sh
+    [ -z "$output" ]
+    [[ ${stderr_lines[0]} == "deps: missing: gcc jansson xxhash "* ]]
+    for how in 'sudo apt-get install ' 'sudo dnf install ' 'conda install ' \
+        'spack install '; do
+        [ "$(grep -c "^  $how" <<<"$stderr")" -eq 1 ]
+    done
+}
+
+@test "layers: each wrong include is found, and a print in core" {
+    git init -q tree && cd tree
+    mkdir -p core/format core/kernel cmd/a cmd/b
+    try() { # try FILE LINE: alone in the tree, it must be refused
+        printf '%s\n' "$2" >"$1"
+        git add -A
+        run ! sh "$ROOT/scripts/layers.sh"
+        git rm -qf "$1"
+        mkdir -p core/format core/kernel cmd/a cmd/b
+    }
+    printf '#include "core/err.h"\n' >cmd/a/main.c
+    git add -A
+    run -0 sh "$ROOT/scripts/layers.sh"
+    try core/x.c '#include "core/format/st.h"'
+    try core/x.c '#include "core/kernel/vec.h"'
+    try core/x.c '#include "cmd/a/a.h"'
+    try core/format/x.c '#include "core/kernel/vec.h"'
+    try core/kernel/x.c '#include "core/format/st.h"'
+    try core/format/x.c '#include "core/tool.h"'
+    try core/x.c '    printf("x");'
+    try core/x.c '    exit(1);'
+    try cmd/b/x.c '#include "cmd/a/a.h"'
+    try core/x.c '#include "x.h"'
+}
+
+@test "install: binaries and pages go where DESTDIR and PREFIX say" {
+    run -0 make -C "$ROOT" install DESTDIR="$PWD/d" PREFIX=/opt/tu
+    [ -x d/opt/tu/bin/st-inspect ]
+    [ -x d/opt/tu/bin/hf-infer ]
+    [ -f d/opt/tu/share/man/man1/st-inspect.1 ]
+    [ -f d/opt/tu/share/man/man7/tensorutils.7 ]
+}
+
+@test "tensorutils(7): every command of the story runs as typed" {
+    cp "$ROOT/README" . && cp -r "$ROOT/demo" .
+    awk '/^\.Ed/ { on = 0 } on { print } /^\.Bd -literal/ { on = 1 }' \
+        "$ROOT/man/tensorutils.7" >story.sh
+    [ "$(grep -c . story.sh)" -ge 7 ]
+    run -0 --separate-stderr sh -e story.sh
+    [[ $stderr == *perplexity* ]]
+    [ "$(wc -l <nll.tsv)" -gt 10 ]
+}
