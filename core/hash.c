@@ -1,0 +1,97 @@
+#include "core/hash.h"
+
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "core/mem.h"
+
+struct hash {
+    enum hash_kind kind;
+    XXH3_state_t *xxh3;
+    EVP_MD_CTX *sha256;
+};
+
+/* A state without memory is the same case as xmalloc()'s. */
+static void *
+need(void *p, size_t nbytes)
+{
+    return p ? p : xmalloc(nbytes);
+}
+
+struct hash *
+hash_new(enum hash_kind kind)
+{
+    struct hash *h = xcalloc(1, sizeof(*h));
+
+    h->kind = kind;
+    if (kind == HASH_XXH3) {
+        h->xxh3 = need(XXH3_createState(), SIZE_MAX / 2);
+        XXH3_128bits_reset(h->xxh3);
+    } else {
+        h->sha256 = need(EVP_MD_CTX_new(), SIZE_MAX / 2);
+        if (!EVP_DigestInit_ex(h->sha256, EVP_sha256(), NULL))
+            xmalloc(SIZE_MAX / 2); /* it fails for want of memory alone */
+    }
+    return h;
+}
+
+void
+hash_add(struct hash *h, const void *data, size_t nbytes)
+{
+    if (h->kind == HASH_XXH3)
+        XXH3_128bits_update(h->xxh3, data, nbytes);
+    else
+        EVP_DigestUpdate(h->sha256, data, nbytes);
+}
+
+void
+hash_hex(struct hash *h, char hex[HASH_MAX_HEX])
+{
+    static const char digits[] = "0123456789abcdef";
+    unsigned char sum[32];
+    unsigned n = 32;
+
+    if (h->kind == HASH_XXH3) {
+        XXH128_canonical_t c;
+
+        XXH128_canonicalFromHash(&c, XXH3_128bits_digest(h->xxh3));
+        n = sizeof(c.digest);
+        memcpy(sum, c.digest, n);
+    } else {
+        EVP_DigestFinal_ex(h->sha256, sum, &n);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        hex[2 * i] = digits[sum[i] >> 4];
+        hex[2 * i + 1] = digits[sum[i] & 15];
+    }
+    hex[2 * n] = '\0';
+}
+
+void
+hash_free(struct hash *h)
+{
+    if (!h)
+        return;
+    XXH3_freeState(h->xxh3);
+    EVP_MD_CTX_free(h->sha256);
+    free(h);
+}
+
+static const char *const names[] = { "xxh3", "sha256" };
+
+const char *
+hash_name(enum hash_kind kind)
+{
+    return names[kind];
+}
+
+int
+hash_parse(const char *name)
+{
+    for (int i = 0; i < 2; i++)
+        if (!strcmp(name, names[i]))
+            return i;
+    return -1;
+}

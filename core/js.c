@@ -1,0 +1,208 @@
+#include "core/js.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/map.h"
+
+#define JS_MAX_BYTES ((size_t)1 << 30)
+
+json_t *
+js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
+{
+    json_error_t e;
+    json_t *v =
+        json_loadb(text, nbytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+
+    if (!v)
+        err_set(err, EX_DATAERR, "%s: line %d, column %d: %s", name, e.line,
+                e.column, e.text);
+    return v;
+}
+
+json_t *
+js_load(const char *path, struct err *err)
+{
+    struct str text = { 0 };
+    json_t *v = NULL;
+
+    if (file_read_all(path, JS_MAX_BYTES, &text, err) == 0)
+        v = js_parse(text.s, text.n, path, err);
+    str_free(&text);
+    return v;
+}
+
+struct js
+js_root(const json_t *v, const char *file)
+{
+    return (struct js){ .v = v, .file = file };
+}
+
+struct js
+js_get(const struct js *obj, const char *key)
+{
+    struct js js = { .v = json_object_get(obj->v, key), .file = obj->file };
+
+    snprintf(js.path, sizeof(js.path), "%s%s%s", obj->path,
+             *obj->path ? "." : "", key);
+    return js;
+}
+
+struct js
+js_at(const struct js *array, size_t i)
+{
+    struct js js = { .v = json_array_get(array->v, i), .file = array->file };
+
+    snprintf(js.path, sizeof(js.path), "%s[%zu]", array->path, i);
+    return js;
+}
+
+bool
+js_is(const struct js *js, json_type type)
+{
+    return js->v && json_typeof(js->v) == type;
+}
+
+bool
+js_absent(const struct js *js)
+{
+    return !js->v || json_is_null(js->v);
+}
+
+/* What stands there, short enough for a message. */
+static void
+describe(const json_t *v, struct str *found)
+{
+    char *text;
+
+    if (!v) {
+        str_adds(found, "missing");
+    } else if (json_is_object(v)) {
+        str_adds(found, "an object");
+    } else if (json_is_array(v)) {
+        str_adds(found, "an array");
+    } else {
+        text = json_dumps(v, JSON_ENCODE_ANY);
+        str_adds(found, text ? text : "?");
+        free(text);
+        if (found->n > 80) {
+            found->n = 77;
+            str_adds(found, "...");
+        }
+    }
+}
+
+int
+js_bad(const struct js *js, const char *expected, struct err *err)
+{
+    struct str found = { 0 };
+
+    describe(js->v, &found);
+    err_set(err, EX_DATAERR, "%s: %s is %s (expected %s)", js->file,
+            *js->path ? js->path : "the document", found.s, expected);
+    str_free(&found);
+    return -1;
+}
+
+int
+js_str(const struct js *js, const char **s, size_t *nbytes, struct err *err)
+{
+    if (!js_is(js, JSON_STRING))
+        return js_bad(js, "a string", err);
+    *s = json_string_value(js->v);
+    if (nbytes)
+        *nbytes = json_string_length(js->v);
+    return 0;
+}
+
+int
+js_i64(const struct js *js, int64_t min, int64_t max, int64_t *v,
+       struct err *err)
+{
+    char expected[96];
+    bool fits = js_is(js, JSON_INTEGER);
+
+    if (fits) {
+        *v = json_integer_value(js->v);
+        fits = *v >= min && *v <= max;
+    }
+    if (fits)
+        return 0;
+    snprintf(expected, sizeof(expected), "a whole number from %lld to %lld",
+             (long long)min, (long long)max);
+    return js_bad(js, expected, err);
+}
+
+int
+js_f64(const struct js *js, double *v, struct err *err)
+{
+    if (!js->v || !json_is_number(js->v))
+        return js_bad(js, "a number", err);
+    *v = json_number_value(js->v);
+    return 0;
+}
+
+int
+js_bool(const struct js *js, bool *v, struct err *err)
+{
+    if (!js->v || !json_is_boolean(js->v))
+        return js_bad(js, "true or false", err);
+    *v = json_is_true(js->v);
+    return 0;
+}
+
+static void
+put_ascii(struct str *str, unsigned char c)
+{
+    static const char from[] = "\"\\\b\f\n\r\t";
+    static const char to[] = "\"\\bfnrt";
+    const char *p = c ? strchr(from, c) : NULL;
+
+    if (p) {
+        str_addc(str, '\\');
+        str_addc(str, to[p - from]);
+    } else if (c < 0x20 || c == 0x7f) {
+        str_addf(str, "\\u%04x", c);
+    } else {
+        str_addc(str, (char)c);
+    }
+}
+
+void
+js_put_str(struct str *str, const char *s, size_t nbytes)
+{
+    uint32_t c;
+    int n;
+
+    str_addc(str, '"');
+    for (size_t i = 0; i < nbytes; i += (size_t)n) {
+        n = utf8_next(s + i, nbytes - i, &c);
+        if (n == 1)
+            put_ascii(str, (unsigned char)s[i]);
+        else if (n > 1)
+            str_add(str, s + i, (size_t)n);
+        else
+            str_adds(str, "\\ufffd");
+        n = n ? n : 1;
+    }
+    str_addc(str, '"');
+}
+
+void
+js_put_f64(struct str *str, double v)
+{
+    char buf[32];
+
+    if (!isfinite(v)) {
+        str_adds(str, "null");
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, sizeof(buf), "%.*g", digits, v);
+        if (strtod(buf, NULL) == v)
+            break;
+    }
+    str_adds(str, buf);
+}

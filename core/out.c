@@ -1,0 +1,389 @@
+#include "core/out.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+
+#define BUF_BYTES ((size_t)256 << 10)
+#define MAX_OPEN  64
+#define OLD_S     (24 * 3600) /* a temporary untouched for that is waste */
+#define HOST_MAX  64
+#define TMP_ROOM  (NAME_MAX - 40 - HOST_MAX) /* of NAME in its temporary */
+
+struct out {
+    char *path; /* as the user named it */
+    char *tmp;  /* NULL: written in place (standard output, a device) */
+    int fd;
+    int flags;
+    int slot; /* in 'temporaries' */
+    unsigned char *buf;
+    size_t buf_n;
+};
+
+/* What a signal handler has to unlink: pointers set and cleared whole. */
+static char *_Atomic temporaries[MAX_OPEN];
+
+static int
+remember(char *tmp)
+{
+    for (int i = 0; i < MAX_OPEN; i++) {
+        char *empty = NULL;
+
+        if (atomic_compare_exchange_strong(&temporaries[i], &empty, tmp))
+            return i;
+    }
+    return -1;
+}
+
+void
+out_abort_all(void)
+{
+    for (int i = 0; i < MAX_OPEN; i++) {
+        char *tmp = atomic_load(&temporaries[i]);
+
+        if (tmp)
+            unlink(tmp);
+    }
+}
+
+/* The folder of a path, "" or ending in '/', and the name in it. */
+static size_t
+folder_bytes(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+static void
+host_name(char host[HOST_MAX])
+{
+    if (gethostname(host, HOST_MAX) < 0)
+        strcpy(host, "localhost");
+    host[HOST_MAX - 1] = '\0';
+}
+
+/* "DIR/.NAME.tmp.HOST.": the PID follows. */
+static char *
+tmp_prefix(const char *path)
+{
+    size_t dir_n = folder_bytes(path);
+    const char *name = path + dir_n;
+    size_t room = dir_n + NAME_MAX + 2;
+    char *prefix = xmalloc(room);
+    char host[HOST_MAX];
+
+    host_name(host);
+    snprintf(prefix, room, "%.*s.%.*s.tmp.%s.", (int)dir_n, path, TMP_ROOM,
+             name, host);
+    return prefix;
+}
+
+/* A temporary of ours, left by a process that is gone: dead here, or old. */
+static bool
+is_waste(int dir_fd, const char *name, const char *pid_text)
+{
+    struct stat st;
+    char *end;
+    long pid = strtol(pid_text, &end, 10);
+
+    if (end == pid_text || pid <= 0 || (*end && *end != '.') ||
+        pid == (long)getpid())
+        return false;
+    if (kill((pid_t)pid, 0) < 0 && errno == ESRCH)
+        return true;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           time(NULL) - st.st_mtime > OLD_S;
+}
+
+/* Removes what earlier runs that were killed left of this same output. */
+static void
+sweep(const char *prefix)
+{
+    size_t dir_n = folder_bytes(prefix);
+    const char *name = prefix + dir_n;
+    size_t name_n = strlen(name);
+    char *dir_path = dir_n ? xstrndup(prefix, dir_n) : xstrdup(".");
+    DIR *dir = opendir(dir_path);
+    struct dirent *e;
+
+    while (dir && (e = readdir(dir)))
+        if (!strncmp(e->d_name, name, name_n) &&
+            is_waste(dirfd(dir), e->d_name, e->d_name + name_n))
+            unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        closedir(dir);
+    free(dir_path);
+}
+
+static int
+create(const char *tmp)
+{
+    return open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+static int
+open_tmp(struct out *o, struct err *err)
+{
+    static atomic_uint serial; /* several outputs of one name, one process */
+    char *prefix = tmp_prefix(o->path);
+    size_t room = strlen(prefix) + 40;
+
+    sweep(prefix);
+    o->tmp = xmalloc(room);
+    snprintf(o->tmp, room, "%s%ld.%u", prefix, (long)getpid(),
+             atomic_fetch_add(&serial, 1));
+    free(prefix);
+    o->slot = remember(o->tmp);
+    if (o->slot < 0)
+        return err_set(err, EX_SOFTWARE, "%s: over %d outputs at once", o->path,
+                       MAX_OPEN);
+    o->fd = create(o->tmp);
+    if (o->fd < 0 && errno == EEXIST && unlink(o->tmp) == 0)
+        o->fd = create(o->tmp); /* left by a dead process with our PID */
+    if (o->fd < 0)
+        return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
+    return 0;
+}
+
+/* A device or pipe is written in place; a file is replaced when whole. */
+static int
+open_path(struct out *o, struct err *err)
+{
+    struct stat st;
+
+    if (!*o->path || o->path[strlen(o->path) - 1] == '/')
+        return err_set(err, EX_CANTCREAT, "\"%s\": is no file's name", o->path);
+    if (stat(o->path, &st) < 0) {
+        if (errno != ENOENT)
+            return err_sys(err, EX_CANTCREAT, "%s", o->path);
+        return open_tmp(o, err);
+    }
+    if (S_ISDIR(st.st_mode))
+        return err_set(err, EX_CANTCREAT, "%s: is a folder", o->path);
+    if (S_ISREG(st.st_mode)) {
+        if (!(o->flags & OUT_FORCE))
+            return err_set(err, EX_CANTCREAT,
+                           "%s: exists already (--force replaces it)", o->path);
+        return open_tmp(o, err);
+    }
+    o->fd = open(o->path, O_WRONLY | O_CLOEXEC);
+    if (o->fd < 0)
+        return err_sys(err, EX_CANTCREAT, "%s", o->path);
+    return 0;
+}
+
+int
+out_open(struct out **out, const char *path, int flags, bool binary,
+         struct err *err)
+{
+    struct out *o = xcalloc(1, sizeof(*o));
+    int rc = 0;
+
+    *out = NULL;
+    o->flags = flags;
+    o->slot = -1;
+    o->fd = -1;
+    if (!strcmp(path, "-")) {
+        o->path = xstrdup("standard output");
+        o->fd = 1;
+        fflush(stdout);
+        if (binary && isatty(1))
+            rc = err_set(err, TU_USAGE,
+                         "binary data is not written to a terminal: redirect "
+                         "standard output");
+    } else {
+        /* A link is followed: what it points to is replaced, not the link. */
+        char *real = realpath(path, NULL);
+        struct stat st;
+
+        if (real && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+            o->path = xstrdup(real);
+        else
+            o->path = xstrdup(path);
+        free(real);
+        rc = open_path(o, err);
+    }
+    if (rc < 0) {
+        out_abort(o);
+        return -1;
+    }
+    *out = o;
+    return 0;
+}
+
+int
+out_reserve(struct out *o, size_t nbytes, struct err *err)
+{
+    int e;
+
+    if (!o->tmp || nbytes == 0)
+        return 0;
+    do
+        e = fallocate(o->fd, 0, 0, (off_t)nbytes) < 0 ? errno : 0;
+    while (e == EINTR);
+    errno = e;
+    if (e == ENOSPC || e == EDQUOT || e == EFBIG)
+        return err_sys(err, EX_IOERR, "%s: no room for %zu bytes", o->path,
+                       nbytes);
+    return 0; /* a file system that cannot promise room: writing will tell */
+}
+
+/* Writes all of it, at 'offset' or (-1) where the file stands. */
+static int
+write_all(struct out *o, const void *data, size_t nbytes, off_t offset,
+          struct err *err)
+{
+    const char *p = data;
+
+    while (nbytes > 0) {
+        ssize_t n = offset < 0 ? write(o->fd, p, nbytes)
+                               : pwrite(o->fd, p, nbytes, offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
+        p += n;
+        nbytes -= (size_t)n;
+        if (offset >= 0)
+            offset += n;
+    }
+    return 0;
+}
+
+static int
+flush(struct out *o, struct err *err)
+{
+    size_t n = o->buf_n;
+
+    o->buf_n = 0;
+    return write_all(o, o->buf, n, -1, err);
+}
+
+int
+out_write(struct out *o, const void *data, size_t nbytes, struct err *err)
+{
+    if (o->buf_n + nbytes > BUF_BYTES && flush(o, err) < 0)
+        return -1;
+    if (nbytes >= BUF_BYTES)
+        return write_all(o, data, nbytes, -1, err);
+    if (!o->buf)
+        o->buf = xmalloc(BUF_BYTES);
+    if (nbytes)
+        memcpy(o->buf + o->buf_n, data, nbytes);
+    o->buf_n += nbytes;
+    return 0;
+}
+
+int
+out_pwrite(struct out *o, const void *data, size_t nbytes, size_t offset,
+           struct err *err)
+{
+    return write_all(o, data, nbytes, (off_t)offset, err);
+}
+
+/* The name's own durability: the folder is what holds it. */
+static int
+sync_folder(const char *path, struct err *err)
+{
+    size_t n = folder_bytes(path);
+    char *dir = n ? xstrndup(path, n) : xstrdup(".");
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = 0;
+
+    /* EINVAL: a file system whose folders cannot be synced */
+    if (fd >= 0 && fsync(fd) < 0 && errno != EINVAL)
+        rc = err_sys(err, EX_IOERR, "%s: folder cannot be synced", dir);
+    if (fd >= 0)
+        close(fd);
+    free(dir);
+    return rc;
+}
+
+/* Gives the finished temporary its name: the first writer wins, or the last
+ * with OUT_FORCE. */
+static int
+publish(struct out *o, struct err *err)
+{
+    if (!(o->flags & OUT_FORCE)) {
+        if (link(o->tmp, o->path) == 0) {
+            unlink(o->tmp);
+            return sync_folder(o->path, err);
+        }
+        if (errno == EEXIST)
+            return err_set(err, EX_CANTCREAT,
+                           "%s: exists already (--force replaces it)", o->path);
+        /* no hard links here (EPERM and others): look, then rename */
+        if (access(o->path, F_OK) == 0)
+            return err_set(err, EX_CANTCREAT,
+                           "%s: exists already (--force replaces it)", o->path);
+    }
+    if (rename(o->tmp, o->path) < 0)
+        return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
+    return sync_folder(o->path, err);
+}
+
+static void
+forget(struct out *o, bool remove_tmp)
+{
+    if (o->fd > 2)
+        close(o->fd);
+    if (o->tmp && remove_tmp && o->slot >= 0)
+        unlink(o->tmp);
+    if (o->slot >= 0)
+        atomic_store(&temporaries[o->slot], NULL);
+    free(o->tmp);
+    free(o->path);
+    free(o->buf);
+    free(o);
+}
+
+int
+out_commit(struct out *o, struct err *err)
+{
+    int rc = flush(o, err);
+
+    if (o->tmp && rc == 0 && fsync(o->fd) < 0)
+        rc = err_sys(err, EX_IOERR, "%s: cannot be synced", o->path);
+    if (o->fd > 2) {
+        if (close(o->fd) < 0 && rc == 0 && errno != EINTR)
+            rc = err_sys(err, EX_IOERR, "%s: cannot be closed", o->path);
+        o->fd = -1;
+    }
+    if (o->tmp && rc == 0)
+        rc = publish(o, err);
+    forget(o, rc < 0);
+    return rc;
+}
+
+void
+out_abort(struct out *o)
+{
+    if (o)
+        forget(o, true);
+}
+
+int
+out_close_stdout(struct err *err)
+{
+    int failed = ferror(stdout);
+
+    errno = 0;
+    if (fclose(stdout) == 0 && !failed)
+        return 0;
+    if (errno == EBADF && !failed) /* closed from the start, nothing to say */
+        return 0;
+    return err_sys(err, EX_IOERR, "standard output");
+}

@@ -1,0 +1,62 @@
+#include "core/rng.h"
+
+/* Multipliers and key steps of Philox4x64 (Salmon et al., table 2). */
+#define M0     0xd2e7470ee14c6c93u
+#define M1     0xca5a826395121157u
+#define W0     0x9e3779b97f4a7c15u
+#define W1     0xbb67ae8584caa73bu
+#define ROUNDS 10
+
+static uint64_t
+mul_hi(uint64_t a, uint64_t b)
+{
+    __extension__ typedef unsigned __int128 u128;
+
+    return (uint64_t)((u128)a * b >> 64);
+}
+
+void
+rng_philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
+{
+    uint64_t k0 = key[0], k1 = key[1];
+    uint64_t c0 = counter[0], c1 = counter[1];
+    uint64_t c2 = counter[2], c3 = counter[3];
+
+    for (int r = 0; r < ROUNDS; r++, k0 += W0, k1 += W1) {
+        uint64_t n0 = mul_hi(M1, c2) ^ c1 ^ k0;
+        uint64_t n2 = mul_hi(M0, c0) ^ c3 ^ k1;
+
+        c1 = M1 * c2;
+        c3 = M0 * c0;
+        c0 = n0;
+        c2 = n2;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* numpy counts up before it makes a block: the first counter is 1. */
+uint64_t
+rng_u64(uint64_t seed, uint64_t stream, uint64_t i)
+{
+    const uint64_t key[2] = { seed, stream };
+    const uint64_t counter[4] = { i / 4 + 1, 0, 0, 0 };
+    uint64_t out[4];
+
+    rng_philox(key, counter, out);
+    return out[i % 4];
+}
+
+float
+rng_f32(uint64_t seed, uint64_t stream, uint64_t i)
+{
+    return (float)(rng_u64(seed, stream, i) >> 40) * 0x1p-24f;
+}
+
+double
+rng_f64(uint64_t seed, uint64_t stream, uint64_t i)
+{
+    return (double)(rng_u64(seed, stream, i) >> 11) * 0x1p-53;
+}
