@@ -40,13 +40,23 @@ js_root(const json_t *v, const char *file)
     return (struct js){ .v = v, .file = file };
 }
 
+/* A path that snprintf could not write whole ends in "...". */
+static void
+cut(struct js *js, int n)
+{
+    if (n < 0 || (size_t)n >= sizeof(js->path))
+        memcpy(js->path + sizeof(js->path) - 4, "...", 4);
+}
+
 struct js
 js_get(const struct js *obj, const char *key)
 {
     struct js js = { .v = json_object_get(obj->v, key), .file = obj->file };
 
-    snprintf(js.path, sizeof(js.path), "%s%s%s", obj->path,
-             *obj->path ? "." : "", key);
+    int n = snprintf(js.path, sizeof(js.path), "%s%s%s", obj->path,
+                     *obj->path ? "." : "", key);
+
+    cut(&js, n);
     return js;
 }
 
@@ -55,7 +65,9 @@ js_at(const struct js *array, size_t i)
 {
     struct js js = { .v = json_array_get(array->v, i), .file = array->file };
 
-    snprintf(js.path, sizeof(js.path), "%s[%zu]", array->path, i);
+    int n = snprintf(js.path, sizeof(js.path), "%s[%zu]", array->path, i);
+
+    cut(&js, n);
     return js;
 }
 
