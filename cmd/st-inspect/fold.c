@@ -1,0 +1,210 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/st-inspect/inspect.h"
+#include "core/mem.h"
+
+/*
+ * Names are folded one component at a time, the last one first: all that
+ * agree in everything else become one, with the set of numbers in its place.
+ * Each step is exact, so that a set of names which is not a product (layers
+ * of two kinds) simply gives more rows.
+ */
+struct item {
+    struct fold_row row;
+    size_t first; /* place in the selection, of the first one */
+    size_t from;  /* the component in question: name[from, to) */
+    size_t to;
+    uint64_t number; /* its value */
+};
+
+/* Finds component 'c' of a name, counted from 0; false if there is none. */
+static bool
+component(const char *name, size_t n, size_t c, size_t *from, size_t *to)
+{
+    size_t i = 0;
+
+    for (; c > 0; c--) {
+        const char *dot = memchr(name + i, '.', n - i);
+
+        if (!dot)
+            return false;
+        i = (size_t)(dot - name) + 1;
+    }
+    *from = i;
+    while (i < n && name[i] != '.')
+        i++;
+    *to = i;
+    return true;
+}
+
+/* A number as Python prints it, of up to nine digits. */
+static bool
+is_number(const char *s, size_t n, uint64_t *number)
+{
+    if (n == 0 || n > 9 || (n > 1 && *s == '0'))
+        return false;
+    *number = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return false;
+        *number = *number * 10 + (uint64_t)(s[i] - '0');
+    }
+    return true;
+}
+
+static int
+compare_bytes(const char *a, size_t a_n, const char *b, size_t b_n)
+{
+    int c = a_n == b_n ? 0 : a_n < b_n ? -1 : 1;
+
+    return c ? c : memcmp(a, b, a_n);
+}
+
+/* All but the number itself: 0 if the two may become one row. */
+static int
+compare_rest(const struct item *a, const struct item *b)
+{
+    const struct st_tensor *s = a->row.t, *t = b->row.t;
+    int c = compare_bytes(a->row.name, a->from, b->row.name, b->from);
+
+    if (!c)
+        c = compare_bytes(a->row.name + a->to, a->row.name_n - a->to,
+                          b->row.name + b->to, b->row.name_n - b->to);
+    if (!c)
+        c = (int)s->dtype - (int)t->dtype;
+    if (!c && s->n_dims != t->n_dims)
+        c = s->n_dims < t->n_dims ? -1 : 1;
+    if (!c && s->n_dims)
+        c = memcmp(s->shape, t->shape, s->n_dims * sizeof(*s->shape));
+    return c;
+}
+
+static int
+by_rest(const void *pa, const void *pb)
+{
+    const struct item *a = pa, *b = pb;
+    int c = compare_rest(a, b);
+
+    return c ? c : (a->number > b->number) - (a->number < b->number);
+}
+
+static int
+by_first(const void *pa, const void *pb)
+{
+    const struct item *a = pa, *b = pb;
+
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+/* "{0..2,4}" of n ascending numbers. */
+static void
+put_set(struct str *to, const struct item *items, size_t n)
+{
+    str_addc(to, '{');
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n; end++)
+            if (items[end].number != items[end - 1].number + 1)
+                break;
+        str_addf(to, "%s%llu", i ? "," : "",
+                 (unsigned long long)items[i].number);
+        if (end - i > 1)
+            str_addf(to, "..%llu", (unsigned long long)items[end - 1].number);
+    }
+    str_addc(to, '}');
+}
+
+/* items[0, n) become items[0]. */
+static void
+join(struct item *items, size_t n)
+{
+    struct item one = items[0];
+    struct str name = { 0 };
+
+    str_add(&name, one.row.name, one.from);
+    put_set(&name, items, n);
+    str_add(&name, one.row.name + one.to, one.row.name_n - one.to);
+    for (size_t i = 1; i < n; i++) {
+        one.row.count += items[i].row.count;
+        if (items[i].first < one.first) {
+            one.first = items[i].first;
+            one.row.t = items[i].row.t;
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        free(items[i].row.name);
+    one.row.name = name.s;
+    one.row.name_n = name.n;
+    items[0] = one;
+}
+
+/* One step, over component 'c'; returns how many items are left. */
+static size_t
+fold_component(struct item *items, size_t n, size_t c)
+{
+    size_t n_numbers = 0, left = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct item *it = &items[i], swap = *it;
+
+        if (component(it->row.name, it->row.name_n, c, &swap.from, &swap.to) &&
+            is_number(it->row.name + swap.from, swap.to - swap.from,
+                      &swap.number)) {
+            *it = items[n_numbers];
+            items[n_numbers++] = swap;
+        }
+    }
+    qsort(items, n_numbers, sizeof(*items), by_rest);
+    for (size_t i = 0, end; i < n_numbers; i = end) {
+        for (end = i + 1; end < n_numbers; end++)
+            if (compare_rest(&items[i], &items[end]) != 0)
+                break;
+        if (end - i > 1)
+            join(items + i, end - i);
+        items[left++] = items[i];
+    }
+    memmove(items + left, items + n_numbers, (n - n_numbers) * sizeof(*items));
+    return left + n - n_numbers;
+}
+
+int
+fold(struct folded *folded, const struct selection *sel, struct err *err)
+{
+    struct item *items = mem_try(sel->n, sizeof(*items), sel->dir.path, err);
+    size_t n = sel->n, depth = 0;
+
+    *folded = (struct folded){ 0 };
+    if (!items)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        const struct st_tensor *t = sel->t[i]->t;
+        size_t c = 0, from, to;
+
+        items[i] = (struct item){
+            .row = { .t = t, .name_n = t->name_n, .count = 1 },
+            .first = i,
+        };
+        items[i].row.name = xstrndup(t->name, t->name_n);
+        while (component(t->name, t->name_n, c, &from, &to))
+            c++;
+        if (c > depth)
+            depth = c;
+    }
+    while (depth-- > 0)
+        n = fold_component(items, n, depth);
+    qsort(items, n, sizeof(*items), by_first);
+    folded->rows = xcalloc(n, sizeof(*folded->rows));
+    for (; folded->n < n; folded->n++)
+        folded->rows[folded->n] = items[folded->n].row;
+    free(items);
+    return 0;
+}
+
+void
+fold_free(struct folded *folded)
+{
+    for (size_t i = 0; i < folded->n; i++)
+        free(folded->rows[i].name);
+    free(folded->rows);
+    *folded = (struct folded){ 0 };
+}

@@ -1,0 +1,195 @@
+#include <math.h>
+#include <string.h>
+
+#include "cmd/st-inspect/inspect.h"
+
+#define BAR_COLUMNS 40
+
+/* An SVG is a grid of small plots, each with its tensor's name. */
+#define PLOT_COLUMNS 4
+#define PLOT_WIDTH   260 /* pixels, with its margin */
+#define PLOT_HEIGHT  130
+#define PLOT_INNER_W 236.0
+#define PLOT_INNER_H 72.0
+#define NAME_CHARS   38 /* of a name; the end is what tells tensors apart */
+
+void
+hist_range(struct stats *st)
+{
+    st->lo = st->min;
+    st->hi = st->max;
+    if (st->lo == st->hi) {
+        st->lo -= 0.5;
+        st->hi += 0.5;
+    }
+}
+
+double
+hist_edge(const struct stats *st, size_t n_bins, size_t i)
+{
+    /* halves: the difference of the largest numbers would be infinite */
+    double step = (st->hi / 2 - st->lo / 2) / (double)n_bins * 2;
+
+    return i == n_bins ? st->hi : st->lo + (double)i * step;
+}
+
+/* As numpy.histogram: each bin holds its lower edge, the last one both. */
+size_t
+hist_bin(const struct stats *st, size_t n_bins, double v)
+{
+    double x = (v / 2 - st->lo / 2) / (st->hi / 2 - st->lo / 2);
+    size_t i = (size_t)(x * (double)n_bins);
+
+    if (i >= n_bins)
+        i = n_bins - 1;
+    if (i > 0 && v < hist_edge(st, n_bins, i))
+        i--;
+    else if (i + 1 < n_bins && v >= hist_edge(st, n_bins, i + 1))
+        i++;
+    return i;
+}
+
+static uint64_t
+highest(const struct stats *st, size_t n_bins)
+{
+    uint64_t max = 1;
+
+    for (size_t i = 0; i < n_bins; i++)
+        if (st->hist[i] > max)
+            max = st->hist[i];
+    return max;
+}
+
+/* In eighths of a column; whatever is not zero shows. */
+static void
+put_bar(struct str *to, uint64_t n, uint64_t max)
+{
+    static const char *const parts[8] = {
+        "", "▏", "▎", "▍", "▌", "▋", "▊", "▉"
+    };
+    double share = (double)n / (double)max;
+    unsigned eighths = (unsigned)lrint(share * BAR_COLUMNS * 8);
+
+    if (n && eighths == 0)
+        eighths = 1;
+    for (; eighths >= 8; eighths -= 8)
+        str_adds(to, "█");
+    str_adds(to, parts[eighths]);
+}
+
+void
+hist_rows(struct str *to, const struct stats *st, size_t n_bins,
+          const struct st_tensor *t)
+{
+    uint64_t max = highest(st, n_bins);
+
+    for (size_t i = 0; st->n_finite && i < n_bins; i++) {
+        str_esc(to, t->name, t->name_n);
+        str_addc(to, '\t');
+        put_g6(to, hist_edge(st, n_bins, i));
+        str_addc(to, '\t');
+        put_g6(to, hist_edge(st, n_bins, i + 1));
+        str_addc(to, '\t');
+        put_u64(to, st->hist[i]);
+        str_addc(to, '\t');
+        put_bar(to, st->hist[i], max);
+        str_addc(to, '\n');
+    }
+}
+
+static void
+put_xml(struct str *to, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        switch (s[i]) {
+        case '&':
+            str_adds(to, "&amp;");
+            break;
+        case '<':
+            str_adds(to, "&lt;");
+            break;
+        case '>':
+            str_adds(to, "&gt;");
+            break;
+        default:
+            str_addc(to, s[i]);
+        }
+}
+
+/* A long name keeps its end, after "...". */
+static void
+put_svg_name(struct str *to, const struct st_tensor *t)
+{
+    struct str name = { 0 };
+    size_t from = 0, left = 0;
+
+    str_esc(&name, t->name, t->name_n);
+    for (size_t i = 0; i < name.n; i++)
+        left += ((unsigned char)name.s[i] & 0xc0) != 0x80;
+    while (left > NAME_CHARS) /* characters, not bytes */
+        left -= ((unsigned char)name.s[++from] & 0xc0) != 0x80;
+    str_adds(to, "<title>");
+    put_xml(to, name.s ? name.s : "", name.n);
+    str_adds(to, "</title><text y=\"14\">");
+    if (from)
+        str_adds(to, "...");
+    put_xml(to, name.s ? name.s + from : "", name.n - from);
+    str_adds(to, "</text>\n");
+    str_free(&name);
+}
+
+static void
+put_plot(struct str *to, const struct stats *st, size_t n_bins)
+{
+    uint64_t max = highest(st, n_bins);
+    double width = PLOT_INNER_W / (double)n_bins;
+
+    for (size_t i = 0; i < n_bins; i++) {
+        double h = PLOT_INNER_H * (double)st->hist[i] / (double)max;
+
+        if (st->hist[i])
+            str_addf(to,
+                     "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
+                     "height=\"%.2f\"/>\n",
+                     (double)i * width, 20 + PLOT_INNER_H - h, width * 0.92, h);
+    }
+    str_addf(to, "<text y=\"%.0f\">%.4g</text>", PLOT_INNER_H + 34, st->lo);
+    str_addf(to,
+             "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%.4g</text>\n",
+             PLOT_INNER_W, PLOT_INNER_H + 34, st->hi);
+}
+
+int
+hist_svg(const struct cmd *cmd, const struct selection *sel,
+         const struct stats *stats, struct err *err)
+{
+    size_t n_rows = (sel->n + PLOT_COLUMNS - 1) / PLOT_COLUMNS;
+    struct str to = { 0 };
+    struct out *out;
+    int rc;
+
+    if (out_open(&out, cmd->svg, cmd->out_flags, false, err) < 0)
+        return -1;
+    str_addf(&to,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
+             "height=\"%zu\" font-family=\"sans-serif\" font-size=\"11\" "
+             "fill=\"#345\">\n",
+             PLOT_COLUMNS * PLOT_WIDTH, n_rows * PLOT_HEIGHT);
+    for (size_t i = 0; i < sel->n; i++) {
+        str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
+                 12 + i % PLOT_COLUMNS * PLOT_WIDTH,
+                 4 + i / PLOT_COLUMNS * PLOT_HEIGHT);
+        put_svg_name(&to, sel->t[i]->t);
+        if (stats[i].n_finite)
+            put_plot(&to, &stats[i], (size_t)cmd->n_bins);
+        str_adds(&to, "</g>\n");
+    }
+    str_adds(&to, "</svg>\n");
+    rc = out_write(out, to.s, to.n, err);
+    str_free(&to);
+    if (rc < 0) {
+        out_abort(out);
+        return -1;
+    }
+    return out_commit(out, err);
+}

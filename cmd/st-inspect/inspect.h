@@ -1,0 +1,280 @@
+/*
+ * st-inspect's own parts: the parsed command line, the verbs, and what they
+ * share.  A verb returns the exit status of its answer (0, or TU_NEGATIVE),
+ * or -1 with 'err' set; only main.c prints errors and exits.
+ */
+#ifndef ST_INSPECT_H
+#define ST_INSPECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/format/st.h"
+#include "core/format/stdir.h"
+#include "core/hash.h"
+#include "core/out.h"
+#include "core/par.h"
+#include "core/str.h"
+
+#define MAX_QUANTILES 16
+#define MAX_BINS      1000
+
+enum sort_key { SORT_NAME, SORT_FILE, SORT_SIZE };
+
+struct cmd {
+    const char *verb;
+    char **args; /* operands after the verb */
+    int n_args;
+    const char **globs; /* -t; a tensor is meant if any of them matches */
+    size_t n_globs;
+    bool json, align, fold, long_rows, hist, raw, whole, all, ignore_dtype;
+    bool quiet, verbose;
+    int out_flags; /* OUT_FORCE or 0 */
+    int n_threads;
+    const char *out_path, *svg, *check, *slice;
+    enum sort_key sort;
+    enum hash_kind hash;
+    int dtype;     /* of cat's output; -1: as in the file */
+    int64_t depth; /* of the tree */
+    int64_t n_bins;
+    double atol, rtol;
+    double quantiles[MAX_QUANTILES];
+    size_t n_quantiles;
+
+    struct out *out; /* the answer goes here, by way of 'text' */
+    struct str text;
+    size_t n_rows;   /* of a JSON array over several operands */
+    struct par *par; /* NULL: one thread */
+};
+
+int list_main(struct cmd *cmd, struct err *err);
+int tree_main(struct cmd *cmd, struct err *err);
+int stats_main(struct cmd *cmd, struct err *err);
+int hash_main(struct cmd *cmd, struct err *err);
+int verify_main(struct cmd *cmd, struct err *err);
+int diff_main(struct cmd *cmd, struct err *err);
+int cat_main(struct cmd *cmd, struct err *err);
+int meta_main(struct cmd *cmd, struct err *err);
+
+/*
+ * text.c: the answer.  Verbs append to cmd->text and call text_end() after
+ * each row, which writes when enough has gathered.
+ */
+int text_end(struct cmd *cmd, struct err *err);
+int text_finish(struct cmd *cmd, struct err *err); /* aligns, writes, commits */
+
+/* put_row() starts with the fields of a header: "dtype\tshape\tname\n". */
+void put_u64(struct str *to, uint64_t v);
+void put_shape(struct str *to, size_t n_dims, const uint64_t *shape);
+void put_g6(struct str *to, double v);               /* six digits, "nan" */
+void put_esc(struct str *to, const char *s);         /* str_esc() of a string */
+void put_json_str(struct str *to, const char *s);    /* quoted */
+void put_json_key(struct str *to, const char *name); /* ,"name": */
+
+/*
+ * select.c: one file or folder and the tensors in it that -t means, in
+ * natural order of names (layers.2 before layers.10).
+ */
+struct selection {
+    struct stdir dir;
+    size_t n;
+    const struct stdir_tensor **t; /* [n] */
+    uint64_t n_elements;           /* sums over t */
+    uint64_t nbytes;
+};
+
+/* select_open(): -1 with 'err' set, as stdir_open(), or EX_NOINPUT when -t
+ * matches nothing.  Owner: the caller, until select_close(). */
+int select_open(struct selection *sel, const char *path, const struct cmd *cmd,
+                struct err *err);
+void select_close(struct selection *sel);
+bool select_matches(const struct cmd *cmd, const struct st_tensor *t);
+
+/* select_find() finds a tensor by its name, or by its name as list prints it;
+ * NULL with 'err' set (EX_NOINPUT). */
+const struct stdir_tensor *select_find(const struct stdir *dir,
+                                       const char *name, struct err *err);
+
+/* say_totals() is -v's line on stderr: "m: 311 tensors, ...". */
+void say_totals(const struct cmd *cmd, const struct selection *sel);
+
+/* need_threads() fills cmd->par, once: -j, or this process's CPUs. */
+int need_threads(struct cmd *cmd, struct err *err);
+
+/* one_operand(): the verb's only operand, or NULL with 'err' set (TU_USAGE). */
+const char *one_operand(const struct cmd *cmd, struct err *err);
+
+/*
+ * fold.c: tensors that differ only in numbers between dots, of one dtype and
+ * shape, as one row: "layers.{0..31}.mlp.up_proj.weight".
+ */
+struct fold_row {
+    const struct st_tensor *t; /* one of them */
+    char *name;
+    size_t name_n;
+    uint64_t count; /* tensors */
+};
+
+struct folded {
+    size_t n;
+    struct fold_row *rows; /* [n], in the selection's order */
+};
+
+int fold(struct folded *folded, const struct selection *sel, struct err *err);
+void fold_free(struct folded *folded);
+
+/*
+ * A tensor's bytes in some file, for the verbs that read values.
+ */
+struct view {
+    const char *path;
+    int fd;
+    size_t offset; /* in the file */
+    enum dtype dtype;
+    size_t n_dims;
+    const uint64_t *shape;
+    uint64_t n; /* elements */
+    size_t nbytes;
+};
+
+struct view view_of(const struct stdir_tensor *t);
+
+/* view_read() reads elements [first, first + n), of a type of whole bytes. */
+int view_read(const struct view *v, void *buf, uint64_t first, size_t n,
+              struct err *err);
+
+/* widen() makes doubles of n elements; exact but for 64-bit integers. */
+void widen(double *to, const void *from, enum dtype dtype, size_t n);
+bool widens(enum dtype dtype); /* has elements that are real numbers */
+
+/*
+ * stats.c drives, counts.c and moments.c compute.  NaN and infinities are
+ * counted; everything else is over the finite elements.
+ */
+struct stats {
+    uint64_t n, n_finite, n_nan, n_inf, n_zero;
+    double min, max, mean, std; /* NaN when n_finite is 0; std is over n */
+    double quantiles[MAX_QUANTILES];
+    bool known; /* false: a type without numbers, and nothing else is set */
+    bool has_quantiles;
+    double lo, hi;  /* outer edges of the histogram */
+    uint64_t *hist; /* [cmd->n_bins]; NULL: none wanted */
+};
+
+#define PIECE_NBYTES ((size_t)256 << 10) /* of a read: stays in the cache */
+#define CHUNK        ((size_t)32768)     /* elements summed at a time */
+#define COUNT_TABLES 4
+#define COUNT_KEYS   65536
+
+/* A value and how often it occurs. */
+struct bin {
+    double v;
+    uint64_t n;
+};
+
+/* The bit patterns ("keys") of a counted type in the order of their values:
+ * sign and magnitude for floats, with NaNs at both ends; two's complement for
+ * integers; or as they are. */
+struct key_order {
+    double *values;  /* [rank]; NULL: the type is not used */
+    uint16_t *keys;  /* [rank] */
+    uint16_t *ranks; /* [key] */
+};
+
+struct thread_scratch {
+    uint8_t *piece;   /* [PIECE_NBYTES] */
+    double *wide;     /* [CHUNK] */
+    uint32_t *tables; /* [COUNT_TABLES][COUNT_KEYS], zero between uses */
+    uint64_t *totals; /* [COUNT_KEYS] */
+    struct bin *bins; /* [COUNT_KEYS] */
+    uint64_t *hist;   /* [MAX_BINS], zero between uses */
+    struct err err;   /* the first of this thread; status 0: none */
+};
+
+/* Memory for each thread, and what each key of a counted type means. */
+struct scratch {
+    int n_threads;
+    struct thread_scratch *threads;
+    struct key_order order[DT_COUNT];
+};
+
+int scratch_open(struct scratch *s, int n_threads, struct err *err);
+void scratch_close(struct scratch *s);
+
+/* scratch_prepare() fills order[dtype], before threads use it. */
+void scratch_prepare(struct scratch *s, enum dtype dtype);
+
+/* scratch_error() moves a thread's error to 'err': -1 if there was one. */
+int scratch_error(struct scratch *s, struct err *err);
+
+/*
+ * stats_of() fills 'st', whose hist the caller has set.  par NULL: in this
+ * thread, which is 'thread'.  The result depends on neither.  Errors go to
+ * the scratch memory of the threads.
+ */
+void stats_of(struct stats *st, const struct view *v, const struct cmd *cmd,
+              struct scratch *s, struct par *par, int thread);
+void counts_stats(struct stats *st, const struct view *v, const struct cmd *cmd,
+                  struct scratch *s, struct par *par, int thread);
+void moments_stats(struct stats *st, const struct view *v,
+                   const struct cmd *cmd, struct scratch *s, struct par *par,
+                   int thread);
+
+bool is_counted(enum dtype dtype); /* by counts_stats(): up to 16 bits */
+
+/* count_u16() adds n little-endian 16-bit values to four tables, each 65536
+ * long: neighbours go to different ones, so that equal values in a row do not
+ * wait for each other's store. */
+void count_u16(uint32_t *tables, const void *data, size_t n);
+
+/* hist.c: the drawing. */
+void hist_range(struct stats *st); /* lo and hi from min and max, as numpy */
+size_t hist_bin(const struct stats *st, size_t n_bins, double v);
+double hist_edge(const struct stats *st, size_t n_bins, size_t i);
+void hist_rows(struct str *to, const struct stats *st, size_t n_bins,
+               const struct st_tensor *t);
+int hist_svg(const struct cmd *cmd, const struct selection *sel,
+             const struct stats *stats, struct err *err);
+
+/*
+ * slice.c: numpy's basic indexing, "0:4,:,-1" of a shape.
+ */
+struct slice_axis {
+    int64_t start, step; /* in elements of this axis */
+    uint64_t count;
+    bool keep; /* false: an integer index, which drops the axis */
+};
+
+struct slice {
+    size_t n_dims;
+    struct slice_axis *axis; /* [n_dims] of the tensor */
+    uint64_t n;              /* elements taken */
+};
+
+/* slice_parse(): text NULL takes everything.  -1 with TU_USAGE. */
+int slice_parse(struct slice *s, const char *text, size_t n_dims,
+                const uint64_t *shape, struct err *err);
+void slice_free(struct slice *s);
+
+/* hashing.c: digests of a file and its tensors in one pass. */
+struct file_hash {
+    char whole[HASH_MAX_HEX];
+    char (*tensors)[HASH_MAX_HEX]; /* [st->n_tensors]; NULL: not wanted */
+};
+
+/* hash_st() reads all of an open file, with all threads of par (or NULL). */
+int hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
+            bool tensors, struct par *par, struct err *err);
+void file_hash_free(struct file_hash *fh);
+
+/* One tensor; one file of any format. */
+int hash_range(char hex[HASH_MAX_HEX], const struct view *v,
+               enum hash_kind kind, struct err *err);
+int hash_plain(char hex[HASH_MAX_HEX], const char *path, enum hash_kind kind,
+               struct err *err);
+
+int check_main(struct cmd *cmd, struct err *err); /* hash --check FILE */
+
+#endif

@@ -1,0 +1,336 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/st-inspect/inspect.h"
+#include "core/mem.h"
+#include "core/opt.h"
+#include "core/sig.h"
+#include "core/tool.h"
+
+enum {
+    O_JSON = OPT_LONG,
+    O_ALIGN,
+    O_FOLD,
+    O_SORT,
+    O_DEPTH,
+    O_QUANTILES,
+    O_HIST,
+    O_BINS,
+    O_SVG,
+    O_HASH,
+    O_WHOLE,
+    O_CHECK,
+    O_ALL,
+    O_ATOL,
+    O_RTOL,
+    O_IGNORE_DTYPE,
+    O_RAW,
+    O_DTYPE,
+    O_SLICE,
+};
+
+static const struct opt opts[] = {
+    { 't', "tensor", "GLOB", " list tree stats hash diff ",
+      "only tensors whose name matches; may be given again" },
+    { 'l', "long", NULL, " list ", "add each tensor's place and file" },
+    { O_FOLD, "fold", NULL, " list tree ",
+      "repeated layers as one row: layers.{0..31}" },
+    { O_SORT, "sort", "KEY", " list ",
+      "order of rows: name, size (largest first), file (default name)" },
+    { O_DEPTH, "depth", "N", " tree ", "levels shown, 0: all (default 3)" },
+    { O_QUANTILES, "quantiles", "LIST", " stats ",
+      "which, 0 to 1 (default 0.01,0.25,0.5,0.75,0.99)" },
+    { O_HIST, "hist", NULL, " stats ", "rows are bins of a histogram" },
+    { O_BINS, "bins", "N", " stats ", "bins of a histogram (default 24)" },
+    { O_SVG, "svg", "FILE", " stats ", "draw the histograms into FILE" },
+    { O_HASH, "hash", "NAME", " hash ", "xxh3 or sha256 (default xxh3)" },
+    { O_WHOLE, "whole", NULL, " hash ", "files only, without their tensors" },
+    { O_CHECK, "check", "FILE", " hash ",
+      "read digests from FILE and check them; - is stdin" },
+    { O_ALL, "all", NULL, " diff ", "rows for equal tensors, too" },
+    { O_IGNORE_DTYPE, "ignore-dtype", NULL, " diff ",
+      "equal numbers are equal, whatever their type" },
+    { O_ATOL, "atol", "X", " diff ",
+      "|a - b| <= X + rtol |a| is equal (default 0)" },
+    { O_RTOL, "rtol", "X", " diff ", "see --atol (default 0)" },
+    { O_RAW, "raw", NULL, " cat ", "bytes as in the file, without a header" },
+    { O_DTYPE, "dtype", "TYPE", " cat ", "convert to f32 or f64" },
+    { O_SLICE, "slice", "INDEX", " cat ", "as in numpy: \"0:4,:,-1\"" },
+    { O_JSON, "json", NULL, NULL, "JSON on stdout instead of TSV" },
+    { O_ALIGN, "align", NULL, " list tree stats hash diff meta verify ",
+      "columns padded with spaces instead of tabs" },
+    { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
+    { 'f', "force", NULL, NULL, "let -o and --svg replace a file" },
+    { 'j', "threads", "N", " stats hash verify diff ",
+      "threads (default: CPUs of this process)" },
+    { 'v', "verbose", NULL, NULL, "say more on stderr" },
+    { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
+    { 0 },
+};
+
+static const struct opt_verb verb_help[] = {
+    { "list", "FILE|FOLDER", "one row a tensor (the default verb)" },
+    { "tree", "FILE|FOLDER", "parameters and bytes by module" },
+    { "stats", "FILE|FOLDER", "range, moments, quantiles, NaN, histogram" },
+    { "hash", "FILE|FOLDER...", "digests of files and tensors" },
+    { "verify", "FILE|FOLDER...", "is the file whole? names the bad ones" },
+    { "diff", "A B", "structure, then values; B may be .npy" },
+    { "cat", "FILE TENSOR", "one tensor as .npy" },
+    { "meta", "FILE|FOLDER...", "the header's __metadata__" },
+    { 0 },
+};
+
+static const struct {
+    const char *name;
+    int (*run)(struct cmd *cmd, struct err *err);
+} verbs[] = {
+    { "list", list_main }, { "tree", tree_main },     { "stats", stats_main },
+    { "hash", hash_main }, { "verify", verify_main }, { "meta", meta_main },
+};
+#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+
+static const struct opt_tool tool = {
+    .name = "st-inspect",
+    .usage = "st-inspect [VERB] [OPTION...] FILE|FOLDER...",
+    .summary = "Shows what is in safetensors files and model folders, and "
+               "checks it.",
+    .opts = opts,
+    .verbs = verb_help,
+};
+
+static int
+parse_word(const char *name, const char *arg, const char *const *words,
+           struct err *err)
+{
+    struct str all = { 0 };
+
+    for (int i = 0; words[i]; i++) {
+        if (!strcmp(arg, words[i]))
+            return i;
+        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
+    }
+    err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
+    str_free(&all);
+    return -1;
+}
+
+static int
+parse_quantiles(struct cmd *cmd, const char *list, struct err *err)
+{
+    char one[32];
+
+    cmd->n_quantiles = 0;
+    for (const char *p = list;; p++) {
+        size_t n = strcspn(p, ",");
+
+        if (n >= sizeof(one) || cmd->n_quantiles == MAX_QUANTILES)
+            return err_set(err, TU_USAGE,
+                           "--quantiles: \"%s\" is too long (at most %d)", list,
+                           MAX_QUANTILES);
+        memcpy(one, p, n);
+        one[n] = '\0';
+        if (opt_f64("--quantiles", one, 0, 1,
+                    &cmd->quantiles[cmd->n_quantiles++], err) < 0)
+            return -1;
+        p += n;
+        if (!*p)
+            return 0;
+    }
+}
+
+static int
+parse_numbers(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    int64_t n;
+
+    switch (id) {
+    case O_DEPTH:
+        return opt_i64("--depth", arg, 0, 1000, &cmd->depth, err);
+    case O_BINS:
+        return opt_i64("--bins", arg, 1, MAX_BINS, &cmd->n_bins, err);
+    case O_QUANTILES:
+        return parse_quantiles(cmd, arg, err);
+    case O_ATOL:
+        return opt_f64("--atol", arg, 0, 1e300, &cmd->atol, err);
+    case O_RTOL:
+        return opt_f64("--rtol", arg, 0, 1e300, &cmd->rtol, err);
+    default:
+        if (opt_i64("-j", arg, 1, 1024, &n, err) < 0)
+            return -1;
+        cmd->n_threads = (int)n;
+        return 0;
+    }
+}
+
+static int
+parse_words(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    static const char *const sorts[] = { "name", "file", "size", NULL };
+    static const char *const hashes[] = { "xxh3", "sha256", NULL };
+    static const char *const dtypes[] = { "f32", "f64", NULL };
+    int i = -1;
+
+    if (id == O_SORT && (i = parse_word("--sort", arg, sorts, err)) >= 0)
+        cmd->sort = (enum sort_key)i;
+    if (id == O_HASH && (i = parse_word("--hash", arg, hashes, err)) >= 0)
+        cmd->hash = i ? HASH_SHA256 : HASH_XXH3;
+    if (id == O_DTYPE && (i = parse_word("--dtype", arg, dtypes, err)) >= 0)
+        cmd->dtype = i ? DT_F64 : DT_F32;
+    return i < 0 ? -1 : 0;
+}
+
+static void
+add_glob(struct cmd *cmd, const char *glob)
+{
+    cmd->globs = xrealloc(cmd->globs, cmd->n_globs + 1, sizeof(*cmd->globs));
+    cmd->globs[cmd->n_globs++] = glob;
+}
+
+/* Where an option that is a switch, or a string kept as it is, goes. */
+static bool
+set_plain(struct cmd *cmd, int id, const char *arg)
+{
+    const struct {
+        int id;
+        bool *flag;
+        const char **text;
+    } plain[] = {
+        { 'l', &cmd->long_rows, NULL },
+        { 'v', &cmd->verbose, NULL },
+        { 'q', &cmd->quiet, NULL },
+        { 'o', NULL, &cmd->out_path },
+        { O_JSON, &cmd->json, NULL },
+        { O_ALIGN, &cmd->align, NULL },
+        { O_FOLD, &cmd->fold, NULL },
+        { O_HIST, &cmd->hist, NULL },
+        { O_WHOLE, &cmd->whole, NULL },
+        { O_ALL, &cmd->all, NULL },
+        { O_IGNORE_DTYPE, &cmd->ignore_dtype, NULL },
+        { O_RAW, &cmd->raw, NULL },
+        { O_SVG, NULL, &cmd->svg },
+        { O_CHECK, NULL, &cmd->check },
+        { O_SLICE, NULL, &cmd->slice },
+    };
+
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+        if (plain[i].id != id)
+            continue;
+        if (plain[i].flag)
+            *plain[i].flag = true;
+        else
+            *plain[i].text = arg;
+        return true;
+    }
+    return false;
+}
+
+static int
+set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    if (set_plain(cmd, id, arg))
+        return 0;
+    switch (id) {
+    case 't':
+        add_glob(cmd, arg);
+        return 0;
+    case 'f':
+        cmd->out_flags = OUT_FORCE;
+        return 0;
+    case O_SORT:
+    case O_HASH:
+    case O_DTYPE:
+        return parse_words(cmd, id, arg, err);
+    default:
+        return parse_numbers(cmd, id, arg, err);
+    }
+}
+
+/* Reads the command line; returns the verb's place in the table. */
+static size_t
+parse(struct cmd *cmd, int argc, char **argv)
+{
+    bool seen[O_SLICE + 1] = { false };
+    struct err err;
+    const char *arg;
+    size_t verb = 0;
+    int id, index;
+
+    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
+        seen[id] = true;
+        if (set_option(cmd, id, arg, &err) < 0)
+            die_usage("%s", err.what);
+    }
+    if (index == argc)
+        die_usage("a FILE or FOLDER is missing");
+    for (size_t i = 0; i < N_VERBS; i++)
+        if (!strcmp(argv[index], verbs[i].name)) {
+            verb = i;
+            index++;
+            break;
+        }
+    cmd->verb = verbs[verb].name;
+    cmd->args = argv + index;
+    cmd->n_args = argc - index;
+    for (id = 0; id <= O_SLICE; id++)
+        if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
+            die_usage("%s", err.what);
+    return verb;
+}
+
+/* Options that say opposite things, or that need another one. */
+static void
+check_options(const struct cmd *cmd)
+{
+    if (cmd->json && cmd->align)
+        die_usage("--json has no columns to --align");
+    if (cmd->json && cmd->raw)
+        die_usage("--json and --raw are two forms of one output");
+    if (cmd->raw && cmd->dtype >= 0)
+        die_usage("--raw gives the bytes as they are, without --dtype");
+    if (cmd->check && cmd->n_globs)
+        die_usage("--check FILE says which tensors, without --tensor");
+    if (cmd->check && cmd->whole)
+        die_usage("--check FILE says what is hashed, without --whole");
+    if (cmd->whole && cmd->n_globs)
+        die_usage("--whole hashes files, without --tensor");
+    if (cmd->fold && (cmd->long_rows || cmd->sort == SORT_FILE))
+        die_usage("--fold joins tensors, which then have no one place");
+}
+
+int
+main(int argc, char **argv)
+{
+    struct cmd cmd = {
+        .dtype = -1,
+        .depth = 3,
+        .n_bins = 24,
+        .out_path = "-",
+        .quantiles = { 0.01, 0.25, 0.5, 0.75, 0.99 },
+        .n_quantiles = 5,
+    };
+    struct err err = { 0 };
+    size_t verb;
+    int status;
+
+    tool_start(&tool);
+    sig_install(true);
+    verb = parse(&cmd, argc, argv);
+    check_options(&cmd);
+    if (cmd.quiet)
+        tool_quiet();
+    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
+                 !strcmp(cmd.verb, "cat") && !cmd.json, &err) < 0)
+        die_err(&err);
+    status = verbs[verb].run(&cmd, &err);
+    par_close(cmd.par);
+    if (status < 0 || text_finish(&cmd, &err) < 0) {
+        out_abort(cmd.out);
+        if (err.status == TU_USAGE)
+            die_usage("%s", err.what);
+        die_err(&err);
+    }
+    str_free(&cmd.text);
+    free(cmd.globs);
+    tool_end(status);
+}

@@ -1,0 +1,176 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/st-inspect/inspect.h"
+#include "core/js.h"
+
+#define FLUSH_AT 65536 /* bytes */
+
+static int
+flush(struct cmd *cmd, struct err *err)
+{
+    int rc = out_write(cmd->out, cmd->text.s, cmd->text.n, err);
+
+    str_clear(&cmd->text);
+    return rc;
+}
+
+int
+text_end(struct cmd *cmd, struct err *err)
+{
+    if (cmd->align || cmd->text.n < FLUSH_AT)
+        return 0;
+    return flush(cmd, err);
+}
+
+/* How many columns a terminal gives the text: one for each code point. */
+static size_t
+width_of(const char *s, size_t nbytes)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < nbytes; i++)
+        n += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n;
+}
+
+#define MAX_COLUMNS 40
+
+struct column {
+    size_t width;
+    bool text; /* something under the header is not a number */
+};
+
+/* Calls are made line by line; 'line' ends at its newline. */
+static void
+measure(struct column *columns, const char *line, const char *end, bool head)
+{
+    for (int c = 0; c < MAX_COLUMNS; c++) {
+        const char *tab = memchr(line, '\t', (size_t)(end - line));
+        size_t n = (size_t)((tab ? tab : end) - line);
+        size_t w = width_of(line, n);
+
+        if (w > columns[c].width)
+            columns[c].width = w;
+        if (!head && n && strspn(line, "0123456789.+-einfa") < n)
+            columns[c].text = true;
+        if (!tab)
+            break;
+        line = tab + 1;
+    }
+}
+
+static void
+pad(struct str *to, size_t n)
+{
+    while (n-- > 0)
+        str_addc(to, ' ');
+}
+
+static void
+align_line(struct str *to, const struct column *columns, const char *line,
+           const char *end)
+{
+    for (int c = 0; c < MAX_COLUMNS; c++) {
+        const char *tab = memchr(line, '\t', (size_t)(end - line));
+        size_t n = (size_t)((tab ? tab : end) - line);
+        size_t gap = columns[c].width - width_of(line, n);
+
+        if (!columns[c].text)
+            pad(to, gap);
+        str_add(to, line, n);
+        if (!tab)
+            break;
+        pad(to, (columns[c].text ? gap : 0) + 2);
+        line = tab + 1;
+    }
+    str_addc(to, '\n');
+}
+
+/* Tabs become spaces; numbers move to the right of their columns. */
+static void
+align(struct str *text)
+{
+    struct column columns[MAX_COLUMNS] = { { 0 } };
+    struct str to = { 0 };
+    const char *end = text->s + text->n;
+    const char *nl;
+
+    for (const char *p = text->s; p < end; p = nl + 1) {
+        nl = memchr(p, '\n', (size_t)(end - p));
+        measure(columns, p, nl, p == text->s);
+    }
+    for (const char *p = text->s; p < end; p = nl + 1) {
+        nl = memchr(p, '\n', (size_t)(end - p));
+        align_line(&to, columns, p, nl);
+    }
+    str_free(text);
+    *text = to;
+}
+
+int
+text_finish(struct cmd *cmd, struct err *err)
+{
+    struct out *out = cmd->out;
+
+    if (cmd->align && cmd->text.n)
+        align(&cmd->text);
+    if (cmd->text.n && flush(cmd, err) < 0)
+        return -1;
+    cmd->out = NULL;
+    return out_commit(out, err);
+}
+
+void
+put_u64(struct str *to, uint64_t v)
+{
+    char buf[20];
+    size_t i = sizeof(buf);
+
+    do
+        buf[--i] = (char)('0' + v % 10);
+    while (v /= 10);
+    str_add(to, buf + i, sizeof(buf) - i);
+}
+
+void
+put_shape(struct str *to, size_t n_dims, const uint64_t *shape)
+{
+    str_addc(to, '[');
+    for (size_t i = 0; i < n_dims; i++) {
+        if (i)
+            str_addc(to, ',');
+        put_u64(to, shape[i]);
+    }
+    str_addc(to, ']');
+}
+
+void
+put_g6(struct str *to, double v)
+{
+    if (isnan(v)) /* printf would show its sign */
+        str_adds(to, "nan");
+    else
+        str_addf(to, "%.6g", v);
+}
+
+void
+put_esc(struct str *to, const char *s)
+{
+    str_esc(to, s, strlen(s));
+}
+
+void
+put_json_str(struct str *to, const char *s)
+{
+    js_put_str(to, s, strlen(s));
+}
+
+void
+put_json_key(struct str *to, const char *name)
+{
+    str_adds(to, ",\"");
+    str_adds(to, name);
+    str_adds(to, "\":");
+}

@@ -1,0 +1,247 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/st-inspect/inspect.h"
+#include "core/js.h"
+#include "core/mem.h"
+
+/* A module, or a tensor at the end of its name's dots. */
+struct node {
+    const char *path; /* of all of it, not terminated */
+    size_t path_n;
+    size_t at; /* where its own name starts in the path */
+    size_t depth;
+    uint64_t n_elements, nbytes, n_tensors;
+    uint32_t dtypes; /* bit i: enum dtype i */
+    bool leaf;       /* a tensor ends here */
+    bool lone;       /* a tensor that is all of its module */
+};
+
+struct tree {
+    size_t n, cap;
+    struct node *nodes; /* each before its children */
+    size_t *open;       /* [open_cap] the last node of each depth */
+    size_t n_open, open_cap;
+};
+
+_Static_assert(DT_COUNT <= 32, "struct node's dtypes has 32 bits");
+
+static size_t
+add_node(struct tree *tree, const char *path, size_t path_n, size_t at)
+{
+    if (tree->n == tree->cap) {
+        tree->cap = tree->cap ? 2 * tree->cap : 256;
+        tree->nodes = xrealloc(tree->nodes, tree->cap, sizeof(*tree->nodes));
+    }
+    if (tree->n_open == tree->open_cap) {
+        tree->open_cap = tree->open_cap ? 2 * tree->open_cap : 16;
+        tree->open = xrealloc(tree->open, tree->open_cap, sizeof(size_t));
+    }
+    tree->nodes[tree->n] = (struct node){
+        .path = path, .path_n = path_n, .at = at, .depth = tree->n_open
+    };
+    tree->open[tree->n_open++] = tree->n;
+    return tree->n++;
+}
+
+/* Where the component that starts at 'i' ends; dots in a set of folded
+ * numbers, "{0..31}", are no ends. */
+static size_t
+component_end(const struct fold_row *r, size_t i)
+{
+    bool set = r->count > 1 && i < r->name_n && r->name[i] == '{';
+
+    if (set)
+        i += strspn(r->name + i, "{0123456789.,");
+    while (i < r->name_n && r->name[i] != '.')
+        i++;
+    return i;
+}
+
+/* Is the open node at this depth the one that name[0, end) belongs to? */
+static bool
+is_open(const struct tree *tree, size_t depth, const char *name, size_t end)
+{
+    const struct node *node;
+
+    if (depth >= tree->n_open)
+        return false;
+    node = &tree->nodes[tree->open[depth]];
+    return node->path_n == end && !memcmp(node->path, name, end);
+}
+
+/* Rows arrive so that those of one module follow each other. */
+static void
+add_row(struct tree *tree, const struct fold_row *r)
+{
+    size_t at = 0, depth = 1, end;
+
+    for (;; at = end + 1, depth++) {
+        end = component_end(r, at);
+        if (!is_open(tree, depth, r->name, end)) {
+            if (depth < tree->n_open)
+                tree->n_open = depth;
+            add_node(tree, r->name, end, at);
+        }
+        if (end == r->name_n)
+            break;
+    }
+    tree->n_open = depth + 1;
+    tree->nodes[tree->open[depth]].leaf = true;
+    for (size_t i = 0; i <= depth; i++) {
+        struct node *node = &tree->nodes[tree->open[i]];
+
+        node->n_elements += r->count * r->t->n_elements;
+        node->nbytes += r->count * r->t->nbytes;
+        node->n_tensors += r->count;
+        node->dtypes |= UINT32_C(1) << r->t->dtype;
+    }
+}
+
+/* "up_proj" says it all, where "weight" is its only tensor. */
+static void
+find_lone(struct tree *tree)
+{
+    tree->n_open = 0;
+    for (size_t i = 0; i < tree->n; i++) {
+        struct node *node = &tree->nodes[i];
+
+        tree->open[node->depth] = i;
+        node->lone = node->leaf && node->depth > 1 &&
+                     tree->nodes[tree->open[node->depth - 1]].n_tensors ==
+                         node->n_tensors;
+    }
+}
+
+static void
+put_dtypes(struct str *to, uint32_t dtypes, bool json)
+{
+    const char *comma = "";
+
+    for (int i = 0; i < DT_COUNT; i++)
+        if (dtypes >> i & 1) {
+            str_addf(to, json ? "%s\"%s\"" : "%s%s", comma,
+                     dtype_table[i].name);
+            comma = ",";
+        }
+}
+
+static void
+put_node(struct str *to, const struct node *node, const struct node *root)
+{
+    double share = root->n_elements ? 100 * (double)node->n_elements /
+                                          (double)root->n_elements
+                                    : 0;
+
+    put_u64(to, node->n_elements);
+    str_addf(to, "\t%.1f\t", share);
+    put_u64(to, node->nbytes);
+    str_addc(to, '\t');
+    put_u64(to, node->n_tensors);
+    str_addc(to, '\t');
+    put_dtypes(to, node->dtypes, false);
+    str_addc(to, '\t');
+    for (size_t i = 0; i < node->depth; i++)
+        str_adds(to, "  ");
+    if (node->depth == 0)
+        str_addc(to, '.');
+    str_esc(to, node->path + node->at, node->path_n - node->at);
+    str_addc(to, '\n');
+}
+
+static void
+put_json_node(struct str *to, const struct node *node)
+{
+    str_adds(to, "{\"module\":");
+    js_put_str(to, node->path, node->path_n);
+    put_json_key(to, "depth");
+    put_u64(to, node->depth);
+    put_json_key(to, "n_elements");
+    put_u64(to, node->n_elements);
+    put_json_key(to, "nbytes");
+    put_u64(to, node->nbytes);
+    put_json_key(to, "n_tensors");
+    put_u64(to, node->n_tensors);
+    put_json_key(to, "dtypes");
+    str_addc(to, '[');
+    put_dtypes(to, node->dtypes, true);
+    str_adds(to, "]}");
+}
+
+static int
+print_tree(struct cmd *cmd, const struct tree *tree, const char *path,
+           struct err *err)
+{
+    struct str *to = &cmd->text;
+    const char *before = "\n";
+
+    if (cmd->json) {
+        str_adds(to, "{\"path\":");
+        put_json_str(to, path);
+        str_adds(to, ",\"modules\":[");
+    } else {
+        str_adds(to, "parameters\tpercent\tbytes\ttensors\tdtype\tmodule\n");
+    }
+    for (size_t i = 0; i < tree->n; i++) {
+        const struct node *node = &tree->nodes[i];
+
+        if (node->lone || (cmd->depth && node->depth > (size_t)cmd->depth))
+            continue;
+        if (cmd->json) {
+            str_adds(to, before);
+            put_json_node(to, node);
+            before = ",\n";
+        } else {
+            put_node(to, node, &tree->nodes[0]);
+        }
+        if (text_end(cmd, err) < 0)
+            return -1;
+    }
+    if (cmd->json)
+        str_adds(to, "\n]}\n");
+    return 0;
+}
+
+static int
+by_name(const void *pa, const void *pb)
+{
+    const struct fold_row *a = pa, *b = pb;
+    int c =
+        memcmp(a->name, b->name, a->name_n < b->name_n ? a->name_n : b->name_n);
+
+    return c ? c : (a->name_n > b->name_n) - (a->name_n < b->name_n);
+}
+
+int
+tree_main(struct cmd *cmd, struct err *err)
+{
+    const char *path = one_operand(cmd, err);
+    struct folded folded = { 0 };
+    struct tree tree = { 0 };
+    struct selection sel;
+    int rc = -1;
+
+    if (!path || select_open(&sel, path, cmd, err) < 0)
+        return -1;
+    if (cmd->fold && fold(&folded, &sel, err) < 0)
+        goto out;
+    /* folding keeps the order of names, which can part a module's rows */
+    qsort(folded.rows, folded.n, sizeof(*folded.rows), by_name);
+    add_node(&tree, "", 0, 0);
+    for (size_t i = 0; i < (cmd->fold ? folded.n : sel.n); i++) {
+        const struct st_tensor *t = sel.t[i]->t;
+        /* names of the file: only read, through the same struct */
+        struct fold_row row = { t, (char *)(uintptr_t)t->name, t->name_n, 1 };
+
+        add_row(&tree, cmd->fold ? &folded.rows[i] : &row);
+    }
+    find_lone(&tree);
+    rc = print_tree(cmd, &tree, path, err);
+    say_totals(cmd, &sel);
+out:
+    free(tree.nodes);
+    free(tree.open);
+    fold_free(&folded);
+    select_close(&sel);
+    return rc;
+}
