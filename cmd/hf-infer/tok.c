@@ -1,0 +1,218 @@
+#include "cmd/hf-infer/tok.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/hf-infer/tok_impl.h"
+
+void
+ids_add(struct ids *ids, int32_t id)
+{
+    if (ids->n == ids->cap) {
+        ids->cap = ids->cap ? 2 * ids->cap : 64;
+        ids->id = xrealloc(ids->id, ids->cap, sizeof(*ids->id));
+    }
+    ids->id[ids->n++] = id;
+}
+
+void
+ids_free(struct ids *ids)
+{
+    free(ids->id);
+    *ids = (struct ids){ 0 };
+}
+
+/*
+ * Makes 'fixed' the text with U+FFFD for what is not UTF-8, or refuses that.
+ * Left empty where the text is sound.
+ */
+static int
+fix_utf8(const char *s, size_t n, bool strict, struct str *fixed,
+         struct err *err)
+{
+    size_t i = 0, good, n_bad = 0;
+    bool cut;
+
+    for (;; n_bad++) {
+        good = utf8_valid(s + i, n - i);
+        if (good == n) /* at once */
+            return 0;
+        if (strict)
+            return err_set(err, EX_DATAERR,
+                           "text: byte %zu (0x%02x) is not UTF-8", good,
+                           (uint8_t)s[good]);
+        str_add(fixed, s + i, good);
+        i += good;
+        if (i == n)
+            break;
+        str_adds(fixed, REPLACEMENT);
+        i += utf8_bad(s + i, n - i, &cut);
+    }
+    err_warn("text: %zu sequences that are not UTF-8 become U+FFFD", n_bad);
+    return 0;
+}
+
+/* A piece of raw text: normalize, cut at normalized added tokens, split. */
+static int
+encode_piece(struct encoder *enc, const char *s, size_t n, bool first,
+             bool plain, struct str *normal)
+{
+    const struct tok *tok = enc->tok;
+    struct added_iter it = {
+        .tok = tok, .trie = &tok->normalized, .held = -1, .plain = plain
+    };
+    size_t a, b;
+    int32_t i;
+
+    it.s = s;
+    it.n = n;
+    if (tok->n_norm) {
+        if (norm_run(tok->norm, tok->n_norm, s, n, normal, enc->err) < 0)
+            return -1;
+        it.s = normal->s;
+        it.n = normal->n;
+    }
+    while (added_next(&it, &a, &b, &i)) {
+        if (i >= 0)
+            ids_add(enc->out, tok->added[i].id);
+        else if (split_run(enc, 0, it.s + a, b - a, first && a == 0) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+encode_text(struct encoder *enc, const char *s, size_t n, bool plain)
+{
+    struct added_iter it = { .tok = enc->tok,
+                             .trie = &enc->tok->raw,
+                             .s = s,
+                             .n = n,
+                             .held = -1,
+                             .plain = plain };
+    struct str normal = { 0 };
+    size_t a, b;
+    int32_t i;
+    int rc = 0;
+
+    while (rc == 0 && added_next(&it, &a, &b, &i)) {
+        if (i >= 0)
+            ids_add(enc->out, enc->tok->added[i].id);
+        else
+            rc = encode_piece(enc, s + a, b - a, a == 0, plain, &normal);
+    }
+    str_free(&normal);
+    return rc;
+}
+
+static void
+encoder_start(struct encoder *enc, size_t nbytes)
+{
+    /* Text this short has few words, and fewer twice. */
+    if (nbytes < 1024)
+        return;
+    enc->n_cache = 256;
+    while (enc->n_cache < 32768 && enc->n_cache < nbytes / 16)
+        enc->n_cache *= 2;
+    enc->cache = xcalloc(enc->n_cache, sizeof(*enc->cache));
+}
+
+static void
+encoder_end(struct encoder *enc)
+{
+    for (size_t i = 0; i < TOK_MAX_STEPS; i++) {
+        pcre2_match_data_free(enc->match[i]);
+        str_free(&enc->scratch[i]);
+    }
+    str_free(&enc->mapped);
+    str_free(&enc->keys);
+    ids_free(&enc->values);
+    free(enc->symbol);
+    free(enc->heap);
+    free(enc->cache);
+}
+
+static void
+add_all(struct ids *ids, const struct ids *more)
+{
+    for (size_t i = 0; i < more->n; i++)
+        ids_add(ids, more->id[i]);
+}
+
+int
+tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
+           struct ids *ids, struct err *err)
+{
+    struct encoder enc = { .tok = tok, .out = ids, .err = err };
+    size_t n_before = ids->n;
+    struct str fixed = { 0 };
+    int rc;
+
+    if (nbytes > TOK_MAX_TEXT)
+        return err_set(err, EX_DATAERR, "text: %zu bytes (at most %d)", nbytes,
+                       TOK_MAX_TEXT);
+    if (fix_utf8(text, nbytes, flags & TOK_STRICT_UTF8, &fixed, err) < 0)
+        return -1;
+    encoder_start(&enc, nbytes);
+    if (flags & TOK_SPECIAL)
+        add_all(ids, &tok->before);
+    rc = encode_text(&enc, fixed.n ? fixed.s : text, fixed.n ? fixed.n : nbytes,
+                     flags & TOK_PLAIN);
+    if (rc == 0 && (flags & TOK_SPECIAL))
+        add_all(ids, &tok->after);
+    if (rc < 0)
+        ids->n = n_before;
+    encoder_end(&enc);
+    str_free(&fixed);
+    return rc;
+}
+
+static const struct added *
+added_by_id(const struct tok *tok, int32_t id)
+{
+    if (id < 0 || (size_t)id >= tok->n_ids || tok->added_of[id] < 0)
+        return NULL;
+    return &tok->added[tok->added_of[id]];
+}
+
+int32_t
+tok_id(const struct tok *tok, const char *token)
+{
+    int32_t id = strmap_get(&tok->added_ids, token, strlen(token));
+
+    return id >= 0 ? id : strmap_get(&tok->vocab, token, strlen(token));
+}
+
+const char *
+tok_text(const struct tok *tok, int32_t id, size_t *nbytes)
+{
+    const struct added *added = added_by_id(tok, id);
+    const struct span *span;
+
+    *nbytes = 0;
+    if (added) {
+        *nbytes = added->content.n;
+        return added->content.s;
+    }
+    if (id < 0 || (size_t)id >= tok->n_ids)
+        return NULL;
+    span = &tok->span[id];
+    if (span->off == UINT32_MAX)
+        return NULL;
+    *nbytes = span->n;
+    return tok->vocab.text.s + span->off;
+}
+
+bool
+tok_is_special(const struct tok *tok, int32_t id)
+{
+    const struct added *added = added_by_id(tok, id);
+
+    return added && added->special;
+}
+
+size_t
+tok_size(const struct tok *tok)
+{
+    return tok->n_ids;
+}

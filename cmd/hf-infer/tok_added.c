@@ -1,0 +1,193 @@
+#include "cmd/hf-infer/tok_impl.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+static uint32_t
+trie_child(const struct trie *trie, uint32_t at, uint8_t byte)
+{
+    uint32_t child = at ? trie->node[at].child : trie->first[byte];
+
+    while (child && trie->node[child].byte != byte)
+        child = trie->node[child].sibling;
+    return child;
+}
+
+static uint32_t
+new_node(struct trie *trie, uint8_t byte)
+{
+    if (trie->n == trie->cap) {
+        trie->cap = trie->cap ? 2 * trie->cap : 64;
+        trie->node = xrealloc(trie->node, trie->cap, sizeof(*trie->node));
+    }
+    trie->node[trie->n] = (struct trie_node){ .added = -1, .byte = byte };
+    return (uint32_t)trie->n++;
+}
+
+void
+trie_add(struct trie *trie, const struct str *s, int32_t added)
+{
+    uint32_t at = 0, child;
+
+    if (trie->n == 0)
+        new_node(trie, 0);
+    for (size_t i = 0; i < s->n; i++, at = child) {
+        uint8_t byte = (uint8_t)s->s[i];
+
+        child = trie_child(trie, at, byte);
+        if (child)
+            continue;
+        child = new_node(trie, byte);
+        if (at == 0) {
+            trie->first[byte] = child;
+        } else {
+            trie->node[child].sibling = trie->node[at].child;
+            trie->node[at].child = child;
+        }
+    }
+    if (at && trie->node[at].added < 0)
+        trie->node[at].added = added;
+}
+
+/* The leftmost, and of those the longest, token at 'pos' or later. */
+static int32_t
+find(const struct trie *trie, const char *s, size_t n, size_t pos, size_t *a,
+     size_t *b)
+{
+    int32_t added = -1;
+
+    for (; trie->n && pos < n && added < 0; pos++) {
+        uint32_t at = trie->first[(uint8_t)s[pos]];
+
+        for (size_t i = pos + 1; at; i++) {
+            if (trie->node[at].added >= 0) {
+                added = trie->node[at].added;
+                *a = pos;
+                *b = i;
+            }
+            at = i < n ? trie_child(trie, at, (uint8_t)s[i]) : 0;
+        }
+    }
+    return added;
+}
+
+/* Rust's \w. */
+static bool
+is_word(uint32_t c)
+{
+    switch (utf8proc_category((utf8proc_int32_t)c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default: /* circled letters are alphabetic, too; joiners count as well */
+        return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+               (c >= 0x1f150 && c <= 0x1f169) ||
+               (c >= 0x1f170 && c <= 0x1f189) || c == 0x200c || c == 0x200d;
+    }
+}
+
+/* The character that ends at 'at', which is not 0. */
+static uint32_t
+char_before(const char *s, size_t at, size_t *start)
+{
+    uint32_t c = 0;
+
+    *start = at - 1;
+    while (*start > 0 && ((uint8_t)s[*start] & 0xc0) == 0x80)
+        --*start;
+    utf8_next(s + *start, at - *start, &c);
+    return c;
+}
+
+static bool
+is_single_word(const char *s, size_t n, size_t a, size_t b)
+{
+    size_t start;
+    uint32_t c;
+
+    if (a > 0 && is_word(char_before(s, a, &start)))
+        return false;
+    return b == n || !utf8_next(s + b, n - b, &c) || !is_word(c);
+}
+
+/* lstrip and rstrip: the token takes the white space beside it. */
+static void
+strip_around(struct added_iter *it, const struct added *added, size_t *a,
+             size_t *b)
+{
+    size_t start;
+    uint32_t c;
+    int length;
+
+    while (added->lstrip && *a > it->start &&
+           is_white_space(char_before(it->s, *a, &start)))
+        *a = start;
+    if (!added->rstrip)
+        return;
+    /* Tokens of white space would go over the same run again and again. */
+    if (*b >= it->run_a && *b < it->run_b) {
+        *b = it->run_b;
+        return;
+    }
+    it->run_a = *b;
+    while (*b < it->n) {
+        length = utf8_next(it->s + *b, it->n - *b, &c);
+        if (!is_white_space(c))
+            break;
+        *b += (size_t)length;
+    }
+    it->run_b = *b;
+}
+
+static bool
+next_token(struct added_iter *it)
+{
+    const struct added *added;
+    size_t a = 0, b = 0;
+    int32_t i;
+
+    while ((i = find(it->trie, it->s, it->n, it->pos, &a, &b)) >= 0) {
+        added = &it->tok->added[i];
+        it->pos = b; /* the search goes on behind it, whatever it strips */
+        if (it->plain && strmap_get(&it->tok->special_set, added->content.s,
+                                    added->content.n) >= 0)
+            continue;
+        if (added->single_word && !is_single_word(it->s, it->n, a, b))
+            continue;
+        strip_around(it, added, &a, &b);
+        it->held = i;
+        it->held_a = a;
+        it->held_b = b;
+        return true;
+    }
+    return false;
+}
+
+bool
+added_next(struct added_iter *it, size_t *a, size_t *b, int32_t *added)
+{
+    *added = -1;
+    *a = it->start;
+    if (it->held < 0 && !next_token(it)) {
+        *b = it->start = it->n;
+        return *a < it->n;
+    }
+    if (it->start < it->held_a) {
+        *b = it->start = it->held_a;
+        return true;
+    }
+    *a = it->held_a;
+    *b = it->start = it->held_b;
+    *added = it->held;
+    it->held = -1;
+    return true;
+}

@@ -1,0 +1,323 @@
+#include "cmd/hf-infer/tok_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum {
+    SHORT_WORD = 48,     /* symbols: below, scanning beats a heap */
+    CACHED_WORD = 64,    /* bytes: longer words hardly ever come again */
+    CACHE_KEYS = 1 << 22 /* bytes of words before the cache is emptied */
+};
+
+static void
+add_symbol(struct encoder *enc, int32_t id)
+{
+    if (enc->n_symbols == enc->cap_symbols) {
+        enc->cap_symbols = enc->cap_symbols ? 2 * enc->cap_symbols : 256;
+        enc->symbol =
+            xrealloc(enc->symbol, enc->cap_symbols, sizeof(*enc->symbol));
+    }
+    enc->symbol[enc->n_symbols++].id = id;
+}
+
+/* A character that the vocabulary lacks, as its bytes, if those are there. */
+static bool
+add_bytes(struct encoder *enc, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (enc->tok->byte_id[(uint8_t)s[i]] < 0)
+            return false;
+    for (size_t i = 0; i < n; i++)
+        add_symbol(enc, enc->tok->byte_id[(uint8_t)s[i]]);
+    return true;
+}
+
+/*
+ * One character and its id, or -1.  An unknown token waits in *unk for others
+ * to fuse with; bytes do not make it come out, which is the reference's way.
+ */
+static int
+add_char(struct encoder *enc, const char *s, size_t n, int32_t id, bool *unk)
+{
+    const struct tok *tok = enc->tok;
+
+    if (id >= 0) {
+        if (*unk)
+            add_symbol(enc, tok->unk_id);
+        *unk = false;
+        add_symbol(enc, id);
+        return 0;
+    }
+    if ((tok->byte_fallback && add_bytes(enc, s, n)) || !tok->unk_token)
+        return 0;
+    if (tok->unk_id < 0)
+        return err_set(enc->err, EX_DATAERR,
+                       "%s: model.unk_token \"%s\" is needed, but not in the "
+                       "vocabulary",
+                       tok->name, tok->unk_token);
+    if (*unk && !tok->fuse_unk)
+        add_symbol(enc, tok->unk_id);
+    *unk = true;
+    return 0;
+}
+
+/* The word's characters as symbols. */
+static int
+add_word(struct encoder *enc, const char *s, size_t n)
+{
+    const struct tok *tok = enc->tok;
+    bool unk = false;
+    char utf8[4];
+    uint32_t c;
+
+    enc->n_symbols = 0;
+    for (size_t i = 0, length = 1; i < n; i += length) {
+        uint8_t b = (uint8_t)s[i];
+        int rc;
+
+        if (tok->bytes) {
+            int32_t id = tok->alphabet_id[b];
+
+            rc = add_char(enc, utf8, id < 0 ? alphabet_put(utf8, b) : 0, id,
+                          &unk);
+        } else if (b < 0x80) {
+            length = 1;
+            rc = add_char(enc, s + i, 1, tok->ascii_id[b], &unk);
+        } else {
+            length = (size_t)utf8_next(s + i, n - i, &c);
+            rc = add_char(enc, s + i, length,
+                          strmap_get(&tok->vocab, s + i, length), &unk);
+        }
+        if (rc < 0)
+            return -1;
+    }
+    if (unk)
+        add_symbol(enc, tok->unk_id);
+    return 0;
+}
+
+static void
+rank_pair(const struct tok *tok, struct symbol *left,
+          const struct symbol *right)
+{
+    struct merge merge = mergemap_get(&tok->merges, left->id, right->id);
+
+    left->rank = merge.rank;
+    left->merged = merge.id;
+}
+
+/* Lowest rank first, and of equal ones the leftmost. */
+static size_t
+merge_short(const struct tok *tok, struct symbol *y, size_t n)
+{
+    size_t best;
+
+    for (size_t i = 0; i + 1 < n; i++)
+        rank_pair(tok, &y[i], &y[i + 1]);
+    while (n > 1) {
+        best = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            if (y[i].rank < y[best].rank)
+                best = i;
+        if (y[best].rank == NO_RANK)
+            break;
+        y[best].id = y[best].merged;
+        n--;
+        memmove(&y[best + 1], &y[best + 2], (n - best - 1) * sizeof(*y));
+        if (best + 1 < n)
+            rank_pair(tok, &y[best], &y[best + 1]);
+        if (best > 0)
+            rank_pair(tok, &y[best - 1], &y[best]);
+    }
+    return n;
+}
+
+/* A binary heap of rank << 32 | position, the least on top. */
+static void
+sift_down(uint64_t *heap, size_t n, size_t i)
+{
+    uint64_t v = heap[i];
+
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= v)
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = v;
+}
+
+static void
+push(uint64_t *heap, size_t *n, const struct symbol *y, size_t i)
+{
+    uint64_t v = (uint64_t)y[i].rank << 32 | i;
+    size_t at, parent;
+
+    if (y[i].rank == NO_RANK)
+        return;
+    for (at = (*n)++; at > 0 && heap[parent = (at - 1) / 2] > v; at = parent)
+        heap[at] = heap[parent];
+    heap[at] = v;
+}
+
+/* Merges y[i] with its right neighbour and ranks what is new. */
+static void
+merge_at(const struct tok *tok, struct symbol *y, size_t i, uint64_t *heap,
+         size_t *n_heap)
+{
+    struct symbol *left = &y[i], *right = &y[left->next];
+
+    left->id = left->merged;
+    left->next = right->next;
+    left->rank = NO_RANK;
+    right->id = -1;
+    right->rank = NO_RANK;
+    if (left->next >= 0) {
+        y[left->next].prev = (int32_t)i;
+        rank_pair(tok, left, &y[left->next]);
+        push(heap, n_heap, y, i);
+    }
+    if (left->prev >= 0) {
+        rank_pair(tok, &y[left->prev], left);
+        push(heap, n_heap, y, (size_t)left->prev);
+    }
+}
+
+static size_t
+merge_long(struct encoder *enc)
+{
+    struct symbol *y = enc->symbol;
+    size_t n = enc->n_symbols, n_heap = 0, n_left = 0;
+    uint64_t *heap;
+
+    /* Each merge takes one entry out and puts two in at most. */
+    if (enc->cap_heap < 2 * n) {
+        enc->cap_heap = 2 * n;
+        enc->heap = xrealloc(enc->heap, enc->cap_heap, sizeof(*enc->heap));
+    }
+    heap = enc->heap;
+    for (size_t i = 0; i < n; i++) {
+        y[i].prev = (int32_t)i - 1;
+        y[i].next = i + 1 < n ? (int32_t)i + 1 : -1;
+        y[i].rank = NO_RANK;
+        if (i + 1 < n)
+            rank_pair(enc->tok, &y[i], &y[i + 1]);
+        if (y[i].rank != NO_RANK)
+            heap[n_heap++] = (uint64_t)y[i].rank << 32 | i;
+    }
+    for (size_t i = n_heap / 2; i-- > 0;)
+        sift_down(heap, n_heap, i);
+    while (n_heap) {
+        uint64_t top = heap[0];
+        size_t i = (uint32_t)top;
+
+        heap[0] = heap[--n_heap];
+        if (n_heap)
+            sift_down(heap, n_heap, 0);
+        if (y[i].rank == top >> 32) /* else that pair is no more */
+            merge_at(enc->tok, y, i, heap, &n_heap);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (y[i].id >= 0)
+            y[n_left++].id = y[i].id;
+    return n_left;
+}
+
+/* The word itself as one token, if the vocabulary has it. */
+static int32_t
+whole_word(struct encoder *enc, const char *s, size_t n)
+{
+    char utf8[4];
+
+    if (!enc->tok->bytes)
+        return strmap_get(&enc->tok->vocab, s, n);
+    str_clear(&enc->mapped);
+    for (size_t i = 0; i < n; i++)
+        str_add(&enc->mapped, utf8, alphabet_put(utf8, (uint8_t)s[i]));
+    return strmap_get(&enc->tok->vocab, enc->mapped.s, enc->mapped.n);
+}
+
+static int
+merge_word(struct encoder *enc, const char *s, size_t n)
+{
+    int32_t whole = enc->tok->ignore_merges ? whole_word(enc, s, n) : -1;
+    size_t n_left;
+
+    if (whole >= 0) {
+        ids_add(enc->out, whole);
+        return 0;
+    }
+    if (add_word(enc, s, n) < 0)
+        return -1;
+    n_left = enc->n_symbols < SHORT_WORD
+                 ? merge_short(enc->tok, enc->symbol, enc->n_symbols)
+                 : merge_long(enc);
+    for (size_t i = 0; i < n_left; i++)
+        ids_add(enc->out, enc->symbol[i].id);
+    return 0;
+}
+
+static void
+remember(struct encoder *enc, struct cached *slot, const char *s, size_t n,
+         size_t first_id)
+{
+    if (enc->keys.n > CACHE_KEYS) {
+        memset(enc->cache, 0, enc->n_cache * sizeof(*enc->cache));
+        str_clear(&enc->keys);
+        enc->values.n = 0;
+    }
+    slot->key = (uint32_t)enc->keys.n;
+    slot->n_key = (uint32_t)n;
+    slot->ids = (uint32_t)enc->values.n;
+    slot->n_ids = (uint32_t)(enc->out->n - first_id);
+    str_add(&enc->keys, s, n);
+    for (size_t i = first_id; i < enc->out->n; i++)
+        ids_add(&enc->values, enc->out->id[i]);
+}
+
+int
+word_encode(struct encoder *enc, const char *s, size_t n)
+{
+    struct cached *slot;
+    size_t first_id = enc->out->n;
+    uint64_t hash;
+
+    if (n > CACHED_WORD || !enc->n_cache)
+        return merge_word(enc, s, n);
+    hash = XXH3_64bits(s, n);
+    slot = &enc->cache[hash & (enc->n_cache - 1)];
+    if (slot->hash == hash && slot->n_key == n &&
+        memcmp(enc->keys.s + slot->key, s, n) == 0) {
+        for (size_t i = 0; i < slot->n_ids; i++)
+            ids_add(enc->out, enc->values.id[slot->ids + i]);
+        return 0;
+    }
+    if (merge_word(enc, s, n) < 0)
+        return -1;
+    slot->hash = hash;
+    remember(enc, slot, s, n, first_id);
+    return 0;
+}
+
+void
+bpe_tables(struct tok *tok)
+{
+    char s[16];
+
+    for (unsigned b = 0; b < 256; b++) {
+        snprintf(s, sizeof(s), "<0x%02X>", b);
+        tok->byte_id[b] = strmap_get(&tok->vocab, s, 6);
+        tok->alphabet_id[b] =
+            strmap_get(&tok->vocab, s, alphabet_put(s, (uint8_t)b));
+    }
+    for (unsigned b = 0; b < 128; b++) {
+        s[0] = (char)b;
+        tok->ascii_id[b] = strmap_get(&tok->vocab, s, 1);
+    }
+    tok->unk_id = tok->unk_token ? strmap_get(&tok->vocab, tok->unk_token,
+                                              strlen(tok->unk_token))
+                                 : -1;
+}

@@ -1,0 +1,444 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/hf-infer/tok_impl.h"
+
+/*
+ * A decoder is a chain of steps, each from a list of tokens to another.  To
+ * stream, a list is passed on in fragments: what a step is certain of, in
+ * whole characters; 'last' ends a token.
+ */
+struct fragment {
+    size_t end; /* in the list's text */
+    bool last;
+};
+
+struct list {
+    struct str text;
+    struct fragment *fragment;
+    size_t n, cap;
+};
+
+struct dec_state {
+    struct str held;  /* a token that has not ended */
+    struct str bytes; /* ByteLevel, ByteFallback: not yet characters */
+    size_t n_tokens;  /* Metaspace: that ended */
+    size_t n_cut;     /* Strip: characters taken from the token's start */
+    bool past_start;  /* Strip: no more are to be taken */
+    pcre2_match_data *match;
+};
+
+struct tok_stream {
+    const struct tok *tok;
+    bool skip_special;
+    bool begun; /* a token was there */
+    struct list in, out;
+    struct dec_state state[TOK_MAX_STEPS];
+};
+
+static void
+put(struct list *list, const char *s, size_t n, bool last)
+{
+    if (n == 0 && !last)
+        return;
+    if (list->n == list->cap) {
+        list->cap = list->cap ? 2 * list->cap : 8;
+        list->fragment =
+            xrealloc(list->fragment, list->cap, sizeof(*list->fragment));
+    }
+    str_add(&list->text, s, n);
+    list->fragment[list->n++] = (struct fragment){ list->text.n, last };
+}
+
+/* Collects a token's fragments; true when it is whole, in *s and *n. */
+static bool
+whole(struct dec_state *state, const char **s, size_t *n, bool last)
+{
+    if (last && state->held.n == 0)
+        return true;
+    str_add(&state->held, *s, *n);
+    *s = state->held.s;
+    *n = state->held.n;
+    state->held.n = 0; /* the bytes stay until the next fragment */
+    if (!last)
+        state->held.n = *n;
+    return last;
+}
+
+/* Hands on what of the bytes is UTF-8 already, or never will be. */
+static void
+put_utf8(struct str *bytes, bool end, struct list *out)
+{
+    size_t at = 0, n;
+    bool cut;
+
+    while (at < bytes->n) {
+        n = utf8_valid(bytes->s + at, bytes->n - at);
+        put(out, bytes->s + at, n, false);
+        at += n;
+        if (at == bytes->n)
+            break;
+        n = utf8_bad(bytes->s + at, bytes->n - at, &cut);
+        if (cut && !end)
+            break;
+        put(out, REPLACEMENT, 3, false);
+        at += n;
+    }
+    if (at) {
+        memmove(bytes->s, bytes->s + at, bytes->n - at);
+        bytes->n -= at;
+    }
+}
+
+/* A token spelled in the alphabet is bytes, any other is its own text. */
+static void
+byte_level(struct str *bytes, const char *s, size_t n)
+{
+    size_t start = bytes->n;
+    uint32_t c;
+    int length, byte;
+
+    str_reserve(bytes, n + 1);
+    for (size_t i = 0; i < n; i += (size_t)length) {
+        length = utf8_next(s + i, n - i, &c);
+        byte = alphabet_byte(c);
+        if (byte < 0) {
+            bytes->n = start;
+            str_add(bytes, s, n);
+            return;
+        }
+        str_addc(bytes, (char)byte);
+    }
+}
+
+/* The byte that "<0xHH>" stands for, or -1. */
+static int
+fallback_byte(const char *s, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *high, *low;
+
+    if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || !s[3] || !s[4])
+        return -1;
+    high = strchr(digits, s[3] >= 'A' && s[3] <= 'F' ? s[3] | 32 : s[3]);
+    low = strchr(digits, s[4] >= 'A' && s[4] <= 'F' ? s[4] | 32 : s[4]);
+    return high && low ? (int)((high - digits) << 4 | (low - digits)) : -1;
+}
+
+/* A run of bytes is text if all of it is; else each byte is U+FFFD. */
+static void
+put_run(struct str *bytes, struct list *out)
+{
+    if (bytes->n && utf8_valid(bytes->s, bytes->n) == bytes->n)
+        put(out, bytes->s, bytes->n, true);
+    else
+        for (size_t i = 0; i < bytes->n; i++)
+            put(out, REPLACEMENT, 3, true);
+    bytes->n = 0;
+}
+
+/* The first token loses its replacement characters, the others have spaces. */
+static void
+metaspace(const struct metaspace *meta, bool first, const char *s, size_t n,
+          bool last, struct list *out)
+{
+    const char *at;
+
+    while ((at = memmem(s, n, meta->replacement, meta->n))) {
+        put(out, s, (size_t)(at - s), false);
+        if (!first || meta->prepend == PREPEND_NEVER)
+            put(out, " ", 1, false);
+        n -= (size_t)(at - s) + meta->n;
+        s = at + meta->n;
+    }
+    put(out, s, n, last);
+}
+
+/* A regex that gives up leaves the rest of its token as it is. */
+static void
+replace(const struct dec_step *step, struct dec_state *state, const char *s,
+        size_t n, struct list *out)
+{
+    struct regex_iter it = { .regex = &step->regex, .s = s, .n = n };
+    struct err err = { 0 };
+    size_t done = 0, a, b;
+
+    if (!state->match)
+        state->match = pcre2_match_data_create(1, NULL);
+    it.match = state->match;
+    it.last_end = SIZE_MAX;
+    while (it.match && n && regex_next(&it, &a, &b, &err) > 0) {
+        put(out, s + done, a - done, false);
+        put(out, step->content.s, step->content.n, false);
+        done = b;
+    }
+    put(out, s + done, n - done, true);
+}
+
+static void
+strip(const struct dec_step *step, struct dec_state *state, const char *s,
+      size_t n, bool last, struct list *out)
+{
+    const struct str *content = &step->content;
+
+    if (step->stop && !whole(state, &s, &n, last))
+        return;
+    while (!state->past_start && n) {
+        state->past_start = state->n_cut == step->start || n < content->n ||
+                            memcmp(s, content->s, content->n) != 0;
+        if (state->past_start)
+            break;
+        s += content->n;
+        n -= content->n;
+        state->n_cut++;
+    }
+    for (size_t i = 0; i < step->stop && n >= content->n &&
+                       memcmp(s + n - content->n, content->s, content->n) == 0;
+         i++)
+        n -= content->n;
+    put(out, s, n, last);
+    if (last) {
+        state->past_start = false;
+        state->n_cut = 0;
+    }
+}
+
+static void
+step_token(const struct dec_step *step, struct dec_state *state, const char *s,
+           size_t n, bool last, struct list *out)
+{
+    int byte;
+
+    switch (step->type) {
+    case DEC_BYTE_LEVEL:
+        if (whole(state, &s, &n, last)) {
+            byte_level(&state->bytes, s, n);
+            put_utf8(&state->bytes, false, out);
+        }
+        break;
+    case DEC_METASPACE:
+        metaspace(&step->metaspace, state->n_tokens == 0, s, n, last, out);
+        state->n_tokens += last;
+        break;
+    case DEC_REPLACE:
+        if (whole(state, &s, &n, last))
+            replace(step, state, s, n, out);
+        break;
+    case DEC_BYTE_FALLBACK:
+        if (!whole(state, &s, &n, last))
+            break;
+        byte = fallback_byte(s, n);
+        if (byte >= 0) {
+            str_addc(&state->bytes, (char)byte);
+            break;
+        }
+        put_run(&state->bytes, out);
+        put(out, s, n, true);
+        break;
+    case DEC_FUSE:
+        put(out, s, n, false);
+        break;
+    case DEC_STRIP:
+        strip(step, state, s, n, last, out);
+        break;
+    }
+}
+
+/* After the last token. */
+static void
+step_end(const struct dec_step *step, struct dec_state *state, struct list *out)
+{
+    switch (step->type) {
+    case DEC_BYTE_LEVEL:
+        put_utf8(&state->bytes, true, out);
+        put(out, "", 0, true);
+        break;
+    case DEC_FUSE:
+        put(out, "", 0, true);
+        break;
+    case DEC_BYTE_FALLBACK:
+        put_run(&state->bytes, out);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Takes stream->in through all steps. */
+static void
+run(struct tok_stream *stream, bool end, struct str *text)
+{
+    const struct tok *tok = stream->tok;
+
+    for (size_t i = 0; i < tok->n_dec; i++) {
+        struct list *in = &stream->in, *out = &stream->out, t;
+        size_t at = 0;
+
+        str_clear(&out->text);
+        out->n = 0;
+        for (size_t k = 0; k < in->n; k++) {
+            step_token(&tok->dec[i], &stream->state[i],
+                       in->text.s ? in->text.s + at : "",
+                       in->fragment[k].end - at, in->fragment[k].last, out);
+            at = in->fragment[k].end;
+        }
+        if (end)
+            step_end(&tok->dec[i], &stream->state[i], out);
+        t = *in;
+        *in = *out;
+        *out = t;
+    }
+    str_add(text, stream->in.text.s, stream->in.text.n);
+}
+
+struct tok_stream *
+tok_stream_new(const struct tok *tok, bool skip_special)
+{
+    struct tok_stream *stream = xcalloc(1, sizeof(*stream));
+
+    stream->tok = tok;
+    stream->skip_special = skip_special;
+    return stream;
+}
+
+/* What the decoder sees of an id; NULL: nothing. */
+static const char *
+decoded_token(const struct tok *tok, int32_t id, size_t *n)
+{
+    const struct added *added;
+
+    if (id < 0 || (size_t)id >= tok->n_ids || tok->added_of[id] < 0)
+        return tok_text(tok, id, n);
+    added = &tok->added[tok->added_of[id]];
+    *n = added->pattern.n;
+    return added->pattern.s ? added->pattern.s : "";
+}
+
+void
+tok_stream_add(struct tok_stream *stream, int32_t id, struct str *text)
+{
+    const char *s;
+    size_t n;
+
+    if (stream->skip_special && tok_is_special(stream->tok, id))
+        return;
+    s = decoded_token(stream->tok, id, &n);
+    if (!s)
+        return;
+    str_clear(&stream->in.text);
+    stream->in.n = 0;
+    if (stream->begun && !stream->tok->has_decoder)
+        put(&stream->in, " ", 1, false);
+    stream->begun = true;
+    put(&stream->in, s, n, true);
+    run(stream, false, text);
+}
+
+void
+tok_stream_end(struct tok_stream *stream, struct str *text)
+{
+    str_clear(&stream->in.text);
+    stream->in.n = 0;
+    run(stream, true, text);
+}
+
+void
+tok_stream_free(struct tok_stream *stream)
+{
+    if (!stream)
+        return;
+    for (size_t i = 0; i < TOK_MAX_STEPS; i++) {
+        str_free(&stream->state[i].held);
+        str_free(&stream->state[i].bytes);
+        pcre2_match_data_free(stream->state[i].match);
+    }
+    str_free(&stream->in.text);
+    str_free(&stream->out.text);
+    free(stream->in.fragment);
+    free(stream->out.fragment);
+    free(stream);
+}
+
+void
+tok_decode(const struct tok *tok, const int32_t *ids, size_t n,
+           bool skip_special, struct str *text)
+{
+    struct tok_stream *stream = tok_stream_new(tok, skip_special);
+
+    for (size_t i = 0; i < n; i++)
+        tok_stream_add(stream, ids[i], text);
+    tok_stream_end(stream, text);
+    tok_stream_free(stream);
+}
+
+static int
+parse_strip(struct dec_step *step, const struct js *js, struct err *err)
+{
+    struct js content = js_get(js, "content"), start = js_get(js, "start");
+    struct js stop = js_get(js, "stop");
+    int64_t n_start, n_stop;
+    uint32_t c;
+
+    if (part_str(js, "content", &step->content, err) < 0 ||
+        js_i64(&start, 0, INT32_MAX, &n_start, err) < 0 ||
+        js_i64(&stop, 0, INT32_MAX, &n_stop, err) < 0)
+        return -1;
+    if (step->content.n == 0 ||
+        (size_t)utf8_next(step->content.s, step->content.n, &c) !=
+            step->content.n)
+        return js_bad(&content, "one character", err);
+    step->start = (size_t)n_start;
+    step->stop = (size_t)n_stop;
+    return 0;
+}
+
+static int
+parse_step(struct dec_step *step, const struct js *js, const char *type,
+           struct err *err)
+{
+    static const char *const names[] = { "ByteLevel",    "Metaspace", "Replace",
+                                         "ByteFallback", "Fuse",      "Strip" };
+    struct js pattern = js_get(js, "pattern");
+
+    while (step->type <= DEC_STRIP && strcmp(type, names[step->type]) != 0)
+        step->type++;
+    switch (step->type) {
+    case DEC_BYTE_LEVEL:
+    case DEC_BYTE_FALLBACK:
+    case DEC_FUSE:
+        return 0;
+    case DEC_METASPACE:
+        return metaspace_parse(&step->metaspace, js, err);
+    case DEC_REPLACE:
+        if (part_str(js, "content", &step->content, err) < 0)
+            return -1;
+        return regex_compile(&step->regex, &pattern, err);
+    case DEC_STRIP:
+        return parse_strip(step, js, err);
+    }
+    return part_unknown(js,
+                        "ByteLevel, Metaspace, Replace, ByteFallback, Fuse, "
+                        "Strip, Sequence",
+                        err);
+}
+
+int
+dec_parse(struct tok *tok, const struct js *js, struct err *err)
+{
+    const char *type;
+
+    if (part_type(js, &type, err) < 0)
+        return -1;
+    if (strcmp(type, "Sequence") == 0)
+        return part_sequence(tok, js, "decoders", dec_parse, err);
+    if (tok->n_dec == TOK_MAX_STEPS)
+        return part_too_many(js, err);
+    return parse_step(&tok->dec[tok->n_dec++], js, type, err);
+}
+
+void
+dec_free(struct dec_step *step)
+{
+    str_free(&step->content);
+    regex_free(&step->regex);
+}

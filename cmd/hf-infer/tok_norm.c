@@ -1,0 +1,323 @@
+#include "cmd/hf-infer/tok_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+/* Code points of a stretch that is being put into a normal form. */
+struct points {
+    int32_t *c;
+    size_t n, cap;
+};
+
+bool
+is_white_space(uint32_t c)
+{
+    utf8proc_category_t category;
+
+    if (c < 0x80)
+        return c == ' ' || (c >= '\t' && c <= '\r');
+    category = utf8proc_category((utf8proc_int32_t)c);
+    return c == 0x85 || category == UTF8PROC_CATEGORY_ZS ||
+           category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
+/*
+ * A plain character is the same in any normal form that 'step' may ask for,
+ * and what stands before it has no influence on what comes after: text can be
+ * cut in front of it.  What composes with a character before it is a mark or
+ * a jamo (Kirat Rai has vowels of that kind, too); Hangul syllables fall apart
+ * without a decomposition in the tables.
+ */
+static bool
+is_plain(uint32_t c, const struct norm_step *step)
+{
+    const utf8proc_property_t *p;
+
+    if (c < (step->compose && !step->compat ? 0x300 : 0x80))
+        return true;
+    if ((c >= 0x1100 && c < 0x1200) || (c >= 0x16d63 && c < 0x16d6b) ||
+        (c >= 0xac00 && c < 0xd7a4 && !step->compose))
+        return false;
+    p = utf8proc_get_property((utf8proc_int32_t)c);
+    return p->combining_class == 0 && p->decomp_seqindex == UINT16_MAX &&
+           p->category != UTF8PROC_CATEGORY_MN &&
+           p->category != UTF8PROC_CATEGORY_MC &&
+           p->category != UTF8PROC_CATEGORY_ME;
+}
+
+static void
+add_decomposed(struct points *points, uint32_t c, bool compat)
+{
+    utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    utf8proc_ssize_t n;
+
+    if (compat)
+        options |= UTF8PROC_COMPAT;
+    if (points->cap - points->n < 32) { /* the longest of all has 18 */
+        points->cap = points->cap ? points->cap * 2 : 64;
+        points->c = xrealloc(points->c, points->cap, sizeof(*points->c));
+    }
+    n = utf8proc_decompose_char((utf8proc_int32_t)c, points->c + points->n, 32,
+                                options, NULL);
+    if (n > 0 && n <= 32)
+        points->n += (size_t)n;
+    else
+        points->c[points->n++] = (int32_t)c;
+}
+
+static int
+combining_class(int32_t c)
+{
+    return utf8proc_get_property(c)->combining_class;
+}
+
+/*
+ * Canonical ordering: marks between starters, stably by class.  Counting,
+ * because text may be a megabyte of marks.
+ */
+static void
+order_marks(int32_t *c, size_t n)
+{
+    size_t start[257] = { 0 };
+    int32_t *old = xmalloc(n * sizeof(*old));
+
+    memcpy(old, c, n * sizeof(*old));
+    for (size_t i = 0; i < n; i++)
+        start[combining_class(c[i]) + 1]++;
+    for (size_t i = 1; i < 257; i++)
+        start[i] += start[i - 1];
+    for (size_t i = 0; i < n; i++)
+        c[start[combining_class(old[i])]++] = old[i];
+    free(old);
+}
+
+static void
+order(struct points *points)
+{
+    size_t i = 0, start;
+    bool sorted;
+
+    while (i < points->n) {
+        if (combining_class(points->c[i]) == 0) {
+            i++;
+            continue;
+        }
+        start = i;
+        sorted = true;
+        while (++i < points->n && combining_class(points->c[i]) != 0)
+            if (combining_class(points->c[i - 1]) >
+                combining_class(points->c[i]))
+                sorted = false;
+        if (!sorted)
+            order_marks(points->c + start, i - start);
+    }
+}
+
+static void
+put_points(struct points *points, bool compose, struct str *out)
+{
+    utf8proc_ssize_t n = (utf8proc_ssize_t)points->n;
+    char utf8[4];
+
+    order(points);
+    if (compose)
+        n = utf8proc_normalize_utf32(points->c, n,
+                                     UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    for (utf8proc_ssize_t i = 0; i < n; i++)
+        str_add(out, utf8, (size_t)utf8_put(utf8, (uint32_t)points->c[i]));
+    points->n = 0;
+}
+
+/* Copies plain text; the rest goes through utf8proc, from cut to cut. */
+static void
+normalize(const struct norm_step *step, const char *s, size_t n,
+          struct str *out)
+{
+    struct points points = { 0 };
+    size_t copied = 0, last = 0, i = 0;
+    uint32_t c;
+
+    while (i < n) {
+        size_t at = i;
+
+        i += (size_t)utf8_next(s + i, n - i, &c);
+        if (is_plain(c, step)) {
+            last = at;
+            continue;
+        }
+        str_add(out, s + copied, last - copied);
+        for (i = last; i < n;) {
+            size_t length = (size_t)utf8_next(s + i, n - i, &c);
+
+            if (i > at && is_plain(c, step))
+                break;
+            add_decomposed(&points, c, step->compat);
+            i += length;
+        }
+        put_points(&points, step->compose, out);
+        copied = last = i;
+    }
+    str_add(out, s + copied, n - copied);
+    free(points.c);
+}
+
+static int
+replace(const struct norm_step *step, const char *s, size_t n, struct str *out,
+        struct err *err)
+{
+    struct regex_iter it = { .regex = &step->regex, .s = s, .n = n };
+    size_t done = 0, a, b;
+    int rc;
+
+    it.last_end = SIZE_MAX;
+    it.match = pcre2_match_data_create(1, NULL);
+    if (!it.match)
+        return err_set(err, EX_SOFTWARE, "%s: out of memory",
+                       step->regex.where);
+    while ((rc = n ? regex_next(&it, &a, &b, err) : 0) > 0) {
+        str_add(out, s + done, a - done);
+        str_add(out, step->content.s, step->content.n);
+        done = b;
+    }
+    pcre2_match_data_free(it.match);
+    str_add(out, s + done, n - done);
+    return rc;
+}
+
+/* Only U+0130 becomes two characters in lower case. */
+static void
+lower(const char *s, size_t n, struct str *out)
+{
+    char utf8[4];
+    uint32_t c;
+
+    for (size_t i = 0; i < n;) {
+        i += (size_t)utf8_next(s + i, n - i, &c);
+        if (c == 0x130)
+            str_adds(out, "i\xcc\x87");
+        else
+            str_add(out, utf8,
+                    (size_t)utf8_put(
+                        utf8, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c)));
+    }
+}
+
+static void
+strip(const struct norm_step *step, const char *s, size_t n, struct str *out)
+{
+    size_t a = 0, b = 0, i = 0, length;
+    bool leading = step->left;
+    uint32_t c;
+
+    for (; i < n; i += length) {
+        length = (size_t)utf8_next(s + i, n - i, &c);
+        if (leading && is_white_space(c)) {
+            a = b = i + length;
+            continue;
+        }
+        leading = false;
+        if (!step->right || !is_white_space(c))
+            b = i + length;
+    }
+    str_add(out, s + a, b - a);
+}
+
+int
+norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
+         struct str *out, struct err *err)
+{
+    struct str in = { 0 };
+    int rc = 0;
+
+    str_clear(out);
+    str_add(out, s, n);
+    for (size_t i = 0; i < n_steps && rc == 0; i++) {
+        const struct norm_step *step = &steps[i];
+        struct str t = in;
+
+        in = *out;
+        *out = t;
+        str_clear(out);
+        str_reserve(out, in.n + 1);
+        switch (step->type) {
+        case NORM_UNICODE:
+            normalize(step, in.s, in.n, out);
+            break;
+        case NORM_PREPEND:
+            if (in.n)
+                str_add(out, step->content.s, step->content.n);
+            str_add(out, in.s, in.n);
+            break;
+        case NORM_REPLACE:
+            rc = replace(step, in.s, in.n, out, err);
+            break;
+        case NORM_LOWER:
+            lower(in.s, in.n, out);
+            break;
+        case NORM_STRIP:
+            strip(step, in.s, in.n, out);
+            break;
+        }
+    }
+    str_free(&in);
+    return rc;
+}
+
+#define NORM_KNOWN \
+    "NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip, Sequence"
+
+static int
+parse_step(struct norm_step *step, const struct js *js, const char *type,
+           struct err *err)
+{
+    struct js pattern = js_get(js, "pattern");
+
+    if (strncmp(type, "NF", 2) == 0) {
+        const char *form = type + 2 + (type[2] == 'K');
+
+        step->type = NORM_UNICODE;
+        step->compat = type[2] == 'K';
+        step->compose = *form == 'C';
+        if ((*form == 'C' || *form == 'D') && !form[1])
+            return 0;
+    } else if (strcmp(type, "Prepend") == 0) {
+        step->type = NORM_PREPEND;
+        return part_str(js, "prepend", &step->content, err);
+    } else if (strcmp(type, "Replace") == 0) {
+        step->type = NORM_REPLACE;
+        if (part_str(js, "content", &step->content, err) < 0)
+            return -1;
+        return regex_compile(&step->regex, &pattern, err);
+    } else if (strcmp(type, "Lowercase") == 0) {
+        step->type = NORM_LOWER;
+        return 0;
+    } else if (strcmp(type, "Strip") == 0) {
+        step->type = NORM_STRIP;
+        if (part_bool(js, "strip_left", -1, &step->left, err) < 0)
+            return -1;
+        return part_bool(js, "strip_right", -1, &step->right, err);
+    }
+    return part_unknown(js, NORM_KNOWN, err);
+}
+
+int
+norm_parse(struct tok *tok, const struct js *js, struct err *err)
+{
+    const char *type;
+
+    if (part_type(js, &type, err) < 0)
+        return -1;
+    if (strcmp(type, "Sequence") == 0)
+        return part_sequence(tok, js, "normalizers", norm_parse, err);
+    if (tok->n_norm == TOK_MAX_STEPS)
+        return part_too_many(js, err);
+    return parse_step(&tok->norm[tok->n_norm++], js, type, err);
+}
+
+void
+norm_free(struct norm_step *step)
+{
+    str_free(&step->content);
+    regex_free(&step->regex);
+}

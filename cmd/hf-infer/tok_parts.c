@@ -1,0 +1,207 @@
+/*
+ * The parts of tokenizer.json that add tokens: added_tokens and the
+ * post-processor.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/hf-infer/tok_impl.h"
+
+static int
+parse_added(struct tok *tok, struct added *added, const struct js *js,
+            int64_t *id, struct err *err)
+{
+    struct js at = js_get(js, "id");
+
+    if (part_str(js, "content", &added->content, err) < 0 ||
+        js_i64(&at, 0, TOK_MAX_ID, id, err) < 0 ||
+        part_bool(js, "special", 0, &added->special, err) < 0 ||
+        part_bool(js, "normalized", !added->special, &added->normalized, err) <
+            0 ||
+        part_bool(js, "lstrip", 0, &added->lstrip, err) < 0 ||
+        part_bool(js, "rstrip", 0, &added->rstrip, err) < 0 ||
+        part_bool(js, "single_word", 0, &added->single_word, err) < 0)
+        return -1;
+    if (added->content.n > TOK_MAX_ADDED)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s: content has %zu bytes (at most %d)", js->file,
+                       js->path, added->content.n, TOK_MAX_ADDED);
+    if (added->normalized && tok->n_norm)
+        return norm_run(tok->norm, tok->n_norm, added->content.s,
+                        added->content.n, &added->pattern, err);
+    str_add(&added->pattern, added->content.s, added->content.n);
+    return 0;
+}
+
+/* The id that the reference gives: the vocabulary's, or the next free one. */
+static int32_t
+choose_id(struct tok *tok, const struct added *added, const struct js *js,
+          int64_t id, int32_t *next)
+{
+    int32_t known =
+        strmap_get(&tok->added_ids, added->content.s, added->content.n);
+
+    if (known < 0)
+        known = strmap_get(&tok->vocab, added->content.s, added->content.n);
+    if (known < 0)
+        known = (*next)++;
+    if (known != id)
+        err_warn("%s: %s.id is %lld, but the token gets %d: the vocabulary "
+                 "decides, as in the reference",
+                 js->file, js->path, (long long)id, known);
+    return known;
+}
+
+static void
+index_added(struct tok *tok)
+{
+    size_t n = tok->n_ids;
+
+    for (size_t i = 0; i < tok->n_added; i++)
+        if ((size_t)tok->added[i].id >= n)
+            n = (size_t)tok->added[i].id + 1;
+    tok->span = xrealloc(tok->span, n, sizeof(*tok->span));
+    memset(tok->span + tok->n_ids, 0xff, (n - tok->n_ids) * sizeof(*tok->span));
+    tok->n_ids = n;
+    tok->added_of = xrealloc(NULL, n, sizeof(*tok->added_of));
+    memset(tok->added_of, 0xff, n * sizeof(*tok->added_of));
+    /* The last of several with one id counts, here and in the tries. */
+    for (size_t i = 0; i < tok->n_added; i++)
+        tok->added_of[tok->added[i].id] = (int32_t)i;
+    for (size_t i = 0; i < tok->n_added; i++) {
+        const struct added *added = &tok->added[i];
+
+        if (tok->added_of[added->id] == (int32_t)i)
+            trie_add(added->normalized ? &tok->normalized : &tok->raw,
+                     &added->pattern, (int32_t)i);
+    }
+}
+
+int
+added_parse(struct tok *tok, const struct js *list, struct err *err)
+{
+    int32_t next = (int32_t)tok->vocab.n;
+    size_t n = json_array_size(list->v); /* 0 for what is no array */
+
+    if (!js_absent(list) && !js_is(list, JSON_ARRAY))
+        return js_bad(list, "an array", err);
+    tok->added = xcalloc(n, sizeof(*tok->added));
+    for (size_t i = 0; i < n; i++) {
+        struct js js = js_at(list, i);
+        struct added *added = &tok->added[tok->n_added++];
+        int64_t id;
+
+        if (parse_added(tok, added, &js, &id, err) < 0)
+            return -1;
+        if (added->content.n == 0) { /* the reference leaves it out */
+            str_free(&added->content);
+            str_free(&added->pattern);
+            *added = (struct added){ 0 };
+            tok->n_added--;
+            continue;
+        }
+        added->id = choose_id(tok, added, &js, id, &next);
+        strmap_put(&tok->added_ids, added->content.s, added->content.n,
+                   added->id, NULL);
+        if (added->special)
+            strmap_put(&tok->special_set, added->content.s, added->content.n,
+                       added->id, NULL);
+    }
+    index_added(tok);
+    return 0;
+}
+
+/* Appends the ids that special_tokens gives the name of a template's piece. */
+static int
+template_ids(const struct js *special, const char *name, struct ids *ids,
+             struct err *err)
+{
+    struct js entry = js_get(special, name), list = js_get(&entry, "ids"), at;
+    int64_t id;
+
+    if (!js_is(&list, JSON_ARRAY))
+        return js_bad(&list, "an array of ids", err);
+    for (size_t i = 0; i < json_array_size(list.v); i++) {
+        at = js_at(&list, i);
+        if (js_i64(&at, 0, TOK_MAX_ID, &id, err) < 0)
+            return -1;
+        ids_add(ids, (int32_t)id);
+    }
+    return 0;
+}
+
+/* One piece of a template; 'before' is what stands ahead of the text. */
+static int
+parse_piece(const struct js *js, const struct js *special, struct ids *before,
+            struct ids *after, bool *seen, struct err *err)
+{
+    struct js token = js_get(js, "SpecialToken");
+    struct js sequence = js_get(js, "Sequence");
+    struct js id = js_get(js_absent(&token) ? &sequence : &token, "id");
+    const char *s;
+    size_t n;
+
+    if (js_str(&id, &s, &n, err) < 0)
+        return -1;
+    if (!js_absent(&token))
+        return template_ids(special, s, *seen ? after : before, err);
+    if (strcmp(s, "A") != 0 || *seen)
+        return js_bad(&id, "one \"A\"", err);
+    *seen = true;
+    return 0;
+}
+
+static void
+put_around(struct tok *tok, const struct ids *before, const struct ids *after)
+{
+    struct ids all = { 0 };
+
+    for (size_t i = 0; i < before->n; i++)
+        ids_add(&all, before->id[i]);
+    for (size_t i = 0; i < tok->before.n; i++)
+        ids_add(&all, tok->before.id[i]);
+    for (size_t i = 0; i < after->n; i++)
+        ids_add(&tok->after, after->id[i]);
+    ids_free(&tok->before);
+    tok->before = all;
+}
+
+static int
+parse_template(struct tok *tok, const struct js *js, struct err *err)
+{
+    struct js single = js_get(js, "single");
+    struct js special = js_get(js, "special_tokens"), at;
+    struct ids before = { 0 }, after = { 0 };
+    bool seen = false;
+    int rc = 0;
+
+    if (!js_is(&single, JSON_ARRAY))
+        return js_bad(&single, "an array", err);
+    for (size_t i = 0; i < json_array_size(single.v) && rc == 0; i++) {
+        at = js_at(&single, i);
+        rc = parse_piece(&at, &special, &before, &after, &seen, err);
+    }
+    if (rc == 0 && !seen)
+        rc = js_bad(&single, "a template with the sequence \"A\"", err);
+    if (rc == 0)
+        put_around(tok, &before, &after);
+    ids_free(&before);
+    ids_free(&after);
+    return rc;
+}
+
+int
+post_parse(struct tok *tok, const struct js *js, struct err *err)
+{
+    const char *type;
+
+    if (part_type(js, &type, err) < 0)
+        return -1;
+    if (strcmp(type, "Sequence") == 0)
+        return part_sequence(tok, js, "processors", post_parse, err);
+    if (strcmp(type, "TemplateProcessing") == 0)
+        return parse_template(tok, js, err);
+    if (strcmp(type, "ByteLevel") == 0) /* offsets, which nobody asks for */
+        return 0;
+    return part_unknown(js, "ByteLevel, TemplateProcessing, Sequence", err);
+}

@@ -1,0 +1,246 @@
+#include "cmd/hf-infer/tok_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Steps of backtracking in one match: far beyond any honest pattern. */
+#define MATCH_LIMIT    20000000
+#define HEAP_LIMIT_KIB (256 * 1024)
+
+/* Unicode's White_Space, and Word as Oniguruma has it; PCRE2's \s also takes
+ * U+180E, and its \w leaves out marks. */
+#define SPACE_SET "\\t-\\r\\x{85}\\p{Z}"
+#define WORD_SET                                           \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}" \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+
+/* Oniguruma's pattern, half read. */
+struct onig {
+    const char *p, *end;
+    bool in_class;
+    bool interval; /* what was read last is {n,m} */
+    struct str pcre;
+};
+
+static int
+unsupported(const struct js *js, const char *what, struct err *err)
+{
+    return err_set(err, EX_DATAERR, "%s: %s: regex with %s is not supported",
+                   js->file, js->path, what);
+}
+
+/* A backslash and what follows it. */
+static int
+put_escape(struct onig *o, const struct js *js, struct err *err)
+{
+    char c = o->end - o->p > 1 ? o->p[1] : '\0';
+    const char *set = c == 's' || c == 'S' ? SPACE_SET : WORD_SET;
+    size_t n;
+
+    if (c == 'h' || c == 'H')
+        return unsupported(js, c == 'h' ? "\\h" : "\\H", err);
+    if (c == 'W' && o->in_class)
+        return unsupported(js, "\\W in brackets", err);
+    if (c == 's' || c == 'w' || c == 'W' || (c == 'S' && !o->in_class)) {
+        if (!o->in_class)
+            str_adds(&o->pcre, c == 'S' || c == 'W' ? "[^" : "[");
+        str_adds(&o->pcre, set);
+        if (!o->in_class)
+            str_addc(&o->pcre, ']');
+        o->p += 2;
+        return 0;
+    }
+    /* \p{L} and \x{85} as a whole: this brace is no interval's. */
+    n = o->end - o->p > 2 && o->p[2] == '{' && strchr("pPx", c) ? 3 : 2;
+    while (n > 2 && o->p + n < o->end && o->p[n - 1] != '}')
+        n++;
+    if (n > (size_t)(o->end - o->p))
+        n = (size_t)(o->end - o->p);
+    str_add(&o->pcre, o->p, n);
+    o->p += n;
+    return 0;
+}
+
+/* Inside brackets: Oniguruma nests and intersects them, PCRE2 does not. */
+static int
+put_in_class(struct onig *o, const struct js *js, struct err *err)
+{
+    const char *close;
+
+    if (*o->p == '[') {
+        close = o->end - o->p > 1 && o->p[1] == ':'
+                    ? memmem(o->p, (size_t)(o->end - o->p), ":]", 2)
+                    : NULL;
+        if (!close)
+            return unsupported(js, "brackets in brackets", err);
+        str_add(&o->pcre, o->p, (size_t)(close + 2 - o->p));
+        o->p = close + 2;
+        return 0;
+    }
+    if (o->end - o->p > 1 && o->p[0] == '&' && o->p[1] == '&')
+        return unsupported(js, "&& in brackets", err);
+    o->in_class = *o->p != ']';
+    str_addc(&o->pcre, *o->p++);
+    return 0;
+}
+
+/* "(?m" means to Oniguruma what "(?s" means to PCRE2. */
+static bool
+sets_m_or_s(const struct onig *o)
+{
+    const char *p = o->p;
+
+    if (o->end - p < 2 || p[0] != '(' || p[1] != '?')
+        return false;
+    for (p += 2; p < o->end && strchr("imsx-", *p) && *p; p++)
+        if (*p == 'm' || *p == 's')
+            return true;
+    return false;
+}
+
+static int
+put_one(struct onig *o, const struct js *js, struct err *err)
+{
+    bool after_interval = o->interval;
+    char c = *o->p;
+
+    o->interval = false;
+    if (c == '\\')
+        return put_escape(o, js, err);
+    if (o->in_class)
+        return put_in_class(o, js, err);
+    if (c == '+' && after_interval)
+        return unsupported(js, "\"}+\"", err);
+    if (sets_m_or_s(o))
+        return unsupported(js, "the option m or s", err);
+    o->interval = c == '}';
+    str_addc(&o->pcre, c);
+    o->p++;
+    if (c != '[')
+        return 0;
+    o->in_class = true;
+    if (o->p < o->end && *o->p == '^')
+        str_addc(&o->pcre, *o->p++);
+    if (o->p < o->end && *o->p == ']') /* first in brackets: itself */
+        str_addc(&o->pcre, *o->p++);
+    return 0;
+}
+
+static int
+compile(struct regex *regex, const char *s, size_t n, uint32_t options,
+        const struct js *js, struct err *err)
+{
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    PCRE2_UCHAR why[200];
+    PCRE2_SIZE at;
+    int code;
+
+    if (!context)
+        return err_set(err, EX_SOFTWARE, "%s: out of memory", js->file);
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    regex->code = pcre2_compile((PCRE2_SPTR)s, n, options | PCRE2_UTF, &code,
+                                &at, context);
+    pcre2_compile_context_free(context);
+    if (!regex->code) {
+        pcre2_get_error_message(code, why, sizeof(why));
+        return err_set(err, EX_DATAERR, "%s: %s: regex: %s (at byte %zu)",
+                       js->file, js->path, (const char *)why, (size_t)at);
+    }
+    regex->limits = pcre2_match_context_create(NULL);
+    if (!regex->limits)
+        return err_set(err, EX_SOFTWARE, "%s: out of memory", js->file);
+    pcre2_set_match_limit(regex->limits, MATCH_LIMIT);
+    pcre2_set_heap_limit(regex->limits, HEAP_LIMIT_KIB);
+    /* Without a JIT the interpreter gives the same matches. */
+    pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
+    return 0;
+}
+
+int
+regex_compile(struct regex *regex, const struct js *pattern, struct err *err)
+{
+    struct js js = js_get(pattern, "Regex");
+    bool literal = js_absent(&js);
+    struct onig o = { 0 };
+    struct str where = { 0 };
+    const char *s;
+    size_t n;
+    int rc = 0;
+
+    if (literal)
+        js = js_get(pattern, "String");
+    if (js_str(&js, &s, &n, err) < 0)
+        return -1;
+    str_addf(&where, "%s: %s", js.file, js.path);
+    regex->where = where.s;
+    if (literal)
+        return compile(regex, s, n, PCRE2_LITERAL, &js, err);
+    o.p = s;
+    o.end = s + n;
+    str_reserve(&o.pcre, 2 * n);
+    while (rc == 0 && o.p < o.end)
+        rc = put_one(&o, &js, err);
+    if (rc == 0) /* Oniguruma's ^ and $ are those of lines */
+        rc = compile(regex, o.pcre.s ? o.pcre.s : "", o.pcre.n,
+                     PCRE2_UCP | PCRE2_MULTILINE, &js, err);
+    str_free(&o.pcre);
+    return rc;
+}
+
+void
+regex_free(struct regex *regex)
+{
+    pcre2_match_context_free(regex->limits);
+    pcre2_code_free(regex->code);
+    free(regex->where);
+    *regex = (struct regex){ 0 };
+}
+
+static int
+match_at(struct regex_iter *it, struct err *err)
+{
+    const struct regex *regex = it->regex;
+    PCRE2_UCHAR why[200];
+    int rc;
+
+    rc = pcre2_match(regex->code, (PCRE2_SPTR)it->s, it->n, it->pos,
+                     PCRE2_NO_UTF_CHECK, it->match, regex->limits);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(regex->code, (PCRE2_SPTR)it->s, it->n, it->pos,
+                         PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, it->match,
+                         regex->limits);
+    if (rc >= 0)
+        return 1;
+    if (rc == PCRE2_ERROR_NOMATCH)
+        return 0;
+    pcre2_get_error_message(rc, why, sizeof(why));
+    return err_set(err, EX_DATAERR, "%s: regex: %s", regex->where,
+                   (const char *)why);
+}
+
+int
+regex_next(struct regex_iter *it, size_t *a, size_t *b, struct err *err)
+{
+    uint32_t c;
+    int rc;
+
+    while (it->pos <= it->n) {
+        PCRE2_SIZE *ends;
+
+        rc = match_at(it, err);
+        if (rc <= 0)
+            return rc;
+        ends = pcre2_get_ovector_pointer(it->match);
+        *a = ends[0];
+        *b = ends[1];
+        /* No empty match where the last match ended. */
+        if (*a != *b || *b != it->last_end) {
+            it->pos = it->last_end = *b;
+            return 1;
+        }
+        if (it->pos == it->n)
+            break;
+        it->pos += (size_t)utf8_next(it->s + it->pos, it->n - it->pos, &c);
+    }
+    return 0;
+}

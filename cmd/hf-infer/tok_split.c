@@ -1,0 +1,366 @@
+#include "cmd/hf-infer/tok_impl.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+/* GPT-2's words: what ByteLevel splits into by itself. */
+#define GPT2_REGEX                                                       \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" \
+    "\\s+(?!\\S)|\\s+"
+
+/* One piece being cut by one step; pieces that may still grow are pending. */
+struct cutter {
+    struct encoder *enc;
+    size_t i_step;
+    enum split_behavior behavior;
+    bool invert;
+    const char *s;
+    bool first; /* the piece starts where the whole text starts */
+    bool pending, match;
+    size_t a, b;
+};
+
+static int
+emit(struct cutter *cut, size_t a, size_t b)
+{
+    if (a == b)
+        return 0;
+    return split_run(cut->enc, cut->i_step + 1, cut->s + a, b - a,
+                     cut->first && a == 0);
+}
+
+/* Does the segment that comes now belong to the one before it? */
+static bool
+joins(const struct cutter *cut, bool match)
+{
+    switch (cut->behavior) {
+    case SPLIT_CONTIGUOUS:
+        return match == cut->match;
+    case SPLIT_PREVIOUS:
+        return match && !cut->match;
+    case SPLIT_NEXT:
+        return !match && cut->match;
+    default:
+        return false;
+    }
+}
+
+static int
+flush(struct cutter *cut)
+{
+    bool pending = cut->pending;
+
+    cut->pending = false;
+    return pending ? emit(cut, cut->a, cut->b) : 0;
+}
+
+/* The text's next segment: a match of the pattern or what lies between. */
+static int
+segment(struct cutter *cut, size_t a, size_t b, bool match)
+{
+    if (a == b && !match)
+        return 0;
+    match ^= cut->invert;
+    if (cut->behavior == SPLIT_ISOLATED)
+        return emit(cut, a, b);
+    if (cut->behavior == SPLIT_REMOVED)
+        return match ? 0 : emit(cut, a, b);
+    if (cut->pending && joins(cut, match)) {
+        cut->b = b;
+        cut->match = match;
+        return 0;
+    }
+    if (flush(cut) < 0)
+        return -1;
+    cut->pending = true;
+    cut->match = match;
+    cut->a = a;
+    cut->b = b;
+    return 0;
+}
+
+static int
+cut_by_regex(struct cutter *cut, const struct regex *regex, size_t n)
+{
+    struct encoder *enc = cut->enc;
+    struct regex_iter it = { .regex = regex, .s = cut->s, .n = n };
+    pcre2_match_data **match = &enc->match[cut->i_step];
+    size_t done = 0, a, b;
+    int rc;
+
+    if (!*match && !(*match = pcre2_match_data_create(1, NULL)))
+        return err_set(enc->err, EX_SOFTWARE, "%s: out of memory",
+                       regex->where);
+    it.match = *match;
+    it.last_end = SIZE_MAX;
+    while ((rc = regex_next(&it, &a, &b, enc->err)) > 0) {
+        if (segment(cut, done, a, false) < 0 || segment(cut, a, b, true) < 0)
+            return -1;
+        done = b;
+    }
+    if (rc < 0 || segment(cut, done, n, false) < 0)
+        return -1;
+    return flush(cut);
+}
+
+static bool
+is_numeric(uint32_t c)
+{
+    utf8proc_category_t category;
+
+    if (c < 0x80)
+        return c >= '0' && c <= '9';
+    category = utf8proc_category((utf8proc_int32_t)c);
+    return category == UTF8PROC_CATEGORY_ND ||
+           category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
+}
+
+static int
+cut_by_digits(struct cutter *cut, size_t n)
+{
+    size_t done = 0, length;
+    uint32_t c;
+
+    for (size_t i = 0; i < n; i += length) {
+        length = (size_t)utf8_next(cut->s + i, n - i, &c);
+        if (!is_numeric(c))
+            continue;
+        if (segment(cut, done, i, false) < 0 ||
+            segment(cut, i, i + length, true) < 0)
+            return -1;
+        done = i + length;
+    }
+    return segment(cut, done, n, false) < 0 ? -1 : flush(cut);
+}
+
+static int
+cut_by_string(struct cutter *cut, const char *what, size_t n_what, size_t n)
+{
+    size_t done = 0;
+    const char *at;
+
+    while ((at = memmem(cut->s + done, n - done, what, n_what))) {
+        size_t a = (size_t)(at - cut->s);
+
+        if (segment(cut, done, a, false) < 0 ||
+            segment(cut, a, a + n_what, true) < 0)
+            return -1;
+        done = a + n_what;
+    }
+    return segment(cut, done, n, false) < 0 ? -1 : flush(cut);
+}
+
+static int
+run_metaspace(struct cutter *cut, const struct metaspace *meta, size_t n)
+{
+    struct str *out = &cut->enc->scratch[cut->i_step];
+    bool has =
+        (n >= meta->n && memcmp(cut->s, meta->replacement, meta->n) == 0) ||
+        cut->s[0] == ' ';
+
+    str_clear(out);
+    if (!has && (meta->prepend == PREPEND_ALWAYS ||
+                 (meta->prepend == PREPEND_FIRST && cut->first)))
+        str_add(out, meta->replacement, meta->n);
+    for (size_t i = 0, word; i < n; i = word) {
+        const char *space = memchr(cut->s + i, ' ', n - i);
+
+        word = space ? (size_t)(space - cut->s) : n;
+        str_add(out, cut->s + i, word - i);
+        if (space) {
+            str_add(out, meta->replacement, meta->n);
+            word++;
+        }
+    }
+    cut->s = out->s;
+    if (!meta->split)
+        return emit(cut, 0, out->n);
+    cut->behavior = SPLIT_NEXT;
+    return cut_by_string(cut, meta->replacement, meta->n, out->n);
+}
+
+/* ByteLevel in the middle: the next steps see its alphabet. */
+static int
+map_bytes(struct cutter *cut, size_t n)
+{
+    struct str *out = &cut->enc->scratch[cut->i_step];
+    char utf8[4];
+
+    str_clear(out);
+    for (size_t i = 0; i < n; i++)
+        str_add(out, utf8, alphabet_put(utf8, (uint8_t)cut->s[i]));
+    cut->s = out->s;
+    return emit(cut, 0, out->n);
+}
+
+static int
+run_byte_level(struct cutter *cut, const struct split_step *step, size_t n)
+{
+    struct str *out = &cut->enc->scratch[cut->i_step];
+
+    if (step->add_prefix_space && cut->s[0] != ' ') {
+        str_clear(out);
+        str_addc(out, ' ');
+        str_add(out, cut->s, n++);
+        cut->s = out->s;
+    }
+    cut->behavior = SPLIT_ISOLATED;
+    if (step->regex.code)
+        return cut_by_regex(cut, &step->regex, n);
+    return emit(cut, 0, n);
+}
+
+int
+split_run(struct encoder *enc, size_t i_step, const char *s, size_t n,
+          bool first)
+{
+    const struct split_step *step = &enc->tok->split[i_step];
+    struct cutter cut = { enc,   i_step, SPLIT_ISOLATED, false, s,
+                          first, false,  false,          0,     0 };
+
+    if (i_step == enc->tok->n_split)
+        return word_encode(enc, s, n);
+    switch (step->type) {
+    case SPLIT_BYTE_LEVEL:
+        return run_byte_level(&cut, step, n);
+    case SPLIT_MAP_BYTES:
+        return map_bytes(&cut, n);
+    case SPLIT_METASPACE:
+        return run_metaspace(&cut, &step->metaspace, n);
+    case SPLIT_DIGITS:
+        cut.behavior = step->behavior;
+        return cut_by_digits(&cut, n);
+    case SPLIT_PATTERN:
+        cut.behavior = step->behavior;
+        cut.invert = step->invert;
+        return cut_by_regex(&cut, &step->regex, n);
+    }
+    return 0;
+}
+
+static int
+parse_byte_level(struct tok *tok, struct split_step *step, const struct js *js,
+                 struct err *err)
+{
+    bool use_regex;
+    struct js at;
+    json_t *v;
+    int rc;
+
+    step->type = SPLIT_BYTE_LEVEL;
+    if (part_bool(js, "add_prefix_space", -1, &step->add_prefix_space, err) <
+            0 ||
+        part_bool(js, "use_regex", 1, &use_regex, err) < 0)
+        return -1;
+    if (use_regex) {
+        v = json_pack("{s:s}", "Regex", GPT2_REGEX);
+        at = js_root(v, js->file);
+        rc = regex_compile(&step->regex, &at, err);
+        json_decref(v);
+        if (rc < 0)
+            return -1;
+    }
+    if (tok->n_split == TOK_MAX_STEPS)
+        return part_too_many(js, err);
+    tok->split[tok->n_split++].type = SPLIT_MAP_BYTES;
+    return 0;
+}
+
+static int
+parse_pattern(struct split_step *step, const struct js *js, struct err *err)
+{
+    static const char *const names[] = { "Removed", "Isolated",
+                                         "MergedWithPrevious", "MergedWithNext",
+                                         "Contiguous" };
+    struct js behavior = js_get(js, "behavior"), pattern;
+    const char *s;
+    size_t n;
+
+    step->type = SPLIT_PATTERN;
+    if (js_str(&behavior, &s, &n, err) < 0 ||
+        part_bool(js, "invert", 0, &step->invert, err) < 0)
+        return -1;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (strcmp(s, names[i]) == 0) {
+            step->behavior = (enum split_behavior)i;
+            pattern = js_get(js, "pattern");
+            return regex_compile(&step->regex, &pattern, err);
+        }
+    }
+    return js_bad(&behavior,
+                  "Removed, Isolated, MergedWithPrevious, MergedWithNext or "
+                  "Contiguous",
+                  err);
+}
+
+int
+metaspace_parse(struct metaspace *meta, const struct js *js, struct err *err)
+{
+    struct js replacement = js_get(js, "replacement");
+    struct js scheme = js_get(js, "prepend_scheme");
+    const char *s = "always";
+    bool prefix;
+    uint32_t c;
+    size_t n;
+
+    if (part_bool(js, "add_prefix_space", 1, &prefix, err) < 0 ||
+        part_bool(js, "split", 1, &meta->split, err) < 0 ||
+        js_str(&replacement, &s, &n, err) < 0)
+        return -1;
+    if (n == 0 || n > 4 || (size_t)utf8_next(s, n, &c) != n)
+        return js_bad(&replacement, "one character", err);
+    memcpy(meta->replacement, s, n);
+    meta->n = n;
+    s = prefix ? "always" : "never";
+    if (!js_absent(&scheme) && js_str(&scheme, &s, &n, err) < 0)
+        return -1;
+    if (strcmp(s, "always") == 0)
+        meta->prepend = PREPEND_ALWAYS;
+    else if (strcmp(s, "never") == 0)
+        meta->prepend = PREPEND_NEVER;
+    else if (strcmp(s, "first") == 0)
+        meta->prepend = PREPEND_FIRST;
+    else
+        return js_bad(&scheme, "always, never or first", err);
+    if (!prefix && meta->prepend != PREPEND_NEVER)
+        return js_bad(&scheme, "never: add_prefix_space is false", err);
+    return 0;
+}
+
+int
+split_parse(struct tok *tok, const struct js *js, struct err *err)
+{
+    struct split_step *step;
+    const char *type;
+    bool each;
+
+    if (part_type(js, &type, err) < 0)
+        return -1;
+    if (strcmp(type, "Sequence") == 0)
+        return part_sequence(tok, js, "pretokenizers", split_parse, err);
+    if (tok->n_split == TOK_MAX_STEPS)
+        return part_too_many(js, err);
+    step = &tok->split[tok->n_split++];
+    if (strcmp(type, "ByteLevel") == 0)
+        return parse_byte_level(tok, step, js, err);
+    if (strcmp(type, "Split") == 0)
+        return parse_pattern(step, js, err);
+    if (strcmp(type, "Metaspace") == 0) {
+        step->type = SPLIT_METASPACE;
+        return metaspace_parse(&step->metaspace, js, err);
+    }
+    if (strcmp(type, "Digits") != 0)
+        return part_unknown(js, "ByteLevel, Split, Digits, Metaspace, Sequence",
+                            err);
+    step->type = SPLIT_DIGITS;
+    if (part_bool(js, "individual_digits", -1, &each, err) < 0)
+        return -1;
+    step->behavior = each ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
+    return 0;
+}
+
+void
+split_free(struct split_step *step)
+{
+    regex_free(&step->regex);
+}
