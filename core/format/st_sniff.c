@@ -24,7 +24,8 @@ static const struct magic magics[] = {
 static bool
 is_pickle(const uint8_t *head, size_t nbytes)
 {
-    return nbytes >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
+    return nbytes >= 3 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 &&
+           head[2];
 }
 
 static bool
@@ -53,7 +54,9 @@ sniff_markup(const uint8_t *head, size_t nbytes)
         return "an HTML page (a login or error page, saved as the file)";
     if (!strncasecmp(s, "<?xml", 5))
         return "an XML document (an error message, saved as the file?)";
-    return s[0] == '{' ? "JSON without the 8 bytes of its length" : NULL;
+    if (s[0] == '{' && is_text(head, 8))
+        return "JSON without the 8 bytes of its length";
+    return NULL;
 }
 
 const char *
@@ -79,7 +82,7 @@ st_sniff(const void *bytes, size_t nbytes)
         return what;
     for (i = 0; i < nbytes && head[i] == 0;)
         i++;
-    if (i == nbytes)
+    if (i == nbytes && nbytes > 8)
         return "nothing but zeros (an unfinished download?)";
     return is_text(head, nbytes) ? "a text file" : NULL;
 }
