@@ -1,0 +1,203 @@
+#include "cmd/hf-infer/engine.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/kernel/gemv.h"
+#include "core/kernel/vec.h"
+
+/* Rows of queries that share a pass over the keys: those of one KV head, of
+ * as many positions as fit. */
+#define TILE_ROWS 64
+
+/* One thread's memory, in floats a row. */
+struct tile {
+    size_t n_rows;
+    size_t first;                /* position of its first row */
+    size_t group, head, kv_head; /* query heads: head .. head + group - 1 */
+    float *q;                    /* [rows, head_dim], scaled */
+    float *sum;                  /* [rows, head_dim]: softmax numerator */
+    float *part;                 /* [rows, head_dim]: one block's share */
+    float *score;                /* [rows, KV_BLOCK] */
+    float *max, *total;          /* [rows] */
+};
+
+static size_t
+tile_positions(size_t group)
+{
+    return group >= TILE_ROWS ? 1 : TILE_ROWS / group;
+}
+
+size_t
+attention_scratch(const struct config *config)
+{
+    size_t group = (size_t)(config->n_heads / config->n_kv_heads);
+    size_t rows = group * tile_positions(group);
+
+    return rows * (3 * (size_t)config->head_dim + KV_BLOCK + 2);
+}
+
+static void
+tile_memory(struct tile *t, float *scratch, size_t rows, size_t head_dim)
+{
+    t->q = scratch;
+    t->sum = t->q + rows * head_dim;
+    t->part = t->sum + rows * head_dim;
+    t->score = t->part + rows * head_dim;
+    t->max = t->score + rows * KV_BLOCK;
+    t->total = t->max + rows;
+}
+
+/* Row r of a tile is query head r % group at position r / group. */
+static size_t
+row_offset(const struct attention *a, const struct tile *t, size_t r)
+{
+    size_t i = t->first - a->first + r / t->group;
+
+    return (i * a->n_heads + t->head + r % t->group) * a->head_dim;
+}
+
+static void
+tile_load(const struct attention *a, struct tile *t)
+{
+    float scale = (float)(1 / sqrt((double)a->head_dim));
+
+    for (size_t r = 0; r < t->n_rows; r++) {
+        float *q = t->q + r * a->head_dim;
+
+        memcpy(q, a->q + row_offset(a, t, r), a->head_dim * sizeof(*q));
+        vec_scale(q, scale, a->head_dim);
+        t->max[r] = -INFINITY;
+        t->total[r] = 0;
+    }
+    memset(t->sum, 0, t->n_rows * a->head_dim * sizeof(*t->sum));
+}
+
+/* The keys [*begin, *end) of block b that position p sees. */
+static bool
+visible(const struct attention *a, size_t p, size_t b, size_t *begin,
+        size_t *end)
+{
+    size_t oldest = a->window && p >= a->window ? p - a->window + 1 : 0;
+    size_t start = b * KV_BLOCK;
+
+    if (p < start || oldest >= start + KV_BLOCK)
+        return false;
+    *begin = oldest > start ? oldest - start : 0;
+    *end = p - start < KV_BLOCK ? p - start + 1 : KV_BLOCK;
+    return true;
+}
+
+/* exp(old - new): 1 while the maximum stands. */
+static float
+shrink(float old, float max)
+{
+    float x = old;
+
+    if (old == max)
+        return 1;
+    vec_exp_sum(&x, max, 1);
+    return x;
+}
+
+/*
+ * Turns a row's scores into weights against the largest so far, and scales
+ * what was summed against an older one.  Keys it does not see weigh 0.
+ */
+static void
+weigh(const struct attention *a, struct tile *t, size_t r, size_t begin,
+      size_t end)
+{
+    float *s = t->score + r * KV_BLOCK;
+    float max = vec_max(s + begin, end - begin);
+    float by;
+
+    if (max < t->max[r])
+        max = t->max[r];
+    by = shrink(t->max[r], max);
+    if (by != 1) {
+        vec_scale(t->sum + r * a->head_dim, by, a->head_dim);
+        t->total[r] *= by;
+    }
+    t->max[r] = max;
+    t->total[r] += vec_exp_sum(s + begin, max, end - begin);
+    memset(s, 0, begin * sizeof(*s));
+    memset(s + end, 0, (KV_BLOCK - end) * sizeof(*s));
+}
+
+static void
+tile_block(const struct attention *a, struct tile *t, size_t b)
+{
+    size_t d = a->head_dim;
+    const float *k = a->blocks[b] + a->layer + t->kv_head * KV_BLOCK * d;
+    const float *v = k + a->n_kv_heads * KV_BLOCK * d;
+    size_t last = a->first + a->n - 1 - b * KV_BLOCK;
+    size_t n_keys = last < KV_BLOCK ? last + 1 : KV_BLOCK;
+    size_t begin, end;
+
+    gemv(NULL, t->score, KV_BLOCK, k, DT_F32, n_keys, d, t->q, d, t->n_rows);
+    for (size_t r = 0; r < t->n_rows; r++) {
+        if (visible(a, t->first + r / t->group, b, &begin, &end))
+            weigh(a, t, r, begin, end);
+        else
+            memset(t->score + r * KV_BLOCK, 0, KV_BLOCK * sizeof(float));
+    }
+    gemv(NULL, t->part, d, v, DT_F32, d, KV_BLOCK, t->score, KV_BLOCK,
+         t->n_rows);
+    for (size_t r = 0; r < t->n_rows; r++)
+        if (visible(a, t->first + r / t->group, b, &begin, &end))
+            vec_add(t->sum + r * d, t->part + r * d, d);
+}
+
+static void
+tile_run(const struct attention *a, struct tile *t)
+{
+    size_t last = t->first + (t->n_rows - 1) / t->group;
+    size_t oldest =
+        a->window && t->first >= a->window ? t->first - a->window + 1 : 0;
+
+    tile_load(a, t);
+    for (size_t b = oldest / KV_BLOCK; b <= last / KV_BLOCK; b++)
+        tile_block(a, t, b);
+    for (size_t r = 0; r < t->n_rows; r++) {
+        float *sum = t->sum + r * a->head_dim;
+
+        vec_scale(sum, 1 / t->total[r], a->head_dim);
+        memcpy(a->out + row_offset(a, t, r), sum, a->head_dim * sizeof(*sum));
+    }
+}
+
+/* A task is one KV head and up to tile_positions() queries. */
+static void
+run_tasks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct attention *a = ctx;
+    size_t group = a->n_heads / a->n_kv_heads;
+    size_t step = tile_positions(group);
+    size_t rows = group * step;
+    size_t scratch = rows * (3 * a->head_dim + KV_BLOCK + 2);
+
+    for (size_t task = begin; task < end; task++) {
+        struct tile t = { .group = group };
+        size_t at = task / a->n_kv_heads * step;
+        size_t n = a->n - at < step ? a->n - at : step;
+
+        t.kv_head = task % a->n_kv_heads;
+        t.head = t.kv_head * group;
+        t.first = a->first + at;
+        t.n_rows = n * group;
+        tile_memory(&t, a->scratch + (size_t)thread * scratch, rows,
+                    a->head_dim);
+        tile_run(a, &t);
+    }
+}
+
+void
+attention_run(struct par *par, const struct attention *a)
+{
+    size_t step = tile_positions(a->n_heads / a->n_kv_heads);
+    size_t tasks = (a->n + step - 1) / step * a->n_kv_heads;
+    struct attention copy = *a;
+
+    par_for(par, tasks, 1, run_tasks, &copy);
+}

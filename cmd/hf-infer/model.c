@@ -1,0 +1,351 @@
+#include "cmd/hf-infer/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/gemv.h"
+#include "core/mem.h"
+
+/* Binding: which names were asked for, and where they are looked up. */
+struct binder {
+    struct model *model;
+    const char *prefix; /* "model.", or "" in files saved from the base class */
+    bool *used;         /* [dir.n_tensors] */
+    struct err *err;
+};
+
+static const struct stdir_tensor *
+find(struct binder *b, const char *name)
+{
+    const struct stdir *dir = &b->model->dir;
+    const struct stdir_tensor *t = stdir_find(dir, name);
+
+    if (t)
+        b->used[t - dir->tensors] = true;
+    return t;
+}
+
+static int
+missing(struct binder *b, const char *name, const char *why)
+{
+    return err_set(b->err, EX_DATAERR, "%s: tensor %s is missing%s",
+                   b->model->dir.path, name, why);
+}
+
+static void
+put_shape(struct str *s, const uint64_t *shape, size_t n_dims)
+{
+    str_addc(s, '[');
+    for (size_t i = 0; i < n_dims; i++)
+        str_addf(s, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
+    str_addc(s, ']');
+}
+
+/* cols 0: a vector of 'rows'. */
+static int
+check_shape(struct binder *b, const struct stdir_tensor *t, size_t rows,
+            size_t cols)
+{
+    uint64_t expected[2] = { rows, cols };
+    size_t n_dims = cols ? 2 : 1;
+    struct str s = { 0 };
+
+    if (t->t->n_dims == n_dims &&
+        !memcmp(t->t->shape, expected, n_dims * sizeof(*expected)))
+        return 0;
+    put_shape(&s, t->t->shape, t->t->n_dims);
+    str_adds(&s, " (expected ");
+    put_shape(&s, expected, n_dims);
+    err_set(b->err, EX_DATAERR, "%s: %s has the shape %s by config.json)",
+            t->st->path, t->t->name, s.s);
+    str_free(&s);
+    return -1;
+}
+
+static int
+check_dtype(struct binder *b, const struct stdir_tensor *t, bool known)
+{
+    if (known)
+        return 0;
+    return err_set(b->err, EX_DATAERR,
+                   "%s: %s has the dtype %s (expected BF16, F16 or F32)",
+                   t->st->path, t->t->name, dtype_table[t->t->dtype].name);
+}
+
+/* A norm or a bias, widened to f32; NULL with 'err' set. */
+static const float *
+widen(struct binder *b, const struct stdir_tensor *t, size_t n)
+{
+    struct model *m = b->model;
+    float *v;
+
+    if (check_shape(b, t, n, 0) || check_dtype(b, t, cvt_known(t->t->dtype)))
+        return NULL;
+    v = mem_try(n, sizeof(*v), t->t->name, b->err);
+    if (!v)
+        return NULL;
+    cvt_to_f32(v, st_data(t->st, t->t), t->t->dtype, n);
+    m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
+    m->owned[m->n_owned++] = v;
+    return v;
+}
+
+static int
+bind_norm(struct binder *b, const float **norm, const char *name, size_t n)
+{
+    const struct stdir_tensor *t = find(b, name);
+
+    if (!t)
+        return missing(b, name, "");
+    *norm = widen(b, t, n);
+    return *norm ? 0 : -1;
+}
+
+static int
+bind_matrix(struct binder *b, struct linear *linear,
+            const struct stdir_tensor *t, size_t rows, size_t cols)
+{
+    if (check_shape(b, t, rows, cols) ||
+        check_dtype(b, t, gemv_known(t->t->dtype)))
+        return -1;
+    linear->w = st_data(t->st, t->t);
+    linear->dtype = t->t->dtype;
+    linear->rows = rows;
+    linear->cols = cols;
+    return 0;
+}
+
+/* What one linear layer of a block is called and has. */
+struct linear_spec {
+    const char *name; /* "self_attn.q_proj" */
+    struct linear *to;
+    size_t rows, cols;
+    bool need_bias;
+    const struct linear *first; /* the same in layer 0 */
+};
+
+static int
+bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
+{
+    char name[128];
+    const struct stdir_tensor *t;
+
+    snprintf(name, sizeof(name), "%slayers.%zu.%s.weight", b->prefix, layer,
+             spec->name);
+    t = find(b, name);
+    if (!t)
+        return missing(b, name, "");
+    if (bind_matrix(b, spec->to, t, spec->rows, spec->cols))
+        return -1;
+    snprintf(name, sizeof(name), "%slayers.%zu.%s.bias", b->prefix, layer,
+             spec->name);
+    t = find(b, name);
+    if (!t && spec->need_bias)
+        return missing(b, name, ", but config.json says there is a bias");
+    if (!t && layer && spec->first->bias)
+        return missing(b, name, ", but layer 0 has it");
+    if (!t)
+        return 0;
+    if (layer && !spec->first->bias)
+        return err_set(b->err, EX_DATAERR,
+                       "%s: %s is there, but layer 0 has no such bias",
+                       t->st->path, name);
+    spec->to->bias = widen(b, t, spec->rows);
+    return spec->to->bias ? 0 : -1;
+}
+
+static int
+bind_linears(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    struct layer *l = &b->model->layers[i];
+    const struct layer *l0 = &b->model->layers[0];
+    size_t hidden = (size_t)c->hidden_size;
+    size_t inter = (size_t)c->intermediate_size;
+    size_t nq = (size_t)(c->n_heads * c->head_dim);
+    size_t nkv = (size_t)(c->n_kv_heads * c->head_dim);
+    bool qkv = c->need_qkv_bias, mlp = c->need_mlp_bias;
+    const struct linear_spec specs[] = {
+        { "self_attn.q_proj", &l->q, nq, hidden, qkv, &l0->q },
+        { "self_attn.k_proj", &l->k, nkv, hidden, qkv, &l0->k },
+        { "self_attn.v_proj", &l->v, nkv, hidden, qkv, &l0->v },
+        { "self_attn.o_proj", &l->o, hidden, nq, c->need_o_bias, &l0->o },
+        { "mlp.gate_proj", &l->gate, inter, hidden, mlp, &l0->gate },
+        { "mlp.up_proj", &l->up, inter, hidden, mlp, &l0->up },
+        { "mlp.down_proj", &l->down, hidden, inter, mlp, &l0->down },
+    };
+
+    for (size_t k = 0; k < sizeof(specs) / sizeof(*specs); k++)
+        if (bind_linear(b, &specs[k], i))
+            return -1;
+    return 0;
+}
+
+static int
+bind_layer(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    struct layer *l = &b->model->layers[i];
+    size_t hidden = (size_t)c->hidden_size;
+    size_t head_dim = (size_t)c->head_dim;
+    const struct {
+        const char *name;
+        const float **to;
+        size_t n;
+    } norms[] = {
+        { "input_layernorm", &l->attn_norm, hidden },
+        { "post_attention_layernorm", &l->mlp_norm, hidden },
+        { "self_attn.q_norm", &l->q_norm, head_dim },
+        { "self_attn.k_norm", &l->k_norm, head_dim },
+    };
+
+    for (size_t k = 0; k < (c->qk_norm ? 4 : 2); k++) {
+        char name[128];
+
+        snprintf(name, sizeof(name), "%slayers.%zu.%s.weight", b->prefix, i,
+                 norms[k].name);
+        if (bind_norm(b, norms[k].to, name, norms[k].n))
+            return -1;
+    }
+    return bind_linears(b, i);
+}
+
+/*
+ * The first and the last matrix.  Tied, they are one, under either name; the
+ * embedding's wins, as in Hugging Face, where a file has both.
+ */
+static int
+bind_ends(struct binder *b)
+{
+    struct model *m = b->model;
+    size_t vocab = (size_t)m->config.vocab_size;
+    size_t hidden = (size_t)m->config.hidden_size;
+    const struct stdir_tensor *embed, *head;
+    char name[64];
+
+    snprintf(name, sizeof(name), "%sembed_tokens.weight", b->prefix);
+    embed = find(b, name);
+    head = find(b, "lm_head.weight");
+    if (!embed && !(head && m->config.tied))
+        return missing(b, name, "");
+    if (!head && !m->config.tied)
+        return missing(b, "lm_head.weight",
+                       ", and tie_word_embeddings is not true");
+    if (!embed)
+        embed = head;
+    if (m->config.tied)
+        head = embed;
+    if (bind_matrix(b, &m->embed, embed, vocab, hidden) ||
+        bind_matrix(b, &m->lm_head, head, vocab, hidden))
+        return -1;
+    snprintf(name, sizeof(name), "%snorm.weight", b->prefix);
+    return bind_norm(b, &m->norm, name, hidden);
+}
+
+/* Buffers that older files carry and that follow from config.json. */
+static bool
+is_buffer(const char *name)
+{
+    static const char *const ends[] = { ".rotary_emb.inv_freq",
+                                        ".rotary_emb.cos_cached",
+                                        ".rotary_emb.sin_cached" };
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+        size_t k = strlen(ends[i]);
+
+        if (n > k && !strcmp(name + n - k, ends[i]))
+            return true;
+    }
+    return false;
+}
+
+static void
+warn_unused(const struct binder *b)
+{
+    const struct stdir *dir = &b->model->dir;
+    const char *first = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < dir->n_tensors; i++) {
+        const char *name = dir->tensors[i].t->name;
+
+        if (b->used[i] || is_buffer(name))
+            continue;
+        first = first ? first : name;
+        n++;
+    }
+    if (n == 1)
+        err_warn("%s: tensor %s is no weight of this model, ignored", dir->path,
+                 first);
+    else if (n > 1)
+        err_warn("%s: %zu tensors are no weights of this model, ignored "
+                 "(the first is %s)",
+                 dir->path, n, first);
+}
+
+static int
+bind_all(struct model *m, struct err *err)
+{
+    struct binder b = { m, "model.", NULL, err };
+    size_t n_layers = (size_t)m->config.n_layers;
+    int rc = -1;
+
+    if (!stdir_find(&m->dir, "model.norm.weight") &&
+        stdir_find(&m->dir, "norm.weight"))
+        b.prefix = "";
+    b.used = xcalloc(m->dir.n_tensors, sizeof(*b.used));
+    m->layers = xcalloc(n_layers, sizeof(*m->layers));
+    if (bind_ends(&b))
+        goto out;
+    for (size_t i = 0; i < n_layers; i++)
+        if (bind_layer(&b, i))
+            goto out;
+    warn_unused(&b);
+    rc = 0;
+out:
+    free(b.used);
+    return rc;
+}
+
+int
+model_open(struct model **model, const char *dir, struct err *err)
+{
+    struct model *m = xcalloc(1, sizeof(*m));
+    size_t head_dim;
+
+    *model = NULL;
+    if (config_load(&m->config, dir, err) || stdir_open(&m->dir, dir, err) ||
+        stdir_map(&m->dir, err) || bind_all(m, err)) {
+        model_close(m);
+        return -1;
+    }
+    head_dim = (size_t)m->config.head_dim;
+    m->inv_freq = xcalloc(head_dim / 2, sizeof(*m->inv_freq));
+    rope_inv_freq(m->inv_freq, &m->config.rope, head_dim);
+    *model = m;
+    return 0;
+}
+
+void
+model_close(struct model *m)
+{
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->n_owned; i++)
+        free(m->owned[i]);
+    free(m->owned);
+    free(m->inv_freq);
+    free(m->layers);
+    stdir_close(&m->dir);
+    config_free(&m->config);
+    free(m);
+}
+
+const struct config *
+model_config(const struct model *model)
+{
+    return &model->config;
+}
