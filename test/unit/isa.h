@@ -16,6 +16,13 @@ isa_runs(enum isa isa)
     return best != ISA_NEON && isa < best;
 }
 
+static __attribute__((unused)) int
+isa_has_tables(enum isa isa)
+{
+    return isa == ISA_SCALAR || isa == ISA_AVX2 || isa == ISA_AVX512 ||
+           isa == ISA_NEON;
+}
+
 #define FOR_EACH_ISA(isa)                                   \
     for (enum isa isa = ISA_SCALAR; isa < ISA_COUNT; isa++) \
         if (isa_runs(isa))

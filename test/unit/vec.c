@@ -1,0 +1,315 @@
+#include "core/kernel/vec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+enum { N = 300, GUARD = 77 };
+
+static float a[N + 1], b[N + 1], c[N + 1], d[N + 1];
+
+static void
+fill(size_t n)
+{
+    for (size_t i = 0; i <= N; i++) {
+        a[i] = rnd() * 3;
+        b[i] = rnd();
+        c[i] = rnd();
+        d[i] = a[i];
+    }
+    a[n] = GUARD;
+}
+
+/* Error in units of the last place of the f32 that is nearest to 'want'. */
+static double
+ulps(double want, float got)
+{
+    double unit;
+    int e;
+
+    if (isnan(want) || isnan(got))
+        return isnan(want) && isnan(got) ? 0 : INFINITY;
+    if ((float)want == got)
+        return isinf(got) ? 0 : fabs(want - (double)got) > 0 ? 0.5 : 0;
+    frexp(want, &e);
+    unit = ldexp(1, e - 24 < -149 ? -149 : e - 24);
+    return fabs(want - (double)got) / unit;
+}
+
+static bool
+near(double want, float got, double tolerance)
+{
+    return fabs(want - (double)got) <= tolerance;
+}
+
+static bool
+check_sums(const struct vec_ops *ops, size_t n)
+{
+    double dot = 0, size = 0;
+    float max = -INFINITY;
+    bool nan = false;
+
+    fill(n);
+    for (size_t i = 0; i < n; i++) {
+        dot += (double)a[i] * (double)b[i];
+        size += fabs((double)a[i] * (double)b[i]);
+        max = fmaxf(max, a[i]);
+    }
+    return near(dot, ops->dot(a, b, n), size * 0x1p-22) &&
+           ops->max(a, n, &nan) == max && !nan;
+}
+
+static bool
+check_elements(const struct vec_ops *ops, size_t n)
+{
+    bool good = true;
+
+    fill(n);
+    ops->axpy(a, 0.7f, b, n);
+    for (size_t i = 0; i < n; i++)
+        good &= near((double)d[i] + (double)0.7f * (double)b[i], a[i], 1e-6);
+    good &= a[n] == GUARD;
+    fill(n);
+    ops->add(a, b, n);
+    for (size_t i = 0; i < n; i++)
+        good &= a[i] == d[i] + b[i];
+    good &= a[n] == GUARD;
+    fill(n);
+    ops->scale(a, -1.3f, n);
+    for (size_t i = 0; i < n; i++)
+        good &= a[i] == d[i] * -1.3f;
+    good &= a[n] == GUARD;
+    fill(n);
+    ops->scale_mul(a, d, 0.3f, b, n);
+    for (size_t i = 0; i < n; i++)
+        good &= a[i] == d[i] * 0.3f * b[i];
+    return good && a[n] == GUARD;
+}
+
+static bool
+check_acts(const struct vec_ops *ops, size_t n)
+{
+    bool good = true;
+
+    fill(n);
+    ops->silu_mul(a, b, n);
+    for (size_t i = 0; i < n; i++)
+        good &= near((double)d[i] / (1 + exp(-(double)d[i])) * (double)b[i],
+                     a[i], 1e-6);
+    good &= a[n] == GUARD;
+    fill(n);
+    ops->gelu_tanh_mul(a, b, n);
+    for (size_t i = 0; i < n; i++) {
+        double g = (double)d[i];
+        double t = tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g));
+
+        good &= near(g / 2 * (1 + t) * (double)b[i], a[i], 1e-6);
+    }
+    return good && a[n] == GUARD;
+}
+
+static bool
+check_exp_sum(const struct vec_ops *ops, size_t n)
+{
+    double sum = 0;
+    bool good = true;
+    float s;
+
+    fill(n);
+    s = ops->exp_sum(a, 2.5f, n);
+    for (size_t i = 0; i < n; i++) {
+        sum += exp((double)(d[i] - 2.5f));
+        good &= ulps(exp((double)(d[i] - 2.5f)), a[i]) < 2;
+    }
+    return good && a[n] == GUARD && near(sum, s, sum * 0x1p-21);
+}
+
+static bool
+check_rope(const struct vec_ops *ops, size_t half)
+{
+    bool good = true;
+
+    fill(2 * half);
+    ops->rope(a, b, c, half);
+    for (size_t i = 0; i < half; i++) {
+        double x1 = (double)d[i], x2 = (double)d[half + i];
+
+        good &= near(x1 * (double)b[i] - x2 * (double)c[i], a[i], 1e-6) &&
+                near(x2 * (double)b[i] + x1 * (double)c[i], a[half + i], 1e-6);
+    }
+    return good && a[2 * half] == GUARD;
+}
+
+static void
+test_lengths(enum isa isa)
+{
+    const struct vec_ops *ops = vec_ops_of(isa);
+    bool sums = true, elements = true, acts = true, exps = true, rope = true;
+
+    for (size_t n = 0; n < 150; n++) {
+        sums &= check_sums(ops, n);
+        elements &= check_elements(ops, n);
+        acts &= check_acts(ops, n);
+        exps &= check_exp_sum(ops, n);
+        rope &= check_rope(ops, n);
+    }
+    tap_ok(sums, "vec %s: dot and max, n 0..149", isa_name(isa));
+    tap_ok(elements, "vec %s: axpy, add, scale, n 0..149", isa_name(isa));
+    tap_ok(acts, "vec %s: silu and gelu to 1e-6, n 0..149", isa_name(isa));
+    tap_ok(exps, "vec %s: exp_sum against exp, n 0..149", isa_name(isa));
+    tap_ok(rope, "vec %s: rope turns by the formula", isa_name(isa));
+}
+
+/* Every 501st float of those whose exp is neither 0 nor infinity. */
+static void
+test_exp_accuracy(enum isa isa)
+{
+    const struct vec_ops *ops = vec_ops_of(isa);
+    float x[256], y[256];
+    double worst = 0, worst_small = 0;
+    size_t n = 0;
+
+    for (int sign = 0; sign < 2; sign++)
+        for (uint32_t u = 0; u < 0x42d00000; u += 501) {
+            x[n] = f32_from_bits(u | (uint32_t)sign << 31);
+            if (++n < 256)
+                continue;
+            memcpy(y, x, sizeof(y));
+            ops->exp_sum(y, 0, n);
+            for (n = 0; n < 256; n++) {
+                double want = exp((double)x[n]);
+                double e = want >= 0x1.ffffffp127 ? y[n] != INFINITY
+                                                  : ulps(want, y[n]);
+
+                worst = fmax(worst, e);
+                if (want < 0x1p-126)
+                    worst_small = fmax(worst_small, e);
+            }
+            n = 0;
+        }
+    tap_ok(worst < 2, "vec %s: exp within 2 ulp from -104 to 104",
+           isa_name(isa));
+    printf("# worst %.3f ulp, of denormals %.3f\n", worst, worst_small);
+}
+
+static void
+test_special(enum isa isa)
+{
+    const struct vec_ops *ops = vec_ops_of(isa);
+    float x[33], one[33];
+    bool good = true, nan;
+
+    for (size_t at = 0; at < 33; at++) {
+        memset(x, 0, sizeof(x));
+        x[at] = NAN;
+        nan = false;
+        good &= ops->max(x, 33, &nan) == 0 && nan;
+        ops->exp_sum(x, 0, 33);
+        good &= isnan(x[at]) && x[(at + 1) % 33] == 1;
+        x[at] = -INFINITY;
+        ops->exp_sum(x, 1, 33);
+        good &= x[at] == 0;
+        x[at] = INFINITY;
+        good &= ops->exp_sum(x, 1, 33) == INFINITY && x[at] == INFINITY;
+        x[at] = 89;
+        ops->exp_sum(x, 0, 33);
+        good &= x[at] == INFINITY;
+    }
+    tap_ok(good, "vec %s: exp and max of NaN and infinities", isa_name(isa));
+    for (size_t i = 0; i < 33; i++) {
+        x[i] = i % 3 ? -3e38f : -200;
+        one[i] = 1;
+    }
+    ops->silu_mul(x, one, 33);
+    good = true;
+    for (size_t i = 0; i < 33; i++)
+        good &= x[i] == 0;
+    for (size_t i = 0; i < 33; i++)
+        x[i] = i % 3 ? 3e38f : 200;
+    ops->gelu_tanh_mul(x, one, 33);
+    for (size_t i = 0; i < 33; i++)
+        good &= x[i] == (i % 3 ? 3e38f : 200);
+    tap_ok(good, "vec %s: silu and gelu of huge numbers", isa_name(isa));
+}
+
+static const float *sorted;
+
+static int
+by_rank(const void *p, const void *q)
+{
+    uint32_t i = *(const uint32_t *)p, j = *(const uint32_t *)q;
+
+    if (sorted[i] != sorted[j])
+        return sorted[i] > sorted[j] ? -1 : 1;
+    return i < j ? -1 : 1;
+}
+
+static void
+test_topk(void)
+{
+    static float x[N];
+    uint32_t want[N], got[N];
+    bool good = true, first = true;
+
+    for (size_t n = 1; n < N; n++) {
+        for (size_t i = 0; i < n; i++) {
+            x[i] = (float)(int)(rnd() * 20); /* many are equal */
+            want[i] = (uint32_t)i;
+        }
+        sorted = x;
+        qsort(want, n, sizeof(*want), by_rank);
+        for (size_t k = 1; k <= n; k += 1 + k / 2) {
+            vec_topk(got, k, x, n);
+            good &= !memcmp(got, want, k * sizeof(*got));
+        }
+        first &= vec_argmax(x, n) == want[0];
+    }
+    tap_ok(good, "vec_topk: as sorted, ties to the lower index");
+    tap_ok(first, "vec_argmax: the lowest of the largest");
+    x[0] = NAN;
+    x[1] = -INFINITY;
+    x[2] = NAN;
+    x[3] = -INFINITY;
+    vec_topk(got, 4, x, 4);
+    tap_ok(got[0] == 1 && got[1] == 3 && got[2] == 0 && got[3] == 2,
+           "vec_topk: NaNs come last");
+    vec_topk(got, 1, x, 4);
+    tap_ok(got[0] == 1, "vec_topk: a NaN that came first gives way");
+    tap_ok(vec_argmax(x, 4) == 1, "vec_argmax: a NaN never wins");
+    tap_ok(vec_argmax(x, 1) == 0, "vec_argmax: 0 if all are NaN");
+}
+
+static void
+test_public(void)
+{
+    float x[] = { 1, 2, 3, 4 }, w[] = { 1, 1, 2, 1 }, y[4];
+
+    vec_rmsnorm(y, x, w, 0.5f, 4); /* mean 7.5, + 0.5 = 8 */
+    tap_ok(near(1 / sqrt(8), y[0], 1e-7) && near(6 / sqrt(8), y[2], 3e-7),
+           "vec_rmsnorm: by hand");
+    vec_rmsnorm(x, x, w, 0.5f, 4);
+    tap_ok(!memcmp(x, y, sizeof(x)), "vec_rmsnorm: y may be x");
+    tap_ok(vec_max(y, 0) == -INFINITY, "vec_max of nothing is -inf");
+    y[1] = NAN;
+    tap_ok(isnan(vec_max(y, 4)), "vec_max: a NaN gives NaN");
+    tap_ok(near(14, vec_dot(w, (float[]){ 1, 2, 3, 5 }, 4), 0),
+           "vec_dot: by hand");
+}
+
+int
+main(void)
+{
+    FOR_EACH_ISA(isa)
+    {
+        test_lengths(isa);
+        test_exp_accuracy(isa);
+        test_special(isa);
+    }
+    test_topk();
+    test_public();
+    return tap_done();
+}
