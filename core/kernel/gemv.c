@@ -5,7 +5,7 @@
 /* A chunk reads about this much: long against taking it (some 100 ns), short
  * against the scheduler's time slice. */
 #define CHUNK_BYTES (256u << 10)
-/* Chunks begin at multiples of the widest block of rows of any kernel. */
+/* A chunk's rows: several for each of the kernels' ROWS streams. */
 #define ROW_BLOCK 16
 
 struct task {
