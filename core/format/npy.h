@@ -25,7 +25,8 @@ struct npy {
 };
 
 /*
- * npy_parse() reads the header at 'head', of which 'nbytes' are there.
+ * npy_parse() reads the header at 'head', of which 'nbytes' are there (at
+ * most 12 + NPY_MAX_HEADER of a file are needed).
  * 0, or -1 with 'err' set (EX_DATAERR): not .npy, Fortran order, big-endian,
  * objects, a dtype without a name here, sizes that overflow, cut short.
  */
@@ -37,8 +38,9 @@ bool npy_sniff(const void *head, size_t nbytes);
 
 /*
  * npy_header() appends the header that numpy.save() would write (version 1,
- * padded to 64 bytes).  A dtype that numpy lacks (BF16, F8) cannot be said in
- * .npy: -1 with 'err' set.
+ * padded to 64 bytes).  A dtype that numpy lacks (BF16, F8) and more than
+ * NPY_MAX_DIMS dims cannot be said in .npy: -1 with 'err' set (EX_DATAERR),
+ * which names no file.
  */
 int npy_header(struct str *out, enum dtype dtype, size_t n_dims,
                const uint64_t *shape, struct err *err);

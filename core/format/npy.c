@@ -1,0 +1,326 @@
+#include "core/format/npy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/le.h"
+#include "core/mem.h"
+
+#define MAGIC_NBYTES 6
+#define ALIGN        64 /* numpy.lib.format.ARRAY_ALIGN */
+
+/* Blanks behind the dict, so that the first dim can grow in place. */
+#define GROWTH_AXIS_MAX_DIGITS 21
+
+static const char magic[] = "\223NUMPY";
+
+/* The header's text: a dict in Python's notation. */
+struct reader {
+    const char *p, *end;
+    const char *text;
+    const char *path;
+    struct err *err;
+};
+
+/* "FILE: .npy header: byte 3 is 'x' (expected WHAT)". */
+static int
+bad(const struct reader *r, const char *expected)
+{
+    if (r->p == r->end)
+        return err_set(r->err, EX_DATAERR,
+                       "%s: .npy header ends early (expected %s)", r->path,
+                       expected);
+    if (*r->p > 0x20 && *r->p < 0x7f)
+        return err_set(r->err, EX_DATAERR,
+                       "%s: .npy header: byte %zu of the dict is '%c' "
+                       "(expected %s)",
+                       r->path, (size_t)(r->p - r->text), *r->p, expected);
+    return err_set(r->err, EX_DATAERR,
+                   "%s: .npy header: byte %zu of the dict is 0x%02x (expected "
+                   "%s)",
+                   r->path, (size_t)(r->p - r->text), (uint8_t)*r->p, expected);
+}
+
+/* The next character that is not white space; 0 at the end. */
+static char
+peek(struct reader *r)
+{
+    while (r->p < r->end &&
+           (*r->p == ' ' || *r->p == '\n' || *r->p == '\t' || *r->p == '\r'))
+        r->p++;
+    return r->p < r->end ? *r->p : '\0';
+}
+
+static int
+expect(struct reader *r, char c, const char *what)
+{
+    if (peek(r) != c)
+        return bad(r, what);
+    r->p++;
+    return 0;
+}
+
+/* A string in either kind of quotes; what needs escapes is nothing of ours. */
+static int
+read_string(struct reader *r, const char *what, const char **s, size_t *nbytes)
+{
+    char quote = peek(r);
+
+    if (quote != '\'' && quote != '"')
+        return bad(r, what);
+    *s = ++r->p;
+    while (r->p < r->end && *r->p != quote)
+        if (*r->p++ == '\\')
+            return bad(r, "no backslash");
+    if (r->p == r->end)
+        return bad(r, "a quote");
+    *nbytes = (size_t)(r->p++ - *s);
+    return 0;
+}
+
+static int
+read_u64(struct reader *r, uint64_t *v)
+{
+    const char *start = r->p;
+    uint64_t u = 0;
+
+    for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++)
+        if (__builtin_mul_overflow(u, (uint64_t)10, &u) ||
+            __builtin_add_overflow(u, (uint64_t)(*r->p - '0'), &u))
+            return bad(r, "a dim of at most 64 bits");
+    if (r->p == start || (*start == '0' && r->p > start + 1)) {
+        r->p = start;
+        return bad(r, "a dim, 0 or more");
+    }
+    if (r->p < r->end && *r->p == 'L') /* Python 2's long */
+        r->p++;
+    *v = u;
+    return 0;
+}
+
+/* A tuple: "()", "(3,)", "(3, 2)"; "(3)" is none. */
+static int
+read_shape(struct reader *r, struct npy *npy)
+{
+    bool comma = true;
+
+    if (expect(r, '(', "'(', the start of shape") < 0)
+        return -1;
+    while (peek(r) != ')') {
+        if (!comma)
+            return bad(r, "',' or ')'");
+        if (npy->n_dims == NPY_MAX_DIMS)
+            return err_set(r->err, EX_DATAERR,
+                           "%s: .npy header: shape has more than %d dims",
+                           r->path, NPY_MAX_DIMS);
+        if (read_u64(r, &npy->shape[npy->n_dims]) < 0)
+            return -1;
+        npy->n_dims++;
+        comma = peek(r) == ',';
+        if (comma)
+            r->p++;
+    }
+    if (npy->n_dims == 1 && !comma)
+        return bad(r, "',', as in (3,)");
+    r->p++;
+    return 0;
+}
+
+/* "<f4": only types of one byte may have another order before them. */
+static int
+find_dtype(const char *descr, size_t nbytes)
+{
+    for (int i = 0; i < DT_COUNT; i++) {
+        const char *npy = dtype_table[i].npy;
+
+        if (!npy || nbytes != 3 || memcmp(descr + 1, npy + 1, 2))
+            continue;
+        if (descr[0] == npy[0] ||
+            (npy[0] == '|' && (descr[0] == '<' || descr[0] == '>')))
+            return i;
+    }
+    return -1;
+}
+
+static int
+read_descr(struct reader *r, struct npy *npy)
+{
+    const char *s;
+    size_t n;
+    int dtype;
+
+    if (peek(r) == '[')
+        return err_set(r->err, EX_DATAERR,
+                       "%s: .npy of records (expected one plain dtype)",
+                       r->path);
+    if (read_string(r, "descr's value, a string", &s, &n) < 0)
+        return -1;
+    dtype = find_dtype(s, n);
+    if (dtype < 0)
+        return err_set(r->err, EX_DATAERR,
+                       "%s: .npy dtype \"%.*s\" is not supported (%s)", r->path,
+                       (int)(n < 40 ? n : 40), s,
+                       n && *s == '>'           ? "big-endian"
+                       : n && memchr(s, 'O', n) ? "Python objects"
+                                                : "expected <f4, <i8 or such");
+    npy->dtype = (enum dtype)dtype;
+    return 0;
+}
+
+static int
+read_order(struct reader *r)
+{
+    size_t n;
+
+    peek(r);
+    n = (size_t)(r->end - r->p);
+    if (n >= 4 && !memcmp(r->p, "True", 4))
+        return err_set(r->err, EX_DATAERR,
+                       "%s: .npy in Fortran order (expected C order)", r->path);
+    if (n < 5 || memcmp(r->p, "False", 5))
+        return bad(r, "False for fortran_order");
+    r->p += 5;
+    return 0;
+}
+
+/* One member of the dict; 'seen' has a bit for each key. */
+static int
+read_member(struct reader *r, struct npy *npy, unsigned *seen)
+{
+    static const char keys[3][16] = { "descr", "fortran_order", "shape" };
+    const char *key;
+    size_t n;
+    int i = 0;
+
+    if (read_string(r, "a key in quotes", &key, &n) < 0)
+        return -1;
+    while (i < 3 && (n != strlen(keys[i]) || memcmp(key, keys[i], n)))
+        i++;
+    if (i == 3 || *seen & 1u << i)
+        return err_set(r->err, EX_DATAERR,
+                       "%s: .npy header: key \"%.*s\" is %s (expected descr, "
+                       "fortran_order and shape)",
+                       r->path, (int)(n < 40 ? n : 40), key,
+                       i == 3 ? "unknown" : "there twice");
+    *seen |= 1u << i;
+    if (expect(r, ':', "':'") < 0)
+        return -1;
+    return i == 0   ? read_descr(r, npy)
+           : i == 1 ? read_order(r)
+                    : read_shape(r, npy);
+}
+
+static int
+read_dict(struct reader *r, struct npy *npy)
+{
+    unsigned seen = 0;
+
+    if (expect(r, '{', "'{'") < 0)
+        return -1;
+    while (peek(r) != '}') {
+        if (read_member(r, npy, &seen) < 0)
+            return -1;
+        if (peek(r) != ',')
+            break;
+        r->p++;
+    }
+    if (expect(r, '}', "',' or '}'") < 0)
+        return -1;
+    if (seen != 7)
+        return err_set(r->err, EX_DATAERR, "%s: .npy header has no %s", r->path,
+                       !(seen & 1)   ? "descr"
+                       : !(seen & 2) ? "fortran_order"
+                                     : "shape");
+    peek(r);
+    return r->p == r->end ? 0 : bad(r, "blanks behind the dict");
+}
+
+static int
+check_size(struct npy *npy, const char *path, struct err *err)
+{
+    npy->n_elements = 1;
+    for (size_t i = 0; i < npy->n_dims; i++)
+        if (!size_mul(npy->n_elements, npy->shape[i], &npy->n_elements))
+            return err_set(err, EX_DATAERR,
+                           "%s: the product of shape overflows 64 bits", path);
+    if (!dtype_nbytes(npy->dtype, npy->n_elements, &npy->nbytes))
+        return err_set(err, EX_DATAERR,
+                       "%s: %zu elements of %s overflow 64 bits", path,
+                       npy->n_elements, dtype_table[npy->dtype].name);
+    return 0;
+}
+
+bool
+npy_sniff(const void *head, size_t nbytes)
+{
+    return nbytes >= MAGIC_NBYTES && !memcmp(head, magic, MAGIC_NBYTES);
+}
+
+int
+npy_parse(struct npy *npy, const void *head, size_t nbytes, const char *path,
+          struct err *err)
+{
+    const uint8_t *b = head;
+    struct reader r = { .path = path, .err = err };
+    size_t fixed, n;
+
+    *npy = (struct npy){ 0 };
+    if (!npy_sniff(head, nbytes))
+        return err_set(err, EX_DATAERR, "%s: is not a .npy file", path);
+    fixed = nbytes > 6 && b[6] > 1 ? 12 : 10;
+    if (nbytes < fixed)
+        return err_set(err, EX_DATAERR, "%s: .npy header ends at byte %zu",
+                       path, nbytes);
+    if (b[6] < 1 || b[6] > 3 || b[7] != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: .npy version %d.%d (expected 1.0, 2.0 or 3.0)",
+                       path, b[6], b[7]);
+    n = fixed == 10 ? le16(b + 8) : le32(b + 8);
+    if (n > NPY_MAX_HEADER)
+        return err_set(err, EX_DATAERR,
+                       "%s: .npy header of %zu bytes (expected at most %d)",
+                       path, n, NPY_MAX_HEADER);
+    if (n > nbytes - fixed)
+        return err_set(err, EX_DATAERR,
+                       "%s: .npy header of %zu bytes, but %zu are there", path,
+                       fixed + n, nbytes);
+    npy->data_offset = fixed + n;
+    r.text = r.p = (const char *)b + fixed;
+    r.end = r.p + n;
+    return read_dict(&r, npy) < 0 ? -1 : check_size(npy, path, err);
+}
+
+int
+npy_header(struct str *out, enum dtype dtype, size_t n_dims,
+           const uint64_t *shape, struct err *err)
+{
+    const char *descr = dtype_table[dtype].npy;
+    struct str s = { 0 };
+    uint8_t prefix[10] = "\223NUMPY\1";
+    char first[GROWTH_AXIS_MAX_DIGITS + 1];
+    size_t n;
+
+    if (!descr)
+        return err_set(err, EX_DATAERR, "numpy has no dtype for %s",
+                       dtype_table[dtype].name);
+    if (n_dims > NPY_MAX_DIMS)
+        return err_set(err, EX_DATAERR,
+                       "%zu dims are too many for .npy (at most %d)", n_dims,
+                       NPY_MAX_DIMS);
+    str_addf(&s, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (size_t i = 0; i < n_dims; i++)
+        str_addf(&s, "%s%zu", i ? ", " : "", shape[i]);
+    str_adds(&s, n_dims == 1 ? ",), }" : "), }");
+    if (n_dims > 0) {
+        n = (size_t)snprintf(first, sizeof(first), "%zu", shape[0]);
+        str_addf(&s, "%*s", (int)(GROWTH_AXIS_MAX_DIGITS - n), "");
+    }
+    /* numpy adds 64 bytes where none were needed. */
+    n = ALIGN - (sizeof(prefix) + s.n + 1) % ALIGN;
+    str_addf(&s, "%*s\n", (int)n, "");
+    put_le16(prefix + 8, (uint16_t)s.n);
+    str_add(out, prefix, sizeof(prefix));
+    str_add(out, s.s, s.n);
+    str_free(&s);
+    return 0;
+}
