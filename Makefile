@@ -73,7 +73,7 @@ tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
 $(foreach t,$(TOOLS),$(eval $(B)/$t: $(call tool_objs,$t)))
 # test/unit/TOOL-SUBJECT.c is linked with the tool's objects but main.
 $(foreach t,$(UNIT) $(BENCH),$(eval $t: $t.o))
-$(foreach t,$(UNIT) $(BENCH),$(foreach c,$(TOOLS),$(if $(filter $c-%,$(notdir $t)),\
+$(foreach t,$(UNIT) $(BENCH),$(foreach c,$(sort $(basename $(notdir $(wildcard cmd/*)))),$(if $(filter $c-%,$(notdir $t)),\
   $(eval $t: $(filter-out %/main.o,$(call tool_objs,$c))))))
 $(TOOLS:%=$(B)/%) $(UNIT) $(BENCH): $(B)/libcore.a
 	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
