@@ -183,27 +183,21 @@ static bool
 scan_model(struct scan *scan, struct hot *hot, const char **copied,
            struct str *key)
 {
-    bool ok;
+    bool ok = true, first = true;
 
-    scan_space(scan);
     if (!scan_char(scan, '{'))
         return scan_skip(scan);
-    if (scan_char(scan, '}'))
-        return true;
-    for (bool first = true;; first = false) {
-        if (!next_member(scan, key, first))
-            return false;
-        if (is_key(key, "vocab"))
+    while (ok && !scan_char(scan, '}')) {
+        ok = next_member(scan, key, first);
+        if (ok && is_key(key, "vocab"))
             ok = take(scan, hot, copied, '{', &hot->vocab);
-        else if (is_key(key, "merges"))
+        else if (ok && is_key(key, "merges"))
             ok = take(scan, hot, copied, '[', &hot->merges);
-        else
+        else if (ok)
             ok = scan_skip(scan);
-        if (!ok)
-            return false;
-        if (scan_char(scan, '}'))
-            return true;
+        first = false;
     }
+    return ok;
 }
 
 bool
@@ -212,15 +206,15 @@ scan_hot(const char *json, size_t nbytes, struct hot *hot)
     struct scan scan = { json, json + nbytes };
     const char *copied = json;
     struct str key = { 0 };
-    bool ok = scan_char(&scan, '{') && !scan_char(&scan, '}');
+    bool ok = scan_char(&scan, '{'), first = true;
 
-    for (bool first = true; ok; first = false) {
+    while (ok && !scan_char(&scan, '}')) {
         ok = next_member(&scan, &key, first);
-        if (ok)
-            ok = is_key(&key, "model") ? scan_model(&scan, hot, &copied, &key)
-                                       : scan_skip(&scan);
-        if (ok && scan_char(&scan, '}'))
-            break;
+        if (ok && is_key(&key, "model"))
+            ok = scan_model(&scan, hot, &copied, &key);
+        else if (ok)
+            ok = scan_skip(&scan);
+        first = false;
     }
     if (ok)
         str_add(&hot->slim, copied, (size_t)(scan.end - copied));

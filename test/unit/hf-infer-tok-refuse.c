@@ -1,0 +1,219 @@
+/*
+ * What a tokenizer.json may not have is refused, by its name and with 65.
+ */
+#include "test/unit/hf-infer-tok.h"
+#include "test/unit/tap.h"
+
+#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}"
+
+static void
+refuses(const char *json, const char *message)
+{
+    struct tok *tok = NULL;
+    struct err err = { 0 };
+    int rc = tok_parse(&tok, json, strlen(json), "t", &err);
+
+    tap_ok(rc < 0 && !tok && err.status == EX_DATAERR &&
+               strcmp(err.what, message) == 0,
+           "%s", message);
+    if (strcmp(err.what, message) != 0)
+        printf("# got: %s\n", err.what);
+    tok_close(tok);
+}
+
+static void
+test_model(void)
+{
+#define IN_MODEL(more) \
+    "{\"model\":{" more ",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}"
+    refuses(IN_MODEL("\"type\":\"Unigram\""),
+            "t: model.type \"Unigram\" is not supported (BPE)");
+    refuses(IN_MODEL("\"dropout\":0.5"),
+            "t: model.dropout is 0.5 (expected null or 0: ids would be "
+            "random)");
+    refuses(IN_MODEL("\"continuing_subword_prefix\":\"##\""),
+            "t: model.continuing_subword_prefix is \"##\" (expected null or "
+            "\"\")");
+    refuses(IN_MODEL("\"end_of_word_suffix\":\"</w>\""),
+            "t: model.end_of_word_suffix is \"</w>\" (expected null or \"\")");
+    refuses(IN_MODEL("\"fuse_unk\":1"),
+            "t: model.fuse_unk is 1 (expected true or false)");
+    refuses("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.5]]}}",
+            "t: model.type \"Unigram\" is not supported (BPE)");
+    refuses("{\"model\":{\"merges\":[]}}", "t: model has no vocab (an object)");
+    refuses("{\"model\":{\"vocab\":{}}}", "t: model has no merges (an array)");
+    refuses("{}", "t: model is missing (expected an object)");
+    refuses("{\"version\":\"2.0\"," MODEL "}",
+            "t: version is \"2.0\" (expected \"1.0\")");
+}
+
+static void
+test_tables(void)
+{
+#define VOCAB(vocab) "{\"model\":{\"vocab\":{" vocab "},\"merges\":[]}}"
+#define MERGES(merges) \
+    "{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[" merges "]}}"
+    refuses(VOCAB("\"a\":0,\"b\":8388608"),
+            "t: model.vocab: entry 1 has an id that is too large");
+    refuses(VOCAB("\"a\":0,\"b\":0"),
+            "t: model.vocab: entry 1 has an id that another has");
+    refuses(VOCAB("\"a\":0,\"a\":1"), "t: model.vocab: entry 1 is there twice");
+    refuses(VOCAB("\"a\":-1"),
+            "t: model.vocab: entry 0 is not a string with an id");
+    refuses(VOCAB("\"a\":1.5"), "t: model.vocab: entry 1 is not JSON");
+    refuses(VOCAB("\"\\ud800\":1"),
+            "t: model.vocab: entry 0 is not a string with an id");
+    refuses(MERGES("\"a b\",\"a c\""),
+            "t: model.merges: entry 1 has a right part that vocab lacks");
+    refuses(MERGES("[\"c\",\"a\"]"),
+            "t: model.merges: entry 0 has a left part that vocab lacks");
+    refuses(MERGES("\"b a\""),
+            "t: model.merges: entry 0 gives a token that vocab lacks");
+    refuses(MERGES("\"ab\""),
+            "t: model.merges: entry 0 is not a pair of tokens");
+    refuses(MERGES("\"a b ab\""),
+            "t: model.merges: entry 0 is not a pair of tokens");
+    refuses(MERGES("[\"a\",\"b\",\"ab\"]"),
+            "t: model.merges: entry 0 is not a pair of tokens");
+    refuses(MERGES("\"a b\" \"a b\""), "t: model.merges: entry 1 is not JSON");
+}
+
+static void
+test_types(void)
+{
+#define PART(part, json) "{\"" part "\":" json "," MODEL "}"
+    refuses(PART("normalizer", "{\"type\":\"Precompiled\"}"),
+            "t: normalizer.type \"Precompiled\" is not supported (NFC, NFD, "
+            "NFKC, NFKD, Prepend, Replace, Lowercase, Strip, Sequence)");
+    refuses(PART("normalizer", "{\"type\":\"NFX\"}"),
+            "t: normalizer.type \"NFX\" is not supported (NFC, NFD, NFKC, "
+            "NFKD, Prepend, Replace, Lowercase, Strip, Sequence)");
+    refuses(PART("normalizer", "{}"),
+            "t: normalizer.type is missing (expected a string)");
+    refuses(PART("pre_tokenizer",
+                 "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+                 "\"Whitespace\"}]}"),
+            "t: pre_tokenizer.pretokenizers[0].type \"Whitespace\" is not "
+            "supported (ByteLevel, Split, Digits, Metaspace, Sequence)");
+    refuses(PART("post_processor", "{\"type\":\"BertProcessing\"}"),
+            "t: post_processor.type \"BertProcessing\" is not supported "
+            "(ByteLevel, TemplateProcessing, Sequence)");
+    refuses(PART("decoder", "{\"type\":\"WordPiece\"}"),
+            "t: decoder.type \"WordPiece\" is not supported (ByteLevel, "
+            "Metaspace, Replace, ByteFallback, Fuse, Strip, Sequence)");
+    refuses(PART("decoder", "{\"type\":\"Sequence\"}"),
+            "t: decoder.decoders is missing (expected an array)");
+}
+
+static void
+test_members(void)
+{
+#define SPLIT(more) PART("pre_tokenizer", "{\"type\":\"Split\"," more "}")
+#define REGEX(regex) \
+    SPLIT("\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"" regex "\"}")
+#define AT_REGEX "t: pre_tokenizer.pattern.Regex: regex"
+#define META(more)        \
+    PART("pre_tokenizer", \
+         "{\"type\":\"Metaspace\",\"replacement\":\"_\"" more "}")
+    refuses(SPLIT("\"pattern\":{\"String\":\"a\"},\"behavior\":\"removed\""),
+            "t: pre_tokenizer.behavior is \"removed\" (expected Removed, "
+            "Isolated, MergedWithPrevious, MergedWithNext or Contiguous)");
+    refuses(REGEX("(a"), AT_REGEX ": missing closing parenthesis (at byte 2)");
+    refuses(REGEX("[a&&b]"), AT_REGEX " with && in brackets is not supported");
+    refuses(REGEX("[a[b]]"),
+            AT_REGEX " with brackets in brackets is not supported");
+    refuses(REGEX("a{1,3}+"), AT_REGEX " with \"}+\" is not supported");
+    refuses(REGEX("(?im)a"),
+            AT_REGEX " with the option m or s is not supported");
+    refuses(REGEX("\\\\h"), AT_REGEX " with \\h is not supported");
+    refuses(REGEX("[\\\\W]"),
+            AT_REGEX " with \\W in brackets is not supported");
+    refuses(META(",\"prepend_scheme\":\"last\""),
+            "t: pre_tokenizer.prepend_scheme is \"last\" (expected always, "
+            "never or first)");
+    refuses(META(",\"prepend_scheme\":\"first\",\"add_prefix_space\":false"),
+            "t: pre_tokenizer.prepend_scheme is \"first\" (expected never: "
+            "add_prefix_space is false)");
+    refuses(PART("pre_tokenizer",
+                 "{\"type\":\"Metaspace\",\"replacement\":\"__\"}"),
+            "t: pre_tokenizer.replacement is \"__\" (expected one character)");
+    refuses(PART("pre_tokenizer", "{\"type\":\"Digits\"}"),
+            "t: pre_tokenizer.individual_digits is missing (expected true or "
+            "false)");
+    refuses(PART("decoder", "{\"type\":\"Strip\",\"content\":\"ab\",\"start\":"
+                            "1,\"stop\":0}"),
+            "t: decoder.content is \"ab\" (expected one character)");
+    refuses(PART("added_tokens", "[{\"id\":-1,\"content\":\"x\"}]"),
+            "t: added_tokens[0].id is -1 (expected a whole number from 0 to "
+            "8388607)");
+    refuses(PART("post_processor",
+                 "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{"
+                 "\"id\":\"B\"}}]}"),
+            "t: post_processor.single[0].Sequence.id is \"B\" (expected one "
+            "\"A\")");
+    refuses(PART("post_processor",
+                 "{\"type\":\"TemplateProcessing\",\"single\":[{"
+                 "\"SpecialToken\":{\"id\":\"<s>\"}}],\"special_tokens\":{}}"),
+            "t: post_processor.special_tokens.<s>.ids is missing (expected an "
+            "array of ids)");
+    refuses(PART("post_processor",
+                 "{\"type\":\"TemplateProcessing\",\"single\":[]}"),
+            "t: post_processor.single is an array (expected a template with "
+            "the sequence \"A\")");
+}
+
+/* What only encoding can find out. */
+static void
+test_encode(void)
+{
+    static const struct {
+        const char *json, *text, *message;
+    } cases[] = {
+        { REGEX("(?:a|aa)*b|x"),
+          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+          AT_REGEX ": match limit exceeded" },
+        { IN_MODEL("\"unk_token\":\"<unk>\""), "c",
+          "t: model.unk_token \"<unk>\" is needed, but not in the "
+          "vocabulary" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct tok *tok = NULL;
+        struct ids ids = { 0 };
+        struct err err = { 0 };
+
+        tok_parse(&tok, cases[i].json, strlen(cases[i].json), "t", &err);
+        tap_ok(tok &&
+                   tok_encode(tok, cases[i].text, strlen(cases[i].text), 0,
+                              &ids, &err) < 0 &&
+                   ids.n == 0 && err.status == EX_DATAERR &&
+                   strcmp(err.what, cases[i].message) == 0,
+               "encoding: %s", cases[i].message);
+        if (strcmp(err.what, cases[i].message) != 0)
+            printf("# got: %s\n", err.what);
+        tok_close(tok);
+        ids_free(&ids);
+    }
+}
+
+int
+main(void)
+{
+    struct tok *tok;
+    struct err err = { 0 };
+
+    test_model();
+    test_tables();
+    test_types();
+    test_members();
+    test_encode();
+    refuses("{\"model\":{\"vocab\":{\"a\":0,},\"merges\":[]}}",
+            "t: model.vocab: entry 1 is not a string with an id");
+    refuses("[]", "t: is not a JSON object");
+    refuses("{\"model\" 1}", "t: line 1, column 10: ':' expected near '1'");
+    tap_ok(tok_open(&tok, "/nonexistent/t", &err) < 0 && !tok &&
+               err.status == EX_NOINPUT,
+           "a file that is not there: %s", err.what);
+    return tap_done();
+}
