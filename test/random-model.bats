@@ -1,0 +1,44 @@
+# scripts/random-model.py: model folders of published shapes for benchmarks.
+
+load helpers
+
+random_model() {
+    "$PYTHON" "$ROOT/scripts/random-model.py" "$@"
+}
+
+@test "random-model.py: the same seed gives the same bytes, another one others" {
+    small="--set num_hidden_layers=1 --set vocab_size=64 --set hidden_size=64"
+    # shellcheck disable=SC2086 # words on purpose
+    for run in "a --seed 3" "b --seed 3" "c --seed 4"; do
+        random_model $small $run
+    done
+    cmp a/model.safetensors b/model.safetensors
+    run -1 cmp -s a/model.safetensors c/model.safetensors
+}
+
+@test "random-model.py: Qwen3-0.6B has 28 x 11 + 3 tensors with its lm_head" {
+    # One layer and few tokens here: the names do not depend on the sizes.
+    random_model --lm-head --set vocab_size=8 --set hidden_size=8 \
+        --set intermediate_size=8 --set head_dim=2 m
+    st-inspect verify m
+    st-inspect m >list
+    [ "$(sed 1d list | wc -l)" -eq 311 ]
+    grep -q '	model.layers.27.self_attn.q_norm.weight$' list
+}
+
+@test "random-model.py: a stored lm_head of a tied model equals the embedding" {
+    random_model --lm-head --set num_hidden_layers=1 --set vocab_size=64 m
+    st-inspect hash -t 'lm_head*' -t '*embed_tokens*' m | sed 1d |
+        cut -f 2 | sort -u >digests
+    [ "$(wc -l <digests)" -eq 1 ]
+}
+
+@test "random-model.py: weights have the standard deviation of config.json" {
+    random_model --set num_hidden_layers=1 --set vocab_size=1024 m
+    st-inspect stats --json -t '*embed_tokens*' m >stats.json
+    "$PYTHON" -c '
+import json
+(t,) = json.load(open("stats.json"))["tensors"]
+assert abs(t["std"] - 0.02) < 1e-4 and abs(t["mean"]) < 1e-4, t
+'
+}
