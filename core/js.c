@@ -182,6 +182,18 @@ put_ascii(struct str *str, unsigned char c)
     }
 }
 
+/* How many leading bytes JSON takes as they are. */
+static size_t
+plain_ascii(const char *s, size_t nbytes)
+{
+    size_t i = 0;
+
+    while (i < nbytes && s[i] >= ' ' && s[i] < 0x7f && s[i] != '"' &&
+           s[i] != '\\')
+        i++;
+    return i;
+}
+
 void
 js_put_str(struct str *str, const char *s, size_t nbytes)
 {
@@ -190,6 +202,12 @@ js_put_str(struct str *str, const char *s, size_t nbytes)
 
     str_addc(str, '"');
     for (size_t i = 0; i < nbytes; i += (size_t)n) {
+        size_t plain = plain_ascii(s + i, nbytes - i);
+
+        str_add(str, s + i, plain);
+        i += plain;
+        if (i == nbytes)
+            break;
         n = utf8_next(s + i, nbytes - i, &c);
         if (n == 1)
             put_ascii(str, (unsigned char)s[i]);

@@ -109,6 +109,17 @@ esc_ascii(struct str *str, unsigned char c)
     }
 }
 
+/* How many leading bytes need nothing: names are mostly that, and many. */
+static size_t
+plain_ascii(const char *s, size_t nbytes)
+{
+    size_t i = 0;
+
+    while (i < nbytes && s[i] >= ' ' && s[i] < 0x7f && s[i] != '\\')
+        i++;
+    return i;
+}
+
 void
 str_esc(struct str *str, const char *s, size_t nbytes)
 {
@@ -116,6 +127,12 @@ str_esc(struct str *str, const char *s, size_t nbytes)
     int n;
 
     for (size_t i = 0; i < nbytes; i += (size_t)n) {
+        size_t plain = plain_ascii(s + i, nbytes - i);
+
+        str_add(str, s + i, plain);
+        i += plain;
+        if (i == nbytes)
+            break;
         n = utf8_next(s + i, nbytes - i, &c);
         if (n == 0) {
             n = 1;
