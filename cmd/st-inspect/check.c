@@ -44,7 +44,7 @@ unescape(struct str *to, const char *s, size_t n)
         const char *simple;
         uint32_t c = 0;
         char utf8[4];
-        size_t k = i + 2;
+        size_t k;
 
         if (s[i] != '\\') {
             str_addc(to, s[i]);
@@ -60,7 +60,7 @@ unescape(struct str *to, const char *s, size_t n)
                      (char)(hex_value(s[i + 1]) << 4 | hex_value(s[i + 2])));
             i += 2;
         } else if (s[i] == 'u' && n - i > 2 && s[i + 1] == '{') {
-            for (; k < n && hex_value(s[k]) >= 0 && c <= 0xffff; k++)
+            for (k = i + 2; k < n && hex_value(s[k]) >= 0 && c <= 0xffff; k++)
                 c = c << 4 | (uint32_t)hex_value(s[k]);
             if (k == n || s[k] != '}')
                 return false;

@@ -239,6 +239,23 @@ int hist_svg(const struct cmd *cmd, const struct selection *sel,
              const struct stats *stats, struct err *err);
 
 /*
+ * compare.c: how far B's numbers are from A's.  NaN in both is no difference;
+ * NaN in one makes max_abs, relative and cosine NaN.
+ */
+struct distance {
+    bool other_bytes;
+    bool measured;     /* false: the same, or not of real numbers */
+    uint64_t n_differ; /* |a - b| > atol + rtol |a| */
+    double max_abs;
+    double relative; /* norm of B - A, by the norm of A */
+    double cosine;
+    uint64_t max_ulp; /* only between floats of one type */
+};
+
+int compare(struct distance *d, const struct view *a, const struct view *b,
+            const struct cmd *cmd, struct err *err);
+
+/*
  * slice.c: numpy's basic indexing, "0:4,:,-1" of a shape.
  */
 struct slice_axis {

@@ -85,8 +85,9 @@ static const struct {
     const char *name;
     int (*run)(struct cmd *cmd, struct err *err);
 } verbs[] = {
-    { "list", list_main }, { "tree", tree_main },     { "stats", stats_main },
-    { "hash", hash_main }, { "verify", verify_main }, { "meta", meta_main },
+    { "list", list_main },     { "tree", tree_main }, { "stats", stats_main },
+    { "hash", hash_main },     { "diff", diff_main }, { "cat", cat_main },
+    { "verify", verify_main }, { "meta", meta_main },
 };
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
 

@@ -1,0 +1,324 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/st-inspect/inspect.h"
+#include "core/format/npy.h"
+#include "core/js.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+/* Shorter runs than this are copied from a map: a read each would cost more. */
+#define SHORT_RUN ((size_t)4096) /* bytes */
+
+/*
+ * The elements that a slice takes are gathered, as they are in the file, into
+ * a buffer, which is converted and written whenever it is full.
+ */
+struct gather {
+    struct cmd *cmd;
+    struct view v;
+    const uint8_t *mapped; /* the tensor; NULL: runs are long, and read */
+    size_t size;           /* bytes of an element */
+    uint8_t *buf;          /* [PIECE_NBYTES] */
+    size_t n;              /* bytes in it */
+    double *wide;          /* [CHUNK], when the type changes or for JSON */
+    uint8_t *converted;    /* [CHUNK] of f64 at most */
+    uint64_t done;         /* elements written */
+    const struct slice *slice;
+};
+
+static int
+write_as(struct gather *g, const double *x, size_t n, struct err *err)
+{
+    bool f32 = g->cmd->dtype == DT_F32;
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits;
+
+        if (f32) {
+            put_le32(g->converted + 4 * i, f32_bits((float)x[i]));
+            continue;
+        }
+        memcpy(&bits, &x[i], sizeof(bits));
+        put_le64(g->converted + 8 * i, bits);
+    }
+    return out_write(g->cmd->out, g->converted, n * (f32 ? 4 : 8), err);
+}
+
+/* A 64-bit integer exactly, everything else as a double. */
+static void
+put_number(struct str *to, enum dtype dtype, const uint8_t *p, double wide)
+{
+    if (dtype == DT_I64)
+        str_addf(to, "%lld", (long long)le64(p));
+    else if (dtype == DT_U64)
+        str_addf(to, "%llu", (unsigned long long)le64(p));
+    else if (dtype == DT_BOOL)
+        str_adds(to, wide != 0 ? "true" : "false");
+    else
+        js_put_f64(to, wide);
+}
+
+/* Brackets that open before element i, or close after it. */
+static void
+put_brackets(struct str *to, const struct slice *s, uint64_t i, char bracket)
+{
+    uint64_t block = 1;
+
+    for (size_t k = s->n_dims; k-- > 0;) {
+        if (!s->axis[k].keep)
+            continue;
+        block *= s->axis[k].count;
+        if ((bracket == '[' ? i : i + 1) % block != 0)
+            break;
+        str_addc(to, bracket);
+    }
+}
+
+static int
+put_json_numbers(struct gather *g, const uint8_t *from, const double *x,
+                 size_t n, struct err *err)
+{
+    struct str *to = &g->cmd->text;
+
+    for (size_t i = 0; i < n; i++) {
+        if (g->done + i)
+            str_addc(to, ',');
+        put_brackets(to, g->slice, g->done + i, '[');
+        put_number(to, g->v.dtype, from + i * g->size, x[i]);
+        put_brackets(to, g->slice, g->done + i, ']');
+    }
+    return text_end(g->cmd, err);
+}
+
+static int
+flush(struct gather *g, struct err *err)
+{
+    size_t n = g->n / (g->size ? g->size : 1);
+    int rc = 0;
+
+    if (!g->wide) {
+        rc = out_write(g->cmd->out, g->buf, g->n, err);
+        g->n = 0;
+        return rc;
+    }
+    for (size_t i = 0, k; rc == 0 && i < n; i += k) {
+        const uint8_t *from = g->buf + i * g->size;
+
+        k = n - i < CHUNK ? n - i : CHUNK;
+        widen(g->wide, from, g->v.dtype, k);
+        rc = g->cmd->json ? put_json_numbers(g, from, g->wide, k, err)
+                          : write_as(g, g->wide, k, err);
+        g->done += k;
+    }
+    g->n = 0;
+    return rc;
+}
+
+/* 'nbytes' of the tensor from byte 'at' on. */
+static int
+take_run(struct gather *g, size_t at, size_t nbytes, struct err *err)
+{
+    while (nbytes > 0) {
+        size_t room = PIECE_NBYTES - g->n;
+        size_t n = nbytes < room ? nbytes : room;
+
+        if (g->mapped)
+            memcpy(g->buf + g->n, g->mapped + at, n);
+        else if (file_pread(g->v.fd, g->v.path, g->buf + g->n, n,
+                            g->v.offset + at, err) < 0)
+            return -1;
+        g->n += n;
+        at += n;
+        nbytes -= n;
+        if (g->n == PIECE_NBYTES && flush(g, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/*
+ * The last axes that are taken whole, and the range before them, lie together
+ * in the file: a run.  Returns how many axes stand outside of runs.
+ */
+static size_t
+split_runs(const struct slice *s, const uint64_t *shape, uint64_t *run)
+{
+    size_t k = s->n_dims;
+
+    *run = 1;
+    while (k > 0 && s->axis[k - 1].step == 1) {
+        k--;
+        *run *= s->axis[k].count;
+        if (s->axis[k].count != shape[k])
+            break;
+    }
+    return k;
+}
+
+static int
+take_slice(struct gather *g, const struct slice *s, uint64_t run,
+           size_t n_outer, struct err *err)
+{
+    uint64_t *i = xcalloc(n_outer, sizeof(*i));
+    int rc = 0;
+
+    for (uint64_t left = s->n; rc == 0 && left > 0; left -= run) {
+        uint64_t at = 0;
+
+        for (size_t k = 0; k < s->n_dims; k++)
+            at = at * g->v.shape[k] + (uint64_t)(s->axis[k].start) +
+                 (k < n_outer ? i[k] * (uint64_t)s->axis[k].step : 0);
+        rc = take_run(g, at * g->size, run * g->size, err);
+        for (size_t k = n_outer; k-- > 0;) {
+            if (++i[k] < s->axis[k].count)
+                break;
+            i[k] = 0;
+        }
+    }
+    free(i);
+    return rc == 0 ? flush(g, err) : rc;
+}
+
+/* The shape of what is written: axes with an integer index are gone. */
+static uint64_t *
+kept_shape(const struct slice *s, size_t *n_dims)
+{
+    uint64_t *shape = xcalloc(s->n_dims, sizeof(*shape));
+
+    *n_dims = 0;
+    for (size_t k = 0; k < s->n_dims; k++)
+        if (s->axis[k].keep)
+            shape[(*n_dims)++] = s->axis[k].count;
+    return shape;
+}
+
+static int
+put_head(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
+         struct err *err)
+{
+    enum dtype dtype = cmd->dtype < 0 ? t->dtype : (enum dtype)cmd->dtype;
+    size_t n_dims;
+    uint64_t *shape = kept_shape(s, &n_dims);
+    int rc = 0;
+
+    if (cmd->json) {
+        str_adds(&cmd->text, "{\"name\":");
+        js_put_str(&cmd->text, t->name, t->name_n);
+        put_json_key(&cmd->text, "dtype");
+        put_json_str(&cmd->text, dtype_table[t->dtype].name);
+        put_json_key(&cmd->text, "shape");
+        put_shape(&cmd->text, n_dims, shape);
+        put_json_key(&cmd->text, "data");
+        if (s->n == 0)
+            str_adds(&cmd->text, "[]");
+    } else if (!cmd->raw) {
+        struct str head = { 0 };
+
+        rc = npy_header(&head, dtype, n_dims, shape, err);
+        if (rc == 0)
+            rc = out_write(cmd->out, head.s, head.n, err);
+        str_free(&head);
+    }
+    free(shape);
+    return rc;
+}
+
+/* What cannot be said in the form that was asked for. */
+static int
+check_form(const struct cmd *cmd, const struct st_tensor *t, struct err *err)
+{
+    const struct dtype_info *info = &dtype_table[t->dtype];
+
+    if ((cmd->json || cmd->dtype >= 0) && !widens(t->dtype))
+        return err_set(err, TU_USAGE, "%s is %s, which only --raw can write",
+                       t->name, info->name);
+    if (cmd->slice && info->bits < 8)
+        return err_set(err, TU_USAGE,
+                       "%s is %s, of less than a byte: --slice cannot cut it",
+                       t->name, info->name);
+    if (!cmd->json && !cmd->raw && cmd->dtype < 0 && !info->npy)
+        return err_set(err, TU_USAGE,
+                       "%s is %s, which .npy has no name for (%s--raw writes "
+                       "the bytes)",
+                       t->name, info->name,
+                       widens(t->dtype) ? "--dtype f32 widens it exactly, "
+                                        : "");
+    return 0;
+}
+
+static int
+open_gather(struct gather *g, struct stdir *dir, const struct stdir_tensor *t,
+            size_t run_nbytes, struct err *err)
+{
+    bool whole_bytes = dtype_table[t->t->dtype].bits >= 8;
+
+    g->size = dtype_table[t->t->dtype].bits / 8;
+    g->buf = mem_big(PIECE_NBYTES, 1, "a buffer", err);
+    if (!g->buf)
+        return -1;
+    if (whole_bytes && run_nbytes < SHORT_RUN && g->slice->n) {
+        if (st_map(&dir->files[t->st - dir->files], err) < 0)
+            return -1;
+        g->mapped = st_data(t->st, t->t);
+    }
+    if (!g->cmd->json && g->cmd->dtype < 0)
+        return 0;
+    g->wide = mem_big(CHUNK, sizeof(*g->wide), "a buffer", err);
+    g->converted = mem_big(CHUNK, 8, "a buffer", err);
+    return g->wide && g->converted ? 0 : -1;
+}
+
+static int
+cat_tensor(struct cmd *cmd, struct stdir *dir, const struct stdir_tensor *t,
+           struct err *err)
+{
+    struct gather g = { .cmd = cmd, .v = view_of(t) };
+    struct slice s = { 0 };
+    uint64_t run;
+    size_t n_outer;
+    int rc = -1;
+
+    if (check_form(cmd, t->t, err) < 0 ||
+        slice_parse(&s, cmd->slice, g.v.n_dims, g.v.shape, err) < 0)
+        goto out;
+    g.slice = &s;
+    n_outer = split_runs(&s, g.v.shape, &run);
+    if (open_gather(&g, dir, t, run * (dtype_table[g.v.dtype].bits / 8), err) <
+            0 ||
+        put_head(cmd, t->t, &s, err) < 0)
+        goto out;
+    if (g.size == 0) { /* less than a byte: whole, and raw */
+        rc = take_run(&g, 0, g.v.nbytes, err);
+        rc = rc == 0 ? flush(&g, err) : rc;
+    } else {
+        rc = take_slice(&g, &s, run, n_outer, err);
+    }
+    if (cmd->json)
+        str_adds(&cmd->text, "}\n");
+out:
+    mem_big_free(g.buf, PIECE_NBYTES, 1);
+    mem_big_free(g.wide, CHUNK, sizeof(*g.wide));
+    mem_big_free(g.converted, CHUNK, 8);
+    slice_free(&s);
+    return rc;
+}
+
+int
+cat_main(struct cmd *cmd, struct err *err)
+{
+    const struct stdir_tensor *t;
+    struct stdir dir;
+    int rc = -1;
+
+    if (cmd->n_args != 2)
+        return err_set(err, TU_USAGE, "cat takes FILE TENSOR (found %d)",
+                       cmd->n_args);
+    if (stdir_open(&dir, cmd->args[0], err) < 0)
+        return -1;
+    t = select_find(&dir, cmd->args[1], err);
+    if (t)
+        rc = cat_tensor(cmd, &dir, t, err);
+    stdir_close(&dir);
+    return rc;
+}

@@ -1,0 +1,249 @@
+/*
+ * Two arrays of numbers: how far are they from each other?  Chunks are
+ * compared on their own and merged in their order.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/st-inspect/inspect.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+#define SPAN_CHUNKS 1024 /* between two merges */
+
+struct thread_buffers {
+    uint8_t *raw[2];
+    double *wide[2];
+    struct err err;
+};
+
+/* Of one chunk: what adds up, and what has a maximum. */
+struct part {
+    uint64_t n_differ, max_ulp;
+    double max_abs, dd, aa, bb, ab;
+    bool other_bytes;
+};
+
+struct comparing {
+    const struct cmd *cmd;
+    const struct view *v[2];
+    struct thread_buffers *threads;
+    struct part *parts; /* [SPAN_CHUNKS] */
+    size_t first;       /* chunk */
+    bool measure;       /* false: only whether the bytes are the same */
+};
+
+static int
+open_buffers(struct comparing *c, int n_threads, struct err *err)
+{
+    c->threads = xcalloc((size_t)n_threads, sizeof(*c->threads));
+    c->parts = xcalloc(SPAN_CHUNKS, sizeof(*c->parts));
+    for (int i = 0; i < 2 * n_threads; i++) {
+        struct thread_buffers *t = &c->threads[i / 2];
+
+        t->raw[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
+        t->wide[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
+        if (!t->raw[i % 2] || !t->wide[i % 2])
+            return -1;
+    }
+    return 0;
+}
+
+static void
+close_buffers(struct comparing *c, int n_threads)
+{
+    for (int i = 0; i < 2 * n_threads; i++) {
+        mem_big_free(c->threads[i / 2].raw[i % 2], CHUNK, 8);
+        mem_big_free(c->threads[i / 2].wide[i % 2], CHUNK, 8);
+    }
+    free(c->threads);
+    free(c->parts);
+}
+
+/* A float's place among all of its type: neighbours differ by 1. */
+static int64_t
+place(enum dtype dtype, const uint8_t *p, size_t i)
+{
+    unsigned bits = dtype_table[dtype].bits;
+    uint64_t u = bits == 8    ? p[i]
+                 : bits == 16 ? le16(p + 2 * i)
+                 : bits == 32 ? le32(p + 4 * i)
+                              : le64(p + 8 * i);
+    uint64_t sign = UINT64_C(1) << (bits - 1);
+
+    if (dtype == DT_F8_E8M0)
+        return (int64_t)u;
+    return u & sign ? -(int64_t)(u & ~sign) : (int64_t)u;
+}
+
+static uint64_t
+ulps(enum dtype dtype, const uint8_t *a, const uint8_t *b, size_t i)
+{
+    int64_t x = place(dtype, a, i), y = place(dtype, b, i);
+
+    return x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
+}
+
+static void
+measure(struct part *p, const struct cmd *cmd, const double *a, const double *b,
+        size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs(a[i] - b[i]);
+
+        if (a[i] == b[i] && !isfinite(a[i]))
+            continue; /* the same infinity */
+        if (a[i] != a[i] && b[i] != b[i])
+            continue; /* NaN in both is not a difference */
+        if (!(d <= cmd->atol + cmd->rtol * fabs(a[i])))
+            p->n_differ++;
+        if (!(d <= p->max_abs)) /* a NaN enters, and then stays */
+            p->max_abs = p->max_abs != p->max_abs ? p->max_abs : d;
+        p->dd += d * d;
+        p->aa += a[i] * a[i];
+        p->bb += b[i] * b[i];
+        p->ab += a[i] * b[i];
+    }
+}
+
+static void
+measure_ulps(struct part *p, enum dtype dtype, struct thread_buffers *t,
+             size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t u;
+
+        if (isnan(t->wide[0][i]) || isnan(t->wide[1][i]))
+            continue;
+        u = ulps(dtype, t->raw[0], t->raw[1], i);
+        if (u > p->max_ulp)
+            p->max_ulp = u;
+    }
+}
+
+static void
+do_chunks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct comparing *c = ctx;
+    struct thread_buffers *t = &c->threads[thread];
+    enum dtype dtype[2] = { c->v[0]->dtype, c->v[1]->dtype };
+
+    for (size_t i = begin; i < end && !t->err.status; i++) {
+        struct part *p = &c->parts[i];
+        uint64_t at = (c->first + i) * CHUNK;
+        size_t n = c->v[0]->n - at < CHUNK ? c->v[0]->n - at : CHUNK;
+
+        *p = (struct part){ 0 };
+        for (int k = 0; k < 2; k++)
+            if (view_read(c->v[k], t->raw[k], at, n, &t->err) < 0)
+                return;
+        p->other_bytes = dtype[0] != dtype[1] ||
+                         memcmp(t->raw[0], t->raw[1],
+                                n * (dtype_table[dtype[0]].bits / 8)) != 0;
+        if (!c->measure)
+            continue;
+        for (int k = 0; k < 2; k++)
+            widen(t->wide[k], t->raw[k], dtype[k], n);
+        measure(p, c->cmd, t->wide[0], t->wide[1], n);
+        if (p->other_bytes && dtype[0] == dtype[1] &&
+            dtype_table[dtype[0]].kind == DK_FLOAT)
+            measure_ulps(p, dtype[0], t, n);
+    }
+}
+
+static void
+merge(struct part *to, const struct part *p)
+{
+    to->n_differ += p->n_differ;
+    to->other_bytes |= p->other_bytes;
+    if (p->max_ulp > to->max_ulp)
+        to->max_ulp = p->max_ulp;
+    if (!(p->max_abs <= to->max_abs) && to->max_abs == to->max_abs)
+        to->max_abs = p->max_abs;
+    to->dd += p->dd;
+    to->aa += p->aa;
+    to->bb += p->bb;
+    to->ab += p->ab;
+}
+
+/* All chunks; without measuring only up to the first that is not the same. */
+static int
+pass(struct comparing *c, struct part *all, struct err *err)
+{
+    size_t n_chunks = (c->v[0]->n + CHUNK - 1) / CHUNK;
+
+    *all = (struct part){ 0 };
+    for (c->first = 0; c->first < n_chunks; c->first += SPAN_CHUNKS) {
+        size_t n = n_chunks - c->first < SPAN_CHUNKS ? n_chunks - c->first
+                                                     : SPAN_CHUNKS;
+
+        par_for(c->cmd->par, n, 1, do_chunks, c);
+        for (int i = 0; i < par_threads(c->cmd->par); i++)
+            if (c->threads[i].err.status) {
+                *err = c->threads[i].err;
+                return -1;
+            }
+        for (size_t i = 0; i < n; i++)
+            merge(all, &c->parts[i]);
+        if (!c->measure && all->other_bytes)
+            break;
+    }
+    return 0;
+}
+
+/* Types of less than a byte, and complex ones: the bytes or nothing. */
+static int
+compare_bytes(struct comparing *c, struct distance *d, struct err *err)
+{
+    struct view bytes[2] = { *c->v[0], *c->v[1] };
+    struct part all;
+    int rc;
+
+    if (c->v[0]->dtype != c->v[1]->dtype) {
+        d->other_bytes = true;
+        return 0;
+    }
+    for (int k = 0; k < 2; k++) {
+        bytes[k].dtype = DT_U8;
+        bytes[k].n = bytes[k].nbytes;
+        c->v[k] = &bytes[k];
+    }
+    rc = pass(c, &all, err);
+    d->other_bytes = all.other_bytes;
+    return rc;
+}
+
+static void
+finish(struct distance *d, const struct part *p)
+{
+    d->measured = true;
+    d->n_differ = p->n_differ;
+    d->max_abs = p->max_abs;
+    d->max_ulp = p->max_ulp;
+    d->relative = p->dd == 0 ? 0 : sqrt(p->dd) / sqrt(p->aa);
+    d->cosine = p->ab / (sqrt(p->aa) * sqrt(p->bb));
+}
+
+int
+compare(struct distance *d, const struct view *a, const struct view *b,
+        const struct cmd *cmd, struct err *err)
+{
+    struct comparing c = { .cmd = cmd, .v = { a, b } };
+    int n_threads = par_threads(cmd->par);
+    struct part all;
+    int rc = open_buffers(&c, n_threads, err);
+
+    *d = (struct distance){ 0 };
+    if (rc == 0 && (!widens(a->dtype) || !widens(b->dtype))) {
+        rc = compare_bytes(&c, d, err);
+    } else if (rc == 0) {
+        rc = pass(&c, &all, err);
+        d->other_bytes = all.other_bytes;
+        c.measure = true;
+        if (rc == 0 && all.other_bytes && (rc = pass(&c, &all, err)) == 0)
+            finish(d, &all);
+    }
+    close_buffers(&c, n_threads);
+    return rc;
+}

@@ -1,0 +1,169 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/st-inspect/inspect.h"
+#include "core/mem.h"
+
+/* A whole number at *p, which moves past it; false if there is none. */
+static bool
+take_number(const char **p, int64_t *v)
+{
+    char *end;
+
+    errno = 0;
+    *v = strtoll(*p, &end, 10);
+    if (end == *p || errno)
+        return false;
+    *p = end;
+    return true;
+}
+
+static const char *
+skip_spaces(const char *p)
+{
+    return p + strspn(p, " ");
+}
+
+/* Python's slice.indices(): where a start or stop falls in 'size'. */
+static int64_t
+clamp(int64_t at, int64_t size, bool backwards)
+{
+    int64_t low = backwards ? -1 : 0, high = backwards ? size - 1 : size;
+
+    if (at < 0)
+        at += size;
+    return at < low ? low : at > high ? high : at;
+}
+
+/* "start:stop:step" of which each may be absent; 'p' is at the item. */
+static bool
+parse_range(struct slice_axis *axis, const char **p, int64_t size)
+{
+    int64_t start = 0, stop = 0, step = 1;
+    bool has_start = take_number(p, &start), has_stop;
+
+    *p = skip_spaces(*p);
+    if (*(*p)++ != ':')
+        return false;
+    has_stop = take_number(p, &stop);
+    *p = skip_spaces(*p);
+    if (**p == ':') {
+        ++*p;
+        if (!take_number(p, &step))
+            step = 1;
+        if (step == 0 || step == INT64_MIN)
+            return false;
+    }
+    start = has_start ? clamp(start, size, step < 0) : step < 0 ? size - 1 : 0;
+    stop = has_stop ? clamp(stop, size, step < 0) : step < 0 ? -1 : size;
+    *axis = (struct slice_axis){ start, step, 0, true };
+    if (step > 0 && stop > start)
+        axis->count = (uint64_t)((stop - start - 1) / step + 1);
+    else if (step < 0 && stop < start)
+        axis->count = (uint64_t)((start - stop - 1) / -step + 1);
+    return true;
+}
+
+/* One item between commas, for axis 'i'. */
+static int
+parse_item(struct slice_axis *axis, const char **p, size_t i, uint64_t size,
+           const char *text, struct err *err)
+{
+    const char *start = skip_spaces(*p), *end = start;
+    int64_t index;
+
+    if (take_number(&end, &index) && *skip_spaces(end) != ':') {
+        if (index < -(int64_t)size || index >= (int64_t)size)
+            return err_set(err, TU_USAGE,
+                           "--slice: index %lld is out of range for axis %zu "
+                           "of size %llu",
+                           (long long)index, i, (unsigned long long)size);
+        *axis = (struct slice_axis){ index < 0 ? index + (int64_t)size : index,
+                                     1, 1, false };
+        *p = skip_spaces(end);
+        return 0;
+    }
+    *p = start;
+    if (!parse_range(axis, p, (int64_t)size))
+        return err_set(err, TU_USAGE,
+                       "--slice: \"%s\" is not an index (expected numbers and "
+                       "start:stop:step, one for each axis)",
+                       text);
+    *p = skip_spaces(*p);
+    return 0;
+}
+
+/* How many axes a text names, "..." not among them. */
+static size_t
+count_items(const char *text)
+{
+    size_t n = 1;
+
+    for (const char *p = text; *p; p++)
+        n += *p == ',';
+    return n - (strstr(text, "...") != NULL);
+}
+
+static int
+parse_text(struct slice *s, const char *text, const uint64_t *shape,
+           struct err *err)
+{
+    const char *dots = strstr(text, "...");
+    size_t n = count_items(text), i = 0;
+    const char *p = text;
+
+    if (dots && strstr(dots + 3, "..."))
+        return err_set(err, TU_USAGE, "--slice: \"%s\" has two \"...\"", text);
+    if (n > s->n_dims)
+        return err_set(err, TU_USAGE,
+                       "--slice: \"%s\" has %zu indices, but the tensor has "
+                       "%zu axes",
+                       text, n, s->n_dims);
+    for (;; p++) {
+        p = skip_spaces(p);
+        if (p == dots) {
+            i += s->n_dims - n; /* these stay whole */
+            p = skip_spaces(p + 3);
+        } else if (i == s->n_dims) { /* "0..." of a scalar */
+            break;
+        } else if (parse_item(&s->axis[i], &p, i, shape[i], text, err) < 0) {
+            return -1;
+        } else {
+            i++;
+        }
+        if (*p != ',')
+            break;
+    }
+    if (*p)
+        return err_set(err, TU_USAGE,
+                       "--slice: \"%s\" is not an index at \"%s\"", text, p);
+    return 0;
+}
+
+int
+slice_parse(struct slice *s, const char *text, size_t n_dims,
+            const uint64_t *shape, struct err *err)
+{
+    *s = (struct slice){ .n_dims = n_dims, .n = 1 };
+    s->axis = xcalloc(n_dims, sizeof(*s->axis));
+    for (size_t i = 0; i < n_dims; i++) {
+        s->axis[i] = (struct slice_axis){ 0, 1, shape[i], true };
+        if (text && shape[i] > INT64_MAX) /* beside an axis of size 0 */
+            return err_set(err, TU_USAGE,
+                           "--slice: axis %zu has size %llu (at most 2^63-1)",
+                           i, (unsigned long long)shape[i]);
+    }
+    if (text && parse_text(s, text, shape, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n_dims; i++)
+        s->n *= s->axis[i].count;
+    return 0;
+}
+
+void
+slice_free(struct slice *s)
+{
+    free(s->axis);
+    *s = (struct slice){ 0 };
+}

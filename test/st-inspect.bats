@@ -1,0 +1,700 @@
+#!/usr/bin/env bats
+load helpers
+
+# Files are made by test/ref/mkst.py, which shares nothing with our reader;
+# expectations are numpy's, Python's, sha256sum's, or the format's text.
+
+py() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
+}
+
+# A model of two layers and ten, in an order that bytes would sort wrongly.
+make_layers() {
+    py - "$1" <<'END'
+import sys, numpy as np, mkst
+t = {}
+for i in list(range(12)):
+    for m in ("self_attn.q_proj", "mlp.up_proj"):
+        t["model.layers.%d.%s.weight" % (i, m)] = mkst.bf16(
+            np.full((4, 2), i, np.float32))
+t["model.norm.weight"] = np.ones(4, np.float32)
+mkst.save(sys.argv[1], t, {"format": "pt", "note": "a\tb\x1b[31m"})
+END
+}
+
+@test "list: every dtype of the format is named and sized" {
+    py - <<'END' >expected
+import mkst
+t = {"t%02d" % i: (d, [2, 4], bytes(b)) for i, (d, b) in
+     enumerate((d, b) for d, b in mkst.BITS.items())}
+mkst.save("a.safetensors", t)
+print("dtype\tshape\telements\tbytes\tname")
+for n, (d, s, b) in t.items():
+    print(d, "[2,4]", 8, mkst.BITS[d], n, sep="\t")
+END
+    run -0 st-inspect a.safetensors
+    [ "$output" = "$(cat expected)" ]
+}
+
+@test "list: one row is one tensor whatever its name contains" {
+    py - <<'END'
+import mkst
+names = ["a\nb", "tab\there", "\x1b[2Jclear", "back\\slash", "rtl\u202ex",
+         "zero\x00byte", "plain name", "\u4e2d\u6587", "\u2028"]
+mkst.save("a.safetensors", {n: ("U8", [0], b"") for n in names})
+END
+    run -0 bash -c 'st-inspect a.safetensors | tail -n +2 | cut -f5 | sort'
+    [ "$output" = "$(printf '%s\n' '\x1b[2Jclear' '\u{2028}' 'a\nb' \
+        'back\\slash' 'plain name' 'rtl\u{202e}x' 'tab\there' \
+        'zero\x00byte' '中文' | sort)" ]
+}
+
+@test "list: layer 2 comes before layer 10, and --sort says otherwise" {
+    make_layers a.safetensors
+    run -0 bash -c 'st-inspect list a.safetensors | cut -f5 | grep up_proj'
+    [ "${lines[2]}" = model.layers.2.mlp.up_proj.weight ]
+    [ "${lines[10]}" = model.layers.10.mlp.up_proj.weight ]
+    run -0 bash -c 'st-inspect --sort file a.safetensors | sed -n 2p | cut -f5'
+    [ "$output" = model.layers.0.self_attn.q_proj.weight ]
+    py -c 'import mkst; mkst.save("b.safetensors", {
+        "a": ("U8", [1], b"x"), "b": ("U8", [3], b"xyz"), "c": ("U8", [2], b"xy")})'
+    run -0 bash -c 'st-inspect --sort size b.safetensors | cut -f5 | paste -s'
+    [ "$output" = "$(printf 'name\tb\tc\ta')" ]
+}
+
+@test "list: --fold joins what differs only in its numbers" {
+    make_layers a.safetensors
+    run -0 st-inspect --fold a.safetensors
+    [ "${#lines[@]}" -eq 4 ]
+    [ "${lines[1]}" = "$(printf 'BF16\t[4,2]\t12\t96\t192\tmodel.layers.{0..11}.mlp.up_proj.weight')" ]
+    [ "${lines[3]}" = "$(printf 'F32\t[4]\t1\t4\t16\tmodel.norm.weight')" ]
+}
+
+@test "list: --fold keeps sets apart that are no product" {
+    py - <<'END'
+import mkst
+t = {"l.%d.e.%d.w" % (i, j): ("U8", [1], b"x") for i in range(3)
+     for j in range(4) if (i, j) != (1, 2)}
+t["l.007.w"] = ("U8", [1], b"x")
+mkst.save("a.safetensors", t)
+END
+    run -0 bash -c 'st-inspect --fold a.safetensors | cut -f3,6 | sort'
+    [ "$output" = "$(printf '%s\n' '1	l.007.w' '3	l.1.e.{0..1,3}.w' \
+        '8	l.{0,2}.e.{0..3}.w' 'count	name')" ]
+}
+
+@test "list: --json is what Python reads from the file" {
+    make_layers a.safetensors
+    st-inspect --json a.safetensors >a.json
+    py - <<'END'
+import json, os, mkst
+j, t = json.load(open("a.json")), mkst.load("a.safetensors")
+assert j["n_tensors"] == len(t) == len(j["tensors"])
+assert j["nbytes"] == sum(len(b) for _, _, b in t.values())
+assert j["files"][0]["size"] == os.path.getsize("a.safetensors")
+whole = open("a.safetensors", "rb").read()
+for r in j["tensors"]:
+    dtype, shape, data = t[r["name"]]
+    assert (r["dtype"], r["shape"], r["nbytes"]) == (dtype, shape, len(data))
+    assert whole[r["offset"]:r["offset"] + r["nbytes"]] == data
+    assert r["file"] == "a.safetensors"
+END
+}
+
+@test "list: 100,000 tensors take less than 64 MiB" {
+    py - <<'END'
+import mkst
+mkst.save("a.safetensors", {"model.layers.%d.w" % i: ("U8", [1], b"x")
+                            for i in range(100000)})
+END
+    # 256 MiB of addresses, so that the sanitizer's build may be left out
+    [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers reserve more"
+    run -0 bash -c 'ulimit -v 262144; st-inspect -q a.safetensors | wc -l'
+    [ "$output" -eq 100001 ]
+    run -0 "$PYTHON" -c 'import resource, subprocess
+subprocess.run(["st-inspect", "a.safetensors"], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)'
+    [ "$output" -lt 65536 ]
+}
+
+@test "list: a glob that matches nothing is status 66" {
+    make_layers a.safetensors
+    run -0 bash -c "st-inspect a.safetensors -t '*.3.*' -t 'model.norm*' | wc -l"
+    [ "$output" -eq 4 ]
+    run -66 st-inspect a.safetensors -t 'nothing*'
+    [ "$output" = 'st-inspect: a.safetensors: no tensor matches "nothing*"' ]
+}
+
+@test "list: a closed pipe ends it quietly, a full disk with 74" {
+    make_layers a.safetensors
+    run -0 --separate-stderr bash -c 'st-inspect a.safetensors | head -n 1'
+    [ -z "$stderr" ]
+    run -74 bash -c 'st-inspect a.safetensors >/dev/full'
+    run -74 bash -c 'st-inspect stats --json a.safetensors >/dev/full'
+    run -74 bash -c 'st-inspect cat --raw a.safetensors model.norm.weight >/dev/full'
+}
+
+@test "list: --align changes spaces only" {
+    make_layers a.safetensors
+    diff <(st-inspect a.safetensors | tr '\t' ' ') \
+        <(st-inspect --align a.safetensors | sed 's/^ *//' | tr -s ' ')
+}
+
+@test "tree: modules add up their tensors" {
+    make_layers a.safetensors
+    run -0 st-inspect tree a.safetensors --depth 2
+    [ "${lines[1]}" = "$(printf '196\t100.0\t400\t25\tBF16,F32\t.')" ]
+    [ "${lines[3]}" = "$(printf '192\t98.0\t384\t24\tBF16\t    layers')" ]
+    run -0 st-inspect tree a.safetensors --fold --depth 0
+    [ "${lines[4]}" = "$(printf '192\t98.0\t384\t24\tBF16\t      {0..11}')" ]
+    [ "${lines[6]}" = "$(printf '96\t49.0\t192\t12\tBF16\t          up_proj')" ]
+    [ "${lines[9]}" = "$(printf '4\t2.0\t16\t1\tF32\t    norm')" ]
+    st-inspect tree --json a.safetensors | py -c 'import json, sys
+m = {r["module"]: r for r in json.load(sys.stdin)["modules"]}
+assert m["model.layers"]["n_elements"] == 192
+assert m[""]["dtypes"] == ["BF16", "F32"]'
+}
+
+@test "meta: the strings of the header, escaped" {
+    make_layers a.safetensors
+    run -0 st-inspect meta a.safetensors
+    [ "${lines[1]}" = "$(printf 'a.safetensors\tformat\tpt')" ]
+    [ "${lines[2]}" = "$(printf 'a.safetensors\tnote\ta\\tb\\x1b[31m')" ]
+    st-inspect meta --json a.safetensors | py -c 'import json, sys
+assert json.load(sys.stdin)[0]["metadata"]["note"] == "a\tb\x1b[31m"'
+}
+
+@test "verify: says nothing of sound files, and names the others" {
+    make_layers good.safetensors
+    head -c 300 good.safetensors >short.safetensors
+    printf '\377\377\0\0\0\0\0\0{}' >long.safetensors
+    : >empty.safetensors
+    run -0 --separate-stderr st-inspect verify good.safetensors good.safetensors
+    [ -z "$output$stderr" ]
+    run -1 --separate-stderr st-inspect verify good.safetensors \
+        short.safetensors long.safetensors empty.safetensors
+    [ -z "$stderr" ]
+    [ "${#lines[@]}" -eq 4 ]
+    [ "${lines[0]}" = "$(printf 'file\tproblem')" ]
+    [ "${lines[1]%%	*}" = short.safetensors ]
+    [ "${lines[2]}" = "$(printf 'long.safetensors\theader length 65535, but the file has 10 bytes')" ]
+    [ "${lines[3]%%	*}" = empty.safetensors ]
+    run -0 --separate-stderr st-inspect -v verify good.safetensors
+    [ "$stderr" = "st-inspect: good.safetensors: sound, 25 tensors" ]
+}
+
+@test "verify: what is not there is 66, unless another one is bad" {
+    printf 'x' >bad
+    run -66 st-inspect verify nothere
+    [ "${lines[1]}" = "$(printf 'nothere\tNo such file or directory')" ]
+    run -1 st-inspect verify nothere bad
+    run -1 st-inspect verify bad nothere
+    run -1 st-inspect verify --json bad nothere
+    py -c 'import json, sys
+j = json.loads(sys.argv[1])
+assert j["checked"] == 2 and [b["status"] for b in j["bad"]] == [65, 66]' "$output"
+}
+
+@test "bad input: each ends with one line and 65" {
+    py - <<'END'
+import json, mkst
+bad = {
+    "hole": ({"a": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}}, b"xyz"),
+    "overlap": ({"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
+                 "b": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}}, b"xyz"),
+    "size": ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"wxyz"),
+    "dtype": ({"a": {"dtype": "F99", "shape": [1], "data_offsets": [0, 1]}}, b"x"),
+    "trailing": ({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}, b"xyz"),
+    "twice": (b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
+              b'"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}', b""),
+    "float": (b'{"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}}', b"x"),
+    "utf8": (b'{"\xff":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}', b""),
+    "name\x1b[2J": (b"nonsense", b""),
+}
+for name, (head, data) in bad.items():
+    mkst.save_raw(name + ".safetensors", head, data)
+END
+    for f in *.safetensors; do
+        for verb in list stats hash tree meta; do
+            run -65 --separate-stderr st-inspect $verb "$f"
+            [ -z "$output" ]
+            [ "${#stderr_lines[@]}" -eq 1 ]
+            [[ $stderr == "st-inspect: "*.safetensors:* ]]
+            [[ $stderr != *$'\x1b'* ]]
+        done
+    done
+}
+
+@test "bad input: other formats are named" {
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n' >lfs
+    printf '<!DOCTYPE html><html></html>' >html
+    printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0' >gguf
+    printf 'PK\3\4aaaaaaaaaaaaaaaa' >zip
+    for f in lfs:git-lfs html:HTML gguf:GGUF zip:zip; do
+        run -65 st-inspect "${f%%:*}"
+        [[ $output == "st-inspect: ${f%%:*}: "*"${f##*:}"* ]]
+    done
+    run -66 st-inspect nothere
+    [ "$output" = "st-inspect: nothere: No such file or directory" ]
+}
+
+@test "folders: shards are one model, and every fault names its file" {
+    py - <<'END'
+import json, os, numpy as np, mkst
+os.mkdir("m")
+a = {"x.0": np.zeros(3, np.float32), "x.2": np.ones(2, np.float32)}
+b = {"x.1": np.zeros(5, np.int64), "x.10": np.ones(1, np.int64)}
+mkst.save("m/one.safetensors", a)
+mkst.save("m/two.safetensors", b)
+w = {**{k: "one.safetensors" for k in a}, **{k: "two.safetensors" for k in b}}
+def index(w, path="m"):
+    os.makedirs(path, exist_ok=True)
+    json.dump({"metadata": {"total_size": 68}, "weight_map": w},
+              open(path + "/model.safetensors.index.json", "w"))
+index(w)
+index({**w, "x.0": "../m/one.safetensors"}, "traversal")
+index({**w, "x.0": "gone.safetensors"}, "gone")
+index({**w, "y": "one.safetensors"}, "absent")
+for d in ("gone", "absent", "traversal"):
+    mkst.save(d + "/one.safetensors", a)
+    mkst.save(d + "/two.safetensors", b)
+END
+    run -0 --separate-stderr bash -c 'st-inspect -l m | cut -f6,7'
+    [ "$output" = "$(printf '%s\t%s\n' file name m/one.safetensors x.0 \
+        m/two.safetensors x.1 m/one.safetensors x.2 m/two.safetensors x.10)" ]
+    [ -z "$stderr" ]
+    run -65 st-inspect traversal
+    [[ $output == *'../m/one.safetensors'* ]]
+    run -65 st-inspect gone
+    [[ $output == *gone.safetensors* && $output == *x.0* ]]
+    run -65 st-inspect absent
+    [[ $output == *one.safetensors* && $output == *'"y"'* ]]
+    run -1 bash -c 'st-inspect verify m traversal gone absent | wc -l; exit ${PIPESTATUS[0]}'
+    [ "$output" -eq 4 ]
+    mkdir nothing
+    run -66 st-inspect nothing
+}
+
+@test "stats: every number type against numpy in float64" {
+    py - <<'END'
+import numpy as np, mkst
+r = np.random.default_rng(1)
+odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3.5], np.float32)
+t = {"bool": r.random(999) < 0.3, "empty": np.zeros((0, 3), np.float32),
+     "bf16": mkst.bf16(r.standard_normal((300, 333)) * 0.02),
+     "bf16.small": mkst.bf16(r.standard_normal(77)),
+     "bf16.odd": mkst.bf16(np.tile(odd, 3)),
+     "bf16.odd.large": mkst.bf16(np.tile(odd, 30000)),
+     "bf16.nan": mkst.bf16([np.nan] * 3), "one": mkst.bf16([[-2.5]]),
+     "f16": r.standard_normal(100001).astype("<f2"),
+     "f32": (r.standard_normal((301, 999)) * 3 + 100).astype("<f4"),
+     "f32.odd": np.tile(odd, 20001), "f64": r.standard_normal(70001) * 1e100,
+     "scalar": np.float32(7)}
+for k in "u1 i1 u2 i2 u4 i4".split():
+    i = np.iinfo(k)
+    t[k] = r.integers(i.min, i.max, 40000, "<" + k if k[1] > "1" else k,
+                      endpoint=True)
+t["i8"], t["u8"] = r.integers(-2**40, 2**40, 999), r.integers(0, 2**40, 999, "<u8")
+mkst.save("a.safetensors", t)
+END
+    st-inspect stats --json --hist --bins 17 a.safetensors >a.json
+    py - <<'END'
+import json, numpy as np, mkst
+j = json.load(open("a.json"))
+t = mkst.load("a.safetensors")
+dtypes = {v: k for k, v in mkst.NAMES.items()}
+assert j["quantiles"] == [0.01, 0.25, 0.5, 0.75, 0.99]
+assert len(j["tensors"]) == len(t)
+for r in j["tensors"]:
+    d, shape, data = t[r["name"]]
+    x = mkst.from_bf16(data) if d == "BF16" else \
+        np.frombuffer(data, dtypes[d]).astype(np.float64)
+    f = x[np.isfinite(x)]
+    assert r["n_elements"] == x.size, r
+    assert r["n_nan"] == np.isnan(x).sum(), r
+    assert r["n_inf"] == np.isinf(x).sum(), r
+    assert r["n_zero"] == (x == 0).sum(), r
+    if f.size == 0:
+        assert r["min"] is r["mean"] is r["std"] is r["histogram"] is None
+        continue
+    assert (r["min"], r["max"]) == (f.min(), f.max()), r
+    scale = np.abs(f).max()
+    assert abs(r["mean"] - f.mean()) <= 1e-14 * scale, r
+    assert abs(r["std"] - f.std()) <= 1e-13 * scale, r
+    if mkst.BITS[d] <= 16:
+        q = np.quantile(f, j["quantiles"])
+        assert np.allclose(r["quantiles"], q, rtol=1e-14, atol=0), (r, q)
+    h = r["histogram"]
+    counts, edges = np.histogram(f, 17)
+    assert h["counts"] == counts.tolist(), (r, counts)
+    assert (h["from"], h["to"]) == (edges[0], edges[-1])
+END
+}
+
+@test "stats: the numbers do not depend on -j" {
+    py - <<'END'
+import numpy as np, mkst
+r = np.random.default_rng(2)
+mkst.save("a.safetensors", {
+    "large": r.standard_normal(9000001).astype("<f4"),
+    "bf16": mkst.bf16(r.standard_normal(17000001)),
+    **{"s%d" % i: r.standard_normal(1000 * i) for i in range(20)}})
+END
+    st-inspect stats --json --hist -j 1 a.safetensors >1
+    st-inspect stats --json --hist -j 3 a.safetensors >3
+    cmp 1 3
+}
+
+@test "stats: --quantiles chooses, and a type without numbers says -" {
+    py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {
+        "a": np.arange(101, dtype="<i2"), "f4": ("F4", [4], b"xy"),
+        "z": np.zeros(1, "<c8")})'
+    run -0 st-inspect stats --quantiles 0,0.125,1 a.safetensors
+    [ "${lines[0]}" = "$(printf 'dtype\telements\tnan\tinf\tzeros\tmin\tmax\tmean\tstd\tq0\tq0.125\tq1\tname')" ]
+    [ "${lines[1]}" = "$(printf 'I16\t101\t0\t0\t1\t0\t100\t50\t29.1548\t0\t12.5\t100\ta')" ]
+    [ "${lines[2]}" = "$(printf 'F4\t4\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\tf4')" ]
+    [ "${lines[3]}" = "$(printf 'C64\t1\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\tz')" ]
+    run -2 st-inspect stats --quantiles 0,2 a.safetensors
+}
+
+@test "stats: --hist draws bars, --svg a picture that is well-formed" {
+    py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {
+        "a<b>&\x1b": np.array([0, 1, 1, 1, 1, 2, 2, 4], "<f4"),
+        "nothing": np.zeros(0, "<f4")})'
+    run -0 st-inspect stats --hist --bins 4 --svg a.svg a.safetensors
+    [ "${lines[2]}" = "$(printf 'a<b>&\\x1b\t1\t2\t4\t%s' "$(printf '█%.0s' {1..40})")" ]
+    [ "${lines[1]}" = "$(printf 'a<b>&\\x1b\t0\t1\t1\t%s' "$(printf '█%.0s' {1..10})")" ]
+    [ "${#lines[@]}" -eq 5 ]
+    "$PYTHON" -c 'import xml.dom.minidom as m
+d = m.parse("a.svg")
+assert [t.firstChild.data for t in d.getElementsByTagName("title")] == ["a<b>&\\x1b", "nothing"]
+assert len(d.getElementsByTagName("rect")) == 4'
+    run -73 st-inspect stats --svg a.svg a.safetensors
+    [ "$output" = "st-inspect: a.svg: exists already (--force replaces it)" ]
+    run -0 st-inspect stats -f --svg a.svg a.safetensors
+}
+
+@test "hash: sha256 is sha256sum's, xxh3 of no bytes is the published one" {
+    py - <<'END' >expected
+import hashlib, numpy as np, mkst
+t = {"b": np.arange(3000000, dtype="<f4"), "a.10": ("F4", [2], b"x"),
+     "a.9": ("U8", [0], b"")}
+mkst.save("a.safetensors", t)
+for n in ("a.9", "a.10", "b"):
+    print(hashlib.sha256(mkst.entry(t[n])[2]).hexdigest(), n, sep="\t")
+END
+    st-inspect hash --hash sha256 a.safetensors >got
+    [ "$(sed -n 2p got | cut -f2)" = "$(sha256sum a.safetensors | cut -d' ' -f1)" ]
+    diff expected <(tail -n +3 got | cut -f2,5)
+    # xxHash's own test vector: XXH3_128bits of an empty input, seed 0
+    run -0 bash -c "st-inspect hash -t a.9 a.safetensors | tail -n 1"
+    [ "$output" = "$(printf 'xxh3\t99aa06d3014798d86001c324468d497f\t0\ta.safetensors\ta.9')" ]
+    if command -v xxhsum; then
+        [ "$(st-inspect hash --whole a.safetensors | sed -n 2p | cut -f2)" = \
+            "$(xxhsum -H2 a.safetensors | cut -d' ' -f1)" ]
+    fi
+    diff <(st-inspect hash a.safetensors -j1) <(st-inspect hash a.safetensors -j3)
+    diff <(st-inspect hash a.safetensors | tail -n +3) \
+        <(st-inspect hash -t '*' a.safetensors | tail -n +2)
+    st-inspect hash --json a.safetensors | py -m json.tool >/dev/null
+}
+
+@test "hash: --check finds the tensor that changed" {
+    py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {
+        "x\ny": np.arange(10), "z": np.arange(10), "\u202e\x01": np.arange(3)})'
+    st-inspect hash --hash sha256 a.safetensors >list
+    run -0 st-inspect hash --check list
+    [ "${lines[0]}" = "$(printf 'result\tfile\ttensor')" ]
+    [ "$(cut -f1 <<<"$output" | sort | uniq -c | tr -s ' ')" = "$(printf ' 4 ok\n 1 result')" ]
+    py -c 'f = open("a.safetensors", "r+b"); f.seek(-30, 2); f.write(b"!")'
+    run -1 st-inspect hash -q --check - <list
+    [ "$output" = "$(printf 'result\tfile\ttensor\ndiffers\ta.safetensors\t\ndiffers\ta.safetensors\tz')" ]
+    run -1 st-inspect hash --json --check list
+    py -m json.tool <<<"$output" >/dev/null
+}
+
+@test "hash: --check reads sha256sum's lists, and refuses other lines" {
+    make_layers a.safetensors
+    echo text >b.txt
+    sha256sum a.safetensors b.txt >sums
+    run -0 st-inspect hash --check sums
+    [ "${lines[2]}" = "$(printf 'ok\tb.txt\t')" ]
+    echo more >>b.txt
+    run -1 st-inspect hash --check sums
+    rm b.txt
+    run -1 --separate-stderr st-inspect hash --check sums
+    [ "${lines[2]}" = "$(printf 'unreadable\tb.txt\t')" ]
+    [ "$stderr" = "st-inspect: b.txt: No such file or directory" ]
+    echo nonsense >sums
+    run -65 st-inspect hash --check sums
+    [ "$output" = "st-inspect: sums: line 1 is no digest (expected st-inspect hash's or sha256sum's lines)" ]
+}
+
+@test "hash: the name of a hub cache's blob is verified" {
+    make_layers a.safetensors
+    mkdir -p blobs snapshots/main
+    sum=$(sha256sum a.safetensors | cut -d' ' -f1)
+    mv a.safetensors "blobs/$sum"
+    ln -s "../../blobs/$sum" snapshots/main/model.safetensors
+    run -0 st-inspect hash --hash sha256 snapshots/main
+    py -c 'import sys; f = open(sys.argv[1], "r+b"); f.seek(-1, 2); f.write(b"!")' "blobs/$sum"
+    run -1 --separate-stderr st-inspect hash --hash sha256 snapshots/main
+    now=$(sha256sum "blobs/$sum" | cut -d' ' -f1)
+    [ "$stderr" = "st-inspect: snapshots/main/model.safetensors: is $now, but the hub cache calls it $sum" ]
+}
+
+@test "cat: the bytes are numpy.save's, and --slice is numpy's" {
+    py - <<'END'
+import io, subprocess, numpy as np, mkst
+r = np.random.default_rng(3)
+t = {"x": r.standard_normal((7, 5, 6)).astype("<f4"),
+     "i": r.integers(-9, 9, (200, 700)), "s": np.array(2.5), "b": r.random(9) < 0.5,
+     "e": np.zeros((0, 3), "<u2"), "c": np.ones((2, 2), "<c8"),
+     "wide": r.integers(0, 99, (3, 400000), "<u2")}
+mkst.save("a.safetensors", t)
+def want(a):
+    f = io.BytesIO()
+    np.save(f, np.ascontiguousarray(a) if a.ndim else np.asarray(a))
+    return f.getvalue()
+def got(*args):
+    return subprocess.run(["st-inspect", "cat", "a.safetensors", *args],
+                          check=True, stdout=subprocess.PIPE).stdout
+for name, a in t.items():
+    assert got(name) == want(a), name
+    assert got("--raw", name) == np.ascontiguousarray(a).tobytes(), name
+for name, text in [("x", s) for s in (
+        "0:4,:,3", "-1", "::2", "::-1,1:4,::-2", "...,0", "2,...,1:3", "5:2",
+        "-3:,-2:,-1:", " 1 , : , 2 : 5 ", "100:,0", "6,4,5", ":,4:0:-2", "...",
+        "0,:100", "-100:3,-1,:-1")] + [
+        ("i", "3:190:7"), ("i", "::3,::5"), ("i", "-1,600:"), ("i", "20:40"),
+        ("wide", ":,5:399999"), ("wide", "1:"), ("wide", "::-1,::2"),
+        ("e", ":,1"), ("b", "::-3"), ("c", "1,::-1")]:
+    index = eval("np.s_[%s]" % text)
+    w = t[name][index]
+    assert got(name, "--slice", text) == want(w), (name, text)
+    assert got(name, "--slice=" + text, "--raw") == np.ascontiguousarray(w).tobytes()
+END
+}
+
+@test "cat: an index that numpy refuses is a usage error" {
+    py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {"x": np.zeros((4, 5))})'
+    for s in 4 -5 0,0,0 1:2:0 a '' 0, ...,... '0 1' 1:2:3:4 ,0 99999999999999999999; do
+        run -2 st-inspect cat a.safetensors x --slice "$s"
+        [[ ${lines[0]} == 'st-inspect: --slice: '* ]]
+        [ "${lines[1]}" = "Try 'st-inspect --help'" ]
+    done
+    py -c 'import mkst, numpy as np; mkst.save("b.safetensors", {"x": np.array(1)})'
+    for s in 0... : 0 '' ...0; do
+        run -2 st-inspect cat b.safetensors x --slice "$s"
+    done
+    run -2 st-inspect cat a.safetensors x --slice 4
+    [ "${lines[0]}" = 'st-inspect: --slice: index 4 is out of range for axis 0 of size 4' ]
+}
+
+@test "cat: what .npy has no name for needs --dtype or --raw" {
+    py -c 'import mkst; mkst.save("a.safetensors", {
+        "w": mkst.bf16([[1.5, -2.25], [float("inf"), 3e38]]),
+        "f8": ("F8_E4M3", [3], b"\x38\xb8\x7e"), "f4": ("F4", [2], b"\x12")})'
+    run -2 --separate-stderr st-inspect cat a.safetensors w
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "st-inspect: w is BF16, which .npy has no name for (--dtype f32 widens it exactly, --raw writes the bytes)" ]
+    st-inspect cat a.safetensors w --dtype f32 >w.npy
+    st-inspect cat a.safetensors w --dtype f64 --slice :,1 >w1.npy
+    st-inspect cat a.safetensors f8 --dtype f32 >f8.npy
+    py -c 'import numpy as np
+w = np.load("w.npy"); assert w.dtype == np.float32 and w.shape == (2, 2)
+assert (w == np.array([[1.5, -2.25], [np.inf, np.float32(2.9976e38)]])).ravel()[:3].all()
+w = np.load("w1.npy"); assert w.dtype == np.float64 and w[0] == -2.25
+assert np.load("f8.npy").tolist() == [1, -1, 448]'
+    run -2 st-inspect cat a.safetensors f4
+    [ "${lines[0]}" = "st-inspect: f4 is F4, which .npy has no name for (--raw writes the bytes)" ]
+    [ "$(st-inspect cat --raw a.safetensors f4)" = "$(printf '\x12')" ]
+    run -2 st-inspect cat --raw --slice 0 a.safetensors f4
+}
+
+@test "cat: --json nests as numpy's tolist()" {
+    py - <<'END'
+import json, subprocess, numpy as np, mkst
+t = {"x": np.arange(24, dtype="<f4").reshape(2, 3, 4) / 7, "s": np.float64(0.1),
+     "i": np.array([2**63 - 1, -2**63]), "u": np.array([2**64 - 1], "<u8"),
+     "b": np.array([[True], [False]]), "e": np.zeros((0, 2))}
+mkst.save("a.safetensors", t)
+for name, a in t.items():
+    j = json.loads(subprocess.run(["st-inspect", "cat", "--json", "a.safetensors", name],
+                                  check=True, stdout=subprocess.PIPE).stdout)
+    assert j["data"] == a.tolist() and j["shape"] == list(a.shape), (name, j)
+j = json.loads(subprocess.run(
+    ["st-inspect", "cat", "--json", "a.safetensors", "x", "--slice", "1,::2,-1"],
+    check=True, stdout=subprocess.PIPE).stdout)
+assert j["data"] == t["x"][1, ::2, -1].tolist() and j["shape"] == [2]
+END
+}
+
+@test "cat: a name can be typed as list prints it; a wrong one is 66" {
+    py -c 'import mkst; mkst.save("a.safetensors", {
+        "line\nbreak\x00": ("U8", [2], b"ok"), "model.norm.weight": ("U8", [1], b"x")})'
+    run -0 st-inspect cat --raw a.safetensors 'line\nbreak\x00'
+    [ "$output" = ok ]
+    run -66 st-inspect cat a.safetensors norm
+    [ "$output" = 'st-inspect: a.safetensors: there is no tensor "norm" (did you mean "model.norm.weight"?)' ]
+    run -66 st-inspect cat a.safetensors 'x'
+    run -2 st-inspect cat a.safetensors
+    [ "${lines[0]}" = "st-inspect: cat takes FILE TENSOR (found 1)" ]
+}
+
+@test "cat: -o writes whole files and replaces none; a terminal gets no binary" {
+    py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {"x": np.arange(3)})'
+    run -0 st-inspect cat a.safetensors x -o x.npy
+    py -c 'import numpy as np; assert np.load("x.npy").tolist() == [0, 1, 2]'
+    run -73 st-inspect cat a.safetensors x -o x.npy
+    [ "$output" = "st-inspect: x.npy: exists already (--force replaces it)" ]
+    run -0 st-inspect cat a.safetensors x -f -o x.npy
+    run -2 "$PYTHON" -c 'import os, pty, sys
+sys.exit(os.WEXITSTATUS(pty.spawn(["st-inspect", "cat", "a.safetensors", "x"])))'
+    [[ $output == *terminal* ]]
+    run -0 st-inspect list a.safetensors -o list.tsv
+    [ -z "$output" ]
+    [ "$(cat list.tsv)" = "$(st-inspect a.safetensors)" ]
+    [ -z "$(find . -name '.*tmp*')" ]
+}
+
+@test "diff: the same is silent, whatever the order in the files" {
+    make_layers a.safetensors
+    py -c 'import mkst; t = mkst.load("a.safetensors")
+mkst.save("b.safetensors", dict(reversed(t.items())))'
+    run -0 --separate-stderr st-inspect diff a.safetensors b.safetensors
+    [ -z "$output$stderr" ]
+    run -0 --separate-stderr st-inspect -v diff a.safetensors b.safetensors
+    [ "$stderr" = "st-inspect: 25 tensors are the same, 0 are not" ]
+    run -0 bash -c 'st-inspect diff --all a.safetensors b.safetensors | cut -f1 | sort | uniq -c | tr -s " "'
+    [ "$output" = "$(printf ' 1 result\n 25 same')" ]
+}
+
+@test "diff: structure" {
+    py - <<'END'
+import numpy as np, mkst
+x = np.arange(6, dtype="<f4")
+mkst.save("a.safetensors", {"gone": x, "shape": x.reshape(2, 3), "same": x,
+                            "dtype": mkst.bf16(x), "f4": ("F4", [2], b"x"),
+                            "f4.2": ("F4", [2], b"x"), "zero": x * 0})
+mkst.save("b.safetensors", {"new\x1b": x, "shape": x.reshape(3, 2), "same": x,
+                            "dtype": x, "f4": ("F4", [2], b"y"),
+                            "f4.2": ("F4", [2], b"x"), "zero": x * -0.0})
+END
+    run -1 st-inspect diff a.safetensors b.safetensors
+    [ "${lines[0]}" = "$(printf 'result\tdtype\tshape\tdiffer\tmax_abs\trelative\tcosine\tmax_ulp\tname')" ]
+    [ "$(tail -n +2 <<<"$output")" = "$(printf '%s\n' \
+        'dtype	BF16/F32	[6]	0	0	0	1	-	dtype' \
+        'bytes	F4	[2]	-	-	-	-	-	f4' \
+        'only_a	F32	[6]	-	-	-	-	-	gone' \
+        'shape	F32	[2,3]/[3,2]	-	-	-	-	-	shape' \
+        'bytes	F32	[6]	0	0	0	nan	0	zero' \
+        'only_b	F32	[6]	-	-	-	-	-	new\x1b')" ]
+    run -0 st-inspect diff --ignore-dtype a.safetensors b.safetensors -t dtype -t same
+    run -1 st-inspect diff --json a.safetensors b.safetensors
+    py -c 'import json, sys; j = json.loads(sys.argv[1])
+assert j["n_same"] == 2 and j["n_different"] == 6
+assert [r["result"] for r in j["tensors"]][2:4] == ["only_a", "shape"]
+assert j["tensors"][2]["b"] is None and j["tensors"][3]["b"]["shape"] == [3, 2]' "$output"
+}
+
+@test "diff: values against numpy" {
+    py - <<'END'
+import json, subprocess, numpy as np, mkst
+r = np.random.default_rng(4)
+a = {"f4": r.standard_normal((123, 457)).astype("<f4"), "f8": r.standard_normal(40000),
+     "f2": r.standard_normal(99).astype("<f2"), "i4": r.integers(-9, 9, 500, "<i4")}
+b = {k: v.copy() for k, v in a.items()}
+b["f4"][5, 7:300] += np.float32(1e-3)
+b["f4"][6, 0] = np.nextafter(np.nextafter(a["f4"][6, 0], np.float32(9)), np.float32(9))
+b["f8"][39999] = -b["f8"][39999]
+b["f2"] *= np.float16(1.5)
+b["i4"][7] += 5
+mkst.save("a.safetensors", {**a, "bf": mkst.bf16(a["f4"])})
+mkst.save("b.safetensors", {**b, "bf": mkst.bf16(b["f4"])})
+def order(x):
+    i = x.view("i%d" % x.itemsize).astype(object)
+    m = 1 << (8 * x.itemsize - 1)
+    return [int(v) if v >= 0 else -int(v + m) for v in i.ravel()]
+def run(*args):
+    p = subprocess.run(["st-inspect", "diff", "--json", "a.safetensors", *args],
+                       stdout=subprocess.PIPE)
+    return p.returncode, {t["name"]: t for t in json.loads(p.stdout)["tensors"]}
+status, rows = run("b.safetensors")
+assert status == 1 and len(rows) == 5
+ta, tb = mkst.load("a.safetensors"), mkst.load("b.safetensors")
+for name, row in rows.items():
+    if name == "bf":
+        x, y = mkst.from_bf16(ta[name][2]), mkst.from_bf16(tb[name][2])
+        ulps = [p - q for p, q in zip(order(np.frombuffer(ta[name][2], "<i2")),
+                                      order(np.frombuffer(tb[name][2], "<i2")))]
+    else:
+        x, y = a[name].astype(float).ravel(), b[name].astype(float).ravel()
+        ulps = [p - q for p, q in zip(order(a[name]), order(b[name]))]
+    assert row["result"] == "values" and row["n_differ"] == (x != y).sum(), row
+    assert row["max_abs"] == np.abs(x - y).max(), row
+    n = np.linalg.norm
+    assert abs(row["relative"] - n(y - x) / n(x)) <= 1e-12 * row["relative"], row
+    assert abs(row["cosine"] - x @ y / n(x) / n(y)) < 1e-12, row
+    assert row.get("max_ulp", 0) == (0 if name == "i4" else max(map(abs, ulps))), row
+    np.save("b.npy", np.float64(y).reshape(ta[name][1]))
+    status, one = run("b.npy", "-t", name, "--ignore-dtype")
+    assert status == 1 and one[name]["n_differ"] == row["n_differ"], one
+    close = np.abs(x - y) <= 0.01 + 0.001 * np.abs(x)
+    status, one = run("b.safetensors", "-t", name, "--atol", "0.01", "--rtol", "0.001")
+    assert status == (0 if close.all() else 1), (name, one)
+    assert not one or one[name]["n_differ"] == (~close).sum()
+END
+}
+
+@test "diff: NaN in both is no difference, NaN in one is" {
+    py - <<'END'
+import numpy as np, mkst
+x = np.array([np.nan, 1, np.inf, 2], "<f4")
+y, z = x.copy(), x.copy()
+y.view("<u4")[0] ^= 1  # another NaN
+z[1] = np.nan
+for n, v in ("x", x), ("y", y), ("z", z):
+    mkst.save(n, {"t": v})
+END
+    run -0 st-inspect diff x x
+    run -1 st-inspect diff x y
+    [ "${lines[1]}" = "$(printf 'bytes\tF32\t[4]\t0\t0\t0\t1\t0\tt')" ]
+    run -0 st-inspect diff x y --rtol 1e-9
+    run -1 st-inspect diff x z
+    [ "${lines[1]}" = "$(printf 'values\tF32\t[4]\t1\tnan\tnan\tnan\t0\tt')" ]
+}
+
+@test "diff: an array stands against one tensor, chosen by -t" {
+    make_layers a.safetensors
+    py -c 'import numpy as np
+np.save("w.npy", np.ones(4, np.float32)); np.save("v.npy", np.arange(4, dtype="<f4"))'
+    run -0 st-inspect diff a.safetensors w.npy -t model.norm.weight
+    run -1 st-inspect diff v.npy a.safetensors -t model.norm.weight
+    run -1 st-inspect diff v.npy w.npy
+    run -2 st-inspect diff a.safetensors w.npy
+    [ "${lines[0]}" = "st-inspect: diff: a.safetensors has 25 tensors for one array: choose by --tensor" ]
+    head -c 130 w.npy >cut.npy
+    run -65 st-inspect diff cut.npy w.npy
+}
+
+@test "options: what has no meaning for a verb is refused" {
+    make_layers a.safetensors
+    for args in 'tree --slice 0' 'list -j 2' 'verify -t x' 'cat --fold' \
+        'hash --depth 2' 'meta --hist' 'diff --raw' 'cat --align' 'stats -l'; do
+        # shellcheck disable=SC2086
+        run -2 st-inspect $args a.safetensors
+        [[ ${lines[0]} == *" has no meaning for ${args%% *}" ]]
+    done
+    run -2 st-inspect
+    run -2 st-inspect list
+    [ "${lines[0]}" = "st-inspect: list takes one FILE or FOLDER (found 0)" ]
+    run -2 st-inspect a.safetensors a.safetensors
+    run -2 st-inspect --json --align a.safetensors
+    run -2 st-inspect --sort best a.safetensors
+    [ "${lines[0]}" = 'st-inspect: --sort: "best" is not one of name, file, size' ]
+    run -2 st-inspect hash --hash md5 a.safetensors
+    run -0 st-inspect --help
+    [[ $output == *--ignore-dtype* ]]
+    run -0 st-inspect --version
+}
