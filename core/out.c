@@ -263,8 +263,8 @@ write_all(struct out *o, const void *data, size_t nbytes, off_t offset,
     return 0;
 }
 
-static int
-flush(struct out *o, struct err *err)
+int
+out_flush(struct out *o, struct err *err)
 {
     size_t n = o->buf_n;
 
@@ -275,7 +275,7 @@ flush(struct out *o, struct err *err)
 int
 out_write(struct out *o, const void *data, size_t nbytes, struct err *err)
 {
-    if (o->buf_n + nbytes > BUF_BYTES && flush(o, err) < 0)
+    if (o->buf_n + nbytes > BUF_BYTES && out_flush(o, err) < 0)
         return -1;
     if (nbytes >= BUF_BYTES)
         return write_all(o, data, nbytes, -1, err);
@@ -353,7 +353,7 @@ forget(struct out *o, bool remove_tmp)
 int
 out_commit(struct out *o, struct err *err)
 {
-    int rc = flush(o, err);
+    int rc = out_flush(o, err);
 
     if (o->tmp && rc == 0 && fsync(o->fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be synced", o->path);

@@ -43,6 +43,9 @@ int out_write(struct out *out, const void *data, size_t nbytes,
 int out_pwrite(struct out *out, const void *data, size_t nbytes, size_t offset,
                struct err *err);
 
+/* out_flush() hands on what out_write() still holds: a stream's reader waits. */
+int out_flush(struct out *out, struct err *err);
+
 /*
  * out_commit() makes the file durable and visible under its name, then frees
  * 'out', whatever the result.  0, or -1 with 'err' set and nothing visible.

@@ -1,0 +1,32 @@
+/*
+ * Chat templates by name: chatml, llama3, mistral.  One user turn, an
+ * optional system text, and what makes the model answer.
+ */
+#ifndef HF_INFER_CHAT_H
+#define HF_INFER_CHAT_H
+
+#include "cmd/hf-infer/tok.h"
+#include "core/err.h"
+
+enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL };
+
+/* chat_parse() finds a template by name, -1 if there is none. */
+int chat_parse(const char *name);
+const char *chat_name(enum chat chat);
+
+/*
+ * chat_recognise() tells the template from the special tokens that the
+ * tokenizer has; -1 with 'err' set (EX_DATAERR) if it has none of them.
+ */
+int chat_recognise(const struct tok *tok, struct err *err);
+
+/*
+ * chat_encode() appends the ids of the whole prompt.  The texts of people are
+ * encoded as text (TOK_PLAIN in 'flags'): a special token spelled in them is
+ * no special token.  'system' may be NULL.
+ */
+int chat_encode(const struct tok *tok, enum chat chat, const char *system,
+                const char *user, size_t user_nbytes, int flags,
+                struct ids *ids, struct err *err);
+
+#endif

@@ -1,0 +1,389 @@
+/* hf-infer: options, and which of the modes runs. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/hf-infer/chat.h"
+#include "cmd/hf-infer/run.h"
+#include "core/kernel/cpu.h"
+#include "core/sig.h"
+#include "core/tool.h"
+
+enum {
+    O_FILE = OPT_LONG,
+    O_IDS,
+    O_RAW,
+    O_PLAIN,
+    O_STRICT,
+    O_CHAT,
+    O_TEMPLATE,
+    O_SYSTEM,
+    O_GREEDY,
+    O_TEMPERATURE,
+    O_TOP_K,
+    O_TOP_P,
+    O_MIN_P,
+    O_PENALTY,
+    O_SEED,
+    O_STOP,
+    O_IDS_OUT,
+    O_LOGITS,
+    O_NLL,
+    O_TOP,
+    O_ENCODE,
+    O_DECODE,
+    O_SPECIAL,
+    O_SKIP_SPECIAL,
+    O_CHUNK,
+    O_JSON
+};
+
+/* The modes' names in 'verbs': which options mean something where. */
+#define TEXT_IN  " generate logits nll top encode "
+#define IDS_IN   " generate logits nll top decode "
+#define ALL      " generate logits nll top encode decode "
+#define MODEL_IN " generate logits nll top "
+#define GENERATE " generate "
+
+static const struct opt opts[] = {
+    { 'p', "prompt", "TEXT", TEXT_IN, "the prompt; default: standard input" },
+    { O_FILE, "file", "FILE", ALL, "the prompt's file (with --decode: ids)" },
+    { O_IDS, "ids", "LIST", IDS_IN, "token ids: 1,47,387; - reads them" },
+    { O_RAW, "raw", NULL, MODEL_IN, "add no special tokens to the prompt" },
+    { O_PLAIN, "plain", NULL, TEXT_IN, "special tokens' names are text" },
+    { O_STRICT, "strict-utf8", NULL, TEXT_IN, "invalid UTF-8 is an error" },
+    { O_CHAT, "chat", NULL, TEXT_IN, "the prompt is a user's turn" },
+    { O_TEMPLATE, "template", "NAME", TEXT_IN,
+      "chatml, llama3 or mistral; default: recognised" },
+    { O_SYSTEM, "system", "TEXT", TEXT_IN, "system text of --chat" },
+    { 'n', "max-tokens", "N", GENERATE, "tokens to generate; default 256" },
+    { O_GREEDY, "greedy", NULL, GENERATE, "always the likeliest token" },
+    { O_TEMPERATURE, "temperature", "T", GENERATE, "over 0; default 1" },
+    { O_TOP_K, "top-k", "K", GENERATE, "the K likeliest; default 0, all" },
+    { O_TOP_P, "top-p", "P", GENERATE, "the likeliest P; default 1, all" },
+    { O_MIN_P, "min-p", "P", GENERATE, "P times the best at least; default 0" },
+    { O_PENALTY, "repetition-penalty", "X", GENERATE, "over 0; default 1" },
+    { O_SEED, "seed", "N", GENERATE, "of the draws; default 0" },
+    { O_STOP, "stop", "TEXT", GENERATE, "end before TEXT; up to 16 times" },
+    { O_IDS_OUT, "ids-out", NULL, GENERATE, "print ids instead of text" },
+    { O_LOGITS, "logits", "FILE", NULL, "write f32 [tokens, vocab] as .npy" },
+    { O_NLL, "nll", NULL, NULL, "log-likelihood of each token of the text" },
+    { O_TOP, "top", "K", NULL, "mean, std and the K best of the last logits" },
+    { O_ENCODE, "encode", NULL, NULL, "text to ids" },
+    { O_DECODE, "decode", NULL, NULL, "ids to text" },
+    { O_SPECIAL, "special", NULL, " encode ", "add bos and the like" },
+    { O_SKIP_SPECIAL, "skip-special", NULL, " decode ",
+      "leave special tokens out" },
+    { O_JSON, "json", NULL, " generate nll top encode ", "print JSON" },
+    { 'o', "output", "FILE", " generate nll top encode decode ",
+      "output file; default: standard output" },
+    { 'f', "force", NULL, ALL, "replace an existing output file" },
+    { O_CHUNK, "chunk", "N", MODEL_IN,
+      "prompt tokens at once, default 64; the bits do not depend on it" },
+    { 'j', "threads", "N", MODEL_IN, "threads; default: CPUs allowed" },
+    { 'v', "verbose", NULL, ALL, "set-up and speed on standard error" },
+    { 'q', "quiet", NULL, ALL, "no warnings, no summary" },
+    { 0 }
+};
+
+static const struct opt_tool tool = {
+    .name = "hf-infer",
+    .usage = "hf-infer MODEL [-p TEXT | --file FILE | --ids LIST] [-n N] "
+             "[--greedy]\n"
+             "hf-infer MODEL --logits FILE.npy | --nll | --top K ...\n"
+             "hf-infer MODEL --encode | --decode ...",
+    .summary = "Runs a Hugging Face model folder (llama, mistral, qwen2, "
+               "qwen3) on the CPU.",
+    .opts = opts,
+};
+
+static const char *const mode_names[] = { "generate", "logits", "nll",
+                                          "top",      "encode", "decode" };
+
+#define MAX_GIVEN 64
+
+/* Which options were given: what a mode does not take is refused at the end,
+ * when the mode is known. */
+struct given {
+    int id[MAX_GIVEN];
+    int n;
+    int n_modes;
+};
+
+static void
+number(const char *name, const char *arg, int64_t min, int64_t max,
+       int64_t *value)
+{
+    struct err err;
+
+    if (opt_i64(name, arg, min, max, value, &err) < 0)
+        die_usage("%s", err.what);
+}
+
+static void
+real(struct run *run, unsigned bit, const char *name, const char *arg,
+     double min, double max, double *value)
+{
+    struct err err;
+
+    if (opt_f64(name, arg, min, max, value, &err) < 0)
+        die_usage("%s", err.what);
+    run->sampler_set |= bit;
+}
+
+static void
+set_mode(struct run *run, struct given *given, enum mode mode)
+{
+    run->mode = mode;
+    given->n_modes++;
+}
+
+/* The options about the prompt; false: not one of them. */
+static bool
+take_prompt_option(struct run *run, int c, const char *arg)
+{
+    switch (c) {
+    case 'p':
+        run->prompt = arg;
+        return true;
+    case O_FILE:
+        run->prompt_file = arg;
+        return true;
+    case O_IDS:
+        run->ids_text = arg;
+        return true;
+    case O_RAW:
+        return run->raw = true;
+    case O_PLAIN:
+        return run->plain = true;
+    case O_STRICT:
+        return run->strict_utf8 = true;
+    case O_SPECIAL:
+        return run->special = true;
+    case O_SKIP_SPECIAL:
+        return run->skip_special = true;
+    case O_CHAT:
+        return run->chat = true;
+    case O_SYSTEM:
+        run->system = arg;
+        return true;
+    case O_TEMPLATE:
+        run->template = chat_parse(arg);
+        if (run->template <0)
+            die_usage("--template: \"%s\" is not chatml, llama3 or mistral",
+                      arg);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void
+add_stop(struct run *run, const char *arg)
+{
+    if (!*arg)
+        die_usage("--stop: an empty text stops nothing");
+    if (run->stop.n == STOP_MAX)
+        die_usage("--stop: given more than %d times", STOP_MAX);
+    run->stop.string[run->stop.n++] = arg;
+}
+
+static bool
+take_sampler_option(struct run *run, int c, const char *arg)
+{
+    struct sampler *s = &run->sampler;
+    struct err err;
+
+    switch (c) {
+    case O_GREEDY:
+        run->sampler_set |= SET_GREEDY;
+        return s->greedy = true;
+    case O_TEMPERATURE:
+        real(run, SET_TEMPERATURE, "--temperature", arg, 1e-6, 1e6,
+             &s->temperature);
+        return true;
+    case O_TOP_K:
+        number("--top-k", arg, 0, INT32_MAX, &s->top_k);
+        run->sampler_set |= SET_TOP_K;
+        return true;
+    case O_TOP_P:
+        real(run, SET_TOP_P, "--top-p", arg, 0, 1, &s->top_p);
+        return true;
+    case O_MIN_P:
+        real(run, SET_MIN_P, "--min-p", arg, 0, 1, &s->min_p);
+        return true;
+    case O_PENALTY:
+        real(run, SET_PENALTY, "--repetition-penalty", arg, 1e-6, 1e6,
+             &s->repetition_penalty);
+        return true;
+    case O_SEED:
+        if (opt_u64("--seed", arg, 0, UINT64_MAX, &s->seed, &err) < 0)
+            die_usage("%s", err.what);
+        run->sampler_set |= SET_SEED;
+        return true;
+    case O_STOP:
+        add_stop(run, arg);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool
+take_mode_option(struct run *run, struct given *given, int c, const char *arg)
+{
+    switch (c) {
+    case O_LOGITS:
+        run->logits_path = arg;
+        set_mode(run, given, MODE_LOGITS);
+        return true;
+    case O_NLL:
+        set_mode(run, given, MODE_NLL);
+        return true;
+    case O_TOP:
+        number("--top", arg, 1, INT32_MAX, &run->top_k_logits);
+        set_mode(run, given, MODE_TOP);
+        return true;
+    case O_ENCODE:
+        set_mode(run, given, MODE_ENCODE);
+        return true;
+    case O_DECODE:
+        set_mode(run, given, MODE_DECODE);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void
+take_other_option(struct run *run, int c, const char *arg)
+{
+    switch (c) {
+    case 'n':
+        number("-n", arg, 0, INT32_MAX, &run->max_tokens);
+        break;
+    case O_IDS_OUT:
+        run->ids_out = true;
+        break;
+    case O_JSON:
+        run->json = true;
+        break;
+    case 'o':
+        run->output = arg;
+        break;
+    case 'f':
+        run->out_flags |= OUT_FORCE;
+        break;
+    case O_CHUNK:
+        number("--chunk", arg, 1, 65536, &run->chunk);
+        break;
+    case 'j':
+        number("-j", arg, 1, 1024, &run->n_threads);
+        break;
+    case 'v':
+        run->verbose = true;
+        break;
+    case 'q':
+        run->quiet = true;
+        break;
+    }
+}
+
+/* What makes no sense together. */
+static void
+check_combination(const struct run *run, const struct given *given)
+{
+    struct err err;
+    int n_prompts = !!run->prompt + !!run->prompt_file + !!run->ids_text;
+
+    if (given->n_modes > 1)
+        die_usage("--logits, --nll, --top, --encode, --decode exclude each "
+                  "other");
+    for (int i = 0; i < given->n; i++)
+        if (opt_for_verb(&tool, given->id[i], mode_names[run->mode], &err) < 0)
+            die_usage("%s, which is what this command line asks for", err.what);
+    if (n_prompts > 1)
+        die_usage("-p, --file and --ids exclude each other");
+    if (run->ids_text &&
+        (run->chat || run->raw || run->plain || run->strict_utf8))
+        die_usage("--ids is no text: --chat, --raw, --plain and "
+                  "--strict-utf8 have no meaning for it");
+    if (!run->chat && (run->system || run->template >= 0))
+        die_usage("--system and --template need --chat");
+    if (run->chat && (run->raw || run->plain || run->special))
+        die_usage("--chat decides on special tokens: not with --raw, --plain "
+                  "or --special");
+    if ((run->sampler_set & SET_GREEDY) &&
+        (run->sampler_set & ~(SET_GREEDY | SET_PENALTY)))
+        die_usage("--greedy draws nothing: only --repetition-penalty goes "
+                  "with it");
+    if (run->ids_out && run->json)
+        die_usage("--json prints the ids as well: not with --ids-out");
+    if (run->ids_out && run->stop.n)
+        die_usage("--stop looks at text: not with --ids-out");
+    if ((run->out_flags & OUT_FORCE) && !run->output && !run->logits_path)
+        die_usage("--force needs an output file");
+    if (n_prompts == 0 && isatty(0))
+        die_usage("no prompt: give -p, --file or --ids, or pipe it in");
+}
+
+static void
+parse(struct run *run, int argc, char **argv)
+{
+    struct given given = { 0 };
+    const char *arg;
+    int c, index;
+
+    while ((c = tool_opt(&tool, argc, argv, &arg, &index)) >= 0) {
+        if (given.n < MAX_GIVEN)
+            given.id[given.n++] = c;
+        else
+            die_usage("more than %d options", MAX_GIVEN);
+        if (!take_prompt_option(run, c, arg) &&
+            !take_sampler_option(run, c, arg) &&
+            !take_mode_option(run, &given, c, arg))
+            take_other_option(run, c, arg);
+    }
+    if (index == argc)
+        die_usage("no model folder given");
+    if (index + 1 < argc)
+        die_usage("\"%s\": there is one model, and the prompt is given by "
+                  "-p, --file or standard input",
+                  argv[index + 1]);
+    run->dir = argv[index];
+    check_combination(run, &given);
+}
+
+int
+main(int argc, char **argv)
+{
+    static int (*const modes[])(struct run *, struct err *) = {
+        run_generate, run_logits, run_nll, run_top, run_encode, run_decode
+    };
+    struct run run = { .max_tokens = -1, .chunk = 64, .template = -1 };
+    const char *path;
+    struct err err;
+    int rc;
+
+    tool_start(&tool);
+    run.n_threads = par_default();
+    parse(&run, argc, argv);
+    if (run.quiet)
+        tool_quiet();
+    if (cpu_check(&err) < 0)
+        die_usage("%s", err.what);
+    sig_install(true);
+    path = run.logits_path ? run.logits_path : run.output ? run.output : "-";
+    if (out_open(&run.out, path, run.out_flags, run.mode == MODE_LOGITS, &err) <
+        0)
+        die_err(&err);
+    rc = modes[run.mode](&run, &err);
+    if (rc == 0)
+        rc = out_commit(run.out, &err);
+    else
+        out_abort(run.out);
+    run_close(&run);
+    if (rc < 0)
+        die_err(&err);
+    tool_end(0);
+}

@@ -1,0 +1,110 @@
+/*
+ * What the modes of hf-infer share: options, the open model, the output.
+ */
+#ifndef HF_INFER_RUN_H
+#define HF_INFER_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cmd/hf-infer/model.h"
+#include "cmd/hf-infer/sample.h"
+#include "cmd/hf-infer/stop.h"
+#include "cmd/hf-infer/tok.h"
+#include "core/out.h"
+
+enum mode {
+    MODE_GENERATE,
+    MODE_LOGITS,
+    MODE_NLL,
+    MODE_TOP,
+    MODE_ENCODE,
+    MODE_DECODE
+};
+
+struct run {
+    const char *dir; /* the model folder */
+    enum mode mode;
+
+    /* the prompt: one of the first three, or standard input */
+    const char *prompt, *prompt_file, *ids_text;
+    bool raw;          /* add no special tokens to the prompt */
+    bool plain;        /* text that spells a special token is text */
+    bool special;      /* --encode adds special tokens */
+    bool skip_special; /* --decode leaves special tokens out */
+    bool strict_utf8;
+    bool chat;
+    int template; /* enum chat, or -1: recognise it */
+    const char *system;
+
+    /* generation */
+    int64_t max_tokens; /* -1: to the end of the context */
+    struct sampler sampler;
+    unsigned sampler_set; /* bit of each field that the user gave */
+    struct stop stop;
+    bool ids_out;
+
+    int64_t top_k_logits; /* --top */
+    const char *logits_path;
+    const char *output;
+    int out_flags;
+    int64_t chunk; /* tokens fed at once */
+    int64_t n_threads;
+    bool json, verbose, quiet;
+
+    /* open while running */
+    struct model *model;
+    const struct config *config; /* NULL without a model */
+    struct tok *tok;             /* NULL until it is needed */
+    struct par *par;
+    struct session *session;
+    struct out *out; /* where the answer goes */
+};
+
+/* Bits of sampler_set. */
+enum {
+    SET_TEMPERATURE = 1,
+    SET_TOP_K = 2,
+    SET_TOP_P = 4,
+    SET_MIN_P = 8,
+    SET_PENALTY = 16,
+    SET_SEED = 32,
+    SET_GREEDY = 64
+};
+
+/* All below: 0, or -1 with 'err' set. */
+
+int run_open_tok(struct run *run, struct err *err);
+int run_open_model(struct run *run, size_t max_tokens, struct err *err);
+void run_close(struct run *run);
+
+/* prompt_ids() appends the prompt's ids, whichever way it came. */
+int prompt_ids(struct run *run, struct ids *ids, struct err *err);
+
+/* ids_parse() reads "1,47,387" or "1 47 387\n"; 'name' is for messages. */
+int ids_parse(const char *text, size_t nbytes, const char *name,
+              struct ids *ids, struct err *err);
+
+/*
+ * feed() puts ids into the session in chunks and hands the logits of each
+ * chunk's positions to 'each' ([n, vocab], first is the position of the
+ * first); each NULL: only the last position's logits are made, into 'last'.
+ */
+int feed(struct run *run, const int32_t *ids, size_t n, float *last,
+         int (*each)(void *ctx, const float *logits, size_t first, size_t n,
+                     struct err *err),
+         void *ctx, struct err *err);
+
+/* The modes. */
+int run_generate(struct run *run, struct err *err);
+int run_logits(struct run *run, struct err *err);
+int run_nll(struct run *run, struct err *err);
+int run_top(struct run *run, struct err *err);
+int run_encode(struct run *run, struct err *err);
+int run_decode(struct run *run, struct err *err);
+
+/* put_ids() appends "1 2 3"; put_json_ids() "[1,2,3]". */
+void put_ids(struct str *str, const int32_t *ids, size_t n);
+void put_json_ids(struct str *str, const int32_t *ids, size_t n);
+
+#endif

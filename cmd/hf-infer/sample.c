@@ -1,0 +1,213 @@
+#include "cmd/hf-infer/sample.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+#include "core/rng.h"
+
+#define STREAM_DRAW 1 /* of core/rng: the draws of a sequence */
+
+struct candidate {
+    float logit;
+    int32_t id;
+};
+
+struct sample {
+    size_t vocab_size;
+    struct candidate *candidates; /* [vocab_size] */
+    int32_t *id;                  /* [vocab_size] */
+    float *p;                     /* [vocab_size] */
+    unsigned char *penalized;     /* [vocab_size] */
+};
+
+struct sample *
+sample_new(size_t vocab_size)
+{
+    struct sample *s = xcalloc(1, sizeof(*s));
+
+    s->vocab_size = vocab_size;
+    s->candidates = xcalloc(vocab_size, sizeof(*s->candidates));
+    s->id = xcalloc(vocab_size, sizeof(*s->id));
+    s->p = xcalloc(vocab_size, sizeof(*s->p));
+    s->penalized = xcalloc(vocab_size, 1);
+    return s;
+}
+
+void
+sample_free(struct sample *s)
+{
+    if (!s)
+        return;
+    free(s->candidates);
+    free(s->id);
+    free(s->p);
+    free(s->penalized);
+    free(s);
+}
+
+/* Each id once, however often it was seen. */
+static void
+penalize(struct sample *s, double penalty, float *logits, const int32_t *seen,
+         size_t n_seen)
+{
+    float p = (float)penalty;
+
+    if (penalty == 1)
+        return;
+    memset(s->penalized, 0, s->vocab_size);
+    for (size_t i = 0; i < n_seen; i++) {
+        size_t id = (size_t)seen[i];
+
+        if (id >= s->vocab_size || s->penalized[id])
+            continue;
+        s->penalized[id] = 1;
+        logits[id] = logits[id] < 0 ? logits[id] * p : logits[id] / p;
+    }
+}
+
+/* Descending, ties by id; a NaN sinks to the end. */
+static int
+by_logit(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    if (x->logit != y->logit) {
+        if (isnan(x->logit) || isnan(y->logit))
+            return isnan(x->logit) ? isnan(y->logit) ? 0 : 1 : -1;
+        return x->logit > y->logit ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/*
+ * The candidates in order.  Few are ever needed: whoever lies 20 below the
+ * best has e^-20 of its probability, but top-p may want them all, so all that
+ * top-k leaves are sorted.
+ */
+static size_t
+sorted(struct sample *s, const struct sampler *sampler, const float *logits)
+{
+    size_t n = s->vocab_size;
+    size_t k = sampler->top_k > 0 && (size_t)sampler->top_k < n
+                   ? (size_t)sampler->top_k
+                   : n;
+
+    if (k < n / 4) {
+        vec_topk((uint32_t *)s->id, k, logits, n);
+        for (size_t i = 0; i < k; i++)
+            s->candidates[i] = (struct candidate){ logits[s->id[i]], s->id[i] };
+    } else {
+        for (size_t i = 0; i < n; i++)
+            s->candidates[i] = (struct candidate){ logits[i], (int32_t)i };
+        qsort(s->candidates, n, sizeof(*s->candidates), by_logit);
+    }
+    return k;
+}
+
+/* HF's top-k keeps what equals the k-th logit, too. */
+static size_t
+with_ties(const struct sample *s, const float *logits, size_t k)
+{
+    float least = s->candidates[k - 1].logit;
+    size_t n = k;
+
+    for (size_t i = 0; k < s->vocab_size && i < s->vocab_size; i++) {
+        bool listed = logits[i] != least;
+
+        for (size_t j = k;
+             !listed && j-- > 0 && s->candidates[j].logit == least;)
+            listed = s->candidates[j].id == (int32_t)i;
+        if (!listed)
+            s->candidates[n++] = (struct candidate){ least, (int32_t)i };
+    }
+    return n;
+}
+
+static void
+softmax(struct sample *s, size_t n)
+{
+    float sum;
+
+    for (size_t i = 0; i < n; i++)
+        s->p[i] = s->candidates[i].logit;
+    sum = vec_exp_sum(s->p, s->candidates[0].logit, n);
+    vec_scale(s->p, 1 / sum, n);
+}
+
+/* The fewest that hold top_p together; HF drops the tail whose sum, added
+ * from the smallest, is at most 1 - top_p. */
+static size_t
+cut_top_p(const struct sample *s, double top_p, size_t n)
+{
+    double tail = 0;
+
+    while (n > 1) {
+        tail += (double)s->p[n - 1];
+        if (tail > 1 - top_p)
+            break;
+        n--;
+    }
+    return n;
+}
+
+static size_t
+cut_min_p(const struct sample *s, double min_p, size_t n)
+{
+    while (n > 1 && s->p[n - 1] < (float)min_p * s->p[0])
+        n--;
+    return n;
+}
+
+size_t
+sample_distribution(struct sample *s, const struct sampler *sampler,
+                    float *logits, const int32_t *seen, size_t n_seen,
+                    const int32_t **id, const float **p)
+{
+    size_t n;
+
+    penalize(s, sampler->repetition_penalty, logits, seen, n_seen);
+    if (sampler->temperature != 1)
+        vec_scale(logits, (float)(1 / sampler->temperature), s->vocab_size);
+    n = sorted(s, sampler, logits);
+    n = with_ties(s, logits, n);
+    softmax(s, n);
+    if (sampler->top_p < 1) {
+        n = cut_top_p(s, sampler->top_p, n);
+        softmax(s, n);
+    }
+    if (sampler->min_p > 0) {
+        n = cut_min_p(s, sampler->min_p, n);
+        softmax(s, n);
+    }
+    for (size_t i = 0; i < n; i++)
+        s->id[i] = s->candidates[i].id;
+    *id = s->id;
+    *p = s->p;
+    return n;
+}
+
+int32_t
+sample_next(struct sample *s, const struct sampler *sampler, float *logits,
+            const int32_t *seen, size_t n_seen, uint64_t step)
+{
+    const int32_t *id;
+    const float *p;
+    float at, sum = 0;
+    size_t n;
+
+    if (sampler->greedy) {
+        penalize(s, sampler->repetition_penalty, logits, seen, n_seen);
+        return (int32_t)vec_argmax(logits, s->vocab_size);
+    }
+    n = sample_distribution(s, sampler, logits, seen, n_seen, &id, &p);
+    at = rng_f32(sampler->seed, STREAM_DRAW, step);
+    for (size_t i = 0; i + 1 < n; i++) {
+        sum += p[i];
+        if (at < sum)
+            return id[i];
+    }
+    return id[n - 1];
+}

@@ -1,0 +1,275 @@
+/* --logits, --nll, --top: what the model thinks of a given text. */
+#include "cmd/hf-infer/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/format/npy.h"
+#include "core/js.h"
+#include "core/kernel/cvt.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+
+static int
+need_ids(const struct ids *ids, size_t least, const char *what, struct err *err)
+{
+    if (ids->n >= least)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "the prompt has %zu tokens (%s needs at least %zu)", ids->n,
+                   what, least);
+}
+
+/* Prompt and model: what all three begin with. */
+static int
+start(struct run *run, size_t least, const char *what, struct ids *ids,
+      struct err *err)
+{
+    if (prompt_ids(run, ids, err) < 0 || need_ids(ids, least, what, err) < 0)
+        return -1;
+    return run_open_model(run, ids->n, err);
+}
+
+struct npy_sink {
+    struct out *out;
+    size_t vocab_size;
+    char *le; /* one row as it lies in the file */
+};
+
+static int
+write_rows(void *ctx, const float *logits, size_t first, size_t n,
+           struct err *err)
+{
+    struct npy_sink *sink = ctx;
+
+    (void)first;
+    for (size_t i = 0; i < n; i++) {
+        cvt_from_f32(sink->le, DT_F32, logits + i * sink->vocab_size,
+                     sink->vocab_size);
+        if (out_write(sink->out, sink->le, sink->vocab_size * 4, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+write_npy(struct run *run, const struct ids *ids, struct err *err)
+{
+    size_t vocab_size = (size_t)run->config->vocab_size;
+    uint64_t shape[2] = { ids->n, vocab_size };
+    struct npy_sink sink = { run->out, vocab_size, xmalloc(vocab_size * 4) };
+    struct str head = { 0 };
+    int rc = npy_header(&head, DT_F32, 2, shape, err);
+
+    if (rc == 0)
+        rc = out_reserve(run->out, head.n + ids->n * vocab_size * 4, err);
+    if (rc == 0)
+        rc = out_write(run->out, head.s, head.n, err);
+    if (rc == 0)
+        rc = feed(run, ids->id, ids->n, NULL, write_rows, &sink, err);
+    free(sink.le);
+    str_free(&head);
+    return rc;
+}
+
+int
+run_logits(struct run *run, struct err *err)
+{
+    struct ids ids = { 0 };
+    int rc = start(run, 1, "--logits", &ids, err);
+
+    if (rc == 0)
+        rc = write_npy(run, &ids, err);
+    ids_free(&ids);
+    return rc;
+}
+
+/* log(sum(exp(x))) in f64: what turns a logit into a log-probability. */
+static double
+log_sum_exp(const float *x, size_t n)
+{
+    double max = (double)vec_max(x, n), sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)x[i] - max);
+    return max + log(sum);
+}
+
+struct nll_sink {
+    struct run *run;
+    const struct ids *ids;
+    double sum;     /* nats */
+    struct str tsv; /* of one chunk */
+};
+
+static void
+put_nll(struct nll_sink *sink, size_t position, double nll)
+{
+    int32_t id = sink->ids->id[position];
+    size_t nbytes = 0;
+    const char *text =
+        sink->run->tok ? tok_text(sink->run->tok, id, &nbytes) : NULL;
+
+    str_addf(&sink->tsv, "%zu\t%d\t%.6f\t", position, (int)id, nll);
+    if (text)
+        str_esc(&sink->tsv, text, nbytes);
+    str_addc(&sink->tsv, '\n');
+}
+
+/* The logits at a position are about the token after it. */
+static int
+score_rows(void *ctx, const float *logits, size_t first, size_t n,
+           struct err *err)
+{
+    struct nll_sink *sink = ctx;
+    size_t vocab_size = (size_t)sink->run->config->vocab_size;
+    int rc = 0;
+
+    for (size_t i = 0; i < n && first + i + 1 < sink->ids->n; i++) {
+        const float *row = logits + i * vocab_size;
+        int32_t id = sink->ids->id[first + i + 1];
+        double nll = log_sum_exp(row, vocab_size) - (double)row[id];
+
+        sink->sum += nll;
+        put_nll(sink, first + i + 1, nll);
+    }
+    if (!sink->run->json && sink->tsv.n)
+        rc = out_write(sink->run->out, sink->tsv.s, sink->tsv.n, err);
+    str_clear(&sink->tsv);
+    return rc;
+}
+
+static int
+report_nll(struct run *run, const struct nll_sink *sink, struct err *err)
+{
+    size_t n = sink->ids->n - 1;
+    double mean = sink->sum / (double)n;
+    struct str line = { 0 };
+    int rc = 0;
+
+    if (run->json) {
+        str_addf(&line, "{\"n_tokens\":%zu,\"nll_sum\":", n);
+        js_put_f64(&line, sink->sum);
+        str_adds(&line, ",\"nll_mean\":");
+        js_put_f64(&line, mean);
+        str_adds(&line, ",\"perplexity\":");
+        js_put_f64(&line, exp(mean));
+        str_adds(&line, "}\n");
+        rc = out_write(run->out, line.s, line.n, err);
+    }
+    if (!run->quiet)
+        fprintf(stderr,
+                "hf-infer: %zu tokens, mean nll %.6f nats, perplexity %.6g\n",
+                n, mean, exp(mean));
+    str_free(&line);
+    return rc;
+}
+
+int
+run_nll(struct run *run, struct err *err)
+{
+    static const char head[] = "position\tid\tnll\ttoken\n";
+    struct ids ids = { 0 };
+    struct nll_sink sink = { .run = run, .ids = &ids };
+    int rc = start(run, 2, "--nll", &ids, err);
+
+    for (size_t i = 0; rc == 0 && i < ids.n; i++)
+        if (ids.id[i] >= run->config->vocab_size)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: token id %d is beyond the vocabulary (%lld)",
+                         run->dir, (int)ids.id[i],
+                         (long long)run->config->vocab_size);
+    if (rc == 0 && !run->json)
+        rc = out_write(run->out, head, sizeof(head) - 1, err);
+    if (rc == 0)
+        rc = feed(run, ids.id, ids.n, NULL, score_rows, &sink, err);
+    if (rc == 0)
+        rc = report_nll(run, &sink, err);
+    str_free(&sink.tsv);
+    ids_free(&ids);
+    return rc;
+}
+
+static void
+put_top_json(struct run *run, struct str *text, const float *x,
+             const uint32_t *idx, size_t k, double mean, double std)
+{
+    str_adds(text, "{\"mean\":");
+    js_put_f64(text, mean);
+    str_adds(text, ",\"std\":");
+    js_put_f64(text, std);
+    str_adds(text, ",\"top\":[");
+    for (size_t i = 0; i < k; i++) {
+        size_t nbytes = 0;
+        const char *s =
+            run->tok ? tok_text(run->tok, (int32_t)idx[i], &nbytes) : NULL;
+
+        str_addf(text, "%s{\"id\":%u,\"logit\":", i ? "," : "", idx[i]);
+        js_put_f64(text, (double)x[idx[i]]);
+        if (s) {
+            str_adds(text, ",\"token\":");
+            js_put_str(text, s, nbytes);
+        }
+        str_addc(text, '}');
+    }
+    str_adds(text, "]}\n");
+}
+
+static void
+put_top_tsv(struct run *run, struct str *text, const float *x,
+            const uint32_t *idx, size_t k, double mean, double std)
+{
+    str_addf(text, "id\tlogit\ttoken\nmean\t%.6f\t\nstd\t%.6f\t\n", mean, std);
+    for (size_t i = 0; i < k; i++) {
+        size_t nbytes = 0;
+        const char *s =
+            run->tok ? tok_text(run->tok, (int32_t)idx[i], &nbytes) : NULL;
+
+        str_addf(text, "%u\t%.6f\t", idx[i], (double)x[idx[i]]);
+        if (s)
+            str_esc(text, s, nbytes);
+        str_addc(text, '\n');
+    }
+}
+
+static int
+print_top(struct run *run, const float *x, struct err *err)
+{
+    size_t n = (size_t)run->config->vocab_size;
+    size_t k = (size_t)run->top_k_logits < n ? (size_t)run->top_k_logits : n;
+    uint32_t *idx = xmalloc(k * sizeof(*idx));
+    double mean = 0, var = 0;
+    struct str text = { 0 };
+    int rc;
+
+    for (size_t i = 0; i < n; i++)
+        mean += (double)x[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        var += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)n;
+    vec_topk(idx, k, x, n);
+    (run->json ? put_top_json : put_top_tsv)(run, &text, x, idx, k, mean,
+                                             sqrt(var));
+    rc = out_write(run->out, text.s, text.n, err);
+    str_free(&text);
+    free(idx);
+    return rc;
+}
+
+int
+run_top(struct run *run, struct err *err)
+{
+    struct ids ids = { 0 };
+    float *last = NULL;
+    int rc = start(run, 1, "--top", &ids, err);
+
+    if (rc == 0) {
+        last = xmalloc((size_t)run->config->vocab_size * sizeof(*last));
+        rc = feed(run, ids.id, ids.n, last, NULL, NULL, err);
+    }
+    if (rc == 0)
+        rc = print_top(run, last, err);
+    free(last);
+    ids_free(&ids);
+    return rc;
+}

@@ -1,0 +1,48 @@
+#include "cmd/hf-infer/stop.h"
+
+#include <string.h>
+
+/* Does a stop string begin at held[i]?  2: whole, 1: as far as text goes. */
+static int
+begins(const struct stop *stop, size_t i)
+{
+    size_t there = stop->held.n - i;
+    int best = 0;
+
+    for (size_t k = 0; k < stop->n && best < 2; k++) {
+        size_t n = strlen(stop->string[k]);
+
+        if (!memcmp(stop->held.s + i, stop->string[k], n < there ? n : there))
+            best = n <= there ? 2 : 1;
+    }
+    return best;
+}
+
+bool
+stop_pass(struct stop *stop, const char *text, size_t nbytes, struct str *out)
+{
+    size_t i = 0;
+    int b = 0;
+
+    str_add(&stop->held, text, nbytes);
+    while (i < stop->held.n && (b = begins(stop, i)) == 0)
+        i++;
+    str_add(out, stop->held.s, i);
+    memmove(stop->held.s, stop->held.s + i, stop->held.n - i);
+    stop->held.n -= i;
+    return b == 2;
+}
+
+void
+stop_end(struct stop *stop, struct str *out)
+{
+    if (stop->held.n)
+        str_add(out, stop->held.s, stop->held.n);
+    str_clear(&stop->held);
+}
+
+void
+stop_free(struct stop *stop)
+{
+    str_free(&stop->held);
+}
