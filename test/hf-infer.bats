@@ -1,0 +1,402 @@
+# hf-infer: what a user types.  The demo model's expectations were computed by
+# torch (demo/expected.tsv), those of stories260K by its reference.
+load helpers
+
+# npy FILE EXPRESSION: prints a numpy expression of the array a.
+npy() {
+    "$PYTHON" -c "import numpy as np, sys
+a = np.load('$1')
+print($2)"
+}
+
+# tiny: a copy of the demo model's folder that a test may spoil.
+tiny() {
+    cp -r "$DEMO" m
+}
+
+@test "hf-infer -p: prints the continuation only, as torch continues" {
+    while IFS=$'\t' read -r prompt _ ids answer _; do
+        [ "$prompt" != prompt ] || continue
+        [ "$answer" = "${answer//\\/}" ] || continue # escaped: see demo.bats
+        run -0 --separate-stderr hf-infer "$DEMO" -p "$prompt" \
+            -n "$(wc -w <<<"$ids")" --greedy
+        [ "$output" = "$answer" ]
+        [ -z "$stderr" ]
+    done <"$ROOT/demo/expected.tsv"
+}
+
+@test "hf-infer: prompt from argument, file and standard input are the same" {
+    printf 'What is the capital of France?' >p
+    a=$(hf-infer "$DEMO" -p "$(cat p)" --greedy)
+    [ -n "$a" ]
+    [ "$(hf-infer "$DEMO" --file p --greedy)" = "$a" ]
+    [ "$(hf-infer "$DEMO" --greedy <p)" = "$a" ]
+}
+
+@test "hf-infer --ids-out: the ids torch chose, one line, no tokenizer" {
+    tiny
+    rm m/tokenizer.json
+    while IFS=$'\t' read -r _ ids answer _; do
+        [ "$ids" != ids ] || continue
+        n=$(wc -w <<<"$answer")
+        run -0 --separate-stderr hf-infer m --ids "${ids// /,}" -n "$n" \
+            --greedy --ids-out
+        [ "$output" = "$answer" ]
+    done <"$ROOT/demo/expected.tsv"
+}
+
+@test "hf-infer --logits: f32 [tokens, vocab], without a tokenizer" {
+    tiny
+    rm m/tokenizer.json
+    hf-infer m --ids 16,10,16,28 --logits out.npy
+    [ "$(npy out.npy 'a.dtype, a.shape, a.flags.c_contiguous')" = \
+        "float32 (4, $("$PYTHON" -c "import json
+print(json.load(open('m/config.json'))['vocab_size'])")) True" ]
+}
+
+@test "hf-infer --logits: an existing file stays without --force" {
+    echo old >out.npy
+    run -73 --separate-stderr hf-infer "$DEMO" --ids 1,2 --logits out.npy
+    [ "$stderr" = "hf-infer: out.npy: exists already (--force replaces it)" ]
+    [ "$(cat out.npy)" = old ]
+    run -0 hf-infer "$DEMO" --ids 1,2 --logits out.npy --force
+    [ "$(npy out.npy 'a.shape[0]')" = 2 ]
+}
+
+@test "hf-infer --top: mean, std and top 5 are torch's to 1e-4" {
+    while IFS=$'\t' read -r prompt _ _ _ mean std top; do
+        [ "$prompt" != prompt ] || continue
+        [ "$prompt" = "${prompt//\\/}" ] || continue
+        hf-infer "$DEMO" -p "$prompt" --top 5 >top.tsv
+        "$PYTHON" - "$mean" "$std" "$top" <<'END'
+import sys
+rows = [l.rstrip('\n').split('\t') for l in open('top.tsv')]
+assert rows[0][:2] == ['id', 'logit'] and len(rows) == 8
+want = [float(v) for v in sys.argv[1:3]]
+want += [float(p.split(':')[1]) for p in sys.argv[3].split()[:5]]
+got = [float(r[1]) for r in rows[1:]]
+assert max(abs(a - b) for a, b in zip(got, want)) < 1e-4, (got, want)
+assert [r[0] for r in rows[3:]] == [p.split(':')[0]
+                                    for p in sys.argv[3].split()[:5]]
+END
+    done <"$ROOT/demo/expected.tsv"
+}
+
+@test "hf-infer --nll: equals numpy's log-softmax of --logits" {
+    printf 'The capital of France is Paris.' >p
+    hf-infer "$DEMO" --nll <p >nll.tsv 2>summary
+    hf-infer "$DEMO" --file p --logits l.npy
+    "$PYTHON" - "$(hf-infer "$DEMO" --encode <p)" <<'END'
+import sys, re, numpy as np
+ids = [int(i) for i in sys.argv[1].split()]
+x = np.load('l.npy').astype(np.float64)
+x -= x.max(1, keepdims=True)
+logp = x - np.log(np.exp(x).sum(1, keepdims=True))
+want = [-logp[i, ids[i + 1]] for i in range(len(ids) - 1)]
+rows = [l.rstrip('\n').split('\t') for l in open('nll.tsv')]
+assert rows[0] == ['position', 'id', 'nll', 'token'], rows[0]
+assert [int(r[0]) for r in rows[1:]] == list(range(1, len(ids)))
+assert [int(r[1]) for r in rows[1:]] == ids[1:]
+assert max(abs(float(r[2]) - w) for r, w in zip(rows[1:], want)) < 1e-5
+ppl = float(re.search(r'perplexity (\S+)', open('summary').read()).group(1))
+assert abs(ppl / np.exp(np.mean(want)) - 1) < 1e-4
+END
+    run -0 --separate-stderr hf-infer "$DEMO" --nll --json -q --file p
+    [ -z "$stderr" ]
+    "$PYTHON" -c "import json, sys; d = json.loads(sys.argv[1])
+assert set(d) == {'n_tokens', 'nll_sum', 'nll_mean', 'perplexity'}, d" "$output"
+}
+
+@test "hf-infer --nll: stories260K's likelihoods are the reference's" {
+    need_shared stories260K
+    S=$SHARED/stories260K
+    ids=$("$PYTHON" -c "import json
+print(*json.load(open('$S/expected.json'))['ids'])")
+    hf-infer "$S" --nll --ids - <<<"$ids" >nll.tsv 2>/dev/null
+    "$PYTHON" -c "import json
+want = json.load(open('$S/expected.json'))['nll']
+got = [float(l.split('\t')[2]) for l in open('nll.tsv').readlines()[1:]]
+assert len(got) == len(want)
+assert max(abs(a - b) for a, b in zip(got, want)) < 2e-4"
+}
+
+@test "hf-infer: stories260K's greedy ids and text are the reference's" {
+    need_shared stories260K
+    S=$SHARED/stories260K
+    "$PYTHON" - "$S" <<'END'
+import json, subprocess, sys
+S = sys.argv[1]
+def run(*args, **kw):
+    return subprocess.run(('hf-infer', S) + args, check=True,
+                          capture_output=True, text=True, **kw).stdout
+for g in json.load(open(S + '/greedy.json')):
+    n = str(len(g['greedy_ids']))
+    ids = run('--ids', ','.join(map(str, g['prompt_ids'])), '-n', n,
+              '--greedy', '--ids-out')
+    assert [int(i) for i in ids.split()] == g['greedy_ids']
+    text = run('-p', g['prompt'], '-n', n, '--greedy')
+    whole = run('--decode', '--skip-special', input=' '.join(
+        map(str, g['prompt_ids'] + g['greedy_ids'])))
+    assert g['prompt'] + text == whole, (text, whole)
+END
+}
+
+@test "hf-infer: the same bytes for any -j and --chunk" {
+    ids=$(seq -s, 1 7 900)
+    hf-infer "$DEMO" --ids "$ids" --logits a.npy -j 1 --chunk 1
+    for how in '-j 1 --chunk 200' '-j 2 --chunk 7' '-j 3 --chunk 64' '-j 2'; do
+        # shellcheck disable=SC2086
+        hf-infer "$DEMO" --ids "$ids" --logits b.npy -f $how
+        cmp a.npy b.npy
+    done
+}
+
+@test "hf-infer --encode and --decode: text comes back byte for byte" {
+    printf 'Hello,\tworld  \n\n x=1; \xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80 <|im_end|> end' >t
+    hf-infer "$DEMO" --encode <t >ids
+    [ "$(wc -l <ids)" = 1 ]
+    hf-infer "$DEMO" --decode <ids | cmp - t
+    hf-infer "$DEMO" --decode --skip-special <ids | grep -q '<|im_end|>' && false
+    hf-infer "$DEMO" --decode --file ids | cmp - t
+    hf-infer "$DEMO" --encode --plain <t | hf-infer "$DEMO" --decode \
+        --skip-special | cmp - t
+}
+
+@test "hf-infer --encode: nothing in, an empty line out" {
+    run -0 hf-infer "$DEMO" --encode </dev/null
+    [ -z "$output" ]
+    [ "$(hf-infer "$DEMO" --encode </dev/null | wc -c)" = 1 ]
+    [ "$(hf-infer "$DEMO" --decode </dev/null | wc -c)" = 0 ]
+}
+
+@test "hf-infer --encode --special: adds what the tokenizer's template says" {
+    need_shared stories260K
+    S=$SHARED/stories260K
+    [ "$(printf 'Once upon a time' | hf-infer "$S" --encode)" = "403 407 261 378" ]
+    [ "$(printf 'Once upon a time' | hf-infer "$S" --encode --special)" = \
+        "1 403 407 261 378" ]
+}
+
+@test "hf-infer: invalid UTF-8 warns and is U+FFFD; --strict-utf8 refuses" {
+    printf 'ab\xffcd' >bad
+    run -0 --separate-stderr hf-infer "$DEMO" --encode --file bad
+    [ "${#stderr_lines[@]}" = 1 ]
+    [[ $stderr == "hf-infer: "*"UTF-8"* ]]
+    [ "$(hf-infer "$DEMO" --decode <<<"$output")" = $'ab\xef\xbf\xbdcd' ]
+    run -65 --separate-stderr hf-infer "$DEMO" --encode --strict-utf8 --file bad
+    [ -z "$output" ]
+    [ "${#stderr_lines[@]}" = 1 ]
+}
+
+@test "hf-infer --stop: ends before the text, also across tokens" {
+    whole=$(hf-infer "$DEMO" -p "What is the capital of France?" --greedy)
+    [[ $whole == *"is Paris"* ]]
+    run -0 hf-infer "$DEMO" -p "What is the capital of France?" --greedy \
+        --stop "is Par"
+    [ "$output" = "${whole%%is Par*}" ]
+    run -0 hf-infer "$DEMO" -p "What is the capital of France?" --greedy \
+        --stop "is Parma" --stop zzz
+    [ "$output" = "$whole" ]
+    run -0 hf-infer "$DEMO" -p "What is the capital of France?" --greedy \
+        --stop "is Par" --json
+    [[ $output == *'"finish_reason":"stop"'* ]]
+}
+
+@test "hf-infer --json: ids, text and why it ended" {
+    run -0 --separate-stderr hf-infer "$DEMO" -p "1+1=" --greedy --json
+    "$PYTHON" -c "import json, sys; d = json.loads(sys.argv[1])
+assert set(d) == {'prompt_ids', 'ids', 'text', 'finish_reason'}
+assert d['text'] == '2' and d['finish_reason'] == 'eos'
+assert d['prompt_ids'] == [16, 10, 16, 28] and d['ids'][0] == 17" "$output"
+    run -0 --separate-stderr hf-infer "$DEMO" -p "1+1=" -n 0 --json
+    [[ $output == *'"ids":[],"text":"","finish_reason":"length"'* ]]
+}
+
+@test "hf-infer --seed: one seed one text, another seed another" {
+    gen() { hf-infer "$DEMO" -p Hello -n 40 --temperature 3 --seed "$1"; }
+    [ "$(gen 1 | cksum)" = "$(gen 1 | cksum)" ]
+    [ "$(gen 1 | cksum)" != "$(gen 2 | cksum)" ]
+}
+
+@test "hf-infer --temperature: a small one, top-k 1 and top-p 0 are greedy" {
+    g=$(hf-infer "$DEMO" -p "12+34=" --greedy)
+    [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 0.001)" = "$g" ]
+    [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 9 --top-k 1)" = "$g" ]
+    [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 9 --top-p 0)" = "$g" ]
+    [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 1 --min-p 1)" = "$g" ]
+}
+
+@test "hf-infer -v: says model, instruction set, threads, sampler and speed" {
+    run -0 --separate-stderr env TU_ISA=scalar hf-infer "$DEMO" -p "1+1=" -v \
+        --temperature 0.5 --seed 9 -j 1 --top-k 1
+    [ "$output" = 2 ]
+    [[ $stderr == *"qwen3"*"scalar, 1 thread"*"temperature 0.5"*"seed 9"*"token/s"* ]]
+}
+
+@test "hf-infer --chat: the template is recognised, its marks are needed" {
+    tiny
+    ids=$(printf 'Hi <|im_end|>' | hf-infer m --encode --chat --system S)
+    want=$'<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi <|im_end|><|im_end|>\n<|im_start|>assistant\n'
+    [ "$(hf-infer m --decode <<<"$ids"; echo .)" = "$want." ]
+    # the user's <|im_end|> is text: only the template's three turns are marks
+    [ "$(tr ' ' '\n' <<<"$ids" | grep -cx "$(printf '<|im_end|>' | hf-infer m --encode)")" = 2 ]
+    run -65 --separate-stderr hf-infer m -p Hi --chat --template llama3
+    [[ $stderr == *"has no <|begin_of_text|>, which template llama3 needs" ]]
+    [ -z "$output" ]
+}
+
+@test "hf-infer: a context overflow is an error before anything is printed" {
+    max=$("$PYTHON" -c "import json
+print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
+    run -65 --separate-stderr hf-infer "$DEMO" -p "1+1=" -n "$max"
+    [ -z "$output" ]
+    [[ $stderr == "hf-infer: $DEMO: the prompt has 4 tokens and -n is $max, together "*"(expected at most $max, the model's context)" ]]
+    ids=$(seq -s, 1 $((max + 1)))
+    run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids" --logits x.npy
+    [ ! -e x.npy ]
+    [ -z "$(ls -A | grep tmp)" ]
+    run -0 hf-infer "$DEMO" --ids "$(seq -s, 1 "$max")" --top 1
+}
+
+@test "hf-infer: ids beyond the vocabulary, and what is no id, are refused" {
+    run -65 --separate-stderr hf-infer "$DEMO" --ids 1,99999 --top 1
+    [ -z "$output" ]
+    [[ $stderr == *99999* ]]
+    for bad in 1,x -1 1.5 4294967296 '1;2'; do
+        run -65 --separate-stderr hf-infer "$DEMO" --ids "$bad" --top 1
+        [[ $stderr == *"is not a token id"* ]]
+        [ "${#stderr_lines[@]}" = 1 ]
+    done
+    run -65 hf-infer "$DEMO" --decode <<<"5 9999999"
+    run -65 --separate-stderr hf-infer "$DEMO" --ids '' --top 1
+    [[ $stderr == *"the prompt has 0 tokens"* ]]
+}
+
+@test "hf-infer: usage errors are two lines and status 2" {
+    bad() {
+        run -2 --separate-stderr hf-infer "$@"
+        [ -z "$output" ]
+        [ "${#stderr_lines[@]}" = 2 ]
+        [ "${stderr_lines[1]}" = "Try 'hf-infer --help'" ]
+    }
+    bad
+    bad --nope
+    bad "$DEMO" -n
+    bad "$DEMO" -p x -n -1
+    bad "$DEMO" -p x extra
+    bad "$DEMO" -p x --file y
+    bad "$DEMO" -p x --ids 1
+    bad "$DEMO" -p x --nll --top 3
+    bad "$DEMO" -p x --nll --greedy
+    bad "$DEMO" -p x --encode --json --ids-out
+    bad "$DEMO" -p x --greedy --temperature 2
+    bad "$DEMO" -p x --temperature 0
+    bad "$DEMO" -p x --top-p 1.5
+    bad "$DEMO" -p x --system y
+    bad "$DEMO" -p x --chat --template nope
+    bad "$DEMO" -p x --stop ''
+    bad "$DEMO" -p x --force
+    bad "$DEMO" --ids 1 --chat
+    bad "$DEMO" --ids 1 --encode
+    bad "$DEMO" -p x -j 0
+    bad "$DEMO" -p x --decode
+    TU_ISA=sse9 bad "$DEMO" -p x
+}
+
+@test "hf-infer --help and --version: on standard output, status 0" {
+    run -0 --separate-stderr hf-infer --help
+    [[ $output == "usage: hf-infer MODEL"*"--greedy"*"--version"* ]]
+    [ -z "$stderr" ]
+    run -0 --separate-stderr hf-infer -V
+    [[ $output == "hf-infer (tensorutils) "* ]]
+}
+
+@test "hf-infer.1: names every option of --help, and no other" {
+    hf-infer --help | grep -oE -- '--[a-z0-9-]+' | sort -u >help
+    grep -oE '^\.It Fl .*' "$ROOT/man/hf-infer.1" |
+        grep -oE -- 'Fl -[a-z0-9-]+' | sed 's/Fl -/--/' | sort -u >page
+    diff help page
+}
+
+@test "hf-infer: a full disk is status 74, a closed pipe ends quietly" {
+    run -74 --separate-stderr bash -c 'hf-infer "$DEMO" -p "1+1=" >/dev/full'
+    [[ $stderr == "hf-infer: standard output: "*"No space left"* ]]
+    run -74 bash -c 'hf-infer "$DEMO" --ids 1,2,3 --logits /dev/full'
+    run --separate-stderr bash -c 'set -o pipefail
+        hf-infer "$DEMO" --ids "$(seq -s, 1 400)" --logits - |
+            head -c 10 >/dev/null'
+    [ "$status" = 141 ]
+    [ -z "$stderr" ]
+}
+
+@test "hf-infer: closed standard streams are errors or silence, not accidents" {
+    run -74 bash -c 'hf-infer "$DEMO" -p "1+1=" >&-'
+    run -74 bash -c 'hf-infer "$DEMO" <&- 2>/dev/null'
+    run -0 bash -c 'hf-infer "$DEMO" -p "1+1=" --greedy 2>&-'
+    [ "$output" = 2 ]
+}
+
+@test "hf-infer: a signal leaves no half-written file" {
+    cp -r "$DEMO" m
+    ids=$(seq -s, 1 500)
+    for sig in INT TERM; do
+        for delay in 0.005 0.02 0.05; do
+            hf-infer m --ids "$ids" --logits out.npy --chunk 1 -j 1 &
+            pid=$!
+            sleep $delay
+            kill -$sig $pid 2>/dev/null || :
+            wait $pid || :
+            [ -z "$(ls -A | grep tmp)" ]
+            [ ! -e out.npy ] || [ "$(npy out.npy 'a.shape[0]')" = 500 ]
+            rm -f out.npy
+        done
+    done
+}
+
+@test "hf-infer: a folder with a space, and a name with escapes" {
+    cp -r "$DEMO" 'my model'
+    run -0 hf-infer 'my model' -p "1+1=" --greedy
+    [ "$output" = 2 ]
+    run -66 --separate-stderr hf-infer $'no\e[31m\nmodel' -p x
+    [ "${#stderr_lines[@]}" = 1 ]
+    [[ $stderr == *'no\x1b[31m\nmodel'* ]]
+}
+
+@test "hf-infer: what is missing or cut is named in one line" {
+    spoil() { # spoil STATUS PATTERN: the model m is broken like that
+        run "-$1" --separate-stderr hf-infer m -p "1+1="
+        [ -z "$output" ]
+        [ "${#stderr_lines[@]}" = 1 ]
+        # shellcheck disable=SC2053
+        [[ $stderr == $2 ]]
+        rm -rf m
+        tiny
+    }
+    run -66 --separate-stderr hf-infer nowhere -p x
+    [[ $stderr == "hf-infer: nowhere/"* ]]
+    tiny
+    rm m/config.json
+    spoil 66 "hf-infer: m/config.json: No such file or directory"
+    rm m/tokenizer.json
+    spoil 66 "hf-infer: m/tokenizer.json: No such file or directory"
+    rm m/model.safetensors
+    spoil 66 "hf-infer: m*"
+    truncate -s -1 m/model.safetensors
+    spoil 65 "hf-infer: m/model.safetensors: *"
+    echo '{' >m/config.json
+    spoil 65 "hf-infer: m/config.json: line *"
+    sed -i 's/qwen3/qwen9/; s/Qwen3/Qwen9/' m/config.json
+    spoil 65 "hf-infer: m/config.json: *qwen9* is not supported (*qwen3*"
+    sed -i 's/"silu"/"relu2"/' m/config.json
+    spoil 65 "hf-infer: m/config.json: hidden_act \"relu2\" is not supported (silu, gelu_pytorch_tanh)"
+    head -c 1000 m/tokenizer.json >t && mv t m/tokenizer.json
+    spoil 65 "hf-infer: m/tokenizer.json: line *"
+}
+
+@test "hf-infer.1: every example runs as typed" {
+    cp -r "$ROOT/demo" "$ROOT/README" .
+    awk '/^\.Ed/ { on = 0 } on { print } /^\.Bd -literal/ { on = 1 }' \
+        "$ROOT/man/hf-infer.1" >examples.sh
+    [ "$(grep -c . examples.sh)" -ge 10 ]
+    run -0 --separate-stderr sh -e examples.sh
+}
