@@ -20,23 +20,35 @@ struct stw;
 struct stw *stw_new(void);
 void stw_free(struct stw *w); /* NULL is fine; an open file is aborted */
 
-/* stw_meta() sets a metadata entry (UTF-8 strings); the first call drops the
- * default.  stw_add() announces a tensor and returns its handle, or -1 with
- * 'err' set (EX_DATAERR: a name twice, not UTF-8, a size that overflows). */
+/*
+ * stw_meta() sets a metadata entry (UTF-8 strings); the first call drops the
+ * default, a second one with the same key replaces the value.
+ */
 void stw_meta(struct stw *w, const char *key, const char *value);
+
+/*
+ * stw_add() announces a tensor and returns its handle (0, 1, ..), or -1 with
+ * 'err' set (EX_DATAERR: a name twice, not UTF-8 or reserved, a size that
+ * overflows).  All of them come before stw_open().
+ */
 int stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
             const uint64_t *shape, struct err *err);
 
-/* stw_open() fixes the layout, opens 'path' (flags as out_open()), reserves
- * the room and writes the header.  Then stw_write() fills a tensor's bytes
- * from 'offset' within it, in any order; stw_commit() checks that every byte
- * of every tensor was written (EX_SOFTWARE if not) and publishes the file. */
+/*
+ * stw_open() fixes the layout, opens 'path' (flags as out_open(); not "-",
+ * which is TU_USAGE), reserves the room and writes the header.
+ * stw_write() fills a tensor's bytes, little-endian, from 'offset' within it,
+ * in any order, from one thread at a time.  stw_commit() checks that every
+ * byte of every tensor was written (EX_SOFTWARE if not) and publishes the
+ * file.  Each: 0, or -1 with 'err' set; then only stw_free() helps.
+ */
 int stw_open(struct stw *w, const char *path, int flags, struct err *err);
 int stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
               size_t offset, struct err *err);
 int stw_commit(struct stw *w, struct err *err);
 
-/* The header alone, and each tensor's place, for tests: after stw_open(). */
+/* stw_begin() is a tensor's first byte, counted from the end of the header;
+ * after stw_open(). */
 uint64_t stw_begin(const struct stw *w, int tensor);
 
 #endif

@@ -1,0 +1,333 @@
+#include "core/format/stw.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/st.h"
+#include "core/js.h"
+#include "core/le.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+/* Bytes of a tensor that are written: [begin, end). */
+struct range {
+    size_t begin, end;
+};
+
+struct tensor {
+    char *name;
+    enum dtype dtype;
+    size_t n_dims;
+    uint64_t *shape;
+    size_t nbytes;
+    size_t begin;         /* counted from the end of the header */
+    struct range *ranges; /* sorted, apart from each other */
+    size_t n_ranges;
+};
+
+struct meta {
+    char *key, *value;
+};
+
+struct stw {
+    struct tensor *tensors;
+    size_t n_tensors, cap_tensors;
+    struct meta *meta;
+    size_t n_meta;
+    json_t *names; /* of tensors: a set */
+    size_t data_nbytes;
+    size_t data_offset;
+    char *path;
+    struct out *out;
+};
+
+struct stw *
+stw_new(void)
+{
+    return xcalloc(1, sizeof(struct stw));
+}
+
+void
+stw_free(struct stw *w)
+{
+    if (!w)
+        return;
+    out_abort(w->out);
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        free(w->tensors[i].name);
+        free(w->tensors[i].shape);
+        free(w->tensors[i].ranges);
+    }
+    for (size_t i = 0; i < w->n_meta; i++) {
+        free(w->meta[i].key);
+        free(w->meta[i].value);
+    }
+    json_decref(w->names);
+    free(w->tensors);
+    free(w->meta);
+    free(w->path);
+    free(w);
+}
+
+void
+stw_meta(struct stw *w, const char *key, const char *value)
+{
+    struct meta *m;
+
+    for (size_t i = 0; i < w->n_meta; i++)
+        if (!strcmp(w->meta[i].key, key)) {
+            free(w->meta[i].value);
+            w->meta[i].value = xstrdup(value);
+            return;
+        }
+    w->meta = xrealloc(w->meta, w->n_meta + 1, sizeof(*m));
+    m = w->meta + w->n_meta++;
+    m->key = xstrdup(key);
+    m->value = xstrdup(value);
+}
+
+static bool
+is_utf8(const char *s)
+{
+    return utf8_valid(s, strlen(s)) == strlen(s);
+}
+
+/* Adds 'name' to the set; jansson's hash is seeded, so that no list of names
+ * makes it slow. */
+static int
+check_name(struct stw *w, const char *name, struct err *err)
+{
+    if (!w->names)
+        w->names = json_object();
+    if (!is_utf8(name))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is not UTF-8", name);
+    if (!strcmp(name, "__metadata__"))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is a reserved name",
+                       name);
+    if (json_object_get(w->names, name))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is there twice", name);
+    if (json_object_set_new(w->names, name, json_true()) < 0)
+        return err_set(err, EX_SOFTWARE, "tensor \"%s\": out of memory", name);
+    return 0;
+}
+
+static bool
+count_nbytes(struct tensor *t)
+{
+    uint64_t n = 1;
+
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (!size_mul(n, t->shape[i], &n))
+            return false;
+    return dtype_nbytes(t->dtype, n, &t->nbytes);
+}
+
+int
+stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
+        const uint64_t *shape, struct err *err)
+{
+    struct tensor t = { .dtype = dtype, .n_dims = n_dims };
+
+    if (check_name(w, name, err) < 0)
+        return -1;
+    t.shape = xcalloc(n_dims, sizeof(*shape));
+    if (n_dims)
+        memcpy(t.shape, shape, n_dims * sizeof(*shape));
+    if (!count_nbytes(&t) || w->n_tensors == INT_MAX ||
+        !size_add(w->data_nbytes, t.nbytes, &w->data_nbytes)) {
+        free(t.shape);
+        return err_set(err, EX_DATAERR,
+                       "tensor \"%s\": its size overflows 64 bits, or is no "
+                       "whole number of bytes",
+                       name);
+    }
+    t.name = xstrdup(name);
+    if (w->n_tensors == w->cap_tensors) {
+        w->cap_tensors = w->cap_tensors ? 2 * w->cap_tensors : 64;
+        w->tensors = xrealloc(w->tensors, w->cap_tensors, sizeof(t));
+    }
+    w->tensors[w->n_tensors] = t;
+    return (int)w->n_tensors++;
+}
+
+/* Largest alignment first, so that every tensor is aligned in the file. */
+static int
+by_place(const void *a, const void *b)
+{
+    const struct tensor *s = *(struct tensor *const *)a;
+    const struct tensor *t = *(struct tensor *const *)b;
+
+    if (s->dtype != t->dtype)
+        return s->dtype > t->dtype ? -1 : 1;
+    return strcmp(s->name, t->name);
+}
+
+static int
+by_key(const void *a, const void *b)
+{
+    return strcmp(((const struct meta *)a)->key, ((const struct meta *)b)->key);
+}
+
+static int
+put_meta(struct stw *w, struct str *json, struct err *err)
+{
+    if (w->n_meta == 0)
+        stw_meta(w, "format", "pt");
+    qsort(w->meta, w->n_meta, sizeof(*w->meta), by_key);
+    str_adds(json, "{\"__metadata__\":");
+    for (size_t i = 0; i < w->n_meta; i++) {
+        const struct meta *m = w->meta + i;
+
+        if (!is_utf8(m->key) || !is_utf8(m->value))
+            return err_set(err, EX_DATAERR, "%s: metadata \"%s\" is not UTF-8",
+                           w->path, m->key);
+        str_addc(json, i ? ',' : '{');
+        js_put_str(json, m->key, strlen(m->key));
+        str_addc(json, ':');
+        js_put_str(json, m->value, strlen(m->value));
+    }
+    str_addc(json, '}');
+    return 0;
+}
+
+static void
+put_tensor(const struct tensor *t, struct str *json)
+{
+    str_addc(json, ',');
+    js_put_str(json, t->name, strlen(t->name));
+    str_addf(json, ":{\"dtype\":\"%s\",\"shape\":[",
+             dtype_table[t->dtype].name);
+    for (size_t i = 0; i < t->n_dims; i++)
+        str_addf(json, "%s%zu", i ? "," : "", t->shape[i]);
+    str_addf(json, "],\"data_offsets\":[%zu,%zu]}", t->begin,
+             t->begin + t->nbytes);
+}
+
+/* Gives each tensor its place and appends the header, without the length. */
+static int
+lay_out(struct stw *w, struct str *json, struct err *err)
+{
+    struct tensor **order = xcalloc(w->n_tensors, sizeof(struct tensor *));
+    size_t begin = 0;
+    int rc = put_meta(w, json, err);
+
+    for (size_t i = 0; i < w->n_tensors; i++)
+        order[i] = w->tensors + i;
+    qsort(order, w->n_tensors, sizeof(*order), by_place);
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        order[i]->begin = begin;
+        begin += order[i]->nbytes;
+        put_tensor(order[i], json);
+    }
+    free(order);
+    str_addc(json, '}');
+    while (json->n % 8)
+        str_addc(json, ' ');
+    if (rc == 0 && json->n > ST_MAX_HEADER)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: header length %zu (expected at most %zu)", w->path,
+                     json->n, ST_MAX_HEADER);
+    w->data_offset = 8 + json->n;
+    return rc;
+}
+
+int
+stw_open(struct stw *w, const char *path, int flags, struct err *err)
+{
+    struct str json = { 0 };
+    uint8_t length[8];
+    size_t file_nbytes;
+    int rc = -1;
+
+    if (!strcmp(path, "-"))
+        return err_set(err, TU_USAGE,
+                       "safetensors cannot be written to standard output");
+    free(w->path);
+    w->path = xstrdup(path);
+    if (lay_out(w, &json, err) < 0)
+        goto out;
+    put_le64(length, json.n);
+    if (!size_add(w->data_offset, w->data_nbytes, &file_nbytes) ||
+        file_nbytes > INT64_MAX) {
+        err_set(err, EX_DATAERR, "%s: %zu bytes of data are too many", path,
+                w->data_nbytes);
+        goto out;
+    }
+    if (out_open(&w->out, path, flags, true, err) < 0 ||
+        out_reserve(w->out, file_nbytes, err) < 0 ||
+        out_pwrite(w->out, length, sizeof(length), 0, err) < 0 ||
+        out_pwrite(w->out, json.s, json.n, sizeof(length), err) < 0)
+        goto out;
+    rc = 0;
+out:
+    str_free(&json);
+    return rc;
+}
+
+/* Notes that [begin, end) is written: ranges that touch become one. */
+static void
+note(struct tensor *t, size_t begin, size_t end)
+{
+    size_t i = 0, k;
+
+    while (i < t->n_ranges && t->ranges[i].end < begin)
+        i++;
+    for (k = i; k < t->n_ranges && t->ranges[k].begin <= end; k++) {
+        begin = begin < t->ranges[k].begin ? begin : t->ranges[k].begin;
+        end = end > t->ranges[k].end ? end : t->ranges[k].end;
+    }
+    if (k == i)
+        t->ranges = xrealloc(t->ranges, t->n_ranges + 1, sizeof(*t->ranges));
+    if (t->n_ranges > k)
+        memmove(t->ranges + i + 1, t->ranges + k,
+                (t->n_ranges - k) * sizeof(*t->ranges));
+    t->n_ranges = t->n_ranges + 1 - (k - i);
+    t->ranges[i] = (struct range){ begin, end };
+}
+
+int
+stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
+          size_t offset, struct err *err)
+{
+    struct tensor *t = w->tensors + tensor;
+
+    if (offset > t->nbytes || nbytes > t->nbytes - offset)
+        return err_set(err, EX_SOFTWARE,
+                       "%s: tensor \"%s\": %zu bytes at %zu are written, but "
+                       "it has %zu",
+                       w->path, t->name, nbytes, offset, t->nbytes);
+    if (nbytes == 0)
+        return 0;
+    if (out_pwrite(w->out, data, nbytes, w->data_offset + t->begin + offset,
+                   err) < 0)
+        return -1;
+    note(t, offset, offset + nbytes);
+    return 0;
+}
+
+int
+stw_commit(struct stw *w, struct err *err)
+{
+    struct out *out = w->out;
+
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const struct tensor *t = w->tensors + i;
+        size_t end = t->n_ranges ? t->ranges->end : 0;
+
+        if (t->nbytes && (end != t->nbytes || t->ranges->begin != 0))
+            return err_set(err, EX_SOFTWARE,
+                           "%s: tensor \"%s\": not all of its %zu bytes are "
+                           "written",
+                           w->path, t->name, t->nbytes);
+    }
+    w->out = NULL;
+    return out_commit(out, err);
+}
+
+uint64_t
+stw_begin(const struct stw *w, int tensor)
+{
+    return w->tensors[tensor].begin;
+}
