@@ -227,9 +227,14 @@ static int
 windows_by_type(struct config *c, const struct js *types, bool use,
                 int64_t window, struct err *err)
 {
-    if (!js_is(types, JSON_ARRAY) ||
-        json_array_size(types->v) != (size_t)c->n_layers)
-        return js_bad(types, "an array of num_hidden_layers names", err);
+    if (!js_is(types, JSON_ARRAY))
+        return js_bad(types, "an array", err);
+    if (json_array_size(types->v) != (size_t)c->n_layers)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s has %zu names (expected num_hidden_layers, "
+                       "%lld)",
+                       types->file, types->path, json_array_size(types->v),
+                       (long long)c->n_layers);
     for (int64_t i = 0; i < c->n_layers; i++) {
         struct js js = js_at(types, (size_t)i);
         const char *s;
