@@ -1,0 +1,76 @@
+/*
+ * A hostile config.json, and a generation_config.json after "\n%%\n": it is
+ * refused, or its numbers are safe to compute sizes and positions with.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/hf-infer/engine.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+expect(bool good)
+{
+    if (!good)
+        abort();
+}
+
+static void
+check_positions(const struct config *c)
+{
+    size_t half = (size_t)c->head_dim / 2;
+    double *freq = calloc(half, sizeof(*freq));
+    float *cosines = calloc(half, sizeof(*cosines));
+    float *sines = calloc(half, sizeof(*sines));
+
+    rope_inv_freq(freq, &c->rope, (size_t)c->head_dim);
+    rope_table(cosines, sines, &c->rope, freq, half,
+               (size_t)c->max_positions - 1);
+    for (size_t i = 0; i < half; i++)
+        expect(freq[i] >= 0 && freq[i] <= 1 && isfinite(cosines[i]) &&
+               isfinite(sines[i]));
+    free(freq);
+    free(cosines);
+    free(sines);
+}
+
+static void
+check_config(const struct config *c)
+{
+    expect(c->n_layers > 0 && c->n_layers <= 4096);
+    expect(c->n_kv_heads > 0 && c->n_heads % c->n_kv_heads == 0);
+    expect(c->head_dim >= 2 && c->head_dim % 2 == 0);
+    expect(c->n_heads * c->head_dim <= 1 << 24);
+    expect(c->hidden_size * c->vocab_size <= (int64_t)1 << 44);
+    expect(c->max_positions > 0 && c->intermediate_size > 0);
+    expect(c->n_eos <= CONFIG_MAX_EOS && c->temperature >= 0);
+    expect(c->repetition_penalty > 0 && c->top_k >= 0);
+    for (int64_t i = 0; i < c->n_layers; i++)
+        expect(c->window[i] >= 0);
+    check_positions(c);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *json = (const char *)data, *generation = NULL;
+    const char *cut = size ? memmem(data, size, "\n%%\n", 4) : NULL;
+    size_t n = size, generation_n = 0;
+    struct config c;
+    struct err err = { 0 };
+
+    if (cut) {
+        n = (size_t)(cut - json);
+        generation = cut + 4;
+        generation_n = size - n - 4;
+    }
+    if (config_parse(&c, json, n, generation, generation_n, &err)) {
+        expect(err.status == EX_DATAERR && *err.what && !c.window);
+        return 0;
+    }
+    check_config(&c);
+    config_free(&c);
+    return 0;
+}
