@@ -318,8 +318,8 @@ main(int argc, char **argv)
     struct err err = { 0 };
 
     if (cpu_check(&err)) {
-        printf("1..0 # SKIP %s\n", err.what);
-        return 0;
+        tap_skip("the models of test/ref/tiny_models.py", err.what);
+        return tap_done();
     }
     if (argc < 2 && python("test/ref/tiny_models.py", dir))
         tap_ok(0, "test/ref/tiny_models.py runs");
