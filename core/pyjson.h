@@ -23,7 +23,8 @@
 int pyjson_dumps(struct str *out, const char *text, size_t nbytes,
                  const char *name, struct err *err);
 
-/* py_float_repr() appends repr(v) as Python 3 writes it: "1e-05", "inf". */
+/* py_float_repr() appends v as json.dumps() writes it: repr(v), "1e-05"; NaN
+ * and the infinities are "NaN", "Infinity", "-Infinity". */
 void py_float_repr(struct str *out, double v);
 
 #endif

@@ -1,0 +1,529 @@
+#include "core/pyjson.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+#define MAX_INT_DIGITS 4300 /* Python's own limit since 3.11 */
+
+/*
+ * The text is read once and written at once: no tree.  Only an object's
+ * members must wait for their order, so each is written where it was read,
+ * and then all are put in place.
+ */
+struct reader {
+    const char *s;
+    size_t i, n;
+    const char *name;
+    int depth;
+    struct str *out;
+    struct err *err;
+};
+
+struct member {
+    size_t key, key_n;     /* in 'keys': WTF-8, whose order is code points' */
+    size_t value, value_n; /* in 'out' */
+    size_t order;
+};
+
+static int read_value(struct reader *r);
+
+static int
+bad(const struct reader *r, size_t at, const char *what)
+{
+    size_t line = 1, start = 0;
+
+    for (size_t i = 0; i < at && i < r->n; i++)
+        if (r->s[i] == '\n') {
+            line++;
+            start = i + 1;
+        }
+    return err_set(r->err, EX_DATAERR, "%s: line %zu, column %zu: %s", r->name,
+                   line, at - start + 1, what);
+}
+
+static void
+skip_space(struct reader *r)
+{
+    while (r->i < r->n && memchr(" \t\n\r", r->s[r->i], 4))
+        r->i++;
+}
+
+static bool
+next_is(const struct reader *r, char c)
+{
+    return r->i < r->n && r->s[r->i] == c;
+}
+
+static bool
+is_digit(const struct reader *r, size_t i)
+{
+    return i < r->n && r->s[i] >= '0' && r->s[i] <= '9';
+}
+
+/* A word if it stands here, and its canonical form. */
+static bool
+read_word(struct reader *r, const char *word)
+{
+    size_t n = strlen(word);
+
+    if (r->n - r->i < n || memcmp(r->s + r->i, word, n) != 0)
+        return false;
+    str_adds(r->out, word);
+    r->i += n;
+    return true;
+}
+
+/* Python: int() keeps every digit; "-0" is the integer 0. */
+static int
+put_int(struct reader *r, size_t start, size_t end)
+{
+    size_t sign = r->s[start] == '-';
+
+    if (end - start - sign > MAX_INT_DIGITS)
+        return bad(r, start, "an integer of over 4300 digits");
+    if (end - start == 2 && sign && r->s[start + 1] == '0')
+        start++;
+    str_add(r->out, r->s + start, end - start);
+    return 0;
+}
+
+static void
+put_float(struct reader *r, size_t start, size_t end)
+{
+    char *text = xstrndup(r->s + start, end - start);
+
+    py_float_repr(r->out, strtod(text, NULL));
+    free(text);
+}
+
+/* -?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?  What does not belong to the longest
+ * match is left for the caller to stumble over, as in Python. */
+static int
+read_number(struct reader *r)
+{
+    size_t start = r->i, i = start + (r->s[start] == '-'), e;
+    bool is_float = false;
+
+    if (!is_digit(r, i))
+        return bad(r, start, "no value begins like this");
+    if (r->s[i++] != '0')
+        while (is_digit(r, i))
+            i++;
+    if (i < r->n && r->s[i] == '.' && is_digit(r, i + 1)) {
+        is_float = true;
+        for (i++; is_digit(r, i); i++)
+            ;
+    }
+    e = i;
+    if (e < r->n && (r->s[e] == 'e' || r->s[e] == 'E')) {
+        e++;
+        if (e < r->n && (r->s[e] == '-' || r->s[e] == '+'))
+            e++;
+        if (is_digit(r, e)) {
+            is_float = true;
+            for (i = e; is_digit(r, i); i++)
+                ;
+        }
+    }
+    r->i = i;
+    if (!is_float)
+        return put_int(r, start, i);
+    put_float(r, start, i);
+    return 0;
+}
+
+/* Four hex digits at r->s[i], or -1. */
+static long
+hex4(const struct reader *r, size_t i)
+{
+    long v = 0;
+
+    if (r->n - r->i < 4 || i + 4 > r->n)
+        return -1;
+    for (size_t k = i; k < i + 4; k++) {
+        char c = r->s[k];
+        int d = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
+
+        if (d < 0)
+            return -1;
+        v = v << 4 | d;
+    }
+    return v;
+}
+
+/* \uXXXX, r->i behind the u: a pair of surrogates is one code point. */
+static int
+read_unicode_escape(struct reader *r, uint32_t *c)
+{
+    long hi = hex4(r, r->i), lo;
+
+    if (hi < 0)
+        return bad(r, r->i, "\\u needs four hex digits");
+    r->i += 4;
+    *c = (uint32_t)hi;
+    if (hi < 0xd800 || hi > 0xdbff || r->n - r->i < 6 || r->s[r->i] != '\\' ||
+        r->s[r->i + 1] != 'u')
+        return 0;
+    lo = hex4(r, r->i + 2);
+    if (lo >= 0xdc00 && lo <= 0xdfff) {
+        r->i += 6;
+        *c = 0x10000 + (((uint32_t)hi & 0x3ff) << 10) + ((uint32_t)lo & 0x3ff);
+    }
+    return 0;
+}
+
+static int
+read_escape(struct reader *r, uint32_t *c)
+{
+    static const char from[] = "\"\\/bfnrt";
+    static const char to[] = "\"\\/\b\f\n\r\t";
+    const char *p;
+
+    if (r->i >= r->n)
+        return bad(r, r->i, "the text ends in a string");
+    if (r->s[r->i] == 'u') {
+        r->i++;
+        return read_unicode_escape(r, c);
+    }
+    p = r->s[r->i] ? strchr(from, r->s[r->i]) : NULL;
+    if (!p)
+        return bad(r, r->i, "no such escape");
+    *c = (unsigned char)to[p - from];
+    r->i++;
+    return 0;
+}
+
+/* Appends a string as WTF-8: UTF-8 that may hold lone surrogates. */
+static int
+read_string(struct reader *r, struct str *wtf8)
+{
+    size_t start = r->i++;
+    char utf8[4];
+    uint32_t c;
+
+    for (;;) {
+        if (r->i >= r->n)
+            return bad(r, start, "the string does not end");
+        if (r->s[r->i] == '"')
+            break;
+        if (r->s[r->i] == '\\') {
+            r->i++;
+            if (read_escape(r, &c) < 0)
+                return -1;
+        } else {
+            int n = utf8_next(r->s + r->i, r->n - r->i, &c);
+
+            if (n == 0)
+                return bad(r, r->i, "not UTF-8");
+            if (c < 0x20)
+                return bad(r, r->i, "a control character in a string");
+            r->i += (size_t)n;
+        }
+        str_add(wtf8, utf8, (size_t)utf8_put(utf8, c));
+    }
+    r->i++;
+    return 0;
+}
+
+/* WTF-8 is well formed here, so the lead byte tells all. */
+static size_t
+wtf8_next(const char *s, uint32_t *c)
+{
+    const unsigned char *b = (const unsigned char *)s;
+    size_t n = b[0] < 0x80 ? 1 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
+
+    *c = n == 1 ? b[0] : b[0] & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++)
+        *c = *c << 6 | (b[i] & 0x3f);
+    return n;
+}
+
+/* As ensure_ascii does it: DEL is not in ' '..'~', so it is escaped, too. */
+static void
+put_string(struct str *out, const char *s, size_t n)
+{
+    static const char special[] = "\"\\\n\r\t\f\b";
+    static const char letter[] = "\"\\nrtfb";
+    uint32_t c;
+
+    str_addc(out, '"');
+    for (size_t i = 0; i < n; i += wtf8_next(s + i, &c)) {
+        const char *p;
+
+        wtf8_next(s + i, &c);
+        p = c && c < 0x80 ? strchr(special, (int)c) : NULL;
+        if (p) {
+            str_addc(out, '\\');
+            str_addc(out, letter[p - special]);
+        } else if (c >= ' ' && c <= '~') {
+            str_addc(out, (char)c);
+        } else if (c >= 0x10000) {
+            str_addf(out, "\\u%04x\\u%04x",
+                     0xd800 + ((unsigned)(c - 0x10000) >> 10),
+                     0xdc00 + ((unsigned)(c - 0x10000) & 0x3ff));
+        } else {
+            str_addf(out, "\\u%04x", (unsigned)c);
+        }
+    }
+    str_addc(out, '"');
+}
+
+static int
+read_array(struct reader *r)
+{
+    r->i++;
+    str_addc(r->out, '[');
+    skip_space(r);
+    while (!next_is(r, ']')) {
+        if (read_value(r) < 0)
+            return -1;
+        skip_space(r);
+        if (next_is(r, ']'))
+            break;
+        if (!next_is(r, ','))
+            return bad(r, r->i, "',' or ']' is missing");
+        r->i++;
+        skip_space(r);
+        if (next_is(r, ']'))
+            return bad(r, r->i, "a comma before ']'");
+        str_adds(r->out, ", ");
+    }
+    r->i++;
+    str_addc(r->out, ']');
+    return 0;
+}
+
+/* qsort has no context: the keys' bytes are reached through this. */
+static _Thread_local const char *sort_keys;
+
+static int
+by_key(const void *a, const void *b)
+{
+    const struct member *x = a, *y = b;
+    size_t n = x->key_n < y->key_n ? x->key_n : y->key_n;
+    int c = n ? memcmp(sort_keys + x->key, sort_keys + y->key, n) : 0;
+
+    if (c == 0 && x->key_n != y->key_n)
+        c = x->key_n < y->key_n ? -1 : 1;
+    return c ? c : x->order < y->order ? -1 : 1;
+}
+
+/* Rewrites the members that stand from 'start' on in 'out'; of equal keys
+ * the last counts. */
+static void
+put_members(struct reader *r, size_t start, struct member *m, size_t n,
+            const struct str *keys)
+{
+    struct str sorted = { 0 };
+
+    sort_keys = keys->s;
+    qsort(m, n, sizeof(*m), by_key);
+    str_addc(&sorted, '{');
+    for (size_t i = 0; i < n; i++) {
+        if (i + 1 < n && m[i].key_n == m[i + 1].key_n &&
+            !memcmp(keys->s + m[i].key, keys->s + m[i + 1].key, m[i].key_n))
+            continue;
+        if (sorted.n > 1)
+            str_adds(&sorted, ", ");
+        put_string(&sorted, keys->s + m[i].key, m[i].key_n);
+        str_adds(&sorted, ": ");
+        str_add(&sorted, r->out->s + m[i].value, m[i].value_n);
+    }
+    str_addc(&sorted, '}');
+    r->out->n = start;
+    str_add(r->out, sorted.s, sorted.n);
+    str_free(&sorted);
+}
+
+static int
+read_member(struct reader *r, struct member *m, struct str *keys)
+{
+    if (!next_is(r, '"'))
+        return bad(r, r->i, "a member's name in double quotes is missing");
+    m->key = keys->n;
+    if (read_string(r, keys) < 0)
+        return -1;
+    m->key_n = keys->n - m->key;
+    skip_space(r);
+    if (!next_is(r, ':'))
+        return bad(r, r->i, "':' is missing");
+    r->i++;
+    skip_space(r);
+    m->value = r->out->n;
+    if (read_value(r) < 0)
+        return -1;
+    m->value_n = r->out->n - m->value;
+    return 0;
+}
+
+/* The members between the braces; r->i stands behind the first brace. */
+static int
+read_members(struct reader *r, struct member **members, size_t *n,
+             struct str *keys)
+{
+    size_t cap = 0;
+
+    skip_space(r);
+    while (!next_is(r, '}')) {
+        if (*n == cap)
+            *members =
+                xrealloc(*members, cap = cap ? 2 * cap : 8, sizeof(**members));
+        (*members)[*n].order = *n;
+        if (read_member(r, &(*members)[*n], keys) < 0)
+            return -1;
+        ++*n;
+        skip_space(r);
+        if (next_is(r, '}'))
+            break;
+        if (!next_is(r, ','))
+            return bad(r, r->i, "',' or '}' is missing");
+        r->i++;
+        skip_space(r);
+        if (next_is(r, '}'))
+            return bad(r, r->i, "a comma before '}'");
+    }
+    r->i++;
+    return 0;
+}
+
+static int
+read_object(struct reader *r)
+{
+    struct member *members = NULL;
+    struct str keys = { 0 };
+    size_t n = 0, start = r->out->n;
+    int rc;
+
+    r->i++;
+    rc = read_members(r, &members, &n, &keys);
+    if (rc == 0 && n == 0)
+        str_adds(r->out, "{}");
+    else if (rc == 0)
+        put_members(r, start, members, n, &keys);
+    free(members);
+    str_free(&keys);
+    return rc;
+}
+
+static int
+read_string_value(struct reader *r)
+{
+    struct str s = { 0 };
+    int rc = read_string(r, &s);
+
+    if (rc == 0)
+        put_string(r->out, s.s, s.n);
+    str_free(&s);
+    return rc;
+}
+
+static int
+read_value(struct reader *r)
+{
+    static const char *const words[] = { "null", "true",      "false",
+                                         "NaN",  "-Infinity", "Infinity" };
+    int rc;
+
+    if (r->i >= r->n)
+        return bad(r, r->i, "a value is missing");
+    if (r->s[r->i] == '"')
+        return read_string_value(r);
+    if (r->s[r->i] == '{' || r->s[r->i] == '[') {
+        if (r->depth == PYJSON_DEPTH)
+            return bad(r, r->i, "nested too deep");
+        r->depth++;
+        rc = r->s[r->i] == '{' ? read_object(r) : read_array(r);
+        r->depth--;
+        return rc;
+    }
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (read_word(r, words[i]))
+            return 0;
+    return read_number(r);
+}
+
+int
+pyjson_dumps(struct str *out, const char *text, size_t nbytes, const char *name,
+             struct err *err)
+{
+    struct reader r = {
+        .s = text, .n = nbytes, .name = name, .out = out, .err = err
+    };
+
+    skip_space(&r);
+    if (read_value(&r) < 0)
+        return -1;
+    skip_space(&r);
+    return r.i == r.n ? 0 : bad(&r, r.i, "something follows the value");
+}
+
+/*
+ * The fewest digits that read back as v, and of those the nearest.  printf
+ * rounds to the nearest decimal of its length; below a power of two the
+ * floats lie twice as close, so there the nearest decimal may belong to the
+ * lower neighbour while the next one up still means v.
+ */
+static int
+shortest_digits(double v, char buf[32])
+{
+    int digits;
+
+    for (digits = 1; digits <= 17; digits++) {
+        char *e;
+
+        snprintf(buf, 32, "%.*e", digits - 1, v);
+        if (strtod(buf, NULL) == v)
+            break;
+        e = strchr(buf, 'e');
+        if (e[-1] == '9') /* a carry makes it shorter: tried before */
+            continue;
+        e[-1]++;
+        if (strtod(buf, NULL) == v)
+            break;
+    }
+    return digits;
+}
+
+/* "d.ddde+XX" as Python lays it out: with an exponent from 1e16 on and below
+ * 1e-4, else plain, with ".0" where it is whole. */
+void
+py_float_repr(struct str *out, double v)
+{
+    char buf[32];
+    char d[20];
+    int n = 0, e10, digits;
+
+    if (isnan(v) || isinf(v)) {
+        str_adds(out, isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity");
+        return;
+    }
+    if (signbit(v))
+        str_addc(out, '-');
+    digits = shortest_digits(fabs(v), buf);
+    for (const char *p = buf; *p != 'e'; p++)
+        if (*p != '.')
+            d[n++] = *p;
+    e10 = (int)strtol(strchr(buf, 'e') + 1, NULL, 10);
+    while (digits > 1 && d[digits - 1] == '0')
+        digits--;
+    if (e10 >= 16 || e10 < -4) {
+        str_addf(out, "%c%s%.*se%c%02d", d[0], digits > 1 ? "." : "",
+                 digits - 1, d + 1, e10 < 0 ? '-' : '+', abs(e10));
+    } else if (e10 < 0) {
+        str_addf(out, "0.%.*s%.*s", -e10 - 1, "0000", digits, d);
+    } else if (digits <= e10 + 1) {
+        str_addf(out, "%.*s%.*s.0", digits, d, e10 + 1 - digits,
+                 "00000000000000000");
+    } else {
+        str_addf(out, "%.*s.%.*s", e10 + 1, d, digits - e10 - 1, d + e10 + 1);
+    }
+}
