@@ -106,11 +106,11 @@ parse_word(const char *name, const char *arg, const char *const *words,
 {
     struct str all = { 0 };
 
-    for (int i = 0; words[i]; i++) {
+    for (int i = 0; words[i]; i++)
         if (!strcmp(arg, words[i]))
             return i;
+    for (int i = 0; words[i]; i++)
         str_addf(&all, "%s%s", i ? ", " : "", words[i]);
-    }
     err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
     str_free(&all);
     return -1;

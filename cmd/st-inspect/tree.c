@@ -226,7 +226,8 @@ tree_main(struct cmd *cmd, struct err *err)
     if (cmd->fold && fold(&folded, &sel, err) < 0)
         goto out;
     /* folding keeps the order of names, which can part a module's rows */
-    qsort(folded.rows, folded.n, sizeof(*folded.rows), by_name);
+    if (folded.n)
+        qsort(folded.rows, folded.n, sizeof(*folded.rows), by_name);
     add_node(&tree, "", 0, 0);
     for (size_t i = 0; i < (cmd->fold ? folded.n : sel.n); i++) {
         const struct st_tensor *t = sel.t[i]->t;
