@@ -383,7 +383,7 @@ mkst.save("a.safetensors", t)
 for n in ("a.9", "a.10", "b"):
     print(hashlib.sha256(mkst.entry(t[n])[2]).hexdigest(), n, sep="\t")
 END
-    st-inspect hash --hash sha256 a.safetensors >got
+    st-inspect hash --sha256 a.safetensors >got
     [ "$(sed -n 2p got | cut -f2)" = "$(sha256sum a.safetensors | cut -d' ' -f1)" ]
     diff expected <(tail -n +3 got | cut -f2,5)
     # xxHash's own test vector: XXH3_128bits of an empty input, seed 0
@@ -402,7 +402,7 @@ END
 @test "hash: --check finds the tensor that changed" {
     py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {
         "x\ny": np.arange(10), "z": np.arange(10), "\u202e\x01": np.arange(3)})'
-    st-inspect hash --hash sha256 a.safetensors >list
+    st-inspect hash --sha256 a.safetensors >list
     run -0 st-inspect hash --check list
     [ "${lines[0]}" = "$(printf 'result\tfile\ttensor')" ]
     [ "$(cut -f1 <<<"$output" | sort | uniq -c | tr -s ' ')" = "$(printf ' 4 ok\n 1 result')" ]
@@ -436,9 +436,9 @@ END
     sum=$(sha256sum a.safetensors | cut -d' ' -f1)
     mv a.safetensors "blobs/$sum"
     ln -s "../../blobs/$sum" snapshots/main/model.safetensors
-    run -0 st-inspect hash --hash sha256 snapshots/main
+    run -0 st-inspect hash --sha256 snapshots/main
     py -c 'import sys; f = open(sys.argv[1], "r+b"); f.seek(-1, 2); f.write(b"!")' "blobs/$sum"
-    run -1 --separate-stderr st-inspect hash --hash sha256 snapshots/main
+    run -1 --separate-stderr st-inspect hash --sha256 snapshots/main
     now=$(sha256sum "blobs/$sum" | cut -d' ' -f1)
     [ "$stderr" = "st-inspect: snapshots/main/model.safetensors: is $now, but the hub cache calls it $sum" ]
 }
@@ -693,8 +693,26 @@ np.save("w.npy", np.ones(4, np.float32)); np.save("v.npy", np.arange(4, dtype="<
     run -2 st-inspect --json --align a.safetensors
     run -2 st-inspect --sort best a.safetensors
     [ "${lines[0]}" = 'st-inspect: --sort: "best" is not one of name, file, size' ]
-    run -2 st-inspect hash --hash md5 a.safetensors
+    run -2 st-inspect hash --sha256 --check a.safetensors
     run -0 st-inspect --help
     [[ $output == *--ignore-dtype* ]]
     run -0 st-inspect --version
+}
+
+@test "st-inspect(1): every example runs as typed" {
+    ln -s "$ROOT/demo" demo
+    sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/s/^\.Dl //p' "$ROOT/man/st-inspect.1" >examples
+    [ "$(wc -l <examples)" -ge 10 ]
+    PATH=$(dirname "$PYTHON"):$PATH
+    while read -r line; do
+        run -0 --separate-stderr bash -o pipefail -c "$line"
+        [ -z "$stderr" ] || { echo "$line: $stderr" && false; }
+    done <examples
+    [ "$output" = 196864 ]
+}
+
+@test "st-inspect(1): has every option of --help, in its order" {
+    diff <(st-inspect --help | grep -oE '^  (-., |    )--[a-z0-9-]+' | sed 's/.*--/--/') \
+        <(grep '^\.It Fl' "$ROOT/man/st-inspect.1" | grep -oE 'Fl -[a-z0-9-]+' |
+            sed 's/Fl -/--/')
 }

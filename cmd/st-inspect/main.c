@@ -18,7 +18,7 @@ enum {
     O_HIST,
     O_BINS,
     O_SVG,
-    O_HASH,
+    O_SHA256,
     O_WHOLE,
     O_CHECK,
     O_ALL,
@@ -44,7 +44,7 @@ static const struct opt opts[] = {
     { O_HIST, "hist", NULL, " stats ", "rows are bins of a histogram" },
     { O_BINS, "bins", "N", " stats ", "bins of a histogram (default 24)" },
     { O_SVG, "svg", "FILE", " stats ", "draw the histograms into FILE" },
-    { O_HASH, "hash", "NAME", " hash ", "xxh3 or sha256 (default xxh3)" },
+    { O_SHA256, "sha256", NULL, " hash ", "SHA-256 instead of XXH3-128" },
     { O_WHOLE, "whole", NULL, " hash ", "files only, without their tensors" },
     { O_CHECK, "check", "FILE", " hash ",
       "read digests from FILE and check them; - is stdin" },
@@ -64,7 +64,8 @@ static const struct opt opts[] = {
     { 'f', "force", NULL, NULL, "let -o and --svg replace a file" },
     { 'j', "threads", "N", " stats hash verify diff ",
       "threads (default: CPUs of this process)" },
-    { 'v', "verbose", NULL, NULL, "say more on stderr" },
+    { 'v', "verbose", NULL, " list tree stats hash verify diff ",
+      "sum up on stderr" },
     { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
     { 0 },
 };
@@ -168,14 +169,11 @@ static int
 parse_words(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
     static const char *const sorts[] = { "name", "file", "size", NULL };
-    static const char *const hashes[] = { "xxh3", "sha256", NULL };
     static const char *const dtypes[] = { "f32", "f64", NULL };
     int i = -1;
 
     if (id == O_SORT && (i = parse_word("--sort", arg, sorts, err)) >= 0)
         cmd->sort = (enum sort_key)i;
-    if (id == O_HASH && (i = parse_word("--hash", arg, hashes, err)) >= 0)
-        cmd->hash = i ? HASH_SHA256 : HASH_XXH3;
     if (id == O_DTYPE && (i = parse_word("--dtype", arg, dtypes, err)) >= 0)
         cmd->dtype = i ? DT_F64 : DT_F32;
     return i < 0 ? -1 : 0;
@@ -238,8 +236,10 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     case 'f':
         cmd->out_flags = OUT_FORCE;
         return 0;
+    case O_SHA256:
+        cmd->hash = HASH_SHA256;
+        return 0;
     case O_SORT:
-    case O_HASH:
     case O_DTYPE:
         return parse_words(cmd, id, arg, err);
     default:
@@ -291,6 +291,8 @@ check_options(const struct cmd *cmd)
         die_usage("--raw gives the bytes as they are, without --dtype");
     if (cmd->check && cmd->n_globs)
         die_usage("--check FILE says which tensors, without --tensor");
+    if (cmd->check && cmd->hash != HASH_XXH3)
+        die_usage("--check FILE says which digests, without --sha256");
     if (cmd->check && cmd->whole)
         die_usage("--check FILE says what is hashed, without --whole");
     if (cmd->whole && cmd->n_globs)
