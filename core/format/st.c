@@ -219,14 +219,14 @@ add_hint(const struct st *st, const uint8_t *head, size_t nbytes,
 }
 
 static int
-check_length(struct st *st, const void *head, struct err *err)
+check_length(struct st *st, const void *head, size_t nbytes, struct err *err)
 {
     uint64_t n;
 
-    if (st->file_size < 8)
+    if (nbytes < 8)
         return err_set(err, EX_DATAERR,
                        "%s: has %zu bytes (expected at least 8)", st->path,
-                       st->file_size);
+                       nbytes);
     n = le64(head);
     if (n > ST_MAX_HEADER)
         return err_set(err, EX_DATAERR,
@@ -264,7 +264,7 @@ load_text(struct st *st, const uint8_t *file, size_t nbytes, struct err *err)
 static int
 read_file(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
 {
-    if (check_length(st, head, err) < 0 ||
+    if (check_length(st, head, nbytes, err) < 0 ||
         load_text(st, head, nbytes, err) < 0 || st_header_read(st, err) < 0)
         return add_hint(st, head, nbytes, err);
     if (check_names(st, err) < 0 || check_meta(st, err) < 0)

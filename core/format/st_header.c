@@ -104,11 +104,11 @@ read_offsets(struct reader *r, uint64_t offsets[2])
 static int
 count_elements(struct reader *r, struct st_tensor *t)
 {
-    const uint64_t *shape = r->arena->dims + r->n_dims - t->n_dims;
+    size_t first = r->n_dims - t->n_dims;
 
     t->n_elements = 1;
     for (size_t i = 0; i < t->n_dims; i++)
-        if (!size_mul(t->n_elements, shape[i], &t->n_elements))
+        if (!size_mul(t->n_elements, r->arena->dims[first + i], &t->n_elements))
             return st_json_err(&r->json,
                                "the product of shape overflows 64 bits at "
                                "dim %zu",
