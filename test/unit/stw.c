@@ -13,6 +13,8 @@
 #include "core/map.h"
 #include "test/unit/tap.h"
 
+static char repository[512]; /* the folder that test/ref is in */
+
 static const uint64_t shape2[] = { 2, 3 };
 
 /* How many entries the scratch folder has: temporaries count. */
@@ -94,6 +96,23 @@ test_empty(void)
     stw_free(w);
 }
 
+/* Does test/ref/safetensors_rules.py accept the file, too? */
+static int
+python_accepts(const char *path)
+{
+    const char *python = getenv("PYTHON");
+    struct str command = { 0 };
+    int rc;
+
+    str_addf(&command,
+             "PYTHONPATH='%s/test/ref' %s -B -c \"from safetensors_rules "
+             "import check; check(open('%s', 'rb').read())\"",
+             repository, python ? python : "python3", path);
+    rc = system(command.s);
+    str_free(&command);
+    return rc == 0;
+}
+
 /* One tensor of each type, added backwards, 24 elements. */
 static void
 test_dtypes(void)
@@ -125,6 +144,7 @@ test_dtypes(void)
                 p[t->nbytes - 1] == t->dtype + 1;
         aligned += (st.data_offset + t->begin) % (align ? align : 1) == 0;
     }
+    tap_ok(python_accepts("dtypes"), "Python's rules accept it");
     tap_ok(good == 22, "types come in descending order (%zu)", good);
     tap_ok(aligned == 22, "each tensor is aligned in the file (%zu)", aligned);
     st_close(&st);
@@ -161,6 +181,7 @@ test_names(void)
         found += st_find(&st, names[i]) != NULL;
     for (size_t i = 1; i < st.n_tensors; i++)
         sorted &= strcmp(st.tensors[i - 1].name, st.tensors[i].name) < 0;
+    tap_ok(python_accepts("names"), "Python's rules accept them");
     tap_ok(found == n && st.n_tensors == n, "each name comes back");
     tap_ok(sorted, "one type's tensors are sorted by name");
     st_close(&st);
@@ -282,7 +303,8 @@ main(void)
 {
     char root[] = "/tmp/tu-stw-XXXXXX", command[64];
 
-    if (!mkdtemp(root) || chdir(root) < 0)
+    if (!getcwd(repository, sizeof(repository)) || !mkdtemp(root) ||
+        chdir(root) < 0)
         return 1;
     test_bytes();
     test_empty();
