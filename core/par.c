@@ -22,15 +22,12 @@
  * chunk, the caller never waits for a worker that did not take one, and a
  * worker that wakes late finds a ticket without chunks.
  *
- * A worker that loses its CPU to a neighbour while it holds a chunk keeps
- * everybody waiting for a time slice of the scheduler (some ms, hundreds of
- * chunks).  The caller notices (LATE) and benches the worker: for a while,
- * longer each time, it gets no work.
+ * What can make everybody wait is a worker that loses its CPU to a neighbour
+ * while it holds a chunk.  The caller then sleeps rather than spins: that frees
+ * a CPU, to which the scheduler moves the worker at once.  (Giving such workers
+ * no work for a while was tried: it cost more in quiet times than it won.)
  */
-#define SPIN_US       50  /* a futex wake-up costs that (test/bench/par) */
-#define LATE_US       200 /* plus four mean chunks: no usual jitter */
-#define BENCH_MIN_NS  10000000u /* against a time slice of about 3 ms */
-#define BENCH_MAX_NS  160000000u
+#define SPIN_US       50 /* against a futex wake-up's 12: test/bench/par */
 #define TICKET_CHUNKS 0xffffffffu /* mask of the ticket's low half */
 #define CALL_CHUNKS   ((size_t)1 << 31)
 
@@ -38,10 +35,6 @@ struct worker {
     _Alignas(64) struct par *par;
     pthread_t thread;
     int id;
-    atomic_int busy;       /* holds a chunk */
-    atomic_uint benched;   /* a futex: sleeps while it is 1 */
-    uint64_t bench_end_ns; /* these two: the caller's alone */
-    uint64_t bench_ns;     /* how long the last time */
 };
 
 struct job {
@@ -52,7 +45,7 @@ struct job {
 };
 
 struct par {
-    int n_threads, n_benched;
+    int n_threads;
     atomic_bool quit;
     struct worker *workers; /* [n_threads - 1] */
     struct job job;         /* written while no chunk is out */
@@ -94,11 +87,11 @@ relax(void)
 #endif
 }
 
-/* Waits until *word equals (or differs from) 'value'; false after 'ns'. */
+/* Waits until *word equals 'value', or differs; false after SPIN_US. */
 static bool
-spin(atomic_uint *word, unsigned value, bool until_equal, uint64_t ns)
+spin(atomic_uint *word, unsigned value, bool until_equal)
 {
-    uint64_t end = now_ns() + ns;
+    uint64_t end = now_ns() + SPIN_US * 1000;
 
     do {
         for (int i = 0; i < 16; i++) {
@@ -139,10 +132,8 @@ work(struct worker *w)
     struct par *par = w->par;
     size_t chunk;
 
-    while (!atomic_load(&w->benched) && take_chunk(par, &chunk)) {
-        atomic_store_explicit(&w->busy, 1, memory_order_relaxed);
+    while (take_chunk(par, &chunk)) {
         do_chunk(&par->job, chunk, w->id);
-        atomic_store_explicit(&w->busy, 0, memory_order_relaxed);
         if (atomic_fetch_sub(&par->left, 1) == 1 && atomic_load(&par->waiting))
             futex_wake(&par->left, 1);
     }
@@ -156,7 +147,7 @@ worker_main(void *arg)
     unsigned seen = 0;
 
     for (;;) {
-        if (!spin(&par->call, seen, false, SPIN_US * 1000)) {
+        if (!spin(&par->call, seen, false)) {
             atomic_fetch_add(&par->sleeping, 1);
             while (atomic_load(&par->call) == seen)
                 futex_wait(&par->call, seen);
@@ -166,42 +157,6 @@ worker_main(void *arg)
         if (atomic_load(&par->quit))
             return NULL;
         work(w);
-        while (atomic_load(&w->benched))
-            futex_wait(&w->benched, 1);
-    }
-}
-
-static void
-unbench(struct par *par, uint64_t now)
-{
-    for (int i = 0; i < par->n_threads - 1; i++) {
-        struct worker *w = &par->workers[i];
-
-        if (atomic_load(&w->benched) && now >= w->bench_end_ns) {
-            atomic_store(&w->benched, 0);
-            futex_wake(&w->benched, 1);
-            par->n_benched--;
-        }
-    }
-}
-
-/* Benches who holds a chunk still; twice as long if it was not long ago. */
-static void
-bench(struct par *par, uint64_t now)
-{
-    for (int i = 0; i < par->n_threads - 1; i++) {
-        struct worker *w = &par->workers[i];
-
-        if (!atomic_load_explicit(&w->busy, memory_order_relaxed) ||
-            atomic_load(&w->benched))
-            continue;
-        if (now - w->bench_end_ns > w->bench_ns)
-            w->bench_ns = BENCH_MIN_NS;
-        else if (w->bench_ns < BENCH_MAX_NS)
-            w->bench_ns *= 2;
-        w->bench_end_ns = now + w->bench_ns;
-        atomic_store(&w->benched, 1);
-        par->n_benched++;
     }
 }
 
@@ -222,9 +177,8 @@ publish(struct par *par, uint32_t n_chunks)
 
 /* The caller's own part of a call, then the wait for the others'. */
 static void
-finish(struct par *par, uint64_t start)
+finish(struct par *par)
 {
-    uint64_t end, limit;
     unsigned done = 0, left;
     size_t chunk;
 
@@ -232,14 +186,8 @@ finish(struct par *par, uint64_t start)
         do_chunk(&par->job, chunk, 0);
         done++;
     }
-    if (atomic_fetch_sub(&par->left, done) == done)
+    if (atomic_fetch_sub(&par->left, done) == done || spin(&par->left, 0, true))
         return;
-    end = now_ns();
-    limit = LATE_US * 1000 + (done ? 4 * (end - start) / done : 0);
-    if (spin(&par->left, 0, true, limit))
-        return;
-    if (done)
-        bench(par, now_ns());
     atomic_store(&par->waiting, 1);
     while ((left = atomic_load(&par->left)) != 0)
         futex_wait(&par->left, left);
@@ -259,7 +207,6 @@ par_for(struct par *par, size_t n, size_t grain,
 {
     struct job job = { .fn = fn, .ctx = ctx, .n = n, .grain = grain };
     size_t n_chunks, k;
-    uint64_t now;
 
     if (n == 0)
         return;
@@ -270,13 +217,6 @@ par_for(struct par *par, size_t n, size_t grain,
         run_alone(&job, n_chunks);
         return;
     }
-    now = now_ns();
-    if (par->n_benched)
-        unbench(par, now);
-    if (par->n_benched == par->n_threads - 1) {
-        run_alone(&job, n_chunks);
-        return;
-    }
     for (; job.first < n_chunks; job.first += k) {
         k = n_chunks - job.first;
         if (k > CALL_CHUNKS)
@@ -284,7 +224,7 @@ par_for(struct par *par, size_t n, size_t grain,
         job.n_chunks = (uint32_t)k;
         par->job = job;
         publish(par, job.n_chunks);
-        finish(par, now);
+        finish(par);
     }
 }
 
@@ -313,10 +253,6 @@ stop_workers(struct par *par, int n)
     atomic_store(&par->quit, true);
     atomic_fetch_add(&par->call, 1);
     futex_wake(&par->call, INT32_MAX);
-    for (int i = 0; i < n; i++) {
-        atomic_store(&par->workers[i].benched, 0);
-        futex_wake(&par->workers[i].benched, 1);
-    }
     for (int i = 0; i < n; i++)
         pthread_join(par->workers[i].thread, NULL);
 }
