@@ -1,0 +1,44 @@
+load helpers
+
+# A CPU dies of the first instruction it does not know, so those of an
+# instruction set may stand in the objects that are named after it alone.
+
+objects() { # objects PATTERN...: of this build, not of the sanitized ones
+    find "${BUILD:-$ROOT/build}" -name '*.o' -not -path '*/build/san/*' -not -path '*/build/tsan/*' "$@"
+}
+
+ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
+
+@test "isa: no AVX instruction outside of the objects named after it" {
+    command -v objdump >/dev/null || skip "no objdump"
+    [ "$(uname -m)" = x86_64 ] || skip "not x86-64"
+    n=0
+    while read -r o; do
+        n=$((n + 1))
+        if objdump -d "$o" | grep -E -m 3 '%[yzt]mm[0-9]|[[:space:]]v[a-z0-9]+[[:space:]].*%xmm'; then
+            echo "in $o"
+            return 1
+        fi
+    done < <(objects -regextype posix-extended -not -regex "$ISA_NAME")
+    [ "$n" -gt 10 ]
+}
+
+@test "isa: an object of an instruction set exports one table and nothing else" {
+    n=0
+    while read -r o; do
+        n=$((n + 1))
+        symbols=$(nm -g --defined-only "$o" | grep -v '__odr_asan' | sed 's/.* //')
+        expected=$(basename "$o" .o)
+        [ "$symbols" = "$expected" ] || {
+            echo "$o exports: $symbols"
+            return 1
+        }
+    done < <(objects -regextype posix-extended -regex "$ISA_NAME")
+    [ "$n" -gt 0 ] || skip "none is built for this CPU"
+}
+
+@test "isa: the objects of an instruction set call no malloc, no threads, no getenv" {
+    while read -r o; do
+        run -1 grep -E '(alloc|pthread|getenv|err_set|printf)' <(nm -u "$o" | grep -v asan)
+    done < <(objects -regextype posix-extended -regex "$ISA_NAME")
+}
