@@ -67,7 +67,8 @@ encode_piece(struct encoder *enc, const char *s, size_t n, bool first,
     it.s = s;
     it.n = n;
     if (tok->n_norm) {
-        if (norm_run(tok->norm, tok->n_norm, s, n, normal, enc->err) < 0)
+        if (norm_run(tok->norm, tok->n_norm, s, n, normal, &first, enc->err) <
+            0)
             return -1;
         it.s = normal->s;
         it.n = normal->n;

@@ -67,7 +67,8 @@ void tok_stream_add(struct tok_stream *stream, int32_t id, struct str *text);
 void tok_stream_end(struct tok_stream *stream, struct str *text);
 void tok_stream_free(struct tok_stream *stream);
 
-/* Look-ups: id of a token's text or -1; the token's text or NULL. */
+/* Look-ups: id of a token's text or -1; the token's text, with a NUL behind
+ * it, or NULL. */
 int32_t tok_id(const struct tok *tok, const char *token);
 const char *tok_text(const struct tok *tok, int32_t id, size_t *nbytes);
 bool tok_is_special(const struct tok *tok, int32_t id);

@@ -131,6 +131,8 @@ strip_around(struct added_iter *it, const struct added *added, size_t *a,
     while (added->lstrip && *a > it->start &&
            is_white_space(char_before(it->s, *a, &start)))
         *a = start;
+    if (added->lstrip && *a < it->start)
+        *a = it->start;
     if (!added->rstrip)
         return;
     /* Tokens of white space would go over the same run again and again. */
@@ -164,6 +166,8 @@ next_token(struct added_iter *it)
         if (added->single_word && !is_single_word(it->s, it->n, a, b))
             continue;
         strip_around(it, added, &a, &b);
+        if (a >= b) /* the token before it took all its white space */
+            continue;
         it->held = i;
         it->held_a = a;
         it->held_b = b;

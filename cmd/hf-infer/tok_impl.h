@@ -123,9 +123,10 @@ struct norm_step {
     struct regex regex;   /* NORM_REPLACE */
 };
 
-/* norm_run() makes 'out' the normalized form of s. */
+/* norm_run() makes 'out' the normalized form of s.  *at_start becomes false if
+ * the first character of s is not what 'out' begins with. */
 int norm_run(const struct norm_step *steps, size_t n_steps, const char *s,
-             size_t n, struct str *out, struct err *err);
+             size_t n, struct str *out, bool *at_start, struct err *err);
 int norm_parse(struct tok *tok, const struct js *js, struct err *err);
 void norm_free(struct norm_step *step);
 bool is_white_space(uint32_t c);

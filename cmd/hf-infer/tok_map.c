@@ -57,6 +57,7 @@ strmap_put(struct strmap *map, const char *s, size_t n, int32_t id,
     if (off)
         *off = slot->off;
     str_add(&map->text, s, n);
+    str_addc(&map->text, '\0');
     map->n++;
     return true;
 }

@@ -162,12 +162,17 @@ normalize(const struct norm_step *step, const char *s, size_t n,
     free(points.c);
 }
 
+/*
+ * What replaces a match stands where the match's last character stood, in the
+ * reference's books: *at_start becomes false when that is not the start.
+ */
 static int
 replace(const struct norm_step *step, const char *s, size_t n, struct str *out,
-        struct err *err)
+        bool *at_start, struct err *err)
 {
     struct regex_iter it = { .regex = &step->regex, .s = s, .n = n };
     size_t done = 0, a, b;
+    uint32_t c;
     int rc;
 
     it.last_end = SIZE_MAX;
@@ -176,6 +181,9 @@ replace(const struct norm_step *step, const char *s, size_t n, struct str *out,
         return err_set(err, EX_SOFTWARE, "%s: out of memory",
                        step->regex.where);
     while ((rc = n ? regex_next(&it, &a, &b, err) : 0) > 0) {
+        if (a == 0 && b > 0 &&
+            (step->content.n == 0 || b > (size_t)utf8_next(s, n, &c)))
+            *at_start = false;
         str_add(out, s + done, a - done);
         str_add(out, step->content.s, step->content.n);
         done = b;
@@ -203,7 +211,8 @@ lower(const char *s, size_t n, struct str *out)
     }
 }
 
-static void
+/* Returns how many bytes went from the start. */
+static size_t
 strip(const struct norm_step *step, const char *s, size_t n, struct str *out)
 {
     size_t a = 0, b = 0, i = 0, length;
@@ -221,11 +230,12 @@ strip(const struct norm_step *step, const char *s, size_t n, struct str *out)
             b = i + length;
     }
     str_add(out, s + a, b - a);
+    return a;
 }
 
 int
 norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
-         struct str *out, struct err *err)
+         struct str *out, bool *at_start, struct err *err)
 {
     struct str in = { 0 };
     int rc = 0;
@@ -250,13 +260,14 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
             str_add(out, in.s, in.n);
             break;
         case NORM_REPLACE:
-            rc = replace(step, in.s, in.n, out, err);
+            rc = replace(step, in.s, in.n, out, at_start, err);
             break;
         case NORM_LOWER:
             lower(in.s, in.n, out);
             break;
         case NORM_STRIP:
-            strip(step, in.s, in.n, out);
+            if (strip(step, in.s, in.n, out) > 0)
+                *at_start = false;
             break;
         }
     }

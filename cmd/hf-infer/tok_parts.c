@@ -12,6 +12,7 @@ parse_added(struct tok *tok, struct added *added, const struct js *js,
             int64_t *id, struct err *err)
 {
     struct js at = js_get(js, "id");
+    bool at_start;
 
     if (part_str(js, "content", &added->content, err) < 0 ||
         js_i64(&at, 0, TOK_MAX_ID, id, err) < 0 ||
@@ -28,7 +29,7 @@ parse_added(struct tok *tok, struct added *added, const struct js *js,
                        js->path, added->content.n, TOK_MAX_ADDED);
     if (added->normalized && tok->n_norm)
         return norm_run(tok->norm, tok->n_norm, added->content.s,
-                        added->content.n, &added->pattern, err);
+                        added->content.n, &added->pattern, &at_start, err);
     str_add(&added->pattern, added->content.s, added->content.n);
     return 0;
 }

@@ -7,12 +7,25 @@
 #define MATCH_LIMIT    20000000
 #define HEAP_LIMIT_KIB (256 * 1024)
 
-/* Unicode's White_Space, and Word as Oniguruma has it; PCRE2's \s also takes
- * U+180E, and its \w leaves out marks. */
+/*
+ * Unicode's White_Space, and Word as Oniguruma has it: alphabetic, mark,
+ * decimal digit, connector, and outside of brackets Latin-1's small numbers
+ * and fractions.  PCRE2's \s also takes U+180E, and its \w leaves out marks.
+ */
+#define NO_SPACE_SET                                                             \
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}" \
+    "\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}"                  \
+    "\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 #define SPACE_SET "\\t-\\r\\x{85}\\p{Z}"
 #define WORD_SET                                           \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}" \
     "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define WORD_LATIN1 "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+
+/* A word's boundary, and where there is none. */
+#define WORD     "[" WORD_SET WORD_LATIN1 "]"
+#define EDGE     "(?:(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))"
+#define NOT_EDGE "(?:(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))"
 
 /* Oniguruma's pattern, half read. */
 struct onig {
@@ -34,19 +47,26 @@ static int
 put_escape(struct onig *o, const struct js *js, struct err *err)
 {
     char c = o->end - o->p > 1 ? o->p[1] : '\0';
-    const char *set = c == 's' || c == 'S' ? SPACE_SET : WORD_SET;
+    const char *set = c == 's' || (c == 'S' && !o->in_class) ? SPACE_SET
+                      : c == 'S'                             ? NO_SPACE_SET
+                                                             : WORD_SET;
     size_t n;
 
     if (c == 'h' || c == 'H')
         return unsupported(js, c == 'h' ? "\\h" : "\\H", err);
+    if ((c == 'b' || c == 'B') && !o->in_class) {
+        str_adds(&o->pcre, c == 'b' ? EDGE : NOT_EDGE);
+        o->p += 2;
+        return 0;
+    }
     if (c == 'W' && o->in_class)
         return unsupported(js, "\\W in brackets", err);
-    if (c == 's' || c == 'w' || c == 'W' || (c == 'S' && !o->in_class)) {
+    if (c == 's' || c == 'S' || c == 'w' || c == 'W') {
         if (!o->in_class)
             str_adds(&o->pcre, c == 'S' || c == 'W' ? "[^" : "[");
         str_adds(&o->pcre, set);
         if (!o->in_class)
-            str_addc(&o->pcre, ']');
+            str_adds(&o->pcre, (c | 32) == 'w' ? WORD_LATIN1 "]" : "]");
         o->p += 2;
         return 0;
     }
@@ -65,18 +85,10 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
 static int
 put_in_class(struct onig *o, const struct js *js, struct err *err)
 {
-    const char *close;
-
-    if (*o->p == '[') {
-        close = o->end - o->p > 1 && o->p[1] == ':'
-                    ? memmem(o->p, (size_t)(o->end - o->p), ":]", 2)
-                    : NULL;
-        if (!close)
-            return unsupported(js, "brackets in brackets", err);
-        str_add(&o->pcre, o->p, (size_t)(close + 2 - o->p));
-        o->p = close + 2;
-        return 0;
-    }
+    if (*o->p == '[' && o->end - o->p > 1 && o->p[1] == ':')
+        return unsupported(js, "[:name:]", err);
+    if (*o->p == '[')
+        return unsupported(js, "brackets in brackets", err);
     if (o->end - o->p > 1 && o->p[0] == '&' && o->p[1] == '&')
         return unsupported(js, "&& in brackets", err);
     o->in_class = *o->p != ']';

@@ -91,6 +91,24 @@ test_regex(void)
            WORDS("a\xe1\xa0\x8e"
                  "b",
                  "c", "d"));
+    splits("regex: nor is U+180E in brackets",
+           SPLIT("\"Regex\":\"[^\\\\S\\\\n]+\"", "Removed", "false"),
+           "a\xe1\xa0\x8e\t\n \xe3\x80\x80\xe2\x81\x9f"
+           "b",
+           WORDS("a\xe1\xa0\x8e", "\n", "b"));
+    splits("regex: \\w takes a half outside of brackets, a third nowhere",
+           SPLIT("\"Regex\":\"\\\\w\"", "Removed", "false"),
+           "\xc2\xbd-\xe2\x85\x93x", WORDS("-\xe2\x85\x93"));
+    splits("regex: \\w in brackets takes none of the two",
+           SPLIT("\"Regex\":\"[\\\\w]\"", "Removed", "false"),
+           "\xc2\xbd-\xe2\x85\x93x", WORDS("\xc2\xbd-\xe2\x85\x93"));
+    splits("regex: \\b sees combining marks as of a word",
+           SPLIT("\"Regex\":\"\\\\bA\"", "Isolated", "false"),
+           "\xcc\x81"
+           "A-A",
+           WORDS("\xcc\x81"
+                 "A-",
+                 "A"));
     splits("regex: \\w takes combining marks",
            SPLIT("\"Regex\":\"\\\\w+\"", "Removed", "true"), "e\xcc\x81-x",
            WORDS("e\xcc\x81", "x"));
@@ -264,6 +282,10 @@ test_added(void)
                                       "true,\"normalized\":false") "],",
            "Hi <mask> there\t<mask>\t<mask>\xe2\x80\x80",
            WORDS("Hi", "<mask>", "there", "<mask>", "<mask>"));
+    splits("added tokens: one that rstrip has swallowed is none",
+           "\"added_tokens\":[" ADDED("  ", ",\"lstrip\":true,\"rstrip\":true,"
+                                            "\"normalized\":false") "],",
+           "x    y", WORDS("x", "  ", "y"));
     splits_with(TOK_PLAIN, "TOK_PLAIN: special ones are text, others are not",
                 "\"added_tokens\":[" ADDED(
                     "<pad>", ",\"special\":true") "," ADDED("ask>", "") "],",

@@ -122,6 +122,7 @@ test_members(void)
     refuses(REGEX("[a&&b]"), AT_REGEX " with && in brackets is not supported");
     refuses(REGEX("[a[b]]"),
             AT_REGEX " with brackets in brackets is not supported");
+    refuses(REGEX("[[:alpha:]]"), AT_REGEX " with [:name:] is not supported");
     refuses(REGEX("a{1,3}+"), AT_REGEX " with \"}+\" is not supported");
     refuses(REGEX("(?im)a"),
             AT_REGEX " with the option m or s is not supported");

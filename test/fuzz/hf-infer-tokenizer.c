@@ -1,0 +1,63 @@
+/*
+ * A hostile tokenizer.json and a text to encode with it: what stands before
+ * and after "\n%%\n" (the text is the whole input, where that is missing).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/hf-infer/tok.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Streamed text is whole characters, and ends as the text decoded at once. */
+static void
+check_decoding(const struct tok *tok, const struct ids *ids, bool skip)
+{
+    struct tok_stream *stream = tok_stream_new(tok, skip);
+    struct str all = { 0 }, parts = { 0 };
+
+    tok_decode(tok, ids->id, ids->n, skip, &all);
+    for (size_t i = 0; i < ids->n; i++) {
+        tok_stream_add(stream, ids->id[i], &parts);
+        if (parts.n > all.n)
+            abort();
+    }
+    tok_stream_end(stream, &parts);
+    if (all.n != parts.n || utf8_valid(all.n ? all.s : "", all.n) != all.n ||
+        (all.n && memcmp(all.s, parts.s, all.n) != 0))
+        abort();
+    tok_stream_free(stream);
+    str_free(&all);
+    str_free(&parts);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *json = (const char *)data, *text = json;
+    const char *mark = memmem(data, size, "\n%%\n", 4);
+    size_t n_json = mark ? (size_t)(mark - json) : size, n_text = size;
+    struct tok *tok;
+    struct err err;
+
+    if (mark) {
+        text = mark + 4;
+        n_text = size - n_json - 4;
+    }
+    if (tok_parse(&tok, json, n_json, "t", &err) < 0)
+        return 0;
+    for (int flags = 0; flags < 8; flags += 3) {
+        struct ids ids = { 0 };
+
+        tok_encode(tok, text, n_text, flags, &ids, &err);
+        for (size_t i = 0; i < ids.n; i++)
+            if (ids.id[i] < 0)
+                abort();
+        for (size_t i = 0; i < n_text && i < 64; i++)
+            ids_add(&ids, (int8_t)text[i]);
+        check_decoding(tok, &ids, flags & TOK_SPECIAL);
+        ids_free(&ids);
+    }
+    tok_close(tok);
+    return 0;
+}
