@@ -48,7 +48,8 @@ fix_utf8(const char *s, size_t n, bool strict, struct str *fixed,
         str_adds(fixed, REPLACEMENT);
         i += utf8_bad(s + i, n - i, &cut);
     }
-    err_warn("text: %zu sequences that are not UTF-8 become U+FFFD", n_bad);
+    err_warn("text: not UTF-8 in %zu place%s: U+FFFD there", n_bad,
+             n_bad == 1 ? "" : "s");
     return 0;
 }
 

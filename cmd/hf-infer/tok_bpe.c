@@ -278,8 +278,8 @@ remember(struct encoder *enc, struct cached *slot, const char *s, size_t n,
         ids_add(&enc->values, enc->out->id[i]);
 }
 
-int
-word_encode(struct encoder *enc, const char *s, size_t n)
+static int
+encode_part(struct encoder *enc, const char *s, size_t n)
 {
     struct cached *slot;
     size_t first_id = enc->out->n;
@@ -302,6 +302,42 @@ word_encode(struct encoder *enc, const char *s, size_t n)
     return 0;
 }
 
+/* The id of a character of the vocabulary, or -1. */
+static int32_t
+char_id(const struct tok *tok, const char *s, size_t n)
+{
+    return (uint8_t)*s < 0x80 ? tok->ascii_id[(uint8_t)*s]
+                              : strmap_get(&tok->vocab, s, n);
+}
+
+/*
+ * A long word is cut between two characters that no merge ever joins:
+ * SentencePiece's "word" is a whole text, and its merges hardly ever reach
+ * over a space.
+ */
+int
+word_encode(struct encoder *enc, const char *s, size_t n)
+{
+    const struct tok *tok = enc->tok;
+    int32_t left = -1, right;
+    size_t start = 0, length;
+    uint32_t c;
+
+    if (n <= CACHED_WORD || !tok->joins.slot)
+        return encode_part(enc, s, n);
+    for (size_t i = 0; i < n; i += length, left = right) {
+        length = (size_t)utf8_next(s + i, n - i, &c);
+        right = char_id(tok, s + i, length);
+        if (left < 0 || right < 0 ||
+            mergemap_get(&tok->joins, left, right).rank != NO_RANK)
+            continue;
+        if (encode_part(enc, s + start, i - start) < 0)
+            return -1;
+        start = i;
+    }
+    return encode_part(enc, s + start, n - start);
+}
+
 void
 bpe_tables(struct tok *tok)
 {
@@ -320,4 +356,44 @@ bpe_tables(struct tok *tok)
     tok->unk_id = tok->unk_token ? strmap_get(&tok->vocab, tok->unk_token,
                                               strlen(tok->unk_token))
                                  : -1;
+}
+
+/* The length of the last character of s. */
+static size_t
+last_length(const char *s, size_t n)
+{
+    size_t length = 1;
+
+    while (length < n && ((uint8_t)s[n - length] & 0xc0) == 0x80)
+        length++;
+    return length;
+}
+
+void
+bpe_joins(struct tok *tok)
+{
+    mergemap_init(&tok->joins, tok->merges.n_slots / 4 * 3);
+    for (size_t i = 0; i < tok->merges.n_slots; i++) {
+        uint64_t pair = tok->merges.slot[i].pair;
+        struct span a, b;
+        const char *left, *right;
+        size_t n;
+        uint32_t c;
+
+        if (pair == UINT64_MAX)
+            continue;
+        a = tok->span[pair >> 32];
+        b = tok->span[(uint32_t)pair];
+        left = tok->vocab.text.s + a.off;
+        right = tok->vocab.text.s + b.off;
+        if (a.n == 0 || b.n == 0)
+            continue;
+        n = last_length(left, a.n);
+        mergemap_put(&tok->joins,
+                     (struct merge){
+                         (uint64_t)char_id(tok, left + a.n - n, n) << 32 |
+                             (uint32_t)char_id(
+                                 tok, right, (size_t)utf8_next(right, b.n, &c)),
+                         0, 0 });
+    }
 }

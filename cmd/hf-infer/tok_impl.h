@@ -179,6 +179,7 @@ void split_free(struct split_step *step);
 
 int word_encode(struct encoder *enc, const char *s, size_t n);
 void bpe_tables(struct tok *tok); /* after vocab and merges are there */
+void bpe_joins(struct tok *tok);  /* for words of text, not of bytes */
 
 /* tok_added.c */
 
@@ -251,8 +252,9 @@ struct tok {
     char *name; /* for messages */
     struct strmap vocab;
     struct mergemap merges;
-    struct span *span; /* [n_ids] into vocab.text */
-    int32_t *added_of; /* [n_ids] index of the added token, or -1 */
+    struct mergemap joins; /* characters that some merge brings together */
+    struct span *span;     /* [n_ids] into vocab.text */
+    int32_t *added_of;     /* [n_ids] index of the added token, or -1 */
     size_t n_ids;
     struct strmap added_ids;   /* content of added tokens to ids */
     struct strmap special_set; /* content of special ones */

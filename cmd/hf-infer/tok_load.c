@@ -343,6 +343,8 @@ load_parts(struct tok *tok, const struct js *root, struct err *err)
         tok->bytes = true; /* words need not be spelled in the alphabet */
         tok->n_split--;
     }
+    if (!tok->bytes && !tok->ignore_merges)
+        bpe_joins(tok);
     at = js_get(root, "decoder");
     tok->has_decoder = !js_absent(&at);
     if (tok->has_decoder && dec_parse(tok, &at, err) < 0)
@@ -441,6 +443,7 @@ tok_close(struct tok *tok)
     strmap_free(&tok->added_ids);
     strmap_free(&tok->special_set);
     mergemap_free(&tok->merges);
+    mergemap_free(&tok->joins);
     ids_free(&tok->before);
     ids_free(&tok->after);
     free(tok->span);

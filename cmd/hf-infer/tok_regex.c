@@ -12,10 +12,11 @@
  * decimal digit, connector, and outside of brackets Latin-1's small numbers
  * and fractions.  PCRE2's \s also takes U+180E, and its \w leaves out marks.
  */
-#define NO_SPACE_SET                                                             \
-    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}" \
-    "\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}"                  \
-    "\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
+#define NO_SPACE_SET                                        \
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-"    \
+    "\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-" \
+    "\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}"       \
+    "\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 #define SPACE_SET "\\t-\\r\\x{85}\\p{Z}"
 #define WORD_SET                                           \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}" \
