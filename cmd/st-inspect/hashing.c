@@ -10,7 +10,8 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-#define BLOCK_PIECES 16 /* 4 MiB: in the cache from reading to hashing */
+/* Pieces are in the cache from reading to hashing: few, but enough to share. */
+#define BLOCK_PIECES 16
 #define BLOCK_NBYTES (BLOCK_PIECES * PIECE_NBYTES)
 
 struct hashing {
@@ -22,7 +23,8 @@ struct hashing {
     uint32_t *order;    /* [n_tensors] by place in the file */
     size_t first, n;    /* part of 'order' that reaches into the block */
     uint8_t *block;
-    size_t at, nbytes; /* the block's place in the file */
+    size_t block_nbytes; /* BLOCK_NBYTES at most */
+    size_t at, nbytes;   /* the block's place in the file */
     struct err errs[BLOCK_PIECES];
 };
 
@@ -160,13 +162,14 @@ hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
     int rc = -1;
 
     *fh = (struct file_hash){ 0 };
+    h.block_nbytes = par && par_threads(par) > 1 ? BLOCK_NBYTES : PIECE_NBYTES;
     h.whole = hash_new(kind);
     h.block = mem_big(BLOCK_NBYTES, 1, "a buffer", err);
     if (!h.block || (tensors && prepare(&h, err) < 0))
         goto out;
     for (rc = 0; rc == 0 && h.at < st->file_size; h.at += h.nbytes) {
-        h.nbytes = st->file_size - h.at < BLOCK_NBYTES ? st->file_size - h.at
-                                                       : BLOCK_NBYTES;
+        h.nbytes = st->file_size - h.at < h.block_nbytes ? st->file_size - h.at
+                                                         : h.block_nbytes;
         rc = do_block(&h, par, err);
     }
     if (rc == 0)

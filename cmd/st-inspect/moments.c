@@ -10,7 +10,7 @@
 #include "core/le.h"
 #include "core/mem.h"
 
-#define LANES       8    /* independent sums, which the CPU adds at once */
+#define LANES       4    /* numbers at once */
 #define SPAN_CHUNKS 1024 /* between two merges */
 
 /* Of one chunk; m2 is the sum of squared distances from the mean. */
@@ -40,7 +40,7 @@ widen(double *to, const void *from, enum dtype dtype, size_t n)
 {
     if (dtype == DT_F32)
         for (size_t i = 0; i < n; i++)
-            to[i] = le_f32((const uint8_t *)from + 4 * i);
+            to[i] = (double)le_f32((const uint8_t *)from + 4 * i);
     else if (dtype == DT_F64)
         for (size_t i = 0; i < n; i++)
             to[i] = le_f64((const uint8_t *)from + 8 * i);
@@ -52,7 +52,81 @@ widen(double *to, const void *from, enum dtype dtype, size_t n)
             to[i] = dtype_get(dtype, from, i);
 }
 
-/* Moves the finite elements together; counts the others. */
+/*
+ * Pairs, which every 64-bit CPU adds at once, and several of them, so that no
+ * sum waits for the one before it.  A comparison gives all bits or none, so
+ * that '&' takes a number or makes it 0.
+ */
+typedef double pair __attribute__((vector_size(16), aligned(8)));
+typedef int64_t pair_mask __attribute__((vector_size(16), aligned(8)));
+
+#define PAIR_AT(x, i) (*(const pair *)(const void *)((x) + (i)))
+#define SELECT(m, a, b) \
+    ((pair)(((pair_mask)(a) & (m)) | ((pair_mask)(b) & ~(m))))
+
+/* NaN if one of the n numbers is NaN or infinite, else 0. */
+static double
+not_finite(const double *x, size_t n)
+{
+    pair a = { 0 }, b = { 0 };
+
+    size_t body = n - n % LANES;
+
+    for (size_t i = 0; i < body; i += LANES) {
+        a += PAIR_AT(x, i) - PAIR_AT(x, i);
+        b += PAIR_AT(x, i + 2) - PAIR_AT(x, i + 2);
+    }
+    for (size_t i = body; i < n; i++)
+        a[0] += x[i] - x[i];
+    a += b;
+    return a[0] + a[1];
+}
+
+/* Range and zeros of n > 0 finite numbers, n a multiple of LANES; the sum. */
+static double
+add_finite(struct moments *m, const double *x, size_t n)
+{
+    pair sum[2] = { { 0 } }, zero = { 0 };
+    pair min[2] = { PAIR_AT(x, 0), PAIR_AT(x, 2) };
+    pair max[2] = { min[0], min[1] };
+    pair_mask n_zero[2] = { { 0 } };
+
+    for (size_t i = 0; i < n; i += LANES)
+        for (size_t k = 0; k < 2; k++) {
+            const pair v = PAIR_AT(x, i + 2 * k);
+            const pair_mask low = v<min[k], high = v> max[k];
+
+            sum[k] += v;
+            n_zero[k] -= v == zero;
+            min[k] = SELECT(low, v, min[k]);
+            max[k] = SELECT(high, v, max[k]);
+        }
+    sum[0] += sum[1];
+    for (size_t k = 0; k < LANES; k++) {
+        double low = min[k / 2][k % 2], high = max[k / 2][k % 2];
+
+        m->min = low < m->min ? low : m->min;
+        m->max = high > m->max ? high : m->max;
+        m->n_zero += (uint64_t)n_zero[k / 2][k % 2];
+    }
+    return sum[0][0] + sum[0][1];
+}
+
+static double
+squares(const double *x, size_t n, double mean)
+{
+    pair sum[2] = { { 0 } };
+
+    for (size_t i = 0; i < n; i += LANES)
+        for (size_t k = 0; k < 2; k++) {
+            const pair d = PAIR_AT(x, i + 2 * k) - mean;
+
+            sum[k] += d * d;
+        }
+    sum[0] += sum[1];
+    return sum[0][0] + sum[0][1];
+}
+/* Moves the finite numbers together; counts the others. */
 static size_t
 keep_finite(struct moments *m, double *x, size_t n)
 {
@@ -63,44 +137,46 @@ keep_finite(struct moments *m, double *x, size_t n)
 
         m->n_nan += v != v;
         m->n_inf += fabs(v) == (double)INFINITY;
-        m->n_zero += v == 0;
         x[kept] = v;
         kept += fabs(v) < (double)INFINITY;
     }
     return kept;
 }
 
+/* The numbers after the last whole LANES, one by one. */
 static double
-sum_lanes(const double lanes[LANES])
+add_tail(struct moments *m, const double *x, size_t n)
 {
-    double s = 0;
+    double sum = 0;
 
-    for (int k = 0; k < LANES; k++)
-        s += lanes[k];
-    return s;
+    for (size_t i = 0; i < n; i++) {
+        m->min = x[i] < m->min ? x[i] : m->min;
+        m->max = x[i] > m->max ? x[i] : m->max;
+        m->n_zero += x[i] == 0;
+        sum += x[i];
+    }
+    return sum;
 }
 
 static void
-moments_of(struct moments *m, double *x, size_t all)
+moments_of(struct moments *m, double *x, size_t n)
 {
-    double sum[LANES] = { 0 }, squares[LANES] = { 0 };
+    size_t body, tail;
 
     *m = (struct moments){ .min = (double)INFINITY, .max = -(double)INFINITY };
-    m->n = keep_finite(m, x, all);
-    if (m->n == 0)
+    if (not_finite(x, n) != 0) /* NaN, that is */
+        n = keep_finite(m, x, n);
+    m->n = n;
+    if (n == 0)
         return;
-    for (size_t i = 0; i < m->n; i++) {
-        sum[i % LANES] += x[i];
-        m->min = x[i] < m->min ? x[i] : m->min;
-        m->max = x[i] > m->max ? x[i] : m->max;
-    }
-    m->mean = sum_lanes(sum) / (double)m->n;
-    for (size_t i = 0; i < m->n; i++) {
-        double d = x[i] - m->mean;
-
-        squares[i % LANES] += d * d;
-    }
-    m->m2 = sum_lanes(squares);
+    tail = n % LANES;
+    body = n - tail;
+    if (body)
+        m->mean = add_finite(m, x, body);
+    m->mean = (m->mean + add_tail(m, x + body, tail)) / (double)n;
+    m->m2 = squares(x, body, m->mean);
+    for (size_t i = body; i < n; i++)
+        m->m2 += (x[i] - m->mean) * (x[i] - m->mean);
 }
 
 /* Chan, Golub and LeVeque: the moments of two sets from those of each. */
