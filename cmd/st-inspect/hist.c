@@ -160,22 +160,19 @@ put_plot(struct str *to, const struct stats *st, size_t n_bins)
 }
 
 int
-hist_svg(const struct cmd *cmd, const struct selection *sel,
+hist_svg(struct out *out, const struct cmd *cmd, const struct selection *sel,
          const struct stats *stats, struct err *err)
 {
     size_t n_rows = (sel->n + PLOT_COLUMNS - 1) / PLOT_COLUMNS;
     struct str to = { 0 };
-    struct out *out;
-    int rc;
+    int rc = 0;
 
-    if (out_open(&out, cmd->svg, cmd->out_flags, false, err) < 0)
-        return -1;
     str_addf(&to,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
              "height=\"%zu\" font-family=\"sans-serif\" font-size=\"11\" "
              "fill=\"#345\">\n",
              PLOT_COLUMNS * PLOT_WIDTH, n_rows * PLOT_HEIGHT);
-    for (size_t i = 0; i < sel->n; i++) {
+    for (size_t i = 0; rc == 0 && i < sel->n; i++) {
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
                  12 + i % PLOT_COLUMNS * PLOT_WIDTH,
                  4 + i / PLOT_COLUMNS * PLOT_HEIGHT);
@@ -183,13 +180,11 @@ hist_svg(const struct cmd *cmd, const struct selection *sel,
         if (stats[i].n_finite)
             put_plot(&to, &stats[i], (size_t)cmd->n_bins);
         str_adds(&to, "</g>\n");
+        rc = out_write(out, to.s, to.n, err);
+        str_clear(&to);
     }
     str_adds(&to, "</svg>\n");
-    rc = out_write(out, to.s, to.n, err);
+    rc = rc == 0 ? out_write(out, to.s, to.n, err) : rc;
     str_free(&to);
-    if (rc < 0) {
-        out_abort(out);
-        return -1;
-    }
-    return out_commit(out, err);
+    return rc;
 }

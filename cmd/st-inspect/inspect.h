@@ -235,8 +235,9 @@ size_t hist_bin(const struct stats *st, size_t n_bins, double v);
 double hist_edge(const struct stats *st, size_t n_bins, size_t i);
 void hist_rows(struct str *to, const struct stats *st, size_t n_bins,
                const struct st_tensor *t);
-int hist_svg(const struct cmd *cmd, const struct selection *sel,
-             const struct stats *stats, struct err *err);
+int hist_svg(struct out *out, const struct cmd *cmd,
+             const struct selection *sel, const struct stats *stats,
+             struct err *err);
 
 /*
  * compare.c: how far B's numbers are from A's.  NaN in both is no difference;

@@ -226,20 +226,34 @@ run(struct cmd *cmd, struct window *w, struct err *err)
                           .quiet = cmd->quiet };
     uint64_t done = 0;
     size_t end;
+    int rc = 0;
 
     progress_start(&p);
-    for (; w->first < w->sel->n; w->first = end) {
+    for (; rc == 0 && w->first < w->sel->n; w->first = end) {
         end = do_window(w);
-        if (scratch_error(w->scratch, err) < 0)
-            return -1;
         for (size_t i = w->first; i < end; i++)
             done += w->sel->t[i]->t->nbytes;
         progress_at(&p, done);
-        if (put_window(cmd, w, end, err) < 0)
-            return -1;
+        rc = scratch_error(w->scratch, err);
+        rc = rc == 0 ? put_window(cmd, w, end, err) : rc;
     }
     progress_end(&p);
-    return 0;
+    return rc;
+}
+
+/* Room for the histograms, in one piece; 'all' is NULL if none is wanted. */
+static int
+add_hists(struct window *w, uint64_t **all, struct err *err)
+{
+    size_t n_bins = (size_t)w->cmd->n_bins;
+
+    *all = NULL;
+    if (!w->cmd->hist && !w->cmd->svg)
+        return 0;
+    *all = mem_big(w->sel->n, n_bins * sizeof(**all), "histograms", err);
+    for (size_t i = 0; *all && i < w->sel->n; i++)
+        w->stats[i].hist = *all + i * n_bins;
+    return *all ? 0 : -1;
 }
 
 int
@@ -249,33 +263,38 @@ stats_main(struct cmd *cmd, struct err *err)
     struct selection sel;
     struct scratch scratch = { 0 };
     struct window w = { .cmd = cmd, .sel = &sel, .scratch = &scratch };
+    struct out *svg = NULL;
     uint64_t *hists = NULL;
     int rc = -1;
 
     if (!path || select_open(&sel, path, cmd, err) < 0)
         return -1;
     w.stats = mem_try(sel.n, sizeof(*w.stats), path, err);
-    if (!w.stats || need_threads(cmd, err) < 0 ||
-        scratch_open(&scratch, par_threads(cmd->par), err) < 0)
+    if (!w.stats)
         goto out;
     memset(w.stats, 0, sel.n * sizeof(*w.stats));
-    if (cmd->hist || cmd->svg) {
-        size_t n_bins = (size_t)cmd->n_bins;
-
-        hists = mem_big(sel.n, n_bins * sizeof(*hists), "histograms", err);
-        if (!hists)
-            goto out;
-        for (size_t i = 0; i < sel.n; i++)
-            w.stats[i].hist = hists + i * n_bins;
-    }
+    /* before the work: an output that cannot be is told at once */
+    if ((cmd->svg &&
+         out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0) ||
+        need_threads(cmd, err) < 0 ||
+        scratch_open(&scratch, par_threads(cmd->par), err) < 0 ||
+        add_hists(&w, &hists, err) < 0)
+        goto out;
     put_head(&cmd->text, cmd, path);
     rc = run(cmd, &w, err);
     if (cmd->json)
         str_adds(&cmd->text, "\n]}\n");
-    if (rc == 0 && cmd->svg)
-        rc = hist_svg(cmd, &sel, w.stats, err);
+    if (rc == 0 && svg) {
+        rc = hist_svg(svg, cmd, &sel, w.stats, err);
+        if (rc == 0)
+            rc = out_commit(svg, err);
+        else
+            out_abort(svg);
+        svg = NULL;
+    }
     say_totals(cmd, &sel);
 out:
+    out_abort(svg);
     mem_big_free(hists, sel.n, (size_t)cmd->n_bins * sizeof(*hists));
     free(w.stats);
     scratch_close(&scratch);
