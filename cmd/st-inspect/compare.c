@@ -25,40 +25,50 @@ struct part {
     bool other_bytes;
 };
 
-struct comparing {
+struct comparer {
     const struct cmd *cmd;
     const struct view *v[2];
+    int n_threads;
     struct thread_buffers *threads;
     struct part *parts; /* [SPAN_CHUNKS] */
     size_t first;       /* chunk */
     bool measure;       /* false: only whether the bytes are the same */
 };
 
-static int
-open_buffers(struct comparing *c, int n_threads, struct err *err)
+struct comparer *
+compare_open(const struct cmd *cmd, struct err *err)
 {
-    c->threads = xcalloc((size_t)n_threads, sizeof(*c->threads));
+    struct comparer *c = xcalloc(1, sizeof(*c));
+
+    c->cmd = cmd;
+    c->n_threads = par_threads(cmd->par);
+    c->threads = xcalloc((size_t)c->n_threads, sizeof(*c->threads));
     c->parts = xcalloc(SPAN_CHUNKS, sizeof(*c->parts));
-    for (int i = 0; i < 2 * n_threads; i++) {
+    for (int i = 0; i < 2 * c->n_threads; i++) {
         struct thread_buffers *t = &c->threads[i / 2];
 
         t->raw[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
         t->wide[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
-        if (!t->raw[i % 2] || !t->wide[i % 2])
-            return -1;
+        if (!t->raw[i % 2] || !t->wide[i % 2]) {
+            compare_close(c);
+            return NULL;
+        }
     }
-    return 0;
+    return c;
 }
 
-static void
-close_buffers(struct comparing *c, int n_threads)
+void
+compare_close(struct comparer *c)
 {
-    for (int i = 0; i < 2 * n_threads; i++) {
+    if (!c)
+        return;
+    for (int i = 0; i < 2 * c->n_threads; i++) {
         mem_big_free(c->threads[i / 2].raw[i % 2], CHUNK, 8);
         mem_big_free(c->threads[i / 2].wide[i % 2], CHUNK, 8);
     }
     free(c->threads);
     free(c->parts);
+    free(c);
 }
 
 /* A float's place among all of its type: neighbours differ by 1. */
@@ -125,7 +135,7 @@ measure_ulps(struct part *p, enum dtype dtype, struct thread_buffers *t,
 static void
 do_chunks(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct comparing *c = ctx;
+    const struct comparer *c = ctx;
     struct thread_buffers *t = &c->threads[thread];
     enum dtype dtype[2] = { c->v[0]->dtype, c->v[1]->dtype };
 
@@ -169,7 +179,7 @@ merge(struct part *to, const struct part *p)
 
 /* All chunks; without measuring only up to the first that is not the same. */
 static int
-pass(struct comparing *c, struct part *all, struct err *err)
+pass(struct comparer *c, struct part *all, struct err *err)
 {
     size_t n_chunks = (c->v[0]->n + CHUNK - 1) / CHUNK;
 
@@ -179,7 +189,7 @@ pass(struct comparing *c, struct part *all, struct err *err)
                                                      : SPAN_CHUNKS;
 
         par_for(c->cmd->par, n, 1, do_chunks, c);
-        for (int i = 0; i < par_threads(c->cmd->par); i++)
+        for (int i = 0; i < c->n_threads; i++)
             if (c->threads[i].err.status) {
                 *err = c->threads[i].err;
                 return -1;
@@ -194,7 +204,7 @@ pass(struct comparing *c, struct part *all, struct err *err)
 
 /* Types of less than a byte, and complex ones: the bytes or nothing. */
 static int
-compare_bytes(struct comparing *c, struct distance *d, struct err *err)
+compare_bytes(struct comparer *c, struct distance *d, struct err *err)
 {
     struct view bytes[2] = { *c->v[0], *c->v[1] };
     struct part all;
@@ -226,24 +236,25 @@ finish(struct distance *d, const struct part *p)
 }
 
 int
-compare(struct distance *d, const struct view *a, const struct view *b,
-        const struct cmd *cmd, struct err *err)
+compare(struct comparer *c, struct distance *d, const struct view *a,
+        const struct view *b, struct err *err)
 {
-    struct comparing c = { .cmd = cmd, .v = { a, b } };
-    int n_threads = par_threads(cmd->par);
     struct part all;
-    int rc = open_buffers(&c, n_threads, err);
 
     *d = (struct distance){ 0 };
-    if (rc == 0 && (!widens(a->dtype) || !widens(b->dtype))) {
-        rc = compare_bytes(&c, d, err);
-    } else if (rc == 0) {
-        rc = pass(&c, &all, err);
-        d->other_bytes = all.other_bytes;
-        c.measure = true;
-        if (rc == 0 && all.other_bytes && (rc = pass(&c, &all, err)) == 0)
-            finish(d, &all);
-    }
-    close_buffers(&c, n_threads);
-    return rc;
+    c->v[0] = a;
+    c->v[1] = b;
+    c->measure = false;
+    if (!widens(a->dtype) || !widens(b->dtype))
+        return compare_bytes(c, d, err);
+    if (pass(c, &all, err) < 0)
+        return -1;
+    d->other_bytes = all.other_bytes;
+    if (!all.other_bytes)
+        return 0;
+    c->measure = true;
+    if (pass(c, &all, err) < 0)
+        return -1;
+    finish(d, &all);
+    return 0;
 }

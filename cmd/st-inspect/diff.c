@@ -27,6 +27,7 @@ struct row {
 };
 
 struct tally {
+    struct comparer *comparer;
     size_t n_same, n_rows;
 };
 
@@ -212,7 +213,7 @@ diff_pair(struct cmd *cmd, struct tally *tally, struct row *r, struct err *err)
          memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)))) {
         r->result = "shape";
     } else {
-        if (compare(&r->d, a, b, cmd, err) < 0)
+        if (compare(tally->comparer, &r->d, a, b, err) < 0)
             return -1;
         r->result = judge(cmd, r);
     }
@@ -335,7 +336,8 @@ diff_main(struct cmd *cmd, struct err *err)
     a.path = cmd->args[0];
     b.path = cmd->args[1];
     if (need_threads(cmd, err) < 0 || open_side(&a, cmd, err) < 0 ||
-        open_side(&b, cmd, err) < 0)
+        open_side(&b, cmd, err) < 0 ||
+        !(tally.comparer = compare_open(cmd, err)))
         goto out;
     if (cmd->json)
         put_json_head(cmd);
@@ -356,6 +358,7 @@ diff_main(struct cmd *cmd, struct err *err)
     if (rc == 0 && n_other)
         rc = TU_NEGATIVE;
 out:
+    compare_close(tally.comparer);
     close_side(&a);
     close_side(&b);
     return rc;

@@ -253,8 +253,13 @@ struct distance {
     uint64_t max_ulp; /* only between floats of one type */
 };
 
-int compare(struct distance *d, const struct view *a, const struct view *b,
-            const struct cmd *cmd, struct err *err);
+/* compare_open() takes the memory that all comparisons share: NULL with 'err'
+ * set if there is none.  cmd->par must be open. */
+struct comparer;
+struct comparer *compare_open(const struct cmd *cmd, struct err *err);
+void compare_close(struct comparer *c); /* NULL is fine */
+int compare(struct comparer *c, struct distance *d, const struct view *a,
+            const struct view *b, struct err *err);
 
 /*
  * slice.c: numpy's basic indexing, "0:4,:,-1" of a shape.
