@@ -357,6 +357,26 @@ END
     run -2 st-inspect stats --quantiles 0,2 a.safetensors
 }
 
+@test "stats: histograms of one value, of the largest and of the smallest" {
+    py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {
+        "big": np.array([1e17, 1e17]), "max": np.array([-1.7e308, 0, 1.7e308]),
+        "same": np.array([3, 3.0]), "tiny": np.array([0, 5e-324, 1e-323])})'
+    st-inspect stats --json --hist --bins 3 a.safetensors | py -c 'import json, sys
+h = {t["name"]: t["histogram"] for t in json.load(sys.stdin)["tensors"]}
+assert all(sum(h[k]["counts"]) == n for k, n in dict(big=2, max=3, same=2, tiny=3).items()), h
+assert h["same"] == {"from": 2.5, "to": 3.5, "counts": [0, 2, 0]}, h
+assert h["max"]["counts"] == [1, 1, 1], h'
+}
+
+@test "tree, list: a name of many dots is shown, not drowned in" {
+    py -c 'import mkst; mkst.save("a.safetensors", {"a" + ".1" * 300000: ("U8", [1], b"x"),
+        "a" + ".2" * 300000: ("U8", [1], b"x")})'
+    run -0 bash -c 'timeout 20 st-inspect --fold a.safetensors | wc -l'
+    [ "$output" -eq 3 ]
+    run -0 bash -c 'timeout 20 st-inspect tree --depth 0 a.safetensors | wc -l'
+    [ "$output" -eq 2001 ]
+}
+
 @test "stats: --hist draws bars, --svg a picture that is well-formed" {
     py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {
         "a<b>&\x1b": np.array([0, 1, 1, 1, 1, 2, 2, 4], "<f4"),

@@ -4,6 +4,9 @@
 #include "cmd/st-inspect/inspect.h"
 #include "core/mem.h"
 
+/* Components that are looked at; a hostile name can have 50 million. */
+#define MAX_COMPONENTS 64
+
 /*
  * Names are folded one component at a time, the last one first: all that
  * agree in everything else become one, with the set of numbers in its place.
@@ -185,7 +188,8 @@ fold(struct folded *folded, const struct selection *sel, struct err *err)
             .first = i,
         };
         items[i].row.name = xstrndup(t->name, t->name_n);
-        while (component(t->name, t->name_n, c, &from, &to))
+        while (c < MAX_COMPONENTS &&
+               component(t->name, t->name_n, c, &from, &to))
             c++;
         if (c > depth)
             depth = c;

@@ -166,7 +166,7 @@ out:
 static int
 hash_operand(struct cmd *cmd, const char *path, struct err *err)
 {
-    struct progress p = { .what = path, .unit = "B", .quiet = cmd->quiet };
+    struct progress p = { .what = "hash", .unit = "B", .quiet = cmd->quiet };
     struct selection sel;
     int status = 0;
     uint64_t done = 0;

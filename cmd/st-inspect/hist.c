@@ -18,9 +18,11 @@ hist_range(struct stats *st)
 {
     st->lo = st->min;
     st->hi = st->max;
-    if (st->lo == st->hi) {
-        st->lo -= 0.5;
-        st->hi += 0.5;
+    if (st->lo == st->hi) { /* beyond 2^52 a half would be lost */
+        double half = fmax(0.5, fabs(st->lo) * 0x1p-52);
+
+        st->lo -= half;
+        st->hi += half;
     }
 }
 
@@ -30,7 +32,11 @@ hist_edge(const struct stats *st, size_t n_bins, size_t i)
     /* halves: the difference of the largest numbers would be infinite */
     double step = (st->hi / 2 - st->lo / 2) / (double)n_bins * 2;
 
-    return i == n_bins ? st->hi : st->lo + (double)i * step;
+    if (i == n_bins)
+        return st->hi;
+    if (isinf((double)i * step))
+        return (st->lo / 2 + (double)i * (step / 2)) * 2;
+    return st->lo + (double)i * step;
 }
 
 /* As numpy.histogram: each bin holds its lower edge, the last one both. */
@@ -38,10 +44,9 @@ size_t
 hist_bin(const struct stats *st, size_t n_bins, double v)
 {
     double x = (v / 2 - st->lo / 2) / (st->hi / 2 - st->lo / 2);
-    size_t i = (size_t)(x * (double)n_bins);
+    double at = x * (double)n_bins; /* NaN where a range has no half */
+    size_t i = !(at > 0) ? 0 : at >= (double)n_bins ? n_bins - 1 : (size_t)at;
 
-    if (i >= n_bins)
-        i = n_bins - 1;
     if (i > 0 && v < hist_edge(st, n_bins, i))
         i--;
     else if (i + 1 < n_bins && v >= hist_edge(st, n_bins, i + 1))

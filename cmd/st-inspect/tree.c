@@ -17,7 +17,10 @@ struct node {
     bool lone;       /* a tensor that is all of its module */
 };
 
+#define MAX_DEPTH 1000 /* of --depth 0; a hostile name can have 50 million */
+
 struct tree {
+    size_t max_depth;
     size_t n, cap;
     struct node *nodes; /* each before its children */
     size_t *open;       /* [open_cap] the last node of each depth */
@@ -83,11 +86,11 @@ add_row(struct tree *tree, const struct fold_row *r)
                 tree->n_open = depth;
             add_node(tree, r->name, end, at);
         }
-        if (end == r->name_n)
+        if (end == r->name_n || depth == tree->max_depth)
             break;
     }
     tree->n_open = depth + 1;
-    tree->nodes[tree->open[depth]].leaf = true;
+    tree->nodes[tree->open[depth]].leaf = end == r->name_n;
     for (size_t i = 0; i <= depth; i++) {
         struct node *node = &tree->nodes[tree->open[i]];
 
@@ -185,7 +188,7 @@ print_tree(struct cmd *cmd, const struct tree *tree, const char *path,
     for (size_t i = 0; i < tree->n; i++) {
         const struct node *node = &tree->nodes[i];
 
-        if (node->lone || (cmd->depth && node->depth > (size_t)cmd->depth))
+        if (node->lone)
             continue;
         if (cmd->json) {
             str_adds(to, before);
@@ -228,6 +231,7 @@ tree_main(struct cmd *cmd, struct err *err)
     /* folding keeps the order of names, which can part a module's rows */
     if (folded.n)
         qsort(folded.rows, folded.n, sizeof(*folded.rows), by_name);
+    tree.max_depth = cmd->depth ? (size_t)cmd->depth : MAX_DEPTH;
     add_node(&tree, "", 0, 0);
     for (size_t i = 0; i < (cmd->fold ? folded.n : sel.n); i++) {
         const struct st_tensor *t = sel.t[i]->t;
