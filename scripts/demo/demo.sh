@@ -1,0 +1,113 @@
+#!/bin/sh
+# `make demo`: demo.sh BUILD_DIR [DEMO_DIR].  Inspects and verifies the model
+# in DEMO_DIR (default: the repository's demo), asks it the questions of
+# expected.tsv and compares ids and logits with torch's.  Status 1 if anything
+# differs.
+set -eu
+LC_ALL=C # numbers with a point
+export LC_ALL
+PATH=$(cd "$1" && pwd):$PATH
+cd "${2:-$(dirname "$0")/../../demo}"
+model=qwen3-tiny
+n_new=60
+max_error=0.0002 # of a logit: what hf-infer(1) promises
+tab=$(printf '\t')
+failed=0
+n=0
+
+say() {
+    echo
+    echo "$*" | fold -s -w 78
+}
+
+# step COMMAND...: shows and runs it.
+step() {
+    printf '\n$ %s\n' "$*"
+    "$@" || failed=1
+}
+
+differs() {
+    echo "DIFFERS: $*"
+    failed=1
+}
+
+# compare IDS MEAN STD TOP: our logits after the prompt against torch's, with
+# TOP as "id:logit ...".  Prints the table and notes the largest error in
+# $errors; 1 if an id differs or an error is too large.
+compare() {
+    hf-infer "$model" --ids "$1" --top 5 | awk -F '\t' \
+        -v mean="$2" -v std="$3" -v top="$4" -v max="$max_error" \
+        -v errors="$errors" '
+        function check(ours, torch, what,   e) {
+            e = ours > torch ? ours - torch : torch - ours
+            if (!(e <= max))
+                bad = 1
+            if (e > worst)
+                worst = e
+            printf "    %-12s %12.6f %12.6f\n", what, ours, torch
+        }
+        BEGIN {
+            want["mean"] = mean
+            want["std"] = std
+            n = split(top, pair, " ")
+            printf "    %-12s %12s %12s\n", "", "hf-infer", "torch"
+        }
+        NR == 1 { next }
+        $1 == "mean" || $1 == "std" { check($2, want[$1], $1); next }
+        {
+            split(pair[++i], w, ":")
+            if ($1 != w[1])
+                bad = 1
+            check($2, w[2], $3)
+        }
+        END {
+            printf "%.9f\n", worst >errors
+            exit bad || NR != n + 3
+        }'
+}
+
+# A line of the table: the answer as text, then ids and logits to compare.
+question() {
+    n=$((n + 1))
+    printf '\n$ hf-infer %s -n %s --greedy -p "%b"\n' "$model" "$n_new" "$1"
+    got=$(printf '%b' "$1" | hf-infer "$model" -n "$n_new" --greedy)
+    printf '%s\n' "$got"
+    [ "$got" = "$(printf '%b' "$4")" ] || differs "torch says: $4"
+    got=$(printf '%b' "$1" | hf-infer "$model" --encode)
+    [ "$got" = "$2" ] || differs "ids of the prompt are $got, torch's $2"
+    # hf-infer ends with the end-of-text token, torch's list before it.
+    got=$(hf-infer "$model" --ids "$2" -n "$n_new" --greedy --ids-out)
+    [ "${got% *}" = "$3" ] || differs "ids of the answer are $got, torch's $3"
+    compare "$2" "$5" "$6" "$7" || differs "the logits"
+}
+
+errors=$(mktemp)
+worst=$(mktemp)
+trap 'rm -f "$errors" "$worst"' EXIT
+
+say "demo/$model is a small language model: the architecture of Qwen3, its" \
+    "weights in BF16 in a safetensors file, and its own tokenizer. What is in" \
+    "it, one row for each kind of tensor, and where the parameters are:"
+step st-inspect list --fold --align "$model"
+step st-inspect tree --depth 2 --align "$model"
+say "Is the file sound, and are all files those that were trained?"
+step st-inspect verify -v "$model"
+step st-inspect hash --check SHA256SUMS
+say "Now the model answers, always with the likeliest token. Below each" \
+    "answer are the logits after the prompt, mean, standard deviation and the" \
+    "five largest, beside those that torch computed in float64 from the same" \
+    "weights. In a token's name G with a dot is a space, C with one a newline:"
+while IFS=$tab read -r prompt ids answer_ids answer mean std top; do
+    [ "$prompt" = prompt ] && continue
+    question "$prompt" "$ids" "$answer_ids" "$answer" "$mean" "$std" "$top"
+    cat "$errors" >>"$worst"
+done <expected.tsv
+say "That was: one model inspected and verified, $n questions answered. Token" \
+    "ids of prompts and answers were compared with torch's for equality, and" \
+    "logits within $max_error; the largest error was" \
+    "$(sort -n "$worst" | tail -n 1)."
+if [ "$failed" -ne 0 ] || [ "$n" -eq 0 ]; then
+    echo "Something differs: see the lines above."
+    exit 1
+fi
+echo "Everything agrees."
