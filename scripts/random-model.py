@@ -206,7 +206,9 @@ def main():
         description="Write a model folder with random weights."
     )
     parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-0.6b")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=JSON"
+    )
     parser.add_argument("--lm-head", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("folder", type=pathlib.Path)

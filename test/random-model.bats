@@ -6,7 +6,7 @@ random_model() {
     "$PYTHON" "$ROOT/scripts/random-model.py" "$@"
 }
 
-@test "random-model.py: the same seed gives the same bytes, another one others" {
+@test "random-model.py: one seed gives the same bytes, another one others" {
     small="--set num_hidden_layers=1 --set vocab_size=64 --set hidden_size=64"
     # shellcheck disable=SC2086 # words on purpose
     for run in "a --seed 3" "b --seed 3" "c --seed 4"; do
