@@ -3,6 +3,8 @@
 
 #include "cmd/hf-infer/tok_impl.h"
 
+#define DEC_MAX_TOKEN (1 << 20)
+
 /*
  * A decoder is a chain of steps, each from a list of tokens to another.  To
  * stream, a list is passed on in fragments: what a step is certain of, in
@@ -154,7 +156,8 @@ metaspace(const struct metaspace *meta, bool first, const char *s, size_t n,
     put(out, s, n, last);
 }
 
-/* A regex that gives up leaves the rest of its token as it is. */
+/* A regex that gives up leaves the rest of its token as it is, and so does
+ * a token that grows without bounds from step to step. */
 static void
 replace(const struct dec_step *step, struct dec_state *state, const char *s,
         size_t n, struct list *out)
@@ -167,7 +170,8 @@ replace(const struct dec_step *step, struct dec_state *state, const char *s,
         state->match = pcre2_match_data_create(1, NULL);
     it.match = state->match;
     it.last_end = SIZE_MAX;
-    while (it.match && n && regex_next(&it, &a, &b, &err) > 0) {
+    while (it.match && n && out->text.n < DEC_MAX_TOKEN &&
+           regex_next(&it, &a, &b, &err) > 0) {
         put(out, s + done, a - done, false);
         put(out, step->content.s, step->content.n, false);
         done = b;

@@ -17,10 +17,11 @@
 #include "core/mem.h"
 
 enum {
-    TOK_MAX_STEPS = 32, /* of a normalizer, a pre-tokenizer, a decoder */
+    TOK_MAX_STEPS = 16, /* of a normalizer, a pre-tokenizer, a decoder */
     TOK_MAX_ID = (1 << 23) - 1, /* bounds the table of tokens by id */
-    TOK_MAX_ADDED = 1024,       /* bytes of an added token */
-    TOK_MAX_TEXT = 1 << 30      /* bytes of one text */
+    TOK_MAX_PIECE = 1024,  /* bytes of an added token or of a replacement */
+    TOK_MAX_GROWTH = 64,   /* of a text by normalizing: NFKD needs 18 at most */
+    TOK_MAX_TEXT = 1 << 30 /* bytes of one text */
 };
 
 /* tok_map.c: strings to ids, and pairs of ids to their merge. */

@@ -61,6 +61,9 @@ part_str(const struct js *js, const char *key, struct str *s, struct err *err)
 
     if (js_str(&at, &bytes, &n, err) < 0)
         return -1;
+    if (n > TOK_MAX_PIECE)
+        return err_set(err, EX_DATAERR, "%s: %s has %zu bytes (at most %d)",
+                       at.file, at.path, n, TOK_MAX_PIECE);
     str_add(s, bytes, n);
     return 0;
 }

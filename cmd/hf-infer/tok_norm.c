@@ -167,8 +167,8 @@ normalize(const struct norm_step *step, const char *s, size_t n,
  * reference's books: *at_start becomes false when that is not the start.
  */
 static int
-replace(const struct norm_step *step, const char *s, size_t n, struct str *out,
-        bool *at_start, struct err *err)
+replace(const struct norm_step *step, const char *s, size_t n, size_t max,
+        struct str *out, bool *at_start, struct err *err)
 {
     struct regex_iter it = { .regex = &step->regex, .s = s, .n = n };
     size_t done = 0, a, b;
@@ -181,6 +181,11 @@ replace(const struct norm_step *step, const char *s, size_t n, struct str *out,
         return err_set(err, EX_SOFTWARE, "%s: out of memory",
                        step->regex.where);
     while ((rc = n ? regex_next(&it, &a, &b, err) : 0) > 0) {
+        if (out->n > max) {
+            rc = err_set(err, EX_DATAERR, "%s: the text gets longer than %zu",
+                         step->regex.where, max);
+            break;
+        }
         if (a == 0 && b > 0 &&
             (step->content.n == 0 || b > (size_t)utf8_next(s, n, &c)))
             *at_start = false;
@@ -237,6 +242,7 @@ int
 norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
          struct str *out, bool *at_start, struct err *err)
 {
+    size_t max = (n + TOK_MAX_PIECE) * TOK_MAX_GROWTH;
     struct str in = { 0 };
     int rc = 0;
 
@@ -260,7 +266,7 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
             str_add(out, in.s, in.n);
             break;
         case NORM_REPLACE:
-            rc = replace(step, in.s, in.n, out, at_start, err);
+            rc = replace(step, in.s, in.n, max, out, at_start, err);
             break;
         case NORM_LOWER:
             lower(in.s, in.n, out);

@@ -23,10 +23,6 @@ parse_added(struct tok *tok, struct added *added, const struct js *js,
         part_bool(js, "rstrip", 0, &added->rstrip, err) < 0 ||
         part_bool(js, "single_word", 0, &added->single_word, err) < 0)
         return -1;
-    if (added->content.n > TOK_MAX_ADDED)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s: content has %zu bytes (at most %d)", js->file,
-                       js->path, added->content.n, TOK_MAX_ADDED);
     if (added->normalized && tok->n_norm)
         return norm_run(tok->norm, tok->n_norm, added->content.s,
                         added->content.n, &added->pattern, &at_start, err);

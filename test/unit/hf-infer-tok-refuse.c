@@ -163,6 +163,10 @@ test_members(void)
             "the sequence \"A\")");
 }
 
+#define GROW                                                            \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":" \
+    "\"aaaaaaaaaa\"}"
+
 /* What only encoding can find out. */
 static void
 test_encode(void)
@@ -174,6 +178,12 @@ test_encode(void)
           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
           AT_REGEX ": match limit exceeded" },
+        { PART("normalizer", "{\"type\":\"Sequence\",\"normalizers\":[" GROW
+                             "," GROW "," GROW "," GROW "," GROW "]}"),
+          "aaaaaaaa",
+          "t: normalizer.normalizers[3].pattern.String: the text gets longer "
+          "than "
+          "66048" },
         { IN_MODEL("\"unk_token\":\"<unk>\""), "c",
           "t: model.unk_token \"<unk>\" is needed, but not in the "
           "vocabulary" },
@@ -198,6 +208,25 @@ test_encode(void)
     }
 }
 
+/* Limits that keep a hostile file from asking for more and more. */
+static void
+test_limits(void)
+{
+    struct str json = { 0 };
+
+    str_adds(&json, "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[");
+    for (int i = 0; i < 17; i++)
+        str_addf(&json, "%s{\"type\":\"Fuse\"}", i ? "," : "");
+    str_adds(&json, "]}," MODEL "}");
+    refuses(json.s, "t: decoder.decoders[16]: more than 16 steps");
+    str_clear(&json);
+    str_addf(&json,
+             "{\"added_tokens\":[{\"id\":1,\"content\":\"%01025d\"}],%s}", 0,
+             MODEL);
+    refuses(json.s, "t: added_tokens[0].content has 1025 bytes (at most 1024)");
+    str_free(&json);
+}
+
 int
 main(void)
 {
@@ -209,6 +238,7 @@ main(void)
     test_types();
     test_members();
     test_encode();
+    test_limits();
     refuses("{\"model\":{\"vocab\":{\"a\":0,},\"merges\":[]}}",
             "t: model.vocab: entry 1 is not a string with an id");
     refuses("[]", "t: is not a JSON object");
