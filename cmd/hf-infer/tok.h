@@ -23,8 +23,15 @@ void ids_add(struct ids *ids, int32_t id);
 void ids_free(struct ids *ids);
 
 /*
- * tok_open() reads tokenizer.json.  -1 with 'err' set: EX_NOINPUT, EX_DATAERR
- * (a part that is not supported is named).  Read-only after opening: threads
+ * tok_open() reads tokenizer.json: the model BPE (without dropout, prefix and
+ * suffix); normalizers NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase,
+ * Strip; pre-tokenizers ByteLevel, Split, Digits, Metaspace; post-processors
+ * ByteLevel, TemplateProcessing; decoders ByteLevel, Metaspace, Replace,
+ * ByteFallback, Fuse, Strip; and Sequences of them.  'truncation' and
+ * 'padding' are ignored with a warning: a text is never cut.
+ * -1 with 'err' set: EX_NOINPUT, EX_DATAERR (a part that is not supported is
+ * named; so is what a regex may not have: Oniguruma's sets in sets, \h, "}+",
+ * the options m and s).  Read-only after opening: threads
  * may share it.  Owner: the caller, until tok_close().
  * tok_parse() does the same from memory.
  */
@@ -40,6 +47,9 @@ enum {
 };
 
 /*
+ * The reference is Hugging Face tokenizers 0.23.2, whose ids these are.  A
+ * regex that backtracks without end is EX_DATAERR when that happens.
+ *
  * tok_encode() appends the ids of 'nbytes' of text.  Invalid UTF-8 becomes
  * U+FFFD with a warning.  -1 with 'err' set: EX_DATAERR (TOK_STRICT_UTF8; a
  * character that neither vocabulary nor unk_token covers is dropped, as the
@@ -50,7 +60,8 @@ int tok_encode(const struct tok *tok, const char *text, size_t nbytes,
 
 /*
  * tok_decode() appends the text of n ids; special tokens are left out if
- * 'skip_special'.  Incomplete UTF-8 comes out as U+FFFD.  An id beyond the
+ * 'skip_special' (all of them: the reference keeps those that its normalizer
+ * changes).  Incomplete UTF-8 comes out as U+FFFD.  An id beyond the
  * vocabulary gives nothing, as in the reference.
  */
 void tok_decode(const struct tok *tok, const int32_t *ids, size_t n,

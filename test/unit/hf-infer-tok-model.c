@@ -236,6 +236,11 @@ test_decoders(void)
           DECODER("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"ab\"},"
                   "\"content\":\"-\"}"),
           WORDS("xa", "b", "ab"), "xab-");
+}
+
+static void
+test_decoder_chains(void)
+{
     joins("Fuse: then Replace works across them",
           SEQUENCE("{\"type\":\"Fuse\"},{\"type\":\"Replace\",\"pattern\":{"
                    "\"Regex\":\"ab\"},\"content\":\"-\"}"),
@@ -371,6 +376,7 @@ main(void)
     test_long_word();
     test_long_text();
     test_decoders();
+    test_decoder_chains();
     test_post_processors();
     test_utf8();
     test_ids();
