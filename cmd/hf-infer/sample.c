@@ -68,6 +68,14 @@ penalize(struct sample *s, double penalty, float *logits, const int32_t *seen,
     }
 }
 
+/* Not a product with 1/t: a last bit would differ, and a tie could break. */
+static void
+divide(float *logits, float t, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        logits[i] /= t;
+}
+
 /* Descending, ties by id; a NaN sinks to the end. */
 static int
 by_logit(const void *a, const void *b)
@@ -111,18 +119,13 @@ sorted(struct sample *s, const struct sampler *sampler, const float *logits)
 static size_t
 with_ties(const struct sample *s, const float *logits, size_t k)
 {
-    float least = s->candidates[k - 1].logit;
+    struct candidate least = s->candidates[k - 1];
     size_t n = k;
 
-    for (size_t i = 0; k < s->vocab_size && i < s->vocab_size; i++) {
-        bool listed = logits[i] != least;
-
-        for (size_t j = k;
-             !listed && j-- > 0 && s->candidates[j].logit == least;)
-            listed = s->candidates[j].id == (int32_t)i;
-        if (!listed)
-            s->candidates[n++] = (struct candidate){ least, (int32_t)i };
-    }
+    /* equals are listed by id: those left out come after the last one */
+    for (size_t i = (size_t)least.id + 1; i < s->vocab_size; i++)
+        if (logits[i] == least.logit)
+            s->candidates[n++] = (struct candidate){ least.logit, (int32_t)i };
     return n;
 }
 
@@ -170,7 +173,7 @@ sample_distribution(struct sample *s, const struct sampler *sampler,
 
     penalize(s, sampler->repetition_penalty, logits, seen, n_seen);
     if (sampler->temperature != 1)
-        vec_scale(logits, (float)(1 / sampler->temperature), s->vocab_size);
+        divide(logits, (float)sampler->temperature, s->vocab_size);
     n = sorted(s, sampler, logits);
     n = with_ties(s, logits, n);
     softmax(s, n);
