@@ -2,75 +2,84 @@
 
 #include <string.h>
 
+#define N_MARKS 4
+
 /*
- * A turn is 'before', the text, 'after'; the prompt is 'start', the system
- * turn if there is one, the user's turn, 'answer'.  Source: the
- * chat_template of Qwen2/Qwen3, Llama-3-Instruct, Mistral-7B-Instruct-v0.3
- * (which puts the system text before the user's, two newlines between).
+ * The prompt is 'start', the system turn if there is one, the user's turn,
+ * 'answer'; a turn is its 'before', the text, its 'after'.  Source: the
+ * chat_template of Qwen3, Meta-Llama-3-8B-Instruct, Mistral-7B-Instruct v0.3
+ * and v0.1.  Mistral has no system turn: that text leads the user's.
  */
-static const struct template
-{
+struct format {
     const char *name;
-    const char *mark[4]; /* its special tokens; the first gives it away */
+    const char *mark[N_MARKS]; /* special tokens; the first gives it away */
     const char *start;
     const char *system_before, *system_after;
     const char *user_before, *user_after;
     const char *answer;
     bool system_in_user;
-}
-templates[] = {
-    [CHAT_CHATML] = { "chatml",
-                      { "<|im_start|>", "<|im_end|>" },
-                      "",
-                      "<|im_start|>system\n",
-                      "<|im_end|>\n",
-                      "<|im_start|>user\n",
-                      "<|im_end|>\n",
-                      "<|im_start|>assistant\n",
-                      false },
-    [CHAT_LLAMA3] = { "llama3",
-                      { "<|start_header_id|>", "<|end_header_id|>",
-                        "<|eot_id|>", "<|begin_of_text|>" },
-                      "<|begin_of_text|>",
-                      "<|start_header_id|>system<|end_header_id|>\n\n",
-                      "<|eot_id|>",
-                      "<|start_header_id|>user<|end_header_id|>\n\n",
-                      "<|eot_id|>",
-                      "<|start_header_id|>assistant<|end_header_id|>\n\n",
-                      false },
-    [CHAT_MISTRAL] = { "mistral",
-                       { "[INST]", "[/INST]", "<s>" },
-                       "<s>",
-                       "",
-                       "\n\n",
-                       "[INST] ",
-                       "[/INST]",
-                       "",
-                       true },
+    bool trim; /* white space around texts goes */
 };
-#define N_TEMPLATES ((int)(sizeof(templates) / sizeof(templates[0])))
-#define N_MARKS     4
+
+static const struct format formats[] = {
+    [CHAT_CHATML] = { .name = "chatml",
+                      .mark = { "<|im_start|>", "<|im_end|>" },
+                      .start = "",
+                      .system_before = "<|im_start|>system\n",
+                      .system_after = "<|im_end|>\n",
+                      .user_before = "<|im_start|>user\n",
+                      .user_after = "<|im_end|>\n",
+                      .answer = "<|im_start|>assistant\n" },
+    [CHAT_LLAMA3] = { .name = "llama3",
+                      .mark = { "<|start_header_id|>", "<|end_header_id|>",
+                                "<|eot_id|>", "<|begin_of_text|>" },
+                      .start = "<|begin_of_text|>",
+                      .system_before =
+                          "<|start_header_id|>system<|end_header_id|>\n\n",
+                      .system_after = "<|eot_id|>",
+                      .user_before =
+                          "<|start_header_id|>user<|end_header_id|>\n\n",
+                      .user_after = "<|eot_id|>",
+                      .answer =
+                          "<|start_header_id|>assistant<|end_header_id|>\n\n",
+                      .trim = true },
+    [CHAT_MISTRAL] = { .name = "mistral",
+                       .mark = { "[INST]", "[/INST]", "<s>" },
+                       .start = "<s>",
+                       .system_before = "",
+                       .system_after = "\n\n",
+                       .user_before = "[INST] ",
+                       .user_after = "[/INST]",
+                       .answer = "",
+                       .system_in_user = true },
+};
+#define N_FORMATS ((int)(sizeof(formats) / sizeof(formats[0])))
+
+/* Mistral's before v0.3, whose tokenizers have no [INST]: it is text there. */
+static const struct format old_mistral = { .name = "mistral",
+                                           .mark = { "<s>" },
+                                           .start = "<s>",
+                                           .system_before = "",
+                                           .system_after = "\n\n",
+                                           .user_before = "[INST] ",
+                                           .user_after = " [/INST]",
+                                           .answer = "",
+                                           .system_in_user = true };
 
 int
 chat_parse(const char *name)
 {
-    for (int i = 0; i < N_TEMPLATES; i++)
-        if (!strcmp(name, templates[i].name))
+    for (int i = 0; i < N_FORMATS; i++)
+        if (!strcmp(name, formats[i].name))
             return i;
     return -1;
-}
-
-const char *
-chat_name(enum chat chat)
-{
-    return templates[chat].name;
 }
 
 int
 chat_recognise(const struct tok *tok, struct err *err)
 {
-    for (int i = 0; i < N_TEMPLATES; i++)
-        if (tok_id(tok, templates[i].mark[0]) >= 0)
+    for (int i = 0; i < N_FORMATS; i++)
+        if (tok_id(tok, formats[i].mark[0]) >= 0)
             return i;
     return err_set(err, EX_DATAERR,
                    "tokenizer.json: has none of <|im_start|>, "
@@ -82,7 +91,7 @@ chat_recognise(const struct tok *tok, struct err *err)
  * it is tokenized as one piece. */
 struct builder {
     const struct tok *tok;
-    const struct template *t;
+    const struct format *f;
     int flags;
     struct str text;
     struct ids *ids;
@@ -91,11 +100,11 @@ struct builder {
 static int
 flush(struct builder *b, struct err *err)
 {
+    int flags = b->flags | TOK_PLAIN | (b->ids->n ? TOK_MORE : 0);
     int rc = 0;
 
     if (b->text.n)
-        rc = tok_encode(b->tok, b->text.s, b->text.n, b->flags | TOK_PLAIN,
-                        b->ids, err);
+        rc = tok_encode(b->tok, b->text.s, b->text.n, flags, b->ids, err);
     str_clear(&b->text);
     return rc;
 }
@@ -108,7 +117,7 @@ put_mark(struct builder *b, const char *mark, struct err *err)
     if (id < 0)
         return err_set(err, EX_DATAERR,
                        "tokenizer.json: has no %s, which template %s needs",
-                       mark, b->t->name);
+                       mark, b->f->name);
     if (flush(b, err) < 0)
         return -1;
     ids_add(b->ids, id);
@@ -122,9 +131,9 @@ put_template(struct builder *b, const char *s, struct err *err)
     while (*s) {
         const char *mark = NULL;
 
-        for (int i = 0; i < N_MARKS && b->t->mark[i] && !mark; i++)
-            if (!strncmp(s, b->t->mark[i], strlen(b->t->mark[i])))
-                mark = b->t->mark[i];
+        for (int i = 0; i < N_MARKS && b->f->mark[i] && !mark; i++)
+            if (!strncmp(s, b->f->mark[i], strlen(b->f->mark[i])))
+                mark = b->f->mark[i];
         if (!mark) {
             str_addc(&b->text, *s++);
             continue;
@@ -136,26 +145,45 @@ put_template(struct builder *b, const char *s, struct err *err)
     return 0;
 }
 
+static bool
+is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* What a person wrote. */
+static void
+put_text(struct builder *b, const char *s, size_t n)
+{
+    while (b->f->trim && n && is_space(s[0])) {
+        s++;
+        n--;
+    }
+    while (b->f->trim && n && is_space(s[n - 1]))
+        n--;
+    str_add(&b->text, s, n);
+}
+
 static int
 put_system(struct builder *b, const char *system, struct err *err)
 {
     if (!system)
         return 0;
-    if (put_template(b, b->t->system_before, err) < 0)
+    if (put_template(b, b->f->system_before, err) < 0)
         return -1;
-    str_adds(&b->text, system);
-    return put_template(b, b->t->system_after, err);
+    put_text(b, system, strlen(system));
+    return put_template(b, b->f->system_after, err);
 }
 
 static int
 put_user(struct builder *b, const char *system, const char *user, size_t nbytes,
          struct err *err)
 {
-    if (put_template(b, b->t->user_before, err) < 0 ||
-        (b->t->system_in_user && put_system(b, system, err) < 0))
+    if (put_template(b, b->f->user_before, err) < 0 ||
+        (b->f->system_in_user && put_system(b, system, err) < 0))
         return -1;
-    str_add(&b->text, user, nbytes);
-    return put_template(b, b->t->user_after, err);
+    put_text(b, user, nbytes);
+    return put_template(b, b->f->user_after, err);
 }
 
 int
@@ -163,13 +191,17 @@ chat_encode(const struct tok *tok, enum chat chat, const char *system,
             const char *user, size_t user_nbytes, int flags, struct ids *ids,
             struct err *err)
 {
-    struct builder b = { tok, &templates[chat], flags, { 0 }, ids };
+    bool old = chat == CHAT_MISTRAL && tok_id(tok, "[INST]") < 0;
+    struct builder b = { .tok = tok,
+                         .f = old ? &old_mistral : &formats[chat],
+                         .flags = flags,
+                         .ids = ids };
     int rc = -1;
 
-    if (put_template(&b, b.t->start, err) < 0 ||
-        (!b.t->system_in_user && put_system(&b, system, err) < 0) ||
+    if (put_template(&b, b.f->start, err) < 0 ||
+        (!b.f->system_in_user && put_system(&b, system, err) < 0) ||
         put_user(&b, system, user, user_nbytes, err) < 0 ||
-        put_template(&b, b.t->answer, err) < 0 || flush(&b, err) < 0)
+        put_template(&b, b.f->answer, err) < 0 || flush(&b, err) < 0)
         goto out;
     rc = 0;
 out:

@@ -12,7 +12,6 @@ enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL };
 
 /* chat_parse() finds a template by name, -1 if there is none. */
 int chat_parse(const char *name);
-const char *chat_name(enum chat chat);
 
 /*
  * chat_recognise() tells the template from the special tokens that the

@@ -107,7 +107,7 @@ static const char *const mode_names[] = { "generate", "logits", "nll",
 struct given {
     int id[MAX_GIVEN];
     int n;
-    int n_modes;
+    int n_modes, n_prompts;
 };
 
 static void
@@ -168,8 +168,8 @@ take_prompt_option(struct run *run, int c, const char *arg)
         run->system = arg;
         return true;
     case O_TEMPLATE:
-        run->template = chat_parse(arg);
-        if (run->template <0)
+        run->format = chat_parse(arg);
+        if (run->format < 0)
             die_usage("--template: \"%s\" is not chatml, llama3 or mistral",
                       arg);
         return true;
@@ -294,21 +294,19 @@ static void
 check_combination(const struct run *run, const struct given *given)
 {
     struct err err;
-    int n_prompts = !!run->prompt + !!run->prompt_file + !!run->ids_text;
-
     if (given->n_modes > 1)
         die_usage("--logits, --nll, --top, --encode, --decode exclude each "
                   "other");
     for (int i = 0; i < given->n; i++)
         if (opt_for_verb(&tool, given->id[i], mode_names[run->mode], &err) < 0)
             die_usage("%s, which is what this command line asks for", err.what);
-    if (n_prompts > 1)
-        die_usage("-p, --file and --ids exclude each other");
+    if (given->n_prompts > 1)
+        die_usage("-p, --file, --ids: there is one prompt");
     if (run->ids_text &&
         (run->chat || run->raw || run->plain || run->strict_utf8))
         die_usage("--ids is no text: --chat, --raw, --plain and "
                   "--strict-utf8 have no meaning for it");
-    if (!run->chat && (run->system || run->template >= 0))
+    if (!run->chat && (run->system || run->format >= 0))
         die_usage("--system and --template need --chat");
     if (run->chat && (run->raw || run->plain || run->special))
         die_usage("--chat decides on special tokens: not with --raw, --plain "
@@ -321,9 +319,11 @@ check_combination(const struct run *run, const struct given *given)
         die_usage("--json prints the ids as well: not with --ids-out");
     if (run->ids_out && run->stop.n)
         die_usage("--stop looks at text: not with --ids-out");
+    if (run->verbose && run->quiet)
+        die_usage("-v and -q exclude each other");
     if ((run->out_flags & OUT_FORCE) && !run->output && !run->logits_path)
         die_usage("--force needs an output file");
-    if (n_prompts == 0 && isatty(0))
+    if (given->n_prompts == 0 && isatty(0))
         die_usage("no prompt: give -p, --file or --ids, or pipe it in");
 }
 
@@ -339,6 +339,7 @@ parse(struct run *run, int argc, char **argv)
             given.id[given.n++] = c;
         else
             die_usage("more than %d options", MAX_GIVEN);
+        given.n_prompts += c == 'p' || c == O_FILE || c == O_IDS;
         if (!take_prompt_option(run, c, arg) &&
             !take_sampler_option(run, c, arg) &&
             !take_mode_option(run, &given, c, arg))
@@ -360,7 +361,7 @@ main(int argc, char **argv)
     static int (*const modes[])(struct run *, struct err *) = {
         run_generate, run_logits, run_nll, run_top, run_encode, run_decode
     };
-    struct run run = { .max_tokens = -1, .chunk = 64, .template = -1 };
+    struct run run = { .max_tokens = -1, .chunk = 64, .format = -1 };
     const char *path;
     struct err err;
     int rc;

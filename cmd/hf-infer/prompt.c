@@ -103,13 +103,13 @@ encode(struct run *run, const struct str *text, struct ids *ids,
 {
     const char *s = text->s ? text->s : "";
     int flags = run->strict_utf8 ? TOK_STRICT_UTF8 : 0;
-    int template = run->template;
+    int format = run->format;
 
     if (run->chat) {
-        if (template <0 && (template = chat_recognise(run->tok, err)) < 0)
+        if (format < 0 && (format = chat_recognise(run->tok, err)) < 0)
             return -1;
-        return chat_encode(run->tok, (enum chat) template, run->system, s,
-                           text->n, flags, ids, err);
+        return chat_encode(run->tok, (enum chat)format, run->system, s, text->n,
+                           flags, ids, err);
     }
     if (run->plain)
         flags |= TOK_PLAIN;

@@ -34,7 +34,7 @@ struct run {
     bool skip_special; /* --decode leaves special tokens out */
     bool strict_utf8;
     bool chat;
-    int template; /* enum chat, or -1: recognise it */
+    int format; /* of --chat: enum chat, or -1: recognise it */
     const char *system;
 
     /* generation */

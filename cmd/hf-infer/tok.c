@@ -84,14 +84,14 @@ encode_piece(struct encoder *enc, const char *s, size_t n, bool first,
 }
 
 static int
-encode_text(struct encoder *enc, const char *s, size_t n, bool plain)
+encode_text(struct encoder *enc, const char *s, size_t n, int flags)
 {
     struct added_iter it = { .tok = enc->tok,
                              .trie = &enc->tok->raw,
                              .s = s,
                              .n = n,
                              .held = -1,
-                             .plain = plain };
+                             .plain = flags & TOK_PLAIN };
     struct str normal = { 0 };
     size_t a, b;
     int32_t i;
@@ -101,7 +101,8 @@ encode_text(struct encoder *enc, const char *s, size_t n, bool plain)
         if (i >= 0)
             ids_add(enc->out, enc->tok->added[i].id);
         else
-            rc = encode_piece(enc, s + a, b - a, a == 0, plain, &normal);
+            rc = encode_piece(enc, s + a, b - a, a == 0 && !(flags & TOK_MORE),
+                              it.plain, &normal);
     }
     str_free(&normal);
     return rc;
@@ -159,7 +160,7 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
     if (flags & TOK_SPECIAL)
         add_all(ids, &tok->before);
     rc = encode_text(&enc, fixed.n ? fixed.s : text, fixed.n ? fixed.n : nbytes,
-                     flags & TOK_PLAIN);
+                     flags);
     if (rc == 0 && (flags & TOK_SPECIAL))
         add_all(ids, &tok->after);
     if (rc < 0)

@@ -43,7 +43,8 @@ void tok_close(struct tok *tok);
 enum {
     TOK_SPECIAL = 1,     /* encode: add what the post-processor adds (bos..) */
     TOK_STRICT_UTF8 = 2, /* encode: invalid bytes are an error, not U+FFFD */
-    TOK_PLAIN = 4        /* encode: text that spells a special token is text */
+    TOK_PLAIN = 4,       /* encode: text that spells a special token is text */
+    TOK_MORE = 8 /* encode: the text goes on after other ids: no "first" */
 };
 
 /*
