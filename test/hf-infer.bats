@@ -226,6 +226,61 @@ assert d['prompt_ids'] == [16, 10, 16, 28] and d['ids'][0] == 17" "$output"
     [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 1 --min-p 1)" = "$g" ]
 }
 
+@test "hf-infer: draws what numpy draws by Hugging Face's processors" {
+    hf-infer "$DEMO" --ids 300,0,790 --logits l.npy
+    cat >draw.py <<'END'
+# transformers/generation/logits_process.py in numpy, for one sequence.
+import itertools, subprocess, sys, numpy as np
+f32 = np.float32
+raw = np.load('l.npy')[-1]
+prompt = [300, 0, 790]
+
+def softmax(x):
+    e = np.exp(x - x.max())
+    return e / e.sum(dtype=f32)
+
+def draw(penalty, temperature, top_k, top_p, min_p, seed):
+    x = raw.copy()
+    for i in set(prompt):
+        x[i] = x[i] * f32(penalty) if x[i] < 0 else x[i] / f32(penalty)
+    x = x / f32(temperature)
+    if top_k:
+        x[x < np.sort(x)[-top_k]] = -np.inf
+    if top_p < 1:
+        up = np.argsort(x, kind='stable')
+        gone = np.cumsum(softmax(x[up])) <= 1 - top_p
+        gone[-1] = False
+        x[up[gone]] = -np.inf
+    if min_p:
+        p = softmax(x)
+        x[p < f32(min_p) * p.max()] = -np.inf
+    down = np.lexsort((np.arange(len(x)), -x))
+    at = np.random.Philox(key=[seed, 1]).random_raw() >> 40
+    at = float(at) * 2.0**-24
+    cum = np.cumsum(softmax(x[down]).astype(np.float64))
+    i = int(np.searchsorted(cum, at, side='right'))
+    # within f32 rounding of an edge either neighbour is right
+    return {int(down[min(j, len(down) - 1)]) for j in (i,)
+            } | {int(down[j]) for j in (i - 1, i + 1)
+                 if 0 <= j < len(down) and min(abs(cum - at)) < 1e-6}
+
+seen = set()
+cases = itertools.product((1, 1.3), (0.7, 2.5), (0, 20), (1, 0.8), (0, 0.05))
+for seed, (r, t, k, p, m) in enumerate(cases):
+    out = subprocess.run(
+        ['hf-infer', sys.argv[1], '--ids', ','.join(map(str, prompt)), '-n',
+         '1', '--ids-out', '--seed', str(seed), '--temperature', str(t),
+         '--top-k', str(k), '--top-p', str(p), '--min-p', str(m),
+         '--repetition-penalty', str(r)],
+        check=True, capture_output=True, text=True).stdout
+    want = draw(r, t, k, p, m, seed)
+    assert int(out) in want and len(want) == 1, (seed, out, want)
+    seen.add(int(out))
+assert len(seen) > 5, seen
+END
+    "$PYTHON" draw.py "$DEMO"
+}
+
 @test "hf-infer -v: says model, instruction set, threads, sampler and speed" {
     run -0 --separate-stderr env TU_ISA=scalar hf-infer "$DEMO" -p "1+1=" -v \
         --temperature 0.5 --seed 9 -j 1 --top-k 1
@@ -258,6 +313,69 @@ print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
     run -0 hf-infer "$DEMO" --ids "$(seq -s, 1 "$max")" --top 1
 }
 
+@test "hf-infer: without -n, a full context ends the text and is told" {
+    max=$("$PYTHON" -c "import json
+print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
+    tiny
+    rm m/generation_config.json # no end of text but config.json's
+    sed -i '/eos_token_id/d' m/config.json
+    ids=$(seq -s, 1 $((max - 5)))
+    run -0 --separate-stderr hf-infer m --ids "$ids" --greedy --ids-out
+    [ "$(wc -w <<<"$output")" = 5 ]
+    [ "$stderr" = "hf-infer: m: the context of $max tokens is full: the text ends here" ]
+    run -0 --separate-stderr hf-infer m --ids "$ids" --greedy --json -q
+    [[ $output == *'"finish_reason":"context"}' ]]
+    [ -z "$stderr" ]
+    run -0 --separate-stderr hf-infer m --ids "$ids" --greedy --json -n 5
+    [[ $output == *'"finish_reason":"length"}' ]]
+    [ -z "$stderr" ]
+}
+
+@test "hf-infer: logits that are not finite are refused, not sampled" {
+    tiny
+    "$PYTHON" - <<'END'
+import json, struct
+f = open('m/model.safetensors', 'r+b')
+n = struct.unpack('<Q', f.read(8))[0]
+a, b = json.loads(f.read(n))['model.norm.weight']['data_offsets']
+f.seek(8 + n + a)
+f.write(b'\xff' * (b - a))
+END
+    run -65 --separate-stderr hf-infer m --ids 1,2 --ids-out
+    [ -z "$output" ]
+    [ "$stderr" = "hf-infer: m: the logits after 2 tokens are not finite" ]
+}
+
+@test "hf-infer: a terminal gets a new line at the end, a pipe does not" {
+    [ "$(hf-infer "$DEMO" -p "1+1=" --greedy | wc -c)" = 1 ]
+    "$PYTHON" - "$DEMO" <<'END'
+import os, pty, subprocess, sys
+master, slave = pty.openpty()
+run = ['hf-infer', sys.argv[1], '--greedy']
+subprocess.run(run + ['-p', '1+1='], stdout=slave, check=True)
+assert os.read(master, 1024) == b'2\r\n'
+asks = subprocess.run(run, stdin=slave, capture_output=True)
+assert asks.returncode == 2 and asks.stdout == b''
+assert asks.stderr == b"""hf-infer: no prompt: give -p, --file or --ids, or pipe it in
+Try 'hf-infer --help'
+""", asks.stderr
+END
+}
+
+@test "hf-infer: text comes while it is made, and a reader may go" {
+    run --separate-stderr bash -c 'set -o pipefail
+        hf-infer "$DEMO" -p Hello -n 400 --temperature 3 | head -c 10'
+    [ "$status" = 141 ] || [ "$status" = 0 ]
+    [ -z "$stderr" ]
+    mkfifo pipe
+    hf-infer "$DEMO" -p Hello -n 400 --temperature 3 -j 1 >pipe &
+    exec 5<pipe
+    read -r -N 1 -t 10 first <&5
+    [ -n "$first" ]
+    exec 5<&-
+    wait $! || [ $? = 141 ]
+}
+
 @test "hf-infer: ids beyond the vocabulary, and what is no id, are refused" {
     run -65 --separate-stderr hf-infer "$DEMO" --ids 1,99999 --top 1
     [ -z "$output" ]
@@ -285,6 +403,8 @@ print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
     bad "$DEMO" -p x -n -1
     bad "$DEMO" -p x extra
     bad "$DEMO" -p x --file y
+    bad "$DEMO" -p x -p y
+    bad "$DEMO" -p x -v -q
     bad "$DEMO" -p x --ids 1
     bad "$DEMO" -p x --nll --top 3
     bad "$DEMO" -p x --nll --greedy

@@ -1,23 +1,30 @@
 /* Generation: one token after another, printed as they come. */
 #include "cmd/hf-infer/run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/js.h"
+#include "core/kernel/vec.h"
 #include "core/mem.h"
+
+#define DEFAULT_TOKENS 256 /* without -n */
 
 struct generation {
     struct run *run;
     struct ids ids; /* the prompt, then what is generated */
     size_t n_prompt;
     int64_t max_tokens;
+    bool to_the_brim; /* max_tokens is what the context has room for */
     struct sample *sample;
     float *logits; /* [vocab_size] */
     struct tok_stream *stream;
     struct str text; /* all of it with --json, else what is not printed yet */
+    char last;       /* byte printed */
     const char *finish_reason;
     double prefill_s, decode_s;
 };
@@ -62,9 +69,10 @@ plan(struct generation *g, struct err *err)
             (long long)((int64_t)g->n_prompt +
                         (g->run->max_tokens < 0 ? 0 : g->run->max_tokens)),
             (long long)context);
-    g->max_tokens = g->run->max_tokens >= 0 ? g->run->max_tokens
-                    : room < 256            ? room
-                                            : 256;
+    g->to_the_brim = g->run->max_tokens < 0 && room < DEFAULT_TOKENS;
+    g->max_tokens = g->to_the_brim           ? room
+                    : g->run->max_tokens < 0 ? DEFAULT_TOKENS
+                                             : g->run->max_tokens;
     return 0;
 }
 
@@ -76,6 +84,7 @@ show(struct generation *g, struct err *err)
 
     if (g->run->json || g->run->ids_out || g->text.n == 0)
         return 0;
+    g->last = g->text.s[g->text.n - 1];
     rc = out_write(g->run->out, g->text.s, g->text.n, err);
     if (rc == 0)
         rc = out_flush(g->run->out, err);
@@ -124,17 +133,19 @@ loop(struct generation *g, struct err *err)
     size_t vocab_size = (size_t)run->config->vocab_size;
     int rc = 0;
 
-    g->finish_reason = "length";
+    g->finish_reason = g->to_the_brim ? "context" : "length";
     for (int64_t step = 0; step < g->max_tokens && rc == 0; step++) {
         int32_t id;
 
         if (step > 0 && session_feed(run->session, &g->ids.id[g->ids.n - 1], 1,
                                      g->logits, 1, err) < 0)
             return -1;
+        if (!isfinite(vec_max(g->logits, vocab_size)))
+            return err_set(err, EX_DATAERR,
+                           "%s: the logits after %zu tokens are not finite",
+                           run->dir, g->ids.n);
         id = sample_next(g->sample, &run->sampler, g->logits, g->ids.id,
                          g->ids.n, (uint64_t)step);
-        if ((size_t)id >= vocab_size)
-            return err_set(err, EX_SOFTWARE, "sampled id %d", (int)id);
         rc = take(g, id, err);
     }
     return rc < 0 ? -1 : 0;
@@ -155,6 +166,23 @@ finish_text(struct generation *g, struct err *err)
         str_free(&piece);
     }
     return show(g, err);
+}
+
+/* The bytes are the text's alone, but a person's prompt wants a new line. */
+static int
+end_line(const struct generation *g, struct err *err)
+{
+    if (g->run->output || g->last == '\n' || !isatty(1))
+        return 0;
+    return out_write(g->run->out, "\n", 1, err);
+}
+
+static void
+say_full(const struct generation *g)
+{
+    if (strcmp(g->finish_reason, "context") == 0)
+        err_warn("%s: the context of %lld tokens is full: the text ends here",
+                 g->run->dir, (long long)g->run->config->max_positions);
 }
 
 static int
@@ -232,10 +260,11 @@ generate(struct generation *g, struct err *err)
         return -1;
     g->prefill_s = t1 - t0;
     g->decode_s = now() - t1;
+    say_full(g);
     say_speed(g);
     if (run->json)
         return print_json(g, err);
-    return run->ids_out ? print_ids(g, err) : 0;
+    return run->ids_out ? print_ids(g, err) : end_line(g, err);
 }
 
 int

@@ -132,7 +132,7 @@ feed(struct run *run, const int32_t *ids, size_t n, float *last,
      void *ctx, struct err *err)
 {
     size_t vocab_size = (size_t)run->config->vocab_size;
-    size_t chunk = (size_t)run->chunk;
+    size_t chunk = n < (size_t)run->chunk ? n : (size_t)run->chunk;
     float *logits =
         each ? mem_big(chunk, vocab_size * sizeof(*logits), "logits", err)
              : NULL;
