@@ -94,15 +94,19 @@ parse_item(struct slice_axis *axis, const char **p, size_t i, uint64_t size,
     return 0;
 }
 
-/* How many axes a text names, "..." not among them. */
+/* How many axes a text names: "..." and what follows the last comma, if that
+ * is nothing, are not among them. */
 static size_t
 count_items(const char *text)
 {
     size_t n = 1;
+    char last = '\0';
 
-    for (const char *p = text; *p; p++)
+    for (const char *p = text; *p; p++) {
         n += *p == ',';
-    return n - (strstr(text, "...") != NULL);
+        last = *p == ' ' ? last : *p;
+    }
+    return n - (strstr(text, "...") != NULL) - (last == ',');
 }
 
 static int
@@ -122,6 +126,8 @@ parse_text(struct slice *s, const char *text, const uint64_t *shape,
                        text, n, s->n_dims);
     for (;; p++) {
         p = skip_spaces(p);
+        if (!*p && i > 0) /* "2," */
+            break;
         if (p == dots) {
             i += s->n_dims - n; /* these stay whole */
             p = skip_spaces(p + 3);
