@@ -75,9 +75,8 @@ count_pieces(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Adds a thread's tables to 'totals' and clears them. */
-static void
-drain(uint64_t *totals, uint32_t *tables, size_t n_keys)
+void
+counts_drain(uint64_t *totals, uint32_t *tables, size_t n_keys)
 {
     for (size_t k = 0; k < n_keys; k++) {
         uint64_t sum = 0;
@@ -113,19 +112,25 @@ element(const struct bin *bins, size_t *bin, uint64_t *before, uint64_t i)
     return bins[*bin].v;
 }
 
-/* Linear between neighbours, numpy's default; its formula, for its bits. */
+double
+between(double a, double b, double at)
+{
+    double t = at - floor(at);
+
+    return t < 0.5 ? a + (b - a) * t : b - (b - a) * (1 - t);
+}
+
 static double
 quantile(const struct bin *bins, uint64_t n, double q)
 {
     double at = q * (double)(n - 1);
     uint64_t i = (uint64_t)at;
-    double t = at - (double)i;
     uint64_t before = 0;
     size_t bin = 0;
     double a = element(bins, &bin, &before, i);
     double b = i + 1 < n ? element(bins, &bin, &before, i + 1) : a;
 
-    return t < 0.5 ? a + (b - a) * t : b - (b - a) * (1 - t);
+    return between(a, b, at);
 }
 
 /* Everything over the finite values, from them and their counts. */
@@ -197,7 +202,7 @@ bins_by_table(struct stats *st, struct counting *c, struct par *par, int thread)
             count_pieces(c, 0, n, thread);
         for (int i = 0; i < c->s->n_threads; i++)
             if (par || i == thread)
-                drain(t->totals, c->s->threads[i].tables, n_keys);
+                counts_drain(t->totals, c->s->threads[i].tables, n_keys);
     }
     for (size_t r = 0; r < n_keys; r++)
         if (t->totals[o->keys[r]])

@@ -222,6 +222,19 @@ void moments_stats(struct stats *st, const struct view *v,
                    const struct cmd *cmd, struct scratch *s, struct par *par,
                    int thread);
 
+/* ranks_quantiles() is for what moments_stats() cannot know; of 32-bit types
+ * with a finite element, after it. */
+void ranks_quantiles(struct stats *st, const struct view *v,
+                     const struct cmd *cmd, struct scratch *s, struct par *par,
+                     int thread);
+
+/* between() is the value at the place 'at', a and b being those at the whole
+ * numbers around: numpy's linear method, in its formula, for its bits. */
+double between(double a, double b, double at);
+
+/* counts_drain() adds a thread's tables to 'totals' and clears them. */
+void counts_drain(uint64_t *totals, uint32_t *tables, size_t n_keys);
+
 bool is_counted(enum dtype dtype); /* by counts_stats(): up to 16 bits */
 
 /* count_u16() adds n little-endian 16-bit values to four tables, each 65536

@@ -282,6 +282,8 @@ moments_stats(struct stats *st, const struct view *v, const struct cmd *cmd,
     st->max = all.max;
     st->mean = all.mean;
     st->std = sqrt(all.m2 / (double)all.n);
+    if (dtype_table[v->dtype].bits == 32 && v->n <= UINT32_MAX)
+        ranks_quantiles(st, v, cmd, s, par, thread);
     if (st->hist)
         histogram(st, &c, par, thread);
 }
