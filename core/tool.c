@@ -60,6 +60,8 @@ tool_start(const struct opt_tool *tool)
 
     self = tool;
     guard_streams();
+    /* it makes getopt stop at the first operand: "TOOL MODEL -p TEXT" */
+    unsetenv("POSIXLY_CORRECT");
     err_warn_hook(tool_say);
     sigaction(SIGBUS, &bus, NULL);
 }
