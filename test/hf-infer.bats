@@ -473,6 +473,13 @@ END
     done
 }
 
+@test "hf-infer: options may follow the model, POSIXLY_CORRECT or not" {
+    run -0 env POSIXLY_CORRECT=1 hf-infer "$DEMO" -p "1+1=" --greedy
+    [ "$output" = 2 ]
+    run -0 hf-infer -p "1+1=" --greedy -- "$DEMO"
+    [ "$output" = 2 ]
+}
+
 @test "hf-infer: a folder with a space, and a name with escapes" {
     cp -r "$DEMO" 'my model'
     run -0 hf-infer 'my model' -p "1+1=" --greedy

@@ -79,7 +79,7 @@ static const struct opt opts[] = {
       "output file; default: standard output" },
     { 'f', "force", NULL, ALL, "replace an existing output file" },
     { O_CHUNK, "chunk", "N", MODEL_IN,
-      "prompt tokens at once, default 64; the bits do not depend on it" },
+      "prompt tokens at once, same bits; default 64" },
     { 'j', "threads", "N", MODEL_IN, "threads; default: CPUs allowed" },
     { 'v', "verbose", NULL, ALL, "set-up and speed on standard error" },
     { 'q', "quiet", NULL, ALL, "no warnings, no summary" },
