@@ -1,0 +1,107 @@
+#!/bin/sh
+# The tests on CPUs that are not this one, under qemu's user emulation: x86-64
+# without AVX (Nehalem) and with AVX2 (Haswell), aarch64 (NEON) and s390x
+# (big-endian).  What cannot run here prints SKIP and what to install.
+# shellcheck disable=SC2046  # file names here have no spaces
+#   check-cross.sh [nehalem|haswell|aarch64|s390x]...
+cd "$(dirname "$0")/.." || exit
+status=0
+LIMIT_S=60 # of one unit test: QEMU computes some 100 times slower
+
+# run_tests NAME BUILD EMULATOR...: the unit tests, then st-inspect's bats with
+# the emulated tools first in PATH.
+run_tests() {
+    name=$1 build=$2
+    shift 2
+    tools=build/cross/$name
+    log=$tools.log
+    mkdir -p "$tools"
+    : >"$log"
+    for t in test/unit/*.c; do
+        t=$(basename "$t" .c)
+        timeout "$LIMIT_S" "$@" "$build/test/unit/$t" >"$log.1" 2>"$log.2"
+        case $? in
+        0) ;;
+        124) echo "ok - $t # SKIP over $LIMIT_S s under qemu" >>"$log.1" ;;
+        *) echo "not ok - $t failed" >>"$log.1" ;;
+        esac
+        grep '^not ok' "$log.1" | sed "s|^|$name: $t: |"
+        cat "$log.1" >>"$log"
+    done
+    for t in cmd/*; do
+        t=$(basename "$t" .c)
+        [ -x "$build/$t" ] || continue
+        printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$*" "$PWD/$build/$t" >"$tools/$t"
+        chmod +x "$tools/$t"
+    done
+    PATH="$PWD/$tools:$PATH" BUILD="$PWD/$build" PYTHON="$python" \
+        bats --tap test/st-inspect.bats >"$log.1"
+    grep '^not ok' "$log.1" | sed "s|^|$name: st-inspect.bats: |"
+    cat "$log.1" >>"$log"
+    rm -f "$log.1" "$log.2"
+    bad=$(grep -c '^not ok' "$log")
+    [ "$bad" -eq 0 ] || status=1
+    echo "$name: $(grep -c '^ok' "$log") passed, $bad failed, $(grep -ci '^ok.*# skip' "$log") of them skipped"
+}
+
+unit_tests() { # unit_tests BUILD: the programs' names
+    for t in test/unit/*.c; do
+        echo "$1/${t%.c}"
+    done
+}
+
+skip() {
+    echo "$1: SKIP, install $2"
+}
+
+has() {
+    command -v "$1" >/dev/null
+}
+
+x86() { # x86 NAME CPU ISA
+    if [ "$(uname -m)" != x86_64 ] || ! has qemu-x86_64; then
+        skip "$1" "qemu-user (on x86-64)"
+        return
+    fi
+    CPU_WANT=$3 run_tests "$1" build qemu-x86_64 -cpu "$2"
+}
+
+cross() { # cross QEMU_ARCH DEBIAN_ARCH ISA
+    if ! has "qemu-$1" || ! has "$1-linux-gnu-gcc"; then
+        skip "$1" "qemu-user gcc-$1-linux-gnu libc6-dev-$2-cross"
+        return
+    fi
+    root=$PWD/build/sysroot-$2 lib=usr/lib/$1-linux-gnu
+    sh scripts/sysroot.sh "$2" "$root" || {
+        skip "$1" "the libraries of scripts/sysroot.sh"
+        return
+    }
+    make -s -j2 B="build/$1" CC="$1-linux-gnu-gcc" \
+        CPPFLAGS="-isystem $root/usr/include -isystem $root/usr/include/$1-linux-gnu" \
+        LDFLAGS="-L$root/$lib -Wl,-rpath-link,$root/$lib" all $(unit_tests "build/$1") || {
+        echo "$1: does not build"
+        status=1
+        return
+    }
+    CPU_WANT=$3 run_tests "$1" "build/$1" "qemu-$1" -L "/usr/$1-linux-gnu" \
+        -E "LD_LIBRARY_PATH=$root/$lib"
+}
+
+python=${PYTHON:-python3} # make check-cross finds one with numpy
+[ $# -gt 0 ] || set -- nehalem haswell aarch64 s390x
+make -s all || exit
+make -s $(unit_tests build) || exit
+for a in "$@"; do
+    case $a in
+    nehalem) x86 "$a" Nehalem scalar ;;
+    # Without what TCG cannot do: it would warn on the tools' stderr.
+    haswell) x86 "$a" Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm avx2 ;;
+    aarch64) cross aarch64 arm64 neon ;;
+    s390x) cross s390x s390x scalar ;;
+    *)
+        echo "usage: check-cross.sh [nehalem|haswell|aarch64|s390x]..." >&2
+        exit 2
+        ;;
+    esac
+done
+exit $status
