@@ -150,8 +150,8 @@ void widen(double *to, const void *from, enum dtype dtype, size_t n);
 bool widens(enum dtype dtype); /* has elements that are real numbers */
 
 /*
- * stats.c drives; counts.c, moments.c and ranks.c compute.  NaN and infinities are
- * counted; everything else is over the finite elements.
+ * stats.c drives; counts.c, moments.c and ranks.c compute.  NaN and infinities
+ * are counted; everything else is over the finite elements.
  */
 struct stats {
     uint64_t n, n_finite, n_nan, n_inf, n_zero;
