@@ -43,7 +43,8 @@ int out_write(struct out *out, const void *data, size_t nbytes,
 int out_pwrite(struct out *out, const void *data, size_t nbytes, size_t offset,
                struct err *err);
 
-/* out_flush() hands on what out_write() still holds: a stream's reader waits. */
+/* out_flush() hands on what out_write() still holds: a stream's reader waits.
+ */
 int out_flush(struct out *out, struct err *err);
 
 /*
