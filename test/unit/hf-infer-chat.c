@@ -117,18 +117,17 @@ static void
 test_mistral(void)
 {
     struct tok *tok = make_tok("", WORDS("<s>", "</s>", "[INST]", "[/INST]"));
-    struct tok *meta =
-        make_tok(METASPACE, WORDS("<s>", "</s>", "[INST]", "[/INST]"));
+    struct tok *meta = make_tok(METASPACE, WORDS("<s>", "</s>"));
     struct tok *old = make_tok("", WORDS("<unk>", "<s>", "</s>"));
     struct err err = { 0 };
 
     gives("mistral v0.3", tok, -1, NULL, "Hi", "{<s>}{[INST]} Hi{[/INST]}");
     gives("mistral v0.3 with a system text", tok, -1, "S", "Hi",
           "{<s>}{[INST]} S\n\nHi{[/INST]}");
-    gives("mistral v0.3, no space is put before what is not first", meta, -1,
-          NULL, "Hi", "{<s>}{[INST]}" M "Hi{[/INST]}");
     gives("mistral v0.1, where [INST] is text", old, CHAT_MISTRAL, NULL, "Hi",
           "{<s>}[INST] Hi [/INST]");
+    gives("mistral v0.1, no space is put before what is not first", meta,
+          CHAT_MISTRAL, NULL, "Hi", "{<s>}[INST]" M "Hi" M "[/INST]");
     tap_ok(chat_recognise(old, &err) < 0 && err.status == EX_DATAERR &&
                strstr(err.what, "<|im_start|>, <|start_header_id|>, [INST]"),
            "chat: what is not recognised names what was looked for");
