@@ -1,0 +1,287 @@
+/*
+ * core/out: after any end of a writer the destination is absent, the old file
+ * whole or the new one whole.  Each expectation is out.h's or POSIX's text.
+ */
+#include "core/out.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/sig.h"
+#include "test/unit/tap.h"
+
+#define BYTES ((size_t)1 << 20)
+#define KILLS 150
+
+static char bytes[BYTES];
+
+static int
+put(const char *path, int flags, char fill, size_t n, struct err *err)
+{
+    struct out *o;
+
+    if (out_open(&o, path, flags, false, err) < 0)
+        return -1;
+    memset(bytes, fill, BYTES);
+    if (out_write(o, bytes, n, err) < 0) {
+        out_abort(o);
+        return -1;
+    }
+    return out_commit(o, err);
+}
+
+/* The letter a file of n bytes is full of; 0: not there, '?': not whole. */
+static char
+whole(const char *path, size_t n)
+{
+    FILE *f = fopen(path, "rb");
+    size_t got;
+
+    if (!f)
+        return 0;
+    got = fread(bytes, 1, BYTES, f);
+    fclose(f);
+    if (got != n)
+        return '?';
+    for (size_t i = 1; i < n; i++)
+        if (bytes[i] != bytes[0])
+            return '?';
+    return bytes[0];
+}
+
+static int
+count_files(void)
+{
+    DIR *dir = opendir(".");
+    struct dirent *e;
+    int n = -2; /* . and .. */
+
+    while ((e = readdir(dir)))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static void
+clear(void)
+{
+    DIR *dir = opendir(".");
+    struct dirent *e;
+
+    while ((e = readdir(dir)))
+        unlink(e->d_name);
+    closedir(dir);
+}
+
+static void
+test_refusals(void)
+{
+    struct err err = { 0 };
+
+    tap_ok(put("a", 0, 'a', 10, &err) == 0 && whole("a", 10) == 'a',
+           "a file appears whole under its name");
+    tap_ok(put("a", 0, 'b', 10, &err) < 0 && err.status == EX_CANTCREAT &&
+               !strcmp(err.what, "a: exists already (--force replaces it)"),
+           "an existing file is refused without OUT_FORCE");
+    tap_ok(whole("a", 10) == 'a', "a refused writer leaves the old file");
+    tap_ok(put("a", OUT_FORCE, 'c', 20, &err) == 0 && whole("a", 20) == 'c',
+           "OUT_FORCE replaces it");
+    tap_ok(put("no/such/a", 0, 'a', 1, &err) < 0 && err.status == EX_CANTCREAT,
+           "a folder that is not there is EX_CANTCREAT");
+    tap_ok(put("", 0, 'a', 1, &err) < 0 && put("x/", 0, 'a', 1, &err) < 0 &&
+               put(".", OUT_FORCE, 'a', 1, &err) < 0,
+           "no name, a name ending in a slash and a folder are refused");
+    tap_ok(put("/dev/null", 0, 'a', 10, &err) == 0,
+           "/dev/null takes all without OUT_FORCE");
+    tap_ok(put("/dev/full", 0, 'a', 10, &err) < 0 && err.status == EX_IOERR,
+           "/dev/full is EX_IOERR");
+    tap_ok(count_files() == 1, "no temporary stays behind");
+    clear();
+}
+
+static void
+test_link(void)
+{
+    struct err err = { 0 };
+    struct stat st;
+
+    put("a", 0, 'a', 10, &err);
+    tap_ok(symlink("a", "l") == 0 && put("l", OUT_FORCE, 'b', 10, &err) == 0 &&
+               whole("a", 10) == 'b' && lstat("l", &st) == 0 &&
+               S_ISLNK(st.st_mode),
+           "through a link its target is replaced, not the link");
+    clear();
+}
+
+static void
+test_names(void)
+{
+    char longest[NAME_MAX + 1];
+    const char *const names[] = { "two words", "new\nline", "-", "\xff\x01",
+                                  longest };
+    struct err err = { 0 };
+
+    memset(longest, 'n', NAME_MAX);
+    longest[NAME_MAX] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char path[NAME_MAX + 3];
+
+        snprintf(path, sizeof(path), "./%s", names[i]);
+        tap_ok(put(path, 0, 'a', 10, &err) == 0 && whole(path, 10) == 'a' &&
+                   count_files() == 1,
+               "name %zu of spaces, newlines, bytes, NAME_MAX is written", i);
+        clear();
+    }
+}
+
+static void
+test_two_writers(void)
+{
+    struct err err = { 0 };
+    struct out *a, *b;
+
+    out_open(&a, "x", 0, false, &err);
+    out_open(&b, "x", 0, false, &err);
+    out_write(a, "aa", 2, &err);
+    out_write(b, "bb", 2, &err);
+    tap_ok(out_commit(b, &err) == 0 && out_commit(a, &err) < 0 &&
+               err.status == EX_CANTCREAT && whole("x", 2) == 'b',
+           "of two writers the first to finish wins, the other is told");
+    out_open(&a, "y", 0, false, &err);
+    tap_ok(out_pwrite(a, "2", 1, 1, &err) == 0 &&
+               out_pwrite(a, "2", 1, 0, &err) == 0 && access("y", F_OK) < 0 &&
+               out_commit(a, &err) == 0 && whole("y", 2) == '2',
+           "out_pwrite() in any order; nothing is visible before the commit");
+    out_open(&a, "z", 0, false, &err);
+    out_abort(a);
+    tap_ok(count_files() == 2, "an aborted and a beaten writer leave nothing");
+    clear();
+}
+
+static void
+test_fifo(void)
+{
+    struct err err = { 0 };
+    char got[8] = "";
+    int fd, good = mkfifo("p", 0600) == 0;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(put("p", 0, 'p', 5, &err) < 0);
+    fd = open("p", O_RDONLY);
+    good = good && read(fd, got, sizeof(got)) == 5 && !memcmp(got, "ppppp", 5);
+    close(fd);
+    waitpid(pid, NULL, 0);
+    tap_ok(good, "a FIFO is written in place");
+    clear();
+}
+
+/* A process that writes 'x' over and over until a signal ends it. */
+static pid_t
+start_writer(void)
+{
+    pid_t pid = fork();
+    struct err err;
+
+    if (pid)
+        return pid;
+    sig_install(true);
+    for (char fill = 'a';; fill = fill == 'z' ? 'a' : (char)(fill + 1))
+        if (put("x", OUT_FORCE, fill, BYTES, &err) < 0)
+            _exit(1);
+}
+
+static int
+end_writer(pid_t pid, int sig, long after_us)
+{
+    const struct timespec ts = { 0, after_us * 1000 };
+    int status;
+
+    nanosleep(&ts, NULL);
+    kill(pid, sig);
+    waitpid(pid, &status, 0);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : -1;
+}
+
+static void
+test_kill(void)
+{
+    int n_partial = 0, n_survived = 0, n_left = 0;
+    struct err err = { 0 };
+
+    srand(1);
+    for (int i = 0; i < KILLS; i++) {
+        if (i % 3 == 0)
+            unlink("x");
+        n_survived +=
+            end_writer(start_writer(), SIGKILL, rand() % 8000) != SIGKILL;
+        n_partial += whole("x", BYTES) == '?';
+        n_left += count_files() > 2; /* x, and what the last one left */
+    }
+    tap_ok(n_partial == 0 && n_survived == 0,
+           "%d kills -9 at random moments: never a part of a file", KILLS);
+    tap_ok(n_left == 0, "each writer removes what a killed one left");
+    tap_ok(put("x", OUT_FORCE, 'e', 10, &err) == 0 && count_files() == 1,
+           "the last one ends with its own file alone");
+    clear();
+}
+
+static void
+test_signals(void)
+{
+    static const int sigs[] = { SIGTERM, SIGINT, SIGUSR1 };
+
+    for (size_t i = 0; i < 3; i++) {
+        int got = end_writer(start_writer(), sigs[i], 20000);
+        int n = count_files();
+
+        tap_ok(got == sigs[i] && whole("x", BYTES) != '?' &&
+                   n == (whole("x", BYTES) != 0),
+               "signal %d ends the program and removes its temporary", sigs[i]);
+        clear();
+    }
+}
+
+static void
+test_reserve(void)
+{
+    struct err err = { 0 };
+    struct out *o;
+
+    out_open(&o, "r", 0, false, &err);
+    tap_ok(out_reserve(o, (size_t)1 << 62, &err) < 0 && err.status == EX_IOERR,
+           "room that no disk has is refused before any work");
+    out_abort(o);
+    tap_ok(count_files() == 0, "and nothing stays behind");
+}
+
+int
+main(void)
+{
+    char dir[] = "/tmp/tu-out.XXXXXX";
+
+    if (!mkdtemp(dir) || chdir(dir) < 0)
+        return 1;
+    test_refusals();
+    test_link();
+    test_names();
+    test_two_writers();
+    test_fifo();
+    test_signals();
+    test_kill();
+    test_reserve();
+    clear();
+    if (chdir("/") < 0 || rmdir(dir) < 0)
+        return 1;
+    return tap_done();
+}
