@@ -1,0 +1,138 @@
+/*
+ * core/hash and core/rng.  SHA-256: FIPS 180-2, appendix B.  XXH3-128 of
+ * nothing: xxHash's own sanity table.  Philox: numpy.random.Philox, asked at
+ * run time where $PYTHON has numpy.
+ */
+#include "core/hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "core/rng.h"
+#include "test/unit/tap.h"
+
+static void
+hex_of(enum hash_kind kind, const char *s, size_t n, size_t step,
+       char hex[HASH_MAX_HEX])
+{
+    struct hash *h = hash_new(kind);
+
+    for (size_t i = 0; i < n; i += step)
+        hash_add(h, s + i, n - i < step ? n - i : step);
+    hash_hex(h, hex);
+    hash_free(h);
+}
+
+static void
+test_sha256(void)
+{
+    static const char abc[] =
+        "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    char hex[HASH_MAX_HEX], *a = malloc(1000000);
+
+    hex_of(HASH_SHA256, "abc", 3, 3, hex);
+    tap_ok(!strcmp(hex, "ba7816bf8f01cfea414140de5dae2223"
+                        "b00361a396177a9cb410ff61f20015ad"),
+           "SHA-256 of \"abc\" is FIPS 180-2's");
+    hex_of(HASH_SHA256, abc, 56, 1, hex);
+    tap_ok(!strcmp(hex, "248d6a61d20638b8e5c026930c3e6039"
+                        "a33ce45964ff2167f6ecedd419db06c1"),
+           "SHA-256 of two blocks is FIPS 180-2's, byte by byte");
+    memset(a, 'a', 1000000);
+    hex_of(HASH_SHA256, a, 1000000, 4099, hex);
+    tap_ok(!strcmp(hex, "cdc76e5c9914fb9281a1c7e284d73e67"
+                        "f1809a48a497200e046d39ccc7112cd0"),
+           "SHA-256 of a million a is FIPS 180-2's, in pieces");
+    free(a);
+}
+
+static void
+test_xxh3(void)
+{
+    char hex[HASH_MAX_HEX], want[HASH_MAX_HEX], s[2000];
+    size_t n_wrong = 0;
+
+    hex_of(HASH_XXH3, "", 0, 1, hex);
+    tap_ok(!strcmp(hex, "99aa06d3014798d86001c324468d497f"),
+           "XXH3-128 of nothing is the published one, high half first");
+    for (size_t i = 0; i < sizeof(s); i++)
+        s[i] = (char)(i * 7 + i / 256);
+    for (size_t n = 0; n < sizeof(s); n += 37) {
+        XXH128_hash_t h = XXH3_128bits(s, n);
+
+        snprintf(want, sizeof(want), "%016" PRIx64 "%016" PRIx64,
+                 (uint64_t)h.high64, (uint64_t)h.low64);
+        hex_of(HASH_XXH3, s, n, 11, hex);
+        n_wrong += strcmp(hex, want) != 0;
+    }
+    tap_ok(n_wrong == 0, "XXH3-128 in pieces of 11 bytes is that of the whole");
+    tap_ok(hash_parse("xxh3") == HASH_XXH3 && hash_parse("md5") == -1 &&
+               hash_parse(hash_name(HASH_SHA256)) == HASH_SHA256,
+           "hashes have names, and md5 is none");
+}
+
+static void
+test_numpy(void)
+{
+    static const char script[] =
+        "import numpy as np\n"
+        "for s, t in ((0, 0), (1, 2), (2**64 - 1, 2**63)):\n"
+        "    p = np.random.Philox(key=s | t << 64)\n"
+        "    for i, v in enumerate(p.random_raw(99)):\n"
+        "        print(s, t, i, v)\n"
+        "    g = np.random.Generator(np.random.Philox(key=s | t << 64))\n"
+        "    for i, v in enumerate(g.random(9)):\n"
+        "        print(s, t, i, v.hex(), 1)\n";
+    const char *python = getenv("PYTHON");
+    char command[1024], line[200], word[64];
+    uint64_t seed, stream, i;
+    size_t n = 0, n_wrong = 0;
+    FILE *f;
+
+    snprintf(command, sizeof(command), "%s -c '%s' 2>/dev/null",
+             python ? python : "python3", script);
+    f = popen(command, "r");
+    while (f && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %63s", &seed,
+                   &stream, &i, word) != 4)
+            break;
+        n++;
+        n_wrong += strchr(word, 'x')
+                       ? rng_f64(seed, stream, i) != strtod(word, NULL)
+                       : rng_u64(seed, stream, i) != strtoull(word, NULL, 10);
+    }
+    if (!f || pclose(f) != 0)
+        tap_skip("Philox is numpy's", "no numpy");
+    else
+        tap_ok(n == 3 * 108 && n_wrong == 0,
+               "Philox is numpy's: 99 words and 9 floats of 3 streams");
+}
+
+static void
+test_ranges(void)
+{
+    float most = 0;
+    double sum = 0;
+
+    for (uint64_t i = 0; i < 100000; i++) {
+        float v = rng_f32(7, 1, i);
+
+        sum += (double)v;
+        most = v > most ? v : most;
+    }
+    tap_ok(most < 1 && most > 0.9999f && sum > 49500 && sum < 50500,
+           "100000 rng_f32() lie in [0, 1), mean within 5.5 sigma of 1/2");
+}
+
+int
+main(void)
+{
+    test_sha256();
+    test_xxh3();
+    test_numpy();
+    test_ranges();
+    return tap_done();
+}
