@@ -18,6 +18,10 @@ B       := build
 ifeq ($(SAN),thread)
 B       := build/tsan
 HARDEN  := -fPIE -fsanitize=thread -fno-omit-frame-pointer
+else ifeq ($(SAN),fuzz)
+B       := build/fuzz
+CC      := clang
+HARDEN  := -fPIE -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 else ifdef SAN
 B       := build/san
 HARDEN  := -fPIE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -36,7 +40,7 @@ TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
              $(foreach d,$(wildcard cmd/*/main.c),$(notdir $(patsubst %/main.c,%,$d))))
 UNIT    := $(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c))
 BENCH   := $(patsubst %.c,$(B)/%,$(wildcard test/bench/*.c))
-FUZZ    := $(patsubst %.c,%,$(notdir $(wildcard test/fuzz/*.c)))
+FUZZ    := $(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c))
 
 # The end of a kernel's file name is its instruction set and decides its flags;
 # build/isa.mk says which of them this compiler and this assembler know.
@@ -70,14 +74,15 @@ $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
 	rm -f $@ && $(AR) rcsD $@ $^
 
 # Libraries and objects that only one tool needs.
-$(B)/hf-infer $(B)/test/unit/hf-infer-% $(B)/test/bench/hf-infer-%: LIBS += -lpcre2-8 -lutf8proc
+$(B)/hf-infer $(foreach d,unit bench fuzz,$(B)/test/$d/hf-infer-%): LIBS += -lpcre2-8 -lutf8proc
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
 $(foreach t,$(TOOLS),$(eval $(B)/$t: $(call tool_objs,$t)))
-# test/unit/TOOL-SUBJECT.c is linked with the tool's objects but main.
-$(foreach t,$(UNIT) $(BENCH),$(eval $t: $t.o))
-$(foreach t,$(UNIT) $(BENCH),$(foreach c,$(sort $(basename $(notdir $(wildcard cmd/*)))),$(if $(filter $c-%,$(notdir $t)),\
+# test/*/TOOL-SUBJECT.c is linked with the tool's objects but main.
+$(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(eval $t: $t.o))
+$(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(foreach c,$(sort $(basename $(notdir $(wildcard cmd/*)))),$(if $(filter $c-%,$(notdir $t)),\
   $(eval $t: $(filter-out %/main.o,$(call tool_objs,$c))))))
-$(TOOLS:%=$(B)/%) $(UNIT) $(BENCH): $(B)/libcore.a
+$(FUZZ): LDFLAGS += -fsanitize=fuzzer
+$(TOOLS:%=$(B)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
 	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 
 # Debian's python3 has numpy; another python3 may stand before it in PATH.
@@ -95,7 +100,8 @@ bench: all $(BENCH)
 	@for b in $(BENCH); do $(TESTENV) $$b || exit; done
 
 # Each parser under libFuzzer, ASan and UBSan: seeds in test/fuzz/NAME.seeds/.
-fuzz: $(FUZZ:%=fuzz-%)
+# What it finds lies in build/fuzz/NAME.found/.
+fuzz: $(patsubst test/fuzz/%.c,fuzz-%,$(wildcard test/fuzz/*.c))
 fuzz-%: FORCE
 	@sh scripts/fuzz.sh $* $(SECONDS)
 

@@ -8,7 +8,7 @@
 static void (*warn_hook)(const char *what);
 
 /* Formats into a buffer; what does not fit is replaced by "...". */
-static void
+static __attribute__((format(printf, 3, 0))) void
 format(char *buf, size_t size, const char *fmt, va_list ap)
 {
     int n = vsnprintf(buf, size, fmt, ap);

@@ -404,6 +404,7 @@ read_object(struct reader *r)
     int rc;
 
     r->i++;
+    str_add(&keys, "", 0); /* all names may be empty: never a null pointer */
     rc = read_members(r, &members, &n, &keys);
     if (rc == 0 && n == 0)
         str_adds(r->out, "{}");
