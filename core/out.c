@@ -74,35 +74,45 @@ host_name(char host[HOST_MAX])
     host[HOST_MAX - 1] = '\0';
 }
 
-/* "DIR/.NAME.tmp.HOST.": the PID follows. */
+/* "DIR/.NAME.tmp.": "HOST.PID.SERIAL" follows. */
 static char *
 tmp_prefix(const char *path)
 {
     size_t dir_n = folder_bytes(path);
-    const char *name = path + dir_n;
     size_t room = dir_n + NAME_MAX + 2;
     char *prefix = xmalloc(room);
-    char host[HOST_MAX];
 
-    host_name(host);
-    snprintf(prefix, room, "%.*s.%.*s.tmp.%s.", (int)dir_n, path, TMP_ROOM,
-             name, host);
+    snprintf(prefix, room, "%.*s.%.*s.tmp.", (int)dir_n, path, TMP_ROOM,
+             path + dir_n);
     return prefix;
 }
 
-/* A temporary of ours, left by a process that is gone: dead here, or old. */
+/*
+ * Is "HOST.PID.SERIAL" in the name of a temporary that nobody will finish?
+ * On this host if its process is gone, on others if it is old.
+ */
 static bool
-is_waste(int dir_fd, const char *name, const char *pid_text)
+is_waste(int dir_fd, const char *name, const char *tail)
 {
+    const char *serial = strrchr(tail, '.');
+    const char *pid_text =
+        serial ? memrchr(tail, '.', (size_t)(serial - tail)) : NULL;
+    char host[HOST_MAX];
     struct stat st;
+    size_t host_n;
     char *end;
-    long pid = strtol(pid_text, &end, 10);
+    long pid;
 
-    if (end == pid_text || pid <= 0 || (*end && *end != '.') ||
-        pid == (long)getpid())
+    if (!pid_text)
         return false;
-    if (kill((pid_t)pid, 0) < 0 && errno == ESRCH)
-        return true;
+    host_n = (size_t)(pid_text - tail);
+    pid = strtol(pid_text + 1, &end, 10);
+    if (end != serial || pid <= 0 || pid > INT_MAX)
+        return false;
+    host_name(host);
+    if (host_n == strlen(host) && !memcmp(tail, host, host_n))
+        return pid != (long)getpid() && kill((pid_t)pid, 0) < 0 &&
+               errno == ESRCH;
     return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
            time(NULL) - st.st_mtime > OLD_S;
 }
@@ -138,11 +148,13 @@ open_tmp(struct out *o, struct err *err)
 {
     static atomic_uint serial; /* several outputs of one name, one process */
     char *prefix = tmp_prefix(o->path);
-    size_t room = strlen(prefix) + 40;
+    size_t room = strlen(prefix) + HOST_MAX + 40;
+    char host[HOST_MAX];
 
     sweep(prefix);
+    host_name(host);
     o->tmp = xmalloc(room);
-    snprintf(o->tmp, room, "%s%ld.%u", prefix, (long)getpid(),
+    snprintf(o->tmp, room, "%s%s.%ld.%u", prefix, host, (long)getpid(),
              atomic_fetch_add(&serial, 1));
     free(prefix);
     o->slot = remember(o->tmp);
@@ -325,7 +337,8 @@ publish(struct out *o, struct err *err)
         if (errno == EEXIST)
             return err_set(err, EX_CANTCREAT,
                            "%s: exists already (--force replaces it)", o->path);
-        /* no hard links here (EPERM and others): look, then rename */
+        /* no hard links here (EPERM and others): look, then rename; two
+         * writers at the same moment can both pass, the later one wins */
         if (access(o->path, F_OK) == 0)
             return err_set(err, EX_CANTCREAT,
                            "%s: exists already (--force replaces it)", o->path);

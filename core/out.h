@@ -49,7 +49,9 @@ int out_flush(struct out *out, struct err *err);
 
 /*
  * out_commit() makes the file durable and visible under its name, then frees
- * 'out', whatever the result.  0, or -1 with 'err' set and nothing visible.
+ * 'out', whatever the result.  0, or -1 with 'err' set and nothing visible;
+ * only where the line says that the folder cannot be synced is the file there,
+ * whole, but a power cut may still take its name.
  */
 int out_commit(struct out *out, struct err *err);
 

@@ -265,6 +265,61 @@ test_reserve(void)
     tap_ok(count_files() == 0, "and nothing stays behind");
 }
 
+/* An empty file ".x.tmp.TAIL", as old as that. */
+static void
+leave(const char *tail, time_t age_s, char path[128])
+{
+    struct timespec t[2] = { { .tv_sec = time(NULL) - age_s },
+                             { .tv_sec = time(NULL) - age_s } };
+    int fd;
+
+    snprintf(path, 128, ".x.tmp.%s", tail);
+    fd = open(path, O_WRONLY | O_CREAT, 0666);
+    if (fd >= 0) {
+        futimens(fd, t);
+        close(fd);
+    }
+}
+
+/* Which left temporaries the next writer of "x" removes. */
+static void
+test_sweep(void)
+{
+    char host[65] = "", tail[100], path[128];
+    struct err err = { 0 };
+    pid_t dead = fork();
+    const struct {
+        const char *what, *host, *more;
+        long pid;
+        time_t age_s;
+        bool goes;
+    } t[] = {
+        { "of a dead process here", host, "", dead, 0, true },
+        { "of a living process here, however old", host, "", (long)getppid(),
+          999999, false },
+        { "of another host, new", "other", "", dead, 60, false },
+        { "of another host, two days old", "other", "", 1, 172800, true },
+        { "of a host whose name begins like ours", host, ".7", (long)getppid(),
+          60, false },
+        { "of nobody known", "notes", ".txt", dead, 60, false },
+    };
+
+    if (dead == 0)
+        _exit(0);
+    waitpid(dead, NULL, 0);
+    gethostname(host, sizeof(host) - 1);
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        snprintf(tail, sizeof(tail), "%s%s.%ld.0", t[i].host, t[i].more,
+                 t[i].pid);
+        leave(tail, t[i].age_s, path);
+        put("x", OUT_FORCE, 'a', 10, &err);
+        tap_ok((access(path, F_OK) < 0) == t[i].goes, "a temporary %s %s",
+               t[i].what, t[i].goes ? "goes" : "stays");
+        unlink(path);
+    }
+    clear();
+}
+
 int
 main(void)
 {
@@ -280,6 +335,7 @@ main(void)
     test_signals();
     test_kill();
     test_reserve();
+    test_sweep();
     clear();
     if (chdir("/") < 0 || rmdir(dir) < 0)
         return 1;

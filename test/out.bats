@@ -1,0 +1,60 @@
+# Output files where there is no room, no right, or another writer: through
+# hf-infer --logits and st-inspect cat.
+load helpers
+
+# small_disk SIZE: a tmpfs at ./disk; skips where mounting is not allowed.
+small_disk() {
+    mkdir disk
+    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
+}
+
+teardown() {
+    cd /
+    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
+}
+
+@test "out: a full disk is one line, status 74, and leaves nothing" {
+    small_disk 100k
+    run -74 --separate-stderr hf-infer "$DEMO" --ids "$(seq -s, 1 100)" \
+        --logits disk/x.npy
+    [ -z "$output" ]
+    [[ $stderr == "hf-infer: disk/x.npy: no room for "*" bytes: No space left on device" ]]
+    [ -z "$(ls -A disk)" ]
+    run -74 --separate-stderr st-inspect cat --raw -o disk/y \
+        "$DEMO/model.safetensors" model.embed_tokens.weight
+    [ "${#stderr_lines[@]}" = 1 ]
+    [ -z "$(ls -A disk)" ]
+}
+
+@test "out: a full disk keeps the old file, even with --force" {
+    small_disk 100k
+    echo old >disk/x.npy
+    run -74 hf-infer "$DEMO" --ids "$(seq -s, 1 100)" --logits disk/x.npy -f
+    [ "$(cat disk/x.npy)" = old ]
+    [ "$(ls -A disk)" = x.npy ]
+}
+
+@test "out: a read-only folder is one line and status 73" {
+    small_disk 100k
+    mount -o remount,ro disk
+    run -73 --separate-stderr hf-infer "$DEMO" --ids 1,2 --logits disk/x.npy
+    [ "$stderr" = "hf-infer: disk/x.npy: cannot be created: Read-only file system" ]
+}
+
+@test "out: ten kills with -9 leave no output or a whole one" {
+    ids=$(seq -s, 1 400)
+    hf-infer "$DEMO" --ids "$ids" --logits want.npy
+    for delay in 01 02 03 04 05 06 08 10 12 15; do
+        hf-infer "$DEMO" --ids "$ids" --logits x.npy &
+        pid=$!
+        sleep 0.$delay
+        kill -9 $pid 2>/dev/null || :
+        wait $pid || :
+        [ ! -e x.npy ] || cmp x.npy want.npy
+        rm -f x.npy
+    done
+    hf-infer "$DEMO" --ids "$ids" --logits x.npy
+    cmp x.npy want.npy
+    rm x.npy want.npy
+    [ -z "$(ls -A)" ] # the last run removed what the killed ones left
+}
