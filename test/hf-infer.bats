@@ -461,7 +461,8 @@ END
     ids=$(seq -s, 1 500)
     for sig in INT TERM; do
         for delay in 0.005 0.02 0.05; do
-            hf-infer m --ids "$ids" --logits out.npy --chunk 1 -j 1 &
+            # a background job ignores INT unless told otherwise
+            env --default-signal=$sig hf-infer m --ids "$ids" --logits out.npy --chunk 1 -j 1 &
             pid=$!
             sleep $delay
             kill -$sig $pid 2>/dev/null || :

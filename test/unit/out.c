@@ -195,6 +195,9 @@ start_writer(void)
 
     if (pid)
         return pid;
+    signal(SIGINT, SIG_DFL); /* ignored in a background job, by POSIX */
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGUSR1, SIG_DFL);
     sig_install(true);
     for (char fill = 'a';; fill = fill == 'z' ? 'a' : (char)(fill + 1))
         if (put("x", OUT_FORCE, fill, BYTES, &err) < 0)
