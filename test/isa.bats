@@ -3,8 +3,9 @@ load helpers
 # A CPU dies of the first instruction it does not know, so those of an
 # instruction set may stand in the objects that are named after it alone.
 
-objects() { # objects PATTERN...: of this build, not of the sanitized ones
-    find "${BUILD:-$ROOT/build}" -name '*.o' -not -path '*/build/san/*' -not -path '*/build/tsan/*' "$@"
+objects() { # objects FIND-EXPRESSION...: of this build
+    local b=${BUILD:-$ROOT/build}
+    find "$b/core" "$b/cmd" "$b/test" -name '*.o' "$@"
 }
 
 ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
