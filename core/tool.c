@@ -64,6 +64,7 @@ tool_start(const struct opt_tool *tool)
     unsetenv("POSIXLY_CORRECT");
     err_warn_hook(tool_say);
     sigaction(SIGBUS, &bus, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* ulimit -f: write() fails, and we clean up */
 }
 
 void

@@ -11,7 +11,8 @@
 /*
  * tool_start() is main's first step: warnings go to stderr as
  * "TOOL: what", closed standard streams become errors instead of accidents,
- * a SIGBUS from a mapped file that shrank becomes a line and EX_IOERR.
+ * a SIGBUS from a mapped file that shrank becomes a line and EX_IOERR, and so
+ * does a file that outgrows ulimit -f.
  */
 void tool_start(const struct opt_tool *tool);
 

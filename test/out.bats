@@ -41,6 +41,17 @@ teardown() {
     [ "$stderr" = "hf-infer: disk/x.npy: cannot be created: Read-only file system" ]
 }
 
+@test "out: a file over the limit of ulimit -f is one line and status 74" {
+    limited() (
+        ulimit -f 8 # KiB
+        hf-infer "$DEMO" --ids 1,2,3,4,5 --logits x.npy
+    )
+    run -74 --separate-stderr limited
+    [ "${#stderr_lines[@]}" = 1 ]
+    [[ $stderr == "hf-infer: x.npy: "*": File too large" ]]
+    [ -z "$(ls -A)" ]
+}
+
 @test "out: ten kills with -9 leave no output or a whole one" {
     ids=$(seq -s, 1 400)
     hf-infer "$DEMO" --ids "$ids" --logits want.npy

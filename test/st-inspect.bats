@@ -102,6 +102,7 @@ END
 }
 
 @test "list: 100,000 tensors take less than 64 MiB" {
+    [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
     py - <<'END'
 import mkst
 mkst.save("a.safetensors", {"model.layers.%d.w" % i: ("U8", [1], b"x")
