@@ -49,7 +49,7 @@ teardown() {
     run -74 --separate-stderr limited
     [ "${#stderr_lines[@]}" = 1 ]
     [[ $stderr == "hf-infer: x.npy: "*": File too large" ]]
-    [ -z "$(ls -A)" ]
+    [ -z "$(find . -name '*x.npy*')" ]
 }
 
 @test "out: ten kills with -9 leave no output or a whole one" {
