@@ -38,7 +38,8 @@ int file_pread(int fd, const char *path, void *buf, size_t nbytes,
                size_t offset, struct err *err);
 
 /*
- * file_read_all() appends a whole file, or standard input for "-", to 'str'.
+ * file_read_all() appends a whole file, or standard input for "-", to 'str';
+ * a pipe or device, such as a shell's <(command), will do as well.
  * At most 'max' bytes: a longer file is EX_DATAERR.
  */
 int file_read_all(const char *path, size_t max, struct str *str,

@@ -31,6 +31,7 @@ tiny() {
     [ -n "$a" ]
     [ "$(hf-infer "$DEMO" --file p --greedy)" = "$a" ]
     [ "$(hf-infer "$DEMO" --greedy <p)" = "$a" ]
+    [ "$(hf-infer "$DEMO" --greedy --file <(cat p))" = "$a" ]
 }
 
 @test "hf-infer --ids-out: the ids torch chose, one line, no tokenizer" {

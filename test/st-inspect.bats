@@ -738,3 +738,12 @@ np.save("w.npy", np.ones(4, np.float32)); np.save("v.npy", np.arange(4, dtype="<
         <(grep '^\.It Fl' "$ROOT/man/st-inspect.1" | grep -oE 'Fl -[a-z0-9-]+' |
             sed 's/Fl -/--/')
 }
+
+@test "a FIFO, a device and a folder without tensors are refused at once" {
+    mkfifo fifo
+    run -66 --separate-stderr timeout 10 st-inspect fifo
+    [ "$stderr" = "st-inspect: fifo: is not a regular file" ]
+    run -66 timeout 10 st-inspect /dev/zero
+    mkdir folder
+    run -66 timeout 10 st-inspect folder
+}
