@@ -43,3 +43,12 @@ ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
         run -1 grep -E '(alloc|pthread|getenv|err_set|printf)' <(nm -u "$o" | grep -v asan)
     done < <(objects -regextype posix-extended -regex "$ISA_NAME")
 }
+
+@test "isa: logits are within 2e-4 of float64 on every one of this machine" {
+    cd "$ROOT"
+    for isa in scalar avx2 avx512; do
+        TU_ISA=$isa hf-infer --ids 1 --top 1 "$DEMO" || continue # not here
+        TU_RUN=short TU_ISA=$isa run -0 "$BUILD/test/unit/hf-infer-model"
+        [ "$(grep -c 'are within 0.0002 of float64' <<<"$output")" -gt 10 ]
+    done
+}
