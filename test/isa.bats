@@ -52,3 +52,11 @@ ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
         [ "$(grep -c 'are within 0.0002 of float64' <<<"$output")" -gt 10 ]
     done
 }
+
+@test "isa: gemm keeps its promises on every one of this machine" {
+    for isa in scalar avx2 avx512 avx512vnni avx512bf16 amx neon; do
+        TU_ISA=$isa hf-infer --ids 1 --top 1 "$DEMO" || continue # not here
+        TU_ISA=$isa run -0 "$BUILD/test/unit/gemm"
+        [ "${lines[0]}" = "# $isa" ]
+    done
+}

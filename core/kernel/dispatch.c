@@ -2,6 +2,8 @@
  * From an instruction set to each family's table.  The Makefile defines
  * HAVE_avx2 and so on for what the compiler could build.
  */
+#include <pthread.h>
+
 #include "core/kernel/ops.h"
 
 #if defined(HAVE_avx512)
@@ -41,3 +43,62 @@
 TABLE(cvt)
 TABLE(gemv)
 TABLE(vec)
+
+/*
+ * gemm's levels add kernels rather than replace tables: each one's is the
+ * next lower's with its own over it.
+ */
+#define OVER(member) own->member ? own->member : below.member
+
+static struct gemm_ops
+over(const struct gemm_ops *own, struct gemm_ops below)
+{
+    return (struct gemm_ops){
+        .exact = OVER(exact),
+        .bf16 = OVER(bf16),
+        .int8 = OVER(int8),
+        .transpose = OVER(transpose),
+        .rescale = OVER(rescale),
+        .absmax = OVER(absmax),
+        .quantize = OVER(quantize),
+    };
+}
+
+static struct gemm_ops gemm[ISA_COUNT];
+static pthread_once_t gemm_once = PTHREAD_ONCE_INIT;
+
+static void
+fill_gemm(void)
+{
+    for (int i = 0; i < ISA_COUNT; i++)
+        gemm[i] = gemm_scalar;
+#if defined(HAVE_avx2)
+    for (int i = ISA_AVX2; i <= ISA_AMX; i++)
+        gemm[i] = over(&gemm_avx2, gemm[i]);
+#endif
+#if defined(HAVE_avx512)
+    for (int i = ISA_AVX512; i <= ISA_AMX; i++)
+        gemm[i] = over(&gemm_avx512, gemm[i]);
+#endif
+#if defined(HAVE_avx512vnni)
+    for (int i = ISA_AVX512VNNI; i <= ISA_AMX; i++)
+        gemm[i] = over(&gemm_avx512vnni, gemm[i]);
+#endif
+#if defined(HAVE_avx512bf16)
+    for (int i = ISA_AVX512BF16; i <= ISA_AMX; i++)
+        gemm[i] = over(&gemm_avx512bf16, gemm[i]);
+#endif
+#if defined(HAVE_amx)
+    gemm[ISA_AMX] = over(&gemm_amx, gemm[ISA_AMX]);
+#endif
+#if defined(HAVE_neon)
+    gemm[ISA_NEON] = over(&gemm_neon, gemm[ISA_NEON]);
+#endif
+}
+
+const struct gemm_ops *
+gemm_ops_of(enum isa isa)
+{
+    pthread_once(&gemm_once, fill_gemm);
+    return &gemm[isa];
+}

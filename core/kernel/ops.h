@@ -49,13 +49,55 @@ struct vec_ops {
     void (*rope)(float *x, const float *c, const float *s, size_t half);
 };
 
+/* A block of exact sums, which may be a part of k: see gemm.c. */
+struct gemm_block {
+    float *t; /* t[i * ldt + r]: row i of x by row r of w */
+    size_t ldt;
+    const float *w;   /* [rows, ldw], 64-byte aligned, ldw a multiple of 16 */
+    size_t ldw, rows; /* rows: a multiple of 4 */
+    const float *x;
+    size_t ldx, m, k; /* k: a multiple of 16 unless 'last' */
+    float *lanes;     /* [m rounded up to GEMM_X][rows][16]: sums between parts,
+                       * 64-byte aligned, in an order of the kernel's own */
+    bool first, last;
+};
+
+#define GEMM_X 6 /* rows of x that a kernel may take at once, at most */
+
+/*
+ * The inner loops of gemm.h.  b is one panel's part of k, t [m][64].
+ *   bf16, int8   t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
+ *                multiple of 32, of 64.  comp [64]: 128 * the sums over k of
+ *                b's columns, for who takes a as unsigned a + 128.
+ *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
+ *   rescale      t[j] = s[j] * x_scale * w_scale[j]
+ *   absmax       the largest |x|; NaN if one is NaN
+ *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
+ * A NULL is the next lower level's.
+ */
+struct gemm_ops {
+    void (*exact)(const struct gemm_block *b);
+    void (*bf16)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
+                 size_t m, size_t k, bool add);
+    void (*int8)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
+                 const int32_t *comp, size_t m, size_t k, bool add);
+    void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t n);
+    void (*rescale)(float *t, const int32_t *s, float x_scale,
+                    const float *w_scale, size_t n);
+    float (*absmax)(const float *x, size_t n);
+    void (*quantize)(int8_t *to, const float *x, float by, size_t n);
+};
+
 /* The table of the best level up to 'isa' that this compiler could build. */
 const struct cvt_ops *cvt_ops_of(enum isa isa);
 const struct gemv_ops *gemv_ops_of(enum isa isa);
 const struct vec_ops *vec_ops_of(enum isa isa);
+const struct gemm_ops *gemm_ops_of(enum isa isa); /* nothing NULL */
 
 extern const struct cvt_ops cvt_scalar, cvt_avx2, cvt_avx512, cvt_neon;
 extern const struct gemv_ops gemv_scalar, gemv_avx2, gemv_avx512, gemv_neon;
+extern const struct gemm_ops gemm_scalar, gemm_avx2, gemm_avx512,
+    gemm_avx512vnni, gemm_avx512bf16, gemm_amx, gemm_neon;
 extern const struct vec_ops vec_scalar, vec_avx2, vec_avx512, vec_neon;
 
 /* Element i of little-endian 16 or 32-bit data at any address; not le16(),

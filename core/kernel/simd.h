@@ -10,6 +10,7 @@
  *   vf_fma(a, b, c)   a * b + c, rounded once
  *   vf_max(a, b), _min  b if either is a NaN (x86); NEON: NaN
  *   vf_sum            lanes added in halves: i and i + VF / 2 first
+ *   vf_sum4(p, a..d)  p[0..3] = vf_sum() of each, together
  *   vf_pow2(t)        2^n of EXP_ROUND + n
  */
 #ifndef CORE_KERNEL_SIMD_H
@@ -138,6 +139,29 @@ vf_sum(vf v)
 
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* Halves of a pair of vectors side by side, added: [a + a', b + b']. */
+INLINE vf
+vf_fold(vf a, vf b)
+{
+    return _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xee);
+}
+
+INLINE void
+vf_sum4(float *p, vf a, vf b, vf c, vf d)
+{
+    vf ab = vf_fold(a, b), cd = vf_fold(c, d);
+    /* quarters a b c d: lanes i and i + 4 of what is 8 wide */
+    vf q =
+        _mm512_shuffle_f32x4(ab, cd, 0x88) + _mm512_shuffle_f32x4(ab, cd, 0xdd);
+
+    q = q + _mm512_permute_ps(q, 0x4e);
+    q = q + _mm512_permute_ps(q, 0xb1);
+    _mm_storeu_ps(p, _mm512_castps512_ps128(_mm512_permutexvar_ps(
+                         _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                          12, 8, 4, 0),
+                         q)));
 }
 
 /* VF halves, with NaNs' quiet bit (0x200) as it was: the instruction sets it.
@@ -305,6 +329,22 @@ vf_sum(vf v)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
+INLINE void
+vf_sum4(float *p, vf a, vf b, vf c, vf d)
+{
+    __m256 ab =
+        _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
+    __m256 cd =
+        _mm256_permute2f128_ps(c, d, 0x20) + _mm256_permute2f128_ps(c, d, 0x31);
+    /* [a0 a1 c0 c1, b0 b1 d0 d1], then [a c a c, b d b d] */
+    __m256 q =
+        _mm256_shuffle_ps(ab, cd, 0x44) + _mm256_shuffle_ps(ab, cd, 0xee);
+
+    q = _mm256_shuffle_ps(q, q, 0x88) + _mm256_shuffle_ps(q, q, 0xdd);
+    _mm_storeu_ps(p, _mm_unpacklo_ps(_mm256_castps256_ps128(q),
+                                     _mm256_extractf128_ps(q, 1)));
+}
+
 INLINE vf
 vf_f16_exact(const void *p)
 {
@@ -455,6 +495,17 @@ vf_sum(vf v)
     float32x2_t b = vadd_f32(vget_low_f32(v), vget_high_f32(v));
 
     return vget_lane_f32(b, 0) + vget_lane_f32(b, 1);
+}
+
+INLINE void
+vf_sum4(float *p, vf a, vf b, vf c, vf d)
+{
+    float32x4_t ab = vcombine_f32(vadd_f32(vget_low_f32(a), vget_high_f32(a)),
+                                  vadd_f32(vget_low_f32(b), vget_high_f32(b)));
+    float32x4_t cd = vcombine_f32(vadd_f32(vget_low_f32(c), vget_high_f32(c)),
+                                  vadd_f32(vget_low_f32(d), vget_high_f32(d)));
+
+    vst1q_f32(p, vpaddq_f32(ab, cd));
 }
 
 INLINE vf

@@ -1,0 +1,569 @@
+/*
+ * What gemm.h promises, over the inner loops of gemm_ISA.c.
+ *
+ * A call is cut into chunks: some rows of X by some of W.  A chunk works
+ * through k in parts whose weights, widened or packed, stay in the cache while
+ * the rows of X pass by; its sums stay in a tile of the thread's scratch, and
+ * go from there to C.
+ */
+#include "core/kernel/gemm.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/gemm_pack.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+
+/* A part of k: 128 KiB of weights, a fraction of any L2 cache. */
+#define PART_EXACT   1024 /* by EXACT_COLS f32 */
+#define EXACT_COLS   32
+#define TILE_ROWS    512
+#define LANE_ROWS    96 /* exact and k > PART_EXACT: lanes are kept, too */
+#define GEMV_ROWS    4  /* up to here weights are read, not widened first */
+#define GEMV_BYTES   (256u << 10) /* of W a chunk then: as gemv.c */
+#define CHUNKS       4            /* a thread's, at least, if there is enough */
+#define TILE_FLOATS  (TILE_ROWS * GEMM_PANEL)
+#define BLOCK_BYTES  (160u << 10)
+#define STAGE_BYTES  (256u << 10)
+#define THREAD_BYTES (TILE_FLOATS * 4 + BLOCK_BYTES + STAGE_BYTES)
+
+_Static_assert(EXACT_COLS *(PART_EXACT + 16) * 4 <= BLOCK_BYTES, "w");
+_Static_assert(LANE_ROWS *EXACT_COLS * 16 * 4 <= STAGE_BYTES, "lanes");
+_Static_assert(PACK_BLOCK <= BLOCK_BYTES, "panel");
+_Static_assert(PACK_STAGE + TILE_FLOATS * 4 <= STAGE_BYTES, "stage, sums");
+
+struct gemm {
+    struct par *par;
+    char *scratch; /* [threads, THREAD_BYTES] */
+};
+
+/* One thread's scratch. */
+struct scratch {
+    float *tile; /* [rows, ld] */
+    void *block; /* weights of a part of k, as the kernel wants them */
+    char *stage; /* weights on their way there, int8's sums; exact's lanes */
+};
+
+struct call {
+    struct gemm *gemm;
+    const struct gemm_ops *ops;
+    const struct gemm_job *jobs;
+    size_t n_jobs;
+    const void *x;
+    const uint16_t *lo;   /* bf16 */
+    const float *x_scale; /* int8 */
+    size_t ldx, m;
+    size_t rows; /* of a chunk */
+    size_t (*cols)(const struct call *call, const struct gemm_job *job);
+    void (*chunk)(const struct call *call, const struct gemm_job *job,
+                  const struct area *a, int thread);
+};
+
+int
+gemm_open(struct gemm **gemm, struct par *par, struct err *err)
+{
+    struct gemm *g = xcalloc(1, sizeof(*g));
+
+    *gemm = NULL;
+    g->par = par;
+    g->scratch = mem_big((size_t)par_threads(par), THREAD_BYTES,
+                         "the workspace of matrix products", err);
+    if (!g->scratch) {
+        free(g);
+        return -1;
+    }
+    *gemm = g;
+    return 0;
+}
+
+void
+gemm_close(struct gemm *g)
+{
+    if (!g)
+        return;
+    mem_big_free(g->scratch, (size_t)par_threads(g->par), THREAD_BYTES);
+    free(g);
+}
+
+struct par *
+gemm_par(const struct gemm *g)
+{
+    return g->par;
+}
+
+static struct scratch
+scratch_of(const struct gemm *g, int thread)
+{
+    char *p = g->scratch + (size_t)thread * THREAD_BYTES;
+
+    return (struct scratch){ .tile = (float *)(void *)p,
+                             .block = p + TILE_FLOATS * 4,
+                             .stage = p + TILE_FLOATS * 4 + BLOCK_BYTES };
+}
+
+/* From a tile of sums to C: see struct gemm_end. */
+static void
+finish(const struct gemm_job *job, const struct area *a, float *t, size_t ldt,
+       int thread)
+{
+    const struct gemm_end *e = &job->end;
+    float *c = job->c ? job->c + a->row * job->ldc + a->col : NULL;
+
+    for (size_t i = 0; i < a->n_rows && (e->bias || e->accumulate); i++) {
+        if (e->bias)
+            vec_add(t + i * ldt, e->bias + a->col, a->n_cols);
+        if (e->accumulate)
+            vec_add(t + i * ldt, c + i * job->ldc, a->n_cols);
+    }
+    if (e->hook)
+        e->hook(e->ctx, t, ldt, a->row, a->n_rows, a->col, a->n_cols, thread);
+    for (size_t i = 0; i < a->n_rows && c; i++)
+        memcpy(c + i * job->ldc, t + i * ldt, a->n_cols * sizeof(*c));
+}
+
+static size_t
+n_chunks(const struct call *call, const struct gemm_job *job)
+{
+    size_t cols = call->cols(call, job);
+
+    return (job->w.n + cols - 1) / cols *
+           ((call->m + call->rows - 1) / call->rows);
+}
+
+static void
+run_chunks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct call *call = ctx;
+
+    for (size_t i = begin; i < end; i++) {
+        const struct gemm_job *job = call->jobs;
+        size_t at = i, cols, across;
+        struct area a;
+
+        for (; at >= n_chunks(call, job); job++)
+            at -= n_chunks(call, job);
+        cols = call->cols(call, job);
+        across = (job->w.n + cols - 1) / cols;
+        a.row = at / across * call->rows;
+        a.col = at % across * cols;
+        a.n_rows = smaller(call->rows, call->m - a.row);
+        a.n_cols = smaller(cols, job->w.n - a.col);
+        call->chunk(call, job, &a, thread);
+    }
+}
+
+/* Chunks of at most 'max' rows, a multiple of 'unit': as equal as that goes,
+ * and enough of them for all threads. */
+static void
+run(struct call *call, size_t max, size_t unit)
+{
+    size_t want = CHUNKS * (size_t)par_threads(call->gemm->par);
+    size_t n = 0, cuts;
+
+    if (call->m == 0)
+        return;
+    call->ops = gemm_ops_of(cpu_isa());
+    call->rows = call->m;
+    for (size_t i = 0; i < call->n_jobs; i++)
+        n += n_chunks(call, &call->jobs[i]);
+    cuts = (call->m + max - 1) / max;
+    if (n > 0 && n * cuts < want)
+        cuts = (want + n - 1) / n;
+    call->rows = round_up((call->m + cuts - 1) / cuts, unit);
+    n = 0;
+    for (size_t i = 0; i < call->n_jobs; i++)
+        n += n_chunks(call, &call->jobs[i]);
+    par_for(call->gemm->par, n, 1, run_chunks, call);
+}
+
+/* ---- exact ---- */
+
+static size_t
+exact_cols(const struct call *call, const struct gemm_job *job)
+{
+    (void)call;
+    (void)job;
+    return EXACT_COLS;
+}
+
+/* Rows [col, col + n) of W, columns [k0, k0 + n_k), in f32. */
+static void
+widen(float *to, size_t ld, const struct gemm_matrix *w, const struct area *a,
+      size_t k0, size_t n_k)
+{
+    size_t rows = round_up(a->n_cols, 4);
+    float row[EXACT_COLS];
+
+    if (w->by_k) {
+        for (size_t c = 0; c < n_k; c++) {
+            cvt_to_f32(row, element(w, a->col, k0 + c), w->dtype, a->n_cols);
+            for (size_t r = 0; r < a->n_cols; r++)
+                to[r * ld + c] = row[r];
+        }
+    } else {
+        for (size_t r = 0; r < a->n_cols; r++)
+            cvt_to_f32(to + r * ld, element(w, a->col + r, k0), w->dtype, n_k);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        size_t from = r < a->n_cols ? n_k : 0;
+
+        memset(to + r * ld + from, 0, (ld - from) * sizeof(*to));
+    }
+}
+
+static void
+exact_chunk(const struct call *call, const struct gemm_job *job,
+            const struct area *a, int thread)
+{
+    struct scratch s = scratch_of(call->gemm, thread);
+    const float *x = (const float *)call->x + a->row * call->ldx;
+    size_t k = job->w.k;
+
+    if (k == 0)
+        memset(s.tile, 0, a->n_rows * EXACT_COLS * sizeof(float));
+    for (size_t k0 = 0; k0 < k; k0 += PART_EXACT) {
+        size_t n_k = smaller(PART_EXACT, k - k0);
+        /* 16 more: rows a power of two apart would share the cache's sets */
+        struct gemm_block b = {
+            .t = s.tile,
+            .ldt = EXACT_COLS,
+            .w = s.block,
+            .ldw = round_up(n_k, 16) + 16,
+            .rows = round_up(a->n_cols, 4),
+            .x = x + k0,
+            .ldx = call->ldx,
+            .m = a->n_rows,
+            .k = n_k,
+            .lanes = (float *)(void *)s.stage,
+            .first = k0 == 0,
+            .last = k0 + n_k == k,
+        };
+
+        widen(s.block, b.ldw, &job->w, a, k0, n_k);
+        call->ops->exact(&b);
+    }
+    finish(job, a, s.tile, EXACT_COLS, thread);
+}
+
+/* Few rows of X: reading W is the work, and gemv's kernels are made for it. */
+static size_t
+gemv_cols(const struct call *call, const struct gemm_job *job)
+{
+    size_t nbytes = job->w.k * (dtype_table[job->w.dtype].bits / 8) + 1;
+    size_t cols = GEMV_BYTES / nbytes / 16 * 16;
+
+    (void)call;
+    return cols < 16 ? 16 : smaller(cols, TILE_FLOATS / GEMV_ROWS);
+}
+
+static void
+gemv_chunk(const struct call *call, const struct gemm_job *job,
+           const struct area *a, int thread)
+{
+    const struct gemv_ops *ops = gemv_ops_of(cpu_isa());
+    struct gemv_args args = {
+        .y = scratch_of(call->gemm, thread).tile,
+        .w = element(&job->w, a->col, 0),
+        .x = (const float *)call->x + a->row * call->ldx,
+        .ldy = a->n_cols,
+        .ldx = call->ldx,
+        .rows = a->n_cols,
+        .cols = job->w.k,
+        .n_x = a->n_rows,
+    };
+
+    (job->w.dtype == DT_BF16  ? ops->bf16
+     : job->w.dtype == DT_F16 ? ops->f16
+                              : ops->f32)(&args);
+    finish(job, a, args.y, args.ldy, thread);
+}
+
+static bool
+for_gemv(const struct gemm_job *jobs, size_t n_jobs, size_t m)
+{
+    for (size_t i = 0; i < n_jobs; i++)
+        if (jobs[i].w.by_k || jobs[i].w.ld != jobs[i].w.k)
+            return false;
+    return m <= GEMV_ROWS;
+}
+
+void
+gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
+           const float *x, size_t ldx, size_t m)
+{
+    struct call call = {
+        .gemm = g,
+        .jobs = jobs,
+        .n_jobs = n_jobs,
+        .x = x,
+        .ldx = ldx,
+        .m = m,
+        .cols = exact_cols,
+        .chunk = exact_chunk,
+    };
+    size_t rows = TILE_ROWS / GEMM_X * GEMM_X;
+
+    for (size_t i = 0; i < n_jobs; i++)
+        if (jobs[i].w.k > PART_EXACT)
+            rows = LANE_ROWS;
+    if (for_gemv(jobs, n_jobs, m)) {
+        call.cols = gemv_cols;
+        call.chunk = gemv_chunk;
+        rows = GEMV_ROWS;
+        /* one cut: W is to be read once */
+        call.rows = m;
+    }
+    run(&call, rows, call.chunk == gemv_chunk ? GEMV_ROWS : GEMM_X);
+}
+
+/* ---- packed classes ---- */
+
+static size_t
+panel_cols(const struct call *call, const struct gemm_job *job)
+{
+    (void)call;
+    (void)job;
+    return GEMM_PANEL;
+}
+
+struct pack_task {
+    const struct gemm *gemm;
+    const struct gemm_panels *panels;
+    const struct gemm_matrix *w;
+};
+
+static void
+pack_panels(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct pack_task *t = ctx;
+    size_t part = pack_layout(t->panels->class).part;
+
+    for (size_t i = begin; i < end; i++) {
+        struct area a = { .col = i * GEMM_PANEL };
+
+        a.n_cols = smaller(GEMM_PANEL, t->w->n - a.col);
+        for (size_t k0 = 0; k0 < t->w->k; k0 += part) {
+            int32_t *comp;
+            char *to = pack_find(t->panels, a.col, k0, &comp);
+
+            pack_part(gemm_ops_of(cpu_isa()), to, comp,
+                      scratch_of(t->gemm, thread).stage, t->w, t->panels->class,
+                      &a, k0);
+        }
+    }
+}
+
+void
+gemm_pack(struct gemm *g, struct gemm_panels *panels,
+          const struct gemm_matrix *w)
+{
+    struct pack_task t = { g, panels, w };
+
+    panels->n = w->n;
+    panels->k = w->k;
+    par_for(g->par, (w->n + GEMM_PANEL - 1) / GEMM_PANEL, 1, pack_panels, &t);
+}
+
+/* A job's part, packed before or now. */
+static const void *
+part_of(const struct call *call, const struct gemm_job *job,
+        enum gemm_class class, const struct area *a, size_t k0,
+        struct scratch *s, int32_t **comp)
+{
+    if (job->panels)
+        return pack_find(job->panels, a->col, k0, comp);
+    *comp =
+        pack_part(call->ops, s->block, NULL, s->stage, &job->w, class, a, k0);
+    return s->block;
+}
+
+static void
+bf16_chunk(const struct call *call, const struct gemm_job *job,
+           const struct area *a, int thread)
+{
+    struct scratch s = scratch_of(call->gemm, thread);
+    size_t at = a->row * call->ldx, k = job->w.k;
+    const size_t part = pack_layout(GEMM_BF16).part;
+    const uint16_t *x = (const uint16_t *)call->x + at;
+    int32_t *comp;
+
+    if (k == 0)
+        memset(s.tile, 0, a->n_rows * GEMM_PANEL * sizeof(float));
+    for (size_t k0 = 0; k0 < k; k0 += part) {
+        size_t n_k = gemm_ld_bf16(smaller(part, k - k0));
+        const uint16_t *b = part_of(call, job, GEMM_BF16, a, k0, &s, &comp);
+
+        call->ops->bf16(s.tile, x + k0, call->ldx, b, a->n_rows, n_k, k0 > 0);
+        if (call->lo)
+            call->ops->bf16(s.tile, call->lo + at + k0, call->ldx, b, a->n_rows,
+                            n_k, true);
+    }
+    finish(job, a, s.tile, GEMM_PANEL, thread);
+}
+
+void
+gemm_bf16(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
+          const uint16_t *x, const uint16_t *lo, size_t ldx, size_t m)
+{
+    struct call call = {
+        .gemm = g,
+        .jobs = jobs,
+        .n_jobs = n_jobs,
+        .x = x,
+        .lo = lo,
+        .ldx = ldx,
+        .m = m,
+        .cols = panel_cols,
+        .chunk = bf16_chunk,
+    };
+
+    run(&call, TILE_ROWS, 32);
+}
+
+static void
+int8_chunk(const struct call *call, const struct gemm_job *job,
+           const struct area *a, int thread)
+{
+    struct scratch s = scratch_of(call->gemm, thread);
+    const int8_t *x = (const int8_t *)call->x + a->row * call->ldx;
+    int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE), *comp;
+    const size_t part = pack_layout(GEMM_INT8).part;
+    size_t k = job->w.k;
+
+    if (k == 0)
+        memset(sums, 0, a->n_rows * GEMM_PANEL * sizeof(*sums));
+    for (size_t k0 = 0; k0 < k; k0 += part) {
+        size_t n_k = gemm_ld_int8(smaller(part, k - k0));
+        const int8_t *b = part_of(call, job, GEMM_INT8, a, k0, &s, &comp);
+
+        call->ops->int8(sums, x + k0, call->ldx, b, comp, a->n_rows, n_k,
+                        k0 > 0);
+    }
+    for (size_t i = 0; i < a->n_rows; i++)
+        call->ops->rescale(s.tile + i * GEMM_PANEL, sums + i * GEMM_PANEL,
+                           call->x_scale[a->row + i], job->scale + a->col,
+                           a->n_cols);
+    finish(job, a, s.tile, GEMM_PANEL, thread);
+}
+
+void
+gemm_int8(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
+          const int8_t *x, const float *x_scale, size_t ldx, size_t m)
+{
+    struct call call = {
+        .gemm = g,
+        .jobs = jobs,
+        .n_jobs = n_jobs,
+        .x = x,
+        .x_scale = x_scale,
+        .ldx = ldx,
+        .m = m,
+        .cols = panel_cols,
+        .chunk = int8_chunk,
+    };
+
+    run(&call, TILE_ROWS, 32);
+}
+
+/* ---- X as the packed classes want it ---- */
+
+struct round_task {
+    void *to;
+    uint16_t *lo;
+    float *scale;
+    const float *x;
+    size_t ldx, k;
+    const struct gemm *gemm;
+};
+
+static void
+round_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct round_task *t = ctx;
+    size_t ld = gemm_ld_bf16(t->k);
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        uint16_t *to = (uint16_t *)t->to + i * ld;
+
+        pack_round(to, t->x + i * t->ldx, t->k);
+        memset(to + t->k, 0, (ld - t->k) * sizeof(*to));
+    }
+}
+
+/* hi = bf16(x), lo = bf16(x - hi): x - hi is exact. */
+static void
+split_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct round_task *t = ctx;
+    float *rest = scratch_of(t->gemm, thread).tile;
+    size_t ld = gemm_ld_bf16(t->k);
+
+    round_rows(ctx, begin, end, thread);
+    for (size_t i = begin; i < end; i++) {
+        const uint16_t *hi = (const uint16_t *)t->to + i * ld;
+
+        for (size_t c = 0, n; c < t->k; c += n) {
+            n = smaller(t->k - c, TILE_FLOATS);
+            pack_rest(rest, t->x + i * t->ldx + c, hi + c, n);
+            pack_round(t->lo + i * ld + c, rest, n);
+        }
+        memset(t->lo + i * ld + t->k, 0, (ld - t->k) * sizeof(*t->lo));
+    }
+}
+
+static void
+quantize_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
+    const struct round_task *t = ctx;
+    size_t ld = gemm_ld_int8(t->k);
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        const float *x = t->x + i * t->ldx;
+        int8_t *to = (int8_t *)t->to + i * ld;
+        float max = ops->absmax(x, t->k);
+
+        t->scale[i] = max / 127;
+        if (max > 0 && max <= FLT_MAX)
+            ops->quantize(to, x, 127 / max, t->k);
+        else
+            memset(to, 0, t->k);
+        memset(to + t->k, 0, ld - t->k);
+    }
+}
+
+void
+gemm_to_bf16(struct gemm *g, uint16_t *to, const float *x, size_t ldx, size_t m,
+             size_t k)
+{
+    struct round_task t = { .to = to, .x = x, .ldx = ldx, .k = k };
+
+    par_for(g->par, m, 4, round_rows, &t);
+}
+
+void
+gemm_split(struct gemm *g, uint16_t *hi, uint16_t *lo, const float *x,
+           size_t ldx, size_t m, size_t k)
+{
+    struct round_task t = {
+        .to = hi, .lo = lo, .x = x, .ldx = ldx, .k = k, .gemm = g
+    };
+
+    par_for(g->par, m, 4, split_rows, &t);
+}
+
+void
+gemm_to_int8(struct gemm *g, int8_t *to, float *scale, const float *x,
+             size_t ldx, size_t m, size_t k)
+{
+    struct round_task t = {
+        .to = to, .scale = scale, .x = x, .ldx = ldx, .k = k
+    };
+
+    par_for(g->par, m, 4, quantize_rows, &t);
+}

@@ -1,0 +1,138 @@
+/*
+ * Matrix products C = X W^T: X [m, k] is activations, W [n, k] weights, as a
+ * linear layer has them, C [m, n] f32.  m, n, k may be anything, 0 included
+ * (a sum over k = 0 is 0).
+ *
+ * The caller names how exact it wants them:
+ *
+ *   exact  W is widened to f32, X is f32, every sum is f32 FMA in gemv()'s
+ *          order: an output has the bits that gemv() gives it.
+ *   bf16   W and X are rounded to bf16; products are exact, sums f32.
+ *          With X split into two bf16 (hi + lo, 2^-17 of it lost) only W is.
+ *   int8   symmetric int8, a scale for each row of W and of X; sums are exact
+ *          in 32 bits and rescaled once.
+ *
+ * In all of them an output's bits depend on its two rows, its k and the
+ * instruction set alone: not on m, n, the threads, how calls are cut, nor on
+ * whether W was packed before or on the fly.
+ *
+ * Weights of the bf16 and int8 classes are worked on in panels of 64 rows of W,
+ * one layout for every instruction set (K rounded up, zeros where W ends):
+ *   bf16  [n / 64][k / 2][64][2]       int8  [n / 64][k / 4][64][4]
+ * gemm_pack() makes them once; a job without them packs on the fly, which
+ * pays from a few hundred rows of X.
+ */
+#ifndef CORE_KERNEL_GEMM_H
+#define CORE_KERNEL_GEMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+#include "core/par.h"
+
+#define GEMM_PANEL 64 /* rows of W, columns of C */
+
+/*
+ * gemm_open() makes the workspace of all products: some threads and each
+ * one's scratch (about 1 MiB, independent of the shapes).  'par' is borrowed
+ * and may be NULL.  0, or -1 with 'err' set (EX_SOFTWARE).
+ * One thread at a time may use it.  Owner: the caller, until gemm_close().
+ * Nothing else here allocates or can fail.
+ */
+struct gemm;
+int gemm_open(struct gemm **gemm, struct par *par, struct err *err);
+void gemm_close(struct gemm *gemm); /* NULL is fine */
+struct par *gemm_par(const struct gemm *gemm);
+
+/*
+ * Weights as they lie somewhere, little-endian, at any address.  Element
+ * (r, c) is at data[r * ld + c], or at data[c * ld + r] if 'by_k' (a
+ * transposed matrix, as backward wants it: slower to read).
+ * BF16, F16 or F32; I8 for the int8 class alone.
+ */
+struct gemm_matrix {
+    const void *data;
+    enum dtype dtype;
+    size_t n, k, ld;
+    bool by_k;
+};
+
+/* A packed matrix: data [gemm_packed_nbytes()] of the caller's, 64-byte
+ * aligned; one class's panels. */
+enum gemm_class { GEMM_BF16, GEMM_INT8 };
+struct gemm_panels {
+    enum gemm_class class;
+    size_t n, k;
+    void *data;
+};
+
+size_t gemm_packed_nbytes(enum gemm_class class, size_t n, size_t k);
+
+/*
+ * gemm_pack() packs w: into BF16 panels (other dtypes are rounded to bf16,
+ * nearest even), or I8 into INT8 panels.
+ */
+void gemm_pack(struct gemm *gemm, struct gemm_panels *panels,
+               const struct gemm_matrix *w);
+
+/*
+ * What becomes of a block of sums, in this order: times the scales (int8),
+ * + bias, + what C holds, then 'hook' sees (and may change) it, then it is
+ * stored in C, if there is a C.
+ *   hook(ctx, t, ldt, row, n_rows, col, n_cols, thread)
+ *   t[i * ldt + j] belongs to C[row + i][col + j]; called from any thread, for
+ *   every output once, in no order.
+ */
+struct gemm_end {
+    const float *bias; /* [n], or NULL */
+    bool accumulate;
+    void (*hook)(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+                 size_t col, size_t n_cols, int thread);
+    void *ctx;
+};
+
+/* One matrix of a call; all of a call share X, and its k. */
+struct gemm_job {
+    struct gemm_matrix w;
+    const struct gemm_panels *panels; /* instead of w, not for exact */
+    const float *scale;               /* int8: [n] of W's rows */
+    float *c;                         /* [m, n], rows ldc apart; may be NULL */
+    size_t ldc;
+    struct gemm_end end;
+};
+
+/* gemm_exact(): X f32, rows ldx floats apart, at any address. */
+void gemm_exact(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
+                const float *x, size_t ldx, size_t m);
+
+/*
+ * gemm_bf16(): X bf16, as gemm_to_bf16() or gemm_split() make it: rows ldx
+ * elements apart, ldx >= gemm_ld_bf16(k), zeros from k to there.  'lo' is the
+ * other half of a split X, or NULL.
+ */
+size_t gemm_ld_bf16(size_t k); /* k rounded up to 32 */
+void gemm_to_bf16(struct gemm *gemm, uint16_t *to, const float *x, size_t ldx,
+                  size_t m, size_t k);
+void gemm_split(struct gemm *gemm, uint16_t *hi, uint16_t *lo, const float *x,
+                size_t ldx, size_t m, size_t k);
+void gemm_bf16(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
+               const uint16_t *x, const uint16_t *lo, size_t ldx, size_t m);
+
+/*
+ * gemm_int8(): X int8, as gemm_to_int8() makes it: rows ldx >= gemm_ld_int8(k)
+ * apart, zeros from k to there; row i stands for x[i] * x_scale[i].
+ * k <= GEMM_INT8_MAX_K, or sums could leave 32 bits.
+ * gemm_to_int8(): scale = absmax / 127 of each row, nearest even; a row of
+ * zeros has the scale 0.  It quantizes weights' rows, too.
+ */
+#define GEMM_INT8_MAX_K 65536
+size_t gemm_ld_int8(size_t k); /* k rounded up to 64 */
+void gemm_to_int8(struct gemm *gemm, int8_t *to, float *scale, const float *x,
+                  size_t ldx, size_t m, size_t k);
+void gemm_int8(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
+               const int8_t *x, const float *x_scale, size_t ldx, size_t m);
+
+#endif

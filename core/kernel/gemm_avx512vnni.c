@@ -1,0 +1,3 @@
+#include "core/kernel/ops.h"
+
+const struct gemm_ops gemm_avx512vnni = { 0 };

@@ -1,0 +1,175 @@
+/*
+ * Weights into panels, and activations into what the kernels read.
+ */
+#include "core/kernel/gemm_pack.h"
+
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/vec.h"
+
+size_t
+gemm_ld_bf16(size_t k)
+{
+    return round_up(k, 32);
+}
+
+size_t
+gemm_ld_int8(size_t k)
+{
+    return round_up(k, 64);
+}
+
+/* From little-endian to the machine's order. */
+static void
+to_native(uint16_t *p, size_t n)
+{
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    for (size_t i = 0; i < n; i++)
+        p[i] = load16(p, i);
+#else
+    (void)p;
+    (void)n;
+#endif
+}
+
+void
+pack_round(uint16_t *to, const float *x, size_t n)
+{
+    cvt_from_f32(to, DT_BF16, x, n);
+    to_native(to, n);
+}
+
+void
+pack_rest(float *rest, const float *x, const uint16_t *hi, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        rest[i] = x[i] - bf16_to_f32(hi[i]);
+}
+
+/* n elements as native bf16. */
+static void
+row_to_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)
+{
+    float f[256];
+
+    for (size_t i = 0, k; i < n && dtype != DT_BF16; i += k) {
+        k = smaller(n - i, 256);
+        cvt_to_f32(f, (const char *)from + i * (dtype_table[dtype].bits / 8),
+                   dtype, k);
+        cvt_from_f32(to + i, DT_BF16, f, k);
+    }
+    if (dtype == DT_BF16)
+        memcpy(to, from, 2 * n);
+    to_native(to, n);
+}
+
+struct pack_layout pack_layout(enum gemm_class class)
+{
+    return class == GEMM_BF16 ? (struct pack_layout){ 1024, 32, 2, 2 }
+                              : (struct pack_layout){ 2048, 64, 1, 4 };
+}
+
+static void
+row_to_element(void *to, const void *from, enum gemm_class class,
+               enum dtype dtype, size_t n)
+{
+    if (class == GEMM_BF16)
+        row_to_bf16(to, from, dtype, n);
+    else
+        memcpy(to, from, n);
+}
+
+/* Rows of k of a transposed matrix: neighbours interleave. */
+static void
+pack_by_k(char *to, const struct gemm_matrix *w, enum gemm_class class,
+          const struct area *a, size_t k0, size_t n_k)
+{
+    struct pack_layout l = pack_layout(class);
+    char row[GEMM_PANEL * 2];
+
+    for (size_t c = 0; c < n_k; c++) {
+        char *at = to + c / l.word * 256 + c % l.word * l.size;
+
+        row_to_element(row, element(w, a->col, k0 + c), class, w->dtype,
+                       a->n_cols);
+        for (size_t j = 0; j < a->n_cols; j++)
+            memcpy(at + 4 * j, row + j * l.size, l.size);
+    }
+}
+
+/* Can the words of the matrix be taken as they lie? */
+static bool
+as_it_lies(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
+           size_t n_k)
+{
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n_cols == GEMM_PANEL &&
+           n_k % pack_layout(class).word == 0 &&
+           w->dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
+}
+
+/* The sums of a part's columns, times 128. */
+static void
+compensate(int32_t *comp, const int8_t *b, size_t k)
+{
+    memset(comp, 0, GEMM_PANEL * sizeof(*comp));
+    for (size_t c = 0; c < k; c += 4)
+        for (size_t j = 0; j < GEMM_PANEL; j++, b += 4)
+            comp[j] += 128 * (b[0] + b[1] + b[2] + b[3]);
+}
+
+int32_t *
+pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
+          const struct gemm_matrix *w, enum gemm_class class,
+          const struct area *a, size_t k0)
+{
+    struct pack_layout l = pack_layout(class);
+    size_t n_k = smaller(l.part, w->k - k0);
+    size_t padded = round_up(n_k, l.unit);
+
+    if (w->by_k) {
+        memset(to, 0, padded * GEMM_PANEL * l.size);
+        pack_by_k(to, w, class, a, k0, n_k);
+    } else if (as_it_lies(w, class, a->n_cols, n_k)) {
+        size_t n = n_k / l.word;
+
+        ops->transpose(to, element(w, a->col, k0), w->ld * l.size, n);
+        memset((char *)to + n * 256, 0, (padded / l.word - n) * 256);
+    } else {
+        memset(stage, 0, padded * GEMM_PANEL * l.size);
+        for (size_t r = 0; r < a->n_cols; r++)
+            row_to_element(stage + r * padded * l.size,
+                           element(w, a->col + r, k0), class, w->dtype, n_k);
+        ops->transpose(to, stage, padded * l.size, padded / l.word);
+    }
+    if (!comp)
+        comp = (int32_t *)(void *)((char *)to + PACK_STAGE);
+    if (class == GEMM_INT8)
+        compensate(comp, to, padded);
+    return comp;
+}
+
+/* The compensation lies after all panels: [panels][parts][64]. */
+char *
+pack_find(const struct gemm_panels *p, size_t col, size_t k0, int32_t **comp)
+{
+    struct pack_layout l = pack_layout(p->class);
+    size_t k = round_up(p->k, l.unit), parts = (p->k + l.part - 1) / l.part;
+    size_t panels = (p->n + GEMM_PANEL - 1) / GEMM_PANEL;
+    char *data = p->data;
+
+    *comp = (int32_t *)(void *)(data + panels * k * GEMM_PANEL * l.size) +
+            (col / GEMM_PANEL * parts + k0 / l.part) * GEMM_PANEL;
+    return data + (col * k + k0 * GEMM_PANEL) * l.size;
+}
+
+size_t
+gemm_packed_nbytes(enum gemm_class class, size_t n, size_t k)
+{
+    struct pack_layout l = pack_layout(class);
+    size_t per_row = round_up(k, l.unit) * l.size;
+
+    if (class == GEMM_INT8)
+        per_row += (k + l.part - 1) / l.part * sizeof(int32_t);
+    return round_up(n, GEMM_PANEL) * per_row;
+}

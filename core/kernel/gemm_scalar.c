@@ -1,0 +1,121 @@
+/*
+ * The reference of gemm.h's inner loops: what the others do in registers.
+ */
+#include <math.h>
+
+#include "core/dtype.h"
+#include "core/kernel/ops.h"
+
+#define LANES 8 /* as gemv_scalar.c: the two share their bits */
+
+static float
+reduce(float *lane)
+{
+    for (size_t n = LANES / 2; n > 0; n /= 2)
+        for (size_t i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    return lane[0];
+}
+
+static void
+exact(const struct gemm_block *b)
+{
+    for (size_t i = 0; i < b->m; i++)
+        for (size_t r = 0; r < b->rows; r++) {
+            const float *w = b->w + r * b->ldw, *x = b->x + i * b->ldx;
+            float *kept = b->lanes + (i * b->rows + r) * LANES;
+            float lane[LANES] = { 0 };
+            size_t c = 0;
+
+            if (!b->first)
+                memcpy(lane, kept, sizeof(lane));
+            for (; c + LANES <= b->k; c += LANES)
+                for (size_t j = 0; j < LANES; j++)
+                    lane[j] += w[c + j] * x[c + j];
+            for (size_t j = 0; c + j < b->k; j++)
+                lane[j] += w[c + j] * x[c + j];
+            if (b->last)
+                b->t[i * b->ldt + r] = reduce(lane);
+            else
+                memcpy(kept, lane, sizeof(lane));
+        }
+}
+
+static void
+bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
+     size_t k, bool add)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < 64; j++) {
+            float sum = add ? t[i * 64 + j] : 0;
+
+            for (size_t c = 0; c < k; c++)
+                sum += bf16_to_f32(a[i * lda + c]) *
+                       bf16_to_f32(b[c / 2 * 128 + 2 * j + c % 2]);
+            t[i * 64 + j] = sum;
+        }
+}
+
+static void
+int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
+     const int32_t *comp, size_t m, size_t k, bool add)
+{
+    (void)comp;
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < 64; j++) {
+            int32_t sum = add ? t[i * 64 + j] : 0;
+
+            for (size_t c = 0; c < k; c++)
+                sum += a[i * lda + c] * b[c / 4 * 256 + 4 * j + c % 4];
+            t[i * 64 + j] = sum;
+        }
+}
+
+static void
+transpose(uint32_t *to, const void *from, size_t ld, size_t n)
+{
+    for (size_t r = 0; r < 64; r++)
+        for (size_t i = 0; i < n; i++)
+            memcpy(&to[i * 64 + r], (const char *)from + r * ld + 4 * i, 4);
+}
+
+static void
+rescale(float *t, const int32_t *s, float x_scale, const float *w_scale,
+        size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        t[j] = (float)s[j] * x_scale * w_scale[j];
+}
+
+static float
+absmax(const float *x, size_t n)
+{
+    float max = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(x[i]))
+            return x[i];
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    }
+    return max;
+}
+
+static void
+quantize(int8_t *to, const float *x, float by, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float q = nearbyintf(x[i] * by);
+
+        to[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+    }
+}
+
+const struct gemm_ops gemm_scalar = {
+    .exact = exact,
+    .bf16 = bf16,
+    .int8 = int8,
+    .transpose = transpose,
+    .rescale = rescale,
+    .absmax = absmax,
+    .quantize = quantize,
+};

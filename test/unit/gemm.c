@@ -1,0 +1,504 @@
+#include "core/kernel/gemm.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/gemv.h"
+#include "core/kernel/ops.h"
+#include "core/le.h"
+#include "core/mem.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+/* Sizes about the kernels' edges: panels of 64, tiles of 4, 6, 16, 32 rows,
+ * and parts of k. */
+static const struct shape {
+    size_t m, n, k;
+} shapes[] = {
+    { 1, 1, 1 },     { 0, 5, 7 },      { 5, 0, 7 },      { 3, 5, 0 },
+    { 2, 3, 2 },     { 4, 64, 32 },    { 5, 65, 33 },    { 6, 63, 31 },
+    { 7, 4, 15 },    { 8, 31, 16 },    { 9, 33, 17 },    { 11, 7, 48 },
+    { 12, 2, 1023 }, { 13, 3, 1024 },  { 15, 66, 1025 }, { 16, 16, 2048 },
+    { 17, 5, 2111 }, { 31, 67, 64 },   { 32, 128, 96 },  { 33, 129, 63 },
+    { 63, 10, 65 },  { 64, 100, 128 }, { 70, 70, 70 },   { 530, 9, 40 },
+};
+#define N_SHAPES (sizeof(shapes) / sizeof(*shapes))
+
+struct data {
+    struct shape s;
+    enum dtype dtype;
+    bool by_k;
+    char *w;    /* at an odd address */
+    double *wv; /* [n, k] what it says */
+    float *x, *bias;
+    size_t ldw, ldx;
+    float *c, *old;
+    double *sum, *abs; /* [m, n] of the exact numbers, and of their sizes */
+};
+
+static size_t
+size_of(enum dtype dtype)
+{
+    return dtype_table[dtype].bits / 8;
+}
+
+static void
+put(char *p, enum dtype dtype, float f)
+{
+    if (dtype == DT_F32)
+        put_le32(p, f32_bits(f));
+    else if (dtype == DT_I8)
+        *p = (char)(int)(f * 127);
+    else
+        put_le16(p, dtype == DT_BF16 ? f32_to_bf16(f) : f32_to_f16(f));
+}
+
+static void *
+make(size_t n, size_t size)
+{
+    return xcalloc(n + 1, size);
+}
+
+static struct data
+data_new(struct shape s, enum dtype dtype, bool by_k)
+{
+    struct data d = { .s = s, .dtype = dtype, .by_k = by_k };
+    size_t rows = by_k ? s.k : s.n;
+
+    d.ldw = (by_k ? s.n : s.k) + 3;
+    d.ldx = s.k + 5;
+    d.w = make(rows * d.ldw * size_of(dtype) + 1, 1);
+    d.wv = make(s.n * s.k, sizeof(double));
+    d.x = make(s.m * d.ldx, sizeof(float));
+    d.bias = make(s.n, sizeof(float));
+    d.c = make(s.m * (s.n + 1), sizeof(float));
+    d.old = make(s.m * (s.n + 1), sizeof(float));
+    for (size_t i = 0; i < rows * d.ldw; i++)
+        put(d.w + 1 + i * size_of(dtype), dtype, rnd());
+    for (size_t r = 0; r < s.n; r++) {
+        d.bias[r] = rnd();
+        for (size_t c = 0; c < s.k; c++)
+            d.wv[r * s.k + c] =
+                dtype_get(dtype, d.w + 1, by_k ? c * d.ldw + r : r * d.ldw + c);
+    }
+    for (size_t i = 0; i < s.m * d.ldx; i++)
+        d.x[i] = rnd();
+    for (size_t i = 0; i < s.m * (s.n + 1); i++)
+        d.c[i] = d.old[i] = rnd();
+    d.sum = make(s.m * s.n, sizeof(double));
+    d.abs = make(s.m * s.n, sizeof(double));
+    return d;
+}
+
+static void
+data_free(struct data *d)
+{
+    free(d->w);
+    free(d->wv);
+    free(d->x);
+    free(d->bias);
+    free(d->c);
+    free(d->old);
+    free(d->sum);
+    free(d->abs);
+}
+
+/* What C should be: x as 'value' sees it. */
+static void
+reference(struct data *d,
+          double (*value)(const struct data *d, size_t i, size_t c))
+{
+    for (size_t i = 0; i < d->s.m; i++)
+        for (size_t r = 0; r < d->s.n; r++) {
+            double sum = 0, abs = 0;
+
+            for (size_t c = 0; c < d->s.k; c++) {
+                double p = d->wv[r * d->s.k + c] * value(d, i, c);
+
+                sum += p;
+                abs += fabs(p);
+            }
+            d->sum[i * d->s.n + r] = sum;
+            d->abs[i * d->s.n + r] = abs;
+        }
+}
+
+static double
+x_exact(const struct data *d, size_t i, size_t c)
+{
+    return (double)d->x[i * d->ldx + c];
+}
+
+static double
+x_bf16(const struct data *d, size_t i, size_t c)
+{
+    return (double)bf16_to_f32(f32_to_bf16(d->x[i * d->ldx + c]));
+}
+
+static struct gemm_job
+job_of(const struct data *d, bool end)
+{
+    return (struct gemm_job){
+        .w = { d->w + 1, d->dtype, d->s.n, d->s.k, d->ldw, d->by_k },
+        .c = d->c,
+        .ldc = d->s.n + 1,
+        .end = { .bias = end ? d->bias : NULL, .accumulate = end },
+    };
+}
+
+/* Is C the reference within 'per_term' of the sum of sizes, and nothing
+ * beside it touched? */
+static bool
+near(const struct data *d, bool end, double per_term)
+{
+    size_t n = d->s.n, ldc = n + 1;
+
+    for (size_t i = 0; i < d->s.m; i++) {
+        for (size_t r = 0; r < n; r++) {
+            double want = d->sum[i * n + r], got = (double)d->c[i * ldc + r];
+            double bound = per_term * d->abs[i * n + r];
+
+            if (end) {
+                want += (double)d->bias[r] + (double)d->old[i * ldc + r];
+                bound += 4 * 0x1p-23;
+            }
+            if (!(fabs(got - want) <= bound))
+                return false;
+        }
+        if (f32_bits(d->c[i * ldc + n]) != f32_bits(d->old[i * ldc + n]))
+            return false;
+    }
+    return true;
+}
+
+static void
+restore(struct data *d)
+{
+    memcpy(d->c, d->old, d->s.m * (d->s.n + 1) * sizeof(float));
+}
+
+/* Every output has gemv()'s bits for its two rows. */
+static bool
+as_gemv(const struct data *d)
+{
+    size_t nbytes = d->s.k * size_of(d->dtype);
+    char *row = make(nbytes, 1);
+    bool good = true;
+
+    for (size_t i = 0; i < d->s.m; i++)
+        for (size_t r = 0; r < d->s.n; r++) {
+            float y;
+
+            for (size_t c = 0; c < d->s.k; c++)
+                memcpy(row + c * size_of(d->dtype),
+                       d->w + 1 +
+                           (d->by_k ? c * d->ldw + r : r * d->ldw + c) *
+                               size_of(d->dtype),
+                       size_of(d->dtype));
+            gemv(NULL, &y, 1, row, d->dtype, 1, d->s.k, d->x + i * d->ldx,
+                 d->ldx, 1);
+            good &= f32_bits(y) == f32_bits(d->c[i * (d->s.n + 1) + r]);
+        }
+    free(row);
+    return good;
+}
+
+static void
+test_exact(struct gemm *g, enum dtype dtype, bool by_k)
+{
+    bool good = true, same = true, ended = true;
+
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        struct data d = data_new(shapes[i], dtype, by_k);
+        struct gemm_job plain = job_of(&d, false), end = job_of(&d, true);
+        double k = (double)d.s.k + 1;
+
+        reference(&d, x_exact);
+        gemm_exact(g, &plain, 1, d.x, d.ldx, d.s.m);
+        good &= near(&d, false, k * 0x1p-24);
+        same &= as_gemv(&d);
+        restore(&d);
+        gemm_exact(g, &end, 1, d.x, d.ldx, d.s.m);
+        ended &= near(&d, true, k * 0x1p-23);
+        if (!good || !same || !ended)
+            printf("# %zu x %zu x %zu\n", d.s.m, d.s.n, d.s.k);
+        data_free(&d);
+    }
+    tap_ok(good, "gemm_exact %s%s: every shape within (k + 1) 2^-24",
+           dtype_table[dtype].name, by_k ? " by_k" : "");
+    tap_ok(same, "gemm_exact %s%s: gemv's bits", dtype_table[dtype].name,
+           by_k ? " by_k" : "");
+    tap_ok(ended, "gemm_exact %s%s: + bias + C", dtype_table[dtype].name,
+           by_k ? " by_k" : "");
+}
+
+static uint16_t *
+rounded(struct gemm *g, const struct data *d, uint16_t **lo)
+{
+    size_t ld = gemm_ld_bf16(d->s.k);
+    uint16_t *x = make(d->s.m * ld, 2);
+
+    if (lo) {
+        *lo = make(d->s.m * ld, 2);
+        gemm_split(g, x, *lo, d->x, d->ldx, d->s.m, d->s.k);
+    } else {
+        gemm_to_bf16(g, x, d->x, d->ldx, d->s.m, d->s.k);
+    }
+    return x;
+}
+
+/* The weights as bf16 holds them. */
+static void
+round_weights(struct data *d)
+{
+    for (size_t i = 0; i < d->s.n * d->s.k; i++)
+        d->wv[i] = (double)bf16_to_f32(f32_to_bf16((float)d->wv[i]));
+}
+
+static struct gemm_panels
+packed(struct gemm *g, enum gemm_class class, const struct gemm_matrix *w)
+{
+    struct gemm_panels p = { .class = class };
+    size_t nbytes = gemm_packed_nbytes(class, w->n, w->k);
+
+    p.data = aligned_alloc(64, (nbytes + 127) / 64 * 64);
+    gemm_pack(g, &p, w);
+    return p;
+}
+
+static void
+test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split)
+{
+    bool good = true, ended = true, same = true;
+
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        struct data d = data_new(shapes[i], dtype, by_k);
+        struct gemm_job plain = job_of(&d, false), end = job_of(&d, true);
+        struct gemm_panels p = packed(g, GEMM_BF16, &plain.w);
+        size_t ld = gemm_ld_bf16(d.s.k), n = d.s.m * (d.s.n + 1);
+        uint16_t *lo = NULL, *x = rounded(g, &d, split ? &lo : NULL);
+        float *first = make(n, sizeof(*first));
+        double k = (double)d.s.k + 1;
+
+        round_weights(&d);
+        reference(&d, split ? x_exact : x_bf16);
+        gemm_bf16(g, &plain, 1, x, lo, ld, d.s.m);
+        good &= near(&d, false, k * 0x1p-24 + (split ? 0x1p-17 : 0));
+        memcpy(first, d.c, n * sizeof(*first));
+        restore(&d);
+        plain.panels = &p;
+        gemm_bf16(g, &plain, 1, x, lo, ld, d.s.m);
+        same &= !memcmp(first, d.c, n * sizeof(*first));
+        restore(&d);
+        gemm_bf16(g, &end, 1, x, lo, ld, d.s.m);
+        ended &= near(&d, true, k * 0x1p-23 + (split ? 0x1p-17 : 0));
+        if (!good || !same || !ended)
+            printf("# %zu x %zu x %zu\n", d.s.m, d.s.n, d.s.k);
+        free(p.data);
+        free(first);
+        free(x);
+        free(lo);
+        data_free(&d);
+    }
+    tap_ok(good, "gemm_bf16 %s%s%s: every shape near the f64 sum",
+           dtype_table[dtype].name, by_k ? " by_k" : "", split ? " split" : "");
+    tap_ok(same, "gemm_bf16 %s%s%s: packed before, the same bits",
+           dtype_table[dtype].name, by_k ? " by_k" : "", split ? " split" : "");
+    tap_ok(ended, "gemm_bf16 %s%s%s: + bias + C", dtype_table[dtype].name,
+           by_k ? " by_k" : "", split ? " split" : "");
+}
+
+/* int8: sums are exact, so C is what f64 makes of the same integers. */
+static bool
+int8_right(const struct data *d, const int8_t *x, const float *x_scale,
+           const float *scale)
+{
+    size_t ld = gemm_ld_int8(d->s.k);
+
+    for (size_t i = 0; i < d->s.m; i++)
+        for (size_t r = 0; r < d->s.n; r++) {
+            double sum = 0, want;
+
+            for (size_t c = 0; c < d->s.k; c++)
+                sum += d->wv[r * d->s.k + c] * x[i * ld + c];
+            want = sum * (double)x_scale[i] * (double)scale[r];
+            if (fabs((double)d->c[i * (d->s.n + 1) + r] - want) >
+                fabs(want) * 0x1p-22)
+                return false;
+        }
+    return true;
+}
+
+static void
+test_int8(struct gemm *g, bool by_k)
+{
+    bool good = true, same = true;
+
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        struct data d = data_new(shapes[i], DT_I8, by_k);
+        struct gemm_job job = job_of(&d, false);
+        struct gemm_panels p = packed(g, GEMM_INT8, &job.w);
+        size_t n = d.s.m * (d.s.n + 1);
+        int8_t *x = make(d.s.m * gemm_ld_int8(d.s.k), 1);
+        float *x_scale = make(d.s.m, sizeof(float));
+        float *first = make(n, sizeof(*first));
+
+        job.scale = d.bias;
+        gemm_to_int8(g, x, x_scale, d.x, d.ldx, d.s.m, d.s.k);
+        gemm_int8(g, &job, 1, x, x_scale, gemm_ld_int8(d.s.k), d.s.m);
+        good &= int8_right(&d, x, x_scale, d.bias);
+        memcpy(first, d.c, n * sizeof(*first));
+        job.panels = &p;
+        gemm_int8(g, &job, 1, x, x_scale, gemm_ld_int8(d.s.k), d.s.m);
+        same &= !memcmp(first, d.c, n * sizeof(*first));
+        if (!good || !same)
+            printf("# %zu x %zu x %zu\n", d.s.m, d.s.n, d.s.k);
+        free(p.data);
+        free(x);
+        free(x_scale);
+        free(first);
+        data_free(&d);
+    }
+    tap_ok(good, "gemm_int8%s: every shape is the exact sum, rescaled",
+           by_k ? " by_k" : "");
+    tap_ok(same, "gemm_int8%s: packed before, the same bits",
+           by_k ? " by_k" : "");
+}
+
+/* Each row by itself: scale absmax / 127, every value within half a step. */
+static void
+test_quantize(struct gemm *g)
+{
+    float x[3][70], scale[3];
+    int8_t q[3][128];
+    bool good = true;
+
+    for (size_t i = 0; i < 70; i++) {
+        x[0][i] = rnd();
+        x[1][i] = 0;
+        x[2][i] = i == 69 ? NAN : 1;
+    }
+    x[0][5] = -3;
+    gemm_to_int8(g, q[0], scale, x[0], 70, 3, 70);
+    for (size_t i = 0; i < 70; i++)
+        good &=
+            fabsf((float)q[0][i] * scale[0] - x[0][i]) <= scale[0] * 0.5001f;
+    tap_ok(good && scale[0] == 3.f / 127 && q[0][5] == -127,
+           "gemm_to_int8: nearest, absmax / 127");
+    tap_ok(scale[1] == 0 && q[1][3] == 0 && q[0][70] == 0,
+           "gemm_to_int8: a row of zeros, and zeros behind a row");
+    tap_ok(isnan(scale[2]), "gemm_to_int8: a NaN is not lost");
+}
+
+static void
+count(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+      size_t n_cols, int thread)
+{
+    unsigned char *seen = ctx;
+
+    (void)thread;
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t j = 0; j < n_cols; j++) {
+            seen[(row + i) * 130 + col + j]++;
+            t[i * ldt + j] = -t[i * ldt + j];
+        }
+}
+
+/* Several matrices a call, a hook, no C, and any number of threads. */
+static void
+test_jobs(struct gemm *g, const char *threads)
+{
+    struct data a = data_new((struct shape){ 37, 130, 70 }, DT_BF16, false);
+    struct data b = data_new((struct shape){ 37, 3, 70 }, DT_F16, false);
+    struct gemm_job jobs[3] = { job_of(&a, false), job_of(&b, true),
+                                job_of(&a, false) };
+    static unsigned char seen[37 * 130];
+    bool once = true;
+
+    memset(seen, 0, sizeof(seen));
+    jobs[0].end.hook = jobs[2].end.hook = count;
+    jobs[0].end.ctx = jobs[2].end.ctx = seen;
+    jobs[2].c = NULL;
+    reference(&a, x_exact);
+    memcpy(b.x, a.x, 37 * a.ldx * sizeof(float));
+    reference(&b, x_exact);
+    gemm_exact(g, jobs, 3, a.x, a.ldx, 37);
+    for (size_t i = 0; i < sizeof(seen); i++)
+        once &= seen[i] == 2;
+    for (size_t i = 0; i < 37 * 130; i++)
+        a.sum[i] = -a.sum[i];
+    tap_ok(once, "gemm, %s threads: the hook sees every output once", threads);
+    tap_ok(near(&a, false, 71 * 0x1p-24) && near(&b, true, 71 * 0x1p-23),
+           "gemm, %s threads: three matrices in a call", threads);
+    data_free(&a);
+    data_free(&b);
+}
+
+static void
+test_threads(struct gemm *one, struct gemm *many)
+{
+    struct data d = data_new((struct shape){ 530, 200, 1100 }, DT_BF16, false);
+    struct gemm_job job = job_of(&d, false);
+    size_t n = d.s.m * (d.s.n + 1), ld = gemm_ld_bf16(d.s.k);
+    float *first = make(n, sizeof(*first));
+    uint16_t *x = rounded(one, &d, NULL);
+
+    gemm_exact(one, &job, 1, d.x, d.ldx, d.s.m);
+    memcpy(first, d.c, n * sizeof(*first));
+    gemm_exact(many, &job, 1, d.x, d.ldx, d.s.m);
+    tap_ok(!memcmp(first, d.c, n * sizeof(*first)),
+           "gemm_exact: the same bits for 1 and 3 threads");
+    job.c = d.c;
+    for (size_t i = 0, m; i < d.s.m; i += m) {
+        m = i % 50 + 1 < d.s.m - i ? i % 50 + 1 : d.s.m - i;
+        job.c = d.c + i * job.ldc;
+        gemm_exact(many, &job, 1, d.x + i * d.ldx, d.ldx, m);
+    }
+    tap_ok(!memcmp(first, d.c, n * sizeof(*first)),
+           "gemm_exact: the same bits for any cut of X");
+    job.c = d.c;
+    gemm_bf16(one, &job, 1, x, NULL, ld, d.s.m);
+    memcpy(first, d.c, n * sizeof(*first));
+    restore(&d);
+    for (size_t i = 0, m; i < d.s.m; i += m) {
+        m = i % 50 + 1 < d.s.m - i ? i % 50 + 1 : d.s.m - i;
+        job.c = d.c + i * job.ldc;
+        gemm_bf16(many, &job, 1, x + i * ld, NULL, ld, m);
+    }
+    tap_ok(!memcmp(first, d.c, n * sizeof(*first)),
+           "gemm_bf16: the same bits for any cut of X and 3 threads");
+    free(first);
+    free(x);
+    data_free(&d);
+}
+
+int
+main(void)
+{
+    struct gemm *one, *many;
+    struct par *par;
+    struct err err;
+
+    if (par_open(&par, 3, &err) < 0 || gemm_open(&one, NULL, &err) < 0 ||
+        gemm_open(&many, par, &err) < 0)
+        return 1;
+    printf("# %s\n", isa_name(cpu_isa()));
+    for (int by_k = 0; by_k < 2; by_k++) {
+        test_exact(one, DT_BF16, by_k);
+        test_exact(one, DT_F16, by_k);
+        test_exact(many, DT_F32, by_k);
+        test_bf16(one, DT_BF16, by_k, false);
+        test_bf16(many, DT_F32, by_k, false);
+        test_bf16(one, DT_BF16, by_k, true);
+        test_int8(one, by_k);
+    }
+    test_quantize(one);
+    test_jobs(one, "1");
+    test_jobs(many, "3");
+    test_threads(one, many);
+    gemm_close(one);
+    gemm_close(many);
+    par_close(par);
+    return tap_done();
+}
