@@ -190,6 +190,10 @@ merge(struct moments *a, const struct moments *b)
     a->n_zero += b->n_zero;
     if (b->n == 0)
         return;
+    if (a->n == 0) { /* nothing to merge: d * d could be infinite */
+        a->mean = b->mean;
+        d = 0;
+    }
     a->min = b->min < a->min ? b->min : a->min;
     a->max = b->max > a->max ? b->max : a->max;
     a->mean += d * (double)b->n / n;
@@ -282,6 +286,10 @@ moments_stats(struct stats *st, const struct view *v, const struct cmd *cmd,
     st->max = all.max;
     st->mean = all.mean;
     st->std = sqrt(all.m2 / (double)all.n);
+    if (all.min == all.max) {   /* whatever a sum of them was rounded to */
+        st->mean = all.min + 0; /* -0 as 0, which their sum is, too */
+        st->std = 0;
+    }
     if (dtype_table[v->dtype].bits == 32 && v->n <= UINT32_MAX)
         ranks_quantiles(st, v, cmd, s, par, thread);
     if (st->hist)
