@@ -18,3 +18,18 @@ mkst.save("a", {"x": np.full(70000, 1e200), "y": np.full(3, -1.7e308),
     [ "$(cut -f8,9 <<<"${lines[3]}")" = "$(printf '2e+200\tinf')" ] # as np.std
 }
 
+@test "diff: an infinity is only as near to itself, whatever the tolerance" {
+    py - <<'END'
+import numpy as np, mkst
+x = np.array([np.inf, -np.inf, np.inf, 3], "<f4")
+y = np.array([np.inf, 5, -np.inf, np.inf], "<f4")
+assert np.isclose(x, y, atol=1, rtol=0.5).sum() == 1
+mkst.save("x", {"t": x})
+mkst.save("y", {"t": y})
+END
+    run -1 st-inspect diff --atol 1 --rtol 0.5 x y
+    [ "$(cut -f1,4 <<<"${lines[1]}")" = "$(printf 'values\t3')" ]
+    run -1 st-inspect diff --atol 1 --rtol 0.5 y x
+    [ "$(cut -f1,4 <<<"${lines[1]}")" = "$(printf 'values\t3')" ]
+}
+

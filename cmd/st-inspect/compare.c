@@ -106,7 +106,8 @@ measure(struct part *p, const struct cmd *cmd, const double *a, const double *b,
             continue; /* the same infinity */
         if (a[i] != a[i] && b[i] != b[i])
             continue; /* NaN in both is not a difference */
-        if (!(d <= cmd->atol + cmd->rtol * fabs(a[i])))
+        /* an infinite tolerance would let an infinity pass for anything */
+        if (!(d <= cmd->atol + cmd->rtol * fabs(a[i])) || isinf(d))
             p->n_differ++;
         if (!(d <= p->max_abs)) /* a NaN enters, and then stays */
             p->max_abs = p->max_abs != p->max_abs ? p->max_abs : d;
