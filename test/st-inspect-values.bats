@@ -33,3 +33,25 @@ END
     [ "$(cut -f1,4 <<<"${lines[1]}")" = "$(printf 'values\t3')" ]
 }
 
+@test "cat: --dtype f32 rounds 64-bit integers once" {
+    py - <<'END'
+import subprocess, numpy as np, mkst
+def nearest(v):  # exactly: Python's integers; v > 0
+    shift = max(v.bit_length() - 24, 0)
+    q, r = v >> shift, v & ((1 << shift) - 1)
+    half = (1 << shift) >> 1
+    q += r > half or (r == half and r > 0 and q & 1)
+    return np.float32(q) * np.float32(2.0 ** shift)
+v = [1, 2**24 + 1, 2**60 + 2**36, 2**60 + 2**36 + 1, 2**60 + 2**36 - 1,
+     2**62 + 3 * 2**38 - 1, 2**62 + 3 * 2**38]
+mkst.save("x", {"i": np.array(v + [-u for u in v], "<i8"),
+                "u": np.array(v + [2**63 + 2**39 + 1, 2**64 - 1], "<u8")})
+for name, want in (
+        ("i", [nearest(u) for u in v] + [-nearest(u) for u in v]),
+        ("u", [nearest(u) for u in v + [2**63 + 2**39 + 1, 2**64 - 1]])):
+    subprocess.check_call(["st-inspect", "cat", "--dtype", "f32", "-fo", "x.npy", "x", name])
+    got = np.load("x.npy")
+    assert got.dtype == np.dtype("<f4") and (got == np.array(want)).all(), (got, want)
+END
+}
+

@@ -27,8 +27,18 @@ struct gather {
     const struct slice *slice;
 };
 
+/* Rounded once: a double on the way would round 64-bit integers twice. */
+static float
+to_f32(enum dtype dtype, const uint8_t *p, double wide)
+{
+    if (dtype == DT_I64)
+        return (float)(int64_t)le64(p);
+    return dtype == DT_U64 ? (float)le64(p) : (float)wide;
+}
+
 static int
-write_as(struct gather *g, const double *x, size_t n, struct err *err)
+write_as(struct gather *g, const uint8_t *from, const double *x, size_t n,
+         struct err *err)
 {
     bool f32 = g->cmd->dtype == DT_F32;
 
@@ -36,7 +46,9 @@ write_as(struct gather *g, const double *x, size_t n, struct err *err)
         uint64_t bits;
 
         if (f32) {
-            put_le32(g->converted + 4 * i, f32_bits((float)x[i]));
+            float f = to_f32(g->v.dtype, from + i * g->size, x[i]);
+
+            put_le32(g->converted + 4 * i, f32_bits(f));
             continue;
         }
         memcpy(&bits, &x[i], sizeof(bits));
@@ -108,7 +120,7 @@ flush(struct gather *g, struct err *err)
         k = n - i < CHUNK ? n - i : CHUNK;
         widen(g->wide, from, g->v.dtype, k);
         rc = g->cmd->json ? put_json_numbers(g, from, g->wide, k, err)
-                          : write_as(g, g->wide, k, err);
+                          : write_as(g, from, g->wide, k, err);
         g->done += k;
     }
     g->n = 0;
