@@ -55,3 +55,16 @@ for name, want in (
 END
 }
 
+@test "diff: a name with a NUL in it has its partner" {
+    py - <<'END'
+import mkst
+t = {"a": ("U8", [1], b"1"), "a\0b": ("U8", [1], b"2"), "a\0c": ("U8", [1], b"3")}
+mkst.save("x", t)
+mkst.save("y", {**t, "a\0c": ("U8", [1], b"4")})
+END
+    run -0 st-inspect diff x x
+    run -1 st-inspect diff x y
+    [ "${#lines[@]}" -eq 2 ]
+    [ "${lines[1]}" = "$(printf 'values\tU8\t[1]\t1\t1\t0.0196078\t1\t-\ta\\x00c')" ]
+}
+

@@ -225,10 +225,10 @@ static const struct stdir_tensor *
 partner(const struct side *side, const struct st_tensor *t,
         const struct cmd *cmd)
 {
-    const struct stdir_tensor *u = stdir_find(&side->sel.dir, t->name);
+    const struct stdir_tensor *u =
+        stdir_find_n(&side->sel.dir, t->name, t->name_n);
 
-    return u && u->t->name_n == t->name_n && select_matches(cmd, u->t) ? u
-                                                                       : NULL;
+    return u && select_matches(cmd, u->t) ? u : NULL;
 }
 
 static int

@@ -368,9 +368,9 @@ stdir_close(struct stdir *dir)
 }
 
 const struct stdir_tensor *
-stdir_find(const struct stdir *dir, const char *name)
+stdir_find_n(const struct stdir *dir, const char *name, size_t n)
 {
-    size_t n = strlen(name), low = 0, high = dir->n_tensors;
+    size_t low = 0, high = dir->n_tensors;
 
     while (low < high) {
         size_t i = low + (high - low) / 2;
@@ -385,4 +385,10 @@ stdir_find(const struct stdir *dir, const char *name)
             low = i + 1;
     }
     return NULL;
+}
+
+const struct stdir_tensor *
+stdir_find(const struct stdir *dir, const char *name)
+{
+    return stdir_find_n(dir, name, strlen(name));
 }

@@ -37,8 +37,11 @@ int stdir_open(struct stdir *dir, const char *path, struct err *err);
 int stdir_map(struct stdir *dir, struct err *err); /* st_map() of every file */
 void stdir_close(struct stdir *dir);               /* a zeroed struct is fine */
 
-/* stdir_find() finds a tensor by name in O(log n); NULL if there is none. */
+/* stdir_find() finds a tensor by name in O(log n); NULL if there is none.
+ * stdir_find_n() takes names with NULs in them, of 'n' bytes. */
 const struct stdir_tensor *stdir_find(const struct stdir *dir,
                                       const char *name);
+const struct stdir_tensor *stdir_find_n(const struct stdir *dir,
+                                        const char *name, size_t n);
 
 #endif
