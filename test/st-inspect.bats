@@ -452,6 +452,18 @@ END
     [ "$output" = "st-inspect: sums: line 1 is no digest (expected st-inspect hash's or sha256sum's lines)" ]
 }
 
+@test "hash: --check reads the names that sha256sum escapes" {
+    echo 1 >'back\slash'
+    echo 2 >"$(printf 'new\nline')"
+    echo 3 >"$(printf 'a\ttab')"
+    sha256sum back* new* a* >sums
+    [ "$(grep -c '^\\' sums)" -eq 2 ]
+    run -0 st-inspect hash --check sums
+    [ "${lines[1]}" = "$(printf 'ok\tback\\\\slash\t')" ]
+    [ "${lines[2]}" = "$(printf 'ok\tnew\\nline\t')" ]
+    [ "${lines[3]}" = "$(printf 'ok\ta\\ttab\t')" ]
+}
+
 @test "hash: the name of a hub cache's blob is verified" {
     make_layers a.safetensors
     mkdir -p blobs snapshots/main

@@ -114,17 +114,34 @@ parse_own(struct entry *e, const char *line, size_t n)
            (field_n[4] == 0 || unescape(&e->tensor, field[4], field_n[4]));
 }
 
-/* "digest  file", or " *file" for what sha256sum calls binary. */
+/* "digest  file", or " *file" for what sha256sum calls binary; behind a
+ * backslash at the beginning the name has escapes. */
 static bool
 parse_sums(struct entry *e, const char *line, size_t n)
 {
-    size_t hex_n = strcspn(line, " \n");
+    bool escaped = *line == '\\';
+    size_t hex_n;
 
+    line += escaped;
+    n -= escaped;
+    hex_n = strcspn(line, " \n");
     if (hex_n + 2 >= n || !take_digest(e, line, hex_n) ||
         (line[hex_n + 1] != ' ' && line[hex_n + 1] != '*'))
         return false;
-    str_add(&e->file, line + hex_n + 2, n - hex_n - 2);
+    line += hex_n + 2;
+    n -= hex_n + 2;
+    if (escaped)
+        return unescape(&e->file, line, n);
+    str_add(&e->file, line, n);
     return true;
+}
+
+/* Our own lines have a tab behind their first word; in one of sha256sum only
+ * the file's name can have it. */
+static bool
+is_own(const char *line)
+{
+    return line[strcspn(line, " \t\n")] == '\t';
 }
 
 static int
@@ -135,7 +152,7 @@ parse_line(struct list *list, const char *line, size_t n, size_t number,
 
     if (n == 0 || (n == strlen(HEAD) && !memcmp(line, HEAD, n)))
         return 0;
-    if (!(memchr(line, '\t', n) ? parse_own : parse_sums)(&e, line, n)) {
+    if (!(is_own(line) ? parse_own : parse_sums)(&e, line, n)) {
         str_free(&e.file);
         str_free(&e.tensor);
         return err_set(err, EX_DATAERR,
