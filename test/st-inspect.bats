@@ -396,6 +396,16 @@ assert len(d.getElementsByTagName("rect")) == 4'
     run -0 st-inspect stats -f --svg a.svg a.safetensors
 }
 
+@test "stats: a picture and a table are not mixed on standard output" {
+    make_layers a.safetensors
+    run -2 --separate-stderr st-inspect stats --svg - a.safetensors
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "st-inspect: --svg - leaves standard output to the picture: -o FILE takes the numbers" ]
+    st-inspect stats --svg - -o table a.safetensors >picture
+    py -c 'import xml.etree.ElementTree as e; e.parse("picture")'
+    [ "$(wc -l <table)" -eq 26 ]
+}
+
 @test "hash: sha256 is sha256sum's, xxh3 of no bytes is the published one" {
     py - <<'END' >expected
 import hashlib, numpy as np, mkst

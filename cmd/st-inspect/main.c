@@ -285,6 +285,9 @@ check_options(const struct cmd *cmd)
 {
     if (cmd->json && cmd->align)
         die_usage("--json has no columns to --align");
+    if (cmd->svg && !strcmp(cmd->svg, "-") && !strcmp(cmd->out_path, "-"))
+        die_usage("--svg - leaves standard output to the picture: -o FILE "
+                  "takes the numbers");
     if (cmd->json && cmd->raw)
         die_usage("--json and --raw are two forms of one output");
     if (cmd->raw && cmd->dtype >= 0)
