@@ -260,11 +260,16 @@ stop_workers(struct par *par, int n)
 static int
 start_workers(struct par *par, struct err *err)
 {
+    static const int faults[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP };
     sigset_t all, old;
     int e = 0, i;
 
-    /* Signals are for the caller's thread. */
+    /* Signals are for the caller's thread, but what an instruction causes is
+     * for the thread that ran it: blocked there, it would end the program
+     * before any handler (a mapped file that shrank is a SIGBUS). */
     sigfillset(&all);
+    for (size_t k = 0; k < sizeof(faults) / sizeof(faults[0]); k++)
+        sigdelset(&all, faults[k]);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     for (i = 0; i < par->n_threads - 1 && !e; i++) {
         struct worker *w = &par->workers[i];

@@ -1,11 +1,15 @@
 #include "core/par.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "test/unit/tap.h"
 
@@ -134,6 +138,53 @@ test_late(void)
     par_close(par);
 }
 
+/* Only workers touch the page, which lies beyond the end of its file. */
+static void
+touch(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct timespec t = { .tv_nsec = 1000000 };
+
+    (void)begin;
+    (void)end;
+    if (thread > 0)
+        _exit(*(const volatile char *)ctx ? 1 : 2);
+    nanosleep(&t, NULL);
+}
+
+static void
+on_bus(int sig)
+{
+    (void)sig;
+    _exit(74);
+}
+
+static int
+status_of_bus(void)
+{
+    struct sigaction bus = { .sa_handler = on_bus };
+    struct err err = { 0 };
+    FILE *f = tmpfile();
+    struct par *par;
+    void *page;
+    int status = 0;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid > 0)
+        waitpid(pid, &status, 0);
+    if (pid == 0 && f && par_open(&par, 2, &err) == 0) {
+        page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(f), 0);
+        sigaction(SIGBUS, &bus, NULL);
+        if (page != MAP_FAILED)
+            par_for(par, 1000, 1, touch, page);
+        _exit(3);
+    }
+    if (f)
+        fclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
 int
 main(void)
 {
@@ -149,6 +200,7 @@ main(void)
     test_cover(17);
     test_same_sums();
     test_late();
+    tap_ok(status_of_bus() == 74, "a worker's SIGBUS reaches the handler");
     for (int i = 0; i < 100 && good; i++) {
         good = par_open(&par, 4, &err) == 0;
         if (good)
