@@ -1,6 +1,7 @@
 /*
- * Digests of a file and of each of its tensors in one pass over the file: a
- * block is read by all threads, then hashed by all, one digest each.
+ * Digests of a file and of each of its tensors in one pass over the file:
+ * while a block is hashed, by one thread for each digest, the others read the
+ * next one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,34 +15,34 @@
 #define BLOCK_PIECES 16
 #define BLOCK_NBYTES (BLOCK_PIECES * PIECE_NBYTES)
 
+struct block {
+    uint8_t *data;     /* [block_nbytes] */
+    size_t at, nbytes; /* its place in the file */
+};
+
 struct hashing {
     const struct st *st;
     enum hash_kind kind;
     struct file_hash *to;
     struct hash *whole;
-    struct hash **open; /* [n_tensors] begun and not ended */
-    uint32_t *order;    /* [n_tensors] by place in the file */
-    size_t first, n;    /* part of 'order' that reaches into the block */
-    uint8_t *block;
-    size_t block_nbytes; /* BLOCK_NBYTES at most */
-    size_t at, nbytes;   /* the block's place in the file */
+    struct hash **open;     /* [n_tensors] begun and not ended */
+    uint32_t *order;        /* [n_tensors] by place in the file */
+    size_t first, n;        /* part of 'order' that reaches into the block */
+    struct block now, next; /* is hashed, is read */
+    size_t block_nbytes;    /* BLOCK_NBYTES at most */
     struct err errs[BLOCK_PIECES];
 };
 
 static void
-read_pieces(void *ctx, size_t begin, size_t end, int thread)
+read_piece(struct hashing *h, size_t i)
 {
-    struct hashing *h = ctx;
+    const struct block *b = &h->next;
+    size_t from = i * PIECE_NBYTES;
+    size_t n =
+        b->nbytes - from < PIECE_NBYTES ? b->nbytes - from : PIECE_NBYTES;
 
-    (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        size_t from = i * PIECE_NBYTES;
-        size_t n =
-            h->nbytes - from < PIECE_NBYTES ? h->nbytes - from : PIECE_NBYTES;
-
-        file_pread(h->st->fd, h->st->path, h->block + from, n, h->at + from,
-                   &h->errs[i]);
-    }
+    file_pread(h->st->fd, h->st->path, b->data + from, n, b->at + from,
+               &h->errs[i]);
 }
 
 /* The part of tensor i that lies in the block. */
@@ -50,12 +51,13 @@ hash_tensor_part(struct hashing *h, size_t i)
 {
     const struct st_tensor *t = &h->st->tensors[i];
     size_t begin = h->st->data_offset + t->begin, end = begin + t->nbytes;
-    size_t from = begin > h->at ? begin : h->at;
-    size_t to = end < h->at + h->nbytes ? end : h->at + h->nbytes;
+    const struct block *b = &h->now;
+    size_t from = begin > b->at ? begin : b->at;
+    size_t to = end < b->at + b->nbytes ? end : b->at + b->nbytes;
 
     if (!h->open[i])
         h->open[i] = hash_new(h->kind);
-    hash_add(h->open[i], h->block + (from - h->at), to - from);
+    hash_add(h->open[i], b->data + (from - b->at), to - from);
     if (to == end) {
         hash_hex(h->open[i], h->to->tensors[i]);
         hash_free(h->open[i]);
@@ -63,17 +65,21 @@ hash_tensor_part(struct hashing *h, size_t i)
     }
 }
 
+/* The file's digest is the longest task, so it comes first; reading is cut in
+ * the smallest pieces, so it comes last. */
 static void
-hash_parts(void *ctx, size_t begin, size_t end, int thread)
+do_tasks(void *ctx, size_t begin, size_t end, int thread)
 {
     struct hashing *h = ctx;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        if (i == 0) /* the longest goes first */
-            hash_add(h->whole, h->block, h->nbytes);
-        else
+        if (i == 0)
+            hash_add(h->whole, h->now.data, h->now.nbytes);
+        else if (i <= h->n)
             hash_tensor_part(h, h->order[h->first + i - 1]);
+        else
+            read_piece(h, i - 1 - h->n);
 }
 
 /* Which tensors reach into the block; those before it are done. */
@@ -81,11 +87,12 @@ static void
 find_parts(struct hashing *h)
 {
     const struct st *st = h->st;
-    size_t start = h->at > st->data_offset ? h->at - st->data_offset : 0;
-    size_t end = h->at + h->nbytes - st->data_offset;
+    const struct block *b = &h->now;
+    size_t start = b->at > st->data_offset ? b->at - st->data_offset : 0;
+    size_t end = b->at + b->nbytes - st->data_offset;
 
     h->n = 0;
-    if (!h->to->tensors || h->at + h->nbytes <= st->data_offset)
+    if (!h->to->tensors || b->at + b->nbytes <= st->data_offset)
         return;
     for (; h->first < st->n_tensors; h->first++) {
         const struct st_tensor *t = &st->tensors[h->order[h->first]];
@@ -98,19 +105,26 @@ find_parts(struct hashing *h)
         h->n++;
 }
 
+/* Hashes the block that is there, which is empty at first, reads the next one
+ * and puts it in its place. */
 static int
-do_block(struct hashing *h, struct par *par, struct err *err)
+step(struct hashing *h, struct par *par, struct err *err)
 {
-    size_t n = (h->nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
+    struct block done = h->now;
+    size_t at = done.at + done.nbytes, left = h->st->file_size - at, n;
 
-    par_for(par, n, 1, read_pieces, h);
+    h->next.at = at;
+    h->next.nbytes = left < h->block_nbytes ? left : h->block_nbytes;
+    n = (h->next.nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
+    find_parts(h);
+    par_for(par, 1 + h->n + n, 1, do_tasks, h);
     for (size_t i = 0; i < n; i++)
         if (h->errs[i].status) {
             *err = h->errs[i];
             return -1;
         }
-    find_parts(h);
-    par_for(par, 1 + h->n, 1, hash_parts, h);
+    h->now = h->next;
+    h->next = done;
     return 0;
 }
 
@@ -164,14 +178,13 @@ hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
     *fh = (struct file_hash){ 0 };
     h.block_nbytes = par && par_threads(par) > 1 ? BLOCK_NBYTES : PIECE_NBYTES;
     h.whole = hash_new(kind);
-    h.block = mem_big(BLOCK_NBYTES, 1, "a buffer", err);
-    if (!h.block || (tensors && prepare(&h, err) < 0))
+    h.now.data = mem_big(h.block_nbytes, 1, "a buffer", err);
+    h.next.data = mem_big(h.block_nbytes, 1, "a buffer", err);
+    if (!h.now.data || !h.next.data || (tensors && prepare(&h, err) < 0))
         goto out;
-    for (rc = 0; rc == 0 && h.at < st->file_size; h.at += h.nbytes) {
-        h.nbytes = st->file_size - h.at < h.block_nbytes ? st->file_size - h.at
-                                                         : h.block_nbytes;
-        rc = do_block(&h, par, err);
-    }
+    do
+        rc = step(&h, par, err);
+    while (rc == 0 && h.now.nbytes > 0);
     if (rc == 0)
         hash_hex(h.whole, fh->whole);
 out:
@@ -179,7 +192,8 @@ out:
         hash_free(h.open[i]);
     free(h.open);
     free(h.order);
-    mem_big_free(h.block, BLOCK_NBYTES, 1);
+    mem_big_free(h.now.data, h.block_nbytes, 1);
+    mem_big_free(h.next.data, h.block_nbytes, 1);
     hash_free(h.whole);
     return rc;
 }
