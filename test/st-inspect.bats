@@ -231,7 +231,8 @@ END
     printf '<!DOCTYPE html><html></html>' >html
     printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0' >gguf
     printf 'PK\3\4aaaaaaaaaaaaaaaa' >zip
-    for f in lfs:git-lfs html:HTML gguf:GGUF zip:zip; do
+    printf '{"metadata":{"total_size":1},"weight_map":{}}' >index
+    for f in lfs:git-lfs html:HTML gguf:GGUF zip:zip index:'name its folder'; do
         run -65 st-inspect "${f%%:*}"
         [[ $output == "st-inspect: ${f%%:*}: "*"${f##*:}"* ]]
     done
@@ -538,7 +539,8 @@ END
 @test "cat: what .npy has no name for needs --dtype or --raw" {
     py -c 'import mkst; mkst.save("a.safetensors", {
         "w": mkst.bf16([[1.5, -2.25], [float("inf"), 3e38]]),
-        "f8": ("F8_E4M3", [3], b"\x38\xb8\x7e"), "f4": ("F4", [2], b"\x12")})'
+        "f8": ("F8_E4M3", [3], b"\x38\xb8\x7e"), "f4": ("F4", [2], b"\x12"),
+        "c": ("C64", [1], b"12345678")})'
     run -2 --separate-stderr st-inspect cat a.safetensors w
     [ -z "$output" ]
     [ "${stderr_lines[0]}" = "st-inspect: w is BF16, which .npy has no name for (--dtype f32 widens it exactly, --raw writes the bytes)" ]
@@ -554,6 +556,11 @@ assert np.load("f8.npy").tolist() == [1, -1, 448]'
     [ "${lines[0]}" = "st-inspect: f4 is F4, which .npy has no name for (--raw writes the bytes)" ]
     [ "$(st-inspect cat --raw a.safetensors f4)" = "$(printf '\x12')" ]
     run -2 st-inspect cat --raw --slice 0 a.safetensors f4
+    run -2 st-inspect cat --json a.safetensors c
+    [ "${lines[0]}" = "st-inspect: c is C64, which only .npy or --raw can hold" ]
+    py -c 'import numpy as np, subprocess
+subprocess.check_call(["st-inspect", "cat", "-oc.npy", "a.safetensors", "c"])
+assert np.load("c.npy").tobytes() == b"12345678"'
 }
 
 @test "cat: --json nests as numpy's tolist()" {

@@ -243,8 +243,9 @@ check_form(const struct cmd *cmd, const struct st_tensor *t, struct err *err)
     const struct dtype_info *info = &dtype_table[t->dtype];
 
     if ((cmd->json || cmd->dtype >= 0) && !widens(t->dtype))
-        return err_set(err, TU_USAGE, "%s is %s, which only --raw can write",
-                       t->name, info->name);
+        return err_set(err, TU_USAGE, "%s is %s, which only %s can hold",
+                       t->name, info->name,
+                       info->npy ? ".npy or --raw" : "--raw");
     if (cmd->slice && info->bits < 8)
         return err_set(err, TU_USAGE,
                        "%s is %s, of less than a byte: --slice cannot cut it",

@@ -55,7 +55,7 @@ sniff_markup(const uint8_t *head, size_t nbytes)
     if (!strncasecmp(s, "<?xml", 5))
         return "an XML document (an error message, saved as the file?)";
     if (s[0] == '{' && is_text(head, 8))
-        return "JSON without the 8 bytes of its length";
+        return "JSON without the 8 bytes of its length (an index? name its folder)";
     return NULL;
 }
 
