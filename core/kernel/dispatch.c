@@ -55,6 +55,7 @@ over(const struct gemm_ops *own, struct gemm_ops below)
 {
     return (struct gemm_ops){
         .exact = OVER(exact),
+        .widen = OVER(widen),
         .bf16 = OVER(bf16),
         .int8 = OVER(int8),
         .transpose = OVER(transpose),

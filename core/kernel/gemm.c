@@ -17,20 +17,21 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 
-/* A part of k: 128 KiB of weights, a fraction of any L2 cache. */
+/* A part of k: 256 KiB of weights, a fraction of an L2 cache. */
 #define PART_EXACT   1024 /* by EXACT_COLS f32 */
-#define EXACT_COLS   32
+#define EXACT_COLS   64
 #define TILE_ROWS    512
-#define LANE_ROWS    96 /* exact and k > PART_EXACT: lanes are kept, too */
-#define GEMV_ROWS    4  /* up to here weights are read, not widened first */
+#define EXACT_ROWS   192 /* by PART_EXACT f32: of X, the most of that cache */
+#define LANE_ROWS    96  /* when k > PART_EXACT: lanes are kept there, too */
+#define GEMV_ROWS    4   /* up to here weights are read, not widened first */
 #define GEMV_BYTES   (256u << 10) /* of W a chunk then: as gemv.c */
 #define CHUNKS       4            /* a thread's, at least, if there is enough */
 #define TILE_FLOATS  (TILE_ROWS * GEMM_PANEL)
-#define BLOCK_BYTES  (160u << 10)
-#define STAGE_BYTES  (256u << 10)
+#define BLOCK_BYTES  (256u << 10)
+#define STAGE_BYTES  (384u << 10)
 #define THREAD_BYTES (TILE_FLOATS * 4 + BLOCK_BYTES + STAGE_BYTES)
 
-_Static_assert(EXACT_COLS *(PART_EXACT + 16) * 4 <= BLOCK_BYTES, "w");
+_Static_assert(EXACT_COLS *PART_EXACT * 4 <= BLOCK_BYTES, "w");
 _Static_assert(LANE_ROWS *EXACT_COLS * 16 * 4 <= STAGE_BYTES, "lanes");
 _Static_assert(PACK_BLOCK <= BLOCK_BYTES, "panel");
 _Static_assert(PACK_STAGE + TILE_FLOATS * 4 <= STAGE_BYTES, "stage, sums");
@@ -102,6 +103,16 @@ scratch_of(const struct gemm *g, int thread)
     return (struct scratch){ .tile = (float *)(void *)p,
                              .block = p + TILE_FLOATS * 4,
                              .stage = p + TILE_FLOATS * 4 + BLOCK_BYTES };
+}
+
+/* Sums that go to C as they are may be stored there at once: waiting for C's
+ * lines then overlaps with the sums, where a copy from the tile would wait. */
+static bool
+is_plain(const struct gemm_job *job)
+{
+    const struct gemm_end *e = &job->end;
+
+    return job->c && !e->bias && !e->accumulate && !e->hook;
 }
 
 /* From a tile of sums to C: see struct gemm_end. */
@@ -189,29 +200,57 @@ exact_cols(const struct call *call, const struct gemm_job *job)
     return EXACT_COLS;
 }
 
-/* Rows [col, col + n) of W, columns [k0, k0 + n_k), in f32. */
-static void
-widen(float *to, size_t ld, const struct gemm_matrix *w, const struct area *a,
-      size_t k0, size_t n_k)
+/* Row r of a block of n_k columns: see struct gemm_block. */
+static float *
+block_row(float *block, size_t r, size_t n_k)
 {
-    size_t rows = round_up(a->n_cols, 4);
+    return block + r / 4 * 4 * round_up(n_k, 16) + r % 4 * 16;
+}
+
+/* n elements, a row's last, and zeros up to 16. */
+static void
+widen_tail(float *to, const char *from, enum dtype dtype, size_t n)
+{
+    memset(to, 0, 16 * sizeof(*to));
+    cvt_to_f32(to, from, dtype, n);
+}
+
+static void
+widen_transposed(float *to, const struct gemm_matrix *w, const struct area *a,
+                 size_t k0, size_t n_k)
+{
     float row[EXACT_COLS];
 
-    if (w->by_k) {
-        for (size_t c = 0; c < n_k; c++) {
-            cvt_to_f32(row, element(w, a->col, k0 + c), w->dtype, a->n_cols);
-            for (size_t r = 0; r < a->n_cols; r++)
-                to[r * ld + c] = row[r];
-        }
-    } else {
+    memset(to, 0, round_up(a->n_cols, 4) * round_up(n_k, 16) * sizeof(*to));
+    for (size_t c = 0; c < n_k; c++) {
+        cvt_to_f32(row, element(w, a->col, k0 + c), w->dtype, a->n_cols);
         for (size_t r = 0; r < a->n_cols; r++)
-            cvt_to_f32(to + r * ld, element(w, a->col + r, k0), w->dtype, n_k);
+            block_row(to, r, n_k)[c / 16 * 64 + c % 16] = row[r];
     }
-    for (size_t r = 0; r < rows; r++) {
-        size_t from = r < a->n_cols ? n_k : 0;
+}
 
-        memset(to + r * ld + from, 0, (ld - from) * sizeof(*to));
+/* The area's rows of W, columns [k0, k0 + n_k), in f32; zeros to 4 rows. */
+static void
+widen(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
+      const struct area *a, size_t k0, size_t n_k)
+{
+    size_t n = n_k / 16, tail = n_k % 16;
+
+    if (w->by_k) {
+        widen_transposed(to, w, a, k0, n_k);
+        return;
     }
+    for (size_t r = 0; r < a->n_cols; r++) {
+        float *row = block_row(to, r, n_k);
+
+        ops->widen(row, element(w, a->col + r, k0), w->dtype, n);
+        if (tail)
+            widen_tail(row + 64 * n, element(w, a->col + r, k0 + 16 * n),
+                       w->dtype, tail);
+    }
+    for (size_t r = a->n_cols; r % 4; r++)
+        for (size_t i = 0; i < round_up(n_k, 16); i += 16)
+            memset(block_row(to, r, n_k) + 4 * i, 0, 16 * sizeof(*to));
 }
 
 static void
@@ -220,18 +259,18 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
 {
     struct scratch s = scratch_of(call->gemm, thread);
     const float *x = (const float *)call->x + a->row * call->ldx;
-    size_t k = job->w.k;
+    bool direct = is_plain(job) && a->n_cols % 4 == 0 && job->w.k > 0;
+    float *t = direct ? job->c + a->row * job->ldc + a->col : s.tile;
+    size_t ldt = direct ? job->ldc : EXACT_COLS, k = job->w.k;
 
     if (k == 0)
         memset(s.tile, 0, a->n_rows * EXACT_COLS * sizeof(float));
     for (size_t k0 = 0; k0 < k; k0 += PART_EXACT) {
         size_t n_k = smaller(PART_EXACT, k - k0);
-        /* 16 more: rows a power of two apart would share the cache's sets */
         struct gemm_block b = {
-            .t = s.tile,
-            .ldt = EXACT_COLS,
+            .t = t,
+            .ldt = ldt,
             .w = s.block,
-            .ldw = round_up(n_k, 16) + 16,
             .rows = round_up(a->n_cols, 4),
             .x = x + k0,
             .ldx = call->ldx,
@@ -242,10 +281,11 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
             .last = k0 + n_k == k,
         };
 
-        widen(s.block, b.ldw, &job->w, a, k0, n_k);
+        widen(call->ops, s.block, &job->w, a, k0, n_k);
         call->ops->exact(&b);
     }
-    finish(job, a, s.tile, EXACT_COLS, thread);
+    if (!direct)
+        finish(job, a, s.tile, EXACT_COLS, thread);
 }
 
 /* Few rows of X: reading W is the work, and gemv's kernels are made for it. */
@@ -304,7 +344,7 @@ gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         .cols = exact_cols,
         .chunk = exact_chunk,
     };
-    size_t rows = TILE_ROWS / GEMM_X * GEMM_X;
+    size_t rows = EXACT_ROWS;
 
     for (size_t i = 0; i < n_jobs; i++)
         if (jobs[i].w.k > PART_EXACT)

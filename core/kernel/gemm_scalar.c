@@ -20,9 +20,12 @@ reduce(float *lane)
 static void
 exact(const struct gemm_block *b)
 {
+    size_t k16 = (b->k + 15) / 16 * 16;
+
     for (size_t i = 0; i < b->m; i++)
         for (size_t r = 0; r < b->rows; r++) {
-            const float *w = b->w + r * b->ldw, *x = b->x + i * b->ldx;
+            const float *w = b->w + r / 4 * 4 * k16 + r % 4 * 16;
+            const float *x = b->x + i * b->ldx;
             float *kept = b->lanes + (i * b->rows + r) * LANES;
             float lane[LANES] = { 0 };
             size_t c = 0;
@@ -31,14 +34,24 @@ exact(const struct gemm_block *b)
                 memcpy(lane, kept, sizeof(lane));
             for (; c + LANES <= b->k; c += LANES)
                 for (size_t j = 0; j < LANES; j++)
-                    lane[j] += w[c + j] * x[c + j];
+                    lane[j] += w[c / 16 * 64 + c % 16 + j] * x[c + j];
             for (size_t j = 0; c + j < b->k; j++)
-                lane[j] += w[c + j] * x[c + j];
+                lane[j] += w[c / 16 * 64 + c % 16 + j] * x[c + j];
             if (b->last)
                 b->t[i * b->ldt + r] = reduce(lane);
             else
                 memcpy(kept, lane, sizeof(lane));
         }
+}
+
+static void
+widen(float *to, const void *from, enum dtype dtype, size_t n)
+{
+    for (size_t i = 0; i < 16 * n; i++)
+        to[i / 16 * 64 + i % 16] = dtype == DT_F32 ? load_f32(from, i)
+                                   : dtype == DT_BF16
+                                       ? bf16_to_f32(load16(from, i))
+                                       : f16_to_f32(load16(from, i));
 }
 
 static void
@@ -112,6 +125,7 @@ quantize(int8_t *to, const float *x, float by, size_t n)
 
 const struct gemm_ops gemm_scalar = {
     .exact = exact,
+    .widen = widen,
     .bf16 = bf16,
     .int8 = int8,
     .transpose = transpose,

@@ -16,55 +16,57 @@ enum { MAX_X = 3 }; /* 12 of 16 registers accumulate */
 enum { MAX_X = 6 }; /* 24 of 32 */
 #endif
 
+/* VF columns of a tile, or the last n of them; w's rows are 16 floats apart. */
+INLINE void
+exact_step(vf (*acc)[MAX_X], const float *w, const float *x, size_t ldx,
+           const size_t X, size_t n)
+{
+    vf xv[MAX_X];
+
+#pragma GCC unroll 8
+    for (size_t i = 0; i < X; i++)
+        xv[i] = n == VF ? vf_load(x + i * ldx) : vf_load_n(x + i * ldx, n);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < ROWS; r++) {
+        vf wv = vf_load(w + 16 * r);
+
+#pragma GCC unroll 8
+        for (size_t i = 0; i < X; i++)
+            acc[r][i] = vf_fma(wv, xv[i], acc[r][i]);
+    }
+}
+
 /* ROWS rows of w from 'row' on by X of x from i0 on. */
 INLINE void
 exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X)
 {
-    const float *w = b->w + row * b->ldw, *x = b->x + i0 * b->ldx;
+    const float *w = b->w + row * ((b->k + 15) / 16 * 16);
+    const float *x = b->x + i0 * b->ldx, *end = x + b->k / 16 * 16;
     float *kept = b->lanes + (i0 * b->rows + row * X) * VF;
-    vf acc[MAX_X][ROWS];
-    size_t c = 0;
+    vf acc[ROWS][MAX_X];
 
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++)
 #pragma GCC unroll 8
         for (size_t r = 0; r < ROWS; r++)
-            acc[i][r] =
+            acc[r][i] =
                 b->first ? vf_set1(0) : vf_load(kept + (i * ROWS + r) * VF);
-    for (; c + VF <= b->k; c += VF) {
-        vf wv[ROWS];
-
-#pragma GCC unroll 8
-        for (size_t r = 0; r < ROWS; r++)
-            wv[r] = vf_load(w + r * b->ldw + c);
-#pragma GCC unroll 8
-        for (size_t i = 0; i < X; i++) {
-            vf xv = vf_load(x + i * b->ldx + c);
-
-#pragma GCC unroll 8
-            for (size_t r = 0; r < ROWS; r++)
-                acc[i][r] = vf_fma(wv[r], xv, acc[i][r]);
-        }
-    }
-    if (c < b->k) {
-#pragma GCC unroll 8
-        for (size_t i = 0; i < X; i++) {
-            vf xv = vf_load_n(x + i * b->ldx + c, b->k - c);
-
-#pragma GCC unroll 8
-            for (size_t r = 0; r < ROWS; r++)
-                acc[i][r] = vf_fma(vf_load(w + r * b->ldw + c), xv, acc[i][r]);
-        }
-    }
+    for (; x < end; x += 16, w += 64)
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 16; j += VF)
+            exact_step(acc, w + j, x + j, b->ldx, X, VF);
+    for (size_t j = 0; j < b->k % 16; j += VF)
+        exact_step(acc, w + j, x + j, b->ldx, X,
+                   b->k % 16 - j < VF ? b->k % 16 - j : VF);
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++) {
         if (b->last)
-            vf_sum4(b->t + (i0 + i) * b->ldt + row, acc[i][0], acc[i][1],
-                    acc[i][2], acc[i][3]);
+            vf_sum4(b->t + (i0 + i) * b->ldt + row, acc[0][i], acc[1][i],
+                    acc[2][i], acc[3][i]);
         else
 #pragma GCC unroll 8
             for (size_t r = 0; r < ROWS; r++)
-                vf_store(kept + (i * ROWS + r) * VF, acc[i][r]);
+                vf_store(kept + (i * ROWS + r) * VF, acc[r][i]);
     }
 }
 
@@ -104,7 +106,31 @@ exact(const struct gemm_block *b)
     }
 }
 
-#define GEMM_OPS       \
-    {                  \
-        .exact = exact \
+#define WIDEN(name, load, size)                                               \
+    static void name(float *to, const char *from, size_t n)                   \
+    {                                                                         \
+        for (size_t i = 0; i < n; i++)                                        \
+            for (size_t j = 0; j < 16; j += VF)                               \
+                vf_store(to + 64 * i + j,                                     \
+                         load((const void *)(from + (16 * i + j) * (size)))); \
+    }
+
+WIDEN(widen_bf16s, vf_bf16, 2)
+WIDEN(widen_f16s, vf_f16, 2)
+WIDEN(widen_f32s, vf_load, 4)
+
+static void
+widen(float *to, const void *from, enum dtype dtype, size_t n)
+{
+    if (dtype == DT_BF16)
+        widen_bf16s(to, from, n);
+    else if (dtype == DT_F16)
+        widen_f16s(to, from, n);
+    else
+        widen_f32s(to, from, n);
+}
+
+#define GEMM_OPS                       \
+    {                                  \
+        .exact = exact, .widen = widen \
     }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/kernel/cpu.h"
 
 struct cvt_ops {
@@ -53,8 +54,9 @@ struct vec_ops {
 struct gemm_block {
     float *t; /* t[i * ldt + r]: row i of x by row r of w */
     size_t ldt;
-    const float *w;   /* [rows, ldw], 64-byte aligned, ldw a multiple of 16 */
-    size_t ldw, rows; /* rows: a multiple of 4 */
+    const float *w; /* [rows / 4][k / 16][4][16]: one stream for the
+                     * prefetcher; 64-byte aligned, zeros from k on */
+    size_t rows;    /* a multiple of 4 */
     const float *x;
     size_t ldx, m, k; /* k: a multiple of 16 unless 'last' */
     float *lanes;     /* [m rounded up to GEMM_X][rows][16]: sums between parts,
@@ -69,6 +71,7 @@ struct gemm_block {
  *   bf16, int8   t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
  *                multiple of 32, of 64.  comp [64]: 128 * the sums over k of
  *                b's columns, for who takes a as unsigned a + 128.
+ *   widen        n groups of 16 weights to f32, the groups 64 floats apart
  *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
  *   rescale      t[j] = s[j] * x_scale * w_scale[j]
  *   absmax       the largest |x|; NaN if one is NaN
@@ -77,6 +80,7 @@ struct gemm_block {
  */
 struct gemm_ops {
     void (*exact)(const struct gemm_block *b);
+    void (*widen)(float *to, const void *from, enum dtype dtype, size_t n);
     void (*bf16)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
                  size_t m, size_t k, bool add);
     void (*int8)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,

@@ -141,27 +141,29 @@ vf_sum(vf v)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
-/* Halves of a pair of vectors side by side, added: [a + a', b + b']. */
+/* [a + a', b + b'], where ' is the other half of a vector. */
 INLINE vf
 vf_fold(vf a, vf b)
 {
-    return _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xee);
+    return _mm512_mask_blend_ps(0xff00, a, b) +
+           _mm512_shuffle_f32x4(a, b, 0x4e);
 }
 
 INLINE void
 vf_sum4(float *p, vf a, vf b, vf c, vf d)
 {
+    const __m512i other = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13,
+                                            14, 15, 24, 25, 26, 27);
+    const __m512i order =
+        _mm512_setr_epi32(0, 8, 4, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     vf ab = vf_fold(a, b), cd = vf_fold(c, d);
-    /* quarters a b c d: lanes i and i + 4 of what is 8 wide */
-    vf q =
-        _mm512_shuffle_f32x4(ab, cd, 0x88) + _mm512_shuffle_f32x4(ab, cd, 0xdd);
+    /* quarters a c b d */
+    vf q = _mm512_mask_blend_ps(0xf0f0, ab, cd) +
+           _mm512_permutex2var_ps(ab, other, cd);
 
     q = q + _mm512_permute_ps(q, 0x4e);
     q = q + _mm512_permute_ps(q, 0xb1);
-    _mm_storeu_ps(p, _mm512_castps512_ps128(_mm512_permutexvar_ps(
-                         _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                          12, 8, 4, 0),
-                         q)));
+    _mm_storeu_ps(p, _mm512_castps512_ps128(_mm512_permutexvar_ps(order, q)));
 }
 
 /* VF halves, with NaNs' quiet bit (0x200) as it was: the instruction sets it.
