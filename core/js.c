@@ -182,6 +182,17 @@ put_ascii(struct str *str, unsigned char c)
     }
 }
 
+/* JSON's own escapes: a pair of surrogates beyond 16 bits. */
+static void
+put_escaped(struct str *str, uint32_t c)
+{
+    if (c > 0xffff) {
+        str_addf(str, "\\u%04x", 0xd800 + ((c - 0x10000) >> 10));
+        c = 0xdc00 + ((c - 0x10000) & 0x3ff);
+    }
+    str_addf(str, "\\u%04x", c);
+}
+
 /* How many leading bytes JSON takes as they are. */
 static size_t
 plain_ascii(const char *s, size_t nbytes)
@@ -211,6 +222,8 @@ js_put_str(struct str *str, const char *s, size_t nbytes)
         n = utf8_next(s + i, nbytes - i, &c);
         if (n == 1)
             put_ascii(str, (unsigned char)s[i]);
+        else if (n > 1 && utf8_deceives(c))
+            put_escaped(str, c);
         else if (n > 1)
             str_add(str, s + i, (size_t)n);
         else

@@ -46,8 +46,8 @@ int js_bool(const struct js *js, bool *v, struct err *err);
 /* js_bad(): EX_DATAERR "FILE: PATH is FOUND (expected WHAT)". */
 int js_bad(const struct js *js, const char *expected, struct err *err);
 
-/* js_put_str() appends a quoted JSON string: UTF-8 as it is, controls and
- * what is not UTF-8 escaped (as U+FFFD). */
+/* js_put_str() appends a quoted JSON string: UTF-8 as it is, but controls and
+ * what utf8_deceives() escaped, and what is not UTF-8 as U+FFFD. */
 void js_put_str(struct str *str, const char *s, size_t nbytes);
 
 /* js_put_f64() appends the shortest decimal that reads back as v; NaN and

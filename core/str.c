@@ -75,9 +75,8 @@ str_free(struct str *str)
     *str = (struct str){ 0 };
 }
 
-/* Code points that change how their neighbours look, or look like nothing. */
-static bool
-is_deceptive(uint32_t c)
+bool
+utf8_deceives(uint32_t c)
 {
     return (c >= 0x80 && c < 0xa0) || c == 0xad || c == 0x61c || c == 0x180e ||
            (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
@@ -139,7 +138,7 @@ str_esc(struct str *str, const char *s, size_t nbytes)
             str_addf(str, "\\x%02x", (unsigned char)s[i]);
         } else if (n == 1) {
             esc_ascii(str, (unsigned char)s[i]);
-        } else if (is_deceptive(c)) {
+        } else if (utf8_deceives(c)) {
             str_addf(str, "\\u{%04x}", (unsigned)c);
         } else {
             str_add(str, s + i, (size_t)n);

@@ -44,6 +44,10 @@ void str_esc(struct str *str, const char *s, size_t nbytes);
  */
 int utf8_next(const char *s, size_t nbytes, uint32_t *code_point);
 
+/* utf8_deceives(): does a code point change how its neighbours look, drive a
+ * terminal (C1), or look like nothing? */
+bool utf8_deceives(uint32_t code_point);
+
 /* utf8_put() writes a code point's 1..4 bytes and returns their number. */
 int utf8_put(char *s, uint32_t code_point);
 

@@ -244,6 +244,11 @@ test_js(void)
     tap_ok(!strcmp(s.s, "\"\\\"\\n\\u0001\\ufffd\xc3\xa4\""),
            "js_put_str escapes quotes, controls and bad bytes");
     str_clear(&s);
+    /* U+009B is a terminal's CSI, U+202E turns text round, U+E0041 is unseen */
+    js_put_str(&s, "\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\x81", 9);
+    tap_ok(!strcmp(s.s, "\"\\u009b\\u202e\\udb40\\udc41\""),
+           "js_put_str escapes what drives a terminal or hides");
+    str_clear(&s);
     js_put_f64(&s, 0.1);
     js_put_f64(&s, NAN);
     tap_ok(!strcmp(s.s, "0.1null"), "js_put_f64: 0.1 is short, NaN is null");
