@@ -62,6 +62,8 @@ over(const struct gemm_ops *own, struct gemm_ops below)
         .rescale = OVER(rescale),
         .absmax = OVER(absmax),
         .quantize = OVER(quantize),
+        .rest = OVER(rest),
+        .sums = OVER(sums),
     };
 }
 

@@ -538,6 +538,7 @@ round_rows(void *ctx, size_t begin, size_t end, int thread)
 static void
 split_rows(void *ctx, size_t begin, size_t end, int thread)
 {
+    const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
     const struct round_task *t = ctx;
     float *rest = scratch_of(t->gemm, thread).tile;
     size_t ld = gemm_ld_bf16(t->k);
@@ -548,7 +549,7 @@ split_rows(void *ctx, size_t begin, size_t end, int thread)
 
         for (size_t c = 0, n; c < t->k; c += n) {
             n = smaller(t->k - c, TILE_FLOATS);
-            pack_rest(rest, t->x + i * t->ldx + c, hi + c, n);
+            ops->rest(rest, t->x + i * t->ldx + c, hi + c, n);
             pack_round(t->lo + i * ld + c, rest, n);
         }
         memset(t->lo + i * ld + t->k, 0, (ld - t->k) * sizeof(*t->lo));
@@ -566,11 +567,11 @@ quantize_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++) {
         const float *x = t->x + i * t->ldx;
         int8_t *to = (int8_t *)t->to + i * ld;
-        float max = ops->absmax(x, t->k);
+        float max = ops->absmax(x, t->k), by = 127 / max;
 
         t->scale[i] = max / 127;
-        if (max > 0 && max <= FLT_MAX)
-            ops->quantize(to, x, 127 / max, t->k);
+        if (by > 0 && by <= FLT_MAX) /* or max is 0 or tiny, inf or NaN */
+            ops->quantize(to, x, by, t->k);
         else
             memset(to, 0, t->k);
         memset(to + t->k, 0, ld - t->k);

@@ -1,3 +1,24 @@
-#include "core/kernel/ops.h"
+/*
+ * VDPBF16PS: acc = fma(a1, b1, acc), then fma(a0, b0, acc), of the halves of a
+ * word, each rounded to nearest even whatever MXCSR says.  Denormals flush:
+ * bf16 inputs and sums under 2^-126 count as 0 here, not in the other kernels.
+ */
+#include "core/kernel/gemm_words_simd.h"
 
-const struct gemm_ops gemm_avx512bf16 = { 0 };
+INLINE vf
+dot_bf16(vf acc, vf a, vf b)
+{
+    return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
+}
+
+static void
+bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
+     size_t k, bool add)
+{
+    for (size_t i = 0; i < m; i += TILE_X)
+        words_rows(t + i * COLS, (const char *)(a + i * lda), 2 * lda,
+                   (const void *)b, k / 2, m - i < TILE_X ? m - i : TILE_X, add,
+                   dot_bf16);
+}
+
+const struct gemm_ops gemm_avx512bf16 = { .bf16 = bf16 };

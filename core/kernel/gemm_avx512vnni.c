@@ -1,3 +1,68 @@
-#include "core/kernel/ops.h"
+/*
+ * VPDPBUSD multiplies unsigned by signed bytes, so a goes in as a + 128 (its
+ * sign bit flipped), and 'comp' takes 128 times the column's sum off again.
+ * Sums are modulo 2^32, without saturation: the result is exact.
+ */
+#include "core/kernel/gemm_words_simd.h"
 
-const struct gemm_ops gemm_avx512vnni = { 0 };
+enum { UNSIGNED_BLOCK = 512 }; /* words: a part of k of gemm.c */
+
+INLINE vf
+dot_u8s8(vf acc, vf a, vf b)
+{
+    return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(acc),
+                                                   _mm512_castps_si512(a),
+                                                   _mm512_castps_si512(b)));
+}
+
+static void
+begin(int32_t *t, const int32_t *comp, size_t m, bool add)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < COLS; j += 16) {
+            int32_t *to = t + i * COLS + j;
+            __m512i sum = _mm512_setzero_si512();
+
+            if (add)
+                sum = _mm512_loadu_si512(to);
+            _mm512_storeu_si512(
+                to, _mm512_sub_epi32(sum, _mm512_loadu_si512(comp + j)));
+        }
+}
+
+/* n bytes (a multiple of 64) of m rows, + 128. */
+static void
+to_unsigned(uint8_t *to, const int8_t *a, size_t lda, size_t n, size_t m)
+{
+    const __m512i sign = _mm512_set1_epi8((char)0x80);
+
+    for (size_t i = 0; i < m; i++)
+        for (size_t c = 0; c < n; c += 64) {
+            __m512i v = _mm512_loadu_si512(a + i * lda + c);
+
+            _mm512_storeu_si512(to + i * 4 * UNSIGNED_BLOCK + c,
+                                _mm512_xor_si512(v, sign));
+        }
+}
+
+static void
+int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
+     const int32_t *comp, size_t m, size_t k, bool add)
+{
+    uint8_t u[TILE_X * 4 * UNSIGNED_BLOCK];
+
+    begin(t, comp, m, add);
+    for (size_t c = 0, n; c < k; c += n) {
+        n = k - c < sizeof(u) / TILE_X ? k - c : sizeof(u) / TILE_X;
+        for (size_t i = 0; i < m; i += TILE_X) {
+            size_t rows = m - i < TILE_X ? m - i : TILE_X;
+
+            to_unsigned(u, a + i * lda + c, lda, n, rows);
+            words_rows((float *)(void *)(t + i * COLS), (const char *)u,
+                       4 * UNSIGNED_BLOCK, (const void *)(b + c * COLS), n / 4,
+                       rows, true, dot_u8s8);
+        }
+    }
+}
+
+const struct gemm_ops gemm_avx512vnni = { .int8 = int8 };

@@ -40,13 +40,6 @@ pack_round(uint16_t *to, const float *x, size_t n)
     to_native(to, n);
 }
 
-void
-pack_rest(float *rest, const float *x, const uint16_t *hi, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        rest[i] = x[i] - bf16_to_f32(hi[i]);
-}
-
 /* n elements as native bf16. */
 static void
 row_to_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)
@@ -108,16 +101,6 @@ as_it_lies(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
            w->dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
 }
 
-/* The sums of a part's columns, times 128. */
-static void
-compensate(int32_t *comp, const int8_t *b, size_t k)
-{
-    memset(comp, 0, GEMM_PANEL * sizeof(*comp));
-    for (size_t c = 0; c < k; c += 4)
-        for (size_t j = 0; j < GEMM_PANEL; j++, b += 4)
-            comp[j] += 128 * (b[0] + b[1] + b[2] + b[3]);
-}
-
 int32_t *
 pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
           const struct gemm_matrix *w, enum gemm_class class,
@@ -145,7 +128,7 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
     if (!comp)
         comp = (int32_t *)(void *)((char *)to + PACK_STAGE);
     if (class == GEMM_INT8)
-        compensate(comp, to, padded);
+        ops->sums(comp, to, padded);
     return comp;
 }
 

@@ -59,8 +59,6 @@ int32_t *pack_part(const struct gemm_ops *ops, void *to, int32_t *comp,
 char *pack_find(const struct gemm_panels *panels, size_t col, size_t k0,
                 int32_t **comp);
 
-/* pack_round(): n floats to bf16.  pack_rest(): rest = x - hi. */
-void pack_round(uint16_t *to, const float *x, size_t n);
-void pack_rest(float *rest, const float *x, const uint16_t *hi, size_t n);
+void pack_round(uint16_t *to, const float *x, size_t n); /* to bf16 */
 
 #endif

@@ -123,6 +123,22 @@ quantize(int8_t *to, const float *x, float by, size_t n)
     }
 }
 
+static void
+rest(float *to, const float *x, const uint16_t *hi, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = x[i] - bf16_to_f32(hi[i]);
+}
+
+static void
+sums(int32_t *sum, const int8_t *b, size_t k)
+{
+    memset(sum, 0, 64 * sizeof(*sum));
+    for (size_t c = 0; c < k; c += 4)
+        for (size_t j = 0; j < 64; j++, b += 4)
+            sum[j] += 128 * (b[0] + b[1] + b[2] + b[3]);
+}
+
 const struct gemm_ops gemm_scalar = {
     .exact = exact,
     .widen = widen,
@@ -132,4 +148,6 @@ const struct gemm_ops gemm_scalar = {
     .rescale = rescale,
     .absmax = absmax,
     .quantize = quantize,
+    .rest = rest,
+    .sums = sums,
 };

@@ -76,6 +76,8 @@ struct gemm_block {
  *   rescale      t[j] = s[j] * x_scale * w_scale[j]
  *   absmax       the largest |x|; NaN if one is NaN
  *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
+ *   rest         to[i] = x[i] - hi[i], which is exact if hi is x rounded
+ *   sums         sum[j] = 128 * the sum over k of b's column j
  * A NULL is the next lower level's.
  */
 struct gemm_ops {
@@ -90,6 +92,8 @@ struct gemm_ops {
                     const float *w_scale, size_t n);
     float (*absmax)(const float *x, size_t n);
     void (*quantize)(int8_t *to, const float *x, float by, size_t n);
+    void (*rest)(float *to, const float *x, const uint16_t *hi, size_t n);
+    void (*sums)(int32_t *sum, const int8_t *b, size_t k);
 };
 
 /* The table of the best level up to 'isa' that this compiler could build. */

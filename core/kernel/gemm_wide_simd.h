@@ -1,0 +1,232 @@
+/*
+ * Template of gemm_ISA.c for instruction sets without a product of bf16 or
+ * int8: words are widened to two each, once for a block of W that stays in the
+ * first cache while all rows of X pass, and once for each of these.
+ *
+ *   bf16   f32 by shift and mask, f32 FMA: the high half of a word, then the
+ *          low one, which is VDPBF16PS's order (but denormals are kept)
+ *   int8   s16 by shifts, VPMADDWD: exact (VPMADDUBSW would saturate)
+ */
+#include "core/kernel/gemm_words_simd.h"
+
+enum { WIDE_BLOCK = 48 }; /* words: 24 KiB of widened W */
+
+typedef vf half_fn(vf words);
+
+#if VF == 16
+/* VF / 2 words, each twice. */
+INLINE vf
+load_twice(const char *p)
+{
+    __m512i w = _mm512_cvtepu32_epi64(_mm256_loadu_si256((const void *)p));
+
+    return _mm512_castsi512_ps(_mm512_or_si512(w, _mm512_slli_epi64(w, 32)));
+}
+
+/* Every second lane of each: of a the first, of b the second. */
+INLINE vf
+alternate(vf a, vf b)
+{
+    return _mm512_mask_mov_ps(a, 0xaaaa, b);
+}
+
+INLINE vf
+high_bf16(vf w)
+{
+    return _mm512_and_ps(
+        w, _mm512_castsi512_ps(_mm512_set1_epi32((int)0xffff0000)));
+}
+
+INLINE vf
+low_bf16(vf w)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(w), 16));
+}
+
+/* Bytes 1 and 3, 0 and 2 as s16. */
+INLINE vf
+high_int8(vf w)
+{
+    return _mm512_castsi512_ps(_mm512_srai_epi16(_mm512_castps_si512(w), 8));
+}
+
+INLINE vf
+low_int8(vf w)
+{
+    __m512i up = _mm512_slli_epi32(_mm512_castps_si512(w), 8);
+
+    return _mm512_castsi512_ps(_mm512_srai_epi16(up, 8));
+}
+
+INLINE vf
+dot_s16(vf acc, vf a, vf b)
+{
+    __m512i p =
+        _mm512_madd_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b));
+
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(acc), p));
+}
+
+#elif VF == 8
+INLINE vf
+load_twice(const char *p)
+{
+    __m128i w = _mm_loadu_si128((const void *)p);
+
+    return _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(
+        _mm256_castsi128_si256(w), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)));
+}
+
+INLINE vf
+alternate(vf a, vf b)
+{
+    return _mm256_blend_ps(a, b, 0xaa);
+}
+
+INLINE vf
+high_bf16(vf w)
+{
+    return _mm256_and_ps(
+        w, _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000)));
+}
+
+INLINE vf
+low_bf16(vf w)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(w), 16));
+}
+
+INLINE vf
+high_int8(vf w)
+{
+    return _mm256_castsi256_ps(_mm256_srai_epi16(_mm256_castps_si256(w), 8));
+}
+
+INLINE vf
+low_int8(vf w)
+{
+    __m256i up = _mm256_slli_epi32(_mm256_castps_si256(w), 8);
+
+    return _mm256_castsi256_ps(_mm256_srai_epi16(up, 8));
+}
+
+INLINE vf
+dot_s16(vf acc, vf a, vf b)
+{
+    __m256i p =
+        _mm256_madd_epi16(_mm256_castps_si256(a), _mm256_castps_si256(b));
+
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(acc), p));
+}
+
+#else
+INLINE vf
+load_twice(const char *p)
+{
+    uint32x2_t w;
+
+    memcpy(&w, p, sizeof(w));
+    return vreinterpretq_f32_u32(
+        vcombine_u32(vzip1_u32(w, w), vzip2_u32(w, w)));
+}
+
+INLINE vf
+alternate(vf a, vf b)
+{
+    return vtrn1q_f32(a, b); /* neighbours are the same */
+}
+
+INLINE vf
+high_bf16(vf w)
+{
+    return vreinterpretq_f32_u32(
+        vandq_u32(vreinterpretq_u32_f32(w), vdupq_n_u32(0xffff0000)));
+}
+
+INLINE vf
+low_bf16(vf w)
+{
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(w), 16));
+}
+#endif
+
+INLINE vf
+dot_f32(vf acc, vf a, vf b)
+{
+    return vf_fma(a, b, acc);
+}
+
+/* n words of 64 columns. */
+INLINE void
+widen_b(float *to, const char *b, size_t n, half_fn *const high,
+        half_fn *const low)
+{
+    for (size_t w = 0; w < n; w++, to += 2 * COLS, b += 4 * COLS)
+#pragma GCC unroll 4
+        for (size_t j = 0; j < COLS; j += VF) {
+            float words[VF];
+            vf v;
+
+            memcpy(words, b + 4 * j, sizeof(words));
+            v = vf_load(words);
+            vf_store(to + j, high(v));
+            vf_store(to + COLS + j, low(v));
+        }
+}
+
+/* n words of m rows, rows 2 * WIDE_BLOCK words apart then. */
+INLINE void
+widen_a(float *to, const char *a, size_t lda, size_t n, size_t m,
+        half_fn *const high, half_fn *const low)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t w = 0; w < n; w += VF / 2) {
+            vf v = load_twice(a + i * lda + 4 * w);
+
+            vf_store(to + i * 2 * WIDE_BLOCK + 2 * w,
+                     alternate(high(v), low(v)));
+        }
+}
+
+/* n words (a multiple of 16) of m rows, lda bytes apart. */
+INLINE void
+wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
+             size_t n, bool add, half_fn *const high, half_fn *const low,
+             dot_fn *const dot)
+{
+    float wide_b[WIDE_BLOCK * 2 * COLS], wide_a[TILE_X * 2 * WIDE_BLOCK];
+    size_t w = 0;
+
+    do {
+        size_t n_w = n - w < WIDE_BLOCK ? n - w : WIDE_BLOCK;
+
+        widen_b(wide_b, b + w * 4 * COLS, n_w, high, low);
+        for (size_t i = 0; i < m; i += TILE_X) {
+            size_t rows = m - i < TILE_X ? m - i : TILE_X;
+
+            widen_a(wide_a, a + i * lda + 4 * w, lda, n_w, rows, high, low);
+            words_rows(t + i * COLS, (const char *)wide_a, 2 * WIDE_BLOCK * 4,
+                       wide_b, 2 * n_w, rows, add || w > 0, dot);
+        }
+        w += n_w;
+    } while (w < n);
+}
+
+static void
+bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
+     size_t k, bool add)
+{
+    wide_product(t, (const char *)a, 2 * lda, (const char *)b, m, k / 2, add,
+                 high_bf16, low_bf16, dot_f32);
+}
+
+#if VF != 4
+static void
+int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
+     const int32_t *comp, size_t m, size_t k, bool add)
+{
+    (void)comp;
+    wide_product((float *)(void *)t, (const char *)a, lda, (const char *)b, m,
+                 k / 4, add, high_int8, low_int8, dot_s16);
+}
+#endif
