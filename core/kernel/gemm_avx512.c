@@ -2,9 +2,5 @@
 #include "core/kernel/gemm_simd.h"
 #include "core/kernel/gemm_wide_simd.h"
 
-const struct gemm_ops gemm_avx512 = {
-    .exact = exact,
-    .bf16 = bf16,
-    .int8 = int8,
-    GEMM_PACK_OPS,
-};
+const struct gemm_ops gemm_avx512 = { GEMM_EXACT_OPS, GEMM_WIDE_OPS,
+                                      GEMM_PACK_OPS };

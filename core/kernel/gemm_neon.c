@@ -77,9 +77,5 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
         int8_strip(t + i * COLS, a + i * lda, lda, b, k, add, 1);
 }
 
-const struct gemm_ops gemm_neon = {
-    .exact = exact,
-    .bf16 = bf16,
-    .int8 = int8,
-    GEMM_PACK_OPS,
-};
+const struct gemm_ops gemm_neon = { GEMM_EXACT_OPS, GEMM_WIDE_OPS,
+                                    GEMM_PACK_OPS, .int8 = int8 };

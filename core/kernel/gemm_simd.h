@@ -1,5 +1,5 @@
 /*
- * Template of gemm_ISA.c: GEMM_OPS fills its table.
+ * Template of gemm_ISA.c: GEMM_EXACT_OPS are its entries of the table.
  *
  * The exact class sums as gemv_simd.h does: column c adds to lane c % VF of
  * its output's accumulator, and vf_sum()'s order ends it.  Where k comes in
@@ -130,7 +130,4 @@ widen(float *to, const void *from, enum dtype dtype, size_t n)
         widen_f32s(to, from, n);
 }
 
-#define GEMM_OPS                       \
-    {                                  \
-        .exact = exact, .widen = widen \
-    }
+#define GEMM_EXACT_OPS .exact = exact, .widen = widen

@@ -230,3 +230,9 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
                  k / 4, add, high_int8, low_int8, dot_s16);
 }
 #endif
+
+#if VF == 4
+#define GEMM_WIDE_OPS .bf16 = bf16
+#else
+#define GEMM_WIDE_OPS .bf16 = bf16, .int8 = int8
+#endif
