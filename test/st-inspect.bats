@@ -156,6 +156,17 @@ assert m["model.layers"]["n_elements"] == 192
 assert m[""]["dtypes"] == ["BF16", "F32"]'
 }
 
+@test "tree: a tensor with the name of a module is in its row" {
+    py -c 'import mkst
+mkst.save("a", {n: ("U8", [1], b"1") for n in ("a", "a-b", "a.x", "a.y", "a b.z")})'
+    for fold in '' --fold; do
+        # shellcheck disable=SC2086
+        run -0 bash -c "st-inspect tree $fold a | cut -f4,6"
+        [ "$output" = "$(printf '%s\t%s\n' tensors module 5 . 3 '  a' 1 '    x' \
+            1 '    y' 1 '  a b' 1 '  a-b')" ]
+    done
+}
+
 @test "meta: the strings of the header, escaped" {
     make_layers a.safetensors
     run -0 st-inspect meta a.safetensors

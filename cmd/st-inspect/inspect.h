@@ -92,6 +92,10 @@ int select_open(struct selection *sel, const char *path, const struct cmd *cmd,
 void select_close(struct selection *sel);
 bool select_matches(const struct cmd *cmd, const struct st_tensor *t);
 
+/* dot_first() orders bytes with the dot before all others: a module's tensors
+ * then follow each other, and a tensor of the module's own name. */
+unsigned char dot_first(char c);
+
 /* select_find() finds a tensor by its name, or by its name as list prints it;
  * NULL with 'err' set (EX_NOINPUT). */
 const struct stdir_tensor *select_find(const struct stdir *dir,

@@ -8,9 +8,17 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
+unsigned char
+dot_first(char c)
+{
+    unsigned char b = (unsigned char)c;
+
+    return b == '.' ? 0 : b < '.' ? b + 1 : b;
+}
+
 /*
- * A name's sorting key: the name with the length of each run of digits before
- * it, so that memcmp() of keys is the natural order of names.
+ * A name's sorting key: the name's bytes by dot_first(), with the length of
+ * each run of digits before it, so that memcmp() of keys is the natural order.
  */
 struct keyed {
     const struct stdir_tensor *t;
@@ -27,7 +35,7 @@ is_digit(char c)
 static void
 put_key(struct str *keys, const char *s, size_t n)
 {
-    size_t i = 0;
+    size_t i = 0, start = keys->n;
 
     while (i < n) {
         size_t from = i;
@@ -40,6 +48,8 @@ put_key(struct str *keys, const char *s, size_t n)
             i++;
         str_add(keys, s + from, i - from);
     }
+    for (i = start; i < keys->n; i++)
+        keys->s[i] = (char)dot_first(keys->s[i]);
 }
 
 static int

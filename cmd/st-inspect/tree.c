@@ -209,10 +209,13 @@ static int
 by_name(const void *pa, const void *pb)
 {
     const struct fold_row *a = pa, *b = pb;
-    int c =
-        memcmp(a->name, b->name, a->name_n < b->name_n ? a->name_n : b->name_n);
+    size_t i = 0;
 
-    return c ? c : (a->name_n > b->name_n) - (a->name_n < b->name_n);
+    while (i < a->name_n && i < b->name_n && a->name[i] == b->name[i])
+        i++;
+    if (i == a->name_n || i == b->name_n)
+        return (a->name_n > b->name_n) - (a->name_n < b->name_n);
+    return dot_first(a->name[i]) - dot_first(b->name[i]);
 }
 
 int
