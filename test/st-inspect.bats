@@ -736,6 +736,10 @@ np.save("w.npy", np.ones(4, np.float32)); np.save("v.npy", np.arange(4, dtype="<
     run -1 st-inspect diff v.npy w.npy
     run -2 st-inspect diff a.safetensors w.npy
     [ "${lines[0]}" = "st-inspect: diff: a.safetensors has 25 tensors for one array: choose by --tensor" ]
+    py -c 'import struct, numpy as np # as long a header as is read
+h = b"{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (4,)}".ljust(65535) + b"\n"
+open("long.npy", "wb").write(b"\x93NUMPY\2\0" + struct.pack("<I", 65536) + h + np.ones(4, "<f4").tobytes())'
+    run -0 st-inspect diff w.npy long.npy
     head -c 130 w.npy >cut.npy
     run -65 st-inspect diff cut.npy w.npy
 }

@@ -42,7 +42,7 @@ open_npy(struct side *side, struct err *err)
     side->fd = file_open(side->path, &size, &not_a_file);
     if (side->fd < 0)
         return 0; /* a folder, or the next to open it says what it is */
-    n = size < NPY_MAX_HEADER ? size : NPY_MAX_HEADER;
+    n = size < NPY_MAX_HEAD ? size : NPY_MAX_HEAD;
     str_reserve(&head, n + 1);
     if (file_pread(side->fd, side->path, head.s, n, 0, err) < 0)
         goto out;

@@ -14,6 +14,7 @@
 
 #define NPY_MAX_DIMS   32    /* numpy's own limit before 2.0; 64 since */
 #define NPY_MAX_HEADER 65536 /* bytes; more is refused */
+#define NPY_MAX_HEAD   (12 + NPY_MAX_HEADER) /* with what stands before it */
 
 struct npy {
     enum dtype dtype;
@@ -26,7 +27,7 @@ struct npy {
 
 /*
  * npy_parse() reads the header at 'head', of which 'nbytes' are there (at
- * most 12 + NPY_MAX_HEADER of a file are needed).
+ * most NPY_MAX_HEAD of a file are needed).
  * 0, or -1 with 'err' set (EX_DATAERR): not .npy, Fortran order, big-endian,
  * objects, a dtype without a name here, sizes that overflow, cut short.
  */
