@@ -21,6 +21,7 @@ struct reader {
     size_t i, n;
     const char *name;
     int depth;
+    int indent; /* spaces a level, keys as they come; 0: one line, sorted */
     struct str *out;
     struct err *err;
 };
@@ -277,12 +278,29 @@ put_string(struct str *out, const char *s, size_t n)
     str_addc(out, '"');
 }
 
+/* What stands before a member or element at this depth, and behind the last. */
+static void
+put_break(const struct reader *r, struct str *out, const char *separator,
+          int depth)
+{
+    str_adds(out, separator);
+    if (r->indent)
+        str_addf(out, "\n%*s", depth * r->indent, "");
+    else if (*separator == ',')
+        str_addc(out, ' ');
+}
+
 static int
 read_array(struct reader *r)
 {
+    bool empty;
+
     r->i++;
     str_addc(r->out, '[');
     skip_space(r);
+    empty = next_is(r, ']');
+    if (!empty)
+        put_break(r, r->out, "", r->depth);
     while (!next_is(r, ']')) {
         if (read_value(r) < 0)
             return -1;
@@ -295,9 +313,11 @@ read_array(struct reader *r)
         skip_space(r);
         if (next_is(r, ']'))
             return bad(r, r->i, "a comma before ']'");
-        str_adds(r->out, ", ");
+        put_break(r, r->out, ",", r->depth);
     }
     r->i++;
+    if (!empty)
+        put_break(r, r->out, "", r->depth - 1);
     str_addc(r->out, ']');
     return 0;
 }
@@ -317,31 +337,55 @@ by_key(const void *a, const void *b)
     return c ? c : x->order < y->order ? -1 : 1;
 }
 
-/* Rewrites the members that stand from 'start' on in 'out'; of equal keys
- * the last counts. */
+static int
+by_order(const void *a, const void *b)
+{
+    const struct member *x = a, *y = b;
+
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* One member a key, at the place of the first with the value of the last. */
+static size_t
+merge_equal(struct member *m, size_t n, const struct str *keys)
+{
+    size_t k = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (k && m[k - 1].key_n == m[i].key_n &&
+            !memcmp(keys->s + m[k - 1].key, keys->s + m[i].key, m[i].key_n)) {
+            m[k - 1].value = m[i].value;
+            m[k - 1].value_n = m[i].value_n;
+        } else {
+            m[k++] = m[i];
+        }
+    }
+    return k;
+}
+
+/* Rewrites the members that stand from 'start' on in 'out'. */
 static void
 put_members(struct reader *r, size_t start, struct member *m, size_t n,
             const struct str *keys)
 {
-    struct str sorted = { 0 };
+    struct str text = { 0 };
 
     sort_keys = keys->s;
     qsort(m, n, sizeof(*m), by_key);
-    str_addc(&sorted, '{');
+    n = merge_equal(m, n, keys);
+    if (r->indent)
+        qsort(m, n, sizeof(*m), by_order);
     for (size_t i = 0; i < n; i++) {
-        if (i + 1 < n && m[i].key_n == m[i + 1].key_n &&
-            !memcmp(keys->s + m[i].key, keys->s + m[i + 1].key, m[i].key_n))
-            continue;
-        if (sorted.n > 1)
-            str_adds(&sorted, ", ");
-        put_string(&sorted, keys->s + m[i].key, m[i].key_n);
-        str_adds(&sorted, ": ");
-        str_add(&sorted, r->out->s + m[i].value, m[i].value_n);
+        put_break(r, &text, i ? "," : "{", r->depth);
+        put_string(&text, keys->s + m[i].key, m[i].key_n);
+        str_adds(&text, ": ");
+        str_add(&text, r->out->s + m[i].value, m[i].value_n);
     }
-    str_addc(&sorted, '}');
+    put_break(r, &text, "", r->depth - 1);
+    str_addc(&text, '}');
     r->out->n = start;
-    str_add(r->out, sorted.s, sorted.n);
-    str_free(&sorted);
+    str_add(r->out, text.s, text.n);
+    str_free(&text);
 }
 
 static int
@@ -452,6 +496,16 @@ read_value(struct reader *r)
     return read_number(r);
 }
 
+static int
+read_document(struct reader *r)
+{
+    skip_space(r);
+    if (read_value(r) < 0)
+        return -1;
+    skip_space(r);
+    return r->i == r->n ? 0 : bad(r, r->i, "something follows the value");
+}
+
 int
 pyjson_dumps(struct str *out, const char *text, size_t nbytes, const char *name,
              struct err *err)
@@ -460,11 +514,21 @@ pyjson_dumps(struct str *out, const char *text, size_t nbytes, const char *name,
         .s = text, .n = nbytes, .name = name, .out = out, .err = err
     };
 
-    skip_space(&r);
-    if (read_value(&r) < 0)
-        return -1;
-    skip_space(&r);
-    return r.i == r.n ? 0 : bad(&r, r.i, "something follows the value");
+    return read_document(&r);
+}
+
+int
+pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
+              const char *name, struct err *err)
+{
+    struct reader r = { .s = text,
+                        .n = nbytes,
+                        .name = name,
+                        .indent = indent,
+                        .out = out,
+                        .err = err };
+
+    return read_document(&r);
 }
 
 /*

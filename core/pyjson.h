@@ -23,6 +23,11 @@
 int pyjson_dumps(struct str *out, const char *text, size_t nbytes,
                  const char *name, struct err *err);
 
+/* pyjson_indent() gives json.dumps(json.loads(text), indent=indent) instead:
+ * keys in the text's order, a line each.  indent > 0. */
+int pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
+                  const char *name, struct err *err);
+
 /* py_float_repr() appends v as json.dumps() writes it: repr(v), "1e-05"; NaN
  * and the infinities are "NaN", "Infinity", "-Infinity". */
 void py_float_repr(struct str *out, double v);

@@ -14,11 +14,13 @@ out = []
 
 def case(text):
     try:
-        want = json.dumps(json.loads(text), sort_keys=True)
+        value = json.loads(text)
+        want = json.dumps(value, sort_keys=True)
+        indented = json.dumps(value, indent=4).replace("\n", "\x01")
     except (ValueError, RecursionError):
-        want = "!"
+        want = indented = "!"
     assert "\n" not in text
-    out.append(text + "\n" + want + "\n")
+    out.append(text + "\n" + want + "\n" + indented + "\n")
 
 
 def from_bits(u):

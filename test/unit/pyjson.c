@@ -2,21 +2,28 @@
 #include "core/pyjson.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "test/unit/tap.h"
 
-/* One case: the same bytes, or both refuse. */
+/* One case: the same bytes, or both refuse; '\1' stands for a new line. */
 static int
-agree(const char *text, size_t n, const char *want)
+agree(const char *text, size_t n, const char *want, int indent)
 {
     struct str got = { 0 };
     struct err err = { 0 };
-    int rc = pyjson_dumps(&got, text, n, "corpus", &err);
-    int good = rc < 0 ? !strcmp(want, "!") && err.status == EX_DATAERR
-                      : got.s && !strcmp(got.s, want);
+    int rc = indent ? pyjson_indent(&got, text, n, indent, "corpus", &err)
+                    : pyjson_dumps(&got, text, n, "corpus", &err);
+    int good;
+
+    for (size_t i = 0; rc == 0 && i < got.n; i++)
+        if (got.s[i] == '\n')
+            got.s[i] = '\1';
+    good = rc < 0 ? !strcmp(want, "!") && err.status == EX_DATAERR
+                  : got.s && !strcmp(got.s, want);
 
     if (!good)
         printf("# %.100s: %.100s (expected %.100s)\n", text,
@@ -25,38 +32,51 @@ agree(const char *text, size_t n, const char *want)
     return good;
 }
 
+/* The corpus: text, one line sorted, indented by 4; false at its end. */
+static bool
+next_case(FILE *f, char *line[3])
+{
+    size_t cap = 0;
+
+    for (int i = 0; i < 3; i++) {
+        ssize_t n;
+
+        free(line[i]);
+        line[i] = NULL;
+        n = getline(&line[i], &cap, f);
+        cap = 0;
+        if (n <= 0)
+            return false;
+        line[i][n - 1] = '\0';
+    }
+    return true;
+}
+
 static void
 test_corpus(void)
 {
     const char *python = getenv("PYTHON");
-    char command[512];
-    char *text = NULL, *want = NULL;
-    size_t cap = 0, want_cap = 0, n = 0, n_refused = 0, n_wrong = 0;
-    ssize_t k;
+    char command[512], *line[3] = { NULL };
+    size_t n = 0, n_refused = 0, n_wrong = 0, n_indented = 0;
     FILE *f;
 
     snprintf(command, sizeof(command), "%s test/ref/pyjson_corpus.py",
              python ? python : "python3");
     f = popen(command, "r");
-    while (f && (k = getline(&text, &cap, f)) > 0) {
-        ssize_t w = getline(&want, &want_cap, f);
-
-        if (w <= 0)
-            break;
-        text[--k] = want[--w] = '\0';
+    while (f && n_wrong + n_indented < 20 && next_case(f, line)) {
         n++;
-        n_refused += !strcmp(want, "!");
-        n_wrong += !agree(text, (size_t)k, want);
-        if (n_wrong > 20)
-            break;
+        n_refused += !strcmp(line[1], "!");
+        n_wrong += !agree(line[0], strlen(line[0]), line[1], 0);
+        n_indented += !agree(line[0], strlen(line[0]), line[2], 4);
     }
     if (f)
         pclose(f);
-    free(text);
-    free(want);
+    for (int i = 0; i < 3; i++)
+        free(line[i]);
     tap_ok(n >= 100000, "pyjson: the corpus has %zu texts, 100000 at least", n);
     tap_ok(n_refused > 5000, "pyjson: Python refuses %zu of them", n_refused);
     tap_ok(n_wrong == 0, "pyjson: each gives Python's bytes or is refused");
+    tap_ok(n_indented == 0, "pyjson_indent: so does each with indent=4");
 }
 
 static void
