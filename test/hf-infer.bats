@@ -145,7 +145,7 @@ END
 @test "hf-infer: the same bytes for any -j and --chunk" {
     ids=$(seq -s, 1 7 900)
     hf-infer "$DEMO" --ids "$ids" --logits a.npy -j 1 --chunk 1
-    for how in '-j 1 --chunk 200' '-j 2 --chunk 7' '-j 3 --chunk 64' '-j 2'; do
+    for how in '-j 1 --chunk 200' '-j 2 --chunk 7' '-j 3 --chunk 64' '-j 2' '-j 1'; do
         # shellcheck disable=SC2086
         hf-infer "$DEMO" --ids "$ids" --logits b.npy -f $how
         cmp a.npy b.npy

@@ -13,6 +13,7 @@
 /* One thread's memory, in floats a row. */
 struct tile {
     size_t n_rows;
+    const struct span *span;
     size_t first;                /* position of its first row */
     size_t group, head, kv_head; /* query heads: head .. head + group - 1 */
     float *q;                    /* [rows, head_dim], scaled */
@@ -52,7 +53,7 @@ tile_memory(struct tile *t, float *scratch, size_t rows, size_t head_dim)
 static size_t
 row_offset(const struct attention *a, const struct tile *t, size_t r)
 {
-    size_t i = t->first - a->first + r / t->group;
+    size_t i = t->span->row + t->first - t->span->first + r / t->group;
 
     return (i * a->n_heads + t->head + r % t->group) * a->head_dim;
 }
@@ -129,9 +130,10 @@ static void
 tile_block(const struct attention *a, struct tile *t, size_t b)
 {
     size_t d = a->head_dim;
-    const float *k = a->blocks[b] + a->layer + t->kv_head * KV_BLOCK * d;
-    const float *v = k + a->n_kv_heads * KV_BLOCK * d;
-    size_t last = a->first + a->n - 1 - b * KV_BLOCK;
+    const struct kv *kv = &t->span->session->kv;
+    const float *k = kv_keys(kv, a->layer, t->kv_head, b);
+    const float *v = kv_values(kv, a->layer, t->kv_head, b);
+    size_t last = t->first + (t->n_rows - 1) / t->group - b * KV_BLOCK;
     size_t n_keys = last < KV_BLOCK ? last + 1 : KV_BLOCK;
     size_t begin, end;
 
@@ -167,7 +169,15 @@ tile_run(const struct attention *a, struct tile *t)
     }
 }
 
-/* A task is one KV head and up to tile_positions() queries. */
+static size_t
+n_tasks(const struct attention *a, const struct span *span)
+{
+    size_t step = tile_positions(a->n_heads / a->n_kv_heads);
+
+    return (span->n + step - 1) / step * a->n_kv_heads;
+}
+
+/* A task is one KV head and up to tile_positions() queries of a span. */
 static void
 run_tasks(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -177,15 +187,17 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
     size_t rows = group * step;
     size_t scratch = rows * (3 * a->head_dim + KV_BLOCK + 2);
 
-    for (size_t task = begin; task < end; task++) {
-        struct tile t = { .group = group };
-        size_t at = task / a->n_kv_heads * step;
-        size_t n = a->n - at < step ? a->n - at : step;
+    for (size_t i = begin; i < end; i++) {
+        struct tile t = { .group = group, .span = a->spans };
+        size_t task = i, at;
 
+        for (; task >= n_tasks(a, t.span); t.span++)
+            task -= n_tasks(a, t.span);
+        at = task / a->n_kv_heads * step;
         t.kv_head = task % a->n_kv_heads;
         t.head = t.kv_head * group;
-        t.first = a->first + at;
-        t.n_rows = n * group;
+        t.first = t.span->first + at;
+        t.n_rows = (t.span->n - at < step ? t.span->n - at : step) * group;
         tile_memory(&t, a->scratch + (size_t)thread * scratch, rows,
                     a->head_dim);
         tile_run(a, &t);
@@ -195,9 +207,10 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
 void
 attention_run(struct par *par, const struct attention *a)
 {
-    size_t step = tile_positions(a->n_heads / a->n_kv_heads);
-    size_t tasks = (a->n + step - 1) / step * a->n_kv_heads;
     struct attention copy = *a;
+    size_t tasks = 0;
 
+    for (size_t i = 0; i < a->n_spans; i++)
+        tasks += n_tasks(a, &a->spans[i]);
     par_for(par, tasks, 1, run_tasks, &copy);
 }

@@ -1,6 +1,6 @@
 /*
  * What the files behind model.h share: weights as they lie in the mapped
- * file, rotary positions, and attention over the KV cache.
+ * file, rotary positions, the KV cache, a chunk on its way through the layers.
  */
 #ifndef HF_INFER_ENGINE_H
 #define HF_INFER_ENGINE_H
@@ -12,10 +12,7 @@
 #include "core/dtype.h"
 #include "core/format/stdir.h"
 #include "core/js.h"
-
-/* The KV cache is cut into blocks at fixed positions; attention sums block by
- * block, so that no sum depends on how a prompt came in. */
-#define KV_BLOCK 64
+#include "core/kernel/gemm.h"
 
 /* A linear layer: y = w x + bias. */
 struct linear {
@@ -62,21 +59,100 @@ void rope_inv_freq(double *inv_freq, const struct rope_config *rope,
 void rope_table(float *cosines, float *sines, const struct rope_config *rope,
                 const double *inv_freq, size_t half, size_t position);
 
+/* The KV cache is cut into blocks at fixed positions; attention sums block by
+ * block, so that no sum depends on how a prompt came in. */
+#define KV_BLOCK 64
+
 /*
- * One call of attention: n queries at positions first .. first + n - 1, whose
- * keys and values are in the cache already.
+ * One sequence's keys and values.  Block b holds positions b * KV_BLOCK on,
+ * of all layers; a layer's part of it is
+ * keys [n_kv_heads, KV_BLOCK, head_dim], then
+ * values [n_kv_heads, head_dim, KV_BLOCK]: weights as gemv() wants them,
+ * little-endian, zeros where nothing was put yet.
  */
+struct kv {
+    size_t n_layers, n_heads, head_dim; /* KV heads */
+    float **blocks;
+    size_t n_blocks;
+};
+
+/* kv_grow() makes room for n_tokens in all.  On failure (-1, EX_SOFTWARE)
+ * what there was remains. */
+int kv_grow(struct kv *kv, size_t n_tokens, struct err *err);
+
+/* kv_put() stores one token's keys and values, [n_heads, head_dim] each.
+ * Threads: any number, for different positions. */
+void kv_put(struct kv *kv, size_t layer, size_t position, const float *k,
+            const float *v);
+
+const float *kv_keys(const struct kv *kv, size_t layer, size_t head,
+                     size_t block);
+const float *kv_values(const struct kv *kv, size_t layer, size_t head,
+                       size_t block);
+void kv_clear(struct kv *kv, size_t n_tokens); /* the first ones: all it has */
+void kv_free(struct kv *kv);
+
+struct session {
+    struct engine *engine;
+    size_t max_tokens, n; /* n: tokens fed */
+    struct kv kv;
+};
+
+/* Consecutive tokens of one sequence: rows row .. row + n - 1 of a chunk, at
+ * positions first .. first + n - 1. */
+struct span {
+    struct session *session;
+    const int32_t *ids;
+    size_t row, n, first;
+};
+
+/* A token's place. */
+struct row {
+    struct session *session;
+    size_t position;
+    int32_t id;
+};
+
+struct engine {
+    const struct model *model;
+    struct par *par;
+    struct gemm *gemm;
+    size_t chunk; /* rows there is room for */
+
+    /* the chunk that is run */
+    struct span *spans; /* [n_spans], in the order of their rows */
+    size_t n_spans;
+    struct row *rows; /* [n_rows] */
+    size_t n_rows;
+    size_t *wanted; /* [n_wanted] rows whose logits are asked for, ascending */
+    size_t n_wanted;
+
+    float *scratch; /* what follows lies in it; [chunk, ...] */
+    size_t scratch_floats;
+    float *x, *h;             /* hidden: the residual stream; a step */
+    float *q, *attended;      /* n_heads, head_dim */
+    float *k, *v;             /* n_kv_heads, head_dim */
+    float *gate, *up;         /* intermediate */
+    float *cosines, *sines;   /* head_dim / 2 */
+    float *attention_scratch; /* [threads, attention_scratch()] */
+};
+
+/*
+ * chunk_run() puts the engine's chunk, whose keys and values have room, through
+ * all layers, and writes the wanted rows' logits, [n_wanted, vocab_size].
+ */
+void chunk_run(struct engine *engine, float *logits);
+
+/* One call of attention: the spans' queries, whose keys and values are in the
+ * cache already. */
 struct attention {
     size_t n_heads, n_kv_heads, head_dim;
     size_t window; /* 0: none */
-    size_t first, n;
-    const float *q; /* [n, n_heads, head_dim], rotated */
-    float *out;     /* [n, n_heads, head_dim] */
-    /* Block b holds positions b * KV_BLOCK on.  At 'layer' floats into it:
-     * keys [n_kv_heads, KV_BLOCK, head_dim], then
-     * values [n_kv_heads, head_dim, KV_BLOCK], zero where not yet filled. */
-    float *const *blocks;
     size_t layer;
+    const struct span *spans;
+    size_t n_spans;
+    const float *q; /* [rows, n_heads, head_dim], rotated */
+    float *out;     /* [rows, n_heads, head_dim] */
     float *scratch; /* [threads, attention_scratch()] */
 };
 

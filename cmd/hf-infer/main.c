@@ -79,7 +79,7 @@ static const struct opt opts[] = {
       "output file; default: standard output" },
     { 'f', "force", NULL, ALL, "replace an existing output file" },
     { O_CHUNK, "chunk", "N", MODEL_IN,
-      "prompt tokens at once, same bits; default 64" },
+      "prompt tokens at once, same bits; default 256" },
     { 'j', "threads", "N", MODEL_IN, "threads; default: CPUs allowed" },
     { 'v', "verbose", NULL, ALL, "set-up and speed on standard error" },
     { 'q', "quiet", NULL, ALL, "no warnings, no summary" },
@@ -361,7 +361,7 @@ main(int argc, char **argv)
     static int (*const modes[])(struct run *, struct err *) = {
         run_generate, run_logits, run_nll, run_top, run_encode, run_decode
     };
-    struct run run = { .max_tokens = -1, .chunk = 64, .format = -1 };
+    struct run run = { .max_tokens = -1, .chunk = 256, .format = -1 };
     const char *path;
     struct err err;
     int rc;

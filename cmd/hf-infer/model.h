@@ -1,6 +1,7 @@
 /*
  * A decoder-only transformer on the CPU: 'model' is weights and configuration,
- * shared and read-only; 'session' is one sequence and its KV cache.
+ * shared and read-only; 'engine' is what runs it, threads and the activations
+ * of a chunk of tokens; 'session' is one sequence and its KV cache.
  * llama, mistral, qwen2, qwen3: one code path, differences are in 'config'.
  */
 #ifndef HF_INFER_MODEL_H
@@ -63,39 +64,65 @@ int config_parse(struct config *config, const char *json, size_t nbytes,
 void config_free(struct config *config);
 
 struct model;
+struct engine;
 struct session;
 
 /*
  * model_open() maps a Hugging Face model folder and binds every weight,
  * checking names and shapes against the configuration (EX_DATAERR).  No
  * weight is converted or copied, norms and biases (small) excepted.
- * Owner: the caller, until model_close(), after its sessions.
+ * Owner: the caller, until model_close(), after its engines.
  */
 int model_open(struct model **model, const char *dir, struct err *err);
 void model_close(struct model *model);
 const struct config *model_config(const struct model *model);
 
 /*
- * session_open() starts an empty sequence of at most 'max_tokens' (a
- * min with config.max_positions is the caller's decision; more is allowed
- * for tests).  The KV cache is f32, grows as it is filled, and belongs to the
- * session.  'par' is borrowed and may be NULL.
+ * engine_open() makes the threads' workspace and room for the activations of
+ * 'chunk' tokens (1 or more), which go through the layers together: the
+ * matrices are read once for them.  'par' is borrowed and may be NULL.
+ * -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use an engine.
+ * Owner: the caller, until engine_close(), after its sessions.
  */
-int session_open(struct session **session, const struct model *model,
-                 struct par *par, size_t max_tokens, struct err *err);
-void session_close(struct session *session);
+int engine_open(struct engine **engine, const struct model *model,
+                struct par *par, size_t chunk, struct err *err);
+void engine_close(struct engine *engine); /* NULL is fine */
 
 /*
- * session_feed() appends n tokens to the sequence and computes the logits of
- * the last n_logits of them (0 .. n) into 'logits', [n_logits, vocab_size]
- * f32.  The bits do not depend on how a sequence is cut into calls, nor on
- * threads.  -1 with 'err' set: an id outside the vocabulary, more than
- * max_tokens (EX_DATAERR), memory (EX_SOFTWARE).
+ * session_new() starts an empty sequence of at most 'max_tokens' (a
+ * min with config.max_positions is the caller's decision; more is allowed
+ * for tests).  The KV cache is f32, grows as it is filled, and belongs to the
+ * session.
+ * Owner: the caller, until session_close().
  */
-int session_feed(struct session *session, const int32_t *ids, size_t n,
-                 float *logits, size_t n_logits, struct err *err);
+struct session *session_new(struct engine *engine, size_t max_tokens);
+void session_close(struct session *session); /* NULL is fine */
 
 size_t session_length(const struct session *session);
 void session_reset(struct session *session); /* empty again, memory is kept */
+
+/* n tokens that are appended to a session. */
+struct feed {
+    struct session *session;
+    const int32_t *ids; /* [n] */
+    size_t n;
+    size_t n_logits; /* of the last so many of them: 0 .. n */
+};
+
+/*
+ * engine_feed() feeds several sequences at once: their tokens share the passes
+ * over the matrices.  A session may be there once.  'logits' takes the rows
+ * [vocab_size] f32 that are asked for, in the order of the feeds, without gaps.
+ * The bits do not depend on how a sequence is cut into calls, on what else is
+ * fed, the chunk, nor on threads.
+ * -1 with 'err' set and nothing fed: an id outside the vocabulary, more than
+ * max_tokens (EX_DATAERR), memory (EX_SOFTWARE).
+ */
+int engine_feed(struct engine *engine, const struct feed *feeds, size_t n_feeds,
+                float *logits, struct err *err);
+
+/* session_feed() feeds one sequence. */
+int session_feed(struct session *session, const int32_t *ids, size_t n,
+                 float *logits, size_t n_logits, struct err *err);
 
 #endif

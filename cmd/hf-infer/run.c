@@ -8,6 +8,8 @@
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 
+#define LOGITS_BYTES ((size_t)64 << 20) /* at once, where all are asked for */
+
 int
 run_open_tok(struct run *run, struct err *err)
 {
@@ -83,6 +85,12 @@ say_setup(const struct run *run)
                 s->top_p, s->min_p, (unsigned long long)s->seed);
 }
 
+static size_t
+smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 static int
 check_context(const struct run *run, size_t n, struct err *err)
 {
@@ -108,21 +116,35 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
     if (max_tokens == 0)
         return 0;
     if (check_context(run, max_tokens, err) < 0 ||
-        par_open(&run->par, (int)run->n_threads, err) < 0)
+        par_open(&run->par, (int)run->n_threads, err) < 0 ||
+        engine_open(&run->engine, run->model, run->par,
+                    smaller((size_t)run->chunk, max_tokens), err) < 0)
         return -1;
     if (run->verbose)
         say_setup(run);
-    return session_open(&run->session, run->model, run->par, max_tokens, err);
+    run->session = session_new(run->engine, max_tokens);
+    return 0;
 }
 
 void
 run_close(struct run *run)
 {
     session_close(run->session);
+    engine_close(run->engine);
     par_close(run->par);
     model_close(run->model);
     tok_close(run->tok);
     stop_free(&run->stop);
+}
+
+/* How many positions' logits are made at once. */
+static size_t
+rows_at_once(const struct run *run, size_t n)
+{
+    size_t row = (size_t)run->config->vocab_size * sizeof(float);
+    size_t rows = smaller(LOGITS_BYTES / row, (size_t)run->chunk);
+
+    return smaller(rows ? rows : 1, n);
 }
 
 int
@@ -132,21 +154,21 @@ feed(struct run *run, const int32_t *ids, size_t n, float *last,
      void *ctx, struct err *err)
 {
     size_t vocab_size = (size_t)run->config->vocab_size;
-    size_t chunk = n < (size_t)run->chunk ? n : (size_t)run->chunk;
-    float *logits =
-        each ? mem_big(chunk, vocab_size * sizeof(*logits), "logits", err)
-             : NULL;
-    int rc = each && !logits ? -1 : 0;
+    size_t rows = rows_at_once(run, n);
+    float *logits;
+    int rc = 0;
 
+    if (!each)
+        return session_feed(run->session, ids, n, last, 1, err);
+    logits = mem_big(rows, vocab_size * sizeof(*logits), "logits", err);
+    if (!logits)
+        return -1;
     for (size_t i = 0, k; rc == 0 && i < n; i += k) {
-        k = n - i < chunk ? n - i : chunk;
-        if (each)
-            rc = session_feed(run->session, ids + i, k, logits, k, err);
-        else
-            rc = session_feed(run->session, ids + i, k, last, i + k == n, err);
-        if (rc == 0 && each)
+        k = smaller(n - i, rows);
+        rc = session_feed(run->session, ids + i, k, logits, k, err);
+        if (rc == 0)
             rc = each(ctx, logits, i, k, err);
     }
-    mem_big_free(logits, chunk, vocab_size * sizeof(*logits));
+    mem_big_free(logits, rows, vocab_size * sizeof(*logits));
     return rc;
 }

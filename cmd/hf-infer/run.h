@@ -48,7 +48,7 @@ struct run {
     const char *logits_path;
     const char *output;
     int out_flags;
-    int64_t chunk; /* tokens fed at once */
+    int64_t chunk; /* tokens that go through the layers together */
     int64_t n_threads;
     bool json, verbose, quiet;
 
@@ -57,6 +57,7 @@ struct run {
     const struct config *config; /* NULL without a model */
     struct tok *tok;             /* NULL until it is needed */
     struct par *par;
+    struct engine *engine;
     struct session *session;
     struct out *out; /* where the answer goes */
 };
@@ -86,9 +87,9 @@ int ids_parse(const char *text, size_t nbytes, const char *name,
               struct ids *ids, struct err *err);
 
 /*
- * feed() puts ids into the session in chunks and hands the logits of each
- * chunk's positions to 'each' ([n, vocab], first is the position of the
- * first); each NULL: only the last position's logits are made, into 'last'.
+ * feed() puts ids into the session and hands the logits of every position to
+ * 'each', some at a time ([n, vocab], first is the position of the first);
+ * each NULL: only the last position's logits are made, into 'last'.
  */
 int feed(struct run *run, const int32_t *ids, size_t n, float *last,
          int (*each)(void *ctx, const float *logits, size_t first, size_t n,

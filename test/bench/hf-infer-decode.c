@@ -23,6 +23,7 @@
 
 #define N_DECODE 24
 #define N_PROMPT 512
+#define CHUNK    256
 #define PIECE    ((size_t)1 << 20)
 
 typedef uint64_t lanes __attribute__((vector_size(64)));
@@ -117,7 +118,8 @@ struct speed {
 
 /* Tokens one by one, a probe after each, so that neighbours cost both. */
 static struct speed
-decode(const struct model *model, struct par *par, int probes)
+decode(struct engine *engine, const struct model *model, struct par *par,
+       int probes)
 {
     double token[N_DECODE], read[N_DECODE];
     float *logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
@@ -126,7 +128,7 @@ decode(const struct model *model, struct par *par, int probes)
     struct speed speed;
     int32_t id = 1;
 
-    check(session_open(&s, model, par, N_DECODE + 1, &err), &err);
+    s = session_new(engine, N_DECODE + 1);
     check(session_feed(s, &id, 1, logits, 1, &err), &err);
     for (size_t i = 0; i < N_DECODE; i++) {
         double start = now();
@@ -148,13 +150,16 @@ decode(const struct model *model, struct par *par, int probes)
 static double
 decode_line(const struct model *model, int threads)
 {
+    struct engine *engine;
     struct par *par;
     struct err err = { 0 };
     struct speed s;
 
     check(par_open(&par, threads, &err), &err);
     probe(par);
-    s = decode(model, par, 1);
+    check(engine_open(&engine, model, par, 1, &err), &err);
+    s = decode(engine, model, par, 1);
+    engine_close(engine);
     printf("decode\t-j %d\t%.1f token/s\t%.1f GB/s\tread %.1f GB/s\t"
            "ratio %.2f\n",
            threads, 1 / s.token_s, (double)weights.size / s.token_s * 1e-9,
@@ -184,13 +189,16 @@ hog(void)
 static void
 neighbour_line(const struct model *model, double alone_s)
 {
+    struct engine *engine;
     struct par *par;
     struct err err = { 0 };
     struct speed s;
     pid_t pid = hog();
 
     check(par_open(&par, 2, &err), &err);
-    s = decode(model, par, 0);
+    check(engine_open(&engine, model, par, 1, &err), &err);
+    s = decode(engine, model, par, 0);
+    engine_close(engine);
     printf("decode\t-j 2 beside a busy process\t%.1f token/s\t"
            "%.2f of -j 1 alone\tslowest token %.0f ms\n",
            1 / s.token_s, alone_s / s.token_s, s.worst_s * 1e3);
@@ -206,6 +214,7 @@ prompt_line(const struct model *model, int threads)
 {
     int32_t ids[N_PROMPT];
     float *logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
+    struct engine *engine;
     struct par *par;
     struct session *s;
     struct err err = { 0 };
@@ -214,7 +223,8 @@ prompt_line(const struct model *model, int threads)
     for (int i = 0; i < N_PROMPT; i++)
         ids[i] = i * 7919 % 150000;
     check(par_open(&par, threads, &err), &err);
-    check(session_open(&s, model, par, N_PROMPT + 8, &err), &err);
+    check(engine_open(&engine, model, par, CHUNK, &err), &err);
+    s = session_new(engine, N_PROMPT + 8);
     start = now();
     check(session_feed(s, ids, N_PROMPT, logits, 1, &err), &err);
     prompt_s = now() - start;
@@ -229,6 +239,7 @@ prompt_line(const struct model *model, int threads)
            anonymous_kib() >> 10);
     fflush(stdout);
     session_close(s);
+    engine_close(engine);
     par_close(par);
     free(logits);
 }
@@ -244,19 +255,22 @@ start_line(const char *dir, int threads)
         double start = now();
         struct model *model;
         struct session *s;
+        struct engine *engine;
         struct par *par;
         int32_t id = 1;
         float *logits;
 
         check(par_open(&par, threads, &err), &err);
         check(model_open(&model, dir, &err), &err);
-        check(session_open(&s, model, par, 64, &err), &err);
+        check(engine_open(&engine, model, par, CHUNK, &err), &err);
+        s = session_new(engine, 64);
         open_s = now() - start;
         logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
         check(session_feed(s, &id, 1, logits, 1, &err), &err);
         seconds[i] = now() - start;
         free(logits);
         session_close(s);
+        engine_close(engine);
         model_close(model);
         par_close(par);
     }

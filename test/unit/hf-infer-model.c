@@ -63,22 +63,26 @@ feed(const struct sample *m, struct session *s, const struct cut *cut,
     return 0;
 }
 
-/* One run from nothing; the session is left open in *session. */
+/* One run from nothing, with a chunk that some of the cuts exceed. */
 static int
 run(const struct sample *m, int threads, const struct cut *cut, float *logits)
 {
     struct err err = { 0 };
     struct par *par = NULL;
+    struct engine *engine = NULL;
     struct session *s = NULL;
     int rc = -1;
 
     memset(logits, 0xff, m->n * m->vocab * sizeof(*logits));
     if (!par_open(&par, threads, &err) &&
-        !session_open(&s, m->model, par, m->n, &err))
+        !engine_open(&engine, m->model, par, 48, &err)) {
+        s = session_new(engine, m->n);
         rc = feed(m, s, cut, logits, &err);
+    }
     if (rc)
         printf("# %s: %s\n", m->name, err.what);
     session_close(s);
+    engine_close(engine);
     par_close(par);
     return rc;
 }
@@ -151,14 +155,16 @@ static void
 test_last_and_reset(const struct sample *m, float *logits)
 {
     size_t row = m->vocab * sizeof(*logits);
-    struct session *s = NULL;
+    struct engine *engine;
+    struct session *s;
     struct err err = { 0 };
     int good = 1;
 
-    if (session_open(&s, m->model, NULL, m->n, &err)) {
+    if (engine_open(&engine, m->model, NULL, 50, &err)) {
         tap_ok(0, "%s: %s", m->name, err.what);
         return;
     }
+    s = session_new(engine, m->n);
     for (size_t last = 0; last <= 3; last++) {
         good &= !session_feed(s, m->ids, m->n, logits, last, &err);
         good &=
@@ -169,6 +175,7 @@ test_last_and_reset(const struct sample *m, float *logits)
     tap_ok(good, "%s: the last 0..3 logits alone, in a session reset each time",
            m->name);
     session_close(s);
+    engine_close(engine);
 }
 
 /* ids.i32 and logits.f64: little-endian, whatever this machine is. */
@@ -246,6 +253,7 @@ test_refusals(const char *dir)
 {
     struct str path = { 0 };
     struct model *model;
+    struct engine *engine;
     struct session *s;
     struct err err = { 0 };
     int32_t id = 509;
@@ -254,10 +262,11 @@ test_refusals(const char *dir)
 
     str_addf(&path, "%s/llama/", dir);
     if (model_open(&model, path.s, &err) ||
-        session_open(&s, model, NULL, 2, &err)) {
+        engine_open(&engine, model, NULL, 8, &err)) {
         tap_ok(0, "llama opens: %s", err.what);
         return;
     }
+    s = session_new(engine, 2);
     tap_ok(session_feed(s, &id, 1, logits, 1, &err) &&
                err.status == EX_DATAERR &&
                !strcmp(err.what, "token id 509 is outside the vocabulary of "
@@ -272,6 +281,7 @@ test_refusals(const char *dir)
     tap_ok(!session_feed(s, ok, 2, logits, 1, &err) && session_length(s) == 2,
            "two fit");
     session_close(s);
+    engine_close(engine);
     model_close(model);
     str_free(&path);
 }

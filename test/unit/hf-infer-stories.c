@@ -21,7 +21,7 @@
 #define TOLERANCE 2e-4
 
 static const struct model *model;
-static struct par *par;
+static struct engine *engine;
 
 /* The ids of a JSON array. */
 static size_t
@@ -39,15 +39,16 @@ test_logits(const json_t *expected)
 {
     struct map file;
     struct err err = { 0 };
-    struct session *s = NULL;
+    struct session *s;
     int32_t ids[512];
     size_t n = ids_of(json_object_get(expected, "ids"), ids, 512);
     size_t vocab = (size_t)model_config(model)->vocab_size;
     float *logits = xcalloc(n * vocab, sizeof(*logits));
     double worst = 0;
 
+    s = session_new(engine, n);
     if (map_open(&file, DIR "/logits.f32", &err) ||
-        file.size != n * vocab * 4 || session_open(&s, model, par, n, &err) ||
+        file.size != n * vocab * 4 ||
         session_feed(s, ids, n, logits, n, &err)) {
         tap_ok(0, "stories260K runs: %s", err.what);
     } else {
@@ -68,14 +69,13 @@ test_greedy(const char *what, const json_t *prompt, const json_t *continuation)
 {
     size_t vocab = (size_t)model_config(model)->vocab_size;
     float *logits = xcalloc(vocab, sizeof(*logits));
-    struct session *s = NULL;
+    struct session *s = session_new(engine, 1024);
     struct err err = { 0 };
     int32_t ids[512], next[512];
     size_t n = ids_of(prompt, ids, 512), same = 0;
     size_t n_next = ids_of(continuation, next, 512);
 
-    if (session_open(&s, model, par, 1024, &err) ||
-        session_feed(s, ids, n, logits, 1, &err)) {
+    if (session_feed(s, ids, n, logits, 1, &err)) {
         tap_ok(0, "%s: %s", what, err.what);
         goto out;
     }
@@ -114,6 +114,7 @@ int
 main(void)
 {
     struct model *m = NULL;
+    struct par *par = NULL;
     struct err err = { 0 };
     json_t *expected, *greedy;
 
@@ -128,12 +129,13 @@ main(void)
     expected = js_load(DIR "/expected.json", &err);
     greedy = js_load(DIR "/greedy.json", &err);
     if (!expected || !greedy || model_open(&m, DIR, &err) ||
-        par_open(&par, 2, &err)) {
+        par_open(&par, 2, &err) || engine_open(&engine, m, par, 64, &err)) {
         tap_ok(0, "stories260K opens: %s", err.what);
     } else {
         model = m;
         test_all(expected, greedy);
     }
+    engine_close(engine);
     par_close(par);
     model_close(m);
     json_decref(greedy);

@@ -1,0 +1,236 @@
+/* A chunk of tokens on its way through the layers. */
+#include "cmd/hf-infer/engine.h"
+
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/kernel/vec.h"
+
+/* What the steps between the matrices work on: the rows of one layer. */
+struct step {
+    struct engine *e;
+    const struct layer *layer;
+    size_t index;        /* of the layer */
+    const float *weight; /* of a norm */
+};
+
+/* Runs fn over n rows; one alone is not worth waking a thread. */
+static void
+over_rows(struct step *step, size_t n,
+          void (*fn)(void *ctx, size_t begin, size_t end, int thread))
+{
+    par_for(n > 1 ? step->e->par : NULL, n, 1, fn, step);
+}
+
+static void
+embed(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct engine *e = ((struct step *)ctx)->e;
+    const struct linear *w = &e->model->embed;
+    size_t row = w->cols * dtype_table[w->dtype].bits / 8;
+    size_t half = (size_t)e->model->config.head_dim / 2;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        cvt_to_f32(e->x + i * w->cols,
+                   (const char *)w->w + (size_t)e->rows[i].id * row, w->dtype,
+                   w->cols);
+        rope_table(e->cosines + i * half, e->sines + i * half,
+                   &e->model->config.rope, e->model->inv_freq, half,
+                   e->rows[i].position);
+    }
+}
+
+static void
+norm_row(const struct step *step, float *to, const float *x)
+{
+    const struct config *c = &step->e->model->config;
+
+    vec_rmsnorm(to, x, step->weight, c->rms_norm_eps, (size_t)c->hidden_size);
+}
+
+static void
+norm(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct step *step = ctx;
+    size_t hidden = (size_t)step->e->model->config.hidden_size;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        norm_row(step, step->e->h + i * hidden, step->e->x + i * hidden);
+}
+
+/* The rows whose logits are wanted, close together. */
+static void
+norm_wanted(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct step *step = ctx;
+    struct engine *e = step->e;
+    size_t hidden = (size_t)e->model->config.hidden_size;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        norm_row(step, e->h + i * hidden, e->x + e->wanted[i] * hidden);
+}
+
+/* Normalizes (qwen3) and turns one token's heads. */
+static void
+turn(const struct engine *e, float *heads, size_t n_heads, const float *weight,
+     size_t i)
+{
+    const struct config *c = &e->model->config;
+    size_t d = (size_t)c->head_dim, half = d / 2;
+
+    for (size_t j = 0; j < n_heads; j++) {
+        float *x = heads + j * d;
+
+        if (weight)
+            vec_rmsnorm(x, x, weight, c->rms_norm_eps, d);
+        vec_rope(x, e->cosines + i * half, e->sines + i * half, half);
+    }
+}
+
+static void
+heads(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct step *step = ctx;
+    struct engine *e = step->e;
+    const struct layer *l = step->layer;
+    const struct config *c = &e->model->config;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        float *k = e->k + i * l->k.rows;
+
+        turn(e, e->q + i * l->q.rows, (size_t)c->n_heads, l->q_norm, i);
+        turn(e, k, (size_t)c->n_kv_heads, l->k_norm, i);
+        kv_put(&e->rows[i].session->kv, step->index, e->rows[i].position, k,
+               e->v + i * l->v.rows);
+    }
+}
+
+static void
+activate(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct step *step = ctx;
+    struct engine *e = step->e;
+    size_t n = step->layer->gate.rows;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        float *gate = e->gate + i * n, *up = e->up + i * n;
+
+        if (e->model->config.act == ACT_SILU)
+            vec_silu_mul(gate, up, n);
+        else
+            vec_gelu_tanh_mul(gate, up, n);
+    }
+}
+
+static void
+attend(struct engine *e, size_t layer)
+{
+    const struct config *c = &e->model->config;
+    const struct attention a = {
+        .n_heads = (size_t)c->n_heads,
+        .n_kv_heads = (size_t)c->n_kv_heads,
+        .head_dim = (size_t)c->head_dim,
+        .window = (size_t)c->window[layer],
+        .layer = layer,
+        .spans = e->spans,
+        .n_spans = e->n_spans,
+        .q = e->q,
+        .out = e->attended,
+        .scratch = e->attention_scratch,
+    };
+
+    attention_run(e->par, &a);
+}
+
+/* One of the linear layers that share an input, and where it goes. */
+struct apply {
+    const struct linear *linear;
+    float *y; /* [rows, linear->rows] */
+    bool add; /* to what is there: the residual stream */
+};
+
+#define MAX_APPLY 3
+
+static void
+apply(struct engine *e, const struct apply *to, size_t n, const float *x,
+      size_t n_rows)
+{
+    struct gemm_job jobs[MAX_APPLY] = { 0 };
+
+    for (size_t i = 0; i < n; i++) {
+        const struct linear *l = to[i].linear;
+
+        jobs[i].w = (struct gemm_matrix){ .data = l->w,
+                                          .dtype = l->dtype,
+                                          .n = l->rows,
+                                          .k = l->cols,
+                                          .ld = l->cols };
+        jobs[i].c = to[i].y;
+        jobs[i].ldc = l->rows;
+        jobs[i].end.bias = l->bias;
+        jobs[i].end.accumulate = to[i].add;
+    }
+    gemm_exact(e->gemm, jobs, n, x, jobs[0].w.k, n_rows);
+}
+
+static void
+run_attention(struct step *step)
+{
+    struct engine *e = step->e;
+    const struct layer *l = step->layer;
+
+    step->weight = l->attn_norm;
+    over_rows(step, e->n_rows, norm);
+    apply(e,
+          (struct apply[]){
+              { &l->q, e->q, false },
+              { &l->k, e->k, false },
+              { &l->v, e->v, false },
+          },
+          3, e->h, e->n_rows);
+    over_rows(step, e->n_rows, heads);
+    attend(e, step->index);
+    apply(e, &(struct apply){ &l->o, e->x, true }, 1, e->attended, e->n_rows);
+}
+
+static void
+run_mlp(struct step *step)
+{
+    struct engine *e = step->e;
+    const struct layer *l = step->layer;
+
+    step->weight = l->mlp_norm;
+    over_rows(step, e->n_rows, norm);
+    apply(e,
+          (struct apply[]){
+              { &l->gate, e->gate, false },
+              { &l->up, e->up, false },
+          },
+          2, e->h, e->n_rows);
+    over_rows(step, e->n_rows, activate);
+    apply(e, &(struct apply){ &l->down, e->x, true }, 1, e->gate, e->n_rows);
+}
+
+void
+chunk_run(struct engine *e, float *logits)
+{
+    const struct model *m = e->model;
+    struct step step = { .e = e };
+
+    over_rows(&step, e->n_rows, embed);
+    for (size_t i = 0; i < (size_t)m->config.n_layers; i++) {
+        step.layer = &m->layers[i];
+        step.index = i;
+        run_attention(&step);
+        run_mlp(&step);
+    }
+    step.weight = m->norm;
+    over_rows(&step, e->n_wanted, norm_wanted);
+    apply(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->h,
+          e->n_wanted);
+}
