@@ -5,7 +5,7 @@
  */
 #include "core/kernel/gemm_words_simd.h"
 
-enum { UNSIGNED_BLOCK = 512 }; /* words: a part of k of gemm.c */
+enum { UNSIGNED_BLOCK = 128 }; /* words: 32 KiB of b stay in the first cache */
 
 INLINE vf
 dot_u8s8(vf acc, vf a, vf b)

@@ -14,6 +14,12 @@ enum { WIDE_BLOCK = 48 }; /* words: 24 KiB of widened W */
 typedef vf half_fn(vf words);
 
 #if VF == 16
+INLINE vf
+load_words(const char *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
 /* VF / 2 words, each twice. */
 INLINE vf
 load_twice(const char *p)
@@ -69,6 +75,12 @@ dot_s16(vf acc, vf a, vf b)
 
 #elif VF == 8
 INLINE vf
+load_words(const char *p)
+{
+    return _mm256_loadu_ps((const void *)p);
+}
+
+INLINE vf
 load_twice(const char *p)
 {
     __m128i w = _mm_loadu_si128((const void *)p);
@@ -121,6 +133,12 @@ dot_s16(vf acc, vf a, vf b)
 
 #else
 INLINE vf
+load_words(const char *p)
+{
+    return vreinterpretq_f32_u8(vld1q_u8((const void *)p));
+}
+
+INLINE vf
 load_twice(const char *p)
 {
     uint32x2_t w;
@@ -156,6 +174,16 @@ dot_f32(vf acc, vf a, vf b)
     return vf_fma(a, b, acc);
 }
 
+/* Not inlined: constants of the widening would take accumulators' registers. */
+typedef void rows_fn(float *t, const float *a, const float *b, size_t n,
+                     size_t m, bool add);
+
+static __attribute__((noinline)) void
+rows_f32(float *t, const float *a, const float *b, size_t n, size_t m, bool add)
+{
+    words_rows(t, (const char *)a, 8 * WIDE_BLOCK, b, n, m, add, dot_f32);
+}
+
 /* n words of 64 columns. */
 INLINE void
 widen_b(float *to, const char *b, size_t n, half_fn *const high,
@@ -164,11 +192,8 @@ widen_b(float *to, const char *b, size_t n, half_fn *const high,
     for (size_t w = 0; w < n; w++, to += 2 * COLS, b += 4 * COLS)
 #pragma GCC unroll 4
         for (size_t j = 0; j < COLS; j += VF) {
-            float words[VF];
-            vf v;
+            vf v = load_words(b + 4 * j);
 
-            memcpy(words, b + 4 * j, sizeof(words));
-            v = vf_load(words);
             vf_store(to + j, high(v));
             vf_store(to + COLS + j, low(v));
         }
@@ -192,9 +217,10 @@ widen_a(float *to, const char *a, size_t lda, size_t n, size_t m,
 INLINE void
 wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
              size_t n, bool add, half_fn *const high, half_fn *const low,
-             dot_fn *const dot)
+             rows_fn *rows)
 {
-    float wide_b[WIDE_BLOCK * 2 * COLS], wide_a[TILE_X * 2 * WIDE_BLOCK];
+    _Alignas(64) float wide_b[WIDE_BLOCK * 2 * COLS],
+        wide_a[TILE_X * 2 * WIDE_BLOCK];
     size_t w = 0;
 
     do {
@@ -202,11 +228,10 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
 
         widen_b(wide_b, b + w * 4 * COLS, n_w, high, low);
         for (size_t i = 0; i < m; i += TILE_X) {
-            size_t rows = m - i < TILE_X ? m - i : TILE_X;
+            size_t x = m - i < TILE_X ? m - i : TILE_X;
 
-            widen_a(wide_a, a + i * lda + 4 * w, lda, n_w, rows, high, low);
-            words_rows(t + i * COLS, (const char *)wide_a, 2 * WIDE_BLOCK * 4,
-                       wide_b, 2 * n_w, rows, add || w > 0, dot);
+            widen_a(wide_a, a + i * lda + 4 * w, lda, n_w, x, high, low);
+            rows(t + i * COLS, wide_a, wide_b, 2 * n_w, x, add || w > 0);
         }
         w += n_w;
     } while (w < n);
@@ -217,17 +242,23 @@ bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t k, bool add)
 {
     wide_product(t, (const char *)a, 2 * lda, (const char *)b, m, k / 2, add,
-                 high_bf16, low_bf16, dot_f32);
+                 high_bf16, low_bf16, rows_f32);
 }
 
 #if VF != 4
+static __attribute__((noinline)) void
+rows_s16(float *t, const float *a, const float *b, size_t n, size_t m, bool add)
+{
+    words_rows(t, (const char *)a, 8 * WIDE_BLOCK, b, n, m, add, dot_s16);
+}
+
 static void
 int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
      const int32_t *comp, size_t m, size_t k, bool add)
 {
     (void)comp;
     wide_product((float *)(void *)t, (const char *)a, lda, (const char *)b, m,
-                 k / 4, add, high_int8, low_int8, dot_s16);
+                 k / 4, add, high_int8, low_int8, rows_s16);
 }
 #endif
 
