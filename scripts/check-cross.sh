@@ -38,7 +38,7 @@ run_tests() {
         chmod +x "$tools/$t"
     done
     PATH="$PWD/$tools:$PATH" BUILD="$PWD/$build" PYTHON="$python" \
-        bats --tap test/st-inspect.bats >"$log.1"
+        bats --tap test/st-inspect*.bats >"$log.1"
     grep '^not ok' "$log.1" | sed "s|^|$name: st-inspect.bats: |"
     cat "$log.1" >>"$log"
     rm -f "$log.1" "$log.2"
