@@ -21,7 +21,8 @@ struct reader {
     size_t i, n;
     const char *name;
     int depth;
-    int indent; /* spaces a level, keys as they come; 0: one line, sorted */
+    int indent;  /* spaces a level, keys as they come; 0: one line, sorted */
+    bool unique; /* a key twice is an error */
     struct str *out;
     struct err *err;
 };
@@ -345,6 +346,31 @@ by_order(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
+static bool
+same_key(const struct member *a, const struct member *b, const char *keys)
+{
+    return a->key_n == b->key_n &&
+           !memcmp(keys + a->key, keys + b->key, a->key_n);
+}
+
+/* After sorting: an error if a key is there twice. */
+static int
+check_unique(const struct reader *r, const struct member *m, size_t n,
+             const struct str *keys)
+{
+    for (size_t i = 1; r->unique && i < n; i++)
+        if (same_key(&m[i - 1], &m[i], keys->s)) {
+            struct str key = { 0 };
+
+            put_string(&key, keys->s + m[i].key, m[i].key_n);
+            err_set(r->err, EX_DATAERR, "%s: the key %s is there twice",
+                    r->name, key.s);
+            str_free(&key);
+            return -1;
+        }
+    return 0;
+}
+
 /* One member a key, at the place of the first with the value of the last. */
 static size_t
 merge_equal(struct member *m, size_t n, const struct str *keys)
@@ -352,8 +378,7 @@ merge_equal(struct member *m, size_t n, const struct str *keys)
     size_t k = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (k && m[k - 1].key_n == m[i].key_n &&
-            !memcmp(keys->s + m[k - 1].key, keys->s + m[i].key, m[i].key_n)) {
+        if (k && same_key(&m[k - 1], &m[i], keys->s)) {
             m[k - 1].value = m[i].value;
             m[k - 1].value_n = m[i].value_n;
         } else {
@@ -364,7 +389,7 @@ merge_equal(struct member *m, size_t n, const struct str *keys)
 }
 
 /* Rewrites the members that stand from 'start' on in 'out'. */
-static void
+static int
 put_members(struct reader *r, size_t start, struct member *m, size_t n,
             const struct str *keys)
 {
@@ -372,6 +397,8 @@ put_members(struct reader *r, size_t start, struct member *m, size_t n,
 
     sort_keys = keys->s;
     qsort(m, n, sizeof(*m), by_key);
+    if (check_unique(r, m, n, keys) < 0)
+        return -1;
     n = merge_equal(m, n, keys);
     if (r->indent)
         qsort(m, n, sizeof(*m), by_order);
@@ -386,6 +413,7 @@ put_members(struct reader *r, size_t start, struct member *m, size_t n,
     r->out->n = start;
     str_add(r->out, text.s, text.n);
     str_free(&text);
+    return 0;
 }
 
 static int
@@ -453,7 +481,7 @@ read_object(struct reader *r)
     if (rc == 0 && n == 0)
         str_adds(r->out, "{}");
     else if (rc == 0)
-        put_members(r, start, members, n, &keys);
+        rc = put_members(r, start, members, n, &keys);
     free(members);
     str_free(&keys);
     return rc;
@@ -529,6 +557,73 @@ pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
                         .err = err };
 
     return read_document(&r);
+}
+
+/* The members in the text's order, each to 'each'. */
+static int
+hand_out(const struct reader *r, struct member *m, size_t n,
+         const struct str *keys,
+         int (*each)(void *ctx, const char *key, size_t key_nbytes,
+                     const char *value, struct err *err),
+         void *ctx)
+{
+    int rc;
+
+    sort_keys = keys->s;
+    qsort(m, n, sizeof(*m), by_key);
+    rc = check_unique(r, m, n, keys);
+    qsort(m, n, sizeof(*m), by_order);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        char *key = xstrndup(keys->s + m[i].key, m[i].key_n);
+        char *value = xstrndup(r->out->s + m[i].value, m[i].value_n);
+
+        rc = each(ctx, key, m[i].key_n, value, r->err);
+        free(key);
+        free(value);
+    }
+    return rc;
+}
+
+int
+pyjson_members(const char *text, size_t nbytes, const char *name,
+               int (*each)(void *ctx, const char *key, size_t key_nbytes,
+                           const char *value, struct err *err),
+               void *ctx, struct err *err)
+{
+    struct str out = { 0 }, keys = { 0 };
+    struct reader r = { .s = text,
+                        .n = nbytes,
+                        .name = name,
+                        .depth = 1,
+                        .unique = true,
+                        .out = &out,
+                        .err = err };
+    struct member *members = NULL;
+    size_t n = 0;
+    int rc;
+
+    if (nbytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        return err_set(err, EX_DATAERR,
+                       "%s: begins with a byte order mark (expected '{')",
+                       name);
+    skip_space(&r);
+    if (!next_is(&r, '{'))
+        return bad(&r, r.i, "an object is missing");
+    r.i++;
+    str_add(&keys, "", 0);
+    str_add(&out, "", 0);
+    rc = read_members(&r, &members, &n, &keys);
+    if (rc == 0) {
+        skip_space(&r);
+        if (r.i != r.n)
+            rc = bad(&r, r.i, "something follows the object");
+    }
+    if (rc == 0)
+        rc = hand_out(&r, members, n, &keys, each, ctx);
+    free(members);
+    str_free(&keys);
+    str_free(&out);
+    return rc;
 }
 
 /*

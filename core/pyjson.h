@@ -28,6 +28,18 @@ int pyjson_dumps(struct str *out, const char *text, size_t nbytes,
 int pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
                   const char *name, struct err *err);
 
+/*
+ * pyjson_members() takes a document that must be an object apart: 'each' gets
+ * its members in the text's order, the key's own bytes (UTF-8, NUL-terminated,
+ * maybe with lone surrogates) and the value's canonical form, NUL-terminated.
+ * A key that is there twice, at any depth, is an error, as is a byte order
+ * mark.  -1 with 'err' set, by this or by 'each'.
+ */
+int pyjson_members(const char *text, size_t nbytes, const char *name,
+                   int (*each)(void *ctx, const char *key, size_t key_nbytes,
+                               const char *value, struct err *err),
+                   void *ctx, struct err *err);
+
 /* py_float_repr() appends v as json.dumps() writes it: repr(v), "1e-05"; NaN
  * and the infinities are "NaN", "Infinity", "-Infinity". */
 void py_float_repr(struct str *out, double v);

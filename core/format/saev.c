@@ -1,0 +1,586 @@
+#include "core/format/saev.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/hash.h"
+#include "core/mem.h"
+#include "core/pyjson.h"
+
+#define MAX_LAYERS 65536
+
+/* What a key of some version means.  One quantity has had several names. */
+enum quantity {
+    Q_FAMILY,
+    Q_CKPT,
+    Q_LAYERS,
+    Q_N_LAYERS, /* 2024-10: the last so many, unnamed */
+    Q_PATCHES,
+    Q_CLS,
+    Q_D,
+    Q_SEED,
+    Q_IMGS,
+    Q_BUDGET,
+    Q_DATA,
+    Q_PROTOCOL,
+    Q_DTYPE,
+    Q_COUNT
+};
+
+/* Names in the order of age; the protocol's own stand under SAEV_1. */
+static const struct {
+    const char *key;
+    enum quantity quantity;
+    enum saev_version since; /* the first version that writes it */
+} keys[] = {
+    { "model", Q_CKPT, SAEV_2024_10 },
+    { "n_layers", Q_N_LAYERS, SAEV_2024_10 },
+    { "n_patches_per_img", Q_PATCHES, SAEV_2024_10 },
+    { "d_vit", Q_D, SAEV_2024_10 },
+    { "seed", Q_SEED, SAEV_2024_10 },
+    { "n_imgs", Q_IMGS, SAEV_2024_10 },
+    { "n_patches_per_shard", Q_BUDGET, SAEV_2024_10 },
+    { "data", Q_DATA, SAEV_2024_10 },
+    { "model_family", Q_FAMILY, SAEV_2025_06 },
+    { "model_ckpt", Q_CKPT, SAEV_2025_06 },
+    { "vit_family", Q_FAMILY, SAEV_2025_06 },
+    { "vit_ckpt", Q_CKPT, SAEV_2025_06 },
+    { "layers", Q_LAYERS, SAEV_2025_06 },
+    { "cls_token", Q_CLS, SAEV_2025_06 },
+    { "max_patches_per_shard", Q_BUDGET, SAEV_1 },
+    { "dtype", Q_DTYPE, SAEV_1_0 },
+    { "protocol", Q_PROTOCOL, SAEV_1_0 },
+    { "family", Q_FAMILY, SAEV_1_1 },
+    { "ckpt", Q_CKPT, SAEV_1_1 },
+    { "patches_per_ex", Q_PATCHES, SAEV_1_1 },
+    { "content_tokens_per_example", Q_PATCHES, SAEV_1_1 },
+    { "d_model", Q_D, SAEV_1_1 },
+    { "n_ex", Q_IMGS, SAEV_1_1 },
+    { "n_examples", Q_IMGS, SAEV_1_1 },
+    { "patches_per_shard", Q_BUDGET, SAEV_1_1 },
+    { "max_tokens_per_shard", Q_BUDGET, SAEV_1_1 },
+};
+#define N_KEYS (sizeof(keys) / sizeof(*keys))
+
+/* A member that means something: its value in canonical JSON. */
+struct member {
+    char *value;
+    const char *key; /* of the table */
+};
+
+struct parser {
+    struct saev *saev;
+    const char *name;
+    struct member m[Q_COUNT];
+};
+
+static int
+take_member(void *ctx, const char *key, size_t key_nbytes, const char *value,
+            struct err *err)
+{
+    struct parser *p = ctx;
+
+    if (strlen(key) != key_nbytes)
+        return 0;
+    for (size_t i = 0; i < N_KEYS; i++) {
+        struct member *m = &p->m[keys[i].quantity];
+
+        if (strcmp(key, keys[i].key) != 0)
+            continue;
+        if (m->key)
+            return err_set(err, EX_DATAERR,
+                           "%s: both %s and %s are there (expected one)",
+                           p->name, m->key, keys[i].key);
+        m->key = keys[i].key;
+        m->value = xstrdup(value);
+    }
+    return 0;
+}
+
+/* "FILE: KEY is VALUE (expected WHAT)". */
+static int
+bad(const struct parser *p, enum quantity q, const char *expected,
+    struct err *err)
+{
+    const struct member *m = &p->m[q];
+    int n = strlen(m->value) > 60 ? 60 : (int)strlen(m->value);
+
+    return err_set(err, EX_DATAERR, "%s: %s is %.*s%s (expected %s)", p->name,
+                   m->key, n, m->value, m->value[n] ? "..." : "", expected);
+}
+
+/* The names of a quantity in this project's version, for messages. */
+static const char *
+own_key(enum quantity q)
+{
+    static const char *const names[Q_COUNT] = {
+        [Q_FAMILY] = "vit_family",
+        [Q_CKPT] = "vit_ckpt",
+        [Q_LAYERS] = "layers",
+        [Q_PATCHES] = "n_patches_per_img",
+        [Q_CLS] = "cls_token",
+        [Q_D] = "d_vit",
+        [Q_SEED] = "seed",
+        [Q_IMGS] = "n_imgs",
+        [Q_BUDGET] = "max_patches_per_shard",
+        [Q_DATA] = "data",
+    };
+
+    return names[q];
+}
+
+static int
+need(const struct parser *p, enum quantity q, struct err *err)
+{
+    if (p->m[q].key)
+        return 0;
+    return err_set(err, EX_DATAERR, "%s: the key %s is missing", p->name,
+                   own_key(q));
+}
+
+/* Canonical text of an integer; false for anything else or what is too big. */
+static bool
+parse_int(const char *s, const char **end, int64_t *v)
+{
+    char *e;
+
+    if (*s != '-' && !(*s >= '0' && *s <= '9'))
+        return false;
+    errno = 0;
+    *v = strtoll(s, &e, 10);
+    *end = e;
+    return errno == 0 && *e != '.' && *e != 'e';
+}
+
+static int
+take_size(const struct parser *p, enum quantity q, int64_t min, size_t *size,
+          struct err *err)
+{
+    char expected[48];
+    const char *end;
+    int64_t v;
+
+    if (need(p, q, err) < 0)
+        return -1;
+    snprintf(expected, sizeof(expected), "an integer of at least %d", (int)min);
+    if (!parse_int(p->m[q].value, &end, &v) || *end || v < min)
+        return bad(p, q, expected, err);
+    *size = (size_t)v;
+    return 0;
+}
+
+/* A string as JSON escapes it, without its quotes. */
+static int
+take_string(const struct parser *p, enum quantity q, char **s, struct err *err)
+{
+    const char *v = p->m[q].value;
+
+    if (need(p, q, err) < 0)
+        return -1;
+    if (*v != '"')
+        return bad(p, q, "a string", err);
+    *s = xstrndup(v + 1, strlen(v) - 2);
+    return 0;
+}
+
+static int
+take_bool(const struct parser *p, enum quantity q, bool *b, struct err *err)
+{
+    if (need(p, q, err) < 0)
+        return -1;
+    *b = !strcmp(p->m[q].value, "true");
+    if (!*b && strcmp(p->m[q].value, "false") != 0)
+        return bad(p, q, "true or false", err);
+    return 0;
+}
+
+/* In order or not: finds a value that is there twice. */
+static int
+by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static int
+check_layers(const struct parser *p, struct err *err)
+{
+    const struct saev *s = p->saev;
+    int64_t *sorted = xcalloc(s->n_layers + 1, sizeof(*sorted));
+    bool ascending = true;
+    int rc = 0;
+
+    memcpy(sorted, s->layers, s->n_layers * sizeof(*sorted));
+    qsort(sorted, s->n_layers, sizeof(*sorted), by_value);
+    for (size_t i = 1; i < s->n_layers && rc == 0; i++) {
+        ascending &= s->layers[i - 1] < s->layers[i];
+        if (sorted[i - 1] == sorted[i])
+            rc = bad(p, Q_LAYERS, "each layer once", err);
+    }
+    if (rc == 0 && !ascending)
+        err_warn("%s: layers is not ascending: its order is kept", p->name);
+    free(sorted);
+    return rc;
+}
+
+static int
+take_layers(const struct parser *p, struct err *err)
+{
+    static const char expected[] = "1 to 65536 integers";
+    struct saev *s = p->saev;
+    const char *at = p->m[Q_LAYERS].value;
+
+    if (need(p, Q_LAYERS, err) < 0)
+        return -1;
+    if (at[0] != '[' || at[1] == ']')
+        return bad(p, Q_LAYERS, expected, err);
+    for (at++; *at != ']' && *at; at += *at == ',' ? 2 : 0) {
+        int64_t v;
+
+        if (s->n_layers == MAX_LAYERS || !parse_int(at, &at, &v) ||
+            (*at != ',' && *at != ']'))
+            return bad(p, Q_LAYERS, expected, err);
+        s->layers = xrealloc(s->layers, s->n_layers + 1, sizeof(*s->layers));
+        s->layers[s->n_layers++] = v;
+    }
+    return check_layers(p, err);
+}
+
+/* 2024-10 kept the last n layers: -n .. -1. */
+static int
+count_layers(const struct parser *p, struct err *err)
+{
+    struct saev *s = p->saev;
+
+    if (take_size(p, Q_N_LAYERS, 1, &s->n_layers, err) < 0)
+        return -1;
+    if (s->n_layers > MAX_LAYERS)
+        return bad(p, Q_N_LAYERS, "at most 65536", err);
+    s->layers = xcalloc(s->n_layers, sizeof(*s->layers));
+    for (size_t i = 0; i < s->n_layers; i++)
+        s->layers[i] = (int64_t)i - (int64_t)s->n_layers;
+    return 0;
+}
+
+/* "N.": a protocol's major version; -1 if it is none. */
+static int
+major_of(const char *protocol)
+{
+    int major = 0;
+    const char *s = protocol + 1;
+
+    if (*protocol != '"' || *s < '0' || *s > '9')
+        return -1;
+    for (; *s >= '0' && *s <= '9' && major < 1000; s++)
+        major = 10 * major + *s - '0';
+    return *s == '.' || *s == '"' ? major : -1;
+}
+
+static int
+find_version(const struct parser *p, struct err *err)
+{
+    const char *v = p->m[Q_PROTOCOL].value;
+    const char *budget = p->m[Q_BUDGET].key;
+
+    if (!v && p->m[Q_N_LAYERS].key && !p->m[Q_LAYERS].key) {
+        p->saev->version = SAEV_2024_10;
+    } else if (!v) {
+        p->saev->version = budget && !strcmp(budget, "n_patches_per_shard")
+                               ? SAEV_2025_06
+                               : SAEV_1;
+    } else if (major_of(v) != 1 && major_of(v) != 2) {
+        return bad(p, Q_PROTOCOL, "\"1.x\" or \"2.x\"", err);
+    } else if (major_of(v) == 1) {
+        p->saev->version = !strcmp(v, "\"1.0.0\"") ? SAEV_1_0 : SAEV_1_1;
+    } else {
+        p->saev->version = !strcmp(v, "\"2.0\"") ? SAEV_2_0 : SAEV_2_1;
+    }
+    return 0;
+}
+
+static const char *
+version_name(enum saev_version v)
+{
+    static const char *const names[] = { "2024-10", "2025-06-09", "2025-06-17",
+                                         "1.0.0",   "1.1",        "2.0",
+                                         "2.1" };
+
+    return names[v];
+}
+
+/* A writer's input is SAEV_1; on disk any version may be. */
+static int
+check_version(const struct parser *p, int flags, struct err *err)
+{
+    enum saev_version v = p->saev->version;
+
+    if (v == SAEV_1)
+        return 0;
+    if (flags & SAEV_INPUT)
+        return err_set(err, EX_DATAERR,
+                       "%s: has the keys of protocol %s (expected those of "
+                       "2025-06-17)",
+                       p->name, version_name(v));
+    err_warn("%s: breaking: protocol %s, not 2025-06-17: read as that version "
+             "means it",
+             p->name, version_name(v));
+    return 0;
+}
+
+/* Keys of the protocol's own version that must be there, and nothing more is
+ * asked of them. */
+static int
+check_rest(const struct parser *p, struct err *err)
+{
+    const char *end;
+    int64_t seed;
+
+    if (need(p, Q_DATA, err) < 0)
+        return -1;
+    if (*p->m[Q_DATA].value != '"' && *p->m[Q_DATA].value != '{')
+        return bad(p, Q_DATA, "a string or an object", err);
+    if (p->m[Q_DTYPE].key && strcmp(p->m[Q_DTYPE].value, "\"float32\"") != 0)
+        return bad(p, Q_DTYPE, "\"float32\"", err);
+    if (p->saev->version > SAEV_1)
+        return 0;
+    if (need(p, Q_SEED, err) < 0)
+        return -1;
+    if ((!parse_int(p->m[Q_SEED].value, &end, &seed) || *end) &&
+        strspn(p->m[Q_SEED].value, "-0123456789") != strlen(p->m[Q_SEED].value))
+        return bad(p, Q_SEED, "an integer", err);
+    return 0;
+}
+
+static int
+overflow(const char *name, struct err *err)
+{
+    return err_set(err, EX_DATAERR,
+                   "%s: images of that shape and number are beyond 2^64 bytes",
+                   name);
+}
+
+static int
+take_geometry(const struct parser *p, struct err *err)
+{
+    struct saev *s = p->saev;
+    size_t per_img;
+
+    s->n_tokens = s->n_patches + s->cls_token;
+    if (s->n_tokens == 0)
+        return bad(p, Q_PATCHES, "at least 1 where cls_token is false", err);
+    if (!size_mul(s->n_layers, s->n_tokens, &per_img) ||
+        !size_mul(s->d, sizeof(float), &s->row_nbytes) ||
+        !size_mul(per_img, s->row_nbytes, &s->img_nbytes))
+        return overflow(p->name, err);
+    s->shard_imgs = s->max_patches / per_img;
+    if (s->shard_imgs == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is %zu, but an image has %zu layers x %zu "
+                       "tokens (expected at least %zu)",
+                       p->name, p->m[Q_BUDGET].key, s->max_patches, s->n_layers,
+                       s->n_tokens, per_img);
+    if (!size_mul(s->shard_imgs, s->img_nbytes, &s->shard_nbytes))
+        return overflow(p->name, err);
+    return s->n_imgs_known ? saev_set_n_imgs(s, s->n_imgs, err) : 0;
+}
+
+static int
+take_all(struct parser *p, int flags, struct err *err)
+{
+    struct saev *s = p->saev;
+    bool old = false;
+
+    if (find_version(p, err) < 0 || check_version(p, flags, err) < 0)
+        return -1;
+    old = s->version == SAEV_2024_10;
+    s->cls_token = old; /* it had no key: there was always one */
+    s->n_imgs_known = p->m[Q_IMGS].key || !(flags & SAEV_INPUT);
+    if ((!old && take_string(p, Q_FAMILY, &s->family, err) < 0) ||
+        take_string(p, Q_CKPT, &s->ckpt, err) < 0 ||
+        (old ? count_layers(p, err) : take_layers(p, err)) < 0 ||
+        take_size(p, Q_PATCHES, 0, &s->n_patches, err) < 0 ||
+        (!old && take_bool(p, Q_CLS, &s->cls_token, err) < 0) ||
+        take_size(p, Q_D, 1, &s->d, err) < 0 ||
+        (s->n_imgs_known && take_size(p, Q_IMGS, 0, &s->n_imgs, err) < 0) ||
+        take_size(p, Q_BUDGET, 1, &s->max_patches, err) < 0 ||
+        check_rest(p, err) < 0)
+        return -1;
+    if (!s->family)
+        s->family = xstrdup("");
+    return take_geometry(p, err);
+}
+
+int
+saev_parse(struct saev *saev, const char *text, size_t nbytes, const char *name,
+           int flags, struct err *err)
+{
+    struct parser p = { .saev = saev, .name = name };
+    int rc;
+
+    memset(saev, 0, sizeof(*saev));
+    saev->name = xstrdup(name);
+    saev->text = xstrndup(text, nbytes);
+    saev->text_nbytes = nbytes;
+    rc = pyjson_members(text, nbytes, name, take_member, &p, err);
+    if (rc == 0)
+        rc = take_all(&p, flags, err);
+    for (size_t i = 0; i < Q_COUNT; i++)
+        free(p.m[i].value);
+    if (rc < 0)
+        saev_free(saev);
+    return rc;
+}
+
+void
+saev_free(struct saev *saev)
+{
+    free(saev->name);
+    free(saev->text);
+    free(saev->family);
+    free(saev->ckpt);
+    free(saev->layers);
+    memset(saev, 0, sizeof(*saev));
+}
+
+int
+saev_set_n_imgs(struct saev *s, size_t n_imgs, struct err *err)
+{
+    size_t nbytes;
+
+    /* Offsets and row numbers are int64_t somewhere: half of 2^64. */
+    if (!size_mul(n_imgs, s->img_nbytes, &nbytes) || nbytes > INT64_MAX ||
+        n_imgs > INT64_MAX - s->shard_imgs)
+        return overflow(s->name, err);
+    s->n_imgs = n_imgs;
+    s->n_shards = (n_imgs + s->shard_imgs - 1) / s->shard_imgs;
+    return 0;
+}
+
+/* The document with n_imgs in it: as the last member if it was left out. */
+static void
+complete(const struct saev *s, struct str *text)
+{
+    const char *end = memrchr(s->text, '}', s->text_nbytes);
+
+    if (s->n_imgs_known || !end) {
+        str_add(text, s->text, s->text_nbytes);
+        return;
+    }
+    str_add(text, s->text, (size_t)(end - s->text));
+    str_addf(text, ", \"n_imgs\": %zu}", s->n_imgs);
+}
+
+int
+saev_json(const struct saev *s, struct str *out, struct err *err)
+{
+    struct str text = { 0 };
+    int rc;
+
+    complete(s, &text);
+    rc = pyjson_indent(out, text.s, text.n, 4, s->name, err);
+    str_free(&text);
+    return rc;
+}
+
+int
+saev_hash(const struct saev *s, char hash[SAEV_HASH_MAX], struct err *err)
+{
+    struct str text = { 0 }, canonical = { 0 };
+    struct hash *h;
+
+    hash[0] = '\0';
+    if (s->version > SAEV_1)
+        return 0; /* compact or raw UTF-8 forms of other writers */
+    complete(s, &text);
+    if (pyjson_dumps(&canonical, text.s, text.n, s->name, err) < 0) {
+        str_free(&text);
+        str_free(&canonical);
+        return -1;
+    }
+    h = hash_new(HASH_SHA256);
+    hash_add(h, canonical.s, canonical.n);
+    hash_hex(h, hash);
+    hash_free(h);
+    str_free(&text);
+    str_free(&canonical);
+    return 0;
+}
+
+void
+saev_shard_name(char name[32], size_t shard)
+{
+    snprintf(name, 32, "acts%06zu.bin", shard);
+}
+
+size_t
+saev_shard_imgs(const struct saev *s, size_t shard)
+{
+    size_t first = shard * s->shard_imgs;
+
+    return s->n_imgs - first < s->shard_imgs ? s->n_imgs - first
+                                             : s->shard_imgs;
+}
+
+size_t
+saev_shard_nbytes(const struct saev *s, size_t shard)
+{
+    return saev_shard_imgs(s, shard) * s->img_nbytes;
+}
+
+int
+saev_view_open(struct saev_view *v, const struct saev *s,
+               enum saev_tokens tokens, int64_t layer, struct err *err)
+{
+    size_t i = 0;
+
+    *v = (struct saev_view){ .saev = s, .tokens = tokens };
+    if (tokens == SAEV_CLS && !s->cls_token)
+        return err_set(err, EX_DATAERR,
+                       "%s: the dump has no CLS token (cls_token is false)",
+                       s->name);
+    while (layer != SAEV_ALL_LAYERS && i < s->n_layers && s->layers[i] != layer)
+        i++;
+    if (i == s->n_layers)
+        return err_set(err, EX_DATAERR, "%s: layer %lld is not in the dump",
+                       s->name, (long long)layer);
+    v->layer0 = i;
+    v->n_layers = layer == SAEV_ALL_LAYERS ? s->n_layers : 1;
+    v->token0 = tokens == SAEV_IMAGE ? s->cls_token : 0;
+    v->n_tokens = tokens == SAEV_CLS     ? 1
+                  : tokens == SAEV_IMAGE ? s->n_patches
+                                         : s->n_tokens;
+    v->img_rows = v->n_layers * v->n_tokens;
+    v->n_rows = s->n_imgs * v->img_rows;
+    return 0;
+}
+
+struct saev_place
+saev_view_at(const struct saev_view *v, size_t row)
+{
+    const struct saev *s = v->saev;
+    struct saev_place p = { .img = row / v->img_rows };
+    size_t rest = row % v->img_rows, vector;
+
+    p.layer = v->layer0 + rest / v->n_tokens;
+    p.token = v->token0 + rest % v->n_tokens;
+    p.patch = (int64_t)p.token - s->cls_token;
+    p.shard = p.img / s->shard_imgs;
+    vector =
+        (p.img % s->shard_imgs * s->n_layers + p.layer) * s->n_tokens + p.token;
+    p.offset = vector * s->row_nbytes;
+    return p;
+}
+
+int64_t
+saev_view_row(const struct saev_view *v, size_t img, size_t layer, size_t token)
+{
+    if (img >= v->saev->n_imgs || layer < v->layer0 ||
+        layer - v->layer0 >= v->n_layers || token < v->token0 ||
+        token - v->token0 >= v->n_tokens)
+        return -1;
+    return (int64_t)(img * v->img_rows + (layer - v->layer0) * v->n_tokens +
+                     token - v->token0);
+}
