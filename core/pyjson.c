@@ -569,6 +569,8 @@ hand_out(const struct reader *r, struct member *m, size_t n,
 {
     int rc;
 
+    if (n == 0) /* then m is NULL, which qsort must not see */
+        return 0;
     sort_keys = keys->s;
     qsort(m, n, sizeof(*m), by_key);
     rc = check_unique(r, m, n, keys);

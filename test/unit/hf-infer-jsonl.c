@@ -64,6 +64,7 @@ test_errors(void)
           "f: line 7: both \"prompt\" and \"ids\" are there (expected one)" },
         { "{\"prompt\":\"\",\"text\":\"\"}",
           "f: line 7: both \"prompt\" and \"text\" are there (expected one)" },
+        { "{}", "f: line 7: neither \"prompt\" nor \"ids\" is there" },
         { "{\"id\":1}", "f: line 7: neither \"prompt\" nor \"ids\" is there" },
         { "{\"id\":1,\"id\":1}", "f: line 7: the key \"id\" is there twice" },
         { "{\"ids\":[1,2.0]}",
