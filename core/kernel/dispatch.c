@@ -58,6 +58,8 @@ over(const struct gemm_ops *own, struct gemm_ops below)
         .widen = OVER(widen),
         .bf16 = OVER(bf16),
         .int8 = OVER(int8),
+        .bf16_tile = own->bf16 ? own->bf16_tile : below.bf16_tile,
+        .int8_tile = own->int8 ? own->int8_tile : below.int8_tile,
         .transpose = OVER(transpose),
         .rescale = OVER(rescale),
         .absmax = OVER(absmax),

@@ -420,28 +420,56 @@ part_of(const struct call *call, const struct gemm_job *job,
     return s->block;
 }
 
+/* How many rows a kernel is given of a part of k.  The last part goes tile by
+ * tile if the kernel allows: C's lines are then waited for during the next
+ * sums.
+ */
+static size_t
+step_of(size_t tile, const struct area *a, bool last)
+{
+    return last && tile > 0 ? tile : a->n_rows;
+}
+
+static struct area
+rows_of(const struct area *a, size_t i, size_t n)
+{
+    return (struct area){ a->row + i, smaller(n, a->n_rows - i), a->col,
+                          a->n_cols };
+}
+
 static void
 bf16_chunk(const struct call *call, const struct gemm_job *job,
            const struct area *a, int thread)
 {
     struct scratch s = scratch_of(call->gemm, thread);
-    size_t at = a->row * call->ldx, k = job->w.k;
     const size_t part = pack_layout(GEMM_BF16).part;
-    const uint16_t *x = (const uint16_t *)call->x + at;
+    size_t k = job->w.k;
     int32_t *comp;
 
-    if (k == 0)
+    if (k == 0) {
         memset(s.tile, 0, a->n_rows * GEMM_PANEL * sizeof(float));
+        finish(job, a, s.tile, GEMM_PANEL, thread);
+    }
     for (size_t k0 = 0; k0 < k; k0 += part) {
         size_t n_k = gemm_ld_bf16(smaller(part, k - k0));
         const uint16_t *b = part_of(call, job, GEMM_BF16, a, k0, &s, &comp);
+        bool last = k0 + n_k >= k;
+        size_t step = step_of(call->ops->bf16_tile, a, last);
 
-        call->ops->bf16(s.tile, x + k0, call->ldx, b, a->n_rows, n_k, k0 > 0);
-        if (call->lo)
-            call->ops->bf16(s.tile, call->lo + at + k0, call->ldx, b, a->n_rows,
-                            n_k, true);
+        for (size_t i = 0; i < a->n_rows; i += step) {
+            struct area rows = rows_of(a, i, step);
+            size_t at = rows.row * call->ldx + k0;
+            float *t = s.tile + i * GEMM_PANEL;
+
+            call->ops->bf16(t, (const uint16_t *)call->x + at, call->ldx, b,
+                            rows.n_rows, n_k, k0 > 0);
+            if (call->lo)
+                call->ops->bf16(t, call->lo + at, call->ldx, b, rows.n_rows,
+                                n_k, true);
+            if (last)
+                finish(job, &rows, t, GEMM_PANEL, thread);
+        }
     }
-    finish(job, a, s.tile, GEMM_PANEL, thread);
 }
 
 void
@@ -464,29 +492,51 @@ gemm_bf16(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
 }
 
 static void
+scale_to_c(const struct call *call, const struct gemm_job *job,
+           const struct area *a, float *tile, const int32_t *sums, int thread)
+{
+    bool direct = is_plain(job);
+    float *t = direct ? job->c + a->row * job->ldc + a->col : tile;
+    size_t ldt = direct ? job->ldc : GEMM_PANEL;
+
+    for (size_t i = 0; i < a->n_rows; i++)
+        call->ops->rescale(t + i * ldt, sums + i * GEMM_PANEL,
+                           call->x_scale[a->row + i], job->scale + a->col,
+                           a->n_cols);
+    if (!direct)
+        finish(job, a, t, ldt, thread);
+}
+
+static void
 int8_chunk(const struct call *call, const struct gemm_job *job,
            const struct area *a, int thread)
 {
     struct scratch s = scratch_of(call->gemm, thread);
-    const int8_t *x = (const int8_t *)call->x + a->row * call->ldx;
     int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE), *comp;
     const size_t part = pack_layout(GEMM_INT8).part;
     size_t k = job->w.k;
 
-    if (k == 0)
+    if (k == 0) {
         memset(sums, 0, a->n_rows * GEMM_PANEL * sizeof(*sums));
+        scale_to_c(call, job, a, s.tile, sums, thread);
+    }
     for (size_t k0 = 0; k0 < k; k0 += part) {
         size_t n_k = gemm_ld_int8(smaller(part, k - k0));
         const int8_t *b = part_of(call, job, GEMM_INT8, a, k0, &s, &comp);
+        bool last = k0 + n_k >= k;
+        size_t step = step_of(call->ops->int8_tile, a, last);
 
-        call->ops->int8(sums, x + k0, call->ldx, b, comp, a->n_rows, n_k,
-                        k0 > 0);
+        for (size_t i = 0; i < a->n_rows; i += step) {
+            struct area rows = rows_of(a, i, step);
+
+            call->ops->int8(sums + i * GEMM_PANEL,
+                            (const int8_t *)call->x + rows.row * call->ldx + k0,
+                            call->ldx, b, comp, rows.n_rows, n_k, k0 > 0);
+            if (last)
+                scale_to_c(call, job, &rows, s.tile, sums + i * GEMM_PANEL,
+                           thread);
+        }
     }
-    for (size_t i = 0; i < a->n_rows; i++)
-        call->ops->rescale(s.tile + i * GEMM_PANEL, sums + i * GEMM_PANEL,
-                           call->x_scale[a->row + i], job->scale + a->col,
-                           a->n_cols);
-    finish(job, a, s.tile, GEMM_PANEL, thread);
 }
 
 void

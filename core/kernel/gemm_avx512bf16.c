@@ -21,4 +21,4 @@ bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
                    dot_bf16);
 }
 
-const struct gemm_ops gemm_avx512bf16 = { .bf16 = bf16 };
+const struct gemm_ops gemm_avx512bf16 = { .bf16 = bf16, .bf16_tile = TILE_X };

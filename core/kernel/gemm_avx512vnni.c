@@ -49,7 +49,7 @@ static void
 int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
      const int32_t *comp, size_t m, size_t k, bool add)
 {
-    uint8_t u[TILE_X * 4 * UNSIGNED_BLOCK];
+    _Alignas(64) uint8_t u[TILE_X * 4 * UNSIGNED_BLOCK];
 
     begin(t, comp, m, add);
     for (size_t c = 0, n; c < k; c += n) {
@@ -65,4 +65,4 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
     }
 }
 
-const struct gemm_ops gemm_avx512vnni = { .int8 = int8 };
+const struct gemm_ops gemm_avx512vnni = { .int8 = int8, .int8_tile = TILE_X };

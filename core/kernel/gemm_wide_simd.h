@@ -219,8 +219,8 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
              size_t n, bool add, half_fn *const high, half_fn *const low,
              rows_fn *rows)
 {
-    _Alignas(64) float wide_b[WIDE_BLOCK * 2 * COLS],
-        wide_a[TILE_X * 2 * WIDE_BLOCK];
+    _Alignas(64) float wide_b[WIDE_BLOCK * 2 * COLS];
+    _Alignas(64) float wide_a[TILE_X * 2 * WIDE_BLOCK];
     size_t w = 0;
 
     do {

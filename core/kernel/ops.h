@@ -72,6 +72,8 @@ struct gemm_block {
  *                multiple of 32, of 64.  comp [64]: 128 * the sums over k of
  *                b's columns, for who takes a as unsigned a + 128.
  *   widen        n groups of 16 weights to f32, the groups 64 floats apart
+ *   .._tile      rows of t that are done at once, or 0: then a call prepares
+ *                what pays over many rows alone
  *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
  *   rescale      t[j] = s[j] * x_scale * w_scale[j]
  *   absmax       the largest |x|; NaN if one is NaN
@@ -87,6 +89,7 @@ struct gemm_ops {
                  size_t m, size_t k, bool add);
     void (*int8)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
                  const int32_t *comp, size_t m, size_t k, bool add);
+    size_t bf16_tile, int8_tile;
     void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*rescale)(float *t, const int32_t *s, float x_scale,
                     const float *w_scale, size_t n);
