@@ -117,7 +117,8 @@ struct engine {
     const struct model *model;
     struct par *par;
     struct gemm *gemm;
-    size_t chunk; /* rows there is room for */
+    const struct tap *tap; /* or NULL */
+    size_t chunk;          /* rows there is room for */
 
     /* the chunk that is run */
     struct span *spans; /* [n_spans], in the order of their rows */

@@ -178,6 +178,67 @@ apply(struct engine *e, const struct apply *to, size_t n, const float *x,
     gemm_exact(e->gemm, jobs, n, x, jobs[0].w.k, n_rows);
 }
 
+size_t
+tap_dim(const struct config *c, enum tap_point point)
+{
+    switch (point) {
+    case TAP_IN_O:
+        return (size_t)(c->n_heads * c->head_dim);
+    case TAP_IN_DOWN:
+        return (size_t)c->intermediate_size;
+    default:
+        return (size_t)c->hidden_size;
+    }
+}
+
+static bool
+tapped(const struct engine *e, enum tap_point point)
+{
+    return e->tap && e->tap->point == point;
+}
+
+/* Shows the chunk's rows at a point to whom it may concern. */
+static void
+tap(struct engine *e, enum tap_point point, int64_t layer, const float *rows)
+{
+    size_t dim = tap_dim(&e->model->config, point);
+
+    for (size_t i = 0; tapped(e, point) && i < e->n_spans; i++) {
+        const struct span *s = &e->spans[i];
+
+        e->tap->fn(e->tap->ctx, s->session, layer, s->first, s->n,
+                   rows + s->row * dim);
+    }
+}
+
+static void
+add_output(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct engine *e = ((struct step *)ctx)->e;
+    size_t hidden = (size_t)e->model->config.hidden_size;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        vec_add(e->x + i * hidden, e->h + i * hidden, hidden);
+}
+
+/* A block's output joins the residual stream; who looks at it gets it by
+ * itself first.  The sum is the same: of two numbers, in either order. */
+static void
+apply_output(struct step *step, const struct linear *l, const float *x,
+             enum tap_point point)
+{
+    struct engine *e = step->e;
+
+    if (tapped(e, point)) {
+        apply(e, &(struct apply){ l, e->h, false }, 1, x, e->n_rows);
+        tap(e, point, (int64_t)step->index, e->h);
+        over_rows(step, e->n_rows, add_output);
+    } else {
+        apply(e, &(struct apply){ l, e->x, true }, 1, x, e->n_rows);
+    }
+}
+
 static void
 run_attention(struct step *step)
 {
@@ -186,6 +247,7 @@ run_attention(struct step *step)
 
     step->weight = l->attn_norm;
     over_rows(step, e->n_rows, norm);
+    tap(e, TAP_IN_QKV, (int64_t)step->index, e->h);
     apply(e,
           (struct apply[]){
               { &l->q, e->q, false },
@@ -195,7 +257,8 @@ run_attention(struct step *step)
           3, e->h, e->n_rows);
     over_rows(step, e->n_rows, heads);
     attend(e, step->index);
-    apply(e, &(struct apply){ &l->o, e->x, true }, 1, e->attended, e->n_rows);
+    tap(e, TAP_IN_O, (int64_t)step->index, e->attended);
+    apply_output(step, &l->o, e->attended, TAP_ATTN);
 }
 
 static void
@@ -206,6 +269,7 @@ run_mlp(struct step *step)
 
     step->weight = l->mlp_norm;
     over_rows(step, e->n_rows, norm);
+    tap(e, TAP_IN_GATE_UP, (int64_t)step->index, e->h);
     apply(e,
           (struct apply[]){
               { &l->gate, e->gate, false },
@@ -213,7 +277,20 @@ run_mlp(struct step *step)
           },
           2, e->h, e->n_rows);
     over_rows(step, e->n_rows, activate);
-    apply(e, &(struct apply){ &l->down, e->x, true }, 1, e->gate, e->n_rows);
+    tap(e, TAP_IN_DOWN, (int64_t)step->index, e->gate);
+    apply_output(step, &l->down, e->gate, TAP_MLP);
+    tap(e, TAP_RESID, (int64_t)step->index, e->x);
+}
+
+/* Nobody looks at what comes after the last tapped layer. */
+static size_t
+n_layers(const struct engine *e)
+{
+    size_t n = (size_t)e->model->config.n_layers;
+
+    if (e->tap && e->n_wanted == 0 && e->tap->last_layer + 1 < (int64_t)n)
+        return (size_t)(e->tap->last_layer + 1);
+    return n;
 }
 
 void
@@ -223,7 +300,8 @@ chunk_run(struct engine *e, float *logits)
     struct step step = { .e = e };
 
     over_rows(&step, e->n_rows, embed);
-    for (size_t i = 0; i < (size_t)m->config.n_layers; i++) {
+    tap(e, TAP_RESID, -1, e->x);
+    for (size_t i = 0; i < n_layers(e); i++) {
         step.layer = &m->layers[i];
         step.index = i;
         run_attention(&step);

@@ -164,6 +164,12 @@ engine_close(struct engine *e)
     free(e);
 }
 
+void
+engine_tap(struct engine *e, const struct tap *tap)
+{
+    e->tap = tap;
+}
+
 struct session *
 session_new(struct engine *engine, size_t max_tokens)
 {
