@@ -459,7 +459,7 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
         for (size_t i = 0; i < a->n_rows; i += step) {
             struct area rows = rows_of(a, i, step);
             size_t at = rows.row * call->ldx + k0;
-            float *t = s.tile + i * GEMM_PANEL;
+            float *t = s.tile + (k <= part ? 0 : i * GEMM_PANEL);
 
             call->ops->bf16(t, (const uint16_t *)call->x + at, call->ldx, b,
                             rows.n_rows, n_k, k0 > 0);
@@ -528,13 +528,13 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
 
         for (size_t i = 0; i < a->n_rows; i += step) {
             struct area rows = rows_of(a, i, step);
+            int32_t *t = sums + (k <= part ? 0 : i * GEMM_PANEL);
 
-            call->ops->int8(sums + i * GEMM_PANEL,
+            call->ops->int8(t,
                             (const int8_t *)call->x + rows.row * call->ldx + k0,
                             call->ldx, b, comp, rows.n_rows, n_k, k0 > 0);
             if (last)
-                scale_to_c(call, job, &rows, s.tile, sums + i * GEMM_PANEL,
-                           thread);
+                scale_to_c(call, job, &rows, s.tile, t, thread);
         }
     }
 }

@@ -15,10 +15,17 @@ static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t k, bool add)
 {
-    for (size_t i = 0; i < m; i += TILE_X)
-        words_rows(t + i * COLS, (const char *)(a + i * lda), 2 * lda,
-                   (const void *)b, k / 2, m - i < TILE_X ? m - i : TILE_X, add,
-                   dot_bf16);
+    for (size_t i = 0; i < m; i += TILE_X) {
+        struct words p = { .t = t + i * COLS,
+                           .start = add ? t + i * COLS : zeros,
+                           .lds = add ? COLS : 0,
+                           .a = (const char *)(a + i * lda),
+                           .lda = 2 * lda,
+                           .b = (const void *)b,
+                           .n = k / 2 };
+
+        words_rows(&p, m - i < TILE_X ? m - i : TILE_X, dot_bf16);
+    }
 }
 
 const struct gemm_ops gemm_avx512bf16 = { .bf16 = bf16, .bf16_tile = TILE_X };

@@ -5,7 +5,9 @@
  */
 #include "core/kernel/gemm_words_simd.h"
 
-enum { UNSIGNED_BLOCK = 128 }; /* words: 32 KiB of b stay in the first cache */
+/* Words: 32 KiB of b stay in the first cache, and what is stored for a does not
+ * fill the store buffer behind rows of C that wait for memory. */
+enum { UNSIGNED_BLOCK = 128 };
 
 INLINE vf
 dot_u8s8(vf acc, vf a, vf b)
@@ -16,18 +18,14 @@ dot_u8s8(vf acc, vf a, vf b)
 }
 
 static void
-begin(int32_t *t, const int32_t *comp, size_t m, bool add)
+subtract(int32_t *t, const int32_t *comp, size_t m)
 {
     for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < COLS; j += 16) {
-            int32_t *to = t + i * COLS + j;
-            __m512i sum = _mm512_setzero_si512();
-
-            if (add)
-                sum = _mm512_loadu_si512(to);
+        for (size_t j = 0; j < COLS; j += 16)
             _mm512_storeu_si512(
-                to, _mm512_sub_epi32(sum, _mm512_loadu_si512(comp + j)));
-        }
+                t + i * COLS + j,
+                _mm512_sub_epi32(_mm512_loadu_si512(t + i * COLS + j),
+                                 _mm512_loadu_si512(comp + j)));
 }
 
 /* n bytes (a multiple of 64) of m rows, + 128. */
@@ -50,17 +48,29 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
      const int32_t *comp, size_t m, size_t k, bool add)
 {
     _Alignas(64) uint8_t u[TILE_X * 4 * UNSIGNED_BLOCK];
+    _Alignas(64) int32_t first_sums[COLS];
 
-    begin(t, comp, m, add);
+    if (add)
+        subtract(t, comp, m);
+    else
+        for (size_t j = 0; j < COLS; j++)
+            first_sums[j] = -comp[j];
     for (size_t c = 0, n; c < k; c += n) {
         n = k - c < sizeof(u) / TILE_X ? k - c : sizeof(u) / TILE_X;
         for (size_t i = 0; i < m; i += TILE_X) {
+            bool on = add || c > 0;
             size_t rows = m - i < TILE_X ? m - i : TILE_X;
+            int32_t *to = t + i * COLS;
+            struct words p = { .t = (void *)to,
+                               .start = (const void *)(on ? to : first_sums),
+                               .lds = on ? COLS : 0,
+                               .a = (const char *)u,
+                               .lda = 4 * UNSIGNED_BLOCK,
+                               .b = (const void *)(b + c * COLS),
+                               .n = n / 4 };
 
             to_unsigned(u, a + i * lda + c, lda, n, rows);
-            words_rows((float *)(void *)(t + i * COLS), (const char *)u,
-                       4 * UNSIGNED_BLOCK, (const void *)(b + c * COLS), n / 4,
-                       rows, true, dot_u8s8);
+            words_rows(&p, rows, dot_u8s8);
         }
     }
 }

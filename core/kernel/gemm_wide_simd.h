@@ -175,13 +175,12 @@ dot_f32(vf acc, vf a, vf b)
 }
 
 /* Not inlined: constants of the widening would take accumulators' registers. */
-typedef void rows_fn(float *t, const float *a, const float *b, size_t n,
-                     size_t m, bool add);
+typedef void rows_fn(const struct words *p, size_t m);
 
 static __attribute__((noinline)) void
-rows_f32(float *t, const float *a, const float *b, size_t n, size_t m, bool add)
+rows_f32(const struct words *p, size_t m)
 {
-    words_rows(t, (const char *)a, 8 * WIDE_BLOCK, b, n, m, add, dot_f32);
+    words_rows(p, m, dot_f32);
 }
 
 /* n words of 64 columns. */
@@ -225,13 +224,21 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
 
     do {
         size_t n_w = n - w < WIDE_BLOCK ? n - w : WIDE_BLOCK;
+        bool on = add || w > 0;
 
         widen_b(wide_b, b + w * 4 * COLS, n_w, high, low);
         for (size_t i = 0; i < m; i += TILE_X) {
             size_t x = m - i < TILE_X ? m - i : TILE_X;
+            struct words p = { .t = t + i * COLS,
+                               .start = on ? t + i * COLS : zeros,
+                               .lds = on ? COLS : 0,
+                               .a = (const char *)wide_a,
+                               .lda = sizeof(wide_a) / TILE_X,
+                               .b = wide_b,
+                               .n = 2 * n_w };
 
             widen_a(wide_a, a + i * lda + 4 * w, lda, n_w, x, high, low);
-            rows(t + i * COLS, wide_a, wide_b, 2 * n_w, x, add || w > 0);
+            rows(&p, x);
         }
         w += n_w;
     } while (w < n);
@@ -247,9 +254,9 @@ bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
 
 #if VF != 4
 static __attribute__((noinline)) void
-rows_s16(float *t, const float *a, const float *b, size_t n, size_t m, bool add)
+rows_s16(const struct words *p, size_t m)
 {
-    words_rows(t, (const char *)a, 8 * WIDE_BLOCK, b, n, m, add, dot_s16);
+    words_rows(p, m, dot_s16);
 }
 
 static void

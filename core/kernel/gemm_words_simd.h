@@ -2,7 +2,7 @@
  * Template of gemm_ISA.c: the packed classes' products, as sums over words of
  * 32 bits.
  *
- *   t[i][j] += sum over w of dot(a[i][w], b[w][j])    b [n][64], t [m][64]
+ *   t[i][j] = start[i][j] + sum over w of dot(a[i][w], b[w][j])
  *
  * 'dot' is the instruction set's: two bf16 or four int8 by themselves, or one
  * f32, or two s16, which widen_b() and widen_a() make of a word, a pair of
@@ -31,19 +31,31 @@ set1_word(const char *p)
     return vf_set1(f);
 }
 
-/* X rows of a, 'lda' bytes apart, by TILE_V * VF columns of b. */
+struct words {
+    float *t; /* [][64] */
+    const float *start;
+    size_t lds; /* 64, or 0: the same for all rows */
+    const char *a;
+    size_t lda; /* in bytes */
+    const float *b;
+    size_t n;
+};
+
+static const float zeros[COLS];
+
+/* X rows by TILE_V * VF columns from j on. */
 INLINE void
-words_tile(float *t, const char *a, size_t lda, const float *b, size_t n,
-           bool add, dot_fn *const dot, const size_t X)
+words_tile(const struct words *p, size_t j, dot_fn *const dot, const size_t X)
 {
+    const float *b = p->b + j;
     vf acc[TILE_X][TILE_V];
 
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++)
 #pragma GCC unroll 4
         for (size_t v = 0; v < TILE_V; v++)
-            acc[i][v] = add ? vf_load(t + i * COLS + v * VF) : vf_set1(0);
-    for (size_t w = 0; w < n; w++) {
+            acc[i][v] = vf_load(p->start + i * p->lds + j + v * VF);
+    for (size_t w = 0; w < p->n; w++) {
         vf bv[TILE_V];
 
 #pragma GCC unroll 4
@@ -51,7 +63,7 @@ words_tile(float *t, const char *a, size_t lda, const float *b, size_t n,
             bv[v] = vf_load(b + w * COLS + v * VF);
 #pragma GCC unroll 8
         for (size_t i = 0; i < X; i++) {
-            vf av = set1_word(a + i * lda + w * 4);
+            vf av = set1_word(p->a + i * p->lda + w * 4);
 
 #pragma GCC unroll 4
             for (size_t v = 0; v < TILE_V; v++)
@@ -62,40 +74,38 @@ words_tile(float *t, const char *a, size_t lda, const float *b, size_t n,
     for (size_t i = 0; i < X; i++)
 #pragma GCC unroll 4
         for (size_t v = 0; v < TILE_V; v++)
-            vf_store(t + i * COLS + v * VF, acc[i][v]);
+            vf_store(p->t + i * COLS + j + v * VF, acc[i][v]);
 }
 
 INLINE void
-words_strip(float *t, const char *a, size_t lda, const float *b, size_t n,
-            bool add, dot_fn *const dot, const size_t X)
+words_strip(const struct words *p, dot_fn *const dot, const size_t X)
 {
     for (size_t j = 0; j < COLS; j += TILE_V * VF)
-        words_tile(t + j, a, lda, b + j, n, add, dot, X);
+        words_tile(p, j, dot, X);
 }
 
 /* m <= TILE_X rows by all columns. */
 INLINE void
-words_rows(float *t, const char *a, size_t lda, const float *b, size_t n,
-           size_t m, bool add, dot_fn *const dot)
+words_rows(const struct words *p, size_t m, dot_fn *const dot)
 {
     switch (m) {
     case 6:
-        words_strip(t, a, lda, b, n, add, dot, 6);
+        words_strip(p, dot, 6);
         break;
     case 5:
-        words_strip(t, a, lda, b, n, add, dot, 5);
+        words_strip(p, dot, 5);
         break;
     case 4:
-        words_strip(t, a, lda, b, n, add, dot, 4);
+        words_strip(p, dot, 4);
         break;
     case 3:
-        words_strip(t, a, lda, b, n, add, dot, 3);
+        words_strip(p, dot, 3);
         break;
     case 2:
-        words_strip(t, a, lda, b, n, add, dot, 2);
+        words_strip(p, dot, 2);
         break;
     default:
-        words_strip(t, a, lda, b, n, add, dot, 1);
+        words_strip(p, dot, 1);
         break;
     }
 }
