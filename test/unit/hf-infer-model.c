@@ -178,6 +178,113 @@ test_last_and_reset(const struct sample *m, float *logits)
     engine_close(engine);
 }
 
+#define N_BATCH 4
+
+/* Four texts out of one: it, its later part, it backwards, its beginning. */
+struct text {
+    int32_t *ids;
+    size_t n;
+    float *alone, *together; /* [n, vocab] */
+    struct session *session;
+};
+
+static void
+make_texts(const struct sample *m, struct text *texts, struct engine *engine)
+{
+    for (size_t i = 0; i < N_BATCH; i++) {
+        struct text *t = &texts[i];
+        size_t from = i == 1 ? m->n / 3 : 0;
+
+        t->n = i == 3 ? m->n / 2 : m->n - from;
+        t->ids = xcalloc(t->n, sizeof(*t->ids));
+        for (size_t k = 0; k < t->n; k++)
+            t->ids[k] = m->ids[i == 2 ? m->n - 1 - k : from + k];
+        t->alone = xcalloc(t->n * m->vocab, sizeof(float));
+        t->together = xcalloc(t->n * m->vocab, sizeof(float));
+        t->session = session_new(engine, m->n);
+    }
+}
+
+/* Round r feeds each text a piece of its own size, to the end of all. */
+static int
+feed_together(const struct sample *m, struct text *texts, struct engine *engine)
+{
+    static const size_t sizes[N_BATCH] = { 1, 9, 3, 30 };
+    float *logits = xcalloc(43 * m->vocab, sizeof(*logits));
+    struct err err = { 0 };
+    int rc = 0;
+
+    for (size_t n_feeds = 1; rc == 0 && n_feeds > 0;) {
+        struct feed feeds[N_BATCH];
+        const float *row = logits;
+
+        n_feeds = 0;
+        for (size_t i = 0; i < N_BATCH; i++) {
+            struct text *t = &texts[i];
+            size_t at = session_length(t->session), left = t->n - at;
+            size_t n = sizes[i] < left ? sizes[i] : left;
+
+            if (n > 0)
+                feeds[n_feeds++] =
+                    (struct feed){ t->session, t->ids + at, n, n };
+        }
+        rc = engine_feed(engine, feeds, n_feeds, logits, &err);
+        for (size_t i = 0, k = 0; rc == 0 && k < n_feeds; i++) {
+            struct text *t = &texts[i];
+            size_t end = session_length(t->session);
+
+            if (t->session != feeds[k].session)
+                continue;
+            memcpy(t->together + (end - feeds[k].n) * m->vocab, row,
+                   feeds[k].n * m->vocab * sizeof(*row));
+            row += feeds[k++].n * m->vocab;
+        }
+    }
+    free(logits);
+    return rc;
+}
+
+/* Each text alone, then all at once: with room for some or all of a round. */
+static void
+test_batch(const struct sample *m, size_t chunk)
+{
+    struct text texts[N_BATCH];
+    struct engine *engine = NULL;
+    struct par *par = NULL;
+    struct err err = { 0 };
+    size_t differ = 0;
+
+    if (par_open(&par, 2, &err) ||
+        engine_open(&engine, m->model, par, chunk, &err)) {
+        tap_ok(0, "%s: %s", m->name, err.what);
+        return;
+    }
+    make_texts(m, texts, engine);
+    for (size_t i = 0; i < N_BATCH; i++) {
+        struct text *t = &texts[i];
+
+        differ +=
+            session_feed(t->session, t->ids, t->n, t->alone, t->n, &err) != 0;
+        session_reset(t->session);
+    }
+    differ += feed_together(m, texts, engine) != 0;
+    for (size_t i = 0; i < N_BATCH; i++) {
+        struct text *t = &texts[i];
+
+        differ +=
+            memcmp(t->alone, t->together, t->n * m->vocab * sizeof(float)) != 0;
+        session_close(t->session);
+        free(t->ids);
+        free(t->alone);
+        free(t->together);
+    }
+    tap_ok(differ == 0,
+           "%s: four sequences at once, chunk %zu, have the bits of each alone",
+           m->name, chunk);
+    engine_close(engine);
+    par_close(par);
+}
+
 /* ids.i32 and logits.f64: little-endian, whatever this machine is. */
 static int
 read_numbers(struct sample *m, const char *folder, struct err *err)
@@ -240,6 +347,9 @@ test_model(const char *dir, const char *name)
         test_against_reference(&m);
         test_bits(&m, logits);
         test_last_and_reset(&m, logits);
+        test_batch(&m, 64);
+        if (!getenv("TU_RUN"))
+            test_batch(&m, 10);
         free(logits);
     }
     free(m.first);
