@@ -23,7 +23,7 @@
 #define TILE_ROWS    512
 #define EXACT_ROWS   192 /* by PART_EXACT f32: of X, the most of that cache */
 #define LANE_ROWS    96  /* when k > PART_EXACT: lanes are kept there, too */
-#define GEMV_ROWS    4   /* up to here weights are read, not widened first */
+#define GEMV_ROWS    48  /* up to here weights are read, not widened first */
 #define GEMV_BYTES   (256u << 10) /* of W a chunk then: as gemv.c */
 #define CHUNKS       4            /* a thread's, at least, if there is enough */
 #define TILE_FLOATS  (TILE_ROWS * GEMM_PANEL)
