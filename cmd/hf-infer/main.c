@@ -35,7 +35,9 @@ enum {
     O_SPECIAL,
     O_SKIP_SPECIAL,
     O_CHUNK,
-    O_JSON
+    O_JSON,
+    O_JSONL,
+    O_BATCH
 };
 
 /* The modes' names in 'verbs': which options mean something where. */
@@ -65,6 +67,9 @@ static const struct opt opts[] = {
     { O_PENALTY, "repetition-penalty", "X", GENERATE, "over 0; default 1" },
     { O_SEED, "seed", "N", GENERATE, "of the draws; default 0" },
     { O_STOP, "stop", "TEXT", GENERATE, "end before TEXT; up to 16 times" },
+    { O_JSONL, "jsonl", NULL, GENERATE,
+      "prompts are JSON objects, one a line; so are answers" },
+    { O_BATCH, "batch", "N", GENERATE, "prompts at once; default 16" },
     { O_IDS_OUT, "ids-out", NULL, GENERATE, "print ids instead of text" },
     { O_LOGITS, "logits", "FILE", NULL, "write f32 [tokens, vocab] as .npy" },
     { O_NLL, "nll", NULL, NULL, "log-likelihood of each token of the text" },
@@ -90,6 +95,7 @@ static const struct opt_tool tool = {
     .name = "hf-infer",
     .usage = "hf-infer MODEL [-p TEXT | --file FILE | --ids LIST] [-n N] "
              "[--greedy]\n"
+             "hf-infer MODEL --jsonl [-n N] [--batch N] < PROMPTS.jsonl\n"
              "hf-infer MODEL --logits FILE.npy | --nll | --top K ...\n"
              "hf-infer MODEL --encode | --decode ...",
     .summary = "Runs a Hugging Face model folder (llama, mistral, qwen2, "
@@ -262,6 +268,12 @@ take_other_option(struct run *run, int c, const char *arg)
     case 'n':
         number("-n", arg, 0, INT32_MAX, &run->max_tokens);
         break;
+    case O_JSONL:
+        run->jsonl = true;
+        break;
+    case O_BATCH:
+        number("--batch", arg, 1, 1024, &run->batch);
+        break;
     case O_IDS_OUT:
         run->ids_out = true;
         break;
@@ -319,6 +331,14 @@ check_combination(const struct run *run, const struct given *given)
         die_usage("--json prints the ids as well: not with --ids-out");
     if (run->ids_out && run->stop.n)
         die_usage("--stop looks at text: not with --ids-out");
+    if (run->jsonl && (run->prompt || run->ids_text))
+        die_usage("--jsonl reads its prompts from --file or standard input: "
+                  "not with -p or --ids");
+    if (run->jsonl && (run->json || run->ids_out))
+        die_usage("--jsonl prints ids and text as JSON: not with --json or "
+                  "--ids-out");
+    if (run->batch && !run->jsonl)
+        die_usage("--batch needs --jsonl");
     if (run->verbose && run->quiet)
         die_usage("-v and -q exclude each other");
     if ((run->out_flags & OUT_FORCE) && !run->output && !run->logits_path)
@@ -353,6 +373,8 @@ parse(struct run *run, int argc, char **argv)
                   argv[index + 1]);
     run->dir = argv[index];
     check_combination(run, &given);
+    if (!run->batch)
+        run->batch = 16;
 }
 
 int

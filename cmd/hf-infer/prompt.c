@@ -97,9 +97,9 @@ ids_of_list(const struct run *run, struct ids *ids, struct err *err)
     return rc;
 }
 
-static int
-encode(struct run *run, const struct str *text, struct ids *ids,
-       struct err *err)
+int
+prompt_encode(struct run *run, const struct str *text, struct ids *ids,
+              struct err *err)
 {
     const char *s = text->s ? text->s : "";
     int flags = run->strict_utf8 ? TOK_STRICT_UTF8 : 0;
@@ -130,7 +130,7 @@ prompt_ids(struct run *run, struct ids *ids, struct err *err)
     if (rc == 0)
         rc = read_text(run, &text, err);
     if (rc == 0)
-        rc = encode(run, &text, ids, err);
+        rc = prompt_encode(run, &text, ids, err);
     str_free(&text);
     return rc;
 }

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/kernel/cpu.h"
@@ -85,6 +86,15 @@ say_setup(const struct run *run)
                 s->top_p, s->min_p, (unsigned long long)s->seed);
 }
 
+double
+now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
 static size_t
 smaller(size_t a, size_t b)
 {
@@ -102,6 +112,17 @@ check_context(const struct run *run, size_t n, struct err *err)
                    run->dir, n, (long long)run->config->max_positions);
 }
 
+int
+run_open_engine(struct run *run, size_t chunk, struct err *err)
+{
+    if (par_open(&run->par, (int)run->n_threads, err) < 0 ||
+        engine_open(&run->engine, run->model, run->par, chunk, err) < 0)
+        return -1;
+    if (run->verbose)
+        say_setup(run);
+    return 0;
+}
+
 /* First without a length (0) to learn the configuration, then with one. */
 int
 run_open_model(struct run *run, size_t max_tokens, struct err *err)
@@ -116,12 +137,8 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
     if (max_tokens == 0)
         return 0;
     if (check_context(run, max_tokens, err) < 0 ||
-        par_open(&run->par, (int)run->n_threads, err) < 0 ||
-        engine_open(&run->engine, run->model, run->par,
-                    smaller((size_t)run->chunk, max_tokens), err) < 0)
+        run_open_engine(run, smaller((size_t)run->chunk, max_tokens), err) < 0)
         return -1;
-    if (run->verbose)
-        say_setup(run);
     run->session = session_new(run->engine, max_tokens);
     return 0;
 }

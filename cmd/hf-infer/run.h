@@ -43,6 +43,8 @@ struct run {
     unsigned sampler_set; /* bit of each field that the user gave */
     struct stop stop;
     bool ids_out;
+    bool jsonl;    /* many prompts, of which */
+    int64_t batch; /* so many at once */
 
     int64_t top_k_logits; /* --top */
     const char *logits_path;
@@ -77,10 +79,17 @@ enum {
 
 int run_open_tok(struct run *run, struct err *err);
 int run_open_model(struct run *run, size_t max_tokens, struct err *err);
+int run_open_engine(struct run *run, size_t chunk, struct err *err);
 void run_close(struct run *run);
+
+double now(void); /* seconds, monotonic */
 
 /* prompt_ids() appends the prompt's ids, whichever way it came. */
 int prompt_ids(struct run *run, struct ids *ids, struct err *err);
+
+/* prompt_encode() appends the ids of a text as a prompt. */
+int prompt_encode(struct run *run, const struct str *text, struct ids *ids,
+                  struct err *err);
 
 /* ids_parse() reads "1,47,387" or "1 47 387\n"; 'name' is for messages. */
 int ids_parse(const char *text, size_t nbytes, const char *name,
@@ -98,6 +107,7 @@ int feed(struct run *run, const int32_t *ids, size_t n, float *last,
 
 /* The modes. */
 int run_generate(struct run *run, struct err *err);
+int run_batch(struct run *run, struct err *err);
 int run_logits(struct run *run, struct err *err);
 int run_nll(struct run *run, struct err *err);
 int run_top(struct run *run, struct err *err);

@@ -231,7 +231,7 @@ sample_next(struct sample *s, const struct sampler *sampler, float *logits,
         return (int32_t)vec_argmax(logits, s->vocab_size);
     }
     n = sample_distribution(s, sampler, logits, seen, n_seen, &id, &p);
-    at = rng_f32(sampler->seed, STREAM_DRAW, step);
+    at = rng_f32(sampler->seed, sampler->sequence << 8 | STREAM_DRAW, step);
     for (size_t i = 0; i + 1 < n; i++) {
         sum += p[i];
         if (at < sum)

@@ -18,7 +18,7 @@ struct sampler {
     double top_p;              /* 1: off */
     double min_p;              /* 0: off */
     double repetition_penalty; /* > 0; 1: off */
-    uint64_t seed;
+    uint64_t seed, sequence;   /* each sequence has its own draws */
 };
 
 struct sample; /* scratch memory for one vocabulary size */

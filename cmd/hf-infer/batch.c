@@ -1,0 +1,289 @@
+/*
+ * --jsonl: many prompts, some of them at once.  A prompt takes the place of one
+ * that has ended; answers wait for those before them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/hf-infer/jsonl.h"
+#include "cmd/hf-infer/sequence.h"
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/tty.h"
+
+/* Lines that are begun and not yet printed, for each place of the batch: one
+ * long answer does not hold up the others, and memory stays bounded. */
+#define WINDOW 16
+
+struct entry {
+    struct jsonl_doc doc;
+    struct sequence seq;
+    struct session *session; /* while it is generated */
+    bool failed;
+    struct err err;
+};
+
+struct batch {
+    struct run *run;
+    struct jsonl in;
+    bool ended;             /* nothing more is read */
+    struct entry **waiting; /* [n_waiting] in the order of the input */
+    size_t n_waiting, max_waiting;
+    struct entry **active; /* [n_active] of them */
+    size_t n_active, max_active;
+    struct feed *feeds; /* [max_active] */
+    struct entry **fed; /* [max_active] whose they are */
+    float *logits;      /* [max_active, vocab_size] */
+    struct sample *sample;
+    size_t n_done, n_prompt, n_output; /* prompts; tokens in, out */
+    struct progress progress;
+};
+
+static void
+entry_free(struct entry *e)
+{
+    session_close(e->session);
+    sequence_free(&e->seq);
+    jsonl_doc_free(&e->doc);
+    free(e);
+}
+
+/* The ids of a line's prompt. */
+static int
+encode(struct run *run, struct entry *e, struct err *err)
+{
+    struct err cause;
+
+    if (e->doc.is_ids) {
+        e->seq.ids = e->doc.ids;
+        e->doc.ids = (struct ids){ 0 };
+        return 0;
+    }
+    if (run_open_tok(run, err) < 0)
+        return -1;
+    if (prompt_encode(run, &e->doc.text, &e->seq.ids, &cause) < 0)
+        return err_set(err, cause.status, "%s: %s", e->doc.where, cause.what);
+    str_free(&e->doc.text);
+    return 0;
+}
+
+static int
+begin(struct batch *b, struct entry *e, struct err *err)
+{
+    e->seq.run = b->run;
+    e->seq.where = e->doc.where;
+    if (encode(b->run, e, err) < 0 || sequence_plan(&e->seq, err) < 0)
+        return -1;
+    e->session = session_new(b->run->engine,
+                             e->seq.n_prompt + (size_t)e->seq.max_tokens);
+    b->active[b->n_active++] = e;
+    return 0;
+}
+
+/* Fills the places that are free with lines, as long as some can be had. */
+static void
+refill(struct batch *b)
+{
+    while (!b->ended && b->n_active < b->max_active &&
+           b->n_waiting < b->max_waiting) {
+        struct entry *e = xcalloc(1, sizeof(*e));
+        int rc = jsonl_next(&b->in, &e->doc, b->n_active == 0, &e->err);
+
+        if (rc == 0 || rc == 2) {
+            entry_free(e);
+            b->ended = rc == 0;
+            return;
+        }
+        e->seq.number = b->n_done + b->n_waiting;
+        b->waiting[b->n_waiting++] = e;
+        if (rc < 0 || begin(b, e, &e->err) < 0)
+            e->failed = b->ended = true;
+    }
+}
+
+static int
+print(struct batch *b, const struct entry *e, struct err *err)
+{
+    const struct sequence *seq = &e->seq;
+    struct str line = { 0 };
+    int rc;
+
+    str_addc(&line, '{');
+    if (e->doc.id.n) {
+        str_adds(&line, "\"id\":");
+        str_add(&line, e->doc.id.s, e->doc.id.n);
+        str_addc(&line, ',');
+    }
+    if (seq->stream) {
+        str_adds(&line, "\"text\":");
+        js_put_str(&line, seq->text.s ? seq->text.s : "", seq->text.n);
+        str_addc(&line, ',');
+    }
+    str_adds(&line, "\"ids\":");
+    put_json_ids(&line, seq->ids.id + seq->n_prompt,
+                 seq->ids.n - seq->n_prompt);
+    str_addf(&line, ",\"finish_reason\":\"%s\"}\n", seq->finish_reason);
+    rc = out_write(b->run->out, line.s, line.n, err);
+    str_free(&line);
+    return rc;
+}
+
+/* Prints what is finished, up to the first that is not; -1 at one that is
+ * wrong. */
+static int
+print_ready(struct batch *b, struct err *err)
+{
+    size_t n = 0;
+    int rc = 0;
+
+    for (; rc == 0 && n < b->n_waiting; n++) {
+        struct entry *e = b->waiting[n];
+
+        if (!e->seq.finish_reason)
+            break;
+        rc = print(b, e, err);
+        entry_free(e);
+    }
+    b->n_done += n;
+    b->n_waiting -= n;
+    memmove(b->waiting, b->waiting + n, b->n_waiting * sizeof(*b->waiting));
+    if (n > 0 && rc == 0)
+        rc = out_flush(b->run->out, err);
+    if (rc == 0 && b->n_waiting > 0 && b->waiting[0]->failed) {
+        *err = b->waiting[0]->err;
+        rc = -1;
+    }
+    return rc;
+}
+
+/* Feeds what was generated last, or the prompts of those that are new. */
+static size_t
+add_feeds(struct batch *b, size_t n, bool fresh)
+{
+    for (size_t i = 0; i < b->n_active; i++) {
+        struct entry *e = b->active[i];
+        const struct ids *ids = &e->seq.ids;
+        size_t fed = session_length(e->session);
+
+        if ((fed == 0) != fresh)
+            continue;
+        b->feeds[n] =
+            (struct feed){ e->session, ids->id + fed, ids->n - fed, 1 };
+        b->fed[n++] = e;
+        if (fresh)
+            b->n_prompt += ids->n;
+    }
+    return n;
+}
+
+/* One more token of each sequence. */
+static int
+step(struct batch *b, struct err *err)
+{
+    size_t vocab_size = (size_t)b->run->config->vocab_size;
+    size_t n = add_feeds(b, add_feeds(b, 0, false), true);
+
+    if (engine_feed(b->run->engine, b->feeds, n, b->logits, err) < 0)
+        return -1;
+    b->n_active = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct entry *e = b->fed[i];
+        size_t before = e->seq.ids.n;
+
+        e->failed = sequence_next(&e->seq, b->sample,
+                                  b->logits + i * vocab_size, &e->err) < 0;
+        b->n_output += e->seq.ids.n - before;
+        if (!e->failed && !e->seq.finish_reason) {
+            b->active[b->n_active++] = e;
+            continue;
+        }
+        session_close(e->session);
+        e->session = NULL;
+    }
+    progress_at(&b->progress, b->n_prompt + b->n_output);
+    return 0;
+}
+
+static int
+loop(struct batch *b, struct err *err)
+{
+    while (!b->ended || b->n_waiting > 0) {
+        refill(b);
+        if (b->n_active > 0 && step(b, err) < 0)
+            return -1;
+        if (print_ready(b, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+open_batch(struct batch *b, struct err *err)
+{
+    struct run *run = b->run;
+    size_t n = (size_t)run->batch, chunk = (size_t)run->chunk;
+
+    if (run_open_model(run, 0, err) < 0 ||
+        run_open_engine(run, chunk > n ? chunk : n, err) < 0 ||
+        jsonl_open(&b->in, run->prompt_file ? run->prompt_file : "-", err) < 0)
+        return -1;
+    b->max_active = n;
+    b->max_waiting = n * WINDOW;
+    b->waiting = xcalloc(b->max_waiting, sizeof(struct entry *));
+    b->active = xcalloc(n, sizeof(struct entry *));
+    b->fed = xcalloc(n, sizeof(struct entry *));
+    b->feeds = xcalloc(n, sizeof(*b->feeds));
+    b->sample = sample_new((size_t)run->config->vocab_size);
+    b->logits = mem_big(n, (size_t)run->config->vocab_size * sizeof(float),
+                        "logits", err);
+    return b->logits ? 0 : -1;
+}
+
+static void
+close_batch(struct batch *b)
+{
+    size_t vocab_size = b->logits ? (size_t)b->run->config->vocab_size : 0;
+
+    for (size_t i = 0; i < b->n_waiting; i++)
+        entry_free(b->waiting[i]);
+    jsonl_close(&b->in);
+    mem_big_free(b->logits, b->max_active, vocab_size * sizeof(float));
+    sample_free(b->sample);
+    free(b->feeds);
+    free(b->fed);
+    free(b->active);
+    free(b->waiting);
+}
+
+static void
+say_speed(const struct batch *b, double seconds)
+{
+    fprintf(stderr,
+            "hf-infer: %zu prompts, %zu tokens in, %zu out, in %.3f s (%.1f "
+            "token/s out)\n",
+            b->n_done, b->n_prompt, b->n_output, seconds,
+            (double)b->n_output / seconds);
+}
+
+int
+run_batch(struct run *run, struct err *err)
+{
+    struct batch b = { .run = run, .in.fd = -1 };
+    double started;
+    int rc = open_batch(&b, err);
+
+    if (rc == 0) {
+        b.progress = (struct progress){ .what = "tokens",
+                                        .unit = "token",
+                                        .quiet = !run->verbose };
+        progress_start(&b.progress);
+        started = now();
+        rc = loop(&b, err);
+        progress_end(&b.progress);
+        if (run->verbose)
+            say_speed(&b, now() - started);
+    }
+    close_batch(&b);
+    return rc;
+}

@@ -1,0 +1,255 @@
+#include "cmd/hf-infer/jsonl.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/js.h"
+#include "core/map.h"
+#include "core/mem.h"
+
+#define LINE_MAX_BYTES ((size_t)1 << 30)
+#define READ_BYTES     ((size_t)1 << 16)
+
+/* ---- lines ---- */
+
+int
+jsonl_open(struct jsonl *j, const char *path, struct err *err)
+{
+    bool input = strcmp(path, "-") == 0;
+
+    *j = (struct jsonl){ .name = input ? "standard input" : path };
+    j->fd = input ? 0 : open(path, O_RDONLY | O_CLOEXEC);
+    if (j->fd < 0)
+        return err_sys(err, EX_NOINPUT, "%s", path);
+    return 0;
+}
+
+void
+jsonl_close(struct jsonl *j)
+{
+    if (j->fd > 0)
+        close(j->fd);
+    str_free(&j->buf);
+}
+
+/* Reads some more: 0, 2 if nothing is there yet, or -1. */
+static int
+fill(struct jsonl *j, bool wait, struct err *err)
+{
+    struct pollfd p = { .fd = j->fd, .events = POLLIN };
+    long n;
+
+    if (!wait && poll(&p, 1, 0) == 0)
+        return 2;
+    if (j->at > 0) {
+        memmove(j->buf.s, j->buf.s + j->at, j->buf.n - j->at);
+        j->buf.n -= j->at;
+        j->scanned -= j->at;
+        j->at = 0;
+    }
+    if (j->buf.n > LINE_MAX_BYTES)
+        return err_set(err, EX_DATAERR, "%s: line %zu: over %zu bytes", j->name,
+                       j->n_lines + 1, LINE_MAX_BYTES);
+    str_reserve(&j->buf, READ_BYTES);
+    n = read_some(j->fd, j->buf.s + j->buf.n, READ_BYTES);
+    if (n < 0)
+        return err_sys(err, EX_IOERR, "%s", j->name);
+    j->buf.n += (size_t)n;
+    j->ended = n == 0;
+    return 0;
+}
+
+/* The next line, without its end, in the buffer: 1; else as jsonl_next(). */
+static int
+next_line(struct jsonl *j, const char **line, size_t *nbytes, bool wait,
+          struct err *err)
+{
+    const char *end = NULL;
+    int rc;
+
+    for (;;) {
+        if (j->buf.n > j->scanned)
+            end = memchr(j->buf.s + j->scanned, '\n', j->buf.n - j->scanned);
+        if (end || j->ended)
+            break;
+        j->scanned = j->buf.n;
+        rc = fill(j, wait, err);
+        if (rc != 0)
+            return rc;
+    }
+    if (!end && j->at == j->buf.n)
+        return 0;
+    *line = j->buf.s + j->at;
+    *nbytes = (end ? (size_t)(end - j->buf.s) : j->buf.n) - j->at;
+    j->at += *nbytes + (end ? 1 : 0);
+    j->scanned = j->at;
+    j->n_lines++;
+    return 1;
+}
+
+/* ---- one line's object ---- */
+
+static size_t
+skip_space(const char *s, size_t i, size_t n)
+{
+    while (i < n && memchr(" \t\r\n", s[i], 4))
+        i++;
+    return i;
+}
+
+/* The end of the string that starts at s[i]; the JSON is known to be sound. */
+static size_t
+skip_string(const char *s, size_t i)
+{
+    for (i++; s[i] != '"'; i++)
+        i += s[i] == '\\';
+    return i + 1;
+}
+
+static size_t
+skip_value(const char *s, size_t i, size_t n)
+{
+    size_t depth = 0;
+
+    for (; i < n; i++) {
+        if (s[i] == '"')
+            i = skip_string(s, i) - 1;
+        else if (s[i] == '{' || s[i] == '[')
+            depth++;
+        else if (depth > 0 && (s[i] == '}' || s[i] == ']'))
+            depth--;
+        else if (depth == 0 && memchr(",}] \t\r\n", s[i], 7))
+            break;
+    }
+    return i;
+}
+
+/*
+ * The value of a sound object's member "id" as it was written: numbers go
+ * through no double.  Jansson has decoded the names: an "id" spelled with \u
+ * escapes is found by its order.
+ */
+static void
+raw_id(const char *s, size_t n, size_t order, struct str *id)
+{
+    size_t i = skip_space(s, 0, n) + 1;
+
+    for (size_t k = 0;; k++) {
+        size_t start, end;
+
+        i = skip_string(s, skip_space(s, i, n));
+        start = skip_space(s, skip_space(s, i, n) + 1, n);
+        end = skip_value(s, start, n);
+        if (k == order) {
+            str_add(id, s + start, end - start);
+            return;
+        }
+        i = skip_space(s, end, n) + 1;
+    }
+}
+
+static void
+take_id(struct jsonl_doc *doc, const json_t *v, const char *line, size_t nbytes)
+{
+    const json_t *id = json_object_get(v, "id");
+    size_t order = 0;
+    const char *key;
+    json_t *member;
+
+    if (!id)
+        return;
+    if (json_is_string(id)) {
+        js_put_str(&doc->id, json_string_value(id), json_string_length(id));
+        return;
+    }
+    /* jansson keeps the order of members */
+    json_object_foreach((json_t *)(uintptr_t)v, key, member)
+    {
+        if (strcmp(key, "id") == 0)
+            break;
+        order++;
+    }
+    raw_id(line, nbytes, order, &doc->id);
+}
+
+static int
+take_ids(struct jsonl_doc *doc, const struct js *array, struct err *err)
+{
+    if (!js_is(array, JSON_ARRAY))
+        return js_bad(array, "an array of token ids", err);
+    for (size_t i = 0; i < json_array_size(array->v); i++) {
+        struct js item = js_at(array, i);
+        int64_t id;
+
+        if (js_i64(&item, 0, INT32_MAX, &id, err))
+            return -1;
+        ids_add(&doc->ids, (int32_t)id);
+    }
+    doc->is_ids = true;
+    return 0;
+}
+
+static int
+take_object(struct jsonl_doc *doc, const json_t *v, struct err *err)
+{
+    struct js root = js_root(v, doc->where);
+    struct js prompt = js_get(&root, "prompt"), text = js_get(&root, "text");
+    struct js ids = js_get(&root, "ids");
+    const char *s;
+    size_t nbytes;
+
+    if (!json_is_object(v))
+        return err_set(err, EX_DATAERR, "%s: not a JSON object", doc->where);
+    if (!prompt.v + !text.v + !ids.v != 2)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %s of \"prompt\", \"text\" and \"ids\" "
+                       "(expected one)",
+                       doc->where,
+                       prompt.v || text.v || ids.v ? "more than one" : "none");
+    if (ids.v)
+        return take_ids(doc, &ids, err);
+    if (js_str(prompt.v ? &prompt : &text, &s, &nbytes, err))
+        return -1;
+    str_add(&doc->text, s, nbytes);
+    return 0;
+}
+
+int
+jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
+{
+    struct str where = { 0 };
+    json_error_t e;
+    const char *line = NULL;
+    size_t nbytes = 0;
+    json_t *v;
+    int rc;
+
+    do
+        rc = next_line(j, &line, &nbytes, wait, err);
+    while (rc == 1 && skip_space(line, 0, nbytes) == nbytes);
+    if (rc != 1)
+        return rc;
+    str_addf(&where, "%s: line %zu", j->name, j->n_lines);
+    doc->where = where.s;
+    v = json_loadb(line, nbytes, JSON_REJECT_DUPLICATES, &e);
+    if (!v)
+        return err_set(err, EX_DATAERR, "%s: column %d: %s", doc->where,
+                       e.column, e.text);
+    rc = take_object(doc, v, err);
+    if (rc == 0)
+        take_id(doc, v, line, nbytes);
+    json_decref(v);
+    return rc < 0 ? -1 : 1;
+}
+
+void
+jsonl_doc_free(struct jsonl_doc *doc)
+{
+    free(doc->where);
+    str_free(&doc->id);
+    str_free(&doc->text);
+    ids_free(&doc->ids);
+}

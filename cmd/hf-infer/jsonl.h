@@ -1,0 +1,51 @@
+/*
+ * Prompts as JSON objects, one a line:
+ *   {"id": anything, "prompt": "text"}   or   {"id": ..., "ids": [1, 47, 387]}
+ * "text" is another name of "prompt", as data sets have it.  Other members are
+ * ignored, and so are empty lines.
+ */
+#ifndef HF_INFER_JSONL_H
+#define HF_INFER_JSONL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cmd/hf-infer/tok.h"
+#include "core/err.h"
+#include "core/str.h"
+
+struct jsonl {
+    int fd;
+    const char *name; /* for messages */
+    struct str buf;   /* what was read and not yet used */
+    size_t at;        /* of it is used already */
+    size_t scanned;   /* no end of line before here */
+    size_t n_lines;
+    bool ended;
+};
+
+/* One line.  Starts as { 0 }, ends with jsonl_doc_free(). */
+struct jsonl_doc {
+    char *where;   /* "standard input: line 7", for messages */
+    struct str id; /* as it was written; empty: there was none */
+    bool is_ids;   /* else text */
+    struct str text;
+    struct ids ids;
+};
+
+/* jsonl_open() reads 'path', "-" for standard input.  -1 with 'err' set
+ * (EX_NOINPUT). */
+int jsonl_open(struct jsonl *jsonl, const char *path, struct err *err);
+void jsonl_close(struct jsonl *jsonl);
+
+/*
+ * jsonl_next() reads one line into 'doc', which must be { 0 }: 1; 0 at the
+ * end; -1 with 'err' set (EX_DATAERR, naming the line; EX_IOERR).
+ * Without 'wait' it returns 2 where no whole line is there yet: a writer may be
+ * waiting for answers before it sends more.  Memory: one line (at most 1 GiB).
+ */
+int jsonl_next(struct jsonl *jsonl, struct jsonl_doc *doc, bool wait,
+               struct err *err);
+void jsonl_doc_free(struct jsonl_doc *doc);
+
+#endif

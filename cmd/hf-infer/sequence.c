@@ -1,0 +1,163 @@
+#include "cmd/hf-infer/sequence.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/kernel/vec.h"
+
+#define DEFAULT_TOKENS 256 /* without -n */
+
+/* An error about the prompt names its line, or the model folder. */
+static const char *
+about(const struct sequence *seq)
+{
+    return seq->where ? seq->where : seq->run->dir;
+}
+
+/* The text of a continuation depends on what it continues: the decoder hears
+ * the prompt first, and nobody sees that. */
+static void
+open_stream(struct sequence *seq)
+{
+    struct str unseen = { 0 };
+
+    if (!seq->run->tok)
+        return;
+    seq->stream = tok_stream_new(seq->run->tok, true);
+    for (size_t i = 0; i < seq->n_prompt; i++)
+        tok_stream_add(seq->stream, seq->ids.id[i], &unseen);
+    str_free(&unseen);
+}
+
+static int
+check_ids(const struct sequence *seq, struct err *err)
+{
+    for (size_t i = 0; i < seq->n_prompt; i++)
+        if (seq->ids.id[i] >= seq->run->config->vocab_size)
+            return err_set(err, EX_DATAERR,
+                           "%s: token id %d is outside the vocabulary of %lld",
+                           about(seq), (int)seq->ids.id[i],
+                           (long long)seq->run->config->vocab_size);
+    return 0;
+}
+
+int
+sequence_plan(struct sequence *seq, struct err *err)
+{
+    const struct run *run = seq->run;
+    int64_t context = run->config->max_positions, asked = run->max_tokens;
+    int64_t room = context - (int64_t)seq->ids.n;
+
+    seq->n_prompt = seq->ids.n;
+    seq->sampler = run->sampler;
+    seq->sampler.sequence = seq->number;
+    seq->stop = run->stop;
+    if (seq->n_prompt == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s%sthe prompt is empty, and the tokenizer adds "
+                       "nothing to it (expected at least 1 token)",
+                       seq->where ? seq->where : "", seq->where ? ": " : "");
+    if (room < 0 || asked > room)
+        return err_set(
+            err, EX_DATAERR,
+            "%s: the prompt has %zu tokens and -n is %lld, "
+            "together %lld (expected at most %lld, the model's "
+            "context)",
+            about(seq), seq->n_prompt, (long long)(asked < 0 ? 0 : asked),
+            (long long)((int64_t)seq->n_prompt + (asked < 0 ? 0 : asked)),
+            (long long)context);
+    if (check_ids(seq, err) < 0)
+        return -1;
+    seq->max_tokens = asked >= 0              ? asked
+                      : room < DEFAULT_TOKENS ? room
+                                              : DEFAULT_TOKENS;
+    open_stream(seq);
+    return 0;
+}
+
+static bool
+is_eos(const struct config *config, int32_t id)
+{
+    for (size_t i = 0; i < config->n_eos; i++)
+        if (config->eos[i] == id)
+            return true;
+    return false;
+}
+
+/* Passes a piece of text through the stop strings; true if one ended it. */
+static bool
+pass(struct sequence *seq, const struct str *piece)
+{
+    if (seq->stop.n)
+        return stop_pass(&seq->stop, piece->s ? piece->s : "", piece->n,
+                         &seq->text);
+    if (piece->n)
+        str_add(&seq->text, piece->s, piece->n);
+    return false;
+}
+
+/* The end of the text: what the tokenizer or a stop string held back. */
+static void
+finish(struct sequence *seq, const char *reason)
+{
+    struct str piece = { 0 };
+
+    seq->finish_reason = reason;
+    if (!seq->stream)
+        return;
+    tok_stream_end(seq->stream, &piece);
+    if (pass(seq, &piece))
+        seq->finish_reason = "stop";
+    else
+        stop_end(&seq->stop, &seq->text);
+    str_free(&piece);
+}
+
+static void
+take(struct sequence *seq, int32_t id)
+{
+    struct str piece = { 0 };
+
+    ids_add(&seq->ids, id);
+    if (is_eos(seq->run->config, id)) {
+        finish(seq, "eos");
+        return;
+    }
+    if (seq->stream) {
+        tok_stream_add(seq->stream, id, &piece);
+        if (pass(seq, &piece))
+            seq->finish_reason = "stop";
+        str_free(&piece);
+    }
+}
+
+int
+sequence_next(struct sequence *seq, struct sample *sample, float *logits,
+              struct err *err)
+{
+    size_t vocab_size = (size_t)seq->run->config->vocab_size;
+    int64_t n = (int64_t)(seq->ids.n - seq->n_prompt);
+
+    if (n < seq->max_tokens) {
+        if (!isfinite(vec_max(logits, vocab_size)))
+            return err_set(err, EX_DATAERR,
+                           "%s: the logits after %zu tokens are not finite",
+                           about(seq), seq->ids.n);
+        take(seq, sample_next(sample, &seq->sampler, logits, seq->ids.id,
+                              seq->ids.n, (uint64_t)n++));
+    }
+    if (!seq->finish_reason && n >= seq->max_tokens)
+        finish(seq, seq->run->max_tokens < 0 && seq->max_tokens < DEFAULT_TOKENS
+                        ? "context"
+                        : "length");
+    return 0;
+}
+
+void
+sequence_free(struct sequence *seq)
+{
+    tok_stream_free(seq->stream);
+    stop_free(&seq->stop);
+    str_free(&seq->text);
+    ids_free(&seq->ids);
+}

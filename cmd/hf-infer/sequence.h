@@ -1,0 +1,39 @@
+/*
+ * A prompt and what is generated after it: one, or one of many at once.
+ */
+#ifndef HF_INFER_SEQUENCE_H
+#define HF_INFER_SEQUENCE_H
+
+#include "cmd/hf-infer/run.h"
+
+struct sequence {
+    const struct run *run;
+    const char *where; /* what an error about the prompt begins with, or NULL */
+    uint64_t number;   /* among the prompts of a run, from 0: its own draws */
+    struct sampler sampler;
+    struct ids ids; /* the prompt, then what is generated */
+    size_t n_prompt;
+    int64_t max_tokens;
+    struct stop stop;
+    struct tok_stream *stream; /* NULL without a tokenizer */
+    struct str text;           /* what is certain of it */
+    const char *finish_reason; /* NULL until it ends */
+};
+
+/*
+ * sequence_plan() settles what -n and the context allow for the prompt in
+ * seq->ids, and begins.  -1 with 'err' set (EX_DATAERR).
+ */
+int sequence_plan(struct sequence *seq, struct err *err);
+
+/*
+ * sequence_next() chooses a token by its logits [vocab_size], which it
+ * overwrites, and adds its text to seq->text.  Afterwards finish_reason tells
+ * whether more are to come; the text then is whole.
+ * -1 with 'err' set: logits that are not finite (EX_DATAERR).
+ */
+int sequence_next(struct sequence *seq, struct sample *sample, float *logits,
+                  struct err *err);
+void sequence_free(struct sequence *seq);
+
+#endif

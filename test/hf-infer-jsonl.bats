@@ -1,0 +1,173 @@
+# hf-infer --jsonl: many prompts, answers as each would get alone.
+load helpers
+
+# prompts N: N lines with prompts of several lengths.
+prompts() {
+    "$PYTHON" - "$1" <<'END'
+import json, sys
+words = ['1+1=', 'What is the capital of France?', 'Hello', 'The', '2+3=5\n',
+         'One two three four five six seven eight nine ten']
+for i in range(int(sys.argv[1])):
+    print(json.dumps({'id': i, 'prompt': words[i % 6] * (1 + i // 6)}))
+END
+}
+
+# alone OPTION...: what each line of p.jsonl gets by itself, as --json says it.
+alone() {
+    "$PYTHON" - "$DEMO" "$@" <<'END'
+import json, subprocess, sys
+for line in open('p.jsonl'):
+    p = json.loads(line)
+    out = json.loads(subprocess.run(
+        ['hf-infer', sys.argv[1], '-p', p['prompt'], '--json'] + sys.argv[2:],
+        check=True, capture_output=True).stdout)
+    del out['prompt_ids']
+    print(json.dumps({'id': p['id'], **out}, sort_keys=True))
+END
+}
+
+# sorted: the answers, members in alone's order.
+sorted() {
+    "$PYTHON" -c "import json, sys
+for line in sys.stdin:
+    print(json.dumps(json.loads(line), sort_keys=True))"
+}
+
+@test "hf-infer --jsonl: each answer is what its prompt gets alone" {
+    prompts 20 >p.jsonl
+    alone -n 12 --greedy >want
+    hf-infer "$DEMO" --jsonl -n 12 --greedy <p.jsonl | sorted | cmp - want
+    hf-infer "$DEMO" --jsonl -n 12 --greedy --file p.jsonl | sorted | cmp - want
+    for how in '--batch 1' '--batch 3 -j 1' '--batch 7 --chunk 5' '-j 3'; do
+        # shellcheck disable=SC2086
+        hf-infer "$DEMO" --jsonl -n 12 --greedy $how <p.jsonl | sorted |
+            cmp - want
+    done
+}
+
+@test "hf-infer --jsonl: stop strings, --chat and -o are each prompt's own" {
+    prompts 9 >p.jsonl
+    alone -n 20 --greedy --stop 'is' --stop '=' >want
+    hf-infer "$DEMO" --jsonl -n 20 --greedy --stop 'is' --stop '=' -o out \
+        <p.jsonl
+    sorted <out | cmp - want
+    grep -q '"stop"' out
+    alone -n 20 --chat --system 'Be brief.' >want
+    hf-infer "$DEMO" --jsonl -n 20 --chat --system 'Be brief.' --batch 4 \
+        <p.jsonl | sorted | cmp - want
+}
+
+@test "hf-infer --jsonl: the id comes back as it was written" {
+    hf-infer "$DEMO" --jsonl -n 1 --greedy >out <<'END'
+{"id": 1.10, "prompt": "a", "more": {"id": 5}}
+{"other":["}",{"id":1}],"prompt":"a","id":{"a": [1,"},\""]}}
+{"prompt":"a"}
+
+{"text":"a" , "id" : null }
+{"id":"x\u00e9\"","ids":[16,10,16,28]}
+{"ids":[16],"\u0069d":-12345678901234}
+END
+    sed 's/,"text".*//; s/{"text".*/{/' out >ids
+    diff ids - <<'END'
+{"id":1.10
+{"id":{"a": [1,"},\""]}
+{
+{"id":null
+{"id":"xé\""
+{"id":-12345678901234
+END
+}
+
+@test "hf-infer --jsonl: draws are a prompt's own, whatever runs beside it" {
+    for _ in 1 2 3 4 5 6; do echo '{"ids":[16,10,16,28]}'; done >p.jsonl
+    how='-n 12 --temperature 3 --seed 5'
+    # shellcheck disable=SC2086
+    {
+        hf-infer "$DEMO" --jsonl $how <p.jsonl >a
+        hf-infer "$DEMO" --jsonl $how --batch 1 <p.jsonl >b
+        hf-infer "$DEMO" --jsonl $how --batch 4 -j 2 <p.jsonl >c
+        ids=$(hf-infer "$DEMO" --ids 16,10,16,28 $how --ids-out)
+    }
+    cmp a b
+    cmp a c
+    [ "$(sort -u a | wc -l)" = 6 ]
+    head -n 1 a | grep -F "\"ids\":[${ids// /,}]"
+}
+
+@test "hf-infer --jsonl: a wrong line ends it after the answers before it" {
+    prompts 5 >good
+    hf-infer "$DEMO" --jsonl -n 4 --greedy <good >want
+    refused() {
+        { cat good; printf '\n%s\n' "$1"; prompts 1; } >p.jsonl
+        run -65 --separate-stderr hf-infer "$DEMO" --jsonl -n 4 --greedy \
+            --batch "${3:-16}" <p.jsonl
+        [ "$output" = "$(cat want)" ]
+        [ "$stderr" = "hf-infer: standard input: line 7: $2" ]
+    }
+    none='has none of "prompt", "text" and "ids" (expected one)'
+    many='has more than one of "prompt", "text" and "ids" (expected one)'
+    range='(expected a whole number from 0 to 2147483647)'
+    refused '{"id":3}' "$none"
+    refused '{"id":3}' "$none" 1
+    refused '{"prompt":"a","ids":[1]}' "$many"
+    refused '[1]' 'not a JSON object'
+    refused '{"prompt":5}' 'prompt is 5 (expected a string)'
+    refused '{"ids":[1,-2]}' "ids[1] is -2 $range"
+    refused '{"ids":[1,99999]}' \
+        'token id 99999 is outside the vocabulary of 1024'
+    refused '{"ids":[]}' "the prompt is empty, and the tokenizer adds nothing \
+to it (expected at least 1 token)"
+    refused "{\"ids\":[$(seq -s, 1 510)]}" "the prompt has 510 tokens and -n \
+is 4, together 514 (expected at most 512, the model's context)"
+    { cat good; echo '{"id":3'; } >p.jsonl
+    run -65 --separate-stderr hf-infer "$DEMO" --jsonl -n 4 --greedy <p.jsonl
+    [[ $stderr == "hf-infer: standard input: line 6: column "* ]]
+    run -65 hf-infer "$DEMO" --jsonl -n 4 --greedy -o out <p.jsonl
+    [ ! -e out ]
+}
+
+@test "hf-infer --jsonl: an answer does not wait for the next prompt" {
+    mkfifo in out
+    hf-infer "$DEMO" --jsonl -n 3 --greedy <in >out 3>&- &
+    exec 6>in 7<out
+    for i in 1 2 3; do
+        echo "{\"id\":$i,\"prompt\":\"1+1=\"}" >&6
+        read -r -t 20 line <&7
+        [[ $line == "{\"id\":$i,"* ]]
+    done
+    exec 6>&- 7<&-
+    wait $!
+}
+
+@test "hf-infer --jsonl: an endless input, read by head, ends quietly" {
+    yes '{"ids":[16,10]}' | hf-infer "$DEMO" --jsonl -n 1 2>err |
+        head -n 300 >out || true
+    [ "$(wc -l <out)" = 300 ]
+    [ ! -s err ]
+}
+
+@test "hf-infer --jsonl: no prompts, no tokens" {
+    run -0 --separate-stderr hf-infer "$DEMO" --jsonl </dev/null
+    [ -z "$output$stderr" ]
+    run -0 hf-infer "$DEMO" --jsonl -n 0 <<<'{"id":7,"prompt":"1+1="}'
+    [ "$output" = '{"id":7,"text":"","ids":[],"finish_reason":"length"}' ]
+    run -66 hf-infer "$DEMO" --jsonl --file nowhere
+}
+
+@test "hf-infer --jsonl: without a tokenizer ids go in and out" {
+    cp -r "$DEMO" m
+    rm m/tokenizer.json
+    run -0 hf-infer m --jsonl -n 2 --greedy <<<'{"ids":[16,10,16,28]}'
+    [ "$output" = "$(hf-infer "$DEMO" --jsonl -n 2 --greedy \
+        <<<'{"ids":[16,10,16,28]}' | sed 's/"text":"[^"]*",//')" ]
+    run -66 --separate-stderr hf-infer m --jsonl <<<'{"prompt":"a"}'
+    [[ $stderr == *m/tokenizer.json* ]]
+}
+
+@test "hf-infer --jsonl: what it does not go with is a usage error" {
+    for bad in '-p a' '--ids 1' --json --ids-out '--top 3' '--batch 0'; do
+        # shellcheck disable=SC2086
+        run -2 hf-infer "$DEMO" --jsonl $bad </dev/null
+    done
+    run -2 hf-infer "$DEMO" -p a --batch 2
+}
