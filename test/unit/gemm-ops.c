@@ -1,0 +1,393 @@
+/*
+ * The inner loops of core/kernel/gemm on every instruction set that runs here:
+ * each result is a formula of core/kernel/ops.h computed another way, and what
+ * is read or written ends at a page that is neither.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/dtype.h"
+#include "core/kernel/ops.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+enum { ROOM = 1 << 20, ROOMS = 3, COLS = 64, MAX_K = 2112, MAX_M = 14 };
+
+/* Memory that ends at an unreadable page. */
+static char *room_end[ROOMS];
+
+static void
+open_rooms(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    for (int i = 0; i < ROOMS; i++) {
+        char *p = mmap(NULL, ROOM + page, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        if (p == MAP_FAILED || mprotect(p + ROOM, page, PROT_NONE) < 0)
+            exit(1);
+        room_end[i] = p + ROOM;
+    }
+}
+
+static void *
+room(int i, size_t nbytes)
+{
+    return room_end[i] - nbytes;
+}
+
+static uint16_t
+rnd_bf16(void)
+{
+    return f32_to_bf16(rnd());
+}
+
+static int8_t
+rnd_int8(void)
+{
+    return (int8_t)(int)(rnd() * 128.99f); /* -128 .. 127 */
+}
+
+/* ---- bf16 ---- */
+
+struct product {
+    size_t m, k, lda;
+    bool add;
+    uint16_t *a, *b;
+    float *t, old[MAX_M * COLS];
+};
+
+/* lda = k: a ends at the page; else rows lie at odd multiples of 2 bytes. */
+static void
+product_fill(struct product *p)
+{
+    size_t n_a = p->m ? (p->m - 1) * p->lda + p->k : 0;
+
+    p->a = room(0, 2 * n_a);
+    p->b = room(1, 2 * p->k * COLS);
+    p->t = room(2, p->m * COLS * sizeof(float));
+    for (size_t i = 0; i < n_a; i++)
+        p->a[i] = rnd_bf16();
+    for (size_t i = 0; i < p->k * COLS; i++)
+        p->b[i] = rnd_bf16();
+    for (size_t i = 0; i < p->m * COLS; i++)
+        p->t[i] = p->old[i] = rnd();
+}
+
+static float
+value(const uint16_t *v, size_t i)
+{
+    return bf16_to_f32(v[i]);
+}
+
+static bool
+near_f64(const struct product *p)
+{
+    for (size_t i = 0; i < p->m; i++)
+        for (size_t j = 0; j < COLS; j++) {
+            double sum = p->add ? (double)p->old[i * COLS + j] : 0;
+            double abs = fabs(sum);
+
+            for (size_t c = 0; c < p->k; c++) {
+                double x =
+                    (double)value(p->a, i * p->lda + c) *
+                    (double)value(p->b, c / 2 * 2 * COLS + 2 * j + c % 2);
+
+                sum += x;
+                abs += fabs(x);
+            }
+            if (!(fabs((double)p->t[i * COLS + j] - sum) <=
+                  abs * (double)(p->k + 1) * 0x1p-24))
+                return false;
+        }
+    return true;
+}
+
+/* Intel's SDM, VDPBF16PS: the high half of a pair first, each an FMA. */
+static bool
+in_order(const struct product *p)
+{
+    for (size_t i = 0; i < p->m; i++)
+        for (size_t j = 0; j < COLS; j++) {
+            float sum = p->add ? p->old[i * COLS + j] : 0;
+
+            for (size_t c = 0; c < p->k; c += 2) {
+                size_t a = i * p->lda + c, b = c * COLS + 2 * j;
+
+                sum = fmaf(value(p->a, a + 1), value(p->b, b + 1), sum);
+                sum = fmaf(value(p->a, a), value(p->b, b), sum);
+            }
+            if (f32_bits(sum) != f32_bits(p->t[i * COLS + j]))
+                return false;
+        }
+    return true;
+}
+
+/* Each row by itself has the bits that it has among others. */
+static bool
+rows_alone(const struct gemm_ops *ops, const struct product *p)
+{
+    float t[COLS];
+
+    for (size_t i = 0; i < p->m; i++) {
+        memcpy(t, p->old + i * COLS, sizeof(t));
+        ops->bf16(t, p->a + i * p->lda, p->lda, p->b, 1, p->k, p->add);
+        if (memcmp(t, p->t + i * COLS, sizeof(t)))
+            return false;
+    }
+    return true;
+}
+
+static void
+test_bf16(const struct gemm_ops *ops, enum isa isa)
+{
+    static const size_t ks[] = { 32, 64, 96, 128, 1056, MAX_K };
+    bool right = true, same = true, order = true;
+
+    for (size_t n = 0; n < sizeof(ks) / sizeof(*ks); n++)
+        for (size_t m = 0; m < (ks[n] < 1000 ? MAX_M : 8); m++) {
+            static struct product p;
+
+            p.m = m;
+            p.k = ks[n];
+            p.lda = p.k + (m % 2 ? 0 : 7);
+            p.add = m % 3 == 1;
+            product_fill(&p);
+            ops->bf16(p.t, p.a, p.lda, p.b, p.m, p.k, p.add);
+            right &= near_f64(&p);
+            same &= rows_alone(ops, &p);
+            order &= in_order(&p);
+        }
+    tap_ok(right, "gemm %s bf16: m 0..13 near the f64 sums", isa_name(isa));
+    tap_ok(same, "gemm %s bf16: a row alone has the same bits", isa_name(isa));
+    if (isa != ISA_SCALAR && isa != ISA_AMX)
+        tap_ok(order, "gemm %s bf16: VDPBF16PS's order, bit for bit",
+               isa_name(isa));
+}
+
+/* VDPBF16PS takes denormals as 0 and has none as a sum. */
+static void
+test_denormals(const struct gemm_ops *ops, enum isa isa)
+{
+    bool flushes = isa == ISA_AVX512BF16 || isa == ISA_AMX;
+    uint16_t *a = room(0, 64), *b = room(1, 32 * COLS * 2);
+    float *t = room(2, COLS * sizeof(float));
+
+    memset(a, 0, 64);
+    memset(b, 0, 32 * COLS * 2);
+    a[4] = f32_to_bf16(0x1p-130f);
+    b[4 * COLS] = f32_to_bf16(0x1p10f);
+    a[6] = b[6 * COLS + 2] = f32_to_bf16(0x1p-65f);
+    ops->bf16(t, a, 32, b, 1, 32, false);
+    tap_ok(t[0] == (flushes ? 0 : 0x1p-120f) &&
+               t[1] == (flushes ? 0 : 0x1p-130f),
+           "gemm %s bf16: denormals are %s", isa_name(isa),
+           flushes ? "zeros" : "kept");
+}
+
+/* ---- int8 ---- */
+
+static bool
+int8_case(const struct gemm_ops *ops, size_t m, size_t k, size_t lda, bool add)
+{
+    size_t n_a = m ? (m - 1) * lda + k : 0;
+    int8_t *a = room(0, n_a), *b = room(1, k * COLS);
+    int32_t *t = room(2, m * COLS * sizeof(*t)), comp[COLS];
+    static int32_t old[MAX_M * COLS];
+    bool good = true;
+
+    for (size_t i = 0; i < n_a; i++)
+        a[i] = i % 64 < 2 ? -128 : rnd_int8();
+    for (size_t i = 0; i < k * COLS; i++)
+        b[i] = i % 256 < 4 ? -128 : rnd_int8();
+    for (size_t i = 0; i < m * COLS; i++)
+        t[i] = old[i] = (int32_t)i * 1000003;
+    ops->sums(comp, b, k);
+    for (size_t j = 0; j < COLS; j++) {
+        int32_t sum = 0;
+
+        for (size_t c = 0; c < k; c++)
+            sum += b[c / 4 * 4 * COLS + 4 * j + c % 4];
+        good &= comp[j] == 128 * sum;
+    }
+    ops->int8(t, a, lda, b, comp, m, k, add);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < COLS; j++) {
+            int32_t sum = add ? old[i * COLS + j] : 0;
+
+            for (size_t c = 0; c < k; c++)
+                sum += a[i * lda + c] * b[c / 4 * 4 * COLS + 4 * j + c % 4];
+            good &= t[i * COLS + j] == sum;
+        }
+    return good;
+}
+
+static void
+test_int8(const struct gemm_ops *ops, enum isa isa)
+{
+    static const size_t ks[] = { 64, 128, 192, 576, MAX_K };
+    bool good = true;
+
+    for (size_t n = 0; n < sizeof(ks) / sizeof(*ks); n++)
+        for (size_t m = 0; m < (ks[n] < 1000 ? MAX_M : 8); m++)
+            good &=
+                int8_case(ops, m, ks[n], ks[n] + (m % 2 ? 0 : 5), m % 3 == 1);
+    tap_ok(good, "gemm %s int8, sums: exact, with -128, m 0..13",
+           isa_name(isa));
+}
+
+/* ---- what goes on around them ---- */
+
+static void
+test_transpose(const struct gemm_ops *ops, enum isa isa)
+{
+    bool good = true;
+
+    for (size_t n = 0; n < 70; n++) {
+        size_t ld = 4 * n + n % 9, nbytes = 63 * ld + 4 * n;
+        unsigned char *from = room(0, nbytes);
+        uint32_t *to = room(1, n * COLS * 4), word;
+
+        for (size_t i = 0; i < nbytes; i++)
+            from[i] = (unsigned char)(i * 167 >> 3);
+        ops->transpose(to, from, ld, n);
+        for (size_t r = 0; r < COLS; r++)
+            for (size_t i = 0; i < n; i++) {
+                memcpy(&word, from + r * ld + 4 * i, 4);
+                good &= to[i * COLS + r] == word;
+            }
+    }
+    tap_ok(good, "gemm %s transpose: 0..69 words, rows at any address",
+           isa_name(isa));
+}
+
+static void
+test_rescale(const struct gemm_ops *ops, enum isa isa)
+{
+    bool good = true;
+
+    for (size_t n = 0; n <= COLS; n++) {
+        int32_t *s = room(0, n * 4);
+        float *w = room(1, n * 4), *t = room(2, n * 4), x = rnd();
+
+        for (size_t j = 0; j < n; j++) {
+            s[j] = (int32_t)(rnd() * 0x1p31f);
+            w[j] = rnd();
+        }
+        ops->rescale(t, s, x, w, n);
+        for (size_t j = 0; j < n; j++) {
+            float want = (float)s[j];
+
+            want *= x;
+            want *= w[j];
+            good &= f32_bits(t[j]) == f32_bits(want);
+        }
+    }
+    tap_ok(good, "gemm %s rescale: 0..64 sums, rounded after each factor",
+           isa_name(isa));
+}
+
+static void
+test_absmax(const struct gemm_ops *ops, enum isa isa)
+{
+    bool good = true, nan = true;
+
+    for (size_t n = 0; n < 100; n++) {
+        float *x = room(0, n * 4), max = 0;
+
+        for (size_t i = 0; i < n; i++) {
+            x[i] = rnd();
+            max = fmaxf(max, fabsf(x[i]));
+        }
+        good &= ops->absmax(x, n) == max;
+        for (size_t i = 0; i < n; i++) {
+            float old = x[i];
+
+            x[i] = -INFINITY;
+            good &= ops->absmax(x, n) == INFINITY;
+            x[i] = i % 2 ? NAN : -NAN;
+            nan &= isnan(ops->absmax(x, n));
+            x[n - 1 - i] = i == n - 1 - i ? x[i] : INFINITY;
+            nan &= isnan(ops->absmax(x, n));
+            x[n - 1 - i] = x[i] = old;
+        }
+    }
+    tap_ok(good, "gemm %s absmax: 0..99 numbers, infinity at any place",
+           isa_name(isa));
+    tap_ok(nan, "gemm %s absmax: a NaN at any place is not lost",
+           isa_name(isa));
+}
+
+/* Halves go to the even neighbour; 127 is as far as it goes. */
+static void
+test_quantize(const struct gemm_ops *ops, enum isa isa)
+{
+    static const float x[] = { 0.25f, 0.75f,  1.25f, -0.25f, -0.75f,   63.25f,
+                               63.5f, 64.75f, -64,   1e30f,  INFINITY, -1e30f };
+    static const int8_t q[] = {
+        0, 2, 2, 0, -2, 126, 127, 127, -127, 127, 127, -127
+    }; /* 2 x, by hand */
+    bool good = true, tails = true;
+
+    for (size_t n = 0; n < 100; n++) {
+        float *from = room(0, n * 4);
+        int8_t *to = room(1, n);
+
+        for (size_t i = 0; i < n; i++)
+            from[i] = x[(i * 5 + n) % 12];
+        ops->quantize(to, from, 2, n);
+        for (size_t i = 0; i < n; i++)
+            good &= to[i] == q[(i * 5 + n) % 12];
+        for (size_t i = 0; i < n; i++)
+            from[i] = rnd();
+        ops->quantize(to, from, 127, n);
+        for (size_t i = 0; i < n; i++)
+            tails &= to[i] == (int8_t)lrintf(from[i] * 127);
+    }
+    tap_ok(good, "gemm %s quantize: halves to even, within 127", isa_name(isa));
+    tap_ok(tails, "gemm %s quantize: 0..99 numbers", isa_name(isa));
+}
+
+static void
+test_rest(const struct gemm_ops *ops, enum isa isa)
+{
+    bool good = true;
+
+    for (size_t n = 0; n < 70; n++) {
+        float *x = room(0, n * 4), *to = room(1, n * 4);
+        uint16_t *hi = room(2, n * 2);
+
+        for (size_t i = 0; i < n; i++) {
+            x[i] = rnd();
+            hi[i] = f32_to_bf16(x[i]);
+        }
+        ops->rest(to, x, hi, n);
+        for (size_t i = 0; i < n; i++)
+            good &= (double)to[i] == (double)x[i] - (double)bf16_to_f32(hi[i]);
+    }
+    tap_ok(good, "gemm %s rest: 0..69 numbers, exact", isa_name(isa));
+}
+
+int
+main(void)
+{
+    open_rooms();
+    FOR_EACH_ISA(isa)
+    {
+        const struct gemm_ops *ops = gemm_ops_of(isa);
+
+        test_bf16(ops, isa);
+        test_denormals(ops, isa);
+        test_int8(ops, isa);
+        test_transpose(ops, isa);
+        test_rescale(ops, isa);
+        test_absmax(ops, isa);
+        test_quantize(ops, isa);
+        test_rest(ops, isa);
+    }
+    return tap_done();
+}
