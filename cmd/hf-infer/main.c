@@ -37,14 +37,19 @@ enum {
     O_CHUNK,
     O_JSON,
     O_JSONL,
-    O_BATCH
+    O_BATCH,
+    O_ACTS,
+    O_CTX,
+    O_PAD,
+    O_META
 };
 
 /* The modes' names in 'verbs': which options mean something where. */
-#define TEXT_IN  " generate logits nll top encode "
-#define IDS_IN   " generate logits nll top decode "
-#define ALL      " generate logits nll top encode decode "
-#define MODEL_IN " generate logits nll top "
+#define TEXT_IN  " generate logits nll top acts encode "
+#define IDS_IN   " generate logits nll top acts decode "
+#define ALL      " generate logits nll top acts encode decode "
+#define MODEL_IN " generate logits nll top acts "
+#define ACTS     " acts "
 #define GENERATE " generate "
 
 static const struct opt opts[] = {
@@ -67,20 +72,25 @@ static const struct opt opts[] = {
     { O_PENALTY, "repetition-penalty", "X", GENERATE, "over 0; default 1" },
     { O_SEED, "seed", "N", GENERATE, "of the draws; default 0" },
     { O_STOP, "stop", "TEXT", GENERATE, "end before TEXT; up to 16 times" },
-    { O_JSONL, "jsonl", NULL, GENERATE,
+    { O_JSONL, "jsonl", NULL, " generate acts ",
       "prompts are JSON objects, one a line; so are answers" },
     { O_BATCH, "batch", "N", GENERATE, "prompts at once; default 16" },
     { O_IDS_OUT, "ids-out", NULL, GENERATE, "print ids instead of text" },
     { O_LOGITS, "logits", "FILE", NULL, "write f32 [tokens, vocab] as .npy" },
     { O_NLL, "nll", NULL, NULL, "log-likelihood of each token of the text" },
     { O_TOP, "top", "K", NULL, "mean, std and the K best of the last logits" },
+    { O_ACTS, "acts", "SPEC", NULL,
+      "dump activations: resid:0,3 attn:all in:q_proj:0-5" },
+    { O_CTX, "ctx", "T", ACTS, "pack the tokens into windows of T" },
+    { O_PAD, "pad", NULL, ACTS, "a document a window of --ctx, zeros behind" },
+    { O_META, "acts-meta", "FILE", ACTS, "write SAEV metadata of the dump" },
     { O_ENCODE, "encode", NULL, NULL, "text to ids" },
     { O_DECODE, "decode", NULL, NULL, "ids to text" },
     { O_SPECIAL, "special", NULL, " encode ", "add bos and the like" },
     { O_SKIP_SPECIAL, "skip-special", NULL, " decode ",
       "leave special tokens out" },
     { O_JSON, "json", NULL, " generate nll top encode ", "print JSON" },
-    { 'o', "output", "FILE", " generate nll top encode decode ",
+    { 'o', "output", "FILE", " generate nll top acts encode decode ",
       "output file; default: standard output" },
     { 'f', "force", NULL, ALL, "replace an existing output file" },
     { O_CHUNK, "chunk", "N", MODEL_IN,
@@ -97,14 +107,15 @@ static const struct opt_tool tool = {
              "[--greedy]\n"
              "hf-infer MODEL --jsonl [-n N] [--batch N] < PROMPTS.jsonl\n"
              "hf-infer MODEL --logits FILE.npy | --nll | --top K ...\n"
+             "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
              "hf-infer MODEL --encode | --decode ...",
     .summary = "Runs a Hugging Face model folder (llama, mistral, qwen2, "
                "qwen3) on the CPU.",
     .opts = opts,
 };
 
-static const char *const mode_names[] = { "generate", "logits", "nll",
-                                          "top",      "encode", "decode" };
+static const char *const mode_names[] = { "generate", "logits", "nll",   "top",
+                                          "acts",     "encode", "decode" };
 
 #define MAX_GIVEN 64
 
@@ -250,6 +261,10 @@ take_mode_option(struct run *run, struct given *given, int c, const char *arg)
         number("--top", arg, 1, INT32_MAX, &run->top_k_logits);
         set_mode(run, given, MODE_TOP);
         return true;
+    case O_ACTS:
+        run->acts = arg;
+        set_mode(run, given, MODE_ACTS);
+        return true;
     case O_ENCODE:
         set_mode(run, given, MODE_ENCODE);
         return true;
@@ -273,6 +288,15 @@ take_other_option(struct run *run, int c, const char *arg)
         break;
     case O_BATCH:
         number("--batch", arg, 1, 1024, &run->batch);
+        break;
+    case O_CTX:
+        number("--ctx", arg, 1, INT32_MAX, &run->ctx);
+        break;
+    case O_PAD:
+        run->pad = true;
+        break;
+    case O_META:
+        run->acts_meta = arg;
         break;
     case O_IDS_OUT:
         run->ids_out = true;
@@ -307,8 +331,9 @@ check_combination(const struct run *run, const struct given *given)
 {
     struct err err;
     if (given->n_modes > 1)
-        die_usage("--logits, --nll, --top, --encode, --decode exclude each "
-                  "other");
+        die_usage(
+            "--logits, --nll, --top, --acts, --encode, --decode exclude each "
+            "other");
     for (int i = 0; i < given->n; i++)
         if (opt_for_verb(&tool, given->id[i], mode_names[run->mode], &err) < 0)
             die_usage("%s, which is what this command line asks for", err.what);
@@ -337,6 +362,10 @@ check_combination(const struct run *run, const struct given *given)
     if (run->jsonl && (run->json || run->ids_out))
         die_usage("--jsonl prints ids and text as JSON: not with --json or "
                   "--ids-out");
+    if (run->pad && !run->ctx)
+        die_usage("--pad needs --ctx");
+    if (run->acts_meta && run->output && !strcmp(run->acts_meta, run->output))
+        die_usage("-o and --acts-meta name the same file");
     if (run->batch && !run->jsonl)
         die_usage("--batch needs --jsonl");
     if (run->verbose && run->quiet)
@@ -381,7 +410,8 @@ int
 main(int argc, char **argv)
 {
     static int (*const modes[])(struct run *, struct err *) = {
-        run_generate, run_logits, run_nll, run_top, run_encode, run_decode
+        run_generate, run_logits, run_nll,   run_top,
+        run_acts,     run_encode, run_decode
     };
     struct run run = { .max_tokens = -1, .chunk = 256, .format = -1 };
     const char *path;
@@ -397,11 +427,11 @@ main(int argc, char **argv)
         die_usage("%s", err.what);
     sig_install(true);
     path = run.logits_path ? run.logits_path : run.output ? run.output : "-";
-    if (out_open(&run.out, path, run.out_flags, run.mode == MODE_LOGITS, &err) <
-        0)
+    if (out_open(&run.out, path, run.out_flags,
+                 run.mode == MODE_LOGITS || run.mode == MODE_ACTS, &err) < 0)
         die_err(&err);
     rc = modes[run.mode](&run, &err);
-    if (rc == 0)
+    if (rc == 0 && run.out) /* a mode may have done it */
         rc = out_commit(run.out, &err);
     else
         out_abort(run.out);

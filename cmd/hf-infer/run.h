@@ -18,6 +18,7 @@ enum mode {
     MODE_LOGITS,
     MODE_NLL,
     MODE_TOP,
+    MODE_ACTS,
     MODE_ENCODE,
     MODE_DECODE
 };
@@ -45,6 +46,10 @@ struct run {
     bool ids_out;
     bool jsonl;    /* many prompts, of which */
     int64_t batch; /* so many at once */
+
+    const char *acts, *acts_meta; /* --acts SPEC, --acts-meta FILE */
+    int64_t ctx;                  /* tokens of a window; 0: as they come */
+    bool pad;                     /* a document a window */
 
     int64_t top_k_logits; /* --top */
     const char *logits_path;
@@ -111,6 +116,7 @@ int run_batch(struct run *run, struct err *err);
 int run_logits(struct run *run, struct err *err);
 int run_nll(struct run *run, struct err *err);
 int run_top(struct run *run, struct err *err);
+int run_acts(struct run *run, struct err *err);
 int run_encode(struct run *run, struct err *err);
 int run_decode(struct run *run, struct err *err);
 

@@ -148,8 +148,9 @@ def attention(config, q, k, v, window):
     return out.reshape(n, heads * d)
 
 
-def forward(config, tensors, ids):
-    """Logits [len(ids), vocab] in float64."""
+def forward(config, tensors, ids, tap=lambda point, layer, x: None):
+    """Logits [len(ids), vocab] in float64.  tap() is shown what a layer's
+    matrices read and write, and the residual stream, by hf-infer's names."""
     eps = config.get("rms_norm_eps", 1e-6)
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
@@ -161,6 +162,7 @@ def forward(config, tensors, ids):
     head = (embedding if config.get("tie_word_embeddings")
             else tensors["lm_head.weight"])
     x = embedding[ids]
+    tap("resid", -1, x)
     n = len(ids)
     for i in range(config["num_hidden_layers"]):
         at = "model.layers.%d." % i
@@ -170,6 +172,8 @@ def forward(config, tensors, ids):
             return y @ tensors[at + name + ".weight"].T + bias
 
         h = rms_norm(x, tensors[at + "input_layernorm.weight"], eps)
+        for name in ("q", "k", "v"):
+            tap("in:%s_proj" % name, i, h)
         q = linear("self_attn.q_proj", h).reshape(n, heads, d)
         k = linear("self_attn.k_proj", h).reshape(n, kv_heads, d)
         v = linear("self_attn.v_proj", h).reshape(n, kv_heads, d)
@@ -178,8 +182,18 @@ def forward(config, tensors, ids):
             k = rms_norm(k, tensors[at + "self_attn.k_norm.weight"], eps)
         q, k = rotate(q, angle, factor), rotate(k, angle, factor)
         a = attention(config, q, k, v, layer_window(config, i))
-        x = x + linear("self_attn.o_proj", a)
+        tap("in:o_proj", i, a)
+        y = linear("self_attn.o_proj", a)
+        tap("attn", i, y)
+        x = x + y
         h = rms_norm(x, tensors[at + "post_attention_layernorm.weight"], eps)
+        tap("in:gate_proj", i, h)
+        tap("in:up_proj", i, h)
         gate = activation(config, linear("mlp.gate_proj", h))
-        x = x + linear("mlp.down_proj", gate * linear("mlp.up_proj", h))
+        gate = gate * linear("mlp.up_proj", h)
+        tap("in:down_proj", i, gate)
+        y = linear("mlp.down_proj", gate)
+        tap("mlp", i, y)
+        x = x + y
+        tap("resid", i, x)
     return rms_norm(x, tensors["model.norm.weight"], eps) @ head.T

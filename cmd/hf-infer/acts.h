@@ -1,0 +1,69 @@
+/*
+ * --acts: activations of many tokens, in windows, for sparse autoencoders,
+ * lookup tables and caches on disk.
+ */
+#ifndef HF_INFER_ACTS_H
+#define HF_INFER_ACTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/hf-infer/run.h"
+
+/* What --acts names: "resid:0,3", "attn:all", "in:q_proj:0-5". */
+struct acts_spec {
+    char *name; /* "resid", "in:q_proj" */
+    enum tap_point point;
+    int64_t *layers; /* [n_layers] in the order given, each once */
+    size_t n_layers;
+};
+
+/* acts_spec_parse(): -1 with 'err' set (TU_USAGE), naming what is wrong.
+ * Owner: the caller, until acts_spec_free(), after an error, too. */
+int acts_spec_parse(struct acts_spec *spec, const char *text,
+                    const struct config *config, struct err *err);
+void acts_spec_free(struct acts_spec *spec); /* a zeroed struct is fine */
+
+/*
+ * The documents of a run, one after another: a prompt, a list of ids, JSON
+ * lines, or the rows of a .npy of token ids.
+ */
+struct docs;
+
+int docs_open(struct docs **docs, struct run *run, struct err *err);
+void docs_close(struct docs *docs); /* NULL is fine */
+
+/*
+ * docs_next() puts the next document's ids into 'ids' (emptied first): 1, or 0
+ * at the end, or -1 with 'err' set.  Every id is within the vocabulary.
+ */
+int docs_next(struct docs *docs, struct ids *ids, struct err *err);
+
+/* docs_where() names the last document for messages: "docs.jsonl: line 7". */
+const char *docs_where(const struct docs *docs);
+
+/* docs_input() names all of them: "docs.jsonl". */
+const char *docs_input(const struct docs *docs);
+
+/* What is known before the first document, or 0: how many there are, and how
+ * many tokens each of them has. */
+size_t docs_count(const struct docs *docs);
+size_t docs_length(const struct docs *docs);
+
+/* What a SAEV metadata.json says of a dump. */
+struct acts_shape {
+    const struct acts_spec *spec;
+    size_t dim, n_tokens; /* of a window */
+    bool n_windows_known;
+    size_t n_windows;
+    const char *input;   /* its name */
+    const char *windows; /* "packed", "padded", "whole" */
+};
+
+/* acts_meta() appends that metadata.json, complete but for an n_imgs that is
+ * not known. */
+void acts_meta(struct str *s, const struct run *run,
+               const struct acts_shape *shape);
+
+#endif
