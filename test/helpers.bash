@@ -15,3 +15,11 @@ setup() {
 need_shared() {
     [ -e "$SHARED/$1" ] || skip "no $1 here"
 }
+
+# examples PAGE: what a man page shows to type, as a script.
+examples() {
+    sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/{
+        /^\.Bd -literal/,/^\.Ed/{/^\./!p}
+        s/^\.Dl //p
+    }' "$1" | sed 's/\\e/\\/g'
+}

@@ -529,3 +529,19 @@ END
     [ "$(grep -c . examples.sh)" -ge 10 ]
     run -0 --separate-stderr sh -e examples.sh
 }
+
+@test "hf-infer(1): every example runs as typed" {
+    ln -s "$ROOT/demo" "$ROOT/README" .
+    examples "$ROOT/man/hf-infer.1" >script
+    [ "$(grep -c hf-infer script)" -ge 11 ]
+    run -0 --separate-stderr bash -eo pipefail script
+    [ "$(stat -c %s acts.f32)" -gt 0 ]
+    [ "$(wc -l <nll.tsv)" -gt 2 ]
+    [[ $output == *'"id":"a"'* ]]
+}
+
+@test "hf-infer(1): has every option of --help, in its order" {
+    diff <(hf-infer --help | grep -oE '^  (-., |    )--[a-z0-9-]+' | sed 's/.*--/--/') \
+        <(sed '/^\.Sh JSON/,$d' "$ROOT/man/hf-infer.1" | grep '^\.It Fl' |
+            grep -oE 'Fl -[a-z0-9-]+' | sed 's/Fl -/--/')
+}
