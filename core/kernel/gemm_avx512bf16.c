@@ -11,6 +11,8 @@ dot_bf16(vf acc, vf a, vf b)
     return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
 }
 
+WORDS_KERNELS(rows_bf16, dot_bf16)
+
 static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t k, bool add)
@@ -24,7 +26,7 @@ bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
                            .b = (const void *)b,
                            .n = k / 2 };
 
-        words_rows(&p, m - i < TILE_X ? m - i : TILE_X, dot_bf16);
+        rows_bf16[m - i < TILE_X ? m - i : TILE_X](&p);
     }
 }
 

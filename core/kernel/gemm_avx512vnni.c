@@ -17,6 +17,8 @@ dot_u8s8(vf acc, vf a, vf b)
                                                    _mm512_castps_si512(b)));
 }
 
+WORDS_KERNELS(rows_u8s8, dot_u8s8)
+
 static void
 subtract(int32_t *t, const int32_t *comp, size_t m)
 {
@@ -70,7 +72,7 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
                                .n = n / 4 };
 
             to_unsigned(u, a + i * lda + c, lda, n, rows);
-            words_rows(&p, rows, dot_u8s8);
+            rows_u8s8[rows](&p);
         }
     }
 }

@@ -24,16 +24,17 @@ int8_tile(int32_t *t, const int8_t *a, size_t lda, const int8_t *b, size_t k,
 {
     int32x4_t acc[INT8_X][4];
 
-#pragma GCC unroll 4
-    for (size_t i = 0; i < X; i++)
-#pragma GCC unroll 4
+    UNROLL
+    for (size_t i = 0; i < X; i++) {
+        UNROLL
         for (size_t v = 0; v < 4; v++)
             acc[i][v] = vdupq_n_s32(0);
+    }
     for (size_t c = 0; c < k; c += 4) {
         int8x16_t b0 = vld1q_s8(b + c * COLS);
         int8x16_t b1 = vld1q_s8(b + c * COLS + 16);
 
-#pragma GCC unroll 4
+        UNROLL
         for (size_t i = 0; i < X; i++) {
             int8x16_t av = set1_bytes(a + i * lda + c);
             int8x8_t half = vget_low_s8(av);
@@ -45,15 +46,16 @@ int8_tile(int32_t *t, const int8_t *a, size_t lda, const int8_t *b, size_t k,
             s[3] = vpadalq_s16(s[3], vmull_high_s8(b1, av));
         }
     }
-#pragma GCC unroll 4
-    for (size_t i = 0; i < X; i++)
-#pragma GCC unroll 2
+    UNROLL
+    for (size_t i = 0; i < X; i++) {
+        UNROLL
         for (size_t v = 0; v < 2; v++) {
             int32_t *to = t + i * COLS + 4 * v;
             int32x4_t sum = vpaddq_s32(acc[i][2 * v], acc[i][2 * v + 1]);
 
             vst1q_s32(to, add ? vaddq_s32(sum, vld1q_s32(to)) : sum);
         }
+    }
 }
 
 INLINE void

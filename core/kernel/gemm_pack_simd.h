@@ -14,22 +14,22 @@ transpose_block(uint32_t *to, const char *from, size_t ld)
 {
     __m512i r[16], s[16];
 
-#pragma GCC unroll 16
+    UNROLL
     for (size_t i = 0; i < 16; i++)
         r[i] = _mm512_loadu_si512(from + i * ld);
-#pragma GCC unroll 8
+    UNROLL
     for (size_t i = 0; i < 16; i += 2) { /* pairs of rows, of words */
         s[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
         s[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     }
-#pragma GCC unroll 4
+    UNROLL
     for (size_t i = 0; i < 16; i += 4) { /* r[i + j]: words j of each quarter */
         r[i] = _mm512_unpacklo_epi64(s[i], s[i + 2]);
         r[i + 1] = _mm512_unpackhi_epi64(s[i], s[i + 2]);
         r[i + 2] = _mm512_unpacklo_epi64(s[i + 1], s[i + 3]);
         r[i + 3] = _mm512_unpackhi_epi64(s[i + 1], s[i + 3]);
     }
-#pragma GCC unroll 4
+    UNROLL
     for (size_t j = 0; j < 4; j++) { /* quarters: 4 x 4 of them */
         __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);
         __m512i b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
@@ -89,22 +89,22 @@ transpose_block(uint32_t *to, const char *from, size_t ld)
 {
     __m256i r[8], s[8];
 
-#pragma GCC unroll 8
+    UNROLL
     for (size_t i = 0; i < 8; i++)
         r[i] = _mm256_loadu_si256((const void *)(from + i * ld));
-#pragma GCC unroll 4
+    UNROLL
     for (size_t i = 0; i < 8; i += 2) { /* pairs of rows, of words */
         s[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
         s[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
     }
-#pragma GCC unroll 2
+    UNROLL
     for (size_t i = 0; i < 8; i += 4) { /* r[i + j]: words j of each half */
         r[i] = _mm256_unpacklo_epi64(s[i], s[i + 2]);
         r[i + 1] = _mm256_unpackhi_epi64(s[i], s[i + 2]);
         r[i + 2] = _mm256_unpacklo_epi64(s[i + 1], s[i + 3]);
         r[i + 3] = _mm256_unpackhi_epi64(s[i + 1], s[i + 3]);
     }
-#pragma GCC unroll 4
+    UNROLL
     for (size_t j = 0; j < 4; j++) {
         _mm256_storeu_si256((void *)(to + j * 64),
                             _mm256_permute2x128_si256(r[j], r[4 + j], 0x20));
@@ -301,10 +301,11 @@ sums(int32_t *sum, const int8_t *b, size_t k)
     for (size_t j = 0; j < 64; j += 4 * VF) {
         vf acc[4] = { vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0) };
 
-        for (size_t c = 0; c < k; c += 4)
-#pragma GCC unroll 4
+        for (size_t c = 0; c < k; c += 4) {
+            UNROLL
             for (size_t v = 0; v < 4; v++)
                 acc[v] = sum_128(acc[v], b + c * 64 + 4 * (j + v * VF));
+        }
         for (size_t v = 0; v < 4; v++)
             memcpy(sum + j + v * VF, &acc[v], sizeof(vf));
     }

@@ -174,14 +174,7 @@ dot_f32(vf acc, vf a, vf b)
     return vf_fma(a, b, acc);
 }
 
-/* Not inlined: constants of the widening would take accumulators' registers. */
-typedef void rows_fn(const struct words *p, size_t m);
-
-static __attribute__((noinline)) void
-rows_f32(const struct words *p, size_t m)
-{
-    words_rows(p, m, dot_f32);
-}
+WORDS_KERNELS(rows_f32, dot_f32)
 
 /* n words of 64 columns. */
 INLINE void
@@ -189,7 +182,6 @@ widen_b(float *to, const char *b, size_t n, half_fn *const high,
         half_fn *const low)
 {
     for (size_t w = 0; w < n; w++, to += 2 * COLS, b += 4 * COLS)
-#pragma GCC unroll 4
         for (size_t j = 0; j < COLS; j += VF) {
             vf v = load_words(b + 4 * j);
 
@@ -216,7 +208,7 @@ widen_a(float *to, const char *a, size_t lda, size_t n, size_t m,
 INLINE void
 wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
              size_t n, bool add, half_fn *const high, half_fn *const low,
-             rows_fn *rows)
+             words_fn *const *rows)
 {
     _Alignas(64) float wide_b[WIDE_BLOCK * 2 * COLS];
     _Alignas(64) float wide_a[TILE_X * 2 * WIDE_BLOCK];
@@ -238,7 +230,7 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
                                .n = 2 * n_w };
 
             widen_a(wide_a, a + i * lda + 4 * w, lda, n_w, x, high, low);
-            rows(&p, x);
+            rows[x](&p);
         }
         w += n_w;
     } while (w < n);
@@ -253,11 +245,7 @@ bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
 }
 
 #if VF != 4
-static __attribute__((noinline)) void
-rows_s16(const struct words *p, size_t m)
-{
-    words_rows(p, m, dot_s16);
-}
+WORDS_KERNELS(rows_s16, dot_s16)
 
 static void
 int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,

@@ -45,67 +45,66 @@ static const float zeros[COLS];
 
 /* X rows by TILE_V * VF columns from j on. */
 INLINE void
-words_tile(const struct words *p, size_t j, dot_fn *const dot, const size_t X)
+words_tile(struct words p, size_t j, dot_fn *const dot, const size_t X)
 {
-    const float *b = p->b + j;
+    const float *b = p.b + j;
     vf acc[TILE_X][TILE_V];
 
-#pragma GCC unroll 8
-    for (size_t i = 0; i < X; i++)
-#pragma GCC unroll 4
+    UNROLL
+    for (size_t i = 0; i < X; i++) {
+        UNROLL
         for (size_t v = 0; v < TILE_V; v++)
-            acc[i][v] = vf_load(p->start + i * p->lds + j + v * VF);
-    for (size_t w = 0; w < p->n; w++) {
+            acc[i][v] = vf_load(p.start + i * p.lds + j + v * VF);
+    }
+    for (size_t w = 0; w < p.n; w++) {
         vf bv[TILE_V];
 
-#pragma GCC unroll 4
+        UNROLL
         for (size_t v = 0; v < TILE_V; v++)
             bv[v] = vf_load(b + w * COLS + v * VF);
-#pragma GCC unroll 8
+        UNROLL
         for (size_t i = 0; i < X; i++) {
-            vf av = set1_word(p->a + i * p->lda + w * 4);
+            vf av = set1_word(p.a + i * p.lda + w * 4);
 
-#pragma GCC unroll 4
+            UNROLL
             for (size_t v = 0; v < TILE_V; v++)
                 acc[i][v] = dot(acc[i][v], av, bv[v]);
         }
     }
-#pragma GCC unroll 8
-    for (size_t i = 0; i < X; i++)
-#pragma GCC unroll 4
+    UNROLL
+    for (size_t i = 0; i < X; i++) {
+        UNROLL
         for (size_t v = 0; v < TILE_V; v++)
-            vf_store(p->t + i * COLS + j + v * VF, acc[i][v]);
+            vf_store(p.t + i * COLS + j + v * VF, acc[i][v]);
+    }
 }
 
 INLINE void
-words_strip(const struct words *p, dot_fn *const dot, const size_t X)
+words_strip(struct words p, dot_fn *const dot, const size_t X)
 {
     for (size_t j = 0; j < COLS; j += TILE_V * VF)
         words_tile(p, j, dot, X);
 }
 
-/* m <= TILE_X rows by all columns. */
-INLINE void
-words_rows(const struct words *p, size_t m, dot_fn *const dot)
-{
-    switch (m) {
-    case 6:
-        words_strip(p, dot, 6);
-        break;
-    case 5:
-        words_strip(p, dot, 5);
-        break;
-    case 4:
-        words_strip(p, dot, 4);
-        break;
-    case 3:
-        words_strip(p, dot, 3);
-        break;
-    case 2:
-        words_strip(p, dot, 2);
-        break;
-    default:
-        words_strip(p, dot, 1);
-        break;
+/*
+ * WORDS_KERNELS(name, dot) defines name[x]: x rows (1 .. TILE_X) by all
+ * columns.  Functions of their own: inlined, they would share registers with
+ * their callers' constants, and clang would make one with a variable x.
+ */
+typedef void words_fn(const struct words *p);
+
+#define WORDS_KERNEL(name, dot, x)             \
+    static void name##x(const struct words *p) \
+    {                                          \
+        words_strip(*p, dot, x);               \
     }
-}
+
+#define WORDS_KERNELS(name, dot)                                          \
+    WORDS_KERNEL(name, dot, 1)                                            \
+    WORDS_KERNEL(name, dot, 2)                                            \
+    WORDS_KERNEL(name, dot, 3)                                            \
+    WORDS_KERNEL(name, dot, 4)                                            \
+    WORDS_KERNEL(name, dot, 5)                                            \
+    WORDS_KERNEL(name, dot, 6)                                            \
+    static words_fn *const name[] = { NULL,    name##1, name##2, name##3, \
+                                      name##4, name##5, name##6 };

@@ -24,6 +24,13 @@
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
+/* Before a short loop: all of it, so that an array's elements are registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 #if defined(__AVX512F__)
 #include <immintrin.h>
 
