@@ -152,6 +152,30 @@ END
     done
 }
 
+@test "hf-infer --compute and --kv-dtype: near f32, the same for any -j, --chunk" {
+    ids=$(seq -s, 1 7 900)
+    hf-infer "$DEMO" --ids "$ids" --logits f32.npy
+    near() {
+        hf-infer "$DEMO" --ids "$ids" --logits a.npy -f "${@:3}"
+        for how in '-j 1 --chunk 1' '-j 2 --chunk 200' '-j 3 --chunk 7'; do
+            # shellcheck disable=SC2086
+            hf-infer "$DEMO" --ids "$ids" --logits b.npy -f "${@:3}" $how
+            cmp a.npy b.npy
+        done
+        "$PYTHON" -c "import numpy as np
+a, b = np.load('f32.npy').astype('f8'), np.load('a.npy').astype('f8')
+error = np.sqrt(np.mean((a - b) ** 2)) / a.std()
+assert $1 < error < $2, error"
+    }
+    near 1e-4 0.03 --compute bf16
+    near 1e-5 0.003 --kv-dtype f16
+    near 1e-4 0.02 --kv-dtype bf16
+    hf-infer "$DEMO" --ids "$ids" --logits b.npy -f --compute f32 --kv-dtype f32
+    cmp f32.npy b.npy
+    run -2 hf-infer "$DEMO" --ids 1 --compute f16
+    run -2 hf-infer "$DEMO" --ids 1 --kv-dtype int8
+}
+
 @test "hf-infer --encode and --decode: text comes back byte for byte" {
     printf 'Hello,\tworld  \n\n x=1; \xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80 <|im_end|> end' >t
     hf-infer "$DEMO" --encode <t >ids
@@ -520,14 +544,6 @@ END
     spoil 65 "hf-infer: m/config.json: hidden_act \"relu2\" is not supported (silu, gelu_pytorch_tanh)"
     head -c 1000 m/tokenizer.json >t && mv t m/tokenizer.json
     spoil 65 "hf-infer: m/tokenizer.json: line *"
-}
-
-@test "hf-infer.1: every example runs as typed" {
-    cp -r "$ROOT/demo" "$ROOT/README" .
-    awk '/^\.Ed/ { on = 0 } on { print } /^\.Bd -literal/ { on = 1 }' \
-        "$ROOT/man/hf-infer.1" >examples.sh
-    [ "$(grep -c . examples.sh)" -ge 10 ]
-    run -0 --separate-stderr sh -e examples.sh
 }
 
 @test "hf-infer(1): every example runs as typed" {

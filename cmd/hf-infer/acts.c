@@ -182,7 +182,7 @@ run_windows(struct acts *a, struct err *err)
                    (a->n_tokens - real) * a->dim * sizeof(float));
         if (real > 0)
             a->feeds[n_feeds++] =
-                (struct feed){ w->session, w->ids.id, real, 0 };
+                (struct feed){ w->session, w->ids.id, real, 0, false };
         a->n_real += real;
     }
     if (engine_feed(a->run->engine, a->feeds, n_feeds, NULL, err) < 0)

@@ -131,20 +131,20 @@ tile_block(const struct attention *a, struct tile *t, size_t b)
 {
     size_t d = a->head_dim;
     const struct kv *kv = &t->span->session->kv;
-    const float *k = kv_keys(kv, a->layer, t->kv_head, b);
-    const float *v = kv_values(kv, a->layer, t->kv_head, b);
+    const void *k = kv_keys(kv, a->layer, t->kv_head, b);
+    const void *v = kv_values(kv, a->layer, t->kv_head, b);
     size_t last = t->first + (t->n_rows - 1) / t->group - b * KV_BLOCK;
     size_t n_keys = last < KV_BLOCK ? last + 1 : KV_BLOCK;
     size_t begin, end;
 
-    gemv(NULL, t->score, KV_BLOCK, k, DT_F32, n_keys, d, t->q, d, t->n_rows);
+    gemv(NULL, t->score, KV_BLOCK, k, kv->dtype, n_keys, d, t->q, d, t->n_rows);
     for (size_t r = 0; r < t->n_rows; r++) {
         if (visible(a, t->first + r / t->group, b, &begin, &end))
             weigh(a, t, r, begin, end);
         else
             memset(t->score + r * KV_BLOCK, 0, KV_BLOCK * sizeof(float));
     }
-    gemv(NULL, t->part, d, v, DT_F32, d, KV_BLOCK, t->score, KV_BLOCK,
+    gemv(NULL, t->part, d, v, kv->dtype, d, KV_BLOCK, t->score, KV_BLOCK,
          t->n_rows);
     for (size_t r = 0; r < t->n_rows; r++)
         if (visible(a, t->first + r / t->group, b, &begin, &end))

@@ -169,7 +169,7 @@ add_feeds(struct batch *b, size_t n, bool fresh)
         if ((fed == 0) != fresh)
             continue;
         b->feeds[n] =
-            (struct feed){ e->session, ids->id + fed, ids->n - fed, 1 };
+            (struct feed){ e->session, ids->id + fed, ids->n - fed, 1, !fresh };
         b->fed[n++] = e;
         if (fresh)
             b->n_prompt += ids->n;

@@ -72,7 +72,8 @@ void rope_table(float *cosines, float *sines, const struct rope_config *rope,
  */
 struct kv {
     size_t n_layers, n_heads, head_dim; /* KV heads */
-    float **blocks;
+    enum dtype dtype;                   /* F32, F16 or BF16 */
+    char **blocks;
     size_t n_blocks;
 };
 
@@ -85,10 +86,10 @@ int kv_grow(struct kv *kv, size_t n_tokens, struct err *err);
 void kv_put(struct kv *kv, size_t layer, size_t position, const float *k,
             const float *v);
 
-const float *kv_keys(const struct kv *kv, size_t layer, size_t head,
-                     size_t block);
-const float *kv_values(const struct kv *kv, size_t layer, size_t head,
-                       size_t block);
+const void *kv_keys(const struct kv *kv, size_t layer, size_t head,
+                    size_t block);
+const void *kv_values(const struct kv *kv, size_t layer, size_t head,
+                      size_t block);
 void kv_clear(struct kv *kv, size_t n_tokens); /* the first ones: all it has */
 void kv_free(struct kv *kv);
 
@@ -104,6 +105,7 @@ struct span {
     struct session *session;
     const int32_t *ids;
     size_t row, n, first;
+    bool generated; /* see COMPUTE_BF16 */
 };
 
 /* A token's place. */
@@ -117,8 +119,8 @@ struct engine {
     const struct model *model;
     struct par *par;
     struct gemm *gemm;
+    struct engine_options options;
     const struct tap *tap; /* or NULL */
-    size_t chunk;          /* rows there is room for */
 
     /* the chunk that is run */
     struct span *spans; /* [n_spans], in the order of their rows */
@@ -136,6 +138,9 @@ struct engine {
     float *gate, *up;         /* intermediate */
     float *cosines, *sines;   /* head_dim / 2 */
     float *attention_scratch; /* [threads, attention_scratch()] */
+    /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
+    uint16_t *rounded; /* [chunk, gemm_ld_bf16(widest input)] */
+    float *widened;    /* [chunk, widest input] */
 };
 
 /*
@@ -143,6 +148,22 @@ struct engine {
  * all layers, and writes the wanted rows' logits, [n_wanted, vocab_size].
  */
 void chunk_run(struct engine *engine, float *logits);
+
+/* One of the linear layers that share an input, and where it goes. */
+struct apply {
+    const struct linear *linear;
+    float *y; /* [rows, linear->rows] */
+    bool add; /* to what is there: the residual stream */
+};
+
+#define MAX_APPLY 3
+
+/* linear_apply() puts all rows of the chunk through n layers;
+ * linear_logits() puts the normalized rows x [n_rows] through the last one. */
+void linear_apply(struct engine *engine, const struct apply *to, size_t n,
+                  const float *x);
+void linear_logits(struct engine *engine, float *logits, const float *x,
+                   size_t n_rows);
 
 /* One call of attention: the spans' queries, whose keys and values are in the
  * cache already. */

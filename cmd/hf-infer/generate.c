@@ -46,8 +46,8 @@ loop(struct generation *g, struct err *err)
             return -1;
         if (seq->finish_reason)
             return 0;
-        if (session_feed(g->run->session, &seq->ids.id[seq->ids.n - 1], 1,
-                         g->logits, 1, err) < 0)
+        if (session_step(g->run->session, seq->ids.id[seq->ids.n - 1],
+                         g->logits, err) < 0)
             return -1;
     }
 }

@@ -8,17 +8,23 @@
 #include "core/le.h"
 #include "core/mem.h"
 
-/* Numbers in a head's keys, or values, of a block. */
 static size_t
-head_floats(const struct kv *kv)
+item_nbytes(const struct kv *kv)
 {
-    return KV_BLOCK * kv->head_dim;
+    return dtype_table[kv->dtype].bits / 8;
+}
+
+/* A head's keys, or values, of a block. */
+static size_t
+head_nbytes(const struct kv *kv)
+{
+    return KV_BLOCK * kv->head_dim * item_nbytes(kv);
 }
 
 static size_t
-block_floats(const struct kv *kv)
+block_nbytes(const struct kv *kv)
 {
-    return kv->n_layers * 2 * kv->n_heads * head_floats(kv);
+    return kv->n_layers * 2 * kv->n_heads * head_nbytes(kv);
 }
 
 int
@@ -29,8 +35,7 @@ kv_grow(struct kv *kv, size_t n_tokens, struct err *err)
     if (need > kv->n_blocks)
         kv->blocks = xrealloc(kv->blocks, need, sizeof(*kv->blocks));
     while (kv->n_blocks < need) {
-        float *block =
-            mem_big(block_floats(kv), sizeof(*block), "the KV cache", err);
+        char *block = mem_big(block_nbytes(kv), 1, "the KV cache", err);
 
         if (!block)
             return -1;
@@ -39,30 +44,45 @@ kv_grow(struct kv *kv, size_t n_tokens, struct err *err)
     return 0;
 }
 
-static float *
+static char *
 keys(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
     size_t at = layer * 2 * kv->n_heads + head;
 
-    return kv->blocks[block] + at * head_floats(kv);
+    return kv->blocks[block] + at * head_nbytes(kv);
 }
 
-static float *
+static char *
 values(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
     return keys(kv, layer, kv->n_heads + head, block);
 }
 
-const float *
+const void *
 kv_keys(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
     return keys(kv, layer, head, block);
 }
 
-const float *
+const void *
 kv_values(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
     return values(kv, layer, head, block);
+}
+
+/* A token's values of one head, each in another row. */
+static void
+put_column(const struct kv *kv, char *rows, size_t slot, const float *v)
+{
+    size_t nbytes = item_nbytes(kv);
+    char *to = rows + slot * nbytes;
+
+    for (size_t i = 0; i < kv->head_dim; i++, to += KV_BLOCK * nbytes) {
+        if (kv->dtype == DT_F32)
+            put_le32(to, f32_bits(v[i]));
+        else
+            cvt_from_f32(to, kv->dtype, v + i, 1);
+    }
 }
 
 void
@@ -73,12 +93,9 @@ kv_put(struct kv *kv, size_t layer, size_t position, const float *k,
     size_t slot = position % KV_BLOCK;
 
     for (size_t j = 0; j < kv->n_heads; j++) {
-        float *to = values(kv, layer, j, block) + slot;
-
-        cvt_from_f32(keys(kv, layer, j, block) + slot * d, DT_F32, k + j * d,
-                     d);
-        for (size_t i = 0; i < d; i++)
-            put_le32(to + i * KV_BLOCK, f32_bits(v[j * d + i]));
+        cvt_from_f32(keys(kv, layer, j, block) + slot * d * item_nbytes(kv),
+                     kv->dtype, k + j * d, d);
+        put_column(kv, values(kv, layer, j, block), slot, v + j * d);
     }
 }
 
@@ -88,13 +105,13 @@ kv_clear(struct kv *kv, size_t n_tokens)
     size_t used = (n_tokens + KV_BLOCK - 1) / KV_BLOCK;
 
     for (size_t i = 0; i < used; i++)
-        memset(kv->blocks[i], 0, block_floats(kv) * sizeof(float));
+        memset(kv->blocks[i], 0, block_nbytes(kv));
 }
 
 void
 kv_free(struct kv *kv)
 {
     for (size_t i = 0; i < kv->n_blocks; i++)
-        mem_big_free(kv->blocks[i], block_floats(kv), sizeof(float));
+        mem_big_free(kv->blocks[i], block_nbytes(kv), 1);
     free(kv->blocks);
 }

@@ -147,37 +147,6 @@ attend(struct engine *e, size_t layer)
     attention_run(e->par, &a);
 }
 
-/* One of the linear layers that share an input, and where it goes. */
-struct apply {
-    const struct linear *linear;
-    float *y; /* [rows, linear->rows] */
-    bool add; /* to what is there: the residual stream */
-};
-
-#define MAX_APPLY 3
-
-static void
-apply(struct engine *e, const struct apply *to, size_t n, const float *x,
-      size_t n_rows)
-{
-    struct gemm_job jobs[MAX_APPLY] = { 0 };
-
-    for (size_t i = 0; i < n; i++) {
-        const struct linear *l = to[i].linear;
-
-        jobs[i].w = (struct gemm_matrix){ .data = l->w,
-                                          .dtype = l->dtype,
-                                          .n = l->rows,
-                                          .k = l->cols,
-                                          .ld = l->cols };
-        jobs[i].c = to[i].y;
-        jobs[i].ldc = l->rows;
-        jobs[i].end.bias = l->bias;
-        jobs[i].end.accumulate = to[i].add;
-    }
-    gemm_exact(e->gemm, jobs, n, x, jobs[0].w.k, n_rows);
-}
-
 size_t
 tap_dim(const struct config *c, enum tap_point point)
 {
@@ -231,11 +200,11 @@ apply_output(struct step *step, const struct linear *l, const float *x,
     struct engine *e = step->e;
 
     if (tapped(e, point)) {
-        apply(e, &(struct apply){ l, e->h, false }, 1, x, e->n_rows);
+        linear_apply(e, &(struct apply){ l, e->h, false }, 1, x);
         tap(e, point, (int64_t)step->index, e->h);
         over_rows(step, e->n_rows, add_output);
     } else {
-        apply(e, &(struct apply){ l, e->x, true }, 1, x, e->n_rows);
+        linear_apply(e, &(struct apply){ l, e->x, true }, 1, x);
     }
 }
 
@@ -248,13 +217,13 @@ run_attention(struct step *step)
     step->weight = l->attn_norm;
     over_rows(step, e->n_rows, norm);
     tap(e, TAP_IN_QKV, (int64_t)step->index, e->h);
-    apply(e,
-          (struct apply[]){
-              { &l->q, e->q, false },
-              { &l->k, e->k, false },
-              { &l->v, e->v, false },
-          },
-          3, e->h, e->n_rows);
+    linear_apply(e,
+                 (struct apply[]){
+                     { &l->q, e->q, false },
+                     { &l->k, e->k, false },
+                     { &l->v, e->v, false },
+                 },
+                 3, e->h);
     over_rows(step, e->n_rows, heads);
     attend(e, step->index);
     tap(e, TAP_IN_O, (int64_t)step->index, e->attended);
@@ -270,12 +239,12 @@ run_mlp(struct step *step)
     step->weight = l->mlp_norm;
     over_rows(step, e->n_rows, norm);
     tap(e, TAP_IN_GATE_UP, (int64_t)step->index, e->h);
-    apply(e,
-          (struct apply[]){
-              { &l->gate, e->gate, false },
-              { &l->up, e->up, false },
-          },
-          2, e->h, e->n_rows);
+    linear_apply(e,
+                 (struct apply[]){
+                     { &l->gate, e->gate, false },
+                     { &l->up, e->up, false },
+                 },
+                 2, e->h);
     over_rows(step, e->n_rows, activate);
     tap(e, TAP_IN_DOWN, (int64_t)step->index, e->gate);
     apply_output(step, &l->down, e->gate, TAP_MLP);
@@ -309,6 +278,5 @@ chunk_run(struct engine *e, float *logits)
     }
     step.weight = m->norm;
     over_rows(&step, e->n_wanted, norm_wanted);
-    apply(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->h,
-          e->n_wanted);
+    linear_logits(e, logits, e->h, e->n_wanted);
 }

@@ -38,6 +38,8 @@ enum {
     O_JSON,
     O_JSONL,
     O_BATCH,
+    O_COMPUTE,
+    O_KV_DTYPE,
     O_ACTS,
     O_CTX,
     O_PAD,
@@ -95,6 +97,10 @@ static const struct opt opts[] = {
     { 'f', "force", NULL, ALL, "replace an existing output file" },
     { O_CHUNK, "chunk", "N", MODEL_IN,
       "prompt tokens at once, same bits; default 256" },
+    { O_COMPUTE, "compute", "TYPE", MODEL_IN,
+      "f32, or bf16: faster, less exact; default f32" },
+    { O_KV_DTYPE, "kv-dtype", "TYPE", MODEL_IN,
+      "f32, or f16, bf16: half the cache; default f32" },
     { 'j', "threads", "N", MODEL_IN, "threads; default: CPUs allowed" },
     { 'v', "verbose", NULL, ALL, "set-up and speed on standard error" },
     { 'q', "quiet", NULL, ALL, "no warnings, no summary" },
@@ -276,6 +282,18 @@ take_mode_option(struct run *run, struct given *given, int c, const char *arg)
     }
 }
 
+static enum dtype
+kv_dtype(const char *arg)
+{
+    if (strcmp(arg, "f32") == 0)
+        return DT_F32;
+    if (strcmp(arg, "f16") == 0)
+        return DT_F16;
+    if (strcmp(arg, "bf16") != 0)
+        die_usage("--kv-dtype: \"%s\" is not f32, f16 or bf16", arg);
+    return DT_BF16;
+}
+
 static void
 take_other_option(struct run *run, int c, const char *arg)
 {
@@ -312,6 +330,14 @@ take_other_option(struct run *run, int c, const char *arg)
         break;
     case O_CHUNK:
         number("--chunk", arg, 1, 65536, &run->chunk);
+        break;
+    case O_COMPUTE:
+        run->compute = strcmp(arg, "bf16") == 0 ? COMPUTE_BF16 : COMPUTE_F32;
+        if (run->compute == COMPUTE_F32 && strcmp(arg, "f32") != 0)
+            die_usage("--compute: \"%s\" is not f32 or bf16", arg);
+        break;
+    case O_KV_DTYPE:
+        run->kv_dtype = kv_dtype(arg);
         break;
     case 'j':
         number("-j", arg, 1, 1024, &run->n_threads);
@@ -413,7 +439,9 @@ main(int argc, char **argv)
         run_generate, run_logits, run_nll,   run_top,
         run_acts,     run_encode, run_decode
     };
-    struct run run = { .max_tokens = -1, .chunk = 256, .format = -1 };
+    struct run run = {
+        .max_tokens = -1, .chunk = 256, .kv_dtype = DT_F32, .format = -1
+    };
     const char *path;
     struct err err;
     int rc;

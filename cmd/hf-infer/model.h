@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/dtype.h"
 #include "core/err.h"
 #include "core/par.h"
 
@@ -78,20 +79,34 @@ void model_close(struct model *model);
 const struct config *model_config(const struct model *model);
 
 /*
+ * How exact the linear layers are: all in f32, or with their inputs rounded to
+ * bf16.  Then the tokens of prompts go through gemm_bf16(), others through
+ * gemm_exact(): each token's bits depend on which of the two it is.
+ */
+enum compute { COMPUTE_F32, COMPUTE_BF16 };
+
+struct engine_options {
+    size_t chunk; /* tokens that go through the layers together, 1 or more */
+    enum compute compute;
+    enum dtype kv; /* of keys and values in the cache: F32, F16 or BF16 */
+};
+
+/*
  * engine_open() makes the threads' workspace and room for the activations of
- * 'chunk' tokens (1 or more), which go through the layers together: the
- * matrices are read once for them.  'par' is borrowed and may be NULL.
+ * a chunk of tokens: the matrices are read once for them.  'par' is borrowed
+ * and may be NULL.
  * -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use an engine.
  * Owner: the caller, until engine_close(), after its sessions.
  */
 int engine_open(struct engine **engine, const struct model *model,
-                struct par *par, size_t chunk, struct err *err);
+                struct par *par, const struct engine_options *options,
+                struct err *err);
 void engine_close(struct engine *engine); /* NULL is fine */
 
 /*
  * session_new() starts an empty sequence of at most 'max_tokens' (a
  * min with config.max_positions is the caller's decision; more is allowed
- * for tests).  The KV cache is f32, grows as it is filled, and belongs to the
+ * for tests).  The KV cache grows as it is filled, and belongs to the
  * session.
  * Owner: the caller, until session_close().
  */
@@ -107,6 +122,7 @@ struct feed {
     const int32_t *ids; /* [n] */
     size_t n;
     size_t n_logits; /* of the last so many of them: 0 .. n */
+    bool generated;  /* by the model: see COMPUTE_BF16 */
 };
 
 /*
@@ -155,8 +171,11 @@ struct tap {
 /* engine_tap() sets the engine's listener, borrowed; NULL: none. */
 void engine_tap(struct engine *engine, const struct tap *tap);
 
-/* session_feed() feeds one sequence. */
+/* session_feed() feeds one sequence with a prompt, or a part of it;
+ * session_step() with a token that was generated. */
 int session_feed(struct session *session, const int32_t *ids, size_t n,
                  float *logits, size_t n_logits, struct err *err);
+int session_step(struct session *session, int32_t id, float *logits,
+                 struct err *err);
 
 #endif

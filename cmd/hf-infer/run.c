@@ -115,8 +115,11 @@ check_context(const struct run *run, size_t n, struct err *err)
 int
 run_open_engine(struct run *run, size_t chunk, struct err *err)
 {
+    const struct engine_options options = { chunk, run->compute,
+                                            run->kv_dtype };
+
     if (par_open(&run->par, (int)run->n_threads, err) < 0 ||
-        engine_open(&run->engine, run->model, run->par, chunk, err) < 0)
+        engine_open(&run->engine, run->model, run->par, &options, err) < 0)
         return -1;
     if (run->verbose)
         say_setup(run);

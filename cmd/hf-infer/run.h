@@ -56,6 +56,8 @@ struct run {
     const char *output;
     int out_flags;
     int64_t chunk; /* tokens that go through the layers together */
+    enum compute compute;
+    enum dtype kv_dtype;
     int64_t n_threads;
     bool json, verbose, quiet;
 

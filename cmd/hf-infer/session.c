@@ -33,7 +33,7 @@ add_span(struct engine *e, const struct feed *f, size_t done, size_t n)
     struct session *s = f->session;
 
     e->spans[e->n_spans++] =
-        (struct span){ s, f->ids + done, e->n_rows, n, s->n };
+        (struct span){ s, f->ids + done, e->n_rows, n, s->n, f->generated };
     for (size_t i = done; i < done + n; i++) {
         if (f->n - i <= f->n_logits)
             e->wanted[e->n_wanted++] = e->n_rows;
@@ -70,11 +70,11 @@ engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
             return -1;
     for (size_t i = 0; i < n_feeds; i++)
         for (size_t done = 0, n; done < feeds[i].n; done += n) {
-            size_t room = e->chunk - e->n_rows;
+            size_t room = e->options.chunk - e->n_rows;
 
             n = feeds[i].n - done < room ? feeds[i].n - done : room;
             add_span(e, &feeds[i], done, n);
-            if (e->n_rows == e->chunk)
+            if (e->n_rows == e->options.chunk)
                 logits += flush(e, logits) * vocab;
         }
     flush(e, logits);
@@ -85,7 +85,15 @@ int
 session_feed(struct session *s, const int32_t *ids, size_t n, float *logits,
              size_t n_logits, struct err *err)
 {
-    const struct feed feed = { s, ids, n, n_logits };
+    const struct feed feed = { s, ids, n, n_logits, false };
+
+    return engine_feed(s->engine, &feed, 1, logits, err);
+}
+
+int
+session_step(struct session *s, int32_t id, float *logits, struct err *err)
+{
+    const struct feed feed = { s, &id, 1, 1, true };
 
     return engine_feed(s->engine, &feed, 1, logits, err);
 }
@@ -103,6 +111,12 @@ take(struct engine *e, size_t *used, size_t floats)
 }
 
 static size_t
+larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t
 lay_out(struct engine *e)
 {
     const struct config *c = &e->model->config;
@@ -112,33 +126,40 @@ lay_out(struct engine *e)
     size_t threads = (size_t)par_threads(e->par);
     size_t used = 0;
 
-    e->x = take(e, &used, e->chunk * hidden);
-    e->h = take(e, &used, e->chunk * hidden);
-    e->q = take(e, &used, e->chunk * nq);
-    e->attended = take(e, &used, e->chunk * nq);
-    e->k = take(e, &used, e->chunk * nkv);
-    e->v = take(e, &used, e->chunk * nkv);
-    e->gate = take(e, &used, e->chunk * inter);
-    e->up = take(e, &used, e->chunk * inter);
-    e->cosines = take(e, &used, e->chunk * d / 2);
-    e->sines = take(e, &used, e->chunk * d / 2);
+    e->x = take(e, &used, e->options.chunk * hidden);
+    e->h = take(e, &used, e->options.chunk * hidden);
+    e->q = take(e, &used, e->options.chunk * nq);
+    e->attended = take(e, &used, e->options.chunk * nq);
+    e->k = take(e, &used, e->options.chunk * nkv);
+    e->v = take(e, &used, e->options.chunk * nkv);
+    e->gate = take(e, &used, e->options.chunk * inter);
+    e->up = take(e, &used, e->options.chunk * inter);
+    e->cosines = take(e, &used, e->options.chunk * d / 2);
+    e->sines = take(e, &used, e->options.chunk * d / 2);
     e->attention_scratch = take(e, &used, threads * attention_scratch(c));
+    if (e->options.compute == COMPUTE_BF16) {
+        size_t widest = larger(larger(hidden, nq), inter);
+
+        e->rounded = (uint16_t *)(void *)take(
+            e, &used, e->options.chunk * gemm_ld_bf16(widest) / 2);
+        e->widened = take(e, &used, e->options.chunk * widest);
+    }
     return used;
 }
 
 int
 engine_open(struct engine **engine, const struct model *model, struct par *par,
-            size_t chunk, struct err *err)
+            const struct engine_options *options, struct err *err)
 {
     struct engine *e = xcalloc(1, sizeof(*e));
 
     *engine = NULL;
     e->model = model;
     e->par = par;
-    e->chunk = chunk;
-    e->spans = xcalloc(chunk, sizeof(*e->spans));
-    e->rows = xcalloc(chunk, sizeof(*e->rows));
-    e->wanted = xcalloc(chunk, sizeof(*e->wanted));
+    e->options = *options;
+    e->spans = xcalloc(options->chunk, sizeof(*e->spans));
+    e->rows = xcalloc(options->chunk, sizeof(*e->rows));
+    e->wanted = xcalloc(options->chunk, sizeof(*e->wanted));
     e->scratch_floats = lay_out(e);
     e->scratch =
         mem_big(e->scratch_floats, sizeof(float), "the activations", err);
@@ -181,6 +202,7 @@ session_new(struct engine *engine, size_t max_tokens)
     s->kv.n_layers = (size_t)c->n_layers;
     s->kv.n_heads = (size_t)c->n_kv_heads;
     s->kv.head_dim = (size_t)c->head_dim;
+    s->kv.dtype = engine->options.kv;
     return s;
 }
 

@@ -28,6 +28,8 @@
 
 typedef uint64_t lanes __attribute__((vector_size(64)));
 
+static const struct engine_options one = { 1, COMPUTE_F32, DT_F32 };
+static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32 };
 static struct map weights;
 static volatile uint64_t sink; /* keeps the reading alive */
 
@@ -133,7 +135,7 @@ decode(struct engine *engine, const struct model *model, struct par *par,
     for (size_t i = 0; i < N_DECODE; i++) {
         double start = now();
 
-        check(session_feed(s, &id, 1, logits, 1, &err), &err);
+        check(session_step(s, id, logits, &err), &err);
         id = (int32_t)vec_argmax(logits,
                                  (size_t)model_config(model)->vocab_size);
         token[i] = now() - start;
@@ -157,7 +159,7 @@ decode_line(const struct model *model, int threads)
 
     check(par_open(&par, threads, &err), &err);
     probe(par);
-    check(engine_open(&engine, model, par, 1, &err), &err);
+    check(engine_open(&engine, model, par, &one, &err), &err);
     s = decode(engine, model, par, 1);
     engine_close(engine);
     printf("decode\t-j %d\t%.1f token/s\t%.1f GB/s\tread %.1f GB/s\t"
@@ -196,7 +198,7 @@ neighbour_line(const struct model *model, double alone_s)
     pid_t pid = hog();
 
     check(par_open(&par, 2, &err), &err);
-    check(engine_open(&engine, model, par, 1, &err), &err);
+    check(engine_open(&engine, model, par, &one, &err), &err);
     s = decode(engine, model, par, 0);
     engine_close(engine);
     printf("decode\t-j 2 beside a busy process\t%.1f token/s\t"
@@ -223,7 +225,7 @@ prompt_line(const struct model *model, int threads)
     for (int i = 0; i < N_PROMPT; i++)
         ids[i] = i * 7919 % 150000;
     check(par_open(&par, threads, &err), &err);
-    check(engine_open(&engine, model, par, CHUNK, &err), &err);
+    check(engine_open(&engine, model, par, &many, &err), &err);
     s = session_new(engine, N_PROMPT + 8);
     start = now();
     check(session_feed(s, ids, N_PROMPT, logits, 1, &err), &err);
@@ -262,7 +264,7 @@ start_line(const char *dir, int threads)
 
         check(par_open(&par, threads, &err), &err);
         check(model_open(&model, dir, &err), &err);
-        check(engine_open(&engine, model, par, CHUNK, &err), &err);
+        check(engine_open(&engine, model, par, &many, &err), &err);
         s = session_new(engine, 64);
         open_s = now() - start;
         logits = xcalloc((size_t)model_config(model)->vocab_size, 4);

@@ -9,25 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/hf-infer/model.h"
 #include "core/kernel/cpu.h"
-#include "core/le.h"
 #include "core/map.h"
-#include "core/mem.h"
-#include "core/str.h"
-#include "test/unit/tap.h"
+#include "test/unit/hf-infer-ref.h"
 
 #define TOLERANCE 2e-4
 #define GAP       1e-3 /* top-1 may differ where the two best are closer */
 
-struct sample {
-    const char *name;
-    struct model *model;
-    int32_t *ids;     /* [n] */
-    double *expected; /* [n, vocab] */
-    size_t n, vocab;
-    float *first; /* our logits, one thread, fed whole */
-};
+/* A chunk that some of the cuts below exceed. */
+static const struct engine_options usual = { 48, COMPUTE_F32, DT_F32 };
 
 /* The prompt in pieces: sizes are repeated until it ends. */
 struct cut {
@@ -63,7 +53,7 @@ feed(const struct sample *m, struct session *s, const struct cut *cut,
     return 0;
 }
 
-/* One run from nothing, with a chunk that some of the cuts exceed. */
+/* One run from nothing. */
 static int
 run(const struct sample *m, int threads, const struct cut *cut, float *logits)
 {
@@ -75,7 +65,7 @@ run(const struct sample *m, int threads, const struct cut *cut, float *logits)
 
     memset(logits, 0xff, m->n * m->vocab * sizeof(*logits));
     if (!par_open(&par, threads, &err) &&
-        !engine_open(&engine, m->model, par, 48, &err)) {
+        !engine_open(&engine, m->model, par, &usual, &err)) {
         s = session_new(engine, m->n);
         rc = feed(m, s, cut, logits, &err);
     }
@@ -160,7 +150,7 @@ test_last_and_reset(const struct sample *m, float *logits)
     struct err err = { 0 };
     int good = 1;
 
-    if (engine_open(&engine, m->model, NULL, 50, &err)) {
+    if (engine_open(&engine, m->model, NULL, &usual, &err)) {
         tap_ok(0, "%s: %s", m->name, err.what);
         return;
     }
@@ -178,164 +168,6 @@ test_last_and_reset(const struct sample *m, float *logits)
     engine_close(engine);
 }
 
-#define N_BATCH 4
-
-/* Four texts out of one: it, its later part, it backwards, its beginning. */
-struct text {
-    int32_t *ids;
-    size_t n;
-    float *alone, *together; /* [n, vocab] */
-    struct session *session;
-};
-
-static void
-make_texts(const struct sample *m, struct text *texts, struct engine *engine)
-{
-    for (size_t i = 0; i < N_BATCH; i++) {
-        struct text *t = &texts[i];
-        size_t from = i == 1 ? m->n / 3 : 0;
-
-        t->n = i == 3 ? m->n / 2 : m->n - from;
-        t->ids = xcalloc(t->n, sizeof(*t->ids));
-        for (size_t k = 0; k < t->n; k++)
-            t->ids[k] = m->ids[i == 2 ? m->n - 1 - k : from + k];
-        t->alone = xcalloc(t->n * m->vocab, sizeof(float));
-        t->together = xcalloc(t->n * m->vocab, sizeof(float));
-        t->session = session_new(engine, m->n);
-    }
-}
-
-/* Round r feeds each text a piece of its own size, to the end of all. */
-static int
-feed_together(const struct sample *m, struct text *texts, struct engine *engine)
-{
-    static const size_t sizes[N_BATCH] = { 1, 9, 3, 30 };
-    float *logits = xcalloc(43 * m->vocab, sizeof(*logits));
-    struct err err = { 0 };
-    int rc = 0;
-
-    for (size_t n_feeds = 1; rc == 0 && n_feeds > 0;) {
-        struct feed feeds[N_BATCH];
-        const float *row = logits;
-
-        n_feeds = 0;
-        for (size_t i = 0; i < N_BATCH; i++) {
-            struct text *t = &texts[i];
-            size_t at = session_length(t->session), left = t->n - at;
-            size_t n = sizes[i] < left ? sizes[i] : left;
-
-            if (n > 0)
-                feeds[n_feeds++] =
-                    (struct feed){ t->session, t->ids + at, n, n };
-        }
-        rc = engine_feed(engine, feeds, n_feeds, logits, &err);
-        for (size_t i = 0, k = 0; rc == 0 && k < n_feeds; i++) {
-            struct text *t = &texts[i];
-            size_t end = session_length(t->session);
-
-            if (t->session != feeds[k].session)
-                continue;
-            memcpy(t->together + (end - feeds[k].n) * m->vocab, row,
-                   feeds[k].n * m->vocab * sizeof(*row));
-            row += feeds[k++].n * m->vocab;
-        }
-    }
-    free(logits);
-    return rc;
-}
-
-/* Each text alone, then all at once: with room for some or all of a round. */
-static void
-test_batch(const struct sample *m, size_t chunk)
-{
-    struct text texts[N_BATCH];
-    struct engine *engine = NULL;
-    struct par *par = NULL;
-    struct err err = { 0 };
-    size_t differ = 0;
-
-    if (par_open(&par, 2, &err) ||
-        engine_open(&engine, m->model, par, chunk, &err)) {
-        tap_ok(0, "%s: %s", m->name, err.what);
-        return;
-    }
-    make_texts(m, texts, engine);
-    for (size_t i = 0; i < N_BATCH; i++) {
-        struct text *t = &texts[i];
-
-        differ +=
-            session_feed(t->session, t->ids, t->n, t->alone, t->n, &err) != 0;
-        session_reset(t->session);
-    }
-    differ += feed_together(m, texts, engine) != 0;
-    for (size_t i = 0; i < N_BATCH; i++) {
-        struct text *t = &texts[i];
-
-        differ +=
-            memcmp(t->alone, t->together, t->n * m->vocab * sizeof(float)) != 0;
-        session_close(t->session);
-        free(t->ids);
-        free(t->alone);
-        free(t->together);
-    }
-    tap_ok(differ == 0,
-           "%s: four sequences at once, chunk %zu, have the bits of each alone",
-           m->name, chunk);
-    engine_close(engine);
-    par_close(par);
-}
-
-/* ids.i32 and logits.f64: little-endian, whatever this machine is. */
-static int
-read_numbers(struct sample *m, const char *folder, struct err *err)
-{
-    struct str path = { 0 };
-    struct map ids = { 0 }, logits = { 0 };
-    int rc = -1;
-
-    str_addf(&path, "%s/ids.i32", folder);
-    if (map_open(&ids, path.s, err))
-        goto out;
-    str_clear(&path);
-    str_addf(&path, "%s/logits.f64", folder);
-    if (map_open(&logits, path.s, err))
-        goto out;
-    m->n = ids.size / 4;
-    m->ids = xcalloc(m->n, sizeof(*m->ids));
-    m->expected = xcalloc(m->n * m->vocab, sizeof(*m->expected));
-    if (logits.size != m->n * m->vocab * 8)
-        goto out;
-    for (size_t i = 0; i < m->n; i++)
-        m->ids[i] = (int32_t)le32(ids.data + 4 * i);
-    for (size_t i = 0; i < m->n * m->vocab; i++)
-        m->expected[i] = le_f64(logits.data + 8 * i);
-    rc = 0;
-out:
-    map_close(&logits);
-    map_close(&ids);
-    str_free(&path);
-    return rc;
-}
-
-static int
-sample_open(struct sample *m, const char *dir, const char *name)
-{
-    struct str path = { 0 };
-    struct err err = { 0 };
-    int rc = -1;
-
-    *m = (struct sample){ .name = name };
-    str_addf(&path, "%s/%s", dir, name);
-    if (!model_open(&m->model, path.s, &err)) {
-        m->vocab = (size_t)model_config(m->model)->vocab_size;
-        rc = read_numbers(m, path.s, &err);
-        m->first = xcalloc(m->n * m->vocab, sizeof(*m->first));
-    }
-    tap_ok(rc == 0, "%s: opens %s", name, err.what);
-    str_free(&path);
-    return rc;
-}
-
 static void
 test_model(const char *dir, const char *name)
 {
@@ -347,15 +179,9 @@ test_model(const char *dir, const char *name)
         test_against_reference(&m);
         test_bits(&m, logits);
         test_last_and_reset(&m, logits);
-        test_batch(&m, 64);
-        if (!getenv("TU_RUN"))
-            test_batch(&m, 10);
         free(logits);
     }
-    free(m.first);
-    free(m.ids);
-    free(m.expected);
-    model_close(m.model);
+    sample_close(&m);
 }
 
 static void
@@ -372,7 +198,7 @@ test_refusals(const char *dir)
 
     str_addf(&path, "%s/llama/", dir);
     if (model_open(&model, path.s, &err) ||
-        engine_open(&engine, model, NULL, 8, &err)) {
+        engine_open(&engine, model, NULL, &usual, &err)) {
         tap_ok(0, "llama opens: %s", err.what);
         return;
     }
@@ -438,19 +264,6 @@ each_line(const char *dir, const char *list, int bad)
     }
     str_free(&text);
     str_free(&path);
-}
-
-static int
-python(const char *what, const char *dir)
-{
-    const char *name = getenv("PYTHON");
-    struct str command = { 0 };
-    int rc;
-
-    str_addf(&command, "%s %s '%s'", name ? name : "python3", what, dir);
-    rc = system(command.s);
-    str_free(&command);
-    return rc;
 }
 
 int

@@ -115,6 +115,7 @@ main(void)
 {
     struct model *m = NULL;
     struct par *par = NULL;
+    const struct engine_options options = { 64, COMPUTE_F32, DT_F32 };
     struct err err = { 0 };
     json_t *expected, *greedy;
 
@@ -129,7 +130,8 @@ main(void)
     expected = js_load(DIR "/expected.json", &err);
     greedy = js_load(DIR "/greedy.json", &err);
     if (!expected || !greedy || model_open(&m, DIR, &err) ||
-        par_open(&par, 2, &err) || engine_open(&engine, m, par, 64, &err)) {
+        par_open(&par, 2, &err) ||
+        engine_open(&engine, m, par, &options, &err)) {
         tap_ok(0, "stories260K opens: %s", err.what);
     } else {
         model = m;

@@ -1,0 +1,101 @@
+/* Linear layers of a chunk, in the class of exactness that is asked for. */
+#include "cmd/hf-infer/engine.h"
+
+#include "core/kernel/cvt.h"
+
+/* The jobs of n layers for the rows from 'row' on. */
+static void
+make_jobs(struct gemm_job *jobs, const struct apply *to, size_t n, size_t row)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct linear *l = to[i].linear;
+
+        jobs[i] = (struct gemm_job){
+            .w = { .data = l->w,
+                   .dtype = l->dtype,
+                   .n = l->rows,
+                   .k = l->cols,
+                   .ld = l->cols },
+            .c = to[i].y + row * l->rows,
+            .ldc = l->rows,
+            .end = { .bias = l->bias, .accumulate = to[i].add },
+        };
+    }
+}
+
+struct widening {
+    struct engine *e;
+    size_t k;
+};
+
+static void
+widen(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct widening *w = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        cvt_to_f32(w->e->widened + i * w->k,
+                   w->e->rounded + i * gemm_ld_bf16(w->k), DT_BF16, w->k);
+}
+
+/* Rows through the exact class, their numbers rounded to bf16 before. */
+static void
+apply_rounded(struct engine *e, const struct gemm_job *jobs, size_t n,
+              const float *x, size_t n_rows)
+{
+    struct widening w = { e, jobs[0].w.k };
+
+    gemm_to_bf16(e->gemm, e->rounded, x, w.k, n_rows, w.k);
+    par_for(n_rows > 1 ? e->par : NULL, n_rows, 4, widen, &w);
+    gemm_exact(e->gemm, jobs, n, e->widened, w.k, n_rows);
+}
+
+/* Some consecutive rows, all of prompts or all generated. */
+static void
+apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
+           size_t row, size_t n_rows, bool generated)
+{
+    struct gemm_job jobs[MAX_APPLY];
+    size_t k = to[0].linear->cols;
+
+    make_jobs(jobs, to, n, row);
+    if (e->options.compute == COMPUTE_F32) {
+        gemm_exact(e->gemm, jobs, n, x + row * k, k, n_rows);
+    } else if (generated) {
+        apply_rounded(e, jobs, n, x + row * k, n_rows);
+    } else {
+        gemm_to_bf16(e->gemm, e->rounded, x + row * k, k, n_rows, k);
+        gemm_bf16(e->gemm, jobs, n, e->rounded, NULL, gemm_ld_bf16(k), n_rows);
+    }
+}
+
+void
+linear_apply(struct engine *e, const struct apply *to, size_t n, const float *x)
+{
+    const struct span *spans = e->spans;
+
+    if (e->options.compute == COMPUTE_F32) {
+        apply_rows(e, to, n, x, 0, e->n_rows, false);
+        return;
+    }
+    for (size_t i = 0, end; i < e->n_spans; i = end) {
+        size_t n_rows = 0;
+
+        for (end = i;
+             end < e->n_spans && spans[end].generated == spans[i].generated;
+             end++)
+            n_rows += spans[end].n;
+        apply_rows(e, to, n, x, spans[i].row, n_rows, spans[i].generated);
+    }
+}
+
+/* Exact for prompts, too: packing this matrix pays for many rows alone, and
+ * one row or all of them must have the same bits. */
+void
+linear_logits(struct engine *e, float *logits, const float *x, size_t n_rows)
+{
+    const struct apply to = { &e->model->lm_head, logits, false };
+
+    apply_rows(e, &to, 1, x, 0, n_rows, true);
+}
