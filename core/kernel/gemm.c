@@ -8,7 +8,6 @@
  */
 #include "core/kernel/gemm.h"
 
-#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -556,105 +555,4 @@ gemm_int8(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
     };
 
     run(&call, TILE_ROWS, 32);
-}
-
-/* ---- X as the packed classes want it ---- */
-
-struct round_task {
-    void *to;
-    uint16_t *lo;
-    float *scale;
-    const float *x;
-    size_t ldx, k;
-    const struct gemm *gemm;
-};
-
-static void
-round_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct round_task *t = ctx;
-    size_t ld = gemm_ld_bf16(t->k);
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        uint16_t *to = (uint16_t *)t->to + i * ld;
-
-        pack_round(to, t->x + i * t->ldx, t->k);
-        memset(to + t->k, 0, (ld - t->k) * sizeof(*to));
-    }
-}
-
-/* hi = bf16(x), lo = bf16(x - hi): x - hi is exact. */
-static void
-split_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
-    const struct round_task *t = ctx;
-    float *rest = scratch_of(t->gemm, thread).tile;
-    size_t ld = gemm_ld_bf16(t->k);
-
-    round_rows(ctx, begin, end, thread);
-    for (size_t i = begin; i < end; i++) {
-        const uint16_t *hi = (const uint16_t *)t->to + i * ld;
-
-        for (size_t c = 0, n; c < t->k; c += n) {
-            n = smaller(t->k - c, TILE_FLOATS);
-            ops->rest(rest, t->x + i * t->ldx + c, hi + c, n);
-            pack_round(t->lo + i * ld + c, rest, n);
-        }
-        memset(t->lo + i * ld + t->k, 0, (ld - t->k) * sizeof(*t->lo));
-    }
-}
-
-static void
-quantize_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
-    const struct round_task *t = ctx;
-    size_t ld = gemm_ld_int8(t->k);
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        const float *x = t->x + i * t->ldx;
-        int8_t *to = (int8_t *)t->to + i * ld;
-        float max = ops->absmax(x, t->k), by = 127 / max;
-
-        t->scale[i] = max / 127;
-        if (by > 0 && by <= FLT_MAX) /* or max is 0 or tiny, inf or NaN */
-            ops->quantize(to, x, by, t->k);
-        else
-            memset(to, 0, t->k);
-        memset(to + t->k, 0, ld - t->k);
-    }
-}
-
-void
-gemm_to_bf16(struct gemm *g, uint16_t *to, const float *x, size_t ldx, size_t m,
-             size_t k)
-{
-    struct round_task t = { .to = to, .x = x, .ldx = ldx, .k = k };
-
-    par_for(g->par, m, 4, round_rows, &t);
-}
-
-void
-gemm_split(struct gemm *g, uint16_t *hi, uint16_t *lo, const float *x,
-           size_t ldx, size_t m, size_t k)
-{
-    struct round_task t = {
-        .to = hi, .lo = lo, .x = x, .ldx = ldx, .k = k, .gemm = g
-    };
-
-    par_for(g->par, m, 4, split_rows, &t);
-}
-
-void
-gemm_to_int8(struct gemm *g, int8_t *to, float *scale, const float *x,
-             size_t ldx, size_t m, size_t k)
-{
-    struct round_task t = {
-        .to = to, .scale = scale, .x = x, .ldx = ldx, .k = k
-    };
-
-    par_for(g->par, m, 4, quantize_rows, &t);
 }

@@ -58,7 +58,7 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
         for (size_t j = 0; j < COLS; j++)
             first_sums[j] = -comp[j];
     for (size_t c = 0, n; c < k; c += n) {
-        n = k - c < sizeof(u) / TILE_X ? k - c : sizeof(u) / TILE_X;
+        n = k - c < 4 * UNSIGNED_BLOCK ? k - c : 4 * UNSIGNED_BLOCK;
         for (size_t i = 0; i < m; i += TILE_X) {
             bool on = add || c > 0;
             size_t rows = m - i < TILE_X ? m - i : TILE_X;

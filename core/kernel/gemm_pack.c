@@ -3,6 +3,7 @@
  */
 #include "core/kernel/gemm_pack.h"
 
+#include <float.h>
 #include <string.h>
 
 #include "core/kernel/cvt.h"
@@ -33,8 +34,8 @@ to_native(uint16_t *p, size_t n)
 #endif
 }
 
-void
-pack_round(uint16_t *to, const float *x, size_t n)
+static void
+to_bf16(uint16_t *to, const float *x, size_t n)
 {
     cvt_from_f32(to, DT_BF16, x, n);
     to_native(to, n);
@@ -155,4 +156,102 @@ gemm_packed_nbytes(enum gemm_class class, size_t n, size_t k)
     if (class == GEMM_INT8)
         per_row += (k + l.part - 1) / l.part * sizeof(int32_t);
     return round_up(n, GEMM_PANEL) * per_row;
+}
+
+/* ---- X as the packed classes want it ---- */
+
+struct round_task {
+    void *to;
+    uint16_t *lo;
+    float *scale;
+    const float *x;
+    size_t ldx, k;
+};
+
+static void
+round_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct round_task *t = ctx;
+    size_t ld = gemm_ld_bf16(t->k);
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        uint16_t *to = (uint16_t *)t->to + i * ld;
+
+        to_bf16(to, t->x + i * t->ldx, t->k);
+        memset(to + t->k, 0, (ld - t->k) * sizeof(*to));
+    }
+}
+
+/* hi = bf16(x), lo = bf16(x - hi): x - hi is exact. */
+static void
+split_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
+    const struct round_task *t = ctx;
+    float rest[256];
+    size_t ld = gemm_ld_bf16(t->k);
+
+    round_rows(ctx, begin, end, thread);
+    for (size_t i = begin; i < end; i++) {
+        const uint16_t *hi = (const uint16_t *)t->to + i * ld;
+
+        for (size_t c = 0, n; c < t->k; c += n) {
+            n = smaller(t->k - c, 256);
+            ops->rest(rest, t->x + i * t->ldx + c, hi + c, n);
+            to_bf16(t->lo + i * ld + c, rest, n);
+        }
+        memset(t->lo + i * ld + t->k, 0, (ld - t->k) * sizeof(*t->lo));
+    }
+}
+
+static void
+quantize_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct gemm_ops *ops = gemm_ops_of(cpu_isa());
+    const struct round_task *t = ctx;
+    size_t ld = gemm_ld_int8(t->k);
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        const float *x = t->x + i * t->ldx;
+        int8_t *to = (int8_t *)t->to + i * ld;
+        float max = ops->absmax(x, t->k), by = 127 / max;
+
+        t->scale[i] = max / 127;
+        if (by > 0 && by <= FLT_MAX) /* or max is 0 or tiny, inf or NaN */
+            ops->quantize(to, x, by, t->k);
+        else
+            memset(to, 0, t->k);
+        memset(to + t->k, 0, ld - t->k);
+    }
+}
+
+void
+gemm_to_bf16(struct gemm *g, uint16_t *to, const float *x, size_t ldx, size_t m,
+             size_t k)
+{
+    struct round_task t = { .to = to, .x = x, .ldx = ldx, .k = k };
+
+    par_for(gemm_par(g), m, 4, round_rows, &t);
+}
+
+void
+gemm_split(struct gemm *g, uint16_t *hi, uint16_t *lo, const float *x,
+           size_t ldx, size_t m, size_t k)
+{
+    struct round_task t = { .to = hi, .lo = lo, .x = x, .ldx = ldx, .k = k };
+
+    par_for(gemm_par(g), m, 4, split_rows, &t);
+}
+
+void
+gemm_to_int8(struct gemm *g, int8_t *to, float *scale, const float *x,
+             size_t ldx, size_t m, size_t k)
+{
+    struct round_task t = {
+        .to = to, .scale = scale, .x = x, .ldx = ldx, .k = k
+    };
+
+    par_for(gemm_par(g), m, 4, quantize_rows, &t);
 }

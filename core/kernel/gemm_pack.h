@@ -59,6 +59,4 @@ int32_t *pack_part(const struct gemm_ops *ops, void *to, int32_t *comp,
 char *pack_find(const struct gemm_panels *panels, size_t col, size_t k0,
                 int32_t **comp);
 
-void pack_round(uint16_t *to, const float *x, size_t n); /* to bf16 */
-
 #endif

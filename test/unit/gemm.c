@@ -370,17 +370,18 @@ test_int8(struct gemm *g, bool by_k)
 static void
 test_quantize(struct gemm *g)
 {
-    float x[3][70], scale[3];
-    int8_t q[3][128];
+    float x[4][70], scale[4];
+    int8_t q[4][128];
     bool good = true;
 
     for (size_t i = 0; i < 70; i++) {
         x[0][i] = rnd();
         x[1][i] = 0;
         x[2][i] = i == 69 ? NAN : 1;
+        x[3][i] = i == 69 ? 1e-40f : 0;
     }
     x[0][5] = -3;
-    gemm_to_int8(g, q[0], scale, x[0], 70, 3, 70);
+    gemm_to_int8(g, q[0], scale, x[0], 70, 4, 70);
     for (size_t i = 0; i < 70; i++)
         good &=
             fabsf((float)q[0][i] * scale[0] - x[0][i]) <= scale[0] * 0.5001f;
@@ -389,6 +390,9 @@ test_quantize(struct gemm *g)
     tap_ok(scale[1] == 0 && q[1][3] == 0 && q[0][70] == 0,
            "gemm_to_int8: a row of zeros, and zeros behind a row");
     tap_ok(isnan(scale[2]), "gemm_to_int8: a NaN is not lost");
+    /* 127 / absmax is infinite, and infinity * 0 is no number */
+    tap_ok(q[3][0] == 0 && q[3][69] == 0,
+           "gemm_to_int8: a row of numbers under 2^-121 is zeros");
 }
 
 static void
