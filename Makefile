@@ -1,7 +1,7 @@
 # tensorutils: GNU make, one file, no configure.
 #   make deps       install what is missing       make            build/TOOL for every tool
 #   make demo       the main job, explained       make check      unit tests, bats, man pages
-#   make lint       format, layers, shellcheck    make bench      measurements, never part of check
+#   make lint       format, layers, shellcheck    make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 VERSION := 0.1
@@ -39,7 +39,6 @@ LIBS     = -ljansson -lxxhash -lcrypto -lm
 TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
              $(foreach d,$(wildcard cmd/*/main.c),$(notdir $(patsubst %/main.c,%,$d))))
 UNIT    := $(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c))
-BENCH   := $(patsubst %.c,$(B)/%,$(wildcard test/bench/*.c))
 FUZZ    := $(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c))
 
 # The end of a kernel's file name is its instruction set and decides its flags;
@@ -54,7 +53,12 @@ $(B)/%_avx512.o:     ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
 $(B)/%_avx512vnni.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma
 $(B)/%_avx512bf16.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mfma
 $(B)/%_amx.o:        ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
-$(B)/core/kernel/dispatch.o: ISA = $(ISAS:%=-DHAVE_%)
+$(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
+
+# Benchmarks share the probes of the machine's limits.
+BENCH   := $(patsubst %.c,$(B)/%,$(filter-out %/probe.c $(foreach i,$(ISA_ALL),%_$i.c),$(wildcard test/bench/*.c)))
+PROBES  := $(B)/test/bench/probe.o $(patsubst %.c,$(B)/%.o,$(foreach i,$(ISAS),$(wildcard test/bench/probe_$i.c)))
+$(BENCH): $(PROBES)
 
 all: $(TOOLS:%=$(B)/%)
 
@@ -97,7 +101,7 @@ demo: all
 	sh scripts/demo/demo.sh $(B)
 
 bench: all $(BENCH)
-	@for b in $(BENCH); do $(TESTENV) $$b || exit; done
+	@$(TESTENV) PEERS='$(PEERS)' sh scripts/bench.sh
 
 # Each parser under libFuzzer, ASan and UBSan: seeds in test/fuzz/NAME.seeds/.
 # What it finds lies in build/fuzz/NAME.found/.

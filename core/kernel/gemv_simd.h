@@ -9,7 +9,7 @@
 #include "core/kernel/ops.h"
 #include "core/kernel/simd.h"
 
-#define PREFETCH 2048 /* bytes ahead in each stream: see test/bench/gemv */
+#define PREFETCH 2048 /* bytes ahead in each stream: see test/bench/probe.c */
 
 enum weight { W_BF16, W_F16, W_F32 };
 

@@ -13,6 +13,7 @@
 #include "cmd/hf-infer/tok.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "test/bench/bench.h"
 
 #define DEMO "demo/qwen3-tiny/tokenizer.json"
 
@@ -86,8 +87,8 @@ bench_load(const struct str *json)
         json_decref(v);
         jansson_s = min(jansson_s, cpu_s() - start);
     }
-    printf("load     %6.2f MB  %.3f s, jansson alone %.3f s: ratio %.2f\n",
-           1e-6 * (double)json->n, tok_s, jansson_s, tok_s / jansson_s);
+    row("tokenizer.json", "load", "-", 1, 1e-6 * (double)json->n / tok_s,
+        "MB/s", jansson_s / tok_s, "jansson alone");
 }
 
 /* Encodes, and returns nanoseconds a byte. */
@@ -109,16 +110,17 @@ bench_text(const struct tok *tok, const char *name, const char *s, size_t n)
         tok_decode(tok, ids.id, ids.n, false, &text);
         decode_s = min(decode_s, cpu_s() - start);
     }
-    printf("%-8s %6.2f MB  encode %6.1f MB/s, decode %6.1f MB/s\n", name,
-           1e-6 * (double)n, 1e-6 * (double)n / encode_s,
-           1e-6 * (double)text.n / decode_s);
+    row("encode", name, "-", 1, 1e-6 * (double)n / encode_s, "MB/s", 0, "");
+    row("decode", name, "-", 1, 1e-6 * (double)text.n / decode_s, "MB/s", 0,
+        "");
     ids_free(&ids);
     str_free(&text);
     return 1e9 * encode_s / (double)n;
 }
 
 static void
-bench_run(const struct tok *tok, const char *name, uint32_t n_letters)
+bench_run(const struct tok *tok, const char *name, const char *longer,
+          uint32_t n_letters)
 {
     char *s = xmalloc(RUN_BYTES);
     uint32_t state = 1;
@@ -127,9 +129,9 @@ bench_run(const struct tok *tok, const char *name, uint32_t n_letters)
     for (size_t i = 0; i < RUN_BYTES; i++)
         s[i] = (char)('a' + draw(&state, n_letters));
     tenth = bench_text(tok, name, s, RUN_BYTES / 10);
-    all = bench_text(tok, name, s, RUN_BYTES);
-    printf("%-8s cost of a byte in ten times the length: ratio %.2f\n", name,
-           all / tenth);
+    all = bench_text(tok, longer, s, RUN_BYTES);
+    row("encode, a byte", longer, "-", 1, all, "ns", tenth / all,
+        "a tenth of it");
     free(s);
 }
 
@@ -147,11 +149,10 @@ main(int argc, char **argv)
         return 1;
     }
     make_text(&text);
-    printf("tokenizer: %s\n", path);
     bench_load(&json);
     bench_text(tok, "text", text.s, text.n);
-    bench_run(tok, "letters", 26);
-    bench_run(tok, "aaaa", 1);
+    bench_run(tok, "0.1 MB letters", "1 MB letters", 26);
+    bench_run(tok, "0.1 MB aaaa", "1 MB aaaa", 1);
     tok_close(tok);
     str_free(&json);
     str_free(&text);

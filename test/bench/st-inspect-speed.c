@@ -14,6 +14,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/rng.h"
+#include "test/bench/bench.h"
 
 enum { N_BF16 = 16, N_F32 = 4, ROUNDS = 7 };
 
@@ -27,7 +28,7 @@ die(const struct err *err)
 }
 
 static double
-now_s(void)
+cpu_s(void)
 {
     struct timespec t;
 
@@ -117,6 +118,13 @@ stats(const struct st *st, enum dtype dtype, struct scratch *s)
         die(&err);
 }
 
+static void
+speed_row(const char *what, const char *shape, double speed, double read)
+{
+    row(what, shape, isa_name(cpu_isa()), 1, speed * 1e-9, "GB/s", speed / read,
+        "read(2)");
+}
+
 /* The best of the rounds of each, which take turns. */
 static void
 measure(const struct st *st, struct scratch *s)
@@ -129,7 +137,7 @@ measure(const struct st *st, struct scratch *s)
 
     for (int r = 0; r < ROUNDS; r++)
         for (int k = 0; k < 5; k++) {
-            double t = now_s();
+            double t = cpu_s();
 
             if (k == 0)
                 probe(st);
@@ -137,14 +145,15 @@ measure(const struct st *st, struct scratch *s)
                 hash(st, k == 1);
             else
                 stats(st, k == 3 ? DT_BF16 : DT_F32, s);
-            t = now_s() - t;
+            t = cpu_s() - t;
             best[k] = t < best[k] ? t : best[k];
         }
     read = all / best[0];
-    printf("st-inspect-speed: read %.1f GB/s; of it, hash %.2f, hash --whole "
-           "%.2f, stats BF16 %.2f (%.1f GB/s), F32 %.2f\n",
-           read / 1e9, all / best[1] / read, all / best[2] / read,
-           bf16 / best[3] / read, bf16 / best[3] / 1e9, f32 / best[4] / read);
+    row("read(2), cached", "0.4 GB", "-", 1, read * 1e-9, "GB/s", 0, "");
+    speed_row("hash", "20 tensors", all / best[1], read);
+    speed_row("hash --whole", "0.4 GB", all / best[2], read);
+    speed_row("stats", "BF16", bf16 / best[3], read);
+    speed_row("stats", "F32", f32 / best[4], read);
 }
 
 int

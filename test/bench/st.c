@@ -12,22 +12,19 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/str.h"
+#include "test/bench/bench.h"
 
-static char path[] = "/tmp/tu-bench-st-XXXXXX";
+static char *path;
 
 static double
 now_ms(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    return 1e3 * now_s();
 }
 
 /* A model of n tensors, 11 a layer; shuffled: header and data in any order. */
@@ -144,21 +141,22 @@ bench(const char *name, size_t n, int shuffled, int rounds)
         best = t < best ? t : best;
         probe = p < probe ? p : probe;
     }
-    printf("st_open %-22s %8.3f ms  %6.1f MiB peak  header %5.1f MiB  %4.1f x "
-           "probe\n",
-           name, best, mib, (double)nbytes / (1 << 20), best / probe);
+    row("st_open", name, "-", 1, best, "ms", probe / best, "reading it");
+    row("st_open", name, "-", 1, mib, "MiB", (double)nbytes / (mib * 0x1p20),
+        "the header's size");
 }
 
 int
 main(int argc, char **argv)
 {
     int rounds = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 20;
-    int fd = mkstemp(path);
+    int fd = mkstemp(path = scratch_name("bench-st"));
 
     close(fd);
     bench("311 tensors", 311, 0, rounds);
-    bench("100000 tensors", 100000, 0, rounds);
-    bench("100000 in random order", 100000, 1, rounds);
+    bench("100k tensors", 100000, 0, rounds);
+    bench("100k shuffled", 100000, 1, rounds);
     unlink(path);
+    free(path);
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * hf-infer-decode [DIR]: speed and memory on a random model of Qwen3-0.6B's
- * shape (written to a temporary folder without DIR), each speed beside a read
- * of the same bytes in the same run.
+ * hf-infer-speed [DIR]: speed and memory on a random model of Qwen3-0.6B's
+ * shape (written to a temporary folder without DIR): decode beside a read of
+ * the same bytes, a prompt beside the FMA peak, in the same run.
  */
 #include <math.h>
 #include <sched.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cmd/hf-infer/model.h"
@@ -20,83 +19,32 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
+#include "test/bench/bench.h"
+#include "test/bench/probe.h"
 
 #define N_DECODE 24
 #define N_PROMPT 512
 #define CHUNK    256
-#define PIECE    ((size_t)1 << 20)
-
-typedef uint64_t lanes __attribute__((vector_size(64)));
+#define N_BATCH  16
 
 static const struct engine_options one = { 1, COMPUTE_F32, DT_F32 };
 static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32 };
 static struct map weights;
-static volatile uint64_t sink; /* keeps the reading alive */
-
-static double
-now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void
 check(int rc, const struct err *err)
 {
     if (!rc)
         return;
-    fprintf(stderr, "hf-infer-decode: %s\n", err->what);
+    fprintf(stderr, "hf-infer-speed: %s\n", err->what);
     exit(1);
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double
-median(double *x, size_t n)
-{
-    qsort(x, n, sizeof(*x), by_value);
-    return x[n / 2];
-}
-
-/* Four streams, prefetched 2 KiB ahead: the fastest way to read that was found
- * (test/bench/gemv.c), so that the ratio is to the machine's limit. */
-static void
-read_pieces(void *ctx, size_t begin, size_t end, int thread)
-{
-    const char *p = (const char *)weights.data + begin * PIECE;
-    size_t n = (end - begin) * PIECE / 4;
-    lanes s[4] = { { 0 } };
-
-    (void)ctx;
-    (void)thread;
-    for (size_t i = 0; i < n; i += sizeof(lanes))
-        for (size_t j = 0; j < 4; j++) {
-            const char *q = p + j * n + i;
-
-            __builtin_prefetch(q + 2048, 0, 2);
-            s[j] ^= *(const lanes *)(const void *)q;
-        }
-    s[0] ^= s[1] ^ s[2] ^ s[3];
-    sink = s[0][0] ^ s[0][1] ^ s[0][2] ^ s[0][3] ^ s[0][4] ^ s[0][5] ^ s[0][6] ^
-           s[0][7];
 }
 
 /* Seconds to read all weights once. */
 static double
 probe(struct par *par)
 {
-    double start = now();
-
-    par_for(par, weights.size / PIECE, 1, read_pieces, NULL);
-    return now() - start;
+    return (double)weights.size / probe_read(par, weights.data, weights.size);
 }
 
 static long
@@ -115,7 +63,7 @@ anonymous_kib(void)
 }
 
 struct speed {
-    double token_s, probe_s, worst_s; /* medians; the slowest token */
+    double token_s, probe_s; /* medians */
 };
 
 /* Tokens one by one, a probe after each, so that neighbours cost both. */
@@ -133,18 +81,17 @@ decode(struct engine *engine, const struct model *model, struct par *par,
     s = session_new(engine, N_DECODE + 1);
     check(session_feed(s, &id, 1, logits, 1, &err), &err);
     for (size_t i = 0; i < N_DECODE; i++) {
-        double start = now();
+        double start = now_s();
 
         check(session_step(s, id, logits, &err), &err);
         id = (int32_t)vec_argmax(logits,
                                  (size_t)model_config(model)->vocab_size);
-        token[i] = now() - start;
+        token[i] = now_s() - start;
         read[i] = probes ? probe(par) : 0;
     }
     session_close(s);
     free(logits);
     speed.token_s = median(token, N_DECODE);
-    speed.worst_s = token[N_DECODE - 1];
     speed.probe_s = median(read, N_DECODE);
     return speed;
 }
@@ -162,11 +109,8 @@ decode_line(const struct model *model, int threads)
     check(engine_open(&engine, model, par, &one, &err), &err);
     s = decode(engine, model, par, 1);
     engine_close(engine);
-    printf("decode\t-j %d\t%.1f token/s\t%.1f GB/s\tread %.1f GB/s\t"
-           "ratio %.2f\n",
-           threads, 1 / s.token_s, (double)weights.size / s.token_s * 1e-9,
-           (double)weights.size / s.probe_s * 1e-9, s.probe_s / s.token_s);
-    fflush(stdout);
+    row("hf-infer decode", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
+        1 / s.token_s, "token/s", s.probe_s / s.token_s, "read weights");
     par_close(par);
     return s.token_s;
 }
@@ -201,16 +145,53 @@ neighbour_line(const struct model *model, double alone_s)
     check(engine_open(&engine, model, par, &one, &err), &err);
     s = decode(engine, model, par, 0);
     engine_close(engine);
-    printf("decode\t-j 2 beside a busy process\t%.1f token/s\t"
-           "%.2f of -j 1 alone\tslowest token %.0f ms\n",
-           1 / s.token_s, alone_s / s.token_s, s.worst_s * 1e3);
-    fflush(stdout);
+    row("  beside a hog", "Qwen3-0.6B", isa_name(cpu_isa()), 2, 1 / s.token_s,
+        "token/s", alone_s / s.token_s, "1 thread alone");
     par_close(par);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
 
-/* A prompt, then tokens after it: speeds at that length, and memory. */
+/* Multiplications and additions of a token: 440 million weights, the
+ * embedding left out. */
+#define FLOP_TOKEN (2.0 * 28 * 1024 * (4096 + 2048 + 3 * 3072))
+
+/* 16 sequences at once, against as many tokens one by one. */
+static void
+batch_line(const struct model *model, int threads, double token_s)
+{
+    size_t vocab = (size_t)model_config(model)->vocab_size;
+    float *logits = xcalloc(N_BATCH * vocab, sizeof(*logits));
+    struct feed feeds[N_BATCH];
+    int32_t ids[N_BATCH];
+    struct engine *engine;
+    struct par *par;
+    struct err err = { 0 };
+    double v[7];
+
+    check(par_open(&par, threads, &err), &err);
+    check(engine_open(&engine, model, par, CHUNK, &err), &err);
+    for (int i = 0; i < N_BATCH; i++) {
+        ids[i] = i;
+        feeds[i] = (struct feed){ session_new(engine, 64), &ids[i], 1, 1 };
+    }
+    for (int i = 0; i < 7; i++) {
+        double start = now_s();
+
+        check(engine_feed(engine, feeds, N_BATCH, logits, &err), &err);
+        v[i] = now_s() - start;
+    }
+    row("  batch of 16", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
+        N_BATCH / median(v, 7), "token/s", N_BATCH * token_s / median(v, 7),
+        "one by one");
+    for (int i = 0; i < N_BATCH; i++)
+        session_close(feeds[i].session);
+    engine_close(engine);
+    par_close(par);
+    free(logits);
+}
+
+/* A prompt: its speed, and the memory it takes. */
 static void
 prompt_line(const struct model *model, int threads)
 {
@@ -220,26 +201,22 @@ prompt_line(const struct model *model, int threads)
     struct par *par;
     struct session *s;
     struct err err = { 0 };
-    double start, prompt_s, after[8];
+    double start, prompt_s, peak;
 
     for (int i = 0; i < N_PROMPT; i++)
         ids[i] = i * 7919 % 150000;
     check(par_open(&par, threads, &err), &err);
     check(engine_open(&engine, model, par, &many, &err), &err);
     s = session_new(engine, N_PROMPT + 8);
-    start = now();
+    start = now_s();
     check(session_feed(s, ids, N_PROMPT, logits, 1, &err), &err);
-    prompt_s = now() - start;
-    for (int i = 0; i < 8; i++) {
-        start = now();
-        check(session_feed(s, ids, 1, logits, 1, &err), &err);
-        after[i] = now() - start;
-    }
-    printf("prompt of %d\t-j %d\t%.0f token/s\tthen %.1f token/s\t"
-           "anonymous memory %ld MiB\n",
-           N_PROMPT, threads, N_PROMPT / prompt_s, 1 / median(after, 8),
-           anonymous_kib() >> 10);
-    fflush(stdout);
+    prompt_s = now_s() - start;
+    peak = probe_best(par, PROBE_F32);
+    row("hf-infer prompt", "512 tokens", isa_name(cpu_isa()), threads,
+        N_PROMPT / prompt_s, "token/s", N_PROMPT / prompt_s * FLOP_TOKEN / peak,
+        "f32 FMA");
+    row("  memory", "anonymous", "-", threads, (double)anonymous_kib() / 1024,
+        "MiB", 0, "");
     session_close(s);
     engine_close(engine);
     par_close(par);
@@ -250,11 +227,11 @@ prompt_line(const struct model *model, int threads)
 static void
 start_line(const char *dir, int threads)
 {
-    double seconds[5], open_s = 0;
+    double seconds[5];
     struct err err = { 0 };
 
     for (int i = 0; i < 5; i++) {
-        double start = now();
+        double start = now_s();
         struct model *model;
         struct session *s;
         struct engine *engine;
@@ -266,19 +243,17 @@ start_line(const char *dir, int threads)
         check(model_open(&model, dir, &err), &err);
         check(engine_open(&engine, model, par, &many, &err), &err);
         s = session_new(engine, 64);
-        open_s = now() - start;
         logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
         check(session_feed(s, &id, 1, logits, 1, &err), &err);
-        seconds[i] = now() - start;
+        seconds[i] = now_s() - start;
         free(logits);
         session_close(s);
         engine_close(engine);
         model_close(model);
         par_close(par);
     }
-    printf("first token\t-j %d\t%.0f ms\tof which open %.1f ms\n", threads,
-           median(seconds, 5) * 1e3, open_s * 1e3);
-    fflush(stdout);
+    row("hf-infer start", "to first token", isa_name(cpu_isa()), threads,
+        median(seconds, 5) * 1e3, "ms", 0, "");
 }
 
 static void
@@ -287,21 +262,26 @@ run(const char *dir)
     struct model *model;
     struct str path = { 0 };
     struct err err = { 0 };
-    double alone_s;
+    double alone_s = 0;
+    int all = par_default();
 
     str_addf(&path, "%s/model.safetensors", dir);
     check(map_open(&weights, path.s, &err), &err);
-    printf("# %s, %s\n", dir, isa_name(cpu_isa()));
     probe(NULL); /* brings the file into memory */
     check(model_open(&model, dir, &err), &err);
-    alone_s = decode_line(model, 1);
-    decode_line(model, 2);
-    neighbour_line(model, alone_s);
-    prompt_line(model, 1);
-    prompt_line(model, 2);
+    for (int j = 1;; j = all) {
+        double token_s = decode_line(model, j);
+
+        alone_s = j == 1 ? token_s : alone_s;
+        if (j > 1)
+            neighbour_line(model, alone_s);
+        batch_line(model, j, token_s);
+        prompt_line(model, j);
+        if (j == all)
+            break;
+    }
     model_close(model);
-    start_line(dir, 1);
-    start_line(dir, 2);
+    start_line(dir, all);
     map_close(&weights);
     str_free(&path);
 }
@@ -313,7 +293,7 @@ shell(const char *what, const char *dir)
 
     str_addf(&command, "%s %s", what, dir);
     if (system(command.s)) {
-        fprintf(stderr, "hf-infer-decode: failed: %s\n", command.s);
+        fprintf(stderr, "hf-infer-speed: failed: %s\n", command.s);
         exit(1);
     }
     str_free(&command);
@@ -322,7 +302,7 @@ shell(const char *what, const char *dir)
 int
 main(int argc, char **argv)
 {
-    char made[] = "/tmp/hf-infer-decode.XXXXXX";
+    char *made = scratch_name("hf-infer-speed");
 
     if (argc > 1) {
         run(argv[1]);
@@ -334,5 +314,6 @@ main(int argc, char **argv)
           made);
     run(made);
     shell("rm -r", made);
+    free(made);
     return 0;
 }

@@ -1,0 +1,17 @@
+#!/bin/sh
+# One table: the machine's limits, then kernels and tools in ratio to them.
+# PEERS=1: other libraries on the same shapes, too.  Files go to $TMPDIR.
+b=$BUILD/test/bench
+set -e
+"$b/machine"
+"$b/kernels"
+# The paths of lesser CPUs, where this one has more.
+for isa in avx2 avx512bf16; do
+    if "$b/kernels" below "$isa"; then
+        TU_ISA=$isa "$b/kernels" products
+    fi
+done
+for p in par hf-infer-speed hf-infer-tok st st-inspect-speed; do
+    "$b/$p"
+done
+[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels"

@@ -1,0 +1,74 @@
+/*
+ * One table for all benchmarks: a row is a value and, where there is one, its
+ * ratio to a limit of this machine that was measured in turns with it.
+ */
+#ifndef TEST_BENCH_BENCH_H
+#define TEST_BENCH_BENCH_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/kernel/cpu.h"
+
+#define BENCH_HEAD                                                         \
+    "what               shape             isa         threads      value " \
+    "unit      ratio  of"
+#define MAX_ROUNDS 32
+
+static inline double
+now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline int
+bench_by_value(const void *p, const void *q)
+{
+    double a = *(const double *)p, b = *(const double *)q;
+
+    return (a > b) - (a < b);
+}
+
+static inline double
+median(double *v, size_t n)
+{
+    qsort(v, n, sizeof(*v), bench_by_value);
+    return v[n / 2];
+}
+
+/* A name in $TMPDIR for mkstemp() and mkdtemp(); the caller's to free. */
+static inline char *
+scratch_name(const char *name)
+{
+    const char *tmp = getenv("TMPDIR");
+    size_t n = 64 + strlen(name) + (tmp ? strlen(tmp) : 0);
+    char *path = malloc(n);
+
+    if (!path)
+        exit(1);
+    snprintf(path, n, "%s/%s.XXXXXX", tmp ? tmp : "/tmp", name);
+    return path;
+}
+
+/* ratio 0: none. */
+static inline void
+row(const char *what, const char *shape, const char *isa, int threads,
+    double value, const char *unit, double ratio, const char *of)
+{
+    int digits = value < 10 ? 2 : value < 1000 ? 1 : 0;
+    char r[16] = "-";
+
+    if (ratio > 0)
+        snprintf(r, sizeof(r), "%.2f", ratio);
+    printf("%-18s %-17s %-11s %7d %10.*f %-9s %5s  %s\n", what, shape, isa,
+           threads, digits, value, unit, r, ratio > 0 ? of : "-");
+    fflush(stdout);
+}
+
+#endif

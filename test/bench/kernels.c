@@ -1,0 +1,255 @@
+/*
+ * kernels: products and conversions, each beside its probe, in turns.
+ *   kernels products                  no gemv
+ *   kernels below ISA                 status 0 if this machine has more
+ *   kernels one CLASS M N K THREADS   prints one product's GFLOP/s alone:
+ *   what test/bench/peers.py measures others against
+ */
+#include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
+#include "core/kernel/gemv.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+#include "test/bench/bench.h"
+#include "test/bench/probe.h"
+
+enum { ROUNDS = 5 };
+
+enum class { EXACT, BF16, BF16_PACKED, INT8, INT8_PACKED, CLASSES };
+
+static const char *const names[CLASSES] = { "exact", "bf16", "bf16-packed",
+                                            "int8", "int8-packed" };
+
+struct product {
+    enum class class;
+    size_t m, n, k;
+    struct gemm *gemm;
+    char *w; /* [n, k] */
+    float *x, *c, *scale, *x_scale;
+    void *rounded; /* X of the class */
+    struct gemm_panels panels;
+    struct gemm_job job;
+};
+
+static void *
+big(size_t n, size_t size)
+{
+    struct err err;
+    void *p = mem_big(n, size, "the matrices", &err);
+
+    if (!p) {
+        fprintf(stderr, "bench: %s\n", err.what);
+        exit(1);
+    }
+    return p;
+}
+
+static bool
+packed(const struct product *p)
+{
+    return p->class == BF16_PACKED || p->class == INT8_PACKED;
+}
+
+static bool
+is_int8(const struct product *p)
+{
+    return p->class == INT8 || p->class == INT8_PACKED;
+}
+
+static void
+product_open(struct product *p, struct par *par)
+{
+    struct err err;
+    size_t size = is_int8(p) ? 1 : 2;
+
+    if (gemm_open(&p->gemm, par, &err) < 0)
+        exit(1);
+    p->w = big(p->n * p->k, size);
+    memset(p->w, 0x3c, p->n * p->k * size);
+    p->x = big(p->m * p->k, 4);
+    for (size_t i = 0; i < p->m * p->k; i++)
+        p->x[i] = (float)(i % 7) - 3;
+    p->c = big(p->m * p->n, 4);
+    memset(p->c, 0, p->m * p->n * 4);
+    p->scale = big(p->n, 4);
+    p->x_scale = big(p->m, 4);
+    p->rounded = big(p->m * (p->k + 64), 2);
+    p->job = (struct gemm_job){
+        .w = { p->w, is_int8(p) ? DT_I8 : DT_BF16, p->n, p->k, p->k, false },
+        .c = p->c,
+        .ldc = p->n,
+        .scale = p->scale,
+    };
+    if (!packed(p))
+        return;
+    p->panels.class = is_int8(p) ? GEMM_INT8 : GEMM_BF16;
+    p->panels.data =
+        big(gemm_packed_nbytes(p->panels.class, p->n, p->k) + 64, 1);
+    gemm_pack(p->gemm, &p->panels, &p->job.w);
+    p->job.panels = &p->panels;
+}
+
+static void
+product_close(struct product *p)
+{
+    mem_big_free(p->w, p->n * p->k, is_int8(p) ? 1 : 2);
+    mem_big_free(p->x, p->m * p->k, 4);
+    mem_big_free(p->c, p->m * p->n, 4);
+    mem_big_free(p->scale, p->n, 4);
+    mem_big_free(p->x_scale, p->m, 4);
+    mem_big_free(p->rounded, p->m * (p->k + 64), 2);
+    if (packed(p))
+        mem_big_free(p->panels.data,
+                     gemm_packed_nbytes(p->panels.class, p->n, p->k) + 64, 1);
+    gemm_close(p->gemm);
+}
+
+/* Seconds; rounding X is part of it. */
+static double
+product_run(struct product *p)
+{
+    double t = now_s();
+
+    if (p->class == EXACT) {
+        gemm_exact(p->gemm, &p->job, 1, p->x, p->k, p->m);
+    } else if (is_int8(p)) {
+        gemm_to_int8(p->gemm, p->rounded, p->x_scale, p->x, p->k, p->m, p->k);
+        gemm_int8(p->gemm, &p->job, 1, p->rounded, p->x_scale,
+                  gemm_ld_int8(p->k), p->m);
+    } else {
+        gemm_to_bf16(p->gemm, p->rounded, p->x, p->k, p->m, p->k);
+        gemm_bf16(p->gemm, &p->job, 1, p->rounded, NULL, gemm_ld_bf16(p->k),
+                  p->m);
+    }
+    return now_s() - t;
+}
+
+static double
+flop(const struct product *p)
+{
+    return 2.0 * (double)p->m * (double)p->n * (double)p->k;
+}
+
+static void
+product_row(struct par *par, enum class class, size_t m, size_t n, size_t k)
+{
+    struct product p = { .class = class, .m = m, .n = n, .k = k };
+    enum probe_kind kind = class == EXACT  ? PROBE_F32
+                           : class >= INT8 ? PROBE_INT8
+                                           : PROBE_BF16;
+    double v[ROUNDS], peak[ROUNDS], rate;
+    char what[32], shape[32];
+
+    product_open(&p, par);
+    product_run(&p);
+    for (int i = 0; i < ROUNDS; i++) {
+        peak[i] = probe_best(par, kind);
+        if (peak[i] == 0) /* no bf16 instruction: widened to f32 */
+            peak[i] = probe_best(par, PROBE_F32);
+        v[i] = flop(&p) / product_run(&p);
+    }
+    snprintf(what, sizeof(what), "gemm %s", names[class]);
+    snprintf(shape, sizeof(shape), "%zux%zux%zu", m, n, k);
+    rate = median(v, ROUNDS);
+    row(what, shape, isa_name(cpu_isa()), par_threads(par), 1e-9 * rate,
+        class >= INT8 ? "GOP/s" : "GFLOP/s", rate / median(peak, ROUNDS),
+        "its peak");
+    product_close(&p);
+}
+
+/* Weights that fit no cache, against reading them. */
+static void
+gemv_row(struct par *par, enum dtype dtype, const char *what)
+{
+    enum { N = 65536, K = 1024 };
+    size_t size = dtype == DT_F32 ? 4 : 2, nbytes = (size_t)N * K * size;
+    double v[ROUNDS], read[ROUNDS], rate;
+    char *w = big(nbytes, 1);
+    float *x = big(K, 4), *y = big(N, 4);
+
+    memset(w, 0x3c, nbytes);
+    gemv(par, y, N, w, dtype, N, K, x, K, 1);
+    for (int i = 0; i < ROUNDS; i++) {
+        double t;
+
+        read[i] = probe_read(par, w, nbytes);
+        t = now_s();
+        gemv(par, y, N, w, dtype, N, K, x, K, 1);
+        v[i] = (double)nbytes / (now_s() - t);
+    }
+    rate = median(v, ROUNDS);
+    row(what, "65536x1024", isa_name(cpu_isa()), par_threads(par), 1e-9 * rate,
+        "GB/s", rate / median(read, ROUNDS), "read memory");
+    mem_big_free(w, nbytes, 1);
+    mem_big_free(x, K, 4);
+    mem_big_free(y, N, 4);
+}
+
+static void
+table(int threads, bool products_alone)
+{
+    struct par *par;
+    struct err err;
+
+    if (par_open(&par, threads, &err) < 0)
+        exit(1);
+    if (!products_alone) {
+        gemv_row(par, DT_BF16, "gemv bf16");
+        gemv_row(par, DT_F32, "gemv f32");
+    }
+    for (enum class c = EXACT; c < CLASSES; c++) {
+        product_row(par, c, 512, 4096, 1024);
+        product_row(par, c, 1024, 16384, 1024);
+    }
+    par_close(par);
+}
+
+static int
+one(char **arg)
+{
+    struct product p = { .m = strtoull(arg[1], NULL, 10),
+                         .n = strtoull(arg[2], NULL, 10),
+                         .k = strtoull(arg[3], NULL, 10) };
+    double v[ROUNDS];
+    struct par *par;
+    struct err err;
+
+    while (p.class < CLASSES && strcmp(arg[0], names[p.class]) != 0)
+        p.class ++;
+    if (p.class == CLASSES || par_open(&par, atoi(arg[4]), &err) < 0)
+        return 1;
+    product_open(&p, par);
+    product_run(&p);
+    for (int i = 0; i < ROUNDS; i++)
+        v[i] = 1e-9 * flop(&p) / product_run(&p);
+    printf("%.1f\n", median(v, ROUNDS));
+    product_close(&p);
+    par_close(par);
+    return 0;
+}
+
+/* NEON is no more than AVX2 is: it stands alone. */
+static int
+below(const char *name)
+{
+    for (int i = ISA_SCALAR; i < (int)cpu_isa(); i++)
+        if (cpu_isa() != ISA_NEON && !strcmp(isa_name((enum isa)i), name))
+            return 0;
+    return 1;
+}
+
+int
+main(int argc, char **argv)
+{
+    bool products_alone = argc == 2 && !strcmp(argv[1], "products");
+    int all = par_default();
+
+    if (argc == 3 && !strcmp(argv[1], "below"))
+        return below(argv[2]);
+    if (argc == 7 && !strcmp(argv[1], "one"))
+        return one(argv + 2);
+    table(1, products_alone);
+    if (all > 1)
+        table(all, products_alone);
+    return 0;
+}

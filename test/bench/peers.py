@@ -1,0 +1,171 @@
+"""peers.py KERNELS: other libraries' products on the shapes of the table, run
+in turns with ours (KERNELS is build/test/bench/kernels), as our speed in ratio
+to theirs.  What is not installed is left out with a line that says so.
+
+oneDNN is called through its C interface, version 2 (Debian: libdnnl2),
+OpenBLAS (libopenblas0-pthread) through cblas_sgemm, torch (python3-torch)
+through torch.mm.  Each runs in a process of its own for each thread count.
+"""
+import ctypes
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+SHAPES = [(512, 4096, 1024), (1024, 16384, 1024)]
+ROUNDS = 5
+LAYOUT = "%-18s %-17s %-11s %7d %10.1f %-9s %5.2f  %s"
+
+
+def fastest(run, m, n, k):
+    """GFLOP/s, the median of some calls."""
+    run()
+    speeds = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        run()
+        speeds.append(2e-9 * m * n * k / (time.perf_counter() - start))
+    return statistics.median(speeds)
+
+
+def openblas(kind, m, n, k):
+    import numpy as np
+
+    lib = ctypes.CDLL("/usr/lib/x86_64-linux-gnu/openblas-pthread/"
+                      "libopenblas.so.0")
+    a, b = np.ones((m, k), "f4"), np.ones((n, k), "f4")
+    c = np.zeros((m, n), "f4")
+    p, i, f = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
+
+    def run():
+        # row-major, A, B transposed
+        lib.cblas_sgemm(i(101), i(111), i(112), i(m), i(n), i(k), f(1),
+                        p(a.ctypes.data), i(k), p(b.ctypes.data), i(k), f(0),
+                        p(c.ctypes.data), i(n))
+
+    return fastest(run, m, n, k)
+
+
+class Dnnl:
+    """A matmul of oneDNN 2: s8 x s8 -> s32 or bf16 x bf16 -> f32, the weights
+    in the layout it likes best (as ours packed before)."""
+
+    TYPES = {"bf16": (2, 2, 3), "int8": (5, 5, 4)}  # dnnl_data_type_t
+
+    def __init__(self, kind, m, n, k):
+        self.lib = lib = ctypes.CDLL("libdnnl.so.2")
+        new = ctypes.create_string_buffer
+        src, weights, dst = self.TYPES[kind]
+        self.engine, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
+        self.check(lib.dnnl_engine_create(ctypes.byref(self.engine), 1,
+                                          ctypes.c_size_t(0)))
+        self.check(lib.dnnl_stream_create(ctypes.byref(self.stream),
+                                          self.engine, 1))
+        plain, like_best = 3, 1  # dnnl_ab, dnnl_format_tag_any
+        mds = [self.layout((m, k), src, plain),
+               self.layout((k, n), weights, like_best),
+               self.layout((m, n), dst, plain)]
+        op = new(16384)
+        self.check(lib.dnnl_matmul_desc_init(op, mds[0], mds[1], None, mds[2]))
+        pd = ctypes.c_void_p()
+        self.check(lib.dnnl_primitive_desc_create(
+            ctypes.byref(pd), op, None, self.engine, None))
+        self.primitive = ctypes.c_void_p()
+        self.check(lib.dnnl_primitive_create(ctypes.byref(self.primitive), pd))
+        lib.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
+        what = [129, 131, 133]  # dnnl_query_src_md, weights_md, dst_md
+        args = (ctypes.c_byte * (16 * 3))()
+        for i, (query, index) in enumerate(zip(what, (1, 33, 17))):
+            md = ctypes.c_void_p(lib.dnnl_primitive_desc_query_md(pd, query, 0))
+            memory = ctypes.c_void_p()
+            # DNNL_MEMORY_ALLOCATE is the address -1
+            self.check(lib.dnnl_memory_create(
+                ctypes.byref(memory), md, self.engine, ctypes.c_void_p(-1)))
+            ctypes.c_int.from_buffer(args, 16 * i).value = index
+            ctypes.c_void_p.from_buffer(args, 16 * i + 8).value = memory.value
+        self.args = args
+
+    def check(self, status):
+        if status:
+            raise OSError("oneDNN says %d" % status)
+
+    def layout(self, dims, kind, tag):
+        md = ctypes.create_string_buffer(4096)
+        array = (ctypes.c_int64 * 12)(*dims)
+        self.check(self.lib.dnnl_memory_desc_init_by_tag(md, 2, array, kind,
+                                                         tag))
+        return md
+
+    def __call__(self):
+        self.check(self.lib.dnnl_primitive_execute(self.primitive, self.stream,
+                                                   3, self.args))
+        self.check(self.lib.dnnl_stream_wait(self.stream))
+
+
+def onednn(kind, m, n, k):
+    return fastest(Dnnl(kind, m, n, k), m, n, k)
+
+
+def torch(kind, m, n, k):
+    import torch
+
+    dtype = torch.bfloat16 if kind == "bf16" else torch.float32
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    a, b = torch.ones(m, k, dtype=dtype), torch.ones(n, k, dtype=dtype)
+    return fastest(lambda: torch.mm(a, b.t()), m, n, k)
+
+
+# peer, its class, ours, what to install
+PEERS = [
+    (openblas, "f32", "exact", "libopenblas0-pthread"),
+    (torch, "f32", "exact", "python3-torch"),
+    (onednn, "bf16", "bf16-packed", "libdnnl2"),
+    (torch, "bf16", "bf16", "python3-torch"),
+    (onednn, "int8", "int8-packed", "libdnnl2"),
+]
+
+
+def speed(command, threads):
+    env = dict(os.environ, OMP_NUM_THREADS=str(threads),
+               OPENBLAS_NUM_THREADS=str(threads),
+               OPENBLAS_CORETYPE=os.environ.get("OPENBLAS_CORETYPE",
+                                                "SkylakeX"))
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+    return float(done.stdout) if done.returncode == 0 else None
+
+
+def compare(kernels, peer, kind, ours, threads, shape):
+    """One row, or False if the peer does not run here."""
+    numbers = [str(x) for x in shape]
+    mine, theirs = [], []
+    for _ in range(3):
+        got = speed([sys.executable, __file__, "run", peer.__name__, kind,
+                     *numbers], threads)
+        if got is None:
+            return False
+        theirs.append(got)
+        mine.append(speed([kernels, "one", ours, *numbers, str(threads)],
+                          threads))
+    they, we = statistics.median(theirs), statistics.median(mine)
+    print(LAYOUT % ("%s %s" % (peer.__name__, kind), "x".join(numbers), "-",
+                    threads, they, "GFLOP/s", we / they,
+                    "ours (gemm %s) over it" % ours), flush=True)
+    return True
+
+
+def main(kernels):
+    counts = sorted({1, len(os.sched_getaffinity(0))})
+    for peer, kind, ours, package in PEERS:
+        rows = [(t, s) for t in counts for s in SHAPES]
+        if not all(compare(kernels, peer, kind, ours, t, s) for t, s in rows):
+            print("bench: %s %s does not run here, left out (Debian: %s)"
+                  % (peer.__name__, kind, package), file=sys.stderr)
+
+
+if sys.argv[1] == "run":
+    peer = {"openblas": openblas, "onednn": onednn, "torch": torch}
+    print(peer[sys.argv[2]](sys.argv[3], *map(int, sys.argv[4:7])))
+else:
+    main(sys.argv[1])

@@ -1,0 +1,120 @@
+#include "test/bench/probe.h"
+
+#include "test/bench/bench.h"
+
+#define STEPS  20000
+#define SLICES 16 /* of a thread: a neighbour costs its share */
+#define PIECE  ((size_t)256 << 10)
+
+static const struct probe none;
+
+static const struct probe *
+table_of(enum isa isa)
+{
+    switch (isa) {
+#if defined(HAVE_avx2)
+    case ISA_AVX2:
+        return &probe_avx2;
+#endif
+#if defined(HAVE_avx512)
+    case ISA_AVX512:
+        return &probe_avx512;
+#endif
+#if defined(HAVE_avx512vnni)
+    case ISA_AVX512VNNI:
+        return &probe_avx512vnni;
+#endif
+#if defined(HAVE_avx512bf16)
+    case ISA_AVX512BF16:
+        return &probe_avx512bf16;
+#endif
+#if defined(HAVE_amx)
+    case ISA_AMX:
+        return &probe_amx;
+#endif
+#if defined(HAVE_neon)
+    case ISA_NEON:
+        return &probe_neon;
+#endif
+    default:
+        return &none;
+    }
+}
+
+struct work {
+    double (*fn)(uint64_t n);
+    double done[256]; /* operations of each slice */
+};
+
+static void
+run_slice(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct work *w = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        w->done[i % 256] = w->fn(STEPS);
+}
+
+double
+probe_peak(struct par *par, enum isa isa, enum probe_kind kind)
+{
+    const struct probe *p = table_of(isa);
+    size_t n = SLICES * (size_t)par_threads(par);
+    struct work w = { .fn = kind == PROBE_F32    ? p->f32
+                            : kind == PROBE_BF16 ? p->bf16
+                                                 : p->int8 };
+    double best = 0;
+
+    for (int round = 0; w.fn && round < 3; round++) {
+        double t = now_s(), rate;
+
+        par_for(par, n, 1, run_slice, &w);
+        rate = (double)n * w.done[0] / (now_s() - t);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+double
+probe_best(struct par *par, enum probe_kind kind)
+{
+    enum isa isa = cpu_isa();
+    double rate = probe_peak(par, isa, kind);
+
+    while (rate == 0 && isa > ISA_AVX2 && isa != ISA_NEON)
+        rate = probe_peak(par, --isa, kind);
+    return rate;
+}
+
+typedef uint64_t v2 __attribute__((vector_size(16), aligned(1)));
+
+/* Four streams, prefetched 2 KiB ahead: the fastest that was found. */
+static void
+read_pieces(void *ctx, size_t begin, size_t end, int thread)
+{
+    const char *p = (const char *)ctx + begin * PIECE;
+    size_t n = (end - begin) * PIECE / 4;
+    v2 s[4] = { { 0 } };
+
+    (void)thread;
+    for (size_t i = 0; i < n; i += 64)
+        for (size_t j = 0; j < 4; j++) {
+            const char *q = p + j * n + i;
+
+            __builtin_prefetch(q + 2048, 0, 2);
+            for (size_t k = 0; k < 64; k += 16)
+                s[j] ^= *(const v2 *)(const void *)(q + k);
+        }
+    s[0] ^= s[1] ^ s[2] ^ s[3];
+    __asm__ volatile("" : : "m"(s[0]));
+}
+
+double
+probe_read(struct par *par, const void *p, size_t nbytes)
+{
+    double t = now_s();
+
+    par_for(par, nbytes / PIECE, 1, read_pieces, (void *)(uintptr_t)p);
+    return (double)(nbytes / PIECE * PIECE) / (now_s() - t);
+}

@@ -1,0 +1,36 @@
+/*
+ * The machine's limits: as many operations as an instruction set can do on
+ * registers alone, and bytes as fast as they can be read.
+ */
+#ifndef TEST_BENCH_PROBE_H
+#define TEST_BENCH_PROBE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/kernel/cpu.h"
+#include "core/par.h"
+
+/* n steps; how many operations that was: a multiply and an add are two. */
+struct probe {
+    double (*f32)(uint64_t n);
+    double (*bf16)(uint64_t n);
+    double (*int8)(uint64_t n);
+};
+
+extern const struct probe probe_avx2, probe_avx512, probe_avx512vnni,
+    probe_avx512bf16, probe_amx, probe_neon;
+
+enum probe_kind { PROBE_F32, PROBE_BF16, PROBE_INT8, PROBE_KINDS };
+
+/* probe_peak(): operations a second of all the threads together, at one level;
+ * 0 where it has no such instruction.  About 20 ms. */
+double probe_peak(struct par *par, enum isa isa, enum probe_kind kind);
+
+/* probe_best(): of the level that runs now, or the best below it. */
+double probe_best(struct par *par, enum probe_kind kind);
+
+/* probe_read(): bytes a second of reading [p, p + nbytes) once. */
+double probe_read(struct par *par, const void *p, size_t nbytes);
+
+#endif
