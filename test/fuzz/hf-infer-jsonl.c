@@ -1,0 +1,59 @@
+/*
+ * Hostile JSON lines: each is refused, or gives a prompt or ids and an id that
+ * is one JSON value again.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cmd/hf-infer/jsonl.h"
+#include "core/js.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+expect(bool good)
+{
+    if (!good)
+        abort();
+}
+
+static void
+check_doc(const struct jsonl_doc *doc)
+{
+    json_t *id;
+
+    expect(doc->where && strncmp(doc->where, "fuzz: line ", 11) == 0);
+    expect(!doc->is_ids || doc->text.n == 0);
+    for (size_t i = 0; i < doc->ids.n; i++)
+        expect(doc->ids.id[i] >= 0);
+    if (doc->id.n == 0)
+        return;
+    id = json_loadb(doc->id.s, doc->id.n, JSON_DECODE_ANY, NULL);
+    expect(id != NULL);
+    json_decref(id);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct jsonl jsonl = { .fd = memfd_create("fuzz", MFD_CLOEXEC),
+                           .name = "fuzz" };
+    struct err err = { 0 };
+    int rc = 1;
+
+    expect(write(jsonl.fd, data, size) == (ssize_t)size);
+    lseek(jsonl.fd, 0, SEEK_SET);
+    while (rc == 1) {
+        struct jsonl_doc doc = { 0 };
+
+        rc = jsonl_next(&jsonl, &doc, true, &err);
+        if (rc == 1)
+            check_doc(&doc);
+        jsonl_doc_free(&doc);
+    }
+    expect(rc == 0 || (rc == -1 && err.status == EX_DATAERR && *err.what));
+    jsonl_close(&jsonl);
+    return 0;
+}
