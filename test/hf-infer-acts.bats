@@ -1,11 +1,18 @@
 # hf-infer --acts: activations out of the model.
 load helpers
 
-# demo_f32 ARGUMENTS: the raw dump of the demo model, as numpy reads it.
-npy() { # npy EXPRESSION, with numpy as np
+# npy EXPRESSION: prints it; numpy is np, and f() reads a raw dump.
+npy() {
     "$PYTHON" -c "import json, sys, numpy as np
 f = lambda p: np.fromfile(p, '<f4')
 print($1)"
+}
+
+# peak COMMAND...: its largest resident set, KiB.
+peak() {
+    "$PYTHON" -c "import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)" "$@"
 }
 
 setup_file() {
@@ -19,9 +26,21 @@ docs() {
 }
 
 @test "hf-infer --acts: every point and layer is float64's within 1e-4" {
+    # shellcheck disable=SC2046 # names are words
     run -0 "$PYTHON" "$ROOT/test/ref/check_acts.py" "$BATS_FILE_TMPDIR" \
-        llama mistral-window-7 qwen2-window qwen3 qwen3-bias
-    [ "${#lines[@]}" -eq 5 ]
+        $(cat "$BATS_FILE_TMPDIR/models")
+    [ "${#lines[@]}" -ge 20 ]
+}
+
+@test "hf-infer --acts: the points add up, to the last bit" {
+    # A block adds its halves to the stream in f32: so does numpy.
+    for m in "$DEMO" "$BATS_FILE_TMPDIR/llama-bias-f32"; do
+        for p in resid attn mlp; do
+            hf-infer "$m" --ids 1,2,3,4,5,6,7 --acts $p:0-2 >$p
+        done
+        hf-infer "$m" --ids 1,2,3,4,5,6,7 --acts resid:-1,0,1 >before
+        [ "$(npy "(f('before') + f('attn') + f('mlp') == f('resid')).all()")" = True ]
+    done
 }
 
 @test "hf-infer --acts: the example lines work as written" {
@@ -80,6 +99,106 @@ docs() {
     [ "$stderr" = "hf-infer: bad.npy: F64 with 1 dims (expected integers, token ids, [n] or [rows, n])" ]
 }
 
+@test "hf-infer --acts: a .npy of token ids is a stream of any length" {
+    npy "np.save('short.npy', np.arange(3000) % 1024)"
+    npy "np.save('long.npy', np.arange(1500000) % 1024)"
+    hf-infer "$DEMO" --ids "$(npy "*(np.arange(3000) % 1024)")" \
+        --acts attn:0 --ctx 100 -o want.f32
+    hf-infer "$DEMO" --acts attn:0 --ctx 100 --file short.npy | cmp - want.f32
+    # a pipe, in pieces that end anywhere
+    { head -c 131 && sleep 0.1 && cat; } <short.npy |
+        hf-infer "$DEMO" --acts attn:0 --ctx 100 | cmp - want.f32
+    # -1 runs no layer: 1.5 million tokens in a second
+    few=$(peak hf-infer "$DEMO" --acts resid:-1 --ctx 500 --file short.npy)
+    many=$(peak hf-infer "$DEMO" --acts resid:-1 --ctx 500 --file long.npy)
+    [ "$many" -lt $((few + 4096)) ]
+    run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file short.npy
+    [ "$stderr" = "hf-infer: short.npy: more than 512 tokens, the model's context (--ctx makes windows)" ]
+    head -c 1000 short.npy >cut.npy
+    run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file cut.npy
+    [ "$stderr" = "hf-infer: cut.npy: 872 bytes of data (expected 24000 by its header)" ]
+    run -65 --separate-stderr bash -c 'cat cut.npy | hf-infer "$DEMO" --acts attn:0 --ctx 9'
+    [ "$stderr" = "hf-infer: standard input: the file ends after 109 of 3000 elements" ]
+    npy "np.save('bad.npy', np.array([[1, 2], [3, -4]], 'i2'))"
+    run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file bad.npy
+    [ "$stderr" = "hf-infer: bad.npy: row 1: element 1: -4 is no token id (0 to 2147483647)" ]
+    run -2 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file short.npy --raw
+    [[ $stderr == "hf-infer: short.npy: is token ids (.npy): "* ]]
+}
+
+@test "hf-infer --acts: documents of all lengths, each as it is alone" {
+    "$PYTHON" -c "import json
+for i in range(30):
+    print(json.dumps({'ids': [(7 * i + j * j) % 1024 for j in range(1 + i * i % 97)]}))" >p.jsonl
+    "$PYTHON" -c "import json
+for line in open('p.jsonl'):
+    print(*json.loads(line)['ids'])" | while read -r ids; do
+        hf-infer "$DEMO" --ids "$ids" --acts in:down_proj:3,0
+    done >want.f32
+    for how in '' '-j 1 --chunk 1' '-j 3 --chunk 50' '--chunk 5000'; do
+        # shellcheck disable=SC2086
+        hf-infer "$DEMO" --acts in:down_proj:3,0 --jsonl $how <p.jsonl |
+            cmp - want.f32
+    done
+    hf-infer "$DEMO" --acts resid:2 --ctx 24 --jsonl <p.jsonl >want.f32
+    hf-infer "$DEMO" --acts resid:2 --ctx 24 --jsonl -j 1 --chunk 7 <p.jsonl |
+        cmp - want.f32
+}
+
+@test "hf-infer --acts: a document without tokens is left out of windows" {
+    printf '{"ids":[1,2]}\n{"ids":[]}\n{"text":""}\n{"ids":[3]}\n' >p.jsonl
+    hf-infer "$DEMO" --ids 1,2,1023,3 --acts mlp:0 >want.f32
+    run -0 --separate-stderr hf-infer "$DEMO" --acts mlp:0 --ctx 4 --jsonl \
+        --file p.jsonl -o got.f32
+    cmp got.f32 want.f32
+    [ "$stderr" = "hf-infer: p.jsonl: 2 documents have no tokens, left out" ]
+    hf-infer "$DEMO" --acts mlp:0 --ctx 4 --pad --jsonl <p.jsonl -q >got.f32
+    [ "$(stat -c %s got.f32)" -eq $((2 * 4 * 128 * 4)) ]
+    run -65 --separate-stderr hf-infer "$DEMO" --acts mlp:0 --jsonl \
+        --file p.jsonl -o alone.f32
+    [ "$stderr" = "hf-infer: p.jsonl: line 2: no tokens (expected at least 1)" ]
+    run -65 --separate-stderr hf-infer "$DEMO" --acts mlp:0 --jsonl </dev/null
+    [ "$stderr" = "hf-infer: standard input: there is no document with tokens" ]
+}
+
+@test "hf-infer --acts-meta: all of it, as the dump is" {
+    docs >docs.jsonl
+    hf-infer "$DEMO" --acts in:gate_proj:2,0 --ctx 12 --pad --jsonl -q \
+        --file docs.jsonl -o acts.npy --acts-meta meta.json
+    "$PYTHON" - "$DEMO" <<'END'
+import hashlib, json, subprocess, sys
+import numpy as np
+docs = [json.loads(line) for line in open('docs.jsonl')]
+ids = np.full((3, 12), -1, '<i4')
+for row, doc in zip(ids, docs):
+    text = doc.get('prompt', doc.get('text'))
+    got = doc.get('ids') or [int(i) for i in subprocess.run(
+        ['hf-infer', sys.argv[1], '--encode', '-p', text], check=True,
+        stdout=subprocess.PIPE).stdout.split()]
+    row[:len(got)] = got[:12]
+a = np.load('acts.npy')
+assert a.shape == (3, 2, 12, 128), a.shape
+assert ((a == 0).all(-1) == (ids == -1)[:, None]).all()
+want = {'vit_family': 'qwen3', 'vit_ckpt': sys.argv[1], 'layers': [2, 0],
+        'n_patches_per_img': 12, 'cls_token': False, 'd_vit': 128, 'seed': 0,
+        'n_imgs': 3, 'max_patches_per_shard': 2400000,
+        'data': {'acts': 'in:gate_proj', 'input': 'docs.jsonl',
+                 'windows': 'padded',
+                 'ids_sha256': hashlib.sha256(ids.tobytes()).hexdigest()}}
+got = json.load(open('meta.json'))
+assert got == want and list(got) == list(want), got
+END
+}
+
+@test "hf-infer --acts: saev-write takes dump and metadata" {
+    command -v saev-write >/dev/null || skip "no saev-write here"
+    for _ in $(seq 9); do docs; done >docs.jsonl
+    hf-infer "$DEMO" --acts resid:0,3 --ctx 64 --jsonl -q -o acts.f32 --acts-meta meta.json < docs.jsonl
+    mkdir DIR
+    saev-write -m meta.json -o DIR < acts.f32
+    cmp DIR/*/acts000000.bin acts.f32
+}
+
 @test "hf-infer --acts-meta: Python's saev would take it, and a pipe has it first" {
     docs >docs.jsonl
     hf-infer "$DEMO" --acts in:o_proj:1 --ctx 4 --jsonl --acts-meta meta.json \
@@ -122,6 +241,8 @@ END
     [[ $stderr == "hf-infer: big.jsonl: line 2: token id 999999 is beyond the vocabulary ("* ]]
     run -65 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts mlp:0 --ctx 3
     [ "$stderr" = "hf-infer: --ids: 2 tokens, not one window (expected at least 3)" ]
+    run -2 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts mlp:0 --acts-meta -
+    [ "${stderr_lines[0]}" = "hf-infer: -o and --acts-meta name the same file" ]
     run -2 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts mlp:0 --ctx 100000
     [[ ${stderr_lines[0]} == "hf-infer: --ctx 100000: the model's context is "* ]]
 }
@@ -136,13 +257,25 @@ END
     [ ! -s err ]
 }
 
+@test "hf-infer --acts: a signal leaves neither half a dump nor metadata" {
+    for _ in $(seq 2000); do docs; done >many.jsonl
+    for sig in INT TERM; do
+        for delay in 0.02 0.1 0.3; do
+            # a background job ignores INT unless told otherwise
+            env --default-signal=$sig hf-infer "$DEMO" --acts resid:all \
+                --ctx 64 --jsonl --chunk 64 -j 1 --file many.jsonl -q \
+                -o acts.npy --acts-meta meta.json &
+            pid=$!
+            sleep $delay
+            kill -$sig $pid
+            wait $pid || :
+            [ -z "$(ls -A | grep -e tmp -e acts -e meta)" ]
+        done
+    done
+}
+
 @test "hf-infer --acts: 1000 windows need the memory of a few" {
     for _ in $(seq 400); do docs; done >many.jsonl
-    peak() {
-        "$PYTHON" -c "import resource, subprocess, sys
-subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)" "$@"
-    }
     docs >few.jsonl
     few=$(peak hf-infer "$DEMO" --acts resid:all --ctx 8 --jsonl --file few.jsonl)
     many=$(peak hf-infer "$DEMO" --acts resid:all --ctx 8 --jsonl --file many.jsonl)

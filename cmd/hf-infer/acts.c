@@ -10,15 +10,20 @@
 #include <string.h>
 
 #include "core/format/npy.h"
+#include "core/hash.h"
 #include "core/kernel/cvt.h"
+#include "core/le.h"
 #include "core/mem.h"
 #include "core/tty.h"
 
-/* A window on its way: its first n_ids tokens are real, the rest padding. */
+#define MAX_WINDOWS 64 /* at once */
+
+/* A window on its way. */
 struct window {
     struct session *session;
-    struct ids ids;
-    float *acts; /* [layers, tokens, dim] */
+    size_t first, n_ids; /* a->ids: the tokens that are run */
+    size_t n_tokens;     /* n_ids, or more: padding */
+    uint8_t *acts;       /* [layers, n_tokens, dim] f32, little-endian */
 };
 
 struct acts {
@@ -26,18 +31,27 @@ struct acts {
     struct docs *docs;
     struct acts_spec spec;
     struct tap tap;
-    size_t *place;          /* [model layers + 1] of layer + 1 in spec.layers */
-    size_t dim, n_tokens;   /* of a window; n_tokens 0: not yet known */
-    struct window *windows; /* [max_windows], the first n_windows in use */
-    size_t n_windows, max_windows;
-    struct feed *feeds; /* [max_windows] */
+    size_t *place;     /* [model layers + 1] of layer + 1 in spec.layers */
+    size_t dim;        /* floats of a token in a layer */
+    size_t row_nbytes; /* of a token in all layers */
+    size_t n_tokens;   /* of a window; the first one's where they differ */
+    struct ids ids;    /* of the windows, one after another */
+    uint8_t *acts;     /* room for acts_tokens rows of the windows */
+    size_t acts_tokens;
+    struct window windows[MAX_WINDOWS];
+    size_t n_windows;
+    struct ids stream; /* packed documents; from stream_at on in no window */
+    size_t stream_at;
+    bool join;          /* a document ended: the next comes after eos */
     struct out *meta;   /* of --acts-meta, or NULL */
+    struct hash *sum;   /* of all ids */
     bool npy;           /* -o FILE.npy */
-    size_t head_nbytes; /* its header's room */
+    size_t head_nbytes; /* of its header */
+    size_t out_nbytes;  /* written after that */
     size_t n_written;   /* windows */
     size_t n_real;      /* tokens that were run */
-    size_t n_dropped;   /* tokens at the end that fill no window */
     size_t n_cut;       /* documents longer than a window */
+    size_t n_empty;     /* documents without a token */
     struct progress progress;
     double started;
 };
@@ -49,17 +63,15 @@ listen(void *ctx, struct session *session, int64_t layer, size_t first,
        size_t n, const float *rows)
 {
     struct acts *a = ctx;
+    const struct window *w = a->windows;
     size_t place = a->place[layer + 1];
 
     if (place == SIZE_MAX)
         return;
-    for (size_t i = 0; i < a->n_windows; i++) {
-        struct window *w = &a->windows[i];
-
-        if (w->session == session)
-            memcpy(w->acts + (place * a->n_tokens + first) * a->dim, rows,
-                   n * a->dim * sizeof(*rows));
-    }
+    while (w->session != session)
+        w++;
+    cvt_from_f32(w->acts + (place * w->n_tokens + first) * a->dim * 4, DT_F32,
+                 rows, n * a->dim);
 }
 
 static void
@@ -80,12 +92,6 @@ set_tap(struct acts *a)
 
 /* ---- what is written ---- */
 
-static size_t
-window_floats(const struct acts *a)
-{
-    return a->spec.n_layers * a->n_tokens * a->dim;
-}
-
 static const char *
 kind_of(const struct run *run)
 {
@@ -93,10 +99,11 @@ kind_of(const struct run *run)
 }
 
 /* The metadata goes before the first activation where a pipe's reader waits
- * for both, and after the last where their number is then known. */
+ * for both, and after the last where what it is about is then known. */
 static int
 publish_meta(struct acts *a, bool at_end, struct err *err)
 {
+    char sum[HASH_MAX_HEX];
     struct acts_shape shape = {
         .spec = &a->spec,
         .dim = a->dim,
@@ -106,6 +113,7 @@ publish_meta(struct acts *a, bool at_end, struct err *err)
         .n_windows = at_end ? a->n_written : docs_count(a->docs),
         .input = docs_input(a->docs),
         .windows = kind_of(a->run),
+        .sha256 = at_end ? sum : NULL,
     };
     struct str s = { 0 };
     struct out *out = a->meta;
@@ -114,6 +122,8 @@ publish_meta(struct acts *a, bool at_end, struct err *err)
     if (!out)
         return 0;
     a->meta = NULL;
+    if (at_end)
+        hash_hex(a->sum, sum);
     acts_meta(&s, a->run, &shape);
     rc = out_write(out, s.s, s.n, err);
     if (rc == 0)
@@ -124,200 +134,257 @@ publish_meta(struct acts *a, bool at_end, struct err *err)
     return rc;
 }
 
-/* The header of n windows, spread to the room that was left for it. */
-static int
-npy_head(const struct acts *a, struct str *head, uint64_t n, struct err *err)
-{
-    uint64_t shape[4] = { n, a->spec.n_layers, a->n_tokens, a->dim };
-
-    return npy_header(head, DT_F32, 4, shape, err);
-}
-
+/* The .npy header has the same length for any number of windows. */
 static int
 write_head(struct acts *a, struct err *err)
 {
+    const uint64_t shape[4] = { a->n_written, a->spec.n_layers, a->n_tokens,
+                                a->dim };
     struct str head = { 0 };
-    int rc = npy_head(a, &head, a->n_written, err);
+    int rc = npy_header(&head, DT_F32, 4, shape, err);
 
-    /* numpy leaves the header room to grow; the first dim never needs more */
-    if (rc == 0 && head.n != a->head_nbytes)
-        rc = err_set(err, EX_SOFTWARE, "%s: the header has %zu bytes, not %zu",
-                     a->run->output, head.n, a->head_nbytes);
     if (rc == 0)
         rc = out_pwrite(a->run->out, head.s, head.n, 0, err);
+    a->head_nbytes = head.n;
     str_free(&head);
     return rc;
 }
 
 static int
-write_window(struct acts *a, const struct window *w, struct err *err)
+write_acts(struct acts *a, size_t nbytes, struct err *err)
 {
-    size_t n = window_floats(a), nbytes = n * sizeof(float);
+    size_t at = a->out_nbytes;
 
-    if (a->n_written == 0 && !a->run->output && publish_meta(a, false, err) < 0)
+    a->out_nbytes += nbytes;
+    if (!a->npy)
+        return out_write(a->run->out, a->acts, nbytes, err);
+    if (at == 0 && write_head(a, err) < 0)
         return -1;
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    cvt_from_f32(w->acts, DT_F32, w->acts, n);
-#endif
-    a->n_written++;
-    if (a->npy)
-        return out_pwrite(a->run->out, w->acts, nbytes,
-                          a->head_nbytes + (a->n_written - 1) * nbytes, err);
-    return out_write(a->run->out, w->acts, nbytes, err);
+    return out_pwrite(a->run->out, a->acts, nbytes, a->head_nbytes + at, err);
+}
+
+/* The windows' ids as int32 [window, token], -1 where padded. */
+static void
+sum_ids(struct acts *a, const struct window *w)
+{
+    uint8_t le[4];
+
+    for (size_t i = 0; i < w->n_tokens; i++) {
+        put_le32(le,
+                 i < w->n_ids ? (uint32_t)a->ids.id[w->first + i] : UINT32_MAX);
+        hash_add(a->sum, le, sizeof(le));
+    }
+}
+
+static int
+write_windows(struct acts *a, struct err *err)
+{
+    const char *output = a->run->output;
+    bool to_stdout = !output || strcmp(output, "-") == 0;
+    size_t n_tokens = 0;
+
+    if (a->n_written == 0 && to_stdout && publish_meta(a, false, err) < 0)
+        return -1;
+    for (size_t i = 0; i < a->n_windows; i++) {
+        sum_ids(a, &a->windows[i]);
+        n_tokens += a->windows[i].n_tokens;
+    }
+    a->n_written += a->n_windows;
+    a->n_real += a->ids.n;
+    progress_at(&a->progress, a->n_real);
+    return write_acts(a, n_tokens * a->row_nbytes, err);
 }
 
 /* ---- windows through the model ---- */
 
+/* Room for what the windows give, zeros where one is padded. */
 static int
-run_windows(struct acts *a, struct err *err)
+make_room(struct acts *a, struct err *err)
 {
-    size_t n_feeds = 0;
+    size_t n_tokens = 0;
+    uint8_t *at;
 
+    for (size_t i = 0; i < a->n_windows; i++)
+        n_tokens += a->windows[i].n_tokens;
+    if (n_tokens > a->acts_tokens) {
+        mem_big_free(a->acts, a->acts_tokens, a->row_nbytes);
+        a->acts = mem_big(n_tokens, a->row_nbytes, "the activations", err);
+        a->acts_tokens = a->acts ? n_tokens : 0;
+        if (!a->acts)
+            return -1;
+    }
+    at = a->acts;
     for (size_t i = 0; i < a->n_windows; i++) {
         struct window *w = &a->windows[i];
-        size_t real = w->ids.n;
 
-        for (size_t l = 0; l < a->spec.n_layers && real < a->n_tokens; l++)
-            memset(w->acts + (l * a->n_tokens + real) * a->dim, 0,
-                   (a->n_tokens - real) * a->dim * sizeof(float));
-        if (real > 0)
-            a->feeds[n_feeds++] =
-                (struct feed){ w->session, w->ids.id, real, 0, false };
-        a->n_real += real;
+        w->acts = at;
+        at += w->n_tokens * a->row_nbytes;
+        if (w->n_ids < w->n_tokens)
+            memset(w->acts, 0, w->n_tokens * a->row_nbytes);
     }
-    if (engine_feed(a->run->engine, a->feeds, n_feeds, NULL, err) < 0)
-        return -1;
-    for (size_t i = 0; i < a->n_windows; i++) {
-        if (write_window(a, &a->windows[i], err) < 0)
-            return -1;
-        session_reset(a->windows[i].session);
-        a->windows[i].ids.n = 0;
-    }
-    a->n_windows = 0;
-    progress_at(&a->progress, a->n_real);
     return 0;
 }
 
-/* Windows of another length begin: room for them. */
 static int
-set_length(struct acts *a, size_t n_tokens, struct err *err)
+run_windows(struct acts *a, struct err *err)
 {
-    bool one_length = a->run->acts_meta || a->npy;
+    struct feed feeds[MAX_WINDOWS] = { 0 };
+    int rc;
 
-    if (n_tokens == a->n_tokens)
-        return 0;
-    if (a->n_tokens > 0 && one_length)
+    if (make_room(a, err) < 0)
+        return -1;
+    for (size_t i = 0; i < a->n_windows; i++) {
+        struct window *w = &a->windows[i];
+
+        w->session = session_new(a->run->engine, w->n_ids);
+        feeds[i].session = w->session;
+        feeds[i].ids = a->ids.id + w->first;
+        feeds[i].n = w->n_ids;
+    }
+    rc = engine_feed(a->run->engine, feeds, a->n_windows, NULL, err);
+    for (size_t i = 0; i < a->n_windows; i++)
+        session_close(a->windows[i].session);
+    if (rc == 0)
+        rc = write_windows(a, err);
+    a->n_windows = a->ids.n = 0;
+    return rc;
+}
+
+/* Is there a chunk of tokens, or too little room for one window more? */
+static bool
+is_full(const struct acts *a)
+{
+    size_t chunk = (size_t)a->run->chunk, ctx = (size_t)a->run->ctx;
+
+    return a->n_windows == MAX_WINDOWS || a->ids.n >= chunk ||
+           (a->n_windows + 1) * ctx > chunk;
+}
+
+/* The ids at the end of a->ids, from 'first' on, are a window. */
+static int
+add_window(struct acts *a, size_t first, struct err *err)
+{
+    size_t n = a->ids.n - first;
+    size_t n_tokens = a->run->ctx ? (size_t)a->run->ctx : n;
+
+    if (a->n_written + a->n_windows == 0)
+        a->n_tokens = n_tokens;
+    if (n_tokens != a->n_tokens && (a->npy || a->run->acts_meta))
         return err_set(err, EX_DATAERR,
                        "%s: %zu tokens, but those before have %zu (expected "
                        "one length: --ctx makes windows)",
                        docs_where(a->docs), n_tokens, a->n_tokens);
-    if (a->n_windows > 0 && run_windows(a, err) < 0)
-        return -1;
-    for (size_t i = 0; i < a->max_windows; i++)
-        mem_big_free(a->windows[i].acts, window_floats(a), sizeof(float));
-    for (size_t i = 0; i < a->max_windows; i++)
-        a->windows[i].acts = NULL;
-    a->n_tokens = n_tokens;
-    for (size_t i = 0; i < a->max_windows; i++) {
-        a->windows[i].acts = mem_big(window_floats(a), sizeof(float),
-                                     "a window's activations", err);
-        if (!a->windows[i].acts)
-            return -1;
-    }
-    if (a->npy) {
-        struct str head = { 0 };
-        int rc = npy_head(a, &head, 0, err);
-
-        a->head_nbytes = head.n;
-        str_free(&head);
-        return rc;
-    }
-    return 0;
-}
-
-static int
-add_window(struct acts *a, const int32_t *ids, size_t n, struct err *err)
-{
-    struct window *w;
-
-    if (a->n_windows == a->max_windows && run_windows(a, err) < 0)
-        return -1;
-    w = &a->windows[a->n_windows++];
-    for (size_t i = 0; i < n; i++)
-        ids_add(&w->ids, ids[i]);
-    return 0;
+    a->windows[a->n_windows++] =
+        (struct window){ .first = first, .n_ids = n, .n_tokens = n_tokens };
+    return is_full(a) ? run_windows(a, err) : 0;
 }
 
 /* ---- documents into windows ---- */
 
-/* Documents joined by eos, cut every --ctx tokens. */
+/* Cuts windows off the stream, and moves what is left to its beginning. */
+static int
+cut_windows(struct acts *a, struct err *err)
+{
+    size_t ctx = (size_t)a->run->ctx;
+    struct ids *s = &a->stream;
+
+    for (; s->n - a->stream_at >= ctx; a->stream_at += ctx) {
+        size_t first = a->ids.n;
+
+        for (size_t i = 0; i < ctx; i++)
+            ids_add(&a->ids, s->id[a->stream_at + i]);
+        if (add_window(a, first, err) < 0)
+            return -1;
+    }
+    s->n -= a->stream_at;
+    if (s->n > 0)
+        memmove(s->id, s->id + a->stream_at, s->n * sizeof(*s->id));
+    a->stream_at = 0;
+    return 0;
+}
+
+/* Documents joined by eos, cut every --ctx tokens: one with no tokens is not
+ * there. */
 static int
 pack(struct acts *a, struct err *err)
 {
-    size_t ctx = (size_t)a->run->ctx, n_docs = 0;
-    struct ids doc = { 0 }, stream = { 0 };
+    const struct config *c = a->run->config;
+    struct ids *s = &a->stream;
+    bool last = false;
     int rc;
 
-    while ((rc = docs_next(a->docs, &doc, err)) > 0) {
-        size_t at = 0;
+    for (;;) {
+        size_t from = s->n;
 
-        if (n_docs++ > 0 && a->run->config->n_eos == 0) {
-            rc = err_set(err, EX_DATAERR,
-                         "%s: config.json names no eos_token_id to join "
-                         "documents with (--pad needs none)",
-                         a->run->dir);
-            break;
+        if (a->join)
+            ids_add(s, c->n_eos ? c->eos[0] : 0);
+        rc = docs_next(a->docs, s, &last, err);
+        if (rc <= 0 || s->n == from + a->join) {
+            s->n = from;
+            if (rc <= 0)
+                return rc;
+            a->n_empty++;
+            continue;
         }
-        if (n_docs > 1)
-            ids_add(&stream, a->run->config->eos[0]);
-        for (size_t i = 0; i < doc.n; i++)
-            ids_add(&stream, doc.id[i]);
-        for (; rc > 0 && stream.n - at >= ctx; at += ctx)
-            if (add_window(a, stream.id + at, ctx, err) < 0)
-                rc = -1;
-        memmove(stream.id, stream.id + at,
-                (stream.n - at) * sizeof(*stream.id));
-        stream.n -= at;
-        if (rc < 0)
-            break;
+        if (a->join && c->n_eos == 0)
+            return err_set(err, EX_DATAERR,
+                           "%s: config.json names no eos_token_id to join "
+                           "documents with (--pad needs none)",
+                           a->run->dir);
+        a->join = last;
+        if (cut_windows(a, err) < 0)
+            return -1;
     }
-    a->n_dropped = stream.n;
-    ids_free(&doc);
-    ids_free(&stream);
-    return rc;
+}
+
+/* A whole document, but for what is longer than a padded window: 1, 0, -1. */
+static int
+next_document(struct acts *a, struct err *err)
+{
+    size_t ctx = (size_t)a->run->ctx, from = a->ids.n;
+    size_t most = ctx ? ctx : (size_t)a->run->config->max_positions;
+    bool last = false, cut = false;
+
+    while (!last) {
+        int rc = docs_next(a->docs, &a->ids, &last, err);
+
+        if (rc <= 0)
+            return rc;
+        if (a->ids.n - from <= most)
+            continue;
+        if (!ctx)
+            return err_set(err, EX_DATAERR,
+                           "%s: more than %zu tokens, the model's context "
+                           "(--ctx makes windows)",
+                           docs_where(a->docs), most);
+        a->ids.n = from + most;
+        cut = true;
+    }
+    a->n_cut += cut;
+    return 1;
 }
 
 /* A document a window: padded or cut to --ctx, or as long as it is. */
 static int
 one_each(struct acts *a, struct err *err)
 {
-    size_t ctx = (size_t)a->run->ctx;
-    struct ids doc = { 0 };
-    int rc;
+    for (;;) {
+        size_t first = a->ids.n;
+        int rc = next_document(a, err);
 
-    while ((rc = docs_next(a->docs, &doc, err)) > 0) {
-        size_t context = (size_t)a->run->config->max_positions;
-
-        if (doc.n == 0) {
-            rc = err_set(err, EX_DATAERR, "%s: no tokens (expected at least 1)",
-                         docs_where(a->docs));
-        } else if (!ctx && doc.n > context) {
-            rc = err_set(err, EX_DATAERR,
-                         "%s: %zu tokens (expected at most %zu, the model's "
-                         "context)",
-                         docs_where(a->docs), doc.n, context);
+        if (rc <= 0)
+            return rc;
+        if (a->ids.n > first) {
+            if (add_window(a, first, err) < 0)
+                return -1;
+        } else if (a->run->ctx) {
+            a->n_empty++;
         } else {
-            a->n_cut += ctx && doc.n > ctx;
-            doc.n = ctx && doc.n > ctx ? ctx : doc.n;
-            rc = set_length(a, ctx ? ctx : doc.n, err);
-            if (rc == 0)
-                rc = add_window(a, doc.id, doc.n, err);
+            return err_set(err, EX_DATAERR,
+                           "%s: no tokens (expected at least 1)",
+                           docs_where(a->docs));
         }
-        if (rc < 0)
-            break;
     }
-    ids_free(&doc);
-    return rc;
 }
 
 /* ---- from begin to end ---- */
@@ -335,35 +402,46 @@ static int
 begin(struct acts *a, struct err *err)
 {
     struct run *run = a->run;
-    size_t chunk = (size_t)run->chunk, ctx = (size_t)run->ctx;
     size_t n = run->output ? strlen(run->output) : 0;
 
     if (run_open_model(run, 0, err) < 0 ||
         acts_spec_parse(&a->spec, run->acts, run->config, err) < 0 ||
         check_ctx(run, err) < 0 || docs_open(&a->docs, run, err) < 0 ||
-        run_open_engine(run, chunk, err) < 0)
+        run_open_engine(run, (size_t)run->chunk, err) < 0)
         return -1;
     if (run->acts_meta &&
         out_open(&a->meta, run->acts_meta, run->out_flags, false, err) < 0)
         return -1;
     a->npy = n > 4 && !strcmp(run->output + n - 4, ".npy");
+    a->n_tokens = (size_t)run->ctx;
     a->dim = tap_dim(run->config, a->spec.point);
-    /* As many short windows at once as fill a chunk. */
-    a->max_windows = ctx && ctx < chunk ? chunk / ctx : 1;
-    a->windows = xcalloc(a->max_windows, sizeof(*a->windows));
-    a->feeds = xcalloc(a->max_windows, sizeof(*a->feeds));
-    for (size_t i = 0; i < a->max_windows; i++)
-        a->windows[i].session =
-            session_new(run->engine, (size_t)run->config->max_positions);
+    if (!size_mul(a->dim * 4, a->spec.n_layers, &a->row_nbytes))
+        return err_set(err, EX_SOFTWARE, "--acts: layers of %zu floats",
+                       a->dim);
+    a->sum = hash_new(HASH_SHA256);
     set_tap(a);
     a->started = now();
     a->progress = (struct progress){ .what = "acts",
                                      .unit = "token",
                                      .quiet = run->quiet };
     progress_start(&a->progress);
-    if (ctx)
-        return set_length(a, ctx, err);
-    return docs_length(a->docs) ? set_length(a, docs_length(a->docs), err) : 0;
+    return 0;
+}
+
+static void
+warn_left_out(const struct acts *a)
+{
+    const char *input = docs_input(a->docs);
+
+    if (a->stream.n)
+        err_warn("%s: the last %zu tokens fill no window of %zu, dropped",
+                 input, a->stream.n, a->n_tokens);
+    if (a->n_cut)
+        err_warn("%s: %zu documents are longer than %zu tokens, cut", input,
+                 a->n_cut, a->n_tokens);
+    if (a->n_empty)
+        err_warn("%s: %zu documents have no tokens, left out", input,
+                 a->n_empty);
 }
 
 static int
@@ -374,36 +452,29 @@ end(struct acts *a, struct err *err)
     if (a->n_windows > 0 && run_windows(a, err) < 0)
         return -1;
     progress_end(&a->progress);
-    if (a->n_written == 0)
+    if (a->n_written == 0 && a->run->ctx && !a->run->pad)
         return err_set(err, EX_DATAERR,
                        "%s: %zu tokens, not one window (expected at least %zu)",
-                       docs_where(a->docs), a->n_dropped, a->n_tokens);
-    if (a->n_dropped)
-        err_warn("%s: the last %zu tokens fill no window of %zu, dropped",
-                 docs_input(a->docs), a->n_dropped, a->n_tokens);
-    if (a->n_cut)
-        err_warn("%s: %zu documents are longer than %zu tokens, cut",
-                 docs_input(a->docs), a->n_cut, a->n_tokens);
+                       docs_where(a->docs), a->stream.n, a->n_tokens);
+    if (a->n_written == 0)
+        return err_set(err, EX_DATAERR, "%s: there is no document with tokens",
+                       docs_input(a->docs));
+    warn_left_out(a);
     if (a->run->verbose)
         fprintf(stderr,
                 "hf-infer: %zu windows, %zu tokens in %.3f s (%.1f token/s)\n",
                 a->n_written, a->n_real, seconds, (double)a->n_real / seconds);
-    if (a->npy && write_head(a, err) < 0)
-        return -1;
-    return 0;
+    return a->npy ? write_head(a, err) : 0;
 }
 
 static void
 acts_free(struct acts *a)
 {
     out_abort(a->meta);
-    for (size_t i = 0; i < a->max_windows; i++) {
-        session_close(a->windows[i].session);
-        ids_free(&a->windows[i].ids);
-        mem_big_free(a->windows[i].acts, window_floats(a), sizeof(float));
-    }
-    free(a->windows);
-    free(a->feeds);
+    mem_big_free(a->acts, a->acts_tokens, a->row_nbytes);
+    hash_free(a->sum);
+    ids_free(&a->ids);
+    ids_free(&a->stream);
     free(a->place);
     docs_close(a->docs);
     acts_spec_free(&a->spec);

@@ -35,10 +35,12 @@ int docs_open(struct docs **docs, struct run *run, struct err *err);
 void docs_close(struct docs *docs); /* NULL is fine */
 
 /*
- * docs_next() puts the next document's ids into 'ids' (emptied first): 1, or 0
- * at the end, or -1 with 'err' set.  Every id is within the vocabulary.
+ * docs_next() appends some more ids of the document, each within the
+ * vocabulary; *last tells whether it ends there.  A .npy comes in pieces, all
+ * else a document at a time.  1, or 0 at the end of the last document, or -1
+ * with 'err' set.
  */
-int docs_next(struct docs *docs, struct ids *ids, struct err *err);
+int docs_next(struct docs *docs, struct ids *ids, bool *last, struct err *err);
 
 /* docs_where() names the last document for messages: "docs.jsonl: line 7". */
 const char *docs_where(const struct docs *docs);
@@ -46,10 +48,8 @@ const char *docs_where(const struct docs *docs);
 /* docs_input() names all of them: "docs.jsonl". */
 const char *docs_input(const struct docs *docs);
 
-/* What is known before the first document, or 0: how many there are, and how
- * many tokens each of them has. */
+/* docs_count() is how many there are, or 0 where that is not known. */
 size_t docs_count(const struct docs *docs);
-size_t docs_length(const struct docs *docs);
 
 /* What a SAEV metadata.json says of a dump. */
 struct acts_shape {
@@ -59,10 +59,11 @@ struct acts_shape {
     size_t n_windows;
     const char *input;   /* its name */
     const char *windows; /* "packed", "padded", "whole" */
+    const char *sha256;  /* of all ids as int32, -1 where padded; or NULL */
 };
 
-/* acts_meta() appends that metadata.json, complete but for an n_imgs that is
- * not known. */
+/* acts_meta() appends that metadata.json, complete but for what is not known:
+ * n_imgs and the ids' sum. */
 void acts_meta(struct str *s, const struct run *run,
                const struct acts_shape *shape);
 

@@ -1,104 +1,295 @@
-/* The documents whose activations are dumped. */
+/* Documents as token ids, whichever way they come in. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cmd/hf-infer/acts.h"
 #include "cmd/hf-infer/jsonl.h"
 #include "core/format/npy.h"
+#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 
-#define TEXT_MAX                                                 \
-    ((size_t)1 << 30) /* bytes of one text, or of .npy in a pipe \
-                       */
+#define PIECE    ((size_t)65536)   /* ids of a .npy at once; bytes of a text */
+#define TEXT_MAX ((size_t)1 << 30) /* bytes */
 
 struct docs {
     struct run *run;
-    struct jsonl jsonl; /* with --jsonl */
-    struct str where;
-    bool done; /* the one prompt was handed out */
-
-    /* .npy of token ids: rows of 'length' */
-    struct map map;
-    struct str piped;
-    const uint8_t *data;
+    enum { ONE, LINES, NPY } kind;
+    const char *name; /* of all of them */
+    struct str where; /* of the document read last */
+    bool ended;
+    struct ids one;     /* ONE */
+    struct jsonl jsonl; /* LINES */
+    int fd;             /* what follows: NPY, and a text until it is read */
+    struct str head;    /* read while the input was not known */
+    size_t used;        /* of it: then the rest is read from fd */
     enum dtype dtype;
-    size_t rows, length, row;
+    bool rows;               /* [n_rows, length]; else one of them */
+    uint64_t n_rows, length; /* of each */
+    uint64_t row, i;         /* the next element */
 };
 
-static const char *
-input_name(const struct run *run)
+static void
+set_where(struct docs *d, const char *where)
 {
-    return run->prompt        ? "-p"
-           : run->ids_text    ? "--ids"
-           : run->prompt_file ? run->prompt_file
-                              : "standard input";
+    str_clear(&d->where);
+    str_adds(&d->where, where);
 }
 
-static bool
-is_integer(enum dtype dtype)
-{
-    return dtype_table[dtype].kind == DK_INT ||
-           dtype_table[dtype].kind == DK_UINT;
-}
+/* ---- one document ---- */
 
-/* [n] is one document, [rows, length] are 'rows' of them. */
+/* The rest of a text whose first bytes were looked at. */
 static int
-open_npy(struct docs *d, const void *bytes, size_t nbytes, struct err *err)
+open_text(struct docs *d, struct str *text, struct err *err)
 {
-    const char *name = input_name(d->run);
-    struct npy npy;
+    struct run *run = d->run;
+    struct err cause;
+    long n;
 
-    if (npy_parse(&npy, bytes, nbytes, name, err) < 0)
+    do {
+        if (text->n > TEXT_MAX)
+            return err_set(err, EX_DATAERR,
+                           "%s: over %zu bytes (--jsonl reads documents one "
+                           "by one)",
+                           d->name, TEXT_MAX);
+        str_reserve(text, PIECE);
+        n = read_some(d->fd, text->s + text->n, PIECE);
+        if (n < 0)
+            return err_sys(err, EX_IOERR, "%s", d->name);
+        text->n += (size_t)n;
+    } while (n > 0);
+    if (run_open_tok(run, err) < 0)
         return -1;
-    if (!is_integer(npy.dtype) || npy.n_dims < 1 || npy.n_dims > 2)
+    if (prompt_encode(run, text, &d->one, &cause) < 0)
+        return err_set(err, cause.status, "%s: %s", d->name, cause.what);
+    return 0;
+}
+
+static int
+next_one(struct docs *d, struct ids *ids)
+{
+    for (size_t i = 0; i < d->one.n; i++)
+        ids_add(ids, d->one.id[i]);
+    ids_free(&d->one);
+    d->ended = true;
+    return 1;
+}
+
+/* ---- JSON lines ---- */
+
+static int
+next_line(struct docs *d, struct ids *ids, struct err *err)
+{
+    struct jsonl_doc doc = { 0 };
+    struct err cause;
+    int rc = jsonl_next(&d->jsonl, &doc, true, err);
+
+    if (rc != 1) {
+        d->ended = true;
+    } else {
+        set_where(d, doc.where);
+        if (doc.is_ids)
+            for (size_t i = 0; i < doc.ids.n; i++)
+                ids_add(ids, doc.ids.id[i]);
+        else if (run_open_tok(d->run, err) < 0)
+            rc = -1;
+        else if (prompt_encode(d->run, &doc.text, ids, &cause) < 0)
+            rc = err_set(err, cause.status, "%s: %s", doc.where, cause.what);
+    }
+    jsonl_doc_free(&doc);
+    return rc;
+}
+
+/* ---- .npy ---- */
+
+/* Up to n more bytes: of those read with the header, then of the file. */
+static int
+read_more(struct docs *d, void *to, size_t nbytes, struct err *err)
+{
+    size_t done = d->head.n - d->used;
+
+    done = done < nbytes ? done : nbytes;
+    memcpy(to, d->head.s + d->used, done);
+    d->used += done;
+    while (done < nbytes) {
+        long n = read_some(d->fd, (char *)to + done, nbytes - done);
+
+        if (n < 0)
+            return err_sys(err, EX_IOERR, "%s", d->name);
+        if (n == 0)
+            return err_set(
+                err, EX_DATAERR, "%s: the file ends after %zu of %zu elements",
+                d->where.s,
+                (size_t)d->i + done / (dtype_table[d->dtype].bits / 8),
+                (size_t)d->length);
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* What does not fit is no id anyway. */
+static int64_t
+integer(enum dtype dtype, const uint8_t *p)
+{
+    switch (dtype) {
+    case DT_U8:
+        return *p;
+    case DT_I8:
+        return (int8_t)*p;
+    case DT_U16:
+        return le16(p);
+    case DT_I16:
+        return (int16_t)le16(p);
+    case DT_U32:
+        return le32(p);
+    case DT_I32:
+        return (int32_t)le32(p);
+    default: /* beyond 2^63 an unsigned one turns negative */
+        return (int64_t)le64(p);
+    }
+}
+
+/* The bytes' ids. */
+static int
+take_piece(struct docs *d, const uint8_t *bytes, size_t n, struct ids *ids,
+           struct err *err)
+{
+    size_t size = dtype_table[d->dtype].bits / 8;
+
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = integer(d->dtype, bytes + i * size);
+
+        if (id < 0 || id > INT32_MAX)
+            return err_set(err, EX_DATAERR,
+                           "%s: element %zu: %lld is no token id (0 to %d)",
+                           d->where.s, (size_t)d->i + i, (long long)id,
+                           INT32_MAX);
+        ids_add(ids, (int32_t)id);
+    }
+    return 0;
+}
+
+static int
+next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
+{
+    size_t size = dtype_table[d->dtype].bits / 8;
+    uint64_t left = d->length - d->i;
+    size_t n = left < PIECE ? (size_t)left : PIECE;
+    uint8_t *bytes = xmalloc(n * size + 1);
+    int rc;
+
+    set_where(d, d->name);
+    if (d->rows)
+        str_addf(&d->where, ": row %zu", (size_t)d->row);
+    rc = read_more(d, bytes, n * size, err);
+    if (rc == 0)
+        rc = take_piece(d, bytes, n, ids, err);
+    free(bytes);
+    d->i += n;
+    *last = d->i == d->length;
+    if (*last) {
+        d->row++;
+        d->i = 0;
+    }
+    d->ended = d->row == d->n_rows;
+    return rc < 0 ? -1 : 1;
+}
+
+static int
+take_head(struct docs *d, const struct npy *npy, struct err *err)
+{
+    const struct run *run = d->run;
+    enum dtype_kind kind = dtype_table[npy->dtype].kind;
+    struct stat st;
+
+    if (run->chat || run->raw || run->plain || run->strict_utf8)
+        return err_set(err, TU_USAGE,
+                       "%s: is token ids (.npy): --chat, --raw, --plain and "
+                       "--strict-utf8 have no meaning for it",
+                       d->name);
+    if ((kind != DK_INT && kind != DK_UINT) || npy->n_dims < 1 ||
+        npy->n_dims > 2)
         return err_set(err, EX_DATAERR,
                        "%s: %s with %zu dims (expected integers, token ids, "
                        "[n] or [rows, n])",
-                       name, dtype_table[npy.dtype].name, npy.n_dims);
-    if (npy.nbytes != nbytes - npy.data_offset)
+                       d->name, dtype_table[npy->dtype].name, npy->n_dims);
+    if (d->fd > 0 && fstat(d->fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        (size_t)st.st_size - npy->data_offset != npy->nbytes)
         return err_set(err, EX_DATAERR,
                        "%s: %zu bytes of data (expected %zu by its header)",
-                       name, nbytes - npy.data_offset, npy.nbytes);
-    d->data = (const uint8_t *)bytes + npy.data_offset;
-    d->dtype = npy.dtype;
-    d->rows = npy.n_dims == 1 ? 1 : npy.shape[0];
-    d->length = npy.shape[npy.n_dims - 1];
+                       d->name, (size_t)st.st_size - npy->data_offset,
+                       npy->nbytes);
+    d->kind = NPY;
+    d->dtype = npy->dtype;
+    d->rows = npy->n_dims == 2;
+    d->n_rows = d->rows ? npy->shape[0] : 1;
+    d->length = npy->shape[npy->n_dims - 1];
+    d->used = npy->data_offset;
+    d->ended = npy->n_elements == 0;
     return 0;
 }
 
-/* A file or pipe may be .npy: its first bytes tell. */
+/* A file or standard input: its first bytes tell what it is. */
 static int
-open_file(struct docs *d, struct err *err)
+open_stream(struct docs *d, const char *path, struct err *err)
 {
-    const char *path = d->run->prompt_file ? d->run->prompt_file : "-";
-    struct err ignored;
+    struct str *head = &d->head;
+    struct npy npy;
+    long n = 1;
 
-    if (strcmp(path, "-") != 0 && map_open(&d->map, path, &ignored) == 0 &&
-        npy_sniff(d->map.data, d->map.size))
-        return open_npy(d, d->map.data, d->map.size, err);
-    map_close(&d->map);
-    d->map = (struct map){ 0 };
-    if (file_read_all(path, TEXT_MAX, &d->piped, err) < 0)
+    d->fd = strcmp(path, "-") == 0 ? 0 : open(path, O_RDONLY | O_CLOEXEC);
+    if (d->fd < 0)
+        return err_sys(err, EX_NOINPUT, "%s", path);
+    str_reserve(head, NPY_MAX_HEAD);
+    while (n > 0 && head->n < NPY_MAX_HEAD &&
+           (head->n < 6 || npy_sniff(head->s, head->n))) {
+        n = read_some(d->fd, head->s + head->n, NPY_MAX_HEAD - head->n);
+        if (n < 0)
+            return err_sys(err, EX_IOERR, "%s", d->name);
+        head->n += (size_t)n;
+    }
+    if (!npy_sniff(head->s, head->n))
+        return open_text(d, head, err);
+    if (npy_parse(&npy, head->s, head->n, d->name, err) < 0)
         return -1;
-    if (d->piped.n && npy_sniff(d->piped.s, d->piped.n))
-        return open_npy(d, d->piped.s, d->piped.n, err);
-    return 0;
+    return take_head(d, &npy, err);
+}
+
+/* ---- any ---- */
+
+static int
+open_input(struct docs *d, struct err *err)
+{
+    struct run *run = d->run;
+    const char *path = run->prompt_file ? run->prompt_file : "-";
+
+    if (run->jsonl) {
+        d->kind = LINES;
+        return jsonl_open(&d->jsonl, path, err);
+    }
+    if (run->prompt || run->ids_text)
+        return prompt_ids(run, &d->one, err);
+    return open_stream(d, path, err);
 }
 
 int
 docs_open(struct docs **docs, struct run *run, struct err *err)
 {
     struct docs *d = xcalloc(1, sizeof(*d));
-    int rc = 0;
+    int rc;
 
     d->run = run;
-    str_adds(&d->where, input_name(run));
-    if (run->jsonl)
-        rc = jsonl_open(&d->jsonl, run->prompt_file ? run->prompt_file : "-",
-                        err);
-    else if (!run->prompt && !run->ids_text)
-        rc = open_file(d, err);
+    d->fd = d->jsonl.fd = -1;
+    d->name = run->prompt        ? "-p"
+              : run->ids_text    ? "--ids"
+              : run->prompt_file ? run->prompt_file
+                                 : "standard input";
+    set_where(d, d->name);
+    rc = open_input(d, err);
     if (rc < 0) {
         docs_close(d);
         d = NULL;
@@ -112,94 +303,43 @@ docs_close(struct docs *d)
 {
     if (!d)
         return;
-    if (d->run->jsonl)
-        jsonl_close(&d->jsonl);
-    map_close(&d->map);
-    str_free(&d->piped);
+    jsonl_close(&d->jsonl);
+    if (d->fd > 0)
+        close(d->fd);
+    ids_free(&d->one);
+    str_free(&d->head);
     str_free(&d->where);
     free(d);
 }
 
-/* An error inside a document says where that is. */
 static int
-locate(const struct docs *d, struct err *err)
+check_ids(const struct docs *d, const struct ids *ids, size_t from,
+          struct err *err)
 {
-    struct err inner = *err;
+    int64_t vocab_size = d->run->config->vocab_size;
 
-    return err_set(err, inner.status, "%s: %s", d->where.s, inner.what);
-}
-
-static int
-next_line(struct docs *d, struct ids *ids, struct err *err)
-{
-    struct jsonl_doc doc = { 0 };
-    int rc = jsonl_next(&d->jsonl, &doc, true, err);
-
-    if (rc <= 0)
-        return rc;
-    str_clear(&d->where);
-    str_adds(&d->where, doc.where);
-    if (doc.is_ids) {
-        for (size_t i = 0; i < doc.ids.n; i++)
-            ids_add(ids, doc.ids.id[i]);
-    } else if (run_open_tok(d->run, err) < 0) {
-        rc = -1;
-    } else if (prompt_encode(d->run, &doc.text, ids, err) < 0) {
-        rc = locate(d, err);
-    }
-    jsonl_doc_free(&doc);
-    return rc;
-}
-
-static int
-next_row(struct docs *d, struct ids *ids, struct err *err)
-{
-    const uint8_t *row =
-        d->data + d->row * d->length * (dtype_table[d->dtype].bits / 8);
-
-    if (d->row == d->rows)
-        return 0;
-    str_clear(&d->where);
-    str_addf(&d->where, "%s: row %zu", input_name(d->run), d->row++);
-    for (size_t i = 0; i < d->length; i++) {
-        double id = dtype_get(d->dtype, row, i);
-
-        if (id < 0 || id > INT32_MAX)
-            return err_set(err, EX_DATAERR, "%s: %.0f is no token id (0 to %d)",
-                           d->where.s, id, INT32_MAX);
-        ids_add(ids, (int32_t)id);
-    }
-    return 1;
-}
-
-static int
-next_prompt(struct docs *d, struct ids *ids, struct err *err)
-{
-    if (d->done)
-        return 0;
-    d->done = true;
-    if (d->run->prompt || d->run->ids_text)
-        return prompt_ids(d->run, ids, err) < 0 ? -1 : 1;
-    if (run_open_tok(d->run, err) < 0)
-        return -1;
-    return prompt_encode(d->run, &d->piped, ids, err) < 0 ? locate(d, err) : 1;
+    for (size_t i = from; i < ids->n; i++)
+        if (ids->id[i] >= vocab_size)
+            return err_set(err, EX_DATAERR,
+                           "%s: token id %d is beyond the vocabulary (%lld)",
+                           d->where.s, (int)ids->id[i], (long long)vocab_size);
+    return 0;
 }
 
 int
-docs_next(struct docs *d, struct ids *ids, struct err *err)
+docs_next(struct docs *d, struct ids *ids, bool *last, struct err *err)
 {
-    int64_t vocab = d->run->config->vocab_size;
+    size_t from = ids->n;
     int rc;
 
-    ids->n = 0;
-    rc = d->run->jsonl ? next_line(d, ids, err)
-         : d->data     ? next_row(d, ids, err)
-                       : next_prompt(d, ids, err);
-    for (size_t i = 0; rc > 0 && i < ids->n; i++)
-        if (ids->id[i] >= vocab)
-            rc = err_set(err, EX_DATAERR,
-                         "%s: token id %d is beyond the vocabulary (%lld)",
-                         d->where.s, (int)ids->id[i], (long long)vocab);
+    if (d->ended)
+        return 0;
+    *last = true;
+    rc = d->kind == LINES ? next_line(d, ids, err)
+         : d->kind == NPY ? next_piece(d, ids, last, err)
+                          : next_one(d, ids);
+    if (rc == 1 && check_ids(d, ids, from, err) < 0)
+        return -1;
     return rc;
 }
 
@@ -212,17 +352,11 @@ docs_where(const struct docs *d)
 const char *
 docs_input(const struct docs *d)
 {
-    return input_name(d->run);
+    return d->name;
 }
 
 size_t
 docs_count(const struct docs *d)
 {
-    return d->run->jsonl ? 0 : d->data ? d->rows : 1;
-}
-
-size_t
-docs_length(const struct docs *d)
-{
-    return d->data ? d->length : 0;
+    return d->kind == LINES ? 0 : d->kind == NPY ? d->n_rows : 1;
 }

@@ -50,5 +50,9 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     put_text(s, "input", a->input);
     str_adds(s, ", ");
     put_text(s, "windows", a->windows);
+    if (a->sha256) {
+        str_adds(s, ", ");
+        put_text(s, "ids_sha256", a->sha256);
+    }
     str_adds(s, "}\n}\n");
 }

@@ -390,7 +390,8 @@ check_combination(const struct run *run, const struct given *given)
                   "--ids-out");
     if (run->pad && !run->ctx)
         die_usage("--pad needs --ctx");
-    if (run->acts_meta && run->output && !strcmp(run->acts_meta, run->output))
+    if (run->acts_meta &&
+        !strcmp(run->acts_meta, run->output ? run->output : "-"))
         die_usage("-o and --acts-meta name the same file");
     if (run->batch && !run->jsonl)
         die_usage("--batch needs --jsonl");

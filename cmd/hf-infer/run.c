@@ -33,7 +33,8 @@ open_tok_if_there(struct run *run, struct err *err)
     int rc = 0;
 
     str_addf(&path, "%s/tokenizer.json", run->dir);
-    if (run->mode != MODE_LOGITS && !run->ids_out && access(path.s, F_OK) == 0)
+    if (run->mode != MODE_LOGITS && run->mode != MODE_ACTS && !run->ids_out &&
+        access(path.s, F_OK) == 0)
         rc = run_open_tok(run, err);
     str_free(&path);
     return rc;

@@ -1,0 +1,131 @@
+/*
+ * What --acts-meta writes, read by the code that reads it for saev-write; and
+ * the layers that a SPEC means.
+ */
+#include <string.h>
+
+#include "cmd/hf-infer/acts.h"
+#include "core/format/saev.h"
+#include "test/unit/tap.h"
+
+static const struct config config = { .arch = "llama",
+                                      .n_layers = 12,
+                                      .hidden_size = 60 };
+
+/* Are these the layers?  They end with -2. */
+static int
+has(const struct acts_spec *spec, const int64_t *layers)
+{
+    size_t n = 0;
+
+    for (; layers[n] != -2; n++)
+        if (n >= spec->n_layers || spec->layers[n] != layers[n])
+            return 0;
+    return n == spec->n_layers;
+}
+
+static void
+test_spec(void)
+{
+    static const struct {
+        const char *text;
+        enum tap_point point;
+        int64_t layers[16];
+    } cases[] = {
+        { "resid:0", TAP_RESID, { 0, -2 } },
+        { "resid:-1", TAP_RESID, { -1, -2 } },
+        { "resid:-1-2", TAP_RESID, { -1, 0, 1, 2, -2 } },
+        { "resid:11,-1,3-5", TAP_RESID, { 11, -1, 3, 4, 5, -2 } },
+        { "mlp:all", TAP_MLP, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -2 } },
+        { "attn:10-11", TAP_ATTN, { 10, 11, -2 } },
+        { "in:v_proj:1-1,0", TAP_IN_QKV, { 1, 0, -2 } },
+        { "in:o_proj:2", TAP_IN_O, { 2, -2 } },
+        { "in:up_proj:2", TAP_IN_GATE_UP, { 2, -2 } },
+        { "in:down_proj:2", TAP_IN_DOWN, { 2, -2 } },
+    };
+    static const char *const bad[] = {
+        "",
+        "resid",
+        "resid:",
+        "resid:12",
+        "resid:-2",
+        "resid:-1--1",
+        "resid:0,0",
+        "resid:1-",
+        "resid:all,",
+        "mlp:-1",
+        "mlp:-1-2",
+        "in:q_proj",
+        "q_proj:0",
+        "in:q_proj:",
+        "resid:0-2,1",
+        "resid:99999999999999999999",
+        "resid: 1",
+        "resid:+1",
+        "in:resid:0",
+        "RESID:0",
+    };
+    struct acts_spec spec;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        int rc = acts_spec_parse(&spec, cases[i].text, &config, &err);
+
+        tap_ok(rc == 0 && spec.point == cases[i].point &&
+                   has(&spec, cases[i].layers),
+               "spec: %s", cases[i].text);
+        acts_spec_free(&spec);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        tap_ok(acts_spec_parse(&spec, bad[i], &config, &err) < 0 &&
+                   err.status == TU_USAGE && !strncmp(err.what, "--acts", 6),
+               "spec: \"%s\" is refused", bad[i]);
+        acts_spec_free(&spec);
+    }
+}
+
+static void
+test_meta(bool known, size_t n_tokens)
+{
+    const struct run run = { .dir = "models/\"caf\303\251\"//",
+                             .config = &config };
+    struct acts_spec spec = { 0 };
+    struct acts_shape shape = { .spec = &spec,
+                                .dim = 60,
+                                .n_tokens = n_tokens,
+                                .n_windows_known = known,
+                                .n_windows = 7,
+                                .input = "a\nb\\",
+                                .windows = "packed",
+                                .sha256 = known ? "00" : NULL };
+    struct saev saev = { 0 };
+    struct str s = { 0 };
+    struct err err = { 0 };
+    int rc = acts_spec_parse(&spec, "resid:3,-1", &config, &err);
+
+    acts_meta(&s, &run, &shape);
+    if (rc == 0)
+        rc = saev_parse(&saev, s.s, s.n, "meta.json", SAEV_INPUT, &err);
+    tap_ok(rc == 0, "metadata: saev_parse() takes them %s", err.what);
+    tap_ok(rc == 0 && saev.version == SAEV_1 && !strcmp(saev.family, "llama") &&
+               !strcmp(saev.ckpt, "models/\\\"caf\\u00e9\\\"") &&
+               saev.n_layers == 2 && saev.layers[0] == 3 &&
+               saev.layers[1] == -1 && saev.n_tokens == n_tokens &&
+               !saev.cls_token && saev.d == 60 && saev.n_imgs_known == known &&
+               (!known || saev.n_imgs == 7) && saev.shard_imgs >= 1,
+           "metadata: windows of %zu tokens, %s", n_tokens,
+           known ? "counted" : "not counted");
+    saev_free(&saev);
+    acts_spec_free(&spec);
+    str_free(&s);
+}
+
+int
+main(void)
+{
+    test_spec();
+    test_meta(true, 64);
+    test_meta(false, 1);
+    test_meta(true, 5000000); /* more than the usual budget of a shard */
+    return tap_done();
+}
