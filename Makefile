@@ -55,12 +55,12 @@ $(B)/%_avx512bf16.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512v
 $(B)/%_amx.o:        ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 $(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
 
+all: $(TOOLS:%=$(B)/%)
+
 # Benchmarks share the probes of the machine's limits.
 BENCH   := $(patsubst %.c,$(B)/%,$(filter-out %/probe.c $(foreach i,$(ISA_ALL),%_$i.c),$(wildcard test/bench/*.c)))
 PROBES  := $(B)/test/bench/probe.o $(patsubst %.c,$(B)/%.o,$(foreach i,$(ISAS),$(wildcard test/bench/probe_$i.c)))
 $(BENCH): $(PROBES)
-
-all: $(TOOLS:%=$(B)/%)
 
 $(B)/isa.mk: scripts/isa.sh
 	@mkdir -p $(@D)
