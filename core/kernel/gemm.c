@@ -20,7 +20,7 @@
 #define PART_EXACT   1024 /* by EXACT_COLS f32 */
 #define EXACT_COLS   64
 #define TILE_ROWS    512
-#define EXACT_ROWS   192 /* by PART_EXACT f32: of X, the most of that cache */
+#define EXACT_ROWS   258 /* by PART_EXACT f32: of X, the most of that cache */
 #define LANE_ROWS    96  /* when k > PART_EXACT: lanes are kept there, too */
 #define GEMV_ROWS    48  /* up to here weights are read, not widened first */
 #define GEMV_BYTES   (256u << 10) /* of W a chunk then: as gemv.c */
