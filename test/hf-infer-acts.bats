@@ -117,6 +117,9 @@ docs() {
     npy "np.save('bad.npy', np.array([[1, 2], [3, -4]], 'i2'))"
     run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file bad.npy
     [ "$stderr" = "hf-infer: bad.npy: row 1: element 1: -4 is no token id (0 to 2147483647)" ]
+    npy "np.save('big.npy', np.array([1, 2**63 + 2**20], 'u8'))"
+    run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file big.npy
+    [ "$stderr" = "hf-infer: big.npy: element 1: 9223372036855824384 is no token id (0 to 2147483647)" ]
     run -2 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file short.npy --raw
     [[ $stderr == "hf-infer: short.npy: is token ids (.npy): "* ]]
 }

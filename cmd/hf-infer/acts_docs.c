@@ -165,9 +165,9 @@ take_piece(struct docs *d, const uint8_t *bytes, size_t n, struct ids *ids,
 
         if (id < 0 || id > INT32_MAX)
             return err_set(err, EX_DATAERR,
-                           "%s: element %zu: %lld is no token id (0 to %d)",
-                           d->where.s, (size_t)d->i + i, (long long)id,
-                           INT32_MAX);
+                           "%s: element %zu: %.0f is no token id (0 to %d)",
+                           d->where.s, (size_t)d->i + i,
+                           dtype_get(d->dtype, bytes, i), INT32_MAX);
         ids_add(ids, (int32_t)id);
     }
     return 0;
