@@ -176,6 +176,29 @@ assert $1 < error < $2, error"
     run -2 hf-infer "$DEMO" --ids 1 --kv-dtype int8
 }
 
+@test "hf-infer: 32768 tokens in bounded memory, a smaller cache in less" {
+    "$PYTHON" "$ROOT/scripts/random-model.py" --shape qwen3-0.6b \
+        --set hidden_size=32 --set num_hidden_layers=1 --set head_dim=32 \
+        --set num_attention_heads=2 --set num_key_value_heads=2 \
+        --set intermediate_size=32 --set vocab_size=512 \
+        --set max_position_embeddings=32769 m
+    "$PYTHON" -c "print(*[i * i % 509 for i in range(32768)])" >ids
+    rss() { # in MiB
+        "$PYTHON" - "$@" <<'END'
+import resource, subprocess, sys
+subprocess.run(['hf-infer', 'm', '--ids', '-', '-n', '1'] + sys.argv[1:],
+               check=True, stdin=open('ids'), stdout=open('out', 'w'))
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+END
+    }
+    # 2 x 2 heads x 32 x 32768 numbers: 16 MiB in f32
+    f32=$(rss --ids-out -j 2)
+    f16=$(rss --ids-out -j 2 --kv-dtype f16)
+    echo "f32 $f32 MiB, f16 $f16 MiB"
+    [ "$f32" -lt 40 ]
+    [ "$f16" -le $((f32 - 6)) ]
+}
+
 @test "hf-infer --encode and --decode: text comes back byte for byte" {
     printf 'Hello,\tworld  \n\n x=1; \xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80 <|im_end|> end' >t
     hf-infer "$DEMO" --encode <t >ids

@@ -8,6 +8,7 @@
 
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define LOGITS_BYTES ((size_t)64 << 20) /* at once, where all are asked for */
 
@@ -175,21 +176,27 @@ feed(struct run *run, const int32_t *ids, size_t n, float *last,
      void *ctx, struct err *err)
 {
     size_t vocab_size = (size_t)run->config->vocab_size;
-    size_t rows = rows_at_once(run, n);
-    float *logits;
-    int rc = 0;
+    size_t rows = each ? rows_at_once(run, n) : (size_t)run->chunk;
+    size_t n_logits = each ? rows : 0;
+    struct progress progress = {
+        .what = "prompt", .unit = "token", .total = n, .quiet = !run->verbose
+    };
+    float *logits =
+        mem_big(n_logits, vocab_size * sizeof(*logits), "logits", err);
+    int rc = logits ? 0 : -1;
 
-    if (!each)
-        return session_feed(run->session, ids, n, last, 1, err);
-    logits = mem_big(rows, vocab_size * sizeof(*logits), "logits", err);
-    if (!logits)
-        return -1;
+    progress_start(&progress);
     for (size_t i = 0, k; rc == 0 && i < n; i += k) {
         k = smaller(n - i, rows);
-        rc = session_feed(run->session, ids + i, k, logits, k, err);
-        if (rc == 0)
+        if (each)
+            rc = session_feed(run->session, ids + i, k, logits, k, err);
+        else
+            rc = session_feed(run->session, ids + i, k, last, i + k == n, err);
+        if (rc == 0 && each)
             rc = each(ctx, logits, i, k, err);
+        progress_at(&progress, i + k);
     }
-    mem_big_free(logits, rows, vocab_size * sizeof(*logits));
+    progress_end(&progress);
+    mem_big_free(logits, n_logits, vocab_size * sizeof(*logits));
     return rc;
 }
