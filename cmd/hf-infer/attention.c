@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/kernel/gemv.h"
+#include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
 
 /* Rows of queries that share a pass over the keys: those of one KV head, of
@@ -18,7 +18,6 @@ struct tile {
     size_t group, head, kv_head; /* query heads: head .. head + group - 1 */
     float *q;                    /* [rows, head_dim], scaled */
     float *sum;                  /* [rows, head_dim]: softmax numerator */
-    float *part;                 /* [rows, head_dim]: one block's share */
     float *score;                /* [rows, KV_BLOCK] */
     float *max, *total;          /* [rows] */
 };
@@ -35,7 +34,7 @@ attention_scratch(const struct config *config)
     size_t group = (size_t)(config->n_heads / config->n_kv_heads);
     size_t rows = group * tile_positions(group);
 
-    return rows * (3 * (size_t)config->head_dim + KV_BLOCK + 2);
+    return rows * (2 * (size_t)config->head_dim + KV_BLOCK + 2);
 }
 
 static void
@@ -43,8 +42,7 @@ tile_memory(struct tile *t, float *scratch, size_t rows, size_t head_dim)
 {
     t->q = scratch;
     t->sum = t->q + rows * head_dim;
-    t->part = t->sum + rows * head_dim;
-    t->score = t->part + rows * head_dim;
+    t->score = t->sum + rows * head_dim;
     t->max = t->score + rows * KV_BLOCK;
     t->total = t->max + rows;
 }
@@ -126,29 +124,63 @@ weigh(const struct attention *a, struct tile *t, size_t r, size_t begin,
     memset(s + end, 0, (KV_BLOCK - end) * sizeof(*s));
 }
 
+/* The rows [*begin, *end) that see keys of block b: later ones see more of
+ * its keys, until a window has passed it. */
+static void
+rows_seeing(const struct attention *a, const struct tile *t, size_t b,
+            size_t *begin, size_t *end)
+{
+    size_t from, to;
+
+    *begin = 0;
+    while (*begin < t->n_rows &&
+           !visible(a, t->first + *begin / t->group, b, &from, &to))
+        *begin += t->group;
+    *end = *begin;
+    while (*end < t->n_rows &&
+           visible(a, t->first + *end / t->group, b, &from, &to))
+        *end += t->group;
+}
+
 static void
 tile_block(const struct attention *a, struct tile *t, size_t b)
 {
-    size_t d = a->head_dim;
     const struct kv *kv = &t->span->session->kv;
-    const void *k = kv_keys(kv, a->layer, t->kv_head, b);
-    const void *v = kv_values(kv, a->layer, t->kv_head, b);
-    size_t last = t->first + (t->n_rows - 1) / t->group - b * KV_BLOCK;
-    size_t n_keys = last < KV_BLOCK ? last + 1 : KV_BLOCK;
-    size_t begin, end;
+    size_t d = a->head_dim, begin, end, from = 0, n_keys = 0;
+    struct mix scores = { .w = kv_keys(kv, a->layer, t->kv_head, b),
+                          .w_dtype = kv->dtype,
+                          .ldw = KV_BLOCK,
+                          .rows = d,
+                          .ldp = d,
+                          .ldy = KV_BLOCK };
+    struct mix sums = { .w = kv_values(kv, a->layer, t->kv_head, b),
+                        .w_dtype = kv->dtype,
+                        .ldw = d,
+                        .cols = d,
+                        .ldp = KV_BLOCK,
+                        .ldy = d,
+                        .add = true };
 
-    gemv(NULL, t->score, KV_BLOCK, k, kv->dtype, n_keys, d, t->q, d, t->n_rows);
-    for (size_t r = 0; r < t->n_rows; r++) {
-        if (visible(a, t->first + r / t->group, b, &begin, &end))
-            weigh(a, t, r, begin, end);
-        else
-            memset(t->score + r * KV_BLOCK, 0, KV_BLOCK * sizeof(float));
+    rows_seeing(a, t, b, &begin, &end);
+    if (begin == end)
+        return;
+    visible(a, t->first + (end - 1) / t->group, b, &from, &n_keys);
+    scores.cols = n_keys;
+    scores.p = t->q + begin * d;
+    scores.y = t->score + begin * KV_BLOCK;
+    scores.n = end - begin;
+    mix(&scores);
+    for (size_t r = begin; r < end; r++) {
+        size_t last = 0;
+
+        visible(a, t->first + r / t->group, b, &from, &last);
+        weigh(a, t, r, from, last);
     }
-    gemv(NULL, t->part, d, v, kv->dtype, d, KV_BLOCK, t->score, KV_BLOCK,
-         t->n_rows);
-    for (size_t r = 0; r < t->n_rows; r++)
-        if (visible(a, t->first + r / t->group, b, &begin, &end))
-            vec_add(t->sum + r * d, t->part + r * d, d);
+    sums.rows = n_keys;
+    sums.p = t->score + begin * KV_BLOCK;
+    sums.y = t->sum + begin * d;
+    sums.n = end - begin;
+    mix(&sums);
 }
 
 static void
@@ -185,7 +217,7 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
     size_t group = a->n_heads / a->n_kv_heads;
     size_t step = tile_positions(group);
     size_t rows = group * step;
-    size_t scratch = rows * (3 * a->head_dim + KV_BLOCK + 2);
+    size_t scratch = rows * (2 * a->head_dim + KV_BLOCK + 2);
 
     for (size_t i = begin; i < end; i++) {
         struct tile t = { .group = group, .span = a->spans };

@@ -66,9 +66,9 @@ void rope_table(float *cosines, float *sines, const struct rope_config *rope,
 /*
  * One sequence's keys and values.  Block b holds positions b * KV_BLOCK on,
  * of all layers; a layer's part of it is
- * keys [n_kv_heads, KV_BLOCK, head_dim], then
- * values [n_kv_heads, head_dim, KV_BLOCK]: weights as gemv() wants them,
- * little-endian, zeros where nothing was put yet.
+ * keys [n_kv_heads, head_dim, KV_BLOCK], then
+ * values [n_kv_heads, KV_BLOCK, head_dim]: as mix() wants them, little-endian,
+ * zeros where nothing was put yet.
  */
 struct kv {
     size_t n_layers, n_heads, head_dim; /* KV heads */

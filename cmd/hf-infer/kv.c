@@ -70,18 +70,18 @@ kv_values(const struct kv *kv, size_t layer, size_t head, size_t block)
     return values(kv, layer, head, block);
 }
 
-/* A token's values of one head, each in another row. */
+/* A token's key of one head: each number in another row. */
 static void
-put_column(const struct kv *kv, char *rows, size_t slot, const float *v)
+put_column(const struct kv *kv, char *rows, size_t slot, const float *k)
 {
     size_t nbytes = item_nbytes(kv);
     char *to = rows + slot * nbytes;
 
     for (size_t i = 0; i < kv->head_dim; i++, to += KV_BLOCK * nbytes) {
         if (kv->dtype == DT_F32)
-            put_le32(to, f32_bits(v[i]));
+            put_le32(to, f32_bits(k[i]));
         else
-            cvt_from_f32(to, kv->dtype, v + i, 1);
+            cvt_from_f32(to, kv->dtype, k + i, 1);
     }
 }
 
@@ -93,9 +93,9 @@ kv_put(struct kv *kv, size_t layer, size_t position, const float *k,
     size_t slot = position % KV_BLOCK;
 
     for (size_t j = 0; j < kv->n_heads; j++) {
-        cvt_from_f32(keys(kv, layer, j, block) + slot * d * item_nbytes(kv),
-                     kv->dtype, k + j * d, d);
-        put_column(kv, values(kv, layer, j, block), slot, v + j * d);
+        put_column(kv, keys(kv, layer, j, block), slot, k + j * d);
+        cvt_from_f32(values(kv, layer, j, block) + slot * d * item_nbytes(kv),
+                     kv->dtype, v + j * d, d);
     }
 }
 

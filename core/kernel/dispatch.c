@@ -42,6 +42,7 @@
 
 TABLE(cvt)
 TABLE(gemv)
+TABLE(mix)
 TABLE(vec)
 
 /*

@@ -36,6 +36,14 @@ struct gemv_ops {
     void (*f32)(const struct gemv_args *a);
 };
 
+struct mix;
+
+struct mix_ops {
+    void (*bf16)(const struct mix *m);
+    void (*f16)(const struct mix *m);
+    void (*f32)(const struct mix *m);
+};
+
 struct vec_ops {
     float (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float s, const float *x, size_t n);
@@ -102,6 +110,7 @@ struct gemm_ops {
 /* The table of the best level up to 'isa' that this compiler could build. */
 const struct cvt_ops *cvt_ops_of(enum isa isa);
 const struct gemv_ops *gemv_ops_of(enum isa isa);
+const struct mix_ops *mix_ops_of(enum isa isa);
 const struct vec_ops *vec_ops_of(enum isa isa);
 const struct gemm_ops *gemm_ops_of(enum isa isa); /* nothing NULL */
 
@@ -109,6 +118,7 @@ extern const struct cvt_ops cvt_scalar, cvt_avx2, cvt_avx512, cvt_neon;
 extern const struct gemv_ops gemv_scalar, gemv_avx2, gemv_avx512, gemv_neon;
 extern const struct gemm_ops gemm_scalar, gemm_avx2, gemm_avx512,
     gemm_avx512vnni, gemm_avx512bf16, gemm_amx, gemm_neon;
+extern const struct mix_ops mix_scalar, mix_avx2, mix_avx512, mix_neon;
 extern const struct vec_ops vec_scalar, vec_avx2, vec_avx512, vec_neon;
 
 /* Element i of little-endian 16 or 32-bit data at any address; not le16(),

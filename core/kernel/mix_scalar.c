@@ -1,0 +1,43 @@
+/* The reference: product and sum round separately, as in gemv_scalar.c. */
+#include "core/dtype.h"
+#include "core/kernel/mix.h"
+#include "core/kernel/ops.h"
+
+static inline float
+get_bf16(const void *w, size_t i)
+{
+    return bf16_to_f32(load16(w, i));
+}
+
+static inline float
+get_f16(const void *w, size_t i)
+{
+    return f16_to_f32(load16(w, i));
+}
+
+static inline float
+get_f32(const void *w, size_t i)
+{
+    return load_f32(w, i);
+}
+
+#define KERNEL(name, get)                                     \
+    static void name(const struct mix *m)                     \
+    {                                                         \
+        for (size_t i = 0; i < m->n; i++) {                   \
+            const float *p = m->p + i * m->ldp;               \
+            float *y = m->y + i * m->ldy;                     \
+                                                              \
+            for (size_t c = 0; c < m->cols && !m->add; c++)   \
+                y[c] = 0;                                     \
+            for (size_t r = 0; r < m->rows; r++)              \
+                for (size_t c = 0; c < m->cols; c++)          \
+                    y[c] += p[r] * get(m->w, r * m->ldw + c); \
+        }                                                     \
+    }
+
+KERNEL(bf16, get_bf16)
+KERNEL(f16, get_f16)
+KERNEL(f32, get_f32)
+
+const struct mix_ops mix_scalar = { .bf16 = bf16, .f16 = f16, .f32 = f32 };

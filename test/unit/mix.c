@@ -1,0 +1,135 @@
+/* mix() against sums in f64, on every instruction set that runs here. */
+#include "core/kernel/mix.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/le.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+enum { ROWS = 64, COLS = 67, N = 14, MAP = 1 << 16 };
+
+static const enum dtype dtypes[] = { DT_BF16, DT_F16, DT_F32 };
+
+static void (*kernel_of(const struct mix_ops *ops,
+                        enum dtype dtype))(const struct mix *)
+{
+    return dtype == DT_BF16 ? ops->bf16 : dtype == DT_F16 ? ops->f16 : ops->f32;
+}
+
+/* n random weights that end where nothing more may be read. */
+static char *
+weights(char *map, enum dtype dtype, size_t n, double *v)
+{
+    size_t size = dtype == DT_F32 ? 4 : 2;
+    char *w = map + MAP - n * size;
+
+    for (size_t i = 0; i < n; i++) {
+        float f = rnd();
+
+        if (dtype == DT_F32)
+            put_le32(w + 4 * i, f32_bits(f));
+        else
+            put_le16(w + 2 * i,
+                     dtype == DT_BF16 ? f32_to_bf16(f) : f32_to_f16(f));
+        v[i] = dtype_get(dtype, w, i);
+    }
+    return w;
+}
+
+static float p[N * (ROWS + 3)], y[N * (COLS + 5)], before[N * (COLS + 5)];
+static double v[ROWS * COLS];
+
+/* Is output (i, c) near the sum in f64, and the same bits by itself? */
+static bool
+check_sum(const struct mix *m, void (*kernel)(const struct mix *), size_t i,
+          size_t c)
+{
+    double sum = m->add ? (double)before[i * m->ldy + c] : 0, abs = fabs(sum);
+    size_t size = m->w_dtype == DT_F32 ? 4 : 2;
+    float alone = before[i * m->ldy + c];
+    struct mix one = *m;
+
+    for (size_t r = 0; r < m->rows; r++) {
+        double term = (double)m->p[i * m->ldp + r] * v[r * m->ldw + c];
+
+        sum += term;
+        abs += fabs(term);
+    }
+    one.y = &alone;
+    one.w = (const char *)m->w + c * size;
+    one.p = m->p + i * m->ldp;
+    one.cols = one.n = 1;
+    kernel(&one);
+    return fabs((double)y[i * m->ldy + c] - sum) <= abs * 0x1p-18 &&
+           memcmp(&alone, &y[i * m->ldy + c], sizeof(alone)) == 0;
+}
+
+static bool
+check_shape(char *map, void (*kernel)(const struct mix *), struct mix m)
+{
+    bool good = true;
+
+    m.ldw = m.cols;
+    m.ldp = m.rows + 3;
+    m.ldy = m.cols + 5;
+    m.w = weights(map, m.w_dtype, m.rows * m.cols, v);
+    m.p = p;
+    m.y = y;
+    for (size_t i = 0; i < sizeof(p) / sizeof(*p); i++)
+        p[i] = rnd();
+    for (size_t i = 0; i < sizeof(y) / sizeof(*y); i++)
+        before[i] = y[i] = rnd();
+    kernel(&m);
+    for (size_t i = 0; i < sizeof(y) / sizeof(*y); i++) {
+        size_t row = i / m.ldy, c = i % m.ldy;
+
+        if (row < m.n && c < m.cols)
+            good &= check_sum(&m, kernel, row, c);
+        else
+            good &= memcmp(&y[i], &before[i], sizeof(*y)) == 0;
+    }
+    return good;
+}
+
+static void
+test_isa(char *map, enum isa isa, enum dtype dtype)
+{
+    void (*kernel)(const struct mix *) = kernel_of(mix_ops_of(isa), dtype);
+    struct mix bad = { 0 }, m = { .w_dtype = dtype };
+    size_t n_bad = 0;
+
+    for (m.cols = 0; m.cols <= COLS; m.cols++)
+        for (m.n = 0; m.n <= N; m.n += m.cols == COLS ? 1 : 13)
+            for (m.rows = 0; m.rows <= ROWS; m.rows += 1 + m.rows * 2) {
+                m.add = (m.cols + m.rows) % 2;
+                if (check_shape(map, kernel, m))
+                    continue;
+                bad = m;
+                n_bad++;
+            }
+    tap_ok(n_bad == 0,
+           "mix_%s: %s: within 2^-18 of f64, each alone has its bits, nothing "
+           "else is touched (%zu x %zu, n %zu)",
+           isa_name(isa), dtype_table[dtype].name, bad.rows, bad.cols, bad.n);
+}
+
+int
+main(void)
+{
+    char *map = mmap(NULL, 2 * MAP, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (map == MAP_FAILED || mprotect(map + MAP, MAP, PROT_NONE))
+        return 1;
+    FOR_EACH_ISA(isa)
+    {
+        if (isa_has_tables(isa))
+            for (size_t i = 0; i < 3; i++)
+                test_isa(map, isa, dtypes[i]);
+    }
+    return tap_done();
+}
