@@ -52,7 +52,7 @@ $(B)/%_avx2.o:       ISA := -mavx2 -mfma -mf16c
 $(B)/%_avx512.o:     ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
 $(B)/%_avx512vnni.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma
 $(B)/%_avx512bf16.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mfma
-$(B)/%_amx.o:        ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
+$(B)/%_amx.o:        ISA := -mamx-tile -mamx-bf16 -mamx-int8
 $(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
 
 all: $(TOOLS:%=$(B)/%)

@@ -450,7 +450,7 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
         finish(job, a, s.tile, GEMM_PANEL, thread);
     }
     for (size_t k0 = 0; k0 < k; k0 += part) {
-        size_t n_k = gemm_ld_bf16(smaller(part, k - k0));
+        size_t n_k = round_up(smaller(part, k - k0), 32);
         const uint16_t *b = part_of(call, job, GEMM_BF16, a, k0, &s, &comp);
         bool last = k0 + n_k >= k;
         size_t step = step_of(call->ops->bf16_tile, a, last);
@@ -520,7 +520,7 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
         scale_to_c(call, job, a, s.tile, sums, thread);
     }
     for (size_t k0 = 0; k0 < k; k0 += part) {
-        size_t n_k = gemm_ld_int8(smaller(part, k - k0));
+        size_t n_k = round_up(smaller(part, k - k0), 64);
         const int8_t *b = part_of(call, job, GEMM_INT8, a, k0, &s, &comp);
         bool last = k0 + n_k >= k;
         size_t step = step_of(call->ops->int8_tile, a, last);

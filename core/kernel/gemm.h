@@ -113,7 +113,7 @@ void gemm_exact(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
  * elements apart, ldx >= gemm_ld_bf16(k), zeros from k to there.  'lo' is the
  * other half of a split X, or NULL.
  */
-size_t gemm_ld_bf16(size_t k); /* k rounded up to 32 */
+size_t gemm_ld_bf16(size_t k); /* k rounded up to an odd multiple of 32 */
 void gemm_to_bf16(struct gemm *gemm, uint16_t *to, const float *x, size_t ldx,
                   size_t m, size_t k);
 void gemm_split(struct gemm *gemm, uint16_t *hi, uint16_t *lo, const float *x,
@@ -129,7 +129,7 @@ void gemm_bf16(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
  * zeros has the scale 0.  It quantizes weights' rows, too.
  */
 #define GEMM_INT8_MAX_K 65536
-size_t gemm_ld_int8(size_t k); /* k rounded up to 64 */
+size_t gemm_ld_int8(size_t k); /* k rounded up to an odd multiple of 64 */
 void gemm_to_int8(struct gemm *gemm, int8_t *to, float *scale, const float *x,
                   size_t ldx, size_t m, size_t k);
 void gemm_int8(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,

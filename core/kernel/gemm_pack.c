@@ -9,16 +9,24 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 
+/* An odd number of cache lines: rows a power of two apart would share sets of
+ * the first cache, and a tile's 16 rows did not fit beside another's. */
+static size_t
+odd_lines(size_t k, size_t line)
+{
+    return line * ((k + line - 1) / line | 1);
+}
+
 size_t
 gemm_ld_bf16(size_t k)
 {
-    return round_up(k, 32);
+    return odd_lines(k, 32);
 }
 
 size_t
 gemm_ld_int8(size_t k)
 {
-    return round_up(k, 64);
+    return odd_lines(k, 64);
 }
 
 /* From little-endian to the machine's order. */

@@ -13,6 +13,7 @@ configure(void)
         c[16 + 2 * i] = 64;
         c[48 + i] = 16;
     }
+    __asm__ volatile("" : : "m"(c)); /* all 64 bytes are read */
     _tile_loadconfig(c);
     _tile_zero(0);
     _tile_zero(1);
