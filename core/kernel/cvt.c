@@ -1,5 +1,7 @@
 #include "core/kernel/cvt.h"
 
+#include <string.h>
+
 #include "core/kernel/ops.h"
 #include "core/le.h"
 
@@ -33,6 +35,10 @@ cvt_from_f32(void *to, enum dtype dtype, const float *from, size_t n)
     else if (dtype == DT_F16)
         ops->to_f16(to, from, n);
     else
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        memcpy(to, from, n * sizeof(*from));
+#else
         for (size_t i = 0; i < n; i++)
             put_le32((char *)to + 4 * i, f32_bits(from[i]));
+#endif
 }

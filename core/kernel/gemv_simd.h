@@ -122,16 +122,25 @@ kernel(const struct gemv_args *a, enum weight t)
 
     for (; i + MAX_X <= a->n_x; i += MAX_X)
         strip(a, t, i, MAX_X);
-    if (MAX_X > 4 && i + 3 <= a->n_x) {
-        strip(a, t, i, 3);
-        i += 3;
-    }
-    if (i + 2 <= a->n_x) {
+    switch (a->n_x - i) { /* one more pass over the weights, not two */
+    case 5:
+        strip(a, t, i, MAX_X > 5 ? 5 : 1);
+        break;
+    case 4:
+        strip(a, t, i, MAX_X > 4 ? 4 : 1);
+        break;
+    case 3:
+        strip(a, t, i, MAX_X > 3 ? 3 : 1);
+        break;
+    case 2:
         strip(a, t, i, 2);
-        i += 2;
-    }
-    if (i < a->n_x)
+        break;
+    case 1:
         strip(a, t, i, 1);
+        break;
+    default:
+        break;
+    }
 }
 
 static void
