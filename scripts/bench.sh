@@ -3,6 +3,11 @@
 # PEERS=1: other libraries on the same shapes, too.  Files go to $TMPDIR.
 b=$BUILD/test/bench
 set -e
+TMPDIR=$(mktemp -d)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 "$b/machine"
 "$b/kernels"
 # The paths of lesser CPUs, where this one has more.

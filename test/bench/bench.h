@@ -56,6 +56,36 @@ scratch_name(const char *name)
     return path;
 }
 
+/* The number after KEY in a file of /proc, in KiB as they are; -1: none. */
+static inline long
+proc_kib(const char *path, const char *key)
+{
+    FILE *f = fopen(path, "r");
+    size_t n = strlen(key);
+    char line[200];
+    long kib = -1;
+
+    while (f && kib < 0 && fgets(line, sizeof(line), f))
+        if (!strncmp(line, key, n))
+            kib = strtol(line + n, NULL, 10);
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+/* Else says what is left out: Linux grants more memory than there is. */
+static inline int
+memory_for(const char *what, size_t nbytes)
+{
+    long kib = proc_kib("/proc/meminfo", "MemAvailable:");
+
+    if (kib < 0 || nbytes >> 10 < (size_t)kib)
+        return 1;
+    fprintf(stderr, "bench: %s left out: it needs %zu MiB, %ld are free\n",
+            what, nbytes >> 20, kib >> 10);
+    return 0;
+}
+
 /* ratio 0: none. */
 static inline void
 row(const char *what, const char *shape, const char *isa, int threads,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +22,8 @@
 #include "core/str.h"
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
+
+#define MODEL_NBYTES ((size_t)1200 << 20) /* of the file */
 
 #define N_DECODE 24
 #define N_PROMPT 512
@@ -45,21 +48,6 @@ static double
 probe(struct par *par)
 {
     return (double)weights.size / probe_read(par, weights.data, weights.size);
-}
-
-static long
-anonymous_kib(void)
-{
-    FILE *f = fopen("/proc/self/smaps_rollup", "r");
-    char line[200];
-    long kib = -1;
-
-    while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "Anonymous: %ld", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib;
 }
 
 struct speed {
@@ -231,7 +219,8 @@ prompt_line(const struct model *model, int threads, enum compute compute)
         v * FLOP_TOKEN / median(peak, 5), "its peak");
     if (compute == COMPUTE_F32)
         row("  memory", "anonymous", "-", threads,
-            (double)anonymous_kib() / 1024, "MiB", 0, "");
+            (double)proc_kib("/proc/self/smaps_rollup", "Anonymous:") / 1024,
+            "MiB", 0, "");
     session_close(s);
     engine_close(engine);
     par_close(par);
@@ -315,6 +304,22 @@ shell(const char *what, const char *dir)
     str_free(&command);
 }
 
+/* Room for the random model, and for it and the activations in memory? */
+static bool
+room_for_model(const char *dir)
+{
+    struct statvfs fs;
+
+    if (!memory_for("hf-infer", (size_t)3 << 30))
+        return false;
+    if (statvfs(dir, &fs) == 0 && fs.f_bavail * fs.f_frsize < MODEL_NBYTES) {
+        fprintf(stderr, "bench: hf-infer left out: %s lacks room for %zu MiB\n",
+                dir, MODEL_NBYTES >> 20);
+        return false;
+    }
+    return true;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -326,6 +331,11 @@ main(int argc, char **argv)
     }
     if (!mkdtemp(made))
         return 1;
+    if (!room_for_model(made)) {
+        rmdir(made);
+        free(made);
+        return 0;
+    }
     shell("${PYTHON:-python3} scripts/random-model.py --shape qwen3-0.6b",
           made);
     run(made);

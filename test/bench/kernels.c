@@ -185,6 +185,55 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
     mem_big_free(y, N, 4);
 }
 
+enum { N_CACHED = 32768 };
+
+static void
+widen(float *x, void *other)
+{
+    cvt_to_f32(x, other, DT_BF16, N_CACHED);
+}
+
+static void
+round_bf16(float *x, void *other)
+{
+    cvt_from_f32(other, DT_BF16, x, N_CACHED);
+}
+
+static void
+silu(float *x, void *other)
+{
+    vec_silu_mul(x, other, N_CACHED);
+}
+
+/* What is done to vectors lies in the cache: against a copy of one there. */
+static void
+vec_row(const char *what, void (*fn)(float *x, void *other), size_t nbytes)
+{
+    enum { REPEAT = 200, COPY = N_CACHED * 4 };
+    float *x = big(N_CACHED, 4), *other = big(N_CACHED, 4);
+    double v[ROUNDS], copy[ROUNDS], rate;
+
+    fn(x, other);
+    for (int i = 0; i < ROUNDS; i++) {
+        double t = now_s();
+
+        for (int r = 0; r < REPEAT; r++) {
+            memcpy(x, other, COPY);
+            __asm__ volatile("" : : "r"(x) : "memory");
+        }
+        copy[i] = 2.0 * COPY * REPEAT / (now_s() - t);
+        t = now_s();
+        for (int r = 0; r < REPEAT; r++)
+            fn(x, other);
+        v[i] = (double)N_CACHED * (double)nbytes * REPEAT / (now_s() - t);
+    }
+    rate = median(v, ROUNDS);
+    row(what, "32768", isa_name(cpu_isa()), 1, 1e-9 * rate, "GB/s",
+        rate / median(copy, ROUNDS), "memcpy, cached");
+    mem_big_free(x, N_CACHED, 4);
+    mem_big_free(other, N_CACHED, 4);
+}
+
 static void
 table(int threads, bool products_alone)
 {
@@ -196,6 +245,11 @@ table(int threads, bool products_alone)
     if (!products_alone) {
         gemv_row(par, DT_BF16, "gemv bf16");
         gemv_row(par, DT_F32, "gemv f32");
+        if (threads == 1) { /* bytes read and written an element */
+            vec_row("cvt bf16 to f32", widen, 6);
+            vec_row("cvt f32 to bf16", round_bf16, 6);
+            vec_row("vec silu_mul", silu, 12);
+        }
     }
     for (enum class c = EXACT; c < CLASSES; c++) {
         product_row(par, c, 512, 4096, 1024);

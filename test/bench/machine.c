@@ -1,5 +1,6 @@
 /* The table's head and its first rows: what this machine can do at most. */
-#include "core/mem.h"
+#include <sys/mman.h>
+
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
 
@@ -38,15 +39,32 @@ peaks(struct par *par)
     }
 }
 
+/* On pages of 4 KiB (or the machine's size), then on huge ones where the
+ * system gives them. */
 static void
-reads(struct par *par, const void *p)
+reads(struct par *par, int advice, const char *shape)
 {
+    void *p = mmap(NULL, READ_NBYTES, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     double v[7];
+    long huge;
 
-    for (size_t i = 0; i < 7; i++)
-        v[i] = probe_read(par, p, READ_NBYTES);
-    row("read memory", "1 GiB", "-", par_threads(par), 1e-9 * median(v, 7),
-        "GB/s", 0, "");
+    if (p == MAP_FAILED) {
+        fprintf(stderr, "bench: read memory left out: no 1 GiB to map\n");
+        return;
+    }
+    madvise(p, READ_NBYTES, advice);
+    memset(p, 1, READ_NBYTES);
+    huge = proc_kib("/proc/self/smaps_rollup", "AnonHugePages:");
+    if (advice == MADV_HUGEPAGE && huge < (long)(READ_NBYTES >> 11)) {
+        fprintf(stderr, "bench: no huge pages here, row left out\n");
+    } else {
+        for (size_t i = 0; i < 7; i++)
+            v[i] = probe_read(par, p, READ_NBYTES);
+        row("read memory", shape, "-", par_threads(par), 1e-9 * median(v, 7),
+            "GB/s", 0, "");
+    }
+    munmap(p, READ_NBYTES);
 }
 
 int
@@ -55,20 +73,15 @@ main(void)
     int all = par_default();
     struct par *par;
     struct err err;
-    void *p;
 
     puts(BENCH_HEAD);
     for (int j = 1;; j = all) {
         if (par_open(&par, j, &err) < 0)
             return 1;
         peaks(par);
-        p = mem_big(READ_NBYTES, 1, "the memory to read", &err);
-        if (p) {
-            memset(p, 1, READ_NBYTES);
-            reads(par, p);
-            mem_big_free(p, READ_NBYTES, 1);
-        } else {
-            fprintf(stderr, "bench: read memory: %s, left out\n", err.what);
+        if (memory_for("read memory", READ_NBYTES)) {
+            reads(par, MADV_NOHUGEPAGE, "small pages");
+            reads(par, MADV_HUGEPAGE, "huge pages");
         }
         par_close(par);
         if (j == all)

@@ -7,6 +7,7 @@ OpenBLAS (libopenblas0-pthread) through cblas_sgemm, torch (python3-torch)
 through torch.mm.  Each runs in a process of its own for each thread count.
 """
 import ctypes
+import glob
 import os
 import statistics
 import subprocess
@@ -32,8 +33,9 @@ def fastest(run, m, n, k):
 def openblas(kind, m, n, k):
     import numpy as np
 
-    lib = ctypes.CDLL("/usr/lib/x86_64-linux-gnu/openblas-pthread/"
-                      "libopenblas.so.0")
+    # Debian's lies in a folder of its own, not where the loader looks
+    found = glob.glob("/usr/lib/*/openblas-pthread/libopenblas.so.0")
+    lib = ctypes.CDLL(found[0] if found else "libopenblas.so.0")
     a, b = np.ones((m, k), "f4"), np.ones((n, k), "f4")
     c = np.zeros((m, n), "f4")
     p, i, f = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
