@@ -67,8 +67,8 @@ void rope_table(float *cosines, float *sines, const struct rope_config *rope,
  * One sequence's keys and values.  Block b holds positions b * KV_BLOCK on,
  * of all layers; a layer's part of it is
  * keys [n_kv_heads, head_dim, KV_BLOCK], then
- * values [n_kv_heads, KV_BLOCK, head_dim]: as mix() wants them, little-endian,
- * zeros where nothing was put yet.
+ * values [n_kv_heads, KV_BLOCK, head_dim]: as mix() wants them, little-endian.
+ * Nobody reads what was not put: a cache is used again as it is.
  */
 struct kv {
     size_t n_layers, n_heads, head_dim; /* KV heads */
@@ -90,7 +90,6 @@ const void *kv_keys(const struct kv *kv, size_t layer, size_t head,
                     size_t block);
 const void *kv_values(const struct kv *kv, size_t layer, size_t head,
                       size_t block);
-void kv_clear(struct kv *kv, size_t n_tokens); /* the first ones: all it has */
 void kv_free(struct kv *kv);
 
 struct session {

@@ -2,7 +2,6 @@
 #include "cmd/hf-infer/engine.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -97,15 +96,6 @@ kv_put(struct kv *kv, size_t layer, size_t position, const float *k,
         cvt_from_f32(values(kv, layer, j, block) + slot * d * item_nbytes(kv),
                      kv->dtype, v + j * d, d);
     }
-}
-
-void
-kv_clear(struct kv *kv, size_t n_tokens)
-{
-    size_t used = (n_tokens + KV_BLOCK - 1) / KV_BLOCK;
-
-    for (size_t i = 0; i < used; i++)
-        memset(kv->blocks[i], 0, block_nbytes(kv));
 }
 
 void

@@ -224,6 +224,5 @@ session_length(const struct session *session)
 void
 session_reset(struct session *s)
 {
-    kv_clear(&s->kv, s->n); /* attention counts on zeros ahead */
     s->n = 0;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/hf-infer/engine.h"
 #include "core/kernel/cpu.h"
 #include "test/unit/hf-infer-ref.h"
 
@@ -184,6 +185,17 @@ feed_together(const struct sample *m, struct text *texts, struct engine *engine)
     return rc;
 }
 
+/* NaNs for what a sequence leaves behind: nobody may look at it. */
+static void
+poison(struct session *s)
+{
+    const struct kv *kv = &s->kv;
+    size_t n = kv->n_layers * 2 * kv->n_heads * KV_BLOCK * kv->head_dim;
+
+    for (size_t i = 0; i < kv->n_blocks; i++)
+        memset(kv->blocks[i], 0xff, n * dtype_table[kv->dtype].bits / 8);
+}
+
 /* Each text alone, then all at once: with room for some or all of a round. */
 static void
 test_batch(const struct sample *m, const struct way *way, size_t chunk)
@@ -210,6 +222,7 @@ test_batch(const struct sample *m, const struct way *way, size_t chunk)
 
             differ += engine_feed(engine, &f, 1, to, &err) != 0;
         }
+        poison(t->session);
         session_reset(t->session);
     }
     differ += feed_together(m, texts, engine) != 0;
