@@ -371,7 +371,7 @@ static void
 test_quantize(struct gemm *g)
 {
     float x[4][70], scale[4];
-    int8_t q[4][128];
+    int8_t q[4][192]; /* gemm_ld_int8(70) */
     bool good = true;
 
     for (size_t i = 0; i < 70; i++) {
