@@ -175,6 +175,20 @@ take_id(struct jsonl_doc *doc, const json_t *v, const char *line, size_t nbytes)
     raw_id(line, nbytes, order, &doc->id);
 }
 
+/* A whole number; where load() made doubles of all, a double. */
+static int
+token_id(const struct js *js, int64_t *id, struct err *err)
+{
+    double real = json_real_value(js->v);
+
+    if (!js_is(js, JSON_REAL))
+        return js_i64(js, 0, INT32_MAX, id, err);
+    if (!(real >= 0 && real <= INT32_MAX && real == (double)(int64_t)real))
+        return js_bad(js, "a token id", err);
+    *id = (int64_t)real;
+    return 0;
+}
+
 static int
 take_ids(struct jsonl_doc *doc, const struct js *array, struct err *err)
 {
@@ -184,7 +198,7 @@ take_ids(struct jsonl_doc *doc, const struct js *array, struct err *err)
         struct js item = js_at(array, i);
         int64_t id;
 
-        if (js_i64(&item, 0, INT32_MAX, &id, err))
+        if (token_id(&item, &id, err))
             return -1;
         ids_add(&doc->ids, (int32_t)id);
     }
@@ -217,6 +231,19 @@ take_object(struct jsonl_doc *doc, const json_t *v, struct err *err)
     return 0;
 }
 
+/* An integer beyond 64 bits, such as a hash that is a line's id, is no error:
+ * nobody computes with it.  All integers of that line are doubles then. */
+static json_t *
+load(const char *line, size_t nbytes, json_error_t *e)
+{
+    json_t *v = json_loadb(line, nbytes, JSON_REJECT_DUPLICATES, e);
+
+    if (!v && json_error_code(e) == json_error_numeric_overflow)
+        v = json_loadb(line, nbytes,
+                       JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, e);
+    return v;
+}
+
 int
 jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
 {
@@ -234,7 +261,7 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
         return rc;
     str_addf(&where, "%s: line %zu", j->name, j->n_lines);
     doc->where = where.s;
-    v = json_loadb(line, nbytes, JSON_REJECT_DUPLICATES, &e);
+    v = load(line, nbytes, &e);
     if (!v)
         return err_set(err, EX_DATAERR, "%s: column %d: %s", doc->where,
                        e.column, e.text);
