@@ -442,6 +442,8 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
 {
     struct scratch s = scratch_of(call->gemm, thread);
     const size_t part = pack_layout(GEMM_BF16).part;
+    const bool straight = call->ops->bf16_to && is_plain(job) && !call->lo &&
+                          a->n_cols == GEMM_PANEL;
     size_t k = job->w.k;
     int32_t *comp;
 
@@ -460,6 +462,12 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
             size_t at = rows.row * call->ldx + k0;
             float *t = s.tile + (k <= part ? 0 : i * GEMM_PANEL);
 
+            if (last && straight) {
+                call->ops->bf16_to(t, job->c + rows.row * job->ldc + a->col,
+                                   job->ldc, (const uint16_t *)call->x + at,
+                                   call->ldx, b, rows.n_rows, n_k, k0 > 0);
+                continue;
+            }
             call->ops->bf16(t, (const uint16_t *)call->x + at, call->ldx, b,
                             rows.n_rows, n_k, k0 > 0);
             if (call->lo)

@@ -1,12 +1,12 @@
 /*
  * Tiles: 16 rows of 64 bytes.  Both classes have one geometry: 64 bytes of a
  * row of X, 32 bf16 or 64 int8, meet 16 rows of a panel, which lie 256 bytes
- * apart; a step makes 2 x 2 tiles of sums.
+ * apart; a step makes four tiles of sums, 16 rows by the panel's 64 columns.
  *
- * A step needs four tiles, 4 KiB, in the 64 cycles of its products, more than
- * the second cache gives: k comes in blocks, so that much of a panel's block
- * stays in the first while all rows pass by, and the sums wait in t meanwhile.
- * (Blocks of 8 and 32 steps were slower, and so was asking for rows ahead.)
+ * A step takes 4 KiB of the panel in the 64 cycles of its products, which only
+ * the first cache can give: k comes in blocks of 32 KiB of a panel, which stay
+ * there while all rows pass by, and the sums wait in t meanwhile.  (2 x 2 tiles
+ * load less, but the rows twice: 5 % slower; longer blocks: 25 %.)
  *
  * TDPBF16PS rounds to nearest and takes denormals for zero; within a step the
  * even and the odd elements of a row are two chains of sums.  TDPBSSD is exact.
@@ -17,11 +17,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+#define ROWS   16
 #define STEP_X 64   /* bytes of a row of X that a step takes */
 #define STEP_B 4096 /* bytes of a panel */
-#define BLOCK  16   /* steps: 64 KiB of a panel */
-#define LD_T   256  /* bytes of a row of t */
-#define LD_B   256
+#define BLOCK  8    /* steps */
+#define LD_B   256  /* bytes */
+#define LD_T   256
 
 struct tilecfg {
     uint8_t palette, start_row, reserved[14];
@@ -29,18 +30,16 @@ struct tilecfg {
     uint8_t rows[16];
 };
 
-/* Sums in 0..3, X in 4 and 5, the panel in 6 and 7; m <= 32 rows of X. */
+/* Sums in 0..3, m <= 16 rows of X in 4, the panel in 5..7. */
 static void
 configure(size_t m)
 {
     struct tilecfg c = { .palette = 1 };
-    uint8_t upper = (uint8_t)(m < 16 ? m : 16), lower = (uint8_t)(m - upper);
 
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
         c.colsb[i] = 64;
-    c.rows[0] = c.rows[1] = c.rows[4] = upper;
-    c.rows[2] = c.rows[3] = c.rows[5] = lower ? lower : 1; /* 0 is a fault */
-    c.rows[6] = c.rows[7] = 16;
+        c.rows[i] = i < 5 ? (uint8_t)m : ROWS;
+    }
     /* gcc's intrinsic says that it reads 8 bytes: the others are read, too. */
     __asm__ volatile("" : : "m"(c));
     _tile_loadconfig(&c);
@@ -56,109 +55,140 @@ enum product { BF16, INT8 };
             _tile_dpbssd(sum, x, b);   \
     } while (0)
 
-/* 32 columns of t for the configured rows; 'two': there are more than 16. */
-INLINE void
-tiles(enum product p, bool two, char *t, const char *x, size_t ldx,
-      const char *b, size_t steps, bool add)
-{
-    char *t2 = t + 16 * LD_T;
+/* Where sums come from, where they go, and how far apart their rows are. */
+struct sums {
+    const char *from; /* NULL: zero */
+    char *to;
+    size_t ld_from, ld_to; /* bytes */
+};
 
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    if (add) {
-        _tile_loadd(0, t, LD_T);
-        _tile_loadd(1, t + 64, LD_T);
-        if (two) {
-            _tile_loadd(2, t2, LD_T);
-            _tile_loadd(3, t2 + 64, LD_T);
-        }
+/* The configured rows by a block of k. */
+INLINE void
+tiles(enum product p, const struct sums *t, const char *x, size_t ldx,
+      const char *b, size_t steps)
+{
+    if (t->from) {
+        _tile_loadd(0, t->from, t->ld_from);
+        _tile_loadd(1, t->from + 64, t->ld_from);
+        _tile_loadd(2, t->from + 128, t->ld_from);
+        _tile_loadd(3, t->from + 192, t->ld_from);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
     }
     for (size_t s = 0; s < steps; s++, x += STEP_X, b += STEP_B) {
-        _tile_loadd(6, b, LD_B);
         _tile_loadd(4, x, ldx);
-        PRODUCT(p, 0, 4, 6);
-        _tile_loadd(7, b + 64, LD_B);
-        PRODUCT(p, 1, 4, 7);
-        if (two) {
-            _tile_loadd(5, x + 16 * ldx, ldx);
-            PRODUCT(p, 2, 5, 6);
-            PRODUCT(p, 3, 5, 7);
+        _tile_loadd(5, b, LD_B);
+        PRODUCT(p, 0, 4, 5);
+        _tile_loadd(6, b + 64, LD_B);
+        PRODUCT(p, 1, 4, 6);
+        _tile_loadd(7, b + 128, LD_B);
+        PRODUCT(p, 2, 4, 7);
+        _tile_loadd(5, b + 192, LD_B);
+        PRODUCT(p, 3, 4, 5);
+    }
+    _tile_stored(0, t->to, t->ld_to);
+    _tile_stored(1, t->to + 64, t->ld_to);
+    _tile_stored(2, t->to + 128, t->ld_to);
+    _tile_stored(3, t->to + 192, t->ld_to);
+}
+
+/* A panel's part for m rows; c: where the last block's sums go instead. */
+struct part {
+    char *t, *c; /* c NULL: to t */
+    size_t ldc;  /* bytes */
+    const char *x, *b;
+    size_t ldx, steps; /* bytes; 64 of k each */
+    bool add;
+};
+
+/* Rows [begin, end), 'step' of them at a time, which are configured. */
+INLINE void
+rows(enum product p, const struct part *a, size_t begin, size_t end,
+     size_t step)
+{
+    for (size_t s = 0, n; s < a->steps; s += n) {
+        const char *b = a->b + s * STEP_B;
+        bool last, add = a->add || s;
+
+        n = a->steps - s < BLOCK ? a->steps - s : BLOCK;
+        last = a->c && s + n == a->steps;
+        for (size_t i = begin; i < end; i += step) {
+            const struct sums t = {
+                .from = add ? a->t + i * LD_T : NULL,
+                .to = last ? a->c + i * a->ldc : a->t + i * LD_T,
+                .ld_from = LD_T,
+                .ld_to = last ? a->ldc : LD_T,
+            };
+
+            tiles(p, &t, a->x + i * a->ldx + s * STEP_X, a->ldx, b, n);
         }
     }
-    _tile_stored(0, t, LD_T);
-    _tile_stored(1, t + 64, LD_T);
-    if (two) {
-        _tile_stored(2, t2, LD_T);
-        _tile_stored(3, t2 + 64, LD_T);
+}
+
+/* Full tiles first; a sum's blocks come in one order wherever its row lies. */
+INLINE void
+run(enum product p, const struct part *a, size_t m)
+{
+    size_t full = m / ROWS * ROWS;
+
+    if (full) {
+        configure(ROWS);
+        rows(p, a, 0, full, ROWS);
     }
-}
-
-/* Full tiles: m rows, a multiple of 32, by a block of k. */
-INLINE void
-block(enum product p, char *t, const char *x, size_t ldx, const char *b,
-      size_t m, size_t steps, bool add)
-{
-    for (size_t i = 0; i < m; i += 32)
-        for (size_t half = 0; half < 2; half++)
-            tiles(p, true, t + i * LD_T + 128 * half, x + i * ldx, ldx,
-                  b + 128 * half, steps, add);
-}
-
-/* The last m < 32 rows: a tile of them, or two. */
-INLINE void
-block_end(enum product p, char *t, const char *x, size_t ldx, const char *b,
-          size_t m, size_t steps, bool add)
-{
-    for (size_t half = 0; half < 2; half++)
-        if (m > 16)
-            tiles(p, true, t + 128 * half, x, ldx, b + 128 * half, steps, add);
-        else
-            tiles(p, false, t + 128 * half, x, ldx, b + 128 * half, steps, add);
-}
-
-/* One panel: full tiles first, then the rest; each sum's blocks of k come in
- * the same order wherever its row lies. */
-INLINE void
-panel(enum product p, char *t, const char *x, size_t ldx, const char *b,
-      size_t m, size_t steps, bool add)
-{
-    size_t full = m / 32 * 32, n;
-
-    if (full)
-        configure(32);
-    for (size_t s = 0; s < steps && full; s += n) {
-        n = steps - s < BLOCK ? steps - s : BLOCK;
-        block(p, t, x + s * STEP_X, ldx, b + s * STEP_B, full, n, add || s);
-    }
-    t += full * LD_T;
-    x += full * ldx;
-    m -= full;
-    if (m)
-        configure(m);
-    for (size_t s = 0; s < steps && m; s += n) {
-        n = steps - s < BLOCK ? steps - s : BLOCK;
-        block_end(p, t, x + s * STEP_X, ldx, b + s * STEP_B, m, n, add || s);
+    if (m > full) {
+        configure(m - full);
+        rows(p, a, full, m, m - full);
     }
     _tile_release();
+}
+
+static void
+bf16_to(float *t, float *c, size_t ldc, const uint16_t *a, size_t lda,
+        const uint16_t *b, size_t m, size_t k, bool add)
+{
+    const struct part part = {
+        .t = (char *)t,
+        .c = (char *)c,
+        .ldc = 4 * ldc,
+        .x = (const char *)a,
+        .b = (const char *)b,
+        .ldx = 2 * lda,
+        .steps = k / 32,
+        .add = add,
+    };
+
+    run(BF16, &part, m);
 }
 
 static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t k, bool add)
 {
-    panel(BF16, (char *)t, (const char *)a, 2 * lda, (const char *)b, m, k / 32,
-          add);
+    bf16_to(t, NULL, 0, a, lda, b, m, k, add);
 }
 
 static void
 int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
      const int32_t *comp, size_t m, size_t k, bool add)
 {
+    const struct part part = {
+        .t = (char *)t,
+        .x = (const char *)a,
+        .b = (const char *)b,
+        .ldx = lda,
+        .steps = k / 64,
+        .add = add,
+    };
+
     (void)comp; /* both are signed here */
-    panel(INT8, (char *)t, (const char *)a, lda, (const char *)b, m, k / 64,
-          add);
+    run(INT8, &part, m);
 }
 
-const struct gemm_ops gemm_amx = { .bf16 = bf16, .int8 = int8 };
+const struct gemm_ops gemm_amx = {
+    .bf16 = bf16,
+    .bf16_to = bf16_to,
+    .int8 = int8,
+};
