@@ -7,7 +7,9 @@
 #include "cmd/hf-infer/stop.h"
 #include "test/unit/tap.h"
 
-static const struct sampler neutral = { false, 1, 0, 1, 0, 1, 0 };
+static const struct sampler neutral = { .temperature = 1,
+                                        .top_p = 1,
+                                        .repetition_penalty = 1 };
 
 /* The kept ids as "2 0 1". */
 static void
