@@ -268,6 +268,7 @@ main(void)
     struct str path = { 0 }, text = { 0 };
     struct err err = { 0 };
     char *save = NULL;
+    size_t n = 0, every = getenv("TU_RUN") ? 8 : 1; /* an emulator is slow */
 
     if (cpu_check(&err)) {
         tap_skip("the models of test/ref/tiny_models.py", err.what);
@@ -280,7 +281,8 @@ main(void)
         tap_ok(0, "%s", err.what);
     for (char *line = text.s ? strtok_r(text.s, "\n", &save) : NULL; line;
          line = strtok_r(NULL, "\n", &save))
-        test_model(dir, line);
+        if (n++ % every == 0)
+            test_model(dir, line);
     str_clear(&path);
     str_addf(&path, "rm -r '%s'", dir);
     tap_ok(system(path.s) == 0, "the models are removed");
