@@ -1,0 +1,178 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/saev-read/read.h"
+#include "core/opt.h"
+#include "core/sig.h"
+#include "core/tool.h"
+
+enum {
+    O_VIEW = OPT_LONG,
+    O_LAYER,
+    O_RAW,
+    O_DTYPE,
+    O_END,
+};
+
+static const struct opt opts[] = {
+    { O_VIEW, "view", "TOKENS", " rows ", "cls, image or all (default all)" },
+    { O_LAYER, "layer", "N", " rows ",
+      "a layer as the metadata lists it, or all (default all)" },
+    { O_RAW, "raw", NULL, " rows ", "numbers alone, without a .npy header" },
+    { O_DTYPE, "dtype", "TYPE", " rows ",
+      "f32, f16 or bf16 of the numbers written (default f32)" },
+    { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
+    { 'f', "force", NULL, NULL, "let -o replace a file" },
+    { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
+    { 0 },
+};
+
+static const struct opt_verb verb_help[] = {
+    { "rows", "DUMP", "activations of a view (the default verb)" },
+    { 0 },
+};
+
+static const struct {
+    const char *name;
+    int (*run)(struct cmd *cmd, struct err *err);
+    bool binary; /* its answer is not for a terminal */
+} verbs[] = {
+    { "rows", rows_main, true },
+};
+#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+
+static const struct opt_tool tool = {
+    .name = "saev-read",
+    .usage = "saev-read [VERB] [OPTION...] DUMP",
+    .summary = "Reads activations that saev-write has cached.",
+    .opts = opts,
+    .verbs = verb_help,
+};
+
+/* The place of 'arg' in 'words', which end with NULL. */
+static int
+parse_word(const char *name, const char *arg, const char *const *words)
+{
+    struct str all = { 0 };
+
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(arg, words[i]))
+            return i;
+    for (int i = 0; words[i]; i++)
+        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
+    die_usage("%s: \"%s\" is not one of %s", name, arg, all.s);
+}
+
+static int
+parse_layer(struct cmd *cmd, const char *arg, struct err *err)
+{
+    cmd->layer = SAEV_ALL_LAYERS;
+    if (!strcmp(arg, "all"))
+        return 0;
+    return opt_i64("--layer", arg, INT64_MIN + 1, INT64_MAX, &cmd->layer, err);
+}
+
+static int
+set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    static const char *const views[] = { "cls", "image", "all", NULL };
+    static const char *const dtypes[] = { "f32", "f16", "bf16", NULL };
+    static const enum dtype dtype_of[] = { DT_F32, DT_F16, DT_BF16 };
+
+    switch (id) {
+    case O_VIEW:
+        cmd->tokens = (enum saev_tokens)parse_word("--view", arg, views);
+        return 0;
+    case O_LAYER:
+        return parse_layer(cmd, arg, err);
+    case O_DTYPE:
+        cmd->dtype = dtype_of[parse_word("--dtype", arg, dtypes)];
+        return 0;
+    case O_RAW:
+        cmd->raw = true;
+        return 0;
+    case 'o':
+        cmd->out_path = arg;
+        return 0;
+    case 'f':
+        cmd->out_flags = OUT_FORCE;
+        return 0;
+    default:
+        cmd->quiet = true;
+        return 0;
+    }
+}
+
+/* Reads the command line; returns the verb's place in the table. */
+static size_t
+parse(struct cmd *cmd, int argc, char **argv)
+{
+    bool seen[O_END] = { false };
+    struct err err;
+    const char *arg;
+    size_t verb = 0;
+    int id, index;
+
+    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
+        seen[id] = true;
+        if (set_option(cmd, id, arg, &err) < 0)
+            die_usage("%s", err.what);
+    }
+    if (index == argc)
+        die_usage("a DUMP is missing");
+    for (size_t i = 0; i < N_VERBS; i++)
+        if (!strcmp(argv[index], verbs[i].name)) {
+            verb = i;
+            index++;
+            break;
+        }
+    cmd->verb = verbs[verb].name;
+    cmd->args = argv + index;
+    cmd->n_args = argc - index;
+    for (id = 0; id < O_END; id++)
+        if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
+            die_usage("%s", err.what);
+    return verb;
+}
+
+/* Options that say opposite things, or that need another one. */
+static void
+check_options(const struct cmd *cmd)
+{
+    if (cmd->dtype == DT_BF16 && !cmd->raw)
+        die_usage(".npy has no bf16: --dtype bf16 needs --raw");
+}
+
+int
+main(int argc, char **argv)
+{
+    struct cmd cmd = {
+        .tokens = SAEV_ALL,
+        .layer = SAEV_ALL_LAYERS,
+        .dtype = DT_F32,
+        .out_path = "-",
+    };
+    struct err err = { 0 };
+    size_t verb;
+    int status;
+
+    tool_start(&tool);
+    sig_install(true);
+    verb = parse(&cmd, argc, argv);
+    check_options(&cmd);
+    if (cmd.quiet)
+        tool_quiet();
+    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags, verbs[verb].binary,
+                 &err) < 0)
+        die_err(&err);
+    status = verbs[verb].run(&cmd, &err);
+    if (status < 0 || out_commit(cmd.out, &err) < 0) {
+        if (status < 0)
+            out_abort(cmd.out);
+        if (err.status == TU_USAGE)
+            die_usage("%s", err.what);
+        die_err(&err);
+    }
+    tool_end(status);
+}

@@ -1,0 +1,53 @@
+/*
+ * A SAEV dump on disk: its metadata.json, and whether the shards beside it are
+ * those that it promises.  Names and sizes only; the data is not touched.
+ * Source: man/saev.5.
+ */
+#ifndef CORE_FORMAT_SAEVDIR_H
+#define CORE_FORMAT_SAEVDIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/err.h"
+#include "core/format/saev.h"
+
+struct saevdir {
+    char *path; /* the folder, without a slash at its end */
+    struct saev saev;
+    /* set by saevdir_check() */
+    size_t n_files; /* shards there, the extra one counted */
+    size_t nbytes;  /* of all of them */
+    bool padded;    /* zeros behind the last image, or an extra shard of them */
+};
+
+/*
+ * saevdir_open() reads the metadata and checks the shards: each is there with
+ * its size, the last one short or of full size, and one more of zeros at most
+ * where the images fill theirs.
+ * 0, or -1 with 'err' set: EX_NOINPUT (no dump there), EX_DATAERR (the first
+ * problem), EX_IOERR.
+ * Owner: the caller, until saevdir_close().
+ */
+int saevdir_open(struct saevdir *dir, const char *path, struct err *err);
+void saevdir_close(struct saevdir *dir); /* a zeroed struct is fine */
+
+/* saevdir_meta() is saevdir_open() without a look at the shards. */
+int saevdir_meta(struct saevdir *dir, const char *path, struct err *err);
+
+/*
+ * saevdir_check() tells every problem, one line each for neighbours with the
+ * same one: "DIR/acts000003.bin .. acts000007.bin: missing".  Returns how many
+ * lines, or -1 with 'err' set (EX_IOERR: the folder cannot be read).
+ */
+int saevdir_check(struct saevdir *dir,
+                  void (*tell)(void *ctx, const char *what), void *ctx,
+                  struct err *err);
+
+/* saevdir_shard() opens a shard for reading; an fd that the caller closes, or
+ * -1 with 'err' set.  saevdir_shard_path() is its name for messages. */
+int saevdir_shard(const struct saevdir *dir, size_t shard, struct err *err);
+void saevdir_shard_path(const struct saevdir *dir, size_t shard,
+                        struct str *path);
+
+#endif
