@@ -1,0 +1,134 @@
+#include "core/tmpname.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+
+#define OLD_S    (24 * 3600) /* a temporary untouched for that is waste */
+#define HOST_MAX 64
+#define TMP_ROOM (NAME_MAX - 40 - HOST_MAX) /* of NAME in its temporary */
+
+size_t
+folder_bytes(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+static void
+host_name(char host[HOST_MAX])
+{
+    if (gethostname(host, HOST_MAX) < 0)
+        strcpy(host, "localhost");
+    host[HOST_MAX - 1] = '\0';
+}
+
+/* "DIR/.NAME.tmp.": "HOST.PID.SERIAL" follows. */
+static char *
+tmp_prefix(const char *path)
+{
+    size_t dir_n = folder_bytes(path);
+    size_t room = dir_n + NAME_MAX + 2;
+    char *prefix = xmalloc(room);
+
+    snprintf(prefix, room, "%.*s.%.*s.tmp.", (int)dir_n, path, TMP_ROOM,
+             path + dir_n);
+    return prefix;
+}
+
+/*
+ * Is "HOST.PID.SERIAL" in the name of a temporary that nobody will finish?
+ * On this host if its process is gone, on others if it is old.
+ */
+static bool
+is_waste(int dir_fd, const char *name, const char *tail)
+{
+    const char *serial = strrchr(tail, '.');
+    const char *pid_text =
+        serial ? memrchr(tail, '.', (size_t)(serial - tail)) : NULL;
+    char host[HOST_MAX];
+    struct stat st;
+    size_t host_n;
+    char *end;
+    long pid;
+
+    if (!pid_text)
+        return false;
+    host_n = (size_t)(pid_text - tail);
+    pid = strtol(pid_text + 1, &end, 10);
+    if (end != serial || pid <= 0 || pid > INT_MAX)
+        return false;
+    host_name(host);
+    if (host_n == strlen(host) && !memcmp(tail, host, host_n))
+        return pid != (long)getpid() && kill((pid_t)pid, 0) < 0 &&
+               errno == ESRCH;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           time(NULL) - st.st_mtime > OLD_S;
+}
+
+void
+tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name))
+{
+    char *prefix = tmp_prefix(path);
+    size_t dir_n = folder_bytes(prefix);
+    const char *name = prefix + dir_n;
+    size_t name_n = strlen(name);
+    char *dir_path = dir_n ? xstrndup(prefix, dir_n) : xstrdup(".");
+    DIR *dir = opendir(dir_path);
+    struct dirent *e;
+
+    while (dir && (e = readdir(dir)))
+        if (!strncmp(e->d_name, name, name_n) &&
+            is_waste(dirfd(dir), e->d_name, e->d_name + name_n))
+            remove(dirfd(dir), e->d_name);
+    if (dir)
+        closedir(dir);
+    free(dir_path);
+    free(prefix);
+}
+
+char *
+tmp_name(const char *path)
+{
+    static atomic_uint serial; /* several outputs of one name, one process */
+    char *prefix = tmp_prefix(path);
+    size_t room = strlen(prefix) + HOST_MAX + 40;
+    char *name = xmalloc(room);
+    char host[HOST_MAX];
+
+    host_name(host);
+    snprintf(name, room, "%s%s.%ld.%u", prefix, host, (long)getpid(),
+             atomic_fetch_add(&serial, 1));
+    free(prefix);
+    return name;
+}
+
+int
+folder_sync(const char *path, struct err *err)
+{
+    size_t n = folder_bytes(path);
+    char *dir = n ? xstrndup(path, n) : xstrdup(".");
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = 0;
+
+    /* EINVAL: a file system whose folders cannot be synced */
+    if (fd >= 0 && fsync(fd) < 0 && errno != EINVAL)
+        rc = err_sys(err, EX_IOERR, "%s: folder cannot be synced", dir);
+    if (fd >= 0)
+        close(fd);
+    free(dir);
+    return rc;
+}

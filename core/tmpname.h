@@ -1,0 +1,27 @@
+/*
+ * Names of what is not finished: ".NAME.tmp.HOST.PID.SERIAL" beside NAME.
+ * Shared by core/out (files) and core/outdir (folders); nothing else needs it.
+ */
+#ifndef CORE_TMPNAME_H
+#define CORE_TMPNAME_H
+
+#include <stddef.h>
+
+#include "core/err.h"
+
+/* folder_bytes() is the length of a path's folder, "" or ending in '/'. */
+size_t folder_bytes(const char *path);
+
+/* folder_sync() makes the names in the folder of 'path' durable.
+ * -1 with 'err' set (EX_IOERR). */
+int folder_sync(const char *path, struct err *err);
+
+/* tmp_name() is a name for an unfinished 'path' that no other process uses.
+ * Owner: the caller, free(). */
+char *tmp_name(const char *path);
+
+/* tmp_sweep() gives 'remove' the temporaries of 'path' that nobody will
+ * finish: of a dead process of this host, or old ones of another host. */
+void tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name));
+
+#endif
