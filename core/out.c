@@ -7,14 +7,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/tmpname.h"
 
 #define BUF_BYTES ((size_t)256 << 10)
 #define MAX_OPEN  64
+#define WRITEBACK ((size_t)32 << 20) /* bytes between hints to the disk */
+
+/* Ways to copy, each refused by some pairs of files: then the next. */
+enum copy_way { COPY_RANGE, COPY_SPLICE, COPY_SENDFILE, COPY_BUFFER };
 
 struct out {
     char *path; /* as the user named it */
@@ -24,6 +30,8 @@ struct out {
     int slot; /* in 'temporaries' */
     unsigned char *buf;
     size_t buf_n;
+    enum copy_way way;    /* what out_copy() tries first */
+    size_t written, sent; /* bytes so far; and those on their way to disk */
 };
 
 /* What a signal handler has to unlink: pointers set and cleared whole. */
@@ -165,6 +173,21 @@ out_reserve(struct out *o, size_t nbytes, struct err *err)
     return 0; /* a file system that cannot promise room: writing will tell */
 }
 
+/*
+ * Lets the disk work beside us, so that the sync at the end has little left.
+ * Only a hint: what fails here fails again in fsync().
+ */
+static void
+count_written(struct out *o, size_t nbytes)
+{
+    o->written += nbytes;
+    if (!o->tmp || (o->flags & OUT_NO_SYNC) || o->written - o->sent < WRITEBACK)
+        return;
+    sync_file_range(o->fd, (off_t)o->sent, (off_t)(o->written - o->sent),
+                    SYNC_FILE_RANGE_WRITE);
+    o->sent = o->written;
+}
+
 /* Writes all of it, at 'offset' or (-1) where the file stands. */
 static int
 write_all(struct out *o, const void *data, size_t nbytes, off_t offset,
@@ -182,6 +205,7 @@ write_all(struct out *o, const void *data, size_t nbytes, off_t offset,
             return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
         p += n;
         nbytes -= (size_t)n;
+        count_written(o, (size_t)n);
         if (offset >= 0)
             offset += n;
     }
@@ -212,11 +236,95 @@ out_write(struct out *o, const void *data, size_t nbytes, struct err *err)
     return 0;
 }
 
+/* A full disk and a broken input look alike to the kernel's copying. */
+static ssize_t
+copy_error(const struct out *o, const char *name, struct err *err)
+{
+    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EPIPE)
+        return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
+    return err_sys(err, EX_IOERR, "%s: cannot be copied to %s", name, o->path);
+}
+
+static ssize_t
+copy_buffered(struct out *o, int fd, const char *name, size_t nbytes,
+              struct err *err)
+{
+    ssize_t n;
+
+    if (!o->buf)
+        o->buf = xmalloc(BUF_BYTES);
+    n = read_some(fd, o->buf, nbytes < BUF_BYTES ? nbytes : BUF_BYTES);
+    if (n < 0)
+        return err_sys(err, EX_IOERR, "%s: cannot be read", name);
+    if (write_all(o, o->buf, (size_t)n, -1, err) < 0)
+        return -1;
+    return n;
+}
+
+ssize_t
+out_copy(struct out *o, int fd, const char *name, size_t nbytes,
+         struct err *err)
+{
+    ssize_t n = -1;
+
+    if (out_flush(o, err) < 0)
+        return -1;
+    while (o->way != COPY_BUFFER) {
+        if (o->way == COPY_RANGE)
+            n = copy_file_range(fd, NULL, o->fd, NULL, nbytes, 0);
+        else if (o->way == COPY_SPLICE)
+            n = splice(fd, NULL, o->fd, NULL, nbytes, SPLICE_F_MOVE);
+        else
+            n = sendfile(o->fd, fd, NULL, nbytes);
+        if (n > 0)
+            break;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EINVAL && errno != EXDEV && errno != ENOSYS &&
+            errno != EBADF && errno != EOPNOTSUPP && errno != EPERM &&
+            errno != ETXTBSY)
+            return copy_error(o, name, err);
+        o->way++; /* 0, too: files of /proc have no size, but can be read */
+    }
+    if (o->way == COPY_BUFFER)
+        n = copy_buffered(o, fd, name, nbytes, err);
+    else
+        count_written(o, (size_t)n);
+    return n;
+}
+
+int
+out_zeros(struct out *o, size_t nbytes, struct err *err)
+{
+    static const char zeros[4096];
+    off_t at;
+
+    if (out_flush(o, err) < 0)
+        return -1;
+    if (o->tmp && (at = lseek(o->fd, (off_t)nbytes, SEEK_CUR)) >= 0) {
+        if (ftruncate(o->fd, at) == 0)
+            return 0;
+        return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
+    }
+    for (size_t n; nbytes > 0; nbytes -= n) {
+        n = nbytes < sizeof(zeros) ? nbytes : sizeof(zeros);
+        if (write_all(o, zeros, n, -1, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int
 out_pwrite(struct out *o, const void *data, size_t nbytes, size_t offset,
            struct err *err)
 {
     return write_all(o, data, nbytes, (off_t)offset, err);
+}
+
+static int
+sync_name(const struct out *o, struct err *err)
+{
+    return o->flags & OUT_NO_SYNC ? 0 : folder_sync(o->path, err);
 }
 
 /* Gives the finished temporary its name: the first writer wins, or the last
@@ -227,7 +335,7 @@ publish(struct out *o, struct err *err)
     if (!(o->flags & OUT_FORCE)) {
         if (link(o->tmp, o->path) == 0) {
             unlink(o->tmp);
-            return folder_sync(o->path, err);
+            return sync_name(o, err);
         }
         if (errno == EEXIST)
             return err_set(err, EX_CANTCREAT,
@@ -240,7 +348,7 @@ publish(struct out *o, struct err *err)
     }
     if (rename(o->tmp, o->path) < 0)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
-    return folder_sync(o->path, err);
+    return sync_name(o, err);
 }
 
 static void
@@ -258,12 +366,24 @@ forget(struct out *o, bool remove_tmp)
     free(o);
 }
 
+static int
+make_read_only(const struct out *o, struct err *err)
+{
+    struct stat st;
+
+    if (fstat(o->fd, &st) == 0 && fchmod(o->fd, st.st_mode & 0444) == 0)
+        return 0;
+    return err_sys(err, EX_IOERR, "%s: cannot be made read-only", o->path);
+}
+
 int
 out_commit(struct out *o, struct err *err)
 {
     int rc = out_flush(o, err);
 
-    if (o->tmp && rc == 0 && fsync(o->fd) < 0)
+    if (o->tmp && rc == 0 && (o->flags & OUT_READ_ONLY))
+        rc = make_read_only(o, err);
+    if (o->tmp && rc == 0 && !(o->flags & OUT_NO_SYNC) && fsync(o->fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be synced", o->path);
     if (o->fd > 2) {
         if (close(o->fd) < 0 && rc == 0 && errno != EINTR)

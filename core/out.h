@@ -11,11 +11,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "core/err.h"
 
 enum {
-    OUT_FORCE = 1 /* replace an existing file */
+    OUT_FORCE = 1,     /* replace an existing file */
+    OUT_READ_ONLY = 2, /* published without write permission */
+    OUT_NO_SYNC = 4    /* a power cut may take it: for scratch */
 };
 
 struct out;
@@ -42,6 +45,17 @@ int out_write(struct out *out, const void *data, size_t nbytes,
               struct err *err);
 int out_pwrite(struct out *out, const void *data, size_t nbytes, size_t offset,
                struct err *err);
+
+/*
+ * out_copy() appends what 'fd' has next, up to 'nbytes' > 0, without a way
+ * through this program's memory where the kernel knows one; 'name' is fd's.
+ * Returns how much, 0 at the end of the input, or -1 with 'err' set.
+ */
+ssize_t out_copy(struct out *out, int fd, const char *name, size_t nbytes,
+                 struct err *err);
+
+/* out_zeros() appends zeros, as a hole where files may have them. */
+int out_zeros(struct out *out, size_t nbytes, struct err *err);
 
 /* out_flush() hands on what out_write() still holds: a stream's reader waits.
  */

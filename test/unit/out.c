@@ -268,6 +268,64 @@ test_reserve(void)
     tap_ok(count_files() == 0, "and nothing stays behind");
 }
 
+/* Copies all of 'fd' after "ab" into "x" and compares with 'want'. */
+static void
+copy_all(int fd, const char *want, size_t n, const char *what)
+{
+    struct err err = { 0 };
+    struct out *o;
+    ssize_t got = 1;
+    FILE *f;
+
+    out_open(&o, "x", OUT_FORCE, false, &err);
+    out_write(o, "ab", 2, &err);
+    while (got > 0)
+        got = out_copy(o, fd, "input", 70000, &err);
+    tap_ok(got == 0 && out_zeros(o, 5000, &err) == 0 &&
+               out_write(o, "z", 1, &err) == 0 && out_commit(o, &err) == 0,
+           "out_copy() from %s: %s", what, err.what);
+    f = fopen("x", "rb");
+    memset(bytes, 1, BYTES);
+    got = f ? (ssize_t)fread(bytes, 1, BYTES, f) : -1;
+    if (f)
+        fclose(f);
+    for (size_t i = 0; i < 5000; i++)
+        n += bytes[2 + n + i] != 0; /* a wrong zero makes the size wrong */
+    tap_ok(got == (ssize_t)n + 5003 && !memcmp(bytes, "ab", 2) &&
+               !memcmp(bytes + 2, want, n) && bytes[n + 5002] == 'z',
+           "out_copy() from %s: all bytes, then zeros, in order", what);
+}
+
+static void
+test_copy(void)
+{
+    static char want[300000];
+    struct err err = { 0 };
+    struct stat st;
+    struct out *o;
+    int p[2];
+
+    for (size_t i = 0; i < sizeof(want); i++)
+        want[i] = (char)(i * 31 >> 3);
+    out_open(&o, "in", OUT_READ_ONLY, false, &err);
+    out_write(o, want, sizeof(want), &err);
+    out_commit(o, &err);
+    tap_ok(stat("in", &st) == 0 && (st.st_mode & 0777) == 0444,
+           "OUT_READ_ONLY: a file of mode 0444");
+    copy_all(open("in", O_RDONLY), want, sizeof(want), "a file");
+    if (pipe(p) == 0 && fork() == 0) {
+        for (size_t n = 0; n < sizeof(want); n += 50000)
+            if (write(p[1], want + n, 50000) != 50000)
+                _exit(1);
+        _exit(0);
+    }
+    close(p[1]);
+    copy_all(p[0], want, sizeof(want), "a pipe");
+    wait(NULL);
+    copy_all(open("/dev/null", O_RDONLY), want, 0, "/dev/null");
+    clear();
+}
+
 /* An empty file ".x.tmp.TAIL", as old as that. */
 static void
 leave(const char *tail, time_t age_s, char path[128])
@@ -339,6 +397,7 @@ main(void)
     test_kill();
     test_reserve();
     test_sweep();
+    test_copy();
     clear();
     if (chdir("/") < 0 || rmdir(dir) < 0)
         return 1;
