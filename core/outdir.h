@@ -1,0 +1,62 @@
+/*
+ * Output folders: whole or not at all.
+ *
+ * A folder is filled under a hidden name beside its destination and gets its
+ * own by one rename, which a folder that is there already refuses.  What lies
+ * in it is flat: files made by core/out, no folders.
+ *
+ * Filled alone, it is ".NAME.tmp.HOST.PID.SERIAL".  Filled by several, at
+ * once or one after the other, it is ".NAME.part", which stays until one of
+ * them publishes it.
+ * Source: the notes on network file systems in tensorutils(7).
+ */
+#ifndef CORE_OUTDIR_H
+#define CORE_OUTDIR_H
+
+#include <stdbool.h>
+
+#include "core/err.h"
+
+struct outdir;
+
+/*
+ * outdir_open() starts a folder that will be a child of 'parent', which is
+ * made if it is missing.  'shared': ".NAME.part", made or joined.
+ * 0, or -1 with 'err' set (EX_CANTCREAT).
+ * Owner: the caller, until outdir_commit(), outdir_keep() or outdir_abort().
+ */
+int outdir_open(struct outdir **dir, const char *parent, const char *name,
+                bool shared, struct err *err);
+
+/* outdir_path() is where its files are to be made; dies with 'dir'. */
+const char *outdir_path(const struct outdir *dir);
+
+/*
+ * outdir_commit() makes the folder durable and visible as PARENT/NAME, the
+ * name given here, and frees 'dir'.  'replace': what is there is exchanged for
+ * it and removed.  0, or -1 with 'err' set (EX_CANTCREAT: exists already) and
+ * the folder gone if it was filled alone.
+ */
+int outdir_commit(struct outdir *dir, const char *name, bool replace,
+                  struct err *err);
+
+/*
+ * outdir_keep() leaves a folder filled alone as ".NAME.part" for another run
+ * and frees 'dir'.  Where there is one already, the one with more files whose
+ * name begins with 'prefix' stays.  Returns 1 if it is ours, 0 if not, -1 with
+ * 'err' set.
+ */
+int outdir_keep(struct outdir *dir, const char *prefix, struct err *err);
+
+/* outdir_abort() removes a folder filled alone; a shared one stays. */
+void outdir_abort(struct outdir *dir);
+
+/* outdir_part_path() appends PARENT/.NAME.part to 'path'. */
+struct str;
+void outdir_part_path(struct str *path, const char *parent, const char *name);
+
+/* outdir_remove() removes a flat folder and the files in it; false: it is
+ * still there. */
+bool outdir_remove(const char *path);
+
+#endif

@@ -1,0 +1,171 @@
+/*
+ * core/outdir: a folder is there whole or not at all.  Each expectation is
+ * outdir.h's text.
+ */
+#include "core/outdir.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/str.h"
+#include "test/unit/tap.h"
+
+static void
+put(const char *dir, const char *name, const char *text)
+{
+    char path[4200];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    f = fopen(path, "w");
+    if (f) {
+        fputs(text, f);
+        fclose(f);
+    }
+}
+
+/* The text of a file of few bytes, "" if it is not there. */
+static const char *
+get(const char *path)
+{
+    static char text[64];
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+    if (f)
+        fclose(f);
+    text[n] = '\0';
+    return text;
+}
+
+static int
+count(const char *path)
+{
+    DIR *dir = opendir(path);
+    int n = -2; /* . and .. */
+
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static struct outdir *
+start(const char *name, bool shared, const char *text)
+{
+    struct outdir *d;
+    struct err err = { 0 };
+
+    if (outdir_open(&d, "p", name, shared, &err) < 0) {
+        printf("# %s\n", err.what);
+        return NULL;
+    }
+    put(outdir_path(d), "a", text);
+    return d;
+}
+
+static void
+test_alone(void)
+{
+    struct err err = { 0 };
+    struct outdir *d = start("k", false, "1"), *e;
+
+    tap_ok(d && access("p/x", F_OK) < 0, "nothing is visible before the end");
+    tap_ok(outdir_commit(d, "x", false, &err) == 0 &&
+               !strcmp(get("p/x/a"), "1") && count("p") == 1,
+           "a folder filled alone gets its name");
+    d = start("k", false, "2");
+    tap_ok(outdir_commit(d, "x", false, &err) < 0 &&
+               err.status == EX_CANTCREAT &&
+               !strcmp(err.what, "p/x: exists already (--force replaces it)") &&
+               !strcmp(get("p/x/a"), "1") && count("p") == 1,
+           "one that is there stays, and ours is gone");
+    d = start("k", false, "3");
+    tap_ok(outdir_commit(d, "x", true, &err) == 0 &&
+               !strcmp(get("p/x/a"), "3") && count("p") == 1,
+           "'replace' exchanges it");
+    d = start("k", false, "4");
+    e = start("k", false, "5");
+    outdir_abort(d);
+    tap_ok(!strcmp(get("p/x/a"), "3") && count("p") == 2,
+           "outdir_abort() removes its own only");
+    outdir_abort(e);
+    outdir_remove("p/x");
+}
+
+static void
+test_part(void)
+{
+    struct err err = { 0 };
+    struct outdir *d = start("k", true, "1"), *e = start("k", true, "2");
+
+    outdir_abort(e);
+    tap_ok(!strcmp(get("p/.k.part/a"), "2"), "a shared folder stays");
+    put("p/.k.part", "b", "b");
+    tap_ok(outdir_commit(d, "y", false, &err) == 0 &&
+               !strcmp(get("p/y/b"), "b") && count("p") == 1,
+           "and one of its writers publishes what all wrote");
+    outdir_remove("p/y");
+    d = start("k", false, "1");
+    tap_ok(outdir_keep(d, "a", &err) == 1 && !strcmp(get("p/.k.part/a"), "1"),
+           "a folder filled alone can be kept");
+    d = start("k", false, "2");
+    tap_ok(outdir_keep(d, "a", &err) == 0 && !strcmp(get("p/.k.part/a"), "1"),
+           "not in place of one with as many files");
+    d = start("k", false, "3");
+    put(outdir_path(d), "a2", "");
+    tap_ok(outdir_keep(d, "a", &err) == 1 && !strcmp(get("p/.k.part/a"), "3"),
+           "but of one with fewer");
+    outdir_remove("p/.k.part");
+    tap_ok(count("p") == 0, "and nothing else is left");
+}
+
+/* What a killed process left goes when the same folder is started again. */
+static void
+test_sweep(void)
+{
+    struct outdir *d;
+    pid_t pid = fork();
+    int before;
+
+    if (pid == 0) {
+        start("k", false, "dead");
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    before = count("p");
+    d = start("k", false, "alive");
+    tap_ok(before == 1 && count("p") == 1, "a dead writer's folder is removed");
+    outdir_abort(d);
+}
+
+int
+main(void)
+{
+    char dir[] = "/tmp/tu-outdir.XXXXXX";
+    struct outdir *d;
+    struct err err = { 0 };
+
+    if (!mkdtemp(dir) || chdir(dir) < 0)
+        return 1;
+    test_alone();
+    test_part();
+    test_sweep();
+    tap_ok(rmdir("p") == 0, "the parent is empty");
+    tap_ok(
+        outdir_open(&d, "no/where", "k", false, &err) < 0 &&
+            err.status == EX_CANTCREAT &&
+            !strcmp(err.what,
+                    "no/where: cannot be created: No such file or directory"),
+        "one level is made, not two");
+    if (chdir("/") < 0 || rmdir(dir) < 0)
+        return 1;
+    return tap_done();
+}
