@@ -60,3 +60,78 @@ END
     run -66 saev-read nowhere
     [ "$output" = "saev-read: nowhere/metadata.json: No such file or directory" ]
 }
+
+@test "saev-read --batch: numpy reads one array after another from a pipe" {
+    py - <<'END'
+import subprocess, types, numpy as np
+from saev_dump import *
+def arrays(*run):
+    with subprocess.Popen(["saev-read", "-q", *run], stdout=subprocess.PIPE) as p:
+        while p.stdout.peek(1):
+            yield np.lib.format.read_array(types.SimpleNamespace(read=p.stdout.read))
+    assert p.returncode == 0, run
+a, m = dump("d", n=7), meta(n=7)
+dump("empty", n=0)
+for view in "image", "all":
+    for dtype in "f32", "f16":
+        for n in 1, 4, 9, 41, 42, 43, 56, 57, 1 << 40:
+            want = rows(a, m, view, "all").astype("<f" + str(int(dtype[1:]) // 8))
+            want = [want[i:i + n] for i in range(0, len(want), n)]
+            got = list(arrays("--view", view, "--dtype", dtype, "--batch", str(n), "d"))
+            assert len(got) == len(want), (view, n, len(got))
+            for x, y in zip(got, want):
+                assert x.dtype == y.dtype and np.array_equal(x, y), (view, n)
+assert list(arrays("--batch", "3", "empty")) == []
+END
+    run -2 saev-read --batch 3 --raw d
+    [ "${lines[0]}" = "saev-read: --batch needs .npy headers: --raw has none" ]
+    run -2 saev-read --batch 0 d
+}
+
+@test "saev-read --imgs: as if the dump had no others" {
+    py - <<'END'
+import io, subprocess, numpy as np
+from saev_dump import *
+for form in "short", "padded":
+    a, m = dump(form, form, n=7), meta(n=7)
+    for view in "cls", "image", "all":
+        for layer in "13", "-2", "all":
+            for lo, hi in (0, 0), (0, 6), (2, 3), (3, 5), (6, 6):
+                run = ["saev-read", "-q", "--view", view, "--layer", layer,
+                       "--imgs", f"{lo}-{hi}" if hi > lo else str(lo), form]
+                got = np.load(io.BytesIO(subprocess.run(run, check=True, capture_output=True).stdout))
+                assert np.array_equal(got, rows(a[lo:hi + 1], m, view, layer)), run
+END
+    run -65 saev-read -q --imgs 3-7 short
+    [ "$output" = "saev-read: short: --imgs 3-7, but the dump has 7" ]
+    for bad in 5-3 -1 x 1- 1-2-3 99999999999999999999; do
+        run -2 saev-read --imgs "$bad" short
+    done
+    [ "${lines[0]}" = 'saev-read: --imgs: "99999999999999999999" is not A-B with A <= B' ]
+}
+
+@test "saev-read -v: one line sums up; -q is silent" {
+    py -c 'from saev_dump import *; dump("d", layers=(1, 2), d=6, n=7)'
+    saev-read -v --dtype f16 --raw d >out 2>err
+    grep -qE '^saev-read: 56 rows, 672 bytes in [0-9.]+ s, [0-9.]+ GB/s, .+, [a-z0-9]+$' err
+    [ "$(wc -l <err)" -eq 1 ]
+    saev-read d 2>err >out
+    [ ! -s err ]
+}
+
+@test "saev-read(1): every example runs as typed" {
+    py -c 'from saev_dump import *; dump("dump", layers=(11, 13), n=20)'
+    sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/s/^\.Dl //p' "$ROOT/man/saev-read.1" >examples
+    [ "$(wc -l <examples)" -ge 3 ]
+    PATH=$(dirname "$PYTHON"):$PATH
+    while read -r line; do
+        run -0 --separate-stderr bash -c "$line"
+        [ -z "$stderr" ] || { echo "$line: $stderr" && false; }
+    done <examples
+}
+
+@test "saev-read(1): has every option of --help, in its order" {
+    diff <(saev-read --help | grep -oE '^  (-., |    )--[a-z0-9-]+' | sed 's/.*--/--/') \
+        <(grep '^\.It Fl' "$ROOT/man/saev-read.1" | grep -oE 'Fl -[a-z0-9-]+' |
+            sed 's/Fl -/--/')
+}

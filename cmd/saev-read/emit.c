@@ -1,42 +1,70 @@
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cmd/saev-read/read.h"
 #include "core/format/npy.h"
+#include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/tool.h"
 
 #define EMIT_FLOATS ((size_t)64 << 10) /* converted at a time: stays in L2 */
+
+static size_t
+out_nbytes(const struct emit *emit, size_t n_rows)
+{
+    return n_rows * emit->d * (emit->dtype == DT_F32 ? 4 : 2);
+}
+
+static int
+put_header(struct emit *emit, size_t n_rows, struct err *err)
+{
+    const uint64_t shape[] = { n_rows, emit->d };
+    struct str header = { 0 };
+    int rc = npy_header(&header, emit->dtype, 2, shape, err);
+
+    if (rc == 0)
+        rc = out_write(emit->out, header.s, header.n, err);
+    str_free(&header);
+    emit->array_left = n_rows;
+    return rc;
+}
 
 int
 emit_open(struct emit *emit, const struct cmd *cmd, size_t n_rows, size_t d,
           struct err *err)
 {
-    const uint64_t shape[] = { n_rows, d };
-    struct str header = { 0 };
-    int rc = 0;
-
-    *emit = (struct emit){ .out = cmd->out, .dtype = cmd->dtype, .d = d };
+    *emit = (struct emit){
+        .out = cmd->out,
+        .dtype = cmd->dtype,
+        .d = d,
+        .raw = cmd->raw,
+        .array_rows = cmd->batch,
+        .n_rows = n_rows,
+        .array_left = n_rows,
+        .progress = { .what = "rows", .unit = "B", .quiet = cmd->quiet },
+    };
     if (emit->dtype != DT_F32) {
         emit->native = xmalloc(EMIT_FLOATS * sizeof(float));
         emit->converted = xmalloc(EMIT_FLOATS * 2);
     }
-    if (cmd->raw)
-        return 0;
-    rc = npy_header(&header, cmd->dtype, 2, shape, err);
-    if (rc == 0)
-        rc = out_write(cmd->out, header.s, header.n, err);
-    str_free(&header);
-    return rc;
+    emit->progress.total = out_nbytes(emit, n_rows);
+    progress_start(&emit->progress);
+    if (emit->array_rows)
+        emit->array_left = 0;
+    else if (!emit->raw)
+        return put_header(emit, n_rows, err);
+    return 0;
 }
 
-int
-emit_rows(struct emit *emit, const void *rows, size_t n_rows, struct err *err)
+static int
+put_rows(struct emit *emit, const char *from, size_t n_rows, struct err *err)
 {
-    const char *from = rows;
     size_t left = n_rows * emit->d;
 
     if (emit->dtype == DT_F32)
-        return out_write(emit->out, rows, left * sizeof(float), err);
+        return out_write(emit->out, from, left * sizeof(float), err);
     for (size_t n; left > 0; left -= n, from += n * sizeof(float)) {
         n = left < EMIT_FLOATS ? left : EMIT_FLOATS;
         cvt_to_f32(emit->native, from, DT_F32, n);
@@ -47,9 +75,72 @@ emit_rows(struct emit *emit, const void *rows, size_t n_rows, struct err *err)
     return 0;
 }
 
+/* How many of 'n' rows the array still takes; a new one is begun if none. */
+static int
+room(struct emit *emit, size_t n, size_t *fits, struct err *err)
+{
+    size_t left = emit->n_rows - emit->n_done;
+
+    if (emit->array_left == 0 && emit->array_rows &&
+        put_header(emit, left < emit->array_rows ? left : emit->array_rows,
+                   err) < 0)
+        return -1;
+    *fits = n < emit->array_left ? n : emit->array_left;
+    return 0;
+}
+
+/* 'n' rows have been written; a full array goes to who waits for it. */
+static int
+written(struct emit *emit, size_t n, struct err *err)
+{
+    emit->n_done += n;
+    emit->array_left -= n;
+    progress_at(&emit->progress, out_nbytes(emit, emit->n_done));
+    if (emit->array_rows && emit->array_left == 0)
+        return out_flush(emit->out, err);
+    return 0;
+}
+
+int
+emit_rows(struct emit *emit, const void *rows, size_t n_rows, struct err *err)
+{
+    const char *from = rows;
+
+    for (size_t n; n_rows > 0; n_rows -= n, from += n * emit->d * 4)
+        if (room(emit, n_rows, &n, err) < 0 ||
+            put_rows(emit, from, n, err) < 0 || written(emit, n, err) < 0)
+            return -1;
+    return 0;
+}
+
+void
+emit_say(struct emit *emit, const struct cmd *cmd)
+{
+    size_t nbytes = out_nbytes(emit, emit->n_done);
+    struct str line = { 0 };
+    struct timespec t;
+    char host[64] = "";
+    double s;
+
+    if (!cmd->verbose)
+        return;
+    progress_end(&emit->progress);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    s = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - emit->progress.started;
+    if (gethostname(host, sizeof(host) - 1) < 0)
+        host[0] = '\0';
+    str_addf(&line, "%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s",
+             emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9), host,
+             isa_name(cpu_isa()));
+    tool_say(line.s);
+    str_free(&line);
+}
+
 void
 emit_close(struct emit *emit)
 {
+    if (emit->progress.what)
+        progress_end(&emit->progress);
     free(emit->native);
     free(emit->converted);
     *emit = (struct emit){ 0 };

@@ -10,8 +10,10 @@
 enum {
     O_VIEW = OPT_LONG,
     O_LAYER,
+    O_IMGS,
     O_RAW,
     O_DTYPE,
+    O_BATCH,
     O_END,
 };
 
@@ -19,11 +21,16 @@ static const struct opt opts[] = {
     { O_VIEW, "view", "TOKENS", " rows ", "cls, image or all (default all)" },
     { O_LAYER, "layer", "N", " rows ",
       "a layer as the metadata lists it, or all (default all)" },
+    { O_IMGS, "imgs", "A-B", " rows ",
+      "images A to B alone, as if the dump had no others" },
     { O_RAW, "raw", NULL, " rows ", "numbers alone, without a .npy header" },
     { O_DTYPE, "dtype", "TYPE", " rows ",
       "f32, f16 or bf16 of the numbers written (default f32)" },
+    { O_BATCH, "batch", "N", " rows ",
+      "one .npy array after another, each of N rows" },
     { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
     { 'f', "force", NULL, NULL, "let -o replace a file" },
+    { 'v', "verbose", NULL, " rows ", "sum up on stderr" },
     { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
     { 0 },
 };
@@ -73,6 +80,44 @@ parse_layer(struct cmd *cmd, const char *arg, struct err *err)
     return opt_i64("--layer", arg, INT64_MIN + 1, INT64_MAX, &cmd->layer, err);
 }
 
+/* "A-B" or "A": whole numbers, A <= B. */
+static int
+parse_range(const char *name, const char *arg, struct range *range,
+            struct err *err)
+{
+    if (range_parse(range, arg, strlen(arg)) == 0)
+        return 0;
+    return err_set(err, TU_USAGE, "%s: \"%s\" is not A-B with A <= B", name,
+                   arg);
+}
+
+/* Where an option that is a switch, or a string kept as it is, goes. */
+static bool
+set_plain(struct cmd *cmd, int id, const char *arg)
+{
+    const struct {
+        int id;
+        bool *flag;
+        const char **text;
+    } plain[] = {
+        { 'v', &cmd->verbose, NULL },
+        { 'q', &cmd->quiet, NULL },
+        { 'o', NULL, &cmd->out_path },
+        { O_RAW, &cmd->raw, NULL },
+    };
+
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+        if (plain[i].id != id)
+            continue;
+        if (plain[i].flag)
+            *plain[i].flag = true;
+        else
+            *plain[i].text = arg;
+        return true;
+    }
+    return false;
+}
+
 static int
 set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
@@ -80,7 +125,12 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     static const char *const dtypes[] = { "f32", "f16", "bf16", NULL };
     static const enum dtype dtype_of[] = { DT_F32, DT_F16, DT_BF16 };
 
+    if (set_plain(cmd, id, arg))
+        return 0;
     switch (id) {
+    case 'f':
+        cmd->out_flags = OUT_FORCE;
+        return 0;
     case O_VIEW:
         cmd->tokens = (enum saev_tokens)parse_word("--view", arg, views);
         return 0;
@@ -89,18 +139,10 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_DTYPE:
         cmd->dtype = dtype_of[parse_word("--dtype", arg, dtypes)];
         return 0;
-    case O_RAW:
-        cmd->raw = true;
-        return 0;
-    case 'o':
-        cmd->out_path = arg;
-        return 0;
-    case 'f':
-        cmd->out_flags = OUT_FORCE;
-        return 0;
+    case O_IMGS:
+        return parse_range("--imgs", arg, &cmd->imgs, err);
     default:
-        cmd->quiet = true;
-        return 0;
+        return opt_u64("--batch", arg, 1, INT64_MAX, &cmd->batch, err);
     }
 }
 
@@ -142,6 +184,8 @@ check_options(const struct cmd *cmd)
 {
     if (cmd->dtype == DT_BF16 && !cmd->raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
+    if (cmd->batch && cmd->raw)
+        die_usage("--batch needs .npy headers: --raw has none");
 }
 
 int
@@ -151,6 +195,7 @@ main(int argc, char **argv)
         .tokens = SAEV_ALL,
         .layer = SAEV_ALL_LAYERS,
         .dtype = DT_F32,
+        .imgs = { 0, SIZE_MAX },
         .out_path = "-",
     };
     struct err err = { 0 };

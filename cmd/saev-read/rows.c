@@ -26,24 +26,27 @@ copy_run(struct emit *emit, int fd, const char *path, size_t offset,
     return 0;
 }
 
-/* The rows of one shard; those of an image and layer lie together. */
+/* The target's rows in one shard; those of an image and layer lie together. */
 static int
-copy_shard(const struct saevdir *dir, const struct saev_view *view,
-           size_t shard, struct emit *emit, char *buf, struct err *err)
+copy_shard(const struct target *t, size_t shard, struct emit *emit, char *buf,
+           struct err *err)
 {
-    const struct saev *s = &dir->saev;
-    bool whole = view->img_rows == s->n_layers * s->n_tokens;
-    size_t run =
-        whole ? saev_shard_imgs(s, shard) * view->img_rows : view->n_tokens;
-    size_t first = shard * s->shard_imgs * view->img_rows;
-    size_t end = first + saev_shard_imgs(s, shard) * view->img_rows;
+    const struct saev *s = &t->dir.saev;
+    size_t img_rows = t->view.img_rows;
+    bool whole = img_rows == s->n_layers * s->n_tokens;
+    size_t row = shard * s->shard_imgs * img_rows;
+    size_t end = row + saev_shard_imgs(s, shard) * img_rows;
     struct str path = { 0 };
-    int fd = saevdir_shard(dir, shard, err);
+    size_t run;
+    int fd = saevdir_shard(&t->dir, shard, err);
     int rc = fd < 0 ? -1 : 0;
 
-    saevdir_shard_path(dir, shard, &path);
-    for (size_t row = first; row < end && rc == 0; row += run)
-        rc = copy_run(emit, fd, path.s, saev_view_at(view, row).offset,
+    row = row > t->first ? row : t->first;
+    end = end < t->first + t->n_rows ? end : t->first + t->n_rows;
+    run = whole ? end - row : t->view.n_tokens;
+    saevdir_shard_path(&t->dir, shard, &path);
+    for (; row < end && rc == 0; row += run)
+        rc = copy_run(emit, fd, path.s, saev_view_at(&t->view, row).offset,
                       run * s->row_nbytes, buf, err);
     if (fd >= 0)
         close(fd);
@@ -52,20 +55,17 @@ copy_shard(const struct saevdir *dir, const struct saev_view *view,
 }
 
 static int
-copy_view(const struct cmd *cmd, const struct saevdir *dir,
-          const struct saev_view *view, struct err *err)
+copy_view(const struct target *t, struct emit *emit, struct err *err)
 {
-    size_t row_nbytes = dir->saev.row_nbytes;
-    size_t room = row_nbytes > PIECE ? row_nbytes : PIECE;
+    const struct saev *s = &t->dir.saev;
+    size_t room = s->row_nbytes > PIECE ? s->row_nbytes : PIECE;
+    size_t shard = t->n_rows ? target_at(t, 0).shard : 1;
+    size_t last = t->n_rows ? target_at(t, t->n_rows - 1).shard : 0;
     char *buf = mem_try(room, 1, "a row", err);
-    struct emit emit = { 0 };
-    int rc = -1;
+    int rc = buf ? 0 : -1;
 
-    if (buf && emit_open(&emit, cmd, view->n_rows, dir->saev.d, err) == 0)
-        rc = 0;
-    for (size_t i = 0; i < dir->saev.n_shards && view->n_rows && rc == 0; i++)
-        rc = copy_shard(dir, view, i, &emit, buf, err);
-    emit_close(&emit);
+    for (; shard <= last && rc == 0; shard++)
+        rc = copy_shard(t, shard, emit, buf, err);
     free(buf);
     return rc;
 }
@@ -73,16 +73,19 @@ copy_view(const struct cmd *cmd, const struct saevdir *dir,
 int
 rows_main(struct cmd *cmd, struct err *err)
 {
-    struct saevdir dir;
-    struct saev_view view;
+    struct emit emit = { 0 };
+    struct target t;
     int rc = -1;
 
     if (cmd->n_args != 1)
         return err_set(err, TU_USAGE, "one DUMP is expected");
-    if (saevdir_open(&dir, cmd->args[0], err) < 0)
+    if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
-    if (saev_view_open(&view, &dir.saev, cmd->tokens, cmd->layer, err) == 0)
-        rc = copy_view(cmd, &dir, &view, err);
-    saevdir_close(&dir);
+    if (emit_open(&emit, cmd, t.n_rows, t.dir.saev.d, err) == 0)
+        rc = copy_view(&t, &emit, err);
+    if (rc == 0)
+        emit_say(&emit, cmd);
+    emit_close(&emit);
+    target_close(&t);
     return rc;
 }
