@@ -283,3 +283,41 @@ opt_f64(const char *name, const char *arg, double min, double max,
                        min, max);
     return 0;
 }
+
+/* The power of two that a suffix stands for; -1: none. */
+static int
+size_shift(const char *suffix)
+{
+    static const char units[] = "KMGT";
+    const char *unit;
+
+    if (!*suffix)
+        return 0;
+    unit = strchr(units, *suffix);
+    return unit && !suffix[1] ? 10 * (int)(unit - units + 1) : -1;
+}
+
+int
+opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
+         struct err *err)
+{
+    unsigned long long n;
+    char *end;
+    int shift;
+
+    errno = 0;
+    n = strtoull(arg, &end, 10);
+    shift = size_shift(end);
+    if (*arg < '0' || *arg > '9' || shift < 0)
+        return err_set(err, TU_USAGE,
+                       "%s: \"%s\" is not a size such as 100000, 64M or 2G",
+                       name, arg);
+    if (errno || n > SIZE_MAX >> shift)
+        return err_set(err, TU_USAGE, "%s: %s is beyond %llu bytes", name, arg,
+                       (unsigned long long)SIZE_MAX);
+    *nbytes = (size_t)n << shift;
+    if (*nbytes < min)
+        return err_set(err, TU_USAGE, "%s: %s is less than %zu bytes", name,
+                       arg, min);
+    return 0;
+}

@@ -5,6 +5,7 @@
 #ifndef CORE_OPT_H
 #define CORE_OPT_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -66,5 +67,9 @@ int opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
             uint64_t *value, struct err *err);
 int opt_f64(const char *name, const char *arg, double min, double max,
             double *value, struct err *err);
+
+/* opt_size() takes bytes, or K, M, G, T of them, powers of 1024: "64M". */
+int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
+             struct err *err);
 
 #endif

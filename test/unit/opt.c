@@ -91,6 +91,43 @@ test_numbers(void)
 }
 
 static void
+test_size_arguments(void)
+{
+    static const struct {
+        const char *arg;
+        size_t nbytes;
+    } good[] = { { "100000", 100000 },
+                 { "64M", 67108864 },
+                 { "2G", 2147483648 },
+                 { "1K", 1024 },
+                 { "3T", 3298534883328 },
+                 { "17", 17 },
+                 { "18446744073709551615", SIZE_MAX },
+                 { "16777215T", 18446742974197923840u } };
+    static const char *const bad[] = {
+        "",   "M",    "-1M",  " 1M", "1MB",       "1.5G",
+        "1m", "64 M", "0x10", "1P",  "16777216T", "18446744073709551616",
+        "16"
+    };
+    struct err err;
+    size_t n;
+    int n_good = 0, n_refused = 0;
+
+    for (size_t k = 0; k < sizeof(good) / sizeof(good[0]); k++)
+        n_good += !opt_size("--mem", good[k].arg, 17, &n, &err) &&
+                  n == good[k].nbytes;
+    for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
+        n_refused += opt_size("--mem", bad[k], 17, &n, &err) < 0 &&
+                     err.status == TU_USAGE;
+    tap_ok(n_good == 8, "opt_size: bytes, and powers of 1024");
+    tap_ok(n_refused == 13, "opt_size: no size, too large, too small");
+    opt_size("--mem", "1m", 0, &n, &err);
+    tap_ok(!strcmp(err.what,
+                   "--mem: \"1m\" is not a size such as 100000, 64M or 2G"),
+           "opt_size: the message shows how");
+}
+
+static void
 test_verbs(void)
 {
     struct err err;
@@ -163,6 +200,7 @@ main(void)
     test_walk("demo --output", -2, "", "option --output needs an argument");
     test_walk("demo --raw=1", -2, "", "option --raw=1 takes no argument");
     test_numbers();
+    test_size_arguments();
     test_verbs();
     test_help();
     test_sizes();
