@@ -15,8 +15,8 @@ mul_hi(uint64_t a, uint64_t b)
     return (uint64_t)((u128)a * b >> 64);
 }
 
-void
-rng_philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
+static inline void
+philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
 {
     uint64_t k0 = key[0], k1 = key[1];
     uint64_t c0 = counter[0], c1 = counter[1];
@@ -37,6 +37,12 @@ rng_philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
     out[3] = c3;
 }
 
+void
+rng_philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
+{
+    philox(key, counter, out);
+}
+
 /* numpy counts up before it makes a block: the first counter is 1. */
 uint64_t
 rng_u64(uint64_t seed, uint64_t stream, uint64_t i)
@@ -47,6 +53,24 @@ rng_u64(uint64_t seed, uint64_t stream, uint64_t i)
 
     rng_philox(key, counter, out);
     return out[i % 4];
+}
+
+void
+rng_words(uint64_t seed, uint64_t stream, uint64_t first, size_t n,
+          uint64_t *words)
+{
+    const uint64_t key[2] = { seed, stream };
+    size_t i = 0;
+
+    for (; i < n && (first + i) % 4; i++)
+        words[i] = rng_u64(seed, stream, first + i);
+    for (; n - i >= 4; i += 4) {
+        const uint64_t counter[4] = { (first + i) / 4 + 1, 0, 0, 0 };
+
+        philox(key, counter, words + i);
+    }
+    for (; i < n; i++)
+        words[i] = rng_u64(seed, stream, first + i);
 }
 
 float

@@ -7,6 +7,7 @@
 #ifndef CORE_RNG_H
 #define CORE_RNG_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* rng_philox() is the block function: four 64-bit words for one counter. */
@@ -15,6 +16,10 @@ void rng_philox(const uint64_t key[2], const uint64_t counter[4],
 
 /* rng_u64() is the i-th word of the stream. */
 uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t i);
+
+/* rng_words() are words first .. first + n - 1 of the stream. */
+void rng_words(uint64_t seed, uint64_t stream, uint64_t first, size_t n,
+               uint64_t *words);
 
 /* rng_f32(), rng_f64(): uniform in [0, 1), 24 and 53 bits of rng_u64(). */
 float rng_f32(uint64_t seed, uint64_t stream, uint64_t i);

@@ -112,6 +112,23 @@ test_numpy(void)
 }
 
 static void
+test_words(void)
+{
+    uint64_t words[16];
+    size_t n_wrong = 0;
+
+    for (uint64_t first = 0; first < 9; first++)
+        for (size_t n = 0; n < 16; n++) {
+            words[n] = 7;
+            rng_words(5, 6, first, n, words);
+            for (size_t i = 0; i < n; i++)
+                n_wrong += words[i] != rng_u64(5, 6, first + i);
+            n_wrong += words[n] != 7;
+        }
+    tap_ok(n_wrong == 0, "rng_words: those of rng_u64, whatever the first");
+}
+
+static void
 test_ranges(void)
 {
     float most = 0;
@@ -133,6 +150,7 @@ main(void)
     test_sha256();
     test_xxh3();
     test_numpy();
+    test_words();
     test_ranges();
     return tap_done();
 }
