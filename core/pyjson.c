@@ -28,6 +28,7 @@ struct reader {
 struct member {
     size_t key, key_n;     /* in 'keys': WTF-8, whose order is code points' */
     size_t value, value_n; /* in 'out' */
+    size_t key_at, key_end, value_at, end; /* in the text */
     size_t order;
 };
 
@@ -420,18 +421,22 @@ read_member(struct reader *r, struct member *m, struct str *keys)
     if (!next_is(r, '"'))
         return bad(r, r->i, "a member's name in double quotes is missing");
     m->key = keys->n;
+    m->key_at = r->i;
     if (read_string(r, keys) < 0)
         return -1;
     m->key_n = keys->n - m->key;
+    m->key_end = r->i;
     skip_space(r);
     if (!next_is(r, ':'))
         return bad(r, r->i, "':' is missing");
     r->i++;
     skip_space(r);
     m->value = r->out->n;
+    m->value_at = r->i;
     if (read_value(r) < 0)
         return -1;
     m->value_n = r->out->n - m->value;
+    m->end = r->i;
     return 0;
 }
 
@@ -561,8 +566,7 @@ pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
 static int
 hand_out(const struct reader *r, struct member *m, size_t n,
          const struct str *keys,
-         int (*each)(void *ctx, const char *key, size_t key_nbytes,
-                     const char *value, struct err *err),
+         int (*each)(void *ctx, const struct pyjson_member *m, struct err *err),
          void *ctx)
 {
     int rc;
@@ -577,7 +581,17 @@ hand_out(const struct reader *r, struct member *m, size_t n,
         char *key = xstrndup(keys->s + m[i].key, m[i].key_n);
         char *value = xstrndup(r->out->s + m[i].value, m[i].value_n);
 
-        rc = each(ctx, key, m[i].key_n, value, r->err);
+        struct pyjson_member member = {
+            .key = key,
+            .key_nbytes = m[i].key_n,
+            .value = value,
+            .key_text = r->s + m[i].key_at,
+            .key_text_nbytes = m[i].key_end - m[i].key_at,
+            .value_text = r->s + m[i].value_at,
+            .value_text_nbytes = m[i].end - m[i].value_at,
+        };
+
+        rc = each(ctx, &member, r->err);
         free(key);
         free(value);
     }
@@ -586,8 +600,8 @@ hand_out(const struct reader *r, struct member *m, size_t n,
 
 int
 pyjson_members(const char *text, size_t nbytes, const char *name,
-               int (*each)(void *ctx, const char *key, size_t key_nbytes,
-                           const char *value, struct err *err),
+               int (*each)(void *ctx, const struct pyjson_member *m,
+                           struct err *err),
                void *ctx, struct err *err)
 {
     struct str out = { 0 }, keys = { 0 };

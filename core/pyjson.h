@@ -28,16 +28,25 @@ int pyjson_dumps(struct str *out, const char *text, size_t nbytes,
 int pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
                   const char *name, struct err *err);
 
+/* A member of the object that is the document.  All die with the call. */
+struct pyjson_member {
+    const char *key; /* its own bytes, UTF-8, maybe with lone surrogates */
+    size_t key_nbytes;
+    const char *value; /* canonical; both are NUL-terminated */
+    /* as the text has them, quoted and escaped, NUL not there */
+    const char *key_text, *value_text;
+    size_t key_text_nbytes, value_text_nbytes;
+};
+
 /*
  * pyjson_members() takes a document that must be an object apart: 'each' gets
- * its members in the text's order, the key's own bytes (UTF-8, NUL-terminated,
- * maybe with lone surrogates) and the value's canonical form, NUL-terminated.
+ * its members in the text's order.
  * A key that is there twice, at any depth, is an error, as is a byte order
  * mark.  -1 with 'err' set, by this or by 'each'.
  */
 int pyjson_members(const char *text, size_t nbytes, const char *name,
-                   int (*each)(void *ctx, const char *key, size_t key_nbytes,
-                               const char *value, struct err *err),
+                   int (*each)(void *ctx, const struct pyjson_member *m,
+                               struct err *err),
                    void *ctx, struct err *err);
 
 /* py_float_repr() appends v as json.dumps() writes it: repr(v), "1e-05"; NaN

@@ -77,24 +77,23 @@ struct parser {
 };
 
 static int
-take_member(void *ctx, const char *key, size_t key_nbytes, const char *value,
-            struct err *err)
+take_member(void *ctx, const struct pyjson_member *member, struct err *err)
 {
     struct parser *p = ctx;
 
-    if (strlen(key) != key_nbytes)
+    if (strlen(member->key) != member->key_nbytes)
         return 0;
     for (size_t i = 0; i < N_KEYS; i++) {
         struct member *m = &p->m[keys[i].quantity];
 
-        if (strcmp(key, keys[i].key) != 0)
+        if (strcmp(member->key, keys[i].key) != 0)
             continue;
         if (m->key)
             return err_set(err, EX_DATAERR,
                            "%s: both %s and %s are there (expected one)",
                            p->name, m->key, keys[i].key);
         m->key = keys[i].key;
-        m->value = xstrdup(value);
+        m->value = xstrdup(member->value);
     }
     return 0;
 }

@@ -101,10 +101,37 @@ test_error(void)
     str_free(&out);
 }
 
+/* "KEY|VALUE|KEY AS IN THE TEXT|VALUE AS IN THE TEXT;" */
+static int
+note_member(void *ctx, const struct pyjson_member *m, struct err *err)
+{
+    (void)err;
+    str_addf(ctx, "%s|%s|%.*s|%.*s;", m->key, m->value, (int)m->key_text_nbytes,
+             m->key_text, (int)m->value_text_nbytes, m->value_text);
+    return 0;
+}
+
+static void
+test_members(void)
+{
+    static const char text[] =
+        " { \"b\\u0041\" : {\"z\":1.0,\"a\" :2} ,\n\"a\":[1, 2 ] }\n";
+    struct str got = { 0 };
+    struct err err = { 0 };
+
+    tap_ok(pyjson_members(text, sizeof(text) - 1, "m", note_member, &got,
+                          &err) == 0 &&
+               !strcmp(got.s, "bA|{\"a\": 2, \"z\": 1.0}|\"b\\u0041\"|"
+                              "{\"z\":1.0,\"a\" :2};a|[1, 2]|\"a\"|[1, 2 ];"),
+           "pyjson_members: in canonical form and as in the text");
+    str_free(&got);
+}
+
 int
 main(void)
 {
     test_corpus();
+    test_members();
     test_error();
     return tap_done();
 }
