@@ -14,20 +14,24 @@ enum {
     O_RAW,
     O_DTYPE,
     O_BATCH,
+    O_MAX_PATCHES,
     O_END,
 };
 
 static const struct opt opts[] = {
-    { O_VIEW, "view", "TOKENS", " rows ", "cls, image or all (default all)" },
-    { O_LAYER, "layer", "N", " rows ",
+    { O_VIEW, "view", "TOKENS", " rows meta ",
+      "cls, image or all (default all)" },
+    { O_LAYER, "layer", "N", " rows meta ",
       "a layer as the metadata lists it, or all (default all)" },
-    { O_IMGS, "imgs", "A-B", " rows ",
+    { O_IMGS, "imgs", "A-B", " rows meta ",
       "images A to B alone, as if the dump had no others" },
     { O_RAW, "raw", NULL, " rows ", "numbers alone, without a .npy header" },
     { O_DTYPE, "dtype", "TYPE", " rows ",
       "f32, f16 or bf16 of the numbers written (default f32)" },
     { O_BATCH, "batch", "N", " rows ",
       "one .npy array after another, each of N rows" },
+    { O_MAX_PATCHES, "max-patches", "N", " meta ",
+      "activations that a shard may hold (default: as the first DUMP's)" },
     { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
     { 'f', "force", NULL, NULL, "let -o replace a file" },
     { 'v', "verbose", NULL, " rows ", "sum up on stderr" },
@@ -37,6 +41,7 @@ static const struct opt opts[] = {
 
 static const struct opt_verb verb_help[] = {
     { "rows", "DUMP", "activations of a view (the default verb)" },
+    { "meta", "DUMP...", "metadata.json of a view, of images, of a merge" },
     { 0 },
 };
 
@@ -46,12 +51,13 @@ static const struct {
     bool binary; /* its answer is not for a terminal */
 } verbs[] = {
     { "rows", rows_main, true },
+    { "meta", meta_main, false },
 };
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
 
 static const struct opt_tool tool = {
     .name = "saev-read",
-    .usage = "saev-read [VERB] [OPTION...] DUMP",
+    .usage = "saev-read [VERB] [OPTION...] DUMP...",
     .summary = "Reads activations that saev-write has cached.",
     .opts = opts,
     .verbs = verb_help,
@@ -141,6 +147,9 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
         return 0;
     case O_IMGS:
         return parse_range("--imgs", arg, &cmd->imgs, err);
+    case O_MAX_PATCHES:
+        return opt_u64("--max-patches", arg, 1, INT64_MAX, &cmd->max_patches,
+                       err);
     default:
         return opt_u64("--batch", arg, 1, INT64_MAX, &cmd->batch, err);
     }

@@ -33,6 +33,7 @@ struct cmd {
     enum dtype dtype;        /* of the rows written: F32, F16, BF16 */
     bool raw;                /* no .npy header */
     uint64_t batch;          /* rows of an array; 0: all in one */
+    uint64_t max_patches;    /* --max-patches; 0: as it is */
     bool quiet, verbose;
     const char *out_path;
     int out_flags; /* OUT_FORCE or 0 */
@@ -41,6 +42,7 @@ struct cmd {
 };
 
 int rows_main(struct cmd *cmd, struct err *err); /* the default verb */
+int meta_main(struct cmd *cmd, struct err *err);
 
 /*
  * target.c: what --view, --layer and --imgs choose of a dump: n_rows rows,

@@ -300,8 +300,8 @@ find_version(const struct parser *p, struct err *err)
     return 0;
 }
 
-static const char *
-version_name(enum saev_version v)
+const char *
+saev_version_name(enum saev_version v)
 {
     static const char *const names[] = { "2024-10", "2025-06-09", "2025-06-17",
                                          "1.0.0",   "1.1",        "2.0",
@@ -322,10 +322,10 @@ check_version(const struct parser *p, int flags, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: has the keys of protocol %s (expected those of "
                        "2025-06-17)",
-                       p->name, version_name(v));
+                       p->name, saev_version_name(v));
     err_warn("%s: breaking: protocol %s, not 2025-06-17: read as that version "
              "means it",
-             p->name, version_name(v));
+             p->name, saev_version_name(v));
     return 0;
 }
 
@@ -506,6 +506,27 @@ saev_hash(const struct saev *s, char hash[SAEV_HASH_MAX], struct err *err)
     str_free(&text);
     str_free(&canonical);
     return 0;
+}
+
+const char *
+saev_own_key(const struct saev *s, const char *key)
+{
+    size_t i = 0;
+
+    while (i < N_KEYS && strcmp(key, keys[i].key) != 0)
+        i++;
+    if (i == N_KEYS)
+        return key;
+    switch (keys[i].quantity) {
+    case Q_PROTOCOL:
+        return NULL;
+    case Q_DTYPE: /* a member like others before it meant something */
+        return s->version > SAEV_1 ? NULL : key;
+    case Q_N_LAYERS:
+        return s->version == SAEV_2024_10 ? own_key(Q_LAYERS) : key;
+    default:
+        return own_key(keys[i].quantity);
+    }
 }
 
 void

@@ -84,6 +84,16 @@ int saev_hash(const struct saev *saev, char hash[SAEV_HASH_MAX],
               struct err *err);
 int saev_json(const struct saev *saev, struct str *out, struct err *err);
 
+/* saev_version_name(): "2025-06-17", "2.1". */
+const char *saev_version_name(enum saev_version version);
+
+/*
+ * saev_own_key() is what SAEV_1 calls a member of this document: the key
+ * itself if it means nothing, NULL if SAEV_1 has no such member (protocol).
+ * 2024-10's n_layers is a number, which becomes the list "layers".
+ */
+const char *saev_own_key(const struct saev *saev, const char *key);
+
 /* saev_shard_name() writes "acts000012.bin". */
 void saev_shard_name(char name[32], size_t shard);
 

@@ -128,4 +128,5 @@ def main(folder):
                 f.write("\t".join(map(str, line)) + "\n")
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])
