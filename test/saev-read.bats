@@ -24,8 +24,9 @@ for cls, form, imgs in itertools.product((True, False), ("short", "padded"), (0,
         want = rows(a, m, view, layer)
         assert got.dtype == want.dtype and got.shape == want.shape, (run, got.shape)
         assert (got == want).all(), run
-        raw = subprocess.run(run + ["--raw"], check=True, capture_output=True).stdout
-        assert raw == want.tobytes(), run
+        for more in [], ["--direct"]:
+            raw = subprocess.run(run + ["--raw"] + more, check=True, capture_output=True).stdout
+            assert raw == want.tobytes(), (run, more)
 END
 }
 
@@ -120,14 +121,15 @@ END
 }
 
 @test "saev-read(1): every example runs as typed" {
-    py -c 'from saev_dump import *; dump("dump", layers=(11, 13), n=20)'
+    py -c 'from saev_dump import *; dump("dump", layers=(-2, 13), n=21)'
     sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/s/^\.Dl //p' "$ROOT/man/saev-read.1" >examples
-    [ "$(wc -l <examples)" -ge 3 ]
+    [ "$(wc -l <examples)" -ge 7 ]
     PATH=$(dirname "$PYTHON"):$PATH
     while read -r line; do
         run -0 --separate-stderr bash -c "$line"
         [ -z "$stderr" ] || { echo "$line: $stderr" && false; }
     done <examples
+    [ "$(wc -c <some.npy)" -eq $((128 + 6 * 20)) ] && [ "$(wc -c <ten.npy)" -eq $((128 + 10 * 20)) ]
 }
 
 @test "saev-read(1): has every option of --help, in its order" {

@@ -10,6 +10,7 @@
 #include "core/tool.h"
 
 #define EMIT_FLOATS ((size_t)64 << 10) /* converted at a time: stays in L2 */
+#define COPY_NBYTES ((size_t)64 << 20) /* copied between looks at the clock */
 
 static size_t
 out_nbytes(const struct emit *emit, size_t n_rows)
@@ -110,6 +111,44 @@ emit_rows(struct emit *emit, const void *rows, size_t n_rows, struct err *err)
         if (room(emit, n_rows, &n, err) < 0 ||
             put_rows(emit, from, n, err) < 0 || written(emit, n, err) < 0)
             return -1;
+    return 0;
+}
+
+static int
+copy_bytes(struct emit *emit, int fd, const char *name, size_t offset,
+           size_t nbytes, struct err *err)
+{
+    size_t done = out_nbytes(emit, emit->n_done);
+
+    if (lseek(fd, (off_t)offset, SEEK_SET) < 0)
+        return err_sys(err, EX_IOERR, "%s: cannot be read", name);
+    while (nbytes > 0) {
+        size_t most = nbytes < COPY_NBYTES ? nbytes : COPY_NBYTES;
+        ssize_t n = out_copy(emit->out, fd, name, most, err);
+
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            return err_set(err, EX_DATAERR, "%s: ended while it was read",
+                           name);
+        nbytes -= (size_t)n;
+        done += (size_t)n;
+        progress_at(&emit->progress, done);
+    }
+    return 0;
+}
+
+int
+emit_copy(struct emit *emit, int fd, const char *name, size_t offset,
+          size_t n_rows, struct err *err)
+{
+    for (size_t n; n_rows > 0; n_rows -= n) {
+        if (room(emit, n_rows, &n, err) < 0 ||
+            copy_bytes(emit, fd, name, offset, n * emit->d * 4, err) < 0 ||
+            written(emit, n, err) < 0)
+            return -1;
+        offset += n * emit->d * 4;
+    }
     return 0;
 }
 

@@ -11,9 +11,13 @@ enum {
     O_VIEW = OPT_LONG,
     O_LAYER,
     O_IMGS,
+    O_ROWS,
     O_RAW,
     O_DTYPE,
     O_BATCH,
+    O_INDEX,
+    O_JSON,
+    O_DIRECT,
     O_MAX_PATCHES,
     O_END,
 };
@@ -25,11 +29,19 @@ static const struct opt opts[] = {
       "a layer as the metadata lists it, or all (default all)" },
     { O_IMGS, "imgs", "A-B", " rows meta ",
       "images A to B alone, as if the dump had no others" },
+    { O_ROWS, "rows", "FILE", " rows ",
+      "indices, one or a range a line, or .npy of integers; - is stdin" },
     { O_RAW, "raw", NULL, " rows ", "numbers alone, without a .npy header" },
     { O_DTYPE, "dtype", "TYPE", " rows ",
       "f32, f16 or bf16 of the numbers written (default f32)" },
     { O_BATCH, "batch", "N", " rows ",
       "one .npy array after another, each of N rows" },
+    { O_INDEX, "index", NULL, " rows ", "where rows lie, instead of them" },
+    { O_JSON, "json", NULL, " rows ", "JSON on stdout instead of TSV" },
+    { O_DIRECT, "direct", NULL, " rows ",
+      "read past the page cache, where that can be" },
+    { 'j', "threads", "N", " rows ",
+      "threads that read (default: CPUs of this process)" },
     { O_MAX_PATCHES, "max-patches", "N", " meta ",
       "activations that a shard may hold (default: as the first DUMP's)" },
     { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
@@ -40,7 +52,7 @@ static const struct opt opts[] = {
 };
 
 static const struct opt_verb verb_help[] = {
-    { "rows", "DUMP", "activations of a view (the default verb)" },
+    { "rows", "DUMP [INDEX...]", "activations of a view (the default verb)" },
     { "meta", "DUMP...", "metadata.json of a view, of images, of a merge" },
     { 0 },
 };
@@ -57,7 +69,8 @@ static const struct {
 
 static const struct opt_tool tool = {
     .name = "saev-read",
-    .usage = "saev-read [VERB] [OPTION...] DUMP...",
+    .usage = "saev-read [OPTION...] DUMP [INDEX...]\n"
+             "saev-read VERB [OPTION...] DUMP...",
     .summary = "Reads activations that saev-write has cached.",
     .opts = opts,
     .verbs = verb_help,
@@ -106,10 +119,10 @@ set_plain(struct cmd *cmd, int id, const char *arg)
         bool *flag;
         const char **text;
     } plain[] = {
-        { 'v', &cmd->verbose, NULL },
-        { 'q', &cmd->quiet, NULL },
-        { 'o', NULL, &cmd->out_path },
-        { O_RAW, &cmd->raw, NULL },
+        { 'v', &cmd->verbose, NULL },  { 'q', &cmd->quiet, NULL },
+        { 'o', NULL, &cmd->out_path }, { O_ROWS, NULL, &cmd->rows },
+        { O_RAW, &cmd->raw, NULL },    { O_INDEX, &cmd->index, NULL },
+        { O_JSON, &cmd->json, NULL },  { O_DIRECT, &cmd->direct, NULL },
     };
 
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
@@ -131,9 +144,16 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     static const char *const dtypes[] = { "f32", "f16", "bf16", NULL };
     static const enum dtype dtype_of[] = { DT_F32, DT_F16, DT_BF16 };
 
+    int64_t n;
+
     if (set_plain(cmd, id, arg))
         return 0;
     switch (id) {
+    case 'j':
+        if (opt_i64("-j", arg, 1, 1024, &n, err) < 0)
+            return -1;
+        cmd->n_threads = (int)n;
+        return 0;
     case 'f':
         cmd->out_flags = OUT_FORCE;
         return 0;
@@ -195,6 +215,9 @@ check_options(const struct cmd *cmd)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     if (cmd->batch && cmd->raw)
         die_usage("--batch needs .npy headers: --raw has none");
+    if (cmd->index && (cmd->raw || cmd->batch || cmd->dtype != DT_F32))
+        die_usage("--index gives places: --raw, --dtype and --batch are of "
+                  "numbers");
 }
 
 int
@@ -217,8 +240,8 @@ main(int argc, char **argv)
     check_options(&cmd);
     if (cmd.quiet)
         tool_quiet();
-    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags, verbs[verb].binary,
-                 &err) < 0)
+    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
+                 verbs[verb].binary && !cmd.index, &err) < 0)
         die_err(&err);
     status = verbs[verb].run(&cmd, &err);
     if (status < 0 || out_commit(cmd.out, &err) < 0) {

@@ -9,11 +9,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/format/npy.h"
 #include "core/format/saevdir.h"
 #include "core/out.h"
+#include "core/par.h"
 #include "core/tty.h"
 
 struct range {
@@ -33,7 +36,11 @@ struct cmd {
     enum dtype dtype;        /* of the rows written: F32, F16, BF16 */
     bool raw;                /* no .npy header */
     uint64_t batch;          /* rows of an array; 0: all in one */
-    uint64_t max_patches;    /* --max-patches; 0: as it is */
+    const char *rows;        /* --rows FILE */
+    bool index, json;        /* where rows lie, instead of them */
+    bool direct;
+    int n_threads;        /* 0: one a CPU */
+    uint64_t max_patches; /* --max-patches; 0: as it is */
     bool quiet, verbose;
     const char *out_path;
     int out_flags; /* OUT_FORCE or 0 */
@@ -67,6 +74,78 @@ target_at(const struct target *t, size_t row)
 }
 
 /*
+ * shards.c: pieces of a dump's shards, by as few reads as pay.  What the page
+ * cache has is read as it is; of what it lacks, all between neighbours that
+ * are near is read at once, up to 1 MiB.
+ */
+#define SHARDS_OPEN 64 /* files open at once */
+
+struct piece {
+    size_t shard, offset, nbytes;
+    void *to;
+};
+
+struct shard_file {
+    size_t shard;
+    int fd; /* -1: none */
+    size_t call;
+};
+
+struct shards {
+    const struct saevdir *dir;
+    struct par *par;
+    bool direct;     /* O_DIRECT, where the file system has it */
+    bool sequential; /* files opened from now on are read from front to end */
+    struct shard_file files[SHARDS_OPEN]; /* shard i at i % SHARDS_OPEN */
+    size_t call;
+    char *scratch;
+    size_t n_scratch;
+};
+
+int shards_open(struct shards *s, const struct saevdir *dir, int n_threads,
+                bool direct, struct err *err);
+void shards_close(struct shards *s); /* a zeroed struct is fine */
+
+/* shards_read(): the pieces are in the order of (shard, offset), and none
+ * reaches beyond the next one's end. */
+int shards_read(struct shards *s, const struct piece *p, size_t n,
+                struct err *err);
+
+/* shards_fd(): the file of a shard, open until another takes its place. */
+int shards_fd(struct shards *s, size_t shard, struct err *err);
+
+/*
+ * gather.c: rows of a target by their numbers, into memory, as they are in the
+ * files: f32 little-endian.  Some 8 MiB of its own, whatever n.
+ */
+struct want {
+    size_t row, at; /* the place in the answer */
+};
+
+struct gather {
+    const struct target *t;
+    size_t row_nbytes;
+    struct shards shards;
+    struct want *wants;   /* [2 * MAX_WANTS] */
+    struct piece *pieces; /* [MAX_WANTS] */
+};
+
+int gather_open(struct gather *g, const struct target *t, int n_threads,
+                bool direct, struct err *err);
+void gather_close(struct gather *g); /* a zeroed struct is fine */
+
+/* gather_rows(): row rows[i] < n_rows to to[i * row_nbytes]; in any order,
+ * duplicates are fine.  Best with many at once, as they are sorted for the
+ * disk.  gather_range(): rows first .. first + n - 1, read in their order. */
+int gather_rows(struct gather *g, const size_t *rows, size_t n, void *to,
+                struct err *err);
+int gather_range(struct gather *g, size_t first, size_t n, void *to,
+                 struct err *err);
+
+/* gather_run(): how many rows from 'row' on lie together in one file. */
+size_t gather_run(const struct target *t, size_t row);
+
+/*
  * emit.c: rows on their way out, as .npy, a sequence of .npy arrays (--batch)
  * or raw, of any of the dtypes, with progress.  emit_open() is told how many
  * rows there will be; then they come as f32 little-endian, in any number of
@@ -89,7 +168,60 @@ int emit_open(struct emit *emit, const struct cmd *cmd, size_t n_rows, size_t d,
               struct err *err);
 int emit_rows(struct emit *emit, const void *rows, size_t n_rows,
               struct err *err);
+
+/* emit_copy(): n_rows that are in a file as they shall be (F32), by the
+ * kernel. */
+int emit_copy(struct emit *emit, int fd, const char *name, size_t offset,
+              size_t n_rows, struct err *err);
 void emit_say(struct emit *emit, const struct cmd *cmd);
 void emit_close(struct emit *emit); /* a zeroed struct is fine */
+
+/*
+ * list.c: the rows that operands and --rows FILE name, in their order, or all.
+ * list_open() has looked at every one.  list_next(): 1, 0 at the end, -1.
+ */
+struct list {
+    const struct target *t;
+    size_t n_rows;        /* of all ranges */
+    struct range *ranges; /* [n_ranges], of the operands */
+    size_t n_ranges, next;
+    FILE *file; /* NULL: none */
+    const char *name;
+    bool is_npy, reading; /* 'reading': now, and not in 'ranges' */
+    struct npy npy;
+    size_t line; /* lines or elements read */
+    char *text;
+    size_t text_cap;
+    struct str kept;
+};
+
+int list_open(struct list *l, const struct target *t, char **words, int n_words,
+              const char *path, struct err *err);
+int list_next(struct list *l, struct range *r, struct err *err);
+void list_close(struct list *l);
+
+/* place.c: --index, as TSV or JSON. */
+struct places {
+    struct out *out;
+    const struct target *t;
+    bool json;
+    size_t n;
+    struct str text;
+};
+
+void places_open(struct places *p, const struct cmd *cmd,
+                 const struct target *t);
+int places_put(struct places *p, size_t row, struct err *err);
+int places_close(struct places *p, struct err *err);
+
+/*
+ * rows_put() answers a command line with n_rows rows of 't', whose numbers
+ * 'next' gives, up to 'max' at a time, in the order of the answer; *n = 0 is
+ * their end.  With --index it prints where they lie.
+ */
+typedef int rows_next(void *ctx, size_t *rows, size_t max, size_t *n,
+                      struct err *err);
+int rows_put(const struct cmd *cmd, const struct target *t, size_t n_rows,
+             rows_next *next, void *ctx, struct err *err);
 
 #endif

@@ -1,91 +1,250 @@
-/* The default verb: rows of a view. */
+/* The default verb: rows of a view, in the order that was asked for. */
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "cmd/saev-read/read.h"
-#include "core/map.h"
 #include "core/mem.h"
 
-#define PIECE ((size_t)1 << 20) /* bytes of a read */
+#define COPY_MIN  ((size_t)256 << 10) /* a run worth a copy by the kernel */
+#define RANGE_MIN ((size_t)1 << 20)   /* a range read for itself */
+#define STREAM    ((size_t)1 << 20)   /* bytes read at a time, in order */
+#define DIRECT    ((size_t)16 << 20)  /* the same past the page cache */
+#define BATCH     ((size_t)32 << 20)  /* of rows in any order */
+#define BATCH_MAX ((size_t)256 << 10) /* rows of it */
 
-/* Rows first .. first + n - 1 of the view, which lie together in a shard. */
-static int
-copy_run(struct emit *emit, int fd, const char *path, size_t offset,
-         size_t nbytes, char *buf, struct err *err)
+/* Rows on their way from the dump to the output. */
+struct pump {
+    const struct cmd *cmd;
+    const struct target *t;
+    struct gather gather;
+    struct emit emit;
+    size_t row_nbytes;
+    char *buf;
+    size_t room;  /* rows that fit 'buf' */
+    size_t *rows; /* [room], of which n wait to be read */
+    size_t n;
+};
+
+/* At least one row. */
+static size_t
+rows_of(size_t nbytes, size_t row_nbytes, size_t max)
 {
-    size_t row_nbytes = emit->d * sizeof(float);
-    size_t piece =
-        PIECE > row_nbytes ? PIECE / row_nbytes * row_nbytes : row_nbytes;
+    size_t n = nbytes / row_nbytes;
 
-    for (size_t n; nbytes > 0; nbytes -= n, offset += n) {
-        n = nbytes < piece ? nbytes : piece;
-        if (file_pread(fd, path, buf, n, offset, err) < 0 ||
-            emit_rows(emit, buf, n / row_nbytes, err) < 0)
-            return -1;
-    }
-    return 0;
+    return n == 0 ? 1 : n < max ? n : max;
 }
 
-/* The target's rows in one shard; those of an image and layer lie together. */
 static int
-copy_shard(const struct target *t, size_t shard, struct emit *emit, char *buf,
-           struct err *err)
+pump_open(struct pump *p, const struct cmd *cmd, const struct target *t,
+          size_t n_rows, struct err *err)
 {
-    const struct saev *s = &t->dir.saev;
-    size_t img_rows = t->view.img_rows;
-    bool whole = img_rows == s->n_layers * s->n_tokens;
-    size_t row = shard * s->shard_imgs * img_rows;
-    size_t end = row + saev_shard_imgs(s, shard) * img_rows;
-    struct str path = { 0 };
-    size_t run;
-    int fd = saevdir_shard(&t->dir, shard, err);
-    int rc = fd < 0 ? -1 : 0;
+    size_t d = t->dir.saev.d;
+    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
 
-    row = row > t->first ? row : t->first;
-    end = end < t->first + t->n_rows ? end : t->first + t->n_rows;
-    run = whole ? end - row : t->view.n_tokens;
-    saevdir_shard_path(&t->dir, shard, &path);
-    for (; row < end && rc == 0; row += run)
-        rc = copy_run(emit, fd, path.s, saev_view_at(&t->view, row).offset,
-                      run * s->row_nbytes, buf, err);
-    if (fd >= 0)
-        close(fd);
+    *p = (struct pump){ .cmd = cmd,
+                        .t = t,
+                        .row_nbytes = t->dir.saev.row_nbytes };
+    p->room = rows_of(BATCH, p->row_nbytes, BATCH_MAX);
+    if (p->room > n_rows)
+        p->room = n_rows ? n_rows : 1;
+    p->buf = mem_big(p->room, p->row_nbytes, "a batch of rows", err);
+    if (!p->buf || gather_open(&p->gather, t, n_threads, cmd->direct, err) < 0)
+        return -1;
+    p->rows = xcalloc(p->room, sizeof(*p->rows));
+    return emit_open(&p->emit, cmd, n_rows, d, err);
+}
+
+static void
+pump_close(struct pump *p)
+{
+    emit_close(&p->emit);
+    gather_close(&p->gather);
+    free(p->rows);
+    if (p->buf)
+        mem_big_free(p->buf, p->room, p->row_nbytes);
+}
+
+/* Reads and writes the rows that wait. */
+static int
+pump_flush(struct pump *p, struct err *err)
+{
+    size_t n = p->n;
+
+    p->n = 0;
+    if (n == 0)
+        return 0;
+    if (gather_rows(&p->gather, p->rows, n, p->buf, err) < 0)
+        return -1;
+    return emit_rows(&p->emit, p->buf, n, err);
+}
+
+/* A run of rows that needs no change goes by the kernel's own copy. */
+static int
+copy_run(struct pump *p, size_t first, size_t n, struct err *err)
+{
+    struct saev_place at = target_at(p->t, first);
+    struct str path = { 0 };
+    int fd = shards_fd(&p->gather.shards, at.shard, err);
+    int rc;
+
+    if (fd < 0)
+        return -1;
+    saevdir_shard_path(&p->t->dir, at.shard, &path);
+    rc = emit_copy(&p->emit, fd, path.s, at.offset, n, err);
     str_free(&path);
     return rc;
 }
 
 static int
-copy_view(const struct target *t, struct emit *emit, struct err *err)
+read_range(struct pump *p, size_t first, size_t n, struct err *err)
 {
-    const struct saev *s = &t->dir.saev;
-    size_t room = s->row_nbytes > PIECE ? s->row_nbytes : PIECE;
-    size_t shard = t->n_rows ? target_at(t, 0).shard : 1;
-    size_t last = t->n_rows ? target_at(t, t->n_rows - 1).shard : 0;
-    char *buf = mem_try(room, 1, "a row", err);
-    int rc = buf ? 0 : -1;
+    size_t piece = p->cmd->direct ? DIRECT : STREAM;
+    size_t most = rows_of(piece, p->row_nbytes, p->room);
 
-    for (; shard <= last && rc == 0; shard++)
-        rc = copy_shard(t, shard, emit, buf, err);
-    free(buf);
+    for (size_t k; n > 0; n -= k, first += k) {
+        k = n < most ? n : most;
+        if (gather_range(&p->gather, first, k, p->buf, err) < 0 ||
+            emit_rows(&p->emit, p->buf, k, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Rows first .. first + n - 1 behind each other. */
+static int
+pump_range(struct pump *p, size_t first, size_t n, struct err *err)
+{
+    bool plain = p->cmd->dtype == DT_F32 && !p->cmd->direct;
+
+    p->gather.shards.sequential = true;
+    if (!plain || gather_run(p->t, first) * p->row_nbytes < COPY_MIN)
+        return read_range(p, first, n, err);
+    for (size_t run; n > 0; n -= run, first += run) {
+        run = gather_run(p->t, first);
+        run = run < n ? run : n;
+        if (copy_run(p, first, run, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+pump_list(struct pump *p, struct list *l, struct err *err)
+{
+    struct range r;
+    int rc;
+
+    while ((rc = list_next(l, &r, err)) > 0) {
+        if ((r.last - r.first + 1) * p->row_nbytes >= RANGE_MIN) {
+            if (pump_flush(p, err) < 0 ||
+                pump_range(p, r.first, r.last - r.first + 1, err) < 0)
+                return -1;
+            continue;
+        }
+        for (size_t row = r.first; row <= r.last; row++) {
+            p->rows[p->n++] = row;
+            if (p->n == p->room && pump_flush(p, err) < 0)
+                return -1;
+        }
+    }
+    return rc < 0 ? -1 : pump_flush(p, err);
+}
+
+static int
+pump_rows(struct pump *p, rows_next *next, void *ctx, struct err *err)
+{
+    do {
+        if (next(ctx, p->rows, p->room, &p->n, err) < 0)
+            return -1;
+        if (p->n == 0)
+            return 0;
+    } while (pump_flush(p, err) == 0);
+    return -1;
+}
+
+static int
+print_list(const struct cmd *cmd, struct list *l, struct err *err)
+{
+    struct places places;
+    struct range r;
+    int rc;
+
+    places_open(&places, cmd, l->t);
+    while ((rc = list_next(l, &r, err)) > 0)
+        for (size_t row = r.first; row <= r.last; row++)
+            if (places_put(&places, row, err) < 0)
+                return -1;
+    return rc < 0 ? -1 : places_close(&places, err);
+}
+
+static int
+print_rows(const struct cmd *cmd, const struct target *t, rows_next *next,
+           void *ctx, struct err *err)
+{
+    size_t rows[1024], n;
+    struct places places;
+
+    places_open(&places, cmd, t);
+    for (;;) {
+        if (next(ctx, rows, sizeof(rows) / sizeof(*rows), &n, err) < 0)
+            return -1;
+        if (n == 0)
+            return places_close(&places, err);
+        for (size_t i = 0; i < n; i++)
+            if (places_put(&places, rows[i], err) < 0)
+                return -1;
+    }
+}
+
+int
+rows_put(const struct cmd *cmd, const struct target *t, size_t n_rows,
+         rows_next *next, void *ctx, struct err *err)
+{
+    struct pump p;
+    int rc = -1;
+
+    if (cmd->index)
+        return print_rows(cmd, t, next, ctx, err);
+    if (pump_open(&p, cmd, t, n_rows, err) == 0)
+        rc = pump_rows(&p, next, ctx, err);
+    if (rc == 0)
+        emit_say(&p.emit, cmd);
+    pump_close(&p);
+    return rc;
+}
+
+static int
+put_list(const struct cmd *cmd, struct list *l, struct err *err)
+{
+    struct pump p;
+    int rc = -1;
+
+    if (cmd->index)
+        return print_list(cmd, l, err);
+    if (pump_open(&p, cmd, l->t, l->n_rows, err) == 0)
+        rc = pump_list(&p, l, err);
+    if (rc == 0)
+        emit_say(&p.emit, cmd);
+    pump_close(&p);
     return rc;
 }
 
 int
 rows_main(struct cmd *cmd, struct err *err)
 {
-    struct emit emit = { 0 };
     struct target t;
+    struct list l;
     int rc = -1;
 
-    if (cmd->n_args != 1)
-        return err_set(err, TU_USAGE, "one DUMP is expected");
+    if (cmd->n_args == 0)
+        return err_set(err, TU_USAGE, "a DUMP is missing");
+    if (cmd->json && !cmd->index)
+        return err_set(err, TU_USAGE, "--json is of places: it needs --index");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
-    if (emit_open(&emit, cmd, t.n_rows, t.dir.saev.d, err) == 0)
-        rc = copy_view(&t, &emit, err);
-    if (rc == 0)
-        emit_say(&emit, cmd);
-    emit_close(&emit);
+    if (list_open(&l, &t, cmd->args + 1, cmd->n_args - 1, cmd->rows, err) == 0)
+        rc = put_list(cmd, &l, err);
+    list_close(&l);
     target_close(&t);
     return rc;
 }

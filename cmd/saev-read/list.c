@@ -1,0 +1,286 @@
+/* Which rows: operands and --rows FILE. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cmd/saev-read/read.h"
+#include "core/format/npy.h"
+#include "core/le.h"
+#include "core/map.h"
+#include "core/mem.h"
+
+#define LIST_MAX ((size_t)1 << 40) /* bytes of standard input, or of a pipe */
+
+/* "N", "-N": a whole number up to 'end'; false if it is not that. */
+static bool
+number(const char *s, const char *end, int64_t *v)
+{
+    char *stop;
+
+    if (s == end || (*s != '-' && (*s < '0' || *s > '9')))
+        return false;
+    errno = 0;
+    *v = strtoll(s, &stop, 10);
+    return errno == 0 && stop == end;
+}
+
+static int
+bad_word(const struct list *l, const char *word, const char *why,
+         struct err *err)
+{
+    if (l->reading)
+        return err_set(err, EX_DATAERR, "%s: line %zu: \"%s\" %s", l->name,
+                       l->line, word, why);
+    return err_set(err, TU_USAGE, "\"%s\" %s", word, why);
+}
+
+/* "FILE: line 3: DUMP: ", or "DUMP: " alone. */
+static void
+put_where(const struct list *l, struct str *s)
+{
+    if (l->reading)
+        str_addf(s, "%s: %s %zu: ", l->name, l->is_npy ? "element" : "line",
+                 l->line);
+    str_addf(s, "%s: ", l->t->dir.path);
+}
+
+static int
+beyond(const struct list *l, const char *index, struct err *err)
+{
+    struct str s = { 0 };
+    int rc;
+
+    put_where(l, &s);
+    rc = err_set(err, EX_DATAERR, "%sindex %s, but the view has %zu rows", s.s,
+                 index, l->t->n_rows);
+    str_free(&s);
+    return rc;
+}
+
+static int
+no_place(const struct list *l, const char *word, struct err *err)
+{
+    struct str s = { 0 };
+    int rc;
+
+    put_where(l, &s);
+    rc = err_set(err, EX_DATAERR,
+                 "%simage:layer:patch %s is not among the view's %zu rows", s.s,
+                 word, l->t->n_rows);
+    str_free(&s);
+    return rc;
+}
+
+/* IMG:LAYER:PATCH. */
+static int
+parse_place(const struct list *l, const char *word, struct range *r,
+            struct err *err)
+{
+    const struct target *t = l->t;
+    const struct saev *s = &t->dir.saev;
+    const char *one = strchr(word, ':');
+    const char *two = strchr(one + 1, ':');
+    int64_t img, layer, patch, row = -1;
+    size_t i = 0;
+
+    if (!two || !number(word, one, &img) || !number(one + 1, two, &layer) ||
+        !number(two + 1, word + strlen(word), &patch))
+        return bad_word(l, word, "is not IMG:LAYER:PATCH", err);
+    while (i < s->n_layers && s->layers[i] != layer)
+        i++;
+    if (img >= 0 && patch >= -(int64_t)s->cls_token && i < s->n_layers)
+        row = saev_view_row(&t->view, (size_t)img, i,
+                            (size_t)(patch + s->cls_token));
+    row -= (int64_t)t->first;
+    if (row < 0 || (size_t)row >= t->n_rows)
+        return no_place(l, word, err);
+    *r = (struct range){ (size_t)row, (size_t)row };
+    return 0;
+}
+
+static int
+parse_word(const struct list *l, const char *word, struct range *r,
+           struct err *err)
+{
+    char last[24];
+
+    if (strchr(word, ':'))
+        return parse_place(l, word, r, err);
+    if (range_parse(r, word, strlen(word)) < 0)
+        return bad_word(l, word, "is not INDEX, A-B or IMG:LAYER:PATCH", err);
+    snprintf(last, sizeof(last), "%zu", r->last);
+    if (r->last >= l->t->n_rows)
+        return beyond(l, last, err);
+    return 0;
+}
+
+/* An integer of any of numpy's types, as text in 'text' if it is none that
+ * a row can have. */
+static bool
+npy_index(enum dtype dtype, const unsigned char *p, size_t n_rows, size_t *v,
+          char text[24])
+{
+    unsigned bits = dtype_table[dtype].bits;
+
+    *v = bits == 8 ? *p : bits == 16 ? le16(p) : bits == 32 ? le32(p) : le64(p);
+    snprintf(text, 24, "%zu", *v);
+    if (dtype_table[dtype].kind == DK_INT && *v >> (bits - 1)) {
+        *v |= bits < 64 ? ~(size_t)0 << bits : 0;
+        snprintf(text, 24, "%lld", (long long)*v);
+        return false;
+    }
+    return *v < n_rows;
+}
+
+static int
+next_npy(struct list *l, struct range *r, struct err *err)
+{
+    size_t size = dtype_table[l->npy.dtype].bits / 8;
+    unsigned char bytes[8];
+    char text[24];
+    size_t v;
+
+    if (l->line == l->npy.n_elements)
+        return 0;
+    if (fread(bytes, size, 1, l->file) != 1)
+        return err_set(err, EX_DATAERR, "%s: ends after %zu of %llu elements",
+                       l->name, l->line, (unsigned long long)l->npy.n_elements);
+    l->line++;
+    if (!npy_index(l->npy.dtype, bytes, l->t->n_rows, &v, text))
+        return beyond(l, text, err);
+    *r = (struct range){ v, v };
+    return 1;
+}
+
+/* Blanks around a word, and lines of them, mean nothing. */
+static int
+next_line(struct list *l, struct range *r, struct err *err)
+{
+    ssize_t n;
+    char *word;
+
+    while ((n = getline(&l->text, &l->text_cap, l->file)) >= 0) {
+        l->line++;
+        while (n > 0 && strchr(" \t\r\n", l->text[n - 1]))
+            l->text[--n] = '\0';
+        word = l->text + strspn(l->text, " \t");
+        if (*word)
+            return parse_word(l, word, r, err) < 0 ? -1 : 1;
+    }
+    if (ferror(l->file))
+        return err_sys(err, EX_IOERR, "%s", l->name);
+    return 0;
+}
+
+int
+list_next(struct list *l, struct range *r, struct err *err)
+{
+    if (l->next < l->n_ranges) {
+        *r = l->ranges[l->next++];
+        return 1;
+    }
+    if (!l->file)
+        return 0;
+    l->reading = true;
+    return l->is_npy ? next_npy(l, r, err) : next_line(l, r, err);
+}
+
+static int
+rewind_list(struct list *l, struct err *err)
+{
+    l->next = l->line = 0;
+    l->reading = false;
+    if (l->file && fseek(l->file, (long)l->npy.data_offset, SEEK_SET) < 0)
+        return err_sys(err, EX_IOERR, "%s", l->name);
+    return 0;
+}
+
+/* Every index is looked at before the first row is written. */
+static int
+count(struct list *l, struct err *err)
+{
+    size_t nbytes;
+    struct range r;
+    int rc;
+
+    while ((rc = list_next(l, &r, err)) > 0)
+        if (!size_add(l->n_rows, r.last - r.first + 1, &l->n_rows) ||
+            !size_mul(l->n_rows, l->t->dir.saev.row_nbytes, &nbytes))
+            return err_set(err, EX_DATAERR, "more rows than 64 bits count");
+    return rc < 0 ? -1 : rewind_list(l, err);
+}
+
+/* Integers in .npy, or text. */
+static int
+sniff(struct list *l, struct err *err)
+{
+    char *head = xmalloc(NPY_MAX_HEAD);
+    size_t n = fread(head, 1, NPY_MAX_HEAD, l->file);
+    int rc = 0;
+
+    l->is_npy = npy_sniff(head, n);
+    if (l->is_npy)
+        rc = npy_parse(&l->npy, head, n, l->name, err);
+    free(head);
+    if (l->is_npy && rc == 0) {
+        enum dtype_kind kind = dtype_table[l->npy.dtype].kind;
+
+        if (kind != DK_INT && kind != DK_UINT)
+            return err_set(err, EX_DATAERR, "%s: is %s (expected integers)",
+                           l->name, dtype_table[l->npy.dtype].name);
+    }
+    return rc == 0 ? rewind_list(l, err) : -1;
+}
+
+/* A file that can be read twice is; anything else is kept in memory. */
+static int
+open_file(struct list *l, const char *path, struct err *err)
+{
+    struct stat st;
+
+    l->name = strcmp(path, "-") != 0 ? path : "standard input";
+    if (l->name == path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        l->file = fopen(path, "re");
+    } else {
+        if (file_read_all(path, LIST_MAX, &l->kept, err) < 0)
+            return -1;
+        if (l->kept.n == 0)
+            return 0;
+        l->file = fmemopen(l->kept.s, l->kept.n, "r");
+    }
+    if (!l->file)
+        return err_sys(err, EX_NOINPUT, "%s", path);
+    return sniff(l, err);
+}
+
+int
+list_open(struct list *l, const struct target *t, char **words, int n_words,
+          const char *path, struct err *err)
+{
+    *l = (struct list){ .t = t };
+    l->ranges = xcalloc((size_t)n_words + 1, sizeof(*l->ranges));
+    for (int i = 0; i < n_words; i++)
+        if (parse_word(l, words[i], &l->ranges[l->n_ranges++], err) < 0)
+            goto bad;
+    if (n_words == 0 && !path && t->n_rows)
+        l->ranges[l->n_ranges++] = (struct range){ 0, t->n_rows - 1 };
+    if (path && open_file(l, path, err) < 0)
+        goto bad;
+    if (count(l, err) == 0)
+        return 0;
+bad:
+    list_close(l);
+    return -1;
+}
+
+void
+list_close(struct list *l)
+{
+    if (l->file)
+        fclose(l->file);
+    free(l->text);
+    str_free(&l->kept);
+    free(l->ranges);
+    *l = (struct list){ 0 };
+}
