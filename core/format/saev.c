@@ -535,6 +535,17 @@ saev_shard_name(char name[32], size_t shard)
     snprintf(name, 32, "acts%06zu.bin", shard);
 }
 
+bool
+saev_shard_of(const char *name, size_t *shard)
+{
+    char again[32];
+
+    if (sscanf(name, "acts%zu", shard) != 1)
+        return false;
+    saev_shard_name(again, *shard);
+    return !strcmp(name, again);
+}
+
 size_t
 saev_shard_imgs(const struct saev *s, size_t shard)
 {

@@ -94,8 +94,10 @@ const char *saev_version_name(enum saev_version version);
  */
 const char *saev_own_key(const struct saev *saev, const char *key);
 
-/* saev_shard_name() writes "acts000012.bin". */
+/* saev_shard_name() writes "acts000012.bin"; saev_shard_of() is its inverse,
+ * false for any other name. */
 void saev_shard_name(char name[32], size_t shard);
+bool saev_shard_of(const char *name, size_t *shard);
 
 /* Images and bytes of a shard as this project writes it: the last is short. */
 size_t saev_shard_imgs(const struct saev *saev, size_t shard);

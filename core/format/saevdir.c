@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -87,18 +86,6 @@ saevdir_shard(const struct saevdir *dir, size_t shard, struct err *err)
     return fd;
 }
 
-/* The shard a name means; false if it is not exactly a shard's name. */
-static bool
-shard_of(const char *name, size_t *shard)
-{
-    char again[32];
-
-    if (sscanf(name, "acts%zu", shard) != 1)
-        return false;
-    saev_shard_name(again, *shard);
-    return !strcmp(name, again);
-}
-
 static int
 by_shard(const void *a, const void *b)
 {
@@ -131,7 +118,7 @@ list_files(struct checker *c, struct err *err)
         size_t shard;
         struct stat st;
 
-        if (!shard_of(e->d_name, &shard))
+        if (!saev_shard_of(e->d_name, &shard))
             continue;
         if (fstatat(dirfd(d), e->d_name, &st, 0) < 0 || !S_ISREG(st.st_mode))
             add_file(c, shard, SIZE_MAX);

@@ -1,0 +1,242 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/saev-write/write.h"
+#include "core/format/npy.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/sig.h"
+
+#define INPUT_HEAD NPY_MAX_HEAD
+#define PEEK_BYTES ((size_t)64 << 10)
+#define POLL_MS    500 /* a stop is noticed after that, however idle a pipe */
+#define PIPE_BYTES (1 << 20) /* what an ordinary user may ask for */
+
+int
+input_open(struct input *in, const struct cmd *cmd, struct err *err)
+{
+    bool std = !strcmp(cmd->input_path, "-");
+    struct stat st;
+
+    *in = (struct input){ .name = std ? "standard input" : cmd->input_path,
+                          .dtype = cmd->dtype };
+    in->fd = std ? 0 : open(cmd->input_path, O_RDONLY | O_CLOEXEC);
+    if (in->fd < 0 || fstat(in->fd, &st) < 0)
+        return err_sys(err, EX_NOINPUT, "%s", in->name);
+    if (S_ISDIR(st.st_mode))
+        return err_set(err, EX_NOINPUT, "%s: is a folder, not a file",
+                       in->name);
+    if (isatty(in->fd))
+        return err_set(err, TU_USAGE,
+                       "activations are not read from a terminal: redirect "
+                       "standard input");
+    if (S_ISFIFO(st.st_mode))
+        (void)fcntl(in->fd, F_SETPIPE_SZ, PIPE_BYTES); /* as is will do, too */
+    in->head = xmalloc(INPUT_HEAD);
+    return 0;
+}
+
+void
+input_close(struct input *in)
+{
+    if (in->fd > 2)
+        close(in->fd);
+    free(in->head);
+    free(in->native);
+    *in = (struct input){ 0 };
+}
+
+static int
+wait_readable(const struct input *in, struct err *err)
+{
+    struct pollfd p = { .fd = in->fd, .events = POLLIN };
+
+    while (!sig_stop()) {
+        int n = poll(&p, 1, POLL_MS);
+
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return 0; /* what is wrong with it, read() tells */
+    }
+    return sig_stopped("", err);
+}
+
+/* Bytes of the input, some: 0 at its end. */
+static ssize_t
+read_raw(struct input *in, void *to, size_t nbytes, struct err *err)
+{
+    ssize_t n;
+
+    if (wait_readable(in, err) < 0)
+        return -1;
+    n = read_some(in->fd, to, nbytes);
+    if (n < 0)
+        return err_sys(err, EX_IOERR, "%s: cannot be read", in->name);
+    return n;
+}
+
+/* Has the head n bytes?  It takes what is there, in whole pages: the kernel
+ * then moves the rest without shifting it. */
+static int
+fill_head(struct input *in, size_t n, struct err *err)
+{
+    size_t room = n > PEEK_BYTES ? n : PEEK_BYTES;
+
+    while (in->head_n < n) {
+        ssize_t got =
+            read_raw(in, in->head + in->head_n, room - in->head_n, err);
+
+        if (got <= 0)
+            return got < 0 ? -1 : 0;
+        in->head_n += (size_t)got;
+    }
+    return 1;
+}
+
+int
+input_more(struct input *in, struct err *err)
+{
+    if (in->head_at < in->head_n)
+        return 1;
+    in->head_at = in->head_n = 0;
+    return fill_head(in, 1, err);
+}
+
+/* The bytes that a .npy header of 'head_n' known ones has in all. */
+static size_t
+npy_head_nbytes(const struct input *in)
+{
+    const unsigned char *h = in->head;
+    size_t n = in->head_n < 12 ? 12
+               : h[6] == 1     ? (size_t)10 + le16(h + 8)
+                               : (size_t)12 + le32(h + 8);
+
+    return n < INPUT_HEAD ? n : INPUT_HEAD;
+}
+
+/* Whole images, then?  Any dims will do, whose last is D. */
+static int
+check_npy(const struct input *in, const struct npy *npy,
+          const struct saev *saev, struct err *err)
+{
+    size_t per_img = saev->img_nbytes / sizeof(float);
+    uint64_t last = npy->n_dims ? npy->shape[npy->n_dims - 1] : 0;
+
+    if (npy->dtype != DT_F32 && npy->dtype != DT_F16)
+        return err_set(err, EX_DATAERR, "%s: dtype is %s (expected F32 or F16)",
+                       in->name, dtype_table[npy->dtype].name);
+    if (last != saev->d)
+        return err_set(err, EX_DATAERR,
+                       "%s: the last of %zu dims is %llu (expected d_vit, %zu)",
+                       in->name, npy->n_dims, (unsigned long long)last,
+                       saev->d);
+    if (npy->n_elements % per_img != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %llu numbers (expected whole images of %zu)",
+                       in->name, (unsigned long long)npy->n_elements, per_img);
+    return 0;
+}
+
+int
+input_header(struct input *in, const struct saev *saev, size_t *n_imgs,
+             struct err *err)
+{
+    struct npy npy;
+
+    if (fill_head(in, 8, err) < 0)
+        return -1;
+    if (!npy_sniff(in->head, in->head_n))
+        return 0;
+    for (size_t n = 0; n < npy_head_nbytes(in);) {
+        n = npy_head_nbytes(in);
+        if (fill_head(in, n, err) < 0)
+            return -1;
+        if (in->head_n < n)
+            break; /* cut short: npy_parse() says so */
+    }
+    if (npy_parse(&npy, in->head, in->head_n, in->name, err) < 0 ||
+        check_npy(in, &npy, saev, err) < 0)
+        return -1;
+    in->dtype = npy.dtype;
+    in->head_at = npy.data_offset;
+    *n_imgs = (size_t)npy.n_elements / (saev->img_nbytes / sizeof(float));
+    return 1;
+}
+
+/* Bytes of the input's own dtype until nbytes or the end. */
+static ssize_t
+read_full(struct input *in, void *to, size_t nbytes, struct err *err)
+{
+    size_t done = in->head_n - in->head_at;
+
+    if (done > nbytes)
+        done = nbytes;
+    memcpy(to, in->head + in->head_at, done);
+    in->head_at += done;
+    while (done < nbytes) {
+        ssize_t n = read_raw(in, (char *)to + done, nbytes - done, err);
+
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    in->n_taken += done;
+    return (ssize_t)done;
+}
+
+ssize_t
+input_read(struct input *in, void *to, size_t n, struct err *err)
+{
+    size_t size = in->dtype == DT_F32 ? 4 : 2;
+    ssize_t got;
+
+    if (in->dtype == DT_F32) {
+        got = read_full(in, to, n * size, err);
+        return got < 0 ? -1 : got / 4;
+    }
+    if (!in->native)
+        in->native = xmalloc(INPUT_FLOATS * sizeof(float));
+    /* the upper half of 'to' holds what the whole of it then will */
+    got = read_full(in, (char *)to + n * 2, n * size, err);
+    if (got < 0)
+        return -1;
+    cvt_to_f32(in->native, (char *)to + n * 2, in->dtype, (size_t)got / 2);
+    cvt_from_f32(to, DT_F32, in->native, (size_t)got / 2);
+    return got / 2;
+}
+
+bool
+input_moves(const struct input *in)
+{
+    return in->dtype == DT_F32;
+}
+
+ssize_t
+input_move(struct input *in, struct out *out, size_t nbytes, struct err *err)
+{
+    size_t head = in->head_n - in->head_at;
+    ssize_t n;
+
+    if (head > 0) {
+        n = (ssize_t)(head < nbytes ? head : nbytes);
+        if (out_write(out, in->head + in->head_at, (size_t)n, err) < 0)
+            return -1;
+        in->head_at += (size_t)n;
+    } else {
+        if (wait_readable(in, err) < 0)
+            return -1;
+        n = out_copy(out, in->fd, in->name, nbytes, err);
+        if (n < 0)
+            return -1;
+    }
+    in->n_taken += (size_t)n;
+    return n;
+}

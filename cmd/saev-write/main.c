@@ -1,0 +1,342 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cmd/saev-write/write.h"
+#include "core/opt.h"
+#include "core/sig.h"
+#include "core/tool.h"
+
+enum {
+    O_HASH = OPT_LONG,
+    O_IMAGES,
+    O_FINISH,
+    O_DTYPE,
+    O_RAW,
+    O_SHARD,
+    O_RESUME,
+    O_FIRST,
+    O_PAD,
+    O_MANIFEST,
+    O_IF_MISSING,
+    O_NO_SYNC,
+    O_DEADLINE,
+};
+
+static const struct opt opts[] = {
+    { 'm', "meta", "FILE", NULL,
+      "metadata.json of the dump; read after the stream's first byte" },
+    { 'o', "output", "FOLDER", NULL, "the dump becomes FOLDER/HASH" },
+    { O_DTYPE, "dtype", "TYPE", NULL,
+      "f32, f16 or bf16 of a raw stream (default f32)" },
+    { O_RAW, "raw", NULL, NULL, "the stream is raw, whatever it begins with" },
+    { O_SHARD, "shard", "I/N", NULL,
+      "write part I of N (from 0), for --finish to publish" },
+    { O_FINISH, "finish", NULL, NULL, "publish what all parts have written" },
+    { O_RESUME, "resume", NULL, NULL,
+      "pass over what a run that was stopped has written" },
+    { O_FIRST, "first", "IMG", NULL,
+      "the stream begins with image IMG (default: this part's first)" },
+    { O_IMAGES, "images", NULL, NULL,
+      "print the first image that is missing and how many; write nothing" },
+    { O_HASH, "hash", NULL, NULL,
+      "print HASH, and the path if there is -o; write nothing" },
+    { O_PAD, "pad", NULL, NULL,
+      "zeros behind the last image, as the Python writer leaves them" },
+    { O_MANIFEST, "manifest", NULL, NULL,
+      "XXH3 of each shard in manifest.xxh3 beside them" },
+    { O_IF_MISSING, "if-missing", NULL, NULL,
+      "a dump that is there and right is success, nothing is written" },
+    { 'f', "force", NULL, NULL, "replace a dump that is there" },
+    { O_NO_SYNC, "no-sync", NULL, NULL,
+      "do not wait for the disk: a power cut may spoil the dump" },
+    { O_DEADLINE, "deadline", "SECONDS", NULL,
+      "stop after that as SIGTERM does: status 75" },
+    { 'v', "verbose", NULL, NULL, "what was written, and how fast" },
+    { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
+    { 0 },
+};
+
+static const struct opt_tool tool = {
+    .name = "saev-write",
+    .usage = "saev-write -m META -o FOLDER [OPTION...] [FILE]\n"
+             "saev-write -m META -o FOLDER --shard I/N [FILE]\n"
+             "saev-write -m META -o FOLDER --finish\n"
+             "saev-write -m META --hash | --images [-o FOLDER]",
+    .summary = "Caches a stream of activations on disk, in the SAEV protocol.",
+    .opts = opts,
+};
+
+enum mode { STREAM, HASH, IMAGES, FINISH };
+
+static void
+parse_dtype(struct cmd *cmd, const char *arg)
+{
+    if (!strcmp(arg, "f32"))
+        cmd->dtype = DT_F32;
+    else if (!strcmp(arg, "f16"))
+        cmd->dtype = DT_F16;
+    else if (!strcmp(arg, "bf16"))
+        cmd->dtype = DT_BF16;
+    else
+        die_usage("--dtype: \"%s\" is not one of f32, f16, bf16", arg);
+    cmd->dtype_given = true;
+}
+
+/* "2/8" */
+static int
+parse_shard(struct cmd *cmd, const char *arg, struct err *err)
+{
+    const char *slash = strchr(arg, '/');
+    char part[24];
+
+    if (!slash || (size_t)(slash - arg) >= sizeof(part))
+        return err_set(err, TU_USAGE, "--shard: \"%s\" is not I/N, such as 2/8",
+                       arg);
+    memcpy(part, arg, (size_t)(slash - arg));
+    part[slash - arg] = '\0';
+    cmd->sharded = true;
+    if (opt_u64("--shard I/N: N", slash + 1, 1, 1 << 30, &cmd->n_parts, err) <
+        0)
+        return -1;
+    return opt_u64("--shard I/N: I", part, 0, cmd->n_parts - 1, &cmd->part,
+                   err);
+}
+
+static int
+set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    double seconds;
+
+    switch (id) {
+    case 'm':
+        cmd->meta_path = arg;
+        return 0;
+    case 'o':
+        cmd->parent = arg;
+        return 0;
+    case O_DTYPE:
+        parse_dtype(cmd, arg);
+        return 0;
+    case O_SHARD:
+        return parse_shard(cmd, arg, err);
+    case O_FIRST:
+        cmd->first_given = true;
+        return opt_u64("--first", arg, 0, INT64_MAX, &cmd->first, err);
+    default:
+        if (opt_f64("--deadline", arg, 0, 1e9, &seconds, err) < 0)
+            return -1;
+        sig_deadline(seconds);
+        return 0;
+    }
+}
+
+static int
+set_option(struct cmd *cmd, enum mode *mode, int id, const char *arg,
+           struct err *err)
+{
+    const struct {
+        int id;
+        bool *flag;
+    } flags[] = {
+        { O_RAW, &cmd->raw },
+        { O_RESUME, &cmd->resume },
+        { O_PAD, &cmd->pad },
+        { O_MANIFEST, &cmd->manifest },
+        { O_IF_MISSING, &cmd->if_missing },
+        { O_NO_SYNC, &cmd->no_sync },
+        { 'f', &cmd->force },
+        { 'v', &cmd->verbose },
+        { 'q', &cmd->quiet },
+    };
+    enum mode wish = id == O_HASH     ? HASH
+                     : id == O_IMAGES ? IMAGES
+                     : id == O_FINISH ? FINISH
+                                      : STREAM;
+
+    if (wish != STREAM) {
+        if (*mode != STREAM && *mode != wish)
+            return err_set(err, TU_USAGE,
+                           "--hash, --images and --finish are three things");
+        *mode = wish;
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+        if (flags[i].id == id) {
+            *flags[i].flag = true;
+            return 0;
+        }
+    return set_value(cmd, id, arg, err);
+}
+
+/* Options that say opposite things, or that need another one. */
+static void
+check_options(const struct cmd *cmd, enum mode mode)
+{
+    if (!cmd->meta_path)
+        die_usage("-m META is missing");
+    if (!cmd->parent && mode != HASH && (mode != IMAGES || cmd->resume))
+        die_usage("-o FOLDER is missing");
+    if (cmd->if_missing && cmd->force)
+        die_usage("--if-missing keeps what --force replaces");
+    if (mode == FINISH && cmd->sharded)
+        die_usage("--finish publishes all parts, not one --shard");
+    if (cmd->sharded && (cmd->manifest))
+        die_usage("--manifest is for --finish, not for one --shard");
+    if (mode != STREAM && (cmd->first_given || cmd->dtype_given || cmd->raw ||
+                           strcmp(cmd->input_path, "-") != 0))
+        die_usage("--hash, --images and --finish read no stream");
+    if (mode == STREAM && !strcmp(cmd->meta_path, "-") &&
+        !strcmp(cmd->input_path, "-"))
+        die_usage("standard input cannot be both metadata and stream");
+}
+
+static enum mode
+parse(struct cmd *cmd, int argc, char **argv)
+{
+    enum mode mode = STREAM;
+    struct err err;
+    const char *arg;
+    int id, index;
+
+    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
+        if (set_option(cmd, &mode, id, arg, &err) < 0)
+            die_usage("%s", err.what);
+    if (argc - index > 1)
+        die_usage("one FILE at most, not \"%s\" and \"%s\"", argv[index],
+                  argv[index + 1]);
+    if (index < argc)
+        cmd->input_path = argv[index];
+    check_options(cmd, mode);
+    return mode;
+}
+
+static int
+print_hash(struct run *run, struct err *err)
+{
+    if (!run->saev.n_imgs_known)
+        return err_set(err, EX_DATAERR,
+                       "%s: the key n_imgs is missing (HASH is known when the "
+                       "images are counted)",
+                       run->saev.name);
+    if (run->cmd->parent)
+        printf("%s\t%s\n", run->hash, run->path.s);
+    else
+        printf("%s\n", run->hash);
+    return 0;
+}
+
+static int
+print_images(struct run *run, struct err *err)
+{
+    size_t first, n;
+
+    if (run_images(run, &first, &n, err) < 0)
+        return -1;
+    if (n == SIZE_MAX)
+        printf("%zu\t-\n", first);
+    else
+        printf("%zu\t%zu\n", first, n);
+    return 0;
+}
+
+static double
+now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* -v: "2 of 7 shards written, ...". */
+static void
+say_done(const struct run *run, double seconds)
+{
+    char size[16], rate[16], host[64] = "?", line[512];
+    uint64_t n = run->in.n_taken;
+
+    gethostname(host, sizeof(host) - 1);
+    snprintf(line, sizeof(line),
+             "%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
+             "s, %s/s, on %s",
+             run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
+             size_iec(size, n), seconds,
+             size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))), host);
+    tool_say(line);
+}
+
+/* The stream comes first: a pipe's other end writes META before it. */
+static int
+write_stream(struct run *run, const struct cmd *cmd, struct err *err)
+{
+    int there = 0;
+
+    if (input_open(&run->in, cmd, err) < 0 || input_more(&run->in, err) < 0 ||
+        run_load(run, cmd, err) < 0 || run_part(run, err) < 0)
+        return -1;
+    if (run->saev.n_imgs_known)
+        there = run_exists(run, err);
+    if (there < 0)
+        return -1;
+    return there ? 0 : run_stream(run, err);
+}
+
+static int
+write_finish(struct run *run, const struct cmd *cmd, struct err *err)
+{
+    int there;
+
+    if (run_load(run, cmd, err) < 0 || run_part(run, err) < 0)
+        return -1;
+    there = run->saev.n_imgs_known ? run_exists(run, err) : 0;
+    return there ? there < 0 ? -1 : 0 : finish(run, err);
+}
+
+static int
+run_mode(struct run *run, const struct cmd *cmd, enum mode mode,
+         struct err *err)
+{
+    double started = now_s();
+    int rc;
+
+    if (mode == HASH || mode == IMAGES) {
+        if (run_load(run, cmd, err) < 0)
+            return -1;
+        return mode == HASH ? print_hash(run, err) : print_images(run, err);
+    }
+    rc = mode == FINISH ? write_finish(run, cmd, err)
+                        : write_stream(run, cmd, err);
+    if (rc < 0)
+        return -1;
+    if (!cmd->sharded)
+        printf("%s\n", run->path.s);
+    if (cmd->verbose)
+        say_done(run, now_s() - started);
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct cmd cmd = { .input_path = "-", .dtype = DT_F32 };
+    struct run run = { 0 };
+    struct err err = { 0 };
+    enum mode mode;
+    int rc;
+
+    tool_start(&tool);
+    sig_install(false);
+    mode = parse(&cmd, argc, argv);
+    if (cmd.quiet)
+        tool_quiet();
+    rc = run_mode(&run, &cmd, mode, &err);
+    run_free(&run);
+    if (rc < 0 && err.status == TU_USAGE)
+        die_usage("%s", err.what);
+    if (rc < 0)
+        die_err(&err);
+    tool_end(0);
+}

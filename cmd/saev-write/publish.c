@@ -1,0 +1,253 @@
+/* From shards to a dump: padding, checksums, metadata, one rename. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/saev-write/write.h"
+#include "core/format/saevdir.h"
+#include "core/map.h"
+#include "core/mem.h"
+
+/* Python's writer leaves one shard of zeros where the images fill theirs. */
+static int
+add_extra_shard(struct run *run, struct err *err)
+{
+    const struct saev *s = &run->saev;
+    struct hash *hash = run->cmd->manifest ? hash_new(HASH_XXH3) : NULL;
+    struct str path = { 0 };
+    struct out *out;
+    int rc;
+
+    shard_path(run, s->n_shards, &path);
+    rc = out_open(&out, path.s, OUT_FORCE | OUT_READ_ONLY, false, err);
+    if (rc == 0)
+        rc = shard_pad(out, hash, s->shard_nbytes, err);
+    if (rc < 0)
+        out_abort(out);
+    else
+        rc = out_commit(out, err);
+    if (rc == 0 && hash)
+        shard_set_sum(run, s->n_shards, hash);
+    hash_free(hash);
+    str_free(&path);
+    return rc;
+}
+
+/* A last shard that was written without --pad is made full now. */
+static int
+pad_last(struct run *run, struct err *err)
+{
+    const struct saev *s = &run->saev;
+    struct str path = { 0 };
+    int fd = -1, rc = 0;
+
+    if (shard_there(run, s->n_shards - 1))
+        return 0;
+    shard_path(run, s->n_shards - 1, &path);
+    if (chmod(path.s, 0644) < 0 || (fd = open(path.s, O_WRONLY)) < 0 ||
+        ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fchmod(fd, 0444) < 0 ||
+        fsync(fd) < 0)
+        rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
+    if (fd >= 0)
+        close(fd);
+    str_free(&path);
+    return rc;
+}
+
+static int
+write_metadata(const struct run *run, struct err *err)
+{
+    struct str path = { 0 }, json = { 0 };
+    struct out *out = NULL;
+    int rc = saev_json(&run->saev, &json, err);
+
+    str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
+    if (rc == 0)
+        rc = out_open(&out, path.s, OUT_FORCE, false, err);
+    if (rc == 0)
+        rc = out_write(out, json.s, json.n, err);
+    if (rc < 0)
+        out_abort(out);
+    else
+        rc = out_commit(out, err);
+    str_free(&path);
+    str_free(&json);
+    return rc;
+}
+
+/* The checksum of a shard that this run did not write. */
+static int
+sum_file(struct run *run, size_t shard, struct err *err)
+{
+    struct hash *hash = hash_new(HASH_XXH3);
+    struct str path = { 0 };
+    size_t size;
+    int fd;
+    long n = -1;
+
+    shard_path(run, shard, &path);
+    fd = file_open(path.s, &size, err);
+    while (fd >= 0 &&
+           (n = read_some(fd, run->buf, INPUT_FLOATS * sizeof(float))) > 0)
+        hash_add(hash, run->buf, (size_t)n);
+    if (fd >= 0 && n < 0)
+        err_sys(err, EX_IOERR, "%s: cannot be read", path.s);
+    if (fd >= 0)
+        close(fd);
+    if (n == 0)
+        shard_set_sum(run, shard, hash);
+    hash_free(hash);
+    str_free(&path);
+    return (int)n;
+}
+
+/* What "xxhsum -H2 acts*.bin" prints, and "xxhsum -c" reads. */
+static int
+write_manifest(struct run *run, size_t n_files, struct err *err)
+{
+    struct str path = { 0 }, text = { 0 };
+    struct out *out = NULL;
+    int rc = 0;
+
+    for (size_t i = 0; i < n_files && rc == 0; i++) {
+        char name[32];
+
+        if (i >= run->n_sums || !*run->sums[i])
+            rc = sum_file(run, i, err);
+        saev_shard_name(name, i);
+        if (rc == 0)
+            str_addf(&text, "%s  %s\n", run->sums[i], name);
+    }
+    str_addf(&path, "%s/manifest.xxh3", outdir_path(run->dir));
+    if (rc == 0)
+        rc = out_open(&out, path.s, OUT_FORCE, false, err);
+    if (rc == 0)
+        rc = out_write(out, text.s ? text.s : "", text.n, err);
+    if (rc < 0)
+        out_abort(out);
+    else
+        rc = out_commit(out, err);
+    str_free(&path);
+    str_free(&text);
+    return rc;
+}
+
+/* Removes what is no part of the dump: temporaries of writers that died. */
+static void
+sweep(const struct run *run, size_t n_files)
+{
+    DIR *d = opendir(outdir_path(run->dir));
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        size_t shard;
+
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+            !strcmp(e->d_name, "metadata.json") ||
+            (run->cmd->manifest && !strcmp(e->d_name, "manifest.xxh3")) ||
+            (saev_shard_of(e->d_name, &shard) && shard < n_files))
+            continue;
+        unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* The first problem, and how many there are. */
+struct problems {
+    struct err *err;
+    int n;
+};
+
+static void
+count_problem(void *ctx, const char *what)
+{
+    struct problems *p = ctx;
+
+    if (p->n++ == 0)
+        err_set(p->err, EX_DATAERR, "%s", what);
+}
+
+/* Are all shards there, with their sizes? */
+static int
+check(const struct run *run, struct err *err)
+{
+    struct saevdir dir = { .path = xstrdup(outdir_path(run->dir)),
+                           .saev = run->saev };
+    struct problems p = { .err = err };
+    int n = saevdir_check(&dir, count_problem, &p, err);
+    size_t used = strlen(err->what);
+
+    free(dir.path);
+    if (n > 1)
+        snprintf(err->what + used, sizeof(err->what) - used,
+                 " (and %d more such lines)", n - 1);
+    return n ? -1 : 0;
+}
+
+static int
+commit(struct run *run, struct err *err)
+{
+    struct outdir *dir = run->dir;
+    struct err late;
+
+    run->dir = NULL;
+    if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0)
+        /* another writer was quicker: that is what --if-missing is for */
+        return run->cmd->if_missing && run_exists(run, &late) == 1 ? 0 : -1;
+    run_drop_part(run);
+    return 0;
+}
+
+int
+publish(struct run *run, struct err *err)
+{
+    struct saev *s = &run->saev;
+    bool extra;
+    size_t n_files;
+
+    if (saev_set_n_imgs(s, s->n_imgs, err) < 0 || run_name(run, err) < 0 ||
+        check(run, err) < 0)
+        return -1;
+    extra = run->cmd->pad && s->n_imgs % s->shard_imgs == 0;
+    n_files = s->n_shards + extra;
+    run->end = s->n_shards; /* they are counted now */
+    if ((run->cmd->pad && !extra && pad_last(run, err) < 0) ||
+        (extra && add_extra_shard(run, err) < 0) ||
+        write_metadata(run, err) < 0 ||
+        (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
+        return -1;
+    sweep(run, n_files);
+    return commit(run, err);
+}
+
+int
+finish(struct run *run, struct err *err)
+{
+    int rc = 0;
+
+    if (!run->saev.n_imgs_known)
+        return err_set(err, EX_DATAERR,
+                       "%s: the key n_imgs is missing (--finish needs it)",
+                       run->saev.name);
+    if (!run_part_exists(run))
+        rc = err_set(err, EX_NOINPUT, "%s: no part of it has been written",
+                     run->path.s);
+    if (rc == 0)
+        rc = run_stage(run, true, err);
+    if (rc == 0)
+        rc = run_buffers(run, err);
+    if (rc == 0)
+        rc = publish(run, err);
+    /* another --finish was quicker */
+    if (rc < 0 && run->cmd->if_missing) {
+        struct err late;
+
+        rc = run_exists(run, &late) == 1 ? 0 : -1;
+    }
+    return rc;
+}

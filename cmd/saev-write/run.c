@@ -1,0 +1,415 @@
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "cmd/saev-write/write.h"
+#include "core/format/saevdir.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/sig.h"
+
+#define META_MAX ((size_t)64 << 20)
+
+/* HASH and PARENT/HASH, once the number of images is known. */
+int
+run_name(struct run *run, struct err *err)
+{
+    if (saev_hash(&run->saev, run->hash, err) < 0)
+        return -1;
+    str_clear(&run->path);
+    if (run->cmd->parent)
+        str_addf(&run->path, "%s/%s", run->cmd->parent, run->hash);
+    return 0;
+}
+
+int
+run_load(struct run *run, const struct cmd *cmd, struct err *err)
+{
+    struct str text = { 0 };
+    int rc = file_read_all(cmd->meta_path, META_MAX, &text, err);
+
+    run->cmd = cmd;
+    if (rc == 0)
+        rc = saev_parse(&run->saev, text.n ? text.s : "", text.n,
+                        strcmp(cmd->meta_path, "-") ? cmd->meta_path
+                                                    : "standard input",
+                        SAEV_INPUT, err);
+    str_free(&text);
+    run->end = SIZE_MAX;
+    if (rc == 0 && run->saev.n_imgs_known)
+        rc = run_name(run, err);
+    return rc;
+}
+
+void
+run_free(struct run *run)
+{
+    outdir_abort(run->dir);
+    input_close(&run->in);
+    saev_free(&run->saev);
+    str_free(&run->path);
+    free(run->sums);
+    free(run->made);
+    free(run->buf);
+    free(run->old);
+    *run = (struct run){ 0 };
+}
+
+/* Part I of N has the shards from I n / N on, rounded down; N is at most 2^30,
+ * so nothing overflows. */
+static size_t
+part_begin(size_t n, size_t part, size_t n_parts)
+{
+    size_t rest = n % n_parts;
+
+    return n / n_parts * part + rest * part / n_parts;
+}
+
+int
+run_part(struct run *run, struct err *err)
+{
+    const struct cmd *cmd = run->cmd;
+    size_t n = run->saev.n_shards;
+
+    if (!run->saev.n_imgs_known) {
+        if (!cmd->sharded)
+            return 0;
+        return err_set(err, EX_DATAERR,
+                       "%s: the key n_imgs is missing (--shard needs it)",
+                       run->saev.name);
+    }
+    run->begin = cmd->sharded ? part_begin(n, cmd->part, cmd->n_parts) : 0;
+    run->end = cmd->sharded ? part_begin(n, cmd->part + 1, cmd->n_parts) : n;
+    return 0;
+}
+
+/* What the folder of unfinished shards is called: by HASH, or by what HASH
+ * would be without images, as long as they are counted. */
+static int
+stage_name(const struct run *run, struct str *name, struct err *err)
+{
+    char key[SAEV_HASH_MAX];
+
+    if (saev_hash(&run->saev, key, err) < 0)
+        return -1;
+    str_addf(name, "%s%s", key, run->saev.n_imgs_known ? "" : ".counted");
+    return 0;
+}
+
+int
+run_stage(struct run *run, bool shared, struct err *err)
+{
+    struct str name = { 0 };
+    int rc = stage_name(run, &name, err);
+
+    if (rc == 0)
+        rc = outdir_open(&run->dir, run->cmd->parent, name.s, shared, err);
+    str_free(&name);
+    return rc;
+}
+
+static void
+part_path(const struct run *run, struct str *path)
+{
+    struct str name = { 0 };
+    struct err err;
+
+    if (stage_name(run, &name, &err) == 0)
+        outdir_part_path(path, run->cmd->parent, name.s);
+    str_free(&name);
+}
+
+bool
+run_part_exists(const struct run *run)
+{
+    struct str path = { 0 };
+    bool there;
+
+    part_path(run, &path);
+    there = path.s && access(path.s, F_OK) == 0;
+    str_free(&path);
+    return there;
+}
+
+void
+run_drop_part(const struct run *run)
+{
+    struct str path = { 0 };
+
+    part_path(run, &path);
+    if (path.s)
+        outdir_remove(path.s);
+    str_free(&path);
+}
+
+int
+run_exists(struct run *run, struct err *err)
+{
+    struct saevdir there;
+    struct err why = { 0 };
+
+    if (access(run->path.s, F_OK) < 0 || run->cmd->force)
+        return 0;
+    if (!run->cmd->if_missing)
+        return err_set(err, EX_CANTCREAT,
+                       "%s: exists already (--force replaces it)", run->path.s);
+    if (saevdir_open(&there, run->path.s, &why) < 0)
+        return err_set(err, EX_CANTCREAT,
+                       "%s: exists already, but is broken: %s (--force "
+                       "replaces it)",
+                       run->path.s, why.what);
+    saevdir_close(&there);
+    return 1;
+}
+
+/* Images before the end of shard 'end'. */
+static size_t
+imgs_before(const struct run *run, size_t end)
+{
+    size_t n;
+
+    if (!size_mul(end, run->saev.shard_imgs, &n) || n > run->saev.n_imgs)
+        return run->saev.n_imgs;
+    return n;
+}
+
+/* The image the stream begins with. */
+static size_t
+first_img(const struct run *run)
+{
+    return run->cmd->first_given ? run->cmd->first
+                                 : imgs_before(run, run->begin);
+}
+
+/* How many shards of the run are complete, counted from its first on. */
+static size_t
+count_there(const struct run *run)
+{
+    size_t shard = run->begin;
+
+    while (shard < run->end && shard_there(run, shard))
+        shard++;
+    return shard - run->begin;
+}
+
+int
+run_images(struct run *run, size_t *first, size_t *n, struct err *err)
+{
+    size_t done, end;
+
+    if (!run->saev.n_imgs_known && !run->cmd->resume)
+        return err_set(err, EX_DATAERR,
+                       "%s: the key n_imgs is missing (--images needs it)",
+                       run->saev.name);
+    if (run_part(run, err) < 0)
+        return -1;
+    done = run->begin;
+    if (run->cmd->parent && (run->cmd->sharded || run->cmd->resume) &&
+        run_part_exists(run)) {
+        if (run_stage(run, true, err) < 0)
+            return -1;
+        done += count_there(run);
+    }
+    end = run->end == SIZE_MAX ? SIZE_MAX : imgs_before(run, run->end);
+    *first = run->end == SIZE_MAX ? done * run->saev.shard_imgs
+                                  : imgs_before(run, done);
+    *n = end == SIZE_MAX ? SIZE_MAX : end - *first;
+    return 0;
+}
+
+/* --first must name a shard's first image, with those before it complete. */
+static int
+check_first(struct run *run, size_t *shard, struct err *err)
+{
+    size_t first = first_img(run), s = run->saev.shard_imgs;
+    size_t last = run->end == SIZE_MAX ? SIZE_MAX : imgs_before(run, run->end);
+
+    *shard = first == last ? run->end : first / s;
+    if (first > last || *shard < run->begin ||
+        (first != last && first % s != 0))
+        return err_set(err, TU_USAGE,
+                       "--first: %zu is not the first image of a shard here "
+                       "(expected a multiple of %zu from %zu to %zu)",
+                       first, s, imgs_before(run, run->begin), last);
+    for (size_t i = run->begin; i < *shard; i++)
+        if (!shard_there(run, i))
+            return err_set(err, TU_USAGE,
+                           "--first: %zu leaves out images from %zu on, which "
+                           "are not there yet",
+                           first, i * s);
+    run->n_kept = *shard - run->begin;
+    return 0;
+}
+
+/* Bytes of this run's shards that are complete. */
+static size_t
+nbytes_there(const struct run *run)
+{
+    DIR *d = opendir(outdir_path(run->dir));
+    struct dirent *e;
+    size_t n = 0, shard;
+
+    while (d && (e = readdir(d)))
+        if (saev_shard_of(e->d_name, &shard) && shard >= run->begin &&
+            shard < run->end && shard_there(run, shard))
+            n += saev_shard_nbytes(&run->saev, shard);
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* Is there room for what will be written?  A file system that does not say
+ * how much it has will tell while it is written. */
+static int
+check_space(const struct run *run, struct err *err)
+{
+    struct statvfs fs;
+    size_t need, room;
+
+    if (run->end == SIZE_MAX || statvfs(run->cmd->parent, &fs) < 0 ||
+        fs.f_blocks == 0 || !size_mul(fs.f_bavail, fs.f_frsize, &room))
+        return 0;
+    need = (imgs_before(run, run->end) - imgs_before(run, run->begin)) *
+               run->saev.img_nbytes -
+           nbytes_there(run);
+    if (need <= room)
+        return 0;
+    return err_set(err, EX_IOERR, "%s: no room for %zu bytes (%zu are free)",
+                   run->cmd->parent, need, room);
+}
+
+static int
+one_shard(struct run *run, size_t shard, struct err *err)
+{
+    if (!shard_there(run, shard)) /* never, in a folder of our own */
+        return shard_write(run, shard, err);
+    if (run->end == SIZE_MAX)
+        run->saev.n_imgs = (shard + 1) * run->saev.shard_imgs;
+    return shard_check(run, shard, err);
+}
+
+/* More than n_imgs promised: then the shards made of it are wrong, too. */
+static int
+too_long(struct run *run, struct err *err)
+{
+    struct str path = { 0 };
+
+    for (size_t i = 0; i < run->n_made; i++) {
+        shard_path(run, run->made[i], &path);
+        unlink(path.s);
+    }
+    str_free(&path);
+    return err_set(
+        err, EX_DATAERR, "%s: goes on after %llu bytes (%zu images, as %s)",
+        run->in.name, (unsigned long long)run->in.n_taken,
+        imgs_before(run, run->end) - first_img(run),
+        run->saev.n_imgs_known ? "the metadata says" : "its header says");
+}
+
+static int
+stream_shards(struct run *run, struct err *err)
+{
+    size_t first;
+    int more = 1;
+
+    if (check_first(run, &first, err) < 0)
+        return -1;
+    if (run->end == SIZE_MAX)
+        run->saev.n_imgs = first * run->saev.shard_imgs;
+    for (size_t shard = first; shard < run->end; shard++) {
+        if (run->end == SIZE_MAX && (more = input_more(&run->in, err)) <= 0)
+            break;
+        if (one_shard(run, shard, err) < 0)
+            return -1;
+    }
+    if (more < 0)
+        return -1;
+    if (run->end == SIZE_MAX)
+        return 0;
+    more = input_more(&run->in, err);
+    return more < 0 ? -1 : more ? too_long(run, err) : 0;
+}
+
+/* Takes the header of a .npy, which may know what the metadata leaves out. */
+static int
+take_header(struct run *run, struct err *err)
+{
+    size_t n, want = SIZE_MAX;
+    int known = run->cmd->raw ? 0 : input_header(&run->in, &run->saev, &n, err);
+
+    if (known <= 0)
+        return known;
+    if (run->end != SIZE_MAX)
+        want = imgs_before(run, run->end) - first_img(run);
+    if (want != SIZE_MAX && n != want)
+        return err_set(err, EX_DATAERR, "%s: has %zu images (expected %zu)",
+                       run->in.name, n, want);
+    if (want != SIZE_MAX)
+        return 0;
+    if (saev_set_n_imgs(&run->saev, n + first_img(run), err) < 0)
+        return -1;
+    run->end = run->saev.n_shards;
+    return 0;
+}
+
+int
+run_buffers(struct run *run, struct err *err)
+{
+    run->buf = mem_try(INPUT_FLOATS, sizeof(float), "the stream", err);
+    run->old = mem_try(INPUT_FLOATS, sizeof(float), "the stream", err);
+    return run->buf && run->old ? 0 : -1;
+}
+
+/* What to do to go on, for one who was stopped. */
+static int
+say_stopped(struct run *run, struct err *err)
+{
+    const struct cmd *cmd = run->cmd;
+    size_t n = run->dir ? count_there(run) : 0;
+    char how[160];
+
+    if (n == 0)
+        return sig_stopped("no shard was complete, run it again", err);
+    if (!cmd->sharded) {
+        int kept = outdir_keep(run->dir, "acts", err);
+
+        run->dir = NULL;
+        if (kept < 0)
+            return -1;
+    }
+    snprintf(how, sizeof(how),
+             "%zu shards are kept, run it again%s (--first %zu: the stream may "
+             "start there)",
+             n, cmd->sharded || cmd->resume ? "" : " with --resume",
+             (run->begin + n) * run->saev.shard_imgs);
+    return sig_stopped(how, err);
+}
+
+int
+run_stream(struct run *run, struct err *err)
+{
+    int rc = -1;
+
+    run->progress = (struct progress){ .what = "saev-write",
+                                       .unit = "B",
+                                       .quiet = run->cmd->quiet };
+    if (run_buffers(run, err) == 0 && take_header(run, err) == 0 &&
+        run_stage(run, run->cmd->sharded || run->cmd->resume, err) == 0 &&
+        check_space(run, err) == 0) {
+        if (run->end != SIZE_MAX)
+            run->progress.total =
+                (imgs_before(run, run->end) - first_img(run)) *
+                (run->saev.img_nbytes / (run->in.dtype == DT_F32 ? 1 : 2));
+        progress_start(&run->progress);
+        rc = stream_shards(run, err);
+        progress_end(&run->progress);
+    }
+    if (rc == 0 && !run->cmd->sharded)
+        rc = publish(run, err);
+    if (rc < 0 && err->status == EX_TEMPFAIL)
+        return say_stopped(run, err);
+    return rc;
+}

@@ -1,0 +1,235 @@
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/saev-write/write.h"
+#include "core/map.h"
+#include "core/mem.h"
+
+#define MOVE_BYTES ((size_t)8 << 20) /* between looks at the clock */
+
+void
+shard_path(const struct run *run, size_t shard, struct str *path)
+{
+    char name[32];
+
+    saev_shard_name(name, shard);
+    str_clear(path);
+    str_addf(path, "%s/%s", outdir_path(run->dir), name);
+}
+
+/* Bytes of its images; a shard counted so far is full. */
+static size_t
+data_nbytes(const struct run *run, size_t shard)
+{
+    return run->end == SIZE_MAX ? run->saev.shard_nbytes
+                                : saev_shard_nbytes(&run->saev, shard);
+}
+
+/* With zeros behind the last image, where they are wished. */
+static size_t
+file_nbytes(const struct run *run, size_t shard)
+{
+    return run->cmd->pad ? run->saev.shard_nbytes : data_nbytes(run, shard);
+}
+
+bool
+shard_there(const struct run *run, size_t shard)
+{
+    struct str path = { 0 };
+    struct stat st;
+    bool there;
+
+    shard_path(run, shard, &path);
+    there = stat(path.s, &st) == 0 && S_ISREG(st.st_mode) &&
+            (size_t)st.st_size == file_nbytes(run, shard);
+    str_free(&path);
+    return there;
+}
+
+void
+shard_set_sum(struct run *run, size_t shard, struct hash *hash)
+{
+    if (shard >= run->n_sums) {
+        run->sums = xrealloc(run->sums, shard + 1, sizeof(*run->sums));
+        while (run->n_sums <= shard)
+            run->sums[run->n_sums++][0] = '\0';
+    }
+    hash_hex(hash, run->sums[shard]);
+}
+
+/* "ended after 100 of 200 bytes (image 3 of 7)". */
+static int
+too_short(const struct run *run, struct err *err)
+{
+    const struct input *in = &run->in;
+    const struct saev *s = &run->saev;
+    size_t img = in->dtype == DT_F32 ? s->img_nbytes : s->img_nbytes / 2;
+    size_t first =
+        run->cmd->first_given ? run->cmd->first : run->begin * s->shard_imgs;
+    size_t end = run->end == SIZE_MAX ? 0 : run->end * s->shard_imgs;
+
+    if (run->end == SIZE_MAX)
+        return err_set(err, EX_DATAERR,
+                       "%s: ended after %llu bytes, in the middle of image "
+                       "%llu (an image has %zu)",
+                       in->name, (unsigned long long)in->n_taken,
+                       (unsigned long long)in->n_taken / img, img);
+    if (end > s->n_imgs)
+        end = s->n_imgs;
+    return err_set(err, EX_DATAERR,
+                   "%s: ended after %llu of %zu bytes (image %llu of %zu)",
+                   in->name, (unsigned long long)in->n_taken,
+                   (end - first) * img,
+                   first + (unsigned long long)in->n_taken / img, s->n_imgs);
+}
+
+/* Compares n floats of the stream with what a shard has at 'offset'. */
+static int
+compare(struct run *run, int fd, const char *path, size_t n, size_t offset,
+        struct err *err)
+{
+    size_t row = run->saev.row_nbytes, i = 0;
+
+    if (file_pread(fd, path, run->old, n * 4, offset, err) < 0)
+        return -1;
+    if (!memcmp(run->buf, run->old, n * 4))
+        return 0;
+    while (run->buf[i] == run->old[i])
+        i++;
+    return err_set(err, EX_DATAERR,
+                   "%s: differs from %s, written before, in activation %zu of "
+                   "it (another stream? then remove %s)",
+                   run->in.name, path, (offset + i) / row,
+                   outdir_path(run->dir));
+}
+
+/* Passes over a shard that is complete: what the stream has must be it. */
+int
+shard_check(struct run *run, size_t shard, struct err *err)
+{
+    size_t left = data_nbytes(run, shard) / 4, offset = 0;
+    struct str path = { 0 };
+    size_t size;
+    int fd, rc = 0;
+
+    shard_path(run, shard, &path);
+    fd = file_open(path.s, &size, err);
+    for (ssize_t n; fd >= 0 && rc == 0 && left > 0; left -= (size_t)n) {
+        n = input_read(&run->in, run->buf,
+                       left < INPUT_FLOATS ? left : INPUT_FLOATS, err);
+        if (n <= 0) {
+            rc = n < 0 ? -1 : too_short(run, err);
+            break;
+        }
+        rc = compare(run, fd, path.s, (size_t)n, offset, err);
+        offset += (size_t)n * 4;
+    }
+    if (fd >= 0)
+        close(fd);
+    str_free(&path);
+    run->n_kept++;
+    return fd < 0 ? -1 : rc;
+}
+
+/* Up to 'nbytes' of the stream, to 'out': how many, less only at its end. */
+static ssize_t
+fill(struct run *run, struct out *out, struct hash *hash, size_t nbytes,
+     struct err *err)
+{
+    bool move = input_moves(&run->in) && !hash;
+    size_t done = 0;
+
+    while (done < nbytes) {
+        size_t left = nbytes - done;
+        ssize_t n;
+
+        if (move) {
+            n = input_move(&run->in, out, left < MOVE_BYTES ? left : MOVE_BYTES,
+                           err);
+        } else {
+            n = input_read(&run->in, run->buf,
+                           left / 4 < INPUT_FLOATS ? left / 4 : INPUT_FLOATS,
+                           err);
+            n = n < 0 ? n : n * 4;
+            if (hash && n > 0)
+                hash_add(hash, run->buf, (size_t)n);
+            if (n > 0 && out_write(out, run->buf, (size_t)n, err) < 0)
+                return -1;
+        }
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+        progress_at(&run->progress, run->in.n_taken);
+    }
+    return (ssize_t)done;
+}
+
+/* Zeros behind the last image, for readers that map full shards. */
+int
+shard_pad(struct out *out, struct hash *hash, size_t nbytes, struct err *err)
+{
+    static const char zeros[4096];
+
+    for (size_t n, left = hash ? nbytes : 0; left > 0; left -= n) {
+        n = left < sizeof(zeros) ? left : sizeof(zeros);
+        hash_add(hash, zeros, n);
+    }
+    return nbytes ? out_zeros(out, nbytes, err) : 0;
+}
+
+/* The images of one shard; a counted stream may end between two. */
+static int
+fill_shard(struct run *run, size_t shard, struct out *out, struct hash *hash,
+           struct err *err)
+{
+    size_t want = data_nbytes(run, shard);
+    ssize_t n = fill(run, out, hash, want, err);
+
+    if (n < 0)
+        return -1;
+    if ((size_t)n < want &&
+        (run->end != SIZE_MAX || (size_t)n % run->saev.img_nbytes != 0 ||
+         run->in.n_taken % (run->in.dtype == DT_F32 ? 4 : 2) != 0))
+        return too_short(run, err);
+    if (run->end == SIZE_MAX)
+        run->saev.n_imgs =
+            shard * run->saev.shard_imgs + (size_t)n / run->saev.img_nbytes;
+    return run->cmd->pad
+               ? shard_pad(out, hash, run->saev.shard_nbytes - (size_t)n, err)
+               : 0;
+}
+
+int
+shard_write(struct run *run, size_t shard, struct err *err)
+{
+    int flags =
+        OUT_FORCE | OUT_READ_ONLY | (run->cmd->no_sync ? OUT_NO_SYNC : 0);
+    struct hash *hash = run->cmd->manifest ? hash_new(HASH_XXH3) : NULL;
+    struct str path = { 0 };
+    struct out *out;
+    int rc;
+
+    shard_path(run, shard, &path);
+    rc = out_open(&out, path.s, flags, false, err);
+    if (rc == 0 && run->end != SIZE_MAX)
+        rc = out_reserve(out, data_nbytes(run, shard), err);
+    if (rc == 0)
+        rc = fill_shard(run, shard, out, hash, err);
+    if (rc < 0)
+        out_abort(out);
+    else
+        rc = out_commit(out, err);
+    if (rc == 0 && hash)
+        shard_set_sum(run, shard, hash);
+    if (rc == 0) {
+        run->made = xrealloc(run->made, run->n_made + 1, sizeof(*run->made));
+        run->made[run->n_made++] = shard;
+    }
+    hash_free(hash);
+    str_free(&path);
+    return rc;
+}
