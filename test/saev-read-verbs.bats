@@ -139,3 +139,232 @@ END
     d=$(cat <(saev-read -q --raw a) <(saev-read -q --raw b) | saev-write -m <(saev-read -q meta a b) -o out)
     cmp <(saev-read -q --raw a && saev-read -q --raw b) <(saev-read -q --raw "$d")
 }
+
+@test "saev-read verify: dumps of every form are sound, by sizes and by data" {
+    py - <<'END'
+import itertools
+from saev_dump import *
+for form, imgs in itertools.product(("short", "padded"), (0, 1, 6, 7)):
+    dump(f"{form}{imgs}", form, n=imgs)
+END
+    run -0 --separate-stderr saev-read verify -v {short,padded}{0,1,6,7}
+    [ -z "$output" ]
+    [ "${#stderr_lines[@]}" -eq 16 ] # and 8 warnings of the order of layers
+    [[ "$stderr" == *"saev-read: padded6: sound, 3 shards, 1440 bytes"* ]]
+    run -0 saev-read verify -q --deep {short,padded}{0,1,6,7}
+    [ -z "$output" ]
+    run -0 saev-read verify -q --deep --json short7 padded0
+    "$PYTHON" -c 'import json, sys
+assert json.load(sys.stdin) == {"checked": 2, "bad": 0, "dumps": [
+    {"dump": d, "status": 0, "problems": [], "notes": []} for d in ("short7", "padded0")]}' <<<"$output"
+}
+
+@test "saev-read verify: all problems of sizes and names come in one pass, neighbours on one line" {
+    py -c 'from saev_dump import *
+dump("d", n=31), dump("good")'
+    rm d/acts00000[345].bin
+    truncate -s 3 d/acts000001.bin
+    truncate -s 480 d/acts000012.bin
+    touch d/.acts000003.bin.tmp.host.1.2
+    printf 'dump\tproblem\n' >want
+    printf 'd\tacts000001.bin: 3 bytes (expected 480)
+d\tacts000003.bin .. acts000005.bin: missing
+d\tacts000012.bin: beyond the last shard (n_imgs is 31, 3 a shard)\n' >>want
+    for deep in "" --deep; do
+        run -1 --separate-stderr saev-read verify $deep d good
+        diff want - <<<"$output"
+        [[ "$stderr" == *"saev-read: d: .acts000003.bin.tmp.host.1.2: a writer left it, or still writes it"* ]]
+    done
+    run -1 saev-read verify -q --json d good nowhere
+    "$PYTHON" -c 'import json, sys
+m = json.load(sys.stdin)
+want = [x.split("\t")[1] for x in open("want").read().splitlines()[1:]]
+assert (m["checked"], m["bad"]) == (3, 2), m
+assert m["dumps"][0] == {"dump": "d", "status": 1, "problems": want, "notes":
+    [".acts000003.bin.tmp.host.1.2: a writer left it, or still writes it"]}, m
+assert m["dumps"][2]["status"] == 66' <<<"$output"
+    run -66 saev-read verify -q good nowhere
+    [ "${lines[1]}" = "$(printf 'nowhere\tmetadata.json: No such file or directory')" ]
+    echo '{}' >good/metadata.json
+    run -65 saev-read verify -q good
+    [ "${lines[1]}" = "$(printf 'good\tmetadata.json: the key vit_family is missing')" ]
+}
+
+@test "saev-read verify: a folder named by a hash has the hash of its metadata" {
+    py - <<'END'
+import hashlib, json, os
+from saev_dump import *
+name = hashlib.sha256(json.dumps(meta(), sort_keys=True).encode()).hexdigest()
+dump(name), dump("x" + "0" * 63), dump("0" * 64)
+os.symlink(name, "link")
+open("name", "w").write(name)
+END
+    name=$(cat name)
+    run -0 saev-read verify -q "$name" "$name/" link "x$(printf %063d 0)"
+    [ -z "$output" ]
+    (cd "$name" && saev-read verify -q .)
+    run -1 saev-read verify -q "$(printf %064d 0)"
+    [ "${lines[1]}" = "$(printf "%064d\tmetadata.json: has the hash %s (expected the folder's name)" 0 "$name")" ]
+    sed -i 's/42/43/' "$name/metadata.json"
+    run -1 saev-read verify -q link
+}
+
+@test "saev-read verify: shards.json and labels.bin of later versions say what the shards are" {
+    py - <<'END'
+import json, os
+from saev_dump import *
+def later(name, entries, key="n_imgs", labels=None, form="short", n=7, protocol="1.1"):
+    dump(name, form, n=n)
+    m = {k: v for k, v in meta(n=n).items() if k != "seed"} | {"dtype": "float32", "protocol": protocol}
+    json.dump(m, open(name + "/metadata.json", "w"))
+    if entries is not None:
+        json.dump([{"name": "acts%06d.bin" % i, key: x} for i, x in enumerate(entries)], open(name + "/shards.json", "w"))
+    if labels is not None:
+        open(name + "/labels.bin", "wb").write(bytes(labels))
+later("a", [3, 3, 1], labels=21)
+later("b", [3, 3, 1], "n_examples", form="padded", protocol="1.0.0", labels=3)  # labels came with 1.1
+later("c", [3, 3, 0], form="padded", n=6)
+later("d", [3, 4, 4], labels=20)
+later("e", [3, 3])
+later("f", None)
+later("g", [3, 3, 1])
+s = open("g/shards.json").read()
+open("g/shards.json", "w").write(s.replace("acts000001", "acts000002"))
+later("h", [3, 3, "x"])
+END
+    run -0 saev-read verify -q a b c
+    [ -z "$output" ]
+    run -1 saev-read verify -q d e f g h
+    diff - <(echo "$output") <<END
+dump	problem
+d	labels.bin: 20 bytes (expected 21)
+d	acts000001.bin: n_imgs in shards.json is 4 (expected 3)
+d	acts000002.bin: n_imgs in shards.json is 4 (expected 1)
+e	shards.json: lists 2 shards (expected 3)
+f	shards.json: No such file or directory
+g	shards.json: [1].name is "acts000002.bin" (expected "acts000001.bin")
+h	shards.json: [2].n_imgs is "x" (expected a whole number from 0 to 9223372036854775807)
+END
+}
+
+@test "saev-read verify --deep: NaN, infinities, images of zeros and padding are counted as by numpy" {
+    py - <<'END'
+import json, subprocess
+from saev_dump import *
+rng = np.random.default_rng(5)
+# images of 320, 65 600 and 1 200 000 bytes: some in a piece, pieces in an image
+for k, (d, p, form) in enumerate(((10, 3, "padded"), (2050, 3, "padded"), (50000, 2, "short"))):
+    name = f"d{k}"
+    a = dump(name, form, d=d, p=p, n=8, seed=k)
+    want = []
+    for shard, n in enumerate((3, 3, 2)):
+        path = f"{name}/acts{shard:06}.bin"
+        x = np.fromfile(path, "<f4").reshape(-1, *a.shape[1:])
+        flat = x[:n].reshape(-1)
+        if shard != 1:
+            where = rng.choice(flat.size, 9, replace=False)
+            flat[where[:5]] = np.nan
+            flat[where[5:7]] = np.inf
+            flat[where[7:]] = -np.inf
+            flat[where[0]:where[0] + 1].view("<u4")[:] = 0xff800001  # a signalling NaN with a sign
+        if shard == 0:
+            x[1] = 0
+        if shard == 1:
+            x[:] = 0
+        bad = ~np.isfinite(x[:n])
+        if bad.any():
+            want.append(f"{path[3:]}: {np.isnan(x[:n]).sum()} NaN, {np.isinf(x[:n]).sum()} infinite "
+                        f"(the first in image {3 * shard + np.argwhere(bad)[0][0]})")
+        if shard == 0:
+            want.append(f"{path[3:]}: 1 of 3 images are zeros, as in a hole (the first is image 1)")
+        if shard == 1:
+            want.append(f"{path[3:]}: all its images are zeros, as in a hole")
+        if shard == 2 and form == "padded":
+            x.reshape(-1).view("u1")[x[:n].nbytes + 7] = 1
+            want.append(f"{path[3:]}: padding is not zero at byte {x[:n].nbytes + 7}")
+        x.tofile(path)
+    for j in "1", "2", "7":
+        r = subprocess.run(["saev-read", "verify", "-q", "--deep", "--json", "-j", j, name], capture_output=True)
+        assert r.returncode == 1
+        got = json.loads(r.stdout)["dumps"][0]["problems"]
+        assert got == want, (got, want)
+END
+    py -c 'from saev_dump import *
+dump("extra", "padded", n=6)'
+    printf x | dd of=extra/acts000002.bin bs=1 seek=479 conv=notrunc 2>/dev/null
+    run -0 saev-read verify -q extra
+    run -1 saev-read verify -q --deep extra
+    [ "${lines[1]}" = "$(printf 'extra\tacts000002.bin: padding is not zero at byte 479')" ]
+}
+
+@test "saev-read verify: manifest.xxh3 has every shard once, --deep compares the checksums" {
+    py - <<'END'
+import ctypes, glob
+from saev_dump import *
+class Hash(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+xxh = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+xxh.restype, xxh.argtypes = Hash, [ctypes.c_char_p, ctypes.c_size_t]
+def line(path):
+    h = xxh(x := open(path, "rb").read(), len(x))
+    return f"{h.high:016x}{h.low:016x}  {path[2:]}\n"
+for name, form, n in ("d", "short", 31), ("e", "padded", 6):
+    dump(name, form, n=n, d=5000)
+    open(name + "/manifest.xxh3", "w").writelines(line(p) for p in sorted(glob.glob(name + "/acts*")))
+END
+    if command -v xxhsum; then
+        (cd d && xxhsum -q -c manifest.xxh3)
+    fi
+    run -0 saev-read verify -q --deep d e
+    [ -z "$output" ]
+    sum=$(sed -n 3p d/manifest.xxh3 | cut -c-32)
+    printf x | dd of=d/acts000002.bin bs=1 seek=77 conv=notrunc 2>/dev/null
+    run -0 saev-read verify -q d # sizes alone
+    run -1 saev-read verify -q --deep d
+    [[ "${lines[1]}" == "$(printf 'd\tacts000002.bin: has the checksum ')"*" (expected $sum)" ]]
+    cp d/manifest.xxh3 keep
+    sed -i -e '5,7d' -e '9p' -e 's/acts000010/acts000077/' d/manifest.xxh3
+    printf 'x\n%032d  acts1.bin\n%032d *acts000003.bin\n' 0 0 >>d/manifest.xxh3
+    run -1 saev-read verify -q d
+    diff - <(echo "$output") <<END
+dump	problem
+d	manifest.xxh3: 3 lines are not HASH, two spaces and a shard's name (the first is line 10)
+d	acts000004.bin .. acts000006.bin: not in manifest.xxh3
+d	acts000008.bin: 2 times in manifest.xxh3
+d	acts000010.bin: not in manifest.xxh3
+d	acts000077.bin: in manifest.xxh3, but not there
+END
+    : >d/manifest.xxh3
+    run -1 saev-read verify -q d
+    [ "${lines[1]}" = "$(printf 'd\tacts000000.bin .. acts000010.bin: not in manifest.xxh3')" ]
+}
+
+@test "saev-read verify: whole images that are a hole in a shard are a problem without --deep" {
+    py -c 'from saev_dump import *
+dump("d", d=65536, n=31), dump("padded", "padded", d=65536, n=7)' # images of 2 MiB
+    fallocate -p -o 3000000 -l 5000000 d/acts000000.bin || skip "no holes here"
+    rm d/acts00000[45].bin
+    truncate -s $((3 << 21)) d/acts000004.bin d/acts000005.bin
+    fallocate -p -o $((1 << 21)) -l $((2 << 21)) padded/acts000002.bin # its padding
+    run -0 saev-read verify -q padded
+    run -1 saev-read verify -q d
+    diff - <(echo "$output") <<END
+dump	problem
+d	acts000000.bin: images 2 .. 2 are a hole in the file
+d	acts000004.bin .. acts000005.bin: all its images are a hole in the file
+END
+}
+
+@test "saev-read verify: sizes of 1000 shards take less than a second" {
+    py -c 'from saev_dump import *
+dump("d", n=3000)'
+    "$PYTHON" - <<'END'
+import subprocess, time
+best = 9
+for _ in range(3):
+    t = time.monotonic()
+    subprocess.run(["saev-read", "verify", "-q", "d"], check=True)
+    best = min(best, time.monotonic() - t)
+assert best < 1, best
+END
+}

@@ -4,6 +4,7 @@
 
 #include "cmd/saev-read/read.h"
 #include "core/opt.h"
+#include "core/par.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -19,6 +20,7 @@ enum {
     O_JSON,
     O_DIRECT,
     O_MAX_PATCHES,
+    O_DEEP,
     O_END,
 };
 
@@ -37,22 +39,25 @@ static const struct opt opts[] = {
     { O_BATCH, "batch", "N", " rows ",
       "one .npy array after another, each of N rows" },
     { O_INDEX, "index", NULL, " rows ", "where rows lie, instead of them" },
-    { O_JSON, "json", NULL, " rows ", "JSON on stdout instead of TSV" },
+    { O_JSON, "json", NULL, " rows verify ", "JSON on stdout instead of TSV" },
     { O_DIRECT, "direct", NULL, " rows ",
       "read past the page cache, where that can be" },
-    { 'j', "threads", "N", " rows ",
-      "threads that read (default: CPUs of this process)" },
+    { 'j', "threads", "N", " rows verify ",
+      "threads (default: CPUs of this process)" },
     { O_MAX_PATCHES, "max-patches", "N", " meta ",
       "activations that a shard may hold (default: as the first DUMP's)" },
+    { O_DEEP, "deep", NULL, " verify ",
+      "read all data: checksums, NaN, zeros where none belong" },
     { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
     { 'f', "force", NULL, NULL, "let -o replace a file" },
-    { 'v', "verbose", NULL, " rows ", "sum up on stderr" },
+    { 'v', "verbose", NULL, " rows verify ", "sum up on stderr" },
     { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
     { 0 },
 };
 
 static const struct opt_verb verb_help[] = {
     { "rows", "DUMP [INDEX...]", "activations of a view (the default verb)" },
+    { "verify", "DUMP...", "is the dump whole? names all that is wrong" },
     { "meta", "DUMP...", "metadata.json of a view, of images, of a merge" },
     { 0 },
 };
@@ -63,6 +68,7 @@ static const struct {
     bool binary; /* its answer is not for a terminal */
 } verbs[] = {
     { "rows", rows_main, true },
+    { "verify", verify_main, false },
     { "meta", meta_main, false },
 };
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
@@ -110,6 +116,17 @@ parse_range(const char *name, const char *arg, struct range *range,
                    arg);
 }
 
+static int
+parse_threads(struct cmd *cmd, const char *arg, struct err *err)
+{
+    int64_t n;
+
+    if (opt_i64("-j", arg, 1, 1024, &n, err) < 0)
+        return -1;
+    cmd->n_threads = (int)n;
+    return 0;
+}
+
 /* Where an option that is a switch, or a string kept as it is, goes. */
 static bool
 set_plain(struct cmd *cmd, int id, const char *arg)
@@ -123,6 +140,7 @@ set_plain(struct cmd *cmd, int id, const char *arg)
         { 'o', NULL, &cmd->out_path }, { O_ROWS, NULL, &cmd->rows },
         { O_RAW, &cmd->raw, NULL },    { O_INDEX, &cmd->index, NULL },
         { O_JSON, &cmd->json, NULL },  { O_DIRECT, &cmd->direct, NULL },
+        { O_DEEP, &cmd->deep, NULL },
     };
 
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
@@ -144,16 +162,11 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     static const char *const dtypes[] = { "f32", "f16", "bf16", NULL };
     static const enum dtype dtype_of[] = { DT_F32, DT_F16, DT_BF16 };
 
-    int64_t n;
-
     if (set_plain(cmd, id, arg))
         return 0;
     switch (id) {
     case 'j':
-        if (opt_i64("-j", arg, 1, 1024, &n, err) < 0)
-            return -1;
-        cmd->n_threads = (int)n;
-        return 0;
+        return parse_threads(cmd, arg, err);
     case 'f':
         cmd->out_flags = OUT_FORCE;
         return 0;
@@ -244,6 +257,7 @@ main(int argc, char **argv)
                  verbs[verb].binary && !cmd.index, &err) < 0)
         die_err(&err);
     status = verbs[verb].run(&cmd, &err);
+    par_close(cmd.par);
     if (status < 0 || out_commit(cmd.out, &err) < 0) {
         if (status < 0)
             out_abort(cmd.out);

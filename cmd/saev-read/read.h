@@ -38,18 +38,23 @@ struct cmd {
     uint64_t batch;          /* rows of an array; 0: all in one */
     const char *rows;        /* --rows FILE */
     bool index, json;        /* where rows lie, instead of them */
-    bool direct;
-    int n_threads;        /* 0: one a CPU */
+    bool direct, deep;
     uint64_t max_patches; /* --max-patches; 0: as it is */
     bool quiet, verbose;
+    int n_threads; /* -j; 0: CPUs of this process */
     const char *out_path;
     int out_flags; /* OUT_FORCE or 0 */
 
     struct out *out;
+    struct par *par; /* NULL: one thread; main closes it */
 };
 
 int rows_main(struct cmd *cmd, struct err *err); /* the default verb */
+int verify_main(struct cmd *cmd, struct err *err);
 int meta_main(struct cmd *cmd, struct err *err);
+
+/* need_threads() fills cmd->par, once. */
+int need_threads(struct cmd *cmd, struct err *err);
 
 /*
  * target.c: what --view, --layer and --imgs choose of a dump: n_rows rows,

@@ -12,11 +12,6 @@
 
 #define META_MAX ((size_t)64 << 20) /* a pickle in "data" can be large */
 
-/* A shard that is there. */
-struct file {
-    size_t shard, nbytes;
-};
-
 /* Neighbours with one problem, not told yet. */
 struct group {
     enum { G_NONE, G_MISSING, G_SIZE, G_EXTRA, G_NO_FILE } kind;
@@ -25,8 +20,7 @@ struct group {
 
 struct checker {
     struct saevdir *dir;
-    struct file *files; /* [n], by shard */
-    size_t n, cap;
+    size_t cap; /* of dir->files */
     void (*tell)(void *ctx, const char *what);
     void *ctx;
     int n_told;
@@ -59,6 +53,7 @@ void
 saevdir_close(struct saevdir *dir)
 {
     free(dir->path);
+    free(dir->files);
     saev_free(&dir->saev);
     *dir = (struct saevdir){ 0 };
 }
@@ -89,8 +84,8 @@ saevdir_shard(const struct saevdir *dir, size_t shard, struct err *err)
 static int
 by_shard(const void *a, const void *b)
 {
-    size_t x = ((const struct file *)a)->shard;
-    size_t y = ((const struct file *)b)->shard;
+    size_t x = ((const struct saevdir_file *)a)->shard;
+    size_t y = ((const struct saevdir_file *)b)->shard;
 
     return x < y ? -1 : x > y;
 }
@@ -98,22 +93,29 @@ by_shard(const void *a, const void *b)
 static void
 add_file(struct checker *c, size_t shard, size_t nbytes)
 {
-    if (c->n == c->cap) {
+    struct saevdir *dir = c->dir;
+
+    if (dir->n_there == c->cap) {
         c->cap = 2 * c->cap + 64;
-        c->files = xrealloc(c->files, c->cap, sizeof(*c->files));
+        dir->files = xrealloc(dir->files, c->cap, sizeof(*dir->files));
     }
-    c->files[c->n++] = (struct file){ shard, nbytes };
+    dir->files[dir->n_there++] = (struct saevdir_file){ shard, nbytes };
 }
 
-/* Fills c->files; one that is no regular file has the size SIZE_MAX. */
+/* Fills dir->files anew. */
 static int
 list_files(struct checker *c, struct err *err)
 {
-    DIR *d = opendir(c->dir->path);
+    struct saevdir *dir = c->dir;
+    DIR *d = opendir(dir->path);
     struct dirent *e;
 
+    free(dir->files);
+    dir->files = NULL;
+    dir->n_there = 0;
+
     if (!d)
-        return err_sys(err, EX_IOERR, "%s", c->dir->path);
+        return err_sys(err, EX_IOERR, "%s", dir->path);
     while (errno = 0, (e = readdir(d))) {
         size_t shard;
         struct stat st;
@@ -126,13 +128,13 @@ list_files(struct checker *c, struct err *err)
             add_file(c, shard, (size_t)st.st_size);
     }
     if (errno) {
-        err_sys(err, EX_IOERR, "%s", c->dir->path);
+        err_sys(err, EX_IOERR, "%s", dir->path);
         closedir(d);
         return -1;
     }
     closedir(d);
-    if (c->n)
-        qsort(c->files, c->n, sizeof(*c->files), by_shard);
+    if (dir->n_there)
+        qsort(dir->files, dir->n_there, sizeof(*dir->files), by_shard);
     return 0;
 }
 
@@ -182,7 +184,7 @@ problem(struct checker *c, struct group now)
 
 /* Full size is right for the last shard, too, and for one more behind it. */
 static void
-check_file(struct checker *c, const struct file *f)
+check_file(struct checker *c, const struct saevdir_file *f)
 {
     struct saevdir *dir = c->dir;
     const struct saev *s = &dir->saev;
@@ -215,14 +217,15 @@ check_files(struct checker *c)
     size_t n_shards = c->dir->saev.n_shards;
     size_t next = 0; /* the shard that has to come now */
 
-    for (size_t i = 0; i < c->n; i++) {
-        size_t shard = c->files[i].shard;
+    for (size_t i = 0; i < c->dir->n_there; i++) {
+        const struct saevdir_file *f = &c->dir->files[i];
+        size_t shard = f->shard;
         size_t gap = shard < n_shards ? shard : n_shards;
 
         if (next < gap)
             problem(c, (struct group){
                            .kind = G_MISSING, .first = next, .last = gap - 1 });
-        check_file(c, &c->files[i]);
+        check_file(c, f);
         next = shard + 1;
     }
     if (next < n_shards)
@@ -243,7 +246,6 @@ saevdir_check(struct saevdir *dir, void (*tell)(void *ctx, const char *what),
     dir->padded = false;
     if (rc == 0)
         check_files(&c);
-    free(c.files);
     return rc < 0 ? -1 : c.n_told;
 }
 

@@ -12,10 +12,18 @@
 #include "core/err.h"
 #include "core/format/saev.h"
 
+/* A file with a shard's name. */
+struct saevdir_file {
+    size_t shard;
+    size_t nbytes; /* SIZE_MAX: not a regular file */
+};
+
 struct saevdir {
     char *path; /* the folder, without a slash at its end */
     struct saev saev;
     /* set by saevdir_check() */
+    struct saevdir_file *files; /* [n_there] by shard, wrong ones, too */
+    size_t n_there;
     size_t n_files; /* shards there, the extra one counted */
     size_t nbytes;  /* of all of them */
     bool padded;    /* zeros behind the last image, or an extra shard of them */

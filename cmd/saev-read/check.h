@@ -1,0 +1,60 @@
+/*
+ * The parts of verify: what is wrong with one dump, as lines that say it
+ * without the dump's own name.
+ */
+#ifndef SAEV_READ_CHECK_H
+#define SAEV_READ_CHECK_H
+
+#include "cmd/saev-read/read.h"
+#include "core/hash.h"
+
+struct lines {
+    char **s; /* [n] */
+    size_t n, cap;
+};
+
+void lines_add(struct lines *lines, const char *s);
+void lines_free(struct lines *lines);
+
+/* A problem of neighbouring shards, not told yet. */
+struct run {
+    size_t first, last;
+    char *what; /* NULL: none */
+};
+
+struct check {
+    struct cmd *cmd;
+    const char *path; /* as the user named it */
+    struct saevdir dir;
+    struct lines problems, notes;
+    struct run run;
+    struct manifest {
+        size_t n, cap;
+        struct manifest_entry {
+            size_t shard;
+            char hex[HASH_MAX_HEX];
+        } * entries; /* [n] by shard */
+    } manifest;
+};
+
+/* problem() adds a line as it is; shard_problem() one that begins with the
+ * name of a shard, or of several neighbours with the same problem; end_run()
+ * is due after the last of them. */
+void problem(struct check *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void shard_problem(struct check *c, size_t shard, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void end_run(struct check *c);
+
+/* Is the size of a file what its place allows? */
+bool right_size(const struct saevdir *dir, const struct saevdir_file *f);
+
+/*
+ * Each finds problems of its own kind; -1 with 'err' set if it cannot be
+ * known (EX_IOERR).  check_deep() reads all data, once.
+ */
+int check_beside(struct check *c, struct err *err); /* beside.c */
+int check_holes(struct check *c, struct err *err);  /* deep.c */
+int check_deep(struct check *c, struct err *err);
+
+#endif

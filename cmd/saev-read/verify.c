@@ -1,0 +1,251 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/saev-read/check.h"
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/tool.h"
+
+void
+lines_add(struct lines *lines, const char *s)
+{
+    if (lines->n == lines->cap) {
+        lines->cap = 2 * lines->cap + 16;
+        lines->s = xrealloc(lines->s, lines->cap, sizeof(*lines->s));
+    }
+    lines->s[lines->n++] = xstrdup(s);
+}
+
+void
+lines_free(struct lines *lines)
+{
+    for (size_t i = 0; i < lines->n; i++)
+        free(lines->s[i]);
+    free(lines->s);
+    *lines = (struct lines){ 0 };
+}
+
+static char *
+format(const char *fmt, va_list ap)
+{
+    char *s;
+
+    if (vasprintf(&s, fmt, ap) < 0)
+        return xstrdup("out of memory");
+    return s;
+}
+
+void
+problem(struct check *c, const char *fmt, ...)
+{
+    va_list ap;
+    char *what;
+
+    end_run(c);
+    va_start(ap, fmt);
+    what = format(fmt, ap);
+    va_end(ap);
+    lines_add(&c->problems, what);
+    free(what);
+}
+
+void
+end_run(struct check *c)
+{
+    struct str line = { 0 };
+    char name[32];
+
+    if (!c->run.what)
+        return;
+    saev_shard_name(name, c->run.first);
+    str_adds(&line, name);
+    if (c->run.last > c->run.first) {
+        saev_shard_name(name, c->run.last);
+        str_addf(&line, " .. %s", name);
+    }
+    str_addf(&line, ": %s", c->run.what);
+    lines_add(&c->problems, line.s);
+    str_free(&line);
+    free(c->run.what);
+    c->run.what = NULL;
+}
+
+void
+shard_problem(struct check *c, size_t shard, const char *fmt, ...)
+{
+    va_list ap;
+    char *what;
+
+    va_start(ap, fmt);
+    what = format(fmt, ap);
+    va_end(ap);
+    if (c->run.what && shard == c->run.last + 1 && !strcmp(what, c->run.what)) {
+        c->run.last = shard;
+        free(what);
+        return;
+    }
+    end_run(c);
+    c->run = (struct run){ .first = shard, .last = shard, .what = what };
+}
+
+bool
+right_size(const struct saevdir *dir, const struct saevdir_file *f)
+{
+    const struct saev *s = &dir->saev;
+
+    if (f->shard < s->n_shards && f->nbytes == saev_shard_nbytes(s, f->shard))
+        return true;
+    if (f->nbytes != s->shard_nbytes)
+        return false;
+    return f->shard + 1 == s->n_shards ||
+           (f->shard == s->n_shards && s->n_imgs % s->shard_imgs == 0);
+}
+
+/* "DIR/acts..." without "DIR/". */
+static void
+tell(void *ctx, const char *what)
+{
+    struct check *c = ctx;
+
+    lines_add(&c->problems, what + strlen(c->dir.path) + 1);
+}
+
+static int
+check_all(struct check *c, struct err *err)
+{
+    if (saevdir_check(&c->dir, tell, c, err) < 0 || check_beside(c, err) < 0)
+        return -1;
+    return c->cmd->deep ? check_deep(c, err) : check_holes(c, err);
+}
+
+/* What could not be looked at is a line, too. */
+static void
+add_error(struct check *c, const struct err *err)
+{
+    size_t n = strlen(c->path);
+    bool named = !strncmp(err->what, c->path, n) && err->what[n] == '/';
+
+    lines_add(&c->problems, named ? err->what + n + 1 : err->what);
+}
+
+static void
+put_lines(struct str *to, const char *key, const struct lines *lines)
+{
+    str_addf(to, ",\"%s\":[", key);
+    for (size_t i = 0; i < lines->n; i++) {
+        str_adds(to, i ? "," : "");
+        js_put_str(to, lines->s[i], strlen(lines->s[i]));
+    }
+    str_addc(to, ']');
+}
+
+static void
+put_json(struct str *to, const struct check *c, int status)
+{
+    str_adds(to, "{\"dump\":");
+    js_put_str(to, c->path, strlen(c->path));
+    str_addf(to, ",\"status\":%d", status);
+    put_lines(to, "problems", &c->problems);
+    put_lines(to, "notes", &c->notes);
+    str_addc(to, '}');
+}
+
+static void
+put_tsv(struct str *to, const struct check *c)
+{
+    for (size_t i = 0; i < c->problems.n; i++) {
+        const char *s = c->problems.s[i];
+
+        str_esc(to, c->path, strlen(c->path));
+        str_addc(to, '\t');
+        str_esc(to, s, strlen(s));
+        str_addc(to, '\n');
+    }
+    for (size_t i = 0; i < c->notes.n; i++)
+        err_warn("%s: %s", c->path, c->notes.s[i]);
+}
+
+static void
+say_sound(const struct check *c)
+{
+    struct str line = { 0 };
+
+    str_addf(&line, "%s: sound, %zu shards, %zu bytes", c->path, c->dir.n_files,
+             c->dir.nbytes);
+    tool_say(line.s);
+    str_free(&line);
+}
+
+/* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged. */
+static int
+verify_dump(struct cmd *cmd, const char *path, struct str *to)
+{
+    struct check c = { .cmd = cmd, .path = path };
+    struct err err = { 0 };
+    int status = 0;
+
+    if (saevdir_meta(&c.dir, path, &err) < 0 || check_all(&c, &err) < 0) {
+        status = err.status;
+        add_error(&c, &err);
+    } else if (c.problems.n) {
+        status = TU_NEGATIVE;
+    } else if (cmd->verbose) {
+        say_sound(&c);
+    }
+    if (cmd->json)
+        put_json(to, &c, status);
+    else
+        put_tsv(to, &c);
+    free(c.manifest.entries);
+    free(c.run.what);
+    lines_free(&c.problems);
+    lines_free(&c.notes);
+    saevdir_close(&c.dir);
+    return status;
+}
+
+/* "No" wins over "cannot be judged", which wins over "sound". */
+static int
+worse(int a, int b)
+{
+    if (a == TU_NEGATIVE || b == TU_NEGATIVE)
+        return TU_NEGATIVE;
+    return a ? a : b;
+}
+
+int
+verify_main(struct cmd *cmd, struct err *err)
+{
+    struct str text = { 0 };
+    int status = 0, n_bad = 0, rc = 0;
+
+    if (cmd->n_args == 0)
+        return err_set(err, TU_USAGE, "verify: a DUMP is missing");
+    if (need_threads(cmd, err) < 0)
+        return -1;
+    if (cmd->json)
+        str_adds(&text, "{\"dumps\":[");
+    for (int i = 0; i < cmd->n_args && rc == 0; i++) {
+        struct str rows = { 0 };
+        int one;
+
+        if (cmd->json)
+            str_adds(&rows, i ? ",\n" : "\n");
+        one = verify_dump(cmd, cmd->args[i], &rows);
+        if (one && n_bad++ == 0 && !cmd->json)
+            str_adds(&text, "dump\tproblem\n");
+        status = worse(status, one);
+        str_add(&text, rows.s ? rows.s : "", rows.n);
+        str_free(&rows);
+        rc = out_write(cmd->out, text.s ? text.s : "", text.n, err);
+        str_clear(&text);
+    }
+    if (cmd->json)
+        str_addf(&text, "\n],\"checked\":%d,\"bad\":%d}\n", cmd->n_args, n_bad);
+    if (rc == 0)
+        rc = out_write(cmd->out, text.s ? text.s : "", text.n, err);
+    str_free(&text);
+    return rc < 0 ? -1 : status;
+}
