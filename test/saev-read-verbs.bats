@@ -368,3 +368,68 @@ for _ in range(3):
 assert best < 1, best
 END
 }
+
+@test "saev-read info: version, shape, rows, form and bytes are what Python computes" {
+    py - <<'END'
+import hashlib, itertools, json, os, subprocess
+from saev_dump import *
+from saev_cases import OLD
+def info(*dumps, rc=0):
+    r = subprocess.run(["saev-read", "info", "-q", "--json", *dumps], capture_output=True)
+    assert r.returncode == rc, r
+    return json.loads(r.stdout)
+for form, n, cls in itertools.product(("short", "padded"), (0, 6, 7), (True, False)):
+    name = f"{form}{n}{cls}"
+    a, m = dump(name, form, n=n, cls=cls, d=6), meta(n=n, cls=cls, d=6)
+    files = [os.path.getsize(f"{name}/{f}") for f in os.listdir(name) if f.startswith("acts")]
+    one = {"cls": n * cls, "image": 3 * n, "all": (3 + cls) * n}
+    want = {"dump": name, "protocol": "2025-06-17", "folder_hash": None,
+            "hash": hashlib.sha256(json.dumps(m, sort_keys=True).encode()).hexdigest(),
+            **{k: m[k] for k in m if k not in ("seed", "data")}, "tokens_per_img": 3 + cls, "imgs_per_shard": 3,
+            "rows": {k: {"one": v, "all": 2 * v} for k, v in one.items()},
+            "shards": -(-n // 3), "shards_found": len(files), "nbytes": a.nbytes, "nbytes_found": sum(files),
+            "form": "extra" if form == "padded" and n % 3 == 0 else "full" if n % 3 == 0 else form,
+            "data": json.dumps(m["data"], sort_keys=True), "problems": []}
+    assert info(name) == [want], (info(name), want)
+    rows = subprocess.run(["saev-read", "info", "-q", name], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert rows[0] == "dump\tkey\tvalue" and all(r.startswith(name + "\t") for r in rows[1:])
+    got = dict(r.split("\t")[1:] for r in rows[1:])
+    assert got.pop("layers") == "13,-2" and got.pop("cls_token") == str(cls).lower() and got.pop("folder_hash") == "-"
+    assert {k: got.pop(k) for k in list(got) if k.startswith("rows.")} == \
+        {f"rows.{k}.{j}": str(x) for k, v in want["rows"].items() for j, x in v.items()}
+    assert got == {k: str(v) for k, v in want.items() if k in got} and len(got) == 16, got
+# what does not fit is told, and the rest, too
+os.remove("short7True/acts000001.bin")
+b, g = info("short7True", "short6True", rc=1)
+assert b["problems"] == ["acts000001.bin: missing"] and b["form"] == "broken" and b["shards_found"] == 2
+assert b["nbytes_found"] == b["nbytes"] - 3 * 2 * 4 * 6 * 4 and g["form"] == "full"
+# versions; long and strange data
+for name, (m, hashed) in OLD.items():
+    os.mkdir(name)
+    m["data"] = "\u202e\x1b[2J" + "x" * 300
+    json.dump(m, open(name + "/metadata.json", "w"))
+    got, = info(name, rc=1)
+    assert got["protocol"] == {"2024-11": "2025-06-09", "2.0-ex": "2.0"}.get(name, name)
+    assert (got["hash"] == hashlib.sha256(json.dumps(m, sort_keys=True).encode()).hexdigest()) if hashed else got["hash"] is None
+    assert got["problems"] == ["acts000000.bin .. acts000002.bin: missing"]
+    assert got["data"] == json.dumps(m["data"])[:200] + "..."
+    assert b"\x1b" not in subprocess.run(["saev-read", "info", "-q", name], capture_output=True).stdout
+END
+    run -2 saev-read info
+    run -66 saev-read info -q nowhere
+}
+
+@test "saev-read verify, info, meta: what metadata claims costs neither time nor memory" {
+    [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    py - <<'END'
+import json, os, resource, subprocess
+from saev_dump import *
+for name, kw in dict(imgs=dict(n=2**50), d=dict(d=2**40, n=2**10), p=dict(p=2**40, d=1, n=2**10)).items():
+    os.mkdir(name)
+    json.dump(meta(**kw), open(name + "/metadata.json", "w"))
+    for args, rc in ((["verify"], 1), (["verify", "--deep"], 1), (["info"], 1), (["meta"], 0), (["meta", "--imgs", "5-900"], 0)):
+        r = subprocess.run(["saev-read", *args, name], capture_output=True, timeout=10)
+        assert r.returncode == rc, r
+assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 64 << 10  # KiB
+END
+}

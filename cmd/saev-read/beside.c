@@ -34,26 +34,33 @@ hash_name_of(const char *path)
                : NULL;
 }
 
-/* The folder's own name counts, not that of a link to it; and a link's, too,
- * if it is a hash. */
-static int
-check_name(struct check *c, struct err *err)
+bool
+folder_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX])
 {
-    char hash[SAEV_HASH_MAX];
-    char *real = realpath(c->path, NULL);
-    const char *name = hash_name_of(c->dir.path);
+    char *real = realpath(dir->path, NULL);
+    const char *name = hash_name_of(dir->path);
 
     if (!name && real)
         name = hash_name_of(real);
-    if (name && saev_hash(&c->dir.saev, hash, err) < 0) {
-        free(real);
+    if (name)
+        memcpy(hash, name, SAEV_HASH_MAX);
+    free(real);
+    return name != NULL;
+}
+
+static int
+check_name(struct check *c, struct err *err)
+{
+    char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
+
+    if (!folder_hash(&c->dir, name))
+        return 0;
+    if (saev_hash(&c->dir.saev, hash, err) < 0)
         return -1;
-    }
-    if (name && *hash && strcmp(name, hash) != 0)
+    if (*hash && strcmp(name, hash) != 0)
         problem(c,
                 "metadata.json: has the hash %s (expected the folder's name)",
                 hash);
-    free(real);
     return 0;
 }
 

@@ -49,6 +49,10 @@ void end_run(struct check *c);
 /* Is the size of a file what its place allows? */
 bool right_size(const struct saevdir *dir, const struct saevdir_file *f);
 
+/* folder_hash(): the folder's name, or else that of what a link means, if it
+ * is 64 hex digits. */
+bool folder_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX]);
+
 /*
  * Each finds problems of its own kind; -1 with 'err' set if it cannot be
  * known (EX_IOERR).  check_deep() reads all data, once.

@@ -39,7 +39,8 @@ static const struct opt opts[] = {
     { O_BATCH, "batch", "N", " rows ",
       "one .npy array after another, each of N rows" },
     { O_INDEX, "index", NULL, " rows ", "where rows lie, instead of them" },
-    { O_JSON, "json", NULL, " rows verify ", "JSON on stdout instead of TSV" },
+    { O_JSON, "json", NULL, " rows verify info ",
+      "JSON on stdout instead of TSV" },
     { O_DIRECT, "direct", NULL, " rows ",
       "read past the page cache, where that can be" },
     { 'j', "threads", "N", " rows verify ",
@@ -58,6 +59,7 @@ static const struct opt opts[] = {
 static const struct opt_verb verb_help[] = {
     { "rows", "DUMP [INDEX...]", "activations of a view (the default verb)" },
     { "verify", "DUMP...", "is the dump whole? names all that is wrong" },
+    { "info", "DUMP...", "shape, version, bytes expected and found" },
     { "meta", "DUMP...", "metadata.json of a view, of images, of a merge" },
     { 0 },
 };
@@ -69,6 +71,7 @@ static const struct {
 } verbs[] = {
     { "rows", rows_main, true },
     { "verify", verify_main, false },
+    { "info", info_main, false },
     { "meta", meta_main, false },
 };
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))

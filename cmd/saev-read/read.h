@@ -51,6 +51,7 @@ struct cmd {
 
 int rows_main(struct cmd *cmd, struct err *err); /* the default verb */
 int verify_main(struct cmd *cmd, struct err *err);
+int info_main(struct cmd *cmd, struct err *err);
 int meta_main(struct cmd *cmd, struct err *err);
 
 /* need_threads() fills cmd->par, once. */

@@ -1,0 +1,271 @@
+/* What a dump is, and how much of it is there. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/saev-read/check.h"
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/pyjson.h"
+
+#define DATA_MAX 200 /* bytes of "data" that are shown */
+
+/* One dump's facts on their way out: TSV rows or members of an object. */
+struct facts {
+    struct str *to;
+    bool json;
+    const struct saevdir *dir;
+};
+
+static void
+begin(struct facts *f, const char *key)
+{
+    if (f->json) {
+        str_addf(f->to, ",\"%s\":", key);
+        return;
+    }
+    str_esc(f->to, f->dir->path, strlen(f->dir->path));
+    str_addf(f->to, "\t%s\t", key);
+}
+
+static void
+end(struct facts *f)
+{
+    if (!f->json)
+        str_addc(f->to, '\n');
+}
+
+static void
+put_size(struct facts *f, const char *key, size_t n)
+{
+    begin(f, key);
+    str_addf(f->to, "%zu", n);
+    end(f);
+}
+
+/* NULL: not known. */
+static void
+put_text(struct facts *f, const char *key, const char *s)
+{
+    begin(f, key);
+    if (!s)
+        str_adds(f->to, f->json ? "null" : "-");
+    else if (f->json)
+        js_put_str(f->to, s, strlen(s));
+    else
+        str_esc(f->to, s, strlen(s));
+    end(f);
+}
+
+/* A string as metadata.json has it, escaped, without its quotes. */
+static void
+put_escaped(struct facts *f, const char *key, const char *s)
+{
+    begin(f, key);
+    str_addf(f->to, f->json ? "\"%s\"" : "%s", s);
+    end(f);
+}
+
+static void
+put_layers(struct facts *f)
+{
+    const struct saev *s = &f->dir->saev;
+
+    begin(f, "layers");
+    str_adds(f->to, f->json ? "[" : "");
+    for (size_t i = 0; i < s->n_layers; i++)
+        str_addf(f->to, "%s%lld", i ? "," : "", (long long)s->layers[i]);
+    str_adds(f->to, f->json ? "]" : "");
+    end(f);
+}
+
+/* Rows of each view: of one layer, and of all. */
+static void
+put_rows(struct facts *f)
+{
+    static const char *const names[] = { "cls", "image", "all" };
+    const struct saev *s = &f->dir->saev;
+    const size_t n_tokens[] = { s->cls_token, s->n_patches, s->n_tokens };
+
+    if (f->json)
+        begin(f, "rows");
+    for (int i = 0; i < 3; i++) {
+        size_t one = s->n_imgs * n_tokens[i], all = one * s->n_layers;
+        char key[32];
+
+        if (f->json) {
+            str_addf(f->to, "%s\"%s\":{\"one\":%zu,\"all\":%zu}", i ? "," : "{",
+                     names[i], one, all);
+            continue;
+        }
+        snprintf(key, sizeof(key), "rows.%s.one", names[i]);
+        put_size(f, key, one);
+        snprintf(key, sizeof(key), "rows.%s.all", names[i]);
+        put_size(f, key, all);
+    }
+    if (f->json)
+        str_addc(f->to, '}');
+}
+
+/* How the last image ends: the words of saev-read(1). */
+static const char *
+form_of(const struct saevdir *dir, bool sound)
+{
+    const struct saev *s = &dir->saev;
+    size_t n = dir->n_there;
+
+    if (!sound)
+        return "broken";
+    if (n && dir->files[n - 1].shard == s->n_shards)
+        return "extra";
+    if (s->n_imgs % s->shard_imgs == 0)
+        return "full";
+    return dir->padded ? "padded" : "short";
+}
+
+/* The member "data", cut. */
+static int
+put_data(void *ctx, const struct pyjson_member *m, struct err *err)
+{
+    struct facts *f = ctx;
+    struct str text = { 0 };
+    size_t n = strlen(m->value);
+
+    (void)err;
+    if (strcmp(m->key, "data") != 0)
+        return 0;
+    str_add(&text, m->value, n < DATA_MAX ? n : DATA_MAX);
+    if (n > DATA_MAX)
+        str_adds(&text, "...");
+    begin(f, "data");
+    if (f->json)
+        js_put_str(f->to, text.s, text.n);
+    else /* JSON in ASCII: nothing to escape */
+        str_add(f->to, text.s, text.n);
+    end(f);
+    str_free(&text);
+    return 0;
+}
+
+static void
+put_geometry(struct facts *f)
+{
+    const struct saev *s = &f->dir->saev;
+
+    put_escaped(f, "vit_family", s->family);
+    put_escaped(f, "vit_ckpt", s->ckpt);
+    put_layers(f);
+    put_size(f, "n_imgs", s->n_imgs);
+    put_size(f, "n_patches_per_img", s->n_patches);
+    begin(f, "cls_token");
+    str_adds(f->to, s->cls_token ? "true" : "false");
+    end(f);
+    put_size(f, "tokens_per_img", s->n_tokens);
+    put_size(f, "d_vit", s->d);
+    put_size(f, "max_patches_per_shard", s->max_patches);
+    put_size(f, "imgs_per_shard", s->shard_imgs);
+    put_rows(f);
+}
+
+static void
+put_problems(struct facts *f, const struct lines *problems)
+{
+    if (f->json)
+        begin(f, "problems");
+    str_adds(f->to, f->json ? "[" : "");
+    for (size_t i = 0; i < problems->n; i++)
+        if (f->json) {
+            str_adds(f->to, i ? "," : "");
+            js_put_str(f->to, problems->s[i], strlen(problems->s[i]));
+        } else {
+            put_text(f, "problem", problems->s[i]);
+        }
+    str_adds(f->to, f->json ? "]}" : "");
+}
+
+static int
+put_facts(struct facts *f, const struct lines *problems, struct err *err)
+{
+    const struct saevdir *dir = f->dir;
+    const struct saev *s = &dir->saev;
+    char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
+    bool named = folder_hash(dir, name);
+
+    if (saev_hash(s, hash, err) < 0)
+        return -1;
+    if (f->json) {
+        str_adds(f->to, "{\"dump\":");
+        js_put_str(f->to, dir->path, strlen(dir->path));
+    }
+    put_text(f, "protocol", saev_version_name(s->version));
+    put_text(f, "hash", *hash ? hash : NULL);
+    put_text(f, "folder_hash", named ? name : NULL);
+    put_geometry(f);
+    put_size(f, "shards", s->n_shards);
+    put_size(f, "shards_found", dir->n_files);
+    put_size(f, "nbytes", s->n_imgs * s->img_nbytes);
+    put_size(f, "nbytes_found", dir->nbytes);
+    put_text(f, "form", form_of(dir, problems->n == 0));
+    if (pyjson_members(s->text, s->text_nbytes, s->name, put_data, f, err) < 0)
+        return -1;
+    put_problems(f, problems);
+    return 0;
+}
+
+/* "DIR/acts..." without "DIR/". */
+static void
+keep(void *ctx, const char *what)
+{
+    struct check *c = ctx;
+
+    lines_add(&c->problems, what + strlen(c->dir.path) + 1);
+}
+
+/* Returns how many problems there are, or -1. */
+static int
+info_dump(struct cmd *cmd, const char *path, struct err *err)
+{
+    struct check c = { .cmd = cmd, .path = path };
+    struct str text = { 0 };
+    struct facts f = { .to = &text, .json = cmd->json, .dir = &c.dir };
+    int rc;
+
+    if (saevdir_meta(&c.dir, path, err) < 0)
+        return -1;
+    rc = saevdir_check(&c.dir, keep, &c, err);
+    if (rc >= 0 && (put_facts(&f, &c.problems, err) < 0 ||
+                    out_write(cmd->out, text.s, text.n, err) < 0))
+        rc = -1;
+    str_free(&text);
+    lines_free(&c.problems);
+    saevdir_close(&c.dir);
+    return rc;
+}
+
+static int
+put(struct cmd *cmd, const char *s, struct err *err)
+{
+    return out_write(cmd->out, s, strlen(s), err);
+}
+
+int
+info_main(struct cmd *cmd, struct err *err)
+{
+    int status = 0;
+
+    if (cmd->n_args == 0)
+        return err_set(err, TU_USAGE, "info: a DUMP is missing");
+    if (put(cmd, cmd->json ? "[" : "dump\tkey\tvalue\n", err) < 0)
+        return -1;
+    for (int i = 0; i < cmd->n_args; i++) {
+        int n;
+
+        if (cmd->json && put(cmd, i ? ",\n" : "\n", err) < 0)
+            return -1;
+        n = info_dump(cmd, cmd->args[i], err);
+        if (n < 0)
+            return -1;
+        if (n > 0)
+            status = TU_NEGATIVE;
+    }
+    return cmd->json && put(cmd, "\n]\n", err) < 0 ? -1 : status;
+}
