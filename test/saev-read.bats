@@ -114,7 +114,7 @@ END
 @test "saev-read -v: one line sums up; -q is silent" {
     py -c 'from saev_dump import *; dump("d", layers=(1, 2), d=6, n=7)'
     saev-read -v --dtype f16 --raw d >out 2>err
-    grep -qE '^saev-read: 56 rows, 672 bytes in [0-9.]+ s, [0-9.]+ GB/s, .+, [a-z0-9]+$' err
+    grep -qE '^saev-read: 56 rows, 672 bytes in [0-9.]+ s, [0-9.]+ GB/s, .+, [a-z0-9]+, threads: [0-9]+$' err
     [ "$(wc -l <err)" -eq 1 ]
     saev-read d 2>err >out
     [ ! -s err ]

@@ -168,9 +168,10 @@ emit_say(struct emit *emit, const struct cmd *cmd)
     s = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - emit->progress.started;
     if (gethostname(host, sizeof(host) - 1) < 0)
         host[0] = '\0';
-    str_addf(&line, "%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s",
-             emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9), host,
-             isa_name(cpu_isa()));
+    str_addf(
+        &line, "%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s, threads: %d",
+        emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9), host,
+        isa_name(cpu_isa()), cmd->n_threads ? cmd->n_threads : par_default());
     tool_say(line.s);
     str_free(&line);
 }

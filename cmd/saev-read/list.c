@@ -109,28 +109,26 @@ parse_word(const struct list *l, const char *word, struct range *r,
         return parse_place(l, word, r, err);
     if (range_parse(r, word, strlen(word)) < 0)
         return bad_word(l, word, "is not INDEX, A-B or IMG:LAYER:PATCH", err);
+    if (r->last < l->t->n_rows)
+        return 0;
     snprintf(last, sizeof(last), "%zu", r->last);
-    if (r->last >= l->t->n_rows)
-        return beyond(l, last, err);
-    return 0;
+    return beyond(l, last, err);
 }
 
-/* An integer of any of numpy's types, as text in 'text' if it is none that
- * a row can have. */
-static bool
-npy_index(enum dtype dtype, const unsigned char *p, size_t n_rows, size_t *v,
-          char text[24])
+/* Of any of numpy's integer types; a negative one has *minus set. */
+static uint64_t
+npy_int(enum dtype dtype, const unsigned char *p, bool *minus)
 {
     unsigned bits = dtype_table[dtype].bits;
+    uint64_t v = bits == 8    ? *p
+                 : bits == 16 ? le16(p)
+                 : bits == 32 ? le32(p)
+                              : le64(p);
 
-    *v = bits == 8 ? *p : bits == 16 ? le16(p) : bits == 32 ? le32(p) : le64(p);
-    snprintf(text, 24, "%zu", *v);
-    if (dtype_table[dtype].kind == DK_INT && *v >> (bits - 1)) {
-        *v |= bits < 64 ? ~(size_t)0 << bits : 0;
-        snprintf(text, 24, "%lld", (long long)*v);
-        return false;
-    }
-    return *v < n_rows;
+    *minus = dtype_table[dtype].kind == DK_INT && v >> (bits - 1);
+    if (*minus && bits < 64)
+        v |= ~(uint64_t)0 << bits;
+    return v;
 }
 
 static int
@@ -139,16 +137,21 @@ next_npy(struct list *l, struct range *r, struct err *err)
     size_t size = dtype_table[l->npy.dtype].bits / 8;
     unsigned char bytes[8];
     char text[24];
-    size_t v;
+    bool minus;
+    uint64_t v;
 
     if (l->line == l->npy.n_elements)
         return 0;
-    if (fread(bytes, size, 1, l->file) != 1)
+    if (fread_unlocked(bytes, size, 1, l->file) != 1)
         return err_set(err, EX_DATAERR, "%s: ends after %zu of %llu elements",
                        l->name, l->line, (unsigned long long)l->npy.n_elements);
     l->line++;
-    if (!npy_index(l->npy.dtype, bytes, l->t->n_rows, &v, text))
+    v = npy_int(l->npy.dtype, bytes, &minus);
+    if (minus || v >= l->t->n_rows) {
+        snprintf(text, sizeof(text), minus ? "%lld" : "%llu",
+                 (unsigned long long)v);
         return beyond(l, text, err);
+    }
     *r = (struct range){ v, v };
     return 1;
 }

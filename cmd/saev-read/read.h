@@ -6,6 +6,7 @@
 #ifndef SAEV_READ_H
 #define SAEV_READ_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -104,6 +105,7 @@ struct shards {
     bool sequential; /* files opened from now on are read from front to end */
     struct shard_file files[SHARDS_OPEN]; /* shard i at i % SHARDS_OPEN */
     size_t call;
+    atomic_bool missed; /* set: not all was in the page cache */
     char *scratch;
     size_t n_scratch;
 };

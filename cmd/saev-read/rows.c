@@ -9,7 +9,8 @@
 #define RANGE_MIN ((size_t)1 << 20)   /* a range read for itself */
 #define STREAM    ((size_t)1 << 20)   /* bytes read at a time, in order */
 #define DIRECT    ((size_t)16 << 20)  /* the same past the page cache */
-#define BATCH     ((size_t)32 << 20)  /* of rows in any order */
+#define BATCH     ((size_t)32 << 20)  /* of rows in any order, at most */
+#define BATCH_MIN ((size_t)2 << 20)   /* a thread: about what its cache holds */
 #define BATCH_MAX ((size_t)256 << 10) /* rows of it */
 
 /* Rows on their way from the dump to the output. */
@@ -20,8 +21,9 @@ struct pump {
     struct emit emit;
     size_t row_nbytes;
     char *buf;
-    size_t room;  /* rows that fit 'buf' */
-    size_t *rows; /* [room], of which n wait to be read */
+    size_t least, most; /* rows of a batch: at least, and now */
+    size_t room;        /* rows that fit 'buf' */
+    size_t *rows;       /* [room], of which n wait to be read */
     size_t n;
 };
 
@@ -51,6 +53,9 @@ pump_open(struct pump *p, const struct cmd *cmd, const struct target *t,
     if (!p->buf || gather_open(&p->gather, t, n_threads, cmd->direct, err) < 0)
         return -1;
     p->rows = xcalloc(p->room, sizeof(*p->rows));
+    p->least =
+        rows_of(BATCH_MIN * p->gather.shards.n_scratch, p->row_nbytes, p->room);
+    p->most = p->least;
     return emit_open(&p->emit, cmd, n_rows, d, err);
 }
 
@@ -64,7 +69,11 @@ pump_close(struct pump *p)
         mem_big_free(p->buf, p->room, p->row_nbytes);
 }
 
-/* Reads and writes the rows that wait. */
+/*
+ * Reads and writes the rows that wait.  The more of them are sorted, the
+ * nearer are neighbours on a disk; in the page cache that means nothing, and
+ * few of them stay in the CPU's.
+ */
 static int
 pump_flush(struct pump *p, struct err *err)
 {
@@ -73,8 +82,12 @@ pump_flush(struct pump *p, struct err *err)
     p->n = 0;
     if (n == 0)
         return 0;
+    p->gather.shards.missed = false;
     if (gather_rows(&p->gather, p->rows, n, p->buf, err) < 0)
         return -1;
+    p->most = !p->gather.shards.missed ? p->least
+              : p->most < p->room / 2  ? 2 * p->most
+                                       : p->room;
     return emit_rows(&p->emit, p->buf, n, err);
 }
 
@@ -143,7 +156,7 @@ pump_list(struct pump *p, struct list *l, struct err *err)
         }
         for (size_t row = r.first; row <= r.last; row++) {
             p->rows[p->n++] = row;
-            if (p->n == p->room && pump_flush(p, err) < 0)
+            if (p->n == p->most && pump_flush(p, err) < 0)
                 return -1;
         }
     }
@@ -154,7 +167,7 @@ static int
 pump_rows(struct pump *p, rows_next *next, void *ctx, struct err *err)
 {
     do {
-        if (next(ctx, p->rows, p->room, &p->n, err) < 0)
+        if (next(ctx, p->rows, p->most, &p->n, err) < 0)
             return -1;
         if (p->n == 0)
             return 0;

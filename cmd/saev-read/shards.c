@@ -267,6 +267,7 @@ read_chunk(void *ctx, size_t begin, size_t end, int thread)
             warm = take_warm(&r, p, n);
         if (warm == n)
             continue;
+        atomic_store_explicit(&s->missed, true, memory_order_relaxed);
         if (!asked)
             ask_ahead(s, p + n, end - begin - n);
         asked = true;

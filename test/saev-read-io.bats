@@ -1,0 +1,128 @@
+# saev-read and what it stands on: versions of dumps, pipes, disks, memory.
+load helpers
+
+py() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
+}
+
+@test "saev-read: dumps of every version on disk are read, with one warning" {
+    mkdir cases
+    py "$ROOT/test/ref/saev_cases.py" cases
+    py - <<'END'
+import io, json, os, subprocess, numpy as np
+# 7 images of two layers, CLS and 3 patches
+a = np.random.default_rng(5).standard_normal((7, 2, 4, 5)).astype("<f4")
+for name in "plain 2024-10 2024-11 2025-06-09 1.0.0 1.1 2.0-ex 2.0 2.1".split():
+    os.mkdir(name)
+    os.rename(f"cases/{name}.json", f"{name}/metadata.json")
+    m = json.load(open(f"{name}/metadata.json"))
+    for i in range(3):
+        a[3 * i:3 * i + 3].tofile(f"{name}/acts{i:06d}.bin")
+    if "protocol" in m:
+        json.dump([{"name": f"acts{i:06d}.bin", "n_imgs": min(3, 7 - 3 * i)} for i in range(3)],
+                  open(f"{name}/shards.json", "w"))
+        np.zeros((7, 3), "u1").tofile(f"{name}/labels.bin")
+    layer = m.get("layers", [-2, -1])[1] # the first version kept the last n_layers
+    p = subprocess.run(["saev-read", "--view", "image", "--layer", str(layer), name, "0", "20", f"4:{layer}:1"],
+                       check=True, capture_output=True)
+    assert np.array_equal(np.load(io.BytesIO(p.stdout)), a[[0, 6, 4], 1, [1, 3, 2]]), name
+    breaking = ["breaking" in s for s in p.stderr.decode().splitlines()]
+    assert breaking == [False] if name == "plain" else breaking == [True], (name, p.stderr)
+END
+    sed 's/"2.1"/"3.0"/' 2.1/metadata.json >2.0/metadata.json
+    run -65 saev-read 2.0
+    [[ $output == *'protocol is "3.0" (expected "1.x" or "2.x")' ]]
+}
+
+@test "saev-read --direct: what is read does not fill the page cache" {
+    py - <<'END'
+import ctypes, os, subprocess, sys
+from saev_dump import *
+kw = dict(n=64, d=4099, p=9, imgs_a_shard=64)
+a, m = dump("d", **kw), meta(**kw)
+path = "d/acts000000.bin"
+fd = os.open(path, os.O_RDONLY)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+at = libc.mmap(None, a.nbytes, 1, 1, fd, 0) # PROT_READ, MAP_SHARED
+def cached(): # pages; reading would fill the cache
+    pages = ctypes.create_string_buffer(-(-a.nbytes // 4096))
+    assert libc.mincore(at, a.nbytes, pages) == 0
+    return sum(p & 1 for p in pages.raw)
+try:
+    os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+except OSError:
+    sys.exit() # no O_DIRECT here
+os.fsync(fd)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+if cached():
+    sys.exit() # a file system in memory
+def read(*more):
+    return subprocess.run(["saev-read", "-q", "--raw", *more], check=True, capture_output=True).stdout
+want = rows(a, m, "image", "-2")
+view = ["--view", "image", "--layer", "-2", "d"]
+assert read("--direct", *view) == want.tobytes()
+assert read("--direct", *view, "5", "2-40", "0") == want[[5, *range(2, 41), 0]].tobytes()
+assert read("--direct", "--dtype", "f16", "d") == a.astype("<f2").tobytes()
+assert cached() == 0
+assert read("d") == a.tobytes()
+assert cached() > 0
+END
+}
+
+@test "saev-read: a closed pipe ends it quietly, a full disk does not" {
+    py -c 'from saev_dump import *; dump("d", n=640, d=409, p=9, imgs_a_shard=200)'
+    for more in "d" "--dtype f16 --raw d" "--batch 7 d" "--view cls d" "--index d" "d 0-1200" "--direct d"; do
+        run -141 bash -c "saev-read -q $more | head -c 100 >head; exit \"\${PIPESTATUS[0]}\""
+        [ -z "$output" ]
+        [ "$(wc -c <head)" -eq 100 ]
+        run -74 bash -c "saev-read -q $more >/dev/full"
+        [ "$output" = "saev-read: standard output: cannot be written: No space left on device" ]
+    done
+}
+
+@test "saev-read -o: whole or not at all" {
+    py -c 'from saev_dump import *; dump("d", n=7)'
+    saev-read -q -o out.npy d
+    saev-read -q d | cmp - out.npy
+    run -73 saev-read -q -o out.npy d
+    saev-read -q -f -o out.npy d 0
+    [ "$(wc -c <out.npy)" -eq $((128 + 20)) ]
+    run -65 saev-read -q -o other.npy d 99
+    truncate -s -1 d/acts000000.bin
+    run -65 saev-read -q -o other.npy d
+    [ "$(echo -- *.npy .*.tmp.*)" = "-- out.npy .*.tmp.*" ]
+}
+
+@test "saev-read: memory under 64 MiB and an image, whatever the dump claims" {
+    [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    py - <<'END'
+import json, os, subprocess, numpy as np
+from saev_dump import meta
+def peak(*run):
+    p = subprocess.Popen(["saev-read", "-q", *run], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(p.pid, 0)
+    return os.waitstatus_to_exitcode(status), used.ru_maxrss >> 10
+def claim(name, n, **kw):
+    os.mkdir(name)
+    json.dump(meta(n=n, **kw), open(f"{name}/metadata.json", "w"))
+# 2^40 images, not one of which is there
+claim("claim", 1 << 40)
+for more in ["claim"], ["--index", "claim"], ["claim", "0", "5"], ["--dtype", "f16", "claim"]:
+    code, mib = peak(*more)
+    assert code == 65 and mib < 64, (more, code, mib)
+# 16 shards of 1 GiB, holes all; an image is 2 MiB
+claim("sparse", 16 * 512, p=255, d=1024, imgs_a_shard=512)
+for i in range(16):
+    os.truncate(os.open(f"sparse/acts{i:06d}.bin", os.O_CREAT | os.O_WRONLY), 512 * 2 * 256 * 4096)
+np.save("i.npy", np.random.default_rng(0).integers(0, 1 << 21, 100000))
+few = ["--imgs", "500-600", "sparse"]
+for more in (few, ["--dtype", "f16", *few], ["--direct", *few], ["--batch", "100000", *few],
+             ["--view", "cls", "--layer", "13", "sparse"], ["--view", "image", "--layer", "13", *few],
+             ["--rows", "i.npy", "sparse"], ["--rows", "i.npy", "-j", "64", "--direct", "sparse", "5-70000"]):
+    code, mib = peak(*more)
+    assert code == 0 and mib < 64 + 2, (more, code, mib)
+END
+}
