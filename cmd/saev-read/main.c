@@ -21,6 +21,11 @@ enum {
     O_DIRECT,
     O_MAX_PATCHES,
     O_DEEP,
+    O_SHUFFLE,
+    O_SEED,
+    O_EPOCH,
+    O_MEM,
+    O_TMPDIR,
     O_END,
 };
 
@@ -49,6 +54,14 @@ static const struct opt opts[] = {
       "activations that a shard may hold (default: as the first DUMP's)" },
     { O_DEEP, "deep", NULL, " verify ",
       "read all data: checksums, NaN, zeros where none belong" },
+    { O_SHUFFLE, "shuffle", NULL, " rows ",
+      "all rows in a uniformly random order" },
+    { O_SEED, "seed", "S", " rows ", "which order (default 0)" },
+    { O_EPOCH, "epoch", "E", " rows ", "another one for each E (default 0)" },
+    { O_MEM, "mem", "SIZE", " rows ",
+      "what --shuffle may hold in memory (default 1G)" },
+    { O_TMPDIR, "tmpdir", "DIR", " rows ",
+      "where --shuffle puts what is more (default $TMPDIR, /tmp)" },
     { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
     { 'f', "force", NULL, NULL, "let -o replace a file" },
     { 'v', "verbose", NULL, " rows verify ", "sum up on stderr" },
@@ -139,11 +152,12 @@ set_plain(struct cmd *cmd, int id, const char *arg)
         bool *flag;
         const char **text;
     } plain[] = {
-        { 'v', &cmd->verbose, NULL },  { 'q', &cmd->quiet, NULL },
-        { 'o', NULL, &cmd->out_path }, { O_ROWS, NULL, &cmd->rows },
-        { O_RAW, &cmd->raw, NULL },    { O_INDEX, &cmd->index, NULL },
-        { O_JSON, &cmd->json, NULL },  { O_DIRECT, &cmd->direct, NULL },
-        { O_DEEP, &cmd->deep, NULL },
+        { 'v', &cmd->verbose, NULL },     { 'q', &cmd->quiet, NULL },
+        { 'o', NULL, &cmd->out_path },    { O_ROWS, NULL, &cmd->rows },
+        { O_RAW, &cmd->raw, NULL },       { O_INDEX, &cmd->index, NULL },
+        { O_JSON, &cmd->json, NULL },     { O_DIRECT, &cmd->direct, NULL },
+        { O_DEEP, &cmd->deep, NULL },     { O_SHUFFLE, &cmd->shuffle, NULL },
+        { O_TMPDIR, NULL, &cmd->tmpdir },
     };
 
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
@@ -186,9 +200,27 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_MAX_PATCHES:
         return opt_u64("--max-patches", arg, 1, INT64_MAX, &cmd->max_patches,
                        err);
+    case O_SEED:
+        return opt_u64("--seed", arg, 0, UINT64_MAX, &cmd->perm.seed, err);
+    case O_EPOCH:
+        return opt_u64("--epoch", arg, 0, UINT64_MAX, &cmd->perm.epoch, err);
+    case O_MEM:
+        return opt_size("--mem", arg, 1, &cmd->mem, err);
     default:
         return opt_u64("--batch", arg, 1, INT64_MAX, &cmd->batch, err);
     }
+}
+
+/* Options about the order of rows, where there is none to choose. */
+static void
+check_order(const struct cmd *cmd, const bool *seen)
+{
+    static const int ids[] = { O_SEED, O_EPOCH, O_MEM, O_TMPDIR };
+    static const char *const names[] = { "seed", "epoch", "mem", "tmpdir" };
+
+    for (int i = 0; i < 4 && !cmd->shuffle; i++)
+        if (seen[ids[i]])
+            die_usage("--%s is for --shuffle", names[i]);
 }
 
 /* Reads the command line; returns the verb's place in the table. */
@@ -220,6 +252,7 @@ parse(struct cmd *cmd, int argc, char **argv)
     for (id = 0; id < O_END; id++)
         if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
             die_usage("%s", err.what);
+    check_order(cmd, seen);
     return verb;
 }
 
@@ -244,6 +277,7 @@ main(int argc, char **argv)
         .layer = SAEV_ALL_LAYERS,
         .dtype = DT_F32,
         .imgs = { 0, SIZE_MAX },
+        .mem = (size_t)1 << 30,
         .out_path = "-",
     };
     struct err err = { 0 };

@@ -18,6 +18,7 @@
 #include "core/format/saevdir.h"
 #include "core/out.h"
 #include "core/par.h"
+#include "core/perm.h"
 #include "core/tty.h"
 
 struct range {
@@ -41,6 +42,10 @@ struct cmd {
     bool index, json;        /* where rows lie, instead of them */
     bool direct, deep;
     uint64_t max_patches; /* --max-patches; 0: as it is */
+    bool shuffle;
+    struct perm perm;   /* --seed, --epoch */
+    size_t mem;         /* bytes that a shuffle may take */
+    const char *tmpdir; /* NULL: $TMPDIR, or /tmp */
     bool quiet, verbose;
     int n_threads; /* -j; 0: CPUs of this process */
     const char *out_path;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "cmd/saev-read/read.h"
+#include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 
 #define COPY_MIN  ((size_t)256 << 10) /* a run worth a copy by the kernel */
@@ -255,6 +256,11 @@ rows_main(struct cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE, "--json is of places: it needs --index");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
+    if (cmd->shuffle) {
+        rc = shuffle_main(cmd, &t, err);
+        target_close(&t);
+        return rc;
+    }
     if (list_open(&l, &t, cmd->args + 1, cmd->n_args - 1, cmd->rows, err) == 0)
         rc = put_list(cmd, &l, err);
     list_close(&l);

@@ -6,6 +6,7 @@ writer does.
 """
 import json
 import os
+import subprocess
 
 import numpy as np
 
@@ -53,3 +54,14 @@ def rows(a, m, view, layer):
     elif view == "image":
         a = a[:, :, int(m["cls_token"]):]
     return a.reshape(-1, a.shape[-1])
+
+
+def saev_read(*args):
+    """What saev-read writes."""
+    return subprocess.run(["saev-read", "-q", *map(str, args)], check=True,
+                          stdout=subprocess.PIPE).stdout
+
+
+def order(n, seed, epoch=0):
+    """The permutation of core/perm.h, but for equal words."""
+    return np.argsort(np.random.Philox(key=seed | epoch << 64).random_raw(n))

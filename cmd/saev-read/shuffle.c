@@ -1,0 +1,197 @@
+/*
+ * --shuffle in memory: the rows are read once, in the dump's order, and
+ * written in that of their keys.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/saev-read/shuffle.h"
+#include "core/mem.h"
+
+#define WAY ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
+
+/* Two halves of a row of steps: one is gathered while the other is written. */
+struct flow {
+    const struct block *block;
+    struct emit *emit;
+    struct err *err;
+    char *half[2];
+    size_t step_rows; /* of a half */
+    size_t step;      /* which one is written; the next is gathered */
+    int rc;
+    int cause; /* errno of that */
+};
+
+static void
+gather(const struct flow *f, size_t step)
+{
+    const struct block *b = f->block;
+    size_t d4 = f->emit->d * 4;
+    size_t i = step * f->step_rows;
+    size_t end = b->n - i < f->step_rows ? b->n : i + f->step_rows;
+    char *to = f->half[step % 2];
+
+    for (; i < end; i++, to += d4) {
+        if (i + 8 < end)
+            __builtin_prefetch(b->rows + b->items[i + 8].at * b->stride);
+        memcpy(to, b->rows + b->items[i].at * b->stride + b->skip, d4);
+    }
+}
+
+static void
+put(struct flow *f, size_t step)
+{
+    size_t i = step * f->step_rows;
+    size_t n = f->block->n - i < f->step_rows ? f->block->n - i : f->step_rows;
+
+    f->rc = emit_rows(f->emit, f->half[step % 2], n, f->err);
+    f->cause = errno;
+}
+
+static void
+do_half(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct flow *f = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        if (i == 0)
+            put(f, f->step);
+        else if ((f->step + 1) * f->step_rows < f->block->n)
+            gather(f, f->step + 1);
+}
+
+/* Rows too large to be gathered go out from where they lie. */
+static int
+put_large(struct shuffle *s, const struct block *b, struct err *err)
+{
+    for (size_t i = 0; i < b->n; i++)
+        if (emit_rows(&s->emit, b->rows + b->items[i].at * b->stride + b->skip,
+                      1, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int
+put_places(struct shuffle *s, const struct block *b, struct err *err)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        uint64_t at = b->items[i].at;
+        uint64_t row = b->element ? b->element(b->ctx, at) : at;
+
+        if (places_put(&s->places, row, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int
+block_put(struct shuffle *s, const struct block *block, struct err *err)
+{
+    struct flow f = { .block = block, .emit = &s->emit, .err = err };
+    size_t d4 = s->row_nbytes;
+
+    if (s->cmd->index)
+        return put_places(s, block, err);
+    if (d4 >= WAY)
+        return put_large(s, block, err);
+    if (block->n == 0)
+        return 0;
+    f.step_rows = (WAY + d4 - 1) / d4;
+    f.half[0] = xmalloc(f.step_rows * d4);
+    f.half[1] = xmalloc(f.step_rows * d4);
+    gather(&f, 0);
+    for (; f.rc == 0 && f.step * f.step_rows < block->n; f.step++)
+        par_for(s->par, 2, 1, do_half, &f);
+    if (f.rc < 0 && f.cause == EPIPE)
+        raise(SIGPIPE); /* it was for a thread that does not take signals */
+    free(f.half[0]);
+    free(f.half[1]);
+    return f.rc;
+}
+
+struct keying {
+    const struct perm *perm;
+    struct perm_item *items;
+};
+
+static void
+make_items(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct keying *k = ctx;
+    uint64_t keys[512];
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        size_t j = (i - begin) % 512;
+
+        if (j == 0)
+            perm_keys(k->perm, i, end - i < 512 ? end - i : 512, keys);
+        k->items[i] = (struct perm_item){ keys[j], i };
+    }
+}
+
+static int
+shuffle_in_memory(struct shuffle *s, struct err *err)
+{
+    struct perm_item *items = mem_big(s->n, sizeof(*items), "keys", err);
+    char *rows = mem_big(s->n, s->row_nbytes, "rows", err);
+    struct keying k = { s->perm, items };
+    struct block block = {
+        .rows = rows, .stride = s->row_nbytes, .items = items, .n = s->n
+    };
+    int rc = items && rows ? 0 : -1;
+
+    if (rc == 0 && s->row_nbytes)
+        rc = gather_range(&s->gather, 0, s->n, rows, err);
+    if (rc == 0) {
+        par_for(s->par, s->n, 1 << 14, make_items, &k);
+        perm_sort(s->perm, items, s->n, NULL, NULL, s->par);
+        rc = block_put(s, &block, err);
+    }
+    mem_big_free(rows, s->n, s->row_nbytes);
+    mem_big_free(items, s->n, sizeof(*items));
+    return rc;
+}
+
+static int
+shuffle_rows(struct shuffle *s, struct err *err)
+{
+    size_t fit = s->cmd->mem / (s->row_nbytes + sizeof(struct perm_item));
+    int rc;
+
+    if (s->cmd->index)
+        places_open(&s->places, s->cmd, s->t);
+    else if (emit_open(&s->emit, s->cmd, s->n, s->t->dir.saev.d, err) < 0)
+        return -1;
+    rc = s->n <= fit ? shuffle_in_memory(s, err) : shuffle_external(s, err);
+    if (rc == 0 && s->cmd->index)
+        return places_close(&s->places, err);
+    if (rc == 0)
+        emit_say(&s->emit, s->cmd);
+    return rc;
+}
+
+int
+shuffle_main(const struct cmd *cmd, const struct target *t, struct err *err)
+{
+    struct shuffle s = {
+        .cmd = cmd, .t = t, .perm = &cmd->perm, .n = t->n_rows
+    };
+    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
+    int rc = -1;
+
+    if (cmd->n_args > 1 || cmd->rows)
+        return err_set(err, TU_USAGE, "--shuffle is of all rows: no INDEX");
+    if (!cmd->index)
+        s.row_nbytes = t->dir.saev.row_nbytes;
+    if (gather_open(&s.gather, t, n_threads, cmd->direct, err) == 0) {
+        s.par = s.gather.shards.par;
+        rc = shuffle_rows(&s, err);
+    }
+    emit_close(&s.emit);
+    gather_close(&s.gather);
+    return rc;
+}

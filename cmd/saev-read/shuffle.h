@@ -1,0 +1,43 @@
+/*
+ * Rows in another order than the dump's: what shuffle.c (in memory) and
+ * shuffle_ext.c (by way of the disk) share.
+ */
+#ifndef SAEV_READ_SHUFFLE_H
+#define SAEV_READ_SHUFFLE_H
+
+#include "cmd/saev-read/read.h"
+
+/* All rows of a target on their way out. */
+struct shuffle {
+    const struct cmd *cmd;
+    const struct target *t;
+    const struct perm *perm;
+    size_t n, row_nbytes; /* 0 bytes: --index, where rows are their numbers */
+    struct gather gather;
+    struct par *par; /* gather's; NULL: one thread */
+    struct emit emit;
+    struct places places;
+};
+
+/* Rows in memory, and the order in which they go out. */
+struct block {
+    const char *rows;              /* record at: rows + at * stride */
+    size_t stride, skip;           /* from 'skip' on it is the row */
+    const struct perm_item *items; /* [n], in order */
+    size_t n;
+    perm_element_fn *element; /* a row's number from its place */
+    const void *ctx;
+};
+
+/* block_put() writes a block's rows, or places, in its order. */
+int block_put(struct shuffle *s, const struct block *block, struct err *err);
+
+/* shuffle_external() is for rows that do not fit in cmd->mem. */
+int shuffle_external(struct shuffle *s, struct err *err);
+
+/* shuffle_main() answers --shuffle: all rows of 't' in the order of
+ * cmd->perm. */
+int shuffle_main(const struct cmd *cmd, const struct target *t,
+                 struct err *err);
+
+#endif

@@ -1,0 +1,341 @@
+/*
+ * --shuffle of more rows than --mem holds, in two passes over the disk.
+ *
+ * Keys are known without the rows, so the number of rows in any range of keys
+ * is counted first, and the ranges are chosen such that each fits.  Pass 1
+ * reads the rows in blocks as large as --mem and appends each range's rows,
+ * with their numbers, to the range's part of one scratch file; pass 2 reads
+ * part after part, sorts it and writes it.  As the order of the keys is the
+ * order of the rows, where the ranges' ends lie changes nothing.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/saev-read/shuffle.h"
+#include "core/mem.h"
+#include "core/spill.h"
+
+#define LEAST_WRITE ((size_t)64 << 10) /* bytes, on average, of pass 1 */
+#define BOUNCE      ((size_t)1 << 20)  /* of a thread: what a write gathers */
+#define LEAST_MEM   ((size_t)1 << 20)
+#define LEAST_ROWS  16 /* in --mem */
+#define CHUNK       4096
+#define BIN_BITS    22 /* at most, of the key: 32 MiB of counts */
+#define BINS_A_PART 16 /* at least: parts are filled to 15/16 or so */
+
+struct part {
+    size_t first, n; /* records of the scratch file */
+    size_t filled;
+};
+
+struct ext {
+    struct shuffle *s;
+    struct spill spill;
+    size_t record;     /* bytes: the row's number, the row */
+    size_t block_rows; /* of pass 1 */
+    size_t part_rows;  /* of pass 2, at most */
+    int shift;         /* of a key: its bin */
+    uint32_t *part_of; /* [bins] */
+    struct part *parts;
+    size_t n_parts;
+    /* pass 1 */
+    char *rows;      /* [block_rows] */
+    uint32_t *where; /* [block_rows]: the part of each */
+    uint32_t *order; /* [block_rows]: those of part 0, of part 1, ... */
+    size_t block_first, block_n;
+    size_t *ends;  /* [n_parts]: in 'order' */
+    char **bounce; /* [threads][BOUNCE or a record] */
+    struct err *errs;
+    /* pass 2 */
+    char *records;
+    struct perm_item *items;
+    size_t at; /* in the scratch file */
+};
+
+#define PASS1_ROW(row_nbytes) ((row_nbytes) + 2 * sizeof(uint32_t))
+#define PASS2_ROW(record)     ((record) + sizeof(struct perm_item))
+
+/* Less, and the parts are so many that pass 1 writes in small pieces. */
+static size_t
+least_mem(size_t n_rows, size_t record)
+{
+    double row = (double)PASS2_ROW(record);
+    double piece = row > (double)LEAST_WRITE ? row : (double)LEAST_WRITE;
+    double least = sqrt((double)n_rows * row * piece);
+
+    if (least < (double)LEAST_ROWS * row)
+        least = (double)LEAST_ROWS * row;
+    return least < (double)LEAST_MEM ? LEAST_MEM : (size_t)least;
+}
+
+static uint32_t *
+count_bins(const struct ext *x, size_t n_bins)
+{
+    uint32_t *count = xcalloc(n_bins, sizeof(*count));
+    uint64_t keys[CHUNK];
+
+    for (size_t i = 0, n; i < x->s->n; i += n) {
+        n = x->s->n - i < CHUNK ? x->s->n - i : CHUNK;
+        perm_keys(x->s->perm, i, n, keys);
+        for (size_t j = 0; j < n; j++)
+            count[keys[j] >> x->shift]++;
+    }
+    return count;
+}
+
+/* Neighbouring bins make a part as long as they fit; -1: one does not. */
+static int
+cut(struct ext *x, const uint32_t *count, size_t n_bins)
+{
+    struct part *p = NULL;
+    size_t room = 0, first = 0;
+
+    for (size_t b = 0; b < n_bins; b++) {
+        if (count[b] > x->part_rows)
+            return -1;
+        if (!p || p->n + count[b] > x->part_rows) {
+            if (x->n_parts == room) {
+                room = room ? 2 * room : 16;
+                x->parts = xrealloc(x->parts, room, sizeof(*p));
+            }
+            p = &x->parts[x->n_parts++];
+            *p = (struct part){ .first = first };
+        }
+        x->part_of[b] = (uint32_t)(x->n_parts - 1);
+        p->n += count[b];
+        first += count[b];
+    }
+    return 0;
+}
+
+static int
+plan(struct ext *x, size_t mem, struct err *err)
+{
+    size_t row_nbytes = x->s->row_nbytes, n = x->s->n;
+    size_t least, n_bins;
+    uint32_t *count;
+    int bits = 4, rc;
+
+    x->record = sizeof(uint64_t) + row_nbytes;
+    x->part_rows = mem / PASS2_ROW(x->record);
+    x->block_rows = mem / PASS1_ROW(row_nbytes);
+    if (x->block_rows > UINT32_MAX)
+        x->block_rows = UINT32_MAX;
+    if (x->block_rows > n)
+        x->block_rows = n;
+    least = least_mem(n, x->record);
+    if (mem < least)
+        return err_set(err, TU_USAGE,
+                       "--mem: %zu bytes are too few for %zu rows of %zu: %zu "
+                       "will do",
+                       mem, n, row_nbytes, least);
+    while (bits < BIN_BITS &&
+           (size_t)1 << bits < BINS_A_PART * (n / x->part_rows + 1))
+        bits++;
+    n_bins = (size_t)1 << bits;
+    x->shift = 64 - bits;
+    x->part_of = xcalloc(n_bins, sizeof(*x->part_of));
+    count = count_bins(x, n_bins);
+    rc = cut(x, count, n_bins);
+    free(count);
+    if (rc < 0)
+        return err_set(err, TU_USAGE,
+                       "--mem: %zu bytes are too few for %zu rows of %zu", mem,
+                       n, row_nbytes);
+    return 0;
+}
+
+/* Which part each row of the block belongs to. */
+static void
+find_parts(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct ext *x = ctx;
+    uint64_t keys[CHUNK];
+
+    (void)thread;
+    for (size_t i = begin, n; i < end; i += n) {
+        n = end - i < CHUNK ? end - i : CHUNK;
+        perm_keys(x->s->perm, x->block_first + i, n, keys);
+        for (size_t j = 0; j < n; j++)
+            x->where[i + j] = x->part_of[keys[j] >> x->shift];
+    }
+}
+
+static void
+sort_block(struct ext *x)
+{
+    size_t sum = 0;
+
+    memset(x->ends, 0, x->n_parts * sizeof(*x->ends));
+    for (size_t i = 0; i < x->block_n; i++)
+        x->ends[x->where[i]]++;
+    for (size_t p = 0; p < x->n_parts; p++) {
+        size_t n = x->ends[p];
+
+        x->ends[p] = sum;
+        sum += n;
+    }
+    for (size_t i = 0; i < x->block_n; i++)
+        x->order[x->ends[x->where[i]]++] = (uint32_t)i;
+}
+
+/* Appends the block's rows of parts begin .. end - 1. */
+static void
+append_parts(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct ext *x = ctx;
+    size_t row_nbytes = x->s->row_nbytes;
+    size_t room = BOUNCE > x->record ? BOUNCE / x->record : 1;
+    char *bounce = x->bounce[thread];
+
+    for (size_t p = begin; p < end; p++) {
+        struct part *part = &x->parts[p];
+        size_t i = p ? x->ends[p - 1] : 0;
+
+        for (size_t n; i < x->ends[p] && !x->errs[thread].status; i += n) {
+            n = x->ends[p] - i < room ? x->ends[p] - i : room;
+            for (size_t k = 0; k < n; k++) {
+                size_t at = x->order[i + k];
+                uint64_t row = x->block_first + at;
+
+                memcpy(bounce + k * x->record, &row, sizeof(row));
+                memcpy(bounce + k * x->record + sizeof(row),
+                       x->rows + at * row_nbytes, row_nbytes);
+            }
+            spill_write(&x->spill, bounce, n * x->record,
+                        (part->first + part->filled) * x->record,
+                        &x->errs[thread]);
+            part->filled += n;
+        }
+    }
+}
+
+static int
+first_error(const struct ext *x, struct err *err)
+{
+    for (int i = 0; i < par_threads(x->s->par); i++)
+        if (x->errs[i].status) {
+            *err = x->errs[i];
+            return -1;
+        }
+    return 0;
+}
+
+static int
+pass1(struct ext *x, struct err *err)
+{
+    struct shuffle *s = x->s;
+    int n_threads = par_threads(s->par);
+    int rc = -1;
+
+    x->rows = mem_big(x->block_rows, s->row_nbytes, "rows", err);
+    x->where = mem_big(x->block_rows, sizeof(*x->where), "rows' parts", err);
+    x->order = mem_big(x->block_rows, sizeof(*x->order), "an order", err);
+    x->ends = xcalloc(x->n_parts, sizeof(*x->ends));
+    x->bounce = xcalloc((size_t)n_threads, sizeof(*x->bounce));
+    for (int i = 0; i < n_threads; i++)
+        x->bounce[i] = xmalloc(BOUNCE > x->record ? BOUNCE : x->record);
+    rc = x->rows && x->where && x->order ? 0 : -1;
+    for (; x->block_first < s->n && rc == 0; x->block_first += x->block_n) {
+        x->block_n = s->n - x->block_first < x->block_rows
+                         ? s->n - x->block_first
+                         : x->block_rows;
+        if (s->row_nbytes)
+            rc = gather_range(&s->gather, x->block_first, x->block_n, x->rows,
+                              err);
+        if (rc < 0)
+            break;
+        par_for(s->par, x->block_n, (size_t)1 << 16, find_parts, x);
+        sort_block(x);
+        par_for(s->par, x->n_parts, 1, append_parts, x);
+        rc = first_error(x, err);
+    }
+    for (int i = 0; i < n_threads; i++)
+        free(x->bounce[i]);
+    free(x->bounce);
+    free(x->ends);
+    mem_big_free(x->order, x->block_rows, sizeof(*x->order));
+    mem_big_free(x->where, x->block_rows, sizeof(*x->where));
+    mem_big_free(x->rows, x->block_rows, s->row_nbytes);
+    return rc;
+}
+
+static uint64_t
+element(const void *ctx, uint64_t at)
+{
+    const struct ext *x = ctx;
+    uint64_t row;
+
+    memcpy(&row, x->records + at * x->record, sizeof(row));
+    return row;
+}
+
+/* Reads some records of a part, and makes their items. */
+static void
+read_records(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct ext *x = ctx;
+
+    if (x->errs[thread].status)
+        return;
+    spill_read(&x->spill, x->records + begin * x->record,
+               (end - begin) * x->record, (x->at + begin) * x->record,
+               &x->errs[thread]);
+    for (size_t i = begin; i < end; i++)
+        x->items[i] =
+            (struct perm_item){ perm_word(x->s->perm, element(x, i), 0), i };
+}
+
+static int
+put_part(struct ext *x, const struct part *part, struct err *err)
+{
+    struct block block = { x->records, x->record, sizeof(uint64_t),
+                           x->items,   part->n,   element,
+                           x };
+    size_t grain = ((size_t)4 << 20) / x->record;
+
+    x->at = part->first;
+    par_for(x->s->par, part->n, grain, read_records, x);
+    if (first_error(x, err) < 0)
+        return -1;
+    spill_drop(&x->spill, part->first * x->record, part->n * x->record);
+    perm_sort(x->s->perm, x->items, part->n, element, x, x->s->par);
+    return block_put(x->s, &block, err);
+}
+
+static int
+pass2(struct ext *x, struct err *err)
+{
+    int rc;
+
+    x->records = mem_big(x->part_rows, x->record, "rows", err);
+    x->items = mem_big(x->part_rows, sizeof(*x->items), "keys", err);
+    rc = x->records && x->items ? 0 : -1;
+    for (size_t p = 0; p < x->n_parts && rc == 0; p++)
+        rc = put_part(x, &x->parts[p], err);
+    mem_big_free(x->items, x->part_rows, sizeof(*x->items));
+    mem_big_free(x->records, x->part_rows, x->record);
+    return rc;
+}
+
+int
+shuffle_external(struct shuffle *s, struct err *err)
+{
+    struct ext x = { .s = s, .spill = { .fd = -1 } };
+    const char *dir = s->cmd->tmpdir ? s->cmd->tmpdir : getenv("TMPDIR");
+    int rc = -1;
+
+    if (!dir || !*dir)
+        dir = "/tmp";
+    x.errs = xcalloc((size_t)par_threads(s->par), sizeof(*x.errs));
+    if (plan(&x, s->cmd->mem, err) == 0 &&
+        spill_open(&x.spill, dir, s->n * x.record, err) == 0 &&
+        pass1(&x, err) == 0)
+        rc = pass2(&x, err);
+    spill_close(&x.spill);
+    free(x.errs);
+    free(x.part_of);
+    free(x.parts);
+    return rc;
+}

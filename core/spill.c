@@ -1,0 +1,111 @@
+#include "core/spill.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "core/map.h"
+#include "core/str.h"
+
+/* A file that never had a name, or (NFS and others) one that loses it now. */
+static int
+open_nameless(const char *dir)
+{
+    int fd = open(dir, O_RDWR | O_TMPFILE | O_EXCL | O_CLOEXEC, 0600);
+    struct str name = { 0 };
+
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT))
+        return fd;
+    str_addf(&name, "%s/.spill.XXXXXX", dir);
+    fd = mkostemp(name.s, O_CLOEXEC);
+    if (fd >= 0 && unlink(name.s) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    str_free(&name);
+    return fd;
+}
+
+static int
+reserve(const struct spill *s, struct err *err)
+{
+    struct statvfs vfs;
+    int e;
+
+    if (fstatvfs(s->fd, &vfs) == 0 &&
+        s->nbytes / vfs.f_frsize >= (size_t)vfs.f_bavail)
+        return err_set(err, EX_IOERR, "%s: %zu bytes are needed, %zu are free",
+                       s->dir, s->nbytes,
+                       (size_t)vfs.f_bavail * (size_t)vfs.f_frsize);
+    do
+        e = fallocate(s->fd, 0, 0, (off_t)s->nbytes) < 0 ? errno : 0;
+    while (e == EINTR);
+    errno = e;
+    if (e == ENOSPC || e == EDQUOT || e == EFBIG)
+        return err_sys(err, EX_IOERR, "%s: no room for %zu bytes", s->dir,
+                       s->nbytes);
+    return 0; /* a file system that cannot promise room: writing will tell */
+}
+
+int
+spill_open(struct spill *s, const char *dir, size_t nbytes, struct err *err)
+{
+    *s = (struct spill){ .dir = dir, .nbytes = nbytes };
+    s->fd = open_nameless(dir);
+    if (s->fd < 0)
+        return err_sys(err, EX_CANTCREAT, "%s: no file can be made there", dir);
+    if (reserve(s, err) == 0)
+        return 0;
+    spill_close(s);
+    return -1;
+}
+
+void
+spill_close(struct spill *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+}
+
+int
+spill_write(const struct spill *s, const void *data, size_t nbytes,
+            size_t offset, struct err *err)
+{
+    const char *p = data;
+
+    while (nbytes > 0) {
+        ssize_t n = pwrite(s->fd, p, nbytes, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(err, EX_IOERR, "%s: scratch cannot be written",
+                           s->dir);
+        p += n;
+        offset += (size_t)n;
+        nbytes -= (size_t)n;
+    }
+    return 0;
+}
+
+int
+spill_read(const struct spill *s, void *buf, size_t nbytes, size_t offset,
+           struct err *err)
+{
+    if (file_pread(s->fd, s->dir, buf, nbytes, offset, err) == 0)
+        return 0;
+    err->status = EX_IOERR; /* nobody else can have made it shorter */
+    return -1;
+}
+
+void
+spill_drop(const struct spill *s, size_t offset, size_t nbytes)
+{
+    if (nbytes > 0 &&
+        fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)offset, (off_t)nbytes) < 0)
+        return; /* a file system without holes: it goes with the file */
+}

@@ -1,0 +1,156 @@
+# saev-read --shuffle: orders are numpy's argsort of Philox's words.
+load helpers
+
+# py: python3 with test/ref in its path.
+py() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
+}
+
+# small_disk SIZE: a tmpfs at ./disk; skips where mounting is not allowed.
+small_disk() {
+    mkdir disk
+    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
+}
+
+teardown() {
+    cd /
+    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
+}
+
+@test "saev-read --shuffle: numpy's order of every view, in memory and by way of the disk" {
+    py - <<'END'
+import itertools
+from saev_dump import *
+cases = (dict(), dict(n=0), dict(n=1), dict(n=600, p=16, d=20, cls=False),
+         dict(n=300, p=7, d=200, layers=(1, 2, 3)), dict(n=60, d=7000),
+         dict(n=40000, p=2, d=1, imgs_a_shard=9000))
+for i, kw in enumerate(cases):
+    a, m = dump(f"d{i}", ("short", "padded")[i % 2], **kw), meta(**kw)
+    for view, layer in itertools.product(("cls", "image", "all"), (str(m["layers"][0]), "all")):
+        if view == "cls" and not m["cls_token"]:
+            continue
+        want = rows(a, m, view, layer)
+        for epoch, mem in ((0, "1G"), (0, "1500K"), (5, "2M")):
+            got = saev_read(f"d{i}", "--view", view, "--layer", layer, "--raw", "--shuffle",
+                            "--seed", 7, "--epoch", epoch, "--mem", mem, "--tmpdir", ".")
+            assert got == want[order(len(want), 7, epoch)].tobytes(), (i, view, layer, mem)
+END
+    [ -z "$(find . -maxdepth 1 -type f)" ]
+}
+
+@test "saev-read --shuffle: .npy, --batch, --dtype and --imgs as without it" {
+    py - <<'END'
+import io
+from saev_dump import *
+a = dump("d", n=40, d=4000)
+a = a[3:33].reshape(-1, 4000)[order(30 * 8, 2**64 - 1, 2**63)]
+def read(*more):
+    return saev_read("d", "--shuffle", "--imgs", "3-32", "--seed", 2**64 - 1, "--epoch", 2**63, *more)
+for mem in ("1G", "1M"):
+    assert (np.load(io.BytesIO(read("--mem", mem))) == a).all()
+    assert read("--raw", "--dtype", "f16", "--mem", mem) == a.astype("<f2").tobytes()
+    f = io.BytesIO(read("--batch", 100, "--mem", mem))
+    for want in np.split(a, (100, 200)):
+        assert (np.load(f) == want).all()
+    assert not f.read()
+END
+}
+
+@test "saev-read --shuffle --index: the same places in that order" {
+    py - <<'END'
+from saev_dump import *
+dump("d", n=10000, p=3, d=1, imgs_a_shard=1000)
+head, *want = saev_read("d", "--index").decode().splitlines()
+for mem in ("2M", "1M"):
+    got = saev_read("d", "--index", "--shuffle", "--seed", 3, "--mem", mem).decode().splitlines()
+    assert got == [head] + [want[i] for i in order(80000, 3)]
+END
+    run -2 saev-read -q --shuffle d 0-9
+    [ "${lines[0]}" = "saev-read: --shuffle is of all rows: no INDEX" ]
+}
+
+@test "saev-read --shuffle: all 24 orders of 4 rows are as likely" {
+    py - <<'END'
+from collections import Counter
+from saev_dump import *
+dump("d", n=2, p=1, d=1, layers=(0,))
+seen = Counter(saev_read("d", "--raw", "--shuffle", "--seed", s, "--epoch", e)
+               for s in range(24) for e in range(20))
+chi2 = sum((k - 20)**2 / 20 for k in seen.values())
+# 23 degrees of freedom: 99.9 % lie below 49.7; the seeds are fixed
+assert len(seen) == 24 and 7 < chi2 < 49.7, (len(seen), chi2)
+END
+}
+
+@test "saev-read --shuffle: memory stays within --mem and 64 MiB" {
+    py -c 'from saev_dump import *; dump("d", n=300, p=15, d=2048, layers=(0, 1, 2), imgs_a_shard=50)'
+    "$PYTHON" - <<'END' # its own memory counts until exec(2)
+import resource, subprocess
+p = subprocess.Popen(["saev-read", "--raw", "--shuffle", "--mem", "6M", "d"], stdout=subprocess.PIPE)
+n = sum(map(len, iter(lambda: p.stdout.read(1 << 20), b"")))
+assert p.wait() == 0 and n == 300 * 48 * 8192
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+assert peak < 70 << 10, peak
+END
+}
+
+@test "saev-read --shuffle: nothing stays in --tmpdir, nor is seen there" {
+    py -c 'from saev_dump import *; dump("d", n=100, d=4000)'
+    mkdir tmp
+    saev-read --raw --shuffle --mem 1M --tmpdir tmp d >want
+    mkfifo pipe
+    for signal in KILL TERM; do
+        saev-read --raw --shuffle --mem 1M --tmpdir tmp d >pipe &
+        pid=$!
+        exec 5<pipe
+        head -c 100000 <&5 | cmp -n 100000 - want # pass 2 has begun
+        [ -z "$(ls -A tmp)" ]
+        readlink /proc/$pid/fd/* | grep -q "/tmp/.*(deleted)"
+        kill -$signal $pid
+        wait $pid || :
+        exec 5<&-
+        [ -z "$(ls -A tmp)" ]
+    done
+}
+
+@test "saev-read --shuffle: a full disk is one line and status 74" {
+    py -c 'from saev_dump import *; dump("d", n=100, d=4000)'
+    small_disk 8m
+    run -74 --separate-stderr saev-read -q --raw --shuffle --mem 1M --tmpdir disk d
+    [ -z "$output" ]
+    [ "$stderr" = "saev-read: disk: 12806400 bytes are needed, 8388608 are free" ]
+    limited() (
+        ulimit -f 8 # KiB
+        TMPDIR=$PWD saev-read -q --raw --shuffle --mem 1M d
+    )
+    run -74 --separate-stderr limited
+    [ -z "$output" ]
+    [ "$stderr" = "saev-read: $PWD: no room for 12806400 bytes: File too large" ]
+    run -73 saev-read -q --raw --shuffle --mem 1M --tmpdir nowhere d
+    [ "$output" = "saev-read: nowhere: no file can be made there: No such file or directory" ]
+}
+
+@test "saev-read --shuffle: head -c ends it quietly" {
+    py -c 'from saev_dump import *; dump("d", n=100, d=4000)'
+    for mem in 1G 1M; do
+        cut() { saev-read -q --raw --shuffle --mem $mem d | head -c 10 >/dev/null; echo "${PIPESTATUS[0]}"; }
+        run cut
+        [ "$output" = 141 ]
+    done
+    run -74 --separate-stderr bash -c 'saev-read -q --raw --shuffle d >/dev/full'
+    [ "$stderr" = "saev-read: standard output: cannot be written: No space left on device" ]
+}
+
+@test "saev-read --shuffle: too little --mem says how much will do" {
+    py -c 'from saev_dump import *; dump("d", n=200, d=20000, p=0, layers=(1,))'
+    run -2 --separate-stderr saev-read --raw --shuffle --mem 1000K d
+    [ -z "$output" ]
+    least=$(sed -n 's/.*: \([0-9]*\) will do/\1/p' <<<"$stderr")
+    [ "${stderr_lines[0]}" = "saev-read: --mem: 1024000 bytes are too few for 200 rows of 80000: $least will do" ]
+    run -2 saev-read --raw --shuffle --mem $((least - 1)) d
+    saev-read --raw --shuffle --mem "$least" d | cmp - <(saev-read --raw --shuffle d)
+    run -2 saev-read --seed 5 d
+    [ "${lines[0]}" = "saev-read: --seed is for --shuffle" ]
+    run -2 saev-read --shuffle --mem x d
+    [ "${lines[0]}" = 'saev-read: --mem: "x" is not a size such as 100000, 64M or 2G' ]
+}
