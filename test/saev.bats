@@ -1,7 +1,14 @@
 # saev(5): the page's own words on a dump that numpy made.
 load helpers
 
-@test "saev(5): the numpy example reads the activation it names" {
+# example N: the page's Nth.
+example() {
+    sed -n '/^\.Sh EXAMPLES/,/^\.Sh SEE/p' "$ROOT/man/saev.5" |
+        awk -v n="$1" '/^\.Bd -literal/ { k++ } !/^\./ && k == n && in_it; { in_it = /^\.Bd -literal/ || (in_it && !/^\.Ed/) }'
+}
+
+# dump: 7 images of layers 13 and -2, CLS and 3 patches; numbers 0, 1, 2...
+dump() {
     "$PYTHON" - <<'END'
 import json, os, numpy as np
 m = dict(vit_family="clip", vit_ckpt="c", layers=[13, -2], n_patches_per_img=3,
@@ -13,9 +20,39 @@ a = np.arange(7 * 2 * 4 * 5, dtype="<f4").reshape(7, 2, 4, 5)
 for i in range(0, 7, 3):
     a[i:i + 3].tofile("dump/acts%06d.bin" % (i // 3))
 END
-    examples() { sed -n '/^\.Sh EXAMPLES/,/^\.Sh SEE/{/^\.Bd -literal/,/^\.Ed/{/^\./!p}}' "$1"; }
-    examples "$ROOT/man/saev.5" >example.py
+}
+
+@test "saev(5): the numpy example reads the activation it names" {
+    dump
+    example 1 >example.py
     [ "$(wc -l <example.py)" -eq 6 ]
     echo 'print(x.astype(int).tolist())' >>example.py
     [ "$("$PYTHON" example.py)" = "[210, 211, 212, 213, 214]" ] # (5 * 2 + 0) * 4 + 2 rows of 5
+}
+
+@test "saev(5): the numpy example of a stream gets every batch" {
+    dump
+    example 2 >example.py
+    [ "$(wc -l <example.py)" -eq 5 ]
+    sed -i '1i def train(x): print(x.shape, int(x[0, 0]), int(x[-1, -1]))' example.py
+    # patches of layer 13: token 1 of image 0 is row 1, token 3 of image 6 row 51
+    saev-read -q --view image --layer 13 --batch 8 dump | "$PYTHON" example.py >out
+    # row 8 is image 2, patch 2; row 15 image 5, patch 0
+    diff - out <<'END'
+(8, 5) 5 94
+(8, 5) 95 209
+(5, 5) 210 259
+END
+}
+
+@test "saev(5): the torch example gets every row" {
+    "$PYTHON" -c 'import torch' 2>err || skip "no torch"
+    dump
+    {
+        echo 'import subprocess, torch; d = 5'
+        example 3
+        echo 'for x in torch.utils.data.DataLoader(Rows(), batch_size=None): print(x.shape, x.sum().item())'
+    } >example.py
+    [ "$(wc -l <example.py)" -eq 7 ]
+    [ "$("$PYTHON" example.py 2>err)" = "torch.Size([56, 5]) 39060.0" ] # 0 + 1 + ... + 279
 }
