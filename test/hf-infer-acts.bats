@@ -287,3 +287,13 @@ END
     many=$(peak hf-infer "$DEMO" --acts resid:-1 --ctx 500 --file many.npy)
     [ "$many" -lt $((few + 4096)) ]
 }
+
+@test "hf-infer --acts-meta: refuses to replace a file, and -f replaces it" {
+    echo old >meta.json
+    run -73 --separate-stderr hf-infer "$DEMO" --ids 1,2,3 --acts resid:0 --acts-meta meta.json
+    [ "$stderr" = "hf-infer: meta.json: exists already (--force replaces it)" ]
+    [ -z "$output$(grep -v old meta.json)" ]
+    hf-infer "$DEMO" --ids 1,2,3 --acts resid:0 --acts-meta meta.json -f >acts.f32
+    [ "$(npy "json.load(open('meta.json'))['layers']")" = "[0]" ]
+    [ "$(stat -c %s acts.f32)" -eq $((3 * 128 * 4)) ]
+}

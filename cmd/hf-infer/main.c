@@ -397,7 +397,8 @@ check_combination(const struct run *run, const struct given *given)
         die_usage("--batch needs --jsonl");
     if (run->verbose && run->quiet)
         die_usage("-v and -q exclude each other");
-    if ((run->out_flags & OUT_FORCE) && !run->output && !run->logits_path)
+    if ((run->out_flags & OUT_FORCE) && !run->output && !run->logits_path &&
+        !run->acts_meta)
         die_usage("--force needs an output file");
     if (given->n_prompts == 0 && isatty(0))
         die_usage("no prompt: give -p, --file or --ids, or pipe it in");
