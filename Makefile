@@ -3,6 +3,7 @@
 #   make demo       the main job, explained       make check      unit tests, bats, man pages
 #   make lint       format, layers, shellcheck    make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
+#   make check-slurm  the job scripts on a Slurm
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 VERSION := 0.1
 PREFIX  ?= /usr/local
@@ -109,6 +110,10 @@ fuzz: $(patsubst test/fuzz/%.c,fuzz-%,$(wildcard test/fuzz/*.c))
 fuzz-%: FORCE
 	@sh scripts/fuzz.sh $* $(SECONDS)
 
+# scripts/jobs on a real Slurm; skips where none is installed.
+check-slurm: all
+	@$(TESTENV) bats test/slurm
+
 check-cross:
 	@PYTHON='$(PYTHON)' sh scripts/check-cross.sh
 
@@ -127,12 +132,14 @@ lint:
 install: all
 	install -d $(DESTDIR)$(BINDIR)
 	install $(TOOLS:%=$(B)/%) $(DESTDIR)$(BINDIR)
+	install -d $(DESTDIR)$(PREFIX)/share/tensorutils
+	install scripts/jobs/*.sh $(DESTDIR)$(PREFIX)/share/tensorutils
 	for m in man/*.[1-9]; do install -D -m 644 $$m $(DESTDIR)$(MANDIR)/man$${m##*.}/$${m##*/} || exit; done
 
 clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check demo bench fuzz check-cross deps fmt lint install clean FORCE
+.PHONY: all check demo bench fuzz check-cross check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -72,6 +72,6 @@ as_user() {
     run -0 --separate-stderr sh -e story.sh
     [[ $stderr == *perplexity* ]]
     [ "$(wc -l <nll.tsv)" -gt 5 ]
-    [ -s acts.f32 ]
+    [ -s rows.f32 ]
     [ -s answers.jsonl ]
 }

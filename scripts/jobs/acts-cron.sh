@@ -1,0 +1,24 @@
+#!/bin/sh
+# usage: acts-cron.sh MODEL DOCS.jsonl SPEC T FOLDER
+# For cron: makes the dump of DOCS if it is missing, goes on with one that was
+# stopped, stops itself after an hour, and says nothing when all is well.
+#
+#   17 2 * * *  $HOME/.local/share/tensorutils/acts-cron.sh $HOME/Qwen3-0.6B \
+#                   $HOME/docs.jsonl resid:13 512 /fs/scratch/acts
+PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin${TU_BIN:+:$TU_BIN}
+export PATH
+model=$1 docs=$2 spec=$3 ctx=$4 folder=$5
+meta=$folder/meta.json
+set -e
+
+mkdir -p "$folder"
+"$(dirname "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$meta"
+dump=$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2)
+[ ! -e "$dump" ] || exec saev-read -q verify "$dump" >/dev/null
+first=$(saev-write -q --images --resume -m "$meta" -o "$folder" | cut -f 1)
+status=0
+tail -n "+$((first + 1))" "$docs" |
+    hf-infer "$model" --acts "$spec" --ctx "$ctx" --pad --jsonl -q |
+    saev-write -q --resume --first "$first" --deadline 3600 -m "$meta" \
+        -o "$folder" >/dev/null || status=$?
+[ $status -eq 75 ] || exit $status # stopped: the next night goes on

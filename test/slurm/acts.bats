@@ -1,0 +1,122 @@
+# scripts/jobs on a real Slurm: `make check-slurm`; skips where none is
+# installed.  SLURM_TOOLS: the folder of slurm-up and slurm-down.
+bats_require_minimum_version 1.5.0
+
+ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+DEMO=$ROOT/demo/qwen3-tiny
+SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
+N_DOCS=3000
+
+setup_file() {
+    local status=0 env
+    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up here"
+    env=$("$SLURM_TOOLS/slurm-up" "$BATS_FILE_TMPDIR/slurm" 2) || status=$?
+    [ "$status" -ne 77 ] || skip "Slurm is not installed"
+    [ "$status" -eq 0 ]
+    eval "$env"
+    cd "$BATS_FILE_TMPDIR"
+    seq $N_DOCS | sed 's/.*/{"text":"Document & of some, with a few words in it, and more."}/' >docs.jsonl
+    export MAX_PATCHES=6400 # 100 images of 2 layers and 32 tokens
+    # the run without Slurm, without parts, without a stop
+    "$ROOT/scripts/jobs/acts-meta.sh" "$DEMO" docs.jsonl resid:0,3 32 meta.json
+    hf-infer "$DEMO" --acts resid:0,3 --ctx 32 --pad --jsonl --file docs.jsonl -q |
+        saev-write -q -m meta.json -o want
+}
+
+teardown_file() {
+    [ ! -x "$SLURM_TOOLS/slurm-down" ] || "$SLURM_TOOLS/slurm-down" "$BATS_FILE_TMPDIR/slurm"
+}
+
+# submit PARTS: sets tasks, finish and dump.
+submit() {
+    IFS=$'\t' read -r tasks finish dump < <("$ROOT/scripts/jobs/acts-submit.sh" \
+        "$DEMO" ../docs.jsonl resid:0,3 32 acts "$1" -n1 -c2)
+}
+
+# gone JOB: waits until Slurm has no more of it.
+gone() {
+    for _ in $(seq 1200); do
+        [ -n "$(squeue -h -j "$1" 2>/dev/null)" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+# shards_of FIRST LAST: how many of these are complete.
+shards_of() {
+    local n=0 i
+    for i in $(seq "$1" "$2"); do
+        [ ! -e "acts/.$(basename "$dump").part/acts$(printf %06d "$i").bin" ] || n=$((n + 1))
+    done
+    echo "$n"
+}
+
+# until_under_way FIRST LAST: some of these shards are there, not all.
+until_under_way() {
+    for _ in $(seq 600); do
+        n=$(shards_of "$1" "$2")
+        [ "$n" -lt 2 ] || break
+        sleep 0.05
+    done
+    [ "$n" -ge 2 ]
+    [ "$n" -lt $(($2 - $1 + 1)) ]
+}
+
+setup() {
+    mkdir -p "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
+    cd "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
+}
+
+same_dump() {
+    diff -r -x manifest.xxh3 ../want/* "$dump"
+    [ "$(wc -l <"$dump/manifest.xxh3")" = 30 ]
+    [ -z "$(find acts -name '.*' -mindepth 1)" ]
+}
+
+@test "slurm: an array of 3 tasks and a finish job make the dump of one run" {
+    submit 3
+    gone "$finish"
+    cat acts/*.log
+    same_dump
+}
+
+@test "slurm: a task that gets USR1 is requeued and the dump is the same" {
+    submit 2
+    until_under_way 0 14
+    scancel -b -s USR1 "${tasks}_0"
+    gone "$finish"
+    cat acts/*.log
+    grep -q 'stopped by SIGUSR1' acts/acts-0.log
+    grep -q 'part 0/2: status 75' acts/acts-0.log
+    # the second run of the task starts behind what was complete
+    [ "$(grep -c '^part 0/2 on' acts/acts-0.log)" = 2 ]
+    ! grep '^part 0/2 on' acts/acts-0.log | sed -n 2p | grep -q 'from 0 on'
+    same_dump
+}
+
+@test "slurm: a task that is killed with -9 and requeued changes nothing" {
+    submit 2
+    until_under_way 15 29
+    scancel -b -s KILL "${tasks}_1" || :
+    pkill -9 -f "saev-write.*$PWD.*--shard 1/2" || :
+    gone "${tasks}_1"
+    [ ! -e "$dump" ]
+    # afterok never comes true: Slurm drops the finish job
+    gone "$finish"
+    [ ! -e "$dump" ]
+    submit 2
+    gone "$finish"
+    cat acts/*.log
+    same_dump
+}
+
+@test "slurm: cron makes the dump, then only looks at it" {
+    run() { env -i HOME="$HOME" LANG=C TU_BIN="$BUILD" MAX_PATCHES=6400 \
+        "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" ../docs.jsonl resid:0,3 32 acts; }
+    [ -z "$(run 2>&1)" ]
+    dump=$(echo acts/????????????????????????????????????????????????????????????????)
+    diff -r ../want/* "$dump"
+    before=$(stat -c %Y "$dump/acts000000.bin")
+    [ -z "$(run 2>&1)" ]
+    [ "$(stat -c %Y "$dump/acts000000.bin")" = "$before" ]
+}
