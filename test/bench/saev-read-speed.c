@@ -1,0 +1,231 @@
+/*
+ * saev-read-speed: views of a cached dump of 512 MiB down a pipe, in ratio to
+ * cat, and 4 KiB rows in random order, in ratio to read(2) in order; in turns
+ * in the same run.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/saev-read/read.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/rng.h"
+#include "test/bench/bench.h"
+
+enum { N_IMGS = 1024, SHARD_IMGS = 256, D = 1024, IMG_ROWS = 128, ROUNDS = 5 };
+
+#define N_ROWS ((size_t)N_IMGS * IMG_ROWS)
+#define NBYTES (N_ROWS * D * 4)
+#define N_RAND ((size_t)256 << 10)
+#define BATCH  ((size_t)1024) /* rows */
+
+static const struct {
+    const char *what, *shape, *args;
+    double nbytes;
+} pipes[] = {
+    { "cat | wc -c", "all", NULL, NBYTES },
+    { "rows | wc -c", "all", "--raw", NBYTES },
+    { "rows | wc -c", "image, 1 layer", "--raw --view image --layer 1",
+      NBYTES / 128.0 * 63 },
+    { "rows | wc -c", "f16 of f32", "--raw --dtype f16", NBYTES },
+};
+enum { N_PIPES = sizeof(pipes) / sizeof(pipes[0]) };
+
+static void
+die(const struct err *err)
+{
+    fprintf(stderr, "saev-read-speed: %s\n", err->what);
+    exit(err->status);
+}
+
+static void
+put(const char *dir, const char *name, const void *data, size_t nbytes,
+    size_t times)
+{
+    struct str path = { 0 };
+    struct err err;
+    FILE *f;
+
+    str_addf(&path, "%s/%s", dir, name);
+    f = fopen(path.s, "w");
+    for (size_t i = 0; f && i < times; i++)
+        if (fwrite(data, 1, nbytes, f) != nbytes)
+            break;
+    if (!f || fclose(f) != 0) {
+        err_sys(&err, EX_IOERR, "%s", path.s);
+        die(&err);
+    }
+    str_free(&path);
+}
+
+static void
+make_dump(const char *dir)
+{
+    static const char meta[] =
+        "{\"vit_family\":\"clip\",\"vit_ckpt\":\"c\",\"layers\":[0,1],"
+        "\"n_patches_per_img\":63,\"cls_token\":true,\"d_vit\":1024,"
+        "\"seed\":0,\"n_imgs\":1024,\"max_patches_per_shard\":32768,"
+        "\"data\":\"\"}";
+    size_t n = (size_t)IMG_ROWS * D;
+    float *img = xcalloc(n, sizeof(*img));
+    char name[32];
+
+    for (size_t i = 0; i < n; i++)
+        img[i] = (float)(rng_u64(1, 0, i) >> 40) * 0x1p-24f;
+    put(dir, "metadata.json", meta, sizeof(meta) - 1, 1);
+    for (size_t i = 0; i < N_IMGS / SHARD_IMGS; i++) {
+        saev_shard_name(name, i);
+        put(dir, name, img, n * sizeof(*img), SHARD_IMGS);
+    }
+    free(img);
+}
+
+static double
+run_s(const char *dir, const char *args)
+{
+    struct str line = { 0 };
+    double t;
+
+    if (args)
+        str_addf(&line, "saev-read -q %s '%s' | wc -c >/dev/null", args, dir);
+    else
+        str_addf(&line, "cat '%s'/acts* | wc -c >/dev/null", dir);
+    t = now_s();
+    if (system(line.s) != 0)
+        fprintf(stderr, "saev-read-speed: failed: %s\n", line.s);
+    t = now_s() - t;
+    str_free(&line);
+    return t;
+}
+
+static void
+measure_pipes(const char *dir)
+{
+    double best[N_PIPES], cat;
+
+    for (int r = 0; r < ROUNDS; r++)
+        for (int k = 0; k < N_PIPES; k++) {
+            double t = run_s(dir, pipes[k].args);
+
+            best[k] = r == 0 || t < best[k] ? t : best[k];
+        }
+    cat = pipes[0].nbytes / best[0];
+    for (int k = 0; k < N_PIPES; k++) {
+        double speed = pipes[k].nbytes / best[k];
+
+        row(pipes[k].what, pipes[k].shape, isa_name(cpu_isa()), 1, speed * 1e-9,
+            "GB/s", k ? speed / cat : 0, "cat | wc -c");
+    }
+}
+
+static void
+read_in_order(struct target *t)
+{
+    static char piece[256 << 10];
+    struct str path = { 0 };
+    struct err err;
+
+    for (size_t i = 0; i < t->dir.saev.n_shards; i++) {
+        int fd = saevdir_shard(&t->dir, i, &err);
+
+        saevdir_shard_path(&t->dir, i, &path);
+        for (size_t at = 0; at < t->dir.saev.shard_nbytes; at += sizeof(piece))
+            if (fd < 0 ||
+                file_pread(fd, path.s, piece, sizeof(piece), at, &err) < 0)
+                die(&err);
+        close(fd);
+    }
+    str_free(&path);
+}
+
+static void
+gather(struct gather *g, const size_t *rows, char *buf)
+{
+    struct err err;
+
+    for (size_t i = 0; i < N_RAND; i += BATCH)
+        if (gather_rows(g, rows + i, BATCH, buf, &err) < 0)
+            die(&err);
+}
+
+static void
+measure_gather(const char *dir)
+{
+    struct cmd cmd = { .tokens = SAEV_ALL,
+                       .layer = SAEV_ALL_LAYERS,
+                       .imgs = { 0, SIZE_MAX } };
+    int n_threads[3] = { 1, 1, par_default() };
+    double best[3] = { 1e9, 1e9, 1e9 }, in_order;
+    size_t *rows = xcalloc(N_RAND, sizeof(*rows));
+    struct gather g[3] = { 0 };
+    struct target t;
+    struct err err;
+    char *buf = mem_big(BATCH, D * 4, "rows", &err);
+
+    if (!buf || target_open(&t, &cmd, dir, &err) < 0)
+        die(&err);
+    for (size_t i = 0; i < N_RAND; i++)
+        rows[i] = rng_u64(2, 0, i) % N_ROWS;
+    for (int k = 1; k < 3; k++)
+        if (gather_open(&g[k], &t, n_threads[k], false, &err) < 0)
+            die(&err);
+    for (int r = 0; r < ROUNDS; r++)
+        for (int k = 0; k < 3; k++) {
+            double s = now_s();
+
+            if (k == 0)
+                read_in_order(&t);
+            else
+                gather(&g[k], rows, buf);
+            s = now_s() - s;
+            best[k] = s < best[k] ? s : best[k];
+        }
+    in_order = (double)N_ROWS / best[0];
+    row("read(2) in order", "4 KiB rows", "-", 1, in_order * 1e-6, "M row/s", 0,
+        "");
+    for (int k = 1; k < 3; k++)
+        row("random rows", "4 KiB rows", "-", n_threads[k],
+            (double)N_RAND / best[k] * 1e-6, "M row/s",
+            (double)N_RAND / best[k] / in_order, "read(2)");
+    for (int k = 1; k < 3; k++)
+        gather_close(&g[k]);
+    target_close(&t);
+    mem_big_free(buf, BATCH, D * 4);
+    free(rows);
+}
+
+static void
+remove_dump(const char *dir)
+{
+    static const char *const names[] = { "metadata.json", "acts000000.bin",
+                                         "acts000001.bin", "acts000002.bin",
+                                         "acts000003.bin" };
+    struct str path = { 0 };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        str_clear(&path);
+        str_addf(&path, "%s/%s", dir, names[i]);
+        unlink(path.s);
+    }
+    rmdir(dir);
+    str_free(&path);
+}
+
+int
+main(void)
+{
+    char *dir = scratch_name("saev-read-speed");
+
+    if (!mkdtemp(dir)) {
+        perror(dir);
+        return 1;
+    }
+    make_dump(dir);
+    measure_pipes(dir);
+    measure_gather(dir);
+    remove_dump(dir);
+    free(dir);
+    return 0;
+}
