@@ -66,7 +66,7 @@ for mem in ("2M", "1M"):
     assert got == [head] + [want[i] for i in order(80000, 3)]
 END
     run -2 saev-read -q --shuffle d 0-9
-    [ "${lines[0]}" = "saev-read: --shuffle is of all rows: no INDEX" ]
+    [ "${lines[0]}" = "saev-read: --shuffle, --window, --sample are of all rows: no INDEX" ]
 }
 
 @test "saev-read --shuffle: all 24 orders of 4 rows are as likely" {
@@ -150,7 +150,69 @@ END
     run -2 saev-read --raw --shuffle --mem $((least - 1)) d
     saev-read --raw --shuffle --mem "$least" d | cmp - <(saev-read --raw --shuffle d)
     run -2 saev-read --seed 5 d
-    [ "${lines[0]}" = "saev-read: --seed is for --shuffle" ]
+    [ "${lines[0]}" = "saev-read: --seed is for --shuffle, --window and --sample" ]
     run -2 saev-read --shuffle --mem x d
     [ "${lines[0]}" = 'saev-read: --mem: "x" is not a size such as 100000, 64M or 2G' ]
+}
+
+# The definition of saev-read(1) in Python.
+@test "saev-read --window: row by row as the manual says" {
+    py - <<'END'
+from saev_dump import *
+def below(seed, epoch, n):
+    x = [np.random.Philox(key=seed | epoch << 64, counter=[0, t, 1, 0]).random_raw(n).tolist()
+         for t in range(3)]
+    def draw(k, m):
+        return next(x[t][k] * m >> 64 for t in range(3) if x[t][k] * m % 2**64 >= 2**64 % m)
+    return draw
+def windowed(n, w, draw):
+    rows, slots = iter(range(n)), []
+    for k in range(n + w):
+        if len(slots) < w and (row := next(rows, None)) is not None:
+            slots.append(row)
+            continue
+        if not slots:
+            return
+        j = draw(windowed.k, len(slots))
+        windowed.k += 1
+        yield slots[j]
+        row = next(rows, None)
+        if row is None:
+            slots[j] = slots[-1]
+            slots.pop()
+        else:
+            slots[j] = row
+for i, kw in enumerate((dict(n=0), dict(n=50, d=3), dict(n=40, d=4000), dict(n=1, d=70000))):
+    a, m = dump(f"d{i}", **kw), meta(**kw)
+    a = rows(a, m, "image", "13")
+    for w in (1, 2, 100, 10**9):
+        windowed.k = 0
+        o = list(windowed(len(a), min(w, len(a)), below(9, 1, len(a))))
+        assert sorted(o) == list(range(len(a))) and (w > 1 or o == sorted(o))
+        more = f"d{i}", "--view", "image", "--layer", 13, "--window", w, "--seed", 9, "--epoch", 1
+        assert saev_read(*more, "--raw") == a[o].tobytes(), (i, w)
+        places = saev_read("--index", *more[:5]).splitlines()
+        assert saev_read("--index", *more).splitlines() == places[:1] + [places[1 + j] for j in o]
+END
+    run -2 saev-read --window 5 --shuffle d0
+    [ "${lines[0]}" = "saev-read: --window does not go with --shuffle" ]
+}
+
+@test "saev-read --sample: the first of --shuffle, in the dump's order or theirs" {
+    py - <<'END'
+from saev_dump import *
+a = dump("d", n=70000, p=3, d=1, imgs_a_shard=20000).reshape(-1, 1)
+o = order(len(a), 5)
+for k in (1, 2, 1000, len(a) - 1, len(a)):
+    assert saev_read("d", "--raw", "--sample", k, "--seed", 5) == a[sorted(o[:k])].tobytes()
+    assert saev_read("d", "--raw", "--sample", k, "--seed", 5, "--shuffle") == a[o[:k]].tobytes()
+all = saev_read("d", "--index").splitlines()
+assert saev_read("d", "--index", "--sample", 7, "--seed", 5).splitlines() == \
+    all[:1] + [all[1 + i] for i in sorted(o[:7])]
+END
+    run -65 saev-read -q --sample 560001 d
+    [ "$output" = "saev-read: d: --sample 560001, but 560000 rows" ]
+    run -2 saev-read --sample 0 d
+    run -2 saev-read --sample 3 --mem 1M d
+    [ "${lines[0]}" = "saev-read: --mem is for --shuffle" ]
 }

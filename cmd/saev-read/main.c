@@ -26,6 +26,8 @@ enum {
     O_EPOCH,
     O_MEM,
     O_TMPDIR,
+    O_WINDOW,
+    O_SAMPLE,
     O_END,
 };
 
@@ -56,6 +58,9 @@ static const struct opt opts[] = {
       "read all data: checksums, NaN, zeros where none belong" },
     { O_SHUFFLE, "shuffle", NULL, " rows ",
       "all rows in a uniformly random order" },
+    { O_WINDOW, "window", "W", " rows ",
+      "shuffle by W slots that rows pass through" },
+    { O_SAMPLE, "sample", "K", " rows ", "K of the rows, chosen at random" },
     { O_SEED, "seed", "S", " rows ", "which order (default 0)" },
     { O_EPOCH, "epoch", "E", " rows ", "another one for each E (default 0)" },
     { O_MEM, "mem", "SIZE", " rows ",
@@ -200,6 +205,10 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_MAX_PATCHES:
         return opt_u64("--max-patches", arg, 1, INT64_MAX, &cmd->max_patches,
                        err);
+    case O_WINDOW:
+        return opt_u64("--window", arg, 1, INT64_MAX, &cmd->window, err);
+    case O_SAMPLE:
+        return opt_u64("--sample", arg, 1, INT64_MAX, &cmd->sample, err);
     case O_SEED:
         return opt_u64("--seed", arg, 0, UINT64_MAX, &cmd->perm.seed, err);
     case O_EPOCH:
@@ -211,16 +220,20 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     }
 }
 
-/* Options about the order of rows, where there is none to choose. */
+/* Options about the order of rows: one order, and what it needs. */
 static void
 check_order(const struct cmd *cmd, const bool *seen)
 {
-    static const int ids[] = { O_SEED, O_EPOCH, O_MEM, O_TMPDIR };
-    static const char *const names[] = { "seed", "epoch", "mem", "tmpdir" };
+    bool random = cmd->shuffle || cmd->window || cmd->sample;
 
-    for (int i = 0; i < 4 && !cmd->shuffle; i++)
-        if (seen[ids[i]])
-            die_usage("--%s is for --shuffle", names[i]);
+    if (cmd->window && (cmd->shuffle || cmd->sample))
+        die_usage("--window does not go with %s",
+                  cmd->shuffle ? "--shuffle" : "--sample");
+    if ((seen[O_SEED] || seen[O_EPOCH]) && !random)
+        die_usage("--%s is for --shuffle, --window and --sample",
+                  seen[O_SEED] ? "seed" : "epoch");
+    if ((seen[O_MEM] || seen[O_TMPDIR]) && !cmd->shuffle)
+        die_usage("--%s is for --shuffle", seen[O_MEM] ? "mem" : "tmpdir");
 }
 
 /* Reads the command line; returns the verb's place in the table. */

@@ -43,9 +43,10 @@ struct cmd {
     bool direct, deep;
     uint64_t max_patches; /* --max-patches; 0: as it is */
     bool shuffle;
-    struct perm perm;   /* --seed, --epoch */
-    size_t mem;         /* bytes that a shuffle may take */
-    const char *tmpdir; /* NULL: $TMPDIR, or /tmp */
+    uint64_t window, sample; /* slots, rows; 0: not asked for */
+    struct perm perm;        /* --seed, --epoch */
+    size_t mem;              /* bytes that a shuffle may take */
+    const char *tmpdir;      /* NULL: $TMPDIR, or /tmp */
     bool quiet, verbose;
     int n_threads; /* -j; 0: CPUs of this process */
     const char *out_path;

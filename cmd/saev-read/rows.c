@@ -248,16 +248,22 @@ rows_main(struct cmd *cmd, struct err *err)
 {
     struct target t;
     struct list l;
+    bool random = cmd->shuffle || cmd->window || cmd->sample;
     int rc = -1;
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "a DUMP is missing");
     if (cmd->json && !cmd->index)
         return err_set(err, TU_USAGE, "--json is of places: it needs --index");
+    if (random && (cmd->n_args > 1 || cmd->rows))
+        return err_set(err, TU_USAGE,
+                       "--shuffle, --window, --sample are of all rows: no "
+                       "INDEX");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
-    if (cmd->shuffle) {
-        rc = shuffle_main(cmd, &t, err);
+    if (random) {
+        rc = cmd->sample ? sample_main(cmd, &t, err)
+                         : shuffle_main(cmd, &t, err);
         target_close(&t);
         return rc;
     }

@@ -166,7 +166,10 @@ shuffle_rows(struct shuffle *s, struct err *err)
         places_open(&s->places, s->cmd, s->t);
     else if (emit_open(&s->emit, s->cmd, s->n, s->t->dir.saev.d, err) < 0)
         return -1;
-    rc = s->n <= fit ? shuffle_in_memory(s, err) : shuffle_external(s, err);
+    if (s->cmd->window)
+        rc = shuffle_window(s, err);
+    else
+        rc = s->n <= fit ? shuffle_in_memory(s, err) : shuffle_external(s, err);
     if (rc == 0 && s->cmd->index)
         return places_close(&s->places, err);
     if (rc == 0)
@@ -175,7 +178,7 @@ shuffle_rows(struct shuffle *s, struct err *err)
 }
 
 int
-shuffle_main(const struct cmd *cmd, const struct target *t, struct err *err)
+shuffle_main(struct cmd *cmd, const struct target *t, struct err *err)
 {
     struct shuffle s = {
         .cmd = cmd, .t = t, .perm = &cmd->perm, .n = t->n_rows
@@ -183,8 +186,6 @@ shuffle_main(const struct cmd *cmd, const struct target *t, struct err *err)
     int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
     int rc = -1;
 
-    if (cmd->n_args > 1 || cmd->rows)
-        return err_set(err, TU_USAGE, "--shuffle is of all rows: no INDEX");
     if (!cmd->index)
         s.row_nbytes = t->dir.saev.row_nbytes;
     if (gather_open(&s.gather, t, n_threads, cmd->direct, err) == 0) {

@@ -1,6 +1,6 @@
 /*
- * Rows in another order than the dump's: what shuffle.c (in memory) and
- * shuffle_ext.c (by way of the disk) share.
+ * Rows in another order than the dump's: what shuffle.c (in memory),
+ * shuffle_ext.c (by way of the disk), window.c and sample.c share.
  */
 #ifndef SAEV_READ_SHUFFLE_H
 #define SAEV_READ_SHUFFLE_H
@@ -35,9 +35,12 @@ int block_put(struct shuffle *s, const struct block *block, struct err *err);
 /* shuffle_external() is for rows that do not fit in cmd->mem. */
 int shuffle_external(struct shuffle *s, struct err *err);
 
-/* shuffle_main() answers --shuffle: all rows of 't' in the order of
- * cmd->perm. */
-int shuffle_main(const struct cmd *cmd, const struct target *t,
-                 struct err *err);
+/* shuffle_window() goes through cmd->window slots instead. */
+int shuffle_window(struct shuffle *s, struct err *err);
+
+/* shuffle_main() answers --shuffle and --window: all rows of 't' in the order
+ * of cmd->perm, or drawn by it.  sample_main() answers --sample. */
+int shuffle_main(struct cmd *cmd, const struct target *t, struct err *err);
+int sample_main(struct cmd *cmd, const struct target *t, struct err *err);
 
 #endif
