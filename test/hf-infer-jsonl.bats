@@ -166,6 +166,10 @@ is 4, together 514 (expected at most 512, the model's context)"
         <<<'{"ids":[16,10,16,28]}' | sed 's/"text":"[^"]*",//')" ]
     run -66 --separate-stderr hf-infer m --jsonl <<<'{"prompt":"a"}'
     [[ $stderr == *m/tokenizer.json* ]]
+    # what ends before a text needs the text
+    run -66 --separate-stderr hf-infer m --jsonl --stop x <<<'{"ids":[16]}'
+    [ "$stderr" = "hf-infer: m/tokenizer.json: No such file or directory" ]
+    run -66 hf-infer m --ids 16 --json --stop x
 }
 
 @test "hf-infer --jsonl: what it does not go with is a usage error" {

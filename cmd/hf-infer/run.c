@@ -26,7 +26,8 @@ run_open_tok(struct run *run, struct err *err)
     return rc;
 }
 
-/* --json, --nll and --top show tokens' texts where a tokenizer is there. */
+/* --json, --nll and --top show tokens' texts where a tokenizer is there;
+ * --stop cannot do without. */
 static int
 open_tok_if_there(struct run *run, struct err *err)
 {
@@ -35,7 +36,7 @@ open_tok_if_there(struct run *run, struct err *err)
 
     str_addf(&path, "%s/tokenizer.json", run->dir);
     if (run->mode != MODE_LOGITS && run->mode != MODE_ACTS && !run->ids_out &&
-        access(path.s, F_OK) == 0)
+        (run->stop.n > 0 || access(path.s, F_OK) == 0))
         rc = run_open_tok(run, err);
     str_free(&path);
     return rc;
