@@ -57,6 +57,16 @@ for line in sys.stdin:
         <p.jsonl | sorted | cmp - want
 }
 
+@test "hf-infer --jsonl: a NUL is a character of a text" {
+    ids=$(printf 'a\0b' | hf-infer "$DEMO" --encode --special)
+    hf-infer "$DEMO" --jsonl -n 8 --greedy >out <<END
+{"id":"x\u0000","prompt":"a\u0000b"}
+{"id":"x\u0000","ids":[${ids// /,}]}
+END
+    [ "$(uniq out | wc -l)" = 1 ]
+    [[ $(cat out) == '{"id":"x\u0000","text":"'* ]]
+}
+
 @test "hf-infer --jsonl: the id comes back as it was written" {
     hf-infer "$DEMO" --jsonl -n 1 --greedy >out <<'END'
 {"id": 1.10, "prompt": "a", "more": {"id": 5}}

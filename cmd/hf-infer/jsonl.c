@@ -236,11 +236,11 @@ take_object(struct jsonl_doc *doc, const json_t *v, struct err *err)
 static json_t *
 load(const char *line, size_t nbytes, json_error_t *e)
 {
-    json_t *v = json_loadb(line, nbytes, JSON_REJECT_DUPLICATES, e);
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    json_t *v = json_loadb(line, nbytes, flags, e);
 
     if (!v && json_error_code(e) == json_error_numeric_overflow)
-        v = json_loadb(line, nbytes,
-                       JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, e);
+        v = json_loadb(line, nbytes, flags | JSON_DECODE_INT_AS_REAL, e);
     return v;
 }
 
