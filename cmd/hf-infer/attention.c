@@ -146,7 +146,7 @@ static void
 tile_block(const struct attention *a, struct tile *t, size_t b)
 {
     const struct kv *kv = &t->span->session->kv;
-    size_t d = a->head_dim, begin, end, from = 0, n_keys = 0;
+    size_t d = a->head_dim, begin, end, from = 0, oldest = 0, n_keys = 0;
     struct mix scores = { .w = kv_keys(kv, a->layer, t->kv_head, b),
                           .w_dtype = kv->dtype,
                           .ldw = KV_BLOCK,
@@ -164,6 +164,7 @@ tile_block(const struct attention *a, struct tile *t, size_t b)
     rows_seeing(a, t, b, &begin, &end);
     if (begin == end)
         return;
+    visible(a, t->first + begin / t->group, b, &oldest, &n_keys);
     visible(a, t->first + (end - 1) / t->group, b, &from, &n_keys);
     scores.cols = n_keys;
     scores.p = t->q + begin * d;
@@ -176,14 +177,32 @@ tile_block(const struct attention *a, struct tile *t, size_t b)
         visible(a, t->first + r / t->group, b, &from, &last);
         weigh(a, t, r, from, last);
     }
-    sums.rows = n_keys;
-    sums.p = t->score + begin * KV_BLOCK;
+    sums.w =
+        (const char *)sums.w + oldest * d * (dtype_table[kv->dtype].bits / 8);
+    sums.rows = n_keys - oldest;
+    sums.p = t->score + begin * KV_BLOCK + oldest;
     sums.y = t->sum + begin * d;
     sums.n = end - begin;
     mix(&sums);
 }
 
-static void
+/* Writes the tile's rows; is every number one? */
+static bool
+tile_store(const struct attention *a, struct tile *t)
+{
+    bool numbers = true;
+
+    for (size_t r = 0; r < t->n_rows; r++) {
+        float *sum = t->sum + r * a->head_dim;
+
+        vec_scale(sum, 1 / t->total[r], a->head_dim);
+        memcpy(a->out + row_offset(a, t, r), sum, a->head_dim * sizeof(*sum));
+        numbers &= !isnan(vec_max(sum, a->head_dim));
+    }
+    return numbers;
+}
+
+static bool
 tile_run(const struct attention *a, struct tile *t)
 {
     size_t last = t->first + (t->n_rows - 1) / t->group;
@@ -193,11 +212,20 @@ tile_run(const struct attention *a, struct tile *t)
     tile_load(a, t);
     for (size_t b = oldest / KV_BLOCK; b <= last / KV_BLOCK; b++)
         tile_block(a, t, b);
-    for (size_t r = 0; r < t->n_rows; r++) {
-        float *sum = t->sum + r * a->head_dim;
+    return tile_store(a, t);
+}
 
-        vec_scale(sum, 1 / t->total[r], a->head_dim);
-        memcpy(a->out + row_offset(a, t, r), sum, a->head_dim * sizeof(*sum));
+/* A weight of 0 hides no infinity that another position alone sees: the
+ * product is NaN.  Each position then sums what is its own. */
+static void
+tile_alone(const struct attention *a, struct tile *t)
+{
+    size_t first = t->first, n = t->n_rows / t->group;
+
+    t->n_rows = t->group;
+    for (size_t i = 0; i < n; i++) {
+        t->first = first + i;
+        tile_run(a, t);
     }
 }
 
@@ -232,7 +260,8 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
         t.n_rows = (t.span->n - at < step ? t.span->n - at : step) * group;
         tile_memory(&t, a->scratch + (size_t)thread * scratch, rows,
                     a->head_dim);
-        tile_run(a, &t);
+        if (!tile_run(a, &t) && t.n_rows > group)
+            tile_alone(a, &t);
     }
 }
 
