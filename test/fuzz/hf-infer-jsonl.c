@@ -31,9 +31,9 @@ check_doc(const struct jsonl_doc *doc)
     if (doc->id.n == 0)
         return;
     /* integers of any size: as doubles */
-    id = json_loadb(
-        doc->id.s, doc->id.n,
-        JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    id = json_loadb(doc->id.s, doc->id.n,
+                    JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
+                    NULL);
     expect(id != NULL);
     json_decref(id);
 }
