@@ -379,7 +379,7 @@ print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
     [ -z "$stderr" ]
 }
 
-@test "hf-infer: logits that are not finite are refused, not sampled" {
+@test "hf-infer: logits that are not finite are refused, not used" {
     tiny
     "$PYTHON" - <<'END'
 import json, struct
@@ -392,6 +392,12 @@ END
     run -65 --separate-stderr hf-infer m --ids 1,2 --ids-out
     [ -z "$output" ]
     [ "$stderr" = "hf-infer: m: the logits after 2 tokens are not finite" ]
+    run -65 --separate-stderr hf-infer m --ids 1,2 --top 3 --json
+    [ -z "$output" ]
+    [ "$stderr" = "hf-infer: m: the logits after 2 tokens are not finite" ]
+    run -65 --separate-stderr hf-infer m --ids 1,2,3 --nll -o nll.tsv
+    [ "$stderr" = "hf-infer: m: the logits after 1 tokens are not finite" ]
+    [ ! -e nll.tsv ]
 }
 
 @test "hf-infer: a terminal gets a new line at the end, a pipe does not" {

@@ -1,12 +1,14 @@
 /* Opening and closing what a run needs, and feeding the session. */
 #include "cmd/hf-infer/run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/kernel/cpu.h"
+#include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/tty.h"
 
@@ -158,6 +160,17 @@ run_close(struct run *run)
     model_close(run->model);
     tok_close(run->tok);
     stop_free(&run->stop);
+}
+
+int
+check_logits(const struct run *run, const char *where, const float *logits,
+             size_t n_tokens, struct err *err)
+{
+    if (isfinite(vec_max(logits, (size_t)run->config->vocab_size)))
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: the logits after %zu tokens are not finite", where,
+                   n_tokens);
 }
 
 /* How many positions' logits are made at once. */

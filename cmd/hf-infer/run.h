@@ -102,6 +102,11 @@ int prompt_encode(struct run *run, const struct str *text, struct ids *ids,
 int ids_parse(const char *text, size_t nbytes, const char *name,
               struct ids *ids, struct err *err);
 
+/* check_logits(): EX_DATAERR if a number among a position's logits is none, or
+ * infinite; 'where' is what the message begins with. */
+int check_logits(const struct run *run, const char *where, const float *logits,
+                 size_t n_tokens, struct err *err);
+
 /*
  * feed() puts ids into the session and hands the logits of every position to
  * 'each', some at a time ([n, vocab], first is the position of the first);

@@ -124,18 +124,24 @@ score_rows(void *ctx, const float *logits, size_t first, size_t n,
 {
     struct nll_sink *sink = ctx;
     size_t vocab_size = (size_t)sink->run->config->vocab_size;
+    struct run *run = sink->run;
     int rc = 0;
 
     for (size_t i = 0; i < n && first + i + 1 < sink->ids->n; i++) {
         const float *row = logits + i * vocab_size;
         int32_t id = sink->ids->id[first + i + 1];
-        double nll = log_sum_exp(row, vocab_size) - (double)row[id];
+        double nll;
 
+        rc = check_logits(run, run->dir, row, first + i + 1, err);
+        if (rc < 0)
+            break;
+        nll = log_sum_exp(row, vocab_size) - (double)row[id];
         sink->sum += nll;
         put_nll(sink, first + i + 1, nll);
     }
-    if (!sink->run->json && sink->tsv.n)
-        rc = out_write(sink->run->out, sink->tsv.s, sink->tsv.n, err);
+    if (!run->json && sink->tsv.n &&
+        out_write(run->out, sink->tsv.s, sink->tsv.n, err) < 0)
+        rc = -1;
     str_clear(&sink->tsv);
     return rc;
 }
@@ -267,6 +273,8 @@ run_top(struct run *run, struct err *err)
         last = xmalloc((size_t)run->config->vocab_size * sizeof(*last));
         rc = feed(run, ids.id, ids.n, last, NULL, NULL, err);
     }
+    if (rc == 0)
+        rc = check_logits(run, run->dir, last, ids.n, err);
     if (rc == 0)
         rc = print_top(run, last, err);
     free(last);

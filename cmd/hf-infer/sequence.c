@@ -1,9 +1,6 @@
 #include "cmd/hf-infer/sequence.h"
 
-#include <math.h>
 #include <string.h>
-
-#include "core/kernel/vec.h"
 
 #define DEFAULT_TOKENS 256 /* without -n */
 
@@ -135,14 +132,11 @@ int
 sequence_next(struct sequence *seq, struct sample *sample, float *logits,
               struct err *err)
 {
-    size_t vocab_size = (size_t)seq->run->config->vocab_size;
     int64_t n = (int64_t)(seq->ids.n - seq->n_prompt);
 
     if (n < seq->max_tokens) {
-        if (!isfinite(vec_max(logits, vocab_size)))
-            return err_set(err, EX_DATAERR,
-                           "%s: the logits after %zu tokens are not finite",
-                           about(seq), seq->ids.n);
+        if (check_logits(seq->run, about(seq), logits, seq->ids.n, err) < 0)
+            return -1;
         take(seq, sample_next(sample, &seq->sampler, logits, seq->ids.id,
                               seq->ids.n, (uint64_t)n++));
     }
