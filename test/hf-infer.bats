@@ -355,6 +355,8 @@ print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
     [ -z "$output" ]
     [[ $stderr == "hf-infer: $DEMO: the prompt has 4 tokens and -n is $max, together "*"(expected at most $max, the model's context)" ]]
     ids=$(seq -s, 1 $((max + 1)))
+    run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids"
+    [ "$stderr" = "hf-infer: $DEMO: the prompt has $((max + 1)) tokens (expected at most $max, the model's context)" ]
     run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids" --logits x.npy
     [ ! -e x.npy ]
     [ -z "$(ls -A | grep tmp)" ]

@@ -38,6 +38,27 @@ check_ids(const struct sequence *seq, struct err *err)
     return 0;
 }
 
+static int
+check_room(const struct sequence *seq, int64_t context, int64_t asked,
+           struct err *err)
+{
+    int64_t n = (int64_t)seq->n_prompt;
+
+    if (asked < 0 && n > context)
+        return err_set(err, EX_DATAERR,
+                       "%s: the prompt has %zu tokens (expected at most %lld, "
+                       "the model's context)",
+                       about(seq), seq->n_prompt, (long long)context);
+    if (asked > context - n)
+        return err_set(err, EX_DATAERR,
+                       "%s: the prompt has %zu tokens and -n is %lld, "
+                       "together %lld (expected at most %lld, the model's "
+                       "context)",
+                       about(seq), seq->n_prompt, (long long)asked,
+                       (long long)(n + asked), (long long)context);
+    return 0;
+}
+
 int
 sequence_plan(struct sequence *seq, struct err *err)
 {
@@ -51,19 +72,9 @@ sequence_plan(struct sequence *seq, struct err *err)
     seq->stop = run->stop;
     if (seq->n_prompt == 0)
         return err_set(err, EX_DATAERR,
-                       "%s%sthe prompt is empty, and the tokenizer adds "
-                       "nothing to it (expected at least 1 token)",
+                       "%s%sthe prompt has no tokens (expected at least 1)",
                        seq->where ? seq->where : "", seq->where ? ": " : "");
-    if (room < 0 || asked > room)
-        return err_set(
-            err, EX_DATAERR,
-            "%s: the prompt has %zu tokens and -n is %lld, "
-            "together %lld (expected at most %lld, the model's "
-            "context)",
-            about(seq), seq->n_prompt, (long long)(asked < 0 ? 0 : asked),
-            (long long)((int64_t)seq->n_prompt + (asked < 0 ? 0 : asked)),
-            (long long)context);
-    if (check_ids(seq, err) < 0)
+    if (check_room(seq, context, asked, err) < 0 || check_ids(seq, err) < 0)
         return -1;
     seq->max_tokens = asked >= 0              ? asked
                       : room < DEFAULT_TOKENS ? room
