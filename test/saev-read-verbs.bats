@@ -433,3 +433,142 @@ for name, kw in dict(imgs=dict(n=2**50), d=dict(d=2**40, n=2**10), p=dict(p=2**4
 assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 64 << 10  # KiB
 END
 }
+
+@test "saev-read stats: every view's moments, norms and scalar are numpy's, whatever -j" {
+    py - <<'END'
+import itertools, json, subprocess
+from saev_dump import *
+def stats(*args):
+    out = [subprocess.run(["saev-read", "stats", "-q", "--json", "-j", j, *args], check=True, capture_output=True).stdout
+           for j in ("1", "2", "5")]
+    assert out[0] == out[1] == out[2], args
+    return json.loads(out[0])
+def near(a, b, scale=1e-12):
+    return np.allclose(np.array(a, float), b, rtol=scale, atol=scale * np.nanmax(np.abs(b)), equal_nan=True)
+def check(s, x):
+    d = s["dims"]
+    assert [k["dim"] for k in d] == list(range(x.shape[1])) and s["n_rows"] == len(x)
+    finite = np.isfinite(x)
+    m = np.ma.array(x.astype("f8"), mask=~finite)
+    none = ~finite.any(0)
+    for key, want in (("mean", m.mean(0)), ("std", m.std(0)), ("min", m.min(0)), ("max", m.max(0))):
+        assert near([k[key] for k in d], np.where(none, np.nan, np.ma.filled(want, np.nan))), key
+    assert [k["n_nan"] for k in d] == np.isnan(x).sum(0).tolist()
+    assert [k["n_inf"] for k in d] == np.isinf(x).sum(0).tolist()
+    rows = x[finite.all(1)].astype("f8")
+    assert s["n_not_finite"] == len(x) - len(rows)
+    if len(rows):
+        assert near(s["mean_norm"], np.linalg.norm(rows, axis=1).mean())
+        assert near(s["scalar"], np.linalg.norm(rows - m.mean(0).filled(np.nan), axis=1).mean() / x.shape[1] ** .5)
+    else:
+        assert s["mean_norm"] is None and s["scalar"] is None
+rng = np.random.default_rng(3)
+# dims of one block and of several, with tails of vectors; rows of one block, of several, of several spans
+for k, (d, p, n, form) in enumerate(((5, 3, 7, "short"), (1, 90, 900, "padded"), (259, 30, 200, "padded"), (2310, 30, 40, "short"))):
+    a, m = dump(f"d{k}", form, d=d, p=p, n=n, imgs_a_shard=3 + n // 3, seed=k), meta(d=d, p=p, n=n)
+    a = np.ascontiguousarray(1e3 * np.cos(np.arange(d)) + a * np.exp(2 * np.sin(np.arange(d))), "<f4")
+    if k == 1 or k == 3:  # NaN, infinities, a dim without a number, one that is constant
+        flat = a.reshape(-1)
+        flat[rng.choice(flat.size, 40, replace=False)] = np.repeat([np.nan, np.inf, -np.inf, np.nan], 10)
+    if k == 3:
+        a[..., 7], a[..., 9] = 0.1, np.nan
+    for i, x in enumerate(np.split(a, range(3 + n // 3, n, 3 + n // 3))):
+        with open(f"d{k}/acts{i:06}.bin", "r+b") as f:
+            f.write(x.tobytes())
+    for view, layer in itertools.product(("cls", "image", "all"), ("13", "-2", "all")):
+        s = stats("--view", view, "--layer", layer, f"d{k}")
+        check(s, rows(a, m, view, layer))
+        assert (s["view"], s["layer"]) == (view, layer if layer == "all" else int(layer))
+    if k == 3:
+        assert s["dims"][7]["std"] == 0 and s["dims"][7]["mean"] == float(np.float32(0.1))
+        assert s["dims"][9]["mean"] is None and s["dims"][9]["n_nan"] > 2000
+    check(stats("--imgs", "2-5", f"d{k}"), rows(a[2:6], m, "all", "all"))
+    tsv = subprocess.run(["saev-read", "stats", "-q", "--layer", "13", f"d{k}"], check=True, capture_output=True, text=True).stdout
+    head, *lines = tsv.splitlines()
+    s = stats("--layer", "13", f"d{k}")["dims"]
+    assert head == "dim\tmean\tstd\tmin\tmax\tnan\tinf"
+    for line, want in zip(lines, s, strict=True):
+        got = line.split("\t")
+        assert [int(got[0]), int(got[5]), int(got[6])] == [want[x] for x in ("dim", "n_nan", "n_inf")]
+        assert got[1:5] == ["nan" if want[x] is None else "%.6g" % want[x] for x in ("mean", "std", "min", "max")]
+END
+}
+
+@test "saev-read stats: no rows give no numbers; a line sums up; what cannot be is refused" {
+    py -c 'from saev_dump import *
+dump("none", n=0), dump("d", d=4), dump("nocls", cls=False)
+import json, os
+for name, d in ("long", 2**19 + 1), ("longest", 2**40):
+    dump(name, d=1, n=0)
+    json.dump(meta(d=d, n=0), open(name + "/metadata.json", "w"))'
+    run -0 saev-read stats -q none
+    [ "${#lines[@]}" -eq 6 ]
+    [ "${lines[5]}" = "$(printf '4\tnan\tnan\tnan\tnan\t0\t0')" ]
+    run -0 --separate-stderr saev-read stats -v d
+    [[ "${stderr_lines[-1]}" =~ ^saev-read:\ d:\ 56\ rows\ x\ 4\ dims,\ 0\ rows\ not\ finite,\ mean\ norm\ [0-9.]+,\ scalar\ [0-9.]+,\ two\ passes\ in\ [0-9.]+\ s,\ [0-9.]+\ GB/s\ each$ ]]
+    run -65 saev-read stats -q long
+    [ "$output" = "saev-read: long/metadata.json: d_vit is 524289 (stats takes at most 524288)" ]
+    run -65 saev-read stats -q longest
+    run -65 saev-read stats -q --view cls nocls
+    run -65 saev-read stats -q --layer 7 d
+    run -2 saev-read stats d d
+    [ "${lines[0]}" = "saev-read: stats: one DUMP is expected" ]
+}
+
+@test "saev-read stats: memory stays under 64 MiB at the most dims and at one" {
+    [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    py - <<'END'
+import resource, subprocess
+from saev_dump import *
+dump("d", d=2**19, n=2, p=0, layers=(1,))
+dump("e", d=1, n=2**16, p=15, layers=(1,), imgs_a_shard=1000)
+for name in "de":
+    subprocess.run(["saev-read", "stats", "-q", "-j", "4", name], check=True, stdout=subprocess.DEVNULL)
+assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 64 << 10  # KiB
+END
+}
+
+@test "saev-read stats --svg: a picture that is well-formed and names the outliers" {
+    py - <<'END'
+import json, os, subprocess
+import xml.dom.minidom as dom
+from saev_dump import *
+def draw(name, *more):
+    subprocess.run(["saev-read", "stats", "-qf", "--svg", "p.svg", *more, name], check=True, stdout=subprocess.DEVNULL)
+    d = dom.parse("p.svg")
+    text = [t.firstChild.data for t in d.getElementsByTagName("text")]
+    points = [[float(v) for v in p.split(",")] for l in d.getElementsByTagName("polyline") for p in l.getAttribute("points").split()]
+    return text, points
+name = "<&\">\n\u202e"
+a = dump(name, d=300, n=20)
+a[..., 17] *= 50
+a[..., 133] *= 9
+a[..., 5] = 2
+a.tofile(name + "/all")
+for i, x in enumerate(np.split(a, range(3, 20, 3))):
+    x.tofile(f"{name}/acts{i:06}.bin")
+text, points = draw(name, "--layer", "13", "--view", "image")
+std = a[:, 0, 1:].reshape(-1, 300).astype("f8").std(0)
+assert text[0] == "<&\">\\n\\u{202e}: std of 300 dims, view image, layer 13", text[0]
+assert f"dim 17: {std[17]:.4g}" in text and f"dim 133: {std[133]:.4g}" in text
+assert sum(t.startswith("dim ") for t in text) == 2
+assert f"median {np.median(std[std > 0]):.4g}; 1 dims with std 0, 0 without numbers" in text
+assert len(points) == 299
+y = np.array(points)
+assert (np.diff(y[:, 0]) > 0).all() and (np.diff(y[:, 1]) >= 0).all()
+want = np.log10(np.sort(std[std > 0])[::-1])  # a log scale: heights and logarithms lie on a line
+fit = np.polyfit(want, y[:, 1], 1)
+assert abs(np.polyval(fit, want) - y[:, 1]).max() < 0.1
+dump("none", n=0)
+text, points = draw("none")
+assert not points and "median 0; 0 dims with std 0, 5 without numbers" in text
+dump("many", d=5000, n=5)
+text, points = draw("many")
+assert 500 < len(points) <= 1120
+END
+    run -73 saev-read stats -q --svg p.svg none
+    [ "$output" = "saev-read: p.svg: exists already (--force replaces it)" ]
+    run -2 saev-read stats --svg - none
+    saev-read stats -q --svg - -o table none | grep -q '^</svg>$'
+    [ "$(wc -l <table)" -eq 6 ]
+}

@@ -21,6 +21,7 @@ enum {
     O_DIRECT,
     O_MAX_PATCHES,
     O_DEEP,
+    O_SVG,
     O_SHUFFLE,
     O_SEED,
     O_EPOCH,
@@ -32,11 +33,11 @@ enum {
 };
 
 static const struct opt opts[] = {
-    { O_VIEW, "view", "TOKENS", " rows meta ",
+    { O_VIEW, "view", "TOKENS", " rows meta stats ",
       "cls, image or all (default all)" },
-    { O_LAYER, "layer", "N", " rows meta ",
+    { O_LAYER, "layer", "N", " rows meta stats ",
       "a layer as the metadata lists it, or all (default all)" },
-    { O_IMGS, "imgs", "A-B", " rows meta ",
+    { O_IMGS, "imgs", "A-B", " rows meta stats ",
       "images A to B alone, as if the dump had no others" },
     { O_ROWS, "rows", "FILE", " rows ",
       "indices, one or a range a line, or .npy of integers; - is stdin" },
@@ -46,16 +47,17 @@ static const struct opt opts[] = {
     { O_BATCH, "batch", "N", " rows ",
       "one .npy array after another, each of N rows" },
     { O_INDEX, "index", NULL, " rows ", "where rows lie, instead of them" },
-    { O_JSON, "json", NULL, " rows verify info ",
+    { O_JSON, "json", NULL, " rows verify info stats ",
       "JSON on stdout instead of TSV" },
     { O_DIRECT, "direct", NULL, " rows ",
       "read past the page cache, where that can be" },
-    { 'j', "threads", "N", " rows verify ",
+    { 'j', "threads", "N", " rows verify stats ",
       "threads (default: CPUs of this process)" },
     { O_MAX_PATCHES, "max-patches", "N", " meta ",
       "activations that a shard may hold (default: as the first DUMP's)" },
     { O_DEEP, "deep", NULL, " verify ",
       "read all data: checksums, NaN, zeros where none belong" },
+    { O_SVG, "svg", "FILE", " stats ", "draw the dims' deviations into FILE" },
     { O_SHUFFLE, "shuffle", NULL, " rows ",
       "all rows in a uniformly random order" },
     { O_WINDOW, "window", "W", " rows ",
@@ -68,8 +70,8 @@ static const struct opt opts[] = {
     { O_TMPDIR, "tmpdir", "DIR", " rows ",
       "where --shuffle puts what is more (default $TMPDIR, /tmp)" },
     { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
-    { 'f', "force", NULL, NULL, "let -o replace a file" },
-    { 'v', "verbose", NULL, " rows verify ", "sum up on stderr" },
+    { 'f', "force", NULL, NULL, "let -o and --svg replace a file" },
+    { 'v', "verbose", NULL, " rows verify stats ", "sum up on stderr" },
     { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
     { 0 },
 };
@@ -78,6 +80,7 @@ static const struct opt_verb verb_help[] = {
     { "rows", "DUMP [INDEX...]", "activations of a view (the default verb)" },
     { "verify", "DUMP...", "is the dump whole? names all that is wrong" },
     { "info", "DUMP...", "shape, version, bytes expected and found" },
+    { "stats", "DUMP", "moments of each dim, NaN, norms, the SAE scalar" },
     { "meta", "DUMP...", "metadata.json of a view, of images, of a merge" },
     { 0 },
 };
@@ -87,9 +90,8 @@ static const struct {
     int (*run)(struct cmd *cmd, struct err *err);
     bool binary; /* its answer is not for a terminal */
 } verbs[] = {
-    { "rows", rows_main, true },
-    { "verify", verify_main, false },
-    { "info", info_main, false },
+    { "rows", rows_main, true },  { "verify", verify_main, false },
+    { "info", info_main, false }, { "stats", stats_main, false },
     { "meta", meta_main, false },
 };
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
@@ -157,12 +159,12 @@ set_plain(struct cmd *cmd, int id, const char *arg)
         bool *flag;
         const char **text;
     } plain[] = {
-        { 'v', &cmd->verbose, NULL },     { 'q', &cmd->quiet, NULL },
-        { 'o', NULL, &cmd->out_path },    { O_ROWS, NULL, &cmd->rows },
-        { O_RAW, &cmd->raw, NULL },       { O_INDEX, &cmd->index, NULL },
-        { O_JSON, &cmd->json, NULL },     { O_DIRECT, &cmd->direct, NULL },
-        { O_DEEP, &cmd->deep, NULL },     { O_SHUFFLE, &cmd->shuffle, NULL },
-        { O_TMPDIR, NULL, &cmd->tmpdir },
+        { 'v', &cmd->verbose, NULL },       { 'q', &cmd->quiet, NULL },
+        { 'o', NULL, &cmd->out_path },      { O_ROWS, NULL, &cmd->rows },
+        { O_RAW, &cmd->raw, NULL },         { O_INDEX, &cmd->index, NULL },
+        { O_JSON, &cmd->json, NULL },       { O_DIRECT, &cmd->direct, NULL },
+        { O_DEEP, &cmd->deep, NULL },       { O_SVG, NULL, &cmd->svg },
+        { O_SHUFFLE, &cmd->shuffle, NULL }, { O_TMPDIR, NULL, &cmd->tmpdir },
     };
 
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
@@ -273,6 +275,9 @@ parse(struct cmd *cmd, int argc, char **argv)
 static void
 check_options(const struct cmd *cmd)
 {
+    if (cmd->svg && !strcmp(cmd->svg, "-") && !strcmp(cmd->out_path, "-"))
+        die_usage("--svg - leaves standard output to the picture: -o FILE "
+                  "takes the numbers");
     if (cmd->dtype == DT_BF16 && !cmd->raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     if (cmd->batch && cmd->raw)

@@ -48,7 +48,8 @@ struct cmd {
     size_t mem;              /* bytes that a shuffle may take */
     const char *tmpdir;      /* NULL: $TMPDIR, or /tmp */
     bool quiet, verbose;
-    int n_threads; /* -j; 0: CPUs of this process */
+    int n_threads;   /* -j; 0: CPUs of this process */
+    const char *svg; /* --svg FILE */
     const char *out_path;
     int out_flags; /* OUT_FORCE or 0 */
 
@@ -59,6 +60,7 @@ struct cmd {
 int rows_main(struct cmd *cmd, struct err *err); /* the default verb */
 int verify_main(struct cmd *cmd, struct err *err);
 int info_main(struct cmd *cmd, struct err *err);
+int stats_main(struct cmd *cmd, struct err *err);
 int meta_main(struct cmd *cmd, struct err *err);
 
 /* need_threads() fills cmd->par, once. */

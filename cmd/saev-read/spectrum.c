@@ -1,0 +1,203 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/saev-read/stats.h"
+#include "core/mem.h"
+
+/* Pixels. */
+#define WIDTH     760
+#define HEIGHT    420
+#define LEFT      70
+#define TOP       44
+#define INNER_W   560.0
+#define INNER_H   320.0
+#define LABEL_X   646
+#define LABEL_GAP 15
+
+#define MAX_NAMED 20
+#define OUTLIER   4.0 /* times the median deviation: has a name */
+
+struct bar {
+    double std;
+    size_t dim;
+};
+
+/* Dims that deviate, the largest first. */
+struct spectrum {
+    struct bar *bars; /* [n] */
+    size_t n, n_constant, n_unknown;
+    size_t n_named;
+    double median;
+    double low, high; /* powers of ten around all */
+};
+
+static int
+by_std(const void *pa, const void *pb)
+{
+    const struct bar *a = pa, *b = pb;
+
+    if (a->std != b->std)
+        return a->std > b->std ? -1 : 1;
+    return a->dim < b->dim ? -1 : a->dim > b->dim;
+}
+
+static int
+spectrum_of(struct spectrum *s, const struct columns *c, struct err *err)
+{
+    *s = (struct spectrum){ .low = 0.1, .high = 1 };
+    s->bars = mem_try(c->d, sizeof(*s->bars), "a spectrum", err);
+    if (!s->bars)
+        return -1;
+    for (size_t i = 0; i < c->d; i++) {
+        double std = columns_std(c, i);
+
+        if (std > 0)
+            s->bars[s->n++] = (struct bar){ std, i };
+        else if (isnan(std))
+            s->n_unknown++;
+        else
+            s->n_constant++;
+    }
+    if (s->n == 0)
+        return 0;
+    qsort(s->bars, s->n, sizeof(*s->bars), by_std);
+    s->median = (s->bars[(s->n - 1) / 2].std + s->bars[s->n / 2].std) / 2;
+    while (s->n_named < s->n && s->n_named < MAX_NAMED &&
+           s->bars[s->n_named].std > OUTLIER * s->median)
+        s->n_named++;
+    s->low = pow(10, floor(log10(s->bars[s->n - 1].std)));
+    s->high = pow(10, ceil(log10(s->bars[0].std)));
+    if (s->high <= s->low)
+        s->high = 10 * s->low;
+    return 0;
+}
+
+static double
+x_of(const struct spectrum *s, size_t rank)
+{
+    return LEFT + INNER_W * ((double)rank + 0.5) / (double)s->n;
+}
+
+static double
+y_of(const struct spectrum *s, double v)
+{
+    return TOP + INNER_H * log10(s->high / v) / log10(s->high / s->low);
+}
+
+static void
+put_xml(struct str *to, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        switch (s[i]) {
+        case '&':
+            str_adds(to, "&amp;");
+            break;
+        case '<':
+            str_adds(to, "&lt;");
+            break;
+        case '>':
+            str_adds(to, "&gt;");
+            break;
+        default:
+            str_addc(to, s[i]);
+        }
+}
+
+static void
+put_title(struct str *to, const struct stats *st)
+{
+    const char *layer = st->layer_json;
+    struct str line = { 0 };
+
+    str_esc(&line, st->path, strlen(st->path));
+    str_addf(&line, ": std of %zu dims, view %s, layer %s", st->columns.d,
+             st->view, *layer == '"' ? "all" : layer);
+    str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
+    put_xml(to, line.s, line.n);
+    str_addf(to, "</text>\n<text x=\"%d\" y=\"36\">", LEFT);
+    str_addf(to, "%zu rows, mean norm %.6g, scalar %.6g</text>\n", st->n_rows,
+             st->mean_norm, st->scalar);
+    str_free(&line);
+}
+
+/* A line and its number for each power of ten, 12 of them at most. */
+static void
+put_axis(struct str *to, const struct spectrum *s)
+{
+    int first = (int)lrint(log10(s->low)), last = (int)lrint(log10(s->high));
+    int step = (last - first) / 12 + 1;
+
+    for (int e = first; e <= last; e += step) {
+        double y = y_of(s, pow(10, e));
+
+        str_addf(to,
+                 "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
+                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">1e%d</text>\n",
+                 LEFT, y, INNER_W, LEFT - 6, y + 4, e);
+    }
+    str_addf(to,
+             "<text x=\"%d\" y=\"%.0f\">rank of the dim, largest std first"
+             "</text>\n",
+             LEFT, TOP + INNER_H + 20);
+    str_addf(to, "<text x=\"%d\" y=\"%.0f\">", LEFT, TOP + INNER_H + 36);
+    str_addf(to, "median %.4g; %zu dims with std 0, %zu without numbers</text>",
+             s->median, s->n_constant, s->n_unknown);
+    str_addc(to, '\n');
+}
+
+/* At most two points a pixel: the eye sees no more. */
+static void
+put_curve(struct str *to, const struct spectrum *s)
+{
+    size_t step = s->n / (2 * (size_t)INNER_W) + 1;
+
+    str_adds(to, "<polyline fill=\"none\" stroke=\"#36c\" "
+                 "stroke-width=\"1.5\" points=\"");
+    for (size_t i = 0; i < s->n; i += step)
+        str_addf(to, "%s%.1f,%.1f", i ? " " : "", x_of(s, i),
+                 y_of(s, s->bars[i].std));
+    str_adds(to, "\"/>\n");
+}
+
+/* A dot on the curve, a line from it to the name in the margin. */
+static void
+put_names(struct str *to, const struct spectrum *s)
+{
+    for (size_t i = 0; i < s->n_named; i++) {
+        double x = x_of(s, i), y = y_of(s, s->bars[i].std);
+        double at = TOP + 10 + LABEL_GAP * (double)i;
+
+        str_addf(to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>", x, y);
+        str_addf(to, "<path d=\"M%.1f %.1fL%d %.1f\" stroke=\"#ddd\"/>", x, y,
+                 LABEL_X - 4, at - 4);
+        str_addf(to, "<text x=\"%d\" y=\"%.1f\">dim %zu: %.4g</text>\n",
+                 LABEL_X, at, s->bars[i].dim, s->bars[i].std);
+    }
+}
+
+int
+spectrum_svg(struct out *out, const struct stats *st, struct err *err)
+{
+    struct spectrum s;
+    struct str to = { 0 };
+    int rc = spectrum_of(&s, &st->columns, err);
+
+    if (rc == 0) {
+        str_addf(&to,
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
+                 "height=\"%d\" font-family=\"sans-serif\" font-size=\"11\" "
+                 "fill=\"#345\">\n",
+                 WIDTH, HEIGHT);
+        put_title(&to, st);
+        put_axis(&to, &s);
+        if (s.n)
+            put_curve(&to, &s);
+        put_names(&to, &s);
+        str_adds(&to, "</svg>\n");
+        rc = out_write(out, to.s, to.n, err);
+    }
+    free(s.bars);
+    str_free(&to);
+    return rc;
+}
