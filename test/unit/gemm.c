@@ -12,7 +12,7 @@
 #include "test/unit/tap.h"
 
 /* Sizes about the kernels' edges: panels of 64, tiles of 4, 6, 16, 32 rows,
- * and parts of k. */
+ * parts of k, and gemm_exact()'s 48 rows of X. */
 static const struct shape {
     size_t m, n, k;
 } shapes[] = {
@@ -22,6 +22,7 @@ static const struct shape {
     { 12, 2, 1023 }, { 13, 3, 1024 },  { 15, 66, 1025 }, { 16, 16, 2048 },
     { 17, 5, 2111 }, { 31, 67, 64 },   { 32, 128, 96 },  { 33, 129, 63 },
     { 63, 10, 65 },  { 64, 100, 128 }, { 70, 70, 70 },   { 530, 9, 40 },
+    { 3, 1400, 40 }, { 48, 700, 3 },   { 49, 70, 3 },
 };
 #define N_SHAPES (sizeof(shapes) / sizeof(*shapes))
 
@@ -60,13 +61,14 @@ make(size_t n, size_t size)
     return xcalloc(n + 1, size);
 }
 
+/* gap: how far W's rows are apart. */
 static struct data
-data_new(struct shape s, enum dtype dtype, bool by_k)
+data_new(struct shape s, enum dtype dtype, bool by_k, size_t gap)
 {
     struct data d = { .s = s, .dtype = dtype, .by_k = by_k };
     size_t rows = by_k ? s.k : s.n;
 
-    d.ldw = (by_k ? s.n : s.k) + 3;
+    d.ldw = (by_k ? s.n : s.k) + gap;
     d.ldx = s.k + 5;
     d.w = make(rows * d.ldw * size_of(dtype) + 1, 1);
     d.wv = make(s.n * s.k, sizeof(double));
@@ -205,12 +207,13 @@ as_gemv(const struct data *d)
 }
 
 static void
-test_exact(struct gemm *g, enum dtype dtype, bool by_k)
+test_exact(struct gemm *g, enum dtype dtype, bool by_k, size_t gap)
 {
+    const char *how = by_k ? " by_k" : gap ? "" : " without gaps";
     bool good = true, same = true, ended = true;
 
     for (size_t i = 0; i < N_SHAPES; i++) {
-        struct data d = data_new(shapes[i], dtype, by_k);
+        struct data d = data_new(shapes[i], dtype, by_k, gap);
         struct gemm_job plain = job_of(&d, false), end = job_of(&d, true);
         double k = (double)d.s.k + 1;
 
@@ -226,11 +229,9 @@ test_exact(struct gemm *g, enum dtype dtype, bool by_k)
         data_free(&d);
     }
     tap_ok(good, "gemm_exact %s%s: every shape within (k + 1) 2^-24",
-           dtype_table[dtype].name, by_k ? " by_k" : "");
-    tap_ok(same, "gemm_exact %s%s: gemv's bits", dtype_table[dtype].name,
-           by_k ? " by_k" : "");
-    tap_ok(ended, "gemm_exact %s%s: + bias + C", dtype_table[dtype].name,
-           by_k ? " by_k" : "");
+           dtype_table[dtype].name, how);
+    tap_ok(same, "gemm_exact %s%s: gemv's bits", dtype_table[dtype].name, how);
+    tap_ok(ended, "gemm_exact %s%s: + bias + C", dtype_table[dtype].name, how);
 }
 
 static uint16_t *
@@ -282,7 +283,7 @@ test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split)
     bool good = true, ended = true, same = true;
 
     for (size_t i = 0; i < N_SHAPES; i++) {
-        struct data d = data_new(shapes[i], dtype, by_k);
+        struct data d = data_new(shapes[i], dtype, by_k, 3);
         struct gemm_job plain = job_of(&d, false), end = job_of(&d, true);
         struct gemm_panels p = packed(g, GEMM_BF16, &plain.w);
         size_t ld = gemm_ld_bf16(d.s.k), n = d.s.m * (d.s.n + 1);
@@ -349,7 +350,7 @@ test_int8(struct gemm *g, bool by_k)
     bool good = true, same = true;
 
     for (size_t i = 0; i < N_SHAPES; i++) {
-        struct data d = data_new(shapes[i], DT_I8, by_k);
+        struct data d = data_new(shapes[i], DT_I8, by_k, 3);
         struct gemm_job job = job_of(&d, false);
         struct gemm_panels p = packed(g, GEMM_INT8, &job.w);
         size_t n = d.s.m * (d.s.n + 1);
@@ -424,10 +425,11 @@ count(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 
 /* Several matrices a call, a hook, no C, and any number of threads. */
 static void
-test_jobs(struct gemm *g, const char *threads)
+test_jobs(struct gemm *g, const char *threads, size_t gap)
 {
-    struct data a = data_new((struct shape){ 37, 130, 70 }, DT_BF16, false);
-    struct data b = data_new((struct shape){ 37, 3, 70 }, DT_F16, false);
+    struct data a =
+        data_new((struct shape){ 37, 130, 70 }, DT_BF16, false, gap);
+    struct data b = data_new((struct shape){ 37, 3, 70 }, DT_F16, false, gap);
     struct gemm_job jobs[3] = { job_of(&a, false), job_of(&b, true),
                                 job_of(&a, false) };
     static unsigned char seen[37 * 130];
@@ -445,9 +447,12 @@ test_jobs(struct gemm *g, const char *threads)
         once &= seen[i] == 2;
     for (size_t i = 0; i < 37 * 130; i++)
         a.sum[i] = -a.sum[i];
-    tap_ok(once, "gemm, %s threads: the hook sees every output once", threads);
+    tap_ok(once,
+           "gemm, %s threads, gaps of %zu: the hook sees every output once",
+           threads, gap);
     tap_ok(near(&a, false, 71 * 0x1p-24) && near(&b, true, 71 * 0x1p-23),
-           "gemm, %s threads: three matrices in a call", threads);
+           "gemm, %s threads, gaps of %zu: three matrices in a call", threads,
+           gap);
     data_free(&a);
     data_free(&b);
 }
@@ -455,7 +460,8 @@ test_jobs(struct gemm *g, const char *threads)
 static void
 test_threads(struct gemm *one, struct gemm *many)
 {
-    struct data d = data_new((struct shape){ 530, 200, 1100 }, DT_BF16, false);
+    struct data d =
+        data_new((struct shape){ 530, 200, 1100 }, DT_BF16, false, 3);
     struct gemm_job job = job_of(&d, false);
     size_t n = d.s.m * (d.s.n + 1), ld = gemm_ld_bf16(d.s.k);
     float *first = make(n, sizeof(*first));
@@ -502,17 +508,21 @@ main(void)
         return 1;
     printf("# %s\n", isa_name(cpu_isa()));
     for (int by_k = 0; by_k < 2; by_k++) {
-        test_exact(one, DT_BF16, by_k);
-        test_exact(one, DT_F16, by_k);
-        test_exact(many, DT_F32, by_k);
+        test_exact(one, DT_BF16, by_k, 3);
+        test_exact(one, DT_F16, by_k, 3);
+        test_exact(many, DT_F32, by_k, 3);
         test_bf16(one, DT_BF16, by_k, false);
         test_bf16(many, DT_F32, by_k, false);
         test_bf16(one, DT_BF16, by_k, true);
         test_int8(one, by_k);
     }
+    test_exact(one, DT_BF16, false, 0); /* as few rows are what gemv() reads */
+    test_exact(many, DT_F16, false, 0);
+    test_exact(many, DT_F32, false, 0);
     test_quantize(one);
-    test_jobs(one, "1");
-    test_jobs(many, "3");
+    test_jobs(one, "1", 3);
+    test_jobs(many, "3", 3);
+    test_jobs(many, "3", 0);
     test_threads(one, many);
     gemm_close(one);
     gemm_close(many);
