@@ -114,6 +114,10 @@ docs() {
     [ "$stderr" = "hf-infer: cut.npy: 872 bytes of data (expected 24000 by its header)" ]
     run -65 --separate-stderr bash -c 'cat cut.npy | hf-infer "$DEMO" --acts attn:0 --ctx 9'
     [ "$stderr" = "hf-infer: standard input: the file ends after 109 of 3000 elements" ]
+    # a second array, which no file may hold either, is not left unread
+    run -65 --separate-stderr bash -c 'cat short.npy cut.npy | hf-infer "$DEMO" --acts attn:0 --ctx 9 -o two.f32'
+    [ "$stderr" = "hf-infer: standard input: more data (expected 3000 elements by its header)" ]
+    [ ! -e two.f32 ]
     npy "np.save('bad.npy', np.array([[1, 2], [3, -4]], 'i2'))"
     run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file bad.npy
     [ "$stderr" = "hf-infer: bad.npy: row 1: element 1: -4 is no token id (0 to 2147483647)" ]

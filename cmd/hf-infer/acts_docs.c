@@ -173,6 +173,22 @@ take_piece(struct docs *d, const uint8_t *bytes, size_t n, struct ids *ids,
     return 0;
 }
 
+/* A file's size was compared with its header; a pipe's is known now. */
+static int
+check_end(struct docs *d, struct err *err)
+{
+    char more;
+    long n = d->used < d->head.n ? 1 : read_some(d->fd, &more, 1);
+
+    if (n < 0)
+        return err_sys(err, EX_IOERR, "%s", d->name);
+    if (n > 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: more data (expected %zu elements by its header)",
+                       d->name, (size_t)(d->n_rows * d->length));
+    return 0;
+}
+
 static int
 next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
 {
@@ -196,6 +212,8 @@ next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
         d->i = 0;
     }
     d->ended = d->row == d->n_rows;
+    if (rc == 0 && d->ended)
+        rc = check_end(d, err);
     return rc < 0 ? -1 : 1;
 }
 
