@@ -1,6 +1,7 @@
 #include "core/kernel/gemm.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -413,7 +414,7 @@ static void
 count(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
       size_t n_cols, int thread)
 {
-    unsigned char *seen = ctx;
+    atomic_uchar *seen = ctx; /* two matrices', at once */
 
     (void)thread;
     for (size_t i = 0; i < n_rows; i++)
@@ -432,10 +433,11 @@ test_jobs(struct gemm *g, const char *threads, size_t gap)
     struct data b = data_new((struct shape){ 37, 3, 70 }, DT_F16, false, gap);
     struct gemm_job jobs[3] = { job_of(&a, false), job_of(&b, true),
                                 job_of(&a, false) };
-    static unsigned char seen[37 * 130];
+    static atomic_uchar seen[37 * 130];
     bool once = true;
 
-    memset(seen, 0, sizeof(seen));
+    for (size_t i = 0; i < 37 * 130; i++)
+        seen[i] = 0;
     jobs[0].end.hook = jobs[2].end.hook = count;
     jobs[0].end.ctx = jobs[2].end.ctx = seen;
     jobs[2].c = NULL;
@@ -443,7 +445,7 @@ test_jobs(struct gemm *g, const char *threads, size_t gap)
     memcpy(b.x, a.x, 37 * a.ldx * sizeof(float));
     reference(&b, x_exact);
     gemm_exact(g, jobs, 3, a.x, a.ldx, 37);
-    for (size_t i = 0; i < sizeof(seen); i++)
+    for (size_t i = 0; i < 37 * 130; i++)
         once &= seen[i] == 2;
     for (size_t i = 0; i < 37 * 130; i++)
         a.sum[i] = -a.sum[i];
