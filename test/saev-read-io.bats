@@ -96,6 +96,38 @@ END
     [ "$(echo -- *.npy .*.tmp.*)" = "-- out.npy .*.tmp.*" ]
 }
 
+@test "saev-read: a signal leaves no part of a file, and asks to be run again" {
+    py - <<'END'
+import json, os
+from saev_dump import meta
+os.mkdir("sparse") # 2^30 rows, 64 GiB of a hole
+json.dump(meta(n=1 << 20, p=511, d=16, imgs_a_shard=1 << 20), open("sparse/metadata.json", "w"))
+os.truncate(os.open("sparse/acts000000.bin", os.O_CREAT | os.O_WRONLY), 64 << 30)
+END
+    for sig in TERM INT USR1; do
+        for more in --index "--dtype f16"; do
+            # env: bash starts background jobs with INT ignored
+            # shellcheck disable=SC2086
+            "$PYTHON" -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])' saev-read -q $more -o out sparse 2>err &
+            for _ in $(seq 500); do
+                [ -n "$(echo .out.tmp.*)" ] && [ -e "$(echo .out.tmp.*)" ] && break
+                sleep 0.01
+            done
+            sleep 0.05
+            kill -s "$sig" $!
+            status=0
+            wait $! || status=$?
+            [ "$status" -eq 75 ] || { echo "$sig: $status" && cat err && return 1; }
+            [ "$(cat err)" = "saev-read: stopped by SIG$sig: nothing was written, run it again" ]
+            [ "$(echo ./* .out*)" = "./err ./sparse .out*" ]
+        done
+    done
+    # a pipe's reader that does not read cannot hold it up
+    run -143 bash -c 'saev-read -q sparse > >(sleep 2) & sleep 0.1; kill $!; wait $!'
+}
+
 @test "saev-read: memory under 64 MiB and an image, whatever the dump claims" {
     [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
     py - <<'END'

@@ -142,7 +142,7 @@ next_npy(struct list *l, struct range *r, struct err *err)
 
     if (l->line == l->npy.n_elements)
         return 0;
-    if (fread_unlocked(bytes, size, 1, l->file) != 1)
+    if (fread(bytes, size, 1, l->file) != 1)
         return err_set(err, EX_DATAERR, "%s: ends after %zu of %llu elements",
                        l->name, l->line, (unsigned long long)l->npy.n_elements);
     l->line++;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/js.h"
+#include "core/sig.h"
 
 #define ENOUGH ((size_t)64 << 10) /* bytes handed on at a time */
 
@@ -14,6 +15,8 @@ hand_on(struct places *p, size_t enough, struct err *err)
     if (out_write(p->out, p->text.s, p->text.n, err) < 0)
         return -1;
     str_clear(&p->text);
+    if (sig_stop())
+        return sig_stopped(RUN_AGAIN, err);
     return 0;
 }
 
@@ -47,13 +50,15 @@ places_put(struct places *p, size_t row, struct err *err)
 }
 
 int
-places_close(struct places *p, struct err *err)
+places_end(struct places *p, struct err *err)
 {
-    int rc;
-
     if (p->json)
         str_adds(&p->text, "]}\n");
-    rc = hand_on(p, 0, err);
+    return hand_on(p, 0, err);
+}
+
+void
+places_close(struct places *p)
+{
     str_free(&p->text);
-    return rc;
 }

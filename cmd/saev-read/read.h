@@ -21,6 +21,8 @@
 #include "core/perm.h"
 #include "core/tty.h"
 
+#define RUN_AGAIN "nothing was written, run it again"
+
 struct range {
     size_t first, last; /* both counted */
 };
@@ -228,7 +230,8 @@ struct places {
 void places_open(struct places *p, const struct cmd *cmd,
                  const struct target *t);
 int places_put(struct places *p, size_t row, struct err *err);
-int places_close(struct places *p, struct err *err);
+int places_end(struct places *p, struct err *err);
+void places_close(struct places *p);
 
 /*
  * rows_put() answers a command line with n_rows rows of 't', whose numbers

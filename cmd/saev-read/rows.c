@@ -1,10 +1,11 @@
 /* The default verb: rows of a view, in the order that was asked for. */
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
 #include "cmd/saev-read/read.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
+#include "core/sig.h"
 
 #define COPY_MIN  ((size_t)256 << 10) /* a run worth a copy by the kernel */
 #define RANGE_MIN ((size_t)1 << 20)   /* a range read for itself */
@@ -177,35 +178,30 @@ pump_rows(struct pump *p, rows_next *next, void *ctx, struct err *err)
 }
 
 static int
-print_list(const struct cmd *cmd, struct list *l, struct err *err)
+print_list(struct places *places, struct list *l, struct err *err)
 {
-    struct places places;
     struct range r;
     int rc;
 
-    places_open(&places, cmd, l->t);
     while ((rc = list_next(l, &r, err)) > 0)
         for (size_t row = r.first; row <= r.last; row++)
-            if (places_put(&places, row, err) < 0)
+            if (places_put(places, row, err) < 0)
                 return -1;
-    return rc < 0 ? -1 : places_close(&places, err);
+    return rc < 0 ? -1 : places_end(places, err);
 }
 
 static int
-print_rows(const struct cmd *cmd, const struct target *t, rows_next *next,
-           void *ctx, struct err *err)
+print_rows(struct places *places, rows_next *next, void *ctx, struct err *err)
 {
     size_t rows[1024], n;
-    struct places places;
 
-    places_open(&places, cmd, t);
     for (;;) {
         if (next(ctx, rows, sizeof(rows) / sizeof(*rows), &n, err) < 0)
             return -1;
         if (n == 0)
-            return places_close(&places, err);
+            return places_end(places, err);
         for (size_t i = 0; i < n; i++)
-            if (places_put(&places, rows[i], err) < 0)
+            if (places_put(places, rows[i], err) < 0)
                 return -1;
     }
 }
@@ -214,11 +210,16 @@ int
 rows_put(const struct cmd *cmd, const struct target *t, size_t n_rows,
          rows_next *next, void *ctx, struct err *err)
 {
+    struct places places;
     struct pump p;
     int rc = -1;
 
-    if (cmd->index)
-        return print_rows(cmd, t, next, ctx, err);
+    if (cmd->index) {
+        places_open(&places, cmd, t);
+        rc = print_rows(&places, next, ctx, err);
+        places_close(&places);
+        return rc;
+    }
     if (pump_open(&p, cmd, t, n_rows, err) == 0)
         rc = pump_rows(&p, next, ctx, err);
     if (rc == 0)
@@ -230,11 +231,16 @@ rows_put(const struct cmd *cmd, const struct target *t, size_t n_rows,
 static int
 put_list(const struct cmd *cmd, struct list *l, struct err *err)
 {
+    struct places places;
     struct pump p;
     int rc = -1;
 
-    if (cmd->index)
-        return print_list(cmd, l, err);
+    if (cmd->index) {
+        places_open(&places, cmd, l->t);
+        rc = print_list(&places, l, err);
+        places_close(&places);
+        return rc;
+    }
     if (pump_open(&p, cmd, l->t, l->n_rows, err) == 0)
         rc = pump_list(&p, l, err);
     if (rc == 0)
@@ -267,6 +273,9 @@ rows_main(struct cmd *cmd, struct err *err)
         target_close(&t);
         return rc;
     }
+    /* a pipe's reader has had a part already, and may not read on: at once */
+    if (strcmp(cmd->out_path, "-") != 0)
+        sig_install(false);
     if (list_open(&l, &t, cmd->args + 1, cmd->n_args - 1, cmd->rows, err) == 0)
         rc = put_list(cmd, &l, err);
     list_close(&l);

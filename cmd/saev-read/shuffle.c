@@ -171,7 +171,7 @@ shuffle_rows(struct shuffle *s, struct err *err)
     else
         rc = s->n <= fit ? shuffle_in_memory(s, err) : shuffle_external(s, err);
     if (rc == 0 && s->cmd->index)
-        return places_close(&s->places, err);
+        return places_end(&s->places, err);
     if (rc == 0)
         emit_say(&s->emit, s->cmd);
     return rc;
@@ -192,6 +192,7 @@ shuffle_main(struct cmd *cmd, const struct target *t, struct err *err)
         s.par = s.gather.shards.par;
         rc = shuffle_rows(&s, err);
     }
+    places_close(&s.places);
     emit_close(&s.emit);
     gather_close(&s.gather);
     return rc;
