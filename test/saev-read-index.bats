@@ -141,3 +141,26 @@ for more in [], ["-j", "1"], ["-j", "7"], ["--direct"], ["--batch", "1000000", "
     assert got[128:] == x[i].tobytes(), more
 END
 }
+
+@test "saev-read: rows longer than a buffer, and views without rows" {
+    py - <<'END'
+import io, subprocess, numpy as np
+from saev_dump import *
+def read(*run):
+    return np.load(io.BytesIO(subprocess.run(["saev-read", "-q", *run], check=True, capture_output=True).stdout))
+kw = dict(n=3, d=700001, p=1, imgs_a_shard=2) # 2.8 MB a row
+a, m = dump("wide", **kw), meta(**kw)
+x = rows(a, m, "all", "all")
+for more in [], ["--direct"], ["-j", "1"]:
+    assert np.array_equal(read(*more, "wide"), x), more
+    assert np.array_equal(read(*more, "wide", "11", "3-5", "11", "0"), x[[11, 3, 4, 5, 11, 0]]), more
+    assert np.array_equal(read(*more, "--dtype", "f16", "wide", "7"), x[7:8].astype("<f2")), more
+a = dump("cls", n=7, p=0)
+assert read("--view", "image", "cls").shape == (0, 5)
+assert read("--view", "image", "--imgs", "2-3", "cls").shape == (0, 5)
+assert np.array_equal(read("--view", "cls", "--layer", "-2", "cls", "6", "0"), a[[6, 0], 1, 0])
+END
+    run -65 saev-read -q --view image cls 0
+    [ "$output" = "saev-read: cls: index 0, but the view has 0 rows" ]
+    [ "$(saev-read -q --view image --index cls | wc -l)" -eq 1 ]
+}

@@ -10,10 +10,10 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-#define SPAN      ((size_t)1 << 20)   /* bytes of a read, at most */
-#define NEAR      ((size_t)128 << 10) /* a gap that is cheaper read than sought */
-#define NEAR_WARM ((size_t)2 << 10)   /* and where it costs a copy alone */
-#define ALIGN     ((size_t)4096)      /* of O_DIRECT */
+#define SPAN      ((size_t)1 << 20)  /* bytes of a read, at most */
+#define NEAR      ((size_t)32 << 10) /* a gap that is cheaper read than sought */
+#define NEAR_WARM ((size_t)2 << 10)  /* and where it costs a copy alone */
+#define ALIGN     ((size_t)4096)     /* of O_DIRECT */
 #define SCRATCH   (SPAN + 2 * ALIGN)
 #define MAX_JOBS  16
 
