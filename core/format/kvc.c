@@ -1,0 +1,311 @@
+#include "core/format/kvc.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/le.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+static const enum dtype dtypes[] = { DT_F16, DT_BF16, DT_F32 };
+#define N_DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
+
+int
+kvc_dtype(uint16_t code)
+{
+    return code < N_DTYPES ? (int)dtypes[code] : -1;
+}
+
+int
+kvc_code(enum dtype dtype)
+{
+    for (size_t i = 0; i < N_DTYPES; i++)
+        if (dtypes[i] == dtype)
+            return (int)i;
+    return -1;
+}
+
+bool
+kvc_sniff(const void *head, size_t nbytes)
+{
+    return nbytes >= 4 && le32(head) == KVC_MAGIC;
+}
+
+void
+kvc_put_header(unsigned char to[KVC_HEADER_BYTES], const struct kvc_header *h)
+{
+    const uint32_t fields[] = { h->num_layers,
+                                h->num_heads,
+                                h->head_dim,
+                                h->hidden_size,
+                                h->compression_factor,
+                                h->min_seq_len,
+                                h->weight_count_per_layer,
+                                h->metadata_size };
+
+    put_le32(to, KVC_MAGIC);
+    put_le32(to + 4, KVC_VERSION);
+    put_le16(to + 8, h->dtype_code);
+    put_le16(to + 10, h->reserved);
+    for (size_t i = 0; i < 8; i++)
+        put_le32(to + 12 + 4 * i, fields[i]);
+}
+
+void
+kvc_put_block(unsigned char to[KVC_BLOCK_BYTES], uint32_t rows, uint32_t cols,
+              bool has_bias)
+{
+    put_le32(to, rows);
+    put_le32(to + 4, cols);
+    put_le32(to + 8, has_bias);
+}
+
+static void
+get_header(struct kvc_header *h, const uint8_t *from)
+{
+    uint32_t *const fields[] = { &h->num_layers,
+                                 &h->num_heads,
+                                 &h->head_dim,
+                                 &h->hidden_size,
+                                 &h->compression_factor,
+                                 &h->min_seq_len,
+                                 &h->weight_count_per_layer,
+                                 &h->metadata_size };
+
+    h->dtype_code = le16(from + 8);
+    h->reserved = le16(from + 10);
+    for (size_t i = 0; i < 8; i++)
+        *fields[i] = le32(from + 12 + 4 * i);
+}
+
+static int
+read_header(struct kvc *k, struct err *err)
+{
+    const uint8_t *p = k->map.data;
+    struct kvc_header *h = &k->header;
+
+    if (k->map.size < KVC_HEADER_BYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %zu bytes (expected at least "
+                       "%d)",
+                       k->path, k->map.size, KVC_HEADER_BYTES);
+    if (le32(p) != KVC_MAGIC)
+        return err_set(err, EX_DATAERR, "%s: magic is 0x%08x (expected 0x%08x)",
+                       k->path, le32(p), KVC_MAGIC);
+    if (le32(p + 4) != KVC_VERSION)
+        return err_set(err, EX_DATAERR, "%s: version is %u (expected %d)",
+                       k->path, le32(p + 4), KVC_VERSION);
+    get_header(h, p);
+    if (kvc_dtype(h->dtype_code) < 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: dtype code is %u (expected 0, f16; 1, bf16; 2, "
+                       "f32)",
+                       k->path, h->dtype_code);
+    k->dtype = (enum dtype)kvc_dtype(h->dtype_code);
+    if (h->num_layers == 0 || h->weight_count_per_layer == 0)
+        return err_set(err, EX_DATAERR, "%s: %u layers of %u blocks", k->path,
+                       h->num_layers, h->weight_count_per_layer);
+    return 0;
+}
+
+/* Reads the block at k->end and moves behind it. */
+static int
+read_block(struct kvc *k, size_t i, struct err *err)
+{
+    struct kvc_block *b = &k->blocks[i];
+    size_t left = k->map.size - k->end, item = dtype_table[k->dtype].bits / 8;
+    const uint8_t *p = k->map.data + k->end;
+    size_t n, weight_nbytes, bias_nbytes, nbytes;
+
+    if (left < KVC_BLOCK_BYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: ends before block %zu of %zu (%zu bytes are left)",
+                       k->path, i, k->n_blocks, left);
+    *b = (struct kvc_block){ .rows = le32(p),
+                             .cols = le32(p + 4),
+                             .has_bias = le32(p + 8),
+                             .at = k->end,
+                             .weight = k->end + KVC_BLOCK_BYTES };
+    if (b->rows == 0 || b->cols == 0)
+        return err_set(err, EX_DATAERR, "%s: block %zu at byte %zu is %u x %u",
+                       k->path, i, b->at, b->rows, b->cols);
+    bias_nbytes = b->has_bias ? b->rows * item : 0;
+    if (!size_mul(b->rows, b->cols, &n) || !size_mul(n, item, &weight_nbytes) ||
+        !size_add(weight_nbytes, bias_nbytes, &nbytes) ||
+        nbytes > left - KVC_BLOCK_BYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: block %zu at byte %zu is %u x %u%s, but %zu bytes "
+                       "are left",
+                       k->path, i, b->at, b->rows, b->cols,
+                       b->has_bias ? " with a bias" : "",
+                       left - KVC_BLOCK_BYTES);
+    b->bias = b->weight + weight_nbytes;
+    k->end = b->weight + nbytes;
+    return 0;
+}
+
+static int
+read_blocks(struct kvc *k, struct err *err)
+{
+    const struct kvc_header *h = &k->header;
+
+    k->end = KVC_HEADER_BYTES;
+    if (h->metadata_size > k->map.size - k->end)
+        return err_set(err, EX_DATAERR,
+                       "%s: metadata of %u bytes, but the file has %zu",
+                       k->path, h->metadata_size, k->map.size);
+    k->end += h->metadata_size;
+    /* two numbers of 32 bits: no overflow */
+    k->n_blocks = (size_t)h->num_layers * h->weight_count_per_layer;
+    if (k->n_blocks > (k->map.size - k->end) / KVC_BLOCK_BYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: %u layers of %u blocks, but the file has %zu bytes",
+                       k->path, h->num_layers, h->weight_count_per_layer,
+                       k->map.size);
+    k->blocks = xcalloc(k->n_blocks, sizeof(*k->blocks));
+    for (size_t i = 0; i < k->n_blocks; i++)
+        if (read_block(k, i, err) < 0)
+            return -1;
+    return 0;
+}
+
+int
+kvc_open(struct kvc *k, const char *path, struct err *err)
+{
+    *k = (struct kvc){ 0 };
+    if (map_open(&k->map, path, err) < 0)
+        return -1;
+    k->path = xstrdup(path);
+    if (read_header(k, err) == 0 && read_blocks(k, err) == 0)
+        return 0;
+    kvc_close(k);
+    return -1;
+}
+
+void
+kvc_close(struct kvc *k)
+{
+    map_close(&k->map);
+    free(k->path);
+    free(k->blocks);
+    *k = (struct kvc){ 0 };
+}
+
+/* What kvc_check() has found so far. */
+struct checker {
+    const struct kvc *kvc;
+    void (*tell)(void *ctx, const char *what);
+    void *ctx;
+    int n;
+};
+
+static void __attribute__((format(printf, 2, 3)))
+problem(struct checker *c, const char *fmt, ...)
+{
+    char line[400];
+    va_list ap;
+    int n = snprintf(line, sizeof(line), "%.200s: ", c->kvc->path);
+
+    va_start(ap, fmt);
+    vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
+    va_end(ap);
+    c->tell(c->ctx, line);
+    c->n++;
+}
+
+static void
+check_header(struct checker *c, size_t n_layers)
+{
+    const struct kvc *k = c->kvc;
+    const struct kvc_header *h = &k->header;
+
+    if (h->reserved)
+        problem(c, "reserved is %u (expected 0)", h->reserved);
+    if (n_layers && h->num_layers != n_layers)
+        problem(c, "has %u layers (expected the model's %zu)", h->num_layers,
+                n_layers);
+    if (h->weight_count_per_layer != 2 * KVC_SLOTS &&
+        h->weight_count_per_layer != 4 * KVC_SLOTS)
+        problem(c,
+                "weight_count_per_layer is %u (expected 6, text, or 12, "
+                "text and image)",
+                h->weight_count_per_layer);
+    if (h->compression_factor <= 1)
+        problem(c, "compression_factor is %u: nothing is compressed",
+                h->compression_factor);
+    if (h->hidden_size != k->blocks[0].cols)
+        problem(c, "hidden_size is %u, but the first block has %u columns",
+                h->hidden_size, k->blocks[0].cols);
+    if (h->head_dim &&
+        (uint64_t)h->head_dim * h->compression_factor != h->hidden_size)
+        problem(c, "head_dim %u x compression_factor %u is not hidden_size, %u",
+                h->head_dim, h->compression_factor, h->hidden_size);
+    if (k->end != k->map.size)
+        problem(c, "%zu bytes behind the last block", k->map.size - k->end);
+}
+
+static void
+check_block(struct checker *c, size_t i)
+{
+    const struct kvc *k = c->kvc;
+    const struct kvc_block *b = &k->blocks[i];
+    size_t per = k->header.weight_count_per_layer;
+    size_t n = (size_t)b->rows * b->cols, n_bad = 0;
+
+    if (b->has_bias > 1)
+        problem(c, "layer %zu block %zu: has_bias is %u (expected 0 or 1)",
+                i / per, i % per, b->has_bias);
+    for (size_t j = 0; j < n; j++)
+        n_bad += !isfinite(dtype_get(k->dtype, k->map.data + b->weight, j));
+    for (size_t j = 0; b->has_bias && j < b->rows; j++)
+        n_bad += !isfinite(dtype_get(k->dtype, k->map.data + b->bias, j));
+    if (n_bad)
+        problem(c, "layer %zu block %zu: %zu numbers are NaN or infinite",
+                i / per, i % per, n_bad);
+}
+
+/* The three blocks of an MLP, from block i on. */
+static void
+check_mlp(struct checker *c, size_t i)
+{
+    const struct kvc *k = c->kvc;
+    const struct kvc_block *b = &k->blocks[i];
+    const struct kvc_header *h = &k->header;
+    size_t per = h->weight_count_per_layer;
+    uint64_t d = h->head_dim ? h->head_dim : b[2].rows;
+
+    if (b[0].cols != h->compression_factor * d)
+        problem(c,
+                "layer %zu block %zu: %u columns (expected "
+                "compression_factor %u x head_dim %llu)",
+                i / per, i % per, b[0].cols, h->compression_factor,
+                (unsigned long long)d);
+    for (size_t j = 1; j < KVC_SLOTS; j++)
+        if (b[j].cols != b[j - 1].rows)
+            problem(c,
+                    "layer %zu block %zu: %u columns, but the block before "
+                    "has %u rows",
+                    i / per, i % per + j, b[j].cols, b[j - 1].rows);
+    if (b[2].rows != d)
+        problem(c, "layer %zu block %zu: %u rows (expected head_dim, %llu)",
+                i / per, i % per + 2, b[2].rows, (unsigned long long)d);
+}
+
+int
+kvc_check(const struct kvc *kvc, size_t n_layers,
+          void (*tell)(void *ctx, const char *what), void *ctx)
+{
+    struct checker c = { .kvc = kvc, .tell = tell, .ctx = ctx };
+    size_t per = kvc->header.weight_count_per_layer;
+
+    check_header(&c, n_layers);
+    for (size_t i = 0; i < kvc->n_blocks; i++) {
+        check_block(&c, i);
+        if (i % per % KVC_SLOTS == 0 && i % per + KVC_SLOTS <= per)
+            check_mlp(&c, i);
+    }
+    return c.n;
+}

@@ -1,0 +1,115 @@
+/*
+ * The .bin file of a KV-cache compressor: for each layer of a model, small
+ * MLPs that make one key (or value) of 'factor' consecutive ones.
+ * Source: man/kvc.5, after the format of InfiniLM's compressor, version 1.
+ */
+#ifndef CORE_FORMAT_KVC_H
+#define CORE_FORMAT_KVC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+#include "core/map.h"
+
+#define KVC_MAGIC        0x4b56434d /* the bytes "MCVK" */
+#define KVC_VERSION      1
+#define KVC_HEADER_BYTES 44
+#define KVC_BLOCK_BYTES  12 /* before each block's numbers */
+#define KVC_SLOTS        3  /* linear layers of an MLP */
+
+/* The header's fields in their order; magic and version are checked. */
+struct kvc_header {
+    uint16_t dtype_code; /* 0 f16, 1 bf16, 2 f32 */
+    uint16_t reserved;
+    uint32_t num_layers, num_heads, head_dim;
+    uint32_t hidden_size; /* cols of the first weight: factor * head_dim */
+    uint32_t compression_factor;
+    uint32_t min_seq_len; /* groups, of 'factor' tokens */
+    uint32_t weight_count_per_layer;
+    uint32_t metadata_size; /* bytes behind the header */
+};
+
+/* A linear layer: y = W x + bias. */
+struct kvc_block {
+    uint32_t rows, cols;
+    uint32_t has_bias;   /* as it is there; loaders take all but 0 as 1 */
+    size_t at;           /* of these 12 bytes in the file */
+    size_t weight, bias; /* of the numbers, [rows, cols] and [rows] */
+};
+
+struct kvc {
+    char *path;
+    struct map map;
+    struct kvc_header header;
+    enum dtype dtype;
+    size_t n_blocks;
+    struct kvc_block *blocks; /* [num_layers, weight_count_per_layer] */
+    size_t end;               /* of the last block; more may follow */
+};
+
+/* kvc_dtype() is a code's type, or -1; kvc_code() is its inverse. */
+int kvc_dtype(uint16_t code);
+int kvc_code(enum dtype dtype);
+
+/*
+ * kvc_open() maps the file and walks through its blocks: what a loader needs
+ * is there.  Whether it makes sense is kvc_check()'s question.
+ * 0, or -1 with 'err' set: EX_NOINPUT, EX_DATAERR (magic, version, dtype code,
+ * no layers or blocks, a shape with a 0, numbers beyond the end).
+ * Owner: the caller, until kvc_close().
+ */
+int kvc_open(struct kvc *kvc, const char *path, struct err *err);
+void kvc_close(struct kvc *kvc); /* a zeroed struct is fine */
+
+/* kvc_sniff(): do these bytes begin such a file? */
+bool kvc_sniff(const void *head, size_t nbytes);
+
+/* kvc_put_header(), kvc_put_block() write the wire's bytes. */
+void kvc_put_header(unsigned char to[KVC_HEADER_BYTES],
+                    const struct kvc_header *header);
+void kvc_put_block(unsigned char to[KVC_BLOCK_BYTES], uint32_t rows,
+                   uint32_t cols, bool has_bias);
+
+/*
+ * kvc_check() tells what an engine would stumble over, a line each, and
+ * returns how many: MLPs whose shapes do not follow each other, a header that
+ * says other than the blocks, a bias flag of neither 0 nor 1, bytes behind the
+ * end, NaN and infinities.  n_layers: of the model; 0: not known.
+ */
+int kvc_check(const struct kvc *kvc, size_t n_layers,
+              void (*tell)(void *ctx, const char *what), void *ctx);
+
+/*
+ * One MLP, ready to run: Linear and ReLU, Linear and ReLU, Linear.  As in the
+ * engine whose format this is, inputs, weights and what each linear layer
+ * gives are rounded to f16; its sums are exact to f32 before that.
+ */
+struct kvc_mlp {
+    size_t dims[KVC_SLOTS + 1]; /* factor * head_dim, .., head_dim */
+    float *w[KVC_SLOTS];        /* [dims[i + 1], dims[i]] */
+    float *bias[KVC_SLOTS];     /* [dims[i + 1]]; zeros where there is none */
+};
+
+/* Prefixes in the order of an engine: text keys, text values, then image. */
+enum kvc_prefix { KVC_TEXT_K, KVC_TEXT_V, KVC_IMAGE_K, KVC_IMAGE_V };
+
+/* kvc_mlp_load(): -1 with 'err' set (EX_DATAERR: no such MLP in the file,
+ * shapes that do not follow each other).  Owner: until kvc_mlp_free(). */
+int kvc_mlp_load(struct kvc_mlp *mlp, const struct kvc *kvc, size_t layer,
+                 enum kvc_prefix prefix, struct err *err);
+void kvc_mlp_free(struct kvc_mlp *mlp); /* a zeroed struct is fine */
+
+/*
+ * kvc_compress() makes n / factor rows of the n rows at x [n, d], and behind
+ * them the n % factor that are left, unchanged; d is the last of mlp->dims,
+ * factor the first by it.  Returns the number of rows of y, which may be x.
+ * scratch: kvc_scratch() floats.
+ */
+size_t kvc_scratch(const struct kvc_mlp *mlp);
+size_t kvc_compress(const struct kvc_mlp *mlp, float *y, const float *x,
+                    size_t n, float *scratch);
+
+#endif

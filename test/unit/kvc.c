@@ -1,0 +1,169 @@
+/* core/format/kvc against numpy: test/ref/kvc_ref.py.  Refusals are those of
+ * the format's text, made by hand from a sound file. */
+#include "core/format/kvc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/le.h"
+#include "core/map.h"
+#include "core/str.h"
+#include "test/unit/tap.h"
+
+static const char *dir;
+
+static char *
+path_of(const char *name)
+{
+    static char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return path;
+}
+
+static void
+read_file(const char *name, struct str *s)
+{
+    struct err err;
+
+    str_clear(s);
+    if (file_read_all(path_of(name), 1 << 24, s, &err) < 0)
+        printf("# %s\n", err.what);
+}
+
+/* Case i: its MLPs' results follow each other in I.y. */
+static void
+test_forward(int i)
+{
+    struct str x = { 0 }, y = { 0 };
+    struct kvc k;
+    struct err err = { 0 };
+    char name[20];
+    size_t at = 0, bad = 0;
+
+    snprintf(name, sizeof(name), "%d.x", i);
+    read_file(name, &x);
+    snprintf(name, sizeof(name), "%d.y", i);
+    read_file(name, &y);
+    snprintf(name, sizeof(name), "%d.bin", i);
+    if (!tap_ok(kvc_open(&k, path_of(name), &err) == 0, "kvc %d: opens %s", i,
+                err.what))
+        return;
+    for (size_t j = 0; j < k.n_blocks / KVC_SLOTS; j++) {
+        size_t per = k.header.weight_count_per_layer / KVC_SLOTS;
+        size_t d = k.header.head_dim, n = x.n / 4 / d;
+        float *got = calloc(n * d, sizeof(*got)), *scratch;
+        struct kvc_mlp mlp;
+
+        kvc_mlp_load(&mlp, &k, j / per, (enum kvc_prefix)(j % per), &err);
+        scratch = calloc(kvc_scratch(&mlp), sizeof(*scratch));
+        memcpy(got, x.s, x.n);
+        n = kvc_compress(&mlp, got, got, n, scratch);
+        for (size_t m = 0; m < n * d; m++, at++)
+            bad += at * 4 >= y.n || f32_bits(got[m]) != le32(y.s + at * 4);
+        free(got);
+        free(scratch);
+        kvc_mlp_free(&mlp);
+    }
+    tap_ok(at * 4 == y.n && bad == 0, "kvc %d: %zu numbers are numpy's", i, at);
+    kvc_close(&k);
+    str_free(&x);
+    str_free(&y);
+}
+
+static void
+keep(void *ctx, const char *what)
+{
+    str_addf(ctx, "%s\n", what);
+}
+
+/* Writes 0.bin with 'nbytes' of it, some bytes changed, and tries it. */
+static void
+spoil(size_t at, uint32_t value, size_t nbytes, const char *want, bool opens)
+{
+    struct str s = { 0 }, said = { 0 };
+    struct err err = { 0 };
+    struct kvc k;
+    FILE *f = fopen(path_of("bad.bin"), "wb");
+    bool as_wanted;
+
+    read_file("0.bin", &s);
+    str_addc(&s, 'x');
+    put_le32(s.s + at, value);
+    if (f) {
+        fwrite(s.s, 1, nbytes ? nbytes : s.n - 1, f);
+        fclose(f);
+    }
+    if (kvc_open(&k, path_of("bad.bin"), &err) < 0) {
+        as_wanted = !opens && strstr(err.what, want);
+        str_adds(&said, err.what);
+    } else {
+        int n = kvc_check(&k, 0, keep, &said);
+
+        as_wanted = opens && (*want ? n > 0 && strstr(said.s, want) : n == 0);
+        kvc_close(&k);
+    }
+    if (!tap_ok(as_wanted, "kvc: %s", *want ? want : "a sound file is sound"))
+        printf("# %s\n", said.s ? said.s : "");
+    str_free(&s);
+    str_free(&said);
+}
+
+static void
+test_defects(void)
+{
+    struct str s = { 0 };
+    size_t first = KVC_HEADER_BYTES;
+
+    read_file("0.bin", &s);
+    spoil(8, 0, 0, "", true);
+    spoil(0, 1, 0, "magic is 0x00000001 (expected 0x4b56434d)", false);
+    spoil(4, 2, 0, "version is 2 (expected 1)", false);
+    spoil(8, 3, 0, "dtype code is 3", false);
+    spoil(12, 0, 0, "0 layers of 12 blocks", false);
+    spoil(36, 0, 0, "2 layers of 0 blocks", false);
+    spoil(12, 0xffffffff, 0, "4294967295 layers of 12 blocks, but", false);
+    spoil(40, 0xffffffff, 0, "metadata of 4294967295 bytes, but", false);
+    spoil(first, 0, 0, "block 0 at byte 44 is 0 x 40", false);
+    spoil(first, 0xffffffff, 0, "block 0 at byte 44 is 4294967295 x 40", false);
+    spoil(8, 0, s.n - 1, "bytes are left", false);
+    spoil(8, 0, 43, "has 43 bytes (expected at least 44)", false);
+    spoil(8, 0, s.n + 1, "1 bytes behind the last block", true);
+    spoil(8, 7u << 16, 0, "reserved is 7 (expected 0)", true);
+    spoil(first + 8, 2, 0, "has_bias is 2 (expected 0 or 1)", true);
+    spoil(20, 7, 0, "head_dim 7 x compression_factor 5 is not hidden_size, 40",
+          true);
+    spoil(24, 41, 0, "hidden_size is 41, but the first block has 40 columns",
+          true);
+    spoil(28, 1, 0, "compression_factor is 1: nothing is compressed", true);
+    spoil(first + 12, 0x7e007c00, 0, "2 numbers are NaN or infinite", true);
+    str_free(&s);
+}
+
+static int
+make_cases(void)
+{
+    const char *python = getenv("PYTHON");
+    char command[400];
+
+    snprintf(command, sizeof(command), "%s test/ref/kvc_ref.py '%s'",
+             python ? python : "python3", dir);
+    return system(command);
+}
+
+int
+main(void)
+{
+    char made[] = "/tmp/kvc.XXXXXX", command[60];
+
+    dir = mkdtemp(made);
+    tap_ok(dir && make_cases() == 0, "kvc: test/ref/kvc_ref.py runs");
+    for (int i = 0; i < 4; i++)
+        test_forward(i);
+    test_defects();
+    snprintf(command, sizeof(command), "rm -r '%s'", dir);
+    tap_ok(system(command) == 0, "kvc: the cases are removed");
+    return tap_done();
+}
