@@ -21,8 +21,12 @@ cvt_to_f32(float *to, const void *from, enum dtype dtype, size_t n)
     else if (dtype == DT_F16)
         ops->from_f16(to, from, n);
     else
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        memcpy(to, from, n * sizeof(*to));
+#else
         for (size_t i = 0; i < n; i++)
             to[i] = load_f32(from, i);
+#endif
 }
 
 void
