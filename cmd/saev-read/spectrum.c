@@ -160,19 +160,20 @@ put_curve(struct str *to, const struct spectrum *s)
     str_adds(to, "\"/>\n");
 }
 
-/* A dot on the curve, a line from it to the name in the margin. */
+/* Dots on the curve, and their names in the margin, in the same order. */
 static void
 put_names(struct str *to, const struct spectrum *s)
 {
+    if (s->n_named)
+        str_addf(to, "<text x=\"%d\" y=\"%d\">over %g x median:</text>\n",
+                 LABEL_X, TOP + 4, OUTLIER);
     for (size_t i = 0; i < s->n_named; i++) {
-        double x = x_of(s, i), y = y_of(s, s->bars[i].std);
-        double at = TOP + 10 + LABEL_GAP * (double)i;
-
-        str_addf(to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>", x, y);
-        str_addf(to, "<path d=\"M%.1f %.1fL%d %.1f\" stroke=\"#ddd\"/>", x, y,
-                 LABEL_X - 4, at - 4);
-        str_addf(to, "<text x=\"%d\" y=\"%.1f\">dim %zu: %.4g</text>\n",
-                 LABEL_X, at, s->bars[i].dim, s->bars[i].std);
+        str_addf(to,
+                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" "
+                 "fill=\"#c30\"/>",
+                 x_of(s, i), y_of(s, s->bars[i].std));
+        str_addf(to, "<text x=\"%d\" y=\"%zu\">dim %zu: %.4g</text>\n", LABEL_X,
+                 TOP + 22 + LABEL_GAP * i, s->bars[i].dim, s->bars[i].std);
     }
 }
 
