@@ -183,6 +183,7 @@ check(const struct run *run, struct err *err)
     size_t used = strlen(err->what);
 
     free(dir.path);
+    free(dir.files);
     if (n > 1)
         snprintf(err->what + used, sizeof(err->what) - used,
                  " (and %d more such lines)", n - 1);

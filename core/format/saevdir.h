@@ -21,7 +21,7 @@ struct saevdir_file {
 struct saevdir {
     char *path; /* the folder, without a slash at its end */
     struct saev saev;
-    /* set by saevdir_check() */
+    /* set by saevdir_check(), freed by saevdir_close() */
     struct saevdir_file *files; /* [n_there] by shard, wrong ones, too */
     size_t n_there;
     size_t n_files; /* shards there, the extra one counted */
