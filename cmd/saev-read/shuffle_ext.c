@@ -17,10 +17,12 @@
 #include "core/spill.h"
 
 #define LEAST_WRITE ((size_t)64 << 10) /* bytes, on average, of pass 1 */
-#define BOUNCE      ((size_t)1 << 20)  /* of a thread: what a write gathers */
+#define GOOD_WRITE  ((size_t)1 << 20)
+#define BOUNCE      ((size_t)1 << 20) /* of a thread: what a write gathers */
 #define LEAST_MEM   ((size_t)1 << 20)
 #define LEAST_ROWS  16 /* in --mem */
 #define CHUNK       4096
+#define ALIGN       64
 #define BIN_BITS    22 /* at most, of the key: 32 MiB of counts */
 #define BINS_A_PART 16 /* at least: parts are filled to 15/16 or so */
 
@@ -32,6 +34,8 @@ struct part {
 struct ext {
     struct shuffle *s;
     struct spill spill;
+    char *memory; /* what a block, or a part, needs; passes share it */
+    size_t memory_nbytes;
     size_t record;     /* bytes: the row's number, the row */
     size_t block_rows; /* of pass 1 */
     size_t part_rows;  /* of pass 2, at most */
@@ -56,12 +60,12 @@ struct ext {
 #define PASS1_ROW(row_nbytes) ((row_nbytes) + 2 * sizeof(uint32_t))
 #define PASS2_ROW(record)     ((record) + sizeof(struct perm_item))
 
-/* Less, and the parts are so many that pass 1 writes in small pieces. */
+/* Less, and the parts are so many that pass 1 writes in smaller pieces. */
 static size_t
-least_mem(size_t n_rows, size_t record)
+mem_for(size_t n_rows, size_t record, size_t nbytes)
 {
     double row = (double)PASS2_ROW(record);
-    double piece = row > (double)LEAST_WRITE ? row : (double)LEAST_WRITE;
+    double piece = row > (double)nbytes ? row : (double)nbytes;
     double least = sqrt((double)n_rows * row * piece);
 
     if (least < (double)LEAST_ROWS * row)
@@ -109,27 +113,39 @@ cut(struct ext *x, const uint32_t *count, size_t n_bins)
     return 0;
 }
 
+/* Memory for a block and for a part: no more than good writes need, as the
+ * caches and the kernel, which clears it, do better with less. */
 static int
-plan(struct ext *x, size_t mem, struct err *err)
+size_up(struct ext *x, size_t mem, struct err *err)
 {
     size_t row_nbytes = x->s->row_nbytes, n = x->s->n;
-    size_t least, n_bins;
-    uint32_t *count;
-    int bits = 4, rc;
+    size_t least, good;
 
     x->record = sizeof(uint64_t) + row_nbytes;
-    x->part_rows = mem / PASS2_ROW(x->record);
-    x->block_rows = mem / PASS1_ROW(row_nbytes);
-    if (x->block_rows > UINT32_MAX)
-        x->block_rows = UINT32_MAX;
-    if (x->block_rows > n)
-        x->block_rows = n;
-    least = least_mem(n, x->record);
+    least = mem_for(n, x->record, LEAST_WRITE);
+    good = mem_for(n, x->record, GOOD_WRITE);
     if (mem < least)
         return err_set(err, TU_USAGE,
                        "--mem: %zu bytes are too few for %zu rows of %zu: %zu "
                        "will do",
                        mem, n, row_nbytes, least);
+    x->memory_nbytes = mem < good ? mem : good;
+    x->part_rows = x->memory_nbytes / PASS2_ROW(x->record);
+    x->block_rows = x->memory_nbytes / PASS1_ROW(row_nbytes);
+    if (x->block_rows > UINT32_MAX)
+        x->block_rows = UINT32_MAX;
+    if (x->block_rows > n)
+        x->block_rows = n;
+    return 0;
+}
+
+static int
+plan(struct ext *x, struct err *err)
+{
+    size_t n = x->s->n, n_bins;
+    uint32_t *count;
+    int bits = 4, rc;
+
     while (bits < BIN_BITS &&
            (size_t)1 << bits < BINS_A_PART * (n / x->part_rows + 1))
         bits++;
@@ -141,8 +157,8 @@ plan(struct ext *x, size_t mem, struct err *err)
     free(count);
     if (rc < 0)
         return err_set(err, TU_USAGE,
-                       "--mem: %zu bytes are too few for %zu rows of %zu", mem,
-                       n, row_nbytes);
+                       "--mem: %zu bytes are too few for %zu rows of %zu",
+                       x->memory_nbytes, n, x->s->row_nbytes);
     return 0;
 }
 
@@ -222,21 +238,27 @@ first_error(const struct ext *x, struct err *err)
     return 0;
 }
 
+/* What comes 'nbytes' after 'p', aligned. */
+static void *
+after(char *p, size_t nbytes)
+{
+    return p + (nbytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 static int
 pass1(struct ext *x, struct err *err)
 {
     struct shuffle *s = x->s;
     int n_threads = par_threads(s->par);
-    int rc = -1;
+    int rc = 0;
 
-    x->rows = mem_big(x->block_rows, s->row_nbytes, "rows", err);
-    x->where = mem_big(x->block_rows, sizeof(*x->where), "rows' parts", err);
-    x->order = mem_big(x->block_rows, sizeof(*x->order), "an order", err);
+    x->rows = x->memory;
+    x->where = after(x->memory, x->block_rows * s->row_nbytes);
+    x->order = x->where + x->block_rows;
     x->ends = xcalloc(x->n_parts, sizeof(*x->ends));
     x->bounce = xcalloc((size_t)n_threads, sizeof(*x->bounce));
     for (int i = 0; i < n_threads; i++)
         x->bounce[i] = xmalloc(BOUNCE > x->record ? BOUNCE : x->record);
-    rc = x->rows && x->where && x->order ? 0 : -1;
     for (; x->block_first < s->n && rc == 0; x->block_first += x->block_n) {
         x->block_n = s->n - x->block_first < x->block_rows
                          ? s->n - x->block_first
@@ -255,9 +277,6 @@ pass1(struct ext *x, struct err *err)
         free(x->bounce[i]);
     free(x->bounce);
     free(x->ends);
-    mem_big_free(x->order, x->block_rows, sizeof(*x->order));
-    mem_big_free(x->where, x->block_rows, sizeof(*x->where));
-    mem_big_free(x->rows, x->block_rows, s->row_nbytes);
     return rc;
 }
 
@@ -307,15 +326,12 @@ put_part(struct ext *x, const struct part *part, struct err *err)
 static int
 pass2(struct ext *x, struct err *err)
 {
-    int rc;
+    int rc = 0;
 
-    x->records = mem_big(x->part_rows, x->record, "rows", err);
-    x->items = mem_big(x->part_rows, sizeof(*x->items), "keys", err);
-    rc = x->records && x->items ? 0 : -1;
+    x->records = x->memory;
+    x->items = after(x->memory, x->part_rows * x->record);
     for (size_t p = 0; p < x->n_parts && rc == 0; p++)
         rc = put_part(x, &x->parts[p], err);
-    mem_big_free(x->items, x->part_rows, sizeof(*x->items));
-    mem_big_free(x->records, x->part_rows, x->record);
     return rc;
 }
 
@@ -329,10 +345,13 @@ shuffle_external(struct shuffle *s, struct err *err)
     if (!dir || !*dir)
         dir = "/tmp";
     x.errs = xcalloc((size_t)par_threads(s->par), sizeof(*x.errs));
-    if (plan(&x, s->cmd->mem, err) == 0 &&
+    if (size_up(&x, s->cmd->mem, err) == 0)
+        x.memory = mem_big(x.memory_nbytes + ALIGN, 1, "rows", err);
+    if (x.memory && plan(&x, err) == 0 &&
         spill_open(&x.spill, dir, s->n * x.record, err) == 0 &&
         pass1(&x, err) == 0)
         rc = pass2(&x, err);
+    mem_big_free(x.memory, x.memory_nbytes + ALIGN, 1);
     spill_close(&x.spill);
     free(x.errs);
     free(x.part_of);
