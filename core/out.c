@@ -15,11 +15,14 @@
 #include "core/mem.h"
 #include "core/tmpname.h"
 
-#define BUF_BYTES ((size_t)256 << 10)
-#define MAX_OPEN  64
-#define WRITEBACK ((size_t)32 << 20) /* bytes between hints to the disk */
+#define PIPE_BYTES (1 << 20) /* the most that anyone may ask for */
+#define BUF_BYTES  ((size_t)256 << 10)
+#define MAX_PIECES 1024 /* of one writev(2) */
+#define MAX_OPEN   64
+#define WRITEBACK  ((size_t)32 << 20) /* bytes between hints to the disk */
 
 /* Ways to copy, each refused by some pairs of files: then the next. */
+enum lend_way { LEND_UNKNOWN, LEND_PAGES, LEND_COPY };
 enum copy_way { COPY_RANGE, COPY_SPLICE, COPY_SENDFILE, COPY_BUFFER };
 
 struct out {
@@ -30,7 +33,8 @@ struct out {
     int slot; /* in 'temporaries' */
     unsigned char *buf;
     size_t buf_n;
-    enum copy_way way;    /* what out_copy() tries first */
+    enum copy_way way; /* what out_copy() tries first */
+    enum lend_way lend;
     size_t written, sent; /* bytes so far; and those on their way to disk */
 };
 
@@ -291,6 +295,57 @@ out_copy(struct out *o, int fd, const char *name, size_t nbytes,
     else
         count_written(o, (size_t)n);
     return n;
+}
+
+/* A pipe takes pages; as many as it may have, for fewer changes of tasks. */
+static enum lend_way
+lend_way(const struct out *o)
+{
+    struct stat st;
+
+    if (fstat(o->fd, &st) < 0 || !S_ISFIFO(st.st_mode))
+        return LEND_COPY;
+    fcntl(o->fd, F_SETPIPE_SZ, PIPE_BYTES); /* a wish */
+    return LEND_PAGES;
+}
+
+static ssize_t
+lend_some(struct out *o, const struct iovec *v, int n)
+{
+    ssize_t done;
+
+    if (o->lend == LEND_UNKNOWN)
+        o->lend = lend_way(o);
+    if (o->lend == LEND_PAGES) {
+        done = vmsplice(o->fd, v, (size_t)n, 0);
+        if (done >= 0 || errno == EINTR || errno == EPIPE || errno == EAGAIN)
+            return done;
+        o->lend = LEND_COPY; /* not on this system, or not this memory */
+    }
+    return writev(o->fd, v, n);
+}
+
+int
+out_lend(struct out *o, struct iovec *v, int n, struct err *err)
+{
+    if (out_flush(o, err) < 0)
+        return -1;
+    while (n > 0) {
+        ssize_t done = lend_some(o, v, n < MAX_PIECES ? n : MAX_PIECES);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
+        count_written(o, (size_t)done);
+        for (; n > 0 && (size_t)done >= v->iov_len; v++, n--)
+            done -= (ssize_t)v->iov_len;
+        if (n > 0) {
+            v->iov_base = (char *)v->iov_base + done;
+            v->iov_len -= (size_t)done;
+        }
+    }
+    return 0;
 }
 
 int

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "core/err.h"
 
@@ -54,6 +55,13 @@ int out_pwrite(struct out *out, const void *data, size_t nbytes, size_t offset,
  */
 ssize_t out_copy(struct out *out, int fd, const char *name, size_t nbytes,
                  struct err *err);
+
+/*
+ * out_lend() appends pieces of memory that nobody writes to any more, not even
+ * after they are unmapped: a pipe's reader gets the very pages.  For pieces of
+ * some KiB; 'v' is used up.  -1 with 'err' set (EX_IOERR).
+ */
+int out_lend(struct out *out, struct iovec *v, int n, struct err *err);
 
 /* out_zeros() appends zeros, as a hole where files may have them. */
 int out_zeros(struct out *out, size_t nbytes, struct err *err);

@@ -48,6 +48,7 @@ def read(*more):
     return saev_read("d", "--shuffle", "--imgs", "3-32", "--seed", 2**64 - 1, "--epoch", 2**63, *more)
 for mem in ("1G", "1M"):
     assert (np.load(io.BytesIO(read("--mem", mem))) == a).all()
+    assert read("--raw", "--direct", "--mem", mem) == a.tobytes()
     assert read("--raw", "--dtype", "f16", "--mem", mem) == a.astype("<f2").tobytes()
     f = io.BytesIO(read("--batch", 100, "--mem", mem))
     for want in np.split(a, (100, 200)):

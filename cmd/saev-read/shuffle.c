@@ -10,12 +10,15 @@
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 
-#define WAY ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
+#define LEND_MIN ((size_t)2 << 10) /* bytes of a row: else a copy is cheaper \
+                                    */
+#define LENT 512                   /* rows at a time */
+#define WAY  ((size_t)256 << 10)   /* bytes gathered at a time: stay in L2 */
 
 /* Two halves of a row of steps: one is gathered while the other is written. */
 struct flow {
     const struct block *block;
-    struct emit *emit;
+    struct shuffle *s;
     struct err *err;
     char *half[2];
     size_t step_rows; /* of a half */
@@ -24,19 +27,32 @@ struct flow {
     int cause; /* errno of that */
 };
 
+/* Row i of the order. */
+static const char *
+block_row(const struct shuffle *s, const struct block *b, size_t i)
+{
+    struct saev_place p;
+
+    if (!b->mapped)
+        return b->rows + b->items[i].at * b->stride + b->skip;
+    p = target_at(s->t, b->items[i].at);
+    return (const char *)b->mapped->maps[p.shard - b->mapped->first].data +
+           p.offset;
+}
+
 static void
 gather(const struct flow *f, size_t step)
 {
     const struct block *b = f->block;
-    size_t d4 = f->emit->d * 4;
+    size_t d4 = f->s->row_nbytes;
     size_t i = step * f->step_rows;
     size_t end = b->n - i < f->step_rows ? b->n : i + f->step_rows;
     char *to = f->half[step % 2];
 
     for (; i < end; i++, to += d4) {
-        if (i + 8 < end)
+        if (!b->mapped && i + 8 < end)
             __builtin_prefetch(b->rows + b->items[i + 8].at * b->stride);
-        memcpy(to, b->rows + b->items[i].at * b->stride + b->skip, d4);
+        memcpy(to, block_row(f->s, b, i), d4);
     }
 }
 
@@ -46,7 +62,7 @@ put(struct flow *f, size_t step)
     size_t i = step * f->step_rows;
     size_t n = f->block->n - i < f->step_rows ? f->block->n - i : f->step_rows;
 
-    f->rc = emit_rows(f->emit, f->half[step % 2], n, f->err);
+    f->rc = emit_rows(&f->s->emit, f->half[step % 2], n, f->err);
     f->cause = errno;
 }
 
@@ -63,13 +79,31 @@ do_half(void *ctx, size_t begin, size_t end, int thread)
             gather(f, f->step + 1);
 }
 
-/* Rows too large to be gathered go out from where they lie. */
+/* Rows that are large enough go out from where they lie. */
+static int
+put_lent(struct shuffle *s, const struct block *b, struct err *err)
+{
+    struct iovec v[LENT];
+    size_t n;
+
+    for (size_t i = 0; i < b->n; i += n) {
+        n = b->n - i < LENT ? b->n - i : LENT;
+        for (size_t k = 0; k < n; k++) {
+            v[k].iov_base = (void *)(uintptr_t)block_row(s, b, i + k);
+            v[k].iov_len = s->row_nbytes;
+        }
+        if (emit_lend(&s->emit, v, n, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Rows too large to be gathered. */
 static int
 put_large(struct shuffle *s, const struct block *b, struct err *err)
 {
     for (size_t i = 0; i < b->n; i++)
-        if (emit_rows(&s->emit, b->rows + b->items[i].at * b->stride + b->skip,
-                      1, err) < 0)
+        if (emit_rows(&s->emit, block_row(s, b, i), 1, err) < 0)
             return -1;
     return 0;
 }
@@ -90,11 +124,13 @@ put_places(struct shuffle *s, const struct block *b, struct err *err)
 int
 block_put(struct shuffle *s, const struct block *block, struct err *err)
 {
-    struct flow f = { .block = block, .emit = &s->emit, .err = err };
+    struct flow f = { .block = block, .s = s, .err = err };
     size_t d4 = s->row_nbytes;
 
     if (s->cmd->index)
         return put_places(s, block, err);
+    if (block->stays && d4 >= LEND_MIN && s->emit.dtype == DT_F32)
+        return put_lent(s, block, err);
     if (d4 >= WAY)
         return put_large(s, block, err);
     if (block->n == 0)
@@ -133,25 +169,52 @@ make_items(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+/* Orders the items, and writes their rows. */
+static int
+put_in_order(struct shuffle *s, struct block *b, struct perm_item *items,
+             struct err *err)
+{
+    struct keying k = { s->perm, items };
+
+    par_for(s->par, s->n, 1 << 14, make_items, &k);
+    perm_sort(s->perm, items, s->n, NULL, NULL, s->par);
+    b->items = items;
+    b->n = s->n;
+    b->stays = true;
+    return block_put(s, b, err);
+}
+
+static int
+put_read(struct shuffle *s, struct perm_item *items, struct err *err)
+{
+    char *rows = mem_big(s->n, s->row_nbytes, "rows", err);
+    struct block block = { .rows = rows, .stride = s->row_nbytes };
+    int rc = rows ? 0 : -1;
+
+    if (rc == 0 && s->row_nbytes)
+        rc = gather_range(&s->gather, 0, s->n, rows, err);
+    if (rc == 0)
+        rc = put_in_order(s, &block, items, err);
+    mem_big_free(rows, s->n, s->row_nbytes);
+    return rc;
+}
+
+/* What is in the page cache need not be read: that is warm memory, too. */
 static int
 shuffle_in_memory(struct shuffle *s, struct err *err)
 {
     struct perm_item *items = mem_big(s->n, sizeof(*items), "keys", err);
-    char *rows = mem_big(s->n, s->row_nbytes, "rows", err);
-    struct keying k = { s->perm, items };
-    struct block block = {
-        .rows = rows, .stride = s->row_nbytes, .items = items, .n = s->n
-    };
-    int rc = items && rows ? 0 : -1;
+    bool plain = s->row_nbytes >= LEND_MIN && !s->cmd->direct;
+    struct mapped mapped = { 0 };
+    struct block block = { .mapped = &mapped };
+    int rc = -1;
 
-    if (rc == 0 && s->row_nbytes)
-        rc = gather_range(&s->gather, 0, s->n, rows, err);
-    if (rc == 0) {
-        par_for(s->par, s->n, 1 << 14, make_items, &k);
-        perm_sort(s->perm, items, s->n, NULL, NULL, s->par);
-        rc = block_put(s, &block, err);
-    }
-    mem_big_free(rows, s->n, s->row_nbytes);
+    if (items && plain &&
+        mapped_open(&mapped, s, s->cmd->mem - s->n * sizeof(*items)))
+        rc = put_in_order(s, &block, items, err);
+    else if (items)
+        rc = put_read(s, items, err);
+    mapped_close(&mapped);
     mem_big_free(items, s->n, sizeof(*items));
     return rc;
 }

@@ -6,6 +6,7 @@
 #define SAEV_READ_SHUFFLE_H
 
 #include "cmd/saev-read/read.h"
+#include "core/map.h"
 
 /* All rows of a target on their way out. */
 struct shuffle {
@@ -19,8 +20,22 @@ struct shuffle {
     struct places places;
 };
 
+/*
+ * shuffle_map.c: shards as they lie in the page cache.  mapped_open() is true
+ * if all of the rows are there, and no more than 'room' bytes in all.
+ */
+struct mapped {
+    struct map *maps; /* [n], of shards from 'first' on */
+    size_t first, n;
+};
+
+bool mapped_open(struct mapped *m, struct shuffle *s, size_t room);
+void mapped_close(struct mapped *m); /* a zeroed struct is fine */
+
 /* Rows in memory, and the order in which they go out. */
 struct block {
+    const struct mapped *mapped;   /* NULL: in 'rows' */
+    bool stays;                    /* nobody will write to the rows again */
     const char *rows;              /* record at: rows + at * stride */
     size_t stride, skip;           /* from 'skip' on it is the row */
     const struct perm_item *items; /* [n], in order */

@@ -309,9 +309,13 @@ read_records(void *ctx, size_t begin, size_t end, int thread)
 static int
 put_part(struct ext *x, const struct part *part, struct err *err)
 {
-    struct block block = { x->records, x->record, sizeof(uint64_t),
-                           x->items,   part->n,   element,
-                           x };
+    struct block block = { .rows = x->records,
+                           .stride = x->record,
+                           .skip = sizeof(uint64_t),
+                           .items = x->items,
+                           .n = part->n,
+                           .element = element,
+                           .ctx = x };
     size_t grain = ((size_t)4 << 20) / x->record;
 
     x->at = part->first;

@@ -296,6 +296,58 @@ copy_all(int fd, const char *want, size_t n, const char *what)
            "out_copy() from %s: all bytes, then zeros, in order", what);
 }
 
+/* 1500 pieces of the bytes of 'want', from its end to its start. */
+static int
+lend(const char *path, char *want, size_t piece, struct err *err)
+{
+    static struct iovec v[1500];
+    struct out *o;
+
+    for (size_t i = 0; i < 1500; i++)
+        v[i] = (struct iovec){ want + (1499 - i) * piece, piece };
+    if (out_open(&o, path, 0, false, err) < 0 ||
+        out_write(o, "ab", 2, err) < 0 || out_lend(o, v, 1500, err) < 0 ||
+        out_write(o, "z", 1, err) < 0)
+        return -1;
+    return out_commit(o, err);
+}
+
+/* To a file, and to a pipe. */
+static void
+test_lend(void)
+{
+    static char want[1500 * 5000], got[1500 * 5000 + 4];
+    struct err err = { 0 };
+
+    for (size_t i = 0; i < sizeof(want); i++)
+        want[i] = (char)(i * 2654435761u >> 24);
+    for (int pipe = 0; pipe < 2; pipe++) {
+        pid_t pid = (!pipe || mkfifo("p", 0600) == 0) ? fork() : -1;
+        size_t n = 0, n_wrong = 0;
+        FILE *f;
+
+        if (pid == 0)
+            _exit(lend(pipe ? "p" : "x", want, 5000, &err) < 0);
+        if (!pipe)
+            waitpid(pid, NULL, 0);
+        f = fopen(pipe ? "p" : "x", "rb");
+        if (f)
+            n = fread(got, 1, sizeof(got), f);
+        for (size_t i = 0; i < 1500; i++)
+            n_wrong +=
+                !!memcmp(got + 2 + i * 5000, want + (1499 - i) * 5000, 5000);
+        tap_ok(n == sizeof(want) + 3 && n_wrong == 0 && got[0] == 'a' &&
+                   got[n - 1] == 'z',
+               "out_lend() to a %s: all bytes, in order",
+               pipe ? "pipe" : "file");
+        if (f)
+            fclose(f);
+        if (pipe)
+            waitpid(pid, NULL, 0);
+    }
+    clear();
+}
+
 static void
 test_copy(void)
 {
@@ -398,6 +450,7 @@ main(void)
     test_reserve();
     test_sweep();
     test_copy();
+    test_lend();
     clear();
     if (chdir("/") < 0 || rmdir(dir) < 0)
         return 1;

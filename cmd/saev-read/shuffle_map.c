@@ -1,0 +1,70 @@
+#include <stdlib.h>
+#include <sys/uio.h>
+
+#include "cmd/saev-read/shuffle.h"
+#include "core/mem.h"
+
+#define PROBE      ((size_t)1 << 20) /* bytes from one look to the next */
+#define MAX_SHARDS 4096              /* of 65530 maps that Linux allows */
+
+/* Is the page cache warm there?  One byte in each PROBE tells. */
+static bool
+is_warm(struct shuffle *s, size_t shard, size_t nbytes)
+{
+    struct err err;
+    char byte;
+    struct iovec v = { &byte, 1 };
+    int fd = shards_fd(&s->gather.shards, shard, &err);
+
+    for (size_t at = 0; fd >= 0 && at < nbytes; at += PROBE)
+        if (preadv2(fd, &v, 1, (off_t)at, RWF_NOWAIT) != 1)
+            return false;
+    return fd >= 0;
+}
+
+static bool
+map_shard(struct shuffle *s, size_t shard, struct map *map)
+{
+    size_t nbytes = saev_shard_nbytes(&s->t->dir.saev, shard);
+    struct str path = { 0 };
+    struct err err;
+    bool good = is_warm(s, shard, nbytes);
+
+    saevdir_shard_path(&s->t->dir, shard, &path);
+    good = good && map_open(map, path.s, &err) == 0 && map->size >= nbytes;
+    str_free(&path);
+    return good;
+}
+
+bool
+mapped_open(struct mapped *m, struct shuffle *s, size_t room)
+{
+    bool good = s->n > 0;
+    size_t last;
+
+    *m = (struct mapped){ 0 };
+    if (!good)
+        return false;
+    m->first = target_at(s->t, 0).shard;
+    last = target_at(s->t, s->n - 1).shard;
+    m->n = last - m->first + 1;
+    if (m->n > MAX_SHARDS || m->n * s->t->dir.saev.shard_nbytes > room) {
+        m->n = 0;
+        return false;
+    }
+    m->maps = xcalloc(m->n, sizeof(*m->maps));
+    for (size_t i = 0; i < m->n && good; i++)
+        good = map_shard(s, m->first + i, &m->maps[i]);
+    if (!good)
+        mapped_close(m);
+    return good;
+}
+
+void
+mapped_close(struct mapped *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        map_close(&m->maps[i]);
+    free(m->maps);
+    *m = (struct mapped){ 0 };
+}
