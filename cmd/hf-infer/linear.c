@@ -23,20 +23,24 @@ make_jobs(struct gemm_job *jobs, const struct apply *to, size_t n, size_t row)
     }
 }
 
-struct widening {
+struct rounding {
     struct engine *e;
+    const float *x;
     size_t k;
 };
 
 static void
-widen(void *ctx, size_t begin, size_t end, int thread)
+round_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct widening *w = ctx;
+    const struct rounding *r = ctx;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++)
-        cvt_to_f32(w->e->widened + i * w->k,
-                   w->e->rounded + i * gemm_ld_bf16(w->k), DT_BF16, w->k);
+    for (size_t i = begin; i < end; i++) {
+        uint16_t *rounded = r->e->rounded + i * r->k; /* as in a file */
+
+        cvt_from_f32(rounded, DT_BF16, r->x + i * r->k, r->k);
+        cvt_to_f32(r->e->widened + i * r->k, rounded, DT_BF16, r->k);
+    }
 }
 
 /* Rows through the exact class, their numbers rounded to bf16 before. */
@@ -44,11 +48,10 @@ static void
 apply_rounded(struct engine *e, const struct gemm_job *jobs, size_t n,
               const float *x, size_t n_rows)
 {
-    struct widening w = { e, jobs[0].w.k };
+    struct rounding r = { e, x, jobs[0].w.k };
 
-    gemm_to_bf16(e->gemm, e->rounded, x, w.k, n_rows, w.k);
-    par_for(n_rows > 1 ? e->par : NULL, n_rows, 4, widen, &w);
-    gemm_exact(e->gemm, jobs, n, e->widened, w.k, n_rows);
+    par_for(n_rows > 1 ? e->par : NULL, n_rows, 4, round_rows, &r);
+    gemm_exact(e->gemm, jobs, n, e->widened, r.k, n_rows);
 }
 
 /* Some consecutive rows, all of prompts or all generated. */
