@@ -10,10 +10,9 @@
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 
-#define LEND_MIN ((size_t)2 << 10) /* bytes of a row: else a copy is cheaper \
-                                    */
-#define LENT 512                   /* rows at a time */
-#define WAY  ((size_t)256 << 10)   /* bytes gathered at a time: stay in L2 */
+#define LEND_MIN ((size_t)2 << 10)   /* bytes of a row that is lent */
+#define LENT     512                 /* rows at a time */
+#define WAY      ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
 
 /* Two halves of a row of steps: one is gathered while the other is written. */
 struct flow {
