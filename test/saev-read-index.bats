@@ -80,6 +80,8 @@ END
     fails 65 'd: index 7, but the view has 7 rows' --view cls --layer 13 d 5-7
     fails 65 'd: image:layer:patch 7:13:0 is not among the view'"'"'s 56 rows' d 7:13:0
     fails 65 'd: image:layer:patch 0:13:3 is not among the view'"'"'s 56 rows' d 0:13:3
+    fails 65 'd: image:layer:patch 0:13:9223372036854775807 is not among the view'"'"'s 56 rows' d 0:13:9223372036854775807
+    fails 65 'd: image:layer:patch 9223372036854775807:13:0 is not among the view'"'"'s 56 rows' d 9223372036854775807:13:0
     fails 65 'd: image:layer:patch 0:12:0 is not among the view'"'"'s 56 rows' d 0:12:0
     fails 65 'd: image:layer:patch -1:13:0 is not among the view'"'"'s 56 rows' -- d -1:13:0
     fails 65 'd: image:layer:patch 0:13:-1 is not among the view'"'"'s 42 rows' --view image d 0:13:-1

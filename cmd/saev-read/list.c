@@ -91,7 +91,7 @@ parse_place(const struct list *l, const char *word, struct range *r,
         i++;
     if (img >= 0 && patch >= -(int64_t)s->cls_token && i < s->n_layers)
         row = saev_view_row(&t->view, (size_t)img, i,
-                            (size_t)(patch + s->cls_token));
+                            (size_t)patch + s->cls_token);
     row -= (int64_t)t->first;
     if (row < 0 || (size_t)row >= t->n_rows)
         return no_place(l, word, err);
