@@ -118,16 +118,6 @@ check_entries(struct check *c, const json_t *v, const char *path,
     return 0;
 }
 
-/* The message without the dump's name in front. */
-static const char *
-short_of(const struct check *c, const char *what)
-{
-    size_t n = strlen(c->dir.path);
-
-    return !strncmp(what, c->dir.path, n) && what[n] == '/' ? what + n + 1
-                                                            : what;
-}
-
 static int
 check_shards_json(struct check *c, struct err *err)
 {

@@ -46,6 +46,9 @@ void shard_problem(struct check *c, size_t shard, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void end_run(struct check *c);
 
+/* short_of(): a message without the dump's own name in front. */
+const char *short_of(const struct check *c, const char *what);
+
 /* Is the size of a file what its place allows? */
 bool right_size(const struct saevdir *dir, const struct saevdir_file *f);
 

@@ -7,11 +7,9 @@
 
 #include "core/mem.h"
 
-#define BLOCK_ROWS ((size_t)256)
-#define BLOCK_COLUMNS                                     \
-    ((size_t)256) /* 256 KiB of numbers: the second sweep \
-                     finds them in the cache */
-#define GRAIN_NBYTES ((size_t)64 << 10) /* of rows, for a thread */
+#define BLOCK_ROWS    COLUMNS_BLOCK
+#define BLOCK_COLUMNS ((size_t)256)      /* a block stays in the inner cache */
+#define GRAIN_NBYTES  ((size_t)64 << 10) /* of rows, for a thread */
 
 /*
  * Four floats, which become two pairs of doubles: what every 64-bit CPU does
@@ -236,29 +234,43 @@ block_moments(struct moments *m, const float *x, size_t d, size_t n,
         square_finite(m, x, d, n, n_columns);
 }
 
-/* Sums of squares of a row's numbers, less 'mean' where there is one. */
+/* The squares of a row's numbers, less 'mean'. */
 static double
-square_sum(const float *x, const double *mean, size_t d)
+distance(const float *x, const double *mean, size_t d)
 {
-    static const double none[8];
-    size_t step = mean ? 1 : 0, i = 0; /* the same zeros again */
     pair sum[4] = { { 0 } };
     double rest = 0;
+    size_t i = 0;
 
-    mean = mean ? mean : none;
     for (; i + 8 <= d; i += 8)
         for (size_t k = 0; k < 4; k++) {
-            pair p = WIDE(x + i + 2 * k) - PAIR(mean + step * i + 2 * k);
+            pair p = WIDE(x + i + 2 * k) - PAIR(mean + i + 2 * k);
 
             sum[k] += p * p;
         }
-    for (; i < d; i++) {
-        double p = (double)x[i] - mean[step * i];
-
-        rest += p * p;
-    }
+    for (; i < d; i++)
+        rest += ((double)x[i] - mean[i]) * ((double)x[i] - mean[i]);
     sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    return sum[0][0] + sum[0][1] + rest;
+    return sqrt(sum[0][0] + sum[0][1] + rest);
+}
+
+static double
+norm(const float *x, size_t d)
+{
+    pair sum[4] = { { 0 } };
+    double rest = 0;
+    size_t i = 0;
+
+    for (; i + 8 <= d; i += 8)
+        for (size_t k = 0; k < 4; k++) {
+            pair p = WIDE(x + i + 2 * k);
+
+            sum[k] += p * p;
+        }
+    for (; i < d; i++)
+        rest += (double)x[i] * (double)x[i];
+    sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    return sqrt(sum[0][0] + sum[0][1] + rest);
 }
 
 /* What the threads share. */
@@ -277,9 +289,10 @@ measure_some(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t r = begin; r < end; r++) {
-        double sum = square_sum(t->x + r * d, t->mean, d);
+        const float *x = t->x + r * d;
+        double v = t->mean ? distance(x, t->mean, d) : norm(x, d);
 
-        t->c->norms[r] = isfinite(sum) ? sqrt(sum) : (double)NAN;
+        t->c->norms[r] = isfinite(v) ? v : (double)NAN;
     }
 }
 

@@ -1,7 +1,8 @@
 /*
  * Moments of the dims of many rows, in float64.  Rows come in spans; within
  * one, blocks of rows and columns are summed on their own and merged in their
- * order, so that no result depends on how many threads there are.
+ * order, so that no result depends on how many threads there are, nor on the
+ * spans' length if it is a multiple of COLUMNS_BLOCK.
  * NaN and infinities are counted, and everything else is over the other
  * elements of their dim.
  */
@@ -14,7 +15,8 @@
 #include "core/err.h"
 #include "core/par.h"
 
-#define COLUMNS_MAX ((size_t)1 << 19) /* some 40 MiB */
+#define COLUMNS_BLOCK ((size_t)64)      /* rows of a block */
+#define COLUMNS_MAX   ((size_t)1 << 19) /* some 40 MiB */
 
 /* Of each dim; m2 is the sum of squared distances from the mean. */
 struct moments {

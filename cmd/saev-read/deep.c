@@ -260,13 +260,12 @@ report(struct check *c, const struct scan *s)
 static int
 report_error(struct check *c, struct scan *s, struct err *err)
 {
-    size_t n = strlen(c->dir.path) + 1;
     int rc = 0;
 
     if (s->status == EX_IOERR)
         rc = err_set(err, EX_IOERR, "%s", s->status_of);
     else
-        problem(c, "%s", s->status_of + n);
+        problem(c, "%s", short_of(c, s->status_of));
     free(s->status_of);
     return rc;
 }
@@ -392,7 +391,7 @@ check_holes(struct check *c, struct err *err)
         if (fd < 0 && err->status == EX_IOERR)
             return -1;
         if (fd < 0) {
-            problem(c, "%s", err->what + strlen(dir->path) + 1);
+            problem(c, "%s", short_of(c, err->what));
             continue;
         }
         find_holes(c, fd, f->shard);

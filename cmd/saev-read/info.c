@@ -211,13 +211,12 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     return 0;
 }
 
-/* "DIR/acts..." without "DIR/". */
 static void
 keep(void *ctx, const char *what)
 {
     struct check *c = ctx;
 
-    lines_add(&c->problems, what + strlen(c->dir.path) + 1);
+    lines_add(&c->problems, short_of(c, what));
 }
 
 /* Returns how many problems there are, or -1. */

@@ -10,8 +10,12 @@
 #include "core/mem.h"
 #include "core/tool.h"
 
-#define SPAN_NBYTES ((size_t)4 << 20) /* read, then summed */
+#define SPAN_NBYTES                                                          \
+    ((size_t)1 << 20)                 /* for each thread: stays in its cache \
+                                       */
+#define LONG_NBYTES ((size_t)4 << 20) /* and where rows are long, for all */
 #define SPAN_ROWS   ((size_t)65536)
+#define MAX_THREADS 16
 #define FLUSH_AT    65536 /* bytes of text */
 
 /* Neumaier's sum: what each addition rounds off is kept apart. */
@@ -110,6 +114,19 @@ two_passes(struct run *r, struct err *err)
     return rc;
 }
 
+/* Whole blocks, so that their sums do not depend on the number of threads;
+ * of rows too long for that, as many as fit. */
+static size_t
+span_rows(size_t row_nbytes, int n_threads)
+{
+    size_t n = (size_t)n_threads * SPAN_NBYTES / row_nbytes;
+
+    if (row_nbytes > LONG_NBYTES / COLUMNS_BLOCK)
+        return LONG_NBYTES / row_nbytes;
+    n = n < SPAN_ROWS ? n - n % COLUMNS_BLOCK : SPAN_ROWS;
+    return n ? n : COLUMNS_BLOCK;
+}
+
 static int
 measure(struct stats *st, const struct cmd *cmd, struct target *t,
         struct err *err)
@@ -119,12 +136,12 @@ measure(struct stats *st, const struct cmd *cmd, struct target *t,
     int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
     int rc = -1;
 
+    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     if (s->d > COLUMNS_MAX)
         return err_set(err, EX_DATAERR,
                        "%s: d_vit is %zu (stats takes at most %zu)", s->name,
                        s->d, COLUMNS_MAX);
-    r.span_rows = SPAN_NBYTES / s->row_nbytes;
-    r.span_rows = r.span_rows < SPAN_ROWS ? r.span_rows : SPAN_ROWS;
+    r.span_rows = span_rows(s->row_nbytes, n_threads);
     r.progress = (struct progress){ .what = "stats",
                                     .unit = "B",
                                     .total = 2 * t->n_rows * s->row_nbytes,

@@ -103,13 +103,22 @@ right_size(const struct saevdir *dir, const struct saevdir_file *f)
            (f->shard == s->n_shards && s->n_imgs % s->shard_imgs == 0);
 }
 
-/* "DIR/acts..." without "DIR/". */
+const char *
+short_of(const struct check *c, const char *what)
+{
+    size_t n = strlen(c->path);
+
+    while (n > 1 && c->path[n - 1] == '/')
+        n--;
+    return !strncmp(what, c->path, n) && what[n] == '/' ? what + n + 1 : what;
+}
+
 static void
 tell(void *ctx, const char *what)
 {
     struct check *c = ctx;
 
-    lines_add(&c->problems, what + strlen(c->dir.path) + 1);
+    lines_add(&c->problems, short_of(c, what));
 }
 
 static int
@@ -118,16 +127,6 @@ check_all(struct check *c, struct err *err)
     if (saevdir_check(&c->dir, tell, c, err) < 0 || check_beside(c, err) < 0)
         return -1;
     return c->cmd->deep ? check_deep(c, err) : check_holes(c, err);
-}
-
-/* What could not be looked at is a line, too. */
-static void
-add_error(struct check *c, const struct err *err)
-{
-    size_t n = strlen(c->path);
-    bool named = !strncmp(err->what, c->path, n) && err->what[n] == '/';
-
-    lines_add(&c->problems, named ? err->what + n + 1 : err->what);
 }
 
 static void
@@ -188,7 +187,7 @@ verify_dump(struct cmd *cmd, const char *path, struct str *to)
 
     if (saevdir_meta(&c.dir, path, &err) < 0 || check_all(&c, &err) < 0) {
         status = err.status;
-        add_error(&c, &err);
+        lines_add(&c.problems, short_of(&c, err.what)); /* a line, too */
     } else if (c.problems.n) {
         status = TU_NEGATIVE;
     } else if (cmd->verbose) {
