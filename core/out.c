@@ -310,13 +310,13 @@ lend_way(const struct out *o)
 }
 
 static ssize_t
-lend_some(struct out *o, const struct iovec *v, int n)
+writev_some(struct out *o, const struct iovec *v, int n, bool lend)
 {
     ssize_t done;
 
     if (o->lend == LEND_UNKNOWN)
         o->lend = lend_way(o);
-    if (o->lend == LEND_PAGES) {
+    if (lend && o->lend == LEND_PAGES) {
         done = vmsplice(o->fd, v, (size_t)n, 0);
         if (done >= 0 || errno == EINTR || errno == EPIPE || errno == EAGAIN)
             return done;
@@ -326,12 +326,12 @@ lend_some(struct out *o, const struct iovec *v, int n)
 }
 
 int
-out_lend(struct out *o, struct iovec *v, int n, struct err *err)
+out_writev(struct out *o, struct iovec *v, int n, bool lend, struct err *err)
 {
     if (out_flush(o, err) < 0)
         return -1;
     while (n > 0) {
-        ssize_t done = lend_some(o, v, n < MAX_PIECES ? n : MAX_PIECES);
+        ssize_t done = writev_some(o, v, n < MAX_PIECES ? n : MAX_PIECES, lend);
 
         if (done < 0 && errno == EINTR)
             continue;

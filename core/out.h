@@ -57,11 +57,13 @@ ssize_t out_copy(struct out *out, int fd, const char *name, size_t nbytes,
                  struct err *err);
 
 /*
- * out_lend() appends pieces of memory that nobody writes to any more, not even
- * after they are unmapped: a pipe's reader gets the very pages.  For pieces of
- * some KiB; 'v' is used up.  -1 with 'err' set (EX_IOERR).
+ * out_writev() appends pieces of memory, of some KiB each; 'v' is used up.
+ * 'lend': nobody writes to that memory any more, not even once it is unmapped,
+ * so that a pipe's reader can be given the very pages.
+ * 0, or -1 with 'err' set (EX_IOERR).
  */
-int out_lend(struct out *out, struct iovec *v, int n, struct err *err);
+int out_writev(struct out *out, struct iovec *v, int n, bool lend,
+               struct err *err);
 
 /* out_zeros() appends zeros, as a hole where files may have them. */
 int out_zeros(struct out *out, size_t nbytes, struct err *err);

@@ -158,11 +158,12 @@ emit_copy(struct emit *emit, int fd, const char *name, size_t offset,
 }
 
 int
-emit_lend(struct emit *emit, struct iovec *v, size_t n_rows, struct err *err)
+emit_pieces(struct emit *emit, struct iovec *v, size_t n_rows, bool lend,
+            struct err *err)
 {
     for (size_t n; n_rows > 0; n_rows -= n, v += n)
         if (room(emit, n_rows, &n, err) < 0 ||
-            out_lend(emit->out, v, (int)n, err) < 0 ||
+            out_writev(emit->out, v, (int)n, lend, err) < 0 ||
             written(emit, n, err) < 0)
             return -1;
     return 0;

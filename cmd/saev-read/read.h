@@ -187,10 +187,9 @@ int emit_open(struct emit *emit, const struct cmd *cmd, size_t n_rows, size_t d,
 int emit_rows(struct emit *emit, const void *rows, size_t n_rows,
               struct err *err);
 
-/* emit_lend(): row v[i] lies in memory that stays as it is (F32); 'v' is used
- * up. */
-int emit_lend(struct emit *emit, struct iovec *v, size_t n_rows,
-              struct err *err);
+/* emit_pieces(): row v[i] as it is in memory (F32), by out_writev(). */
+int emit_pieces(struct emit *emit, struct iovec *v, size_t n_rows, bool lend,
+                struct err *err);
 
 /* emit_copy(): n_rows that are in a file as they shall be (F32), by the
  * kernel. */

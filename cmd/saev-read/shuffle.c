@@ -10,9 +10,9 @@
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 
-#define LEND_MIN ((size_t)2 << 10)   /* bytes of a row that is lent */
-#define LENT     512                 /* rows at a time */
-#define WAY      ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
+#define PIECE_MIN ((size_t)2 << 10)   /* bytes of a row that is not copied */
+#define PIECES    512                 /* rows at a time */
+#define WAY       ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
 
 /* Two halves of a row of steps: one is gathered while the other is written. */
 struct flow {
@@ -80,18 +80,18 @@ do_half(void *ctx, size_t begin, size_t end, int thread)
 
 /* Rows that are large enough go out from where they lie. */
 static int
-put_lent(struct shuffle *s, const struct block *b, struct err *err)
+put_pieces(struct shuffle *s, const struct block *b, struct err *err)
 {
-    struct iovec v[LENT];
+    struct iovec v[PIECES];
     size_t n;
 
     for (size_t i = 0; i < b->n; i += n) {
-        n = b->n - i < LENT ? b->n - i : LENT;
+        n = b->n - i < PIECES ? b->n - i : PIECES;
         for (size_t k = 0; k < n; k++) {
             v[k].iov_base = (void *)(uintptr_t)block_row(s, b, i + k);
             v[k].iov_len = s->row_nbytes;
         }
-        if (emit_lend(&s->emit, v, n, err) < 0)
+        if (emit_pieces(&s->emit, v, n, b->stays, err) < 0)
             return -1;
     }
     return 0;
@@ -128,8 +128,8 @@ block_put(struct shuffle *s, const struct block *block, struct err *err)
 
     if (s->cmd->index)
         return put_places(s, block, err);
-    if (block->stays && d4 >= LEND_MIN && s->emit.dtype == DT_F32)
-        return put_lent(s, block, err);
+    if (d4 >= PIECE_MIN && s->emit.dtype == DT_F32)
+        return put_pieces(s, block, err);
     if (d4 >= WAY)
         return put_large(s, block, err);
     if (block->n == 0)
@@ -203,7 +203,7 @@ static int
 shuffle_in_memory(struct shuffle *s, struct err *err)
 {
     struct perm_item *items = mem_big(s->n, sizeof(*items), "keys", err);
-    bool plain = s->row_nbytes >= LEND_MIN && !s->cmd->direct;
+    bool plain = s->row_nbytes >= PIECE_MIN && !s->cmd->direct;
     struct mapped mapped = { 0 };
     struct block block = { .mapped = &mapped };
     int rc = -1;

@@ -298,7 +298,7 @@ copy_all(int fd, const char *want, size_t n, const char *what)
 
 /* 1500 pieces of the bytes of 'want', from its end to its start. */
 static int
-lend(const char *path, char *want, size_t piece, struct err *err)
+put_pieces(const char *path, char *want, size_t piece, struct err *err)
 {
     static struct iovec v[1500];
     struct out *o;
@@ -306,7 +306,9 @@ lend(const char *path, char *want, size_t piece, struct err *err)
     for (size_t i = 0; i < 1500; i++)
         v[i] = (struct iovec){ want + (1499 - i) * piece, piece };
     if (out_open(&o, path, 0, false, err) < 0 ||
-        out_write(o, "ab", 2, err) < 0 || out_lend(o, v, 1500, err) < 0 ||
+        out_write(o, "ab", 2, err) < 0 ||
+        out_writev(o, v, 700, true, err) < 0 ||
+        out_writev(o, v + 700, 800, false, err) < 0 ||
         out_write(o, "z", 1, err) < 0)
         return -1;
     return out_commit(o, err);
@@ -314,7 +316,7 @@ lend(const char *path, char *want, size_t piece, struct err *err)
 
 /* To a file, and to a pipe. */
 static void
-test_lend(void)
+test_writev(void)
 {
     static char want[1500 * 5000], got[1500 * 5000 + 4];
     struct err err = { 0 };
@@ -327,7 +329,7 @@ test_lend(void)
         FILE *f;
 
         if (pid == 0)
-            _exit(lend(pipe ? "p" : "x", want, 5000, &err) < 0);
+            _exit(put_pieces(pipe ? "p" : "x", want, 5000, &err) < 0);
         if (!pipe)
             waitpid(pid, NULL, 0);
         f = fopen(pipe ? "p" : "x", "rb");
@@ -338,7 +340,7 @@ test_lend(void)
                 !!memcmp(got + 2 + i * 5000, want + (1499 - i) * 5000, 5000);
         tap_ok(n == sizeof(want) + 3 && n_wrong == 0 && got[0] == 'a' &&
                    got[n - 1] == 'z',
-               "out_lend() to a %s: all bytes, in order",
+               "out_writev() to a %s: all bytes, in order",
                pipe ? "pipe" : "file");
         if (f)
             fclose(f);
@@ -450,7 +452,7 @@ main(void)
     test_reserve();
     test_sweep();
     test_copy();
-    test_lend();
+    test_writev();
     clear();
     if (chdir("/") < 0 || rmdir(dir) < 0)
         return 1;
