@@ -72,6 +72,71 @@ assert cached() > 0
 END
 }
 
+@test "saev-read: what is not in the page cache is the same, near or far" {
+    py - <<'END'
+import os, subprocess, numpy as np
+from saev_dump import *
+def forget(d):
+    for f in os.listdir(d):
+        fd = os.open(f"{d}/{f}", os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+g = np.random.default_rng(2)
+# rows of 20 bytes, of 4 KiB and of 68 KiB; /dev/shm mostly has no RWF_NOWAIT
+for k, (d, n, p) in enumerate([(5, 5000, 9), (1024, 300, 9), (17001, 40, 3)]):
+    for top in ".", "/dev/shm":
+        if not os.access(top, os.W_OK) or (top != "." and k != 1):
+            continue
+        name = f"{top}/saev-read-{os.getpid()}-{k}"
+        kw = dict(d=d, n=n, p=p, imgs_a_shard=n // 3)
+        a, m = dump(name, **kw), meta(**kw)
+        def read(*more):
+            forget(name)
+            return subprocess.run(["saev-read", "-q", "--raw", *more, name], check=True, capture_output=True).stdout
+        try:
+            for view in "cls", "image", "all":
+                x = rows(a, m, view, "-2")
+                one = ["--view", view, "--layer", "-2"]
+                assert read(*one, "--dtype", "f16") == x.astype("<f2").tobytes(), (d, view)
+                i = g.integers(0, len(x), 3000 if d < 9999 else 300)
+                np.save("i.npy", i)
+                assert read(*one, "-j", "3", "--rows", "i.npy") == x[i].tobytes(), (d, view)
+        finally:
+            for f in os.listdir(name):
+                os.unlink(f"{name}/{f}")
+            os.rmdir(name)
+END
+}
+
+@test "saev-read: a shard that is cut short while it is read" {
+    py -c 'from saev_dump import *; dump("d", n=7, d=1000)'
+    mkfifo list
+    for more in "--raw" "--direct" "--dtype f16"; do
+        # sizes have been checked when the list is opened
+        # shellcheck disable=SC2086
+        saev-read -q $more -o out --rows list d 2>err &
+        exec 7>list
+        truncate -s 95999 d/acts000000.bin
+        printf '0-55\n' >&7
+        exec 7>&-
+        status=0
+        wait $! || status=$?
+        [ "$status" -eq 65 ] || { cat err && return 1; }
+        grep -qE '^saev-read: d/acts000000.bin: ended at byte 95999 while it was read \(expected 96000\)$' err
+        [ "$(wc -l <err)" -eq 1 ]
+        [ ! -e out ]
+        truncate -s 96000 d/acts000000.bin
+    done
+}
+
+@test "saev-read -o: room that is not there is asked for before the first byte" {
+    py -c 'from saev_dump import *; dump("d", n=7, d=1000)'
+    run -74 bash -c 'ulimit -f 16; saev-read -q -o out d'
+    [ "$output" = "saev-read: out: no room for 224000 bytes: File too large" ]
+    [ "$(echo out* .out*)" = "out* .out*" ]
+}
+
 @test "saev-read: a closed pipe ends it quietly, a full disk does not" {
     py -c 'from saev_dump import *; dump("d", n=640, d=409, p=9, imgs_a_shard=200)'
     for more in "d" "--dtype f16 --raw d" "--batch 7 d" "--view cls d" "--index d" "d 0-1200" "--direct d"; do
@@ -104,25 +169,24 @@ os.mkdir("sparse") # 2^30 rows, 64 GiB of a hole
 json.dump(meta(n=1 << 20, p=511, d=16, imgs_a_shard=1 << 20), open("sparse/metadata.json", "w"))
 os.truncate(os.open("sparse/acts000000.bin", os.O_CREAT | os.O_WRONLY), 64 << 30)
 END
-    for sig in TERM INT USR1; do
-        for more in --index "--dtype f16"; do
-            # env: bash starts background jobs with INT ignored
-            # shellcheck disable=SC2086
-            "$PYTHON" -c 'import os, signal, sys
+    for what in "TERM --index" "INT --dtype f16 --imgs 0-65535" "USR1 --index"; do
+        sig=${what%% *} more=${what#* }
+        # python: bash starts background jobs with INT ignored
+        # shellcheck disable=SC2086
+        "$PYTHON" -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execvp(sys.argv[1], sys.argv[1:])' saev-read -q $more -o out sparse 2>err &
-            for _ in $(seq 500); do
-                [ -n "$(echo .out.tmp.*)" ] && [ -e "$(echo .out.tmp.*)" ] && break
-                sleep 0.01
-            done
-            sleep 0.05
-            kill -s "$sig" $!
-            status=0
-            wait $! || status=$?
-            [ "$status" -eq 75 ] || { echo "$sig: $status" && cat err && return 1; }
-            [ "$(cat err)" = "saev-read: stopped by SIG$sig: nothing was written, run it again" ]
-            [ "$(echo ./* .out*)" = "./err ./sparse .out*" ]
+        for _ in $(seq 500); do
+            [ -n "$(echo .out.tmp.*)" ] && [ -e "$(echo .out.tmp.*)" ] && break
+            sleep 0.01
         done
+        sleep 0.05
+        kill -s "$sig" $!
+        status=0
+        wait $! || status=$?
+        [ "$status" -eq 75 ] || { echo "$sig: $status" && cat err && return 1; }
+        [ "$(cat err)" = "saev-read: stopped by SIG$sig: nothing was written, run it again" ]
+        [ "$(echo ./* .out*)" = "./err ./sparse .out*" ]
     done
     # a pipe's reader that does not read cannot hold it up
     run -143 bash -c 'saev-read -q sparse > >(sleep 2) & sleep 0.1; kill $!; wait $!'

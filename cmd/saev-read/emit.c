@@ -53,6 +53,8 @@ emit_open(struct emit *emit, const struct cmd *cmd, size_t n_rows, size_t d,
     }
     emit->progress.total = out_nbytes(emit, n_rows);
     progress_start(&emit->progress);
+    if (out_reserve(cmd->out, emit->progress.total, err) < 0)
+        return -1;
     if (emit->array_rows)
         emit->array_left = 0;
     else if (!emit->raw)

@@ -5,7 +5,6 @@
 #include "cmd/saev-read/read.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
-#include "core/sig.h"
 
 #define COPY_MIN  ((size_t)256 << 10) /* a run worth a copy by the kernel */
 #define RANGE_MIN ((size_t)1 << 20)   /* a range read for itself */
@@ -273,9 +272,6 @@ rows_main(struct cmd *cmd, struct err *err)
         target_close(&t);
         return rc;
     }
-    /* a pipe's reader has had a part already, and may not read on: at once */
-    if (strcmp(cmd->out_path, "-") != 0)
-        sig_install(false);
     if (list_open(&l, &t, cmd->args + 1, cmd->n_args - 1, cmd->rows, err) == 0)
         rc = put_list(cmd, &l, err);
     list_close(&l);

@@ -124,14 +124,14 @@ read_direct(struct reader *r, size_t need, size_t offset, char **at)
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n > 0)
-            done += (size_t)n;
+        done += n > 0 ? (size_t)n : 0;
         if (n > 0 && done % ALIGN == 0)
             continue;
-        if (n < 0 && errno == EINVAL)
-            fcntl(r->fd, F_SETFL, 0); /* no O_DIRECT here: buffered */
-        if (done < offset - begin + need)
-            return read_all(r, *at, need, offset);
+        if (done >= offset - begin + need)
+            break;
+        /* no O_DIRECT here, or no such bytes: buffered, with its message */
+        fcntl(r->fd, F_SETFL, 0);
+        return read_all(r, *at, need, offset);
     }
     return 0;
 }
