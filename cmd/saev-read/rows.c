@@ -1,6 +1,5 @@
 /* The default verb: rows of a view, in the order that was asked for. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/saev-read/read.h"
 #include "cmd/saev-read/shuffle.h"
