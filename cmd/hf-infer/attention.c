@@ -14,7 +14,7 @@
 struct tile {
     size_t n_rows;
     const struct span *span;
-    size_t first;                /* position of its first row */
+    size_t first;                /* slot of its first row */
     size_t group, head, kv_head; /* query heads: head .. head + group - 1 */
     float *q;                    /* [rows, head_dim], scaled */
     float *sum;                  /* [rows, head_dim]: softmax numerator */
@@ -51,7 +51,7 @@ tile_memory(struct tile *t, float *scratch, size_t rows, size_t head_dim)
 static size_t
 row_offset(const struct attention *a, const struct tile *t, size_t r)
 {
-    size_t i = t->span->row + t->first - t->span->first + r / t->group;
+    size_t i = t->span->row + t->first - t->span->slot + r / t->group;
 
     return (i * a->n_heads + t->head + r % t->group) * a->head_dim;
 }
@@ -72,7 +72,7 @@ tile_load(const struct attention *a, struct tile *t)
     memset(t->sum, 0, t->n_rows * a->head_dim * sizeof(*t->sum));
 }
 
-/* The keys [*begin, *end) of block b that position p sees. */
+/* The keys [*begin, *end) of block b that the token in slot p sees. */
 static bool
 visible(const struct attention *a, size_t p, size_t b, size_t *begin,
         size_t *end)
@@ -256,7 +256,7 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
         at = task / a->n_kv_heads * step;
         t.kv_head = task % a->n_kv_heads;
         t.head = t.kv_head * group;
-        t.first = t.span->first + at;
+        t.first = t.span->slot + at;
         t.n_rows = (t.span->n - at < step ? t.span->n - at : step) * group;
         tile_memory(&t, a->scratch + (size_t)thread * scratch, rows,
                     a->head_dim);

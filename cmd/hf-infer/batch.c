@@ -186,6 +186,10 @@ step(struct batch *b, struct err *err)
 
     if (engine_feed(b->run->engine, b->feeds, n, b->logits, err) < 0)
         return -1;
+    for (size_t i = 0; i < n; i++)
+        if (!b->feeds[i].generated &&
+            compress(b->run, b->fed[i]->session, err) < 0)
+            return -1;
     b->n_active = 0;
     for (size_t i = 0; i < n; i++) {
         struct entry *e = b->fed[i];

@@ -64,8 +64,9 @@ void rope_table(float *cosines, float *sines, const struct rope_config *rope,
 #define KV_BLOCK 64
 
 /*
- * One sequence's keys and values.  Block b holds positions b * KV_BLOCK on,
- * of all layers; a layer's part of it is
+ * One sequence's keys and values.  A token's slot is its position, but for
+ * those that session_compress() made fewer.  Block b holds slots b * KV_BLOCK
+ * on, of all layers; a layer's part of it is
  * keys [n_kv_heads, head_dim, KV_BLOCK], then
  * values [n_kv_heads, KV_BLOCK, head_dim]: as mix() wants them, little-endian.
  * Nobody reads what was not put: a cache is used again as it is.
@@ -81,9 +82,16 @@ struct kv {
  * what there was remains. */
 int kv_grow(struct kv *kv, size_t n_tokens, struct err *err);
 
+/* kv_get() reads n keys and values of a head, [n, head_dim] each, from slot 0
+ * on; kv_set() writes them. */
+void kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
+            float *v);
+void kv_set(struct kv *kv, size_t layer, size_t head, size_t n, const float *k,
+            const float *v);
+
 /* kv_put() stores one token's keys and values, [n_heads, head_dim] each.
- * Threads: any number, for different positions. */
-void kv_put(struct kv *kv, size_t layer, size_t position, const float *k,
+ * Threads: any number, for different slots. */
+void kv_put(struct kv *kv, size_t layer, size_t slot, const float *k,
             const float *v);
 
 const void *kv_keys(const struct kv *kv, size_t layer, size_t head,
@@ -95,22 +103,23 @@ void kv_free(struct kv *kv);
 struct session {
     struct engine *engine;
     size_t max_tokens, n; /* n: tokens fed */
+    size_t gone;          /* of their slots in the cache: session_compress() */
     struct kv kv;
 };
 
 /* Consecutive tokens of one sequence: rows row .. row + n - 1 of a chunk, at
- * positions first .. first + n - 1. */
+ * positions first .. first + n - 1, in slots slot .. slot + n - 1. */
 struct span {
     struct session *session;
     const int32_t *ids;
-    size_t row, n, first;
+    size_t row, n, first, slot;
     bool generated; /* see COMPUTE_BF16 */
 };
 
 /* A token's place. */
 struct row {
     struct session *session;
-    size_t position;
+    size_t position, slot;
     int32_t id;
 };
 

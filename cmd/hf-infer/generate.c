@@ -125,7 +125,8 @@ generate(struct generation *g, struct err *err)
     double t0 = now(), t1;
 
     if (feed(run, g->seq.ids.id, g->seq.n_prompt, g->logits, NULL, NULL, err) <
-        0)
+            0 ||
+        compress(run, run->session, err) < 0)
         return -1;
     t1 = now();
     if (loop(g, err) < 0)

@@ -84,17 +84,49 @@ put_column(const struct kv *kv, char *rows, size_t slot, const float *k)
     }
 }
 
+/* One head's key and value of a slot. */
+static void
+put_head(struct kv *kv, size_t layer, size_t head, size_t slot, const float *k,
+         const float *v)
+{
+    size_t d = kv->head_dim, block = slot / KV_BLOCK, at = slot % KV_BLOCK;
+
+    put_column(kv, keys(kv, layer, head, block), at, k);
+    cvt_from_f32(values(kv, layer, head, block) + at * d * item_nbytes(kv),
+                 kv->dtype, v, d);
+}
+
 void
-kv_put(struct kv *kv, size_t layer, size_t position, const float *k,
+kv_put(struct kv *kv, size_t layer, size_t slot, const float *k, const float *v)
+{
+    for (size_t j = 0; j < kv->n_heads; j++)
+        put_head(kv, layer, j, slot, k + j * kv->head_dim,
+                 v + j * kv->head_dim);
+}
+
+void
+kv_set(struct kv *kv, size_t layer, size_t head, size_t n, const float *k,
        const float *v)
 {
-    size_t d = kv->head_dim, block = position / KV_BLOCK;
-    size_t slot = position % KV_BLOCK;
+    for (size_t i = 0; i < n; i++)
+        put_head(kv, layer, head, i, k + i * kv->head_dim,
+                 v + i * kv->head_dim);
+}
 
-    for (size_t j = 0; j < kv->n_heads; j++) {
-        put_column(kv, keys(kv, layer, j, block), slot, k + j * d);
-        cvt_from_f32(values(kv, layer, j, block) + slot * d * item_nbytes(kv),
-                     kv->dtype, v + j * d, d);
+void
+kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
+       float *v)
+{
+    size_t d = kv->head_dim, nbytes = item_nbytes(kv);
+
+    for (size_t i = 0; i < n; i++) {
+        size_t block = i / KV_BLOCK, at = i % KV_BLOCK;
+        const char *from = keys(kv, layer, head, block) + at * nbytes;
+
+        for (size_t j = 0; j < d; j++, from += KV_BLOCK * nbytes)
+            cvt_to_f32(k + i * d + j, from, kv->dtype, 1);
+        cvt_to_f32(v + i * d, values(kv, layer, head, block) + at * d * nbytes,
+                   kv->dtype, d);
     }
 }
 

@@ -104,7 +104,7 @@ heads(void *ctx, size_t begin, size_t end, int thread)
 
         turn(e, e->q + i * l->q.rows, (size_t)c->n_heads, l->q_norm, i);
         turn(e, k, (size_t)c->n_kv_heads, l->k_norm, i);
-        kv_put(&e->rows[i].session->kv, step->index, e->rows[i].position, k,
+        kv_put(&e->rows[i].session->kv, step->index, e->rows[i].slot, k,
                e->v + i * l->v.rows);
     }
 }

@@ -43,7 +43,9 @@ enum {
     O_ACTS,
     O_CTX,
     O_PAD,
-    O_META
+    O_META,
+    O_KVC,
+    O_KVC_AFTER
 };
 
 /* The modes' names in 'verbs': which options mean something where. */
@@ -101,6 +103,10 @@ static const struct opt opts[] = {
       "f32, or bf16: faster, less exact; default f32" },
     { O_KV_DTYPE, "kv-dtype", "TYPE", MODEL_IN,
       "f32, or f16, bf16: half the cache; default f32" },
+    { O_KVC, "kvc", "FILE.bin", " generate nll ",
+      "compress the prompt's keys and values by FILE.bin" },
+    { O_KVC_AFTER, "kvc-after", "N", " nll ",
+      "tokens before --kvc compresses; default: half of the text" },
     { 'j', "threads", "N", MODEL_IN, "threads; default: CPUs allowed" },
     { 'v', "verbose", NULL, ALL, "set-up and speed on standard error" },
     { 'q', "quiet", NULL, ALL, "no warnings, no summary" },
@@ -336,6 +342,12 @@ take_other_option(struct run *run, int c, const char *arg)
         if (run->compute == COMPUTE_F32 && strcmp(arg, "f32") != 0)
             die_usage("--compute: \"%s\" is not f32 or bf16", arg);
         break;
+    case O_KVC:
+        run->kvc = arg;
+        break;
+    case O_KVC_AFTER:
+        number("--kvc-after", arg, 1, INT32_MAX, &run->kvc_after);
+        break;
     case O_KV_DTYPE:
         run->kv_dtype = kv_dtype(arg);
         break;
@@ -393,6 +405,8 @@ check_combination(const struct run *run, const struct given *given)
     if (run->acts_meta &&
         !strcmp(run->acts_meta, run->output ? run->output : "-"))
         die_usage("-o and --acts-meta name the same file");
+    if (run->kvc_after && !run->kvc)
+        die_usage("--kvc-after needs --kvc");
     if (run->batch && !run->jsonl)
         die_usage("--batch needs --jsonl");
     if (run->verbose && run->quiet)

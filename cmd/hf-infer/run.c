@@ -141,6 +141,9 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
             return -1;
         run->config = model_config(run->model);
         settle_sampler(run);
+        if (run->kvc &&
+            compressor_open(&run->compressor, run->kvc, run->config, err) < 0)
+            return -1;
     }
     if (max_tokens == 0)
         return 0;
@@ -157,9 +160,23 @@ run_close(struct run *run)
     session_close(run->session);
     engine_close(run->engine);
     par_close(run->par);
+    compressor_close(run->compressor);
     model_close(run->model);
     tok_close(run->tok);
     stop_free(&run->stop);
+}
+
+int
+compress(struct run *run, struct session *session, struct err *err)
+{
+    size_t before = session_cached(session);
+    int rc =
+        run->compressor ? session_compress(session, run->compressor, err) : 0;
+
+    if (run->verbose && rc > 0)
+        fprintf(stderr, "hf-infer: %zu keys and values became %zu\n", before,
+                session_cached(session));
+    return rc < 0 ? -1 : 0;
 }
 
 int

@@ -58,6 +58,8 @@ struct run {
     int64_t chunk; /* tokens that go through the layers together */
     enum compute compute;
     enum dtype kv_dtype;
+    const char *kvc;   /* --kvc FILE.bin */
+    int64_t kvc_after; /* --kvc-after N; 0: half of the text */
     int64_t n_threads;
     bool json, verbose, quiet;
 
@@ -68,7 +70,8 @@ struct run {
     struct par *par;
     struct engine *engine;
     struct session *session;
-    struct out *out; /* where the answer goes */
+    struct compressor *compressor; /* NULL without --kvc */
+    struct out *out;               /* where the answer goes */
 };
 
 /* Bits of sampler_set. */
@@ -116,6 +119,9 @@ int feed(struct run *run, const int32_t *ids, size_t n, float *last,
          int (*each)(void *ctx, const float *logits, size_t first, size_t n,
                      struct err *err),
          void *ctx, struct err *err);
+
+/* compress() is session_compress() where --kvc asks for it; -v says so. */
+int compress(struct run *run, struct session *session, struct err *err);
 
 /* The modes. */
 int run_generate(struct run *run, struct err *err);

@@ -99,8 +99,11 @@ log_sum_exp(const float *x, size_t n)
 struct nll_sink {
     struct run *run;
     const struct ids *ids;
-    double sum;     /* nats */
-    struct str tsv; /* of one chunk */
+    size_t base;       /* position of the first token fed in this call */
+    size_t compressed; /* tokens before --kvc compressed; 0: it did not */
+    size_t n_cached;   /* keys after that */
+    double sum, after; /* nats, of all, and of those told after that */
+    struct str tsv;    /* of one chunk */
 };
 
 static void
@@ -127,6 +130,7 @@ score_rows(void *ctx, const float *logits, size_t first, size_t n,
     struct run *run = sink->run;
     int rc = 0;
 
+    first += sink->base;
     for (size_t i = 0; i < n && first + i + 1 < sink->ids->n; i++) {
         const float *row = logits + i * vocab_size;
         int32_t id = sink->ids->id[first + i + 1];
@@ -137,6 +141,8 @@ score_rows(void *ctx, const float *logits, size_t first, size_t n,
             break;
         nll = log_sum_exp(row, vocab_size) - (double)row[id];
         sink->sum += nll;
+        if (sink->compressed && first + i >= sink->compressed)
+            sink->after += nll;
         put_nll(sink, first + i + 1, nll);
     }
     if (!run->json && sink->tsv.n &&
@@ -144,6 +150,40 @@ score_rows(void *ctx, const float *logits, size_t first, size_t n,
         rc = -1;
     str_clear(&sink->tsv);
     return rc;
+}
+
+/* What --kvc cost shows in the tokens after it; n of them, from the one that
+ * the first token fed after it tells. */
+static size_t
+n_after(const struct nll_sink *sink)
+{
+    return sink->ids->n - 1 - sink->compressed;
+}
+
+static void
+put_kvc_json(struct str *line, const struct nll_sink *sink)
+{
+    double mean = sink->after / (double)n_after(sink);
+
+    str_addf(line,
+             ",\"kvc\":{\"n_before\":%zu,\"n_cached\":%zu,\"n_tokens\":%zu,"
+             "\"nll_mean\":",
+             sink->compressed, sink->n_cached, n_after(sink));
+    js_put_f64(line, mean);
+    str_adds(line, ",\"perplexity\":");
+    js_put_f64(line, exp(mean));
+    str_addc(line, '}');
+}
+
+static void
+say_kvc(const struct nll_sink *sink)
+{
+    double mean = sink->after / (double)n_after(sink);
+
+    fprintf(stderr,
+            "hf-infer: after %zu tokens, kept as %zu: %zu tokens, mean nll "
+            "%.6f nats, perplexity %.6g\n",
+            sink->compressed, sink->n_cached, n_after(sink), mean, exp(mean));
 }
 
 static int
@@ -161,6 +201,8 @@ report_nll(struct run *run, const struct nll_sink *sink, struct err *err)
         js_put_f64(&line, mean);
         str_adds(&line, ",\"perplexity\":");
         js_put_f64(&line, exp(mean));
+        if (sink->compressed)
+            put_kvc_json(&line, sink);
         str_adds(&line, "}\n");
         rc = out_write(run->out, line.s, line.n, err);
     }
@@ -168,8 +210,36 @@ report_nll(struct run *run, const struct nll_sink *sink, struct err *err)
         fprintf(stderr,
                 "hf-infer: %zu tokens, mean nll %.6f nats, perplexity %.6g\n",
                 n, mean, exp(mean));
+    if (!run->quiet && sink->compressed)
+        say_kvc(sink);
     str_free(&line);
     return rc;
+}
+
+/* --kvc: the first tokens are the prompt whose cache is compressed. */
+static int
+feed_compressed(struct nll_sink *sink, struct err *err)
+{
+    struct run *run = sink->run;
+    const struct ids *ids = sink->ids;
+    size_t n = run->kvc_after ? (size_t)run->kvc_after : ids->n / 2;
+
+    if (n > ids->n - 2)
+        return err_set(err, EX_DATAERR,
+                       "%s: the text has %zu tokens (expected at least 2 "
+                       "after the %zu of --kvc-after)",
+                       run->dir, ids->n, n);
+    if (feed(run, ids->id, n, NULL, score_rows, sink, err) < 0 ||
+        compress(run, run->session, err) < 0)
+        return -1;
+    sink->n_cached = session_cached(run->session);
+    if (sink->n_cached == n)
+        err_warn("%s: %zu tokens are too few groups: nothing is compressed",
+                 run->kvc, n);
+    else
+        sink->compressed = n;
+    sink->base = n;
+    return feed(run, ids->id + n, ids->n - n, NULL, score_rows, sink, err);
 }
 
 int
@@ -189,7 +259,9 @@ run_nll(struct run *run, struct err *err)
     if (rc == 0 && !run->json)
         rc = out_write(run->out, head, sizeof(head) - 1, err);
     if (rc == 0)
-        rc = feed(run, ids.id, ids.n, NULL, score_rows, &sink, err);
+        rc = run->compressor
+                 ? feed_compressed(&sink, err)
+                 : feed(run, ids.id, ids.n, NULL, score_rows, &sink, err);
     if (rc == 0)
         rc = report_nll(run, &sink, err);
     str_free(&sink.tsv);

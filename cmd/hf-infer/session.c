@@ -5,6 +5,12 @@
 
 #include "core/mem.h"
 
+size_t
+session_cached(const struct session *s)
+{
+    return s->n - s->gone;
+}
+
 /* ---- feeding ---- */
 
 static int
@@ -32,12 +38,20 @@ add_span(struct engine *e, const struct feed *f, size_t done, size_t n)
 {
     struct session *s = f->session;
 
-    e->spans[e->n_spans++] =
-        (struct span){ s, f->ids + done, e->n_rows, n, s->n, f->generated };
+    e->spans[e->n_spans++] = (struct span){ .session = s,
+                                            .ids = f->ids + done,
+                                            .row = e->n_rows,
+                                            .n = n,
+                                            .first = s->n,
+                                            .slot = s->n - s->gone,
+                                            .generated = f->generated };
     for (size_t i = done; i < done + n; i++) {
         if (f->n - i <= f->n_logits)
             e->wanted[e->n_wanted++] = e->n_rows;
-        e->rows[e->n_rows++] = (struct row){ s, s->n + i - done, f->ids[i] };
+        e->rows[e->n_rows++] = (struct row){ .session = s,
+                                             .position = s->n + i - done,
+                                             .slot = s->n - s->gone + i - done,
+                                             .id = f->ids[i] };
     }
 }
 
@@ -65,8 +79,8 @@ engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
         if (check_feed(&feeds[i], err))
             return -1;
     for (size_t i = 0; i < n_feeds; i++)
-        if (kv_grow(&feeds[i].session->kv, feeds[i].session->n + feeds[i].n,
-                    err))
+        if (kv_grow(&feeds[i].session->kv,
+                    session_cached(feeds[i].session) + feeds[i].n, err))
             return -1;
     for (size_t i = 0; i < n_feeds; i++)
         for (size_t done = 0, n; done < feeds[i].n; done += n) {
@@ -224,5 +238,5 @@ session_length(const struct session *session)
 void
 session_reset(struct session *s)
 {
-    s->n = 0;
+    s->n = s->gone = 0;
 }

@@ -148,9 +148,12 @@ def attention(config, q, k, v, window):
     return out.reshape(n, heads * d)
 
 
-def forward(config, tensors, ids, tap=lambda point, layer, x: None):
+def forward(config, tensors, ids, tap=lambda point, layer, x: None,
+            shorten=None):
     """Logits [len(ids), vocab] in float64.  tap() is shown what a layer's
-    matrices read and write, and the residual stream, by hf-infer's names."""
+    matrices read and write, and the residual stream, by hf-infer's names.
+    shorten = (n, fn): tokens from n on see fn(layer, k, v) of the first n keys
+    and values [n, kv_heads, d] instead of these."""
     eps = config.get("rms_norm_eps", 1e-6)
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
@@ -182,6 +185,13 @@ def forward(config, tensors, ids, tap=lambda point, layer, x: None):
             k = rms_norm(k, tensors[at + "self_attn.k_norm.weight"], eps)
         q, k = rotate(q, angle, factor), rotate(k, angle, factor)
         a = attention(config, q, k, v, layer_window(config, i))
+        if shorten:
+            n0 = shorten[0]
+            k0, v0 = shorten[1](i, k[:n0], v[:n0])
+            # queries of the shorter cache's own tokens are not looked at
+            gone = n0 - len(k0)
+            a[n0:] = attention(config, q[gone:], np.concatenate([k0, k[n0:]]),
+                               np.concatenate([v0, v[n0:]]), None)[n0 - gone:]
         tap("in:o_proj", i, a)
         y = linear("self_attn.o_proj", a)
         tap("attn", i, y)

@@ -1,0 +1,85 @@
+# hf-infer --kvc: a KV cache made shorter, against float64.
+load helpers
+
+setup_file() {
+    "$PYTHON" "$BATS_TEST_DIRNAME/ref/tiny_models.py" "$BATS_FILE_TMPDIR"
+}
+
+# average FACTOR FILE: a compressor of means for the demo model.
+average() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, kvc_ref, kvc_model
+kvc_ref.save(sys.argv[2], kvc_model.average(4, 32, int(sys.argv[1])), 32, int(sys.argv[1]))' "$@"
+}
+
+@test "hf-infer --kvc: each token's nll is float64's with the cache shortened by numpy" {
+    ref() {
+        PYTHONPATH=$ROOT/test/ref "$PYTHON" "$ROOT/test/ref/kvc_model.py" "$@"
+    }
+    ref "$DEMO" 2 40 21 f32
+    ref "$DEMO" 5 300 203 f32 -j 1
+    ref "$DEMO" 5 300 203 f32 -j 3 --chunk 7
+    ref "$DEMO" 3 200 131 f16
+    for m in llama-bias-f32 llama-mqa-gelu mistral qwen2 qwen3-yarn; do
+        ref "$BATS_FILE_TMPDIR/$m" 4 50 30 f32
+    done
+}
+
+@test "hf-infer --kvc: the bits do not depend on -j, --chunk or --batch" {
+    average 2 c.bin
+    for o in '-j 1' '-j 2' '-j 3 --chunk 5'; do
+        # shellcheck disable=SC2086
+        hf-infer "$DEMO" --ids "$(seq -s, 1 60)" --nll -q --kvc c.bin --kvc-after 33 $o | cksum
+    done | sort -u >sums
+    [ "$(wc -l <sums)" = 1 ]
+    for i in 1 2 3 4 5; do
+        printf '{"id":%d,"ids":[%s]}\n' $i "$(seq -s, $i $((i * 9)))"
+    done >lines
+    hf-infer "$DEMO" --jsonl --greedy -n 12 --batch 1 --kvc c.bin <lines >one
+    hf-infer "$DEMO" --jsonl --greedy -n 12 --batch 4 --kvc c.bin <lines >four
+    cmp one four
+    hf-infer "$DEMO" --jsonl --greedy -n 12 <lines >plain
+    run -1 cmp -s one plain
+    # a prompt alone goes the same way
+    [ "$(hf-infer "$DEMO" --ids "$(seq -s, 5 45)" --greedy -n 12 --ids-out --kvc c.bin)" = \
+        "$("$PYTHON" -c 'import json; print(*json.loads(open("one").readlines()[4])["ids"])')" ]
+}
+
+@test "hf-infer --kvc: too few groups change nothing, and are told" {
+    average 2 c.bin
+    ids=$(seq -s, 1 20)
+    hf-infer "$DEMO" --ids "$ids" --nll -q >plain
+    run -0 --separate-stderr hf-infer "$DEMO" --ids "$ids" --nll --kvc c.bin --kvc-after 3
+    [ "$output" = "$(cat plain)" ]
+    [ "${stderr_lines[0]}" = "hf-infer: c.bin: 3 tokens are too few groups: nothing is compressed" ]
+    # min_seq_len counts groups: two of two tokens are enough
+    hf-infer "$DEMO" --ids "$ids" --nll -q --kvc c.bin --kvc-after 4 >compressed
+    run -1 cmp -s plain compressed
+    cmp <(head -n 5 plain) <(head -n 5 compressed)
+}
+
+@test "hf-infer --kvc: a file that does not fit the model is refused by shape" {
+    make() {
+        PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, numpy as np, kvc_ref as k
+layers, d, factor = map(int, sys.argv[1:4])
+k.save("c.bin", k.random_mlps(np.random.default_rng(0), layers, 2, d, factor, 5, 5), d, factor)' "$@"
+    }
+    make 3 32 2
+    run -65 hf-infer "$DEMO" -p hello --kvc c.bin
+    [ "$output" = "hf-infer: c.bin: has 3 layers (expected the model's 4)" ]
+    make 4 16 4
+    run -65 hf-infer "$DEMO" -p hello --kvc c.bin
+    [ "$output" = "hf-infer: c.bin: layer 0 makes 16 numbers of 64 (expected 32 of 128: head_dim of 4 tokens)" ]
+    make 4 32 1
+    run -65 hf-infer "$DEMO" -p hello --kvc c.bin
+    [ "$output" = "hf-infer: c.bin: compression_factor is 1 (expected at least 2)" ]
+    head -c 100 c.bin >cut.bin
+    run -65 hf-infer "$DEMO" -p hello --kvc cut.bin
+    [[ $output == "hf-infer: cut.bin: "* ]]
+    run -66 hf-infer "$DEMO" -p hello --kvc none.bin
+    [ "$output" = "hf-infer: none.bin: No such file or directory" ]
+    average 2 c.bin
+    run -65 hf-infer "$DEMO" --ids 1,2,3,4 --nll --kvc c.bin --kvc-after 3
+    [ "$output" = "hf-infer: $DEMO: the text has 4 tokens (expected at least 2 after the 3 of --kvc-after)" ]
+    run -2 hf-infer "$DEMO" --ids 1,2 --acts resid:0 --kvc c.bin
+    run -2 hf-infer "$DEMO" --ids 1,2 --nll --kvc-after 3
+}
