@@ -80,6 +80,7 @@ $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
 
 # Libraries and objects that only one tool needs.
 $(B)/hf-infer $(foreach d,unit bench fuzz,$(B)/test/$d/hf-infer-%): LIBS += -lpcre2-8 -lutf8proc
+$(B)/kvc-convert $(foreach d,unit bench fuzz,$(B)/test/$d/kvc-convert-%): LIBS += -lz
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
 $(foreach t,$(TOOLS),$(eval $(B)/$t: $(call tool_objs,$t)))
 # test/*/TOOL-SUBJECT.c is linked with the tool's objects but main.

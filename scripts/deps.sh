@@ -26,6 +26,7 @@ have xxhash compiles xxhash.h -lxxhash
 have libcrypto compiles openssl/evp.h -lcrypto
 have pcre2 compiles features.h -lpcre2-8
 have utf8proc compiles utf8proc.h -lutf8proc
+have zlib compiles zlib.h -lz
 have bats command -v bats
 have mandoc command -v mandoc
 have numpy numpy
@@ -33,7 +34,7 @@ have shellcheck command -v shellcheck
 have clang-format command -v clang-format
 [ -n "$missing" ] || exit 0
 
-apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev bats mandoc python3-numpy shellcheck clang-format'
+apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev libutf8proc-dev zlib1g-dev bats mandoc python3-numpy shellcheck clang-format'
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "deps: installing, missing:$missing"
     export DEBIAN_FRONTEND=noninteractive
@@ -47,8 +48,8 @@ fi
 cat >&2 <<END
 deps: missing:$missing; one of these installs it:
   sudo apt-get install $apt
-  sudo dnf install gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel bats mandoc python3-numpy ShellCheck clang-tools-extra
-  conda install -c conda-forge gcc make jansson xxhash openssl pcre2 libutf8proc bats-core mandoc numpy shellcheck clang-format
-  spack install gcc gmake jansson xxhash openssl pcre2 utf8proc bats py-numpy shellcheck llvm
+  sudo dnf install gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel zlib-devel bats mandoc python3-numpy ShellCheck clang-tools-extra
+  conda install -c conda-forge gcc make jansson xxhash openssl pcre2 libutf8proc zlib bats-core mandoc numpy shellcheck clang-format
+  spack install gcc gmake jansson xxhash openssl pcre2 utf8proc zlib bats py-numpy shellcheck llvm
 END
 exit 1

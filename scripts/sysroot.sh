@@ -4,9 +4,9 @@
 # apt gets lists and a cache of its own there.
 set -eu
 arch=$1 dir=$2
-[ -e "$dir/complete" ] && exit
+[ -e "$dir/complete" ] && [ -e "$dir/usr/include/zlib.h" ] && exit
 command -v apt-get >/dev/null || {
-    echo "sysroot.sh: no apt-get here; unpack jansson, xxhash, openssl, pcre2 and utf8proc for $arch into $dir, then touch $dir/complete" >&2
+    echo "sysroot.sh: no apt-get here; unpack jansson, xxhash, openssl, pcre2, utf8proc and zlib for $arch into $dir, then touch $dir/complete" >&2
     exit 1
 }
 mkdir -p "$dir/apt/lists/partial" "$dir/apt/archives/partial"
@@ -24,7 +24,8 @@ dir=$(cd "$dir" && pwd)
 cd "$dir/apt/archives"
 apt update
 apt download libjansson-dev libjansson4 libxxhash-dev libxxhash0 \
-    libssl-dev libssl3 libpcre2-dev libpcre2-8-0 libutf8proc-dev libutf8proc2
+    libssl-dev libssl3 libpcre2-dev libpcre2-8-0 libutf8proc-dev libutf8proc2 \
+    zlib1g-dev zlib1g
 for p in *.deb; do
     dpkg -x "$p" "$dir"
 done

@@ -1,0 +1,234 @@
+/* Opcodes whose argument is a line of text: Python 2 wrote them, and some
+ * tools that rewrite pickles. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/kvc-convert/pickle.h"
+#include "core/str.h"
+
+#define MAX_NUMBER 400 /* characters; a double's repr has 24 */
+
+/* Decimal, of all of 's'; false if that is no int64_t. */
+static bool
+decimal(const char *s, size_t n, int64_t *v)
+{
+    bool minus = n > 0 && *s == '-';
+    int64_t i = 0;
+
+    if (n == minus)
+        return false;
+    for (size_t k = minus; k < n; k++) {
+        int digit = s[k] - '0';
+
+        if (digit < 0 || digit > 9 ||
+            __builtin_mul_overflow(i, (int64_t)10, &i) ||
+            __builtin_sub_overflow(i, (int64_t)digit, &i))
+            return false;
+    }
+    return minus ? (*v = i, true) : !__builtin_sub_overflow(0, i, v);
+}
+
+static int
+push_number(struct pickle *p, enum pickle_kind kind, int64_t i, double f)
+{
+    struct pth_value *v = pickle_value(p, kind);
+
+    if (v && kind == PK_FLOAT)
+        v->u.f = f;
+    else if (v)
+        v->u.i = i;
+    return pickle_push(p, v);
+}
+
+/* Integers beyond 64 bits are of no use here: opaque. */
+static int
+push_decimal(struct pickle *p, const char *s, size_t n)
+{
+    int64_t i;
+
+    if (decimal(s, n, &i))
+        return push_number(p, PK_INT, i, 0);
+    if (n == 0 || strspn(s + (*s == '-'), "0123456789") < n - (*s == '-'))
+        return pickle_bad(p, "an integer of other characters than digits");
+    return pickle_push(p, pickle_value(p, PK_OPAQUE));
+}
+
+int
+pickle_op_int(struct pickle *p)
+{
+    size_t n = 0;
+    const char *s = pickle_line(p, &n);
+
+    if (!s)
+        return -1;
+    if (n == 2 && s[0] == '0' && (s[1] == '0' || s[1] == '1'))
+        return push_number(p, PK_BOOL, s[1] - '0', 0);
+    return push_decimal(p, s, n);
+}
+
+int
+pickle_op_long(struct pickle *p)
+{
+    size_t n = 0;
+    const char *s = pickle_line(p, &n);
+
+    if (!s)
+        return -1;
+    return push_decimal(p, s, n > 0 && s[n - 1] == 'L' ? n - 1 : n);
+}
+
+int
+pickle_op_float(struct pickle *p)
+{
+    char number[MAX_NUMBER + 1] = "", *end;
+    size_t n = 0;
+    const char *s = pickle_line(p, &n);
+    double f;
+
+    if (!s)
+        return -1;
+    memcpy(number, s, n < MAX_NUMBER ? n : MAX_NUMBER);
+    f = strtod(number, &end);
+    if (n == 0 || end != number + n)
+        return pickle_bad(p, "FLOAT is no number");
+    return push_number(p, PK_FLOAT, 0, f);
+}
+
+static int
+hex_digits(const char *s, const char *end, int n, uint32_t *v)
+{
+    *v = 0;
+    if (end - s < n)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        const char *digits = "0123456789abcdef";
+        const char *d = s[i] ? strchr(digits, s[i] | 0x20) : NULL;
+
+        if (!d)
+            return -1;
+        *v = *v << 4 | (uint32_t)(d - digits);
+    }
+    return 0;
+}
+
+/* One escape of a STRING at 's', which is a backslash; its length or 0. */
+static int
+unescape(const char *s, const char *end, char *c)
+{
+    static const char from[] = "\\'\"nrtabfv0", to[] = "\\'\"\n\r\t\a\b\f\v";
+    const char *f;
+    uint32_t v;
+
+    if (end - s < 2)
+        return 0;
+    if (s[1] == 'x' && hex_digits(s + 2, end, 2, &v) == 0) {
+        *c = (char)v;
+        return 4;
+    }
+    f = s[1] ? strchr(from, s[1]) : NULL;
+    if (!f)
+        return 0;
+    *c = to[f - from];
+    return 2;
+}
+
+static struct pth_value *
+new_str(struct pickle *p, size_t most, char **to)
+{
+    struct pth_value *v = pickle_value(p, PK_STR);
+
+    *to = v ? pickle_alloc(p, most ? most : 1, 1) : NULL;
+    if (!*to)
+        return NULL;
+    v->u.s = *to;
+    return v;
+}
+
+int
+pickle_op_string(struct pickle *p)
+{
+    size_t n = 0;
+    const char *s = pickle_line(p, &n);
+    const char *end = s + n;
+    struct pth_value *v;
+    char *to;
+
+    if (!s)
+        return -1;
+    if (n < 2 || (*s != '\'' && *s != '"') || end[-1] != *s)
+        return pickle_bad(p, "STRING without quotes");
+    v = new_str(p, n, &to);
+    if (!v)
+        return -1;
+    for (s++, end--; s < end; v->n++) {
+        int taken = 1;
+
+        to[v->n] = *s;
+        if (*s == '\\')
+            taken = unescape(s, end, &to[v->n]);
+        if (taken == 0)
+            return pickle_bad(p, "STRING with an escape of no kind");
+        s += taken;
+    }
+    return pickle_push(p, v);
+}
+
+/* Latin-1, and \uXXXX for all else. */
+int
+pickle_op_unicode(struct pickle *p)
+{
+    size_t n = 0;
+    const char *s = pickle_line(p, &n);
+    const char *end = s + n;
+    struct pth_value *v;
+    char *to;
+
+    if (!s || !(v = new_str(p, 2 * n, &to)))
+        return -1;
+    while (s < end) {
+        uint32_t code = (uint8_t)*s;
+        int digits = s[0] != '\\' || end - s < 2 ? 0
+                     : s[1] == 'u'               ? 4
+                     : s[1] == 'U'               ? 8
+                                                 : 0;
+
+        if (digits > 0 && (hex_digits(s + 2, end, digits, &code) < 0 ||
+                           code > 0x10ffff || code >> 11 == 0xd800 >> 11))
+            return pickle_bad(p, "UNICODE with a bad escape");
+        v->n += (uint32_t)utf8_put(to + v->n, code);
+        s += digits ? digits + 2 : 1;
+    }
+    return pickle_push(p, v);
+}
+
+static int
+memo_id(struct pickle *p, uint32_t *id)
+{
+    size_t n = 0;
+    const char *s = pickle_line(p, &n);
+    int64_t i;
+
+    if (!s)
+        return -1;
+    if (!decimal(s, n, &i) || i < 0 || i > UINT32_MAX)
+        return pickle_bad(p, "a memo's number is not 0 to %u", UINT32_MAX);
+    *id = (uint32_t)i;
+    return 0;
+}
+
+int
+pickle_op_get(struct pickle *p)
+{
+    uint32_t id;
+
+    return memo_id(p, &id) < 0 ? -1 : pickle_memo_get(p, id);
+}
+
+int
+pickle_op_put(struct pickle *p)
+{
+    uint32_t id;
+
+    return memo_id(p, &id) < 0 ? -1 : pickle_memo_put(p, id);
+}

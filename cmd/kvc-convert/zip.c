@@ -1,0 +1,352 @@
+#include "cmd/kvc-convert/zip.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/le.h"
+#include "core/mem.h"
+
+#define END_NBYTES     22 /* the end record, without its comment */
+#define LOCATOR_NBYTES 20
+#define END64_NBYTES   56
+#define ENTRY_NBYTES   46 /* of the directory, without its name */
+#define LOCAL_NBYTES   30 /* a local header, without its name */
+#define MAX_COMMENT    65535
+
+/* Where the directory lies, and what says so. */
+struct directory {
+    uint64_t offset, nbytes, n;
+    size_t end; /* the directory ends here, and the end record starts */
+};
+
+static bool
+signed_by(const struct zip *z, size_t at, const char *signature)
+{
+    return at <= z->size && z->size - at >= 4 &&
+           !memcmp(z->data + at, signature, 4);
+}
+
+static int
+find_end(const struct zip *z, size_t *at, struct err *err)
+{
+    size_t p = z->size;
+    size_t last =
+        z->size > END_NBYTES + MAX_COMMENT ? p - END_NBYTES - MAX_COMMENT : 0;
+
+    for (p = p < END_NBYTES ? 0 : p - END_NBYTES; p > last; p--)
+        if (signed_by(z, p, "PK\5\6"))
+            break;
+    if (z->size < END_NBYTES || !signed_by(z, p, "PK\5\6"))
+        return err_set(err, EX_DATAERR,
+                       "%s: zip archive without an end record (cut short at "
+                       "byte %zu?)",
+                       z->path, z->size);
+    if (le16(z->data + p + 20) != z->size - p - END_NBYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: zip end record at byte %zu has a comment of %u "
+                       "bytes, but %zu bytes follow",
+                       z->path, p, le16(z->data + p + 20),
+                       z->size - p - END_NBYTES);
+    *at = p;
+    return 0;
+}
+
+/* A field of the old record that is not "see ZIP64" must agree with it. */
+static bool
+agrees(uint64_t small, uint64_t most, uint64_t big)
+{
+    return small == most || small == big;
+}
+
+static int
+read_end64(const struct zip *z, size_t old, struct directory *d,
+           struct err *err)
+{
+    const uint8_t *e = z->data + old;
+    size_t locator = old - LOCATOR_NBYTES;
+    uint64_t at = le64(z->data + locator + 8);
+    const uint8_t *p;
+
+    if (locator < END64_NBYTES || at > locator - END64_NBYTES ||
+        !signed_by(z, at, "PK\6\6") ||
+        le64(z->data + at + 4) != locator - at - 12)
+        return err_set(err, EX_DATAERR,
+                       "%s: zip64 locator at byte %zu points to byte %zu, "
+                       "where no zip64 end record lies",
+                       z->path, locator, (size_t)at);
+    p = z->data + at;
+    if (le32(p + 16) != 0 || le32(p + 20) != 0 || le64(p + 24) != le64(p + 32))
+        return err_set(err, EX_DATAERR, "%s: zip archive of several parts",
+                       z->path);
+    *d = (struct directory){ .n = le64(p + 32),
+                             .nbytes = le64(p + 40),
+                             .offset = le64(p + 48),
+                             .end = at };
+    if (agrees(le16(e + 10), 0xffff, d->n) &&
+        agrees(le32(e + 12), 0xffffffff, d->nbytes) &&
+        agrees(le32(e + 16), 0xffffffff, d->offset))
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: zip end records at bytes %zu and %zu contradict each "
+                   "other",
+                   z->path, (size_t)at, old);
+}
+
+static int
+read_end(const struct zip *z, struct directory *d, struct err *err)
+{
+    size_t at = 0;
+    const uint8_t *e;
+
+    if (find_end(z, &at, err) < 0)
+        return -1;
+    e = z->data + at;
+    if (at >= LOCATOR_NBYTES && signed_by(z, at - LOCATOR_NBYTES, "PK\6\7"))
+        return read_end64(z, at, d, err);
+    if (le16(e + 4) != 0 || le16(e + 6) != 0 || le16(e + 8) != le16(e + 10))
+        return err_set(err, EX_DATAERR, "%s: zip archive of several parts",
+                       z->path);
+    *d = (struct directory){ .n = le16(e + 10),
+                             .nbytes = le32(e + 12),
+                             .offset = le32(e + 16),
+                             .end = at };
+    return 0;
+}
+
+static int
+check_directory(const struct zip *z, const struct directory *d, struct err *err)
+{
+    if (d->offset > d->end || d->nbytes != d->end - d->offset)
+        return err_set(err, EX_DATAERR,
+                       "%s: zip directory of %zu bytes at byte %zu, but the "
+                       "end record is at byte %zu",
+                       z->path, (size_t)d->nbytes, (size_t)d->offset, d->end);
+    if (d->n > ZIP_MAX_MEMBERS)
+        return err_set(err, EX_DATAERR,
+                       "%s: zip archive of %zu members (expected at most %d)",
+                       z->path, (size_t)d->n, ZIP_MAX_MEMBERS);
+    if (d->n > d->nbytes / ENTRY_NBYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: zip directory of %zu bytes is too short for %zu "
+                       "members",
+                       z->path, (size_t)d->nbytes, (size_t)d->n);
+    return 0;
+}
+
+/* A 64-bit value of the ZIP64 extra field, where the old one says so. */
+static bool
+wide(size_t *v, const uint8_t **p, size_t *left)
+{
+    if (*v != 0xffffffff)
+        return true;
+    if (*left < 8)
+        return false;
+    *v = le64(*p);
+    *p += 8;
+    *left -= 8;
+    return true;
+}
+
+static bool
+read_extra(struct zip_member *m, const uint8_t *p, size_t left)
+{
+    while (left >= 4) {
+        size_t n = le16(p + 2);
+
+        if (n > left - 4)
+            return false;
+        if (le16(p) == 1) {
+            const uint8_t *q = p + 4;
+
+            return wide(&m->nbytes, &q, &n) && wide(&m->packed_bytes, &q, &n) &&
+                   wide(&m->header, &q, &n);
+        }
+        p += 4 + n;
+        left -= 4 + n;
+    }
+    return true;
+}
+
+/* The entry at 'p' of which 'left' bytes are there; its size, or 0. */
+static size_t
+read_entry(struct zip_member *m, const uint8_t *p, size_t left)
+{
+    size_t extra_n, n;
+
+    if (left < ENTRY_NBYTES || memcmp(p, "PK\1\2", 4) != 0)
+        return 0;
+    m->encrypted = le16(p + 8) & 1;
+    m->method = le16(p + 10);
+    m->crc = le32(p + 16);
+    m->packed_bytes = le32(p + 20);
+    m->nbytes = le32(p + 24);
+    m->name_n = le16(p + 28);
+    m->header = le32(p + 42);
+    m->name = (const char *)p + ENTRY_NBYTES;
+    extra_n = le16(p + 30);
+    n = (size_t)ENTRY_NBYTES + m->name_n + extra_n + le16(p + 32);
+    if (n > left || !read_extra(m, p + ENTRY_NBYTES + m->name_n, extra_n))
+        return 0;
+    return n;
+}
+
+static int
+read_members(struct zip *z, const struct directory *d, struct err *err)
+{
+    size_t at = d->offset;
+
+    for (size_t i = 0; i < d->n; i++) {
+        struct zip_member *m = z->members + i;
+        size_t n = read_entry(m, z->data + at, d->end - at);
+
+        if (n == 0)
+            return err_set(err, EX_DATAERR,
+                           "%s: zip directory is damaged at byte %zu (entry "
+                           "%zu of %zu)",
+                           z->path, at, i, (size_t)d->n);
+        if (m->method == ZIP_STORED && m->nbytes != m->packed_bytes)
+            return err_set(err, EX_DATAERR,
+                           "%s: zip member %.*s is stored, but has %zu bytes "
+                           "for %zu",
+                           z->path, (int)m->name_n, m->name, m->packed_bytes,
+                           m->nbytes);
+        at += n;
+    }
+    z->n_members = d->n;
+    if (at == d->end)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: zip directory of %zu members ends at byte %zu "
+                   "(expected %zu)",
+                   z->path, (size_t)d->n, at, d->end);
+}
+
+static int
+by_header(const void *a, const void *b)
+{
+    size_t x = ((const struct zip_member *)a)->header;
+    size_t y = ((const struct zip_member *)b)->header;
+
+    return (x > y) - (x < y);
+}
+
+static int
+name_cmp(const char *a, size_t a_n, const char *b, size_t b_n)
+{
+    int c = memcmp(a, b, a_n < b_n ? a_n : b_n);
+
+    return c ? c : (a_n > b_n) - (a_n < b_n);
+}
+
+static int
+by_name(const void *a, const void *b)
+{
+    const struct zip_member *x = a, *y = b;
+
+    return name_cmp(x->name, x->name_n, y->name, y->name_n);
+}
+
+/* Sets each member's end.  What a local header adds, zip_packed() checks. */
+static int
+check_ranges(struct zip *z, size_t directory, struct err *err)
+{
+    qsort(z->members, z->n_members, sizeof(*z->members), by_header);
+    for (size_t i = 0; i < z->n_members; i++) {
+        struct zip_member *m = z->members + i;
+        size_t need = (size_t)LOCAL_NBYTES + m->name_n;
+
+        m->end = i + 1 < z->n_members ? m[1].header : directory;
+        if (m->end > directory || m->header > m->end ||
+            need > m->end - m->header ||
+            m->packed_bytes > m->end - m->header - need)
+            return err_set(err, EX_DATAERR,
+                           "%s: zip member %.*s at byte %zu has %zu bytes, but "
+                           "the next one starts at byte %zu",
+                           z->path, (int)m->name_n, m->name, m->header,
+                           m->packed_bytes, m->end);
+    }
+    return 0;
+}
+
+static int
+check_names(struct zip *z, struct err *err)
+{
+    const struct zip_member *m = z->members;
+
+    qsort(z->members, z->n_members, sizeof(*m), by_name);
+    for (size_t i = 1; i < z->n_members; i++)
+        if (by_name(m + i - 1, m + i) == 0)
+            return err_set(err, EX_DATAERR,
+                           "%s: zip member %.*s is there twice", z->path,
+                           (int)m[i].name_n, m[i].name);
+    return 0;
+}
+
+static void
+find_root(struct zip *z)
+{
+    const struct zip_member *first = z->members;
+    const char *slash = memchr(first->name, '/', first->name_n);
+
+    z->root = first->name;
+    z->root_n = slash ? (size_t)(slash - first->name) : 0;
+}
+
+int
+zip_open(struct zip *z, const void *data, size_t size, const char *path,
+         struct err *err)
+{
+    struct directory d = { 0 };
+
+    *z = (struct zip){ .path = path, .data = data, .size = size };
+    if (read_end(z, &d, err) < 0 || check_directory(z, &d, err) < 0)
+        return -1;
+    if (d.n == 0)
+        return err_set(err, EX_DATAERR, "%s: zip archive without members",
+                       path);
+    z->members = xcalloc(d.n, sizeof(*z->members));
+    if (read_members(z, &d, err) < 0)
+        return -1;
+    find_root(z);
+    return check_ranges(z, d.offset, err) < 0 ? -1 : check_names(z, err);
+}
+
+void
+zip_close(struct zip *z)
+{
+    free(z->members);
+    *z = (struct zip){ 0 };
+}
+
+/* Compares "ROOT/NAME" with a member's name, without building it. */
+static int
+below_cmp(const struct zip *z, const char *name, size_t n,
+          const struct zip_member *m)
+{
+    size_t prefix = z->root_n + 1;
+    int c;
+
+    if (m->name_n < prefix)
+        return name_cmp(z->root, prefix, m->name, m->name_n);
+    c = memcmp(z->root, m->name, prefix);
+    return c ? c : name_cmp(name, n, m->name + prefix, m->name_n - prefix);
+}
+
+struct zip_member *
+zip_find(const struct zip *z, const char *name, size_t nbytes)
+{
+    size_t lo = 0, hi = z->root_n > 0 ? z->n_members : 0;
+
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        int c = below_cmp(z, name, nbytes, z->members + mid);
+
+        if (c == 0)
+            return z->members + mid;
+        if (c < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return NULL;
+}

@@ -1,0 +1,79 @@
+/*
+ * Zip archives in memory, as torch.save() and miniz write them: ZIP64, STORED
+ * and DEFLATE.  The central directory alone says what is there: the local
+ * headers of such files hold sizes and checksums of 0.
+ * Source: PKWARE's APPNOTE.TXT 6.3.9.
+ */
+#ifndef KVC_CONVERT_ZIP_H
+#define KVC_CONVERT_ZIP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+
+#define ZIP_MAX_MEMBERS 131072
+
+struct zip_member {
+    size_t header;       /* offset of the local header */
+    size_t end;          /* where the next member, or the directory, starts */
+    size_t nbytes;       /* of the data */
+    size_t packed_bytes; /* in the archive */
+    const char *name;    /* [name_n], in the archive */
+    uint32_t crc;        /* 0: not computed */
+    uint16_t name_n;
+    uint16_t method; /* ZIP_STORED, ZIP_DEFLATE or what is not supported */
+    bool encrypted;
+    bool checked; /* the checksum was found to be right */
+};
+
+enum { ZIP_STORED = 0, ZIP_DEFLATE = 8 };
+
+struct zip {
+    const char *path;    /* for messages */
+    const uint8_t *data; /* [size] the archive */
+    size_t size;
+    struct zip_member *members; /* [n_members], by name */
+    size_t n_members;
+    const char *root; /* [root_n], the first member's folder without '/' */
+    size_t root_n;
+};
+
+/*
+ * zip_open() reads the directory of the archive in 'data'; both it and 'path'
+ * must outlive the struct.  Afterwards names are unique, and no two members'
+ * ranges overlap.
+ * 0, or -1 with 'err' set (EX_DATAERR).  zip_close() in either case.
+ */
+int zip_open(struct zip *zip, const void *data, size_t size, const char *path,
+             struct err *err);
+void zip_close(struct zip *zip); /* a zeroed struct is fine */
+
+/* zip_find() finds a member by its name below the root folder; or NULL. */
+struct zip_member *zip_find(const struct zip *zip, const char *name,
+                            size_t nbytes);
+
+/*
+ * zip_packed() is a member's bytes as they lie in the archive; for ZIP_STORED
+ * its data.  NULL with 'err' set (EX_DATAERR): the local header is another
+ * member's, the data runs into the next one, the method is not supported.
+ */
+const uint8_t *zip_packed(const struct zip *zip, const struct zip_member *m,
+                          struct err *err);
+
+/* zip_check() compares the checksum of all of a member's data, once. */
+int zip_check(const struct zip *zip, struct zip_member *m, const uint8_t *data,
+              struct err *err);
+
+/*
+ * zip_inflate() unpacks a ZIP_DEFLATE member in pieces, each given to 'sink',
+ * and checks length and checksum.  0, or -1 with 'err' set: EX_DATAERR, or
+ * what 'sink' sets when it returns -1.
+ */
+int zip_inflate(const struct zip *zip, struct zip_member *m,
+                int (*sink)(void *arg, const void *data, size_t nbytes,
+                            size_t offset, struct err *err),
+                void *arg, struct err *err);
+
+#endif
