@@ -10,7 +10,11 @@
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 
-#define PIECE_MIN ((size_t)2 << 10)   /* bytes of a row that is not copied */
+/* Bytes of a row that is not copied: to a pipe, where pages are lent, or as a
+ * piece of a longer write; and of a row that is found in its mapped shard. */
+#define LEND_MIN  ((size_t)1 << 10)
+#define PIECE_MIN ((size_t)2 << 10)
+#define MAP_MIN   ((size_t)256)
 #define PIECES    512                 /* rows at a time */
 #define WAY       ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
 
@@ -128,7 +132,7 @@ block_put(struct shuffle *s, const struct block *block, struct err *err)
 
     if (s->cmd->index)
         return put_places(s, block, err);
-    if (d4 >= PIECE_MIN && s->emit.dtype == DT_F32)
+    if (d4 >= (block->stays ? LEND_MIN : PIECE_MIN) && s->emit.dtype == DT_F32)
         return put_pieces(s, block, err);
     if (d4 >= WAY)
         return put_large(s, block, err);
@@ -203,7 +207,7 @@ static int
 shuffle_in_memory(struct shuffle *s, struct err *err)
 {
     struct perm_item *items = mem_big(s->n, sizeof(*items), "keys", err);
-    bool plain = s->row_nbytes >= PIECE_MIN && !s->cmd->direct;
+    bool plain = s->row_nbytes >= MAP_MIN && !s->cmd->direct;
     struct mapped mapped = { 0 };
     struct block block = { .mapped = &mapped };
     int rc = -1;
