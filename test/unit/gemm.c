@@ -23,7 +23,7 @@ static const struct shape {
     { 12, 2, 1023 }, { 13, 3, 1024 },  { 15, 66, 1025 }, { 16, 16, 2048 },
     { 17, 5, 2111 }, { 31, 67, 64 },   { 32, 128, 96 },  { 33, 129, 63 },
     { 63, 10, 65 },  { 64, 100, 128 }, { 70, 70, 70 },   { 530, 9, 40 },
-    { 3, 1400, 40 }, { 48, 700, 3 },   { 49, 70, 3 },
+    { 3, 1400, 4 },  { 48, 700, 3 },   { 49, 70, 3 },
 };
 #define N_SHAPES (sizeof(shapes) / sizeof(*shapes))
 
@@ -518,9 +518,7 @@ main(void)
         test_bf16(one, DT_BF16, by_k, true);
         test_int8(one, by_k);
     }
-    test_exact(one, DT_BF16, false, 0); /* as few rows are what gemv() reads */
-    test_exact(many, DT_F16, false, 0);
-    test_exact(many, DT_F32, false, 0);
+    test_exact(many, DT_BF16, false, 0);
     test_quantize(one);
     test_jobs(one, "1", 3);
     test_jobs(many, "3", 3);
