@@ -12,7 +12,7 @@ LIMIT_S=900 # of one unit test: QEMU computes some 100 times slower
 export TU_RUN=qemu
 
 # run_tests NAME BUILD EMULATOR...: the unit tests, then the bats of st-inspect
-# and of saev-read's rows with the emulated tools first in PATH.
+# and of saev-read with the emulated tools first in PATH.
 run_tests() {
     name=$1 build=$2
     shift 2
@@ -38,7 +38,8 @@ run_tests() {
         chmod +x "$tools/$t"
     done
     PATH="$PWD/$tools:$PATH" BUILD="$PWD/$build" PYTHON="$python" \
-        bats --tap test/st-inspect*.bats test/saev-read.bats test/saev-read-i*.bats >"$log.1"
+        bats --tap test/st-inspect*.bats test/saev-read.bats test/saev-read-i*.bats \
+        test/saev-read-verbs.bats >"$log.1"
     grep '^not ok' "$log.1" | sed "s|^|$name: bats: |"
     cat "$log.1" >>"$log"
     rm -f "$log.1" "$log.2"

@@ -370,6 +370,7 @@ END
 }
 
 @test "saev-read verify: sizes of 1000 shards take less than a second" {
+    [ -z "${TU_RUN:-}" ] || skip "an emulator takes longer"
     py -c 'from saev_dump import *
 dump("d", n=3000)'
     "$PYTHON" - <<'END'
@@ -435,6 +436,7 @@ END
 
 @test "saev-read verify, info, meta: what metadata claims costs neither time nor memory" {
     [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
     py - <<'END'
 import json, os, resource, subprocess
 from saev_dump import *
@@ -454,8 +456,8 @@ import itertools, json, subprocess
 from saev_dump import *
 def stats(*args):
     out = [subprocess.run(["saev-read", "stats", "-q", "--json", "-j", j, *args], check=True, capture_output=True).stdout
-           for j in ("1", "2", "5")]
-    assert out[0] == out[1] == out[2], args
+           for j in (("1", "2") if "TU_RUN" in os.environ else ("1", "2", "5"))]
+    assert all(o == out[0] for o in out), args
     return json.loads(out[0])
 def near(a, b, scale=1e-12):
     return np.allclose(np.array(a, float), b, rtol=scale, atol=scale * np.nanmax(np.abs(b)), equal_nan=True)
@@ -531,6 +533,7 @@ for name, d in ("long", 2**19 + 1), ("longest", 2**40):
 
 @test "saev-read stats: memory stays under 64 MiB at the most dims and at one" {
     [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
     py - <<'END'
 import resource, subprocess
 from saev_dump import *

@@ -1,7 +1,7 @@
 /*
- * saev-read-speed: views of a cached dump of 512 MiB down a pipe, in ratio to
- * cat, shuffles in ratio to those, and 4 KiB rows in random order, in ratio to
- * read(2) in order; in turns in the same run.
+ * saev-read-speed: views of a cached dump of 512 MiB down a pipe and what reads
+ * all of it in ratio to cat, shuffles in ratio to those, and 4 KiB rows in
+ * random order, in ratio to read(2) in order; in turns in the same run.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +35,8 @@ static const struct {
     { "shuffle | wc -c", "by disk, 64 MiB", "--raw --shuffle --mem 64M", NBYTES,
       1 },
     { "window | wc -c", "4096 rows", "--raw --window 4096", NBYTES, 1 },
+    { "verify --deep", "1 thread", "verify --deep -j 1", NBYTES, 0 },
+    { "stats", "1 thread, read 2x", "stats -j 1", NBYTES, 0 },
 };
 enum { N_PIPES = sizeof(pipes) / sizeof(pipes[0]) };
 
