@@ -114,10 +114,8 @@ finish(struct sequence *seq, const char *reason)
     if (!seq->stream)
         return;
     tok_stream_end(seq->stream, &piece);
-    if (pass(seq, &piece))
+    if (pass(seq, &piece) || stop_end(&seq->stop, &seq->text))
         seq->finish_reason = "stop";
-    else
-        stop_end(&seq->stop, &seq->text);
     str_free(&piece);
 }
 

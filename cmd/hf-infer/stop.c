@@ -33,12 +33,19 @@ stop_pass(struct stop *stop, const char *text, size_t nbytes, struct str *out)
     return b == 2;
 }
 
-void
+bool
 stop_end(struct stop *stop, struct str *out)
 {
-    if (stop->held.n)
-        str_add(out, stop->held.s, stop->held.n);
+    size_t i = 0;
+    bool found;
+
+    while (i < stop->held.n && begins(stop, i) != 2)
+        i++;
+    if (i > 0)
+        str_add(out, stop->held.s, i);
+    found = i < stop->held.n;
     str_clear(&stop->held);
+    return found;
 }
 
 void

@@ -26,8 +26,9 @@ struct stop {
 bool stop_pass(struct stop *stop, const char *text, size_t nbytes,
                struct str *out);
 
-/* stop_end() appends what was held back: no stop string came. */
-void stop_end(struct stop *stop, struct str *out);
+/* stop_end() is stop_pass() at the end of the text: what might have become a
+ * longer stop string did not. */
+bool stop_end(struct stop *stop, struct str *out);
 void stop_free(struct stop *stop);
 
 #endif

@@ -176,7 +176,7 @@ test_stop(const char *a, const char *b, const char *text, const char *want,
             stopped =
                 stop_pass(&stop, text + i, n - i < step ? n - i : step, &out);
         if (!stopped)
-            stop_end(&stop, &out);
+            stopped = stop_end(&stop, &out);
         tap_ok(stopped == want_stopped && out.s && !strcmp(out.s, want),
                "stop: \"%s\" in \"%s\", %zu bytes at a time, gives \"%s\"", a,
                text, step, want);
@@ -197,5 +197,6 @@ main(void)
     test_stop("aab", NULL, "xaaab", "xa", true);
     test_stop("zz", "bc", "abczz", "a", true);
     test_stop("abcd", "bc", "xabce", "xa", true);
+    test_stop("abcd", "bc", "xabc", "xa", true);
     return tap_done();
 }
