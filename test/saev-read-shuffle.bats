@@ -71,6 +71,7 @@ END
 }
 
 @test "saev-read --shuffle: all 24 orders of 4 rows are as likely" {
+    [ -z "$TU_RUN" ] || skip "480 runs: test/unit/perm counts orders, too"
     py - <<'END'
 from collections import Counter
 from saev_dump import *
@@ -140,6 +141,18 @@ END
     done
     run -74 --separate-stderr bash -c 'saev-read -q --raw --shuffle d >/dev/full'
     [ "$stderr" = "saev-read: standard output: cannot be written: No space left on device" ]
+}
+
+@test "saev-read --shuffle -v: seed, epoch and the way, on stderr" {
+    py -c 'from saev_dump import *; dump("d", n=100, d=4000)'
+    saev-read -v --shuffle --seed 4 d 2>err >out
+    grep -qx "saev-read: shuffle: seed 4, epoch 0, in memory" err
+    saev-read -v --shuffle --epoch 9 --mem 1M --tmpdir . d 2>err >out
+    grep -qxE "saev-read: shuffle: seed 0, epoch 9, by way of \.: 12806400 bytes in [0-9]+ parts" err
+    saev-read -v --window 7 d 2>err >out
+    grep -qx "saev-read: shuffle: seed 0, epoch 0, through 7 slots" err
+    saev-read --shuffle --mem 1M d 2>err >out
+    [ "$(cat err)" = "saev-read: d/metadata.json: layers is not ascending: its order is kept" ]
 }
 
 @test "saev-read --shuffle: too little --mem says how much will do" {

@@ -9,6 +9,7 @@
 
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
+#include "core/tool.h"
 
 /* Bytes of a row that is not copied: to a pipe, where pages are lent, or as a
  * piece of a longer write; and of a row that is found in its mapped shard. */
@@ -151,6 +152,20 @@ block_put(struct shuffle *s, const struct block *block, struct err *err)
     return f.rc;
 }
 
+void
+shuffle_say(const struct shuffle *s, const char *how)
+{
+    struct str line = { 0 };
+
+    if (!s->cmd->verbose)
+        return;
+    str_addf(&line, "shuffle: seed %llu, epoch %llu, %s",
+             (unsigned long long)s->perm->seed,
+             (unsigned long long)s->perm->epoch, how);
+    tool_say(line.s);
+    str_free(&line);
+}
+
 struct keying {
     const struct perm *perm;
     struct perm_item *items;
@@ -212,6 +227,7 @@ shuffle_in_memory(struct shuffle *s, struct err *err)
     struct block block = { .mapped = &mapped };
     int rc = -1;
 
+    shuffle_say(s, "in memory");
     if (items && plain &&
         mapped_open(&mapped, s, s->cmd->mem - s->n * sizeof(*items)))
         rc = put_in_order(s, &block, items, err);

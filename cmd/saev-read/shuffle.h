@@ -44,6 +44,9 @@ struct block {
     const void *ctx;
 };
 
+/* shuffle_say() is the line of -v: seed, epoch, and how. */
+void shuffle_say(const struct shuffle *s, const char *how);
+
 /* block_put() writes a block's rows, or places, in its order. */
 int block_put(struct shuffle *s, const struct block *block, struct err *err);
 

@@ -250,8 +250,13 @@ pass1(struct ext *x, struct err *err)
 {
     struct shuffle *s = x->s;
     int n_threads = par_threads(s->par);
+    struct progress progress = { .what = "to scratch",
+                                 .unit = "B",
+                                 .total = s->n * x->record,
+                                 .quiet = s->cmd->quiet };
     int rc = 0;
 
+    progress_start(&progress);
     x->rows = x->memory;
     x->where = after(x->memory, x->block_rows * s->row_nbytes);
     x->order = x->where + x->block_rows;
@@ -272,7 +277,9 @@ pass1(struct ext *x, struct err *err)
         sort_block(x);
         par_for(s->par, x->n_parts, 1, append_parts, x);
         rc = first_error(x, err);
+        progress_at(&progress, (x->block_first + x->block_n) * x->record);
     }
+    progress_end(&progress);
     for (int i = 0; i < n_threads; i++)
         free(x->bounce[i]);
     free(x->bounce);
@@ -339,6 +346,17 @@ pass2(struct ext *x, struct err *err)
     return rc;
 }
 
+static void
+say(const struct ext *x)
+{
+    struct str how = { 0 };
+
+    str_addf(&how, "by way of %s: %zu bytes in %zu parts", x->spill.dir,
+             x->spill.nbytes, x->n_parts);
+    shuffle_say(x->s, how.s);
+    str_free(&how);
+}
+
 int
 shuffle_external(struct shuffle *s, struct err *err)
 {
@@ -352,9 +370,10 @@ shuffle_external(struct shuffle *s, struct err *err)
     if (size_up(&x, s->cmd->mem, err) == 0)
         x.memory = mem_big(x.memory_nbytes + ALIGN, 1, "rows", err);
     if (x.memory && plan(&x, err) == 0 &&
-        spill_open(&x.spill, dir, s->n * x.record, err) == 0 &&
-        pass1(&x, err) == 0)
-        rc = pass2(&x, err);
+        spill_open(&x.spill, dir, s->n * x.record, err) == 0) {
+        say(&x);
+        rc = pass1(&x, err) < 0 ? -1 : pass2(&x, err);
+    }
     mem_big_free(x.memory, x.memory_nbytes + ALIGN, 1);
     spill_close(&x.spill);
     free(x.errs);

@@ -140,8 +140,12 @@ int
 shuffle_window(struct shuffle *s, struct err *err)
 {
     struct window w;
+    struct str how = { 0 };
     int rc = window_open(&w, s, err);
 
+    str_addf(&how, "through %zu slots", w.n_slots);
+    shuffle_say(s, how.s);
+    str_free(&how);
     if (rc == 0 && w.n_slots)
         rc = read_records(&w, 0, w.n_slots, w.slots, err);
     w.in_first = w.n_slots;
