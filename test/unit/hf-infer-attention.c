@@ -70,7 +70,9 @@ run(struct session *s, size_t window, size_t step, float *out)
         abort();
     for (size_t at = 0; at < N; at += step) {
         size_t n = N - at < step ? N - at : step;
-        const struct span span = { .session = s, .n = n, .first = at };
+        const struct span span = {
+            .session = s, .n = n, .first = at, .slot = at
+        };
         const struct attention a = {
             .n_heads = HEADS,
             .n_kv_heads = KV_HEADS,
