@@ -262,10 +262,10 @@ report_error(struct check *c, struct scan *s, struct err *err)
 {
     int rc = 0;
 
-    if (s->status == EX_IOERR)
-        rc = err_set(err, EX_IOERR, "%s", s->status_of);
-    else
+    if (s->status == EX_DATAERR)
         problem(c, "%s", short_of(c, s->status_of));
+    else
+        rc = err_set(err, s->status, "%s", s->status_of);
     free(s->status_of);
     return rc;
 }
@@ -388,12 +388,8 @@ check_holes(struct check *c, struct err *err)
         if (f->shard >= dir->saev.n_shards || !right_size(dir, f))
             continue;
         fd = saevdir_shard(dir, f->shard, err);
-        if (fd < 0 && err->status == EX_IOERR)
+        if (fd < 0)
             return -1;
-        if (fd < 0) {
-            problem(c, "%s", short_of(c, err->what));
-            continue;
-        }
         find_holes(c, fd, f->shard);
         close(fd);
     }

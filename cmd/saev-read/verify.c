@@ -177,7 +177,8 @@ say_sound(const struct check *c)
     str_free(&line);
 }
 
-/* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged. */
+/* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged; what
+ * has been found to be wrong before stays wrong. */
 static int
 verify_dump(struct cmd *cmd, const char *path, struct str *to)
 {
@@ -186,7 +187,8 @@ verify_dump(struct cmd *cmd, const char *path, struct str *to)
     int status = 0;
 
     if (saevdir_meta(&c.dir, path, &err) < 0 || check_all(&c, &err) < 0) {
-        status = err.status;
+        end_run(&c);
+        status = c.problems.n ? TU_NEGATIVE : err.status;
         lines_add(&c.problems, short_of(&c, err.what)); /* a line, too */
     } else if (c.problems.n) {
         status = TU_NEGATIVE;
