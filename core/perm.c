@@ -2,10 +2,9 @@
 
 #include "core/rng.h"
 
-#define FEW    24 /* items that are sorted by insertion */
-#define BITS   8  /* of a key, a pass */
-#define N_BINS (1 << BITS)
-#define MASK   (N_BINS - 1)
+#define FEW      12 /* items that are sorted by insertion */
+#define MAX_BITS 8  /* of a key, a pass */
+#define MAX_BINS (1 << MAX_BITS)
 
 enum { ORDER, DRAWS }; /* counter[2] of what is drawn */
 
@@ -58,8 +57,8 @@ struct sort {
     struct perm_item *items;
     perm_element_fn *element;
     const void *ctx;
-    int shift; /* of the first pass */
-    size_t first[N_BINS + 1];
+    int top; /* below this bit keys differ after the first pass */
+    size_t first[MAX_BINS + 1];
 };
 
 static void
@@ -76,58 +75,65 @@ sort_few(const struct sort *s, struct perm_item *p, size_t n)
     }
 }
 
-/* Brings items into the bins of BITS bits of their keys, in place: each item
+/* Brings items into the bins of 'bits' bits of their keys, in place: each item
  * is swapped with the one at the head of its own bin. */
 static void
-to_bins(struct perm_item *p, size_t n, int shift, size_t first[N_BINS + 1])
+to_bins(struct perm_item *p, size_t n, int shift, int bits, size_t *first)
 {
-    size_t head[N_BINS];
-    size_t count[N_BINS] = { 0 };
+    uint64_t mask = ((uint64_t)1 << bits) - 1;
+    size_t head[MAX_BINS];
+    size_t count[MAX_BINS] = { 0 };
 
     for (size_t i = 0; i < n; i++)
-        count[p[i].key >> shift & MASK]++;
+        count[p[i].key >> shift & mask]++;
     first[0] = 0;
-    for (int b = 0; b < N_BINS; b++) {
+    for (size_t b = 0; b <= mask; b++) {
         head[b] = first[b];
         first[b + 1] = first[b] + count[b];
     }
-    for (int b = 0; b < N_BINS; b++)
+    for (size_t b = 0; b <= mask; b++)
         while (head[b] < first[b + 1]) {
             struct perm_item x = p[head[b]];
-            size_t to = x.key >> shift & MASK;
+            size_t to = x.key >> shift & mask;
 
-            while ((int)to != b) {
+            while (to != b) {
                 struct perm_item y = p[head[to]];
 
                 p[head[to]++] = x;
                 x = y;
-                to = x.key >> shift & MASK;
+                to = x.key >> shift & mask;
             }
             p[head[b]++] = x;
         }
 }
 
-/* The shift of the pass after one; negative: no bits are left. */
+/* As many bits as leave a few items a bin. */
 static int
-next_shift(int shift)
+bits_for(size_t n, int top)
 {
-    return shift > 0 && shift < BITS ? 0 : shift - BITS;
+    int bits = 61 - __builtin_clzll(n); /* bins of 4 to 8 */
+
+    bits = bits < MAX_BITS ? bits : MAX_BITS;
+    return bits < top ? bits : top;
 }
 
+/* Items whose keys are equal from bit 'top' on. */
 static void
-sort_part(const struct sort *s, struct perm_item *p, size_t n, int shift)
+sort_part(const struct sort *s, struct perm_item *p, size_t n, int top)
 {
-    size_t first[N_BINS + 1];
+    size_t first[MAX_BINS + 1];
+    int bits;
 
-    if (n <= FEW || shift < 0) {
+    if (n <= FEW || top == 0) {
         sort_few(s, p, n);
         return;
     }
-    to_bins(p, n, shift, first);
-    for (int b = 0; b < N_BINS; b++)
+    bits = bits_for(n, top);
+    top -= bits;
+    to_bins(p, n, top, bits, first);
+    for (size_t b = 0; b < (size_t)1 << bits; b++)
         if (first[b + 1] - first[b] > 1)
-            sort_part(s, p + first[b], first[b + 1] - first[b],
-                      next_shift(shift));
+            sort_part(s, p + first[b], first[b + 1] - first[b], top);
 }
 
 static void
@@ -138,7 +144,7 @@ sort_bins(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t b = begin; b < end; b++)
         sort_part(s, s->items + s->first[b], s->first[b + 1] - s->first[b],
-                  next_shift(s->shift));
+                  s->top);
 }
 
 void
@@ -147,18 +153,19 @@ perm_sort(const struct perm *perm, struct perm_item *items, size_t n,
 {
     struct sort s = { perm, items, element, ctx, 0, { 0 } };
     uint64_t differ = 0;
-    int top;
+    int top, bits;
 
     for (size_t i = 1; i < n; i++)
         differ |= items[i].key ^ items[0].key;
     top = differ ? 64 - __builtin_clzll(differ) : 0;
-    s.shift = top > BITS ? top - BITS : 0;
-    if (n <= FEW) {
+    if (n <= FEW || top == 0) {
         sort_few(&s, items, n);
         return;
     }
-    to_bins(items, n, s.shift, s.first);
-    par_for(par, N_BINS, 1, sort_bins, &s);
+    bits = bits_for(n, top);
+    s.top = top - bits;
+    to_bins(items, n, s.top, bits, s.first);
+    par_for(par, (size_t)1 << bits, 1, sort_bins, &s);
 }
 
 uint64_t

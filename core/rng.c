@@ -7,13 +7,7 @@
 #define W1     0xbb67ae8584caa73bu
 #define ROUNDS 10
 
-static uint64_t
-mul_hi(uint64_t a, uint64_t b)
-{
-    __extension__ typedef unsigned __int128 u128;
-
-    return (uint64_t)((u128)a * b >> 64);
-}
+__extension__ typedef unsigned __int128 u128;
 
 static inline void
 philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
@@ -23,13 +17,12 @@ philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
     uint64_t c2 = counter[2], c3 = counter[3];
 
     for (int r = 0; r < ROUNDS; r++, k0 += W0, k1 += W1) {
-        uint64_t n0 = mul_hi(M1, c2) ^ c1 ^ k0;
-        uint64_t n2 = mul_hi(M0, c0) ^ c3 ^ k1;
+        u128 p0 = (u128)M0 * c0, p1 = (u128)M1 * c2;
 
-        c1 = M1 * c2;
-        c3 = M0 * c0;
-        c0 = n0;
-        c2 = n2;
+        c0 = (uint64_t)(p1 >> 64) ^ c1 ^ k0;
+        c1 = (uint64_t)p1;
+        c2 = (uint64_t)(p0 >> 64) ^ c3 ^ k1;
+        c3 = (uint64_t)p0;
     }
     out[0] = c0;
     out[1] = c1;

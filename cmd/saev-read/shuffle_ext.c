@@ -23,7 +23,7 @@
 #define LEAST_ROWS  16 /* in --mem */
 #define CHUNK       4096
 #define ALIGN       64
-#define BIN_BITS    22 /* at most, of the key: 32 MiB of counts */
+#define BIN_BITS    20 /* at most, of the key: 8 MiB of counts and parts */
 #define BINS_A_PART 16 /* at least: parts are filled to 15/16 or so */
 
 struct part {
