@@ -146,6 +146,25 @@ str_esc(struct str *str, const char *s, size_t nbytes)
     }
 }
 
+void
+str_xml(struct str *str, const char *s, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i++)
+        switch (s[i]) {
+        case '&':
+            str_adds(str, "&amp;");
+            break;
+        case '<':
+            str_adds(str, "&lt;");
+            break;
+        case '>':
+            str_adds(str, "&gt;");
+            break;
+        default:
+            str_addc(str, s[i]);
+        }
+}
+
 int
 utf8_next(const char *s, size_t nbytes, uint32_t *code_point)
 {

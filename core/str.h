@@ -37,6 +37,10 @@ void str_free(struct str *str);
  */
 void str_esc(struct str *str, const char *s, size_t nbytes);
 
+/* str_xml() appends text for an XML element: & < > escaped.  What XML has no
+ * form for at all, such as control characters, is str_esc()'s to take out. */
+void str_xml(struct str *str, const char *s, size_t nbytes);
+
 /*
  * utf8_next() reads the code point that starts at s[0], 'nbytes' > 0 being
  * there.  Returns its length 1..4, or 0 if the bytes are not valid UTF-8

@@ -86,25 +86,6 @@ y_of(const struct spectrum *s, double v)
 }
 
 static void
-put_xml(struct str *to, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        switch (s[i]) {
-        case '&':
-            str_adds(to, "&amp;");
-            break;
-        case '<':
-            str_adds(to, "&lt;");
-            break;
-        case '>':
-            str_adds(to, "&gt;");
-            break;
-        default:
-            str_addc(to, s[i]);
-        }
-}
-
-static void
 put_title(struct str *to, const struct stats *st)
 {
     const char *layer = st->layer_json;
@@ -114,7 +95,7 @@ put_title(struct str *to, const struct stats *st)
     str_addf(&line, ": std of %zu dims, view %s, layer %s", st->columns.d,
              st->view, *layer == '"' ? "all" : layer);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    put_xml(to, line.s, line.n);
+    str_xml(to, line.s, line.n);
     str_addf(to, "</text>\n<text x=\"%d\" y=\"36\">", LEFT);
     str_addf(to, "%zu rows, mean norm %.6g, scalar %.6g</text>\n", st->n_rows,
              st->mean_norm, st->scalar);

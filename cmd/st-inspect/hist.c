@@ -102,25 +102,6 @@ hist_rows(struct str *to, const struct stats *st, size_t n_bins,
     }
 }
 
-static void
-put_xml(struct str *to, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        switch (s[i]) {
-        case '&':
-            str_adds(to, "&amp;");
-            break;
-        case '<':
-            str_adds(to, "&lt;");
-            break;
-        case '>':
-            str_adds(to, "&gt;");
-            break;
-        default:
-            str_addc(to, s[i]);
-        }
-}
-
 /* A long name keeps its end, after "...". */
 static void
 put_svg_name(struct str *to, const struct st_tensor *t)
@@ -134,11 +115,11 @@ put_svg_name(struct str *to, const struct st_tensor *t)
     while (left > NAME_CHARS) /* characters, not bytes */
         left -= ((unsigned char)name.s[++from] & 0xc0) != 0x80;
     str_adds(to, "<title>");
-    put_xml(to, name.s ? name.s : "", name.n);
+    str_xml(to, name.s ? name.s : "", name.n);
     str_adds(to, "</title><text y=\"14\">");
     if (from)
         str_adds(to, "...");
-    put_xml(to, name.s ? name.s + from : "", name.n - from);
+    str_xml(to, name.s ? name.s + from : "", name.n - from);
     str_adds(to, "</text>\n");
     str_free(&name);
 }
