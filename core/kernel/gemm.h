@@ -111,7 +111,8 @@ void gemm_exact(struct gemm *gemm, const struct gemm_job *jobs, size_t n_jobs,
 /*
  * gemm_bf16(): X bf16, as gemm_to_bf16() or gemm_split() make it: rows ldx
  * elements apart, ldx >= gemm_ld_bf16(k), zeros from k to there.  'lo' is the
- * other half of a split X, or NULL.
+ * other half of a split X, or NULL; there x that bf16 rounds to infinity, or is
+ * infinite, is NaN: infinity less infinity.
  */
 size_t gemm_ld_bf16(size_t k); /* k rounded up to an odd multiple of 32 */
 void gemm_to_bf16(struct gemm *gemm, uint16_t *to, const float *x, size_t ldx,
