@@ -34,7 +34,7 @@ reserve(const struct spill *s, struct err *err)
     struct statvfs vfs;
     int e;
 
-    if (fstatvfs(s->fd, &vfs) == 0 &&
+    if (fstatvfs(s->fd, &vfs) == 0 && vfs.f_frsize > 0 &&
         s->nbytes / vfs.f_frsize >= (size_t)vfs.f_bavail)
         return err_set(err, EX_IOERR, "%s: %zu bytes are needed, %zu are free",
                        s->dir, s->nbytes,

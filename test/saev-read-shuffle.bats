@@ -32,7 +32,8 @@ for i, kw in enumerate(cases):
         want = rows(a, m, view, layer)
         for epoch, mem in ((0, "1G"), (0, "1500K"), (5, "2M")):
             got = saev_read(f"d{i}", "--view", view, "--layer", layer, "--raw", "--shuffle",
-                            "--seed", 7, "--epoch", epoch, "--mem", mem, "--tmpdir", ".")
+                            "--seed", 7, "--epoch", epoch, "--mem", mem, "--tmpdir", ".",
+                            "-j", 1 + i % 3)
             assert got == want[order(len(want), 7, epoch)].tobytes(), (i, view, layer, mem)
 END
     [ -z "$(find . -maxdepth 1 -type f)" ]
