@@ -9,10 +9,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 #include "test/unit/tap.h"
+
+static const char *dir;
+
+static uint64_t
+double_bits(double f)
+{
+    uint64_t u;
+
+    memcpy(&u, &f, sizeof(u));
+    return u;
+}
 
 /* One line a node: "PATH KIND VALUE". */
 static void describe(struct str *out, const struct pth *pth,
@@ -78,7 +93,7 @@ describe_plain(struct str *out, const struct pth_value *v)
         str_addf(out, "%s %" PRId64, pth_kind(v) == PTH_INT ? "INT" : "BOOL",
                  i);
     else if (pth_float(v, &f))
-        str_addf(out, "FLOAT %a", f);
+        str_addf(out, "FLOAT %016" PRIx64, double_bits(f));
     else
         str_addf(out, "OPAQUE %s.%s", g ? g->module : "", g ? g->name : "");
 }
@@ -102,6 +117,236 @@ describe(struct str *out, const struct pth *pth, const struct pth_value *v,
         describe_plain(out, v);
     }
     str_addc(out, '\n');
+}
+
+static void
+read_file(const char *name, const char *end, struct str *text)
+{
+    struct str path = { 0 };
+    struct err err;
+
+    str_clear(text);
+    str_addf(&path, "%s/%s%s", dir, name, end);
+    if (file_read_all(path.s, 1 << 26, text, &err) < 0)
+        printf("# %s\n", err.what);
+    str_free(&path);
+}
+
+/* The tree of a file, or "STATUS MESSAGE". */
+static int
+describe_file(struct str *out, const char *path)
+{
+    struct err err = { 0 };
+    struct pth *pth;
+
+    str_clear(out);
+    if (pth_open(&pth, path, &err) < 0) {
+        str_addf(out, "%d %s", err.status, err.what);
+        return -1;
+    }
+    describe(out, pth, pth_root(pth), "");
+    pth_close(pth);
+    return 0;
+}
+
+static void
+first_difference(const struct str *got, const struct str *want)
+{
+    size_t i = 0, line = 0;
+
+    for (; i < got->n && i < want->n && got->s[i] == want->s[i]; i++)
+        if (got->s[i] == '\n')
+            line = i + 1;
+    if (line < got->n && line < want->n)
+        printf("# got  %.*s\n# want %.*s\n", (int)strcspn(got->s + line, "\n"),
+               got->s + line, (int)strcspn(want->s + line, "\n"),
+               want->s + line);
+}
+
+static void
+test_case(const char *name, const char *file)
+{
+    struct str path = { 0 }, got = { 0 }, want = { 0 };
+    bool good;
+
+    (void)file;
+    str_addf(&path, "%s/%s", dir, name);
+    read_file(name, ".want", &want);
+    describe_file(&got, path.s);
+    good = got.n == want.n && !memcmp(got.s, want.s, got.n);
+    tap_ok(good && got.n > 0, "pth: %s is read as Python does", name);
+    if (!good)
+        first_difference(&got, &want);
+    str_free(&path);
+    str_free(&got);
+    str_free(&want);
+}
+
+static void
+test_refused(const char *name, const char *message)
+{
+    struct str path = { 0 }, got = { 0 };
+    int rc;
+
+    str_addf(&path, "%s/%s", dir, name);
+    rc = describe_file(&got, path.s);
+    tap_ok(rc < 0 && !strncmp(got.s, "65 ", 3) && strstr(got.s, path.s) &&
+               !strchr(got.s, '\n') && strstr(got.s, message),
+           "pth: %s is refused: %.200s", name, got.s);
+    str_free(&path);
+    str_free(&got);
+}
+
+/* Each line of DIR/LIST: a name, a tab, the rest. */
+static void
+for_each(const char *list, void (*test)(const char *name, const char *rest))
+{
+    struct str text = { 0 };
+    char *save = NULL;
+    size_t n = 0;
+
+    read_file(list, "", &text);
+    for (char *line = text.n ? strtok_r(text.s, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save), n++) {
+        char *tab = strchr(line, '\t');
+
+        if (tab)
+            *tab++ = '\0';
+        test(line, tab);
+    }
+    tap_ok(n > 0, "pth: there were %zu %s", n, list);
+    str_free(&text);
+}
+
+static bool
+make(const char *script)
+{
+    const char *python = getenv("PYTHON");
+    struct str command = { 0 };
+    int rc;
+
+    str_addf(&command, "%s test/ref/%s %s 2>%s/log",
+             python ? python : "python3", script, dir, dir);
+    rc = system(command.s);
+    str_free(&command);
+    return rc == 0;
+}
+
+/* All that this process has touched, files included. */
+static void
+test_memory(void)
+{
+    struct rusage u;
+    const char *run = getenv("TU_RUN");
+
+#ifdef __SANITIZE_ADDRESS__
+    run = "sanitized";
+#endif
+    getrusage(RUSAGE_SELF, &u);
+    if (run)
+        tap_skip("pth: less than 64 MiB, whatever the file", run);
+    else
+        tap_ok(u.ru_maxrss < 64 << 10,
+               "pth: less than 64 MiB, whatever the file: %ld KiB",
+               u.ru_maxrss);
+}
+
+/* A file in memory that holds the first n bytes of 'data'; its path. */
+static const char *
+in_memory(const struct str *data, size_t n)
+{
+    static char path[64];
+    static int fd = -1;
+
+    if (fd < 0)
+        fd = memfd_create("damaged", 0);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (ftruncate(fd, (off_t)n) < 0 || pwrite(fd, data->s, n, 0) != (ssize_t)n)
+        tap_ok(0, "%s can be written", path);
+    return path;
+}
+
+/* Every cut is refused; a changed byte may go unseen, but does no harm. */
+static void
+test_damage(const char *name)
+{
+    struct str data = { 0 }, got = { 0 };
+    size_t n_taken = 0, n_odd = 0;
+
+    read_file(name, "", &data);
+    for (size_t n = 0; n < data.n; n++) {
+        n_taken += describe_file(&got, in_memory(&data, n)) == 0;
+        n_odd += strncmp(got.s, "65 ", 3) != 0;
+    }
+    tap_ok(data.n > 500 && n_taken == 0 && n_odd == 0,
+           "pth: %s cut at any of %zu bytes is refused with 65", name, data.n);
+    n_odd = 0;
+    for (size_t n = 0; n < data.n; n++) {
+        data.s[n] ^= 0x55;
+        if (describe_file(&got, in_memory(&data, data.n)) < 0)
+            n_odd += strncmp(got.s, "65 ", 3) != 0;
+        data.s[n] ^= 0x55;
+    }
+    tap_ok(n_odd == 0, "pth: %s with any byte changed is read or refused",
+           name);
+    str_free(&data);
+    str_free(&got);
+}
+
+/* Elements first .. first + n - 1 are those of the whole tensor. */
+static void
+test_parts(const char *name)
+{
+    struct str path = { 0 };
+    struct err err = { 0 };
+    struct pth *pth;
+    size_t n_wrong = 0, n_parts = 0;
+
+    str_addf(&path, "%s/%s", dir, name);
+    if (!tap_ok(pth_open(&pth, path.s, &err) == 0, "pth: %s opens", name))
+        return;
+    for (size_t k = 0; k < pth_n(pth_root(pth)); k++) {
+        const struct pth_tensor *t = pth_tensor(pth_item(pth_root(pth), k));
+        size_t size = dtype_table[t->dtype].bits / 8;
+        uint8_t all[1024], part[1024];
+
+        n_wrong += pth_read(pth, t, 0, t->n_elements, all, &err) < 0;
+        for (size_t i = 0; i <= t->n_elements; i++)
+            for (size_t n = 0; i + n <= t->n_elements; n++, n_parts++) {
+                part[n * size] = 0xa5;
+                n_wrong += pth_read(pth, t, i, n, part, &err) < 0 ||
+                           memcmp(part, all + i * size, n * size) != 0 ||
+                           part[n * size] != 0xa5;
+            }
+    }
+    tap_ok(n_wrong == 0 && n_parts > 1000,
+           "pth: %zu parts of the tensors of %s are parts of the whole",
+           n_parts, name);
+    pth_close(pth);
+    str_free(&path);
+}
+
+static void
+test_cases(void)
+{
+    if (make("pth_cases.py")) {
+        for_each("cases", test_case);
+        test_damage("checkpoint-2");
+        test_damage("checkpoint-4-legacy");
+        test_damage("deflated");
+        test_parts("views-2");
+        test_parts("deflated-views");
+    } else {
+        tap_skip("pth: hand-made checkpoints", "no numpy");
+    }
+    if (make("pth_torch.py"))
+        for_each("torch", test_case);
+    else
+        tap_skip("pth: checkpoints of torch.save()", "no torch");
+    if (make("pth_hostile.py"))
+        for_each("hostile", test_refused);
+    else
+        tap_skip("pth: hostile checkpoints", "no numpy");
 }
 
 static void
@@ -138,11 +383,30 @@ show(const char *path)
     return 0;
 }
 
+static void
+remove_dir(void)
+{
+    struct str command = { 0 };
+
+    str_addf(&command, "rm -rf %s", dir);
+    if (system(command.s) != 0)
+        printf("# %s is left\n", dir);
+    str_free(&command);
+}
+
 int
 main(int argc, char **argv)
 {
+    char template[] = "/tmp/kvc-convert-pth.XXXXXX";
+
     if (argc > 1)
         return show(argv[1]);
     test_no_file();
+    dir = mkdtemp(template);
+    if (!tap_ok(dir != NULL, "pth: a folder for the files"))
+        return tap_done();
+    test_cases();
+    test_memory();
+    remove_dir();
     return tap_done();
 }

@@ -1,0 +1,80 @@
+/* cmd/kvc-convert/zip on any bytes: what is accepted keeps its promises, and
+ * every member's data lies in the archive or unpacks to its size. */
+#include "cmd/kvc-convert/zip.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MUST(condition)   \
+    do {                  \
+        if (!(condition)) \
+            abort();      \
+    } while (0)
+
+struct sum {
+    size_t nbytes;
+    size_t most;
+};
+
+static int
+add(void *arg, const void *data, size_t nbytes, size_t offset, struct err *err)
+{
+    struct sum *s = arg;
+
+    MUST(data && offset == s->nbytes && nbytes <= s->most - offset);
+    s->nbytes += nbytes;
+    return s->nbytes > 1 << 20 ? err_set(err, EX_IOERR, "f: enough") : 0;
+}
+
+static void
+check_member(const struct zip *z, struct zip_member *m)
+{
+    struct sum sum = { .most = m->nbytes };
+    struct err err = { 0 };
+    const uint8_t *p = zip_packed(z, m, &err);
+
+    if (!p) {
+        MUST(err.status == EX_DATAERR && !strncmp(err.what, "f: ", 3));
+        return;
+    }
+    MUST(p > z->data + m->header && p <= z->data + m->end &&
+         m->end <= z->size &&
+         m->packed_bytes <= (size_t)(z->data + m->end - p));
+    if (m->method == ZIP_STORED)
+        MUST(m->nbytes == m->packed_bytes);
+    if (m->method == ZIP_STORED)
+        zip_check(z, m, p, &err);
+    else if (zip_inflate(z, m, add, &sum, &err) == 0)
+        MUST(sum.nbytes == m->nbytes && m->checked);
+}
+
+static void
+check(struct zip *z)
+{
+    size_t n = z->root_n + 1;
+
+    for (size_t i = 0; i < z->n_members; i++) {
+        struct zip_member *m = z->members + i;
+
+        if (z->root_n > 0 && m->name_n >= n && !memcmp(m->name, z->root, n))
+            MUST(zip_find(z, m->name + n, m->name_n - n) == m);
+        check_member(z, m);
+    }
+    MUST(!zip_find(z, "no such member", 14));
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct zip z;
+    struct err err = { 0 };
+
+    if (zip_open(&z, data, size, "f", &err) < 0)
+        MUST(err.status == EX_DATAERR && !strncmp(err.what, "f: ", 3));
+    else
+        check(&z);
+    zip_close(&z);
+    return 0;
+}
