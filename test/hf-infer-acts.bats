@@ -220,6 +220,37 @@ END
     [ "$(npy "json.load(open('meta.json'))['layers']")" = "[2]" ]
 }
 
+@test "hf-infer --acts: -v counts the time of all windows, the last ones, too" {
+    run -0 --separate-stderr hf-infer "$DEMO" --acts resid:3 -v -j 1 \
+        --ids "$(seq -s, 1 500)" --chunk 512 -o out.f32
+    # a model of a million weights: a gigaflop
+    [[ $stderr =~ "1 windows, 500 tokens in "([0-9.]+)" s" ]]
+    [ "${BASH_REMATCH[1]}" != 0.000 ]
+}
+
+@test "hf-infer --acts: on a terminal an error has its line to itself" {
+    yes '{"ids":[1,2,3,4,5,6,7,8]}' | head -n 2000 >p.jsonl
+    echo '[]' >>p.jsonl
+    "$PYTHON" - "$DEMO" <<'END'
+import os, pty, subprocess, sys
+master, slave = pty.openpty()
+p = subprocess.Popen(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1',
+                      '--jsonl', '--file', 'p.jsonl', '-o', 'out.f32'],
+                     stderr=slave)
+os.close(slave)
+said = b''
+try:
+    while True:
+        said += os.read(master, 4096)
+except OSError: # the other end is closed
+    pass
+assert p.wait() == 65
+assert b'acts: ' in said, said
+assert said.endswith(
+    b'\r\x1b[Khf-infer: p.jsonl: line 2001: not a JSON object\r\n'), said
+END
+}
+
 @test "hf-infer --acts: a wrong SPEC is a usage error that names it" {
     while IFS='|' read -r spec message; do
         run -2 --separate-stderr hf-infer "$DEMO" --ids 1 --acts "$spec"

@@ -447,10 +447,11 @@ warn_left_out(const struct acts *a)
 static int
 end(struct acts *a, struct err *err)
 {
-    double seconds = now() - a->started;
+    double seconds;
 
     if (a->n_windows > 0 && run_windows(a, err) < 0)
         return -1;
+    seconds = now() - a->started;
     progress_end(&a->progress);
     if (a->n_written == 0 && a->run->ctx && !a->run->pad)
         return err_set(err, EX_DATAERR,
@@ -470,6 +471,7 @@ end(struct acts *a, struct err *err)
 static void
 acts_free(struct acts *a)
 {
+    progress_end(&a->progress);
     out_abort(a->meta);
     mem_big_free(a->acts, a->acts_tokens, a->row_nbytes);
     hash_free(a->sum);
