@@ -579,8 +579,10 @@ assert abs(np.polyval(fit, want) - y[:, 1]).max() < 0.1
 dump("none", n=0)
 text, points = draw("none")
 assert not points and "median 0; 0 dims with std 0, 5 without numbers" in text
-dump("many", d=5000, n=5)
-text, points = draw("many")
+name = "x" * 40 + "\u00e4" * 40
+dump(name, d=5000, n=5)
+text, points = draw(name)
+assert text[0].startswith("..." + name[-56:] + ": std of 5000 dims")
 assert 500 < len(points) <= 1120
 END
     run -73 saev-read stats -q --svg p.svg none

@@ -6,17 +6,18 @@
 #include "core/mem.h"
 
 /* Pixels. */
-#define WIDTH     760
-#define HEIGHT    420
-#define LEFT      70
-#define TOP       44
-#define INNER_W   560.0
-#define INNER_H   320.0
-#define LABEL_X   646
-#define LABEL_GAP 15
+#define WIDTH      760
+#define HEIGHT     420
+#define LEFT       70
+#define TOP        44
+#define INNER_W    560.0
+#define INNER_H    320.0
+#define LABEL_X    646
+#define LABEL_GAP  15
+#define PATH_CHARS 56 /* of the dump's path; its end is what tells more */
 
 #define MAX_NAMED 20
-#define OUTLIER   4.0 /* times the median deviation: has a name */
+#define OUTLIER   3.0 /* times the median deviation: has a name */
 
 struct bar {
     double std;
@@ -85,21 +86,36 @@ y_of(const struct spectrum *s, double v)
     return TOP + INNER_H * log10(s->high / v) / log10(s->high / s->low);
 }
 
+/* A long path keeps its end, after "...". */
+static void
+put_path(struct str *to, const char *path)
+{
+    struct str s = { 0 };
+    size_t from = 0, left = 0;
+
+    str_esc(&s, path, strlen(path));
+    for (size_t i = 0; i < s.n; i++)
+        left += ((unsigned char)s.s[i] & 0xc0) != 0x80;
+    while (left > PATH_CHARS) /* characters, not bytes */
+        left -= ((unsigned char)s.s[++from] & 0xc0) != 0x80;
+    str_adds(to, from ? "..." : "");
+    str_xml(to, s.s + from, s.n - from);
+    str_free(&s);
+}
+
 static void
 put_title(struct str *to, const struct stats *st)
 {
     const char *layer = st->layer_json;
-    struct str line = { 0 };
 
-    str_esc(&line, st->path, strlen(st->path));
-    str_addf(&line, ": std of %zu dims, view %s, layer %s", st->columns.d,
-             st->view, *layer == '"' ? "all" : layer);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    str_xml(to, line.s, line.n);
-    str_addf(to, "</text>\n<text x=\"%d\" y=\"36\">", LEFT);
-    str_addf(to, "%zu rows, mean norm %.6g, scalar %.6g</text>\n", st->n_rows,
-             st->mean_norm, st->scalar);
-    str_free(&line);
+    put_path(to, st->path);
+    str_addf(to, ": std of %zu dims, view %s, layer %s</text>\n", st->columns.d,
+             st->view, *layer == '"' ? "all" : layer);
+    str_addf(to,
+             "<text x=\"%d\" y=\"36\">%zu rows, mean norm %.6g, scalar "
+             "%.6g</text>\n",
+             LEFT, st->n_rows, st->mean_norm, st->scalar);
 }
 
 /* A line and its number for each power of ten, 12 of them at most. */
