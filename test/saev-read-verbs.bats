@@ -512,13 +512,15 @@ END
 
 @test "saev-read stats: no rows give no numbers; a line sums up; what cannot be is refused" {
     py -c 'from saev_dump import *
-dump("none", n=0), dump("d", d=4), dump("nocls", cls=False)
+dump("none", n=0), dump("d", d=4), dump("nocls", cls=False), dump("cls", p=0)
 import json, os
 for name, d in ("long", 2**19 + 1), ("longest", 2**40):
     dump(name, d=1, n=0)
     json.dump(meta(d=d, n=0), open(name + "/metadata.json", "w"))'
     run -0 saev-read stats -q none
     [ "${#lines[@]}" -eq 6 ]
+    [ "${lines[5]}" = "$(printf '4\tnan\tnan\tnan\tnan\t0\t0')" ]
+    run -0 saev-read stats -q --view image cls
     [ "${lines[5]}" = "$(printf '4\tnan\tnan\tnan\tnan\t0\t0')" ]
     run -0 --separate-stderr saev-read stats -v d
     [[ "${stderr_lines[-1]}" =~ ^saev-read:\ d:\ 56\ rows\ x\ 4\ dims,\ 0\ rows\ not\ finite,\ mean\ norm\ [0-9.]+,\ scalar\ [0-9.]+,\ two\ passes\ in\ [0-9.]+\ s,\ [0-9.]+\ GB/s\ each$ ]]
