@@ -1,0 +1,190 @@
+/* A .bin to safetensors, with the names of a state dict; what names cannot
+ * say goes to __metadata__, so that the way back gives the same file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/kvc-convert/kvc.h"
+#include "core/format/stw.h"
+#include "core/mem.h"
+
+#define PIECE ((size_t)1 << 20)
+
+/* What would be lost on the way: the file is no loader's in the first place. */
+static int
+check_lossless(const struct order *o, const struct kvc *k, struct err *err)
+{
+    const struct kvc_header *h = &k->header;
+
+    for (size_t i = 0; i < k->n_blocks; i++)
+        if (k->blocks[i].has_bias > 1)
+            return err_set(err, EX_DATAERR,
+                           "%s: block %zu has has_bias %u (expected 0 or 1)",
+                           k->path, i, k->blocks[i].has_bias);
+    if (k->end != k->map.size)
+        return err_set(err, EX_DATAERR, "%s: %zu bytes behind the last block",
+                       k->path, k->map.size - k->end);
+    if (h->reserved)
+        return err_set(err, EX_DATAERR, "%s: reserved is %u (expected 0)",
+                       k->path, h->reserved);
+    if (h->weight_count_per_layer != o->n_prefixes * KVC_SLOTS)
+        return err_set(err, EX_DATAERR,
+                       "%s: %u blocks a layer, but --prefix-order names %zu "
+                       "(expected %u prefixes)",
+                       k->path, h->weight_count_per_layer, o->n_prefixes,
+                       h->weight_count_per_layer / KVC_SLOTS);
+    if (h->hidden_size != k->blocks[0].cols)
+        return err_set(err, EX_DATAERR,
+                       "%s: hidden_size is %u, but the first block has %u "
+                       "columns",
+                       k->path, h->hidden_size, k->blocks[0].cols);
+    return 0;
+}
+
+static void
+meta_u32(struct stw *w, const char *key, uint32_t v)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%u", v);
+    stw_meta(w, key, text);
+}
+
+static void
+add_meta(struct stw *w, const struct order *o, const struct kvc *k)
+{
+    const struct kvc_header *h = &k->header;
+    struct str s = { 0 };
+
+    stw_meta(w, "format", "pt");
+    stw_meta(w, "kvc.dtype", dtype_table[k->dtype].name);
+    meta_u32(w, "kvc.num_heads", h->num_heads);
+    meta_u32(w, "kvc.head_dim", h->head_dim);
+    meta_u32(w, "kvc.compression_factor", h->compression_factor);
+    meta_u32(w, "kvc.min_seq_len", h->min_seq_len);
+    for (size_t i = 0; i < o->n_prefixes; i++)
+        str_addf(&s, "%s%s", i ? "," : "", o->prefixes[i]);
+    stw_meta(w, "kvc.prefix_order", s.s);
+    str_clear(&s);
+    for (size_t i = 0; i < KVC_SLOTS; i++)
+        str_addf(&s, "%s%s", i ? "," : "", o->slots[i]);
+    stw_meta(w, "kvc.slot_order", s.s);
+    str_clear(&s);
+    for (size_t i = 0; i < h->metadata_size; i++)
+        str_addf(&s, "%02x", k->map.data[KVC_HEADER_BYTES + i]);
+    if (s.n)
+        stw_meta(w, "kvc.metadata", s.s);
+    str_free(&s);
+}
+
+/* The name of block i with 'kind' behind it. */
+static void
+block_name(const struct order *o, size_t i, const char *kind, struct str *name)
+{
+    size_t per = o->n_prefixes * KVC_SLOTS;
+
+    str_clear(name);
+    str_addf(name, "%s.%zu.%s.%s", o->prefixes[i % per / KVC_SLOTS], i / per,
+             o->slots[i % KVC_SLOTS], kind);
+}
+
+static int
+add_block(struct stw *w, const struct order *o, const struct kvc *k, size_t i,
+          int handles[2], struct err *err)
+{
+    const struct kvc_block *b = &k->blocks[i];
+    const uint64_t shape[] = { b->rows, b->cols };
+    struct str name = { 0 };
+
+    handles[1] = -1;
+    block_name(o, i, "weight", &name);
+    handles[0] = stw_add(w, name.s, k->dtype, 2, shape, err);
+    if (handles[0] >= 0 && b->has_bias) {
+        block_name(o, i, "bias", &name);
+        handles[1] = stw_add(w, name.s, k->dtype, 1, shape, err);
+    }
+    str_free(&name);
+    return handles[0] < 0 || (b->has_bias && handles[1] < 0) ? -1 : 0;
+}
+
+static int
+put(struct stw *w, int handle, const uint8_t *from, size_t nbytes,
+    struct err *err)
+{
+    for (size_t at = 0, n; at < nbytes; at += n) {
+        n = nbytes - at < PIECE ? nbytes - at : PIECE;
+        if (stw_write(w, handle, from + at, n, at, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+put_block(struct stw *w, const struct kvc *k, size_t i, const int handles[2],
+          struct err *err)
+{
+    const struct kvc_block *b = &k->blocks[i];
+    size_t item = dtype_table[k->dtype].bits / 8;
+
+    if (put(w, handles[0], k->map.data + b->weight, b->bias - b->weight, err) <
+        0)
+        return -1;
+    return b->has_bias
+               ? put(w, handles[1], k->map.data + b->bias, b->rows * item, err)
+               : 0;
+}
+
+static int
+write_file(struct stw *w, const struct cmd *cmd, const struct order *o,
+           const struct kvc *k, struct err *err)
+{
+    int(*handles)[2] = xcalloc(k->n_blocks, sizeof(*handles));
+    int rc = 0;
+
+    add_meta(w, o, k);
+    for (size_t i = 0; i < k->n_blocks && rc == 0; i++)
+        rc = add_block(w, o, k, i, handles[i], err);
+    if (rc == 0)
+        rc = stw_open(w, cmd->output, cmd->out_flags, err);
+    for (size_t i = 0; i < k->n_blocks && rc == 0; i++)
+        rc = put_block(w, k, i, handles[i], err);
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    free(handles);
+    return rc;
+}
+
+/* The default names four prefixes; a file for text has two of them. */
+static int
+plan_order(struct order *o, const struct cmd *cmd, const struct kvc *k,
+           struct err *err)
+{
+    size_t n = k->header.weight_count_per_layer / KVC_SLOTS;
+    const char *slots = cmd->slot_order ? cmd->slot_order : DEFAULT_SLOTS;
+
+    if (order_prefixes(o,
+                       cmd->prefix_order ? cmd->prefix_order : DEFAULT_PREFIXES,
+                       err) < 0 ||
+        order_slots(o, slots, err) < 0)
+        return -1;
+    if (!cmd->prefix_order && n > 0 && n < o->n_prefixes)
+        o->n_prefixes = n;
+    return 0;
+}
+
+int
+back(const struct cmd *cmd, struct err *err)
+{
+    struct stw *w = stw_new();
+    struct order o = { 0 };
+    struct kvc k = { 0 };
+    int rc = -1;
+
+    if (kvc_open(&k, cmd->input, err) == 0 &&
+        plan_order(&o, cmd, &k, err) == 0 && check_lossless(&o, &k, err) == 0)
+        rc = write_file(w, cmd, &o, &k, err);
+    order_free(&o);
+    stw_free(w);
+    kvc_close(&k);
+    return rc;
+}

@@ -1,0 +1,391 @@
+/* A state dict's linear layers, in the order of the options, to .bin. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/kvc-convert/kvc.h"
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/tool.h"
+
+#define PIECE ((size_t)64 << 10) /* elements converted at a time */
+
+struct plan {
+    const struct cmd *cmd;
+    struct order order;
+    struct source src;
+    struct kvc_header header;
+    enum dtype dtype;
+    struct str metadata;
+    size_t n_used;
+    void *raw, *rounded; /* [PIECE] of 8 and of 4 bytes */
+    float *f32;
+    struct out *out;
+};
+
+/* A whole number between dots; false for anything else. */
+static bool
+take_number(const char **at, const char *end, uint32_t *v)
+{
+    const char *s = *at;
+    uint64_t n = 0;
+
+    for (; s < end && *s >= '0' && *s <= '9' && n < UINT32_MAX; s++)
+        n = 10 * n + (uint64_t)(*s - '0');
+    if (s == *at || s == end || *s != '.' || n >= UINT32_MAX)
+        return false;
+    *at = s + 1;
+    *v = (uint32_t)n;
+    return true;
+}
+
+/* The layer of "STRIP PREFIX.LAYER.SLOT.KIND", or -1. */
+static int64_t
+layer_of(const struct plan *p, const char *name, size_t n)
+{
+    size_t strip = strlen(p->src.strip);
+
+    if (n < strip || memcmp(name, p->src.strip, strip) != 0)
+        return -1;
+    for (size_t i = 0; i < p->order.n_prefixes; i++) {
+        const char *prefix = p->order.prefixes[i];
+        size_t skip = strip + strlen(prefix) + 1;
+        const char *at = name + (n > skip ? skip : n), *end = name + n;
+        uint32_t layer;
+
+        if (n > skip && !memcmp(name + strip, prefix, strlen(prefix)) &&
+            at[-1] == '.' && take_number(&at, end, &layer) &&
+            memchr(at, '.', (size_t)(end - at)))
+            return layer;
+    }
+    return -1;
+}
+
+static int
+count_layers(struct plan *p, struct err *err)
+{
+    int64_t max = -1;
+
+    for (size_t i = 0; i < source_n(&p->src); i++) {
+        size_t n;
+        const char *name = source_name(&p->src, i, &n);
+        int64_t layer = layer_of(p, name, n);
+
+        max = layer > max ? layer : max;
+    }
+    if (max < 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no %s.LAYER.SLOT.weight (of %zu names)",
+                       p->src.path, p->order.prefixes[0], source_n(&p->src));
+    p->header.num_layers = (uint32_t)max + 1;
+    return 0;
+}
+
+/* Finds a weight or a bias; EX_DATAERR names what is not right with it. */
+static int
+find_weight(const struct plan *p, const char *name, struct tensor *t,
+            struct err *err)
+{
+    if (!source_find(&p->src, name, t))
+        return err_set(err, EX_DATAERR, "%s: has no tensor %s%s", p->src.path,
+                       p->src.strip, name);
+    if (!round_known(t->dtype))
+        return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
+                       p->src.path, name, dtype_table[t->dtype].name);
+    if (t->n_dims != 2)
+        return err_set(err, EX_DATAERR, "%s: %s has %zu dims (expected 2)",
+                       p->src.path, name, t->n_dims);
+    if (t->shape[0] == 0 || t->shape[1] == 0 || t->shape[0] > UINT32_MAX ||
+        t->shape[1] > UINT32_MAX)
+        return err_set(err, EX_DATAERR, "%s: %s is %llu x %llu", p->src.path,
+                       name, (unsigned long long)t->shape[0],
+                       (unsigned long long)t->shape[1]);
+    return 0;
+}
+
+static int
+find_bias(const struct plan *p, const char *name, size_t rows, struct tensor *t,
+          bool *found, struct err *err)
+{
+    *found = source_find(&p->src, name, t);
+    if (!*found)
+        return 0;
+    if (!round_known(t->dtype))
+        return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
+                       p->src.path, name, dtype_table[t->dtype].name);
+    if (t->n_elements != rows)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s has %llu numbers (expected %zu, the rows of its "
+                       "weight)",
+                       p->src.path, name, (unsigned long long)t->n_elements,
+                       rows);
+    return 0;
+}
+
+static int
+put_numbers(struct plan *p, const struct tensor *t, struct err *err)
+{
+    size_t item = dtype_table[p->dtype].bits / 8;
+
+    for (size_t at = 0, n; at < t->n_elements; at += n) {
+        n = t->n_elements - at < PIECE ? t->n_elements - at : PIECE;
+        if (source_read(&p->src, t, at, n, p->raw, err) < 0)
+            return -1;
+        round_to(p->rounded, p->dtype, p->raw, t->dtype, n, p->f32);
+        if (out_write(p->out, p->rounded, n * item, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+put_block(struct plan *p, uint32_t layer, const char *prefix, const char *slot,
+          struct err *err)
+{
+    unsigned char head[KVC_BLOCK_BYTES];
+    struct str name = { 0 };
+    struct tensor w, b;
+    bool has_bias;
+    int rc;
+
+    str_addf(&name, "%s.%u.%s.weight", prefix, layer, slot);
+    rc = find_weight(p, name.s, &w, err);
+    str_clear(&name);
+    str_addf(&name, "%s.%u.%s.bias", prefix, layer, slot);
+    if (rc == 0)
+        rc = find_bias(p, name.s, (size_t)w.shape[0], &b, &has_bias, err);
+    str_free(&name);
+    if (rc < 0)
+        return -1;
+    kvc_put_block(head, (uint32_t)w.shape[0], (uint32_t)w.shape[1], has_bias);
+    p->n_used += 1 + has_bias;
+    if (out_write(p->out, head, sizeof(head), err) < 0 ||
+        put_numbers(p, &w, err) < 0)
+        return -1;
+    return has_bias ? put_numbers(p, &b, err) : 0;
+}
+
+/* A header field: from the option, from what the safetensors came from, or
+ * the default. */
+static int
+take_field(const struct plan *p, int64_t option, const char *key,
+           uint32_t unset, uint32_t *v, struct err *err)
+{
+    const char *text = source_meta(&p->src, key);
+    unsigned long long n;
+    char *end;
+
+    *v = option >= 0 ? (uint32_t)option : unset;
+    if (option >= 0 || !text)
+        return 0;
+    errno = 0;
+    n = strtoull(text, &end, 10);
+    if (errno || *end || end == text || n > UINT32_MAX)
+        return err_set(err, EX_DATAERR,
+                       "%s: __metadata__ %s is \"%s\" (expected a number)",
+                       p->src.path, key, text);
+    *v = (uint32_t)n;
+    return 0;
+}
+
+/* Sizes are those of the first weight. */
+static int
+plan_header(struct plan *p, struct err *err)
+{
+    const struct cmd *cmd = p->cmd;
+    struct kvc_header *h = &p->header;
+    struct str name = { 0 };
+    struct tensor w;
+    uint32_t factor = 0;
+    int rc;
+
+    str_addf(&name, "%s.0.%s.weight", p->order.prefixes[0], p->order.slots[0]);
+    rc = find_weight(p, name.s, &w, err);
+    str_free(&name);
+    if (rc < 0 ||
+        take_field(p, cmd->num_heads, "kvc.num_heads", 0, &h->num_heads, err) <
+            0 ||
+        take_field(p, cmd->head_dim > 0 ? cmd->head_dim : -1, "kvc.head_dim",
+                   (uint32_t)w.shape[0], &h->head_dim, err) < 0 ||
+        take_field(p, cmd->min_seq_len, "kvc.min_seq_len", 2, &h->min_seq_len,
+                   err) < 0 ||
+        take_field(p, cmd->factor > 0 ? cmd->factor : -1,
+                   "kvc.compression_factor", 0, &factor, err) < 0)
+        return -1;
+    h->dtype_code = (uint16_t)kvc_code(p->dtype);
+    h->hidden_size = (uint32_t)w.shape[1];
+    h->weight_count_per_layer = (uint32_t)p->order.n_prefixes * KVC_SLOTS;
+    if (!source_meta(&p->src, "kvc.head_dim") &&
+        (h->head_dim == 0 || h->hidden_size % h->head_dim != 0))
+        return err_set(err, EX_DATAERR,
+                       "%s: the first weight has %u columns, which head_dim %u "
+                       "does not divide (--head-dim)",
+                       p->src.path, h->hidden_size, h->head_dim);
+    h->compression_factor = factor ? factor
+                            : source_meta(&p->src, "kvc.compression_factor")
+                                ? 0
+                                : h->hidden_size / h->head_dim;
+    return 0;
+}
+
+static int
+hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+/* The metadata area: what a .bin had before, or where this one is from. */
+static int
+plan_metadata(struct plan *p, struct err *err)
+{
+    const char *hex = source_meta(&p->src, "kvc.metadata");
+
+    if (p->cmd->provenance) {
+        str_adds(&p->metadata,
+                 "{\"tool\": \"kvc-convert " VERSION "\", \"source\": ");
+        js_put_str(&p->metadata, p->src.path, strlen(p->src.path));
+        str_adds(&p->metadata, ", \"order\": \"");
+        for (size_t i = 0; i < p->order.n_prefixes; i++)
+            str_addf(&p->metadata, "%s%s", i ? "," : "", p->order.prefixes[i]);
+        str_adds(&p->metadata, "\"}");
+    } else {
+        for (; hex && *hex; hex += 2) {
+            int high = hex_digit(hex[0]);
+            int low = high < 0 ? -1 : hex_digit(hex[1]);
+
+            if (low < 0)
+                return err_set(err, EX_DATAERR,
+                               "%s: __metadata__ kvc.metadata is not "
+                               "hexadecimal",
+                               p->src.path);
+            str_addc(&p->metadata, (char)(high << 4 | low));
+        }
+    }
+    p->header.metadata_size = (uint32_t)p->metadata.n;
+    return 0;
+}
+
+static int
+write_all(struct plan *p, struct err *err)
+{
+    const struct order *o = &p->order;
+    unsigned char head[KVC_HEADER_BYTES];
+
+    kvc_put_header(head, &p->header);
+    if (out_write(p->out, head, sizeof(head), err) < 0 ||
+        out_write(p->out, p->metadata.n ? p->metadata.s : "", p->metadata.n,
+                  err) < 0)
+        return -1;
+    for (uint32_t layer = 0; layer < p->header.num_layers; layer++)
+        for (size_t i = 0; i < o->n_prefixes; i++)
+            for (size_t j = 0; j < KVC_SLOTS; j++)
+                if (put_block(p, layer, o->prefixes[i], o->slots[j], err) < 0)
+                    return -1;
+    return 0;
+}
+
+/* -v: what was used, what was not, and what the pickle would have called. */
+static void
+say_used(const struct plan *p)
+{
+    const struct kvc_header *h = &p->header;
+    struct str s = { 0 };
+    size_t n;
+
+    str_addf(&s,
+             "%s: %u layers of %u blocks, %s, compression_factor %u, head_dim "
+             "%u, min_seq_len %u",
+             p->cmd->output, h->num_layers, h->weight_count_per_layer,
+             dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
+             h->min_seq_len);
+    tool_say(s.s);
+    str_clear(&s);
+    str_addf(&s, "%s: %zu tensors used, %zu ignored", p->src.path, p->n_used,
+             source_n(&p->src) - p->n_used);
+    tool_say(s.s);
+    for (size_t i = 0; i < source_n(&p->src); i++) {
+        const char *name = source_name(&p->src, i, &n);
+
+        if (layer_of(p, name, n) >= 0)
+            continue;
+        str_clear(&s);
+        str_adds(&s, "ignored: ");
+        str_add(&s, name, n);
+        tool_say(s.s);
+    }
+    for (const struct pth_global *g = p->src.pth ? pth_globals(p->src.pth)
+                                                 : NULL;
+         g; g = g->next) {
+        str_clear(&s);
+        str_addf(&s, "global: %s.%s at byte %zu, not called", g->module,
+                 g->name, g->at);
+        tool_say(s.s);
+    }
+    str_free(&s);
+}
+
+/* The options' order, or that of the .bin it comes from, or the script's. */
+static int
+plan_order(struct plan *p, struct err *err)
+{
+    const char *prefixes = source_meta(&p->src, "kvc.prefix_order");
+    const char *slots = source_meta(&p->src, "kvc.slot_order");
+
+    if (p->cmd->prefix_order || !prefixes)
+        prefixes =
+            p->cmd->prefix_order ? p->cmd->prefix_order : DEFAULT_PREFIXES;
+    if (p->cmd->slot_order || !slots)
+        slots = p->cmd->slot_order ? p->cmd->slot_order : DEFAULT_SLOTS;
+    if (order_prefixes(&p->order, prefixes, err) < 0 ||
+        order_slots(&p->order, slots, err) < 0)
+        return -1;
+    if (!p->cmd->strict)
+        source_strip(&p->src, &p->order);
+    return 0;
+}
+
+static int
+run(struct plan *p, struct err *err)
+{
+    const struct cmd *cmd = p->cmd;
+    const char *was;
+
+    if (source_open(&p->src, cmd, err) < 0)
+        return -1;
+    was = source_meta(&p->src, "kvc.dtype");
+    p->dtype = cmd->dtype >= 0               ? (enum dtype)cmd->dtype
+               : was && !strcmp(was, "BF16") ? DT_BF16
+               : was && !strcmp(was, "F32")  ? DT_F32
+                                             : DT_F16;
+    p->raw = xmalloc(PIECE * 8);
+    p->rounded = xmalloc(PIECE * 4);
+    p->f32 = xmalloc(PIECE * 4);
+    if (plan_order(p, err) < 0 || count_layers(p, err) < 0 ||
+        plan_header(p, err) < 0 || plan_metadata(p, err) < 0 ||
+        out_open(&p->out, cmd->output, cmd->out_flags, true, err) < 0)
+        return -1;
+    if (write_all(p, err) < 0) {
+        out_abort(p->out);
+        return -1;
+    }
+    return out_commit(p->out, err);
+}
+
+int
+convert(const struct cmd *cmd, struct err *err)
+{
+    struct plan p = { .cmd = cmd };
+    int rc = run(&p, err);
+
+    if (rc == 0 && cmd->verbose)
+        say_used(&p);
+    source_close(&p.src);
+    order_free(&p.order);
+    str_free(&p.metadata);
+    free(p.raw);
+    free(p.rounded);
+    free(p.f32);
+    return rc;
+}

@@ -1,0 +1,292 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/kvc-convert/kvc.h"
+#include "core/opt.h"
+#include "core/sig.h"
+#include "core/tool.h"
+
+enum {
+    O_INPUT = OPT_LONG,
+    O_FROM,
+    O_DTYPE,
+    O_FACTOR,
+    O_MIN_SEQ_LEN,
+    O_PREFIX_ORDER,
+    O_SLOT_ORDER,
+    O_NUM_HEADS,
+    O_HEAD_DIM,
+    O_STRICT,
+    O_PROVENANCE,
+    O_INFO,
+    O_CHECK,
+    O_LAYERS,
+    O_DIFF,
+    O_JSON,
+    O_IF_MISSING,
+};
+
+static const struct opt opts[] = {
+    { O_INPUT, "input", "FILE", NULL, "a .pth, .safetensors or .bin" },
+    { 'o', "output", "FILE", NULL,
+      "a .bin, or of a .bin, safetensors; whole or not at all" },
+    { O_FROM, "from", "FORM", NULL,
+      "pth, safetensors or bin (default: what --input begins like)" },
+    { O_DTYPE, "dtype", "TYPE", NULL, "fp16, bf16 or fp32 (default fp16)" },
+    { O_PREFIX_ORDER, "prefix-order", "LIST", NULL,
+      "names of the MLPs (default compress_tk,compress_tv,compress_ik,..)" },
+    { O_SLOT_ORDER, "slot-order", "LIST", NULL,
+      "their linear layers (default 0,3,6)" },
+    { O_FACTOR, "compression-factor", "N", NULL,
+      "tokens that become one (default 0: columns / head_dim)" },
+    { O_MIN_SEQ_LEN, "min-seq-len", "N", NULL,
+      "groups below which nothing is compressed (default 2)" },
+    { O_NUM_HEADS, "num-heads", "N", NULL, "of the header (default 0)" },
+    { O_HEAD_DIM, "head-dim", "N", NULL,
+      "of the header (default 0: rows of the first weight)" },
+    { O_STRICT, "strict", NULL, NULL,
+      "no names with module. or compressor. before them, no state_dict" },
+    { O_PROVENANCE, "provenance", NULL, NULL,
+      "say in the file's metadata where it is from" },
+    { O_IF_MISSING, "if-missing", NULL, NULL,
+      "a sound OUTPUT that is there already is success" },
+    { O_INFO, "info", NULL, NULL, "print a .bin's header and blocks" },
+    { O_CHECK, "check", NULL, NULL, "is a .bin one that an engine can use?" },
+    { O_LAYERS, "layers", "N", NULL, "--check: layers of the model" },
+    { O_DIFF, "diff", NULL, NULL, "how far two .bin are apart, in ULP" },
+    { O_JSON, "json", NULL, NULL, "--info: JSON instead of TSV" },
+    { 'f', "force", NULL, NULL, "replace an existing OUTPUT" },
+    { 'v', "verbose", NULL, NULL, "what was used, ignored, and not called" },
+    { 'q', "quiet", NULL, NULL, "no warnings" },
+    { 0 },
+};
+
+static const struct opt_tool tool = {
+    .name = "kvc-convert",
+    .usage = "kvc-convert --input X.pth --output Y.bin [OPTION...]\n"
+             "kvc-convert --input Y.bin --output Z.safetensors\n"
+             "kvc-convert --info Y.bin\n"
+             "kvc-convert --check [--layers N] Y.bin...\n"
+             "kvc-convert --diff A.bin B.bin",
+    .summary = "Turns KV-cache compressor checkpoints into the .bin that "
+               "engines load, and back.",
+    .opts = opts,
+};
+
+enum mode { CONVERT, INFO, CHECK, DIFF };
+
+static int
+one_of(const char *name, const char *arg, const char *const *words)
+{
+    struct str all = { 0 };
+
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(arg, words[i]))
+            return i;
+    for (int i = 0; words[i]; i++)
+        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
+    die_usage("%s: \"%s\" is not one of %s", name, arg, all.s);
+}
+
+static int
+set_number(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    switch (id) {
+    case O_FACTOR:
+        return opt_i64("--compression-factor", arg, 0, UINT32_MAX, &cmd->factor,
+                       err);
+    case O_MIN_SEQ_LEN:
+        return opt_i64("--min-seq-len", arg, 0, UINT32_MAX, &cmd->min_seq_len,
+                       err);
+    case O_NUM_HEADS:
+        return opt_i64("--num-heads", arg, 0, UINT32_MAX, &cmd->num_heads, err);
+    case O_HEAD_DIM:
+        return opt_i64("--head-dim", arg, 0, UINT32_MAX, &cmd->head_dim, err);
+    default:
+        return opt_i64("--layers", arg, 1, UINT32_MAX, &cmd->layers, err);
+    }
+}
+
+/* Switches; false for what is none. */
+static bool
+set_flag(struct cmd *cmd, enum mode *mode, int id)
+{
+    static const enum mode modes[] = { INFO, CHECK, CHECK, DIFF };
+
+    switch (id) {
+    case O_INFO:
+    case O_CHECK:
+    case O_DIFF:
+        if (*mode != CONVERT)
+            die_usage("--info, --check and --diff are three things");
+        *mode = modes[id - O_INFO];
+        return true;
+    case O_STRICT:
+        return cmd->strict = true;
+    case O_PROVENANCE:
+        return cmd->provenance = true;
+    case O_IF_MISSING:
+        return cmd->if_missing = true;
+    case O_JSON:
+        return cmd->json = true;
+    case 'f':
+        cmd->out_flags = OUT_FORCE;
+        return true;
+    case 'v':
+        return cmd->verbose = true;
+    case 'q':
+        return cmd->quiet = true;
+    default:
+        return false;
+    }
+}
+
+static int
+set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    static const char *const forms[] = { "pth", "safetensors", "bin", NULL };
+    static const char *const dtypes[] = { "fp16", "bf16", "fp32", NULL };
+    static const enum dtype dtype_of[] = { DT_F16, DT_BF16, DT_F32 };
+
+    switch (id) {
+    case O_INPUT:
+        cmd->input = arg;
+        return 0;
+    case 'o':
+        cmd->output = arg;
+        return 0;
+    case O_FROM:
+        cmd->from = (enum form)(FORM_PTH + one_of("--from", arg, forms));
+        return 0;
+    case O_DTYPE:
+        cmd->dtype = (int)dtype_of[one_of("--dtype", arg, dtypes)];
+        return 0;
+    case O_PREFIX_ORDER:
+        cmd->prefix_order = arg;
+        return 0;
+    case O_SLOT_ORDER:
+        cmd->slot_order = arg;
+        return 0;
+    default:
+        return set_number(cmd, id, arg, err);
+    }
+}
+
+/* Options that say opposite things, or that need another one. */
+static void
+check_options(const struct cmd *cmd, enum mode mode)
+{
+    struct order order = { 0 };
+    struct err err;
+
+    if (mode == CONVERT) {
+        if (!cmd->input || !cmd->output)
+            die_usage("--input FILE and --output FILE are needed");
+        if (cmd->n_args)
+            die_usage("\"%s\": files are named by --input and --output",
+                      cmd->args[0]);
+        if (cmd->layers || cmd->json)
+            die_usage("--layers is for --check, --json for --info");
+    } else if (cmd->input || cmd->output || cmd->out_flags) {
+        die_usage("--info, --check and --diff take FILE.bin as operands");
+    }
+    if (mode != CHECK && cmd->layers)
+        die_usage("--layers is for --check");
+    if (mode != INFO && cmd->json)
+        die_usage("--json is for --info");
+    if ((cmd->prefix_order &&
+         order_prefixes(&order, cmd->prefix_order, &err) < 0) ||
+        (cmd->slot_order && order_slots(&order, cmd->slot_order, &err) < 0))
+        die_usage("%s", err.what);
+    order_free(&order);
+    if (cmd->if_missing && cmd->out_flags)
+        die_usage("--if-missing keeps what --force replaces");
+}
+
+static enum mode
+parse(struct cmd *cmd, int argc, char **argv)
+{
+    enum mode mode = CONVERT;
+    struct err err;
+    const char *arg;
+    int id, index;
+
+    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
+        if (!set_flag(cmd, &mode, id) && set_option(cmd, id, arg, &err) < 0)
+            die_usage("%s", err.what);
+    cmd->args = argv + index;
+    cmd->n_args = argc - index;
+    check_options(cmd, mode);
+    return mode;
+}
+
+/* --if-missing: 1 if the output is there and sound. */
+static int
+is_there(const struct cmd *cmd, enum form form, struct err *err)
+{
+    struct stdir dir;
+    struct kvc k;
+
+    if (!cmd->if_missing || access(cmd->output, F_OK) < 0)
+        return 0;
+    if (form == FORM_BIN) {
+        if (stdir_open(&dir, cmd->output, err) < 0)
+            return -1;
+        stdir_close(&dir);
+        return 1;
+    }
+    if (kvc_open(&k, cmd->output, err) < 0)
+        return -1;
+    kvc_close(&k);
+    return 1;
+}
+
+static int
+run_convert(const struct cmd *cmd, struct err *err)
+{
+    enum form form = cmd->from;
+    size_t n = strlen(cmd->output);
+    int there;
+
+    if (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0)
+        return -1;
+    if (form != FORM_BIN && n > 12 &&
+        !strcmp(cmd->output + n - 12, ".safetensors"))
+        return err_set(err, TU_USAGE,
+                       "--output: %s becomes a .bin; that becomes safetensors",
+                       cmd->input);
+    there = is_there(cmd, form, err);
+    if (there)
+        return there < 0 ? -1 : 0;
+    return form == FORM_BIN ? back(cmd, err) : convert(cmd, err);
+}
+
+int
+main(int argc, char **argv)
+{
+    static int (*const run[])(const struct cmd *cmd,
+                              struct err *err) = { run_convert, info, check,
+                                                   diff };
+    struct cmd cmd = { .dtype = -1,
+                       .factor = -1,
+                       .min_seq_len = -1,
+                       .num_heads = -1,
+                       .head_dim = -1 };
+    struct err err = { 0 };
+    enum mode mode;
+    int status;
+
+    tool_start(&tool);
+    sig_install(true);
+    mode = parse(&cmd, argc, argv);
+    if (cmd.quiet)
+        tool_quiet();
+    status = run[mode](&cmd, &err);
+    if (status < 0 && err.status == TU_USAGE)
+        die_usage("%s", err.what);
+    if (status < 0)
+        die_err(&err);
+    tool_end(status);
+}

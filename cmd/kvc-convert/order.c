@@ -1,0 +1,72 @@
+/* Names are PREFIX.LAYER.SLOT.weight: which prefixes and slots, in which
+ * order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/kvc-convert/kvc.h"
+#include "core/mem.h"
+
+/* Splits "a, b,c" at its commas, blanks and empty ones dropped; how many, or
+ * -1 for more than 'max'. */
+static int
+split(const char *list, char **items, size_t max)
+{
+    size_t n = 0;
+
+    for (const char *p = list; *p; p += *p == ',') {
+        size_t begin = strspn(p, " "), next = strcspn(p, ","), end = next;
+
+        while (end > begin && p[end - 1] == ' ')
+            end--;
+        if (end > begin && n == max)
+            return -1;
+        if (end > begin)
+            items[n++] = xstrndup(p + begin, end - begin);
+        p += next;
+    }
+    return (int)n;
+}
+
+static void
+drop(char **items, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free(items[i]);
+        items[i] = NULL;
+    }
+}
+
+int
+order_prefixes(struct order *o, const char *list, struct err *err)
+{
+    int n;
+
+    drop(o->prefixes, MAX_PREFIXES);
+    n = split(list, o->prefixes, MAX_PREFIXES);
+    o->n_prefixes = n > 0 ? (size_t)n : 0;
+    if (n > 0)
+        return 0;
+    return err_set(err, TU_USAGE, "--prefix-order: \"%s\" is not 1 to %d names",
+                   list, MAX_PREFIXES);
+}
+
+int
+order_slots(struct order *o, const char *list, struct err *err)
+{
+    drop(o->slots, KVC_SLOTS);
+    if (split(list, o->slots, KVC_SLOTS) != KVC_SLOTS)
+        return err_set(err, TU_USAGE, "--slot-order: \"%s\" is not %d numbers",
+                       list, KVC_SLOTS);
+    for (size_t i = 0; i < KVC_SLOTS; i++)
+        if (strspn(o->slots[i], "0123456789") != strlen(o->slots[i]))
+            return err_set(err, TU_USAGE,
+                           "--slot-order: \"%s\" is not a number", o->slots[i]);
+    return 0;
+}
+
+void
+order_free(struct order *o)
+{
+    drop(o->prefixes, MAX_PREFIXES);
+    drop(o->slots, KVC_SLOTS);
+}

@@ -1,0 +1,57 @@
+#include <string.h>
+
+#include "cmd/kvc-convert/kvc.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
+
+bool
+round_known(enum dtype from)
+{
+    switch (from) {
+    case DT_F16:
+    case DT_BF16:
+    case DT_F32:
+    case DT_F64:
+    case DT_BOOL:
+    case DT_U8:
+    case DT_I8:
+    case DT_I16:
+    case DT_U16:
+    case DT_I32:
+    case DT_U32:
+    case DT_I64:
+    case DT_U64:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whole numbers and f64 go through f32, 64-bit ones in one rounding. */
+static float
+to_f32(const void *from, enum dtype type, size_t i)
+{
+    const char *p = from;
+
+    if (type == DT_I64)
+        return (float)(int64_t)le64(p + 8 * i);
+    if (type == DT_U64)
+        return (float)le64(p + 8 * i);
+    return (float)dtype_get(type, from, i);
+}
+
+void
+round_to(void *to, enum dtype dtype, const void *from, enum dtype from_type,
+         size_t n, float *scratch)
+{
+    if (dtype == from_type) { /* NaN keep what they carry */
+        memcpy(to, from, n * dtype_table[dtype].bits / 8);
+        return;
+    }
+    if (cvt_known(from_type))
+        cvt_to_f32(scratch, from, from_type, n);
+    else
+        for (size_t i = 0; i < n; i++)
+            scratch[i] = to_f32(from, from_type, i);
+    cvt_from_f32(to, dtype, scratch, n);
+}

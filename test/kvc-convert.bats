@@ -1,0 +1,278 @@
+# kvc-convert: whole files against numpy and torch (test/ref/kvc_pth.py), and
+# what a user types.
+load helpers
+
+# converts GROUP: every checkpoint of the group becomes the expected bytes.
+converts() {
+    run -0 env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/kvc_pth.py" "$1"
+}
+
+# make_bin FILE [PYTHON EXPRESSION OF SAVE'S OPTIONS]: 2 layers, 12 blocks each.
+make_bin() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, numpy as np, kvc_ref as k
+kw = eval("dict(%s)" % sys.argv[2])
+k.save(sys.argv[1], k.random_mlps(np.random.default_rng(kw.pop("seed", 0)), 2, kw.pop("n", 4), 8, 5, 24, 12,
+       kw.pop("bias", True)), 8, 5, **kw)' "$1" "${2:-}"
+}
+
+# poke FILE OFFSET BYTES: changes them.
+poke() {
+    printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+@test "kvc-convert: every dtype to fp16, bf16 and fp32 is numpy's" {
+    converts dtypes
+    [ "$output" = 36 ]
+}
+
+@test "kvc-convert: views, shared storages, protocols 2 to 5, legacy, deflated" {
+    converts views
+    [ "$output" = 15 ]
+}
+
+@test "kvc-convert: wrapped, flat, named by a wrapper, Parameters" {
+    converts wrappings
+    [ "$output" = 9 ]
+}
+
+@test "kvc-convert: missing biases, text only, other prefixes and slots, header options" {
+    converts orders
+    [ "$output" = 8 ]
+}
+
+@test "kvc-convert: safetensors with a state dict's names" {
+    converts safetensors
+    [ "$output" = 3 ]
+}
+
+@test "kvc-convert: torch's own files, rounded by torch" {
+    converts with_torch
+    [ "$output" != "no torch" ] || skip "no torch here"
+    [ "$output" = 60 ]
+}
+
+@test "kvc-convert: the command lines work as written" {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+state, values = build()
+open("X.pth", "wb").write(archive(state)); open("want.bin", "wb").write(expected(values))'
+    kvc-convert --input X.pth --output Y.bin --dtype fp16 --prefix-order compress_tk,compress_tv \
+        --slot-order 0,3,6 --compression-factor 5 --min-seq-len 2 --num-heads 0 --head-dim 8
+    [ "$(kvc-convert --info Y.bin | grep weight_count)" = "$(printf 'weight_count_per_layer\t6')" ]
+    kvc-convert --input X.pth --output Y.bin -f
+    cmp Y.bin want.bin
+    kvc-convert --input Y.bin --output Z.safetensors
+    st-inspect verify Z.safetensors
+    kvc-convert --info Y.bin
+    kvc-convert --check --layers 2 Y.bin
+    cp Y.bin A.bin
+    cp Y.bin B.bin
+    kvc-convert --diff A.bin B.bin
+}
+
+@test "kvc-convert: .bin to safetensors to .bin is the same file" {
+    for o in '' 'dtype="bf16"' 'dtype="fp32", min_seq_len=9, num_heads=3' 'n=2' 'bias=False' 'metadata=bytes(range(256))'; do
+        rm -f a.* b.*
+        make_bin a.bin "$o"
+        kvc-convert --input a.bin --output b.safetensors
+        kvc-convert --input b.safetensors --output b.bin
+        cmp a.bin b.bin
+    done
+    rm -f a.* b.*
+    make_bin a.bin 'n=2'
+    kvc-convert --input a.bin --output b.safetensors --prefix-order x_k,x_v --slot-order 1,2,3
+    [ "$(st-inspect list b.safetensors | grep -c 'x_[kv]\.[01]\.[123]\.')" = 24 ]
+    kvc-convert --input b.safetensors --output b.bin
+    cmp a.bin b.bin
+}
+
+@test "kvc-convert: names and numbers of the safetensors are numpy's" {
+    make_bin a.bin
+    kvc-convert --input a.bin --output a.safetensors
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+import numpy as np, kvc_ref as k, transformer
+t = transformer.read_safetensors("a.safetensors")
+m = k.random_mlps(np.random.default_rng(0), 2, 4, 8, 5, 24, 12)
+n = 0
+for L, layer in enumerate(m):
+    for p, mlp in zip("compress_tk compress_tv compress_ik compress_iv".split(), layer):
+        for s, (w, b) in zip((0, 3, 6), mlp):
+            for kind, x in (("weight", w), ("bias", b)):
+                assert (t["%s.%d.%d.%s" % (p, L, s, kind)] == x.astype("<f2")).all()
+                n += 1
+assert len(t) == n == 48
+END
+}
+
+@test "kvc-convert --check: each defect has its own line, status 1" {
+    make_bin a.bin
+    run -0 kvc-convert --check a.bin
+    [ -z "$output" ]
+    run -1 kvc-convert --check --layers 3 a.bin
+    [ "$output" = "a.bin: has 2 layers (expected the model's 3)" ]
+    (cat a.bin; printf xyz) >long.bin
+    poke long.bin 52 '\002'
+    poke long.bin 56 '\000\174\000\176'
+    run -1 kvc-convert --check long.bin
+    [ "${lines[0]}" = "long.bin: 3 bytes behind the last block" ]
+    [ "${lines[1]}" = "long.bin: layer 0 block 0: has_bias is 2 (expected 0 or 1)" ]
+    [ "${lines[2]}" = "long.bin: layer 0 block 0: 2 numbers are NaN or infinite" ]
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+import numpy as np, kvc_ref as k
+r = np.random.default_rng(0)
+def mlp(*shapes):
+    return [(r.standard_normal(s).astype("<f4"), None) for s in shapes]
+good = mlp((4, 40), (4, 4), (8, 4))
+k.save("chain.bin", [[mlp((4, 41), (4, 5), (9, 4)), good]], 8, 5)
+END
+    run -1 kvc-convert --check chain.bin
+    [ "${lines[0]}" = "chain.bin: hidden_size is 40, but the first block has 41 columns" ]
+    [ "${lines[1]}" = "chain.bin: layer 0 block 0: 41 columns (expected compression_factor 5 x head_dim 8)" ]
+    [ "${lines[2]}" = "chain.bin: layer 0 block 1: 5 columns, but the block before has 4 rows" ]
+    [ "${lines[3]}" = "chain.bin: layer 0 block 2: 9 rows (expected head_dim, 8)" ]
+    head -c 3000 a.bin >cut.bin
+    run -1 kvc-convert --check a.bin cut.bin
+    [[ $output == "cut.bin: block "*" bytes are left" ]]
+    run -66 kvc-convert --check none.bin
+}
+
+@test "kvc-convert --diff: header fields, shapes, and ULP" {
+    make_bin a.bin
+    cp a.bin b.bin
+    run -0 kvc-convert --diff a.bin b.bin
+    [ "$(grep -c same <<<"$output")" = 24 ]
+    # the last byte of the file is the high byte of a number: 2 more is 512 ULP
+    last=$(tail -c 1 b.bin | od -An -tu1)
+    poke b.bin $(($(stat -c %s b.bin) - 1)) "\\$(printf %03o $((last ^ 2)))"
+    run -1 kvc-convert --diff a.bin b.bin
+    [[ ${lines[-1]} == "$(printf '1\t11\tdiffers\t104\t1\t512\t')"* ]]
+    make_bin c.bin 'n=2, min_seq_len=3'
+    run -1 kvc-convert --diff a.bin c.bin
+    grep -q "^$(printf 'min_seq_len\t2\t3')\$" <<<"$output"
+    grep -q "^$(printf 'weight_count_per_layer\t12\t6')\$" <<<"$output"
+    make_bin d.bin 'bias=False'
+    run -1 kvc-convert --diff a.bin d.bin
+    grep -q "^$(printf '0\t0\tshape\t24x40+bias\t24x40\t-\t-')\$" <<<"$output"
+}
+
+@test "kvc-convert --info --json: valid JSON with every header field" {
+    make_bin a.bin 'metadata=b"{\"a\": \"\\x1b\"}"'
+    kvc-convert --info --json a.bin | "$PYTHON" -c 'import json, sys
+d = json.load(sys.stdin)
+assert (d["num_layers"], d["head_dim"], d["hidden_size"], d["compression_factor"]) == (2, 8, 40, 5), d
+assert len(d["blocks"]) == 24 and d["blocks"][1]["rows"] == 12, d
+assert json.loads(d["metadata"]) if 0 else d["metadata"].startswith("{"), d'
+}
+
+@test "kvc-convert -v: what was used, what was ignored, what was not called" {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+state, values = build()
+state["attention.0.weight"] = state["compress_tk.0.0.weight"]
+open("X.pth", "wb").write(archive({"compressor": state, "epoch": 3}))'
+    run -0 --separate-stderr kvc-convert --input X.pth --output Y.bin -v
+    [ -z "$output" ]
+    grep -q '^kvc-convert: X.pth: 48 tensors used, 1 ignored$' <<<"$stderr"
+    grep -q '^kvc-convert: ignored: attention.0.weight$' <<<"$stderr"
+    grep -q '^kvc-convert: global: torch._utils._rebuild_tensor_v2 at byte [0-9]*, not called$' <<<"$stderr"
+}
+
+@test "kvc-convert --provenance: where a file is from, in its metadata" {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+open("X.pth", "wb").write(archive(build()[0]))'
+    kvc-convert --input X.pth --output Y.bin --provenance
+    kvc-convert --info --json Y.bin | "$PYTHON" -c 'import json, sys
+m = json.loads(json.load(sys.stdin)["metadata"])
+assert m["source"] == "X.pth" and m["order"].startswith("compress_tk,"), m'
+    kvc-convert --check Y.bin
+    kvc-convert --input X.pth --output Z.bin
+    run -1 kvc-convert --diff Y.bin Z.bin
+    [ "$(grep -c differs <<<"$output")" = 0 ]
+}
+
+@test "kvc-convert: what is missing or does not fit is named, nothing is left" {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+from kvc_pth import *
+def put(name, change):
+    state, _ = build()
+    change(state)
+    open(name, "wb").write(archive(state))
+def shorter(s): s["compress_tk.1.3.bias"].shape = (5,)
+def flat(s): s["compress_iv.0.6.weight"] = s["compress_iv.0.6.bias"]
+def far(s): s["compress_tk.7.0.weight"] = s["compress_tk.0.0.weight"]
+put("missing.pth", lambda s: s.pop("compress_ik.1.3.weight"))
+put("bias.pth", shorter)
+put("flat.pth", flat)
+put("layer.pth", far)
+put("text.pth", lambda s: s.update({"compress_tk.0.3.weight": "no tensor"}))
+open("other.pth", "wb").write(archive({"a": 1}))
+open("list.pth", "wb").write(archive([1, 2]))
+END
+    refuse() {
+        run -65 kvc-convert --input "$1" --output Y.bin
+        [ "$output" = "kvc-convert: $2" ]
+        [ -z "$(find . -name '*Y.bin*')" ]
+    }
+    refuse missing.pth "missing.pth: has no tensor compress_ik.1.3.weight"
+    refuse bias.pth "bias.pth: compress_tk.1.3.bias has 5 numbers (expected 6, the rows of its weight)"
+    refuse flat.pth "flat.pth: compress_iv.0.6.weight has 1 dims (expected 2)"
+    refuse layer.pth "layer.pth: has no tensor compress_tk.2.0.weight"
+    refuse text.pth "text.pth: has no tensor compress_tk.0.3.weight"
+    refuse other.pth "other.pth: has no compress_tk.LAYER.SLOT.weight (of 1 names)"
+    refuse list.pth "list.pth: is a pickle of something else than a state dict"
+    run -65 kvc-convert --input missing.pth --output Y.bin --head-dim 3
+    [ "$output" = "kvc-convert: missing.pth: the first weight has 40 columns, which head_dim 3 does not divide (--head-dim)" ]
+    echo old >Y.bin
+    run -73 kvc-convert --input bias.pth --output Y.bin
+    [ "$output" = "kvc-convert: Y.bin: exists already (--force replaces it)" ]
+    run -65 kvc-convert --input bias.pth --output Y.bin -f
+    [ "$(cat Y.bin)" = old ]
+    run -66 kvc-convert --input none.pth --output Z.bin
+}
+
+@test "kvc-convert --if-missing: a sound output is success, a broken one is not" {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+open("X.pth", "wb").write(archive(build()[0]))'
+    kvc-convert --input X.pth --output Y.bin --if-missing
+    before=$(stat -c %Y.%i Y.bin)
+    kvc-convert --input X.pth --output Y.bin --if-missing
+    [ "$(stat -c %Y.%i Y.bin)" = "$before" ]
+    truncate -s -1 Y.bin
+    run -65 kvc-convert --input X.pth --output Y.bin --if-missing
+}
+
+@test "kvc-convert: options that make no sense are refused with 2" {
+    for o in '' '--input a' '--input a --output b c' '--info' '--diff a' '--info --check a' \
+        '--check --json a' '--info --layers 3 a' '--input a --output b --dtype f64' \
+        '--input a --output b --slot-order 1,2' '--input a --output b --slot-order 1,2,x' \
+        '--input a --output b --prefix-order ,' '--info a --force' '--from zip --input a --output b'; do
+        touch a
+        # shellcheck disable=SC2086
+        run -2 kvc-convert $o
+        [[ ${lines[-1]} == "Try 'kvc-convert --help'" ]]
+    done
+}
+
+@test "kvc-convert(1): the examples run as typed" {
+    ln -s "$ROOT/demo" "$ROOT/README" .
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+open("c.pth", "wb").write(archive(build(layers=4, dk=32, factor=5, dims=(32, 32))[0]))'
+    examples "$ROOT/man/kvc-convert.1" >script
+    run -0 bash -euxo pipefail script
+    grep -q '"kvc":{' kvc.json
+}
+
+@test "kvc-convert(1): has every option of --help, in its order" {
+    diff <(kvc-convert --help | grep -oE '^  (-., |    )--[a-z0-9-]+' | sed 's/.*--/--/' | grep -vE 'help|version') \
+        <(sed -n '/^\.Sh DESC/,/^\.Sh EXIT/p' "$ROOT/man/kvc-convert.1" | grep '^\.It Fl' |
+            grep -oE 'Fl -[a-z0-9-]+|, -[a-z-]+' | sed 's/.* -/--/')
+}
+
+@test "kvc-convert: a checkpoint of 178 MB in 16 MiB of memory" {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import kvc_pth; kvc_pth.realistic()'
+    [ "$(stat -c %s big.pth)" -gt 170000000 ]
+    limited() (
+        [[ $BUILD == *san ]] || ulimit -d 16384 # ASan takes terabytes
+        kvc-convert --input big.pth --output big.bin
+    )
+    run -0 limited
+    cmp want.bin big.bin
+}
