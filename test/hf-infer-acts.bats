@@ -212,14 +212,6 @@ END
     [ "$(npy "(lambda m: (m['n_imgs'], m['n_patches_per_img'], m['layers']))(json.load(open('one.json')))")" = "(1, 3, [1])" ]
 }
 
-@test "hf-infer --acts-meta: --force replaces it where the dump is a stream" {
-    echo old >meta.json
-    run -73 hf-infer "$DEMO" --acts attn:2 --ids 1,2 --acts-meta meta.json
-    hf-infer "$DEMO" --acts attn:2 --ids 1,2 --acts-meta meta.json -f >out.f32
-    [ "$(stat -c %s out.f32)" -eq $((2 * 128 * 4)) ]
-    [ "$(npy "json.load(open('meta.json'))['layers']")" = "[2]" ]
-}
-
 @test "hf-infer --acts: -v counts the time of all windows, the last ones, too" {
     run -0 --separate-stderr hf-infer "$DEMO" --acts resid:3 -v -j 1 \
         --ids "$(seq -s, 1 500)" --chunk 512 -o out.f32
