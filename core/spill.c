@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -74,19 +75,30 @@ int
 spill_write(const struct spill *s, const void *data, size_t nbytes,
             size_t offset, struct err *err)
 {
-    const char *p = data;
+    struct iovec v = { (void *)(uintptr_t)data, nbytes };
 
-    while (nbytes > 0) {
-        ssize_t n = pwrite(s->fd, p, nbytes, (off_t)offset);
+    return nbytes ? spill_writev(s, &v, 1, offset, err) : 0;
+}
 
-        if (n < 0 && errno == EINTR)
+int
+spill_writev(const struct spill *s, struct iovec *v, int n, size_t offset,
+             struct err *err)
+{
+    while (n > 0) {
+        ssize_t done = pwritev(s->fd, v, n, (off_t)offset);
+
+        if (done < 0 && errno == EINTR)
             continue;
-        if (n < 0)
+        if (done < 0)
             return err_sys(err, EX_IOERR, "%s: scratch cannot be written",
                            s->dir);
-        p += n;
-        offset += (size_t)n;
-        nbytes -= (size_t)n;
+        offset += (size_t)done;
+        for (; n > 0 && (size_t)done >= v->iov_len; v++, n--)
+            done -= (ssize_t)v->iov_len;
+        if (n > 0) {
+            v->iov_base = (char *)v->iov_base + done;
+            v->iov_len -= (size_t)done;
+        }
     }
     return 0;
 }

@@ -6,6 +6,7 @@
 #define CORE_SPILL_H
 
 #include <stddef.h>
+#include <sys/uio.h>
 
 #include "core/err.h"
 
@@ -28,6 +29,9 @@ void spill_close(struct spill *spill);
 /* All of 'nbytes', or -1 with 'err' set (EX_IOERR).  Threads: any number. */
 int spill_write(const struct spill *spill, const void *data, size_t nbytes,
                 size_t offset, struct err *err);
+/* spill_writev(): of pieces of memory behind each other; 'v' is used up. */
+int spill_writev(const struct spill *spill, struct iovec *v, int n,
+                 size_t offset, struct err *err);
 int spill_read(const struct spill *spill, void *buf, size_t nbytes,
                size_t offset, struct err *err);
 

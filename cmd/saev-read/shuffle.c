@@ -11,13 +11,8 @@
 #include "core/mem.h"
 #include "core/tool.h"
 
-/* Bytes of a row that is not copied: to a pipe, where pages are lent, or as a
- * piece of a longer write; and of a row that is found in its mapped shard. */
-#define LEND_MIN  ((size_t)1 << 10)
-#define PIECE_MIN ((size_t)2 << 10)
-#define MAP_MIN   ((size_t)256)
-#define PIECES    512                 /* rows at a time */
-#define WAY       ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
+#define PIECES 512                 /* rows at a time */
+#define WAY    ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
 
 /* Two halves of a row of steps: one is gathered while the other is written. */
 struct flow {
@@ -35,13 +30,9 @@ struct flow {
 static const char *
 block_row(const struct shuffle *s, const struct block *b, size_t i)
 {
-    struct saev_place p;
-
-    if (!b->mapped)
-        return b->rows + b->items[i].at * b->stride + b->skip;
-    p = target_at(s->t, b->items[i].at);
-    return (const char *)b->mapped->maps[p.shard - b->mapped->first].data +
-           p.offset;
+    if (b->mapped)
+        return mapped_row(b->mapped, s->t, b->items[i].at);
+    return b->rows + b->items[i].at * b->stride + b->skip;
 }
 
 static void

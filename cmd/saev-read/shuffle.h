@@ -8,6 +8,12 @@
 #include "cmd/saev-read/read.h"
 #include "core/map.h"
 
+/* Bytes of a row that is not copied: to a pipe, where pages are lent, or as a
+ * piece of a longer write; and of a row that is found in its mapped shard. */
+#define LEND_MIN  ((size_t)1 << 10)
+#define PIECE_MIN ((size_t)2 << 10)
+#define MAP_MIN   ((size_t)256)
+
 /* All rows of a target on their way out. */
 struct shuffle {
     const struct cmd *cmd;
@@ -31,6 +37,14 @@ struct mapped {
 
 bool mapped_open(struct mapped *m, struct shuffle *s, size_t room);
 void mapped_close(struct mapped *m); /* a zeroed struct is fine */
+
+/* mapped_row() is where a row of the target lies. */
+const char *mapped_row(const struct mapped *m, const struct target *t,
+                       size_t row);
+
+/* mapped_pass(): rows before this one are not asked for any more, and are not
+ * memory of this process from now on. */
+void mapped_pass(struct mapped *m, const struct target *t, size_t row);
 
 /* Rows in memory, and the order in which they go out. */
 struct block {

@@ -18,9 +18,11 @@
 
 #define LEAST_WRITE ((size_t)64 << 10) /* bytes, on average, of pass 1 */
 #define GOOD_WRITE  ((size_t)1 << 20)
-#define BOUNCE      ((size_t)1 << 20) /* of a thread: what a write gathers */
+#define MAP_RUN     ((size_t)256 << 10) /* less: maps hold too much else */
+#define BOUNCE      ((size_t)1 << 20)   /* of a thread: what a write gathers */
 #define LEAST_MEM   ((size_t)1 << 20)
-#define LEAST_ROWS  16 /* in --mem */
+#define LEAST_ROWS  16  /* in --mem */
+#define PIECES      256 /* rows written at a time, from where they lie */
 #define CHUNK       4096
 #define ALIGN       64
 #define BIN_BITS    20 /* at most, of the key: 8 MiB of counts and parts */
@@ -44,9 +46,10 @@ struct ext {
     struct part *parts;
     size_t n_parts;
     /* pass 1 */
-    char *rows;      /* [block_rows] */
-    uint32_t *where; /* [block_rows]: the part of each */
-    uint32_t *order; /* [block_rows]: those of part 0, of part 1, ... */
+    struct mapped mapped; /* n 0: the rows are read */
+    char *rows;           /* [block_rows] */
+    uint32_t *where;      /* [block_rows]: the part of each */
+    uint32_t *order;      /* [block_rows]: those of part 0, of part 1, ... */
     size_t block_first, block_n;
     size_t *ends;  /* [n_parts]: in 'order' */
     char **bounce; /* [threads][BOUNCE or a record] */
@@ -196,32 +199,69 @@ sort_block(struct ext *x)
         x->order[x->ends[x->where[i]]++] = (uint32_t)i;
 }
 
+/* A row of the block. */
+static const char *
+row_at(const struct ext *x, size_t at)
+{
+    if (x->mapped.n)
+        return mapped_row(&x->mapped, x->s->t, x->block_first + at);
+    return x->rows + at * x->s->row_nbytes;
+}
+
+/* Small rows, by a copy: as many as fit the bounce, of n. */
+static size_t
+append_copies(struct ext *x, struct part *part, const uint32_t *order, size_t n,
+              int thread)
+{
+    size_t room = BOUNCE > x->record ? BOUNCE / x->record : 1;
+    char *to = x->bounce[thread];
+
+    n = n < room ? n : room;
+    for (size_t k = 0; k < n; k++, to += x->record) {
+        uint64_t row = x->block_first + order[k];
+
+        memcpy(to, &row, sizeof(row));
+        memcpy(to + sizeof(row), row_at(x, order[k]), x->s->row_nbytes);
+    }
+    spill_write(&x->spill, x->bounce[thread], n * x->record,
+                (part->first + part->filled) * x->record, &x->errs[thread]);
+    return n;
+}
+
+/* Large ones, from where they lie. */
+static size_t
+append_pieces(struct ext *x, struct part *part, const uint32_t *order, size_t n,
+              int thread)
+{
+    uint64_t rows[PIECES];
+    struct iovec v[2 * PIECES];
+
+    n = n < PIECES ? n : PIECES;
+    for (size_t k = 0; k < n; k++) {
+        rows[k] = x->block_first + order[k];
+        v[2 * k] = (struct iovec){ &rows[k], sizeof(rows[k]) };
+        v[2 * k + 1].iov_base = (void *)(uintptr_t)row_at(x, order[k]);
+        v[2 * k + 1].iov_len = x->s->row_nbytes;
+    }
+    spill_writev(&x->spill, v, (int)(2 * n),
+                 (part->first + part->filled) * x->record, &x->errs[thread]);
+    return n;
+}
+
 /* Appends the block's rows of parts begin .. end - 1. */
 static void
 append_parts(void *ctx, size_t begin, size_t end, int thread)
 {
     struct ext *x = ctx;
-    size_t row_nbytes = x->s->row_nbytes;
-    size_t room = BOUNCE > x->record ? BOUNCE / x->record : 1;
-    char *bounce = x->bounce[thread];
+    bool small = x->s->row_nbytes < PIECE_MIN;
 
     for (size_t p = begin; p < end; p++) {
         struct part *part = &x->parts[p];
         size_t i = p ? x->ends[p - 1] : 0;
 
         for (size_t n; i < x->ends[p] && !x->errs[thread].status; i += n) {
-            n = x->ends[p] - i < room ? x->ends[p] - i : room;
-            for (size_t k = 0; k < n; k++) {
-                size_t at = x->order[i + k];
-                uint64_t row = x->block_first + at;
-
-                memcpy(bounce + k * x->record, &row, sizeof(row));
-                memcpy(bounce + k * x->record + sizeof(row),
-                       x->rows + at * row_nbytes, row_nbytes);
-            }
-            spill_write(&x->spill, bounce, n * x->record,
-                        (part->first + part->filled) * x->record,
-                        &x->errs[thread]);
+            n = (small ? append_copies : append_pieces)(x, part, x->order + i,
+                                                        x->ends[p] - i, thread);
             part->filled += n;
         }
     }
@@ -245,11 +285,23 @@ after(char *p, size_t nbytes)
     return p + (nbytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+/* The next block, into memory where it is not mapped. */
+static int
+read_block(struct ext *x, struct err *err)
+{
+    struct shuffle *s = x->s;
+    size_t left = s->n - x->block_first;
+
+    x->block_n = left < x->block_rows ? left : x->block_rows;
+    if (x->mapped.n || !s->row_nbytes)
+        return 0;
+    return gather_range(&s->gather, x->block_first, x->block_n, x->rows, err);
+}
+
 static int
 pass1(struct ext *x, struct err *err)
 {
     struct shuffle *s = x->s;
-    int n_threads = par_threads(s->par);
     struct progress progress = { .what = "to scratch",
                                  .unit = "B",
                                  .total = s->n * x->record,
@@ -257,6 +309,30 @@ pass1(struct ext *x, struct err *err)
     int rc = 0;
 
     progress_start(&progress);
+    for (; x->block_first < s->n && rc == 0; x->block_first += x->block_n) {
+        if (read_block(x, err) < 0)
+            return -1;
+        par_for(s->par, x->block_n, (size_t)1 << 16, find_parts, x);
+        sort_block(x);
+        par_for(s->par, x->n_parts, 1, append_parts, x);
+        if (x->mapped.n)
+            mapped_pass(&x->mapped, s->t, x->block_first + x->block_n);
+        rc = first_error(x, err);
+        progress_at(&progress, (x->block_first + x->block_n) * x->record);
+    }
+    progress_end(&progress);
+    return rc;
+}
+
+static int
+scatter(struct ext *x, struct err *err)
+{
+    struct shuffle *s = x->s;
+    int n_threads = par_threads(s->par);
+    bool runs = s->row_nbytes >= MAP_MIN && !s->cmd->direct &&
+                gather_run(s->t, 0) * s->row_nbytes >= MAP_RUN;
+    int rc;
+
     x->rows = x->memory;
     x->where = after(x->memory, x->block_rows * s->row_nbytes);
     x->order = x->where + x->block_rows;
@@ -264,22 +340,10 @@ pass1(struct ext *x, struct err *err)
     x->bounce = xcalloc((size_t)n_threads, sizeof(*x->bounce));
     for (int i = 0; i < n_threads; i++)
         x->bounce[i] = xmalloc(BOUNCE > x->record ? BOUNCE : x->record);
-    for (; x->block_first < s->n && rc == 0; x->block_first += x->block_n) {
-        x->block_n = s->n - x->block_first < x->block_rows
-                         ? s->n - x->block_first
-                         : x->block_rows;
-        if (s->row_nbytes)
-            rc = gather_range(&s->gather, x->block_first, x->block_n, x->rows,
-                              err);
-        if (rc < 0)
-            break;
-        par_for(s->par, x->block_n, (size_t)1 << 16, find_parts, x);
-        sort_block(x);
-        par_for(s->par, x->n_parts, 1, append_parts, x);
-        rc = first_error(x, err);
-        progress_at(&progress, (x->block_first + x->block_n) * x->record);
-    }
-    progress_end(&progress);
+    if (runs)
+        mapped_open(&x->mapped, s, SIZE_MAX);
+    rc = pass1(x, err);
+    mapped_close(&x->mapped);
     for (int i = 0; i < n_threads; i++)
         free(x->bounce[i]);
     free(x->bounce);
@@ -372,7 +436,7 @@ shuffle_external(struct shuffle *s, struct err *err)
     if (x.memory && plan(&x, err) == 0 &&
         spill_open(&x.spill, dir, s->n * x.record, err) == 0) {
         say(&x);
-        rc = pass1(&x, err) < 0 ? -1 : pass2(&x, err);
+        rc = scatter(&x, err) < 0 ? -1 : pass2(&x, err);
     }
     mem_big_free(x.memory, x.memory_nbytes + ALIGN, 1);
     spill_close(&x.spill);

@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 #include "cmd/saev-read/shuffle.h"
@@ -67,4 +68,24 @@ mapped_close(struct mapped *m)
         map_close(&m->maps[i]);
     free(m->maps);
     *m = (struct mapped){ 0 };
+}
+
+const char *
+mapped_row(const struct mapped *m, const struct target *t, size_t row)
+{
+    struct saev_place p = target_at(t, row);
+
+    return (const char *)m->maps[p.shard - m->first].data + p.offset;
+}
+
+void
+mapped_pass(struct mapped *m, const struct target *t, size_t row)
+{
+    size_t n = row < t->n_rows ? target_at(t, row).shard - m->first : m->n;
+    struct map *map = &m->maps[n];
+
+    for (size_t i = 0; i < n; i++)
+        map_close(&m->maps[i]);
+    if (n < m->n && map->data)
+        madvise((void *)(uintptr_t)map->data, map->size, MADV_DONTNEED);
 }
