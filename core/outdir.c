@@ -74,12 +74,15 @@ free_dir(struct outdir *d)
     free(d);
 }
 
+/* What is in a folder survives a power cut only if the folder's name does. */
 static int
-make(struct outdir *d, struct err *err)
+make(const char *path, bool join, bool sync, struct err *err)
 {
-    if (mkdir(d->stage, 0777) == 0 || (d->shared && errno == EEXIST))
+    if (mkdir(path, 0777) == 0)
+        return sync ? folder_sync(path, err) : 0;
+    if (join && errno == EEXIST)
         return 0;
-    return err_sys(err, EX_CANTCREAT, "%s: cannot be created", d->stage);
+    return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
 }
 
 int
@@ -89,24 +92,23 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     struct outdir *d = xcalloc(1, sizeof(*d));
     char *path = child(parent, name);
     struct str part = { 0 };
-    int rc = 0;
+    int rc;
 
     *dir = NULL;
     d->parent = xstrdup(parent);
     d->name = xstrdup(name);
     d->shared = shared;
-    if (mkdir(parent, 0777) < 0 && errno != EEXIST)
-        rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", parent);
-    if (rc == 0 && shared) {
+    rc = make(parent, true, true, err);
+    tmp_sweep(path, remove_waste);
+    if (shared) {
         outdir_part_path(&part, parent, name);
         d->stage = part.s;
-    } else if (rc == 0) {
-        tmp_sweep(path, remove_waste);
+    } else {
         d->stage = tmp_name(path);
         remove_at(AT_FDCWD, d->stage); /* a dead process had our PID */
     }
     if (rc == 0)
-        rc = make(d, err);
+        rc = make(d->stage, shared, shared, err);
     free(path);
     if (rc < 0)
         free_dir(d);
@@ -121,40 +123,46 @@ outdir_path(const struct outdir *dir)
     return dir->stage;
 }
 
-/* Files whose name begins with 'prefix'. */
-static size_t
-count_files(const char *path, const char *prefix)
+/* Moves all files but hidden ones, which are not finished. */
+static int
+move_files(const char *from, const char *to, struct err *err)
 {
-    DIR *d = opendir(path);
+    DIR *d = opendir(from);
+    int at = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct dirent *e;
-    size_t n = 0;
+    int rc = 0;
 
-    while (d && (e = readdir(d)))
-        n += !strncmp(e->d_name, prefix, strlen(prefix));
+    while (d && at >= 0 && rc == 0 && (e = readdir(d)))
+        if (e->d_name[0] != '.')
+            rc = renameat(dirfd(d), e->d_name, at, e->d_name);
+    if (!d || at < 0 || rc < 0)
+        rc = err_sys(err, EX_CANTCREAT, "%s: cannot be filled", to);
+    if (at >= 0)
+        close(at);
     if (d)
         closedir(d);
-    return n;
+    return rc;
 }
 
 int
-outdir_keep(struct outdir *d, const char *prefix, struct err *err)
+outdir_keep(struct outdir *d, struct err *err)
 {
     struct str part = { 0 };
-    int rc = 1;
+    char *inside;
+    int rc;
 
     if (d->shared) {
         free_dir(d);
-        return 1;
+        return 0;
     }
     outdir_part_path(&part, d->parent, d->name);
-    if (count_files(part.s, prefix) >= count_files(d->stage, prefix))
-        rc = 0;
-    else
-        outdir_remove(part.s);
-    if (rc == 1 && rename(d->stage, part.s) < 0)
-        rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", part.s);
-    if (rc == 1 && folder_sync(part.s, err) < 0)
-        rc = -1;
+    inside = child(part.s, "");
+    rc = make(part.s, true, true, err);
+    if (rc == 0)
+        rc = move_files(d->stage, part.s, err);
+    if (rc == 0)
+        rc = folder_sync(inside, err);
+    free(inside);
     str_free(&part);
     outdir_abort(d);
     return rc;
@@ -172,47 +180,59 @@ outdir_abort(struct outdir *d)
 
 /*
  * Puts the stage where another folder is: exchanged in one step where the file
- * system can (not NFS, not GPFS), else with a moment in which it is
- * PARENT/.NAME.old.
+ * system can (not NFS, not GPFS), else with a moment in which that one is
+ * 'old'.  It goes once the new one is sure to stay.
  */
 static int
-exchange(const struct outdir *d, const char *path)
+exchange(const struct outdir *d, const char *path, const char *old,
+         struct err *err)
 {
-    struct str old = { 0 };
-    int rc;
+    const char *waste = d->stage;
 
-    if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
-        outdir_remove(d->stage);
-        return 0;
+    if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) < 0) {
+        if (errno != EINVAL && errno != ENOSYS)
+            goto failed;
+        outdir_remove(old);
+        if (rename(path, old) < 0)
+            goto failed;
+        if (rename(d->stage, path) < 0) {
+            err_sys(err, EX_CANTCREAT, "%s: cannot be replaced", path);
+            rename(old, path);
+            return -1;
+        }
+        waste = old;
     }
-    if (errno != EINVAL && errno != ENOSYS)
+    if (folder_sync(path, err) < 0)
         return -1;
-    str_addf(&old, "%s/.%s.old", d->parent, strrchr(path, '/') + 1);
-    outdir_remove(old.s);
-    rc = rename(path, old.s);
-    if (rc == 0 && rename(d->stage, path) < 0) {
-        rc = -1;
-        rename(old.s, path);
-    } else if (rc == 0) {
-        outdir_remove(old.s);
-    }
-    str_free(&old);
-    return rc;
+    outdir_remove(waste);
+    return 0;
+failed:
+    return err_sys(err, EX_CANTCREAT, "%s: cannot be replaced", path);
 }
 
 static int
 publish(const struct outdir *d, const char *path, bool replace, struct err *err)
 {
-    if (rename(d->stage, path) == 0)
-        return folder_sync(path, err);
-    if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR)
-        return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
-    if (!replace || errno == ENOTDIR)
-        return err_set(err, EX_CANTCREAT,
-                       "%s: exists already (--force replaces it)", path);
-    if (exchange(d, path) < 0)
-        return err_sys(err, EX_CANTCREAT, "%s: cannot be replaced", path);
-    return folder_sync(path, err);
+    struct str old = { 0 };
+    int rc;
+
+    str_addf(&old, "%s/.%s.old", d->parent, strrchr(path, '/') + 1);
+    if (rename(d->stage, path) == 0) {
+        rc = folder_sync(path, err);
+        if (rc == 0)
+            outdir_remove(old.s); /* of one who died replacing it */
+    } else if (errno == ENOTDIR && replace) {
+        rc = err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
+    } else if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
+        rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
+    } else if (!replace) {
+        rc = err_set(err, EX_CANTCREAT,
+                     "%s: exists already (--force replaces it)", path);
+    } else {
+        rc = exchange(d, path, old.s, err);
+    }
+    str_free(&old);
+    return rc;
 }
 
 int

@@ -41,12 +41,11 @@ int outdir_commit(struct outdir *dir, const char *name, bool replace,
                   struct err *err);
 
 /*
- * outdir_keep() leaves a folder filled alone as ".NAME.part" for another run
- * and frees 'dir'.  Where there is one already, the one with more files whose
- * name begins with 'prefix' stays.  Returns 1 if it is ours, 0 if not, -1 with
- * 'err' set.
+ * outdir_keep() leaves the files of a folder filled alone in ".NAME.part" for
+ * another run, in place of those of the same names, and frees 'dir'.  Hidden
+ * ones are not finished and go.  0, or -1 with 'err' set.
  */
-int outdir_keep(struct outdir *dir, const char *prefix, struct err *err);
+int outdir_keep(struct outdir *dir, struct err *err);
 
 /* outdir_abort() removes a folder filled alone; a shared one stays. */
 void outdir_abort(struct outdir *dir);

@@ -282,6 +282,18 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     done
 }
 
+@test "saev-write: a run that is stopped takes nothing from the parts that are there" {
+    make_stream "n=20, imgs_a_shard=2"
+    imgs 10 10 | saev-write -q -m m.json -o R --shard 1/2
+    for n in 4 12; do
+        run -75 saev-write -q -m m.json -o R --deadline 0.5 < <(imgs 0 $n; exec sleep 5)
+        [[ $output == *": $((n / 2)) shards are kept, "* ]]
+    done
+    [ "$(ls R/.*.part | wc -l)" = 10 ]
+    saev-write -q -m m.json -o R --finish
+    diff -r want "R/$H"
+}
+
 @test "saev-write: 200 kills with -9, then --resume: never broken, never lost" {
     make_stream "n=40, imgs_a_shard=2, d=500"
     whole() { # the dump is there: then it is numpy's

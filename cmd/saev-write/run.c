@@ -374,7 +374,7 @@ say_stopped(struct run *run, struct err *err)
     if (n == 0)
         return sig_stopped("no shard was complete, run it again", err);
     if (!cmd->sharded) {
-        int kept = outdir_keep(run->dir, "acts", err);
+        int kept = outdir_keep(run->dir, err);
 
         run->dir = NULL;
         if (kept < 0)

@@ -91,6 +91,18 @@ test_alone(void)
     tap_ok(outdir_commit(d, "x", true, &err) == 0 &&
                !strcmp(get("p/x/a"), "3") && count("p") == 1,
            "'replace' exchanges it");
+    mkdir("p/.y.old", 0777);
+    put("p/.y.old", "a", "0");
+    d = start("k", false, "9");
+    tap_ok(outdir_commit(d, "y", true, &err) == 0 && count("p") == 2,
+           "what one who died replacing it left goes");
+    outdir_remove("p/y");
+    put("p", "y", "");
+    d = start("k", false, "9");
+    tap_ok(outdir_commit(d, "y", true, &err) < 0 &&
+               !strcmp(err.what, "p/y: is not a folder") && count("p") == 2,
+           "a file is not replaced");
+    unlink("p/y");
     d = start("k", false, "4");
     e = start("k", false, "5");
     outdir_abort(d);
@@ -114,15 +126,17 @@ test_part(void)
            "and one of its writers publishes what all wrote");
     outdir_remove("p/y");
     d = start("k", false, "1");
-    tap_ok(outdir_keep(d, "a", &err) == 1 && !strcmp(get("p/.k.part/a"), "1"),
-           "a folder filled alone can be kept");
+    put(outdir_path(d), ".b.tmp.h.1.0", "");
+    tap_ok(outdir_keep(d, &err) == 0 && !strcmp(get("p/.k.part/a"), "1") &&
+               count("p/.k.part") == 1,
+           "what is finished of a folder filled alone can be kept");
+    put("p/.k.part", "c", "c");
     d = start("k", false, "2");
-    tap_ok(outdir_keep(d, "a", &err) == 0 && !strcmp(get("p/.k.part/a"), "1"),
-           "not in place of one with as many files");
-    d = start("k", false, "3");
-    put(outdir_path(d), "a2", "");
-    tap_ok(outdir_keep(d, "a", &err) == 1 && !strcmp(get("p/.k.part/a"), "3"),
-           "but of one with fewer");
+    put(outdir_path(d), "b", "b");
+    tap_ok(outdir_keep(d, &err) == 0 && !strcmp(get("p/.k.part/a"), "2") &&
+               !strcmp(get("p/.k.part/b"), "b") &&
+               !strcmp(get("p/.k.part/c"), "c") && count("p") == 1,
+           "and nothing of what another one kept is lost");
     outdir_remove("p/.k.part");
     tap_ok(count("p") == 0, "and nothing else is left");
 }
@@ -144,6 +158,14 @@ test_sweep(void)
     d = start("k", false, "alive");
     tap_ok(before == 1 && count("p") == 1, "a dead writer's folder is removed");
     outdir_abort(d);
+    if (fork() == 0) {
+        start("k", false, "dead");
+        _exit(0);
+    }
+    wait(NULL);
+    outdir_abort(start("k", true, "alive"));
+    tap_ok(count("p") == 1, "by one that shares, too");
+    outdir_remove("p/.k.part");
 }
 
 int
