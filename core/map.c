@@ -2,19 +2,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/sig.h"
+
+#define POLL_MS    500 /* a stop is noticed after that, however idle a pipe */
 #define READ_PIECE ((size_t)256 << 10) /* 14 GB/s cached; mmap gives 8 */
 
 /* Opens anything but a folder; O_NONBLOCK keeps a FIFO from hanging us until
  * somebody writes to it, and means nothing to a regular file. */
 static int
-open_input(const char *path, int flags, struct stat *st, struct err *err)
+open_input(const char *path, struct stat *st, struct err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
         return err_sys(err, EX_NOINPUT, "%s", path);
@@ -32,7 +36,7 @@ int
 file_open(const char *path, size_t *size, struct err *err)
 {
     struct stat st;
-    int fd = open_input(path, O_NONBLOCK, &st, err);
+    int fd = open_input(path, &st, err);
 
     if (fd < 0)
         return -1;
@@ -42,6 +46,31 @@ file_open(const char *path, size_t *size, struct err *err)
     }
     close(fd);
     return err_set(err, EX_NOINPUT, "%s: is not a regular file", path);
+}
+
+int
+file_open_any(const char *path, struct err *err)
+{
+    struct stat st;
+    int fd = open_input(path, &st, err);
+
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return fd;
+}
+
+int
+file_wait(int fd, struct err *err)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+
+    while (!sig_stop()) {
+        int n = poll(&p, 1, POLL_MS);
+
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return 0; /* what is wrong with it, read() tells */
+    }
+    return sig_stopped("run it again", err);
 }
 
 int
@@ -124,6 +153,8 @@ read_rest(int fd, const char *name, size_t max, struct str *str,
         long n;
 
         str_reserve(str, READ_PIECE + 1);
+        if (file_wait(fd, err) < 0)
+            return -1;
         n = read_some(fd, str->s + str->n, READ_PIECE);
         if (n < 0)
             return err_sys(err, EX_IOERR, "%s: cannot be read", name);
@@ -141,12 +172,11 @@ read_rest(int fd, const char *name, size_t max, struct str *str,
 int
 file_read_all(const char *path, size_t max, struct str *str, struct err *err)
 {
-    struct stat st;
     int fd, rc;
 
     if (!strcmp(path, "-"))
         return read_rest(0, "standard input", max, str, err);
-    fd = open_input(path, 0, &st, err);
+    fd = file_open_any(path, err);
     if (fd < 0)
         return -1;
     rc = read_rest(fd, path, max, str, err);

@@ -38,6 +38,14 @@ int file_pread(int fd, const char *path, void *buf, size_t nbytes,
                size_t offset, struct err *err);
 
 /*
+ * file_open_any() opens a pipe or device, too, and does not wait for a pipe's
+ * writer: file_wait() does, and for data, until it is time to stop
+ * (EX_TEMPFAIL).
+ */
+int file_open_any(const char *path, struct err *err);
+int file_wait(int fd, struct err *err);
+
+/*
  * file_read_all() appends a whole file, or standard input for "-", to 'str';
  * a pipe or device, such as a shell's <(command), will do as well.
  * At most 'max' bytes: a longer file is EX_DATAERR.

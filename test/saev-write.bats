@@ -294,6 +294,23 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     diff -r want "R/$H"
 }
 
+@test "saev-write: a pipe without a writer keeps nobody from stopping it" {
+    make_stream
+    mkfifo pipe
+    for args in "-m m.json -o R pipe" "-m pipe -o R a.f32" "-m - -o R a.f32" "-m m.json -o R"; do
+        for how in "--deadline 0.3" TERM; do
+            s=0
+            # shellcheck disable=SC2086
+            timeout -k 2 0.6 saev-write -q $args $([ "$how" = TERM ] || echo "$how") < <(exec sleep 5) 2>said || s=$?
+            [ $s = 75 ] || [ "$s $how" = "124 TERM" ] # 124: ended by TERM; 137: by KILL
+            grep -qx 'saev-write: stopped by .*: .*run it again' said
+        done
+    done
+    (sleep 0.3; cat a.f32 >pipe) &
+    saev-write -q -m m.json -o R pipe
+    diff -r want "R/$H"
+}
+
 @test "saev-write: 200 kills with -9, then --resume: never broken, never lost" {
     make_stream "n=40, imgs_a_shard=2, d=500"
     whole() { # the dump is there: then it is numpy's

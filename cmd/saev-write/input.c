@@ -1,6 +1,4 @@
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,11 +10,9 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/sig.h"
 
 #define INPUT_HEAD NPY_MAX_HEAD
 #define PEEK_BYTES ((size_t)64 << 10)
-#define POLL_MS    500 /* a stop is noticed after that, however idle a pipe */
 #define PIPE_BYTES (1 << 20) /* what an ordinary user may ask for */
 
 int
@@ -27,8 +23,10 @@ input_open(struct input *in, const struct cmd *cmd, struct err *err)
 
     *in = (struct input){ .name = std ? "standard input" : cmd->input_path,
                           .dtype = cmd->dtype };
-    in->fd = std ? 0 : open(cmd->input_path, O_RDONLY | O_CLOEXEC);
-    if (in->fd < 0 || fstat(in->fd, &st) < 0)
+    in->fd = std ? 0 : file_open_any(cmd->input_path, err);
+    if (in->fd < 0)
+        return -1;
+    if (fstat(in->fd, &st) < 0)
         return err_sys(err, EX_NOINPUT, "%s", in->name);
     if (S_ISDIR(st.st_mode))
         return err_set(err, EX_NOINPUT, "%s: is a folder, not a file",
@@ -53,27 +51,13 @@ input_close(struct input *in)
     *in = (struct input){ 0 };
 }
 
-static int
-wait_readable(const struct input *in, struct err *err)
-{
-    struct pollfd p = { .fd = in->fd, .events = POLLIN };
-
-    while (!sig_stop()) {
-        int n = poll(&p, 1, POLL_MS);
-
-        if (n > 0 || (n < 0 && errno != EINTR))
-            return 0; /* what is wrong with it, read() tells */
-    }
-    return sig_stopped("", err);
-}
-
 /* Bytes of the input, some: 0 at its end. */
 static ssize_t
 read_raw(struct input *in, void *to, size_t nbytes, struct err *err)
 {
     ssize_t n;
 
-    if (wait_readable(in, err) < 0)
+    if (file_wait(in->fd, err) < 0)
         return -1;
     n = read_some(in->fd, to, nbytes);
     if (n < 0)
@@ -231,7 +215,7 @@ input_move(struct input *in, struct out *out, size_t nbytes, struct err *err)
             return -1;
         in->head_at += (size_t)n;
     } else {
-        if (wait_readable(in, err) < 0)
+        if (file_wait(in->fd, err) < 0)
             return -1;
         n = out_copy(out, in->fd, in->name, nbytes, err);
         if (n < 0)
