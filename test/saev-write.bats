@@ -124,6 +124,9 @@ END
     run -65 saev-write -q --dtype f16 -m m.json -o D < <(head -c -1 a.f16)
     [ "$output" = "saev-write: standard input: ended after $((size / 2 - 1)) of $((size / 2)) bytes (image 6 of 7)" ]
     run -65 saev-write -q -m m.json -o D a.npy < <(:) --first 3
+    [ "$output" = "saev-write: a.npy: has 7 images (expected 4)" ]
+    run -2 saev-write -q -m m.json -o D a.npy --first 9
+    [ "${lines[0]}" = "saev-write: --first: 9 is not the first image of a shard here (expected a multiple of 3 from 0 to 7)" ]
     [ -z "$(ls -A D)" ]
 }
 
@@ -224,6 +227,8 @@ END
     [ "$(saev-write -q --images -m m.json -o S --shard 2/3)" = "$(printf '20\t0')" ]
     run -65 saev-write -q --finish -m m.json -o S
     imgs 6 6 | saev-write -q -m m.json -o S --shard 1/3
+    run -75 saev-write -q --finish --manifest --deadline 0 -m m.json -o S
+    [ "$output" = "saev-write: stopped by the deadline: all shards are kept, run it again" ]
     saev-write -q --finish -m m.json -o S --pad
     diff -r padded "S/$H"
 }
@@ -292,6 +297,55 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     [ "$(ls R/.*.part | wc -l)" = 10 ]
     saev-write -q -m m.json -o R --finish
     diff -r want "R/$H"
+}
+
+@test "saev-write: a counted run that ended before it was published goes on, padded or not" {
+    for n in 5 6 7; do
+        make_stream "n=$n"
+        for more in '' --pad '--pad --manifest'; do
+            for a in a.f32 a.npy; do
+                mkdir -p "R/$H/x" # in its way: all is written but the name
+                # shellcheck disable=SC2086
+                run -73 saev-write -q -m c.json -o R --resume --manifest --pad $a
+                rm -r "R/$H"
+                [ "$(saev-write -q --images -m c.json -o R --resume)" = "$(printf '%d\t-' $((n / 3 * 3)))" ]
+                # shellcheck disable=SC2086
+                imgs $((n / 3 * 3)) 3 | saev-write -q -m c.json -o R --resume --first $((n / 3 * 3)) $more
+                diff -r -x metadata.json -x manifest.xxh3 "$([ "$more" ] && echo padded || echo want)" "R/$H"
+                [ ! -e "R/$H/manifest.xxh3" ] || saev-read -q verify --deep "R/$H"
+                [ "$(ls -A R)" = "$H" ]
+                rm -r R
+            done
+        done
+        rm -r want padded
+    done
+}
+
+@test "saev-write: what a counted run left goes when the dump is there" {
+    make_stream "n=20, imgs_a_shard=2"
+    for a in a.f32 a.npy; do
+        size=$(stat -c %s $a)
+        run -75 saev-write -q -m c.json -o R --deadline 0.5 < <(head -c $((size - IMG - 1)) $a; exec sleep 5)
+        [ "$(saev-write -q --images -m c.json -o R --resume)" = "$(printf '18\t-')" ]
+        saev-write -q -m c.json -o R $a
+        [ "$(ls -A R)" = "$H" ]
+        # as large as it is, nobody needs it
+        saev-write -q -m c.json -o R --resume --if-missing $a
+        [ "$(ls -A R)" = "$H" ]
+        rm -r R
+    done
+}
+
+@test "saev-write: stopped behind the last image, --first is one that --resume takes" {
+    make_stream
+    for meta in m c; do
+        run -75 saev-write -q -m $meta.json -o R --deadline 0.5 < <(cat a.f32; exec sleep 5)
+        first=$([ $meta = m ] && echo 7 || echo 6)
+        [[ $output == *"(--first $first: the stream may start there)" ]]
+        imgs "$first" 7 | saev-write -q -m $meta.json -o R --resume --first "$first"
+        diff -r -x metadata.json want "R/$H"
+        rm -r R
+    done
 }
 
 @test "saev-write: a pipe without a writer keeps nobody from stopping it" {

@@ -11,6 +11,7 @@
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/sig.h"
 
 /* Python's writer leaves one shard of zeros where the images fill theirs. */
 static int
@@ -43,15 +44,19 @@ pad_last(struct run *run, struct err *err)
 {
     const struct saev *s = &run->saev;
     struct str path = { 0 };
+    struct stat st;
     int fd = -1, rc = 0;
 
     if (shard_there(run, s->n_shards - 1))
         return 0;
     shard_path(run, s->n_shards - 1, &path);
-    if (chmod(path.s, 0644) < 0 || (fd = open(path.s, O_WRONLY)) < 0 ||
-        ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fchmod(fd, 0444) < 0 ||
-        fsync(fd) < 0)
+    if (stat(path.s, &st) < 0 || chmod(path.s, st.st_mode | S_IWUSR) < 0 ||
+        (fd = open(path.s, O_WRONLY | O_CLOEXEC)) < 0 ||
+        fchmod(fd, st.st_mode & 0444) < 0 ||
+        ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fsync(fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
+    if (s->n_shards <= run->n_sums)
+        run->sums[s->n_shards - 1][0] = '\0'; /* it was of fewer bytes */
     if (fd >= 0)
         close(fd);
     str_free(&path);
@@ -83,6 +88,7 @@ write_metadata(const struct run *run, struct err *err)
 static int
 sum_file(struct run *run, size_t shard, struct err *err)
 {
+    const size_t nbytes = INPUT_FLOATS * sizeof(float);
     struct hash *hash = hash_new(HASH_XXH3);
     struct str path = { 0 };
     size_t size;
@@ -92,9 +98,11 @@ sum_file(struct run *run, size_t shard, struct err *err)
     shard_path(run, shard, &path);
     fd = file_open(path.s, &size, err);
     while (fd >= 0 &&
-           (n = read_some(fd, run->buf, INPUT_FLOATS * sizeof(float))) > 0)
+           (n = sig_stop() ? -2 : read_some(fd, run->buf, nbytes)) > 0)
         hash_add(hash, run->buf, (size_t)n);
-    if (fd >= 0 && n < 0)
+    if (n == -2)
+        sig_stopped("all shards are kept, run it again", err);
+    else if (fd >= 0 && n < 0)
         err_sys(err, EX_IOERR, "%s: cannot be read", path.s);
     if (fd >= 0)
         close(fd);
@@ -102,7 +110,7 @@ sum_file(struct run *run, size_t shard, struct err *err)
         shard_set_sum(run, shard, hash);
     hash_free(hash);
     str_free(&path);
-    return (int)n;
+    return n < 0 ? -1 : 0;
 }
 
 /* What "xxhsum -H2 acts*.bin" prints, and "xxhsum -c" reads. */
@@ -197,9 +205,10 @@ commit(struct run *run, struct err *err)
     struct err late;
 
     run->dir = NULL;
-    if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0)
+    if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0 &&
         /* another writer was quicker: that is what --if-missing is for */
-        return run->cmd->if_missing && run_exists(run, &late) == 1 ? 0 : -1;
+        (!run->cmd->if_missing || run_exists(run, &late) != 1))
+        return -1;
     run_drop_part(run);
     return 0;
 }
@@ -217,9 +226,11 @@ publish(struct run *run, struct err *err)
     extra = run->cmd->pad && s->n_imgs % s->shard_imgs == 0;
     n_files = s->n_shards + extra;
     run->end = s->n_shards; /* they are counted now */
-    if ((run->cmd->pad && !extra && pad_last(run, err) < 0) ||
+    run->counted = s->n_imgs;
+    /* metadata before zeros: run.c, load_counted() */
+    if (write_metadata(run, err) < 0 ||
+        (run->cmd->pad && !extra && pad_last(run, err) < 0) ||
         (extra && add_extra_shard(run, err) < 0) ||
-        write_metadata(run, err) < 0 ||
         (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
         return -1;
     sweep(run, n_files);

@@ -25,6 +25,20 @@ run_name(struct run *run, struct err *err)
     return 0;
 }
 
+/* What the folder of unfinished shards is called: by HASH, or by what HASH
+ * would be without images, as long as they are counted. */
+static int
+stage_name(struct run *run, struct err *err)
+{
+    char key[SAEV_HASH_MAX];
+
+    if (saev_hash(&run->saev, key, err) < 0)
+        return -1;
+    str_addf(&run->stage, "%s%s", key,
+             run->saev.n_imgs_known ? "" : ".counted");
+    return 0;
+}
+
 int
 run_load(struct run *run, const struct cmd *cmd, struct err *err)
 {
@@ -38,7 +52,9 @@ run_load(struct run *run, const struct cmd *cmd, struct err *err)
                                                     : "standard input",
                         SAEV_INPUT, err);
     str_free(&text);
-    run->end = SIZE_MAX;
+    run->end = run->counted = SIZE_MAX;
+    if (rc == 0)
+        rc = stage_name(run, err);
     if (rc == 0 && run->saev.n_imgs_known)
         rc = run_name(run, err);
     return rc;
@@ -51,6 +67,7 @@ run_free(struct run *run)
     input_close(&run->in);
     saev_free(&run->saev);
     str_free(&run->path);
+    str_free(&run->stage);
     free(run->sums);
     free(run->made);
     free(run->buf);
@@ -86,40 +103,38 @@ run_part(struct run *run, struct err *err)
     return 0;
 }
 
-/* What the folder of unfinished shards is called: by HASH, or by what HASH
- * would be without images, as long as they are counted. */
+/* A counted run that came as far as its metadata may have put zeros behind its
+ * last image: shards from there on are not complete for another one. */
 static int
-stage_name(const struct run *run, struct str *name, struct err *err)
+load_counted(struct run *run, struct err *err)
 {
-    char key[SAEV_HASH_MAX];
+    struct saevdir dir;
+    struct str path = { 0 };
+    int rc = 0;
 
-    if (saev_hash(&run->saev, key, err) < 0)
-        return -1;
-    str_addf(name, "%s%s", key, run->saev.n_imgs_known ? "" : ".counted");
-    return 0;
+    str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
+    if (!run->saev.n_imgs_known && access(path.s, F_OK) == 0) {
+        rc = saevdir_meta(&dir, outdir_path(run->dir), err);
+        if (rc == 0)
+            run->counted = dir.saev.n_imgs;
+        saevdir_close(&dir);
+    }
+    str_free(&path);
+    return rc;
 }
 
 int
 run_stage(struct run *run, bool shared, struct err *err)
 {
-    struct str name = { 0 };
-    int rc = stage_name(run, &name, err);
-
-    if (rc == 0)
-        rc = outdir_open(&run->dir, run->cmd->parent, name.s, shared, err);
-    str_free(&name);
-    return rc;
+    if (outdir_open(&run->dir, run->cmd->parent, run->stage.s, shared, err) < 0)
+        return -1;
+    return load_counted(run, err);
 }
 
 static void
 part_path(const struct run *run, struct str *path)
 {
-    struct str name = { 0 };
-    struct err err;
-
-    if (stage_name(run, &name, &err) == 0)
-        outdir_part_path(path, run->cmd->parent, name.s);
-    str_free(&name);
+    outdir_part_path(path, run->cmd->parent, run->stage.s);
 }
 
 bool
@@ -129,7 +144,7 @@ run_part_exists(const struct run *run)
     bool there;
 
     part_path(run, &path);
-    there = path.s && access(path.s, F_OK) == 0;
+    there = access(path.s, F_OK) == 0;
     str_free(&path);
     return there;
 }
@@ -140,8 +155,7 @@ run_drop_part(const struct run *run)
     struct str path = { 0 };
 
     part_path(run, &path);
-    if (path.s)
-        outdir_remove(path.s);
+    outdir_remove(path.s);
     str_free(&path);
 }
 
@@ -165,13 +179,18 @@ run_exists(struct run *run, struct err *err)
     return 1;
 }
 
-/* Images before the end of shard 'end'. */
+/* Images before shard 'end'; SIZE_MAX is where a stream ends that is counted.
+ */
 static size_t
 imgs_before(const struct run *run, size_t end)
 {
+    bool counted = run->end == SIZE_MAX;
     size_t n;
 
-    if (!size_mul(end, run->saev.shard_imgs, &n) || n > run->saev.n_imgs)
+    if (end == SIZE_MAX && counted)
+        return SIZE_MAX;
+    if (!size_mul(end, run->saev.shard_imgs, &n) ||
+        (!counted && n > run->saev.n_imgs))
         return run->saev.n_imgs;
     return n;
 }
@@ -213,27 +232,35 @@ run_images(struct run *run, size_t *first, size_t *n, struct err *err)
             return -1;
         done += count_there(run);
     }
-    end = run->end == SIZE_MAX ? SIZE_MAX : imgs_before(run, run->end);
-    *first = run->end == SIZE_MAX ? done * run->saev.shard_imgs
-                                  : imgs_before(run, done);
+    end = imgs_before(run, run->end);
+    *first = imgs_before(run, done);
     *n = end == SIZE_MAX ? SIZE_MAX : end - *first;
     return 0;
 }
 
-/* --first must name a shard's first image, with those before it complete. */
+/* --first must name a shard's first image. */
 static int
-check_first(struct run *run, size_t *shard, struct err *err)
+check_first(const struct run *run, struct err *err)
 {
     size_t first = first_img(run), s = run->saev.shard_imgs;
-    size_t last = run->end == SIZE_MAX ? SIZE_MAX : imgs_before(run, run->end);
+    size_t begin = imgs_before(run, run->begin);
+    size_t last = imgs_before(run, run->end);
 
-    *shard = first == last ? run->end : first / s;
-    if (first > last || *shard < run->begin ||
-        (first != last && first % s != 0))
-        return err_set(err, TU_USAGE,
-                       "--first: %zu is not the first image of a shard here "
-                       "(expected a multiple of %zu from %zu to %zu)",
-                       first, s, imgs_before(run, run->begin), last);
+    if (first >= begin && (first == last || (first < last && first % s == 0)))
+        return 0;
+    return err_set(err, TU_USAGE,
+                   "--first: %zu is not the first image of a shard here "
+                   "(expected a multiple of %zu from %zu to %zu)",
+                   first, s, begin, last);
+}
+
+/* The shard where the stream begins: those before it must be complete. */
+static int
+skip_shards(struct run *run, size_t *shard, struct err *err)
+{
+    size_t first = first_img(run), s = run->saev.shard_imgs;
+
+    *shard = first == imgs_before(run, run->end) ? run->end : first / s;
     for (size_t i = run->begin; i < *shard; i++)
         if (!shard_there(run, i))
             return err_set(err, TU_USAGE,
@@ -315,7 +342,7 @@ stream_shards(struct run *run, struct err *err)
     size_t first;
     int more = 1;
 
-    if (check_first(run, &first, err) < 0)
+    if (skip_shards(run, &first, err) < 0)
         return -1;
     if (run->end == SIZE_MAX)
         run->saev.n_imgs = first * run->saev.shard_imgs;
@@ -368,9 +395,12 @@ static int
 say_stopped(struct run *run, struct err *err)
 {
     const struct cmd *cmd = run->cmd;
-    size_t n = run->dir ? count_there(run) : 0;
+    size_t n;
     char how[160];
 
+    if (!run->saev.n_imgs_known)
+        run->end = SIZE_MAX; /* the next run counts again */
+    n = run->dir ? count_there(run) : 0;
     if (n == 0)
         return sig_stopped("no shard was complete, run it again", err);
     if (!cmd->sharded) {
@@ -384,7 +414,7 @@ say_stopped(struct run *run, struct err *err)
              "%zu shards are kept, run it again%s (--first %zu: the stream may "
              "start there)",
              n, cmd->sharded || cmd->resume ? "" : " with --resume",
-             (run->begin + n) * run->saev.shard_imgs);
+             imgs_before(run, run->begin + n));
     return sig_stopped(how, err);
 }
 
@@ -396,7 +426,8 @@ run_stream(struct run *run, struct err *err)
     run->progress = (struct progress){ .what = "saev-write",
                                        .unit = "B",
                                        .quiet = run->cmd->quiet };
-    if (run_buffers(run, err) == 0 && take_header(run, err) == 0 &&
+    if (check_first(run, err) == 0 && run_buffers(run, err) == 0 &&
+        take_header(run, err) == 0 &&
         run_stage(run, run->cmd->sharded || run->cmd->resume, err) == 0 &&
         check_space(run, err) == 0) {
         if (run->end != SIZE_MAX)

@@ -41,6 +41,8 @@ shard_there(const struct run *run, size_t shard)
     struct stat st;
     bool there;
 
+    if (!run->saev.n_imgs_known && shard >= run->counted / run->saev.shard_imgs)
+        return false;
     shard_path(run, shard, &path);
     there = stat(path.s, &st) == 0 && S_ISREG(st.st_mode) &&
             (size_t)st.st_size == file_nbytes(run, shard);
@@ -75,7 +77,7 @@ too_short(const struct run *run, struct err *err)
                        "%s: ended after %llu bytes, in the middle of image "
                        "%llu (an image has %zu)",
                        in->name, (unsigned long long)in->n_taken,
-                       (unsigned long long)in->n_taken / img, img);
+                       first + (unsigned long long)in->n_taken / img, img);
     if (end > s->n_imgs)
         end = s->n_imgs;
     return err_set(err, EX_DATAERR,
@@ -198,7 +200,8 @@ fill_shard(struct run *run, size_t shard, struct out *out, struct hash *hash,
     if (run->end == SIZE_MAX)
         run->saev.n_imgs =
             shard * run->saev.shard_imgs + (size_t)n / run->saev.img_nbytes;
-    return run->cmd->pad
+    /* to another run that counts, zeros would look like images */
+    return run->cmd->pad && run->saev.n_imgs_known
                ? shard_pad(out, hash, run->saev.shard_nbytes - (size_t)n, err)
                : 0;
 }

@@ -75,7 +75,9 @@ struct run {
     struct saev saev;
     char hash[SAEV_HASH_MAX]; /* "" until the images are counted */
     struct str path;          /* PARENT/HASH, then */
+    struct str stage;         /* name of the folder where shards gather */
     struct outdir *dir;
+    size_t counted; /* images there, of a run that was counted to its end */
     struct input in;
     size_t begin, end;          /* shards of this run; end SIZE_MAX: counted */
     size_t n_kept;              /* shards found complete */
