@@ -1,0 +1,434 @@
+#include "core/format/lut.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+#define MAX_DIM ((int64_t)1 << 31)
+
+/* Fused layers by the last word of their name. */
+static const struct {
+    const char *word;
+    const char *parts[LUT_MAX_PARTS];
+    const char *sae; /* the part whose SAE, and threshold, a script takes */
+} fused[] = {
+    { "qkv_proj", { "q_proj", "k_proj", "v_proj" }, "q_proj" },
+    { "gate_up_proj", { "gate_proj", "up_proj" }, "up_proj" },
+};
+#define N_FUSED (sizeof(fused) / sizeof(fused[0]))
+
+char *
+lut_name(const char *name)
+{
+    struct str s = { 0 };
+
+    str_addf(&s, "%s%s", strncmp(name, "model.", 6) ? "model." : "", name);
+    return s.s;
+}
+
+/* Where the last word of a name begins. */
+static size_t
+last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot ? (size_t)(dot - name) + 1 : 0;
+}
+
+/* A fused layer's place in the table, or -1. */
+static int
+find_fused(const char *name)
+{
+    for (size_t i = 0; i < N_FUSED; i++)
+        if (!strcmp(name + last_word(name), fused[i].word))
+            return (int)i;
+    return -1;
+}
+
+/* A name with another last word. */
+static char *
+with_word(const char *name, const char *word)
+{
+    struct str s = { 0 };
+
+    str_add(&s, name, last_word(name));
+    str_adds(&s, word);
+    return s.s;
+}
+
+size_t
+lut_parts(const char *name, char *parts[LUT_MAX_PARTS])
+{
+    int f = find_fused(name);
+    size_t n = 0;
+
+    if (f < 0) {
+        parts[0] = xstrdup(name);
+        return 1;
+    }
+    for (; n < LUT_MAX_PARTS && fused[f].parts[n]; n++)
+        parts[n] = with_word(name, fused[f].parts[n]);
+    return n;
+}
+
+/* ---- metadata.json ---- */
+
+static int
+take_size(const struct js *obj, const char *key, int64_t max, size_t *v,
+          struct err *err)
+{
+    struct js js = js_get(obj, key);
+    int64_t n;
+
+    if (js_i64(&js, 1, max, &n, err) < 0)
+        return -1;
+    *v = (size_t)n;
+    return 0;
+}
+
+/* An optional key of the layer, or what sae_config says of all. */
+static int
+take_common(const struct js *layer, const struct js *sae, const char *key,
+            size_t *v, struct err *err)
+{
+    struct js own = js_get(layer, key);
+
+    return take_size(js_absent(&own) ? sae : layer, key, MAX_DIM, v, err);
+}
+
+/* The file lies in the folder: a name, not a way. */
+static int
+take_file(const struct js *obj, struct lut_layer *l, struct err *err)
+{
+    struct js js = js_get(obj, "file");
+    const char *s;
+    size_t n;
+
+    if (js_str(&js, &s, &n, err) < 0)
+        return -1;
+    if (n == 0 || strlen(s) != n || strchr(s, '/') || s[0] == '.')
+        return js_bad(&js, "the name of a file in this folder", err);
+    l->file = xstrdup(s);
+    return 0;
+}
+
+static int
+take_flag(const struct js *obj, const char *key, bool unset, bool *v,
+          struct err *err)
+{
+    struct js js = js_get(obj, key);
+
+    *v = unset;
+    return js_absent(&js) ? 0 : js_bool(&js, v, err);
+}
+
+static int
+take_centering(const struct js *obj, struct lut_layer *l, bool exporter,
+               bool *silent, struct err *err)
+{
+    struct js encoder = js_get(obj, "encoder");
+    struct js js;
+
+    l->centered = exporter;
+    if (!js_absent(&encoder)) {
+        if (!js_is(&encoder, JSON_OBJECT))
+            return js_bad(&encoder, "an object", err);
+        js = js_get(&encoder, "input_centering");
+        if (!js_absent(&js))
+            return js_bool(&js, &l->centered, err);
+    }
+    *silent = true;
+    return 0;
+}
+
+/* A threshold under one of the names that scripts give a layer. */
+static const json_t *
+find_elbow(const json_t *all, const char *name)
+{
+    int f = find_fused(name);
+    char *part = f < 0 ? xstrdup(name) : with_word(name, fused[f].sae);
+    const char *names[] = { name, name + 6, part, part + 6 };
+    const json_t *v = NULL;
+    struct str key = { 0 };
+    const char *dot;
+
+    for (size_t i = 0; i < 4 && !v; i++)
+        v = json_object_get(all, names[i]);
+    /* "layer_0/self_attn_q_proj" */
+    if (!v && !strncmp(part, "model.layers.", 13) &&
+        (dot = strchr(part + 13, '.'))) {
+        str_addf(&key, "layer_%.*s/%s", (int)(dot - part - 13), part + 13,
+                 dot + 1);
+        for (size_t i = 0; i < key.n; i++)
+            key.s[i] = key.s[i] == '.' ? '_' : key.s[i];
+        v = json_object_get(all, key.s);
+    }
+    str_free(&key);
+    free(part);
+    return v;
+}
+
+static void
+take_elbow(const struct js *root, struct lut_layer *l)
+{
+    const json_t *v = find_elbow(js_get(root, "elbow_thresholds").v, l->name);
+
+    if (json_is_object(v))
+        v = json_object_get(v, "elbow_value");
+    l->elbow = json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static int
+take_layer(struct lut *lut, const struct js *root, const char *key,
+           const json_t *v, bool *silent, struct err *err)
+{
+    struct lut_layer *l = &lut->layers[lut->n_layers++];
+    struct js layers = js_get(root, "layers"), sae = js_get(root, "sae_config");
+    struct js js = js_get(&layers, key);
+
+    *l = (struct lut_layer){ .name = lut_name(key) };
+    if (!json_is_object(v))
+        return js_bad(&js, "an object", err);
+    if (take_size(&js, "input_dim", MAX_DIM, &l->in, err) < 0 ||
+        take_size(&js, "output_dim", MAX_DIM, &l->out, err) < 0 ||
+        take_file(&js, l, err) < 0 ||
+        take_common(&js, &sae, "num_basis", &l->n_basis, err) < 0 ||
+        take_common(&js, &sae, "k_active", &l->k, err) < 0 ||
+        take_flag(&js, "target_bias", false, &l->target_bias, err) < 0 ||
+        take_centering(&js, l, lut->from_exporter, silent, err) < 0)
+        return -1;
+    if (l->k > l->n_basis)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s has k_active %zu of num_basis %zu", js.file,
+                       l->name, l->k, l->n_basis);
+    take_elbow(root, l);
+    return 0;
+}
+
+static int
+check_version(const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "version");
+    const char *s;
+    size_t n;
+
+    if (js_str(&js, &s, &n, err) < 0)
+        return -1;
+    if (!strncmp(s, "1.", 2))
+        return 0;
+    if (!strncmp(s, "2.", 2))
+        return js_bad(&js, "1.x: tables of routed experts are not supported",
+                      err);
+    return js_bad(&js, "1.x", err);
+}
+
+static int
+by_name(const void *a, const void *b)
+{
+    const struct lut_layer *x = a, *y = b;
+
+    return strverscmp(x->name, y->name);
+}
+
+static int
+take_layers(struct lut *lut, const struct js *root, struct err *err)
+{
+    struct js layers = js_get(root, "layers");
+    struct js info = js_get(root, "creation_info");
+    bool silent = false;
+    const char *key;
+    json_t *v;
+
+    if (check_version(root, err) < 0)
+        return -1;
+    if (!js_is(&layers, JSON_OBJECT))
+        return js_bad(&layers, "an object", err);
+    lut->from_exporter = json_object_get(info.v, "script_version") != NULL;
+    lut->layers = xcalloc(json_object_size(layers.v), sizeof(*lut->layers));
+    json_object_foreach((json_t *)(uintptr_t)layers.v, key, v)
+    {
+        if (take_layer(lut, root, key, v, &silent, err) < 0)
+            return -1;
+    }
+    qsort(lut->layers, lut->n_layers, sizeof(*lut->layers), by_name);
+    for (size_t i = 1; i < lut->n_layers; i++)
+        if (!strcmp(lut->layers[i - 1].name, lut->layers[i].name))
+            return err_set(err, EX_DATAERR, "%s: the layer %s is there twice",
+                           root->file, lut->layers[i].name);
+    if (silent && !lut->from_exporter)
+        err_warn("%s: does not say encoder.input_centering: inputs are taken "
+                 "as they are",
+                 root->file);
+    return 0;
+}
+
+/* DIR, or DIR/lut. */
+static char *
+find_folder(const char *dir)
+{
+    struct str s = { 0 };
+
+    str_addf(&s, "%s/metadata.json", dir);
+    if (access(s.s, F_OK) == 0) {
+        str_free(&s);
+        return xstrdup(dir);
+    }
+    str_clear(&s);
+    str_addf(&s, "%s/lut/metadata.json", dir);
+    if (access(s.s, F_OK) == 0) {
+        str_clear(&s);
+        str_addf(&s, "%s/lut", dir);
+        return s.s;
+    }
+    str_free(&s);
+    return xstrdup(dir);
+}
+
+int
+lut_open(struct lut *lut, const char *dir, struct err *err)
+{
+    struct str path = { 0 };
+    struct js root;
+    json_t *v;
+    int rc = -1;
+
+    *lut = (struct lut){ .path = find_folder(dir) };
+    str_addf(&path, "%s/metadata.json", lut->path);
+    v = js_load(path.s, err);
+    if (v) {
+        root = js_root(v, path.s);
+        rc = js_is(&root, JSON_OBJECT) ? take_layers(lut, &root, err)
+                                       : js_bad(&root, "an object", err);
+    }
+    json_decref(v);
+    str_free(&path);
+    if (rc < 0)
+        lut_close(lut);
+    return rc;
+}
+
+void
+lut_close(struct lut *lut)
+{
+    for (size_t i = 0; i < lut->n_layers; i++) {
+        free(lut->layers[i].name);
+        free(lut->layers[i].file);
+    }
+    free(lut->layers);
+    free(lut->path);
+    *lut = (struct lut){ 0 };
+}
+
+const struct lut_layer *
+lut_find(const struct lut *lut, const char *name)
+{
+    struct lut_layer key = { .name = lut_name(name) };
+    const struct lut_layer *l =
+        lut->n_layers
+            ? bsearch(&key, lut->layers, lut->n_layers, sizeof(key), by_name)
+            : NULL;
+
+    free(key.name);
+    return l;
+}
+
+/* ---- a layer's file ---- */
+
+/* One tensor of [rows, cols], or [rows] for cols 0; NULL and 'err' set. */
+static const void *
+take_tensor(struct lut_table *t, const char *name, size_t rows, size_t cols,
+            struct err *err)
+{
+    const struct st_tensor *x = st_find(&t->st, name);
+    size_t n_dims = cols ? 2 : 1;
+
+    if (!x) {
+        err_set(err, EX_DATAERR, "%s: has no tensor %s", t->st.path, name);
+        return NULL;
+    }
+    if (x->n_dims != n_dims || x->shape[0] != rows ||
+        (cols && x->shape[1] != cols)) {
+        struct str s = { 0 };
+
+        for (size_t i = 0; i < x->n_dims; i++)
+            str_addf(&s, "%s%llu", i ? ", " : "",
+                     (unsigned long long)x->shape[i]);
+        if (cols)
+            err_set(err, EX_DATAERR, "%s: %s is [%s] (expected [%zu, %zu])",
+                    t->st.path, name, s.s ? s.s : "", rows, cols);
+        else
+            err_set(err, EX_DATAERR, "%s: %s is [%s] (expected [%zu])",
+                    t->st.path, name, s.s ? s.s : "", rows);
+        str_free(&s);
+        return NULL;
+    }
+    if (x->dtype != t->dtype) {
+        err_set(err, EX_DATAERR, "%s: %s is %s (expected %s, as the first)",
+                t->st.path, name, dtype_table[x->dtype].name,
+                dtype_table[t->dtype].name);
+        return NULL;
+    }
+    return st_data(&t->st, x);
+}
+
+static int
+take_tensors(struct lut_table *t, struct err *err)
+{
+    const struct lut_layer *l = t->layer;
+    const struct st_tensor *first = st_find(&t->st, "encoder_weight");
+
+    t->dtype = first ? first->dtype : DT_F32;
+    if (first && t->dtype != DT_F32 && t->dtype != DT_F16 &&
+        t->dtype != DT_BF16)
+        return err_set(err, EX_DATAERR,
+                       "%s: encoder_weight is %s (expected BF16, F16 or F32)",
+                       t->st.path, dtype_table[t->dtype].name);
+    if (!(t->encoder_weight =
+              take_tensor(t, "encoder_weight", l->n_basis, l->in, err)) ||
+        !(t->encoder_bias =
+              take_tensor(t, "encoder_bias", l->n_basis, 0, err)) ||
+        !(t->decoder_weight =
+              take_tensor(t, "decoder_weight", l->n_basis, l->in, err)) ||
+        !(t->decoder_bias = take_tensor(t, "decoder_bias", l->in, 0, err)) ||
+        !(t->products = take_tensor(t, "precomputed_products", l->n_basis,
+                                    l->out, err)) ||
+        !(t->bias_product = take_tensor(t, "bias_product", l->out, 0, err)))
+        return -1;
+    if (st_find(&t->st, "compensation_weight_t") &&
+        !(t->compensation_weight_t =
+              take_tensor(t, "compensation_weight_t", l->in, l->out, err)))
+        return -1;
+    return 0;
+}
+
+int
+lut_table_open(struct lut_table *t, const struct lut *lut,
+               const struct lut_layer *layer, struct err *err)
+{
+    struct str path = { 0 };
+    int rc;
+
+    *t = (struct lut_table){ .layer = layer };
+    str_addf(&path, "%s/%s", lut->path, layer->file);
+    rc = st_open(&t->st, path.s, err);
+    str_free(&path);
+    if (rc < 0)
+        return -1;
+    if (st_map(&t->st, err) == 0 && take_tensors(t, err) == 0)
+        return 0;
+    lut_table_close(t);
+    return -1;
+}
+
+void
+lut_table_close(struct lut_table *t)
+{
+    st_close(&t->st);
+    *t = (struct lut_table){ 0 };
+}

@@ -1,0 +1,91 @@
+/*
+ * Lookup tables in place of linear layers: a folder with metadata.json and one
+ * safetensors file a layer.  Here is what the files mean; reading is checked
+ * once, on opening.
+ * Source: man/lut.5.
+ */
+#ifndef CORE_FORMAT_LUT_H
+#define CORE_FORMAT_LUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+#include "core/format/st.h"
+
+#define LUT_VERSION   "1.0"
+#define LUT_SUFFIX    ".lut.safetensors"
+#define LUT_MAX_PARTS 3 /* layers that a fused one stands for */
+
+/* What metadata.json says of a layer. */
+struct lut_layer {
+    char *name; /* "model.layers.0.self_attn.q_proj", whatever it was there */
+    char *file; /* within the folder */
+    size_t in, out;
+    size_t n_basis;   /* N: of the layer, or of sae_config */
+    size_t k;         /* active at most, 1 .. N */
+    bool centered;    /* the encoder takes x - decoder_bias, not x */
+    bool target_bias; /* bias_product has the layer's own bias */
+    double elbow;     /* threshold of the reconstruction error; NaN: none */
+};
+
+struct lut {
+    char *path;         /* the folder with metadata.json */
+    bool from_exporter; /* creation_info.script_version is there */
+    size_t n_layers;
+    struct lut_layer *layers; /* [n_layers], by name in natural order */
+};
+
+/*
+ * lut_open() reads DIR/metadata.json, or DIR/lut/metadata.json.  The files of
+ * the layers are not opened.
+ * A layer that does not say whether it is centred is, where the Python
+ * exporter made the folder; else it is not, and err_warn() says so once.
+ * 0, or -1 with 'err' set: EX_NOINPUT, EX_DATAERR (a key is missing or wrong,
+ * a version other than 1.x, a file outside the folder).
+ * Owner: the caller, until lut_close().
+ */
+int lut_open(struct lut *lut, const char *dir, struct err *err);
+void lut_close(struct lut *lut); /* a zeroed struct is fine */
+
+/* lut_find() finds a layer by its name, with or without "model." before it;
+ * NULL if there is none. */
+const struct lut_layer *lut_find(const struct lut *lut, const char *name);
+
+/* lut_name() is a layer's name with "model." before it.  Owner: the caller. */
+char *lut_name(const char *name);
+
+/*
+ * The parts of a fused layer, by its name's last word: qkv_proj is q_proj,
+ * k_proj, v_proj; gate_up_proj is gate_proj, up_proj; of all others itself
+ * alone.  Full names, [LUT_MAX_PARTS]; returns how many.  free() each.
+ */
+size_t lut_parts(const char *name, char *parts[LUT_MAX_PARTS]);
+
+/* The tensors of a file, all of one dtype: BF16, F16 or F32. */
+struct lut_table {
+    const struct lut_layer *layer;
+    struct st st; /* mapped */
+    enum dtype dtype;
+    const void *encoder_weight;        /* [n_basis, in] */
+    const void *encoder_bias;          /* [n_basis] */
+    const void *decoder_weight;        /* [n_basis, in] */
+    const void *decoder_bias;          /* [in] */
+    const void *products;              /* [n_basis, out] */
+    const void *bias_product;          /* [out] */
+    const void *compensation_weight_t; /* [in, out], or NULL */
+};
+
+/*
+ * lut_table_open() maps a layer's file and checks names, shapes and dtypes
+ * against the metadata.  0, or -1 with 'err' set as st_open(); EX_DATAERR
+ * names tensor, found, expected.
+ * Owner: the caller, until lut_table_close(); the lut lives longer.
+ */
+int lut_table_open(struct lut_table *table, const struct lut *lut,
+                   const struct lut_layer *layer, struct err *err);
+void lut_table_close(struct lut_table *table); /* a zeroed struct is fine */
+
+#endif
