@@ -135,10 +135,16 @@ END
 
 @test "saev-read --shuffle: head -c ends it quietly" {
     py -c 'from saev_dump import *; dump("d", n=100, d=4000)'
-    for mem in 1G 1M; do
-        cut() { saev-read -q --raw --shuffle --mem $mem d | head -c 10 >/dev/null; echo "${PIPESTATUS[0]}"; }
-        run cut
-        [ "$output" = 141 ]
+    cut() {
+        saev-read -q --raw "$@" d | head -c 10 >/dev/null
+        echo "${PIPESTATUS[0]}"
+    }
+    for order in "--shuffle" "--shuffle --mem 1M" "--window 10" "--sample 700 --shuffle"; do
+        for dtype in f32 f16; do
+            # shellcheck disable=SC2086
+            run cut $order --dtype $dtype
+            [ "$output" = 141 ]
+        done
     done
     run -74 --separate-stderr bash -c 'saev-read -q --raw --shuffle d >/dev/full'
     [ "$stderr" = "saev-read: standard output: cannot be written: No space left on device" ]
