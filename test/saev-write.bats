@@ -227,10 +227,21 @@ END
     [ "$(saev-write -q --images -m m.json -o S --shard 2/3)" = "$(printf '20\t0')" ]
     run -65 saev-write -q --finish -m m.json -o S
     imgs 6 6 | saev-write -q -m m.json -o S --shard 1/3
-    run -75 saev-write -q --finish --manifest --deadline 0 -m m.json -o S
-    [ "$output" = "saev-write: stopped by the deadline: all shards are kept, run it again" ]
     saev-write -q --finish -m m.json -o S --pad
     diff -r padded "S/$H"
+}
+
+@test "saev-write --finish: --manifest can be stopped while it reads" {
+    make_stream "n=1"
+    sed 's/"d_vit": 5/"d_vit": 1000000000/' m.json >big.json
+    H=$(saev-write -q --hash -m big.json)
+    mkdir -p "S/.$H.part"
+    truncate -s 32000000000 "S/.$H.part/acts000000.bin"
+    run -75 saev-write -q --finish --manifest --deadline 0.3 -m big.json -o S
+    [ "$output" = "saev-write: stopped by the deadline: all shards are kept, run it again" ]
+    run -0 saev-write -q --finish -m big.json -o S
+    [ "$output" = "S/$H" ]
+    [ "$(ls -A S S/*)" = "$(printf 'S:\n%s\n\nS/%s:\nacts000000.bin\nmetadata.json' "$H" "$H")" ]
 }
 
 @test "saev-write --shard: a part that is too long leaves nothing of it" {
