@@ -165,6 +165,11 @@ np.save("six.npy", a[:6]); np.save("dims.npy", a.reshape(-1, 4)); np.save("part.
     [ "$output" = "saev-write: D/$H: exists already, but is broken: D/$H/acts000001.bin: missing (--force replaces it)" ]
     saev-write -q -m m.json -o D -f a.f32
     diff -r want "D/$H"
+    # whole, but not what its name says
+    sed -i 's/ViT-B/ViT-L/' "D/$H/metadata.json"
+    run -73 saev-write -q -m m.json -o D --if-missing a.f32
+    [ "$output" = "saev-write: D/$H: exists already, but is broken: its metadata.json is another's (--force replaces it)" ]
+    saev-write -q -m m.json -o D -f a.f32
     # counted: the name is known only at the end
     run -73 saev-write -q -m c.json -o D a.f32
     run -0 saev-write -q -m c.json -o D --if-missing a.f32
@@ -212,6 +217,12 @@ END
         [ "$(ls -A "S$N")" = "$H" ]
     done
     saev-write -q --finish -m m.json -o S3 --if-missing
+    # nothing is missing: a task that runs once more has nothing to do
+    [ "$(saev-write -q --images -m m.json -o S3 --shard 1/3)" = "$(printf '12\t0')" ]
+    [ "$(saev-write -q --images -m m.json -o S3 --shard 1/3 -f)" = "$(printf '6\t6')" ]
+    mv "S3/$H/acts000001.bin" kept
+    run -73 saev-write -q --images -m m.json -o S3
+    mv kept "S3/$H/acts000001.bin"
     run -73 saev-write -q --finish -m m.json -o S3
     run -66 saev-write -q --finish -m m.json -o none
     [ "$output" = "saev-write: none/$H: no part of it has been written" ]

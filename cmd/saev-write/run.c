@@ -159,24 +159,35 @@ run_drop_part(const struct run *run)
     str_free(&path);
 }
 
-int
-run_exists(struct run *run, struct err *err)
+/* Is what is there the dump, with all its shards? */
+static int
+check_there(const struct run *run, struct err *err)
 {
+    char hash[SAEV_HASH_MAX] = "";
     struct saevdir there;
     struct err why = { 0 };
 
+    if (saevdir_open(&there, run->path.s, &why) == 0 &&
+        saev_hash(&there.saev, hash, &why) == 0 && strcmp(hash, run->hash) != 0)
+        err_set(&why, EX_DATAERR, "its metadata.json is another's");
+    saevdir_close(&there);
+    if (!why.status)
+        return 0;
+    return err_set(err, EX_CANTCREAT,
+                   "%s: exists already, but is broken: %s (--force replaces "
+                   "it)",
+                   run->path.s, why.what);
+}
+
+int
+run_exists(struct run *run, struct err *err)
+{
     if (access(run->path.s, F_OK) < 0 || run->cmd->force)
         return 0;
     if (!run->cmd->if_missing)
         return err_set(err, EX_CANTCREAT,
                        "%s: exists already (--force replaces it)", run->path.s);
-    if (saevdir_open(&there, run->path.s, &why) < 0)
-        return err_set(err, EX_CANTCREAT,
-                       "%s: exists already, but is broken: %s (--force "
-                       "replaces it)",
-                       run->path.s, why.what);
-    saevdir_close(&there);
-    return 1;
+    return check_there(run, err) < 0 ? -1 : 1;
 }
 
 /* Images before shard 'end'; SIZE_MAX is where a stream ends that is counted.
@@ -226,8 +237,13 @@ run_images(struct run *run, size_t *first, size_t *n, struct err *err)
     if (run_part(run, err) < 0)
         return -1;
     done = run->begin;
-    if (run->cmd->parent && (run->cmd->sharded || run->cmd->resume) &&
-        run_part_exists(run)) {
+    if (run->cmd->parent && run->saev.n_imgs_known && !run->cmd->force &&
+        access(run->path.s, F_OK) == 0) {
+        if (check_there(run, err) < 0)
+            return -1;
+        done = run->end;
+    } else if (run->cmd->parent && (run->cmd->sharded || run->cmd->resume) &&
+               run_part_exists(run)) {
         if (run_stage(run, true, err) < 0)
             return -1;
         done += count_there(run);
