@@ -88,7 +88,9 @@ pickle_op_float(struct pickle *p)
 
     if (!s)
         return -1;
-    memcpy(number, s, n < MAX_NUMBER ? n : MAX_NUMBER);
+    if (n > MAX_NUMBER)
+        return pickle_bad(p, "FLOAT of %zu characters", n);
+    memcpy(number, s, n);
     f = strtod(number, &end);
     if (n == 0 || end != number + n)
         return pickle_bad(p, "FLOAT is no number");
@@ -150,12 +152,13 @@ pickle_op_string(struct pickle *p)
 {
     size_t n = 0;
     const char *s = pickle_line(p, &n);
-    const char *end = s + n;
+    const char *end;
     struct pth_value *v;
     char *to;
 
     if (!s)
         return -1;
+    end = s + n;
     if (n < 2 || (*s != '\'' && *s != '"') || end[-1] != *s)
         return pickle_bad(p, "STRING without quotes");
     v = new_str(p, n, &to);
@@ -180,12 +183,13 @@ pickle_op_unicode(struct pickle *p)
 {
     size_t n = 0;
     const char *s = pickle_line(p, &n);
-    const char *end = s + n;
+    const char *end;
     struct pth_value *v;
     char *to;
 
     if (!s || !(v = new_str(p, 2 * n, &to)))
         return -1;
+    end = s + n;
     while (s < end) {
         uint32_t code = (uint8_t)*s;
         int digits = s[0] != '\\' || end - s < 2 ? 0
