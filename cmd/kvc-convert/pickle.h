@@ -40,7 +40,7 @@ enum pickle_kind {
 struct pickle_list {
     struct pth_value **items;
     uint32_t n, cap;
-    uint32_t *order; /* [n_keys] of a dict: short string keys, sorted */
+    uint32_t *order; /* [n_keys] of a dict: strings and ints, sorted */
     uint32_t n_keys;
     bool dict;
     bool closed; /* by pickle_close() */
@@ -108,8 +108,8 @@ struct pth_value *pickle_run(struct pickle *p, size_t at, size_t *end);
 
 /*
  * pickle_close() checks that the tree below 'root' keeps the promises of
- * pth_open(), drops all but the last item of equal string keys, and sorts the
- * keys for pth_get().
+ * pth_open(), drops all but the last item of equal keys (strings of at most
+ * PICKLE_MAX_KEY bytes, and integers), and sorts these for pth_get().
  */
 int pickle_close(struct pickle *p, const struct pth_value *root);
 

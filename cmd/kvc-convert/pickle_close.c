@@ -64,9 +64,14 @@ walk(struct pickle *p, const struct pth_value *root)
     return 0;
 }
 
+/* Short strings come first, then integers, of which True is one. */
 static int
 key_cmp(const struct pth_value *a, const struct pth_value *b)
 {
+    if ((a->kind == PK_STR) != (b->kind == PK_STR))
+        return a->kind == PK_STR ? -1 : 1;
+    if (a->kind != PK_STR)
+        return (a->u.i > b->u.i) - (a->u.i < b->u.i);
     if (a->n != b->n)
         return a->n < b->n ? -1 : 1;
     return a->u.s == b->u.s ? 0 : memcmp(a->u.s, b->u.s, a->n);
@@ -127,18 +132,22 @@ squeeze(struct pickle_list *list)
     list->n = 2 * n;
 }
 
-/* The pairs whose keys pth_get() can find, sorted by these. */
+static bool
+is_key(const struct pth_value *v)
+{
+    return v->kind == PK_STR ? v->n <= PICKLE_MAX_KEY
+                             : v->kind == PK_INT || v->kind == PK_BOOL;
+}
+
+/* The pairs with keys of these kinds, sorted. */
 static uint32_t
 sort_keys(struct pickle_list *list)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < list->n / 2; i++) {
-        const struct pth_value *v = *pair(list, i);
-
-        if (v->kind == PK_STR && v->n <= PICKLE_MAX_KEY)
+    for (uint32_t i = 0; i < list->n / 2; i++)
+        if (is_key(*pair(list, i)))
             list->order[n++] = i;
-    }
     qsort_r(list->order, n, sizeof(*list->order), by_key, list);
     return n;
 }

@@ -1,0 +1,210 @@
+/*
+ * cmd/kvc-convert/zip against archives by Python's zipfile, which is an
+ * independent reader of what it finds in them: test/ref/zip_cases.py.
+ */
+#include "cmd/kvc-convert/zip.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/map.h"
+#include "core/mem.h"
+#include "test/unit/tap.h"
+
+static int
+append(void *arg, const void *data, size_t nbytes, size_t offset,
+       struct err *err)
+{
+    struct str *s = arg;
+
+    if (s->n != offset)
+        return err_set(err, EX_SOFTWARE, "a piece at %zu", offset);
+    str_add(s, data, nbytes);
+    return 0;
+}
+
+/* "NAME METHOD HEX" of a member, or the message. */
+static void
+describe(struct str *out, const struct zip *z, struct zip_member *m)
+{
+    struct str data = { 0 };
+    struct err err = { 0 };
+    const uint8_t *p = zip_packed(z, m, &err);
+    int rc = p ? 0 : -1;
+
+    if (p && m->method == ZIP_STORED) {
+        str_add(&data, p, m->nbytes);
+        rc = zip_check(z, m, p, &err);
+    } else if (p) {
+        rc = zip_inflate(z, m, append, &data, &err);
+    }
+    str_addf(out, "%.*s ", (int)m->name_n, m->name);
+    if (rc < 0)
+        str_adds(out, err.what);
+    for (size_t i = 0; rc == 0 && i < data.n; i++)
+        str_addf(out, "%02x", (uint8_t)data.s[i]);
+    str_addc(out, '\n');
+    str_free(&data);
+}
+
+/* All members, by name. */
+static void
+describe_all(struct str *out, const struct str *file)
+{
+    struct zip z;
+    struct err err = { 0 };
+
+    str_clear(out);
+    if (zip_open(&z, file->s, file->n, "f", &err) < 0)
+        str_adds(out, err.what);
+    else
+        for (size_t i = 0; i < z.n_members; i++)
+            describe(out, &z, z.members + i);
+    zip_close(&z);
+}
+
+static bool
+read_file(const char *dir, const char *name, const char *end, struct str *text)
+{
+    struct str path = { 0 };
+    struct err err;
+
+    str_clear(text);
+    str_addf(&path, "%s/%s%s", dir, name, end);
+    if (file_read_all(path.s, 1 << 26, text, &err) < 0)
+        printf("# %s\n", err.what);
+    str_free(&path);
+    return text->n > 0;
+}
+
+static void
+test_cuts(const char *name, const struct str *file)
+{
+    struct err err = { 0 };
+    size_t refused = 0;
+
+    for (size_t n = 0; n < file->n; n++) {
+        char *copy = xmalloc(n); /* so that ASan sees a read beyond it */
+        struct zip z;
+
+        memcpy(copy, file->s, n);
+        refused += zip_open(&z, copy, n, "f", &err) < 0 &&
+                   err.status == EX_DATAERR && !strncmp(err.what, "f: ", 3);
+        zip_close(&z);
+        free(copy);
+    }
+    tap_ok(refused == file->n, "zip: %s cut at any of %zu bytes is refused",
+           name, file->n);
+}
+
+static void
+test_case(const char *dir, const char *name)
+{
+    struct str file = { 0 }, want = { 0 }, got = { 0 };
+
+    read_file(dir, name, "", &file);
+    read_file(dir, name, ".want", &want);
+    describe_all(&got, &file);
+    if (!tap_ok(got.n == want.n && got.n > 0 && !memcmp(got.s, want.s, got.n),
+                "zip: members of %s are zipfile's", name))
+        printf("# %.200s\n", got.s);
+    if (file.n < 4096)
+        test_cuts(name, &file);
+    str_free(&file);
+    str_free(&want);
+    str_free(&got);
+}
+
+static void
+test_cases(const char *dir)
+{
+    const char *python = getenv("PYTHON");
+    struct str command = { 0 }, text = { 0 };
+    char *save = NULL;
+
+    str_addf(&command, "%s test/ref/zip_cases.py %s 2>%s/log",
+             python ? python : "python3", dir, dir);
+    if (system(command.s) != 0 || !read_file(dir, "cases", "", &text)) {
+        tap_skip("zip: archives of zipfile", "no numpy");
+    } else {
+        for (char *name = strtok_r(text.s, "\n", &save); name;
+             name = strtok_r(NULL, "\n", &save))
+            test_case(dir, name);
+    }
+    str_free(&command);
+    str_free(&text);
+}
+
+/* By hand, APPNOTE 4.3: "a/b" holds "x", stored, CRC-32 0x8cdc1683. */
+#define LOCAL "PK\3\4\24\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\3\0\0\0a/bx"
+#define ENTRY(crc)                                                        \
+    "PK\1\2\24\0\24\0\0\0\0\0\0\0\0\0" crc "\1\0\0\0\1\0\0\0\3\0\0\0\0\0" \
+    "\0\0\0\0\0\0\0\0\0\0\0\0a/b"
+#define END "PK\5\6\0\0\0\0\1\0\1\0\61\0\0\0\42\0\0\0\0\0"
+
+static void
+test_by_hand(const char *what, const char *bytes, size_t nbytes,
+             const char *want)
+{
+    struct str file = { 0 }, got = { 0 };
+
+    str_add(&file, bytes, nbytes);
+    describe_all(&got, &file);
+    tap_ok(got.n == strlen(want) && !memcmp(got.s, want, got.n),
+           "zip: %s: %.*s", what, (int)strcspn(got.s, "\n"), got.s);
+    str_free(&file);
+    str_free(&got);
+}
+
+static void
+test_crc(void)
+{
+    static const char right[] = LOCAL ENTRY("\x83\x16\xdc\x8c") END;
+    static const char none[] = LOCAL ENTRY("\0\0\0\0") END;
+    static const char wrong[] = LOCAL ENTRY("\1\0\0\0") END;
+
+    test_by_hand("a right CRC", right, sizeof(right) - 1, "a/b 78\n");
+    test_by_hand("a CRC of 0 was not computed", none, sizeof(none) - 1,
+                 "a/b 78\n");
+    test_by_hand("a wrong CRC", wrong, sizeof(wrong) - 1,
+                 "a/b f: zip member a/b is damaged: its CRC is 8cdc1683 "
+                 "(expected 00000001)\n");
+}
+
+static void
+test_find(void)
+{
+    static const char bytes[] = LOCAL ENTRY("\0\0\0\0") END;
+    struct zip z;
+    struct err err = { 0 };
+
+    if (!tap_ok(zip_open(&z, bytes, sizeof(bytes) - 1, "f", &err) == 0,
+                "zip: one member opens %s", err.what))
+        return;
+    tap_ok(z.root_n == 1 && zip_find(&z, "b", 1) == z.members,
+           "zip: a member is found below the root folder");
+    tap_ok(!zip_find(&z, "a/b", 3) && !zip_find(&z, "", 0) &&
+               !zip_find(&z, "c", 1) && !zip_find(&z, "ba", 2),
+           "zip: no other name is found");
+    zip_close(&z);
+}
+
+int
+main(void)
+{
+    char template[] = "/tmp/kvc-convert-zip.XXXXXX";
+    char *dir = mkdtemp(template);
+    struct str command = { 0 };
+
+    test_crc();
+    test_find();
+    if (tap_ok(dir != NULL, "zip: a folder for the files")) {
+        test_cases(dir);
+        str_addf(&command, "rm -rf %s", dir);
+        if (system(command.s) != 0)
+            printf("# %s is left\n", dir);
+    }
+    str_free(&command);
+    return tap_done();
+}
