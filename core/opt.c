@@ -1,4 +1,5 @@
 #include "core/opt.h"
+#include "core/str.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -320,4 +321,20 @@ opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
         return err_set(err, TU_USAGE, "%s: %s is less than %zu bytes", name,
                        arg, min);
     return 0;
+}
+
+int
+opt_word(const char *name, const char *arg, const char *const *words,
+         struct err *err)
+{
+    struct str all = { 0 };
+
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(arg, words[i]))
+            return i;
+    for (int i = 0; words[i]; i++)
+        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
+    err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
+    str_free(&all);
+    return -1;
 }

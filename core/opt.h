@@ -72,4 +72,9 @@ int opt_f64(const char *name, const char *arg, double min, double max,
 int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
              struct err *err);
 
+/* opt_word() is the place of 'arg' in 'words', which end with NULL, or -1 with
+ * TU_USAGE and all of them in the message. */
+int opt_word(const char *name, const char *arg, const char *const *words,
+             struct err *err);
+
 #endif

@@ -78,19 +78,6 @@ static const struct opt_tool tool = {
 enum mode { CONVERT, INFO, CHECK, DIFF };
 
 static int
-one_of(const char *name, const char *arg, const char *const *words)
-{
-    struct str all = { 0 };
-
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(arg, words[i]))
-            return i;
-    for (int i = 0; words[i]; i++)
-        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
-    die_usage("%s: \"%s\" is not one of %s", name, arg, all.s);
-}
-
-static int
 set_number(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
     switch (id) {
@@ -149,6 +136,7 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     static const char *const forms[] = { "pth", "safetensors", "bin", NULL };
     static const char *const dtypes[] = { "fp16", "bf16", "fp32", NULL };
     static const enum dtype dtype_of[] = { DT_F16, DT_BF16, DT_F32 };
+    int i;
 
     switch (id) {
     case O_INPUT:
@@ -158,11 +146,13 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
         cmd->output = arg;
         return 0;
     case O_FROM:
-        cmd->from = (enum form)(FORM_PTH + one_of("--from", arg, forms));
-        return 0;
+        i = opt_word("--from", arg, forms, err);
+        cmd->from = (enum form)(FORM_PTH + i);
+        return i < 0 ? -1 : 0;
     case O_DTYPE:
-        cmd->dtype = (int)dtype_of[one_of("--dtype", arg, dtypes)];
-        return 0;
+        if ((i = opt_word("--dtype", arg, dtypes, err)) >= 0)
+            cmd->dtype = (int)dtype_of[i];
+        return i < 0 ? -1 : 0;
     case O_PREFIX_ORDER:
         cmd->prefix_order = arg;
         return 0;

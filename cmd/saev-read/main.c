@@ -105,20 +105,6 @@ static const struct opt_tool tool = {
     .verbs = verb_help,
 };
 
-/* The place of 'arg' in 'words', which end with NULL. */
-static int
-parse_word(const char *name, const char *arg, const char *const *words)
-{
-    struct str all = { 0 };
-
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(arg, words[i]))
-            return i;
-    for (int i = 0; words[i]; i++)
-        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
-    die_usage("%s: \"%s\" is not one of %s", name, arg, all.s);
-}
-
 static int
 parse_layer(struct cmd *cmd, const char *arg, struct err *err)
 {
@@ -185,6 +171,7 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     static const char *const views[] = { "cls", "image", "all", NULL };
     static const char *const dtypes[] = { "f32", "f16", "bf16", NULL };
     static const enum dtype dtype_of[] = { DT_F32, DT_F16, DT_BF16 };
+    int i;
 
     if (set_plain(cmd, id, arg))
         return 0;
@@ -195,13 +182,15 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
         cmd->out_flags = OUT_FORCE;
         return 0;
     case O_VIEW:
-        cmd->tokens = (enum saev_tokens)parse_word("--view", arg, views);
-        return 0;
+        if ((i = opt_word("--view", arg, views, err)) >= 0)
+            cmd->tokens = (enum saev_tokens)i;
+        return i < 0 ? -1 : 0;
     case O_LAYER:
         return parse_layer(cmd, arg, err);
     case O_DTYPE:
-        cmd->dtype = dtype_of[parse_word("--dtype", arg, dtypes)];
-        return 0;
+        if ((i = opt_word("--dtype", arg, dtypes, err)) >= 0)
+            cmd->dtype = dtype_of[i];
+        return i < 0 ? -1 : 0;
     case O_IMGS:
         return parse_range("--imgs", arg, &cmd->imgs, err);
     case O_MAX_PATCHES:

@@ -71,18 +71,18 @@ static const struct opt_tool tool = {
 
 enum mode { STREAM, HASH, IMAGES, FINISH };
 
-static void
-parse_dtype(struct cmd *cmd, const char *arg)
+static int
+parse_dtype(struct cmd *cmd, const char *arg, struct err *err)
 {
-    if (!strcmp(arg, "f32"))
-        cmd->dtype = DT_F32;
-    else if (!strcmp(arg, "f16"))
-        cmd->dtype = DT_F16;
-    else if (!strcmp(arg, "bf16"))
-        cmd->dtype = DT_BF16;
-    else
-        die_usage("--dtype: \"%s\" is not one of f32, f16, bf16", arg);
+    static const char *const words[] = { "f32", "f16", "bf16", NULL };
+    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
+    int i = opt_word("--dtype", arg, words, err);
+
+    if (i < 0)
+        return -1;
+    cmd->dtype = dtypes[i];
     cmd->dtype_given = true;
+    return 0;
 }
 
 /* "2/8" */
@@ -118,8 +118,7 @@ set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
         cmd->parent = arg;
         return 0;
     case O_DTYPE:
-        parse_dtype(cmd, arg);
-        return 0;
+        return parse_dtype(cmd, arg, err);
     case O_SHARD:
         return parse_shard(cmd, arg, err);
     case O_FIRST:

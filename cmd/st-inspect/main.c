@@ -102,22 +102,6 @@ static const struct opt_tool tool = {
 };
 
 static int
-parse_word(const char *name, const char *arg, const char *const *words,
-           struct err *err)
-{
-    struct str all = { 0 };
-
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(arg, words[i]))
-            return i;
-    for (int i = 0; words[i]; i++)
-        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
-    err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
-    str_free(&all);
-    return -1;
-}
-
-static int
 parse_quantiles(struct cmd *cmd, const char *list, struct err *err)
 {
     char one[32];
@@ -172,9 +156,9 @@ parse_words(struct cmd *cmd, int id, const char *arg, struct err *err)
     static const char *const dtypes[] = { "f32", "f64", NULL };
     int i = -1;
 
-    if (id == O_SORT && (i = parse_word("--sort", arg, sorts, err)) >= 0)
+    if (id == O_SORT && (i = opt_word("--sort", arg, sorts, err)) >= 0)
         cmd->sort = (enum sort_key)i;
-    if (id == O_DTYPE && (i = parse_word("--dtype", arg, dtypes, err)) >= 0)
+    if (id == O_DTYPE && (i = opt_word("--dtype", arg, dtypes, err)) >= 0)
         cmd->dtype = i ? DT_F64 : DT_F32;
     return i < 0 ? -1 : 0;
 }

@@ -128,6 +128,21 @@ test_size_arguments(void)
 }
 
 static void
+test_words(void)
+{
+    static const char *const words[] = { "cls", "image", NULL };
+    struct err err = { 0 };
+
+    tap_ok(opt_word("--view", "cls", words, &err) == 0 &&
+               opt_word("--view", "image", words, &err) == 1,
+           "opt_word: a word's place");
+    tap_ok(opt_word("--view", "imag", words, &err) < 0 &&
+               err.status == TU_USAGE &&
+               !strcmp(err.what, "--view: \"imag\" is not one of cls, image"),
+           "opt_word: another word, and those that could be");
+}
+
+static void
 test_verbs(void)
 {
     struct err err;
@@ -201,6 +216,7 @@ main(void)
     test_walk("demo --raw=1", -2, "", "option --raw=1 takes no argument");
     test_numbers();
     test_size_arguments();
+    test_words();
     test_verbs();
     test_help();
     test_sizes();
