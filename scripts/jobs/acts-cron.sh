@@ -8,13 +8,17 @@
 PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin${TU_BIN:+:$TU_BIN}
 export PATH
 model=$1 docs=$2 spec=$3 ctx=$4 folder=$5
-meta=$folder/meta.json
 set -e
 
 mkdir -p "$folder"
-"$(dirname "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$meta"
+meta=$("$(dirname "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
 dump=$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2)
-[ ! -e "$dump" ] || exec saev-read -q verify "$dump" >/dev/null
+if [ -e "$dump" ]; then
+    said=$(saev-read -q verify "$dump") && exit 0
+    status=$?
+    printf '%s\n' "$said" >&2
+    exit $status
+fi
 first=$(saev-write -q --images --resume -m "$meta" -o "$folder" | cut -f 1)
 status=0
 tail -n "+$((first + 1))" "$docs" |

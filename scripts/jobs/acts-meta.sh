@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# usage: acts-meta.sh MODEL DOCS.jsonl SPEC T META
+# usage: acts-meta.sh MODEL DOCS.jsonl SPEC T FOLDER
 # Writes the metadata of the dump that "hf-infer MODEL --acts SPEC --ctx T --pad
-# --jsonl" makes of all documents, a document an image, before any is made.
+# --jsonl" makes of all documents, a document an image, before any is made, and
+# prints its path: FOLDER/HASH.json, so that dumps of one folder share nothing.
 # MAX_PATCHES: activations a shard; default 2400000.
 set -euo pipefail
 # Names count in HASH: whole ones, however they were typed.
-model=$(realpath "$1") docs=$(realpath "$2") spec=$3 ctx=$4 meta=$5
+model=$(realpath "$1") docs=$(realpath "$2") spec=$3 ctx=$4 folder=$5
+meta=$folder/.meta.$(hostname).$$.json
+trap 'rm -f "$meta"' EXIT
 
 # hf-infer publishes metadata before its first activation: one is enough.
 { hf-infer "$model" --acts "$spec" --ctx "$ctx" --pad --jsonl --file "$docs" \
-    -qf --acts-meta "$meta" 2>/dev/null || [ $? -eq 141 ]; } | head -c 1 >/dev/null
-n_imgs=$(wc -l <"$docs")
+    -qf --acts-meta "$meta" || { s=$?; [ $s -eq 141 ] || exit $s; }; } |
+    head -c 1 >/dev/null
+n_imgs=$(awk 'END { print NR }' "$docs")
 sed -i "s/\"max_patches_per_shard\": .*/\"n_imgs\": $n_imgs,\n    \
 \"max_patches_per_shard\": ${MAX_PATCHES:-2400000},/" "$meta"
+hash=$(saev-write -q --hash -m "$meta")
+mv "$meta" "$folder/$hash.json"
+echo "$folder/$hash.json"

@@ -6,9 +6,9 @@
 #   acts-submit.sh ~/Qwen3-0.6B docs.jsonl resid:13 512 $SCRATCH/acts 32 \
 #       --account=PAS1234 --time=4:00:00 --cpus-per-task=8
 #
-# Prints the ids of both jobs and the path that the dump will have.  The last
-# line of DOCS ends with a newline.  A task that is killed, preempted or out of
-# time goes on at its first missing shard when it runs again.
+# Prints the ids of both jobs and the path that the dump will have.  A task that
+# is killed, preempted or out of time goes on at its first missing shard when it
+# runs again.
 set -euo pipefail
 [ $# -ge 6 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 model=$(realpath "$1") docs=$(realpath "$2") spec=$3 ctx=$4 folder=$5 parts=$6
@@ -17,11 +17,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 mkdir -p "$folder"
 folder=$(realpath "$folder")
-meta=$folder/meta.json
-"$here/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$meta"
+meta=$("$here/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
 tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=acts \
     --requeue --open-mode=append --signal=B:USR1@120 -o "$folder/acts-%a.log" \
-    "$here/acts-task.sh" "$model" "$docs" "$spec" "$ctx" "$folder" "$parts")
+    "$here/acts-task.sh" "$model" "$docs" "$spec" "$ctx" "$meta" "$parts")
 finish=$(sbatch --parsable "$@" --job-name=acts-finish \
     --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
     -o "$folder/acts-finish.log" --wrap "exec saev-write --finish --manifest \

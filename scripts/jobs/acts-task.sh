@@ -3,12 +3,13 @@
 # The number of parts is an argument: SLURM_ARRAY_TASK_COUNT is the size of one
 # submission, and a part that is submitted again alone would be another one.
 set -euo pipefail
-model=$1 docs=$2 spec=$3 ctx=$4 folder=$5 parts=$6
+model=$1 docs=$2 spec=$3 ctx=$4 meta=$5 parts=$6
+folder=$(dirname "$meta")
 part=$SLURM_ARRAY_TASK_ID
-meta=$folder/meta.json
 shard=(-q -m "$meta" -o "$folder" --shard "$part/$parts")
 
-read -r first n <<<"$(saev-write --images "${shard[@]}")"
+images=$(saev-write --images "${shard[@]}")
+read -r first n <<<"$images"
 echo "part $part/$parts on $(hostname): $n images from $first on"
 [ "$n" -gt 0 ] || exit 0
 

@@ -18,19 +18,19 @@ setup_file() {
     seq $N_DOCS | sed 's/.*/{"text":"Document & of some, with a few words in it, and more."}/' >docs.jsonl
     export MAX_PATCHES=6400 # 100 images of 2 layers and 32 tokens
     # the run without Slurm, without parts, without a stop
-    "$ROOT/scripts/jobs/acts-meta.sh" "$DEMO" docs.jsonl resid:0,3 32 meta.json
+    meta=$("$ROOT/scripts/jobs/acts-meta.sh" "$DEMO" docs.jsonl resid:0,3 32 .)
     hf-infer "$DEMO" --acts resid:0,3 --ctx 32 --pad --jsonl --file docs.jsonl -q |
-        saev-write -q -m meta.json -o want
+        saev-write -q -m "$meta" -o want
 }
 
 teardown_file() {
     [ ! -x "$SLURM_TOOLS/slurm-down" ] || "$SLURM_TOOLS/slurm-down" "$BATS_FILE_TMPDIR/slurm"
 }
 
-# submit PARTS: sets tasks, finish and dump.
+# submit PARTS [SPEC]: sets tasks, finish and dump.
 submit() {
     IFS=$'\t' read -r tasks finish dump < <("$ROOT/scripts/jobs/acts-submit.sh" \
-        "$DEMO" ../docs.jsonl resid:0,3 32 acts "$1" -n1 -c2)
+        "$DEMO" ../docs.jsonl "${2:-resid:0,3}" 32 acts "$1" -n1 -c2)
 }
 
 # gone JOB: waits until Slurm has no more of it.
@@ -110,13 +110,34 @@ same_dump() {
     same_dump
 }
 
+@test "slurm: dumps that are made in one folder at once do not meet, nor one made twice" {
+    submit 2
+    first=$finish mine=$dump
+    submit 1 resid:1,2
+    gone "$finish"
+    gone "$first"
+    cat acts/*.log
+    diff -r -x manifest.xxh3 ../want/* "$mine"
+    hf-infer "$DEMO" --acts resid:1,2 --ctx 32 --pad --jsonl --file ../docs.jsonl -q |
+        saev-write -q -m "$dump.json" -o want
+    diff -r -x manifest.xxh3 want/* "$dump"
+    submit 2
+    gone "$finish"
+    diff -r -x manifest.xxh3 ../want/* "$dump"
+    [ "$(cat acts/*.log | grep -c "^part ./2 on .*: 0 images")" = 2 ]
+}
+
 @test "slurm: cron makes the dump, then only looks at it" {
     run() { env -i HOME="$HOME" LANG=C TU_BIN="$BUILD" MAX_PATCHES=6400 \
         "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" ../docs.jsonl resid:0,3 32 acts; }
     [ -z "$(run 2>&1)" ]
-    dump=$(echo acts/????????????????????????????????????????????????????????????????)
+    meta=$(echo acts/*.json)
+    dump=${meta%.json}
     diff -r ../want/* "$dump"
     before=$(stat -c %Y "$dump/acts000000.bin")
     [ -z "$(run 2>&1)" ]
     [ "$(stat -c %Y "$dump/acts000000.bin")" = "$before" ]
+    # what is wrong is said
+    rm -f "$dump/acts000003.bin"
+    [[ $(run 2>&1) == *acts000003.bin* ]]
 }
