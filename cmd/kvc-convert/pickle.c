@@ -33,9 +33,10 @@ pickle_bad(struct pickle *p, const char *fmt, ...)
 static bool
 charge(struct pickle *p, size_t nbytes)
 {
-    if (nbytes > PICKLE_MAX_MEMORY - p->memory) {
-        pickle_bad(p, "its values need more than %zu MiB",
-                   PICKLE_MAX_MEMORY >> 20);
+    size_t most = PICKLE_MAX_MEMORY + p->extra;
+
+    if (nbytes > most - p->memory) {
+        pickle_bad(p, "its values need more than %zu MiB", most >> 20);
         return false;
     }
     p->memory += nbytes;
@@ -65,8 +66,8 @@ pickle_alloc(struct pickle *p, size_t n, size_t size)
     size_t nbytes = SIZE_MAX;
     void *v;
 
-    if (!size_mul(n, size, &nbytes) || nbytes > PICKLE_MAX_MEMORY)
-        nbytes = PICKLE_MAX_MEMORY; /* more than is left: an error */
+    if (!size_mul(n, size, &nbytes) || nbytes > SIZE_MAX / 2)
+        nbytes = SIZE_MAX / 2; /* more than is left: an error */
     nbytes = (nbytes + 15) & ~(size_t)15;
     if ((!p->arena || nbytes > p->arena->size - p->arena->used) &&
         !new_chunk(p, nbytes))

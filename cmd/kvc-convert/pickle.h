@@ -15,7 +15,7 @@
 #include "core/err.h"
 
 #define PICKLE_MAX_NBYTES ((size_t)256 << 20) /* of one pickle */
-#define PICKLE_MAX_MEMORY ((size_t)40 << 20)  /* for all that it makes */
+#define PICKLE_MAX_MEMORY ((size_t)40 << 20)  /* for all values of a file */
 #define PICKLE_MAX_KEY    1024                /* bytes; pth_get() finds these */
 
 enum pickle_kind {
@@ -66,8 +66,9 @@ struct pickle {
     const char *path, *where; /* "FILE", "data.pkl: " or "": for messages */
     const uint8_t *data;      /* [size]; strings of the values point into it */
     size_t size;
-    size_t op;   /* where the current opcode lies */
-    uint8_t arg; /* of its row in pickle_opcodes */
+    size_t extra; /* bytes of memory more: a large file may need them */
+    size_t op;    /* where the current opcode lies */
+    uint8_t arg;  /* of its row in pickle_opcodes */
     struct err *err;
 
     /*
@@ -85,7 +86,7 @@ struct pickle {
     struct pth_storage *storages;
 
     struct arena *arena; /* of all values */
-    size_t memory;       /* bytes taken, of PICKLE_MAX_MEMORY */
+    size_t memory;       /* bytes taken, of PICKLE_MAX_MEMORY + extra */
     size_t pos, end;     /* the next byte, and behind the last */
     struct pth_value **stack;
     size_t n_stack, cap_stack;
@@ -102,7 +103,7 @@ struct pickle {
  * pickle to the next.
  * The value or NULL with p->err set (EX_DATAERR).  pickle_close() must follow
  * the last before values are looked at from outside.
- * Memory: PICKLE_MAX_MEMORY at most.  Never recurses.
+ * Memory: PICKLE_MAX_MEMORY + p->extra at most.  Never recurses.
  */
 struct pth_value *pickle_run(struct pickle *p, size_t at, size_t *end);
 

@@ -7,6 +7,10 @@
 #include "core/format/st.h"
 #include "core/mem.h"
 
+/* Values take some 700 bytes a tensor: a file of more tensors than the fixed
+ * limit allows for is read if they have 45 kB each, on average. */
+#define FILE_PER_MEMORY 64
+
 static int
 refuse(const struct pth *pth, struct err *err)
 {
@@ -33,6 +37,7 @@ open_map(struct pth *pth, struct err *err)
 
     pth->pickle = (struct pickle){ .path = pth->path,
                                    .err = err,
+                                   .extra = n / FILE_PER_MEMORY,
                                    .call = rebuild_call,
                                    .persistent = rebuild_persistent };
     if (n >= 4 && (!memcmp(d, "PK\3\4", 4) || !memcmp(d, "PK\5\6", 4)))

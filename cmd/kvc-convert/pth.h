@@ -65,7 +65,8 @@ struct pth_global {
  * something else: the message says what), EX_IOERR, EX_CANTCREAT (scratch for
  * a compressed member, in $TMPDIR).
  * Owner: the caller, until pth_close(), also of '*pth' == NULL after failing.
- * Memory: at most 56 MiB, whatever the file; some 400 bytes a tensor.
+ * Memory: some 700 bytes a tensor; whatever is in the file, at most 56 MiB and
+ * 1/64 of its size.
  */
 int pth_open(struct pth **pth, const char *path, struct err *err);
 void pth_close(struct pth *pth); /* NULL is fine */
