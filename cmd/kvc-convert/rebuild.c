@@ -263,11 +263,27 @@ tensor(struct pickle *p, struct pth_value *args, int dtype)
     return read_tensor(p, t, args->u.items) < 0 ? NULL : v;
 }
 
+/* Does args[i], a tensor's metadata, say that it is the conjugate or the
+ * negative of what is stored?  (torch 2.0 and later) */
+static bool
+is_lazy(const struct pth_value *args, uint32_t i)
+{
+    const struct pth_value *v = args->n > i ? args->u.items[i] : NULL;
+
+    if (!v || v->kind != PK_DICT)
+        return false;
+    for (uint32_t k = 0; k + 1 < v->u.list->n; k += 2)
+        if (is_str(v->u.list->items[k], "conj") ||
+            is_str(v->u.list->items[k], "neg"))
+            return true;
+    return false;
+}
+
+/* (storage, offset, shape, strides[, requires_grad, hooks, metadata]) */
 static struct pth_value *
 call_tensor(struct pickle *p, struct pth_value *callee, struct pth_value *args)
 {
-    (void)callee;
-    return tensor(p, args, -1);
+    return is_lazy(args, 6) ? pickle_opaque(p, callee) : tensor(p, args, -1);
 }
 
 /* (storage, offset, shape, strides, requires_grad, hooks, dtype, ...) */
@@ -277,7 +293,7 @@ call_tensor_v3(struct pickle *p, struct pth_value *callee,
 {
     int type = args->n < 7 ? -1 : find_type(args->u.items[6], true);
 
-    if (type < 0 || types[type].dtype < 0)
+    if (type < 0 || types[type].dtype < 0 || is_lazy(args, 7))
         return pickle_opaque(p, callee);
     return tensor(p, args, types[type].dtype);
 }

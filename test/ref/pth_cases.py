@@ -75,8 +75,9 @@ def views():
 
 def how():
     s = Storage(np.arange(4, dtype="<f4"))
-    return {h: Tensor(s, 0, (2, 2), (2, 1), h)
-            for h in ("v1", "v2", "meta", "subclass")}
+    return {h: Tensor(s, 0, (2, 2), (2, 1), h, "F32", "float32")
+            for h in ("v1", "v2", "v3", "meta", "subclass", "neg", "conj",
+                      "neg3")}
 
 
 def checkpoint():

@@ -36,6 +36,9 @@ TYPES = [
     (None, "float8_e5m2", "F8_E5M2", "u1"),
     (None, "float8_e8m0fnu", "F8_E8M0", "u1"),
 ]
+# Bits of a tensor that say that its storage holds other numbers.
+OPAQUE_HOW = {"neg": "_rebuild_tensor_v2", "conj": "_rebuild_tensor_v2",
+              "neg3": "_rebuild_tensor_v3"}
 OPAQUE_TYPES = [("ComplexDoubleStorage", 16), ("QUInt8Storage", 1)]
 
 
@@ -93,6 +96,10 @@ class Tensor:
             return V3, args + (False, hooks, DTYPES[self.dtype], None)
         if self.how == "meta":
             return V2, args + (False, hooks, {"a": 1})
+        if self.how in ("neg", "conj"):
+            return V2, args + (False, hooks, {"a": 1, self.how: True})
+        if self.how == "neg3":
+            return V3, args + (False, hooks, DTYPES[self.dtype], {"neg": True})
         if self.how == "subclass":
             return FROM_TYPE, (V2, SIZE, args + (False, hooks), {"x": 1})
         return V2, args + (False, hooks)
@@ -239,6 +246,8 @@ def tree(v, path=""):
         if v.inner is not None:
             return tree(v.inner, path)
         return head + "OPAQUE %s.%s\n" % (v.fn.__module__, v.fn.__qualname__)
+    if isinstance(v, Tensor) and v.how in OPAQUE_HOW:
+        return head + "OPAQUE torch._utils.%s\n" % OPAQUE_HOW[v.how]
     if isinstance(v, Tensor) and v.storage.cls in dict(OPAQUE_TYPES):
         return head + "OPAQUE torch.%s\n" % v.storage.cls
     if isinstance(v, Tensor):

@@ -11,6 +11,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "test/unit/kvc-convert-tree.h"
+#include "test/unit/ref.h"
 #include "test/unit/tap.h"
 
 /* The tree of a pickle, or the message. */
@@ -94,20 +95,15 @@ test_case(const char *dir, const char *name)
 static void
 test_cases(const char *dir)
 {
-    const char *python = getenv("PYTHON");
-    struct str command = { 0 }, text = { 0 };
+    struct str text = { 0 };
     char *save = NULL;
 
-    str_addf(&command, "%s test/ref/pickle_cases.py %s 2>%s/log",
-             python ? python : "python3", dir, dir);
-    if (system(command.s) != 0 || !read_file(dir, "cases", "", &text)) {
-        tap_skip("pickle: pickles of Python", "no numpy");
-    } else {
+    if (ref_run("pickle_cases.py", dir, "numpy") &&
+        read_file(dir, "cases", "", &text)) {
         for (char *name = strtok_r(text.s, "\n", &save); name;
              name = strtok_r(NULL, "\n", &save))
             test_case(dir, name);
     }
-    str_free(&command);
     str_free(&text);
 }
 

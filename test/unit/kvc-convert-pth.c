@@ -16,6 +16,7 @@
 #include "core/mem.h"
 #include "core/str.h"
 #include "test/unit/kvc-convert-tree.h"
+#include "test/unit/ref.h"
 #include "test/unit/tap.h"
 
 static const char *dir;
@@ -103,20 +104,6 @@ for_each(const char *list, void (*test)(const char *name, const char *rest))
     }
     tap_ok(n > 0, "pth: there were %zu %s", n, list);
     str_free(&text);
-}
-
-static bool
-make(const char *script)
-{
-    const char *python = getenv("PYTHON");
-    struct str command = { 0 };
-    int rc;
-
-    str_addf(&command, "%s test/ref/%s %s 2>%s/log",
-             python ? python : "python3", script, dir, dir);
-    rc = system(command.s);
-    str_free(&command);
-    return rc == 0;
 }
 
 /* All that this process has touched, files included. */
@@ -216,24 +203,18 @@ test_parts(const char *name)
 static void
 test_cases(void)
 {
-    if (make("pth_cases.py")) {
+    if (ref_run("pth_cases.py", dir, "numpy")) {
         for_each("cases", test_case);
         test_damage("checkpoint-2");
         test_damage("checkpoint-4-legacy");
         test_damage("deflated");
         test_parts("views-2");
         test_parts("deflated-views");
-    } else {
-        tap_skip("pth: hand-made checkpoints", "no numpy");
     }
-    if (make("pth_torch.py"))
+    if (ref_run("pth_torch.py", dir, "torch"))
         for_each("torch", test_case);
-    else
-        tap_skip("pth: checkpoints of torch.save()", "no torch");
-    if (make("pth_hostile.py"))
+    if (ref_run("pth_hostile.py", dir, "numpy"))
         for_each("hostile", test_refused);
-    else
-        tap_skip("pth: hostile checkpoints", "no numpy");
 }
 
 static void

@@ -10,6 +10,7 @@
 
 #include "core/map.h"
 #include "core/mem.h"
+#include "test/unit/ref.h"
 #include "test/unit/tap.h"
 
 static int
@@ -119,20 +120,15 @@ test_case(const char *dir, const char *name)
 static void
 test_cases(const char *dir)
 {
-    const char *python = getenv("PYTHON");
-    struct str command = { 0 }, text = { 0 };
+    struct str text = { 0 };
     char *save = NULL;
 
-    str_addf(&command, "%s test/ref/zip_cases.py %s 2>%s/log",
-             python ? python : "python3", dir, dir);
-    if (system(command.s) != 0 || !read_file(dir, "cases", "", &text)) {
-        tap_skip("zip: archives of zipfile", "no numpy");
-    } else {
+    if (ref_run("zip_cases.py", dir, "numpy") &&
+        read_file(dir, "cases", "", &text)) {
         for (char *name = strtok_r(text.s, "\n", &save); name;
              name = strtok_r(NULL, "\n", &save))
             test_case(dir, name);
     }
-    str_free(&command);
     str_free(&text);
 }
 
