@@ -356,10 +356,12 @@ out_zeros(struct out *o, size_t nbytes, struct err *err)
 
     if (out_flush(o, err) < 0)
         return -1;
-    if (o->tmp && (at = lseek(o->fd, (off_t)nbytes, SEEK_CUR)) >= 0) {
-        if (ftruncate(o->fd, at) == 0)
+    if (o->tmp) {
+        at = lseek(o->fd, (off_t)nbytes, SEEK_CUR);
+        if (at >= 0 && ftruncate(o->fd, at) == 0)
             return 0;
-        return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
+        return err_sys(err, EX_IOERR, "%s: no room for %zu zeros", o->path,
+                       nbytes);
     }
     for (size_t n; nbytes > 0; nbytes -= n) {
         n = nbytes < sizeof(zeros) ? nbytes : sizeof(zeros);

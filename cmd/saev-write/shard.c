@@ -6,6 +6,7 @@
 #include "cmd/saev-write/write.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/sig.h"
 
 #define MOVE_BYTES ((size_t)8 << 20) /* between looks at the clock */
 
@@ -174,13 +175,17 @@ fill(struct run *run, struct out *out, struct hash *hash, size_t nbytes,
 int
 shard_pad(struct out *out, struct hash *hash, size_t nbytes, struct err *err)
 {
-    static const char zeros[4096];
+    static const char zeros[65536];
 
+    if (nbytes && out_zeros(out, nbytes, err) < 0)
+        return -1;
     for (size_t n, left = hash ? nbytes : 0; left > 0; left -= n) {
+        if (sig_stop())
+            return sig_stopped("run it again", err);
         n = left < sizeof(zeros) ? left : sizeof(zeros);
         hash_add(hash, zeros, n);
     }
-    return nbytes ? out_zeros(out, nbytes, err) : 0;
+    return 0;
 }
 
 /* The images of one shard; a counted stream may end between two. */
