@@ -1,6 +1,7 @@
 """pth_hostile.py DIR: files that must be refused.
 
 DIR/hostile has a line for each: its name, a tab, what the message must say.
+DIR/unread has those that open, but whose tensors cannot be read.
 """
 import gzip
 import io
@@ -309,3 +310,25 @@ for n, message in ((2**61, "has 2305843009213693952 elements of 4 bytes, but"),
                    (23, "has 23 elements of 4 bytes (expected 24 of 4")):
     case("legacy-count-%d" % n, data[:-104] + struct.pack("<Q", n) + data[-96:],
          message)
+
+# Storages are looked at when they are needed, not before.
+cases.close()
+cases = open(os.path.join(dir, "unread"), "w")
+case("read-crc", zip_bytes(changed(2, crc=1)), "data/0 is damaged: its CRC is")
+case("read-local", zip_bytes(changed(2, local_name=b"archive/data/1")),
+     "has no header of its own")
+case("read-method", zip_bytes(changed(2, method=12)), "another way than by")
+case("read-encrypted", zip_bytes(changed(2, flags=1)), "is encrypted")
+case("read-deflate", zip_bytes(changed(2, method=8, bytes=b"\xff")),
+     "its bytes are not DEFLATE's")
+case("read-more", zip_bytes(changed(2, method=8, bytes=deflate(bytes(97)))),
+     "unpacks to more than it says")
+case("read-less", zip_bytes(changed(2, method=8, bytes=deflate(bytes(95)))),
+     "unpacks to less than it says")
+case("read-crc-deflate", zip_bytes(changed(2, method=8, crc=1)),
+     "data/0 is damaged: its CRC is")
+huge = {"a": Tensor(Storage(np.zeros(2000000, "<f4")), 0, (1,), (1,))}
+pkl_huge, storages = dumps(huge)
+m = members(pkl_huge, storages, method=8)
+m[2].crc = 1
+case("read-crc-scratch", zip_bytes(m), "data/0 is damaged: its CRC is")

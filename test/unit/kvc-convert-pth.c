@@ -85,6 +85,23 @@ test_refused(const char *name, const char *message)
     str_free(&got);
 }
 
+/* The tree has the message in the place of elements. */
+static void
+test_unread(const char *name, const char *message)
+{
+    struct str path = { 0 }, got = { 0 };
+    int rc;
+
+    str_addf(&path, "%s/%s", dir, name);
+    rc = describe_file(&got, path.s);
+    tap_ok(rc == 0 && strstr(got.s, path.s) && strstr(got.s, message),
+           "pth: %s opens, but is not read: %s", name, message);
+    if (rc < 0 || !strstr(got.s, message))
+        printf("# %.300s\n", got.s);
+    str_free(&path);
+    str_free(&got);
+}
+
 /* Each line of DIR/LIST: a name, a tab, the rest. */
 static void
 for_each(const char *list, void (*test)(const char *name, const char *rest))
@@ -213,8 +230,10 @@ test_cases(void)
     }
     if (ref_run("pth_torch.py", dir, "torch"))
         for_each("torch", test_case);
-    if (ref_run("pth_hostile.py", dir, "numpy"))
+    if (ref_run("pth_hostile.py", dir, "numpy")) {
         for_each("hostile", test_refused);
+        for_each("unread", test_unread);
+    }
 }
 
 static void
