@@ -10,7 +10,8 @@ import sys
 import numpy as np
 
 from pth_make import (DTYPES, NAMESPACE, OPAQUE_TYPES, SCALAR, SIZE, TYPES,
-                      Storage, Tensor, Wrap, archive, legacy, members, parameter, tree, zip_bytes)
+                      Storage, Tensor, Wrap, archive, legacy, members,
+                      parameter, python2, tree, zip_bytes)
 
 dir = sys.argv[1]
 cases = open(os.path.join(dir, "cases"), "w")
@@ -150,6 +151,9 @@ case("deep-128", deep, archive(deep))
 # Of equal keys the first stays, with the last one's item.
 case("equal-keys", {"b": 3, "a": 2, "c": 4}, zip_bytes(members(
     b"\x80\x02}(U\1bK\1U\1aK\2X\1\0\0\0bK\3U\1cK\4u.", {})))
+value = checkpoint()
+case("python-2", value, legacy(value, change=python2))
+case("python-2-plain", plain(), legacy(plain(), change=python2))
 # A part of a storage, as torch 0.4 knew it.
 part = Storage(np.arange(12, dtype="<f4"), view=("v", 4, 6))
 value = {"a": Tensor(part, 1, (2, 2), (2, 1)), "b": Tensor(part, 0, (6,), (1,))}

@@ -9,6 +9,7 @@ which torch leaves at 0.
 import collections
 import io
 import pickle
+import pickletools
 import struct
 import sys
 import types
@@ -218,25 +219,40 @@ def archive(tree, protocol=2, method=0, crc=None, **how):
     return zip_bytes(members(pkl, storages, method, crc), **how)
 
 
+def python2(pkl):
+    """The pickle with Python 2's str, which are bytes, for all strings."""
+    out, ops = b"", list(pickletools.genops(pkl))
+    ends = [at for _, _, at in ops[1:]] + [len(pkl)]
+    for (op, arg, at), end in zip(ops, ends):
+        if op.name == "BINUNICODE":
+            arg = arg.encode()
+            out += (b"U" + bytes([len(arg)]) if len(arg) < 256 else
+                    b"T" + struct.pack("<i", len(arg))) + arg
+        else:
+            out += pkl[at:end]
+    return out
+
+
 MAGIC = 0x1950a86a20f9469cfc6c
 
 
 def legacy_bytes(pkl, storages, protocol=2, magic=MAGIC, version=1001,
-                 little=True, keys=None):
+                 little=True, keys=None, change=lambda pkl: pkl):
     info = dict(protocol_version=1001, little_endian=little,
                 type_sizes=dict(short=2, int=4, long=4))
     if keys is None:
         keys = sorted(storages)
-    out = b"".join(pickle.dumps(x, protocol) for x in (magic, version, info))
-    out += pkl + pickle.dumps(keys, protocol)
+    out = b"".join(change(pickle.dumps(x, protocol))
+                   for x in (magic, version, info))
+    out += change(pkl) + change(pickle.dumps(keys, protocol))
     for k in keys:
         out += struct.pack("<q", storages[k].numel)
         out += storages[k].array.tobytes()
     return out
 
 
-def legacy(tree, protocol=2):
-    return legacy_bytes(*dumps(tree, protocol, legacy=True), protocol)
+def legacy(tree, protocol=2, **how):
+    return legacy_bytes(*dumps(tree, protocol, legacy=True), protocol, **how)
 
 
 def tree(v, path=""):
