@@ -43,6 +43,7 @@
 TABLE(cvt)
 TABLE(gemv)
 TABLE(mix)
+TABLE(sparse)
 TABLE(vec)
 
 /*

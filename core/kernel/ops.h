@@ -44,6 +44,16 @@ struct mix_ops {
     void (*f32)(const struct mix *m);
 };
 
+struct sparse;
+
+struct sparse_ops {
+    void (*bf16)(const struct sparse *s);
+    void (*f16)(const struct sparse *s);
+    void (*f32)(const struct sparse *s);
+    /* bit i: x[i] is not within lo .. hi, or is a NaN; n <= 64 */
+    uint64_t (*outside)(const float *x, size_t n, float lo, float hi);
+};
+
 struct vec_ops {
     float (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float s, const float *x, size_t n);
@@ -116,6 +126,7 @@ struct gemm_ops {
 const struct cvt_ops *cvt_ops_of(enum isa isa);
 const struct gemv_ops *gemv_ops_of(enum isa isa);
 const struct mix_ops *mix_ops_of(enum isa isa);
+const struct sparse_ops *sparse_ops_of(enum isa isa);
 const struct vec_ops *vec_ops_of(enum isa isa);
 const struct gemm_ops *gemm_ops_of(enum isa isa); /* nothing NULL */
 
@@ -124,6 +135,8 @@ extern const struct gemv_ops gemv_scalar, gemv_avx2, gemv_avx512, gemv_neon;
 extern const struct gemm_ops gemm_scalar, gemm_avx2, gemm_avx512,
     gemm_avx512vnni, gemm_avx512bf16, gemm_amx, gemm_neon;
 extern const struct mix_ops mix_scalar, mix_avx2, mix_avx512, mix_neon;
+extern const struct sparse_ops sparse_scalar, sparse_avx2, sparse_avx512,
+    sparse_neon;
 extern const struct vec_ops vec_scalar, vec_avx2, vec_avx512, vec_neon;
 
 /* Element i of little-endian 16 or 32-bit data at any address; not le16(),

@@ -9,6 +9,7 @@
  *   vf_bf16, vf_f16   VF weights, little-endian, at any address, widened
  *   vf_fma(a, b, c)   a * b + c, rounded once
  *   vf_max(a, b), _min  b if either is a NaN (x86); NEON: NaN
+ *   vf_outside(v, lo, hi)  bit i: lane i is not within lo .. hi, or is a NaN
  *   vf_sum            lanes added in halves: i and i + VF / 2 first
  *   vf_sum4(p, a..d)  p[0..3] = vf_sum() of each, together
  *   vf_pow2(t)        2^n of EXP_ROUND + n
@@ -119,6 +120,13 @@ INLINE vf
 vf_min(vf a, vf b)
 {
     return _mm512_min_ps(a, b);
+}
+
+INLINE unsigned
+vf_outside(vf v, vf lo, vf hi)
+{
+    return (unsigned)_mm512_cmp_ps_mask(v, lo, _CMP_NGE_UQ) |
+           (unsigned)_mm512_cmp_ps_mask(v, hi, _CMP_NLE_UQ);
 }
 
 INLINE int
@@ -313,6 +321,13 @@ vf_min(vf a, vf b)
     return _mm256_min_ps(a, b);
 }
 
+INLINE unsigned
+vf_outside(vf v, vf lo, vf hi)
+{
+    return (unsigned)_mm256_movemask_ps(_mm256_or_ps(
+        _mm256_cmp_ps(v, lo, _CMP_NGE_UQ), _mm256_cmp_ps(v, hi, _CMP_NLE_UQ)));
+}
+
 INLINE int
 vf_has_nan(vf a)
 {
@@ -482,6 +497,15 @@ INLINE vf
 vf_min(vf a, vf b)
 {
     return vminq_f32(a, b);
+}
+
+INLINE unsigned
+vf_outside(vf v, vf lo, vf hi)
+{
+    const uint32x4_t bit = { 1, 2, 4, 8 };
+    uint32x4_t in = vandq_u32(vcgeq_f32(v, lo), vcleq_f32(v, hi));
+
+    return vaddvq_u32(vbicq_u32(bit, in));
 }
 
 INLINE int

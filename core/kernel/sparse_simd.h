@@ -1,0 +1,136 @@
+/*
+ * Template of sparse_ISA.c: SPARSE_OPS fills its table.
+ *
+ * Lanes are columns, so that no sum crosses them.  ROWS rows of the table are
+ * read side by side, each a stream that lies anywhere: y is loaded and stored
+ * once for all of them, and the first lines of the next ones are asked for.
+ */
+#include "core/kernel/ops.h"
+#include "core/kernel/simd.h"
+#include "core/kernel/sparse.h"
+
+enum weight { W_BF16, W_F16, W_F32 };
+
+enum {
+    ROWS = 8,
+    LINE = 64,
+    AHEAD = 8, /* lines of a row that the prefetcher is slow to ask for */
+};
+
+INLINE size_t
+size_of(enum weight t)
+{
+    return t == W_F32 ? 4 : 2;
+}
+
+/* A vector of weights, or the first n of one. */
+INLINE vf
+load_w(enum weight t, const char *w, size_t n)
+{
+    if (t == W_BF16)
+        return n == VF ? vf_bf16(w) : vf_bf16_n(w, n);
+    if (t == W_F16)
+        return n == VF ? vf_f16(w) : vf_f16_n(w, n);
+    return n == VF ? vf_load((const float *)(const void *)w)
+                   : vf_load_n((const float *)(const void *)w, n);
+}
+
+/* N rows from i on, added to 'n' of the columns from c on, at most VF. */
+INLINE vf
+add_rows(enum weight t, const char *const *w, const vf *v, const size_t N,
+         size_t c, vf y, size_t n)
+{
+#pragma GCC unroll 8
+    for (size_t k = 0; k < N; k++)
+        y = vf_fma(v[k], load_w(t, w[k] + c * size_of(t), n), y);
+    return y;
+}
+
+INLINE void
+strip(const struct sparse *s, enum weight t, size_t i, const size_t N)
+{
+    const char *w[ROWS];
+    size_t c = 0;
+    vf v[ROWS];
+
+#pragma GCC unroll 8
+    for (size_t k = 0; k < N; k++) {
+        w[k] = (const char *)s->w + s->idx[i + k] * s->ldw * size_of(t);
+        v[k] = vf_set1(s->v[i + k]);
+    }
+    for (size_t k = i + N; k < s->n && k < i + N + ROWS; k++) {
+        const char *next = (const char *)s->w + s->idx[k] * s->ldw * size_of(t);
+
+        for (size_t b = 0; b < AHEAD * LINE && b < s->cols * size_of(t);
+             b += LINE)
+            __builtin_prefetch(next + b);
+    }
+    for (; c + 2 * VF <= s->cols; c += 2 * VF) {
+        vf a = vf_load(s->y + c), b = vf_load(s->y + c + VF);
+
+        a = add_rows(t, w, v, N, c, a, VF);
+        b = add_rows(t, w, v, N, c + VF, b, VF);
+        vf_store(s->y + c, a);
+        vf_store(s->y + c + VF, b);
+    }
+    for (; c + VF <= s->cols; c += VF)
+        vf_store(s->y + c, add_rows(t, w, v, N, c, vf_load(s->y + c), VF));
+    if (c < s->cols) {
+        size_t n = s->cols - c;
+
+        vf_store_n(s->y + c, add_rows(t, w, v, N, c, vf_load_n(s->y + c, n), n),
+                   n);
+    }
+}
+
+INLINE void
+kernel(const struct sparse *s, enum weight t)
+{
+    size_t i = 0;
+
+    for (; i + ROWS <= s->n; i += ROWS)
+        strip(s, t, i, ROWS);
+    for (; i + 2 <= s->n; i += 2)
+        strip(s, t, i, 2);
+    if (i < s->n)
+        strip(s, t, i, 1);
+}
+
+static void
+bf16(const struct sparse *s)
+{
+    kernel(s, W_BF16);
+}
+
+static void
+f16(const struct sparse *s)
+{
+    kernel(s, W_F16);
+}
+
+static void
+f32(const struct sparse *s)
+{
+    kernel(s, W_F32);
+}
+
+static uint64_t
+outside(const float *x, size_t n, float lo, float hi)
+{
+    const vf low = vf_set1(lo), high = vf_set1(hi);
+    uint64_t bits = 0;
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        bits |= (uint64_t)vf_outside(vf_load(x + i), low, high) << i;
+    if (i < n)
+        bits |= ((uint64_t)vf_outside(vf_load_n(x + i, n - i), low, high) &
+                 ((1u << (n - i)) - 1))
+                << i;
+    return bits;
+}
+
+#define SPARSE_OPS                                               \
+    {                                                            \
+        .bf16 = bf16, .f16 = f16, .f32 = f32, .outside = outside \
+    }
