@@ -1,0 +1,96 @@
+/*
+ * What the files of lut-apply share.
+ */
+#ifndef LUT_APPLY_APPLY_H
+#define LUT_APPLY_APPLY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/err.h"
+#include "core/format/lut.h"
+#include "core/format/npy.h"
+#include "core/format/stdir.h"
+#include "core/kernel/table.h"
+#include "core/out.h"
+
+struct cmd {
+    const char *dir, *name; /* DIR LAYER */
+    const char *model;      /* -m, or NULL */
+    const char *input;      /* -i, "-": standard input */
+    const char *out_path;
+    int out_flags;
+    double ratio, tau; /* NaN: not given */
+    int64_t top;       /* -1: not given */
+    bool absolute, weighted;
+    int x_dtype; /* of a raw x, or -1 */
+    enum dtype dtype;
+    bool raw, report, json, verbose, quiet;
+    int64_t n_threads, batch;
+    struct out *out;
+};
+
+/* A layer, ready to be applied: its table, its own weights if they are known,
+ * and what compensation is asked for. */
+struct layer {
+    struct lut lut;
+    struct lut_table file;
+    struct stdir model;
+    struct table table;
+    struct table_fix fix;
+    float *encoder_bias, *decoder_bias, *bias_product; /* table's */
+    float *bias;      /* [out] the layer's own, zeros if it has none */
+    float *norms;     /* [in] --weighted */
+    double threshold; /* of exceed and --tau; NaN: none */
+};
+
+/* All below: 0, or -1 with 'err' set. */
+
+int layer_open(struct layer *l, const struct cmd *cmd, struct err *err);
+void layer_close(struct layer *l); /* a zeroed struct is fine */
+
+/* Rows of x from a file or a stream. */
+struct input {
+    const char *name;
+    int fd;
+    bool own_fd;
+    struct st st; /* of a safetensors file */
+    enum dtype dtype;
+    size_t width;  /* numbers of a row */
+    size_t n_dims; /* of x; 0: a stream of unknown length */
+    uint64_t shape[NPY_MAX_DIMS];
+    uint64_t n_rows; /* all of them, if n_dims */
+    uint64_t taken;  /* rows read */
+    char *buf;       /* [batch, width] as they are in the file */
+};
+
+int input_open(struct input *in, const struct cmd *cmd, size_t width,
+               struct err *err);
+void input_close(struct input *in); /* a zeroed struct is fine */
+
+/* input_rows() reads up to n rows; returns how many, 0 at the end, or -1. */
+ssize_t input_rows(struct input *in, float *x, size_t n, struct err *err);
+
+/* What is open while rows pass through. */
+struct run {
+    const struct cmd *cmd;
+    struct layer layer;
+    struct input input;
+    struct par *par;
+    struct gemm *gemm;
+    struct table_work *work;
+    size_t batch;
+    float *x, *y, *dense; /* [batch, in], [batch, out] twice */
+    char *bytes;          /* [batch, out] as they are written */
+    uint64_t bad_rows;
+};
+
+int run_open(struct run *run, const struct cmd *cmd, struct err *err);
+void run_close(struct run *run);
+
+int apply_main(struct run *run, struct err *err);
+int report_main(struct run *run, struct err *err);
+
+#endif

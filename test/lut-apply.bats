@@ -1,0 +1,176 @@
+# lut-apply: values against numpy (test/ref/lut_apply_ref.py), and what a user
+# types.
+load helpers
+
+# applies CHECK: the checks of a group that passed.
+applies() {
+    run -0 env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/lut_apply_ref.py" "$1"
+}
+
+# make_case [KEYWORDS OF Case]: DIR/lut, the model DIR, and x.npy.
+make_case() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, numpy as np, lut_apply_ref as r
+c = r.Case("DIR", **eval("dict(%s)" % sys.argv[1])); np.save("x.npy", c.x)' "${1:-}"
+}
+
+LAYER=model.layers.0.self_attn.q_proj
+
+@test "lut-apply: every dtype, k, centring, single and fused layers are numpy's" {
+    applies tables
+    [ "$output" = 10 ]
+}
+
+@test "lut-apply: ties, few positives or none, zeros, NaN, Inf, 1e30" {
+    applies edges
+    [ "$output" = 6 ]
+}
+
+@test "lut-apply: every mode of compensation, by the model's weights and stored ones" {
+    applies compensation
+    [ "$output" = 24 ]
+}
+
+@test "lut-apply: all inputs compensated are the layer; more of them, less error" {
+    applies identity
+    [ "$output" = 6 ]
+}
+
+@test "lut-apply: a folder as the Python exporter writes it" {
+    applies exporter
+    [ "$output" = 3 ]
+}
+
+@test "lut-apply --report: numpy's metrics, for any batch" {
+    applies report
+    [ "$output" = 3 ]
+}
+
+@test "lut-apply: the same bits for -j and --batch, on every ISA" {
+    isas=scalar
+    for i in avx2 avx512 avx512bf16 amx neon; do
+        TU_ISA=$i hf-infer --help >/dev/null 2>&1 || continue
+        make_case
+        ! TU_ISA=$i lut-apply DIR $LAYER <x.npy >/dev/null 2>&1 || isas="$isas $i"
+    done
+    export ISAS=$isas
+    applies same_bits
+    [ "$output" = $(($(wc -w <<<"$isas") * 3)) ]
+}
+
+@test "lut-apply: the command lines of the manual work as written" {
+    make_case "layer='model.layers.0.self_attn.qkv_proj', outs=(24, 8, 8)"
+    ln -s DIR MODEL
+    lut-apply DIR model.layers.0.self_attn.qkv_proj -m MODEL --ratio 0.25 <x.npy >y.npy
+    lut-apply DIR model.layers.0.self_attn.qkv_proj <x.npy >y.npy
+    "$PYTHON" -c 'import numpy as np; assert np.load("y.npy").shape == (50, 40)'
+    lut-apply --report DIR layers.0.self_attn.qkv_proj -m MODEL <x.npy
+}
+
+@test "lut-apply: examples of the manual page" {
+    make_case "layer='model.layers.0.self_attn.qkv_proj', outs=(24, 8, 8), stored=True"
+    mv DIR MODEL
+    "$PYTHON" -c 'import numpy as np; np.load("x.npy").astype("<f4").tofile("x.f32")'
+    examples "$ROOT/man/lut-apply.1" >script.sh
+    [ -s script.sh ]
+    bash -euo pipefail script.sh
+}
+
+@test "lut-apply: x as .npy of any dims, safetensors, raw f32 f16 bf16; y likewise" {
+    make_case
+    lut-apply DIR $LAYER <x.npy >y.npy
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import numpy as np
+from tiny_models import write_safetensors
+x = np.load("x.npy"); np.save("3.npy", x.reshape(5, 10, 40)); np.save("1.npy", x[0])
+x.tofile("x.raw"); np.save("h.npy", x.astype("<f2")); x.astype("<f2").tofile("h.raw")
+write_safetensors("one.safetensors", {"x": x.astype(float)}, lambda n: "F32")
+write_safetensors("two.safetensors", {"x": x.astype(float), "z": x.astype(float)}, lambda n: "F32")'
+    lut-apply DIR $LAYER -i 3.npy -o 3y.npy
+    lut-apply DIR $LAYER -i 1.npy -o 1y.npy
+    lut-apply DIR $LAYER <h.npy --dtype f16 >hy.npy
+    "$PYTHON" -c 'import numpy as np
+y = np.load("y.npy"); assert (np.load("3y.npy") == y.reshape(5, 10, 24)).all()
+assert (np.load("1y.npy") == y[0]).all() and np.load("hy.npy").dtype == "<f2"'
+    lut-apply DIR $LAYER --x-dtype f32 <x.raw | cmp - y.npy
+    lut-apply DIR $LAYER -i one.safetensors | cmp - y.npy
+    lut-apply DIR $LAYER <one.safetensors | cmp - y.npy
+    lut-apply DIR $LAYER -i two.safetensors:z | cmp - y.npy
+    tail -c +129 y.npy >y.raw
+    cat x.raw | lut-apply DIR $LAYER --x-dtype f32 --raw | cmp - y.raw
+    cat h.raw | lut-apply DIR $LAYER --x-dtype f16 --raw >a
+    lut-apply DIR $LAYER --raw <h.npy | cmp - a
+    lut-apply DIR $LAYER --raw --dtype bf16 <x.npy >b
+    [ "$(wc -c <b)" = $((50 * 24 * 2)) ]
+}
+
+@test "lut-apply: no rows give no rows" {
+    make_case
+    "$PYTHON" -c 'import numpy as np; np.save("0.npy", np.zeros((0, 40), "<f4"))'
+    lut-apply DIR $LAYER <0.npy >y.npy
+    "$PYTHON" -c 'import numpy as np; assert np.load("y.npy").shape == (0, 24)'
+    [ -z "$(lut-apply DIR $LAYER --x-dtype f32 --raw </dev/null)" ]
+    lut-apply --report DIR $LAYER -m DIR --json <0.npy | grep -q '"rows":0'
+}
+
+@test "lut-apply: what does not fit is refused by name" {
+    make_case
+    "$PYTHON" -c 'import numpy as np; np.save("w.npy", np.zeros((3, 39), "<f4"))
+np.save("d.npy", np.zeros((3, 40)))'
+    run -65 lut-apply DIR $LAYER <w.npy
+    [ "$output" = "lut-apply: standard input: the last of x's 2 dims is 39 (expected 40, the layer's inputs)" ]
+    run -65 lut-apply DIR $LAYER <d.npy
+    [ "$output" = "lut-apply: standard input: x is F64 (expected F32, F16 or BF16)" ]
+    run -65 lut-apply DIR model.layers.1.mlp.up_proj <x.npy
+    [ "$output" = "lut-apply: DIR/lut/metadata.json: has no layer model.layers.1.mlp.up_proj (1 others, first $LAYER)" ]
+    run -65 lut-apply DIR $LAYER <<<"these are no numbers"
+    [[ "$output" = *"neither .npy nor safetensors"* ]]
+    run -2 lut-apply DIR $LAYER --ratio 0.5 <x.npy
+    [[ "$output" = *"holds no weights to compensate with: -m MODEL has them"* ]]
+    run -65 lut-apply DIR $LAYER --tau 1 -m DIR <x.npy
+    [[ "$output" = *"has no elbow threshold for $LAYER"* ]]
+    run -2 lut-apply DIR $LAYER --ratio 1 --top 2 <x.npy
+    run -2 lut-apply DIR $LAYER --dtype bf16 <x.npy
+    run -2 lut-apply --report DIR $LAYER <x.npy
+    mkdir other
+    cp DIR/model.safetensors other
+    make_case "outs=(16,)"
+    run -65 lut-apply DIR $LAYER --ratio 1 -m other <x.npy
+    [[ "$output" = *"the weights of $LAYER do not fit"*"(expected 16 outputs of 40 inputs in all)" ]]
+}
+
+@test "lut-apply: a stream that ends within a row is refused with 65" {
+    make_case
+    run -65 bash -c "head -c 1000 x.npy | lut-apply DIR $LAYER --raw | wc -c; exit \${PIPESTATUS[1]}"
+    [[ "$output" = *"standard input: ended in row"* ]]
+    run -65 lut-apply DIR $LAYER --x-dtype f32 -i x.npy
+    [[ "$output" = *"(expected whole rows of 160)"* ]]
+}
+
+@test "lut-apply: y that f16 cannot hold is an error, not Inf" {
+    make_case
+    "$PYTHON" -c 'import numpy as np; np.save("x.npy", np.load("x.npy") * 1e6)'
+    run -65 lut-apply DIR $LAYER --dtype f16 -o y.npy <x.npy
+    [[ "$output" = *"which f16 cannot hold" ]]
+    [ ! -e y.npy ]
+}
+
+@test "lut-apply: a closed pipe ends it, a full disk is an error" {
+    make_case
+    bash -c "head -c 32000000 /dev/zero | lut-apply DIR $LAYER --x-dtype f32 --raw | head -c 10 >/dev/null; [ \${PIPESTATUS[1]} != 0 ]"
+    run -74 bash -c "lut-apply DIR $LAYER <x.npy >/dev/full"
+    [[ "$output" = lut-apply:* ]]
+    lut-apply DIR $LAYER <x.npy -o y.npy
+    run -73 lut-apply DIR $LAYER <x.npy -o y.npy
+    lut-apply DIR $LAYER <x.npy -f -o y.npy
+}
+
+@test "lut-apply: the memory of a long stream is that of a short one" {
+    make_case
+    peak() {
+        head -c "$1" /dev/zero | "$PYTHON" -c 'import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' lut-apply DIR $LAYER -j 2 --x-dtype f32 --raw
+    }
+    short=$(peak 160000)
+    long=$(peak 64000000)
+    [ "$long" -lt $((short + 4096)) ]
+}

@@ -1,0 +1,315 @@
+"""lut-apply against lut_ref, in float64: python lut_apply_ref.py CHECK.
+
+Each check makes folders, models and rows from a seed in the current folder,
+runs the tool, and prints how many cases it compared.
+"""
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import lut_ref as lut  # noqa: E402
+from tiny_models import write_safetensors  # noqa: E402
+
+EPS = {"BF16": 2.0 ** -8, "F16": 2.0 ** -11, "F32": 2.0 ** -24}
+Q = "model.layers.0.self_attn.q_proj"
+QKV = "model.layers.0.self_attn.qkv_proj"
+
+
+class Case:
+    """A layer, its table as the files hold it, and rows that suit it."""
+
+    def __init__(self, folder, dtype="F32", n=96, d=40, k=8, rows=50, seed=0,
+                 layer=Q, outs=(24,), centered=False, exporter=False,
+                 stored=False, meta=None, bias=True):
+        rng = np.random.default_rng(seed)
+        sae = lut.tiny_sae(rng, n, d)
+        names = lut.parts_of(layer)
+        model = {}
+        for name, out in zip(names, outs):
+            model[name + ".weight"] = lut.round_to(
+                rng.normal(0, 1, (out, d)), "BF16")
+            if bias:
+                model[name + ".bias"] = lut.round_to(rng.normal(0, 1, out),
+                                                     "BF16")
+        os.makedirs(folder, exist_ok=True)
+        write_safetensors(os.path.join(folder, "model.safetensors"), model,
+                          lambda _: "BF16")
+        self.w, self.bias = lut.target(model, layer)
+        if self.bias is None:
+            self.bias = np.zeros(len(self.w))
+        full = lut.table(sae, self.w, self.bias, fold=not centered)
+        if exporter:
+            full["bias_product"] = full["bias_product"] - self.bias
+        held = lut.write_lut(os.path.join(folder, "lut"), {layer: full}, k,
+                             dtype, centered, exporter,
+                             {layer: self.w} if stored else None, meta)
+        self.t, self.k, self.centered = held[layer], k, centered
+        self.folder, self.layer = folder, layer
+        self.dtype, self.rng = dtype, rng
+        codes = rng.exponential(1, (rows, n)) * (rng.random((rows, n)) < 0.08)
+        x = codes @ sae["decoder_weight"] + sae["decoder_bias"]
+        self.x = (x + rng.normal(0, 0.05, x.shape)).astype(np.float32)
+
+    def z(self, x):
+        with np.errstate(all="ignore"):
+            return lut.preact(self.t, x.astype(np.float64), self.centered)
+
+    def steps(self, x):
+        """y, x - x^ of the float64 reference, and which rows are decided:
+        where no sum in f32 can have changed the top-k set."""
+        z = self.z(x)
+        sets = lut.top_k(z, self.k)
+        bad = np.array([s is None for s in sets])
+        scale = abs(x.astype(np.float64)).sum(axis=1) + 1
+        sure = bad | (lut.margin(np.where(np.isfinite(z), z, 0), self.k)
+                      > 2e-6 * scale)
+        y = lut.combine(self.t, z, sets)
+        return y, x - lut.reconstruct(self.t, z, sets), sure
+
+    def weights(self):
+        t = self.t.get("compensation_weight_t")
+        return self.w if t is None else t.T
+
+
+def run(*args, x=None, env=None, check=True):
+    p = subprocess.run(("lut-apply",) + args, input=x, capture_output=True,
+                       env=dict(os.environ, **(env or {})))
+    if check and p.returncode:
+        sys.exit("lut-apply %s: %d: %s" % (args, p.returncode,
+                                           p.stderr.decode()))
+    return p
+
+
+def npy(x):
+    np.save("x.npy", x)
+    with open("x.npy", "rb") as f:
+        return f.read()
+
+
+def apply(case, *args, x=None, env=None):
+    x = case.x if x is None else x
+    p = run(case.folder, case.layer, "-q", *args, x=npy(x), env=env)
+    with open("y.npy", "wb") as f:
+        f.write(p.stdout)
+    return np.load("y.npy").astype(np.float64)
+
+
+def near(y, want, sure, tol=3e-5):
+    """Every row that is decided within f32's rounding of the reference."""
+    assert y.shape == want.shape, (y.shape, want.shape)
+    assert (np.isnan(y) == np.isnan(want))[sure].all()
+    err = np.linalg.norm(np.nan_to_num(y - want), axis=1)
+    norm = np.linalg.norm(np.nan_to_num(want), axis=1) + 1e-3
+    assert (err <= tol * norm)[sure].all(), (err / norm)[sure].max()
+    assert sure.mean() > 0.9
+    return int(sure.sum())
+
+
+def tables():
+    """Every dtype, k, centring, single and fused layers."""
+    n = 0
+    for i, kw in enumerate([
+            dict(dtype="F32"), dict(dtype="F16"), dict(dtype="BF16"),
+            dict(k=1), dict(k=96), dict(centered=True),
+            dict(layer=QKV, outs=(24, 8, 8)), dict(d=1, outs=(1,), n=3, k=2),
+            dict(n=1000, d=17, outs=(67,), k=33, dtype="BF16"),
+            dict(layer="model.layers.0.mlp.gate_up_proj", outs=(9, 9))]):
+        c = Case("t%d" % i, seed=i, **kw)
+        y, _, sure = c.steps(c.x)
+        n += near(apply(c), y, sure) > 0
+    return n
+
+
+def edges():
+    """Ties, fewer than k positives, none, zero rows, NaN, Inf, 1e30."""
+    c = Case("e", k=4)
+    n, d = c.t["encoder_weight"].shape
+    x = np.zeros((9, d), np.float32)
+    x[1] = c.x[0] * 1e30
+    x[2, 3] = np.nan
+    x[3, 5] = np.inf
+    x[4, 5] = -np.inf
+    x[5:] = c.x[1:5]
+    y, _, sure = c.steps(x)
+    assert np.isnan(y[2:5]).all()
+    sure[1] = True
+    near(apply(c, x=x), y, sure)
+    p = run("e", Q, x=npy(x))
+    assert b"3 of 9 rows" in p.stderr, p.stderr
+    # equal pre-activations everywhere: the lowest k
+    c.t["encoder_weight"][:] = 0
+    c.t["encoder_bias"][:] = 0.5
+    done = 1
+    for bias, chosen in ((0.5, range(4)), (-0.5, ()), (0, ())):
+        c.t["encoder_bias"][:] = bias
+        rewrite(c)
+        want = c.t["bias_product"] + sum(
+            (0.5 * c.t["precomputed_products"][i] for i in chosen),
+            np.zeros(24))
+        assert np.allclose(apply(c), want, rtol=1e-6, atol=1e-5)
+        done += 1
+    # three positives of k = 4, the last two equal
+    c.t["encoder_bias"][[90, 7, 50]] = 1, 2, 1
+    rewrite(c)
+    p = c.t["precomputed_products"]
+    want = c.t["bias_product"] + p[90] + 2 * p[7] + p[50]
+    assert np.allclose(apply(c), want, rtol=1e-6, atol=1e-5)
+    # ties at the border: of five 1s, the three lowest
+    c.t["encoder_bias"][[80, 30, 70, 95]] = 1, 1, 1, 1
+    rewrite(c)
+    want = c.t["bias_product"] + 2 * p[7] + p[30] + p[50] + p[70]
+    assert np.allclose(apply(c), want, rtol=1e-6, atol=1e-5)
+    return done + 2
+
+
+def rewrite(c):
+    write_safetensors(os.path.join(c.folder, "lut",
+                                   c.layer + ".lut.safetensors"),
+                      c.t, lambda _: c.dtype)
+
+
+def compensation():
+    """Every mode, weights of the table and of the model, weighted."""
+    n = 0
+    for i, (kw, args, choice) in enumerate([
+            ({}, ("--ratio", "0.25"), dict(ratio=0.25)),
+            ({}, ("--ratio", "0.26"), dict(ratio=0.26)),
+            ({}, ("--ratio", "0"), dict(ratio=0)),
+            ({}, ("--top", "3"), dict(top=3)),
+            ({}, ("--top", "999"), dict(top=40)),
+            ({}, ("--tau", "0.3", "--absolute"), dict(tau=0.3)),
+            ({}, ("--tau", "2"), dict(tau=0.4)),
+            ({}, ("--ratio", ".2", "--weighted"), dict(ratio=0.2)),
+            ({}, ("--tau", "1", "--absolute", "--weighted"), dict(tau=1)),
+            (dict(layer=QKV, outs=(24, 8, 8)), ("--top", "5"), dict(top=5)),
+            (dict(dtype="BF16", k=20), ("--top", "7"), dict(top=7)),
+            (dict(centered=True), ("--top", "7"), dict(top=7))]):
+        for stored in (False, True):
+            c = Case("c%d%d" % (i, stored), seed=i, stored=stored, meta={
+                "elbow_thresholds": {Q: {"elbow_value": 0.2}}}, **kw)
+            y, error, sure = c.steps(c.x)
+            if "--weighted" in args:
+                choice["weight"] = np.linalg.norm(c.weights(), axis=0)
+            e = np.sort(abs(error) * choice.get("weight", 1), axis=1)[:, ::-1]
+            top = choice.get("top", int(np.ceil(
+                choice.get("ratio", 0) * error.shape[1])))
+            if "tau" in choice:
+                sure &= abs(e - choice["tau"]).min(axis=1) > 1e-5
+            elif 0 < top < error.shape[1]:
+                sure &= e[:, top - 1] - e[:, top] > 1e-5
+            want = lut.compensate(y, error, lut.choose(error, **choice),
+                                  c.weights())
+            model = () if stored else ("-m", c.folder)
+            n += near(apply(c, *args, *model), want, sure) > 0
+    return n
+
+
+def identity():
+    """All dims compensated are the layer, but for the table's rounding; the
+    error falls as the ratio grows."""
+    n = 0
+    for dtype, bound in (("BF16", 4e-3), ("F16", 5e-4), ("F32", 1e-6)):
+        for stored in (False, True):
+            c = Case("i" + dtype + str(stored), dtype=dtype, rows=200, n=256,
+                     d=64, outs=(96,), stored=stored)
+            dense = c.x.astype(np.float64) @ c.w.T + c.bias
+            errors = []
+            for ratio in (0, 0.1, 0.25, 0.5, 0.75, 1):
+                y = apply(c, "--ratio", str(ratio), "-m", c.folder)
+                errors.append(np.linalg.norm(y - dense))
+            rel = errors[-1] / np.linalg.norm(dense)
+            assert rel < bound, (dtype, stored, rel)
+            assert errors == sorted(errors, reverse=True), errors
+            n += 1
+    return n
+
+
+def exporter():
+    """A folder as the Python exporter writes it: centred, "layers.", no bias
+    of the layer in bias_product."""
+    c = Case("x", exporter=True, centered=True, meta={
+        "elbow_thresholds": {"layer_0/self_attn_q_proj":
+                             {"elbow_value": 0.3}}})
+    y, error, sure = c.steps(c.x)
+    near(apply(c), y, sure)
+    c.layer = Q[len("model."):]
+    near(apply(c), y, sure)
+    sure &= abs(abs(error) - 0.15).min(axis=1) > 1e-5
+    want = lut.compensate(y, error, lut.choose(error, tau=0.15), c.w)
+    near(apply(c, "--tau", "0.5", "-m", "x"), want, sure)
+    return 3
+
+
+def report():
+    """Metrics over all rows, whatever the batch; JSON and TSV say the same."""
+    c = Case("r", rows=150, meta={
+        "elbow_thresholds": {Q: {"elbow_value": 0.2}}})
+    y, error, sure = c.steps(c.x)
+    assert sure.all()
+    x = c.x.astype(np.float64)
+    dense = x @ c.w.T + c.bias
+    done = 0
+    for args, choice in (((), None), (("--ratio", "0.2"), dict(ratio=0.2)),
+                         (("--tau", "1"), dict(tau=0.2))):
+        chosen = (lut.choose(error, **choice) if choice
+                  else np.zeros(error.shape, bool))
+        want = lut.report(x, x - error, lut.compensate(y, error, chosen, c.w),
+                          dense, 0.2)
+        rows = (np.linalg.norm(lut.compensate(y, error, chosen, c.w) - dense,
+                               axis=1) / np.linalg.norm(dense, axis=1))
+        z = c.z(c.x)
+        want.update(rows=150, bad_rows=0, threshold=0.2,
+                    positives_mean=(z > 0).sum(axis=1).mean(),
+                    active_mean=np.mean([len(s) for s in lut.top_k(z, c.k)]),
+                    dead=96 - len(set(np.concatenate(lut.top_k(z, c.k)))),
+                    compensated_mean=chosen.sum(axis=1).mean())
+        outs = [json.loads(run("--report", c.folder, Q, "-m", c.folder,
+                               "--json", "--batch", b, *args,
+                               x=npy(c.x)).stdout) for b in ("64", "7")]
+        assert outs[0] == outs[1]
+        for key, v in want.items():
+            key = {"row_max": "row_rel_l2_max"}.get(key, key)
+            assert abs(outs[0][key] - v) <= 2e-4 * abs(v) + 1e-6, (
+                key, outs[0][key], v)
+        p99 = np.sort(rows)[150 - 1 - 1]
+        assert p99 <= outs[0]["row_rel_l2_p99"] <= p99 * 1.003
+        counts = chosen.sum(axis=0)
+        order = sorted(range(40), key=lambda d: (-counts[d], d))
+        if choice and "ratio" in choice:
+            assert [tuple(p) for p in outs[0]["dims"]] == [
+                (d, counts[d]) for d in order if counts[d]]
+        tsv = dict(line.split("\t") for line in run(
+            "--report", c.folder, Q, "-m", c.folder, *args,
+            x=npy(c.x)).stdout.decode().splitlines())
+        assert float(tsv["fvu_output"]) == outs[0]["fvu_output"]
+        done += 1
+    return done
+
+
+def same_bits():
+    """Threads, batches and pieces change no bit, on any instruction set; all
+    of these are near the reference."""
+    isas = os.environ.get("ISAS", "").split() or [None]
+    c = Case("s", n=512, d=72, outs=(200,), k=24, rows=131, dtype="BF16",
+             stored=True)
+    y, error, sure = c.steps(c.x)
+    n = 0
+    for isa in isas:
+        env = {"TU_ISA": isa} if isa else {}
+        for args in ((), ("--ratio", "0.3"), ("--ratio", "0.3", "-m", "s")):
+            outs = {apply(c, "-j", j, "--batch", b, *args,
+                          env=env).tobytes()
+                    for j, b in (("1", "64"), ("2", "64"), ("3", "1"),
+                                 ("1", "7"), ("3", "131"))}
+            assert len(outs) == 1, (isa, args)
+            n += 1
+        near(apply(c, env=env), y, sure)
+    return n
+
+
+if __name__ == "__main__":
+    print(globals()[sys.argv[1]]())
