@@ -180,7 +180,8 @@ for name, data, message in (
         ("offset-huge", rebuilt(storage(4), 2**63 - 1, (4,), (1,)),
          "element 9223372036854775810 of"),
         ("offset-long", rebuilt(storage(4), 2**64, (4,), (1,)), "offset is no"),
-        ("offset-negative", rebuilt(storage(4), -1, (4,), (1,)), "offset is no"),
+        ("offset-negative", rebuilt(storage(4), -1, (4,), (1,)),
+         "offset is no"),
         ("stride", rebuilt(storage(4), 0, (2, 2), (3, 1)), "element 4 of"),
         ("stride-negative", rebuilt(storage(4), 3, (4,), (-1,)),
          "strides[0] is no number >= 0"),
@@ -256,7 +257,8 @@ case("zip-deflate-less", zip_bytes(changed(0, method=8, size=len(DATA) + 1)),
 case("zip-deflate-behind", zip_bytes(changed(0, method=8,
                                              bytes=deflate(DATA) + b"x")),
      "unpacks to less than it says")
-case("zip-bomb", zip_bytes(changed(0, method=8, size=2**28)), "cannot unpack to")
+case("zip-bomb", zip_bytes(changed(0, method=8, size=2**28)),
+     "cannot unpack to")
 case("zip-bomb-pkl", zip_bytes(changed(
     0, method=8, data=b"\x80\x02" + b"N0" * 10000000 + b".")),
      "byte 20000002: STOP has nothing")
@@ -291,7 +293,8 @@ case("plain-pickle", pickle.dumps({"a": 1}, 2), "its magic number is missing")
 LEGACY, OLD = dumps(tensors(), legacy=True)
 for name, data, message in (
         ("magic", legacy_bytes(LEGACY, OLD, magic=MAGIC + 1), "magic number"),
-        ("version", legacy_bytes(LEGACY, OLD, version=1000), "another protocol"),
+        ("version", legacy_bytes(LEGACY, OLD, version=1000),
+         "another protocol"),
         ("global", legacy_bytes(b"\x80\x02cposix\nsystem\n.", {}), RUN),
         ("global-keys", legacy_bytes(LEGACY, {})[:-4] +
          b"\x80\x02cposix\nsystem\n.", RUN),
