@@ -3,6 +3,8 @@
 
 #include "cmd/kvc-convert/pickle.h"
 
+#define MAX_NAME 1000 /* bytes of a module, or of a name in it */
+
 struct pth_value *
 pickle_value(struct pickle *p, enum pickle_kind kind)
 {
@@ -82,6 +84,11 @@ pickle_global(struct pickle *p, const char *module, size_t module_n,
     struct pth_value *v = pickle_value(p, PK_GLOBAL);
     struct pth_global *g = v ? pickle_alloc(p, 1, sizeof(*g)) : NULL;
 
+    if (module_n > MAX_NAME || name_n > MAX_NAME) {
+        pickle_bad(p, "a global's name of %zu bytes (expected at most %d)",
+                   module_n > MAX_NAME ? module_n : name_n, MAX_NAME);
+        return NULL;
+    }
     if (!g || !(g->module = copy(p, module, module_n)) ||
         !(g->name = copy(p, name, name_n)))
         return NULL;

@@ -61,6 +61,8 @@ for i, data in enumerate((
 pkl("global-offset", b"\x80\x02NNN000cposix\nsystem\n.",
     "data.pkl: byte 8: global posix.system could run code")
 pkl("global-nul", b"\x80\x02ca\0b\nx\n.", "has a NUL")
+pkl("global-long", b"\x80\x02cx\n" + b"a." * 501 + b"\n.",
+    "a global's name of 1002 bytes (expected at most 1000)")
 
 # Depth, cycles, bombs, and memo indices of 4 G.
 N = 400000
