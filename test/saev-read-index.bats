@@ -96,6 +96,34 @@ END
     fails 65 'list: line 3: "2 3" is not INDEX, A-B or IMG:LAYER:PATCH' --rows list d
     printf '1\n\n56' >list
     fails 65 'list: line 3: d: index 56, but the view has 56 rows' --rows list d
+    printf '0\0005\0007\000' >list # what find -print0 and the like write
+    fails 65 'list: line 1: "0" is followed by a NUL byte' --rows list d
+    printf '0\n5\000\n' >list
+    fails 65 'list: line 2: "5" is followed by a NUL byte' --rows list d
+}
+
+@test "saev-read --rows: a file that grows or shrinks while it is read is an error" {
+    py - <<'END'
+import os, subprocess
+from saev_dump import *
+dump("d", n=250, d=256)
+def read(change, *more):
+    with open("list", "w") as f:
+        f.write("0000\n" * 100000)
+    p = subprocess.Popen(["timeout", "60", "saev-read", "-q", *more, "--rows", "list", "d"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    n = len(p.stdout.read(1000)) # all lines have been counted
+    change()
+    n += len(p.stdout.read())
+    assert p.wait() == 65 and n <= 100000 * 1024 + 128, (more, p.returncode, n)
+    assert p.stderr.read() == b"saev-read: list: was changed while it was read\n"
+def grow():
+    with open("list", "a") as f:
+        f.write("5\n" * 1000)
+for more in [], ["--raw"]:
+    read(grow, *more)
+    read(lambda: os.truncate("list", 400000), *more)
+END
 }
 
 @test "saev-read --index: where each row lies, as numpy finds it" {

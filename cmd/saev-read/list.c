@@ -156,7 +156,7 @@ next_npy(struct list *l, struct range *r, struct err *err)
     return 1;
 }
 
-/* Blanks around a word, and lines of them, mean nothing. */
+/* Blanks around a word, and lines of them, mean nothing; a NUL is none. */
 static int
 next_line(struct list *l, struct range *r, struct err *err)
 {
@@ -165,6 +165,8 @@ next_line(struct list *l, struct range *r, struct err *err)
 
     while ((n = getline(&l->text, &l->text_cap, l->file)) >= 0) {
         l->line++;
+        if (strlen(l->text) < (size_t)n)
+            return bad_word(l, l->text, "is followed by a NUL byte", err);
         while (n > 0 && strchr(" \t\r\n", l->text[n - 1]))
             l->text[--n] = '\0';
         word = l->text + strspn(l->text, " \t");
@@ -176,8 +178,8 @@ next_line(struct list *l, struct range *r, struct err *err)
     return 0;
 }
 
-int
-list_next(struct list *l, struct range *r, struct err *err)
+static int
+next_range(struct list *l, struct range *r, struct err *err)
 {
     if (l->next < l->n_ranges) {
         *r = l->ranges[l->next++];
@@ -187,6 +189,22 @@ list_next(struct list *l, struct range *r, struct err *err)
         return 0;
     l->reading = true;
     return l->is_npy ? next_npy(l, r, err) : next_line(l, r, err);
+}
+
+/* The answer has room for what was counted: a file must not change since. */
+int
+list_next(struct list *l, struct range *r, struct err *err)
+{
+    int rc = next_range(l, r, err);
+    size_t n = rc > 0 ? r->last - r->first + 1 : 0;
+
+    if (rc < 0)
+        return -1;
+    if (n > l->n_left || (rc == 0 && l->n_left > 0))
+        return err_set(err, EX_DATAERR, "%s: was changed while it was read",
+                       l->name);
+    l->n_left -= n;
+    return rc;
 }
 
 static int
@@ -207,10 +225,11 @@ count(struct list *l, struct err *err)
     struct range r;
     int rc;
 
-    while ((rc = list_next(l, &r, err)) > 0)
+    while ((rc = next_range(l, &r, err)) > 0)
         if (!size_add(l->n_rows, r.last - r.first + 1, &l->n_rows) ||
             !size_mul(l->n_rows, l->t->dir.saev.row_nbytes, &nbytes))
             return err_set(err, EX_DATAERR, "more rows than 64 bits count");
+    l->n_left = l->n_rows;
     return rc < 0 ? -1 : rewind_list(l, err);
 }
 
