@@ -151,7 +151,11 @@ for cls in True, False:
             assert [list(r) for r in j["rows"]] == [names] * 6
             assert np.array_equal([list(r.values()) for r in j["rows"]], want[pick])
 END
-    run -2 saev-read --index --raw d1
+    for more in --raw --direct "--batch 3" "--dtype f16"; do
+        # shellcheck disable=SC2086
+        run -2 saev-read --index $more d1
+        [ "${lines[0]}" = "saev-read: --index gives places: --raw, --dtype, --batch and --direct are of numbers" ]
+    done
     run -2 saev-read --json d1
     [ "${lines[0]}" = "saev-read: --json is of places: it needs --index" ]
 }

@@ -590,6 +590,9 @@ END
     run -73 saev-read stats -q --svg p.svg none
     [ "$output" = "saev-read: p.svg: exists already (--force replaces it)" ]
     run -2 saev-read stats --svg - none
+    run -2 saev-read stats -f --svg both -o both none
+    [ "${lines[0]}" = "saev-read: --svg and -o are both both" ]
+    [ ! -e both ]
     saev-read stats -q --svg - -o table none | grep -q '^</svg>$'
     [ "$(wc -l <table)" -eq 6 ]
 }

@@ -105,6 +105,9 @@ for form in "short", "padded":
 END
     run -65 saev-read -q --imgs 3-7 short
     [ "$output" = "saev-read: short: --imgs 3-7, but the dump has 7" ]
+    run -65 saev-read -q --imgs 5-18446744073709551615 short
+    [ "$output" = "saev-read: short: --imgs 5-18446744073709551615, but the dump has 7" ]
+    run -65 saev-read -q meta --imgs 0-18446744073709551615 short
     for bad in 5-3 -1 x 1- 1-2-3 99999999999999999999; do
         run -2 saev-read --imgs "$bad" short
     done

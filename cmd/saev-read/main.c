@@ -223,8 +223,9 @@ check_order(const struct cmd *cmd, const bool *seen)
     if ((seen[O_SEED] || seen[O_EPOCH]) && !random)
         die_usage("--%s is for --shuffle, --window and --sample",
                   seen[O_SEED] ? "seed" : "epoch");
-    if ((seen[O_MEM] || seen[O_TMPDIR]) && !cmd->shuffle)
-        die_usage("--%s is for --shuffle", seen[O_MEM] ? "mem" : "tmpdir");
+    if ((seen[O_MEM] || seen[O_TMPDIR]) && (!cmd->shuffle || cmd->sample))
+        die_usage("--%s is for --shuffle%s", seen[O_MEM] ? "mem" : "tmpdir",
+                  cmd->sample ? ", not for --sample" : "");
 }
 
 /* Reads the command line; returns the verb's place in the table. */
@@ -267,13 +268,16 @@ check_options(const struct cmd *cmd)
     if (cmd->svg && !strcmp(cmd->svg, "-") && !strcmp(cmd->out_path, "-"))
         die_usage("--svg - leaves standard output to the picture: -o FILE "
                   "takes the numbers");
+    if (cmd->svg && !strcmp(cmd->svg, cmd->out_path))
+        die_usage("--svg and -o are both %s", cmd->svg);
     if (cmd->dtype == DT_BF16 && !cmd->raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     if (cmd->batch && cmd->raw)
         die_usage("--batch needs .npy headers: --raw has none");
-    if (cmd->index && (cmd->raw || cmd->batch || cmd->dtype != DT_F32))
-        die_usage("--index gives places: --raw, --dtype and --batch are of "
-                  "numbers");
+    if (cmd->index &&
+        (cmd->raw || cmd->batch || cmd->direct || cmd->dtype != DT_F32))
+        die_usage("--index gives places: --raw, --dtype, --batch and --direct "
+                  "are of numbers");
 }
 
 /*
@@ -294,7 +298,7 @@ main(int argc, char **argv)
         .tokens = SAEV_ALL,
         .layer = SAEV_ALL_LAYERS,
         .dtype = DT_F32,
-        .imgs = { 0, SIZE_MAX },
+        .imgs = { 1, 0 },
         .mem = (size_t)1 << 30,
         .out_path = "-",
     };

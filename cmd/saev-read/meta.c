@@ -334,7 +334,7 @@ meta_main(struct cmd *cmd, struct err *err)
     struct saevdir dir;
     struct str value = { 0 };
     struct part part;
-    bool some_imgs = cmd->imgs.last != SIZE_MAX;
+    bool some_imgs = cmd->imgs.first <= cmd->imgs.last;
     int rc;
 
     if (cmd->n_args == 0)

@@ -36,7 +36,7 @@ struct cmd {
     int n_args;
     enum saev_tokens tokens; /* --view */
     int64_t layer;           /* --layer; SAEV_ALL_LAYERS */
-    struct range imgs;       /* --imgs; 0 .. SIZE_MAX: all */
+    struct range imgs;       /* --imgs; first > last: all */
     enum dtype dtype;        /* of the rows written: F32, F16, BF16 */
     bool raw;                /* no .npy header */
     uint64_t batch;          /* rows of an array; 0: all in one */

@@ -37,7 +37,7 @@ target_open(struct target *t, const struct cmd *cmd, const char *path,
     if (saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
         goto bad;
     t->n_rows = t->view.n_rows;
-    if (imgs.last == SIZE_MAX)
+    if (imgs.first > imgs.last)
         return 0;
     if (imgs.last >= s->n_imgs) {
         err_set(err, EX_DATAERR, "%s: --imgs %zu-%zu, but the dump has %zu",
