@@ -1,0 +1,91 @@
+/* Sums in double precision, each rounded once. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/mem.h"
+
+#define LANES 8
+
+double
+dot64(const float *a, const double *b, size_t n)
+{
+    double lane[LANES] = { 0 }, sum = 0;
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++)
+            lane[j] += (double)a[i + j] * b[i + j];
+    for (; i < n; i++)
+        sum += (double)a[i] * b[i];
+    for (size_t j = 0; j < LANES; j++)
+        sum += lane[j];
+    return sum;
+}
+
+/*
+ * To f32 with the last bit set where anything was lost ("round to odd"): a
+ * second rounding, to a type of two bits less or fewer, then gives what one
+ * rounding would.
+ */
+static float
+to_odd(double v)
+{
+    float f = (float)v;
+    uint32_t u = f32_bits(f);
+
+    if ((double)f == v || !isfinite(f) || u & 1)
+        return f;
+    return f32_from_bits(fabs((double)f) > fabs(v) ? u - 1 : u + 1);
+}
+
+float
+f64_round(double v, enum dtype dtype)
+{
+    switch (dtype) {
+    case DT_BF16:
+        return bf16_to_f32(f32_to_bf16(to_odd(v)));
+    case DT_F16:
+        return f16_to_f32(f32_to_f16(to_odd(v)));
+    default:
+        return (float)v;
+    }
+}
+
+struct task {
+    const struct part *part;
+    const double *b;
+    float *row; /* [threads, cols] */
+    double *sums;
+};
+
+static void
+sum_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct task *t = ctx;
+    const struct matrix *w = &t->part->w;
+    float *row = t->row + (size_t)thread * w->cols;
+
+    for (size_t i = begin; i < end; i++) {
+        matrix_rows(NULL, w, i, 1, row, w->cols);
+        t->sums[i] = dot64(row, t->b, w->cols);
+        if (t->part->bias.data)
+            t->sums[i] += dtype_get(t->part->bias.dtype, t->part->bias.data, i);
+    }
+}
+
+void
+bias_products(struct par *par, const struct target *t, const double *b,
+              double *sums)
+{
+    size_t n = par ? (size_t)par_threads(par) : 1;
+    float *row = xcalloc(n * t->in, sizeof(*row));
+
+    for (size_t i = 0; i < t->n_parts; i++) {
+        struct task task = { &t->parts[i], b, row, sums };
+
+        par_for(par, t->parts[i].w.rows, 16, sum_rows, &task);
+        sums += t->parts[i].w.rows;
+    }
+    free(row);
+}

@@ -1,0 +1,257 @@
+/* A layer's file: what it says of itself, and its tensors. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+static json_t *
+size_json(size_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+/* The layer's entry in metadata.json. */
+static json_t *
+entry_of(const struct job *job)
+{
+    const struct target *t = job->target;
+    json_t *e = json_object(), *encoder = json_object();
+    json_t *parts = json_array();
+    struct str file = { 0 };
+
+    str_addf(&file, "%s" LUT_SUFFIX, t->name);
+    json_object_set_new(e, "input_dim", size_json(t->in));
+    json_object_set_new(e, "output_dim", size_json(t->out));
+    json_object_set_new(e, "file", json_string(file.s));
+    json_object_set_new(e, "num_basis", size_json(job->sae->n));
+    json_object_set_new(e, "k_active", size_json(job->k));
+    json_object_set_new(
+        encoder, "input_centering",
+        json_boolean(job->sae->centered && job->cmd->keep_centering));
+    json_object_set_new(e, "encoder", encoder);
+    json_object_set_new(e, "target_bias", json_boolean(t->has_bias));
+    json_object_set_new(e, "operator", json_string(t->op));
+    for (size_t i = 0; i < t->n_parts; i++)
+        json_array_append_new(parts, json_string(t->parts[i].name));
+    json_object_set_new(e, "parts", parts);
+    str_free(&file);
+    return e;
+}
+
+/* The last word of the path of an SAE, or of the folder of SAEs. */
+static json_t *
+sae_name(const char *path)
+{
+    char *real = realpath(path, NULL);
+    const char *name = real ? real : path, *slash = strrchr(name, '/');
+    json_t *v = json_string(slash ? slash + 1 : name);
+
+    free(real);
+    return v ? v : json_string("");
+}
+
+static char *
+lut_text(const struct job *job)
+{
+    json_t *v = json_object(), *info = json_object();
+    char *text;
+
+    json_object_set_new(v, "version", json_string(LUT_VERSION));
+    json_object_set_new(v, "layer", json_string(job->target->name));
+    json_object_set_new(v, "entry", entry_of(job));
+    json_object_set(v, "model_config", job->model->config);
+    json_object_set_new(info, "source_model", json_string(job->model->name));
+    json_object_set_new(info, "sae_model", sae_name(job->cmd->sae));
+    json_object_set_new(v, "creation_info", info);
+    text = json_dumps(v, JSON_COMPACT);
+    json_decref(v);
+    return text ? text : xstrdup("");
+}
+
+int
+job_open(struct job *job, struct err *err)
+{
+    const struct sae *s = job->sae;
+    const struct target *t = job->target;
+
+    if (s->in != t->in)
+        return err_set(err, EX_DATAERR, "%s: is for %zu inputs, but %s has %zu",
+                       s->path, s->in, t->name, t->in);
+    job->k = job->cmd->k ? job->cmd->k : s->k;
+    if (job->k == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: does not say how many latents are active (--k)",
+                       s->path);
+    if (job->k > s->n)
+        return err_set(err, EX_DATAERR,
+                       "%s: %zu latents are to be active, but it has %zu",
+                       s->path, job->k, s->n);
+    str_addf(&job->path, "%s/%s" LUT_SUFFIX, job->cmd->output, t->name);
+    job->lut = lut_text(job);
+    return 0;
+}
+
+void
+job_close(struct job *job)
+{
+    str_free(&job->path);
+    free(job->lut);
+}
+
+/* ---- digests of the sources ---- */
+
+static void
+hash_matrix(struct hash *h, const struct matrix *m)
+{
+    if (m->data)
+        hash_add(h, m->data, matrix_nbytes(m));
+}
+
+static void
+digest(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct job *job = ctx;
+    const struct sae *s = job->sae;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        struct hash *h = hash_new(HASH_SHA256);
+
+        if (i == 0) {
+            hash_matrix(h, &s->encoder_weight);
+            hash_matrix(h, &s->encoder_bias);
+            hash_matrix(h, &s->decoder_weight);
+            hash_matrix(h, &s->decoder_bias);
+        } else {
+            for (size_t j = 0; j < job->target->n_parts; j++) {
+                hash_matrix(h, &job->target->parts[j].w);
+                hash_matrix(h, &job->target->parts[j].bias);
+            }
+        }
+        hash_hex(h, i == 0 ? job->sae_sha256 : job->weights_sha256);
+        hash_free(h);
+    }
+}
+
+void
+job_digest(struct job *job, struct par *par)
+{
+    par_for(par, 2, 1, digest, job);
+}
+
+/* ---- the file ---- */
+
+static bool
+says(const struct st *st, const char *key, const char *value)
+{
+    for (size_t i = 0; i < st->n_meta; i++)
+        if (!strcmp(st->meta[i].key, key))
+            return !strcmp(st->meta[i].value, value);
+    return false;
+}
+
+/* A file is of one run: its metadata say all but dtype and --store-weights. */
+static bool
+is_same(const struct job *job, const struct st *st)
+{
+    const struct st_tensor *p = st_find(st, "precomputed_products");
+
+    return says(st, "lut", job->lut) &&
+           says(st, "sae_sha256", job->sae_sha256) &&
+           says(st, "weights_sha256", job->weights_sha256) && p &&
+           p->dtype == job->cmd->dtype &&
+           job->cmd->store_weights ==
+               (st_find(st, "compensation_weight_t") != NULL);
+}
+
+int
+job_is_there(const struct job *job, struct err *err)
+{
+    bool replace = job->cmd->out_flags & OUT_FORCE;
+    struct st st;
+    int same;
+
+    if (access(job->path.s, F_OK) < 0 || (replace && !job->cmd->resume))
+        return 0;
+    if (!job->cmd->resume)
+        return err_set(err, EX_CANTCREAT,
+                       "%s: exists already (--force replaces it, --resume "
+                       "keeps it)",
+                       job->path.s);
+    if (st_open(&st, job->path.s, err) < 0)
+        return replace ? 0 : -1;
+    same = is_same(job, &st);
+    st_close(&st);
+    if (same || replace)
+        return same;
+    return err_set(err, EX_CANTCREAT,
+                   "%s: is of other sources or options (--force replaces it)",
+                   job->path.s);
+}
+
+static int
+add(struct stw *w, int *handle, const struct job *job, const char *name,
+    size_t rows, size_t cols, struct err *err)
+{
+    uint64_t shape[] = { rows, cols };
+
+    *handle = stw_add(w, name, job->cmd->dtype, cols ? 2 : 1, shape, err);
+    return *handle < 0 ? -1 : 0;
+}
+
+static int
+add_all(struct stw *w, struct handles *h, const struct job *job,
+        struct err *err)
+{
+    size_t n = job->sae->n, in = job->target->in, out = job->target->out;
+
+    h->weight_t = -1;
+    if (add(w, &h->encoder_weight, job, "encoder_weight", n, in, err) < 0 ||
+        add(w, &h->encoder_bias, job, "encoder_bias", n, 0, err) < 0 ||
+        add(w, &h->decoder_weight, job, "decoder_weight", n, in, err) < 0 ||
+        add(w, &h->decoder_bias, job, "decoder_bias", in, 0, err) < 0 ||
+        add(w, &h->products, job, "precomputed_products", n, out, err) < 0 ||
+        add(w, &h->bias_product, job, "bias_product", out, 0, err) < 0)
+        return -1;
+    if (!job->cmd->store_weights)
+        return 0;
+    return add(w, &h->weight_t, job, "compensation_weight_t", in, out, err);
+}
+
+uint64_t
+job_nbytes(const struct job *job)
+{
+    uint64_t n = job->sae->n, in = job->target->in, out = job->target->out;
+    uint64_t numbers = n * (2 * in + out + 1) + in + out;
+
+    if (job->cmd->store_weights)
+        numbers += in * out;
+    return numbers * (dtype_table[job->cmd->dtype].bits / 8);
+}
+
+int
+job_write(const struct job *job, struct tiles *tiles, struct progress *progress,
+          uint64_t *done, struct err *err)
+{
+    struct stw *w = stw_new();
+    struct handles h;
+    int rc;
+
+    stw_meta(w, "format", "pt");
+    stw_meta(w, "lut", job->lut);
+    stw_meta(w, "sae_sha256", job->sae_sha256);
+    stw_meta(w, "weights_sha256", job->weights_sha256);
+    rc = add_all(w, &h, job, err);
+    if (rc == 0)
+        rc = stw_open(w, job->path.s, job->cmd->out_flags, err);
+    if (rc == 0)
+        rc = tiles_write(tiles, w, &h, progress, done, err);
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    stw_free(w);
+    return rc;
+}

@@ -1,0 +1,315 @@
+/*
+ * metadata.json from the files of a folder.  Array jobs write files without
+ * asking each other, and any of them, or a last one, makes the index.
+ */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/out.h"
+#include "core/str.h"
+
+#define TRIES 100
+
+/* Files of layers, by name in natural order. */
+struct list {
+    size_t n;
+    char **names;
+};
+
+static int
+by_name(const void *a, const void *b)
+{
+    return strverscmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void
+list_free(struct list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        free(l->names[i]);
+    free(l->names);
+    *l = (struct list){ 0 };
+}
+
+static int
+list_make(struct list *l, const char *dir, struct err *err)
+{
+    const size_t n_end = strlen(LUT_SUFFIX);
+    DIR *d = opendir(dir);
+    struct dirent *e;
+
+    *l = (struct list){ 0 };
+    if (!d)
+        return err_sys(err, EX_NOINPUT, "%s", dir);
+    while ((e = readdir(d))) {
+        size_t n = strlen(e->d_name);
+
+        if (e->d_name[0] == '.' || n <= n_end ||
+            strcmp(e->d_name + n - n_end, LUT_SUFFIX) != 0)
+            continue;
+        l->names = xrealloc(l->names, l->n + 1, sizeof(*l->names));
+        l->names[l->n++] = xstrdup(e->d_name);
+    }
+    closedir(d);
+    if (l->n)
+        qsort(l->names, l->n, sizeof(*l->names), by_name);
+    return 0;
+}
+
+static bool
+list_same(const struct list *a, const struct list *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (strcmp(a->names[i], b->names[i]) != 0)
+            return false;
+    return true;
+}
+
+/* What a file says of itself; NULL where that is nothing. */
+static json_t *
+self_of(const char *dir, const char *name, struct err *err)
+{
+    struct str path = { 0 };
+    json_t *v = NULL;
+    struct st st;
+    int rc;
+
+    str_addf(&path, "%s/%s", dir, name);
+    rc = st_open(&st, path.s, err);
+    for (size_t i = 0; rc == 0 && i < st.n_meta && !v; i++)
+        if (!strcmp(st.meta[i].key, "lut"))
+            v = js_parse(st.meta[i].value, st.meta[i].value_n, path.s, err);
+    if (rc == 0)
+        st_close(&st);
+    str_free(&path);
+    if (v && json_is_object(json_object_get(v, "entry")) &&
+        json_is_string(json_object_get(v, "layer")))
+        return v;
+    json_decref(v);
+    return NULL;
+}
+
+static bool
+is_there(const char *dir, const json_t *entry)
+{
+    const char *file = json_string_value(json_object_get(entry, "file"));
+    struct str path = { 0 };
+    bool there;
+
+    str_addf(&path, "%s/%s", dir, file ? file : "");
+    there = file && access(path.s, F_OK) == 0;
+    str_free(&path);
+    return there;
+}
+
+struct index {
+    const char *dir;
+    bool prune;
+    json_t *old;    /* what metadata.json was; NULL: nothing */
+    json_t *layers; /* new, by full names */
+    json_t *first;  /* what the first of our files says */
+    bool needs_old; /* a kept entry relies on the old sae_config */
+};
+
+/* Layers that the old index has: they stay, as it says, where their files say
+ * nothing. */
+static void
+keep_old(struct index *x)
+{
+    const char *key;
+    json_t *entry;
+
+    json_object_foreach(json_object_get(x->old, "layers"), key, entry)
+    {
+        char *name = lut_name(key);
+
+        if (!x->prune || is_there(x->dir, entry))
+            json_object_set(x->layers, name, entry);
+        else
+            err_warn("%s: %s: its file is not there, left out", x->dir, key);
+        free(name);
+    }
+}
+
+static void
+add_files(struct index *x, const struct list *files)
+{
+    struct err err = { 0 };
+
+    for (size_t i = 0; i < files->n; i++) {
+        json_t *self = self_of(x->dir, files->names[i], &err);
+        json_t *entry = json_object_get(self, "entry");
+        char *name;
+
+        if (!self) {
+            if (err.status)
+                err_warn("%s", err.what);
+            err.status = 0;
+            continue;
+        }
+        name = lut_name(json_string_value(json_object_get(self, "layer")));
+        json_object_set_new(entry, "file", json_string(files->names[i]));
+        json_object_set(x->layers, name, entry);
+        if (!x->first)
+            x->first = json_incref(self);
+        json_decref(self);
+        free(name);
+    }
+}
+
+/* An object's members in natural order of their names. */
+static json_t *
+sorted(json_t *o)
+{
+    json_t *to = json_object();
+    struct list l = { 0 };
+    const char *key;
+    json_t *v;
+
+    json_object_foreach(o, key, v)
+    {
+        l.names = xrealloc(l.names, l.n + 1, sizeof(*l.names));
+        l.names[l.n++] = xstrdup(key);
+    }
+    if (l.n)
+        qsort(l.names, l.n, sizeof(*l.names), by_name);
+    for (size_t i = 0; i < l.n; i++)
+        json_object_set(to, l.names[i], json_object_get(o, l.names[i]));
+    list_free(&l);
+    return to;
+}
+
+/* num_basis and k_active of all: of the first layer that has its own. */
+static json_t *
+sae_config_of(const struct index *x, json_t *layers)
+{
+    json_t *old = json_object_get(x->old, "sae_config"), *config = NULL;
+    const char *key;
+    json_t *e;
+
+    json_object_foreach(layers, key, e)
+    {
+        json_t *n = json_object_get(e, "num_basis");
+        json_t *k = json_object_get(e, "k_active");
+
+        if (!n || !k)
+            return json_incref(old);
+        if (config)
+            continue;
+        config = json_object();
+        json_object_set(config, "num_basis", n);
+        json_object_set(config, "k_active", k);
+    }
+    return config ? config : json_incref(old);
+}
+
+/* The document: its own keys first, then whatever else the old one had. */
+static json_t *
+document(const struct index *x)
+{
+    static const char *const kept[] = { "model_config", "creation_info" };
+    json_t *doc = json_object(), *layers = sorted(x->layers), *v, *config;
+    const char *key;
+
+    v = json_object_get(x->old, "version");
+    json_object_set_new(doc, "version",
+                        v ? json_incref(v) : json_string(LUT_VERSION));
+    config = sae_config_of(x, layers);
+    if (config)
+        json_object_set_new(doc, "sae_config", config);
+    v = json_object_get(x->old, kept[0]);
+    v = v ? v : json_object_get(x->first, kept[0]);
+    if (v)
+        json_object_set(doc, kept[0], v);
+    json_object_set_new(doc, "layers", layers);
+    v = json_object_get(x->old, kept[1]);
+    v = v ? v : json_object_get(x->first, kept[1]);
+    if (v)
+        json_object_set(doc, kept[1], v);
+    json_object_foreach(x->old, key, v)
+    {
+        if (!json_object_get(doc, key))
+            json_object_set(doc, key, v);
+    }
+    return doc;
+}
+
+static int
+write_json(const char *path, const json_t *doc, struct err *err)
+{
+    char *text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    struct out *out = NULL;
+    int rc =
+        text ? 0
+             : err_set(err, EX_DATAERR, "%s: cannot be written as JSON", path);
+
+    if (rc == 0)
+        rc = out_open(&out, path, OUT_FORCE, false, err);
+    if (rc == 0)
+        rc = out_write(out, text, strlen(text), err);
+    if (rc == 0)
+        rc = out_write(out, "\n", 1, err);
+    free(text);
+    if (rc < 0) {
+        out_abort(out);
+        return -1;
+    }
+    return out_commit(out, err);
+}
+
+static int
+write_once(const char *dir, bool prune, const struct list *files,
+           struct err *err)
+{
+    struct index x = { .dir = dir, .prune = prune };
+    struct str path = { 0 };
+    json_t *doc;
+    int rc = 0;
+
+    str_addf(&path, "%s/metadata.json", dir);
+    if (access(path.s, F_OK) == 0 && !(x.old = js_load(path.s, err)))
+        rc = -1;
+    if (rc == 0 && x.old && !json_is_object(x.old))
+        rc = err_set(err, EX_DATAERR, "%s: is no object", path.s);
+    if (rc == 0) {
+        x.layers = json_object();
+        keep_old(&x);
+        add_files(&x, files);
+        doc = document(&x);
+        rc = write_json(path.s, doc, err);
+        json_decref(doc);
+    }
+    json_decref(x.old);
+    json_decref(x.layers);
+    json_decref(x.first);
+    str_free(&path);
+    return rc;
+}
+
+int
+index_folder(const char *dir, bool prune, struct err *err)
+{
+    struct list files, after = { 0 };
+    int rc = list_make(&files, dir, err);
+
+    /* a file that another run published in between is not to be left out */
+    for (int i = 0; i < TRIES && rc == 0; i++) {
+        rc = write_once(dir, prune, &files, err);
+        if (rc < 0 || (rc = list_make(&after, dir, err)) < 0 ||
+            list_same(&files, &after))
+            break;
+        list_free(&files);
+        files = after;
+        after = (struct list){ 0 };
+    }
+    list_free(&files);
+    list_free(&after);
+    return rc;
+}

@@ -1,0 +1,473 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/kernel/cpu.h"
+#include "core/mem.h"
+#include "core/opt.h"
+#include "core/sig.h"
+#include "core/str.h"
+#include "core/tool.h"
+
+enum {
+    O_LAYERS = OPT_LONG,
+    O_FUSE,
+    O_DTYPE,
+    O_K,
+    O_CENTERING,
+    O_STORE_WEIGHTS,
+    O_INDEX,
+    O_RESUME,
+    O_SHARD,
+    O_VERIFY,
+    O_DRY_RUN,
+};
+
+static const struct opt opts[] = {
+    { 'm', "model", "MODEL", NULL, "the model: a folder with config.json" },
+    { 's', "sae", "SAE", NULL,
+      "a checkpoint, or a folder with one for each layer" },
+    { 'o', "output", "DIR", NULL, "the folder of tables (default MODEL/lut)" },
+    { O_LAYERS, "layers", "GLOB,..", NULL,
+      "only these, with or without model. before (default: all with an SAE)" },
+    { O_FUSE, "fuse", "LIST", NULL,
+      "qkv, gate_up: one table in place of several" },
+    { O_DTYPE, "dtype", "TYPE", NULL,
+      "bf16, f16 or f32 of the tables (default bf16)" },
+    { O_K, "k", "K", NULL,
+      "latents active at most (default: as the SAE says)" },
+    { O_CENTERING, "centering", "HOW", NULL,
+      "fold it into the bias, or keep it explicit (default fold)" },
+    { O_STORE_WEIGHTS, "store-weights", NULL, NULL,
+      "the layer's weights, too: for compensation without the model" },
+    { O_INDEX, "index", "DIR", NULL, "make metadata.json from the files" },
+    { O_RESUME, "resume", NULL, NULL,
+      "keep files that are there, of the same sources and options" },
+    { O_SHARD, "shard", "I/N", NULL,
+      "every N-th layer from the I-th (from 0), no metadata.json" },
+    { O_VERIFY, "verify", NULL, NULL,
+      "compare a sample of each file with sums in double precision" },
+    { O_DRY_RUN, "dry-run", NULL, NULL,
+      "print layers, bytes, GFLOP and seconds; write nothing" },
+    { 'j', "threads", "N", NULL, "threads (default: all that are allowed)" },
+    { 'f', "force", NULL, NULL, "replace files that are there" },
+    { 'v', "verbose", NULL, NULL, "a line on stderr for each layer" },
+    { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
+    { 0 },
+};
+
+static const struct opt_tool tool = {
+    .name = "lut-precompute",
+    .usage = "lut-precompute -m MODEL -s SAE [-o DIR] [OPTION...]\n"
+             "lut-precompute --index DIR",
+    .summary = "Makes lookup tables of linear layers from sparse "
+               "autoencoders.",
+    .opts = opts,
+};
+
+/* ---- the command line ---- */
+
+static int
+set_dtype(struct cmd *cmd, const char *arg, struct err *err)
+{
+    static const char *const words[] = { "bf16", "f16", "f32", NULL };
+    static const enum dtype dtypes[] = { DT_BF16, DT_F16, DT_F32 };
+    int i = opt_word("--dtype", arg, words, err);
+
+    if (i < 0)
+        return -1;
+    cmd->dtype = dtypes[i];
+    return 0;
+}
+
+static int
+set_fuse(struct cmd *cmd, const char *arg, struct err *err)
+{
+    static const char *const words[] = { "qkv", "gate_up", NULL };
+    char *list = xstrdup(arg), *save = NULL;
+    int i = 0;
+
+    for (char *s = strtok_r(list, ",", &save); s && i >= 0;
+         s = strtok_r(NULL, ",", &save)) {
+        i = opt_word("--fuse", s, words, err);
+        cmd->fuse_qkv |= i == 0;
+        cmd->fuse_gate_up |= i == 1;
+    }
+    free(list);
+    return i < 0 ? -1 : 0;
+}
+
+static int
+set_centering(struct cmd *cmd, const char *arg, struct err *err)
+{
+    static const char *const words[] = { "fold", "explicit", NULL };
+    int i = opt_word("--centering", arg, words, err);
+
+    cmd->keep_centering = i == 1;
+    return i < 0 ? -1 : 0;
+}
+
+/* "2/8" */
+static int
+set_shard(struct cmd *cmd, const char *arg, struct err *err)
+{
+    const char *slash = strchr(arg, '/');
+    char part[24];
+
+    if (!slash || (size_t)(slash - arg) >= sizeof(part))
+        return err_set(err, TU_USAGE, "--shard: \"%s\" is not I/N, such as 2/8",
+                       arg);
+    memcpy(part, arg, (size_t)(slash - arg));
+    part[slash - arg] = '\0';
+    if (opt_u64("--shard I/N: N", slash + 1, 1, 1 << 30, &cmd->n_parts, err) <
+        0)
+        return -1;
+    return opt_u64("--shard I/N: I", part, 0, cmd->n_parts - 1, &cmd->part,
+                   err);
+}
+
+static int
+set_number(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    int64_t n;
+
+    if (id == O_SHARD)
+        return set_shard(cmd, arg, err);
+    if (id == O_K) {
+        if (opt_i64("--k", arg, 1, INT32_MAX, &n, err) < 0)
+            return -1;
+        cmd->k = (size_t)n;
+        return 0;
+    }
+    if (opt_i64("-j", arg, 1, 1024, &n, err) < 0)
+        return -1;
+    cmd->n_threads = (int)n;
+    return 0;
+}
+
+static int
+set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    switch (id) {
+    case 'm':
+        cmd->model = arg;
+        return 0;
+    case 's':
+        cmd->sae = arg;
+        return 0;
+    case 'o':
+        cmd->output = arg;
+        return 0;
+    case O_INDEX:
+        cmd->index = arg;
+        return 0;
+    case O_LAYERS:
+        cmd->layers = arg;
+        return 0;
+    case O_FUSE:
+        return set_fuse(cmd, arg, err);
+    case O_DTYPE:
+        return set_dtype(cmd, arg, err);
+    case O_CENTERING:
+        return set_centering(cmd, arg, err);
+    default:
+        return set_number(cmd, id, arg, err);
+    }
+}
+
+static int
+set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    const struct {
+        int id;
+        bool *flag;
+    } flags[] = {
+        { O_STORE_WEIGHTS, &cmd->store_weights },
+        { O_RESUME, &cmd->resume },
+        { O_VERIFY, &cmd->verify },
+        { O_DRY_RUN, &cmd->dry_run },
+        { 'v', &cmd->verbose },
+        { 'q', &cmd->quiet },
+    };
+
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+        if (flags[i].id == id) {
+            *flags[i].flag = true;
+            return 0;
+        }
+    if (id == 'f') {
+        cmd->out_flags = OUT_FORCE;
+        return 0;
+    }
+    return set_value(cmd, id, arg, err);
+}
+
+static void
+parse(struct cmd *cmd, int argc, char **argv)
+{
+    struct err err;
+    const char *arg;
+    int id, index;
+
+    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
+        if (set_option(cmd, id, arg, &err) < 0)
+            die_usage("%s", err.what);
+    if (index < argc)
+        die_usage("\"%s\": no operands are taken", argv[index]);
+    if (cmd->index) {
+        if (cmd->model || cmd->sae || cmd->output)
+            die_usage("--index DIR stands alone");
+        return;
+    }
+    if (!cmd->model || !cmd->sae)
+        die_usage("-m MODEL and -s SAE are needed");
+    if (cmd->dry_run && cmd->verify)
+        die_usage("--dry-run writes nothing to --verify");
+}
+
+/* ---- the run ---- */
+
+struct run {
+    const struct cmd *cmd;
+    struct model model;
+    struct plan plan;
+    struct par *par;
+    struct gemm *gemm;
+    struct progress progress;
+    uint64_t done;   /* operations */
+    uint64_t nbytes; /* of --dry-run, as */
+    double gflop;
+    size_t n_made, n_kept;
+    bool differs, header;
+    double rate; /* GFLOP/s, of a probe */
+};
+
+static int
+make_folder(const char *path, struct err *err)
+{
+    struct str s = { 0 };
+    int rc = 0;
+
+    for (const char *p = path; rc == 0 && *p; p++) {
+        if (p == path || *p != '/')
+            continue;
+        str_clear(&s);
+        str_add(&s, path, (size_t)(p - path));
+        mkdir(s.s, 0777);
+    }
+    if (mkdir(path, 0777) < 0 && errno != EEXIST)
+        rc = err_sys(err, EX_CANTCREAT, "%s", path);
+    str_free(&s);
+    return rc;
+}
+
+static double
+gflop(const struct job *job)
+{
+    return 2e-9 * (double)job->sae->n * (double)job->target->in *
+           (double)job->target->out;
+}
+
+static void
+say(const struct job *job, const char *what)
+{
+    char size[16], line[512];
+
+    snprintf(line, sizeof(line), "%s: %zu -> %zu, N %zu, k %zu, %s, %s",
+             job->target->name, job->target->in, job->target->out, job->sae->n,
+             job->k, size_iec(size, job_nbytes(job)), what);
+    tool_say(line);
+}
+
+static int
+make(struct run *run, struct job *job, struct err *err)
+{
+    struct tiles tiles;
+    int there, rc = 0;
+
+    job_digest(job, run->par);
+    there = job_is_there(job, err);
+    if (there < 0)
+        return -1;
+    if (!there) {
+        if (tiles_open(&tiles, run->cmd, run->gemm, job->target, job->sae,
+                       err) < 0)
+            return -1;
+        rc = job_write(job, &tiles, &run->progress, &run->done, err);
+        tiles_close(&tiles);
+        if (rc < 0)
+            return -1;
+    }
+    run->n_made += !there;
+    run->n_kept += (size_t)there;
+    if (run->cmd->verbose)
+        say(job, there ? "kept" : "made");
+    if (run->cmd->verify)
+        rc = job_verify(job, run->par, &run->header, err);
+    run->differs |= rc > 0;
+    return rc < 0 ? -1 : 0;
+}
+
+/* --dry-run: a line of the table. */
+static int
+estimate(struct run *run, struct job *job, struct err *err)
+{
+    struct tiles tiles;
+
+    if (run->rate == 0) {
+        if (tiles_open(&tiles, run->cmd, run->gemm, job->target, job->sae,
+                       err) < 0)
+            return -1;
+        run->rate = tiles_probe(&tiles);
+        tiles_close(&tiles);
+        printf("layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds\n");
+    }
+    printf("%s\t%zu\t%zu\t%zu\t%zu\t%llu\t%.6g\t%.3g\n", job->target->name,
+           job->target->in, job->target->out, job->sae->n, job->k,
+           (unsigned long long)job_nbytes(job), gflop(job),
+           gflop(job) / run->rate);
+    run->nbytes += job_nbytes(job);
+    run->gflop += gflop(job);
+    return 0;
+}
+
+/* One layer: its weights and its SAE are open while 'each' runs. */
+static int
+with_layer(struct run *run, const struct work *work,
+           int (*each)(struct run *run, struct job *job, struct err *err),
+           struct err *err)
+{
+    struct target target;
+    struct sae sae;
+    struct job job = {
+        .cmd = run->cmd, .model = &run->model, .target = &target, .sae = &sae
+    };
+    int rc = -1;
+
+    if (sig_stop())
+        return sig_stopped("finished layers are kept, run it again with "
+                           "--resume",
+                           err);
+    rc = target_open(&target, &run->model, work->layer, err);
+    if (rc <= 0)
+        return rc;
+    rc = -1;
+    if (sae_open(&sae, work->sae, err) == 0) {
+        if (job_open(&job, err) == 0)
+            rc = each(run, &job, err);
+        job_close(&job);
+        sae_close(&sae);
+    }
+    target_close(&target);
+    return rc;
+}
+
+static int
+all_layers(struct run *run,
+           int (*each)(struct run *run, struct job *job, struct err *err),
+           struct err *err)
+{
+    for (size_t i = 0; i < run->plan.n; i++)
+        if (with_layer(run, &run->plan.work[i], each, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int
+estimate_all(struct run *run, struct err *err)
+{
+    if (all_layers(run, estimate, err) < 0)
+        return -1;
+    printf("total\t-\t-\t-\t-\t%llu\t%.6g\t%.3g\n",
+           (unsigned long long)run->nbytes, run->gflop,
+           run->gflop > 0 ? run->gflop / run->rate : 0);
+    return 0;
+}
+
+/* Before the first product: is everything there, does it fit? */
+static int
+look(struct run *run, struct job *job, struct err *err)
+{
+    (void)err;
+    run->progress.total += (uint64_t)gflop(job);
+    return 0;
+}
+
+static int
+make_all(struct run *run, struct err *err)
+{
+    struct err late;
+    int rc;
+
+    if (all_layers(run, look, err) < 0 ||
+        make_folder(run->cmd->output, err) < 0)
+        return -1;
+    run->progress.what = "products";
+    run->progress.unit = "GFLOP";
+    run->progress.quiet = run->cmd->quiet;
+    progress_start(&run->progress);
+    rc = all_layers(run, make, err);
+    progress_end(&run->progress);
+    /* what is finished is usable, even if the rest is not */
+    if (run->cmd->n_parts == 0 && (rc == 0 || run->n_made > 0) &&
+        index_folder(run->cmd->output, false, rc < 0 ? &late : err) < 0)
+        return -1;
+    return rc;
+}
+
+static int
+run_open(struct run *run, struct err *err)
+{
+    const struct cmd *cmd = run->cmd;
+
+    if (cpu_check(err) < 0 || model_open(&run->model, cmd->model, err) < 0 ||
+        plan_make(&run->plan, cmd, &run->model, err) < 0 ||
+        par_open(&run->par, cmd->n_threads, err) < 0)
+        return -1;
+    return gemm_open(&run->gemm, run->par, err);
+}
+
+static int
+run_all(const struct cmd *cmd, struct err *err)
+{
+    struct run run = { .cmd = cmd };
+    int rc = run_open(&run, err);
+
+    if (rc == 0)
+        rc = cmd->dry_run ? estimate_all(&run, err) : make_all(&run, err);
+    gemm_close(run.gemm);
+    par_close(run.par);
+    plan_free(&run.plan);
+    model_close(&run.model);
+    return rc < 0 ? -1 : run.differs ? TU_NEGATIVE : 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct cmd cmd = { .dtype = DT_BF16, .n_threads = par_default() };
+    struct str lut = { 0 };
+    struct err err = { 0 };
+    int status;
+
+    tool_start(&tool);
+    sig_install(false);
+    parse(&cmd, argc, argv);
+    if (cmd.quiet)
+        tool_quiet();
+    if (!cmd.output && cmd.model) {
+        str_addf(&lut, "%s/lut", cmd.model);
+        cmd.output = lut.s;
+    }
+    status =
+        cmd.index ? index_folder(cmd.index, true, &err) : run_all(&cmd, &err);
+    str_free(&lut);
+    if (status < 0 && err.status == TU_USAGE)
+        die_usage("%s", err.what);
+    if (status < 0)
+        die_err(&err);
+    tool_end(status);
+}

@@ -1,0 +1,201 @@
+/* Which layers are made, each from which SAE. */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+/* In the order of a layer's computation; a fused one before its parts. */
+static const struct op {
+    const char *name;
+    const char *fused; /* the one it is a part of */
+    const char *like;  /* of a fused one: the part whose SAE will do */
+} ops[] = {
+    { "self_attn.qkv_proj", NULL, "self_attn.q_proj" },
+    { "self_attn.q_proj", "qkv_proj", NULL },
+    { "self_attn.k_proj", "qkv_proj", NULL },
+    { "self_attn.v_proj", "qkv_proj", NULL },
+    { "self_attn.o_proj", NULL, NULL },
+    { "mlp.gate_up_proj", NULL, "mlp.up_proj" },
+    { "mlp.gate_proj", "gate_up_proj", NULL },
+    { "mlp.up_proj", "gate_up_proj", NULL },
+    { "mlp.down_proj", NULL, NULL },
+};
+#define N_OPS (sizeof(ops) / sizeof(ops[0]))
+
+static const char *
+last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot ? dot + 1 : name;
+}
+
+static bool
+is_fused_by_option(const struct cmd *cmd, const char *word)
+{
+    return (cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
+           (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj"));
+}
+
+/* Does a pattern of --layers mean this layer, and which?  -1: none. */
+static int
+match(char *const *globs, size_t n, const char *layer)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fnmatch(globs[i], layer, 0) == 0 ||
+            fnmatch(globs[i], layer + strlen("model."), 0) == 0)
+            return (int)i;
+    return -1;
+}
+
+static bool
+ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), n_end = strlen(end);
+
+    return n >= n_end && !strcmp(s + n - n_end, end);
+}
+
+struct planner {
+    const struct cmd *cmd;
+    const struct model *model;
+    bool one; /* SAE for all layers */
+    char **globs;
+    size_t n_globs;
+    bool *used;     /* [n_globs] */
+    uint64_t count; /* layers that --shard deals out */
+    struct plan *plan;
+};
+
+/* The SAE of a layer, or NULL: it is not made.  A fused layer is made where
+ * --fuse, --layers or the folder of SAEs names it. */
+static char *
+find_sae(const struct planner *p, const struct op *op, const char *layer,
+         int glob)
+{
+    const char *word = last_word(op->name);
+    bool named = glob >= 0 && ends_with(p->globs[glob], word);
+    bool fused = is_fused_by_option(p->cmd, word) || (op->like && named);
+    struct str like = { 0 };
+    char *path;
+
+    if (op->fused && is_fused_by_option(p->cmd, op->fused) && !named)
+        return NULL;
+    if (p->one)
+        return op->like && !fused ? NULL : xstrdup(p->cmd->sae);
+    path = sae_path(p->cmd->sae, layer);
+    if (path || !fused)
+        return path;
+    str_add(&like, layer, strlen(layer) - strlen(op->name));
+    str_adds(&like, op->like);
+    path = sae_path(p->cmd->sae, like.s);
+    str_free(&like);
+    return path;
+}
+
+static int
+add(struct planner *p, size_t layer, const struct op *op, struct err *err)
+{
+    struct plan *plan = p->plan;
+    struct target t;
+    struct str name = { 0 };
+    char *sae = NULL;
+    int glob, rc = 0;
+
+    str_addf(&name, "model.layers.%zu.%s", layer, op->name);
+    glob = match(p->globs, p->n_globs, name.s);
+    if (glob >= 0 || !p->cmd->layers)
+        sae = find_sae(p, op, name.s, glob);
+    if (sae)
+        rc = target_open(&t, p->model, name.s, err);
+    if (rc > 0) {
+        target_close(&t);
+        if (glob >= 0)
+            p->used[glob] = true;
+        if (p->cmd->n_parts == 0 ||
+            p->count++ % p->cmd->n_parts == p->cmd->part) {
+            plan->work = xrealloc(plan->work, plan->n + 1, sizeof(*plan->work));
+            plan->work[plan->n++] =
+                (struct work){ xstrdup(name.s), xstrdup(sae) };
+        }
+        rc = 0;
+    }
+    free(sae);
+    str_free(&name);
+    return rc;
+}
+
+static void
+split_globs(struct planner *p)
+{
+    char *list = xstrdup(p->cmd->layers ? p->cmd->layers : ""), *save = NULL;
+
+    for (char *s = strtok_r(list, ",", &save); s;
+         s = strtok_r(NULL, ",", &save)) {
+        p->globs = xrealloc(p->globs, p->n_globs + 1, sizeof(*p->globs));
+        p->globs[p->n_globs++] = xstrdup(s);
+    }
+    p->used = xcalloc(p->n_globs + 1, sizeof(*p->used));
+    free(list);
+}
+
+static int
+check(const struct planner *p, struct err *err)
+{
+    const char *what = p->one ? "the model" : p->cmd->sae;
+
+    for (size_t i = 0; i < p->n_globs; i++)
+        if (!p->used[i])
+            return err_set(err, EX_DATAERR,
+                           "--layers: \"%s\" is no layer of %s", p->globs[i],
+                           what);
+    if (p->plan->n == 0 && p->count == 0)
+        return err_set(err, EX_NOINPUT,
+                       "%s: has no SAE for any linear layer of %s", p->cmd->sae,
+                       p->cmd->model);
+    return 0;
+}
+
+int
+plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
+          struct err *err)
+{
+    struct planner p = {
+        .cmd = cmd, .model = m, .one = sae_is_one(cmd->sae), .plan = plan
+    };
+    int rc = 0;
+
+    *plan = (struct plan){ 0 };
+    if (access(cmd->sae, F_OK) < 0)
+        return err_sys(err, EX_NOINPUT, "%s", cmd->sae);
+    if (p.one && !cmd->layers)
+        return err_set(err, TU_USAGE,
+                       "%s is one SAE: --layers says of which layers",
+                       cmd->sae);
+    split_globs(&p);
+    for (size_t i = 0; i < m->n_layers && rc == 0; i++)
+        for (size_t j = 0; j < N_OPS && rc == 0; j++)
+            rc = add(&p, i, &ops[j], err);
+    if (rc == 0)
+        rc = check(&p, err);
+    for (size_t i = 0; i < p.n_globs; i++)
+        free(p.globs[i]);
+    free(p.globs);
+    free(p.used);
+    return rc;
+}
+
+void
+plan_free(struct plan *plan)
+{
+    for (size_t i = 0; i < plan->n; i++) {
+        free(plan->work[i].layer);
+        free(plan->work[i].sae);
+    }
+    free(plan->work);
+    *plan = (struct plan){ 0 };
+}

@@ -1,0 +1,285 @@
+/*
+ * SAE checkpoints.  The names of its tensors say which library wrote one and
+ * so how each lies; shapes are only checked.
+ * Source: EleutherAI sparsify, SAELens, dictionary_learning; man/lut.5.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
+
+/* Each layout is known by its first two names, which no two share. */
+static const struct {
+    const char *names[N_WHICH];
+    const char *or_bias; /* another name of the last */
+    bool e_by_col, d_by_col;
+} layouts[] = {
+    [SPARSIFY] = { { "encoder.weight", "encoder.bias", "W_dec", "b_dec" },
+                   NULL,
+                   false,
+                   false },
+    [SIX] = { { "encoder_weight", "encoder_bias", "decoder_weight",
+                "decoder_bias" },
+              NULL,
+              false,
+              false },
+    [SAELENS] = { { "W_enc", "b_enc", "W_dec", "b_dec" }, NULL, true, false },
+    [DICTIONARY] = { { "encoder.weight", "encoder.bias", "decoder.weight",
+                       "bias" },
+                     "b_dec",
+                     false,
+                     true },
+};
+#define N_LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+/* Names of what is no plain SAE. */
+static const struct {
+    const char *name, *what;
+} refused[] = {
+    { "W_skip", "a transcoder's skip connection" },
+    { "W_gate", "a gated SAE" },
+    { "b_gate", "a gated SAE" },
+    { "r_mag", "a gated SAE" },
+    { "b_mag", "a gated SAE" },
+    { "gate_bias", "a gated SAE" },
+    { "mag_bias", "a gated SAE" },
+    { "log_threshold", "JumpReLU" },
+    { "b_dec_out", "a transcoder" },
+    { "scaling_factor", "a fine-tuned SAE" },
+};
+
+/* What may be there besides and is not used: a table's other tensors, and what
+ * training leaves. */
+static const char *const ignored[] = { "precomputed_products", "bias_product",
+                                       "compensation_weight_t", "k",
+                                       "num_tokens_since_fired" };
+
+static const char *const files[] = { "sae.safetensors",
+                                     "sae_weights.safetensors",
+                                     "ae.safetensors" };
+
+/* ---- where they are ---- */
+
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The checkpoint in a folder, or NULL. */
+static char *
+in_folder(const char *folder)
+{
+    struct str s = { 0 };
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        str_clear(&s);
+        str_addf(&s, "%s/%s", folder, files[i]);
+        if (access(s.s, F_OK) == 0)
+            return s.s;
+    }
+    str_free(&s);
+    return NULL;
+}
+
+bool
+sae_is_one(const char *path)
+{
+    char *file;
+
+    if (!is_folder(path))
+        return true;
+    file = in_folder(path);
+    free(file);
+    return file != NULL;
+}
+
+char *
+sae_path(const char *folder, const char *layer)
+{
+    static const char *const ends[] = { "", ".safetensors", LUT_SUFFIX };
+    const char *names[] = { layer, layer + strlen("model.") };
+    struct str s = { 0 };
+
+    for (size_t i = 0; i < 6; i++) {
+        str_clear(&s);
+        str_addf(&s, "%s/%s%s", folder, names[i % 2], ends[i / 2]);
+        if (access(s.s, F_OK) == 0)
+            return s.s;
+    }
+    str_free(&s);
+    return NULL;
+}
+
+/* ---- what they hold ---- */
+
+static int
+find_layout(const struct sae *s, enum layout *layout, struct err *err)
+{
+    for (size_t i = 0; i < N_LAYOUTS; i++)
+        if (st_find(&s->st, layouts[i].names[E_WEIGHT]) &&
+            st_find(&s->st, layouts[i].names[D_WEIGHT])) {
+            *layout = (enum layout)i;
+            return 0;
+        }
+    return err_set(err, EX_DATAERR,
+                   "%s: no SAE that is known: neither encoder.weight and W_dec "
+                   "(sparsify), nor encoder.weight and decoder.weight "
+                   "(dictionary_learning), W_enc and W_dec (SAELens), "
+                   "encoder_weight and decoder_weight",
+                   s->path);
+}
+
+static bool
+is_one_of(const char *name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (names[i] && !strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+/* AutoEncoderTopK keeps a threshold that it does not use unless asked to. */
+static int
+check_threshold(const struct sae *s, const struct st_tensor *t,
+                const struct sae_config *c, struct err *err)
+{
+    if (c->ignore_threshold)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: has %s: JumpReLU is not supported (a TopK SAE is)",
+                   s->path, t->name);
+}
+
+/* Every tensor that is there is understood: one that is not may change what
+ * the SAE computes. */
+static int
+check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
+            struct err *err)
+{
+    for (size_t i = 0; i < s->st.n_tensors; i++) {
+        const struct st_tensor *t = &s->st.tensors[i];
+
+        for (size_t j = 0; j < sizeof(refused) / sizeof(refused[0]); j++)
+            if (!strcmp(t->name, refused[j].name))
+                return err_set(err, EX_DATAERR,
+                               "%s: has %s: %s is not supported", s->path,
+                               t->name, refused[j].what);
+        if (!strcmp(t->name, "threshold")) {
+            if (check_threshold(s, t, c, err) < 0)
+                return -1;
+            continue;
+        }
+        if (!is_one_of(t->name, layouts[layout].names, N_WHICH) &&
+            !is_one_of(t->name, &layouts[layout].or_bias, 1) &&
+            !is_one_of(t->name, ignored, sizeof(ignored) / sizeof(ignored[0])))
+            return err_set(err, EX_DATAERR,
+                           "%s: has %s, whose meaning is not known", s->path,
+                           t->name);
+    }
+    return 0;
+}
+
+/* A tensor as a matrix of rows x cols; 0 stands for any size. */
+static int
+take(const struct sae *s, struct matrix *to, const char *name, bool by_col,
+     size_t rows, size_t cols, struct err *err)
+{
+    const struct st_tensor *t = st_find(&s->st, name);
+    size_t n_dims = rows == 1 ? 1 : 2, a, b;
+
+    if (!t)
+        return err_set(err, EX_DATAERR, "%s: has no tensor %s", s->path, name);
+    if (!cvt_known(t->dtype))
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is %s (expected BF16, F16 or F32)", s->path,
+                       name, dtype_table[t->dtype].name);
+    if (t->n_dims != n_dims || t->n_elements == 0)
+        return err_set(err, EX_DATAERR, "%s: %s has %zu dims (expected %zu)",
+                       s->path, name, t->n_dims, n_dims);
+    a = n_dims == 2 ? (size_t)t->shape[0] : 1;
+    b = (size_t)t->shape[n_dims - 1];
+    *to = (struct matrix){ .data = st_data(&s->st, t),
+                           .dtype = t->dtype,
+                           .rows = by_col ? b : a,
+                           .cols = by_col ? a : b,
+                           .by_col = by_col };
+    if ((rows && to->rows != rows) || (cols && to->cols != cols))
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is %zu x %zu (expected %zu x "
+                       "%zu)",
+                       s->path, name, a, b, by_col ? cols : rows,
+                       by_col ? rows : cols);
+    return 0;
+}
+
+static int
+take_all(struct sae *s, enum layout layout, struct err *err)
+{
+    const char *const *names = layouts[layout].names;
+    const char *bias = names[D_BIAS];
+
+    if (layouts[layout].or_bias && !st_find(&s->st, bias))
+        bias = layouts[layout].or_bias;
+    if (take(s, &s->encoder_weight, names[E_WEIGHT], layouts[layout].e_by_col,
+             0, 0, err) < 0)
+        return -1;
+    s->n = s->encoder_weight.rows;
+    s->in = s->encoder_weight.cols;
+    if (take(s, &s->encoder_bias, names[E_BIAS], false, 1, s->n, err) < 0 ||
+        take(s, &s->decoder_weight, names[D_WEIGHT], layouts[layout].d_by_col,
+             s->n, s->in, err) < 0 ||
+        take(s, &s->decoder_bias, bias, false, 1, s->in, err) < 0)
+        return -1;
+    return 0;
+}
+
+static int
+load(struct sae *s, struct err *err)
+{
+    struct sae_config config;
+    enum layout layout = SPARSIFY;
+
+    if (find_layout(s, &layout, err) < 0 ||
+        sae_config(&config, layout, s, err) < 0 ||
+        check_names(s, layout, &config, err) < 0 ||
+        take_all(s, layout, err) < 0)
+        return -1;
+    s->k = config.k;
+    s->centered = config.centered;
+    return 0;
+}
+
+int
+sae_open(struct sae *s, const char *path, struct err *err)
+{
+    *s = (struct sae){ .path =
+                           is_folder(path) ? in_folder(path) : xstrdup(path) };
+    if (!s->path)
+        return err_set(err, EX_NOINPUT,
+                       "%s: has no sae.safetensors, sae_weights.safetensors "
+                       "or ae.safetensors",
+                       path);
+    if (st_open(&s->st, s->path, err) == 0 && st_map(&s->st, err) == 0 &&
+        load(s, err) == 0)
+        return 0;
+    sae_close(s);
+    return -1;
+}
+
+void
+sae_close(struct sae *s)
+{
+    st_close(&s->st);
+    free(s->path);
+    *s = (struct sae){ 0 };
+}

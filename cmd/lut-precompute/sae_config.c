@@ -1,0 +1,281 @@
+/*
+ * What stands beside a checkpoint: cfg.json or config.json, and files that say
+ * that its inputs are not the layer's.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/js.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+#define MAX_K ((int64_t)1 << 31)
+
+/* The folder that a path lies in. */
+static char *
+folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? xstrndup(path, (size_t)(slash - path) + (slash == path))
+                 : xstrdup(".");
+}
+
+/* "hadamard" or "outlier" in a name, of either case; or NULL. */
+static const char *
+names_transform(const char *name)
+{
+    if (strcasestr(name, "hadamard"))
+        return "hadamard";
+    return strcasestr(name, "outlier") ? "outlier" : NULL;
+}
+
+static int
+check_beside(const char *folder, struct err *err)
+{
+    DIR *d = opendir(folder);
+    struct dirent *e;
+    int rc = 0;
+
+    while (d && rc == 0 && (e = readdir(d)))
+        if (names_transform(e->d_name))
+            rc = err_set(err, EX_DATAERR,
+                         "%s/%s: an SAE of transformed inputs (%s) is not "
+                         "supported",
+                         folder, e->d_name, names_transform(e->d_name));
+    if (d)
+        closedir(d);
+    return rc;
+}
+
+/* Is a switch on: true, a number but 0, a word but "none"? */
+static bool
+is_on(const json_t *v)
+{
+    if (json_is_number(v))
+        return json_number_value(v) != 0;
+    if (json_is_string(v))
+        return *json_string_value(v) && strcmp(json_string_value(v), "none") &&
+               strcmp(json_string_value(v), "None");
+    return v && !json_is_null(v) && !json_is_false(v);
+}
+
+/* Keys that are refused where they are on, by any library's name. */
+static int
+check_switches(const struct js *root, struct err *err)
+{
+    static const char *const off[] = {
+        "transcode", "skip_connection", "signed",
+        "tiled",     "gated",           "normalize_activations",
+        "is_gated",  "is_transcoder",   "finetuning_scaling_factor",
+        "W_skip",    "use_threshold",   "rescale_acts_by_decoder_norm",
+    };
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
+        struct js js = js_get(root, off[i]);
+
+        if (is_on(js.v))
+            return js_bad(&js, "off: it is not supported", err);
+    }
+    json_object_foreach((json_t *)(uintptr_t)root->v, key, v)
+    {
+        struct js js = js_get(root, key);
+
+        if (names_transform(key) && is_on(v))
+            return js_bad(&js, "off: it is not supported", err);
+        if (!strcmp(key, "num_tiles") && json_number_value(v) > 1)
+            return js_bad(&js, "1: tiles are not supported", err);
+    }
+    return 0;
+}
+
+/* A word that must be one of 'known', if it is there. */
+static int
+check_word(const struct js *root, const char *key, const char *const *known,
+           const char *expected, struct err *err)
+{
+    struct js js = js_get(root, key);
+    const char *s;
+    size_t n;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_str(&js, &s, &n, err) < 0)
+        return -1;
+    for (size_t i = 0; known[i]; i++)
+        if (!strcasecmp(s, known[i]))
+            return 0;
+    return js_bad(&js, expected, err);
+}
+
+static int
+take_k(const struct js *root, const char *key, struct sae_config *c,
+       struct err *err)
+{
+    struct js js = js_get(root, key);
+    int64_t k;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_i64(&js, 1, MAX_K, &k, err) < 0)
+        return -1;
+    c->k = (size_t)k;
+    return 0;
+}
+
+static int
+take_flag(const struct js *root, const char *key, bool *v, struct err *err)
+{
+    struct js js = js_get(root, key);
+
+    return js_absent(&js) ? 0 : js_bool(&js, v, err);
+}
+
+/* ---- the libraries ---- */
+
+static int
+sparsify(const struct js *root, struct sae_config *c, struct err *err)
+{
+    static const char *const activations[] = { "topk", NULL };
+
+    c->centered = true;
+    if (check_word(root, "activation", activations, "\"topk\"", err) < 0)
+        return -1;
+    return take_k(root, "k", c, err);
+}
+
+static int
+six(const struct js *root, struct sae_config *c, struct err *err)
+{
+    if (take_flag(root, "input_centering", &c->centered, err) < 0 ||
+        take_k(root, "k", c, err) < 0)
+        return -1;
+    return take_k(root, "k_active", c, err);
+}
+
+static int
+saelens(const struct js *root, struct sae_config *c, struct err *err)
+{
+    static const char *const known[] = { "topk", "standard", NULL };
+    static const char *const activations[] = { "topk", "relu", NULL };
+    static const char *const shapes[] = { "none", "hook_z", NULL };
+    struct js args = js_get(root, "activation_fn_kwargs");
+
+    c->centered = true;
+    if (check_word(root, "architecture", known, "\"topk\" or \"standard\"",
+                   err) < 0 ||
+        check_word(root, "activation_fn", activations, "\"topk\" or \"relu\"",
+                   err) < 0 ||
+        check_word(root, "activation_fn_str", activations,
+                   "\"topk\" or \"relu\"", err) < 0 ||
+        check_word(root, "reshape_activations", shapes, "\"none\"", err) < 0 ||
+        take_flag(root, "apply_b_dec_to_input", &c->centered, err) < 0 ||
+        take_k(root, "k", c, err) < 0)
+        return -1;
+    return js_is(&args, JSON_OBJECT) ? take_k(&args, "k", c, err) : 0;
+}
+
+static int
+dictionary(const struct js *root, struct sae_config *c, struct err *err)
+{
+    static const char *const known[] = { "AutoEncoder", "AutoEncoderTopK",
+                                         NULL };
+    struct js trainer = js_get(root, "trainer");
+    const struct js *js = js_absent(&trainer) ? root : &trainer;
+    struct js class = js_get(js, "dict_class");
+    const char *name = json_string_value(class.v);
+
+    c->centered = true;
+    if (check_switches(js, err) < 0 ||
+        check_word(js, "dict_class", known,
+                   "\"AutoEncoderTopK\" or \"AutoEncoder\"", err) < 0)
+        return -1;
+    c->ignore_threshold = name && !strcmp(name, "AutoEncoderTopK");
+    return take_k(js, "k", c, err);
+}
+
+/* The configuration beside a checkpoint; 1, or 0 if there is none. */
+static int
+load(json_t **v, struct str *path, const char *folder, struct err *err)
+{
+    static const char *const names[] = { "cfg.json", "config.json" };
+
+    for (size_t i = 0; i < 2; i++) {
+        str_clear(path);
+        str_addf(path, "%s/%s", folder, names[i]);
+        if (access(path->s, F_OK) < 0)
+            continue;
+        *v = js_load(path->s, err);
+        return *v ? 1 : -1;
+    }
+    return 0;
+}
+
+/* A table's file as a checkpoint: its own metadata say what it is. */
+static int
+from_metadata(const struct sae *sae, json_t **v, struct str *path,
+              struct err *err)
+{
+    for (size_t i = 0; i < sae->st.n_meta; i++) {
+        const struct st_meta *m = &sae->st.meta[i];
+        json_t *lut, *entry;
+
+        if (strcmp(m->key, "lut") != 0)
+            continue;
+        str_addf(path, "%s: __metadata__ lut", sae->path);
+        lut = js_parse(m->value, m->value_n, path->s, err);
+        if (!lut)
+            return -1;
+        entry = json_object_get(lut, "entry");
+        *v = json_object();
+        json_object_set(*v, "k", json_object_get(entry, "k_active"));
+        json_object_set(*v, "input_centering",
+                        json_object_get(json_object_get(entry, "encoder"),
+                                        "input_centering"));
+        json_decref(lut);
+        return 1;
+    }
+    return 0;
+}
+
+int
+sae_config(struct sae_config *c, enum layout layout, const struct sae *sae,
+           struct err *err)
+{
+    static int (*const libraries[])(const struct js *root, struct sae_config *c,
+                                    struct err *err) = {
+        [SPARSIFY] = sparsify,
+        [SIX] = six,
+        [SAELENS] = saelens,
+        [DICTIONARY] = dictionary,
+    };
+    char *folder = folder_of(sae->path);
+    struct str path = { 0 };
+    json_t *v = NULL;
+    int rc = check_beside(folder, err);
+
+    *c = (struct sae_config){ .centered = layout != SIX };
+    if (rc == 0 && layout == SIX)
+        rc = from_metadata(sae, &v, &path, err);
+    if (rc == 0 && !v)
+        rc = load(&v, &path, folder, err);
+    if (rc > 0) {
+        struct js root = js_root(v, path.s);
+
+        rc = -1;
+        if (!js_is(&root, JSON_OBJECT))
+            js_bad(&root, "an object", err);
+        else if (check_switches(&root, err) == 0)
+            rc = libraries[layout](&root, c, err);
+    }
+    json_decref(v);
+    str_free(&path);
+    free(folder);
+    return rc;
+}

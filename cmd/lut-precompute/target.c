@@ -1,0 +1,187 @@
+/* The linear layers of a model folder, single or fused. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/js.h"
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+#define MAX_LAYERS 4096
+
+/* An object with those of the keys that are there. */
+static json_t *
+some_of(const struct js *root, const char *const keys[][2])
+{
+    json_t *o = json_object();
+
+    for (size_t i = 0; keys[i][0]; i++) {
+        struct js js = js_get(root, keys[i][1]);
+
+        if (!js_absent(&js))
+            json_object_set_new(o, keys[i][0], json_deep_copy(js.v));
+    }
+    return o;
+}
+
+/* A path's last word: "" and "." are those of the folder they mean. */
+static char *
+base_name(const char *path)
+{
+    char *real = realpath(path, NULL), *slash;
+    char *name;
+
+    if (!real)
+        return xstrdup(path);
+    slash = strrchr(real, '/');
+    name = xstrdup(slash ? slash + 1 : real);
+    free(real);
+    return name;
+}
+
+static int
+take_config(struct model *m, const char *path, struct err *err)
+{
+    static const char *const keys[][2] = {
+        { "model_type", "model_type" },
+        { "num_layers", "num_hidden_layers" },
+        { "num_attention_heads", "num_attention_heads" },
+        { "hidden_size", "hidden_size" },
+        { NULL, NULL },
+    };
+    struct str file = { 0 };
+    json_t *v;
+    int64_t n;
+    int rc = -1;
+
+    str_addf(&file, "%s/config.json", path);
+    v = js_load(file.s, err);
+    if (v) {
+        struct js root = js_root(v, file.s);
+        struct js js = js_get(&root, "num_hidden_layers");
+
+        rc = js_is(&root, JSON_OBJECT) ? js_i64(&js, 1, MAX_LAYERS, &n, err)
+                                       : js_bad(&root, "an object", err);
+        if (rc == 0) {
+            m->n_layers = (size_t)n;
+            m->config = some_of(&root, keys);
+        }
+    }
+    json_decref(v);
+    str_free(&file);
+    return rc;
+}
+
+int
+model_open(struct model *m, const char *path, struct err *err)
+{
+    *m = (struct model){ .name = base_name(path) };
+    if (take_config(m, path, err) == 0 && stdir_open(&m->dir, path, err) == 0) {
+        if (stdir_map(&m->dir, err) == 0)
+            return 0;
+    }
+    model_close(m);
+    return -1;
+}
+
+void
+model_close(struct model *m)
+{
+    stdir_close(&m->dir);
+    json_decref(m->config);
+    free(m->name);
+    *m = (struct model){ 0 };
+}
+
+/* A tensor NAME.WORD as a matrix of 'n_dims' dims: 1; 0 if there is none. */
+static int
+take(struct matrix *to, const struct model *m, const char *name,
+     const char *word, size_t n_dims, struct err *err)
+{
+    const struct stdir_tensor *x;
+    struct str full = { 0 };
+
+    str_addf(&full, "%s.%s", name, word);
+    x = stdir_find(&m->dir, full.s);
+    str_free(&full);
+    if (!x)
+        return 0;
+    if (!cvt_known(x->t->dtype))
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is %s (expected BF16, F16 or F32)", x->st->path,
+                       x->t->name, dtype_table[x->t->dtype].name);
+    if (x->t->n_dims != n_dims || x->t->n_elements == 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s has %zu dims and %llu numbers (expected %zu "
+                       "dims)",
+                       x->st->path, x->t->name, x->t->n_dims,
+                       (unsigned long long)x->t->n_elements, n_dims);
+    *to = (struct matrix){
+        .data = st_data(x->st, x->t),
+        .dtype = x->t->dtype,
+        .rows = n_dims == 2 ? (size_t)x->t->shape[0] : 1,
+        .cols = (size_t)x->t->shape[n_dims - 1],
+    };
+    return 1;
+}
+
+static int
+take_part(struct target *t, const struct model *m, struct part *p,
+          struct err *err)
+{
+    int has = take(&p->w, m, p->name, "weight", 2, err);
+    int bias = has > 0 ? take(&p->bias, m, p->name, "bias", 1, err) : 0;
+
+    if (has <= 0 || bias < 0)
+        return has < 0 || bias < 0 ? -1 : 0;
+    if (bias && p->bias.cols != p->w.rows)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s.bias has %zu numbers (expected %zu, the rows "
+                       "of its weight)",
+                       m->dir.path, p->name, p->bias.cols, p->w.rows);
+    if (t->out > 0 && p->w.cols != t->in)
+        return err_set(
+            err, EX_DATAERR, "%s: %s.weight has %zu columns, but %s.weight %zu",
+            m->dir.path, p->name, p->w.cols, t->parts[0].name, t->in);
+    t->in = p->w.cols;
+    t->out += p->w.rows;
+    t->has_bias |= bias;
+    return 1;
+}
+
+int
+target_open(struct target *t, const struct model *m, const char *name,
+            struct err *err)
+{
+    char *parts[LUT_MAX_PARTS];
+    int there;
+
+    *t = (struct target){ .name = xstrdup(name), .n_parts = 1 };
+    t->op = strrchr(t->name, '.') ? strrchr(t->name, '.') + 1 : t->name;
+    t->parts[0].name = xstrdup(name);
+    /* a model whose own weights are fused has them by that name */
+    there = take_part(t, m, &t->parts[0], err);
+    if (there == 0) {
+        free(t->parts[0].name);
+        t->n_parts = lut_parts(name, parts);
+        for (size_t i = 0; i < t->n_parts; i++)
+            t->parts[i].name = parts[i];
+        there = t->n_parts > 1;
+        for (size_t i = 0; i < t->n_parts && there > 0; i++)
+            there = take_part(t, m, &t->parts[i], err);
+    }
+    if (there <= 0)
+        target_close(t);
+    return there;
+}
+
+void
+target_close(struct target *t)
+{
+    for (size_t i = 0; i < t->n_parts; i++)
+        free(t->parts[i].name);
+    free(t->name);
+    *t = (struct target){ 0 };
+}

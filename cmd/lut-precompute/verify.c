@@ -1,0 +1,208 @@
+/*
+ * A layer's file against sums in double: some rows, chosen by a seed, of all
+ * that has rows, and the biases whole.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/lut-precompute/precompute.h"
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+#include "core/rng.h"
+#include "core/str.h"
+
+#define N_ROWS 16
+#define SEED   0x6c7574 /* "lut" */
+
+/* Where f32 sums end up: 2^-17 for what a split loses, and as much again. */
+#define SUM_ERROR 0x1p-16
+
+struct check {
+    const struct job *job;
+    const struct lut_table *table;
+    size_t row[N_ROWS];
+    size_t n_rows;
+    double *rows, *rows_abs; /* [n_rows, in] of W_dec, and their sizes */
+    float *w;                /* [threads, in] */
+    double *errors;          /* [threads] largest, in units of what may be */
+};
+
+static double
+half_ulp(double v, enum dtype dtype)
+{
+    int bits = dtype == DT_BF16 ? 8 : dtype == DT_F16 ? 11 : 24;
+    int least = dtype == DT_BF16 ? -133 : dtype == DT_F16 ? -24 : -149;
+    int e;
+
+    frexp(v, &e);
+    return ldexp(0.5, e - bits > least ? e - bits : least);
+}
+
+static void
+worse(double *most, double e)
+{
+    if (!(e <= *most))
+        *most = e;
+}
+
+/* How far a table's number is from v, in units of what rounding and sums may
+ * do. */
+static double
+distance(const struct check *c, const void *data, size_t i, double v,
+         double size)
+{
+    double got = dtype_get(c->table->dtype, data, i);
+    double e = fabs(got - v) /
+               (half_ulp(v, c->table->dtype) * 1.001 + SUM_ERROR * size);
+
+    return isnan(e) ? INFINITY : e;
+}
+
+/* Outputs begin .. end - 1 of all sampled rows; and the bias product. */
+static void
+check_outputs(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct check *c = ctx;
+    const struct target *t = c->job->target;
+    float *w = c->w + (size_t)thread * t->in;
+    double *most = &c->errors[thread];
+
+    for (size_t o = begin; o < end; o++) {
+        const struct part *p = t->parts;
+        size_t at = o;
+
+        for (; at >= p->w.rows; p++)
+            at -= p->w.rows;
+        matrix_rows(NULL, &p->w, at, 1, w, t->in);
+        for (size_t i = 0; i < c->n_rows; i++) {
+            double size = 0;
+
+            for (size_t j = 0; j < t->in; j++)
+                size += fabs((double)w[j]) * c->rows_abs[i * t->in + j];
+            worse(most, distance(c, c->table->products, c->row[i] * t->out + o,
+                                 dot64(w, c->rows + i * t->in, t->in), size));
+        }
+    }
+}
+
+static void
+check_sums(struct check *c, struct par *par, const double *b_dec)
+{
+    const struct sae *s = c->job->sae;
+    const struct target *t = c->job->target;
+    double *sums = xcalloc(t->out, sizeof(*sums));
+    float *row = xcalloc(s->in, sizeof(*row));
+    bool fold = s->centered && !c->job->cmd->keep_centering;
+
+    bias_products(par, t, b_dec, sums);
+    for (size_t i = 0; i < t->out; i++)
+        worse(c->errors, distance(c, c->table->bias_product, i, sums[i], 1e-9));
+    for (size_t i = 0; i < s->in; i++)
+        worse(c->errors, distance(c, c->table->decoder_bias, i, b_dec[i], 0));
+    for (size_t i = 0; i < c->n_rows; i++) {
+        double b =
+            dtype_get(s->encoder_bias.dtype, s->encoder_bias.data, c->row[i]);
+
+        matrix_rows(NULL, &s->encoder_weight, c->row[i], 1, row, s->in);
+        b -= fold ? dot64(row, b_dec, s->in) : 0;
+        worse(c->errors,
+              distance(c, c->table->encoder_bias, c->row[i], b, 1e-9));
+        for (size_t j = 0; j < s->in; j++) {
+            worse(c->errors,
+                  distance(c, c->table->encoder_weight, c->row[i] * s->in + j,
+                           (double)row[j], 0));
+            worse(c->errors,
+                  distance(c, c->table->decoder_weight, c->row[i] * s->in + j,
+                           c->rows[i * s->in + j], 0));
+        }
+    }
+    free(sums);
+    free(row);
+}
+
+static void
+sample(struct check *c)
+{
+    const struct sae *s = c->job->sae;
+    float *row = xcalloc(s->in, sizeof(*row));
+
+    c->n_rows = s->n < N_ROWS ? s->n : N_ROWS;
+    for (size_t i = 0; i < c->n_rows; i++) {
+        c->row[i] = (size_t)(rng_f64(SEED, 0, i) * (double)s->n);
+        matrix_rows(NULL, &s->decoder_weight, c->row[i], 1, row, s->in);
+        for (size_t j = 0; j < s->in; j++) {
+            c->rows[i * s->in + j] = (double)row[j];
+            c->rows_abs[i * s->in + j] = fabs((double)row[j]);
+        }
+    }
+    free(row);
+}
+
+/* The layer as metadata.json would describe it. */
+static struct lut_layer
+layer_of(const struct job *job, char **file)
+{
+    struct str s = { 0 };
+
+    str_addf(&s, "%s" LUT_SUFFIX, job->target->name);
+    *file = s.s;
+    return (struct lut_layer){ .name = job->target->name,
+                               .file = s.s,
+                               .in = job->target->in,
+                               .out = job->target->out,
+                               .n_basis = job->sae->n,
+                               .k = job->k };
+}
+
+static double
+largest(struct check *c, struct par *par)
+{
+    const struct sae *s = c->job->sae;
+    size_t in = s->in, n = (size_t)par_threads(par);
+    double *b_dec = xcalloc(in, sizeof(*b_dec)), most = 0;
+
+    c->rows = xcalloc(N_ROWS * in, sizeof(*c->rows));
+    c->rows_abs = xcalloc(N_ROWS * in, sizeof(*c->rows_abs));
+    c->w = xcalloc(n * in, sizeof(*c->w));
+    c->errors = xcalloc(n, sizeof(*c->errors));
+    for (size_t i = 0; i < in; i++)
+        b_dec[i] = dtype_get(s->decoder_bias.dtype, s->decoder_bias.data, i);
+    sample(c);
+    par_for(par, c->job->target->out, 16, check_outputs, c);
+    check_sums(c, par, b_dec);
+    for (size_t i = 0; i < n; i++)
+        worse(&most, c->errors[i]);
+    free(b_dec);
+    free(c->rows);
+    free(c->rows_abs);
+    free(c->w);
+    free(c->errors);
+    return most;
+}
+
+int
+job_verify(const struct job *job, struct par *par, bool *header,
+           struct err *err)
+{
+    struct lut lut = { .path = (char *)(uintptr_t)job->cmd->output };
+    char *file;
+    struct lut_layer layer = layer_of(job, &file);
+    struct lut_table table;
+    struct check c = { .job = job, .table = &table };
+    double most = 0;
+    int rc = lut_table_open(&table, &lut, &layer, err);
+
+    if (rc == 0) {
+        most = largest(&c, par);
+        lut_table_close(&table);
+        if (!*header)
+            printf("layer\trows\terror\n");
+        *header = true;
+        printf("%s\t%zu\t%.3f\n", job->target->name, c.n_rows, most);
+        rc = most > 1;
+    }
+    free(file);
+    return rc;
+}

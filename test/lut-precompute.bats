@@ -1,0 +1,405 @@
+# lut-precompute: tables against float64 numpy (test/ref/lut_cases.py), and
+# what a user types.
+load helpers
+
+py() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
+}
+
+# make_cases: model, f32, one/LAYOUT, and LAYOUT/LAYER of every layout.
+make_cases() {
+    py "$ROOT/test/ref/lut_cases.py" .
+}
+
+# check DIR MODEL [CENTERING]: is every table there what float64 says?
+check() {
+    py "$ROOT/test/ref/lut_cases.py" check "$@"
+}
+
+# sae DIR LAYOUT [CFG [TENSORS]]: a checkpoint of 24 latents, with changes.
+sae() {
+    py -c 'import sys, numpy as np, lut_ref as ref
+d, layout, cfg, extra = sys.argv[1:]
+ref.write_sae(d, layout, ref.tiny_sae(np.random.default_rng(1), 24, 60), 4,
+              cfg=eval(cfg), extra=eval(extra))' "$1" "$2" "${3:-{\}}" "${4:-{\}}"
+}
+
+# same_tensors A B: two files differ in what they say of themselves alone.
+same_tensors() {
+    py -c 'import sys, lut_ref as ref
+a, b = (ref.read_safetensors(f)[0] for f in sys.argv[1:])
+assert a.keys() == b.keys() and all((a[n] == b[n]).all() for n in a)' "$1" "$2"
+}
+
+small_disk() {
+    mkdir disk
+    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
+}
+
+teardown() {
+    cd /
+    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
+}
+
+@test "lut_ref: the reference agrees with sums written out" {
+    py "$ROOT/test/ref/lut_ref.py"
+}
+
+@test "lut-precompute: fused and single layers in every dtype are numpy's" {
+    make_cases
+    for dtype in bf16 f16 f32; do
+        lut-precompute -m model -s sparsify -o "$dtype" --fuse qkv,gate_up --dtype "$dtype"
+        run -0 check "$dtype" model
+        [ "${#lines[@]}" = 8 ]
+    done
+    lut-precompute -m model -s sparsify -o single
+    run -0 check single model
+    [ "${#lines[@]}" = 8 ]
+    [[ $output == *layers.0.mlp.up_proj* && $output != *qkv* ]]
+}
+
+@test "lut-precompute: explicit centring, stored weights, an F32 model, a BF16 SAE" {
+    make_cases
+    lut-precompute -m model -s sparsify -o explicit --fuse qkv --centering explicit
+    run -0 check explicit model explicit
+    lut-precompute -m f32 -s sparsify -o f32w --fuse gate_up --dtype f16 --store-weights
+    run -0 check f32w f32
+    st-inspect list f32w/model.layers.1.mlp.gate_up_proj.lut.safetensors | grep -q compensation_weight_t
+    lut-precompute -m model -s bf16 -o of_bf16
+    py -c 'import json, lut_cases as c
+entry = json.load(open("of_bf16/metadata.json"))["layers"]["model.layers.0.self_attn.q_proj"]
+c.check_layer("of_bf16", "model.layers.0.self_attn.q_proj", entry, c.ref.read_model("model"),
+              True, c.sae_of("layers.0.self_attn.q_proj", 60, "BF16"))'
+}
+
+@test "lut-precompute: every checkpoint layout gives the same tensors" {
+    make_cases
+    for layout in sparsify six saelens dictionary_learning; do
+        lut-precompute -m model -s $layout -o "of_$layout" --fuse qkv,gate_up
+        run -0 check "of_$layout" model
+        for f in of_sparsify/*.safetensors; do
+            same_tensors "$f" "of_$layout/${f##*/}"
+        done
+    done
+    # a table is a checkpoint, too: its encoder is folded already
+    lut-precompute -m model -s of_sparsify -o again
+    for f in of_sparsify/*.safetensors; do
+        py -c 'import sys, lut_ref as ref
+a, b = (ref.read_safetensors(f)[0] for f in sys.argv[1:])
+assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
+    done
+    cmp <(grep -v sae_model of_sparsify/metadata.json) <(grep -v sae_model again/metadata.json)
+}
+
+@test "lut-precompute: one SAE is for the layers that --layers names" {
+    make_cases
+    run -2 --separate-stderr lut-precompute -m model -s one/saelens -o t
+    [ "${stderr_lines[0]}" = "lut-precompute: one/saelens is one SAE: --layers says of which layers" ]
+    lut-precompute -m model -s one/saelens -o t --layers '*.q_proj,layers.1.self_attn.qkv_proj'
+    [ "$(ls t)" = "$(printf '%s\n' metadata.json model.layers.0.self_attn.q_proj.lut.safetensors \
+        model.layers.1.self_attn.q_proj.lut.safetensors model.layers.1.self_attn.qkv_proj.lut.safetensors)" ]
+    for f in one/saelens/sae_weights.safetensors one/saelens; do
+        lut-precompute -m model -s $f -o u -f --layers layers.0.self_attn.q_proj
+        same_tensors {t,u}/model.layers.0.self_attn.q_proj.lut.safetensors
+    done
+    run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.down_proj'
+    [ "$stderr" = "lut-precompute: one/six/sae.safetensors: is for 60 inputs, but model.layers.0.mlp.down_proj has 172" ]
+    run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.q_proj,*.w_proj'
+    [ "$stderr" = 'lut-precompute: --layers: "*.w_proj" is no layer of the model' ]
+    [ ! -e v ]
+}
+
+@test "lut-precompute: the same bytes from any -j, and from parts of an array" {
+    make_cases
+    lut-precompute -m model -s sparsify -o a --fuse qkv,gate_up -j 1
+    lut-precompute -m model -s sparsify -o b --fuse qkv,gate_up -j 3
+    diff -r a b
+    for i in 2 0 1; do
+        lut-precompute -m model -s sparsify -o c --fuse qkv,gate_up --shard $i/3
+        [ ! -e c/metadata.json ]
+    done
+    lut-precompute --index c
+    diff -r a c
+    lut-precompute --index c
+    diff -r a c
+}
+
+@test "lut-precompute: --index keeps what it does not know, drops what is not there" {
+    make_cases
+    lut-precompute -m model -s sparsify -o t --layers '*.q_proj,*.o_proj'
+    py - <<'END'
+import json
+doc = json.load(open("t/metadata.json"))
+doc["elbow_thresholds"] = {"layer_0/self_attn_q_proj": {"elbow_p": 0.5, "elbow_value": 0.25}}
+doc["creation_info"] = {"script_version": "x"}
+doc["note"] = [1, 2.5]
+open("t/layers.9.mlp.up_proj.lut.safetensors", "wb").write(open("t/model.layers.0.self_attn.o_proj.lut.safetensors", "rb").read().replace(b'"lut"', b'"tul"'))
+doc["layers"]["layers.9.mlp.up_proj"] = {"input_dim": 48, "output_dim": 60, "num_basis": 145, "k_active": 2, "file": "layers.9.mlp.up_proj.lut.safetensors"}
+doc["layers"]["layers.8.mlp.up_proj"] = doc["layers"]["layers.9.mlp.up_proj"] | {"file": "gone.lut.safetensors"}
+doc["layers"]["model.layers.0.self_attn.q_proj"]["k_active"] = 1
+json.dump(doc, open("t/metadata.json", "w"))
+END
+    # a run of other layers keeps even those
+    lut-precompute -m model -s sparsify -o t --layers '*.0.mlp.down_proj'
+    grep -q '"model.layers.8.mlp.up_proj"' t/metadata.json
+    run -0 --separate-stderr lut-precompute --index t
+    [ "$stderr" = "lut-precompute: t: model.layers.8.mlp.up_proj: its file is not there, left out" ]
+    py - <<'END'
+import json
+doc = json.load(open("t/metadata.json"))
+assert doc["elbow_thresholds"]["layer_0/self_attn_q_proj"]["elbow_value"] == 0.25
+assert doc["creation_info"] == {"script_version": "x"} and doc["note"] == [1, 2.5]
+assert list(doc["layers"]) == ["model.layers.0.mlp.down_proj"] + ["model.layers.%d.self_attn.%s" % (i, m)
+    for i in (0, 1) for m in ("o_proj", "q_proj")] + ["model.layers.9.mlp.up_proj"], list(doc["layers"])
+assert doc["layers"]["model.layers.9.mlp.up_proj"]["k_active"] == 2
+assert doc["layers"]["model.layers.0.self_attn.q_proj"]["k_active"] == 6
+END
+    run -66 lut-precompute --index nothing
+}
+
+@test "lut-precompute: --resume keeps what is the same, and refuses the rest" {
+    make_cases
+    make() {
+        lut-precompute -m model -s sparsify -o t --layers '*.q_proj' "$@"
+    }
+    make
+    cp -r t want
+    touch -d 2000-01-01 t/*.safetensors
+    run -73 --separate-stderr make
+    [ "$stderr" = "lut-precompute: t/model.layers.0.self_attn.q_proj.lut.safetensors: exists already (--force replaces it, --resume keeps it)" ]
+    rm t/model.layers.1.*
+    run -0 --separate-stderr make --resume -v
+    [[ ${stderr_lines[0]} == *layers.0*", kept" && ${stderr_lines[1]} == *layers.1*", made" ]]
+    [ "$(stat -c %y t/model.layers.0.* | cut -c 1-4)" = 2000 ]
+    diff -r want t
+    for other in "--k 3" "--dtype f16" "--centering explicit" --store-weights "-m f32" "-s one/six"; do
+        # shellcheck disable=SC2086
+        run -73 --separate-stderr make --resume $other
+        [[ $stderr == *"is of other sources or options (--force replaces it)" ]]
+    done
+    diff -r want t
+    # with --force the others are replaced, and the same kept
+    make --resume --force --k 3
+    run -0 --separate-stderr make --resume --force -v
+    [[ ${stderr_lines[0]} == *", made" ]]
+    diff -r want t
+    touch -d 2000-01-01 t/*.safetensors
+    make --resume --force
+    [ "$(stat -c %y t/model.layers.0.* | cut -c 1-4)" = 2000 ]
+}
+
+@test "lut-precompute --verify: a sample in f64 finds a number that is off" {
+    make_cases
+    make() {
+        lut-precompute -m model -s sparsify -o t --layers '*.0.*.q_proj' --verify "$@"
+    }
+    run -0 make
+    [ "${lines[0]}" = "$(printf 'layer\trows\terror')" ]
+    [[ ${lines[1]} == "$(printf 'model.layers.0.self_attn.q_proj\t16\t0.')"* ]]
+    f=t/model.layers.0.self_attn.q_proj.lut.safetensors
+    size=$(stat -c %s $f)
+    # precomputed_products come last: make half of the rows zero
+    head -c 8000 /dev/zero | dd of=$f bs=1 seek=$((size - 8000)) conv=notrunc status=none
+    run -1 make --resume
+    run -0 make --force -q
+}
+
+@test "lut-precompute --dry-run: bytes are those of the files, GFLOP those of numpy" {
+    make_cases
+    run -0 --separate-stderr lut-precompute -m model -s sparsify -o t --fuse qkv --dry-run
+    [ ! -e t ]
+    [ "${lines[0]}" = "$(printf 'layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds')" ]
+    [ "${#lines[@]}" = 10 ]
+    [[ ${lines[1]} == "$(printf 'model.layers.0.self_attn.qkv_proj\t60\t96\t181\t6\t')"* ]]
+    printf '%s\n' "${lines[@]}" >plan
+    lut-precompute -m model -s sparsify -o t --fuse qkv
+    py - <<'END'
+import lut_ref as ref, struct
+lines = [line.split("\t") for line in open("plan").read().splitlines()]
+total = lines.pop()
+assert total[0] == "total" and int(total[5]) == sum(int(l[5]) for l in lines[1:])
+for name, i, o, n, k, nbytes, gflop, seconds in lines[1:]:
+    data = open("t/%s.lut.safetensors" % name, "rb").read()
+    assert len(data) - 8 - struct.unpack("<Q", data[:8])[0] == int(nbytes)
+    assert abs(float(gflop) - 2e-9 * int(i) * int(o) * int(n)) < 1e-5 * float(gflop)
+    assert float(seconds) > 0
+END
+}
+
+@test "lut-precompute: SAEs that are not understood are refused by name" {
+    make_cases
+    refused() { # LAYOUT CFG TENSORS WHAT
+        rm -rf bad
+        sae bad "$1" "$2" "$3"
+        run -65 --separate-stderr lut-precompute -m model -s bad -o t --layers '*.q_proj'
+        [[ $stderr == "lut-precompute: bad/"*"$4"* ]] || { echo "$stderr"; return 1; }
+        [ ! -e t ]
+    }
+    z='np.zeros(24)'
+    refused sparsify "dict(transcode=True)" "{}" "cfg.json: transcode is true"
+    refused sparsify "dict(skip_connection=True)" "{}" "skip_connection is true"
+    refused sparsify "{}" "dict(W_skip=np.zeros((60, 60)))" "has W_skip: a transcoder's skip connection"
+    refused sparsify "dict(activation='groupmax')" "{}" 'activation is "groupmax" (expected "topk")'
+    refused sparsify "dict(signed=True)" "{}" "signed is true"
+    refused sparsify "dict(num_tiles=4)" "{}" "num_tiles is 4"
+    refused sparsify "dict(use_hadamard=True)" "{}" "use_hadamard is true"
+    refused sparsify "{}" "dict(post_enc=$z)" "has post_enc, whose meaning is not known"
+    refused sparsify "dict(k=25)" "{}" "25 latents are to be active, but it has 24"
+    refused sparsify "dict(k=None)" "{}" "does not say how many latents are active (--k)"
+    refused six "{}" "dict(log_threshold=$z)" "JumpReLU"
+    refused saelens "dict(architecture='jumprelu')" "dict(threshold=$z)" 'architecture is "jumprelu"'
+    refused saelens "dict(architecture='gated')" "{}" 'architecture is "gated"'
+    refused saelens "{}" "dict(threshold=$z)" "has threshold: JumpReLU is not supported"
+    refused saelens "dict(normalize_activations='layer_norm')" "{}" 'normalize_activations is "layer_norm"'
+    refused saelens "dict(rescale_acts_by_decoder_norm=True)" "{}" "rescale_acts_by_decoder_norm is true"
+    refused dictionary_learning "dict(dict_class='GatedAutoEncoder')" "{}" 'trainer.dict_class is "GatedAutoEncoder"'
+    refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(.5))" 'BatchTopKSAE'
+    refused dictionary_learning "dict(dict_class='AutoEncoder')" "dict(gate_bias=$z)" "gated"
+    for beside in hadamard.pt outlier_channels.json; do
+        sae "good$beside" sparsify
+        touch "good$beside/$beside"
+        run -65 --separate-stderr lut-precompute -m model -s "good$beside" -o t --layers '*.q_proj'
+        [[ $stderr == *"$beside: an SAE of transformed inputs"* ]]
+    done
+    run -65 --separate-stderr lut-precompute -m model -s one/six -o t --layers '*.q_proj' --k 182
+    [[ $stderr == *"182 latents are to be active, but it has 181" ]]
+    # a transposed checkpoint is not guessed at
+    py -c 'import numpy as np, lut_ref as ref
+s = ref.tiny_sae(np.random.default_rng(1), 24, 60)
+s["decoder_weight"] = s["decoder_weight"].T
+ref.write_sae("turned", "six", s, 4)'
+    run -65 --separate-stderr lut-precompute -m model -s turned -o t --layers '*.q_proj'
+    [ "$stderr" = "lut-precompute: turned/sae.safetensors: decoder_weight is 60 x 24 (expected 24 x 60)" ]
+    # the threshold of a TopK SAE is not used unless asked for
+    sae topk dictionary_learning '{}' 'dict(threshold=np.array(-1.0), k=np.array(4.0))'
+    lut-precompute -m model -s topk -o t --layers '*.q_proj'
+}
+
+@test "lut-precompute: what a dtype cannot hold is an error, not infinity" {
+    make_cases
+    py -c 'import numpy as np, lut_ref as ref
+s = ref.tiny_sae(np.random.default_rng(1), 24, 60)
+s["decoder_weight"][5] *= 1e6
+ref.write_sae("large", "sparsify", s, 4)
+s["decoder_weight"][5] = 0
+s["encoder_bias"][7] = 65520
+ref.write_sae("edge", "six", s, 4, cfg=dict(input_centering=False))
+s["encoder_bias"][7] = 65519
+ref.write_sae("below", "six", s, 4, cfg=dict(input_centering=False))
+s["decoder_weight"][3, 2] = np.nan
+ref.write_sae("nan", "sparsify", s, 4)'
+    make() {
+        lut-precompute -m model -s "$1" -o t --layers '*.0.*.q_proj' --dtype "$2"
+    }
+    run -65 --separate-stderr make large f16
+    [[ $stderr == "lut-precompute: model.layers.0.self_attn.q_proj: precomputed_products[5, "*", which F16 cannot hold (--dtype bf16)" ]]
+    run -65 --separate-stderr make edge f16
+    [ "$stderr" = "lut-precompute: model.layers.0.self_attn.q_proj: encoder_bias[7] is 65520, which F16 cannot hold (--dtype bf16)" ]
+    run -65 --separate-stderr make nan f32
+    [[ $stderr == *"precomputed_products[3, 0] is "*"nan, which F32 cannot hold" ]]
+    [ -z "$(ls -A t)" ]
+    make below f16
+    rm -r t
+    make large bf16
+}
+
+@test "lut-precompute: a full disk is one line, status 74, and leaves nothing" {
+    make_cases
+    small_disk 600k
+    run -74 --separate-stderr lut-precompute -q -m model -s sparsify -o disk/t
+    [ "${#stderr_lines[@]}" = 1 ]
+    [[ $stderr == "lut-precompute: disk/t/model.layers."*": no room for "* ]]
+    # finished layers are kept and listed
+    for f in disk/t/*.safetensors; do
+        grep -q "\"$(basename "$f")\"" disk/t/metadata.json
+    done
+    [ -z "$(find disk -name '.*tmp*')" ]
+    run -74 --separate-stderr bash -c 'lut-precompute -m model -s sparsify --dry-run >/dev/full'
+}
+
+@test "lut-precompute: kills with -9, then --resume: never broken, never lost" {
+    make_cases
+    lut-precompute -m model -s sparsify -o want
+    for i in $(seq 40); do
+        lut-precompute -q -m model -s sparsify -o t --resume -j 1 &
+        pid=$!
+        sleep "0.0$(printf %02d $((i * 3 % 60)))"
+        kill -9 $pid 2>/dev/null || :
+        wait $pid 2>/dev/null || :
+        for f in t/*.safetensors; do
+            [ ! -e "$f" ] || cmp "$f" "want/${f##*/}"
+        done
+        [ $((i % 3)) != 0 ] || rm -rf t
+    done
+    lut-precompute -q -m model -s sparsify -o t --resume
+    diff -r want t
+    lut-precompute -q -m model -s sparsify -o t --force # sweeps what the dead left
+    [ "$(ls -A t)" = "$(ls -A want)" ]
+}
+
+@test "lut-precompute: two runs on one folder lose nothing of each other" {
+    make_cases
+    lut-precompute -m model -s sparsify -o want
+    for _ in $(seq 10); do
+        rm -rf t
+        lut-precompute -q -m model -s sparsify -o t --layers '*self_attn*' &
+        lut-precompute -q -m model -s sparsify -o t --layers '*mlp*'
+        wait
+        diff -r want t
+    done
+}
+
+@test "lut-precompute: SIGTERM and SIGUSR1 end it with 75, finished layers are kept" {
+    make_cases
+    py -c 'import numpy as np, lut_ref as ref
+rng = np.random.default_rng(1)
+for i in range(2):
+    ref.write_sae("wide/layers.%d.mlp.up_proj" % i, "sparsify", ref.tiny_sae(rng, 400000, 60), 4)'
+    for sig in TERM USR1; do
+        lut-precompute -m model -s wide -o t --resume -j 1 2>said &
+        pid=$!
+        sleep 0.3
+        kill -$sig $pid
+        s=0
+        wait $pid || s=$?
+        [ $s = 75 ]
+        [ "$(cat said)" = "lut-precompute: stopped by SIG$sig: finished layers are kept, run it again with --resume" ]
+        [ -z "$(find t -name '.*tmp*' 2>/dev/null)" ]
+    done
+}
+
+@test "lut-precompute: usage errors are status 2 with one line and the hint" {
+    make_cases
+    for args in "" "-m model" "-m model -s six --dtype fp8" "-m model -s six --fuse kv" \
+        "-m model -s six --centering none" "-m model -s six --shard 3/3" "-m model -s six --k 0" \
+        "-m model -s six extra" "--index t -m model" "-m model -s six --dry-run --verify"; do
+        # shellcheck disable=SC2086
+        run -2 --separate-stderr lut-precompute $args
+        [ -z "$output" ]
+        [ "${#stderr_lines[@]}" = 2 ]
+        [ "${stderr_lines[1]}" = "Try 'lut-precompute --help'" ]
+    done
+    run -66 --separate-stderr lut-precompute -m model -s nothing
+    run -66 --separate-stderr lut-precompute -m nothing -s six
+    mkdir empty
+    run -66 --separate-stderr lut-precompute -m model -s empty
+    [ "$stderr" = "lut-precompute: empty: has no SAE for any linear layer of model" ]
+}
+
+@test "lut-precompute(1): the examples run as typed" {
+    ln -s "$ROOT/demo" .
+    py -c 'import numpy as np, lut_ref as ref
+rng = np.random.default_rng(3)
+for i in range(4):
+    for hook, width in ("self_attn.q_proj", 128), ("self_attn.o_proj", 128), ("mlp.up_proj", 128):
+        ref.write_sae("sae/layers.%d.%s" % (i, hook), "sparsify", ref.tiny_sae(rng, 512, width), 16)'
+    examples "$ROOT/man/lut-precompute.1" >script
+    run -0 bash -euxo pipefail script
+    [ -e lut/metadata.json ]
+}
+
+@test "lut-precompute(1): has every option of --help, in its order" {
+    diff <(lut-precompute --help | grep -oE '^  (-., |    )--[a-z0-9-]+' | sed 's/.*--/--/' | grep -vE 'help|version') \
+        <(sed -n '/^\.Sh DESC/,/^\.Sh EXIT/p' "$ROOT/man/lut-precompute.1" | grep '^\.It Fl' |
+            grep -oE 'Fl -[a-z0-9-]+|, -[a-z-]+' | sed 's/.* -/--/')
+}
