@@ -183,3 +183,17 @@ file_read_all(const char *path, size_t max, struct str *str, struct err *err)
     close(fd);
     return rc;
 }
+
+int
+file_read_regular(const char *path, size_t max, struct str *str,
+                  struct err *err)
+{
+    size_t size;
+    int fd = file_open(path, &size, err), rc;
+
+    if (fd < 0)
+        return -1;
+    rc = read_rest(fd, path, max, str, err);
+    close(fd);
+    return rc;
+}

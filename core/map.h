@@ -53,6 +53,11 @@ int file_wait(int fd, struct err *err);
 int file_read_all(const char *path, size_t max, struct str *str,
                   struct err *err);
 
+/* file_read_regular() is the same for what can be a regular file alone: a FIFO
+ * in its place is EX_NOINPUT, and nothing to wait for. */
+int file_read_regular(const char *path, size_t max, struct str *str,
+                      struct err *err);
+
 /* read_some() is read(2) that goes on after EINTR. */
 long read_some(int fd, void *buf, size_t nbytes);
 

@@ -174,6 +174,10 @@ d\tacts000012.bin: beyond the last shard (n_imgs is 31, 3 a shard)\n' >>want
         diff want - <<<"$output"
         [[ "$stderr" == *"saev-read: d: .acts000003.bin.tmp.host.1.2: a writer left it, or still writes it"* ]]
     done
+    touch d/acts18446744073709551615.bin # the last number of 64 bits
+    printf 'd\tacts18446744073709551615.bin: beyond the last shard (n_imgs is 31, 3 a shard)\n' >>want
+    run -1 --separate-stderr saev-read verify -q d
+    diff want - <<<"$output"
     run -1 saev-read verify -q --json d good nowhere
     "$PYTHON" -c 'import json, sys
 m = json.load(sys.stdin)
@@ -187,6 +191,19 @@ assert m["dumps"][2]["status"] == 66' <<<"$output"
     echo '{}' >good/metadata.json
     run -65 saev-read verify -q good
     [ "${lines[1]}" = "$(printf 'good\tmetadata.json: the key vit_family is missing')" ]
+}
+
+@test "saev-read verify: a FIFO in a file's place is told, and not waited for" {
+    py -c 'from saev_dump import *; dump("d"), dump("v1", protocol="1.0.0")'
+    mkfifo d/manifest.xxh3 v1/shards.json
+    run -66 timeout 20 saev-read verify -q d
+    [ "${lines[1]}" = "$(printf 'd\tmanifest.xxh3: is not a regular file')" ]
+    run -1 timeout 20 saev-read verify -q v1
+    [ "${lines[1]}" = "$(printf 'v1\tshards.json: is not a regular file')" ]
+    rm d/metadata.json
+    mkfifo d/metadata.json
+    run -66 timeout 20 saev-read d
+    [ "$output" = "saev-read: d/metadata.json: is not a regular file" ]
 }
 
 @test "saev-read verify: a folder named by a hash has the hash of its metadata" {
@@ -357,6 +374,8 @@ for n in 0, 6, 7:
     py -c 'from saev_dump import *
 dump("d", d=65536, n=31), dump("padded", "padded", d=65536, n=7)' # images of 2 MiB
     fallocate -p -o 3000000 -l 5000000 d/acts000000.bin || skip "no holes here"
+    fallocate -p -o 0 -l $((1 << 21)) d/acts000002.bin # two holes
+    fallocate -p -o $((2 << 21)) -l $((1 << 21)) d/acts000002.bin
     rm d/acts00000[45].bin
     truncate -s $((3 << 21)) d/acts000004.bin d/acts000005.bin
     fallocate -p -o $((1 << 21)) -l $((2 << 21)) padded/acts000002.bin # its padding
@@ -365,6 +384,7 @@ dump("d", d=65536, n=31), dump("padded", "padded", d=65536, n=7)' # images of 2 
     diff - <(echo "$output") <<END
 dump	problem
 d	acts000000.bin: images 2 .. 2 are a hole in the file
+d	acts000002.bin: 2 of 3 images are holes in the file (the first is image 6)
 d	acts000004.bin .. acts000005.bin: all its images are a hole in the file
 END
 }

@@ -18,6 +18,7 @@
 #define HASH_DIGITS     64
 #define XXH3_DIGITS     32
 #define MANIFEST_MAX    ((size_t)1 << 30)
+#define SHARDS_MAX      ((size_t)1 << 30)
 #define MANIFEST_NAME   "manifest.xxh3"
 #define LOWER_HEX       "0123456789abcdef"
 #define MANIFEST_MIDDLE "  "
@@ -121,18 +122,20 @@ check_entries(struct check *c, const json_t *v, const char *path,
 static int
 check_shards_json(struct check *c, struct err *err)
 {
-    struct str path = { 0 };
-    json_t *v;
+    struct str path = { 0 }, text = { 0 };
+    json_t *v = NULL;
     int rc = -1;
 
     if (c->dir.saev.version < SAEV_1_0)
         return 0;
     str_addf(&path, "%s/shards.json", c->dir.path);
-    v = js_load(path.s, err);
+    if (file_read_regular(path.s, SHARDS_MAX, &text, err) == 0)
+        v = js_parse(text.s, text.n, path.s, err);
     if (v)
         rc = check_entries(c, v, path.s, err);
     json_decref(v);
     str_free(&path);
+    str_free(&text);
     if (rc == 0 || err->status == EX_IOERR)
         return rc;
     problem(c, "%s", short_of(c, err->what));
@@ -274,7 +277,7 @@ check_manifest(struct check *c, struct err *err)
 
     str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);
     if (stat(path.s, &st) == 0) {
-        rc = file_read_all(path.s, MANIFEST_MAX, &text, err);
+        rc = file_read_regular(path.s, MANIFEST_MAX, &text, err);
         if (rc == 0) {
             parse_manifest(c, &text);
             match_manifest(c);

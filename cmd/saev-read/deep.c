@@ -357,19 +357,30 @@ static void
 find_holes(struct check *c, int fd, size_t shard)
 {
     const struct saev *s = &c->dir.saev;
-    size_t end = saev_shard_nbytes(s, shard), n = 0, first = 0, at = 0;
+    size_t end = saev_shard_nbytes(s, shard), n = 0, n_first = 0, first = 0;
 
-    while (at < end && n == 0) {
+    for (size_t at = 0; at < end;) {
         off_t hole = lseek(fd, (off_t)at, SEEK_HOLE), data;
+        size_t from;
 
         if (hole < 0 || (size_t)hole >= end)
-            return;
-        n = imgs_in_hole(fd, (size_t)hole, end, s->img_nbytes, &first);
+            break;
+        n += imgs_in_hole(fd, (size_t)hole, end, s->img_nbytes, &from);
+        if (n && n_first == 0) {
+            n_first = n;
+            first = from;
+        }
         data = lseek(fd, hole, SEEK_DATA);
         at = data < 0 ? end : (size_t)data;
     }
     if (n && n == saev_shard_imgs(s, shard))
         shard_problem(c, shard, "all its images are a hole in the file");
+    else if (n > n_first)
+        shard_problem(c, shard,
+                      "%zu of %zu images are holes in the file (the first is "
+                      "image %zu)",
+                      n, saev_shard_imgs(s, shard),
+                      shard * s->shard_imgs + first);
     else if (n)
         shard_problem(c, shard, "images %zu .. %zu are a hole in the file",
                       shard * s->shard_imgs + first,

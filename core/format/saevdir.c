@@ -38,7 +38,7 @@ saevdir_meta(struct saevdir *dir, const char *path, struct err *err)
         n--;
     *dir = (struct saevdir){ .path = xstrndup(path, n) };
     str_addf(&name, "%s/metadata.json", dir->path);
-    rc = file_read_all(name.s, META_MAX, &text, err);
+    rc = file_read_regular(name.s, META_MAX, &text, err);
     if (rc == 0)
         rc = saev_parse(&dir->saev, text.n ? text.s : "", text.n, name.s, 0,
                         err);
@@ -226,7 +226,7 @@ check_files(struct checker *c)
             problem(c, (struct group){
                            .kind = G_MISSING, .first = next, .last = gap - 1 });
         check_file(c, f);
-        next = shard + 1;
+        next = shard < n_shards ? shard + 1 : n_shards;
     }
     if (next < n_shards)
         problem(c, (struct group){ .kind = G_MISSING,
