@@ -116,6 +116,44 @@ END
     done
 }
 
+@test "saev-read --shuffle: a shard that is cut short while it is read" {
+    py - <<'END'
+from saev_dump import *
+for cut in 1, 12 << 20:
+    a = dump(f"d{cut}", n=1000, d=2048, imgs_a_shard=500).reshape(-1, 2048)
+    shard = f"d{cut}/acts000000.bin"
+    p = subprocess.Popen(["saev-read", "-q", "--raw", "--shuffle", f"d{cut}"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    got = p.stdout.read(1000)
+    size = os.path.getsize(shard)
+    os.truncate(shard, size - cut)
+    got += p.stdout.read()
+    said = p.stderr.read().decode()
+    if p.wait() == 0: # where all was read before
+        assert got == a[order(len(a), 0)].tobytes()
+    else:
+        assert p.returncode == 65 and said == (f"saev-read: {shard}: ended at byte {size - cut} "
+            f"while it was read (expected {size})\n"), (p.returncode, said)
+END
+}
+
+@test "saev-read --shuffle -o: a signal ends it, and leaves no part of a file" {
+    mkdir d
+    py -c 'from saev_dump import *
+json.dump(meta(n=1 << 21, p=7, d=1, imgs_a_shard=1 << 21), open("d/metadata.json", "w"))'
+    truncate -s $((1 << 27)) d/acts000000.bin # 2^25 rows
+    saev-read -q --shuffle -o out d &
+    for _ in $(seq 500); do
+        [ -e "$(echo .out.tmp.*)" ] && break
+        sleep 0.01
+    done
+    kill -TERM $!
+    status=0
+    wait $! || status=$?
+    [ "$status" -eq 143 ]
+    [ "$(echo ./* .out*)" = "./d .out*" ]
+}
+
 @test "saev-read --shuffle: a full disk is one line and status 74" {
     py -c 'from saev_dump import *; dump("d", n=100, d=4000)'
     small_disk 8m

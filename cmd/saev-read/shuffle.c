@@ -220,10 +220,13 @@ shuffle_in_memory(struct shuffle *s, struct err *err)
 
     shuffle_say(s, "in memory");
     if (items && plain &&
-        mapped_open(&mapped, s, s->cmd->mem - s->n * sizeof(*items)))
+        mapped_open(&mapped, s, s->cmd->mem - s->n * sizeof(*items))) {
         rc = put_in_order(s, &block, items, err);
-    else if (items)
+        if (mapped_check(&mapped, s, err) < 0)
+            rc = -1;
+    } else if (items) {
         rc = put_read(s, items, err);
+    }
     mapped_close(&mapped);
     mem_big_free(items, s->n, sizeof(*items));
     return rc;

@@ -36,6 +36,10 @@ struct mapped {
 };
 
 bool mapped_open(struct mapped *m, struct shuffle *s, size_t room);
+
+/* mapped_check(): are the shards as long as they were?  -1 with 'err' set. */
+int mapped_check(const struct mapped *m, const struct shuffle *s,
+                 struct err *err);
 void mapped_close(struct mapped *m); /* a zeroed struct is fine */
 
 /* mapped_row() is where a row of the target lies. */

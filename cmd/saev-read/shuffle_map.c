@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include "cmd/saev-read/shuffle.h"
@@ -59,6 +60,29 @@ mapped_open(struct mapped *m, struct shuffle *s, size_t room)
     if (!good)
         mapped_close(m);
     return good;
+}
+
+/* What was behind the end of a file reads as zeros in its last page, and as an
+ * error of the output beyond. */
+int
+mapped_check(const struct mapped *m, const struct shuffle *s, struct err *err)
+{
+    struct str path = { 0 };
+    int rc = 0;
+
+    for (size_t i = 0; i < m->n && rc == 0; i++) {
+        size_t nbytes = saev_shard_nbytes(&s->t->dir.saev, m->first + i);
+        struct stat st;
+
+        saevdir_shard_path(&s->t->dir, m->first + i, &path);
+        if (stat(path.s, &st) == 0 && (size_t)st.st_size < nbytes)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: ended at byte %zu while it was read (expected "
+                         "%zu)",
+                         path.s, (size_t)st.st_size, nbytes);
+    }
+    str_free(&path);
+    return rc;
 }
 
 void
