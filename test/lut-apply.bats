@@ -37,7 +37,7 @@ LAYER=model.layers.0.self_attn.q_proj
 
 @test "lut-apply: a folder as the Python exporter writes it" {
     applies exporter
-    [ "$output" = 3 ]
+    [ "$output" = 4 ]
 }
 
 @test "lut-apply --report: numpy's metrics, for any batch" {

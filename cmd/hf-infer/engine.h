@@ -13,13 +13,17 @@
 #include "core/format/stdir.h"
 #include "core/js.h"
 #include "core/kernel/gemm.h"
+#include "core/kernel/table.h"
 
 /* A linear layer: y = w x + bias. */
 struct linear {
     const void *w; /* [rows, cols] in the mapped file, at any address */
     enum dtype dtype;
     size_t rows, cols;
-    const float *bias; /* [rows], or NULL */
+    const float *bias;          /* [rows], or NULL */
+    const struct tabled *table; /* instead of w, from this column of its
+                                 * outputs on; or NULL */
+    size_t table_col;
 };
 
 struct layer {
@@ -35,6 +39,7 @@ struct model {
     const float *norm;            /* [hidden] */
     struct layer *layers;         /* [n_layers] */
     double *inv_freq;             /* [head_dim / 2] */
+    const struct tables *tables;  /* that some layers run on, or NULL */
     float **owned;                /* [n_owned] widened norms and biases */
     size_t n_owned;
 };
@@ -149,6 +154,10 @@ struct engine {
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
     uint16_t *rounded; /* [chunk, gemm_ld_bf16(widest input)] */
     float *widened;    /* [chunk, widest input] */
+    /* where the model has tables */
+    struct table_work *table_work;
+    float *table_y; /* [2, chunk, table_out]: a table's, the layer's */
+    size_t table_out;
 };
 
 /*
@@ -172,6 +181,16 @@ void linear_apply(struct engine *engine, const struct apply *to, size_t n,
                   const float *x);
 void linear_logits(struct engine *engine, float *logits, const float *x,
                    size_t n_rows);
+
+/*
+ * tables_apply() puts all rows of the chunk through the tables among n layers,
+ * and leaves those that have none in 'rest' [n]; returns how many.  An engine
+ * has what it needs for that between the other two.
+ */
+size_t tables_apply(struct engine *engine, const struct apply *to, size_t n,
+                    const float *x, struct apply *rest);
+int tables_work_open(struct engine *engine, struct err *err);
+void tables_work_close(struct engine *engine);
 
 /* One call of attention: the spans' queries, whose keys and values are in the
  * cache already. */

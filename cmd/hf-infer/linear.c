@@ -77,6 +77,14 @@ void
 linear_apply(struct engine *e, const struct apply *to, size_t n, const float *x)
 {
     const struct span *spans = e->spans;
+    struct apply rest[MAX_APPLY];
+
+    if (e->model->tables) {
+        n = tables_apply(e, to, n, x, rest);
+        to = rest;
+        if (n == 0)
+            return;
+    }
 
     if (e->options.compute == COMPUTE_F32) {
         apply_rows(e, to, n, x, 0, e->n_rows, false);

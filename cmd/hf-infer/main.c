@@ -45,7 +45,11 @@ enum {
     O_PAD,
     O_META,
     O_KVC,
-    O_KVC_AFTER
+    O_KVC_AFTER,
+    O_LUT,
+    O_LUT_LAYERS,
+    O_LUT_REPORT,
+    O_RATIO
 };
 
 /* The modes' names in 'verbs': which options mean something where. */
@@ -107,6 +111,14 @@ static const struct opt opts[] = {
       "compress the prompt's keys and values by FILE.bin" },
     { O_KVC_AFTER, "kvc-after", "N", " nll ",
       "tokens before --kvc compresses; default: half of the text" },
+    { O_LUT, "lut", "DIR", MODEL_IN,
+      "run linear layers on the lookup tables of DIR" },
+    { O_LUT_LAYERS, "lut-layers", "GLOB,..", MODEL_IN,
+      "those of --lut alone whose names match; default: all" },
+    { O_RATIO, "ratio", "R", MODEL_IN,
+      "part of each layer's inputs that --lut compensates; default 0" },
+    { O_LUT_REPORT, "lut-report", "FILE", MODEL_IN,
+      "write there how far each table is from its layer" },
     { 'j', "threads", "N", MODEL_IN, "threads; default: CPUs allowed" },
     { 'v', "verbose", NULL, ALL, "set-up and speed on standard error" },
     { 'q', "quiet", NULL, ALL, "no warnings, no summary" },
@@ -351,6 +363,18 @@ take_other_option(struct run *run, int c, const char *arg)
     case O_KV_DTYPE:
         run->kv_dtype = kv_dtype(arg);
         break;
+    case O_LUT:
+        run->lut = arg;
+        break;
+    case O_LUT_LAYERS:
+        run->lut_layers = arg;
+        break;
+    case O_RATIO:
+        real(run, 0, "--ratio", arg, 0, 1, &run->lut_ratio);
+        break;
+    case O_LUT_REPORT:
+        run->lut_report = arg;
+        break;
     case 'j':
         number("-j", arg, 1, 1024, &run->n_threads);
         break;
@@ -407,12 +431,18 @@ check_combination(const struct run *run, const struct given *given)
         die_usage("-o and --acts-meta name the same file");
     if (run->kvc_after && !run->kvc)
         die_usage("--kvc-after needs --kvc");
+    if (!run->lut &&
+        (run->lut_layers || run->lut_report || run->lut_ratio >= 0))
+        die_usage("--lut-layers, --ratio and --lut-report need --lut");
+    if (run->lut_report &&
+        !strcmp(run->lut_report, run->output ? run->output : "-"))
+        die_usage("--lut-report needs a file that the answer does not go to");
     if (run->batch && !run->jsonl)
         die_usage("--batch needs --jsonl");
     if (run->verbose && run->quiet)
         die_usage("-v and -q exclude each other");
     if ((run->out_flags & OUT_FORCE) && !run->output && !run->logits_path &&
-        !run->acts_meta)
+        !run->acts_meta && !run->lut_report)
         die_usage("--force needs an output file");
     if (given->n_prompts == 0 && isatty(0))
         die_usage("no prompt: give -p, --file or --ids, or pipe it in");
@@ -455,9 +485,11 @@ main(int argc, char **argv)
         run_generate, run_logits, run_nll,   run_top,
         run_acts,     run_encode, run_decode
     };
-    struct run run = {
-        .max_tokens = -1, .chunk = 256, .kv_dtype = DT_F32, .format = -1
-    };
+    struct run run = { .max_tokens = -1,
+                       .chunk = 256,
+                       .kv_dtype = DT_F32,
+                       .format = -1,
+                       .lut_ratio = -1 };
     const char *path;
     struct err err;
     int rc;
@@ -474,11 +506,17 @@ main(int argc, char **argv)
     if (out_open(&run.out, path, run.out_flags,
                  run.mode == MODE_LOGITS || run.mode == MODE_ACTS, &err) < 0)
         die_err(&err);
+    if (run.lut_report &&
+        out_open(&run.lut_out, run.lut_report, run.out_flags, false, &err) < 0)
+        die_err(&err);
     rc = modes[run.mode](&run, &err);
+    if (rc == 0)
+        rc = run_lut_report(&run, &err);
     if (rc == 0 && run.out) /* a mode may have done it */
         rc = out_commit(run.out, &err);
     else
         out_abort(run.out);
+    out_abort(run.lut_out);
     run_close(&run);
     if (rc < 0)
         die_err(&err);

@@ -14,6 +14,7 @@
 #include "core/dtype.h"
 #include "core/err.h"
 #include "core/par.h"
+#include "core/str.h"
 
 enum act { ACT_SILU, ACT_GELU_TANH };
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
@@ -77,6 +78,29 @@ struct session;
 int model_open(struct model **model, const char *dir, struct err *err);
 void model_close(struct model *model);
 const struct config *model_config(const struct model *model);
+
+/*
+ * Lookup tables, as lut(5) describes them.  tables_open() lets those layers of
+ * the model run on the folder's tables whose names match one of the globs
+ * 'layers', separated by commas (NULL: all), with or without "model."; engines
+ * are opened after it.  A fused table stands for its parts.
+ * -1 with 'err' set, as lut_open() does; EX_DATAERR for a table that is of no
+ * layer, of another shape, or the second of a layer.
+ * Owner: the caller, until tables_close(), after the engines.
+ */
+struct tables;
+struct tables_options {
+    const char *layers;
+    double ratio; /* of the inputs that are compensated, by the layer itself */
+    bool report;  /* run the layers as well, and compare */
+};
+int tables_open(struct tables **tables, struct model *model, const char *dir,
+                const struct tables_options *options, struct err *err);
+void tables_close(struct tables *tables); /* NULL is fine */
+size_t tables_count(const struct tables *tables);
+
+/* tables_report() appends a line for each table, of all rows so far. */
+void tables_report(const struct tables *tables, struct str *tsv);
 
 /*
  * How exact the linear layers are: all in f32, or with their inputs rounded to

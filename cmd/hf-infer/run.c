@@ -131,6 +131,21 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
     return 0;
 }
 
+static int
+open_tables(struct run *run, struct err *err)
+{
+    const struct tables_options o = { run->lut_layers, run->lut_ratio,
+                                      run->lut_report != NULL };
+
+    if (tables_open(&run->tables, run->model, run->lut, &o, err) < 0)
+        return -1;
+    if (run->verbose)
+        fprintf(stderr, "hf-infer: %zu tables of %s, ratio %g\n",
+                tables_count(run->tables), run->lut,
+                run->lut_ratio > 0 ? run->lut_ratio : 0);
+    return 0;
+}
+
 /* First without a length (0) to learn the configuration, then with one. */
 int
 run_open_model(struct run *run, size_t max_tokens, struct err *err)
@@ -144,6 +159,8 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
         if (run->kvc &&
             compressor_open(&run->compressor, run->kvc, run->config, err) < 0)
             return -1;
+        if (run->lut && open_tables(run, err) < 0)
+            return -1;
     }
     if (max_tokens == 0)
         return 0;
@@ -154,6 +171,24 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
     return 0;
 }
 
+int
+run_lut_report(struct run *run, struct err *err)
+{
+    struct out *out = run->lut_out;
+    struct str tsv = { 0 };
+    int rc;
+
+    if (!out)
+        return 0;
+    tables_report(run->tables, &tsv);
+    rc = out_write(out, tsv.s, tsv.n, err);
+    str_free(&tsv);
+    if (rc < 0)
+        return -1;
+    run->lut_out = NULL;
+    return out_commit(out, err);
+}
+
 void
 run_close(struct run *run)
 {
@@ -161,6 +196,7 @@ run_close(struct run *run)
     engine_close(run->engine);
     par_close(run->par);
     compressor_close(run->compressor);
+    tables_close(run->tables);
     model_close(run->model);
     tok_close(run->tok);
     stop_free(&run->stop);

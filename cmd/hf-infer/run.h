@@ -58,8 +58,12 @@ struct run {
     int64_t chunk; /* tokens that go through the layers together */
     enum compute compute;
     enum dtype kv_dtype;
-    const char *kvc;   /* --kvc FILE.bin */
-    int64_t kvc_after; /* --kvc-after N; 0: half of the text */
+    const char *kvc;        /* --kvc FILE.bin */
+    int64_t kvc_after;      /* --kvc-after N; 0: half of the text */
+    const char *lut;        /* --lut DIR */
+    const char *lut_layers; /* --lut-layers GLOB,.. */
+    const char *lut_report; /* --lut-report FILE */
+    double lut_ratio;       /* --ratio; -1: not given */
     int64_t n_threads;
     bool json, verbose, quiet;
 
@@ -71,7 +75,9 @@ struct run {
     struct engine *engine;
     struct session *session;
     struct compressor *compressor; /* NULL without --kvc */
+    struct tables *tables;         /* NULL without --lut */
     struct out *out;               /* where the answer goes */
+    struct out *lut_out;           /* where --lut-report goes, until it did */
 };
 
 /* Bits of sampler_set. */
@@ -122,6 +128,9 @@ int feed(struct run *run, const int32_t *ids, size_t n, float *last,
 
 /* compress() is session_compress() where --kvc asks for it; -v says so. */
 int compress(struct run *run, struct session *session, struct err *err);
+
+/* run_lut_report() writes the file of --lut-report, if there is one. */
+int run_lut_report(struct run *run, struct err *err);
 
 /* The modes. */
 int run_generate(struct run *run, struct err *err);

@@ -177,7 +177,8 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     e->scratch_floats = lay_out(e);
     e->scratch =
         mem_big(e->scratch_floats, sizeof(float), "the activations", err);
-    if (!e->scratch || gemm_open(&e->gemm, par, err)) {
+    if (!e->scratch || gemm_open(&e->gemm, par, err) ||
+        tables_work_open(e, err)) {
         engine_close(e);
         return -1;
     }
@@ -191,6 +192,7 @@ engine_close(struct engine *e)
 {
     if (!e)
         return;
+    tables_work_close(e);
     gemm_close(e->gemm);
     mem_big_free(e->scratch, e->scratch_floats, sizeof(float));
     free(e->wanted);

@@ -5,6 +5,7 @@
 
 #include "cmd/lut-apply/apply.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -109,6 +110,9 @@ bind_model(struct layer *l, const char *path, struct err *err)
         rc = bind_part(l, parts[i], &out, err);
     if (rc == 0 && out != l->table.out)
         rc = bad_shape(l, l->file.layer->name, err);
+    /* the exporter forgets it */
+    if (rc == 0 && !l->file.layer->target_bias)
+        vec_add(l->bias_product, l->bias, l->table.out);
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
     return rc;

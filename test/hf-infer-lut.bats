@@ -1,0 +1,80 @@
+# hf-infer --lut: linear layers on their tables, against float64.
+load helpers
+
+ref() {
+    run -0 env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/lut_model.py" "$@"
+}
+
+IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
+
+@test "hf-infer --lut: each token's nll is float64's on the same tables" {
+    ref tables
+    [ "$output" = 8 ]
+}
+
+@test "hf-infer --lut --ratio 1: the dense model's nll, up to the tables' rounding" {
+    ref identity
+    [ "$output" = 6 ]
+}
+
+@test "hf-infer --lut-report: numpy's metrics of a table on the model's own inputs" {
+    ref report
+    [ "$output" = 7 ]
+}
+
+@test "hf-infer --lut: the bits do not depend on -j, --chunk or --batch" {
+    ref make M fused
+    for o in '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1' "--lut-report $BATS_TEST_TMPDIR/r --force"; do
+        # shellcheck disable=SC2086
+        hf-infer M --ids $IDS --logits - --lut M --ratio 0.3 $o | cksum
+    done | sort -u >sums
+    [ "$(wc -l <sums)" = 1 ]
+    for i in 1 2 3 4 5; do
+        printf '{"id":%d,"ids":[%s]}\n' $i "$(seq -s, $i $((i * 9)))"
+    done >lines
+    hf-infer M --jsonl --greedy -n 6 --batch 1 --lut M <lines >one
+    hf-infer M --jsonl --greedy -n 6 --batch 4 --lut M <lines >four
+    cmp one four
+}
+
+@test "hf-infer --lut: the issue's command line, and its cost with --json" {
+    ref make M single
+    hf-infer M --ids $IDS --nll --json -q >dense
+    hf-infer M --lut M/lut --ids $IDS --nll --json -q >tables
+    run -1 cmp -s dense tables
+    run -0 --separate-stderr hf-infer M --lut M --lut-layers '*.0.*' --ids $IDS --nll --json -v
+    [[ "$stderr" = *"7 tables of M, ratio 0"* ]]
+}
+
+@test "hf-infer --lut: what does not fit the model is refused by name" {
+    ref make M fused
+    ref make S single
+    run -65 hf-infer M --lut M --lut-layers '*.9.*' --ids $IDS --nll
+    [ "$output" = "hf-infer: M/lut/metadata.json: has no layer that is asked for" ]
+    run -66 hf-infer M --lut nowhere --ids $IDS --nll
+    run -65 hf-infer "$DEMO" --lut M --ids $IDS --nll
+    [[ "$output" = "hf-infer: M/lut/model.layers.0.mlp.down_proj.lut.safetensors: is of 172 inputs and 60 outputs, but model.layers.0.mlp.down_proj of the model has "* ]]
+    "$PYTHON" -c 'import json
+a, b = json.load(open("M/lut/metadata.json")), json.load(open("S/lut/metadata.json"))
+b["layers"]["model.layers.0.self_attn.qkv_proj"] = a["layers"]["model.layers.0.self_attn.qkv_proj"]
+b["layers"]["model.layers.7.mlp.up_proj"] = b["layers"]["model.layers.0.mlp.up_proj"]
+json.dump(b, open("S/lut/metadata.json", "w"))'
+    cp M/lut/model.layers.0.self_attn.qkv_proj.lut.safetensors S/lut
+    run -65 hf-infer S --lut S --ids $IDS --nll
+    [ "$output" = "hf-infer: S/lut/metadata.json: has two tables for model.layers.0.self_attn.q_proj (--lut-layers chooses)" ]
+    run -65 hf-infer S --lut S --lut-layers '*.7.*' --ids $IDS --nll
+    [ "$output" = "hf-infer: S/lut/metadata.json: model.layers.7.mlp.up_proj is no linear layer of S" ]
+    hf-infer S --lut S --lut-layers '*.qkv_proj,*.mlp.down_proj' --ids $IDS --nll -q
+    run -2 hf-infer M --ratio 0.5 --ids $IDS --nll
+    run -2 hf-infer M --lut M --lut-report - --ids $IDS --nll
+}
+
+@test "hf-infer --lut-report: an existing file is kept without --force" {
+    ref make M fused
+    echo mine >r
+    run -73 hf-infer M --lut M --lut-report r --ids $IDS --nll
+    [ "$(cat r)" = mine ]
+    hf-infer M --lut M --lut-report r --ids $IDS --nll -q -f
+    [ "$(wc -l <r)" = 13 ]
+    [ "$(head -n 2 r | tail -n 1 | cut -f 1,2)" = "$(printf 'model.layers.0.mlp.down_proj\t15')" ]
+}

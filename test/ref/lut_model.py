@@ -1,0 +1,191 @@
+"""hf-infer --lut against float64: lut_model.py CHECK.
+
+Models are tiny_models' and the demo's size; tables are lut_ref's.
+"""
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import lut_ref as lut  # noqa: E402
+import tiny_models  # noqa: E402
+
+IDS = [int(i) for i in np.random.default_rng(3).integers(0, 500, 60)]
+SINGLE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+          "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+FUSED = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj",
+         "mlp.down_proj")
+
+
+def make(folder, names, dtype="F32", k=24, bias=False, exporter=False,
+         stored=False, n=160, seed=0, scale=0.3):
+    """A model with a table for each of 'names' in each layer; returns its
+    weights, and the tables as they are held."""
+    rng = np.random.default_rng(seed)
+    config = tiny_models.config_of("llama", attention_bias=bias,
+                                   mlp_bias=bias)
+    w = tiny_models.weights_of(config, rng, bias, bias, bias)
+    w = {m: lut.round_to(a, "F32") for m, a in w.items()}
+    tiny_models.write_model(folder, config, w, "F32")
+    tables, weights = {}, {}
+    for i in range(config["num_hidden_layers"]):
+        for name in names:
+            layer = "model.layers.%d.%s" % (i, name)
+            wt, b = lut.target(w, layer)
+            sae = lut.tiny_sae(rng, n, wt.shape[1], b_dec=0.1)
+            sae["encoder_weight"] = sae["encoder_weight"] * scale
+            tables[layer] = lut.table(sae, wt, None if exporter else b,
+                                      fold=not exporter)
+            weights[layer] = wt
+    held = lut.write_lut(os.path.join(folder, "lut"), tables, k, dtype,
+                         exporter, exporter, weights if stored else None)
+    return config, w, held
+
+
+def nll(folder, *args):
+    p = subprocess.run(("hf-infer", folder, "--ids", ",".join(map(str, IDS)),
+                        "--nll", "-q") + args, capture_output=True)
+    assert p.returncode == 0, p.stderr.decode()
+    rows = p.stdout.decode().splitlines()[1:]
+    return np.array([float(r.split("\t")[2]) for r in rows])
+
+
+class Tabled:
+    """Stands in for the matrix of a layer in transformer.py: x @ w.T is the
+    table's answer, without the bias, which the caller adds."""
+
+    def __init__(self, t, k, w, bias, columns, centered, ratio, has_bias):
+        self.t, self.k, self.w, self.centered = t, k, w, centered
+        self.bias, self.columns, self.ratio = bias, columns, ratio
+        self.has_bias = has_bias
+
+    @property
+    def T(self):
+        return self
+
+    __array_ufunc__ = None
+
+    def __rmatmul__(self, x):
+        z = lut.preact(self.t, x, self.centered)
+        sets = lut.top_k(z, self.k)
+        y = lut.combine(self.t, z, sets)
+        if self.ratio:
+            e = x - lut.reconstruct(self.t, z, sets)
+            y = lut.compensate(y, e, lut.choose(e, ratio=self.ratio), self.w)
+        if self.has_bias:
+            y = y - self.bias
+        return y[..., self.columns]
+
+
+def reference(config, w, held, k, centered=False, ratio=0, has_bias=True,
+              only=None):
+    """The nll of IDS by transformer.py, on tables."""
+    import transformer
+    w = dict(w)
+    for layer, t in held.items():
+        if only and not only(layer):
+            continue
+        wt, b = lut.target(w, layer)
+        at = 0
+        bias = np.zeros(len(wt)) if b is None else b
+        for part in lut.parts_of(layer):
+            n = len(w[part + ".weight"])
+            w[part + ".weight"] = Tabled(t, k, wt, bias, slice(at, at + n),
+                                         centered, ratio, has_bias)
+            at += n
+    logits = transformer.forward(config, w, IDS)
+    top = logits.max(axis=1, keepdims=True)
+    logp = logits - top - np.log(np.exp(logits - top).sum(axis=1,
+                                                          keepdims=True))
+    return -logp[np.arange(len(IDS) - 1), IDS[1:]]
+
+
+def close(got, want, tol=2e-3):
+    d = abs(got - want)
+    # a top-k set at the border may go either way: few tokens, then
+    assert np.median(d) < tol / 10 and (d < tol).mean() > 0.9, (
+        np.median(d), (d < tol).mean(), d.max())
+    return 1
+
+
+def tables():
+    """Each token's nll is float64's on the same tables: single layers and
+    fused ones, biases, the exporter's folders, some layers alone, a ratio."""
+    n = 0
+    for i, (kw, args, ref) in enumerate([
+            (dict(names=SINGLE), (), {}),
+            (dict(names=FUSED), (), {}),
+            (dict(names=FUSED, bias=True), (), {}),
+            (dict(names=FUSED, bias=True, exporter=True), (),
+             dict(centered=True, has_bias=False)),
+            (dict(names=FUSED, dtype="BF16"), ("-j", "3", "--chunk", "7"), {}),
+            (dict(names=FUSED, bias=True), ("--ratio", "0.3"),
+             dict(ratio=0.3)),
+            (dict(names=FUSED, stored=True), ("--ratio", "0.3"),
+             dict(ratio=0.3)),
+            (dict(names=SINGLE),
+             ("--lut-layers", "*.1.mlp.*,model.layers.2.self_attn.[qk]_proj"),
+             dict(only=lambda m: m.startswith("model.layers.1.mlp") or
+                  m.startswith("model.layers.2.self_attn.") and
+                  m[-6] in "qk"))]):
+        folder = "m%d" % i
+        config, w, held = make(folder, seed=i, **kw)
+        got = nll(folder, "--lut", folder, *args)
+        n += close(got, reference(config, w, held, 24, **ref))
+        assert abs(got - nll(folder)).max() > 0.01
+    return n
+
+
+def identity():
+    """With ratio 1 the model is the dense one but for the table's rounding."""
+    n = 0
+    for dtype, tol in (("F32", 2e-5), ("F16", 5e-3), ("BF16", 5e-2)):
+        for stored in (False, True):
+            folder = "i%s%d" % (dtype, stored)
+            make(folder, FUSED, dtype, bias=True, stored=stored)
+            dense = nll(folder)
+            off = abs(nll(folder, "--lut", folder, "--ratio", "1") - dense)
+            assert off.max() < tol, (dtype, stored, off.max())
+            n += 1
+    return n
+
+
+def report():
+    """--lut-report: numpy's metrics of each table, on the inputs that the
+    model gives it; the answer is the same as without."""
+    config, w, held = make("r", FUSED, bias=True)
+    plain = nll("r", "--lut", "r", "--lut-layers", "*.0.self_attn.qkv_proj")
+    assert (plain == nll("r", "--lut", "r", "--lut-layers",
+                         "*.0.self_attn.qkv_proj", "--lut-report", "r.tsv",
+                         "--chunk", "9")).all()
+    with open("r.tsv") as f:
+        (row,) = csv.DictReader(f, delimiter="\t")
+    layer = "model.layers.0.self_attn.qkv_proj"
+    assert row["layer"] == layer and row["rows"] == "60"
+    import transformer
+    taps = {}
+    transformer.forward(config, w, IDS,
+                        lambda p, i, x: taps.setdefault((p, i), x))
+    x, t = taps["in:q_proj", 0], held[layer]
+    z = lut.preact(t, x)
+    sets = lut.top_k(z, 24)
+    wt, b = lut.target(w, layer)
+    want = lut.report(x, lut.reconstruct(t, z, sets), lut.combine(t, z, sets),
+                      x @ wt.T + b)
+    n = 0
+    for key, v in want.items():
+        got = float(row[{"row_max": "row_rel_l2_max"}.get(key, key)])
+        assert abs(got - v) <= 1e-4 * abs(v), (key, got, v)
+        n += 1
+    return n
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(sys.argv[2], {"fused": FUSED, "single": SINGLE}[sys.argv[3]])
+    else:
+        print(globals()[sys.argv[1]]())
