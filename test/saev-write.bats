@@ -434,6 +434,20 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     done
 }
 
+@test "saev-write: of two that publish the same parts one does, and leaves nothing of the other" {
+    make_stream "n=40, imgs_a_shard=2, d=500"
+    for _ in $(seq 20); do
+        saev-write -q -m m.json -o T --shard 0/1 a.f32
+        saev-write -q -m m.json -o T --if-missing --finish 2>1 >&2 &
+        a=$!
+        saev-write -q -m m.json -o T --if-missing --finish --pad 2>2 >&2 || [ $? = 73 ]
+        wait $a || [ $? = 73 ]
+        diff -r want "T/$H" || diff -r padded "T/$H"
+        [ "$(ls -A T)" = "$H" ]
+        rm -r T
+    done
+}
+
 @test "saev-write: a full disk is one line, status 74, and leaves nothing" {
     make_stream "n=40, imgs_a_shard=4, d=500"
     small_disk 300k

@@ -198,30 +198,41 @@ check(const struct run *run, struct err *err)
     return n ? -1 : 0;
 }
 
+/* Another that fills the folder, too, may have begun a file in it just before
+ * it got its name: none can any more. */
+static void
+sweep_published(const struct run *run)
+{
+    DIR *d = opendir(run->path.s);
+    struct dirent *e;
+
+    while (d && (e = readdir(d)))
+        if (e->d_name[0] == '.' && strstr(e->d_name, ".tmp."))
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+}
+
 static int
 commit(struct run *run, struct err *err)
 {
     struct outdir *dir = run->dir;
-    struct err late;
 
     run->dir = NULL;
-    if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0 &&
-        /* another writer was quicker: that is what --if-missing is for */
-        (!run->cmd->if_missing || run_exists(run, &late) != 1))
+    if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0)
         return -1;
-    run_drop_part(run);
+    sweep_published(run);
     return 0;
 }
 
-int
-publish(struct run *run, struct err *err)
+static int
+publish_now(struct run *run, struct err *err)
 {
     struct saev *s = &run->saev;
     bool extra;
     size_t n_files;
 
-    if (saev_set_n_imgs(s, s->n_imgs, err) < 0 || run_name(run, err) < 0 ||
-        check(run, err) < 0)
+    if (check(run, err) < 0)
         return -1;
     extra = run->cmd->pad && s->n_imgs % s->shard_imgs == 0;
     n_files = s->n_shards + extra;
@@ -235,6 +246,23 @@ publish(struct run *run, struct err *err)
         return -1;
     sweep(run, n_files);
     return commit(run, err);
+}
+
+int
+publish(struct run *run, struct err *err)
+{
+    struct err late;
+
+    if (saev_set_n_imgs(&run->saev, run->saev.n_imgs, err) < 0 ||
+        run_name(run, err) < 0)
+        return -1;
+    if (publish_now(run, err) < 0 &&
+        /* another writer was quicker: that is what --if-missing is for */
+        (err->status == EX_TEMPFAIL || !run->cmd->if_missing ||
+         run_exists(run, &late) != 1))
+        return -1;
+    run_drop_part(run);
+    return 0;
 }
 
 int
