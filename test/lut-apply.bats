@@ -174,3 +174,28 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' lut-apply DIR $LA
     long=$(peak 64000000)
     [ "$long" -lt $((short + 4096)) ]
 }
+
+@test "lut-apply --report --svg: a picture that is well-formed and falls" {
+    make_case
+    lut-apply --report DIR $LAYER -m DIR --svg p.svg <x.npy >report
+    lut-apply --report DIR $LAYER -m DIR <x.npy | cmp - report
+    for r in 0 1; do
+        lut-apply --report DIR $LAYER -m DIR --ratio $r --json <x.npy
+    done >ends
+    "$PYTHON" -c 'import json, xml.dom.minidom as dom
+d = dom.parse("p.svg")
+pts = [tuple(map(float, p.split(","))) for p in d.getElementsByTagName("polyline")[0].getAttribute("points").split()]
+assert len(pts) == 21 and pts == sorted(pts) and [y for _, y in pts] == sorted(y for _, y in pts), pts
+shown = [t.firstChild.data for t in d.getElementsByTagName("text")]
+a, b = [json.loads(line)["fvu_output"] for line in open("ends")]
+assert "%.3g" % a in shown and "%.3g" % b in shown, (a, b, shown)'
+    run -73 lut-apply --report DIR $LAYER -m DIR --svg p.svg <x.npy
+    run -2 lut-apply DIR $LAYER -m DIR --svg q.svg <x.npy
+}
+
+@test "lut-apply --bench: a line for each step that there is" {
+    make_case
+    [ "$(lut-apply --bench DIR $LAYER <x.npy | cut -f 1 | xargs)" = "step encode top-k combine table" ]
+    [ "$(lut-apply --bench DIR $LAYER -m DIR --top 3 --batch 7 <x.npy | cut -f 1,2 | xargs)" = \
+        "step rows encode 7 top-k 7 combine 7 compensation 7 table 7 layer 7" ]
+}

@@ -20,14 +20,14 @@ struct cmd {
     const char *dir, *name; /* DIR LAYER */
     const char *model;      /* -m, or NULL */
     const char *input;      /* -i, "-": standard input */
-    const char *out_path;
+    const char *out_path, *svg;
     int out_flags;
     double ratio, tau; /* NaN: not given */
     int64_t top;       /* -1: not given */
     bool absolute, weighted;
     int x_dtype; /* of a raw x, or -1 */
     enum dtype dtype;
-    bool raw, report, json, verbose, quiet;
+    bool raw, report, bench, json, verbose, quiet;
     int64_t n_threads, batch;
     struct out *out;
 };
@@ -92,5 +92,14 @@ void run_close(struct run *run);
 
 int apply_main(struct run *run, struct err *err);
 int report_main(struct run *run, struct err *err);
+int bench_main(struct run *run, struct err *err);
+
+/* The picture of --svg: NULL without it.  curve_add() takes the batch that
+ * table_apply() has seen last, and changes the run's y. */
+struct curve;
+int curve_open(struct curve **curve, const struct run *run, struct err *err);
+void curve_add(struct curve *curve, struct run *run, size_t n);
+int curve_commit(struct curve *curve, const struct run *run, struct err *err);
+void curve_close(struct curve *curve);
 
 #endif

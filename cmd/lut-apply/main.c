@@ -21,6 +21,8 @@ enum {
     O_BATCH,
     O_REPORT,
     O_JSON,
+    O_SVG,
+    O_BENCH,
 };
 
 static const struct opt opts[] = {
@@ -43,6 +45,10 @@ static const struct opt opts[] = {
     { O_REPORT, "report", NULL, NULL,
       "instead of y, how far it is from the layer of --model" },
     { O_JSON, "json", NULL, NULL, "--report as JSON instead of TSV" },
+    { O_SVG, "svg", "FILE", NULL,
+      "--report: draw the output's FVU against --ratio into FILE" },
+    { O_BENCH, "bench", NULL, NULL,
+      "instead of y, what each step costs with the first batch of x" },
     { O_BATCH, "batch", "N", NULL, "rows at once, same bits (default 64)" },
     { 'j', "threads", "N", NULL, "threads (default: CPUs of this process)" },
     { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
@@ -55,7 +61,8 @@ static const struct opt opts[] = {
 static const struct opt_tool tool = {
     .name = "lut-apply",
     .usage = "lut-apply [OPTION...] DIR LAYER < x > y\n"
-             "lut-apply --report [OPTION...] DIR LAYER -m MODEL < x",
+             "lut-apply --report [OPTION...] DIR LAYER -m MODEL < x\n"
+             "lut-apply --bench [OPTION...] DIR LAYER < x",
     .summary = "Runs a linear layer on its lookup table.",
     .opts = opts,
 };
@@ -114,6 +121,8 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
         { O_WEIGHTED, &cmd->weighted, NULL },
         { O_RAW, &cmd->raw, NULL },
         { O_REPORT, &cmd->report, NULL },
+        { O_BENCH, &cmd->bench, NULL },
+        { O_SVG, NULL, &cmd->svg },
         { O_JSON, &cmd->json, NULL },
         { 'v', &cmd->verbose, NULL },
         { 'q', &cmd->quiet, NULL },
@@ -149,10 +158,14 @@ check_options(const struct cmd *cmd)
         die_usage("--weighted is for --ratio, --top and --tau");
     if (cmd->report && !cmd->model)
         die_usage("--report needs the layer's own weights: -m MODEL");
-    if (cmd->json && !cmd->report)
-        die_usage("--json is for --report");
-    if (cmd->report && (cmd->raw || cmd->dtype != DT_F32))
-        die_usage("--report writes no y: not with --raw or --dtype");
+    if ((cmd->json || cmd->svg) && !cmd->report)
+        die_usage("--%s is for --report", cmd->json ? "json" : "svg");
+    if (cmd->report && cmd->bench)
+        die_usage("--report and --bench exclude each other");
+    if ((cmd->report || cmd->bench) && (cmd->raw || cmd->dtype != DT_F32))
+        die_usage("--report and --bench write no y: not with --raw or --dtype");
+    if (cmd->svg && !strcmp(cmd->svg, cmd->out_path))
+        die_usage("--svg and -o are both %s", cmd->svg);
     if (cmd->dtype == DT_BF16 && !cmd->raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
 }
@@ -199,11 +212,14 @@ main(int argc, char **argv)
     if (cpu_check(&err) < 0)
         die_usage("%s", err.what);
     sig_install(true);
-    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags, !cmd.report, &err) < 0)
+    if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
+                 !cmd.report && !cmd.bench, &err) < 0)
         die_err(&err);
     rc = run_open(&run, &cmd, &err);
     if (rc == 0)
-        rc = (cmd.report ? report_main : apply_main)(&run, &err);
+        rc = (cmd.report  ? report_main
+              : cmd.bench ? bench_main
+                          : apply_main)(&run, &err);
     run_close(&run);
     if (rc == 0)
         rc = out_commit(cmd.out, &err);

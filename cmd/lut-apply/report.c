@@ -131,9 +131,11 @@ report_main(struct run *run, struct err *err)
 {
     const struct table *t = &run->layer.table;
     struct table_stats *stats = table_stats_new(t, run->layer.threshold);
-    ssize_t n;
+    struct curve *curve;
+    ssize_t n = curve_open(&curve, run, err);
 
-    while ((n = input_rows(&run->input, run->x, run->batch, err)) > 0) {
+    while (n >= 0 &&
+           (n = input_rows(&run->input, run->x, run->batch, err)) > 0) {
         table_apply(run->work, t, &run->layer.fix, run->y, t->out, run->x,
                     t->in, (size_t)n, TABLE_ERROR | TABLE_COUNT);
         table_dense(run->gemm, t, run->dense, t->out, run->x, t->in, (size_t)n);
@@ -141,9 +143,13 @@ report_main(struct run *run, struct err *err)
             vec_add(run->dense + i * t->out, run->layer.bias, t->out);
         table_stats_add(stats, run->work, run->y, t->out, run->dense, t->out,
                         run->x, t->in, (size_t)n);
+        curve_add(curve, run, (size_t)n);
     }
     if (n == 0)
         n = put_report(run, stats, err);
+    if (n == 0)
+        n = curve_commit(curve, run, err);
+    curve_close(curve);
     table_stats_free(stats);
     return n < 0 ? -1 : 0;
 }

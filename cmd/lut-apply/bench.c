@@ -1,0 +1,173 @@
+/* --bench: what each step costs, on the first batch of x. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cmd/lut-apply/apply.h"
+#include "core/kernel/sparse.h"
+#include "core/mem.h"
+#include "core/str.h"
+
+#define ROUNDS 7
+
+enum { ENCODE, TOPK, COMBINE, COMPENSATE, ALL, DENSE, STEPS };
+
+static const char *const names[] = { "encode",       "top-k", "combine",
+                                     "compensation", "table", "layer" };
+
+struct bench {
+    struct run *run;
+    size_t n;
+    float *p;      /* [n, n_basis] */
+    uint64_t *key; /* top-k's */
+    uint32_t *idx;
+    float *v;
+};
+
+static double
+now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+/* The product alone: what of table_encode() is not top-k. */
+static void
+encode(const struct bench *b)
+{
+    const struct table *t = &b->run->layer.table;
+    const struct gemm_job job = {
+        .w = { .data = t->encoder_weight,
+               .dtype = t->dtype,
+               .n = t->n_basis,
+               .k = t->in,
+               .ld = t->in },
+        .c = b->p,
+        .ldc = t->n_basis,
+        .end = { .bias = t->encoder_bias },
+    };
+
+    gemm_exact(b->run->gemm, &job, 1, b->run->x, t->in, b->n);
+}
+
+static void
+topk_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct bench *b = ctx;
+    const struct table *t = &b->run->layer.table;
+    struct topk top;
+
+    for (size_t i = begin; i < end; i++) {
+        topk_start(&top, b->key + (size_t)thread * topk_cap(t->k), t->k);
+        topk_put(&top, b->p + i * t->n_basis, 0, t->n_basis);
+        topk_take(&top, b->idx + (size_t)thread * t->k,
+                  b->v + (size_t)thread * t->k);
+    }
+}
+
+static void
+step(struct bench *b, int which)
+{
+    struct run *r = b->run;
+    const struct table *t = &r->layer.table;
+
+    switch (which) {
+    case ENCODE:
+        encode(b);
+        break;
+    case TOPK:
+        par_for(r->par, b->n, 1, topk_rows, b);
+        break;
+    case COMBINE:
+        table_combine(r->work, t, r->y, t->out, b->n);
+        break;
+    case COMPENSATE:
+        table_compensate(r->work, t, &r->layer.fix, r->y, t->out, r->x, t->in,
+                         b->n, 0);
+        break;
+    case ALL:
+        table_apply(r->work, t, &r->layer.fix, r->y, t->out, r->x, t->in, b->n,
+                    0);
+        break;
+    default:
+        table_dense(r->gemm, t, r->dense, t->out, r->x, t->in, b->n);
+    }
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Steps in turns, so that a busy moment is none's alone. */
+static void
+measure(struct bench *b, double us[STEPS])
+{
+    double v[STEPS][ROUNDS];
+
+    step(b, ALL);
+    for (int i = 0; i < ROUNDS; i++)
+        for (int s = 0; s < STEPS; s++) {
+            double t = now_us();
+
+            step(b, s);
+            v[s][i] = (now_us() - t) / (double)b->n;
+        }
+    for (int s = 0; s < STEPS; s++) {
+        qsort(v[s], ROUNDS, sizeof(double), by_value);
+        us[s] = v[s][ROUNDS / 2];
+    }
+}
+
+static int
+put_table(const struct bench *b, const double us[STEPS], struct err *err)
+{
+    const struct layer *l = &b->run->layer;
+    struct str s = { 0 };
+    int rc;
+
+    str_addf(&s, "step\trows\tus_per_row\tof_%s\n",
+             l->table.n_parts ? "layer" : "table");
+    for (int i = 0; i < STEPS; i++)
+        if ((i != COMPENSATE || l->fix.how != FIX_NONE) &&
+            (i != DENSE || l->table.n_parts))
+            str_addf(&s, "%s\t%zu\t%.3f\t%.4f\n", names[i], b->n, us[i],
+                     us[i] / us[l->table.n_parts ? DENSE : ALL]);
+    rc = out_write(b->run->cmd->out, s.s, s.n, err);
+    str_free(&s);
+    return rc;
+}
+
+int
+bench_main(struct run *run, struct err *err)
+{
+    const struct table *t = &run->layer.table;
+    size_t threads = (size_t)par_threads(run->par);
+    ssize_t n = input_rows(&run->input, run->x, run->batch, err);
+    struct bench b = { .run = run, .n = n > 0 ? (size_t)n : 0 };
+    double us[STEPS];
+    int rc = -1;
+
+    if (n == 0)
+        err_set(err, EX_DATAERR, "%s: has no rows", run->input.name);
+    if (n <= 0)
+        return -1;
+    b.key = xcalloc(threads * topk_cap(t->k), sizeof(*b.key));
+    b.idx = xcalloc(threads * t->k, sizeof(*b.idx));
+    b.v = xcalloc(threads * t->k, sizeof(*b.v));
+    b.p = mem_big(b.n, t->n_basis * sizeof(float), "pre-activations", err);
+    if (b.p) {
+        measure(&b, us);
+        rc = put_table(&b, us, err);
+    }
+    mem_big_free(b.p, b.n, t->n_basis * sizeof(float));
+    free(b.v);
+    free(b.idx);
+    free(b.key);
+    return rc;
+}

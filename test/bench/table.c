@@ -1,0 +1,220 @@
+/* Layers on lookup tables: the steps of table_apply(), each against what
+ * limits it. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/kernel/gemm.h"
+#include "core/kernel/sparse.h"
+#include "core/kernel/table.h"
+#include "core/mem.h"
+#include "test/bench/bench.h"
+#include "test/bench/probe.h"
+
+#define ROUNDS 5
+#define BATCH  64
+
+struct bench {
+    struct par *par;
+    struct gemm *gemm;
+    struct table_work *work;
+    struct table t;
+    float *x, *y, *p;
+    size_t n_table; /* bytes of products, of each weight of the SAE */
+    size_t n_sae;
+    char shape[32];
+};
+
+static void *
+big(size_t n, size_t size)
+{
+    struct err err;
+    void *p = mem_big(n, size, "the tables", &err);
+
+    if (!p) {
+        fprintf(stderr, "bench: %s\n", err.what);
+        exit(1);
+    }
+    return p;
+}
+
+/* BF16 of about 2^-6, of either sign. */
+static uint16_t *
+weights(size_t n)
+{
+    uint16_t *w = big(n, 2);
+    uint64_t s = n | 1;
+
+    for (size_t i = 0; i < n; i++) {
+        s = s * 6364136223846793005u + 1442695040888963407u;
+        w[i] = (uint16_t)(0x3c00 | (s >> 40 & 0x80ff));
+    }
+    return w;
+}
+
+static void
+open_bench(struct bench *b, size_t in, size_t out, size_t n, size_t k)
+{
+    struct err err;
+
+    snprintf(b->shape, sizeof(b->shape), "%zu>%zu %zu:%zu", in, out, n, k);
+    b->n_table = n * out * 2;
+    b->n_sae = n * in * 2;
+    b->t = (struct table){
+        .in = in,
+        .out = out,
+        .n_basis = n,
+        .k = k,
+        .dtype = DT_BF16,
+        .encoder_weight = weights(n * in),
+        .products = weights(n * out),
+        .encoder_bias = big(n, 4),
+        .decoder_bias = big(in, 4),
+        .bias_product = big(out, 4),
+    };
+    b->t.decoder_weight = b->t.encoder_weight;
+    b->x = big(BATCH * in, 4);
+    b->y = big(BATCH * out, 4);
+    b->p = big(BATCH * n, 4);
+    for (size_t i = 0; i < BATCH * in; i++)
+        b->x[i] = (float)(i * 7919 % 1009) / 1009 - 0.5f;
+    if (gemm_open(&b->gemm, b->par, &err) < 0 ||
+        table_open(&b->work, b->gemm, in, k, BATCH, &err) < 0)
+        exit(1);
+}
+
+static void
+close_bench(struct bench *b)
+{
+    const struct table *t = &b->t;
+
+    table_close(b->work);
+    gemm_close(b->gemm);
+    mem_big_free((void *)(uintptr_t)t->encoder_weight, t->n_basis * t->in, 2);
+    mem_big_free((void *)(uintptr_t)t->products, t->n_basis * t->out, 2);
+    mem_big_free((void *)(uintptr_t)t->encoder_bias, t->n_basis, 4);
+    mem_big_free((void *)(uintptr_t)t->decoder_bias, t->in, 4);
+    mem_big_free((void *)(uintptr_t)t->bias_product, t->out, 4);
+    mem_big_free(b->x, BATCH * t->in, 4);
+    mem_big_free(b->y, BATCH * t->out, 4);
+    mem_big_free(b->p, BATCH * t->n_basis, 4);
+}
+
+/* The pre-activations by themselves, for the top-k alone. */
+static void
+encode_plain(struct bench *b)
+{
+    const struct gemm_job job = {
+        .w = { .data = b->t.encoder_weight,
+               .dtype = DT_BF16,
+               .n = b->t.n_basis,
+               .k = b->t.in,
+               .ld = b->t.in },
+        .c = b->p,
+        .ldc = b->t.n_basis,
+    };
+
+    gemm_exact(b->gemm, &job, 1, b->x, b->t.in, BATCH);
+}
+
+static double
+topk_s(struct bench *b)
+{
+    uint64_t *key = malloc(topk_cap(b->t.k) * sizeof(*key));
+    uint32_t *idx = malloc(b->t.k * sizeof(*idx));
+    float *v = malloc(b->t.k * sizeof(*v));
+    double t = now_s();
+
+    for (size_t i = 0; i < BATCH; i++) {
+        struct topk top;
+
+        topk_start(&top, key, b->t.k);
+        topk_put(&top, b->p + i * b->t.n_basis, 0, b->t.n_basis);
+        topk_take(&top, idx, v);
+    }
+    t = now_s() - t;
+    free(key);
+    free(idx);
+    free(v);
+    return t;
+}
+
+static void
+encode_rows(struct bench *b)
+{
+    double flop = 2.0 * BATCH * (double)b->t.n_basis * (double)b->t.in;
+    double v[ROUNDS], peak[ROUNDS], plain[ROUNDS], top[ROUNDS], rate;
+    int threads = par_threads(b->par);
+
+    for (int i = 0; i < ROUNDS; i++) {
+        double t;
+
+        peak[i] = probe_best(b->par, PROBE_F32);
+        t = now_s();
+        table_encode(b->work, &b->t, b->x, b->t.in, BATCH, 0);
+        v[i] = flop / (now_s() - t);
+        t = now_s();
+        encode_plain(b);
+        plain[i] = now_s() - t;
+        top[i] = topk_s(b);
+    }
+    rate = median(v, ROUNDS);
+    row("lut encode", b->shape, isa_name(cpu_isa()), threads, 1e-9 * rate,
+        "GFLOP/s", rate / median(peak, ROUNDS), "its peak");
+    if (threads == 1)
+        row("lut top-k", b->shape, isa_name(cpu_isa()), 1,
+            1e6 * median(top, ROUNDS) / BATCH, "us/row",
+            median(top, ROUNDS) / median(plain, ROUNDS), "encode");
+}
+
+/* n rows, each time others: no cache has their table's rows. */
+static void
+combine_row(struct bench *b, size_t n, const char *what)
+{
+    double v[ROUNDS], read[ROUNDS], rate;
+    struct table t = b->t;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        double s;
+
+        for (size_t d = 0; d < BATCH * t.in; d++)
+            b->x[d] = (float)((d + 1) * (size_t)(i + 7919) % 1009) / 1009 - .5f;
+        table_encode(b->work, &t, b->x, t.in, n, 0);
+        table_select(b->work, &t, n);
+        read[i] = probe_read(b->par, t.products, b->n_table);
+        s = now_s();
+        table_combine(b->work, &t, b->y, t.out, n);
+        v[i] = (double)(n * t.k * t.out * 2) / (now_s() - s);
+    }
+    rate = median(v, ROUNDS);
+    row(what, b->shape, isa_name(cpu_isa()), par_threads(b->par), 1e-9 * rate,
+        "GB/s", rate / median(read, ROUNDS), "read memory");
+}
+
+static void
+run(int threads, size_t in, size_t out, size_t n, size_t k)
+{
+    struct bench b = { 0 };
+    struct err err;
+
+    if (par_open(&b.par, threads, &err) < 0)
+        exit(1);
+    open_bench(&b, in, out, n, k);
+    encode_rows(&b);
+    combine_row(&b, 1, "lut combine, 1 row");
+    combine_row(&b, BATCH, "lut combine, 64");
+    close_bench(&b);
+    par_close(b.par);
+}
+
+int
+main(void)
+{
+    int all = par_default();
+
+    run(1, 1024, 4096, 8192, 128);
+    if (memory_for("lut 4096 > 6144", (size_t)1 << 30))
+        run(1, 4096, 6144, 32768, 256);
+    if (all > 1)
+        run(all, 1024, 4096, 8192, 128);
+    return 0;
+}
