@@ -202,6 +202,8 @@ put("missing.pth", lambda s: s.pop("compress_ik.1.3.weight"))
 put("bias.pth", shorter)
 put("flat.pth", flat)
 put("layer.pth", far)
+def vast(s): s["compress_tk.0.0.weight"].shape, s["compress_tk.0.0.weight"].strides = (2**31, 2**24), (0, 0)
+put("vast.pth", vast)
 put("text.pth", lambda s: s.update({"compress_tk.0.3.weight": "no tensor"}))
 open("other.pth", "wb").write(archive({"a": 1}))
 open("list.pth", "wb").write(archive([1, 2]))
@@ -218,6 +220,7 @@ END
     refuse text.pth "text.pth: has no tensor compress_tk.0.3.weight"
     refuse other.pth "other.pth: has no compress_tk.LAYER.SLOT.weight (of 1 names)"
     refuse list.pth "list.pth: is a pickle of something else than a state dict"
+    refuse vast.pth "vast.pth: compress_tk.0.0.weight has 36028797018963968 numbers, but the file $(stat -c %s vast.pth) bytes"
     run -65 kvc-convert --input missing.pth --output Y.bin --head-dim 3
     [ "$output" = "kvc-convert: missing.pth: the first weight has 40 columns, which head_dim 3 does not divide (--head-dim)" ]
     echo old >Y.bin

@@ -81,6 +81,23 @@ count_layers(struct plan *p, struct err *err)
     return 0;
 }
 
+/*
+ * A view with a stride of 0 can be larger than any disk.  Small ones are what
+ * torch's expand() leaves; the others would fill the output with nothing.
+ */
+#define MAX_VIEW ((size_t)1 << 26) /* elements, where the file has fewer */
+
+static int
+check_size(const struct plan *p, const char *name, const struct tensor *t,
+           struct err *err)
+{
+    if (t->n_elements <= MAX_VIEW || t->n_elements <= p->src.nbytes)
+        return 0;
+    return err_set(
+        err, EX_DATAERR, "%s: %s has %llu numbers, but the file %zu bytes",
+        p->src.path, name, (unsigned long long)t->n_elements, p->src.nbytes);
+}
+
 /* Finds a weight or a bias; EX_DATAERR names what is not right with it. */
 static int
 find_weight(const struct plan *p, const char *name, struct tensor *t,
@@ -100,7 +117,7 @@ find_weight(const struct plan *p, const char *name, struct tensor *t,
         return err_set(err, EX_DATAERR, "%s: %s is %llu x %llu", p->src.path,
                        name, (unsigned long long)t->shape[0],
                        (unsigned long long)t->shape[1]);
-    return 0;
+    return check_size(p, name, t, err);
 }
 
 static int

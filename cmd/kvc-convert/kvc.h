@@ -52,6 +52,7 @@ struct cmd {
  */
 struct source {
     const char *path;
+    size_t nbytes;                 /* of the file */
     struct pth *pth;               /* one of the two */
     const struct pth_value *state; /* the dict of pth with the weights */
     struct stdir dir;

@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/kvc-convert/kvc.h"
@@ -111,10 +112,13 @@ int
 source_open(struct source *src, const struct cmd *cmd, struct err *err)
 {
     enum form form = cmd->from;
+    struct stat st;
 
     *src = (struct source){ .path = cmd->input, .strip = "" };
     if (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0)
         return -1;
+    if (stat(cmd->input, &st) == 0)
+        src->nbytes = (size_t)st.st_size;
     if (form == FORM_SAFETENSORS) {
         if (stdir_open(&src->dir, cmd->input, err) < 0)
             return -1;
