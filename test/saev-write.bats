@@ -50,6 +50,7 @@ teardown() {
     saev-write -m META.json -o DIR < acts.f32
     diff -r want "DIR/$H"
     [ "$(saev-write --hash -m META.json)" = "$H" ]
+    [ "$(saev-write --hash -m META.json -o DIR//)" = "$(printf '%s\t%s' "$H" "DIR/$H")" ]
     [ "$(py -c 'import hashlib, json; print(hashlib.sha256(json.dumps(
         json.load(open("m.json")), sort_keys=True).encode()).hexdigest())')" = "$H" ]
     rm -r DIR

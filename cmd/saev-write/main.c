@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cmd/saev-write/write.h"
+#include "core/mem.h"
 #include "core/opt.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -108,6 +109,7 @@ parse_shard(struct cmd *cmd, const char *arg, struct err *err)
 static int
 set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
+    size_t n = strlen(arg);
     double seconds;
 
     switch (id) {
@@ -115,7 +117,10 @@ set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
         cmd->meta_path = arg;
         return 0;
     case 'o':
-        cmd->parent = arg;
+        while (n > 1 && arg[n - 1] == '/')
+            n--;
+        free(cmd->parent);
+        cmd->parent = xstrndup(arg, n);
         return 0;
     case O_DTYPE:
         return parse_dtype(cmd, arg, err);

@@ -20,9 +20,10 @@
 #include "core/tty.h"
 
 struct cmd {
-    const char *meta_path, *parent; /* -m, -o */
-    const char *input_path;         /* "-": standard input */
-    enum dtype dtype;               /* of raw input */
+    const char *meta_path;  /* -m */
+    char *parent;           /* -o, without a slash at its end */
+    const char *input_path; /* "-": standard input */
+    enum dtype dtype;       /* of raw input */
     bool dtype_given;
     bool raw; /* do not look for a .npy header */
     bool pad, if_missing, force, manifest, resume, no_sync;
