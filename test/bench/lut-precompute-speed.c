@@ -1,0 +1,206 @@
+/*
+ * lut-precompute-speed: whole runs, files read and written, in ratio to the
+ * machine's f32 FMA peak, which is measured in turns with them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/format/stw.h"
+#include "core/rng.h"
+#include "core/str.h"
+#include "test/bench/bench.h"
+#include "test/bench/probe.h"
+
+enum { ROUNDS = 3 };
+
+struct layer {
+    const char *name;
+    size_t in, out, n;
+};
+
+static const struct layer layers[] = {
+    { "self_attn.q_proj", 1024, 4096, 8192 },
+    { "mlp.up_proj", 4096, 6144, 4096 },
+};
+
+static const struct {
+    const char *options;
+    size_t layer;
+} runs[] = {
+    { "--dtype bf16", 0 },
+    { "--dtype f32", 0 },
+    { "--dtype bf16", 1 },
+};
+enum { N_RUNS = sizeof(runs) / sizeof(runs[0]) };
+
+/* Numbers of no meaning, in [-1/32, 1/32). */
+static int
+put_noise(struct stw *w, int tensor, enum dtype dtype, size_t n)
+{
+    size_t size = dtype_table[dtype].bits / 8;
+    char *buf = malloc(n * size);
+    struct err err;
+    int rc;
+
+    for (size_t i = 0; buf && i < n; i++) {
+        float f = (rng_f32(1, (uint64_t)tensor, i % 65521) - 0.5f) / 16;
+
+        if (dtype == DT_F32)
+            memcpy(buf + i * size, &f, size);
+        else
+            memcpy(buf + i * size, &(uint16_t){ f32_to_bf16(f) }, size);
+    }
+    rc = buf ? stw_write(w, tensor, buf, n * size, 0, &err) : -1;
+    free(buf);
+    return rc;
+}
+
+struct tensor {
+    const char *name;
+    enum dtype dtype;
+    size_t rows, cols; /* cols 0: a vector */
+};
+
+static int
+make_file(const char *path, const struct tensor *tensors, int n)
+{
+    struct stw *w = stw_new();
+    struct err err = { 0 };
+    int rc = 0;
+
+    for (int i = 0; i < n; i++)
+        if (stw_add(w, tensors[i].name, tensors[i].dtype,
+                    tensors[i].cols ? 2 : 1,
+                    (uint64_t[]){ tensors[i].rows, tensors[i].cols }, &err) < 0)
+            rc = -1;
+    rc = rc < 0 ? -1 : stw_open(w, path, OUT_NO_SYNC, &err);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = put_noise(w, i, tensors[i].dtype,
+                       tensors[i].rows *
+                           (tensors[i].cols ? tensors[i].cols : 1));
+    rc = rc < 0 ? -1 : stw_commit(w, &err);
+    stw_free(w);
+    if (rc < 0)
+        fprintf(stderr, "lut-precompute-speed: %s\n", err.what);
+    return rc;
+}
+
+static int
+make_sae(const char *dir, const struct layer *l)
+{
+    struct tensor tensors[] = { { "encoder.weight", DT_F32, l->n, l->in },
+                                { "encoder.bias", DT_F32, l->n, 0 },
+                                { "W_dec", DT_F32, l->n, l->in },
+                                { "b_dec", DT_F32, l->in, 0 } };
+    struct str s = { 0 };
+    int rc;
+
+    str_addf(&s,
+             "mkdir -p '%s/sae/layers.0.%s' && "
+             "printf '{\"k\": 32}' >'%s/sae/layers.0.%s/cfg.json'",
+             dir, l->name, dir, l->name);
+    rc = system(s.s);
+    str_clear(&s);
+    str_addf(&s, "%s/sae/layers.0.%s/sae.safetensors", dir, l->name);
+    rc = rc == 0 ? make_file(s.s, tensors, 4) : -1;
+    str_free(&s);
+    return rc;
+}
+
+static int
+make_model(const char *dir)
+{
+    struct tensor tensors[2];
+    struct str s = { 0 }, names[2] = { 0 };
+    int rc;
+
+    for (int i = 0; i < 2; i++) {
+        str_addf(&names[i], "model.layers.0.%s.weight", layers[i].name);
+        tensors[i] =
+            (struct tensor){ names[i].s, DT_BF16, layers[i].out, layers[i].in };
+    }
+    str_addf(&s,
+             "mkdir '%s/m' && printf '{\"num_hidden_layers\": 1}' "
+             ">'%s/m/config.json'",
+             dir, dir);
+    rc = system(s.s);
+    str_clear(&s);
+    str_addf(&s, "%s/m/model.safetensors", dir);
+    rc = rc == 0 ? make_file(s.s, tensors, 2) : -1;
+    str_free(&s);
+    str_free(&names[0]);
+    str_free(&names[1]);
+    return rc;
+}
+
+/* Seconds of one run. */
+static double
+run(const char *dir, int k)
+{
+    struct str s = { 0 };
+    double t;
+
+    str_addf(&s, "sync -f '%s'", dir);
+    if (system(s.s) != 0)
+        fprintf(stderr, "lut-precompute-speed: sync failed\n");
+    str_clear(&s);
+    str_addf(&s,
+             "lut-precompute -q -f -m '%s/m' -s '%s/sae' -o '%s/t' %s "
+             "--layers '*.%s'",
+             dir, dir, dir, runs[k].options, layers[runs[k].layer].name);
+    t = now_s();
+    if (system(s.s) != 0)
+        fprintf(stderr, "lut-precompute-speed: a run failed\n");
+    t = now_s() - t;
+    str_free(&s);
+    return t;
+}
+
+static void
+show(const char *dir, struct par *par)
+{
+    double rates[N_RUNS][ROUNDS], ratios[N_RUNS][ROUNDS];
+
+    for (int r = 0; r < ROUNDS; r++)
+        for (int k = 0; k < N_RUNS; k++) {
+            const struct layer *l = &layers[runs[k].layer];
+            double peak = probe_best(par, PROBE_F32), t = run(dir, k);
+
+            peak = (peak + probe_best(par, PROBE_F32)) / 2;
+            rates[k][r] = 2.0 * (double)(l->n * l->in) * (double)l->out / t;
+            ratios[k][r] = rates[k][r] / peak;
+        }
+    for (int k = 0; k < N_RUNS; k++) {
+        const struct layer *l = &layers[runs[k].layer];
+        char shape[32];
+
+        snprintf(shape, sizeof(shape), "%zux%zux%zu %s", l->in, l->out, l->n,
+                 strrchr(runs[k].options, ' ') + 1);
+        row("lut-precompute", shape, isa_name(cpu_isa()), par_threads(par),
+            1e-9 * median(rates[k], ROUNDS), "GFLOP/s",
+            median(ratios[k], ROUNDS), "f32 FMA");
+    }
+}
+
+int
+main(void)
+{
+    char *dir = scratch_name("lut-precompute-speed");
+    struct par *par = NULL;
+    struct str s = { 0 };
+    struct err err;
+    int rc;
+
+    rc = !mkdtemp(dir) || make_model(dir) < 0 ||
+         make_sae(dir, &layers[0]) < 0 || make_sae(dir, &layers[1]) < 0 ||
+         par_open(&par, par_default(), &err) < 0;
+    if (rc == 0)
+        show(dir, par);
+    par_close(par);
+    str_addf(&s, "rm -rf '%s'", dir);
+    rc |= system(s.s) != 0;
+    str_free(&s);
+    free(dir);
+    return rc;
+}
