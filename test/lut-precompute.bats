@@ -368,6 +368,34 @@ for i in range(2):
     done
 }
 
+@test "lut-precompute: memory is that of a tile, whatever the number of latents" {
+    [[ $BUILD != *san ]] || skip "ASan takes terabytes"
+    make_cases
+    py -c 'import numpy as np, lut_ref as ref
+ref.write_sae("wide", "sparsify", ref.tiny_sae(np.random.default_rng(1), 200000, 60), 4)'
+    # products alone are 138 MB in f32, the file is 117 MB
+    run -0 bash -c 'ulimit -d 98304; lut-precompute -m model -s wide -o t -j 2 --layers "*.0.mlp.up_proj" --verify'
+    [ "$(stat -c %s t/*.safetensors)" -gt 115000000 ]
+}
+
+@test "lut-precompute: with all inputs compensated, lut-apply gives the layer" {
+    make_cases
+    py -c 'import numpy as np, lut_ref as ref
+np.save("x.npy", np.random.default_rng(5).normal(0, 1, (30, 60)).astype("<f4"))'
+    for dtype in bf16:1e-2 f16:1e-3 f32:1e-6; do
+        for how in fold explicit; do
+            lut-precompute -m model -s sparsify -o t -f --fuse qkv --dtype ${dtype%:*} --centering $how \
+                --layers '*.0.*.qkv_proj' --store-weights
+            lut-apply t model.layers.0.self_attn.qkv_proj --ratio 1 <x.npy >y.npy
+            py -c 'import sys, numpy as np, lut_ref as ref
+w, b = ref.target(ref.read_model("model"), "model.layers.0.self_attn.qkv_proj")
+y, want = np.load("y.npy"), np.load("x.npy") @ w.T + b
+error = np.linalg.norm(y - want) / np.linalg.norm(want)
+assert error < float(sys.argv[1]), error' ${dtype#*:}
+        done
+    done
+}
+
 @test "lut-precompute: usage errors are status 2 with one line and the hint" {
     make_cases
     for args in "" "-m model" "-m model -s six --dtype fp8" "-m model -s six --fuse kv" \
