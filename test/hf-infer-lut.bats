@@ -74,6 +74,8 @@ json.dump(b, open("S/lut/metadata.json", "w"))'
     echo mine >r
     run -73 hf-infer M --lut M --lut-report r --ids $IDS --nll
     [ "$(cat r)" = mine ]
+    run -73 hf-infer M --lut M --lut-report r --ids $IDS --nll -o out
+    [ "$(ls -A)" = "$(printf 'M\nr')" ]
     hf-infer M --lut M --lut-report r --ids $IDS --nll -q -f
     [ "$(wc -l <r)" = 13 ]
     [ "$(head -n 2 r | tail -n 1 | cut -f 1,2)" = "$(printf 'model.layers.0.mlp.down_proj\t15')" ]

@@ -492,7 +492,7 @@ main(int argc, char **argv)
                        .lut_ratio = -1 };
     const char *path;
     struct err err;
-    int rc;
+    int rc = 0;
 
     tool_start(&tool);
     run.n_threads = par_default();
@@ -508,8 +508,9 @@ main(int argc, char **argv)
         die_err(&err);
     if (run.lut_report &&
         out_open(&run.lut_out, run.lut_report, run.out_flags, false, &err) < 0)
-        die_err(&err);
-    rc = modes[run.mode](&run, &err);
+        rc = -1;
+    if (rc == 0)
+        rc = modes[run.mode](&run, &err);
     if (rc == 0)
         rc = run_lut_report(&run, &err);
     if (rc == 0 && run.out) /* a mode may have done it */
