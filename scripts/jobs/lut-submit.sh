@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# usage: lut-submit.sh MODEL SAE FOLDER PARTS [SBATCH OPTION...]
+# Lookup tables of all layers of MODEL that SAE has, made by PARTS tasks of a
+# Slurm array (as many as there are layers: one each) and listed by one more
+# job when all are done:
+#
+#   lut-submit.sh ~/Qwen3-0.6B ~/saes $SCRATCH/lut 56 --time=1:00:00 -c8
+#
+# LUT_OPTIONS: more options of lut-precompute, "--dtype f16 --fuse qkv".
+# Prints the ids of both jobs.  A task that is killed, preempted or out of time
+# makes the layers that are missing when it runs again.
+set -euo pipefail
+[ $# -ge 4 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+model=$(realpath "$1") sae=$(realpath "$2") folder=$3 parts=$4
+shift 4
+here=$(cd "$(dirname "$0")" && pwd)
+
+mkdir -p "$folder"
+folder=$(realpath "$folder")
+tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=lut \
+    --requeue --open-mode=append --signal=B:USR1@120 -o "$folder/lut-%a.log" \
+    "$here/lut-task.sh" "$model" "$sae" "$folder" "$parts")
+index=$(sbatch --parsable "$@" --job-name=lut-index \
+    --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
+    -o "$folder/lut-index.log" \
+    --wrap "exec lut-precompute --index '${folder//\'/\'\\\'\'}'")
+printf '%s\t%s\n' "$tasks" "$index"

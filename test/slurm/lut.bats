@@ -1,0 +1,93 @@
+# scripts/jobs/lut-*.sh on a real Slurm: `make check-slurm`.
+bats_require_minimum_version 1.5.0
+
+ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+DEMO=$ROOT/demo/qwen3-tiny
+SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
+
+setup_file() {
+    local status=0 env
+    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up here"
+    env=$("$SLURM_TOOLS/slurm-up" "$BATS_FILE_TMPDIR/slurm" 2) || status=$?
+    [ "$status" -ne 77 ] || skip "Slurm is not installed"
+    [ "$status" -eq 0 ]
+    eval "$env"
+    cd "$BATS_FILE_TMPDIR"
+    # eight layers of 24000 latents: about half a second each
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import numpy as np, lut_ref as r
+for i in range(4):
+    for hook in ("self_attn.q_proj", "mlp.up_proj"):
+        r.write_sae("sae/layers.%d.%s" % (i, hook), "sparsify",
+                    r.tiny_sae(np.random.default_rng(i), 24000, 128), 16)'
+    lut-precompute -q -m "$DEMO" -s sae -o want
+}
+
+teardown_file() {
+    [ ! -x "$SLURM_TOOLS/slurm-down" ] || "$SLURM_TOOLS/slurm-down" "$BATS_FILE_TMPDIR/slurm"
+}
+
+setup() {
+    mkdir -p "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
+    cd "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
+}
+
+# submit PARTS: sets tasks and index.
+submit() {
+    IFS=$'\t' read -r tasks index < <("$ROOT/scripts/jobs/lut-submit.sh" "$DEMO" ../sae lut "$1" -n1)
+}
+
+# gone JOB: waits until Slurm has no more of it.
+gone() {
+    for _ in $(seq 1200); do
+        [ -n "$(squeue -h -j "$1" 2>/dev/null)" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+n_files() {
+    find lut -name '*.lut.safetensors' -not -name '.*' 2>/dev/null | wc -l
+}
+
+# until_under_way: some files are there, not all.
+until_under_way() {
+    for _ in $(seq 600); do
+        [ "$(n_files)" -lt 2 ] || break
+        sleep 0.02
+    done
+    [ "$(n_files)" -ge 2 ]
+    [ "$(n_files)" -lt 8 ]
+}
+
+same_tables() {
+    cat lut/*.log
+    diff -r -x '*.log' ../want lut
+    [ -z "$(find lut -name '.*' -mindepth 1)" ]
+}
+
+@test "slurm: an array of 4 tasks and an index make the folder of one run" {
+    submit 4
+    gone "$index"
+    same_tables
+}
+
+@test "slurm: a task that gets USR1 is requeued and keeps what it made" {
+    submit 1
+    until_under_way
+    scancel -b -s USR1 "${tasks}_0"
+    gone "$index"
+    grep -q 'part 0/1: status 75' lut/lut-0.log
+    same_tables
+}
+
+@test "slurm: a task that is killed with -9 leaves no broken table" {
+    submit 1
+    until_under_way
+    pkill -9 -f "lut-precompute.*$PWD/lut.*--shard 0/1"
+    gone "$tasks"
+    gone "$index"
+    [ ! -e lut/metadata.json ]
+    submit 1
+    gone "$index"
+    same_tables
+}
