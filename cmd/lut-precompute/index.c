@@ -115,7 +115,6 @@ struct index {
     json_t *old;    /* what metadata.json was; NULL: nothing */
     json_t *layers; /* new, by full names */
     json_t *first;  /* what the first of our files says */
-    bool needs_old; /* a kept entry relies on the old sae_config */
 };
 
 /* Layers that the old index has: they stay, as it says, where their files say
