@@ -37,7 +37,7 @@ void sparse_sum(const struct sparse *s);
  * The k largest of many numbers that are over 0, of equals those with lower
  * indices; exact, however the numbers come.  Numbers at or under what is
  * surely not among them are passed over by a compare; the others are kept
- * until there are 2 k, then a selection leaves k.
+ * until there are 4 k, then a selection leaves k.
  */
 struct topk {
     uint64_t *key; /* [topk_cap(k)] of the caller's */

@@ -66,7 +66,7 @@ size_t table_ratio(size_t in, double ratio);
 
 /*
  * table_open() makes a workspace for tables of at most 'in' inputs and 'k'
- * active directions, and 'rows' rows at once: 2 k numbers a row and thread,
+ * active directions, and 'rows' rows at once: 4 k numbers a row and thread,
  * n_basis of them nowhere.  'gemm' is borrowed.
  * 0, or -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use it.
  * Owner: the caller, until table_close().

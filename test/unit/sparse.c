@@ -185,7 +185,7 @@ static bool
 check_topk(const float *x, size_t n, size_t k)
 {
     static uint32_t want[MAX_N], got[MAX_N];
-    static uint64_t key[2][2 * MAX_N + 64];
+    static uint64_t key[2][4 * MAX_N + 64];
     static float v[MAX_N];
     size_t n_want = naive(want, x, n, k), n_got;
     struct topk t[2];
@@ -230,7 +230,7 @@ static void
 test_bad(void)
 {
     static const float odd[] = { NAN, INFINITY, -INFINITY };
-    uint64_t key[2 * 3 + 64];
+    uint64_t key[4 * 3 + 64];
     bool good = true;
 
     for (size_t at = 0; at < 200; at++)
