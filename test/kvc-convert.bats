@@ -205,6 +205,7 @@ put("layer.pth", far)
 def vast(s): s["compress_tk.0.0.weight"].shape, s["compress_tk.0.0.weight"].strides = (2**31, 2**24), (0, 0)
 put("vast.pth", vast)
 put("text.pth", lambda s: s.update({"compress_tk.0.3.weight": "no tensor"}))
+put("other-bias.pth", lambda s: s.update({"compress_tv.0.3.bias": None}))
 open("other.pth", "wb").write(archive({"a": 1}))
 open("list.pth", "wb").write(archive([1, 2]))
 END
@@ -218,6 +219,7 @@ END
     refuse flat.pth "flat.pth: compress_iv.0.6.weight has 1 dims (expected 2)"
     refuse layer.pth "layer.pth: has no tensor compress_tk.2.0.weight"
     refuse text.pth "text.pth: has no tensor compress_tk.0.3.weight"
+    refuse other-bias.pth "other-bias.pth: compress_tv.0.3.bias is no tensor"
     refuse other.pth "other.pth: has no compress_tk.LAYER.SLOT.weight (of 1 names)"
     refuse list.pth "list.pth: is a pickle of something else than a state dict"
     refuse vast.pth "vast.pth: compress_tk.0.0.weight has 36028797018963968 numbers, but the file $(stat -c %s vast.pth) bytes"
@@ -229,6 +231,35 @@ END
     run -65 kvc-convert --input bias.pth --output Y.bin -f
     [ "$(cat Y.bin)" = old ]
     run -66 kvc-convert --input none.pth --output Z.bin
+}
+
+@test "kvc-convert: a safetensors' own kvc. metadata is an input like any other" {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+from kvc_pth import *
+_, values = build()
+def put(name, **meta):
+    mkst.save(name, values, {"kvc." + k: v for k, v in meta.items()})
+put("zero.st", head_dim="0")
+put("bin.st", head_dim="8", compression_factor="5")
+put("prefix.st", prefix_order=",")
+put("slot.st", slot_order="1")
+put("text.st", min_seq_len="two")
+END
+    refuse() {
+        run -65 kvc-convert --input "$1.st" --output Y.bin ${3:-}
+        [ "$output" = "kvc-convert: $1.st: $2" ]
+        [ ! -e Y.bin ]
+    }
+    refuse zero "the first weight has 40 columns, which head_dim 0 does not divide (--head-dim)"
+    refuse bin "the first weight has 40 columns, which head_dim 3 does not divide (--head-dim)" --head-dim=3
+    all=compress_tk,compress_tv,compress_ik,compress_iv
+    want='(expected 1 to 16 names, 3 numbers)'
+    refuse prefix "__metadata__ kvc.prefix_order is \",\", kvc.slot_order \"0,3,6\" $want"
+    refuse slot "__metadata__ kvc.prefix_order is \"$all\", kvc.slot_order \"1\" $want"
+    refuse text "__metadata__ kvc.min_seq_len is \"two\" (expected a number)"
+    # a head_dim of 0 comes back, where the factor is known
+    kvc-convert --input zero.st --output Y.bin --compression-factor 5
+    [ "$(kvc-convert --info Y.bin | grep ^head_dim)" = "$(printf 'head_dim\t0')" ]
 }
 
 @test "kvc-convert --if-missing: a sound output is success, a broken one is not" {

@@ -125,6 +125,9 @@ find_bias(const struct plan *p, const char *name, size_t rows, struct tensor *t,
           bool *found, struct err *err)
 {
     *found = source_find(&p->src, name, t);
+    if (t->other)
+        return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
+                       name);
     if (!*found)
         return 0;
     if (!round_known(t->dtype))
@@ -162,7 +165,7 @@ put_block(struct plan *p, uint32_t layer, const char *prefix, const char *slot,
     unsigned char head[KVC_BLOCK_BYTES];
     struct str name = { 0 };
     struct tensor w, b;
-    bool has_bias;
+    bool has_bias = false;
     int rc;
 
     str_addf(&name, "%s.%u.%s.weight", prefix, layer, slot);
@@ -214,6 +217,7 @@ plan_header(struct plan *p, struct err *err)
     struct str name = { 0 };
     struct tensor w;
     uint32_t factor = 0;
+    bool known, kept; /* a .bin's header comes back, whatever it said */
     int rc;
 
     str_addf(&name, "%s.0.%s.weight", p->order.prefixes[0], p->order.slots[0]);
@@ -232,16 +236,15 @@ plan_header(struct plan *p, struct err *err)
     h->dtype_code = (uint16_t)kvc_code(p->dtype);
     h->hidden_size = (uint32_t)w.shape[1];
     h->weight_count_per_layer = (uint32_t)p->order.n_prefixes * KVC_SLOTS;
-    if (!source_meta(&p->src, "kvc.head_dim") &&
+    known = factor || source_meta(&p->src, "kvc.compression_factor");
+    kept = cmd->head_dim <= 0 && source_meta(&p->src, "kvc.head_dim");
+    if (!(known && kept) &&
         (h->head_dim == 0 || h->hidden_size % h->head_dim != 0))
         return err_set(err, EX_DATAERR,
                        "%s: the first weight has %u columns, which head_dim %u "
                        "does not divide (--head-dim)",
                        p->src.path, h->hidden_size, h->head_dim);
-    h->compression_factor = factor ? factor
-                            : source_meta(&p->src, "kvc.compression_factor")
-                                ? 0
-                                : h->hidden_size / h->head_dim;
+    h->compression_factor = known ? factor : h->hidden_size / h->head_dim;
     return 0;
 }
 
@@ -355,9 +358,14 @@ plan_order(struct plan *p, struct err *err)
             p->cmd->prefix_order ? p->cmd->prefix_order : DEFAULT_PREFIXES;
     if (p->cmd->slot_order || !slots)
         slots = p->cmd->slot_order ? p->cmd->slot_order : DEFAULT_SLOTS;
+    /* main.c has looked at the options: what is wrong is the file's */
     if (order_prefixes(&p->order, prefixes, err) < 0 ||
         order_slots(&p->order, slots, err) < 0)
-        return -1;
+        return err_set(err, EX_DATAERR,
+                       "%s: __metadata__ kvc.prefix_order is \"%s\", "
+                       "kvc.slot_order \"%s\" (expected 1 to %d names, %d "
+                       "numbers)",
+                       p->src.path, prefixes, slots, MAX_PREFIXES, KVC_SLOTS);
     if (!p->cmd->strict)
         source_strip(&p->src, &p->order);
     return 0;

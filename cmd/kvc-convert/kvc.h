@@ -64,6 +64,7 @@ struct tensor {
     size_t n_dims;
     uint64_t shape[2]; /* the first two */
     uint64_t n_elements;
+    bool other; /* not found, but something else has the name */
     const struct pth_tensor *pth;
     const struct stdir_tensor *st;
 };

@@ -158,6 +158,7 @@ source_find(const struct source *src, const char *name, struct tensor *t)
         const struct pth_value *v = pth_get(src->state, full);
 
         t->pth = v ? pth_tensor(v) : NULL;
+        t->other = v && !t->pth;
         if (!t->pth)
             return false;
         t->dtype = t->pth->dtype;
