@@ -37,7 +37,7 @@ poke() {
 
 @test "kvc-convert: missing biases, text only, other prefixes and slots, header options" {
     converts orders
-    [ "$output" = 8 ]
+    [ "$output" = 9 ]
 }
 
 @test "kvc-convert: safetensors with a state dict's names" {

@@ -57,10 +57,15 @@ order_slots(struct order *o, const char *list, struct err *err)
     if (split(list, o->slots, KVC_SLOTS) != KVC_SLOTS)
         return err_set(err, TU_USAGE, "--slot-order: \"%s\" is not %d numbers",
                        list, KVC_SLOTS);
-    for (size_t i = 0; i < KVC_SLOTS; i++)
-        if (strspn(o->slots[i], "0123456789") != strlen(o->slots[i]))
+    for (size_t i = 0; i < KVC_SLOTS; i++) {
+        char *slot = o->slots[i], *digits = slot + strspn(slot, "0");
+
+        if (strspn(slot, "0123456789") != strlen(slot))
             return err_set(err, TU_USAGE,
-                           "--slot-order: \"%s\" is not a number", o->slots[i]);
+                           "--slot-order: \"%s\" is not a number", slot);
+        digits -= !*digits; /* names have 3 for 03, and 0 for 00 */
+        memmove(slot, digits, strlen(digits) + 1);
+    }
     return 0;
 }
 

@@ -200,6 +200,8 @@ def orders():
     run(archive(state), expected(values, prefixes=text), "--prefix-order", ",".join(text))
     state, values = build(slots=(1, 2, 9))
     run(archive(state), expected(values, slots=(1, 2, 9)), "--slot-order", "1, 2,9")
+    state, values = build()
+    run(archive(state), expected(values), "--slot-order", "00,03,6")
     state, values = build(dims=(16, 6))
     want = expected(values, head_dim=8, factor=3, min_seq_len=7, num_heads=32, dtype="fp32")
     run(archive(state), want, "--head-dim", "8", "--compression-factor", "3", "--min-seq-len", "7",
