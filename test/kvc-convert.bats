@@ -135,6 +135,15 @@ END
     run -66 kvc-convert --check none.bin
 }
 
+@test "kvc-convert --check: blocks that a sparse file promises take no memory" {
+    make_bin a.bin
+    poke a.bin 12 '\377\377\377\377'
+    size=$(stat -c %s a.bin)
+    truncate -s 1T a.bin
+    run -1 kvc-convert --check a.bin
+    [ "$output" = "a.bin: block 24 at byte $size is 0 x 0" ]
+}
+
 @test "kvc-convert --diff: header fields, shapes, and ULP" {
     make_bin a.bin
     cp a.bin b.bin

@@ -165,10 +165,14 @@ read_blocks(struct kvc *k, struct err *err)
                        "%s: %u layers of %u blocks, but the file has %zu bytes",
                        k->path, h->num_layers, h->weight_count_per_layer,
                        k->map.size);
-    k->blocks = xcalloc(k->n_blocks, sizeof(*k->blocks));
-    for (size_t i = 0; i < k->n_blocks; i++)
+    for (size_t i = 0, room = 0; i < k->n_blocks; i++) {
+        if (i == room) { /* as many as are there, not as a header says */
+            room = room ? 2 * room : 64;
+            k->blocks = xrealloc(k->blocks, room, sizeof(*k->blocks));
+        }
         if (read_block(k, i, err) < 0)
             return -1;
+    }
     return 0;
 }
 
