@@ -175,13 +175,20 @@ assert json.loads(d["metadata"]) if 0 else d["metadata"].startswith("{"), d'
 @test "kvc-convert -v: what was used, what was ignored, what was not called" {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
 state, values = build()
-state["attention.0.weight"] = state["compress_tk.0.0.weight"]
+for n in "attention.0.weight", "compress_tk.0.1.weight", "compress_tk.01.3.weight":
+    state[n] = state["compress_tk.0.0.weight"]
 open("X.pth", "wb").write(archive({"compressor": state, "epoch": 3}))'
     run -0 --separate-stderr kvc-convert --input X.pth --output Y.bin -v
     [ -z "$output" ]
-    grep -q '^kvc-convert: X.pth: 48 tensors used, 1 ignored$' <<<"$stderr"
-    grep -q '^kvc-convert: ignored: attention.0.weight$' <<<"$stderr"
+    grep -q '^kvc-convert: X.pth: 48 tensors used, 3 ignored$' <<<"$stderr"
+    [ "$(grep -c '^kvc-convert: used: compress_[ti][kv]\.[01]\.[036]\.\(weight\|bias\)$' <<<"$stderr")" = 48 ]
+    [ "$(grep -o 'ignored: .*' <<<"$stderr" | LC_ALL=C sort)" = "ignored: attention.0.weight
+ignored: compress_tk.0.1.weight
+ignored: compress_tk.01.3.weight" ]
     grep -q '^kvc-convert: global: torch._utils._rebuild_tensor_v2 at byte [0-9]*, not called$' <<<"$stderr"
+    # an MLP taken twice is there once
+    run -0 --separate-stderr kvc-convert --input X.pth --output Z.bin -v --prefix-order compress_tk,compress_tk
+    grep -q '^kvc-convert: X.pth: 12 tensors used, 39 ignored$' <<<"$stderr"
 }
 
 @test "kvc-convert --provenance: where a file is from, in its metadata" {

@@ -17,7 +17,6 @@ struct plan {
     struct kvc_header header;
     enum dtype dtype;
     struct str metadata;
-    size_t n_used;
     void *raw, *rounded; /* [PIECE] of 8 and of 4 bytes */
     float *f32;
     struct out *out;
@@ -178,7 +177,6 @@ put_block(struct plan *p, uint32_t layer, const char *prefix, const char *slot,
     if (rc < 0)
         return -1;
     kvc_put_block(head, (uint32_t)w.shape[0], (uint32_t)w.shape[1], has_bias);
-    p->n_used += 1 + has_bias;
     if (out_write(p->out, head, sizeof(head), err) < 0 ||
         put_numbers(p, &w, err) < 0)
         return -1;
@@ -306,13 +304,57 @@ write_all(struct plan *p, struct err *err)
     return 0;
 }
 
+/* Is it the name of a weight or bias of the order, as written? */
+static bool
+is_used(const struct plan *p, const char *name, size_t n)
+{
+    static const char *const kinds[] = { "weight", "bias" };
+    const struct order *o = &p->order;
+    int64_t layer = layer_of(p, name, n);
+    struct str s = { 0 };
+    bool used = false;
+
+    for (size_t i = 0; layer >= 0 && i < o->n_prefixes; i++)
+        for (size_t j = 0; !used && j < 2 * KVC_SLOTS; j++) {
+            str_clear(&s);
+            str_addf(&s, "%s%s.%lld.%s.%s", p->src.strip, o->prefixes[i],
+                     (long long)layer, o->slots[j / 2], kinds[j % 2]);
+            used = s.n == n && !memcmp(s.s, name, n);
+        }
+    str_free(&s);
+    return used;
+}
+
+/* A line for each name, used or not, and how many are. */
+static void
+say_names(const struct plan *p)
+{
+    struct str line = { 0 };
+    size_t n, n_used = 0, n_names = source_n(&p->src);
+
+    for (size_t i = 0; i < n_names; i++) {
+        const char *name = source_name(&p->src, i, &n);
+        bool used = is_used(p, name, n);
+
+        n_used += used;
+        str_clear(&line);
+        str_adds(&line, used ? "used: " : "ignored: ");
+        str_add(&line, name, n);
+        tool_say(line.s);
+    }
+    str_clear(&line);
+    str_addf(&line, "%s: %zu tensors used, %zu ignored", p->src.path, n_used,
+             n_names - n_used);
+    tool_say(line.s);
+    str_free(&line);
+}
+
 /* -v: what was used, what was not, and what the pickle would have called. */
 static void
 say_used(const struct plan *p)
 {
     const struct kvc_header *h = &p->header;
     struct str s = { 0 };
-    size_t n;
 
     str_addf(&s,
              "%s: %u layers of %u blocks, %s, compression_factor %u, head_dim "
@@ -321,20 +363,7 @@ say_used(const struct plan *p)
              dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
              h->min_seq_len);
     tool_say(s.s);
-    str_clear(&s);
-    str_addf(&s, "%s: %zu tensors used, %zu ignored", p->src.path, p->n_used,
-             source_n(&p->src) - p->n_used);
-    tool_say(s.s);
-    for (size_t i = 0; i < source_n(&p->src); i++) {
-        const char *name = source_name(&p->src, i, &n);
-
-        if (layer_of(p, name, n) >= 0)
-            continue;
-        str_clear(&s);
-        str_adds(&s, "ignored: ");
-        str_add(&s, name, n);
-        tool_say(s.s);
-    }
+    say_names(p);
     for (const struct pth_global *g = p->src.pth ? pth_globals(p->src.pth)
                                                  : NULL;
          g; g = g->next) {
