@@ -107,7 +107,7 @@ set_flag(struct cmd *cmd, enum mode *mode, int id)
     case O_CHECK:
     case O_DIFF:
         if (*mode != CONVERT)
-            die_usage("--info, --check and --diff are three things");
+            die_usage("--info, --check and --diff: one of them, once");
         *mode = modes[id - O_INFO];
         return true;
     case O_STRICT:
@@ -164,6 +164,15 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     }
 }
 
+/* Is there an option that shapes a .bin that is made? */
+static bool
+shapes_bin(const struct cmd *cmd)
+{
+    return cmd->dtype >= 0 || cmd->factor >= 0 || cmd->min_seq_len >= 0 ||
+           cmd->num_heads >= 0 || cmd->head_dim >= 0 || cmd->strict ||
+           cmd->provenance;
+}
+
 /* Options that say opposite things, or that need another one. */
 static void
 check_options(const struct cmd *cmd, enum mode mode)
@@ -181,6 +190,9 @@ check_options(const struct cmd *cmd, enum mode mode)
             die_usage("--layers is for --check, --json for --info");
     } else if (cmd->input || cmd->output || cmd->out_flags) {
         die_usage("--info, --check and --diff take FILE.bin as operands");
+    } else if (shapes_bin(cmd) || cmd->from || cmd->prefix_order ||
+               cmd->slot_order || cmd->if_missing) {
+        die_usage("--info, --check and --diff convert nothing");
     }
     if (mode != CHECK && cmd->layers)
         die_usage("--layers is for --check");
@@ -246,6 +258,11 @@ run_convert(const struct cmd *cmd, struct err *err)
         !strcmp(cmd->output + n - 12, ".safetensors"))
         return err_set(err, TU_USAGE,
                        "--output: %s becomes a .bin; that becomes safetensors",
+                       cmd->input);
+    if (form == FORM_BIN && shapes_bin(cmd))
+        return err_set(err, TU_USAGE,
+                       "--input: %s is a .bin already: of what shapes one, "
+                       "only --prefix-order and --slot-order go with it",
                        cmd->input);
     there = is_there(cmd, form, err);
     if (there)
