@@ -52,7 +52,7 @@ teardown() {
         run -0 check "$dtype" model
         [ "${#lines[@]}" = 8 ]
     done
-    for isa in scalar avx2; do # where no unit multiplies bf16, sums are of f32
+    for isa in scalar avx2; do # without AMX, products are of f32
         TU_ISA=$isa lut-precompute -m model -s sparsify -o $isa --fuse qkv,gate_up || [ $? = 2 ]
         [ ! -e $isa ] || check $isa model
     done

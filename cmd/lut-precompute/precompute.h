@@ -142,7 +142,7 @@ struct tiles {
     const struct sae *sae;
     enum dtype dtype;
     bool fold;  /* centring into encoder_bias */
-    bool split; /* two bf16 products, where one f32 product is slower */
+    bool split; /* two bf16 products, which AMX makes faster than one of f32 */
     size_t rows, ld;
     float *f32;         /* [rows, in] */
     uint16_t *hi, *lo;  /* [rows, ld]; lo NULL: f32 is bf16 */
