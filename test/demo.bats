@@ -40,6 +40,22 @@ PY
     [ "${lines[-1]}" = "Something differs: see the lines above." ]
 }
 
+@test "demo: a table that is not the layer's is noticed, status 1" {
+    copy_demo
+    # decoder rows of another length: products that no compensation takes back
+    "$PYTHON" - <<'PY'
+import json, struct, numpy as np
+path = "copy/sae/layers.1.mlp.up_proj/sae.safetensors"
+data = bytearray(open(path, "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+assert json.loads(data[8:8 + n])["W_dec"]["dtype"] == "BF16"
+data[-2000:] = np.full(1000, 0x7f80, "<u2").tobytes()
+open(path, "wb").write(data)
+PY
+    run -1 demo copy
+    [[ $output == *DIFFERS* ]]
+}
+
 @test "demo: a mean that is off by 0.001 is noticed, status 1" {
     copy_demo
     awk -F '\t' -v OFS='\t' 'NR == 3 { $5 += 0.001 } 1' \

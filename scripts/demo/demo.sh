@@ -66,6 +66,17 @@ compare() {
         }'
 }
 
+# nll NAME [OPTION...]: the mean over a text, shown and left in $nll.
+nll() {
+    name=$1
+    shift
+    nll=$(printf '%s\n' 'What is the capital of France?' \
+        'The capital of Japan is Tokyo.' '12+34=46' '7*8=56' |
+        hf-infer "$model" --nll --json -q "$@" |
+        sed 's/.*"nll_mean":\([^,]*\),.*/\1/')
+    printf '    %-34s %s\n' "$name" "$nll"
+}
+
 # A line of the table: the answer as text, then ids and logits to compare.
 question() {
     n=$((n + 1))
@@ -83,7 +94,8 @@ question() {
 
 errors=$(mktemp)
 worst=$(mktemp)
-trap 'rm -f "$errors" "$worst"' EXIT
+tables=$(mktemp -d)
+trap 'rm -rf "$errors" "$worst" "$tables"' EXIT
 
 say "demo/$model is a small language model: the architecture of Qwen3, its" \
     "weights in BF16 in a safetensors file, and its own tokenizer. What is in" \
@@ -102,6 +114,21 @@ while IFS=$tab read -r prompt ids answer_ids answer mean std top; do
     question "$prompt" "$ids" "$answer_ids" "$answer" "$mean" "$std" "$top"
     cat "$errors" >>"$worst"
 done <expected.tsv
+say "demo/sae is a sparse autoencoder, trained on what the MLP of layer 1" \
+    "reads. A lookup table made with it takes the place of gate_proj and" \
+    "up_proj. How well does the model then know a text? The mean negative" \
+    "log-likelihood of a token, dense and with the table, whose error is" \
+    "compensated for none, a quarter, and all of the layer's inputs:"
+step lut-precompute -m "$model" -s sae --fuse gate_up -o "$tables"
+echo
+nll dense
+dense=$nll
+nll 'table' --lut "$tables"
+nll 'table, --ratio 0.25' --lut "$tables" --ratio 0.25
+nll 'table, --ratio 1' --lut "$tables" --ratio 1
+# All of it compensated is the dense layer but for the table's BF16.
+echo "$dense $nll" | awk '{ d = $1 - $2; exit d * d > 1e-4 }' ||
+    differs "with everything compensated it should be $dense"
 say "That was: one model inspected and verified, $n questions answered. Token" \
     "ids of prompts and answers were compared with torch's for equality, and" \
     "logits within $max_error; the largest error was" \
