@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
@@ -463,12 +464,13 @@ out_abort(struct out *o)
 int
 out_close_stdout(struct err *err)
 {
-    int failed = ferror(stdout);
+    bool failed = ferror(stdout), pending = __fpending(stdout) > 0;
 
     errno = 0;
     if (fclose(stdout) == 0 && !failed)
         return 0;
-    if (errno == EBADF && !failed) /* closed from the start, nothing to say */
+    /* closed from the start, nothing to say */
+    if (errno == EBADF && !failed && !pending)
         return 0;
     return err_sys(err, EX_IOERR, "standard output");
 }

@@ -172,6 +172,14 @@ assert len(d["blocks"]) == 24 and d["blocks"][1]["rows"] == 12, d
 assert json.loads(d["metadata"]) if 0 else d["metadata"].startswith("{"), d'
 }
 
+@test "kvc-convert: a closed standard output is an error where there is an answer" {
+    make_bin a.bin
+    run -74 bash -c 'kvc-convert --info a.bin >&-'
+    [ "$output" = "kvc-convert: standard output: Bad file descriptor" ]
+    run -0 bash -c 'kvc-convert --check a.bin >&-'
+    run -0 bash -c 'kvc-convert --input a.bin --output a.safetensors >&-'
+}
+
 @test "kvc-convert -v: what was used, what was ignored, what was not called" {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
 state, values = build()
