@@ -158,6 +158,13 @@ END
     run -1 kvc-convert --diff a.bin c.bin
     grep -q "^$(printf 'min_seq_len\t2\t3')\$" <<<"$output"
     grep -q "^$(printf 'weight_count_per_layer\t12\t6')\$" <<<"$output"
+    # what no block has: the reserved field, the metadata
+    make_bin m.bin 'metadata=b"ab"'
+    make_bin n.bin 'metadata=b"ac", reserved=7'
+    run -1 kvc-convert --diff m.bin n.bin
+    [ "${lines[1]}" = "$(printf 'reserved\t0\t7')" ]
+    [ "${lines[2]}" = "$(printf 'metadata\tdiffers\tdiffers')" ]
+    [ "$(grep -c same <<<"$output")" = 24 ]
     make_bin d.bin 'bias=False'
     run -1 kvc-convert --diff a.bin d.bin
     grep -q "^$(printf '0\t0\tshape\t24x40+bias\t24x40\t-\t-')\$" <<<"$output"

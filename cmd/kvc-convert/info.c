@@ -260,6 +260,17 @@ diff_header(struct str *s, const struct kvc *a, const struct kvc *b,
                      field(&b->header, i));
             n++;
         }
+    if (a->header.reserved != b->header.reserved) {
+        str_addf(s, "reserved\t%u\t%u\n", a->header.reserved,
+                 b->header.reserved);
+        n++;
+    }
+    if (a->header.metadata_size == b->header.metadata_size &&
+        memcmp(a->map.data + KVC_HEADER_BYTES, b->map.data + KVC_HEADER_BYTES,
+               a->header.metadata_size)) {
+        str_adds(s, "metadata\tdiffers\tdiffers\n");
+        n++;
+    }
     *same_blocks =
         a->header.num_layers == b->header.num_layers &&
         a->header.weight_count_per_layer == b->header.weight_count_per_layer;
