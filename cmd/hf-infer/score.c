@@ -227,7 +227,7 @@ feed_compressed(struct nll_sink *sink, struct err *err)
     if (n > ids->n - 2)
         return err_set(err, EX_DATAERR,
                        "%s: the text has %zu tokens (expected at least 2 "
-                       "after the %zu of --kvc-after)",
+                       "after the %zu that --kvc compresses)",
                        run->dir, ids->n, n);
     if (feed(run, ids->id, n, NULL, score_rows, sink, err) < 0 ||
         compress(run, run->session, err) < 0)
