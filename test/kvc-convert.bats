@@ -85,6 +85,25 @@ open("X.pth", "wb").write(archive(state)); open("want.bin", "wb").write(expected
     cmp a.bin b.bin
 }
 
+@test "kvc-convert: a .bin that safetensors cannot hold is refused at once" {
+    refuse() {
+        run -65 kvc-convert --input "$1" --output Z.safetensors
+        [ "$output" = "kvc-convert: $1: $2" ]
+        [ ! -e Z.safetensors ]
+    }
+    make_bin a.bin
+    cp a.bin eight.bin
+    poke eight.bin 12 '\003'
+    poke eight.bin 36 '\010'
+    refuse eight.bin "8 blocks a layer (expected 3 a prefix)"
+    # 200 000 000 bytes, and a hole for them
+    head -c 44 a.bin >meta.bin
+    poke meta.bin 40 '\000\302\353\013'
+    truncate -s 200000044 meta.bin
+    tail -c +45 a.bin >>meta.bin
+    refuse meta.bin "metadata of 200000000 bytes (expected at most 50000000, for the header of safetensors)"
+}
+
 @test "kvc-convert: names and numbers of the safetensors are numpy's" {
     make_bin a.bin
     kvc-convert --input a.bin --output a.safetensors

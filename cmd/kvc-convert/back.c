@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cmd/kvc-convert/kvc.h"
+#include "core/format/st.h"
 #include "core/format/stw.h"
 #include "core/mem.h"
 
@@ -27,6 +28,16 @@ check_lossless(const struct order *o, const struct kvc *k, struct err *err)
     if (h->reserved)
         return err_set(err, EX_DATAERR, "%s: reserved is %u (expected 0)",
                        k->path, h->reserved);
+    if (h->metadata_size > ST_MAX_HEADER / 2) /* two digits a byte */
+        return err_set(err, EX_DATAERR,
+                       "%s: metadata of %u bytes (expected at most %u, for "
+                       "the header of safetensors)",
+                       k->path, h->metadata_size,
+                       (unsigned)(ST_MAX_HEADER / 2));
+    if (h->weight_count_per_layer % KVC_SLOTS)
+        return err_set(err, EX_DATAERR,
+                       "%s: %u blocks a layer (expected %d a prefix)", k->path,
+                       h->weight_count_per_layer, KVC_SLOTS);
     if (h->weight_count_per_layer != o->n_prefixes * KVC_SLOTS)
         return err_set(err, EX_DATAERR,
                        "%s: %u blocks a layer, but --prefix-order names %zu "
