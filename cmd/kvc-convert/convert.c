@@ -435,6 +435,8 @@ convert(const struct cmd *cmd, struct err *err)
 
     if (rc == 0 && cmd->verbose)
         say_used(&p);
+    else if (cmd->verbose && p.header.num_layers == 0 && source_n(&p.src))
+        say_names(&p); /* none is what was looked for */
     source_close(&p.src);
     order_free(&p.order);
     str_free(&p.metadata);
