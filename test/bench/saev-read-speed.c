@@ -163,7 +163,7 @@ measure_gather(const char *dir)
 {
     struct cmd cmd = { .tokens = SAEV_ALL,
                        .layer = SAEV_ALL_LAYERS,
-                       .imgs = { 0, SIZE_MAX } };
+                       .imgs = { 1, 0 } }; /* all of them */
     int n_threads[3] = { 1, 1, par_default() };
     double best[3] = { 1e9, 1e9, 1e9 }, in_order;
     size_t *rows = xcalloc(N_RAND, sizeof(*rows));
