@@ -378,7 +378,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
         for how in "--deadline 0.1" TERM; do
             s=0
             # shellcheck disable=SC2086
-            timeout -k 15 2 saev-write -q $args $([ "$how" = TERM ] || echo "$how") < <(exec sleep 30) 2>said || s=$?
+            timeout -k 15 2 saev-write -q $args $([ "$how" = TERM ] || echo "$how") < <(exec sleep 30 3>&-) 2>said || s=$?
             [ $s = 75 ] || [ "$s $how" = "124 TERM" ] # 124: ended by TERM; 137: by KILL
             grep -qx 'saev-write: stopped by .*: .*run it again' said
         done
