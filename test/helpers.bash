@@ -11,6 +11,17 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
+# has_isa NAME: does this machine have it?  A tool that fails for any other
+# reason than that ends the test.
+has_isa() {
+    local status=0 said
+    said=$(TU_ISA=$1 hf-infer "$DEMO" --ids 1 --top 1 2>&1 >/dev/null) || status=$?
+    [ "$status" -ne 0 ] || return 0
+    [[ $status == 2 && $said == "hf-infer: TU_ISA is \"$1\", but this machine's best is "* ]] && return 1
+    echo "TU_ISA=$1: status $status: $said" >&2
+    exit 1
+}
+
 # need_shared PATH: skips the test where the real data are not there.
 need_shared() {
     [ -e "$SHARED/$1" ] || skip "no $1 here"

@@ -153,8 +153,13 @@ is 4, together 514 (expected at most 512, the model's context)"
 }
 
 @test "hf-infer --jsonl: an endless input, read by head, ends quietly" {
-    yes '{"ids":[16,10]}' | hf-infer "$DEMO" --jsonl -n 1 2>err |
-        head -n 300 >out || true
+    endless() {
+        yes '{"ids":[16,10]}' | hf-infer "$DEMO" --jsonl -n 1 2>err |
+            head -n 300 >out
+        echo "${PIPESTATUS[@]:1}"
+    }
+    run -0 endless
+    [ "$output" = "141 0" ] # SIGPIPE; and head had its lines
     [ "$(wc -l <out)" = 300 ]
     [ ! -s err ]
 }

@@ -90,7 +90,8 @@ same_dump() {
     grep -q 'part 0/2: status 75' acts/acts-0.log
     # the second run of the task starts behind what was complete
     [ "$(grep -c '^part 0/2 on' acts/acts-0.log)" = 2 ]
-    ! grep '^part 0/2 on' acts/acts-0.log | sed -n 2p | grep -q 'from 0 on'
+    second=$(grep '^part 0/2 on' acts/acts-0.log | sed -n 2p)
+    [[ $second == *" images from "* && $second != *"from 0 on" ]]
     same_dump
 }
 
