@@ -20,7 +20,8 @@ folder=$(realpath "$folder")
 meta=$("$here/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
 tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=acts \
     --requeue --open-mode=append --signal=B:USR1@120 -o "$folder/acts-%a.log" \
-    "$here/acts-task.sh" "$model" "$docs" "$spec" "$ctx" "$meta" "$parts")
+    "$here/acts-task.sh" "$here" "$model" "$docs" "$spec" "$ctx" "$meta" \
+    "$parts")
 finish=$(sbatch --parsable "$@" --job-name=acts-finish \
     --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
     -o "$folder/acts-finish.log" --wrap "exec saev-write --finish --manifest \

@@ -19,7 +19,7 @@ mkdir -p "$folder"
 folder=$(realpath "$folder")
 tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=lut \
     --requeue --open-mode=append --signal=B:USR1@120 -o "$folder/lut-%a.log" \
-    "$here/lut-task.sh" "$model" "$sae" "$folder" "$parts")
+    "$here/lut-task.sh" "$here" "$model" "$sae" "$folder" "$parts")
 index=$(sbatch --parsable "$@" --job-name=lut-index \
     --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
     -o "$folder/lut-index.log" \

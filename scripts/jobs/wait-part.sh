@@ -1,0 +1,24 @@
+# shellcheck shell=bash
+# Sourced by the task scripts.  wait_part PID WHAT: waits for the program that
+# does this task's part; the batch shell gets the signals, and hands them on.
+# The program finishes what it can and says 75: then Slurm runs the task again.
+# Ends the script with its status.
+wait_part() {
+    local pid=$1 what=$2 status=0
+
+    # shellcheck disable=SC2064 # the pid of now
+    trap "kill -USR1 $pid 2>/dev/null" USR1 TERM
+    wait "$pid" || status=$?
+    # a wait may end because of a signal, not of the program
+    while kill -0 "$pid" 2>/dev/null; do
+        status=0
+        wait "$pid" || status=$?
+    done
+    if [ "$status" -gt 128 ]; then
+        status=0
+        wait "$pid" || status=$?
+    fi
+    echo "$what: status $status"
+    [ "$status" -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
+    exit "$status"
+}
