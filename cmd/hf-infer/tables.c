@@ -15,7 +15,6 @@ struct tabled {
     struct lut_table file;
     struct table table;
     struct table_fix fix;
-    float *encoder_bias, *decoder_bias, *bias_product; /* table's */
     float *bias; /* [out] of the layers, zeros where they have none */
     struct table_stats *stats; /* NULL without a report */
 };
@@ -87,24 +86,12 @@ find_linear(const struct model *m, const char *name)
 
 /* ---- opening ---- */
 
-static float *
-widened(const void *from, enum dtype dtype, size_t n)
-{
-    float *to = xcalloc(n, sizeof(*to));
-
-    cvt_to_f32(to, from, dtype, n);
-    return to;
-}
-
 static void
 bind_table(struct tabled *t)
 {
     const struct lut_table *f = &t->file;
     const struct lut_layer *l = f->layer;
 
-    t->encoder_bias = widened(f->encoder_bias, f->dtype, l->n_basis);
-    t->decoder_bias = widened(f->decoder_bias, f->dtype, l->in);
-    t->bias_product = widened(f->bias_product, f->dtype, l->out);
     t->bias = xcalloc(l->out, sizeof(*t->bias));
     t->table = (struct table){
         .in = l->in,
@@ -115,9 +102,9 @@ bind_table(struct tabled *t)
         .encoder_weight = f->encoder_weight,
         .decoder_weight = f->decoder_weight,
         .products = f->products,
-        .encoder_bias = t->encoder_bias,
-        .decoder_bias = t->decoder_bias,
-        .bias_product = t->bias_product,
+        .encoder_bias = f->encoder_bias,
+        .decoder_bias = f->decoder_bias,
+        .bias_product = f->bias_product,
         .centered = l->centered,
         .weight_t = f->compensation_weight_t,
     };
@@ -171,7 +158,7 @@ bind_parts(struct tables *ts, struct tabled *t, struct err *err)
         free(parts[i]);
     /* the exporter forgets it */
     if (rc == 0 && !t->file.layer->target_bias)
-        vec_add(t->bias_product, t->bias, t->table.out);
+        vec_add(t->file.bias_product, t->bias, t->table.out);
     return rc;
 }
 
@@ -251,9 +238,6 @@ tables_close(struct tables *ts)
         struct tabled *t = &ts->tabled[i];
 
         table_stats_free(t->stats);
-        free(t->encoder_bias);
-        free(t->decoder_bias);
-        free(t->bias_product);
         free(t->bias);
         lut_table_close(&t->file);
     }

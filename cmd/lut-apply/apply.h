@@ -40,7 +40,6 @@ struct layer {
     struct stdir model;
     struct table table;
     struct table_fix fix;
-    float *encoder_bias, *decoder_bias, *bias_product; /* table's */
     float *bias;      /* [out] the layer's own, zeros if it has none */
     float *norms;     /* [in] --weighted */
     double threshold; /* of exceed and --tau; NaN: none */

@@ -9,24 +9,12 @@
 #include "core/mem.h"
 #include "core/str.h"
 
-static float *
-widened(const void *from, enum dtype dtype, size_t n)
-{
-    float *to = xcalloc(n, sizeof(*to));
-
-    cvt_to_f32(to, from, dtype, n);
-    return to;
-}
-
 static void
 bind_table(struct layer *l)
 {
     const struct lut_table *f = &l->file;
     const struct lut_layer *meta = f->layer;
 
-    l->encoder_bias = widened(f->encoder_bias, f->dtype, meta->n_basis);
-    l->decoder_bias = widened(f->decoder_bias, f->dtype, meta->in);
-    l->bias_product = widened(f->bias_product, f->dtype, meta->out);
     l->table = (struct table){
         .in = meta->in,
         .out = meta->out,
@@ -36,9 +24,9 @@ bind_table(struct layer *l)
         .encoder_weight = f->encoder_weight,
         .decoder_weight = f->decoder_weight,
         .products = f->products,
-        .encoder_bias = l->encoder_bias,
-        .decoder_bias = l->decoder_bias,
-        .bias_product = l->bias_product,
+        .encoder_bias = f->encoder_bias,
+        .decoder_bias = f->decoder_bias,
+        .bias_product = f->bias_product,
         .centered = meta->centered,
         .weight_t = f->compensation_weight_t,
     };
@@ -112,7 +100,7 @@ bind_model(struct layer *l, const char *path, struct err *err)
         rc = bad_shape(l, l->file.layer->name, err);
     /* the exporter forgets it */
     if (rc == 0 && !l->file.layer->target_bias)
-        vec_add(l->bias_product, l->bias, l->table.out);
+        vec_add(l->file.bias_product, l->bias, l->table.out);
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
     return rc;
@@ -192,9 +180,6 @@ layer_close(struct layer *l)
 {
     free(l->norms);
     free(l->bias);
-    free(l->encoder_bias);
-    free(l->decoder_bias);
-    free(l->bias_product);
     stdir_close(&l->model);
     lut_table_close(&l->file);
     lut_close(&l->lut);

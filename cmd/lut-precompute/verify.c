@@ -50,14 +50,18 @@ worse(double *most, double e)
 /* How far a table's number is from v, in units of what rounding and sums may
  * do. */
 static double
-distance(const struct check *c, const void *data, size_t i, double v,
-         double size)
+distance(const struct check *c, double got, double v, double size)
 {
-    double got = dtype_get(c->table->dtype, data, i);
     double e = fabs(got - v) /
                (half_ulp(v, c->table->dtype) * 1.001 + SUM_ERROR * size);
 
     return isnan(e) ? INFINITY : e;
+}
+
+static double
+number(const struct check *c, const void *data, size_t i)
+{
+    return dtype_get(c->table->dtype, data, i);
 }
 
 /* Outputs begin .. end - 1 of all sampled rows; and the bias product. */
@@ -81,8 +85,10 @@ check_outputs(void *ctx, size_t begin, size_t end, int thread)
 
             for (size_t j = 0; j < t->in; j++)
                 size += fabs((double)w[j]) * c->rows_abs[i * t->in + j];
-            worse(most, distance(c, c->table->products, c->row[i] * t->out + o,
-                                 dot64(w, c->rows + i * t->in, t->in), size));
+            worse(most,
+                  distance(
+                      c, number(c, c->table->products, c->row[i] * t->out + o),
+                      dot64(w, c->rows + i * t->in, t->in), size));
         }
     }
 }
@@ -98,9 +104,11 @@ check_sums(struct check *c, struct par *par, const double *b_dec)
 
     bias_products(par, t, b_dec, sums);
     for (size_t i = 0; i < t->out; i++)
-        worse(c->errors, distance(c, c->table->bias_product, i, sums[i], 1e-9));
+        worse(c->errors,
+              distance(c, (double)c->table->bias_product[i], sums[i], 1e-9));
     for (size_t i = 0; i < s->in; i++)
-        worse(c->errors, distance(c, c->table->decoder_bias, i, b_dec[i], 0));
+        worse(c->errors,
+              distance(c, (double)c->table->decoder_bias[i], b_dec[i], 0));
     for (size_t i = 0; i < c->n_rows; i++) {
         double b =
             dtype_get(s->encoder_bias.dtype, s->encoder_bias.data, c->row[i]);
@@ -108,14 +116,16 @@ check_sums(struct check *c, struct par *par, const double *b_dec)
         matrix_rows(NULL, &s->encoder_weight, c->row[i], 1, row, s->in);
         b -= fold ? dot64(row, b_dec, s->in) : 0;
         worse(c->errors,
-              distance(c, c->table->encoder_bias, c->row[i], b, 1e-9));
+              distance(c, (double)c->table->encoder_bias[c->row[i]], b, 1e-9));
         for (size_t j = 0; j < s->in; j++) {
-            worse(c->errors,
-                  distance(c, c->table->encoder_weight, c->row[i] * s->in + j,
-                           (double)row[j], 0));
-            worse(c->errors,
-                  distance(c, c->table->decoder_weight, c->row[i] * s->in + j,
-                           c->rows[i * s->in + j], 0));
+            worse(c->errors, distance(c,
+                                      number(c, c->table->encoder_weight,
+                                             c->row[i] * s->in + j),
+                                      (double)row[j], 0));
+            worse(c->errors, distance(c,
+                                      number(c, c->table->decoder_weight,
+                                             c->row[i] * s->in + j),
+                                      c->rows[i * s->in + j], 0));
         }
     }
     free(sums);

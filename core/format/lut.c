@@ -377,6 +377,18 @@ take_tensor(struct lut_table *t, const char *name, size_t rows, size_t cols,
     return st_data(&t->st, x);
 }
 
+/* A vector of n, widened; NULL and 'err' set. */
+static float *
+take_vector(struct lut_table *t, const char *name, size_t n, struct err *err)
+{
+    const void *from = take_tensor(t, name, n, 0, err);
+    float *to = from ? xcalloc(n, sizeof(*to)) : NULL;
+
+    for (size_t i = 0; to && i < n; i++)
+        to[i] = (float)dtype_get(t->dtype, from, i);
+    return to;
+}
+
 static int
 take_tensors(struct lut_table *t, struct err *err)
 {
@@ -391,14 +403,13 @@ take_tensors(struct lut_table *t, struct err *err)
                        t->st.path, dtype_table[t->dtype].name);
     if (!(t->encoder_weight =
               take_tensor(t, "encoder_weight", l->n_basis, l->in, err)) ||
-        !(t->encoder_bias =
-              take_tensor(t, "encoder_bias", l->n_basis, 0, err)) ||
+        !(t->encoder_bias = take_vector(t, "encoder_bias", l->n_basis, err)) ||
         !(t->decoder_weight =
               take_tensor(t, "decoder_weight", l->n_basis, l->in, err)) ||
-        !(t->decoder_bias = take_tensor(t, "decoder_bias", l->in, 0, err)) ||
+        !(t->decoder_bias = take_vector(t, "decoder_bias", l->in, err)) ||
         !(t->products = take_tensor(t, "precomputed_products", l->n_basis,
                                     l->out, err)) ||
-        !(t->bias_product = take_tensor(t, "bias_product", l->out, 0, err)))
+        !(t->bias_product = take_vector(t, "bias_product", l->out, err)))
         return -1;
     if (st_find(&t->st, "compensation_weight_t") &&
         !(t->compensation_weight_t =
@@ -429,6 +440,9 @@ lut_table_open(struct lut_table *t, const struct lut *lut,
 void
 lut_table_close(struct lut_table *t)
 {
+    free(t->encoder_bias);
+    free(t->decoder_bias);
+    free(t->bias_product);
     st_close(&t->st);
     *t = (struct lut_table){ 0 };
 }

@@ -64,18 +64,19 @@ char *lut_name(const char *name);
  */
 size_t lut_parts(const char *name, char *parts[LUT_MAX_PARTS]);
 
-/* The tensors of a file, all of one dtype: BF16, F16 or F32. */
+/* The tensors of a file, all of one dtype, BF16, F16 or F32; the vectors are
+ * widened, and whoever opened the table may change them. */
 struct lut_table {
     const struct lut_layer *layer;
     struct st st; /* mapped */
     enum dtype dtype;
     const void *encoder_weight;        /* [n_basis, in] */
-    const void *encoder_bias;          /* [n_basis] */
     const void *decoder_weight;        /* [n_basis, in] */
-    const void *decoder_bias;          /* [in] */
     const void *products;              /* [n_basis, out] */
-    const void *bias_product;          /* [out] */
     const void *compensation_weight_t; /* [in, out], or NULL */
+    float *encoder_bias;               /* [n_basis] */
+    float *decoder_bias;               /* [in] */
+    float *bias_product;               /* [out] */
 };
 
 /*
