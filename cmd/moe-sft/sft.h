@@ -1,0 +1,125 @@
+/*
+ * What the files of moe-sft share: base weights, adapters, batches, results
+ * and caches as files, and the verbs.
+ */
+#ifndef MOE_SFT_SFT_H
+#define MOE_SFT_SFT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/moe-sft/moe.h"
+#include "core/err.h"
+#include "core/format/stdir.h"
+#include "core/hash.h"
+
+/* Exit status of training whose loss is not a number. */
+#define SFT_NOT_FINITE 76
+
+/*
+ * Base weights, mapped: stacked (gate_proj, up_proj [E, I, H], down_proj
+ * [E, H, I]; with or without a prefix and ".weight"), or of a layer of a
+ * Hugging Face folder (model.layers.N.mlp.experts.E.gate_proj.weight, ..).
+ * layer: -1 where there is one layer only; else it must be named.
+ * base_open(): -1 with 'err' set: as stdir_open(); EX_DATAERR names the
+ * tensor, what was found and what was expected.
+ * Owner: the caller, until base_close().
+ */
+struct base {
+    const char *path;
+    struct stdir dir;
+    int64_t layer; /* -1: stacked, without a number */
+    size_t n_experts, hidden, intermediate;
+    struct moe_base weights;
+    struct gemm_matrix *matrices; /* [3, n_experts] */
+    /* of the folder's config.json, where it says so; else 0 */
+    size_t top_k;
+    bool norm_topk_prob;
+    struct gemm_matrix router; /* mlp.gate.weight [E, H]; data NULL: none */
+};
+int base_open(struct base *base, const char *path, int64_t layer,
+              struct err *err);
+void base_close(struct base *base); /* a zeroed struct is fine */
+
+/* base_digest() adds all of the weights and their shapes to 'hash'. */
+void base_digest(const struct base *base, struct hash *hash);
+
+/*
+ * An adapter in memory, bf16 (F16 and F32 are rounded).  adapter_open() reads
+ * our file (gate_lora_a .. down_lora_b, sizes in __metadata__) or a PEFT
+ * folder, whose experts without an adapter get zeros; it must fit 'base' if
+ * that is given.
+ * Owner: the caller, until adapter_close().
+ */
+struct adapter {
+    size_t n_experts, hidden, intermediate, rank;
+    float alpha;
+    int64_t layer;           /* -1: not said */
+    uint16_t *m[MOE_N_LORA]; /* as struct moe_lora */
+};
+int adapter_new(struct adapter *a, const struct base *base, size_t rank,
+                float alpha, struct err *err); /* zeros */
+int adapter_open(struct adapter *a, const char *path, const struct base *base,
+                 struct err *err);
+void adapter_close(struct adapter *a); /* a zeroed struct is fine */
+struct moe_lora adapter_lora(const struct adapter *a);
+void adapter_digest(const struct adapter *a, struct hash *hash);
+
+/* adapter_write() writes our file, 'flags' as out_open(). */
+int adapter_write(const struct adapter *a, const char *path, int flags,
+                  struct err *err);
+
+/* adapter_write_peft() writes DIR/adapter_model.safetensors and
+ * DIR/adapter_config.json, whole or not at all. */
+int adapter_write_peft(const struct adapter *a, const char *dir, int flags,
+                       struct err *err);
+
+/* adapter_config() is an operator's configuration for base, adapter and k. */
+struct moe_config adapter_config(const struct adapter *a, size_t top_k);
+
+/*
+ * A batch.  batch_open() reads what is there of 'input' [qlen, H] (BF16, F16
+ * or F32, rounded), expert_ids [qlen, k] (I64; I32 is widened), weights
+ * [qlen, k] (F32), grad_output [qlen, H] and target [qlen, H]; what 'need'
+ * names must be, and fit 'hidden' (0: any).
+ * batch_next() reads the next of safetensors files that follow each other in
+ * a stream: 1, 0 at its end, or -1 with 'err' set.
+ * Owner: the caller, until batch_close().
+ */
+enum {
+    BATCH_INPUT = 1,
+    BATCH_ROUTING = 2, /* expert_ids and weights */
+    BATCH_GRAD_OUTPUT = 4,
+    BATCH_TARGET = 8
+};
+struct batch {
+    char *name; /* for messages */
+    size_t qlen, top_k, hidden;
+    int64_t *expert_ids;
+    float *weights;
+    uint16_t *input, *grad_output; /* bf16; NULL: not there */
+    float *target;
+};
+int batch_open(struct batch *b, const char *path, unsigned need, size_t hidden,
+               struct err *err);
+int batch_next(struct batch *b, int fd, const char *name, unsigned need,
+               size_t hidden, struct err *err);
+void batch_close(struct batch *b); /* a zeroed struct is fine */
+struct moe_batch batch_of(const struct batch *b);
+
+/* batch_parse() is batch_open() of a file in memory: for streams, fuzzers. */
+int batch_parse(struct batch *b, const void *file, size_t nbytes,
+                const char *name, unsigned need, size_t hidden,
+                struct err *err);
+
+/*
+ * batch_route() fills expert_ids and weights as the model does, where a batch
+ * has none: softmax over x router^T (f32), the top_k largest, lower ids first
+ * among equals, divided by their sum if norm_topk_prob.
+ * Source: Hugging Face transformers, Qwen3MoeSparseMoeBlock.
+ */
+int batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
+                struct err *err);
+
+#endif
