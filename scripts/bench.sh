@@ -19,4 +19,4 @@ done
 for p in par table hf-infer-speed hf-infer-tok st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed; do
     "$b/$p"
 done
-[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels"
+[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table"

@@ -1,6 +1,8 @@
-"""peers.py KERNELS: other libraries' products on the shapes of the table, run
-in turns with ours (KERNELS is build/test/bench/kernels), as our speed in ratio
-to theirs.  What is not installed is left out with a line that says so.
+"""peers.py KERNELS TABLE: other libraries' products on the shapes of the table,
+run in turns with ours (KERNELS is build/test/bench/kernels), as our speed in
+ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
+in torch, a batch of 64 (TABLE is build/test/bench/table).  What is not
+installed is left out with a line that says so.
 
 oneDNN is called through its C interface, version 2 (Debian: libdnnl2),
 OpenBLAS (libopenblas0-pthread) through cblas_sgemm, torch (python3-torch)
@@ -15,19 +17,26 @@ import sys
 import time
 
 SHAPES = [(512, 4096, 1024), (1024, 16384, 1024)]
+LUT_SHAPE = (1024, 4096, 8192, 128)  # in, out, directions, k
+BATCH = 64
 ROUNDS = 5
 LAYOUT = "%-18s %-17s %-11s %7d %10.1f %-9s %5.2f  %s"
 
 
-def fastest(run, m, n, k):
-    """GFLOP/s, the median of some calls."""
+def typical(run):
+    """Seconds, the median of some calls."""
     run()
-    speeds = []
+    times = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         run()
-        speeds.append(2e-9 * m * n * k / (time.perf_counter() - start))
-    return statistics.median(speeds)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def fastest(run, m, n, k):
+    """GFLOP/s."""
+    return 2e-9 * m * n * k / typical(run)
 
 
 def openblas(kind, m, n, k):
@@ -118,6 +127,31 @@ def torch(kind, m, n, k):
     return fastest(lambda: torch.mm(a, b.t()), m, n, k)
 
 
+def lut(kind, step, d_in, d_out, n, k):
+    """Rows a second of the formula itself, over a table of this dtype."""
+    import torch
+
+    dtype = torch.bfloat16 if kind == "bf16" else torch.float32
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    encoder = torch.randn(n, d_in).to(dtype)
+    products = torch.randn(n, d_out).to(dtype)
+    bias, bias_product = torch.zeros(n, dtype=dtype), torch.zeros(d_out,
+                                                                  dtype=dtype)
+    inputs = [torch.randn(BATCH, d_in).to(dtype) for _ in range(ROUNDS + 1)]
+
+    def encode(x):
+        return torch.topk(torch.relu(x @ encoder.T + bias), k)
+
+    def combine(values, indices):
+        selected = products[indices]
+        return (values.unsqueeze(-1) * selected).sum(dim=1) + bias_product
+
+    each = iter([encode(x) for x in inputs] if step == "combine" else inputs)
+    if step == "combine":
+        return BATCH / typical(lambda: combine(*next(each)))
+    return BATCH / typical(lambda: combine(*encode(next(each))))
+
+
 # peer, its class, ours, what to install
 PEERS = [
     (openblas, "f32", "exact", "libopenblas0-pthread"),
@@ -140,36 +174,65 @@ def speed(command, threads):
     return float(done.stdout) if done.returncode == 0 else None
 
 
+def in_turns(theirs, ours, threads):
+    """Both medians, or None if the peer does not run here."""
+    they, we = [], []
+    for _ in range(3):
+        got = speed([sys.executable, __file__, "run", *theirs], threads)
+        if got is None:
+            return None
+        they.append(got)
+        we.append(speed([*ours, str(threads)], threads))
+    return statistics.median(they), statistics.median(we)
+
+
 def compare(kernels, peer, kind, ours, threads, shape):
     """One row, or False if the peer does not run here."""
     numbers = [str(x) for x in shape]
-    mine, theirs = [], []
-    for _ in range(3):
-        got = speed([sys.executable, __file__, "run", peer.__name__, kind,
-                     *numbers], threads)
-        if got is None:
-            return False
-        theirs.append(got)
-        mine.append(speed([kernels, "one", ours, *numbers, str(threads)],
-                          threads))
-    they, we = statistics.median(theirs), statistics.median(mine)
-    print(LAYOUT % ("%s %s" % (peer.__name__, kind), "x".join(numbers), "-",
-                    threads, they, "GFLOP/s", we / they,
-                    "ours (gemm %s) over it" % ours), flush=True)
-    return True
+    got = in_turns([peer.__name__, kind, *numbers],
+                   [kernels, "one", ours, *numbers], threads)
+    if got:
+        they, we = got
+        print(LAYOUT % ("%s %s" % (peer.__name__, kind), "x".join(numbers),
+                        "-", threads, they, "GFLOP/s", we / they,
+                        "ours (gemm %s) over it" % ours), flush=True)
+    return bool(got)
 
 
-def main(kernels):
+def compare_lut(table, kind, step, threads):
+    numbers = [str(x) for x in LUT_SHAPE]
+    got = in_turns(["lut", kind, step, *numbers],
+                   [table, "one", step, *numbers], threads)
+    if got:
+        they, we = got
+        what = "formula" if step == "all" else "gather"
+        print(LAYOUT % ("torch %s" % what, "%s>%s %s:%s" % tuple(numbers),
+                        kind, threads, they, "row/s", we / they,
+                        "ours (table %s) over it" % step), flush=True)
+    return bool(got)
+
+
+def left_out(what, package):
+    print("bench: %s does not run here, left out (Debian: %s)"
+          % (what, package), file=sys.stderr)
+
+
+def main(kernels, table):
     counts = sorted({1, len(os.sched_getaffinity(0))})
     for peer, kind, ours, package in PEERS:
         rows = [(t, s) for t in counts for s in SHAPES]
         if not all(compare(kernels, peer, kind, ours, t, s) for t, s in rows):
-            print("bench: %s %s does not run here, left out (Debian: %s)"
-                  % (peer.__name__, kind, package), file=sys.stderr)
+            left_out("%s %s" % (peer.__name__, kind), package)
+    rows = [(k, s, t) for t in counts for k in ("f32", "bf16")
+            for s in ("combine", "all")]
+    if not all(compare_lut(table, *row) for row in rows):
+        left_out("torch, the formula of lut(5),", "python3-torch")
 
 
-if sys.argv[1] == "run":
+if sys.argv[1:3] == ["run", "lut"]:
+    print(lut(*sys.argv[3:5], *map(int, sys.argv[5:9])))
+elif sys.argv[1] == "run":
     peer = {"openblas": openblas, "onednn": onednn, "torch": torch}
     print(peer[sys.argv[2]](sys.argv[3], *map(int, sys.argv[4:7])))
 else:
-    main(sys.argv[1])
+    main(*sys.argv[1:3])

@@ -166,6 +166,13 @@ encode_rows(struct bench *b)
             median(top, ROUNDS) / median(plain, ROUNDS), "encode");
 }
 
+static void
+other_rows(struct bench *b, int round)
+{
+    for (size_t d = 0; d < BATCH * b->t.in; d++)
+        b->x[d] = (float)((d + 1) * (size_t)(round + 7919) % 1009) / 1009 - .5f;
+}
+
 /* n rows, each time others: no cache has their table's rows. */
 static void
 combine_row(struct bench *b, size_t n, const char *what)
@@ -176,8 +183,7 @@ combine_row(struct bench *b, size_t n, const char *what)
     for (int i = 0; i < ROUNDS; i++) {
         double s;
 
-        for (size_t d = 0; d < BATCH * t.in; d++)
-            b->x[d] = (float)((d + 1) * (size_t)(i + 7919) % 1009) / 1009 - .5f;
+        other_rows(b, i);
         table_encode(b->work, &t, b->x, t.in, n, 0);
         table_select(b->work, &t, n);
         read[i] = probe_read(b->par, t.products, b->n_table);
@@ -206,11 +212,45 @@ run(int threads, size_t in, size_t out, size_t n, size_t k)
     par_close(b.par);
 }
 
+/* What test/bench/peers.py compares with torch's: rows a second of 'combine',
+ * or of 'all' steps. */
+static int
+one(char **arg)
+{
+    double v[ROUNDS];
+    struct bench b = { 0 };
+    struct err err;
+
+    if (par_open(&b.par, atoi(arg[5]), &err) < 0)
+        return 1;
+    open_bench(&b, strtoull(arg[1], NULL, 10), strtoull(arg[2], NULL, 10),
+               strtoull(arg[3], NULL, 10), strtoull(arg[4], NULL, 10));
+    for (int i = -1; i < ROUNDS; i++) {
+        double t;
+
+        other_rows(&b, i);
+        t = now_s();
+        table_encode(b.work, &b.t, b.x, b.t.in, BATCH, 0);
+        table_select(b.work, &b.t, BATCH);
+        if (!strcmp(arg[0], "combine"))
+            t = now_s();
+        table_combine(b.work, &b.t, b.y, b.t.out, BATCH);
+        if (i >= 0)
+            v[i] = BATCH / (now_s() - t);
+    }
+    printf("%.1f\n", median(v, ROUNDS));
+    close_bench(&b);
+    par_close(b.par);
+    return 0;
+}
+
 int
-main(void)
+main(int argc, char **argv)
 {
     int all = par_default();
 
+    if (argc == 8 && !strcmp(argv[1], "one"))
+        return one(argv + 2);
     run(1, 1024, 4096, 8192, 128);
     if (memory_for("lut 4096 > 6144", (size_t)1 << 30))
         run(1, 4096, 6144, 32768, 256);
