@@ -163,6 +163,30 @@ END
     run -66 lut-precompute --index nothing
 }
 
+@test "lut-precompute: a folder of routed experts, or a damaged index, is refused before any work" {
+    make_cases
+    make() {
+        lut-precompute -m model -s sparsify -o t --layers '*.q_proj' "$@"
+    }
+    mkdir t
+    refused() { # METADATA WHAT
+        echo "$1" >t/metadata.json
+        for args in "" "--shard 0/2"; do
+            # shellcheck disable=SC2086
+            run -65 --separate-stderr make $args
+            [[ $stderr == "lut-precompute: t/metadata.json: "$2 ]]
+        done
+        run -65 --separate-stderr lut-precompute --index t
+        [ "$(ls t)" = metadata.json ]
+        [ "$(cat t/metadata.json)" = "$1" ]
+    }
+    refused '{"version": "2.0", "layers": {}}' 'version is "2.0"*'
+    refused '[]' 'the document is an array*'
+    refused '{"version": "1.0", "lay' 'line 1, *'
+    echo '{"layers": {}}' >t/metadata.json
+    make
+}
+
 @test "lut-precompute: --resume keeps what is the same, and refuses the rest" {
     make_cases
     make() {
@@ -406,7 +430,8 @@ assert error < float(sys.argv[1]), error' ${dtype#*:}
     make_cases
     for args in "" "-m model" "-m model -s six --dtype fp8" "-m model -s six --fuse kv" \
         "-m model -s six --centering none" "-m model -s six --shard 3/3" "-m model -s six --k 0" \
-        "-m model -s six extra" "--index t -m model" "-m model -s six --dry-run --verify"; do
+        "-m model -s six extra" "--index t -m model" \
+        "--index t --k 3" "--index t --resume" "-m model -s six --dry-run --verify"; do
         # shellcheck disable=SC2086
         run -2 --separate-stderr lut-precompute $args
         [ -z "$output" ]

@@ -263,6 +263,50 @@ write_json(const char *path, const json_t *doc, struct err *err)
     return out_commit(out, err);
 }
 
+/* metadata.json as it is; none is no error.  What is of another format is not
+ * to be mixed with tables. */
+static int
+load_old(json_t **old, const char *path, struct err *err)
+{
+    struct js root, version;
+    const char *s;
+    int rc = 0;
+    size_t n;
+
+    *old = NULL;
+    if (access(path, F_OK) < 0)
+        return 0;
+    if (!(*old = js_load(path, err)))
+        return -1;
+    root = js_root(*old, path);
+    version = js_get(&root, "version");
+    if (!js_is(&root, JSON_OBJECT))
+        rc = js_bad(&root, "an object", err);
+    else if (!js_absent(&version))
+        rc = js_str(&version, &s, &n, err);
+    if (rc == 0 && !js_absent(&version) && strncmp(s, "1.", 2) != 0)
+        rc = js_bad(&version, "1.x: tables of another format", err);
+    if (rc < 0) {
+        json_decref(*old);
+        *old = NULL;
+    }
+    return rc;
+}
+
+int
+index_check(const char *dir, struct err *err)
+{
+    struct str path = { 0 };
+    json_t *old;
+    int rc;
+
+    str_addf(&path, "%s/metadata.json", dir);
+    rc = load_old(&old, path.s, err);
+    json_decref(old);
+    str_free(&path);
+    return rc;
+}
+
 static int
 write_once(const char *dir, bool prune, const struct list *files,
            struct err *err)
@@ -270,13 +314,10 @@ write_once(const char *dir, bool prune, const struct list *files,
     struct index x = { .dir = dir, .prune = prune };
     struct str path = { 0 };
     json_t *doc;
-    int rc = 0;
+    int rc;
 
     str_addf(&path, "%s/metadata.json", dir);
-    if (access(path.s, F_OK) == 0 && !(x.old = js_load(path.s, err)))
-        rc = -1;
-    if (rc == 0 && x.old && !json_is_object(x.old))
-        rc = err_set(err, EX_DATAERR, "%s: is no object", path.s);
+    rc = load_old(&x.old, path.s, err);
     if (rc == 0) {
         x.layers = json_object();
         keep_old(&x);

@@ -96,6 +96,8 @@ set_fuse(struct cmd *cmd, const char *arg, struct err *err)
         cmd->fuse_qkv |= i == 0;
         cmd->fuse_gate_up |= i == 1;
     }
+    if (!*arg)
+        i = opt_word("--fuse", arg, words, err);
     free(list);
     return i < 0 ? -1 : 0;
 }
@@ -210,15 +212,18 @@ parse(struct cmd *cmd, int argc, char **argv)
 {
     struct err err;
     const char *arg;
+    bool more = false; /* than --index uses */
     int id, index;
 
-    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
+    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
         if (set_option(cmd, id, arg, &err) < 0)
             die_usage("%s", err.what);
+        more |= id != O_INDEX && id != 'q' && id != 'v' && id != 'j';
+    }
     if (index < argc)
         die_usage("\"%s\": no operands are taken", argv[index]);
     if (cmd->index) {
-        if (cmd->model || cmd->sae || cmd->output)
+        if (more)
             die_usage("--index DIR stands alone");
         return;
     }
@@ -402,7 +407,8 @@ make_all(struct run *run, struct err *err)
     struct err late;
     int rc;
 
-    if (all_layers(run, look, err) < 0 ||
+    if (index_check(run->cmd->output, err) < 0 ||
+        all_layers(run, look, err) < 0 ||
         make_folder(run->cmd->output, err) < 0)
         return -1;
     run->progress.what = "products";

@@ -218,4 +218,8 @@ int job_verify(const struct job *job, struct par *par, bool *header,
  */
 int index_folder(const char *dir, bool prune, struct err *err);
 
+/* index_check(): may there be an index in DIR?  Asked before the first product:
+ * one of routed experts, or a damaged one, is refused. */
+int index_check(const char *dir, struct err *err);
+
 #endif
