@@ -97,6 +97,29 @@ assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
     cmp <(grep -v sae_model of_sparsify/metadata.json) <(grep -v sae_model again/metadata.json)
 }
 
+@test "lut-precompute: an exporter's table is a checkpoint that is centred; one that says nothing is told" {
+    make_cases
+    py - <<'END'
+import json, lut_cases as c
+lut, name = c.ref, "model.layers.0.self_attn.q_proj"
+sae = c.sae_of("layers.0.self_attn.q_proj", 60)
+w, bias = lut.target(lut.read_model("f32"), name)
+lut.write_lut("exported", {name: lut.table(sae, w, fold=False)}, c.K, "F32", True, True)
+lut.write_sae("silent", "six", sae, 4, cfg=dict(input_centering=None))
+END
+    run -0 --separate-stderr lut-precompute -m f32 -s exported -o t --dtype f32
+    [ -z "$stderr" ]
+    run -0 check t f32
+    run -0 --separate-stderr lut-precompute -m f32 -s silent -o s --dtype f32 --layers '*.0.*.q_proj'
+    [ "$stderr" = "lut-precompute: silent/sae.safetensors: does not say input_centering: it is taken to encode x, not x - decoder_bias" ]
+    # the encoder's bias is as it was
+    py - <<'END'
+import lut_cases as c
+t = c.ref.read_safetensors("s/model.layers.0.self_attn.q_proj.lut.safetensors")[0]
+assert (t["encoder_bias"] == c.sae_of("layers.0.self_attn.q_proj", 60)["encoder_bias"]).all()
+END
+}
+
 @test "lut-precompute: one SAE is for the layers that --layers names" {
     make_cases
     run -2 --separate-stderr lut-precompute -m model -s one/saelens -o t

@@ -397,6 +397,10 @@ static int
 look(struct run *run, struct job *job, struct err *err)
 {
     (void)err;
+    if (job->sae->unsure)
+        err_warn("%s: does not say input_centering: it is taken to encode x, "
+                 "not x - decoder_bias",
+                 job->sae->path);
     run->progress.total += (uint64_t)gflop(job);
     return 0;
 }

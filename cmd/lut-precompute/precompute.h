@@ -91,6 +91,7 @@ struct sae {
     size_t n, in;
     size_t k;                                   /* 0: it does not say */
     bool centered;                              /* encodes x - decoder_bias */
+    bool unsure;                                /* of that: nothing says it */
     struct matrix encoder_weight, encoder_bias; /* [n, in], [1, n] */
     struct matrix decoder_weight, decoder_bias; /* [n, in], [1, in] */
 };
@@ -108,7 +109,7 @@ char *sae_path(const char *folder, const char *layer);
 enum layout { SPARSIFY, SIX, SAELENS, DICTIONARY };
 struct sae_config {
     size_t k;
-    bool centered;
+    bool centered, unsure;
     bool ignore_threshold; /* a tensor that is not used when encoding */
 };
 int sae_config(struct sae_config *config, enum layout layout,

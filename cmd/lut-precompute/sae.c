@@ -256,6 +256,7 @@ load(struct sae *s, struct err *err)
         return -1;
     s->k = config.k;
     s->centered = config.centered;
+    s->unsure = config.unsure;
     return 0;
 }
 

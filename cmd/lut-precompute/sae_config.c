@@ -153,6 +153,9 @@ sparsify(const struct js *root, struct sae_config *c, struct err *err)
 static int
 six(const struct js *root, struct sae_config *c, struct err *err)
 {
+    struct js centering = js_get(root, "input_centering");
+
+    c->unsure = js_absent(&centering);
     if (take_flag(root, "input_centering", &c->centered, err) < 0 ||
         take_k(root, "k", c, err) < 0)
         return -1;
@@ -217,6 +220,19 @@ load(json_t **v, struct str *path, const char *folder, struct err *err)
     return 0;
 }
 
+/* What of a layer's entry, or of all layers, a checkpoint needs. */
+static json_t *
+of_entry(const json_t *entry, const json_t *all)
+{
+    const json_t *encoder = json_object_get(entry, "encoder");
+    json_t *k = json_object_get(entry, "k_active"), *v = json_object();
+
+    json_object_set(v, "k", k ? k : json_object_get(all, "k_active"));
+    json_object_set(v, "input_centering",
+                    json_object_get(encoder, "input_centering"));
+    return v;
+}
+
 /* A table's file as a checkpoint: its own metadata say what it is. */
 static int
 from_metadata(const struct sae *sae, json_t **v, struct str *path,
@@ -224,7 +240,7 @@ from_metadata(const struct sae *sae, json_t **v, struct str *path,
 {
     for (size_t i = 0; i < sae->st.n_meta; i++) {
         const struct st_meta *m = &sae->st.meta[i];
-        json_t *lut, *entry;
+        json_t *lut;
 
         if (strcmp(m->key, "lut") != 0)
             continue;
@@ -232,16 +248,43 @@ from_metadata(const struct sae *sae, json_t **v, struct str *path,
         lut = js_parse(m->value, m->value_n, path->s, err);
         if (!lut)
             return -1;
-        entry = json_object_get(lut, "entry");
-        *v = json_object();
-        json_object_set(*v, "k", json_object_get(entry, "k_active"));
-        json_object_set(*v, "input_centering",
-                        json_object_get(json_object_get(entry, "encoder"),
-                                        "input_centering"));
+        *v = of_entry(json_object_get(lut, "entry"), NULL);
         json_decref(lut);
         return 1;
     }
     return 0;
+}
+
+/* A table's file that says nothing: metadata.json beside it does, or it is the
+ * Python exporter's, whose encoders are centred. */
+static int
+from_index(const struct sae *sae, json_t **v, struct str *path,
+           const char *folder, struct err *err)
+{
+    const char *slash = strrchr(sae->path, '/');
+    const char *file = slash ? slash + 1 : sae->path, *key;
+    json_t *index, *e;
+
+    str_clear(path);
+    str_addf(path, "%s/metadata.json", folder);
+    if (access(path->s, F_OK) < 0)
+        return 0;
+    if (!(index = js_load(path->s, err)))
+        return -1;
+    json_object_foreach(json_object_get(index, "layers"), key, e)
+    {
+        const char *name = json_string_value(json_object_get(e, "file"));
+
+        if (*v || !name || strcmp(name, file) != 0)
+            continue;
+        *v = of_entry(e, json_object_get(index, "sae_config"));
+        if (!json_object_get(*v, "input_centering") &&
+            json_object_get(json_object_get(index, "creation_info"),
+                            "script_version"))
+            json_object_set_new(*v, "input_centering", json_true());
+    }
+    json_decref(index);
+    return *v != NULL;
 }
 
 int
@@ -260,11 +303,14 @@ sae_config(struct sae_config *c, enum layout layout, const struct sae *sae,
     json_t *v = NULL;
     int rc = check_beside(folder, err);
 
-    *c = (struct sae_config){ .centered = layout != SIX };
+    *c = (struct sae_config){ .centered = layout != SIX,
+                              .unsure = layout == SIX };
     if (rc == 0 && layout == SIX)
         rc = from_metadata(sae, &v, &path, err);
-    if (rc == 0 && !v)
+    if (rc == 0)
         rc = load(&v, &path, folder, err);
+    if (rc == 0 && layout == SIX)
+        rc = from_index(sae, &v, &path, folder, err);
     if (rc > 0) {
         struct js root = js_root(v, path.s);
 
