@@ -156,7 +156,8 @@ sniff(struct input *in, struct err *err)
 
 /* FILE:TENSOR, where there is no file of the whole name. */
 static int
-open_tensor(struct input *in, const char *path, bool *done, struct err *err)
+open_tensor(struct input *in, const char *path, bool raw, bool *done,
+            struct err *err)
 {
     const char *colon = strrchr(path, ':');
     char *file;
@@ -165,6 +166,10 @@ open_tensor(struct input *in, const char *path, bool *done, struct err *err)
     *done = colon && access(path, F_OK) != 0;
     if (!*done)
         return 0;
+    if (raw)
+        return err_set(err, TU_USAGE,
+                       "--x-dtype is for numbers alone, not for a tensor of "
+                       "safetensors");
     file = xstrndup(path, (size_t)(colon - path));
     rc = open_st(in, file, colon + 1, err);
     free(file);
@@ -179,7 +184,7 @@ input_open(struct input *in, const struct cmd *cmd, size_t width,
 
     in->name = std ? "standard input" : cmd->input;
     in->width = width;
-    if (!std && open_tensor(in, cmd->input, &done, err) < 0)
+    if (!std && open_tensor(in, cmd->input, cmd->x_dtype >= 0, &done, err) < 0)
         return -1;
     if (!done) {
         in->fd = std ? 0 : file_open_any(cmd->input, err);
