@@ -120,6 +120,32 @@ assert (t["encoder_bias"] == c.sae_of("layers.0.self_attn.q_proj", 60)["encoder_
 END
 }
 
+@test "lut-precompute: a model whose tensors are layers.0, or fused already, is the same model" {
+    make_cases
+    py - <<'END'
+import os, shutil, numpy as np, lut_ref as ref
+from tiny_models import write_safetensors
+w = ref.read_model("model")
+fused = {n: a for n, a in w.items() if ".self_attn." not in n or ".o_proj" in n}
+for i in range(2):
+    for word in "weight", "bias":
+        name = "model.layers.%d.self_attn.%%s_proj.%s" % (i, word)
+        fused[name % "qkv"] = np.concatenate([w[name % part] for part in "qkv"])
+for folder, tensors in ("short", {n.removeprefix("model."): a for n, a in w.items()}), ("fused", fused):
+    os.mkdir(folder)
+    shutil.copy("model/config.json", folder)
+    write_safetensors(folder + "/model.safetensors", tensors, lambda _: "BF16")
+np.save("x.npy", np.random.default_rng(5).normal(0, 1, (30, 60)).astype("<f4"))
+END
+    layer=model.layers.0.self_attn.qkv_proj
+    for m in model short fused; do
+        lut-precompute -m $m -s sparsify -o t_$m --layers '*.0.*.qkv_proj'
+        same_tensors {t_model,t_$m}/$layer.lut.safetensors
+        lut-apply t_$m $layer -m $m --ratio 1 <x.npy >$m.npy
+        cmp model.npy $m.npy
+    done
+}
+
 @test "lut-precompute: one SAE is for the layers that --layers names" {
     make_cases
     run -2 --separate-stderr lut-precompute -m model -s one/saelens -o t

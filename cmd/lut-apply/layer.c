@@ -58,6 +58,13 @@ bad_shape(const struct layer *l, const char *name, struct err *err)
 }
 
 static int
+bad_dtype(const struct stdir_tensor *x, struct err *err)
+{
+    return err_set(err, EX_DATAERR, "%s: %s is %s (expected BF16, F16 or F32)",
+                   x->st->path, x->t->name, dtype_table[x->t->dtype].name);
+}
+
+static int
 bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
 {
     const struct stdir_tensor *w = find(&l->model, name, ".weight");
@@ -68,9 +75,7 @@ bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
         return err_set(err, EX_DATAERR, "%s: has no tensor %s.weight",
                        l->model.path, name);
     if (!cvt_known(w->t->dtype) || (b && !cvt_known(b->t->dtype)))
-        return err_set(err, EX_DATAERR,
-                       "%s: %s.weight is %s (expected BF16, F16 or F32)",
-                       l->model.path, name, dtype_table[w->t->dtype].name);
+        return bad_dtype(cvt_known(w->t->dtype) ? b : w, err);
     if (w->t->n_dims != 2 || w->t->shape[1] != l->table.in ||
         w->t->shape[0] > l->table.out - *out ||
         (b && (b->t->n_dims != 1 || b->t->shape[0] != w->t->shape[0])))
@@ -84,15 +89,28 @@ bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
     return 0;
 }
 
+/* A model whose own weights are fused has them by that name. */
+static size_t
+parts_of(const struct layer *l, char *parts[LUT_MAX_PARTS])
+{
+    const char *name = l->file.layer->name;
+
+    if (!find(&l->model, name, ".weight"))
+        return lut_parts(name, parts);
+    parts[0] = xstrdup(name);
+    return 1;
+}
+
 static int
 bind_model(struct layer *l, const char *path, struct err *err)
 {
     char *parts[LUT_MAX_PARTS];
-    size_t n = lut_parts(l->file.layer->name, parts), out = 0;
+    size_t n, out = 0;
     int rc = 0;
 
     if (stdir_open(&l->model, path, err) < 0 || stdir_map(&l->model, err) < 0)
-        rc = -1;
+        return -1;
+    n = parts_of(l, parts);
     l->bias = xcalloc(l->table.out, sizeof(*l->bias));
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = bind_part(l, parts[i], &out, err);

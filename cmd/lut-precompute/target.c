@@ -95,17 +95,28 @@ model_close(struct model *m)
     *m = (struct model){ 0 };
 }
 
-/* A tensor NAME.WORD as a matrix of 'n_dims' dims: 1; 0 if there is none. */
-static int
-take(struct matrix *to, const struct model *m, const char *name,
-     const char *word, size_t n_dims, struct err *err)
+/* A tensor NAME.WORD, or that without "model." before it. */
+static const struct stdir_tensor *
+find(const struct model *m, const char *name, const char *word)
 {
     const struct stdir_tensor *x;
     struct str full = { 0 };
 
     str_addf(&full, "%s.%s", name, word);
     x = stdir_find(&m->dir, full.s);
+    if (!x)
+        x = stdir_find(&m->dir, full.s + strlen("model."));
     str_free(&full);
+    return x;
+}
+
+/* A tensor as a matrix of 'n_dims' dims: 1; 0 if there is none. */
+static int
+take(struct matrix *to, const struct model *m, const char *name,
+     const char *word, size_t n_dims, struct err *err)
+{
+    const struct stdir_tensor *x = find(m, name, word);
+
     if (!x)
         return 0;
     if (!cvt_known(x->t->dtype))
