@@ -7,19 +7,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/out.h"
+
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* The one place in core that ends the program: see mem.h. */
+/* The one place in core that ends the program: see mem.h.  Not by exit(): what
+ * that tears down, other threads are still using. */
 static void
 out_of_memory(size_t nbytes)
 {
-    char line[160];
-    int n = snprintf(line, sizeof(line), "%s: out of memory (%zu bytes)\n",
-                     program_invocation_short_name, nbytes);
+    char line[160], size[40] = "";
+    ssize_t n;
 
-    if (n > 0 && write(2, line, (size_t)n) < 0)
-        _exit(EX_SOFTWARE);
-    exit(EX_SOFTWARE);
+    if (nbytes < SIZE_MAX / 2) /* else a library's, or an overflow */
+        snprintf(size, sizeof(size), " (%zu bytes)", nbytes);
+    n = snprintf(line, sizeof(line), "%s: out of memory%s\n",
+                 program_invocation_short_name, size);
+    n = write(2, line, (size_t)n);
+    (void)n;
+    out_abort_all();
+    _exit(EX_SOFTWARE);
 }
 
 void *

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/mem.h"
 #include "core/sig.h"
 #include "test/unit/tap.h"
 
@@ -398,6 +399,35 @@ leave(const char *tail, time_t age_s, char path[128])
 
 /* Which left temporaries the next writer of "x" removes. */
 static void
+other_threads_lose_their_libraries(void)
+{
+    _exit(99);
+}
+
+/* xmalloc() may end any thread of any tool at any moment. */
+static void
+test_memory(void)
+{
+    struct out *o;
+    struct err err;
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        close(2);
+        atexit(other_threads_lose_their_libraries);
+        if (out_open(&o, "x", 0, false, &err) == 0)
+            xrealloc(NULL, SIZE_MAX, 2);
+        _exit(1);
+    }
+    tap_ok(waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+               WEXITSTATUS(status) == EX_SOFTWARE,
+           "out of memory is status 70, and no handler of exit() runs");
+    tap_ok(count_files() == 0, "it leaves no temporary");
+    clear();
+}
+
+static void
 test_sweep(void)
 {
     char host[65] = "", tail[100], path[128];
@@ -450,6 +480,7 @@ main(void)
     test_signals();
     test_kill();
     test_reserve();
+    test_memory();
     test_sweep();
     test_copy();
     test_writev();
