@@ -32,7 +32,7 @@ LAYER=model.layers.0.self_attn.q_proj
 
 @test "lut-apply: all inputs compensated are the layer; more of them, less error" {
     applies identity
-    [ "$output" = 6 ]
+    [ "$output" = 9 ]
 }
 
 @test "lut-apply: a folder as the Python exporter writes it" {

@@ -9,6 +9,9 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 
+#define PART_TERMS 32   /* of compensation, summed before they meet y */
+#define PART_COLS  2048 /* 8 KiB of them on the stack */
+
 /* What one thread knows of one row while its p is made. */
 struct found {
     struct topk top;
@@ -293,6 +296,29 @@ choose(const struct step *s, uint32_t *fixed, const float *error, uint64_t *key)
     return n;
 }
 
+/* y += a sum of up to 'in' terms, some at a time: what one f32 alone loses
+ * grows with their number. */
+static void
+add_many(const struct sparse *all)
+{
+    float part[PART_COLS];
+    struct sparse s = *all;
+
+    s.y = part;
+    for (size_t c = 0; c < all->cols; c += s.cols) {
+        s.cols = all->cols - c < PART_COLS ? all->cols - c : PART_COLS;
+        s.w = (const char *)all->w + c * (s.w_dtype == DT_F32 ? 4 : 2);
+        for (size_t i = 0; i < all->n; i += s.n) {
+            s.n = all->n - i < PART_TERMS ? all->n - i : PART_TERMS;
+            s.idx = all->idx + i;
+            s.v = all->v + i;
+            memset(part, 0, s.cols * sizeof(*part));
+            sparse_sum(&s);
+            vec_add(all->y + c, part, s.cols);
+        }
+    }
+}
+
 /* From the dims of C alone: into y where weight_t is, else a row with zeros
  * elsewhere. */
 static void
@@ -317,7 +343,7 @@ fix_row(struct step *s, size_t i, int thread)
     if (s->t->weight_t) {
         for (size_t k = 0; k < n; k++)
             to[k] = error[sum.idx[k]];
-        sparse_sum(&sum);
+        add_many(&sum);
         return;
     }
     memset(to, 0, in * sizeof(*to));

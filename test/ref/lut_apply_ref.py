@@ -24,9 +24,9 @@ class Case:
 
     def __init__(self, folder, dtype="F32", n=96, d=40, k=8, rows=50, seed=0,
                  layer=Q, outs=(24,), centered=False, exporter=False,
-                 stored=False, meta=None, bias=True):
+                 stored=False, meta=None, bias=True, sae="F32"):
         rng = np.random.default_rng(seed)
-        sae = lut.tiny_sae(rng, n, d)
+        sae = lut.tiny_sae(rng, n, d, sae)
         names = lut.parts_of(layer)
         model = {}
         for name, out in zip(names, outs):
@@ -98,7 +98,7 @@ def apply(case, *args, x=None, env=None):
     return np.load("y.npy").astype(np.float64)
 
 
-def near(y, want, sure, tol=3e-5):
+def near(y, want, sure, tol=2e-6):
     """Every row that is decided within f32's rounding of the reference."""
     assert y.shape == want.shape, (y.shape, want.shape)
     assert (np.isnan(y) == np.isnan(want))[sure].all()
@@ -208,21 +208,32 @@ def compensation():
     return n
 
 
+def off(a, b):
+    return np.linalg.norm(a - b) / np.linalg.norm(b)
+
+
 def identity():
-    """All dims compensated are the layer, but for the table's rounding; the
-    error falls as the ratio grows."""
+    """All dims compensated are the layer, but for the rounding of products
+    and bias (of a vector in BF16 1.6e-3, in F16 2e-4, in F32 2.4e-8) and f32
+    sums; the error falls as the ratio grows."""
     n = 0
-    for dtype, bound in (("BF16", 4e-3), ("F16", 5e-4), ("F32", 1e-6)):
-        for stored in (False, True):
-            c = Case("i" + dtype + str(stored), dtype=dtype, rows=200, n=256,
-                     d=64, outs=(96,), stored=stored)
+    for dtype, bound in (("BF16", 2e-3), ("F16", 2.5e-4), ("F32", 3e-8)):
+        for stored, d, latents, k in ((False, 64, 256, 8), (True, 64, 256, 8),
+                                      (True, 1024, 2048, 64)):
+            c = Case("i%s%s%d" % (dtype, stored, d), dtype=dtype, sae=dtype,
+                     rows=12800 // d, n=latents, d=d, k=k, outs=(96,),
+                     stored=stored)
             dense = c.x.astype(np.float64) @ c.w.T + c.bias
+            y, error, sure = c.steps(c.x)
+            want = lut.compensate(y, error, np.ones(error.shape, bool),
+                                  c.weights())
+            assert off(want, dense) < bound, off(want, dense)
             errors = []
             for ratio in (0, 0.1, 0.25, 0.5, 0.75, 1):
-                y = apply(c, "--ratio", str(ratio), "-m", c.folder)
+                y = apply(c, "--ratio", str(ratio),
+                          *(() if stored else ("-m", c.folder)))
                 errors.append(np.linalg.norm(y - dense))
-            rel = errors[-1] / np.linalg.norm(dense)
-            assert rel < bound, (dtype, stored, rel)
+            assert off(y, want) < 4e-7, (dtype, stored, d, off(y, want))
             assert errors == sorted(errors, reverse=True), errors
             n += 1
     return n
@@ -276,7 +287,7 @@ def report():
         assert outs[0] == outs[1]
         for key, v in want.items():
             key = {"row_max": "row_rel_l2_max"}.get(key, key)
-            assert abs(outs[0][key] - v) <= 2e-4 * abs(v) + 1e-6, (
+            assert abs(outs[0][key] - v) <= 1e-5 * abs(v) + 1e-6, (
                 key, outs[0][key], v)
         p99 = np.sort(rows)[150 - 1 - 1]
         assert p99 <= outs[0]["row_rel_l2_p99"] <= p99 * 1.003
