@@ -13,6 +13,8 @@
 #include "core/err.h"
 #include "core/format/stdir.h"
 #include "core/hash.h"
+#include "core/outdir.h"
+#include "core/str.h"
 
 /* Exit status of training whose loss is not a number. */
 #define SFT_NOT_FINITE 76
@@ -26,21 +28,35 @@
  * tensor, what was found and what was expected.
  * Owner: the caller, until base_close().
  */
+enum base_matrix { BASE_GATE, BASE_UP, BASE_DOWN, BASE_N };
+extern const char *const base_names[BASE_N]; /* "gate_proj", .. */
+
 struct base {
-    const char *path;
+    const char *path; /* the caller's */
     struct stdir dir;
     int64_t layer; /* -1: stacked, without a number */
     size_t n_experts, hidden, intermediate;
     struct moe_base weights;
-    struct gemm_matrix *matrices; /* [3, n_experts] */
+    struct gemm_matrix *matrices; /* [BASE_N, n_experts] */
+    /* tensors are PREFIX gate_proj SUFFIX, or PREFIX E.gate_proj SUFFIX */
+    bool stacked;
+    char *prefix;
+    const char *suffix;
     /* of the folder's config.json, where it says so; else 0 */
     size_t top_k;
     bool norm_topk_prob;
+    bool qwen; /* model_type has the router that batch_route() knows */
     struct gemm_matrix router; /* mlp.gate.weight [E, H]; data NULL: none */
 };
 int base_open(struct base *base, const char *path, int64_t layer,
               struct err *err);
 void base_close(struct base *base); /* a zeroed struct is fine */
+
+/* base_tensor_name() appends a tensor's name; 'expert' where not stacked. */
+void base_tensor_name(const struct base *base, enum base_matrix m,
+                      size_t expert, struct str *name);
+
+size_t base_nbytes(const struct base *base); /* of all weights, in the file */
 
 /* base_digest() adds all of the weights and their shapes to 'hash'. */
 void base_digest(const struct base *base, struct hash *hash);
@@ -62,9 +78,21 @@ int adapter_new(struct adapter *a, const struct base *base, size_t rank,
                 float alpha, struct err *err); /* zeros */
 int adapter_open(struct adapter *a, const char *path, const struct base *base,
                  struct err *err);
+
+/* adapter_open_peft() reads a PEFT folder's layer; -1: base's, or the only
+ * one there is. */
+int adapter_open_peft(struct adapter *a, const char *dir, int64_t layer,
+                      const struct base *base, struct err *err);
 void adapter_close(struct adapter *a); /* a zeroed struct is fine */
 struct moe_lora adapter_lora(const struct adapter *a);
 void adapter_digest(const struct adapter *a, struct hash *hash);
+
+/* adapter_alloc() makes zeros of the sizes that 'a' has; adapter_meta() sets
+ * them as metadata of a file. */
+int adapter_alloc(struct adapter *a, struct err *err);
+struct stw;
+void adapter_meta(const struct adapter *a, struct stw *w);
+size_t adapter_nbytes(const struct adapter *a);
 
 /* adapter_write() writes our file, 'flags' as out_open(). */
 int adapter_write(const struct adapter *a, const char *path, int flags,
@@ -77,6 +105,20 @@ int adapter_write_peft(const struct adapter *a, const char *dir, int flags,
 
 /* adapter_config() is an operator's configuration for base, adapter and k. */
 struct moe_config adapter_config(const struct adapter *a, size_t top_k);
+
+/*
+ * A folder that appears whole or not at all, at any path: folder_open() fails
+ * if it is there and 'flags' lack OUT_FORCE (EX_CANTCREAT), else files are made
+ * in outdir_path(folder.dir).
+ */
+struct folder {
+    struct outdir *dir;
+    char *name;
+    int flags;
+};
+int folder_open(struct folder *f, const char *path, int flags, struct err *err);
+int folder_commit(struct folder *f, struct err *err);
+void folder_abort(struct folder *f);
 
 /*
  * A batch.  batch_open() reads what is there of 'input' [qlen, H] (BF16, F16

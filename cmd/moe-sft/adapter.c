@@ -1,0 +1,318 @@
+/* An adapter: six matrices in memory, and our file of them. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/tensor.h"
+#include "core/format/stw.h"
+#include "core/js.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+/* What messages call the open sizes of gate_lora_a and gate_lora_b. */
+static const char *const words[2] = { "experts, rank, hidden",
+                                      "experts, intermediate, rank" };
+
+struct moe_config
+adapter_config(const struct adapter *a, size_t top_k)
+{
+    return (struct moe_config){ .n_experts = a->n_experts,
+                                .top_k = top_k,
+                                .hidden = a->hidden,
+                                .intermediate = a->intermediate,
+                                .lora_rank = a->rank,
+                                .lora_alpha = a->alpha,
+                                .max_cache_depth = 1,
+                                .n_parts = 1 };
+}
+
+/* Numbers of a matrix; 0 if they leave 64 bits. */
+static size_t
+n_numbers(const struct adapter *a, enum moe_lora_matrix m)
+{
+    struct moe_config config = adapter_config(a, 1);
+    uint64_t shape[3];
+    size_t n;
+
+    moe_lora_shape(&config, m, shape);
+    if (!size_mul(shape[0], shape[1], &n) || !size_mul(n, shape[2], &n))
+        return 0;
+    return n;
+}
+
+int
+adapter_alloc(struct adapter *a, struct err *err)
+{
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        size_t n = n_numbers(a, m);
+
+        if (n == 0)
+            return err_set(err, EX_DATAERR,
+                           "an adapter of %zu experts, rank %zu, %zu x %zu is "
+                           "too large, or empty",
+                           a->n_experts, a->rank, a->hidden, a->intermediate);
+        a->m[m] = mem_big(n, sizeof(*a->m[m]), moe_lora_names[m], err);
+        if (!a->m[m])
+            return -1;
+    }
+    return 0;
+}
+
+int
+adapter_new(struct adapter *a, const struct base *base, size_t rank,
+            float alpha, struct err *err)
+{
+    *a = (struct adapter){ .n_experts = base->n_experts,
+                           .hidden = base->hidden,
+                           .intermediate = base->intermediate,
+                           .rank = rank,
+                           .alpha = alpha,
+                           .layer = base->layer };
+    if (adapter_alloc(a, err) == 0)
+        return 0;
+    adapter_close(a);
+    return -1;
+}
+
+void
+adapter_close(struct adapter *a)
+{
+    for (int m = 0; m < MOE_N_LORA; m++)
+        mem_big_free(a->m[m], n_numbers(a, m), sizeof(*a->m[m]));
+    *a = (struct adapter){ 0 };
+}
+
+struct moe_lora
+adapter_lora(const struct adapter *a)
+{
+    struct moe_lora lora;
+
+    for (int m = 0; m < MOE_N_LORA; m++)
+        lora.m[m] = a->m[m];
+    return lora;
+}
+
+size_t
+adapter_nbytes(const struct adapter *a)
+{
+    size_t n = 0;
+
+    for (int m = 0; m < MOE_N_LORA; m++)
+        n += n_numbers(a, m) * sizeof(*a->m[m]);
+    return n;
+}
+
+void
+adapter_digest(const struct adapter *a, struct hash *hash)
+{
+    uint8_t sizes[5 * 8];
+
+    put_le64(sizes, a->n_experts);
+    put_le64(sizes + 8, a->hidden);
+    put_le64(sizes + 16, a->intermediate);
+    put_le64(sizes + 24, a->rank);
+    put_le64(sizes + 32, f32_bits(a->alpha));
+    hash_add(hash, sizes, sizeof(sizes));
+    for (int m = 0; m < MOE_N_LORA; m++)
+        hash_add(hash, a->m[m], n_numbers(a, m) * sizeof(*a->m[m]));
+}
+
+/* ---- our file ---- */
+
+static int
+meta_number(const struct st *st, const char *key, bool *found, double *v,
+            struct err *err)
+{
+    const char *text = meta_find(st, key);
+    char *end;
+
+    *found = text != NULL;
+    if (!text)
+        return 0;
+    errno = 0;
+    *v = strtod(text, &end);
+    if (*text == '\0' || *end || !isfinite(*v))
+        return err_set(err, EX_DATAERR,
+                       "%s: __metadata__ %s is \"%s\" (expected a number)",
+                       st->path, key, text);
+    return 0;
+}
+
+/* Sizes that the metadata have must be those of the tensors. */
+static int
+check_meta(struct adapter *a, const struct st *st, struct err *err)
+{
+    const struct {
+        const char *key;
+        size_t size;
+    } sizes[] = {
+        { "lora_rank", a->rank },
+        { "expert_num", a->n_experts },
+        { "hidden_size", a->hidden },
+        { "intermediate_size", a->intermediate },
+    };
+    bool found;
+    double v;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (meta_number(st, sizes[i].key, &found, &v, err) < 0)
+            return -1;
+        if (found && v != (double)sizes[i].size)
+            return err_set(err, EX_DATAERR,
+                           "%s: __metadata__ %s is \"%s\", but the tensors "
+                           "have %zu",
+                           st->path, sizes[i].key, meta_find(st, sizes[i].key),
+                           sizes[i].size);
+    }
+    if (meta_number(st, "layer_idx", &found, &v, err) < 0)
+        return -1;
+    a->layer = found && v >= 0 && v < INT32_MAX ? (int64_t)v : -1;
+    if (meta_number(st, "lora_alpha", &found, &v, err) < 0)
+        return -1;
+    if (!found)
+        return err_set(err, EX_DATAERR, "%s: __metadata__ has no lora_alpha",
+                       st->path);
+    a->alpha = (float)v;
+    return 0;
+}
+
+static const struct st_tensor *
+find(const struct st *st, enum moe_lora_matrix m, struct err *err)
+{
+    const struct st_tensor *t = st_find(st, moe_lora_names[m]);
+
+    if (!t)
+        tensor_missing(st->path, moe_lora_names[m], err);
+    return t;
+}
+
+/* Sizes: the base's if there is one, else those of the gate's tensors. */
+static int
+take_sizes(struct adapter *a, const struct st *st, const struct base *base,
+           struct err *err)
+{
+    uint64_t want[] = { ANY_SIZE, ANY_SIZE, ANY_SIZE };
+    const struct st_tensor *ga = find(st, MOE_GATE_A, err), *gb;
+
+    if (base) {
+        want[0] = base->n_experts;
+        want[2] = base->hidden;
+    }
+    if (!ga || tensor_want(st->path, ga, 3, want, words[0], err) < 0)
+        return -1;
+    gb = find(st, MOE_GATE_B, err);
+    want[0] = ga->shape[0];
+    want[1] = base ? base->intermediate : ANY_SIZE;
+    want[2] = ga->shape[1];
+    if (!gb || tensor_want(st->path, gb, 3, want, words[1], err) < 0)
+        return -1;
+    if (ga->n_elements == 0 || gb->n_elements == 0)
+        return err_set(err, EX_DATAERR, "%s: %s is empty", st->path,
+                       ga->n_elements ? gb->name : ga->name);
+    a->n_experts = ga->shape[0];
+    a->rank = ga->shape[1];
+    a->hidden = ga->shape[2];
+    a->intermediate = gb->shape[1];
+    return 0;
+}
+
+/* All six are checked before anything is allocated. */
+static int
+read_matrices(struct adapter *a, const struct st *st, struct err *err)
+{
+    struct moe_config config = adapter_config(a, 1);
+    const struct st_tensor *t[MOE_N_LORA];
+    uint64_t want[3];
+
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        t[m] = find(st, m, err);
+        moe_lora_shape(&config, m, want);
+        if (!t[m] || tensor_want(st->path, t[m], 3, want, "", err) < 0)
+            return -1;
+    }
+    if (adapter_alloc(a, err) < 0)
+        return -1;
+    for (int m = 0; m < MOE_N_LORA; m++)
+        tensor_bf16(a->m[m], st_data(st, t[m]), t[m]->dtype, t[m]->n_elements);
+    return 0;
+}
+
+int
+adapter_open(struct adapter *a, const char *path, const struct base *base,
+             struct err *err)
+{
+    struct stat s;
+    struct st st;
+    int rc = -1;
+
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+        return adapter_open_peft(a, path, -1, base, err);
+    *a = (struct adapter){ .layer = -1 };
+    if (st_open(&st, path, err) < 0)
+        return -1;
+    if (st_map(&st, err) == 0 && take_sizes(a, &st, base, err) == 0 &&
+        check_meta(a, &st, err) == 0)
+        rc = read_matrices(a, &st, err);
+    st_close(&st);
+    if (rc < 0)
+        adapter_close(a);
+    return rc;
+}
+
+void
+adapter_meta(const struct adapter *a, struct stw *w)
+{
+    struct str s = { 0 };
+    const struct {
+        const char *key;
+        size_t size;
+    } sizes[] = {
+        { "lora_rank", a->rank },
+        { "expert_num", a->n_experts },
+        { "hidden_size", a->hidden },
+        { "intermediate_size", a->intermediate },
+        { "layer_idx", (size_t)a->layer },
+    };
+    size_t n = sizeof(sizes) / sizeof(sizes[0]) - (a->layer < 0);
+
+    stw_meta(w, "format", "pt");
+    for (size_t i = 0; i < n; i++) {
+        str_clear(&s);
+        str_addf(&s, "%zu", sizes[i].size);
+        stw_meta(w, sizes[i].key, s.s);
+    }
+    str_clear(&s);
+    js_put_f64(&s, (double)a->alpha);
+    stw_meta(w, "lora_alpha", s.s);
+    str_free(&s);
+}
+
+int
+adapter_write(const struct adapter *a, const char *path, int flags,
+              struct err *err)
+{
+    struct moe_config config = adapter_config(a, 1);
+    struct stw *w = stw_new();
+    int handle[MOE_N_LORA], rc = 0;
+
+    adapter_meta(a, w);
+    for (int m = 0; rc == 0 && m < MOE_N_LORA; m++) {
+        uint64_t shape[3];
+
+        moe_lora_shape(&config, m, shape);
+        handle[m] = stw_add(w, moe_lora_names[m], DT_BF16, 3, shape, err);
+        rc = handle[m] < 0 ? -1 : 0;
+    }
+    if (rc == 0)
+        rc = stw_open(w, path, flags, err);
+    for (int m = 0; rc == 0 && m < MOE_N_LORA; m++)
+        rc = stw_write(w, handle[m], a->m[m],
+                       n_numbers(a, m) * sizeof(*a->m[m]), 0, err);
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    stw_free(w);
+    return rc;
+}

@@ -1,0 +1,367 @@
+/* Base weights: where each expert's three matrices lie. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/tensor.h"
+#include "core/js.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };
+
+/* What a file says of its gate_proj: one layer of it is what is wanted. */
+struct search {
+    const struct stdir *dir;
+    const struct st_tensor *tensor; /* the first of the layer */
+    struct name name;
+    bool weight;       /* its name ends in ".weight" */
+    size_t n_gates;    /* of the same prefix */
+    int64_t last;      /* highest number of an expert */
+    size_t n_prefixes; /* of any layer that is wanted */
+    const char *other; /* a tensor of another prefix */
+    int64_t low, high; /* layers there are */
+};
+
+static bool
+is_gate(const struct st_tensor *t, struct name *name, bool *weight)
+{
+    *weight = name_parse(name, t, "gate_proj.weight");
+    if (!*weight && !name_parse(name, t, "gate_proj"))
+        return false;
+    /* a layer without experts has a gate_proj, too: of two dims */
+    return name->expert >= 0 || t->n_dims == 3 || name->prefix_n == 0;
+}
+
+static bool
+same_prefix(const struct search *s, const struct st_tensor *t,
+            const struct name *name)
+{
+    return s->tensor && s->name.prefix_n == name->prefix_n &&
+           !memcmp(s->tensor->name, t->name, name->prefix_n);
+}
+
+static void
+look_at(struct search *s, const struct st_tensor *t, int64_t layer)
+{
+    struct name name;
+    bool weight;
+
+    if (!is_gate(t, &name, &weight))
+        return;
+    if (name.layer >= 0) {
+        s->low = s->low < 0 || name.layer < s->low ? name.layer : s->low;
+        s->high = name.layer > s->high ? name.layer : s->high;
+    }
+    if (layer >= 0 && name.layer >= 0 && name.layer != layer)
+        return;
+    if (same_prefix(s, t, &name)) {
+        s->n_gates++;
+        s->last = name.expert > s->last ? name.expert : s->last;
+    } else if (!s->tensor) {
+        s->tensor = t;
+        s->name = name;
+        s->weight = weight;
+        s->n_gates = s->n_prefixes = 1;
+        s->last = name.expert;
+    } else {
+        s->n_prefixes++;
+        s->other = t->name;
+    }
+}
+
+/* Finds the layer; 'err' names those there are if it cannot choose. */
+static int
+find_layer(struct search *s, int64_t layer, struct err *err)
+{
+    const char *path = s->dir->path;
+
+    for (size_t i = 0; i < s->dir->n_tensors; i++)
+        look_at(s, s->dir->tensors[i].t, layer);
+    if (s->n_prefixes > 1 && s->low == s->high)
+        return err_set(err, EX_DATAERR, "%s: has experts twice: %s and %s",
+                       path, s->tensor->name, s->other);
+    if (s->n_prefixes > 1)
+        return err_set(err, TU_USAGE,
+                       "%s: has experts of layers %lld to %lld: --layer N "
+                       "names one",
+                       path, (long long)s->low, (long long)s->high);
+    if (!s->tensor && s->high >= 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no experts of layer %lld (of layers %lld to "
+                       "%lld)",
+                       path, (long long)layer, (long long)s->low,
+                       (long long)s->high);
+    if (!s->tensor)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no tensor gate_proj, nor "
+                       "model.layers.N.mlp.experts.E.gate_proj.weight",
+                       path);
+    return 0;
+}
+
+void
+base_tensor_name(const struct base *base, enum base_matrix m, size_t expert,
+                 struct str *name)
+{
+    str_adds(name, base->prefix);
+    if (!base->stacked)
+        str_addf(name, "%zu.", expert);
+    str_addf(name, "%s%s", base_names[m], base->suffix);
+}
+
+/* ---- one tensor, or one for each expert ---- */
+
+static const struct stdir_tensor *
+find(const struct base *base, enum base_matrix m, size_t expert,
+     struct err *err)
+{
+    struct str name = { 0 };
+    const struct stdir_tensor *t;
+
+    base_tensor_name(base, m, expert, &name);
+    t = stdir_find(&base->dir, name.s);
+    if (!t)
+        tensor_missing(base->path, name.s, err);
+    str_free(&name);
+    return t;
+}
+
+static int
+bind_stacked(struct base *base, enum base_matrix m, size_t n, size_t k,
+             struct err *err)
+{
+    const uint64_t want[] = { base->n_experts, n, k };
+    const struct stdir_tensor *t = find(base, m, 0, err);
+    struct gemm_matrix *to = base->matrices + m * base->n_experts;
+    const char *data;
+    size_t item;
+
+    if (!t || tensor_want(base->path, t->t, 3, want, "", err) < 0)
+        return -1;
+    item = dtype_table[t->t->dtype].bits / 8;
+    data = st_data(t->st, t->t);
+    for (size_t e = 0; e < base->n_experts; e++)
+        to[e] = (struct gemm_matrix){
+            data + e * n * k * item, t->t->dtype, n, k, k, false
+        };
+    return 0;
+}
+
+static int
+bind_each(struct base *base, enum base_matrix m, size_t n, size_t k,
+          struct err *err)
+{
+    const uint64_t want[] = { n, k };
+    struct gemm_matrix *to = base->matrices + m * base->n_experts;
+
+    for (size_t e = 0; e < base->n_experts; e++) {
+        const struct stdir_tensor *t = find(base, m, e, err);
+
+        if (!t || tensor_want(base->path, t->t, 2, want, "", err) < 0)
+            return -1;
+        to[e] = (struct gemm_matrix){
+            st_data(t->st, t->t), t->t->dtype, n, k, k, false
+        };
+    }
+    return 0;
+}
+
+static int
+bind_all(struct base *base, struct err *err)
+{
+    int (*bind)(struct base *, enum base_matrix, size_t, size_t, struct err *) =
+        base->stacked ? bind_stacked : bind_each;
+    size_t h = base->hidden, i = base->intermediate, e = base->n_experts;
+
+    base->matrices = xcalloc(BASE_N * e, sizeof(*base->matrices));
+    if (bind(base, BASE_GATE, i, h, err) < 0 ||
+        bind(base, BASE_UP, i, h, err) < 0 ||
+        bind(base, BASE_DOWN, h, i, err) < 0)
+        return -1;
+    base->weights = (struct moe_base){ base->matrices, base->matrices + e,
+                                       base->matrices + 2 * e };
+    return 0;
+}
+
+/* ---- sizes ---- */
+
+/* Experts are 0 .. last, or the first that is missing is named. */
+static int
+count_experts(struct base *base, const struct search *s, struct err *err)
+{
+    base->n_experts = (size_t)s->last + 1;
+    for (size_t e = 0; e <= s->n_gates && e < base->n_experts; e++)
+        if (!find(base, BASE_GATE, e, err))
+            return -1;
+    return 0;
+}
+
+static int
+take_sizes(struct base *base, const struct search *s, struct err *err)
+{
+    static const uint64_t any[] = { ANY_SIZE, ANY_SIZE, ANY_SIZE };
+    const struct st_tensor *t = s->tensor;
+    const uint64_t *last;
+
+    base->stacked = s->name.expert < 0;
+    base->suffix = s->weight ? ".weight" : "";
+    base->prefix = xstrndup(t->name, s->name.prefix_n);
+    base->layer = s->name.layer;
+    if (tensor_want(base->path, t, base->stacked ? 3 : 2, any,
+                    base->stacked ? "experts, intermediate, hidden"
+                                  : "intermediate, hidden",
+                    err) < 0)
+        return -1;
+    last = t->shape + t->n_dims;
+    base->hidden = last[-1];
+    base->intermediate = last[-2];
+    if (base->stacked)
+        base->n_experts = t->shape[0];
+    else if (count_experts(base, s, err) < 0)
+        return -1;
+    /* an empty tensor's other sizes may be anything */
+    if (t->n_elements == 0)
+        return err_set(err, EX_DATAERR, "%s: %s is empty", base->path, t->name);
+    return 0;
+}
+
+/* ---- what a model folder says besides ---- */
+
+static int
+read_config(struct base *base, const struct js *root, struct err *err)
+{
+    struct js experts = js_get(root, "num_experts");
+    struct js top_k = js_get(root, "num_experts_per_tok");
+    struct js norm = js_get(root, "norm_topk_prob");
+    struct js type = js_get(root, "model_type");
+    const char *name = "";
+    size_t n;
+    int64_t v;
+
+    if (!js_absent(&experts)) {
+        if (js_i64(&experts, 1, INT32_MAX, &v, err) < 0)
+            return -1;
+        if ((size_t)v != base->n_experts)
+            return err_set(err, EX_DATAERR,
+                           "%s: num_experts is %lld, but there are %zu in %s",
+                           root->file, (long long)v, base->n_experts,
+                           base->prefix);
+    }
+    if (!js_absent(&top_k)) {
+        if (js_i64(&top_k, 1, (int64_t)base->n_experts, &v, err) < 0)
+            return -1;
+        base->top_k = (size_t)v;
+    }
+    if (!js_absent(&norm) && js_bool(&norm, &base->norm_topk_prob, err) < 0)
+        return -1;
+    if (!js_absent(&type) && js_str(&type, &name, &n, err) < 0)
+        return -1;
+    base->qwen = !strcmp(name, "qwen3_moe") || !strcmp(name, "qwen2_moe");
+    return 0;
+}
+
+static int
+find_router(struct base *base, struct err *err)
+{
+    const uint64_t want[] = { base->n_experts, base->hidden };
+    const struct stdir_tensor *t;
+    struct str name = { 0 };
+    size_t n = strlen(base->prefix), k = strlen("experts.");
+
+    if (!base->qwen || n < k)
+        return 0;
+    str_add(&name, base->prefix, n - k);
+    str_adds(&name, "gate.weight");
+    t = stdir_find(&base->dir, name.s);
+    str_free(&name);
+    if (!t)
+        return 0;
+    if (tensor_want(base->path, t->t, 2, want, "", err) < 0)
+        return -1;
+    base->router = (struct gemm_matrix){ st_data(t->st, t->t), t->t->dtype,
+                                         base->n_experts,      base->hidden,
+                                         base->hidden,         false };
+    return 0;
+}
+
+static int
+open_config(struct base *base, struct err *err)
+{
+    struct str path = { 0 };
+    struct stat st;
+    struct js root;
+    json_t *v;
+    int rc = 0;
+
+    if (stat(base->path, &st) < 0 || !S_ISDIR(st.st_mode))
+        return 0;
+    str_addf(&path, "%s/config.json", base->path);
+    if (stat(path.s, &st) == 0) {
+        v = js_load(path.s, err);
+        root = js_root(v, path.s);
+        rc = v ? read_config(base, &root, err) : -1;
+        json_decref(v);
+    }
+    str_free(&path);
+    return rc < 0 ? -1 : find_router(base, err);
+}
+
+int
+base_open(struct base *base, const char *path, int64_t layer, struct err *err)
+{
+    struct search s = { .low = -1, .high = -1, .last = -1 };
+
+    *base = (struct base){ .path = path, .layer = -1 };
+    if (stdir_open(&base->dir, path, err) < 0)
+        return -1;
+    s.dir = &base->dir;
+    if (stdir_map(&base->dir, err) == 0 && find_layer(&s, layer, err) == 0 &&
+        take_sizes(base, &s, err) == 0 && bind_all(base, err) == 0 &&
+        open_config(base, err) == 0) {
+        base->layer = base->layer < 0 ? layer : base->layer;
+        return 0;
+    }
+    base_close(base);
+    return -1;
+}
+
+void
+base_close(struct base *base)
+{
+    stdir_close(&base->dir);
+    free(base->matrices);
+    free(base->prefix);
+    *base = (struct base){ 0 };
+}
+
+size_t
+base_nbytes(const struct base *base)
+{
+    size_t nbytes = 0;
+
+    for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
+        const struct gemm_matrix *m = base->matrices + i;
+
+        nbytes += m->n * m->k * (dtype_table[m->dtype].bits / 8);
+    }
+    return nbytes;
+}
+
+void
+base_digest(const struct base *base, struct hash *hash)
+{
+    uint8_t sizes[4 * 8];
+
+    put_le64(sizes, base->n_experts);
+    put_le64(sizes + 8, base->hidden);
+    put_le64(sizes + 16, base->intermediate);
+    for (size_t i = 0; i < BASE_N * base->n_experts; i++) {
+        const struct gemm_matrix *m = base->matrices + i;
+
+        put_le64(sizes + 24, m->dtype);
+        hash_add(hash, sizes, sizeof(sizes));
+        hash_add(hash, m->data, m->n * m->k * (dtype_table[m->dtype].bits / 8));
+    }
+}

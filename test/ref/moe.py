@@ -1,0 +1,275 @@
+"""LoRA fine-tuning of a layer's experts in float64, and data for it.
+
+moe.py DIR [NAME=VALUE...]   writes base.safetensors, lora.safetensors,
+                             batch.safetensors, hf/ and peft/ into DIR
+moe.py forward OUT BASE LORA BATCH LIMIT
+moe.py backward OUT BASE LORA BATCH LIMIT
+                             compares with the reference; prints what is over
+                             LIMIT, every expert and tensor by itself
+"""
+
+import json
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mkst
+
+PROJ = ["gate", "up", "down"]
+LORA = [p + "_lora_" + m for p in PROJ for m in "ab"]
+SIZES = dict(E=4, k=2, H=96, I=80, r=5, qlen=37, seed=1, alpha=10.0, layer=3)
+
+
+def read(path):
+    """{name: float64 or integer array}, metadata."""
+    with open(path, "rb") as f:
+        n = int.from_bytes(f.read(8), "little")
+        head = json.loads(f.read(n))
+        data = f.read()
+    tensors, meta = {}, head.pop("__metadata__", {})
+    for name, t in head.items():
+        raw = data[t["data_offsets"][0]:t["data_offsets"][1]]
+        if t["dtype"] == "BF16":
+            a = mkst.from_bf16(raw)
+        else:
+            a = np.frombuffer(raw, {v: k for k, v in mkst.NAMES.items()}[
+                t["dtype"]])
+            if t["dtype"] in ("F16", "F32", "F64"):
+                a = a.astype(np.float64)
+        tensors[name] = a.reshape(t["shape"])
+    return tensors, meta
+
+
+def read_dir(path):
+    """All tensors of a file, or of a folder's files."""
+    if not os.path.isdir(path):
+        return read(path)[0]
+    tensors = {}
+    for name in sorted(os.listdir(path)):
+        if name.endswith(".safetensors"):
+            tensors.update(read(os.path.join(path, name))[0])
+    return tensors
+
+
+def round_bf16(x):
+    return mkst.from_bf16(mkst.bf16(x)[2]).reshape(np.shape(x))
+
+
+def make(E, k, H, I, r, qlen, seed, alpha, layer, ids=None):
+    """Numbers whose LoRA is about half of every projection."""
+    g = np.random.default_rng(seed)
+    s = alpha / r
+    base, lora = {}, {}
+    for p in PROJ:
+        n_in, n_out = (I, H) if p == "down" else (H, I)
+        base[p + "_proj"] = g.standard_normal((E, n_out, n_in)) / n_in ** .5
+        lora[p + "_lora_a"] = g.standard_normal((E, r, n_in)) / n_in ** .5
+        lora[p + "_lora_b"] = g.standard_normal((E, n_out, r)) / r ** .5 / s
+    x = g.standard_normal((qlen, H))
+    if ids is None:
+        ids = np.argsort(g.random((qlen, E)), axis=1)[:, :k]
+    w = g.random((qlen, ids.shape[1])) + .1
+    w /= w.sum(1, keepdims=True)
+    batch = dict(input=mkst.bf16(x), expert_ids=ids.astype("<i8"),
+                 weights=w.astype("<f4"),
+                 grad_output=mkst.bf16(g.standard_normal((qlen, H))),
+                 target=g.standard_normal((qlen, H)).astype("<f4"))
+    pack = lambda d: {n: mkst.bf16(v) for n, v in d.items()}
+    return pack(base), pack(lora), batch
+
+
+def save_all(folder, **given):
+    c = dict(SIZES, **given)
+    base, lora, batch = make(**c)
+    meta = dict(lora_alpha=str(c["alpha"]), lora_rank=str(c["r"]),
+                expert_num=str(c["E"]), hidden_size=str(c["H"]),
+                intermediate_size=str(c["I"]), layer_idx=str(c["layer"]))
+    os.makedirs(folder, exist_ok=True)
+    path = lambda name: os.path.join(folder, name)
+    mkst.save(path("base.safetensors"), base)
+    mkst.save(path("lora.safetensors"), lora, meta)
+    mkst.save(path("batch.safetensors"), batch)
+    save_hf(path("hf"), c, base)
+    save_peft(path("peft"), c, lora)
+
+
+def slices(value):
+    """The matrices of a stacked tensor, by expert."""
+    dtype, shape, data = value
+    n = len(data) // shape[0]
+    return [(dtype, shape[1:], data[e * n:e * n + n])
+            for e in range(shape[0])]
+
+
+def save_hf(folder, c, base):
+    """The layer as transformers names it, in two shards, with a router."""
+    os.makedirs(folder, exist_ok=True)
+    g = np.random.default_rng(c["seed"] + 1000)
+    root = "model.layers.%d.mlp." % c["layer"]
+    shards = [{}, {"model.norm.weight": mkst.bf16(np.ones(c["H"]))}]
+    shards[1][root + "gate.weight"] = mkst.bf16(
+        g.standard_normal((c["E"], c["H"])))
+    shards[1]["model.layers.0.mlp.gate_proj.weight"] = mkst.bf16(
+        np.zeros((c["I"], c["H"])))
+    for p in base:
+        for e, m in enumerate(slices(base[p])):
+            shards[e % 2][root + "experts.%d.%s.weight" % (e, p)] = m
+    names = {}
+    for i, shard in enumerate(shards):
+        name = "model-%05d-of-00002.safetensors" % (i + 1)
+        mkst.save(os.path.join(folder, name), shard)
+        names.update({t: name for t in shard})
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w") as f:
+        json.dump({"metadata": {}, "weight_map": names}, f)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(dict(model_type="qwen3_moe", num_experts=c["E"],
+                       num_experts_per_tok=c["k"], norm_topk_prob=True), f)
+
+
+def save_peft(folder, c, lora):
+    os.makedirs(folder, exist_ok=True)
+    tensors = {}
+    for n, value in lora.items():
+        for e, m in enumerate(slices(value)):
+            tensors["base_model.model.model.layers.%d.mlp.experts.%d.%s_proj."
+                    "lora_%s.weight" % (c["layer"], e, n.split("_")[0],
+                                        n[-1].upper())] = m
+    mkst.save(os.path.join(folder, "adapter_model.safetensors"), tensors)
+    with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+        json.dump(dict(peft_type="LORA", r=c["r"], lora_alpha=c["alpha"],
+                       bias="none", use_rslora=False, use_dora=False,
+                       target_modules=["gate_proj", "up_proj", "down_proj"]),
+                  f)
+
+
+# ---- the reference ----
+
+def linear(x, w, a, b, s):
+    return x @ w.T + s * ((x @ a.T) @ b.T)
+
+
+class Expert:
+    """One expert on the rows that come to it."""
+
+    def __init__(self, base, lora, s, e, x):
+        self.x, self.s = x, s
+        self.w = {p: base[p + "_proj"][e] for p in PROJ}
+        self.a = {p: lora[p + "_lora_a"][e] for p in PROJ}
+        self.b = {p: lora[p + "_lora_b"][e] for p in PROJ}
+        self.g = self.apply("gate", x)
+        self.u = self.apply("up", x)
+        self.sig = 1 / (1 + np.exp(-self.g))
+        self.h = self.g * self.sig * self.u
+        self.y = self.apply("down", self.h)
+
+    def apply(self, p, x):
+        return linear(x, self.w[p], self.a[p], self.b[p], self.s)
+
+    def back(self, p, x, dy):
+        """dx, dA, dB of one projection."""
+        db = self.s * dy.T @ (x @ self.a[p].T)
+        da = self.s * (dy @ self.b[p]).T @ x
+        dx = dy @ self.w[p] + self.s * (dy @ self.b[p]) @ self.a[p]
+        return dx, da, db
+
+    def backward(self, dy):
+        grads = {}
+        dh, grads["down_lora_a"], grads["down_lora_b"] = self.back(
+            "down", self.h, dy)
+        dg = dh * self.u * self.sig * (1 + self.g * (1 - self.sig))
+        du = dh * self.g * self.sig
+        dx, grads["gate_lora_a"], grads["gate_lora_b"] = self.back(
+            "gate", self.x, dg)
+        dx2, grads["up_lora_a"], grads["up_lora_b"] = self.back(
+            "up", self.x, du)
+        return dx + dx2, grads
+
+
+def reference(base, lora, alpha, batch):
+    """output, and the gradients if the batch has a grad_output."""
+    E, r = lora["gate_lora_a"].shape[:2]
+    x, ids, w = batch["input"], batch["expert_ids"], batch["weights"]
+    go = batch.get("grad_output")
+    out = {"output": np.zeros(x.shape)}
+    if go is not None:
+        out["grad_input"] = np.zeros(x.shape)
+        out["grad_weights"] = np.zeros(w.shape)
+        for n in LORA:
+            out["grad_" + n] = np.zeros(lora[n].shape)
+    for e in range(E):
+        i, j = np.nonzero(ids == e)
+        if i.size == 0:
+            continue
+        ex = Expert(base, lora, alpha / r, e, x[i])
+        np.add.at(out["output"], i, w[i, j][:, None] * ex.y)
+        if go is None:
+            continue
+        out["grad_weights"][i, j] = (go[i] * ex.y).sum(1)
+        dx, grads = ex.backward(w[i, j][:, None] * go[i])
+        np.add.at(out["grad_input"], i, dx)
+        for n in LORA:
+            out["grad_" + n][e] = grads[n]
+    return out
+
+
+def relative(got, want):
+    scale = np.abs(want).mean() if want.size else 0
+    if scale == 0:
+        return 0.0 if not np.abs(got).any() else np.inf
+    return np.abs(got - want).mean() / scale
+
+
+def stacked(base):
+    """Base weights of a folder of one layer as stacked tensors."""
+    if "gate_proj" in base:
+        return base
+    out = {}
+    for p in PROJ:
+        found = {int(n.split(".experts.")[1].split(".")[0]): v
+                 for n, v in base.items()
+                 if ".experts." in n and n.endswith(p + "_proj.weight")}
+        out[p + "_proj"] = np.stack([found[e] for e in range(len(found))])
+    return out
+
+
+def compare(got, want, names, limit, n_experts):
+    """Lines of what is over the limit; LoRA's tensors expert by expert."""
+    lines = []
+    for n in names:
+        if got[n].shape != want[n].shape:
+            lines.append("%s is %s, not %s" % (n, got[n].shape, want[n].shape))
+            continue
+        parts = [("", got[n], want[n])]
+        if "lora" in n:
+            parts = [(" of expert %d" % e, got[n][e], want[n][e])
+                     for e in range(n_experts)]
+        for what, a, b in parts:
+            d = relative(a, b)
+            if not d < limit:
+                lines.append("%s%s: %.5f" % (n, what, d))
+    return lines
+
+
+def judge(which, out, base, lora, batch, limit):
+    got = read(out)[0]
+    weights, meta = read(lora)
+    want = reference(stacked(read_dir(base)), weights,
+                     float(meta["lora_alpha"]), read(batch)[0])
+    names = ["output"]
+    if which == "backward":
+        names = ["grad_input", "grad_weights"] + ["grad_" + n for n in LORA]
+    if sorted(got) != sorted(names):
+        return ["has " + " ".join(sorted(got))]
+    return compare(got, want, names, float(limit),
+                   weights["gate_lora_a"].shape[0])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] in ("forward", "backward"):
+        bad = judge(*sys.argv[1:])
+        print("\n".join(bad), end="\n" if bad else "")
+        sys.exit(bool(bad))
+    options = dict(a.split("=") for a in sys.argv[2:])
+    save_all(sys.argv[1], **{n: type(SIZES[n])(v) for n, v in options.items()})
