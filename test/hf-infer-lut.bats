@@ -19,7 +19,7 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
 
 @test "hf-infer --lut-report: numpy's metrics of a table on the model's own inputs" {
     ref report
-    [ "$output" = 7 ]
+    [ "$output" = 11 ]
 }
 
 @test "hf-infer --lut: the bits do not depend on -j, --chunk or --batch" {
@@ -50,7 +50,9 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     ref make M fused
     ref make S single
     run -65 hf-infer M --lut M --lut-layers '*.9.*' --ids $IDS --nll
-    [ "$output" = "hf-infer: M/lut/metadata.json: has no layer that is asked for" ]
+    [ "$output" = "hf-infer: M/lut/metadata.json: has no layer *.9.* (--lut-layers)" ]
+    run -65 hf-infer M --lut M --lut-layers '*.qkv_proj,*.w_proj' --ids $IDS --nll
+    [ "$output" = "hf-infer: M/lut/metadata.json: has no layer *.w_proj (--lut-layers)" ]
     run -66 hf-infer M --lut nowhere --ids $IDS --nll
     run -65 hf-infer "$DEMO" --lut M --ids $IDS --nll
     [[ "$output" = "hf-infer: M/lut/model.layers.0.mlp.down_proj.lut.safetensors: is of 172 inputs and 60 outputs, but model.layers.0.mlp.down_proj of the model has "* ]]

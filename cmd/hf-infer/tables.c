@@ -53,6 +53,28 @@ wanted(const char *globs, const char *name)
     return yes;
 }
 
+/* Does each pattern take a layer? */
+static int
+check_globs(const struct lut *lut, const char *globs, struct err *err)
+{
+    int rc = 0;
+
+    while (globs && rc == 0) {
+        size_t n = strcspn(globs, ","), i = 0;
+        char *glob = xstrndup(globs, n);
+
+        while (i < lut->n_layers && !glob_takes(glob, lut->layers[i].name))
+            i++;
+        if (i == lut->n_layers)
+            rc = err_set(err, EX_DATAERR,
+                         "%s/metadata.json: has no layer %s (--lut-layers)",
+                         lut->path, glob);
+        free(glob);
+        globs = globs[n] ? globs + n + 1 : NULL;
+    }
+    return rc;
+}
+
 /* The linear layer of a name, or NULL. */
 static struct linear *
 find_linear(const struct model *m, const char *name)
@@ -201,12 +223,13 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
     *tables = NULL;
     ts->model = model;
     ts->tabled = xcalloc(ts->lut.n_layers, sizeof(*ts->tabled));
+    if (rc == 0)
+        rc = check_globs(&ts->lut, o->layers, err);
     for (size_t i = 0; i < ts->lut.n_layers && rc == 0; i++)
         if (wanted(o->layers, ts->lut.layers[i].name))
             rc = open_table(ts, &ts->lut.layers[i], o, err);
     if (rc == 0 && ts->n == 0)
-        rc = err_set(err, EX_DATAERR,
-                     "%s/metadata.json: has no layer that is asked for",
+        rc = err_set(err, EX_DATAERR, "%s/metadata.json: has no layers",
                      ts->lut.path);
     model->tables = ts;
     if (rc < 0)
@@ -340,19 +363,22 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
 void
 tables_report(const struct tables *ts, struct str *tsv)
 {
-    str_adds(tsv, "layer\trows\tbad_rows\tfvu_input\texceed\tfvu_output\trel_l2"
-                  "\trow_rel_l2_p99\trow_rel_l2_max\tcosine_mean\tcosine_min\t"
-                  "max_abs\tactive_mean\tdead\n");
+    str_adds(tsv, "layer\trows\tbad_rows\tactive_mean\tpositives_mean\tdead\t"
+                  "fvu_input\tthreshold\texceed\tcompensated_mean\t"
+                  "fvu_output\trel_l2\trow_rel_l2_p99\trow_rel_l2_max\t"
+                  "cosine_mean\tcosine_min\tmax_abs\n");
     for (size_t i = 0; i < ts->n; i++) {
+        const struct lut_layer *l = ts->tabled[i].file.layer;
         struct table_report r;
 
         table_stats_get(ts->tabled[i].stats, &r);
-        str_addf(tsv, "%s\t%llu\t%llu", ts->tabled[i].file.layer->name,
-                 (unsigned long long)r.rows, (unsigned long long)r.bad_rows);
-        const double v[] = { r.fvu_input,   r.exceed,      r.fvu_output,
-                             r.rel_l2,      r.row_p99,     r.row_max,
-                             r.cosine_mean, r.cosine_min,  r.max_abs,
-                             r.active_mean, (double)r.dead };
+        str_addf(tsv, "%s\t%llu\t%llu", l->name, (unsigned long long)r.rows,
+                 (unsigned long long)r.bad_rows);
+        const double v[] = { r.active_mean, r.positives_mean, (double)r.dead,
+                             r.fvu_input,   l->elbow,         r.exceed,
+                             r.fixed_mean,  r.fvu_output,     r.rel_l2,
+                             r.row_p99,     r.row_max,        r.cosine_mean,
+                             r.cosine_min,  r.max_abs };
 
         for (size_t k = 0; k < sizeof(v) / sizeof(v[0]); k++) {
             str_addc(tsv, '\t');

@@ -179,6 +179,10 @@ def report():
     wt, b = lut.target(w, layer)
     want = lut.report(x, lut.reconstruct(t, z, sets), lut.combine(t, z, sets),
                       x @ wt.T + b)
+    want.update(
+        positives_mean=(z > 0).sum(axis=1).mean(), compensated_mean=0,
+        active_mean=np.mean([len(s) for s in sets]),
+        dead=z.shape[1] - len(set(np.concatenate(sets))))
     n = 0
     for key, v in want.items():
         got = float(row[{"row_max": "row_rel_l2_max"}.get(key, key)])
