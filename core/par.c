@@ -257,20 +257,28 @@ stop_workers(struct par *par, int n)
         pthread_join(par->workers[i].thread, NULL);
 }
 
-static int
-start_workers(struct par *par, struct err *err)
+/* Signals are for the caller's thread, but what an instruction causes is for
+ * the thread that ran it: blocked there, it would end the program before any
+ * handler (a mapped file that shrank is a SIGBUS). */
+static void
+block_signals(sigset_t *old)
 {
     static const int faults[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP };
-    sigset_t all, old;
-    int e = 0, i;
+    sigset_t all;
 
-    /* Signals are for the caller's thread, but what an instruction causes is
-     * for the thread that ran it: blocked there, it would end the program
-     * before any handler (a mapped file that shrank is a SIGBUS). */
     sigfillset(&all);
     for (size_t k = 0; k < sizeof(faults) / sizeof(faults[0]); k++)
         sigdelset(&all, faults[k]);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
+    pthread_sigmask(SIG_BLOCK, &all, old);
+}
+
+static int
+start_workers(struct par *par, struct err *err)
+{
+    sigset_t old;
+    int e = 0, i;
+
+    block_signals(&old);
     for (i = 0; i < par->n_threads - 1 && !e; i++) {
         struct worker *w = &par->workers[i];
 
@@ -334,4 +342,109 @@ par_close(struct par *par)
         return;
     stop_workers(par, par->n_threads - 1);
     par_free(par);
+}
+
+/* ---- one worker and its queue ---- */
+
+struct task {
+    struct task *next;
+    void (*fn)(void *ctx);
+    void *ctx;
+};
+
+struct par_worker {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t more, done;
+    struct task *first, **end; /* the first is running, or will be next */
+    bool quit;
+};
+
+static void *
+run_tasks(void *arg)
+{
+    struct par_worker *w = arg;
+
+    pthread_mutex_lock(&w->mutex);
+    while (w->first || !w->quit) {
+        struct task *t = w->first;
+
+        if (!t) {
+            pthread_cond_wait(&w->more, &w->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&w->mutex);
+        t->fn(t->ctx);
+        pthread_mutex_lock(&w->mutex);
+        w->first = t->next;
+        if (!w->first) {
+            w->end = &w->first;
+            pthread_cond_signal(&w->done);
+        }
+        free(t);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+int
+par_worker_open(struct par_worker **worker, struct err *err)
+{
+    struct par_worker *w = xcalloc(1, sizeof(*w));
+    sigset_t old;
+    int e;
+
+    *worker = NULL;
+    w->end = &w->first;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->more, NULL);
+    pthread_cond_init(&w->done, NULL);
+    block_signals(&old);
+    e = pthread_create(&w->thread, NULL, run_tasks, w);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (e) {
+        free(w);
+        return err_set(err, EX_SOFTWARE, "a thread cannot start: %s",
+                       strerror(e));
+    }
+    *worker = w;
+    return 0;
+}
+
+void
+par_worker_close(struct par_worker *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->mutex);
+    w->quit = true;
+    pthread_cond_signal(&w->more);
+    pthread_mutex_unlock(&w->mutex);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->done);
+    pthread_cond_destroy(&w->more);
+    pthread_mutex_destroy(&w->mutex);
+    free(w);
+}
+
+void
+par_submit(struct par_worker *w, void (*fn)(void *ctx), void *ctx)
+{
+    struct task *t = xmalloc(sizeof(*t));
+
+    *t = (struct task){ .fn = fn, .ctx = ctx };
+    pthread_mutex_lock(&w->mutex);
+    *w->end = t;
+    w->end = &t->next;
+    pthread_cond_signal(&w->more);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+void
+par_sync(struct par_worker *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    while (w->first)
+        pthread_cond_wait(&w->done, &w->mutex);
+    pthread_mutex_unlock(&w->mutex);
 }

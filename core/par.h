@@ -39,4 +39,17 @@ void par_for(struct par *par, size_t n, size_t grain,
              void (*fn)(void *ctx, size_t begin, size_t end, int thread),
              void *ctx);
 
+/*
+ * A worker: one thread more, which runs what it is handed one after the other.
+ * par_submit() never waits; par_sync() does, until all so far has run.  One
+ * thread at a time may submit and sync.
+ * par_worker_open(): 0, or -1 with 'err' set (EX_SOFTWARE).
+ * Owner: the caller, until par_worker_close(), which syncs; NULL is fine.
+ */
+struct par_worker;
+int par_worker_open(struct par_worker **worker, struct err *err);
+void par_worker_close(struct par_worker *worker);
+void par_submit(struct par_worker *worker, void (*fn)(void *ctx), void *ctx);
+void par_sync(struct par_worker *worker);
+
 #endif

@@ -185,6 +185,51 @@ status_of_bus(void)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+/* ---- a worker ---- */
+
+struct step {
+    int *at, *order;
+    int id;
+};
+
+static void
+take_step(void *ctx)
+{
+    struct step *s = ctx;
+
+    usleep(s->id % 5 == 0 ? 1000 : 0);
+    s->order[(*s->at)++] = s->id;
+}
+
+static void
+test_worker(void)
+{
+    enum { STEPS = 50 };
+    struct par_worker *w = NULL;
+    struct step steps[STEPS];
+    int at = 0, order[STEPS];
+    bool good;
+    struct err err = { 0 };
+
+    good = par_worker_open(&w, &err) == 0;
+    if (!tap_ok(good, "a worker starts"))
+        return;
+    for (int i = 0; i < STEPS; i++) {
+        steps[i] = (struct step){ &at, order, i };
+        par_submit(w, take_step, &steps[i]);
+        if (i == STEPS / 2) {
+            par_sync(w);
+            good = good && at == i + 1;
+        }
+    }
+    tap_ok(good, "par_sync waits for all that was submitted");
+    par_worker_close(w);
+    for (int i = 0; i < STEPS; i++)
+        good = good && at == STEPS && order[i] == i;
+    tap_ok(good, "a worker's tasks run in their order, all before it closes");
+    par_worker_close(NULL);
+}
+
 int
 main(void)
 {
@@ -201,6 +246,7 @@ main(void)
     test_same_sums();
     test_late();
     tap_ok(status_of_bus() == 74, "a worker's SIGBUS reaches the handler");
+    test_worker();
     for (int i = 0; i < 100 && good; i++) {
         good = par_open(&par, 4, &err) == 0;
         if (good)
