@@ -17,8 +17,8 @@
  * n_parts sums in another order, so its results agree, but not bit for bit
  * (the cache of one is right for another).
  *
- * Arrays are in C order, numbers little-endian, where not said otherwise of
- * any alignment, and belong to the caller.
+ * Arrays are in C order and belong to the caller.  bf16 is little-endian at any
+ * address; int64 and f32 are the machine's, aligned.
  * Source: the interface of kvcache-ai/ktransformers' moe_sft_amx.
  */
 #ifndef MOE_SFT_MOE_H
@@ -78,8 +78,8 @@ struct moe_lora {
 
 struct moe_batch {
     size_t qlen;               /* tokens, 0 .. max_len */
-    const int64_t *expert_ids; /* [qlen, top_k], machine's byte order */
-    const float *weights;      /* [qlen, top_k], machine's byte order */
+    const int64_t *expert_ids; /* [qlen, top_k] */
+    const float *weights;      /* [qlen, top_k] */
     const uint16_t *input;     /* [qlen, hidden], bf16 */
 };
 
@@ -87,7 +87,7 @@ struct moe_batch {
 struct moe_grads {
     uint16_t *input;        /* [qlen, hidden], bf16 */
     void *lora[MOE_N_LORA]; /* as the matrices: f32 or bf16 */
-    enum dtype lora_dtype;  /* DT_F32 (machine's) or DT_BF16 */
+    enum dtype lora_dtype;  /* DT_F32 or DT_BF16 */
     float *weights;         /* [qlen, top_k], f32; 0 of a skipped slot */
 };
 

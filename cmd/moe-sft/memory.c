@@ -1,0 +1,225 @@
+/*
+ * How much memory everything takes: one function a thing, which names its
+ * arrays, serves the estimate and the allocation alike.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cmd/moe-sft/moe_impl.h"
+
+void *
+plan_take(struct plan *plan, size_t a, size_t b, size_t size)
+{
+    void *at = plan->base ? plan->base + plan->nbytes : NULL;
+    size_t n;
+
+    if (!size_mul(a, b, &n) || !size_mul(n, size, &n) || !size_add(n, 63, &n) ||
+        !size_add(plan->nbytes, n / 64 * 64, &plan->nbytes))
+        plan->overflow = true;
+    return at;
+}
+
+int
+moe_config_check(const struct moe_config *c, struct err *err)
+{
+    const struct {
+        const char *name;
+        size_t n;
+    } sizes[] = {
+        { "n_experts", c->n_experts }, { "top_k", c->top_k },
+        { "hidden", c->hidden },       { "intermediate", c->intermediate },
+        { "lora_rank", c->lora_rank }, { "max_len", c->max_len },
+        { "n_parts", c->n_parts },
+    };
+    size_t n;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        if (sizes[i].n == 0)
+            return err_set(err, EX_DATAERR, "%s is 0", sizes[i].name);
+    if (!isfinite(c->lora_alpha))
+        return err_set(err, EX_DATAERR, "lora_alpha is %g",
+                       (double)c->lora_alpha);
+    if (c->n_parts > c->intermediate)
+        return err_set(err, EX_DATAERR,
+                       "intermediate is %zu, which %zu parts cannot share",
+                       c->intermediate, c->n_parts);
+    if (c->mode == MOE_INT8 &&
+        larger(c->hidden, c->intermediate) > GEMM_INT8_MAX_K)
+        return err_set(err, EX_DATAERR,
+                       "hidden x intermediate is %zu x %zu, but int8 sums hold "
+                       "%d products",
+                       c->hidden, c->intermediate, GEMM_INT8_MAX_K);
+    if (!size_mul(c->max_len, c->top_k, &n) || n > UINT32_MAX)
+        return err_set(err, EX_DATAERR,
+                       "max_len x top_k is %zu x %zu, more than 2^32 rows",
+                       c->max_len, c->top_k);
+    return 0;
+}
+
+/* Slices are whole panels where there are enough for all parts. */
+void
+part_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n)
+{
+    size_t unit = c->intermediate >= GEMM_PANEL * c->n_parts ? GEMM_PANEL : 1;
+    size_t units = (c->intermediate - 1) / unit + 1;
+    size_t each = units / c->n_parts, more = units % c->n_parts;
+    size_t end = each * (i + 1) + smaller(i + 1, more);
+
+    *first = unit * (each * i + smaller(i, more));
+    *n = smaller(unit * end, c->intermediate) - *first;
+}
+
+static size_t
+rows_of(const struct moe_config *c)
+{
+    return smaller(c->max_len, MOE_BLOCK);
+}
+
+void
+plan_weights(struct plan *plan, const struct moe_config *c, struct part *part)
+{
+    enum gemm_class class = c->mode == MOE_INT8 ? GEMM_INT8 : GEMM_BF16;
+    size_t n_kinds = c->mode == MOE_INT8 ? N_KINDS : K_GATE_T;
+
+    for (size_t kind = 0; kind < n_kinds; kind++) {
+        bool by_row = kind == K_GATE || kind == K_UP || kind == K_DOWN_T;
+        size_t n = by_row ? part->n : c->hidden;
+        size_t k = by_row ? c->hidden : part->n;
+
+        for (size_t e = 0; e < c->n_experts; e++) {
+            struct weight w = { .panels = { class, n, k, NULL } };
+
+            w.panels.data =
+                plan_take(plan, gemm_packed_nbytes(class, n, k), 1, 1);
+            if (class == GEMM_INT8)
+                w.scale = plan_take(plan, n, 1, sizeof(float));
+            if (plan->overflow)
+                return;
+            if (plan->base)
+                part->weights[kind][e] = w;
+        }
+    }
+}
+
+static void
+plan_int8(struct plan *plan, const struct moe_config *c, struct part *part)
+{
+    size_t rows = rows_of(c), k = larger(c->hidden, part->n);
+
+    part->x8 = plan_take(plan, rows, gemm_ld_int8(k), 1);
+    part->x8_scale = plan_take(plan, rows, 1, sizeof(float));
+    part->wide = plan_take(plan, rows, k, sizeof(float));
+}
+
+void
+plan_part(struct plan *plan, const struct moe_config *c, struct part *part)
+{
+    size_t rows = rows_of(c), hidden = c->hidden, n = part->n, r = c->lora_rank;
+    size_t ldx = gemm_ld_bf16(hidden), ldh = gemm_ld_bf16(n);
+
+    part->x = plan_take(plan, rows, ldx, 2);
+    part->dy = plan_take(plan, rows, ldx, 2);
+    part->h = plan_take(plan, rows, ldh, 2);
+    part->dg = plan_take(plan, rows, ldh, 2);
+    part->du = plan_take(plan, rows, ldh, 2);
+    part->gate = plan_take(plan, rows, n, 2);
+    part->up = plan_take(plan, rows, n, 2);
+    part->a2 = plan_take(plan, 2 * r, hidden, 2);
+    part->ug = plan_take(plan, rows, 2 * r, sizeof(float));
+    part->ud = plan_take(plan, rows, r, sizeof(float));
+    part->qd = plan_take(plan, rows, r, sizeof(float));
+    part->pg = plan_take(plan, rows, r, sizeof(float));
+    part->pu = plan_take(plan, rows, r, sizeof(float));
+    part->bt = plan_take(plan, 2 * r, larger(n, hidden), sizeof(float));
+    part->pt = plan_take(plan, 6 * r, rows, sizeof(float));
+    part->gw = plan_take(plan, rows, (n - 1) / GEMM_PANEL + 1, sizeof(float));
+    for (size_t m = 0; m < MOE_N_LORA; m++) {
+        bool hidden_wide = m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B;
+
+        part->grad[m] =
+            plan_take(plan, r, hidden_wide ? hidden : n, sizeof(float));
+    }
+    if (c->n_parts > 1)
+        part->partial = plan_take(plan, rows, hidden, sizeof(float));
+    if (c->mode == MOE_INT8)
+        plan_int8(plan, c, part);
+}
+
+void
+plan_shared(struct plan *plan, struct moe *moe)
+{
+    const struct moe_config *c = &moe->config;
+
+    moe->dx = plan_take(plan, c->max_len, c->hidden, sizeof(float));
+    moe->route.slots = plan_take(plan, c->max_len, c->top_k, sizeof(uint32_t));
+    moe->route.begin = plan_take(plan, c->n_experts, c->top_k, sizeof(size_t));
+    plan_take(plan, 1, 1, sizeof(size_t)); /* the end of the last */
+}
+
+void
+plan_slot(struct plan *plan, const struct moe_config *c, struct slot *slot)
+{
+    size_t n = c->max_len * c->top_k; /* in 32 bits: checked */
+
+    slot->ids = plan_take(plan, n, 1, sizeof(int64_t));
+    slot->weights = plan_take(plan, n, 1, sizeof(float));
+    slot->input = plan_take(plan, c->max_len, c->hidden, 2);
+    slot->gate = plan_take(plan, n, c->intermediate, 2);
+    slot->up = plan_take(plan, n, c->intermediate, 2);
+}
+
+static bool
+sum_parts(const struct moe_config *c, struct moe_memory *m)
+{
+    for (size_t i = 0; i < c->n_parts; i++) {
+        struct plan weights = { 0 }, scratch = { 0 };
+        struct part part = { 0 };
+
+        part_slice(c, i, &part.first, &part.n);
+        plan_weights(&weights, c, &part);
+        plan_part(&scratch, c, &part);
+        if (weights.overflow || scratch.overflow ||
+            !size_add(m->base, weights.nbytes, &m->base) ||
+            !size_add(m->scratch, scratch.nbytes, &m->scratch))
+            return false;
+    }
+    return true;
+}
+
+static bool
+sum_all(const struct moe_config *c, struct moe_memory *m)
+{
+    struct moe moe = { .config = *c };
+    struct plan shared = { 0 }, slot_plan = { 0 };
+    struct slot slot;
+    size_t n;
+
+    if (!sum_parts(c, m))
+        return false;
+    plan_shared(&shared, &moe);
+    plan_slot(&slot_plan, c, &slot);
+    m->slot = slot_plan.nbytes;
+    return !shared.overflow && !slot_plan.overflow &&
+           size_add(m->scratch, shared.nbytes, &m->scratch) &&
+           size_mul(m->slot, c->max_cache_depth, &m->cache) &&
+           size_add(m->base, m->cache, &n) &&
+           size_add(n, m->scratch, &m->total) &&
+           size_mul(c->top_k, c->intermediate, &n) && size_mul(n, 3, &n) &&
+           size_add(n, c->hidden, &n) && size_mul(n, c->max_len, &n) &&
+           size_mul(n, 2, &m->origin_slot);
+}
+
+int
+moe_memory(const struct moe_config *config, int n_threads,
+           struct moe_memory *memory, struct err *err)
+{
+    (void)n_threads;
+    memset(memory, 0, sizeof(*memory));
+    if (moe_config_check(config, err) < 0)
+        return -1;
+    if (!sum_all(config, memory))
+        return err_set(err, EX_DATAERR,
+                       "the operator's memory has more bytes than 64 bits "
+                       "can count");
+    return 0;
+}

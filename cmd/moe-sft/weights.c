@@ -1,0 +1,135 @@
+/*
+ * Base weights as the products want them.
+ */
+#include <string.h>
+
+#include "cmd/moe-sft/moe_impl.h"
+#include "core/kernel/cvt.h"
+
+/* The part's slice of an expert's matrix, as the kind wants it. */
+static struct gemm_matrix
+slice(const struct moe *moe, const struct part *part, enum kind kind, size_t e)
+{
+    const struct moe_config *c = &moe->config;
+    struct gemm_matrix w = moe->base[kind % K_GATE_T][e];
+    bool down = kind % K_GATE_T == K_DOWN;
+    size_t at = down ? part->first : part->first * w.ld;
+
+    w.data = (const char *)w.data + at * (dtype_table[w.dtype].bits / 8);
+    w.by_k = kind >= K_GATE_T;
+    w.n = down != w.by_k ? c->hidden : part->n;
+    w.k = down != w.by_k ? part->n : c->hidden;
+    return w;
+}
+
+struct gemm_job
+base_job(const struct pass *pass, const struct part *part, enum kind kind)
+{
+    size_t e = pass->block.expert;
+    const struct weight *w = &part->weights[kind][e];
+    struct gemm_job job = { .w = slice(pass->moe, part, kind, e) };
+
+    if (w->panels.data) {
+        job.panels = &w->panels;
+        job.scale = w->scale;
+    }
+    return job;
+}
+
+/* ---- int8 ---- */
+
+struct quantizing {
+    const struct gemm_matrix *w;
+    float *wide; /* [n, k] */
+};
+
+/* A row, rounded to bf16 as all base weights are. */
+static void
+widen_row(float *to, const void *from, enum dtype dtype, size_t n)
+{
+    uint16_t half[256];
+
+    cvt_to_f32(to, from, dtype, n);
+    for (size_t i = 0, some; i < n && dtype != DT_BF16; i += some) {
+        some = smaller(n - i, 256);
+        cvt_from_f32(half, DT_BF16, to + i, some);
+        cvt_to_f32(to + i, half, DT_BF16, some);
+    }
+}
+
+static void
+widen_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct quantizing *q = ctx;
+    const struct gemm_matrix *w = q->w;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        widen_row(q->wide + i * w->k,
+                  (const char *)w->data +
+                      i * w->ld * (dtype_table[w->dtype].bits / 8),
+                  w->dtype, w->k);
+}
+
+/* Columns of the matrix are rows here: 64 of them at a time. */
+static void
+widen_columns(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct quantizing *q = ctx;
+    const struct gemm_matrix *w = q->w;
+    size_t n = end - begin;
+    float row[64];
+
+    (void)thread;
+    for (size_t c = 0; c < w->k; c++) {
+        widen_row(row,
+                  (const char *)w->data +
+                      (c * w->ld + begin) * (dtype_table[w->dtype].bits / 8),
+                  w->dtype, n);
+        for (size_t i = 0; i < n; i++)
+            q->wide[(begin + i) * w->k + c] = row[i];
+    }
+}
+
+static void
+quantize(const struct part *part, struct weight *to,
+         const struct gemm_matrix *w, void *temp)
+{
+    struct gemm_matrix rows = {
+        .data = temp, .dtype = DT_I8, .n = w->n, .k = w->k
+    };
+    struct quantizing q = { .w = w };
+
+    rows.ld = gemm_ld_int8(w->k);
+    q.wide = (float *)(void *)((char *)temp + (w->n * rows.ld + 63) / 64 * 64);
+    par_for(gemm_par(part->gemm), w->n, w->by_k ? 64 : 4,
+            w->by_k ? widen_columns : widen_rows, &q);
+    gemm_to_int8(part->gemm, temp, to->scale, q.wide, w->k, w->n, w->k);
+    gemm_pack(part->gemm, &to->panels, &rows);
+}
+
+size_t
+weights_temp(const struct moe_config *c)
+{
+    size_t in = c->hidden, out = c->intermediate;
+    size_t rows = larger(in * gemm_ld_int8(out), out * gemm_ld_int8(in));
+
+    return c->mode == MOE_INT8 ? rows + 64 + in * out * sizeof(float) : 0;
+}
+
+void
+weights_load(struct moe *moe, struct part *part, void *temp)
+{
+    for (enum kind kind = 0; kind < N_KINDS; kind++)
+        for (size_t e = 0; e < moe->config.n_experts; e++) {
+            struct weight *to = &part->weights[kind][e];
+            struct gemm_matrix w = slice(moe, part, kind, e);
+
+            if (!to->panels.data)
+                continue;
+            if (to->panels.class == GEMM_INT8)
+                quantize(part, to, &w, temp);
+            else
+                gemm_pack(part->gemm, &to->panels, &w);
+        }
+}
