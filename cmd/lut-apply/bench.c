@@ -57,10 +57,12 @@ topk_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct bench *b = ctx;
     const struct table *t = &b->run->layer.table;
+    size_t cap = topk_cap(t->k);
+    uint64_t *key = b->key + (size_t)thread * 2 * cap;
     struct topk top;
 
     for (size_t i = begin; i < end; i++) {
-        topk_start(&top, b->key + (size_t)thread * topk_cap(t->k), t->k);
+        topk_start(&top, key, key + cap, t->k);
         topk_put(&top, b->p + i * t->n_basis, 0, t->n_basis);
         topk_take(&top, b->idx + (size_t)thread * t->k,
                   b->v + (size_t)thread * t->k);
@@ -157,7 +159,7 @@ bench_main(struct run *run, struct err *err)
         err_set(err, EX_DATAERR, "%s: has no rows", run->input.name);
     if (n <= 0)
         return -1;
-    b.key = xcalloc(threads * topk_cap(t->k), sizeof(*b.key));
+    b.key = xcalloc(threads * 2 * topk_cap(t->k), sizeof(*b.key));
     b.idx = xcalloc(threads * t->k, sizeof(*b.idx));
     b.v = xcalloc(threads * t->k, sizeof(*b.v));
     b.p = mem_big(b.n, t->n_basis * sizeof(float), "pre-activations", err);

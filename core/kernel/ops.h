@@ -52,6 +52,14 @@ struct sparse_ops {
     void (*f32)(const struct sparse *s);
     /* bit i: x[i] is not within lo .. hi, or is a NaN; n <= 64 */
     uint64_t (*outside)(const float *x, size_t n, float lo, float hi);
+    /* keys of sparse.c, all under 2^63: of the x[i] whose bit is set, whose
+     * index is first + i; returns how many */
+    size_t (*keys)(uint64_t *to, const float *x, uint64_t bits, uint32_t first);
+    /* how many are over lo; those over lo and under hi, in their order, to
+     * 'to' [n], which may be 'key' */
+    size_t (*over)(const uint64_t *key, size_t n, uint64_t lo);
+    size_t (*between)(uint64_t *to, const uint64_t *key, size_t n, uint64_t lo,
+                      uint64_t hi);
 };
 
 struct vec_ops {
@@ -138,6 +146,14 @@ extern const struct mix_ops mix_scalar, mix_avx2, mix_avx512, mix_neon;
 extern const struct sparse_ops sparse_scalar, sparse_avx2, sparse_avx512,
     sparse_neon;
 extern const struct vec_ops vec_scalar, vec_avx2, vec_avx512, vec_neon;
+
+/* topk's key of a number that is not negative: of two the larger one is
+ * wanted, of equal numbers the lower index. */
+static inline uint64_t
+topk_key(float v, uint32_t i)
+{
+    return (uint64_t)f32_bits(v) << 32 | (uint32_t)~i;
+}
 
 /* Element i of little-endian 16 or 32-bit data at any address; not le16(),
  * whose bytes keep compilers from vectorizing. */

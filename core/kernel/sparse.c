@@ -2,11 +2,13 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "core/kernel/ops.h"
 
-#define BLOCK 64 /* numbers that one compare of the kernels looks at */
-#define SHORT 12 /* sorted by insertion from here down */
+#define BLOCK  64 /* numbers that one compare of the kernels looks at */
+#define SHORT  16 /* sorted by insertion from here down */
+#define SAMPLE 9
 
 void
 sparse_sum(const struct sparse *s)
@@ -18,14 +20,7 @@ sparse_sum(const struct sparse *s)
                             : ops->f32)(s);
 }
 
-/* ---- keys: the bits of a number that is not negative, then its index,
- * inverted: of two keys the larger one is wanted ---- */
-
-static uint64_t
-key_of(float v, uint32_t i)
-{
-    return (uint64_t)f32_bits(v) << 32 | (uint32_t)~i;
-}
+/* ---- keys: see topk_key() ---- */
 
 static float
 value_of(uint64_t key)
@@ -39,41 +34,7 @@ index_of(uint64_t key)
     return ~(uint32_t)key;
 }
 
-static void
-swap(uint64_t *a, uint64_t *b)
-{
-    uint64_t c = *a;
-
-    *a = *b;
-    *b = c;
-}
-
-/* Moves what is larger than the pivot, the middle one of three, to the front;
- * returns the pivot's place.  n >= 3. */
-static size_t
-split(uint64_t *key, size_t n)
-{
-    uint64_t *mid = key + n / 2, *last = key + n - 1, pivot;
-    size_t at = 0;
-
-    if (*mid > *key)
-        swap(mid, key);
-    if (*last > *key)
-        swap(last, key);
-    if (*mid > *last)
-        swap(mid, last); /* key >= last >= mid */
-    pivot = *last;
-    for (size_t i = 0; i + 1 < n; i++) {
-        uint64_t v = key[i];
-
-        key[i] = key[at];
-        key[at] = v;
-        at += v > pivot;
-    }
-    swap(&key[at], last);
-    return at;
-}
-
+/* Descending. */
 static void
 insertion_sort(uint64_t *key, size_t n)
 {
@@ -87,39 +48,42 @@ insertion_sort(uint64_t *key, size_t n)
     }
 }
 
-/* key[k - 1] becomes the k-th largest, what is before it is larger; all keys
- * differ.  0 < k <= n. */
-static void
-select_largest(uint64_t *key, size_t n, size_t k)
+/* Of a sample, the one whose place in it is the k-th's among all. */
+static uint64_t
+pivot_of(const uint64_t *key, size_t n, size_t k)
 {
-    while (n > SHORT) {
-        size_t at = split(key, n);
+    uint64_t sample[SAMPLE];
 
-        if (at + 1 == k)
-            return;
-        if (at >= k) {
-            n = at;
-        } else {
-            key += at + 1;
-            n -= at + 1;
-            k -= at + 1;
-        }
-    }
-    insertion_sort(key, n);
+    for (size_t i = 0; i < SAMPLE; i++)
+        sample[i] = key[i * n / SAMPLE];
+    insertion_sort(sample, SAMPLE);
+    return sample[(k - 1) * SAMPLE / n];
 }
 
-/* Descending. */
-static void
-sort(uint64_t *key, size_t n)
+/* The k-th largest of keys that all differ.  0 < k <= n; room [n]. */
+static uint64_t
+kth_largest(const uint64_t *key, uint64_t *room, size_t n, size_t k)
 {
-    while (n > SHORT) {
-        size_t at = split(key, n);
+    const struct sparse_ops *ops = sparse_ops_of(cpu_isa());
+    uint64_t few[SHORT];
 
-        sort(key, at); /* no deeper than k: keys are distinct and few */
-        key += at + 1;
-        n -= at + 1;
+    while (n > SHORT) {
+        uint64_t pivot = pivot_of(key, n, k);
+        size_t above = ops->over(key, n, pivot);
+
+        if (above + 1 == k)
+            return pivot;
+        if (above >= k) {
+            n = ops->between(room, key, n, pivot, INT64_MAX);
+        } else {
+            n = ops->between(room, key, n, 0, pivot);
+            k -= above + 1;
+        }
+        key = room;
     }
-    insertion_sort(key, n);
+    memcpy(few, key, n * sizeof(*key));
+    insertion_sort(few, n);
+    return few[k - 1];
 }
 
 /* ---- the k largest ---- */
@@ -131,21 +95,32 @@ topk_cap(size_t k)
 }
 
 void
-topk_start(struct topk *t, uint64_t *key, size_t k)
+topk_start(struct topk *t, uint64_t *key, uint64_t *room, size_t k)
 {
-    *t = (struct topk){ .key = key, .k = k };
+    *t = (struct topk){ .key = key, .room = room, .k = k };
 }
 
-/* Leaves k: a number under the last of them has no chance any more; one that
- * equals it has, if its index is lower. */
+/* Leaves k, in their order: a number under the last of them has no chance any
+ * more; one that equals it has, if its index is lower. */
 static void
 thin_out(struct topk *t)
 {
+    uint64_t last;
+
     if (t->n <= t->k || t->k == 0)
         return;
-    select_largest(t->key, t->n, t->k);
-    t->n = t->k;
-    t->below = f32_from_bits((uint32_t)(t->key[t->k - 1] >> 32) - 1); /* > 0 */
+    last = kth_largest(t->key, t->room, t->n, t->k);
+    t->n = sparse_ops_of(cpu_isa())->between(t->key, t->key, t->n, last - 1,
+                                             INT64_MAX);
+    t->below = f32_from_bits((uint32_t)(last >> 32) - 1); /* > 0 */
+}
+
+/* So that a block has room. */
+static void
+make_room(struct topk *t)
+{
+    if (t->n + BLOCK > topk_cap(t->k))
+        thin_out(t);
 }
 
 void
@@ -155,52 +130,83 @@ topk_put(struct topk *t, const float *x, uint32_t first, size_t n)
 
     for (size_t i = 0; i < n; i += BLOCK) {
         size_t n_block = n - i < BLOCK ? n - i : BLOCK;
-        uint64_t bits;
+        uint64_t bits = ops->outside(x + i, n_block, -FLT_MAX, t->below), bad;
 
-        if (t->n + BLOCK > topk_cap(t->k))
-            thin_out(t);
-        bits = ops->outside(x + i, n_block, -FLT_MAX, t->below);
-        for (; bits; bits &= bits - 1) {
-            size_t j = i + (size_t)__builtin_ctzll(bits);
-
-            if (isfinite(x[j]))
-                t->key[t->n++] = key_of(x[j], first + (uint32_t)j);
-            else
-                t->bad = true;
-        }
+        if (bits == 0)
+            continue;
+        bad = ops->outside(x + i, n_block, -FLT_MAX, FLT_MAX);
+        t->bad |= bad != 0;
+        make_room(t);
+        t->n +=
+            ops->keys(t->key + t->n, x + i, bits & ~bad, first + (uint32_t)i);
     }
 }
 
 void
 topk_add(struct topk *t, const struct topk *other)
 {
-    for (size_t i = 0; i < other->n; i++) {
-        if (t->n == topk_cap(t->k))
-            thin_out(t);
-        t->key[t->n++] = other->key[i];
+    const struct sparse_ops *ops = sparse_ops_of(cpu_isa());
+
+    for (size_t i = 0; i < other->n; i += BLOCK) {
+        size_t n_block = other->n - i < BLOCK ? other->n - i : BLOCK;
+
+        make_room(t);
+        t->n += ops->between(t->key + t->n, other->key + i, n_block,
+                             topk_key(t->below, 0), INT64_MAX);
     }
     t->bad |= other->bad;
 }
 
-/* From the largest key of indices, inverted, to the smallest index last. */
-static void
-put_indices(uint64_t *key, size_t n)
+static bool
+in_order(const uint64_t *key, size_t n)
 {
+    bool yes = true;
+
+    for (size_t i = 1; i < n; i++)
+        yes &= index_of(key[i - 1]) < index_of(key[i]);
+    return yes;
+}
+
+/* To ascending indices, a digit of 8 bits at a time. */
+static void
+sort_by_index(uint64_t *key, uint64_t *room, size_t n)
+{
+    uint64_t *from = key, *to = room;
+    uint32_t all = 0;
+
+    if (in_order(key, n))
+        return;
     for (size_t i = 0; i < n; i++)
-        key[i] = key[i] << 32 | key[i] >> 32;
-    sort(key, n);
+        all |= index_of(key[i]);
+    for (unsigned shift = 0; shift < 32 && all >> shift; shift += 8) {
+        size_t at[256] = { 0 }, sum = 0;
+        uint64_t *t = from;
+
+        for (size_t i = 0; i < n; i++)
+            at[index_of(from[i]) >> shift & 255]++;
+        for (size_t d = 0; d < 256; d++) {
+            size_t n_digit = at[d];
+
+            at[d] = sum;
+            sum += n_digit;
+        }
+        for (size_t i = 0; i < n; i++)
+            to[at[index_of(from[i]) >> shift & 255]++] = from[i];
+        from = to;
+        to = t;
+    }
+    if (from != key)
+        memcpy(key, from, n * sizeof(*key));
 }
 
 size_t
 topk_take(struct topk *t, uint32_t *idx, float *v)
 {
     thin_out(t);
-    put_indices(t->key, t->n);
+    sort_by_index(t->key, t->room, t->n);
     for (size_t i = 0; i < t->n; i++) {
-        uint64_t key = t->key[i] << 32 | t->key[i] >> 32;
-
-        idx[i] = index_of(key);
-        v[i] = value_of(key);
+        idx[i] = index_of(t->key[i]);
+        v[i] = value_of(t->key[i]);
     }
     return t->n;
 }
@@ -209,11 +215,17 @@ void
 topk_magnitudes(uint32_t *idx, size_t k, const float *x, const float *by,
                 size_t n, uint64_t *key)
 {
-    for (size_t i = 0; i < n; i++)
-        key[i] = key_of(fabsf(by ? x[i] * by[i] : x[i]), (uint32_t)i);
-    if (k > 0 && k < n)
-        select_largest(key, n, k);
-    put_indices(key, k);
+    uint64_t last;
+
+    for (size_t i = 0; i < n; i++) {
+        float f = fabsf(by ? x[i] * by[i] : x[i]);
+
+        key[i] = topk_key(isnan(f) ? NAN : f, (uint32_t)i);
+    }
+    if (k == 0)
+        return;
+    last = kth_largest(key, key + n, n, k);
+    sparse_ops_of(cpu_isa())->between(key, key, n, last - 1, INT64_MAX);
     for (size_t i = 0; i < k; i++)
-        idx[i] = ~(uint32_t)(key[i] >> 32);
+        idx[i] = index_of(key[i]);
 }

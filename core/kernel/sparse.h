@@ -40,14 +40,15 @@ void sparse_sum(const struct sparse *s);
  * until there are 4 k, then a selection leaves k.
  */
 struct topk {
-    uint64_t *key; /* [topk_cap(k)] of the caller's */
+    uint64_t *key;  /* [topk_cap(k)] of the caller's */
+    uint64_t *room; /* as many: scratch, which others may use in between */
     size_t k, n;
     float below; /* a number at or under it is not among them */
     bool bad;    /* one was infinite, or a NaN */
 };
 
 size_t topk_cap(size_t k);
-void topk_start(struct topk *t, uint64_t *key, size_t k);
+void topk_start(struct topk *t, uint64_t *key, uint64_t *room, size_t k);
 
 /* topk_put() offers x[0 .. n), whose indices are first, first + 1, .. */
 void topk_put(struct topk *t, const float *x, uint32_t first, size_t n);
@@ -62,7 +63,7 @@ size_t topk_take(struct topk *t, uint32_t *idx, float *v);
 /*
  * topk_magnitudes() gives the indices of the k largest |x[i] * by[i]|,
  * ascending, of equals the lower; 'by' may be NULL (1).  k <= n; a NaN counts
- * as largest. idx [k]; key [n] is scratch.
+ * as largest.  idx [k]; key [2 n] is scratch.
  */
 void topk_magnitudes(uint32_t *idx, size_t k, const float *x, const float *by,
                      size_t n, uint64_t *key);

@@ -121,6 +121,12 @@ outside(const float *x, size_t n, float lo, float hi)
     uint64_t bits = 0;
     size_t i = 0;
 
+    if (n == 64) {
+        UNROLL
+        for (i = 0; i < 64; i += VF)
+            bits |= (uint64_t)vf_outside(vf_load(x + i), low, high) << i;
+        return bits;
+    }
     for (; i + VF <= n; i += VF)
         bits |= (uint64_t)vf_outside(vf_load(x + i), low, high) << i;
     if (i < n)
@@ -130,7 +136,123 @@ outside(const float *x, size_t n, float lo, float hi)
     return bits;
 }
 
-#define SPARSE_OPS                                               \
-    {                                                            \
-        .bf16 = bf16, .f16 = f16, .f32 = f32, .outside = outside \
+INLINE size_t
+few_keys(uint64_t *to, const float *x, uint64_t bits, uint32_t from)
+{
+    size_t n = 0;
+
+    for (; bits; bits &= bits - 1) {
+        uint32_t i = (uint32_t)__builtin_ctzll(bits);
+
+        to[n++] = topk_key(x[i], from + i);
+    }
+    return n;
+}
+
+#if VF == 16
+enum { KEYS = 8, FEW = 4 }; /* of a vector; to be done one by one */
+
+INLINE size_t
+put_keys(uint64_t *to, __mmask8 m, __m512i v)
+{
+    size_t n = (size_t)__builtin_popcount(m);
+
+    _mm512_mask_storeu_epi64(to, (__mmask8)first(n),
+                             _mm512_maskz_compress_epi64(m, v));
+    return n;
+}
+
+/* Few by themselves; else all eight of a block, without a branch. */
+static size_t
+keys(uint64_t *to, const float *x, uint64_t bits, uint32_t from)
+{
+    const __m512i low = _mm512_set1_epi64(UINT32_MAX);
+    __m512i i = _mm512_add_epi64(_mm512_set1_epi64(from),
+                                 _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+    size_t n = 0;
+
+    if (__builtin_popcountll(bits) <= FEW)
+        return few_keys(to, x, bits, from);
+    UNROLL
+    for (size_t at = 0; at < 64; at += KEYS) {
+        __mmask8 m = (__mmask8)(bits >> at);
+        __m256i u = _mm256_castps_si256(_mm256_maskz_loadu_ps(m, x + at));
+        __m512i v = _mm512_slli_epi64(_mm512_cvtepu32_epi64(u), 32);
+
+        /* v | (low & ~i) */
+        n += put_keys(to + n, m, _mm512_ternarylogic_epi64(v, low, i, 0xf4));
+        i = _mm512_add_epi64(i, _mm512_set1_epi64(KEYS));
+    }
+    return n;
+}
+
+static size_t
+over(const uint64_t *key, size_t n, uint64_t lo)
+{
+    const __m512i low = _mm512_set1_epi64((long long)lo);
+    size_t n_over = 0;
+
+    for (size_t i = 0; i < n; i += KEYS) {
+        __mmask8 m = (__mmask8)(n - i < KEYS ? first(n - i) : 0xff);
+        __m512i v = _mm512_maskz_loadu_epi64(m, key + i);
+
+        n_over += (size_t)__builtin_popcount(_mm512_cmpgt_epi64_mask(v, low));
+    }
+    return n_over;
+}
+
+static size_t
+between(uint64_t *to, const uint64_t *key, size_t n, uint64_t lo, uint64_t hi)
+{
+    const __m512i low = _mm512_set1_epi64((long long)lo);
+    const __m512i high = _mm512_set1_epi64((long long)hi);
+    size_t n_kept = 0;
+
+    for (size_t i = 0; i < n; i += KEYS) {
+        __mmask8 m = (__mmask8)(n - i < KEYS ? first(n - i) : 0xff);
+        __m512i v = _mm512_maskz_loadu_epi64(m, key + i);
+
+        m = _mm512_mask_cmpgt_epi64_mask(m, v, low);
+        m = _mm512_mask_cmplt_epi64_mask(m, v, high);
+        n_kept += put_keys(to + n_kept, m, v);
+    }
+    return n_kept;
+}
+
+#else
+static size_t
+keys(uint64_t *to, const float *x, uint64_t bits, uint32_t from)
+{
+    return few_keys(to, x, bits, from);
+}
+
+static size_t
+over(const uint64_t *key, size_t n, uint64_t lo)
+{
+    size_t n_over = 0;
+
+    for (size_t i = 0; i < n; i++)
+        n_over += key[i] > lo;
+    return n_over;
+}
+
+static size_t
+between(uint64_t *to, const uint64_t *key, size_t n, uint64_t lo, uint64_t hi)
+{
+    size_t n_kept = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t k = key[i];
+
+        to[n_kept] = k;
+        n_kept += k > lo && k < hi;
+    }
+    return n_kept;
+}
+#endif
+
+#define SPARSE_OPS                                                \
+    {                                                             \
+        .bf16 = bf16, .f16 = f16, .f32 = f32, .outside = outside, \
+        .keys = keys, .over = over, .between = between            \
     }

@@ -24,7 +24,8 @@ struct table_work {
     size_t width; /* in of the table last applied: rows of what follows */
     struct found *found; /* [threads, rows] */
     uint64_t *keys;      /* [threads, rows, topk_cap(k)] */
-    uint64_t *order;     /* [threads, in] */
+    uint64_t *room;      /* [threads, topk_cap(k)] */
+    uint64_t *order;     /* [threads, 2 in] */
     uint32_t *idx;       /* [rows, k] */
     float *v;            /* [rows, k] */
     size_t *n;           /* [rows] */
@@ -84,7 +85,8 @@ table_open(struct table_work **work, struct gemm *gemm, size_t in, size_t k,
     w->n_fixed = xcalloc(rows, sizeof(*w->n_fixed));
     w->found = xcalloc(threads * rows, sizeof(*w->found));
     if (!take(&w->keys, threads * rows * topk_cap(k), sizeof(*w->keys), err) ||
-        !take(&w->order, threads * in, sizeof(*w->order), err) ||
+        !take(&w->room, threads * topk_cap(k), sizeof(*w->room), err) ||
+        !take(&w->order, threads * 2 * in, sizeof(*w->order), err) ||
         !take(&w->idx, rows * k, sizeof(*w->idx), err) ||
         !take(&w->v, rows * k, sizeof(*w->v), err) ||
         !take(&w->shifted, rows * in, sizeof(*w->shifted), err) ||
@@ -109,7 +111,8 @@ table_close(struct table_work *w)
     mem_big_free(w->shifted, w->rows * w->in, sizeof(*w->shifted));
     mem_big_free(w->v, w->rows * w->k, sizeof(*w->v));
     mem_big_free(w->idx, w->rows * w->k, sizeof(*w->idx));
-    mem_big_free(w->order, w->threads * w->in, sizeof(*w->order));
+    mem_big_free(w->order, w->threads * 2 * w->in, sizeof(*w->order));
+    mem_big_free(w->room, w->threads * topk_cap(w->k), sizeof(*w->room));
     mem_big_free(w->keys, w->threads * w->rows * topk_cap(w->k),
                  sizeof(*w->keys));
     free(w->found);
@@ -180,7 +183,8 @@ table_encode(struct table_work *w, const struct table *t, const float *x,
         for (size_t k = 0; k < n; k++) {
             struct found *f = &w->found[i * w->rows + k];
 
-            topk_start(&f->top, w->keys + (i * w->rows + k) * cap, t->k);
+            topk_start(&f->top, w->keys + (i * w->rows + k) * cap,
+                       w->room + i * cap, t->k);
             f->positives = 0;
         }
     if (t->centered)
@@ -195,10 +199,10 @@ select_rows(void *ctx, size_t begin, size_t end, int thread)
     struct step *s = ctx;
     struct table_work *w = s->w;
 
-    (void)thread;
     for (size_t i = begin; i < end; i++) {
         struct found *f = &w->found[i];
 
+        f->top.room = w->room + (size_t)thread * topk_cap(w->k);
         for (size_t k = 1; k < w->threads; k++) {
             topk_add(&f->top, &f[k * w->rows].top);
             f->positives += f[k * w->rows].positives;
@@ -370,7 +374,7 @@ compensate(void *ctx, size_t begin, size_t end, int thread)
             continue;
         if (!w->bad[i])
             w->n_fixed[i] = choose(s, w->fixed + i * in, error,
-                                   w->order + (size_t)thread * w->in);
+                                   w->order + (size_t)thread * 2 * w->in);
         fix_row(s, i, thread);
     }
 }

@@ -119,7 +119,8 @@ encode_plain(struct bench *b)
 static double
 topk_s(struct bench *b)
 {
-    uint64_t *key = malloc(topk_cap(b->t.k) * sizeof(*key));
+    size_t cap = topk_cap(b->t.k);
+    uint64_t *key = malloc(2 * cap * sizeof(*key));
     uint32_t *idx = malloc(b->t.k * sizeof(*idx));
     float *v = malloc(b->t.k * sizeof(*v));
     double t = now_s();
@@ -127,7 +128,7 @@ topk_s(struct bench *b)
     for (size_t i = 0; i < BATCH; i++) {
         struct topk top;
 
-        topk_start(&top, key, b->t.k);
+        topk_start(&top, key, key + cap, b->t.k);
         topk_put(&top, b->p + i * b->t.n_basis, 0, b->t.n_basis);
         topk_take(&top, idx, v);
     }

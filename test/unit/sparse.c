@@ -124,6 +124,60 @@ test_outside(enum isa isa)
            isa_name(isa));
 }
 
+/* A key is the number's bits, then the complement of its index. */
+static void
+test_keys(enum isa isa)
+{
+    const struct sparse_ops *ops = sparse_ops_of(isa);
+    uint64_t got[64], want[64];
+    bool good = true;
+    float x[64];
+
+    for (int round = 0; round < 500; round++) {
+        uint64_t bits = 0;
+        size_t n = 0, n_got;
+
+        for (uint32_t i = 0; i < 64; i++) {
+            x[i] = fabsf(rnd());
+            if (rnd() < (float)(round % 10) / 5 - 1)
+                continue;
+            bits |= (uint64_t)1 << i;
+            want[n++] = (uint64_t)f32_bits(x[i]) << 32 | (uint32_t) ~(700 + i);
+        }
+        n_got = ops->keys(got, x, bits, 700);
+        good &= n_got == n && memcmp(got, want, n * sizeof(*got)) == 0;
+    }
+    tap_ok(good, "sparse_%s: keys: of the bits that are set", isa_name(isa));
+}
+
+static void
+test_between(enum isa isa)
+{
+    const struct sparse_ops *ops = sparse_ops_of(isa);
+    uint64_t key[70], got[70], want[70];
+    bool good = true;
+
+    for (size_t n = 0; n <= 70; n++)
+        for (int round = 0; round < 20; round++) {
+            uint64_t lo = 1 + round % 3, hi = round % 2 ? 8 : INT64_MAX;
+            size_t n_over = 0, n_want = 0;
+
+            for (size_t i = 0; i < n; i++) {
+                key[i] = (uint64_t)(fabsf(rnd()) * 10) << (round % 4 * 9);
+                n_over += key[i] > lo;
+                if (key[i] > lo && key[i] < hi)
+                    want[n_want++] = key[i];
+            }
+            good &= ops->over(key, n, lo) == n_over &&
+                    ops->between(got, key, n, lo, hi) == n_want &&
+                    memcmp(got, want, n_want * sizeof(*got)) == 0 &&
+                    ops->between(key, key, n, lo, hi) == n_want &&
+                    memcmp(key, want, n_want * sizeof(*got)) == 0;
+        }
+    tap_ok(good, "sparse_%s: over, between: in their order, in place as well",
+           isa_name(isa));
+}
+
 static const float *sorted_x;
 
 static int
@@ -185,13 +239,13 @@ static bool
 check_topk(const float *x, size_t n, size_t k)
 {
     static uint32_t want[MAX_N], got[MAX_N];
-    static uint64_t key[2][4 * MAX_N + 64];
+    static uint64_t key[3][4 * MAX_N + 64];
     static float v[MAX_N];
     size_t n_want = naive(want, x, n, k), n_got;
     struct topk t[2];
 
-    topk_start(&t[0], key[0], k);
-    topk_start(&t[1], key[1], k);
+    topk_start(&t[0], key[0], key[2], k);
+    topk_start(&t[1], key[1], key[2], k);
     for (size_t i = 0, step; i < n; i += step) {
         step = n - i < 100 ? n - i : 100;
         topk_put(&t[i / 100 % 2], x + i, (uint32_t)i, step);
@@ -230,7 +284,7 @@ static void
 test_bad(void)
 {
     static const float odd[] = { NAN, INFINITY, -INFINITY };
-    uint64_t key[4 * 3 + 64];
+    uint64_t key[2][4 * 3 + 64];
     bool good = true;
 
     for (size_t at = 0; at < 200; at++)
@@ -240,7 +294,7 @@ test_bad(void)
 
             for (size_t i = 0; i < 200; i++)
                 x[i] = rnd();
-            topk_start(&t, key, 3);
+            topk_start(&t, key[0], key[1], 3);
             topk_put(&t, x, 0, 200);
             good &= !t.bad;
             x[at] = odd[j];
@@ -256,7 +310,10 @@ test_magnitudes(void)
 {
     static const float x[] = { -3, 1, 3, 0, -1, 2 };
     static const float by[] = { 1, 9, 1, 1, 1, 1 };
-    uint64_t key[6];
+    const float odd[] = {
+        INFINITY, 1, -NAN, f32_from_bits(0x7fffffff), 0, NAN
+    };
+    uint64_t key[12];
     uint32_t idx[6];
 
     topk_magnitudes(idx, 3, x, NULL, 6, key);
@@ -267,6 +324,9 @@ test_magnitudes(void)
     tap_ok(idx[0] == 0 && idx[1] == 1, "magnitudes: weighted");
     topk_magnitudes(idx, 6, x, NULL, 6, key);
     tap_ok(idx[0] == 0 && idx[5] == 5, "magnitudes: all of them");
+    topk_magnitudes(idx, 2, odd, NULL, 6, key);
+    tap_ok(idx[0] == 2 && idx[1] == 3,
+           "magnitudes: NaNs are largest, of either sign and payload");
 }
 
 int
@@ -277,6 +337,8 @@ main(void)
         if (isa_has_tables(isa)) {
             test_sums(isa);
             test_outside(isa);
+            test_keys(isa);
+            test_between(isa);
         }
     }
     test_topk();
