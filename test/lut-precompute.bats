@@ -283,6 +283,34 @@ END
     run -0 make --force -q
 }
 
+@test "lut-precompute --verify: products to f32's sums, and stored weights" {
+    make_cases
+    make() {
+        lut-precompute -q -m f32 -s sparsify -o t --layers '*.0.*.q_proj' --store-weights --dtype f32 --verify "$@"
+    }
+    # change TENSOR: all of it by one part in 2^16
+    change() {
+        py - "$1" <<'END'
+import json, struct, sys
+f = "t/model.layers.0.self_attn.q_proj.lut.safetensors"
+data = bytearray(open(f, "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+a, b = (8 + n + i for i in json.loads(data[8:8 + n])[sys.argv[1]]["data_offsets"])
+import numpy as np
+v = np.frombuffer(data[a:b], "<f4") * np.float32(1 + 2.0 ** -16)
+data[a:b] = v.astype("<f4").tobytes()
+open(f, "wb").write(data)
+END
+    }
+    run -0 make
+    for tensor in encoder_weight encoder_bias decoder_weight decoder_bias precomputed_products \
+        bias_product compensation_weight_t; do
+        change $tensor
+        run -1 make --resume
+        run -0 make --force
+    done
+}
+
 @test "lut-precompute --dry-run: bytes are those of the files, GFLOP those of numpy" {
     make_cases
     run -0 --separate-stderr lut-precompute -m model -s sparsify -o t --fuse qkv --dry-run

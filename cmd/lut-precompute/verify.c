@@ -1,6 +1,6 @@
 /*
  * A layer's file against sums in double: some rows, chosen by a seed, of all
- * that has rows, and the biases whole.
+ * that has rows, and the biases of inputs and outputs whole.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,14 +16,15 @@
 #define N_ROWS 16
 #define SEED   0x6c7574 /* "lut" */
 
-/* Where f32 sums end up: 2^-17 for what a split loses, and as much again. */
-#define SUM_ERROR 0x1p-16
+/* A split loses 2^-17 of a product's size, and as much again is for sums. */
+#define SPLIT_ERROR 0x1p-16
 
 struct check {
     const struct job *job;
     const struct lut_table *table;
-    size_t row[N_ROWS];
+    size_t row[N_ROWS], dim[N_ROWS]; /* of latents, of inputs */
     size_t n_rows;
+    double sum_error;        /* of products, as part of their size */
     double *rows, *rows_abs; /* [n_rows, in] of W_dec, and their sizes */
     float *w;                /* [threads, in] */
     double *errors;          /* [threads] largest, in units of what may be */
@@ -47,13 +48,12 @@ worse(double *most, double e)
         *most = e;
 }
 
-/* How far a table's number is from v, in units of what rounding and sums may
- * do. */
+/* How far a table's number is from v, in units of what rounding and sums,
+ * 'lost', may do. */
 static double
-distance(const struct check *c, double got, double v, double size)
+distance(const struct check *c, double got, double v, double lost)
 {
-    double e = fabs(got - v) /
-               (half_ulp(v, c->table->dtype) * 1.001 + SUM_ERROR * size);
+    double e = fabs(got - v) / (half_ulp(v, c->table->dtype) * 1.001 + lost);
 
     return isnan(e) ? INFINITY : e;
 }
@@ -62,6 +62,19 @@ static double
 number(const struct check *c, const void *data, size_t i)
 {
     return dtype_get(c->table->dtype, data, i);
+}
+
+/* Of the stored weights, what output o has in the sampled inputs. */
+static void
+check_weights(const struct check *c, size_t o, const float *w, double *most)
+{
+    size_t out = c->job->target->out;
+
+    for (size_t i = 0; c->table->compensation_weight_t && i < N_ROWS; i++)
+        worse(most, distance(c,
+                             number(c, c->table->compensation_weight_t,
+                                    c->dim[i] * out + o),
+                             (double)w[c->dim[i]], 0));
 }
 
 /* Outputs begin .. end - 1 of all sampled rows; and the bias product. */
@@ -80,6 +93,7 @@ check_outputs(void *ctx, size_t begin, size_t end, int thread)
         for (; at >= p->w.rows; p++)
             at -= p->w.rows;
         matrix_rows(NULL, &p->w, at, 1, w, t->in);
+        check_weights(c, o, w, most);
         for (size_t i = 0; i < c->n_rows; i++) {
             double size = 0;
 
@@ -88,7 +102,8 @@ check_outputs(void *ctx, size_t begin, size_t end, int thread)
             worse(most,
                   distance(
                       c, number(c, c->table->products, c->row[i] * t->out + o),
-                      dot64(w, c->rows + i * t->in, t->in), size));
+                      dot64(w, c->rows + i * t->in, t->in),
+                      c->sum_error * size));
         }
     }
 }
@@ -105,7 +120,7 @@ check_sums(struct check *c, struct par *par, const double *b_dec)
     bias_products(par, t, b_dec, sums);
     for (size_t i = 0; i < t->out; i++)
         worse(c->errors,
-              distance(c, (double)c->table->bias_product[i], sums[i], 1e-9));
+              distance(c, (double)c->table->bias_product[i], sums[i], 1e-14));
     for (size_t i = 0; i < s->in; i++)
         worse(c->errors,
               distance(c, (double)c->table->decoder_bias[i], b_dec[i], 0));
@@ -116,7 +131,7 @@ check_sums(struct check *c, struct par *par, const double *b_dec)
         matrix_rows(NULL, &s->encoder_weight, c->row[i], 1, row, s->in);
         b -= fold ? dot64(row, b_dec, s->in) : 0;
         worse(c->errors,
-              distance(c, (double)c->table->encoder_bias[c->row[i]], b, 1e-9));
+              distance(c, (double)c->table->encoder_bias[c->row[i]], b, 1e-14));
         for (size_t j = 0; j < s->in; j++) {
             worse(c->errors, distance(c,
                                       number(c, c->table->encoder_weight,
@@ -139,6 +154,8 @@ sample(struct check *c)
     float *row = xcalloc(s->in, sizeof(*row));
 
     c->n_rows = s->n < N_ROWS ? s->n : N_ROWS;
+    for (size_t i = 0; i < N_ROWS; i++)
+        c->dim[i] = (size_t)(rng_f64(SEED, 1, i) * (double)s->in);
     for (size_t i = 0; i < c->n_rows; i++) {
         c->row[i] = (size_t)(rng_f64(SEED, 0, i) * (double)s->n);
         matrix_rows(NULL, &s->decoder_weight, c->row[i], 1, row, s->in);
@@ -180,6 +197,9 @@ largest(struct check *c, struct par *par)
     for (size_t i = 0; i < in; i++)
         b_dec[i] = dtype_get(s->decoder_bias.dtype, s->decoder_bias.data, i);
     sample(c);
+    /* f32 sums wander, of numbers of one sign the furthest */
+    c->sum_error =
+        c->table->dtype == DT_F32 ? 0x1p-23 * sqrt((double)in) : SPLIT_ERROR;
     par_for(par, c->job->target->out, 16, check_outputs, c);
     check_sums(c, par, b_dec);
     for (size_t i = 0; i < n; i++)
