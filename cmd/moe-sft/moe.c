@@ -6,24 +6,6 @@
 #include "cmd/moe-sft/moe_impl.h"
 #include "core/kernel/cvt.h"
 
-const char *const moe_lora_names[MOE_N_LORA] = {
-    "gate_lora_a", "gate_lora_b", "up_lora_a",
-    "up_lora_b",   "down_lora_a", "down_lora_b",
-};
-
-void
-moe_lora_shape(const struct moe_config *config, enum moe_lora_matrix m,
-               uint64_t shape[3])
-{
-    bool down = m == MOE_DOWN_A || m == MOE_DOWN_B;
-    bool is_a = m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_A;
-    size_t width = down == is_a ? config->intermediate : config->hidden;
-
-    shape[0] = config->n_experts;
-    shape[1] = is_a ? config->lora_rank : width;
-    shape[2] = is_a ? width : config->lora_rank;
-}
-
 /* ---- opening and closing ---- */
 
 static void *
