@@ -257,6 +257,12 @@ END
         [[ $stderr == *"is of other sources or options (--force replaces it)" ]]
     done
     diff -r want t
+    # what they are called is no difference: digests are compared
+    cp -r model moved
+    cp -r sparsify elsewhere
+    run -0 --separate-stderr make --resume -v -m moved -s elsewhere
+    [[ ${stderr_lines[0]} == *", kept" && ${stderr_lines[1]} == *", kept" ]]
+    diff -r want t
     # with --force the others are replaced, and the same kept
     make --resume --force --k 3
     run -0 --separate-stderr make --resume --force -v

@@ -145,13 +145,45 @@ job_digest(struct job *job, struct par *par)
 
 /* ---- the file ---- */
 
-static bool
-says(const struct st *st, const char *key, const char *value)
+static const struct st_meta *
+find_meta(const struct st *st, const char *key)
 {
     for (size_t i = 0; i < st->n_meta; i++)
         if (!strcmp(st->meta[i].key, key))
-            return !strcmp(st->meta[i].value, value);
-    return false;
+            return &st->meta[i];
+    return NULL;
+}
+
+static bool
+says(const struct st *st, const char *key, const char *value)
+{
+    const struct st_meta *m = find_meta(st, key);
+
+    return m && !strcmp(m->value, value);
+}
+
+/* A layer's text but for what its sources were called: digests know them. */
+static json_t *
+nameless(const char *text, size_t n)
+{
+    struct err err;
+    json_t *v = js_parse(text, n, "lut", &err);
+
+    json_object_del(v, "creation_info");
+    return v;
+}
+
+static bool
+same_layer(const struct job *job, const struct st *st)
+{
+    const struct st_meta *m = find_meta(st, "lut");
+    json_t *there = m ? nameless(m->value, m->value_n) : NULL;
+    json_t *ours = nameless(job->lut, strlen(job->lut));
+    bool same = there && ours && json_equal(there, ours);
+
+    json_decref(there);
+    json_decref(ours);
+    return same;
 }
 
 /* A file is of one run: its metadata say all but dtype and --store-weights. */
@@ -160,8 +192,7 @@ is_same(const struct job *job, const struct st *st)
 {
     const struct st_tensor *p = st_find(st, "precomputed_products");
 
-    return says(st, "lut", job->lut) &&
-           says(st, "sae_sha256", job->sae_sha256) &&
+    return same_layer(job, st) && says(st, "sae_sha256", job->sae_sha256) &&
            says(st, "weights_sha256", job->weights_sha256) && p &&
            p->dtype == job->cmd->dtype &&
            job->cmd->store_weights ==
