@@ -1,0 +1,544 @@
+#include "cmd/moe-sft/exact.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+
+#define STEP                                                      \
+    1e-4 /* d of the central differences: their error is d^2, and \
+            1e-16 / d of rounding */
+
+enum { GATE, UP, DOWN };
+
+/* The expert at work, its rows (token, slot) in order, and what each has. */
+struct expert {
+    const struct exact_problem *p;
+    struct par *par;
+    size_t h, i, r; /* hidden, intermediate, rank */
+    double s;
+    double *w[3];             /* base: [i, h], [i, h], [h, i] */
+    double *lora[MOE_N_LORA]; /* A: [r, in], B: [out, r] */
+    size_t n;                 /* rows */
+    size_t *at;               /* [n]: token * top_k + slot */
+    double *weight;           /* [n] */
+    double *x, *g;            /* [n, h]: input, output's gradient */
+    double *out, *dx;         /* [n, h]: output without weight */
+    double *base[2], *q;      /* [n, i]: W x of gate and up; Wd^T g */
+    double *y[2], *act;       /* [n, i]: gate, up, and h of the two */
+    double *dy[2];            /* [n, i]: their gradients */
+    double *xa[2], *ha;       /* [n, r]: what is between A and B */
+    double *t[2], *tg;        /* [n, r]: B^T dy, B^T g */
+    double *value;            /* [n]: of the loss */
+};
+
+/* y = W x, or y += s W x */
+static void
+mul(double *y, double s, bool add, const double *w, const double *x, size_t n,
+    size_t k)
+{
+    for (size_t a = 0; a < n; a++) {
+        double sum[4] = { 0 };
+        size_t b = 0;
+
+        for (; b + 4 <= k; b += 4)
+            for (size_t c = 0; c < 4; c++)
+                sum[c] += w[a * k + b + c] * x[b + c];
+        for (; b < k; b++)
+            sum[0] += w[a * k + b] * x[b];
+        sum[0] += sum[1] + sum[2] + sum[3];
+        y[a] = (add ? y[a] : 0) + s * sum[0];
+    }
+}
+
+/* y += s W^T x */
+static void
+mul_t(double *y, double s, const double *w, const double *x, size_t n, size_t k)
+{
+    for (size_t a = 0; a < n; a++)
+        for (size_t b = 0; b < k; b++)
+            y[b] += s * x[a] * w[a * k + b];
+}
+
+static double
+dot(const double *a, const double *b, size_t n)
+{
+    double y = 0;
+
+    mul(&y, 1, false, a, b, 1, n);
+    return y;
+}
+
+static double
+sigmoid(double v)
+{
+    return 1 / (1 + exp(-v));
+}
+
+/* gate and up of a row, and h: what lies over base and input. */
+static void
+activate(const struct expert *e, double *const xa[2], double *const y[2],
+         double *act, const double *const base[2], const double *x)
+{
+    static const int as[] = { MOE_GATE_A, MOE_UP_A };
+
+    for (size_t m = 0; m < 2; m++) {
+        memcpy(y[m], base[m], e->i * sizeof(double));
+        mul(xa[m], 1, false, e->lora[as[m]], x, e->r, e->h);
+        mul(y[m], e->s, true, e->lora[as[m] + 1], xa[m], e->i, e->r);
+    }
+    for (size_t j = 0; j < e->i; j++)
+        act[j] = y[0][j] * sigmoid(y[0][j]) * y[1][j];
+}
+
+/*
+ * The loss of a row of weight 1: <g, Wd h + s B A h>.  The first part as
+ * <Wd^T g, h>, or each difference would cost a product with Wd.
+ */
+static double
+row_loss(const struct expert *e, size_t row, const double *const base[2],
+         const double *x)
+{
+    double *work = xcalloc(3 * e->i + 3 * e->r + e->h, sizeof(double));
+    double *y[2] = { work, work + e->i }, *act = work + 2 * e->i;
+    double *a = act + e->i, *xa[2] = { a + e->r, a + 2 * e->r };
+    double *out = a + 3 * e->r, loss;
+
+    activate(e, xa, y, act, base, x);
+    mul(a, 1, false, e->lora[MOE_DOWN_A], act, e->r, e->i);
+    mul(out, e->s, false, e->lora[MOE_DOWN_B], a, e->h, e->r);
+    loss =
+        dot(e->q + row * e->i, act, e->i) + dot(e->g + row * e->h, out, e->h);
+    free(work);
+    return loss;
+}
+
+static void
+loss_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct expert *e = ctx;
+
+    (void)thread;
+    for (size_t row = begin; row < end; row++) {
+        const double *const base[] = { e->base[GATE] + row * e->i,
+                                       e->base[UP] + row * e->i };
+
+        e->value[row] =
+            e->weight[row] * row_loss(e, row, base, e->x + row * e->h);
+    }
+}
+
+static double
+expert_loss(struct expert *e)
+{
+    double sum = 0;
+
+    par_for(e->par, e->n, 1, loss_rows, e);
+    for (size_t row = 0; row < e->n; row++)
+        sum += e->value[row];
+    return sum;
+}
+
+/* The loss of a row whose input's element j is v. */
+static double
+moved_input(const struct expert *e, size_t row, size_t j, double v)
+{
+    double *x = xcalloc(e->h + 2 * e->i, sizeof(double));
+    double *base[2] = { x + e->h, x + e->h + e->i }, loss;
+
+    memcpy(x, e->x + row * e->h, e->h * sizeof(double));
+    x[j] = v;
+    for (size_t m = 0; m < 2; m++)
+        mul(base[m], 1, false, e->w[m], x, e->i, e->h);
+    loss = e->weight[row] *
+           row_loss(e, row, (const double *const[]){ base[0], base[1] }, x);
+    free(x);
+    return loss;
+}
+
+static double
+input_difference(const struct expert *e, size_t token, size_t j)
+{
+    double sum = 0;
+
+    for (size_t row = 0; row < e->n; row++)
+        if (e->at[row] / e->p->config->top_k == token) {
+            double v = e->x[row * e->h + j];
+
+            sum += moved_input(e, row, j, v + STEP) -
+                   moved_input(e, row, j, v - STEP);
+        }
+    return sum / (2 * STEP);
+}
+
+static double
+weight_difference(struct expert *e, size_t at)
+{
+    double up, down;
+
+    for (size_t row = 0; row < e->n; row++)
+        if (e->at[row] == at) {
+            double w = e->weight[row];
+
+            e->weight[row] = w + STEP;
+            loss_rows(e, row, row + 1, 0);
+            up = e->value[row];
+            e->weight[row] = w - STEP;
+            loss_rows(e, row, row + 1, 0);
+            down = e->value[row];
+            e->weight[row] = w;
+            return (up - down) / (2 * STEP);
+        }
+    return 0;
+}
+
+static double
+lora_difference(struct expert *e, double *v)
+{
+    double was = *v, up, down;
+
+    *v = was + STEP;
+    up = expert_loss(e);
+    *v = was - STEP;
+    down = expert_loss(e);
+    *v = was;
+    return (up - down) / (2 * STEP);
+}
+
+static size_t
+lora_elements(const struct exact_problem *p, int m)
+{
+    uint64_t shape[3];
+
+    moe_lora_shape(p->config, (enum moe_lora_matrix)m, shape);
+    return (size_t)(shape[1] * shape[2]);
+}
+
+static void
+take_samples(struct expert *e, size_t expert, struct exact_sample *samples,
+             size_t n_samples)
+{
+    for (size_t k = 0; k < n_samples; k++) {
+        struct exact_sample *s = &samples[k];
+
+        if (s->tensor == EXACT_INPUT) {
+            s->difference += input_difference(e, s->i / e->h, s->i % e->h);
+        } else if (s->tensor == EXACT_WEIGHTS) {
+            s->difference += weight_difference(e, s->i);
+        } else {
+            size_t n = lora_elements(e->p, s->tensor);
+
+            if (s->i / n == expert)
+                s->difference =
+                    lora_difference(e, &e->lora[s->tensor][s->i % n]);
+        }
+    }
+}
+
+static void
+row_forward(const struct expert *e, size_t row)
+{
+    const double *x = e->x + row * e->h;
+    double *y[] = { e->y[GATE] + row * e->i, e->y[UP] + row * e->i };
+    double *base[] = { e->base[GATE] + row * e->i, e->base[UP] + row * e->i };
+    double *xa[] = { e->xa[GATE] + row * e->r, e->xa[UP] + row * e->r };
+    double *act = e->act + row * e->i, *out = e->out + row * e->h;
+
+    for (size_t m = 0; m < 2; m++)
+        mul(base[m], 1, false, e->w[m], x, e->i, e->h);
+    activate(e, xa, y, act, (const double *const[]){ base[0], base[1] }, x);
+    mul(e->ha + row * e->r, 1, false, e->lora[MOE_DOWN_A], act, e->r, e->i);
+    mul(out, 1, false, e->w[DOWN], act, e->h, e->i);
+    mul(out, e->s, true, e->lora[MOE_DOWN_B], e->ha + row * e->r, e->h, e->r);
+}
+
+static void
+row_backward(const struct expert *e, size_t row)
+{
+    const double *g = e->g + row * e->h, *y[2];
+    double *q = e->q + row * e->i, *tg = e->tg + row * e->r;
+    double *dx = e->dx + row * e->h, *dy[2], *t[2];
+
+    for (size_t m = 0; m < 2; m++) {
+        y[m] = e->y[m] + row * e->i;
+        dy[m] = e->dy[m] + row * e->i;
+        t[m] = e->t[m] + row * e->r;
+    }
+    mul_t(q, 1, e->w[DOWN], g, e->h, e->i);
+    mul_t(tg, 1, e->lora[MOE_DOWN_B], g, e->h, e->r);
+    memcpy(dy[UP], q, e->i * sizeof(double));
+    mul_t(dy[UP], e->s, e->lora[MOE_DOWN_A], tg, e->r, e->i);
+    for (size_t j = 0; j < e->i; j++) {
+        double dh = e->weight[row] * dy[UP][j], sig = sigmoid(y[GATE][j]);
+
+        dy[UP][j] = dh * y[GATE][j] * sig;
+        dy[GATE][j] = dh * y[UP][j] * sig * (1 + y[GATE][j] * (1 - sig));
+    }
+    for (size_t m = 0; m < 2; m++) {
+        int a = m == GATE ? MOE_GATE_A : MOE_UP_A;
+
+        mul_t(t[m], 1, e->lora[a + 1], dy[m], e->i, e->r);
+        mul_t(dx, 1, e->w[m], dy[m], e->i, e->h);
+        mul_t(dx, e->s, e->lora[a], t[m], e->r, e->h);
+    }
+}
+
+static void
+both_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    (void)thread;
+    for (size_t row = begin; row < end; row++) {
+        row_forward(ctx, row);
+        row_backward(ctx, row);
+    }
+}
+
+/* grad = s times the sum over rows of left right^T, weighted or not. */
+static void
+outer(double *grad, const struct expert *e, bool weighted, const double *left,
+      size_t n_left, const double *right, size_t n_right)
+{
+    for (size_t row = 0; row < e->n; row++)
+        for (size_t a = 0; a < n_left; a++) {
+            double v =
+                e->s * left[row * n_left + a] * (weighted ? e->weight[row] : 1);
+
+            for (size_t b = 0; b < n_right; b++)
+                grad[a * n_right + b] += v * right[row * n_right + b];
+        }
+}
+
+/* The six gradients of an expert. */
+struct gradients {
+    const struct expert *e;
+    double *grad[MOE_N_LORA];
+};
+
+static void
+lora_gradient(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct gradients *of = ctx;
+    const struct expert *e = of->e;
+
+    (void)thread;
+    for (size_t m = begin; m < end; m++) {
+        size_t k = m / 2;
+
+        if (m == MOE_DOWN_A)
+            outer(of->grad[m], e, true, e->tg, e->r, e->act, e->i);
+        else if (m == MOE_DOWN_B)
+            outer(of->grad[m], e, true, e->g, e->h, e->ha, e->r);
+        else if (m % 2 == 0)
+            outer(of->grad[m], e, false, e->t[k], e->r, e->x, e->h);
+        else
+            outer(of->grad[m], e, false, e->dy[k], e->i, e->xa[k], e->r);
+    }
+}
+
+/* From the expert's rows to where the results belong. */
+static void
+give(struct exact *exact, struct expert *e, size_t expert)
+{
+    struct gradients of = { .e = e };
+
+    for (int m = 0; m < MOE_N_LORA; m++)
+        of.grad[m] = exact->grad[m] + expert * lora_elements(e->p, m);
+    par_for(e->par, MOE_N_LORA, 1, lora_gradient, &of);
+    for (size_t row = 0; row < e->n; row++) {
+        size_t token = e->at[row] / e->p->config->top_k * e->h;
+
+        for (size_t j = 0; j < e->h; j++) {
+            exact->output[token + j] += e->weight[row] * e->out[row * e->h + j];
+            exact->grad[EXACT_INPUT][token + j] += e->dx[row * e->h + j];
+        }
+        exact->grad[EXACT_WEIGHTS][e->at[row]] =
+            dot(e->g + row * e->h, e->out + row * e->h, e->h);
+    }
+}
+
+/* n bf16, wherever they lie. */
+static void
+widen(double *to, const void *from, size_t n)
+{
+    float f[256];
+
+    for (size_t done = 0; done < n;) {
+        size_t part = n - done < 256 ? n - done : 256;
+
+        cvt_to_f32(f, (const char *)from + done * 2, DT_BF16, part);
+        for (size_t i = 0; i < part; i++)
+            to[done + i] = (double)f[i];
+        done += part;
+    }
+}
+
+/* A base matrix, rounded to bf16 as the operator has it. */
+static void
+load_matrix(double *to, const struct gemm_matrix *m, size_t n, size_t k)
+{
+    size_t nbytes = dtype_table[m->dtype].bits / 8;
+    float *f = xcalloc(k, sizeof(*f));
+    uint16_t *b = xcalloc(k, sizeof(*b));
+
+    for (size_t a = 0; a < n; a++) {
+        cvt_to_f32(f, (const char *)m->data + a * m->ld * nbytes, m->dtype, k);
+        cvt_from_f32(b, DT_BF16, f, k);
+        widen(to + a * k, b, k);
+    }
+    free(f);
+    free(b);
+}
+
+static void
+load_expert(struct expert *e, size_t expert)
+{
+    const struct moe_base *base = e->p->base;
+
+    load_matrix(e->w[GATE], &base->gate[expert], e->i, e->h);
+    load_matrix(e->w[UP], &base->up[expert], e->i, e->h);
+    load_matrix(e->w[DOWN], &base->down[expert], e->h, e->i);
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        size_t n = lora_elements(e->p, m);
+
+        widen(e->lora[m], e->p->lora->m[m] + expert * n, n);
+    }
+}
+
+static size_t
+count_rows(const struct exact_problem *p, size_t expert)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < p->batch->qlen * p->config->top_k; i++)
+        n += p->batch->expert_ids[i] == (int64_t)expert;
+    return n;
+}
+
+static void
+gather_rows(struct expert *e, size_t expert)
+{
+    const struct moe_batch *b = e->p->batch;
+    size_t k = e->p->config->top_k, row = 0;
+
+    for (size_t i = 0; i < b->qlen * k; i++)
+        if (b->expert_ids[i] == (int64_t)expert) {
+            e->at[row] = i;
+            e->weight[row] = (double)b->weights[i];
+            widen(e->x + row * e->h, b->input + i / k * e->h, e->h);
+            widen(e->g + row * e->h, e->p->grad_output + i / k * e->h, e->h);
+            row++;
+        }
+}
+
+/* Where an expert's arrays begin in one piece of memory; its size in doubles.
+ */
+static size_t
+lay_out(struct expert *e, double *memory)
+{
+    size_t h = e->h, i = e->i, r = e->r, n = e->n, at = 0;
+    double **const of_base[] = { &e->w[GATE], &e->w[UP], &e->w[DOWN] };
+    double **const of_h[] = { &e->x, &e->g, &e->out, &e->dx };
+    double **const of_i[] = { &e->base[GATE], &e->base[UP], &e->q,
+                              &e->y[GATE],    &e->y[UP],    &e->act,
+                              &e->dy[GATE],   &e->dy[UP] };
+    double **const of_r[] = { &e->xa[GATE], &e->xa[UP], &e->ha,
+                              &e->t[GATE],  &e->t[UP],  &e->tg };
+#define PUT(list, size)                                           \
+    for (size_t j = 0; j < sizeof(list) / sizeof(*(list)); j++) { \
+        *(list)[j] = memory ? memory + at : NULL;                 \
+        at += (size);                                             \
+    }
+    PUT(of_base, i * h);
+    PUT(of_h, n * h);
+    PUT(of_i, n * i);
+    PUT(of_r, n * r);
+#undef PUT
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        e->lora[m] = memory ? memory + at : NULL;
+        at += lora_elements(e->p, m);
+    }
+    return at;
+}
+
+static int
+run_expert(struct exact *exact, struct expert *e, size_t expert,
+           struct exact_sample *samples, size_t n_samples, struct err *err)
+{
+    size_t n = lay_out(e, NULL);
+    double *memory = mem_big(n, sizeof(double), "the float64 reference", err);
+
+    if (!memory)
+        return -1;
+    lay_out(e, memory);
+    e->at = xcalloc(e->n, sizeof(*e->at));
+    e->weight = xcalloc(2 * e->n, sizeof(double));
+    e->value = e->weight + e->n;
+    load_expert(e, expert);
+    gather_rows(e, expert);
+    par_for(e->par, e->n, 1, both_rows, e);
+    give(exact, e, expert);
+    take_samples(e, expert, samples, n_samples);
+    free(e->at);
+    free(e->weight);
+    mem_big_free(memory, n, sizeof(double));
+    return 0;
+}
+
+static int
+open_results(struct exact *exact, const struct exact_problem *p,
+             struct err *err)
+{
+    const struct moe_config *c = p->config;
+
+    *exact = (struct exact){ .n_output = p->batch->qlen * c->hidden };
+    for (int m = 0; m < MOE_N_LORA; m++)
+        exact->n[m] = c->n_experts * lora_elements(p, m);
+    exact->n[EXACT_INPUT] = exact->n_output;
+    exact->n[EXACT_WEIGHTS] = p->batch->qlen * c->top_k;
+    exact->output =
+        mem_big(exact->n_output, sizeof(double), "the float64 output", err);
+    for (int m = 0; m < EXACT_N; m++) {
+        exact->grad[m] =
+            mem_big(exact->n[m], sizeof(double), "a float64 gradient", err);
+        if (!exact->grad[m])
+            return -1;
+    }
+    return exact->output ? 0 : -1;
+}
+
+int
+exact_run(struct exact *exact, const struct exact_problem *problem,
+          struct exact_sample *samples, size_t n_samples, struct par *par,
+          struct err *err)
+{
+    const struct moe_config *c = problem->config;
+    struct expert e = { .p = problem,
+                        .par = par,
+                        .h = c->hidden,
+                        .i = c->intermediate,
+                        .r = c->lora_rank,
+                        .s = (double)c->lora_alpha / (double)c->lora_rank };
+    int rc = open_results(exact, problem, err);
+
+    for (size_t k = 0; k < n_samples; k++)
+        samples[k].difference = 0;
+    for (size_t i = 0; i < c->n_experts && rc == 0; i++) {
+        e.n = count_rows(problem, i);
+        if (e.n > 0)
+            rc = run_expert(exact, &e, i, samples, n_samples, err);
+    }
+    if (rc < 0)
+        exact_close(exact);
+    return rc;
+}
+
+void
+exact_close(struct exact *exact)
+{
+    mem_big_free(exact->output, exact->n_output, sizeof(double));
+    for (int m = 0; m < EXACT_N; m++)
+        mem_big_free(exact->grad[m], exact->n[m], sizeof(double));
+    *exact = (struct exact){ 0 };
+}
