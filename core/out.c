@@ -71,6 +71,12 @@ remove_file(int dir_fd, const char *name)
     unlinkat(dir_fd, name, 0);
 }
 
+void
+out_sweep(const char *path)
+{
+    tmp_sweep(path, remove_file);
+}
+
 static int
 create(const char *tmp)
 {
@@ -81,7 +87,7 @@ static int
 open_tmp(struct out *o, struct err *err)
 {
     /* what earlier runs that were killed left of this same output */
-    tmp_sweep(o->path, remove_file);
+    out_sweep(o->path);
     o->tmp = tmp_name(o->path);
     o->slot = remember(o->tmp);
     if (o->slot < 0)

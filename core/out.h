@@ -83,6 +83,10 @@ int out_commit(struct out *out, struct err *err);
 /* out_abort() removes what was written and frees 'out'; NULL is fine. */
 void out_abort(struct out *out);
 
+/* out_sweep() removes what dead processes left of 'path', as out_open() does.
+ */
+void out_sweep(const char *path);
+
 /* out_abort_all() removes every temporary; for signal handlers: unlink only. */
 void out_abort_all(void);
 

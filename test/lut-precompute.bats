@@ -462,6 +462,24 @@ ref.write_sae("nan", "sparsify", s, 4)'
     done
 }
 
+@test "lut-precompute: of two runs with --resume, the later keeps what the other made" {
+    make_cases
+    lut-precompute -m model -s sparsify -o want
+    for _ in $(seq 20); do
+        rm -rf t
+        lut-precompute -q -m model -s sparsify -o t --resume &
+        pid=$!
+        lut-precompute -q -m model -s sparsify -o t --resume
+        wait $pid
+        diff -r want t
+    done
+    # what a run that was killed left beside another one's finished file
+    : & wait $!
+    : >"t/.model.layers.0.self_attn.q_proj.lut.safetensors.tmp.$(hostname).$!.0"
+    lut-precompute -q -m model -s sparsify -o t --resume
+    [ "$(ls -A t)" = "$(ls -A want)" ]
+}
+
 @test "lut-precompute: SIGTERM and SIGUSR1 end it with 75, finished layers are kept" {
     make_cases
     py -c 'import numpy as np, lut_ref as ref

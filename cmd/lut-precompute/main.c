@@ -287,25 +287,37 @@ say(const struct job *job, const char *what)
     tool_say(line);
 }
 
+/* 1 where another run with --resume has made the same file meanwhile. */
+static int
+make_file(struct run *run, struct job *job, struct err *err)
+{
+    struct tiles tiles;
+    struct err other;
+    int rc;
+
+    if (tiles_open(&tiles, run->cmd, run->gemm, job->target, job->sae, err) < 0)
+        return -1;
+    rc = job_write(job, &tiles, &run->progress, &run->done, err);
+    tiles_close(&tiles);
+    if (rc < 0 && err->status == EX_CANTCREAT && run->cmd->resume &&
+        job_is_there(job, &other) > 0)
+        rc = 1;
+    return rc;
+}
+
 static int
 make(struct run *run, struct job *job, struct err *err)
 {
-    struct tiles tiles;
     int there, rc = 0;
 
     job_digest(job, run->par);
     there = job_is_there(job, err);
+    if (there == 0)
+        there = make_file(run, job, err);
     if (there < 0)
         return -1;
-    if (!there) {
-        if (tiles_open(&tiles, run->cmd, run->gemm, job->target, job->sae,
-                       err) < 0)
-            return -1;
-        rc = job_write(job, &tiles, &run->progress, &run->done, err);
-        tiles_close(&tiles);
-        if (rc < 0)
-            return -1;
-    }
+    if (there)
+        out_sweep(job->path.s);
     run->n_made += !there;
     run->n_kept += (size_t)there;
     if (run->cmd->verbose)
