@@ -209,6 +209,16 @@ assert list(doc["layers"]) == ["model.layers.0.mlp.down_proj"] + ["model.layers.
 assert doc["layers"]["model.layers.9.mlp.up_proj"]["k_active"] == 2
 assert doc["layers"]["model.layers.0.self_attn.q_proj"]["k_active"] == 6
 END
+    # a copy does not take the place of a layer's own file, unless it is gone
+    own=model.layers.0.self_attn.q_proj.lut.safetensors
+    cp t/$own t/z.lut.safetensors
+    lut-precompute -m model -s sparsify -o t --layers '*.0.*.q_proj' --k 3 -f 2>said
+    [ "$(cat said)" = "lut-precompute: t/z.lut.safetensors: is of model.layers.0.self_attn.q_proj, which has a file of its own: left out" ]
+    grep -q "\"file\": \"$own\"" t/metadata.json
+    rm t/$own
+    run -0 --separate-stderr lut-precompute --index t
+    [ -z "$stderr" ]
+    grep -q '"file": "z.lut.safetensors"' t/metadata.json
     run -66 lut-precompute --index nothing
 }
 

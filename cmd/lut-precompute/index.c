@@ -117,24 +117,18 @@ struct index {
     json_t *first;  /* what the first of our files says */
 };
 
-/* Layers that the old index has: they stay, as it says, where their files say
- * nothing. */
-static void
-keep_old(struct index *x)
+/* A copy under another name, beside the layer's own file. */
+static bool
+is_copy(const struct list *files, const char *file, const char *layer)
 {
-    const char *key;
-    json_t *entry;
+    struct str own = { 0 };
+    bool copy;
 
-    json_object_foreach(json_object_get(x->old, "layers"), key, entry)
-    {
-        char *name = lut_name(key);
-
-        if (!x->prune || is_there(x->dir, entry))
-            json_object_set(x->layers, name, entry);
-        else
-            err_warn("%s: %s: its file is not there, left out", x->dir, key);
-        free(name);
-    }
+    str_addf(&own, "%s" LUT_SUFFIX, layer);
+    copy = strcmp(file, own.s) != 0 &&
+           bsearch(&own.s, files->names, files->n, sizeof(char *), by_name);
+    str_free(&own);
+    return copy;
 }
 
 static void
@@ -154,11 +148,37 @@ add_files(struct index *x, const struct list *files)
             continue;
         }
         name = lut_name(json_string_value(json_object_get(self, "layer")));
-        json_object_set_new(entry, "file", json_string(files->names[i]));
-        json_object_set(x->layers, name, entry);
+        if (is_copy(files, files->names[i], name)) {
+            err_warn("%s/%s: is of %s, which has a file of its own: left out",
+                     x->dir, files->names[i], name);
+        } else {
+            json_object_set_new(entry, "file", json_string(files->names[i]));
+            json_object_set(x->layers, name, entry);
+        }
         if (!x->first)
             x->first = json_incref(self);
         json_decref(self);
+        free(name);
+    }
+}
+
+/* Layers that the old index has: they stay, as it says, where their files say
+ * nothing. */
+static void
+keep_old(struct index *x)
+{
+    const char *key;
+    json_t *entry;
+
+    json_object_foreach(json_object_get(x->old, "layers"), key, entry)
+    {
+        char *name = lut_name(key);
+        bool known = json_object_get(x->layers, name) != NULL;
+
+        if (!known && (!x->prune || is_there(x->dir, entry)))
+            json_object_set(x->layers, name, entry);
+        else if (!known)
+            err_warn("%s: %s: its file is not there, left out", x->dir, key);
         free(name);
     }
 }
@@ -320,8 +340,8 @@ write_once(const char *dir, bool prune, const struct list *files,
     rc = load_old(&x.old, path.s, err);
     if (rc == 0) {
         x.layers = json_object();
-        keep_old(&x);
         add_files(&x, files);
+        keep_old(&x);
         doc = document(&x);
         rc = write_json(path.s, doc, err);
         json_decref(doc);
