@@ -24,8 +24,9 @@ static const struct {
 
 struct parser {
     struct acts_spec *spec;
-    const char *text; /* all of it, for messages */
-    int64_t n_layers; /* of the model */
+    const char *text;   /* all of it, for messages */
+    int64_t n_layers;   /* of the model */
+    const bool *sparse; /* [n_layers] has experts; NULL: none has */
     struct err *err;
 };
 
@@ -47,6 +48,12 @@ add_layer(struct parser *p, int64_t layer, const char *at)
 
     if (layer >= p->n_layers || layer < (s->point == TAP_RESID ? -1 : 0))
         return bad_layers(p, at);
+    if (s->point == TAP_IN_DOWN && p->sparse && p->sparse[layer])
+        return err_set(
+            p->err, TU_USAGE,
+            "--acts %s: layer %lld has experts, and each has its own "
+            "down_proj (in:gate_proj and mlp are of all)",
+            p->text, (long long)layer);
     for (size_t i = 0; i < s->n_layers; i++)
         if (s->layers[i] == layer)
             return err_set(p->err, TU_USAGE,
@@ -84,7 +91,8 @@ add_layers(struct parser *p, const char *at)
 {
     if (!strcmp(at, "all")) {
         for (int64_t i = 0; i < p->n_layers; i++)
-            add_layer(p, i, at);
+            if (add_layer(p, i, at) < 0)
+                return -1;
         return 0;
     }
     for (;;) {
@@ -100,7 +108,7 @@ int
 acts_spec_parse(struct acts_spec *spec, const char *text,
                 const struct config *config, struct err *err)
 {
-    struct parser p = { spec, text, config->n_layers, err };
+    struct parser p = { spec, text, config->n_layers, config->sparse, err };
     const char *colon = strrchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : 0;
 

@@ -15,31 +15,39 @@
 #define MAX_HEADS     (1 << 12)
 #define MAX_HEAD_DIM  (1 << 12)
 #define MAX_VOCAB     (1 << 24)
+#define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
 #define ACTS     "silu, gelu_pytorch_tanh"
-#define FAMILIES "llama, mistral, qwen2, qwen3"
+#define FAMILIES "llama, mistral, qwen2, qwen3, qwen3_moe"
 
-enum window_rule { WINDOW_NEVER, WINDOW_ALWAYS, WINDOW_BY_LAYER };
+enum window_rule {
+    WINDOW_NEVER,
+    WINDOW_ALWAYS,
+    WINDOW_IF_USED, /* on every layer, by use_sliding_window */
+    WINDOW_BY_LAYER
+};
 
 /* What a model_type means where config.json does not say. */
 struct family {
     const char *model_type, *causal_lm, *base;
-    bool qk_norm;
+    bool qk_norm, experts;
     bool attention_bias, mlp_bias; /* are these keys its own? */
     enum window_rule window;
     int64_t max_positions; /* as in Hugging Face's configuration class */
 };
 
 static const struct family families[] = {
-    { "llama", "LlamaForCausalLM", "LlamaModel", false, true, true,
+    { "llama", "LlamaForCausalLM", "LlamaModel", false, false, true, true,
       WINDOW_NEVER, 2048 },
     { "mistral", "MistralForCausalLM", "MistralModel", false, false, false,
-      WINDOW_ALWAYS, 131072 },
-    { "qwen2", "Qwen2ForCausalLM", "Qwen2Model", false, false, false,
+      false, WINDOW_ALWAYS, 131072 },
+    { "qwen2", "Qwen2ForCausalLM", "Qwen2Model", false, false, false, false,
       WINDOW_BY_LAYER, 32768 },
-    { "qwen3", "Qwen3ForCausalLM", "Qwen3Model", true, true, false,
+    { "qwen3", "Qwen3ForCausalLM", "Qwen3Model", true, false, true, false,
       WINDOW_BY_LAYER, 32768 },
+    { "qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel", true, true, true,
+      false, WINDOW_IF_USED, 32768 },
 };
 
 int
@@ -284,6 +292,21 @@ windows_by_layer(struct config *c, const struct js *root, struct err *err)
 }
 
 static int
+windows_if_used(struct config *c, const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "sliding_window");
+    bool use;
+
+    if (bool_or_false(root, "use_sliding_window", &use, err))
+        return -1;
+    /* as in windows_by_layer() */
+    for (int64_t i = 0; use && !js_is(&js, JSON_NULL) && i < c->n_layers; i++)
+        if (js_i64(&js, 1, MAX_POSITIONS, &c->window[i], err))
+            return -1;
+    return 0;
+}
+
+static int
 parse_windows(struct config *c, const struct js *root,
               const struct family *family, struct err *err)
 {
@@ -299,10 +322,67 @@ parse_windows(struct config *c, const struct js *root,
         for (int64_t i = 0; i < c->n_layers; i++)
             c->window[i] = window;
         break;
+    case WINDOW_IF_USED:
+        return windows_if_used(c, root, err);
     case WINDOW_BY_LAYER:
         return windows_by_layer(c, root, err);
     }
     return 0;
+}
+
+/* mlp_only_layers: layers that have no experts, whatever else is said. */
+static int
+parse_mlp_only(struct config *c, const struct js *root, struct err *err)
+{
+    struct js list = js_get(root, "mlp_only_layers");
+
+    if (js_absent(&list))
+        return 0;
+    if (!js_is(&list, JSON_ARRAY))
+        return js_bad(&list, "an array", err);
+    for (size_t i = 0; i < json_array_size(list.v); i++) {
+        struct js js = js_at(&list, i);
+        int64_t layer;
+
+        if (js_i64(&js, 0, c->n_layers - 1, &layer, err))
+            return -1;
+        c->sparse[layer] = false;
+    }
+    return 0;
+}
+
+/* num_experts has another name in files of newer versions. */
+static int
+parse_n_experts(struct config *c, const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "num_experts");
+    struct js used = js_get(root, "num_experts_per_tok");
+
+    if (js_absent(&js) && json_object_get(root->v, "num_local_experts"))
+        js = js_get(root, "num_local_experts");
+    if (js_i64(&js, 1, MAX_EXPERTS, &c->n_experts, err))
+        return -1;
+    return js_i64(&used, 1, c->n_experts, &c->n_experts_used, err);
+}
+
+static int
+parse_experts(struct config *c, const struct js *root,
+              const struct family *family, struct err *err)
+{
+    int64_t step;
+
+    c->sparse = xcalloc((size_t)c->n_layers, sizeof(*c->sparse));
+    if (!family->experts)
+        return 0;
+    if (parse_n_experts(c, root, err) ||
+        need_count(root, "moe_intermediate_size", MAX_WIDTH, &c->expert_size,
+                   err) ||
+        bool_or_false(root, "norm_topk_prob", &c->norm_topk_prob, err) ||
+        count_or(root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
+        return -1;
+    for (int64_t i = step - 1; i < c->n_layers; i += step)
+        c->sparse[i] = true;
+    return parse_mlp_only(c, root, err);
 }
 
 /* YaRN's context is the original one times the factor; files of Qwen keep
@@ -399,7 +479,8 @@ parse_model(struct config *c, const struct js *root, struct err *err)
         parse_act(c, root, err) || rope_parse(&c->rope, root, err) ||
         parse_biases(c, root, family, err) ||
         bool_or_false(root, "tie_word_embeddings", &c->tied, err) ||
-        parse_windows(c, root, family, err))
+        parse_windows(c, root, family, err) ||
+        parse_experts(c, root, family, err))
         return -1;
     c->rms_norm_eps = (float)eps;
     stretch_context(c);
@@ -485,6 +566,7 @@ out:
 void
 config_free(struct config *config)
 {
+    free(config->sparse);
     free(config->window);
     *config = (struct config){ 0 };
 }

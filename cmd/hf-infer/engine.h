@@ -26,10 +26,17 @@ struct linear {
     size_t table_col;
 };
 
+struct mlp {
+    struct linear gate, up, down;
+};
+
 struct layer {
     const float *attn_norm, *mlp_norm; /* [hidden] */
     const float *q_norm, *k_norm;      /* [head_dim], or NULL */
-    struct linear q, k, v, o, gate, up, down;
+    struct linear q, k, v, o;
+    struct mlp mlp;       /* or: */
+    struct linear router; /* [n_experts, hidden] */
+    struct mlp *experts;  /* [n_experts]; NULL: there is an MLP */
 };
 
 struct model {
@@ -43,6 +50,10 @@ struct model {
     float **owned;                /* [n_owned] widened norms and biases */
     size_t n_owned;
 };
+
+/* model_linear() is the linear layer of a name, as in a file but without
+ * ".weight"; NULL if there is none. */
+struct linear *model_linear(struct model *m, const char *name);
 
 /*
  * rope_parse() reads rope_parameters, or rope_scaling and rope_theta, from a
@@ -148,12 +159,13 @@ struct engine {
     float *x, *h;             /* hidden: the residual stream; a step */
     float *q, *attended;      /* n_heads, head_dim */
     float *k, *v;             /* n_kv_heads, head_dim */
-    float *gate, *up;         /* intermediate */
+    float *gate, *up;         /* intermediate, of MLP or experts */
     float *cosines, *sines;   /* head_dim / 2 */
     float *attention_scratch; /* [threads, attention_scratch()] */
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
-    uint16_t *rounded; /* [chunk, gemm_ld_bf16(widest input)] */
-    float *widened;    /* [chunk, widest input] */
+    uint16_t *rounded;            /* [chunk, gemm_ld_bf16(widest input)] */
+    float *widened;               /* [chunk, widest input] */
+    struct experts_work *experts; /* NULL: the model has none */
     /* where the model has tables */
     struct table_work *table_work;
     float *table_y; /* [2, chunk, table_out]: a table's, the layer's */
@@ -176,11 +188,31 @@ struct apply {
 #define MAX_APPLY 3
 
 /* linear_apply() puts all rows of the chunk through n layers;
+ * linear_rows() puts rows x [n_rows] through them, prompts' or not;
+ * router_rows() puts all rows of the chunk through one, exactly;
  * linear_logits() puts the normalized rows x [n_rows] through the last one. */
 void linear_apply(struct engine *engine, const struct apply *to, size_t n,
                   const float *x);
+void linear_rows(struct engine *engine, const struct apply *to, size_t n,
+                 const float *x, size_t n_rows);
+void router_rows(struct engine *engine, const struct apply *to, const float *x);
 void linear_logits(struct engine *engine, float *logits, const float *x,
                    size_t n_rows);
+
+/* mlp_activate() makes act(gate) * up of n numbers, in 'gate'. */
+void mlp_activate(const struct config *config, float *gate, const float *up,
+                  size_t n);
+
+/*
+ * experts_apply() puts all rows x of the chunk, [rows, hidden], through the
+ * experts that the layer's router chooses for each; the result is valid until
+ * the next call.  Outputs of a token's experts are added in the order of their
+ * ids, so that its bits depend on nothing else.
+ */
+const float *experts_apply(struct engine *engine, const struct layer *layer,
+                           const float *x);
+int experts_work_open(struct engine *engine, struct err *err);
+void experts_work_close(struct engine *engine);
 
 /*
  * tables_apply() puts all rows of the chunk through the tables among n layers,

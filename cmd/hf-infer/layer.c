@@ -12,6 +12,7 @@ struct step {
     const struct layer *layer;
     size_t index;        /* of the layer */
     const float *weight; /* of a norm */
+    const float *output; /* of a block, [rows, hidden] */
 };
 
 /* Runs fn over n rows; one alone is not worth waking a thread. */
@@ -109,22 +110,25 @@ heads(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+void
+mlp_activate(const struct config *c, float *gate, const float *up, size_t n)
+{
+    if (c->act == ACT_SILU)
+        vec_silu_mul(gate, up, n);
+    else
+        vec_gelu_tanh_mul(gate, up, n);
+}
+
 static void
 activate(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct step *step = ctx;
-    struct engine *e = step->e;
-    size_t n = step->layer->gate.rows;
+    const struct step *step = ctx;
+    const struct engine *e = step->e;
+    size_t n = step->layer->mlp.gate.rows;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        float *gate = e->gate + i * n, *up = e->up + i * n;
-
-        if (e->model->config.act == ACT_SILU)
-            vec_silu_mul(gate, up, n);
-        else
-            vec_gelu_tanh_mul(gate, up, n);
-    }
+    for (size_t i = begin; i < end; i++)
+        mlp_activate(&e->model->config, e->gate + i * n, e->up + i * n, n);
 }
 
 static void
@@ -183,12 +187,12 @@ tap(struct engine *e, enum tap_point point, int64_t layer, const float *rows)
 static void
 add_output(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct engine *e = ((struct step *)ctx)->e;
-    size_t hidden = (size_t)e->model->config.hidden_size;
+    const struct step *step = ctx;
+    size_t hidden = (size_t)step->e->model->config.hidden_size;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        vec_add(e->x + i * hidden, e->h + i * hidden, hidden);
+        vec_add(step->e->x + i * hidden, step->output + i * hidden, hidden);
 }
 
 /* A block's output joins the residual stream; who looks at it gets it by
@@ -202,6 +206,7 @@ apply_output(struct step *step, const struct linear *l, const float *x,
     if (tapped(e, point)) {
         linear_apply(e, &(struct apply){ l, e->h, false }, 1, x);
         tap(e, point, (int64_t)step->index, e->h);
+        step->output = e->h;
         over_rows(step, e->n_rows, add_output);
     } else {
         linear_apply(e, &(struct apply){ l, e->x, true }, 1, x);
@@ -234,20 +239,41 @@ static void
 run_mlp(struct step *step)
 {
     struct engine *e = step->e;
-    const struct layer *l = step->layer;
+    const struct mlp *m = &step->layer->mlp;
 
-    step->weight = l->mlp_norm;
-    over_rows(step, e->n_rows, norm);
-    tap(e, TAP_IN_GATE_UP, (int64_t)step->index, e->h);
     linear_apply(e,
                  (struct apply[]){
-                     { &l->gate, e->gate, false },
-                     { &l->up, e->up, false },
+                     { &m->gate, e->gate, false },
+                     { &m->up, e->up, false },
                  },
                  2, e->h);
     over_rows(step, e->n_rows, activate);
     tap(e, TAP_IN_DOWN, (int64_t)step->index, e->gate);
-    apply_output(step, &l->down, e->gate, TAP_MLP);
+    apply_output(step, &m->down, e->gate, TAP_MLP);
+}
+
+static void
+run_experts(struct step *step)
+{
+    struct engine *e = step->e;
+
+    step->output = experts_apply(e, step->layer, e->h);
+    tap(e, TAP_MLP, (int64_t)step->index, step->output);
+    over_rows(step, e->n_rows, add_output);
+}
+
+static void
+run_feed_forward(struct step *step)
+{
+    struct engine *e = step->e;
+
+    step->weight = step->layer->mlp_norm;
+    over_rows(step, e->n_rows, norm);
+    tap(e, TAP_IN_GATE_UP, (int64_t)step->index, e->h);
+    if (step->layer->experts)
+        run_experts(step);
+    else
+        run_mlp(step);
     tap(e, TAP_RESID, (int64_t)step->index, e->x);
 }
 
@@ -274,7 +300,7 @@ chunk_run(struct engine *e, float *logits)
         step.layer = &m->layers[i];
         step.index = i;
         run_attention(&step);
-        run_mlp(&step);
+        run_feed_forward(&step);
     }
     step.weight = m->norm;
     over_rows(&step, e->n_wanted, norm_wanted);

@@ -101,6 +101,25 @@ linear_apply(struct engine *e, const struct apply *to, size_t n, const float *x)
     }
 }
 
+/* An expert gets few rows of a chunk: packing it would not pay, and without
+ * that a row's bits do not depend on where it comes from. */
+void
+linear_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
+            size_t n_rows)
+{
+    apply_rows(e, to, n, x, 0, n_rows, true);
+}
+
+/* What is chosen must not hang on a rounding that is asked for elsewhere. */
+void
+router_rows(struct engine *e, const struct apply *to, const float *x)
+{
+    struct gemm_job job;
+
+    make_jobs(&job, to, 1, 0);
+    gemm_exact(e->gemm, &job, 1, x, to->linear->cols, e->n_rows);
+}
+
 /* Exact for prompts, too: packing this matrix pays for many rows alone, and
  * one row or all of them must have the same bits. */
 void

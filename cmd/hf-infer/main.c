@@ -134,7 +134,7 @@ static const struct opt_tool tool = {
              "hf-infer MODEL --acts SPEC [--ctx T] [--acts-meta FILE] ...\n"
              "hf-infer MODEL --encode | --decode ...",
     .summary = "Runs a Hugging Face model folder (llama, mistral, qwen2, "
-               "qwen3) on the CPU.",
+               "qwen3, qwen3_moe) on the CPU.",
     .opts = opts,
 };
 

@@ -123,7 +123,7 @@ struct linear_spec {
     struct linear *to;
     size_t rows, cols;
     bool need_bias;
-    const struct linear *first; /* the same in layer 0 */
+    const struct linear *first; /* the same in layer 0; NULL: an expert's */
 };
 
 static int
@@ -139,6 +139,8 @@ bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
         return missing(b, name, "");
     if (bind_matrix(b, spec->to, t, spec->rows, spec->cols))
         return -1;
+    if (!spec->first)
+        return 0;
     snprintf(name, sizeof(name), "%slayers.%zu.%s.bias", b->prefix, layer,
              spec->name);
     t = find(b, name);
@@ -157,30 +159,91 @@ bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
 }
 
 static int
+bind_specs(struct binder *b, const struct linear_spec *specs, size_t n,
+           size_t layer)
+{
+    for (size_t k = 0; k < n; k++)
+        if (bind_linear(b, &specs[k], layer))
+            return -1;
+    return 0;
+}
+
+static int
+bind_mlp(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    struct mlp *m = &b->model->layers[i].mlp;
+    const struct mlp *m0 = &b->model->layers[0].mlp;
+    size_t hidden = (size_t)c->hidden_size;
+    size_t inter = (size_t)c->intermediate_size;
+    bool bias = c->need_mlp_bias;
+    const struct linear_spec specs[] = {
+        { "mlp.gate_proj", &m->gate, inter, hidden, bias, &m0->gate },
+        { "mlp.up_proj", &m->up, inter, hidden, bias, &m0->up },
+        { "mlp.down_proj", &m->down, hidden, inter, bias, &m0->down },
+    };
+
+    return bind_specs(b, specs, 3, i);
+}
+
+static int
+bind_expert(struct binder *b, size_t i, size_t expert)
+{
+    const struct config *c = &b->model->config;
+    struct mlp *m = &b->model->layers[i].experts[expert];
+    size_t hidden = (size_t)c->hidden_size, inter = (size_t)c->expert_size;
+    char names[3][64];
+    const struct linear_spec specs[] = {
+        { names[0], &m->gate, inter, hidden, false, NULL },
+        { names[1], &m->up, inter, hidden, false, NULL },
+        { names[2], &m->down, hidden, inter, false, NULL },
+    };
+
+    for (size_t k = 0; k < 3; k++)
+        snprintf(names[k], sizeof(names[k]), "mlp.experts.%zu.%s_proj", expert,
+                 (const char *[]){ "gate", "up", "down" }[k]);
+    return bind_specs(b, specs, 3, i);
+}
+
+static int
+bind_experts(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    struct layer *l = &b->model->layers[i];
+    size_t n = (size_t)c->n_experts;
+    const struct linear_spec router = { "mlp.gate", &l->router,
+                                        n,          (size_t)c->hidden_size,
+                                        false,      NULL };
+
+    l->experts = xcalloc(n, sizeof(*l->experts));
+    if (bind_linear(b, &router, i))
+        return -1;
+    for (size_t k = 0; k < n; k++)
+        if (bind_expert(b, i, k))
+            return -1;
+    return 0;
+}
+
+static int
 bind_linears(struct binder *b, size_t i)
 {
     const struct config *c = &b->model->config;
     struct layer *l = &b->model->layers[i];
     const struct layer *l0 = &b->model->layers[0];
     size_t hidden = (size_t)c->hidden_size;
-    size_t inter = (size_t)c->intermediate_size;
     size_t nq = (size_t)(c->n_heads * c->head_dim);
     size_t nkv = (size_t)(c->n_kv_heads * c->head_dim);
-    bool qkv = c->need_qkv_bias, mlp = c->need_mlp_bias;
+    bool qkv = c->need_qkv_bias;
     const struct linear_spec specs[] = {
         { "self_attn.q_proj", &l->q, nq, hidden, qkv, &l0->q },
         { "self_attn.k_proj", &l->k, nkv, hidden, qkv, &l0->k },
         { "self_attn.v_proj", &l->v, nkv, hidden, qkv, &l0->v },
         { "self_attn.o_proj", &l->o, hidden, nq, c->need_o_bias, &l0->o },
-        { "mlp.gate_proj", &l->gate, inter, hidden, mlp, &l0->gate },
-        { "mlp.up_proj", &l->up, inter, hidden, mlp, &l0->up },
-        { "mlp.down_proj", &l->down, hidden, inter, mlp, &l0->down },
     };
 
-    for (size_t k = 0; k < sizeof(specs) / sizeof(*specs); k++)
-        if (bind_linear(b, &specs[k], i))
-            return -1;
-    return 0;
+    if (bind_specs(b, specs, sizeof(specs) / sizeof(*specs), i))
+        return -1;
+    return c->sparse[i] ? bind_experts(b, i) : bind_mlp(b, i);
 }
 
 static int
@@ -338,10 +401,76 @@ model_close(struct model *m)
         free(m->owned[i]);
     free(m->owned);
     free(m->inv_freq);
+    for (size_t i = 0; m->layers && i < (size_t)m->config.n_layers; i++)
+        free(m->layers[i].experts);
     free(m->layers);
     stdir_close(&m->dir);
     config_free(&m->config);
     free(m);
+}
+
+/* A number at the start of 'at' below n and what follows it, or NULL. */
+static const char *
+number_below(const char *at, size_t n, size_t *v)
+{
+    char *end;
+
+    if (*at < '0' || *at > '9' || (*at == '0' && at[1] >= '0' && at[1] <= '9'))
+        return NULL;
+    *v = strtoul(at, &end, 10);
+    return *v < n ? end : NULL;
+}
+
+/* "gate_proj" and the like. */
+static struct linear *
+mlp_linear(struct mlp *m, const char *name)
+{
+    return !strcmp(name, "gate_proj")   ? &m->gate
+           : !strcmp(name, "up_proj")   ? &m->up
+           : !strcmp(name, "down_proj") ? &m->down
+                                        : NULL;
+}
+
+/* What follows "mlp." in a layer with experts. */
+static struct linear *
+sparse_linear(const struct model *m, struct layer *l, const char *name)
+{
+    static const char experts[] = "experts.";
+    size_t i;
+
+    if (!strcmp(name, "gate"))
+        return &l->router;
+    if (strncmp(name, experts, sizeof(experts) - 1) != 0)
+        return NULL;
+    name = number_below(name + sizeof(experts) - 1, (size_t)m->config.n_experts,
+                        &i);
+    return name && *name == '.' ? mlp_linear(&l->experts[i], name + 1) : NULL;
+}
+
+struct linear *
+model_linear(struct model *m, const char *name)
+{
+    static const char prefix[] = "model.layers.";
+    struct layer *l;
+    size_t i;
+
+    if (!strcmp(name, "lm_head"))
+        return &m->lm_head;
+    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+        return NULL;
+    name =
+        number_below(name + sizeof(prefix) - 1, (size_t)m->config.n_layers, &i);
+    if (!name)
+        return NULL;
+    l = &m->layers[i];
+    if (!strncmp(name, ".mlp.", 5))
+        return l->experts ? sparse_linear(m, l, name + 5)
+                          : mlp_linear(&l->mlp, name + 5);
+    return !strcmp(name, ".self_attn.q_proj")   ? &l->q
+           : !strcmp(name, ".self_attn.k_proj") ? &l->k
+           : !strcmp(name, ".self_attn.v_proj") ? &l->v
+           : !strcmp(name, ".self_attn.o_proj") ? &l->o
+                                                : NULL;
 }
 
 const struct config *

@@ -2,7 +2,8 @@
  * A decoder-only transformer on the CPU: 'model' is weights and configuration,
  * shared and read-only; 'engine' is what runs it, threads and the activations
  * of a chunk of tokens; 'session' is one sequence and its KV cache.
- * llama, mistral, qwen2, qwen3: one code path, differences are in 'config'.
+ * llama, mistral, qwen2, qwen3, qwen3_moe: one code path, differences are in
+ * 'config'.
  */
 #ifndef HF_INFER_MODEL_H
 #define HF_INFER_MODEL_H
@@ -44,7 +45,13 @@ struct config {
     bool qk_norm; /* qwen3: RMSNorm of each head of q and k */
     bool need_qkv_bias, need_o_bias, need_mlp_bias; /* demanded by config */
     bool tied;                                      /* tie_word_embeddings */
-    int64_t *window;             /* [n_layers] sliding window, 0: full */
+    int64_t *window; /* [n_layers] sliding window, 0: full */
+    /* qwen3_moe */
+    bool *sparse;                /* [n_layers] has experts in place of an MLP */
+    int64_t n_experts;           /* 0: a model without */
+    int64_t n_experts_used;      /* by a token */
+    int64_t expert_size;         /* their intermediate size */
+    bool norm_topk_prob;         /* the weights of a token's experts sum to 1 */
     int32_t bos;                 /* -1: none */
     int32_t eos[CONFIG_MAX_EOS]; /* generation_config.json before config.json */
     size_t n_eos;
@@ -191,11 +198,13 @@ enum tap_point {
     TAP_RESID,      /* the residual stream after the block; layer -1: before
                      * the first one, the embedding */
     TAP_ATTN,       /* output of o_proj, before it is added */
-    TAP_MLP,        /* output of down_proj, before it is added */
+    TAP_MLP,        /* output of down_proj, or of all a token's experts,
+                     * before it is added */
     TAP_IN_QKV,     /* input of q_proj, k_proj, v_proj: after the norm */
     TAP_IN_O,       /* input of o_proj: the heads side by side */
     TAP_IN_GATE_UP, /* input of gate_proj, up_proj: after the norm */
-    TAP_IN_DOWN,    /* input of down_proj: act(gate) * up */
+    TAP_IN_DOWN,    /* input of down_proj: act(gate) * up; not with experts,
+                     * which have one each */
 };
 
 /* tap_dim() is the size of a point's activations. */

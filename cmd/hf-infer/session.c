@@ -130,13 +130,25 @@ larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* The widest step between gate_proj and down_proj. */
+static size_t
+widest_inner(const struct config *c)
+{
+    size_t n = c->n_experts ? (size_t)c->expert_size : 0;
+
+    for (int64_t i = 0; i < c->n_layers; i++)
+        if (!c->sparse[i])
+            return larger(n, (size_t)c->intermediate_size);
+    return n;
+}
+
 static size_t
 lay_out(struct engine *e)
 {
     const struct config *c = &e->model->config;
     size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
     size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
-    size_t inter = (size_t)c->intermediate_size;
+    size_t inter = widest_inner(c);
     size_t threads = (size_t)par_threads(e->par);
     size_t used = 0;
 
@@ -178,7 +190,7 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     e->scratch =
         mem_big(e->scratch_floats, sizeof(float), "the activations", err);
     if (!e->scratch || gemm_open(&e->gemm, par, err) ||
-        tables_work_open(e, err)) {
+        experts_work_open(e, err) || tables_work_open(e, err)) {
         engine_close(e);
         return -1;
     }
@@ -193,6 +205,7 @@ engine_close(struct engine *e)
     if (!e)
         return;
     tables_work_close(e);
+    experts_work_close(e);
     gemm_close(e->gemm);
     mem_big_free(e->scratch, e->scratch_floats, sizeof(float));
     free(e->wanted);

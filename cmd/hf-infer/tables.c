@@ -75,35 +75,28 @@ check_globs(const struct lut *lut, const char *globs, struct err *err)
     return rc;
 }
 
-/* The linear layer of a name, or NULL. */
+/* The linear layer of a name, where it can have a table. */
 static struct linear *
-find_linear(const struct model *m, const char *name)
+find_linear(struct tables *ts, const char *name, struct err *err)
 {
-    static const char prefix[] = "model.layers.";
-    struct layer *l;
-    char *end;
-    unsigned long i;
+    struct linear *l = model_linear(ts->model, name);
+    const char *module = strstr(name, ".mlp.");
 
-    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+    if (!l || l == &ts->model->lm_head) {
+        err_set(err, EX_DATAERR,
+                "%s/metadata.json: %s is no linear layer of %s", ts->lut.path,
+                name, ts->model->dir.path);
         return NULL;
-    i = strtoul(name + sizeof(prefix) - 1, &end, 10);
-    if (end == name + sizeof(prefix) - 1 || i >= (size_t)m->config.n_layers)
+    }
+    if (module && (!strncmp(module, ".mlp.experts.", 13) ||
+                   !strcmp(module, ".mlp.gate"))) {
+        err_set(err, EX_DATAERR,
+                "%s/metadata.json: %s is a layer of experts, which run without "
+                "tables (--lut-layers chooses)",
+                ts->lut.path, name);
         return NULL;
-    l = &m->layers[i];
-    const struct {
-        const char *name;
-        struct linear *linear;
-    } all[] = {
-        { ".self_attn.q_proj", &l->q }, { ".self_attn.k_proj", &l->k },
-        { ".self_attn.v_proj", &l->v }, { ".self_attn.o_proj", &l->o },
-        { ".mlp.gate_proj", &l->gate }, { ".mlp.up_proj", &l->up },
-        { ".mlp.down_proj", &l->down },
-    };
-
-    for (size_t k = 0; k < sizeof(all) / sizeof(all[0]); k++)
-        if (!strcmp(end, all[k].name))
-            return all[k].linear;
-    return NULL;
+    }
+    return l;
 }
 
 /* ---- opening ---- */
@@ -136,12 +129,10 @@ static int
 bind_part(struct tables *ts, struct tabled *t, const char *name, size_t *out,
           struct err *err)
 {
-    struct linear *l = find_linear(ts->model, name);
+    struct linear *l = find_linear(ts, name, err);
 
     if (!l)
-        return err_set(err, EX_DATAERR,
-                       "%s/metadata.json: %s is no linear layer of %s",
-                       ts->lut.path, name, ts->model->dir.path);
+        return -1;
     if (l->table)
         return err_set(err, EX_DATAERR,
                        "%s/metadata.json: has two tables for %s (--lut-layers "
@@ -254,7 +245,7 @@ tables_close(struct tables *ts)
         struct layer *l = &ts->model->layers[i];
 
         forget(&l->q), forget(&l->k), forget(&l->v), forget(&l->o);
-        forget(&l->gate), forget(&l->up), forget(&l->down);
+        forget(&l->mlp.gate), forget(&l->mlp.up), forget(&l->mlp.down);
     }
     ts->model->tables = NULL;
     for (size_t i = 0; i < ts->n; i++) {

@@ -31,7 +31,10 @@ def check(model):
     worst = 0
     for point in POINTS:
         # Not in their own order; the embedding is a layer of resid alone.
-        order = layers[::-1] + ([-1] if point == "resid" else [])
+        order = [i for i in layers[::-1] if (point, i) in seen]
+        if not order:  # down_proj of experts
+            continue
+        order += [-1] if point == "resid" else []
         spec = point + ":" + ",".join(map(str, order))
         want = np.stack([seen[point, i] for i in order])
         got = dump(model, ids, spec, "-j", "2", "--chunk", "13")

@@ -19,7 +19,10 @@ ODD = dict(hidden_size=60, intermediate_size=172, num_hidden_layers=3,
            vocab_size=509, max_position_embeddings=4096, rms_norm_eps=1e-5,
            rope_theta=10000.0, hidden_act="silu", tie_word_embeddings=False)
 CLASS = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
-         "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+         "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+         "qwen3_moe": "Qwen3MoeForCausalLM"}
+EXPERTS = dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=44,
+               norm_topk_prob=True)
 
 
 def config_of(model_type, **change):
@@ -44,6 +47,11 @@ def weights_of(config, rng, qkv_bias=False, o_bias=False, mlp_bias=False):
     def norm(name, n):
         w[name + ".weight"] = rng.normal(1, 0.2, n)
 
+    def mlp(at, inner):
+        matrix(at + "gate_proj", inner, hidden, mlp_bias)
+        matrix(at + "up_proj", inner, hidden, mlp_bias)
+        matrix(at + "down_proj", hidden, inner, mlp_bias)
+
     w["model.embed_tokens.weight"] = rng.normal(
         0, 0.3, (config["vocab_size"], hidden))
     for i in range(config["num_hidden_layers"]):
@@ -54,12 +62,16 @@ def weights_of(config, rng, qkv_bias=False, o_bias=False, mlp_bias=False):
         matrix(at + "self_attn.k_proj", kv_heads * d, hidden, qkv_bias)
         matrix(at + "self_attn.v_proj", kv_heads * d, hidden, qkv_bias)
         matrix(at + "self_attn.o_proj", hidden, heads * d, o_bias)
-        if config["model_type"] == "qwen3":
+        if config["model_type"] in ("qwen3", "qwen3_moe"):
             norm(at + "self_attn.q_norm", d)
             norm(at + "self_attn.k_norm", d)
-        matrix(at + "mlp.gate_proj", inter, hidden, mlp_bias)
-        matrix(at + "mlp.up_proj", inter, hidden, mlp_bias)
-        matrix(at + "mlp.down_proj", hidden, inter, mlp_bias)
+        if not transformer.is_sparse(config, i):
+            mlp(at + "mlp.", inter)
+            continue
+        n = config.get("num_experts") or config["num_local_experts"]
+        matrix(at + "mlp.gate", n, hidden)
+        for e in range(n):
+            mlp(at + "mlp.experts.%d." % e, config["moe_intermediate_size"])
     norm("model.norm", hidden)
     if not config.get("tie_word_embeddings"):
         matrix("lm_head", config["vocab_size"], hidden)
@@ -186,6 +198,21 @@ def models(rng):
     yield one("qwen3-no-prefix", 40, config_of(
         "qwen3", architectures=["Qwen3Model"], tie_word_embeddings=True),
         change=lambda w: rename(w, "model.", ""))
+    yield one("qwen3_moe", 70, config_of("qwen3_moe", **EXPERTS))
+    yield one("qwen3_moe-dense-first-last", 70, config_of(
+        "qwen3_moe", decoder_sparse_step=2, tie_word_embeddings=True,
+        **dict(EXPERTS, norm_topk_prob=False)), shards=2)
+    yield one("qwen3_moe-mlp-only", 70, config_of(
+        "qwen3_moe", mlp_only_layers=[1], num_local_experts=5,
+        moe_intermediate_size=200, num_experts_per_tok=2),
+        # of equals the lowest
+        change=lambda w: dict(w, **{"model.layers.0.mlp.gate.weight":
+                                    np.zeros((5, 60))}))
+    yield one("qwen3_moe-all-experts-f32", 40, config_of(
+        "qwen3_moe", attention_bias=True, use_sliding_window=True,
+        sliding_window=9, max_window_layers=3, mlp_only_layers=None,
+        **dict(EXPERTS, num_experts_per_tok=7, num_experts=7)),
+        bias=("qkv_bias", "o_bias"), dtype="F32")
 
 
 def without(weights, name):
@@ -224,6 +251,24 @@ def bad_models(rng):
            dict(dtype_of=lambda n: "F64" if n == q + ".weight" else "BF16"))
     yield ("qk-norm", "tensor model.layers.0.self_attn.q_norm.weight is "
            "missing", config_of("qwen3"), w, {})
+    config = config_of("qwen3_moe", decoder_sparse_step=2, **EXPERTS)
+    w = weights_of(config, rng)
+    up = "model.layers.1.mlp.experts.6.up_proj.weight"
+    router = "model.layers.1.mlp.gate.weight"
+    yield ("no-expert", "tensor %s is missing" % up, config, without(w, up), {})
+    yield ("no-router", "tensor %s is missing" % router, config,
+           without(w, router), {})
+    yield ("expert-shape", "%s has the shape [44, 60] (expected [48, 60] by "
+           "config.json)" % up.replace("6.up", "0.gate"),
+           config_of("qwen3_moe", decoder_sparse_step=2,
+                     **dict(EXPERTS, moe_intermediate_size=48)), w, {})
+    yield ("router-shape", "%s has the shape [7, 60] (expected [6, 60] by "
+           "config.json)" % router,
+           config_of("qwen3_moe", decoder_sparse_step=2,
+                     **dict(EXPERTS, num_experts=6)), w, {})
+    yield ("no-mlp", "tensor model.layers.1.mlp.gate_proj.weight is missing",
+           config_of("qwen3_moe", decoder_sparse_step=2, mlp_only_layers=[1],
+                     **EXPERTS), w, {})
 
 
 def main(folder):

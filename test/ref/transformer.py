@@ -106,6 +106,8 @@ def layer_window(config, i):
         return window
     if kind == "llama" or not config.get("use_sliding_window"):
         return None
+    if kind == "qwen3_moe":
+        return window
     if config.get("layer_types"):
         sliding = config["layer_types"][i] == "sliding_attention"
         return window if sliding else None
@@ -148,6 +150,39 @@ def attention(config, q, k, v, window):
     return out.reshape(n, heads * d)
 
 
+def is_sparse(config, i):
+    """Has layer i experts?"""
+    return (config["model_type"] == "qwen3_moe"
+            and i not in (config.get("mlp_only_layers") or [])
+            and (i + 1) % (config.get("decoder_sparse_step") or 1) == 0)
+
+
+def mlp(config, linear, at, x, tap=lambda x: None):
+    gate = activation(config, linear(at + "gate_proj", x))
+    gate = gate * linear(at + "up_proj", x)
+    tap(gate)
+    return linear(at + "down_proj", gate)
+
+
+def experts(config, linear, x):
+    """Each row through the experts that the router gives most to."""
+    p = linear("mlp.gate", x)
+    p = np.exp(p - p.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    used = np.argsort(-p, axis=1, kind="stable")
+    used = used[:, :config["num_experts_per_tok"]]
+    w = np.zeros_like(p)
+    np.put_along_axis(w, used, np.take_along_axis(p, used, 1), 1)
+    if config.get("norm_topk_prob"):
+        w /= w.sum(axis=1, keepdims=True)
+    out = np.zeros_like(x)
+    for e in range(p.shape[1]):
+        rows = np.nonzero(w[:, e])[0]
+        y = mlp(config, linear, "mlp.experts.%d." % e, x[rows])
+        out[rows] += w[rows, e:e + 1] * y
+    return out
+
+
 def forward(config, tensors, ids, tap=lambda point, layer, x: None,
             shorten=None):
     """Logits [len(ids), vocab] in float64.  tap() is shown what a layer's
@@ -180,7 +215,7 @@ def forward(config, tensors, ids, tap=lambda point, layer, x: None,
         q = linear("self_attn.q_proj", h).reshape(n, heads, d)
         k = linear("self_attn.k_proj", h).reshape(n, kv_heads, d)
         v = linear("self_attn.v_proj", h).reshape(n, kv_heads, d)
-        if config["model_type"] == "qwen3":
+        if config["model_type"] in ("qwen3", "qwen3_moe"):
             q = rms_norm(q, tensors[at + "self_attn.q_norm.weight"], eps)
             k = rms_norm(k, tensors[at + "self_attn.k_norm.weight"], eps)
         q, k = rotate(q, angle, factor), rotate(k, angle, factor)
@@ -199,10 +234,11 @@ def forward(config, tensors, ids, tap=lambda point, layer, x: None,
         h = rms_norm(x, tensors[at + "post_attention_layernorm.weight"], eps)
         tap("in:gate_proj", i, h)
         tap("in:up_proj", i, h)
-        gate = activation(config, linear("mlp.gate_proj", h))
-        gate = gate * linear("mlp.up_proj", h)
-        tap("in:down_proj", i, gate)
-        y = linear("mlp.down_proj", gate)
+        if is_sparse(config, i):
+            y = experts(config, linear, h)
+        else:
+            y = mlp(config, linear, "mlp.", h,
+                    lambda gate, i=i: tap("in:down_proj", i, gate))
         tap("mlp", i, y)
         x = x + y
         tap("resid", i, x)

@@ -84,6 +84,37 @@ test_spec(void)
     }
 }
 
+/* What down_proj of experts reads is many things. */
+static void
+test_sparse(void)
+{
+    static const struct {
+        const char *text;
+        bool good;
+    } cases[] = {
+        { "in:down_proj:0,2", true },
+        { "in:down_proj:0-2", false },
+        { "in:down_proj:all", false },
+        { "in:gate_proj:all", true },
+        { "mlp:1", true },
+    };
+    bool sparse[3] = { false, true, false };
+    const struct config c = { .n_layers = 3, .sparse = sparse };
+    struct acts_spec spec;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        int rc = acts_spec_parse(&spec, cases[i].text, &c, &err);
+
+        tap_ok(rc == (cases[i].good ? 0 : -1), "spec, layer 1 has experts: %s",
+               cases[i].text);
+        tap_ok(rc == 0 || (err.status == TU_USAGE &&
+                           strstr(err.what, "layer 1 has experts")),
+               "and is refused so: %s", rc ? err.what : "");
+        acts_spec_free(&spec);
+    }
+}
+
 static void
 test_meta(bool known, size_t n_tokens)
 {
@@ -124,6 +155,7 @@ int
 main(void)
 {
     test_spec();
+    test_sparse();
     test_meta(true, 64);
     test_meta(false, 1);
     test_meta(true, 5000000); /* more than the usual budget of a shard */

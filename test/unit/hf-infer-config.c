@@ -186,6 +186,35 @@ test_frequencies(void)
     tap_ok(near(f[1], 0.01 / 8 * 2 / 3 + 0.01 / 3), "rope: llama3's ramp");
 }
 
+#define MOE                                           \
+    "\"model_type\":\"qwen3_moe\",\"num_experts\":6," \
+    "\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
+
+#define SPARSE(s0, s1, s2, s3)                                            \
+    (c.sparse[0] == (s0) && c.sparse[1] == (s1) && c.sparse[2] == (s2) && \
+     c.sparse[3] == (s3))
+
+static void
+test_experts(void)
+{
+    GIVES("", NULL, "experts: llama has none",
+          c.n_experts == 0 && SPARSE(false, false, false, false));
+    GIVES(MOE, NULL, "experts: on every layer, not normalized, if not said",
+          c.n_experts == 6 && c.n_experts_used == 2 && c.expert_size == 32 &&
+              !c.norm_topk_prob && c.qk_norm && SPARSE(true, true, true, true));
+    GIVES(MOE ",\"decoder_sparse_step\":2,\"mlp_only_layers\":null,"
+              "\"norm_topk_prob\":true",
+          NULL, "experts: decoder_sparse_step counts from 1",
+          c.norm_topk_prob && SPARSE(false, true, false, true));
+    GIVES(MOE ",\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,0]", NULL,
+          "experts: mlp_only_layers takes some of these away",
+          SPARSE(false, true, false, false));
+    GIVES("\"model_type\":\"qwen3_moe\",\"num_local_experts\":4,"
+          "\"num_experts_per_tok\":4,\"moe_intermediate_size\":32",
+          NULL, "experts: num_local_experts is the newer name",
+          c.n_experts == 4);
+}
+
 #define WINDOWS(w0, w1, w2, w3)                                           \
     (c.window[0] == (w0) && c.window[1] == (w1) && c.window[2] == (w2) && \
      c.window[3] == (w3))
@@ -206,6 +235,12 @@ test_windows(void)
           "\"max_window_layers\":3,\"use_sliding_window\":true",
           NULL, "window: qwen2's is on layers from max_window_layers on",
           WINDOWS(0, 0, 0, 5));
+    GIVES(MOE ",\"sliding_window\":5,\"max_window_layers\":4", NULL,
+          "window: qwen3_moe needs use_sliding_window", WINDOWS(0, 0, 0, 0));
+    GIVES(MOE ",\"sliding_window\":5,\"max_window_layers\":4,"
+              "\"use_sliding_window\":true",
+          NULL, "window: qwen3_moe's is then on all layers",
+          WINDOWS(5, 5, 5, 5));
     GIVES("\"model_type\":\"qwen3\",\"sliding_window\":null,"
           "\"max_window_layers\":0,\"use_sliding_window\":true",
           NULL, "window: null is none", WINDOWS(0, 0, 0, 0));
@@ -248,8 +283,25 @@ test_generation(void)
 static const char *const refused[][2] = {
     { "\"model_type\":\"gpt2\"",
       "config.json: model_type \"gpt2\" is not supported (llama, mistral, "
-      "qwen2, qwen3)" },
+      "qwen2, qwen3, qwen3_moe)" },
     { "-model_type", "config.json: model_type is missing" },
+    { "\"model_type\":\"qwen3_moe\"", "config.json: num_experts is missing" },
+    { "\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
+      "\"num_experts_per_tok\":5",
+      "config.json: num_experts_per_tok is 5 (expected a whole number from 1 "
+      "to 4)" },
+    { "\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
+      "\"num_experts_per_tok\":2",
+      "config.json: moe_intermediate_size is missing" },
+    { MOE ",\"mlp_only_layers\":[4]",
+      "config.json: mlp_only_layers[0] is 4 (expected" },
+    { MOE ",\"mlp_only_layers\":2",
+      "config.json: mlp_only_layers is 2 (expected an array)" },
+    { MOE ",\"decoder_sparse_step\":0",
+      "config.json: decoder_sparse_step is 0 (expected" },
+    { MOE ",\"norm_topk_prob\":1", "config.json: norm_topk_prob is 1" },
+    { MOE ",\"use_sliding_window\":true",
+      "config.json: sliding_window is missing" },
     { "\"architectures\":[\"LlamaForTokenClassification\"]",
       "config.json: architectures[0] \"LlamaForTokenClassification\" is not "
       "supported (LlamaForCausalLM, LlamaModel)" },
@@ -382,6 +434,7 @@ main(void)
     test_biases();
     test_rope();
     test_frequencies();
+    test_experts();
     test_windows();
     test_generation();
     test_refusals();
