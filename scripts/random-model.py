@@ -58,6 +58,27 @@ SHAPES = {
         "num_key_value_heads": 8,
         "vocab_size": 151936,
     },
+    "qwen3-30b-a3b": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        **QWEN,
+        "decoder_sparse_step": 1,
+        "head_dim": 128,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "max_position_embeddings": 40960,
+        "max_window_layers": 48,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+        "num_attention_heads": 32,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": False,
+        "vocab_size": 151936,
+    },
     "qwen2.5-0.5b": {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -98,23 +119,40 @@ SHAPES = {
 }
 
 
-def layer_tensors(cfg):
-    """Name within a layer -> shape."""
+def mlp_tensors(cfg, i):
+    """Name -> shape of layer i's MLP or experts."""
     hidden, inner = cfg["hidden_size"], cfg["intermediate_size"]
+    names, out = ["mlp."], {}
+    if (
+        cfg["model_type"] == "qwen3_moe"
+        and i not in cfg["mlp_only_layers"]
+        and (i + 1) % cfg["decoder_sparse_step"] == 0
+    ):
+        inner = cfg["moe_intermediate_size"]
+        names = [f"mlp.experts.{e}." for e in range(cfg["num_experts"])]
+        out["mlp.gate.weight"] = (cfg["num_experts"], hidden)
+    for name in names:
+        out[name + "down_proj.weight"] = (hidden, inner)
+        out[name + "gate_proj.weight"] = (inner, hidden)
+        out[name + "up_proj.weight"] = (inner, hidden)
+    return out
+
+
+def layer_tensors(cfg, i):
+    """Name within layer i -> shape."""
+    hidden = cfg["hidden_size"]
     heads, kv_heads = cfg["num_attention_heads"], cfg["num_key_value_heads"]
     dim = cfg.get("head_dim", hidden // heads)
     out = {
         "input_layernorm.weight": (hidden,),
-        "mlp.down_proj.weight": (hidden, inner),
-        "mlp.gate_proj.weight": (inner, hidden),
-        "mlp.up_proj.weight": (inner, hidden),
+        **mlp_tensors(cfg, i),
         "post_attention_layernorm.weight": (hidden,),
         "self_attn.k_proj.weight": (kv_heads * dim, hidden),
         "self_attn.o_proj.weight": (hidden, heads * dim),
         "self_attn.q_proj.weight": (heads * dim, hidden),
         "self_attn.v_proj.weight": (kv_heads * dim, hidden),
     }
-    if cfg["model_type"] == "qwen3":
+    if cfg["model_type"] in ("qwen3", "qwen3_moe"):
         out["self_attn.k_norm.weight"] = (dim,)
         out["self_attn.q_norm.weight"] = (dim,)
     if cfg["model_type"] == "qwen2":
@@ -134,7 +172,7 @@ def tensors(cfg, lm_head):
     if lm_head or not cfg["tie_word_embeddings"]:
         out["lm_head.weight"] = (vocab, hidden)
     for i in range(cfg["num_hidden_layers"]):
-        for name, shape in layer_tensors(cfg).items():
+        for name, shape in layer_tensors(cfg, i).items():
             out[f"model.layers.{i}.{name}"] = shape
     return dict(sorted(out.items()))
 

@@ -42,3 +42,16 @@ import json
 assert abs(t["std"] - 0.02) < 1e-4 and abs(t["mean"]) < 1e-4, t
 '
 }
+
+@test "random-model.py: experts where config.json says, and they run" {
+    random_model --shape qwen3-30b-a3b --set num_hidden_layers=4 \
+        --set vocab_size=64 --set hidden_size=32 --set num_experts=3 \
+        --set num_experts_per_tok=2 --set mlp_only_layers='[3]' \
+        --set decoder_sparse_step=2 --set moe_intermediate_size=8 m
+    st-inspect m >list
+    # 8 tensors a layer, 3 of each MLP, 1 + 3 x 3 of the one with experts
+    [ "$(sed 1d list | wc -l)" -eq $((3 + 4 * 8 + 3 * 3 + 10)) ]
+    grep -q '	model.layers.1.mlp.experts.2.up_proj.weight$' list
+    run -0 --separate-stderr hf-infer m --ids 1,2,3 --top 1
+    [ -z "$stderr" ]
+}
