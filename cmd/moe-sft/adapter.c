@@ -8,9 +8,9 @@
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/stw.h"
-#include "core/js.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/pyjson.h"
 
 /* What messages call the open sizes of gate_lora_a and gate_lora_b. */
 static const char *const words[2] = { "experts, rank, hidden",
@@ -263,6 +263,17 @@ adapter_open(struct adapter *a, const char *path, const struct base *base,
 }
 
 void
+adapter_put_alpha(const struct adapter *a, struct str *text)
+{
+    double v = (double)a->alpha;
+
+    if (v == floor(v) && fabs(v) < 1e9)
+        str_addf(text, "%.0f", v);
+    else
+        py_float_repr(text, v);
+}
+
+void
 adapter_meta(const struct adapter *a, struct stw *w)
 {
     struct str s = { 0 };
@@ -285,7 +296,7 @@ adapter_meta(const struct adapter *a, struct stw *w)
         stw_meta(w, sizes[i].key, s.s);
     }
     str_clear(&s);
-    js_put_f64(&s, (double)a->alpha);
+    adapter_put_alpha(a, &s);
     stw_meta(w, "lora_alpha", s.s);
     str_free(&s);
 }

@@ -342,7 +342,7 @@ put_config(const struct adapter *a, struct str *text)
              "\"layers_pattern\": null, \"layers_to_transform\": [%lld], "
              "\"lora_alpha\": ",
              (long long)a->layer);
-    js_put_f64(text, (double)a->alpha);
+    adapter_put_alpha(a, text);
     str_addf(text,
              ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "
              "\"peft_type\": \"LORA\", \"r\": %zu, \"rank_pattern\": {}, "

@@ -92,6 +92,7 @@ void adapter_digest(const struct adapter *a, struct hash *hash);
 int adapter_alloc(struct adapter *a, struct err *err);
 struct stw;
 void adapter_meta(const struct adapter *a, struct stw *w);
+void adapter_put_alpha(const struct adapter *a, struct str *text); /* "32" */
 size_t adapter_nbytes(const struct adapter *a);
 
 /* adapter_write() writes our file, 'flags' as out_open(). */
@@ -163,5 +164,85 @@ int batch_parse(struct batch *b, const void *file, size_t nbytes,
  */
 int batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
                 struct err *err);
+
+/*
+ * The command line.  A verb's main returns 0, the exit status of its answer
+ * (TU_NEGATIVE), or -1 with 'err' set; only main.c prints errors and exits.
+ */
+struct cmd {
+    const char *verb;
+    const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
+    int64_t layer;                                           /* -1: not given */
+    int mode; /* enum moe_mode; -1: not given */
+    int64_t n_threads, n_parts;
+    int64_t rank, top_k, len, depth;                 /* 0: not given */
+    int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
+    double alpha;
+    uint64_t seed;
+    enum dtype grads; /* of the LoRA gradients: F32 or BF16 */
+    bool strict_ids, stacked, json, verbose, quiet;
+    int out_flags;
+    char **args;
+    int n_args;
+};
+int info_main(const struct cmd *cmd, struct err *err);
+int init_main(const struct cmd *cmd, struct err *err);
+int forward_main(const struct cmd *cmd, struct err *err);
+int backward_main(const struct cmd *cmd, struct err *err);
+int merge_main(const struct cmd *cmd, struct err *err);
+int convert_main(const struct cmd *cmd, struct err *err);
+int quantize_main(const struct cmd *cmd, struct err *err);
+int bench_main(const struct cmd *cmd, struct err *err);
+
+/* put_text() writes an answer: to a file, or to standard output (NULL). */
+int put_text(const char *path, int flags, const struct str *text,
+             struct err *err);
+
+/* can_write(): EX_CANTCREAT for a file that is there and not to be replaced:
+ * told before the work is done. */
+int can_write(const struct cmd *cmd, const char *path, struct err *err);
+
+/* run.c: what forward and backward open alike. */
+struct run {
+    const struct cmd *cmd;
+    struct base base;
+    struct adapter adapter;
+    struct batch batch;
+    struct moe *moe;
+};
+int run_files(struct run *run, const struct cmd *cmd, struct err *err);
+int run_moe(struct run *run, size_t top_k, size_t qlen, enum moe_mode mode,
+            struct err *err);          /* opens, loads, ready for a forward */
+void run_close(struct run *run);       /* a zeroed struct is fine */
+extern const char *const mode_names[]; /* "bf16", "int8", NULL */
+
+/* Numbers of this machine's order as a tensor's bytes. */
+int write_f32(struct stw *w, int tensor, const float *v, size_t n,
+              struct err *err);
+int write_i64(struct stw *w, int tensor, const int64_t *v, size_t n,
+              struct err *err);
+
+/*
+ * A forward's cache as a file: the batch, gate and up, and digests of all that
+ * a backward depends on.  cache_write() writes that of the run's last forward;
+ * the caller commits it, or NULL with 'err' set.
+ */
+struct stw *cache_write(const struct run *run, const char *path,
+                        struct err *err);
+
+/*
+ * cache_open() reads one, and checks it against the run's base weights and
+ * adapter; 'mode' -1: the file's.  -1 with 'err' set (EX_DATAERR) names what
+ * differs.
+ */
+struct cache {
+    struct batch batch;
+    enum moe_mode mode;
+    size_t n_rows;
+    uint16_t *gate, *up; /* [n_rows, intermediate] */
+};
+int cache_open(struct cache *c, const struct run *run, const char *path,
+               int mode, struct err *err);
+void cache_close(struct cache *c); /* a zeroed struct is fine */
 
 #endif

@@ -1,0 +1,309 @@
+/* bench: what the operator does in a second, on numbers made up. */
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "core/js.h"
+#include "core/kernel/cpu.h"
+#include "core/mem.h"
+#include "core/rng.h"
+
+#define ROUNDS 7
+
+enum { FORWARD, SAVED, BACKWARD, BOTH, STEPS };
+static const char *const names[] = { "forward", "forward_saved", "backward",
+                                     "forward_backward" };
+
+struct bench {
+    const struct cmd *cmd;
+    struct moe_config config;
+    struct base base;
+    struct adapter adapter;
+    struct batch batch;
+    uint16_t *weights; /* of all experts */
+    size_t n_weights;
+    struct moe *moe;
+    float *output;
+    struct moe_grads grads;
+    double *us[STEPS]; /* [rounds] */
+    size_t rounds;
+};
+
+static double
+now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+/* Uniform numbers of about the deviation that weights have: 1 / sqrt(k). */
+static void
+fill(uint16_t *v, size_t n, size_t k, uint64_t seed, uint64_t stream)
+{
+    uint64_t words[1024];
+    float scale = (float)sqrt(12.0 / (double)k) / 65536;
+
+    for (size_t i = 0, m; i < n; i += m) {
+        m = n - i < 4096 ? n - i : 4096;
+        rng_words(seed, stream, i / 4, (m + 3) / 4, words);
+        for (size_t j = 0; j < m; j++) {
+            int u = (int)(words[j / 4] >> (16 * (j % 4)) & 0xffff) - 32768;
+
+            v[i + j] = f32_to_bf16((float)u * scale);
+        }
+    }
+}
+
+/* Experts of a token are distinct: a walk through them from a random one. */
+static void
+fill_routing(struct batch *b, size_t n_experts, uint64_t seed)
+{
+    for (size_t i = 0; i < b->qlen; i++) {
+        uint64_t u = rng_u64(seed, 100, i);
+        size_t first = u % n_experts;
+        size_t step = n_experts > 1 ? 1 + (u >> 32) % (n_experts - 1) : 0;
+
+        while (step > 1 && n_experts % step == 0)
+            step--;
+        for (size_t j = 0; j < b->top_k; j++) {
+            b->expert_ids[i * b->top_k + j] =
+                (int64_t)((first + j * step) % n_experts);
+            b->weights[i * b->top_k + j] = 1 / (float)b->top_k;
+        }
+    }
+}
+
+static int
+make_base(struct bench *b, struct err *err)
+{
+    const struct moe_config *c = &b->config;
+    struct base *base = &b->base;
+    size_t one, each;
+
+    base->n_experts = c->n_experts;
+    base->hidden = c->hidden;
+    base->intermediate = c->intermediate;
+    base->layer = -1;
+    if (!size_mul(c->hidden, c->intermediate, &one) ||
+        !size_mul(one, c->n_experts, &each) ||
+        !size_mul(each, BASE_N, &b->n_weights))
+        return err_set(err, EX_DATAERR, "base weights are too large");
+    b->weights = mem_big(b->n_weights, sizeof(uint16_t), "base weights", err);
+    if (!b->weights)
+        return -1;
+    base->matrices = xcalloc(BASE_N * c->n_experts, sizeof(*base->matrices));
+    for (size_t i = 0; i < BASE_N * c->n_experts; i++) {
+        bool down = i / c->n_experts == BASE_DOWN;
+        size_t k = down ? c->intermediate : c->hidden;
+
+        fill(b->weights + i * one, one, k, b->cmd->seed, 10 + i);
+        base->matrices[i] = (struct gemm_matrix){
+            b->weights + i * one, DT_BF16, one / k, k, k, false
+        };
+    }
+    base->weights =
+        (struct moe_base){ base->matrices, base->matrices + c->n_experts,
+                           base->matrices + 2 * c->n_experts };
+    return 0;
+}
+
+static int
+make_adapter(struct bench *b, struct err *err)
+{
+    if (adapter_new(&b->adapter, &b->base, b->config.lora_rank,
+                    b->config.lora_alpha, err) < 0)
+        return -1;
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        uint64_t shape[3];
+
+        moe_lora_shape(&b->config, m, shape);
+        fill(b->adapter.m[m], shape[0] * shape[1] * shape[2], shape[2],
+             b->cmd->seed, (uint64_t)m);
+    }
+    return 0;
+}
+
+static int
+make_batch(struct bench *b, struct err *err)
+{
+    struct batch *batch = &b->batch;
+    size_t qlen = b->config.max_len, h = b->config.hidden;
+    size_t k = b->config.top_k;
+
+    *batch = (struct batch){ .qlen = qlen, .top_k = k, .hidden = h };
+    batch->input = mem_try(qlen, h * 2, "batch", err);
+    batch->grad_output = mem_try(qlen, h * 2, "batch", err);
+    batch->expert_ids = mem_try(qlen, k * sizeof(int64_t), "batch", err);
+    batch->weights = mem_try(qlen, k * sizeof(float), "batch", err);
+    b->output = mem_try(qlen, h * sizeof(float), "batch", err);
+    b->grads.input = mem_try(qlen, h * 2, "batch", err);
+    b->grads.weights = mem_try(qlen, k * sizeof(float), "batch", err);
+    if (!batch->input || !batch->grad_output || !batch->expert_ids ||
+        !batch->weights || !b->output || !b->grads.input || !b->grads.weights)
+        return -1;
+    fill(batch->input, qlen * h, 1, b->cmd->seed, 101);
+    fill(batch->grad_output, qlen * h, 1, b->cmd->seed, 102);
+    fill_routing(batch, b->config.n_experts, b->cmd->seed);
+    return 0;
+}
+
+static int
+make_grads(struct bench *b, struct err *err)
+{
+    b->grads.lora_dtype = DT_F32;
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        uint64_t shape[3];
+
+        moe_lora_shape(&b->config, m, shape);
+        b->grads.lora[m] =
+            mem_try(shape[0] * shape[1] * shape[2], 4, "gradients", err);
+        if (!b->grads.lora[m])
+            return -1;
+    }
+    return 0;
+}
+
+static int
+open_moe(struct bench *b, struct err *err)
+{
+    struct moe_lora lora = adapter_lora(&b->adapter);
+
+    if (moe_open(&b->moe, &b->config, (int)b->cmd->n_threads, err) < 0 ||
+        moe_load(b->moe, &b->base.weights, err) < 0 ||
+        moe_update_lora(b->moe, &lora, err) < 0)
+        return -1;
+    return moe_warm_up(b->moe, err);
+}
+
+/* One round of all: the first, with 'at' NULL, is not counted. */
+static int
+turn(struct bench *b, const size_t *at, struct err *err)
+{
+    struct moe_batch batch = batch_of(&b->batch);
+    double t[4];
+
+    t[0] = now_us();
+    if (moe_forward(b->moe, &batch, b->output, false, err) < 0)
+        return -1;
+    t[1] = now_us();
+    if (moe_forward(b->moe, &batch, b->output, true, err) < 0)
+        return -1;
+    t[2] = now_us();
+    if (moe_backward(b->moe, b->batch.grad_output, &b->grads, err) < 0)
+        return -1;
+    t[3] = now_us();
+    if (at) {
+        b->us[FORWARD][*at] = t[1] - t[0];
+        b->us[SAVED][*at] = t[2] - t[1];
+        b->us[BACKWARD][*at] = t[3] - t[2];
+        b->us[BOTH][*at] = t[3] - t[1];
+    }
+    return 0;
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int
+put_report(struct bench *b, struct err *err)
+{
+    size_t n = b->batch.qlen;
+    struct str s = { 0 };
+    int rc;
+
+    str_adds(&s, b->cmd->json
+                     ? "["
+                     : "step\tmode\tisa\tthreads\ttokens\tms\ttoken_per_s\n");
+    for (int i = 0; i < STEPS; i++) {
+        double us;
+
+        qsort(b->us[i], b->rounds, sizeof(double), by_value);
+        us = b->us[i][b->rounds / 2];
+        str_addf(&s,
+                 b->cmd->json
+                     ? "%s{\"step\": \"%s\", \"mode\": \"%s\", \"isa\": "
+                       "\"%s\", \"threads\": %lld, \"tokens\": %zu, \"ms\": "
+                       "%.3f, \"token_per_s\": %.0f}"
+                     : "%s%s\t%s\t%s\t%lld\t%zu\t%.3f\t%.0f\n",
+                 b->cmd->json && i ? ",\n " : "", names[i],
+                 mode_names[b->config.mode], isa_name(cpu_isa()),
+                 (long long)b->cmd->n_threads, n, us / 1e3,
+                 1e6 * (double)n / us);
+    }
+    str_adds(&s, b->cmd->json ? "]\n" : "");
+    rc = put_text(b->cmd->output, b->cmd->out_flags, &s, err);
+    str_free(&s);
+    return rc;
+}
+
+static int
+measure(struct bench *b, struct err *err)
+{
+    for (int i = 0; i < STEPS; i++)
+        b->us[i] = xcalloc(b->rounds, sizeof(double));
+    if (turn(b, NULL, err) < 0)
+        return -1;
+    for (size_t i = 0; i < b->rounds; i++)
+        if (turn(b, &i, err) < 0)
+            return -1;
+    return put_report(b, err);
+}
+
+static void
+bench_close(struct bench *b)
+{
+    moe_close(b->moe);
+    for (int i = 0; i < STEPS; i++)
+        free(b->us[i]);
+    for (int m = 0; m < MOE_N_LORA; m++)
+        free(b->grads.lora[m]);
+    free(b->grads.weights);
+    free(b->grads.input);
+    free(b->output);
+    batch_close(&b->batch);
+    adapter_close(&b->adapter);
+    free(b->base.matrices);
+    mem_big_free(b->weights, b->n_weights, sizeof(uint16_t));
+}
+
+static size_t
+given(int64_t v, size_t otherwise)
+{
+    return v ? (size_t)v : otherwise;
+}
+
+int
+bench_main(const struct cmd *cmd, struct err *err)
+{
+    struct bench b = {
+        .cmd = cmd,
+        .config = { .n_experts = given(cmd->n_experts, 8),
+                    .top_k = given(cmd->top_k, 2),
+                    .hidden = given(cmd->hidden, 2048),
+                    .intermediate = given(cmd->intermediate, 1408),
+                    .lora_rank = given(cmd->rank, 16),
+                    .lora_alpha = 32,
+                    .max_len = given(cmd->len, 512),
+                    .max_cache_depth = 1,
+                    .n_parts = (size_t)cmd->n_parts,
+                    .mode =
+                        cmd->mode < 0 ? MOE_BF16 : (enum moe_mode)cmd->mode },
+        .rounds = given(cmd->rounds, ROUNDS),
+    };
+    int rc = -1;
+
+    if (make_base(&b, err) == 0 && make_adapter(&b, err) == 0 &&
+        make_batch(&b, err) == 0 && make_grads(&b, err) == 0 &&
+        open_moe(&b, err) == 0)
+        rc = measure(&b, err);
+    bench_close(&b);
+    return rc;
+}

@@ -1,0 +1,280 @@
+/* A forward's cache as a file. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/tensor.h"
+#include "core/format/stw.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+#define VERSION_KEY "moe_sft_cache"
+#define VERSION_1   "1"
+
+/* Keys of the metadata, each with a digest of what it names. */
+enum { D_BASE, D_LORA, D_ROUTING, D_VALUES, N_DIGESTS };
+static const char *const keys[N_DIGESTS] = { "base", "lora", "routing",
+                                             "values" };
+
+/* ---- digests ---- */
+
+static void
+digest_base(const struct run *run, char hex[HASH_MAX_HEX])
+{
+    struct hash *h = hash_new(HASH_XXH3);
+
+    base_digest(&run->base, h);
+    hash_hex(h, hex);
+    hash_free(h);
+}
+
+static void
+digest_lora(const struct run *run, char hex[HASH_MAX_HEX])
+{
+    struct hash *h = hash_new(HASH_XXH3);
+
+    adapter_digest(&run->adapter, h);
+    hash_hex(h, hex);
+    hash_free(h);
+}
+
+/* Bytes of the file's order, on any machine. */
+static void
+digest_routing(const struct batch *b, char hex[HASH_MAX_HEX])
+{
+    struct hash *h = hash_new(HASH_XXH3);
+    uint8_t bytes[16];
+
+    put_le64(bytes, b->qlen);
+    put_le64(bytes + 8, b->top_k);
+    hash_add(h, bytes, 16);
+    for (size_t i = 0; i < b->qlen * b->top_k; i++) {
+        put_le64(bytes, (uint64_t)b->expert_ids[i]);
+        put_le32(bytes + 8, f32_bits(b->weights[i]));
+        hash_add(h, bytes, 12);
+    }
+    hash_add(h, b->input, b->qlen * b->hidden * sizeof(*b->input));
+    hash_hex(h, hex);
+    hash_free(h);
+}
+
+static void
+digest_values(const uint16_t *gate, const uint16_t *up, size_t n,
+              char hex[HASH_MAX_HEX])
+{
+    struct hash *h = hash_new(HASH_XXH3);
+
+    hash_add(h, gate, n * sizeof(*gate));
+    hash_add(h, up, n * sizeof(*up));
+    hash_hex(h, hex);
+    hash_free(h);
+}
+
+/* ---- writing ---- */
+
+struct handles {
+    int input, expert_ids, weights, gate, up;
+};
+
+static int
+add_all(struct stw *w, struct handles *h, const struct run *run,
+        const struct moe_cache *top, struct err *err)
+{
+    const struct batch *b = &run->batch;
+    const uint64_t input[] = { b->qlen, b->hidden };
+    const uint64_t routing[] = { b->qlen, b->top_k };
+    const uint64_t values[] = { top->n_rows, run->base.intermediate };
+
+    h->input = stw_add(w, "input", DT_BF16, 2, input, err);
+    h->expert_ids = stw_add(w, "expert_ids", DT_I64, 2, routing, err);
+    h->weights = stw_add(w, "weights", DT_F32, 2, routing, err);
+    h->gate = stw_add(w, "gate", DT_BF16, 2, values, err);
+    h->up = stw_add(w, "up", DT_BF16, 2, values, err);
+    return h->input < 0 || h->expert_ids < 0 || h->weights < 0 || h->gate < 0 ||
+                   h->up < 0
+               ? -1
+               : 0;
+}
+
+static void
+put_meta(struct stw *w, const struct run *run, const struct moe_cache *top)
+{
+    char hex[N_DIGESTS][HASH_MAX_HEX];
+
+    digest_base(run, hex[D_BASE]);
+    digest_lora(run, hex[D_LORA]);
+    digest_routing(&run->batch, hex[D_ROUTING]);
+    digest_values(top->gate, top->up, top->n_rows * run->base.intermediate,
+                  hex[D_VALUES]);
+    adapter_meta(&run->adapter, w);
+    stw_meta(w, VERSION_KEY, VERSION_1);
+    stw_meta(w, "mode", mode_names[moe_config(run->moe)->mode]);
+    for (int i = 0; i < N_DIGESTS; i++)
+        stw_meta(w, keys[i], hex[i]);
+}
+
+static int
+put_all(struct stw *w, const struct handles *h, const struct run *run,
+        const struct moe_cache *top, struct err *err)
+{
+    const struct batch *b = &run->batch;
+    size_t nbytes = top->n_rows * run->base.intermediate * sizeof(uint16_t);
+
+    if (stw_write(w, h->input, b->input, b->qlen * b->hidden * 2, 0, err) < 0 ||
+        write_i64(w, h->expert_ids, b->expert_ids, b->qlen * b->top_k, err) <
+            0 ||
+        write_f32(w, h->weights, b->weights, b->qlen * b->top_k, err) < 0 ||
+        stw_write(w, h->gate, top->gate, nbytes, 0, err) < 0)
+        return -1;
+    return stw_write(w, h->up, top->up, nbytes, 0, err);
+}
+
+struct stw *
+cache_write(const struct run *run, const char *path, struct err *err)
+{
+    struct stw *w = stw_new();
+    struct moe_cache top;
+    struct handles h;
+
+    if (moe_cache_top(run->moe, &top, err) == 0 &&
+        add_all(w, &h, run, &top, err) == 0) {
+        put_meta(w, run, &top);
+        if (stw_open(w, path, run->cmd->out_flags, err) == 0 &&
+            put_all(w, &h, run, &top, err) == 0)
+            return w;
+    }
+    stw_free(w);
+    return NULL;
+}
+
+/* ---- reading ---- */
+
+static int
+differs(const char *path, const char *what, struct err *err)
+{
+    return err_set(err, EX_DATAERR, "%s: is of a forward with %s", path, what);
+}
+
+static int
+check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
+{
+    const char *version = meta_find(st, VERSION_KEY);
+    const char *text = meta_find(st, "mode");
+
+    if (!version || strcmp(version, VERSION_1) != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: is no cache of moe-sft forward (%s)", st->path,
+                       version ? "of another version" : "has no " VERSION_KEY);
+    c->mode = text && !strcmp(text, "int8") ? MOE_INT8 : MOE_BF16;
+    if (!text || strcmp(text, mode_names[c->mode]) != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: __metadata__ mode is \"%s\" (expected bf16 or "
+                       "int8)",
+                       st->path, text ? text : "");
+    if (mode >= 0 && (enum moe_mode)mode != c->mode)
+        return err_set(err, EX_DATAERR, "%s: is of a forward in %s (not %s)",
+                       st->path, mode_names[c->mode], mode_names[mode]);
+    return 0;
+}
+
+static int
+take_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
+            size_t cols, struct err *err)
+{
+    const uint64_t want[] = { rows, cols };
+    const struct st_tensor *t = st_find(st, name);
+
+    if (!t)
+        return tensor_missing(st->path, name, err);
+    if (tensor_want(st->path, t, 2, want, "", err) < 0)
+        return -1;
+    *to = mem_try(t->n_elements + 1, sizeof(**to), st->path, err);
+    if (!*to)
+        return -1;
+    tensor_bf16(*to, st_data(st, t), t->dtype, t->n_elements);
+    return 0;
+}
+
+/* What the file says of what it depends on, and what that is. */
+static int
+check_digests(const struct cache *c, const struct run *run, const struct st *st,
+              struct err *err)
+{
+    static const char *const what[] = { "other base weights",
+                                        "another adapter" };
+    char hex[N_DIGESTS][HASH_MAX_HEX];
+
+    digest_base(run, hex[D_BASE]);
+    digest_lora(run, hex[D_LORA]);
+    digest_routing(&c->batch, hex[D_ROUTING]);
+    digest_values(c->gate, c->up, c->n_rows * run->base.intermediate,
+                  hex[D_VALUES]);
+    for (int i = 0; i < N_DIGESTS; i++) {
+        const char *said = meta_find(st, keys[i]);
+
+        if (said && !strcmp(said, hex[i]))
+            continue;
+        if (said && i <= D_LORA)
+            return differs(st->path, what[i], err);
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is \"%s\", but what it has gives %s: the file "
+                       "was changed",
+                       st->path, keys[i], said ? said : "", hex[i]);
+    }
+    return 0;
+}
+
+/* Slots whose id is an expert's. */
+static size_t
+cache_rows(const struct batch *b, size_t n_experts)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->qlen * b->top_k; i++)
+        n += b->expert_ids[i] >= 0 && (uint64_t)b->expert_ids[i] < n_experts;
+    return n;
+}
+
+static int
+read_all(struct cache *c, const struct run *run, const struct st *st, int mode,
+         struct err *err)
+{
+    size_t inter = run->base.intermediate;
+
+    if (check_mode(c, st, mode, err) < 0 ||
+        batch_parse(&c->batch, st->map.data, st->map.size, st->path,
+                    BATCH_INPUT | BATCH_ROUTING, run->base.hidden, err) < 0)
+        return -1;
+    c->n_rows = cache_rows(&c->batch, run->base.n_experts);
+    if (take_values(st, "gate", &c->gate, c->n_rows, inter, err) < 0 ||
+        take_values(st, "up", &c->up, c->n_rows, inter, err) < 0)
+        return -1;
+    return check_digests(c, run, st, err);
+}
+
+int
+cache_open(struct cache *c, const struct run *run, const char *path, int mode,
+           struct err *err)
+{
+    struct st st;
+    int rc = -1;
+
+    *c = (struct cache){ 0 };
+    if (st_open(&st, path, err) < 0)
+        return -1;
+    if (st_map(&st, err) == 0)
+        rc = read_all(c, run, &st, mode, err);
+    st_close(&st);
+    if (rc < 0)
+        cache_close(c);
+    return rc;
+}
+
+void
+cache_close(struct cache *c)
+{
+    batch_close(&c->batch);
+    free(c->gate);
+    free(c->up);
+    *c = (struct cache){ 0 };
+}

@@ -1,0 +1,60 @@
+/* convert: our file of an adapter to PEFT's folder, and back. */
+#include <sys/stat.h>
+
+#include "cmd/moe-sft/sft.h"
+
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int
+to_ours(const struct cmd *cmd, const struct base *base, struct err *err)
+{
+    struct adapter a;
+    int rc;
+
+    if (adapter_open_peft(&a, cmd->lora, cmd->layer, base, err) < 0)
+        return -1;
+    rc = adapter_write(&a, cmd->output, cmd->out_flags, err);
+    adapter_close(&a);
+    return rc;
+}
+
+static int
+to_peft(const struct cmd *cmd, const struct base *base, struct err *err)
+{
+    struct adapter a;
+    int rc;
+
+    if (adapter_open(&a, cmd->lora, base, err) < 0)
+        return -1;
+    a.layer = cmd->layer >= 0 ? cmd->layer : a.layer;
+    if (a.layer < 0)
+        rc = err_set(err, TU_USAGE,
+                     "%s: does not say of which layer it is: --layer N does",
+                     cmd->lora);
+    else
+        rc = adapter_write_peft(&a, cmd->output, cmd->out_flags, err);
+    adapter_close(&a);
+    return rc;
+}
+
+int
+convert_main(const struct cmd *cmd, struct err *err)
+{
+    struct base base = { 0 };
+    int rc;
+
+    if (can_write(cmd, cmd->output, err) < 0)
+        return -1;
+    if (cmd->base && base_open(&base, cmd->base, cmd->layer, err) < 0)
+        return -1;
+    rc = (is_folder(cmd->lora) ? to_ours
+                               : to_peft)(cmd, cmd->base ? &base : NULL, err);
+    base_close(&base);
+    return rc;
+}

@@ -1,0 +1,153 @@
+/* info: shapes, bytes, and what a run will take before it takes it. */
+#include "cmd/moe-sft/sft.h"
+#include "core/kernel/cpu.h"
+#include "core/pyjson.h"
+
+/* "name<TAB>value" lines, or the members of an object. */
+struct report {
+    struct str s;
+    bool json, any;
+};
+
+static void
+put_key(struct report *r, const char *key)
+{
+    if (r->json)
+        str_addf(&r->s, "%s\"%s\": ", r->any ? ",\n " : "{", key);
+    else
+        str_addf(&r->s, "%s\t", key);
+    r->any = true;
+}
+
+static void
+put_size(struct report *r, const char *key, size_t v)
+{
+    put_key(r, key);
+    str_addf(&r->s, r->json ? "%zu" : "%zu\n", v);
+}
+
+static void
+put_word(struct report *r, const char *key, const char *v)
+{
+    put_key(r, key);
+    str_addf(&r->s, r->json ? "\"%s\"" : "%s\n", v);
+}
+
+static void
+put_real(struct report *r, const char *key, double v)
+{
+    put_key(r, key);
+    py_float_repr(&r->s, v);
+    str_adds(&r->s, r->json ? "" : "\n");
+}
+
+/* The first that is given. */
+static size_t
+either(size_t a, size_t b, size_t c)
+{
+    return a ? a : b ? b : c;
+}
+
+static struct moe_config
+config_of(const struct cmd *cmd, const struct base *base,
+          const struct adapter *a, const struct batch *batch)
+{
+    return (struct moe_config){
+        .n_experts = either(base->n_experts, (size_t)cmd->n_experts, 8),
+        .hidden = either(base->hidden, (size_t)cmd->hidden, 2048),
+        .intermediate =
+            either(base->intermediate, (size_t)cmd->intermediate, 1408),
+        .top_k =
+            either((size_t)cmd->top_k, batch->top_k, either(base->top_k, 0, 2)),
+        .lora_rank = either(a->rank, (size_t)cmd->rank, 8),
+        .lora_alpha = a->rank ? a->alpha : (float)cmd->alpha,
+        .max_len = either((size_t)cmd->len, batch->qlen, 512),
+        .max_cache_depth = either((size_t)cmd->depth, 0, 1),
+        .n_parts = (size_t)cmd->n_parts,
+        .mode = cmd->mode < 0 ? MOE_BF16 : (enum moe_mode)cmd->mode,
+    };
+}
+
+static void
+put_files(struct report *r, const struct base *base, const struct adapter *a)
+{
+    if (base->n_experts) {
+        put_word(r, "base_dtype", dtype_table[base->matrices->dtype].name);
+        put_size(r, "base_nbytes", base_nbytes(base));
+        put_word(r, "base_form", base->stacked ? "stacked" : "folder");
+        if (base->layer >= 0)
+            put_size(r, "layer", (size_t)base->layer);
+        put_word(r, "router", base->router.data ? "yes" : "no");
+    }
+    if (a->rank)
+        put_size(r, "lora_nbytes", adapter_nbytes(a));
+}
+
+static void
+put_config(struct report *r, const struct cmd *cmd, const struct moe_config *c)
+{
+    put_size(r, "experts", c->n_experts);
+    put_size(r, "top_k", c->top_k);
+    put_size(r, "hidden", c->hidden);
+    put_size(r, "intermediate", c->intermediate);
+    put_size(r, "lora_rank", c->lora_rank);
+    put_real(r, "lora_alpha", (double)c->lora_alpha);
+    put_size(r, "max_len", c->max_len);
+    put_size(r, "depth", c->max_cache_depth);
+    put_size(r, "parts", c->n_parts);
+    put_word(r, "mode", mode_names[c->mode]);
+    put_word(r, "isa", isa_name(cpu_isa()));
+    put_size(r, "threads", (size_t)cmd->n_threads);
+}
+
+static int
+put_memory(struct report *r, const struct cmd *cmd, const struct moe_config *c,
+           struct err *err)
+{
+    struct moe_memory m;
+
+    if (moe_memory(c, (int)cmd->n_threads, &m, err) < 0)
+        return -1;
+    put_size(r, "memory_base", m.base);
+    put_size(r, "memory_slot", m.slot);
+    put_size(r, "memory_cache", m.cache);
+    put_size(r, "memory_scratch", m.scratch);
+    put_size(r, "memory_total", m.total);
+    put_size(r, "origin_slot", m.origin_slot);
+    return 0;
+}
+
+int
+info_main(const struct cmd *cmd, struct err *err)
+{
+    struct report r = { .json = cmd->json };
+    struct base base = { 0 };
+    struct adapter a = { 0 };
+    struct batch batch = { 0 };
+    struct moe_config c;
+    int rc = -1;
+
+    if ((cmd->base && base_open(&base, cmd->base, cmd->layer, err) < 0) ||
+        (cmd->lora &&
+         adapter_open(&a, cmd->lora, cmd->base ? &base : NULL, err) < 0) ||
+        (cmd->input && batch_open(&batch, cmd->input, 0, base.hidden, err) < 0))
+        goto out;
+    c = config_of(cmd, &base, &a, &batch);
+    if (!cmd->base && a.rank) {
+        c.n_experts = a.n_experts;
+        c.hidden = a.hidden;
+        c.intermediate = a.intermediate;
+    }
+    put_config(&r, cmd, &c);
+    put_files(&r, &base, &a);
+    if (put_memory(&r, cmd, &c, err) < 0)
+        goto out;
+    str_adds(&r.s, cmd->json ? "}\n" : "");
+    rc = put_text(cmd->output, cmd->out_flags, &r.s, err);
+out:
+    str_free(&r.s);
+    batch_close(&batch);
+    adapter_close(&a);
+    base_close(&base);
+    return rc;
+}

@@ -1,0 +1,305 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "core/kernel/cpu.h"
+#include "core/opt.h"
+#include "core/out.h"
+#include "core/par.h"
+#include "core/sig.h"
+#include "core/tool.h"
+
+enum {
+    O_LAYER = OPT_LONG,
+    O_MODE,
+    O_TP,
+    O_STRICT_IDS,
+    O_GRADS,
+    O_RANK,
+    O_ALPHA,
+    O_SEED,
+    O_STACKED,
+    O_TOP_K,
+    O_LEN,
+    O_DEPTH,
+    O_EXPERTS,
+    O_HIDDEN,
+    O_INTERMEDIATE,
+    O_ROUNDS,
+    O_JSON,
+    O_END,
+};
+
+#define OPERATOR       " forward backward bench "
+#define ANY_SIZE_VERBS " info bench "
+
+static const struct opt opts[] = {
+    { 'b', "base", "BASE",
+      " info init forward backward merge convert quantize ",
+      "frozen weights: stacked safetensors, or a model folder" },
+    { 'l', "lora", "LORA", " info forward backward merge convert ",
+      "the adapter: safetensors, or a PEFT folder" },
+    { 'i', "input", "BATCH", " info forward ",
+      "safetensors with input, expert_ids, weights; - is stdin" },
+    { 'c', "cache", "FILE", " forward backward ",
+      "what backward needs of a forward" },
+    { 'g', "grad", "BATCH", " backward ", "safetensors with grad_output" },
+    { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
+    { O_LAYER, "layer", "N",
+      " info init forward backward merge convert quantize ",
+      "of a model folder or PEFT folder (default: the only one)" },
+    { O_MODE, "mode", "MODE", " info forward backward bench ",
+      "bf16 or int8 (default bf16; backward: the cache's)" },
+    { 'j', "threads", "N", " info forward backward merge quantize bench ",
+      "threads (default: CPUs of this process)" },
+    { O_TP, "tp", "N", " info forward backward bench ",
+      "tensor parallelism over N parts (default 1)" },
+    { O_STRICT_IDS, "strict-ids", NULL, " forward ",
+      "an id that is no expert is an error, not a skip" },
+    { O_GRADS, "grads", "TYPE", " backward ",
+      "f32 or bf16 of the adapter's gradients (default f32)" },
+    { O_RANK, "rank", "R", " info init bench ", "of the adapter (default 8)" },
+    { O_ALPHA, "alpha", "A", " init ",
+      "the adapter counts A / rank times (default 32)" },
+    { O_SEED, "seed", "S", " init bench ", "of random numbers (default 0)" },
+    { O_STACKED, "stacked", NULL, " merge ",
+      "a folder's layer as gate_proj, up_proj, down_proj" },
+    { O_TOP_K, "top-k", "K", ANY_SIZE_VERBS,
+      "experts of a token (default: the batch's, the model's, or 2)" },
+    { O_LEN, "len", "N", ANY_SIZE_VERBS,
+      "tokens of a batch (default: the batch's, or 512)" },
+    { O_DEPTH, "depth", "N", " info ", "forwards kept (default 1)" },
+    { O_EXPERTS, "experts", "N", ANY_SIZE_VERBS, "without -b (default 8)" },
+    { O_HIDDEN, "hidden", "N", ANY_SIZE_VERBS, "without -b (default 2048)" },
+    { O_INTERMEDIATE, "intermediate", "N", ANY_SIZE_VERBS,
+      "without -b (default 1408)" },
+    { O_ROUNDS, "rounds", "N", " bench ",
+      "the median of so many is shown (default 7)" },
+    { O_JSON, "json", NULL, " info quantize bench ", "JSON instead of TSV" },
+    { 'f', "force", NULL, NULL, "replace existing outputs" },
+    { 'v', "verbose", NULL, NULL, "skipped ids and set-up on stderr" },
+    { 'q', "quiet", NULL, NULL, "no warnings" },
+    { 0 },
+};
+
+static const struct opt_verb verb_help[] = {
+    { "info", "", "shapes, bytes, and the memory that a run will take" },
+    { "init", "", "a new adapter: A uniform, B zero" },
+    { "forward", "", "the experts' output for a batch" },
+    { "backward", "", "gradients, from a forward's cache" },
+    { "merge", "", "base weights with the adapter added, rounded once" },
+    { "convert", "", "an adapter to PEFT's names, or back" },
+    { "quantize", "", "base weights as int8 with a scale a row" },
+    { "bench", "", "tokens a second" },
+    { 0 },
+};
+
+static const struct {
+    const char *name;
+    int (*run)(const struct cmd *cmd, struct err *err);
+    const char *needs; /* letters of options */
+    bool operands;
+} verbs[] = {
+    { "info", info_main, "", false },
+    { "init", init_main, "bo", false },
+    { "forward", forward_main, "blio", false },
+    { "backward", backward_main, "blcgo", false },
+    { "merge", merge_main, "blo", false },
+    { "convert", convert_main, "lo", false },
+    { "quantize", quantize_main, "bo", false },
+    { "bench", bench_main, "", false },
+};
+#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+
+static const struct opt_tool tool = {
+    .name = "moe-sft",
+    .usage = "moe-sft VERB [OPTION...]",
+    .summary = "Fine-tunes the experts of a mixture-of-experts layer by LoRA.",
+    .opts = opts,
+    .verbs = verb_help,
+};
+
+const char *const mode_names[] = { "bf16", "int8", NULL };
+
+/* Where an option that is a switch, or a string kept as it is, goes. */
+static bool
+set_plain(struct cmd *cmd, int id, const char *arg)
+{
+    const struct {
+        int id;
+        bool *flag;
+        const char **text;
+    } plain[] = {
+        { 'b', NULL, &cmd->base },
+        { 'l', NULL, &cmd->lora },
+        { 'i', NULL, &cmd->input },
+        { 'g', NULL, &cmd->grad },
+        { 'c', NULL, &cmd->cache },
+        { 'o', NULL, &cmd->output },
+        { O_STACKED, &cmd->stacked, NULL },
+        { O_STRICT_IDS, &cmd->strict_ids, NULL },
+        { O_JSON, &cmd->json, NULL },
+        { 'v', &cmd->verbose, NULL },
+        { 'q', &cmd->quiet, NULL },
+    };
+
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+        if (plain[i].id != id)
+            continue;
+        if (plain[i].flag)
+            *plain[i].flag = true;
+        else
+            *plain[i].text = arg;
+        return true;
+    }
+    return false;
+}
+
+/* Whole numbers; false for what is none of them. */
+static bool
+set_number(struct cmd *cmd, int id, const char *arg, int *rc, struct err *err)
+{
+    const struct {
+        int id;
+        const char *name;
+        int64_t min, max, *to;
+    } numbers[] = {
+        { O_LAYER, "--layer", 0, INT32_MAX, &cmd->layer },
+        { 'j', "-j", 1, 1024, &cmd->n_threads },
+        { O_TP, "--tp", 1, 1024, &cmd->n_parts },
+        { O_RANK, "--rank", 1, INT32_MAX, &cmd->rank },
+        { O_TOP_K, "--top-k", 1, INT32_MAX, &cmd->top_k },
+        { O_LEN, "--len", 1, INT64_MAX, &cmd->len },
+        { O_DEPTH, "--depth", 1, INT32_MAX, &cmd->depth },
+        { O_EXPERTS, "--experts", 1, INT32_MAX, &cmd->n_experts },
+        { O_HIDDEN, "--hidden", 1, INT32_MAX, &cmd->hidden },
+        { O_INTERMEDIATE, "--intermediate", 1, INT32_MAX, &cmd->intermediate },
+        { O_ROUNDS, "--rounds", 1, 10000, &cmd->rounds },
+    };
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (numbers[i].id == id) {
+            *rc = opt_i64(numbers[i].name, arg, numbers[i].min, numbers[i].max,
+                          numbers[i].to, err);
+            return true;
+        }
+    return false;
+}
+
+static int
+set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
+{
+    static const char *const grads[] = { "f32", "bf16", NULL };
+    int i, rc;
+
+    if (set_plain(cmd, id, arg))
+        return 0;
+    if (set_number(cmd, id, arg, &rc, err))
+        return rc;
+    switch (id) {
+    case 'f':
+        cmd->out_flags = OUT_FORCE;
+        return 0;
+    case O_MODE:
+        cmd->mode = opt_word("--mode", arg, mode_names, err);
+        return cmd->mode < 0 ? -1 : 0;
+    case O_GRADS:
+        if ((i = opt_word("--grads", arg, grads, err)) >= 0)
+            cmd->grads = i ? DT_BF16 : DT_F32;
+        return i < 0 ? -1 : 0;
+    case O_ALPHA:
+        return opt_f64("--alpha", arg, -1e30, 1e30, &cmd->alpha, err);
+    default:
+        return opt_u64("--seed", arg, 0, UINT64_MAX, &cmd->seed, err);
+    }
+}
+
+static size_t
+find_verb(const char *name)
+{
+    for (size_t i = 0; i < N_VERBS; i++)
+        if (!strcmp(name, verbs[i].name))
+            return i;
+    die_usage("\"%s\" is no verb", name);
+}
+
+static void
+check_needs(const bool *seen, size_t verb)
+{
+    for (const char *c = verbs[verb].needs; *c; c++)
+        for (const struct opt *o = opts; o->id; o++)
+            if (o->id == *c && !seen[o->id])
+                die_usage("%s: -%c %s is needed", verbs[verb].name, *c, o->arg);
+}
+
+/* Two outputs of one name, or an input that would be replaced. */
+static void
+check_files(const struct cmd *cmd)
+{
+    const char *in[] = { cmd->base, cmd->lora, cmd->input, cmd->grad,
+                         cmd->cache };
+
+    for (size_t i = 0; cmd->output && i < sizeof(in) / sizeof(in[0]); i++)
+        if (in[i] && !strcmp(in[i], cmd->output))
+            die_usage("-o %s is the name of another file of this command",
+                      cmd->output);
+}
+
+/* Reads the command line; returns the verb's place in the table. */
+static size_t
+parse(struct cmd *cmd, int argc, char **argv)
+{
+    bool seen[O_END] = { false };
+    struct err err;
+    const char *arg;
+    size_t verb;
+    int id, index;
+
+    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
+        seen[id] = true;
+        if (set_option(cmd, id, arg, &err) < 0)
+            die_usage("%s", err.what);
+    }
+    if (index == argc)
+        die_usage("a verb is missing");
+    verb = find_verb(argv[index++]);
+    cmd->verb = verbs[verb].name;
+    cmd->args = argv + index;
+    cmd->n_args = argc - index;
+    if (cmd->n_args && !verbs[verb].operands)
+        die_usage("%s: \"%s\": files are named by options", cmd->verb,
+                  cmd->args[0]);
+    for (id = 0; id < O_END; id++)
+        if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
+            die_usage("%s", err.what);
+    check_needs(seen, verb);
+    check_files(cmd);
+    return verb;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct cmd cmd = {
+        .layer = -1, .mode = -1, .n_parts = 1, .alpha = 32, .grads = DT_F32
+    };
+    struct err err = { 0 };
+    size_t verb;
+    int status;
+
+    tool_start(&tool);
+    cmd.n_threads = par_default();
+    verb = parse(&cmd, argc, argv);
+    if (cmd.quiet)
+        tool_quiet();
+    if (cpu_check(&err) < 0)
+        die_usage("%s", err.what);
+    sig_install(true);
+    status = verbs[verb].run(&cmd, &err);
+    if (status < 0 && err.status == TU_USAGE)
+        die_usage("%s", err.what);
+    if (status < 0)
+        die_err(&err);
+    tool_end(status);
+}

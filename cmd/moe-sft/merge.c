@@ -1,0 +1,377 @@
+/* merge: W + s B A, summed in f64 and rounded once to the base's type. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/tensor.h"
+#include "core/format/stw.h"
+#include "core/kernel/cvt.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/par.h"
+
+#define SUFFIX ".safetensors"
+
+struct merge {
+    const struct cmd *cmd;
+    struct base base;
+    struct adapter adapter;
+    struct par *par;
+    size_t widest; /* numbers of the largest matrix, of its longest row */
+    size_t longest;
+    void *merged;   /* [widest] of up to 4 bytes */
+    float *a;       /* [rank, longest] */
+    double *sums;   /* [threads, longest] */
+    float *rounded; /* [threads, longest] */
+};
+
+/* ---- numbers ---- */
+
+/*
+ * The float that rounds to bf16 or f16 as v does: toward zero, with the last
+ * bit set if that was not exact.
+ */
+static float
+to_odd(double v)
+{
+    float f = (float)v;
+    uint32_t u = f32_bits(f);
+
+    if ((double)f == v || !(f - f == 0))
+        return f;
+    if ((f < 0 ? -(double)f : (double)f) > (v < 0 ? -v : v))
+        u--;
+    return f32_from_bits(u | 1);
+}
+
+/* One matrix while threads share its rows. */
+struct job {
+    struct merge *g;
+    const struct gemm_matrix *w;
+    const uint16_t *b; /* [n, rank] */
+    enum dtype dtype;
+};
+
+static void
+merge_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct job *j = ctx;
+    const struct merge *g = j->g;
+    size_t rank = g->adapter.rank, k = j->w->k;
+    size_t from = dtype_table[j->w->dtype].bits / 8;
+    size_t to = dtype_table[j->dtype].bits / 8;
+    double s = (double)g->adapter.alpha / (double)rank;
+    double *sums = g->sums + (size_t)thread * g->longest;
+    float *row = g->rounded + (size_t)thread * g->longest;
+
+    for (size_t r = begin; r < end; r++) {
+        memset(sums, 0, k * sizeof(*sums));
+        for (size_t i = 0; i < rank; i++) {
+            double b = (double)bf16_to_f32(j->b[r * rank + i]);
+
+            for (size_t c = 0; c < k; c++)
+                sums[c] += b * (double)g->a[i * k + c];
+        }
+        cvt_to_f32(row, (const char *)j->w->data + r * j->w->ld * from,
+                   j->w->dtype, k);
+        for (size_t c = 0; c < k; c++) {
+            double v = (double)row[c] + s * sums[c];
+
+            row[c] = j->dtype == DT_F32 ? (float)v : to_odd(v);
+        }
+        cvt_from_f32((char *)g->merged + r * k * to, j->dtype, row, k);
+    }
+}
+
+/* Fills g->merged with one expert's matrix; returns its bytes. */
+static size_t
+merge_matrix(struct merge *g, enum base_matrix m, size_t expert,
+             enum dtype dtype)
+{
+    const struct adapter *ad = &g->adapter;
+    struct job j = { .g = g,
+                     .w = g->base.matrices + m * g->base.n_experts + expert,
+                     .dtype = dtype };
+    size_t n_a = ad->rank * j.w->k;
+
+    j.b = ad->m[2 * m + 1] + expert * ad->rank * j.w->n;
+    cvt_to_f32(g->a, ad->m[2 * m] + expert * n_a, DT_BF16, n_a);
+    par_for(g->par, j.w->n, 16, merge_rows, &j);
+    return j.w->n * j.w->k * (dtype_table[dtype].bits / 8);
+}
+
+/* Writes one expert, or all of them, one behind the other, as a tensor. */
+static int
+put_merged(struct merge *g, struct stw *w, int tensor, enum base_matrix m,
+           int64_t expert, struct err *err)
+{
+    size_t first = expert < 0 ? 0 : (size_t)expert;
+    size_t end = expert < 0 ? g->base.n_experts : first + 1;
+    enum dtype dtype = g->base.matrices[m * g->base.n_experts + first].dtype;
+    size_t at = 0;
+
+    for (size_t e = first; e < end; e++) {
+        size_t nbytes = merge_matrix(g, m, e, dtype);
+
+        if (stw_write(w, tensor, g->merged, nbytes, at, err) < 0)
+            return -1;
+        at += nbytes;
+    }
+    return 0;
+}
+
+/* ---- a file of the experts alone ---- */
+
+struct item {
+    enum base_matrix m;
+    int64_t expert; /* -1: all, stacked */
+};
+
+static struct item
+item_of(const struct merge *g, size_t i)
+{
+    bool stacked = g->base.stacked || g->cmd->stacked;
+
+    return stacked ? (struct item){ (enum base_matrix)i, -1 }
+                   : (struct item){ (enum base_matrix)(i % BASE_N),
+                                    (int64_t)(i / BASE_N) };
+}
+
+static int
+add_item(const struct merge *g, struct stw *w, struct item it, struct err *err)
+{
+    const struct gemm_matrix *x = g->base.matrices + it.m * g->base.n_experts +
+                                  (it.expert < 0 ? 0 : it.expert);
+    const uint64_t shape[] = { g->base.n_experts, x->n, x->k };
+    struct str name = { 0 };
+    int rc;
+
+    if (g->cmd->stacked)
+        str_adds(&name, base_names[it.m]);
+    else
+        base_tensor_name(&g->base, it.m, (size_t)it.expert, &name);
+    rc = stw_add(w, name.s, x->dtype, it.expert < 0 ? 3 : 2,
+                 it.expert < 0 ? shape : shape + 1, err);
+    str_free(&name);
+    return rc;
+}
+
+static int
+write_experts(struct merge *g, struct err *err)
+{
+    bool stacked = g->base.stacked || g->cmd->stacked;
+    size_t n = BASE_N * (stacked ? 1 : g->base.n_experts);
+    struct stw *w = stw_new();
+    int rc = 0;
+
+    for (size_t i = 0; rc >= 0 && i < n; i++)
+        rc = add_item(g, w, item_of(g, i), err);
+    if (rc >= 0)
+        rc = stw_open(w, g->cmd->output, g->cmd->out_flags, err);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct item it = item_of(g, i);
+
+        rc = put_merged(g, w, (int)i, it.m, it.expert, err);
+    }
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    stw_free(w);
+    return rc;
+}
+
+/* ---- a whole folder ---- */
+
+/* Is a tensor one that is merged? */
+static bool
+find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
+{
+    const struct base *b = &g->base;
+    struct str tail = { 0 };
+    struct name name;
+    bool found = false;
+
+    for (int m = 0; !found && m < BASE_N; m++) {
+        str_clear(&tail);
+        str_addf(&tail, "%s%s", base_names[m], b->suffix);
+        found = name_parse(&name, t, tail.s) &&
+                (name.expert < 0) == b->stacked &&
+                name.prefix_n == strlen(b->prefix) &&
+                !memcmp(t->name, b->prefix, name.prefix_n);
+        *it = (struct item){ (enum base_matrix)m, name.expert };
+    }
+    str_free(&tail);
+    return found;
+}
+
+static int
+write_shard(struct merge *g, const struct st *st, const char *path,
+            struct err *err)
+{
+    struct stw *w = stw_new();
+    struct item it;
+    int rc = 0;
+
+    for (size_t i = 0; i < st->n_meta; i++)
+        stw_meta(w, st->meta[i].key, st->meta[i].value);
+    for (size_t i = 0; rc >= 0 && i < st->n_tensors; i++) {
+        const struct st_tensor *t = st->tensors + i;
+
+        rc = stw_add(w, t->name, t->dtype, t->n_dims, t->shape, err);
+    }
+    if (rc >= 0)
+        rc = stw_open(w, path, 0, err);
+    for (size_t i = 0; rc == 0 && i < st->n_tensors; i++) {
+        const struct st_tensor *t = st->tensors + i;
+
+        rc = find_item(g, t, &it)
+                 ? put_merged(g, w, (int)i, it.m, it.expert, err)
+                 : stw_write(w, (int)i, st_data(st, t), t->nbytes, 0, err);
+    }
+    if (rc == 0)
+        rc = stw_commit(w, err);
+    stw_free(w);
+    return rc;
+}
+
+static int
+copy_file(const char *from, const char *to, struct err *err)
+{
+    size_t size;
+    int fd = file_open(from, &size, err);
+    struct out *out;
+    ssize_t n = 1;
+
+    if (fd < 0)
+        return -1;
+    if (out_open(&out, to, 0, false, err) < 0) {
+        close(fd);
+        return -1;
+    }
+    while (n > 0)
+        n = out_copy(out, fd, from, (size_t)1 << 30, err);
+    close(fd);
+    if (n == 0)
+        return out_commit(out, err);
+    out_abort(out);
+    return -1;
+}
+
+static bool
+has_suffix(const char *s)
+{
+    size_t n = strlen(s), k = strlen(SUFFIX);
+
+    return n >= k && !strcmp(s + n - k, SUFFIX);
+}
+
+/* What is no tensors: configuration, tokenizer, index. */
+static int
+copy_others(const struct merge *g, const char *to, struct err *err)
+{
+    DIR *d = opendir(g->cmd->base);
+    struct str from = { 0 }, path = { 0 };
+    struct dirent *e;
+    struct stat st;
+    int rc = 0;
+
+    if (!d)
+        return err_sys(err, EX_NOINPUT, "%s", g->cmd->base);
+    while (rc == 0 && (e = readdir(d))) {
+        str_clear(&from);
+        str_clear(&path);
+        str_addf(&from, "%s/%s", g->cmd->base, e->d_name);
+        str_addf(&path, "%s/%s", to, e->d_name);
+        if (e->d_name[0] != '.' && !has_suffix(e->d_name) &&
+            stat(from.s, &st) == 0 && S_ISREG(st.st_mode))
+            rc = copy_file(from.s, path.s, err);
+    }
+    closedir(d);
+    str_free(&from);
+    str_free(&path);
+    return rc;
+}
+
+static int
+copy_shards(struct merge *g, const char *to, struct err *err)
+{
+    size_t n = strlen(g->base.dir.path) + 1;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < g->base.dir.n_files; i++) {
+        const struct st *st = g->base.dir.files + i;
+        struct str path = { 0 };
+
+        if (strchr(st->path + n, '/'))
+            return err_set(err, EX_DATAERR,
+                           "%s: lies in a folder of its own (expected beside "
+                           "the index)",
+                           st->path);
+        str_addf(&path, "%s/%s", to, st->path + n);
+        rc = write_shard(g, st, path.s, err);
+        str_free(&path);
+    }
+    return rc;
+}
+
+static int
+write_folder(struct merge *g, struct err *err)
+{
+    struct folder f;
+
+    if (folder_open(&f, g->cmd->output, g->cmd->out_flags, err) < 0)
+        return -1;
+    if (copy_others(g, outdir_path(f.dir), err) < 0 ||
+        copy_shards(g, outdir_path(f.dir), err) < 0) {
+        folder_abort(&f);
+        return -1;
+    }
+    return folder_commit(&f, err);
+}
+
+/* ---- the verb ---- */
+
+static int
+alloc(struct merge *g, struct err *err)
+{
+    const struct base *b = &g->base;
+    size_t threads = (size_t)g->cmd->n_threads;
+
+    g->widest = b->hidden * b->intermediate;
+    g->longest = b->hidden > b->intermediate ? b->hidden : b->intermediate;
+    if (par_open(&g->par, (int)g->cmd->n_threads, err) < 0)
+        return -1;
+    g->merged = mem_try(g->widest, 4, "merged matrix", err);
+    g->a = mem_try(g->longest, g->adapter.rank * sizeof(*g->a), "adapter", err);
+    g->sums = mem_try(g->longest, threads * sizeof(*g->sums), "sums", err);
+    g->rounded =
+        mem_try(g->longest, threads * sizeof(*g->rounded), "sums", err);
+    return g->merged && g->a && g->sums && g->rounded ? 0 : -1;
+}
+
+int
+merge_main(const struct cmd *cmd, struct err *err)
+{
+    struct merge g = { .cmd = cmd };
+    struct stat st;
+    bool folder = stat(cmd->base, &st) == 0 && S_ISDIR(st.st_mode) &&
+                  !cmd->stacked && !has_suffix(cmd->output);
+    int rc = -1;
+
+    if (can_write(cmd, cmd->output, err) < 0 ||
+        base_open(&g.base, cmd->base, cmd->layer, err) < 0)
+        return -1;
+    if (adapter_open(&g.adapter, cmd->lora, &g.base, err) == 0 &&
+        alloc(&g, err) == 0)
+        rc = (folder ? write_folder : write_experts)(&g, err);
+    free(g.rounded);
+    free(g.sums);
+    free(g.a);
+    free(g.merged);
+    par_close(g.par);
+    adapter_close(&g.adapter);
+    base_close(&g.base);
+    return rc;
+}

@@ -1,0 +1,180 @@
+/*
+ * quantize: int8 with a scale for each row, absmax / 127, as the operator's
+ * int8 mode has its weights; and how far that is from them.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "core/format/stw.h"
+#include "core/js.h"
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+#include "core/out.h"
+#include "core/par.h"
+
+#define ROWS 256 /* at a time */
+
+struct quantize {
+    const struct cmd *cmd;
+    struct base base;
+    struct par *par;
+    struct gemm *gemm;
+    struct stw *w;
+    int values[BASE_N], scales[BASE_N]; /* tensors */
+    float *x;                           /* [ROWS, longest] */
+    int8_t *q;                          /* [ROWS, ld] */
+    float scale[ROWS];
+    struct str report;
+};
+
+struct error {
+    double sum, size, max; /* of |w - q s|, of |w| */
+};
+
+static void
+add_error(const struct quantize *z, struct error *e, size_t rows, size_t k)
+{
+    size_t ld = gemm_ld_int8(k);
+
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < k; c++) {
+            double w = (double)z->x[r * k + c];
+            double d = fabs(w - (double)z->q[r * ld + c] * (double)z->scale[r]);
+
+            e->sum += d;
+            e->size += fabs(w);
+            e->max = d > e->max ? d : e->max;
+        }
+}
+
+static int
+put_rows(struct quantize *z, enum base_matrix m, size_t first, size_t rows,
+         size_t k, struct err *err)
+{
+    size_t ld = gemm_ld_int8(k);
+
+    for (size_t r = 0; r < rows; r++)
+        memmove(z->q + r * k, z->q + r * ld, k);
+    if (stw_write(z->w, z->values[m], z->q, rows * k, first * k, err) < 0)
+        return -1;
+    for (size_t r = 0; r < rows; r++) {
+        uint8_t bytes[4];
+
+        cvt_from_f32(bytes, DT_F32, z->scale + r, 1);
+        if (stw_write(z->w, z->scales[m], bytes, 4, 4 * (first + r), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void
+report(struct quantize *z, enum base_matrix m, size_t expert,
+       const struct error *e)
+{
+    double relative = e->size > 0 ? e->sum / e->size : 0;
+    bool first = z->report.n == 0;
+
+    if (z->cmd->json) {
+        str_addf(&z->report, "%s{\"tensor\": \"%s\", \"expert\": %zu, ",
+                 first ? "[" : ",\n ", base_names[m], expert);
+        str_adds(&z->report, "\"relative_diff\": ");
+        js_put_f64(&z->report, relative);
+        str_adds(&z->report, ", \"max_abs_diff\": ");
+        js_put_f64(&z->report, e->max);
+        str_addc(&z->report, '}');
+        return;
+    }
+    if (first)
+        str_adds(&z->report, "tensor\texpert\trelative_diff\tmax_abs_diff\n");
+    str_addf(&z->report, "%s\t%zu\t%.6f\t%.6g\n", base_names[m], expert,
+             relative, e->max);
+}
+
+static int
+put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
+           struct err *err)
+{
+    const struct gemm_matrix *w =
+        z->base.matrices + m * z->base.n_experts + expert;
+    size_t item = dtype_table[w->dtype].bits / 8;
+    struct error e = { 0 };
+
+    for (size_t r = 0, n; r < w->n; r += n) {
+        n = w->n - r < ROWS ? w->n - r : ROWS;
+        cvt_to_f32(z->x, (const char *)w->data + r * w->ld * item, w->dtype,
+                   n * w->k);
+        gemm_to_int8(z->gemm, z->q, z->scale, z->x, w->k, n, w->k);
+        add_error(z, &e, n, w->k);
+        if (put_rows(z, m, expert * w->n + r, n, w->k, err) < 0)
+            return -1;
+    }
+    report(z, m, expert, &e);
+    return 0;
+}
+
+static int
+write_all(struct quantize *z, struct err *err)
+{
+    char name[32];
+
+    stw_meta(z->w, "format", "pt");
+    stw_meta(z->w, "quantization", "int8, symmetric, a scale for each row");
+    for (int m = 0; m < BASE_N; m++) {
+        const struct gemm_matrix *w = z->base.matrices + m * z->base.n_experts;
+        const uint64_t shape[] = { z->base.n_experts, w->n, w->k };
+
+        snprintf(name, sizeof(name), "%s_scale", base_names[m]);
+        z->values[m] = stw_add(z->w, base_names[m], DT_I8, 3, shape, err);
+        z->scales[m] = stw_add(z->w, name, DT_F32, 2, shape, err);
+        if (z->values[m] < 0 || z->scales[m] < 0)
+            return -1;
+    }
+    if (stw_open(z->w, z->cmd->output, z->cmd->out_flags, err) < 0)
+        return -1;
+    for (int m = 0; m < BASE_N; m++)
+        for (size_t e = 0; e < z->base.n_experts; e++)
+            if (put_matrix(z, m, e, err) < 0)
+                return -1;
+    return stw_commit(z->w, err);
+}
+
+static int
+alloc(struct quantize *z, struct err *err)
+{
+    size_t h = z->base.hidden, i = z->base.intermediate;
+    size_t longest = h > i ? h : i;
+
+    if (par_open(&z->par, (int)z->cmd->n_threads, err) < 0 ||
+        gemm_open(&z->gemm, z->par, err) < 0)
+        return -1;
+    z->x = mem_try(longest, ROWS * sizeof(*z->x), "rows", err);
+    z->q = mem_try(gemm_ld_int8(longest), ROWS, "rows", err);
+    return z->x && z->q ? 0 : -1;
+}
+
+int
+quantize_main(const struct cmd *cmd, struct err *err)
+{
+    struct quantize z = { .cmd = cmd, .w = stw_new() };
+    int rc = -1;
+
+    if (can_write(cmd, cmd->output, err) == 0 &&
+        base_open(&z.base, cmd->base, cmd->layer, err) == 0 &&
+        alloc(&z, err) == 0)
+        rc = write_all(&z, err);
+    if (rc == 0) {
+        str_adds(&z.report, cmd->json ? "]\n" : "");
+        rc = put_text(NULL, 0, &z.report, err);
+    }
+    str_free(&z.report);
+    stw_free(z.w);
+    free(z.q);
+    free(z.x);
+    gemm_close(z.gemm);
+    par_close(z.par);
+    base_close(&z.base);
+    return rc;
+}

@@ -1,0 +1,59 @@
+/* What forward and backward open alike. */
+#include "cmd/moe-sft/sft.h"
+#include "core/kernel/cpu.h"
+#include "core/tool.h"
+
+int
+run_files(struct run *run, const struct cmd *cmd, struct err *err)
+{
+    *run = (struct run){ .cmd = cmd };
+    if (base_open(&run->base, cmd->base, cmd->layer, err) < 0)
+        return -1;
+    return adapter_open(&run->adapter, cmd->lora, &run->base, err);
+}
+
+static void
+say_setup(const struct run *run, const struct moe_config *c)
+{
+    struct str s = { 0 };
+
+    if (!run->cmd->verbose)
+        return;
+    str_addf(&s,
+             "%zu experts, %zu of them a token, %zu x %zu, rank %zu; %s on "
+             "%s, %lld threads, %zu parts",
+             c->n_experts, c->top_k, c->hidden, c->intermediate, c->lora_rank,
+             mode_names[c->mode], isa_name(cpu_isa()),
+             (long long)run->cmd->n_threads, c->n_parts);
+    tool_say(s.s);
+    str_free(&s);
+}
+
+int
+run_moe(struct run *run, size_t top_k, size_t qlen, enum moe_mode mode,
+        struct err *err)
+{
+    struct moe_config config = adapter_config(&run->adapter, top_k);
+    struct moe_lora lora = adapter_lora(&run->adapter);
+
+    config.max_len = qlen ? qlen : 1;
+    config.n_parts = (size_t)run->cmd->n_parts;
+    config.mode = mode;
+    config.strict_ids = run->cmd->strict_ids;
+    say_setup(run, &config);
+    if (moe_open(&run->moe, &config, (int)run->cmd->n_threads, err) < 0)
+        return -1;
+    if (moe_load(run->moe, &run->base.weights, err) < 0)
+        return -1;
+    return moe_update_lora(run->moe, &lora, err);
+}
+
+void
+run_close(struct run *run)
+{
+    moe_close(run->moe);
+    batch_close(&run->batch);
+    adapter_close(&run->adapter);
+    base_close(&run->base);
+    *run = (struct run){ 0 };
+}

@@ -1,0 +1,115 @@
+/* forward: the experts' output for a batch, and what a backward needs. */
+#include <stdlib.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "core/format/stw.h"
+#include "core/mem.h"
+#include "core/par.h"
+#include "core/tool.h"
+
+/* The batch, with the model's routing if it has none. */
+static int
+open_batch(struct run *run, struct err *err)
+{
+    struct gemm *gemm;
+    struct par *par;
+    int rc = -1;
+
+    if (batch_open(&run->batch, run->cmd->input, BATCH_INPUT, run->base.hidden,
+                   err) < 0)
+        return -1;
+    if (run->batch.expert_ids)
+        return 0;
+    if (par_open(&par, (int)run->cmd->n_threads, err) < 0)
+        return -1;
+    if (gemm_open(&gemm, par, err) == 0) {
+        rc = batch_route(&run->batch, &run->base, gemm, err);
+        gemm_close(gemm);
+    }
+    par_close(par);
+    return rc;
+}
+
+static void
+say_skipped(const struct run *run)
+{
+    struct str s = { 0 };
+
+    if (!run->cmd->verbose)
+        return;
+    str_addf(&s, "%s: %zu of %zu slots skipped: their id is no expert",
+             run->batch.name, moe_skipped(run->moe),
+             run->batch.qlen * run->batch.top_k);
+    tool_say(s.s);
+    str_free(&s);
+}
+
+static struct stw *
+write_output(const struct run *run, const float *output, struct err *err)
+{
+    const uint64_t shape[] = { run->batch.qlen, run->batch.hidden };
+    struct stw *w = stw_new();
+    int t = stw_add(w, "output", DT_F32, 2, shape, err);
+
+    if (t >= 0 &&
+        stw_open(w, run->cmd->output, run->cmd->out_flags, err) == 0 &&
+        write_f32(w, t, output, shape[0] * shape[1], err) == 0)
+        return w;
+    stw_free(w);
+    return NULL;
+}
+
+/* Both files are there in full before either gets its name. */
+static int
+write_files(const struct run *run, const float *output, struct err *err)
+{
+    struct stw *cache = NULL, *out;
+    int rc = -1;
+
+    if (run->cmd->cache) {
+        cache = cache_write(run, run->cmd->cache, err);
+        if (!cache)
+            return -1;
+    }
+    out = write_output(run, output, err);
+    if (out && (!cache || stw_commit(cache, err) == 0))
+        rc = stw_commit(out, err);
+    stw_free(out);
+    stw_free(cache);
+    return rc;
+}
+
+static int
+forward(struct run *run, struct err *err)
+{
+    struct moe_batch batch = batch_of(&run->batch);
+    size_t n = run->batch.qlen * run->batch.hidden;
+    float *output = mem_try(n + 1, sizeof(*output), run->batch.name, err);
+    int rc = -1;
+
+    if (!output)
+        return -1;
+    if (moe_forward(run->moe, &batch, output, run->cmd->cache, err) == 0) {
+        say_skipped(run);
+        rc = write_files(run, output, err);
+    }
+    free(output);
+    return rc;
+}
+
+int
+forward_main(const struct cmd *cmd, struct err *err)
+{
+    enum moe_mode mode = cmd->mode < 0 ? MOE_BF16 : (enum moe_mode)cmd->mode;
+    struct run run = { 0 };
+    int rc = -1;
+
+    if (can_write(cmd, cmd->output, err) < 0 ||
+        can_write(cmd, cmd->cache, err) < 0)
+        return -1;
+    if (run_files(&run, cmd, err) == 0 && open_batch(&run, err) == 0 &&
+        run_moe(&run, run.batch.top_k, run.batch.qlen, mode, err) == 0)
+        rc = forward(&run, err);
+    run_close(&run);
+    return rc;
+}

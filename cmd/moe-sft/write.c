@@ -1,0 +1,62 @@
+/* Numbers of this machine's order as a tensor's bytes. */
+#include <unistd.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "core/format/stw.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
+#include "core/out.h"
+
+#define PIECE 8192 /* numbers written at a time */
+
+int
+can_write(const struct cmd *cmd, const char *path, struct err *err)
+{
+    if (!path || (cmd->out_flags & OUT_FORCE) || access(path, F_OK) < 0)
+        return 0;
+    return err_set(err, EX_CANTCREAT,
+                   "%s: exists already (--force replaces it)", path);
+}
+
+int
+put_text(const char *path, int flags, const struct str *text, struct err *err)
+{
+    struct out *out;
+
+    if (out_open(&out, path ? path : "-", flags, false, err) < 0)
+        return -1;
+    if (out_write(out, text->s, text->n, err) == 0)
+        return out_commit(out, err);
+    out_abort(out);
+    return -1;
+}
+
+int
+write_f32(struct stw *w, int tensor, const float *v, size_t n, struct err *err)
+{
+    char bytes[PIECE * 4];
+
+    for (size_t i = 0, k; i < n; i += k) {
+        k = n - i < PIECE ? n - i : PIECE;
+        cvt_from_f32(bytes, DT_F32, v + i, k);
+        if (stw_write(w, tensor, bytes, 4 * k, 4 * i, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int
+write_i64(struct stw *w, int tensor, const int64_t *v, size_t n,
+          struct err *err)
+{
+    uint8_t bytes[PIECE * 8];
+
+    for (size_t i = 0, k; i < n; i += k) {
+        k = n - i < PIECE ? n - i : PIECE;
+        for (size_t j = 0; j < k; j++)
+            put_le64(bytes + 8 * j, (uint64_t)v[i + j]);
+        if (stw_write(w, tensor, bytes, 8 * k, 8 * i, err) < 0)
+            return -1;
+    }
+    return 0;
+}
