@@ -42,18 +42,28 @@ PY
 
 @test "demo: a table that is not the layer's is noticed, status 1" {
     copy_demo
-    # decoder rows of another length: products that no compensation takes back
-    "$PYTHON" - <<'PY'
-import json, struct, numpy as np
-path = "copy/sae/layers.1.mlp.up_proj/sae.safetensors"
-data = bytearray(open(path, "rb").read())
-n = struct.unpack("<Q", data[:8])[0]
-assert json.loads(data[8:8 + n])["W_dec"]["dtype"] == "BF16"
-data[-2000:] = np.full(1000, 0x7f80, "<u2").tobytes()
-open(path, "wb").write(data)
+    # the right table, then all products, the last tensor, larger by a quarter
+    mkdir bin
+    ln -s "$BUILD"/* bin
+    rm bin/lut-precompute
+    cat >bin/lut-precompute <<'SH'
+#!/bin/sh
+"$BUILD/lut-precompute" "$@" && exec "$PYTHON" - "$8"/*.safetensors <<'PY'
+import json, struct, sys
+import numpy as np
+with open(sys.argv[1], "r+b") as f:
+    n = struct.unpack("<Q", f.read(8))[0]
+    a, b = json.loads(f.read(n))["precomputed_products"]["data_offsets"]
+    f.seek(8 + n + a)
+    v = np.frombuffer(f.read(b - a), "<u2").astype("<u4") << 16
+    f.seek(8 + n + a)
+    f.write(((v.view("<f4") * 1.25).view("<u4") >> 16).astype("<u2").tobytes())
 PY
-    run -1 demo copy
-    [[ $output == *DIFFERS* ]]
+SH
+    chmod +x bin/lut-precompute
+    run -1 env BUILD="$BUILD" sh "$ROOT/scripts/demo/demo.sh" bin copy
+    [[ $output == *"DIFFERS: with everything compensated it should be "* ]]
+    [ "$(grep -c DIFFERS <<<"$output")" -eq 1 ]
 }
 
 @test "demo: a mean that is off by 0.001 is noticed, status 1" {
@@ -94,6 +104,11 @@ PY
 
 @test "demo: the scripts make the same corpus and tokenizer again" {
     "$PYTHON" -B "$ROOT/scripts/demo/corpus.py" corpus
+    "$PYTHON" -c 'end = "<|endoftext|>"
+import sys; own, all, seen = (open(f).read().split(end) for f in sys.argv[1:])
+all, seen = ({d.strip() for d in docs} for docs in (all, seen))
+assert len(own) == 32 and set(own) <= all and not set(own) & seen
+' "$ROOT/demo/held-out.txt" corpus/held-out.txt corpus/train.txt
     "$PYTHON" -B "$ROOT/scripts/demo/bpe.py" corpus/train.txt model
     cmp model/tokenizer.json "$DEMO/tokenizer.json"
     cmp model/tokenizer_config.json "$DEMO/tokenizer_config.json"

@@ -70,9 +70,7 @@ compare() {
 nll() {
     name=$1
     shift
-    nll=$(printf '%s\n' 'What is the capital of France?' \
-        'The capital of Japan is Tokyo.' '12+34=46' '7*8=56' |
-        hf-infer "$model" --nll --json -q "$@" |
+    nll=$(hf-infer "$model" --nll --json -q --file held-out.txt "$@" |
         sed 's/.*"nll_mean":\([^,]*\),.*/\1/')
     printf '    %-34s %s\n' "$name" "$nll"
 }
@@ -116,9 +114,10 @@ while IFS=$tab read -r prompt ids answer_ids answer mean std top; do
 done <expected.tsv
 say "demo/sae is a sparse autoencoder, trained on what the MLP of layer 1" \
     "reads. A lookup table made with it takes the place of gate_proj and" \
-    "up_proj. How well does the model then know a text? The mean negative" \
-    "log-likelihood of a token, dense and with the table, whose error is" \
-    "compensated for none, a quarter, and all of the layer's inputs:"
+    "up_proj. How well does the model then know a text that it was not" \
+    "trained on? The mean negative log-likelihood of a token, dense and with" \
+    "the table, whose error is compensated for none, a quarter, and all of the" \
+    "layer's inputs:"
 step lut-precompute -m "$model" -s sae --fuse gate_up -o "$tables"
 echo
 nll dense
@@ -127,7 +126,7 @@ nll 'table' --lut "$tables"
 nll 'table, --ratio 0.25' --lut "$tables" --ratio 0.25
 nll 'table, --ratio 1' --lut "$tables" --ratio 1
 # All of it compensated is the dense layer but for the table's BF16.
-echo "$dense $nll" | awk '{ d = $1 - $2; exit d * d > 1e-4 }' ||
+echo "$dense $nll" | awk '{ d = $1 - $2; exit NF != 2 || d * d > 1e-6 }' ||
     differs "with everything compensated it should be $dense"
 say "That was: one model inspected and verified, $n questions answered. Token" \
     "ids of prompts and answers were compared with torch's for equality, and" \
