@@ -190,6 +190,10 @@ layer_open(struct layer *l, const struct cmd *cmd, struct err *err)
     bind_table(l);
     if (cmd->model && bind_model(l, cmd->model, err) < 0)
         return -1;
+    if (!cmd->model && l->lut.from_exporter && !meta->target_bias)
+        err_warn("%s: is the Python exporter's, which forgets the layer's "
+                 "bias: if it has one, -m MODEL adds it",
+                 l->file.st.path);
     return settle_fix(l, cmd, err);
 }
 

@@ -247,6 +247,9 @@ def exporter():
                              {"elbow_value": 0.3}}})
     y, error, sure = c.steps(c.x)
     near(apply(c), y, sure)
+    forgets = b"exporter's, which forgets the layer's bias: if it has one"
+    assert forgets in run("x", Q, x=npy(c.x)).stderr
+    assert run("x", Q, "-m", "x", x=npy(c.x)).stderr == b""
     c.layer = Q[len("model."):]
     near(apply(c), y, sure)
     sure &= abs(abs(error) - 0.15).min(axis=1) > 1e-5
