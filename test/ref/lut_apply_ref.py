@@ -138,6 +138,12 @@ def edges():
     assert np.isnan(y[2:5]).all()
     sure[1] = True
     near(apply(c, x=x), y, sure)
+    # rows beside bad ones have the bits that they have alone, compensated too
+    for args in ((), ("--ratio", "0.5", "-m", "e"), ("--ratio", "1", "-m", "e"),
+                 ("--tau", "0.1", "--absolute", "--weighted", "-m", "e")):
+        got = apply(c, *args, x=x)
+        assert np.isnan(got[2:5]).all() and np.isfinite(got[[0, 1]]).all()
+        assert (got[5:] == apply(c, *args, x=x[5:])).all(), args
     p = run("e", Q, x=npy(x))
     assert b"3 of 9 rows" in p.stderr, p.stderr
     # equal pre-activations everywhere: the lowest k
