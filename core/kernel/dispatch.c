@@ -64,6 +64,7 @@ over(const struct gemm_ops *own, struct gemm_ops below)
         .bf16_tile = own->bf16 ? own->bf16_tile : below.bf16_tile,
         .int8_tile = own->int8 ? own->int8_tile : below.int8_tile,
         .transpose = OVER(transpose),
+        .interleave = OVER(interleave),
         .rescale = OVER(rescale),
         .absmax = OVER(absmax),
         .quantize = OVER(quantize),

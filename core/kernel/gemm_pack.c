@@ -82,24 +82,6 @@ row_to_element(void *to, const void *from, enum gemm_class class,
         memcpy(to, from, n);
 }
 
-/* Rows of k of a transposed matrix: neighbours interleave. */
-static void
-pack_by_k(char *to, const struct gemm_matrix *w, enum gemm_class class,
-          const struct area *a, size_t k0, size_t n_k)
-{
-    struct pack_layout l = pack_layout(class);
-    char row[GEMM_PANEL * 2];
-
-    for (size_t c = 0; c < n_k; c++) {
-        char *at = to + c / l.word * 256 + c % l.word * l.size;
-
-        row_to_element(row, element(w, a->col, k0 + c), class, w->dtype,
-                       a->n_cols);
-        for (size_t j = 0; j < a->n_cols; j++)
-            memcpy(at + 4 * j, row + j * l.size, l.size);
-    }
-}
-
 /* Can the words of the matrix be taken as they lie? */
 static bool
 as_it_lies(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
@@ -108,6 +90,39 @@ as_it_lies(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n_cols == GEMM_PANEL &&
            n_k % pack_layout(class).word == 0 &&
            w->dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
+}
+
+/* Rows of k of a transposed matrix: neighbours interleave.  Zeros behind an
+ * odd one. */
+static void
+pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
+               const struct gemm_matrix *w, const struct area *a, size_t k0,
+               size_t n_k)
+{
+    size_t ld = GEMM_PANEL * sizeof(uint16_t);
+
+    if (as_it_lies(w, GEMM_BF16, a->n_cols, n_k)) {
+        ops->interleave(to, element(w, a->col, k0), w->ld * sizeof(uint16_t),
+                        n_k / 2);
+        return;
+    }
+    memset(stage, 0, round_up(n_k, 2) * ld);
+    for (size_t c = 0; c < n_k; c++)
+        row_to_bf16((uint16_t *)(void *)(stage + c * ld),
+                    element(w, a->col, k0 + c), w->dtype, a->n_cols);
+    ops->interleave(to, stage, ld, round_up(n_k, 2) / 2);
+}
+
+static void
+pack_int8_by_k(char *to, const struct gemm_matrix *w, const struct area *a,
+               size_t k0, size_t n_k)
+{
+    for (size_t c = 0; c < n_k; c++) {
+        const char *row = element(w, a->col, k0 + c);
+
+        for (size_t j = 0; j < a->n_cols; j++)
+            to[c / 4 * 256 + 4 * j + c % 4] = row[j];
+    }
 }
 
 int32_t *
@@ -120,8 +135,14 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
     size_t padded = round_up(n_k, l.unit);
 
     if (w->by_k) {
-        memset(to, 0, padded * GEMM_PANEL * l.size);
-        pack_by_k(to, w, class, a, k0, n_k);
+        size_t done = class == GEMM_BF16 ? round_up(n_k, 2) : 0;
+
+        memset((char *)to + done * GEMM_PANEL * l.size, 0,
+               (padded - done) * GEMM_PANEL * l.size);
+        if (class == GEMM_BF16)
+            pack_bf16_by_k(ops, to, stage, w, a, k0, n_k);
+        else
+            pack_int8_by_k(to, w, a, k0, n_k);
     } else if (as_it_lies(w, class, a->n_cols, n_k)) {
         size_t n = n_k / l.word;
 

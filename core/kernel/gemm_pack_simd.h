@@ -83,6 +83,15 @@ sum_128(vf acc, const int8_t *b)
                          _mm512_madd_epi16(pairs, _mm512_set1_epi16(128))));
 }
 
+INLINE vf
+interleaved(const uint16_t *a, const uint16_t *b)
+{
+    __m512i lo = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)a));
+    __m512i hi = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)b));
+
+    return _mm512_castsi512_ps(_mm512_or_si512(lo, _mm512_slli_epi32(hi, 16)));
+}
+
 #elif VF == 8
 INLINE void
 transpose_block(uint32_t *to, const char *from, size_t ld)
@@ -153,6 +162,15 @@ sum_128(vf acc, const int8_t *b)
                          _mm256_madd_epi16(pairs, _mm256_set1_epi16(128))));
 }
 
+INLINE vf
+interleaved(const uint16_t *a, const uint16_t *b)
+{
+    __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)a));
+    __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)b));
+
+    return _mm256_castsi256_ps(_mm256_or_si256(lo, _mm256_slli_epi32(hi, 16)));
+}
+
 #else
 INLINE void
 transpose_block(uint32_t *to, const char *from, size_t ld)
@@ -207,7 +225,40 @@ sum_128(vf acc, const int8_t *b)
     return vreinterpretq_f32_s32(
         vaddq_s32(vreinterpretq_s32_f32(acc), vshlq_n_s32(sum, 7)));
 }
+INLINE vf
+interleaved(const uint16_t *a, const uint16_t *b)
+{
+    return vreinterpretq_f32_u16(
+        vcombine_u16(vzip1_u16(load16_n(a, 4), load16_n(b, 4)),
+                     vzip2_u16(load16_n(a, 4), load16_n(b, 4))));
+}
 #endif
+
+/* Rows: those of the caller's weights are pages apart, which no CPU foresees.
+ */
+enum { AHEAD = 32 };
+
+static void
+interleave(uint32_t *to, const void *from, size_t ld, size_t n)
+{
+    const char *row = from;
+
+    for (size_t i = 0; i < n; i++, row += 2 * ld, to += 64) {
+        const uint16_t *a = (const void *)row, *b = (const void *)(row + ld);
+
+        if (i + AHEAD / 2 < n) {
+            const char *p = row + AHEAD * ld;
+
+            __builtin_prefetch(p);
+            __builtin_prefetch(p + 64);
+            __builtin_prefetch(p + ld);
+            __builtin_prefetch(p + ld + 64);
+        }
+        UNROLL
+        for (size_t j = 0; j < 64; j += VF)
+            vf_store((float *)(void *)(to + j), interleaved(a + j, b + j));
+    }
+}
 
 /* Rows in the outer loop: VF streams at a time are what a CPU can foresee. */
 static void
@@ -311,6 +362,6 @@ sums(int32_t *sum, const int8_t *b, size_t k)
     }
 }
 
-#define GEMM_PACK_OPS                                             \
-    .transpose = transpose, .rescale = rescale, .absmax = absmax, \
-    .quantize = quantize, .rest = rest, .sums = sums
+#define GEMM_PACK_OPS                                                     \
+    .transpose = transpose, .interleave = interleave, .rescale = rescale, \
+    .absmax = absmax, .quantize = quantize, .rest = rest, .sums = sums

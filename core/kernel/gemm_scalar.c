@@ -93,6 +93,16 @@ transpose(uint32_t *to, const void *from, size_t ld, size_t n)
 }
 
 static void
+interleave(uint32_t *to, const void *from, size_t ld, size_t n)
+{
+    const char *row = from;
+
+    for (size_t i = 0; i < 2 * n; i++, row += ld)
+        for (size_t j = 0; j < 64; j++)
+            memcpy((char *)&to[i / 2 * 64 + j] + i % 2 * 2, row + 2 * j, 2);
+}
+
+static void
 rescale(float *t, const int32_t *s, float x_scale, const float *w_scale,
         size_t n)
 {
@@ -145,6 +155,7 @@ const struct gemm_ops gemm_scalar = {
     .bf16 = bf16,
     .int8 = int8,
     .transpose = transpose,
+    .interleave = interleave,
     .rescale = rescale,
     .absmax = absmax,
     .quantize = quantize,

@@ -103,6 +103,8 @@ struct gemm_block {
  *   .._tile      rows of t that are done at once, or 0: then a call prepares
  *                what pays over many rows alone
  *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
+ *   interleave   to[i][j] = element j of rows 2 i and 2 i + 1, bf16, as one
+ *                word: n pairs of rows of 64, ld bytes apart
  *   rescale      t[j] = s[j] * x_scale * w_scale[j]
  *   absmax       the largest |x|; NaN if one is NaN
  *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
@@ -122,6 +124,7 @@ struct gemm_ops {
                  const int32_t *comp, size_t m, size_t k, bool add);
     size_t bf16_tile, int8_tile;
     void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t n);
+    void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*rescale)(float *t, const int32_t *s, float x_scale,
                     const float *w_scale, size_t n);
     float (*absmax)(const float *x, size_t n);

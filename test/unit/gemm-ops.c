@@ -266,6 +266,31 @@ test_transpose(const struct gemm_ops *ops, enum isa isa)
 }
 
 static void
+test_interleave(const struct gemm_ops *ops, enum isa isa)
+{
+    bool good = true;
+
+    for (size_t n = 0; n < 40; n++) {
+        size_t ld = 2 * COLS + n % 9, nbytes = n ? (2 * n - 1) * ld + 128 : 0;
+        unsigned char *from = room(0, nbytes);
+        uint32_t *to = room(1, n * COLS * 4);
+        uint16_t word[2];
+
+        for (size_t i = 0; i < nbytes; i++)
+            from[i] = (unsigned char)(i * 167 >> 3);
+        ops->interleave(to, from, ld, n);
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; j < COLS; j++) {
+                memcpy(word, from + 2 * i * ld + 2 * j, 2);
+                memcpy(word + 1, from + (2 * i + 1) * ld + 2 * j, 2);
+                good &= !memcmp(&to[i * COLS + j], word, 4);
+            }
+    }
+    tap_ok(good, "gemm %s interleave: 0..39 pairs of rows at any address",
+           isa_name(isa));
+}
+
+static void
 test_rescale(const struct gemm_ops *ops, enum isa isa)
 {
     bool good = true;
@@ -384,6 +409,7 @@ main(void)
         test_denormals(ops, isa);
         test_int8(ops, isa);
         test_transpose(ops, isa);
+        test_interleave(ops, isa);
         test_rescale(ops, isa);
         test_absmax(ops, isa);
         test_quantize(ops, isa);
