@@ -1,10 +1,11 @@
-# hf-infer: models with experts, against float64.
+# hf-infer: models with experts, and adapters, against float64.
 load helpers
 
 IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
 
 setup_file() {
     "$PYTHON" "$BATS_TEST_DIRNAME/ref/tiny_models.py" "$BATS_FILE_TMPDIR"
+    "$PYTHON" "$BATS_TEST_DIRNAME/ref/lora_cases.py" "$BATS_FILE_TMPDIR/lora"
 }
 
 moe() {
@@ -68,4 +69,103 @@ json.dump(m, open("M/lut/metadata.json", "w"))'
     run -65 hf-infer "$(moe "")" --lut M --lut-layers '*.0.mlp.gate_proj' --ids $IDS --nll
     [[ "$output" == *": model.layers.0.mlp.gate_proj is no linear layer of "* ]]
     run -0 hf-infer "$(moe "")" --lut M --lut-layers '*.0.self_attn.o_proj' --ids $IDS --nll -q
+}
+
+# with_lora CASE: its model and adapters, as options.
+with_lora() {
+    printf '%s ' "$BATS_FILE_TMPDIR/lora/$1"
+    sed 's/^/--lora /' "$BATS_FILE_TMPDIR/lora/$1/adapters"
+}
+
+ids_of() {
+    "$PYTHON" -c 'import sys, numpy as np
+print(*np.fromfile(sys.argv[1] + "/ids.i32", "<i4"), sep=",")' "$BATS_FILE_TMPDIR/lora/$1"
+}
+
+@test "hf-infer --lora: each token's nll is float64's of the merged weights, on every ISA" {
+    for isa in scalar avx2 avx512 avx512bf16 amx neon; do
+        has_isa $isa || continue
+        while read -r case; do
+            # shellcheck disable=SC2046 # options are words
+            TU_ISA=$isa hf-infer $(with_lora "$case") --ids "$(ids_of "$case")" --nll -q >nll
+            "$PYTHON" -c '
+import sys, numpy as np
+ids = np.fromfile(sys.argv[1] + "/ids.i32", "<i4")
+z = np.fromfile(sys.argv[1] + "/logits.f64", "<f8").reshape(len(ids), -1)[:-1]
+z = np.log(np.exp(z - z.max(1, keepdims=True)).sum(1)) + z.max(1) - z[
+    np.arange(len(z)), ids[1:]]
+got = [float(x.split("\t")[2]) for x in open("nll").readlines()[1:]]
+assert len(got) == len(z) and abs(got - z).max() < 2e-4, abs(got - z).max()
+' "$BATS_FILE_TMPDIR/lora/$case"
+        done <"$BATS_FILE_TMPDIR/lora/cases"
+    done
+}
+
+@test "hf-infer --lora: one list or some options, and the bits of any -j and --batch" {
+    L=$BATS_FILE_TMPDIR/lora/moe-three
+    # shellcheck disable=SC2046
+    for o in '-j 1' '-j 2 --chunk 5' "-j 3 --chunk 1"; do
+        # shellcheck disable=SC2086
+        hf-infer $(with_lora moe-three) --ids $IDS --logits - $o | cksum
+        # shellcheck disable=SC2086
+        hf-infer "$L" --lora "$(paste -sd, "$L/adapters")" --ids $IDS --logits - $o | cksum
+    done | sort -u >sums
+    [ "$(wc -l <sums)" = 1 ]
+    for i in 1 2 3 4 5; do
+        printf '{"id":%d,"ids":[%s]}\n' $i "$(seq -s, $i $((i * 9)))"
+    done >lines
+    # shellcheck disable=SC2046
+    hf-infer $(with_lora moe-three) --jsonl --greedy -n 6 --batch 1 <lines >one
+    # shellcheck disable=SC2046
+    hf-infer $(with_lora moe-three) --jsonl --greedy -n 6 --batch 4 <lines >four
+    cmp one four
+    # shellcheck disable=SC2046
+    run -0 --separate-stderr hf-infer $(with_lora moe-three) --ids $IDS --top 1 -v
+    # 7 experts with three matrices twice, then their down_proj on three layers
+    [[ $stderr == *"hf-infer: adapters for 63 linear layers"* ]]
+}
+
+@test "hf-infer --lora --acts: looking changes no bit, and points add up" {
+    for case in llama moe; do
+        for p in resid attn mlp; do
+            # shellcheck disable=SC2046
+            hf-infer $(with_lora $case) --ids $IDS --acts $p:0-2 >$p
+        done
+        # shellcheck disable=SC2046
+        hf-infer $(with_lora $case) --ids $IDS --acts resid:-1,0,1 >before
+        "$PYTHON" -c 'import numpy as np
+f = lambda p: np.fromfile(p, "<f4")
+assert (f("before") + f("attn") + f("mlp") == f("resid")).all()'
+    done
+}
+
+@test "hf-infer --lora --lut: what the adapter adds comes to the table's output" {
+    env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/lut_model.py" make M single
+    L=$BATS_FILE_TMPDIR/lora/llama/lora0
+    for o in "--lora $L" "--lora $L --lut M --ratio 1" "--lut M --ratio 1"; do
+        # shellcheck disable=SC2086
+        hf-infer M $o --ids $IDS --nll --json -q
+    done | "$PYTHON" -c 'import json, sys
+dense, tables, none = (json.loads(x)["nll_mean"] for x in sys.stdin)
+assert abs(dense - tables) < 0.05 < abs(dense - none), (dense, tables, none)'
+}
+
+@test "hf-infer --lora: what is no adapter of the model is refused" {
+    M=$BATS_FILE_TMPDIR/lora/moe
+    run -66 hf-infer "$M" --lora nowhere --ids $IDS --nll
+    [[ $output == "hf-infer: nowhere: "* ]]
+    mkdir empty
+    run -66 hf-infer "$M" --lora empty --ids $IDS --nll
+    [[ $output == "hf-infer: empty/adapter_config.json: "* ]]
+    run -65 hf-infer "$BATS_FILE_TMPDIR/lora/llama" --lora "$M/lora0" --ids $IDS --nll
+    [[ $output == "hf-infer: $M/lora0/adapter_model.safetensors: base_model.model.model.layers.1.mlp."*" is of no linear layer of $BATS_FILE_TMPDIR/lora/llama" ]]
+    run -2 hf-infer "$M" --lora "$M/lora0@1" --ids $IDS --nll
+    [ "${lines[0]}" = "hf-infer: --lora $M/lora0@1: a folder's tensors name their layers, @1 is for files" ]
+    run -65 hf-infer "$(moe "")" --lora "$BATS_FILE_TMPDIR/lora/moe-stacked/lora0" --ids $IDS --nll
+    [ "$output" = "hf-infer: $BATS_FILE_TMPDIR/lora/moe-stacked/lora0: does not say of which layer it is, and $(moe "") has 3 with experts (--lora FILE@LAYER says it)" ]
+    run -0 hf-infer "$(moe "")" --lora "$BATS_FILE_TMPDIR/lora/moe-stacked/lora0@2" --ids $IDS --nll -q
+    # shellcheck disable=SC2046
+    run -2 hf-infer "$M" $(seq -f '--lora %g' 17) --ids $IDS --nll
+    [ "${lines[0]}" = "hf-infer: --lora: given more than 16 times" ]
+    run -2 hf-infer "$M" --lora "$M/lora0" --encode -p x
 }

@@ -15,7 +15,8 @@
 #include "core/kernel/gemm.h"
 #include "core/kernel/table.h"
 
-/* A linear layer: y = w x + bias. */
+/* A linear layer: y = w x + bias, and what its adapters add. */
+struct lora;
 struct linear {
     const void *w; /* [rows, cols] in the mapped file, at any address */
     enum dtype dtype;
@@ -24,6 +25,22 @@ struct linear {
     const struct tabled *table; /* instead of w, from this column of its
                                  * outputs on; or NULL */
     size_t table_col;
+    struct lora *lora; /* the first of its adapters' parts, or NULL */
+};
+
+/* An adapter's part for one linear layer: y += scale * b (a x), all in f32. */
+struct lora {
+    struct linear a, b; /* [rank, in], [out, rank] */
+    float scale;
+    struct lora *next; /* of the same layer */
+};
+
+/* An open adapter.  Parts stay where they are: layers point at them. */
+struct adapter {
+    struct stdir dir;
+    struct lora *parts; /* [n_parts] */
+    size_t n_parts;
+    struct adapter *next;
 };
 
 struct mlp {
@@ -47,6 +64,8 @@ struct model {
     struct layer *layers;         /* [n_layers] */
     double *inv_freq;             /* [head_dim / 2] */
     const struct tables *tables;  /* that some layers run on, or NULL */
+    struct adapter *adapters;     /* the last one first, or NULL */
+    size_t lora_rank;             /* the largest */
     float **owned;                /* [n_owned] widened norms and biases */
     size_t n_owned;
 };
@@ -54,6 +73,12 @@ struct model {
 /* model_linear() is the linear layer of a name, as in a file but without
  * ".weight"; NULL if there is none. */
 struct linear *model_linear(struct model *m, const char *name);
+
+/* tensor_shape() and tensor_dtype() check what a file has: EX_DATAERR tells
+ * tensor, found, expected; 'why' ends the line: " by config.json". */
+int tensor_shape(const struct stdir_tensor *t, const uint64_t *expected,
+                 size_t n_dims, const char *why, struct err *err);
+int tensor_dtype(const struct stdir_tensor *t, bool known, struct err *err);
 
 /*
  * rope_parse() reads rope_parameters, or rope_scaling and rope_theta, from a
@@ -166,6 +191,7 @@ struct engine {
     uint16_t *rounded;            /* [chunk, gemm_ld_bf16(widest input)] */
     float *widened;               /* [chunk, widest input] */
     struct experts_work *experts; /* NULL: the model has none */
+    float *low;                   /* chunk, lora_rank: between a and b */
     /* where the model has tables */
     struct table_work *table_work;
     float *table_y; /* [2, chunk, table_out]: a table's, the layer's */
@@ -223,6 +249,20 @@ size_t tables_apply(struct engine *engine, const struct apply *to, size_t n,
                     const float *x, struct apply *rest);
 int tables_work_open(struct engine *engine, struct err *err);
 void tables_work_close(struct engine *engine);
+
+/* lora_apply() adds what adapters say of rows x [n_rows], before anything else
+ * is added to them: to->add is false. */
+void lora_apply(struct engine *engine, const struct apply *to, const float *x,
+                size_t n_rows);
+
+/* lora_bind() makes the adapter's next part that of a linear layer. */
+int lora_bind(struct model *model, struct adapter *adapter, struct linear *to,
+              const struct lora *part, struct err *err);
+
+/* lora_peft() binds all tensors of a PEFT folder. */
+int lora_peft(struct model *model, struct adapter *adapter, const char *dir,
+              struct err *err);
+void lora_close(struct model *model);
 
 /* One call of attention: the spans' queries, whose keys and values are in the
  * cache already. */

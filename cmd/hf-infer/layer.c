@@ -196,14 +196,15 @@ add_output(void *ctx, size_t begin, size_t end, int thread)
 }
 
 /* A block's output joins the residual stream; who looks at it gets it by
- * itself first.  The sum is the same: of two numbers, in either order. */
+ * itself first, and so does an adapter.  The sum is the same: of two numbers,
+ * in either order. */
 static void
 apply_output(struct step *step, const struct linear *l, const float *x,
              enum tap_point point)
 {
     struct engine *e = step->e;
 
-    if (tapped(e, point)) {
+    if (tapped(e, point) || l->lora) {
         linear_apply(e, &(struct apply){ l, e->h, false }, 1, x);
         tap(e, point, (int64_t)step->index, e->h);
         step->output = e->h;

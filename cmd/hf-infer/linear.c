@@ -73,8 +73,8 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     }
 }
 
-void
-linear_apply(struct engine *e, const struct apply *to, size_t n, const float *x)
+static void
+apply_base(struct engine *e, const struct apply *to, size_t n, const float *x)
 {
     const struct span *spans = e->spans;
     struct apply rest[MAX_APPLY];
@@ -101,6 +101,21 @@ linear_apply(struct engine *e, const struct apply *to, size_t n, const float *x)
     }
 }
 
+static void
+add_loras(struct engine *e, const struct apply *to, size_t n, const float *x,
+          size_t n_rows)
+{
+    for (size_t i = 0; i < n; i++)
+        lora_apply(e, &to[i], x, n_rows);
+}
+
+void
+linear_apply(struct engine *e, const struct apply *to, size_t n, const float *x)
+{
+    apply_base(e, to, n, x);
+    add_loras(e, to, n, x, e->n_rows);
+}
+
 /* An expert gets few rows of a chunk: packing it would not pay, and without
  * that a row's bits do not depend on where it comes from. */
 void
@@ -108,6 +123,7 @@ linear_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
             size_t n_rows)
 {
     apply_rows(e, to, n, x, 0, n_rows, true);
+    add_loras(e, to, n, x, n_rows);
 }
 
 /* What is chosen must not hang on a rounding that is asked for elsewhere. */
@@ -118,6 +134,7 @@ router_rows(struct engine *e, const struct apply *to, const float *x)
 
     make_jobs(&job, to, 1, 0);
     gemm_exact(e->gemm, &job, 1, x, to->linear->cols, e->n_rows);
+    lora_apply(e, to, x, e->n_rows);
 }
 
 /* Exact for prompts, too: packing this matrix pays for many rows alone, and
@@ -128,4 +145,5 @@ linear_logits(struct engine *e, float *logits, const float *x, size_t n_rows)
     const struct apply to = { &e->model->lm_head, logits, false };
 
     apply_rows(e, &to, 1, x, 0, n_rows, true);
+    lora_apply(e, &to, x, n_rows);
 }

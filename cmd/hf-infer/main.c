@@ -44,6 +44,7 @@ enum {
     O_CTX,
     O_PAD,
     O_META,
+    O_LORA,
     O_KVC,
     O_KVC_AFTER,
     O_LUT,
@@ -107,6 +108,8 @@ static const struct opt opts[] = {
       "f32, or bf16: faster, less exact; default f32" },
     { O_KV_DTYPE, "kv-dtype", "TYPE", MODEL_IN,
       "f32, or f16, bf16: half the cache; default f32" },
+    { O_LORA, "lora", "PATH,..", MODEL_IN,
+      "add low-rank adapters: PEFT folders, or moe-sft's FILE[@LAYER]" },
     { O_KVC, "kvc", "FILE.bin", " generate nll ",
       "compress the prompt's keys and values by FILE.bin" },
     { O_KVC_AFTER, "kvc-after", "N", " nll ",
@@ -227,6 +230,14 @@ add_stop(struct run *run, const char *arg)
     if (run->stop.n == STOP_MAX)
         die_usage("--stop: given more than %d times", STOP_MAX);
     run->stop.string[run->stop.n++] = arg;
+}
+
+static void
+add_lora(struct run *run, const char *arg)
+{
+    if (run->n_lora == MAX_LORA)
+        die_usage("--lora: given more than %d times", MAX_LORA);
+    run->lora[run->n_lora++] = arg;
 }
 
 static bool
@@ -353,6 +364,9 @@ take_other_option(struct run *run, int c, const char *arg)
         run->compute = strcmp(arg, "bf16") == 0 ? COMPUTE_BF16 : COMPUTE_F32;
         if (run->compute == COMPUTE_F32 && strcmp(arg, "f32") != 0)
             die_usage("--compute: \"%s\" is not f32 or bf16", arg);
+        break;
+    case O_LORA:
+        add_lora(run, arg);
         break;
     case O_KVC:
         run->kvc = arg;

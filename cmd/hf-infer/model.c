@@ -43,13 +43,10 @@ put_shape(struct str *s, const uint64_t *shape, size_t n_dims)
     str_addc(s, ']');
 }
 
-/* cols 0: a vector of 'rows'. */
-static int
-check_shape(struct binder *b, const struct stdir_tensor *t, size_t rows,
-            size_t cols)
+int
+tensor_shape(const struct stdir_tensor *t, const uint64_t *expected,
+             size_t n_dims, const char *why, struct err *err)
 {
-    uint64_t expected[2] = { rows, cols };
-    size_t n_dims = cols ? 2 : 1;
     struct str s = { 0 };
 
     if (t->t->n_dims == n_dims &&
@@ -58,18 +55,28 @@ check_shape(struct binder *b, const struct stdir_tensor *t, size_t rows,
     put_shape(&s, t->t->shape, t->t->n_dims);
     str_adds(&s, " (expected ");
     put_shape(&s, expected, n_dims);
-    err_set(b->err, EX_DATAERR, "%s: %s has the shape %s by config.json)",
-            t->st->path, t->t->name, s.s);
+    err_set(err, EX_DATAERR, "%s: %s has the shape %s%s)", t->st->path,
+            t->t->name, s.s, why);
     str_free(&s);
     return -1;
 }
 
+/* cols 0: a vector of 'rows'. */
 static int
-check_dtype(struct binder *b, const struct stdir_tensor *t, bool known)
+check_shape(struct binder *b, const struct stdir_tensor *t, size_t rows,
+            size_t cols)
+{
+    const uint64_t expected[2] = { rows, cols };
+
+    return tensor_shape(t, expected, cols ? 2 : 1, " by config.json", b->err);
+}
+
+int
+tensor_dtype(const struct stdir_tensor *t, bool known, struct err *err)
 {
     if (known)
         return 0;
-    return err_set(b->err, EX_DATAERR,
+    return err_set(err, EX_DATAERR,
                    "%s: %s has the dtype %s (expected BF16, F16 or F32)",
                    t->st->path, t->t->name, dtype_table[t->t->dtype].name);
 }
@@ -81,7 +88,8 @@ widen(struct binder *b, const struct stdir_tensor *t, size_t n)
     struct model *m = b->model;
     float *v;
 
-    if (check_shape(b, t, n, 0) || check_dtype(b, t, cvt_known(t->t->dtype)))
+    if (check_shape(b, t, n, 0) ||
+        tensor_dtype(t, cvt_known(t->t->dtype), b->err))
         return NULL;
     v = mem_try(n, sizeof(*v), t->t->name, b->err);
     if (!v)
@@ -108,7 +116,7 @@ bind_matrix(struct binder *b, struct linear *linear,
             const struct stdir_tensor *t, size_t rows, size_t cols)
 {
     if (check_shape(b, t, rows, cols) ||
-        check_dtype(b, t, gemv_known(t->t->dtype)))
+        tensor_dtype(t, gemv_known(t->t->dtype), b->err))
         return -1;
     linear->w = st_data(t->st, t->t);
     linear->dtype = t->t->dtype;
@@ -404,6 +412,7 @@ model_close(struct model *m)
     for (size_t i = 0; m->layers && i < (size_t)m->config.n_layers; i++)
         free(m->layers[i].experts);
     free(m->layers);
+    lora_close(m);
     stdir_close(&m->dir);
     config_free(&m->config);
     free(m);

@@ -110,6 +110,21 @@ size_t tables_count(const struct tables *tables);
 void tables_report(const struct tables *tables, struct str *tsv);
 
 /*
+ * lora_open() adds a low-rank adapter to linear layers of the model,
+ * y += s (x A^T) B^T: a folder of PEFT, or FILE, FILE@LAYER with the stacked
+ * experts of a layer, as moe-sft has them.  Some may be opened; engines are
+ * opened after them.
+ * -1 with 'err' set, as stdir_open() does; EX_DATAERR for a tensor that is of
+ * no linear layer or does not fit it, for an adapter without tensors, and for
+ * what PEFT can do but this cannot, by name.
+ * Owner: the model.
+ */
+int lora_open(struct model *model, const char *path, struct err *err);
+
+/* lora_count() is the number of linear layers' parts in all adapters. */
+size_t lora_count(const struct model *model);
+
+/*
  * How exact the linear layers are: all in f32, or with their inputs rounded to
  * bf16.  Then the tokens of prompts go through gemm_bf16(), others through
  * gemm_exact(): each token's bits depend on which of the two it is.

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -146,6 +147,27 @@ open_tables(struct run *run, struct err *err)
     return 0;
 }
 
+/* --lora PATH,PATH: one after the other. */
+static int
+open_adapters(struct run *run, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < run->n_lora; i++)
+        for (const char *at = run->lora[i]; rc == 0 && at;) {
+            size_t n = strcspn(at, ",");
+            char *path = xstrndup(at, n);
+
+            rc = lora_open(run->model, path, err);
+            free(path);
+            at = at[n] ? at + n + 1 : NULL;
+        }
+    if (rc == 0 && run->n_lora && run->verbose)
+        fprintf(stderr, "hf-infer: adapters for %zu linear layers\n",
+                lora_count(run->model));
+    return rc;
+}
+
 /* First without a length (0) to learn the configuration, then with one. */
 int
 run_open_model(struct run *run, size_t max_tokens, struct err *err)
@@ -159,7 +181,8 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
         if (run->kvc &&
             compressor_open(&run->compressor, run->kvc, run->config, err) < 0)
             return -1;
-        if (run->lut && open_tables(run, err) < 0)
+        if ((run->lut && open_tables(run, err) < 0) ||
+            open_adapters(run, err) < 0)
             return -1;
     }
     if (max_tokens == 0)

@@ -23,6 +23,8 @@ enum mode {
     MODE_DECODE
 };
 
+#define MAX_LORA 16 /* times that --lora is given */
+
 struct run {
     const char *dir; /* the model folder */
     enum mode mode;
@@ -58,6 +60,8 @@ struct run {
     int64_t chunk; /* tokens that go through the layers together */
     enum compute compute;
     enum dtype kv_dtype;
+    const char *lora[MAX_LORA]; /* [n_lora] --lora PATH,.. */
+    int n_lora;
     const char *kvc;        /* --kvc FILE.bin */
     int64_t kvc_after;      /* --kvc-after N; 0: half of the text */
     const char *lut;        /* --lut DIR */

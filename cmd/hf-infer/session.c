@@ -162,6 +162,7 @@ lay_out(struct engine *e)
     e->up = take(e, &used, e->options.chunk * inter);
     e->cosines = take(e, &used, e->options.chunk * d / 2);
     e->sines = take(e, &used, e->options.chunk * d / 2);
+    e->low = take(e, &used, e->options.chunk * e->model->lora_rank);
     e->attention_scratch = take(e, &used, threads * attention_scratch(c));
     if (e->options.compute == COMPUTE_BF16) {
         size_t widest = larger(larger(hidden, nq), inter);

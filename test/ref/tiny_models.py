@@ -86,9 +86,9 @@ def encode(a, dtype):
                       ).tobytes()
 
 
-def write_safetensors(path, weights, dtype_of, pad=0):
+def write_safetensors(path, weights, dtype_of, pad=0, meta=None):
     """'pad' spaces more put the data at an odd address, which is legal."""
-    header, data = {}, b""
+    header, data = {"__metadata__": meta} if meta else {}, b""
     for name, a in weights.items():
         raw = encode(a, dtype_of(name))
         header[name] = {"dtype": dtype_of(name), "shape": list(a.shape),
