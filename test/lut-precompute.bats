@@ -383,6 +383,10 @@ END
         touch "good$beside/$beside"
         run -65 --separate-stderr lut-precompute -m model -s "good$beside" -o t --layers '*.q_proj'
         [[ $stderr == *"$beside: an SAE of transformed inputs"* ]]
+        cp -r sparsify "all$beside"
+        touch "all$beside/$beside"
+        run -65 --separate-stderr lut-precompute -m model -s "all$beside" -o t
+        [[ $stderr == "lut-precompute: all$beside/$beside: an SAE of transformed inputs"* ]]
     done
     run -65 --separate-stderr lut-precompute -m model -s one/six -o t --layers '*.q_proj' --k 182
     [[ $stderr == *"182 latents are to be active, but it has 181" ]]

@@ -176,6 +176,8 @@ plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
         return err_set(err, TU_USAGE,
                        "%s is one SAE: --layers says of which layers",
                        cmd->sae);
+    if (!p.one && sae_beside(cmd->sae, err) < 0)
+        return -1;
     split_globs(&p);
     for (size_t i = 0; i < m->n_layers && rc == 0; i++)
         for (size_t j = 0; j < N_OPS && rc == 0; j++)

@@ -115,6 +115,10 @@ struct sae_config {
 int sae_config(struct sae_config *config, enum layout layout,
                const struct sae *sae, struct err *err);
 
+/* sae_beside(): are there files in a folder that say that inputs are
+ * transformed?  -1, with their name. */
+int sae_beside(const char *folder, struct err *err);
+
 /*
  * plan.c: which layers are made, each from which SAE.
  */

@@ -34,8 +34,8 @@ names_transform(const char *name)
     return strcasestr(name, "outlier") ? "outlier" : NULL;
 }
 
-static int
-check_beside(const char *folder, struct err *err)
+int
+sae_beside(const char *folder, struct err *err)
 {
     DIR *d = opendir(folder);
     struct dirent *e;
@@ -301,7 +301,7 @@ sae_config(struct sae_config *c, enum layout layout, const struct sae *sae,
     char *folder = folder_of(sae->path);
     struct str path = { 0 };
     json_t *v = NULL;
-    int rc = check_beside(folder, err);
+    int rc = sae_beside(folder, err);
 
     *c = (struct sae_config){ .centered = layout != SIX,
                               .unsure = layout == SIX };
