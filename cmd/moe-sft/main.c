@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/train.h"
 #include "core/kernel/cpu.h"
 #include "core/opt.h"
 #include "core/out.h"
@@ -36,33 +37,36 @@ enum {
 
 static const struct opt opts[] = {
     { 'b', "base", "BASE",
-      " info init forward backward merge convert quantize ",
+      " info init forward backward merge convert quantize train ",
       "frozen weights: stacked safetensors, or a model folder" },
-    { 'l', "lora", "LORA", " info forward backward merge convert ",
+    { 'l', "lora", "LORA", " info forward backward merge convert train ",
       "the adapter: safetensors, or a PEFT folder" },
-    { 'i', "input", "BATCH", " info forward ",
-      "safetensors with input, expert_ids, weights; - is stdin" },
+    { 'i', "input", "BATCH", " info forward train ",
+      "safetensors with input, expert_ids, weights; - is stdin; train: "
+      "activations, with --target" },
     { 'c', "cache", "FILE", " forward backward ",
       "what backward needs of a forward" },
     { 'g', "grad", "BATCH", " backward ", "safetensors with grad_output" },
-    { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
+    { 'o', "output", "FILE", NULL,
+      "write there, whole or not at all; train: a folder" },
     { O_LAYER, "layer", "N",
-      " info init forward backward merge convert quantize ",
+      " info init forward backward merge convert quantize train ",
       "of a model folder or PEFT folder (default: the only one)" },
-    { O_MODE, "mode", "MODE", " info forward backward bench ",
+    { O_MODE, "mode", "MODE", " info forward backward bench train ",
       "bf16 or int8 (default bf16; backward: the cache's)" },
-    { 'j', "threads", "N", " info forward backward merge quantize bench ",
+    { 'j', "threads", "N", " info forward backward merge quantize bench train ",
       "threads (default: CPUs of this process)" },
-    { O_TP, "tp", "N", " info forward backward bench ",
+    { O_TP, "tp", "N", " info forward backward bench train ",
       "tensor parallelism over N parts (default 1)" },
-    { O_STRICT_IDS, "strict-ids", NULL, " forward ",
+    { O_STRICT_IDS, "strict-ids", NULL, " forward train ",
       "an id that is no expert is an error, not a skip" },
     { O_GRADS, "grads", "TYPE", " backward ",
       "f32 or bf16 of the adapter's gradients (default f32)" },
     { O_RANK, "rank", "R", " info init bench ", "of the adapter (default 8)" },
     { O_ALPHA, "alpha", "A", " init ",
       "the adapter counts A / rank times (default 32)" },
-    { O_SEED, "seed", "S", " init bench ", "of random numbers (default 0)" },
+    { O_SEED, "seed", "S", " init bench train ",
+      "of random numbers (default 0)" },
     { O_STACKED, "stacked", NULL, " merge ",
       "a folder's layer as gate_proj, up_proj, down_proj" },
     { O_TOP_K, "top-k", "K", ANY_SIZE_VERBS,
@@ -77,6 +81,35 @@ static const struct opt opts[] = {
     { O_ROUNDS, "rounds", "N", " bench ",
       "the median of so many is shown (default 7)" },
     { O_JSON, "json", NULL, " info quantize bench ", "JSON instead of TSV" },
+    { 'n', "steps", "N", " train ", "train to that step" },
+    { O_TARGET, "target", "FILE", " train ",
+      "what the output shall be, with -i: .npy or FILE:TENSOR" },
+    { O_LENGTH, "length", "N", " train ",
+      "tokens of a batch of -i (default 512)" },
+    { O_LR, "lr", "RATE", " train ", "learning rate (default 1e-4)" },
+    { O_SCHEDULE, "schedule", "NAME", " train ",
+      "constant, linear or cosine (default constant)" },
+    { O_TOTAL, "total", "N", " train ", "steps of the schedule (default: -n)" },
+    { O_WARMUP, "warmup", "N", " train ",
+      "steps, or below 1 a part of all, with a growing rate (default 0)" },
+    { O_CLIP, "clip", "NORM", " train ",
+      "largest norm of a gradient (default 0: any)" },
+    { O_WEIGHT_DECAY, "weight-decay", "D", " train ",
+      "of AdamW (default 0.01)" },
+    { O_BETAS, "betas", "B1,B2", " train ", "of AdamW (default 0.9,0.999)" },
+    { O_EPS, "eps", "E", " train ", "of AdamW (default 1e-8)" },
+    { O_ACCUMULATE, "accumulate", "N", " train ",
+      "batches of a step (default 1)" },
+    { O_SHUFFLE, "shuffle", NULL, " train ",
+      "batches in an order that --seed decides, another each time" },
+    { O_SAVE_EVERY, "save-every", "N", " train ",
+      "steps between checkpoints (default 100; 0: at the end alone)" },
+    { O_RESUME, "resume", NULL, " train ", "go on with what DIR holds" },
+    { O_LOG, "log", "FILE", " train ",
+      "TSV of all steps, with each checkpoint (default: stdout, a line a step)" },
+    { O_SVG, "svg", "FILE", " train ", "the loss as a picture" },
+    { O_DEADLINE, "deadline", "SECONDS", " train ",
+      "stop after that as SIGTERM does: status 75" },
     { 'f', "force", NULL, NULL, "replace existing outputs" },
     { 'v', "verbose", NULL, NULL, "skipped ids and set-up on stderr" },
     { 'q', "quiet", NULL, NULL, "no warnings" },
@@ -88,6 +121,7 @@ static const struct opt_verb verb_help[] = {
     { "init", "", "a new adapter: A uniform, B zero" },
     { "forward", "", "the experts' output for a batch" },
     { "backward", "", "gradients, from a forward's cache" },
+    { "train", "BATCH...", "trains the adapter: DIR/lora.safetensors" },
     { "merge", "", "base weights with the adapter added, rounded once" },
     { "convert", "", "an adapter to PEFT's names, or back" },
     { "quantize", "", "base weights as int8 with a scale a row" },
@@ -105,6 +139,7 @@ static const struct {
     { "init", init_main, "bo", false },
     { "forward", forward_main, "blio", false },
     { "backward", backward_main, "blcgo", false },
+    { "train", train_main, "blo", true },
     { "merge", merge_main, "blo", false },
     { "convert", convert_main, "lo", false },
     { "quantize", quantize_main, "bo", false },
@@ -195,7 +230,8 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 
     if (set_plain(cmd, id, arg))
         return 0;
-    if (set_number(cmd, id, arg, &rc, err))
+    if (set_number(cmd, id, arg, &rc, err) ||
+        train_option(cmd->train, id, arg, &rc, err))
         return rc;
     switch (id) {
     case 'f':
@@ -250,7 +286,7 @@ check_files(const struct cmd *cmd)
 static size_t
 parse(struct cmd *cmd, int argc, char **argv)
 {
-    bool seen[O_END] = { false };
+    bool seen[TRAIN_OPT_END] = { false };
     struct err err;
     const char *arg;
     size_t verb;
@@ -270,7 +306,7 @@ parse(struct cmd *cmd, int argc, char **argv)
     if (cmd->n_args && !verbs[verb].operands)
         die_usage("%s: \"%s\": files are named by options", cmd->verb,
                   cmd->args[0]);
-    for (id = 0; id < O_END; id++)
+    for (id = 0; id < TRAIN_OPT_END; id++)
         if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
             die_usage("%s", err.what);
     check_needs(seen, verb);
@@ -281,9 +317,13 @@ parse(struct cmd *cmd, int argc, char **argv)
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = {
-        .layer = -1, .mode = -1, .n_parts = 1, .alpha = 32, .grads = DT_F32
-    };
+    struct train_options train = train_defaults;
+    struct cmd cmd = { .layer = -1,
+                       .mode = -1,
+                       .n_parts = 1,
+                       .alpha = 32,
+                       .grads = DT_F32,
+                       .train = &train };
     struct err err = { 0 };
     size_t verb;
     int status;

@@ -177,6 +177,8 @@ struct cmd {
     int64_t n_threads, n_parts;
     int64_t rank, top_k, len, depth;                 /* 0: not given */
     int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
+    int64_t samples;                                 /* of check */
+    struct train_options *train;                     /* what train alone has */
     double alpha;
     uint64_t seed;
     enum dtype grads; /* of the LoRA gradients: F32 or BF16 */
@@ -189,6 +191,7 @@ int info_main(const struct cmd *cmd, struct err *err);
 int init_main(const struct cmd *cmd, struct err *err);
 int forward_main(const struct cmd *cmd, struct err *err);
 int backward_main(const struct cmd *cmd, struct err *err);
+int train_main(const struct cmd *cmd, struct err *err);
 int merge_main(const struct cmd *cmd, struct err *err);
 int convert_main(const struct cmd *cmd, struct err *err);
 int quantize_main(const struct cmd *cmd, struct err *err);

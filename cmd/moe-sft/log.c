@@ -1,0 +1,125 @@
+/* The log of a training run, and its picture. */
+#include <math.h>
+#include <string.h>
+
+#include "cmd/moe-sft/train.h"
+
+/* Pixels. */
+#define WIDTH   640
+#define HEIGHT  400
+#define LEFT    70
+#define TOP     44
+#define INNER_W 540.0
+#define INNER_H 290.0
+
+#define N_TICKS  5
+#define N_POINTS ((size_t)540) /* at most; each is the mean of some steps */
+
+void
+log_head(struct str *to)
+{
+    str_adds(to, "step\tloss\tlr\tgrad_norm\ttokens\n");
+}
+
+void
+log_line(struct str *to, uint64_t step, const struct step_record *r)
+{
+    str_addf(to, "%llu\t%.9g\t%.9g\t%.9g\t%.0f\n", (unsigned long long)step,
+             r->loss, r->lr, r->grad_norm, r->tokens);
+}
+
+/* Points of the curve: step and log10 of the loss. */
+struct curve {
+    size_t n;
+    double x[N_POINTS], y[N_POINTS];
+    double bottom, top; /* of y: whole numbers or their thirds */
+    double last;        /* step */
+};
+
+static void
+settle(struct curve *c, const struct step_record *records, size_t n)
+{
+    size_t each = (n + N_POINTS - 1) / N_POINTS;
+
+    *c = (struct curve){ .bottom = 1e9, .top = -1e9, .last = (double)n };
+    for (size_t i = 0; i < n; i += each, c->n++) {
+        size_t end = i + each < n ? i + each : n;
+        double sum = 0;
+
+        for (size_t k = i; k < end; k++)
+            sum += records[k].loss;
+        sum /= (double)(end - i);
+        c->x[c->n] = (double)(i + 1 + end) / 2;
+        c->y[c->n] = log10(sum > 1e-30 ? sum : 1e-30);
+        c->bottom = fmin(c->bottom, c->y[c->n]);
+        c->top = fmax(c->top, c->y[c->n]);
+    }
+    /* thirds of a decade: near 1, 2, 5, 10 */
+    c->bottom = floor(c->bottom * 3) / 3;
+    c->top = ceil(c->top * 3) / 3;
+    if (c->top <= c->bottom)
+        c->top = c->bottom + 1.0 / 3;
+}
+
+static double
+x_of(const struct curve *c, double step)
+{
+    return LEFT + (c->last > 1 ? INNER_W * (step - 1) / (c->last - 1) : 0);
+}
+
+static double
+y_of(const struct curve *c, double y)
+{
+    return TOP + INNER_H * (c->top - y) / (c->top - c->bottom);
+}
+
+static void
+put_axes(struct str *to, const struct curve *c)
+{
+    for (int i = 0; i <= N_TICKS; i++) {
+        double y = c->bottom + (c->top - c->bottom) * i / N_TICKS;
+        double step = 1 + floor((c->last - 1) * i / N_TICKS);
+
+        str_addf(to,
+                 "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
+                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g</text>\n"
+                 "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%.0f"
+                 "</text>\n",
+                 LEFT, y_of(c, y), INNER_W, LEFT - 6, y_of(c, y) + 4,
+                 pow(10, y), x_of(c, step), TOP + INNER_H + 18, step);
+    }
+    str_addf(to, "<text x=\"%d\" y=\"%.0f\">step</text>\n", LEFT,
+             TOP + INNER_H + 40);
+}
+
+void
+log_svg(struct str *to, const char *title, const struct step_record *records,
+        size_t n)
+{
+    struct str name = { 0 };
+    struct curve c;
+
+    settle(&c, records, n);
+    str_esc(&name, title, strlen(title));
+    str_addf(to,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
+             "height=\"%d\" font-family=\"sans-serif\" font-size=\"11\" "
+             "fill=\"#345\">\n<text x=\"%d\" y=\"20\" font-size=\"13\">",
+             WIDTH, HEIGHT, LEFT);
+    str_xml(to, name.s, name.n);
+    str_adds(to, ": loss</text>\n");
+    if (n > 0) {
+        put_axes(to, &c);
+        str_adds(to, "<polyline fill=\"none\" stroke=\"#36c\" "
+                     "stroke-width=\"1.5\" points=\"");
+        for (size_t i = 0; i < c.n; i++)
+            str_addf(to, "%s%.1f,%.1f", i ? " " : "", x_of(&c, c.x[i]),
+                     y_of(&c, c.y[i]));
+        str_addf(to,
+                 "\"/>\n<text x=\"%d\" y=\"36\">step 1: %.4g; step %zu: "
+                 "%.4g</text>\n",
+                 LEFT, records[0].loss, n, records[n - 1].loss);
+    }
+    str_adds(to, "</svg>\n");
+    str_free(&name);
+}

@@ -1,0 +1,281 @@
+/* The state of a training run as a file: man/moe-sft.1 "FILES". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/tensor.h"
+#include "cmd/moe-sft/train.h"
+#include "core/format/st.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+#define FORMAT   "moe-sft state 1"
+#define N_FIELDS (sizeof(struct step_record) / sizeof(double))
+#define CHUNK    ((size_t)65536) /* numbers written at once */
+
+static const char *const kinds[] = { "master", "exp_avg", "exp_avg_sq" };
+#define N_KINDS 3
+
+static float *
+of_kind(const struct adamw *a, size_t kind)
+{
+    float *const all[N_KINDS] = { a->master, a->m, a->v };
+
+    return all[kind];
+}
+
+void
+state_record(struct state *s, const struct step_record *record)
+{
+    if (s->step == s->room) {
+        s->room = s->room ? 2 * s->room : 64;
+        s->records = xrealloc(s->records, s->room, sizeof(*s->records));
+    }
+    s->records[s->step++] = *record;
+}
+
+static void
+tensor_name(char name[64], int matrix, size_t kind)
+{
+    snprintf(name, 64, "%s.%s", moe_lora_names[matrix], kinds[kind]);
+}
+
+static void
+describe(struct stw *w, const struct state *s)
+{
+    char number[32];
+
+    stw_meta(w, "format", FORMAT);
+    snprintf(number, sizeof(number), "%llu", (unsigned long long)s->step);
+    stw_meta(w, "step", number);
+    for (size_t i = 0; i < s->n_settings; i++)
+        stw_meta(w, s->settings[i].name, s->settings[i].value);
+}
+
+/* All tensors, in the order in which fill() writes them. */
+static int
+announce(struct stw *w, const struct state *s, struct err *err)
+{
+    uint64_t shape[3] = { s->step, N_FIELDS };
+    char name[64];
+
+    if (stw_add(w, "steps", DT_F64, 2, shape, err) < 0)
+        return -1;
+    for (int m = 0; m < MOE_N_LORA; m++)
+        for (size_t k = 0; k < N_KINDS; k++) {
+            moe_lora_shape(&s->config, (enum moe_lora_matrix)m, shape);
+            tensor_name(name, m, k);
+            if (stw_add(w, name, DT_F32, 3, shape, err) < 0)
+                return -1;
+        }
+    return 0;
+}
+
+static int
+write_records(struct stw *w, const struct state *s, struct err *err)
+{
+    for (uint64_t i = 0; i < s->step; i++) {
+        unsigned char row[sizeof(s->records[i])];
+        double fields[N_FIELDS];
+        uint64_t bits[N_FIELDS];
+
+        memcpy(fields, &s->records[i], sizeof(fields));
+        memcpy(bits, fields, sizeof(bits));
+        for (size_t f = 0; f < N_FIELDS; f++)
+            put_le64(row + 8 * f, bits[f]);
+        if (stw_write(w, 0, row, sizeof(row), i * sizeof(row), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+write_floats(struct stw *w, int tensor, const float *f, size_t n,
+             struct err *err)
+{
+    float *le = xcalloc(CHUNK, sizeof(*le));
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i += CHUNK) {
+        size_t part = n - i < CHUNK ? n - i : CHUNK;
+
+        cvt_from_f32(le, DT_F32, f + i, part);
+        rc = stw_write(w, tensor, le, part * 4, i * 4, err);
+    }
+    free(le);
+    return rc;
+}
+
+static size_t
+matrix_elements(const struct state *s, int matrix)
+{
+    uint64_t shape[3];
+
+    moe_lora_shape(&s->config, (enum moe_lora_matrix)matrix, shape);
+    return (size_t)(shape[0] * shape[1] * shape[2]);
+}
+
+static int
+fill(struct stw *w, const struct state *s, struct err *err)
+{
+    size_t at = 0;
+    int tensor = 1;
+
+    if (write_records(w, s, err) < 0)
+        return -1;
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        size_t n = matrix_elements(s, m);
+
+        for (size_t k = 0; k < N_KINDS; k++)
+            if (write_floats(w, tensor++, of_kind(s->adamw, k) + at, n, err) <
+                0)
+                return -1;
+        at += n;
+    }
+    return 0;
+}
+
+struct stw *
+state_write(const struct state *s, const char *path, struct err *err)
+{
+    struct stw *w = stw_new();
+
+    describe(w, s);
+    if (announce(w, s, err) == 0 && stw_open(w, path, OUT_FORCE, err) == 0 &&
+        fill(w, s, err) == 0)
+        return w;
+    stw_free(w);
+    return NULL;
+}
+
+static const char *
+meta(const struct st *st, const char *key)
+{
+    const char *value = meta_find(st, key);
+
+    return value ? value : "";
+}
+
+/* The line that says which setting is another one. */
+static int
+other_setting(const struct st *st, const struct setting *now, struct err *err)
+{
+    const char *was = meta(st, now->name);
+
+    if (now->path)
+        return err_set(err, EX_DATAERR,
+                       "%s: is of another %s than %s (--force begins anew)",
+                       st->path, now->name, now->path);
+    return err_set(err, EX_DATAERR,
+                   "%s: %s was %s (now %s; --force begins anew)", st->path,
+                   now->name, was, now->value);
+}
+
+static int
+check_settings(const struct st *st, const struct state *s, struct err *err)
+{
+    if (strcmp(meta(st, "format"), FORMAT) != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: is no state of moe-sft train (format \"%s\")",
+                       st->path, meta(st, "format"));
+    for (size_t i = 0; i < s->n_settings; i++)
+        if (strcmp(meta(st, s->settings[i].name), s->settings[i].value) != 0)
+            return other_setting(st, &s->settings[i], err);
+    return 0;
+}
+
+/* A tensor of the state, of the shape it must have. */
+static const struct st_tensor *
+find(const struct st *st, const char *name, enum dtype dtype, size_t n_dims,
+     const uint64_t *shape, struct err *err)
+{
+    const struct st_tensor *t = st_find(st, name);
+
+    if (t && t->dtype == dtype && t->n_dims == n_dims &&
+        !memcmp(t->shape, shape, n_dims * sizeof(*shape)))
+        return t;
+    err_set(err, EX_DATAERR, "%s: %s is %s", st->path, name,
+            t ? "of another shape or dtype" : "missing");
+    return NULL;
+}
+
+static int
+read_records(struct state *s, const struct st *st, struct err *err)
+{
+    uint64_t step = strtoull(meta(st, "step"), NULL, 10);
+    const struct st_tensor *t =
+        find(st, "steps", DT_F64, 2, (uint64_t[]){ step, N_FIELDS }, err);
+    struct step_record r = { 0 };
+    unsigned char row[sizeof(r)];
+
+    if (!t)
+        return -1;
+    s->step = 0;
+    while (s->step < step) {
+        if (st_pread(st, t, row, sizeof(row), s->step * sizeof(row), err) < 0)
+            return -1;
+        r = (struct step_record){ le_f64(row), le_f64(row + 8),
+                                  le_f64(row + 16), le_f64(row + 24) };
+        state_record(s, &r);
+    }
+    return 0;
+}
+
+static int
+read_floats(const struct st *st, const struct st_tensor *t, float *to,
+            struct err *err)
+{
+    float *le = xcalloc(CHUNK, sizeof(*le));
+    size_t n = (size_t)t->n_elements;
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i += CHUNK) {
+        size_t part = n - i < CHUNK ? n - i : CHUNK;
+
+        rc = st_pread(st, t, le, part * 4, i * 4, err);
+        cvt_to_f32(to + i, le, DT_F32, part);
+    }
+    free(le);
+    return rc;
+}
+
+static int
+read_matrices(struct state *s, const struct st *st, struct err *err)
+{
+    size_t at = 0;
+
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        uint64_t shape[3];
+
+        moe_lora_shape(&s->config, (enum moe_lora_matrix)m, shape);
+        for (size_t k = 0; k < N_KINDS; k++) {
+            const struct st_tensor *t;
+            char name[64];
+
+            tensor_name(name, m, k);
+            t = find(st, name, DT_F32, 3, shape, err);
+            if (!t || read_floats(st, t, of_kind(s->adamw, k) + at, err) < 0)
+                return -1;
+        }
+        at += matrix_elements(s, m);
+    }
+    return 0;
+}
+
+int
+state_read(struct state *s, const char *path, struct err *err)
+{
+    struct st st;
+    int rc;
+
+    if (st_open(&st, path, err) < 0)
+        return -1;
+    rc = check_settings(&st, s, err);
+    if (rc == 0)
+        rc = read_records(s, &st, err);
+    if (rc == 0)
+        rc = read_matrices(s, &st, err);
+    st_close(&st);
+    return rc;
+}

@@ -1,0 +1,562 @@
+/* moe-sft train: batch, loss, gradient, step, checkpoint. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cmd/moe-sft/train.h"
+#include "core/js.h"
+#include "core/kernel/cpu.h"
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+#include "core/sig.h"
+
+struct train {
+    const struct train_options *o;
+    struct par *par;
+    struct base base;
+    struct adapter adapter;
+    struct moe_config config;
+    struct moe *moe; /* opened by the first batch, anew by a longer one */
+    struct data data;
+    struct schedule schedule;
+    struct adamw adamw;
+    struct state state;
+    size_t at[MOE_N_LORA + 1]; /* where a matrix begins in all below */
+    float *grad, *sum;         /* of one batch, of a step's */
+    float *output;             /* [max_len, hidden] */
+    uint16_t *grad_output;
+    uint64_t saved; /* the step that DIR holds */
+    bool any_saved;
+    struct str state_path, lora_path;
+};
+
+/* ---- beginning ---- */
+
+static struct setting *
+add_setting(struct state *s, const char *name)
+{
+    struct setting *set = &s->settings[s->n_settings++];
+
+    *set = (struct setting){ .name = name };
+    return set;
+}
+
+static void
+set_number(struct state *s, const char *name, double v)
+{
+    struct str text = { 0 };
+
+    js_put_f64(&text, v);
+    snprintf(add_setting(s, name)->value, sizeof(s->settings[0].value), "%s",
+             text.s);
+    str_free(&text);
+}
+
+static void
+set_digest(struct state *s, const char *name, const char *path,
+           struct hash *hash)
+{
+    struct setting *set = add_setting(s, name);
+    char hex[HASH_MAX_HEX];
+
+    hash_hex(hash, hex);
+    hash_free(hash);
+    snprintf(set->value, sizeof(set->value), "%.32s", hex);
+    set->path = path;
+}
+
+static const char *
+data_path(const struct train_options *o)
+{
+    return o->input ? o->input : o->files[0];
+}
+
+static void
+set_digests(struct train *t)
+{
+    struct hash *hash = hash_new(HASH_XXH3);
+
+    base_digest(&t->base, hash);
+    set_digest(&t->state, "base", t->o->base, hash);
+    hash = hash_new(HASH_XXH3);
+    adapter_digest(&t->adapter, hash);
+    set_digest(&t->state, "adapter", t->o->lora, hash);
+    hash = hash_new(HASH_XXH3);
+    data_digest(t->o, hash);
+    set_digest(&t->state, "data", data_path(t->o), hash);
+}
+
+static void
+settle(struct train *t)
+{
+    const struct train_options *o = t->o;
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        { "--tp", (double)o->n_parts },
+        { "--lr", o->lr },
+        { "--warmup", (double)t->schedule.warmup },
+        { "--clip", o->clip },
+        { "--beta1", o->beta1 },
+        { "--beta2", o->beta2 },
+        { "--eps", o->eps },
+        { "--weight-decay", o->weight_decay },
+        { "--accumulate", (double)o->accumulate },
+        { "--length", o->input ? (double)o->length : 0 },
+        { "--seed", o->shuffle ? (double)o->seed : 0 },
+        { "--shuffle", o->shuffle },
+    };
+    static const char *const schedules[] = { "constant", "linear", "cosine" };
+
+    set_digests(t);
+    snprintf(add_setting(&t->state, "--mode")->value, 8, "%s",
+             o->mode == MOE_INT8 ? "int8" : "bf16");
+    snprintf(add_setting(&t->state, "--schedule")->value, 16, "%s",
+             schedules[o->schedule]);
+    if (o->schedule != SCHEDULE_CONSTANT)
+        set_number(&t->state, "--total", (double)t->schedule.total);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        set_number(&t->state, numbers[i].name, numbers[i].value);
+}
+
+static void
+set_schedule(struct train *t)
+{
+    const struct train_options *o = t->o;
+    uint64_t total = o->total ? o->total : o->steps;
+
+    t->schedule = (struct schedule){
+        .kind = o->schedule,
+        .lr = o->lr,
+        .total = total,
+        .warmup = (uint64_t)(o->warmup < 1 ? ceil(o->warmup * (double)total)
+                                           : o->warmup),
+    };
+}
+
+/* Masters begin as the adapter's numbers. */
+static int
+open_masters(struct train *t, struct err *err)
+{
+    const struct train_options *o = t->o;
+    uint64_t shape[3];
+
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        moe_lora_shape(&t->config, (enum moe_lora_matrix)m, shape);
+        t->at[m + 1] = t->at[m] + (size_t)(shape[0] * shape[1] * shape[2]);
+    }
+    t->adamw = (struct adamw){ .beta1 = o->beta1,
+                               .beta2 = o->beta2,
+                               .eps = o->eps,
+                               .weight_decay = o->weight_decay };
+    if (adamw_open(&t->adamw, t->at[MOE_N_LORA], err) < 0)
+        return -1;
+    for (int m = 0; m < MOE_N_LORA; m++)
+        cvt_to_f32(t->adamw.master + t->at[m], t->adapter.m[m], DT_BF16,
+                   t->at[m + 1] - t->at[m]);
+    t->grad = mem_big(t->adamw.n, sizeof(float), "gradients", err);
+    t->sum = mem_big(t->adamw.n, sizeof(float), "gradients", err);
+    return t->grad && t->sum ? 0 : -1;
+}
+
+/* The adapter is the masters, rounded. */
+static int
+update_adapter(struct train *t, struct err *err)
+{
+    struct moe_lora lora = adapter_lora(&t->adapter);
+
+    for (int m = 0; m < MOE_N_LORA; m++)
+        cvt_from_f32(t->adapter.m[m], DT_BF16, t->adamw.master + t->at[m],
+                     t->at[m + 1] - t->at[m]);
+    return t->moe ? moe_update_lora(t->moe, &lora, err) : 0;
+}
+
+static bool
+there(const char *path)
+{
+    return path && access(path, F_OK) == 0;
+}
+
+/* Is there a run to go on with, or one that must not be written over? */
+static int
+look_into_dir(struct train *t, struct err *err)
+{
+    const struct train_options *o = t->o;
+    struct stat st;
+
+    str_addf(&t->state_path, "%s/state.safetensors", o->dir);
+    str_addf(&t->lora_path, "%s/lora.safetensors", o->dir);
+    if (mkdir(o->dir, 0777) < 0 && errno != EEXIST)
+        return err_sys(err, EX_CANTCREAT, "%s: cannot be made", o->dir);
+    if (stat(o->dir, &st) < 0 || !S_ISDIR(st.st_mode))
+        return err_set(err, EX_CANTCREAT, "%s: is no folder", o->dir);
+    if (o->resume && there(t->state_path.s)) {
+        if (state_read(&t->state, t->state_path.s, err) < 0)
+            return -1;
+        t->saved = t->state.step;
+        t->any_saved = true;
+        return update_adapter(t, err);
+    }
+    if (o->resume || o->force)
+        return 0;
+    if (there(t->state_path.s) || there(t->lora_path.s))
+        return err_set(err, EX_CANTCREAT,
+                       "%s: holds a run already (--resume goes on with it, "
+                       "--force begins anew)",
+                       o->dir);
+    if (there(o->log) || there(o->svg))
+        return err_set(err, EX_CANTCREAT,
+                       "%s: exists already (--force replaces it)",
+                       there(o->log) ? o->log : o->svg);
+    return 0;
+}
+
+static int
+train_open(struct train *t, const struct train_options *o, struct err *err)
+{
+    *t = (struct train){ .o = o };
+    if (par_open(&t->par, o->n_threads, err) < 0 ||
+        base_open(&t->base, o->base, o->layer, err) < 0 ||
+        adapter_open(&t->adapter, o->lora, &t->base, err) < 0 ||
+        data_open(&t->data, o, &t->base, t->par, err) < 0)
+        return -1;
+    t->config = adapter_config(&t->adapter, 0);
+    t->config.n_parts = o->n_parts;
+    t->config.mode = o->mode;
+    t->config.strict_ids = o->strict_ids;
+    t->state.config = t->config;
+    t->state.adamw = &t->adamw;
+    set_schedule(t);
+    settle(t);
+    if (open_masters(t, err) < 0)
+        return -1;
+    return look_into_dir(t, err);
+}
+
+static void
+close_rows(struct train *t)
+{
+    moe_close(t->moe);
+    t->moe = NULL;
+    free(t->output);
+    free(t->grad_output);
+    t->output = NULL;
+    t->grad_output = NULL;
+}
+
+static void
+train_close(struct train *t)
+{
+    close_rows(t);
+    mem_big_free(t->grad, t->adamw.n, sizeof(float));
+    mem_big_free(t->sum, t->adamw.n, sizeof(float));
+    adamw_close(&t->adamw);
+    data_close(&t->data);
+    adapter_close(&t->adapter);
+    base_close(&t->base);
+    par_close(t->par);
+    free(t->state.records);
+    str_free(&t->state_path);
+    str_free(&t->lora_path);
+}
+
+/* ---- a step ---- */
+
+/* An operator for batches of that length: twice the one before, at least. */
+static int
+make_room(struct train *t, const struct batch *b, struct err *err)
+{
+    struct moe_lora lora = adapter_lora(&t->adapter);
+    size_t n = b->qlen;
+
+    if (t->config.top_k == 0)
+        t->config.top_k = b->top_k;
+    if (b->top_k != t->config.top_k)
+        return err_set(err, EX_DATAERR,
+                       "%s: expert_ids has %zu slots a token (expected %zu, as "
+                       "the batches before)",
+                       b->name, b->top_k, t->config.top_k);
+    if (t->moe && n <= t->config.max_len)
+        return 0;
+    if (t->moe && n < 2 * t->config.max_len)
+        n = 2 * t->config.max_len;
+    close_rows(t);
+    t->config.max_len = n;
+    t->output = mem_try(n, t->base.hidden * sizeof(float), "outputs", err);
+    t->grad_output = mem_try(n, t->base.hidden * 2, "gradients", err);
+    if (!t->output || !t->grad_output ||
+        moe_open(&t->moe, &t->config, t->o->n_threads, err) < 0 ||
+        moe_load(t->moe, &t->base.weights, err) < 0)
+        return -1;
+    return moe_update_lora(t->moe, &lora, err);
+}
+
+static int
+not_finite(const struct train *t, const char *where, const char *what, double v,
+           struct err *err)
+{
+    struct str held = { 0 };
+
+    if (t->any_saved)
+        str_addf(&held, "holds step %llu", (unsigned long long)t->saved);
+    else
+        str_adds(&held, "holds nothing yet");
+    err_set(err, SFT_NOT_FINITE, "%s: %s is %s in step %llu (%s %s)", where,
+            what, isnan(v) ? "nan" : "infinite",
+            (unsigned long long)t->state.step + 1, t->o->dir, held.s);
+    str_free(&held);
+    return -1;
+}
+
+/* The gradients of a batch's loss, overwriting 'grad'. */
+static int
+run_batch(struct train *t, const struct batch *b, float *grad, double *loss,
+          struct err *err)
+{
+    struct moe_batch batch = batch_of(b);
+    struct moe_grads grads = { .lora_dtype = DT_F32 };
+
+    for (int m = 0; m < MOE_N_LORA; m++)
+        grads.lora[m] = grad + t->at[m];
+    if (make_room(t, b, err) < 0 ||
+        moe_forward(t->moe, &batch, t->output, true, err) < 0)
+        return -1;
+    *loss = loss_mse(t->grad_output, t->output, b->target, b->qlen * b->hidden,
+                     t->par);
+    if (!isfinite(*loss))
+        return not_finite(t, b->name, "the loss", *loss, err);
+    return moe_backward(t->moe, t->grad_output, &grads, err);
+}
+
+/* The batches of a step, their gradients added up: 1, or 0 where the stream
+ * has ended or it is time to stop: a step begun is then given up. */
+static int
+run_batches(struct train *t, struct step_record *r, struct err *err)
+{
+    uint64_t n = t->o->accumulate, first = t->state.step * n;
+
+    for (uint64_t i = 0; i < n; i++) {
+        struct batch b = { 0 };
+        double loss;
+        int rc;
+
+        if (sig_stop())
+            return 0;
+        rc = data_get(&t->data, first + i, &b, err);
+        if (rc == 0 && i > 0)
+            err_warn("%s: %llu batches at its end are no whole step, left out",
+                     "standard input", (unsigned long long)i);
+        if (rc <= 0)
+            return rc;
+        rc = run_batch(t, &b, i ? t->grad : t->sum, &loss, err);
+        r->tokens += (double)b.qlen;
+        batch_close(&b);
+        if (rc < 0)
+            return -1;
+        if (i > 0)
+            grad_add(t->sum, t->grad, t->adamw.n, t->par);
+        r->loss += loss / (double)n;
+    }
+    return 1;
+}
+
+static int
+run_step(struct train *t, struct err *err)
+{
+    struct step_record r = { .lr = schedule_lr(&t->schedule, t->state.step) };
+    double scale = 1 / (double)t->o->accumulate;
+    int rc = run_batches(t, &r, err);
+
+    if (rc <= 0)
+        return rc;
+    r.grad_norm = scale * grad_norm(t->sum, t->adamw.n, t->par);
+    if (!isfinite(r.grad_norm))
+        return not_finite(t, data_path(t->o), "the gradient's norm",
+                          r.grad_norm, err);
+    adamw_step(&t->adamw, t->sum, scale * clip_scale(r.grad_norm, t->o->clip),
+               r.lr, t->state.step + 1, t->par);
+    state_record(&t->state, &r);
+    return update_adapter(t, err) < 0 ? -1 : 1;
+}
+
+/* ---- what it leaves ---- */
+
+static int
+write_text(const char *path, const struct str *text, struct err *err)
+{
+    struct out *out;
+
+    if (out_open(&out, path, OUT_FORCE, false, err) < 0)
+        return -1;
+    if (out_write(out, text->s, text->n, err) < 0) {
+        out_abort(out);
+        return -1;
+    }
+    return out_commit(out, err);
+}
+
+static int
+write_log(const struct train *t, struct err *err)
+{
+    struct str text = { 0 };
+    int rc = 0;
+
+    if (t->o->log) {
+        log_head(&text);
+        for (uint64_t i = 0; i < t->state.step; i++)
+            log_line(&text, i + 1, &t->state.records[i]);
+        rc = write_text(t->o->log, &text, err);
+    }
+    if (rc == 0 && t->o->svg) {
+        str_clear(&text);
+        log_svg(&text, t->o->dir, t->state.records, t->state.step);
+        rc = write_text(t->o->svg, &text, err);
+    }
+    str_free(&text);
+    return rc;
+}
+
+/*
+ * The state is all on the disk before the adapter gets its name, and gets its
+ * own last: a full disk leaves both as they were, and a run that is killed in
+ * between does the same steps again.
+ */
+static int
+save(struct train *t, struct err *err)
+{
+    struct stw *state = state_write(&t->state, t->state_path.s, err);
+    int rc =
+        state ? adapter_write(&t->adapter, t->lora_path.s, OUT_FORCE, err) : -1;
+
+    if (rc == 0)
+        rc = stw_commit(state, err);
+    stw_free(state);
+    if (rc < 0)
+        return -1;
+    t->saved = t->state.step;
+    t->any_saved = true;
+    return write_log(t, err);
+}
+
+static double
+now_s(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static void
+say_step(const struct train *t, double seconds)
+{
+    const struct step_record *r = &t->state.records[t->state.step - 1];
+    struct str line = { 0 };
+
+    if (!t->o->log) {
+        log_line(&line, t->state.step, r);
+        fputs(line.s, stdout);
+        fflush(stdout);
+        str_free(&line);
+    }
+    if (t->o->verbose)
+        fprintf(stderr, "moe-sft: step %llu: loss %.4g, %.0f tokens/s\n",
+                (unsigned long long)t->state.step, r->loss,
+                r->tokens / (seconds + 1e-9));
+}
+
+static int
+stopped(const struct train *t, struct err *err)
+{
+    char how[256];
+
+    snprintf(how, sizeof(how), "%.160s holds step %llu, --resume goes on",
+             t->o->dir, (unsigned long long)t->saved);
+    return sig_stopped(how, err);
+}
+
+/* The steps that are left; 0 when they are done, or the stream is. */
+static int
+run_steps(struct train *t, struct err *err)
+{
+    while (t->o->steps == 0 || t->state.step < t->o->steps) {
+        double started = now_s();
+        int rc = run_step(t, err);
+
+        if (rc < 0)
+            return -1;
+        if (rc == 0)
+            return 0;
+        say_step(t, now_s() - started);
+        if (t->o->save_every && t->state.step % t->o->save_every == 0 &&
+            save(t, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+train_steps(struct train *t, struct err *err)
+{
+    struct str head = { 0 };
+    bool done;
+
+    if (!t->o->log) {
+        log_head(&head);
+        fputs(head.s, stdout);
+        str_free(&head);
+    }
+    /* a wait for the stream that was stopped is no failure: save, too */
+    if (run_steps(t, err) < 0 && err->status != EX_TEMPFAIL)
+        return -1;
+    if (!(t->any_saved && t->saved == t->state.step && there(t->lora_path.s)) ||
+        t->o->resume)
+        if (save(t, err) < 0)
+            return -1;
+    done = t->o->steps == 0 ? !sig_stop() : t->state.step >= t->o->steps;
+    if (done)
+        return 0;
+    if (sig_stop())
+        return stopped(t, err);
+    return err_set(err, EX_DATAERR,
+                   "standard input: ended after step %llu of %llu (%s holds "
+                   "it)",
+                   (unsigned long long)t->state.step,
+                   (unsigned long long)t->o->steps, t->o->dir);
+}
+
+/* -v: "HOST, avx512bf16, 2 threads; ...". */
+static void
+say_setup(const struct train *t)
+{
+    char host[64] = "?";
+
+    gethostname(host, sizeof(host) - 1);
+    fprintf(stderr,
+            "moe-sft: %s, %s, %d threads; %zu experts of %zu x %zu, rank %zu; "
+            "from step %llu on\n",
+            host, isa_name(cpu_isa()), par_threads(t->par), t->base.n_experts,
+            t->base.hidden, t->base.intermediate, t->adapter.rank,
+            (unsigned long long)t->state.step);
+}
+
+int
+train_run(const struct train_options *o, struct err *err)
+{
+    struct train *t = xmalloc(sizeof(*t));
+    int rc = train_open(t, o, err);
+
+    if (rc == 0 && o->verbose)
+        say_setup(t);
+    if (rc == 0)
+        rc = train_steps(t, err);
+    train_close(t);
+    free(t);
+    return rc;
+}

@@ -1,0 +1,220 @@
+/* moe-sft train: its options. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/train.h"
+#include "core/mem.h"
+#include "core/opt.h"
+#include "core/sig.h"
+
+const struct train_options train_defaults = {
+    .length = 512,
+    .lr = 1e-4,
+    .beta1 = 0.9,
+    .beta2 = 0.999,
+    .eps = 1e-8,
+    .weight_decay = 0.01,
+    .accumulate = 1,
+    .save_every = 100,
+};
+
+/* "0.9,0.999" */
+static int
+set_betas(struct train_options *o, const char *arg, struct err *err)
+{
+    char *text = xstrdup(arg), *comma = strchr(text, ',');
+    int rc = -1;
+
+    if (!comma) {
+        err_set(err, TU_USAGE,
+                "--betas: \"%s\" is not B1,B2, such as 0.9,0.999", arg);
+    } else {
+        *comma = '\0';
+        rc = opt_f64("--betas: the first", text, 0, 1, &o->beta1, err);
+        if (rc == 0)
+            rc =
+                opt_f64("--betas: the second", comma + 1, 0, 1, &o->beta2, err);
+        if (rc == 0 && (o->beta1 == 1 || o->beta2 == 1))
+            rc = err_set(err, TU_USAGE, "--betas: 1 is too large");
+    }
+    free(text);
+    return rc;
+}
+
+static bool
+set_number(struct train_options *o, int id, const char *arg, int *rc,
+           struct err *err)
+{
+    const struct {
+        int id;
+        const char *name;
+        double min;
+        double *to;
+    } numbers[] = {
+        { O_LR, "--lr", 0, &o->lr },
+        { O_WARMUP, "--warmup", 0, &o->warmup },
+        { O_CLIP, "--clip", 0, &o->clip },
+        { O_WEIGHT_DECAY, "--weight-decay", 0, &o->weight_decay },
+        { O_EPS, "--eps", 0, &o->eps },
+    };
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (numbers[i].id == id) {
+            *rc = opt_f64(numbers[i].name, arg, numbers[i].min, 1e15,
+                          numbers[i].to, err);
+            return true;
+        }
+    return false;
+}
+
+static bool
+set_count(struct train_options *o, int id, const char *arg, int *rc,
+          struct err *err)
+{
+    const struct {
+        int id;
+        const char *name;
+        uint64_t min;
+        uint64_t *to;
+    } counts[] = {
+        { 'n', "-n", 1, &o->steps },
+        { O_TOTAL, "--total", 1, &o->total },
+        { O_ACCUMULATE, "--accumulate", 1, &o->accumulate },
+        { O_SAVE_EVERY, "--save-every", 0, &o->save_every },
+        { O_LENGTH, "--length", 1, &o->length },
+    };
+
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        if (counts[i].id == id) {
+            *rc = opt_u64(counts[i].name, arg, counts[i].min, 1 << 30,
+                          counts[i].to, err);
+            return true;
+        }
+    return false;
+}
+
+static bool
+set_plain(struct train_options *o, int id, const char *arg)
+{
+    switch (id) {
+    case O_TARGET:
+        o->target = arg;
+        return true;
+    case O_LOG:
+        o->log = arg;
+        return true;
+    case O_SVG:
+        o->svg = arg;
+        return true;
+    case O_SHUFFLE:
+        return o->shuffle = true;
+    case O_RESUME:
+        return o->resume = true;
+    default:
+        return false;
+    }
+}
+
+bool
+train_option(struct train_options *o, int id, const char *arg, int *rc,
+             struct err *err)
+{
+    static const char *const schedules[] = { "constant", "linear", "cosine",
+                                             NULL };
+    double seconds;
+    int i;
+
+    *rc = 0;
+    if (set_plain(o, id, arg) || set_number(o, id, arg, rc, err) ||
+        set_count(o, id, arg, rc, err))
+        return true;
+    switch (id) {
+    case O_BETAS:
+        *rc = set_betas(o, arg, err);
+        return true;
+    case O_SCHEDULE:
+        i = opt_word("--schedule", arg, schedules, err);
+        *rc = i < 0 ? -1 : 0;
+        o->schedule = i < 0 ? SCHEDULE_CONSTANT : (enum schedule_kind)i;
+        return true;
+    case O_DEADLINE:
+        *rc = opt_f64("--deadline", arg, 0, 1e9, &seconds, err);
+        if (*rc == 0)
+            sig_deadline(seconds);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool
+is_stream(const struct train_options *o)
+{
+    return o->n_files == 1 && !strcmp(o->files[0], "-");
+}
+
+static int
+check_data(const struct train_options *o, struct err *err)
+{
+    if (!o->input != !o->target)
+        return err_set(err, TU_USAGE, "--input and --target come together");
+    if (!o->input && o->n_files == 0)
+        return err_set(err, TU_USAGE,
+                       "batches are missing: files, - for a stream, or --input "
+                       "and --target");
+    if (o->input && o->n_files > 0)
+        return err_set(err, TU_USAGE, "batches are files or --input, not both");
+    for (size_t i = 0; i < o->n_files; i++)
+        if (!strcmp(o->files[i], "-") && o->n_files > 1)
+            return err_set(err, TU_USAGE,
+                           "batches are files or -, a stream, not both");
+    if (o->shuffle && is_stream(o))
+        return err_set(err, TU_USAGE, "--shuffle: a stream has its own order");
+    return 0;
+}
+
+static int
+check_schedule(const struct train_options *o, struct err *err)
+{
+    if (o->steps == 0 && !is_stream(o))
+        return err_set(err, TU_USAGE, "-n STEPS is missing");
+    if (o->steps == 0 && o->total == 0 &&
+        (o->schedule != SCHEDULE_CONSTANT || (o->warmup > 0 && o->warmup < 1)))
+        return err_set(err, TU_USAGE,
+                       "--schedule and --warmup need --total, or -n");
+    if (o->warmup >= 1 && o->warmup != floor(o->warmup))
+        return err_set(err, TU_USAGE,
+                       "--warmup %g is neither steps nor a part of them",
+                       o->warmup);
+    if (o->total && o->steps > o->total && o->schedule != SCHEDULE_CONSTANT)
+        return err_set(err, TU_USAGE, "-n %llu is beyond --total %llu",
+                       (unsigned long long)o->steps,
+                       (unsigned long long)o->total);
+    return 0;
+}
+
+int
+train_main(const struct cmd *cmd, struct err *err)
+{
+    struct train_options o = *cmd->train;
+
+    o.base = cmd->base;
+    o.lora = cmd->lora;
+    o.dir = cmd->output;
+    o.layer = cmd->layer;
+    o.input = cmd->input;
+    o.files = cmd->args;
+    o.n_files = (size_t)cmd->n_args;
+    o.force = cmd->out_flags & OUT_FORCE;
+    o.verbose = cmd->verbose;
+    o.strict_ids = cmd->strict_ids;
+    o.seed = cmd->seed;
+    o.mode = cmd->mode == MOE_INT8 ? MOE_INT8 : MOE_BF16;
+    o.n_parts = (size_t)cmd->n_parts;
+    o.n_threads = (int)cmd->n_threads;
+    if (check_data(&o, err) < 0 || check_schedule(&o, err) < 0)
+        return -1;
+    sig_install(false);
+    return train_run(&o, err);
+}

@@ -1,0 +1,346 @@
+# moe-sft train: an adapter that learns, goes on where it was stopped,
+# and is what torch's AdamW makes of it (test/ref/moe_train.py).
+load helpers
+
+ref() {
+    "$PYTHON" "$ROOT/test/ref/moe_train.py" "$@"
+}
+
+setup_file() {
+    ref make "$BATS_FILE_TMPDIR/data" qlen=64
+}
+
+# In the middle of the data: ./b0 .. b3.safetensors and what they need.
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+    cp -r "$BATS_FILE_TMPDIR"/data/* .
+}
+
+# train DIR [OPTION...]: on the four batches, unless others are named.
+train() {
+    local dir=$1
+    shift
+    moe-sft train -b base.safetensors -l student.safetensors -o "$dir" "$@"
+}
+
+small_disk() {
+    mkdir disk
+    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
+}
+
+teardown() {
+    umount disk 2>/dev/null || :
+}
+
+# column N: of a log without its head.
+column() {
+    tail -n +2 | cut -f "$1"
+}
+
+# sound DIR: both files are whole and of one step.
+sound() {
+    st-inspect verify -q "$1/lora.safetensors" "$1/state.safetensors"
+    moe-sft forward -b base.safetensors -l "$1/lora.safetensors" -i b0.safetensors -o out.safetensors -f
+    [ -z "$(find "$1" -name '.*' -mindepth 1)" ]
+}
+
+@test "moe-sft train: the command line works as written" {
+    run -0 --separate-stderr train run -n 20 b?.safetensors
+    [ "${lines[0]}" = "$(printf 'step\tloss\tlr\tgrad_norm\ttokens')" ]
+    [ "${#lines[@]}" = 21 ]
+    [ -z "$stderr" ]
+    [ "$(ls run)" = "$(printf 'lora.safetensors\nstate.safetensors')" ]
+    sound run
+}
+
+@test "moe-sft train: learns what a teacher's adapter does, a fiftieth of the loss is left" {
+    train run -n 200 --lr 1e-2 b?.safetensors >log
+    # of all four batches
+    column 2 <log | awk 'NR <= 4 { first += $1 } NR > 196 { last += $1 } END { exit !(last < first / 50) }'
+}
+
+@test "moe-sft train: int8 learns, too" {
+    train run -n 100 --lr 1e-2 --mode int8 b?.safetensors >log
+    column 2 <log | awk 'NR <= 4 { first += $1 } NR > 96 { last += $1 } END { exit !(last < first / 10) }'
+}
+
+@test "moe-sft train: 20 steps are torch's, with its defaults" {
+    train run -n 20 --lr 1e-3 --log log b?.safetensors
+    run -0 ref compare run log 20 lr=1e-3 b?.safetensors
+}
+
+@test "moe-sft train: 20 steps are torch's, with warm-up, cosine, clipping, decay, accumulation" {
+    train run -n 20 --lr 3e-3 --schedule cosine --warmup 0.2 --clip 0.1 --weight-decay 0.3 \
+        --betas 0.8,0.95 --eps 1e-6 --accumulate 3 --log log b?.safetensors
+    run -0 ref compare run log 20 lr=3e-3 schedule=cosine warmup=4 clip=0.1 wd=0.3 \
+        b1=0.8 b2=0.95 eps=1e-6 accumulate=3 b?.safetensors
+}
+
+@test "moe-sft train: a linear schedule, warm-up in steps" {
+    train run -n 10 --lr 3e-3 --schedule linear --warmup 3 --log log b?.safetensors
+    run -0 ref compare run log 10 lr=3e-3 schedule=linear warmup=3 b?.safetensors
+}
+
+@test "moe-sft train: 10 and 10 more are 20 steps, bit for bit, whatever the threads" {
+    common=(--lr 3e-3 --clip 0.1 --accumulate 2 --shuffle --seed 5)
+    for how in "--schedule constant" "--schedule cosine --total 20 --warmup 0.1"; do
+        rm -rf one two
+        # shellcheck disable=SC2086
+        train one -n 20 "${common[@]}" $how -j 1 b?.safetensors >log.one
+        # shellcheck disable=SC2086
+        train two -n 10 "${common[@]}" $how -j 3 b?.safetensors >log.two
+        # shellcheck disable=SC2086
+        train two -n 20 "${common[@]}" $how -j 2 --resume b?.safetensors | tail -n +2 >>log.two
+        cmp log.one log.two
+        cmp one/lora.safetensors two/lora.safetensors
+        cmp one/state.safetensors two/state.safetensors
+    done
+}
+
+@test "moe-sft train: tensor parallelism goes its own way, not far from the other" {
+    train one -n 5 b?.safetensors >log.one
+    train two -n 5 --tp 3 b?.safetensors >log.two
+    paste log.one log.two | tail -n +2 |
+        awk '{ d = $2 / $7 - 1 } d * d > 1e-8 { exit 1 }'
+}
+
+@test "moe-sft train: a stream is the files in turn, without -n to its end" {
+    train files -n 8 b?.safetensors >log.files
+    cat b?.safetensors b?.safetensors | train stream - >log.stream
+    cmp log.files log.stream
+    cmp files/lora.safetensors stream/lora.safetensors
+    # one that ends early is told, and kept
+    run -65 --separate-stderr train short -n 8 - < <(cat b?.safetensors)
+    [ "$stderr" = "moe-sft: standard input: ended after step 4 of 8 (short holds it)" ]
+    cat b?.safetensors b?.safetensors | train short -n 8 --resume - >/dev/null
+    cmp files/lora.safetensors short/lora.safetensors
+    # what is no whole step is left out
+    run -0 --separate-stderr train part --accumulate 3 - < <(cat b?.safetensors)
+    [ "${#lines[@]}" = 2 ]
+    [[ $stderr == *"1 batches at its end are no whole step, left out" ]]
+}
+
+@test "moe-sft train: --input and --target are cut into batches and routed by the model" {
+    moe-sft train -b hf -l student.safetensors -o one -n 3 --input x.npy --target y.npy --length 32 >log
+    [ "$(column 5 <log | tr '\n' ' ')" = "32 32 6 " ]
+    # one batch of all tokens is what forward makes of it
+    moe-sft train -b hf -l student.safetensors -o two -n 1 --input x.npy --target y.npy >log
+    [ "$(column 5 <log)" = 70 ]
+    run -65 moe-sft train -b base.safetensors -l student.safetensors -o three -n 1 --input x.npy --target y.npy
+    [[ $output == *"base.safetensors: has no router for --input"* ]]
+    "$PYTHON" -c 'import numpy as np; np.save("z.npy", np.load("y.npy")[:69])'
+    run -65 moe-sft train -b hf -l student.safetensors -o three -n 1 --input x.npy --target z.npy
+    [[ $output == *"z.npy: has 69 tokens, but x.npy has 70" ]]
+    run -65 moe-sft train -b hf -l student.safetensors -o three -n 1 --input b0.safetensors:input \
+        --target b0.safetensors:weights
+    [[ $output == *"b0.safetensors:weights: has 2 dims, the last 2 (expected 2, the last 96,"* ]]
+}
+
+@test "moe-sft train: --shuffle is another order each time around, the same for a seed" {
+    train one -n 12 --shuffle --seed 3 b?.safetensors --lr 0 | column 2 >one.loss
+    train two -n 12 --shuffle --seed 3 b?.safetensors --lr 0 | column 2 >two.loss
+    cmp one.loss two.loss
+    for i in 1 5 9; do
+        sed -n "$i,$((i + 3))p" one.loss | sort >"round.$i"
+        cmp round.1 "round.$i"
+    done
+    [ "$(sed -n 1,4p one.loss)" != "$(sed -n 5,8p one.loss)" ] ||
+        [ "$(sed -n 5,8p one.loss)" != "$(sed -n 9,12p one.loss)" ]
+}
+
+@test "moe-sft train: kill -9 at any moment leaves a checkpoint that goes on" {
+    train want -n 120 --lr 3e-3 b?.safetensors >want.log
+    killed=0
+    for i in $(seq 40); do
+        moe-sft train -b base.safetensors -l student.safetensors -o run -n 120 --lr 3e-3 --save-every 1 \
+            --resume --log log b?.safetensors &
+        pid=$!
+        sleep "0.0$((i * 7 % 10))"
+        kill -9 $pid 2>/dev/null || :
+        status=0
+        wait $pid || status=$?
+        if [ -e run/lora.safetensors ]; then
+            st-inspect verify -q run/lora.safetensors
+        fi
+        if [ -e run/state.safetensors ]; then
+            st-inspect verify -q run/state.safetensors
+        fi
+        [ "$status" != 0 ] || break
+        [ "$status" = 137 ]
+        killed=$((killed + 1))
+    done
+    [ "$killed" -ge 3 ]
+    train run -n 120 --lr 3e-3 --save-every 1 --resume --log log b?.safetensors
+    cmp want.log log
+    cmp want/lora.safetensors run/lora.safetensors
+    cmp want/state.safetensors run/state.safetensors
+    [ -z "$(find run -name '.*' -mindepth 1)" ]
+}
+
+@test "moe-sft train: TERM and USR1 finish the step, save, say how to go on, 75" {
+    cat b?.safetensors b?.safetensors | train want - >want.log
+    for signal in TERM USR1; do
+        rm -rf run
+        mkfifo pipe
+        moe-sft train -b base.safetensors -l student.safetensors -o run - <pipe >log 2>said &
+        pid=$!
+        exec 7>pipe
+        cat b0.safetensors b1.safetensors b2.safetensors >&7
+        for _ in $(seq 200); do
+            [ "$(wc -l <log)" -lt 4 ] || break
+            sleep 0.02
+        done
+        kill -$signal $pid
+        status=0
+        wait $pid || status=$?
+        exec 7>&-
+        rm pipe
+        [ "$status" = 75 ]
+        [ "$(cat said)" = "moe-sft: stopped by SIG$signal: run holds step 3, --resume goes on" ]
+        sound run
+        cat b?.safetensors b?.safetensors | train run --resume - | tail -n +2 >>log
+        cmp want.log log
+        cmp want/state.safetensors run/state.safetensors
+    done
+}
+
+@test "moe-sft train: --deadline stops a run, which then goes on to the same bits" {
+    run -75 --separate-stderr train run -n 100000 --deadline 0.3 b?.safetensors
+    [[ $stderr =~ ^"moe-sft: stopped by the deadline: run holds step "([0-9]+)", --resume goes on"$ ]]
+    n=${BASH_REMATCH[1]}
+    [ "$n" -ge 1 ]
+    train run -n $((n + 3)) --resume b?.safetensors >/dev/null
+    train want -n $((n + 3)) b?.safetensors >/dev/null
+    cmp want/state.safetensors run/state.safetensors
+}
+
+@test "moe-sft train: a loss that is no number is 76, the last good checkpoint stays" {
+    ref nan b2.safetensors bad.safetensors
+    run -76 --separate-stderr train run -n 5 --save-every 1 b0.safetensors b1.safetensors bad.safetensors
+    [ "$stderr" = "moe-sft: bad.safetensors: the loss is nan in step 3 (run holds step 2)" ]
+    train want -n 2 b0.safetensors b1.safetensors >/dev/null
+    cmp want/lora.safetensors run/lora.safetensors
+    sound run
+    run -76 --separate-stderr train other -n 5 bad.safetensors
+    [ "$stderr" = "moe-sft: bad.safetensors: the loss is nan in step 1 (other holds nothing yet)" ]
+}
+
+@test "moe-sft train: a rate that blows the numbers up is 76, too" {
+    run -76 --separate-stderr train run -n 50 --lr 1e15 b?.safetensors
+    [[ $stderr == *" in step "*"(run holds nothing yet)" ]]
+}
+
+@test "moe-sft train: a full disk leaves the last checkpoint" {
+    small_disk 260k
+    run --separate-stderr train disk/run -n 6 --save-every 3 b?.safetensors
+    # 160 KiB a checkpoint: the second does not fit beside the first
+    [[ $status == 7[34] && $stderr == *"No space left on device"* ]]
+    train want -n 3 b?.safetensors >/dev/null
+    cmp want/lora.safetensors disk/run/lora.safetensors
+    cmp want/state.safetensors disk/run/state.safetensors
+    sound disk/run
+}
+
+@test "moe-sft train: a full standard output is an error" {
+    full() { train run -n 3 b?.safetensors >/dev/full; }
+    run -74 full
+}
+
+@test "moe-sft train: what goes on must be of the same base, adapter, data and options" {
+    train run -n 3 b?.safetensors >/dev/null
+    refused() {
+        run -65 --separate-stderr "${@:2}"
+        [[ $stderr == "moe-sft: run/state.safetensors: $1"* ]] || { echo "$stderr"; false; }
+    }
+    refused "--lr was 0.0001 (now 0.0002; --force begins anew)" train run -n 6 --resume --lr 2e-4 b?.safetensors
+    refused "--mode was bf16 (now int8" train run -n 6 --resume --mode int8 b?.safetensors
+    refused "--schedule was constant (now linear" train run -n 6 --resume --schedule linear b?.safetensors
+    refused "is of another data than b1.safetensors" train run -n 6 --resume b1.safetensors
+    refused "is of another adapter than teacher.safetensors" \
+        moe-sft train -b base.safetensors -l teacher.safetensors -o run -n 6 --resume b?.safetensors
+    ref make other qlen=64 seed=2
+    refused "is of another base than other/base.safetensors" \
+        moe-sft train -b other/base.safetensors -l student.safetensors -o run -n 6 --resume b?.safetensors
+    cp b0.safetensors run/state.safetensors
+    refused "is no state of moe-sft train" train run -n 6 --resume b?.safetensors
+}
+
+@test "moe-sft train: a run that is there is kept, unless --resume or --force" {
+    train run -n 3 --log log --svg loss.svg b?.safetensors
+    before=$(cat run/* log | cksum)
+    run -73 --separate-stderr train run -n 3 b?.safetensors
+    [ "$stderr" = "moe-sft: run: holds a run already (--resume goes on with it, --force begins anew)" ]
+    run -73 --separate-stderr train new -n 3 --log log b?.safetensors
+    [ "$stderr" = "moe-sft: log: exists already (--force replaces it)" ]
+    [ "$before" = "$(cat run/* log | cksum)" ]
+    # nothing is left to do: the same again
+    train run -n 3 --resume --log log --svg loss.svg b?.safetensors
+    [ "$before" = "$(cat run/* log | cksum)" ]
+    train run -n 2 --force b?.safetensors >/dev/null
+    [ "$(st-inspect meta run/state.safetensors | grep -c '"step": "2"\|step	2')" = 1 ]
+    run -73 train x.npy -n 1 b0.safetensors
+    run -73 train no/such/folder -n 1 b0.safetensors
+}
+
+@test "moe-sft train: the log and the picture have all steps, also of a run that went on" {
+    train run -n 3 --log log --svg loss.svg b?.safetensors
+    train run -n 30 --log log --svg loss.svg --resume b?.safetensors
+    train want -n 30 b?.safetensors >want.log
+    cmp want.log log
+    "$PYTHON" -c 'import sys, xml.dom.minidom as m
+d = m.parse("loss.svg")
+n = d.getElementsByTagName("polyline")[0].getAttribute("points").split()
+assert len(n) == 30, n'
+}
+
+@test "moe-sft train: batches that cannot be trained on are named" {
+    "$PYTHON" - <<'PY'
+import os, sys
+sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
+import mkst, moe
+t, _ = moe.read("b0.safetensors")
+def save(name, **change):
+    d = dict(input=mkst.bf16(t["input"]), expert_ids=t["expert_ids"].astype("<i8"),
+             weights=t["weights"].astype("<f4"), target=t["target"].astype("<f4"))
+    d.update(change)
+    mkst.save(name, {n: v for n, v in d.items() if v is not None})
+grad = mkst.bf16(t["target"])
+save("grad.safetensors", target=None, grad_output=grad)
+save("none.safetensors", target=None)
+save("rows.safetensors", target=t["target"][1:].astype("<f4"))
+save("type.safetensors", target=t["target"].astype("<f8"))
+save("slots.safetensors", expert_ids=t["expert_ids"][:, :1].astype("<i8"), weights=t["weights"][:, :1].astype("<f4"))
+save("route.safetensors", expert_ids=None, weights=None)
+save("empty.safetensors", input=mkst.bf16(t["input"][:0]), expert_ids=t["expert_ids"][:0].astype("<i8"),
+     weights=t["weights"][:0].astype("<f4"), target=t["target"][:0].astype("<f4"))
+PY
+    named() {
+        run -65 --separate-stderr train run -n 4 -f b0.safetensors "$1"
+        [[ $stderr == "moe-sft: $1: $2"* ]] || { echo "$stderr"; false; }
+        [ ! -e run/lora.safetensors ]
+    }
+    named grad.safetensors "has no tensor target (grad_output is for backward)"
+    named none.safetensors "has no tensor target"
+    named rows.safetensors "target is [63, 96] (expected [64, 96]"
+    named type.safetensors "target is F64 (expected "
+    named slots.safetensors "expert_ids has 1 slots a token (expected 2, as the batches before)"
+    named route.safetensors "has no expert_ids, and base.safetensors no router"
+    named empty.safetensors "has no tokens"
+    run -66 train run -n 4 -f nothing.safetensors
+    # a model's folder routes a batch that is not
+    moe-sft train -b hf -l student.safetensors -o routed -n 1 route.safetensors >/dev/null
+}
+
+@test "moe-sft train: command lines that make no sense are 2" {
+    for line in "b0.safetensors" "-n 3" "-n 3 - b0.safetensors" "-n 3 --input x.npy" \
+        "-n 3 --target y.npy b0.safetensors" "-n 3 --input x.npy --target y.npy b0.safetensors" \
+        "-n 0 b0.safetensors" "-n 3 --shuffle -" "--schedule cosine -" "--warmup 0.1 -" \
+        "-n 3 --warmup 1.5 b0.safetensors" "-n 3 --total 2 --schedule linear b0.safetensors" \
+        "-n 3 --betas 0.9 b0.safetensors" "-n 3 --betas 0.9,1 b0.safetensors" \
+        "-n 3 --lr -1 b0.safetensors" "-n 3 --schedule step b0.safetensors" \
+        "-n 3 --accumulate 0 b0.safetensors"; do
+        # shellcheck disable=SC2086
+        run -2 train run $line </dev/null
+        [ ! -e run ]
+    done
+}
