@@ -1,4 +1,4 @@
-# moe-sft train: an adapter that learns, goes on where it was stopped,
+# moe-sft train and check: an adapter that learns, goes on where it was stopped,
 # and is what torch's AdamW makes of it (test/ref/moe_train.py).
 load helpers
 
@@ -343,4 +343,48 @@ PY
         run -2 train run $line </dev/null
         [ ! -e run ]
     done
+}
+
+@test "moe-sft check: all gradients are right, bf16 and int8, whole and in parts" {
+    for how in "--mode bf16" "--mode int8" "--tp 3" "-j 1 --samples 3 --seed 9"; do
+        # shellcheck disable=SC2086
+        run -0 moe-sft check -b base.safetensors -l teacher.safetensors -i b0.safetensors $how
+        [ "${lines[0]}" = "$(printf 'tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok')" ]
+        # output 1; input and weights 3 each; six matrices of 4 experts 3 each
+        [ "${#lines[@]}" = 80 ]
+        [[ $output != *$'\t'no* ]]
+    done
+}
+
+@test "moe-sft check: the operator's differences are numpy's" {
+    moe-sft check -b base.safetensors -l teacher.safetensors -i b0.safetensors >table
+    "$PYTHON" - <<'PY'
+import os, sys
+sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
+import subprocess, mkst, moe
+t, _ = moe.read("b0.safetensors")
+want = moe.reference(moe.read("base.safetensors")[0], moe.read("teacher.safetensors")[0], 10.0, t)
+subprocess.run("moe-sft forward -b base.safetensors -l teacher.safetensors -i b0.safetensors"
+               " -o f.safetensors", shell=True, check=True)
+got = moe.read("f.safetensors")[0]["output"]
+row = [l.split("\t") for l in open("table")][1]
+d = moe.relative(got, want["output"])
+assert row[0] == "output" and abs(float(row[5]) / d - 1) < 0.01, (row, d)
+PY
+}
+
+@test "moe-sft check: without a target the gradient is one of its own" {
+    "$PYTHON" - <<'PY'
+import os, sys
+sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
+import mkst, moe
+t, _ = moe.read("b0.safetensors")
+ids = t["expert_ids"].copy()
+ids[ids == 3] = -1  # an idle expert, slots without any
+mkst.save("bare.safetensors", dict(input=mkst.bf16(t["input"]), expert_ids=ids.astype("<i8"),
+                                   weights=t["weights"].astype("<f4")))
+PY
+    run -0 moe-sft check -b base.safetensors -l teacher.safetensors -i bare.safetensors
+    # the idle expert's gradients are zero, exactly, and have no differences
+    [ "$(printf '%s\n' "$output" | awk '$2 == 3' | cut -f 3,5,6 | sort -u)" = "$(printf 'operator:exact\t0\t0')" ]
 }

@@ -29,6 +29,7 @@ enum {
     O_INTERMEDIATE,
     O_ROUNDS,
     O_JSON,
+    O_SAMPLES,
     O_END,
 };
 
@@ -37,11 +38,11 @@ enum {
 
 static const struct opt opts[] = {
     { 'b', "base", "BASE",
-      " info init forward backward merge convert quantize train ",
+      " info init forward backward merge convert quantize train check ",
       "frozen weights: stacked safetensors, or a model folder" },
-    { 'l', "lora", "LORA", " info forward backward merge convert train ",
+    { 'l', "lora", "LORA", " info forward backward merge convert train check ",
       "the adapter: safetensors, or a PEFT folder" },
-    { 'i', "input", "BATCH", " info forward train ",
+    { 'i', "input", "BATCH", " info forward train check ",
       "safetensors with input, expert_ids, weights; - is stdin; train: "
       "activations, with --target" },
     { 'c', "cache", "FILE", " forward backward ",
@@ -50,13 +51,14 @@ static const struct opt opts[] = {
     { 'o', "output", "FILE", NULL,
       "write there, whole or not at all; train: a folder" },
     { O_LAYER, "layer", "N",
-      " info init forward backward merge convert quantize train ",
+      " info init forward backward merge convert quantize train check ",
       "of a model folder or PEFT folder (default: the only one)" },
-    { O_MODE, "mode", "MODE", " info forward backward bench train ",
+    { O_MODE, "mode", "MODE", " info forward backward bench train check ",
       "bf16 or int8 (default bf16; backward: the cache's)" },
-    { 'j', "threads", "N", " info forward backward merge quantize bench train ",
+    { 'j', "threads", "N",
+      " info forward backward merge quantize bench train check ",
       "threads (default: CPUs of this process)" },
-    { O_TP, "tp", "N", " info forward backward bench train ",
+    { O_TP, "tp", "N", " info forward backward bench train check ",
       "tensor parallelism over N parts (default 1)" },
     { O_STRICT_IDS, "strict-ids", NULL, " forward train ",
       "an id that is no expert is an error, not a skip" },
@@ -65,7 +67,7 @@ static const struct opt opts[] = {
     { O_RANK, "rank", "R", " info init bench ", "of the adapter (default 8)" },
     { O_ALPHA, "alpha", "A", " init ",
       "the adapter counts A / rank times (default 32)" },
-    { O_SEED, "seed", "S", " init bench train ",
+    { O_SEED, "seed", "S", " init bench train check ",
       "of random numbers (default 0)" },
     { O_STACKED, "stacked", NULL, " merge ",
       "a folder's layer as gate_proj, up_proj, down_proj" },
@@ -81,6 +83,8 @@ static const struct opt opts[] = {
     { O_ROUNDS, "rounds", "N", " bench ",
       "the median of so many is shown (default 7)" },
     { O_JSON, "json", NULL, " info quantize bench ", "JSON instead of TSV" },
+    { O_SAMPLES, "samples", "N", " check ",
+      "elements of each tensor to differentiate (default 8)" },
     { 'n', "steps", "N", " train ", "train to that step" },
     { O_TARGET, "target", "FILE", " train ",
       "what the output shall be, with -i: .npy or FILE:TENSOR" },
@@ -122,6 +126,7 @@ static const struct opt_verb verb_help[] = {
     { "forward", "", "the experts' output for a batch" },
     { "backward", "", "gradients, from a forward's cache" },
     { "train", "BATCH...", "trains the adapter: DIR/lora.safetensors" },
+    { "check", "", "are the gradients right? 1: no" },
     { "merge", "", "base weights with the adapter added, rounded once" },
     { "convert", "", "an adapter to PEFT's names, or back" },
     { "quantize", "", "base weights as int8 with a scale a row" },
@@ -140,6 +145,7 @@ static const struct {
     { "forward", forward_main, "blio", false },
     { "backward", backward_main, "blcgo", false },
     { "train", train_main, "blo", true },
+    { "check", check_main, "bli", false },
     { "merge", merge_main, "blo", false },
     { "convert", convert_main, "lo", false },
     { "quantize", quantize_main, "bo", false },
@@ -210,6 +216,7 @@ set_number(struct cmd *cmd, int id, const char *arg, int *rc, struct err *err)
         { O_EXPERTS, "--experts", 1, INT32_MAX, &cmd->n_experts },
         { O_HIDDEN, "--hidden", 1, INT32_MAX, &cmd->hidden },
         { O_INTERMEDIATE, "--intermediate", 1, INT32_MAX, &cmd->intermediate },
+        { O_SAMPLES, "--samples", 0, 1 << 20, &cmd->samples },
         { O_ROUNDS, "--rounds", 1, 10000, &cmd->rounds },
     };
 
@@ -323,6 +330,7 @@ main(int argc, char **argv)
                        .n_parts = 1,
                        .alpha = 32,
                        .grads = DT_F32,
+                       .samples = 8,
                        .train = &train };
     struct err err = { 0 };
     size_t verb;

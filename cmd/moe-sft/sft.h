@@ -192,6 +192,7 @@ int init_main(const struct cmd *cmd, struct err *err);
 int forward_main(const struct cmd *cmd, struct err *err);
 int backward_main(const struct cmd *cmd, struct err *err);
 int train_main(const struct cmd *cmd, struct err *err);
+int check_main(const struct cmd *cmd, struct err *err);
 int merge_main(const struct cmd *cmd, struct err *err);
 int convert_main(const struct cmd *cmd, struct err *err);
 int quantize_main(const struct cmd *cmd, struct err *err);

@@ -1,0 +1,324 @@
+/* moe-sft check: are the operator's gradients right, for this base, adapter and
+ * batch? */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/exact.h"
+#include "cmd/moe-sft/optim.h"
+#include "cmd/moe-sft/sft.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
+#include "core/mem.h"
+#include "core/rng.h"
+
+#define DIFFERENCE_LIMIT 1e-4 /* exact.c's STEP leaves 1e-8 of a curvature */
+
+/* Of mean|a - b| / mean|b|: forward, backward. */
+static const double limits[2][2] = {
+    [MOE_BF16] = { 0.01, 0.015 },
+    [MOE_INT8] = { 0.05, 0.06 },
+};
+
+struct check {
+    const struct cmd *cmd;
+    enum moe_mode mode;
+    struct par *par;
+    struct base base;
+    struct adapter adapter;
+    struct batch batch;
+    struct moe_config config;
+    struct moe *moe;
+    uint16_t *grad_output;
+    float *output, *grad[EXACT_N]; /* the operator's */
+    size_t n[EXACT_N];
+    struct exact exact;
+    struct exact_sample *samples;
+    size_t n_samples;
+    int n_bad;
+};
+
+static const char *
+tensor_name(int tensor)
+{
+    return tensor == EXACT_INPUT     ? "input"
+           : tensor == EXACT_WEIGHTS ? "weights"
+                                     : moe_lora_names[tensor];
+}
+
+/* ---- the operator's results ---- */
+
+static int
+alloc_results(struct check *c, struct err *err)
+{
+    size_t n = c->batch.qlen * c->base.hidden;
+    uint64_t s[3];
+
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        moe_lora_shape(&c->config, (enum moe_lora_matrix)m, s);
+        c->n[m] = (size_t)(s[0] * s[1] * s[2]);
+    }
+    c->n[EXACT_INPUT] = n;
+    c->n[EXACT_WEIGHTS] = c->batch.qlen * c->batch.top_k;
+    for (int m = 0; m < EXACT_N; m++) {
+        c->grad[m] = mem_try(c->n[m] + 1, sizeof(float), "gradients", err);
+        if (!c->grad[m])
+            return -1;
+    }
+    c->output = mem_try(n + 1, sizeof(float), "outputs", err);
+    c->grad_output = mem_try(n + 1, 2, "gradients", err);
+    return c->output && c->grad_output ? 0 : -1;
+}
+
+/* What the batch has: a gradient, or a target, or neither. */
+static void
+choose_grad_output(struct check *c)
+{
+    size_t n = c->n[EXACT_INPUT];
+
+    if (c->batch.grad_output)
+        memcpy(c->grad_output, c->batch.grad_output, n * 2);
+    else if (c->batch.target && n > 0)
+        loss_mse(c->grad_output, c->output, c->batch.target, n, c->par);
+    else
+        for (size_t i = 0; i < n; i++)
+            put_le16(&c->grad_output[i],
+                     f32_to_bf16(2 * rng_f32(c->cmd->seed, EXACT_N, i) - 1));
+}
+
+static int
+run_operator(struct check *c, struct err *err)
+{
+    struct moe_lora lora = adapter_lora(&c->adapter);
+    struct moe_batch batch = batch_of(&c->batch);
+    struct moe_grads grads = { .lora_dtype = DT_F32,
+                               .weights = c->grad[EXACT_WEIGHTS] };
+    uint16_t *input = mem_try(c->n[EXACT_INPUT] + 1, 2, "gradients", err);
+    int rc = -1;
+
+    grads.input = input;
+    for (int m = 0; m < MOE_N_LORA; m++)
+        grads.lora[m] = c->grad[m];
+    if (input &&
+        moe_open(&c->moe, &c->config, (int)c->cmd->n_threads, err) == 0 &&
+        moe_load(c->moe, &c->base.weights, err) == 0 &&
+        moe_update_lora(c->moe, &lora, err) == 0 &&
+        moe_forward(c->moe, &batch, c->output, true, err) == 0) {
+        choose_grad_output(c);
+        rc = moe_backward(c->moe, c->grad_output, &grads, err);
+    }
+    if (rc == 0)
+        cvt_to_f32(c->grad[EXACT_INPUT], input, DT_BF16, c->n[EXACT_INPUT]);
+    free(input);
+    return rc;
+}
+
+/* ---- samples ---- */
+
+static bool
+has_rows(const struct check *c, size_t expert)
+{
+    for (size_t i = 0; i < c->n[EXACT_WEIGHTS]; i++)
+        if (c->batch.expert_ids[i] == (int64_t)expert)
+            return true;
+    return false;
+}
+
+/* Some elements of [first, first + n) of a tensor. */
+static void
+draw(struct check *c, int tensor, size_t first, size_t n)
+{
+    for (size_t i = 0; i < (size_t)c->cmd->samples && n > 0; i++) {
+        uint64_t word = rng_u64(c->cmd->seed, (uint64_t)tensor, c->n_samples);
+
+        c->samples[c->n_samples++] =
+            (struct exact_sample){ .tensor = tensor,
+                                   .i = first + (size_t)(word % n) };
+    }
+}
+
+static void
+draw_all(struct check *c)
+{
+    size_t e = c->base.n_experts;
+
+    c->samples = xcalloc((MOE_N_LORA * e + 2) * (size_t)c->cmd->samples + 1,
+                         sizeof(*c->samples));
+    for (int m = 0; m < MOE_N_LORA; m++)
+        for (size_t i = 0; i < e; i++)
+            if (has_rows(c, i))
+                draw(c, m, i * (c->n[m] / e), c->n[m] / e);
+    draw(c, EXACT_INPUT, 0, c->n[EXACT_INPUT]);
+    draw(c, EXACT_WEIGHTS, 0, c->n[EXACT_WEIGHTS]);
+}
+
+/* ---- the table ---- */
+
+/* Differences of pairs, in units of the mean of all there are. */
+struct tally {
+    size_t n;
+    double max, sum;
+};
+
+static void
+tally(struct tally *t, double a, double b)
+{
+    double d = fabs(a - b);
+
+    t->n++;
+    t->sum += d;
+    t->max = d <= t->max ? t->max : d; /* NaN: is not <= */
+}
+
+/* 0 of 0 is no difference; anything else of 0 is infinite. */
+static double
+relative(double d, double unit)
+{
+    return d == 0 ? 0 : d / unit;
+}
+
+static void
+put_row(struct check *c, int tensor, const char *expert, const char *compared,
+        const struct tally *t, double unit, double limit)
+{
+    double mean = relative(t->sum / (double)t->n, unit);
+    bool good = mean <= limit;
+
+    if (t->n == 0)
+        return;
+    printf("%s\t%s\t%s\t%zu\t%.3g\t%.3g\t%g\t%s\n",
+           tensor < 0 ? "output" : tensor_name(tensor), expert, compared, t->n,
+           relative(t->max, unit), mean, limit, good ? "yes" : "no");
+    c->n_bad += !good;
+}
+
+/* The mean of |want| over a range. */
+static double
+unit_of(const double *want, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += fabs(want[i]);
+    return n > 0 ? sum / (double)n : 0;
+}
+
+/* Three rows about elements [first, first + n) of a tensor's gradient. */
+static void
+put_part(struct check *c, int tensor, const char *expert, size_t first,
+         size_t n)
+{
+    const double *want = c->exact.grad[tensor];
+    const float *got = c->grad[tensor];
+    double unit = unit_of(want + first, n), limit = limits[c->mode][1];
+    struct tally all = { 0 }, exact = { 0 }, moved = { 0 };
+
+    for (size_t i = first; i < first + n; i++)
+        tally(&all, (double)got[i], want[i]);
+    for (size_t k = 0; k < c->n_samples; k++) {
+        const struct exact_sample *s = &c->samples[k];
+
+        if (s->tensor != tensor || s->i < first || s->i >= first + n)
+            continue;
+        tally(&exact, want[s->i], s->difference);
+        tally(&moved, (double)got[s->i], s->difference);
+    }
+    put_row(c, tensor, expert, "exact:difference", &exact, unit,
+            DIFFERENCE_LIMIT);
+    put_row(c, tensor, expert, "operator:exact", &all, unit, limit);
+    put_row(c, tensor, expert, "operator:difference", &moved, unit, limit);
+}
+
+static void
+put_output(struct check *c)
+{
+    struct tally t = { 0 };
+
+    for (size_t i = 0; i < c->exact.n_output; i++)
+        tally(&t, (double)c->output[i], c->exact.output[i]);
+    put_row(c, -1, "-", "operator:exact", &t,
+            unit_of(c->exact.output, c->exact.n_output), limits[c->mode][0]);
+}
+
+static void
+put_table(struct check *c)
+{
+    puts("tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok");
+    put_output(c);
+    put_part(c, EXACT_INPUT, "-", 0, c->n[EXACT_INPUT]);
+    put_part(c, EXACT_WEIGHTS, "-", 0, c->n[EXACT_WEIGHTS]);
+    for (int m = 0; m < MOE_N_LORA; m++)
+        for (size_t e = 0; e < c->base.n_experts; e++) {
+            size_t n = c->n[m] / c->base.n_experts;
+            char expert[24];
+
+            snprintf(expert, sizeof(expert), "%zu", e);
+            put_part(c, m, expert, e * n, n);
+        }
+}
+
+/* ---- the verb ---- */
+
+static int
+open_files(struct check *c, struct err *err)
+{
+    const struct cmd *cmd = c->cmd;
+    struct gemm *gemm;
+    int rc;
+
+    if (base_open(&c->base, cmd->base, cmd->layer, err) < 0 ||
+        adapter_open(&c->adapter, cmd->lora, &c->base, err) < 0 ||
+        batch_open(&c->batch, cmd->input, BATCH_INPUT, c->base.hidden, err) <
+            0 ||
+        gemm_open(&gemm, c->par, err) < 0)
+        return -1;
+    rc = batch_route(&c->batch, &c->base, gemm, err);
+    gemm_close(gemm);
+    c->config = adapter_config(&c->adapter, c->batch.top_k);
+    c->config.max_len = c->batch.qlen;
+    c->config.n_parts = (size_t)cmd->n_parts;
+    c->config.mode = c->mode;
+    return rc;
+}
+
+static int
+check_all(struct check *c, struct err *err)
+{
+    struct moe_lora lora = adapter_lora(&c->adapter);
+    struct moe_batch batch = batch_of(&c->batch);
+    const struct exact_problem problem = { &c->config, &c->base.weights, &lora,
+                                           &batch, c->grad_output };
+
+    draw_all(c);
+    if (exact_run(&c->exact, &problem, c->samples, c->n_samples, c->par, err) <
+        0)
+        return -1;
+    put_table(c);
+    return c->n_bad ? TU_NEGATIVE : 0;
+}
+
+int
+check_main(const struct cmd *cmd, struct err *err)
+{
+    struct check c = { .cmd = cmd,
+                       .mode = cmd->mode == MOE_INT8 ? MOE_INT8 : MOE_BF16 };
+    int rc = -1;
+
+    if (par_open(&c.par, (int)cmd->n_threads, err) == 0 &&
+        open_files(&c, err) == 0 && alloc_results(&c, err) == 0 &&
+        run_operator(&c, err) == 0)
+        rc = check_all(&c, err);
+    exact_close(&c.exact);
+    free(c.samples);
+    moe_close(c.moe);
+    for (int m = 0; m < EXACT_N; m++)
+        free(c.grad[m]);
+    free(c.output);
+    free(c.grad_output);
+    batch_close(&c.batch);
+    adapter_close(&c.adapter);
+    base_close(&c.base);
+    par_close(c.par);
+    return rc;
+}
