@@ -28,6 +28,7 @@
 #define TILE_FLOATS  (TILE_ROWS * GEMM_PANEL)
 #define BLOCK_BYTES  (256u << 10)
 #define STAGE_BYTES  (384u << 10)
+#define STAY_BYTES   (3u << 19) /* three quarters of an L2 cache */
 #define THREAD_BYTES (TILE_FLOATS * 4 + BLOCK_BYTES + STAGE_BYTES)
 
 _Static_assert(EXACT_COLS *PART_EXACT * 4 <= BLOCK_BYTES, "w");
@@ -436,14 +437,32 @@ rows_of(const struct area *a, size_t i, size_t n)
                           a->n_cols };
 }
 
+/* A part of k for some rows: to t, or from there to c where that is given. */
+static void
+bf16_part(const struct call *call, float *t, float *c, size_t ldc, size_t at,
+          const uint16_t *b, size_t m, size_t n_k, bool add)
+{
+    const struct gemm_ops *ops = call->ops;
+    const uint16_t *x = (const uint16_t *)call->x + at;
+    const uint16_t *lo = call->lo ? call->lo + at : NULL;
+
+    if (ops->bf16_to) {
+        ops->bf16_to(t, c, ldc, x, lo, call->ldx, b, m, n_k, add);
+        return;
+    }
+    ops->bf16(t, x, call->ldx, b, m, n_k, add);
+    if (lo)
+        ops->bf16(t, lo, call->ldx, b, m, n_k, true);
+}
+
 static void
 bf16_chunk(const struct call *call, const struct gemm_job *job,
            const struct area *a, int thread)
 {
     struct scratch s = scratch_of(call->gemm, thread);
     const size_t part = pack_layout(GEMM_BF16).part;
-    const bool straight = call->ops->bf16_to && is_plain(job) && !call->lo &&
-                          a->n_cols == GEMM_PANEL;
+    const bool straight =
+        call->ops->bf16_to && is_plain(job) && a->n_cols == GEMM_PANEL;
     size_t k = job->w.k;
     int32_t *comp;
 
@@ -459,24 +478,30 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
 
         for (size_t i = 0; i < a->n_rows; i += step) {
             struct area rows = rows_of(a, i, step);
-            size_t at = rows.row * call->ldx + k0;
-            float *t = s.tile + (k <= part ? 0 : i * GEMM_PANEL);
+            float *t = s.tile + (k <= part ? 0 : i * GEMM_PANEL), *c = NULL;
 
-            if (last && straight) {
-                call->ops->bf16_to(t, job->c + rows.row * job->ldc + a->col,
-                                   job->ldc, (const uint16_t *)call->x + at,
-                                   call->ldx, b, rows.n_rows, n_k, k0 > 0);
-                continue;
-            }
-            call->ops->bf16(t, (const uint16_t *)call->x + at, call->ldx, b,
-                            rows.n_rows, n_k, k0 > 0);
-            if (call->lo)
-                call->ops->bf16(t, call->lo + at, call->ldx, b, rows.n_rows,
-                                n_k, true);
-            if (last)
+            if (last && straight)
+                c = job->c + rows.row * job->ldc + a->col;
+            bf16_part(call, t, c, job->ldc, rows.row * call->ldx + k0, b,
+                      rows.n_rows, n_k, k0 > 0);
+            if (last && !straight)
                 finish(job, &rows, t, GEMM_PANEL, thread);
         }
     }
+}
+
+/* Rows of X that stay in the second cache while all of W passes by, if W is
+ * packed: from the third they would come again for each panel. */
+static size_t
+rows_that_stay(const struct call *call)
+{
+    size_t nbytes = call->ldx * sizeof(uint16_t) * (call->lo ? 2 : 1);
+    size_t n = STAY_BYTES / (nbytes + 1) / 32 * 32;
+
+    for (size_t i = 0; i < call->n_jobs; i++)
+        if (!call->jobs[i].panels)
+            return TILE_ROWS;
+    return n < 32 ? 32 : smaller(n, TILE_ROWS);
 }
 
 void
@@ -495,7 +520,7 @@ gemm_bf16(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         .chunk = bf16_chunk,
     };
 
-    run(&call, TILE_ROWS, 32);
+    run(&call, rows_that_stay(&call), 32);
 }
 
 static void

@@ -6,7 +6,9 @@
  * A step takes 4 KiB of the panel in the 64 cycles of its products, which only
  * the first cache can give: k comes in blocks of 32 KiB of a panel, which stay
  * there while all rows pass by, and the sums wait in t meanwhile.  (2 x 2 tiles
- * load less, but the rows twice: 5 % slower; longer blocks: 25 %.)
+ * load less, but the rows twice: 5 % slower; longer blocks: 25 %.)  Of a split
+ * X both halves meet a tile of the panel while it is there: 6 KiB in 128
+ * cycles.
  *
  * TDPBF16PS rounds to nearest and takes denormals for zero; within a step the
  * even and the odd elements of a row are two chains of sums.  TDPBSSD is exact.
@@ -30,29 +32,29 @@ struct tilecfg {
     uint8_t rows[16];
 };
 
-/* Sums in 0..3, m <= 16 rows of X in 4, the panel in 5..7. */
+enum product { BF16, SPLIT, INT8 };
+
+/* Sums in 0..3, m <= 16 rows of X in 4 (SPLIT: and 5), the panel in others. */
 static void
-configure(size_t m)
+configure(enum product p, size_t m)
 {
     struct tilecfg c = { .palette = 1 };
 
     for (int i = 0; i < 8; i++) {
         c.colsb[i] = 64;
-        c.rows[i] = i < 5 ? (uint8_t)m : ROWS;
+        c.rows[i] = i < (p == SPLIT ? 6 : 5) ? (uint8_t)m : ROWS;
     }
     /* gcc's intrinsic says that it reads 8 bytes: the others are read, too. */
     __asm__ volatile("" : : "m"(c));
     _tile_loadconfig(&c);
 }
 
-enum product { BF16, INT8 };
-
 #define PRODUCT(p, sum, x, b)          \
     do {                               \
-        if ((p) == BF16)               \
-            _tile_dpbf16ps(sum, x, b); \
-        else                           \
+        if ((p) == INT8)               \
             _tile_dpbssd(sum, x, b);   \
+        else                           \
+            _tile_dpbf16ps(sum, x, b); \
     } while (0)
 
 /* Where sums come from, where they go, and how far apart their rows are. */
@@ -62,10 +64,43 @@ struct sums {
     size_t ld_from, ld_to; /* bytes */
 };
 
+INLINE void
+step(enum product p, const char *x, size_t ldx, const char *b)
+{
+    _tile_loadd(4, x, ldx);
+    _tile_loadd(5, b, LD_B);
+    PRODUCT(p, 0, 4, 5);
+    _tile_loadd(6, b + 64, LD_B);
+    PRODUCT(p, 1, 4, 6);
+    _tile_loadd(7, b + 128, LD_B);
+    PRODUCT(p, 2, 4, 7);
+    _tile_loadd(5, b + 192, LD_B);
+    PRODUCT(p, 3, 4, 5);
+}
+
+INLINE void
+step_of_both(const char *x, const char *lo, size_t ldx, const char *b)
+{
+    _tile_loadd(4, x, ldx);
+    _tile_loadd(6, b, LD_B);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + 64, LD_B);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, lo, ldx);
+    _tile_dpbf16ps(0, 5, 6);
+    _tile_dpbf16ps(1, 5, 7);
+    _tile_loadd(6, b + 128, LD_B);
+    _tile_dpbf16ps(2, 4, 6);
+    _tile_loadd(7, b + 192, LD_B);
+    _tile_dpbf16ps(3, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
 /* The configured rows by a block of k. */
 INLINE void
-tiles(enum product p, const struct sums *t, const char *x, size_t ldx,
-      const char *b, size_t steps)
+tiles(enum product p, const struct sums *t, const char *x, const char *lo,
+      size_t ldx, const char *b, size_t steps)
 {
     if (t->from) {
         _tile_loadd(0, t->from, t->ld_from);
@@ -78,17 +113,11 @@ tiles(enum product p, const struct sums *t, const char *x, size_t ldx,
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (size_t s = 0; s < steps; s++, x += STEP_X, b += STEP_B) {
-        _tile_loadd(4, x, ldx);
-        _tile_loadd(5, b, LD_B);
-        PRODUCT(p, 0, 4, 5);
-        _tile_loadd(6, b + 64, LD_B);
-        PRODUCT(p, 1, 4, 6);
-        _tile_loadd(7, b + 128, LD_B);
-        PRODUCT(p, 2, 4, 7);
-        _tile_loadd(5, b + 192, LD_B);
-        PRODUCT(p, 3, 4, 5);
-    }
+    for (size_t s = 0; s < steps; s++)
+        if (p == SPLIT)
+            step_of_both(x + s * STEP_X, lo + s * STEP_X, ldx, b + s * STEP_B);
+        else
+            step(p, x + s * STEP_X, ldx, b + s * STEP_B);
     _tile_stored(0, t->to, t->ld_to);
     _tile_stored(1, t->to + 64, t->ld_to);
     _tile_stored(2, t->to + 128, t->ld_to);
@@ -99,7 +128,7 @@ tiles(enum product p, const struct sums *t, const char *x, size_t ldx,
 struct part {
     char *t, *c; /* c NULL: to t */
     size_t ldc;  /* bytes */
-    const char *x, *b;
+    const char *x, *lo, *b;
     size_t ldx, steps; /* bytes; 64 of k each */
     bool add;
 };
@@ -116,6 +145,7 @@ rows(enum product p, const struct part *a, size_t begin, size_t end,
         n = a->steps - s < BLOCK ? a->steps - s : BLOCK;
         last = a->c && s + n == a->steps;
         for (size_t i = begin; i < end; i += step) {
+            size_t at = i * a->ldx + s * STEP_X;
             const struct sums t = {
                 .from = add ? a->t + i * LD_T : NULL,
                 .to = last ? a->c + i * a->ldc : a->t + i * LD_T,
@@ -123,7 +153,8 @@ rows(enum product p, const struct part *a, size_t begin, size_t end,
                 .ld_to = last ? a->ldc : LD_T,
             };
 
-            tiles(p, &t, a->x + i * a->ldx + s * STEP_X, a->ldx, b, n);
+            tiles(p, &t, a->x + at, p == SPLIT ? a->lo + at : NULL, a->ldx, b,
+                  n);
         }
     }
 }
@@ -135,39 +166,43 @@ run(enum product p, const struct part *a, size_t m)
     size_t full = m / ROWS * ROWS;
 
     if (full) {
-        configure(ROWS);
+        configure(p, ROWS);
         rows(p, a, 0, full, ROWS);
     }
     if (m > full) {
-        configure(m - full);
+        configure(p, m - full);
         rows(p, a, full, m, m - full);
     }
     _tile_release();
 }
 
 static void
-bf16_to(float *t, float *c, size_t ldc, const uint16_t *a, size_t lda,
-        const uint16_t *b, size_t m, size_t k, bool add)
+bf16_to(float *t, float *c, size_t ldc, const uint16_t *a, const uint16_t *lo,
+        size_t lda, const uint16_t *b, size_t m, size_t k, bool add)
 {
     const struct part part = {
         .t = (char *)t,
         .c = (char *)c,
         .ldc = 4 * ldc,
         .x = (const char *)a,
+        .lo = (const char *)lo,
         .b = (const char *)b,
         .ldx = 2 * lda,
         .steps = k / 32,
         .add = add,
     };
 
-    run(BF16, &part, m);
+    if (lo)
+        run(SPLIT, &part, m);
+    else
+        run(BF16, &part, m);
 }
 
 static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t k, bool add)
 {
-    bf16_to(t, NULL, 0, a, lda, b, m, k, add);
+    bf16_to(t, NULL, 0, a, NULL, lda, b, m, k, add);
 }
 
 static void

@@ -98,7 +98,8 @@ struct gemm_block {
  *                multiple of 32, of 64.  comp [64]: 128 * the sums over k of
  *                b's columns, for who takes a as unsigned a + 128.
  *   bf16_to      the same, stored in c [m][64], rows ldc apart, and t is
- *                scratch; not every level has it
+ *                scratch, or in t if c is NULL; with lo, the other half of a
+ *                split a, (a + lo) b; not every level has it
  *   widen        n groups of 16 weights to f32, the groups 64 floats apart
  *   .._tile      rows of t that are done at once, or 0: then a call prepares
  *                what pays over many rows alone
@@ -118,8 +119,8 @@ struct gemm_ops {
     void (*bf16)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
                  size_t m, size_t k, bool add);
     void (*bf16_to)(float *t, float *c, size_t ldc, const uint16_t *a,
-                    size_t lda, const uint16_t *b, size_t m, size_t k,
-                    bool add);
+                    const uint16_t *lo, size_t lda, const uint16_t *b, size_t m,
+                    size_t k, bool add);
     void (*int8)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
                  const int32_t *comp, size_t m, size_t k, bool add);
     size_t bf16_tile, int8_tile;

@@ -312,6 +312,7 @@ static const struct run {
 /* Everything one pass of all runs makes: shared with the native child. */
 struct results {
     float bf16[N_RUNS][MAX_M][64];
+    float split[N_RUNS][MAX_M][64]; /* a row of X and the next: hi and lo */
     int32_t int8[N_RUNS][MAX_M][64];
 };
 
@@ -338,6 +339,25 @@ fill_int8(uint8_t *p, size_t n)
         p[i] = (uint8_t)rng_u64(2, n, i);
 }
 
+/* As gemm.c does it; to c, where sums can go there from the tiles. */
+static void
+compute_split(const struct gemm_ops *ops, float (*to)[64],
+              const struct run *run)
+{
+    const uint16_t *hi = (const uint16_t *)(const void *)x, *lo = hi + ld / 2;
+    const uint16_t *panel = (const uint16_t *)(const void *)b;
+    static float t[MAX_M][64];
+
+    if (ops->bf16_to) {
+        memcpy(t, to, sizeof(t));
+        ops->bf16_to(t[0], to[0], 64, hi, lo, ld / 2, panel, run->m, run->k / 2,
+                     run->add);
+        return;
+    }
+    ops->bf16(to[0], hi, ld / 2, panel, run->m, run->k / 2, run->add);
+    ops->bf16(to[0], lo, ld / 2, panel, run->m, run->k / 2, true);
+}
+
 static void
 compute(const struct gemm_ops *ops, struct results *r, bool int8)
 {
@@ -353,31 +373,34 @@ compute(const struct gemm_ops *ops, struct results *r, bool int8)
             ops->bf16(r->bf16[i][0], (const uint16_t *)(const void *)x, ld / 2,
                       (const uint16_t *)(const void *)b, run->m, run->k / 2,
                       run->add);
+        if (!int8)
+            compute_split(ops, r->split[i], run);
     }
 }
 
 static void
 compute_all(const struct gemm_ops *ops, struct results *r)
 {
-    fill_bf16(x, MAX_M * ld / 2);
+    fill_bf16(x, (MAX_M + 1) * ld / 2);
     fill_bf16(b, MAX_K / 64 * 4096 / 2);
     for (size_t i = 0; i < N_RUNS * MAX_M * 64; i++) {
         (&r->bf16[0][0][0])[i] = (float)(i % 13) - 6;
+        (&r->split[0][0][0])[i] = (float)(i % 17) - 8;
         (&r->int8[0][0][0])[i] = (int32_t)(i % 1301) - 600;
     }
     compute(ops, r, false);
-    fill_int8(x, MAX_M * ld);
+    fill_int8(x, (MAX_M + 1) * ld);
     fill_int8(b, MAX_K / 64 * 4096);
     compute(ops, r, true);
 }
 
 static bool
-close_enough(const struct results *got, const struct results *want)
+close_enough(float (*got)[MAX_M][64], float (*want)[MAX_M][64])
 {
     for (size_t i = 0; i < N_RUNS; i++)
         for (size_t r = 0; r < MAX_M; r++)
             for (size_t j = 0; j < 64; j++) {
-                float e = got->bf16[i][r][j] - want->bf16[i][r][j];
+                float e = got[i][r][j] - want[i][r][j];
 
                 /* a row beyond m is not touched */
                 if (!(fabsf(e) <= (r < runs[i].m ? 1e-4f : 0)))
@@ -396,15 +419,17 @@ shared(void)
 }
 
 static void
-test_emulated(struct results *got, const struct results *want)
+test_emulated(struct results *got, struct results *want)
 {
     catch_sigill();
     compute_all(gemm_ops_of(ISA_AMX), got);
     signal(SIGILL, SIG_DFL);
     tap_ok(n_emulated > 1000, "amx: %d instructions were run on the model",
            (int)n_emulated);
-    tap_ok(close_enough(got, want),
+    tap_ok(close_enough(got->bf16, want->bf16),
            "amx bf16: the sums of the scalar kernel within 1e-4");
+    tap_ok(close_enough(got->split, want->split),
+           "amx bf16, two halves: the same");
     tap_ok(!memcmp(got->int8, want->int8, sizeof(got->int8)),
            "amx int8: the sums of the scalar kernel exactly");
 }
@@ -512,7 +537,7 @@ main(void)
 
     if (!got || !want)
         return 1;
-    x = xcalloc(MAX_M, ld);
+    x = xcalloc(MAX_M + 1, ld);
     b = xcalloc(MAX_K / 64, 4096);
     test_products();
     if (!built) {
