@@ -430,6 +430,18 @@ step_of(size_t tile, const struct area *a, bool last)
     return last && tile > 0 ? tile : a->n_rows;
 }
 
+/* Asks for C's lines before the sums are made that will be stored there: the
+ * rows lie pages apart, and no prefetcher sees them coming. */
+static void
+prefetch_c(const struct gemm_job *job, const struct area *a)
+{
+    const float *c = job->c + a->row * job->ldc + a->col;
+
+    for (size_t i = 0; i < a->n_rows; i++)
+        for (size_t j = 0; j < a->n_cols; j += 64 / sizeof(*c))
+            __builtin_prefetch(c + i * job->ldc + j, 1);
+}
+
 static struct area
 rows_of(const struct area *a, size_t i, size_t n)
 {
@@ -562,6 +574,8 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
             struct area rows = rows_of(a, i, step);
             int32_t *t = sums + (k <= part ? 0 : i * GEMM_PANEL);
 
+            if (last && job->c && step < a->n_rows)
+                prefetch_c(job, &rows);
             call->ops->int8(t,
                             (const int8_t *)call->x + rows.row * call->ldx + k0,
                             call->ldx, b, comp, rows.n_rows, n_k, k0 > 0);
