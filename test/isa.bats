@@ -60,3 +60,11 @@ ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
         [ "${lines[0]}" = "# $isa" ]
     done
 }
+
+@test "isa: moe-sft's operator is near float64 on every one of this machine" {
+    for isa in scalar avx2 avx512 avx512vnni avx512bf16 amx neon; do
+        has_isa $isa || continue
+        TU_ISA=$isa run -0 "$BUILD/test/unit/moe-sft-op"
+        [ "${lines[0]}" = "# $isa" ]
+    done
+}

@@ -161,8 +161,6 @@ static const struct opt_tool tool = {
     .verbs = verb_help,
 };
 
-const char *const mode_names[] = { "bf16", "int8", NULL };
-
 /* Where an option that is a switch, or a string kept as it is, goes. */
 static bool
 set_plain(struct cmd *cmd, int id, const char *arg)

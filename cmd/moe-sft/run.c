@@ -3,6 +3,8 @@
 #include "core/kernel/cpu.h"
 #include "core/tool.h"
 
+const char *const mode_names[] = { "bf16", "int8", NULL };
+
 int
 run_files(struct run *run, const struct cmd *cmd, struct err *err)
 {
