@@ -246,6 +246,19 @@ END
     make
 }
 
+@test "lut-apply: a metadata.json that is older than a table is refused, not used" {
+    make_cases
+    layer=model.layers.0.self_attn.q_proj
+    py -c 'import numpy as np; np.save("x.npy", np.ones((3, 60), "<f4"))'
+    lut-precompute -m model -s sparsify -o t --layers $layer
+    lut-precompute -m model -s sparsify -o t --layers $layer -f --shard 0/1 --centering explicit
+    run -65 --separate-stderr lut-apply t $layer <x.npy
+    [ "$stderr" = "lut-apply: t/$layer.lut.safetensors: says that input_centering is true, but metadata.json false (lut-precompute --index makes it anew)" ]
+    lut-precompute --index t
+    lut-apply t $layer <x.npy >/dev/null
+    lut-precompute -m model -s sparsify -o t --layers $layer --resume --centering explicit --verify
+}
+
 @test "lut-precompute: --resume keeps what is the same, and refuses the rest" {
     make_cases
     make() {
@@ -333,6 +346,7 @@ END
     [ ! -e t ]
     [ "${lines[0]}" = "$(printf 'layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds')" ]
     [ "${#lines[@]}" = 10 ]
+    [ "$(lut-precompute -m model -s sparsify --dry-run --shard 8/9 | cut -f 1,6 | xargs)" = "layer bytes total 0" ]
     [[ ${lines[1]} == "$(printf 'model.layers.0.self_attn.qkv_proj\t60\t96\t181\t6\t')"* ]]
     printf '%s\n' "${lines[@]}" >plan
     lut-precompute -m model -s sparsify -o t --fuse qkv

@@ -328,6 +328,12 @@ make(struct run *run, struct job *job, struct err *err)
     return rc < 0 ? -1 : 0;
 }
 
+static void
+put_header(void)
+{
+    printf("layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds\n");
+}
+
 /* --dry-run: a line of the table. */
 static int
 estimate(struct run *run, struct job *job, struct err *err)
@@ -340,8 +346,9 @@ estimate(struct run *run, struct job *job, struct err *err)
             return -1;
         run->rate = tiles_probe(&tiles);
         tiles_close(&tiles);
-        printf("layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds\n");
     }
+    if (run->gflop == 0)
+        put_header();
     printf("%s\t%zu\t%zu\t%zu\t%zu\t%llu\t%.6g\t%.3g\n", job->target->name,
            job->target->in, job->target->out, job->sae->n, job->k,
            (unsigned long long)job_nbytes(job), gflop(job),
@@ -398,6 +405,8 @@ estimate_all(struct run *run, struct err *err)
 {
     if (all_layers(run, estimate, err) < 0)
         return -1;
+    if (run->gflop == 0)
+        put_header();
     printf("total\t-\t-\t-\t-\t%llu\t%.6g\t%.3g\n",
            (unsigned long long)run->nbytes, run->gflop,
            run->gflop > 0 ? run->gflop / run->rate : 0);

@@ -180,7 +180,10 @@ layer_of(const struct job *job, char **file)
                                .in = job->target->in,
                                .out = job->target->out,
                                .n_basis = job->sae->n,
-                               .k = job->k };
+                               .k = job->k,
+                               .centered = job->sae->centered &&
+                                           job->cmd->keep_centering,
+                               .target_bias = job->target->has_bias };
 }
 
 static double

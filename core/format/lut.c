@@ -418,6 +418,42 @@ take_tensors(struct lut_table *t, struct err *err)
     return 0;
 }
 
+/* Of what changes y, and no shape shows, the file's own word counts. */
+static int
+check_flag(const struct lut_table *t, const json_t *v, const char *key,
+           bool ours, struct err *err)
+{
+    const json_t *theirs = json_object_get(v, key);
+
+    if (!json_is_boolean(theirs) || json_is_true(theirs) == ours)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: says that %s is %s, but metadata.json %s "
+                   "(lut-precompute --index makes it anew)",
+                   t->st.path, key, ours ? "false" : "true",
+                   ours ? "true" : "false");
+}
+
+static int
+check_own_word(const struct lut_table *t, struct err *err)
+{
+    json_t *v = NULL, *entry;
+    int rc = 0;
+
+    for (size_t i = 0; i < t->st.n_meta && !v; i++)
+        if (!strcmp(t->st.meta[i].key, "lut") &&
+            !(v = js_parse(t->st.meta[i].value, t->st.meta[i].value_n,
+                           t->st.path, err)))
+            return -1;
+    entry = json_object_get(v, "entry");
+    if (check_flag(t, json_object_get(entry, "encoder"), "input_centering",
+                   t->layer->centered, err) < 0 ||
+        check_flag(t, entry, "target_bias", t->layer->target_bias, err) < 0)
+        rc = -1;
+    json_decref(v);
+    return rc;
+}
+
 int
 lut_table_open(struct lut_table *t, const struct lut *lut,
                const struct lut_layer *layer, struct err *err)
@@ -431,7 +467,8 @@ lut_table_open(struct lut_table *t, const struct lut *lut,
     str_free(&path);
     if (rc < 0)
         return -1;
-    if (st_map(&t->st, err) == 0 && take_tensors(t, err) == 0)
+    if (check_own_word(t, err) == 0 && st_map(&t->st, err) == 0 &&
+        take_tensors(t, err) == 0)
         return 0;
     lut_table_close(t);
     return -1;

@@ -81,8 +81,8 @@ struct lut_table {
 
 /*
  * lut_table_open() maps a layer's file and checks names, shapes and dtypes
- * against the metadata.  0, or -1 with 'err' set as st_open(); EX_DATAERR
- * names tensor, found, expected.
+ * against the metadata, and these against what the file says of itself.  0, or
+ * -1 with 'err' set as st_open(); EX_DATAERR names tensor, found, expected.
  * Owner: the caller, until lut_table_close(); the lut lives longer.
  */
 int lut_table_open(struct lut_table *table, const struct lut *lut,
