@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# usage: moe-train.sh [SBATCH OPTION...] -- -b BASE -l LORA -o DIR -n STEPS \
+#            [OPTION of moe-sft train...] BATCH...
+# Trains an adapter in one Slurm job, in this folder:
+#
+#   moe-train.sh --account=PAS1234 --time=4:00:00 --cpus-per-task=48 -- \
+#       -b ~/Qwen3-30B-A3B --layer 3 -l lora.safetensors -o $SCRATCH/run \
+#       -n 2000 --schedule cosine --warmup 0.1 --log run.tsv acts/*.safetensors
+#
+# Prints the job's id; the log is moe-train-ID.log unless -o says another.  A
+# job that is preempted or out of time saves its state, is queued again and goes
+# on there; one that failed goes on when the same line is submitted again.
+set -euo pipefail
+if [ "${1-}" != --task ]; then
+    here=$(cd "$(dirname "$0")" && pwd)
+    options=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    [ $# -gt 1 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+    exec sbatch --parsable --job-name=moe-train --output=moe-train-%j.log \
+        "${options[@]}" --requeue --open-mode=append --signal=B:USR1@120 \
+        "$here/moe-train.sh" --task "$here" "${@:2}"
+fi
+# Slurm runs a copy of this script elsewhere: its folder is the second argument.
+# shellcheck source=scripts/jobs/wait-part.sh
+. "$2/wait-part.sh"
+shift 2
+
+moe-sft train -v --resume "$@" &
+wait_part $! "moe-sft train"

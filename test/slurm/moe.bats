@@ -1,0 +1,86 @@
+# scripts/jobs/moe-train.sh on a real Slurm: `make check-slurm`.
+bats_require_minimum_version 1.5.0
+
+ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
+STEPS=1500
+
+setup_file() {
+    local status=0 env
+    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up here"
+    env=$("$SLURM_TOOLS/slurm-up" "$BATS_FILE_TMPDIR/slurm" 2) || status=$?
+    [ "$status" -ne 77 ] || skip "Slurm is not installed"
+    [ "$status" -eq 0 ]
+    eval "$env"
+    cd "$BATS_FILE_TMPDIR"
+    "$PYTHON" "$ROOT/test/ref/moe_train.py" make . qlen=64
+    # the run without Slurm, without a stop
+    moe-sft train -b base.safetensors -l student.safetensors -o want -n "$STEPS" \
+        --schedule cosine --save-every 50 b?.safetensors >want.tsv
+}
+
+teardown_file() {
+    [ ! -x "$SLURM_TOOLS/slurm-down" ] || "$SLURM_TOOLS/slurm-down" "$BATS_FILE_TMPDIR/slurm"
+}
+
+setup() {
+    mkdir -p "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
+    cd "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
+    cp ../*.safetensors .
+}
+
+# submit: sets job.
+submit() {
+    job=$("$ROOT/scripts/jobs/moe-train.sh" -n1 -c1 -- -b base.safetensors -l student.safetensors \
+        -o run -n "$STEPS" --schedule cosine --save-every 50 --log log.tsv b?.safetensors)
+}
+
+# gone JOB: waits until Slurm has no more of it.
+gone() {
+    for _ in $(seq 1200); do
+        [ -n "$(squeue -h -j "$1" 2>/dev/null)" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+# until_under_way: a checkpoint is there, not the last.
+until_under_way() {
+    for _ in $(seq 600); do
+        [ ! -e log.tsv ] || break
+        sleep 0.05
+    done
+    [ -e log.tsv ]
+    [ "$(wc -l <log.tsv)" -le "$STEPS" ]
+}
+
+same_run() {
+    cat moe-train-*.log
+    cmp ../want.tsv log.tsv
+    diff -r ../want run
+}
+
+@test "slurm: a job that gets USR1 is requeued, and goes on to the same bits" {
+    submit
+    until_under_way
+    scancel -b -s USR1 "$job"
+    gone "$job"
+    same_run
+    grep -q 'stopped by SIGUSR1: run holds step' "moe-train-$job.log"
+    grep -q 'moe-sft train: status 75' "moe-train-$job.log"
+    # the second run begins behind the first
+    [ "$(grep -c 'from step 0 on' "moe-train-$job.log")" = 1 ]
+    [ "$(grep -c 'from step [1-9][0-9]* on' "moe-train-$job.log")" = 1 ]
+}
+
+@test "slurm: a job that is killed with -9 goes on when it is submitted again" {
+    submit
+    until_under_way
+    scancel -s KILL -f "$job"
+    gone "$job"
+    st-inspect verify -q run/lora.safetensors run/state.safetensors
+    [ ! -e run/lora.safetensors ] || ! cmp -s run/lora.safetensors ../want/lora.safetensors
+    submit
+    gone "$job"
+    same_run
+}
