@@ -48,6 +48,21 @@ assert len(got) == len(z) and abs(got - z).max() < 2e-4, abs(got - z).max()
     done
 }
 
+@test "hf-infer: the demo's trained experts give float64's nll" {
+    hf-infer "$ROOT/demo/qwen3-moe-tiny" --file "$ROOT/demo/held-out.txt" --nll -q >nll
+    PYTHONPATH="$ROOT/test/ref" "$PYTHON" -c '
+import sys, numpy as np, transformer
+rows = [x.split("\t") for x in open("nll").readlines()[1:]]
+ids = np.fromstring(sys.argv[2], int, sep=" ")
+assert [int(r[1]) for r in rows] == ids[1:].tolist()
+z = transformer.forward(*transformer.load(sys.argv[1]), ids)[:-1]
+z = np.log(np.exp(z - z.max(1, keepdims=True)).sum(1)) + z.max(1) - z[
+    np.arange(len(z)), ids[1:]]
+got = np.array([float(r[2]) for r in rows])
+assert len(got) > 400 and abs(got - z).max() < 2e-4, abs(got - z).max()
+' "$ROOT/demo/qwen3-moe-tiny" "$(hf-infer "$ROOT/demo/qwen3-moe-tiny" --encode --file "$ROOT/demo/held-out.txt")"
+}
+
 @test "hf-infer --acts in:down_proj: refused where a layer has experts" {
     run -2 hf-infer "$(moe -dense-first-last)" --ids $IDS --acts in:down_proj:all
     [ "${lines[0]}" = "hf-infer: --acts in:down_proj:all: layer 1 has experts, and each has its own down_proj (in:gate_proj and mlp are of all)" ]

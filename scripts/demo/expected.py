@@ -102,9 +102,12 @@ def main():
         demo / "expected.json", {"origin": origin, "prompts": entries}
     )
     (demo / "expected.tsv").write_text(tsv(entries), encoding="utf-8")
+    files = (p for p in demo.glob("*/**/*") if p.is_file())
     sums = "".join(
-        f"{hashlib.sha256(p.read_bytes()).hexdigest()}  qwen3-tiny/{p.name}\n"
-        for p in sorted(folder.iterdir())
+        f"{hashlib.sha256(p.read_bytes()).hexdigest()}"
+        f"  {p.relative_to(demo)}\n"
+        for p in sorted(files)
+        if not p.is_symlink()
     )
     (demo / "SHA256SUMS").write_text(sums)
     for e in entries:

@@ -187,6 +187,11 @@ class Qwen3(nn.Module):
             x = layer(x, rope, mask)
         return functional.linear(self.model.norm(x), table)
 
+    def loss(self, ids, targets, doc):
+        """Mean negative log-likelihood of the targets."""
+        logits = self(ids, doc).flatten(0, 1)
+        return functional.cross_entropy(logits, targets.flatten())
+
 
 def round_bf16(model):
     """Round all weights to BF16 and keep their dtype."""

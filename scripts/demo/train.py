@@ -77,12 +77,6 @@ class Windows:
         return ids[:, :-1], ids[:, 1:], doc[:, :-1]
 
 
-def loss_of(model, ids, targets, doc):
-    """Mean negative log-likelihood of the targets."""
-    logits = model(ids, doc)
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
 @torch.no_grad()
 def held_out_loss(model, docs):
     """Mean negative log-likelihood of a held-out token."""
@@ -153,7 +147,7 @@ def train(model, windows, steps, each_500):
     for step in range(steps):
         for group in opt.param_groups:
             group["lr"] = learning_rate(step, steps)
-        loss = loss_of(model, *windows.batch())
+        loss = model.loss(*windows.batch())
         opt.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
