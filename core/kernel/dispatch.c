@@ -52,7 +52,7 @@ TABLE(vec)
  */
 #define OVER(member) own->member ? own->member : below.member
 
-static struct gemm_ops
+static inline struct gemm_ops
 over(const struct gemm_ops *own, struct gemm_ops below)
 {
     return (struct gemm_ops){
