@@ -56,14 +56,18 @@ run_slice(void *ctx, size_t begin, size_t end, int thread)
         w->done[i % 256] = w->fn(STEPS);
 }
 
+static double (*fn_of(enum isa isa, enum probe_kind kind))(uint64_t n)
+{
+    const struct probe *p = table_of(isa);
+
+    return kind == PROBE_F32 ? p->f32 : kind == PROBE_BF16 ? p->bf16 : p->int8;
+}
+
 double
 probe_peak(struct par *par, enum isa isa, enum probe_kind kind)
 {
-    const struct probe *p = table_of(isa);
     size_t n = SLICES * (size_t)par_threads(par);
-    struct work w = { .fn = kind == PROBE_F32    ? p->f32
-                            : kind == PROBE_BF16 ? p->bf16
-                                                 : p->int8 };
+    struct work w = { .fn = fn_of(isa, kind) };
     double best = 0;
 
     for (int round = 0; w.fn && round < 3; round++) {
@@ -74,6 +78,25 @@ probe_peak(struct par *par, enum isa isa, enum probe_kind kind)
         best = rate > best ? rate : best;
     }
     return best;
+}
+
+double
+probe_cpu(enum probe_kind kind)
+{
+    enum isa isa = cpu_isa();
+    double v[SLICES];
+
+    while (!fn_of(isa, kind) && isa > ISA_AVX2 && isa != ISA_NEON)
+        isa--;
+    if (!fn_of(isa, kind))
+        return 0;
+    for (int i = 0; i < SLICES; i++) {
+        double t = cpu_s();
+
+        v[i] = fn_of(isa, kind)(STEPS);
+        v[i] /= cpu_s() - t;
+    }
+    return median(v, SLICES);
 }
 
 double

@@ -30,6 +30,10 @@ double probe_peak(struct par *par, enum isa isa, enum probe_kind kind);
 /* probe_best(): of the level that runs now, or the best below it. */
 double probe_best(struct par *par, enum probe_kind kind);
 
+/* probe_cpu(): the same of one thread, a second of CPU time: neighbours that
+ * take the CPU away are not in it. */
+double probe_cpu(enum probe_kind kind);
+
 /* probe_read(): bytes a second of reading [p, p + nbytes) once. */
 double probe_read(struct par *par, const void *p, size_t nbytes);
 
