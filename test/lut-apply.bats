@@ -27,7 +27,16 @@ LAYER=model.layers.0.self_attn.q_proj
 
 @test "lut-apply: every mode of compensation, by the model's weights and stored ones" {
     applies compensation
-    [ "$output" = 24 ]
+    [ "$output" = 26 ]
+}
+
+@test "lut-apply: few compensated inputs give the stored weights' bits by -m as well" {
+    make_case "dtype='BF16', stored=True"
+    lut-apply DIR $LAYER --top 5 <x.npy >stored.npy
+    make_case "dtype='BF16'"
+    lut-apply DIR $LAYER -m DIR --top 5 <x.npy | cmp - stored.npy
+    run -0 --separate-stderr lut-apply DIR $LAYER -m DIR --top 5 -v -i x.npy -o y.npy
+    [[ "$stderr" = *"by the model's weights"* ]]
 }
 
 @test "lut-apply: all inputs compensated are the layer; more of them, less error" {

@@ -196,6 +196,8 @@ open_table(struct tables *ts, const struct lut_layer *layer,
     if (o->ratio > 0)
         t->fix = (struct table_fix){ FIX_TOP, table_ratio(layer->in, o->ratio),
                                      0, NULL };
+    if (table_turn(&t->table, &t->fix, err) < 0)
+        return -1;
     if (o->report)
         t->stats = table_stats_new(&t->table, layer->elbow);
     ts->max_in = larger(ts->max_in, layer->in);
@@ -252,6 +254,7 @@ tables_close(struct tables *ts)
         struct tabled *t = &ts->tabled[i];
 
         table_stats_free(t->stats);
+        table_unturn(&t->table);
         free(t->bias);
         lut_table_close(&t->file);
     }

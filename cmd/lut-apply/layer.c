@@ -168,7 +168,8 @@ settle_fix(struct layer *l, const struct cmd *cmd, struct err *err)
         table_norms(l->norms, &l->table);
         fix->by = l->norms;
     }
-    return 0;
+    /* the picture's ratios go up to 1 */
+    return cmd->svg ? 0 : table_turn(&l->table, fix, err);
 }
 
 int
@@ -200,6 +201,7 @@ layer_open(struct layer *l, const struct cmd *cmd, struct err *err)
 void
 layer_close(struct layer *l)
 {
+    table_unturn(&l->table);
     free(l->norms);
     free(l->bias);
     stdir_close(&l->model);

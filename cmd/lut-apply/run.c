@@ -29,8 +29,8 @@ say_setup(const struct run *run)
             l->file.layer->target_bias ? "" : ", without the layer's bias");
     if (l->fix.how != FIX_NONE)
         fprintf(stderr, "lut-apply: compensation by %s\n",
-                t->weight_t ? "the table's stored weights"
-                            : "the model's weights");
+                t->weight_t && !t->turned ? "the table's stored weights"
+                                          : "the model's weights");
 }
 
 int

@@ -57,6 +57,12 @@ table_ratio(size_t in, double ratio)
     return n >= (double)in ? in : n <= 0 ? 0 : (size_t)n;
 }
 
+static size_t
+smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- memory ---- */
 
 static bool
@@ -260,7 +266,7 @@ combine(void *ctx, size_t begin, size_t end, int thread)
     (void)thread;
     for (size_t u = begin; u < end; u++) {
         size_t i = u / n_pieces, c = u % n_pieces * s->piece;
-        size_t n = t->out - c < s->piece ? t->out - c : s->piece;
+        size_t n = smaller(t->out - c, s->piece);
         float *y = s->y + i * s->ldy + c;
 
         memcpy(y, t->bias_product + c, n * sizeof(*y));
@@ -289,7 +295,7 @@ choose(const struct step *s, uint32_t *fixed, const float *error, uint64_t *key)
     size_t n = 0;
 
     if (fix->how == FIX_TOP) {
-        n = fix->top < s->t->in ? fix->top : s->t->in;
+        n = smaller(fix->top, s->t->in);
         topk_magnitudes(fixed, n, error, fix->by, s->t->in, key);
         return n;
     }
@@ -456,6 +462,69 @@ table_row(const struct table_work *w, size_t i)
         .fixed = w->fixed + i * w->width,
         .positives = w->positives[i],
     };
+}
+
+/* ---- weights turned ---- */
+
+#define FEW_DIMS   8 /* one in so many: a batch of 64 takes the layer's time */
+#define TURN_BLOCK 64
+
+/* Row r, column c of the block to row c, column r. */
+static void
+turn_block(char *to, size_t ld_to, const char *from, size_t ld_from,
+           size_t n_rows, size_t n_cols, size_t size)
+{
+    for (size_t c = 0; c < n_cols; c++)
+        for (size_t r = 0; r < n_rows; r++) {
+            char *p = to + (c * ld_to + r) * size;
+            const char *q = from + (r * ld_from + c) * size;
+
+            if (size == 4)
+                memcpy(p, q, 4);
+            else
+                memcpy(p, q, 2);
+        }
+}
+
+static bool
+can_turn(const struct table *t, const struct table_fix *fix)
+{
+    bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
+
+    for (size_t i = 0; i < t->n_parts; i++)
+        few &= t->part[i].dtype == t->dtype;
+    return few && t->n_parts > 0 && !t->weight_t;
+}
+
+int
+table_turn(struct table *t, const struct table_fix *fix, struct err *err)
+{
+    size_t size = t->dtype == DT_F32 ? 4 : 2, col = 0;
+
+    if (!can_turn(t, fix))
+        return 0;
+    t->turned = mem_big(t->in * t->out, size, "a layer's weights, turned", err);
+    if (!t->turned)
+        return -1;
+    for (size_t p = 0; p < t->n_parts; col += t->part[p++].out)
+        for (size_t r = 0; r < t->part[p].out; r += TURN_BLOCK)
+            for (size_t c = 0; c < t->in; c += TURN_BLOCK)
+                turn_block((char *)t->turned + (c * t->out + col + r) * size,
+                           t->out,
+                           (const char *)t->part[p].w + (r * t->in + c) * size,
+                           t->in, smaller(TURN_BLOCK, t->part[p].out - r),
+                           smaller(TURN_BLOCK, t->in - c), size);
+    t->weight_t = t->turned;
+    return 0;
+}
+
+void
+table_unturn(struct table *t)
+{
+    if (!t->turned)
+        return;
+    mem_big_free(t->turned, t->in * t->out, t->dtype == DT_F32 ? 4 : 2);
+    t->weight_t = t->turned = NULL;
 }
 
 /* ---- the layer itself ---- */

@@ -193,6 +193,8 @@ def compensation():
             ({}, ("--tau", "1", "--absolute", "--weighted"), dict(tau=1)),
             (dict(layer=QKV, outs=(24, 8, 8)), ("--top", "5"), dict(top=5)),
             (dict(dtype="BF16", k=20), ("--top", "7"), dict(top=7)),
+            (dict(dtype="BF16", d=136, layer=QKV, outs=(70, 9, 8)),
+             ("--top", "17"), dict(top=17)),  # an eighth: weights turned
             (dict(centered=True), ("--top", "7"), dict(top=7))]):
         for stored in (False, True):
             c = Case("c%d%d" % (i, stored), seed=i, stored=stored, meta={
