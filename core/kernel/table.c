@@ -9,8 +9,8 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 
-#define PART_TERMS 32   /* of compensation, summed before they meet y */
-#define PART_COLS  2048 /* 8 KiB of them on the stack */
+#define PART_TERMS 64   /* of compensation, summed before they meet y */
+#define PART_COLS  4096 /* 16 KiB of them on the stack */
 
 /* What one thread knows of one row while its p is made. */
 struct found {
