@@ -488,3 +488,13 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
     [ "${lines[0]}" = 'moe-sft: info: "x": files are named by options' ]
     run -0 moe-sft --help
 }
+
+@test "moe-sft(1): the examples run as typed" {
+    data .
+    rm lora.safetensors
+    examples "$ROOT/man/moe-sft.1" >script
+    [ "$(grep -c moe-sft script)" -ge 9 ]
+    run -0 bash -e script
+    for f in new fwd cache bwd lora hf int8; do st-inspect verify $f.safetensors; done
+    st-inspect verify merged peft-new
+}
