@@ -65,6 +65,26 @@ map_array(struct array *a, size_t *n_dims, const uint64_t **shape,
     return rc;
 }
 
+/* Rows of what ends in 'cols': a token each, however they were grouped. */
+static int
+take_shape(struct array *a, const uint64_t *shape, size_t n_dims, size_t cols,
+           struct err *err)
+{
+    size_t last = n_dims ? (size_t)shape[n_dims - 1] : 0, rows = 1;
+    bool fits = n_dims >= 2 && (!cols || last == cols);
+
+    for (size_t i = 0; fits && i + 1 < n_dims; i++)
+        fits = size_mul(rows, (size_t)shape[i], &rows);
+    if (!fits)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %zu dims, the last %zu (expected 2 or more, "
+                       "the last %zu, the model's width)",
+                       a->path, n_dims, last, cols);
+    a->rows = rows;
+    a->cols = last;
+    return 0;
+}
+
 int
 array_open(struct array *a, const char *path, size_t cols, struct err *err)
 {
@@ -78,16 +98,7 @@ array_open(struct array *a, const char *path, size_t cols, struct err *err)
     if (!cvt_known(a->dtype))
         return err_set(err, EX_DATAERR, "%s: is %s (expected F32, F16 or BF16)",
                        path, dtype_table[a->dtype].name);
-    if (n_dims != 2 || (cols && shape[1] != cols))
-        return err_set(err, EX_DATAERR,
-                       "%s: has %zu dims, the last %llu (expected 2, the last "
-                       "%zu, the model's width)",
-                       path, n_dims,
-                       n_dims ? (unsigned long long)shape[n_dims - 1] : 0,
-                       cols);
-    a->rows = (size_t)shape[0];
-    a->cols = (size_t)shape[1];
-    return 0;
+    return take_shape(a, shape, n_dims, cols, err);
 }
 
 void

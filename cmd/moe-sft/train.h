@@ -115,7 +115,7 @@ int data_get(struct data *data, uint64_t i, struct batch *batch,
              struct err *err);
 
 /* array_open() maps a .npy or FILE.safetensors:TENSOR, F32, F16 or BF16, of
- * 'cols' columns (0: any). */
+ * 'cols' columns (0: any); of its other dims each place is a row. */
 int array_open(struct array *array, const char *path, size_t cols,
                struct err *err);
 void array_close(struct array *array);
