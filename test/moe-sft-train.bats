@@ -288,6 +288,14 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     run -73 train no/such/folder -n 1 b0.safetensors
 }
 
+@test "moe-sft train: -v says the set-up and each step's rate, stdout stays" {
+    train want -n 2 b?.safetensors >want.log
+    run -0 --separate-stderr train run -n 2 -v -j 1 b?.safetensors
+    [ "$output" = "$(cat want.log)" ]
+    [[ ${stderr_lines[0]} == *", 1 threads; 4 experts of 96 x 80, rank 5; from step 0 on" ]]
+    [[ ${stderr_lines[2]} =~ ^"moe-sft: step 2: loss "[0-9.]+", "[0-9]+" tokens/s, 0 slots skipped"$ ]]
+}
+
 @test "moe-sft train: the log and the picture have all steps, also of a run that went on" {
     train run -n 3 --log log --svg loss.svg b?.safetensors
     train run -n 30 --log log --svg loss.svg --resume b?.safetensors
@@ -393,4 +401,20 @@ PY
     run -0 moe-sft check -b base.safetensors -l teacher.safetensors -i bare.safetensors
     # the idle expert's gradients are zero, exactly, and have no differences
     [ "$(printf '%s\n' "$output" | awk '$2 == 3' | cut -f 3,5,6 | sort -u)" = "$(printf 'operator:exact\t0\t0')" ]
+}
+
+@test "moe-sft check: 1, and which, where int8 cannot hold the numbers" {
+    "$PYTHON" - <<'PY'
+import os, sys
+sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
+import mkst, moe
+t, _ = moe.read("b0.safetensors")
+t["input"][:, ::17] *= 300  # columns beside which the others are rounded off
+mkst.save("wild.safetensors", dict(input=mkst.bf16(t["input"]), expert_ids=t["expert_ids"].astype("<i8"),
+                                   weights=t["weights"].astype("<f4")))
+PY
+    moe-sft check -b base.safetensors -l teacher.safetensors -i wild.safetensors >table
+    run -1 moe-sft check -b base.safetensors -l teacher.safetensors -i wild.safetensors --mode int8
+    [[ $output == *$'\t'operator:exact$'\t'*$'\t'no* ]]
+    [ -z "$(printf '%s\n' "$output" | grep 'exact:difference.*no')" ]
 }

@@ -141,6 +141,10 @@ data_open(struct data *d, const struct train_options *o,
         return open_arrays(d, err);
     if (o->n_files != 1 || strcmp(o->files[0], "-") != 0)
         d->n = o->n_files;
+    else if (isatty(0))
+        return err_set(err, TU_USAGE,
+                       "batches are not read from a terminal: redirect "
+                       "standard input");
     return 0;
 }
 

@@ -30,6 +30,7 @@ struct train {
     float *grad, *sum;         /* of one batch, of a step's */
     float *output;             /* [max_len, hidden] */
     uint16_t *grad_output;
+    size_t skipped; /* slots of the last step whose id is no expert */
     uint64_t saved; /* the step that DIR holds */
     bool any_saved;
     struct str state_path, lora_path;
@@ -327,6 +328,7 @@ run_batch(struct train *t, const struct batch *b, float *grad, double *loss,
     if (make_room(t, b, err) < 0 ||
         moe_forward(t->moe, &batch, t->output, true, err) < 0)
         return -1;
+    t->skipped += moe_skipped(t->moe);
     *loss = loss_mse(t->grad_output, t->output, b->target, b->qlen * b->hidden,
                      t->par);
     if (!isfinite(*loss))
@@ -371,8 +373,10 @@ run_step(struct train *t, struct err *err)
 {
     struct step_record r = { .lr = schedule_lr(&t->schedule, t->state.step) };
     double scale = 1 / (double)t->o->accumulate;
-    int rc = run_batches(t, &r, err);
+    int rc;
 
+    t->skipped = 0;
+    rc = run_batches(t, &r, err);
     if (rc <= 0)
         return rc;
     r.grad_norm = scale * grad_norm(t->sum, t->adamw.n, t->par);
@@ -466,9 +470,11 @@ say_step(const struct train *t, double seconds)
         str_free(&line);
     }
     if (t->o->verbose)
-        fprintf(stderr, "moe-sft: step %llu: loss %.4g, %.0f tokens/s\n",
+        fprintf(stderr,
+                "moe-sft: step %llu: loss %.4g, %.0f tokens/s, %zu slots "
+                "skipped\n",
                 (unsigned long long)t->state.step, r->loss,
-                r->tokens / (seconds + 1e-9));
+                r->tokens / (seconds + 1e-9), t->skipped);
 }
 
 static int
