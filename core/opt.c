@@ -174,11 +174,15 @@ void
 opt_print_help(const struct opt_tool *tool, FILE *to)
 {
     const struct opt *o;
+    int width = 7;
 
     print_usage(tool, to);
     fprintf(to, "%s\n", tool->summary);
     for (const struct opt_verb *v = tool->verbs; v && v->name; v++)
-        fprintf(to, "  %-7s %-18s %s\n", v->name, v->args, v->help);
+        width = (int)strlen(v->name) > width ? (int)strlen(v->name) : width;
+    for (const struct opt_verb *v = tool->verbs; v && v->name; v++)
+        fprintf(to, "  %-*s %-*s %s\n", width, v->name, 25 - width, v->args,
+                v->help);
     fputs("options:\n", to);
     for (int i = 0; (o = option(tool, i)); i++)
         print_option(o, to);

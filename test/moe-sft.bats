@@ -498,3 +498,62 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
     for f in new fwd cache bwd lora hf int8; do st-inspect verify $f.safetensors; done
     st-inspect verify merged peft-new
 }
+
+@test "moe-sft: an adapter of another layer is taken, with a warning" {
+    data .
+    edit lora.safetensors 'm["layer_idx"] = "5"'
+    run -0 --separate-stderr moe-sft forward -b hf -l lora.safetensors -i batch.safetensors -o out.safetensors
+    [ "$stderr" = "moe-sft: lora.safetensors: is of layer 5, the base weights of layer 3" ]
+    run -0 --separate-stderr moe-sft forward -q -f -b hf -l lora.safetensors -i batch.safetensors -o out.safetensors
+    [ -z "$stderr" ]
+}
+
+@test "moe-sft merge: bases in F16 and F32 stay that, rounded once" {
+    data .
+    for d in f2 f4; do
+        PYTHONPATH=$ROOT/test/ref D=$d "$PYTHON" - <<'END'
+import os, mkst, moe
+base = moe.read("base.safetensors")[0]
+mkst.save("b.safetensors", {n: v.astype("<" + os.environ["D"]) for n, v in base.items()})
+END
+        moe-sft merge -b b.safetensors -l lora.safetensors -o m.safetensors -f
+        moe-sft forward -b b.safetensors -l lora.safetensors -i batch.safetensors -o fwd.safetensors -f
+        judge forward fwd.safetensors 0.01
+        PYTHONPATH=$ROOT/test/ref D=$d "$PYTHON" - <<'END'
+import os, mkst, moe, numpy as np
+base, m, lora = moe.read("base.safetensors")[0], mkst.load("m.safetensors"), moe.read("lora.safetensors")[0]
+for p in moe.PROJ:
+    w = base[p + "_proj"] + 2.0 * np.einsum("eor,eri->eoi", lora[p + "_lora_b"], lora[p + "_lora_a"])
+    assert m[p + "_proj"][2] == w.astype("<" + os.environ["D"]).tobytes(), p
+END
+    done
+}
+
+@test "moe-sft merge: the model that is merged says what --lora says" {
+    model=$ROOT/demo/qwen3-moe-tiny
+    moe-sft init -b "$model" --layer 1 -o l.safetensors --seed 3
+    edit l.safetensors 'g = np.random.default_rng(5)
+for n in t:
+    if n.endswith("_b"): t[n] = mkst.bf16(g.standard_normal(t[n][1]) * 0.02)'
+    moe-sft merge -b "$model" --layer 1 -l l.safetensors -o merged
+    moe-sft convert -l l.safetensors -o peft
+    head -n 20 "$ROOT/demo/held-out.txt" >text
+    for how in "$model" "$model --lora l.safetensors" "$model --lora peft" merged; do
+        hf-infer $how --nll --json <text
+    done >said
+    "$PYTHON" -c 'import json
+plain, lora, peft, merged = [json.loads(l)["nll_mean"] for l in open("said")]
+assert lora == peft
+assert abs(merged - lora) < 0.1 * abs(lora - plain), (plain, lora, merged)'
+}
+
+@test "moe-sft: every instruction set of this machine, bf16 and int8" {
+    data . H=100 I=72
+    for isa in scalar avx2 avx512 avx512vnni avx512bf16; do
+        has_isa $isa || continue
+        export TU_ISA=$isa
+        both
+        both --mode int8 --tp 2
+        unset TU_ISA
+    done
+}

@@ -259,6 +259,10 @@ adapter_open(struct adapter *a, const char *path, const struct base *base,
     st_close(&st);
     if (rc < 0)
         adapter_close(a);
+    else if (base && base->layer >= 0 && a->layer >= 0 &&
+             base->layer != a->layer)
+        err_warn("%s: is of layer %lld, the base weights of layer %lld", path,
+                 (long long)a->layer, (long long)base->layer);
     return rc;
 }
 

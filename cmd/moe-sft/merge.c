@@ -219,7 +219,11 @@ write_shard(struct merge *g, const struct st *st, const char *path,
     for (size_t i = 0; rc >= 0 && i < st->n_tensors; i++) {
         const struct st_tensor *t = st->tensors + i;
 
-        rc = stw_add(w, t->name, t->dtype, t->n_dims, t->shape, err);
+        if (strlen(t->name) != t->name_n)
+            rc = err_set(err, EX_DATAERR, "%s: \"%s\" is a part of a name",
+                         st->path, t->name);
+        else
+            rc = stw_add(w, t->name, t->dtype, t->n_dims, t->shape, err);
     }
     if (rc >= 0)
         rc = stw_open(w, path, 0, err);

@@ -55,19 +55,14 @@ put_rows(struct quantize *z, enum base_matrix m, size_t first, size_t rows,
          size_t k, struct err *err)
 {
     size_t ld = gemm_ld_int8(k);
+    uint8_t bytes[ROWS * 4];
 
     for (size_t r = 0; r < rows; r++)
         memmove(z->q + r * k, z->q + r * ld, k);
     if (stw_write(z->w, z->values[m], z->q, rows * k, first * k, err) < 0)
         return -1;
-    for (size_t r = 0; r < rows; r++) {
-        uint8_t bytes[4];
-
-        cvt_from_f32(bytes, DT_F32, z->scale + r, 1);
-        if (stw_write(z->w, z->scales[m], bytes, 4, 4 * (first + r), err) < 0)
-            return -1;
-    }
-    return 0;
+    cvt_from_f32(bytes, DT_F32, z->scale, rows);
+    return stw_write(z->w, z->scales[m], bytes, 4 * rows, 4 * first, err);
 }
 
 static void
