@@ -53,7 +53,7 @@ struct sparse_ops {
     /* bit i: x[i] is not within lo .. hi, or is a NaN; n <= 64 */
     uint64_t (*outside)(const float *x, size_t n, float lo, float hi);
     /* keys of sparse.c, all under 2^63: of the x[i] whose bit is set, whose
-     * index is first + i; returns how many */
+     * index is first + i; returns how many.  to [64] */
     size_t (*keys)(uint64_t *to, const float *x, uint64_t bits, uint32_t first);
     /* how many are over lo; those over lo and under hi, in their order, to
      * 'to' [n], which may be 'key' */

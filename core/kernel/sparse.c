@@ -8,7 +8,7 @@
 
 #define BLOCK  64 /* numbers that one compare of the kernels looks at */
 #define SHORT  16 /* sorted by insertion from here down */
-#define SAMPLE 9
+#define SAMPLE 5
 
 void
 sparse_sum(const struct sparse *s)

@@ -152,14 +152,12 @@ few_keys(uint64_t *to, const float *x, uint64_t bits, uint32_t from)
 #if VF == 16
 enum { KEYS = 8, FEW = 4 }; /* of a vector; to be done one by one */
 
+/* All 8 are stored: whose last ones are none are written over. */
 INLINE size_t
 put_keys(uint64_t *to, __mmask8 m, __m512i v)
 {
-    size_t n = (size_t)__builtin_popcount(m);
-
-    _mm512_mask_storeu_epi64(to, (__mmask8)first(n),
-                             _mm512_maskz_compress_epi64(m, v));
-    return n;
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi64(m, v));
+    return (size_t)__builtin_popcount(m);
 }
 
 /* Few by themselves; else all eight of a block, without a branch. */
@@ -190,15 +188,15 @@ static size_t
 over(const uint64_t *key, size_t n, uint64_t lo)
 {
     const __m512i low = _mm512_set1_epi64((long long)lo);
-    size_t n_over = 0;
+    size_t n_over = 0, i = 0;
+    __m512i v;
 
-    for (size_t i = 0; i < n; i += KEYS) {
-        __mmask8 m = (__mmask8)(n - i < KEYS ? first(n - i) : 0xff);
-        __m512i v = _mm512_maskz_loadu_epi64(m, key + i);
-
+    for (; i + KEYS <= n; i += KEYS) {
+        v = _mm512_loadu_si512(key + i);
         n_over += (size_t)__builtin_popcount(_mm512_cmpgt_epi64_mask(v, low));
     }
-    return n_over;
+    v = _mm512_maskz_loadu_epi64((__mmask8)first(n - i), key + i);
+    return n_over + (size_t)__builtin_popcount(_mm512_cmpgt_epi64_mask(v, low));
 }
 
 static size_t
@@ -206,17 +204,24 @@ between(uint64_t *to, const uint64_t *key, size_t n, uint64_t lo, uint64_t hi)
 {
     const __m512i low = _mm512_set1_epi64((long long)lo);
     const __m512i high = _mm512_set1_epi64((long long)hi);
-    size_t n_kept = 0;
+    size_t n_kept = 0, i = 0;
+    __mmask8 m;
+    __m512i v;
 
-    for (size_t i = 0; i < n; i += KEYS) {
-        __mmask8 m = (__mmask8)(n - i < KEYS ? first(n - i) : 0xff);
-        __m512i v = _mm512_maskz_loadu_epi64(m, key + i);
-
-        m = _mm512_mask_cmpgt_epi64_mask(m, v, low);
-        m = _mm512_mask_cmplt_epi64_mask(m, v, high);
-        n_kept += put_keys(to + n_kept, m, v);
+    for (; i + KEYS <= n; i += KEYS) {
+        v = _mm512_loadu_si512(key + i);
+        m = _mm512_cmpgt_epi64_mask(v, low);
+        n_kept +=
+            put_keys(to + n_kept, _mm512_mask_cmplt_epi64_mask(m, v, high), v);
     }
-    return n_kept;
+    m = (__mmask8)first(n - i);
+    v = _mm512_maskz_loadu_epi64(m, key + i);
+    m = _mm512_mask_cmpgt_epi64_mask(m, v, low);
+    m = _mm512_mask_cmplt_epi64_mask(m, v, high);
+    i = (size_t)__builtin_popcount(m);
+    _mm512_mask_storeu_epi64(to + n_kept, (__mmask8)first(i),
+                             _mm512_maskz_compress_epi64(m, v));
+    return n_kept + i;
 }
 
 #else
