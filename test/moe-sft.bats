@@ -323,6 +323,10 @@ t["expert_ids"] = a'
     cmp out.safetensors hf.safetensors
     moe-sft forward -b hf -l lora.safetensors -i - -o stdin.safetensors <batch.safetensors
     cmp out.safetensors stdin.safetensors
+    moe-sft forward -b hf -l lora.safetensors -i <(cat batch.safetensors) -o pipe.safetensors
+    cmp out.safetensors pipe.safetensors
+    run -65 moe-sft forward -b hf -l lora.safetensors -i /dev/null -o x.safetensors
+    [ "$output" = "moe-sft: /dev/null: is empty" ]
     run -65 moe-sft forward -b hf -l peft -i batch.safetensors -o x.safetensors --layer 4
     [ "$output" = "moe-sft: hf: has no experts of layer 4 (of layers 3 to 3)" ]
 }

@@ -1,6 +1,7 @@
 /* Batches: what a layer's experts are given, from a file or a stream. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/sft.h"
@@ -184,27 +185,6 @@ batch_parse(struct batch *b, const void *file, size_t nbytes, const char *name,
     return rc;
 }
 
-int
-batch_open(struct batch *b, const char *path, unsigned need, size_t hidden,
-           struct err *err)
-{
-    struct map map;
-    int rc;
-
-    *b = (struct batch){ 0 };
-    if (!strcmp(path, "-")) {
-        rc = batch_next(b, 0, "standard input", need, hidden, err);
-        if (rc == 0)
-            return err_set(err, EX_DATAERR, "standard input: is empty");
-        return rc < 0 ? -1 : 0;
-    }
-    if (map_open(&map, path, err) < 0)
-        return -1;
-    rc = batch_parse(b, map.data, map.size, path, need, hidden, err);
-    map_close(&map);
-    return rc;
-}
-
 /* ---- a stream of them ---- */
 
 /* Reads nbytes or what there is: fewer at the stream's end, or -1. */
@@ -315,6 +295,44 @@ batch_next(struct batch *b, int fd, const char *name, unsigned need,
     if (rc > 0 && batch_parse(b, file.s, file.n, name, need, hidden, err) < 0)
         rc = -1;
     str_free(&file);
+    return rc;
+}
+
+/* Standard input, a pipe or a device: the first of its batches. */
+static int
+open_stream(struct batch *b, const char *path, unsigned need, size_t hidden,
+            struct err *err)
+{
+    bool std = !strcmp(path, "-");
+    const char *name = std ? "standard input" : path;
+    int fd = std ? 0 : file_open_any(path, err), rc;
+
+    if (fd < 0)
+        return -1;
+    rc = batch_next(b, fd, name, need, hidden, err);
+    if (!std)
+        close(fd);
+    if (rc == 0)
+        return err_set(err, EX_DATAERR, "%s: is empty", name);
+    return rc < 0 ? -1 : 0;
+}
+
+int
+batch_open(struct batch *b, const char *path, unsigned need, size_t hidden,
+           struct err *err)
+{
+    struct stat st;
+    struct map map;
+    int rc;
+
+    *b = (struct batch){ 0 };
+    if (!strcmp(path, "-") ||
+        (stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))))
+        return open_stream(b, path, need, hidden, err);
+    if (map_open(&map, path, err) < 0)
+        return -1;
+    rc = batch_parse(b, map.data, map.size, path, need, hidden, err);
+    map_close(&map);
     return rc;
 }
 
