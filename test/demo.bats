@@ -66,6 +66,23 @@ SH
     [ "$(grep -c DIFFERS <<<"$output")" -eq 1 ]
 }
 
+@test "demo: an adapter brings most of the damaged experts' knowledge back" {
+    run -0 --separate-stderr demo
+    printf '%s\n' "$output" | awk '
+        $1 == "experts" && NF == 2 { whole = $2 }
+        $1 == "damaged" { damaged = $2 }
+        $1 == "damaged," { repaired = $3 }
+        END { exit !(whole > 1 && damaged > whole + 1 &&
+              repaired > whole && repaired < damaged - 0.75 * (damaged - whole)) }'
+}
+
+@test "demo: an adapter that learnt from another text is noticed, status 1" {
+    copy_demo
+    for _ in $(seq 64); do printf '1+1=2 '; done >copy/training.txt
+    run -1 demo copy
+    [[ $output == *"DIFFERS: less than three quarters of what was lost came back"* ]]
+}
+
 @test "demo: a mean that is off by 0.001 is noticed, status 1" {
     copy_demo
     awk -F '\t' -v OFS='\t' 'NR == 3 { $5 += 0.001 } 1' \

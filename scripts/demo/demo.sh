@@ -9,6 +9,7 @@ export LC_ALL
 PATH=$(cd "$1" && pwd):$PATH
 cd "${2:-$(dirname "$0")/../../demo}"
 model=qwen3-tiny
+moe=qwen3-moe-tiny
 n_new=60
 max_error=0.0002 # of a logit: what hf-infer(1) promises
 tab=$(printf '\t')
@@ -66,11 +67,11 @@ compare() {
         }'
 }
 
-# nll NAME [OPTION...]: the mean over a text, shown and left in $nll.
+# nll NAME MODEL [OPTION...]: the mean over a text, shown and left in $nll.
 nll() {
     name=$1
     shift
-    nll=$(hf-infer "$model" --nll --json -q --file held-out.txt "$@" |
+    nll=$(hf-infer "$@" --nll --json -q --file held-out.txt |
         sed 's/.*"nll_mean":\([^,]*\),.*/\1/')
     printf '    %-34s %s\n' "$name" "$nll"
 }
@@ -93,7 +94,8 @@ question() {
 errors=$(mktemp)
 worst=$(mktemp)
 tables=$(mktemp -d)
-trap 'rm -rf "$errors" "$worst" "$tables"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$errors" "$worst" "$tables" "$work"' EXIT
 
 say "demo/$model is a small language model: the architecture of Qwen3, its" \
     "weights in BF16 in a safetensors file, and its own tokenizer. What is in" \
@@ -120,14 +122,52 @@ say "demo/sae is a sparse autoencoder, trained on what the MLP of layer 1" \
     "layer's inputs:"
 step lut-precompute -m "$model" -s sae --fuse gate_up -o "$tables"
 echo
-nll dense
+nll dense "$model"
 dense=$nll
-nll 'table' --lut "$tables"
-nll 'table, --ratio 0.25' --lut "$tables" --ratio 0.25
-nll 'table, --ratio 1' --lut "$tables" --ratio 1
+nll 'table' "$model" --lut "$tables"
+nll 'table, --ratio 0.25' "$model" --lut "$tables" --ratio 0.25
+nll 'table, --ratio 1' "$model" --lut "$tables" --ratio 1
 # All of it compensated is the dense layer but for the table's BF16.
 echo "$dense $nll" | awk '{ d = $1 - $2; exit NF != 2 || d * d > 1e-6 }' ||
     differs "with everything compensated it should be $dense"
+say "demo/$moe has experts: in each layer a router sends every token to two" \
+    "of four small MLPs. In a copy all experts of the first layer lose their" \
+    "down_proj: zeros. What the whole layer makes of demo/training.txt is what" \
+    "LoRA adapters of the four learn to give again, from what goes into it:"
+# damage COPY: overwrites four tensors where st-inspect says they lie.
+damage() {
+    mkdir "$1"
+    cp "$moe"/* "$1"
+    chmod u+w "$1"/*
+    st-inspect list --long -t 'model.layers.0.mlp.experts.*.down_proj.weight' \
+        "$1" | sed 1d | cut -f 4,5 |
+        while read -r nbytes offset; do
+            dd if=/dev/zero of="$1/model.safetensors" bs=1 count="$nbytes" \
+                seek="$offset" conv=notrunc 2>/dev/null
+        done
+}
+damage "$work/damaged"
+acts="--ctx 64 --file training.txt -q"
+# shellcheck disable=SC2086 # options are words
+step hf-infer "$moe" --acts in:gate_proj:0 $acts -o "$work/in.npy"
+# shellcheck disable=SC2086
+step hf-infer "$moe" --acts mlp:0 $acts -o "$work/out.npy"
+step moe-sft init -b "$work/damaged" --layer 0 --rank 16 --alpha 16 \
+    -o "$work/lora.safetensors"
+step moe-sft train -b "$work/damaged" --layer 0 -l "$work/lora.safetensors" \
+    -i "$work/in.npy" --target "$work/out.npy" -o "$work/run" -n 200 \
+    --length 64 --lr 1e-2 --schedule cosine --shuffle --log "$work/log.tsv"
+awk -F '\t' 'NR == 1 || NR == 2 || (NR - 1) % 50 == 0 {
+    print "    " $1 "\t" $2 }' "$work/log.tsv"
+echo
+nll 'experts' "$moe"
+whole=$nll
+nll 'damaged' "$work/damaged"
+damaged=$nll
+nll 'damaged, --lora' "$work/damaged" --lora "$work/run/lora.safetensors"
+echo "$whole $damaged $nll" |
+    awk '{ exit NF != 3 || $2 < $1 + 1 || $3 > $2 - ($2 - $1) * 3 / 4 }' ||
+    differs "less than three quarters of what was lost came back"
 say "That was: one model inspected and verified, $n questions answered. Token" \
     "ids of prompts and answers were compared with torch's for equality, and" \
     "logits within $max_error; the largest error was" \
