@@ -72,6 +72,8 @@ struct vec_ops {
                       size_t n); /* y[i] = x[i] * s * w[i] */
     float (*exp_sum)(float *x, float max, size_t n);
     void (*silu_mul)(float *gate, const float *up, size_t n);
+    void (*silu_back)(float *h, float *gate, float *up, const float *dh,
+                      size_t n);
     void (*gelu_tanh_mul)(float *gate, const float *up, size_t n);
     void (*rope)(float *x, const float *c, const float *s, size_t half);
 };

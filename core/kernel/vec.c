@@ -65,6 +65,12 @@ vec_silu_mul(float *gate, const float *up, size_t n)
 }
 
 void
+vec_silu_back(float *h, float *gate, float *up, const float *dh, size_t n)
+{
+    ops()->silu_back(h, gate, up, dh, n);
+}
+
+void
 vec_gelu_tanh_mul(float *gate, const float *up, size_t n)
 {
     ops()->gelu_tanh_mul(gate, up, n);

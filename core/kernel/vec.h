@@ -39,6 +39,12 @@ void vec_silu_mul(float *gate, const float *up, size_t n);
 void vec_gelu_tanh_mul(float *gate, const float *up, size_t n);
 
 /*
+ * vec_silu_back() goes back through h[i] = silu(gate[i]) * up[i], of which it
+ * gets dh and gives h again; gate and up become their gradients.
+ */
+void vec_silu_back(float *h, float *gate, float *up, const float *dh, size_t n);
+
+/*
  * vec_rope() turns one head in place, half rotation, as Hugging Face's llama:
  * x1 = x[0..half), x2 = x[half..2 half):
  *   x1' = x1 c - x2 s,  x2' = x2 c + x1 s      cos, sin: [half]

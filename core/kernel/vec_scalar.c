@@ -117,6 +117,18 @@ silu_mul(float *gate, const float *up, size_t n)
         gate[i] = gate[i] / (1 + exp1(-gate[i])) * up[i];
 }
 
+static void
+silu_back(float *h, float *gate, float *up, const float *dh, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float sig = 1 / (1 + exp1(-gate[i])), silu = gate[i] * sig;
+
+        h[i] = silu * up[i];
+        gate[i] = dh[i] * up[i] * (sig + silu * (1 - sig));
+        up[i] = dh[i] * silu;
+    }
+}
+
 /* (1 + tanh u) / 2 = 1 / (1 + exp(-2u)). */
 static void
 gelu_tanh_mul(float *gate, const float *up, size_t n)
@@ -151,6 +163,7 @@ const struct vec_ops vec_scalar = {
     .scale_mul = scale_mul,
     .exp_sum = exp_sum,
     .silu_mul = silu_mul,
+    .silu_back = silu_back,
     .gelu_tanh_mul = gelu_tanh_mul,
     .rope = rope,
 };

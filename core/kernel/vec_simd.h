@@ -179,6 +179,40 @@ gelu_tanh(vf g)
 ACT_MUL(silu_mul, silu)
 ACT_MUL(gelu_tanh_mul, gelu_tanh)
 
+/* h, and the gradients of gate and up in their places. */
+INLINE vf
+silu_back1(vf *gate, vf *up, vf dh)
+{
+    const vf one = vf_set1(1);
+    vf sig = one / (one + vf_exp(vf_set1(0) - *gate)), s = *gate * sig;
+    vf h = s * *up;
+
+    *gate = dh * *up * (sig + s * (one - sig));
+    *up = dh * s;
+    return h;
+}
+
+static void
+silu_back(float *h, float *gate, float *up, const float *dh, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF) {
+        vf g = vf_load(gate + i), u = vf_load(up + i);
+
+        vf_store(h + i, silu_back1(&g, &u, vf_load(dh + i)));
+        vf_store(gate + i, g);
+        vf_store(up + i, u);
+    }
+    if (i < n) {
+        vf g = vf_load_n(gate + i, n - i), u = vf_load_n(up + i, n - i);
+
+        vf_store_n(h + i, silu_back1(&g, &u, vf_load_n(dh + i, n - i)), n - i);
+        vf_store_n(gate + i, g, n - i);
+        vf_store_n(up + i, u, n - i);
+    }
+}
+
 static void
 rope(float *x, const float *c, const float *s, size_t half)
 {
@@ -200,9 +234,9 @@ rope(float *x, const float *c, const float *s, size_t half)
     }
 }
 
-#define VEC_OPS                                                           \
-    {                                                                     \
-        .dot = dot, .axpy = axpy, .add = add, .scale = scale, .max = max, \
-        .scale_mul = scale_mul, .exp_sum = exp_sum, .silu_mul = silu_mul, \
-        .gelu_tanh_mul = gelu_tanh_mul, .rope = rope                      \
+#define VEC_OPS                                                              \
+    {                                                                        \
+        .dot = dot, .axpy = axpy, .add = add, .scale = scale, .max = max,    \
+        .scale_mul = scale_mul, .exp_sum = exp_sum, .silu_mul = silu_mul,    \
+        .silu_back = silu_back, .gelu_tanh_mul = gelu_tanh_mul, .rope = rope \
     }

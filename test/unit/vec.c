@@ -113,6 +113,27 @@ check_acts(const struct vec_ops *ops, size_t n)
 }
 
 static bool
+check_silu_back(const struct vec_ops *ops, size_t n)
+{
+    static float h[N + 1], u[N + 1];
+    bool good = true;
+
+    fill(n);
+    memcpy(u, b, sizeof(u));
+    u[n] = h[n] = GUARD;
+    ops->silu_back(h, a, u, c, n);
+    for (size_t i = 0; i < n; i++) {
+        double g = (double)d[i], sig = 1 / (1 + exp(-g)), up = (double)b[i];
+
+        good &=
+            near(g * sig * up, h[i], 1e-6) &&
+            near((double)c[i] * up * sig * (1 + g * (1 - sig)), a[i], 1e-6) &&
+            near((double)c[i] * g * sig, u[i], 1e-6);
+    }
+    return good && a[n] == GUARD && u[n] == GUARD && h[n] == GUARD;
+}
+
+static bool
 check_exp_sum(const struct vec_ops *ops, size_t n)
 {
     double sum = 0;
@@ -153,7 +174,7 @@ test_lengths(enum isa isa)
     for (size_t n = 0; n < 150; n++) {
         sums &= check_sums(ops, n);
         elements &= check_elements(ops, n);
-        acts &= check_acts(ops, n);
+        acts &= check_acts(ops, n) && check_silu_back(ops, n);
         exps &= check_exp_sum(ops, n);
         rope &= check_rope(ops, n);
     }
