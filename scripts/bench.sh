@@ -16,7 +16,7 @@ for isa in avx2 avx512bf16; do
         TU_ISA=$isa "$b/kernels" products
     fi
 done
-for p in par table hf-infer-speed hf-infer-tok st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed; do
+for p in par table hf-infer-speed hf-infer-tok st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed moe-sft-speed; do
     "$b/$p"
 done
-[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table"
+[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table" "$b/moe-sft-speed"

@@ -1,7 +1,8 @@
-"""peers.py KERNELS TABLE: other libraries' products on the shapes of the table,
+"""peers.py KERNELS TABLE MOE: other libraries' products on the shapes of the table,
 run in turns with ours (KERNELS is build/test/bench/kernels), as our speed in
 ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
-in torch, a batch of 64 (TABLE is build/test/bench/table).  What is not
+in torch, a batch of 64 (TABLE is build/test/bench/table); and LoRA of experts
+by torch's autograd (MOE is build/test/bench/moe-sft-speed).  What is not
 installed is left out with a line that says so.
 
 oneDNN is called through its C interface, version 2 (Debian: libdnnl2),
@@ -18,6 +19,8 @@ import time
 
 SHAPES = [(512, 4096, 1024), (1024, 16384, 1024)]
 LUT_SHAPE = (1024, 4096, 8192, 128)  # in, out, directions, k
+# experts, of a token, hidden, intermediate, rank, tokens
+MOE_SHAPE = (8, 2, 2048, 1408, 16, 512)
 BATCH = 64
 ROUNDS = 5
 LAYOUT = "%-18s %-17s %-11s %7d %10.1f %-9s %5.2f  %s"
@@ -152,6 +155,47 @@ def lut(kind, step, d_in, d_out, n, k):
     return BATCH / typical(lambda: combine(*encode(next(each))))
 
 
+def moe(kind, n_experts, top_k, hidden, inter, rank, qlen):
+    """Tokens a second of forward and backward by autograd, LoRA trained."""
+    import torch
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+    def noise(*shape, train=True):
+        x = (torch.rand(*shape) - 0.5) * 0.05
+        return x.to(torch.bfloat16).requires_grad_(train)
+
+    def pair(n, k):
+        return noise(n_experts, rank, k), noise(n_experts, n, rank)
+
+    shapes = [(inter, hidden), (inter, hidden), (hidden, inter)]
+    base = [noise(n_experts, n, k, train=False) for n, k in shapes]
+    lora = [pair(n, k) for n, k in shapes]
+    x, grad = noise(qlen, hidden), noise(qlen, hidden, train=False).float()
+    ids = torch.stack([torch.randperm(n_experts)[:top_k]
+                       for _ in range(qlen)])
+    weights = torch.full((qlen, top_k), 1 / top_k, requires_grad=True)
+
+    def linear(i, e, x):
+        a, b = lora[i][0][e], lora[i][1][e]
+        return x @ base[i][e].t() + 32 / rank * ((x @ a.t()) @ b.t())
+
+    def step():
+        for t in [x, weights] + [m for p in lora for m in p]:
+            t.grad = None
+        out = torch.zeros(qlen, hidden)
+        for e in range(n_experts):
+            i, j = torch.where(ids == e)
+            rows = x[i]
+            h = torch.nn.functional.silu(linear(0, e, rows))
+            y = linear(2, e, h * linear(1, e, rows))
+            out = out.index_add(0, i, y.float() * weights[i, j, None])
+        out.backward(grad)
+
+    step()
+    return qlen / typical(step)
+
+
 # peer, its class, ours, what to install
 PEERS = [
     (openblas, "f32", "exact", "libopenblas0-pthread"),
@@ -212,12 +256,23 @@ def compare_lut(table, kind, step, threads):
     return bool(got)
 
 
+def compare_moe(bench, threads):
+    got = in_turns(["moe", "bf16", *[str(x) for x in MOE_SHAPE]],
+                   [bench, "one", "bf16"], threads)
+    if got:
+        they, we = got
+        print(LAYOUT % ("torch MoE LoRA", "E%s k%s %sx%s" % MOE_SHAPE[:4],
+                        "bf16", threads, they, "token/s", we / they,
+                        "ours (moe-sft bf16) over it"), flush=True)
+    return bool(got)
+
+
 def left_out(what, package):
     print("bench: %s does not run here, left out (Debian: %s)"
           % (what, package), file=sys.stderr)
 
 
-def main(kernels, table):
+def main(kernels, table, moe_bench):
     counts = sorted({1, len(os.sched_getaffinity(0))})
     for peer, kind, ours, package in PEERS:
         rows = [(t, s) for t in counts for s in SHAPES]
@@ -227,12 +282,16 @@ def main(kernels, table):
             for s in ("combine", "all")]
     if not all(compare_lut(table, *row) for row in rows):
         left_out("torch, the formula of lut(5),", "python3-torch")
+    if not all(compare_moe(moe_bench, t) for t in counts):
+        left_out("torch, LoRA of experts,", "python3-torch")
 
 
 if sys.argv[1:3] == ["run", "lut"]:
     print(lut(*sys.argv[3:5], *map(int, sys.argv[5:9])))
+elif sys.argv[1:3] == ["run", "moe"]:
+    print(moe(sys.argv[3], *map(int, sys.argv[4:10])))
 elif sys.argv[1] == "run":
     peer = {"openblas": openblas, "onednn": onednn, "torch": torch}
     print(peer[sys.argv[2]](sys.argv[3], *map(int, sys.argv[4:7])))
 else:
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:4])

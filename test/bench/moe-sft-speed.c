@@ -1,0 +1,302 @@
+/*
+ * moe-sft-speed: forward and backward of one layer in tokens a second, in
+ * ratio to the machine's peak of the six base products alone, and to what
+ * core/kernel/gemm takes for them: all else is LoRA, activations and routing.
+ *   moe-sft-speed one MODE THREADS   one number, for peers.py
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/moe-sft/moe.h"
+#include "core/mem.h"
+#include "core/rng.h"
+#include "test/bench/bench.h"
+#include "test/bench/probe.h"
+
+enum { N_EXPERTS = 8, TOP_K = 2, HIDDEN = 2048, INTER = 1408, RANK = 16 };
+enum { QLEN = 512, ROUNDS = 5, PERIOD = 65521 };
+
+/* Everything one layer needs. */
+struct layer {
+    uint16_t *base[3], *lora[MOE_N_LORA], *input, *grad, *grad_input;
+    float *weights, *output, *grad_weights, *grads[MOE_N_LORA];
+    int64_t *ids;
+    struct moe *moe;
+};
+
+static uint16_t *
+noise(size_t n, float scale)
+{
+    uint16_t *p = xmalloc(n * sizeof(*p));
+
+    for (size_t i = 0; i < n; i++)
+        p[i] = i < PERIOD ? f32_to_bf16((rng_f32(1, n, i) - 0.5f) * scale)
+                          : p[i - PERIOD];
+    return p;
+}
+
+static struct moe_config
+config_of(enum moe_mode mode)
+{
+    return (struct moe_config){
+        .n_experts = N_EXPERTS,
+        .top_k = TOP_K,
+        .hidden = HIDDEN,
+        .intermediate = INTER,
+        .lora_rank = RANK,
+        .lora_alpha = 32,
+        .max_len = QLEN,
+        .max_cache_depth = 1,
+        .n_parts = 1,
+        .mode = mode,
+    };
+}
+
+static void
+fill(struct layer *l)
+{
+    struct moe_config c = config_of(MOE_BF16);
+
+    for (size_t i = 0; i < 3; i++)
+        l->base[i] = noise((size_t)N_EXPERTS * HIDDEN * INTER, 0.05f);
+    for (size_t m = 0; m < MOE_N_LORA; m++) {
+        uint64_t shape[3];
+        size_t n;
+
+        moe_lora_shape(&c, m, shape);
+        n = shape[0] * shape[1] * shape[2];
+        l->lora[m] = noise(n, 0.05f);
+        l->grads[m] = xmalloc(n * sizeof(float));
+    }
+    l->input = noise((size_t)QLEN * HIDDEN, 1);
+    l->grad = noise((size_t)QLEN * HIDDEN, 1);
+    l->grad_input = noise((size_t)QLEN * HIDDEN, 1);
+    l->output = xmalloc((size_t)QLEN * HIDDEN * sizeof(float));
+    l->weights = xmalloc(QLEN * TOP_K * sizeof(float));
+    l->grad_weights = xmalloc(QLEN * TOP_K * sizeof(float));
+    l->ids = xmalloc(QLEN * TOP_K * sizeof(*l->ids));
+    for (size_t i = 0; i < QLEN; i++) {
+        int64_t first = (int64_t)(rng_u64(2, 0, i) % N_EXPERTS);
+        int64_t step = (int64_t)(1 + rng_u64(3, 0, i) % (N_EXPERTS - 1));
+
+        l->ids[2 * i] = first;
+        l->ids[2 * i + 1] = (first + step) % N_EXPERTS;
+        l->weights[2 * i] = 0.6f;
+        l->weights[2 * i + 1] = 0.4f;
+    }
+}
+
+/* gate, up or down. */
+static struct gemm_matrix
+matrix(const struct layer *l, size_t i, size_t e)
+{
+    struct gemm_matrix w = { .data = l->base[i] + e * HIDDEN * INTER,
+                             .dtype = DT_BF16 };
+
+    w.n = i == 2 ? HIDDEN : INTER;
+    w.k = w.ld = i == 2 ? INTER : HIDDEN;
+    return w;
+}
+
+static int
+open_moe(struct layer *l, enum moe_mode mode, int n_threads, struct err *err)
+{
+    struct moe_config c = config_of(mode);
+    struct gemm_matrix w[3][N_EXPERTS];
+    struct moe_base base = { w[0], w[1], w[2] };
+    struct moe_lora lora;
+
+    for (size_t i = 0; i < 3; i++)
+        for (size_t e = 0; e < N_EXPERTS; e++)
+            w[i][e] = matrix(l, i, e);
+    for (size_t m = 0; m < MOE_N_LORA; m++)
+        lora.m[m] = l->lora[m];
+    if (moe_open(&l->moe, &c, n_threads, err) < 0 ||
+        moe_load(l->moe, &base, err) < 0 ||
+        moe_update_lora(l->moe, &lora, err) < 0)
+        return -1;
+    return 0;
+}
+
+/* Seconds of both passes, or -1. */
+static double
+step(struct layer *l, struct err *err)
+{
+    struct moe_batch batch = { QLEN, l->ids, l->weights, l->input };
+    struct moe_grads grads = { .input = l->grad_input,
+                               .weights = l->grad_weights,
+                               .lora_dtype = DT_F32 };
+    double t = now_s();
+
+    for (size_t m = 0; m < MOE_N_LORA; m++)
+        grads.lora[m] = l->grads[m];
+    if (moe_forward(l->moe, &batch, l->output, true, err) < 0 ||
+        moe_backward(l->moe, l->grad, &grads, err) < 0)
+        return -1;
+    return now_s() - t;
+}
+
+/* ---- the base products alone ---- */
+
+struct products {
+    struct gemm *gemm;
+    struct gemm_panels panels[3][N_EXPERTS];
+    uint16_t *x; /* [QLEN, gemm_ld_bf16(HIDDEN)] */
+    float *c;
+};
+
+static int
+products_open(struct products *p, const struct layer *l, struct par *par,
+              struct err *err)
+{
+    size_t nbytes = gemm_packed_nbytes(GEMM_BF16, HIDDEN, INTER);
+
+    if (gemm_open(&p->gemm, par, err) < 0)
+        return -1;
+    p->x = noise(QLEN * gemm_ld_bf16(HIDDEN), 1);
+    p->c = xmalloc((size_t)QLEN * HIDDEN * sizeof(*p->c));
+    for (size_t i = 0; i < 3; i++)
+        for (size_t e = 0; e < N_EXPERTS; e++) {
+            struct gemm_matrix w = matrix(l, i, e);
+
+            p->panels[i][e].class = GEMM_BF16;
+            p->panels[i][e].data = mem_big(nbytes, 1, "weights", err);
+            if (!p->panels[i][e].data)
+                return -1;
+            gemm_pack(p->gemm, &p->panels[i][e], &w);
+        }
+    return 0;
+}
+
+static void
+products_close(struct products *p)
+{
+    size_t nbytes = gemm_packed_nbytes(GEMM_BF16, HIDDEN, INTER);
+
+    for (size_t i = 0; i < 3; i++)
+        for (size_t e = 0; e < N_EXPERTS; e++)
+            mem_big_free(p->panels[i][e].data, nbytes, 1);
+    free(p->c);
+    free(p->x);
+    gemm_close(p->gemm);
+}
+
+/* Seconds: packed once and transposed on the fly, as the operator has them,
+ * of which every expert has as many rows here. */
+static double
+products_run(struct products *p, const struct layer *l)
+{
+    double t = now_s();
+
+    for (size_t e = 0; e < N_EXPERTS; e++)
+        for (size_t i = 0; i < 3; i++) {
+            struct gemm_job there = { .w = matrix(l, i, e), .c = p->c };
+            struct gemm_job back = there;
+
+            there.ldc = back.w.k = there.w.n;
+            back.ldc = back.w.n = there.w.k;
+            there.panels = &p->panels[i][e];
+            back.w.by_k = true;
+            gemm_bf16(p->gemm, &there, 1, p->x, NULL, gemm_ld_bf16(there.w.k),
+                      QLEN * TOP_K / N_EXPERTS);
+            gemm_bf16(p->gemm, &back, 1, p->x, NULL, gemm_ld_bf16(back.w.k),
+                      QLEN * TOP_K / N_EXPERTS);
+        }
+    return now_s() - t;
+}
+
+/* ---- the table ---- */
+
+/* Operations of the base products. */
+static double
+operations(void)
+{
+    return 2.0 * 6 * QLEN * TOP_K * HIDDEN * INTER;
+}
+
+struct result {
+    double speed, of_peak, of_products;
+};
+
+static double
+peak_of(struct par *par, enum moe_mode mode)
+{
+    double peak = probe_best(par, mode == MOE_INT8 ? PROBE_INT8 : PROBE_BF16);
+
+    return peak > 0 ? peak : probe_best(par, PROBE_F32);
+}
+
+static int
+measure(struct layer *l, enum moe_mode mode, struct par *par, struct result *to,
+        struct err *err)
+{
+    double speeds[ROUNDS], of_peak[ROUNDS], of_products[ROUNDS];
+    struct products p = { 0 };
+
+    if (open_moe(l, mode, par_threads(par), err) < 0 ||
+        products_open(&p, l, par, err) < 0 || step(l, err) < 0)
+        return -1;
+    for (int r = 0; r < ROUNDS; r++) {
+        double peak = peak_of(par, mode), alone = products_run(&p, l);
+        double t = step(l, err);
+
+        if (t < 0)
+            return -1;
+        speeds[r] = QLEN / t;
+        of_peak[r] = operations() / t / peak;
+        of_products[r] = alone / t;
+    }
+    *to = (struct result){ median(speeds, ROUNDS), median(of_peak, ROUNDS),
+                           median(of_products, ROUNDS) };
+    products_close(&p);
+    moe_close(l->moe);
+    return 0;
+}
+
+static int
+show(struct layer *l, enum moe_mode mode, struct par *par, struct err *err)
+{
+    const char *name = mode == MOE_INT8 ? "moe-sft int8" : "moe-sft bf16";
+    const char *isa = isa_name(cpu_isa());
+    struct result r;
+
+    if (measure(l, mode, par, &r, err) < 0)
+        return -1;
+    row(name, "E8 k2 2048x1408", isa, par_threads(par), r.speed, "token/s",
+        r.of_peak, mode == MOE_INT8 ? "int8 peak" : "bf16 peak");
+    row(name, "E8 k2 2048x1408", isa, par_threads(par), r.speed, "token/s",
+        r.of_products, "its bf16 products alone");
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    int threads[] = { 1, par_default() };
+    struct layer l = { 0 };
+    struct err err = { 0 };
+    struct result r;
+    struct par *par;
+
+    if (!memory_for("moe-sft", (size_t)1 << 30))
+        return 0;
+    fill(&l);
+    if (argc == 4 && !strcmp(argv[1], "one")) {
+        if (par_open(&par, atoi(argv[3]), &err) < 0 ||
+            measure(&l, !strcmp(argv[2], "int8"), par, &r, &err) < 0)
+            return 1;
+        printf("%.0f\n", r.speed);
+        return 0;
+    }
+    for (size_t i = 0; i < (threads[1] > 1 ? 2 : 1); i++) {
+        if (par_open(&par, threads[i], &err) < 0 ||
+            show(&l, MOE_BF16, par, &err) < 0 ||
+            show(&l, MOE_INT8, par, &err) < 0) {
+            fprintf(stderr, "moe-sft-speed: %s\n", err.what);
+            return 1;
+        }
+        par_close(par);
+    }
+    return 0;
+}
