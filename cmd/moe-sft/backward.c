@@ -6,7 +6,6 @@
  *   dX += dg W_gate + s (dg B_g) A_g + du W_up + s (du B_u) A_u
  *   dA = s (dy B)^T x,  dB = dy^T s (x A^T)     of a layer x -> y
  */
-#include <math.h>
 #include <string.h>
 
 #include "cmd/moe-sft/moe_impl.h"
@@ -59,13 +58,9 @@ activation_back(const struct pass *pass, struct part *part, const float *da0,
     w = row_weight(pass, row);
     cvt_to_f32(g, pass->gate + at, DT_BF16, n);
     cvt_to_f32(u, pass->up + at, DT_BF16, n);
-    for (size_t i = 0; i < n; i++) {
-        float sig = 1 / (1 + expf(-g[i])), silu = g[i] * sig;
-
-        h[i] = silu * u[i];
-        g[i] = w * da0[i] * u[i] * (sig + silu * (1 - sig));
-        u[i] = w * da0[i] * silu;
-    }
+    vec_silu_back(h, g, u, da0, n);
+    vec_scale(g, w, n);
+    vec_scale(u, w, n);
     cvt_from_f32(part->h + to, DT_BF16, h, n);
     cvt_from_f32(part->dg + to, DT_BF16, g, n);
     cvt_from_f32(part->du + to, DT_BF16, u, n);
@@ -170,7 +165,8 @@ struct outer {
     enum moe_lora_matrix m;
 };
 
-enum { N_OUTER = 6, OUTER_COLS = 256 };
+/* Columns: 512 rows of them stay in the second cache for all of p's. */
+enum { N_OUTER = 6, OUTER_COLS = 64 };
 
 struct outers {
     const struct pass *pass;
@@ -303,66 +299,90 @@ weight_grads(struct pass *pass)
 
 /* ---- an expert ---- */
 
+/* Of 'hidden' columns, of which every part has a share. */
+static bool
+is_shared(enum moe_lora_matrix m)
+{
+    return m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B;
+}
+
 static void
 clear_grads(struct pass *pass, struct part *part)
 {
     for (size_t m = 0; m < MOE_N_LORA; m++)
         memset(part->grad[m], 0,
                pass->moe->config.lora_rank *
-                   (m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B
-                        ? pass->moe->config.hidden
-                        : part->n) *
+                   (is_shared(m) ? pass->moe->config.hidden : part->n) *
                    sizeof(float));
 }
 
 static void
-put(const struct moe_grads *g, enum moe_lora_matrix m, size_t at, float v)
+put(const struct moe_grads *g, enum moe_lora_matrix m, size_t at,
+    const float *from, size_t n)
 {
     if (g->lora_dtype == DT_F32)
-        ((float *)g->lora[m])[at] = v;
+        memcpy((float *)g->lora[m] + at, from, n * sizeof(*from));
     else
-        cvt_from_f32((uint16_t *)g->lora[m] + at, DT_BF16, &v, 1);
+        cvt_from_f32((uint16_t *)g->lora[m] + at, DT_BF16, from, n);
 }
 
-/* What the parts have of columns [first, first + n) of the matrix, which all
- * of them have ('shared') or one. */
+/* A [rank, width], of which this is columns [first, first + n). */
 static void
-put_grad(struct pass *pass, enum moe_lora_matrix m, const struct part *parts,
-         size_t n_parts, size_t first, size_t n)
+put_a(const struct pass *pass, enum moe_lora_matrix m, const float *grad,
+      size_t first, size_t n)
 {
-    size_t rank = pass->moe->config.lora_rank, begin;
+    size_t rank = pass->moe->config.lora_rank;
     uint64_t shape[3];
-    bool is_b = m == MOE_GATE_B || m == MOE_UP_B || m == MOE_DOWN_B;
 
     moe_lora_shape(&pass->moe->config, m, shape);
-    begin = pass->block.expert * shape[1] * shape[2];
     for (size_t j = 0; j < rank; j++)
-        for (size_t c = 0; c < n; c++) {
-            size_t at =
-                is_b ? (first + c) * rank + j : j * shape[2] + first + c;
-            float sum = parts[0].grad[m][j * n + c];
+        put(pass->grads, m, (pass->block.expert * rank + j) * shape[2] + first,
+            grad + j * n, n);
+}
 
-            for (size_t p = 1; p < n_parts; p++)
-                sum += parts[p].grad[m][j * n + c];
-            put(pass->grads, m, begin + at, sum);
+/* B [width, rank], whose rows [first, first + n) are columns here. */
+static void
+put_b(const struct pass *pass, enum moe_lora_matrix m, const float *grad,
+      size_t first, size_t n)
+{
+    size_t rank = pass->moe->config.lora_rank;
+    uint64_t shape[3];
+    float row[64];
+
+    moe_lora_shape(&pass->moe->config, m, shape);
+    for (size_t c = 0; c < n; c++)
+        for (size_t j = 0, some; j < rank; j += some) {
+            some = smaller(rank - j, 64);
+            for (size_t i = 0; i < some; i++)
+                row[i] = grad[(j + i) * n + c];
+            put(pass->grads, m,
+                (pass->block.expert * shape[1] + first + c) * rank + j, row,
+                some);
         }
 }
 
+/* A matrix's gradient of the parts: their sum, or slice by slice. */
 static void
-put_grads(struct pass *pass)
+put_grads(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct moe *moe = pass->moe;
+    const struct pass *pass = ctx;
+    const struct moe_config *c = &pass->moe->config;
+    const struct part *parts = pass->moe->parts;
 
-    for (enum moe_lora_matrix m = 0; m < MOE_N_LORA; m++) {
+    (void)thread;
+    for (enum moe_lora_matrix m = begin; m < end; m++) {
+        bool is_b = m == MOE_GATE_B || m == MOE_UP_B || m == MOE_DOWN_B;
+
         if (!pass->grads->lora[m])
             continue;
-        if (m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B)
-            put_grad(pass, m, moe->parts, moe->config.n_parts, 0,
-                     moe->config.hidden);
-        else
-            for (size_t p = 0; p < moe->config.n_parts; p++)
-                put_grad(pass, m, &moe->parts[p], 1, moe->parts[p].first,
-                         moe->parts[p].n);
+        if (is_shared(m))
+            for (size_t p = 1; p < c->n_parts; p++)
+                vec_add(parts[0].grad[m], parts[p].grad[m],
+                        c->lora_rank * c->hidden);
+        for (size_t p = 0; p < (is_shared(m) ? 1 : c->n_parts); p++)
+            (is_b ? put_b : put_a)(pass, m, parts[p].grad[m],
+                                   is_shared(m) ? 0 : parts[p].first,
+                                   is_shared(m) ? c->hidden : parts[p].n);
     }
 }
 
@@ -378,7 +398,7 @@ backward_block(struct pass *pass)
     add_partials(pass, moe->dx, false);
     weight_grads(pass);
     if (pass->block.row + pass->block.n == moe->route.begin[(e + 1) * k])
-        put_grads(pass);
+        par_for(moe->par, MOE_N_LORA, 1, put_grads, pass);
 }
 
 /* ---- all of it ---- */

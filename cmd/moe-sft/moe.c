@@ -338,10 +338,54 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
     return 0;
 }
 
+/* ---- warming up ---- */
+
+/* A batch of zeros through everything; its slot is given back. */
+static int
+run_zeros(struct moe *moe, struct err *err)
+{
+    const struct moe_config *c = &moe->config;
+    size_t qlen = smaller(c->max_len, 32), n = qlen * c->top_k;
+    uint16_t *zeros = xcalloc(qlen * c->hidden, sizeof(*zeros));
+    int64_t *ids = xcalloc(n, sizeof(*ids));
+    float *weights = xcalloc(n, sizeof(*weights));
+    float *output = xcalloc(qlen * c->hidden, sizeof(*output));
+    struct moe_batch batch = { qlen, ids, weights, zeros };
+    struct moe_grads grads = { .lora_dtype = DT_F32 };
+    int rc;
+
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int64_t)(i % c->n_experts);
+    rc = moe_forward(moe, &batch, output, true, err);
+    if (rc == 0)
+        rc = moe_backward(moe, zeros, &grads, err);
+    free(output);
+    free(weights);
+    free(ids);
+    free(zeros);
+    return rc;
+}
+
 int
 moe_warm_up(struct moe *moe, struct err *err)
 {
-    (void)moe;
-    (void)err;
-    return 0;
+    size_t depth = moe->depth, skipped = moe->skipped;
+    struct slot *s;
+    int rc = check_ready(moe, err);
+
+    for (; rc == 0 && moe->depth < moe->config.max_cache_depth; moe->depth++) {
+        rc = top_slot(moe, &s, err);
+        if (rc == 0)
+            memset(s->data, 0, moe->slot_nbytes);
+    }
+    moe->depth = depth;
+    if (rc < 0)
+        return -1;
+    memset(moe->scratch, 0, moe->scratch_nbytes);
+    for (size_t i = 0; i < moe->config.n_parts; i++)
+        memset(moe->parts[i].scratch, 0, moe->parts[i].scratch_nbytes);
+    if (depth < moe->config.max_cache_depth)
+        rc = run_zeros(moe, err);
+    moe->skipped = skipped;
+    return rc;
 }

@@ -112,7 +112,8 @@ int moe_memory(const struct moe_config *config, int n_threads,
  * BF16: they must stay).  moe_update_lora() says where the adapter lies, before
  * the first forward and whenever its arrays move; new numbers in the same
  * arrays show in the next forward, and in TP after the next call of this.
- * moe_warm_up() touches all memory and runs every kernel once.
+ * moe_warm_up() touches all memory and runs a batch of zeros where the stack
+ * has room for one; weights and adapter must be there.
  * 0, or -1 with 'err' set: EX_SOFTWARE (memory), EX_DATAERR (the config).
  * Owner: the caller, until moe_close().  One thread at a time.
  */
