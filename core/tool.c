@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +27,19 @@ tool_say(const char *what)
     str_free(&line);
 }
 
-/* A mapped file that another process cuts short ends us here. */
+/* A mapped file that another process cuts short ends us here: the thread that
+ * met it first, while the others wait. */
 static void
 on_bus(int sig)
 {
+    static atomic_flag met = ATOMIC_FLAG_INIT;
     static const char tail[] = ": an input file shrank while it was read\n";
-    ssize_t n = write(2, self->name, strlen(self->name));
+    ssize_t n;
 
     (void)sig;
+    while (atomic_flag_test_and_set(&met))
+        pause();
+    n = write(2, self->name, strlen(self->name));
     n += write(2, tail, sizeof(tail) - 1);
     (void)n;
     out_abort_all();

@@ -147,6 +147,25 @@ np.save("d.npy", np.zeros((3, 40)))'
     [[ "$output" = *"the weights of $LAYER do not fit"*"(expected 16 outputs of 40 inputs in all)" ]]
 }
 
+@test "lut-apply: a table that shrinks under many threads is one line and 74" {
+    make_case "n=4096"
+    mkfifo x said
+    lut-apply DIR $LAYER -v --x-dtype f32 --raw -j 8 <x >y 2>said &
+    exec 5>x 6<>said
+    read -r -u 6
+    head -c 65536 /dev/zero >&6 # whoever speaks has to wait
+    truncate -s 100 DIR/lut/*.safetensors
+    tail -c +129 x.npy >&5
+    exec 5>&-
+    sleep 1
+    exec 7<said 6>&-
+    cat <&7 >all
+    s=0
+    wait $! || s=$?
+    [ $s = 74 ]
+    [ "$(tr -d '\0' <all)" = "lut-apply: an input file shrank while it was read" ]
+}
+
 @test "lut-apply: a stream that ends within a row is refused with 65" {
     make_case
     run -65 bash -c "head -c 1000 x.npy | lut-apply DIR $LAYER --raw | wc -c; exit \${PIPESTATUS[1]}"
