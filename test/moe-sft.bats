@@ -218,6 +218,22 @@ try() {
     st-inspect verify there
     run -2 forward -f -o batch.safetensors
     [[ $output == "moe-sft: -o batch.safetensors is the name of another file of this command"* ]]
+    run -2 forward -f -c lora.safetensors
+    [[ $output == "moe-sft: -c lora.safetensors is the name of another file of this command"* ]]
+}
+
+@test "moe-sft --if-missing: what is there and sound is success, what is not is made" {
+    data .
+    forward -c cache.safetensors --if-missing
+    before=$(stat -c '%i %y' out.safetensors cache.safetensors)
+    forward -c cache.safetensors --if-missing
+    [ "$(stat -c '%i %y' out.safetensors cache.safetensors)" = "$before" ]
+    head -c 100 cache.safetensors >cut
+    mv cut cache.safetensors
+    run -65 forward -c cache.safetensors --if-missing
+    moe-sft merge -b hf -l peft -o merged --if-missing
+    moe-sft merge -b hf -l peft -o merged --if-missing
+    run -2 forward --if-missing -f
 }
 
 @test "moe-sft: a full disk leaves nothing, a closed pipe ends it, a full stdout is an error" {

@@ -6,6 +6,7 @@
 #include "cmd/moe-sft/sft.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
+#include "core/le.h"
 #include "core/mem.h"
 #include "core/rng.h"
 
@@ -52,7 +53,7 @@ fill(uint16_t *v, size_t n, size_t k, uint64_t seed, uint64_t stream)
         for (size_t j = 0; j < m; j++) {
             int u = (int)(words[j / 4] >> (16 * (j % 4)) & 0xffff) - 32768;
 
-            v[i + j] = f32_to_bf16((float)u * scale);
+            put_le16(v + i + j, f32_to_bf16((float)u * scale));
         }
     }
 }

@@ -7,6 +7,7 @@
 
 #include "cmd/moe-sft/sft.h"
 #include "core/dtype.h"
+#include "core/le.h"
 #include "core/rng.h"
 
 /* Numbers of matrix m are those of stream m under the seed, in order. */
@@ -20,7 +21,7 @@ fill(struct adapter *a, enum moe_lora_matrix m, uint64_t seed)
     for (size_t i = 0; i < n; i++) {
         double u = rng_f64(seed, m, i);
 
-        a->m[m][i] = f32_to_bf16((float)((2 * u - 1) * bound));
+        put_le16(a->m[m] + i, f32_to_bf16((float)((2 * u - 1) * bound)));
     }
 }
 

@@ -29,6 +29,7 @@ enum {
     O_INTERMEDIATE,
     O_ROUNDS,
     O_JSON,
+    O_IF_MISSING,
     O_SAMPLES,
     O_END,
 };
@@ -114,6 +115,9 @@ static const struct opt opts[] = {
     { O_SVG, "svg", "FILE", " train ", "the loss as a picture" },
     { O_DEADLINE, "deadline", "SECONDS", " train ",
       "stop after that as SIGTERM does: status 75" },
+    { O_IF_MISSING, "if-missing", NULL,
+      " init forward backward merge convert quantize ",
+      "sound outputs that are there already are success" },
     { 'f', "force", NULL, NULL, "replace existing outputs" },
     { 'v', "verbose", NULL, NULL, "skipped ids and set-up on stderr" },
     { 'q', "quiet", NULL, NULL, "no warnings" },
@@ -179,6 +183,7 @@ set_plain(struct cmd *cmd, int id, const char *arg)
         { O_STACKED, &cmd->stacked, NULL },
         { O_STRICT_IDS, &cmd->strict_ids, NULL },
         { O_JSON, &cmd->json, NULL },
+        { O_IF_MISSING, &cmd->if_missing, NULL },
         { 'v', &cmd->verbose, NULL },
         { 'q', &cmd->quiet, NULL },
     };
@@ -278,13 +283,22 @@ check_needs(const bool *seen, size_t verb)
 static void
 check_files(const struct cmd *cmd)
 {
+    bool forward = !strcmp(cmd->verb, "forward");
     const char *in[] = { cmd->base, cmd->lora, cmd->input, cmd->grad,
                          cmd->cache };
+    size_t n = sizeof(in) / sizeof(in[0]);
 
-    for (size_t i = 0; cmd->output && i < sizeof(in) / sizeof(in[0]); i++)
-        if (in[i] && !strcmp(in[i], cmd->output))
+    for (size_t i = 0; i < n; i++) {
+        if (in[i] && cmd->output && !strcmp(in[i], cmd->output))
             die_usage("-o %s is the name of another file of this command",
                       cmd->output);
+        if (i + 1 < n && in[i] && forward && cmd->cache &&
+            !strcmp(in[i], cmd->cache))
+            die_usage("-c %s is the name of another file of this command",
+                      cmd->cache);
+    }
+    if (cmd->if_missing && cmd->out_flags)
+        die_usage("--if-missing keeps what --force replaces");
 }
 
 /* Reads the command line; returns the verb's place in the table. */
@@ -342,7 +356,11 @@ main(int argc, char **argv)
     if (cpu_check(&err) < 0)
         die_usage("%s", err.what);
     sig_install(true);
-    status = verbs[verb].run(&cmd, &err);
+    status = cmd.if_missing ? is_there(&cmd, &err) : 0;
+    if (status == 0)
+        status = verbs[verb].run(&cmd, &err);
+    else if (status > 0)
+        status = 0;
     if (status < 0 && err.status == TU_USAGE)
         die_usage("%s", err.what);
     if (status < 0)

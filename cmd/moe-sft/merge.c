@@ -9,6 +9,7 @@
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/stw.h"
 #include "core/kernel/cvt.h"
+#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/par.h"
@@ -70,7 +71,7 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t r = begin; r < end; r++) {
         memset(sums, 0, k * sizeof(*sums));
         for (size_t i = 0; i < rank; i++) {
-            double b = (double)bf16_to_f32(j->b[r * rank + i]);
+            double b = (double)bf16_to_f32(le16(j->b + r * rank + i));
 
             for (size_t c = 0; c < k; c++)
                 sums[c] += b * (double)g->a[i * k + c];

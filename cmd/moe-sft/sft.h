@@ -182,7 +182,7 @@ struct cmd {
     double alpha;
     uint64_t seed;
     enum dtype grads; /* of the LoRA gradients: F32 or BF16 */
-    bool strict_ids, stacked, json, verbose, quiet;
+    bool strict_ids, stacked, json, if_missing, verbose, quiet;
     int out_flags;
     char **args;
     int n_args;
@@ -205,6 +205,9 @@ int put_text(const char *path, int flags, const struct str *text,
 /* can_write(): EX_CANTCREAT for a file that is there and not to be replaced:
  * told before the work is done. */
 int can_write(const struct cmd *cmd, const char *path, struct err *err);
+
+/* is_there(): 1 if all outputs are there and sound safetensors, 0, or -1. */
+int is_there(const struct cmd *cmd, struct err *err);
 
 /* run.c: what forward and backward open alike. */
 struct run {

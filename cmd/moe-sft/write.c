@@ -1,4 +1,5 @@
 /* Numbers of this machine's order as a tensor's bytes. */
+#include <string.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/sft.h"
@@ -16,6 +17,26 @@ can_write(const struct cmd *cmd, const char *path, struct err *err)
         return 0;
     return err_set(err, EX_CANTCREAT,
                    "%s: exists already (--force replaces it)", path);
+}
+
+int
+is_there(const struct cmd *cmd, struct err *err)
+{
+    bool forward = !strcmp(cmd->verb, "forward");
+    const char *path[] = { cmd->output, forward ? cmd->cache : NULL };
+
+    for (int i = 0; i < 2; i++) {
+        struct stdir dir;
+
+        if (!path[i])
+            continue;
+        if (access(path[i], F_OK) < 0)
+            return 0;
+        if (stdir_open(&dir, path[i], err) < 0)
+            return -1;
+        stdir_close(&dir);
+    }
+    return 1;
 }
 
 int
