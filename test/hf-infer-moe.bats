@@ -184,3 +184,20 @@ assert abs(dense - tables) < 0.05 < abs(dense - none), (dense, tables, none)'
     [ "${lines[0]}" = "hf-infer: --lora: given more than 16 times" ]
     run -2 hf-infer "$M" --lora "$M/lora0" --encode -p x
 }
+
+@test "hf-infer --lora: what moe-sft converts to PEFT's names has the same bits" {
+    M=$ROOT/demo/qwen3-moe-tiny
+    hf-infer "$M" --acts in:gate_proj:1 --ctx 64 --file "$ROOT/demo/training.txt" -q -o in.npy
+    hf-infer "$M" --acts resid:1 --ctx 64 --file "$ROOT/demo/training.txt" -q -o to.npy
+    moe-sft init -b "$M" --layer 1 --rank 3 --alpha 5 -o lora
+    moe-sft train -b "$M" --layer 1 -l lora -i in.npy --target to.npy -o run -n 3 --lr 0.1 --length 64
+    moe-sft convert -b "$M" --layer 1 -l run/lora.safetensors -o peft
+    for l in lora run/lora.safetensors peft; do
+        hf-infer "$M" --lora $l --ids $IDS --logits - | cksum
+    done >sums
+    hf-infer "$M" --ids $IDS --logits - | cksum >none
+    # B is zero before training, not after
+    [ "$(sed -n 1p sums)" = "$(cat none)" ]
+    [ "$(sed -n 2p sums)" != "$(cat none)" ]
+    [ "$(sed -n 2p sums)" = "$(sed -n 3p sums)" ]
+}
