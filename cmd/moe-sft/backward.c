@@ -265,8 +265,10 @@ lora_grads(struct pass *pass, struct part *part)
 /* ---- a block ---- */
 
 static void
-backward_part(struct pass *pass, struct part *part)
+backward_part(void *ctx, struct part *part)
 {
+    struct pass *pass = ctx;
+
     gather(pass, part, part->x, pass->batch.input);
     gather(pass, part, part->dy, pass->grad_output);
     down_back(pass, part);
@@ -307,8 +309,10 @@ is_shared(enum moe_lora_matrix m)
 }
 
 static void
-clear_grads(struct pass *pass, struct part *part)
+clear_grads(void *ctx, struct part *part)
 {
+    const struct pass *pass = ctx;
+
     for (size_t m = 0; m < MOE_N_LORA; m++)
         memset(part->grad[m], 0,
                pass->moe->config.lora_rank *
@@ -393,8 +397,8 @@ backward_block(struct pass *pass)
     size_t k = moe->config.top_k, e = pass->block.expert;
 
     if (pass->block.row == moe->route.begin[e * k])
-        run_parts(pass, clear_grads);
-    run_parts(pass, backward_part);
+        run_parts(pass->moe, clear_grads, pass);
+    run_parts(pass->moe, backward_part, pass);
     add_partials(pass, moe->dx, false);
     weight_grads(pass);
     if (pass->block.row + pass->block.n == moe->route.begin[(e + 1) * k])

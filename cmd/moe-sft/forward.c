@@ -169,8 +169,9 @@ down(struct pass *pass, struct part *part)
 }
 
 static void
-forward_part(struct pass *pass, struct part *part)
+forward_part(void *ctx, struct part *part)
 {
+    struct pass *pass = ctx;
     size_t ld = pass->moe->config.intermediate;
     size_t at = pass->block.row * ld + part->first;
     struct activation a = {
@@ -193,6 +194,6 @@ forward_part(struct pass *pass, struct part *part)
 void
 forward_block(struct pass *pass)
 {
-    run_parts(pass, forward_part);
+    run_parts(pass->moe, forward_part, pass);
     add_partials(pass, pass->output, true);
 }

@@ -187,7 +187,7 @@ sum_parts(const struct moe_config *c, struct moe_memory *m)
 }
 
 static bool
-sum_all(const struct moe_config *c, struct moe_memory *m)
+sum_all(const struct moe_config *c, int n_threads, struct moe_memory *m)
 {
     struct moe moe = { .config = *c };
     struct plan shared = { 0 }, slot_plan = { 0 };
@@ -201,6 +201,7 @@ sum_all(const struct moe_config *c, struct moe_memory *m)
     m->slot = slot_plan.nbytes;
     return !shared.overflow && !slot_plan.overflow &&
            size_add(m->scratch, shared.nbytes, &m->scratch) &&
+           size_add(m->scratch, gemm_workspace(n_threads), &m->scratch) &&
            size_mul(m->slot, c->max_cache_depth, &m->cache) &&
            size_add(m->base, m->cache, &n) &&
            size_add(n, m->scratch, &m->total) &&
@@ -213,11 +214,10 @@ int
 moe_memory(const struct moe_config *config, int n_threads,
            struct moe_memory *memory, struct err *err)
 {
-    (void)n_threads;
     memset(memory, 0, sizeof(*memory));
     if (moe_config_check(config, err) < 0)
         return -1;
-    if (!sum_all(config, memory))
+    if (!sum_all(config, n_threads, memory))
         return err_set(err, EX_DATAERR,
                        "the operator's memory has more bytes than 64 bits "
                        "can count");

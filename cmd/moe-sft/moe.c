@@ -35,7 +35,7 @@ open_part(struct moe *moe, struct part *part, struct err *err)
     const struct moe_config *c = &moe->config;
     struct plan weights = { 0 }, scratch = { 0 };
 
-    part->gemm = moe->gemm;
+    part->gemm = moe->teams[part->index % moe->n_teams].gemm;
     part_slice(c, part->index, &part->first, &part->n);
     for (size_t kind = 0; kind < N_KINDS; kind++)
         part->weights[kind] = xcalloc(c->n_experts, sizeof(struct weight));
@@ -67,7 +67,8 @@ open_shared(struct moe *moe, int n_threads, struct err *err)
     plan_shared(&(struct plan){ .base = moe->scratch }, moe);
     if (par_open(&moe->par, n_threads, err) < 0)
         return -1;
-    return gemm_open(&moe->gemm, moe->par, err);
+    moe->allocated += gemm_workspace(n_threads);
+    return teams_open(moe, n_threads, err);
 }
 
 int
@@ -114,7 +115,7 @@ moe_close(struct moe *m)
         for (size_t kind = 0; kind < N_KINDS; kind++)
             free(part->weights[kind]);
     }
-    gemm_close(m->gemm);
+    teams_close(m);
     par_close(m->par);
     mem_big_free(m->scratch, m->scratch_nbytes, 1);
     for (size_t i = 0; i < m->config.max_cache_depth; i++)
@@ -138,8 +139,6 @@ int
 moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
 {
     const struct gemm_matrix *from[3] = { base->gate, base->up, base->down };
-    size_t nbytes = weights_temp(&moe->config);
-    void *temp;
 
     for (size_t i = 0; i < 3; i++)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
@@ -150,12 +149,8 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
                                e, dtype_table[from[i][e].dtype].name);
             moe->base[i][e] = from[i][e];
         }
-    temp = mem_big(nbytes, 1, "base weights", err);
-    if (!temp)
+    if (weights_load(moe, err) < 0)
         return -1;
-    for (size_t i = 0; i < moe->config.n_parts; i++)
-        weights_load(moe, &moe->parts[i], temp);
-    mem_big_free(temp, nbytes, 1);
     moe->has_base = true;
     return 0;
 }

@@ -107,7 +107,9 @@ int moe_memory(const struct moe_config *config, int n_threads,
                struct moe_memory *memory, struct err *err);
 
 /*
- * moe_open() makes an operator with n_threads threads, which its parts share.
+ * moe_open() makes an operator with n_threads threads, which its parts share:
+ * parts work side by side, each on a NUMA node where there are several, and
+ * one after the other where there are more of them than threads.
  * moe_load() packs or quantizes the base weights (read again by backward in
  * BF16: they must stay).  moe_update_lora() says where the adapter lies, before
  * the first forward and whenever its arrays move; new numbers in the same

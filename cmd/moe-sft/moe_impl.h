@@ -75,11 +75,27 @@ struct route {
     size_t n_rows, skipped;
 };
 
+/* Threads that work on some of the parts, beside other teams. */
+struct team {
+    struct moe *moe;
+    size_t index;
+    struct par_worker *worker; /* NULL: the caller */
+    struct par *par;
+    struct gemm *gemm;
+    int node; /* -1: any */
+    int n_threads;
+    bool failed; /* to open: err */
+    struct err err;
+    void (*fn)(void *ctx, struct part *part);
+    void *ctx;
+};
+
 struct moe {
     struct moe_config config;
     float s;
     struct par *par;
-    struct gemm *gemm;
+    struct team *teams;
+    size_t n_teams;
     struct part *parts;
     struct gemm_matrix *base[3]; /* gate, up, down: [n_experts] */
     struct moe_lora lora;
@@ -152,11 +168,18 @@ row_weight(const struct pass *p, size_t i)
 void for_each_block(struct pass *pass, void (*fn)(struct pass *pass));
 
 /* ---- weights.c ---- */
-void weights_load(struct moe *moe, struct part *part, void *temp);
-size_t weights_temp(const struct moe_config *c);
+int weights_load(struct moe *moe, struct err *err);
+
+/* ---- team.c ---- */
+size_t team_count(const struct moe_config *c, int n_threads);
+int teams_open(struct moe *moe, int n_threads, struct err *err);
+void teams_close(struct moe *moe);
+
+/* run_parts() calls fn for every part, each team's one after the other. */
+void run_parts(struct moe *moe, void (*fn)(void *ctx, struct part *part),
+               void *ctx);
 
 /* ---- part.c ---- */
-void run_parts(struct pass *pass, void (*fn)(struct pass *, struct part *));
 
 /* Rows of 'from' [qlen, hidden] that the block's tokens have. */
 void gather(struct pass *pass, struct part *part, uint16_t *to,

@@ -7,13 +7,6 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 
-void
-run_parts(struct pass *pass, void (*fn)(struct pass *, struct part *))
-{
-    for (size_t i = 0; i < pass->moe->config.n_parts; i++)
-        fn(pass, &pass->moe->parts[i]);
-}
-
 const uint16_t *
 lora_of(const struct pass *pass, enum moe_lora_matrix m)
 {

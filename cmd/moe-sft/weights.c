@@ -108,18 +108,31 @@ quantize(const struct part *part, struct weight *to,
     gemm_pack(part->gemm, &to->panels, &rows);
 }
 
-size_t
+static size_t
 weights_temp(const struct moe_config *c)
 {
     size_t in = c->hidden, out = c->intermediate;
     size_t rows = larger(in * gemm_ld_int8(out), out * gemm_ld_int8(in));
 
-    return c->mode == MOE_INT8 ? rows + 64 + in * out * sizeof(float) : 0;
+    return c->mode == MOE_INT8 ? (rows + 127) / 64 * 64 +
+                                     (in * out * sizeof(float) + 63) / 64 * 64
+                               : 0;
 }
 
-void
-weights_load(struct moe *moe, struct part *part, void *temp)
+/* Room for what quantizing needs: one for each team. */
+struct loading {
+    struct moe *moe;
+    char *temp;
+    size_t nbytes;
+};
+
+static void
+load_part(void *ctx, struct part *part)
 {
+    const struct loading *l = ctx;
+    const struct moe *moe = l->moe;
+    void *temp = l->temp + part->index % moe->n_teams * l->nbytes;
+
     for (enum kind kind = 0; kind < N_KINDS; kind++)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
             struct weight *to = &part->weights[kind][e];
@@ -132,4 +145,17 @@ weights_load(struct moe *moe, struct part *part, void *temp)
             else
                 gemm_pack(part->gemm, &to->panels, &w);
         }
+}
+
+int
+weights_load(struct moe *moe, struct err *err)
+{
+    struct loading l = { .moe = moe, .nbytes = weights_temp(&moe->config) };
+
+    l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
+    if (!l.temp)
+        return -1;
+    run_parts(moe, load_part, &l);
+    mem_big_free(l.temp, moe->n_teams, l.nbytes);
+    return 0;
 }

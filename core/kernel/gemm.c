@@ -89,6 +89,12 @@ gemm_close(struct gemm *g)
     free(g);
 }
 
+size_t
+gemm_workspace(int n_threads)
+{
+    return (size_t)(n_threads < 1 ? 1 : n_threads) * THREAD_BYTES;
+}
+
 struct par *
 gemm_par(const struct gemm *g)
 {

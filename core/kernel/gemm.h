@@ -46,6 +46,7 @@ struct gemm;
 int gemm_open(struct gemm **gemm, struct par *par, struct err *err);
 void gemm_close(struct gemm *gemm); /* NULL is fine */
 struct par *gemm_par(const struct gemm *gemm);
+size_t gemm_workspace(int n_threads); /* bytes that gemm_open() takes */
 
 /*
  * Weights as they lie somewhere, little-endian, at any address.  Element
