@@ -98,10 +98,11 @@ sound() {
 }
 
 @test "moe-sft train: tensor parallelism goes its own way, not far from the other" {
-    train one -n 5 b?.safetensors >log.one
-    train two -n 5 --tp 3 b?.safetensors >log.two
+    train one -n 8 --lr 1e-2 b?.safetensors >log.one
+    train two -n 8 --lr 1e-2 --tp 3 b?.safetensors >log.two
+    # a step changes the loss by some percent: each sees the one before
     paste log.one log.two | tail -n +2 |
-        awk '{ d = $2 / $7 - 1 } d * d > 1e-8 { exit 1 }'
+        awk '{ d = $2 / $7 - 1 } d * d > 1e-6 { exit 1 }'
 }
 
 @test "moe-sft train: a stream is the files in turn, without -n to its end" {
@@ -267,6 +268,10 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     ref make other qlen=64 seed=2
     refused "is of another base than other/base.safetensors" \
         moe-sft train -b other/base.safetensors -l student.safetensors -o run -n 6 --resume b?.safetensors
+    head -c 1000 run/state.safetensors >short
+    cp short run/state.safetensors
+    run -65 --separate-stderr train run -n 6 --resume b?.safetensors
+    [[ $stderr == "moe-sft: run/state.safetensors: "* ]]
     cp b0.safetensors run/state.safetensors
     refused "is no state of moe-sft train" train run -n 6 --resume b?.safetensors
 }
