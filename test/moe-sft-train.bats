@@ -309,7 +309,11 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     "$PYTHON" -c 'import sys, xml.dom.minidom as m
 d = m.parse("loss.svg")
 n = d.getElementsByTagName("polyline")[0].getAttribute("points").split()
-assert len(n) == 30, n'
+assert len(n) == 30, n
+# the loss axis is marked at 1, 2 and 5 times powers of ten
+marks = [float(t.firstChild.data) for t in d.getElementsByTagName("text")
+         if t.getAttribute("text-anchor") == "end"]
+assert marks == [1, 2, 5], marks'
 }
 
 @test "moe-sft train: batches that cannot be trained on are named" {

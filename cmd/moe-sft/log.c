@@ -32,9 +32,35 @@ log_line(struct str *to, uint64_t step, const struct step_record *r)
 struct curve {
     size_t n;
     double x[N_POINTS], y[N_POINTS];
-    double bottom, top; /* of y: whole numbers or their thirds */
+    double bottom, top; /* of y: logs of 1, 2 or 5 times powers of ten */
+    long low, high;     /* their ticks */
     double last;        /* step */
 };
+
+/* 10^tick(i) is 1, 2, 5, 10, .. */
+static double
+tick(long i)
+{
+    static const double marks[] = { 1, 2, 5 };
+    long decade = i >= 0 ? i / 3 : -((2 - i) / 3);
+
+    return (double)decade + log10(marks[i - 3 * decade]);
+}
+
+static void
+settle_ends(struct curve *c)
+{
+    long low = -3 * 40, high;
+
+    while (tick(low + 1) <= c->bottom)
+        low++;
+    for (high = low + 1; tick(high) < c->top; high++)
+        ;
+    c->bottom = tick(low);
+    c->top = tick(high);
+    c->low = low;
+    c->high = high;
+}
 
 static void
 settle(struct curve *c, const struct step_record *records, size_t n)
@@ -54,11 +80,7 @@ settle(struct curve *c, const struct step_record *records, size_t n)
         c->bottom = fmin(c->bottom, c->y[c->n]);
         c->top = fmax(c->top, c->y[c->n]);
     }
-    /* thirds of a decade: near 1, 2, 5, 10 */
-    c->bottom = floor(c->bottom * 3) / 3;
-    c->top = ceil(c->top * 3) / 3;
-    if (c->top <= c->bottom)
-        c->top = c->bottom + 1.0 / 3;
+    settle_ends(c);
 }
 
 static double
@@ -76,17 +98,28 @@ y_of(const struct curve *c, double y)
 static void
 put_axes(struct str *to, const struct curve *c)
 {
+    /* over many decades one line for each */
+    long each = c->high - c->low > 4 * N_TICKS ? 3 : 1;
+    double was = 0;
+
+    for (long i = c->low; i <= c->high; i++)
+        if (i % each == 0)
+            str_addf(to,
+                     "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
+                     "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g"
+                     "</text>\n",
+                     LEFT, y_of(c, tick(i)), INNER_W, LEFT - 6,
+                     y_of(c, tick(i)) + 4, pow(10, tick(i)));
     for (int i = 0; i <= N_TICKS; i++) {
-        double y = c->bottom + (c->top - c->bottom) * i / N_TICKS;
         double step = 1 + floor((c->last - 1) * i / N_TICKS);
 
+        if (step == was)
+            continue;
+        was = step;
         str_addf(to,
-                 "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
-                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g</text>\n"
                  "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%.0f"
                  "</text>\n",
-                 LEFT, y_of(c, y), INNER_W, LEFT - 6, y_of(c, y) + 4,
-                 pow(10, y), x_of(c, step), TOP + INNER_H + 18, step);
+                 x_of(c, step), TOP + INNER_H + 18, step);
     }
     str_addf(to, "<text x=\"%d\" y=\"%.0f\">step</text>\n", LEFT,
              TOP + INNER_H + 40);
