@@ -55,6 +55,8 @@ $(B)/%_avx512vnni.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512v
 $(B)/%_avx512bf16.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mfma
 $(B)/%_amx.o:        ISA := -mamx-tile -mamx-bf16 -mamx-int8
 $(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
+# AdamW as vectors: a square root that sets errno cannot be one.
+$(B)/cmd/moe-sft/optim.o: ISA := -O3 -fno-math-errno
 
 all: $(TOOLS:%=$(B)/%)
 
