@@ -161,6 +161,8 @@ try() {
     refuse 65 "lora.safetensors: __metadata__ has no lora_alpha" forward
     try lora.safetensors 'm["lora_alpha"] = "much"'
     refuse 65 'lora.safetensors: __metadata__ lora_alpha is "much" (expected a number)' forward
+    try lora.safetensors 'm["lora_alpha"] = "1e39"'
+    refuse 65 'lora.safetensors: __metadata__ lora_alpha is "1e39", more than F32 holds' forward
     try lora.safetensors 'm["lora_rank"] = "8"'
     refuse 65 'lora.safetensors: __metadata__ lora_rank is "8", but the tensors have 5' forward
     cp good/lora.safetensors .
@@ -454,6 +456,10 @@ c = json.load(open("peft/adapter_config.json")); exec(sys.argv[1]); json.dump(c,
     config 'c["target_modules"] = ["up_proj", "down_proj"]'
     refuse 65 "p/adapter_config.json: target_modules has no base_model.model.model.layers.3.mlp.experts.0.gate_proj, but the tensors do" \
         moe-sft convert -l p -o out.safetensors
+    config 'c["lora_alpha"] = 2.0 ** 130'
+    refuse 65 "p/adapter_config.json: lora_alpha is 1.3611294676837539e39 (expected what F32 holds)" moe-sft convert -l p -o out.safetensors
+    refuse 2 "-o out.safetensors: lora.safetensors becomes a PEFT folder, which has another kind of name" \
+        moe-sft convert -l lora.safetensors -o out.safetensors
     config 'c["use_rslora"] = True; c["r"] = 5; c["lora_alpha"] = 4'
     moe-sft convert -l p -o rs.safetensors
     # alpha / sqrt(r) is what alpha' / r is: alpha' = 4 sqrt(5)

@@ -176,6 +176,11 @@ check_meta(struct adapter *a, const struct st *st, struct err *err)
         return err_set(err, EX_DATAERR, "%s: __metadata__ has no lora_alpha",
                        st->path);
     a->alpha = (float)v;
+    if (!isfinite(a->alpha))
+        return err_set(err, EX_DATAERR,
+                       "%s: __metadata__ lora_alpha is \"%s\", more than F32 "
+                       "holds",
+                       st->path, meta_find(st, "lora_alpha"));
     return 0;
 }
 

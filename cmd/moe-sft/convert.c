@@ -1,7 +1,10 @@
 /* convert: our file of an adapter to PEFT's folder, and back. */
+#include <string.h>
 #include <sys/stat.h>
 
 #include "cmd/moe-sft/sft.h"
+
+#define SUFFIX ".safetensors"
 
 static bool
 is_folder(const char *path)
@@ -47,8 +50,14 @@ int
 convert_main(const struct cmd *cmd, struct err *err)
 {
     struct base base = { 0 };
+    size_t n = strlen(cmd->output), k = strlen(SUFFIX);
     int rc;
 
+    if (!is_folder(cmd->lora) && n > k && !strcmp(cmd->output + n - k, SUFFIX))
+        return err_set(err, TU_USAGE,
+                       "-o %s: %s becomes a PEFT folder, which has another "
+                       "kind of name",
+                       cmd->output, cmd->lora);
     if (can_write(cmd, cmd->output, err) < 0)
         return -1;
     if (cmd->base && base_open(&base, cmd->base, cmd->layer, err) < 0)

@@ -87,6 +87,8 @@ read_config(struct peft *p, struct err *err)
     /* rsLoRA's scale is alpha / sqrt(r), ours alpha / r */
     p->a->alpha = (float)(rslora ? v * sqrt((double)rank) : v);
     p->a->rank = (size_t)rank;
+    if (!isfinite(p->a->alpha))
+        return js_bad(&alpha, "what F32 holds", err);
     return 0;
 }
 
