@@ -81,6 +81,16 @@ sound() {
     run -0 ref compare run log 10 lr=3e-3 schedule=linear warmup=3 b?.safetensors
 }
 
+@test "moe-sft train: batches of other lengths, longer and shorter ones, are torch's" {
+    ref make short qlen=1
+    ref make long qlen=300
+    cmp long/base.safetensors base.safetensors
+    files=(short/b0.safetensors b1.safetensors long/b2.safetensors short/b3.safetensors)
+    train run -n 8 --lr 1e-3 --log log "${files[@]}"
+    [ "$(column 5 <log | tr '\n' ' ')" = "1 64 300 1 1 64 300 1 " ]
+    run -0 ref compare run log 8 lr=1e-3 "${files[@]}"
+}
+
 @test "moe-sft train: 10 and 10 more are 20 steps, bit for bit, whatever the threads" {
     common=(--lr 3e-3 --clip 0.1 --accumulate 2 --shuffle --seed 5)
     for how in "--schedule constant" "--schedule cosine --total 20 --warmup 0.1"; do
@@ -352,6 +362,24 @@ PY
     run -66 train run -n 4 -f nothing.safetensors
     # a model's folder routes a batch that is not
     moe-sft train -b hf -l student.safetensors -o routed -n 1 route.safetensors >/dev/null
+}
+
+@test "moe-sft train: slots of no expert are skipped as torch skips them, --strict-ids refuses" {
+    "$PYTHON" - <<'PY'
+import os, sys
+sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
+import mkst, moe
+t, _ = moe.read("b0.safetensors")
+ids = t["expert_ids"].copy()
+ids[3, 0], ids[5, 1], ids[9] = -1, 4, 2 ** 40
+mkst.save("odd.safetensors", dict(input=mkst.bf16(t["input"]), expert_ids=ids.astype("<i8"),
+                                  weights=t["weights"].astype("<f4"), target=t["target"].astype("<f4")))
+PY
+    run -0 train run -n 6 --lr 1e-3 --log log -v odd.safetensors b1.safetensors
+    [[ ${lines[1]} == *", 4 slots skipped" && ${lines[2]} == *", 0 slots skipped" ]]
+    run -0 ref compare run log 6 lr=1e-3 odd.safetensors b1.safetensors
+    run -65 train strict -n 6 --strict-ids odd.safetensors
+    [ ! -e strict/lora.safetensors ]
 }
 
 @test "moe-sft train: command lines that make no sense are 2" {
