@@ -294,6 +294,12 @@ END
     touch -d 2000-01-01 t/*.safetensors
     make --resume --force
     [ "$(stat -c %y t/model.layers.0.* | cut -c 1-4)" = 2000 ]
+    # a tensor under a damaged name is not there
+    sed -i 's/"bias_product"/"bias_produkt"/' t/model.layers.0.*
+    run -73 --separate-stderr make --resume
+    [[ $stderr == *"is of other sources or options (--force replaces it)" ]]
+    make --resume --force
+    diff -r want t
 }
 
 @test "lut-precompute --verify: a sample in f64 finds a number that is off" {

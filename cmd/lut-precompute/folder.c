@@ -186,17 +186,36 @@ same_layer(const struct job *job, const struct st *st)
     return same;
 }
 
+static bool
+holds(const struct job *job, const struct st *st, const char *name, size_t n)
+{
+    const struct st_tensor *t = st_find(st, name);
+
+    return t && t->dtype == job->cmd->dtype && t->n_elements == n;
+}
+
+static bool
+holds_all(const struct job *job, const struct st *st)
+{
+    size_t n = job->sae->n, in = job->target->in, out = job->target->out;
+
+    return holds(job, st, "encoder_weight", n * in) &&
+           holds(job, st, "encoder_bias", n) &&
+           holds(job, st, "decoder_weight", n * in) &&
+           holds(job, st, "decoder_bias", in) &&
+           holds(job, st, "precomputed_products", n * out) &&
+           holds(job, st, "bias_product", out) &&
+           job->cmd->store_weights ==
+               holds(job, st, "compensation_weight_t", in * out);
+}
+
 /* A file is of one run: its metadata say all but dtype and --store-weights. */
 static bool
 is_same(const struct job *job, const struct st *st)
 {
-    const struct st_tensor *p = st_find(st, "precomputed_products");
-
     return same_layer(job, st) && says(st, "sae_sha256", job->sae_sha256) &&
-           says(st, "weights_sha256", job->weights_sha256) && p &&
-           p->dtype == job->cmd->dtype &&
-           job->cmd->store_weights ==
-               (st_find(st, "compensation_weight_t") != NULL);
+           says(st, "weights_sha256", job->weights_sha256) &&
+           holds_all(job, st);
 }
 
 int

@@ -4,6 +4,7 @@
  */
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,6 +50,8 @@ sae_beside(const char *folder, struct err *err)
                          folder, e->d_name, names_transform(e->d_name));
     if (d)
         closedir(d);
+    else if (errno == EACCES)
+        return err_sys(err, EX_NOINPUT, "%s: cannot be listed", folder);
     return rc;
 }
 
