@@ -47,8 +47,13 @@ check_config(const struct config *c)
     expect(c->max_positions > 0 && c->intermediate_size > 0);
     expect(c->n_eos <= CONFIG_MAX_EOS && c->temperature >= 0);
     expect(c->repetition_penalty > 0 && c->top_k >= 0);
-    for (int64_t i = 0; i < c->n_layers; i++)
+    for (int64_t i = 0; i < c->n_layers; i++) {
         expect(c->window[i] >= 0);
+        expect(!c->sparse[i] || c->n_experts > 0);
+    }
+    expect(c->n_experts >= 0 && c->n_experts <= 4096);
+    expect(c->n_experts_used <= c->n_experts);
+    expect((c->n_experts_used > 0 && c->expert_size > 0) == (c->n_experts > 0));
     check_positions(c);
 }
 
@@ -67,7 +72,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         generation_n = size - n - 4;
     }
     if (config_parse(&c, json, n, generation, generation_n, &err)) {
-        expect(err.status == EX_DATAERR && *err.what && !c.window);
+        expect(err.status == EX_DATAERR && *err.what && !c.window && !c.sparse);
         return 0;
     }
     check_config(&c);
