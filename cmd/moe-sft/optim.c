@@ -16,7 +16,7 @@ decay(const struct schedule *s, uint64_t step)
     double left = s->total > step ? (double)(s->total - step) : 0;
     double span = s->total > s->warmup ? (double)(s->total - s->warmup) : 1;
 
-    if (s->kind == SCHEDULE_LINEAR)
+    if (s->kind == SCHEDULE_LINEAR || step > s->total)
         return left / span;
     return 0.5 * (1 + cos(M_PI * (double)(step - s->warmup) / span));
 }

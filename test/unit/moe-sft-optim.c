@@ -210,6 +210,8 @@ test_warmup(void)
         { { SCHEDULE_COSINE, 2, 4, 12 }, 8, 1 },
         { { SCHEDULE_COSINE, 2, 4, 12 }, 10, 0.29289321881345254 },
         { { SCHEDULE_COSINE, 2, 4, 4 }, 4, 2 },
+        { { SCHEDULE_COSINE, 2, 4, 12 }, 12, 0 },
+        { { SCHEDULE_COSINE, 2, 4, 12 }, 20, 0 }, /* not up again */
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
