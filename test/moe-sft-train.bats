@@ -405,6 +405,11 @@ PY
         [ "${#lines[@]}" = 80 ]
         [[ $output != *$'\t'no* ]]
     done
+    # shellcheck disable=SC2086
+    moe-sft check -b base.safetensors -l teacher.safetensors -i b0.safetensors $how -o table >said
+    [ ! -s said ]
+    [ "$(cat table)" = "$output" ]
+    run -73 moe-sft check -b base.safetensors -l teacher.safetensors -i b0.safetensors -o table
 }
 
 @test "moe-sft check: the operator's differences are numpy's" {
@@ -432,12 +437,16 @@ import mkst, moe
 t, _ = moe.read("b0.safetensors")
 ids = t["expert_ids"].copy()
 ids[ids == 3] = -1  # an idle expert, slots without any
-mkst.save("bare.safetensors", dict(input=mkst.bf16(t["input"]), expert_ids=ids.astype("<i8"),
-                                   weights=t["weights"].astype("<f4")))
+for n, name in (64, "bare"), (0, "none"):
+    mkst.save(name + ".safetensors", dict(input=mkst.bf16(t["input"][:n]), expert_ids=ids[:n].astype("<i8"),
+                                          weights=t["weights"][:n].astype("<f4")))
 PY
     run -0 moe-sft check -b base.safetensors -l teacher.safetensors -i bare.safetensors
     # the idle expert's gradients are zero, exactly, and have no differences
     [ "$(printf '%s\n' "$output" | awk '$2 == 3' | cut -f 3,5,6 | sort -u)" = "$(printf 'operator:exact\t0\t0')" ]
+    # no tokens: there is nothing but such gradients
+    run -0 moe-sft check -b base.safetensors -l teacher.safetensors -i none.safetensors
+    [ "$(printf '%s\n' "$output" | tail -n +2 | cut -f 3,5,6 | sort -u)" = "$(printf 'operator:exact\t0\t0')" ]
 }
 
 @test "moe-sft check: 1, and which, where int8 cannot hold the numbers" {

@@ -37,6 +37,7 @@ struct check {
     struct exact_sample *samples;
     size_t n_samples;
     int n_bad;
+    struct str table;
 };
 
 static const char *
@@ -187,9 +188,9 @@ put_row(struct check *c, int tensor, const char *expert, const char *compared,
 
     if (t->n == 0)
         return;
-    printf("%s\t%s\t%s\t%zu\t%.3g\t%.3g\t%.3g\t%s\n",
-           tensor < 0 ? "output" : tensor_name(tensor), expert, compared, t->n,
-           relative(t->max, unit), mean, limit, good ? "yes" : "no");
+    str_addf(&c->table, "%s\t%s\t%s\t%zu\t%.3g\t%.3g\t%.3g\t%s\n",
+             tensor < 0 ? "output" : tensor_name(tensor), expert, compared,
+             t->n, relative(t->max, unit), mean, limit, good ? "yes" : "no");
     c->n_bad += !good;
 }
 
@@ -253,7 +254,7 @@ put_output(struct check *c)
 static void
 put_table(struct check *c)
 {
-    puts("tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok");
+    str_adds(&c->table, "tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok\n");
     put_output(c);
     put_part(c, EXACT_INPUT, "-", 0, c->n[EXACT_INPUT]);
     put_part(c, EXACT_WEIGHTS, "-", 0, c->n[EXACT_WEIGHTS]);
@@ -285,7 +286,7 @@ open_files(struct check *c, struct err *err)
     rc = batch_route(&c->batch, &c->base, gemm, err);
     gemm_close(gemm);
     c->config = adapter_config(&c->adapter, c->batch.top_k);
-    c->config.max_len = c->batch.qlen;
+    c->config.max_len = c->batch.qlen ? c->batch.qlen : 1;
     c->config.n_parts = (size_t)cmd->n_parts;
     c->config.mode = c->mode;
     return rc;
@@ -304,6 +305,8 @@ check_all(struct check *c, struct err *err)
         0)
         return -1;
     put_table(c);
+    if (put_text(c->cmd->output, c->cmd->out_flags, &c->table, err) < 0)
+        return -1;
     return c->n_bad ? TU_NEGATIVE : 0;
 }
 
@@ -314,10 +317,12 @@ check_main(const struct cmd *cmd, struct err *err)
                        .mode = cmd->mode == MOE_INT8 ? MOE_INT8 : MOE_BF16 };
     int rc = -1;
 
-    if (par_open(&c.par, (int)cmd->n_threads, err) == 0 &&
+    if (can_write(cmd, cmd->output, err) == 0 &&
+        par_open(&c.par, (int)cmd->n_threads, err) == 0 &&
         open_files(&c, err) == 0 && alloc_results(&c, err) == 0 &&
         run_operator(&c, err) == 0)
         rc = check_all(&c, err);
+    str_free(&c.table);
     exact_close(&c.exact);
     free(c.samples);
     moe_close(c.moe);
