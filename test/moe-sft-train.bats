@@ -301,6 +301,8 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     [ "$(st-inspect meta run/state.safetensors | grep -c '"step": "2"\|step	2')" = 1 ]
     run -73 train x.npy -n 1 b0.safetensors
     run -73 train no/such/folder -n 1 b0.safetensors
+    run -73 --separate-stderr train new -n 1 --svg no/such/picture b0.safetensors
+    [ -z "$output" ]
 }
 
 @test "moe-sft train: -v says the set-up and each step's rate, stdout stays" {
@@ -389,7 +391,7 @@ PY
         "-n 3 --warmup 1.5 b0.safetensors" "-n 3 --total 2 --schedule linear b0.safetensors" \
         "-n 3 --betas 0.9 b0.safetensors" "-n 3 --betas 0.9,1 b0.safetensors" \
         "-n 3 --lr -1 b0.safetensors" "-n 3 --schedule step b0.safetensors" \
-        "-n 3 --accumulate 0 b0.safetensors"; do
+        "-n 3 --accumulate 0 b0.safetensors" "-n 3 --svg - b0.safetensors"; do
         # shellcheck disable=SC2086
         run -2 train run $line </dev/null
         [ ! -e run ]

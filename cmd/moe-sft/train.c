@@ -184,6 +184,41 @@ there(const char *path)
     return path && access(path, F_OK) == 0;
 }
 
+static int
+write_text(const char *path, const struct str *text, struct err *err)
+{
+    struct out *out;
+
+    if (out_open(&out, path, OUT_FORCE, false, err) < 0)
+        return -1;
+    if (out_write(out, text->s, text->n, err) < 0) {
+        out_abort(out);
+        return -1;
+    }
+    return out_commit(out, err);
+}
+
+static int
+write_log(const struct train *t, struct err *err)
+{
+    struct str text = { 0 };
+    int rc = 0;
+
+    if (t->o->log) {
+        log_head(&text);
+        for (uint64_t i = 0; i < t->state.step; i++)
+            log_line(&text, i + 1, &t->state.records[i]);
+        rc = write_text(t->o->log, &text, err);
+    }
+    if (rc == 0 && t->o->svg) {
+        str_clear(&text);
+        log_svg(&text, t->o->dir, t->state.records, t->state.step);
+        rc = write_text(t->o->svg, &text, err);
+    }
+    str_free(&text);
+    return rc;
+}
+
 /* Is there a run to go on with, or one that must not be written over? */
 static int
 look_into_dir(struct train *t, struct err *err)
@@ -235,9 +270,9 @@ train_open(struct train *t, const struct train_options *o, struct err *err)
     t->state.adamw = &t->adamw;
     set_schedule(t);
     settle(t);
-    if (open_masters(t, err) < 0)
+    if (open_masters(t, err) < 0 || look_into_dir(t, err) < 0)
         return -1;
-    return look_into_dir(t, err);
+    return write_log(t, err); /* what cannot be written is told now */
 }
 
 static void
@@ -390,41 +425,6 @@ run_step(struct train *t, struct err *err)
 }
 
 /* ---- what it leaves ---- */
-
-static int
-write_text(const char *path, const struct str *text, struct err *err)
-{
-    struct out *out;
-
-    if (out_open(&out, path, OUT_FORCE, false, err) < 0)
-        return -1;
-    if (out_write(out, text->s, text->n, err) < 0) {
-        out_abort(out);
-        return -1;
-    }
-    return out_commit(out, err);
-}
-
-static int
-write_log(const struct train *t, struct err *err)
-{
-    struct str text = { 0 };
-    int rc = 0;
-
-    if (t->o->log) {
-        log_head(&text);
-        for (uint64_t i = 0; i < t->state.step; i++)
-            log_line(&text, i + 1, &t->state.records[i]);
-        rc = write_text(t->o->log, &text, err);
-    }
-    if (rc == 0 && t->o->svg) {
-        str_clear(&text);
-        log_svg(&text, t->o->dir, t->state.records, t->state.step);
-        rc = write_text(t->o->svg, &text, err);
-    }
-    str_free(&text);
-    return rc;
-}
 
 /*
  * The state is all on the disk before the adapter gets its name, and gets its

@@ -175,6 +175,16 @@ check_data(const struct train_options *o, struct err *err)
 }
 
 static int
+check_outputs(struct train_options *o, struct err *err)
+{
+    if (o->log && !strcmp(o->log, "-"))
+        o->log = NULL;
+    if (o->svg && !strcmp(o->svg, "-"))
+        return err_set(err, TU_USAGE, "--svg wants a file's name, not -");
+    return 0;
+}
+
+static int
 check_schedule(const struct train_options *o, struct err *err)
 {
     if (o->steps == 0 && !is_stream(o))
@@ -213,7 +223,8 @@ train_main(const struct cmd *cmd, struct err *err)
     o.mode = cmd->mode == MOE_INT8 ? MOE_INT8 : MOE_BF16;
     o.n_parts = (size_t)cmd->n_parts;
     o.n_threads = (int)cmd->n_threads;
-    if (check_data(&o, err) < 0 || check_schedule(&o, err) < 0)
+    if (check_data(&o, err) < 0 || check_schedule(&o, err) < 0 ||
+        check_outputs(&o, err) < 0)
         return -1;
     sig_install(false);
     return train_run(&o, err);

@@ -47,11 +47,12 @@ gone() {
 # until_under_way: a checkpoint is there, not the last.
 until_under_way() {
     for _ in $(seq 600); do
-        [ ! -e log.tsv ] || break
+        n=$(cat log.tsv 2>/dev/null | wc -l)
+        [ "$n" -le 1 ] || break
         sleep 0.05
     done
-    [ -e log.tsv ]
-    [ "$(wc -l <log.tsv)" -le "$STEPS" ]
+    [ "$n" -gt 1 ]
+    [ "$n" -le "$STEPS" ]
 }
 
 same_run() {
