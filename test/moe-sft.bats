@@ -97,13 +97,18 @@ END
     moe-sft convert -l peft -o back2.safetensors
     cmp back.safetensors back2.safetensors
     PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
-import json, moe
+import json, re, moe
 ours, meta = moe.read("lora.safetensors")
 theirs = moe.read("p/adapter_model.safetensors")[0]
 back, back_meta = moe.read("back.safetensors")
 config = json.load(open("p/adapter_config.json"))
 assert (config["r"], config["lora_alpha"], config["peft_type"]) == (5, 10, "LORA")
 assert sorted(config["target_modules"]) == ["down_proj", "gate_proj", "up_proj"]
+# to PEFT a module is of the layer whose number is the last behind the pattern,
+# and without one the last of all: here the expert's
+pattern = (config["layers_pattern"] or "") + r"\.([0-9]+)\."
+layers = re.findall(pattern, "model.layers.3.mlp.experts.1.gate_proj")
+assert int(layers[-1]) in config["layers_to_transform"], layers
 for name, value in ours.items():
     assert (back[name] == value).all()
     p, m = name.split("_")[0], name[-1].upper()

@@ -341,7 +341,7 @@ put_config(const struct adapter *a, struct str *text)
                    "\"fan_in_fan_out\": false, \"inference_mode\": true, "
                    "\"init_lora_weights\": true, ");
     str_addf(text,
-             "\"layers_pattern\": null, \"layers_to_transform\": [%lld], "
+             "\"layers_pattern\": \"layers\", \"layers_to_transform\": [%lld], "
              "\"lora_alpha\": ",
              (long long)a->layer);
     adapter_put_alpha(a, text);
