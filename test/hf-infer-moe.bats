@@ -192,7 +192,7 @@ assert abs(dense - tables) < 0.05 < abs(dense - none), (dense, tables, none)'
     moe-sft init -b "$M" --layer 1 --rank 3 --alpha 5 -o lora
     moe-sft train -b "$M" --layer 1 -l lora -i in.npy --target to.npy -o run -n 3 --lr 0.1 --length 64
     moe-sft convert -b "$M" --layer 1 -l run/lora.safetensors -o peft
-    for l in lora run/lora.safetensors peft; do
+    for l in lora run/lora.safetensors peft run; do
         hf-infer "$M" --lora $l --ids $IDS --logits - | cksum
     done >sums
     hf-infer "$M" --ids $IDS --logits - | cksum >none
@@ -200,4 +200,5 @@ assert abs(dense - tables) < 0.05 < abs(dense - none), (dense, tables, none)'
     [ "$(sed -n 1p sums)" = "$(cat none)" ]
     [ "$(sed -n 2p sums)" != "$(cat none)" ]
     [ "$(sed -n 2p sums)" = "$(sed -n 3p sums)" ]
+    [ "$(sed -n 2p sums)" = "$(sed -n 4p sums)" ]
 }

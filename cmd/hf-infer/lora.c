@@ -10,6 +10,7 @@
 #include "core/kernel/gemv.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/str.h"
 
 /* ---- running ---- */
 
@@ -283,6 +284,23 @@ cut_layer(char *path)
     return layer;
 }
 
+/* The file of experts in a folder as moe-sft's train leaves it; appends it to
+ * *path then. */
+static void
+enter_trained(char **path)
+{
+    struct str peft = { 0 }, file = { 0 };
+
+    str_addf(&peft, "%s/adapter_config.json", *path);
+    str_addf(&file, "%s/lora.safetensors", *path);
+    if (access(peft.s, F_OK) < 0 && access(file.s, F_OK) == 0) {
+        free(*path);
+        *path = xstrdup(file.s);
+    }
+    str_free(&peft);
+    str_free(&file);
+}
+
 int
 lora_open(struct model *m, const char *path, struct err *err)
 {
@@ -294,6 +312,7 @@ lora_open(struct model *m, const char *path, struct err *err)
 
     adapter->next = m->adapters;
     m->adapters = adapter;
+    enter_trained(&file);
     if (stat(file, &s) || !S_ISDIR(s.st_mode))
         rc = open_stacked(m, adapter, file, layer, err);
     else if (layer >= 0)

@@ -164,7 +164,7 @@ nll 'experts' "$moe"
 whole=$nll
 nll 'damaged' "$work/damaged"
 damaged=$nll
-nll 'damaged, --lora' "$work/damaged" --lora "$work/run/lora.safetensors"
+nll 'damaged, --lora' "$work/damaged" --lora "$work/run"
 echo "$whole $damaged $nll" |
     awk '{ exit NF != 3 || $2 < $1 + 1 || $3 > $2 - ($2 - $1) * 3 / 4 }' ||
     differs "less than three quarters of what was lost came back"
