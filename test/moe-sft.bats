@@ -497,6 +497,12 @@ END
     "$PYTHON" -c 'import json, sys; d = json.load(sys.stdin)
 assert d["origin_slot"] == 25600 * (7168 + 3 * 8 * 2048) * 2 and d["memory_slot"] <= d["origin_slot"]
 assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
+    # as many experts as can be asked for: what one takes, so many times
+    for mode in bf16 int8; do
+        one=$(moe-sft info --experts 1 --hidden 64 --intermediate 64 --mode $mode | awk '$1 == "memory_base" { print $2 }')
+        run -0 timeout 20 moe-sft info --experts 2147483647 --hidden 64 --intermediate 64 --mode $mode
+        grep -qx "memory_base	$((one * 2147483647))" <<<"$output"
+    done
 }
 
 @test "moe-sft bench: a line for each step" {

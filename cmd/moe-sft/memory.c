@@ -75,6 +75,31 @@ rows_of(const struct moe_config *c)
     return smaller(c->max_len, MOE_BLOCK);
 }
 
+/* An expert's matrix; 'w' may be NULL. */
+static void
+plan_weight(struct plan *plan, enum gemm_class class, size_t n, size_t k,
+            struct weight *w)
+{
+    void *data = plan_take(plan, gemm_packed_nbytes(class, n, k), 1, 1);
+    float *scale =
+        class == GEMM_INT8 ? plan_take(plan, n, 1, sizeof(float)) : NULL;
+
+    if (w)
+        *w = (struct weight){ { class, n, k, data }, scale };
+}
+
+/* As many experts as one wants to know of take no longer than one. */
+static void
+estimate_weights(struct plan *plan, const struct moe_config *c,
+                 enum gemm_class class, size_t n, size_t k)
+{
+    struct plan one = { 0 };
+
+    plan_weight(&one, class, n, k, NULL);
+    plan_take(plan, c->n_experts, one.nbytes, 1);
+    plan->overflow |= one.overflow;
+}
+
 void
 plan_weights(struct plan *plan, const struct moe_config *c, struct part *part)
 {
@@ -86,18 +111,10 @@ plan_weights(struct plan *plan, const struct moe_config *c, struct part *part)
         size_t n = by_row ? part->n : c->hidden;
         size_t k = by_row ? c->hidden : part->n;
 
-        for (size_t e = 0; e < c->n_experts; e++) {
-            struct weight w = { .panels = { class, n, k, NULL } };
-
-            w.panels.data =
-                plan_take(plan, gemm_packed_nbytes(class, n, k), 1, 1);
-            if (class == GEMM_INT8)
-                w.scale = plan_take(plan, n, 1, sizeof(float));
-            if (plan->overflow)
-                return;
-            if (plan->base)
-                part->weights[kind][e] = w;
-        }
+        if (!plan->base)
+            estimate_weights(plan, c, class, n, k);
+        for (size_t e = 0; plan->base && e < c->n_experts; e++)
+            plan_weight(plan, class, n, k, &part->weights[kind][e]);
     }
 }
 
