@@ -114,9 +114,11 @@ take_ids(struct parse *p, const struct st_tensor *t)
                        dtype_table[t->dtype].name);
     if (tensor_shape(p->st.path, t, 2, want, "qlen, top_k", p->err) < 0)
         return -1;
-    if (t->shape[1] == 0)
-        return err_set(p->err, EX_DATAERR, "%s: expert_ids has no experts",
-                       p->st.path);
+    if (t->shape[1] == 0 || t->shape[1] > UINT32_MAX)
+        return err_set(p->err, EX_DATAERR,
+                       "%s: expert_ids has %llu slots a token (expected 1 or "
+                       "more, not 2^32)",
+                       p->st.path, (unsigned long long)t->shape[1]);
     p->b->expert_ids = room(p, t->n_elements, sizeof(int64_t));
     if (!p->b->expert_ids)
         return -1;
