@@ -398,6 +398,18 @@ PY
     done
 }
 
+@test "moe-sft train: --log and --svg replace no other file of the run" {
+    before=$(cat b?.safetensors base.safetensors student.safetensors | cksum)
+    for line in "--log b1.safetensors" "--svg ./base.safetensors" "--log student.safetensors" \
+        "--log run/state.safetensors" "--svg run/lora.safetensors" "--log run" "--log x --svg x"; do
+        # shellcheck disable=SC2086
+        run -2 train run -n 2 --resume $line b?.safetensors
+        [[ ${lines[0]} =~ ^"moe-sft: --"(log|svg) ]]
+        [ ! -e run ]
+    done
+    [ "$before" = "$(cat b?.safetensors base.safetensors student.safetensors | cksum)" ]
+}
+
 @test "moe-sft check: all gradients are right, bf16 and int8, whole and in parts" {
     for how in "--mode bf16" "--mode int8" "--tp 3" "-j 1 --samples 3 --seed 9"; do
         # shellcheck disable=SC2086

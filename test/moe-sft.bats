@@ -229,6 +229,17 @@ try() {
     [[ $output == "moe-sft: -c lora.safetensors is the name of another file of this command"* ]]
 }
 
+@test "moe-sft --force: an input is not replaced, however it is spelled" {
+    data .
+    before=$(cat hf/* lora.safetensors | cksum)
+    run -2 moe-sft merge -b hf -l lora.safetensors -o hf/ -f
+    [ "${lines[0]}" = "moe-sft: -o hf/ is the name of another file of this command" ]
+    run -2 moe-sft merge -b base.safetensors -l lora.safetensors -o ./lora.safetensors -f
+    run -2 moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o x -c ./lora.safetensors -f
+    [ "${lines[0]}" = "moe-sft: -c ./lora.safetensors is the name of another file of this command" ]
+    [ "$before" = "$(cat hf/* lora.safetensors | cksum)" ]
+}
+
 @test "moe-sft --if-missing: what is there and sound is success, what is not is made" {
     data .
     forward -c cache.safetensors --if-missing

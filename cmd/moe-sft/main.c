@@ -289,11 +289,10 @@ check_files(const struct cmd *cmd)
     size_t n = sizeof(in) / sizeof(in[0]);
 
     for (size_t i = 0; i < n; i++) {
-        if (in[i] && cmd->output && !strcmp(in[i], cmd->output))
+        if (same_file(in[i], cmd->output))
             die_usage("-o %s is the name of another file of this command",
                       cmd->output);
-        if (i + 1 < n && in[i] && forward && cmd->cache &&
-            !strcmp(in[i], cmd->cache))
+        if (i + 1 < n && forward && same_file(in[i], cmd->cache))
             die_usage("-c %s is the name of another file of this command",
                       cmd->cache);
     }

@@ -175,16 +175,6 @@ check_data(const struct train_options *o, struct err *err)
 }
 
 static int
-check_outputs(struct train_options *o, struct err *err)
-{
-    if (o->log && !strcmp(o->log, "-"))
-        o->log = NULL;
-    if (o->svg && !strcmp(o->svg, "-"))
-        return err_set(err, TU_USAGE, "--svg wants a file's name, not -");
-    return 0;
-}
-
-static int
 check_schedule(const struct train_options *o, struct err *err)
 {
     if (o->steps == 0 && !is_stream(o))
@@ -201,6 +191,46 @@ check_schedule(const struct train_options *o, struct err *err)
         return err_set(err, TU_USAGE, "-n %llu is beyond --total %llu",
                        (unsigned long long)o->steps,
                        (unsigned long long)o->total);
+    return 0;
+}
+
+/* Is that also a file that the run reads, or keeps in DIR? */
+static bool
+is_other(const struct train_options *o, const char *path)
+{
+    const char *const other[] = { o->base, o->lora, o->dir, o->input,
+                                  o->target };
+    struct str kept = { 0 };
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+        found = found || same_file(path, other[i]);
+    for (size_t i = 0; i < o->n_files; i++)
+        found = found || same_file(path, o->files[i]);
+    str_addf(&kept, "%s/state.safetensors", o->dir);
+    found = found || same_file(path, kept.s);
+    str_clear(&kept);
+    str_addf(&kept, "%s/lora.safetensors", o->dir);
+    found = found || same_file(path, kept.s);
+    str_free(&kept);
+    return found;
+}
+
+static int
+check_outputs(struct train_options *o, struct err *err)
+{
+    if (o->log && !strcmp(o->log, "-"))
+        o->log = NULL;
+    if (o->svg && !strcmp(o->svg, "-"))
+        return err_set(err, TU_USAGE, "--svg wants a file's name, not -");
+    if (is_other(o, o->log))
+        return err_set(err, TU_USAGE,
+                       "--log %s is the name of another file of this command",
+                       o->log);
+    if (is_other(o, o->svg) || same_file(o->svg, o->log))
+        return err_set(err, TU_USAGE,
+                       "--svg %s is the name of another file of this command",
+                       o->svg);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* Numbers of this machine's order as a tensor's bytes. */
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/sft.h"
@@ -17,6 +18,17 @@ can_write(const struct cmd *cmd, const char *path, struct err *err)
         return 0;
     return err_set(err, EX_CANTCREAT,
                    "%s: exists already (--force replaces it)", path);
+}
+
+bool
+same_file(const char *a, const char *b)
+{
+    struct stat s, t;
+
+    if (!a || !b)
+        return false;
+    return !strcmp(a, b) || (stat(a, &s) == 0 && stat(b, &t) == 0 &&
+                             s.st_ino == t.st_ino && s.st_dev == t.st_dev);
 }
 
 int
