@@ -335,6 +335,13 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
 
 /* ---- warming up ---- */
 
+static void
+touch(void *ctx, struct part *part)
+{
+    (void)ctx;
+    memset(part->scratch, 0, part->scratch_nbytes);
+}
+
 /* A batch of zeros through everything; its slot is given back. */
 static int
 run_zeros(struct moe *moe, struct err *err)
@@ -377,8 +384,7 @@ moe_warm_up(struct moe *moe, struct err *err)
     if (rc < 0)
         return -1;
     memset(moe->scratch, 0, moe->scratch_nbytes);
-    for (size_t i = 0; i < moe->config.n_parts; i++)
-        memset(moe->parts[i].scratch, 0, moe->parts[i].scratch_nbytes);
+    run_parts(moe, touch, NULL); /* each from its node */
     if (depth < moe->config.max_cache_depth)
         rc = run_zeros(moe, err);
     moe->skipped = skipped;
