@@ -109,6 +109,7 @@ put_memory(struct report *r, const struct cmd *cmd, const struct moe_config *c,
     if (moe_memory(c, (int)cmd->n_threads, &m, err) < 0)
         return -1;
     put_size(r, "memory_base", m.base);
+    put_size(r, "memory_load", m.load);
     put_size(r, "memory_slot", m.slot);
     put_size(r, "memory_cache", m.cache);
     put_size(r, "memory_scratch", m.scratch);

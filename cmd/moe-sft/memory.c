@@ -220,7 +220,8 @@ sum_all(const struct moe_config *c, int n_threads, struct moe_memory *m)
            size_add(m->scratch, shared.nbytes, &m->scratch) &&
            size_add(m->scratch, gemm_workspace(n_threads), &m->scratch) &&
            size_mul(m->slot, c->max_cache_depth, &m->cache) &&
-           size_add(m->base, m->cache, &n) &&
+           size_mul(weights_temp(c), team_count(c, n_threads), &m->load) &&
+           size_add(m->base, larger(m->cache, m->load), &n) &&
            size_add(n, m->scratch, &m->total) &&
            size_mul(c->top_k, c->intermediate, &n) && size_mul(n, 3, &n) &&
            size_add(n, c->hidden, &n) && size_mul(n, c->max_len, &n) &&

@@ -19,7 +19,7 @@ allocate(struct moe *moe, const struct plan *plan, const char *what,
     else
         p = mem_big(plan->nbytes, 1, what, err);
     if (p)
-        moe->allocated += plan->nbytes;
+        note_allocated(moe, plan->nbytes);
     return p;
 }
 
@@ -27,6 +27,12 @@ size_t
 moe_allocated(const struct moe *moe)
 {
     return moe->allocated;
+}
+
+size_t
+moe_peak(const struct moe *moe)
+{
+    return moe->peak;
 }
 
 static int
@@ -67,7 +73,7 @@ open_shared(struct moe *moe, int n_threads, struct err *err)
     plan_shared(&(struct plan){ .base = moe->scratch }, moe);
     if (par_open(&moe->par, n_threads, err) < 0)
         return -1;
-    moe->allocated += gemm_workspace(n_threads);
+    note_allocated(moe, gemm_workspace(n_threads));
     return teams_open(moe, n_threads, err);
 }
 

@@ -97,10 +97,11 @@ struct moe_grads {
  */
 struct moe_memory {
     size_t base;    /* weights, packed or quantized, with transposed copies */
+    size_t load;    /* int8: what moe_load() gives back, before any forward */
     size_t slot;    /* one forward's cache, at most */
     size_t cache;   /* all of them */
     size_t scratch; /* what forward and backward need besides */
-    size_t total;
+    size_t total;   /* base, scratch, and the larger of load and cache */
     size_t origin_slot; /* max_len (hidden + 3 top_k intermediate) 2 bytes */
 };
 int moe_memory(const struct moe_config *config, int n_threads,

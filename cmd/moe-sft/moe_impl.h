@@ -107,7 +107,7 @@ struct moe {
     struct slot *slots; /* [max_cache_depth] */
     size_t depth;
     size_t skipped;
-    size_t allocated;
+    size_t allocated, peak; /* bytes, and the most there were */
 };
 
 struct block {
@@ -148,6 +148,13 @@ void plan_shared(struct plan *plan, struct moe *moe);
 void plan_slot(struct plan *plan, const struct moe_config *c,
                struct slot *slot);
 size_t moe_allocated(const struct moe *moe);
+size_t moe_peak(const struct moe *moe);
+static inline void
+note_allocated(struct moe *moe, size_t nbytes)
+{
+    moe->allocated += nbytes;
+    moe->peak = larger(moe->peak, moe->allocated);
+}
 
 /* ---- route.c ---- */
 int route_rows(struct moe *moe, const int64_t *ids, size_t qlen,
@@ -169,6 +176,9 @@ void for_each_block(struct pass *pass, void (*fn)(struct pass *pass));
 
 /* ---- weights.c ---- */
 int weights_load(struct moe *moe, struct err *err);
+
+/* What a team needs to quantize a matrix, in bytes. */
+size_t weights_temp(const struct moe_config *c);
 
 /* ---- team.c ---- */
 size_t team_count(const struct moe_config *c, int n_threads);

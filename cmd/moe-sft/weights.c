@@ -108,7 +108,7 @@ quantize(const struct part *part, struct weight *to,
     gemm_pack(part->gemm, &to->panels, &rows);
 }
 
-static size_t
+size_t
 weights_temp(const struct moe_config *c)
 {
     size_t in = c->hidden, out = c->intermediate;
@@ -152,10 +152,14 @@ weights_load(struct moe *moe, struct err *err)
 {
     struct loading l = { .moe = moe, .nbytes = weights_temp(&moe->config) };
 
-    l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
-    if (!l.temp)
-        return -1;
+    if (l.nbytes > 0) {
+        l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
+        if (!l.temp)
+            return -1;
+    }
+    note_allocated(moe, moe->n_teams * l.nbytes);
     run_parts(moe, load_part, &l);
+    moe->allocated -= moe->n_teams * l.nbytes;
     mem_big_free(l.temp, moe->n_teams, l.nbytes);
     return 0;
 }

@@ -316,20 +316,25 @@ test_bf16_grads(void)
 /* ---- memory ---- */
 
 static void
-test_memory(enum moe_mode mode, size_t n_parts)
+test_memory(enum moe_mode mode, size_t n_parts, size_t qlen)
 {
-    struct opened o = opened(usual, mode, n_parts, 3);
+    struct spec s = usual;
+    struct opened o;
     struct moe_memory m = { 0 };
     struct err err;
 
+    s.qlen = qlen;
+    o = opened(s, mode, n_parts, 3);
     moe_memory(moe_config(o.moe), 3, &m, &err);
     tap_ok(m.total > 0 && moe_allocated(o.moe) == m.base + m.scratch,
            "%zu parts: %zu bytes were named and are allocated", n_parts,
            m.base + m.scratch);
     forward(&o, &o.a, true, &err);
     forward(&o, &o.a, true, &err);
-    tap_ok(moe_allocated(o.moe) == m.total && m.cache == 2 * m.slot,
-           "with two caches, %zu", m.total);
+    tap_ok(moe_allocated(o.moe) == m.base + m.scratch + m.cache &&
+               m.cache == 2 * m.slot,
+           "with two caches, %zu", m.base + m.scratch + m.cache);
+    tap_ok(moe_peak(o.moe) == m.total, "and never more than %zu", m.total);
     closed(&o);
 }
 
@@ -468,8 +473,9 @@ main(void)
     test_lora(2);
     test_zero_b();
     test_bf16_grads();
-    test_memory(MOE_BF16, 1);
-    test_memory(MOE_INT8, 3);
+    test_memory(MOE_BF16, 1, 60);
+    test_memory(MOE_INT8, 3, 60);
+    test_memory(MOE_INT8, 3, 1); /* loading takes more than the caches */
     test_origin();
     test_config();
     test_worker();
