@@ -221,6 +221,28 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     done
 }
 
+@test "moe-sft train: a folder has one run at a time, and is free when that is killed" {
+    mkfifo pipe
+    moe-sft train -b base.safetensors -l student.safetensors -o run --save-every 1 - <pipe >log &
+    pid=$!
+    exec 7>pipe
+    cat b0.safetensors >&7
+    for _ in $(seq 200); do
+        [ "$(wc -l <log)" -lt 2 ] || break
+        sleep 0.02
+    done
+    for how in --resume --force; do
+        run -73 --separate-stderr train run -n 3 $how b?.safetensors
+        [ "$stderr" = "moe-sft: run: another train is at work there" ]
+    done
+    kill -9 $pid
+    wait $pid || :
+    exec 7>&-
+    cat b?.safetensors | train run --resume - >/dev/null
+    cat b?.safetensors | train want - >/dev/null
+    cmp want/state.safetensors run/state.safetensors
+}
+
 @test "moe-sft train: --deadline stops a run, which then goes on to the same bits" {
     run -75 --separate-stderr train run -n 100000 --deadline 0.3 b?.safetensors
     [[ $stderr =~ ^"moe-sft: stopped by the deadline: run holds step "([0-9]+)", --resume goes on"$ ]]

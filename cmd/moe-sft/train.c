@@ -1,9 +1,11 @@
 /* moe-sft train: batch, loss, gradient, step, checkpoint. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,6 +36,7 @@ struct train {
     uint64_t saved; /* the step that DIR holds */
     bool any_saved;
     struct str state_path, lora_path;
+    int lock; /* DIR, where its file system has locks; or -1 */
 };
 
 /* ---- beginning ---- */
@@ -219,6 +222,19 @@ write_log(const struct train *t, struct err *err)
     return rc;
 }
 
+/* Two runs in one folder would take turns in writing over each other's state.
+ * Where there are no locks (some network file systems) nothing is held. */
+static int
+lock_dir(struct train *t, struct err *err)
+{
+    t->lock = open(t->o->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) < 0 &&
+        errno == EWOULDBLOCK)
+        return err_set(err, EX_CANTCREAT, "%s: another train is at work there",
+                       t->o->dir);
+    return 0;
+}
+
 /* Is there a run to go on with, or one that must not be written over? */
 static int
 look_into_dir(struct train *t, struct err *err)
@@ -232,6 +248,8 @@ look_into_dir(struct train *t, struct err *err)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be made", o->dir);
     if (stat(o->dir, &st) < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is no folder", o->dir);
+    if (lock_dir(t, err) < 0)
+        return -1;
     if (o->resume && there(t->state_path.s)) {
         if (state_read(&t->state, t->state_path.s, err) < 0)
             return -1;
@@ -256,7 +274,7 @@ look_into_dir(struct train *t, struct err *err)
 static int
 train_open(struct train *t, const struct train_options *o, struct err *err)
 {
-    *t = (struct train){ .o = o };
+    *t = (struct train){ .o = o, .lock = -1 };
     if (par_open(&t->par, o->n_threads, err) < 0 ||
         base_open(&t->base, o->base, o->layer, err) < 0 ||
         adapter_open(&t->adapter, o->lora, &t->base, err) < 0 ||
@@ -298,6 +316,8 @@ train_close(struct train *t)
     base_close(&t->base);
     par_close(t->par);
     free(t->state.records);
+    if (t->lock >= 0)
+        close(t->lock);
     str_free(&t->state_path);
     str_free(&t->lora_path);
 }
