@@ -462,6 +462,16 @@ c = json.load(open("peft/adapter_config.json")); exec(sys.argv[1]); json.dump(c,
     cp -r peft p
     config 'c["use_dora"] = True'
     refuse 65 "p/adapter_config.json: use_dora is true (expected false: it is not supported)" moe-sft convert -l p -o out.safetensors
+    config 'c["init_lora_weights"] = "pissa"'
+    refuse 65 'p/adapter_config.json: init_lora_weights is "pissa" (expected one that leaves the base as it is)' \
+        moe-sft convert -l p -o out.safetensors
+    config 'c["layer_replication"] = [[0, 4], [2, 5]]'
+    run -65 moe-sft convert -l p -o out.safetensors
+    [[ $output == "moe-sft: p/adapter_config.json: layer_replication is "*" (expected nothing: it is not supported)" ]]
+    for how in True False '"gaussian"' None; do
+        config "c['init_lora_weights'] = $how"
+        moe-sft convert -l p -o fine.safetensors -f
+    done
     config 'c["bias"] = "all"'
     refuse 65 'p/adapter_config.json: bias is "all" (expected "none")' moe-sft convert -l p -o out.safetensors
     config 'c["peft_type"] = "IA3"'

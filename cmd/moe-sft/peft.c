@@ -34,19 +34,38 @@ struct peft {
 
 /* ---- adapter_config.json ---- */
 
+/* Does a start leave the base's weights as they are?  Those of PiSSA and the
+ * like take from them what the adapter has. */
+static bool
+is_plain_start(const json_t *v)
+{
+    static const char *const names[] = { "gaussian", "eva", "orthogonal" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (json_is_string(v) && !strcmp(json_string_value(v), names[i]))
+            return true;
+    return json_is_boolean(v);
+}
+
 /* What would change the numbers and is not done here: refused by its name. */
 static int
 refuse(const struct peft *p, struct err *err)
 {
-    static const char *const off[] = { "use_dora", "fan_in_fan_out",
-                                       "lora_bias", "use_qalora", NULL };
+    static const char *const off[] = { "use_dora",   "fan_in_fan_out",
+                                       "lora_bias",  "use_qalora",
+                                       "use_bdlora", NULL };
     static const char *const empty[] = { "rank_pattern",
                                          "alpha_pattern",
                                          "modules_to_save",
                                          "trainable_token_"
                                          "indices",
                                          "target_parameters",
+                                         "layer_replication",
+                                         "arrow_config",
+                                         "alora_invocation_tokens",
+                                         "megatron_config",
                                          NULL };
+    struct js start = js_get(&p->config, "init_lora_weights");
     struct js bias = js_get(&p->config, "bias");
 
     for (int i = 0; off[i]; i++) {
@@ -64,6 +83,8 @@ refuse(const struct peft *p, struct err *err)
     if (!js_absent(&bias) && (!json_is_string(bias.v) ||
                               strcmp(json_string_value(bias.v), "none") != 0))
         return js_bad(&bias, "\"none\"", err);
+    if (!js_absent(&start) && !is_plain_start(start.v))
+        return js_bad(&start, "one that leaves the base as it is", err);
     return 0;
 }
 
