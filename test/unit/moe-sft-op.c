@@ -45,11 +45,36 @@ test_accuracy(const struct spec *s)
     data_free(&d);
 }
 
+/* What the limits would not see if LoRA were small beside the rest. */
+static void
+test_data(void)
+{
+    static const char *const names[] = { "gate", "up", "down" };
+
+    for (size_t i = 0; i < N_BASE; i++) {
+        struct data d = data_new(specs[0]);
+        struct ref ref = ref_new(&d);
+        struct got g = got_new(specs);
+        size_t m = 2 * i + 1; /* its B */
+        double off = 0;
+
+        memset(d.lora[m], 0, d.s.n_experts * lora_size(&d.s, m) * 2);
+        if (run_once(&d, MOE_BF16, 1, 2, &g))
+            off = worst_rows(&d, g.output, NULL, ref.output);
+        tap_ok(off > 0.4, "without the adapter of %s outputs are others (%.2f)",
+               names[i], off);
+        got_free(&g);
+        ref_free(&ref);
+        data_free(&d);
+    }
+}
+
 int
 main(void)
 {
     printf("# %s\n", isa_name(cpu_isa()));
     for (size_t i = 0; i < N_SPECS; i++)
         test_accuracy(&specs[i]);
+    test_data();
     return tap_done();
 }
