@@ -141,23 +141,32 @@ meta_number(const struct st *st, const char *key, bool *found, double *v,
     return 0;
 }
 
+/* Sizes as the metadata have them. */
+enum { N_SIZES = 4 };
+struct named_size {
+    const char *key;
+    size_t size;
+};
+
+static void
+list_sizes(struct named_size sizes[N_SIZES], const struct adapter *a)
+{
+    sizes[0] = (struct named_size){ "lora_rank", a->rank };
+    sizes[1] = (struct named_size){ "expert_num", a->n_experts };
+    sizes[2] = (struct named_size){ "hidden_size", a->hidden };
+    sizes[3] = (struct named_size){ "intermediate_size", a->intermediate };
+}
+
 /* Sizes that the metadata have must be those of the tensors. */
 static int
 check_meta(struct adapter *a, const struct st *st, struct err *err)
 {
-    const struct {
-        const char *key;
-        size_t size;
-    } sizes[] = {
-        { "lora_rank", a->rank },
-        { "expert_num", a->n_experts },
-        { "hidden_size", a->hidden },
-        { "intermediate_size", a->intermediate },
-    };
+    struct named_size sizes[N_SIZES];
     bool found;
     double v;
 
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    list_sizes(sizes, a);
+    for (size_t i = 0; i < N_SIZES; i++) {
         if (meta_number(st, sizes[i].key, &found, &v, err) < 0)
             return -1;
         if (found && v != (double)sizes[i].size)
@@ -282,29 +291,28 @@ adapter_put_alpha(const struct adapter *a, struct str *text)
         py_float_repr(text, v);
 }
 
+static void
+put_size(struct stw *w, const char *key, size_t size)
+{
+    struct str s = { 0 };
+
+    str_addf(&s, "%zu", size);
+    stw_meta(w, key, s.s);
+    str_free(&s);
+}
+
 void
 adapter_meta(const struct adapter *a, struct stw *w)
 {
+    struct named_size sizes[N_SIZES];
     struct str s = { 0 };
-    const struct {
-        const char *key;
-        size_t size;
-    } sizes[] = {
-        { "lora_rank", a->rank },
-        { "expert_num", a->n_experts },
-        { "hidden_size", a->hidden },
-        { "intermediate_size", a->intermediate },
-        { "layer_idx", (size_t)a->layer },
-    };
-    size_t n = sizeof(sizes) / sizeof(sizes[0]) - (a->layer < 0);
 
+    list_sizes(sizes, a);
     stw_meta(w, "format", "pt");
-    for (size_t i = 0; i < n; i++) {
-        str_clear(&s);
-        str_addf(&s, "%zu", sizes[i].size);
-        stw_meta(w, sizes[i].key, s.s);
-    }
-    str_clear(&s);
+    for (size_t i = 0; i < N_SIZES; i++)
+        put_size(w, sizes[i].key, sizes[i].size);
+    if (a->layer >= 0)
+        put_size(w, "layer_idx", (size_t)a->layer);
     adapter_put_alpha(a, &s);
     stw_meta(w, "lora_alpha", s.s);
     str_free(&s);
