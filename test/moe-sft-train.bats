@@ -350,6 +350,22 @@ marks = [float(t.firstChild.data) for t in d.getElementsByTagName("text")
 assert marks == [1, 2, 5], marks'
 }
 
+@test "moe-sft train: a picture of no steps, or of losses that are no numbers, takes no time" {
+    timeout 20 moe-sft train -b base.safetensors -l student.safetensors -o run -n 2 --svg loss.svg b?.safetensors
+    grep -q polyline loss.svg
+    "$PYTHON" - <<'PY'
+import json, struct
+d = bytearray(open("run/state.safetensors", "rb").read())
+n = struct.unpack("<Q", d[:8])[0]
+at = 8 + n + json.loads(d[8:8 + n])["steps"]["data_offsets"][0]
+d[at:at + 8] = struct.pack("<d", float("inf"))
+d[at + 32:at + 40] = struct.pack("<d", float("nan"))
+open("run/state.safetensors", "wb").write(d)
+PY
+    timeout 20 moe-sft train -b base.safetensors -l student.safetensors -o run -n 3 --svg loss.svg --resume b?.safetensors
+    grep -q polyline loss.svg
+}
+
 @test "moe-sft train: batches that cannot be trained on are named" {
     "$PYTHON" - <<'PY'
 import os, sys

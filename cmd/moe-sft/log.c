@@ -76,11 +76,12 @@ settle(struct curve *c, const struct step_record *records, size_t n)
             sum += records[k].loss;
         sum /= (double)(end - i);
         c->x[c->n] = (double)(i + 1 + end) / 2;
-        c->y[c->n] = log10(sum > 1e-30 ? sum : 1e-30);
+        c->y[c->n] = log10(sum > 1e-30 ? fmin(sum, 1e300) : 1e-30);
         c->bottom = fmin(c->bottom, c->y[c->n]);
         c->top = fmax(c->top, c->y[c->n]);
     }
-    settle_ends(c);
+    if (n > 0)
+        settle_ends(c);
 }
 
 static double
