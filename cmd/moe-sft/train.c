@@ -36,7 +36,8 @@ struct train {
     uint64_t saved; /* the step that DIR holds */
     bool any_saved;
     struct str state_path, lora_path;
-    int lock; /* DIR, where its file system has locks; or -1 */
+    int stdout_errno; /* a full disk ends no run, but is told */
+    int lock;         /* DIR, where its file system has locks; or -1 */
 };
 
 /* ---- beginning ---- */
@@ -248,6 +249,8 @@ look_into_dir(struct train *t, struct err *err)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be made", o->dir);
     if (stat(o->dir, &st) < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is no folder", o->dir);
+    if (access(o->dir, W_OK | X_OK) < 0)
+        return err_sys(err, EX_CANTCREAT, "%s: cannot be written", o->dir);
     if (lock_dir(t, err) < 0)
         return -1;
     if (o->resume && there(t->state_path.s)) {
@@ -478,7 +481,7 @@ now_s(void)
 }
 
 static void
-say_step(const struct train *t, double seconds)
+say_step(struct train *t, double seconds)
 {
     const struct step_record *r = &t->state.records[t->state.step - 1];
     struct str line = { 0 };
@@ -486,7 +489,8 @@ say_step(const struct train *t, double seconds)
     if (!t->o->log) {
         log_line(&line, t->state.step, r);
         fputs(line.s, stdout);
-        fflush(stdout);
+        if (fflush(stdout) == EOF && !t->stdout_errno)
+            t->stdout_errno = errno;
         str_free(&line);
     }
     if (t->o->verbose)
@@ -582,6 +586,10 @@ train_run(const struct train_options *o, struct err *err)
         say_setup(t);
     if (rc == 0)
         rc = train_steps(t, err);
+    if (rc == 0 && t->stdout_errno) {
+        errno = t->stdout_errno;
+        rc = err_sys(err, EX_IOERR, "standard output: cannot be written");
+    }
     train_close(t);
     free(t);
     return rc;
