@@ -5,6 +5,7 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
+#include "core/le.h"
 
 /* What is added to a base product and where it goes. */
 struct end {
@@ -63,7 +64,7 @@ end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
                  row_weight(e->pass, row + i), t + i * ldt, n_cols);
 }
 
-/* B [n, rank] to B^T [rank, n] in f32. */
+/* B [n, rank] to B^T [rank, n] in f32, little-endian, as mix() reads it. */
 struct turning {
     float *to;
     const uint16_t *b;
@@ -82,7 +83,7 @@ turn_rows(void *ctx, size_t begin, size_t end, int thread)
             some = smaller(t->rank - j, 64);
             cvt_to_f32(row, t->b + i * t->rank + j, DT_BF16, some);
             for (size_t k = 0; k < some; k++)
-                t->to[(j + k) * t->n + i] = row[k];
+                put_le32(&t->to[(j + k) * t->n + i], f32_bits(row[k]));
         }
 }
 
