@@ -27,10 +27,29 @@ number(void)
     return f;
 }
 
+/* Memory of the problem, until forget(). */
+static void *kept[64];
+static size_t n_kept;
+
+static void *
+keep(size_t n, size_t size)
+{
+    if (n_kept == sizeof(kept) / sizeof(*kept))
+        abort();
+    return kept[n_kept++] = xcalloc(n, size);
+}
+
+static void
+forget(void)
+{
+    while (n_kept > 0)
+        free(kept[--n_kept]);
+}
+
 static uint16_t *
 bf16s(size_t n)
 {
-    uint16_t *b = xcalloc(n, sizeof(*b));
+    uint16_t *b = keep(n, sizeof(*b));
 
     for (size_t i = 0; i < n; i++)
         put_le16(&b[i], f32_to_bf16((float)number()));
@@ -40,7 +59,7 @@ bf16s(size_t n)
 static struct gemm_matrix *
 matrices(size_t n_experts, size_t n, size_t k)
 {
-    struct gemm_matrix *m = xcalloc(n_experts, sizeof(*m));
+    struct gemm_matrix *m = keep(n_experts, sizeof(*m));
 
     for (size_t e = 0; e < n_experts; e++)
         m[e] = (struct gemm_matrix){
@@ -120,7 +139,7 @@ check(const struct exact_problem *p, struct par *par)
     exact_close(&again);
 }
 
-/* Reads the problem; its memory is the process's. */
+/* Reads the problem, and checks it. */
 static void
 test(struct par *par)
 {
@@ -140,8 +159,8 @@ test(struct par *par)
     struct exact_problem p = { .config = &config,
                                .base = &base,
                                .lora = &lora };
-    int64_t *ids = xcalloc(qlen * k, sizeof(*ids));
-    float *weights = xcalloc(qlen * k, sizeof(*weights));
+    int64_t *ids = keep(qlen * k, sizeof(*ids));
+    float *weights = keep(qlen * k, sizeof(*weights));
     struct moe_batch batch = { qlen, ids, weights, NULL };
 
     for (int m = 0; m < MOE_N_LORA; m++) {
@@ -158,6 +177,7 @@ test(struct par *par)
     p.batch = &batch;
     p.grad_output = bf16s(qlen * h);
     check(&p, par);
+    forget();
 }
 
 int
@@ -173,6 +193,7 @@ main(void)
     if (ref_run("exact_ref.py", dir, "torch") &&
         tap_ok(file_read_all(path, 1 << 24, &file, &err) == 0, "%s", path))
         test(par);
+    str_free(&file);
     unlink(path);
     rmdir(dir);
     par_close(par);
