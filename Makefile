@@ -31,7 +31,7 @@ endif
 # Binaries must not depend on the folder they were built in.
 # (s390x alone computes float as double in ISO C: gcc's FLT_EVAL_METHOD is 1.)
 EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine)),-fexcess-precision=fast)
-FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread -ffile-prefix-map=$(CURDIR)=. $(HARDEN) $(WARN) \
+FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread "-ffile-prefix-map=$(CURDIR)=." $(HARDEN) $(WARN) \
            -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
 LIBS     = -ljansson -lxxhash -lcrypto -lm
 
