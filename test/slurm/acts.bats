@@ -1,20 +1,11 @@
-# scripts/jobs on a real Slurm: `make check-slurm`; skips where none is
-# installed.  SLURM_TOOLS: the folder of slurm-up and slurm-down.
+# scripts/jobs on a real Slurm: `make check-slurm`.
 bats_require_minimum_version 1.5.0
 
-ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
-DEMO=$ROOT/demo/qwen3-tiny
-SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
+load helpers
 N_DOCS=3000
 
 setup_file() {
-    local status=0 env
-    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up here"
-    env=$("$SLURM_TOOLS/slurm-up" "$BATS_FILE_TMPDIR/slurm" 2) || status=$?
-    [ "$status" -ne 77 ] || skip "Slurm is not installed"
-    [ "$status" -eq 0 ]
-    eval "$env"
-    cd "$BATS_FILE_TMPDIR"
+    slurm_up
     seq $N_DOCS | sed 's/.*/{"text":"Document & of some, with a few words in it, and more."}/' >docs.jsonl
     export MAX_PATCHES=6400 # 100 images of 2 layers and 32 tokens
     # the run without Slurm, without parts, without a stop
@@ -23,23 +14,10 @@ setup_file() {
         saev-write -q -m "$meta" -o want
 }
 
-teardown_file() {
-    [ ! -x "$SLURM_TOOLS/slurm-down" ] || "$SLURM_TOOLS/slurm-down" "$BATS_FILE_TMPDIR/slurm"
-}
-
 # submit PARTS [SPEC]: sets tasks, finish and dump.
 submit() {
     IFS=$'\t' read -r tasks finish dump < <("$ROOT/scripts/jobs/acts-submit.sh" \
         "$DEMO" ../docs.jsonl "${2:-resid:0,3}" 32 acts "$1" -n1 -c2)
-}
-
-# gone JOB: waits until Slurm has no more of it.
-gone() {
-    for _ in $(seq 1200); do
-        [ -n "$(squeue -h -j "$1" 2>/dev/null)" ] || return 0
-        sleep 0.1
-    done
-    return 1
 }
 
 # shards_of FIRST LAST: how many of these are complete.
@@ -60,11 +38,6 @@ until_under_way() {
     done
     [ "$n" -ge 2 ]
     [ "$n" -lt $(($2 - $1 + 1)) ]
-}
-
-setup() {
-    mkdir -p "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
-    cd "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
 }
 
 same_dump() {

@@ -1,18 +1,10 @@
 # scripts/jobs/lut-*.sh on a real Slurm: `make check-slurm`.
 bats_require_minimum_version 1.5.0
 
-ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
-DEMO=$ROOT/demo/qwen3-tiny
-SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
+load helpers
 
 setup_file() {
-    local status=0 env
-    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up here"
-    env=$("$SLURM_TOOLS/slurm-up" "$BATS_FILE_TMPDIR/slurm" 2) || status=$?
-    [ "$status" -ne 77 ] || skip "Slurm is not installed"
-    [ "$status" -eq 0 ]
-    eval "$env"
-    cd "$BATS_FILE_TMPDIR"
+    slurm_up
     # eight layers of 24000 latents: about half a second each
     PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import numpy as np, lut_ref as r
 for i in range(4):
@@ -22,27 +14,9 @@ for i in range(4):
     lut-precompute -q -m "$DEMO" -s sae -o want
 }
 
-teardown_file() {
-    [ ! -x "$SLURM_TOOLS/slurm-down" ] || "$SLURM_TOOLS/slurm-down" "$BATS_FILE_TMPDIR/slurm"
-}
-
-setup() {
-    mkdir -p "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
-    cd "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
-}
-
 # submit PARTS: sets tasks and index.
 submit() {
     IFS=$'\t' read -r tasks index < <("$ROOT/scripts/jobs/lut-submit.sh" "$DEMO" ../sae lut "$1" -n1)
-}
-
-# gone JOB: waits until Slurm has no more of it.
-gone() {
-    for _ in $(seq 1200); do
-        [ -n "$(squeue -h -j "$1" 2>/dev/null)" ] || return 0
-        sleep 0.1
-    done
-    return 1
 }
 
 n_files() {

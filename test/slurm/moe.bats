@@ -1,26 +1,15 @@
 # scripts/jobs/moe-train.sh on a real Slurm: `make check-slurm`.
 bats_require_minimum_version 1.5.0
 
-ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
-SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
+load helpers
 STEPS=1500
 
 setup_file() {
-    local status=0 env
-    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up here"
-    env=$("$SLURM_TOOLS/slurm-up" "$BATS_FILE_TMPDIR/slurm" 2) || status=$?
-    [ "$status" -ne 77 ] || skip "Slurm is not installed"
-    [ "$status" -eq 0 ]
-    eval "$env"
-    cd "$BATS_FILE_TMPDIR"
+    slurm_up
     "$PYTHON" "$ROOT/test/ref/moe_train.py" make . qlen=64
     # the run without Slurm, without a stop
     moe-sft train -b base.safetensors -l student.safetensors -o want -n "$STEPS" \
         --schedule cosine --save-every 50 b?.safetensors >want.tsv
-}
-
-teardown_file() {
-    [ ! -x "$SLURM_TOOLS/slurm-down" ] || "$SLURM_TOOLS/slurm-down" "$BATS_FILE_TMPDIR/slurm"
 }
 
 setup() {
@@ -33,15 +22,6 @@ setup() {
 submit() {
     job=$("$ROOT/scripts/jobs/moe-train.sh" -n1 -c1 -- -b base.safetensors -l student.safetensors \
         -o run -n "$STEPS" --schedule cosine --save-every 50 --log log.tsv b?.safetensors)
-}
-
-# gone JOB: waits until Slurm has no more of it.
-gone() {
-    for _ in $(seq 1200); do
-        [ -n "$(squeue -h -j "$1" 2>/dev/null)" ] || return 0
-        sleep 0.1
-    done
-    return 1
 }
 
 # until_under_way: a checkpoint is there, not the last.

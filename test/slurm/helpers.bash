@@ -1,0 +1,34 @@
+# What the tests of job scripts share; they skip where no Slurm is installed.
+# SLURM_TOOLS: the folder of slurm-up and slurm-down.
+ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+DEMO=$ROOT/demo/qwen3-tiny
+SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
+
+# slurm_up: a Slurm of this file's own, and its folder to work in.
+slurm_up() {
+    local status=0 env
+    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up here"
+    env=$("$SLURM_TOOLS/slurm-up" "$BATS_FILE_TMPDIR/slurm" 2) || status=$?
+    [ "$status" -ne 77 ] || skip "Slurm is not installed"
+    [ "$status" -eq 0 ]
+    eval "$env"
+    cd "$BATS_FILE_TMPDIR"
+}
+
+teardown_file() {
+    [ ! -x "$SLURM_TOOLS/slurm-down" ] || "$SLURM_TOOLS/slurm-down" "$BATS_FILE_TMPDIR/slurm"
+}
+
+setup() {
+    mkdir -p "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
+    cd "$BATS_FILE_TMPDIR/$BATS_TEST_NUMBER"
+}
+
+# gone JOB: waits until Slurm has no more of it.
+gone() {
+    for _ in $(seq 1200); do
+        [ -n "$(squeue -h -j "$1" 2>/dev/null)" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
