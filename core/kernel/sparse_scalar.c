@@ -2,6 +2,7 @@
 #include "core/kernel/sparse.h"
 
 #include "core/kernel/ops.h"
+#include "core/kernel/sparse_keys.h"
 
 static inline float
 get_bf16(const void *w, size_t i)
@@ -43,49 +44,12 @@ outside(const float *x, size_t n, float lo, float hi)
     return bits;
 }
 
-static size_t
-keys(uint64_t *to, const float *x, uint64_t bits, uint32_t first)
-{
-    size_t n = 0;
-
-    for (; bits; bits &= bits - 1) {
-        uint32_t i = (uint32_t)__builtin_ctzll(bits);
-
-        to[n++] = topk_key(x[i], first + i);
-    }
-    return n;
-}
-
-static size_t
-over(const uint64_t *key, size_t n, uint64_t lo)
-{
-    size_t n_over = 0;
-
-    for (size_t i = 0; i < n; i++)
-        n_over += key[i] > lo;
-    return n_over;
-}
-
-static size_t
-between(uint64_t *to, const uint64_t *key, size_t n, uint64_t lo, uint64_t hi)
-{
-    size_t n_kept = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        uint64_t k = key[i];
-
-        to[n_kept] = k;
-        n_kept += k > lo && k < hi;
-    }
-    return n_kept;
-}
-
 const struct sparse_ops sparse_scalar = {
     .bf16 = bf16,
     .f16 = f16,
     .f32 = f32,
     .outside = outside,
-    .keys = keys,
-    .over = over,
-    .between = between,
+    .keys = keys_each,
+    .over = keys_over,
+    .between = keys_between,
 };

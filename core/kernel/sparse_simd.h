@@ -8,6 +8,7 @@
 #include "core/kernel/ops.h"
 #include "core/kernel/simd.h"
 #include "core/kernel/sparse.h"
+#include "core/kernel/sparse_keys.h"
 
 enum weight { W_BF16, W_F16, W_F32 };
 
@@ -136,19 +137,6 @@ outside(const float *x, size_t n, float lo, float hi)
     return bits;
 }
 
-INLINE size_t
-few_keys(uint64_t *to, const float *x, uint64_t bits, uint32_t from)
-{
-    size_t n = 0;
-
-    for (; bits; bits &= bits - 1) {
-        uint32_t i = (uint32_t)__builtin_ctzll(bits);
-
-        to[n++] = topk_key(x[i], from + i);
-    }
-    return n;
-}
-
 #if VF == 16
 enum { KEYS = 8, FEW = 4 }; /* of a vector; to be done one by one */
 
@@ -170,7 +158,7 @@ keys(uint64_t *to, const float *x, uint64_t bits, uint32_t from)
     size_t n = 0;
 
     if (__builtin_popcountll(bits) <= FEW)
-        return few_keys(to, x, bits, from);
+        return keys_each(to, x, bits, from);
     UNROLL
     for (size_t at = 0; at < 64; at += KEYS) {
         __mmask8 m = (__mmask8)(bits >> at);
@@ -224,40 +212,13 @@ between(uint64_t *to, const uint64_t *key, size_t n, uint64_t lo, uint64_t hi)
     return n_kept + i;
 }
 
+#define SPARSE_KEYS .keys = keys, .over = over, .between = between
 #else
-static size_t
-keys(uint64_t *to, const float *x, uint64_t bits, uint32_t from)
-{
-    return few_keys(to, x, bits, from);
-}
-
-static size_t
-over(const uint64_t *key, size_t n, uint64_t lo)
-{
-    size_t n_over = 0;
-
-    for (size_t i = 0; i < n; i++)
-        n_over += key[i] > lo;
-    return n_over;
-}
-
-static size_t
-between(uint64_t *to, const uint64_t *key, size_t n, uint64_t lo, uint64_t hi)
-{
-    size_t n_kept = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        uint64_t k = key[i];
-
-        to[n_kept] = k;
-        n_kept += k > lo && k < hi;
-    }
-    return n_kept;
-}
+#define SPARSE_KEYS \
+    .keys = keys_each, .over = keys_over, .between = keys_between
 #endif
 
-#define SPARSE_OPS                                                \
-    {                                                             \
-        .bf16 = bf16, .f16 = f16, .f32 = f32, .outside = outside, \
-        .keys = keys, .over = over, .between = between            \
+#define SPARSE_OPS                                                            \
+    {                                                                         \
+        .bf16 = bf16, .f16 = f16, .f32 = f32, .outside = outside, SPARSE_KEYS \
     }
