@@ -80,8 +80,9 @@ $(B)/flags: export W = $(CC) $(FLAGS) $(ISAS) $(LDFLAGS)
 $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
 	rm -f $@ && $(AR) rcsD $@ $^
 
-# Libraries and objects that only one tool needs.
+# Libraries that not all tools need.
 $(B)/hf-infer $(foreach d,unit bench fuzz,$(B)/test/$d/hf-infer-%): LIBS += -lpcre2-8 -lutf8proc
+$(B)/moe-sft $(foreach d,unit bench fuzz,$(B)/test/$d/moe-sft-% $(B)/test/$d/peft): LIBS += -lpcre2-8
 $(B)/kvc-convert $(foreach d,unit bench fuzz,$(B)/test/$d/kvc-convert-%): LIBS += -lz
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
 $(foreach t,$(TOOLS),$(eval $(B)/$t: $(call tool_objs,$t)))

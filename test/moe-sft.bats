@@ -461,7 +461,7 @@ c = json.load(open("peft/adapter_config.json")); exec(sys.argv[1]); json.dump(c,
     }
     cp -r peft p
     config 'c["use_dora"] = True'
-    refuse 65 "p/adapter_config.json: use_dora is true (expected false: it is not supported)" moe-sft convert -l p -o out.safetensors
+    refuse 65 "p/adapter_config.json: use_dora is true (expected nothing: it is not supported)" moe-sft convert -l p -o out.safetensors
     config 'c["init_lora_weights"] = "pissa"'
     refuse 65 'p/adapter_config.json: init_lora_weights is "pissa" (expected one that leaves the base as it is)' \
         moe-sft convert -l p -o out.safetensors
@@ -476,6 +476,14 @@ c = json.load(open("peft/adapter_config.json")); exec(sys.argv[1]); json.dump(c,
     refuse 65 'p/adapter_config.json: bias is "all" (expected "none")' moe-sft convert -l p -o out.safetensors
     config 'c["peft_type"] = "IA3"'
     refuse 65 'p/adapter_config.json: peft_type is "IA3" (expected "LORA")' moe-sft convert -l p -o out.safetensors
+    # patterns are PEFT's: the first that takes a name's end says it
+    config 'c["rank_pattern"] = {r"experts\.\d+\..*": c["r"]}; c["r"] = 6'
+    moe-sft convert -l p -o fine.safetensors -f
+    moe-sft convert -l peft -o plain.safetensors
+    cmp fine.safetensors plain.safetensors
+    config 'c["alpha_pattern"] = {"1.up_proj": 3}'
+    refuse 65 "p/adapter_config.json: base_model.model.model.layers.3.mlp.experts.1.up_proj has rank 5 and alpha 3, others have 5 and 10: experts of different ones are not supported" \
+        moe-sft convert -l p -o out.safetensors
     config 'c["r"] = 6'
     run -65 moe-sft convert -l p -o out.safetensors
     [[ $output == *" is [5, 96] (expected [6, 96])" ]]

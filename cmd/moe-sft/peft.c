@@ -3,138 +3,30 @@
  * adapter_model.safetensors, a pair of matrices for each linear layer.
  * Source: Hugging Face peft 0.17, LoraConfig and save_pretrained().
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
+#include "core/format/peft.h"
 #include "core/format/stw.h"
-#include "core/js.h"
 #include "core/mem.h"
 #include "core/outdir.h"
 #include "core/pyjson.h"
 
-#define CONFIG "adapter_config.json"
-#define MODEL  "adapter_model.safetensors"
-#define ROOT   "base_model.model.model."
+#define ROOT PEFT_ROOT "model."
 
 #define MAX_EXPERTS 65536LL /* where no base says how many */
 
-struct peft {
+struct from {
     struct adapter *a;
     const struct base *base;
+    struct peft config;
     struct stdir dir;
-    json_t *root;
-    struct js config;
     struct str prefix; /* of the layer: "...mlp.experts." */
     size_t n_used;
 };
-
-/* ---- adapter_config.json ---- */
-
-/* Does a start leave the base's weights as they are?  Those of PiSSA and the
- * like take from them what the adapter has. */
-static bool
-is_plain_start(const json_t *v)
-{
-    static const char *const names[] = { "gaussian", "eva", "orthogonal" };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (json_is_string(v) && !strcmp(json_string_value(v), names[i]))
-            return true;
-    return json_is_boolean(v);
-}
-
-/* What would change the numbers and is not done here: refused by its name. */
-static int
-refuse(const struct peft *p, struct err *err)
-{
-    static const char *const off[] = { "use_dora",   "fan_in_fan_out",
-                                       "lora_bias",  "use_qalora",
-                                       "use_bdlora", NULL };
-    static const char *const empty[] = { "rank_pattern",
-                                         "alpha_pattern",
-                                         "modules_to_save",
-                                         "trainable_token_"
-                                         "indices",
-                                         "target_parameters",
-                                         "layer_replication",
-                                         "arrow_config",
-                                         "alora_invocation_tokens",
-                                         "megatron_config",
-                                         NULL };
-    struct js start = js_get(&p->config, "init_lora_weights");
-    struct js bias = js_get(&p->config, "bias");
-
-    for (int i = 0; off[i]; i++) {
-        struct js v = js_get(&p->config, off[i]);
-
-        if (!js_absent(&v) && !json_is_false(v.v))
-            return js_bad(&v, "false: it is not supported", err);
-    }
-    for (int i = 0; empty[i]; i++) {
-        struct js v = js_get(&p->config, empty[i]);
-
-        if (!js_absent(&v) && (json_object_size(v.v) || json_array_size(v.v)))
-            return js_bad(&v, "nothing: it is not supported", err);
-    }
-    if (!js_absent(&bias) && (!json_is_string(bias.v) ||
-                              strcmp(json_string_value(bias.v), "none") != 0))
-        return js_bad(&bias, "\"none\"", err);
-    if (!js_absent(&start) && !is_plain_start(start.v))
-        return js_bad(&start, "one that leaves the base as it is", err);
-    return 0;
-}
-
-static int
-read_config(struct peft *p, struct err *err)
-{
-    struct js type = js_get(&p->config, "peft_type");
-    struct js r = js_get(&p->config, "r");
-    struct js alpha = js_get(&p->config, "lora_alpha");
-    struct js rs = js_get(&p->config, "use_rslora");
-    bool rslora = false;
-    double v;
-    int64_t rank;
-
-    if (!json_is_string(type.v) || strcmp(json_string_value(type.v), "LORA"))
-        return js_bad(&type, "\"LORA\"", err);
-    if (refuse(p, err) < 0 || js_i64(&r, 1, INT32_MAX, &rank, err) < 0 ||
-        js_f64(&alpha, &v, err) < 0 ||
-        (!js_absent(&rs) && js_bool(&rs, &rslora, err) < 0))
-        return -1;
-    /* rsLoRA's scale is alpha / sqrt(r), ours alpha / r */
-    p->a->alpha = (float)(rslora ? v * sqrt((double)rank) : v);
-    p->a->rank = (size_t)rank;
-    if (!isfinite(p->a->alpha))
-        return js_bad(&alpha, "what F32 holds", err);
-    return 0;
-}
-
-/* Would PEFT load tensors of this layer?  Targets are names or ends of them;
- * one string is a pattern, and taken as it is. */
-static int
-check_target(const struct peft *p, const char *module, struct err *err)
-{
-    struct js targets = js_get(&p->config, "target_modules");
-    size_t n = strlen(module);
-
-    if (!json_is_array(targets.v))
-        return 0;
-    for (size_t i = 0; i < json_array_size(targets.v); i++) {
-        const char *t = json_string_value(json_array_get(targets.v, i));
-        size_t k = t ? strlen(t) : 0;
-
-        if (t && k <= n && !strcmp(module + n - k, t) &&
-            (k == n || module[n - k - 1] == '.'))
-            return 0;
-    }
-    return err_set(err, EX_DATAERR,
-                   "%s: target_modules has no %s, but the tensors do",
-                   p->config.file, module);
-}
 
 /* ---- the tensors ---- */
 
@@ -162,7 +54,7 @@ is_expert(const struct st_tensor *t, struct name *name)
 
 /* The layer's prefix, and how many experts the names speak of. */
 static int
-find_layer(struct peft *p, int64_t layer, struct err *err)
+find_layer(struct from *p, int64_t layer, struct err *err)
 {
     int64_t low = -1, high = -1, last = -1;
     bool two = false;
@@ -206,7 +98,7 @@ find_layer(struct peft *p, int64_t layer, struct err *err)
 }
 
 static const struct stdir_tensor *
-find(const struct peft *p, enum moe_lora_matrix m, size_t expert)
+find(const struct from *p, enum moe_lora_matrix m, size_t expert)
 {
     struct str s = { 0 };
     const struct stdir_tensor *t;
@@ -220,7 +112,7 @@ find(const struct peft *p, enum moe_lora_matrix m, size_t expert)
 
 /* The sizes that no base gives: of the first tensor that has them. */
 static int
-take_sizes(struct peft *p, struct err *err)
+take_sizes(struct from *p, struct err *err)
 {
     struct adapter *a = p->a;
 
@@ -250,8 +142,51 @@ take_sizes(struct peft *p, struct err *err)
                    p->dir.path);
 }
 
+/* One module's rank and alpha, which must be those of the ones before. */
 static int
-check_tensor(const struct peft *p, const struct stdir_tensor *t,
+take_scale(struct from *p, const char *module, bool *first, struct err *err)
+{
+    struct peft_pair pair;
+
+    if (peft_target(&p->config, module, err) < 0 ||
+        peft_pair(&p->config, module, &pair, err) < 0)
+        return -1;
+    if (*first) {
+        p->a->rank = (size_t)pair.r;
+        p->a->alpha = (float)pair.alpha;
+        *first = false;
+    }
+    if (p->a->rank == (size_t)pair.r && p->a->alpha == (float)pair.alpha)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: %s has rank %lld and alpha %.9g, others have %zu and "
+                   "%.9g: experts of different ones are not supported",
+                   p->config.path, module, (long long)pair.r, pair.alpha,
+                   p->a->rank, (double)p->a->alpha);
+}
+
+/* The experts have one rank and one alpha, whatever patterns say it. */
+static int
+take_scales(struct from *p, struct err *err)
+{
+    struct str module = { 0 };
+    bool first = true;
+    int rc = 0;
+
+    for (size_t e = 0; rc == 0 && e < p->a->n_experts; e++)
+        for (int i = 0; rc == 0 && i < BASE_N; i++) {
+            if (!find(p, 2 * i, e) && !find(p, 2 * i + 1, e))
+                continue;
+            str_clear(&module);
+            str_addf(&module, "%s%zu.%s", p->prefix.s, e, base_names[i]);
+            rc = take_scale(p, module.s, &first, err);
+        }
+    str_free(&module);
+    return rc;
+}
+
+static int
+check_tensor(const struct from *p, const struct stdir_tensor *t,
              enum moe_lora_matrix m, struct err *err)
 {
     struct moe_config config = adapter_config(p->a, 1);
@@ -263,7 +198,7 @@ check_tensor(const struct peft *p, const struct stdir_tensor *t,
 
 /* A pair of matrices: both are there, or neither. */
 static int
-read_pair(struct peft *p, enum base_matrix which, size_t expert,
+read_pair(struct from *p, enum base_matrix which, size_t expert,
           struct err *err)
 {
     for (int m = 2 * (int)which; m < 2 * (int)which + 2; m++) {
@@ -288,55 +223,34 @@ read_pair(struct peft *p, enum base_matrix which, size_t expert,
 }
 
 static int
-read_all(struct peft *p, struct err *err)
+read_all(struct from *p, struct err *err)
 {
-    struct str module = { 0 };
-    int rc = 0;
-
-    for (size_t e = 0; rc == 0 && e < p->a->n_experts; e++)
-        for (int i = 0; rc == 0 && i < BASE_N; i++) {
-            size_t used = p->n_used;
-
-            rc = read_pair(p, i, e, err);
-            if (rc < 0 || used == p->n_used)
-                continue;
-            str_clear(&module);
-            str_addf(&module, "%s%zu.%s", p->prefix.s, e, base_names[i]);
-            rc = check_target(p, module.s, err);
-        }
-    str_free(&module);
-    if (rc == 0 && p->n_used < p->dir.n_tensors)
+    for (size_t e = 0; e < p->a->n_experts; e++)
+        for (int i = 0; i < BASE_N; i++)
+            if (read_pair(p, i, e, err) < 0)
+                return -1;
+    if (p->n_used < p->dir.n_tensors)
         err_warn("%s: %zu tensors are not of these experts, ignored",
                  p->dir.path, p->dir.n_tensors - p->n_used);
-    return rc;
+    return 0;
 }
 
 static int
-open_all(struct peft *p, const char *dir, int64_t layer, struct err *err)
+open_all(struct from *p, const char *dir, int64_t layer, struct err *err)
 {
-    struct str path = { 0 };
-
-    str_addf(&path, "%s/" CONFIG, dir);
-    p->root = js_load(path.s, err);
-    if (p->root) {
-        p->config = js_root(p->root, path.s);
-        if (read_config(p, err) == 0 && stdir_open(&p->dir, dir, err) == 0 &&
-            stdir_map(&p->dir, err) == 0 && find_layer(p, layer, err) == 0 &&
-            take_sizes(p, err) == 0 && adapter_alloc(p->a, err) == 0 &&
-            read_all(p, err) == 0) {
-            str_free(&path);
-            return 0;
-        }
-    }
-    str_free(&path);
-    return -1;
+    if (peft_open(&p->config, dir, err) < 0 ||
+        stdir_open(&p->dir, dir, err) < 0 || stdir_map(&p->dir, err) < 0 ||
+        find_layer(p, layer, err) < 0 || take_sizes(p, err) < 0 ||
+        take_scales(p, err) < 0 || adapter_alloc(p->a, err) < 0)
+        return -1;
+    return read_all(p, err);
 }
 
 int
 adapter_open_peft(struct adapter *a, const char *dir, int64_t layer,
                   const struct base *base, struct err *err)
 {
-    struct peft p = { .a = a, .base = base };
+    struct from p = { .a = a, .base = base };
     int rc;
 
     *a = (struct adapter){ .layer = -1 };
@@ -344,7 +258,7 @@ adapter_open_peft(struct adapter *a, const char *dir, int64_t layer,
         layer = base->layer;
     rc = open_all(&p, dir, layer, err);
     stdir_close(&p.dir);
-    json_decref(p.root);
+    peft_close(&p.config);
     str_free(&p.prefix);
     if (rc < 0)
         adapter_close(a);
@@ -383,8 +297,8 @@ write_config(const struct adapter *a, const char *dir, struct err *err)
     int rc;
 
     put_config(a, &text);
-    str_addf(&path, "%s/" CONFIG, dir);
-    rc = pyjson_indent(&lines, text.s, text.n, 2, CONFIG, err);
+    str_addf(&path, "%s/" PEFT_CONFIG, dir);
+    rc = pyjson_indent(&lines, text.s, text.n, 2, PEFT_CONFIG, err);
     if (rc == 0)
         rc = out_open(&out, path.s, 0, false, err);
     if (rc == 0) {
@@ -448,7 +362,7 @@ write_model(const struct adapter *a, const char *dir, struct err *err)
     struct stw *w = stw_new();
     int rc;
 
-    str_addf(&path, "%s/" MODEL, dir);
+    str_addf(&path, "%s/" PEFT_MODEL, dir);
     rc = write_tensors(a, w, path.s, err);
     stw_free(w);
     str_free(&path);

@@ -1,0 +1,266 @@
+#include "core/format/peft.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "core/mem.h"
+
+/* Steps of backtracking in one match: far beyond any honest pattern. */
+#define MATCH_LIMIT 1000000
+
+struct peft_pattern {
+    pcre2_code *code;
+    double value;  /* a rank or an alpha */
+    struct js has; /* for messages: value and place */
+};
+
+/* Keys that would change numbers, unless they are false, empty or null. */
+static const char *const refused[] = {
+    "use_dora",
+    "lora_bias",
+    "fan_in_fan_out",
+    "use_qalora",
+    "modules_to_save",
+    "target_parameters",
+    "layer_replication",
+    "arrow_config",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "use_bdlora",
+    "megatron_config",
+};
+
+static bool
+says_nothing(const struct js *js)
+{
+    return js_absent(js) || js_is(js, JSON_FALSE) ||
+           (js_is(js, JSON_ARRAY) && json_array_size(js->v) == 0) ||
+           (js_is(js, JSON_OBJECT) && json_object_size(js->v) == 0);
+}
+
+static bool
+is_word(const struct js *js, const char *word)
+{
+    return js_is(js, JSON_STRING) && !strcmp(json_string_value(js->v), word);
+}
+
+/* Does a start leave the base's weights as they are?  Those of PiSSA and the
+ * like take from them what the adapter has. */
+static bool
+is_plain_start(const struct js *js)
+{
+    return js_absent(js) || js_is(js, JSON_TRUE) || js_is(js, JSON_FALSE) ||
+           is_word(js, "gaussian") || is_word(js, "eva") ||
+           is_word(js, "orthogonal");
+}
+
+static int
+check_kind(const struct peft *p, struct err *err)
+{
+    struct js type = js_get(&p->config, "peft_type");
+    struct js bias = js_get(&p->config, "bias");
+    struct js start = js_get(&p->config, "init_lora_weights");
+
+    if (!is_word(&type, "LORA"))
+        return js_bad(&type, "\"LORA\"", err);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+        struct js js = js_get(&p->config, refused[i]);
+
+        if (!says_nothing(&js))
+            return js_bad(&js, "nothing: it is not supported", err);
+    }
+    if (!js_absent(&bias) && !is_word(&bias, "none"))
+        return js_bad(&bias, "\"none\"", err);
+    if (!is_plain_start(&start))
+        return js_bad(&start, "one that leaves the base as it is", err);
+    return 0;
+}
+
+/* ---- rank_pattern, alpha_pattern ---- */
+
+static int
+bad_pattern(const struct js *of, const char *pattern, struct err *err)
+{
+    return err_set(err, EX_DATAERR, "%s: %s: \"%s\" is no pattern that works",
+                   of->file, of->path, pattern);
+}
+
+/* A pattern takes a module's name, or an end of it after a dot. */
+static pcre2_code *
+compile(const char *pattern)
+{
+    struct str s = { 0 };
+    pcre2_code *code;
+    PCRE2_SIZE at;
+    int number;
+
+    str_addf(&s, "^(?:.*\\.)?(?:%s)$", pattern);
+    code = pcre2_compile((PCRE2_SPTR)s.s, s.n, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY,
+                         &number, &at, NULL);
+    str_free(&s);
+    return code;
+}
+
+static int
+read_value(struct peft_pattern *one, bool whole, struct err *err)
+{
+    int64_t n = 0;
+
+    if (!whole)
+        return js_f64(&one->has, &one->value, err);
+    if (js_i64(&one->has, 1, INT32_MAX, &n, err) < 0)
+        return -1;
+    one->value = (double)n;
+    return 0;
+}
+
+static int
+read_patterns(const struct peft *p, const char *key, bool whole,
+              struct peft_patterns *to, struct err *err)
+{
+    struct js js = js_get(&p->config, key);
+    json_t *object = (json_t *)(uintptr_t)js.v; /* jansson's, not const */
+    void *it;
+
+    if (js_absent(&js))
+        return 0;
+    if (!js_is(&js, JSON_OBJECT))
+        return js_bad(&js, "an object", err);
+    to->list = xcalloc(json_object_size(js.v) + 1, sizeof(*to->list));
+    /* jansson hands out keys in the order of the file */
+    for (it = json_object_iter(object); it;
+         it = json_object_iter_next(object, it)) {
+        struct peft_pattern *one = &to->list[to->n++];
+
+        one->has = js_get(&js, json_object_iter_key(it));
+        one->code = compile(json_object_iter_key(it));
+        if (!one->code)
+            return bad_pattern(&js, json_object_iter_key(it), err);
+        if (read_value(one, whole, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The first pattern that takes the module, or NULL; -1 with 'err' set. */
+static int
+find_pattern(const struct peft_patterns *of, const char *module,
+             const struct peft_pattern **found, struct err *err)
+{
+    pcre2_match_context *limits = pcre2_match_context_create(NULL);
+    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+    int rc = limits && match ? PCRE2_ERROR_NOMATCH : PCRE2_ERROR_NOMEMORY;
+    size_t i;
+
+    *found = NULL;
+    if (limits)
+        pcre2_set_match_limit(limits, MATCH_LIMIT);
+    for (i = 0; rc == PCRE2_ERROR_NOMATCH && i < of->n; i++) {
+        rc = pcre2_match(of->list[i].code, (PCRE2_SPTR)module, strlen(module),
+                         0, 0, match, limits);
+        if (rc >= 0)
+            *found = &of->list[i];
+    }
+    pcre2_match_data_free(match);
+    pcre2_match_context_free(limits);
+    if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
+        return 0;
+    if (rc == PCRE2_ERROR_NOMEMORY || i == 0)
+        return err_set(err, EX_SOFTWARE, "no memory to match \"%s\"", module);
+    return err_set(err, EX_DATAERR,
+                   "%s: %s is no pattern that works, for \"%s\"",
+                   of->list[i - 1].has.file, of->list[i - 1].has.path, module);
+}
+
+int
+peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
+          struct err *err)
+{
+    struct js js = js_get(&p->config, "lora_alpha");
+    const struct peft_pattern *r, *alpha;
+    size_t root = strlen(PEFT_ROOT);
+    double a;
+
+    if (!strncmp(module, PEFT_ROOT, root))
+        module += root;
+    if (find_pattern(&p->r_of, module, &r, err) < 0 ||
+        find_pattern(&p->alpha_of, module, &alpha, err) < 0)
+        return -1;
+    pair->r = r ? (int64_t)r->value : p->r;
+    a = alpha ? alpha->value : p->alpha;
+    pair->scale = a / (p->rslora ? sqrt((double)pair->r) : (double)pair->r);
+    pair->alpha = p->rslora ? a * sqrt((double)pair->r) : a;
+    if (!isfinite((float)pair->alpha))
+        return js_bad(alpha ? &alpha->has : &js, "what F32 holds", err);
+    return 0;
+}
+
+int
+peft_target(const struct peft *p, const char *module, struct err *err)
+{
+    struct js targets = js_get(&p->config, "target_modules");
+    size_t n = strlen(module);
+
+    if (!js_is(&targets, JSON_ARRAY))
+        return 0;
+    for (size_t i = 0; i < json_array_size(targets.v); i++) {
+        const char *t = json_string_value(json_array_get(targets.v, i));
+        size_t k = t ? strlen(t) : 0;
+
+        if (t && k <= n && !strcmp(module + n - k, t) &&
+            (k == n || module[n - k - 1] == '.'))
+            return 0;
+    }
+    return err_set(err, EX_DATAERR,
+                   "%s: target_modules has no %s, but the tensors do", p->path,
+                   module);
+}
+
+int
+peft_open(struct peft *p, const char *dir, struct err *err)
+{
+    struct str path = { 0 };
+    struct js r, alpha, rs;
+
+    *p = (struct peft){ 0 };
+    str_addf(&path, "%s/" PEFT_CONFIG, dir);
+    p->path = path.s;
+    p->root = js_load(p->path, err);
+    if (!p->root)
+        return -1;
+    p->config = js_root(p->root, p->path);
+    if (!js_is(&p->config, JSON_OBJECT))
+        return js_bad(&p->config, "an object", err);
+    r = js_get(&p->config, "r");
+    alpha = js_get(&p->config, "lora_alpha");
+    rs = js_get(&p->config, "use_rslora");
+    if (check_kind(p, err) < 0 || js_i64(&r, 1, INT32_MAX, &p->r, err) < 0 ||
+        js_f64(&alpha, &p->alpha, err) < 0 ||
+        (!js_absent(&rs) && js_bool(&rs, &p->rslora, err) < 0))
+        return -1;
+    if (read_patterns(p, "rank_pattern", true, &p->r_of, err) < 0)
+        return -1;
+    return read_patterns(p, "alpha_pattern", false, &p->alpha_of, err);
+}
+
+static void
+free_patterns(struct peft_patterns *of)
+{
+    for (size_t i = 0; i < of->n; i++)
+        pcre2_code_free(of->list[i].code);
+    free(of->list);
+}
+
+void
+peft_close(struct peft *p)
+{
+    free_patterns(&p->alpha_of);
+    free_patterns(&p->r_of);
+    json_decref(p->root);
+    free(p->path);
+    *p = (struct peft){ 0 };
+}

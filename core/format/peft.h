@@ -1,0 +1,66 @@
+/*
+ * PEFT's adapter_config.json: rank and scale of a pair of LoRA's matrices, and
+ * what would change the numbers but is not done here, refused by its name.
+ * Source: Hugging Face peft 0.17, LoraConfig and get_pattern_key().
+ */
+#ifndef CORE_FORMAT_PEFT_H
+#define CORE_FORMAT_PEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/js.h"
+
+#define PEFT_CONFIG "adapter_config.json"
+#define PEFT_MODEL  "adapter_model.safetensors"
+#define PEFT_ROOT   "base_model.model." /* before a module's name */
+
+struct peft_patterns {
+    size_t n;
+    struct peft_pattern *list; /* private; [n], in order of the file */
+};
+
+/* All of it belongs to it and dies with peft_close(); read-only meanwhile. */
+struct peft {
+    char *path; /* of adapter_config.json */
+    json_t *root;
+    struct js config;
+    int64_t r;
+    double alpha;
+    bool rslora; /* the scale is alpha / sqrt(r), not alpha / r */
+    struct peft_patterns r_of, alpha_of;
+};
+
+/* What the configuration says of one module. */
+struct peft_pair {
+    int64_t r;    /* A is [r, in], B [out, r] */
+    double scale; /* y += scale B A x */
+    double alpha; /* scale * r: finite as F32, too */
+};
+
+/*
+ * peft_open() reads DIR/adapter_config.json.  -1 with 'err' set: EX_NOINPUT,
+ * EX_IOERR, EX_DATAERR (no LoRA, or a kind of it that is not done).  After
+ * an error, too, peft_close() may be called.
+ */
+int peft_open(struct peft *p, const char *dir, struct err *err);
+void peft_close(struct peft *p); /* a zeroed struct is fine */
+
+/*
+ * peft_pair() is rank and scale of a module, with PEFT_ROOT before its name or
+ * without: those of the first pattern that takes the name, or its end after a
+ * dot.  -1 with 'err' set (EX_DATAERR): a pattern that does not end, or an
+ * alpha beyond F32.
+ */
+int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
+              struct err *err);
+
+/*
+ * peft_target() is 0 if PEFT would load tensors of this module: target_modules
+ * are names or ends of them; one string is a pattern, and not looked at.  -1
+ * with 'err' set (EX_DATAERR).
+ */
+int peft_target(const struct peft *p, const char *module, struct err *err);
+
+#endif

@@ -1,0 +1,251 @@
+/*
+ * adapter_config.json: expectations are peft 0.17's rules, by hand:
+ * get_pattern_key() takes the first key for which
+ * re.match(rf"(.*\.)?({key})$", name) is true, and lora_alpha / r, or
+ * lora_alpha / sqrt(r) with use_rslora, is the scale.
+ */
+#include "core/format/peft.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "test/unit/tap.h"
+
+#define LORA "\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": 32"
+
+static char dir[] = "/tmp/peft.XXXXXX";
+
+/* Opens a configuration of this text. */
+static int
+open_text(struct peft *p, const char *text, struct err *err)
+{
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/" PEFT_CONFIG, dir);
+    f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0 || fclose(f) != 0)
+        exit(1);
+    *err = (struct err){ 0 };
+    return peft_open(p, dir, err);
+}
+
+struct refusal {
+    const char *text;
+    const char *what; /* after "DIR/adapter_config.json: " */
+};
+
+static const struct refusal refusals[] = {
+    { "[]", "the document is an array (expected an object)" },
+    { "{\"r\": 8, \"lora_alpha\": 32}",
+      "peft_type is missing (expected \"LORA\")" },
+    { "{\"peft_type\": \"IA3\"}", "peft_type is \"IA3\" (expected \"LORA\")" },
+    { "{\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 32}",
+      "r is 0 (expected a whole number from 1 to 2147483647)" },
+    { "{\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": null}",
+      "lora_alpha is null (expected a number)" },
+    { "{" LORA ", \"use_dora\": true}",
+      "use_dora is true (expected nothing: it is not supported)" },
+    { "{" LORA ", \"fan_in_fan_out\": true}",
+      "fan_in_fan_out is true (expected nothing: it is not supported)" },
+    { "{" LORA ", \"target_parameters\": \"x\"}",
+      "target_parameters is \"x\" (expected nothing: it is not supported)" },
+    { "{" LORA ", \"bias\": \"all\"}", "bias is \"all\" (expected \"none\")" },
+    { "{" LORA ", \"bias\": true}", "bias is true (expected \"none\")" },
+    { "{" LORA ", \"init_lora_weights\": \"pissa\"}",
+      "init_lora_weights is \"pissa\" (expected one that leaves the base as "
+      "it is)" },
+    { "{" LORA ", \"use_rslora\": 1}",
+      "use_rslora is 1 (expected true or false)" },
+    { "{" LORA ", \"rank_pattern\": [1]}",
+      "rank_pattern is an array (expected an object)" },
+    { "{" LORA ", \"rank_pattern\": {\"q_(\": 3}}",
+      "rank_pattern: \"q_(\" is no pattern that works" },
+    { "{" LORA ", \"rank_pattern\": {\"a\": 1, \"b\": 0}}",
+      "rank_pattern.b is 0 (expected a whole number from 1 to 2147483647)" },
+    { "{" LORA ", \"alpha_pattern\": {\"a\": \"1\"}}",
+      "alpha_pattern.a is \"1\" (expected a number)" },
+};
+
+static void
+test_refusals(void)
+{
+    size_t root = strlen(dir) + strlen("/" PEFT_CONFIG ": ");
+
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        struct peft p;
+        struct err err;
+        int rc = open_text(&p, refusals[i].text, &err);
+
+        peft_close(&p);
+        if (!tap_ok(rc == -1 && err.status == EX_DATAERR &&
+                        strlen(err.what) > root &&
+                        !strcmp(err.what + root, refusals[i].what),
+                    "refused: %s", refusals[i].what))
+            printf("# %d %s\n", rc, err.what);
+    }
+}
+
+/* What is false, empty or null changes nothing. */
+static void
+test_nothing(void)
+{
+    struct peft p;
+    struct err err;
+    int rc = open_text(&p,
+                       "{" LORA ", \"use_dora\": false, \"bias\": \"none\", "
+                       "\"modules_to_save\": null, \"layer_replication\": [], "
+                       "\"trainable_token_indices\": {}, \"rank_pattern\": {}, "
+                       "\"alpha_pattern\": null, "
+                       "\"init_lora_weights\": \"gaussian\"}",
+                       &err);
+
+    tap_ok(rc == 0 && p.r == 8 && p.alpha == 32 && !p.rslora,
+           "keys that say nothing are no reason to refuse");
+    peft_close(&p);
+}
+
+struct pair_case {
+    const char *module;
+    int64_t r;
+    double alpha, scale;
+};
+
+static void
+test_pairs(void)
+{
+    static const struct pair_case cases[] = {
+        { "model.layers.0.mlp.up_proj", 8, 32, 4 },
+        { "model.layers.0.self_attn.q_proj", 2, 32, 16 },
+        { "base_model.model.model.layers.0.self_attn.q_proj", 2, 32, 16 },
+        { "q_proj", 2, 32, 16 },
+        { "xq_proj", 8, 32, 4 },              /* no dot before it */
+        { "a.q_proj.x", 8, 32, 4 },           /* no end of the name */
+        { "model.layers.1.q_proj", 2, 6, 3 }, /* the first, not the better */
+        { "model.layers.1.k_proj", 5, 6, 1.2 },
+        { "z.model.layers.1.v_proj", 8, 32, 4 }, /* ^ is the name's start */
+        { "model.layers.1.v_proj", 8, 10, 1.25 },
+    };
+    struct peft p;
+    struct err err;
+    int rc = open_text(
+        &p,
+        "{" LORA ", \"rank_pattern\": {\"q_proj\": 2, "
+        "\"layers\\\\.1\\\\.[qk]_proj\": 5}, \"alpha_pattern\": "
+        "{\"layers.1.(q|k)_proj\": 6, \"^model.layers.1.v_proj\": 10}}",
+        &err);
+
+    if (!tap_ok(rc == 0, "patterns are read"))
+        printf("# %s\n", err.what);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct pair_case *c = &cases[i];
+        struct peft_pair pair = { 0 };
+
+        rc = peft_pair(&p, c->module, &pair, &err);
+        tap_ok(rc == 0 && pair.r == c->r && pair.alpha == c->alpha &&
+                   fabs(pair.scale - c->scale) < 1e-15,
+               "%s has rank %d and scale %g", c->module, (int)c->r, c->scale);
+    }
+    peft_close(&p);
+}
+
+static void
+test_rslora(void)
+{
+    struct peft_pair pair = { 0 };
+    struct peft p;
+    struct err err;
+    int rc = open_text(&p,
+                       "{\"peft_type\": \"LORA\", \"r\": 16, \"lora_alpha\": "
+                       "12, \"use_rslora\": true}",
+                       &err);
+
+    rc = rc ? rc : peft_pair(&p, "x", &pair, &err);
+    tap_ok(rc == 0 && pair.scale == 3 && pair.alpha == 48,
+           "rsLoRA: 12 / sqrt(16) is 3, and 48 / 16");
+    peft_close(&p);
+}
+
+static void
+test_bad_pairs(void)
+{
+    struct peft_pair pair;
+    struct peft p;
+    struct err err;
+    int rc = open_text(&p,
+                       "{" LORA
+                       ", \"alpha_pattern\": {\"k\": 1.3611294676837539e39}, "
+                       "\"rank_pattern\": {\"((a+)+)+b\": 3}}",
+                       &err);
+
+    rc = rc ? rc : peft_pair(&p, "x.k", &pair, &err);
+    tap_ok(
+        rc == -1 && err.status == EX_DATAERR &&
+            strstr(
+                err.what,
+                "alpha_pattern.k is 1.3611294676837539e39 (expected what F32 "
+                "holds)"),
+        "an alpha beyond F32 is refused");
+    rc = peft_pair(&p, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", &pair, &err);
+    tap_ok(rc == 0 || strstr(err.what, "is no pattern that works"),
+           "a pattern that backtracks without end comes to one");
+    peft_close(&p);
+}
+
+static void
+test_targets(void)
+{
+    struct peft p;
+    struct err err;
+    int rc = open_text(&p,
+                       "{" LORA ", \"target_modules\": [\"q_proj\", "
+                       "\"layers.1.up_proj\"]}",
+                       &err);
+
+    tap_ok(rc == 0 && !peft_target(&p, "model.layers.0.q_proj", &err) &&
+               !peft_target(&p, "q_proj", &err) &&
+               !peft_target(&p, "model.layers.1.up_proj", &err),
+           "targets are names, or their ends after a dot");
+    tap_ok(peft_target(&p, "model.xq_proj", &err) == -1 &&
+               err.status == EX_DATAERR &&
+               strstr(err.what, "target_modules has no model.xq_proj"),
+           "what is no target is refused");
+    peft_close(&p);
+    rc = open_text(&p, "{" LORA ", \"target_modules\": \"all-linear\"}", &err);
+    tap_ok(rc == 0 && !peft_target(&p, "x", &err), "a string takes anything");
+    peft_close(&p);
+}
+
+static void
+test_missing(void)
+{
+    struct peft p;
+    struct err err = { 0 };
+
+    tap_ok(peft_open(&p, "/nonexistent", &err) == -1 &&
+               err.status == EX_NOINPUT,
+           "no folder is EX_NOINPUT");
+    peft_close(&p);
+}
+
+int
+main(void)
+{
+    char path[64];
+
+    if (!mkdtemp(dir))
+        return 1;
+    test_refusals();
+    test_nothing();
+    test_pairs();
+    test_rslora();
+    test_bad_pairs();
+    test_targets();
+    test_missing();
+    snprintf(path, sizeof(path), "%s/" PEFT_CONFIG, dir);
+    unlink(path);
+    rmdir(dir);
+    return tap_done();
+}
