@@ -70,7 +70,8 @@ teardown() {
 @test "saev-write: any number of images is numpy's dump, counted or known, padded or not" {
     for n in 0 1 2 3 5 6 7; do
         make_stream "n=$n"
-        for meta in m c; do
+        # none at all are not counted: see below
+        for meta in m $([ $n = 0 ] || echo c); do
             run -0 --separate-stderr saev-write -q -m $meta.json -o plain$meta a.f32
             [ "$output" = "plain$meta/$H" ]
             diff -r -x metadata.json want "plain$meta/$H"
@@ -491,6 +492,20 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     saev-write -q -m <(cat m.json) -o B a.f32
     saev-write -q -m - -o C a.f32 <m.json
     for d in A B C; do diff -r want "$d/$H"; done
+}
+
+@test "saev-write: an empty stream is a dump only where the metadata says 0" {
+    make_stream
+    for more in "" --resume; do
+        # shellcheck disable=SC2086
+        run -65 saev-write -q -m c.json -o D $more </dev/null
+        [ "$output" = "saev-write: standard input: is empty (expected images, as c.json has no n_imgs)" ]
+        [ -z "$(find D -type f)" ]
+    done
+    sed 's/"n_imgs": 7/"n_imgs": 0/' m.json >none.json
+    cmp -s m.json none.json && false
+    dump=$(saev-write -q -m none.json -o D </dev/null)
+    [ "$(ls -A "$dump")" = metadata.json ]
 }
 
 @test "saev-write: bad metadata, options and folders are one line" {

@@ -352,6 +352,15 @@ too_long(struct run *run, struct err *err)
         run->saev.n_imgs_known ? "the metadata says" : "its header says");
 }
 
+/* Nobody makes a dump of nothing: what should have filled the pipe failed. */
+static int
+no_images(const struct run *run, struct err *err)
+{
+    return err_set(err, EX_DATAERR,
+                   "%s: is empty (expected images, as %s has no n_imgs)",
+                   run->in.name, run->saev.name);
+}
+
 static int
 stream_shards(struct run *run, struct err *err)
 {
@@ -371,7 +380,7 @@ stream_shards(struct run *run, struct err *err)
     if (more < 0)
         return -1;
     if (run->end == SIZE_MAX)
-        return 0;
+        return run->saev.n_imgs > 0 ? 0 : no_images(run, err);
     more = input_more(&run->in, err);
     return more < 0 ? -1 : more ? too_long(run, err) : 0;
 }
