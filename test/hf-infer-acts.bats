@@ -212,6 +212,24 @@ END
     [ "$(npy "(lambda m: (m['n_imgs'], m['n_patches_per_img'], m['layers']))(json.load(open('one.json')))")" = "(1, 3, [1])" ]
 }
 
+@test "hf-infer --acts-meta: windows of a text or a .npy are counted before the first" {
+    npy "np.save('rows.npy', np.arange(70).reshape(10, 7))"
+    # ten rows and nine ends of text between them are 79 ids
+    for ctx in 4 13 79; do
+        hf-infer "$DEMO" --acts mlp:0 --ctx $ctx --file rows.npy --acts-meta $ctx.json -q >$ctx.f32
+        [ "$(npy "json.load(open('$ctx.json'))['n_imgs']")" = $((79 / ctx)) ]
+        [ "$(stat -c %s $ctx.f32)" = $((79 / ctx * ctx * 512)) ]
+    done
+    n=$(hf-infer "$DEMO" --encode --file "$ROOT/demo/held-out.txt" | wc -w)
+    hf-infer "$DEMO" --acts mlp:0 --ctx 16 --file "$ROOT/demo/held-out.txt" \
+        --acts-meta text.json -q | { head -c 4 >/dev/null && cp text.json early.json; cat >/dev/null; }
+    [ "$(npy "json.load(open('early.json'))['n_imgs']")" = $((n / 16)) ]
+    # the same dump under the same name, whoever counts
+    hf-infer "$DEMO" --acts mlp:0 --ctx 16 --file "$ROOT/demo/held-out.txt" -q >text.f32
+    grep -v n_imgs text.json >counted.json
+    [ "$(saev-write -m text.json -o D text.f32)" = "$(saev-write -m counted.json -o E text.f32 | sed s/E/D/)" ]
+}
+
 @test "hf-infer --acts: -v counts the time of all windows, the last ones, too" {
     run -0 --separate-stderr hf-infer "$DEMO" --acts resid:3 -v -j 1 \
         --ids "$(seq -s, 1 500)" --chunk 512 -o out.f32

@@ -35,6 +35,7 @@ struct acts {
     size_t dim;        /* floats of a token in a layer */
     size_t row_nbytes; /* of a token in all layers */
     size_t n_tokens;   /* of a window; the first one's where they differ */
+    size_t n_expected; /* windows, or 0: the end will tell */
     struct ids ids;    /* of the windows, one after another */
     uint8_t *acts;     /* room for acts_tokens rows of the windows */
     size_t acts_tokens;
@@ -108,9 +109,8 @@ publish_meta(struct acts *a, bool at_end, struct err *err)
         .spec = &a->spec,
         .dim = a->dim,
         .n_tokens = a->n_tokens,
-        .n_windows_known = at_end || (docs_count(a->docs) > 0 &&
-                                      (a->run->ctx == 0 || a->run->pad)),
-        .n_windows = at_end ? a->n_written : docs_count(a->docs),
+        .n_windows_known = at_end || a->n_expected > 0,
+        .n_windows = at_end ? a->n_written : a->n_expected,
         .input = docs_input(a->docs),
         .windows = kind_of(a->run),
         .sha256 = at_end ? sum : NULL,
@@ -398,6 +398,17 @@ check_ctx(const struct run *run, struct err *err)
                    (long long)run->ctx, (long long)run->config->max_positions);
 }
 
+/* Windows that there will be; 0: unknown. */
+static size_t
+count_windows(const struct acts *a)
+{
+    size_t n_docs = docs_count(a->docs), n_joins = n_docs ? n_docs - 1 : 0;
+
+    if (n_docs == 0 || a->run->ctx == 0 || a->run->pad)
+        return n_docs;
+    return (docs_n_ids(a->docs) + n_joins) / (size_t)a->run->ctx;
+}
+
 static int
 begin(struct acts *a, struct err *err)
 {
@@ -414,6 +425,7 @@ begin(struct acts *a, struct err *err)
         return -1;
     a->npy = n > 4 && !strcmp(run->output + n - 4, ".npy");
     a->n_tokens = (size_t)run->ctx;
+    a->n_expected = count_windows(a);
     a->dim = tap_dim(run->config, a->spec.point);
     if (!size_mul(a->dim * 4, a->spec.n_layers, &a->row_nbytes))
         return err_set(err, EX_SOFTWARE, "--acts: layers of %zu floats",

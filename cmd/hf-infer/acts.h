@@ -51,6 +51,9 @@ const char *docs_input(const struct docs *docs);
 /* docs_count() is how many there are, or 0 where that is not known. */
 size_t docs_count(const struct docs *docs);
 
+/* docs_n_ids() is how many ids these have, before the first docs_next(). */
+size_t docs_n_ids(const struct docs *docs);
+
 /* What a SAEV metadata.json says of a dump. */
 struct acts_shape {
     const struct acts_spec *spec;

@@ -378,3 +378,11 @@ docs_count(const struct docs *d)
 {
     return d->kind == LINES ? 0 : d->kind == NPY ? d->n_rows : 1;
 }
+
+size_t
+docs_n_ids(const struct docs *d)
+{
+    return d->kind == LINES ? 0
+           : d->kind == NPY ? d->n_rows * d->length
+                            : d->one.n;
+}
