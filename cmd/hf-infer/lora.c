@@ -82,32 +82,6 @@ struct stacked {
     struct err *err;
 };
 
-static const char *
-meta_find(const struct st *st, const char *key)
-{
-    for (size_t i = 0; i < st->n_meta; i++)
-        if (!strcmp(st->meta[i].key, key))
-            return st->meta[i].value;
-    return NULL;
-}
-
-/* A number of the metadata: 1, 0 if it is not there, or -1. */
-static int
-meta_number(struct stacked *s, const char *key, double *v)
-{
-    const char *text = meta_find(s->st, key);
-    char *end;
-
-    if (!text)
-        return 0;
-    *v = strtod(text, &end);
-    if (*text && !*end && isfinite(*v))
-        return 1;
-    return err_set(s->err, EX_DATAERR,
-                   "%s: __metadata__ %s is \"%s\" (expected a number)",
-                   s->st->path, key, text);
-}
-
 static size_t
 count_sparse(const struct config *c, int64_t *last)
 {
@@ -130,10 +104,10 @@ find_layer(struct stacked *s)
     int64_t last = -1;
     size_t n = count_sparse(c, &last);
     double said = -1;
-    int rc = meta_number(s, "layer_idx", &said);
+    int rc = st_meta_f64(s->st, "layer_idx", &said, s->err);
 
     if (rc == 0)
-        rc = meta_number(s, "layer", &said);
+        rc = st_meta_f64(s->st, "layer", &said, s->err);
     if (rc < 0)
         return -1;
     if (rc > 0 && s->layer >= 0 && said != (double)s->layer)
@@ -170,14 +144,14 @@ find_scale(struct stacked *s, size_t *rank)
         return err_set(s->err, EX_DATAERR, "%s: tensor gate_lora_a is missing",
                        s->st->path);
     *rank = t->t->n_dims == 3 ? t->t->shape[1] : 0;
-    rc = meta_number(s, "lora_rank", &said);
+    rc = st_meta_f64(s->st, "lora_rank", &said, s->err);
     if (rc > 0 && said != (double)*rank)
         return err_set(s->err, EX_DATAERR,
                        "%s: __metadata__ lora_rank is %g, but gate_lora_a has "
                        "%zu",
                        s->st->path, said, *rank);
     if (rc >= 0)
-        rc = meta_number(s, "lora_alpha", &alpha);
+        rc = st_meta_f64(s->st, "lora_alpha", &alpha, s->err);
     if (rc == 0)
         err_set(s->err, EX_DATAERR, "%s: __metadata__ has no lora_alpha",
                 s->st->path);

@@ -195,9 +195,11 @@ source_meta(const struct source *src, const char *key)
 {
     if (src->pth)
         return NULL;
-    for (size_t i = 0; i < src->dir.n_files; i++)
-        for (size_t j = 0; j < src->dir.files[i].n_meta; j++)
-            if (!strcmp(src->dir.files[i].meta[j].key, key))
-                return src->dir.files[i].meta[j].value;
+    for (size_t i = 0; i < src->dir.n_files; i++) {
+        const char *value = st_meta(&src->dir.files[i], key);
+
+        if (value)
+            return value;
+    }
     return NULL;
 }

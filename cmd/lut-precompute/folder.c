@@ -145,19 +145,10 @@ job_digest(struct job *job, struct par *par)
 
 /* ---- the file ---- */
 
-static const struct st_meta *
-find_meta(const struct st *st, const char *key)
-{
-    for (size_t i = 0; i < st->n_meta; i++)
-        if (!strcmp(st->meta[i].key, key))
-            return &st->meta[i];
-    return NULL;
-}
-
 static bool
 says(const struct st *st, const char *key, const char *value)
 {
-    const struct st_meta *m = find_meta(st, key);
+    const struct st_meta *m = st_meta_find(st, key);
 
     return m && !strcmp(m->value, value);
 }
@@ -176,7 +167,7 @@ nameless(const char *text, size_t n)
 static bool
 same_layer(const struct job *job, const struct st *st)
 {
-    const struct st_meta *m = find_meta(st, "lut");
+    const struct st_meta *m = st_meta_find(st, "lut");
     json_t *there = m ? nameless(m->value, m->value_n) : NULL;
     json_t *ours = nameless(job->lut, strlen(job->lut));
     bool same = there && ours && json_equal(there, ours);

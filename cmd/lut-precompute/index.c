@@ -83,11 +83,13 @@ self_of(const char *dir, const char *name, struct err *err)
 
     str_addf(&path, "%s/%s", dir, name);
     rc = st_open(&st, path.s, err);
-    for (size_t i = 0; rc == 0 && i < st.n_meta && !v; i++)
-        if (!strcmp(st.meta[i].key, "lut"))
-            v = js_parse(st.meta[i].value, st.meta[i].value_n, path.s, err);
-    if (rc == 0)
+    if (rc == 0) {
+        const struct st_meta *m = st_meta_find(&st, "lut");
+
+        if (m)
+            v = js_parse(m->value, m->value_n, path.s, err);
         st_close(&st);
+    }
     str_free(&path);
     if (v && json_is_object(json_object_get(v, "entry")) &&
         json_is_string(json_object_get(v, "layer")))

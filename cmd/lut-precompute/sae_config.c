@@ -241,21 +241,18 @@ static int
 from_metadata(const struct sae *sae, json_t **v, struct str *path,
               struct err *err)
 {
-    for (size_t i = 0; i < sae->st.n_meta; i++) {
-        const struct st_meta *m = &sae->st.meta[i];
-        json_t *lut;
+    const struct st_meta *m = st_meta_find(&sae->st, "lut");
+    json_t *lut;
 
-        if (strcmp(m->key, "lut") != 0)
-            continue;
-        str_addf(path, "%s: __metadata__ lut", sae->path);
-        lut = js_parse(m->value, m->value_n, path->s, err);
-        if (!lut)
-            return -1;
-        *v = of_entry(json_object_get(lut, "entry"), NULL);
-        json_decref(lut);
-        return 1;
-    }
-    return 0;
+    if (!m)
+        return 0;
+    str_addf(path, "%s: __metadata__ lut", sae->path);
+    lut = js_parse(m->value, m->value_n, path->s, err);
+    if (!lut)
+        return -1;
+    *v = of_entry(json_object_get(lut, "entry"), NULL);
+    json_decref(lut);
+    return 1;
 }
 
 /* A table's file that says nothing: metadata.json beside it does, or it is the

@@ -1,5 +1,4 @@
 /* An adapter: six matrices in memory, and our file of them. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,25 +121,6 @@ adapter_digest(const struct adapter *a, struct hash *hash)
 
 /* ---- our file ---- */
 
-static int
-meta_number(const struct st *st, const char *key, bool *found, double *v,
-            struct err *err)
-{
-    const char *text = meta_find(st, key);
-    char *end;
-
-    *found = text != NULL;
-    if (!text)
-        return 0;
-    errno = 0;
-    *v = strtod(text, &end);
-    if (*text == '\0' || *end || !isfinite(*v))
-        return err_set(err, EX_DATAERR,
-                       "%s: __metadata__ %s is \"%s\" (expected a number)",
-                       st->path, key, text);
-    return 0;
-}
-
 /* Sizes as the metadata have them. */
 enum { N_SIZES = 4 };
 struct named_size {
@@ -162,26 +142,26 @@ static int
 check_meta(struct adapter *a, const struct st *st, struct err *err)
 {
     struct named_size sizes[N_SIZES];
-    bool found;
     double v;
+    int rc;
 
     list_sizes(sizes, a);
     for (size_t i = 0; i < N_SIZES; i++) {
-        if (meta_number(st, sizes[i].key, &found, &v, err) < 0)
+        if ((rc = st_meta_f64(st, sizes[i].key, &v, err)) < 0)
             return -1;
-        if (found && v != (double)sizes[i].size)
+        if (rc > 0 && v != (double)sizes[i].size)
             return err_set(err, EX_DATAERR,
                            "%s: __metadata__ %s is \"%s\", but the tensors "
                            "have %zu",
-                           st->path, sizes[i].key, meta_find(st, sizes[i].key),
+                           st->path, sizes[i].key, st_meta(st, sizes[i].key),
                            sizes[i].size);
     }
-    if (meta_number(st, "layer_idx", &found, &v, err) < 0)
+    if ((rc = st_meta_f64(st, "layer_idx", &v, err)) < 0)
         return -1;
-    a->layer = found && v >= 0 && v < INT32_MAX ? (int64_t)v : -1;
-    if (meta_number(st, "lora_alpha", &found, &v, err) < 0)
+    a->layer = rc > 0 && v >= 0 && v < INT32_MAX ? (int64_t)v : -1;
+    if ((rc = st_meta_f64(st, "lora_alpha", &v, err)) < 0)
         return -1;
-    if (!found)
+    if (rc == 0)
         return err_set(err, EX_DATAERR, "%s: __metadata__ has no lora_alpha",
                        st->path);
     a->alpha = (float)v;
@@ -189,7 +169,7 @@ check_meta(struct adapter *a, const struct st *st, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: __metadata__ lora_alpha is \"%s\", more than F32 "
                        "holds",
-                       st->path, meta_find(st, "lora_alpha"));
+                       st->path, st_meta(st, "lora_alpha"));
     return 0;
 }
 

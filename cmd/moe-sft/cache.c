@@ -158,8 +158,8 @@ differs(const char *path, const char *what, struct err *err)
 static int
 check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
 {
-    const char *version = meta_find(st, VERSION_KEY);
-    const char *text = meta_find(st, "mode");
+    const char *version = st_meta(st, VERSION_KEY);
+    const char *text = st_meta(st, "mode");
 
     if (!version || strcmp(version, VERSION_1) != 0)
         return err_set(err, EX_DATAERR,
@@ -210,7 +210,7 @@ check_digests(const struct cache *c, const struct run *run, const struct st *st,
     digest_values(c->gate, c->up, c->n_rows * run->base.intermediate,
                   hex[D_VALUES]);
     for (int i = 0; i < N_DIGESTS; i++) {
-        const char *said = meta_find(st, keys[i]);
+        const char *said = st_meta(st, keys[i]);
 
         if (said && !strcmp(said, hex[i]))
             continue;

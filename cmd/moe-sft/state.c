@@ -152,7 +152,7 @@ state_write(const struct state *s, const char *path, struct err *err)
 static const char *
 meta(const struct st *st, const char *key)
 {
-    const char *value = meta_find(st, key);
+    const char *value = st_meta(st, key);
 
     return value ? value : "";
 }

@@ -150,12 +150,3 @@ name_parse(struct name *name, const struct st_tensor *t, const char *tail)
     name->layer = layer_of(s, name->prefix_n);
     return true;
 }
-
-const char *
-meta_find(const struct st *st, const char *key)
-{
-    for (size_t i = 0; i < st->n_meta; i++)
-        if (!strcmp(st->meta[i].key, key))
-            return st->meta[i].value;
-    return NULL;
-}

@@ -42,7 +42,4 @@ struct name {
 };
 bool name_parse(struct name *name, const struct st_tensor *t, const char *tail);
 
-/* meta_find() is a value of the file's metadata, or NULL. */
-const char *meta_find(const struct st *st, const char *key);
-
 #endif

@@ -1,5 +1,6 @@
 #include "core/format/st.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -369,6 +370,41 @@ st_find(const struct st *st, const char *name)
             low = i + 1;
     }
     return NULL;
+}
+
+const struct st_meta *
+st_meta_find(const struct st *st, const char *key)
+{
+    size_t n = strlen(key);
+
+    for (size_t i = 0; i < st->n_meta; i++)
+        if (st->meta[i].key_n == n && !memcmp(st->meta[i].key, key, n))
+            return &st->meta[i];
+    return NULL;
+}
+
+const char *
+st_meta(const struct st *st, const char *key)
+{
+    const struct st_meta *meta = st_meta_find(st, key);
+
+    return meta ? meta->value : NULL;
+}
+
+int
+st_meta_f64(const struct st *st, const char *key, double *v, struct err *err)
+{
+    const struct st_meta *meta = st_meta_find(st, key);
+    char *end;
+
+    if (!meta)
+        return 0;
+    *v = strtod(meta->value, &end);
+    if (meta->value_n && end == meta->value + meta->value_n && isfinite(*v))
+        return 1;
+    return err_set(err, EX_DATAERR,
+                   "%s: __metadata__ %s is \"%s\" (expected a number)",
+                   st->path, key, meta->value);
 }
 
 const void *

@@ -78,6 +78,16 @@ void st_close(struct st *st); /* a zeroed struct is fine */
 /* st_find() finds a tensor by name in O(log n); NULL if there is none. */
 const struct st_tensor *st_find(const struct st *st, const char *name);
 
+/* st_meta_find() is the entry of 'key' in the file's __metadata__, or NULL;
+ * st_meta() its value alone. */
+const struct st_meta *st_meta_find(const struct st *st, const char *key);
+const char *st_meta(const struct st *st, const char *key);
+
+/* st_meta_f64() reads a value that is a finite number: 1, 0 where the key is
+ * not there, or -1 with 'err' set (EX_DATAERR). */
+int st_meta_f64(const struct st *st, const char *key, double *v,
+                struct err *err);
+
 /* st_name_cmp() orders names by their bytes, as by_name is: < 0, 0, > 0. */
 int st_name_cmp(const char *a, size_t a_n, const char *b, size_t b_n);
 

@@ -468,6 +468,36 @@ test_dtypes(void)
     }
 }
 
+/* What __metadata__ say of a key, and as a number. */
+static void
+test_meta(void)
+{
+    static const char json[] =
+        "{'__metadata__':{'a':'x','a\\u0000b':'y','n':'2.5','m':'-0',"
+        "'e':'','t':'2.5 ','z':'2\\u0000','i':'inf','big':'1e999'}}";
+    static const char *const bad[] = { "a", "e", "t", "z", "i", "big" };
+    struct err err;
+    struct st st;
+    double v = 0;
+
+    if (!tap_ok(parse(&st, json, sizeof(json) - 1, 0, &err) == 0,
+                "metadata are read: %s", err.what))
+        return;
+    tap_ok(!strcmp(st_meta(&st, "a"), "x"), "a key is not one that goes on");
+    tap_ok(!st_meta(&st, "") && !st_meta(&st, "b") && !st_meta_find(&st, "y") &&
+               st_meta_find(&st, "z")->value_n == 2,
+           "keys that are not there have no value");
+    tap_ok(st_meta_f64(&st, "n", &v, &err) == 1 && v == 2.5, "2.5 is a number");
+    tap_ok(st_meta_f64(&st, "m", &v, &err) == 1 && v == 0, "-0 is a number");
+    tap_ok(st_meta_f64(&st, "q", &v, &err) == 0, "no key is no number");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        tap_ok(st_meta_f64(&st, bad[i], &v, &err) == -1 &&
+                   err.status == EX_DATAERR &&
+                   strstr(err.what, "(expected a number)"),
+               "no number is refused: %s", err.what);
+    st_close(&st);
+}
+
 int
 main(void)
 {
@@ -480,5 +510,6 @@ main(void)
     test_raw_nul();
     test_nesting();
     test_dtypes();
+    test_meta();
     return tap_done();
 }
