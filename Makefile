@@ -3,7 +3,7 @@
 #   make demo       the main job, explained       make check      unit tests, bats, man pages
 #   make lint       format, layers, shellcheck    make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
-#   make check-slurm  the job scripts on a Slurm
+#   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 VERSION := 0.1
 PREFIX  ?= /usr/local
@@ -118,6 +118,11 @@ fuzz-%: FORCE
 check-slurm: all
 	@$(TESTENV) bats test/slurm
 
+# Every writer killed with -9 at each system call that changes a file, and at
+# random; with SECONDS= a choice of them, again and again.
+check-kills: all
+	@$(TESTENV) bash scripts/kills.sh $(if $(filter command,$(origin SECONDS)),-s $(SECONDS))
+
 check-cross:
 	@PYTHON='$(PYTHON)' sh scripts/check-cross.sh
 
@@ -144,6 +149,6 @@ clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check demo bench fuzz check-cross check-slurm deps fmt lint install clean FORCE
+.PHONY: all check demo bench fuzz check-cross check-kills check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# kills.sh [-s SECONDS] [-n KILLS] [NAME...]: kills every writer of
+# test/writers.bash, or those named, with -9: at random moments, and where
+# strace may, at system calls that change a file.  What is published must be
+# whole, the next run's output what it always is, and nothing else may be left.
+# -n: so many kills of either kind for each; default: all such calls, 10 random
+# ones.  -s: rounds of -n (default 2) until then.
+# For make check-kills and test/kills.bats.
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "$0")/.." && pwd)
+DEMO=$ROOT/demo/qwen3-tiny
+PYTHON=${PYTHON:-python3}
+export ROOT DEMO
+CALLS=openat,write,pwrite64,writev,pwritev,fsync,rename,renameat,renameat2,link,unlink,unlinkat,mkdir,fallocate,ftruncate,fchmod,sync_file_range,copy_file_range,splice,sendfile,vmsplice
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # ptrace
+# shellcheck source=/dev/null
+. "$ROOT/test/writers.bash"
+
+seconds='' kills=0
+while getopts s:n: opt; do
+    case $opt in
+    s) seconds=$OPTARG kills=${kills/#0/2} ;;
+    n) kills=$OPTARG ;;
+    *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+work=$(mktemp -d)
+trap 'cd /; rm -rf "$work"' EXIT
+cd "$work"
+
+fail() {
+    echo "kills.sh: $*" >&2
+    exit 1
+}
+
+in_time() {
+    [ ! "$seconds" ] || [ "$SECONDS" -lt "$seconds" ]
+}
+
+# run COMMAND: as a user types it.
+run() {
+    eval "$1" <in >said 2>err
+}
+
+# make_want NAME COMMAND: want/NAME as an undisturbed run leaves it, and
+# old/NAME, files of the same names with other bytes.
+make_want() {
+    prepare "$1"
+    run "$2" || fail "$1: status $?: $(cat err)"
+    rm -rf "want/$1" "old/$1"
+    cp -a out "want/$1"
+    cp -a out "old/$1"
+    find "old/$1" -type f | while read -r f; do
+        chmod u+w "$f"
+        if [[ $f == *.json ]]; then echo; else echo old; fi >>"$f"
+    done
+}
+
+# points COMMAND: "CALL N" for each call that changes a file, the N-th of its
+# name in its thread.
+points() {
+    eval "strace -f --seccomp-bpf -qq -e trace=$CALLS -o trace $1" <in >said 2>err || fail "$1: $(cat err)"
+    sed 's/^\([0-9]*\) *\([a-z0-9_]*\)(/\1 \2 /' trace |
+        awk '$2 ~ /^[a-z]/ { n = ++seen[$1, $2] }
+            $2 ~ /^[a-z]/ && ($2 != "openat" || /O_CREAT|O_TMPFILE/) && !done[$2, n]++ { print $2, n }'
+}
+
+# same A B: are two files or folders the same?
+same() {
+    diff -rq "$1" "$2" >/dev/null 2>&1
+}
+
+# whole NAME ENTRY: is out/ENTRY, which is published, what it should be?
+whole() {
+    same "out/$2" "want/$1/$2" || same "out/$2" "old/$1/$2" || case $1/$2 in
+    # checkpoints on the way, and the log until then
+    moe-train/run) [ -z "$(ls "out/$2")" ] || st-inspect verify -q "out/$2"/*.safetensors ;;
+    moe-train/log) cmp -s -n "$(wc -c <out/log)" out/log "want/$1/log" ;;
+    moe-train/x.svg) [ "$(tail -n 1 out/x.svg)" = '</svg>' ] ;;
+    *) false ;;
+    esac
+}
+
+# stage NAME OVER: out/ before the run: empty, or with OVER (-f), old files.
+stage() {
+    prepare "$1"
+    [ "$2" ] || return 0
+    rm -rf out
+    cp -a "old/$1" out
+}
+
+n_kills=0 n_hits=0
+# strike NAME FLAGS COMMAND OVER HOW...: one kill, at a random moment until HOW
+# milliseconds, or at HOW's system call.
+strike() {
+    local name=$1 flags=$2 command=$3$4 over=$4 status=0
+    shift 4
+    stage "$name" "$over"
+    if [ $# = 2 ]; then
+        run "strace -f -qq -o /dev/null -e trace=$1 -e inject=$1:signal=KILL:when=$2 $command" || status=$?
+    else
+        (eval "exec $command") <in >said 2>err &
+        sleep "$(awk -v r=$RANDOM -v m="$1" 'BEGIN { print r / 32768 * m / 1000 }')"
+        kill -9 $! 2>/dev/null || :
+        wait $! 2>/dev/null || status=$?
+    fi
+    n_kills=$((n_kills + 1))
+    [ $status != 137 ] || n_hits=$((n_hits + 1))
+    [ $status = 137 ] || [ $status = 0 ] || fail "$command: killed at $*: status $status: $(cat err)"
+    for f in out/*; do
+        [ ! -e "$f" ] || whole "$name" "${f#out/}" || fail "$command: killed at $*: $f is broken"
+    done
+    [[ $flags == *r* || $over ]] || command="$command -f"
+    status=0 # 73: it had just been published
+    run "$command" || status=$?
+    [ $status = 0 ] || [[ $status == 73 && ! $over ]] ||
+        fail "$command: killed at $*: then status $status: $(cat err)"
+    diff -r "want/$name" out >differs || fail "$command: killed at $* before: $(cat differs)"
+}
+
+# chosen: the writers to kill.
+chosen() {
+    local n
+    [ $# != 0 ] || echo "$WRITERS"
+    for n; do
+        grep "^$n " <<<"$WRITERS" || fail "$n: no such writer"
+    done
+}
+
+# all_points NAME COMMAND OVER: those that -n leaves.
+all_points() {
+    local c=$CALLS
+    [ "$traced" ] || return 0
+    stage "$1" "$3"
+    [ "$1" != moe-train ] || c=${c//openat,/}
+    CALLS=$c points "$2$3" | if [ "$kills" = 0 ]; then cat; else shuf -n "$kills"; fi
+}
+
+# strike_all NAME FLAGS COMMAND OVER: by calls, then by the clock.
+strike_all() {
+    local call n i
+    all_points "$1" "$3" "$4" >points
+    while read -r call n <&5 && in_time; do
+        strike "$@" "$call" "$n"
+    done 5<points
+    for ((i = 0; i < (kills ? kills : 10); i++)); do
+        in_time || return 0
+        strike "$@" $took
+    done
+}
+
+make_inputs
+mkdir -p want old
+echo >in
+traced=$(strace -f --seccomp-bpf -qq -e trace=write -o /dev/null true 2>/dev/null && echo 1) || :
+chosen "$@" >writers
+n_writers=$(wc -l <writers)
+while :; do
+    while read -r name flags command <&4; do
+        stdin_for "$name" >in
+        began=$(date +%s%N)
+        make_want "$name" "$command"
+        took=$((($(date +%s%N) - began) / 1000000))
+        strike_all "$name" "$flags" "$command" ""
+        [[ $flags != *f* ]] || strike_all "$name" "$flags" "$command" " -f"
+    done 4<writers
+    if [ ! "$seconds" ] || ! in_time; then break; fi
+done
+echo "$n_writers writers, $n_kills kills, $n_hits of them before the end: all sound"

@@ -1,0 +1,87 @@
+# Every command that writes a file or folder, and what each reads: for
+# abuse.bats and scripts/kills.sh.  To be sourced, with ROOT, DEMO and PYTHON
+# set, in an empty folder.
+# shellcheck disable=SC2034,SC2016
+
+IDS=$(seq -s, 1 24)
+LAYER=model.layers.1.mlp.up_proj
+
+# make_inputs: in the working folder, small and from seeds.
+make_inputs() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+import json, sys
+import numpy as np
+import moe, moe_train, saev_dump
+from pth_make import archive
+from kvc_pth import build
+open("c.pth", "wb").write(archive(build()[0]))
+kw = dict(n=12, d=40, imgs_a_shard=3)
+a = saev_dump.dump("dump", **kw)
+a.tofile("a.f32")
+saev_dump.dump("big", n=100, d=1000)
+json.dump(saev_dump.meta(**kw), open("m.json", "w"))
+moe.save_all(".")
+moe_train.make("train", qlen=16)
+END
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" -o lut
+    hf-infer "$DEMO" --ids "$IDS" --acts "in:up_proj:1" -o x.raw
+    kvc-convert --input c.pth --output c.bin
+    moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o fwd.safetensors \
+        -c cache.safetensors
+    HASH=$(saev-write -q --hash -m m.json)
+    local i n=$(($(wc -c <a.f32) / 4))
+    for i in 0 1 2 3; do
+        tail -c +$((i * n + 1)) a.f32 | head -c $n >"a.$i"
+    done
+}
+
+# prepare NAME: an empty out/, with what the command finds there.
+prepare() {
+    local i
+    rm -rf out
+    mkdir out
+    [ "$1" != saev-finish ] || for i in 0 1 2 3; do
+        saev-write -q -m m.json -o out --shard $i/4 "a.$i"
+    done
+}
+
+# "NAME FLAGS COMMAND": what the command makes is at out/; FLAGS: f if -f
+# replaces it, r if a second run is the first one's resumption, - for none.
+WRITERS='st-cat f st-inspect cat --dtype f32 -o out/x.npy $DEMO/model.safetensors model.embed_tokens.weight
+st-raw f st-inspect cat --raw -o out/x $DEMO/model.safetensors model.embed_tokens.weight
+st-svg f st-inspect stats --hist --svg out/x.svg $DEMO
+hf-text f hf-infer $DEMO -p 1+1= -n 4 --greedy -o out/x
+hf-jsonl f hf-infer $DEMO --jsonl -n 3 --greedy -o out/x
+hf-acts f hf-infer $DEMO --ids $IDS --ctx 8 --acts resid:all -o out/x --acts-meta out/m.json
+hf-logits f hf-infer $DEMO --ids $IDS --logits out/x.npy
+hf-lut f hf-infer $DEMO --ids $IDS --lut lut --lut-report out/x.tsv --top 3
+saev-write fr saev-write -q -m m.json -o out --resume a.f32
+saev-pad f saev-write -q -m m.json -o out --pad --manifest a.f32
+saev-shard r saev-write -q -m m.json -o out --shard 1/4 a.1
+saev-finish r saev-write -q -m m.json -o out --manifest --finish --if-missing
+saev-rows f saev-read -q -o out/x.npy dump
+saev-shuffle f saev-read -q --shuffle --mem 1M --tmpdir out -o out/x.npy big
+saev-window f saev-read -q --window 20 -o out/x.npy dump
+saev-svg f saev-read stats --svg out/x.svg -o out/x.tsv dump
+saev-meta f saev-read meta -o out/m.json dump
+lut fr lut-precompute -q -m $DEMO -s $ROOT/demo/sae -o out --resume
+lut-apply f lut-apply -q -i x.raw --x-dtype f32 -o out/y.npy lut $LAYER
+lut-svg f lut-apply -q --report -m $DEMO -i x.raw --x-dtype f32 --svg out/x.svg -o out/x.tsv lut $LAYER
+kvc-bin f kvc-convert --input c.pth --output out/c.bin
+kvc-back f kvc-convert --input c.bin --output out/c.safetensors
+moe-init f moe-sft init -b base.safetensors -o out/l.safetensors
+moe-forward f moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o out/o.safetensors -c out/c.safetensors
+moe-backward f moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out/g.safetensors
+moe-train r moe-sft train -b train/base.safetensors -l train/student.safetensors -o out/run -n 6 --save-every 2 --log out/log --svg out/x.svg --resume train/b0.safetensors
+moe-merge f moe-sft merge -b base.safetensors -l lora.safetensors -o out/m.safetensors
+moe-folder f moe-sft merge -b hf -l peft -o out/m
+moe-to-peft f moe-sft convert -l lora.safetensors -o out/peft
+moe-from-peft f moe-sft convert -l peft -o out/l.safetensors
+moe-quantize f moe-sft quantize -b base.safetensors -o out/q.safetensors'
+
+# Standard input for those that read it; others leave it alone.
+stdin_for() {
+    case $1 in
+    hf-jsonl) printf '{"prompt": "1+1="}\n{"prompt": "a"}\n' ;;
+    esac
+}
