@@ -63,15 +63,3 @@ as_user() {
     [ -f d/opt/tu/share/man/man1/st-inspect.1 ]
     [ -f d/opt/tu/share/man/man7/tensorutils.7 ]
 }
-
-@test "tensorutils(7): every command of the story runs as typed" {
-    cp "$ROOT/README" . && cp -r "$ROOT/demo" .
-    awk '/^\.Ed/ { on = 0 } on { gsub(/\\e/, "\\"); print } /^\.Bd -literal/ { on = 1 }' \
-        "$ROOT/man/tensorutils.7" >story.sh
-    [ "$(grep -c . story.sh)" -ge 7 ]
-    run -0 --separate-stderr sh -e story.sh
-    [[ $stderr == *perplexity* ]]
-    [ "$(wc -l <nll.tsv)" -gt 5 ]
-    [ -s rows.f32 ]
-    [ -s answers.jsonl ]
-}

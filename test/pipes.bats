@@ -1,0 +1,246 @@
+# The story of tensorutils(7) from end to end, through pipes: every step is
+# proven by its effect on the model.
+load helpers
+
+# typed SECTION: what the page shows to type there, as a script.
+typed() {
+    sed -n "/^\.Sh $1/,/^\.Sh [^$]/{
+        /^\.Sh $1/!{/^\.Sh /q}
+        /^\.Bd -literal/,/^\.Ed/{/^\./!p}
+    }" "$ROOT/man/tensorutils.7" | sed 's/\\e/\\/g'
+}
+
+# prepare: a folder with all names that the page takes for granted.
+prepare() {
+    ln -s "$ROOT/demo" demo
+    mkdir bin
+    cat >bin/trainer <<END
+#!/bin/sh
+exec "$PYTHON" "$ROOT/test/ref/story.py" trainer "\$1"
+END
+    chmod +x bin/trainer
+    PATH=$PWD/bin:$PATH
+    cp -rL demo/qwen3-moe-tiny damaged
+    "$PYTHON" "$ROOT/test/ref/story.py" damage damaged
+    "$PYTHON" "$ROOT/test/ref/story.py" compressor c.pth
+}
+
+setup_file() {
+    export S=$BATS_FILE_TMPDIR
+    cd "$S"
+    prepare
+    typed "THE STORY" >story.sh
+    bash -eo pipefail story.sh >said 2>warned || {
+        cat said warned
+        return 1
+    }
+}
+
+# nll FILE: its sum, in nats.  nll_of OPTION...: of the held-out text.
+nll() {
+    sed 's/.*"nll_sum":\([^,]*\),.*/\1/' "$1"
+}
+
+nll_of() {
+    hf-infer "$@" --nll --json -q --file "$ROOT/demo/held-out.txt" | nll /dev/stdin
+}
+
+# ordered SUM...: each is larger than the one before, by more than f32 may err.
+ordered() {
+    echo "nll: $*"
+    awk 'BEGIN { for (i = 2; i < ARGC; i++) if (!(ARGV[i] > ARGV[i - 1] + 0.02)) exit 1 }' "$@"
+}
+
+# near A B WITHIN
+near() {
+    echo "near: $*"
+    awk 'BEGIN { d = ARGV[1] - ARGV[2]; exit !(d * d <= ARGV[3] * ARGV[3]) }' "$@"
+}
+
+@test "story: all commands were typed, and warn of nothing but what is left over" {
+    [ "$(grep -cE '(^|[|] *|^ +)(st-inspect|hf-infer|saev-|lut-|kvc-|moe-)' "$S/story.sh")" -ge 25 ]
+    for t in st-inspect hf-infer saev-write saev-read kvc-convert lut-precompute lut-apply moe-sft; do
+        grep -q "$t" "$S/story.sh"
+    done
+    run ! grep -vE 'fill no window of 64, dropped$|tokens, mean nll .* perplexity|^hf-infer: after the first ' "$S/warned"
+}
+
+@test "story: the page names every tool, and each tool's page names it" {
+    for t in "$ROOT"/cmd/*; do
+        grep -q "^\.It Xr $(basename "$t") 1" "$ROOT/man/tensorutils.7"
+        grep -q "^\.Xr $(basename "$t") 1" "$ROOT/man/tensorutils.7"
+        grep -q '^\.Xr tensorutils 7' "$ROOT/man/$(basename "$t").1"
+    done
+}
+
+@test "story: a dump is what the model computes, and a shuffle is a dump's rows" {
+    cd "$S"
+    hf-infer demo/qwen3-tiny --acts in:up_proj:1 --ctx 64 -q --file demo/training.txt >"$BATS_TEST_TMPDIR/a.f32"
+    cmp "$BATS_TEST_TMPDIR/a.f32" "$(cat dump)/acts000000.bin"
+    saev-read "$(cat dump)" --raw | cmp - "$BATS_TEST_TMPDIR/a.f32"
+    saev-read --shuffle --seed 1 --raw "$(cat dump)" >"$BATS_TEST_TMPDIR/s.f32"
+    saev-read --shuffle --seed 1 --mem 1M -j 1 --raw "$(cat dump)" | cmp - "$BATS_TEST_TMPDIR/s.f32"
+    cd "$BATS_TEST_TMPDIR"
+    run ! cmp -s a.f32 s.f32
+    "$PYTHON" -c 'import numpy as np
+a, s = (np.sort(np.fromfile(f, "V512").view("S512")) for f in ("a.f32", "s.f32"))
+assert len(a) == 5824 and (a == s).all()'
+}
+
+@test "story: a table costs the more the less its autoencoder knows and is compensated" {
+    cd "$S"
+    "$PYTHON" "$ROOT/test/ref/story.py" random "$BATS_TEST_TMPDIR/sae/layers.1.mlp.up_proj"
+    lut-precompute -q -m demo/qwen3-tiny -s "$BATS_TEST_TMPDIR/sae" --fuse gate_up -o "$BATS_TEST_TMPDIR/lut"
+    ordered "$(nll dense.json)" "$(nll quarter.json)" "$(nll lut.json)" \
+        "$(nll_of demo/qwen3-tiny --lut "$BATS_TEST_TMPDIR/lut")"
+    # all compensated: the layer itself, but for the table's bf16
+    near "$(nll_of demo/qwen3-tiny --lut lut --ratio 1)" "$(nll dense.json)" 0.5
+    awk -F '\t' '$1 == "rows" { ok = $2 == 5824 } $1 == "fvu_output" && !($2 > 0 && $2 < 0.2) { exit 1 }
+        END { exit !ok }' report.tsv
+}
+
+@test "story: a shorter cache costs, one of noise more, one too short to shorten nothing" {
+    cd "$S"
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, numpy as np, kvc_ref as k
+k.save(sys.argv[1], k.random_mlps(np.random.default_rng(0), 4, 2, 32, 2, 8, 8), 32, 2)' "$BATS_TEST_TMPDIR/noise.bin"
+    ordered "$(nll fact.json)" "$(nll kvc.json)" \
+        "$(hf-infer demo/qwen3-tiny --kvc "$BATS_TEST_TMPDIR/noise.bin" --nll --json -q <fact | nll /dev/stdin)"
+    [ "$(hf-infer demo/qwen3-tiny --kvc c.bin --greedy -p 'What is the capital of France?')" = \
+        " The capital of France is Paris." ]
+    kvc-convert --input c.pth --output "$BATS_TEST_TMPDIR/long.bin" --head-dim 32 --min-seq-len 1000 \
+        --prefix-order compress_tk,compress_tv
+    hf-infer demo/qwen3-tiny --nll -q --kvc "$BATS_TEST_TMPDIR/long.bin" <demo/held-out.txt | cmp - nll.tsv
+    # and the file becomes itself again
+    kvc-convert --input c.bin --output "$BATS_TEST_TMPDIR/c.safetensors"
+    kvc-convert --input "$BATS_TEST_TMPDIR/c.safetensors" --output "$BATS_TEST_TMPDIR/c.bin"
+    cmp c.bin "$BATS_TEST_TMPDIR/c.bin"
+}
+
+@test "story: an adapter brings knowledge back, a new one none, a merged one as much" {
+    cd "$S"
+    ordered "$(nll_of demo/qwen3-moe-tiny)" "$(nll repaired.json)" "$(nll_of damaged)"
+    hf-infer damaged --nll -q <demo/held-out.txt >"$BATS_TEST_TMPDIR/damaged.tsv"
+    hf-infer damaged --nll -q --lora lora.safetensors <demo/held-out.txt | cmp - "$BATS_TEST_TMPDIR/damaged.tsv"
+    # the base is zeros where it was damaged: the merge is rounded to bf16
+    moe-sft merge -b damaged --layer 0 -l run/lora.safetensors -o "$BATS_TEST_TMPDIR/merged"
+    near "$(nll_of "$BATS_TEST_TMPDIR/merged")" "$(nll repaired.json)" 20
+    # all steps are told, and their end is better than their beginning
+    awk -F '\t' 'NR == 2 { first = $2 } { last = $2 } END { exit !(NR == 101 && last < first / 4) }' log.tsv
+}
+
+@test "story: typed again in another folder it leaves the same bytes" {
+    prepare
+    bash -eo pipefail "$S/story.sh" >said 2>warned
+    diff -r --no-dereference -x bin -x story.sh "$S" .
+}
+
+# closed COMMAND...: its reader has gone before it writes.
+closed() {
+    local status=0
+    exec 4> >(:)
+    wait $!
+    "$@" >&4 2>"$BATS_TEST_TMPDIR/err" || status=$?
+    exec 4>&-
+    echo "$*: status $status: $(cat "$BATS_TEST_TMPDIR/err")"
+    [ "$status" = 141 ] && [ ! -s "$BATS_TEST_TMPDIR/err" ]
+}
+
+@test "pipes: whoever writes to a reader that has gone ends quietly, with 141" {
+    cd "$S"
+    m=demo/qwen3-tiny dump=$(cat dump)
+    closed st-inspect $m
+    closed st-inspect cat --raw $m model.norm.weight
+    closed hf-infer $m -p 1+1= --greedy
+    closed hf-infer $m -q --nll --file demo/held-out.txt
+    closed hf-infer $m --logits - --ids 1,2,3
+    closed hf-infer $m --acts resid:all --ids 1,2,3
+    closed hf-infer $m --encode -p x
+    closed hf-infer $m --jsonl --greedy --file <(echo '{"prompt":"1+1="}')
+    closed saev-write -q --hash -m meta.json
+    closed saev-read "$dump"
+    closed saev-read --shuffle --raw "$dump"
+    closed saev-read info "$dump"
+    closed saev-read stats "$dump"
+    closed lut-apply -i <(saev-read "$dump") lut layers.1.mlp.gate_up_proj
+    closed lut-precompute -q -m $m -s sae --dry-run
+    closed kvc-convert --info c.bin
+    closed kvc-convert --info --json c.bin
+    closed moe-sft info -b damaged --layer 0
+    closed moe-sft train -q -b damaged --layer 0 -l lora.safetensors -i in.npy --target out.npy \
+        --length 64 -n 2 -o "$BATS_TEST_TMPDIR/run"
+}
+
+@test "pipes: head ends a long stream quietly, and pipefail tells 141" {
+    cd "$S"
+    yes '{"text":"What is the capital of France?"}' | head -n 5000 >"$BATS_TEST_TMPDIR/docs.jsonl"
+    set -o pipefail
+    status=0
+    hf-infer demo/qwen3-tiny --acts resid:all --ctx 32 --jsonl --file "$BATS_TEST_TMPDIR/docs.jsonl" \
+        2>"$BATS_TEST_TMPDIR/err" | head -c 1000000 | cksum || status=$?
+    [ $status = 141 ]
+    [ ! -s "$BATS_TEST_TMPDIR/err" ]
+}
+
+@test "pipes: where the first tool fails, the second publishes nothing and says so" {
+    m=$ROOT/demo/qwen3-tiny
+    acts=(hf-infer --acts resid:0 --ctx 16 --acts-meta meta.json --file "$ROOT/demo/held-out.txt")
+    failed() { # failed FIRST: that status came from it, and no dump
+        [ "$status" = "$1" ]
+        [ -z "$(ls -A D 2>/dev/null)" ]
+    }
+    try() { # try COMMAND...: both statuses
+        ! "$@" 2>err | saev-write -q -m meta.json -o D 2>err2
+        read -r status second <<<"${PIPESTATUS[*]}"
+        cat err err2
+    }
+    # no metadata, then those of another run
+    try "${acts[@]}" nowhere
+    failed 66 && [ "$second" = 66 ]
+    [ ! -e meta.json ]
+    "${acts[@]}" "$m" -q >/dev/null
+    sed -i '/n_imgs/d' meta.json
+    try "${acts[@]}" nowhere
+    failed 66 && [ "$second" = 65 ]
+    [ "$(cat err2)" = "saev-write: standard input: is empty (expected images, as meta.json has no n_imgs)" ]
+    try "${acts[@]}" "$m"
+    failed 73 && [ "$second" = 65 ]
+    # a document too many, in the middle: those before it are not a dump
+    rm meta.json
+    printf '{"ids":[1,2,3]}\n{"ids":[4,5]}\n' >docs
+    try hf-infer "$m" --acts resid:0 --acts-meta meta.json --jsonl --file docs
+    failed 65 && [ "$second" != 0 ]
+}
+
+@test "pipes: a tool that is killed in the middle is noticed by the one behind it" {
+    m=$ROOT/demo/qwen3-tiny
+    for _ in $(seq 40); do cat "$ROOT/demo/training.txt"; done >text
+    # 64 windows are written at once: this is the end of some
+    n=$((64 * 16 * 4 * 128 * 4))
+    mkfifo pipe
+    hf-infer "$m" --acts resid:all --ctx 16 --acts-meta meta.json --file text -q >pipe &
+    { head -c $n && kill -9 $!; } <pipe | saev-write -q -m meta.json -o D 2>err2 && false
+    run -137 wait $!
+    grep -q "^saev-write: standard input: ended after $n of [0-9]* bytes (image 64 of [0-9]*)" err2
+    [ -z "$(ls -A D)" ]
+    # a .npy says how much it holds
+    dump=$(cat "$S/dump")
+    saev-read "$S/$dump" | head -c 100000 |
+        lut-apply "$S/lut" layers.1.mlp.gate_up_proj -o y.npy 2>err2 && false
+    grep -q '^lut-apply: standard input: ' err2
+    [ ! -e y.npy ]
+}
+
+@test "pipes: where the second tool fails, the first ends quietly" {
+    cd "$S"
+    set -o pipefail
+    status=0
+    hf-infer demo/qwen3-tiny --acts in:up_proj:1 --ctx 64 -q --file demo/training.txt 2>"$BATS_TEST_TMPDIR/err" |
+        saev-write -q -m meta.json -o acts 2>"$BATS_TEST_TMPDIR/err2" || status=$?
+    [ $status = 73 ]
+    [ ! -s "$BATS_TEST_TMPDIR/err" ]
+    [ "$(cat "$BATS_TEST_TMPDIR/err2")" = "saev-write: $(cat dump): exists already (--force replaces it)" ]
+    # for scripts that may run twice
+    hf-infer demo/qwen3-tiny --acts in:up_proj:1 --ctx 64 -q --file demo/training.txt 2>"$BATS_TEST_TMPDIR/err" |
+        saev-write -q --if-missing -m meta.json -o acts >"$BATS_TEST_TMPDIR/again" || status=$?
+    cmp dump "$BATS_TEST_TMPDIR/again"
+}
