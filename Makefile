@@ -4,6 +4,7 @@
 #   make lint       format, layers, shellcheck    make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
+#   make check-faults  each call of libc that can fail, failing
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 VERSION := 0.1
 PREFIX  ?= /usr/local
@@ -94,13 +95,25 @@ $(FUZZ): LDFLAGS += -fsanitize=fuzzer
 $(TOOLS:%=$(B)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
 	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 
+# A shim that is preloaded, which no sanitizer likes.
+FAULT   := $(if $(SAN),,$(B)/test/fault/shim.so $(B)/test/fault/run)
+$(B)/test/fault/shim.so: test/fault/shim.c $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(FLAGS) -U_FORTIFY_SOURCE -fPIC -MMD -MP -shared $(LDFLAGS) -o $@ $< -ldl
+$(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
+	$(CC) $(FLAGS) -pie $(LDFLAGS) -o $@ $^
+
 # Debian's python3 has numpy; another python3 may stand before it in PATH.
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
 TESTENV  = PATH="$(CURDIR)/$(B):$$PATH" PYTHON='$(PYTHON)' BUILD='$(CURDIR)/$(B)'
 
-check: all $(UNIT)
+check: all $(UNIT) $(FAULT)
 	@$(TESTENV) sh scripts/check.sh $(UNIT)
 	mandoc -Tlint -Wwarning man/*.[1-9]
+
+# Each call of libc that can fail does so, in one run after another: an hour.
+check-faults: all $(FAULT)
+	@$(TESTENV) sh scripts/faults.sh
 
 demo: all
 	sh scripts/demo/demo.sh $(B)
@@ -149,6 +162,6 @@ clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check demo bench fuzz check-cross check-kills check-slurm deps fmt lint install clean FORCE
+.PHONY: all check demo bench fuzz check-cross check-faults check-kills check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -1,5 +1,6 @@
 #include "core/hash.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,40 @@ struct hash {
     XXH3_state_t *xxh3;
     EVP_MD_CTX *sha256;
 };
+
+static void *
+ssl_malloc(size_t nbytes, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    return xmalloc(nbytes);
+}
+
+static void *
+ssl_realloc(void *p, size_t nbytes, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    if (nbytes)
+        return xrealloc(p, nbytes, 1);
+    free(p);
+    return NULL;
+}
+
+static void
+ssl_free(void *p, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    free(p);
+}
+
+/* Without memory, libcrypto's first steps take NULL for a lock. */
+__attribute__((constructor)) static void
+die_without_memory(void)
+{
+    CRYPTO_set_mem_functions(ssl_malloc, ssl_realloc, ssl_free);
+}
 
 /* A state without memory is the same case as xmalloc()'s. */
 static void *

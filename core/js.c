@@ -6,8 +6,16 @@
 #include <string.h>
 
 #include "core/map.h"
+#include "core/mem.h"
 
 #define JS_MAX_BYTES ((size_t)1 << 30)
+
+/* Without memory, jansson drops bytes of strings and calls it a bad text. */
+__attribute__((constructor)) static void
+die_without_memory(void)
+{
+    json_set_alloc_funcs(xmalloc, free);
+}
 
 json_t *
 js_parse(const char *text, size_t nbytes, const char *name, struct err *err)

@@ -128,6 +128,22 @@ open_path(struct out *o, struct err *err)
     return 0;
 }
 
+/* A link is followed: what it points to is replaced, not the link. */
+static int
+take_path(struct out *o, const char *path, struct err *err)
+{
+    struct stat st;
+    int rc = lstat(path, &st);
+
+    if (rc == 0 && S_ISLNK(st.st_mode) && !(o->path = realpath(path, NULL)))
+        rc = -1;
+    if (rc < 0 && errno != ENOENT)
+        return err_sys(err, EX_CANTCREAT, "%s", path);
+    if (!o->path)
+        o->path = xstrdup(path);
+    return 0;
+}
+
 int
 out_open(struct out **out, const char *path, int flags, bool binary,
          struct err *err)
@@ -148,16 +164,9 @@ out_open(struct out **out, const char *path, int flags, bool binary,
                          "binary data is not written to a terminal: redirect "
                          "standard output");
     } else {
-        /* A link is followed: what it points to is replaced, not the link. */
-        char *real = realpath(path, NULL);
-        struct stat st;
-
-        if (real && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-            o->path = xstrdup(real);
-        else
-            o->path = xstrdup(path);
-        free(real);
-        rc = open_path(o, err);
+        rc = take_path(o, path, err);
+        if (rc == 0)
+            rc = open_path(o, err);
     }
     if (rc < 0) {
         out_abort(o);
@@ -473,7 +482,9 @@ out_close_stdout(struct err *err)
     bool failed = ferror(stdout), pending = __fpending(stdout) > 0;
 
     errno = 0;
-    if (fclose(stdout) == 0 && !failed)
+    /* EINTR of close(): Linux has closed it nevertheless */
+    if (fflush(stdout) == 0 && (fclose(stdout) == 0 || errno == EINTR) &&
+        !failed)
         return 0;
     /* closed from the start, nothing to say */
     if (errno == EBADF && !failed && !pending)

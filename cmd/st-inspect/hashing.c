@@ -150,11 +150,12 @@ prepare(struct hashing *h, struct err *err)
     h->to->tensors = mem_try(n, sizeof(*h->to->tensors), h->st->path, err);
     h->open = mem_try(n, sizeof(struct hash *), h->st->path, err);
     h->order = mem_try(n, sizeof(*h->order), h->st->path, err);
+    if (h->open)
+        memset(h->open, 0, n * sizeof(struct hash *));
     if (!h->to->tensors || !h->open || !h->order)
         return -1;
     for (size_t i = 0; i < n; i++) {
         h->order[i] = (uint32_t)i; /* a header has room for fewer than 2^32 */
-        h->open[i] = NULL;
         if (h->st->tensors[i].nbytes == 0) {
             struct hash *none = hash_new(h->kind);
 

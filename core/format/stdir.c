@@ -1,6 +1,7 @@
 #include "core/format/stdir.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +141,17 @@ safe_path(const char *s, size_t nbytes)
     return true;
 }
 
+/* Or is it only that it cannot be opened now? */
+static bool
+is_missing(const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0)
+        return !S_ISREG(st.st_mode);
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+}
+
 /* Opens one more shard; 'tensor' is the first that the index puts there. */
 static int
 open_shard(struct index *index, const char *shard, const char *tensor)
@@ -153,8 +165,9 @@ open_shard(struct index *index, const char *shard, const char *tensor)
     else if (index->err->status == EX_NOINPUT) {
         struct err why = *index->err;
 
-        err_set(index->err, EX_DATAERR, "%s: tensor \"%.200s\" is in %s",
-                index->path, tensor, why.what);
+        err_set(index->err, is_missing(path) ? EX_DATAERR : EX_NOINPUT,
+                "%s: tensor \"%.200s\" is in %s", index->path, tensor,
+                why.what);
     }
     free(path);
     return rc;

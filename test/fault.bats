@@ -1,0 +1,14 @@
+# Calls of libc that fail: a few of each kind in each tool's runs; `make
+# check-faults` is all of them.
+load helpers
+
+# faults GLOB: no case of such a name breaks a rule of test/fault/run.c.
+faults() {
+    [ -e "$BUILD/test/fault/shim.so" ] || skip "no shim in this build"
+    JOBS=2 run -0 sh "$ROOT/scripts/faults.sh" -n 2 "$1"
+    [[ ${lines[-1]} == "faults: "*" injected, 0 bad" ]]
+}
+
+@test "st-inspect: a call that fails is one line and a status, never an accident" {
+    faults 'st-*'
+}

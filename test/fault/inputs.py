@@ -1,0 +1,85 @@
+"""inputs.py DIR: small inputs of every tool, for scripts/faults.sh."""
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+
+REF = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ref")
+sys.path.insert(0, os.path.abspath(REF))
+folder = sys.argv.pop(1)
+import kvc_model  # noqa: E402
+import kvc_pth  # noqa: E402
+import kvc_ref  # noqa: E402
+import lut_apply_ref  # noqa: E402
+import lut_cases  # noqa: E402
+import lut_model  # noqa: E402
+import lut_ref  # noqa: E402
+import mkst  # noqa: E402
+import moe  # noqa: E402
+import moe_train  # noqa: E402
+import saev_dump  # noqa: E402
+import tiny_models  # noqa: E402
+
+os.makedirs(folder)
+os.chdir(folder)
+rng = np.random.default_rng(8)
+
+# safetensors: two files that differ, and one that was cut
+two = {"a": np.arange(7, dtype="<i4"),
+       "b": rng.standard_normal((3, 5)).astype("<f4")}
+mkst.save("two.safetensors", two, {"format": "pt"})
+mkst.save("other.safetensors", dict(two, b=two["b"] + 1))
+shutil.copy("two.safetensors", "cut.safetensors")
+os.truncate("cut.safetensors", os.path.getsize("cut.safetensors") - 3)
+
+# models: m with tables of all layers, one in shards, and autoencoders
+lut_model.make("m", lut_model.SINGLE)
+config = tiny_models.config_of("llama", num_hidden_layers=1)
+tiny_models.write_model("shards", config,
+                        tiny_models.weights_of(config, rng), shards=2)
+lut_cases.make("cases")
+shutil.move("cases/model", "shards2")
+for layer in "self_attn.q_proj", "mlp.up_proj":
+    layer = "layers.0." + layer
+    shutil.move("cases/sparsify/" + layer, "saes/" + layer)
+shutil.rmtree("cases")
+kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)
+
+# activations
+saev_dump.dump("dump")
+saev_dump.dump("unsound")
+os.truncate("unsound/acts000001.bin", 470)
+saev_dump.dump("large", d=128, n=1500, p=1, imgs_a_shard=700)
+a = saev_dump.numbers(saev_dump.meta())
+a.tofile("a.f32")
+a[:3].tofile("first")
+np.save("a.npy", a)
+with open("saev.json", "w") as f:
+    json.dump(saev_dump.meta(), f)
+np.save("rows.npy", np.array([5, 0, 7, 7]))
+with open("rows", "w") as f:
+    f.write("5\n0-3\n7\n")
+
+# tables, caches, adapters
+case = lut_apply_ref.Case("case", rows=6)
+np.save("x.npy", case.x)
+state, values = kvc_pth.build()
+for name, how in (("c.pth", {}), ("deflated.pth", {"method": 8})):
+    with open(name, "wb") as f:
+        f.write(kvc_pth.archive(state, **how))
+for name, seed in ("k.bin", 0), ("k2.bin", 1):
+    mlps = kvc_ref.random_mlps(np.random.default_rng(seed), 2, 4, 8, 5, 24, 12)
+    kvc_ref.save(name, mlps, 8, 5)
+sizes = dict(E=3, k=2, H=24, I=20, r=2, qlen=9)
+here = os.getcwd()
+moe_train.make("e", **sizes)
+os.chdir(here)
+moe.save_all("e", **sizes)
+
+with open("text", "w") as f:
+    f.write("1+1=2\nThe sun is a star.\n")
+with open("p.jsonl", "w") as f:
+    for i, text in enumerate(("1+1=", "The sun", "Hello")):
+        f.write(json.dumps({"id": i, "prompt": text}) + "\n")
