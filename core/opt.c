@@ -26,9 +26,8 @@ count(const struct opt_tool *tool)
     return n;
 }
 
-/* Option i of a tool: the table's own, then the common ones, then NULL. */
-static const struct opt *
-option(const struct opt_tool *tool, int i)
+const struct opt *
+opt_at(const struct opt_tool *tool, int i)
 {
     int n = count(tool);
 
@@ -45,7 +44,7 @@ build(const struct opt_tool *tool, char *letters, struct option *longs)
     const struct opt *o;
 
     *letters++ = ':';
-    for (int i = 0; (o = option(tool, i)); i++) {
+    for (int i = 0; (o = opt_at(tool, i)); i++) {
         if (o->id < OPT_LONG) {
             *letters++ = (char)o->id;
             if (o->arg)
@@ -111,7 +110,7 @@ find(const struct opt_tool *tool, int id)
 {
     const struct opt *o;
 
-    for (int i = 0; (o = option(tool, i)); i++)
+    for (int i = 0; (o = opt_at(tool, i)); i++)
         if (o->id == id)
             return o;
     return NULL;
@@ -151,8 +150,11 @@ print_option(const struct opt *o, FILE *to)
     if (o->name)
         n += snprintf(left + n, sizeof(left) - (size_t)n, "--%s", o->name);
     if (o->arg)
-        snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->arg);
-    fprintf(to, "%-28s %s\n", left, o->help);
+        n += snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->arg);
+    if (n > 28)
+        fprintf(to, "%s\n%-28s %s\n", left, "", o->help);
+    else
+        fprintf(to, "%-28s %s\n", left, o->help);
 }
 
 static void
@@ -184,61 +186,9 @@ opt_print_help(const struct opt_tool *tool, FILE *to)
         fprintf(to, "  %-*s %-*s %s\n", width, v->name, 25 - width, v->args,
                 v->help);
     fputs("options:\n", to);
-    for (int i = 0; (o = option(tool, i)); i++)
+    for (int i = 0; (o = opt_at(tool, i)); i++)
         print_option(o, to);
     fprintf(to, "See %s(1) for the whole story.\n", tool->name);
-}
-
-static void
-bash_completion(const struct opt_tool *tool, FILE *to)
-{
-    const struct opt *o;
-
-    fprintf(to, "complete -o default -W '");
-    for (const struct opt_verb *v = tool->verbs; v && v->name; v++)
-        fprintf(to, "%s ", v->name);
-    for (int i = 0; (o = option(tool, i)); i++)
-        if (o->name)
-            fprintf(to, "--%s ", o->name);
-    fprintf(to, "' %s\n", tool->name);
-}
-
-static void
-zsh_completion(const struct opt_tool *tool, FILE *to)
-{
-    const struct opt *o;
-
-    fprintf(to, "#compdef %s\n_arguments -S \\\n", tool->name);
-    for (int i = 0; (o = option(tool, i)); i++) {
-        if (!o->name)
-            continue;
-        fprintf(to, "  '--%s%s[", o->name, o->arg ? "=" : "");
-        for (const char *s = o->help; *s; s++) {
-            if (strchr("[]\\:", *s))
-                fputc('\\', to);
-            fputs(*s == '\'' ? "'\\''" : (char[2]){ *s, '\0' }, to);
-        }
-        fprintf(to, "]%s' \\\n", o->arg ? ":value:_files" : "");
-    }
-    if (tool->verbs) {
-        fprintf(to, "  '1:verb:(");
-        for (const struct opt_verb *v = tool->verbs; v->name; v++)
-            fprintf(to, "%s ", v->name);
-        fprintf(to, ")' \\\n");
-    }
-    fprintf(to, "  '*:file:_files'\n");
-}
-
-int
-opt_print_completion(const struct opt_tool *tool, const char *shell, FILE *to)
-{
-    if (!strcmp(shell, "bash"))
-        bash_completion(tool, to);
-    else if (!strcmp(shell, "zsh"))
-        zsh_completion(tool, to);
-    else
-        return -1;
-    return 0;
 }
 
 int

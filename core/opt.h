@@ -19,7 +19,7 @@ enum {
 struct opt {
     int id;            /* the letter, or OPT_LONG + n */
     const char *name;  /* long name without dashes; NULL: letter only */
-    const char *arg;   /* name of the argument, "FILE"; NULL: takes none */
+    const char *arg;   /* "FILE", "N", or the words: "f32|f16"; NULL: none */
     const char *verbs; /* " list stats ": where it applies; NULL: everywhere */
     const char *help;  /* one line, lower case, with default and unit */
 };
@@ -55,7 +55,14 @@ int opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
 
 void opt_print_help(const struct opt_tool *tool, FILE *to);
 
-/* opt_print_completion() writes a completion script; shell: "bash" or "zsh". */
+/* opt_at(): option i of a tool, its own and then the common ones, or NULL. */
+const struct opt *opt_at(const struct opt_tool *tool, int i);
+
+/*
+ * opt_print_completion() writes a completion script; shell: "bash" or "zsh",
+ * -1 for others. Verbs, options, each with the verbs that take it; arguments
+ * by their names: the words of "f32|f16", files for FILE, MODEL and the like.
+ */
 int opt_print_completion(const struct opt_tool *tool, const char *shell,
                          FILE *to);
 

@@ -115,8 +115,14 @@ tool_opt(const struct opt_tool *tool, int argc, char **argv, const char **arg,
          int *index)
 {
     struct err err;
-    int c = opt_next(tool, argc, argv, arg, index, &err);
+    int c;
 
+    if (argc == 3 && !strcmp(argv[1], "--completions")) {
+        if (opt_print_completion(tool, argv[2], stdout) < 0)
+            die_usage("--completions: \"%s\" is not bash or zsh", argv[2]);
+        tool_end(0);
+    }
+    c = opt_next(tool, argc, argv, arg, index, &err);
     if (c == -TU_USAGE)
         die_usage("%s", err.what);
     if (c == 'h')

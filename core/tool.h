@@ -19,7 +19,8 @@ void tool_start(const struct opt_tool *tool);
 /*
  * tool_opt() is opt_next() with the common part done: --help and --version
  * are answered on stdout and exit 0, a usage error prints its line and
- * "Try 'TOOL --help'" and exits TU_USAGE.
+ * "Try 'TOOL --help'" and exits TU_USAGE.  Alone, --completions SHELL, which
+ * the installation uses, prints what makes that shell complete the tool.
  */
 int tool_opt(const struct opt_tool *tool, int argc, char **argv,
              const char **arg, int *index);

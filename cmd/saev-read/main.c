@@ -33,17 +33,17 @@ enum {
 };
 
 static const struct opt opts[] = {
-    { O_VIEW, "view", "TOKENS", " rows meta stats ",
-      "cls, image or all (default all)" },
-    { O_LAYER, "layer", "N", " rows meta stats ",
-      "a layer as the metadata lists it, or all (default all)" },
+    { O_VIEW, "view", "cls|image|all", " rows meta stats ",
+      "which tokens (default all)" },
+    { O_LAYER, "layer", "N|all", " rows meta stats ",
+      "a layer as the metadata lists it (default all)" },
     { O_IMGS, "imgs", "A-B", " rows meta stats ",
       "images A to B alone, as if the dump had no others" },
     { O_ROWS, "rows", "FILE", " rows ",
       "indices, one or a range a line, or .npy of integers; - is stdin" },
     { O_RAW, "raw", NULL, " rows ", "numbers alone, without a .npy header" },
-    { O_DTYPE, "dtype", "TYPE", " rows ",
-      "f32, f16 or bf16 of the numbers written (default f32)" },
+    { O_DTYPE, "dtype", "f32|f16|bf16", " rows ",
+      "of the numbers written (default f32)" },
     { O_BATCH, "batch", "N", " rows ",
       "one .npy array after another, each of N rows" },
     { O_INDEX, "index", NULL, " rows ", "where rows lie, instead of them" },

@@ -12,6 +12,8 @@ static const struct opt opts[] = {
     { 'o', "output", "FILE", " cat stats ", "output file" },
     { OPT_LONG, "raw", NULL, " cat ", "no header" },
     { 'q', NULL, NULL, NULL, "quiet" },
+    { OPT_LONG + 1, "dtype", "f32|bf16", NULL, "it's a [type]" },
+    { OPT_LONG + 2, "layer", "N|all", NULL, "a layer" },
     { 0 },
 };
 static const struct opt_verb verbs[] = {
@@ -172,14 +174,48 @@ test_help(void)
                strstr(text, "      --raw ") && strstr(text, "  -V, --version"),
            "opt_print_help: usage lines, every option, the common ones");
     free(text);
-    f = open_memstream(&text, &n);
-    tap_ok(opt_print_completion(&tool, "bash", f) == 0 &&
-               opt_print_completion(&tool, "fish", f) < 0,
-           "opt_print_completion: bash is known, fish is not");
+}
+
+/* The script of 'shell', for the caller to free. */
+static char *
+completion(const char *shell)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    int rc = opt_print_completion(&tool, shell, f);
+
     fclose(f);
-    tap_ok(strstr(text, "cat stats --threads --output --raw --help") != NULL,
-           "opt_print_completion: verbs and long names, from the table");
-    free(text);
+    tap_ok((rc == 0) == (strcmp(shell, "fish") != 0) && (rc == 0) == (n > 0),
+           "opt_print_completion: %s", shell);
+    return text;
+}
+
+static void
+test_completion(void)
+{
+    char *bash = completion("bash"), *zsh = completion("zsh");
+
+    free(completion("fish"));
+    tap_ok(strstr(bash, "compgen -W 'cat stats'") &&
+               strstr(bash, "case $verb in (''|cat) options+=' --raw' ;;") &&
+               strstr(bash, "\n    options+=' --threads'\n"),
+           "bash: verbs, and each option for the verbs that take it");
+    tap_ok(strstr(bash, "(--dtype) words='f32 bf16' ;;") &&
+               strstr(bash, "(--layer) words='all' ;;") &&
+               strstr(bash, "(-j|--threads) words= ;;") &&
+               strstr(bash, "(-o|--output) return ;;"),
+           "bash: words, numbers, files");
+    tap_ok(
+        strstr(zsh, "--dtype='[it'\\''s a \\[type\\]]:f32|bf16:(f32 bf16)'") !=
+            NULL,
+        "zsh: words, and a help with quotes and brackets");
+    tap_ok(strstr(zsh, "{-o+,--output=}'[output file]:FILE:_files'") &&
+               strstr(zsh, "{-j+,--threads=}'[threads]:N: '") &&
+               strstr(zsh, "'*'-q'[quiet]'"),
+           "zsh: files, numbers, an option of one letter alone");
+    free(bash);
+    free(zsh);
 }
 
 static void
@@ -219,6 +255,7 @@ main(void)
     test_words();
     test_verbs();
     test_help();
+    test_completion();
     test_sizes();
     return tap_done();
 }

@@ -1,0 +1,273 @@
+/* The completion scripts of bash and zsh, from a tool's table of options. */
+#include "core/opt.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* What an argument can be completed to, by its name in the table: words
+ * ("f32|f16"), files (FILE, MODEL, ..), folders; nothing else (N, GLOB,..). */
+static bool
+is_named(const char *arg, size_t n, const char *const *names)
+{
+    for (; *names; names++)
+        if (strlen(*names) == n && !memcmp(arg, *names, n))
+            return true;
+    return false;
+}
+
+static bool
+is_folder(const char *arg)
+{
+    static const char *const names[] = { "DIR", "FOLDER", NULL };
+
+    return is_named(arg, strcspn(arg, "|.,"), names);
+}
+
+static bool
+is_file(const char *arg)
+{
+    static const char *const names[] = { "FILE", "PATH", "MODEL", "SAE",
+                                         "BASE", "LORA", "BATCH", NULL };
+
+    return is_named(arg, strcspn(arg, "|.,"), names);
+}
+
+/* The words of "f32|f16", "N|all", "qkv|gate_up,..", spaces between them;
+ * returns how many there are. */
+static int
+print_words(const char *arg, FILE *to)
+{
+    int n = 0;
+
+    for (; *arg; arg += *arg == '|') {
+        size_t size = strcspn(arg, "|,");
+
+        if (islower((unsigned char)*arg)) {
+            if (to)
+                fprintf(to, "%s%.*s", n ? " " : "", (int)size, arg);
+            n++;
+        }
+        arg += strcspn(arg, "|");
+    }
+    return n;
+}
+
+static bool
+has_words(const char *arg)
+{
+    return print_words(arg, NULL) > 0;
+}
+
+/* In single quotes, within which 'escape' asks for a backslash. */
+static void
+print_quoted(const char *s, const char *escape, FILE *to)
+{
+    for (; *s; s++) {
+        if (strchr(escape, *s))
+            fputc('\\', to);
+        fputs(*s == '\'' ? "'\\''" : (char[2]){ *s, '\0' }, to);
+    }
+}
+
+/* " list tree " as a pattern: "list|tree". */
+static void
+print_pattern(const char *verbs, FILE *to)
+{
+    for (size_t n; *(verbs += strspn(verbs, " ")); verbs += n) {
+        n = strcspn(verbs, " ");
+        fprintf(to, "%.*s%s", (int)n, verbs,
+                verbs[n + strspn(verbs + n, " ")] ? "|" : "");
+    }
+}
+
+static void
+print_verbs(const struct opt_tool *tool, const char *between, FILE *to)
+{
+    for (const struct opt_verb *v = tool->verbs; v->name; v++)
+        fprintf(to, "%s%s", v == tool->verbs ? "" : between, v->name);
+}
+
+/* What stands before the word that is completed: the verb, or --. */
+static void
+print_scan(const struct opt_tool *tool, FILE *to)
+{
+    if (!tool->verbs)
+        return;
+    fputs("        (", to);
+    print_verbs(tool, "|", to);
+    fputs(") verb=$word; break ;;\n", to);
+}
+
+/* bash: "    -o|--output) ..." of an option whose argument is wanted. */
+static void
+bash_argument(const struct opt *o, FILE *to)
+{
+    fputs("    (", to);
+    if (o->id < OPT_LONG)
+        fprintf(to, "-%c%s", o->id, o->name ? "|" : "");
+    fprintf(to, "%s%s) ", o->name ? "--" : "", o->name ? o->name : "");
+    if (has_words(o->arg)) {
+        fputs("words='", to);
+        print_words(o->arg, to);
+        fputs("' ;;\n", to);
+    } else {
+        fputs(is_file(o->arg) || is_folder(o->arg) ? "return ;;\n"
+                                                   : "words= ;;\n",
+              to);
+    }
+}
+
+/* bash: "    (list|tree) options+=' --fold' ;;", one 'case' an option. */
+static void
+bash_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
+{
+    bool some = tool->verbs && o->verbs;
+
+    if (some) {
+        fputs("    case $verb in (''|", to);
+        print_pattern(o->verbs, to);
+        fputs(") ", to);
+    } else {
+        fputs("    ", to);
+    }
+    if (o->name)
+        fprintf(to, "options+=' --%s'", o->name);
+    else
+        fprintf(to, "options+=' -%c'", o->id);
+    fputs(some ? " ;; esac\n" : "\n", to);
+}
+
+static void
+bash_completion(const struct opt_tool *tool, FILE *to)
+{
+    const struct opt *o;
+
+    fprintf(to,
+            "# %s --completions bash\n"
+            "_tensorutils_%s()\n{\n"
+            "    local cur=${COMP_WORDS[COMP_CWORD]}\n"
+            "    local prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+            "    local options= verb= word words=none\n"
+            "    COMPREPLY=()\n"
+            "    # to bash, --name=value is three words\n"
+            "    if [[ $cur == = ]]; then cur=\n"
+            "    elif [[ $prev == = ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}\n"
+            "    fi\n"
+            "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+            "        case $word in\n"
+            "        (--) return ;;\n",
+            tool->name, tool->name);
+    print_scan(tool, to);
+    fputs("        esac\n    done\n    case $prev in\n", to);
+    for (int i = 0; (o = opt_at(tool, i)); i++)
+        if (o->arg)
+            bash_argument(o, to);
+    fputs(
+        "    esac\n"
+        "    if [[ $words != none ]]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+        "        compopt +o default\n"
+        "        return\n"
+        "    fi\n",
+        to);
+    for (int i = 0; (o = opt_at(tool, i)); i++)
+        bash_option(tool, o, to);
+    fputs(
+        "    case $cur in\n"
+        "    (-*) mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")"
+        " ;;\n",
+        to);
+    if (tool->verbs) {
+        fputs("    (*) [[ $verb ]] || {\n"
+              "            mapfile -t COMPREPLY < <(compgen -W '",
+              to);
+        print_verbs(tool, " ", to);
+        fputs("' -- \"$cur\"\n"
+              "                [[ -z $cur ]] || compgen -f -- \"$cur\")\n"
+              "            compopt -o filenames\n"
+              "        } ;;\n",
+              to);
+    }
+    fprintf(to, "    esac\n}\ncomplete -o default -F _tensorutils_%s %s\n",
+            tool->name, tool->name);
+}
+
+/* zsh: '*'{-o+,--output=}'[help]:FILE:_files' */
+static void
+zsh_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
+{
+    const char *after = o->arg ? "+" : "";
+    bool some = tool->verbs && o->verbs;
+
+    if (some) {
+        fputs("case $verb in (|", to);
+        print_pattern(o->verbs, to);
+        fputs(") ", to);
+    }
+    fputs("specs+=('*'", to);
+    if (o->id < OPT_LONG && o->name)
+        fprintf(to, "{-%c%s,--%s%s}", o->id, after, o->name, o->arg ? "=" : "");
+    else if (o->name)
+        fprintf(to, "--%s%s", o->name, o->arg ? "=" : "");
+    else
+        fprintf(to, "-%c%s", o->id, after);
+    fputs("'[", to);
+    print_quoted(o->help, "[]\\:", to);
+    fputc(']', to);
+    if (o->arg) {
+        fprintf(to, ":%s:", o->arg);
+        if (has_words(o->arg)) {
+            fputc('(', to);
+            print_words(o->arg, to);
+            fputc(')', to);
+        } else {
+            fputs(is_folder(o->arg) ? "_files -/"
+                  : is_file(o->arg) ? "_files"
+                                    : " ",
+                  to);
+        }
+    }
+    fputs(some ? "') ;; esac\n" : "')\n", to);
+}
+
+static void
+zsh_completion(const struct opt_tool *tool, FILE *to)
+{
+    const struct opt *o;
+
+    fprintf(to,
+            "#compdef %s\n"
+            "# %s --completions zsh\n"
+            "local -a specs verbs\n"
+            "local verb= word\n",
+            tool->name, tool->name);
+    if (tool->verbs) {
+        fputs("for word in ${words[2,CURRENT-1]}; do\n"
+              "    case $word in\n",
+              to);
+        print_scan(tool, to);
+        fputs("    esac\ndone\nverbs=(\n", to);
+        for (const struct opt_verb *v = tool->verbs; v->name; v++) {
+            fprintf(to, "    '%s:", v->name);
+            print_quoted(v->help, "\\:", to);
+            fputs("'\n", to);
+        }
+        fputs(")\nspecs=('1: :{ _describe verb verbs; _files }')\n", to);
+    }
+    for (int i = 0; (o = opt_at(tool, i)); i++)
+        zsh_option(tool, o, to);
+    fputs("_arguments -s -S : $specs '*:file:_files'\n", to);
+}
+
+int
+opt_print_completion(const struct opt_tool *tool, const char *shell, FILE *to)
+{
+    if (!strcmp(shell, "bash"))
+        bash_completion(tool, to);
+    else if (!strcmp(shell, "zsh"))
+        zsh_completion(tool, to);
+    else
+        return -1;
+    return 0;
+}
