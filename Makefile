@@ -6,10 +6,14 @@
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-faults  each call of libc that can fail, failing
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
+#   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
 VERSION := 0.1
 PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
-MANDIR  ?= $(PREFIX)/share/man
+DATADIR ?= $(PREFIX)/share
+MANDIR  ?= $(DATADIR)/man
+BASHDIR ?= $(DATADIR)/bash-completion/completions
+ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 SECONDS ?= 60
 
 CFLAGS  ?= -O2 -g
@@ -35,6 +39,16 @@ EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine)),-fexcess-precisio
 FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread "-ffile-prefix-map=$(CURDIR)=." $(HARDEN) $(WARN) \
            -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
 LIBS     = -ljansson -lxxhash -lcrypto -lm
+# The tools are in $(B); with STATIC=half, of the same objects, in $(B)/half.
+ifeq ($(STATIC),half)
+T       := $(B)/half
+LINK     = -static-libgcc -Wl,-Bstatic $(filter-out -lm,$(LIBS)) -Wl,-Bdynamic -lm -ldl
+else ifdef STATIC
+$(error STATIC is half, or not given)
+else
+T       := $(B)
+LINK     = $(LIBS)
+endif
 
 # A tool is cmd/TOOL.c, or every file of cmd/TOOL/. A test or benchmark is one
 # file; it may be of a tool's own code, which its name then begins with.
@@ -59,7 +73,7 @@ $(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
 # AdamW as vectors: a square root that sets errno cannot be one.
 $(B)/cmd/moe-sft/optim.o: ISA := -O3 -fno-math-errno
 
-all: $(TOOLS:%=$(B)/%)
+all: $(TOOLS:%=$(T)/%)
 
 # Benchmarks share the probes of the machine's limits.
 BENCH   := $(patsubst %.c,$(B)/%,$(filter-out %/probe.c $(foreach i,$(ISA_ALL),%_$i.c),$(wildcard test/bench/*.c)))
@@ -82,18 +96,19 @@ $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
 	rm -f $@ && $(AR) rcsD $@ $^
 
 # Libraries that not all tools need.
-$(B)/hf-infer $(foreach d,unit bench fuzz,$(B)/test/$d/hf-infer-%): LIBS += -lpcre2-8 -lutf8proc
-$(B)/moe-sft $(foreach d,unit bench fuzz,$(B)/test/$d/moe-sft-% $(B)/test/$d/peft): LIBS += -lpcre2-8
-$(B)/kvc-convert $(foreach d,unit bench fuzz,$(B)/test/$d/kvc-convert-%): LIBS += -lz
+$(T)/hf-infer $(foreach d,unit bench fuzz,$(B)/test/$d/hf-infer-%): LIBS += -lpcre2-8 -lutf8proc
+$(T)/moe-sft $(foreach d,unit bench fuzz,$(B)/test/$d/moe-sft-% $(B)/test/$d/peft): LIBS += -lpcre2-8
+$(T)/kvc-convert $(foreach d,unit bench fuzz,$(B)/test/$d/kvc-convert-%): LIBS += -lz
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
-$(foreach t,$(TOOLS),$(eval $(B)/$t: $(call tool_objs,$t)))
+$(foreach t,$(TOOLS),$(eval $(T)/$t: $(call tool_objs,$t)))
 # test/*/TOOL-SUBJECT.c is linked with the tool's objects but main.
 $(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(eval $t: $t.o))
 $(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(foreach c,$(sort $(basename $(notdir $(wildcard cmd/*)))),$(if $(filter $c-%,$(notdir $t)),\
   $(eval $t: $(filter-out %/main.o,$(call tool_objs,$c))))))
 $(FUZZ): LDFLAGS += -fsanitize=fuzzer
-$(TOOLS:%=$(B)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
-	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+$(TOOLS:%=$(T)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
+	@mkdir -p $(@D)
+	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
 
 # A shim that is preloaded, which no sanitizer likes.
 FAULT   := $(if $(SAN),,$(B)/test/fault/shim.so $(B)/test/fault/run)
@@ -105,7 +120,7 @@ $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
 
 # Debian's python3 has numpy; another python3 may stand before it in PATH.
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
-TESTENV  = PATH="$(CURDIR)/$(B):$$PATH" PYTHON='$(PYTHON)' BUILD='$(CURDIR)/$(B)'
+TESTENV  = PATH="$(CURDIR)/$(T):$$PATH" PYTHON='$(PYTHON)' BUILD='$(CURDIR)/$(B)'
 
 check: all $(UNIT) $(FAULT)
 	@$(TESTENV) sh scripts/check.sh $(UNIT)
@@ -116,7 +131,7 @@ check-faults: all $(FAULT)
 	@$(TESTENV) sh scripts/faults.sh
 
 demo: all
-	sh scripts/demo/demo.sh $(B)
+	sh scripts/demo/demo.sh $(T)
 
 bench: all $(BENCH)
 	@$(TESTENV) PEERS='$(PEERS)' sh scripts/bench.sh
@@ -151,17 +166,18 @@ lint:
 	shellcheck .ci/run $$(git ls-files '*.sh')
 	mandoc -Tlint -Wwarning man/*.[1-9]
 
+install uninstall: export DESTDIR := $(DESTDIR)
+$(foreach d,PREFIX BINDIR DATADIR MANDIR BASHDIR ZSHDIR,$(eval install uninstall: export $d := $$($d)))
 install: all
-	install -d $(DESTDIR)$(BINDIR)
-	install $(TOOLS:%=$(B)/%) $(DESTDIR)$(BINDIR)
-	install -d $(DESTDIR)$(PREFIX)/share/tensorutils
-	install scripts/jobs/*.sh $(DESTDIR)$(PREFIX)/share/tensorutils
-	for m in man/*.[1-9]; do install -D -m 644 $$m $(DESTDIR)$(MANDIR)/man$${m##*.}/$${m##*/} || exit; done
+	@sh scripts/install.sh $(T) $(VERSION) $(TOOLS)
+
+uninstall:
+	@sh scripts/install.sh -u
 
 clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check demo bench fuzz check-cross check-faults check-kills check-slurm deps fmt lint install clean FORCE
+.PHONY: all check demo bench fuzz check-cross check-faults check-kills check-slurm deps fmt lint install uninstall clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

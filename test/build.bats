@@ -1,14 +1,5 @@
-# make deps, make install, the layer check, and the pages' examples.
+# make deps, the layer check, and the pages' examples.
 load helpers
-
-# as_user COMMAND...: runs it without root's rights.
-as_user() {
-    if [ "$(id -u)" = 0 ]; then
-        setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
-    else
-        "$@"
-    fi
-}
 
 @test "deps: says nothing and installs nothing when nothing is missing" {
     mkdir bin
@@ -54,12 +45,4 @@ as_user() {
     try core/x.c '    exit(1);'
     try cmd/b/x.c '#include "cmd/a/a.h"'
     try core/x.c '#include "x.h"'
-}
-
-@test "install: binaries and pages go where DESTDIR and PREFIX say" {
-    run -0 make -C "$ROOT" install DESTDIR="$PWD/d" PREFIX=/opt/tu
-    [ -x d/opt/tu/bin/st-inspect ]
-    [ -x d/opt/tu/bin/hf-infer ]
-    [ -f d/opt/tu/share/man/man1/st-inspect.1 ]
-    [ -f d/opt/tu/share/man/man7/tensorutils.7 ]
 }

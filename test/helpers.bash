@@ -34,3 +34,12 @@ examples() {
         s/^\.Dl //p
     }' "$1" | sed 's/\\e/\\/g'
 }
+
+# as_user COMMAND...: runs it without root's rights.
+as_user() {
+    if [ "$(id -u)" = 0 ]; then
+        setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+    else
+        "$@"
+    fi
+}

@@ -1,0 +1,99 @@
+#!/bin/sh
+# shellcheck disable=SC2016,SC2088,SC2153  # ~ and $HOME as text
+# install.sh BUILD VERSION TOOL...: puts the tools of the folder BUILD, their
+# pages, completions and job scripts where DESTDIR, PREFIX, BINDIR, MANDIR,
+# DATADIR, BASHDIR and ZSHDIR say, and lists there whatever it made.
+# install.sh -u: removes what that list names, and nothing else.
+set -eu
+umask 022
+top=$(dirname "$0")/..
+
+# at PATH: as users type it, from the root of DESTDIR.
+at() {
+    case $1 in
+    /*) printf '%s\n' "$1" ;;
+    '~' | '~/'*) printf '%s\n' "$HOME${1#\~}" ;;
+    '~'*)
+        echo "install: $1: write the folder's whole name" >&2
+        return 1
+        ;;
+    *) if [ -n "$DESTDIR" ]; then echo "/$1"; else echo "$PWD/$1"; fi ;;
+    esac
+}
+case $DESTDIR in
+'' | /) DESTDIR= ;;
+*) DESTDIR=$(r=$DESTDIR DESTDIR='' && at "$r") ;;
+esac
+prefix=$(at "$PREFIX") bin=$(at "$BINDIR") man=$(at "$MANDIR")
+data=$(at "$DATADIR")/tensorutils bash=$(at "$BASHDIR") zsh=$(at "$ZSHDIR")
+list=$DESTDIR$data/installed
+
+if [ "${1:-}" = -u ]; then
+    [ -e "$list" ] || {
+        echo "uninstall: nothing is installed in $DESTDIR$prefix"
+        exit
+    }
+    held=$(cat "$list")
+    printf '%s\n' "$held" | sed -n 's/^f //p' | while IFS= read -r f; do
+        rm -f "$DESTDIR$f"
+    done
+    # Folders from the deepest up: those with others' files stay.
+    printf '%s\n' "$held" | sed -n 's/^d //p' | LC_ALL=C sort -r |
+        while IFS= read -r d; do rmdir "$DESTDIR$d" 2>/dev/null || :; done
+    exit
+fi
+
+note() { # note KIND PATH
+    grep -qxF "$1 $2" "$list" || printf '%s %s\n' "$1" "$2" >>"$list"
+}
+made=
+folder() { # folder PATH: with all above it; which were missing, a line each
+    [ ! -d "$DESTDIR$1/" ] || return 0
+    [ -z "$1" ] || folder "${1%/*}"
+    # -p: of DESTDIR, all that is missing
+    mkdir -p "$DESTDIR$1" || {
+        echo 'install: make install PREFIX=$HOME/.local needs no rights' >&2
+        exit 1
+    }
+    if [ -n "${listed:-}" ]; then note d "${1:-/}"; else made="$made${1:-/}
+"; fi
+}
+put() { # put MODE FILE PATH: whole or not at all
+    folder "${3%/*}"
+    note f "$3"
+    temp=$DESTDIR${3%/*}/.${3##*/}.$$
+    install -m "$1" "$2" "$temp"
+    mv -f "$temp" "$DESTDIR$3"
+}
+
+build=$1 version=$2
+shift 2
+text=$(mktemp)
+temp=$text
+trap 'rm -f "$text" "$temp"' EXIT
+trap 'exit 130' HUP INT TERM
+folder "$data"
+[ -e "$list" ] || : >"$list"
+printf %s "$made" | while IFS= read -r d; do note d "$d"; done
+listed=1
+note f "$data/installed"
+for t in "$@"; do
+    put 755 "$build/$t" "$bin/$t"
+    if "$build/$t" --completions bash >"$text" 2>/dev/null; then
+        put 644 "$text" "$bash/$t"
+        "$build/$t" --completions zsh >"$text"
+        put 644 "$text" "$zsh/_$t"
+    fi
+done
+for m in "$top"/man/*.[1-9]; do
+    sed "s/^\.Os\$/.Os \"tensorutils $version\"/" "$m" >"$text"
+    put 644 "$text" "$man/man${m##*.}/${m##*/}"
+done
+for s in "$top"/scripts/jobs/*; do
+    put 755 "$s" "$data/${s##*/}"
+done
+echo "tensorutils $version: $# tools in $DESTDIR$bin"
+case :$PATH: in
+*:"$bin":*) ;;
+*) [ -n "$DESTDIR" ] || echo "  which is not in PATH: PATH=\"$bin:\$PATH\"" ;;
+esac

@@ -1,0 +1,282 @@
+# make install and uninstall, what --help, the pages and the completions say,
+# and both shells completing.
+load helpers
+
+setup_file() {
+    TOOLS=$(cd "$(dirname "$BATS_TEST_DIRNAME")" && for f in cmd/*; do basename "$f" .c; done)
+    export TOOLS
+}
+
+# tree DIR: each entry with its mode, size and contents.
+tree() {
+    find "$1" -printf '%P %M %s\n' | sort
+    find "$1" -type f -exec md5sum {} + | sort
+}
+
+put() { make --no-print-directory -C "$ROOT" "$@" install; }
+take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
+
+@test "install: where DESTDIR and PREFIX say, readable whatever the umask" {
+    (umask 077 && put DESTDIR="$PWD/d" PREFIX=/opt/tu)
+    cd d/opt/tu
+    for t in $TOOLS; do
+        [ -x "bin/$t" ]
+        [ -s "share/man/man1/$t.1" ]
+        [ -s "share/bash-completion/completions/$t" ]
+        [ -s "share/zsh/site-functions/_$t" ]
+    done
+    [ "$(bin/st-inspect -V)" = "$(st-inspect -V)" ]
+    for m in "$ROOT"/man/*; do [ -s "share/man/man${m##*.}/${m##*/}" ]; done
+    for s in "$ROOT"/scripts/jobs/*; do [ -x "share/tensorutils/${s##*/}" ]; done
+    [ -z "$(find ../.. ! -perm -o=r)" ]
+    [ -z "$(find ../.. -type d ! -perm -o=x)" ]
+    [ -z "$(find ../.. -perm /022)" ]
+}
+
+@test "install: a PREFIX with spaces, quotes, a ~, or from where make runs" {
+    HOME=$PWD/home put PREFIX='~/.local'
+    [ -x home/.local/bin/st-inspect ]
+    put PREFIX="$PWD/my \"own\" tools; it's"
+    [ -x "my \"own\" tools; it's/bin/st-inspect" ]
+    put DESTDIR="$PWD/stage" PREFIX=opt
+    [ -x stage/opt/bin/st-inspect ]
+    put DESTDIR="$PWD/stage/" PREFIX=/
+    [ -x stage/bin/st-inspect ]
+    run -2 put PREFIX='~nobody/.local'
+    [[ $output == *"write the folder's whole name"* ]]
+}
+
+@test "install: says so when the tools are not in PATH" {
+    run -0 put PREFIX="$PWD/x"
+    [[ $output == *"in $PWD/x/bin"*"not in PATH"* ]]
+    PATH="$PWD/x/bin:$PATH" run -0 put PREFIX="$PWD/x"
+    [[ $output != *PATH* ]]
+}
+
+@test "install: without the right to write there, names a PREFIX" {
+    mkdir -m 555 closed
+    chmod 755 .
+    cp "$ROOT/scripts/install.sh" . && chmod 644 install.sh
+    p=$PWD/closed/x
+    run -1 --separate-stderr as_user env DESTDIR= PREFIX="$p" BINDIR="$p/bin" \
+        DATADIR="$p/share" MANDIR=/m BASHDIR=/b ZSHDIR=/z sh install.sh . 0 x
+    [[ $stderr == *"Permission denied"*'PREFIX=$HOME/.local'* ]]
+    [ -z "$(ls closed)" ]
+}
+
+@test "install: twice is as good as once; uninstall takes it all, nothing else" {
+    mkdir -p p/bin p/share/man/man1 p/share/empty p/share/tensorutils
+    echo mine >p/bin/mine
+    echo mine >p/share/man/man1/mine.1
+    tree p >before
+    put PREFIX="$PWD/p"
+    tree p >once
+    put PREFIX="$PWD/p"
+    tree p >twice
+    diff once twice
+    take PREFIX="$PWD/p"
+    tree p >after
+    diff before after
+    run -0 take PREFIX="$PWD/p"
+    [ "$output" = "uninstall: nothing is installed in $PWD/p" ]
+    put PREFIX="$PWD/new/p"
+    take PREFIX="$PWD/new/p"
+    [ ! -e new ]
+}
+
+@test "uninstall: a folder in which others' files have come stays with them" {
+    put PREFIX="$PWD/p"
+    echo mine >p/share/tensorutils/mine
+    take PREFIX="$PWD/p"
+    [ "$(find p -type f)" = p/share/tensorutils/mine ]
+}
+
+@test "install: man finds the pages beside the tools, each with the version" {
+    put PREFIX="$PWD/p"
+    version=$(st-inspect -V | sed 's/.* //')
+    for m in p/share/man/man*/*; do
+        mandoc -Tascii "$m" | tail -n 1 | grep -q "tensorutils $version"
+        mandoc -Tlint -Wwarning "$m"
+    done
+    [[ $(man --version 2>&1) == "man 2."* ]] || skip "no man-db here"
+    PATH="$PWD/p/bin:$PATH" run -0 env -u MANPATH man -w tensorutils
+    [ "$output" = "$PWD/p/share/man/man7/tensorutils.7" ]
+    MANPATH=$PWD/p/share/man man tensorutils >page
+    grep -q 'small tools for' page
+    man "$ROOT/man/moe-sft.1" >page
+    grep -q 'moe-sft train' page
+}
+
+@test "version: Makefile, -V, NEWS and the page's foot say the same" {
+    version=$(sed -n 's/^VERSION := //p' "$ROOT/Makefile")
+    [ "$(head -n 1 "$ROOT/NEWS")" = "tensorutils $version" ]
+    for t in $TOOLS; do
+        [ "$($t -V)" = "$t (tensorutils) $version" ]
+        [ "$($t --version)" = "$t (tensorutils) $version" ]
+    done
+}
+
+@test "STATIC=half: of libraries, only libc's are left to the node" {
+    for l in jansson xxhash crypto pcre2-8 utf8proc z; do
+        [ -e "$(${CC:-cc} -print-file-name=lib$l.a)" ] || skip "no lib$l.a here"
+    done
+    run -0 make --no-print-directory -C "$ROOT" STATIC=half install PREFIX="$PWD/p"
+    for t in $TOOLS; do
+        LC_ALL=C readelf -d "p/bin/$t" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >needed
+        grep -q '^libc\.' needed
+        run ! grep -vE '^(libc|libm|libpthread|libdl|ld-linux.*)\.so' needed
+    done
+    [ "$(p/bin/st-inspect hash "$DEMO")" = "$(st-inspect hash "$DEMO")" ]
+    p/bin/hf-infer "$DEMO" -p '1+1=' --greedy -n 8 >half
+    hf-infer "$DEMO" -p '1+1=' --greedy -n 8 | cmp - half
+    run ! make --no-print-directory -C "$ROOT" STATIC=full all
+}
+
+# said TOOL: -x and --long of --help, one a line.
+said() {
+    $1 --help | sed -n 's/^  \(-.\|  \),\? *\(--[a-z0-9-]*\)\?.*/\1\n\2/p' |
+        grep -- - | sort -u
+}
+
+@test "options: --help, the page and both completions name the same" {
+    for t in $TOOLS; do
+        said "$t" >help
+        [ "$(wc -l <help)" -gt 20 ]
+        grep '^\.It Fl' "$ROOT/man/$t.1" | grep -oE '(Fl |, -)-?[A-Za-z0-9][a-z0-9-]*' |
+            sed 's/^Fl /-/; s/^, /-/' | sort -u | diff help -
+        grep -oE -- '--[a-z0-9-]+' help >long
+        "$t" --completions bash | sed -n "s/.*options+=' \(-.*\)'.*/\1/p" |
+            sort -u | diff long -
+        "$t" --completions zsh | grep -oE "^.*\['?" | sed 's/\[.*//' |
+            grep -oE -- '[{,*'\''](-[A-Za-z]|--[a-z0-9-]+)' | sed 's/^.//' | sort -u |
+            diff help -
+    done
+}
+
+# enumerated TOOL: "--option word|word" of --help.
+enumerated() {
+    $1 --help | grep -oE -- '--[a-z0-9-]+ ([A-Z]\|)?[a-z][a-z0-9]*(\|[a-z0-9_]+)+|--[a-z]+ N\|all' |
+        sed 's/[A-Z]|//'
+}
+
+@test "options: the words that a table lists are those that the tool takes" {
+    n=0
+    for t in $TOOLS; do
+        while read -r option words; do
+            case $t in st-inspect | saev-read) verb= ;; moe-sft) verb=train ;; *) verb= ;; esac
+            # shellcheck disable=SC2086
+            run -2 $t $verb "$option" nonesuch x
+            for w in ${words//|/ }; do
+                [[ $option == --layer || ${lines[0]} =~ [,\ ]$w(,|\ |$) ]]
+                n=$((n + 1))
+            done
+        done < <(enumerated "$t")
+    done
+    [ "$n" -ge 40 ]
+}
+
+@test "completions: only for shells that there are" {
+    run -2 --separate-stderr st-inspect --completions fish
+    [ "${stderr_lines[0]}" = 'st-inspect: --completions: "fish" is not bash or zsh' ]
+    for t in $TOOLS; do
+        bash -n <("$t" --completions bash)
+        [ "$("$t" --completions zsh | head -n 1)" = "#compdef $t" ]
+    done
+    ! command -v zsh >/dev/null || for t in $TOOLS; do
+        "$t" --completions zsh >z
+        zsh -n z
+    done
+}
+
+# complete WORD...: what bash offers for the last word.
+complete() {
+    # shellcheck disable=SC2016
+    bash --norc --noprofile -c '
+        source <("$1" --completions bash)
+        compopt() { :; }
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        _tensorutils_"$1"
+        echo "${COMPREPLY[*]}"' bash "$@" | sed 's/ $//'
+}
+offers() { # offers "WORDS" WORD...
+    local want=$1
+    shift
+    [ "$(set -- $(complete "$@") && echo "$*")" = "$want" ] || {
+        echo "$*: '$(complete "$@")', not '$want'"
+        return 1
+    }
+}
+
+@test "bash: verbs, options of the verb, words, and nothing for numbers" {
+    offers "list tree stats hash verify diff cat meta" st-inspect ''
+    offers "rows verify info stats meta" saev-read ''
+    offers "forward" moe-sft fo
+    offers "--slice" st-inspect cat --sl
+    offers "" st-inspect list --sl
+    offers "--fold --force" st-inspect list --fo
+    offers "--samples --save-every" moe-sft --sa
+    offers "name file size" st-inspect list --sort ''
+    offers "f32 f64" st-inspect cat --dtype = ''
+    offers "bf16" hf-infer m --compute = b
+    offers "f16" lut-apply --x-dtype f1
+    offers "fp16 fp32" kvc-convert --dtype fp
+    offers "all" saev-read --layer ''
+    offers "qkv gate_up" lut-precompute --fuse ''
+    offers "constant cosine" moe-sft train --schedule co
+    offers "" st-inspect --depth ''
+    offers "" hf-infer m -p ''
+    offers "" hf-infer -- --no
+    offers "--prefix-order --provenance" kvc-convert --pr
+}
+
+# typed SHELL...: the words that tools are called with when the lines of the
+# standard input are typed; stand-ins print them.
+typed() {
+    mkdir -p stand-ins
+    : >args
+    for t in $TOOLS; do
+        printf '#!/bin/sh\nprintf "<%%s>" "$@" >>"$ARGS"\necho >>"$ARGS"\n' >"stand-ins/$t"
+    done
+    chmod +x stand-ins/*
+    env ARGS="$PWD/args" PATH="$PWD/stand-ins:$PATH" TERM=dumb HOME="$PWD" PS1='$ ' \
+        "$PYTHON" "$ROOT/test/tab.py" "$@"
+}
+
+# The lines that both shells are given, and what becomes of them.
+LINES_TYPED='st-inspect l<TAB>my\ m<TAB>
+st-inspect cat --dt<TAB>f3<TAB> other<TAB> x
+st-inspect ve<TAB>my<TAB>
+hf-infer m --lut-r<TAB>oth<TAB> --kv-dt<TAB>bf<TAB>
+moe-sft tr<TAB>--sch<TAB>li<TAB>-o my<TAB>
+saev-read --vi<TAB>im<TAB>oth<TAB>
+kvc-convert --inp<TAB>oth<TAB>'
+LINES_MEANT='<list><my model.safetensors>
+<cat><--dtype><f32><other.bin><x>
+<verify><my model.safetensors>
+<m><--lut-report><other.bin><--kv-dtype><bf16>
+<train><--schedule><linear><-o><my model.safetensors>
+<--view><image><other.bin>
+<--input><other.bin>'
+
+@test "bash: TAB in a terminal, with names that have spaces" {
+    "$PYTHON" -c 'import pty' || skip "no python3 here"
+    put DESTDIR="$PWD" PREFIX=/p
+    touch 'my model.safetensors' other.bin
+    {
+        echo 'bind "set enable-bracketed-paste off"; for f in p/share/bash-completion/completions/*; do . $f; done; st-inspect'
+        echo "$LINES_TYPED"
+    } | typed bash --norc --noprofile -i
+    diff <(sed 1d args | sed 's/--\([a-z-]*\)=></--\1></') <(echo "$LINES_MEANT")
+}
+
+@test "zsh: TAB in a terminal, with names that have spaces" {
+    command -v zsh >/dev/null || skip "no zsh here"
+    "$PYTHON" -c 'import pty' || skip "no python3 here"
+    put DESTDIR="$PWD" PREFIX=/p
+    touch 'my model.safetensors' other.bin
+    {
+        echo 'fpath=($PWD/p/share/zsh/site-functions $fpath); autoload -U compinit; compinit -u -D; LISTMAX=999; st-inspect'
+        echo "$LINES_TYPED"
+    } | typed zsh -f -i
+    diff <(sed 1d args | sed 's/<\(--[a-z-]*\)=/<\1></g') <(echo "$LINES_MEANT")
+}
