@@ -428,6 +428,42 @@ END
     cmp q.safetensors q2.safetensors
 }
 
+@test "moe-sft -b: what quantize wrote is what --mode int8 makes of the weights it was made of" {
+    data .
+    moe-sft quantize -b hf -o q.safetensors >/dev/null
+    forward() {
+        moe-sft forward -l lora.safetensors -i batch.safetensors "$@"
+    }
+    forward -b base.safetensors --mode int8 -o want.safetensors
+    forward -b q.safetensors -c cache.safetensors -o fwd.safetensors
+    cmp want.safetensors fwd.safetensors
+    judge forward fwd.safetensors 0.05
+    moe-sft backward -b q.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors -o bwd.safetensors
+    judge backward bwd.safetensors 0.06
+    forward -b q.safetensors --tp 3 -o tp.safetensors -j 3
+    judge forward tp.safetensors 0.05
+    moe-sft check -b q.safetensors -l lora.safetensors -i batch.safetensors >/dev/null
+    [ "$(moe-sft info -b q.safetensors | grep '^mode')" = $'mode\tint8' ]
+    cp batch.safetensors goal.safetensors
+    edit goal.safetensors 't["target"] = t["input"]'
+    moe-sft train -b q.safetensors -l lora.safetensors -n 2 -o run goal.safetensors >/dev/null
+    [ "$(st-inspect meta run/state.safetensors | grep -P '\t--mode\t')" = $'run/state.safetensors\t--mode\tint8' ]
+    refuse 2 "q.safetensors: has weights in int8, which --mode bf16 cannot use" \
+        forward -b q.safetensors --mode bf16 -o out.safetensors
+    for verb in "merge -l lora.safetensors" quantize; do
+        refuse 65 "q.safetensors: has weights in int8 (expected BF16, F16 or F32)" \
+            moe-sft $verb -b q.safetensors -o out.safetensors
+    done
+    # another scale is another base
+    edit q.safetensors 'n = "up_proj_scale"; d, s, b = t[n]; t[n] = (d, s, bytes([b[0] ^ 1]) + b[1:])'
+    refuse 65 "cache.safetensors: is of a forward with other base weights" moe-sft backward -b q.safetensors \
+        -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out.safetensors
+    edit q.safetensors 'n = "up_proj_scale"; d, s, b = t[n]; t[n] = (d, s, b[:324] + b"\0\0\xc0\x7f" + b[328:])'
+    refuse 65 "q.safetensors: up_proj_scale of expert 1, row 1 is nan" forward -b q.safetensors -o out.safetensors
+    edit q.safetensors 'del t["up_proj_scale"]'
+    refuse 65 "q.safetensors: has no tensor up_proj_scale" forward -b q.safetensors -o out.safetensors
+}
+
 @test "moe-sft merge: a folder whole, its layer alone, stacked" {
     data .
     moe-sft merge -b hf -l peft -o merged

@@ -1,4 +1,5 @@
 /* Base weights: where each expert's three matrices lie. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -6,6 +7,7 @@
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
 #include "core/js.h"
+#include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
 
@@ -113,14 +115,16 @@ base_tensor_name(const struct base *base, enum base_matrix m, size_t expert,
 
 /* ---- one tensor, or one for each expert ---- */
 
+/* The tensor of a matrix, or that with 'tail' behind its name. */
 static const struct stdir_tensor *
 find(const struct base *base, enum base_matrix m, size_t expert,
-     struct err *err)
+     const char *tail, struct err *err)
 {
     struct str name = { 0 };
     const struct stdir_tensor *t;
 
     base_tensor_name(base, m, expert, &name);
+    str_adds(&name, tail);
     t = stdir_find(&base->dir, name.s);
     if (!t)
         tensor_missing(base->path, name.s, err);
@@ -128,17 +132,50 @@ find(const struct base *base, enum base_matrix m, size_t expert,
     return t;
 }
 
+/* Stacked weights may be what quantize writes: I8. */
+static int
+want_stacked(const struct base *base, const struct st_tensor *t,
+             const uint64_t *want, const char *words, struct err *err)
+{
+    return t->dtype == DT_I8 ? tensor_shape(base->path, t, 3, want, words, err)
+                             : tensor_want(base->path, t, 3, want, words, err);
+}
+
+/* The scales of an I8 matrix: [experts, rows], F32. */
+static int
+bind_scale(struct base *base, enum base_matrix m, size_t n, struct err *err)
+{
+    const uint64_t want[] = { base->n_experts, n };
+    const struct stdir_tensor *t = find(base, m, 0, "_scale", err);
+
+    if (!t || tensor_want(base->path, t->t, 2, want, "", err) < 0)
+        return -1;
+    base->scale[m] = mem_try(base->n_experts, n * sizeof(float), "scales", err);
+    if (!base->scale[m])
+        return -1;
+    cvt_to_f32(base->scale[m], st_data(t->st, t->t), t->t->dtype,
+               base->n_experts * n);
+    for (size_t i = 0; i < base->n_experts * n; i++)
+        if (!isfinite(base->scale[m][i]))
+            return err_set(err, EX_DATAERR,
+                           "%s: %s of expert %zu, row %zu is %s", base->path,
+                           t->t->name, i / n, i % n,
+                           isnan(base->scale[m][i]) ? "nan" : "infinite");
+    return 0;
+}
+
 static int
 bind_stacked(struct base *base, enum base_matrix m, size_t n, size_t k,
              struct err *err)
 {
     const uint64_t want[] = { base->n_experts, n, k };
-    const struct stdir_tensor *t = find(base, m, 0, err);
+    const struct stdir_tensor *t = find(base, m, 0, "", err);
     struct gemm_matrix *to = base->matrices + m * base->n_experts;
     const char *data;
     size_t item;
 
-    if (!t || tensor_want(base->path, t->t, 3, want, "", err) < 0)
+    if (!t || want_stacked(base, t->t, want, "", err) < 0 ||
+        (t->t->dtype == DT_I8 && bind_scale(base, m, n, err) < 0))
         return -1;
     item = dtype_table[t->t->dtype].bits / 8;
     data = st_data(t->st, t->t);
@@ -157,7 +194,7 @@ bind_each(struct base *base, enum base_matrix m, size_t n, size_t k,
     struct gemm_matrix *to = base->matrices + m * base->n_experts;
 
     for (size_t e = 0; e < base->n_experts; e++) {
-        const struct stdir_tensor *t = find(base, m, e, err);
+        const struct stdir_tensor *t = find(base, m, e, "", err);
 
         if (!t || tensor_want(base->path, t->t, 2, want, "", err) < 0)
             return -1;
@@ -180,8 +217,11 @@ bind_all(struct base *base, struct err *err)
         bind(base, BASE_UP, i, h, err) < 0 ||
         bind(base, BASE_DOWN, h, i, err) < 0)
         return -1;
-    base->weights = (struct moe_base){ base->matrices, base->matrices + e,
-                                       base->matrices + 2 * e };
+    base->weights =
+        (struct moe_base){ base->matrices,
+                           base->matrices + e,
+                           base->matrices + 2 * e,
+                           { base->scale[0], base->scale[1], base->scale[2] } };
     return 0;
 }
 
@@ -193,7 +233,7 @@ count_experts(struct base *base, const struct search *s, struct err *err)
 {
     base->n_experts = (size_t)s->last + 1;
     for (size_t e = 0; e <= s->n_gates && e < base->n_experts; e++)
-        if (!find(base, BASE_GATE, e, err))
+        if (!find(base, BASE_GATE, e, "", err))
             return -1;
     return 0;
 }
@@ -209,10 +249,10 @@ take_sizes(struct base *base, const struct search *s, struct err *err)
     base->suffix = s->weight ? ".weight" : "";
     base->prefix = xstrndup(t->name, s->name.prefix_n);
     base->layer = s->name.layer;
-    if (tensor_want(base->path, t, base->stacked ? 3 : 2, any,
-                    base->stacked ? "experts, intermediate, hidden"
-                                  : "intermediate, hidden",
-                    err) < 0)
+    if ((base->stacked
+             ? want_stacked(base, t, any, "experts, intermediate, hidden", err)
+             : tensor_want(base->path, t, 2, any, "intermediate, hidden",
+                           err)) < 0)
         return -1;
     last = t->shape + t->n_dims;
     base->hidden = last[-1];
@@ -331,6 +371,8 @@ void
 base_close(struct base *base)
 {
     stdir_close(&base->dir);
+    for (int m = 0; m < BASE_N; m++)
+        free(base->scale[m]);
     free(base->matrices);
     free(base->prefix);
     *base = (struct base){ 0 };
@@ -345,8 +387,49 @@ base_nbytes(const struct base *base)
         const struct gemm_matrix *m = base->matrices + i;
 
         nbytes += m->n * m->k * (dtype_table[m->dtype].bits / 8);
+        if (m->dtype == DT_I8)
+            nbytes += m->n * sizeof(float);
     }
     return nbytes;
+}
+
+bool
+base_int8(const struct base *base)
+{
+    return base->scale[BASE_GATE] || base->scale[BASE_UP] ||
+           base->scale[BASE_DOWN];
+}
+
+int
+base_mode(const struct base *base, int asked, enum moe_mode *mode,
+          struct err *err)
+{
+    *mode = asked == MOE_INT8 || (asked < 0 && base_int8(base)) ? MOE_INT8
+                                                                : MOE_BF16;
+    if (*mode == MOE_BF16 && base_int8(base))
+        return err_set(err, TU_USAGE,
+                       "%s: has weights in int8, which --mode bf16 cannot use",
+                       base->path);
+    return 0;
+}
+
+int
+base_want_float(const struct base *base, struct err *err)
+{
+    if (!base_int8(base))
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: has weights in int8 (expected BF16, F16 or F32)",
+                   base->path);
+}
+
+/* Rows of all experts that have a scale. */
+static size_t
+n_scales(const struct base *base, size_t m)
+{
+    size_t e = base->n_experts;
+
+    return base->scale[m] ? e * base->matrices[m * e].n : 0;
 }
 
 void
@@ -364,4 +447,9 @@ base_digest(const struct base *base, struct hash *hash)
         hash_add(hash, sizes, sizeof(sizes));
         hash_add(hash, m->data, m->n * m->k * (dtype_table[m->dtype].bits / 8));
     }
+    for (size_t m = 0; m < BASE_N; m++)
+        for (size_t i = 0; i < n_scales(base, m); i++) {
+            put_le32(sizes, f32_bits(base->scale[m][i]));
+            hash_add(hash, sizes, 4);
+        }
 }

@@ -106,8 +106,9 @@ make_base(struct bench *b, struct err *err)
         };
     }
     base->weights =
-        (struct moe_base){ base->matrices, base->matrices + c->n_experts,
-                           base->matrices + 2 * c->n_experts };
+        (struct moe_base){ .gate = base->matrices,
+                           .up = base->matrices + c->n_experts,
+                           .down = base->matrices + 2 * c->n_experts };
     return 0;
 }
 

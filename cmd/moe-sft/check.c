@@ -23,7 +23,6 @@ static const double limits[2][2] = {
 
 struct check {
     const struct cmd *cmd;
-    enum moe_mode mode;
     struct par *par;
     struct base base;
     struct adapter adapter;
@@ -220,7 +219,7 @@ put_part(struct check *c, int tensor, const char *expert, size_t first,
 {
     const double *want = c->exact.grad[tensor];
     const float *got = c->grad[tensor];
-    double unit = unit_of(want + first, n), limit = limits[c->mode][1];
+    double unit = unit_of(want + first, n), limit = limits[c->config.mode][1];
     struct tally all = { 0 }, exact = { 0 }, moved = { 0 };
 
     for (size_t i = first; i < first + n; i++)
@@ -248,7 +247,8 @@ put_output(struct check *c)
     for (size_t i = 0; i < c->exact.n_output; i++)
         tally(&t, (double)c->output[i], c->exact.output[i]);
     put_row(c, -1, "-", "operator:exact", &t,
-            unit_of(c->exact.output, c->exact.n_output), limits[c->mode][0]);
+            unit_of(c->exact.output, c->exact.n_output),
+            limits[c->config.mode][0]);
 }
 
 static void
@@ -288,8 +288,7 @@ open_files(struct check *c, struct err *err)
     c->config = adapter_config(&c->adapter, c->batch.top_k);
     c->config.max_len = c->batch.qlen ? c->batch.qlen : 1;
     c->config.n_parts = (size_t)cmd->n_parts;
-    c->config.mode = c->mode;
-    return rc;
+    return rc < 0 ? -1 : base_mode(&c->base, cmd->mode, &c->config.mode, err);
 }
 
 static int
@@ -313,8 +312,7 @@ check_all(struct check *c, struct err *err)
 int
 check_main(const struct cmd *cmd, struct err *err)
 {
-    struct check c = { .cmd = cmd,
-                       .mode = cmd->mode == MOE_INT8 ? MOE_INT8 : MOE_BF16 };
+    struct check c = { .cmd = cmd };
     int rc = -1;
 
     if (can_write(cmd, cmd->output, err) == 0 &&

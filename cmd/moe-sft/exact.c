@@ -374,15 +374,21 @@ widen(double *to, const void *from, size_t n)
     }
 }
 
-/* A base matrix, rounded to bf16 as the operator has it. */
+/* A base matrix as the operator has it: rounded to bf16, or I8 times 'scale'
+ * of each row. */
 static void
-load_matrix(double *to, const struct gemm_matrix *m, size_t n, size_t k)
+load_matrix(double *to, const struct gemm_matrix *m, const float *scale,
+            size_t n, size_t k)
 {
     size_t nbytes = dtype_table[m->dtype].bits / 8;
     float *f = xcalloc(k, sizeof(*f));
     uint16_t *b = xcalloc(k, sizeof(*b));
 
-    for (size_t a = 0; a < n; a++) {
+    for (size_t a = 0; a < n && m->dtype == DT_I8; a++)
+        for (size_t c = 0; c < k; c++)
+            to[a * k + c] = (double)((const int8_t *)m->data)[a * m->ld + c] *
+                            (double)scale[a];
+    for (size_t a = 0; a < n && m->dtype != DT_I8; a++) {
         cvt_to_f32(f, (const char *)m->data + a * m->ld * nbytes, m->dtype, k);
         cvt_from_f32(b, DT_BF16, f, k);
         widen(to + a * k, b, k);
@@ -391,14 +397,23 @@ load_matrix(double *to, const struct gemm_matrix *m, size_t n, size_t k)
     free(b);
 }
 
+static const float *
+scales(const struct moe_base *base, int m, size_t first)
+{
+    return base->scale[m] ? base->scale[m] + first : NULL;
+}
+
 static void
 load_expert(struct expert *e, size_t expert)
 {
     const struct moe_base *base = e->p->base;
 
-    load_matrix(e->w[GATE], &base->gate[expert], e->i, e->h);
-    load_matrix(e->w[UP], &base->up[expert], e->i, e->h);
-    load_matrix(e->w[DOWN], &base->down[expert], e->h, e->i);
+    load_matrix(e->w[GATE], &base->gate[expert],
+                scales(base, GATE, expert * e->i), e->i, e->h);
+    load_matrix(e->w[UP], &base->up[expert], scales(base, UP, expert * e->i),
+                e->i, e->h);
+    load_matrix(e->w[DOWN], &base->down[expert],
+                scales(base, DOWN, expert * e->h), e->h, e->i);
     for (int m = 0; m < MOE_N_LORA; m++) {
         size_t n = lora_elements(e->p, m);
 

@@ -64,7 +64,6 @@ config_of(const struct cmd *cmd, const struct base *base,
         .max_len = either((size_t)cmd->len, batch->qlen, 512),
         .max_cache_depth = either((size_t)cmd->depth, 0, 1),
         .n_parts = (size_t)cmd->n_parts,
-        .mode = cmd->mode < 0 ? MOE_BF16 : (enum moe_mode)cmd->mode,
     };
 }
 
@@ -139,6 +138,8 @@ info_main(const struct cmd *cmd, struct err *err)
         c.hidden = a.hidden;
         c.intermediate = a.intermediate;
     }
+    if (base_mode(&base, cmd->mode, &c.mode, err) < 0)
+        goto out;
     put_config(&r, cmd, &c);
     put_files(&r, &base, &a);
     if (put_memory(&r, cmd, &c, err) < 0)

@@ -55,7 +55,7 @@ static const struct opt opts[] = {
       " info init forward backward merge convert quantize train check ",
       "of a model folder or PEFT folder (default: the only one)" },
     { O_MODE, "mode", "bf16|int8", " info forward backward bench train check ",
-      "arithmetic (default bf16; backward: the cache's)" },
+      "arithmetic (default: the weights'; backward: the cache's)" },
     { 'j', "threads", "N",
       " info forward backward merge quantize bench train check ",
       "threads (default: CPUs of this process)" },

@@ -368,7 +368,8 @@ merge_main(const struct cmd *cmd, struct err *err)
     if (can_write(cmd, cmd->output, err) < 0 ||
         base_open(&g.base, cmd->base, cmd->layer, err) < 0)
         return -1;
-    if (adapter_open(&g.adapter, cmd->lora, &g.base, err) == 0 &&
+    if (base_want_float(&g.base, err) == 0 &&
+        adapter_open(&g.adapter, cmd->lora, &g.base, err) == 0 &&
         alloc(&g, err) == 0)
         rc = (folder ? write_folder : write_experts)(&g, err);
     free(g.rounded);

@@ -148,13 +148,17 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
 
     for (size_t i = 0; i < 3; i++)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
-            if (!cvt_known(from[i][e].dtype))
+            enum dtype dtype = from[i][e].dtype;
+            bool int8 = moe->config.mode == MOE_INT8 && base->scale[i];
+
+            if (!cvt_known(dtype) && !(int8 && dtype == DT_I8))
                 return err_set(err, EX_DATAERR,
                                "base weights of expert %zu are %s, not BF16, "
                                "F16 or F32",
-                               e, dtype_table[from[i][e].dtype].name);
+                               e, dtype_table[dtype].name);
             moe->base[i][e] = from[i][e];
         }
+    memcpy(moe->base_scale, base->scale, sizeof(moe->base_scale));
     if (weights_load(moe, err) < 0)
         return -1;
     moe->has_base = true;

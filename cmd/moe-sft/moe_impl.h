@@ -98,6 +98,7 @@ struct moe {
     size_t n_teams;
     struct part *parts;
     struct gemm_matrix *base[3]; /* gate, up, down: [n_experts] */
+    const float *base_scale[3];  /* of I8: [n_experts, rows] */
     struct moe_lora lora;
     bool has_base, has_lora;
     struct route route;

@@ -158,7 +158,7 @@ quantize_main(const struct cmd *cmd, struct err *err)
 
     if (can_write(cmd, cmd->output, err) == 0 &&
         base_open(&z.base, cmd->base, cmd->layer, err) == 0 &&
-        alloc(&z, err) == 0)
+        base_want_float(&z.base, err) == 0 && alloc(&z, err) == 0)
         rc = write_all(&z, err);
     if (rc == 0) {
         str_adds(&z.report, cmd->json ? "]\n" : "");

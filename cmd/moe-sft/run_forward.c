@@ -100,14 +100,16 @@ forward(struct run *run, struct err *err)
 int
 forward_main(const struct cmd *cmd, struct err *err)
 {
-    enum moe_mode mode = cmd->mode < 0 ? MOE_BF16 : (enum moe_mode)cmd->mode;
+    enum moe_mode mode;
     struct run run = { 0 };
     int rc = -1;
 
     if (can_write(cmd, cmd->output, err) < 0 ||
         can_write(cmd, cmd->cache, err) < 0)
         return -1;
-    if (run_files(&run, cmd, err) == 0 && open_batch(&run, err) == 0 &&
+    if (run_files(&run, cmd, err) == 0 &&
+        base_mode(&run.base, cmd->mode, &mode, err) == 0 &&
+        open_batch(&run, err) == 0 &&
         run_moe(&run, run.batch.top_k, run.batch.qlen, mode, err) == 0)
         rc = forward(&run, err);
     run_close(&run);

@@ -21,7 +21,8 @@
 
 /*
  * Base weights, mapped: stacked (gate_proj, up_proj [E, I, H], down_proj
- * [E, H, I]; with or without a prefix and ".weight"), or of a layer of a
+ * [E, H, I]; with or without a prefix and ".weight"; I8 beside gate_proj_scale
+ * and so on, as quantize writes them), or of a layer of a
  * Hugging Face folder (model.layers.N.mlp.experts.E.gate_proj.weight, ..).
  * layer: -1 where there is one layer only; else it must be named.
  * base_open(): -1 with 'err' set: as stdir_open(); EX_DATAERR names the
@@ -38,6 +39,7 @@ struct base {
     size_t n_experts, hidden, intermediate;
     struct moe_base weights;
     struct gemm_matrix *matrices; /* [BASE_N, n_experts] */
+    float *scale[BASE_N];         /* of I8: [n_experts, rows]; else NULL */
     /* tensors are PREFIX gate_proj SUFFIX, or PREFIX E.gate_proj SUFFIX */
     bool stacked;
     char *prefix;
@@ -57,6 +59,16 @@ void base_tensor_name(const struct base *base, enum base_matrix m,
                       size_t expert, struct str *name);
 
 size_t base_nbytes(const struct base *base); /* of all weights, in the file */
+
+/*
+ * base_mode() is the mode that was asked for, or where it is -1 that of the
+ * weights: -1 with 'err' set (TU_USAGE) for bf16 of int8 weights.
+ * base_want_float() refuses int8 (EX_DATAERR).
+ */
+bool base_int8(const struct base *base);
+int base_mode(const struct base *base, int asked, enum moe_mode *mode,
+              struct err *err);
+int base_want_float(const struct base *base, struct err *err);
 
 /* base_digest() adds all of the weights and their shapes to 'hash'. */
 void base_digest(const struct base *base, struct hash *hash);

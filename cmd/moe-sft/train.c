@@ -121,7 +121,7 @@ settle(struct train *t)
 
     set_digests(t);
     snprintf(add_setting(&t->state, "--mode")->value, 8, "%s",
-             o->mode == MOE_INT8 ? "int8" : "bf16");
+             mode_names[t->config.mode]);
     snprintf(add_setting(&t->state, "--schedule")->value, 16, "%s",
              schedules[o->schedule]);
     if (o->schedule != SCHEDULE_CONSTANT)
@@ -285,8 +285,9 @@ train_open(struct train *t, const struct train_options *o, struct err *err)
         return -1;
     t->config = adapter_config(&t->adapter, 0);
     t->config.n_parts = o->n_parts;
-    t->config.mode = o->mode;
     t->config.strict_ids = o->strict_ids;
+    if (base_mode(&t->base, o->mode, &t->config.mode, err) < 0)
+        return -1;
     t->state.config = t->config;
     t->state.adamw = &t->adamw;
     set_schedule(t);

@@ -35,7 +35,7 @@ struct train_options {
     bool shuffle, resume, force, verbose, strict_ids;
     uint64_t seed;
     const char *log, *svg; /* NULL: none; no log: stdout */
-    enum moe_mode mode;
+    int mode;              /* enum moe_mode; -1: the weights' */
     size_t n_parts;
     int n_threads;
 };

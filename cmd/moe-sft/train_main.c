@@ -250,7 +250,7 @@ train_main(const struct cmd *cmd, struct err *err)
     o.verbose = cmd->verbose;
     o.strict_ids = cmd->strict_ids;
     o.seed = cmd->seed;
-    o.mode = cmd->mode == MOE_INT8 ? MOE_INT8 : MOE_BF16;
+    o.mode = cmd->mode;
     o.n_parts = (size_t)cmd->n_parts;
     o.n_threads = (int)cmd->n_threads;
     if (check_data(&o, err) < 0 || check_schedule(&o, err) < 0 ||

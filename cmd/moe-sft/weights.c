@@ -40,15 +40,35 @@ base_job(const struct pass *pass, const struct part *part, enum kind kind)
 
 struct quantizing {
     const struct gemm_matrix *w;
-    float *wide; /* [n, k] */
+    const float *scale; /* of w's rows, if it is I8 */
+    float *wide;        /* [n, k] */
 };
 
-/* A row, rounded to bf16 as all base weights are. */
+/* The slice's rows' scales, where the base weights are I8; else NULL. */
+static const float *
+row_scales(const struct moe *moe, const struct part *part, enum kind kind,
+           size_t e)
+{
+    enum kind of = kind % K_GATE_T;
+    const float *scale = moe->base_scale[of];
+
+    if (!scale)
+        return NULL;
+    return of == K_DOWN ? scale + e * moe->config.hidden
+                        : scale + e * moe->config.intermediate + part->first;
+}
+
+/* A row, rounded to bf16 as all base weights are but those of I8. */
 static void
 widen_row(float *to, const void *from, enum dtype dtype, size_t n)
 {
     uint16_t half[256];
 
+    if (dtype == DT_I8) {
+        for (size_t i = 0; i < n; i++)
+            to[i] = ((const int8_t *)from)[i];
+        return;
+    }
     cvt_to_f32(to, from, dtype, n);
     for (size_t i = 0, some; i < n && dtype != DT_BF16; i += some) {
         some = smaller(n - i, 256);
@@ -87,19 +107,26 @@ widen_columns(void *ctx, size_t begin, size_t end, int thread)
                       (c * w->ld + begin) * (dtype_table[w->dtype].bits / 8),
                   w->dtype, n);
         for (size_t i = 0; i < n; i++)
-            q->wide[(begin + i) * w->k + c] = row[i];
+            q->wide[(begin + i) * w->k + c] =
+                q->scale ? row[i] * q->scale[c] : row[i];
     }
 }
 
+/* 'scale': of w's rows, if it is I8; such rows are taken as they are. */
 static void
 quantize(const struct part *part, struct weight *to,
-         const struct gemm_matrix *w, void *temp)
+         const struct gemm_matrix *w, const float *scale, void *temp)
 {
     struct gemm_matrix rows = {
         .data = temp, .dtype = DT_I8, .n = w->n, .k = w->k
     };
-    struct quantizing q = { .w = w };
+    struct quantizing q = { .w = w, .scale = scale };
 
+    if (w->dtype == DT_I8 && !w->by_k) {
+        memcpy(to->scale, scale, w->n * sizeof(*scale));
+        gemm_pack(part->gemm, &to->panels, w);
+        return;
+    }
     rows.ld = gemm_ld_int8(w->k);
     q.wide = (float *)(void *)((char *)temp + (w->n * rows.ld + 63) / 64 * 64);
     par_for(gemm_par(part->gemm), w->n, w->by_k ? 64 : 4,
@@ -141,7 +168,7 @@ load_part(void *ctx, struct part *part)
             if (!to->panels.data)
                 continue;
             if (to->panels.class == GEMM_INT8)
-                quantize(part, to, &w, temp);
+                quantize(part, to, &w, row_scales(moe, part, kind, e), temp);
             else
                 gemm_pack(part->gemm, &to->panels, &w);
         }

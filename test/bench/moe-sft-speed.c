@@ -104,7 +104,7 @@ open_moe(struct layer *l, enum moe_mode mode, int n_threads, struct err *err)
 {
     struct moe_config c = config_of(mode);
     struct gemm_matrix w[3][N_EXPERTS];
-    struct moe_base base = { w[0], w[1], w[2] };
+    struct moe_base base = { .gate = w[0], .up = w[1], .down = w[2] };
     struct moe_lora lora;
 
     for (size_t i = 0; i < 3; i++)

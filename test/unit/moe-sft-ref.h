@@ -383,7 +383,9 @@ open_moe(const struct data *d, const struct moe_config *c, int n_threads,
 {
     size_t e_nbytes = d->s.hidden * d->s.intermediate * 2;
     struct gemm_matrix *w = make(N_BASE * c->n_experts, sizeof(*w));
-    struct moe_base base = { w, w + c->n_experts, w + 2 * c->n_experts };
+    struct moe_base base = { .gate = w,
+                             .up = w + c->n_experts,
+                             .down = w + 2 * c->n_experts };
     struct moe_lora lora;
     struct moe *moe = NULL;
 
