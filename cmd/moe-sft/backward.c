@@ -316,7 +316,9 @@ clear_grads(void *ctx, struct part *part)
     for (size_t m = 0; m < MOE_N_LORA; m++)
         memset(part->grad[m], 0,
                pass->moe->config.lora_rank *
-                   (is_shared(m) ? pass->moe->config.hidden : part->n) *
+                   (is_shared((enum moe_lora_matrix)m)
+                        ? pass->moe->config.hidden
+                        : part->n) *
                    sizeof(float));
 }
 
@@ -374,7 +376,8 @@ put_grads(void *ctx, size_t begin, size_t end, int thread)
     const struct part *parts = pass->moe->parts;
 
     (void)thread;
-    for (enum moe_lora_matrix m = begin; m < end; m++) {
+    for (size_t i = begin; i < end; i++) {
+        enum moe_lora_matrix m = (enum moe_lora_matrix)i;
         bool is_b = m == MOE_GATE_B || m == MOE_UP_B || m == MOE_DOWN_B;
 
         if (!pass->grads->lora[m])
@@ -418,7 +421,7 @@ clear_outputs(struct pass *pass)
     for (size_t m = 0; m < MOE_N_LORA; m++) {
         uint64_t shape[3];
 
-        moe_lora_shape(c, m, shape);
+        moe_lora_shape(c, (enum moe_lora_matrix)m, shape);
         if (g->lora[m])
             memset(g->lora[m], 0, shape[0] * shape[1] * shape[2] * size);
     }
