@@ -5,8 +5,9 @@
 #include "cmd/moe-sft/moe_impl.h"
 #include "test/unit/moe-sft-ref.h"
 
-static const struct spec usual = { "usual", 4,   2, 96, 200, 5,
-                                   60,      ANY, 0, 0,  0,   false };
+static struct spec usual = {
+    "usual", 4, 2, 96, 200, 5, 60, ANY, 0, 0, 0, false
+};
 
 struct opened {
     struct data d;
@@ -458,6 +459,8 @@ test_warm_up(void)
 int
 main(void)
 {
+    if (tap_slow())
+        usual.qlen = 12;
     for (enum moe_mode mode = MOE_BF16; mode <= MOE_INT8; mode++)
         for (size_t n_parts = 1; n_parts <= 3; n_parts += 2)
             test_threads(mode, n_parts);

@@ -6,7 +6,9 @@
 #define TEST_UNIT_TAP_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int tap_n, tap_failed;
 
@@ -30,6 +32,14 @@ static __attribute__((unused)) void
 tap_skip(const char *name, const char *why)
 {
     printf("ok %d - %s # SKIP %s\n", ++tap_n, name, why);
+}
+
+/* tap_slow() is whether this machine is: TU_RUN names an emulator, some 100
+ * times slower.  Tests then take fewer or smaller cases. */
+static __attribute__((unused)) bool
+tap_slow(void)
+{
+    return getenv("TU_RUN") != NULL;
 }
 
 static int
