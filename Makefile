@@ -5,6 +5,7 @@
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-faults  each call of libc that can fail, failing
+#   make check-compilers  the same bits by all
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
 VERSION := 0.1
@@ -151,8 +152,13 @@ check-slurm: all
 check-kills: all
 	@$(TESTENV) bash scripts/kills.sh $(if $(filter command,$(origin SECONDS)),-s $(SECONDS))
 
+# CROSS="s390x aarch64" picks platforms, PART="unit same bats" what they run.
 check-cross:
-	@PYTHON='$(PYTHON)' sh scripts/check-cross.sh
+	@PYTHON='$(PYTHON)' PART='$(PART)' sh scripts/check-cross.sh $(CROSS)
+
+# The same bits from clang, -O0, -O3 and link-time optimization.
+check-compilers:
+	@PYTHON='$(PYTHON)' sh scripts/check-compilers.sh $(COMPILERS)
 
 deps:
 	@sh scripts/deps.sh
@@ -178,6 +184,6 @@ clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check demo bench fuzz check-cross check-faults check-kills check-slurm deps fmt lint install uninstall clean FORCE
+.PHONY: all check demo bench fuzz check-compilers check-cross check-faults check-kills check-slurm deps fmt lint install uninstall clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -4,6 +4,10 @@
 # (big-endian).  What cannot run here prints SKIP and what to install.
 # shellcheck disable=SC2046  # file names here have no spaces
 #   check-cross.sh [nehalem|haswell|aarch64|s390x]...
+# PART names what to run of "unit same bats" (default: all): the unit tests; the
+# outputs of both builds, compared (test/same); what a user types.  An idle CPU
+# takes some ten minutes for each platform.  All that was said is in
+# build/cross/PLATFORM.log.
 cd "$(dirname "$0")/.." || exit
 status=0
 LIMIT_S=900 # of one unit test: QEMU computes some 100 times slower
@@ -11,8 +15,55 @@ LIMIT_S=900 # of one unit test: QEMU computes some 100 times slower
 # Tests that can be shortened look for this; it names the emulator.
 export TU_RUN=qemu
 
-# run_tests NAME BUILD EMULATOR...: the unit tests, then the bats of st-inspect
-# and of saev-read with the emulated tools first in PATH.
+wants() { # wants PART
+    case " ${PART:-unit same bats} " in
+    *" $1 "*) ;;
+    *) return 1 ;;
+    esac
+}
+
+# report NAME PART: counts what $log.1 says, and since when.
+report() {
+    bad=$(grep -c '^not ok' "$log.1")
+    [ "$bad" -eq 0 ] || status=1
+    grep '^not ok' "$log.1" | sed "s|^|$1: |"
+    echo "$1: $2: $(grep -c '^ok' "$log.1") passed, $bad failed, $(grep -ci '^ok.*# skip' "$log.1") of them skipped, $(($(date +%s) - began)) s"
+    cat "$log.1" >>"$log"
+    rm -f "$log.1"
+}
+
+# run_units NAME BUILD EMULATOR...
+run_units() {
+    began=$(date +%s)
+    name=$1 build=$2
+    shift 2
+    for t in test/unit/*.c; do
+        t=$(basename "$t" .c)
+        echo "# $t"
+        timeout "$LIMIT_S" "$@" "$build/test/unit/$t" 2>&1
+        case $? in
+        0) ;;
+        124) echo "ok - $t # SKIP over $LIMIT_S s under qemu" ;;
+        *) echo "not ok - $t failed" ;;
+        esac
+    done >"$log.1"
+    report "$name" unit
+}
+
+# run_bats NAME PART BUILD FILE...: with the emulated tools first in PATH.
+run_bats() {
+    began=$(date +%s)
+    name=$1 part=$2 build=$3
+    shift 3
+    PATH="$PWD/$tools:$PATH" BUILD="$PWD/$build" REF="$PWD/build" \
+        PYTHON="$python" bats --tap "$@" >"$log.1" 2>&1
+    report "$name" "$part"
+}
+
+# Of the larger tools, what tells whether numbers and files are right.
+USED='command lines? works? as written|numpy|float64|torch|same (bits|bytes|file)|byte for byte|PEFT|Philox|resum'
+
+# run_tests NAME BUILD EMULATOR...
 run_tests() {
     name=$1 build=$2
     shift 2
@@ -20,31 +71,19 @@ run_tests() {
     log=$tools.log
     mkdir -p "$tools"
     : >"$log"
-    for t in test/unit/*.c; do
-        t=$(basename "$t" .c)
-        timeout "$LIMIT_S" "$@" "$build/test/unit/$t" >"$log.1" 2>"$log.2"
-        case $? in
-        0) ;;
-        124) echo "ok - $t # SKIP over $LIMIT_S s under qemu" >>"$log.1" ;;
-        *) echo "not ok - $t failed" >>"$log.1" ;;
-        esac
-        grep '^not ok' "$log.1" | sed "s|^|$name: $t: |"
-        cat "$log.1" >>"$log"
-    done
     for t in cmd/*; do
         t=$(basename "$t" .c)
         [ -x "$build/$t" ] || continue
         printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$*" "$PWD/$build/$t" >"$tools/$t"
         chmod +x "$tools/$t"
     done
-    PATH="$PWD/$tools:$PATH" BUILD="$PWD/$build" PYTHON="$python" \
-        bats --tap test/st-inspect*.bats test/saev-read*.bats >"$log.1"
-    grep '^not ok' "$log.1" | sed "s|^|$name: bats: |"
-    cat "$log.1" >>"$log"
-    rm -f "$log.1" "$log.2"
-    bad=$(grep -c '^not ok' "$log")
-    [ "$bad" -eq 0 ] || status=1
-    echo "$name: $(grep -c '^ok' "$log") passed, $bad failed, $(grep -ci '^ok.*# skip' "$log") of them skipped"
+    ! wants unit || run_units "$name" "$build" "$@"
+    ! wants same || run_bats "$name" same "$build" test/same
+    ! wants bats || {
+        run_bats "$name" formats "$build" test/st-inspect*.bats test/saev*.bats
+        run_bats "$name" kernels "$build" -f "$USED" test/kvc*.bats \
+            test/lut*.bats test/hf-infer*.bats test/moe*.bats
+    }
 }
 
 unit_tests() { # unit_tests BUILD: the programs' names
