@@ -36,7 +36,7 @@ endif
 # Results must not depend on the compiler: fma only where the source says so.
 # Binaries must not depend on the folder they were built in.
 # (s390x alone computes float as double in ISO C: gcc's FLT_EVAL_METHOD is 1.)
-EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine)),-fexcess-precision=fast)
+EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine 2>&1)),-fexcess-precision=fast)
 FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread "-ffile-prefix-map=$(CURDIR)=." $(HARDEN) $(WARN) \
            -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
 LIBS     = -ljansson -lxxhash -lcrypto -lm
@@ -60,7 +60,13 @@ FUZZ    := $(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c))
 
 # The end of a kernel's file name is its instruction set and decides its flags;
 # build/isa.mk says which of them this compiler and this assembler know.
+# (After "make deps": what was missing may be what asking needs.)
+ifeq ($(filter deps,$(MAKECMDGOALS)),)
 -include $(B)/isa.mk
+else
+include $(B)/isa.mk
+$(B)/isa.mk: $(if $(MAKE_RESTARTS),,deps)
+endif
 ISA_ALL := scalar avx2 avx512 avx512vnni avx512bf16 amx neon
 KERNELS := $(foreach i,scalar $(ISAS),$(wildcard core/kernel/*_$i.c))
 CORE    := $(sort $(KERNELS) $(wildcard core/*.c core/format/*.c) \
@@ -83,7 +89,7 @@ $(BENCH): $(PROBES)
 
 $(B)/isa.mk: scripts/isa.sh
 	@mkdir -p $(@D)
-	@CC='$(CC)' sh $< >$@
+	@CC='$(CC)' sh scripts/isa.sh >$@
 
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)

@@ -1,12 +1,13 @@
 #!/bin/sh
 # Prints "ISAS := ..." for the instruction sets that $CC and its assembler
 # accept for this target.  Both are asked: gcc can know an instruction that its
-# binutils do not.
+# binutils do not.  Fails where nothing can be compiled.
 # shellcheck disable=SC2086  # flags are several words
 ok() {
     printf '#include <%s>\nvoid f(void *p);void f(void *p){%s}\n' "$1" "$3" |
         $CC $2 -x c - -c -o /dev/null 2>/dev/null
 }
+echo '#include <stdlib.h>' | $CC -x c - -c -o /dev/null || exit
 x=immintrin.h
 avx512='-mavx512f -mavx512bw -mavx512dq -mavx512vl'
 list=

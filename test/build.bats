@@ -1,4 +1,4 @@
-# make deps, the layer check, and the pages' examples.
+# make deps and the layer check.
 load helpers
 
 @test "deps: says nothing and installs nothing when nothing is missing" {

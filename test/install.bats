@@ -132,6 +132,27 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     run ! make --no-print-directory -C "$ROOT" STATIC=full all
 }
 
+@test "deps: what it installs is found by the same make, and by the next" {
+    cc=$(command -v "${CC:-cc}")
+    mkdir scripts
+    cp "$ROOT/Makefile" . && cp "$ROOT/scripts/isa.sh" scripts
+    printf '#!/bin/sh\n[ -e installed ] || exit 1\nexec "%s" "$@"\n' "$cc" >cc
+    printf 'isas:\n\t@echo "isas $(ISAS)"\n' >more.mk
+    printf 'echo deps: no\nexit 1\n' >scripts/deps.sh
+    chmod +x cc
+    isas() { env -u MAKEFLAGS -u MAKELEVEL make -f Makefile -f more.mk CC="$PWD/cc" B=b "$@"; }
+    run isas isas
+    [ ! -e b/isa.mk ]
+    run -2 isas deps isas
+    [ "$(grep -c 'deps: no' <<<"$output")" -eq 1 ]
+    [[ $output != *isas\ * ]]
+    echo 'sleep 1; touch installed' >scripts/deps.sh
+    run -0 isas -j2 deps isas
+    want="isas $(CC=$cc sh scripts/isa.sh | sed 's/.*:= *//')"
+    [ "$output" = "$want" ]
+    [ "$(isas isas)" = "$want" ]
+}
+
 # said TOOL: -x and --long of --help, one a line.
 said() {
     $1 --help | sed -n 's/^  \(-.\|  \),\? *\(--[a-z0-9-]*\)\?.*/\1\n\2/p' |
