@@ -233,11 +233,21 @@ lay_out(struct stw *w, struct str *json, struct err *err)
     return rc;
 }
 
+static int
+write_header(struct stw *w, const struct str *json, struct err *err)
+{
+    uint8_t length[8];
+
+    put_le64(length, json->n);
+    if (out_pwrite(w->out, length, sizeof(length), 0, err) < 0)
+        return -1;
+    return out_pwrite(w->out, json->s, json->n, sizeof(length), err);
+}
+
 int
 stw_open(struct stw *w, const char *path, int flags, struct err *err)
 {
     struct str json = { 0 };
-    uint8_t length[8];
     size_t file_nbytes;
     int rc = -1;
 
@@ -248,7 +258,6 @@ stw_open(struct stw *w, const char *path, int flags, struct err *err)
     w->path = xstrdup(path);
     if (lay_out(w, &json, err) < 0)
         goto out;
-    put_le64(length, json.n);
     if (!size_add(w->data_offset, w->data_nbytes, &file_nbytes) ||
         file_nbytes > INT64_MAX) {
         err_set(err, EX_DATAERR, "%s: %zu bytes of data are too many", path,
@@ -257,11 +266,29 @@ stw_open(struct stw *w, const char *path, int flags, struct err *err)
     }
     if (out_open(&w->out, path, flags, true, err) < 0 ||
         out_reserve(w->out, file_nbytes, err) < 0 ||
-        out_pwrite(w->out, length, sizeof(length), 0, err) < 0 ||
-        out_pwrite(w->out, json.s, json.n, sizeof(length), err) < 0)
+        write_header(w, &json, err) < 0)
         goto out;
     rc = 0;
 out:
+    str_free(&json);
+    return rc;
+}
+
+int
+stw_late(struct stw *w, const char *key, const char *value, struct err *err)
+{
+    size_t data_offset = w->data_offset;
+    struct str json = { 0 };
+    int rc;
+
+    stw_meta(w, key, value);
+    rc = lay_out(w, &json, err);
+    if (rc == 0 && w->data_offset != data_offset)
+        rc = err_set(err, EX_SOFTWARE,
+                     "%s: metadata \"%s\" has not the size that was announced",
+                     w->path, key);
+    if (rc == 0)
+        rc = write_header(w, &json, err);
     str_free(&json);
     return rc;
 }

@@ -47,6 +47,14 @@ int stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
               size_t offset, struct err *err);
 int stw_commit(struct stw *w, struct err *err);
 
+/*
+ * stw_late() gives a metadata entry its value after stw_open(), where one of
+ * as many bytes stood in for it.  0, or -1 with 'err' set (EX_SOFTWARE: another
+ * size; EX_IOERR).
+ */
+int stw_late(struct stw *w, const char *key, const char *value,
+             struct err *err);
+
 /* stw_begin() is a tensor's first byte, counted from the end of the header;
  * after stw_open(). */
 uint64_t stw_begin(const struct stw *w, int tensor);

@@ -298,6 +298,36 @@ test_out(void)
     tap_ok(n_entries() == before, "an abandoned file leaves no temporary");
 }
 
+/* A digest of what is written, say, is known at the end alone. */
+static void
+test_late(void)
+{
+    static const char expected[] =
+        "\130\0\0\0\0\0\0\0{\"__metadata__\":{\"k\":\"late\"},"
+        "\"t\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[0,6]}}"
+        "     abcdef";
+    struct stw *w = stw_new();
+    struct err err = { 0 };
+
+    stw_meta(w, "k", "....");
+    stw_add(w, "t", DT_U8, 2, shape2, &err);
+    tap_ok(stw_open(w, "late", 0, &err) == 0 &&
+               stw_write(w, 0, "abcdef", 6, 0, &err) == 0 &&
+               stw_late(w, "k", "late", &err) == 0 &&
+               stw_commit(w, &err) == 0 &&
+               file_is("late", expected, sizeof(expected) - 1),
+           "metadata can come late, if its size is known: %s", err.what);
+    stw_free(w);
+    w = stw_new();
+    stw_meta(w, "k", "....");
+    tap_ok(stw_open(w, "later", 0, &err) == 0 &&
+               stw_late(w, "k", "much too late", &err) < 0 &&
+               err.status == EX_SOFTWARE,
+           "another size is an error: %s", err.what);
+    stw_free(w);
+    tap_ok(access("later", F_OK) < 0, "which leaves nothing");
+}
+
 int
 main(void)
 {
@@ -313,6 +343,7 @@ main(void)
     test_refused();
     test_pieces();
     test_out();
+    test_late();
     snprintf(command, sizeof(command), "rm -rf %s", root);
     if (chdir("/") < 0 || system(command) != 0)
         return 1;
