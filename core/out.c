@@ -21,6 +21,7 @@
 #define MAX_PIECES 1024 /* of one writev(2) */
 #define MAX_OPEN   64
 #define WRITEBACK  ((size_t)32 << 20) /* bytes between hints to the disk */
+#define LEAST_HINT ((size_t)1 << 20)  /* where the next piece lies elsewhere */
 
 /* Ways to copy, each refused by some pairs of files: then the next. */
 enum lend_way { LEND_UNKNOWN, LEND_PAGES, LEND_COPY };
@@ -36,7 +37,7 @@ struct out {
     size_t buf_n;
     enum copy_way way; /* what out_copy() tries first */
     enum lend_way lend;
-    size_t written, sent; /* bytes so far; and those on their way to disk */
+    size_t begin, end; /* written without a gap, no hint of it given yet */
 };
 
 /* What a signal handler has to unlink: pointers set and cleared whole. */
@@ -198,14 +199,26 @@ out_reserve(struct out *o, size_t nbytes, struct err *err)
  * Only a hint: what fails here fails again in fsync().
  */
 static void
-count_written(struct out *o, size_t nbytes)
+hint(struct out *o, size_t least)
 {
-    o->written += nbytes;
-    if (!o->tmp || (o->flags & OUT_NO_SYNC) || o->written - o->sent < WRITEBACK)
+    size_t n = o->end - o->begin;
+
+    if (!o->tmp || (o->flags & OUT_NO_SYNC) || n < least)
         return;
-    sync_file_range(o->fd, (off_t)o->sent, (off_t)(o->written - o->sent),
-                    SYNC_FILE_RANGE_WRITE);
-    o->sent = o->written;
+    sync_file_range(o->fd, (off_t)o->begin, (off_t)n, SYNC_FILE_RANGE_WRITE);
+    o->begin = o->end;
+}
+
+/* 'offset' -1: after what was written last. */
+static void
+count_written(struct out *o, off_t offset, size_t nbytes)
+{
+    if (offset >= 0 && (size_t)offset != o->end) {
+        hint(o, LEAST_HINT);
+        o->begin = o->end = (size_t)offset;
+    }
+    o->end += nbytes;
+    hint(o, WRITEBACK);
 }
 
 /* Writes all of it, at 'offset' or (-1) where the file stands. */
@@ -225,7 +238,7 @@ write_all(struct out *o, const void *data, size_t nbytes, off_t offset,
             return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
         p += n;
         nbytes -= (size_t)n;
-        count_written(o, (size_t)n);
+        count_written(o, offset, (size_t)n);
         if (offset >= 0)
             offset += n;
     }
@@ -309,7 +322,7 @@ out_copy(struct out *o, int fd, const char *name, size_t nbytes,
     if (o->way == COPY_BUFFER)
         n = copy_buffered(o, fd, name, nbytes, err);
     else
-        count_written(o, (size_t)n);
+        count_written(o, -1, (size_t)n);
     return n;
 }
 
@@ -353,7 +366,7 @@ out_writev(struct out *o, struct iovec *v, int n, bool lend, struct err *err)
             continue;
         if (done < 0)
             return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
-        count_written(o, (size_t)done);
+        count_written(o, -1, (size_t)done);
         for (; n > 0 && (size_t)done >= v->iov_len; v++, n--)
             done -= (ssize_t)v->iov_len;
         if (n > 0) {
