@@ -179,6 +179,39 @@ END
     diff -r a c
 }
 
+@test "lut-precompute: a file has the SHA-256 of its weights and of its SAE, biases included" {
+    make_cases
+    # several of the pieces of 4 MiB that a digest is made in
+    py -c 'import numpy as np, lut_ref as ref
+ref.write_sae("large", "sparsify", ref.tiny_sae(np.random.default_rng(1), 20000, 60), 4)'
+    lut-precompute -m model -s large -o a --layers layers.1.self_attn.qkv_proj -j 1
+    lut-precompute -m model -s large -o b --layers layers.1.self_attn.qkv_proj -j 2
+    diff -r a b
+    py -c 'import glob, hashlib, json, struct
+def raw(pattern):
+    tensors = {}
+    for name in glob.glob(pattern):
+        data = open(name, "rb").read()
+        n, = struct.unpack("<Q", data[:8])
+        for key, t in json.loads(data[8:8 + n]).items():
+            if key == "__metadata__":
+                tensors[key] = t
+            else:
+                begin, end = t["data_offsets"]
+                tensors[key] = data[8 + n + begin:8 + n + end]
+    return tensors
+sae, model = raw("large/*.safetensors"), raw("model/*.safetensors")
+parts = ["model.layers.1.self_attn.%s_proj.%s" % (p, x)
+         for p in "qkv" for x in ("weight", "bias")]
+assert len(parts) == sum(p in model for p in parts)
+sha = lambda *all: hashlib.sha256(b"".join(all)).hexdigest()
+for folder in "ab":
+    meta = raw(folder + "/*.safetensors")["__metadata__"]
+    assert meta["sae_sha256"] == sha(*(sae[k] for k in (
+        "encoder.weight", "encoder.bias", "W_dec", "b_dec")))
+    assert meta["weights_sha256"] == sha(*(model[p] for p in parts))'
+}
+
 @test "lut-precompute: --index keeps what it does not know, drops what is not there" {
     make_cases
     lut-precompute -m model -s sparsify -o t --layers '*.q_proj,*.o_proj'
@@ -426,8 +459,10 @@ ref.write_sae("turned", "six", s, 4)'
     make_cases
     py -c 'import numpy as np, lut_ref as ref
 s = ref.tiny_sae(np.random.default_rng(1), 24, 60)
-s["decoder_weight"][5] *= 1e6
+s["decoder_weight"][5] *= 6e4 / abs(s["decoder_weight"][5]).max()
 ref.write_sae("large", "sparsify", s, 4)
+s["decoder_weight"][5, 9] = 65520
+ref.write_sae("larger", "sparsify", s, 4)
 s["decoder_weight"][5] = 0
 s["encoder_bias"][7] = 65520
 ref.write_sae("edge", "six", s, 4, cfg=dict(input_centering=False))
@@ -440,10 +475,12 @@ ref.write_sae("nan", "sparsify", s, 4)'
     }
     run -65 --separate-stderr make large f16
     [[ $stderr == "lut-precompute: model.layers.0.self_attn.q_proj: precomputed_products[5, "*", which F16 cannot hold (--dtype bf16)" ]]
+    run -65 --separate-stderr make larger f16
+    [ "$stderr" = "lut-precompute: model.layers.0.self_attn.q_proj: decoder_weight[5, 9] is 65520, which F16 cannot hold (--dtype bf16)" ]
     run -65 --separate-stderr make edge f16
     [ "$stderr" = "lut-precompute: model.layers.0.self_attn.q_proj: encoder_bias[7] is 65520, which F16 cannot hold (--dtype bf16)" ]
     run -65 --separate-stderr make nan f32
-    [[ $stderr == *"precomputed_products[3, 0] is "*"nan, which F32 cannot hold" ]]
+    [[ $stderr == *"decoder_weight[3, 2] is "*"nan, which F32 cannot hold" ]]
     [ -z "$(ls -A t)" ]
     make below f16
     rm -r t

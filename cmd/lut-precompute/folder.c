@@ -6,6 +6,7 @@
 #include "cmd/lut-precompute/precompute.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/sig.h"
 #include "core/str.h"
 
 static json_t *
@@ -92,55 +93,23 @@ job_open(struct job *job, struct err *err)
                        s->path, job->k, s->n);
     str_addf(&job->path, "%s/%s" LUT_SUFFIX, job->cmd->output, t->name);
     job->lut = lut_text(job);
+    digests_open(&job->digests, s, t);
     return 0;
 }
 
 void
 job_close(struct job *job)
 {
+    digests_close(&job->digests);
     str_free(&job->path);
     free(job->lut);
 }
 
-/* ---- digests of the sources ---- */
-
-static void
-hash_matrix(struct hash *h, const struct matrix *m)
+int
+job_stopped(struct err *err)
 {
-    if (m->data)
-        hash_add(h, m->data, matrix_nbytes(m));
-}
-
-static void
-digest(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct job *job = ctx;
-    const struct sae *s = job->sae;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        struct hash *h = hash_new(HASH_SHA256);
-
-        if (i == 0) {
-            hash_matrix(h, &s->encoder_weight);
-            hash_matrix(h, &s->encoder_bias);
-            hash_matrix(h, &s->decoder_weight);
-            hash_matrix(h, &s->decoder_bias);
-        } else {
-            for (size_t j = 0; j < job->target->n_parts; j++) {
-                hash_matrix(h, &job->target->parts[j].w);
-                hash_matrix(h, &job->target->parts[j].bias);
-            }
-        }
-        hash_hex(h, i == 0 ? job->sae_sha256 : job->weights_sha256);
-        hash_free(h);
-    }
-}
-
-void
-job_digest(struct job *job, struct par *par)
-{
-    par_for(par, 2, 1, digest, job);
+    return sig_stopped("finished layers are kept, run it again with --resume",
+                       err);
 }
 
 /* ---- the file ---- */
@@ -201,16 +170,19 @@ holds_all(const struct job *job, const struct st *st)
 }
 
 /* A file is of one run: its metadata say all but dtype and --store-weights. */
-static bool
-is_same(const struct job *job, const struct st *st)
+static int
+is_same(struct job *job, const struct st *st, struct par *par, struct err *err)
 {
-    return same_layer(job, st) && says(st, "sae_sha256", job->sae_sha256) &&
-           says(st, "weights_sha256", job->weights_sha256) &&
-           holds_all(job, st);
+    if (!same_layer(job, st) || !holds_all(job, st))
+        return 0;
+    if (digests_end(&job->digests, par, err) < 0)
+        return -1;
+    return says(st, "sae_sha256", job->digests.sae.hex) &&
+           says(st, "weights_sha256", job->digests.weights.hex);
 }
 
 int
-job_is_there(const struct job *job, struct err *err)
+job_is_there(struct job *job, const struct threads *threads, struct err *err)
 {
     bool replace = job->cmd->out_flags & OUT_FORCE;
     struct st st;
@@ -225,7 +197,7 @@ job_is_there(const struct job *job, struct err *err)
                        job->path.s);
     if (st_open(&st, job->path.s, err) < 0)
         return replace ? 0 : -1;
-    same = is_same(job, &st);
+    same = is_same(job, &st, threads->par, err);
     st_close(&st);
     if (same || replace)
         return same;
@@ -274,23 +246,44 @@ job_nbytes(const struct job *job)
     return numbers * (dtype_table[job->cmd->dtype].bits / 8);
 }
 
+/* The digests come late: these are their size. */
+static void
+announce(struct stw *w, const struct job *job)
+{
+    static const char digits[] =
+        "0000000000000000000000000000000000000000000000000000000000000000";
+
+    stw_meta(w, "format", "pt");
+    stw_meta(w, "lut", job->lut);
+    stw_meta(w, "sae_sha256", digits);
+    stw_meta(w, "weights_sha256", digits);
+}
+
+static int
+put_digests(struct stw *w, struct job *job, struct par *par, struct err *err)
+{
+    if (digests_end(&job->digests, par, err) < 0 ||
+        stw_late(w, "sae_sha256", job->digests.sae.hex, err) < 0)
+        return -1;
+    return stw_late(w, "weights_sha256", job->digests.weights.hex, err);
+}
+
 int
-job_write(const struct job *job, struct tiles *tiles, struct progress *progress,
-          uint64_t *done, struct err *err)
+job_write(struct job *job, const struct threads *threads, struct tiles *tiles,
+          struct progress *progress, uint64_t *done, struct err *err)
 {
     struct stw *w = stw_new();
     struct handles h;
     int rc;
 
-    stw_meta(w, "format", "pt");
-    stw_meta(w, "lut", job->lut);
-    stw_meta(w, "sae_sha256", job->sae_sha256);
-    stw_meta(w, "weights_sha256", job->weights_sha256);
+    announce(w, job);
     rc = add_all(w, &h, job, err);
     if (rc == 0)
         rc = stw_open(w, job->path.s, job->cmd->out_flags, err);
     if (rc == 0)
-        rc = tiles_write(tiles, w, &h, progress, done, err);
+        rc = tiles_write(tiles, threads->writing, w, &h, progress, done, err);
+    if (rc == 0)
+        rc = put_digests(w, job, threads->par, err);
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);

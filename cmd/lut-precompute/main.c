@@ -237,7 +237,7 @@ struct run {
     const struct cmd *cmd;
     struct model model;
     struct plan plan;
-    struct par *par;
+    struct threads threads;
     struct gemm *gemm;
     struct progress progress;
     uint64_t done;   /* operations */
@@ -293,12 +293,13 @@ make_file(struct run *run, struct job *job, struct err *err)
     struct err other;
     int rc;
 
+    digests_start(&job->digests, run->threads.hashing);
     if (tiles_open(&tiles, run->cmd, run->gemm, job->target, job->sae, err) < 0)
         return -1;
-    rc = job_write(job, &tiles, &run->progress, &run->done, err);
+    rc = job_write(job, &run->threads, &tiles, &run->progress, &run->done, err);
     tiles_close(&tiles);
     if (rc < 0 && err->status == EX_CANTCREAT && run->cmd->resume &&
-        job_is_there(job, &other) > 0)
+        job_is_there(job, &run->threads, &other) > 0)
         rc = 1;
     return rc;
 }
@@ -306,10 +307,8 @@ make_file(struct run *run, struct job *job, struct err *err)
 static int
 make(struct run *run, struct job *job, struct err *err)
 {
-    int there, rc = 0;
+    int there = job_is_there(job, &run->threads, err), rc = 0;
 
-    job_digest(job, run->par);
-    there = job_is_there(job, err);
     if (there == 0)
         there = make_file(run, job, err);
     if (there < 0)
@@ -321,7 +320,7 @@ make(struct run *run, struct job *job, struct err *err)
     if (run->cmd->verbose)
         say(job, there ? "kept" : "made");
     if (run->cmd->verify)
-        rc = job_verify(job, run->par, &run->header, err);
+        rc = job_verify(job, run->threads.par, &run->header, err);
     run->differs |= rc > 0;
     return rc < 0 ? -1 : 0;
 }
@@ -367,12 +366,10 @@ with_layer(struct run *run, const struct work *work,
     struct job job = {
         .cmd = run->cmd, .model = &run->model, .target = &target, .sae = &sae
     };
-    int rc = -1;
+    int rc;
 
     if (sig_stop())
-        return sig_stopped("finished layers are kept, run it again with "
-                           "--resume",
-                           err);
+        return job_stopped(err);
     rc = target_open(&target, &run->model, work->layer, err);
     if (rc <= 0)
         return rc;
@@ -380,7 +377,7 @@ with_layer(struct run *run, const struct work *work,
     if (sae_open(&sae, work->sae, err) == 0) {
         if (job_open(&job, err) == 0)
             rc = each(run, &job, err);
-        job_close(&job);
+        job_close(&job); /* before what its digests are of */
         sae_close(&sae);
     }
     target_close(&target);
@@ -448,15 +445,34 @@ make_all(struct run *run, struct err *err)
 }
 
 static int
+threads_open(struct threads *t, int n, struct err *err)
+{
+    if (par_open(&t->par, n, err) < 0)
+        return -1;
+    if (n > 1 && (par_worker_open(&t->writing, err) < 0 ||
+                  par_worker_open(&t->hashing, err) < 0))
+        return -1;
+    return 0;
+}
+
+static void
+threads_close(struct threads *t)
+{
+    par_worker_close(t->hashing);
+    par_worker_close(t->writing);
+    par_close(t->par);
+}
+
+static int
 run_open(struct run *run, struct err *err)
 {
     const struct cmd *cmd = run->cmd;
 
     if (cpu_check(err) < 0 || model_open(&run->model, cmd->model, err) < 0 ||
         plan_make(&run->plan, cmd, &run->model, err) < 0 ||
-        par_open(&run->par, cmd->n_threads, err) < 0)
+        threads_open(&run->threads, cmd->n_threads, err) < 0)
         return -1;
-    return gemm_open(&run->gemm, run->par, err);
+    return gemm_open(&run->gemm, run->threads.par, err);
 }
 
 static int
@@ -468,7 +484,7 @@ run_all(const struct cmd *cmd, struct err *err)
     if (rc == 0)
         rc = cmd->dry_run ? estimate_all(&run, err) : make_all(&run, err);
     gemm_close(run.gemm);
-    par_close(run.par);
+    threads_close(&run.threads);
     plan_free(&run.plan);
     model_close(&run.model);
     return rc < 0 ? -1 : run.differs ? TU_NEGATIVE : 0;

@@ -7,6 +7,7 @@
 #define LUT_PRECOMPUTE_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -136,10 +137,35 @@ int plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
 void plan_free(struct plan *plan);
 
 /*
+ * beside.c: a file is written while the next rows of it are made.
+ */
+struct writer {
+    struct par_worker *worker; /* NULL: nothing is done beside */
+    struct stw *w;
+    int tensor; /* the piece that is being written */
+    const void *data;
+    size_t nbytes, offset;
+    int rc; /* of it */
+    struct err err;
+};
+
+/* writer_put() waits for the piece before, then writes one that stays as it is
+ * until the next call returns.  writer_wait(): until all is written.  Each: 0,
+ * or -1 with 'err' of any piece before. */
+int writer_put(struct writer *writer, int tensor, const void *data,
+               size_t nbytes, size_t offset, struct err *err);
+int writer_wait(struct writer *writer, struct err *err);
+
+/*
  * tile.c: a table's tensors, some rows at a time.  Memory is the packed
  * weights of the layer and TILE_BYTES, whatever the number of latents.
  */
 #define TILE_BYTES ((size_t)64 << 20)
+
+struct tile_part {
+    struct tiles *t;
+    size_t col; /* of the table, where a part's columns begin */
+};
 
 struct tiles {
     struct gemm *gemm; /* borrowed, as all that is const */
@@ -151,10 +177,13 @@ struct tiles {
     size_t rows, ld;
     float *f32;         /* [rows, in] */
     uint16_t *hi, *lo;  /* [rows, ld]; lo NULL: f32 is bf16 */
-    float *p;           /* [rows, out] */
-    void *rounded;      /* [rows, in or out] */
-    uint8_t *bad;       /* [rows] */
+    float *p;           /* [rows, out], where numbers pass through f32 */
+    void *rounded[2];   /* [rows, in or out]: one is filled, one written */
+    int turn;           /* which is filled */
+    atomic_size_t bad;  /* first row of a tile with what dtype cannot hold */
     double *bias, *b64; /* [n] encoder_bias, [in] decoder_bias */
+    struct tile_part tile_parts[LUT_MAX_PARTS];
+    struct writer writer;
     struct gemm_panels panels[LUT_MAX_PARTS];
     struct gemm_job jobs[LUT_MAX_PARTS];
     size_t packed_nbytes[LUT_MAX_PARTS];
@@ -166,14 +195,16 @@ int tiles_open(struct tiles *t, const struct cmd *cmd, struct gemm *gemm,
 void tiles_close(struct tiles *t); /* a zeroed struct is fine */
 
 /* tiles_write() fills all tensors of an open file, and counts operations in
- * 'done'; stops early as sig_stop() says (EX_TEMPFAIL). */
+ * 'done'; stops early as sig_stop() says (EX_TEMPFAIL).  'worker' NULL: nothing
+ * is done beside. */
 struct handles {
     int encoder_weight, encoder_bias, decoder_weight, decoder_bias;
     int products, bias_product;
     int weight_t; /* -1: not stored */
 };
-int tiles_write(struct tiles *t, struct stw *w, const struct handles *h,
-                struct progress *progress, uint64_t *done, struct err *err);
+int tiles_write(struct tiles *t, struct par_worker *worker, struct stw *w,
+                const struct handles *h, struct progress *progress,
+                uint64_t *done, struct err *err);
 
 /* tiles_probe() makes products for about half a second: GFLOP/s. */
 double tiles_probe(struct tiles *t);
@@ -185,6 +216,22 @@ void bias_products(struct par *par, const struct target *t, const double *b,
                    double *sums);
 
 /*
+ * digest.c: SHA-256 of what a layer's file is made of.
+ */
+struct source {
+    struct hash *hash;
+    const struct matrix *parts[2 * LUT_MAX_PARTS];
+    size_t n, at, nbytes; /* parts; how far into which it is */
+    char hex[HASH_MAX_HEX];
+};
+
+struct digests {
+    struct source sae, weights;
+    struct par_worker *worker; /* that is, or was, at it */
+    atomic_bool pause;
+};
+
+/*
  * folder.c: a layer's file, and metadata.json.
  */
 struct job {
@@ -193,22 +240,42 @@ struct job {
     const struct target *target;
     const struct sae *sae;
     size_t k;
-    struct str path;                   /* of the file */
-    char *lut;                         /* __metadata__'s text of the layer */
-    char sae_sha256[HASH_MAX_HEX];     /* "" until job_digest() */
-    char weights_sha256[HASH_MAX_HEX]; /* the same */
+    struct str path; /* of the file */
+    char *lut;       /* __metadata__'s text of the layer */
+    struct digests digests;
 };
 
-int job_open(struct job *job, struct err *err); /* from the first five */
+int job_open(struct job *job, struct err *err); /* from the first four */
 void job_close(struct job *job);
-void job_digest(struct job *job, struct par *par);
 uint64_t job_nbytes(const struct job *job);
+
+/* job_stopped() fills 'err': sig_stop() has said so. */
+int job_stopped(struct err *err);
+
+/*
+ * digests_open() begins them, digests_start() has 'worker' (or nobody) go on
+ * with them beside, digests_end() makes what is left: 0, or -1 (EX_TEMPFAIL).
+ * digests_close() at any time after the first.
+ */
+void digests_open(struct digests *d, const struct sae *sae,
+                  const struct target *target);
+void digests_start(struct digests *d, struct par_worker *worker);
+int digests_end(struct digests *d, struct par *par, struct err *err);
+void digests_close(struct digests *d);
+
+/* Threads of a run. */
+struct threads {
+    struct par *par;
+    struct par_worker *writing, *hashing; /* NULL with -j 1 */
+};
 
 /* job_is_there(): 1 if the file is there and of the same sources and options,
  * 0 if there is none; another one is -1 (EX_CANTCREAT) without --force. */
-int job_is_there(const struct job *job, struct err *err);
-int job_write(const struct job *job, struct tiles *tiles,
-              struct progress *progress, uint64_t *done, struct err *err);
+int job_is_there(struct job *job, const struct threads *threads,
+                 struct err *err);
+int job_write(struct job *job, const struct threads *threads,
+              struct tiles *tiles, struct progress *progress, uint64_t *done,
+              struct err *err);
 
 /*
  * verify.c: 0, 1 if the file differs from a sample in f64; -1 with 'err'.

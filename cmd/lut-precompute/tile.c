@@ -21,6 +21,11 @@
 #define MIN_ROWS 64
 #define PROBE_S  0.4
 
+/* What comes out of a product stays in the caches: 12 MiB of 6144 outputs.
+ * More where many threads are to have enough of it. */
+#define TILE_ROWS    512
+#define TILE_THREADS 16 /* that these rows are enough for */
+
 static size_t
 smaller(size_t a, size_t b)
 {
@@ -40,12 +45,6 @@ width(const struct tiles *t)
 }
 
 /* ---- numbers to the table's dtype ---- */
-
-struct rounding {
-    const struct tiles *t;
-    const float *from;
-    size_t cols;
-};
 
 /* 8 bytes at a time: an exponent of ones carries if one is added. */
 static bool
@@ -70,19 +69,26 @@ all_finite(const char *v, enum dtype dtype, size_t n)
     return !(bad & carries);
 }
 
+/* Whatever order threads find them in, the first one stays. */
 static void
-round_rows(void *ctx, size_t begin, size_t end, int thread)
+note_bad(struct tiles *t, size_t row)
 {
-    const struct rounding *r = ctx;
-    size_t nbytes = r->cols * item(r->t);
+    size_t first = atomic_load(&t->bad);
 
-    (void)thread;
-    for (size_t i = begin; i < end; i++) {
-        char *to = (char *)r->t->rounded + i * nbytes;
+    while (row < first && !atomic_compare_exchange_weak(&t->bad, &first, row))
+        ;
+}
 
-        cvt_from_f32(to, r->t->dtype, r->from + i * r->cols, r->cols);
-        r->t->bad[i] = !all_finite(to, r->t->dtype, r->cols);
-    }
+/* n numbers of a row of the tile, from its column 'col' on, to the buffer. */
+static void
+round_some(struct tiles *t, const float *from, size_t row, size_t col,
+           size_t cols, size_t n)
+{
+    char *to = (char *)t->rounded[t->turn] + (row * cols + col) * item(t);
+
+    cvt_from_f32(to, t->dtype, from, n);
+    if (!all_finite(to, t->dtype, n))
+        note_bad(t, row);
 }
 
 static const char *
@@ -115,20 +121,17 @@ overflow(const struct tiles *t, const char *name, const float *from, size_t row,
                    dtype_table[t->dtype].name, advice(t));
 }
 
-/* Rows first .. first + n - 1 of a tensor. */
+/* The rounded rows first .. first + n - 1 of a tensor go to the file. */
 static int
-put_rows(struct tiles *t, struct stw *w, int tensor, const char *name,
-         const float *from, size_t first, size_t n, size_t cols,
+put_rows(struct tiles *t, int tensor, size_t first, size_t n, size_t cols,
          struct err *err)
 {
-    struct rounding r = { t, from, cols };
     size_t nbytes = cols * item(t);
+    void *data = t->rounded[t->turn];
 
-    par_for(gemm_par(t->gemm), n, 8, round_rows, &r);
-    for (size_t i = 0; i < n; i++)
-        if (t->bad[i])
-            return overflow(t, name, from + i * cols, first + i, err);
-    return stw_write(w, tensor, t->rounded, n * nbytes, first * nbytes, err);
+    t->turn = !t->turn;
+    return writer_put(&t->writer, tensor, data, n * nbytes, first * nbytes,
+                      err);
 }
 
 /* A vector of sums in double. */
@@ -136,6 +139,8 @@ static int
 put_sums(struct tiles *t, struct stw *w, int tensor, const char *name,
          const double *sums, size_t n, struct err *err)
 {
+    void *rounded = t->rounded[t->turn];
+
     for (size_t at = 0, some; at < n; at += some) {
         some = smaller(n - at, t->target->out);
         for (size_t i = 0; i < some; i++) {
@@ -146,83 +151,142 @@ put_sums(struct tiles *t, struct stw *w, int tensor, const char *name,
                                t->target->name, name, at + i, sums[at + i],
                                dtype_table[t->dtype].name, advice(t));
         }
-        cvt_from_f32(t->rounded, t->dtype, t->p, some);
-        if (stw_write(w, tensor, t->rounded, some * item(t), at * item(t),
-                      err) < 0)
+        cvt_from_f32(rounded, t->dtype, t->p, some);
+        if (stw_write(w, tensor, rounded, some * item(t), at * item(t), err) <
+            0)
             return -1;
     }
     return 0;
 }
 
-/* ---- products ---- */
+/* ---- rows of the SAE ---- */
 
-static void
-products(struct tiles *t, size_t n)
-{
-    const struct target *target = t->target;
-    size_t in = target->in;
-
-    if (!t->split) {
-        gemm_exact(t->gemm, t->jobs, target->n_parts, t->f32, in, n);
-        return;
-    }
-    if (t->lo)
-        gemm_split(t->gemm, t->hi, t->lo, t->f32, in, n, in);
-    else
-        gemm_to_bf16(t->gemm, t->hi, t->f32, in, n, in);
-    gemm_bf16(t->gemm, t->jobs, target->n_parts, t->hi, t->lo, t->ld, n);
-}
-
-static int
-stopped(struct err *err)
-{
-    return sig_stopped("finished layers are kept, run it again with --resume",
-                       err);
-}
-
-struct centring {
+struct rows {
     struct tiles *t;
+    const struct matrix *m;
     size_t first;
+    bool center; /* these rows' bias, too */
 };
 
 static void
-center_rows(void *ctx, size_t begin, size_t end, int thread)
+take_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct centring *c = ctx;
-    const struct tiles *t = c->t;
+    const struct rows *r = ctx;
+    struct tiles *t = r->t;
     size_t in = t->target->in;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++)
-        t->bias[c->first + i] -= dot64(t->f32 + i * in, t->b64, in);
+    matrix_rows(NULL, r->m, r->first + begin, end - begin, t->f32 + begin * in,
+                in);
+    for (size_t i = begin; i < end; i++) {
+        const float *row = t->f32 + i * in;
+
+        if (r->center)
+            t->bias[r->first + i] -= dot64(row, t->b64, in);
+        round_some(t, row, i, 0, in, in);
+    }
+}
+
+/* Rows of an SAE's matrix: to t->f32, and rounded to the file. */
+static int
+write_rows(struct tiles *t, int tensor, const char *name,
+           const struct matrix *m, size_t first, size_t n, bool center,
+           struct err *err)
+{
+    struct rows r = { t, m, first, center };
+    size_t in = t->target->in, bad;
+
+    atomic_store(&t->bad, SIZE_MAX);
+    par_for(gemm_par(t->gemm), n, m->by_col ? 64 : 8, take_rows, &r);
+    bad = atomic_load(&t->bad);
+    if (bad != SIZE_MAX)
+        return overflow(t, name, t->f32 + bad * in, first + bad, err);
+    return put_rows(t, tensor, first, n, in, err);
+}
+
+/* ---- products ---- */
+
+/* A block of products, rounded while it is in the cache: struct gemm_end. */
+static void
+round_block(void *ctx, float *from, size_t ld, size_t row, size_t n_rows,
+            size_t col, size_t n_cols, int thread)
+{
+    const struct tile_part *p = ctx;
+
+    (void)thread;
+    for (size_t i = 0; i < n_rows; i++)
+        round_some(p->t, from + i * ld, row + i, p->col + col,
+                   p->t->target->out, n_cols);
+}
+
+/* Rows row .. row + n - 1 of the tile, which split() has seen. */
+static void
+multiply(struct tiles *t, const struct gemm_job *jobs, size_t row, size_t n)
+{
+    size_t in = t->target->in, n_jobs = t->target->n_parts;
+    const uint16_t *hi = t->hi + row * t->ld, *lo = t->lo;
+
+    if (!t->split)
+        gemm_exact(t->gemm, jobs, n_jobs, t->f32 + row * in, in, n);
+    else
+        gemm_bf16(t->gemm, jobs, n_jobs, hi, lo ? lo + row * t->ld : NULL,
+                  t->ld, n);
+}
+
+static void
+split(struct tiles *t, size_t n)
+{
+    size_t in = t->target->in;
+
+    if (t->split && t->lo)
+        gemm_split(t->gemm, t->hi, t->lo, t->f32, in, n, in);
+    else if (t->split)
+        gemm_to_bf16(t->gemm, t->hi, t->f32, in, n, in);
+}
+
+/* The first product that is too large: its row is made again, unrounded. */
+static int
+bad_product(struct tiles *t, size_t first, size_t bad, struct err *err)
+{
+    struct gemm_job jobs[LUT_MAX_PARTS];
+
+    for (size_t i = 0; i < t->target->n_parts; i++) {
+        jobs[i] = t->jobs[i];
+        jobs[i].end = (struct gemm_end){ 0 };
+        jobs[i].c = t->p + t->tile_parts[i].col;
+        jobs[i].ldc = t->target->out;
+    }
+    multiply(t, jobs, bad, 1);
+    return overflow(t, "precomputed_products", t->p, first + bad, err);
 }
 
 static int
-write_encoder(struct tiles *t, struct stw *w, const struct handles *h,
-              size_t first, size_t n, struct err *err)
+write_products(struct tiles *t, int tensor, size_t first, size_t n,
+               struct err *err)
 {
-    struct par *par = gemm_par(t->gemm);
-    struct centring c = { t, first };
+    size_t bad;
 
-    matrix_rows(par, &t->sae->encoder_weight, first, n, t->f32, t->sae->in);
-    if (t->fold)
-        par_for(par, n, 8, center_rows, &c);
-    return put_rows(t, w, h->encoder_weight, "encoder_weight", t->f32, first, n,
-                    t->sae->in, err);
+    atomic_store(&t->bad, SIZE_MAX);
+    split(t, n);
+    multiply(t, t->jobs, 0, n);
+    bad = atomic_load(&t->bad);
+    if (bad != SIZE_MAX)
+        return bad_product(t, first, bad, err);
+    return put_rows(t, tensor, first, n, t->target->out, err);
 }
 
 static int
-write_products(struct tiles *t, struct stw *w, const struct handles *h,
-               size_t first, size_t n, struct err *err)
+write_tile(struct tiles *t, const struct handles *h, size_t first, size_t n,
+           struct err *err)
 {
-    matrix_rows(gemm_par(t->gemm), &t->sae->decoder_weight, first, n, t->f32,
-                t->sae->in);
-    products(t, n);
-    if (put_rows(t, w, h->products, "precomputed_products", t->p, first, n,
-                 t->target->out, err) < 0)
+    const struct sae *sae = t->sae;
+
+    if (write_rows(t, h->encoder_weight, "encoder_weight", &sae->encoder_weight,
+                   first, n, t->fold, err) < 0 ||
+        write_rows(t, h->decoder_weight, "decoder_weight", &sae->decoder_weight,
+                   first, n, false, err) < 0)
         return -1;
-    return put_rows(t, w, h->decoder_weight, "decoder_weight", t->f32, first, n,
-                    t->sae->in, err);
+    return write_products(t, h->products, first, n, err);
 }
 
 static int
@@ -245,48 +309,79 @@ write_biases(struct tiles *t, struct stw *w, const struct handles *h,
                     err);
 }
 
+static void
+round_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct tiles *t = ctx;
+    size_t out = t->target->out;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        round_some(t, t->p + i * out, i, 0, out, out);
+}
+
 /* compensation_weight_t [in, out]: the parts' W, turned. */
 static int
-write_weight_t(struct tiles *t, struct stw *w, int tensor, struct err *err)
+write_weight_t(struct tiles *t, int tensor, struct err *err)
 {
-    size_t in = t->target->in, out = t->target->out;
+    size_t in = t->target->in, out = t->target->out, bad;
+    struct par *par = gemm_par(t->gemm);
 
     for (size_t first = 0; first < in; first += t->rows) {
-        size_t n = smaller(t->rows, in - first), col = 0;
+        size_t n = smaller(t->rows, in - first);
 
         for (size_t i = 0; i < t->target->n_parts; i++) {
             const struct matrix *part = &t->target->parts[i].w;
             struct matrix turned = { part->data, part->dtype, in, part->rows,
                                      true };
 
-            matrix_rows(gemm_par(t->gemm), &turned, first, n, t->p + col, out);
-            col += part->rows;
+            matrix_rows(par, &turned, first, n, t->p + t->tile_parts[i].col,
+                        out);
         }
-        if (put_rows(t, w, tensor, "compensation_weight_t", t->p, first, n, out,
-                     err) < 0)
+        atomic_store(&t->bad, SIZE_MAX);
+        par_for(par, n, 8, round_rows, t);
+        bad = atomic_load(&t->bad);
+        if (bad != SIZE_MAX)
+            return overflow(t, "compensation_weight_t", t->p + bad * out,
+                            first + bad, err);
+        if (put_rows(t, tensor, first, n, out, err) < 0)
             return -1;
     }
-    return 0;
+    return writer_wait(&t->writer, err);
 }
 
-int
-tiles_write(struct tiles *t, struct stw *w, const struct handles *h,
-            struct progress *progress, uint64_t *done, struct err *err)
+static int
+write_all(struct tiles *t, struct stw *w, const struct handles *h,
+          struct progress *progress, uint64_t *done, struct err *err)
 {
     for (size_t first = 0; first < t->sae->n; first += t->rows) {
         size_t n = smaller(t->rows, t->sae->n - first);
 
         if (sig_stop())
-            return stopped(err);
-        if (write_encoder(t, w, h, first, n, err) < 0 ||
-            write_products(t, w, h, first, n, err) < 0)
+            return job_stopped(err);
+        if (write_tile(t, h, first, n, err) < 0)
             return -1;
         *done += 2 * n * t->target->in * t->target->out;
         progress_at(progress, *done / 1000000000);
     }
-    if (write_biases(t, w, h, err) < 0)
+    if (writer_wait(&t->writer, err) < 0 || write_biases(t, w, h, err) < 0)
         return -1;
-    return h->weight_t < 0 ? 0 : write_weight_t(t, w, h->weight_t, err);
+    return h->weight_t < 0 ? 0 : write_weight_t(t, h->weight_t, err);
+}
+
+int
+tiles_write(struct tiles *t, struct par_worker *worker, struct stw *w,
+            const struct handles *h, struct progress *progress, uint64_t *done,
+            struct err *err)
+{
+    struct err late;
+    int rc;
+
+    t->writer = (struct writer){ .worker = worker, .w = w };
+    rc = write_all(t, w, h, progress, done, err);
+    if (rc < 0)
+        writer_wait(&t->writer, &late);
+    return rc;
 }
 
 static double
@@ -306,11 +401,11 @@ tiles_probe(struct tiles *t)
 
     matrix_rows(gemm_par(t->gemm), &t->sae->decoder_weight, 0, n, t->f32,
                 t->sae->in);
-    n = smaller(n, 256);
-    products(t, smaller(n, 32)); /* threads and pages wake up */
+    split(t, n);
+    multiply(t, t->jobs, 0, smaller(n, 32)); /* threads and pages wake up */
     began = now_s();
     do {
-        products(t, n);
+        multiply(t, t->jobs, 0, n);
         done += n;
         s = now_s() - began;
     } while (s < PROBE_S);
@@ -353,10 +448,10 @@ make_jobs(struct tiles *t, struct err *err)
     for (size_t i = 0; i < t->target->n_parts; i++) {
         const struct matrix *w = &t->target->parts[i].w;
 
+        t->tile_parts[i] = (struct tile_part){ t, col };
         t->jobs[i] = (struct gemm_job){
             .w = { w->data, w->dtype, w->rows, w->cols, w->cols, false },
-            .c = t->p + col,
-            .ldc = t->target->out,
+            .end = { .hook = round_block, .ctx = &t->tile_parts[i] },
         };
         col += w->rows;
         if (t->split && pack(t, i, err) < 0)
@@ -373,8 +468,8 @@ make_buffers(struct tiles *t, bool need_lo, struct err *err)
 
     if (!(t->f32 = mem_big(t->rows, in * sizeof(float), what, err)) ||
         !(t->p = mem_big(t->rows, out * sizeof(float), what, err)) ||
-        !(t->rounded = mem_big(t->rows, width(t) * item(t), what, err)) ||
-        !(t->bad = mem_big(t->rows, 1, what, err)) ||
+        !(t->rounded[0] = mem_big(t->rows, width(t) * item(t), what, err)) ||
+        !(t->rounded[1] = mem_big(t->rows, width(t) * item(t), what, err)) ||
         !(t->bias = mem_big(t->sae->n, sizeof(double), what, err)) ||
         !(t->b64 = mem_big(in, sizeof(double), what, err)))
         return -1;
@@ -386,11 +481,22 @@ make_buffers(struct tiles *t, bool need_lo, struct err *err)
     return 0;
 }
 
+static size_t
+tile_rows(const struct tiles *t)
+{
+    size_t threads = (size_t)par_threads(gemm_par(t->gemm)), rows;
+    size_t row = (t->target->in + t->target->out) * sizeof(float) +
+                 2 * width(t) * item(t) + (t->split ? 4 * t->ld : 0);
+
+    rows = TILE_BYTES / row / MIN_ROWS * MIN_ROWS;
+    rows = smaller(rows, TILE_ROWS * (1 + threads / TILE_THREADS));
+    return smaller(rows ? rows : MIN_ROWS, t->sae->n);
+}
+
 int
 tiles_open(struct tiles *t, const struct cmd *cmd, struct gemm *gemm,
            const struct target *target, const struct sae *sae, struct err *err)
 {
-    size_t row;
 
     *t = (struct tiles){ .gemm = gemm,
                          .target = target,
@@ -399,10 +505,7 @@ tiles_open(struct tiles *t, const struct cmd *cmd, struct gemm *gemm,
                          .fold = sae->centered && !cmd->keep_centering,
                          .ld = gemm_ld_bf16(target->in) };
     t->split = can_split(t);
-    row = (target->in + target->out) * sizeof(float) + width(t) * item(t) +
-          (t->split ? 4 * t->ld : 0);
-    t->rows = TILE_BYTES / row / MIN_ROWS * MIN_ROWS;
-    t->rows = smaller(t->rows ? t->rows : MIN_ROWS, sae->n);
+    t->rows = tile_rows(t);
     if (make_buffers(t, sae->decoder_weight.dtype != DT_BF16, err) < 0 ||
         make_jobs(t, err) < 0) {
         tiles_close(t);
@@ -431,8 +534,8 @@ tiles_close(struct tiles *t)
         return;
     drop(t->f32, t->rows, t->target->in * sizeof(float));
     drop(t->p, t->rows, t->target->out * sizeof(float));
-    drop(t->rounded, t->rows, width(t) * item(t));
-    drop(t->bad, t->rows, 1);
+    drop(t->rounded[0], t->rows, width(t) * item(t));
+    drop(t->rounded[1], t->rows, width(t) * item(t));
     drop(t->bias, t->sae->n, sizeof(double));
     drop(t->b64, t->target->in, sizeof(double));
     drop(t->hi, t->rows, t->ld * 2);
