@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,12 +15,14 @@
 
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/sig.h"
 #include "core/tmpname.h"
 
 #define PIPE_BYTES (1 << 20) /* the most that anyone may ask for */
 #define BUF_BYTES  ((size_t)256 << 10)
 #define MAX_PIECES 1024 /* of one writev(2) */
 #define MAX_OPEN   64
+#define POLL_MS    200
 #define WRITEBACK  ((size_t)32 << 20) /* bytes between hints to the disk */
 #define LEAST_HINT ((size_t)1 << 20)  /* where the next piece lies elsewhere */
 
@@ -55,15 +58,18 @@ remember(char *tmp)
     return -1;
 }
 
-void
+bool
 out_abort_all(void)
 {
+    bool any = false;
+
     for (int i = 0; i < MAX_OPEN; i++) {
         char *tmp = atomic_load(&temporaries[i]);
 
-        if (tmp)
-            unlink(tmp);
+        if (tmp && unlink(tmp) == 0)
+            any = true;
     }
+    return any;
 }
 
 static void
@@ -487,6 +493,20 @@ out_abort(struct out *o)
 {
     if (o)
         forget(o, true);
+}
+
+bool
+out_stdout_ready(void)
+{
+    struct pollfd p = { .fd = 1, .events = POLLOUT };
+
+    while (!sig_stop()) {
+        int n = poll(&p, 1, POLL_MS);
+
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return true; /* what is wrong with it, write() tells */
+    }
+    return poll(&p, 1, 0) > 0;
 }
 
 int

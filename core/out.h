@@ -87,8 +87,16 @@ void out_abort(struct out *out);
  */
 void out_sweep(const char *path);
 
-/* out_abort_all() removes every temporary; for signal handlers: unlink only. */
-void out_abort_all(void);
+/* out_abort_all() removes every temporary; for signal handlers: unlink only.
+ * True: there was one. */
+bool out_abort_all(void);
+
+/*
+ * out_stdout_ready() waits until standard output takes a line, or it is time
+ * to stop: a pipe that nobody reads must not keep anyone from that.  False: it
+ * takes none.
+ */
+bool out_stdout_ready(void);
 
 /*
  * out_close_stdout() is every main's last step: flushes stdio's stdout and

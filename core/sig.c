@@ -1,8 +1,11 @@
 #include "core/sig.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/out.h"
 
@@ -18,53 +21,6 @@ now(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Ends the program as the signal would have, temporaries removed. */
-static void
-end_now(int sig)
-{
-    out_abort_all();
-    signal(sig, SIG_DFL);
-    raise(sig);
-}
-
-static void
-on_stop(int sig)
-{
-    if (sig == SIGINT && caught == SIGINT)
-        end_now(sig);
-    caught = sig;
-}
-
-void
-sig_install(bool at_once)
-{
-    static const int stops[] = { SIGTERM, SIGINT, SIGUSR1, SIGHUP };
-    struct sigaction act = { .sa_handler = at_once ? end_now : on_stop };
-    struct sigaction old;
-
-    sigemptyset(&act.sa_mask);
-    /* SA_NODEFER lets raise() in end_now() take effect at once */
-    act.sa_flags = at_once ? SA_NODEFER : SA_RESTART;
-    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {
-        /* nohup and background shells ignore some: that is their wish */
-        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN)
-            continue;
-        sigaction(stops[i], &act, NULL);
-    }
-}
-
-void
-sig_deadline(double seconds)
-{
-    deadline = now() + seconds;
-}
-
-bool
-sig_stop(void)
-{
-    return caught || (deadline > 0 && now() >= deadline);
-}
-
 static const char *
 name(int sig)
 {
@@ -77,9 +33,90 @@ name(int sig)
         return "SIGUSR1";
     case SIGHUP:
         return "SIGHUP";
+    case SIGXCPU:
+        return "SIGXCPU";
     default:
         return "the deadline";
     }
+}
+
+/* Ends the program as the signal would have. */
+static void
+end_by(int sig)
+{
+    sigset_t set;
+
+    signal(sig, SIG_DFL);
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static void
+say(const char *what)
+{
+    ssize_t n = write(2, what, strlen(what));
+
+    (void)n;
+}
+
+static void
+on_end(int sig)
+{
+    if (!out_abort_all())
+        end_by(sig);
+    say(program_invocation_short_name);
+    say(": stopped by ");
+    say(name(sig));
+    say(": run it again\n");
+    _exit(EX_TEMPFAIL);
+}
+
+static void
+on_stop(int sig)
+{
+    if (sig == SIGINT && caught == SIGINT) {
+        out_abort_all();
+        end_by(sig);
+    }
+    caught = sig;
+}
+
+/* nohup and background shells ignore some: that is their wish. */
+static void
+install(int sig, const struct sigaction *act)
+{
+    struct sigaction old;
+
+    if (sigaction(sig, NULL, &old) < 0 || old.sa_handler != SIG_IGN)
+        sigaction(sig, act, NULL);
+}
+
+void
+sig_install(bool at_once)
+{
+    static const int stops[] = { SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXCPU };
+    struct sigaction act = { .sa_handler = at_once ? on_end : on_stop,
+                             .sa_flags = SA_RESTART };
+
+    /* one at a time: the first decides how it ends */
+    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
+        sigaddset(&act.sa_mask, stops[i]);
+    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
+        install(stops[i], &act);
+}
+
+void
+sig_deadline(double seconds)
+{
+    deadline = now() + seconds;
+}
+
+bool
+sig_stop(void)
+{
+    return caught || (deadline > 0 && now() >= deadline);
 }
 
 int

@@ -1,6 +1,6 @@
 /*
- * Stopping soon: TERM, INT, USR1 and --deadline all ask for the same thing,
- * and long loops look at sig_stop() between units of work.
+ * Stopping soon: TERM, INT, USR1, HUP, XCPU (ulimit -t) and --deadline all ask
+ * for the same thing, and long loops look at sig_stop() between units of work.
  */
 #ifndef CORE_SIG_H
 #define CORE_SIG_H
@@ -10,9 +10,10 @@
 #include "core/err.h"
 
 /*
- * sig_install() makes TERM, INT and USR1 set a flag.  A second INT, or any of
- * them when sig_install() was told 'at_once', removes all temporaries
- * (out_abort_all) and ends the program by that signal.
+ * sig_install() makes these signals set a flag; a second INT ends the program
+ * at once, by that signal.  Told 'at_once', any of them does: by the signal,
+ * or, if a file was under way, with "stopped by SIGTERM: run it again" and
+ * EX_TEMPFAIL.  Temporaries are removed (out_abort_all).
  */
 void sig_install(bool at_once);
 

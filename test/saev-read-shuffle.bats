@@ -150,7 +150,7 @@ json.dump(meta(n=1 << 21, p=7, d=1, imgs_a_shard=1 << 21), open("d/metadata.json
     kill -TERM $!
     status=0
     wait $! || status=$?
-    [ "$status" -eq 143 ]
+    [ "$status" -eq 75 ]
     [ "$(echo ./* .out*)" = "./d .out*" ]
 }
 

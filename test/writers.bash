@@ -4,7 +4,7 @@
 # shellcheck disable=SC2034,SC2016
 
 IDS=$(seq -s, 1 24)
-LAYER=model.layers.1.mlp.up_proj
+export LAYER=model.layers.1.mlp.up_proj
 
 # make_inputs: in the working folder, small and from seeds.
 make_inputs() {

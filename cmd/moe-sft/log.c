@@ -1,8 +1,11 @@
 /* The log of a training run, and its picture. */
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cmd/moe-sft/train.h"
+#include "core/out.h"
 
 /* Pixels. */
 #define WIDTH   640
@@ -26,6 +29,15 @@ log_line(struct str *to, uint64_t step, const struct step_record *r)
 {
     str_addf(to, "%llu\t%.9g\t%.9g\t%.9g\t%.0f\n", (unsigned long long)step,
              r->loss, r->lr, r->grad_norm, r->tokens);
+}
+
+void
+log_print(const struct str *text, int *first_errno)
+{
+    if (out_stdout_ready() &&
+        (fputs(text->s, stdout) == EOF || fflush(stdout) == EOF) &&
+        !*first_errno)
+        *first_errno = errno;
 }
 
 /* Points of the curve: step and log10 of the loss. */

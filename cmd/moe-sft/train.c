@@ -489,9 +489,7 @@ say_step(struct train *t, double seconds)
 
     if (!t->o->log) {
         log_line(&line, t->state.step, r);
-        fputs(line.s, stdout);
-        if (fflush(stdout) == EOF && !t->stdout_errno)
-            t->stdout_errno = errno;
+        log_print(&line, &t->stdout_errno);
         str_free(&line);
     }
     if (t->o->verbose)
@@ -540,7 +538,7 @@ train_steps(struct train *t, struct err *err)
 
     if (!t->o->log) {
         log_head(&head);
-        fputs(head.s, stdout);
+        log_print(&head, &t->stdout_errno);
         str_free(&head);
     }
     /* a wait for the stream that was stopped is no failure: save, too */

@@ -159,9 +159,11 @@ struct stw *state_write(const struct state *state, const char *path,
                         struct err *err);
 int state_read(struct state *state, const char *path, struct err *err);
 
-/* log_head(), log_line(): TSV.  log_svg(): the curve of the loss. */
+/* log_head(), log_line(): TSV.  log_print() puts it on stdout, unless it is
+ * time to stop and nobody reads there.  log_svg(): the curve of the loss. */
 void log_head(struct str *to);
 void log_line(struct str *to, uint64_t step, const struct step_record *record);
+void log_print(const struct str *text, int *first_errno);
 void log_svg(struct str *to, const char *title,
              const struct step_record *records, size_t n);
 

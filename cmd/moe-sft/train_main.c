@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cmd/moe-sft/train.h"
 #include "core/mem.h"
@@ -216,6 +217,18 @@ is_other(const struct train_options *o, const char *path)
     return found;
 }
 
+/* Each is written again and again, as a whole. */
+static int
+check_kind(const char *path, struct err *err)
+{
+    struct stat st;
+
+    if (!path || stat(path, &st) < 0 || S_ISREG(st.st_mode) ||
+        S_ISCHR(st.st_mode))
+        return 0;
+    return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
+}
+
 static int
 check_outputs(struct train_options *o, struct err *err)
 {
@@ -231,7 +244,7 @@ check_outputs(struct train_options *o, struct err *err)
         return err_set(err, TU_USAGE,
                        "--svg %s is the name of another file of this command",
                        o->svg);
-    return 0;
+    return check_kind(o->log, err) < 0 ? -1 : check_kind(o->svg, err);
 }
 
 int

@@ -7,7 +7,6 @@
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
-#include "core/sig.h"
 #include "core/tool.h"
 
 #define EMIT_FLOATS ((size_t)64 << 10) /* converted at a time: stays in L2 */
@@ -100,8 +99,6 @@ written(struct emit *emit, size_t n, struct err *err)
     emit->n_done += n;
     emit->array_left -= n;
     progress_at(&emit->progress, out_nbytes(emit, emit->n_done));
-    if (sig_stop())
-        return sig_stopped(RUN_AGAIN, err);
     if (emit->array_rows && emit->array_left == 0)
         return out_flush(emit->out, err);
     return 0;
@@ -139,8 +136,6 @@ copy_bytes(struct emit *emit, int fd, const char *name, size_t offset,
         nbytes -= (size_t)n;
         done += (size_t)n;
         progress_at(&emit->progress, done);
-        if (sig_stop())
-            return sig_stopped(RUN_AGAIN, err);
     }
     return 0;
 }

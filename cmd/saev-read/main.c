@@ -280,17 +280,6 @@ check_options(const struct cmd *cmd)
                   "are of numbers");
 }
 
-/*
- * Who looks at sig_stop() while it writes a file.  A pipe's reader has had a
- * part already and may have stopped reading: then a signal ends us at once.
- */
-static bool
-stops_soon(const struct cmd *cmd)
-{
-    return !strcmp(cmd->verb, "rows") && !cmd->shuffle &&
-           strcmp(cmd->out_path, "-") != 0;
-}
-
 int
 main(int argc, char **argv)
 {
@@ -309,7 +298,7 @@ main(int argc, char **argv)
     tool_start(&tool);
     verb = parse(&cmd, argc, argv);
     check_options(&cmd);
-    sig_install(!stops_soon(&cmd));
+    sig_install(true);
     if (cmd.quiet)
         tool_quiet();
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,

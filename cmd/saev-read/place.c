@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/js.h"
-#include "core/sig.h"
 
 #define ENOUGH ((size_t)64 << 10) /* bytes handed on at a time */
 
@@ -15,8 +14,6 @@ hand_on(struct places *p, size_t enough, struct err *err)
     if (out_write(p->out, p->text.s, p->text.n, err) < 0)
         return -1;
     str_clear(&p->text);
-    if (sig_stop())
-        return sig_stopped(RUN_AGAIN, err);
     return 0;
 }
 

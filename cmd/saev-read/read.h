@@ -21,8 +21,6 @@
 #include "core/perm.h"
 #include "core/tty.h"
 
-#define RUN_AGAIN "nothing was written, run it again"
-
 struct range {
     size_t first, last; /* both counted */
 };

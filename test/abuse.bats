@@ -1,0 +1,111 @@
+# What surrounds a tool is not as it should be: signals, streams that are
+# closed, full or nobody's, files that change, and too little of everything.
+load helpers
+load writers
+
+setup_file() {
+    mkdir "$BATS_FILE_TMPDIR/inputs"
+    cd "$BATS_FILE_TMPDIR/inputs" || return
+    make_inputs
+}
+
+setup() {
+    cp -r "$BATS_FILE_TMPDIR/inputs/." "$BATS_TEST_TMPDIR"
+    cd "$BATS_TEST_TMPDIR" || return
+}
+
+# py: python3 with test/ref in its path.
+py() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
+}
+
+@test "signals: a file under way is removed, one line says so, status 75" {
+    py - <<'END'
+import os, signal, subprocess as sp, time
+demo = os.environ["DEMO"]
+ids = ",".join(["1"] * 500)
+# Inputs that are no end of work; what is written appears as ".x.tmp.*".
+os.makedirs("long")
+meta = open("big/metadata.json").read().replace('"n_imgs": 100', '"n_imgs": 4000000')
+meta = meta.replace('"max_patches_per_shard": 25', '"max_patches_per_shard": 32000000')
+open("long/metadata.json", "w").write(meta)
+os.truncate(os.open("long/acts000000.bin", os.O_CREAT | os.O_WRONLY), 4000000 * 8 * 4000)
+with open("long.f32", "w") as f:
+    f.truncate(2 << 40)
+open("many.jsonl", "w").write('{"prompt": "1+1="}\n' * 100000)
+commands = {
+    "saev-read -q -o x long": 5,
+    "saev-read -q --shuffle -o x long --mem 1T --index": 5,
+    f"hf-infer {demo} --jsonl --file many.jsonl -n 5 -o x": 5,
+    f"lut-apply -q -i long.f32 --x-dtype f32 -o x lut {os.environ['LAYER']}": 5,
+}
+sigs = ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGXCPU"]
+def start(words):
+    return sp.Popen(words, stdout=sp.PIPE, stderr=sp.PIPE, stdin=sp.DEVNULL,
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+def temporaries():
+    return [n for n in os.listdir(".") if n.startswith(".x.tmp.")]
+for command, n in commands.items():
+    words = command.split()
+    for sig in sigs[:n]:
+        p = start(words)
+        while not temporaries():
+            assert p.poll() is None, (command, p.communicate())
+            time.sleep(.005)
+        time.sleep(.03)
+        p.send_signal(signal.Signals[sig])
+        said = p.communicate()
+        assert (p.returncode, *said) == (
+            75, b"", f"{words[0]}: stopped by {sig}: run it again\n".encode()), (command, sig, p.returncode, said)
+        assert not temporaries() and not os.path.exists("x"), command
+# a filter has nothing to lose: it ends by the signal, and says nothing
+for sig in sigs[:4]:
+    p = start(["saev-read", "-q", "long"])
+    p.stdout.read(100)
+    p.send_signal(signal.Signals[sig])
+    p.stdout.read()
+    assert p.wait() == -signal.Signals[sig] and not p.stderr.read(), sig
+END
+}
+
+@test "signals: a reader that goes away leaves no temporary of another output" {
+    py - <<'END'
+import os, signal, subprocess as sp
+demo = os.environ["DEMO"]
+for command in (f"hf-infer {demo} --ids 1,2,3 --lut lut --lut-report x --top 3",
+                f"hf-infer {demo} --ids 1,2,3 --acts mlp:0 --acts-meta x",
+                f"st-inspect stats --svg x {demo}",
+                "saev-read -q stats --svg x dump",
+                f"lut-apply -q --report -m {demo} -i x.raw --x-dtype f32 --svg x lut {os.environ['LAYER']}",
+                "moe-sft quantize -b base.safetensors -o x"):
+    r, w = os.pipe()
+    os.close(r)
+    p = sp.run(command.split(), stdout=w, stderr=sp.PIPE)
+    os.close(w)
+    assert p.returncode == -signal.SIGPIPE, (command, p)
+    assert not [n for n in os.listdir(".") if n.startswith(".x.")], (command, os.listdir("."))
+    os.remove("x")
+END
+}
+
+@test "signals: a pipe that nobody reads keeps moe-sft train from nothing but its lines" {
+    py - <<'END'
+import fcntl, os, signal, subprocess as sp, time
+r, w = os.pipe()
+fcntl.fcntl(w, 1031, 4096) # F_SETPIPE_SZ
+os.write(w, b"." * fcntl.fcntl(w, 1032))
+p = sp.Popen("moe-sft train -b train/base.safetensors -l train/student.safetensors -o run -n 999999".split()
+             + ["train/b0.safetensors"], stdout=w, stderr=sp.PIPE)
+time.sleep(.5)
+p.send_signal(signal.SIGTERM)
+said = p.communicate(timeout=60)[1]
+assert p.returncode == 75 and b"stopped by SIGTERM: run " in said, (p.returncode, said)
+END
+    st-inspect verify -q run/*.safetensors
+    mkfifo pipe
+    for what in log svg; do
+        run -73 timeout 60 moe-sft train -b train/base.safetensors -l train/student.safetensors -o run -n 2 -f \
+            --$what pipe train/b0.safetensors
+        [ "$output" = "moe-sft: pipe: is not a file" ]
+    done
+}
