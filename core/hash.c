@@ -121,12 +121,3 @@ hash_name(enum hash_kind kind)
 {
     return names[kind];
 }
-
-int
-hash_parse(const char *name)
-{
-    for (int i = 0; i < 2; i++)
-        if (!strcmp(name, names[i]))
-            return i;
-    return -1;
-}

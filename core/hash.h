@@ -20,6 +20,5 @@ void hash_hex(struct hash *hash, char hex[HASH_MAX_HEX]);
 void hash_free(struct hash *hash);
 
 const char *hash_name(enum hash_kind kind); /* "xxh3", "sha256" */
-int hash_parse(const char *name);           /* -1: no such hash */
 
 #endif

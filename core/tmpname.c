@@ -20,7 +20,8 @@
 #define HOST_MAX 64
 #define TMP_ROOM (NAME_MAX - 40 - HOST_MAX) /* of NAME in its temporary */
 
-size_t
+/* The length of a path's folder, "" or ending in '/'. */
+static size_t
 folder_bytes(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -9,9 +9,6 @@
 
 #include "core/err.h"
 
-/* folder_bytes() is the length of a path's folder, "" or ending in '/'. */
-size_t folder_bytes(const char *path);
-
 /* folder_sync() makes the names in the folder of 'path' durable.
  * -1 with 'err' set (EX_IOERR). */
 int folder_sync(const char *path, struct err *err);

@@ -1,47 +1,12 @@
 #include "core/tty.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #define TTY_EVERY_S   0.1  /* between two drawings on a terminal */
 #define BATCH_EVERY_S 60.0 /* between two lines of a log */
-
-bool
-tty_color(enum tty_color wish)
-{
-    const char *no = getenv("NO_COLOR");
-    const char *term = getenv("TERM");
-
-    if (wish != TTY_AUTO)
-        return wish == TTY_ALWAYS;
-    return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(1);
-}
-
-int
-tty_color_parse(const char *s)
-{
-    static const char *const names[] = { "auto", "always", "never" };
-
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(s, names[i]))
-            return i;
-    return -1;
-}
-
-int
-tty_columns(void)
-{
-    struct winsize w;
-
-    for (int fd = 1; fd <= 2; fd++)
-        if (ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
-            return w.ws_col;
-    return 80;
-}
 
 char *
 size_iec(char buf[16], uint64_t nbytes)

@@ -1,5 +1,5 @@
 /*
- * Terminals: progress on stderr, colour, and not writing binary to a screen.
+ * Progress on stderr, and sizes as people read them.
  */
 #ifndef CORE_TTY_H
 #define CORE_TTY_H
@@ -7,15 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum tty_color { TTY_AUTO, TTY_ALWAYS, TTY_NEVER };
-
-/* tty_color() decides for fd 1: --color, then NO_COLOR, TERM=dumb, isatty. */
-bool tty_color(enum tty_color wish);
-int tty_color_parse(const char *s); /* auto|always|never, or -1 */
-
-/* tty_columns() is the width of stderr's or stdout's terminal, else 80. */
-int tty_columns(void);
 
 /*
  * Progress: on a terminal one line redrawn at most 10 times a second with

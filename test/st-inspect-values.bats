@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
-load helpers
-
 # Numbers at the edges of their types.  Files are made by test/ref/mkst.py;
 # expectations are numpy's, or Python's exact integers.
+load helpers
 
 py() {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
-load helpers
-
 # Files are made by test/ref/mkst.py, which shares nothing with our reader;
 # expectations are numpy's, Python's, sha256sum's, or the format's text.
+load helpers
 
 py() {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"

@@ -1,3 +1,4 @@
+/* Attention of a chunk's queries over the KV cache, tile by tile. */
 #include "cmd/hf-infer/engine.h"
 
 #include <math.h>

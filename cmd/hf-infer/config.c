@@ -1,3 +1,4 @@
+/* config.json of the model families: what is known, and what is refused. */
 #include "cmd/hf-infer/engine.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* A model folder's tensors, bound to the layers that use them. */
 #include "cmd/hf-infer/engine.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Rotary positions: what config.json says of them, and their tables. */
 #include "cmd/hf-infer/engine.h"
 
 #include <math.h>

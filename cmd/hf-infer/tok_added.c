@@ -1,3 +1,4 @@
+/* Added tokens: where a text is cut before anything else sees it. */
 #include "cmd/hf-infer/tok_impl.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Byte-pair merges: a word to ids, with the words that come again kept. */
 #include "cmd/hf-infer/tok_impl.h"
 
 #include <stdio.h>

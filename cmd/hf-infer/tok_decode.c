@@ -1,3 +1,4 @@
+/* Ids to text: the chain of decoders, one token at a time. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* tokenizer.json to tables; what is not supported is named. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* The hash tables of the vocabulary and of its merges. */
 #include "cmd/hf-infer/tok_impl.h"
 
 #include <stdlib.h>

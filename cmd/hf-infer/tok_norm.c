@@ -1,3 +1,4 @@
+/* Normalizers: Unicode forms, replacements, lower case, strip. */
 #include "cmd/hf-infer/tok_impl.h"
 
 #include <stdlib.h>

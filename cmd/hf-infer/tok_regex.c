@@ -1,3 +1,4 @@
+/* Regular expressions of Oniguruma's kind, on PCRE2. */
 #include "cmd/hf-infer/tok_impl.h"
 
 #include <stdlib.h>

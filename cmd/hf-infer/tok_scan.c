@@ -1,3 +1,4 @@
+/* JSON of the vocabulary and merges, read without a tree of it. */
 #include "cmd/hf-infer/tok_impl.h"
 
 #include <string.h>

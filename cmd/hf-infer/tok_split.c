@@ -1,3 +1,4 @@
+/* Pre-tokenizers: a text cut into words. */
 #include "cmd/hf-infer/tok_impl.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* ByteLevel's alphabet: a printable character for each byte. */
 #include "cmd/hf-infer/tok_impl.h"
 
 size_t

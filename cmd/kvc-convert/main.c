@@ -1,3 +1,4 @@
+/* kvc-convert: the command line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

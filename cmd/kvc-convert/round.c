@@ -1,3 +1,4 @@
+/* Numbers of any dtype to f16, bf16 or f32, rounded as torch does. */
 #include <string.h>
 
 #include "cmd/kvc-convert/kvc.h"

@@ -1,3 +1,4 @@
+/* Tensors by name, from a checkpoint of torch's or from safetensors. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

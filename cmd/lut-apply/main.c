@@ -1,3 +1,4 @@
+/* lut-apply: the command line. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* lut-precompute: the command line. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

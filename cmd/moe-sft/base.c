@@ -393,8 +393,8 @@ base_nbytes(const struct base *base)
     return nbytes;
 }
 
-bool
-base_int8(const struct base *base)
+static bool
+is_int8(const struct base *base)
 {
     return base->scale[BASE_GATE] || base->scale[BASE_UP] ||
            base->scale[BASE_DOWN];
@@ -404,9 +404,9 @@ int
 base_mode(const struct base *base, int asked, enum moe_mode *mode,
           struct err *err)
 {
-    *mode = asked == MOE_INT8 || (asked < 0 && base_int8(base)) ? MOE_INT8
-                                                                : MOE_BF16;
-    if (*mode == MOE_BF16 && base_int8(base))
+    *mode =
+        asked == MOE_INT8 || (asked < 0 && is_int8(base)) ? MOE_INT8 : MOE_BF16;
+    if (*mode == MOE_BF16 && is_int8(base))
         return err_set(err, TU_USAGE,
                        "%s: has weights in int8, which --mode bf16 cannot use",
                        base->path);
@@ -416,7 +416,7 @@ base_mode(const struct base *base, int asked, enum moe_mode *mode,
 int
 base_want_float(const struct base *base, struct err *err)
 {
-    if (!base_int8(base))
+    if (!is_int8(base))
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: has weights in int8 (expected BF16, F16 or F32)",

@@ -85,7 +85,9 @@ take_shape(struct array *a, const uint64_t *shape, size_t n_dims, size_t cols,
     return 0;
 }
 
-int
+/* Maps a .npy or FILE.safetensors:TENSOR, F32, F16 or BF16, of 'cols' columns
+ * (0: any); of its other dims each place is a row. */
+static int
 array_open(struct array *a, const char *path, size_t cols, struct err *err)
 {
     const uint64_t *shape = NULL;
@@ -101,7 +103,7 @@ array_open(struct array *a, const char *path, size_t cols, struct err *err)
     return take_shape(a, shape, n_dims, cols, err);
 }
 
-void
+static void
 array_close(struct array *a)
 {
     map_close(&a->map);

@@ -1,3 +1,4 @@
+/* moe-sft: the command line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

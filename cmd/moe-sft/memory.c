@@ -7,7 +7,8 @@
 
 #include "cmd/moe-sft/moe_impl.h"
 
-void *
+/* Room for a * b elements of 'size', 64-byte aligned. */
+static void *
 plan_take(struct plan *plan, size_t a, size_t b, size_t size)
 {
     void *at = plan->base ? plan->base + plan->nbytes : NULL;
@@ -19,8 +20,8 @@ plan_take(struct plan *plan, size_t a, size_t b, size_t size)
     return at;
 }
 
-int
-moe_config_check(const struct moe_config *c, struct err *err)
+static int
+check_config(const struct moe_config *c, struct err *err)
 {
     const struct {
         const char *name;
@@ -233,7 +234,7 @@ moe_memory(const struct moe_config *config, int n_threads,
            struct moe_memory *memory, struct err *err)
 {
     memset(memory, 0, sizeof(*memory));
-    if (moe_config_check(config, err) < 0)
+    if (check_config(config, err) < 0)
         return -1;
     if (!sum_all(config, n_threads, memory))
         return err_set(err, EX_DATAERR,

@@ -23,9 +23,6 @@ struct plan {
     bool overflow;
 };
 
-/* plan_take() is room for a * b elements of 'size', 64-byte aligned. */
-void *plan_take(struct plan *plan, size_t a, size_t b, size_t size);
-
 /* The base products: x W^T, and with the transposed W of backward. */
 enum kind { K_GATE, K_UP, K_DOWN, K_GATE_T, K_UP_T, K_DOWN_T, N_KINDS };
 
@@ -139,7 +136,6 @@ larger(size_t a, size_t b)
 }
 
 /* ---- memory.c ---- */
-int moe_config_check(const struct moe_config *c, struct err *err);
 void part_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n);
 void plan_weights(struct plan *plan, const struct moe_config *c,
                   struct part *part);

@@ -65,7 +65,6 @@ size_t base_nbytes(const struct base *base); /* of all weights, in the file */
  * weights: -1 with 'err' set (TU_USAGE) for bf16 of int8 weights.
  * base_want_float() refuses int8 (EX_DATAERR).
  */
-bool base_int8(const struct base *base);
 int base_mode(const struct base *base, int asked, enum moe_mode *mode,
               struct err *err);
 int base_want_float(const struct base *base, struct err *err);

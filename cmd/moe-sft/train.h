@@ -114,12 +114,6 @@ void data_close(struct data *data); /* a zeroed struct is fine */
 int data_get(struct data *data, uint64_t i, struct batch *batch,
              struct err *err);
 
-/* array_open() maps a .npy or FILE.safetensors:TENSOR, F32, F16 or BF16, of
- * 'cols' columns (0: any); of its other dims each place is a row. */
-int array_open(struct array *array, const char *path, size_t cols,
-               struct err *err);
-void array_close(struct array *array);
-
 /* data_digest() adds the names of the data and how they are cut. */
 void data_digest(const struct train_options *options, struct hash *hash);
 

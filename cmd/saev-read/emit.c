@@ -1,3 +1,4 @@
+/* Rows on their way out: .npy, several of them, or raw; any dtype. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>

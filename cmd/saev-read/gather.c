@@ -1,3 +1,4 @@
+/* Rows by their numbers, read in the order in which they lie. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* saev-read: the command line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

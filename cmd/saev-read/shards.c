@@ -1,3 +1,4 @@
+/* Pieces of a dump's shards, by as few reads as pay. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>

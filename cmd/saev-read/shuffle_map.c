@@ -1,3 +1,4 @@
+/* Shards mapped as they lie in the page cache, for a shuffle. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+/* The deviations of all dims as an SVG. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

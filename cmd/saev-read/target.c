@@ -1,3 +1,4 @@
+/* What --view, --layer and --imgs choose of a dump. */
 #include "cmd/saev-read/read.h"
 
 int

@@ -1,3 +1,4 @@
+/* The threads that the verbs share, opened when one needs them. */
 #include "cmd/saev-read/read.h"
 #include "core/par.h"
 

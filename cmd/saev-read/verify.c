@@ -1,3 +1,4 @@
+/* verify: is a dump whole?  What is found, and how it is told. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

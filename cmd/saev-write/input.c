@@ -1,3 +1,4 @@
+/* The stream of numbers, whatever its form: .npy or raw, any dtype. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* A run: some images of a dump, from their stream to their shards. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

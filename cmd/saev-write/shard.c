@@ -1,3 +1,4 @@
+/* One shard: is it complete, and its images from the stream. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

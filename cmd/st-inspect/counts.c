@@ -22,7 +22,10 @@ struct counting {
     size_t first; /* piece of the tensor */
 };
 
-void
+/* Adds n little-endian 16-bit values to four tables, each 65536 long:
+ * neighbours go to different ones, so that equal values in a row do not wait
+ * for each other's store. */
+static void
 count_u16(uint32_t *tables, const void *data, size_t n)
 {
     const uint8_t *p = data;

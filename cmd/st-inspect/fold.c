@@ -1,3 +1,4 @@
+/* Repeated layers as one row: layers.{0..31}. */
 #include <stdlib.h>
 #include <string.h>
 

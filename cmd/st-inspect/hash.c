@@ -1,3 +1,4 @@
+/* hash: digests of files and of their tensors. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

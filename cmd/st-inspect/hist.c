@@ -1,3 +1,4 @@
+/* Histograms: as rows, as bars of a terminal, as SVG. */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ hist_range(struct stats *st)
     }
 }
 
-double
+static double
 hist_edge(const struct stats *st, size_t n_bins, size_t i)
 {
     /* halves: the difference of the largest numbers would be infinite */

@@ -241,15 +241,9 @@ void counts_drain(uint64_t *totals, uint32_t *tables, size_t n_keys);
 
 bool is_counted(enum dtype dtype); /* by counts_stats(): up to 16 bits */
 
-/* count_u16() adds n little-endian 16-bit values to four tables, each 65536
- * long: neighbours go to different ones, so that equal values in a row do not
- * wait for each other's store. */
-void count_u16(uint32_t *tables, const void *data, size_t n);
-
 /* hist.c: the drawing. */
 void hist_range(struct stats *st); /* lo and hi from min and max, as numpy */
 size_t hist_bin(const struct stats *st, size_t n_bins, double v);
-double hist_edge(const struct stats *st, size_t n_bins, size_t i);
 void hist_rows(struct str *to, const struct stats *st, size_t n_bins,
                const struct st_tensor *t);
 int hist_svg(struct out *out, const struct cmd *cmd,

@@ -1,3 +1,4 @@
+/* list: one row a tensor. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* st-inspect: the command line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

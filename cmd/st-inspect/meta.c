@@ -1,3 +1,4 @@
+/* meta: what files say in __metadata__. */
 #include "cmd/st-inspect/inspect.h"
 #include "core/js.h"
 

@@ -1,3 +1,4 @@
+/* Memory of the threads that count and sum for stats. */
 #include <stdlib.h>
 
 #include "cmd/st-inspect/inspect.h"

@@ -1,3 +1,4 @@
+/* The tensors that -t means, in natural order of their names. */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>

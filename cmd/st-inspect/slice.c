@@ -1,3 +1,4 @@
+/* numpy's basic indexing, from its text: "0:4,:,-1". */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* stats: ranges, moments, quantiles and histograms of tensors. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

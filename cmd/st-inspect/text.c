@@ -1,3 +1,4 @@
+/* The answer on its way out: flushed, aligned, escaped. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

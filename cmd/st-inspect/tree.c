@@ -1,3 +1,4 @@
+/* tree: parameters and bytes by module. */
 #include <stdlib.h>
 #include <string.h>
 

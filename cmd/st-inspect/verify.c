@@ -1,3 +1,4 @@
+/* verify: is each file whole?  The bad ones are named. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

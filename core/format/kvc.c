@@ -13,8 +13,9 @@
 static const enum dtype dtypes[] = { DT_F16, DT_BF16, DT_F32 };
 #define N_DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
 
-int
-kvc_dtype(uint16_t code)
+/* A code's type, or -1. */
+static int
+type_of(uint16_t code)
 {
     return code < N_DTYPES ? (int)dtypes[code] : -1;
 }
@@ -99,12 +100,12 @@ read_header(struct kvc *k, struct err *err)
         return err_set(err, EX_DATAERR, "%s: version is %u (expected %d)",
                        k->path, le32(p + 4), KVC_VERSION);
     get_header(h, p);
-    if (kvc_dtype(h->dtype_code) < 0)
+    if (type_of(h->dtype_code) < 0)
         return err_set(err, EX_DATAERR,
                        "%s: dtype code is %u (expected 0, f16; 1, bf16; 2, "
                        "f32)",
                        k->path, h->dtype_code);
-    k->dtype = (enum dtype)kvc_dtype(h->dtype_code);
+    k->dtype = (enum dtype)type_of(h->dtype_code);
     if (h->num_layers == 0 || h->weight_count_per_layer == 0)
         return err_set(err, EX_DATAERR, "%s: %u layers of %u blocks", k->path,
                        h->num_layers, h->weight_count_per_layer);

@@ -50,8 +50,7 @@ struct kvc {
     size_t end;               /* of the last block; more may follow */
 };
 
-/* kvc_dtype() is a code's type, or -1; kvc_code() is its inverse. */
-int kvc_dtype(uint16_t code);
+/* kvc_code() is a type's code in the header, or -1. */
 int kvc_code(enum dtype dtype);
 
 /*

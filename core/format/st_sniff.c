@@ -1,3 +1,4 @@
+/* What a file that is not safetensors seems to be. */
 #include "core/format/st.h"
 
 #include <string.h>

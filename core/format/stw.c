@@ -352,9 +352,3 @@ stw_commit(struct stw *w, struct err *err)
     w->out = NULL;
     return out_commit(out, err);
 }
-
-uint64_t
-stw_begin(const struct stw *w, int tensor)
-{
-    return w->tensors[tensor].begin;
-}

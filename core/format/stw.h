@@ -55,8 +55,4 @@ int stw_commit(struct stw *w, struct err *err);
 int stw_late(struct stw *w, const char *key, const char *value,
              struct err *err);
 
-/* stw_begin() is a tensor's first byte, counted from the end of the header;
- * after stw_open(). */
-uint64_t stw_begin(const struct stw *w, int tensor);
-
 #endif

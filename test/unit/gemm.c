@@ -1,3 +1,4 @@
+/* Products against sums in float64, on every instruction set. */
 #include "core/kernel/gemm.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Decode's products against sums in float64, on every instruction set. */
 #include "core/kernel/gemv.h"
 
 #include <math.h>

@@ -69,9 +69,9 @@ test_xxh3(void)
         n_wrong += strcmp(hex, want) != 0;
     }
     tap_ok(n_wrong == 0, "XXH3-128 in pieces of 11 bytes is that of the whole");
-    tap_ok(hash_parse("xxh3") == HASH_XXH3 && hash_parse("md5") == -1 &&
-               hash_parse(hash_name(HASH_SHA256)) == HASH_SHA256,
-           "hashes have names, and md5 is none");
+    tap_ok(!strcmp(hash_name(HASH_XXH3), "xxh3") &&
+               !strcmp(hash_name(HASH_SHA256), "sha256"),
+           "hashes have names");
 }
 
 static void

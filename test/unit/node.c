@@ -1,3 +1,4 @@
+/* NUMA nodes, on whatever machine this is. */
 #include "core/node.h"
 
 #include <sched.h>

@@ -1,3 +1,4 @@
+/* Threads: every index once, in any number of them. */
 #include "core/par.h"
 
 #include <math.h>
