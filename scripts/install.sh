@@ -92,6 +92,7 @@ done
 for s in "$top"/scripts/jobs/*; do
     put 755 "$s" "$data/${s##*/}"
 done
+put 644 "$top/scripts/batch.mk" "$data/batch.mk"
 echo "tensorutils $version: $# tools in $DESTDIR$bin"
 case :$PATH: in
 *:"$bin":*) ;;

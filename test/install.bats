@@ -28,6 +28,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ "$(bin/st-inspect -V)" = "$(st-inspect -V)" ]
     for m in "$ROOT"/man/*; do [ -s "share/man/man${m##*.}/${m##*/}" ]; done
     for s in "$ROOT"/scripts/jobs/*; do [ -x "share/tensorutils/${s##*/}" ]; done
+    [ -f share/tensorutils/batch.mk ]
     [ -z "$(find ../.. ! -perm -o=r)" ]
     [ -z "$(find ../.. -type d ! -perm -o=x)" ]
     [ -z "$(find ../.. -perm /022)" ]

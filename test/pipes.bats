@@ -134,6 +134,25 @@ k.save(sys.argv[1], k.random_mlps(np.random.default_rng(0), 4, 2, 32, 2, 8, 8), 
     diff -r --no-dereference -x bin -x story.sh "$S" .
 }
 
+# installed: HOME with what make install puts there, without the tools.
+installed() {
+    export HOME=$PWD/home
+    mkdir -p home/.local/share/tensorutils
+    cp "$ROOT"/scripts/jobs/* "$ROOT/scripts/batch.mk" home/.local/share/tensorutils
+}
+
+@test "tensorutils(7): the batch of MAKEFILES, typed twice" {
+    prepare
+    installed
+    "$PYTHON" "$ROOT/test/ref/story.py" jsonl demo/training.txt >docs.jsonl
+    typed MAKEFILES >batch.sh
+    bash -eo pipefail batch.sh >said
+    [ "$(tail -n 3 said | cut -f 1 | paste -sd' ')" = "dense lut lut-ratio" ]
+    [ "$(tail -n 3 said | head -n 1 | cut -f 2)" = "$(sed 's/.*"nll_mean":\([^,]*\),.*/\1/' "$S/dense.json")" ]
+    run -0 bash -eo pipefail batch.sh
+    [[ $output == *"'nll.tsv' is up to date."* ]]
+}
+
 # closed COMMAND...: its reader has gone before it writes.
 closed() {
     local status=0

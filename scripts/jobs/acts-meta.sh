@@ -7,16 +7,18 @@
 set -euo pipefail
 # Names count in HASH: whole ones, however they were typed.
 model=$(realpath "$1") docs=$(realpath "$2") spec=$3 ctx=$4 folder=$5
-meta=$folder/.meta.$(hostname).$$.json
-trap 'rm -f "$meta"' EXIT
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+meta=$tmp/meta.json
 
 # hf-infer publishes metadata before its first activation: one is enough.
 { hf-infer "$model" --acts "$spec" --ctx "$ctx" --pad --jsonl --file "$docs" \
-    -qf --acts-meta "$meta" || { s=$?; [ $s -eq 141 ] || exit $s; }; } |
+    -q --acts-meta "$meta" || { s=$?; [ $s -eq 141 ] || exit $s; }; } |
     head -c 1 >/dev/null
 n_imgs=$(awk 'END { print NR }' "$docs")
 sed -i "s/\"max_patches_per_shard\": .*/\"n_imgs\": $n_imgs,\n    \
 \"max_patches_per_shard\": ${MAX_PATCHES:-2400000},/" "$meta"
 hash=$(saev-write -q --hash -m "$meta")
-mv "$meta" "$folder/$hash.json"
+cp "$meta" "$folder/.meta.$(hostname).$$"
+mv "$folder/.meta.$(hostname).$$" "$folder/$hash.json"
 echo "$folder/$hash.json"

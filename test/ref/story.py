@@ -4,6 +4,7 @@
     story.py random DIR                one that has learnt nothing
     story.py compressor C.pth          of a KV cache: means of two tokens,
                                        for --head-dim 32
+    story.py jsonl TEXT                its documents, one JSON object a line
     story.py damage MODEL              zeros in layer 0's down_proj of experts
 
 The trainer needs no gradients: its latents are the principal axes of the
@@ -29,6 +30,7 @@ def write_sae(folder, axes, mean):
 
 def trainer(folder):
     rows = np.frombuffer(sys.stdin.buffer.read(), "<f4").reshape(-1, D).astype("f8")
+    rows = rows[rows.any(1)]  # zeros are padding
     assert len(rows) > 10 * D, "too few rows: %d" % len(rows)
     mean = rows.mean(0)
     write_sae(folder, np.linalg.eigh(np.cov((rows - mean).T))[1].T, mean)
@@ -63,6 +65,12 @@ def damage(model):
                 f.write(bytes(end - begin))
 
 
+def jsonl(path):
+    with open(path, newline="") as f:
+        for text in f.read().split("<|endoftext|>"):
+            print(json.dumps({"text": text}))
+
+
 if __name__ == "__main__":
     {"trainer": trainer, "random": random, "compressor": compressor,
-     "damage": damage}[sys.argv[1]](sys.argv[2])
+     "jsonl": jsonl, "damage": damage}[sys.argv[1]](sys.argv[2])

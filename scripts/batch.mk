@@ -1,0 +1,149 @@
+# The story of tensorutils(7) as a batch, in an empty folder, for GNU make:
+#
+#   make -f ~/.local/share/tensorutils/batch.mk -j4 MODEL=~/Qwen3-0.6B \
+#       TEXT=~/held-out.txt DOCS=~/docs.jsonl SPEC=in:up_proj:13 CTX=512 \
+#       TRAINER=trainer HOOK=layers.13.mlp.up_proj
+#
+# Whatever ends it, kill -9, too: the same line goes on, does nothing twice and
+# leaves nothing half.  Every tool writes its file whole or not at all, and what
+# takes long (activations, tables, training) keeps what is complete.  In the end
+# nll.tsv says how likely MODEL finds TEXT as it is, on tables, with a compressed
+# cache, and MOE with an adapter.
+#
+# What there is to do, each a part that may be left out:
+#   DOCS     documents, one JSON object a line: the activations of SPEC, in
+#            windows of CTX tokens, padded with zeros, become the dump of which
+#            the file "dump" has the name
+#   TRAINER  a command that reads rows of f32 and writes an autoencoder into
+#            the folder that is its last argument, SAE/HOOK here
+#   SAE      or a folder of autoencoders that are there: tables in lut/
+#   PTH      a checkpoint of a compressor, with KVC_OPTIONS of kvc-convert
+#   MOE      a folder of which layer LAYER's experts learn to do what TEACHER's
+#            do on DOCS, with LORA_OPTIONS of init, TRAIN_OPTIONS of train
+# and PARTS of dump and tables that -j makes side by side, THREADS of each task.
+PARTS         ?= 4
+THREADS       ?= 1
+CTX           ?= 512
+RATIO         ?= 0.25
+LAYER         ?= 0
+TRAIN_OPTIONS ?= -n 1000 --schedule cosine --shuffle
+
+ifeq ($(and $(MODEL),$(TEXT)),)
+$(error MODEL and TEXT are needed: see the first lines of $(lastword $(MAKEFILE_LIST)))
+endif
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+HERE        := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
+ACTS_META   := $(firstword $(wildcard $(HERE)acts-meta.sh $(HERE)jobs/acts-meta.sh))
+WEIGHTS     := $(wildcard $(MODEL)/config.json $(MODEL)/*.safetensors)
+I           := $(shell seq 0 $$(($(PARTS) - 1)))
+J           := -j $(THREADS)
+put          = rm -f .$@.*; printf '%s\n' $1 >.$@.$$$$; mv .$@.$$$$ $@
+NLL          = hf-infer $J -qf -o $@ --nll --json --file $(TEXT)
+
+NLLS := dense.json
+ifdef TRAINER
+SAE := sae
+endif
+ifdef SAE
+NLLS += lut.json lut-ratio.json
+endif
+ifdef PTH
+NLLS += kvc.json
+endif
+ifdef MOE
+NLLS += teacher.json moe.json lora.json
+endif
+
+nll.tsv: $(NLLS)
+	rows=$$(for f in $(NLLS); do \
+	    printf '%s\t%s\n' "$${f%.json}" "$$(sed 's/.*"nll_mean":\([^,]*\),.*/\1/' "$$f")"; \
+	done); $(call put,"$$rows")
+
+# Is it whole?  Everything else waits for that.
+hashes: $(WEIGHTS)
+	st-inspect verify $(MODEL)
+	st-inspect hash $J --sha256 $(MODEL) -f -o $@
+
+dense.json: hashes $(TEXT)
+	$(NLL) $(MODEL)
+
+# ---- activations: parts, then the dump ----
+
+ifdef DOCS
+nll.tsv: dump
+endif
+done:
+	mkdir -p $@
+
+meta.json: hashes $(DOCS)
+	rm -f .meta.*
+	meta=$$($(ACTS_META) $(MODEL) $(DOCS) $(SPEC) $(CTX) .); mv "$$meta" $@
+
+DUMPS := $(I:%=done/acts-%-of-$(PARTS))
+$(DUMPS): done/acts-%-of-$(PARTS): meta.json | done
+	shard=(-q -m meta.json -o acts --shard $*/$(PARTS)); \
+	images=$$(saev-write --images "$${shard[@]}"); \
+	read -r first n <<<"$$images"; \
+	[ $$n = 0 ] || sed -n "$$((first + 1)),$$((first + n))p;$$((first + n))q" $(DOCS) | \
+	    hf-infer $(MODEL) $J --acts $(SPEC) --ctx $(CTX) --pad --jsonl -q | \
+	    saev-write --first $$first "$${shard[@]}"
+	touch $@
+
+dump: $(DUMPS)
+	path=$$(saev-write -q --finish --manifest --if-missing -m meta.json -o acts); $(call put,"$$path")
+
+# ---- an autoencoder, and tables ----
+
+ifdef TRAINER
+sae: dump
+	rm -rf $@.tmp
+	saev-read --shuffle --seed 1 --raw "$$(cat dump)" | $(TRAINER) $@.tmp/$(HOOK)
+	rm -rf $@ && mv $@.tmp $@
+endif
+
+LUTS := $(I:%=done/lut-%-of-$(PARTS))
+$(LUTS): done/lut-%-of-$(PARTS): hashes $(SAE) | done
+	lut-precompute $J -q -m $(MODEL) -s $(SAE) -o lut --shard $*/$(PARTS) --resume -f $(LUT_OPTIONS)
+	touch $@
+
+lut/metadata.json: $(LUTS)
+	lut-precompute $J -q --index lut
+
+lut.json: lut/metadata.json $(TEXT)
+	$(NLL) $(MODEL) --lut lut
+lut-ratio.json: lut/metadata.json $(TEXT)
+	$(NLL) $(MODEL) --lut lut --ratio $(RATIO)
+
+# ---- a shorter cache ----
+
+c.bin: $(PTH)
+	kvc-convert --input $< --output $@ -f $(KVC_OPTIONS)
+
+kvc.json: c.bin hashes $(TEXT)
+	$(NLL) $(MODEL) --kvc c.bin
+
+# ---- experts ----
+
+moe.acts = hf-infer $(TEACHER) $J -qf -o $@ --ctx $(CTX) --jsonl --file $(DOCS) --acts
+in.npy: $(DOCS)
+	$(moe.acts) in:gate_proj:$(LAYER)
+out.npy: $(DOCS)
+	$(moe.acts) mlp:$(LAYER)
+
+lora.safetensors:
+	moe-sft init -b $(MOE) --layer $(LAYER) -f -o $@ $(LORA_OPTIONS)
+
+# run/lora.safetensors is there from the first checkpoint on: the stamp says
+# that all steps were done.
+done/train: lora.safetensors in.npy out.npy | done
+	moe-sft train $J -q -b $(MOE) --layer $(LAYER) -l $< -i in.npy --target out.npy \
+	    -o run --log train.tsv --resume $(TRAIN_OPTIONS)
+	touch $@
+
+teacher.json: $(TEXT)
+	$(NLL) $(TEACHER)
+moe.json: $(TEXT)
+	$(NLL) $(MOE)
+lora.json: done/train $(TEXT)
+	$(NLL) $(MOE) --lora run

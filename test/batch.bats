@@ -1,0 +1,136 @@
+# scripts/batch.mk: the story as a Makefile, killed and gone on with.
+load helpers
+
+setup_file() {
+    export S=$BATS_FILE_TMPDIR
+    cd "$S"
+    ln -s "$ROOT/demo" demo
+    cp -rL demo/qwen3-moe-tiny damaged
+    "$PYTHON" "$ROOT/test/ref/story.py" damage damaged
+    "$PYTHON" "$ROOT/test/ref/story.py" compressor c.pth
+    "$PYTHON" "$ROOT/test/ref/story.py" jsonl demo/training.txt >docs.jsonl
+    cp demo/held-out.txt .
+    mkdir whole
+    cd whole
+    batch -j2 >../log 2>&1 || {
+        cat ../log
+        return 1
+    }
+}
+
+# batch [OPTION OF MAKE...]: the whole story, in a folder beside the inputs.
+batch() {
+    MAX_PATCHES=3200 make -f "$ROOT/scripts/batch.mk" MODEL="$S/demo/qwen3-tiny" \
+        TEXT="$S/held-out.txt" DOCS="$S/docs.jsonl" SPEC=in:up_proj:1 CTX=32 PARTS=3 \
+        TRAINER="$PYTHON $ROOT/test/ref/story.py trainer" HOOK=layers.1.mlp.up_proj \
+        LUT_OPTIONS="--fuse gate_up" PTH="$S/c.pth" \
+        KVC_OPTIONS="--head-dim 32 --prefix-order compress_tk,compress_tv" \
+        MOE="$S/damaged" TEACHER="$S/demo/qwen3-moe-tiny" LORA_OPTIONS="--rank 16 --alpha 16" \
+        TRAIN_OPTIONS="-n 100 --length 64 --lr 1e-2 --schedule cosine --shuffle --save-every 10" "$@"
+}
+
+# places: each file with the time it was written, and its place on the disk.
+places() {
+    find . -type f -printf '%P\t%i\t%T@\n' | sort
+}
+
+nll() {
+    awk -F '\t' -v what="$1" '$1 == what { print $2 }' nll.tsv
+}
+
+# equal: this folder holds what a run that nobody stopped makes.
+equal() {
+    diff -r "$S/whole" .
+}
+
+@test "batch.mk: all is made, and told in the right order" {
+    cd "$S/whole"
+    [ "$(cut -f 1 nll.tsv | paste -sd' ')" = "dense lut lut-ratio kvc teacher moe lora" ]
+    awk -F '\t' '{ v[$1] = $2 } END { exit !(v["dense"] < v["lut-ratio"] && v["lut-ratio"] < v["lut"] &&
+        v["teacher"] < v["lora"] && v["lora"] < v["moe"] && v["kvc"] > 0) }' nll.tsv
+    saev-read verify --deep "$(cat dump)"
+    [ "$(saev-read info --json "$(cat dump)" | grep -o '"n_imgs": *[0-9]*' | grep -o '[0-9]*')" = "$(wc -l <../docs.jsonl)" ]
+    # the same as each tool makes alone
+    hf-infer ../demo/qwen3-tiny --acts in:up_proj:1 --ctx 32 --pad --jsonl -q --file ../docs.jsonl |
+        cmp - <(cat "$(cat dump)"/acts*.bin)
+    lut-precompute -q -m ../demo/qwen3-tiny -s sae --fuse gate_up -o "$BATS_TEST_TMPDIR/lut"
+    diff -r lut "$BATS_TEST_TMPDIR/lut"
+    [ -z "$(find . -name '.*' -mindepth 1)" ]
+}
+
+@test "batch.mk: a second run does nothing" {
+    cd "$S/whole"
+    places >"$BATS_TEST_TMPDIR/before"
+    batch -q
+    run -0 batch -j2
+    [[ $output == *"'nll.tsv' is up to date." ]]
+    places | cmp - "$BATS_TEST_TMPDIR/before"
+}
+
+@test "batch.mk: another text makes other likelihoods, and nothing else" {
+    cp -a "$S/whole/." .
+    places >before
+    touch "$S/held-out.txt"
+    batch -j2 >/dev/null
+    diff before <(places) | grep '^>' | cut -f 1 | sort |
+        diff - <(printf '> %s\n' before dense.json kvc.json lora.json lut-ratio.json lut.json moe.json nll.tsv teacher.json)
+    rm before
+    equal
+}
+
+@test "batch.mk: kill -9 of all of it at any moment: nothing half, nothing twice" {
+    n=0 delay=0
+    : >"$S/done"
+    while :; do
+        setsid bash -c "$(declare -f batch); batch -j2" >"$S/log" 2>&1 &
+        sleep "0.$((delay += 7))"
+        kill -9 -- -$! 2>/dev/null || :
+        status=0
+        wait $! 2>/dev/null || status=$?
+        # what has its name is whole, and is what it will be, then and now
+        for f in $(find . -type f -not -path '*/.*' -not -path './run/*' -not -path './sae.tmp/*' \
+            -not -name train.tsv -printf '%P\n'); do
+            cmp "$f" "$S/whole/$f"
+        done
+        for f in run/*; do
+            [ ! -e "$f" ] || st-inspect verify "$f"
+        done
+        # nothing that was there has been written again, shards under another name
+        places | cut -f 2,3 | sort >"$S/now"
+        sort "$S/done" | comm -23 - "$S/now" >"$S/again"
+        [ ! -s "$S/again" ]
+        places | grep -vE '^(run/|train.tsv|sae.tmp)|\.tmp\.|^\.' | cut -f 2,3 >"$S/done"
+        [ "$status" -eq 137 ] || break
+        n=$((n + 1))
+        [ "$delay" -lt 92 ] || delay=0
+    done
+    echo "$n kills, then status $status"
+    [ "$status" = 0 ] || cat "$S/log"
+    [ "$status" = 0 ]
+    [ "$n" -gt 2 ]
+    equal
+}
+
+@test "batch.mk: INT stops it, and the same line goes on" {
+    setsid bash -c "$(declare -f batch); batch -j2" >"$S/log" 2>&1 &
+    for _ in $(seq 200); do
+        [ ! -e run/state.safetensors ] || break
+        sleep 0.05
+    done
+    kill -TERM -- -$!
+    run ! wait $!
+    [ ! -e nll.tsv ]
+    batch -j2 >/dev/null
+    equal
+}
+
+@test "batch.mk: what fails publishes nothing, and says what is missing" {
+    run -2 make -f "$ROOT/scripts/batch.mk" TEXT=t
+    [[ $output == *"MODEL and TEXT are needed"* ]]
+    # a line that is wrong, near the end
+    { cat "$S/docs.jsonl" && echo '{"text":'; } >docs.jsonl
+    run -2 batch -k DOCS=docs.jsonl
+    [[ $output == *"docs.jsonl: line "* ]]
+    [ ! -e dump ] && [ ! -e sae ] && [ ! -e lut ] && [ ! -e nll.tsv ]
+    [ -e dense.json ] && [ -e kvc.json ]
+}
