@@ -76,6 +76,10 @@ $(B)/%_avx512.o:     ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
 $(B)/%_avx512vnni.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma
 $(B)/%_avx512bf16.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mfma
 $(B)/%_amx.o:        ISA := -mamx-tile -mamx-bf16 -mamx-int8
+# No parser is among the kernels, and clang takes minutes to instrument them.
+ifeq ($(SAN),fuzz)
+$(B)/core/kernel/%.o: HARDEN := -fPIE
+endif
 $(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
 # AdamW as vectors: a square root that sets errno cannot be one.
 $(B)/cmd/moe-sft/optim.o: ISA := -O3 -fno-math-errno
@@ -112,7 +116,12 @@ $(foreach t,$(TOOLS),$(eval $(T)/$t: $(call tool_objs,$t)))
 $(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(eval $t: $t.o))
 $(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(foreach c,$(sort $(basename $(notdir $(wildcard cmd/*)))),$(if $(filter $c-%,$(notdir $t)),\
   $(eval $t: $(filter-out %/main.o,$(call tool_objs,$c))))))
+# Without libFuzzer a fuzzer runs its seeds.
+ifeq ($(SAN),fuzz)
 $(FUZZ): LDFLAGS += -fsanitize=fuzzer
+else
+$(FUZZ): $(B)/test/replay.o
+endif
 $(TOOLS:%=$(T)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
 	@mkdir -p $(@D)
 	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
@@ -129,8 +138,8 @@ $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
 TESTENV  = PATH="$(CURDIR)/$(T):$$PATH" PYTHON='$(PYTHON)' BUILD='$(CURDIR)/$(B)'
 
-check: all $(UNIT) $(FAULT)
-	@$(TESTENV) sh scripts/check.sh $(UNIT)
+check: all $(UNIT) $(FAULT) $(FUZZ)
+	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ)
 	mandoc -Tlint -Wwarning man/*.[1-9]
 
 # Each call of libc that can fail does so, in one run after another: an hour.

@@ -18,11 +18,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             abort();      \
     } while (0)
 
+__extension__ typedef unsigned __int128 uint128;
+
 static void
 check_tensor(const struct pth_tensor *t)
 {
     size_t size = dtype_table[t->dtype].bits / 8;
-    unsigned __int128 n = 1, last = t->offset;
+    uint128 n = 1, last = t->offset;
 
     MUST(t->n_dims <= PTH_MAX_DIMS);
     for (size_t i = 0; i < t->n_dims; i++)
@@ -34,12 +36,11 @@ check_tensor(const struct pth_tensor *t)
         MUST(t->shape[i] > 0 && t->strides[i] >= 0);
         n *= (uint64_t)t->shape[i];
         MUST(n <= INT64_MAX);
-        last += (unsigned __int128)(t->shape[i] - 1) * (uint64_t)t->strides[i];
+        last += (uint128)(t->shape[i] - 1) * (uint64_t)t->strides[i];
         MUST(last <= UINT64_MAX);
     }
     MUST(n == t->n_elements && n * size <= INT64_MAX);
-    MUST((last + 1) * size <=
-         (unsigned __int128)t->storage->n * t->storage->size);
+    MUST((last + 1) * size <= (uint128)t->storage->n * t->storage->size);
     MUST(t->storage->base + t->storage->n <= t->storage->total);
 }
 
