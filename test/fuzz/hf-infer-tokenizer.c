@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/hf-infer/chat.h"
 #include "cmd/hf-infer/tok.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -29,6 +30,23 @@ check_decoding(const struct tok *tok, const struct ids *ids, bool skip)
     tok_stream_free(stream);
     str_free(&all);
     str_free(&parts);
+}
+
+/* The text as what a user says, in each template. */
+static void
+check_chat(const struct tok *tok, const char *text, size_t n)
+{
+    struct err err = { 0 };
+
+    for (int i = CHAT_CHATML; i <= CHAT_MISTRAL; i++) {
+        struct ids ids = { 0 };
+
+        if (chat_encode(tok, (enum chat)i, "system", text, n, 0, &ids, &err))
+            if (err.status != EX_DATAERR || !*err.what)
+                abort();
+        ids_free(&ids);
+    }
+    chat_recognise(tok, &err);
 }
 
 int
@@ -58,6 +76,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_decoding(tok, &ids, flags & TOK_SPECIAL);
         ids_free(&ids);
     }
+    check_chat(tok, text, n_text);
     tok_close(tok);
     return 0;
 }

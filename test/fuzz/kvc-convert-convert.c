@@ -1,0 +1,53 @@
+/*
+ * cmd/kvc-convert/convert: a header of safetensors, or any bytes as a
+ * checkpoint; the .bin that is made of them is a sound one.
+ */
+#include "cmd/kvc-convert/kvc.h"
+
+#include "test/fuzz/files.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void
+tell(void *ctx, const char *what)
+{
+    (void)ctx;
+    MUST(*what);
+}
+
+static void
+try(const char *path, int64_t layers)
+{
+    const char *output = fuzz_path("out.bin");
+    struct cmd cmd = { .input = path,
+                       .output = output,
+                       .from = FORM_AUTO,
+                       .dtype = -1,
+                       .factor = -1,
+                       .min_seq_len = -1,
+                       .num_heads = -1,
+                       .head_dim = -1,
+                       .quiet = true,
+                       .out_flags = OUT_FORCE,
+                       .layers = layers };
+    struct err err = { 0 };
+    struct kvc k;
+
+    if (convert(&cmd, &err) < 0) {
+        MUST(err.status && *err.what);
+        return;
+    }
+    MUST(kvc_open(&k, output, &err) == 0);
+    kvc_check(&k, 1, tell, NULL);
+    kvc_close(&k);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct bytes all = { data, n };
+
+    try(fuzz_st("in.safetensors", all), 0);
+    try(fuzz_file("in.pth", all), n & 1);
+    return 0;
+}

@@ -1,0 +1,55 @@
+/*
+ * cmd/lut-precompute/sae: a hostile header of a checkpoint, cfg.json, and
+ * metadata.json beside it; all of what opens can be read.
+ */
+#include "cmd/lut-precompute/precompute.h"
+
+#include "test/fuzz/files.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void
+read_all(const struct matrix *m)
+{
+    float *row = calloc(m->cols, sizeof(*row));
+
+    for (size_t i = 0; i < m->rows && i < 100; i++)
+        matrix_rows(NULL, m, i, 1, row, m->cols);
+    if (m->rows)
+        matrix_rows(NULL, m, m->rows - 1, 1, row, m->cols);
+    free(row);
+}
+
+static void
+optional(const char *name, struct bytes part)
+{
+    if (part.n)
+        fuzz_file(name, part);
+    else
+        unlink(fuzz_path(name));
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct bytes rest = { data, n };
+    struct err err = { 0 };
+    struct sae sae;
+
+    fuzz_st("sae.safetensors", next_part(&rest));
+    optional("cfg.json", next_part(&rest));
+    optional("metadata.json", next_part(&rest));
+    MUST(sae_is_one(fuzz_dir));
+    if (sae_open(&sae, fuzz_dir, &err) < 0) {
+        MUST(err.status == EX_DATAERR && *err.what && !sae.path);
+        return 0;
+    }
+    MUST(sae.n && sae.in && matrix_nbytes(&sae.encoder_weight));
+    MUST(sae.decoder_weight.rows == sae.n && sae.decoder_weight.cols == sae.in);
+    read_all(&sae.encoder_weight);
+    read_all(&sae.encoder_bias);
+    read_all(&sae.decoder_weight);
+    read_all(&sae.decoder_bias);
+    sae_close(&sae);
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* cmd/saev-read/list: any operand, and any bytes as --rows FILE, text or .npy;
+ * the rows that come are of the view, and as many as were counted. */
+#include "cmd/saev-read/read.h"
+
+#include "test/fuzz/files.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static const char metadata[] =
+    "{\"vit_family\":\"clip\",\"vit_ckpt\":\"c\",\"layers\":[3,-1],"
+    "\"n_patches_per_img\":4,\"cls_token\":true,\"d_vit\":2,"
+    "\"n_imgs\":5,\"max_patches_per_shard\":20,\"data\":\"\",\"seed\":1}";
+
+static void
+open_target(struct target *t)
+{
+    struct err err;
+
+    *t = (struct target){ .dir.path = (char[]){ "d" } };
+    MUST(saev_parse(&t->dir.saev, metadata, sizeof(metadata) - 1, "d", 0,
+                    &err) == 0);
+    MUST(saev_view_open(&t->view, &t->dir.saev, SAEV_ALL, SAEV_ALL_LAYERS,
+                        &err) == 0);
+    t->n_rows = t->view.n_rows;
+}
+
+static void
+check(struct list *l, const struct target *t)
+{
+    size_t n = 0;
+    struct range r;
+    struct err err;
+
+    while (list_next(l, &r, &err) > 0) {
+        MUST(r.first <= r.last && r.last < t->n_rows);
+        n += r.last - r.first + 1;
+    }
+    MUST(n == l->n_rows && l->n_left == 0);
+    list_close(l);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct bytes rest = { data, n }, first = next_part(&rest);
+    char *word = strndup((const char *)first.data, first.n);
+    struct err err = { 0 };
+    struct target target;
+    struct list list;
+
+    open_target(&target);
+    if (list_open(&list, &target, &word, 1, NULL, &err) == 0)
+        check(&list, &target);
+    else
+        MUST(err.status == TU_USAGE || err.status == EX_DATAERR);
+    if (list_open(&list, &target, &word, 0, fuzz_file("rows", rest), &err) == 0)
+        check(&list, &target);
+    else
+        MUST(err.status == EX_DATAERR && *err.what);
+    saev_free(&target.dir.saev);
+    free(word);
+    return 0;
+}

@@ -1,0 +1,45 @@
+/* cmd/saev-write/input: any bytes as a stream of activations. */
+#include "cmd/saev-write/write.h"
+
+#include "test/fuzz/files.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void
+read_all(struct input *in, size_t per_img)
+{
+    static const struct saev saev = { .d = 3, .img_nbytes = 6 * 4 };
+    size_t n_imgs = 0, n = 0;
+    struct err err = { 0 };
+    float x[7];
+    ssize_t got;
+    int rc = input_header(in, &saev, &n_imgs, &err);
+
+    if (rc < 0) {
+        MUST(err.status == EX_DATAERR && *err.what);
+        return;
+    }
+    while (input_more(in, &err) > 0) {
+        got = input_read(in, x, 7, &err);
+        MUST(got >= 0);
+        n += (size_t)got;
+        if (got < 7)
+            break;
+    }
+    MUST(rc == 0 || n_imgs < SIZE_MAX / per_img);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct cmd cmd = { .input_path =
+                           fuzz_file("x.npy", (struct bytes){ data, n }),
+                       .dtype = n & 1 ? DT_F16 : DT_F32 };
+    struct input in;
+    struct err err;
+
+    MUST(input_open(&in, &cmd, &err) == 0);
+    read_all(&in, 6);
+    input_close(&in);
+    return 0;
+}
