@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/compat.h"
 #include "core/mem.h"
 #include "core/str.h"
 #include "core/tmpname.h"

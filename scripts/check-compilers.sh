@@ -2,7 +2,9 @@
 # Builds of the same sources by other compilers and options: each without a
 # warning, its unit tests pass, and its tools' outputs are, for every
 # instruction set of this machine, those of build/ to the last bit.
-#   check-compilers.sh [clang|O0|O3|lto]...
+# And musl's headers: everything compiles with them, without a warning; Debian
+# has no libraries for it to link with.
+#   check-compilers.sh [clang|O0|O3|lto|musl]...
 # All that was said is in build/compilers/NAME.log.
 cd "$(dirname "$0")/.." || exit
 status=0
@@ -38,7 +40,36 @@ compare() {
     echo "$1: $(grep -c '^ok' "$log") passed, $(grep -c '^not ok' "$log") failed"
 }
 
-[ $# -gt 0 ] || set -- clang O0 O3 lto
+# The libraries' headers and the kernel's, in a folder without glibc's.
+musl() {
+    log=build/compilers/musl.log inc=$PWD/build/compilers/musl-include
+    command -v musl-gcc >/dev/null || {
+        echo "musl: SKIP, install musl-tools"
+        return
+    }
+    mkdir -p "$inc/openssl"
+    m=$(cc -print-multiarch)
+    for h in jansson.h jansson_config.h xxhash.h pcre2.h utf8proc.h zlib.h \
+        zconf.h linux asm asm-generic openssl; do
+        for f in "/usr/include/$h" "/usr/include/$m/$h"; do
+            case $f in
+            */openssl) [ ! -d "$f" ] || ln -sf "$f"/*.h "$inc/openssl" ;;
+            *) [ ! -e "$f" ] || ln -sfn "$f" "$inc/$h" ;;
+            esac
+        done
+    done
+    objects=$(for f in cmd/*/*.c cmd/*.c; do
+        [ ! -e "$f" ] || echo "build/compilers/musl/${f%.c}.o"
+    done)
+    if built musl "build/compilers/musl/libcore.a $objects" CC=musl-gcc \
+        CPPFLAGS="-isystem $inc"; then
+        echo "musl: compiles"
+    else
+        failed musl "does not compile without a word"
+    fi
+}
+
+[ $# -gt 0 ] || set -- clang O0 O3 lto musl
 make -s all || exit
 for a in "$@"; do
     case $a in
@@ -52,8 +83,9 @@ for a in "$@"; do
     O0 | O3) compare "$a" all CFLAGS="-$a -g" ;;
     # gcc 12 sees over files, but not that a function has failed
     lto) compare lto all CFLAGS="-O2 -flto=auto -Wno-maybe-uninitialized" ;;
+    musl) musl ;;
     *)
-        echo "usage: check-compilers.sh [clang|O0|O3|lto]..." >&2
+        echo "usage: check-compilers.sh [clang|O0|O3|lto|musl]..." >&2
         exit 2
         ;;
     esac

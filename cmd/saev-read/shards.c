@@ -4,10 +4,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "cmd/saev-read/read.h"
+#include "core/compat.h"
 #include "core/map.h"
 #include "core/mem.h"
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 
 #include "cmd/saev-read/shuffle.h"
+#include "core/compat.h"
 #include "core/mem.h"
 
 #define PROBE      ((size_t)1 << 20) /* bytes from one look to the next */
