@@ -153,6 +153,78 @@ installed() {
     [[ $output == *"'nll.tsv' is up to date."* ]]
 }
 
+# as_cron COMMAND: as cron runs it, at the least.
+as_cron() {
+    (
+        cd /
+        umask 077
+        setsid env -i PATH="${CRON_PATH:-/usr/bin:/bin}" HOME="$HOME" SHELL=/bin/sh LANG=C /bin/sh -c "$1" </dev/null
+    )
+}
+
+@test "cron: in a bare environment the story has the same bytes, and is nobody else's" {
+    export W=$PWD M=$ROOT/demo CRON_PATH=$BUILD:/usr/bin:/bin
+    cp "$S/lora.safetensors" .
+    cat >story.sh <<'END'
+set -e
+st-inspect verify -q $M/qwen3-tiny
+st-inspect hash --sha256 -o $W/hashes $M/qwen3-tiny
+hf-infer $M/qwen3-tiny -q --nll --json --file $M/held-out.txt -o $W/dense.json
+hf-infer $M/qwen3-tiny -q --acts in:up_proj:1 --ctx 64 --acts-meta $W/meta.json --file $M/training.txt |
+    saev-write -q -m $W/meta.json -o $W/acts >$W/dump
+dump=$(cat $W/dump)
+saev-read -q verify --deep $dump
+saev-read -q --shuffle --seed 1 --mem 1M --raw -o $W/rows.f32 $dump
+lut-precompute -q -m $M/qwen3-tiny -s $S/sae --fuse gate_up -o $W/lut
+hf-infer $M/qwen3-tiny -q --lut $W/lut --nll --json --file $M/held-out.txt -o $W/lut.json
+saev-read -q $dump | lut-apply -q --report $W/lut layers.1.mlp.gate_up_proj -m $M/qwen3-tiny -o $W/report.tsv
+kvc-convert -q --input $S/c.pth --output $W/c.bin --head-dim 32 --prefix-order compress_tk,compress_tv
+hf-infer $M/qwen3-tiny -q --kvc $W/c.bin --nll --json --file $S/fact -o $W/kvc.json
+moe-sft train -q -b $S/damaged --layer 0 -l $W/lora.safetensors -i $S/in.npy --target $S/out.npy \
+    --length 64 -n 100 --lr 1e-2 --schedule cosine --shuffle -o $W/run --log $W/log.tsv
+hf-infer $S/damaged -q --lora $W/run --nll --json --file $M/held-out.txt -o $W/repaired.json
+END
+    run -0 as_cron "M=$M W=$W S=$S; $(cat story.sh)"
+    [ -z "$output" ]
+    for f in dense.json lut.json c.bin kvc.json log.tsv repaired.json run/lora.safetensors report.tsv; do
+        cmp "$f" "$S/$f"
+    done
+    cmp lut/*.lut.safetensors "$S"/lut/*.lut.safetensors
+    diff "$(cat dump)/" "$S/acts/"*/ -x metadata.json
+    saev-read --shuffle --seed 1 --raw "$(cat dump)" | cmp - rows.f32
+    # a umask is kept
+    find . -mindepth 1 -newer story.sh -not -path ./lora.safetensors -perm /077 >"$BATS_TEST_TMPDIR.others"
+    [ ! -s "$BATS_TEST_TMPDIR.others" ]
+}
+
+@test "tensorutils(7): the lines of the crontab do their work, and are silent about it" {
+    installed
+    mkdir home/.local/bin home/batch
+    ln -s "$BUILD"/* home/.local/bin
+    cp -r "$ROOT/demo/qwen3-tiny" home/model
+    "$PYTHON" "$ROOT/test/ref/story.py" jsonl "$ROOT/demo/held-out.txt" >home/docs.jsonl
+    cp "$ROOT/demo/held-out.txt" home
+    printf '%s\n' 'MODEL = $(HOME)/model' 'TEXT = $(HOME)/held-out.txt' 'SAE = '"$S/sae" \
+        'LUT_OPTIONS = --fuse gate_up' 'include $(HOME)/.local/share/tensorutils/batch.mk' >home/batch/Makefile
+    typed CRON >crontab
+    [ "$(grep -cE '^[0-9*]+ [0-9*]+ [*] [*] [0-9*] ' crontab)" = 3 ]
+    for night in 1 2; do
+        while read -r _ _ _ _ _ command; do
+            said=$(as_cron "$command" 2>&1)
+            [ -z "$said" ]
+        done <crontab
+        places=$(find home/acts/*/ home/batch -type f -not -name log -printf '%p %i %T@\n' | sort)
+        [ "${before:-$places}" = "$places" ]
+        before=$places
+    done
+    [ -s home/batch/lut.json ] && [ -s home/batch/nll.tsv ]
+    saev-read verify --deep home/acts/*/
+    # what is wrong is mailed
+    printf x >>home/model/model.safetensors
+    run -1 as_cron "$(sed -n '1s/^[^$]*//p' crontab)"
+    [[ $output == *model.safetensors* ]]
+}
+
 # closed COMMAND...: its reader has gone before it writes.
 closed() {
     local status=0

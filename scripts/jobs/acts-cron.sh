@@ -3,8 +3,10 @@
 # For cron: makes the dump of DOCS if it is missing, goes on with one that was
 # stopped, stops itself after an hour, and says nothing when all is well.
 #
-#   17 2 * * *  $HOME/.local/share/tensorutils/acts-cron.sh $HOME/Qwen3-0.6B \
-#                   $HOME/docs.jsonl resid:13 512 /fs/scratch/acts
+# in one line of the crontab:
+#
+#   17 2 * * *  $HOME/.local/share/tensorutils/acts-cron.sh $HOME/Qwen3-0.6B
+#               $HOME/docs.jsonl resid:13 512 /fs/scratch/acts
 PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin${TU_BIN:+:$TU_BIN}
 export PATH
 model=$1 docs=$2 spec=$3 ctx=$4 folder=$5
