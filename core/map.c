@@ -108,6 +108,34 @@ map_close(struct map *map)
     *map = (struct map){ 0 };
 }
 
+bool
+file_missing(const char *path)
+{
+    return access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+int
+file_is_folder(const char *path, struct err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0)
+        return S_ISDIR(st.st_mode);
+    if (errno == ENOENT || errno == ENOTDIR)
+        return 0;
+    return err_sys(err, EX_NOINPUT, "%s", path);
+}
+
+int
+folder_next(DIR *dir, const char *path, struct dirent **entry, struct err *err)
+{
+    errno = 0;
+    *entry = readdir(dir);
+    if (*entry)
+        return 1;
+    return errno ? err_sys(err, EX_IOERR, "%s: cannot be listed", path) : 0;
+}
+
 long
 read_some(int fd, void *buf, size_t nbytes)
 {

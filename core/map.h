@@ -5,6 +5,8 @@
 #ifndef CORE_MAP_H
 #define CORE_MAP_H
 
+#include <dirent.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,6 +59,22 @@ int file_read_all(const char *path, size_t max, struct str *str,
  * in its place is EX_NOINPUT, and nothing to wait for. */
 int file_read_regular(const char *path, size_t max, struct str *str,
                       struct err *err);
+
+/* file_missing(): is nothing called 'path'?  What cannot be told (a folder
+ * without permission, a disk that fails) counts as there: opening it tells. */
+bool file_missing(const char *path);
+
+/* file_is_folder(): 1, 0 (or nothing is there), or -1 with 'err' set
+ * (EX_NOINPUT) where that cannot be told. */
+int file_is_folder(const char *path, struct err *err);
+
+/*
+ * folder_next() is the next entry of the folder 'path', "." and ".." among
+ * them: 1, 0 at the end, or -1 with 'err' set (EX_IOERR), as readdir(3) alone
+ * does not tell apart.
+ */
+int folder_next(DIR *dir, const char *path, struct dirent **entry,
+                struct err *err);
 
 /* read_some() is read(2) that goes on after EINTR. */
 long read_some(int fd, void *buf, size_t nbytes);

@@ -5,12 +5,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/map.h"
@@ -46,8 +48,8 @@ struct out {
 /* What a signal handler has to unlink: pointers set and cleared whole. */
 static char *_Atomic temporaries[MAX_OPEN];
 
-static int
-remember(char *tmp)
+int
+out_remember(char *tmp)
 {
     for (int i = 0; i < MAX_OPEN; i++) {
         char *empty = NULL;
@@ -58,6 +60,42 @@ remember(char *tmp)
     return -1;
 }
 
+void
+out_forget(int slot)
+{
+    if (slot >= 0)
+        atomic_store(&temporaries[slot], NULL);
+}
+
+/* getdents64(2) */
+struct entry {
+    uint64_t inode;
+    int64_t offset;
+    uint16_t nbytes;
+    uint8_t type;
+    char name[];
+};
+
+/* Removes a flat folder, as a signal handler may: readdir() takes memory. */
+static int
+remove_folder(const char *path)
+{
+    _Alignas(8) char buf[4096];
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    long n;
+
+    while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0)
+        for (char *p = buf; p < buf + n;) {
+            struct entry *e = (void *)p;
+
+            unlinkat(fd, e->name, 0);
+            p += e->nbytes;
+        }
+    if (fd >= 0)
+        close(fd);
+    return rmdir(path);
+}
+
 bool
 out_abort_all(void)
 {
@@ -66,7 +104,8 @@ out_abort_all(void)
     for (int i = 0; i < MAX_OPEN; i++) {
         char *tmp = atomic_load(&temporaries[i]);
 
-        if (tmp && unlink(tmp) == 0)
+        if (tmp &&
+            (tmp[strlen(tmp) - 1] == '/' ? remove_folder : unlink)(tmp) == 0)
             any = true;
     }
     return any;
@@ -96,7 +135,7 @@ open_tmp(struct out *o, struct err *err)
     /* what earlier runs that were killed left of this same output */
     out_sweep(o->path);
     o->tmp = tmp_name(o->path);
-    o->slot = remember(o->tmp);
+    o->slot = out_remember(o->tmp);
     if (o->slot < 0)
         return err_set(err, EX_SOFTWARE, "%s: over %d outputs at once", o->path,
                        MAX_OPEN);
@@ -450,8 +489,7 @@ forget(struct out *o, bool remove_tmp)
         close(o->fd);
     if (o->tmp && remove_tmp && o->slot >= 0)
         unlink(o->tmp);
-    if (o->slot >= 0)
-        atomic_store(&temporaries[o->slot], NULL);
+    out_forget(o->slot);
     free(o->tmp);
     free(o->path);
     free(o->buf);

@@ -87,8 +87,8 @@ void out_abort(struct out *out);
  */
 void out_sweep(const char *path);
 
-/* out_abort_all() removes every temporary; for signal handlers: unlink only.
- * True: there was one. */
+/* out_abort_all() removes every temporary; for signal handlers: system calls
+ * alone.  True: there was one. */
 bool out_abort_all(void);
 
 /*
@@ -97,6 +97,14 @@ bool out_abort_all(void);
  * takes none.
  */
 bool out_stdout_ready(void);
+
+/*
+ * out_remember() has out_abort_all() remove 'tmp', too: a file, or a flat
+ * folder if it ends in '/'.  A number for out_forget(), or -1 (too many).
+ * Owner: the caller, and only after out_forget() may it be freed.
+ */
+int out_remember(char *tmp);
+void out_forget(int slot);
 
 /*
  * out_close_stdout() is every main's last step: flushes stdio's stdout and

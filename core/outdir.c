@@ -11,12 +11,15 @@
 
 #include "core/compat.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/str.h"
 #include "core/tmpname.h"
 
 struct outdir {
     char *parent, *name;
     char *stage; /* the folder's path now */
+    char *waste; /* the same with a '/' behind it, until it is published */
+    int slot;    /* of out_remember() */
     bool shared;
 };
 
@@ -71,6 +74,8 @@ free_dir(struct outdir *d)
 {
     free(d->parent);
     free(d->name);
+    out_forget(d->slot);
+    free(d->waste);
     free(d->stage);
     free(d);
 }
@@ -99,6 +104,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     d->parent = xstrdup(parent);
     d->name = xstrdup(name);
     d->shared = shared;
+    d->slot = -1;
     rc = make(parent, true, true, err);
     tmp_sweep(path, remove_waste);
     if (shared) {
@@ -107,6 +113,8 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     } else {
         d->stage = tmp_name(path);
         remove_at(AT_FDCWD, d->stage); /* a dead process had our PID */
+        d->waste = child(d->stage, "");
+        d->slot = out_remember(d->waste);
     }
     if (rc == 0)
         rc = make(d->stage, shared, shared, err);
@@ -133,10 +141,10 @@ move_files(const char *from, const char *to, struct err *err)
     struct dirent *e;
     int rc = 0;
 
-    while (d && at >= 0 && rc == 0 && (e = readdir(d)))
+    while (d && at >= 0 && rc == 0 && (errno = 0, e = readdir(d)))
         if (e->d_name[0] != '.')
             rc = renameat(dirfd(d), e->d_name, at, e->d_name);
-    if (!d || at < 0 || rc < 0)
+    if (!d || at < 0 || rc < 0 || errno)
         rc = err_sys(err, EX_CANTCREAT, "%s: cannot be filled", to);
     if (at >= 0)
         close(at);

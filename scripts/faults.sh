@@ -73,13 +73,13 @@ saev-info    |                          |        | saev-read info in/dump
 saev-stats   |                          |        | saev-read stats -q -j 2 in/dump
 saev-svg     |                          |        | saev-read stats -q --svg out/d.svg --json in/dump
 saev-meta    |                          |        | saev-read meta in/dump
-lut-make     |                          | -m -r --resume -k *.safetensors | lut-precompute -q -j 2 -m in/m -s in/saes -o out/lut
-lut-weights  |                          |        | lut-precompute -q -j 1 -m in/m -s in/saes -o out --layers *.0.*q_proj --store-weights --verify
-lut-force    | cp -r in/made out/lut    | -m     | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut -f --dtype f32 --layers *.0.*q_proj
-lut-resume   | cp -r in/some out/lut    | -m     | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --resume
+lut-make     |                          | -m -r --resume -k *metadata.json | lut-precompute -q -j 2 -m in/m -s in/saes -o out/lut
+lut-weights  |                          | -m -r --resume -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out --layers *.0.*q_proj --store-weights --verify
+lut-force    | cp -r in/made out/lut    | -m -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut -f --dtype f32 --layers *.0.*q_proj
+lut-resume   | cp -r in/some out/lut    | -m -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --resume
 lut-index    | cp -r in/some out/lut    |        | lut-precompute -q --index out/lut
-lut-shard    |                          | -m     | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --shard 0/2
-lut-plan     |                          |        | lut-precompute --dry-run -j 1 -m in/m -s in/saes -o out/lut
+lut-shard    |                          | -m -r --resume | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --shard 0/2
+lut-plan     |                          | -o     | lut-precompute --dry-run -j 1 -m in/m -s in/saes -o out/lut
 lut-apply    |                          | -i in/x.npy | lut-apply -q -j 1 in/case model.layers.0.self_attn.q_proj
 lut-ratio    |                          |        | lut-apply -q -j 2 -i in/x.npy -m in/case --ratio 0.3 -o out/y.npy in/case model.layers.0.self_attn.q_proj
 lut-report   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --svg out/r.svg in/case model.layers.0.self_attn.q_proj
@@ -122,7 +122,7 @@ finish_inputs() (
     rm some/metadata.json some/*up_proj*
     saev-write -q -m saev.json -o parts --shard 0/2 first
     tail -c +$(($(wc -c <first) + 1)) a.f32 | saev-write -q -m saev.json -o parts --shard 1/2
-    if saev-write -q -m saev.json -o half first 2>half.err; then exit 1; fi
+    if saev-write -q --resume -m saev.json -o half first 2>half.err; then exit 1; fi
     cd e
     moe-sft forward -q -b base.safetensors -l lora.safetensors -i batch.safetensors -o f.safetensors -c cache.safetensors
     moe-sft train -q -b base.safetensors -l student.safetensors -o run -n 2 b0.safetensors b1.safetensors >/dev/null
@@ -181,6 +181,6 @@ table | while IFS= read -r line; do
         esac
     done
 done | tr '\n' '\0' | xargs -0 -P "${JOBS:-$(getconf _NPROCESSORS_ONLN)}" -n 1 sh scripts/faults.sh one |
-    awk -F '\t' '{ print; fflush() }
-        !/^#/ && NF == 3 { cases++; n += $2; bad += $3 }
-        END { print "faults: " n + 0 " injected, " bad + 0 " bad"; exit bad > 0 || !cases }'
+    tee "$work/said"
+awk -F '\t' '!/^#/ && NF == 3 { cases++; n += $2; bad += $3 }
+    END { print "faults: " n + 0 " injected, " bad + 0 " bad"; exit bad > 0 || !cases }' "$work/said"

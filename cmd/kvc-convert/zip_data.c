@@ -99,6 +99,8 @@ inflate_all(const struct zip *z, struct zip_member *m, z_stream *s,
 
     do {
         rc = inflate_piece(s, buf, end, &n);
+        if (rc == Z_MEM_ERROR)
+            return err_set(err, EX_SOFTWARE, "zlib: out of memory");
         if (rc != Z_OK && rc != Z_STREAM_END)
             return bad(z, m, "is damaged: its bytes are not DEFLATE's", err);
         if (n > m->nbytes - done)

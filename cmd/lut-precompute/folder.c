@@ -45,28 +45,36 @@ entry_of(const struct job *job)
 
 /* The last word of the path of an SAE, or of the folder of SAEs. */
 static json_t *
-sae_name(const char *path)
+sae_name(const char *path, struct err *err)
 {
     char *real = realpath(path, NULL);
-    const char *name = real ? real : path, *slash = strrchr(name, '/');
-    json_t *v = json_string(slash ? slash + 1 : name);
+    json_t *v;
 
+    if (!real) {
+        err_sys(err, EX_NOINPUT, "%s", path);
+        return NULL;
+    }
+    v = json_string(strrchr(real, '/') + 1);
     free(real);
     return v ? v : json_string("");
 }
 
 static char *
-lut_text(const struct job *job)
+lut_text(const struct job *job, struct err *err)
 {
-    json_t *v = json_object(), *info = json_object();
+    json_t *sae = sae_name(job->cmd->sae, err), *v, *info;
     char *text;
 
+    if (!sae)
+        return NULL;
+    v = json_object();
+    info = json_object();
     json_object_set_new(v, "version", json_string(LUT_VERSION));
     json_object_set_new(v, "layer", json_string(job->target->name));
     json_object_set_new(v, "entry", entry_of(job));
     json_object_set(v, "model_config", job->model->config);
     json_object_set_new(info, "source_model", json_string(job->model->name));
-    json_object_set_new(info, "sae_model", sae_name(job->cmd->sae));
+    json_object_set_new(info, "sae_model", sae);
     json_object_set_new(v, "creation_info", info);
     text = json_dumps(v, JSON_COMPACT);
     json_decref(v);
@@ -92,9 +100,9 @@ job_open(struct job *job, struct err *err)
                        "%s: %zu latents are to be active, but it has %zu",
                        s->path, job->k, s->n);
     str_addf(&job->path, "%s/%s" LUT_SUFFIX, job->cmd->output, t->name);
-    job->lut = lut_text(job);
     digests_open(&job->digests, s, t);
-    return 0;
+    job->lut = lut_text(job, err);
+    return job->lut ? 0 : -1;
 }
 
 void
@@ -188,7 +196,7 @@ job_is_there(struct job *job, const struct threads *threads, struct err *err)
     struct st st;
     int same;
 
-    if (access(job->path.s, F_OK) < 0 || (replace && !job->cmd->resume))
+    if (file_missing(job->path.s) || (replace && !job->cmd->resume))
         return 0;
     if (!job->cmd->resume)
         return err_set(err, EX_CANTCREAT,

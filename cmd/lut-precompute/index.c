@@ -9,6 +9,7 @@
 
 #include "cmd/lut-precompute/precompute.h"
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/str.h"
@@ -42,11 +43,12 @@ list_make(struct list *l, const char *dir, struct err *err)
     const size_t n_end = strlen(LUT_SUFFIX);
     DIR *d = opendir(dir);
     struct dirent *e;
+    int rc;
 
     *l = (struct list){ 0 };
     if (!d)
         return err_sys(err, EX_NOINPUT, "%s", dir);
-    while ((e = readdir(d))) {
+    while ((rc = folder_next(d, dir, &e, err)) > 0) {
         size_t n = strlen(e->d_name);
 
         if (e->d_name[0] == '.' || n <= n_end ||
@@ -58,7 +60,7 @@ list_make(struct list *l, const char *dir, struct err *err)
     closedir(d);
     if (l->n)
         qsort(l->names, l->n, sizeof(*l->names), by_name);
-    return 0;
+    return rc;
 }
 
 static bool
@@ -106,7 +108,7 @@ is_there(const char *dir, const json_t *entry)
     bool there;
 
     str_addf(&path, "%s/%s", dir, file ? file : "");
-    there = file && access(path.s, F_OK) == 0;
+    there = file && !file_missing(path.s);
     str_free(&path);
     return there;
 }
@@ -133,20 +135,23 @@ is_copy(const struct list *files, const char *file, const char *layer)
     return copy;
 }
 
-static void
-add_files(struct index *x, const struct list *files)
+/* A damaged file is left out; one that cannot be read now might be sound. */
+static int
+add_files(struct index *x, const struct list *files, struct err *err)
 {
-    struct err err = { 0 };
-
     for (size_t i = 0; i < files->n; i++) {
-        json_t *self = self_of(x->dir, files->names[i], &err);
+        struct err why = { 0 };
+        json_t *self = self_of(x->dir, files->names[i], &why);
         json_t *entry = json_object_get(self, "entry");
         char *name;
 
+        if (why.status && why.status != EX_DATAERR) {
+            *err = why;
+            return -1;
+        }
         if (!self) {
-            if (err.status)
-                err_warn("%s", err.what);
-            err.status = 0;
+            if (why.status)
+                err_warn("%s", why.what);
             continue;
         }
         name = lut_name(json_string_value(json_object_get(self, "layer")));
@@ -162,6 +167,7 @@ add_files(struct index *x, const struct list *files)
         json_decref(self);
         free(name);
     }
+    return 0;
 }
 
 /* Layers that the old index has: they stay, as it says, where their files say
@@ -296,7 +302,7 @@ load_old(json_t **old, const char *path, struct err *err)
     size_t n;
 
     *old = NULL;
-    if (access(path, F_OK) < 0)
+    if (file_missing(path))
         return 0;
     if (!(*old = js_load(path, err)))
         return -1;
@@ -342,7 +348,9 @@ write_once(const char *dir, bool prune, const struct list *files,
     rc = load_old(&x.old, path.s, err);
     if (rc == 0) {
         x.layers = json_object();
-        add_files(&x, files);
+        rc = add_files(&x, files, err);
+    }
+    if (rc == 0) {
         keep_old(&x);
         doc = document(&x);
         rc = write_json(path.s, doc, err);

@@ -84,7 +84,7 @@ in_folder(const char *folder)
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         str_clear(&s);
         str_addf(&s, "%s/%s", folder, files[i]);
-        if (access(s.s, F_OK) == 0)
+        if (!file_missing(s.s))
             return s.s;
     }
     str_free(&s);
@@ -113,7 +113,7 @@ sae_path(const char *folder, const char *layer)
     for (size_t i = 0; i < 6; i++) {
         str_clear(&s);
         str_addf(&s, "%s/%s%s", folder, names[i % 2], ends[i / 2]);
-        if (access(s.s, F_OK) == 0)
+        if (!file_missing(s.s))
             return s.s;
     }
     str_free(&s);

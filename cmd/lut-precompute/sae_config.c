@@ -11,6 +11,7 @@
 
 #include "cmd/lut-precompute/precompute.h"
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -40,18 +41,21 @@ sae_beside(const char *folder, struct err *err)
 {
     DIR *d = opendir(folder);
     struct dirent *e;
-    int rc = 0;
+    int rc;
 
-    while (d && rc == 0 && (e = readdir(d)))
-        if (names_transform(e->d_name))
+    if (!d)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? 0
+                   : err_sys(err, EX_NOINPUT, "%s: cannot be listed", folder);
+    while ((rc = folder_next(d, folder, &e, err)) > 0)
+        if (names_transform(e->d_name)) {
             rc = err_set(err, EX_DATAERR,
                          "%s/%s: an SAE of transformed inputs (%s) is not "
                          "supported",
                          folder, e->d_name, names_transform(e->d_name));
-    if (d)
-        closedir(d);
-    else if (errno == EACCES)
-        return err_sys(err, EX_NOINPUT, "%s: cannot be listed", folder);
+            break;
+        }
+    closedir(d);
     return rc;
 }
 
@@ -215,7 +219,7 @@ load(json_t **v, struct str *path, const char *folder, struct err *err)
     for (size_t i = 0; i < 2; i++) {
         str_clear(path);
         str_addf(path, "%s/%s", folder, names[i]);
-        if (access(path->s, F_OK) < 0)
+        if (file_missing(path->s))
             continue;
         *v = js_load(path->s, err);
         return *v ? 1 : -1;
@@ -267,7 +271,7 @@ from_index(const struct sae *sae, json_t **v, struct str *path,
 
     str_clear(path);
     str_addf(path, "%s/metadata.json", folder);
-    if (access(path->s, F_OK) < 0)
+    if (file_missing(path->s))
         return 0;
     if (!(index = js_load(path->s, err)))
         return -1;

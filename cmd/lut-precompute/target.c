@@ -28,15 +28,16 @@ some_of(const struct js *root, const char *const keys[][2])
 
 /* A path's last word: "" and "." are those of the folder they mean. */
 static char *
-base_name(const char *path)
+base_name(const char *path, struct err *err)
 {
-    char *real = realpath(path, NULL), *slash;
+    char *real = realpath(path, NULL);
     char *name;
 
-    if (!real)
-        return xstrdup(path);
-    slash = strrchr(real, '/');
-    name = xstrdup(slash ? slash + 1 : real);
+    if (!real) {
+        err_sys(err, EX_NOINPUT, "%s", path);
+        return NULL;
+    }
+    name = xstrdup(strrchr(real, '/') + 1);
     free(real);
     return name;
 }
@@ -77,8 +78,9 @@ take_config(struct model *m, const char *path, struct err *err)
 int
 model_open(struct model *m, const char *path, struct err *err)
 {
-    *m = (struct model){ .name = base_name(path) };
-    if (take_config(m, path, err) == 0 && stdir_open(&m->dir, path, err) == 0) {
+    *m = (struct model){ .name = base_name(path, err) };
+    if (m->name && take_config(m, path, err) == 0 &&
+        stdir_open(&m->dir, path, err) == 0) {
         if (stdir_map(&m->dir, err) == 0)
             return 0;
     }

@@ -238,15 +238,17 @@ int
 adapter_open(struct adapter *a, const char *path, const struct base *base,
              struct err *err)
 {
-    struct stat s;
     struct st st;
-    int rc = -1;
+    int rc = file_is_folder(path, err);
 
-    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+    if (rc < 0)
+        return -1;
+    if (rc)
         return adapter_open_peft(a, path, -1, base, err);
     *a = (struct adapter){ .layer = -1 };
     if (st_open(&st, path, err) < 0)
         return -1;
+    rc = -1;
     if (st_map(&st, err) == 0 && take_sizes(a, &st, base, err) == 0 &&
         check_meta(a, &st, err) == 0)
         rc = read_matrices(a, &st, err);

@@ -330,15 +330,14 @@ static int
 open_config(struct base *base, struct err *err)
 {
     struct str path = { 0 };
-    struct stat st;
     struct js root;
     json_t *v;
-    int rc = 0;
+    int rc = file_is_folder(base->path, err);
 
-    if (stat(base->path, &st) < 0 || !S_ISDIR(st.st_mode))
-        return 0;
+    if (rc <= 0)
+        return rc;
     str_addf(&path, "%s/config.json", base->path);
-    if (stat(path.s, &st) == 0) {
+    if (!file_missing(path.s)) {
         v = js_load(path.s, err);
         root = js_root(v, path.s);
         rc = v ? read_config(base, &root, err) : -1;

@@ -1,18 +1,10 @@
 /* convert: our file of an adapter to PEFT's folder, and back. */
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cmd/moe-sft/sft.h"
+#include "core/map.h"
 
 #define SUFFIX ".safetensors"
-
-static bool
-is_folder(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
 
 static int
 to_ours(const struct cmd *cmd, const struct base *base, struct err *err)
@@ -51,9 +43,11 @@ convert_main(const struct cmd *cmd, struct err *err)
 {
     struct base base = { 0 };
     size_t n = strlen(cmd->output), k = strlen(SUFFIX);
-    int rc;
+    int folder = file_is_folder(cmd->lora, err), rc;
 
-    if (!is_folder(cmd->lora) && n > k && !strcmp(cmd->output + n - k, SUFFIX))
+    if (folder < 0)
+        return -1;
+    if (!folder && n > k && !strcmp(cmd->output + n - k, SUFFIX))
         return err_set(err, TU_USAGE,
                        "-o %s: %s becomes a PEFT folder, which has another "
                        "kind of name",
@@ -62,8 +56,7 @@ convert_main(const struct cmd *cmd, struct err *err)
         return -1;
     if (cmd->base && base_open(&base, cmd->base, cmd->layer, err) < 0)
         return -1;
-    rc = (is_folder(cmd->lora) ? to_ours
-                               : to_peft)(cmd, cmd->base ? &base : NULL, err);
+    rc = (folder ? to_ours : to_peft)(cmd, cmd->base ? &base : NULL, err);
     base_close(&base);
     return rc;
 }

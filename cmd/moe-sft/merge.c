@@ -1,5 +1,6 @@
 /* merge: W + s B A, summed in f64 and rounded once to the base's type. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -280,18 +281,23 @@ copy_others(const struct merge *g, const char *to, struct err *err)
     struct str from = { 0 }, path = { 0 };
     struct dirent *e;
     struct stat st;
-    int rc = 0;
+    int rc;
 
     if (!d)
         return err_sys(err, EX_NOINPUT, "%s", g->cmd->base);
-    while (rc == 0 && (e = readdir(d))) {
+    while ((rc = folder_next(d, g->cmd->base, &e, err)) > 0) {
         str_clear(&from);
         str_clear(&path);
         str_addf(&from, "%s/%s", g->cmd->base, e->d_name);
         str_addf(&path, "%s/%s", to, e->d_name);
-        if (e->d_name[0] != '.' && !has_suffix(e->d_name) &&
-            stat(from.s, &st) == 0 && S_ISREG(st.st_mode))
+        if (e->d_name[0] == '.' || has_suffix(e->d_name))
+            continue;
+        if (stat(from.s, &st) < 0)
+            rc = errno == ENOENT ? 0 : err_sys(err, EX_NOINPUT, "%s", from.s);
+        else if (S_ISREG(st.st_mode))
             rc = copy_file(from.s, path.s, err);
+        if (rc < 0)
+            break;
     }
     closedir(d);
     str_free(&from);
@@ -360,18 +366,17 @@ int
 merge_main(const struct cmd *cmd, struct err *err)
 {
     struct merge g = { .cmd = cmd };
-    struct stat st;
-    bool folder = stat(cmd->base, &st) == 0 && S_ISDIR(st.st_mode) &&
-                  !cmd->stacked && !has_suffix(cmd->output);
-    int rc = -1;
+    int rc = -1, folder = file_is_folder(cmd->base, err);
 
-    if (can_write(cmd, cmd->output, err) < 0 ||
+    if (folder < 0 || can_write(cmd, cmd->output, err) < 0 ||
         base_open(&g.base, cmd->base, cmd->layer, err) < 0)
         return -1;
     if (base_want_float(&g.base, err) == 0 &&
         adapter_open(&g.adapter, cmd->lora, &g.base, err) == 0 &&
         alloc(&g, err) == 0)
-        rc = (folder ? write_folder : write_experts)(&g, err);
+        rc = (folder && !cmd->stacked && !has_suffix(cmd->output)
+                  ? write_folder
+                  : write_experts)(&g, err);
     free(g.rounded);
     free(g.sums);
     free(g.a);

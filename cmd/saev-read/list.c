@@ -142,7 +142,9 @@ next_npy(struct list *l, struct range *r, struct err *err)
 
     if (l->line == l->npy.n_elements)
         return 0;
-    if (fread(bytes, size, 1, l->file) != 1)
+    if (fread(bytes, size, 1, l->file) != 1 && ferror(l->file))
+        return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
+    if (feof(l->file))
         return err_set(err, EX_DATAERR, "%s: ends after %zu of %llu elements",
                        l->name, l->line, (unsigned long long)l->npy.n_elements);
     l->line++;
@@ -173,8 +175,8 @@ next_line(struct list *l, struct range *r, struct err *err)
         if (*word)
             return parse_word(l, word, r, err) < 0 ? -1 : 1;
     }
-    if (ferror(l->file))
-        return err_sys(err, EX_IOERR, "%s", l->name);
+    if (!feof(l->file)) /* or no memory for the line */
+        return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
     return 0;
 }
 
@@ -241,7 +243,9 @@ sniff(struct list *l, struct err *err)
     size_t n = fread(head, 1, NPY_MAX_HEAD, l->file);
     int rc = 0;
 
-    l->is_npy = npy_sniff(head, n);
+    if (ferror(l->file))
+        rc = err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
+    l->is_npy = rc == 0 && npy_sniff(head, n);
     if (l->is_npy)
         rc = npy_parse(&l->npy, head, n, l->name, err);
     free(head);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -275,13 +276,13 @@ find_folder(const char *dir)
     struct str s = { 0 };
 
     str_addf(&s, "%s/metadata.json", dir);
-    if (access(s.s, F_OK) == 0) {
+    if (!file_missing(s.s)) {
         str_free(&s);
         return xstrdup(dir);
     }
     str_clear(&s);
     str_addf(&s, "%s/lut/metadata.json", dir);
-    if (access(s.s, F_OK) == 0) {
+    if (!file_missing(s.s)) {
         str_clear(&s);
         str_addf(&s, "%s/lut", dir);
         return s.s;

@@ -109,6 +109,7 @@ list_files(struct checker *c, struct err *err)
     struct saevdir *dir = c->dir;
     DIR *d = opendir(dir->path);
     struct dirent *e;
+    int rc;
 
     free(dir->files);
     dir->files = NULL;
@@ -116,23 +117,24 @@ list_files(struct checker *c, struct err *err)
 
     if (!d)
         return err_sys(err, EX_IOERR, "%s", dir->path);
-    while (errno = 0, (e = readdir(d))) {
+    while ((rc = folder_next(d, dir->path, &e, err)) > 0) {
         size_t shard;
         struct stat st;
+        bool there;
 
         if (!saev_shard_of(e->d_name, &shard))
             continue;
-        if (fstatat(dirfd(d), e->d_name, &st, 0) < 0 || !S_ISREG(st.st_mode))
-            add_file(c, shard, SIZE_MAX);
-        else
-            add_file(c, shard, (size_t)st.st_size);
-    }
-    if (errno) {
-        err_sys(err, EX_IOERR, "%s", dir->path);
-        closedir(d);
-        return -1;
+        there = fstatat(dirfd(d), e->d_name, &st, 0) == 0;
+        if (!there && errno != ENOENT && errno != ELOOP) {
+            rc = err_sys(err, EX_IOERR, "%s/%s", dir->path, e->d_name);
+            break;
+        }
+        add_file(c, shard,
+                 there && S_ISREG(st.st_mode) ? (size_t)st.st_size : SIZE_MAX);
     }
     closedir(d);
+    if (rc < 0)
+        return -1;
     if (dir->n_there)
         qsort(dir->files, dir->n_there, sizeof(*dir->files), by_shard);
     return 0;

@@ -48,7 +48,7 @@ exists(const char *dir, const char *name)
 {
     char *path = join(dir, name);
     struct stat st;
-    bool yes = lstat(path, &st) == 0;
+    bool yes = lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 
     free(path);
     return yes;
@@ -306,25 +306,26 @@ static int
 open_only(struct stdir *dir, struct err *err)
 {
     DIR *folder = opendir(dir->path);
-    const struct dirent *entry;
+    struct dirent *entry;
     char *name = NULL, *path;
     size_t n = 0;
-    int rc = -1;
+    int rc;
 
     if (!folder)
         return err_sys(err, EX_NOINPUT, "%s", dir->path);
-    while ((entry = readdir(folder)))
+    while ((rc = folder_next(folder, dir->path, &entry, err)) > 0)
         if (entry->d_name[0] != '.' &&
             has_suffix(entry->d_name, strlen(entry->d_name)) && n++ == 0)
             name = xstrdup(entry->d_name);
     closedir(folder);
-    if (n == 0)
-        err_set(err, EX_NOINPUT, "%s: has no " ONE_FILE " and no " INDEX,
-                dir->path);
-    else if (n > 1)
-        err_set(err, EX_NOINPUT, "%s: has %zu safetensors files, but no " INDEX,
-                dir->path, n);
-    else {
+    if (rc == 0 && n == 0)
+        rc = err_set(err, EX_NOINPUT, "%s: has no " ONE_FILE " and no " INDEX,
+                     dir->path);
+    else if (rc == 0 && n > 1)
+        rc = err_set(err, EX_NOINPUT,
+                     "%s: has %zu safetensors files, but no " INDEX, dir->path,
+                     n);
+    else if (rc == 0) {
         path = join(dir->path, name);
         rc = open_one(dir, path, err);
         free(path);

@@ -14,7 +14,7 @@
  *   -k GLOB    may stay in ./out for the next run
  *   -r ARG     a further argument of the run after a failed one; -r again
  *   -w         what is wrong is told on standard output (verify)
- *   -o         the words of that run may be others than those of a whole one
+ *   -o         the words of two runs differ (seconds, a resumed log)
  *   -d         says which fault is next (for a debugger)
  *
  * Prints "NAME<tab>INJECTED<tab>BAD" and, before it, a line for each run that
@@ -255,7 +255,8 @@ broken(const struct result *r, const char *fmt, ...)
 static bool
 same_words(const struct result *r)
 {
-    return r->out_n == whole.out_n && !memcmp(r->out, whole.out, r->out_n);
+    return opt.others ||
+           (r->out_n == whole.out_n && !memcmp(r->out, whole.out, r->out_n));
 }
 
 /* Lines on standard error that a run without faults does not have. */
@@ -377,7 +378,7 @@ judge_next(void)
     run(&r, argv);
     if (r.status == EX_CANTCREAT && tree_same(&r.tree, &whole.tree))
         ; /* the failed run had done all but its last step */
-    else if (r.status != whole.status || (!opt.others && !same_words(&r)))
+    else if (r.status != whole.status || !same_words(&r))
         broken(&r, "the next run fails");
     else if (!tree_same(&r.tree, &whole.tree))
         broken(&r, "the next run's output differs");
