@@ -36,6 +36,12 @@ size_add(size_t a, size_t b, size_t *r)
     return true;
 }
 
+static inline size_t
+smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /*
  * xmalloc() and its family are for small things whose size this program
  * chose: they die with one line and EX_SOFTWARE when memory is gone.  Sizes

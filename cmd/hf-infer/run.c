@@ -101,12 +101,6 @@ now(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-static size_t
-smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static int
 check_context(const struct run *run, size_t n, struct err *err)
 {

@@ -27,12 +27,6 @@
 #define TILE_THREADS 16 /* that these rows are enough for */
 
 static size_t
-smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t
 item(const struct tiles *t)
 {
     return dtype_table[t->dtype].bits / 8;

@@ -124,12 +124,6 @@ struct pass {
 };
 
 static inline size_t
-smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static inline size_t
 larger(size_t a, size_t b)
 {
     return a > b ? a : b;

@@ -17,11 +17,9 @@
 #include "core/mem.h"
 
 /* A part of k: 256 KiB of weights, a fraction of an L2 cache. */
-#define PART_EXACT   1024 /* by EXACT_COLS f32 */
-#define EXACT_COLS   64
+#define EXACT_COLS   64 /* by EXACT_PART f32 */
 #define TILE_ROWS    512
-#define EXACT_ROWS   258 /* by PART_EXACT f32: of X, the most of that cache */
-#define LANE_ROWS    96  /* when k > PART_EXACT: lanes are kept there, too */
+#define EXACT_ROWS   258 /* by EXACT_PART f32: of X, the most of that cache */
 #define GEMV_ROWS    48  /* up to here weights are read, not widened first */
 #define GEMV_BYTES   (256u << 10) /* of W a chunk then: as gemv.c */
 #define CHUNKS       4            /* a thread's, at least, if there is enough */
@@ -31,8 +29,7 @@
 #define STAY_BYTES   (3u << 19) /* three quarters of an L2 cache */
 #define THREAD_BYTES (TILE_FLOATS * 4 + BLOCK_BYTES + STAGE_BYTES)
 
-_Static_assert(EXACT_COLS *PART_EXACT * 4 <= BLOCK_BYTES, "w");
-_Static_assert(LANE_ROWS *EXACT_COLS * 16 * 4 <= STAGE_BYTES, "lanes");
+_Static_assert(EXACT_COLS *EXACT_PART * 4 <= BLOCK_BYTES, "w");
 _Static_assert(PACK_BLOCK <= BLOCK_BYTES, "panel");
 _Static_assert(PACK_STAGE + TILE_FLOATS * 4 <= STAGE_BYTES, "stage, sums");
 
@@ -45,7 +42,7 @@ struct gemm {
 struct scratch {
     float *tile; /* [rows, ld] */
     void *block; /* weights of a part of k, as the kernel wants them */
-    char *stage; /* weights on their way there, int8's sums; exact's lanes */
+    char *stage; /* weights on their way there, int8's sums */
 };
 
 struct call {
@@ -271,8 +268,8 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
 
     if (k == 0)
         memset(s.tile, 0, a->n_rows * EXACT_COLS * sizeof(float));
-    for (size_t k0 = 0; k0 < k; k0 += PART_EXACT) {
-        size_t n_k = smaller(PART_EXACT, k - k0);
+    for (size_t k0 = 0; k0 < k; k0 += EXACT_PART) {
+        size_t n_k = smaller(EXACT_PART, k - k0);
         struct gemm_block b = {
             .t = t,
             .ldt = ldt,
@@ -282,9 +279,7 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
             .ldx = call->ldx,
             .m = a->n_rows,
             .k = n_k,
-            .lanes = (float *)(void *)s.stage,
-            .first = k0 == 0,
-            .last = k0 + n_k == k,
+            .add = k0 > 0,
         };
 
         widen(call->ops, s.block, &job->w, a, k0, n_k);
@@ -350,19 +345,14 @@ gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         .cols = exact_cols,
         .chunk = exact_chunk,
     };
-    size_t rows = EXACT_ROWS;
 
-    for (size_t i = 0; i < n_jobs; i++)
-        if (jobs[i].w.k > PART_EXACT)
-            rows = LANE_ROWS;
     if (for_gemv(jobs, n_jobs, m)) {
         call.cols = gemv_cols;
         call.chunk = gemv_chunk;
-        rows = GEMV_ROWS;
-        /* one cut: W is to be read once */
-        call.rows = m;
+        run(&call, GEMV_ROWS, GEMV_ROWS); /* one cut: W is to be read once */
+    } else {
+        run(&call, EXACT_ROWS, GEMM_X);
     }
-    run(&call, rows, call.chunk == gemv_chunk ? GEMV_ROWS : GEMM_X);
 }
 
 /* ---- packed classes ---- */

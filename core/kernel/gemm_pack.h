@@ -29,12 +29,6 @@ round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-static inline size_t
-smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Element (r, c) of the weights. */
 static inline const char *
 element(const struct gemm_matrix *w, size_t r, size_t c)

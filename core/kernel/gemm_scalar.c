@@ -26,21 +26,15 @@ exact(const struct gemm_block *b)
         for (size_t r = 0; r < b->rows; r++) {
             const float *w = b->w + r / 4 * 4 * k16 + r % 4 * 16;
             const float *x = b->x + i * b->ldx;
-            float *kept = b->lanes + (i * b->rows + r) * LANES;
-            float lane[LANES] = { 0 };
+            float *t = b->t + i * b->ldt + r, lane[LANES] = { 0 };
             size_t c = 0;
 
-            if (!b->first)
-                memcpy(lane, kept, sizeof(lane));
             for (; c + LANES <= b->k; c += LANES)
                 for (size_t j = 0; j < LANES; j++)
                     lane[j] += w[c / 16 * 64 + c % 16 + j] * x[c + j];
             for (size_t j = 0; c + j < b->k; j++)
                 lane[j] += w[c / 16 * 64 + c % 16 + j] * x[c + j];
-            if (b->last)
-                b->t[i * b->ldt + r] = reduce(lane);
-            else
-                memcpy(kept, lane, sizeof(lane));
+            *t = b->add ? *t + reduce(lane) : reduce(lane);
         }
 }
 

@@ -2,8 +2,8 @@
  * Template of gemm_ISA.c: GEMM_EXACT_OPS are its entries of the table.
  *
  * The exact class sums as gemv_simd.h does: column c adds to lane c % VF of
- * its output's accumulator, and vf_sum()'s order ends it.  Where k comes in
- * parts the accumulators wait in 'lanes', so that no sum depends on the cut.
+ * its output's accumulator, vf_sum()'s order ends it with the part of k, and
+ * the parts' sums are added in order.
  */
 #include "core/kernel/ops.h"
 #include "core/kernel/simd.h"
@@ -42,15 +42,13 @@ exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X)
 {
     const float *w = b->w + row * ((b->k + 15) / 16 * 16);
     const float *x = b->x + i0 * b->ldx, *end = x + b->k / 16 * 16;
-    float *kept = b->lanes + (i0 * b->rows + row * X) * VF;
     vf acc[ROWS][MAX_X];
 
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++)
 #pragma GCC unroll 8
         for (size_t r = 0; r < ROWS; r++)
-            acc[r][i] =
-                b->first ? vf_set1(0) : vf_load(kept + (i * ROWS + r) * VF);
+            acc[r][i] = vf_set1(0);
     for (; x < end; x += 16, w += 64)
 #pragma GCC unroll 4
         for (size_t j = 0; j < 16; j += VF)
@@ -60,13 +58,11 @@ exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X)
                    b->k % 16 - j < VF ? b->k % 16 - j : VF);
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++) {
-        if (b->last)
-            vf_sum4(b->t + (i0 + i) * b->ldt + row, acc[0][i], acc[1][i],
-                    acc[2][i], acc[3][i]);
-        else
-#pragma GCC unroll 8
-            for (size_t r = 0; r < ROWS; r++)
-                vf_store(kept + (i * ROWS + r) * VF, acc[r][i]);
+        float *t = b->t + (i0 + i) * b->ldt + row, sum[ROWS];
+
+        vf_sum4(b->add ? sum : t, acc[0][i], acc[1][i], acc[2][i], acc[3][i]);
+        for (size_t r = 0; r < ROWS && b->add; r++)
+            t[r] += sum[r];
     }
 }
 

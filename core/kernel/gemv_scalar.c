@@ -1,7 +1,7 @@
 /*
- * The reference: column c adds to lane c % LANES, and at the end the lanes are
- * added in halves.  Product and sum round separately: a CPU without FMA would
- * need a function call for each.
+ * The reference: column c adds to lane c % LANES; after EXACT_PART columns the
+ * lanes are added in halves, and such sums in order.  Product and sum round
+ * separately: a CPU without FMA would need a function call for each.
  */
 #include "core/dtype.h"
 #include "core/kernel/ops.h"
@@ -43,28 +43,38 @@ reduce(float *lane)
     return lane[0];
 }
 
-#define KERNEL(name, get, size)                                         \
-    static float name##_row(const char *w, const float *x, size_t cols) \
-    {                                                                   \
-        float lane[LANES] = { 0 };                                      \
-        size_t c = 0;                                                   \
-                                                                        \
-        for (; c + LANES <= cols; c += LANES)                           \
-            for (size_t i = 0; i < LANES; i++)                          \
-                lane[i] += get(w, c + i) * x[c + i];                    \
-        for (size_t i = 0; c + i < cols; i++)                           \
-            lane[i] += get(w, c + i) * x[c + i];                        \
-        return reduce(lane);                                            \
-    }                                                                   \
-                                                                        \
-    static void name(const struct gemv_args *a)                         \
-    {                                                                   \
-        const char *w = a->w;                                           \
-                                                                        \
-        for (size_t r = 0; r < a->rows; r++, w += (size)*a->cols)       \
-            for (size_t i = 0; i < a->n_x; i++)                         \
-                a->y[i * a->ldy + r] =                                  \
-                    name##_row(w, a->x + i * a->ldx, a->cols);          \
+#define KERNEL(name, get, size)                                          \
+    static float name##_part(const char *w, const float *x, size_t cols) \
+    {                                                                    \
+        float lane[LANES] = { 0 };                                       \
+        size_t c = 0;                                                    \
+                                                                         \
+        for (; c + LANES <= cols; c += LANES)                            \
+            for (size_t i = 0; i < LANES; i++)                           \
+                lane[i] += get(w, c + i) * x[c + i];                     \
+        for (size_t i = 0; c + i < cols; i++)                            \
+            lane[i] += get(w, c + i) * x[c + i];                         \
+        return reduce(lane);                                             \
+    }                                                                    \
+                                                                         \
+    static float name##_row(const char *w, const float *x, size_t cols)  \
+    {                                                                    \
+        float sum = name##_part(w, x, smaller(cols, EXACT_PART));        \
+                                                                         \
+        for (size_t c = EXACT_PART; c < cols; c += EXACT_PART)           \
+            sum += name##_part(w + (size)*c, x + c,                      \
+                               smaller(cols - c, EXACT_PART));           \
+        return sum;                                                      \
+    }                                                                    \
+                                                                         \
+    static void name(const struct gemv_args *a)                          \
+    {                                                                    \
+        const char *w = a->w;                                            \
+                                                                         \
+        for (size_t r = 0; r < a->rows; r++, w += (size)*a->cols)        \
+            for (size_t i = 0; i < a->n_x; i++)                          \
+                a->y[i * a->ldy + r] =                                   \
+                    name##_row(w, a->x + i * a->ldx, a->cols);           \
     }
 
 KERNEL(bf16, get_bf16, 2)

@@ -1,10 +1,10 @@
 /*
  * Template of gemv_ISA.c: GEMV_OPS fills its table.
  *
- * Column c adds to lane c % VF of its output's one accumulator; the lanes are
- * added at the end by vf_sum().  A tile of R rows and X columns of x has R * X
- * such accumulators, enough to hide the latency of FMA; its shape decides
- * which sums run side by side, never their order.
+ * Column c adds to lane c % VF of its output's one accumulator; after
+ * EXACT_PART columns the lanes are added by vf_sum(), to y.  A tile of R rows
+ * and X columns of x has R * X such accumulators, enough to hide the latency of
+ * FMA; its shape decides which sums run side by side, never their order.
  */
 #include "core/kernel/ops.h"
 #include "core/kernel/simd.h"
@@ -45,16 +45,14 @@ load_w_n(enum weight t, const char *w, size_t n)
     return vf_load_n((const float *)(const void *)w, n);
 }
 
-/* y of R rows, 'step' apart, for X of the x. */
+/* n columns, of R rows 'w_step' bytes apart by X rows of x: their sums, 'step'
+ * apart in y, or added there. */
 INLINE void
-tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
-     size_t i0, const size_t R, const size_t X)
+tile_part(const struct gemv_args *a, enum weight t, const char *w,
+          size_t w_step, const float *x, size_t n, float *y, size_t step,
+          bool add, const size_t R, const size_t X)
 {
-    const size_t row_nbytes = a->cols * nbytes(t), tail = a->cols % VF;
-    const size_t stride = step * row_nbytes;
-    const char *w = (const char *)a->w + row * row_nbytes;
-    const float *x = a->x + i0 * a->ldx;
-    float *y = a->y + i0 * a->ldy + row;
+    const size_t tail = n % VF;
     vf acc[ROWS][MAX_X], xv[MAX_X];
     size_t c = 0;
 
@@ -63,13 +61,13 @@ tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
 #pragma GCC unroll 8
         for (size_t i = 0; i < X; i++)
             acc[r][i] = vf_set1(0);
-    for (; c + VF <= a->cols; c += VF) {
+    for (; c + VF <= n; c += VF) {
 #pragma GCC unroll 8
         for (size_t i = 0; i < X; i++)
             xv[i] = vf_load(x + i * a->ldx + c);
 #pragma GCC unroll 8
         for (size_t r = 0; r < R; r++) {
-            const char *p = w + r * stride + c * nbytes(t);
+            const char *p = w + r * w_step + c * nbytes(t);
             vf wv = load_w(t, p);
 
             __builtin_prefetch(p + PREFETCH, 0, 2);
@@ -84,7 +82,7 @@ tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
             xv[i] = vf_load_n(x + i * a->ldx + c, tail);
 #pragma GCC unroll 8
         for (size_t r = 0; r < R; r++) {
-            vf wv = load_w_n(t, w + r * stride + c * nbytes(t), tail);
+            vf wv = load_w_n(t, w + r * w_step + c * nbytes(t), tail);
 
 #pragma GCC unroll 8
             for (size_t i = 0; i < X; i++)
@@ -94,8 +92,30 @@ tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
 #pragma GCC unroll 8
     for (size_t r = 0; r < R; r++)
 #pragma GCC unroll 8
-        for (size_t i = 0; i < X; i++)
-            y[i * a->ldy + r * step] = vf_sum(acc[r][i]);
+        for (size_t i = 0; i < X; i++) {
+            float *to = y + i * a->ldy + r * step;
+
+            *to = add ? *to + vf_sum(acc[r][i]) : vf_sum(acc[r][i]);
+        }
+}
+
+/* y of R rows, 'step' apart, for X of the x. */
+INLINE void
+tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
+     size_t i0, const size_t R, const size_t X)
+{
+    const size_t row_nbytes = a->cols * nbytes(t);
+    const char *w = (const char *)a->w + row * row_nbytes;
+    const float *x = a->x + i0 * a->ldx;
+    size_t c = 0;
+
+    do {
+        size_t n = smaller(a->cols - c, EXACT_PART);
+
+        tile_part(a, t, w + c * nbytes(t), step * row_nbytes, x + c, n,
+                  a->y + i0 * a->ldy + row, step, c > 0, R, X);
+        c += EXACT_PART;
+    } while (c < a->cols);
 }
 
 /*

@@ -13,6 +13,7 @@
 
 #include "core/dtype.h"
 #include "core/kernel/cpu.h"
+#include "core/mem.h"
 
 struct cvt_ops {
     void (*from_bf16)(float *to, const void *from, size_t n);
@@ -20,6 +21,10 @@ struct cvt_ops {
     void (*to_bf16)(void *to, const float *from, size_t n);
     void (*to_f16)(void *to, const float *from, size_t n);
 };
+
+/* The exact class: this many columns add up in lanes, and such sums in order.
+ * Then the weights of a part may stay in the cache without the lanes. */
+#define EXACT_PART 1024
 
 /* A block of gemv(): 'w' begins at its first row, 'y' at that row's output. */
 struct gemv_args {
@@ -80,16 +85,14 @@ struct vec_ops {
 
 /* A block of exact sums, which may be a part of k: see gemm.c. */
 struct gemm_block {
-    float *t; /* t[i * ldt + r]: row i of x by row r of w */
+    float *t; /* t[i * ldt + r]: row i of x by row r of w; added if 'add' */
     size_t ldt;
     const float *w; /* [rows / 4][k / 16][4][16]: one stream for the
                      * prefetcher; 64-byte aligned, zeros from k on */
     size_t rows;    /* a multiple of 4 */
     const float *x;
-    size_t ldx, m, k; /* k: a multiple of 16 unless 'last' */
-    float *lanes;     /* [m rounded up to GEMM_X][rows][16]: sums between parts,
-                       * 64-byte aligned, in an order of the kernel's own */
-    bool first, last;
+    size_t ldx, m, k; /* k <= EXACT_PART: a sum ends with its part */
+    bool add;
 };
 
 #define GEMM_X 6 /* rows of x that a kernel may take at once, at most */

@@ -57,12 +57,6 @@ table_ratio(size_t in, double ratio)
     return n >= (double)in ? in : n <= 0 ? 0 : (size_t)n;
 }
 
-static size_t
-smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- memory ---- */
 
 static bool
