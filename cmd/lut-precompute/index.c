@@ -226,8 +226,10 @@ sae_config_of(const struct index *x, json_t *layers)
         json_t *n = json_object_get(e, "num_basis");
         json_t *k = json_object_get(e, "k_active");
 
-        if (!n || !k)
+        if (!n || !k) {
+            json_decref(config);
             return json_incref(old);
+        }
         if (config)
             continue;
         config = json_object();

@@ -14,7 +14,7 @@ try(int64_t layer)
     struct base base;
 
     if (base_open(&base, fuzz_dir, layer, &err) < 0) {
-        MUST(err.status == EX_DATAERR && *err.what);
+        MUST((err.status == EX_DATAERR || err.status == TU_USAGE) && *err.what);
         return;
     }
     MUST(base.n_experts && base.hidden && base.intermediate);

@@ -1,0 +1,48 @@
+/* cmd/moe-sft's activations: any bytes as a .npy, and as the header of a
+ * tensor's file; all batches of what opens can be read. */
+#include "cmd/moe-sft/train.h"
+
+#include "test/fuzz/files.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void
+try(const char *path)
+{
+    static const uint16_t zeros[3] = { 0 };
+    const struct base base = {
+        .path = "b",
+        .n_experts = 1,
+        .hidden = 3,
+        .top_k = 1,
+        .router = { .data = zeros, .dtype = DT_BF16, .n = 1, .k = 3, .ld = 3 },
+    };
+    struct train_options options = train_defaults;
+    struct err err = { 0 };
+    struct batch batch;
+    struct data data;
+
+    options.input = options.target = path;
+    options.length = 2;
+    if (data_open(&data, &options, &base, NULL, &err) < 0)
+        MUST(err.status == EX_DATAERR && *err.what);
+    else
+        for (uint64_t i = 0; i < data.n && i < 100; i++) {
+            MUST(data_get(&data, i, &batch, &err) == 1);
+            MUST(batch.qlen >= 1 && batch.qlen <= 2 && batch.expert_ids);
+            batch_close(&batch);
+        }
+    data_close(&data);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    char tensor[300];
+
+    try(fuzz_file("x.npy", (struct bytes){ data, n }));
+    snprintf(tensor, sizeof(tensor), "%s:x",
+             fuzz_st("x.safetensors", (struct bytes){ data, n }));
+    try(tensor);
+    return 0;
+}
