@@ -60,13 +60,13 @@ FUZZ    := $(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c))
 
 # The end of a kernel's file name is its instruction set and decides its flags;
 # build/isa.mk says which of them this compiler and this assembler know.
-# (After "make deps": what was missing may be what asking needs.)
-ifeq ($(filter deps,$(MAKECMDGOALS)),)
--include $(B)/isa.mk
-else
-include $(B)/isa.mk
-$(B)/isa.mk: $(if $(MAKE_RESTARTS),,deps)
+# Before that and all else, make deps: what was missing may be what asking needs.
+ifneq ($(filter deps,$(MAKECMDGOALS)),)
+ifeq ($(findstring n,$(firstword -$(MAKEFLAGS)))$(MAKE_RESTARTS),)
+$(if $(shell CC='$(CC)' sh scripts/deps.sh >&2 || echo no),$(error deps has failed))
 endif
+endif
+-include $(B)/isa.mk
 ISA_ALL := scalar avx2 avx512 avx512vnni avx512bf16 amx neon
 KERNELS := $(foreach i,scalar $(ISAS),$(wildcard core/kernel/*_$i.c))
 CORE    := $(sort $(KERNELS) $(wildcard core/*.c core/format/*.c) \
@@ -176,8 +176,9 @@ check-cross:
 check-compilers:
 	@PYTHON='$(PYTHON)' sh scripts/check-compilers.sh $(COMPILERS)
 
+# Done above, before any other goal.
 deps:
-	@sh scripts/deps.sh
+	@:
 
 fmt:
 	clang-format -i $$(git ls-files '*.[ch]')

@@ -145,7 +145,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     run isas isas
     [ ! -e b/isa.mk ]
     run -2 isas deps isas
-    [ "$(grep -c 'deps: no' <<<"$output")" -eq 1 ]
+    [ "$(grep -c '^deps: no$' <<<"$output")" -eq 1 ]
     [[ $output != *isas\ * ]]
     echo 'sleep 1; touch installed' >scripts/deps.sh
     run -0 isas -j2 deps isas
