@@ -8,6 +8,7 @@
 #   make check-compilers  the same bits by all
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
+#   make deb        a Debian package              make check-install  two builds, the same bits
 VERSION := 0.1
 PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
@@ -197,10 +198,19 @@ install: all
 uninstall:
 	@sh scripts/install.sh -u
 
+# tensorutils_VERSION_ARCH.deb, beside the tools.
+deb: all
+	@sh scripts/deb.sh $(T) $(VERSION)
+
+# What takes minutes: two builds that may not differ in a bit.
+check-install: all
+	@$(TESTENV) SLOW=1 bats test/install.bats
+.PHONY: uninstall deb check-install
+
 clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check demo bench fuzz check-compilers check-cross check-faults check-kills check-slurm deps fmt lint install uninstall clean FORCE
+.PHONY: all check demo bench fuzz check-compilers check-cross check-faults check-kills check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -90,7 +90,8 @@ for m in "$top"/man/*.[1-9]; do
     put 644 "$text" "$man/man${m##*.}/${m##*/}"
 done
 for s in "$top"/scripts/jobs/*; do
-    put 755 "$s" "$data/${s##*/}"
+    case $(head -n 1 "$s") in '#!'*) mode=755 ;; *) mode=644 ;; esac
+    put $mode "$s" "$data/${s##*/}"
 done
 put 644 "$top/scripts/batch.mk" "$data/batch.mk"
 echo "tensorutils $version: $# tools in $DESTDIR$bin"

@@ -27,7 +27,10 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     done
     [ "$(bin/st-inspect -V)" = "$(st-inspect -V)" ]
     for m in "$ROOT"/man/*; do [ -s "share/man/man${m##*.}/${m##*/}" ]; done
-    for s in "$ROOT"/scripts/jobs/*; do [ -x "share/tensorutils/${s##*/}" ]; done
+    for s in "$ROOT"/scripts/jobs/*; do
+        [ -s "share/tensorutils/${s##*/}" ]
+        [ ! -x "$s" ] || [ -x "share/tensorutils/${s##*/}" ]
+    done
     [ -f share/tensorutils/batch.mk ]
     [ -z "$(find ../.. ! -perm -o=r)" ]
     [ -z "$(find ../.. -type d ! -perm -o=x)" ]
@@ -152,6 +155,82 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     want="isas $(CC=$cc sh scripts/isa.sh | sed 's/.*:= *//')"
     [ "$output" = "$want" ]
     [ "$(isas isas)" = "$want" ]
+}
+
+# package DIR: make deb there; its name.
+package() {
+    run -0 --separate-stderr make --no-print-directory -s -C "$1" deb
+    deb=$1/${lines[-1]}
+}
+
+@test "deb: what is in it, where Debian wants it" {
+    command -v dpkg-deb dpkg-shlibdeps || skip "no dpkg-dev here"
+    package "$ROOT"
+    version=$(sed -n 's/^VERSION := //p' "$ROOT/Makefile")
+    [[ $deb == */tensorutils_${version}_* ]]
+    [ "$(dpkg-deb -f "$deb" Version)" = "$version" ]
+    for l in libc6 libjansson4 libpcre2-8-0 libssl libutf8proc libxxhash0 zlib1g; do
+        [[ $(dpkg-deb -f "$deb" Depends) == *$l* ]]
+    done
+    dpkg-deb --fsys-tarfile "$deb" | tar -tv | grep -v ' root/root ' && false
+    dpkg-deb -x "$deb" d
+    dpkg-deb -e "$deb" d/DEBIAN
+    (cd d && md5sum --quiet -c DEBIAN/md5sums)
+    [ "$(cd d && find usr -type f | wc -l)" -eq "$(wc -l <d/DEBIAN/md5sums)" ]
+    for t in $TOOLS; do
+        [ "$(d/usr/bin/"$t" -V)" = "$t (tensorutils) $version" ]
+        zgrep -q "tensorutils $version" "d/usr/share/man/man1/$t.1.gz"
+        [ -s "d/usr/share/bash-completion/completions/$t" ]
+        [ -s "d/usr/share/zsh/vendor-completions/_$t" ]
+    done
+    [ ! -e d/usr/share/tensorutils/installed ]
+    zcat d/usr/share/doc/tensorutils/changelog.gz >changelog
+    [ "$(head -n 1 changelog)" = "tensorutils ($version) unstable; urgency=low" ]
+    [ "$(grep -c '^  \* ' changelog)" -eq "$(sed 1d "$ROOT/NEWS" | awk -v RS= 'END { print NR }')" ]
+    diff <(sed 1,2d "$ROOT/COPYING") <(sed '/^License/,$!d' d/usr/share/doc/tensorutils/copyright |
+        sed 1d | sed 's/^ //; s/^\.$//')
+}
+
+@test "deb: lintian finds nothing to say" {
+    command -v dpkg-deb lintian || skip "no lintian here"
+    package "$ROOT"
+    run -0 lintian --allow-root --pedantic --fail-on warning,error,info "$deb"
+    [ -z "$output" ]
+}
+
+@test "deb: dpkg installs it in a root of its own, and takes it away" {
+    command -v dpkg-deb fakeroot || skip "no dpkg-dev or fakeroot here"
+    package "$ROOT"
+    mkdir -p r/var/lib/dpkg/info r/var/lib/dpkg/updates
+    touch r/var/lib/dpkg/status r/var/lib/dpkg/available
+    in_root() { fakeroot dpkg --root="$PWD/r" --log="$PWD/log" --force-depends --force-not-root --force-script-chrootless "$@"; }
+    in_root -i "$deb" >out 2>&1
+    r/usr/bin/st-inspect verify "$DEMO"
+    r/usr/bin/hf-infer "$DEMO" -p '1+1=' --greedy -n 2
+    in_root -P tensorutils >out 2>&1
+    [ -z "$(find r -name '*st-inspect*')" ]
+    [ ! -e r/usr/bin ] || [ -z "$(ls r/usr/bin)" ]
+}
+
+# copy DIR: the tree's own files, all of another time.
+copy() {
+    mkdir -p "$1"
+    (cd "$ROOT" && git ls-files -z | tar --null -T - -cf -) | tar -C "$1" -xf -
+    find "$1" -exec touch -d "$2" {} +
+}
+
+@test "builds: folder, umask, language, zone, time and -j change no bit" {
+    [ -n "${SLOW:-}" ] || skip "make check-install does that"
+    git -C "$ROOT" rev-parse || skip "no git here"
+    unset MAKEFLAGS MAKELEVEL
+    export SOURCE_DATE_EPOCH=1700000000
+    copy a 2001-02-03
+    copy "b b/much/deeper" 2020-03-04
+    (umask 077 && TZ=Asia/Tokyo LC_ALL=C make -C a -j1 all deb) >/dev/null
+    (umask 002 && TZ=UTC LANG=tr_TR.UTF-8 LC_ALL=C.UTF-8 make -C "b b/much/deeper" -j3 all deb) >/dev/null
+    for f in $TOOLS libcore.a; do cmp "a/build/$f" "b b/much/deeper/build/$f"; done
+    command -v dpkg-deb dpkg-shlibdeps || skip "no dpkg-dev here"
+    cmp a/build/*.deb "b b/much/deeper"/build/*.deb
 }
 
 # said TOOL: -x and --long of --help, one a line.
