@@ -43,3 +43,8 @@ as_user() {
         "$@"
     fi
 }
+
+# need_torch: skips the test where python3 has none.
+need_torch() {
+    "$PYTHON" -c 'import torch' 2>/dev/null || skip "no torch here"
+}

@@ -65,11 +65,13 @@ sound() {
 }
 
 @test "moe-sft train: 20 steps are torch's, with its defaults" {
+    need_torch
     train run -n 20 --lr 1e-3 --log log b?.safetensors
     run -0 ref compare run log 20 lr=1e-3 b?.safetensors
 }
 
 @test "moe-sft train: 20 steps are torch's, with warm-up, cosine, clipping, decay, accumulation" {
+    need_torch
     train run -n 20 --lr 3e-3 --schedule cosine --warmup 0.2 --clip 0.1 --weight-decay 0.3 \
         --betas 0.8,0.95 --eps 1e-6 --accumulate 3 --log log b?.safetensors
     run -0 ref compare run log 20 lr=3e-3 schedule=cosine warmup=4 clip=0.1 wd=0.3 \
@@ -77,11 +79,13 @@ sound() {
 }
 
 @test "moe-sft train: a linear schedule, warm-up in steps" {
+    need_torch
     train run -n 10 --lr 3e-3 --schedule linear --warmup 3 --log log b?.safetensors
     run -0 ref compare run log 10 lr=3e-3 schedule=linear warmup=3 b?.safetensors
 }
 
 @test "moe-sft train: batches of other lengths, longer and shorter ones, are torch's" {
+    need_torch
     ref make short qlen=1
     ref make long qlen=300
     cmp long/base.safetensors base.safetensors
@@ -421,6 +425,7 @@ PY
 }
 
 @test "moe-sft train: slots of no expert are skipped as torch skips them, --strict-ids refuses" {
+    need_torch
     "$PYTHON" - <<'PY'
 import os, sys
 sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))

@@ -239,11 +239,7 @@ def realistic():
 
 
 def with_torch():
-    try:
-        import torch
-    except ImportError:
-        print("no torch")
-        return
+    import torch
     to = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
     dims = [40, 8, 6, 8]
     values = {"%s.%d.%d.%s" % (p, layer, 3 * j, kind):
