@@ -81,7 +81,7 @@ $(B)/%_amx.o:        ISA := -mamx-tile -mamx-bf16 -mamx-int8
 ifeq ($(SAN),fuzz)
 $(B)/core/kernel/%.o: HARDEN := -fPIE
 endif
-$(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
+$(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
 # AdamW as vectors: a square root that sets errno cannot be one.
 $(B)/cmd/moe-sft/optim.o: ISA := -O3 -fno-math-errno
 

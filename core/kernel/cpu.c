@@ -109,6 +109,28 @@ find_best(void)
 }
 #endif
 
+/* The best that the compiler could build, as the Makefile says: what is
+ * above it runs its kernels. */
+static enum isa
+built(void)
+{
+#if defined(HAVE_neon)
+    return ISA_NEON;
+#elif defined(HAVE_amx)
+    return ISA_AMX;
+#elif defined(HAVE_avx512bf16)
+    return ISA_AVX512BF16;
+#elif defined(HAVE_avx512vnni)
+    return ISA_AVX512VNNI;
+#elif defined(HAVE_avx512)
+    return ISA_AVX512;
+#elif defined(HAVE_avx2)
+    return ISA_AVX2;
+#else
+    return ISA_SCALAR;
+#endif
+}
+
 static bool
 available(enum isa isa)
 {
@@ -120,7 +142,10 @@ available(enum isa isa)
 static void
 find(void)
 {
-    cpu.isa = cpu.best = find_best();
+    cpu.best = find_best();
+    if (cpu.best > built())
+        cpu.best = built();
+    cpu.isa = cpu.best;
     cpu.asked = -1;
     cpu.text = getenv("TU_ISA");
     for (int i = 0; cpu.text && i < ISA_COUNT; i++)

@@ -52,6 +52,19 @@ test_level(enum isa isa, enum isa best)
     tap_ok(!strcmp(got, want), "TU_ISA=%s is an error here", isa_name(isa));
 }
 
+/* Has it kernels that the next lower one lacks? */
+static bool
+own_kernels(enum isa isa)
+{
+    if (isa == ISA_SCALAR)
+        return true;
+    if (isa == ISA_AVX2 || isa == ISA_AVX512 || isa == ISA_NEON)
+        return vec_ops_of(isa) !=
+               vec_ops_of(isa == ISA_AVX512 ? ISA_AVX2 : ISA_SCALAR);
+    return memcmp(gemm_ops_of(isa), gemm_ops_of(isa - 1),
+                  sizeof(struct gemm_ops)) != 0;
+}
+
 int
 main(void)
 {
@@ -78,5 +91,6 @@ main(void)
                gemv_ops_of(ISA_SCALAR) == &gemv_scalar &&
                vec_ops_of(ISA_SCALAR) == &vec_scalar,
            "scalar has its own tables");
+    tap_ok(own_kernels(best), "the best, %s, was built", isa_name(best));
     return tap_done();
 }
