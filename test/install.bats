@@ -111,6 +111,20 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     grep -q 'moe-sft train' page
 }
 
+@test "README: the five minutes at a shell, as typed" {
+    mkdir -p tree/build && cd tree
+    cp -r "$ROOT/demo" "$ROOT/README" .
+    for t in $TOOLS; do ln -s "$(command -v "$t")" build; done
+    ls >../before
+    sed -n '/^runs the tests/,/^The two/s/^    //p' README >../session
+    [ "$(wc -l <../session)" -ge 12 ]
+    run -0 --separate-stderr sh -e ../session
+    [[ $output == *sound*Tallinn* ]]
+    [ "$(grep -c perplexity <<<"$stderr")" -eq 2 ]
+    rm -f separate-stderr-*
+    ls | diff ../before -
+}
+
 @test "version: Makefile, -V, NEWS and the page's foot say the same" {
     version=$(sed -n 's/^VERSION := //p' "$ROOT/Makefile")
     [ "$(head -n 1 "$ROOT/NEWS")" = "tensorutils $version" ]
