@@ -1,7 +1,7 @@
 # tensorutils: GNU make, one file, no configure.
 #   make deps       install what is missing       make            build/TOOL for every tool
 #   make demo       the main job, explained       make check      unit tests, bats, man pages
-#   make lint       format, layers, shellcheck    make bench      a table of measurements (PEERS=1: others' too)
+#   make lint       format, layers, sizes, dead   make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-faults  each call of libc that can fail, failing
@@ -184,9 +184,11 @@ deps:
 fmt:
 	clang-format -i $$(git ls-files '*.[ch]')
 
-lint:
+lint: all
 	clang-format --dry-run -Werror $$(git ls-files '*.[ch]')
 	sh scripts/layers.sh
+	sh scripts/rules.sh
+	sh scripts/dead.sh $(B)
 	shellcheck .ci/run $$(git ls-files '*.sh')
 	mandoc -Tlint -Wwarning man/*.[1-9]
 

@@ -53,6 +53,7 @@ void opt_rewind(void);
 int opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
                  struct err *err);
 
+/* opt_print_help() writes what --help says: usage, summary, tables. */
 void opt_print_help(const struct opt_tool *tool, FILE *to);
 
 /* opt_at(): option i of a tool, its own and then the common ones, or NULL. */

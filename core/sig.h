@@ -20,6 +20,7 @@ void sig_install(bool at_once);
 /* sig_deadline() makes sig_stop() true 'seconds' from now. */
 void sig_deadline(double seconds);
 
+/* sig_stop(): was a signal caught, or has the deadline passed? */
 bool sig_stop(void);
 
 /* sig_stopped() fills 'err' (EX_TEMPFAIL): "stopped by SIGTERM: HOW". */

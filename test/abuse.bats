@@ -15,10 +15,6 @@ setup() {
 }
 
 # py: python3 with test/ref in its path.
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
-
 @test "signals: a file under way is removed, one line says so, status 75" {
     py - <<'END'
 import os, signal, subprocess as sp, time

@@ -11,6 +11,37 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
+# What small_disk mounted goes with its test.
+teardown() {
+    cd /
+    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
+}
+
+# small_disk SIZE: disk/ is a file system of its own; skips where none can be.
+small_disk() {
+    mkdir disk
+    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
+}
+
+# py ARGUMENT...: Python that finds the references in test/ref.
+py() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
+}
+
+# A model of two layers and ten, in an order that bytes would sort wrongly.
+make_layers() {
+    py - "$1" <<'END'
+import sys, numpy as np, mkst
+t = {}
+for i in list(range(12)):
+    for m in ("self_attn.q_proj", "mlp.up_proj"):
+        t["model.layers.%d.%s.weight" % (i, m)] = mkst.bf16(
+            np.full((4, 2), i, np.float32))
+t["model.norm.weight"] = np.ones(4, np.float32)
+mkst.save(sys.argv[1], t, {"format": "pt", "note": "a\tb\x1b[31m"})
+END
+}
+
 # has_isa NAME: does this machine have it?  A tool that fails for any other
 # reason than that ends the test.
 has_isa() {

@@ -2,10 +2,6 @@
 # what a user types.
 load helpers
 
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
-
 # make_cases: model, f32, one/LAYOUT, and LAYOUT/LAYER of every layout.
 make_cases() {
     py "$ROOT/test/ref/lut_cases.py" .
@@ -29,16 +25,6 @@ same_tensors() {
     py -c 'import sys, lut_ref as ref
 a, b = (ref.read_safetensors(f)[0] for f in sys.argv[1:])
 assert a.keys() == b.keys() and all((a[n] == b[n]).all() for n in a)' "$1" "$2"
-}
-
-small_disk() {
-    mkdir disk
-    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
-}
-
-teardown() {
-    cd /
-    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
 }
 
 @test "lut_ref: the reference agrees with sums written out" {

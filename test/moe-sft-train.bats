@@ -23,15 +23,6 @@ train() {
     moe-sft train -b base.safetensors -l student.safetensors -o "$dir" "$@"
 }
 
-small_disk() {
-    mkdir disk
-    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
-}
-
-teardown() {
-    umount disk 2>/dev/null || :
-}
-
 # column N: of a log without its head.
 column() {
     tail -n +2 | cut -f "$1"

@@ -2,17 +2,6 @@
 # hf-infer --logits and st-inspect cat.
 load helpers
 
-# small_disk SIZE: a tmpfs at ./disk; skips where mounting is not allowed.
-small_disk() {
-    mkdir disk
-    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
-}
-
-teardown() {
-    cd /
-    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
-}
-
 @test "out: a full disk is one line, status 74, and leaves nothing" {
     small_disk 100k
     run -74 --separate-stderr hf-infer "$DEMO" --ids "$(seq -s, 1 100)" \

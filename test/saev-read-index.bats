@@ -1,10 +1,6 @@
 # saev-read DUMP INDEX...: rows by number and place, against numpy's indexing.
 load helpers
 
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
-
 @test "saev-read INDEX: rows, ranges and places in the order asked, twice if asked twice" {
     py - <<'END'
 import io, subprocess, numpy as np

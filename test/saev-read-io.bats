@@ -1,10 +1,6 @@
 # saev-read and what it stands on: versions of dumps, pipes, disks, memory.
 load helpers
 
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
-
 @test "saev-read: dumps of every version on disk are read, with one warning" {
     mkdir cases
     py "$ROOT/test/ref/saev_cases.py" cases

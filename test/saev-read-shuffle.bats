@@ -1,22 +1,6 @@
 # saev-read --shuffle: orders are numpy's argsort of Philox's words.
 load helpers
 
-# py: python3 with test/ref in its path.
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
-
-# small_disk SIZE: a tmpfs at ./disk; skips where mounting is not allowed.
-small_disk() {
-    mkdir disk
-    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
-}
-
-teardown() {
-    cd /
-    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
-}
-
 @test "saev-read --shuffle: numpy's order of every view, in memory and by way of the disk" {
     py - <<'END'
 import itertools

@@ -3,10 +3,6 @@
 load helpers
 
 # py: python3 with test/ref in its path.
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
-
 @test "saev-read meta: any view of any version is json.dump's bytes of what Python makes of it" {
     py - <<'END'
 import json, os, subprocess

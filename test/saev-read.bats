@@ -2,10 +2,6 @@
 load helpers
 
 # py: python3 with test/ref in its path.
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
-
 @test "saev-read: every view, layer and form of dump is numpy's indexing" {
     py - <<'END'
 import itertools, io, subprocess, numpy as np

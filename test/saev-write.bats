@@ -2,10 +2,6 @@
 load helpers
 
 # py: python3 with test/ref in its path.
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
-
 # make_stream [KEY=VALUE,...]: m.json, c.json (without n_imgs), a.f32, a.f16,
 # a.bf16, a.npy, and want/ and padded/, the dump as numpy and as saev write it.
 make_stream() {
@@ -31,16 +27,6 @@ print(len(m["layers"]) * (m["n_patches_per_img"] + m["cls_token"]) * m["d_vit"] 
 # imgs FIRST N: those images of the stream.
 imgs() {
     tail -c +$(($1 * IMG + 1)) a.f32 | head -c $(($2 * IMG))
-}
-
-small_disk() {
-    mkdir disk
-    mount -t tmpfs -o "size=$1" tmpfs disk 2>/dev/null || skip "cannot mount"
-}
-
-teardown() {
-    cd /
-    umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
 }
 
 @test "saev-write: the command lines work as written" {

@@ -1,11 +1,6 @@
-#!/usr/bin/env bats
 # Numbers at the edges of their types.  Files are made by test/ref/mkst.py;
 # expectations are numpy's, or Python's exact integers.
 load helpers
-
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
 
 @test "stats: numbers whose squares are too large for a double" {
     py -c 'import numpy as np, mkst

@@ -135,6 +135,8 @@ void kv_set(struct kv *kv, size_t layer, size_t head, size_t n, const float *k,
 void kv_put(struct kv *kv, size_t layer, size_t slot, const float *k,
             const float *v);
 
+/* kv_keys() and kv_values() are a head's part of a block: valid until the
+ * cache grows. */
 const void *kv_keys(const struct kv *kv, size_t layer, size_t head,
                     size_t block);
 const void *kv_values(const struct kv *kv, size_t layer, size_t head,

@@ -160,6 +160,7 @@ void engine_close(struct engine *engine); /* NULL is fine */
 struct session *session_new(struct engine *engine, size_t max_tokens);
 void session_close(struct session *session); /* NULL is fine */
 
+/* session_length() is the number of tokens fed. */
 size_t session_length(const struct session *session);
 
 /* session_cached() is the number of keys in the cache, of each head: the

@@ -95,8 +95,12 @@ enum {
     SET_GREEDY = 64
 };
 
-/* All below: 0, or -1 with 'err' set. */
-
+/*
+ * What a run needs, opened in this order: the tokenizer; the model, with
+ * max_tokens 0 for its configuration alone, then with a length; the
+ * engine, for chunks of so many tokens.
+ * 0, or -1 with 'err' set, as all below.
+ */
 int run_open_tok(struct run *run, struct err *err);
 int run_open_model(struct run *run, size_t max_tokens, struct err *err);
 int run_open_engine(struct run *run, size_t chunk, struct err *err);

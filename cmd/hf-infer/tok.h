@@ -19,6 +19,7 @@ struct ids {
     size_t n, cap;
 };
 
+/* ids_add() appends one; memory that is gone ends the process. */
 void ids_add(struct ids *ids, int32_t id);
 void ids_free(struct ids *ids);
 

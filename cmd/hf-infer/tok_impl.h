@@ -58,6 +58,8 @@ struct mergemap {
     size_t n_slots;
 };
 
+/* mergemap_init() makes room for n merges; mergemap_get() is the merge of a
+ * pair, with rank NO_RANK where there is none. */
 void mergemap_init(struct mergemap *map, size_t n);
 void mergemap_put(struct mergemap *map, struct merge merge);
 struct merge mergemap_get(const struct mergemap *map, int32_t left,
@@ -90,6 +92,8 @@ struct regex {
     char *where; /* "tokenizer.json: pre_tokenizer.pattern" */
 };
 
+/* regex_compile() takes {"Regex": ..} or {"String": ..}; -1 with 'err' set
+ * (EX_DATAERR) at what PCRE2 cannot say. */
 int regex_compile(struct regex *regex, const struct js *pattern,
                   struct err *err);
 void regex_free(struct regex *regex);
@@ -203,6 +207,7 @@ struct trie {
     uint32_t first[256]; /* the root's children by byte */
 };
 
+/* trie_add() adds a token's text; added_parse() all of "added_tokens". */
 void trie_add(struct trie *trie, const struct str *s, int32_t added);
 int added_parse(struct tok *tok, const struct js *list, struct err *err);
 
@@ -220,6 +225,7 @@ struct added_iter {
     bool plain;          /* TOK_PLAIN */
 };
 
+/* added_next(): false at the text's end. */
 bool added_next(struct added_iter *iter, size_t *a, size_t *b, int32_t *added);
 
 /* tok_decode.c */
@@ -241,6 +247,7 @@ struct dec_step {
     size_t start, stop; /* DEC_STRIP */
 };
 
+/* dec_parse() reads the file's "decoder" into tok's steps. */
 int dec_parse(struct tok *tok, const struct js *js, struct err *err);
 void dec_free(struct dec_step *step);
 

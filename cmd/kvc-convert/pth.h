@@ -71,12 +71,14 @@ struct pth_global {
 int pth_open(struct pth **pth, const char *path, struct err *err);
 void pth_close(struct pth *pth); /* NULL is fine */
 
+/* pth_root() is the value that was saved: it lives as long as 'pth'. */
 const struct pth_value *pth_root(const struct pth *pth);
 
 /* pth_globals() is the first of the globals that the file names, in its
  * order; NULL: none. */
 const struct pth_global *pth_globals(const struct pth *pth);
 
+/* pth_kind() says which of the functions below apply. */
 enum pth_kind pth_kind(const struct pth_value *v);
 
 /* Of a PTH_DICT or PTH_LIST; 0 for all else. */

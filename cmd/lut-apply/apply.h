@@ -86,9 +86,11 @@ struct run {
     uint64_t bad_rows;
 };
 
+/* run_open() opens table, layer and input, and takes the batch's memory. */
 int run_open(struct run *run, const struct cmd *cmd, struct err *err);
 void run_close(struct run *run);
 
+/* The verbs: as main.c wants them, 0, a status, or -1 with 'err' set. */
 int apply_main(struct run *run, struct err *err);
 int report_main(struct run *run, struct err *err);
 int bench_main(struct run *run, struct err *err);

@@ -6,8 +6,7 @@ write_piece(void *ctx)
 {
     struct writer *w = ctx;
 
-    w->rc =
-        stw_write(w->w, w->tensor, w->data, w->nbytes, w->offset, &w->err);
+    w->rc = stw_write(w->w, w->tensor, w->data, w->nbytes, w->offset, &w->err);
 }
 
 int

@@ -42,6 +42,7 @@ struct matrix {
     bool by_col; /* lies as [cols, rows] in the file */
 };
 
+/* matrix_nbytes() is its size in the file. */
 size_t matrix_nbytes(const struct matrix *m);
 
 /* matrix_rows() widens rows first .. first + n - 1 to f32, 'ld' floats apart.
@@ -132,6 +133,9 @@ struct plan {
     struct work *work; /* [n], in the order of the model */
 };
 
+/* plan_make() lists the layers that have an SAE and are asked for.  -1 with
+ * 'err' set: EX_NOINPUT, EX_DATAERR, TU_USAGE (--layers).  Owner: the caller,
+ * until plan_free(). */
 int plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
               struct err *err);
 void plan_free(struct plan *plan);

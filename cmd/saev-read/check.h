@@ -13,6 +13,7 @@ struct lines {
     size_t n, cap;
 };
 
+/* lines_add() keeps a copy of 's'. */
 void lines_add(struct lines *lines, const char *s);
 void lines_free(struct lines *lines);
 

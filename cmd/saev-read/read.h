@@ -230,6 +230,8 @@ struct places {
     struct str text;
 };
 
+/* places_open() begins an answer, places_put() adds a row's place, and
+ * places_end() writes what is left. */
 void places_open(struct places *p, const struct cmd *cmd,
                  const struct target *t);
 int places_put(struct places *p, size_t row, struct err *err);

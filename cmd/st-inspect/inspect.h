@@ -49,6 +49,7 @@ struct cmd {
     struct par *par; /* NULL: one thread */
 };
 
+/* The verbs, each in the file of its name. */
 int list_main(struct cmd *cmd, struct err *err);
 int tree_main(struct cmd *cmd, struct err *err);
 int stats_main(struct cmd *cmd, struct err *err);
@@ -126,6 +127,7 @@ struct folded {
     struct fold_row *rows; /* [n], in the selection's order */
 };
 
+/* fold() needs memory in the number of tensors: -1 with 'err' set. */
 int fold(struct folded *folded, const struct selection *sel, struct err *err);
 void fold_free(struct folded *folded);
 
@@ -143,6 +145,7 @@ struct view {
     size_t nbytes;
 };
 
+/* view_of() is a view of a tensor: valid as long as its file is open. */
 struct view view_of(const struct stdir_tensor *t);
 
 /* view_read() reads elements [first, first + n), of a type of whole bytes. */
@@ -204,6 +207,7 @@ struct scratch {
     struct key_order order[DT_COUNT];
 };
 
+/* scratch_open(): some 3 MiB a thread.  -1 with 'err' set (EX_SOFTWARE). */
 int scratch_open(struct scratch *s, int n_threads, struct err *err);
 void scratch_close(struct scratch *s);
 

@@ -70,6 +70,7 @@ struct gemm_panels {
     void *data;
 };
 
+/* gemm_packed_nbytes() is the size of a packed [n, k] matrix. */
 size_t gemm_packed_nbytes(enum gemm_class class, size_t n, size_t k);
 
 /*

@@ -38,6 +38,7 @@ element(const struct gemm_matrix *w, size_t r, size_t c)
     return (const char *)w->data + i * (dtype_table[w->dtype].bits / 8);
 }
 
+/* pack_layout() is how a class's panels lie. */
 struct pack_layout pack_layout(enum gemm_class class);
 
 /*

@@ -47,6 +47,7 @@ struct topk {
     bool bad;    /* one was infinite, or a NaN */
 };
 
+/* topk_start() begins with none; key and room have topk_cap(k) elements. */
 size_t topk_cap(size_t k);
 void topk_start(struct topk *t, uint64_t *key, uint64_t *room, size_t k);
 

@@ -1,0 +1,94 @@
+#!/bin/sh
+# shellcheck disable=SC2046  # file names here have no spaces
+# Fails where a file breaks a rule of the house that no compiler knows: its
+# size, what its first lines say, comments of headers, options nobody reads.
+max_file=700 max_function=120
+status=0
+bad() {
+    echo "rules: $*" >&2
+    status=1
+}
+
+# Files over max_file lines that have a reason, "NAME: why", one a line.
+long_files=''
+
+sources=$(git ls-files '*.[ch]' '*.sh' '*.py' '*.bats' '*.bash' 'man/*' Makefile)
+for f in $sources; do
+    n=$(wc -l <"$f")
+    [ "$n" -le $max_file ] || printf '%s\n' "$long_files" | grep -q "^$f: ." ||
+        bad "$f: has $n lines (at most $max_file, or a reason in scripts/rules.sh)"
+done
+
+# A function's body, between the braces at the start of a line.
+for f in $(git ls-files '*.[ch]'); do
+    awk -v max=$max_function -v f="$f" '
+        /^[a-z_0-9]+\(/ { name = $0; sub(/\(.*/, "", name) }
+        /^\{/ { from = NR }
+        /^\}/ && from {
+            if (NR - from - 1 > max) {
+                print "rules: " f ": " name "() has " NR - from - 1 " lines (at most " max ")"
+                found = 1
+            }
+            from = 0
+        }
+        END { exit found }' "$f" >&2 || status=1
+done
+
+# The first lines say what a file is for; a module's header says it for both.
+purpose() {
+    case $1 in
+    *.h | *.c) head -1 "$1" | grep -q '^/\*' ;;
+    *.py) head -3 "$1" | grep -q '"""' ;;
+    *.1 | *.5 | *.7) grep -q '^\.Nd ' "$1" ;;
+    *) head -4 "$1" | grep -v '^#!\|^# shellcheck' | grep -q '^# ' ;;
+    esac
+}
+for f in $sources; do
+    own=${f%.c}.h
+    head -1 "$f" | grep -qF "#include \"$own\"" && f=$own
+    general=$(printf '%s\n' "$f" | sed -E 's/_(scalar|avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.c$/.h/')
+    [ -e "$general" ] && f=$general
+    purpose "$f" || bad "$f: its first lines do not say what it is for"
+done
+
+# What a header declares it explains: above it, or by its name elsewhere.
+for f in $(git ls-files 'core/*.h' 'cmd/*.h'); do
+    awk -v f="$f" '
+        function end() {
+            if (name && !comment && index(said, name "()") == 0) {
+                print "rules: " f ": " name "() has no comment"
+                found = 1
+            }
+            name = ""
+            comment = 0
+        }
+        NR == FNR { if (/\/\*|^ \*/) said = said $0; next }
+        /^$/ { end() }
+        /\/\*|^ \*/ { comment = 1 }
+        /^[a-z_][^=]*[ *][a-z_0-9]+\(/ && !/^(static|typedef)/ && !name {
+            name = $0
+            sub(/\(.*/, "", name)
+            sub(/.*[ *]/, "", name)
+        }
+        END { end(); exit found }' "$f" "$f" >&2 || status=1
+done
+
+# An option's name stands in its enum, in the table, and where it is read; one
+# of a tool's may be what 'default:' is for.
+for d in $(git ls-files 'cmd/*/main.c' | sed 's|/main.c||'); do
+    unread=
+    while read -r o; do
+        case $o in O_*) need=3 ;; *) need=2 ;; esac
+        n=$(git grep -ohwF -e "$o" -- "$d/*.[ch]" | wc -l)
+        [ "$n" -ge $need ] || unread="$unread $o"
+    done <<END
+$(sed -n "s/^    { \(O_[A-Z0-9_]*\|'.'\), .*/\1/p" "$d/main.c" | sort -u)
+END
+    [ "$(echo "$unread" | wc -w)" -le 1 ] || bad "$d/main.c: options that nothing reads:$unread"
+done
+
+# What is left to do stands in issues, not here.
+# shellcheck disable=SC2086
+grep -nwE 'TODO|FIXME|XXX|HACK' $(printf '%s\n' $sources | grep -v '^scripts/rules.sh$') /dev/null >&2 &&
+    bad 'a note to oneself'
+exit $status
