@@ -277,6 +277,21 @@ opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
     return 0;
 }
 
+bool
+opt_store(const struct opt_place *places, int id, const char *arg)
+{
+    for (const struct opt_place *p = places; p->id; p++) {
+        if (p->id != id)
+            continue;
+        if (p->flag)
+            *p->flag = true;
+        else
+            *p->text = arg;
+        return true;
+    }
+    return false;
+}
+
 int
 opt_word(const char *name, const char *arg, const char *const *words,
          struct err *err)

@@ -5,6 +5,7 @@
 #ifndef CORE_OPT_H
 #define CORE_OPT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -66,6 +67,17 @@ const struct opt *opt_at(const struct opt_tool *tool, int i);
  */
 int opt_print_completion(const struct opt_tool *tool, const char *shell,
                          FILE *to);
+
+/*
+ * Where an option goes that is a switch, or a string kept as it is: a table of
+ * them ends with { 0 }.  opt_store(): false if it has no place for 'id'.
+ */
+struct opt_place {
+    int id;
+    bool *flag;        /* set to true; or */
+    const char **text; /* to the argument, which the caller keeps */
+};
+bool opt_store(const struct opt_place *places, int id, const char *arg);
 
 /* Numbers as arguments, whole and in range, or -1 with TU_USAGE; 'name' is
  * how the user knows the option ("--top"). */

@@ -109,11 +109,7 @@ set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
 static int
 set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
-    const struct {
-        int id;
-        bool *flag;
-        const char **text;
-    } plain[] = {
+    const struct opt_place places[] = {
         { 'm', NULL, &cmd->model },
         { 'i', NULL, &cmd->input },
         { 'o', NULL, &cmd->out_path },
@@ -126,17 +122,11 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
         { O_JSON, &cmd->json, NULL },
         { 'v', &cmd->verbose, NULL },
         { 'q', &cmd->quiet, NULL },
+        { 0 },
     };
 
-    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
-        if (plain[i].id != id)
-            continue;
-        if (plain[i].flag)
-            *plain[i].flag = true;
-        else
-            *plain[i].text = arg;
+    if (opt_store(places, id, arg))
         return 0;
-    }
     if (id == 'f') {
         cmd->out_flags = OUT_FORCE;
         return 0;

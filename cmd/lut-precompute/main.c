@@ -182,23 +182,18 @@ set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
 static int
 set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
-    const struct {
-        int id;
-        bool *flag;
-    } flags[] = {
-        { O_STORE_WEIGHTS, &cmd->store_weights },
-        { O_RESUME, &cmd->resume },
-        { O_VERIFY, &cmd->verify },
-        { O_DRY_RUN, &cmd->dry_run },
-        { 'v', &cmd->verbose },
-        { 'q', &cmd->quiet },
+    const struct opt_place places[] = {
+        { O_STORE_WEIGHTS, &cmd->store_weights, NULL },
+        { O_RESUME, &cmd->resume, NULL },
+        { O_VERIFY, &cmd->verify, NULL },
+        { O_DRY_RUN, &cmd->dry_run, NULL },
+        { 'v', &cmd->verbose, NULL },
+        { 'q', &cmd->quiet, NULL },
+        { 0 },
     };
 
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
-        if (flags[i].id == id) {
-            *flags[i].flag = true;
-            return 0;
-        }
+    if (opt_store(places, id, arg))
+        return 0;
     if (id == 'f') {
         cmd->out_flags = OUT_FORCE;
         return 0;

@@ -170,11 +170,7 @@ static const struct opt_tool tool = {
 static bool
 set_plain(struct cmd *cmd, int id, const char *arg)
 {
-    const struct {
-        int id;
-        bool *flag;
-        const char **text;
-    } plain[] = {
+    const struct opt_place places[] = {
         { 'b', NULL, &cmd->base },
         { 'l', NULL, &cmd->lora },
         { 'i', NULL, &cmd->input },
@@ -187,18 +183,10 @@ set_plain(struct cmd *cmd, int id, const char *arg)
         { O_IF_MISSING, &cmd->if_missing, NULL },
         { 'v', &cmd->verbose, NULL },
         { 'q', &cmd->quiet, NULL },
+        { 0 },
     };
 
-    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
-        if (plain[i].id != id)
-            continue;
-        if (plain[i].flag)
-            *plain[i].flag = true;
-        else
-            *plain[i].text = arg;
-        return true;
-    }
-    return false;
+    return opt_store(places, id, arg);
 }
 
 /* Whole numbers; false for what is none of them. */

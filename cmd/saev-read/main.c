@@ -141,29 +141,23 @@ parse_threads(struct cmd *cmd, const char *arg, struct err *err)
 static bool
 set_plain(struct cmd *cmd, int id, const char *arg)
 {
-    const struct {
-        int id;
-        bool *flag;
-        const char **text;
-    } plain[] = {
-        { 'v', &cmd->verbose, NULL },       { 'q', &cmd->quiet, NULL },
-        { 'o', NULL, &cmd->out_path },      { O_ROWS, NULL, &cmd->rows },
-        { O_RAW, &cmd->raw, NULL },         { O_INDEX, &cmd->index, NULL },
-        { O_JSON, &cmd->json, NULL },       { O_DIRECT, &cmd->direct, NULL },
-        { O_DEEP, &cmd->deep, NULL },       { O_SVG, NULL, &cmd->svg },
-        { O_SHUFFLE, &cmd->shuffle, NULL }, { O_TMPDIR, NULL, &cmd->tmpdir },
+    const struct opt_place places[] = {
+        { 'v', &cmd->verbose, NULL },
+        { 'q', &cmd->quiet, NULL },
+        { 'o', NULL, &cmd->out_path },
+        { O_ROWS, NULL, &cmd->rows },
+        { O_RAW, &cmd->raw, NULL },
+        { O_INDEX, &cmd->index, NULL },
+        { O_JSON, &cmd->json, NULL },
+        { O_DIRECT, &cmd->direct, NULL },
+        { O_DEEP, &cmd->deep, NULL },
+        { O_SVG, NULL, &cmd->svg },
+        { O_SHUFFLE, &cmd->shuffle, NULL },
+        { O_TMPDIR, NULL, &cmd->tmpdir },
+        { 0 },
     };
 
-    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
-        if (plain[i].id != id)
-            continue;
-        if (plain[i].flag)
-            *plain[i].flag = true;
-        else
-            *plain[i].text = arg;
-        return true;
-    }
-    return false;
+    return opt_store(places, id, arg);
 }
 
 static int

@@ -141,19 +141,17 @@ static int
 set_option(struct cmd *cmd, enum mode *mode, int id, const char *arg,
            struct err *err)
 {
-    const struct {
-        int id;
-        bool *flag;
-    } flags[] = {
-        { O_RAW, &cmd->raw },
-        { O_RESUME, &cmd->resume },
-        { O_PAD, &cmd->pad },
-        { O_MANIFEST, &cmd->manifest },
-        { O_IF_MISSING, &cmd->if_missing },
-        { O_NO_SYNC, &cmd->no_sync },
-        { 'f', &cmd->force },
-        { 'v', &cmd->verbose },
-        { 'q', &cmd->quiet },
+    const struct opt_place places[] = {
+        { O_RAW, &cmd->raw, NULL },
+        { O_RESUME, &cmd->resume, NULL },
+        { O_PAD, &cmd->pad, NULL },
+        { O_MANIFEST, &cmd->manifest, NULL },
+        { O_IF_MISSING, &cmd->if_missing, NULL },
+        { O_NO_SYNC, &cmd->no_sync, NULL },
+        { 'f', &cmd->force, NULL },
+        { 'v', &cmd->verbose, NULL },
+        { 'q', &cmd->quiet, NULL },
+        { 0 },
     };
     enum mode wish = id == O_HASH     ? HASH
                      : id == O_IMAGES ? IMAGES
@@ -167,11 +165,8 @@ set_option(struct cmd *cmd, enum mode *mode, int id, const char *arg,
         *mode = wish;
         return 0;
     }
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
-        if (flags[i].id == id) {
-            *flags[i].flag = true;
-            return 0;
-        }
+    if (opt_store(places, id, arg))
+        return 0;
     return set_value(cmd, id, arg, err);
 }
 

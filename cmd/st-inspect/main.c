@@ -175,11 +175,7 @@ add_glob(struct cmd *cmd, const char *glob)
 static bool
 set_plain(struct cmd *cmd, int id, const char *arg)
 {
-    const struct {
-        int id;
-        bool *flag;
-        const char **text;
-    } plain[] = {
+    const struct opt_place places[] = {
         { 'l', &cmd->long_rows, NULL },
         { 'v', &cmd->verbose, NULL },
         { 'q', &cmd->quiet, NULL },
@@ -195,18 +191,10 @@ set_plain(struct cmd *cmd, int id, const char *arg)
         { O_SVG, NULL, &cmd->svg },
         { O_CHECK, NULL, &cmd->check },
         { O_SLICE, NULL, &cmd->slice },
+        { 0 },
     };
 
-    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
-        if (plain[i].id != id)
-            continue;
-        if (plain[i].flag)
-            *plain[i].flag = true;
-        else
-            *plain[i].text = arg;
-        return true;
-    }
-    return false;
+    return opt_store(places, id, arg);
 }
 
 static int

@@ -145,6 +145,26 @@ test_words(void)
 }
 
 static void
+test_places(void)
+{
+    bool raw = false, json = false;
+    const char *output = "-";
+    const struct opt_place places[] = {
+        { OPT_LONG, &raw, NULL },
+        { 'o', NULL, &output },
+        { 'J', &json, NULL },
+        { 0 },
+    };
+
+    tap_ok(opt_store(places, OPT_LONG, NULL) && raw && !json,
+           "a switch is stored in its place alone");
+    tap_ok(opt_store(places, 'o', "x") && !strcmp(output, "x") && !json,
+           "so is a word");
+    tap_ok(!opt_store(places, 'q', "y") && !strcmp(output, "x") && !json,
+           "what has no place is left to the caller");
+}
+
+static void
 test_verbs(void)
 {
     struct err err;
@@ -253,6 +273,7 @@ main(void)
     test_numbers();
     test_size_arguments();
     test_words();
+    test_places();
     test_verbs();
     test_help();
     test_completion();
