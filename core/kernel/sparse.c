@@ -7,7 +7,7 @@
 #include "core/kernel/ops.h"
 
 #define BLOCK  64 /* numbers that one compare of the kernels looks at */
-#define SHORT  16 /* sorted by insertion from here down */
+#define SHORT  16 /* ranked one by one from here down */
 #define SAMPLE 5
 
 void
@@ -34,18 +34,21 @@ index_of(uint64_t key)
     return ~(uint32_t)key;
 }
 
-/* Descending. */
-static void
-insertion_sort(uint64_t *key, size_t n)
+/* The k-th largest of few keys that all differ: each is compared with all, so
+ * that no branch depends on them. */
+static uint64_t
+kth_of_few(const uint64_t *key, size_t n, size_t k)
 {
-    for (size_t i = 1; i < n; i++) {
-        uint64_t v = key[i];
-        size_t k = i;
+    uint64_t kth = 0;
 
-        for (; k > 0 && key[k - 1] < v; k--)
-            key[k] = key[k - 1];
-        key[k] = v;
+    for (size_t i = 0; i < n; i++) {
+        size_t above = 0;
+
+        for (size_t j = 0; j < n; j++)
+            above += key[j] > key[i];
+        kth |= above + 1 == k ? key[i] : 0;
     }
+    return kth;
 }
 
 /* Of a sample, the one whose place in it is the k-th's among all. */
@@ -56,17 +59,14 @@ pivot_of(const uint64_t *key, size_t n, size_t k)
 
     for (size_t i = 0; i < SAMPLE; i++)
         sample[i] = key[i * n / SAMPLE];
-    insertion_sort(sample, SAMPLE);
-    return sample[(k - 1) * SAMPLE / n];
+    return kth_of_few(sample, SAMPLE, (k - 1) * SAMPLE / n + 1);
 }
 
 /* The k-th largest of keys that all differ.  0 < k <= n; room [n]. */
 static uint64_t
-kth_largest(const uint64_t *key, uint64_t *room, size_t n, size_t k)
+kth_largest(const struct sparse_ops *ops, const uint64_t *key, uint64_t *room,
+            size_t n, size_t k)
 {
-    const struct sparse_ops *ops = sparse_ops_of(cpu_isa());
-    uint64_t few[SHORT];
-
     while (n > SHORT) {
         uint64_t pivot = pivot_of(key, n, k);
         size_t above = ops->over(key, n, pivot);
@@ -81,9 +81,7 @@ kth_largest(const uint64_t *key, uint64_t *room, size_t n, size_t k)
         }
         key = room;
     }
-    memcpy(few, key, n * sizeof(*key));
-    insertion_sort(few, n);
-    return few[k - 1];
+    return kth_of_few(key, n, k);
 }
 
 /* ---- the k largest ---- */
@@ -97,7 +95,9 @@ topk_cap(size_t k)
 void
 topk_start(struct topk *t, uint64_t *key, uint64_t *room, size_t k)
 {
-    *t = (struct topk){ .key = key, .room = room, .k = k };
+    *t = (struct topk){
+        .ops = sparse_ops_of(cpu_isa()), .key = key, .room = room, .k = k
+    };
 }
 
 /* Leaves k, in their order: a number under the last of them has no chance any
@@ -109,9 +109,8 @@ thin_out(struct topk *t)
 
     if (t->n <= t->k || t->k == 0)
         return;
-    last = kth_largest(t->key, t->room, t->n, t->k);
-    t->n = sparse_ops_of(cpu_isa())->between(t->key, t->key, t->n, last - 1,
-                                             INT64_MAX);
+    last = kth_largest(t->ops, t->key, t->room, t->n, t->k);
+    t->n = t->ops->between(t->key, t->key, t->n, last - 1, INT64_MAX);
     t->below = f32_from_bits((uint32_t)(last >> 32) - 1); /* > 0 */
 }
 
@@ -126,7 +125,7 @@ make_room(struct topk *t)
 void
 topk_put(struct topk *t, const float *x, uint32_t first, size_t n)
 {
-    const struct sparse_ops *ops = sparse_ops_of(cpu_isa());
+    const struct sparse_ops *ops = t->ops;
 
     for (size_t i = 0; i < n; i += BLOCK) {
         size_t n_block = n - i < BLOCK ? n - i : BLOCK;
@@ -145,7 +144,7 @@ topk_put(struct topk *t, const float *x, uint32_t first, size_t n)
 void
 topk_add(struct topk *t, const struct topk *other)
 {
-    const struct sparse_ops *ops = sparse_ops_of(cpu_isa());
+    const struct sparse_ops *ops = t->ops;
 
     for (size_t i = 0; i < other->n; i += BLOCK) {
         size_t n_block = other->n - i < BLOCK ? other->n - i : BLOCK;
@@ -215,6 +214,7 @@ void
 topk_magnitudes(uint32_t *idx, size_t k, const float *x, const float *by,
                 size_t n, uint64_t *key)
 {
+    const struct sparse_ops *ops = sparse_ops_of(cpu_isa());
     uint64_t last;
 
     for (size_t i = 0; i < n; i++) {
@@ -224,8 +224,8 @@ topk_magnitudes(uint32_t *idx, size_t k, const float *x, const float *by,
     }
     if (k == 0)
         return;
-    last = kth_largest(key, key + n, n, k);
-    sparse_ops_of(cpu_isa())->between(key, key, n, last - 1, INT64_MAX);
+    last = kth_largest(ops, key, key + n, n, k);
+    ops->between(key, key, n, last - 1, INT64_MAX);
     for (size_t i = 0; i < k; i++)
         idx[i] = index_of(key[i]);
 }

@@ -39,7 +39,9 @@ void sparse_sum(const struct sparse *s);
  * surely not among them are passed over by a compare; the others are kept
  * until there are 4 k, then a selection leaves k.
  */
+struct sparse_ops;
 struct topk {
+    const struct sparse_ops *ops;
     uint64_t *key;  /* [topk_cap(k)] of the caller's */
     uint64_t *room; /* as many: scratch, which others may use in between */
     size_t k, n;
