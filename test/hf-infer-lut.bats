@@ -44,6 +44,24 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     run -1 cmp -s dense tables
     run -0 --separate-stderr hf-infer M --lut M --lut-layers '*.0.*' --ids $IDS --nll --json -v
     [[ "$stderr" = *"7 tables of M, ratio 0"* ]]
+    [[ "$stderr" != *compensation* ]]
+}
+
+@test "hf-infer --lut -v: whose weights compensate is said" {
+    said() {
+        hf-infer M --lut t --ratio 0.5 --ids $IDS --nll -v "$@" 2>&1 >/dev/null | grep compensation
+    }
+    ref make M single
+    lut=M
+    [ ! -d M/lut ] || lut=M/lut
+    for layer in layers.0.self_attn.q_proj layers.0.mlp.up_proj; do # tables are SAEs, too
+        lut-precompute -q -m M -s $lut/model.$layer.lut.safetensors -o t --layers $layer
+    done
+    [ "$(said)" = "hf-infer: compensation by the model's weights" ]
+    layer=layers.0.mlp.up_proj
+    lut-precompute -q -m M -s $lut/model.$layer.lut.safetensors -o t --layers $layer --store-weights -f
+    [ "$(said)" = "hf-infer: compensation by the stored weights of 1 tables, else by the model's" ]
+    [ "$(said --lut-layers '*.up_proj')" = "hf-infer: compensation by the tables' stored weights" ]
 }
 
 @test "hf-infer --lut: what does not fit the model is refused by name" {

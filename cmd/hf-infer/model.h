@@ -106,6 +106,10 @@ int tables_open(struct tables **tables, struct model *model, const char *dir,
 void tables_close(struct tables *tables); /* NULL is fine */
 size_t tables_count(const struct tables *tables);
 
+/* tables_stored(): how many hold the weights to compensate with; the others
+ * take the model's. */
+size_t tables_stored(const struct tables *tables);
+
 /* tables_report() appends a line for each table, of all rows so far. */
 void tables_report(const struct tables *tables, struct str *tsv);
 

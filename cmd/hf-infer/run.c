@@ -126,6 +126,23 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
     return 0;
 }
 
+static void
+say_tables(const struct run *run)
+{
+    size_t n = tables_count(run->tables), stored = tables_stored(run->tables);
+
+    fprintf(stderr, "hf-infer: %zu tables of %s, ratio %g\n", n, run->lut,
+            run->lut_ratio > 0 ? run->lut_ratio : 0);
+    if (run->lut_ratio > 0 && stored > 0 && stored < n)
+        fprintf(stderr,
+                "hf-infer: compensation by the stored weights of %zu tables, "
+                "else by the model's\n",
+                stored);
+    else if (run->lut_ratio > 0)
+        fprintf(stderr, "hf-infer: compensation by %s\n",
+                stored ? "the tables' stored weights" : "the model's weights");
+}
+
 static int
 open_tables(struct run *run, struct err *err)
 {
@@ -135,9 +152,7 @@ open_tables(struct run *run, struct err *err)
     if (tables_open(&run->tables, run->model, run->lut, &o, err) < 0)
         return -1;
     if (run->verbose)
-        fprintf(stderr, "hf-infer: %zu tables of %s, ratio %g\n",
-                tables_count(run->tables), run->lut,
-                run->lut_ratio > 0 ? run->lut_ratio : 0);
+        say_tables(run);
     return 0;
 }
 

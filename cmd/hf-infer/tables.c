@@ -269,6 +269,16 @@ tables_count(const struct tables *ts)
     return ts->n;
 }
 
+size_t
+tables_stored(const struct tables *ts)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ts->n; i++)
+        n += ts->tabled[i].file.compensation_weight_t != NULL;
+    return n;
+}
+
 /* ---- running ---- */
 
 int
