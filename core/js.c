@@ -36,7 +36,7 @@ js_load(const char *path, struct err *err)
     struct str text = { 0 };
     json_t *v = NULL;
 
-    if (file_read_all(path, JS_MAX_BYTES, &text, err) == 0)
+    if (file_read_regular(path, JS_MAX_BYTES, &text, err) == 0)
         v = js_parse(text.s, text.n, path, err);
     str_free(&text);
     return v;

@@ -21,8 +21,9 @@ struct js {
 };
 
 /*
- * js_load() reads a whole JSON file (duplicate keys are an error).  NULL with
- * 'err' set: EX_NOINPUT, EX_IOERR, EX_DATAERR (with line and column).
+ * js_load() reads a whole JSON file, a regular one: a FIFO would be waited for
+ * (duplicate keys are an error).  NULL with 'err' set: EX_NOINPUT, EX_IOERR,
+ * EX_DATAERR (with line and column).
  * Owner: the caller, until json_decref().
  */
 json_t *js_load(const char *path, struct err *err);

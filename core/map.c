@@ -13,6 +13,13 @@
 #define POLL_MS    500 /* a stop is noticed after that, however idle a pipe */
 #define READ_PIECE ((size_t)256 << 10) /* 14 GB/s cached; mmap gives 8 */
 
+int
+file_status(int e)
+{
+    return e == EMFILE || e == ENFILE || e == ENOMEM || e == EIO ? EX_IOERR
+                                                                 : EX_NOINPUT;
+}
+
 /* Opens anything but a folder; O_NONBLOCK keeps a FIFO from hanging us until
  * somebody writes to it, and means nothing to a regular file. */
 static int
@@ -21,7 +28,7 @@ open_input(const char *path, struct stat *st, struct err *err)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
-        return err_sys(err, EX_NOINPUT, "%s", path);
+        return err_sys(err, file_status(errno), "%s", path);
     if (fstat(fd, st) < 0)
         err_sys(err, EX_IOERR, "%s", path);
     else if (S_ISDIR(st->st_mode))

@@ -20,7 +20,8 @@ struct map {
 
 /*
  * map_open() maps a regular file for reading.  0, or -1 with 'err' set:
- * EX_NOINPUT (not there, no permission, not a regular file), EX_IOERR.
+ * EX_NOINPUT (not there, no permission, not a regular file), EX_IOERR (that
+ * many files are open already, too).
  * Owner: the caller, until map_close().  A file that is cut short while
  * mapped ends the program by SIGBUS (core/tool.c turns that into a message).
  */
@@ -30,6 +31,10 @@ void map_close(struct map *map); /* a zeroed struct is fine */
 /* file_open() opens a regular file for reading and tells its size; an fd or
  * -1 with 'err' set as for map_open(). */
 int file_open(const char *path, size_t *size, struct err *err);
+
+/* file_status() is the exit status of an open(2) or opendir(3) that failed so:
+ * EX_NOINPUT, or EX_IOERR where not the file is to blame. */
+int file_status(int e);
 
 /*
  * file_pread() reads exactly 'nbytes' at 'offset', whatever signals and short

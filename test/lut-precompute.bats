@@ -556,6 +556,30 @@ for i in range(2):
     done
 }
 
+@test "lut-precompute, lut-apply: a FIFO in the place of JSON is not waited for" {
+    make_cases
+    lut-precompute -m model -s sparsify -o t --layers '*.0.*.q_proj'
+    rm t/metadata.json
+    mkfifo t/metadata.json
+    run -66 --separate-stderr timeout 20 lut-precompute --index t
+    [ "$stderr" = "lut-precompute: t/metadata.json: is not a regular file" ]
+    run -66 --separate-stderr timeout 20 lut-apply t model.layers.0.self_attn.q_proj </dev/null
+    [ "$stderr" = "lut-apply: t/metadata.json: is not a regular file" ]
+    rm model/config.json
+    mkfifo model/config.json
+    run -66 timeout 20 lut-precompute -m model -s sparsify -o t2
+}
+
+@test "lut-precompute: no file is left to open: status 74, not that of a missing file" {
+    make_cases
+    few() {
+        ulimit -n 6
+        exec lut-precompute "$@"
+    }
+    run -74 --separate-stderr few -m model -s sparsify -o t 3>&- 4>&- 5>&-
+    [[ $stderr == *": Too many open files" ]]
+}
+
 @test "lut-precompute: memory is that of a tile, whatever the number of latents" {
     [[ $BUILD != *san ]] || skip "ASan takes terabytes"
     make_cases

@@ -46,7 +46,8 @@ sae_beside(const char *folder, struct err *err)
     if (!d)
         return errno == ENOENT || errno == ENOTDIR
                    ? 0
-                   : err_sys(err, EX_NOINPUT, "%s: cannot be listed", folder);
+                   : err_sys(err, file_status(errno), "%s: cannot be listed",
+                             folder);
     while ((rc = folder_next(d, folder, &e, err)) > 0)
         if (names_transform(e->d_name)) {
             rc = err_set(err, EX_DATAERR,
