@@ -556,6 +556,16 @@ for i in range(2):
     done
 }
 
+@test "lut-precompute --deadline: as SIGTERM, and --resume goes on" {
+    make_cases
+    run -75 --separate-stderr lut-precompute -m model -s sparsify -o t --deadline 0
+    [[ $stderr == "lut-precompute: stopped by the deadline: "* ]]
+    [ -z "$(ls -A t 2>/dev/null)" ]
+    lut-precompute -m model -s sparsify -o t --resume --deadline 1000
+    run -0 check t model
+    run -2 lut-precompute -m model -s sparsify -o t --deadline soon
+}
+
 @test "lut-precompute, lut-apply: a FIFO in the place of JSON is not waited for" {
     make_cases
     lut-precompute -m model -s sparsify -o t --layers '*.0.*.q_proj'
@@ -621,6 +631,10 @@ assert error < float(sys.argv[1]), error' ${dtype#*:}
         [ -z "$output" ]
         [ "${#stderr_lines[@]}" = 2 ]
         [ "${stderr_lines[1]}" = "Try 'lut-precompute --help'" ]
+    done
+    for o in "-m '' -s six" "-m model -s ''" "-m model -s six -o ''" "--index ''"; do
+        run -2 --separate-stderr eval "lut-precompute $o"
+        [[ ${stderr_lines[0]} == "lut-precompute: -"*": \"\" is no file's name" ]]
     done
     run -66 --separate-stderr lut-precompute -m model -s nothing
     run -66 --separate-stderr lut-precompute -m nothing -s six

@@ -25,6 +25,7 @@ enum {
     O_SHARD,
     O_VERIFY,
     O_DRY_RUN,
+    O_DEADLINE,
 };
 
 static const struct opt opts[] = {
@@ -51,6 +52,8 @@ static const struct opt opts[] = {
       "compare a sample of each file with sums in double precision" },
     { O_DRY_RUN, "dry-run", NULL, NULL,
       "print layers, bytes, GFLOP and seconds; write nothing" },
+    { O_DEADLINE, "deadline", "SECONDS", NULL,
+      "stop after that as SIGTERM does: status 75" },
     { 'j', "threads", "N", NULL, "threads (default: all that are allowed)" },
     { 'f', "force", NULL, NULL, "replace files that are there" },
     { 'v', "verbose", NULL, NULL, "a line on stderr for each layer" },
@@ -131,12 +134,25 @@ set_shard(struct cmd *cmd, const char *arg, struct err *err)
 }
 
 static int
+set_deadline(const char *arg, struct err *err)
+{
+    double seconds;
+
+    if (opt_f64("--deadline", arg, 0, 1e9, &seconds, err) < 0)
+        return -1;
+    sig_deadline(seconds);
+    return 0;
+}
+
+static int
 set_number(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
     int64_t n;
 
     if (id == O_SHARD)
         return set_shard(cmd, arg, err);
+    if (id == O_DEADLINE)
+        return set_deadline(arg, err);
     if (id == O_K) {
         if (opt_i64("--k", arg, 1, INT32_MAX, &n, err) < 0)
             return -1;
@@ -152,6 +168,12 @@ set_number(struct cmd *cmd, int id, const char *arg, struct err *err)
 static int
 set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
+    if (!*arg && (id == 'm' || id == 's' || id == 'o' || id == O_INDEX))
+        return err_set(err, TU_USAGE, "%s: \"\" is no file's name",
+                       id == 'm'   ? "-m"
+                       : id == 's' ? "-s"
+                       : id == 'o' ? "-o"
+                                   : "--index");
     switch (id) {
     case 'm':
         cmd->model = arg;
