@@ -241,6 +241,25 @@ END
     run -66 lut-precompute --index nothing
 }
 
+@test "lut-precompute --index: a damaged table is 65, the others are listed" {
+    make_cases
+    lut-precompute -m model -s sparsify -o t --layers '*.q_proj,*.o_proj'
+    cp t/metadata.json old
+    rm t/metadata.json
+    bad=model.layers.0.self_attn.o_proj.lut.safetensors
+    printf '\377\377\0\0\0\0\0\0{}' >t/$bad
+    run -65 --separate-stderr lut-precompute --index t
+    [ "$stderr" = "lut-precompute: t/$bad: header length 65535, but the file has 10 bytes" ]
+    [ "$(grep -c '"file"' t/metadata.json)" = 3 ]
+    run -1 grep $bad t/metadata.json
+    # what an index said stays; a run that makes other tables is not to blame
+    cp old t/metadata.json
+    run -65 lut-precompute --index t
+    cmp old t/metadata.json
+    lut-precompute -m model -s sparsify -o t --layers '*.0.*.q_proj' -f 2>said
+    [ "$(cat said)" = "lut-precompute: t/$bad: header length 65535, but the file has 10 bytes" ]
+}
+
 @test "lut-precompute: a folder of routed experts, or a damaged index, is refused before any work" {
     make_cases
     make() {

@@ -3,6 +3,7 @@
  * asking each other, and any of them, or a last one, makes the index.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ list_make(struct list *l, const char *dir, struct err *err)
 
     *l = (struct list){ 0 };
     if (!d)
-        return err_sys(err, EX_NOINPUT, "%s", dir);
+        return err_sys(err, file_status(errno), "%s", dir);
     while ((rc = folder_next(d, dir, &e, err)) > 0) {
         size_t n = strlen(e->d_name);
 
@@ -119,6 +120,7 @@ struct index {
     json_t *old;    /* what metadata.json was; NULL: nothing */
     json_t *layers; /* new, by full names */
     json_t *first;  /* what the first of our files says */
+    struct err bad; /* of the first damaged one, if 'prune'; status 0: none */
 };
 
 /* A copy under another name, beside the layer's own file. */
@@ -150,7 +152,9 @@ add_files(struct index *x, const struct list *files, struct err *err)
             return -1;
         }
         if (!self) {
-            if (why.status)
+            if (why.status && x->prune && !x->bad.status)
+                x->bad = why;
+            else if (why.status)
                 err_warn("%s", why.what);
             continue;
         }
@@ -337,9 +341,10 @@ index_check(const char *dir, struct err *err)
     return rc;
 }
 
+/* 'bad' is x.bad. */
 static int
 write_once(const char *dir, bool prune, const struct list *files,
-           struct err *err)
+           struct err *bad, struct err *err)
 {
     struct index x = { .dir = dir, .prune = prune };
     struct str path = { 0 };
@@ -358,6 +363,7 @@ write_once(const char *dir, bool prune, const struct list *files,
         rc = write_json(path.s, doc, err);
         json_decref(doc);
     }
+    *bad = x.bad;
     json_decref(x.old);
     json_decref(x.layers);
     json_decref(x.first);
@@ -369,11 +375,12 @@ int
 index_folder(const char *dir, bool prune, struct err *err)
 {
     struct list files, after = { 0 };
+    struct err bad = { 0 };
     int rc = list_make(&files, dir, err);
 
     /* a file that another run published in between is not to be left out */
     for (int i = 0; i < TRIES && rc == 0; i++) {
-        rc = write_once(dir, prune, &files, err);
+        rc = write_once(dir, prune, &files, &bad, err);
         if (rc < 0 || (rc = list_make(&after, dir, err)) < 0 ||
             list_same(&files, &after))
             break;
@@ -383,5 +390,8 @@ index_folder(const char *dir, bool prune, struct err *err)
     }
     list_free(&files);
     list_free(&after);
-    return rc;
+    if (rc < 0 || !bad.status)
+        return rc;
+    *err = bad;
+    return -1;
 }

@@ -290,7 +290,8 @@ int job_verify(const struct job *job, struct par *par, bool *header,
 
 /*
  * index.c: metadata.json from the files.  What it said of layers whose files
- * cannot say it is kept; 'prune': only while the file is there.
+ * cannot say it is kept; 'prune': only while the file is there, and a damaged
+ * one, which is left out, is an error (EX_DATAERR) when the rest is done.
  */
 int index_folder(const char *dir, bool prune, struct err *err);
 
