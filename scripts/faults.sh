@@ -87,7 +87,6 @@ kvc-pth      |                          |        | kvc-convert --input in/c.pth 
 kvc-deflated |                          |        | kvc-convert --input in/deflated.pth --output out/c.bin --provenance --dtype bf16
 kvc-back     |                          |        | kvc-convert --input in/k.bin --output out/c.safetensors
 kvc-again    | cp in/sums out/c.bin     |        | kvc-convert --input in/k.safetensors --output out/c.bin -f
-kvc-pipe     |                          | -i in/c.pth | kvc-convert --input - --output out/c.bin
 kvc-info     |                          |        | kvc-convert --info --json in/k.bin
 kvc-check    |                          |        | kvc-convert --check in/k.bin
 kvc-diff     |                          |        | kvc-convert --diff in/k.bin in/k2.bin
@@ -98,10 +97,10 @@ moe-stdin    |                          | -i in/e/b0.safetensors | moe-sft forwa
 moe-parts    |                          |        | moe-sft forward -q -j 2 --tp 2 -b in/e/base.safetensors -l in/e/student.safetensors -i in/e/b0.safetensors -o out/f.safetensors
 moe-backward |                          |        | moe-sft backward -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -c in/e/cache.safetensors -g in/e/batch.safetensors -o out/g.safetensors
 moe-train    |                          | -o -r --resume -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 3 --save-every 1 in/e/b0.safetensors in/e/b1.safetensors
-moe-log      |                          | -m -r --resume -k run* | moe-sft train -q -j 2 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 2 --log out/log --svg out/loss.svg -i in/e/x.npy --target in/e/y.npy --layer 0 --length 8
+moe-log      |                          | -m -r --resume -k [lr]* | moe-sft train -q -j 2 -b in/e/hf -l in/e/peft -o out/run -n 2 --log out/log --svg out/loss.svg -i in/e/x.npy --target in/e/y.npy --length 8
 moe-resume   | cp -r in/e/run out/run   | -o -m  | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 4 --resume in/e/b0.safetensors in/e/b1.safetensors
 moe-retrain  | cp -r in/e/run out/run   | -o -m  | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -f in/e/b0.safetensors
-moe-gradient |                          |        | moe-sft check -q -j 1 --experts 2 --hidden 16 --intermediate 16 --rank 2 --len 4 --samples 1
+moe-gradient |                          |        | moe-sft check -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/b0.safetensors --samples 1
 moe-merge    |                          |        | moe-sft merge -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -o out/m.safetensors
 moe-merge-hf |                          |        | moe-sft merge -q -j 1 -b in/e/hf -l in/e/peft -o out/m
 moe-peft     |                          |        | moe-sft convert -q -b in/e/base.safetensors -l in/e/lora.safetensors --layer 3 -o out/peft
@@ -123,9 +122,9 @@ finish_inputs() (
     saev-write -q -m saev.json -o parts --shard 0/2 first
     tail -c +$(($(wc -c <first) + 1)) a.f32 | saev-write -q -m saev.json -o parts --shard 1/2
     if saev-write -q --resume -m saev.json -o half first 2>half.err; then exit 1; fi
-    cd e
-    moe-sft forward -q -b base.safetensors -l lora.safetensors -i batch.safetensors -o f.safetensors -c cache.safetensors
-    moe-sft train -q -b base.safetensors -l student.safetensors -o run -n 2 b0.safetensors b1.safetensors >/dev/null
+    cd ..
+    moe-sft forward -q -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/batch.safetensors -o in/e/f.safetensors -c in/e/cache.safetensors
+    moe-sft train -q -b in/e/base.safetensors -l in/e/student.safetensors -o in/e/run -n 2 in/e/b0.safetensors in/e/b1.safetensors >/dev/null
 )
 
 # one LINE: a case of the table, in a folder of its own.

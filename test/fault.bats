@@ -5,10 +5,30 @@ load helpers
 # faults GLOB: no case of such a name breaks a rule of test/fault/run.c.
 faults() {
     [ -e "$BUILD/test/fault/shim.so" ] || skip "no shim in this build"
-    JOBS=2 run -0 sh "$ROOT/scripts/faults.sh" -n 2 "$1"
+    JOBS=2 run -0 sh "$ROOT/scripts/faults.sh" -n "${FAULTS:-1}" "$1"
     [[ ${lines[-1]} == "faults: "*" injected, 0 bad" ]]
 }
 
 @test "st-inspect: a call that fails is one line and a status, never an accident" {
     faults 'st-*'
+}
+
+@test "hf-infer: a call that fails is one line and a status, never an accident" {
+    faults 'hf-*'
+}
+
+@test "saev-write, saev-read: the same, and no part of a dump" {
+    faults 'saev-*'
+}
+
+@test "lut-precompute, lut-apply: the same, and no part of a table" {
+    faults 'lut-*'
+}
+
+@test "kvc-convert: the same, and no part of a file" {
+    faults 'kvc-*'
+}
+
+@test "moe-sft: the same, and no part of an adapter or checkpoint" {
+    faults 'moe-*'
 }

@@ -75,7 +75,7 @@ struct planner {
  * --fuse, --layers or the folder of SAEs names it. */
 static char *
 find_sae(const struct planner *p, const struct op *op, const char *layer,
-         int glob)
+         int glob, struct err *err)
 {
     const char *word = last_word(op->name);
     bool named = glob >= 0 && ends_with(p->globs[glob], word);
@@ -87,12 +87,12 @@ find_sae(const struct planner *p, const struct op *op, const char *layer,
         return NULL;
     if (p->one)
         return op->like && !fused ? NULL : xstrdup(p->cmd->sae);
-    path = sae_path(p->cmd->sae, layer);
-    if (path || !fused)
+    path = sae_path(p->cmd->sae, layer, err);
+    if (path || !fused || err->status)
         return path;
     str_add(&like, layer, strlen(layer) - strlen(op->name));
     str_adds(&like, op->like);
-    path = sae_path(p->cmd->sae, like.s);
+    path = sae_path(p->cmd->sae, like.s, err);
     str_free(&like);
     return path;
 }
@@ -109,8 +109,10 @@ add(struct planner *p, size_t layer, const struct op *op, struct err *err)
     str_addf(&name, "model.layers.%zu.%s", layer, op->name);
     glob = match(p->globs, p->n_globs, name.s);
     if (glob >= 0 || !p->cmd->layers)
-        sae = find_sae(p, op, name.s, glob);
-    if (sae)
+        sae = find_sae(p, op, name.s, glob, err);
+    if (!sae && err->status)
+        rc = -1;
+    else if (sae)
         rc = target_open(&t, p->model, name.s, err);
     if (rc > 0) {
         target_close(&t);

@@ -3,6 +3,7 @@
  * so how each lies; shapes are only checked.
  * Source: EleutherAI sparsify, SAELens, dictionary_learning; man/lut.5.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,7 +105,7 @@ sae_is_one(const char *path)
 }
 
 char *
-sae_path(const char *folder, const char *layer)
+sae_path(const char *folder, const char *layer, struct err *err)
 {
     static const char *const ends[] = { "", ".safetensors", LUT_SUFFIX };
     const char *names[] = { layer, layer + strlen("model.") };
@@ -113,8 +114,12 @@ sae_path(const char *folder, const char *layer)
     for (size_t i = 0; i < 6; i++) {
         str_clear(&s);
         str_addf(&s, "%s/%s%s", folder, names[i % 2], ends[i / 2]);
-        if (!file_missing(s.s))
+        if (access(s.s, F_OK) == 0)
             return s.s;
+        if (errno != ENOENT && errno != ENOTDIR) {
+            err_sys(err, EX_NOINPUT, "%s", s.s);
+            break;
+        }
     }
     str_free(&s);
     return NULL;
