@@ -76,12 +76,12 @@ struct entry {
     char name[];
 };
 
-/* Removes a flat folder, as a signal handler may: readdir() takes memory. */
-static int
-remove_folder(const char *path)
+/* Not by readdir(), which takes memory. */
+int
+out_remove_folder(int at, const char *path)
 {
     _Alignas(8) char buf[4096];
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     long n;
 
     while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0)
@@ -93,7 +93,7 @@ remove_folder(const char *path)
         }
     if (fd >= 0)
         close(fd);
-    return rmdir(path);
+    return unlinkat(at, path, AT_REMOVEDIR);
 }
 
 bool
@@ -105,7 +105,8 @@ out_abort_all(void)
         char *tmp = atomic_load(&temporaries[i]);
 
         if (tmp &&
-            (tmp[strlen(tmp) - 1] == '/' ? remove_folder : unlink)(tmp) == 0)
+            (tmp[strlen(tmp) - 1] == '/' ? out_remove_folder(AT_FDCWD, tmp)
+                                         : unlink(tmp)) == 0)
             any = true;
     }
     return any;

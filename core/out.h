@@ -106,6 +106,10 @@ bool out_stdout_ready(void);
 int out_remember(char *tmp);
 void out_forget(int slot);
 
+/* out_remove_folder() removes a flat folder, its name relative to the folder
+ * 'at' as in openat(2); for signal handlers, too.  -1: it is still there. */
+int out_remove_folder(int at, const char *path);
+
 /*
  * out_close_stdout() is every main's last step: flushes stdio's stdout and
  * closes it.  -1 with 'err' set (EX_IOERR) if any of it was lost.

@@ -23,34 +23,16 @@ struct outdir {
     bool shared;
 };
 
-/* Empties and removes the flat folder 'name' of the folder 'at'. */
-static bool
-remove_at(int at, const char *name)
-{
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
-
-    while (d && (e = readdir(d)))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlinkat(fd, e->d_name, 0);
-    if (d)
-        closedir(d);
-    else if (fd >= 0)
-        close(fd);
-    return unlinkat(at, name, AT_REMOVEDIR) == 0;
-}
-
 static void
 remove_waste(int at, const char *name)
 {
-    remove_at(at, name);
+    out_remove_folder(at, name);
 }
 
 bool
 outdir_remove(const char *path)
 {
-    return remove_at(AT_FDCWD, path);
+    return out_remove_folder(AT_FDCWD, path) == 0;
 }
 
 /* PARENT/NAME; the caller frees it. */
@@ -112,7 +94,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
         d->stage = part.s;
     } else {
         d->stage = tmp_name(path);
-        remove_at(AT_FDCWD, d->stage); /* a dead process had our PID */
+        out_remove_folder(AT_FDCWD, d->stage); /* a dead process had our PID */
         d->waste = child(d->stage, "");
         d->slot = out_remember(d->waste);
     }
