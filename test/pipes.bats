@@ -2,12 +2,8 @@
 # proven by its effect on the model.
 load helpers
 
-# typed SECTION: what the page shows to type there, as a script.
 typed() {
-    sed -n "/^\.Sh $1/,/^\.Sh [^$]/{
-        /^\.Sh $1/!{/^\.Sh /q}
-        /^\.Bd -literal/,/^\.Ed/{/^\./!p}
-    }" "$ROOT/man/tensorutils.7" | sed 's/\\e/\\/g'
+    sh "$ROOT/test/typed.sh" "$1"
 }
 
 # prepare: a folder with all names that the page takes for granted.
@@ -71,6 +67,14 @@ near() {
         grep -q "^\.Xr $(basename "$t") 1" "$ROOT/man/tensorutils.7"
         grep -q '^\.Xr tensorutils 7' "$ROOT/man/$(basename "$t").1"
     done
+}
+
+@test "tensorutils(7): all that it shows to type is in a section that a test types" {
+    # SLURM: test/slurm/story.bats
+    for section in "THE STORY" MAKEFILES SLURM CRON; do typed "$section"; done >tested
+    diff <(sed -n '/^\.Bd -literal/,/^\.Ed/{/^\./!p}' "$ROOT/man/tensorutils.7" | sed 's/\\e/\\/g') tested
+    [ "$(wc -l <tested)" -gt 60 ]
+    run ! grep '^\.Dl' "$ROOT/man/tensorutils.7"
 }
 
 @test "story: a dump is what the model computes, and a shuffle is a dump's rows" {
