@@ -6,6 +6,7 @@
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-faults  each call of libc that can fail, failing
 #   make check-compilers  the same bits by all
+#   make coverage   which lines of core the tests reach
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
 #   make deb        a Debian package              make check-install  two builds, the same bits
@@ -30,6 +31,10 @@ else ifeq ($(SAN),fuzz)
 B       := build/fuzz
 CC      := clang
 HARDEN  := -fPIE -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+else ifeq ($(SAN),cov)
+B       := build/cov
+HARDEN  := -fPIE --coverage -fprofile-update=single
+CFLAGS  := -O1 -g
 else ifdef SAN
 B       := build/san
 HARDEN  := -fPIE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -159,6 +164,16 @@ fuzz: $(patsubst test/fuzz/%.c,fuzz-%,$(wildcard test/fuzz/*.c))
 fuzz-%: FORCE
 	@sh scripts/fuzz.sh $* $(SECONDS)
 
+# Which lines of core the tests reach: unit tests, the seeds of the fuzzers, and
+# those of bats by which the rest is reached.
+COVER_MIN  ?= 90
+COVER_BATS ?= $(patsubst %,test/%.bats,out saev-write saev-read-shuffle saev-read-io lut-apply st-inspect)
+coverage:
+	@if command -v gcovr >/dev/null; then $(MAKE) SAN=cov coverage-run; \
+	else echo 'coverage: gcovr is not installed, skipped (Debian: gcovr)'; fi
+coverage-run: all $(UNIT) $(FUZZ)
+	@$(TESTENV) sh scripts/coverage.sh $(COVER_MIN) $(UNIT) $(FUZZ) $(COVER_BATS)
+
 # scripts/jobs on a real Slurm; skips where none is installed.
 check-slurm: all
 	@$(TESTENV) bats test/slurm
@@ -213,6 +228,6 @@ clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check demo bench fuzz check-compilers check-cross check-faults check-kills check-slurm deps fmt lint install clean FORCE
+.PHONY: all check coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-kills check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
