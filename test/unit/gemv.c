@@ -70,7 +70,7 @@ check_shape(char *map, const struct gemv_ops *ops, enum dtype dtype,
     char *w = weights(map, dtype, n, v);
     bool good = true;
 
-    for (size_t i = 0; i < N_X * (COLS + 3); i++)
+    for (size_t i = 0; i < s->n_x * ldx; i++)
         x[i] = rnd();
     for (size_t i = 0; i < s->n_x * ldy; i++)
         y[i] = 1234;
