@@ -1,0 +1,97 @@
+# Files over 4 GiB, which are holes (test/ref/big.py), and names as long as a
+# file system takes.  Memory is limited where files are large.
+load helpers
+
+big() {
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$ROOT/test/ref/big.py" "$@"
+}
+
+# no more of data than that: maps of files do not count
+LIMIT_KIB=400000
+
+# Where holes cost disk, these files would fill it.
+holes() {
+    truncate -s 8G hole 2>/dev/null || skip "no files of 8 GiB here"
+    [ "$(du -k hole | cut -f 1)" -lt 100 ] || skip "no holes in files here"
+    rm hole
+    ulimit -d $LIMIT_KIB
+}
+
+@test "big: st-inspect has tensors beyond 2^32 bytes, of over 2^31 elements" {
+    holes
+    big st a.safetensors
+    run -0 st-inspect list -l a.safetensors
+    [ "${lines[1]}" = $'U8\t[4294967304]\t4294967304\t4294967304\t272\ta.safetensors\tbytes' ]
+    [[ ${lines[2]} == $'BF16\t[65536,32769]\t2147549184\t4295098368\t4294967576\t'* ]]
+    st-inspect verify -q a.safetensors
+    [ "$(st-inspect cat a.safetensors tail | tail -c 16 | od -An -tf4 | xargs)" = "1 2 3 4" ]
+    [ "$(st-inspect cat a.safetensors bytes --slice 4294967294: | tail -c 10 | od -An -tu1 | xargs)" = \
+        "0 0 1 2 3 4 5 6 7 8" ]
+    [ "$(st-inspect cat a.safetensors rows --slice -1,:2 --dtype f32 | tail -c 8 | od -An -tf4 | xargs)" = "1 0" ]
+}
+
+@test "big: a .npy over 4 GiB is read to its end" {
+    holes
+    [ -n "${BIG:-}" ] || skip "reads 16 GiB: BIG=1 runs it"
+    big npy n.npy n.safetensors
+    st-inspect diff -q n.safetensors n.npy
+    printf '\003' | dd of=n.npy bs=1 seek=$((128 + (1 << 32))) conv=notrunc status=none
+    run -1 st-inspect diff -q n.safetensors n.npy
+}
+
+@test "big: saev-read finds activations beyond 4 GiB of a shard" {
+    holes
+    big saev d
+    saev-read verify -q d
+    [ "$(saev-read --raw d 1 1048575 1048576 1048577 2097153 | od -An -tf4 -w4096 | awk '{ print $1, $1024 }' | xargs)" = \
+        "1 1 1048575 1048575 1048576 1048576 1048577 1048577 2097153 2097153" ]
+    [ "$(saev-read --index d 2097153 | tail -n 1)" = $'0\t0\t2097153\t2097153\t0\t8589938688' ]
+}
+
+@test "big: saev-write pads a shard of 8 GiB with a hole, and reads an image behind 4 GiB" {
+    holes
+    big saev_meta m.json
+    head -c 4096 /dev/zero | tr '\0' '\1' >image
+    saev-write -q --pad --no-sync -m m.json -o D image
+    d=D/$(saev-write -q --hash -m m.json)
+    [ "$(stat -c %s "$d/acts000000.bin")" -eq $((1 << 33)) ]
+    [ "$(du -k "$d/acts000000.bin" | cut -f 1)" -lt 1000 ]
+    saev-read --raw "$d" | cmp - image
+}
+
+@test "big: kvc-convert has blocks beyond 4 GiB" {
+    holes
+    big kvc k.bin
+    run -0 kvc-convert --check k.bin
+}
+
+@test "big: a model whose tensors lie beyond 5 GiB is the same model" {
+    holes
+    mkdir m moe
+    for d in qwen3-tiny:m qwen3-moe-tiny:moe; do
+        cp -r "$ROOT/demo/${d%:*}"/. "${d#*:}"
+        big grow "$ROOT/demo/${d%:*}/model.safetensors" "${d#*:}/model.safetensors" 5368709120
+    done
+    hf-infer m -q --ids 1,2,3 --top 3 >got
+    hf-infer "$DEMO" -q --ids 1,2,3 --top 3 | cmp - got
+    "$PYTHON" "$ROOT/test/ref/moe.py" .
+    moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o small.safetensors
+    for f in base lora batch; do big grow $f.safetensors $f-big.safetensors 5368709120; done
+    moe-sft forward -b base-big.safetensors -l lora-big.safetensors -i batch-big.safetensors -o big.safetensors
+    cmp small.safetensors big.safetensors
+}
+
+@test "big: kvc-convert reads a checkpoint whose zip64 storage lies beyond 4 GiB" {
+    holes
+    big pth far.pth near.pth 4294967360
+    kvc-convert -q --input far.pth -o far.bin
+    kvc-convert -q --input near.pth -o near.bin
+    cmp far.bin near.bin
+}
+
+@test "big: lut-apply has a table over 4 GiB" {
+    holes
+    big lut t x.npy
+    lut-apply --raw t model.layers.0.self_attn.q_proj -i x.npy -o y.f32
+    [ "$(od -v -An -tf4 y.f32 | awk '{ for (i = 1; i <= NF; i++) n += $i != 3 } END { print n + 0, NR * 4 }')" = "0 1024" ]
+}
