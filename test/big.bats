@@ -95,3 +95,54 @@ holes() {
     lut-apply --raw t model.layers.0.self_attn.q_proj -i x.npy -o y.f32
     [ "$(od -v -An -tf4 y.f32 | awk '{ for (i = 1; i <= NF; i++) n += $i != 3 } END { print n + 0, NR * 4 }')" = "0 1024" ]
 }
+
+# deep: a folder whose path has some 3700 bytes, of names of 255; C is such a name
+deep() {
+    C=$(printf 'n%.0s' $(seq 255))
+    d=$PWD
+    while [ $((${#d} + 256)) -lt 3700 ]; do
+        d=$d/$C
+    done
+    mkdir -p "$d" 2>/dev/null || skip "no such long names here"
+}
+
+@test "long names: every tool reads and writes files of 255 bytes in a deep folder" {
+    deep
+    cp -r "$DEMO" "$d/m" && cp -r "$ROOT/demo/sae" "$d/sae"
+    f=$d/$C
+    st-inspect verify -q "$d/m"
+    st-inspect cat "$d/m" model.norm.weight --dtype f32 -o "$f"
+    rm "$f"
+    hf-infer "$d/m" --ids 1,2 --logits "$f"
+    rm "$f"
+    hf-infer "$d/m" --acts resid:0 --ids 1,2,3 --acts-meta "$d/a.json" -o "$d/a.f32"
+    saev-write -q -m "$d/a.json" -o "$d/$C" <"$d/a.f32"
+    s=$(echo "$d/$C"/*)
+    saev-read verify -q "$s"
+    saev-read "$s" -o "$d/r.npy"
+    lut-precompute -q -m "$d/m" -s "$d/sae" -o "$d/lut"
+    l=model.layers.1.mlp.up_proj
+    hf-infer "$d/m" --acts in:up_proj:1 --ids 1,2 | lut-apply --raw "$d/lut" $l --x-dtype f32 -m "$d/m" --top 2 -o "${f%n}"
+    "$PYTHON" "$ROOT/test/ref/moe.py" "$d/moe"
+    (cd "$d/moe" && moe-sft forward -b "$d/moe/base.safetensors" -l lora.safetensors -i batch.safetensors -o "$d/moe/$C")
+    moe-sft convert -l "$d/moe/lora.safetensors" -o "$d/moe/${C%n}"
+    big pth "$d/far.pth" "$d/near.pth" 1048576
+    kvc-convert -q --input "$d/far.pth" -o "$d/${C%nn}"
+    kvc-convert --check "$d/${C%nn}"
+    [ -z "$(find . -name '.*.tmp.*')" ]
+}
+
+@test "long names: one byte more than a name or a path has is 73 in one line, and nothing" {
+    deep
+    n=$((4095 - ${#d} - 3))
+    short=$(printf 'm%.0s' $(seq $((n > 255 ? 255 : n))))
+    for to in "$d/${C}n" "$d/$short/$C" "$d/$C/$C/$C"; do
+        for tool in "st-inspect cat $DEMO model.norm.weight --dtype f32 -o" \
+            "hf-infer $DEMO --ids 1 --logits" "saev-read no -o"; do
+            run --separate-stderr $tool "$to"
+            [[ $status == 73 || ($tool == saev-read* && $status == 66) ]]
+            [ "${#stderr_lines[@]}" = 1 ]
+        done
+    done
+    [ -z "$(ls -A "$d")" ]
+}
