@@ -61,8 +61,17 @@ endif
 # file; it may be of a tool's own code, which its name then begins with.
 TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
              $(foreach d,$(wildcard cmd/*/main.c),$(notdir $(patsubst %/main.c,%,$d))))
-UNIT    := $(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c))
-FUZZ    := $(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c))
+# build/libs.mk says which libraries are LACKING: a tool that needs one of
+# them, as not all do, is left out, with its tests.
+NEEDS_hf-infer    := pcre2 utf8proc
+NEEDS_moe-sft     := pcre2
+NEEDS_kvc-convert := zlib
+-include $(B)/libs.mk
+LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
+TOOLS   := $(filter-out $(LEFT_OUT),$(TOOLS))
+without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(if $(filter pcre2,$(LACKING)),$1/peft),$2)
+UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))
+FUZZ    := $(call without,$(B)/test/fuzz,$(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c)))
 
 # The end of a kernel's file name is its instruction set and decides its flags;
 # build/isa.mk says which of them this compiler and this assembler know.
@@ -75,7 +84,8 @@ endif
 -include $(B)/isa.mk
 ISA_ALL := scalar avx2 avx512 avx512vnni avx512bf16 amx neon
 KERNELS := $(foreach i,scalar $(ISAS),$(wildcard core/kernel/*_$i.c))
-CORE    := $(sort $(KERNELS) $(wildcard core/*.c core/format/*.c) \
+CORE    := $(sort $(KERNELS) $(wildcard core/*.c) \
+             $(filter-out $(if $(filter pcre2,$(LACKING)),%/peft.c),$(wildcard core/format/*.c)) \
              $(filter-out $(foreach i,$(ISA_ALL),%_$i.c),$(wildcard core/kernel/*.c)))
 $(B)/%_avx2.o:       ISA := -mavx2 -mfma -mf16c
 $(B)/%_avx512.o:     ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
@@ -91,21 +101,33 @@ $(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA 
 $(B)/cmd/moe-sft/optim.o: ISA := -O3 -fno-math-errno
 
 all: $(TOOLS:%=$(T)/%)
+ifneq ($(LEFT_OUT),)
+all:
+	@echo 'left out: $(LEFT_OUT) (no $(filter $(foreach t,$(LEFT_OUT),$(NEEDS_$t)),$(LACKING)) here: see make deps)' >&2
+endif
 
 # Benchmarks share the probes of the machine's limits.
 BENCH   := $(patsubst %.c,$(B)/%,$(filter-out %/probe.c $(foreach i,$(ISA_ALL),%_$i.c),$(wildcard test/bench/*.c)))
 PROBES  := $(B)/test/bench/probe.o $(patsubst %.c,$(B)/%.o,$(foreach i,$(ISAS),$(wildcard test/bench/probe_$i.c)))
+BENCH   := $(call without,$(B)/test/bench,$(BENCH))
 $(BENCH): $(PROBES)
 
 $(B)/isa.mk: scripts/isa.sh
 	@mkdir -p $(@D)
 	@CC='$(CC)' sh scripts/isa.sh >$@
 
+# Asked again while something is lacking.
+$(B)/libs.mk: scripts/libs.sh $(if $(LACKING),$(if $(MAKE_RESTARTS),,FORCE))
+	@mkdir -p $(@D)
+	@CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' sh scripts/libs.sh >$@
+
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(FLAGS) $(ISA) -MMD -MP -c $< -o $@
 
+ALL_NEED := $(filter jansson xxhash libcrypto,$(LACKING))
 $(B)/flags: FORCE
+	@$(if $(ALL_NEED),echo 'every tool needs $(ALL_NEED): see make deps' >&2; exit 1)
 	@mkdir -p $(@D); printf '%s\n' "$$W" | cmp -s - $@ || printf '%s\n' "$$W" >$@
 $(B)/flags: export W = $(CC) $(FLAGS) $(ISAS) $(LDFLAGS)
 

@@ -46,3 +46,37 @@ load helpers
     try cmd/b/x.c '#include "cmd/a/a.h"'
     try core/x.c '#include "x.h"'
 }
+
+# hiding HEADER...: the compiler ./cc does not find these.
+hiding() {
+    mkdir -p hidden
+    for h; do
+        echo "#error no $h" >"hidden/$h"
+    done
+    printf '#!/bin/sh\nexec cc -isystem "%s" "$@"\n' "$PWD/hidden" >cc
+    chmod +x cc
+}
+
+@test "make: a tool whose library is not there is left out, with a line; others are built" {
+    hiding pcre2.h zlib.h
+    make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all >said
+    grep -qx "echo 'left out: hf-infer kvc-convert moe-sft (no pcre2 zlib here: see make deps)' >&2" said
+    for t in lut-apply lut-precompute saev-read saev-write st-inspect; do
+        grep -q -- "-o $PWD/b/$t " said
+    done
+    run -1 grep -E -- "-o [^ ]*/(hf-infer|kvc-convert|moe-sft|peft)" said
+    run -1 grep -E -- "-l(pcre2|utf8proc|z)" said
+    # and they come when it does
+    rm -r hidden
+    run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all
+    grep -q -- "-o $PWD/b/hf-infer " <<<"$output"
+    [[ $output != *"left out"* ]]
+}
+
+@test "make: without a library that every tool needs, one line says so" {
+    hiding jansson.h
+    run -2 --separate-stderr make -s -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = "every tool needs jansson: see make deps" ]
+    [[ ${stderr_lines[1]} == make* && ${#stderr_lines[@]} == 2 ]]
+}
