@@ -21,6 +21,8 @@ struct outdir {
     char *waste; /* the same with a '/' behind it, until it is published */
     int slot;    /* of out_remember() */
     bool shared;
+    dev_t dev; /* what it is, whatever its path */
+    ino_t ino;
 };
 
 static void
@@ -73,6 +75,40 @@ make(const char *path, bool join, bool sync, struct err *err)
     return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
 }
 
+static bool
+is_it(const struct outdir *d, const struct stat *st)
+{
+    return st->st_ino == d->ino && st->st_dev == d->dev;
+}
+
+static bool
+is_at(const struct outdir *d, const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && is_it(d, &st);
+}
+
+bool
+outdir_there(const struct outdir *d)
+{
+    return is_at(d, d->stage);
+}
+
+static int
+make_stage(struct outdir *d, struct err *err)
+{
+    struct stat st;
+
+    if (make(d->stage, d->shared, d->shared, err) < 0)
+        return -1;
+    if (stat(d->stage, &st) < 0)
+        return err_sys(err, EX_CANTCREAT, "%s", d->stage);
+    d->dev = st.st_dev;
+    d->ino = st.st_ino;
+    return 0;
+}
+
 int
 outdir_open(struct outdir **dir, const char *parent, const char *name,
             bool shared, struct err *err)
@@ -99,7 +135,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
         d->slot = out_remember(d->waste);
     }
     if (rc == 0)
-        rc = make(d->stage, shared, shared, err);
+        rc = make_stage(d, err);
     free(path);
     if (rc < 0)
         free_dir(d);
@@ -169,6 +205,30 @@ outdir_abort(struct outdir *d)
     free_dir(d);
 }
 
+static int
+was_quicker(const char *path, struct err *err)
+{
+    return err_set(err, EX_CANTCREAT, "%s: another run has just published it",
+                   path);
+}
+
+/* Removes what 'path' was and 'waste' now is: under a name of its own, so that
+ * nobody joins it as a shared folder.  Where another has just put the new one
+ * there, it goes back to him. */
+static void
+remove_old(const struct outdir *d, const char *path, const char *waste)
+{
+    char *name = tmp_name(path);
+
+    if (rename(waste, name) == 0) {
+        if (is_at(d, name))
+            rename(name, waste);
+        else
+            outdir_remove(name);
+    }
+    free(name);
+}
+
 /*
  * Puts the stage where another folder is: exchanged in one step where the file
  * system can (not NFS, not GPFS), else with a moment in which that one is
@@ -192,10 +252,13 @@ exchange(const struct outdir *d, const char *path, const char *old,
             return -1;
         }
         waste = old;
+    } else if (outdir_there(d)) { /* it was at 'path': another was quicker */
+        renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);
+        return was_quicker(path, err);
     }
     if (folder_sync(path, err) < 0)
         return -1;
-    outdir_remove(waste);
+    remove_old(d, path, waste);
     return 0;
 failed:
     return err_sys(err, EX_CANTCREAT, "%s: cannot be replaced", path);
@@ -207,6 +270,8 @@ publish(const struct outdir *d, const char *path, bool replace, struct err *err)
     struct str old = { 0 };
     int rc;
 
+    if (!outdir_there(d))
+        return was_quicker(path, err);
     str_addf(&old, "%s/.%s.old", d->parent, strrchr(path, '/') + 1);
     if (rename(d->stage, path) == 0) {
         rc = folder_sync(path, err);

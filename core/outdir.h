@@ -31,11 +31,15 @@ int outdir_open(struct outdir **dir, const char *parent, const char *name,
 /* outdir_path() is where its files are to be made; dies with 'dir'. */
 const char *outdir_path(const struct outdir *dir);
 
+/* outdir_there(): is it still where it was made?  Another that fills a shared
+ * folder, too, may have published it. */
+bool outdir_there(const struct outdir *dir);
+
 /*
  * outdir_commit() makes the folder durable and visible as PARENT/NAME, the
  * name given here, and frees 'dir'.  'replace': what is there is exchanged for
- * it and removed.  0, or -1 with 'err' set (EX_CANTCREAT: exists already) and
- * the folder gone if it was filled alone.
+ * it and removed.  0, or -1 with 'err' set (EX_CANTCREAT: exists already, or
+ * another has just published it) and the folder gone if it was filled alone.
  */
 int outdir_commit(struct outdir *dir, const char *name, bool replace,
                   struct err *err);

@@ -105,3 +105,49 @@ END
         [ "$output" = "moe-sft: pipe: is not a file" ]
     done
 }
+
+# pairs ROUNDS [NAME...]: every writer, or those, twice at once on one output.
+pairs() {
+    py - "$WRITERS" "$@" <<'END'
+import os, random, shutil, string, subprocess as sp, sys, time
+writers, rounds, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+random.seed(1)
+def prepare(name):
+    sp.run(["bash", "-c", f". {os.environ['ROOT']}/test/writers.bash; prepare {name}"], check=True)
+def start(command):
+    return sp.Popen(command.split(), stdin=open("in"), stdout=sp.DEVNULL, stderr=sp.PIPE, text=True)
+def end(p):
+    said = p.communicate()[1]
+    return p.returncode, said
+for line in writers.splitlines():
+    name, flags, command = line.split(" ", 2)
+    if names and name not in names:
+        continue
+    command = string.Template(command).substitute(os.environ)
+    open("in", "w").write('{"prompt": "1+1="}\n' if name == "hf-jsonl" else "")
+    prepare(name)
+    assert end(start(command))[0] == 0, name
+    shutil.rmtree("want", ignore_errors=True)
+    shutil.copytree("out", "want")
+    for over in ("", " -f") if "f" in flags else ("",):
+        for i in range(rounds):
+            prepare(name)
+            if over:
+                assert end(start(command))[0] == 0, name
+            both = [start(command + over)]
+            time.sleep(random.random() * .02 * (i % 3))
+            both.append(start(command + over))
+            got = sorted(map(end, both))
+            differs = sp.run(["diff", "-r", "want", "out"], stdout=sp.PIPE, text=True).stdout
+            assert got[0][0] == 0 and got[1][0] in ((0,) if "--if-missing" in command else (0, 73)) \
+                and not differs, (command + over, got, differs)
+END
+}
+
+@test "two at once: one wins, the other as well or with 73, and what is there is whole" {
+    pairs 2
+}
+
+@test "two at once: saev-write that goes on, replaces, or finishes" {
+    pairs 25 saev-write saev-finish
+}

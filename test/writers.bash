@@ -3,7 +3,7 @@
 # set, in an empty folder.
 # shellcheck disable=SC2034,SC2016
 
-IDS=$(seq -s, 1 24)
+export IDS=$(seq -s, 1 24)
 export LAYER=model.layers.1.mlp.up_proj
 
 # make_inputs: in the working folder, small and from seeds.

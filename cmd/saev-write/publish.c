@@ -13,6 +13,8 @@
 #include "core/mem.h"
 #include "core/sig.h"
 
+#define MAX_TRIES 20
+
 /* Python's writer leaves one shard of zeros where the images fill theirs. */
 static int
 add_extra_shard(struct run *run, struct err *err)
@@ -248,21 +250,29 @@ publish_now(struct run *run, struct err *err)
     return commit(run, err);
 }
 
-int
-publish(struct run *run, struct err *err)
+/* Another that publishes the same shards removes what is no part of the dump,
+ * and our temporaries are not. */
+static bool
+disturbed(const struct run *run, const struct err *err)
 {
-    struct err late;
+    return (err->status == EX_CANTCREAT || err->status == EX_IOERR) &&
+           run->dir && outdir_there(run->dir);
+}
+
+int
+publish(struct run *run, bool shared, struct err *err)
+{
+    int tries = 0, rc;
 
     if (saev_set_n_imgs(&run->saev, run->saev.n_imgs, err) < 0 ||
         run_name(run, err) < 0)
         return -1;
-    if (publish_now(run, err) < 0 &&
-        /* another writer was quicker: that is what --if-missing is for */
-        (err->status == EX_TEMPFAIL || !run->cmd->if_missing ||
-         run_exists(run, &late) != 1))
-        return -1;
-    run_drop_part(run);
-    return 0;
+    do
+        rc = publish_now(run, err);
+    while (rc < 0 && shared && disturbed(run, err) && ++tries < MAX_TRIES);
+    if (rc == 0 && !shared)
+        run_drop_part(run);
+    return rc;
 }
 
 int
@@ -282,12 +292,6 @@ finish(struct run *run, struct err *err)
     if (rc == 0)
         rc = run_buffers(run, err);
     if (rc == 0)
-        rc = publish(run, err);
-    /* another --finish was quicker */
-    if (rc < 0 && run->cmd->if_missing) {
-        struct err late;
-
-        rc = run_exists(run, &late) == 1 ? 0 : -1;
-    }
-    return rc;
+        rc = publish(run, true, err);
+    return rc < 0 ? run_late(run, err) : 0;
 }

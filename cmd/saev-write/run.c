@@ -191,6 +191,29 @@ run_exists(struct run *run, struct err *err)
     return check_there(run, err) < 0 ? -1 : 1;
 }
 
+int
+run_late(struct run *run, struct err *err)
+{
+    bool late = run->dir && !outdir_there(run->dir);
+    struct err why;
+
+    if (err->status == EX_TEMPFAIL || !*run->hash)
+        return -1;
+    /* it is empty if we made it anew, when the other had taken its own */
+    if (run->dir && access(run->path.s, F_OK) == 0 &&
+        rmdir(outdir_path(run->dir)) == 0)
+        late = true;
+    if (run->cmd->if_missing && run_exists(run, &why) == 1) {
+        if (!late)
+            run_drop_part(run);
+        return 0;
+    }
+    if (!late)
+        return -1;
+    return err_set(err, EX_CANTCREAT, "%s: another run has just published it",
+                   run->path.s);
+}
+
 /* Images before shard 'end'; SIZE_MAX is where a stream ends that is counted.
  */
 static size_t
@@ -447,14 +470,14 @@ say_stopped(struct run *run, struct err *err)
 int
 run_stream(struct run *run, struct err *err)
 {
+    bool shared = run->cmd->sharded || run->cmd->resume;
     int rc = -1;
 
     run->progress = (struct progress){ .what = "saev-write",
                                        .unit = "B",
                                        .quiet = run->cmd->quiet };
     if (check_first(run, err) == 0 && run_buffers(run, err) == 0 &&
-        take_header(run, err) == 0 &&
-        run_stage(run, run->cmd->sharded || run->cmd->resume, err) == 0 &&
+        take_header(run, err) == 0 && run_stage(run, shared, err) == 0 &&
         check_space(run, err) == 0) {
         if (run->end != SIZE_MAX)
             run->progress.total =
@@ -465,8 +488,8 @@ run_stream(struct run *run, struct err *err)
         progress_end(&run->progress);
     }
     if (rc == 0 && !run->cmd->sharded)
-        rc = publish(run, err);
+        rc = publish(run, shared, err);
     if (rc < 0 && err->status == EX_TEMPFAIL)
         return say_stopped(run, err);
-    return rc;
+    return rc < 0 ? run_late(run, err) : 0;
 }

@@ -96,6 +96,10 @@ int run_load(struct run *run, const struct cmd *cmd, struct err *err);
 void run_free(struct run *run);                   /* a zeroed struct is fine */
 int run_part(struct run *run, struct err *err);   /* begin, end */
 int run_exists(struct run *run, struct err *err); /* 1: is there, and right */
+
+/* run_late(): a run failed with 'err'.  Was it for another that published the
+ * same dump meanwhile?  Then 0 with --if-missing, else -1 and EX_CANTCREAT. */
+int run_late(struct run *run, struct err *err);
 int run_stage(struct run *run, bool shared, struct err *err); /* dir */
 int run_buffers(struct run *run, struct err *err);            /* buf, old */
 
@@ -118,7 +122,7 @@ int shard_pad(struct out *out, struct hash *hash, size_t nbytes,
 void shard_set_sum(struct run *run, size_t shard, struct hash *hash);
 
 /* publish.c: the last steps, from shards to a dump. */
-int publish(struct run *run, struct err *err);
+int publish(struct run *run, bool shared, struct err *err);
 int finish(struct run *run, struct err *err); /* of shards written before */
 
 #endif
