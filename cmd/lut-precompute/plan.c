@@ -166,14 +166,15 @@ int
 plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
           struct err *err)
 {
-    struct planner p = {
-        .cmd = cmd, .model = m, .one = sae_is_one(cmd->sae), .plan = plan
-    };
-    int rc = 0;
+    struct planner p = { .cmd = cmd, .model = m, .plan = plan };
+    int rc = 0, one;
 
     *plan = (struct plan){ 0 };
     if (access(cmd->sae, F_OK) < 0)
         return err_sys(err, EX_NOINPUT, "%s", cmd->sae);
+    if ((one = sae_is_one(cmd->sae, err)) < 0)
+        return -1;
+    p.one = one;
     if (p.one && !cmd->layers)
         return err_set(err, TU_USAGE,
                        "%s is one SAE: --layers says of which layers",

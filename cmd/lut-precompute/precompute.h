@@ -102,10 +102,11 @@ struct sae {
 int sae_open(struct sae *sae, const char *path, struct err *err);
 void sae_close(struct sae *sae); /* a zeroed struct is fine */
 
-/* sae_is_one(): is that a checkpoint, rather than a folder with one for each
- * layer?  sae_path() is that of a layer's there, NULL if there is none, or
- * with 'err' set where that cannot be told. */
-bool sae_is_one(const char *path);
+/* sae_is_one(): 1 if that is a checkpoint, 0 if a folder with one for each
+ * layer, or -1 with 'err' set where that cannot be told (EX_NOINPUT).
+ * sae_path() is that of a layer's there, NULL if there is none, or with 'err'
+ * set. */
+int sae_is_one(const char *path, struct err *err);
 char *sae_path(const char *folder, const char *layer, struct err *err);
 
 /* sae_config.c: what the files beside a checkpoint say. */

@@ -92,16 +92,21 @@ in_folder(const char *folder)
     return NULL;
 }
 
-bool
-sae_is_one(const char *path)
+int
+sae_is_one(const char *path, struct err *err)
 {
+    int folder = file_is_folder(path, err), rc = 1;
     char *file;
 
-    if (!is_folder(path))
-        return true;
+    if (folder <= 0)
+        return folder < 0 ? -1 : 1;
     file = in_folder(path);
+    if (!file)
+        return 0;
+    if (access(file, F_OK) < 0)
+        rc = err_sys(err, EX_NOINPUT, "%s", file);
     free(file);
-    return file != NULL;
+    return rc;
 }
 
 char *
