@@ -8,7 +8,10 @@
 # For make check-kills and test/kills.bats.
 set -euo pipefail
 
-ROOT=$(cd "$(dirname "$0")/.." && pwd)
+top=$(mktemp -d)
+trap 'cd /; rm -rf "$top"' EXIT
+ln -s "$(cd "$(dirname "$0")/.." && pwd)" "$top/root" # no space in words
+ROOT=$top/root
 DEMO=$ROOT/demo/qwen3-tiny
 PYTHON=${PYTHON:-python3}
 export ROOT DEMO
@@ -26,9 +29,8 @@ while getopts s:n: opt; do
     esac
 done
 shift $((OPTIND - 1))
-work=$(mktemp -d)
-trap 'cd /; rm -rf "$work"' EXIT
-cd "$work"
+mkdir "$top/work"
+cd "$top/work"
 
 fail() {
     echo "kills.sh: $*" >&2

@@ -14,23 +14,25 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
-# py: python3 with test/ref in its path.
 @test "signals: a file under way is removed, one line says so, status 75" {
     py - <<'END'
 import os, signal, subprocess as sp, time
 demo = os.environ["DEMO"]
 ids = ",".join(["1"] * 500)
 # Inputs that are no end of work; what is written appears as ".x.tmp.*".
-os.makedirs("long")
-meta = open("big/metadata.json").read().replace('"n_imgs": 100', '"n_imgs": 4000000')
-meta = meta.replace('"max_patches_per_shard": 25', '"max_patches_per_shard": 32000000')
-open("long/metadata.json", "w").write(meta)
-os.truncate(os.open("long/acts000000.bin", os.O_CREAT | os.O_WRONLY), 4000000 * 8 * 4000)
+def make_dump(name, n_imgs):
+    os.makedirs(name)
+    meta = open("big/metadata.json").read().replace('"n_imgs": 100', f'"n_imgs": {n_imgs}')
+    meta = meta.replace('"max_patches_per_shard": 25', '"max_patches_per_shard": 32000000')
+    open(name + "/metadata.json", "w").write(meta)
+    os.truncate(os.open(name + "/acts000000.bin", os.O_CREAT | os.O_WRONLY), n_imgs * 8 * 4000)
+make_dump("long", 4000000) # a hole of 128 GB
+make_dump("some", 100000) # 3 GB: a disk may have that much
 with open("long.f32", "w") as f:
     f.truncate(2 << 40)
 open("many.jsonl", "w").write('{"prompt": "1+1="}\n' * 100000)
 commands = {
-    "saev-read -q -o x long": 5,
+    "saev-read -q -o x some": 5,
     "saev-read -q --shuffle -o x long --mem 1T --index": 5,
     f"hf-infer {demo} --jsonl --file many.jsonl -n 5 -o x": 5,
     f"lut-apply -q -i long.f32 --x-dtype f32 -o x lut {os.environ['LAYER']}": 5,

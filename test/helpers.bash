@@ -2,6 +2,10 @@
 bats_require_minimum_version 1.5.0
 
 ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+if [[ $ROOT == *[[:space:]]* ]]; then # many tests split words with it
+    ln -sfn "$ROOT" "$BATS_RUN_TMPDIR/root"
+    ROOT=$BATS_RUN_TMPDIR/root
+fi
 SHARED=$ROOT/../shared/data # real data, on some machines only
 DEMO=$ROOT/demo/qwen3-tiny
 PYTHON=${PYTHON:-python3}
@@ -15,6 +19,11 @@ setup() {
 teardown() {
     cd /
     umount "$BATS_TEST_TMPDIR/disk" 2>/dev/null || :
+}
+
+# not_sanitized [WHY]: skips the test in a build that has sanitizers.
+not_sanitized() {
+    [[ $BUILD != */*san ]] || skip "${1:-sanitizers are no part of what is tested}"
 }
 
 # small_disk SIZE: disk/ is a file system of its own; skips where none can be.

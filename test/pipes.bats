@@ -167,7 +167,8 @@ as_cron() {
 }
 
 @test "cron: in a bare environment the story has the same bytes, and is nobody else's" {
-    export W=$PWD M=$ROOT/demo CRON_PATH=$BUILD:/usr/bin:/bin
+    export W=$PWD M=$PWD/demo CRON_PATH=$BUILD:/usr/bin:/bin
+    ln -s "$ROOT/demo" . # no space in the story's words
     cp "$S/lora.safetensors" .
     cat >story.sh <<'END'
 set -e
@@ -197,7 +198,7 @@ END
     diff "$(cat dump)/" "$S/acts/"*/ -x metadata.json
     saev-read --shuffle --seed 1 --raw "$(cat dump)" | cmp - rows.f32
     # a umask is kept
-    find . -mindepth 1 -newer story.sh -not -path ./lora.safetensors -perm /077 >"$BATS_TEST_TMPDIR.others"
+    find . -mindepth 1 -newer story.sh -not -path ./lora.safetensors -not -type l -perm /077 >"$BATS_TEST_TMPDIR.others"
     [ ! -s "$BATS_TEST_TMPDIR.others" ]
 }
 
@@ -233,7 +234,7 @@ END
 closed() {
     local status=0
     exec 4> >(:)
-    wait $!
+    wait $! || : # 127 where it has been waited for
     "$@" >&4 2>"$BATS_TEST_TMPDIR/err" || status=$?
     exec 4>&-
     echo "$*: status $status: $(cat "$BATS_TEST_TMPDIR/err")"

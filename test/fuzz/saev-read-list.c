@@ -14,9 +14,10 @@ static const char metadata[] =
 static void
 open_target(struct target *t)
 {
+    static char path[] = "d";
     struct err err;
 
-    *t = (struct target){ .dir.path = (char[]){ "d" } };
+    *t = (struct target){ .dir.path = path };
     MUST(saev_parse(&t->dir.saev, metadata, sizeof(metadata) - 1, "d", 0,
                     &err) == 0);
     MUST(saev_view_open(&t->view, &t->dir.saev, SAEV_ALL, SAEV_ALL_LAYERS,
