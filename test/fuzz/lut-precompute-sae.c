@@ -39,7 +39,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     fuzz_st("sae.safetensors", next_part(&rest));
     optional("cfg.json", next_part(&rest));
     optional("metadata.json", next_part(&rest));
-    MUST(sae_is_one(fuzz_dir));
+    MUST(sae_is_one(fuzz_dir, &err) == 1);
     if (sae_open(&sae, fuzz_dir, &err) < 0) {
         MUST(err.status == EX_DATAERR && *err.what && !sae.path);
         return 0;
