@@ -21,6 +21,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # ptrace
 . "$ROOT/test/writers.bash"
 
 seconds='' kills=0
+SECONDS=0 # make SECONDS=N puts N into the environment, where bash begins
 while getopts s:n: opt; do
     case $opt in
     s) seconds=$OPTARG kills=${kills/#0/2} ;;
@@ -170,4 +171,5 @@ while :; do
     done 4<writers
     if [ ! "$seconds" ] || ! in_time; then break; fi
 done
+[ $n_hits -gt 0 ] || fail "none of $n_kills kills came before the end"
 echo "$n_writers writers, $n_kills kills, $n_hits of them before the end: all sound"
