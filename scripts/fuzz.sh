@@ -8,8 +8,9 @@ if ! command -v clang >/dev/null; then
     echo "fuzz: clang is not installed (Debian: clang libclang-rt-14-dev)" >&2
     exit 1
 fi
-make -s SAN=fuzz "$b/test/fuzz/$name" || exit
 mkdir -p "$b/$name.corpus" "$b/$name.found"
+# with make -j, others build the same objects
+flock "$b/lock" make -s SAN=fuzz "$b/test/fuzz/$name" || exit
 echo "fuzz: $name, $seconds s"
 nice "$b/test/fuzz/$name" -max_total_time="$seconds" -timeout=10 \
     -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
