@@ -37,6 +37,7 @@ if [ "${1:-}" = -u ]; then
     printf '%s\n' "$held" | sed -n 's/^f //p' | while IFS= read -r f; do
         rm -f "$DESTDIR$f"
     done
+    rm -f "$list" # the last, so that who is stopped can go on
     # Folders from the deepest up: those with others' files stay.
     printf '%s\n' "$held" | sed -n 's/^d //p' | LC_ALL=C sort -r |
         while IFS= read -r d; do rmdir "$DESTDIR$d" 2>/dev/null || :; done
@@ -76,7 +77,6 @@ folder "$data"
 [ -e "$list" ] || : >"$list"
 printf %s "$made" | while IFS= read -r d; do note d "$d"; done
 listed=1
-note f "$data/installed"
 for t in "$@"; do
     put 755 "$build/$t" "$bin/$t"
     if "$build/$t" --completions bash >"$text" 2>/dev/null; then

@@ -88,6 +88,17 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
     [ ! -e new ]
 }
 
+@test "uninstall: one that cannot go on keeps its list, and goes on" {
+    put PREFIX="$PWD/p"
+    mv p/bin/st-inspect .
+    mkdir p/bin/st-inspect # which rm -f refuses
+    run -2 take PREFIX="$PWD/p"
+    [ -s p/share/tensorutils/installed ]
+    rmdir p/bin/st-inspect
+    take PREFIX="$PWD/p"
+    [ ! -e p ]
+}
+
 @test "uninstall: a folder in which others' files have come stays with them" {
     put PREFIX="$PWD/p"
     echo mine >p/share/tensorutils/mine
