@@ -94,6 +94,12 @@ fcntl.fcntl(w, 1031, 4096) # F_SETPIPE_SZ
 os.write(w, b"." * fcntl.fcntl(w, 1032))
 p = sp.Popen("moe-sft train -b train/base.safetensors -l train/student.safetensors -o run -n 999999".split()
              + ["train/b0.safetensors"], stdout=w, stderr=sp.PIPE)
+def catches(): # SIGTERM
+    status = open(f"/proc/{p.pid}/status").read()
+    return int(status.split("SigCgt:")[1].split()[0], 16) >> signal.SIGTERM - 1 & 1
+while not catches():
+    assert p.poll() is None, p.communicate()
+    time.sleep(.005)
 time.sleep(.5)
 p.send_signal(signal.SIGTERM)
 said = p.communicate(timeout=60)[1]
