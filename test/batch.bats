@@ -118,7 +118,7 @@ equal() {
     equal
 }
 
-@test "batch.mk: INT stops it, and the same line goes on" {
+@test "batch.mk: TERM stops it, and the same line goes on" {
     setsid bash -c "$(declare -f batch); batch -j2" >"$S/log" 2>&1 &
     for _ in $(seq 200); do
         [ ! -e run/state.safetensors ] || break
