@@ -7,9 +7,9 @@ setup_file() {
     export TOOLS
 }
 
-# tree DIR: each entry with its mode, size and contents.
+# tree DIR: each entry with its mode, and files' contents.
 tree() {
-    find "$1" -printf '%P %M %s\n' | sort
+    find "$1" -printf '%P %M\n' | sort
     find "$1" -type f -exec md5sum {} + | sort
 }
 
