@@ -31,7 +31,7 @@ find "$root/usr/share/man" -type f -exec gzip -9n {} +
 # The change is NEWS, each paragraph an item.
 {
     printf 'tensorutils (%s) unstable; urgency=low\n\n' "$version"
-    sed -n '2,/^tensorutils /{/^tensorutils /d;p}' NEWS | 
+    sed -n '2,/^tensorutils /{/^tensorutils /d;p}' NEWS |
         awk -v RS= -v to='fmt -w 74 | sed "1s/^/  * /; 1!s/^/    /"' '{ print | to; close(to) }'
     printf '\n -- %s  %s\n' "$maintainer" "$(date -uRd "@$SOURCE_DATE_EPOCH")"
 } | gzip -9n >"$doc/changelog.gz"
