@@ -11,6 +11,14 @@ DEMO=$ROOT/demo/qwen3-tiny
 PYTHON=${PYTHON:-python3}
 export ROOT SHARED DEMO PYTHON
 
+# Of what make check was told, a test's own make keeps variables, but not -s,
+# -k or the like.
+if [[ ${MAKEFLAGS-} == *' -- '* ]]; then
+    MAKEFLAGS=" -- ${MAKEFLAGS#* -- }"
+else
+    unset MAKEFLAGS
+fi
+
 setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
