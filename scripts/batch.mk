@@ -31,6 +31,12 @@ TRAIN_OPTIONS ?= -n 1000 --schedule cosine --shuffle
 ifeq ($(and $(MODEL),$(TEXT)),)
 $(error MODEL and TEXT are needed: see the first lines of $(lastword $(MAKEFILE_LIST)))
 endif
+# $(call needs,PART,VARIABLE...): no part without what it is made of.
+needs = $(if $($1),$(foreach v,$2,$(if $($v),,\
+    $(error $1 needs $v: see the first lines of $(lastword $(MAKEFILE_LIST))))))
+$(call needs,DOCS,SPEC)
+$(call needs,TRAINER,DOCS HOOK)
+$(call needs,MOE,DOCS TEACHER)
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 HERE        := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))

@@ -134,6 +134,11 @@ equal() {
 @test "batch.mk: what fails publishes nothing, and says what is missing" {
     run -2 make -f "$ROOT/scripts/batch.mk" TEXT=t
     [[ $output == *"MODEL and TEXT are needed"* ]]
+    for parts in DOCS:SPEC TRAINER:DOCS "TRAINER DOCS SPEC:HOOK" MOE:DOCS "MOE DOCS SPEC:TEACHER"; do
+        given=${parts%:*}
+        run -2 make -f "$ROOT/scripts/batch.mk" MODEL=m TEXT=t ${given// /=x }=x
+        [[ $output == *"${given%% *} needs ${parts#*:}: see"* ]]
+    done
     # a line that is wrong, near the end
     { cat "$S/docs.jsonl" && echo '{"text":'; } >docs.jsonl
     run -2 batch -k DOCS=docs.jsonl
