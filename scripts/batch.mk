@@ -10,6 +10,9 @@
 # nll.tsv says how likely MODEL finds TEXT as it is, on tables, with a compressed
 # cache, and MOE with an adapter.
 #
+# Documents or a model that have changed want another name, or an empty folder:
+# a dump is known by its metadata, and kept.
+#
 # What there is to do, each a part that may be left out:
 #   DOCS     documents, one JSON object a line: the activations of SPEC, in
 #            windows of CTX tokens, padded with zeros, become the dump of which
