@@ -62,7 +62,7 @@ endif
 TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
              $(foreach d,$(wildcard cmd/*/main.c),$(notdir $(patsubst %/main.c,%,$d))))
 # build/libs.mk says which libraries are LACKING: a tool that needs one of
-# them, as not all do, is left out, with its tests.
+# them, as not all do, is left out, with its tests in C.
 NEEDS_hf-infer    := pcre2 utf8proc
 NEEDS_moe-sft     := pcre2
 NEEDS_kvc-convert := zlib
