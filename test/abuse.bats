@@ -27,7 +27,7 @@ def make_dump(name, n_imgs):
     open(name + "/metadata.json", "w").write(meta)
     os.truncate(os.open(name + "/acts000000.bin", os.O_CREAT | os.O_WRONLY), n_imgs * 8 * 4000)
 make_dump("long", 4000000) # a hole of 128 GB
-make_dump("some", 100000) # 3 GB: a disk may have that much
+make_dump("some", 100000) # 3 GB, which a disk may not have
 with open("long.f32", "w") as f:
     f.truncate(2 << 40)
 open("many.jsonl", "w").write('{"prompt": "1+1="}\n' * 100000)
@@ -37,6 +37,8 @@ commands = {
     f"hf-infer {demo} --jsonl --file many.jsonl -n 5 -o x": 5,
     f"lut-apply -q -i long.f32 --x-dtype f32 -o x lut {os.environ['LAYER']}": 5,
 }
+if os.statvfs(".").f_bavail * os.statvfs(".").f_frsize < 4 << 30:
+    del commands["saev-read -q -o x some"]
 sigs = ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGXCPU"]
 def start(words):
     return sp.Popen(words, stdout=sp.PIPE, stderr=sp.PIPE, stdin=sp.DEVNULL,
