@@ -10,6 +10,9 @@ SHARED=$ROOT/../shared/data # real data, on some machines only
 DEMO=$ROOT/demo/qwen3-tiny
 PYTHON=${PYTHON:-python3}
 export ROOT SHARED DEMO PYTHON
+# The order of sort, numbers of awk, and what make and coreutils say.
+unset LC_ALL LANGUAGE
+export LC_COLLATE=C LC_NUMERIC=C LC_MESSAGES=C
 
 # Of what make check was told, a test's own make keeps variables, but not -s,
 # -k or the like.
