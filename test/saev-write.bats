@@ -165,6 +165,20 @@ np.save("six.npy", a[:6]); np.save("dims.npy", a.reshape(-1, 4)); np.save("part.
     [ "$(ls -A D)" = "$H" ]
 }
 
+@test "saev-write --force: what fails says why, though a dump is there" {
+    make_stream
+    saev-write -q -m m.json -o D a.f32
+    imgs 0 1 >short
+    for how in '' --resume '--shard 0/2'; do
+        run -65 saev-write -q -m m.json -o D -f $how short
+        [[ $output == "saev-write: short: ended after $IMG of "* ]]
+    done
+    mkdir -p "D/.$H.part"
+    run -65 saev-write -q --finish -m m.json -o D -f
+    [[ $output == "saev-write: D/.$H.part/acts000000.bin .. acts000002.bin: missing" ]]
+    diff -r want "D/$H"
+}
+
 @test "saev-write --manifest: libxxhash's sums, as xxhsum -H2 prints them" {
     make_stream
     for pad in '' --pad; do

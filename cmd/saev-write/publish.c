@@ -293,5 +293,5 @@ finish(struct run *run, struct err *err)
         rc = run_buffers(run, err);
     if (rc == 0)
         rc = publish(run, true, err);
-    return rc < 0 ? run_late(run, err) : 0;
+    return rc < 0 ? run_late(run, true, err) : 0;
 }

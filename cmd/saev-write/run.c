@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -44,6 +45,7 @@ int
 run_load(struct run *run, const struct cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
+    struct stat st;
     int rc = file_read_all(cmd->meta_path, META_MAX, &text, err);
 
     run->cmd = cmd;
@@ -58,6 +60,10 @@ run_load(struct run *run, const struct cmd *cmd, struct err *err)
         rc = stage_name(run, err);
     if (rc == 0 && run->saev.n_imgs_known)
         rc = run_name(run, err);
+    if (rc == 0 && stat(run->path.s ? run->path.s : "", &st) == 0) {
+        run->old_dev = st.st_dev;
+        run->old_ino = st.st_ino;
+    }
     return rc;
 }
 
@@ -191,8 +197,18 @@ run_exists(struct run *run, struct err *err)
     return check_there(run, err) < 0 ? -1 : 1;
 }
 
+/* Is there a dump that was not there when the run began? */
+static bool
+is_new(const struct run *run)
+{
+    struct stat st;
+
+    return stat(run->path.s, &st) == 0 &&
+           (st.st_ino != run->old_ino || st.st_dev != run->old_dev);
+}
+
 int
-run_late(struct run *run, struct err *err)
+run_late(struct run *run, bool shared, struct err *err)
 {
     bool late = run->dir && !outdir_there(run->dir);
     struct err why;
@@ -200,8 +216,7 @@ run_late(struct run *run, struct err *err)
     if (err->status == EX_TEMPFAIL || !*run->hash)
         return -1;
     /* it is empty if we made it anew, when the other had taken its own */
-    if (run->dir && access(run->path.s, F_OK) == 0 &&
-        rmdir(outdir_path(run->dir)) == 0)
+    if (run->dir && shared && is_new(run) && rmdir(outdir_path(run->dir)) == 0)
         late = true;
     if (run->cmd->if_missing && run_exists(run, &why) == 1) {
         if (!late)
@@ -491,5 +506,5 @@ run_stream(struct run *run, struct err *err)
         rc = publish(run, shared, err);
     if (rc < 0 && err->status == EX_TEMPFAIL)
         return say_stopped(run, err);
-    return rc < 0 ? run_late(run, err) : 0;
+    return rc < 0 ? run_late(run, shared, err) : 0;
 }

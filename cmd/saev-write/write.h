@@ -76,7 +76,9 @@ struct run {
     struct saev saev;
     char hash[SAEV_HASH_MAX]; /* "" until the images are counted */
     struct str path;          /* PARENT/HASH, then */
-    struct str stage;         /* name of the folder where shards gather */
+    dev_t old_dev;            /* what that was when the run began; 0: nothing */
+    ino_t old_ino;
+    struct str stage; /* name of the folder where shards gather */
     struct outdir *dir;
     size_t counted; /* images there, of a run that was counted to its end */
     struct input in;
@@ -99,7 +101,7 @@ int run_exists(struct run *run, struct err *err); /* 1: is there, and right */
 
 /* run_late(): a run failed with 'err'.  Was it for another that published the
  * same dump meanwhile?  Then 0 with --if-missing, else -1 and EX_CANTCREAT. */
-int run_late(struct run *run, struct err *err);
+int run_late(struct run *run, bool shared, struct err *err);
 int run_stage(struct run *run, bool shared, struct err *err); /* dir */
 int run_buffers(struct run *run, struct err *err);            /* buf, old */
 
