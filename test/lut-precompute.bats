@@ -340,6 +340,23 @@ END
     diff -r want t
 }
 
+@test "lut-precompute --resume: the same tensors, no longer centred, are another SAE" {
+    make_cases
+    sae centered saelens "dict(apply_b_dec_to_input=True)"
+    sae plain saelens "dict(apply_b_dec_to_input=False)"
+    make() {
+        lut-precompute -m model -o t --layers '*.0.self_attn.q_proj' "$@"
+    }
+    make -s centered
+    make -s centered --resume
+    cp -r t want
+    run -73 --separate-stderr make -s plain --resume
+    [[ $stderr == *"is of other sources or options (--force replaces it)" ]]
+    diff -r want t
+    make -s plain --resume -f --verify
+    run -73 make -s centered --resume
+}
+
 @test "lut-precompute --verify: a sample in f64 finds a number that is off" {
     make_cases
     make() {

@@ -73,6 +73,9 @@ lut_text(const struct job *job, struct err *err)
     json_object_set_new(v, "layer", json_string(job->target->name));
     json_object_set_new(v, "entry", entry_of(job));
     json_object_set(v, "model_config", job->model->config);
+    /* of the SAE's config, which no digest knows; entry says what is left */
+    if (job->sae->centered && !job->cmd->keep_centering)
+        json_object_set_new(v, "centering_folded", json_true());
     json_object_set_new(info, "source_model", json_string(job->model->name));
     json_object_set_new(info, "sae_model", sae);
     json_object_set_new(v, "creation_info", info);
