@@ -1,6 +1,7 @@
 /*
- * Stopping soon: TERM, INT, USR1, HUP, XCPU (ulimit -t) and --deadline all ask
- * for the same thing, and long loops look at sig_stop() between units of work.
+ * Stopping soon: TERM, INT, USR1, HUP, XCPU (ulimit -St) and --deadline all
+ * ask for the same thing, and long loops look at sig_stop() between units of
+ * work.
  */
 #ifndef CORE_SIG_H
 #define CORE_SIG_H
