@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cmd/hf-infer/tok.h"
 #include "core/map.h"
@@ -18,15 +17,6 @@
 #define DEMO "demo/qwen3-tiny/tokenizer.json"
 
 enum { TEXT_BYTES = 8 << 20, RUN_BYTES = 1 << 20, ROUNDS = 5 };
-
-static double
-cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double
 min(double a, double b)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cmd/st-inspect/inspect.h"
@@ -25,15 +24,6 @@ die(const struct err *err)
 {
     fprintf(stderr, "st-inspect-speed: %s\n", err->what);
     exit(err->status);
-}
-
-static double
-cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* Sums of four uniform numbers: about as bell-shaped as weights are. */
