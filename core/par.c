@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/mem.h"
 
 /*
@@ -68,15 +68,6 @@ futex_wake(atomic_uint *word, int n)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static uint64_t
-now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void
 relax(void)
 {
@@ -91,7 +82,7 @@ relax(void)
 static bool
 spin(atomic_uint *word, unsigned value, bool until_equal)
 {
-    uint64_t end = now_ns() + SPIN_US * 1000;
+    double end = clock_s() + 1e-6 * SPIN_US;
 
     do {
         for (int i = 0; i < 16; i++) {
@@ -99,7 +90,7 @@ spin(atomic_uint *word, unsigned value, bool until_equal)
                 return true;
             relax();
         }
-    } while (now_ns() < end);
+    } while (clock_s() < end);
     return false;
 }
 

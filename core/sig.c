@@ -4,22 +4,13 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/out.h"
 
 static volatile sig_atomic_t caught; /* the signal's number */
-static double deadline;              /* seconds, monotonic; 0: none */
-
-static double
-now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
+static double deadline;              /* of clock_s(); 0: none */
 
 static const char *
 name(int sig)
@@ -110,13 +101,13 @@ sig_install(bool at_once)
 void
 sig_deadline(double seconds)
 {
-    deadline = now() + seconds;
+    deadline = clock_s() + seconds;
 }
 
 bool
 sig_stop(void)
 {
-    return caught || (deadline > 0 && now() >= deadline);
+    return caught || (deadline > 0 && clock_s() >= deadline);
 }
 
 int

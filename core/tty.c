@@ -2,8 +2,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "core/clock.h"
 
 #define TTY_EVERY_S   0.1  /* between two drawings on a terminal */
 #define BATCH_EVERY_S 60.0 /* between two lines of a log */
@@ -27,15 +28,6 @@ size_iec(char buf[16], uint64_t nbytes)
                          : 0,
              v, units[u]);
     return buf;
-}
-
-static double
-now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
 /* "1.2 GiB" or "1200 token". */
@@ -69,14 +61,14 @@ void
 progress_start(struct progress *p)
 {
     p->on_tty = isatty(2);
-    p->started = p->drawn = now();
+    p->started = p->drawn = clock_s();
     p->dirty = false;
 }
 
 void
 progress_at(struct progress *p, uint64_t done)
 {
-    double t = now();
+    double t = clock_s();
 
     if (p->quiet || t - p->drawn < (p->on_tty ? TTY_EVERY_S : BATCH_EVERY_S))
         return;

@@ -17,7 +17,7 @@ struct progress {
     const char *unit; /* "B" prints IEC sizes; "token" */
     uint64_t total;   /* 0: unknown */
     bool quiet;
-    double started, drawn; /* seconds, monotonic; set by progress_start() */
+    double started, drawn; /* of clock_s(); set by progress_start() */
     bool on_tty, dirty;
 };
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/format/npy.h"
 #include "core/hash.h"
 #include "core/kernel/cvt.h"
@@ -432,7 +433,7 @@ begin(struct acts *a, struct err *err)
                        a->dim);
     a->sum = hash_new(HASH_SHA256);
     set_tap(a);
-    a->started = now();
+    a->started = clock_s();
     a->progress = (struct progress){ .what = "acts",
                                      .unit = "token",
                                      .quiet = run->quiet };
@@ -463,7 +464,7 @@ end(struct acts *a, struct err *err)
 
     if (a->n_windows > 0 && run_windows(a, err) < 0)
         return -1;
-    seconds = now() - a->started;
+    seconds = clock_s() - a->started;
     progress_end(&a->progress);
     if (a->n_written == 0 && a->run->ctx && !a->run->pad)
         return err_set(err, EX_DATAERR,

@@ -8,6 +8,7 @@
 
 #include "cmd/hf-infer/jsonl.h"
 #include "cmd/hf-infer/sequence.h"
+#include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/tty.h"
@@ -282,11 +283,11 @@ run_batch(struct run *run, struct err *err)
                                         .unit = "token",
                                         .quiet = !run->verbose };
         progress_start(&b.progress);
-        started = now();
+        started = clock_s();
         rc = loop(&b, err);
         progress_end(&b.progress);
         if (run->verbose)
-            say_speed(&b, now() - started);
+            say_speed(&b, clock_s() - started);
     }
     close_batch(&b);
     return rc;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"
 
@@ -122,17 +123,17 @@ static int
 generate(struct generation *g, struct err *err)
 {
     struct run *run = g->run;
-    double t0 = now(), t1;
+    double t0 = clock_s(), t1;
 
     if (feed(run, g->seq.ids.id, g->seq.n_prompt, g->logits, NULL, NULL, err) <
             0 ||
         compress(run, run->session, err) < 0)
         return -1;
-    t1 = now();
+    t1 = clock_s();
     if (loop(g, err) < 0)
         return -1;
     g->prefill_s = t1 - t0;
-    g->decode_s = now() - t1;
+    g->decode_s = clock_s() - t1;
     say_full(g);
     say_speed(g);
     if (run->json)

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/kernel/cpu.h"
@@ -90,15 +89,6 @@ say_setup(const struct run *run)
                 "%lld, top-p %g, min-p %g, seed %llu\n",
                 s->repetition_penalty, s->temperature, (long long)s->top_k,
                 s->top_p, s->min_p, (unsigned long long)s->seed);
-}
-
-double
-now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
 static int

@@ -106,8 +106,6 @@ int run_open_model(struct run *run, size_t max_tokens, struct err *err);
 int run_open_engine(struct run *run, size_t chunk, struct err *err);
 void run_close(struct run *run);
 
-double now(void); /* seconds, monotonic */
-
 /* prompt_ids() appends the prompt's ids, whichever way it came. */
 int prompt_ids(struct run *run, struct ids *ids, struct err *err);
 

@@ -1,9 +1,9 @@
 /* --bench: what each step costs, on the first batch of x. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "cmd/lut-apply/apply.h"
+#include "core/clock.h"
 #include "core/kernel/sparse.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -23,15 +23,6 @@ struct bench {
     uint32_t *idx;
     float *v;
 };
-
-static double
-now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
 
 /* The product alone: what of table_encode() is not top-k. */
 static void
@@ -115,10 +106,10 @@ measure(struct bench *b, double us[STEPS])
     step(b, ALL);
     for (int i = 0; i < ROUNDS; i++)
         for (int s = 0; s < STEPS; s++) {
-            double t = now_us();
+            double t = clock_s();
 
             step(b, s);
-            v[s][i] = (now_us() - t) / (double)b->n;
+            v[s][i] = 1e6 * (clock_s() - t) / (double)b->n;
         }
     for (int s = 0; s < STEPS; s++) {
         qsort(v[s], ROUNDS, sizeof(double), by_value);

@@ -9,9 +9,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cmd/lut-precompute/precompute.h"
+#include "core/clock.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -378,15 +378,6 @@ tiles_write(struct tiles *t, struct par_worker *worker, struct stw *w,
     return rc;
 }
 
-static double
-now_s(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 double
 tiles_probe(struct tiles *t)
 {
@@ -397,11 +388,11 @@ tiles_probe(struct tiles *t)
                 t->sae->in);
     split(t, n);
     multiply(t, t->jobs, 0, smaller(n, 32)); /* threads and pages wake up */
-    began = now_s();
+    began = clock_s();
     do {
         multiply(t, t->jobs, 0, n);
         done += n;
-        s = now_s() - began;
+        s = clock_s() - began;
     } while (s < PROBE_S);
     return 2e-9 * (double)done * (double)t->target->in *
            (double)t->target->out / s;

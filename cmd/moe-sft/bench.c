@@ -1,9 +1,9 @@
 /* bench: what the operator does in a second, on numbers made up. */
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "cmd/moe-sft/sft.h"
+#include "core/clock.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/le.h"
@@ -27,18 +27,9 @@ struct bench {
     struct moe *moe;
     float *output;
     struct moe_grads grads;
-    double *us[STEPS]; /* [rounds] */
+    double *seconds[STEPS]; /* [rounds] */
     size_t rounds;
 };
-
-static double
-now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
 
 /* Uniform numbers of about the deviation that weights have: 1 / sqrt(k). */
 static void
@@ -187,21 +178,21 @@ turn(struct bench *b, const size_t *at, struct err *err)
     struct moe_batch batch = batch_of(&b->batch);
     double t[4];
 
-    t[0] = now_us();
+    t[0] = clock_s();
     if (moe_forward(b->moe, &batch, b->output, false, err) < 0)
         return -1;
-    t[1] = now_us();
+    t[1] = clock_s();
     if (moe_forward(b->moe, &batch, b->output, true, err) < 0)
         return -1;
-    t[2] = now_us();
+    t[2] = clock_s();
     if (moe_backward(b->moe, b->batch.grad_output, &b->grads, err) < 0)
         return -1;
-    t[3] = now_us();
+    t[3] = clock_s();
     if (at) {
-        b->us[FORWARD][*at] = t[1] - t[0];
-        b->us[SAVED][*at] = t[2] - t[1];
-        b->us[BACKWARD][*at] = t[3] - t[2];
-        b->us[BOTH][*at] = t[3] - t[1];
+        b->seconds[FORWARD][*at] = t[1] - t[0];
+        b->seconds[SAVED][*at] = t[2] - t[1];
+        b->seconds[BACKWARD][*at] = t[3] - t[2];
+        b->seconds[BOTH][*at] = t[3] - t[1];
     }
     return 0;
 }
@@ -225,10 +216,10 @@ put_report(struct bench *b, struct err *err)
                      ? "["
                      : "step\tmode\tisa\tthreads\ttokens\tms\ttoken_per_s\n");
     for (int i = 0; i < STEPS; i++) {
-        double us;
+        double median;
 
-        qsort(b->us[i], b->rounds, sizeof(double), by_value);
-        us = b->us[i][b->rounds / 2];
+        qsort(b->seconds[i], b->rounds, sizeof(double), by_value);
+        median = b->seconds[i][b->rounds / 2];
         str_addf(&s,
                  b->cmd->json
                      ? "%s{\"step\": \"%s\", \"mode\": \"%s\", \"isa\": "
@@ -237,8 +228,8 @@ put_report(struct bench *b, struct err *err)
                      : "%s%s\t%s\t%s\t%lld\t%zu\t%.3f\t%.0f\n",
                  b->cmd->json && i ? ",\n " : "", names[i],
                  mode_names[b->config.mode], isa_name(cpu_isa()),
-                 (long long)b->cmd->n_threads, n, us / 1e3,
-                 1e6 * (double)n / us);
+                 (long long)b->cmd->n_threads, n, 1e3 * median,
+                 (double)n / median);
     }
     str_adds(&s, b->cmd->json ? "]\n" : "");
     rc = put_text(b->cmd->output, b->cmd->out_flags, &s, err);
@@ -250,7 +241,7 @@ static int
 measure(struct bench *b, struct err *err)
 {
     for (int i = 0; i < STEPS; i++)
-        b->us[i] = xcalloc(b->rounds, sizeof(double));
+        b->seconds[i] = xcalloc(b->rounds, sizeof(double));
     if (turn(b, NULL, err) < 0)
         return -1;
     for (size_t i = 0; i < b->rounds; i++)
@@ -264,7 +255,7 @@ bench_close(struct bench *b)
 {
     moe_close(b->moe);
     for (int i = 0; i < STEPS; i++)
-        free(b->us[i]);
+        free(b->seconds[i]);
     for (int m = 0; m < MOE_N_LORA; m++)
         free(b->grads.lora[m]);
     free(b->grads.weights);

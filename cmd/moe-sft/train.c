@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/train.h"
+#include "core/clock.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
@@ -472,15 +472,6 @@ save(struct train *t, struct err *err)
     return write_log(t, err);
 }
 
-static double
-now_s(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static void
 say_step(struct train *t, double seconds)
 {
@@ -515,14 +506,14 @@ static int
 run_steps(struct train *t, struct err *err)
 {
     while (t->o->steps == 0 || t->state.step < t->o->steps) {
-        double started = now_s();
+        double started = clock_s();
         int rc = run_step(t, err);
 
         if (rc < 0)
             return -1;
         if (rc == 0)
             return 0;
-        say_step(t, now_s() - started);
+        say_step(t, clock_s() - started);
         if (t->o->save_every && t->state.step % t->o->save_every == 0 &&
             save(t, err) < 0)
             return -1;

@@ -1,9 +1,9 @@
 /* Rows on their way out: .npy, several of them, or raw; any dtype. */
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cmd/saev-read/read.h"
+#include "core/clock.h"
 #include "core/format/npy.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
@@ -172,15 +172,13 @@ emit_say(struct emit *emit, const struct cmd *cmd)
 {
     size_t nbytes = out_nbytes(emit, emit->n_done);
     struct str line = { 0 };
-    struct timespec t;
     char host[64] = "";
     double s;
 
     if (!cmd->verbose)
         return;
     progress_end(&emit->progress);
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    s = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - emit->progress.started;
+    s = clock_s() - emit->progress.started;
     if (gethostname(host, sizeof(host) - 1) < 0)
         host[0] = '\0';
     str_addf(

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cmd/saev-read/stats.h"
+#include "core/clock.h"
 #include "core/js.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -266,15 +266,6 @@ say(const struct stats *st, double seconds)
     str_free(&line);
 }
 
-static double
-now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* The picture, once all is known. */
 static int
 put_svg(struct out *svg, const struct stats *st, struct err *err)
@@ -291,7 +282,7 @@ static int
 stats_of(struct cmd *cmd, struct target *t, struct stats *st, struct err *err)
 {
     struct out *svg = NULL;
-    double start = now();
+    double start = clock_s();
 
     /* before the work: an output that cannot be is told at once */
     if (cmd->svg && out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0)
@@ -301,7 +292,7 @@ stats_of(struct cmd *cmd, struct target *t, struct stats *st, struct err *err)
         return -1;
     }
     if (cmd->verbose)
-        say(st, now() - start);
+        say(st, clock_s() - start);
     return put_svg(svg, st, err);
 }
 

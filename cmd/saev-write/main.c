@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cmd/saev-write/write.h"
+#include "core/clock.h"
 #include "core/mem.h"
 #include "core/opt.h"
 #include "core/sig.h"
@@ -241,15 +241,6 @@ print_images(struct run *run, struct err *err)
     return 0;
 }
 
-static double
-now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* -v: "2 of 7 shards written, ...". */
 static void
 say_done(const struct run *run, double seconds)
@@ -298,7 +289,7 @@ static int
 run_mode(struct run *run, const struct cmd *cmd, enum mode mode,
          struct err *err)
 {
-    double started = now_s();
+    double started = clock_s();
     int rc;
 
     if (mode == HASH || mode == IMAGES) {
@@ -313,7 +304,7 @@ run_mode(struct run *run, const struct cmd *cmd, enum mode mode,
     if (!cmd->sharded)
         printf("%s\n", run->path.s);
     if (cmd->verbose)
-        say_done(run, now_s() - started);
+        say_done(run, clock_s() - started);
     return 0;
 }
 

@@ -11,21 +11,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/clock.h"
 #include "core/kernel/cpu.h"
 
 #define BENCH_HEAD                                                         \
     "what               shape             isa         threads      value " \
     "unit      ratio  of"
 #define MAX_ROUNDS 32
-
-static inline double
-now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Of this process: a busy machine's neighbours are not in it. */
 static inline double

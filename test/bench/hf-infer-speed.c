@@ -69,12 +69,12 @@ decode(struct engine *engine, const struct model *model, struct par *par,
     s = session_new(engine, N_DECODE + 1);
     check(session_feed(s, &id, 1, logits, 1, &err), &err);
     for (size_t i = 0; i < N_DECODE; i++) {
-        double start = now_s();
+        double start = clock_s();
 
         check(session_step(s, id, logits, &err), &err);
         id = (int32_t)vec_argmax(logits,
                                  (size_t)model_config(model)->vocab_size);
-        token[i] = now_s() - start;
+        token[i] = clock_s() - start;
         read[i] = probes ? probe(par) : 0;
     }
     session_close(s);
@@ -168,10 +168,10 @@ batch_line(const struct model *model, int threads, double token_s)
                                   .generated = true };
     }
     for (int i = 0; i < 7; i++) {
-        double start = now_s();
+        double start = clock_s();
 
         check(engine_feed(engine, feeds, N_BATCH, logits, &err), &err);
-        v[i] = now_s() - start;
+        v[i] = clock_s() - start;
     }
     row("  batch of 16", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
         N_BATCH / median(v, 7), "token/s", N_BATCH * token_s / median(v, 7),
@@ -209,9 +209,9 @@ prompt_line(const struct model *model, int threads, enum compute compute)
         if (peak[i] == 0) /* no bf16 instruction: widened to f32 */
             peak[i] = probe_best(par, PROBE_F32);
         session_reset(s);
-        start = now_s();
+        start = clock_s();
         check(session_feed(s, ids, N_PROMPT, logits, 1, &err), &err);
-        speed[i] = N_PROMPT / (now_s() - start);
+        speed[i] = N_PROMPT / (clock_s() - start);
     }
     v = median(speed, 5);
     row("hf-infer prompt", compute == COMPUTE_F32 ? "512, f32" : "512, bf16",
@@ -235,7 +235,7 @@ start_line(const char *dir, int threads)
     struct err err = { 0 };
 
     for (int i = 0; i < 5; i++) {
-        double start = now_s();
+        double start = clock_s();
         struct model *model;
         struct session *s;
         struct engine *engine;
@@ -249,7 +249,7 @@ start_line(const char *dir, int threads)
         s = session_new(engine, 64);
         logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
         check(session_feed(s, &id, 1, logits, 1, &err), &err);
-        seconds[i] = now_s() - start;
+        seconds[i] = clock_s() - start;
         free(logits);
         session_close(s);
         engine_close(engine);

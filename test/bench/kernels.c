@@ -108,7 +108,7 @@ product_close(struct product *p)
 static double
 product_run(struct product *p)
 {
-    double t = now_s();
+    double t = clock_s();
 
     if (p->class == EXACT) {
         gemm_exact(p->gemm, &p->job, 1, p->x, p->k, p->m);
@@ -121,7 +121,7 @@ product_run(struct product *p)
         gemm_bf16(p->gemm, &p->job, 1, p->rounded, NULL, gemm_ld_bf16(p->k),
                   p->m);
     }
-    return now_s() - t;
+    return clock_s() - t;
 }
 
 static double
@@ -173,9 +173,9 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
         double t;
 
         read[i] = probe_read(par, w, nbytes);
-        t = now_s();
+        t = clock_s();
         gemv(par, y, N, w, dtype, N, K, x, K, 1);
-        v[i] = (double)nbytes / (now_s() - t);
+        v[i] = (double)nbytes / (clock_s() - t);
     }
     rate = median(v, ROUNDS);
     row(what, "65536x1024", isa_name(cpu_isa()), par_threads(par), 1e-9 * rate,
@@ -215,17 +215,17 @@ vec_row(const char *what, void (*fn)(float *x, void *other), size_t nbytes)
 
     fn(x, other);
     for (int i = 0; i < ROUNDS; i++) {
-        double t = now_s();
+        double t = clock_s();
 
         for (int r = 0; r < REPEAT; r++) {
             memcpy(x, other, COPY);
             __asm__ volatile("" : : "r"(x) : "memory");
         }
-        copy[i] = 2.0 * COPY * REPEAT / (now_s() - t);
-        t = now_s();
+        copy[i] = 2.0 * COPY * REPEAT / (clock_s() - t);
+        t = clock_s();
         for (int r = 0; r < REPEAT; r++)
             fn(x, other);
-        v[i] = (double)N_CACHED * (double)nbytes * REPEAT / (now_s() - t);
+        v[i] = (double)N_CACHED * (double)nbytes * REPEAT / (clock_s() - t);
     }
     rate = median(v, ROUNDS);
     row(what, "32768", isa_name(cpu_isa()), 1, 1e-9 * rate, "GB/s",

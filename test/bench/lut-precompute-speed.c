@@ -168,9 +168,9 @@ run(const char *dir, int k, struct seconds *took)
              "lut-precompute -q -f -m '%s/m' -s '%s/sae' -o '%s/t' %s "
              "--layers '*.%s'",
              dir, dir, dir, runs[k].options, layers[runs[k].layer].name);
-    *took = (struct seconds){ now_s(), children_cpu_s() };
+    *took = (struct seconds){ clock_s(), children_cpu_s() };
     rc |= system(s.s);
-    took->clock = now_s() - took->clock;
+    took->clock = clock_s() - took->clock;
     took->cpu = children_cpu_s() - took->cpu;
     str_free(&s);
     if (rc != 0)

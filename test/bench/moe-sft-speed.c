@@ -127,14 +127,14 @@ step(struct layer *l, struct err *err)
     struct moe_grads grads = { .input = l->grad_input,
                                .weights = l->grad_weights,
                                .lora_dtype = DT_F32 };
-    double t = now_s();
+    double t = clock_s();
 
     for (size_t m = 0; m < MOE_N_LORA; m++)
         grads.lora[m] = l->grads[m];
     if (moe_forward(l->moe, &batch, l->output, true, err) < 0 ||
         moe_backward(l->moe, l->grad, &grads, err) < 0)
         return -1;
-    return now_s() - t;
+    return clock_s() - t;
 }
 
 /* ---- the base products alone ---- */
@@ -187,7 +187,7 @@ products_close(struct products *p)
 static double
 products_run(struct products *p, const struct layer *l)
 {
-    double t = now_s();
+    double t = clock_s();
 
     for (size_t e = 0; e < N_EXPERTS; e++)
         for (size_t i = 0; i < 3; i++) {
@@ -203,7 +203,7 @@ products_run(struct products *p, const struct layer *l)
             gemm_bf16(p->gemm, &back, 1, p->x, NULL, gemm_ld_bf16(back.w.k),
                       QLEN * TOP_K / N_EXPERTS);
         }
-    return now_s() - t;
+    return clock_s() - t;
 }
 
 /* ---- the table ---- */

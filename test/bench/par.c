@@ -22,13 +22,13 @@ call_row(struct par *par, unsigned gap_us)
     char shape[32];
 
     for (size_t i = 0; i < CALLS; i++) {
-        double t = now_s();
+        double t = clock_s();
 
-        while (now_s() - t < gap_us * 1e-6)
+        while (clock_s() - t < gap_us * 1e-6)
             ;
-        t = now_s();
+        t = clock_s();
         par_for(par, 2, 1, nothing, NULL);
-        v[i] = now_s() - t;
+        v[i] = clock_s() - t;
     }
     snprintf(shape, sizeof(shape), "%u us after", gap_us);
     row("par call", shape, "-", par_threads(par), median(v, CALLS) * 1e6, "us",

@@ -71,10 +71,10 @@ probe_peak(struct par *par, enum isa isa, enum probe_kind kind)
     double best = 0;
 
     for (int round = 0; w.fn && round < 3; round++) {
-        double t = now_s(), rate;
+        double t = clock_s(), rate;
 
         par_for(par, n, 1, run_slice, &w);
-        rate = (double)n * w.done[0] / (now_s() - t);
+        rate = (double)n * w.done[0] / (clock_s() - t);
         best = rate > best ? rate : best;
     }
     return best;
@@ -136,8 +136,8 @@ read_pieces(void *ctx, size_t begin, size_t end, int thread)
 double
 probe_read(struct par *par, const void *p, size_t nbytes)
 {
-    double t = now_s();
+    double t = clock_s();
 
     par_for(par, nbytes / PIECE, 1, read_pieces, (void *)(uintptr_t)p);
-    return (double)(nbytes / PIECE * PIECE) / (now_s() - t);
+    return (double)(nbytes / PIECE * PIECE) / (clock_s() - t);
 }

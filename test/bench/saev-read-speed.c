@@ -99,10 +99,10 @@ run_s(const char *dir, const char *args)
         str_addf(&line, "saev-read -q %s '%s' | wc -c >/dev/null", args, dir);
     else
         str_addf(&line, "cat '%s'/acts* | wc -c >/dev/null", dir);
-    t = now_s();
+    t = clock_s();
     if (system(line.s) != 0)
         fprintf(stderr, "saev-read-speed: failed: %s\n", line.s);
-    t = now_s() - t;
+    t = clock_s() - t;
     str_free(&line);
     return t;
 }
@@ -181,13 +181,13 @@ measure_gather(const char *dir)
             die(&err);
     for (int r = 0; r < ROUNDS; r++)
         for (int k = 0; k < 3; k++) {
-            double s = now_s();
+            double s = clock_s();
 
             if (k == 0)
                 read_in_order(&t);
             else
                 gather(&g[k], rows, buf);
-            s = now_s() - s;
+            s = clock_s() - s;
             best[k] = s < best[k] ? s : best[k];
         }
     in_order = (double)N_ROWS / best[0];

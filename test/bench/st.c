@@ -24,7 +24,7 @@ static char *path;
 static double
 now_ms(void)
 {
-    return 1e3 * now_s();
+    return 1e3 * clock_s();
 }
 
 /* A model of n tensors, 11 a layer; shuffled: header and data in any order. */

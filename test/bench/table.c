@@ -130,11 +130,11 @@ topk_s(struct bench *b)
         struct topk top;
 
         memcpy(p, b->p + i * n, n * sizeof(*p));
-        t[i] = now_s();
+        t[i] = clock_s();
         topk_start(&top, key, key + cap, b->t.k);
         topk_put(&top, p, 0, n);
         topk_take(&top, idx, v);
-        t[i] = now_s() - t[i];
+        t[i] = clock_s() - t[i];
     }
     free(key);
     free(idx);
@@ -154,9 +154,9 @@ encode_rows(struct bench *b)
         double t;
 
         peak[i] = probe_best(b->par, PROBE_F32);
-        t = now_s();
+        t = clock_s();
         table_encode(b->work, &b->t, b->x, b->t.in, BATCH, 0);
-        v[i] = flop / (now_s() - t);
+        v[i] = flop / (clock_s() - t);
         t = cpu_s();
         encode_plain(b);
         plain[i] = (cpu_s() - t) / BATCH;
@@ -192,9 +192,9 @@ combine_row(struct bench *b, size_t n, const char *what)
         table_encode(b->work, &t, b->x, t.in, n, 0);
         table_select(b->work, &t, n);
         read[i] = probe_read(b->par, t.products, b->n_table);
-        s = now_s();
+        s = clock_s();
         table_combine(b->work, &t, b->y, t.out, n);
-        v[i] = (double)(n * t.k * t.out * 2) / (now_s() - s);
+        v[i] = (double)(n * t.k * t.out * 2) / (clock_s() - s);
     }
     rate = median(v, ROUNDS);
     row(what, b->shape, isa_name(cpu_isa()), par_threads(b->par), 1e-9 * rate,
@@ -234,14 +234,14 @@ one(char **arg)
         double t;
 
         other_rows(&b, i);
-        t = now_s();
+        t = clock_s();
         table_encode(b.work, &b.t, b.x, b.t.in, BATCH, 0);
         table_select(b.work, &b.t, BATCH);
         if (!strcmp(arg[0], "combine"))
-            t = now_s();
+            t = clock_s();
         table_combine(b.work, &b.t, b.y, b.t.out, BATCH);
         if (i >= 0)
-            v[i] = BATCH / (now_s() - t);
+            v[i] = BATCH / (clock_s() - t);
     }
     printf("%.1f\n", median(v, ROUNDS));
     close_bench(&b);
