@@ -118,19 +118,27 @@ bash_argument(const struct opt *o, FILE *to)
     }
 }
 
+/* Opens the 'case' of an option that not all verbs take; false: they all do. */
+static bool
+print_case(const char *open, const struct opt_tool *tool, const struct opt *o,
+           FILE *to)
+{
+    if (!tool->verbs || !o->verbs)
+        return false;
+    fputs(open, to);
+    print_pattern(o->verbs, to);
+    fputs(") ", to);
+    return true;
+}
+
 /* bash: "    (list|tree) options+=' --fold' ;;", one 'case' an option. */
 static void
 bash_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
 {
-    bool some = tool->verbs && o->verbs;
+    bool some = print_case("    case $verb in (''|", tool, o, to);
 
-    if (some) {
-        fputs("    case $verb in (''|", to);
-        print_pattern(o->verbs, to);
-        fputs(") ", to);
-    } else {
+    if (!some)
         fputs("    ", to);
-    }
     if (o->name)
         fprintf(to, "options+=' --%s'", o->name);
     else
@@ -198,13 +206,8 @@ static void
 zsh_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
 {
     const char *after = o->arg ? "+" : "";
-    bool some = tool->verbs && o->verbs;
+    bool some = print_case("case $verb in (|", tool, o, to);
 
-    if (some) {
-        fputs("case $verb in (|", to);
-        print_pattern(o->verbs, to);
-        fputs(") ", to);
-    }
     fputs("specs+=('*'", to);
     if (o->id < OPT_LONG && o->name)
         fprintf(to, "{-%c%s,--%s%s}", o->id, after, o->name, o->arg ? "=" : "");

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/fd.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
@@ -226,18 +227,9 @@ out_open(struct out **out, const char *path, int flags, bool binary,
 int
 out_reserve(struct out *o, size_t nbytes, struct err *err)
 {
-    int e;
-
     if (!o->tmp || nbytes == 0)
         return 0;
-    do
-        e = fallocate(o->fd, 0, 0, (off_t)nbytes) < 0 ? errno : 0;
-    while (e == EINTR);
-    errno = e;
-    if (e == ENOSPC || e == EDQUOT || e == EFBIG)
-        return err_sys(err, EX_IOERR, "%s: no room for %zu bytes", o->path,
-                       nbytes);
-    return 0; /* a file system that cannot promise room: writing will tell */
+    return fd_reserve(o->fd, o->path, nbytes, err);
 }
 
 /*
@@ -413,12 +405,7 @@ out_writev(struct out *o, struct iovec *v, int n, bool lend, struct err *err)
         if (done < 0)
             return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
         count_written(o, -1, (size_t)done);
-        for (; n > 0 && (size_t)done >= v->iov_len; v++, n--)
-            done -= (ssize_t)v->iov_len;
-        if (n > 0) {
-            v->iov_base = (char *)v->iov_base + done;
-            v->iov_len -= (size_t)done;
-        }
+        v = iov_skip(v, &n, (size_t)done);
     }
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "core/fd.h"
 #include "core/map.h"
 #include "core/str.h"
 
@@ -33,21 +34,13 @@ static int
 reserve(const struct spill *s, struct err *err)
 {
     struct statvfs vfs;
-    int e;
 
     if (fstatvfs(s->fd, &vfs) == 0 && vfs.f_frsize > 0 &&
         s->nbytes / vfs.f_frsize >= (size_t)vfs.f_bavail)
         return err_set(err, EX_IOERR, "%s: %zu bytes are needed, %zu are free",
                        s->dir, s->nbytes,
                        (size_t)vfs.f_bavail * (size_t)vfs.f_frsize);
-    do
-        e = fallocate(s->fd, 0, 0, (off_t)s->nbytes) < 0 ? errno : 0;
-    while (e == EINTR);
-    errno = e;
-    if (e == ENOSPC || e == EDQUOT || e == EFBIG)
-        return err_sys(err, EX_IOERR, "%s: no room for %zu bytes", s->dir,
-                       s->nbytes);
-    return 0; /* a file system that cannot promise room: writing will tell */
+    return fd_reserve(s->fd, s->dir, s->nbytes, err);
 }
 
 int
@@ -93,12 +86,7 @@ spill_writev(const struct spill *s, struct iovec *v, int n, size_t offset,
             return err_sys(err, EX_IOERR, "%s: scratch cannot be written",
                            s->dir);
         offset += (size_t)done;
-        for (; n > 0 && (size_t)done >= v->iov_len; v++, n--)
-            done -= (ssize_t)v->iov_len;
-        if (n > 0) {
-            v->iov_base = (char *)v->iov_base + done;
-            v->iov_len -= (size_t)done;
-        }
+        v = iov_skip(v, &n, (size_t)done);
     }
     return 0;
 }

@@ -1,0 +1,31 @@
+#include "core/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+int
+fd_reserve(int fd, const char *name, size_t nbytes, struct err *err)
+{
+    int e;
+
+    do
+        e = fallocate(fd, 0, 0, (off_t)nbytes) < 0 ? errno : 0;
+    while (e == EINTR);
+    errno = e;
+    if (e == ENOSPC || e == EDQUOT || e == EFBIG)
+        return err_sys(err, EX_IOERR, "%s: no room for %zu bytes", name,
+                       nbytes);
+    return 0;
+}
+
+struct iovec *
+iov_skip(struct iovec *v, int *n, size_t nbytes)
+{
+    for (; *n > 0 && nbytes >= v->iov_len; v++, --*n)
+        nbytes -= v->iov_len;
+    if (*n > 0) {
+        v->iov_base = (char *)v->iov_base + nbytes;
+        v->iov_len -= nbytes;
+    }
+    return v;
+}

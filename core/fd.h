@@ -1,0 +1,23 @@
+/*
+ * What output files and scratch do alike with what open(2) gave them.
+ */
+#ifndef CORE_FD_H
+#define CORE_FD_H
+
+#include <stddef.h>
+#include <sys/uio.h>
+
+#include "core/err.h"
+
+/*
+ * fd_reserve() asks for room for 'nbytes' of a file; a file system that cannot
+ * promise any is fine: writing will tell.  'name' is for messages.
+ * 0, or -1 with 'err' set (EX_IOERR): a full disk or quota.
+ */
+int fd_reserve(int fd, const char *name, size_t nbytes, struct err *err);
+
+/* iov_skip() takes 'nbytes', which were written, off *n pieces and returns the
+ * first that is left. */
+struct iovec *iov_skip(struct iovec *v, int *n, size_t nbytes);
+
+#endif
