@@ -61,6 +61,7 @@ over(const struct gemm_ops *own, struct gemm_ops below)
         .bf16 = OVER(bf16),
         .bf16_to = own->bf16 ? own->bf16_to : below.bf16_to,
         .int8 = OVER(int8),
+        .int8_rows = own->int8 ? own->int8_rows : below.int8_rows,
         .bf16_tile = own->bf16 ? own->bf16_tile : below.bf16_tile,
         .int8_tile = own->int8 ? own->int8_tile : below.int8_tile,
         .transpose = OVER(transpose),

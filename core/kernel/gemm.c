@@ -22,7 +22,9 @@
 #define EXACT_ROWS   258 /* by EXACT_PART f32: of X, the most of that cache */
 #define GEMV_ROWS    48  /* up to here weights are read, not widened first */
 #define GEMV_BYTES   (256u << 10) /* of W a chunk then: as gemv.c */
-#define CHUNKS       4            /* a thread's, at least, if there is enough */
+#define INT8_PANELS  4
+#define INT8_ROWS    24 /* that are made ready at once, at most */
+#define CHUNKS       4  /* a thread's, at least, if there is enough */
 #define TILE_FLOATS  (TILE_ROWS * GEMM_PANEL)
 #define BLOCK_BYTES  (256u << 10)
 #define STAGE_BYTES  (384u << 10)
@@ -31,7 +33,10 @@
 
 _Static_assert(EXACT_COLS *EXACT_PART * 4 <= BLOCK_BYTES, "w");
 _Static_assert(PACK_BLOCK <= BLOCK_BYTES, "panel");
-_Static_assert(PACK_STAGE + TILE_FLOATS * 4 <= STAGE_BYTES, "stage, sums");
+_Static_assert(PACK_STAGE + TILE_FLOATS * 4 +
+                       INT8_ROWS * (PACK_STAGE / 64 + 64) <=
+                   STAGE_BYTES,
+               "stage, sums, rows");
 
 struct gemm {
     struct par *par;
@@ -547,38 +552,88 @@ scale_to_c(const struct call *call, const struct gemm_job *job,
         finish(job, a, t, ldt, thread);
 }
 
+/* The area's panels of a part of k, and where int8's compensation is. */
+struct int8_part {
+    const int8_t *b[INT8_PANELS];
+    int32_t *comp[INT8_PANELS];
+    size_t k0, n_k;
+    bool last;
+};
+
+/* A few rows of X by all of the part's panels: sums [rows][64] of each. */
+static void
+int8_rows(const struct call *call, const struct gemm_job *job,
+          const struct area *a, const struct int8_part *p, struct scratch *s,
+          int32_t *sums, int thread)
+{
+    const int8_t *x = (const int8_t *)call->x + a->row * call->ldx + p->k0;
+    size_t ldx = call->ldx;
+
+    if (call->ops->int8_rows) {
+        int8_t *to = (int8_t *)s->stage + PACK_STAGE + TILE_FLOATS * 4;
+
+        ldx = gemm_ld_int8(p->n_k);
+        call->ops->int8_rows(to, ldx, x, call->ldx, a->n_rows, p->n_k);
+        x = to;
+    }
+    for (size_t j = 0; j < a->n_cols; j += GEMM_PANEL) {
+        struct area panel = { a->row, a->n_rows, a->col + j,
+                              smaller(GEMM_PANEL, a->n_cols - j) };
+
+        if (p->last && job->c && call->ops->int8_tile)
+            prefetch_c(job, &panel);
+        call->ops->int8(sums, x, ldx, p->b[j / GEMM_PANEL],
+                        p->comp[j / GEMM_PANEL], a->n_rows, p->n_k, p->k0 > 0);
+        if (p->last)
+            scale_to_c(call, job, &panel, s->tile, sums, thread);
+    }
+}
+
 static void
 int8_chunk(const struct call *call, const struct gemm_job *job,
            const struct area *a, int thread)
 {
     struct scratch s = scratch_of(call->gemm, thread);
-    int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE), *comp;
+    int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE);
     const size_t part = pack_layout(GEMM_INT8).part;
-    size_t k = job->w.k;
+    size_t k = job->w.k, tile = call->ops->int8_tile;
+    size_t step = tile > 0 ? tile : a->n_rows;
 
     if (k == 0) {
         memset(sums, 0, a->n_rows * GEMM_PANEL * sizeof(*sums));
         scale_to_c(call, job, a, s.tile, sums, thread);
     }
     for (size_t k0 = 0; k0 < k; k0 += part) {
-        size_t n_k = round_up(smaller(part, k - k0), 64);
-        const int8_t *b = part_of(call, job, GEMM_INT8, a, k0, &s, &comp);
-        bool last = k0 + n_k >= k;
-        size_t step = step_of(call->ops->int8_tile, a, last);
+        struct int8_part p = { .k0 = k0, .last = part >= k - k0 };
 
+        p.n_k = round_up(smaller(part, k - k0), 64);
+        for (size_t j = 0; j < a->n_cols; j += GEMM_PANEL) {
+            struct area panel = { .col = a->col + j };
+
+            panel.n_cols = smaller(GEMM_PANEL, a->n_cols - j);
+            p.b[j / GEMM_PANEL] = part_of(call, job, GEMM_INT8, &panel, k0, &s,
+                                          &p.comp[j / GEMM_PANEL]);
+        }
         for (size_t i = 0; i < a->n_rows; i += step) {
             struct area rows = rows_of(a, i, step);
-            int32_t *t = sums + (k <= part ? 0 : i * GEMM_PANEL);
 
-            if (last && job->c && step < a->n_rows)
-                prefetch_c(job, &rows);
-            call->ops->int8(t,
-                            (const int8_t *)call->x + rows.row * call->ldx + k0,
-                            call->ldx, b, comp, rows.n_rows, n_k, k0 > 0);
-            if (last)
-                scale_to_c(call, job, &rows, s.tile, t, thread);
+            int8_rows(call, job, &rows, &p, &s,
+                      sums + (k <= part ? 0 : i * GEMM_PANEL), thread);
         }
     }
+}
+
+/* Rows that are made ready are so for several panels at once: where these are
+ * packed, their sums end with the part, and all threads have some. */
+static size_t
+int8_cols(const struct call *call, const struct gemm_job *job)
+{
+    size_t cols = INT8_PANELS * GEMM_PANEL;
+    bool one = !call->ops->int8_rows || !job->panels || job->w.k == 0 ||
+               job->w.k > pack_layout(GEMM_INT8).part ||
+               job->w.n / cols < CHUNKS * (size_t)par_threads(call->gemm->par);
+
+    return one ? GEMM_PANEL : cols;
 }
 
 void
@@ -593,7 +648,7 @@ gemm_int8(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         .x_scale = x_scale,
         .ldx = ldx,
         .m = m,
-        .cols = panel_cols,
+        .cols = int8_cols,
         .chunk = int8_chunk,
     };
 

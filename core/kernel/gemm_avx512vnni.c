@@ -1,13 +1,12 @@
 /*
- * VPDPBUSD multiplies unsigned by signed bytes, so a goes in as a + 128 (its
- * sign bit flipped), and 'comp' takes 128 times the column's sum off again.
+ * VPDPBUSD multiplies unsigned by signed bytes, so a goes in as a + 128, and
+ * 'comp' takes 128 times the column's sum off again.
  * Sums are modulo 2^32, without saturation: the result is exact.
  */
 #include "core/kernel/gemm_words_simd.h"
 
-/* Words: 32 KiB of b stay in the first cache, and what is stored for a does not
- * fill the store buffer behind rows of C that wait for memory. */
-enum { UNSIGNED_BLOCK = 128 };
+/* Words: 32 KiB of b stay in the first cache while the rows pass by. */
+enum { BLOCK = 128 };
 
 INLINE vf
 dot_u8s8(vf acc, vf a, vf b)
@@ -30,18 +29,18 @@ subtract(int32_t *t, const int32_t *comp, size_t m)
                                  _mm512_loadu_si512(comp + j)));
 }
 
-/* n bytes (a multiple of 64) of m rows, + 128. */
+/* A sign bit flipped is 128 added. */
 static void
-to_unsigned(uint8_t *to, const int8_t *a, size_t lda, size_t n, size_t m)
+int8_rows(int8_t *to, size_t ldt, const int8_t *a, size_t lda, size_t m,
+          size_t k)
 {
     const __m512i sign = _mm512_set1_epi8((char)0x80);
 
     for (size_t i = 0; i < m; i++)
-        for (size_t c = 0; c < n; c += 64) {
+        for (size_t c = 0; c < k; c += 64) {
             __m512i v = _mm512_loadu_si512(a + i * lda + c);
 
-            _mm512_storeu_si512(to + i * 4 * UNSIGNED_BLOCK + c,
-                                _mm512_xor_si512(v, sign));
+            _mm512_storeu_si512(to + i * ldt + c, _mm512_xor_si512(v, sign));
         }
 }
 
@@ -49,7 +48,6 @@ static void
 int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
      const int32_t *comp, size_t m, size_t k, bool add)
 {
-    _Alignas(64) uint8_t u[TILE_X * 4 * UNSIGNED_BLOCK];
     _Alignas(64) int32_t first_sums[COLS];
 
     if (add)
@@ -58,7 +56,7 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
         for (size_t j = 0; j < COLS; j++)
             first_sums[j] = -comp[j];
     for (size_t c = 0, n; c < k; c += n) {
-        n = k - c < 4 * UNSIGNED_BLOCK ? k - c : 4 * UNSIGNED_BLOCK;
+        n = k - c < 4 * BLOCK ? k - c : 4 * BLOCK;
         for (size_t i = 0; i < m; i += TILE_X) {
             bool on = add || c > 0;
             size_t rows = m - i < TILE_X ? m - i : TILE_X;
@@ -66,15 +64,16 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
             struct words p = { .t = (void *)to,
                                .start = (const void *)(on ? to : first_sums),
                                .lds = on ? COLS : 0,
-                               .a = (const char *)u,
-                               .lda = 4 * UNSIGNED_BLOCK,
+                               .a = (const char *)a + i * lda + c,
+                               .lda = lda,
                                .b = (const void *)(b + c * COLS),
                                .n = n / 4 };
 
-            to_unsigned(u, a + i * lda + c, lda, n, rows);
             rows_u8s8[rows](&p);
         }
     }
 }
 
-const struct gemm_ops gemm_avx512vnni = { .int8 = int8, .int8_tile = TILE_X };
+const struct gemm_ops gemm_avx512vnni = { .int8 = int8,
+                                          .int8_rows = int8_rows,
+                                          .int8_tile = 4 * TILE_X };

@@ -102,6 +102,8 @@ struct gemm_block {
  *   bf16, int8   t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
  *                multiple of 32, of 64.  comp [64]: 128 * the sums over k of
  *                b's columns, for who takes a as unsigned a + 128.
+ *   int8_rows    m rows of a, at most int8_tile, as the same level's int8 wants
+ *                them; NULL: as they are
  *   bf16_to      the same, stored in c [m][64], rows ldc apart, and t is
  *                scratch, or in t if c is NULL; with lo, the other half of a
  *                split a, (a + lo) b; not every level has it
@@ -128,6 +130,8 @@ struct gemm_ops {
                     size_t k, bool add);
     void (*int8)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
                  const int32_t *comp, size_t m, size_t k, bool add);
+    void (*int8_rows)(int8_t *to, size_t ldt, const int8_t *a, size_t lda,
+                      size_t m, size_t k);
     size_t bf16_tile, int8_tile;
     void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t n);

@@ -14,7 +14,7 @@
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 
-enum { ROOM = 1 << 20, ROOMS = 3, COLS = 64, MAX_K = 2112, MAX_M = 14 };
+enum { ROOM = 1 << 20, ROOMS = 4, COLS = 64, MAX_K = 2112, MAX_M = 14 };
 
 /* Memory that ends at an unreadable page. */
 static char *room_end[ROOMS];
@@ -214,7 +214,14 @@ int8_case(const struct gemm_ops *ops, size_t m, size_t k, size_t lda, bool add)
             sum += b[c / 4 * 4 * COLS + 4 * j + c % 4];
         good &= comp[j] == 128 * sum;
     }
-    ops->int8(t, a, lda, b, comp, m, k, add);
+    if (ops->int8_rows) {
+        int8_t *ready = room(3, m * (k + 64));
+
+        ops->int8_rows(ready, k + 64, a, lda, m, k);
+        ops->int8(t, ready, k + 64, b, comp, m, k, add);
+    } else {
+        ops->int8(t, a, lda, b, comp, m, k, add);
+    }
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < COLS; j++) {
             int32_t sum = add ? old[i * COLS + j] : 0;
