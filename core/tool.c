@@ -83,21 +83,21 @@ _Noreturn void
 die_err(const struct err *err)
 {
     tool_say(err->what);
+    if (err->status == TU_USAGE)
+        fprintf(stderr, "Try '%s --help'\n", self->name);
     exit(err->status);
 }
 
 _Noreturn void
 die_usage(const char *fmt, ...)
 {
-    char what[1024];
+    struct err err = { .status = TU_USAGE };
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(what, sizeof(what), fmt, ap);
+    vsnprintf(err.what, sizeof(err.what), fmt, ap);
     va_end(ap);
-    tool_say(what);
-    fprintf(stderr, "Try '%s --help'\n", self->name);
-    exit(TU_USAGE);
+    die_err(&err);
 }
 
 _Noreturn void
@@ -124,7 +124,7 @@ tool_opt(const struct opt_tool *tool, int argc, char **argv, const char **arg,
     }
     c = opt_next(tool, argc, argv, arg, index, &err);
     if (c == -TU_USAGE)
-        die_usage("%s", err.what);
+        die_err(&err);
     if (c == 'h')
         opt_print_help(tool, stdout);
     else if (c == 'V')

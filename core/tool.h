@@ -31,10 +31,12 @@ void tool_quiet(void);
 /* tool_say() prints "TOOL: what" to stderr, escaped. */
 void tool_say(const char *what);
 
-/* die_err() prints the line and exits with the error's status. */
+/*
+ * die_err() prints the line and exits with the error's status; after TU_USAGE
+ * a second line says where help is.  die_usage() is the same for what main
+ * finds wrong with the command line itself.
+ */
 _Noreturn void die_err(const struct err *err);
-
-/* die_usage() is die_err() for the command line, with the hint. */
 _Noreturn void die_usage(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
 

@@ -161,7 +161,7 @@ number(const char *name, const char *arg, int64_t min, int64_t max,
     struct err err;
 
     if (opt_i64(name, arg, min, max, value, &err) < 0)
-        die_usage("%s", err.what);
+        die_err(&err);
 }
 
 static void
@@ -171,7 +171,7 @@ real(struct run *run, unsigned bit, const char *name, const char *arg,
     struct err err;
 
     if (opt_f64(name, arg, min, max, value, &err) < 0)
-        die_usage("%s", err.what);
+        die_err(&err);
     run->sampler_set |= bit;
 }
 
@@ -270,7 +270,7 @@ take_sampler_option(struct run *run, int c, const char *arg)
         return true;
     case O_SEED:
         if (opt_u64("--seed", arg, 0, UINT64_MAX, &s->seed, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
         run->sampler_set |= SET_SEED;
         return true;
     case O_STOP:
@@ -514,7 +514,7 @@ main(int argc, char **argv)
     if (run.quiet)
         tool_quiet();
     if (cpu_check(&err) < 0)
-        die_usage("%s", err.what);
+        die_err(&err);
     sig_install(true);
     path = run.logits_path ? run.logits_path : run.output ? run.output : "-";
     if (out_open(&run.out, path, run.out_flags,

@@ -203,7 +203,7 @@ check_options(const struct cmd *cmd, enum mode mode)
     if ((cmd->prefix_order &&
          order_prefixes(&order, cmd->prefix_order, &err) < 0) ||
         (cmd->slot_order && order_slots(&order, cmd->slot_order, &err) < 0))
-        die_usage("%s", err.what);
+        die_err(&err);
     order_free(&order);
     if (cmd->if_missing && cmd->out_flags)
         die_usage("--if-missing keeps what --force replaces");
@@ -219,7 +219,7 @@ parse(struct cmd *cmd, int argc, char **argv)
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
         if (!set_flag(cmd, &mode, id) && set_option(cmd, id, arg, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     cmd->args = argv + index;
     cmd->n_args = argc - index;
     check_options(cmd, mode);
@@ -293,8 +293,6 @@ main(int argc, char **argv)
     if (cmd.quiet)
         tool_quiet();
     status = run[mode](&cmd, &err);
-    if (status < 0 && err.status == TU_USAGE)
-        die_usage("%s", err.what);
     if (status < 0)
         die_err(&err);
     tool_end(status);

@@ -169,7 +169,7 @@ parse(struct cmd *cmd, int argc, char **argv)
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
         if (set_option(cmd, id, arg, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     if (argc - index != 2)
         die_usage("needs DIR LAYER (found %d operands)", argc - index);
     cmd->dir = argv[index];
@@ -200,7 +200,7 @@ main(int argc, char **argv)
     if (cmd.quiet)
         tool_quiet();
     if (cpu_check(&err) < 0)
-        die_usage("%s", err.what);
+        die_err(&err);
     sig_install(true);
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
                  !cmd.report && !cmd.bench, &err) < 0)
@@ -215,8 +215,6 @@ main(int argc, char **argv)
         rc = out_commit(cmd.out, &err);
     else
         out_abort(cmd.out);
-    if (rc < 0 && err.status == TU_USAGE)
-        die_usage("%s", err.what);
     if (rc < 0)
         die_err(&err);
     tool_end(0);

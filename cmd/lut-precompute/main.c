@@ -233,7 +233,7 @@ parse(struct cmd *cmd, int argc, char **argv)
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
         if (set_option(cmd, id, arg, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
         more |= id != O_INDEX && id != 'q' && id != 'v' && id != 'j';
     }
     if (index < argc)
@@ -528,8 +528,6 @@ main(int argc, char **argv)
     status =
         cmd.index ? index_folder(cmd.index, true, &err) : run_all(&cmd, &err);
     str_free(&lut);
-    if (status < 0 && err.status == TU_USAGE)
-        die_usage("%s", err.what);
     if (status < 0)
         die_err(&err);
     tool_end(status);

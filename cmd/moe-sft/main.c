@@ -302,7 +302,7 @@ parse(struct cmd *cmd, int argc, char **argv)
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
         seen[id] = true;
         if (set_option(cmd, id, arg, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     }
     if (index == argc)
         die_usage("a verb is missing");
@@ -315,7 +315,7 @@ parse(struct cmd *cmd, int argc, char **argv)
                   cmd->args[0]);
     for (id = 0; id < TRAIN_OPT_END; id++)
         if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     check_needs(seen, verb);
     check_files(cmd);
     return verb;
@@ -342,15 +342,13 @@ main(int argc, char **argv)
     if (cmd.quiet)
         tool_quiet();
     if (cpu_check(&err) < 0)
-        die_usage("%s", err.what);
+        die_err(&err);
     sig_install(true);
     status = cmd.if_missing ? is_there(&cmd, &err) : 0;
     if (status == 0)
         status = verbs[verb].run(&cmd, &err);
     else if (status > 0)
         status = 0;
-    if (status < 0 && err.status == TU_USAGE)
-        die_usage("%s", err.what);
     if (status < 0)
         die_err(&err);
     tool_end(status);

@@ -236,7 +236,7 @@ parse(struct cmd *cmd, int argc, char **argv)
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
         seen[id] = true;
         if (set_option(cmd, id, arg, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     }
     if (index == argc)
         die_usage("a DUMP is missing");
@@ -251,7 +251,7 @@ parse(struct cmd *cmd, int argc, char **argv)
     cmd->n_args = argc - index;
     for (id = 0; id < O_END; id++)
         if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     check_order(cmd, seen);
     return verb;
 }
@@ -304,8 +304,6 @@ main(int argc, char **argv)
     if (status < 0 || out_commit(cmd.out, &err) < 0) {
         if (status < 0)
             out_abort(cmd.out);
-        if (err.status == TU_USAGE)
-            die_usage("%s", err.what);
         die_err(&err);
     }
     tool_end(status);

@@ -202,7 +202,7 @@ parse(struct cmd *cmd, int argc, char **argv)
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
         if (set_option(cmd, &mode, id, arg, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     if (argc - index > 1)
         die_usage("one FILE at most, not \"%s\" and \"%s\"", argv[index],
                   argv[index + 1]);
@@ -324,8 +324,6 @@ main(int argc, char **argv)
         tool_quiet();
     rc = run_mode(&run, &cmd, mode, &err);
     run_free(&run);
-    if (rc < 0 && err.status == TU_USAGE)
-        die_usage("%s", err.what);
     if (rc < 0)
         die_err(&err);
     tool_end(0);

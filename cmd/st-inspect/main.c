@@ -233,7 +233,7 @@ parse(struct cmd *cmd, int argc, char **argv)
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
         seen[id] = true;
         if (set_option(cmd, id, arg, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     }
     if (index == argc)
         die_usage("a FILE or FOLDER is missing");
@@ -248,7 +248,7 @@ parse(struct cmd *cmd, int argc, char **argv)
     cmd->n_args = argc - index;
     for (id = 0; id <= O_SLICE; id++)
         if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
-            die_usage("%s", err.what);
+            die_err(&err);
     return verb;
 }
 
@@ -305,8 +305,6 @@ main(int argc, char **argv)
     par_close(cmd.par);
     if (status < 0 || text_finish(&cmd, &err) < 0) {
         out_abort(cmd.out);
-        if (err.status == TU_USAGE)
-            die_usage("%s", err.what);
         die_err(&err);
     }
     str_free(&cmd.text);
