@@ -7,6 +7,7 @@
 #include "core/kernel/table_stats.h"
 #include "core/mem.h"
 #include "core/str.h"
+#include "core/svg.h"
 
 /* Pixels. */
 #define WIDTH   640
@@ -116,12 +117,10 @@ put_axes(struct str *to, const struct curve *c)
 static void
 put_points(struct str *to, const struct curve *c)
 {
-    str_adds(to, "<polyline fill=\"none\" stroke=\"#36c\" "
-                 "stroke-width=\"1.5\" points=\"");
+    svg_line_begin(to);
     for (size_t i = 0; i < N_POINTS; i++)
-        str_addf(to, "%s%.1f,%.1f", i ? " " : "", LEFT + INNER_W * ratio_of(i),
-                 y_of(c, c->fvu[i]));
-    str_adds(to, "\"/>\n");
+        svg_line_to(to, LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]));
+    svg_line_end(to);
     for (size_t i = 0; i < N_POINTS; i += N_POINTS / 4)
         str_addf(to,
                  "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
@@ -134,19 +133,14 @@ put_points(struct str *to, const struct curve *c)
 static void
 put_picture(struct str *to, struct curve *c, const struct run *run)
 {
+    const char *name = run->layer.file.layer->name;
     struct table_report r;
-    struct str name = { 0 };
 
     settle_axis(c);
     table_stats_get(c->stats[0], &r);
-    str_esc(&name, run->layer.file.layer->name,
-            strlen(run->layer.file.layer->name));
-    str_addf(to,
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-             "height=\"%d\" font-family=\"sans-serif\" font-size=\"11\" "
-             "fill=\"#345\">\n<text x=\"%d\" y=\"20\" font-size=\"13\">",
-             WIDTH, HEIGHT, LEFT);
-    str_xml(to, name.s, name.n);
+    svg_begin(to, WIDTH, HEIGHT);
+    str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
+    svg_name(to, name, strlen(name), SIZE_MAX);
     str_addf(to,
              ": FVU of the output</text>\n<text x=\"%d\" y=\"36\">%llu rows, "
              "%zu of %zu directions</text>\n",
@@ -155,8 +149,7 @@ put_picture(struct str *to, struct curve *c, const struct run *run)
     put_axes(to, c);
     if (r.rows)
         put_points(to, c);
-    str_adds(to, "</svg>\n");
-    str_free(&name);
+    svg_end(to);
 }
 
 int

@@ -6,6 +6,7 @@
 
 #include "cmd/moe-sft/train.h"
 #include "core/out.h"
+#include "core/svg.h"
 
 /* Pixels. */
 #define WIDTH   640
@@ -142,30 +143,23 @@ void
 log_svg(struct str *to, const char *title, const struct step_record *records,
         size_t n)
 {
-    struct str name = { 0 };
     struct curve c;
 
     settle(&c, records, n);
-    str_esc(&name, title, strlen(title));
-    str_addf(to,
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-             "height=\"%d\" font-family=\"sans-serif\" font-size=\"11\" "
-             "fill=\"#345\">\n<text x=\"%d\" y=\"20\" font-size=\"13\">",
-             WIDTH, HEIGHT, LEFT);
-    str_xml(to, name.s, name.n);
+    svg_begin(to, WIDTH, HEIGHT);
+    str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
+    svg_name(to, title, strlen(title), SIZE_MAX);
     str_adds(to, ": loss</text>\n");
     if (n > 0) {
         put_axes(to, &c);
-        str_adds(to, "<polyline fill=\"none\" stroke=\"#36c\" "
-                     "stroke-width=\"1.5\" points=\"");
+        svg_line_begin(to);
         for (size_t i = 0; i < c.n; i++)
-            str_addf(to, "%s%.1f,%.1f", i ? " " : "", x_of(&c, c.x[i]),
-                     y_of(&c, c.y[i]));
+            svg_line_to(to, x_of(&c, c.x[i]), y_of(&c, c.y[i]));
+        svg_line_end(to);
         str_addf(to,
-                 "\"/>\n<text x=\"%d\" y=\"36\">step 1: %.4g; step %zu: "
+                 "<text x=\"%d\" y=\"36\">step 1: %.4g; step %zu: "
                  "%.4g</text>\n",
                  LEFT, records[0].loss, n, records[n - 1].loss);
     }
-    str_adds(to, "</svg>\n");
-    str_free(&name);
+    svg_end(to);
 }

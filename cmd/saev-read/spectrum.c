@@ -5,6 +5,7 @@
 
 #include "cmd/saev-read/stats.h"
 #include "core/mem.h"
+#include "core/svg.h"
 
 /* Pixels. */
 #define WIDTH      760
@@ -87,30 +88,13 @@ y_of(const struct spectrum *s, double v)
     return TOP + INNER_H * log10(s->high / v) / log10(s->high / s->low);
 }
 
-/* A long path keeps its end, after "...". */
-static void
-put_path(struct str *to, const char *path)
-{
-    struct str s = { 0 };
-    size_t from = 0, left = 0;
-
-    str_esc(&s, path, strlen(path));
-    for (size_t i = 0; i < s.n; i++)
-        left += ((unsigned char)s.s[i] & 0xc0) != 0x80;
-    while (left > PATH_CHARS) /* characters, not bytes */
-        left -= ((unsigned char)s.s[++from] & 0xc0) != 0x80;
-    str_adds(to, from ? "..." : "");
-    str_xml(to, s.s + from, s.n - from);
-    str_free(&s);
-}
-
 static void
 put_title(struct str *to, const struct stats *st)
 {
     const char *layer = st->layer_json;
 
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    put_path(to, st->path);
+    svg_name(to, st->path, strlen(st->path), PATH_CHARS);
     str_addf(to, ": std of %zu dims, view %s, layer %s</text>\n", st->columns.d,
              st->view, *layer == '"' ? "all" : layer);
     str_addf(to,
@@ -150,12 +134,10 @@ put_curve(struct str *to, const struct spectrum *s)
 {
     size_t step = s->n / (2 * (size_t)INNER_W) + 1;
 
-    str_adds(to, "<polyline fill=\"none\" stroke=\"#36c\" "
-                 "stroke-width=\"1.5\" points=\"");
+    svg_line_begin(to);
     for (size_t i = 0; i < s->n; i += step)
-        str_addf(to, "%s%.1f,%.1f", i ? " " : "", x_of(s, i),
-                 y_of(s, s->bars[i].std));
-    str_adds(to, "\"/>\n");
+        svg_line_to(to, x_of(s, i), y_of(s, s->bars[i].std));
+    svg_line_end(to);
 }
 
 /* Dots on the curve, and their names in the margin, in the same order. */
@@ -183,17 +165,13 @@ spectrum_svg(struct out *out, const struct stats *st, struct err *err)
     int rc = spectrum_of(&s, &st->columns, err);
 
     if (rc == 0) {
-        str_addf(&to,
-                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-                 "height=\"%d\" font-family=\"sans-serif\" font-size=\"11\" "
-                 "fill=\"#345\">\n",
-                 WIDTH, HEIGHT);
+        svg_begin(&to, WIDTH, HEIGHT);
         put_title(&to, st);
         put_axis(&to, &s);
         if (s.n)
             put_curve(&to, &s);
         put_names(&to, &s);
-        str_adds(&to, "</svg>\n");
+        svg_end(&to);
         rc = out_write(out, to.s, to.n, err);
     }
     free(s.bars);

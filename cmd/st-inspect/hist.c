@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/st-inspect/inspect.h"
+#include "core/svg.h"
 
 #define BAR_COLUMNS 40
 
@@ -103,26 +104,15 @@ hist_rows(struct str *to, const struct stats *st, size_t n_bins,
     }
 }
 
-/* A long name keeps its end, after "...". */
+/* All of a name is in its title, which shows when a pointer rests there. */
 static void
 put_svg_name(struct str *to, const struct st_tensor *t)
 {
-    struct str name = { 0 };
-    size_t from = 0, left = 0;
-
-    str_esc(&name, t->name, t->name_n);
-    for (size_t i = 0; i < name.n; i++)
-        left += ((unsigned char)name.s[i] & 0xc0) != 0x80;
-    while (left > NAME_CHARS) /* characters, not bytes */
-        left -= ((unsigned char)name.s[++from] & 0xc0) != 0x80;
     str_adds(to, "<title>");
-    str_xml(to, name.s ? name.s : "", name.n);
+    svg_name(to, t->name, t->name_n, SIZE_MAX);
     str_adds(to, "</title><text y=\"14\">");
-    if (from)
-        str_adds(to, "...");
-    str_xml(to, name.s ? name.s + from : "", name.n - from);
+    svg_name(to, t->name, t->name_n, NAME_CHARS);
     str_adds(to, "</text>\n");
-    str_free(&name);
 }
 
 static void
@@ -154,11 +144,7 @@ hist_svg(struct out *out, const struct cmd *cmd, const struct selection *sel,
     struct str to = { 0 };
     int rc = 0;
 
-    str_addf(&to,
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-             "height=\"%zu\" font-family=\"sans-serif\" font-size=\"11\" "
-             "fill=\"#345\">\n",
-             PLOT_COLUMNS * PLOT_WIDTH, n_rows * PLOT_HEIGHT);
+    svg_begin(&to, PLOT_COLUMNS * PLOT_WIDTH, n_rows * PLOT_HEIGHT);
     for (size_t i = 0; rc == 0 && i < sel->n; i++) {
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
                  12 + i % PLOT_COLUMNS * PLOT_WIDTH,
@@ -170,7 +156,7 @@ hist_svg(struct out *out, const struct cmd *cmd, const struct selection *sel,
         rc = out_write(out, to.s, to.n, err);
         str_clear(&to);
     }
-    str_adds(&to, "</svg>\n");
+    svg_end(&to);
     rc = rc == 0 ? out_write(out, to.s, to.n, err) : rc;
     str_free(&to);
     return rc;

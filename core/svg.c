@@ -1,0 +1,53 @@
+#include "core/svg.h"
+
+void
+svg_begin(struct str *to, size_t width, size_t height)
+{
+    str_addf(to,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%zu\" "
+             "height=\"%zu\" font-family=\"sans-serif\" font-size=\"11\" "
+             "fill=\"#345\">\n",
+             width, height);
+}
+
+void
+svg_end(struct str *to)
+{
+    str_adds(to, "</svg>\n");
+}
+
+void
+svg_name(struct str *to, const char *name, size_t nbytes, size_t max)
+{
+    struct str s = { 0 };
+    size_t from = 0, left = 0;
+
+    str_esc(&s, name, nbytes);
+    for (size_t i = 0; i < s.n; i++)
+        left += ((unsigned char)s.s[i] & 0xc0) != 0x80;
+    while (left > max) /* characters, not bytes */
+        left -= ((unsigned char)s.s[++from] & 0xc0) != 0x80;
+    if (from)
+        str_adds(to, "...");
+    str_xml(to, s.s ? s.s + from : "", s.n - from);
+    str_free(&s);
+}
+
+void
+svg_line_begin(struct str *to)
+{
+    str_adds(to, "<polyline fill=\"none\" stroke=\"#36c\" "
+                 "stroke-width=\"1.5\" points=\"");
+}
+
+void
+svg_line_to(struct str *to, double x, double y)
+{
+    str_addf(to, "%s%.1f,%.1f", to->s[to->n - 1] == '"' ? "" : " ", x, y);
+}
+
+void
+svg_line_end(struct str *to)
+{
+    str_adds(to, "\"/>\n");
+}
