@@ -11,9 +11,8 @@
 
 #include "core/map.h"
 #include "core/mem.h"
+#include "test/fuzz/must.h"
 #include "test/unit/tap.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 /* What the child is at: the parent tells it, should it not come back. */
 struct progress {

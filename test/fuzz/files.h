@@ -13,12 +13,7 @@
 #include <unistd.h>
 
 #include "core/le.h"
-
-#define MUST(condition)   \
-    do {                  \
-        if (!(condition)) \
-            abort();      \
-    } while (0)
+#include "test/fuzz/must.h"
 
 struct bytes {
     const uint8_t *data;

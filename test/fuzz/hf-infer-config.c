@@ -7,15 +7,7 @@
 #include <string.h>
 
 #include "cmd/hf-infer/engine.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-expect(bool good)
-{
-    if (!good)
-        abort();
-}
+#include "test/fuzz/must.h"
 
 static void
 check_positions(const struct config *c)
@@ -29,8 +21,8 @@ check_positions(const struct config *c)
     rope_table(cosines, sines, &c->rope, freq, half,
                (size_t)c->max_positions - 1);
     for (size_t i = 0; i < half; i++)
-        expect(freq[i] >= 0 && freq[i] <= 1 && isfinite(cosines[i]) &&
-               isfinite(sines[i]));
+        MUST(freq[i] >= 0 && freq[i] <= 1 && isfinite(cosines[i]) &&
+             isfinite(sines[i]));
     free(freq);
     free(cosines);
     free(sines);
@@ -39,21 +31,21 @@ check_positions(const struct config *c)
 static void
 check_config(const struct config *c)
 {
-    expect(c->n_layers > 0 && c->n_layers <= 4096);
-    expect(c->n_kv_heads > 0 && c->n_heads % c->n_kv_heads == 0);
-    expect(c->head_dim >= 2 && c->head_dim % 2 == 0);
-    expect(c->n_heads * c->head_dim <= 1 << 24);
-    expect(c->hidden_size * c->vocab_size <= (int64_t)1 << 44);
-    expect(c->max_positions > 0 && c->intermediate_size > 0);
-    expect(c->n_eos <= CONFIG_MAX_EOS && c->temperature >= 0);
-    expect(c->repetition_penalty > 0 && c->top_k >= 0);
+    MUST(c->n_layers > 0 && c->n_layers <= 4096);
+    MUST(c->n_kv_heads > 0 && c->n_heads % c->n_kv_heads == 0);
+    MUST(c->head_dim >= 2 && c->head_dim % 2 == 0);
+    MUST(c->n_heads * c->head_dim <= 1 << 24);
+    MUST(c->hidden_size * c->vocab_size <= (int64_t)1 << 44);
+    MUST(c->max_positions > 0 && c->intermediate_size > 0);
+    MUST(c->n_eos <= CONFIG_MAX_EOS && c->temperature >= 0);
+    MUST(c->repetition_penalty > 0 && c->top_k >= 0);
     for (int64_t i = 0; i < c->n_layers; i++) {
-        expect(c->window[i] >= 0);
-        expect(!c->sparse[i] || c->n_experts > 0);
+        MUST(c->window[i] >= 0);
+        MUST(!c->sparse[i] || c->n_experts > 0);
     }
-    expect(c->n_experts >= 0 && c->n_experts <= 4096);
-    expect(c->n_experts_used <= c->n_experts);
-    expect((c->n_experts_used > 0 && c->expert_size > 0) == (c->n_experts > 0));
+    MUST(c->n_experts >= 0 && c->n_experts <= 4096);
+    MUST(c->n_experts_used <= c->n_experts);
+    MUST((c->n_experts_used > 0 && c->expert_size > 0) == (c->n_experts > 0));
     check_positions(c);
 }
 
@@ -72,7 +64,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         generation_n = size - n - 4;
     }
     if (config_parse(&c, json, n, generation, generation_n, &err)) {
-        expect(err.status == EX_DATAERR && *err.what && !c.window && !c.sparse);
+        MUST(err.status == EX_DATAERR && *err.what && !c.window && !c.sparse);
         return 0;
     }
     check_config(&c);

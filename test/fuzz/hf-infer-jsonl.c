@@ -9,32 +9,24 @@
 
 #include "cmd/hf-infer/jsonl.h"
 #include "core/js.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-expect(bool good)
-{
-    if (!good)
-        abort();
-}
+#include "test/fuzz/must.h"
 
 static void
 check_doc(const struct jsonl_doc *doc)
 {
     json_t *id;
 
-    expect(doc->where && strncmp(doc->where, "fuzz: line ", 11) == 0);
-    expect(!doc->is_ids || doc->text.n == 0);
+    MUST(doc->where && strncmp(doc->where, "fuzz: line ", 11) == 0);
+    MUST(!doc->is_ids || doc->text.n == 0);
     for (size_t i = 0; i < doc->ids.n; i++)
-        expect(doc->ids.id[i] >= 0);
+        MUST(doc->ids.id[i] >= 0);
     if (doc->id.n == 0)
         return;
     /* integers of any size: as doubles */
     id = json_loadb(doc->id.s, doc->id.n,
                     JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
                     NULL);
-    expect(id != NULL);
+    MUST(id != NULL);
     json_decref(id);
 }
 
@@ -46,7 +38,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = { 0 };
     int rc = 1;
 
-    expect(write(jsonl.fd, data, size) == (ssize_t)size);
+    MUST(write(jsonl.fd, data, size) == (ssize_t)size);
     lseek(jsonl.fd, 0, SEEK_SET);
     while (rc == 1) {
         struct jsonl_doc doc = { 0 };
@@ -56,7 +48,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_doc(&doc);
         jsonl_doc_free(&doc);
     }
-    expect(rc == 0 || (rc == -1 && err.status == EX_DATAERR && *err.what));
+    MUST(rc == 0 || (rc == -1 && err.status == EX_DATAERR && *err.what));
     jsonl_close(&jsonl);
     return 0;
 }

@@ -6,8 +6,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 #define MODEL "test/fuzz/hf-infer-model.seeds/moe"
 
 static void

@@ -7,8 +7,7 @@
 
 #include "cmd/hf-infer/chat.h"
 #include "cmd/hf-infer/tok.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "test/fuzz/must.h"
 
 /* Streamed text is whole characters, and ends as the text decoded at once. */
 static void

@@ -6,8 +6,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 static void
 tell(void *ctx, const char *what)
 {

@@ -9,14 +9,7 @@
 #include <string.h>
 
 #include "cmd/kvc-convert/rebuild.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)   \
-    do {                  \
-        if (!(condition)) \
-            abort();      \
-    } while (0)
+#include "test/fuzz/must.h"
 
 __extension__ typedef unsigned __int128 uint128;
 

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_DIM 256
+#include "test/fuzz/must.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+#define MAX_DIM 256
 
 static void
 tell(void *ctx, const char *what)

@@ -8,8 +8,6 @@
 #include "core/str.h"
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {

@@ -6,8 +6,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 static void
 check_table(const struct lut *lut, const struct lut_layer *l)
 {

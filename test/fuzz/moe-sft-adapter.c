@@ -8,8 +8,6 @@
 #include "core/out.h"
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 static void
 digest(const struct adapter *a, char hex[HASH_MAX_HEX])
 {

@@ -4,8 +4,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 static void
 try(int64_t layer)
 {

@@ -5,8 +5,7 @@
 #include <unistd.h>
 
 #include "cmd/moe-sft/sft.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+#include "test/fuzz/must.h"
 
 /* Touches all that a batch says it has. */
 static uint64_t

@@ -3,8 +3,6 @@
 
 #include "cmd/moe-sft/sft.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 /* A run's sizes are all that reading asks for, and digests. */
 static void
 run_new(struct run *run)

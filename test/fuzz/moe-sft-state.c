@@ -4,8 +4,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 #define N_PARAMETERS (2 * (2 * 2 + 3 * 2) + (3 * 2 + 2 * 2)) /* of 1 expert */
 
 static void

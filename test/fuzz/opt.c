@@ -5,8 +5,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 static const struct opt opts[] = {
     { 'a', "all", NULL, NULL, "" },
     { 'n', "number", "N", NULL, "" },

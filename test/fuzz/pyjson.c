@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "test/fuzz/must.h"
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

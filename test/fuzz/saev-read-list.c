@@ -4,8 +4,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 static const char metadata[] =
     "{\"vit_family\":\"clip\",\"vit_ckpt\":\"c\",\"layers\":[3,-1],"
     "\"n_patches_per_img\":4,\"cls_token\":true,\"d_vit\":2,"

@@ -8,8 +8,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 /* Each byte is a shard of 0 .. 15 whole or half ones' size. */
 static void
 make_shards(struct bytes part, const struct saev *s)

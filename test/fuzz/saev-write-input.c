@@ -3,8 +3,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 static void
 read_all(struct input *in, size_t per_img)
 {

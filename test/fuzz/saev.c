@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "test/fuzz/must.h"
 
 /* The first and the last row of each view, there and back. */
 static void

@@ -4,8 +4,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 __extension__ typedef __int128 int128;
 
 static void

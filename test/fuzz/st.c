@@ -10,14 +10,7 @@
 
 #include "core/le.h"
 #include "core/str.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define MUST(condition)   \
-    do {                  \
-        if (!(condition)) \
-            abort();      \
-    } while (0)
+#include "test/fuzz/must.h"
 
 static void
 check_tensor(const struct st *st, const struct st_tensor *t)

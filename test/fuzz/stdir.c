@@ -6,8 +6,6 @@
 
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 /* Two bytes each, "a" and "b", "b" and "c". */
 #define SHARD(one, two)                                                 \
     "\x70\0\0\0\0\0\0\0{\"" one                                         \

@@ -8,8 +8,6 @@
 #include "core/le.h"
 #include "test/fuzz/files.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 static void
 check_printable(const struct str *s)
 {

@@ -6,11 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "core/dtype.h"
 #include "core/kernel/ops.h"
+#include "test/unit/edge.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 
@@ -22,16 +21,8 @@ static char *room_end[ROOMS];
 static void
 open_rooms(void)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    for (int i = 0; i < ROOMS; i++) {
-        char *p = mmap(NULL, ROOM + page, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-        if (p == MAP_FAILED || mprotect(p + ROOM, page, PROT_NONE) < 0)
-            exit(1);
-        room_end[i] = p + ROOM;
-    }
+    for (int i = 0; i < ROOMS; i++)
+        room_end[i] = edge_make(ROOM);
 }
 
 static void *

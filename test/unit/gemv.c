@@ -4,13 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "core/le.h"
+#include "test/unit/edge.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 
-enum { ROWS = 21, COLS = 2 * EXACT_PART + 1, N_X = 14, MAP = 1 << 18 };
+enum { ROWS = 21, COLS = 2 * EXACT_PART + 1, N_X = 14, ROOM = 1 << 18 };
 
 /* All of a vector's tails; then about the ends of EXACT_PART. */
 static size_t
@@ -29,25 +28,6 @@ size_of(enum dtype dtype)
     return dtype == DT_F32 ? 4 : 2;
 }
 
-/* n random weights ending where nothing more may be read; *v: their values. */
-static void *
-weights(char *map, enum dtype dtype, size_t n, double *v)
-{
-    char *w = map + MAP - n * size_of(dtype);
-
-    for (size_t i = 0; i < n; i++) {
-        float f = rnd();
-
-        if (dtype == DT_F32)
-            put_le32(w + 4 * i, f32_bits(f));
-        else
-            put_le16(w + 2 * i,
-                     dtype == DT_BF16 ? f32_to_bf16(f) : f32_to_f16(f));
-        v[i] = dtype_get(dtype, w, i);
-    }
-    return w;
-}
-
 static void (*kernel_of(const struct gemv_ops *ops,
                         enum dtype dtype))(const struct gemv_args *)
 {
@@ -60,14 +40,14 @@ struct shape {
 
 /* One shape: near the sum in f64, and every output alone has the same bits. */
 static bool
-check_shape(char *map, const struct gemv_ops *ops, enum dtype dtype,
+check_shape(char *end, const struct gemv_ops *ops, enum dtype dtype,
             const struct shape *s)
 {
     static double v[ROWS * COLS];
     static float x[N_X * (COLS + 3)], y[N_X * (ROWS + 2)];
     static char moved[ROWS * COLS * 4 + 1];
     size_t ldx = s->cols + 3, ldy = s->rows + 2, n = s->rows * s->cols;
-    char *w = weights(map, dtype, n, v);
+    char *w = edge_weights(end, dtype, n, v);
     bool good = true;
 
     for (size_t i = 0; i < s->n_x * ldx; i++)
@@ -101,7 +81,7 @@ check_shape(char *map, const struct gemv_ops *ops, enum dtype dtype,
 }
 
 static void
-test_shapes(char *map, enum isa isa, enum dtype dtype)
+test_shapes(char *end, enum isa isa, enum dtype dtype)
 {
     const struct gemv_ops *ops = gemv_ops_of(isa);
     struct shape bad = { 0 };
@@ -113,7 +93,7 @@ test_shapes(char *map, enum isa isa, enum dtype dtype)
                  n_x += n_x < 7 ? 1 : 6) {
                 struct shape s = { rows, cols, n_x };
 
-                if (!check_shape(map, ops, dtype, &s))
+                if (!check_shape(end, ops, dtype, &s))
                     bad = s;
             }
     tap_ok(!bad.rows,
@@ -196,15 +176,12 @@ test_threads(enum dtype dtype)
 int
 main(void)
 {
-    char *map = mmap(NULL, 2 * MAP, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *end = edge_make(ROOM);
 
-    if (map == MAP_FAILED || mprotect(map + MAP, MAP, PROT_NONE) < 0)
-        return 1;
     FOR_EACH_ISA(isa)
     {
         for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)
-            test_shapes(map, isa, dtypes[i]);
+            test_shapes(end, isa, dtypes[i]);
         test_special(isa);
     }
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)

@@ -39,20 +39,6 @@ describe(struct str *out, const void *data, size_t nbytes)
     return rc;
 }
 
-static bool
-read_file(const char *dir, const char *name, const char *end, struct str *text)
-{
-    struct str path = { 0 };
-    struct err err;
-
-    str_clear(text);
-    str_addf(&path, "%s/%s%s", dir, name, end);
-    if (file_read_all(path.s, 1 << 26, text, &err) < 0)
-        printf("# %s\n", err.what);
-    str_free(&path);
-    return text->n > 0;
-}
-
 /* How many prefixes of a pickle are accepted? */
 static size_t
 n_cuts_taken(const struct str *data)
@@ -77,8 +63,8 @@ test_case(const char *dir, const char *name)
     struct str data = { 0 }, want = { 0 }, got = { 0 };
     bool good;
 
-    read_file(dir, name, "", &data);
-    read_file(dir, name, ".want", &want);
+    ref_read(dir, name, "", &data);
+    ref_read(dir, name, ".want", &want);
     describe(&got, data.s, data.n);
     good = got.n == want.n && got.n > 0 && !memcmp(got.s, want.s, got.n);
     tap_ok(good, "pickle: %s is what Python reads", name);
@@ -99,7 +85,7 @@ test_cases(const char *dir)
     char *save = NULL;
 
     if (ref_run("pickle_cases.py", dir, "numpy") &&
-        read_file(dir, "cases", "", &text)) {
+        ref_read(dir, "cases", "", &text)) {
         for (char *name = strtok_r(text.s, "\n", &save); name;
              name = strtok_r(NULL, "\n", &save))
             test_case(dir, name);
@@ -196,18 +182,13 @@ test_lengths(void)
 int
 main(void)
 {
-    char template[] = "/tmp/kvc-convert-pickle.XXXXXX";
-    char *dir = mkdtemp(template);
-    struct str command = { 0 };
+    char *dir = ref_folder();
 
     test_globals();
     test_lengths();
-    if (tap_ok(dir != NULL, "pickle: a folder for the files")) {
+    if (dir) {
         test_cases(dir);
-        str_addf(&command, "rm -rf %s", dir);
-        if (system(command.s) != 0)
-            printf("# %s is left\n", dir);
+        ref_remove(dir);
     }
-    str_free(&command);
     return tap_done();
 }

@@ -21,19 +21,6 @@
 
 static const char *dir;
 
-static void
-read_file(const char *name, const char *end, struct str *text)
-{
-    struct str path = { 0 };
-    struct err err;
-
-    str_clear(text);
-    str_addf(&path, "%s/%s%s", dir, name, end);
-    if (file_read_all(path.s, 1 << 26, text, &err) < 0)
-        printf("# %s\n", err.what);
-    str_free(&path);
-}
-
 /* The tree of a file, or "STATUS MESSAGE". */
 static int
 describe_file(struct str *out, const char *path)
@@ -59,7 +46,7 @@ test_case(const char *name, const char *file)
 
     (void)file;
     str_addf(&path, "%s/%s", dir, name);
-    read_file(name, ".want", &want);
+    ref_read(dir, name, ".want", &want);
     describe_file(&got, path.s);
     good = got.n == want.n && !memcmp(got.s, want.s, got.n);
     tap_ok(good && got.n > 0, "pth: %s is read as Python does", name);
@@ -110,7 +97,7 @@ for_each(const char *list, void (*test)(const char *name, const char *rest))
     char *save = NULL;
     size_t n = 0;
 
-    read_file(list, "", &text);
+    ref_read(dir, list, "", &text);
     for (char *line = text.n ? strtok_r(text.s, "\n", &save) : NULL; line;
          line = strtok_r(NULL, "\n", &save), n++) {
         char *tab = strchr(line, '\t');
@@ -164,7 +151,7 @@ test_damage(const char *name)
     struct str data = { 0 }, got = { 0 };
     size_t n_taken = 0, n_odd = 0;
 
-    read_file(name, "", &data);
+    ref_read(dir, name, "", &data);
     for (size_t n = 0; n < data.n; n++) {
         n_taken += describe_file(&got, in_memory(&data, n)) == 0;
         n_odd += strncmp(got.s, "65 ", 3) != 0;
@@ -270,30 +257,17 @@ show(const char *path)
     return 0;
 }
 
-static void
-remove_dir(void)
-{
-    struct str command = { 0 };
-
-    str_addf(&command, "rm -rf %s", dir);
-    if (system(command.s) != 0)
-        printf("# %s is left\n", dir);
-    str_free(&command);
-}
-
 int
 main(int argc, char **argv)
 {
-    char template[] = "/tmp/kvc-convert-pth.XXXXXX";
-
     if (argc > 1)
         return show(argv[1]);
     test_no_file();
-    dir = mkdtemp(template);
-    if (!tap_ok(dir != NULL, "pth: a folder for the files"))
-        return tap_done();
-    test_cases();
-    test_memory();
-    remove_dir();
+    dir = ref_folder();
+    if (dir) {
+        test_cases();
+        test_memory();
+        ref_remove(dir);
+    }
     return tap_done();
 }

@@ -65,20 +65,6 @@ describe_all(struct str *out, const struct str *file)
     zip_close(&z);
 }
 
-static bool
-read_file(const char *dir, const char *name, const char *end, struct str *text)
-{
-    struct str path = { 0 };
-    struct err err;
-
-    str_clear(text);
-    str_addf(&path, "%s/%s%s", dir, name, end);
-    if (file_read_all(path.s, 1 << 26, text, &err) < 0)
-        printf("# %s\n", err.what);
-    str_free(&path);
-    return text->n > 0;
-}
-
 static void
 test_cuts(const char *name, const struct str *file)
 {
@@ -104,8 +90,8 @@ test_case(const char *dir, const char *name)
 {
     struct str file = { 0 }, want = { 0 }, got = { 0 };
 
-    read_file(dir, name, "", &file);
-    read_file(dir, name, ".want", &want);
+    ref_read(dir, name, "", &file);
+    ref_read(dir, name, ".want", &want);
     describe_all(&got, &file);
     if (!tap_ok(got.n == want.n && got.n > 0 && !memcmp(got.s, want.s, got.n),
                 "zip: members of %s are zipfile's", name))
@@ -124,7 +110,7 @@ test_cases(const char *dir)
     char *save = NULL;
 
     if (ref_run("zip_cases.py", dir, "numpy") &&
-        read_file(dir, "cases", "", &text)) {
+        ref_read(dir, "cases", "", &text)) {
         for (char *name = strtok_r(text.s, "\n", &save); name;
              name = strtok_r(NULL, "\n", &save))
             test_case(dir, name);
@@ -189,18 +175,13 @@ test_find(void)
 int
 main(void)
 {
-    char template[] = "/tmp/kvc-convert-zip.XXXXXX";
-    char *dir = mkdtemp(template);
-    struct str command = { 0 };
+    char *dir = ref_folder();
 
     test_crc();
     test_find();
-    if (tap_ok(dir != NULL, "zip: a folder for the files")) {
+    if (dir) {
         test_cases(dir);
-        str_addf(&command, "rm -rf %s", dir);
-        if (system(command.s) != 0)
-            printf("# %s is left\n", dir);
+        ref_remove(dir);
     }
-    str_free(&command);
     return tap_done();
 }

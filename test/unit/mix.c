@@ -4,13 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "core/le.h"
+#include "test/unit/edge.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 
-enum { ROWS = 64, COLS = 67, N = 14, MAP = 1 << 16 };
+enum { ROWS = 64, COLS = 67, N = 14, ROOM = 1 << 16 };
 
 static const enum dtype dtypes[] = { DT_BF16, DT_F16, DT_F32 };
 
@@ -18,26 +17,6 @@ static void (*kernel_of(const struct mix_ops *ops,
                         enum dtype dtype))(const struct mix *)
 {
     return dtype == DT_BF16 ? ops->bf16 : dtype == DT_F16 ? ops->f16 : ops->f32;
-}
-
-/* n random weights that end where nothing more may be read. */
-static char *
-weights(char *map, enum dtype dtype, size_t n, double *v)
-{
-    size_t size = dtype == DT_F32 ? 4 : 2;
-    char *w = map + MAP - n * size;
-
-    for (size_t i = 0; i < n; i++) {
-        float f = rnd();
-
-        if (dtype == DT_F32)
-            put_le32(w + 4 * i, f32_bits(f));
-        else
-            put_le16(w + 2 * i,
-                     dtype == DT_BF16 ? f32_to_bf16(f) : f32_to_f16(f));
-        v[i] = dtype_get(dtype, w, i);
-    }
-    return w;
 }
 
 static float p[N * (ROWS + 3)], y[N * (COLS + 5)], before[N * (COLS + 5)];
@@ -69,14 +48,14 @@ check_sum(const struct mix *m, void (*kernel)(const struct mix *), size_t i,
 }
 
 static bool
-check_shape(char *map, void (*kernel)(const struct mix *), struct mix m)
+check_shape(char *end, void (*kernel)(const struct mix *), struct mix m)
 {
     bool good = true;
 
     m.ldw = m.cols;
     m.ldp = m.rows + 3;
     m.ldy = m.cols + 5;
-    m.w = weights(map, m.w_dtype, m.rows * m.cols, v);
+    m.w = edge_weights(end, m.w_dtype, m.rows * m.cols, v);
     m.p = p;
     m.y = y;
     for (size_t i = 0; i < sizeof(p) / sizeof(*p); i++)
@@ -96,7 +75,7 @@ check_shape(char *map, void (*kernel)(const struct mix *), struct mix m)
 }
 
 static void
-test_isa(char *map, enum isa isa, enum dtype dtype)
+test_isa(char *end, enum isa isa, enum dtype dtype)
 {
     void (*kernel)(const struct mix *) = kernel_of(mix_ops_of(isa), dtype);
     struct mix bad = { 0 }, m = { .w_dtype = dtype };
@@ -106,7 +85,7 @@ test_isa(char *map, enum isa isa, enum dtype dtype)
         for (m.n = 0; m.n <= N; m.n += m.cols == COLS ? 1 : 13)
             for (m.rows = 0; m.rows <= ROWS; m.rows += 1 + m.rows * 2) {
                 m.add = (m.cols + m.rows) % 2;
-                if (check_shape(map, kernel, m))
+                if (check_shape(end, kernel, m))
                     continue;
                 bad = m;
                 n_bad++;
@@ -120,16 +99,13 @@ test_isa(char *map, enum isa isa, enum dtype dtype)
 int
 main(void)
 {
-    char *map = mmap(NULL, 2 * MAP, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *end = edge_make(ROOM);
 
-    if (map == MAP_FAILED || mprotect(map + MAP, MAP, PROT_NONE))
-        return 1;
     FOR_EACH_ISA(isa)
     {
         if (isa_has_tables(isa))
             for (size_t i = 0; i < 3; i++)
-                test_isa(map, isa, dtypes[i]);
+                test_isa(end, isa, dtypes[i]);
     }
     return tap_done();
 }

@@ -1,4 +1,4 @@
-/* Expectations that Python computes: running a script of test/ref. */
+/* Expectations that Python computes: the folder of a script of test/ref. */
 #ifndef TEST_UNIT_REF_H
 #define TEST_UNIT_REF_H
 
@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/map.h"
 #include "core/str.h"
 #include "test/unit/tap.h"
 
@@ -30,6 +31,43 @@ ref_run(const char *script, const char *dir, const char *module)
         good = tap_ok(system(command.s) == 0, "%s runs", script);
     str_free(&command);
     return good;
+}
+
+/* ref_folder() makes a folder and says its name, or NULL; ref_remove() removes
+ * it and all that is in it. */
+static __attribute__((unused)) char *
+ref_folder(void)
+{
+    static char dir[] = "/tmp/tensorutils-unit.XXXXXX";
+
+    return tap_ok(mkdtemp(dir) != NULL, "there is a folder for the files")
+               ? dir
+               : NULL;
+}
+
+static __attribute__((unused)) void
+ref_remove(const char *dir)
+{
+    struct str command = { 0 };
+
+    str_addf(&command, "rm -r '%s'", dir);
+    tap_ok(system(command.s) == 0, "the folder is removed");
+    str_free(&command);
+}
+
+/* ref_read() puts DIR/NAMEEND into 'text'; false: there is nothing in it. */
+static __attribute__((unused)) bool
+ref_read(const char *dir, const char *name, const char *end, struct str *text)
+{
+    struct str path = { 0 };
+    struct err err;
+
+    str_clear(text);
+    str_addf(&path, "%s/%s%s", dir, name, end);
+    if (file_read_all(path.s, 1 << 26, text, &err) < 0)
+        printf("# %s\n", err.what);
+    str_free(&path);
+    return text->n > 0;
 }
 
 #endif

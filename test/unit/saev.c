@@ -9,22 +9,10 @@
 #include <unistd.h>
 
 #include "core/map.h"
+#include "test/unit/ref.h"
 #include "test/unit/tap.h"
 
 static const char *dir;
-
-static void
-read_file(const char *name, const char *end, struct str *text)
-{
-    struct str path = { 0 };
-    struct err err;
-
-    str_clear(text);
-    str_addf(&path, "%s/%s%s", dir, name, end);
-    if (file_read_all(path.s, 1 << 24, text, &err) < 0)
-        printf("# %s\n", err.what);
-    str_free(&path);
-}
 
 /* "NAME<tab>HASH<tab>SHARDS<tab>IMAGES" */
 static void
@@ -36,7 +24,7 @@ test_case(const char *name, const char *hash, size_t n_shards,
     struct saev s;
     struct err err = { 0 };
 
-    read_file(name, ".json", &text);
+    ref_read(dir, name, ".json", &text);
     if (!tap_ok(saev_parse(&s, text.s, text.n, name, 0, &err) == 0,
                 "saev %s: is read %s", name, err.what))
         return;
@@ -45,7 +33,7 @@ test_case(const char *name, const char *hash, size_t n_shards,
            "saev %s: Python's hash %s", name, hash);
     tap_ok(s.n_shards == n_shards && s.shard_imgs == shard_imgs,
            "saev %s: %zu shards of %zu images", name, n_shards, shard_imgs);
-    read_file(name, ".out", &want);
+    ref_read(dir, name, ".out", &want);
     tap_ok(saev_json(&s, &got, &err) == 0 && got.n == want.n &&
                !memcmp(got.s, want.s, got.n),
            "saev %s: json.dump's bytes", name);
@@ -64,7 +52,7 @@ test_cases(void)
     char *save = NULL, name[64], hash[80];
     size_t shards, imgs;
 
-    read_file("cases", "", &text);
+    ref_read(dir, "cases", "", &text);
     for (char *line = text.n ? strtok_r(text.s, "\n", &save) : NULL; line;
          line = strtok_r(NULL, "\n", &save))
         if (sscanf(line, "%63s %79s %zu %zu", name, hash, &shards, &imgs) == 4)
@@ -110,7 +98,7 @@ test_rows(void)
     struct err err;
     size_t n = 0, wrong = 0;
 
-    read_file("rows", "", &rows);
+    ref_read(dir, "rows", "", &rows);
     for (char *line = rows.n ? strtok_r(rows.s, "\n", &save) : NULL; line;
          line = strtok_r(NULL, "\n", &save)) {
         size_t k = strcspn(line, "\t");
@@ -118,7 +106,7 @@ test_rows(void)
         if (strlen(at) != k || strncmp(at, line, k) != 0) {
             snprintf(at, sizeof(at), "%.*s", (int)k, line);
             saev_free(&s);
-            read_file(at, ".json", &text);
+            ref_read(dir, at, ".json", &text);
             if (saev_parse(&s, text.s, text.n, at, 0, &err) < 0)
                 break;
         }
@@ -270,34 +258,17 @@ test_input(void)
     str_free(&text);
 }
 
-static int
-make_cases(void)
-{
-    const char *python = getenv("PYTHON");
-    struct str command = { 0 };
-    int rc;
-
-    str_addf(&command, "%s test/ref/saev_cases.py '%s'",
-             python ? python : "python3", dir);
-    rc = system(command.s);
-    str_free(&command);
-    return rc;
-}
-
 int
 main(void)
 {
-    char made[] = "/tmp/saev.XXXXXX";
-    struct str command = { 0 };
-
-    dir = mkdtemp(made);
-    tap_ok(dir && make_cases() == 0, "saev: test/ref/saev_cases.py runs");
-    test_cases();
-    test_rows();
+    dir = ref_folder();
+    if (dir && ref_run("saev_cases.py", dir, "numpy")) {
+        test_cases();
+        test_rows();
+    }
     test_refusals();
     test_input();
-    str_addf(&command, "rm -r '%s'", dir);
-    tap_ok(system(command.s) == 0, "saev: the cases are removed");
-    str_free(&command);
+    if (dir)
+        ref_remove(dir);
     return tap_done();
 }
