@@ -164,7 +164,7 @@ $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
 
 # Debian's python3 has numpy; another python3 may stand before it in PATH.
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
-TESTENV  = PATH="$(CURDIR)/$(T):$$PATH" PYTHON='$(PYTHON)' BUILD='$(CURDIR)/$(B)'
+TESTENV  = PATH="$(CURDIR)/$(T):$$PATH" PYTHON='$(PYTHON)' BUILD='$(CURDIR)/$(B)' LEFT_OUT='$(LEFT_OUT)'
 
 check: all $(UNIT) $(FAULT) $(FUZZ)
 	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ)

@@ -2,6 +2,7 @@
 # computed by scripts/demo/expected.py, never by our tools).
 
 load helpers
+NEEDS=${LEFT_OUT-} # every tool
 
 demo() {
     sh "$ROOT/scripts/demo/demo.sh" "$BUILD" "$@"

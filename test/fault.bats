@@ -1,6 +1,7 @@
 # Calls of libc that fail: a few of each kind in each tool's runs; `make
 # check-faults` is all of them.
 load helpers
+NEEDS=${LEFT_OUT-} # every tool
 
 # faults GLOB: no case of such a name breaks a rule of test/fault/run.c.
 faults() {

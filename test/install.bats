@@ -4,6 +4,9 @@ load helpers
 
 setup_file() {
     TOOLS=$(cd "$(dirname "$BATS_TEST_DIRNAME")" && for f in cmd/*; do basename "$f" .c; done)
+    for t in ${LEFT_OUT-}; do
+        TOOLS=$(grep -vx "$t" <<<"$TOOLS")
+    done
     export TOOLS
 }
 
@@ -123,6 +126,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
 }
 
 @test "README: the five minutes at a shell, as typed" {
+    every_tool
     mkdir -p tree/build && cd tree
     cp -r "$ROOT/demo" "$ROOT/README" .
     for t in $TOOLS; do ln -s "$(command -v "$t")" build; done
@@ -190,6 +194,7 @@ package() {
 }
 
 @test "deb: what is in it, where Debian wants it" {
+    every_tool
     command -v dpkg-deb dpkg-shlibdeps || skip "no dpkg-dev here"
     package "$ROOT"
     version=$(sed -n 's/^VERSION := //p' "$ROOT/Makefile")
@@ -212,15 +217,19 @@ package() {
     [ ! -e d/usr/share/tensorutils/installed ]
     zcat d/usr/share/doc/tensorutils/changelog.gz >changelog
     [ "$(head -n 1 changelog)" = "tensorutils ($version) unstable; urgency=low" ]
-    [ "$(grep -c '^  \* ' changelog)" -eq "$(sed 1d "$ROOT/NEWS" | awk -v RS= 'END { print NR }')" ]
+    [ "$(grep -c '^  \* ' changelog)" -eq "$(sed '1d; /^tensorutils /,$d' "$ROOT/NEWS" | awk -v RS= 'END { print NR }')" ]
     diff <(sed 1,2d "$ROOT/COPYING") <(sed '/^License/,$!d' d/usr/share/doc/tensorutils/copyright |
         sed 1d | sed 's/^ //; s/^\.$//')
 }
 
 @test "deb: lintian finds nothing to say" {
+    every_tool
     command -v dpkg-deb lintian || skip "no lintian here"
     package "$ROOT"
-    run -0 lintian --allow-root --pedantic --fail-on warning,error,info "$deb"
+    run -0 lintian --allow-root --fail-on error,warning "$deb"
+    # of what is less, each version thinks something else
+    [[ $(lintian --version) == *" v2.116."* ]] || return 0
+    run -0 lintian --allow-root --display-info --pedantic --fail-on error,warning,info,pedantic "$deb"
     [ -z "$output" ]
 }
 
@@ -393,6 +402,7 @@ LINES_MEANT='<list><my model.safetensors>
 <--input><other.bin>'
 
 @test "bash: TAB in a terminal, with names that have spaces" {
+    every_tool
     "$PYTHON" -c 'import pty' || skip "no python3 here"
     put DESTDIR="$PWD" PREFIX=/p
     touch 'my model.safetensors' other.bin
@@ -404,6 +414,7 @@ LINES_MEANT='<list><my model.safetensors>
 }
 
 @test "zsh: TAB in a terminal, with names that have spaces" {
+    every_tool
     command -v zsh >/dev/null || skip "no zsh here"
     "$PYTHON" -c 'import pty' || skip "no python3 here"
     put DESTDIR="$PWD" PREFIX=/p

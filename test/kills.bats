@@ -1,6 +1,7 @@
 # kill -9 at any moment, of all that writes: scripts/kills.sh, of which make
 # check-kills does more.
 load helpers
+NEEDS=${LEFT_OUT-} # every tool
 
 @test "kills: of every writer, what is published is whole, and the next run is as ever" {
     not_sanitized "they slow what is killed at a moment"
