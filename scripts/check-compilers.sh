@@ -7,7 +7,7 @@
 #   check-compilers.sh [clang|O0|O3|lto|musl]...
 # All that was said is in build/compilers/NAME.log.
 cd "$(dirname "$0")/.." || exit
-unset MAKEFLAGS # of -j, the makes below would warn
+. scripts/own-make.sh
 status=0
 CLANG_UNITS=$(for t in test/unit/*.c; do echo "build/compilers/clang/${t%.c}"; done)
 

@@ -9,6 +9,7 @@
 # takes some ten minutes for each platform.  All that was said is in
 # build/cross/PLATFORM.log.
 cd "$(dirname "$0")/.." || exit
+. scripts/own-make.sh
 status=0
 LIMIT_S=900 # of one unit test: QEMU computes some 100 times slower
 

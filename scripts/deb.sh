@@ -4,6 +4,8 @@
 # times are SOURCE_DATE_EPOCH, or the last commit's.
 set -eu
 umask 022
+# shellcheck source=scripts/own-make.sh
+. "$(dirname "$0")/own-make.sh"
 build=$1 version=$2
 for c in dpkg-deb dpkg-shlibdeps dpkg-architecture; do
     command -v $c >/dev/null || {

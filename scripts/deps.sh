@@ -1,8 +1,8 @@
 #!/bin/sh
-# shellcheck disable=SC2317  # have() calls the functions
+# shellcheck disable=SC2086,SC2317  # flags are words; have() calls functions
 # Installs what building and testing need, where it may (apt as root);
 # elsewhere prints the one line to type, and fails.  Silent and quick when
-# nothing is missing.
+# nothing is missing to $CC, $CPPFLAGS and $LDFLAGS.
 missing=
 have() { # have NAME COMMAND...: notes NAME when COMMAND fails
     name=$1
@@ -11,7 +11,7 @@ have() { # have NAME COMMAND...: notes NAME when COMMAND fails
 }
 compiles() {
     printf '#include <%s>\nint main(void){return 0;}\n' "$1" |
-        ${CC:-cc} -x c - -o /dev/null "$2"
+        ${CC:-cc} $CPPFLAGS -x c - -o /dev/null $LDFLAGS "$2"
 }
 numpy() {
     for p in python3 /usr/bin/python3; do
@@ -38,7 +38,6 @@ apt='gcc libc6-dev make libjansson-dev libxxhash-dev libssl-dev libpcre2-dev lib
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "deps: installing, missing:$missing"
     export DEBIAN_FRONTEND=noninteractive
-    # shellcheck disable=SC2086
     { apt-get -q update && apt-get -qy install --no-install-recommends $apt; } >/tmp/tensorutils-deps.$$ 2>&1 &&
         rm -f /tmp/tensorutils-deps.$$ && exit
     tail -n 5 /tmp/tensorutils-deps.$$
@@ -49,7 +48,8 @@ cat >&2 <<END
 deps: missing:$missing; one of these installs it:
   sudo apt-get install $apt
   sudo dnf install gcc make jansson-devel xxhash-devel openssl-devel pcre2-devel utf8proc-devel zlib-devel bats mandoc python3-numpy ShellCheck clang-tools-extra
-  conda install -c conda-forge gcc make jansson xxhash openssl pcre2 libutf8proc zlib bats-core mandoc numpy shellcheck clang-format
+  conda install -c conda-forge gcc make jansson xxhash openssl pcre2 libutf8proc zlib bats-core numpy shellcheck clang-format
   spack install gcc gmake jansson xxhash openssl pcre2 utf8proc zlib bats py-numpy shellcheck llvm
+Neither conda-forge nor spack has mandoc: without it, make check leaves the pages.
 END
 exit 1

@@ -3,6 +3,8 @@
 # and UBSan, and runs it from the seeds in test/fuzz/NAME.seeds/.  Fails if it
 # finds anything; the input then lies in build/fuzz/NAME.found/.
 name=$1 seconds=$2
+# shellcheck source=scripts/own-make.sh
+. "$(dirname "$0")/own-make.sh"
 b=build/fuzz
 if ! command -v clang >/dev/null; then
     echo "fuzz: clang is not installed (Debian: clang libclang-rt-14-dev)" >&2

@@ -98,3 +98,29 @@ hiding() {
     LEFT_OUT=moe-sft run -1 bats --tap test/hf-infer-x.bats
     [ "$(grep -c '^not ok' <<<"$output")" -eq 2 ]
 }
+
+@test "deps: what \$CPPFLAGS and \$LDFLAGS find is not missing" {
+    hiding jansson.h
+    mkdir bin include
+    printf '#!/bin/sh\n' >bin/apt-get # root's
+    chmod +x bin/apt-get
+    : >include/jansson.h
+    missing() { # missing NAMES CPPFLAGS LDFLAGS
+        CC=$PWD/cc CPPFLAGS=$2 LDFLAGS=$3 PATH="$PWD/bin:$PATH" run sh "$ROOT/scripts/deps.sh"
+        [ "$(sed -n '1s/.*missing: \([^;]*\).*/\1/p' <<<"$output")" = "$1" ]
+    }
+    missing jansson
+    missing '' "-I $PWD/include"
+    missing 'jansson xxhash libcrypto pcre2 utf8proc zlib' "-I $PWD/include" -nonesuch
+}
+
+@test "own-make.sh: of the make that calls it, variables alone are kept" {
+    printf 'all:\n\t@. "$(ROOT)/scripts/own-make.sh"; make -f inner; echo "said $$MAKEFLAGS"\n' >Makefile
+    printf 'all:\n\t@echo "flags $(MAKEFLAGS)" "x is $(X)"\n' >inner
+    for j in -j2 -kj2 -s; do
+        run -0 make $j X="two words" ROOT="$ROOT"
+        [[ $output == *"x is two words"* && $output != *jobserver* && $output != *"flags ks"* ]]
+        run -0 make $j ROOT="$ROOT" -C .
+        [[ $output == *"x is "* && $output != *jobserver* ]]
+    done
+}

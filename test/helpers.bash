@@ -14,13 +14,7 @@ export ROOT SHARED DEMO PYTHON
 unset LC_ALL LANGUAGE
 export LC_COLLATE=C LC_NUMERIC=C LC_MESSAGES=C
 
-# Of what make check was told, a test's own make keeps variables, but not -s,
-# -k or the like.
-if [[ ${MAKEFLAGS-} == *' -- '* ]]; then
-    MAKEFLAGS=" -- ${MAKEFLAGS#* -- }"
-else
-    unset MAKEFLAGS
-fi
+. "$ROOT/scripts/own-make.sh"
 
 setup() {
     skip_left_out
