@@ -14,7 +14,7 @@ export ROOT SHARED DEMO PYTHON
 unset LC_ALL LANGUAGE
 export LC_COLLATE=C LC_NUMERIC=C LC_MESSAGES=C
 
-. "$ROOT/scripts/own-make.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../scripts/own-make.sh"
 
 setup() {
     skip_left_out
