@@ -277,6 +277,22 @@ opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
     return 0;
 }
 
+int
+opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts, struct err *err)
+{
+    const char *slash = strchr(arg, '/');
+    char first[24];
+
+    if (!slash || (size_t)(slash - arg) >= sizeof(first))
+        return err_set(err, TU_USAGE, "--shard: \"%s\" is not I/N, such as 2/8",
+                       arg);
+    memcpy(first, arg, (size_t)(slash - arg));
+    first[slash - arg] = '\0';
+    if (opt_u64("--shard I/N: N", slash + 1, 1, 1 << 30, n_parts, err) < 0)
+        return -1;
+    return opt_u64("--shard I/N: I", first, 0, *n_parts - 1, part, err);
+}
+
 bool
 opt_store(const struct opt_place *places, int id, const char *arg)
 {

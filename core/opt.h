@@ -92,6 +92,10 @@ int opt_f64(const char *name, const char *arg, double min, double max,
 int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
              struct err *err);
 
+/* opt_shard() takes the I/N of --shard, part I of N: 0/8 .. 7/8. */
+int opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts,
+              struct err *err);
+
 /* opt_word() is the place of 'arg' in 'words', which end with NULL, or -1 with
  * TU_USAGE and all of them in the message. */
 int opt_word(const char *name, const char *arg, const char *const *words,

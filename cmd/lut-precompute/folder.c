@@ -43,29 +43,13 @@ entry_of(const struct job *job)
     return e;
 }
 
-/* The last word of the path of an SAE, or of the folder of SAEs. */
-static json_t *
-sae_name(const char *path, struct err *err)
-{
-    char *real = realpath(path, NULL);
-    json_t *v;
-
-    if (!real) {
-        err_sys(err, EX_NOINPUT, "%s", path);
-        return NULL;
-    }
-    v = json_string(strrchr(real, '/') + 1);
-    free(real);
-    return v ? v : json_string("");
-}
-
 static char *
 lut_text(const struct job *job, struct err *err)
 {
-    json_t *sae = sae_name(job->cmd->sae, err), *v, *info;
-    char *text;
+    char *name = base_name(job->cmd->sae, err), *text;
+    json_t *v, *info, *sae;
 
-    if (!sae)
+    if (!name)
         return NULL;
     v = json_object();
     info = json_object();
@@ -77,7 +61,9 @@ lut_text(const struct job *job, struct err *err)
     if (job->sae->centered && !job->cmd->keep_centering)
         json_object_set_new(v, "centering_folded", json_true());
     json_object_set_new(info, "source_model", json_string(job->model->name));
-    json_object_set_new(info, "sae_model", sae);
+    sae = json_string(name); /* NULL: the name is not UTF-8 */
+    json_object_set_new(info, "sae_model", sae ? sae : json_string(""));
+    free(name);
     json_object_set_new(v, "creation_info", info);
     text = json_dumps(v, JSON_COMPACT);
     json_decref(v);

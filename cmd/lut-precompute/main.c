@@ -114,25 +114,6 @@ set_centering(struct cmd *cmd, const char *arg, struct err *err)
     return i < 0 ? -1 : 0;
 }
 
-/* "2/8" */
-static int
-set_shard(struct cmd *cmd, const char *arg, struct err *err)
-{
-    const char *slash = strchr(arg, '/');
-    char part[24];
-
-    if (!slash || (size_t)(slash - arg) >= sizeof(part))
-        return err_set(err, TU_USAGE, "--shard: \"%s\" is not I/N, such as 2/8",
-                       arg);
-    memcpy(part, arg, (size_t)(slash - arg));
-    part[slash - arg] = '\0';
-    if (opt_u64("--shard I/N: N", slash + 1, 1, 1 << 30, &cmd->n_parts, err) <
-        0)
-        return -1;
-    return opt_u64("--shard I/N: I", part, 0, cmd->n_parts - 1, &cmd->part,
-                   err);
-}
-
 static int
 set_deadline(const char *arg, struct err *err)
 {
@@ -150,7 +131,7 @@ set_number(struct cmd *cmd, int id, const char *arg, struct err *err)
     int64_t n;
 
     if (id == O_SHARD)
-        return set_shard(cmd, arg, err);
+        return opt_shard(arg, &cmd->part, &cmd->n_parts, err);
     if (id == O_DEADLINE)
         return set_deadline(arg, err);
     if (id == O_K) {

@@ -78,6 +78,10 @@ struct model {
 int model_open(struct model *m, const char *path, struct err *err);
 void model_close(struct model *m); /* a zeroed struct is fine */
 
+/* base_name() is a path's last word, for the caller to free; of "" and "." that
+ * of the folder they mean.  NULL with 'err' set: nothing is there. */
+char *base_name(const char *path, struct err *err);
+
 /* target_open() finds a single or fused layer by its full name: 1, or 0 where
  * the model has none; -1 with 'err' set. */
 int target_open(struct target *t, const struct model *m, const char *name,

@@ -26,8 +26,7 @@ some_of(const struct js *root, const char *const keys[][2])
     return o;
 }
 
-/* A path's last word: "" and "." are those of the folder they mean. */
-static char *
+char *
 base_name(const char *path, struct err *err)
 {
     char *real = realpath(path, NULL);

@@ -86,26 +86,6 @@ parse_dtype(struct cmd *cmd, const char *arg, struct err *err)
     return 0;
 }
 
-/* "2/8" */
-static int
-parse_shard(struct cmd *cmd, const char *arg, struct err *err)
-{
-    const char *slash = strchr(arg, '/');
-    char part[24];
-
-    if (!slash || (size_t)(slash - arg) >= sizeof(part))
-        return err_set(err, TU_USAGE, "--shard: \"%s\" is not I/N, such as 2/8",
-                       arg);
-    memcpy(part, arg, (size_t)(slash - arg));
-    part[slash - arg] = '\0';
-    cmd->sharded = true;
-    if (opt_u64("--shard I/N: N", slash + 1, 1, 1 << 30, &cmd->n_parts, err) <
-        0)
-        return -1;
-    return opt_u64("--shard I/N: I", part, 0, cmd->n_parts - 1, &cmd->part,
-                   err);
-}
-
 static int
 set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
@@ -125,7 +105,8 @@ set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_DTYPE:
         return parse_dtype(cmd, arg, err);
     case O_SHARD:
-        return parse_shard(cmd, arg, err);
+        cmd->sharded = true;
+        return opt_shard(arg, &cmd->part, &cmd->n_parts, err);
     case O_FIRST:
         cmd->first_given = true;
         return opt_u64("--first", arg, 0, INT64_MAX, &cmd->first, err);

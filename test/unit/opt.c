@@ -130,6 +130,35 @@ test_size_arguments(void)
 }
 
 static void
+test_shards(void)
+{
+    static const char *const bad[] = { "",
+                                       "1",
+                                       "/",
+                                       "1/",
+                                       "/2",
+                                       "2/2",
+                                       "0/0",
+                                       "-1/2",
+                                       "1/2/3",
+                                       "1 /2",
+                                       "a/b",
+                                       "0/1073741825",
+                                       "000000000000000000000000/1" };
+    uint64_t i = 9, n = 9;
+    struct err err;
+    int n_refused = 0;
+
+    tap_ok(!opt_shard("2/8", &i, &n, &err) && i == 2 && n == 8 &&
+               !opt_shard("0/1", &i, &n, &err) && i == 0 && n == 1,
+           "opt_shard: part I of N");
+    for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
+        n_refused +=
+            opt_shard(bad[k], &i, &n, &err) < 0 && err.status == TU_USAGE;
+    tap_ok(n_refused == 13, "opt_shard: what is none is refused");
+}
+
+static void
 test_words(void)
 {
     static const char *const words[] = { "cls", "image", NULL };
@@ -272,6 +301,7 @@ main(void)
     test_walk("demo --raw=1", -2, "", "option --raw=1 takes no argument");
     test_numbers();
     test_size_arguments();
+    test_shards();
     test_words();
     test_places();
     test_verbs();
