@@ -90,10 +90,7 @@ need_shared() {
 
 # examples PAGE: what a man page shows to type, as a script.
 examples() {
-    sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/{
-        /^\.Bd -literal/,/^\.Ed/{/^\./!p}
-        s/^\.Dl //p
-    }' "$1" | sed 's/\\e/\\/g'
+    sh "$ROOT/test/typed.sh" "$1" EXAMPLES
 }
 
 # as_user COMMAND...: runs it without root's rights.

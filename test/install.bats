@@ -290,6 +290,14 @@ said() {
     done
 }
 
+@test "options: the page has them in the order of --help" {
+    for t in $TOOLS; do
+        "$t" --help | sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' >help
+        sed '/^\.S[hs] JSON/,/^\.S[hs] [^J]/d' "$ROOT/man/$t.1" | grep '^\.It Fl' |
+            grep -oE '(Fl |, )-[a-z0-9-]+' | sed 's/.* -/--/' | diff help -
+    done
+}
+
 # enumerated TOOL: "--option word|word" of --help.
 enumerated() {
     $1 --help | grep -oE -- '--[a-z0-9-]+ ([A-Z]\|)?[a-z][a-z0-9]*(\|[a-z0-9_]+)+|--[a-z]+ N\|all' |

@@ -74,13 +74,12 @@ LAYER=model.layers.0.self_attn.q_proj
     lut-apply --report DIR layers.0.self_attn.qkv_proj -m MODEL <x.npy
 }
 
-@test "lut-apply: examples of the manual page" {
+@test "lut-apply(1): the examples run as typed" {
     make_case "layer='model.layers.0.self_attn.qkv_proj', outs=(24, 8, 8), stored=True"
     mv DIR MODEL
     "$PYTHON" -c 'import numpy as np; np.load("x.npy").astype("<f4").tofile("x.f32")'
-    examples "$ROOT/man/lut-apply.1" >script.sh
-    [ -s script.sh ]
-    bash -euo pipefail script.sh
+    examples lut-apply.1 >script
+    run -0 bash -euxo pipefail script
 }
 
 @test "lut-apply: x as .npy of any dims, safetensors, raw f32 f16 bf16; y likewise" {

@@ -594,7 +594,7 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
 @test "moe-sft(1): the examples run as typed" {
     data .
     rm lora.safetensors
-    examples "$ROOT/man/moe-sft.1" >script
+    examples moe-sft.1 >script
     [ "$(grep -c moe-sft script)" -ge 9 ]
     run -0 bash -e script
     for f in new fwd cache bwd lora hf int8; do st-inspect verify $f.safetensors; done

@@ -4,7 +4,7 @@ load helpers
 NEEDS=${LEFT_OUT-} # every tool
 
 typed() {
-    sh "$ROOT/test/typed.sh" "$1"
+    sh "$ROOT/test/typed.sh" tensorutils.7 "$1"
 }
 
 # prepare: a folder with all names that the page takes for granted.

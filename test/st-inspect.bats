@@ -419,22 +419,14 @@ assert len(d.getElementsByTagName("rect")) == 4'
     run -0 st-inspect --version
 }
 
-@test "st-inspect(1): every example runs as typed" {
+@test "st-inspect(1): the examples run as typed" {
     ln -s "$ROOT/demo" demo
-    sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/s/^\.Dl //p' "$ROOT/man/st-inspect.1" >examples
-    [ "$(wc -l <examples)" -ge 10 ]
+    examples st-inspect.1 >script
     PATH=$(dirname "$PYTHON"):$PATH
-    while read -r line; do
-        run -0 --separate-stderr bash -o pipefail -c "$line"
-        [ -z "$stderr" ] || { echo "$line: $stderr" && false; }
-    done <examples
-    [ "$output" = 196864 ]
-}
-
-@test "st-inspect(1): has every option of --help, in its order" {
-    diff <(st-inspect --help | grep -oE '^  (-., |    )--[a-z0-9-]+' | sed 's/.*--/--/') \
-        <(grep '^\.It Fl' "$ROOT/man/st-inspect.1" | grep -oE 'Fl -[a-z0-9-]+' |
-            sed 's/Fl -/--/')
+    run -0 --separate-stderr bash -eo pipefail script
+    [ -z "$stderr" ]
+    [[ $'\n'$output$'\n' == *$'\nall sound\n'* ]] # -e does not see what stands before &&
+    [ "${lines[-1]}" = 196864 ]
 }
 
 @test "a FIFO, a device and a folder without tensors are refused at once" {

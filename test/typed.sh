@@ -1,5 +1,16 @@
 #!/bin/sh
-# typed.sh SECTION: what tensorutils(7) shows to type in a section, as a script.
-sed -n "/^\.Sh $1\$/,/^\.Sh /{
-    /^\.Bd -literal/,/^\.Ed/{/^\./!p}
-}" "$(dirname "$0")/../man/tensorutils.7" | sed 's/\\e/\\/g'
+# typed.sh PAGE SECTION: what a section of a man page shows to type, as a
+# script; fails where a reader would see something else.
+page=$(dirname "$0")/../man/$1
+text=$(sed -n "/^\.Sh $2\$/,/^\.Sh /p" "$page")
+no() {
+    echo "typed.sh: $1: $2" >&2
+    exit 1
+}
+script=$(printf '%s\n' "$text" | sed -n '/^\.Bd -literal/,/^\.Ed/{/^\.[BE]d/!p}')
+[ -n "$script" ] || no "$1" "$2 shows nothing to type"
+printf '%s\n' "$text" | grep -E '^\.(D[1l]|Bd( |$))' | grep -vq 'Bd -literal' &&
+    no "$1" "$2 has a display that is not .Bd -literal"
+printf '%s\n' "$script" | grep -qE '^\.|\\([^e]|$)' &&
+    no "$1" "$2 shows a macro, or an escape that is not \\e"
+printf '%s\n' "$script" | sed 's/\\e/\\/g'

@@ -5,7 +5,7 @@ bats_require_minimum_version 1.5.0
 load helpers
 
 typed() {
-    sh "$ROOT/test/typed.sh" "$1"
+    sh "$ROOT/test/typed.sh" tensorutils.7 "$1"
 }
 
 story() {

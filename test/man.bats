@@ -1,0 +1,50 @@
+# The man pages as their readers use them.  What each page's examples need is
+# laid out in the test of its tool: "examples PAGE" there.
+load helpers
+
+@test "examples: what any page shows is typed by a test" {
+    n=0
+    for p in "$ROOT"/man/*; do
+        page=${p##*/}
+        grep -q '^\.Sh EXAMPLES' "$p" || continue
+        n=$((n + 1))
+        sh "$ROOT/test/typed.sh" "$page" EXAMPLES >/dev/null
+        if [ "$page" = saev.5 ]; then # Python: one test an example
+            [ "$(sed -n '/^\.Sh EXAMPLES/,/^\.Sh S/p' "$p" | grep -c '^\.Bd')" = "$(grep -c '^    example [0-9]\|^        example [0-9]' "$ROOT/test/saev.bats")" ]
+        else
+            grep -q "^    examples $page >script" "$ROOT/test/${page%.1}.bats"
+        fi
+    done
+    [ "$n" -ge 9 ]
+    for p in "$ROOT"/cmd/*; do grep -q '^\.Sh EXAMPLES' "$ROOT/man/$(basename "$p").1"; done
+}
+
+@test "examples: a reader sees each line as it is typed" {
+    command -v mandoc >/dev/null || skip "no mandoc here"
+    for p in "$ROOT"/man/*; do
+        grep -q '^\.Sh EXAMPLES' "$p" || continue
+        LC_ALL=C.UTF-8 mandoc -Tutf8 -Owidth=78 "$p" | sed 's/.\x08//g; s/^[ \t]*//' >seen
+        examples "${p##*/}" | sed 's/^ *//' | while read -r line; do
+            grep -qxF -e "$line" seen || { echo "$p: $line" && false; }
+        done
+    done
+}
+
+@test "examples: typed.sh refuses what it would not type" {
+    mkdir man test
+    cp "$ROOT/test/typed.sh" test
+    page() { printf '%s\n' '.Sh EXAMPLES' 'Text:' "$@" '.Sh SEE ALSO' >man/t.1; }
+    page '.Bd -literal -offset indent' 'a \e' '    b' '.Ed' 'And:' '.Bd -literal' 'c' '.Ed'
+    [ "$(sh test/typed.sh t.1 EXAMPLES)" = $'a \\\n    b\nc' ]
+    for bad in '.Dl a' '.D1 a' '.Bd -unfilled' '.Bd -ragged -offset indent'; do
+        page '.Bd -literal' 'c' '.Ed' "$bad"
+        run -1 sh test/typed.sh t.1 EXAMPLES
+    done
+    for bad in '\fBa\fR' '.Fl a' 'a \(aq' 'a\'; do
+        page '.Bd -literal' "$bad" '.Ed'
+        run -1 sh test/typed.sh t.1 EXAMPLES
+    done
+    page
+    run -1 sh test/typed.sh t.1 EXAMPLES
+    run -1 sh test/typed.sh t.1 STORY
+}
