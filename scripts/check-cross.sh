@@ -2,7 +2,7 @@
 # The tests on CPUs that are not this one, under qemu's user emulation: x86-64
 # without AVX (Nehalem) and with AVX2 (Haswell), aarch64 (NEON) and s390x
 # (big-endian).  What cannot run here prints SKIP and what to install.
-# shellcheck disable=SC2046  # file names here have no spaces
+# shellcheck disable=SC2011,SC2012,SC2046  # file names here have no spaces
 #   check-cross.sh [nehalem|haswell|aarch64|s390x]...
 # PART names what to run of "unit same bats" (default: all): the unit tests; the
 # outputs of both builds, compared (test/same); what a user types.  An idle CPU
@@ -23,67 +23,68 @@ wants() { # wants PART
     esac
 }
 
-# report NAME PART: counts what $log.1 says, and since when.
-report() {
-    bad=$(grep -c '^not ok' "$log.1")
-    [ "$bad" -eq 0 ] || status=1
-    grep '^not ok' "$log.1" | sed "s|^|$1: |"
-    echo "$1: $2: $(grep -c '^ok' "$log.1") passed, $bad failed, $(grep -ci '^ok.*# skip' "$log.1") of them skipped, $(($(date +%s) - began)) s"
-    cat "$log.1" >>"$log"
-    rm -f "$log.1"
-}
+# Of the larger tools, what tells whether numbers and files are right.
+USED='command lines? works? as written|numpy|float64|torch|same (bits|bytes|file)|byte for byte|PEFT|Philox|resum'
 
-# run_units NAME BUILD EMULATOR...
-run_units() {
+# one PART FILE: one file of a part, in the environment that each() makes.
+one() {
     began=$(date +%s)
-    name=$1 build=$2
-    shift 2
-    for t in test/unit/*.c; do
-        t=$(basename "$t" .c)
-        echo "# $t"
-        timeout "$LIMIT_S" "$@" "$build/test/unit/$t" 2>&1
+    echo "# $2"
+    case $1 in
+    unit)
+        t=$(basename "$2" .c)
+        # shellcheck disable=SC2086 # words
+        timeout "$LIMIT_S" $EMULATOR "$BUILD/test/unit/$t"
         case $? in
         0) ;;
         124) echo "ok - $t # SKIP over $LIMIT_S s under qemu" ;;
         *) echo "not ok - $t failed" ;;
         esac
-    done >"$log.1"
-    report "$name" unit
+        ;;
+    kernels) PATH="$TOOLS:$PATH" bats --tap -f "$USED" "$2" ;;
+    *) PATH="$TOOLS:$PATH" bats --tap "$2" ;;
+    esac
+    echo "# $2: $(($(date +%s) - began)) s"
 }
 
-# run_bats NAME PART BUILD FILE...: with the emulated tools first in PATH.
-run_bats() {
-    began=$(date +%s)
-    name=$1 part=$2 build=$3
-    shift 3
-    PATH="$PWD/$tools:$PATH" BUILD="$PWD/$build" REF="$PWD/build" \
-        PYTHON="$python" bats --tap "$@" >"$log.1" 2>&1
-    report "$name" "$part"
+# each NAME PART FILE...: as many side by side as there are CPUs; then counts
+# what they said.
+each() {
+    name=$1 part=$2 said=$TOOLS/$2 from=$(date +%s)
+    shift 2
+    rm -rf "$said"
+    mkdir -p "$said"
+    # shellcheck disable=SC2016 # the inner shell's
+    ls -S "$@" | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I '{}' sh -c '
+        sh scripts/check-cross.sh -1 "$1" "$3" >"$2/$(basename "$3")" 2>&1' sh "$part" "$said" '{}'
+    cat "$said"/* >"$said.all"
+    cat "$said.all" >>"$log"
+    good=$(grep -c '^ok' "$said.all") bad=$(grep -c '^not ok' "$said.all")
+    skipped=$(grep -ci '^ok.*# skip' "$said.all")
+    [ "$bad" -eq 0 ] && [ "$good" -gt 0 ] || status=1
+    grep '^not ok' "$said.all" | sed "s|^|$name: |"
+    echo "$name: $part: $((good - skipped)) passed, $bad failed, $skipped skipped, $(($(date +%s) - from)) s"
 }
-
-# Of the larger tools, what tells whether numbers and files are right.
-USED='command lines? works? as written|numpy|float64|torch|same (bits|bytes|file)|byte for byte|PEFT|Philox|resum'
 
 # run_tests NAME BUILD EMULATOR...
 run_tests() {
-    name=$1 build=$2
+    name=$1 BUILD=$PWD/$2 REF=$PWD/build TOOLS=$PWD/build/cross/$1
     shift 2
-    tools=build/cross/$name
-    log=$tools.log
-    mkdir -p "$tools"
+    EMULATOR=$* log=$TOOLS.log
+    export BUILD REF TOOLS EMULATOR
+    mkdir -p "$TOOLS"
     : >"$log"
     for t in cmd/*; do
         t=$(basename "$t" .c)
-        [ -x "$build/$t" ] || continue
-        printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$*" "$PWD/$build/$t" >"$tools/$t"
-        chmod +x "$tools/$t"
+        [ -x "$BUILD/$t" ] || continue
+        printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$EMULATOR" "$BUILD/$t" >"$TOOLS/$t"
+        chmod +x "$TOOLS/$t"
     done
-    ! wants unit || run_units "$name" "$build" "$@"
-    ! wants same || run_bats "$name" same "$build" test/same
+    ! wants unit || each "$name" unit test/unit/*.c
+    ! wants same || each "$name" same test/same/*.bats
     ! wants bats || {
-        run_bats "$name" formats "$build" test/st-inspect*.bats test/saev*.bats
-        run_bats "$name" kernels "$build" -f "$USED" test/kvc*.bats \
-            test/lut*.bats test/hf-infer*.bats test/moe*.bats
+        each "$name" formats test/st-inspect*.bats test/saev*.bats
+        each "$name" kernels test/kvc*.bats test/lut*.bats test/hf-infer*.bats test/moe*.bats
     }
 }
 
@@ -130,7 +131,11 @@ cross() { # cross QEMU_ARCH DEBIAN_ARCH ISA
         -E "LD_LIBRARY_PATH=$root/$lib"
 }
 
-python=${PYTHON:-python3} # make check-cross finds one with numpy
+export PYTHON="${PYTHON:-python3}" # make check-cross finds one with numpy
+if [ "${1:-}" = -1 ]; then
+    one "$2" "$3"
+    exit
+fi
 [ $# -gt 0 ] || set -- nehalem haswell aarch64 s390x
 make -s all || exit
 make -s $(unit_tests build) || exit
