@@ -21,12 +21,13 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return
 }
 
-# skip_left_out: where a library lacks, make leaves tools out ($LEFT_OUT); a
-# test is skipped if its file's name, its own, its commands or $NEEDS name one.
+# skip_left_out [COMMANDS]: where a library lacks, make leaves tools out
+# ($LEFT_OUT); a test is skipped if the commands name one: its own, with its
+# name, its file's and $NEEDS.
 skip_left_out() {
-    local tool names
+    local tool names=${1-}
+    [ $# -gt 0 ] || names="${BATS_TEST_FILENAME##*/} $BATS_TEST_DESCRIPTION $(declare -f "$BATS_TEST_NAME") ${NEEDS-}"
     for tool in ${LEFT_OUT-}; do
-        names="${BATS_TEST_FILENAME##*/} $BATS_TEST_DESCRIPTION $(declare -f "$BATS_TEST_NAME") ${NEEDS-}"
         [[ $names != *"$tool"* ]] || skip "$tool was left out: see make deps"
     done
 }
@@ -90,7 +91,10 @@ need_shared() {
 
 # examples PAGE: what a man page shows to type, as a script.
 examples() {
-    sh "$ROOT/test/typed.sh" "$1" EXAMPLES
+    local script
+    script=$(sh "$ROOT/test/typed.sh" "$1" EXAMPLES)
+    skip_left_out "$script"
+    printf '%s\n' "$script"
 }
 
 # as_user COMMAND...: runs it without root's rights.
