@@ -85,15 +85,15 @@ hiding() {
     hiding utf8proc.h
     run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" check
     [[ $output == *" LEFT_OUT='hf-infer' "* && $output != *"unit/hf-infer-"* && $output != *"fuzz/hf-infer-"* ]]
-    mkdir test scripts
+    mkdir man test scripts
     cp "$ROOT/test/helpers.bash" "$ROOT/test/typed.sh" test
     cp "$ROOT/scripts/own-make.sh" scripts
     {
         printf 'load helpers\n@test "st-inspect: works" { true; }\n@test "x: in its commands" { hf-infer; }\n'
         printf '@test "hf-infer: in its name" { false; }\n@test "of all" { every_tool; false; }\n'
-        printf '@test "a page" { examples "$ROOT/page"; false; }\n'
+        printf '@test "a page" { examples page.1; false; }\n'
     } | tee test/x.bats test/hf-infer-x.bats | sed 's/^load.*/&\nNEEDS=hf-infer/' >test/y.bats
-    printf '.Sh EXAMPLES\n.Dl hf-infer\n.Sh DIAGNOSTICS\n' >page
+    printf '.Sh EXAMPLES\n.Bd -literal\nhf-infer\n.Ed\n.Sh DIAGNOSTICS\n' >man/page.1
     LEFT_OUT=hf-infer run -0 bats --tap test/*.bats
     # every test of two files, all but one of the third
     [ "$(grep -c '^ok .* # skip hf-infer.* left out' <<<"$output")" -eq 14 ]
