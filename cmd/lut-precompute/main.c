@@ -54,7 +54,7 @@ static const struct opt opts[] = {
       "print layers, bytes, GFLOP and seconds; write nothing" },
     { O_DEADLINE, "deadline", "SECONDS", NULL,
       "stop after that as SIGTERM does: status 75" },
-    { 'j', "threads", "N", NULL, "threads (default: all that are allowed)" },
+    { 'j', "threads", "N", NULL, "threads (default: CPUs of this process)" },
     { 'f', "force", NULL, NULL, "replace files that are there" },
     { 'v', "verbose", NULL, NULL, "a line on stderr for each layer" },
     { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
