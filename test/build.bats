@@ -1,11 +1,19 @@
 # make deps and the layer check.
 load helpers
 
+# commands NAME...: they are in bin/, and do nothing but succeed.
+commands() {
+    mkdir -p bin
+    for c; do
+        printf '#!/bin/sh\n' >"bin/$c"
+        chmod +x "bin/$c"
+    done
+}
+
 @test "deps: says nothing and installs nothing when nothing is missing" {
-    mkdir bin
-    printf '#!/bin/sh\ntouch "%s/called"\n' "$PWD" >bin/apt-get
-    chmod +x bin/apt-get
-    PATH="$PWD/bin:$PATH" run -0 sh "$ROOT/scripts/deps.sh"
+    commands apt-get cc bats mandoc shellcheck clang-format python3
+    echo "touch '$PWD/called'" >>bin/apt-get
+    CC=cc PATH="$PWD/bin:$PATH" run -0 sh "$ROOT/scripts/deps.sh"
     [ -z "$output" ]
     [ ! -e called ]
 }
@@ -103,10 +111,10 @@ hiding() {
 }
 
 @test "deps: what \$CPPFLAGS and \$LDFLAGS find is not missing" {
+    every_tool
     hiding jansson.h
-    mkdir bin include
-    printf '#!/bin/sh\n' >bin/apt-get # root's
-    chmod +x bin/apt-get
+    commands apt-get bats mandoc shellcheck clang-format python3 # root has the first
+    mkdir include
     : >include/jansson.h
     missing() { # missing NAMES CPPFLAGS LDFLAGS
         CC=$PWD/cc CPPFLAGS=$2 LDFLAGS=$3 PATH="$PWD/bin:$PATH" run sh "$ROOT/scripts/deps.sh"

@@ -24,7 +24,7 @@ load helpers
     for p in "$ROOT"/man/*; do
         grep -q '^\.Sh EXAMPLES' "$p" || continue
         LC_ALL=C.UTF-8 mandoc -Tutf8 -Owidth=78 "$p" | sed 's/.\x08//g; s/^[ \t]*//' >seen
-        examples "${p##*/}" | sed 's/^ *//' | while read -r line; do
+        sh "$ROOT/test/typed.sh" "${p##*/}" EXAMPLES | sed 's/^ *//' | while read -r line; do
             grep -qxF -e "$line" seen || { echo "$p: $line" && false; }
         done
     done
