@@ -339,6 +339,41 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     [ -z "$output" ]
 }
 
+@test "moe-sft train --resume: a log or picture of no run, or of another one, is kept" {
+    # theirs WHAT FILE STEPS: refused, and as it was
+    theirs() {
+        before=$(cksum <"$2")
+        run -73 --separate-stderr train run -n "$3" --resume "--$1" "$2" b?.safetensors
+        [ "$stderr" = "moe-sft: $2: exists already and is no ${1/svg/picture} of this run (--force replaces it)" ]
+        [ "$before" = "$(cksum <"$2")" ]
+    }
+    train other -n 2 --lr 3e-3 --log other.log --svg other.svg b?.safetensors
+    echo precious >notes
+    printf 'step\tloss\tlr\tgrad_norm\ttokens\n1\t0.5\t0.1\t1\t64\n' >forged
+    for n in 3 6; do # of a run that begins, and of one that goes on
+        for file in notes other.log forged; do
+            theirs log $file $n
+        done
+        for file in notes other.svg other.log; do
+            theirs svg $file $n
+        done
+        train run -n 3 --resume --log log --svg svg b?.safetensors
+    done
+    # of its own, whatever steps it has: none, fewer, more
+    cp log log.3
+    train run -n 6 --resume --log log --svg svg b?.safetensors
+    for file in /dev/null log.3 log; do
+        cat $file >again
+        cat svg >picture
+        train run -n 6 --resume --log again --svg picture b?.safetensors
+        cmp log again
+        cmp svg picture
+    done
+    train run -n 6 --resume --force --log notes --svg other.svg b?.safetensors
+    cmp log notes
+    cmp svg other.svg
+}
+
 @test "moe-sft train: -v says the set-up and each step's rate, stdout stays" {
     train want -n 2 b?.safetensors >want.log
     run -0 --separate-stderr train run -n 2 -v -j 1 b?.safetensors
@@ -374,6 +409,7 @@ d[at:at + 8] = struct.pack("<d", float("inf"))
 d[at + 32:at + 40] = struct.pack("<d", float("nan"))
 open("run/state.safetensors", "wb").write(d)
 PY
+    rm loss.svg
     timeout 20 moe-sft train -b base.safetensors -l student.safetensors -o run -n 3 --svg loss.svg --resume b?.safetensors
     grep -q polyline loss.svg
 }

@@ -3,8 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cmd/moe-sft/train.h"
+#include "core/map.h"
 #include "core/out.h"
 #include "core/svg.h"
 
@@ -15,6 +17,10 @@
 #define TOP     44
 #define INNER_W 540.0
 #define INNER_H 290.0
+
+#define TITLE_END  ": loss</text>\n"
+#define FIRST_STEP "step 1: "
+#define MORE_MAX   ((size_t)16 << 20) /* bytes of a log beyond the records */
 
 #define N_TICKS  5
 #define N_POINTS ((size_t)540) /* at most; each is the mean of some steps */
@@ -30,6 +36,14 @@ log_line(struct str *to, uint64_t step, const struct step_record *r)
 {
     str_addf(to, "%llu\t%.9g\t%.9g\t%.9g\t%.0f\n", (unsigned long long)step,
              r->loss, r->lr, r->grad_norm, r->tokens);
+}
+
+static void
+log_all(struct str *to, const struct state *s)
+{
+    log_head(to);
+    for (uint64_t i = 0; i < s->step; i++)
+        log_line(to, i + 1, &s->records[i]);
 }
 
 void
@@ -149,7 +163,7 @@ log_svg(struct str *to, const char *title, const struct step_record *records,
     svg_begin(to, WIDTH, HEIGHT);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
     svg_name(to, title, strlen(title), SIZE_MAX);
-    str_adds(to, ": loss</text>\n");
+    str_adds(to, TITLE_END);
     if (n > 0) {
         put_axes(to, &c);
         svg_line_begin(to);
@@ -157,9 +171,141 @@ log_svg(struct str *to, const char *title, const struct step_record *records,
             svg_line_to(to, x_of(&c, c.x[i]), y_of(&c, c.y[i]));
         svg_line_end(to);
         str_addf(to,
-                 "<text x=\"%d\" y=\"36\">step 1: %.4g; step %zu: "
+                 "<text x=\"%d\" y=\"36\">" FIRST_STEP "%.4g; step %zu: "
                  "%.4g</text>\n",
                  LEFT, records[0].loss, n, records[n - 1].loss);
     }
     svg_end(to);
+}
+
+/* The same lines as far as both go; of a run without steps, none. */
+static bool
+is_log(const struct str *there, const struct str *ours, bool any)
+{
+    size_t n = there->n < ours->n ? there->n : ours->n;
+
+    return (there->n <= ours->n || any) &&
+           (n == 0 || !memcmp(there->s, ours->s, n));
+}
+
+/* What of a picture all of its kind have, its end behind the title, and where
+ * that tells of the first step; NULLs: it is none. */
+struct parts {
+    size_t head_n;
+    const char *end, *first;
+};
+
+static struct parts
+parts_of(const struct str *svg)
+{
+    const char *end = svg->n ? strstr(svg->s, TITLE_END) : NULL;
+
+    if (!end)
+        return (struct parts){ 0 };
+    return (struct parts){ (size_t)(end - svg->s), end,
+                           strstr(end, FIRST_STEP) };
+}
+
+/* A picture of some of these steps, or of as good a first one. */
+static bool
+is_picture(const struct str *there, const struct state *s)
+{
+    struct parts p = parts_of(there), q;
+    unsigned long long n = 0;
+    struct str ours = { 0 };
+    bool same;
+
+    if (p.first)
+        sscanf(p.first, FIRST_STEP "%*[^;]; step %llu", &n);
+    log_svg(&ours, "", s->records, n < s->step ? n : s->step);
+    q = parts_of(&ours);
+    same = p.end && p.head_n >= q.head_n && !memcmp(there->s, ours.s, q.head_n);
+    if (n <= s->step)
+        same = same && !strcmp(p.end, q.end);
+    else
+        same = same && q.first &&
+               !strncmp(p.first, q.first, strcspn(q.first, ";") + 1);
+    str_free(&ours);
+    return same;
+}
+
+/* What is no file is nobody's. */
+static int
+check_one(const char *path, bool picture, const struct state *s,
+          struct err *err)
+{
+    struct str there = { 0 }, ours = { 0 };
+    struct stat st;
+    bool same = false;
+    int rc;
+
+    if (!path || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+        return 0;
+    log_all(&ours, s);
+    rc = file_read_regular(path, ours.n + MORE_MAX, &there, err);
+    if (rc == 0)
+        same = picture ? is_picture(&there, s)
+                       : is_log(&there, &ours, s->step > 0);
+    if (!same && (rc == 0 || err->status != EX_IOERR))
+        rc = err_set(err, EX_CANTCREAT,
+                     "%s: exists already and is no %s of this run (--force "
+                     "replaces it)",
+                     path, picture ? "picture" : "log");
+    str_free(&there);
+    str_free(&ours);
+    return rc;
+}
+
+static int
+is_free(const char *path, struct err *err)
+{
+    if (!path || file_missing(path))
+        return 0;
+    return err_set(err, EX_CANTCREAT,
+                   "%s: exists already (--force replaces it)", path);
+}
+
+int
+log_check(const struct train_options *o, const struct state *s, struct err *err)
+{
+    if (o->force)
+        return 0;
+    if (!o->resume)
+        return is_free(o->log, err) < 0 ? -1 : is_free(o->svg, err);
+    return check_one(o->log, false, s, err) < 0
+               ? -1
+               : check_one(o->svg, true, s, err);
+}
+
+static int
+write_text(const char *path, const struct str *text, struct err *err)
+{
+    struct out *out;
+
+    if (out_open(&out, path, OUT_FORCE, false, err) < 0)
+        return -1;
+    if (out_write(out, text->s, text->n, err) < 0) {
+        out_abort(out);
+        return -1;
+    }
+    return out_commit(out, err);
+}
+
+int
+log_write(const struct train_options *o, const struct state *s, struct err *err)
+{
+    struct str text = { 0 };
+    int rc = 0;
+
+    if (o->log) {
+        log_all(&text, s);
+        rc = write_text(o->log, &text, err);
+    }
+    if (rc == 0 && o->svg) {
+        str_clear(&text);
+        log_svg(&text, o->dir, s->records, s->step);
+        rc = write_text(o->svg, &text, err);
+    }
+    str_free(&text);
+    return rc;
 }

@@ -188,41 +188,6 @@ there(const char *path)
     return path && access(path, F_OK) == 0;
 }
 
-static int
-write_text(const char *path, const struct str *text, struct err *err)
-{
-    struct out *out;
-
-    if (out_open(&out, path, OUT_FORCE, false, err) < 0)
-        return -1;
-    if (out_write(out, text->s, text->n, err) < 0) {
-        out_abort(out);
-        return -1;
-    }
-    return out_commit(out, err);
-}
-
-static int
-write_log(const struct train *t, struct err *err)
-{
-    struct str text = { 0 };
-    int rc = 0;
-
-    if (t->o->log) {
-        log_head(&text);
-        for (uint64_t i = 0; i < t->state.step; i++)
-            log_line(&text, i + 1, &t->state.records[i]);
-        rc = write_text(t->o->log, &text, err);
-    }
-    if (rc == 0 && t->o->svg) {
-        str_clear(&text);
-        log_svg(&text, t->o->dir, t->state.records, t->state.step);
-        rc = write_text(t->o->svg, &text, err);
-    }
-    str_free(&text);
-    return rc;
-}
-
 /* Two runs in one folder would take turns in writing over each other's state.
  * Where there are no locks (some network file systems) nothing is held. */
 static int
@@ -258,20 +223,16 @@ look_into_dir(struct train *t, struct err *err)
             return -1;
         t->saved = t->state.step;
         t->any_saved = true;
-        return update_adapter(t, err);
-    }
-    if (o->resume || o->force)
-        return 0;
-    if (there(t->state_path.s) || there(t->lora_path.s))
+        if (update_adapter(t, err) < 0)
+            return -1;
+    } else if (!o->resume && !o->force &&
+               (there(t->state_path.s) || there(t->lora_path.s))) {
         return err_set(err, EX_CANTCREAT,
                        "%s: holds a run already (--resume goes on with it, "
                        "--force begins anew)",
                        o->dir);
-    if (there(o->log) || there(o->svg))
-        return err_set(err, EX_CANTCREAT,
-                       "%s: exists already (--force replaces it)",
-                       there(o->log) ? o->log : o->svg);
-    return 0;
+    }
+    return log_check(o, &t->state, err);
 }
 
 static int
@@ -294,7 +255,8 @@ train_open(struct train *t, const struct train_options *o, struct err *err)
     settle(t);
     if (open_masters(t, err) < 0 || look_into_dir(t, err) < 0)
         return -1;
-    return write_log(t, err); /* what cannot be written is told now */
+    return log_write(t->o, &t->state,
+                     err); /* what cannot be written is told now */
 }
 
 static void
@@ -469,7 +431,7 @@ save(struct train *t, struct err *err)
         return -1;
     t->saved = t->state.step;
     t->any_saved = true;
-    return write_log(t, err);
+    return log_write(t->o, &t->state, err);
 }
 
 static void
