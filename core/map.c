@@ -130,7 +130,7 @@ file_is_folder(const char *path, struct err *err)
         return S_ISDIR(st.st_mode);
     if (errno == ENOENT || errno == ENOTDIR)
         return 0;
-    return err_sys(err, EX_NOINPUT, "%s", path);
+    return err_sys(err, file_status(errno), "%s", path);
 }
 
 int

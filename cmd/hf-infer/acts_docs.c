@@ -261,7 +261,7 @@ open_stream(struct docs *d, const char *path, struct err *err)
 
     d->fd = strcmp(path, "-") == 0 ? 0 : open(path, O_RDONLY | O_CLOEXEC);
     if (d->fd < 0)
-        return err_sys(err, EX_NOINPUT, "%s", path);
+        return err_sys(err, file_status(errno), "%s", path);
     str_reserve(head, NPY_MAX_HEAD);
     while (n > 0 && head->n < NPY_MAX_HEAD &&
            (head->n < 6 || npy_sniff(head->s, head->n))) {

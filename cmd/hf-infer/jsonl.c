@@ -1,5 +1,6 @@
 #include "cmd/hf-infer/jsonl.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ jsonl_open(struct jsonl *j, const char *path, struct err *err)
     *j = (struct jsonl){ .name = input ? "standard input" : path };
     j->fd = input ? 0 : open(path, O_RDONLY | O_CLOEXEC);
     if (j->fd < 0)
-        return err_sys(err, EX_NOINPUT, "%s", path);
+        return err_sys(err, file_status(errno), "%s", path);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "cmd/lut-precompute/precompute.h"
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
 #include "core/str.h"

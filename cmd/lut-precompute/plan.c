@@ -1,10 +1,12 @@
 /* Which layers are made, each from which SAE. */
+#include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cmd/lut-precompute/precompute.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -171,7 +173,7 @@ plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
 
     *plan = (struct plan){ 0 };
     if (access(cmd->sae, F_OK) < 0)
-        return err_sys(err, EX_NOINPUT, "%s", cmd->sae);
+        return err_sys(err, file_status(errno), "%s", cmd->sae);
     if ((one = sae_is_one(cmd->sae, err)) < 0)
         return -1;
     p.one = one;

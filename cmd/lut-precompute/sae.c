@@ -11,6 +11,7 @@
 
 #include "cmd/lut-precompute/precompute.h"
 #include "core/kernel/cvt.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -104,7 +105,7 @@ sae_is_one(const char *path, struct err *err)
     if (!file)
         return 0;
     if (access(file, F_OK) < 0)
-        rc = err_sys(err, EX_NOINPUT, "%s", file);
+        rc = err_sys(err, file_status(errno), "%s", file);
     free(file);
     return rc;
 }
@@ -122,7 +123,7 @@ sae_path(const char *folder, const char *layer, struct err *err)
         if (access(s.s, F_OK) == 0)
             return s.s;
         if (errno != ENOENT && errno != ENOTDIR) {
-            err_sys(err, EX_NOINPUT, "%s", s.s);
+            err_sys(err, file_status(errno), "%s", s.s);
             break;
         }
     }

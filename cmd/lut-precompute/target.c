@@ -1,4 +1,5 @@
 /* The linear layers of a model folder, single or fused. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include "cmd/lut-precompute/precompute.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -33,7 +35,7 @@ base_name(const char *path, struct err *err)
     char *name;
 
     if (!real) {
-        err_sys(err, EX_NOINPUT, "%s", path);
+        err_sys(err, file_status(errno), "%s", path);
         return NULL;
     }
     name = xstrdup(strrchr(real, '/') + 1);

@@ -284,7 +284,7 @@ copy_others(const struct merge *g, const char *to, struct err *err)
     int rc;
 
     if (!d)
-        return err_sys(err, EX_NOINPUT, "%s", g->cmd->base);
+        return err_sys(err, file_status(errno), "%s", g->cmd->base);
     while ((rc = folder_next(d, g->cmd->base, &e, err)) > 0) {
         str_clear(&from);
         str_clear(&path);
@@ -293,7 +293,9 @@ copy_others(const struct merge *g, const char *to, struct err *err)
         if (e->d_name[0] == '.' || has_suffix(e->d_name))
             continue;
         if (stat(from.s, &st) < 0)
-            rc = errno == ENOENT ? 0 : err_sys(err, EX_NOINPUT, "%s", from.s);
+            rc = errno == ENOENT
+                     ? 0
+                     : err_sys(err, file_status(errno), "%s", from.s);
         else if (S_ISREG(st.st_mode))
             rc = copy_file(from.s, path.s, err);
         if (rc < 0)

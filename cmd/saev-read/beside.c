@@ -169,7 +169,7 @@ check_leftovers(struct check *c, struct err *err)
     struct str line = { 0 };
 
     if (!d)
-        return err_sys(err, EX_IOERR, "%s", c->dir.path);
+        return err_sys(err, file_status(errno), "%s", c->dir.path);
     while (errno = 0, (e = readdir(d)))
         if (*e->d_name == '.' && strstr(e->d_name, ".tmp.")) {
             str_clear(&line);

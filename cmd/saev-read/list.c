@@ -276,7 +276,7 @@ open_file(struct list *l, const char *path, struct err *err)
         l->file = fmemopen(l->kept.s, l->kept.n, "r");
     }
     if (!l->file)
-        return err_sys(err, EX_NOINPUT, "%s", path);
+        return err_sys(err, file_status(errno), "%s", path);
     return sniff(l, err);
 }
 

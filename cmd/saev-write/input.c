@@ -1,4 +1,5 @@
 /* The stream of numbers, whatever its form: .npy or raw, any dtype. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ input_open(struct input *in, const struct cmd *cmd, struct err *err)
     if (in->fd < 0)
         return -1;
     if (fstat(in->fd, &st) < 0)
-        return err_sys(err, EX_NOINPUT, "%s", in->name);
+        return err_sys(err, file_status(errno), "%s", in->name);
     if (S_ISDIR(st.st_mode))
         return err_set(err, EX_NOINPUT, "%s: is a folder, not a file",
                        in->name);

@@ -312,7 +312,7 @@ open_only(struct stdir *dir, struct err *err)
     int rc;
 
     if (!folder)
-        return err_sys(err, EX_NOINPUT, "%s", dir->path);
+        return err_sys(err, file_status(errno), "%s", dir->path);
     while ((rc = folder_next(folder, dir->path, &entry, err)) > 0)
         if (entry->d_name[0] != '.' &&
             has_suffix(entry->d_name, strlen(entry->d_name)) && n++ == 0)
