@@ -25,6 +25,7 @@ err_set(struct err *err, int status, const char *fmt, ...)
     va_list ap;
 
     err->status = status;
+    err->error = 0;
     va_start(ap, fmt);
     format(err->what, sizeof(err->what), fmt, ap);
     va_end(ap);
@@ -39,6 +40,7 @@ err_sys(struct err *err, int status, const char *fmt, ...)
     size_t n;
 
     err->status = status;
+    err->error = saved;
     va_start(ap, fmt);
     format(err->what, sizeof(err->what) - 64, fmt, ap);
     va_end(ap);

@@ -21,6 +21,7 @@ enum {
 
 struct err {
     int status;      /* exit status for main; 0 while there is no error */
+    int error;       /* errno of err_sys(); 0: none */
     char what[1024]; /* NUL-terminated; a longer line is cut with "..." */
 };
 

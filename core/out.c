@@ -97,6 +97,17 @@ out_remove_folder(int at, const char *path)
     return unlinkat(at, path, AT_REMOVEDIR);
 }
 
+/* Was it under way?  One that is linked has its name already. */
+static bool
+abort_one(const char *tmp)
+{
+    struct stat st;
+
+    if (tmp[strlen(tmp) - 1] == '/')
+        return out_remove_folder(AT_FDCWD, tmp) == 0;
+    return stat(tmp, &st) == 0 && unlink(tmp) == 0 && st.st_nlink == 1;
+}
+
 bool
 out_abort_all(void)
 {
@@ -105,9 +116,7 @@ out_abort_all(void)
     for (int i = 0; i < MAX_OPEN; i++) {
         char *tmp = atomic_load(&temporaries[i]);
 
-        if (tmp &&
-            (tmp[strlen(tmp) - 1] == '/' ? out_remove_folder(AT_FDCWD, tmp)
-                                         : unlink(tmp)) == 0)
+        if (tmp && abort_one(tmp))
             any = true;
     }
     return any;

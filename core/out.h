@@ -88,7 +88,7 @@ void out_abort(struct out *out);
 void out_sweep(const char *path);
 
 /* out_abort_all() removes every temporary; for signal handlers: system calls
- * alone.  True: there was one. */
+ * alone.  True: there was one that had not got its name yet. */
 bool out_abort_all(void);
 
 /*

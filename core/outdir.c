@@ -6,14 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/compat.h"
 #include "core/mem.h"
 #include "core/out.h"
+#include "core/sig.h"
 #include "core/str.h"
 #include "core/tmpname.h"
+
+#define WAIT_MS 10
 
 struct outdir {
     char *parent, *name;
@@ -21,6 +26,7 @@ struct outdir {
     char *waste; /* the same with a '/' behind it, until it is published */
     int slot;    /* of out_remember() */
     bool shared;
+    int lock;  /* a shared one, open: its lock says that we fill it; or -1 */
     dev_t dev; /* what it is, whatever its path */
     ino_t ino;
 };
@@ -58,6 +64,8 @@ free_dir(struct outdir *d)
 {
     free(d->parent);
     free(d->name);
+    if (d->lock >= 0)
+        close(d->lock);
     out_forget(d->slot);
     free(d->waste);
     free(d->stage);
@@ -95,18 +103,80 @@ outdir_there(const struct outdir *d)
     return is_at(d, d->stage);
 }
 
+/* Waits for whom removes it, who is gone soon.  Where there are no locks (some
+ * network file systems) nothing is held. */
+static void
+share(int fd)
+{
+    struct timespec t = { .tv_nsec = WAIT_MS * 1000000 };
+
+    while (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK &&
+           !sig_stop())
+        nanosleep(&t, NULL);
+}
+
+/* Makes or joins a folder: 1, or 0 if it was removed at that very moment. */
+static int
+join(struct outdir *d, struct err *err)
+{
+    struct stat st;
+
+    if (make(d->stage, true, true, err) < 0)
+        return -1;
+    d->lock = open(d->stage, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->lock < 0 && errno == ENOENT)
+        return 0;
+    if (d->lock < 0 || fstat(d->lock, &st) < 0)
+        return err_sys(err, EX_CANTCREAT, "%s", d->stage);
+    d->dev = st.st_dev;
+    d->ino = st.st_ino;
+    share(d->lock);
+    if (outdir_there(d))
+        return 1;
+    close(d->lock);
+    d->lock = -1;
+    return 0;
+}
+
 static int
 make_stage(struct outdir *d, struct err *err)
 {
     struct stat st;
+    int rc = 0;
 
-    if (make(d->stage, d->shared, d->shared, err) < 0)
+    while (d->shared && rc == 0)
+        rc = join(d, err);
+    if (d->shared)
+        return rc < 0 ? -1 : 0;
+    if (make(d->stage, false, false, err) < 0)
         return -1;
     if (stat(d->stage, &st) < 0)
         return err_sys(err, EX_CANTCREAT, "%s", d->stage);
     d->dev = st.st_dev;
     d->ino = st.st_ino;
     return 0;
+}
+
+void
+outdir_drop_part(const char *parent, const char *name)
+{
+    struct outdir d = { .lock = -1 };
+    struct str part = { 0 };
+    struct stat st;
+
+    outdir_part_path(&part, parent, name);
+    d.stage = part.s;
+    d.lock = open(d.stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (d.lock >= 0 && fstat(d.lock, &st) == 0 &&
+        (flock(d.lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)) {
+        d.dev = st.st_dev;
+        d.ino = st.st_ino;
+        if (outdir_there(&d))
+            outdir_remove(d.stage);
+    }
+    if (d.lock >= 0)
+        close(d.lock);
+    str_free(&part);
 }
 
 int
@@ -122,7 +192,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     d->parent = xstrdup(parent);
     d->name = xstrdup(name);
     d->shared = shared;
-    d->slot = -1;
+    d->slot = d->lock = -1;
     rc = make(parent, true, true, err);
     tmp_sweep(path, remove_waste);
     if (shared) {
@@ -212,60 +282,122 @@ was_quicker(const char *path, struct err *err)
                    path);
 }
 
-/* Removes what 'path' was and 'waste' now is: under a name of its own, so that
- * nobody joins it as a shared folder.  Where another has just put the new one
- * there, it goes back to him. */
-static void
-remove_old(const struct outdir *d, const char *path, const char *waste)
+/*
+ * Takes what 'path' was and 'waste' now is aside, to be removed: under a name
+ * of its own, so that nobody joins it as a shared folder.  NULL: there is
+ * nothing to remove, as where another has just put the new one there: it goes
+ * back to him.
+ */
+static char *
+take_aside(const struct outdir *d, const char *path, const char *waste)
 {
     char *name = tmp_name(path);
 
-    if (rename(waste, name) == 0) {
-        if (is_at(d, name))
-            rename(name, waste);
-        else
-            outdir_remove(name);
+    if (rename(waste, name) < 0) {
+        free(name);
+        name = is_at(d, waste) ? NULL : xstrdup(waste);
+    } else if (is_at(d, name)) {
+        rename(name, waste);
+        free(name);
+        name = NULL;
     }
-    free(name);
+    return name;
 }
 
-/*
- * Puts the stage where another folder is: exchanged in one step where the file
- * system can (not NFS, not GPFS), else with a moment in which that one is
- * 'old'.  It goes once the new one is sure to stay.
- */
 static int
-exchange(const struct outdir *d, const char *path, const char *old,
-         struct err *err)
+not_replaced(const char *path, struct err *err)
 {
-    const char *waste = d->stage;
-
-    if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) < 0) {
-        if (errno != EINVAL && errno != ENOSYS)
-            goto failed;
-        outdir_remove(old);
-        if (rename(path, old) < 0)
-            goto failed;
-        if (rename(d->stage, path) < 0) {
-            err_sys(err, EX_CANTCREAT, "%s: cannot be replaced", path);
-            rename(old, path);
-            return -1;
-        }
-        waste = old;
-    } else if (outdir_there(d)) { /* it was at 'path': another was quicker */
-        renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);
-        return was_quicker(path, err);
-    }
-    if (folder_sync(path, err) < 0)
-        return -1;
-    remove_old(d, path, waste);
-    return 0;
-failed:
     return err_sys(err, EX_CANTCREAT, "%s: cannot be replaced", path);
 }
 
+/* In one step, where the file system can (not NFS, not GPFS).  The stage is
+ * then what 'path' was: 1. */
 static int
-publish(const struct outdir *d, const char *path, bool replace, struct err *err)
+swap(const struct outdir *d, const char *path, struct err *err)
+{
+    if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) < 0)
+        return errno == EINVAL || errno == ENOSYS ? 0 : not_replaced(path, err);
+    if (!outdir_there(d))
+        return 1;
+    /* it was at 'path': another was quicker */
+    renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);
+    return was_quicker(path, err);
+}
+
+/* Elsewhere there is a moment in which that one is 'old', and nothing 'path'.
+ */
+static int
+swap_by_steps(const struct outdir *d, const char *path, const char *old,
+              struct err *err)
+{
+    outdir_remove(old);
+    if (rename(path, old) < 0)
+        return not_replaced(path, err);
+    if (rename(d->stage, path) == 0)
+        return 0;
+    not_replaced(path, err);
+    rename(old, path);
+    return -1;
+}
+
+static void
+swap_back(const struct outdir *d, const char *path, const char *waste)
+{
+    if (waste == d->stage)
+        renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);
+    else if (rename(path, d->stage) == 0)
+        rename(waste, path);
+}
+
+/* Puts the stage where another folder is, which goes once the new one is sure
+ * to stay: 'aside', to be removed. */
+static int
+exchange(const struct outdir *d, const char *path, const char *old,
+         char **aside, struct err *err)
+{
+    const char *waste = d->stage;
+    int rc = swap(d, path, err);
+
+    if (rc == 0) {
+        waste = old;
+        rc = swap_by_steps(d, path, old, err);
+    }
+    if (rc < 0)
+        return -1;
+    if (folder_sync(path, err) < 0) {
+        swap_back(d, path, waste);
+        return -1;
+    }
+    *aside = take_aside(d, path, waste);
+    return 0;
+}
+
+/* The same, whole even where a second INT comes. */
+static int
+replace_folder(struct outdir *d, const char *path, const char *old,
+               struct err *err)
+{
+    char *aside = NULL;
+    sigset_t signals;
+    int rc;
+
+    sig_hold(&signals);
+    rc = exchange(d, path, old, &aside, err);
+    if (aside) {
+        out_forget(d->slot);
+        free(d->waste);
+        d->waste = child(aside, "");
+        d->slot = out_remember(d->waste);
+    }
+    sig_release(&signals);
+    if (aside)
+        outdir_remove(aside);
+    free(aside);
+    return rc;
+}
+
+static int
+publish(struct outdir *d, const char *path, bool replace, struct err *err)
 {
     struct str old = { 0 };
     int rc;
@@ -285,7 +417,7 @@ publish(const struct outdir *d, const char *path, bool replace, struct err *err)
         rc = err_set(err, EX_CANTCREAT,
                      "%s: exists already (--force replaces it)", path);
     } else {
-        rc = exchange(d, path, old.s, err);
+        rc = replace_folder(d, path, old.s, err);
     }
     str_free(&old);
     return rc;

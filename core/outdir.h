@@ -38,8 +38,9 @@ bool outdir_there(const struct outdir *dir);
 /*
  * outdir_commit() makes the folder durable and visible as PARENT/NAME, the
  * name given here, and frees 'dir'.  'replace': what is there is exchanged for
- * it and removed.  0, or -1 with 'err' set (EX_CANTCREAT: exists already, or
- * another has just published it) and the folder gone if it was filled alone.
+ * it and removed, or, on errors, stays.  0, or -1 with 'err' set (EX_CANTCREAT:
+ * exists already, or another has just published it) and the folder gone if it
+ * was filled alone.
  */
 int outdir_commit(struct outdir *dir, const char *name, bool replace,
                   struct err *err);
@@ -61,5 +62,9 @@ void outdir_part_path(struct str *path, const char *parent, const char *name);
 /* outdir_remove() removes a flat folder and the files in it; false: it is
  * still there. */
 bool outdir_remove(const char *path);
+
+/* outdir_drop_part() removes PARENT/.NAME.part, unless another fills it just
+ * now (which some network file systems do not tell). */
+void outdir_drop_part(const char *parent, const char *name);
 
 #endif

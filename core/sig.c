@@ -9,6 +9,9 @@
 #include "core/clock.h"
 #include "core/out.h"
 
+static const int stops[] = { SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXCPU };
+#define N_STOPS (sizeof(stops) / sizeof(stops[0]))
+
 static volatile sig_atomic_t caught; /* the signal's number */
 static double deadline;              /* of clock_s(); 0: none */
 
@@ -74,6 +77,13 @@ on_stop(int sig)
     caught = sig;
 }
 
+static void
+add_stops(sigset_t *set)
+{
+    for (size_t i = 0; i < N_STOPS; i++)
+        sigaddset(set, stops[i]);
+}
+
 /* nohup and background shells ignore some: that is their wish. */
 static void
 install(int sig, const struct sigaction *act)
@@ -87,15 +97,29 @@ install(int sig, const struct sigaction *act)
 void
 sig_install(bool at_once)
 {
-    static const int stops[] = { SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXCPU };
     struct sigaction act = { .sa_handler = at_once ? on_end : on_stop,
                              .sa_flags = SA_RESTART };
 
     /* one at a time: the first decides how it ends */
-    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
-        sigaddset(&act.sa_mask, stops[i]);
-    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
+    add_stops(&act.sa_mask);
+    for (size_t i = 0; i < N_STOPS; i++)
         install(stops[i], &act);
+}
+
+void
+sig_hold(sigset_t *old)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    add_stops(&set);
+    pthread_sigmask(SIG_BLOCK, &set, old);
+}
+
+void
+sig_release(const sigset_t *old)
+{
+    pthread_sigmask(SIG_SETMASK, old, NULL);
 }
 
 void

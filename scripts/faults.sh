@@ -50,7 +50,8 @@ hf-encode    |                          | -i in/text | hf-infer in/demo --encode
 hf-decode    |                          |        | hf-infer in/demo --decode --ids 3,14,15,92
 saev-write   |                          | -i in/a.f32 | saev-write -q -m in/saev.json -o out
 saev-npy     |                          |        | saev-write -q -m in/saev.json -o out --manifest --pad in/a.npy
-saev-force   | cp -r in/dump out/$HASH  | -i in/a.f32 | saev-write -q -m in/saev.json -o out -f
+saev-force   | cp -r in/dump out/$HASH  | -s -i in/a.f32 | saev-write -q -m in/saev.json -o out -f
+saev-replace | cp -r in/dump out/$HASH  | -x -s -i in/a.f32 | saev-write -q -m in/saev.json -o out -f
 saev-there   | cp -r in/dump out/$HASH  |        | saev-write -q -m in/saev.json -o out --if-missing in/a.f32
 saev-shard   |                          | -m -i in/first -k .*.part* | saev-write -q -m in/saev.json -o out --shard 0/2
 saev-finish  | cp -r in/parts/.[a-f0-9]* out/ | -m -k .*.part* | saev-write -q -m in/saev.json -o out --finish
@@ -77,6 +78,7 @@ lut-make     |                          | -m -r --resume -k *metadata.json | lut
 lut-weights  |                          | -m -r --resume -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out --layers *.0.*q_proj --store-weights --verify
 lut-force    | cp -r in/made out/lut    | -m -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut -f --dtype f32 --layers *.0.*q_proj
 lut-resume   | cp -r in/some out/lut    | -m -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --resume
+lut-late     | cp -r in/some out/lut    | -m -k *metadata.json -c late | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --resume
 lut-index    | cp -r in/some out/lut    |        | lut-precompute -q --index out/lut
 lut-shard    |                          | -m -r --resume | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --shard 0/2
 lut-plan     |                          | -o     | lut-precompute --dry-run -j 1 -m in/m -s in/saes -o out/lut

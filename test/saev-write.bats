@@ -266,6 +266,66 @@ END
     [ -z "$(ls -A "S/.$H.part")" ]
 }
 
+# late_begins [OPTION...]: a run to R that will wait for its stream in fd 7, and
+# for which R has no dump yet.
+late_begins() {
+    mkfifo pipe meta
+    saev-write -q -m meta -o R --resume "$@" pipe 2>said 3>&- &
+    late=$!
+    exec 7>pipe
+    head -c 1 a.f32 >&7
+    cat m.json >meta
+    sleep 0.3
+}
+
+late_ends() {
+    tail -c +2 a.f32 >&7
+    exec 7>&-
+    wait $late
+}
+
+@test "saev-write --resume: who comes too late leaves nothing but the other's dump" {
+    make_stream "n=20, imgs_a_shard=2"
+    late_begins
+    saev-write -q -m m.json -o R a.f32
+    status=0
+    late_ends || status=$?
+    [ $status = 73 ]
+    [ "$(cat said)" = "saev-write: R/$H: another run has just published it" ]
+    diff -r want "R/$H"
+    [ "$(ls -A R)" = "$H" ]
+    rm -r R pipe meta
+    late_begins --if-missing
+    saev-write -q -m m.json -o R a.f32
+    late_ends
+    diff -r want "R/$H"
+    [ "$(ls -A R)" = "$H" ]
+}
+
+@test "saev-write --resume: who comes too late removes no shards of another that is at work" {
+    make_stream "n=20, imgs_a_shard=2"
+    late_begins
+    mkfifo part
+    saev-write -q -m m.json -o R --shard 0/2 part 3>&- 7>&- &
+    other=$!
+    exec 8>part
+    imgs 0 3 >&8
+    until [ -e "R/.$H.part/acts000000.bin" ]; do sleep 0.05; done
+    saev-write -q -m m.json -o R a.f32 7>&- 8>&-
+    [ -e "R/.$H.part/acts000000.bin" ]
+    status=0
+    late_ends || status=$?
+    [ $status = 73 ]
+    cmp "want/acts000000.bin" "R/.$H.part/acts000000.bin"
+    imgs 3 7 >&8
+    exec 8>&-
+    wait $other
+    for i in 0 1 2 3 4; do
+        cmp "want/acts00000$i.bin" "R/.$H.part/acts00000$i.bin"
+    done
+    diff -r want "R/$H"
+}
+
 @test "saev-write --resume: another stream than the one before is noticed" {
     make_stream "n=20, imgs_a_shard=2"
     run -65 saev-write -q -m m.json -o R --resume < <(imgs 0 9)

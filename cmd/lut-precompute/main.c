@@ -297,10 +297,12 @@ make_file(struct run *run, struct job *job, struct err *err)
         return -1;
     rc = job_write(job, &run->threads, &tiles, &run->progress, &run->done, err);
     tiles_close(&tiles);
-    if (rc < 0 && err->status == EX_CANTCREAT && run->cmd->resume &&
-        job_is_there(job, &run->threads, &other) > 0)
-        rc = 1;
-    return rc;
+    if (rc == 0 || err->status != EX_CANTCREAT || !run->cmd->resume)
+        return rc;
+    rc = job_is_there(job, &run->threads, &other);
+    if (rc < 0 && other.status == EX_TEMPFAIL)
+        *err = other;
+    return rc > 0 ? 1 : -1;
 }
 
 static int

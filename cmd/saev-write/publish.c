@@ -1,5 +1,6 @@
 /* From shards to a dump: padding, checksums, metadata, one rename. */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,6 +247,9 @@ publish_now(struct run *run, struct err *err)
         (extra && add_extra_shard(run, err) < 0) ||
         (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
         return -1;
+    if (access(run->path.s, F_OK) == 0 && !run->cmd->force)
+        return err_set(err, EX_CANTCREAT,
+                       "%s: exists already (--force replaces it)", run->path.s);
     sweep(run, n_files);
     return commit(run, err);
 }
@@ -255,8 +259,8 @@ publish_now(struct run *run, struct err *err)
 static bool
 disturbed(const struct run *run, const struct err *err)
 {
-    return (err->status == EX_CANTCREAT || err->status == EX_IOERR) &&
-           run->dir && outdir_there(run->dir);
+    return (err->error == ENOENT || err->error == ESTALE) && run->dir &&
+           outdir_there(run->dir);
 }
 
 int

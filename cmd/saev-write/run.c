@@ -58,7 +58,8 @@ run_load(struct run *run, const struct cmd *cmd, struct err *err)
     run->end = run->counted = SIZE_MAX;
     if (rc == 0)
         rc = stage_name(run, err);
-    if (rc == 0 && run->saev.n_imgs_known)
+    run->old_known = rc == 0 && run->saev.n_imgs_known;
+    if (run->old_known)
         rc = run_name(run, err);
     if (rc == 0 && stat(run->path.s ? run->path.s : "", &st) == 0) {
         run->old_dev = st.st_dev;
@@ -159,11 +160,7 @@ run_part_exists(const struct run *run)
 void
 run_drop_part(const struct run *run)
 {
-    struct str path = { 0 };
-
-    part_path(run, &path);
-    outdir_remove(path.s);
-    str_free(&path);
+    outdir_drop_part(run->cmd->parent, run->stage.s);
 }
 
 /* Is what is there the dump, with all its shards? */
@@ -207,6 +204,27 @@ is_new(const struct run *run)
            (st.st_ino != run->old_ino || st.st_dev != run->old_dev);
 }
 
+/* The folder that was made anew when the other had taken its own: empty, or
+ * with the shards of a whole stream, as that one's.  Parts are others' work. */
+static bool
+is_waste(const struct run *run, const struct err *err)
+{
+    if (!is_new(run))
+        return false;
+    if (run->all_there && run->old_known && !run->cmd->force &&
+        err->status == EX_CANTCREAT)
+        return true;
+    return run->dir && rmdir(outdir_path(run->dir)) == 0;
+}
+
+static void
+leave_part(struct run *run)
+{
+    outdir_abort(run->dir);
+    run->dir = NULL;
+    run_drop_part(run);
+}
+
 int
 run_late(struct run *run, bool shared, struct err *err)
 {
@@ -215,12 +233,13 @@ run_late(struct run *run, bool shared, struct err *err)
 
     if (err->status == EX_TEMPFAIL || !*run->hash)
         return -1;
-    /* it is empty if we made it anew, when the other had taken its own */
-    if (run->dir && shared && is_new(run) && rmdir(outdir_path(run->dir)) == 0)
+    if (shared && is_waste(run, err)) {
+        leave_part(run);
         late = true;
+    }
     if (run->cmd->if_missing && run_exists(run, &why) == 1) {
         if (!late)
-            run_drop_part(run);
+            leave_part(run);
         return 0;
     }
     if (!late)
@@ -502,8 +521,10 @@ run_stream(struct run *run, struct err *err)
         rc = stream_shards(run, err);
         progress_end(&run->progress);
     }
-    if (rc == 0 && !run->cmd->sharded)
+    if (rc == 0 && !run->cmd->sharded) {
+        run->all_there = true;
         rc = publish(run, shared, err);
+    }
     if (rc < 0 && err->status == EX_TEMPFAIL)
         return say_stopped(run, err);
     return rc < 0 ? run_late(run, shared, err) : 0;

@@ -78,8 +78,10 @@ struct run {
     struct str path;          /* PARENT/HASH, then */
     dev_t old_dev;            /* what that was when the run began; 0: nothing */
     ino_t old_ino;
+    bool old_known;   /* not while the images were to be counted */
     struct str stage; /* name of the folder where shards gather */
     struct outdir *dir;
+    bool all_there; /* in dir, written or compared */
     size_t counted; /* images there, of a run that was counted to its end */
     struct input in;
     size_t begin, end;          /* shards of this run; end SIZE_MAX: counted */

@@ -45,6 +45,9 @@ struct fault {
     bool sticky;   /* all from the nth on: a full disk stays full */
     int error;     /* errno; 0: a call that does its work in part */
     unsigned part; /* then: bytes / part, at least 1 */
+    int signal;    /* comes once that call is done, 'times' times; else 0 */
+    int times;
+    bool no_exchange; /* a file system without RENAME_EXCHANGE */
     atomic_uint calls[FAULT_CLASSES];
     atomic_uint injected;
     char name[32]; /* of the first function that failed */

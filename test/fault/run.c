@@ -9,11 +9,13 @@
  *   -i FILE    standard input (default: /dev/null)
  *   -P         standard output is a pipe (default: a file)
  *   -q N       N faults of a kind at most, spread over the run
- *   -c CLASS   only this class of functions
+ *   -c CLASS   only faults called so
  *   -m         several outputs: each is whole, but not all need be there
  *   -k GLOB    may stay in ./out for the next run
  *   -r ARG     a further argument of the run after a failed one; -r again
+ *   -s         a folder whose replacing cannot be synced is as it was
  *   -w         what is wrong is told on standard output (verify)
+ *   -x         a file system that cannot exchange two names
  *   -o         the words of two runs differ (seconds, a resumed log)
  *   -d         says which fault is next (for a debugger)
  *
@@ -40,23 +42,29 @@
 #include "test/fault/fault.h"
 #include "test/fault/tree.h"
 
-#define LIMIT_S  60
-#define MAX_MORE 8
-#define OUT      "out"
+#define LIMIT_S   60
+#define MAX_MORE  8
+#define MAX_TRIES 12
+#define OUT       "out"
 
 enum verdict {
     ANY,  /* it may fail */
     SAME, /* the fault must not be noticed */
+    STOP, /* a signal: the end, or a stop that says what is true */
+    LATE, /* the same, and only where -c asks for it */
 };
 
-#define E(error)  error, #error
-#define PART(how) 0, how
+#define E(error)         error, #error, 0, 0
+#define PART(how)        0, how, 0, 0
+#define AFTER(sig, n)    0, #sig, sig, n
+#define WITH(error, sig) error, #error, sig, 1
 
 static const struct kind {
     const char *name;
     enum fault_class class;
     int error;
     const char *how;
+    int signal, times;
     unsigned part;
     bool sticky, first; /* first: n = 1 alone */
     enum verdict verdict;
@@ -118,6 +126,15 @@ static const struct kind {
     { "hint", FAULT_HINT, E(ENOSYS), 0, true, false, SAME },
     { "wait", FAULT_WAIT, E(EINTR), 0, false, false, SAME },
     { "wait", FAULT_WAIT, E(EAGAIN), 0, false, false, SAME },
+    { "signal", FAULT_NAME, AFTER(SIGTERM, 1), 0, false, false, STOP },
+    { "signal", FAULT_NAME, AFTER(SIGINT, 2), 0, false, false, STOP },
+    { "signal", FAULT_REMOVE, AFTER(SIGTERM, 1), 0, false, false, STOP },
+    { "signal", FAULT_REMOVE, AFTER(SIGINT, 2), 0, false, false, STOP },
+    { "signal", FAULT_SYNC, AFTER(SIGHUP, 1), 0, false, false, STOP },
+    { "signal", FAULT_CLOSE, AFTER(SIGTERM, 1), 0, false, false, STOP },
+    { "signal", FAULT_OPEN, AFTER(SIGUSR1, 1), 0, false, false, STOP },
+    { "signal", FAULT_WRITE, AFTER(SIGTERM, 1), 0, false, false, STOP },
+    { "late", FAULT_STAT, WITH(ENOENT, SIGTERM), 0, false, false, LATE },
 };
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -131,7 +148,7 @@ struct result {
 static struct {
     const char *shim, *name, *input, *class, *keep;
     char **argv, *more[MAX_MORE + 1];
-    bool pipe, many, others, tells, debug;
+    bool pipe, many, others, tells, debug, undoes, no_exchange;
     unsigned most;
 } opt = { .name = "run", .input = "/dev/null" };
 
@@ -158,6 +175,8 @@ become_tool(char **argv, int in, int out, int says)
 {
     if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(says, 2) < 0)
         _exit(99);
+    for (int sig = 1; sig < 32; sig++)
+        signal(sig, SIG_DFL); /* a shell's "&" ignores some */
     setenv("LD_PRELOAD", opt.shim, 1);
     setenv(FAULT_PAGE, page_path, 1);
     execvp(argv[0], argv);
@@ -283,12 +302,15 @@ new_lines(const struct result *r, bool *house)
     return count;
 }
 
-/* A temporary stays where what removes it was made to fail; the next run does
- * it. */
+/* A temporary stays where what removes it was made to fail, and shards where
+ * the run was stopped; the next one takes or removes them. */
 static bool
 is_waste(const char *path)
 {
-    return (now_kind->class == FAULT_REMOVE || now_kind->class == FAULT_OPEN ||
+    if (now_kind->verdict == STOP && !fnmatch(".*.part*", path, 0))
+        return true;
+    return now_kind->error &&
+           (now_kind->class == FAULT_REMOVE || now_kind->class == FAULT_OPEN ||
             now_kind->class == FAULT_LIST) &&
            (!fnmatch("*.tmp.*", path, 0) || !fnmatch(".*.old*", path, 0));
 }
@@ -326,16 +348,45 @@ judge_tree(const struct result *r, bool done)
             judge_entry(r, trees[i]->entries[k].path, &was, &is);
     if (done && !is)
         broken(r, "success, but not the output");
+    if (is && !was && r->status == EX_TEMPFAIL && !opt.many)
+        broken(r, "stopped, but all of the output");
+    if (!done && !was && opt.undoes && now_kind->class == FAULT_SYNC)
+        broken(r, "a failure, but not what was there");
     if (!done && !was && !is && !opt.many && !opt.keep)
         broken(r, "some of the output");
 }
 
+/* What cannot be told is not "no such file". */
 static bool
-documented(int status)
+documented(const struct result *r)
 {
-    return status == EX_NOINPUT || status == EX_SOFTWARE ||
-           status == EX_CANTCREAT || status == EX_IOERR ||
-           status == EX_TEMPFAIL;
+    if (now_kind->verdict == LATE) /* misled anywhere, but not to that */
+        return r->status != EX_CANTCREAT;
+    if (r->status == EX_NOINPUT)
+        return now_kind->error == EACCES || now_kind->error == ENOENT ||
+               !strstr(r->says, strerror(now_kind->error));
+    return r->status == EX_SOFTWARE || r->status == EX_CANTCREAT ||
+           r->status == EX_IOERR || r->status == EX_TEMPFAIL;
+}
+
+/* Time and again, where once tells it. */
+static bool
+insists(void)
+{
+    enum fault_class c = now_kind->class;
+
+    return now_kind->sticky && now_kind->error &&
+           (c == FAULT_WRITE || c == FAULT_SPACE || c == FAULT_SYNC ||
+            c == FAULT_NAME) &&
+           atomic_load(&page->injected) > MAX_TRIES;
+}
+
+/* Stopped by a signal: not a word where it ends by that, as it would have. */
+static bool
+stopped(const struct result *r, int n)
+{
+    return r->status == EX_TEMPFAIL ||
+           (r->status == 128 + now_kind->signal && n == 0);
 }
 
 static void
@@ -348,11 +399,18 @@ judge(const struct result *r)
         broken(r, "did not end in %d s", LIMIT_S);
     else if (done && !same_words(r) && !(opt.tells && whole.status))
         broken(r, "success, but other words");
+    else if (!done && now_kind->verdict == STOP && !stopped(r, n))
+        broken(r, "not a status for a signal");
     else if (!done && now_kind->verdict == SAME)
         broken(r, "should not have been noticed");
-    else if (!done && !documented(r->status))
+    else if (insists())
+        broken(r, "tried %u times", atomic_load(&page->injected));
+    else if (!done && r->status == 128 + now_kind->signal)
+        ; /* as it would have ended */
+    else if (!done && !documented(r))
         broken(r, "not a status for that");
-    else if (!done && n != 1 && !(opt.tells && n == 0))
+    else if (!done && n != 1 && now_kind->verdict != LATE &&
+             !(opt.tells && n == 0))
         broken(r, "%d lines, not one", n);
     else if (!house)
         broken(r, "not \"tool: what\"");
@@ -400,6 +458,9 @@ inject(const struct kind *k, unsigned n)
     page->sticky = k->sticky;
     page->error = k->error;
     page->part = k->part;
+    page->signal = k->signal;
+    page->times = k->times;
+    page->no_exchange = opt.no_exchange;
     if (opt.debug)
         printf("# %s %u\n", k->name, n);
     run(&r, opt.argv);
@@ -460,7 +521,7 @@ options(int argc, char **argv)
 {
     int c, more = 0;
 
-    while ((c = getopt(argc, argv, "+p:n:i:Pq:c:mk:r:owd")) != -1) {
+    while ((c = getopt(argc, argv, "+p:n:i:Pq:c:mk:r:oswxd")) != -1) {
         switch (c) {
         case 'p':
             opt.shim = optarg;
@@ -489,8 +550,14 @@ options(int argc, char **argv)
         case 'o':
             opt.others = true;
             break;
+        case 's':
+            opt.undoes = true;
+            break;
         case 'w':
             opt.tells = true;
+            break;
+        case 'x':
+            opt.no_exchange = true;
             break;
         case 'd':
             opt.debug = true;
@@ -518,6 +585,7 @@ open_page(void)
     page = mmap(NULL, FAULT_ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         err(99, "%s", page_path);
+    page->no_exchange = opt.no_exchange;
     close(fd);
 }
 
@@ -533,7 +601,8 @@ main(int argc, char **argv)
     tree_read(&before, OUT);
     run_whole(calls);
     for (size_t i = 0; i < N_KINDS; i++)
-        if (!opt.class || !strcmp(opt.class, kinds[i].name))
+        if (opt.class ? !strcmp(opt.class, kinds[i].name)
+                      : kinds[i].verdict != LATE)
             inject_all(&kinds[i], calls[kinds[i].class]);
     unlink(page_path);
     printf("%s\t%lu\t%lu\n", opt.name, injected, bad);

@@ -10,6 +10,7 @@
 #include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -48,11 +49,30 @@ hit(enum fault_class class, const char *name)
     return true;
 }
 
+static _Thread_local bool due;
+
+/* A signal that came with the call: workers take none, main does. */
+static void
+strike(void)
+{
+    int e = errno;
+
+    if (!due)
+        return;
+    due = false;
+    for (int i = 0; i < page->times; i++)
+        kill(getpid(), page->signal);
+    errno = e;
+}
+
 /* Does a call that takes no part of its work fail? */
 static bool
 fails(enum fault_class class, const char *name)
 {
-    if (!hit(class, name) || !page->error)
+    if (!hit(class, name))
+        return false;
+    due = page->signal != 0;
+    if (!page->error)
         return false;
     errno = page->error;
     return true;
@@ -64,8 +84,9 @@ fails_or_part(enum fault_class class, const char *name, size_t *n)
 {
     if (!hit(class, name))
         return false;
+    due = page->signal != 0;
     if (!page->error) {
-        if (*n > 1)
+        if (*n > 1 && !page->signal)
             *n = page->part && *n / page->part ? *n / page->part : 1;
         return false;
     }
@@ -86,43 +107,51 @@ load(void *to, const char *name)
     if (!real)                  \
     load(&real, #name)
 
-#define WRAP(class, ret, failure, name, params, args)     \
-    ret name params;                                      \
-    ret name params                                       \
-    {                                                     \
-        REAL(ret, name, params);                          \
-        return fails(class, #name) ? failure : real args; \
+#define WRAP(class, ret, failure, name, params, args)      \
+    ret name params;                                       \
+    ret name params                                        \
+    {                                                      \
+        ret value;                                         \
+        REAL(ret, name, params);                           \
+        value = fails(class, #name) ? failure : real args; \
+        strike();                                          \
+        return value;                                      \
     }
 
 /* The same for what moves up to 'n' bytes. */
-#define WRAP_PART(class, name, params, args, fd)          \
-    ssize_t name params;                                  \
-    ssize_t name params                                   \
-    {                                                     \
-        REAL(ssize_t, name, params);                      \
-        if ((fd) != 2 && fails_or_part(class, #name, &n)) \
-            return -1;                                    \
-        return real args;                                 \
+#define WRAP_PART(class, name, params, args, fd)           \
+    ssize_t name params;                                   \
+    ssize_t name params                                    \
+    {                                                      \
+        REAL(ssize_t, name, params);                       \
+        ssize_t value = -1;                                \
+        if ((fd) == 2 || !fails_or_part(class, #name, &n)) \
+            value = real args;                             \
+        strike();                                          \
+        return value;                                      \
     }
 
 /* The same for pieces of memory: part of the first that is not empty. */
-#define WRAP_PIECES(class, name, params, args)            \
-    ssize_t name params;                                  \
-    ssize_t name params                                   \
-    {                                                     \
-        struct iovec part = { 0 };                        \
-        size_t all;                                       \
-        REAL(ssize_t, name, params);                      \
-        for (int i = 0; i < (int)n && !part.iov_len; i++) \
-            part = v[i];                                  \
-        all = part.iov_len;                               \
-        if (fails_or_part(class, #name, &part.iov_len))   \
-            return -1;                                    \
-        if (part.iov_len < all) {                         \
-            v = &part;                                    \
-            n = 1;                                        \
-        }                                                 \
-        return real args;                                 \
+#define WRAP_PIECES(class, name, params, args)             \
+    ssize_t name params;                                   \
+    ssize_t name params                                    \
+    {                                                      \
+        struct iovec part = { 0 };                         \
+        ssize_t value = -1;                                \
+        size_t all;                                        \
+        REAL(ssize_t, name, params);                       \
+        for (int i = 0; i < (int)n && !part.iov_len; i++)  \
+            part = v[i];                                   \
+        all = part.iov_len;                                \
+        if (!fails_or_part(class, #name, &part.iov_len)) { \
+            if (part.iov_len < all) {                      \
+                v = &part;                                 \
+                n = 1;                                     \
+            }                                              \
+            value = real args;                             \
+        }                                                  \
+        strike();                                          \
+        return value;                                      \
     }
 
 /* ---- memory ---- */
@@ -189,17 +218,20 @@ mode_of(int flags, va_list ap)
     return flags & (O_CREAT | __O_TMPFILE) ? va_arg(ap, mode_t) : 0;
 }
 
-#define WRAP_OPEN(name, params, last, args)               \
-    int name params;                                      \
-    int name params                                       \
-    {                                                     \
-        va_list ap;                                       \
-        mode_t mode;                                      \
-        REAL(int, name, params);                          \
-        va_start(ap, last);                               \
-        mode = mode_of(flags, ap);                        \
-        va_end(ap);                                       \
-        return fails(FAULT_OPEN, #name) ? -1 : real args; \
+#define WRAP_OPEN(name, params, last, args)             \
+    int name params;                                    \
+    int name params                                     \
+    {                                                   \
+        va_list ap;                                     \
+        mode_t mode;                                    \
+        int fd;                                         \
+        REAL(int, name, params);                        \
+        va_start(ap, last);                             \
+        mode = mode_of(flags, ap);                      \
+        va_end(ap);                                     \
+        fd = fails(FAULT_OPEN, #name) ? -1 : real args; \
+        strike();                                       \
+        return fd;                                      \
     }
 
 WRAP_OPEN(open, (const char *path, int flags, ...), flags, (path, flags, mode))
@@ -276,8 +308,11 @@ WRAP(FAULT_SEEK, off_t, -1, lseek, (int fd, off_t at, int whence),
 int
 close(int fd)
 {
+    int rc;
     REAL(int, close, (int));
-    return real(fd) < 0 || fails(FAULT_CLOSE, "close") ? -1 : 0;
+    rc = real(fd) < 0 || fails(FAULT_CLOSE, "close") ? -1 : 0;
+    strike();
+    return rc;
 }
 
 int
@@ -292,9 +327,20 @@ closedir(DIR *dir)
 WRAP(FAULT_NAME, int, -1, rename, (const char *a, const char *b), (a, b))
 WRAP(FAULT_NAME, int, -1, renameat,
      (int at, const char *a, int bt, const char *b), (at, a, bt, b))
-WRAP(FAULT_NAME, int, -1, renameat2,
-     (int at, const char *a, int bt, const char *b, unsigned flags),
-     (at, a, bt, b, flags))
+int
+renameat2(int at, const char *a, int bt, const char *b, unsigned flags)
+{
+    int rc = -1;
+    REAL(int, renameat2, (int, const char *, int, const char *, unsigned));
+
+    if (page && page->no_exchange)
+        errno = EINVAL;
+    else if (!fails(FAULT_NAME, "renameat2"))
+        rc = real(at, a, bt, b, flags);
+    strike();
+    return rc;
+}
+
 WRAP(FAULT_NAME, int, -1, link, (const char *a, const char *b), (a, b))
 WRAP(FAULT_NAME, int, -1, mkdir, (const char *path, mode_t mode), (path, mode))
 WRAP(FAULT_REMOVE, int, -1, unlink, (const char *path), (path))
