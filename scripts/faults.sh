@@ -147,7 +147,7 @@ one() {
     set -- $options -- $command
     [ "$most" = 0 ] || set -- -q "$most" "$@"
     status=0
-    nice "$BUILD/test/fault/run" -p "$BUILD/test/fault/shim.so" -n "$name" "$@" || status=$?
+    nice "$BUILD/test/fault/run" -p "$work/shim.so" -n "$name" "$@" || status=$?
     [ $status -le 1 ] || printf '%s\t0\t1\n' "$name"
 }
 
@@ -164,7 +164,11 @@ done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || set -- '*'
 work=$(mktemp -d)
+case $work in
+*[\ :]*) rmdir "$work" && work=$(TMPDIR=/tmp mktemp -d) ;;
+esac
 trap 'rm -rf "$work"' EXIT
+cp "$BUILD/test/fault/shim.so" "$work" # LD_PRELOAD takes no spaces
 trap 'exit 130' INT
 trap 'exit 143' TERM
 in=$work/in root=$PWD
