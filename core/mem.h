@@ -42,6 +42,12 @@ smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+static inline size_t
+larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 /*
  * xmalloc() and its family are for small things whose size this program
  * chose: they die with one line and EX_SOFTWARE when memory is gone.  Sizes

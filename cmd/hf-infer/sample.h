@@ -9,8 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
-
 struct sampler {
     bool greedy;               /* argmax, after the repetition penalty */
     double temperature;        /* > 0; 1: off */

@@ -124,12 +124,6 @@ take(struct engine *e, size_t *used, size_t floats)
     return p;
 }
 
-static size_t
-larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The widest step between gate_proj and down_proj. */
 static size_t
 widest_inner(const struct config *c)

@@ -175,12 +175,6 @@ bind_parts(struct tables *ts, struct tabled *t, struct err *err)
     return rc;
 }
 
-static size_t
-larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static int
 open_table(struct tables *ts, const struct lut_layer *layer,
            const struct tables_options *o, struct err *err)

@@ -16,7 +16,6 @@
 #include "core/format/kvc.h"
 #include "core/format/stdir.h"
 #include "core/out.h"
-#include "core/str.h"
 
 #define MAX_PREFIXES 16
 

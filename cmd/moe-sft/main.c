@@ -35,7 +35,6 @@ enum {
     O_END,
 };
 
-#define OPERATOR       " forward backward bench "
 #define ANY_SIZE_VERBS " info bench "
 
 static const struct opt opts[] = {

@@ -123,12 +123,6 @@ struct pass {
     struct block block;
 };
 
-static inline size_t
-larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* ---- memory.c ---- */
 void part_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n);
 void plan_weights(struct plan *plan, const struct moe_config *c,
@@ -186,7 +180,8 @@ void run_parts(struct moe *moe, void (*fn)(void *ctx, struct part *part),
 void gather(struct pass *pass, struct part *part, uint16_t *to,
             const uint16_t *from);
 
-/* base_jobs(): job of a base matrix; data in 'x' of 'k' columns then. */
+/* base_job() is the product with a base matrix of the block's expert;
+ * base_products() makes some of one input, by way of 'x'. */
 struct gemm_job base_job(const struct pass *pass, const struct part *part,
                          enum kind kind);
 void base_products(struct pass *pass, struct part *part,

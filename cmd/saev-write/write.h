@@ -91,7 +91,6 @@ struct run {
     size_t n_sums;
     unsigned char *buf, *old; /* [INPUT_FLOATS] f32 each */
     struct progress progress;
-    double started_s;
 };
 
 /* run.c */

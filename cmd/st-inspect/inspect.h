@@ -66,7 +66,7 @@ int meta_main(struct cmd *cmd, struct err *err);
 int text_end(struct cmd *cmd, struct err *err);
 int text_finish(struct cmd *cmd, struct err *err); /* aligns, writes, commits */
 
-/* put_row() starts with the fields of a header: "dtype\tshape\tname\n". */
+/* What they append to a row: a number, "2x3", and so on. */
 void put_u64(struct str *to, uint64_t v);
 void put_shape(struct str *to, size_t n_dims, const uint64_t *shape);
 void put_g6(struct str *to, double v);               /* six digits, "nan" */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/kernel/vec.h"
 
 /* An odd number of cache lines: rows a power of two apart would share sets of
  * the first cache, and a tile's 16 rows did not fit beside another's. */

@@ -1,21 +1,10 @@
 /*
- * The reference of gemm.h's inner loops: what the others do in registers.
+ * The reference of gemm.h's inner loops: what the others do in registers.  Its
+ * exact sums are those of gemv_scalar.c.
  */
 #include <math.h>
 
-#include "core/dtype.h"
-#include "core/kernel/ops.h"
-
-#define LANES 8 /* as gemv_scalar.c: the two share their bits */
-
-static float
-reduce(float *lane)
-{
-    for (size_t n = LANES / 2; n > 0; n /= 2)
-        for (size_t i = 0; i < n; i++)
-            lane[i] += lane[i + n];
-    return lane[0];
-}
+#include "core/kernel/scalar.h"
 
 static void
 exact(const struct gemm_block *b)
@@ -34,7 +23,7 @@ exact(const struct gemm_block *b)
                     lane[j] += w[c / 16 * 64 + c % 16 + j] * x[c + j];
             for (size_t j = 0; c + j < b->k; j++)
                 lane[j] += w[c / 16 * 64 + c % 16 + j] * x[c + j];
-            *t = b->add ? *t + reduce(lane) : reduce(lane);
+            *t = b->add ? *t + sum_lanes(lane) : sum_lanes(lane);
         }
 }
 

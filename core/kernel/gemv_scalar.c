@@ -1,47 +1,8 @@
 /*
  * The reference: column c adds to lane c % LANES; after EXACT_PART columns the
- * lanes are added in halves, and such sums in order.  Product and sum round
- * separately: a CPU without FMA would need a function call for each.
+ * lanes are added in halves, and such sums in order.
  */
-#include "core/dtype.h"
-#include "core/kernel/ops.h"
-
-#define LANES 8 /* two registers of the four floats that x86-64 begins with */
-
-static inline float
-get_bf16(const void *w, size_t i)
-{
-    return bf16_to_f32(load16(w, i));
-}
-
-/* Times 2^112 moves the exponent's bias from 15 to 127, denormals too. */
-static inline float
-get_f16(const void *w, size_t i)
-{
-    uint32_t h = load16(w, i);
-    uint32_t a = (h & 0x7fff) << 13;
-    float f = f32_from_bits(a) * 0x1p112f;
-
-    /* Infinity and NaN come out as 65536 and more: their exponent is 255. */
-    if (a >= 0x0f800000)
-        f = f32_from_bits(a | 0x7f800000);
-    return f32_from_bits(f32_bits(f) | (h & 0x8000) << 16);
-}
-
-static inline float
-get_f32(const void *w, size_t i)
-{
-    return load_f32(w, i);
-}
-
-static inline float
-reduce(float *lane)
-{
-    for (size_t n = LANES / 2; n > 0; n /= 2)
-        for (size_t i = 0; i < n; i++)
-            lane[i] += lane[i + n];
-    return lane[0];
-}
+#include "core/kernel/scalar.h"
 
 #define KERNEL(name, get, size)                                          \
     static float name##_part(const char *w, const float *x, size_t cols) \
@@ -54,7 +15,7 @@ reduce(float *lane)
                 lane[i] += get(w, c + i) * x[c + i];                     \
         for (size_t i = 0; c + i < cols; i++)                            \
             lane[i] += get(w, c + i) * x[c + i];                         \
-        return reduce(lane);                                             \
+        return sum_lanes(lane);                                          \
     }                                                                    \
                                                                          \
     static float name##_row(const char *w, const float *x, size_t cols)  \

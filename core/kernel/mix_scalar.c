@@ -1,25 +1,6 @@
-/* The reference: product and sum round separately, as in gemv_scalar.c. */
-#include "core/dtype.h"
+/* The reference: the sums of mix.h, one number at a time. */
 #include "core/kernel/mix.h"
-#include "core/kernel/ops.h"
-
-static inline float
-get_bf16(const void *w, size_t i)
-{
-    return bf16_to_f32(load16(w, i));
-}
-
-static inline float
-get_f16(const void *w, size_t i)
-{
-    return f16_to_f32(load16(w, i));
-}
-
-static inline float
-get_f32(const void *w, size_t i)
-{
-    return load_f32(w, i);
-}
+#include "core/kernel/scalar.h"
 
 #define KERNEL(name, get)                                     \
     static void name(const struct mix *m)                     \

@@ -1,26 +1,8 @@
-/* The reference: product and sum round separately, as in gemv_scalar.c. */
+/* The reference: the sums of sparse.h, one number at a time. */
 #include "core/kernel/sparse.h"
 
-#include "core/kernel/ops.h"
+#include "core/kernel/scalar.h"
 #include "core/kernel/sparse_keys.h"
-
-static inline float
-get_bf16(const void *w, size_t i)
-{
-    return bf16_to_f32(load16(w, i));
-}
-
-static inline float
-get_f16(const void *w, size_t i)
-{
-    return f16_to_f32(load16(w, i));
-}
-
-static inline float
-get_f32(const void *w, size_t i)
-{
-    return load_f32(w, i);
-}
 
 #define KERNEL(name, get)                                               \
     static void name(const struct sparse *s)                            \

@@ -3,11 +3,12 @@
  * directions it is made of, and the products of these with the layer's
  * weights, made before, are added up.
  *
- *   p = encoder_weight x + encoder_bias           (x - decoder_bias:
- * 'centered') v_i: the k largest of p that are over 0; fewer, if there are
- * fewer y = bias_product + sum over i of v_i products[i] x^ = decoder_bias +
- * sum over i of v_i decoder_weight[i] y += sum over d in C of (x - x^)[d] W[:,
- * d]    compensation
+ *   p   = encoder_weight x + encoder_bias; where 'centered', of
+ *         x - decoder_bias
+ *   v_i = the k largest of p that are over 0; fewer, if there are fewer
+ *   y   = bias_product + sum over i of v_i products[i]
+ *   x^  = decoder_bias + sum over i of v_i decoder_weight[i]
+ *   y  += sum over d in C of (x - x^)[d] W[:, d]    (compensation)
  *
  * An encoder costs n_basis / out times the layer: a table is no way to save
  * time where out is small against n_basis.

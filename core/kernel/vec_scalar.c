@@ -1,19 +1,7 @@
 #include <math.h>
 
-#include "core/dtype.h"
 #include "core/kernel/exp.h"
-#include "core/kernel/ops.h"
-
-#define LANES 8 /* of every sum, as in gemv_scalar.c */
-
-static inline float
-reduce(float *lane)
-{
-    for (size_t n = LANES / 2; n > 0; n /= 2)
-        for (size_t i = 0; i < n; i++)
-            lane[i] += lane[i + n];
-    return lane[0];
-}
+#include "core/kernel/scalar.h"
 
 static float
 dot(const float *a, const float *b, size_t n)
@@ -26,7 +14,7 @@ dot(const float *a, const float *b, size_t n)
             lane[i] += a[c + i] * b[c + i];
     for (size_t i = 0; c + i < n; i++)
         lane[i] += a[c + i] * b[c + i];
-    return reduce(lane);
+    return sum_lanes(lane);
 }
 
 static void
@@ -107,7 +95,7 @@ exp_sum(float *x, float max_x, size_t n)
         x[i] = exp1(x[i] - max_x);
         lane[i % LANES] += x[i];
     }
-    return reduce(lane);
+    return sum_lanes(lane);
 }
 
 static void

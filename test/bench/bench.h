@@ -17,7 +17,6 @@
 #define BENCH_HEAD                                                         \
     "what               shape             isa         threads      value " \
     "unit      ratio  of"
-#define MAX_ROUNDS 32
 
 /* Of this process: a busy machine's neighbours are not in it. */
 static inline double

@@ -1,0 +1,50 @@
+/*
+ * What the references share: numbers as they lie, and the order of a sum.
+ * Product and sum round separately there: a CPU without FMA would need a
+ * function call for each.
+ */
+#ifndef CORE_KERNEL_SCALAR_H
+#define CORE_KERNEL_SCALAR_H
+
+#include "core/dtype.h"
+#include "core/kernel/ops.h"
+
+#define LANES 8 /* two registers of the four floats that x86-64 begins with */
+
+static inline float
+get_bf16(const void *w, size_t i)
+{
+    return bf16_to_f32(load16(w, i));
+}
+
+/* Times 2^112 moves the exponent's bias from 15 to 127, denormals too. */
+static inline float
+get_f16(const void *w, size_t i)
+{
+    uint32_t h = load16(w, i);
+    uint32_t a = (h & 0x7fff) << 13;
+    float f = f32_from_bits(a) * 0x1p112f;
+
+    /* Infinity and NaN come out as 65536 and more: their exponent is 255. */
+    if (a >= 0x0f800000)
+        f = f32_from_bits(a | 0x7f800000);
+    return f32_from_bits(f32_bits(f) | (h & 0x8000) << 16);
+}
+
+static inline float
+get_f32(const void *w, size_t i)
+{
+    return load_f32(w, i);
+}
+
+/* sum_lanes() adds the lanes in halves. */
+static inline float
+sum_lanes(float lane[LANES])
+{
+    for (size_t n = LANES / 2; n > 0; n /= 2)
+        for (size_t i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    return lane[0];
+}
+
+#endif
