@@ -155,6 +155,8 @@ compile(struct regex *regex, const char *s, size_t n, uint32_t options,
     regex->code = pcre2_compile((PCRE2_SPTR)s, n, options | PCRE2_UTF, &code,
                                 &at, context);
     pcre2_compile_context_free(context);
+    if (!regex->code && code == PCRE2_ERROR_HEAP_FAILED)
+        return err_set(err, EX_SOFTWARE, "%s: out of memory", js->file);
     if (!regex->code) {
         pcre2_get_error_message(code, why, sizeof(why));
         return err_set(err, EX_DATAERR, "%s: %s: regex: %s (at byte %zu)",
@@ -228,8 +230,8 @@ match_at(struct regex_iter *it, struct err *err)
     if (rc == PCRE2_ERROR_NOMATCH)
         return 0;
     pcre2_get_error_message(rc, why, sizeof(why));
-    return err_set(err, EX_DATAERR, "%s: regex: %s", regex->where,
-                   (const char *)why);
+    return err_set(err, rc == PCRE2_ERROR_NOMEMORY ? EX_SOFTWARE : EX_DATAERR,
+                   "%s: regex: %s", regex->where, (const char *)why);
 }
 
 int

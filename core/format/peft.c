@@ -91,7 +91,7 @@ bad_pattern(const struct js *of, const char *pattern, struct err *err)
 
 /* A pattern takes a module's name, or an end of it after a dot. */
 static pcre2_code *
-compile(const char *pattern)
+compile(const struct js *of, const char *pattern, struct err *err)
 {
     struct str s = { 0 };
     pcre2_code *code;
@@ -102,6 +102,10 @@ compile(const char *pattern)
     code = pcre2_compile((PCRE2_SPTR)s.s, s.n, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY,
                          &number, &at, NULL);
     str_free(&s);
+    if (!code && number == PCRE2_ERROR_HEAP_FAILED)
+        err_set(err, EX_SOFTWARE, "%s: out of memory", of->file);
+    else if (!code)
+        bad_pattern(of, pattern, err);
     return code;
 }
 
@@ -137,10 +141,8 @@ read_patterns(const struct peft *p, const char *key, bool whole,
         struct peft_pattern *one = &to->list[to->n++];
 
         one->has = js_get(&js, json_object_iter_key(it));
-        one->code = compile(json_object_iter_key(it));
-        if (!one->code)
-            return bad_pattern(&js, json_object_iter_key(it), err);
-        if (read_value(one, whole, err) < 0)
+        one->code = compile(&js, json_object_iter_key(it), err);
+        if (!one->code || read_value(one, whole, err) < 0)
             return -1;
     }
     return 0;

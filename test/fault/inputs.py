@@ -83,3 +83,8 @@ with open("text", "w") as f:
 with open("p.jsonl", "w") as f:
     for i, text in enumerate(("1+1=", "The sun", "Hello")):
         f.write(json.dumps({"id": i, "prompt": text}) + "\n")
+with open("e/peft/adapter_config.json") as f:
+    config = json.load(f)
+config["rank_pattern"] = {"no.such.module": 4}
+with open("e/peft/adapter_config.json", "w") as f:
+    json.dump(config, f)
