@@ -5,6 +5,7 @@
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-faults  each call of libc that can fail, failing
+#   make check-limits  too little of everything, files that change
 #   make check-compilers  the same bits by all
 #   make coverage   which lines of core the tests reach
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
@@ -174,6 +175,11 @@ check: all $(UNIT) $(FAULT) $(FUZZ)
 check-faults: all $(FAULT)
 	@$(TESTENV) sh scripts/faults.sh
 
+# The same commands with too little memory, files or room, streams closed or
+# full, inputs that change, clocks that jump, pipes and devices as files.
+check-limits: all $(FAULT)
+	@$(TESTENV) sh scripts/limits.sh
+
 demo: all
 	sh scripts/demo/demo.sh $(T)
 
@@ -251,6 +257,6 @@ clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-kills check-slurm deps fmt lint install clean FORCE
+.PHONY: all check coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-kills check-limits check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

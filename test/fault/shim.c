@@ -23,6 +23,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <linux/futex.h>
@@ -63,6 +64,33 @@ strike(void)
     for (int i = 0; i < page->times; i++)
         kill(getpid(), page->signal);
     errno = e;
+}
+
+/* FAULT_STOP="CLASS N": a SIGSTOP after that call, for one who changes files
+ * meanwhile. */
+static bool
+read_stop(const char *text)
+{
+    static struct fault own = { .signal = SIGSTOP, .times = 1 };
+    int class;
+
+    if (!text || sscanf(text, "%d %u", &class, &own.nth) != 2)
+        return false;
+    own.class = (enum fault_class) class;
+    page = &own;
+    return true;
+}
+
+/* FAULT_CLOCK=S: clocks go S seconds forth and back with each look. */
+static time_t
+jump(void)
+{
+    static atomic_uint looks;
+    const char *text = getenv("FAULT_CLOCK");
+
+    if (!text)
+        return 0;
+    return atomic_fetch_add(&looks, 1) % 2 ? 0 : (time_t)atol(text);
 }
 
 /* Does a call that takes no part of its work fail? */
@@ -381,6 +409,29 @@ pthread_create(pthread_t *thread, const pthread_attr_t *attr,
                                                  : real(thread, attr, fn, arg);
 }
 
+int
+clock_gettime(clockid_t clock, struct timespec *t)
+{
+    int rc;
+    REAL(int, clock_gettime, (clockid_t, struct timespec *));
+
+    rc = real(clock, t);
+    if (rc == 0)
+        t->tv_sec += jump();
+    return rc;
+}
+
+time_t
+time(time_t *to)
+{
+    struct timespec t = { 0 };
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    if (to)
+        *to = t.tv_sec;
+    return t.tv_sec;
+}
+
 WRAP(FAULT_POLL, int, -1, poll, (struct pollfd * fds, nfds_t n, int timeout),
      (fds, n, timeout))
 WRAP(FAULT_HINT, int, -1, sync_file_range,
@@ -498,7 +549,7 @@ start(void)
     FILE *out = fopencookie((void *)(intptr_t)1, "w", calls);
     void *p;
 
-    if (fd < 0 || !out)
+    if (read_stop(getenv("FAULT_STOP")) || fd < 0 || !out)
         return;
     p = mmap(NULL, FAULT_ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);

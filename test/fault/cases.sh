@@ -1,0 +1,145 @@
+#!/bin/sh
+# The commands that scripts/faults.sh and scripts/limits.sh run, and what they
+# read.  To be sourced at the root, with BUILD's tools in PATH and PYTHON set.
+set -eu
+
+# In the order of the issue's tools.  NAME | what fills ./out | options of
+# run.c | the command.  Words are split at spaces, and nothing is quoted.
+table() {
+    cat <<'END_OF_TABLE'
+st-list      |                          |        | st-inspect list -l in/m
+st-json      |                          |        | st-inspect list --json in/m/model.safetensors
+st-tree      |                          |        | st-inspect tree in/shards
+st-stats     |                          |        | st-inspect stats -j 2 -t *.0.* in/m
+st-svg       |                          |        | st-inspect stats --hist --svg out/s.svg -t *norm* in/m
+st-hash      |                          |        | st-inspect hash -j 2 in/two.safetensors in/m
+st-sha256    |                          | -q 300 | st-inspect hash --sha256 --whole in/two.safetensors
+st-check     |                          | -w     | st-inspect hash --check in/sums
+st-verify    |                          | -w     | st-inspect verify in/m in/shards
+st-unsound   |                          | -w     | st-inspect verify in/cut.safetensors in/two.safetensors
+st-diff      |                          |        | st-inspect diff in/two.safetensors in/other.safetensors
+st-diff-dirs |                          |        | st-inspect diff -j 2 in/m in/m
+st-cat       |                          |        | st-inspect cat in/two.safetensors b
+st-cat-pipe  |                          | -P     | st-inspect cat --raw in/m/model.safetensors model.embed_tokens.weight
+st-cat-file  |                          |        | st-inspect cat -o out/x.npy --dtype f64 in/two.safetensors b
+st-cat-force | cp in/sums out/x         |        | st-inspect cat -f -o out/x --raw in/two.safetensors b
+st-cat-link  | cp in/sums out/t; ln -s t out/x |  | st-inspect cat -f -o out/x --raw in/two.safetensors b
+st-slice     |                          |        | st-inspect cat --slice 1:,:: in/two.safetensors b
+st-meta      |                          |        | st-inspect meta in/two.safetensors
+hf-generate  |                          |        | hf-infer in/demo -q -j 1 -p 1+1= -n 3 --greedy
+hf-threads   |                          | -P     | hf-infer in/m -q -j 3 --ids 1,2,3 -n 3 --seed 2 --ids-out
+hf-moe       |                          |        | hf-infer in/moe -q -j 2 --ids 1,2,3 -n 2 --greedy --ids-out
+hf-nll       |                          | -i in/text | hf-infer in/demo -q -j 1 --nll --json
+hf-logits    |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3 --logits out/l.npy
+hf-force     | cp in/sums out/l.npy     |        | hf-infer in/m -q -j 1 --ids 1,2,3 --logits out/l.npy -f
+hf-acts      |                          | -m -r -f | hf-infer in/m -q -j 1 --ids 1,2,3,4 --ctx 2 --acts resid:0,1 -o out/a --acts-meta out/m.json
+hf-acts-pipe |                          | -P -i in/p.jsonl | hf-infer in/demo -q -j 1 --acts attn:0 --ctx 4 --jsonl
+hf-jsonl     |                          | -i in/p.jsonl | hf-infer in/demo -q -j 2 --jsonl -n 2 --greedy --batch 2 -o out/answers
+hf-lut       |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --ratio 0.2
+hf-lut-report |                         |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --lut-report out/r
+hf-kvc       |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3,4,5,6,7,8,9 --nll --kvc in/c.bin --kvc-after 6
+hf-encode    |                          | -i in/text | hf-infer in/demo --encode
+hf-decode    |                          |        | hf-infer in/demo --decode --ids 3,14,15,92
+saev-write   |                          | -i in/a.f32 | saev-write -q -m in/saev.json -o out
+saev-npy     |                          |        | saev-write -q -m in/saev.json -o out --manifest --pad in/a.npy
+saev-force   | cp -r in/dump out/$HASH  | -s -i in/a.f32 | saev-write -q -m in/saev.json -o out -f
+saev-replace | cp -r in/dump out/$HASH  | -x -s -i in/a.f32 | saev-write -q -m in/saev.json -o out -f
+saev-there   | cp -r in/dump out/$HASH  |        | saev-write -q -m in/saev.json -o out --if-missing in/a.f32
+saev-shard   |                          | -m -i in/first -k .*.part* | saev-write -q -m in/saev.json -o out --shard 0/2
+saev-finish  | cp -r in/parts/.[a-f0-9]* out/ | -m -k .*.part* | saev-write -q -m in/saev.json -o out --finish
+saev-resume  | cp -r in/half/.[a-f0-9]* out/ | -k .*.part* -r --resume -i in/a.f32 | saev-write -q -m in/saev.json -o out --resume
+saev-hash    |                          |        | saev-write --hash -m in/saev.json
+saev-images  |                          |        | saev-write --images -m in/saev.json -o out
+saev-rows    |                          | -P     | saev-read -q -j 2 in/dump
+saev-rows-f16 |                         |        | saev-read -q -j 1 --dtype f16 --view image --layer 13 -o out/x.npy in/dump
+saev-list    |                          | -i in/rows | saev-read -q -j 2 --rows - in/dump
+saev-list-npy |                         |        | saev-read -q -j 1 --rows in/rows.npy --direct in/dump
+saev-index   |                          |        | saev-read -q --index in/dump 3 1
+saev-shuffle |                          |        | saev-read -q -j 2 --shuffle --seed 1 --raw in/dump
+saev-external |                         | -P     | saev-read -q -j 2 --shuffle --seed 1 --mem 1M --tmpdir out --raw in/large
+saev-window  |                          |        | saev-read -q -j 1 --window 5 in/dump
+saev-sample  |                          |        | saev-read -q -j 1 --sample 4 in/dump
+saev-verify  |                          | -w     | saev-read verify -q in/dump
+saev-deep    |                          | -w     | saev-read verify -q -j 2 --deep in/dump
+saev-unsound |                          | -w     | saev-read verify -q in/unsound
+saev-info    |                          |        | saev-read info in/dump
+saev-stats   |                          |        | saev-read stats -q -j 2 in/dump
+saev-svg     |                          |        | saev-read stats -q --svg out/d.svg --json in/dump
+saev-meta    |                          |        | saev-read meta in/dump
+lut-make     |                          | -m -r --resume -k *metadata.json | lut-precompute -q -j 2 -m in/m -s in/saes -o out/lut
+lut-weights  |                          | -m -r --resume -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out --layers *.0.*q_proj --store-weights --verify
+lut-force    | cp -r in/made out/lut    | -m -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut -f --dtype f32 --layers *.0.*q_proj
+lut-resume   | cp -r in/some out/lut    | -m -k *metadata.json | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --resume
+lut-late     | cp -r in/some out/lut    | -m -k *metadata.json -c late | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --resume
+lut-index    | cp -r in/some out/lut    |        | lut-precompute -q --index out/lut
+lut-shard    |                          | -m -r --resume | lut-precompute -q -j 1 -m in/m -s in/saes -o out/lut --shard 0/2
+lut-plan     |                          | -o     | lut-precompute --dry-run -j 1 -m in/m -s in/saes -o out/lut
+lut-apply    |                          | -i in/x.npy | lut-apply -q -j 1 in/case model.layers.0.self_attn.q_proj
+lut-ratio    |                          |        | lut-apply -q -j 2 -i in/x.npy -m in/case --ratio 0.3 -o out/y.npy in/case model.layers.0.self_attn.q_proj
+lut-report   |                          | -m -r -f | lut-apply -q -j 1 -i in/x.npy -m in/case --report --svg out/r.svg in/case model.layers.0.self_attn.q_proj
+kvc-pth      |                          |        | kvc-convert --input in/c.pth --output out/c.bin
+kvc-deflated |                          |        | kvc-convert --input in/deflated.pth --output out/c.bin --provenance --dtype bf16
+kvc-back     |                          |        | kvc-convert --input in/k.bin --output out/c.safetensors
+kvc-again    | cp in/sums out/c.bin     |        | kvc-convert --input in/k.safetensors --output out/c.bin -f
+kvc-info     |                          |        | kvc-convert --info --json in/k.bin
+kvc-check    |                          |        | kvc-convert --check in/k.bin
+kvc-diff     |                          |        | kvc-convert --diff in/k.bin in/k2.bin
+moe-info     |                          |        | moe-sft info -b in/e/base.safetensors
+moe-init     |                          |        | moe-sft init -b in/e/base.safetensors -o out/i.safetensors --rank 2
+moe-forward  |                          | -m -r -f | moe-sft forward -q -j 2 -b in/e/base.safetensors -l in/e/student.safetensors -i in/e/b0.safetensors -o out/f.safetensors -c out/c.safetensors
+moe-stdin    |                          | -i in/e/b0.safetensors | moe-sft forward -q -j 1 --mode int8 -b in/e/hf -l in/e/peft -i - -o out/f.safetensors
+moe-parts    |                          |        | moe-sft forward -q -j 2 --tp 2 -b in/e/base.safetensors -l in/e/student.safetensors -i in/e/b0.safetensors -o out/f.safetensors
+moe-backward |                          |        | moe-sft backward -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -c in/e/cache.safetensors -g in/e/batch.safetensors -o out/g.safetensors
+moe-train    |                          | -o -r --resume -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 3 --save-every 1 in/e/b0.safetensors in/e/b1.safetensors
+moe-log      |                          | -m -r --resume -k [lr]* | moe-sft train -q -j 2 -b in/e/hf -l in/e/peft -o out/run -n 2 --log out/log --svg out/loss.svg -i in/e/x.npy --target in/e/y.npy --length 8
+moe-resume   | cp -r in/e/run out/run   | -o -m  | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 4 --resume in/e/b0.safetensors in/e/b1.safetensors
+moe-retrain  | cp -r in/e/run out/run   | -o -m  | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -f in/e/b0.safetensors
+moe-gradient |                          |        | moe-sft check -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/b0.safetensors --samples 1
+moe-merge    |                          |        | moe-sft merge -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -o out/m.safetensors
+moe-merge-hf |                          |        | moe-sft merge -q -j 1 -b in/e/hf -l in/e/peft -o out/m
+moe-peft     |                          |        | moe-sft convert -q -b in/e/base.safetensors -l in/e/lora.safetensors --layer 3 -o out/peft
+moe-stacked  |                          |        | moe-sft convert -q -b in/e/hf --layer 3 -l in/e/peft -o out/l.safetensors
+moe-quantize |                          |        | moe-sft quantize -q -j 1 -b in/e/base.safetensors -o out/q.safetensors
+END_OF_TABLE
+}
+
+# What the tools themselves make of inputs in $in.
+finish_inputs() (
+    ln -s "$PWD/demo/qwen3-tiny" "$in/demo"
+    ln -s "$PWD/demo/qwen3-moe-tiny" "$in/moe"
+    cd "$in"
+    st-inspect hash two.safetensors >sums
+    kvc-convert -q --input k.bin --output k.safetensors
+    lut-precompute -q -m m -s saes -o made
+    cp -r made some
+    rm some/metadata.json some/*up_proj*
+    saev-write -q -m saev.json -o parts --shard 0/2 first
+    tail -c +$(($(wc -c <first) + 1)) a.f32 | saev-write -q -m saev.json -o parts --shard 1/2
+    if saev-write -q --resume -m saev.json -o half first 2>half.err; then exit 1; fi
+    cd "$in/.."
+    moe-sft forward -q -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/batch.safetensors -o in/e/f.safetensors -c in/e/cache.safetensors
+    moe-sft train -q -b in/e/base.safetensors -l in/e/student.safetensors -o in/e/run -n 2 in/e/b0.safetensors in/e/b1.safetensors >/dev/null
+)
+
+# make_cases DIR: all inputs.
+make_cases() {
+    in=$1
+    "$PYTHON" test/fault/inputs.py "$in"
+    finish_inputs
+    HASH=$(saev-write -q --hash -m "$in/saev.json")
+    export HASH
+}
+
+# cases GLOB...: lines of the table.
+cases() {
+    table | while IFS= read -r line; do
+        for glob; do
+            # shellcheck disable=SC2254 # a pattern
+            case ${line%%[ ]*} in $glob)
+                echo "$line"
+                break
+                ;;
+            esac
+        done
+    done
+}
