@@ -147,7 +147,7 @@ $(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(foreach c,$(sort $(basename $(notdir $(wi
   $(eval $t: $(filter-out %/main.o,$(call tool_objs,$c))))))
 # Without libFuzzer a fuzzer runs its seeds.
 ifeq ($(SAN),fuzz)
-$(FUZZ): LDFLAGS += -fsanitize=fuzzer
+$(FUZZ): override LDFLAGS += -fsanitize=fuzzer
 else
 $(FUZZ): $(B)/test/replay.o
 endif
