@@ -28,7 +28,7 @@ lines_free(struct lines *lines)
     *lines = (struct lines){ 0 };
 }
 
-static char *
+static __attribute__((format(printf, 1, 0))) char *
 format(const char *fmt, va_list ap)
 {
     char *s;

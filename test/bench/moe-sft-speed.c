@@ -64,7 +64,7 @@ fill(struct layer *l)
         uint64_t shape[3];
         size_t n;
 
-        moe_lora_shape(&c, m, shape);
+        moe_lora_shape(&c, (enum moe_lora_matrix)m, shape);
         n = shape[0] * shape[1] * shape[2];
         l->lora[m] = noise(n, 0.05f);
         l->grads[m] = xmalloc(n * sizeof(float));

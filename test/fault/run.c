@@ -253,7 +253,7 @@ result_free(struct result *r)
 static const struct kind *now_kind;
 static unsigned now_n;
 
-static void
+static __attribute__((format(printf, 2, 3))) void
 broken(const struct result *r, const char *fmt, ...)
 {
     char what[1024];

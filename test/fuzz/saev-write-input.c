@@ -4,7 +4,7 @@
 #include "test/fuzz/files.h"
 
 static void
-read_all(struct input *in, size_t per_img)
+read_all(struct input *in, size_t nbytes, size_t per_img)
 {
     static const struct saev saev = { .d = 3, .img_nbytes = 6 * 4 };
     size_t n_imgs = 0, n = 0;
@@ -24,6 +24,7 @@ read_all(struct input *in, size_t per_img)
         if (got < 7)
             break;
     }
+    MUST(dtype_nbytes(in->dtype, n, &n) && n <= nbytes);
     MUST(rc == 0 || n_imgs < SIZE_MAX / per_img);
 }
 
@@ -37,7 +38,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct err err;
 
     MUST(input_open(&in, &cmd, &err) == 0);
-    read_all(&in, 6);
+    read_all(&in, n, 6);
     input_close(&in);
     return 0;
 }

@@ -120,7 +120,7 @@ data_new(struct spec s)
         uint64_t shape[3];
         float to;
 
-        moe_lora_shape(&c, m, shape);
+        moe_lora_shape(&c, (enum moe_lora_matrix)m, shape);
         to = m % 2 == 0 ? 2 / sqrtf((float)shape[2])
                         : lora * sqrtf(3.0f * (float)s.rank) / 32 * 1.1f;
         d.lora[m] = noise(shape[0] * shape[1] * shape[2], to);
@@ -301,7 +301,7 @@ lora_size(const struct spec *s, size_t m)
     struct moe_config c = config_of(s);
     uint64_t shape[3];
 
-    moe_lora_shape(&c, m, shape);
+    moe_lora_shape(&c, (enum moe_lora_matrix)m, shape);
     return shape[1] * shape[2];
 }
 

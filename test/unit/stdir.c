@@ -200,8 +200,8 @@ test_bad_index(void)
         "{\"weight_map\":{\"x\":1}}",
         "{\"weight_map\":{\"x\":[\"one.safetensors\"]}}",
         /* a name twice */
-        "{\"weight_map\":{\"x\":\"one.safetensors\","
-        "\"x\":\"one.safetensors\"}}",
+        ("{\"weight_map\":{\"x\":\"one.safetensors\","
+         "\"x\":\"one.safetensors\"}}"),
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {

@@ -239,7 +239,7 @@ commit_pieces(const size_t (*pieces)[2], size_t n, struct err *err)
     stw_add(w, "t", DT_U8, 2, shape2, err);
     stw_open(w, "pieces", 0, err);
     for (size_t i = 0; i < n; i++)
-        stw_write(w, 0, "abcdef" + pieces[i][0], pieces[i][1] - pieces[i][0],
+        stw_write(w, 0, &"abcdef"[pieces[i][0]], pieces[i][1] - pieces[i][0],
                   pieces[i][0], err);
     rc = stw_commit(w, err);
     stw_free(w);
