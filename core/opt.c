@@ -117,6 +117,15 @@ find(const struct opt_tool *tool, int id)
 }
 
 int
+opt_verb(const struct opt_tool *tool, const char *word)
+{
+    for (int i = 0; tool->verbs[i].name; i++)
+        if (!strcmp(tool->verbs[i].name, word))
+            return i;
+    return -1;
+}
+
+int
 opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
              struct err *err)
 {

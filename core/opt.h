@@ -50,6 +50,9 @@ int opt_next(const struct opt_tool *tool, int argc, char **argv,
 /* opt_rewind() starts over: for a second pass or a second argv. */
 void opt_rewind(void);
 
+/* opt_verb() is the place of a word among the tool's verbs, or -1. */
+int opt_verb(const struct opt_tool *tool, const char *word);
+
 /* opt_for_verb(): -1 with 'err' set (TU_USAGE) if 'id' has no meaning there. */
 int opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
                  struct err *err);

@@ -184,44 +184,37 @@ set_mode(struct run *run, struct given *given, enum mode mode)
     given->n_modes++;
 }
 
-/* The options about the prompt; false: not one of them. */
+/* Where an option that is a switch, or a string kept as it is, goes. */
 static bool
-take_prompt_option(struct run *run, int c, const char *arg)
+set_plain(struct run *run, int c, const char *arg)
 {
-    switch (c) {
-    case 'p':
-        run->prompt = arg;
-        return true;
-    case O_FILE:
-        run->prompt_file = arg;
-        return true;
-    case O_IDS:
-        run->ids_text = arg;
-        return true;
-    case O_RAW:
-        return run->raw = true;
-    case O_PLAIN:
-        return run->plain = true;
-    case O_STRICT:
-        return run->strict_utf8 = true;
-    case O_SPECIAL:
-        return run->special = true;
-    case O_SKIP_SPECIAL:
-        return run->skip_special = true;
-    case O_CHAT:
-        return run->chat = true;
-    case O_SYSTEM:
-        run->system = arg;
-        return true;
-    case O_TEMPLATE:
-        run->format = chat_parse(arg);
-        if (run->format < 0)
-            die_usage("--template: \"%s\" is not chatml, llama3 or mistral",
-                      arg);
-        return true;
-    default:
-        return false;
-    }
+    const struct opt_place places[] = {
+        { 'p', NULL, &run->prompt },
+        { O_FILE, NULL, &run->prompt_file },
+        { O_IDS, NULL, &run->ids_text },
+        { O_RAW, &run->raw, NULL },
+        { O_PLAIN, &run->plain, NULL },
+        { O_STRICT, &run->strict_utf8, NULL },
+        { O_SPECIAL, &run->special, NULL },
+        { O_SKIP_SPECIAL, &run->skip_special, NULL },
+        { O_CHAT, &run->chat, NULL },
+        { O_SYSTEM, NULL, &run->system },
+        { O_JSONL, &run->jsonl, NULL },
+        { O_PAD, &run->pad, NULL },
+        { O_META, NULL, &run->acts_meta },
+        { O_IDS_OUT, &run->ids_out, NULL },
+        { O_JSON, &run->json, NULL },
+        { 'o', NULL, &run->output },
+        { O_KVC, NULL, &run->kvc },
+        { O_LUT, NULL, &run->lut },
+        { O_LUT_LAYERS, NULL, &run->lut_layers },
+        { O_LUT_REPORT, NULL, &run->lut_report },
+        { 'v', &run->verbose, NULL },
+        { 'q', &run->quiet, NULL },
+        { 0 },
+    };
+
+    return opt_store(places, c, arg);
 }
 
 static void
@@ -313,48 +306,39 @@ take_mode_option(struct run *run, struct given *given, int c, const char *arg)
     }
 }
 
-static enum dtype
-kv_dtype(const char *arg)
+static int
+word(const char *name, const char *arg, const char *const *words)
 {
-    if (strcmp(arg, "f32") == 0)
-        return DT_F32;
-    if (strcmp(arg, "f16") == 0)
-        return DT_F16;
-    if (strcmp(arg, "bf16") != 0)
-        die_usage("--kv-dtype: \"%s\" is not f32, f16 or bf16", arg);
-    return DT_BF16;
+    struct err err;
+    int i = opt_word(name, arg, words, &err);
+
+    if (i < 0)
+        die_err(&err);
+    return i;
 }
 
 static void
 take_other_option(struct run *run, int c, const char *arg)
 {
+    static const char *const types[] = { "f32", "f16", "bf16", NULL };
+    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
+    static const char *const computes[] = { "f32", "bf16", NULL };
+
     switch (c) {
     case 'n':
         number("-n", arg, 0, INT32_MAX, &run->max_tokens);
         break;
-    case O_JSONL:
-        run->jsonl = true;
+    case O_TEMPLATE:
+        run->format = chat_parse(arg);
+        if (run->format < 0)
+            die_usage("--template: \"%s\" is not chatml, llama3 or mistral",
+                      arg);
         break;
     case O_BATCH:
         number("--batch", arg, 1, 1024, &run->batch);
         break;
     case O_CTX:
         number("--ctx", arg, 1, INT32_MAX, &run->ctx);
-        break;
-    case O_PAD:
-        run->pad = true;
-        break;
-    case O_META:
-        run->acts_meta = arg;
-        break;
-    case O_IDS_OUT:
-        run->ids_out = true;
-        break;
-    case O_JSON:
-        run->json = true;
-        break;
-    case 'o':
-        run->output = arg;
         break;
     case 'f':
         run->out_flags |= OUT_FORCE;
@@ -363,42 +347,23 @@ take_other_option(struct run *run, int c, const char *arg)
         number("--chunk", arg, 1, 65536, &run->chunk);
         break;
     case O_COMPUTE:
-        run->compute = strcmp(arg, "bf16") == 0 ? COMPUTE_BF16 : COMPUTE_F32;
-        if (run->compute == COMPUTE_F32 && strcmp(arg, "f32") != 0)
-            die_usage("--compute: \"%s\" is not f32 or bf16", arg);
+        run->compute =
+            word("--compute", arg, computes) ? COMPUTE_BF16 : COMPUTE_F32;
         break;
     case O_LORA:
         add_lora(run, arg);
-        break;
-    case O_KVC:
-        run->kvc = arg;
         break;
     case O_KVC_AFTER:
         number("--kvc-after", arg, 1, INT32_MAX, &run->kvc_after);
         break;
     case O_KV_DTYPE:
-        run->kv_dtype = kv_dtype(arg);
-        break;
-    case O_LUT:
-        run->lut = arg;
-        break;
-    case O_LUT_LAYERS:
-        run->lut_layers = arg;
+        run->kv_dtype = dtypes[word("--kv-dtype", arg, types)];
         break;
     case O_RATIO:
         real(run, 0, "--ratio", arg, 0, 1, &run->lut_ratio);
         break;
-    case O_LUT_REPORT:
-        run->lut_report = arg;
-        break;
     case 'j':
         number("-j", arg, 1, 1024, &run->n_threads);
-        break;
-    case 'v':
-        run->verbose = true;
-        break;
-    case 'q':
-        run->quiet = true;
         break;
     }
 }
@@ -477,8 +442,7 @@ parse(struct run *run, int argc, char **argv)
         else
             die_usage("more than %d options", MAX_GIVEN);
         given.n_prompts += c == 'p' || c == O_FILE || c == O_IDS;
-        if (!take_prompt_option(run, c, arg) &&
-            !take_sampler_option(run, c, arg) &&
+        if (!set_plain(run, c, arg) && !take_sampler_option(run, c, arg) &&
             !take_mode_option(run, &given, c, arg))
             take_other_option(run, c, arg);
     }

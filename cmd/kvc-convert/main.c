@@ -98,54 +98,58 @@ set_number(struct cmd *cmd, int id, const char *arg, struct err *err)
     }
 }
 
-/* Switches; false for what is none. */
+/* Where an option that is a switch, or a string kept as it is, goes. */
 static bool
-set_flag(struct cmd *cmd, enum mode *mode, int id)
+set_plain(struct cmd *cmd, int id, const char *arg)
 {
-    static const enum mode modes[] = { INFO, CHECK, CHECK, DIFF };
+    const struct opt_place places[] = {
+        { O_INPUT, NULL, &cmd->input },
+        { 'o', NULL, &cmd->output },
+        { O_PREFIX_ORDER, NULL, &cmd->prefix_order },
+        { O_SLOT_ORDER, NULL, &cmd->slot_order },
+        { O_STRICT, &cmd->strict, NULL },
+        { O_PROVENANCE, &cmd->provenance, NULL },
+        { O_IF_MISSING, &cmd->if_missing, NULL },
+        { O_JSON, &cmd->json, NULL },
+        { 'v', &cmd->verbose, NULL },
+        { 'q', &cmd->quiet, NULL },
+        { 0 },
+    };
 
-    switch (id) {
-    case O_INFO:
-    case O_CHECK:
-    case O_DIFF:
-        if (*mode != CONVERT)
-            die_usage("--info, --check and --diff: one of them, once");
-        *mode = modes[id - O_INFO];
-        return true;
-    case O_STRICT:
-        return cmd->strict = true;
-    case O_PROVENANCE:
-        return cmd->provenance = true;
-    case O_IF_MISSING:
-        return cmd->if_missing = true;
-    case O_JSON:
-        return cmd->json = true;
-    case 'f':
-        cmd->out_flags = OUT_FORCE;
-        return true;
-    case 'v':
-        return cmd->verbose = true;
-    case 'q':
-        return cmd->quiet = true;
-    default:
-        return false;
-    }
+    return opt_store(places, id, arg);
+}
+
+static void
+set_mode(enum mode *mode, enum mode to)
+{
+    if (*mode != CONVERT)
+        die_usage("--info, --check and --diff: one of them, once");
+    *mode = to;
 }
 
 static int
-set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
+set_option(struct cmd *cmd, enum mode *mode, int id, const char *arg,
+           struct err *err)
 {
     static const char *const forms[] = { "pth", "safetensors", "bin", NULL };
     static const char *const dtypes[] = { "fp16", "bf16", "fp32", NULL };
     static const enum dtype dtype_of[] = { DT_F16, DT_BF16, DT_F32 };
     int i;
 
-    switch (id) {
-    case O_INPUT:
-        cmd->input = arg;
+    if (set_plain(cmd, id, arg))
         return 0;
-    case 'o':
-        cmd->output = arg;
+    switch (id) {
+    case O_INFO:
+        set_mode(mode, INFO);
+        return 0;
+    case O_CHECK:
+        set_mode(mode, CHECK);
+        return 0;
+    case O_DIFF:
+        set_mode(mode, DIFF);
+        return 0;
+    case 'f':
+        cmd->out_flags = OUT_FORCE;
         return 0;
     case O_FROM:
         i = opt_word("--from", arg, forms, err);
@@ -155,12 +159,6 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
         if ((i = opt_word("--dtype", arg, dtypes, err)) >= 0)
             cmd->dtype = (int)dtype_of[i];
         return i < 0 ? -1 : 0;
-    case O_PREFIX_ORDER:
-        cmd->prefix_order = arg;
-        return 0;
-    case O_SLOT_ORDER:
-        cmd->slot_order = arg;
-        return 0;
     default:
         return set_number(cmd, id, arg, err);
     }
@@ -218,7 +216,7 @@ parse(struct cmd *cmd, int argc, char **argv)
     int id, index;
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
-        if (!set_flag(cmd, &mode, id) && set_option(cmd, id, arg, &err) < 0)
+        if (set_option(cmd, &mode, id, arg, &err) < 0)
             die_err(&err);
     cmd->args = argv + index;
     cmd->n_args = argc - index;

@@ -124,7 +124,7 @@ static const struct opt opts[] = {
     { 0 },
 };
 
-static const struct opt_verb verb_help[] = {
+static const struct opt_verb verbs[] = {
     { "info", "", "shapes, bytes, and the memory that a run will take" },
     { "init", "", "a new adapter: A uniform, B zero" },
     { "forward", "", "the experts' output for a batch" },
@@ -138,31 +138,28 @@ static const struct opt_verb verb_help[] = {
     { 0 },
 };
 
+/* In the order of 'verbs'. */
 static const struct {
-    const char *name;
-    int (*run)(const struct cmd *cmd, struct err *err);
+    int (*main)(const struct cmd *cmd, struct err *err);
     const char *needs; /* letters of options */
     bool operands;
-} verbs[] = {
-    { "info", info_main, "", false },
-    { "init", init_main, "bo", false },
-    { "forward", forward_main, "blio", false },
-    { "backward", backward_main, "blcgo", false },
-    { "train", train_main, "blo", true },
-    { "check", check_main, "bli", false },
-    { "merge", merge_main, "blo", false },
-    { "convert", convert_main, "lo", false },
-    { "quantize", quantize_main, "bo", false },
-    { "bench", bench_main, "", false },
+} mains[] = {
+    { info_main, "", false },        { init_main, "bo", false },
+    { forward_main, "blio", false }, { backward_main, "blcgo", false },
+    { train_main, "blo", true },     { check_main, "bli", false },
+    { merge_main, "blo", false },    { convert_main, "lo", false },
+    { quantize_main, "bo", false },  { bench_main, "", false },
 };
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+_Static_assert(sizeof(mains) / sizeof(mains[0]) + 1 ==
+                   sizeof(verbs) / sizeof(verbs[0]),
+               "a main for each verb");
 
 static const struct opt_tool tool = {
     .name = "moe-sft",
     .usage = "moe-sft VERB [OPTION...]",
     .summary = "Fine-tunes the experts of a mixture-of-experts layer by LoRA.",
     .opts = opts,
-    .verbs = verb_help,
+    .verbs = verbs,
 };
 
 /* Where an option that is a switch, or a string kept as it is, goes. */
@@ -249,19 +246,10 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     }
 }
 
-static size_t
-find_verb(const char *name)
-{
-    for (size_t i = 0; i < N_VERBS; i++)
-        if (!strcmp(name, verbs[i].name))
-            return i;
-    die_usage("\"%s\" is no verb", name);
-}
-
 static void
-check_needs(const bool *seen, size_t verb)
+check_needs(const bool *seen, int verb)
 {
-    for (const char *c = verbs[verb].needs; *c; c++)
+    for (const char *c = mains[verb].needs; *c; c++)
         for (const struct opt *o = opts; o->id; o++)
             if (o->id == *c && !seen[o->id])
                 die_usage("%s: -%c %s is needed", verbs[verb].name, *c, o->arg);
@@ -289,14 +277,13 @@ check_files(const struct cmd *cmd)
 }
 
 /* Reads the command line; returns the verb's place in the table. */
-static size_t
+static int
 parse(struct cmd *cmd, int argc, char **argv)
 {
     bool seen[TRAIN_OPT_END] = { false };
     struct err err;
     const char *arg;
-    size_t verb;
-    int id, index;
+    int id, index, verb;
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
         seen[id] = true;
@@ -305,11 +292,13 @@ parse(struct cmd *cmd, int argc, char **argv)
     }
     if (index == argc)
         die_usage("a verb is missing");
-    verb = find_verb(argv[index++]);
+    verb = opt_verb(&tool, argv[index]);
+    if (verb < 0)
+        die_usage("\"%s\" is no verb", argv[index]);
     cmd->verb = verbs[verb].name;
-    cmd->args = argv + index;
-    cmd->n_args = argc - index;
-    if (cmd->n_args && !verbs[verb].operands)
+    cmd->args = argv + index + 1;
+    cmd->n_args = argc - index - 1;
+    if (cmd->n_args && !mains[verb].operands)
         die_usage("%s: \"%s\": files are named by options", cmd->verb,
                   cmd->args[0]);
     for (id = 0; id < TRAIN_OPT_END; id++)
@@ -332,8 +321,7 @@ main(int argc, char **argv)
                        .samples = 8,
                        .train = &train };
     struct err err = { 0 };
-    size_t verb;
-    int status;
+    int verb, status;
 
     tool_start(&tool);
     cmd.n_threads = par_default();
@@ -345,7 +333,7 @@ main(int argc, char **argv)
     sig_install(true);
     status = cmd.if_missing ? is_there(&cmd, &err) : 0;
     if (status == 0)
-        status = verbs[verb].run(&cmd, &err);
+        status = mains[verb].main(&cmd, &err);
     else if (status > 0)
         status = 0;
     if (status < 0)

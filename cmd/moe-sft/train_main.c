@@ -95,26 +95,17 @@ set_count(struct train_options *o, int id, const char *arg, int *rc,
     return false;
 }
 
+/* Where an option that is a switch, or a string kept as it is, goes. */
 static bool
 set_plain(struct train_options *o, int id, const char *arg)
 {
-    switch (id) {
-    case O_TARGET:
-        o->target = arg;
-        return true;
-    case O_LOG:
-        o->log = arg;
-        return true;
-    case O_SVG:
-        o->svg = arg;
-        return true;
-    case O_SHUFFLE:
-        return o->shuffle = true;
-    case O_RESUME:
-        return o->resume = true;
-    default:
-        return false;
-    }
+    const struct opt_place places[] = {
+        { O_TARGET, NULL, &o->target }, { O_LOG, NULL, &o->log },
+        { O_SVG, NULL, &o->svg },       { O_SHUFFLE, &o->shuffle, NULL },
+        { O_RESUME, &o->resume, NULL }, { 0 },
+    };
+
+    return opt_store(places, id, arg);
 }
 
 bool

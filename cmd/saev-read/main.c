@@ -77,7 +77,7 @@ static const struct opt opts[] = {
     { 0 },
 };
 
-static const struct opt_verb verb_help[] = {
+static const struct opt_verb verbs[] = {
     { "rows", "DUMP [INDEX...]", "activations of a view (the default verb)" },
     { "verify", "DUMP...", "is the dump whole? names all that is wrong" },
     { "info", "DUMP...", "shape, version, bytes expected and found" },
@@ -86,16 +86,17 @@ static const struct opt_verb verb_help[] = {
     { 0 },
 };
 
+/* In the order of 'verbs'. */
 static const struct {
-    const char *name;
-    int (*run)(struct cmd *cmd, struct err *err);
+    int (*main)(struct cmd *cmd, struct err *err);
     bool binary; /* its answer is not for a terminal */
-} verbs[] = {
-    { "rows", rows_main, true },  { "verify", verify_main, false },
-    { "info", info_main, false }, { "stats", stats_main, false },
-    { "meta", meta_main, false },
+} mains[] = {
+    { rows_main, true },   { verify_main, false }, { info_main, false },
+    { stats_main, false }, { meta_main, false },
 };
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+_Static_assert(sizeof(mains) / sizeof(mains[0]) + 1 ==
+                   sizeof(verbs) / sizeof(verbs[0]),
+               "a main for each verb");
 
 static const struct opt_tool tool = {
     .name = "saev-read",
@@ -103,7 +104,7 @@ static const struct opt_tool tool = {
              "saev-read VERB [OPTION...] DUMP...",
     .summary = "Reads activations that saev-write has cached.",
     .opts = opts,
-    .verbs = verb_help,
+    .verbs = verbs,
 };
 
 static int
@@ -224,14 +225,13 @@ check_order(const struct cmd *cmd, const bool *seen)
 }
 
 /* Reads the command line; returns the verb's place in the table. */
-static size_t
+static int
 parse(struct cmd *cmd, int argc, char **argv)
 {
     bool seen[O_END] = { false };
     struct err err;
     const char *arg;
-    size_t verb = 0;
-    int id, index;
+    int id, index, verb;
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
         seen[id] = true;
@@ -240,12 +240,9 @@ parse(struct cmd *cmd, int argc, char **argv)
     }
     if (index == argc)
         die_usage("a DUMP is missing");
-    for (size_t i = 0; i < N_VERBS; i++)
-        if (!strcmp(argv[index], verbs[i].name)) {
-            verb = i;
-            index++;
-            break;
-        }
+    verb = opt_verb(&tool, argv[index]);
+    index += verb >= 0;
+    verb = verb >= 0 ? verb : 0;
     cmd->verb = verbs[verb].name;
     cmd->args = argv + index;
     cmd->n_args = argc - index;
@@ -287,8 +284,7 @@ main(int argc, char **argv)
         .out_path = "-",
     };
     struct err err = { 0 };
-    size_t verb;
-    int status;
+    int verb, status;
 
     tool_start(&tool);
     verb = parse(&cmd, argc, argv);
@@ -297,9 +293,9 @@ main(int argc, char **argv)
     if (cmd.quiet)
         tool_quiet();
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
-                 verbs[verb].binary && !cmd.index, &err) < 0)
+                 mains[verb].binary && !cmd.index, &err) < 0)
         die_err(&err);
-    status = verbs[verb].run(&cmd, &err);
+    status = mains[verb].main(&cmd, &err);
     par_close(cmd.par);
     if (status < 0 || out_commit(cmd.out, &err) < 0) {
         if (status < 0)

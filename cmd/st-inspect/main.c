@@ -71,7 +71,7 @@ static const struct opt opts[] = {
     { 0 },
 };
 
-static const struct opt_verb verb_help[] = {
+static const struct opt_verb verbs[] = {
     { "list", "FILE|FOLDER", "one row a tensor (the default verb)" },
     { "tree", "FILE|FOLDER", "parameters and bytes by module" },
     { "stats", "FILE|FOLDER", "range, moments, quantiles, NaN, histogram" },
@@ -83,15 +83,14 @@ static const struct opt_verb verb_help[] = {
     { 0 },
 };
 
-static const struct {
-    const char *name;
-    int (*run)(struct cmd *cmd, struct err *err);
-} verbs[] = {
-    { "list", list_main },     { "tree", tree_main }, { "stats", stats_main },
-    { "hash", hash_main },     { "diff", diff_main }, { "cat", cat_main },
-    { "verify", verify_main }, { "meta", meta_main },
+/* In the order of 'verbs'. */
+static int (*const mains[])(struct cmd *cmd, struct err *err) = {
+    list_main,   tree_main, stats_main, hash_main,
+    verify_main, diff_main, cat_main,   meta_main,
 };
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+_Static_assert(sizeof(mains) / sizeof(mains[0]) + 1 ==
+                   sizeof(verbs) / sizeof(verbs[0]),
+               "a main for each verb");
 
 static const struct opt_tool tool = {
     .name = "st-inspect",
@@ -99,7 +98,7 @@ static const struct opt_tool tool = {
     .summary = "Shows what is in safetensors files and model folders, and "
                "checks it.",
     .opts = opts,
-    .verbs = verb_help,
+    .verbs = verbs,
 };
 
 static int
@@ -221,14 +220,13 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 }
 
 /* Reads the command line; returns the verb's place in the table. */
-static size_t
+static int
 parse(struct cmd *cmd, int argc, char **argv)
 {
     bool seen[O_SLICE + 1] = { false };
     struct err err;
     const char *arg;
-    size_t verb = 0;
-    int id, index;
+    int id, index, verb;
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
         seen[id] = true;
@@ -237,12 +235,9 @@ parse(struct cmd *cmd, int argc, char **argv)
     }
     if (index == argc)
         die_usage("a FILE or FOLDER is missing");
-    for (size_t i = 0; i < N_VERBS; i++)
-        if (!strcmp(argv[index], verbs[i].name)) {
-            verb = i;
-            index++;
-            break;
-        }
+    verb = opt_verb(&tool, argv[index]);
+    index += verb >= 0;
+    verb = verb >= 0 ? verb : 0;
     cmd->verb = verbs[verb].name;
     cmd->args = argv + index;
     cmd->n_args = argc - index;
@@ -289,8 +284,7 @@ main(int argc, char **argv)
         .n_quantiles = 5,
     };
     struct err err = { 0 };
-    size_t verb;
-    int status;
+    int verb, status;
 
     tool_start(&tool);
     sig_install(true);
@@ -301,7 +295,7 @@ main(int argc, char **argv)
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
                  !strcmp(cmd.verb, "cat") && !cmd.json, &err) < 0)
         die_err(&err);
-    status = verbs[verb].run(&cmd, &err);
+    status = mains[verb](&cmd, &err);
     par_close(cmd.par);
     if (status < 0 || text_finish(&cmd, &err) < 0) {
         out_abort(cmd.out);

@@ -207,6 +207,9 @@ test_verbs(void)
            "opt_for_verb: and refused elsewhere");
     tap_ok(opt_for_verb(&tool, 'o', "stat", &err) < 0,
            "opt_for_verb: the beginning of a verb's name is not the verb");
+    tap_ok(opt_verb(&tool, "cat") == 0 && opt_verb(&tool, "stats") == 1 &&
+               opt_verb(&tool, "stat") < 0 && opt_verb(&tool, "") < 0,
+           "opt_verb: a verb's place, and none for other words");
 }
 
 static void
