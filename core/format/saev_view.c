@@ -1,0 +1,92 @@
+/* SAEV's geometry: names and sizes of shards, and where a view's rows lie. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/format/saev.h"
+
+void
+saev_shard_name(char name[32], size_t shard)
+{
+    snprintf(name, 32, "acts%06zu.bin", shard);
+}
+
+bool
+saev_shard_of(const char *name, size_t *shard)
+{
+    char again[32];
+
+    if (sscanf(name, "acts%zu", shard) != 1)
+        return false;
+    saev_shard_name(again, *shard);
+    return !strcmp(name, again);
+}
+
+size_t
+saev_shard_imgs(const struct saev *s, size_t shard)
+{
+    size_t first = shard * s->shard_imgs;
+
+    return s->n_imgs - first < s->shard_imgs ? s->n_imgs - first
+                                             : s->shard_imgs;
+}
+
+size_t
+saev_shard_nbytes(const struct saev *s, size_t shard)
+{
+    return saev_shard_imgs(s, shard) * s->img_nbytes;
+}
+
+int
+saev_view_open(struct saev_view *v, const struct saev *s,
+               enum saev_tokens tokens, int64_t layer, struct err *err)
+{
+    size_t i = 0;
+
+    *v = (struct saev_view){ .saev = s, .tokens = tokens };
+    if (tokens == SAEV_CLS && !s->cls_token)
+        return err_set(err, EX_DATAERR,
+                       "%s: the dump has no CLS token (cls_token is false)",
+                       s->name);
+    while (layer != SAEV_ALL_LAYERS && i < s->n_layers && s->layers[i] != layer)
+        i++;
+    if (i == s->n_layers)
+        return err_set(err, EX_DATAERR, "%s: layer %lld is not in the dump",
+                       s->name, (long long)layer);
+    v->layer0 = i;
+    v->n_layers = layer == SAEV_ALL_LAYERS ? s->n_layers : 1;
+    v->token0 = tokens == SAEV_IMAGE ? s->cls_token : 0;
+    v->n_tokens = tokens == SAEV_CLS     ? 1
+                  : tokens == SAEV_IMAGE ? s->n_patches
+                                         : s->n_tokens;
+    v->img_rows = v->n_layers * v->n_tokens;
+    v->n_rows = s->n_imgs * v->img_rows;
+    return 0;
+}
+
+struct saev_place
+saev_view_at(const struct saev_view *v, size_t row)
+{
+    const struct saev *s = v->saev;
+    struct saev_place p = { .img = row / v->img_rows };
+    size_t rest = row % v->img_rows, vector;
+
+    p.layer = v->layer0 + rest / v->n_tokens;
+    p.token = v->token0 + rest % v->n_tokens;
+    p.patch = (int64_t)p.token - s->cls_token;
+    p.shard = p.img / s->shard_imgs;
+    vector =
+        (p.img % s->shard_imgs * s->n_layers + p.layer) * s->n_tokens + p.token;
+    p.offset = vector * s->row_nbytes;
+    return p;
+}
+
+int64_t
+saev_view_row(const struct saev_view *v, size_t img, size_t layer, size_t token)
+{
+    if (img >= v->saev->n_imgs || layer < v->layer0 ||
+        layer - v->layer0 >= v->n_layers || token < v->token0 ||
+        token - v->token0 >= v->n_tokens)
+        return -1;
+    return (int64_t)(img * v->img_rows + (layer - v->layer0) * v->n_tokens +
+                     token - v->token0);
+}
