@@ -239,7 +239,8 @@ check_one(const char *path, bool picture, const struct state *s,
     bool same = false;
     int rc;
 
-    if (!path || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+    if (!path || lstat(path, &st) < 0 ||
+        (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
         return 0;
     log_all(&ours, s);
     rc = file_read_regular(path, ours.n + MORE_MAX, &there, err);
@@ -259,7 +260,10 @@ check_one(const char *path, bool picture, const struct state *s,
 static int
 is_free(const char *path, struct err *err)
 {
-    if (!path || file_missing(path))
+    struct stat st;
+
+    /* not a link that points to nothing, either */
+    if (!path || (lstat(path, &st) < 0 && errno == ENOENT))
         return 0;
     return err_set(err, EX_CANTCREAT,
                    "%s: exists already (--force replaces it)", path);

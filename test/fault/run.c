@@ -576,12 +576,19 @@ options(int argc, char **argv)
 }
 
 static void
+remove_page(void)
+{
+    unlink(page_path);
+}
+
+static void
 open_page(void)
 {
     int fd = mkstemp(page_path);
 
     if (fd < 0 || ftruncate(fd, FAULT_ROOM) < 0)
         err(99, "%s", page_path);
+    atexit(remove_page);
     page = mmap(NULL, FAULT_ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         err(99, "%s", page_path);
@@ -604,7 +611,6 @@ main(int argc, char **argv)
         if (opt.class ? !strcmp(opt.class, kinds[i].name)
                       : kinds[i].verdict != LATE)
             inject_all(&kinds[i], calls[kinds[i].class]);
-    unlink(page_path);
     printf("%s\t%lu\t%lu\n", opt.name, injected, bad);
     return bad > 0;
 }
