@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NODES    "/sys/devices/system/node/"
 #define MAX_NODE 1024 /* numbers may have gaps; Linux's own limit */
 
 /* "0-3,8-11": which of them 'mask' has. */
@@ -31,21 +32,35 @@ read_list(FILE *f, cpu_set_t *cpus, const cpu_set_t *mask)
     return CPU_COUNT(cpus) > 0;
 }
 
+/* One more than the highest number, of "0" or "0-3". */
+static int
+end_of_nodes(void)
+{
+    FILE *f = fopen(NODES "possible", "re");
+    int last = -1, c = 0;
+
+    while (f && fscanf(f, "%d", &last) == 1 &&
+           (c = fgetc(f), c == '-' || c == ','))
+        ;
+    if (f)
+        fclose(f);
+    return last >= 0 && last < MAX_NODE ? last + 1 : MAX_NODE;
+}
+
 /* The i-th node with CPUs of ours, or how many there are. */
 static int
 find(int i, cpu_set_t *cpus)
 {
     cpu_set_t mask;
-    int n = 0;
+    int n = 0, end = end_of_nodes();
 
     if (sched_getaffinity(0, sizeof(mask), &mask) != 0)
         return 0;
-    for (int node = 0; node < MAX_NODE && n <= i; node++) {
+    for (int node = 0; node < end && n <= i; node++) {
         char path[64];
         FILE *f;
 
-        snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist",
-                 node);
+        snprintf(path, sizeof(path), NODES "node%d/cpulist", node);
         f = fopen(path, "re");
         if (!f)
             continue;
