@@ -218,8 +218,7 @@ put_head(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
     if (cmd->json) {
         str_adds(&cmd->text, "{\"name\":");
         js_put_str(&cmd->text, t->name, t->name_n);
-        put_json_key(&cmd->text, "dtype");
-        put_json_str(&cmd->text, dtype_table[t->dtype].name);
+        put_json_text(&cmd->text, "dtype", dtype_table[t->dtype].name);
         put_json_key(&cmd->text, "shape");
         put_shape(&cmd->text, n_dims, shape);
         put_json_key(&cmd->text, "data");

@@ -149,19 +149,13 @@ put_json(struct str *to, const struct row *r)
     put_json_side(to, "a", r->a);
     put_json_side(to, "b", r->b);
     if (r->d.measured) {
-        put_json_key(to, "n_differ");
-        put_u64(to, r->d.n_differ);
-        put_json_key(to, "max_abs");
-        js_put_f64(to, r->d.max_abs);
-        put_json_key(to, "relative");
-        js_put_f64(to, r->d.relative);
-        put_json_key(to, "cosine");
-        js_put_f64(to, r->d.cosine);
+        put_json_u64(to, "n_differ", r->d.n_differ);
+        put_json_f64(to, "max_abs", r->d.max_abs);
+        put_json_f64(to, "relative", r->d.relative);
+        put_json_f64(to, "cosine", r->d.cosine);
     }
-    if (has_ulps(r)) {
-        put_json_key(to, "max_ulp");
-        put_u64(to, r->d.max_ulp);
-    }
+    if (has_ulps(r))
+        put_json_u64(to, "max_ulp", r->d.max_ulp);
     str_addc(to, '}');
 }
 
@@ -318,8 +312,7 @@ put_json_head(struct cmd *cmd)
 {
     str_adds(&cmd->text, "{\"a\":");
     put_json_str(&cmd->text, cmd->args[0]);
-    put_json_key(&cmd->text, "b");
-    put_json_str(&cmd->text, cmd->args[1]);
+    put_json_text(&cmd->text, "b", cmd->args[1]);
     put_json_key(&cmd->text, "tensors");
     str_addc(&cmd->text, '[');
 }

@@ -73,10 +73,8 @@ put_json(struct str *to, const struct cmd *cmd, const struct st *st,
 {
     str_addf(to, "{\"hash\":\"%s\",\"digest\":\"%s\"", hash_name(cmd->hash),
              hex);
-    put_json_key(to, "nbytes");
-    put_u64(to, t ? t->nbytes : st->file_size);
-    put_json_key(to, "file");
-    put_json_str(to, st->path);
+    put_json_u64(to, "nbytes", t ? t->nbytes : st->file_size);
+    put_json_text(to, "file", st->path);
     put_json_key(to, "tensor");
     if (t)
         js_put_str(to, t->name, t->name_n);

@@ -74,6 +74,11 @@ void put_esc(struct str *to, const char *s);         /* str_esc() of a string */
 void put_json_str(struct str *to, const char *s);    /* quoted */
 void put_json_key(struct str *to, const char *name); /* ,"name": */
 
+/* A member, its key and its value; of NaN and infinities null. */
+void put_json_u64(struct str *to, const char *name, uint64_t v);
+void put_json_f64(struct str *to, const char *name, double v);
+void put_json_text(struct str *to, const char *name, const char *s);
+
 /*
  * select.c: one file or folder and the tensors in it that -t means, in
  * natural order of names (layers.2 before layers.10).

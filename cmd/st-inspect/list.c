@@ -56,24 +56,19 @@ put_json_sizes(struct str *to, const struct st_tensor *t, const char *name,
 {
     str_adds(to, "{\"name\":");
     js_put_str(to, name, name_n);
-    put_json_key(to, "dtype");
-    put_json_str(to, dtype_table[t->dtype].name);
+    put_json_text(to, "dtype", dtype_table[t->dtype].name);
     put_json_key(to, "shape");
     put_shape(to, t->n_dims, t->shape);
-    put_json_key(to, "n_elements");
-    put_u64(to, count * t->n_elements);
-    put_json_key(to, "nbytes");
-    put_u64(to, count * t->nbytes);
+    put_json_u64(to, "n_elements", count * t->n_elements);
+    put_json_u64(to, "nbytes", count * t->nbytes);
 }
 
 static void
 put_json_row(struct str *to, const struct stdir_tensor *t)
 {
     put_json_sizes(to, t->t, t->t->name, t->t->name_n, 1);
-    put_json_key(to, "offset");
-    put_u64(to, t->st->data_offset + t->t->begin);
-    put_json_key(to, "file");
-    put_json_str(to, t->st->path);
+    put_json_u64(to, "offset", t->st->data_offset + t->t->begin);
+    put_json_text(to, "file", t->st->path);
     str_addc(to, '}');
 }
 
@@ -82,22 +77,17 @@ put_json_head(struct str *to, const struct selection *sel)
 {
     str_adds(to, "{\"path\":");
     put_json_str(to, sel->dir.path);
-    put_json_key(to, "n_tensors");
-    put_u64(to, sel->n);
-    put_json_key(to, "n_elements");
-    put_u64(to, sel->n_elements);
-    put_json_key(to, "nbytes");
-    put_u64(to, sel->nbytes);
+    put_json_u64(to, "n_tensors", sel->n);
+    put_json_u64(to, "n_elements", sel->n_elements);
+    put_json_u64(to, "nbytes", sel->nbytes);
     put_json_key(to, "files");
     for (size_t i = 0; i < sel->dir.n_files; i++) {
         const struct st *st = &sel->dir.files[i];
 
         str_adds(to, i ? ",{\"file\":" : "[{\"file\":");
         put_json_str(to, st->path);
-        put_json_key(to, "size");
-        put_u64(to, st->file_size);
-        put_json_key(to, "data_offset");
-        put_u64(to, st->data_offset);
+        put_json_u64(to, "size", st->file_size);
+        put_json_u64(to, "data_offset", st->data_offset);
         str_addc(to, '}');
     }
     str_adds(to, "],\"tensors\":[");
@@ -148,8 +138,7 @@ put_folded(struct str *to, const struct cmd *cmd, const struct fold_row *r)
 {
     if (cmd->json) {
         put_json_sizes(to, r->t, r->name, r->name_n, r->count);
-        put_json_key(to, "count");
-        put_u64(to, r->count);
+        put_json_u64(to, "count", r->count);
         str_addc(to, '}');
     } else {
         put_sizes(to, r->t, r->count, true);

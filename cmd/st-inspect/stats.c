@@ -124,13 +124,6 @@ put_json_count(struct str *to, const char *key, const struct stats *st,
 }
 
 static void
-put_json_value(struct str *to, const char *key, double v)
-{
-    put_json_key(to, key);
-    js_put_f64(to, v); /* null for NaN */
-}
-
-static void
 put_json_hist(struct str *to, const struct stats *st, size_t n_bins)
 {
     put_json_key(to, "histogram");
@@ -140,7 +133,7 @@ put_json_hist(struct str *to, const struct stats *st, size_t n_bins)
     }
     str_adds(to, "{\"from\":");
     js_put_f64(to, st->lo);
-    put_json_value(to, "to", st->hi);
+    put_json_f64(to, "to", st->hi);
     put_json_key(to, "counts");
     put_shape(to, n_bins, st->hist);
     str_addc(to, '}');
@@ -152,19 +145,17 @@ put_json(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
 {
     str_adds(to, "{\"name\":");
     js_put_str(to, t->name, t->name_n);
-    put_json_key(to, "dtype");
-    put_json_str(to, dtype_table[t->dtype].name);
+    put_json_text(to, "dtype", dtype_table[t->dtype].name);
     put_json_key(to, "shape");
     put_shape(to, t->n_dims, t->shape);
-    put_json_key(to, "n_elements");
-    put_u64(to, st->n);
+    put_json_u64(to, "n_elements", st->n);
     put_json_count(to, "n_nan", st, st->n_nan);
     put_json_count(to, "n_inf", st, st->n_inf);
     put_json_count(to, "n_zero", st, st->n_zero);
-    put_json_value(to, "min", st->min);
-    put_json_value(to, "max", st->max);
-    put_json_value(to, "mean", st->mean);
-    put_json_value(to, "std", st->std);
+    put_json_f64(to, "min", st->min);
+    put_json_f64(to, "max", st->max);
+    put_json_f64(to, "mean", st->mean);
+    put_json_f64(to, "std", st->std);
     put_json_key(to, "quantiles");
     for (size_t i = 0; st->has_quantiles && i < cmd->n_quantiles; i++) {
         str_addc(to, i ? ',' : '[');

@@ -175,3 +175,24 @@ put_json_key(struct str *to, const char *name)
     str_adds(to, name);
     str_adds(to, "\":");
 }
+
+void
+put_json_u64(struct str *to, const char *name, uint64_t v)
+{
+    put_json_key(to, name);
+    put_u64(to, v);
+}
+
+void
+put_json_f64(struct str *to, const char *name, double v)
+{
+    put_json_key(to, name);
+    js_put_f64(to, v);
+}
+
+void
+put_json_text(struct str *to, const char *name, const char *s)
+{
+    put_json_key(to, name);
+    put_json_str(to, s);
+}

@@ -158,14 +158,10 @@ put_json_node(struct str *to, const struct node *node)
 {
     str_adds(to, "{\"module\":");
     js_put_str(to, node->path, node->path_n);
-    put_json_key(to, "depth");
-    put_u64(to, node->depth);
-    put_json_key(to, "n_elements");
-    put_u64(to, node->n_elements);
-    put_json_key(to, "nbytes");
-    put_u64(to, node->nbytes);
-    put_json_key(to, "n_tensors");
-    put_u64(to, node->n_tensors);
+    put_json_u64(to, "depth", node->depth);
+    put_json_u64(to, "n_elements", node->n_elements);
+    put_json_u64(to, "nbytes", node->nbytes);
+    put_json_u64(to, "n_tensors", node->n_tensors);
     put_json_key(to, "dtypes");
     str_addc(to, '[');
     put_dtypes(to, node->dtypes, true);

@@ -55,10 +55,8 @@ put_bad(struct str *to, const struct cmd *cmd, const struct job *job)
     if (cmd->json) {
         str_adds(to, "{\"path\":");
         put_json_str(to, job->path);
-        put_json_key(to, "problem");
-        put_json_str(to, problem(job));
-        put_json_key(to, "status");
-        put_u64(to, (uint64_t)job->err.status);
+        put_json_text(to, "problem", problem(job));
+        put_json_u64(to, "status", (uint64_t)job->err.status);
         str_addc(to, '}');
     } else {
         put_esc(to, job->path);
