@@ -1,15 +1,19 @@
-/* core/err, mem, str, dtype, le and js: each against its rule, written anew. */
+/* core/err, mem, str, dtype, le, js, fd, svg and clock: each against its rule,
+ * written anew. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/fd.h"
 #include "core/js.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/str.h"
+#include "core/svg.h"
 #include "test/unit/tap.h"
 
 static char warned[2000];
@@ -260,6 +264,76 @@ test_js(void)
     json_decref(root);
 }
 
+/* Pieces of 3, 0, 2 and 0 bytes: what is left after each number of them. */
+static void
+test_iov(void)
+{
+    static const struct {
+        size_t skip;
+        int n, piece;
+        size_t at, nbytes;
+    } want[] = { { 0, 4, 0, 0, 3 }, { 1, 4, 0, 1, 2 }, { 2, 4, 0, 2, 1 },
+                 { 3, 2, 2, 0, 2 }, { 4, 2, 2, 1, 1 }, { 5, 0, 4, 0, 0 } };
+    char bytes[4][3];
+
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        struct iovec v[4] = {
+            { bytes[0], 3 }, { bytes[1], 0 }, { bytes[2], 2 }, { bytes[3], 0 }
+        };
+        int n = 4;
+        struct iovec *left = iov_skip(v, &n, want[i].skip);
+
+        tap_ok(n == want[i].n && left == v + want[i].piece &&
+                   (n == 0 ||
+                    (left->iov_base == bytes[want[i].piece] + want[i].at &&
+                     left->iov_len == want[i].nbytes)),
+               "iov_skip: %zu of 5 bytes", want[i].skip);
+    }
+}
+
+static void
+test_svg(void)
+{
+    struct str s = { 0 };
+
+    svg_begin(&s, 10, 20);
+    svg_end(&s);
+    tap_ok(strstr(s.s, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
+                       "width=\"10\" height=\"20\" ") == s.s &&
+               !strcmp(s.s + s.n - 8, "\n</svg>\n"),
+           "svg_begin, svg_end: one element of that size");
+    str_clear(&s);
+    svg_name(&s, "a<b&\xc3\xa4\n", 7, 8);
+    tap_ok(!strcmp(s.s, "a&lt;b&amp;\xc3\xa4\\n"),
+           "svg_name: escaped for a line and for XML");
+    str_clear(&s);
+    svg_name(&s, "\xc3\xa4\xc3\xb6<\xc3\xbc", 7, 2);
+    tap_ok(!strcmp(s.s, "...&lt;\xc3\xbc"),
+           "svg_name: of 4 characters the last 2");
+    str_clear(&s);
+    svg_name(&s, "", 0, 2);
+    svg_line_begin(&s);
+    svg_line_to(&s, 1, 2.25);
+    svg_line_to(&s, -0.5, 1e3);
+    svg_line_end(&s);
+    tap_ok(!!strstr(s.s, " points=\"1.0,2.2 -0.5,1000.0\"/>\n"),
+           "svg_line: points with a space between");
+    str_free(&s);
+}
+
+static void
+test_clock(void)
+{
+    double before = clock_s(), after;
+    struct timespec t = { .tv_nsec = 2000000 };
+
+    while (nanosleep(&t, &t) < 0)
+        ;
+    after = clock_s();
+    tap_ok(after - before >= 0.002 && after - before < 600,
+           "clock_s: 2 ms are 2 ms, or more");
+}
+
 int
 main(void)
 {
@@ -271,5 +345,8 @@ main(void)
     test_f8();
     test_dtype();
     test_js();
+    test_iov();
+    test_svg();
+    test_clock();
     return tap_done();
 }
