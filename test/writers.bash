@@ -29,10 +29,7 @@ END
     moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o fwd.safetensors \
         -c cache.safetensors
     HASH=$(saev-write -q --hash -m m.json)
-    local i n=$(($(wc -c <a.f32) / 4))
-    for i in 0 1 2 3; do
-        tail -c +$((i * n + 1)) a.f32 | head -c $n >"a.$i"
-    done
+    split -d -a 1 -n 4 a.f32 a.
 }
 
 # prepare NAME: an empty out/, with what the command finds there.
