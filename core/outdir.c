@@ -18,7 +18,8 @@
 #include "core/str.h"
 #include "core/tmpname.h"
 
-#define WAIT_MS 10
+#define WAIT_MS   10
+#define MAX_JOINS 100 /* of a folder that is removed again and again */
 
 struct outdir {
     char *parent, *name;
@@ -144,7 +145,7 @@ make_stage(struct outdir *d, struct err *err)
     struct stat st;
     int rc = 0;
 
-    while (d->shared && rc == 0)
+    for (int i = 0; d->shared && rc == 0 && i < MAX_JOINS; i++)
         rc = join(d, err);
     if (d->shared)
         return rc < 0 ? -1 : 0;
