@@ -298,6 +298,26 @@ said() {
     done
 }
 
+# item TOOL OPTION: what the page says of it, without macros and points, a space
+# around each word.
+item() {
+    awk -v o="${2#-}" '/^\.(It|S[hs]|El)/ { on = 0 }
+        /^\.It Fl/ { for (i = 1; i <= NF; i++) if ($i == o) on = 1 } on' "$ROOT/man/$1.1" |
+        sed 's/^\.[A-Z][a-z] //; s/ Ns \([A-Z][a-z] \)*//g; s/[,.;:)]* *$//; s/[,.;:)]* / /g' | tr '\n' ' '
+}
+
+@test "options: the page says the default that --help says" {
+    n=0
+    for t in $TOOLS; do
+        while read -r option default; do
+            said=$(item "$t" "$option")
+            [[ $said == *" ${default#$}"[\ ,]* ]] || { echo "$t $option: $default: $said" && false; }
+            n=$((n + 1))
+        done < <("$t" --help | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*\(default ([^ :;)]*[^ :;,).])[],:;). ].*/\2 \3/p')
+    done
+    [ "$n" -ge 35 ]
+}
+
 # enumerated TOOL: "--option word|word" of --help.
 enumerated() {
     $1 --help | grep -oE -- '--[a-z0-9-]+ ([A-Z]\|)?[a-z][a-z0-9]*(\|[a-z0-9_]+)+|--[a-z]+ N\|all' |
