@@ -73,6 +73,14 @@ every_tool() {
     [ -z "${LEFT_OUT-}" ] || skip "$LEFT_OUT: left out, see make deps"
 }
 
+# need_commands NAME...: skips the test where one is not installed.
+need_commands() {
+    local c
+    for c; do
+        command -v "$c" >/dev/null || skip "no $c here"
+    done
+}
+
 # has_isa NAME: does this machine have it?  A tool that fails for any other
 # reason than that ends the test.
 has_isa() {

@@ -110,7 +110,7 @@ take() { make --no-print-directory -C "$ROOT" "$@" uninstall; }
 }
 
 @test "install: man finds the pages beside the tools, each with the version" {
-    command -v mandoc >/dev/null || skip "no mandoc here"
+    need_commands mandoc
     put PREFIX="$PWD/p"
     version=$(st-inspect -V | sed 's/.* //')
     for m in p/share/man/man*/*; do
@@ -196,7 +196,7 @@ package() {
 
 @test "deb: what is in it, where Debian wants it" {
     every_tool
-    command -v dpkg-deb dpkg-shlibdeps || skip "no dpkg-dev here"
+    need_commands dpkg-deb dpkg-shlibdeps
     package "$ROOT"
     version=$(sed -n 's/^VERSION := //p' "$ROOT/Makefile")
     [[ $deb == */tensorutils_${version}_* ]]
@@ -225,7 +225,7 @@ package() {
 
 @test "deb: lintian finds nothing to say" {
     every_tool
-    command -v dpkg-deb lintian || skip "no lintian here"
+    need_commands dpkg-deb dpkg-shlibdeps lintian
     package "$ROOT"
     run -0 lintian --allow-root --fail-on error,warning "$deb"
     # of what is less, each version thinks something else
@@ -235,7 +235,7 @@ package() {
 }
 
 @test "deb: dpkg installs it in a root of its own, and takes it away" {
-    command -v dpkg-deb fakeroot || skip "no dpkg-dev or fakeroot here"
+    need_commands dpkg-deb dpkg-shlibdeps fakeroot
     package "$ROOT"
     mkdir -p r/var/lib/dpkg/info r/var/lib/dpkg/updates
     touch r/var/lib/dpkg/status r/var/lib/dpkg/available
@@ -265,7 +265,7 @@ copy() {
     (umask 077 && TZ=Asia/Tokyo LC_ALL=C make -C a -j1 all deb) >/dev/null
     (umask 002 && TZ=UTC LANG=tr_TR.UTF-8 LC_ALL=C.UTF-8 make -C "b b/much/deeper" -j3 all deb) >/dev/null
     for f in $TOOLS libcore.a; do cmp "a/build/$f" "b b/much/deeper/build/$f"; done
-    command -v dpkg-deb dpkg-shlibdeps || skip "no dpkg-dev here"
+    need_commands dpkg-deb dpkg-shlibdeps
     cmp a/build/*.deb "b b/much/deeper"/build/*.deb
 }
 
@@ -350,7 +350,7 @@ enumerated() {
 }
 
 @test "completions: zsh takes them for its own language" {
-    command -v zsh >/dev/null || skip "no zsh here"
+    need_commands zsh
     for t in $TOOLS; do
         "$t" --completions zsh >z
         run -0 zsh -n z
@@ -444,7 +444,7 @@ LINES_MEANT='<list><my model.safetensors>
 
 @test "zsh: TAB in a terminal, with names that have spaces" {
     every_tool
-    command -v zsh >/dev/null || skip "no zsh here"
+    need_commands zsh
     "$PYTHON" -c 'import pty' || skip "no python3 here"
     put DESTDIR="$PWD" PREFIX=/p
     touch 'my model.safetensors' other.bin

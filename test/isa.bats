@@ -11,7 +11,7 @@ objects() { # objects FIND-EXPRESSION...: of this build
 ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
 
 @test "isa: no AVX instruction outside of the objects named after it" {
-    command -v objdump >/dev/null || skip "no objdump"
+    need_commands objdump
     [ "$(uname -m)" = x86_64 ] || skip "not x86-64"
     n=0
     while read -r o; do

@@ -20,7 +20,7 @@ load helpers
 }
 
 @test "examples: a reader sees each line as it is typed" {
-    command -v mandoc >/dev/null || skip "no mandoc here"
+    need_commands mandoc
     for p in "$ROOT"/man/*; do
         grep -q '^\.Sh EXAMPLES' "$p" || continue
         LC_ALL=C.UTF-8 mandoc -Tutf8 -Owidth=78 "$p" | sed 's/.\x08//g; s/^[ \t]*//' >seen
