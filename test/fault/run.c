@@ -360,8 +360,6 @@ judge_tree(const struct result *r, bool done)
 static bool
 documented(const struct result *r)
 {
-    if (now_kind->verdict == LATE) /* misled anywhere, but not to that */
-        return r->status != EX_CANTCREAT;
     if (r->status == EX_NOINPUT)
         return now_kind->error == EACCES || now_kind->error == ENOENT ||
                !strstr(r->says, strerror(now_kind->error));
@@ -403,14 +401,17 @@ judge(const struct result *r)
         broken(r, "not a status for a signal");
     else if (!done && now_kind->verdict == SAME)
         broken(r, "should not have been noticed");
+    else if (!done && now_kind->verdict == LATE && r->status == EX_CANTCREAT)
+        broken(r, "stopped, and does not say so");
+    else if (!done && now_kind->verdict == LATE)
+        ; /* misled, but not to that */
     else if (insists())
         broken(r, "tried %u times", atomic_load(&page->injected));
     else if (!done && r->status == 128 + now_kind->signal)
         ; /* as it would have ended */
     else if (!done && !documented(r))
         broken(r, "not a status for that");
-    else if (!done && n != 1 && now_kind->verdict != LATE &&
-             !(opt.tells && n == 0))
+    else if (!done && n != 1 && !(opt.tells && n == 0))
         broken(r, "%d lines, not one", n);
     else if (!house)
         broken(r, "not \"tool: what\"");
