@@ -8,7 +8,8 @@
  *   -n NAME    of this case, for messages
  *   -i FILE    standard input (default: /dev/null)
  *   -P         standard output is a pipe (default: a file)
- *   -q N       N faults of a kind at most, spread over the run
+ *   -q N       N faults of a kind at most, spread over the run; -q again:
+ *              the least
  *   -c CLASS   only faults called so
  *   -m         several outputs: each is whole, but not all need be there
  *   -k GLOB    may stay in ./out for the next run
@@ -520,6 +521,7 @@ run_whole(unsigned calls[FAULT_CLASSES])
 static void
 options(int argc, char **argv)
 {
+    unsigned n;
     int c, more = 0;
 
     while ((c = getopt(argc, argv, "+p:n:i:Pq:c:mk:r:oswxd")) != -1) {
@@ -537,7 +539,9 @@ options(int argc, char **argv)
             opt.pipe = true;
             break;
         case 'q':
-            opt.most = (unsigned)strtoul(optarg, NULL, 10);
+            n = (unsigned)strtoul(optarg, NULL, 10);
+            if (!opt.most || n < opt.most)
+                opt.most = n;
             break;
         case 'c':
             opt.class = optarg;
