@@ -31,6 +31,7 @@ commands() {
 }
 
 @test "layers: each wrong include is found, and a print in core" {
+    need_commands git
     git init -q tree && cd tree
     mkdir -p core/format core/kernel cmd/a cmd/b
     try() { # try FILE LINE: alone in the tree, it must be refused

@@ -177,6 +177,10 @@ check_there(const struct run *run, struct err *err)
     saevdir_close(&there);
     if (!why.status)
         return 0;
+    if (why.status == EX_TEMPFAIL) { /* it was not read to the end */
+        *err = why;
+        return -1;
+    }
     return err_set(err, EX_CANTCREAT,
                    "%s: exists already, but is broken: %s (--force replaces "
                    "it)",
