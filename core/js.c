@@ -173,6 +173,7 @@ js_bool(const struct js *js, bool *v, struct err *err)
     return 0;
 }
 
+/* A byte that plain_ascii() leaves. */
 static void
 put_ascii(struct str *str, unsigned char c)
 {
@@ -183,10 +184,8 @@ put_ascii(struct str *str, unsigned char c)
     if (p) {
         str_addc(str, '\\');
         str_addc(str, to[p - from]);
-    } else if (c < 0x20 || c == 0x7f) {
-        str_addf(str, "\\u%04x", c);
     } else {
-        str_addc(str, (char)c);
+        str_addf(str, "\\u%04x", c);
     }
 }
 
@@ -248,6 +247,10 @@ js_put_f64(struct str *str, double v)
 
     if (!isfinite(v)) {
         str_adds(str, "null");
+        return;
+    }
+    if (v == trunc(v) && fabs(v) < 1e15) {
+        str_addf(str, "%.0f", v);
         return;
     }
     for (int digits = 1; digits <= 17; digits++) {

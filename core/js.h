@@ -51,8 +51,9 @@ int js_bad(const struct js *js, const char *expected, struct err *err);
  * what utf8_deceives() escaped, and what is not UTF-8 as U+FFFD. */
 void js_put_str(struct str *str, const char *s, size_t nbytes);
 
-/* js_put_f64() appends the shortest decimal that reads back as v; NaN and
- * infinities, which JSON lacks, become null. */
+/* js_put_f64() appends the fewest digits that read back as v, whole numbers
+ * under 10^15 without an exponent; NaN and infinities, which JSON lacks, become
+ * null. */
 void js_put_f64(struct str *str, double v);
 
 #endif

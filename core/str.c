@@ -84,6 +84,7 @@ utf8_deceives(uint32_t c)
            (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
 }
 
+/* A byte that plain_ascii() leaves. */
 static void
 esc_ascii(struct str *str, unsigned char c)
 {
@@ -101,10 +102,7 @@ esc_ascii(struct str *str, unsigned char c)
         str_adds(str, "\\\\");
         break;
     default:
-        if (c < 0x20 || c == 0x7f)
-            str_addf(str, "\\x%02x", c);
-        else
-            str_addc(str, (char)c);
+        str_addf(str, "\\x%02x", c);
     }
 }
 

@@ -260,6 +260,16 @@ test_js(void)
     js_put_f64(&s, 0.1);
     js_put_f64(&s, NAN);
     tap_ok(!strcmp(s.s, "0.1null"), "js_put_f64: 0.1 is short, NaN is null");
+    str_clear(&s);
+    js_put_f64(&s, 50);
+    str_addc(&s, ' ');
+    js_put_f64(&s, -999999999999999);
+    str_addc(&s, ' ');
+    js_put_f64(&s, 1e15);
+    str_addc(&s, ' ');
+    js_put_f64(&s, 0.1 + 0.2);
+    tap_ok(!strcmp(s.s, "50 -999999999999999 1e+15 0.30000000000000004"),
+           "js_put_f64: whole numbers have no exponent (%s)", s.s);
     str_free(&s);
     json_decref(root);
 }
