@@ -54,6 +54,22 @@ LAYER=model.layers.0.self_attn.q_proj
     [ "$output" = 3 ]
 }
 
+@test "lut-apply --report: rows that are not finite are counted, and left out" {
+    make_case
+    "$PYTHON" -c 'import numpy as np
+x = np.load("x.npy")
+bad = x[:3].copy()
+bad[[0, 1, 2], [0, 1, 2]] = np.nan, np.inf, -np.inf
+np.save("bad.npy", np.concatenate([x[:2], bad, x[2:]]))'
+    lut-apply --report DIR $LAYER -m DIR --json <x.npy >good.json
+    lut-apply --report DIR $LAYER -m DIR --json <bad.npy >bad.json
+    "$PYTHON" -c 'import json
+good, bad = (json.load(open(f + ".json")) for f in ("good", "bad"))
+assert bad.pop("bad_rows") == 3 and good.pop("bad_rows") == 0
+for key, v in good.items():
+    assert v == bad[key] or abs(v - bad[key]) <= 1e-6 * abs(v), (key, v, bad[key])'
+}
+
 @test "lut-apply: the same bits for -j and --batch, on every ISA" {
     isas=scalar
     for i in avx2 avx512 avx512bf16 amx neon; do

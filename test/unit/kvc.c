@@ -107,9 +107,15 @@ static void
 test_defects(void)
 {
     struct str s = { 0 };
-    size_t first = KVC_HEADER_BYTES;
+    size_t first = KVC_HEADER_BYTES, rows, second;
 
     ref_read(dir, "0.bin", "", &s);
+    rows = le32(s.s + first);
+    second = first + KVC_BLOCK_BYTES + rows * (40 + 1) * 2; /* f16, biases */
+    tap_ok(le32(s.s + second + 4) == rows && second + 4 < s.n,
+           "kvc: the second block is where it is expected");
+    spoil(8, 0, second + 4, "ends before block 1 of 24 (4 bytes are left)",
+          false);
     spoil(8, 0, 0, "", true);
     spoil(0, 1, 0, "magic is 0x00000001 (expected 0x4b56434d)", false);
     spoil(4, 2, 0, "version is 2 (expected 1)", false);

@@ -119,6 +119,9 @@ test_refused(void)
         { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"a\": {" LAYER
           ", \"k_active\": 9}}}",
           "k_active 9 of num_basis 8" },
+        { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"a\": {" LAYER
+          ", \"encoder\": 1}}}",
+          "encoder is 1 (expected an object)" },
         { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"layers.0.x\": {" LAYER
           "}, \"model.layers.0.x\": {" LAYER "}}}",
           "the layer model.layers.0.x is there twice" },

@@ -98,6 +98,12 @@ test_error(void)
     tap_ok(pyjson_dumps(&out, "\"a\xff\"", 4, "d", &err) < 0 &&
                strstr(err.what, "not UTF-8"),
            "pyjson: what is not UTF-8 is refused");
+    tap_ok(pyjson_members("\xef\xbb\xbf{}", 5, "d", NULL, NULL, &err) < 0 &&
+               strstr(err.what, "byte order mark"),
+           "pyjson_members: a byte order mark is refused");
+    tap_ok(pyjson_members("{} {}", 5, "d", NULL, NULL, &err) < 0 &&
+               strstr(err.what, "column 4: something follows"),
+           "pyjson_members: what follows the object is refused");
     str_free(&out);
 }
 

@@ -194,6 +194,10 @@ test_refusals(void)
           "m: images of that shape and number are beyond 2^64 bytes" },
         { "protocol", "\"3.0\"",
           "m: protocol is \"3.0\" (expected \"1.x\" or \"2.x\")" },
+        { "dtype", "\"float16\"",
+          "m: dtype is \"float16\" (expected \"float32\")" },
+        { "max_patches_per_shard", "9223372036854775807",
+          "m: images of that shape and number are beyond 2^64 bytes" },
         { "n_examples", "7",
           "m: both n_imgs and n_examples are there (expected one)" },
     };
@@ -254,6 +258,10 @@ test_input(void)
                        "m: the dump has no CLS token (cls_token is false)"),
            "saev: a CLS view of a dump without");
     saev_free(&s);
+    *strchr(strstr(text.s, "per_img\""), '3') = '0';
+    tap_ok(saev_parse(&s, text.s, text.n, "m", 0, &err) < 0 &&
+               strstr(err.what, "expected at least 1 where cls_token is false"),
+           "saev: images without tokens: %s", err.what);
     saev_free(&counted);
     str_free(&text);
 }

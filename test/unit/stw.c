@@ -206,6 +206,7 @@ test_refused(void)
     static const uint64_t huge[] = { UINT64_MAX, 2, 0 };
     static const uint64_t odd[] = { 3 };
     static const uint64_t bits61[] = { UINT64_C(1) << 61 };
+    static const uint64_t eib[] = { UINT64_C(1) << 60 };
     struct stw *w = stw_new();
     struct err err = { 0 };
 
@@ -223,6 +224,13 @@ test_refused(void)
            "metadata that is not UTF-8: %s", err.what);
     tap_ok(stw_open(w, "-", 0, &err) < 0 && err.status == TU_USAGE,
            "standard output: %s", err.what);
+    stw_free(w);
+    w = stw_new();
+    for (char name[] = "a"; *name < 'i'; ++*name)
+        stw_add(w, name, DT_U8, 1, eib, &err);
+    tap_ok(stw_open(w, "huge", 0, &err) < 0 && err.status == EX_DATAERR &&
+               strstr(err.what, "9223372036854775808 bytes of data"),
+           "eight tensors of 2^60 bytes: %s", err.what);
     stw_free(w);
     stw_free(NULL);
 }
@@ -258,6 +266,8 @@ test_pieces(void)
     static const size_t last[][2] = { { 0, 5 } };
     static const size_t first[][2] = { { 1, 6 } };
     static const size_t middle[][2] = { { 0, 3 }, { 4, 6 }, { 3, 3 } };
+    static const size_t apart[][2] = { { 0, 1 }, { 4, 5 }, { 2, 3 },
+                                       { 5, 6 }, { 1, 2 }, { 3, 4 } };
     static const size_t twice[][2] = { { 0, 3 }, { 0, 3 } };
     struct err err;
     size_t before = n_entries();
@@ -272,6 +282,8 @@ test_pieces(void)
     tap_ok(commit_pieces(whole, 1, &err) == 0, "in one piece");
     tap_ok(commit_pieces(backwards, 3, &err) == 0, "backwards");
     tap_ok(commit_pieces(bridge, 4, &err) == 0, "a piece between pieces");
+    tap_ok(commit_pieces(apart, 5, &err) < 0, "a byte of six apart is missed");
+    tap_ok(commit_pieces(apart, 6, &err) == 0, "six pieces apart");
     tap_ok(commit_pieces(overlap, 3, &err) == 0, "overlapping pieces");
 }
 
