@@ -31,7 +31,7 @@ int par_threads(const struct par *par);
 /*
  * par_for() calls fn(ctx, begin, end, thread) until [0, n) is covered, in
  * chunks of 'grain' (the last may be shorter) that start at multiples of
- * 'grain'; thread is 0 .. n_threads-1, for scratch memory.  Returns when all
+ * 'grain' (0 is 1); thread is 0 .. n_threads-1, for scratch memory.  Returns when all
  * chunks are done.  'par' NULL: in this thread.  Not to be nested, and called
  * by one thread at a time.
  */

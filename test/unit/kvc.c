@@ -140,6 +140,43 @@ test_defects(void)
     str_free(&s);
 }
 
+/* A layer of six 2 x 2 blocks but the first, 2 x 5: five dims are no number of
+ * tokens of two. */
+static void
+test_dims(void)
+{
+    uint32_t n_rest = 2 * 2 * 2;
+    struct str s = { 0 };
+    struct err err = { 0 };
+    struct kvc_mlp mlp;
+    struct kvc k;
+    FILE *f = fopen(path_of("dims.bin"), "wb");
+
+    ref_read(dir, "0.bin", "", &s);
+    s.n = KVC_HEADER_BYTES;
+    put_le32(s.s + 12, 1);
+    put_le32(s.s + 36, 2 * KVC_SLOTS);
+    put_le32(s.s + 40, 0);
+    for (uint32_t i = 0; i < 2 * KVC_SLOTS; i++) {
+        char block[KVC_BLOCK_BYTES + 20] = { 0 };
+
+        put_le32(block, 2);
+        put_le32(block + 4, i ? 2 : 5);
+        str_add(&s, block, KVC_BLOCK_BYTES + (i ? n_rest : 20));
+    }
+    if (f) {
+        fwrite(s.s, 1, s.n, f);
+        fclose(f);
+    }
+    tap_ok(kvc_open(&k, path_of("dims.bin"), &err) == 0, "kvc: opens %s",
+           err.what);
+    tap_ok(kvc_mlp_load(&mlp, &k, 0, 0, &err) < 0 &&
+               strstr(err.what, "5 columns are not a number of tokens of 2"),
+           "kvc: dims that do not divide: %s", err.what);
+    kvc_close(&k);
+    str_free(&s);
+}
+
 int
 main(void)
 {
@@ -150,6 +187,7 @@ main(void)
         for (int i = 0; i < 4; i++)
             test_forward(i);
         test_defects();
+        test_dims();
     }
     ref_remove(dir);
     return tap_done();

@@ -42,7 +42,7 @@ covers(struct par *par, size_t n, size_t grain)
     bool good = true;
 
     memset(&c, 0, sizeof(c));
-    c.grain = grain;
+    c.grain = grain ? grain : 1;
     c.n = n;
     c.n_threads = par_threads(par);
     par_for(par, n, grain, count, &c);
@@ -66,7 +66,7 @@ static void
 test_cover(int n_threads)
 {
     static const size_t sizes[] = { 0, 1, 2, 7, 64, 100, N };
-    static const size_t grains[] = { 1, 3, 64, 5000, 20000 };
+    static const size_t grains[] = { 0, 1, 3, 64, 5000, 20000 };
     struct err err = { 0 };
     struct par *par;
     bool good = true;
