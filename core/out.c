@@ -97,14 +97,16 @@ out_remove_folder(int at, const char *path)
     return unlinkat(at, path, AT_REMOVEDIR);
 }
 
-/* Was it under way?  One that is linked has its name already. */
+/* Was it under way?  One that is linked has its name already, and what ends
+ * in two '/' is what was replaced. */
 static bool
 abort_one(const char *tmp)
 {
+    size_t n = strlen(tmp);
     struct stat st;
 
-    if (tmp[strlen(tmp) - 1] == '/')
-        return out_remove_folder(AT_FDCWD, tmp) == 0;
+    if (tmp[n - 1] == '/')
+        return out_remove_folder(AT_FDCWD, tmp) == 0 && tmp[n - 2] != '/';
     return stat(tmp, &st) == 0 && unlink(tmp) == 0 && st.st_nlink == 1;
 }
 

@@ -124,7 +124,7 @@ join(struct outdir *d, struct err *err)
 
     if (make(d->stage, true, true, err) < 0)
         return -1;
-    d->lock = open(d->stage, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    d->lock = open(d->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (d->lock < 0 && errno == ENOENT)
         return 0;
     if (d->lock < 0 || fstat(d->lock, &st) < 0)
@@ -147,12 +147,17 @@ make_stage(struct outdir *d, struct err *err)
 
     for (int i = 0; d->shared && rc == 0 && i < MAX_JOINS; i++)
         rc = join(d, err);
+    if (d->shared && rc == 0)
+        return err_set(err, EX_CANTCREAT, "%s: cannot be joined", d->stage);
     if (d->shared)
         return rc < 0 ? -1 : 0;
     if (make(d->stage, false, false, err) < 0)
         return -1;
-    if (stat(d->stage, &st) < 0)
-        return err_sys(err, EX_CANTCREAT, "%s", d->stage);
+    if (stat(d->stage, &st) < 0) {
+        err_sys(err, EX_CANTCREAT, "%s", d->stage);
+        rmdir(d->stage);
+        return -1;
+    }
     d->dev = st.st_dev;
     d->ino = st.st_ino;
     return 0;
@@ -284,25 +289,20 @@ was_quicker(const char *path, struct err *err)
 }
 
 /*
- * Takes what 'path' was and 'waste' now is aside, to be removed: under a name
- * of its own, so that nobody joins it as a shared folder.  NULL: there is
+ * Takes what was replaced and 'waste' now is aside, to be removed: under
+ * 'name', its own, so that nobody joins it as a shared folder.  NULL: there is
  * nothing to remove, as where another has just put the new one there: it goes
  * back to him.
  */
-static char *
-take_aside(const struct outdir *d, const char *path, const char *waste)
+static const char *
+take_aside(const struct outdir *d, const char *waste, const char *name)
 {
-    char *name = tmp_name(path);
-
-    if (rename(waste, name) < 0) {
-        free(name);
-        name = is_at(d, waste) ? NULL : xstrdup(waste);
-    } else if (is_at(d, name)) {
-        rename(name, waste);
-        free(name);
-        name = NULL;
-    }
-    return name;
+    if (rename(waste, name) < 0)
+        return is_at(d, waste) ? NULL : waste;
+    if (!is_at(d, name))
+        return name;
+    rename(name, waste);
+    return NULL;
 }
 
 static int
@@ -351,10 +351,10 @@ swap_back(const struct outdir *d, const char *path, const char *waste)
 }
 
 /* Puts the stage where another folder is, which goes once the new one is sure
- * to stay: 'aside', to be removed. */
+ * to stay: 'aside', to be removed, under 'name' if that can be. */
 static int
 exchange(const struct outdir *d, const char *path, const char *old,
-         char **aside, struct err *err)
+         const char *name, const char **aside, struct err *err)
 {
     const char *waste = d->stage;
     int rc = swap(d, path, err);
@@ -369,31 +369,41 @@ exchange(const struct outdir *d, const char *path, const char *old,
         swap_back(d, path, waste);
         return -1;
     }
-    *aside = take_aside(d, path, waste);
+    *aside = take_aside(d, waste, name);
     return 0;
 }
 
-/* The same, whole even where a second INT comes. */
+/* The same, whole even where a second INT comes, or memory lacks.  What is
+ * there is locked: for a moment it has a shared folder's name, and nobody is to
+ * join or drop it. */
 static int
 replace_folder(struct outdir *d, const char *path, const char *old,
                struct err *err)
 {
-    char *aside = NULL;
+    int lock = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    char *name = tmp_name(path), *waste = child(name, "/");
+    const char *aside = NULL;
     sigset_t signals;
     int rc;
 
+    if (lock >= 0)
+        flock(lock, LOCK_EX | LOCK_NB);
     sig_hold(&signals);
-    rc = exchange(d, path, old, &aside, err);
+    rc = exchange(d, path, old, name, &aside, err);
     if (aside) {
         out_forget(d->slot);
-        free(d->waste);
-        d->waste = child(aside, "");
-        d->slot = out_remember(d->waste);
+        d->slot = aside == name ? out_remember(waste) : -1;
     }
     sig_release(&signals);
-    if (aside)
+    if (lock >= 0)
+        close(lock);
+    if (aside) {
         outdir_remove(aside);
-    free(aside);
+        out_forget(d->slot);
+        d->slot = -1;
+    }
+    free(waste);
+    free(name);
     return rc;
 }
 

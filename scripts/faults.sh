@@ -46,12 +46,9 @@ while getopts n: o; do
 done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || set -- '*'
-work=$(mktemp -d)
-case $work in
-*[\ :]*) rmdir "$work" && work=$(TMPDIR=/tmp mktemp -d) ;;
-esac
+work=$(new_folder)
 trap 'rm -rf "$work"' EXIT
-cp "$BUILD/test/fault/shim.so" "$work" # LD_PRELOAD takes no spaces
+cp "$BUILD/test/fault/shim.so" "$work"
 trap 'exit 130' INT
 trap 'exit 143' TERM
 make_cases "$work/in"

@@ -14,10 +14,11 @@ export BUILD PYTHON PATH="$BUILD:$PATH" LC_ALL=C
 . test/fault/cases.sh
 
 [ $# -gt 0 ] || set -- '*'
-work=$(mktemp -d)
+work=$(new_folder)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+cp "$BUILD/test/fault/shim.so" "$work"
 make_cases "$work/in"
 cp -RL "$work/in" "$work/own" # files of its own, that may be changed
 rm -rf "$work/in"

@@ -263,8 +263,10 @@ is_free(const char *path, struct err *err)
     struct stat st;
 
     /* not a link that points to nothing, either */
-    if (!path || (lstat(path, &st) < 0 && errno == ENOENT))
+    if (!path)
         return 0;
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
     return err_set(err, EX_CANTCREAT,
                    "%s: exists already (--force replaces it)", path);
 }

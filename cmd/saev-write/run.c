@@ -177,7 +177,8 @@ check_there(const struct run *run, struct err *err)
     saevdir_close(&there);
     if (!why.status)
         return 0;
-    if (why.status == EX_TEMPFAIL) { /* it was not read to the end */
+    if (why.status != EX_DATAERR && why.status != EX_NOINPUT) {
+        /* it was not read to the end */
         *err = why;
         return -1;
     }
@@ -234,17 +235,24 @@ run_late(struct run *run, bool shared, struct err *err)
 {
     bool late = run->dir && !outdir_there(run->dir);
     struct err why;
+    int there;
 
     if (err->status == EX_TEMPFAIL || !*run->hash)
         return -1;
+    if (err->status == EX_IOERR && !run->dir)
+        return -1; /* what is there may be ours, and not synced */
     if (shared && is_waste(run, err)) {
         leave_part(run);
         late = true;
     }
-    if (run->cmd->if_missing && run_exists(run, &why) == 1) {
-        if (!late)
-            leave_part(run);
+    there = run->cmd->if_missing ? run_exists(run, &why) : 0;
+    if (there > 0 && !late)
+        leave_part(run);
+    if (there > 0)
         return 0;
+    if (there < 0 && why.status != EX_CANTCREAT) { /* it was not read */
+        *err = why;
+        return -1;
     }
     if (!late)
         return -1;

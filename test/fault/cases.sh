@@ -3,6 +3,16 @@
 # read.  To be sourced at the root, with BUILD's tools in PATH and PYTHON set.
 set -eu
 
+# A folder to work in, where the shim is preloaded from: LD_PRELOAD takes no
+# spaces and colons.
+new_folder() {
+    folder=$(mktemp -d)
+    case $folder in
+    *[\ :]*) rmdir "$folder" && TMPDIR=/tmp mktemp -d ;;
+    *) echo "$folder" ;;
+    esac
+}
+
 # In the order of the tools.  NAME | what fills ./out | options of
 # run.c | the command.  Words are split at spaces, and nothing is quoted.
 table() {
@@ -97,6 +107,7 @@ moe-retrain  | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 
 moe-gradient |                          |        | moe-sft check -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/b0.safetensors --samples 1
 moe-merge    |                          |        | moe-sft merge -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -o out/m.safetensors
 moe-merge-hf |                          |        | moe-sft merge -q -j 1 -b in/e/hf -l in/e/peft -o out/m
+moe-replace  | cp -r in/e/hf out/m      |        | moe-sft merge -q -j 1 -f -b in/e/hf -l in/e/peft -o out/m
 moe-peft     |                          |        | moe-sft convert -q -b in/e/base.safetensors -l in/e/lora.safetensors --layer 3 -o out/peft
 moe-stacked  |                          |        | moe-sft convert -q -b in/e/hf --layer 3 -l in/e/peft -o out/l.safetensors
 moe-quantize |                          |        | moe-sft quantize -q -j 1 -b in/e/base.safetensors -o out/q.safetensors

@@ -18,7 +18,7 @@ import time
 
 LIMIT_S = 60
 BUILD = os.environ["BUILD"]
-SHIM = os.path.join(BUILD, "test", "fault", "shim.so")
+SHIM = os.path.join(os.path.abspath(sys.argv[1]), "shim.so")
 NOBODY = 65534
 HOPELESS = 32 << 20  # bytes in which not even ld.so can say what is wrong
 FAILED = {65, 66, 70, 73, 74, 75}
@@ -487,6 +487,7 @@ CONDITIONS = (too_little, one_task, streams, clocks, changes, odd_inputs,
 
 
 def main():
+    global bad
     os.chdir(sys.argv[1])
     top = os.getcwd()
     os.chmod(".", 0o755)
@@ -504,6 +505,9 @@ def main():
         shutil.rmtree(case.name)
     for kind, n in counts.items():
         print(f"{kind}\t{n}")
+    if not only and not counts.get("stopped"):
+        print("# nothing was stopped: is the shim loaded?")
+        bad += 1
     n = sum(counts.values())
     print(f"limits: {n} runs, {bad} bad")
     sys.exit(bad > 0 or n == 0)
