@@ -8,9 +8,9 @@
 min=$1
 shift
 find build/cov -name '*.gcda' -delete
-chmod -R a+rwX build/cov # some tests run tools as another user
 status=0
 for t in "$@"; do
+    chmod -R a+rwX build/cov # some tests run tools as another user
     case $t in
     *.bats) bats --tap "$t" >build/cov/test.log 2>&1 ;;
     *) "$t" >build/cov/test.log 2>&1 ;;
