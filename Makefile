@@ -1,12 +1,12 @@
 # tensorutils: GNU make, one file, no configure.
 #   make deps       install what is missing       make            build/TOOL for every tool
 #   make demo       the main job, explained       make check      unit tests, bats, man pages
-#   make lint       format, layers, sizes, dead   make bench      a table of measurements (PEERS=1: others' too)
+#   make lint       format, layers, sizes         make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-faults  each call of libc that can fail, failing
 #   make check-limits  too little of everything, files that change
-#   make check-compilers  the same bits by all
+#   make check-compilers  the same bits by all   make check-dead  nothing is, and the benchmarks compile
 #   make coverage   which lines of core the tests reach
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
@@ -227,14 +227,18 @@ deps:
 fmt:
 	clang-format -i $$(git ls-files '*.[ch]')
 
-# With the benchmarks, which no check builds: they have to compile.
-lint: all $(BENCH)
+# Reads, and builds nothing.
+lint:
 	clang-format --dry-run -Werror $$(git ls-files '*.[ch]')
 	sh scripts/layers.sh
 	sh scripts/rules.sh
-	sh scripts/dead.sh $(B)
 	shellcheck .ci/run $$(git ls-files '*.sh')
 	mandoc -Tlint -Wwarning man/*.[1-9]
+
+# What objects tell: nothing is dead, and the benchmarks, which no other check
+# builds, compile.
+check-dead: all $(BENCH)
+	sh scripts/dead.sh $(B)
 
 install uninstall: export DESTDIR := $(DESTDIR)
 $(foreach d,PREFIX BINDIR DATADIR MANDIR BASHDIR ZSHDIR,$(eval install uninstall: export $d := $$($d)))
@@ -257,6 +261,6 @@ clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-kills check-limits check-slurm deps fmt lint install clean FORCE
+.PHONY: all check check-dead coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-kills check-limits check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
