@@ -140,17 +140,24 @@ join(struct outdir *d, struct err *err)
 }
 
 static int
+make_shared(struct outdir *d, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < MAX_JOINS; i++)
+        rc = join(d, err);
+    if (rc == 0)
+        return err_set(err, EX_CANTCREAT, "%s: cannot be joined", d->stage);
+    return rc < 0 ? -1 : 0;
+}
+
+static int
 make_stage(struct outdir *d, struct err *err)
 {
     struct stat st;
-    int rc = 0;
 
-    for (int i = 0; d->shared && rc == 0 && i < MAX_JOINS; i++)
-        rc = join(d, err);
-    if (d->shared && rc == 0)
-        return err_set(err, EX_CANTCREAT, "%s: cannot be joined", d->stage);
     if (d->shared)
-        return rc < 0 ? -1 : 0;
+        return make_shared(d, err);
     if (make(d->stage, false, false, err) < 0)
         return -1;
     if (stat(d->stage, &st) < 0) {
@@ -250,7 +257,8 @@ move_files(const char *from, const char *to, struct err *err)
 int
 outdir_keep(struct outdir *d, struct err *err)
 {
-    struct str part = { 0 };
+    struct outdir part = { .lock = -1 };
+    struct str path = { 0 };
     char *inside;
     int rc;
 
@@ -258,15 +266,18 @@ outdir_keep(struct outdir *d, struct err *err)
         free_dir(d);
         return 0;
     }
-    outdir_part_path(&part, d->parent, d->name);
-    inside = child(part.s, "");
-    rc = make(part.s, true, true, err);
+    outdir_part_path(&path, d->parent, d->name);
+    part.stage = path.s;
+    inside = child(path.s, "");
+    rc = make_shared(&part, err);
     if (rc == 0)
-        rc = move_files(d->stage, part.s, err);
+        rc = move_files(d->stage, path.s, err);
     if (rc == 0)
         rc = folder_sync(inside, err);
+    if (part.lock >= 0)
+        close(part.lock);
     free(inside);
-    str_free(&part);
+    str_free(&path);
     outdir_abort(d);
     return rc;
 }
@@ -276,9 +287,20 @@ outdir_abort(struct outdir *d)
 {
     if (!d)
         return;
-    if (!d->shared)
+    if (!d->shared && outdir_there(d)) /* not what it was to replace */
         outdir_remove(d->stage);
     free_dir(d);
+}
+
+bool
+outdir_remove_empty(struct outdir *d)
+{
+    bool alone = flock(d->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    bool gone = alone && outdir_there(d) && rmdir(d->stage) == 0;
+
+    if (!gone)
+        share(d->lock); /* which was given up */
+    return gone;
 }
 
 static int

@@ -55,6 +55,11 @@ int outdir_keep(struct outdir *dir, struct err *err);
 /* outdir_abort() removes a folder filled alone; a shared one stays. */
 void outdir_abort(struct outdir *dir);
 
+/* outdir_remove_empty() removes a shared folder that is empty, unless another
+ * fills it, too; false: it is still there.  'dir' is to be aborted either way.
+ */
+bool outdir_remove_empty(struct outdir *dir);
+
 /* outdir_part_path() appends PARENT/.NAME.part to 'path'. */
 struct str;
 void outdir_part_path(struct str *path, const char *parent, const char *name);

@@ -219,7 +219,7 @@ is_waste(const struct run *run, const struct err *err)
     if (run->all_there && run->old_known && !run->cmd->force &&
         err->status == EX_CANTCREAT)
         return true;
-    return run->dir && rmdir(outdir_path(run->dir)) == 0;
+    return run->dir && outdir_remove_empty(run->dir);
 }
 
 static void

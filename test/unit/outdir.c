@@ -9,11 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/str.h"
+#include "core/mem.h"
 #include "test/unit/tap.h"
 
 static void
@@ -141,6 +142,82 @@ test_part(void)
     tap_ok(count("p") == 0, "and nothing else is left");
 }
 
+static void
+test_empty(void)
+{
+    struct err err = { 0 };
+    struct outdir *d, *e;
+
+    mkdir("p", 0777);
+    d = start("k", true, "1");
+    tap_ok(d && !outdir_remove_empty(d) && count("p/.k.part") == 1,
+           "a shared folder with a file is not empty");
+    unlink("p/.k.part/a");
+    tap_ok(outdir_open(&e, "p", "k", true, &err) == 0 &&
+               !outdir_remove_empty(d) && !outdir_remove_empty(e) &&
+               count("p") == 1,
+           "nor is one removed that another fills");
+    outdir_abort(e);
+    tap_ok(outdir_remove_empty(d) && count("p") == 0, "alone, it is");
+    outdir_abort(d);
+}
+
+/* In another process: p/.k.part is about to go, as outdir_drop_part() has it
+ * locked; then it goes. */
+static void
+drop_soon(void)
+{
+    int fds[2], fd;
+    char c;
+
+    mkdir("p/.k.part", 0777);
+    if (pipe(fds) < 0 || fork() > 0) {
+        close(fds[1]);
+        if (read(fds[0], &c, 1) != 0)
+            perror("read");
+        close(fds[0]);
+        return;
+    }
+    fd = open("p/.k.part", O_RDONLY | O_DIRECTORY);
+    flock(fd, LOCK_EX);
+    close(fds[0]);
+    close(fds[1]);
+    usleep(200000);
+    rmdir("p/.k.part");
+    _exit(0);
+}
+
+static void
+test_keep_while_dropped(void)
+{
+    struct err err = { 0 };
+    struct outdir *d = start("k", false, "1");
+
+    drop_soon();
+    tap_ok(outdir_keep(d, &err) == 0 && !strcmp(get("p/.k.part/a"), "1"),
+           "files are kept though another just removes .part");
+    wait(NULL);
+    outdir_remove("p/.k.part");
+}
+
+/* Where a replaced folder did not come back, the stage is that one. */
+static void
+test_abort_of_another(void)
+{
+    struct outdir *d = start("k", false, "new");
+    char *stage = xstrdup(outdir_path(d));
+
+    rename(stage, "p/x");
+    mkdir(stage, 0777);
+    put(stage, "a", "old");
+    outdir_abort(d);
+    tap_ok(count(stage) == 1 && count("p") == 2,
+           "what is not ours any more is not removed");
+    outdir_remove(stage);
+    outdir_remove("p/x");
+    free(stage);
+}
+
 /* What a killed process left goes when the same folder is started again. */
 static void
 test_sweep(void)
@@ -179,6 +256,9 @@ main(void)
         return 1;
     test_alone();
     test_part();
+    test_empty();
+    test_keep_while_dropped();
+    test_abort_of_another();
     test_sweep();
     tap_ok(rmdir("p") == 0, "the parent is empty");
     tap_ok(
