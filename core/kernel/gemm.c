@@ -597,7 +597,7 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
     int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE);
     const size_t part = pack_layout(GEMM_INT8).part;
     size_t k = job->w.k, tile = call->ops->int8_tile;
-    size_t step = tile > 0 ? tile : a->n_rows;
+    size_t step = tile > 0 ? smaller(tile, INT8_ROWS) : a->n_rows;
 
     if (k == 0) {
         memset(sums, 0, a->n_rows * GEMM_PANEL * sizeof(*sums));
