@@ -275,7 +275,7 @@ late_begins() {
     exec 7>pipe
     head -c 1 a.f32 >&7
     cat m.json >meta
-    sleep 0.3
+    until [ -e "R/.$H.part" ]; do sleep 0.05; done
 }
 
 late_ends() {
