@@ -275,7 +275,10 @@ late_begins() {
     exec 7>pipe
     head -c 1 a.f32 >&7
     cat m.json >meta
-    until [ -e "R/.$H.part" ]; do sleep 0.05; done
+    # it has read META, and sleeps
+    until ! ls -l /proc/$late/fd | grep -q meta && grep -q '^State:.S' /proc/$late/status; do
+        sleep 0.01
+    done
 }
 
 late_ends() {
