@@ -23,8 +23,9 @@
 #define GEMV_ROWS    48  /* up to here weights are read, not widened first */
 #define GEMV_BYTES   (256u << 10) /* of W a chunk then: as gemv.c */
 #define INT8_PANELS  4
-#define INT8_ROWS    24 /* that are made ready at once, at most */
-#define CHUNKS       4  /* a thread's, at least, if there is enough */
+#define INT8_ROWS    24         /* that are made ready at once, at most */
+#define PAST_FLOATS  (1u << 20) /* of a C that goes past the caches */
+#define CHUNKS       4          /* a thread's, at least, if there is enough */
 #define TILE_FLOATS  (TILE_ROWS * GEMM_PANEL)
 #define BLOCK_BYTES  (256u << 10)
 #define STAGE_BYTES  (384u << 10)
@@ -121,6 +122,18 @@ is_plain(const struct gemm_job *job)
     const struct gemm_end *e = &job->end;
 
     return job->c && !e->bias && !e->accumulate && !e->hook;
+}
+
+/*
+ * Is C so large that it goes past the caches?  It would not stay there, and
+ * stores into them read each line from memory before: with AMX, twice the time
+ * of all sums.  C's lines are whole then, rows and panels of 64 bytes.
+ */
+static bool
+goes_past(const struct call *call, const struct gemm_job *job)
+{
+    return is_plain(job) && call->m * job->w.n >= PAST_FLOATS &&
+           job->ldc % 16 == 0 && (uintptr_t)job->c % 64 == 0;
 }
 
 /* From a tile of sums to C: see struct gemm_end. */
@@ -452,15 +465,17 @@ rows_of(const struct area *a, size_t i, size_t n)
 
 /* A part of k for some rows: to t, or from there to c where that is given. */
 static void
-bf16_part(const struct call *call, float *t, float *c, size_t ldc, size_t at,
-          const uint16_t *b, size_t m, size_t n_k, bool add)
+bf16_part(const struct call *call, const struct gemm_job *job, float *t,
+          float *c, size_t at, const uint16_t *b, size_t m, size_t n_k,
+          bool add)
 {
     const struct gemm_ops *ops = call->ops;
     const uint16_t *x = (const uint16_t *)call->x + at;
     const uint16_t *lo = call->lo ? call->lo + at : NULL;
 
     if (ops->bf16_to) {
-        ops->bf16_to(t, c, ldc, x, lo, call->ldx, b, m, n_k, add);
+        ops->bf16_to(t, c, job->ldc, goes_past(call, job), x, lo, call->ldx, b,
+                     m, n_k, add);
         return;
     }
     ops->bf16(t, x, call->ldx, b, m, n_k, add);
@@ -495,7 +510,7 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
 
             if (last && straight)
                 c = job->c + rows.row * job->ldc + a->col;
-            bf16_part(call, t, c, job->ldc, rows.row * call->ldx + k0, b,
+            bf16_part(call, job, t, c, rows.row * call->ldx + k0, b,
                       rows.n_rows, n_k, k0 > 0);
             if (last && !straight)
                 finish(job, &rows, t, GEMM_PANEL, thread);
@@ -544,10 +559,9 @@ scale_to_c(const struct call *call, const struct gemm_job *job,
     float *t = direct ? job->c + a->row * job->ldc + a->col : tile;
     size_t ldt = direct ? job->ldc : GEMM_PANEL;
 
-    for (size_t i = 0; i < a->n_rows; i++)
-        call->ops->rescale(t + i * ldt, sums + i * GEMM_PANEL,
-                           call->x_scale[a->row + i], job->scale + a->col,
-                           a->n_cols);
+    call->ops->rescale(t, ldt, sums, call->x_scale + a->row,
+                       job->scale + a->col, a->n_rows, a->n_cols,
+                       goes_past(call, job));
     if (!direct)
         finish(job, a, t, ldt, thread);
 }
@@ -580,7 +594,7 @@ int8_rows(const struct call *call, const struct gemm_job *job,
         struct area panel = { a->row, a->n_rows, a->col + j,
                               smaller(GEMM_PANEL, a->n_cols - j) };
 
-        if (p->last && job->c && call->ops->int8_tile)
+        if (p->last && job->c && call->ops->int8_tile && !goes_past(call, job))
             prefetch_c(job, &panel);
         call->ops->int8(sums, x, ldx, p->b[j / GEMM_PANEL],
                         p->comp[j / GEMM_PANEL], a->n_rows, p->n_k, p->k0 > 0);

@@ -128,10 +128,21 @@ tiles(enum product p, const struct sums *t, const char *x, const char *lo,
 struct part {
     char *t, *c; /* c NULL: to t */
     size_t ldc;  /* bytes */
+    bool past;   /* the caches */
     const char *x, *lo, *b;
     size_t ldx, steps; /* bytes; 64 of k each */
     bool add;
 };
+
+/* Rows of sums to C, past the caches. */
+static void
+stream(char *c, size_t ldc, const char *t, size_t m)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < LD_T; j += 16)
+            _mm_stream_ps((float *)(void *)(c + i * ldc + j),
+                          _mm_load_ps((const void *)(t + i * LD_T + j)));
+}
 
 /* Rows [begin, end), 'step' of them at a time, which are configured. */
 INLINE void
@@ -146,15 +157,18 @@ rows(enum product p, const struct part *a, size_t begin, size_t end,
         last = a->c && s + n == a->steps;
         for (size_t i = begin; i < end; i += step) {
             size_t at = i * a->ldx + s * STEP_X;
+            bool direct = last && !a->past;
             const struct sums t = {
                 .from = add ? a->t + i * LD_T : NULL,
-                .to = last ? a->c + i * a->ldc : a->t + i * LD_T,
+                .to = direct ? a->c + i * a->ldc : a->t + i * LD_T,
                 .ld_from = LD_T,
-                .ld_to = last ? a->ldc : LD_T,
+                .ld_to = direct ? a->ldc : LD_T,
             };
 
             tiles(p, &t, a->x + at, p == SPLIT ? a->lo + at : NULL, a->ldx, b,
                   n);
+            if (last && a->past)
+                stream(a->c + i * a->ldc, a->ldc, a->t + i * LD_T, step);
         }
     }
 }
@@ -174,16 +188,20 @@ run(enum product p, const struct part *a, size_t m)
         rows(p, a, full, m, m - full);
     }
     _tile_release();
+    if (a->c && a->past)
+        _mm_sfence();
 }
 
 static void
-bf16_to(float *t, float *c, size_t ldc, const uint16_t *a, const uint16_t *lo,
-        size_t lda, const uint16_t *b, size_t m, size_t k, bool add)
+bf16_to(float *t, float *c, size_t ldc, bool past, const uint16_t *a,
+        const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t k,
+        bool add)
 {
     const struct part part = {
         .t = (char *)t,
         .c = (char *)c,
         .ldc = 4 * ldc,
+        .past = past,
         .x = (const char *)a,
         .lo = (const char *)lo,
         .b = (const char *)b,
@@ -202,7 +220,7 @@ static void
 bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
      size_t k, bool add)
 {
-    bf16_to(t, NULL, 0, a, NULL, lda, b, m, k, add);
+    bf16_to(t, NULL, 0, false, a, NULL, lda, b, m, k, add);
 }
 
 static void

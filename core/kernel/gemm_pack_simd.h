@@ -277,16 +277,23 @@ transpose(uint32_t *to, const void *from, size_t ld, size_t n)
 }
 
 static void
-rescale(float *t, const int32_t *s, float x_scale, const float *w_scale,
-        size_t n)
+rescale(float *c, size_t ldc, const int32_t *s, const float *x_scale,
+        const float *w_scale, size_t m, size_t n, bool past)
 {
-    const vf x = vf_set1(x_scale);
-    size_t j = 0;
+    for (size_t i = 0; i < m; i++, c += ldc, s += 64) {
+        const vf x = vf_set1(x_scale[i]);
+        size_t j = 0;
 
-    for (; j + VF <= n; j += VF)
-        vf_store(t + j, vf_s32(s + j) * x * vf_load(w_scale + j));
-    for (; j < n; j++)
-        t[j] = (float)s[j] * x_scale * w_scale[j];
+        if (past)
+            for (; j + VF <= n; j += VF)
+                vf_stream(c + j, vf_s32(s + j) * x * vf_load(w_scale + j));
+        for (; j + VF <= n; j += VF)
+            vf_store(c + j, vf_s32(s + j) * x * vf_load(w_scale + j));
+        for (; j < n; j++)
+            c[j] = (float)s[j] * x_scale[i] * w_scale[j];
+    }
+    if (past)
+        stream_end();
 }
 
 static float

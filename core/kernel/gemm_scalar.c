@@ -86,11 +86,13 @@ interleave(uint32_t *to, const void *from, size_t ld, size_t n)
 }
 
 static void
-rescale(float *t, const int32_t *s, float x_scale, const float *w_scale,
-        size_t n)
+rescale(float *c, size_t ldc, const int32_t *s, const float *x_scale,
+        const float *w_scale, size_t m, size_t n, bool past)
 {
-    for (size_t j = 0; j < n; j++)
-        t[j] = (float)s[j] * x_scale * w_scale[j];
+    (void)past;
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            c[i * ldc + j] = (float)s[i * 64 + j] * x_scale[i] * w_scale[j];
 }
 
 static float

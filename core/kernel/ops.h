@@ -113,7 +113,8 @@ struct gemm_block {
  *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
  *   interleave   to[i][j] = element j of rows 2 i and 2 i + 1, bf16, as one
  *                word: n pairs of rows of 64, ld bytes apart
- *   rescale      t[j] = s[j] * x_scale * w_scale[j]
+ *   rescale      c[i][j] = s[i][j] * x_scale[i] * w_scale[j], rows of c ldc
+ *                apart, of s 64
  *   absmax       the largest |x|; NaN if one is NaN
  *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
  *   rest         to[i] = x[i] - hi[i], which is exact if hi is x rounded
@@ -125,9 +126,9 @@ struct gemm_ops {
     void (*widen)(float *to, const void *from, enum dtype dtype, size_t n);
     void (*bf16)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
                  size_t m, size_t k, bool add);
-    void (*bf16_to)(float *t, float *c, size_t ldc, const uint16_t *a,
-                    const uint16_t *lo, size_t lda, const uint16_t *b, size_t m,
-                    size_t k, bool add);
+    void (*bf16_to)(float *t, float *c, size_t ldc, bool past,
+                    const uint16_t *a, const uint16_t *lo, size_t lda,
+                    const uint16_t *b, size_t m, size_t k, bool add);
     void (*int8)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
                  const int32_t *comp, size_t m, size_t k, bool add);
     void (*int8_rows)(int8_t *to, size_t ldt, const int8_t *a, size_t lda,
@@ -135,8 +136,9 @@ struct gemm_ops {
     size_t bf16_tile, int8_tile;
     void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t n);
-    void (*rescale)(float *t, const int32_t *s, float x_scale,
-                    const float *w_scale, size_t n);
+    void (*rescale)(float *c, size_t ldc, const int32_t *s,
+                    const float *x_scale, const float *w_scale, size_t m,
+                    size_t n, bool past);
     float (*absmax)(const float *x, size_t n);
     void (*quantize)(int8_t *to, const float *x, float by, size_t n);
     void (*rest)(float *to, const float *x, const uint16_t *hi, size_t n);

@@ -5,6 +5,8 @@
  *
  *   VF                lanes of a vector, type 'vf'; + - * / are C's own
  *   vf_load, _store   VF floats at any address
+ *   vf_stream         vf_store() past the caches, p aligned to a vector;
+ *                     stream_end() before another thread may look
  *   vf_load_n, ..     the first n < VF lanes alone are touched, 0 in the others
  *   vf_bf16, vf_f16   VF weights, little-endian, at any address, widened
  *   vf_fma(a, b, c)   a * b + c, rounded once
@@ -66,6 +68,18 @@ INLINE void
 vf_store(float *p, vf v)
 {
     _mm512_storeu_ps(p, v);
+}
+
+INLINE void
+vf_stream(float *p, vf v)
+{
+    _mm512_stream_ps(p, v);
+}
+
+INLINE void
+stream_end(void)
+{
+    _mm_sfence();
 }
 
 INLINE void
@@ -259,6 +273,18 @@ vf_store(float *p, vf v)
 }
 
 INLINE void
+vf_stream(float *p, vf v)
+{
+    _mm256_stream_ps(p, v);
+}
+
+INLINE void
+stream_end(void)
+{
+    _mm_sfence();
+}
+
+INLINE void
 vf_store_n(float *p, vf v, size_t n)
 {
     _mm256_maskstore_ps(p, first(n), v);
@@ -437,6 +463,17 @@ INLINE void
 vf_store(float *p, vf v)
 {
     vst1q_f32(p, v);
+}
+
+INLINE void
+vf_stream(float *p, vf v)
+{
+    vf_store(p, v);
+}
+
+INLINE void
+stream_end(void)
+{
 }
 
 INLINE void

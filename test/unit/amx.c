@@ -342,7 +342,7 @@ fill_int8(uint8_t *p, size_t n)
 /* As gemm.c does it; to c, where sums can go there from the tiles. */
 static void
 compute_split(const struct gemm_ops *ops, float (*to)[64],
-              const struct run *run)
+              const struct run *run, bool past)
 {
     const uint16_t *hi = (const uint16_t *)(const void *)x, *lo = hi + ld / 2;
     const uint16_t *panel = (const uint16_t *)(const void *)b;
@@ -350,8 +350,8 @@ compute_split(const struct gemm_ops *ops, float (*to)[64],
 
     if (ops->bf16_to) {
         memcpy(t, to, sizeof(t));
-        ops->bf16_to(t[0], to[0], 64, hi, lo, ld / 2, panel, run->m, run->k / 2,
-                     run->add);
+        ops->bf16_to(t[0], to[0], 64, past, hi, lo, ld / 2, panel, run->m,
+                     run->k / 2, run->add);
         return;
     }
     ops->bf16(to[0], hi, ld / 2, panel, run->m, run->k / 2, run->add);
@@ -374,7 +374,7 @@ compute(const struct gemm_ops *ops, struct results *r, bool int8)
                       (const uint16_t *)(const void *)b, run->m, run->k / 2,
                       run->add);
         if (!int8)
-            compute_split(ops, r->split[i], run);
+            compute_split(ops, r->split[i], run, i % 2);
     }
 }
 

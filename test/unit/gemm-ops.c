@@ -288,30 +288,38 @@ test_interleave(const struct gemm_ops *ops, enum isa isa)
            isa_name(isa));
 }
 
+/* Rows at any address; or past the caches, 64 bytes apart or more. */
 static void
-test_rescale(const struct gemm_ops *ops, enum isa isa)
+test_rescale(const struct gemm_ops *ops, enum isa isa, bool past)
 {
+    static _Alignas(64) float lines[3][80];
     bool good = true;
 
     for (size_t n = 0; n <= COLS; n++) {
-        int32_t *s = room(0, n * 4);
-        float *w = room(1, n * 4), *t = room(2, n * 4), x = rnd();
+        int32_t *s = room(0, 3 * COLS * 4);
+        float *w = room(1, n * 4), x[3],
+              *c = past ? lines[0] : room(2, 240 * 4);
 
-        for (size_t j = 0; j < n; j++) {
+        for (size_t j = 0; j < 3 * COLS; j++)
             s[j] = (int32_t)(rnd() * 0x1p31f);
+        for (size_t j = 0; j < n; j++)
             w[j] = rnd();
-        }
-        ops->rescale(t, s, x, w, n);
-        for (size_t j = 0; j < n; j++) {
-            float want = (float)s[j];
+        for (size_t i = 0; i < 3; i++)
+            x[i] = rnd();
+        for (size_t j = 0; j < 240; j++)
+            c[j] = 7;
+        ops->rescale(c, 80, s, x, w, 3, n, past);
+        for (size_t i = 0; i < 3; i++)
+            for (size_t j = 0; j < 80; j++) {
+                float want = j < n ? (float)s[i * COLS + j] : 7;
 
-            want *= x;
-            want *= w[j];
-            good &= f32_bits(t[j]) == f32_bits(want);
-        }
+                want *= j < n ? x[i] : 1;
+                want *= j < n ? w[j] : 1;
+                good &= f32_bits(c[i * 80 + j]) == f32_bits(want);
+            }
     }
-    tap_ok(good, "gemm %s rescale: 0..64 sums, rounded after each factor",
-           isa_name(isa));
+    tap_ok(good, "gemm %s rescale%s: 0..64 sums, rounded after each factor",
+           isa_name(isa), past ? " past the caches" : "");
 }
 
 static void
@@ -408,7 +416,8 @@ main(void)
         test_int8(ops, isa);
         test_transpose(ops, isa);
         test_interleave(ops, isa);
-        test_rescale(ops, isa);
+        test_rescale(ops, isa, false);
+        test_rescale(ops, isa, true);
         test_absmax(ops, isa);
         test_quantize(ops, isa);
         test_rest(ops, isa);

@@ -516,6 +516,50 @@ test_threads(struct gemm *one, struct gemm *many)
     data_free(&d);
 }
 
+/* A C too large for caches, and the same by a few rows at a time. */
+static void
+test_past(struct gemm *g)
+{
+    const struct shape s = { 520, 2027, 20 };
+    const size_t ldc = 2048, ld = gemm_ld_bf16(s.k), ld8 = gemm_ld_int8(s.k);
+    struct data d = data_new(s, DT_BF16, false, 0);
+    struct data d8 = data_new(s, DT_I8, false, 0);
+    struct gemm_job job = job_of(&d, false), job8 = job_of(&d8, false);
+    uint16_t *x = make(s.m * ld, sizeof(*x));
+    int8_t *x8 = make(s.m * ld8, sizeof(*x8));
+    float *x_scale = make(s.m, sizeof(*x_scale));
+    float *c[4];
+    struct err err;
+
+    job8.scale = d8.bias;
+    gemm_to_bf16(g, x, d.x, d.ldx, s.m, s.k);
+    gemm_to_int8(g, x8, x_scale, d.x, d.ldx, s.m, s.k);
+    for (int i = 0; i < 4; i++)
+        c[i] = mem_big(s.m * ldc, sizeof(float), "C", &err);
+    job.ldc = job8.ldc = ldc;
+    job.c = c[0];
+    gemm_bf16(g, &job, 1, x, NULL, ld, s.m);
+    job8.c = c[1];
+    gemm_int8(g, &job8, 1, x8, x_scale, ld8, s.m);
+    for (size_t i = 0; i < s.m; i += 40) {
+        job.c = c[2] + i * ldc;
+        gemm_bf16(g, &job, 1, x + i * ld, NULL, ld, 40);
+        job8.c = c[3] + i * ldc;
+        gemm_int8(g, &job8, 1, x8 + i * ld8, x_scale + i, ld8, 40);
+    }
+    tap_ok(!memcmp(c[0], c[2], s.m * ldc * sizeof(float)) && c[0][2026] != 0,
+           "gemm_bf16: a C that goes past the caches has the same bits");
+    tap_ok(!memcmp(c[1], c[3], s.m * ldc * sizeof(float)) && c[1][2026] != 0,
+           "gemm_int8: a C that goes past the caches has the same bits");
+    for (int i = 0; i < 4; i++)
+        mem_big_free(c[i], s.m * ldc, sizeof(float));
+    free(x);
+    free(x8);
+    free(x_scale);
+    data_free(&d);
+    data_free(&d8);
+}
+
 int
 main(void)
 {
@@ -542,6 +586,7 @@ main(void)
     test_jobs(many, "3", 3);
     test_jobs(many, "3", 0);
     test_threads(one, many);
+    test_past(many);
     gemm_close(one);
     gemm_close(many);
     par_close(par);
