@@ -1,6 +1,7 @@
 #include "core/mem.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +13,19 @@
 #define HUGE_PAGE ((size_t)2 << 20)
 
 /* The one place in core that ends the program: see mem.h.  Not by exit(): what
- * that tears down, other threads are still using. */
+ * that tears down, other threads are still using.  Who lacks memory, too,
+ * waits. */
 static void
 out_of_memory(size_t nbytes)
 {
+    static atomic_flag met = ATOMIC_FLAG_INIT;
     char line[160], size[40] = "";
     ssize_t n;
 
     if (nbytes < SIZE_MAX / 2) /* else a library's, or an overflow */
         snprintf(size, sizeof(size), " (%zu bytes)", nbytes);
+    while (atomic_flag_test_and_set(&met))
+        pause();
     n = snprintf(line, sizeof(line), "%s: out of memory%s\n",
                  program_invocation_short_name, size);
     n = write(2, line, (size_t)n);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -428,6 +429,55 @@ test_memory(void)
     clear();
 }
 
+static pthread_barrier_t all;
+
+static void *
+lack_memory(void *unused)
+{
+    pthread_barrier_wait(&all);
+    return unused ? unused : xrealloc(NULL, SIZE_MAX, 2);
+}
+
+/* The text of a process all of whose threads lack memory at once. */
+static ssize_t
+last_words(char *text, size_t room)
+{
+    int fds[2];
+    ssize_t n = 0, more;
+
+    if (pipe(fds) < 0)
+        return -1;
+    if (fork() == 0) {
+        pthread_t thread;
+
+        dup2(fds[1], 2);
+        pthread_barrier_init(&all, NULL, 4);
+        for (int i = 0; i < 3; i++)
+            pthread_create(&thread, NULL, lack_memory, NULL);
+        lack_memory(NULL);
+    }
+    close(fds[1]);
+    while ((more = read(fds[0], text + n, room - (size_t)n)) > 0)
+        n += more;
+    close(fds[0]);
+    wait(NULL);
+    return n;
+}
+
+static void
+test_memory_of_threads(void)
+{
+    char text[400], want[100];
+    int want_n = snprintf(want, sizeof(want), "%s: out of memory\n",
+                          program_invocation_short_name);
+    bool good = true;
+
+    for (int i = 0; i < 50; i++)
+        good &= last_words(text, sizeof(text)) == want_n &&
+                !memcmp(text, want, (size_t)want_n);
+    tap_ok(good, "threads that lack memory together say so once");
+}
+
 static void
 test_sweep(void)
 {
@@ -482,6 +532,7 @@ main(void)
     test_kill();
     test_reserve();
     test_memory();
+    test_memory_of_threads();
     test_sweep();
     test_copy();
     test_writev();
