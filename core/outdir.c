@@ -285,9 +285,12 @@ outdir_keep(struct outdir *d, struct err *err)
 void
 outdir_abort(struct outdir *d)
 {
+    struct stat st;
+
     if (!d)
         return;
-    if (!d->shared && outdir_there(d)) /* not what it was to replace */
+    /* not what it was to replace, where that could not be put back */
+    if (!d->shared && (lstat(d->stage, &st) < 0 || is_it(d, &st)))
         outdir_remove(d->stage);
     free_dir(d);
 }
