@@ -143,16 +143,17 @@ tmp_name(const char *path)
 int
 folder_sync(const char *path, struct err *err)
 {
-    size_t n = folder_bytes(path);
-    char *dir = n ? xstrndup(path, n) : xstrdup(".");
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = 0;
+    int n = (int)folder_bytes(path);
+    char dir[PATH_MAX]; /* memory may lack, and the name has been given */
+    int fd, rc = 0;
+
+    snprintf(dir, sizeof(dir), "%.*s", n ? n : 1, n ? path : ".");
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     /* EINVAL: a file system whose folders cannot be synced */
     if (fd >= 0 && fsync(fd) < 0 && errno != EINVAL)
         rc = err_sys(err, EX_IOERR, "%s: folder cannot be synced", dir);
     if (fd >= 0)
         close(fd);
-    free(dir);
     return rc;
 }
