@@ -350,6 +350,16 @@ swap(const struct outdir *d, const char *path, struct err *err)
     return was_quicker(path, err);
 }
 
+/* Where even that fails, nothing is lost, if one is told where it is. */
+static void
+put_back(const char *old, const char *path, struct err *err)
+{
+    if (rename(old, path) < 0)
+        err_set(err, EX_CANTCREAT,
+                "%s: cannot be replaced, and what it was is now %s: %s", path,
+                old, strerror(errno));
+}
+
 /* Elsewhere there is a moment in which that one is 'old', and nothing 'path'.
  */
 static int
@@ -362,17 +372,18 @@ swap_by_steps(const struct outdir *d, const char *path, const char *old,
     if (rename(d->stage, path) == 0)
         return 0;
     not_replaced(path, err);
-    rename(old, path);
+    put_back(old, path, err);
     return -1;
 }
 
 static void
-swap_back(const struct outdir *d, const char *path, const char *waste)
+swap_back(const struct outdir *d, const char *path, const char *waste,
+          struct err *err)
 {
     if (waste == d->stage)
         renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);
     else if (rename(path, d->stage) == 0)
-        rename(waste, path);
+        put_back(waste, path, err);
 }
 
 /* Puts the stage where another folder is, which goes once the new one is sure
@@ -391,7 +402,7 @@ exchange(const struct outdir *d, const char *path, const char *old,
     if (rc < 0)
         return -1;
     if (folder_sync(path, err) < 0) {
-        swap_back(d, path, waste);
+        swap_back(d, path, waste, err);
         return -1;
     }
     *aside = take_aside(d, waste, name);

@@ -47,6 +47,7 @@
 #define MAX_MORE  8
 #define MAX_TRIES 12
 #define OUT       "out"
+#define NOW_OLD   "and what it was is now "
 
 enum verdict {
     ANY,  /* it may fail */
@@ -388,6 +389,27 @@ stopped(const struct result *r, int n)
            (r->status == 128 + now_kind->signal && n == 0);
 }
 
+/* What was to be replaced and could not get its name back: the line says where
+ * it is, and whoever reads it gives it its name. */
+static void
+obey(struct result *r)
+{
+    const char *path = strstr(r->says, ": "), *old, *end;
+    char from[1024], to[1024];
+
+    if (!path || !(old = strstr(path, NOW_OLD)) ||
+        !(end = strstr(old + strlen(NOW_OLD), ": ")))
+        return;
+    path += 2;
+    snprintf(to, sizeof(to), "%.*s", (int)strcspn(path, ":"), path);
+    old += strlen(NOW_OLD);
+    snprintf(from, sizeof(from), "%.*s", (int)(end - old), old);
+    if (rename(from, to) < 0)
+        broken(r, "%s is not there", from);
+    tree_free(&r->tree);
+    tree_read(&r->tree, OUT);
+}
+
 static void
 judge(const struct result *r)
 {
@@ -468,6 +490,7 @@ inject(const struct kind *k, unsigned n)
     run(&r, opt.argv);
     if (atomic_load(&page->injected)) {
         injected++;
+        obey(&r);
         judge(&r);
         if (!tree_same(&r.tree, &before)) {
             if (r.status != whole.status)
