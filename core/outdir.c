@@ -19,7 +19,8 @@
 #include "core/tmpname.h"
 
 #define WAIT_MS   10
-#define MAX_JOINS 100 /* of a folder that is removed again and again */
+#define MAX_WAITS 1000 /* for whom removes a folder */
+#define MAX_JOINS 100  /* of one that is removed again and again */
 
 struct outdir {
     char *parent, *name;
@@ -104,21 +105,26 @@ outdir_there(const struct outdir *d)
     return is_at(d, d->stage);
 }
 
-/* Waits for whom removes it, who is gone soon.  Where there are no locks (some
- * network file systems) nothing is held. */
-static void
-share(int fd)
+/* Waits for whom removes it, who is gone soon; a stopped run that will not fill
+ * it need not.  Where there are no locks (some network file systems) nothing is
+ * held. */
+static bool
+share(int fd, bool fills)
 {
     struct timespec t = { .tv_nsec = WAIT_MS * 1000000 };
 
-    while (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK &&
-           !sig_stop())
+    for (int i = 0; flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+         i++) {
+        if (sig_stop() && (!fills || i >= MAX_WAITS))
+            return false;
         nanosleep(&t, NULL);
+    }
+    return true;
 }
 
 /* Makes or joins a folder: 1, or 0 if it was removed at that very moment. */
 static int
-join(struct outdir *d, struct err *err)
+join(struct outdir *d, bool fills, struct err *err)
 {
     struct stat st;
 
@@ -131,7 +137,9 @@ join(struct outdir *d, struct err *err)
         return err_sys(err, EX_CANTCREAT, "%s", d->stage);
     d->dev = st.st_dev;
     d->ino = st.st_ino;
-    share(d->lock);
+    if (!share(d->lock, fills) && fills)
+        return err_set(err, EX_CANTCREAT, "%s: another run removes it",
+                       d->stage);
     if (outdir_there(d))
         return 1;
     close(d->lock);
@@ -140,12 +148,12 @@ join(struct outdir *d, struct err *err)
 }
 
 static int
-make_shared(struct outdir *d, struct err *err)
+make_shared(struct outdir *d, bool fills, struct err *err)
 {
     int rc = 0;
 
     for (int i = 0; rc == 0 && i < MAX_JOINS; i++)
-        rc = join(d, err);
+        rc = join(d, fills, err);
     if (rc == 0)
         return err_set(err, EX_CANTCREAT, "%s: cannot be joined", d->stage);
     return rc < 0 ? -1 : 0;
@@ -157,7 +165,7 @@ make_stage(struct outdir *d, struct err *err)
     struct stat st;
 
     if (d->shared)
-        return make_shared(d, err);
+        return make_shared(d, false, err);
     if (make(d->stage, false, false, err) < 0)
         return -1;
     if (stat(d->stage, &st) < 0) {
@@ -269,7 +277,7 @@ outdir_keep(struct outdir *d, struct err *err)
     outdir_part_path(&path, d->parent, d->name);
     part.stage = path.s;
     inside = child(path.s, "");
-    rc = make_shared(&part, err);
+    rc = make_shared(&part, true, err);
     if (rc == 0)
         rc = move_files(d->stage, path.s, err);
     if (rc == 0)
@@ -302,7 +310,7 @@ outdir_remove_empty(struct outdir *d)
     bool gone = alone && outdir_there(d) && rmdir(d->stage) == 0;
 
     if (!gone)
-        share(d->lock); /* which was given up */
+        share(d->lock, false); /* as before */
     return gone;
 }
 
@@ -376,14 +384,20 @@ swap_by_steps(const struct outdir *d, const char *path, const char *old,
     return -1;
 }
 
+/* The new one's name cannot be made to last.  Where not even that can be
+ * undone, the old one is kept as one who dies keeps it. */
 static void
 swap_back(const struct outdir *d, const char *path, const char *waste,
-          struct err *err)
+          const char *old, struct err *err)
 {
-    if (waste == d->stage)
-        renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);
-    else if (rename(path, d->stage) == 0)
-        put_back(waste, path, err);
+    if (waste != d->stage) {
+        if (rename(path, d->stage) == 0)
+            put_back(waste, path, err);
+    } else if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) <
+               0) {
+        outdir_remove(old);
+        rename(d->stage, old);
+    }
 }
 
 /* Puts the stage where another folder is, which goes once the new one is sure
@@ -402,7 +416,7 @@ exchange(const struct outdir *d, const char *path, const char *old,
     if (rc < 0)
         return -1;
     if (folder_sync(path, err) < 0) {
-        swap_back(d, path, waste, err);
+        swap_back(d, path, waste, old, err);
         return -1;
     }
     *aside = take_aside(d, waste, name);

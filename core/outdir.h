@@ -48,7 +48,8 @@ int outdir_commit(struct outdir *dir, const char *name, bool replace,
 /*
  * outdir_keep() leaves the files of a folder filled alone in ".NAME.part" for
  * another run, in place of those of the same names, and frees 'dir'.  Hidden
- * ones are not finished and go.  0, or -1 with 'err' set.
+ * ones are not finished and go.  It waits for another that is just removing
+ * .NAME.part.  0, or -1 with 'err' set.
  */
 int outdir_keep(struct outdir *dir, struct err *err);
 
@@ -56,8 +57,8 @@ int outdir_keep(struct outdir *dir, struct err *err);
 void outdir_abort(struct outdir *dir);
 
 /* outdir_remove_empty() removes a shared folder that is empty, unless another
- * fills it, too; false: it is still there.  'dir' is to be aborted either way.
- */
+ * fills it, too (which some network file systems do not tell); false: it did
+ * not.  'dir' is to be aborted either way. */
 bool outdir_remove_empty(struct outdir *dir);
 
 /* outdir_part_path() appends PARENT/.NAME.part to 'path'. */

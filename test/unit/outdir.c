@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/mem.h"
+#include "core/sig.h"
 #include "test/unit/tap.h"
 
 static void
@@ -163,40 +165,65 @@ test_empty(void)
 }
 
 /* In another process: p/.k.part is about to go, as outdir_drop_part() has it
- * locked; then it goes. */
-static void
+ * locked; then it goes with all that is in it. */
+static bool
 drop_soon(void)
 {
     int fds[2], fd;
+    pid_t pid;
     char c;
 
     mkdir("p/.k.part", 0777);
-    if (pipe(fds) < 0 || fork() > 0) {
-        close(fds[1]);
-        if (read(fds[0], &c, 1) != 0)
-            perror("read");
+    if (pipe(fds) < 0)
+        return false;
+    pid = fork();
+    if (pid == 0) {
+        fd = open("p/.k.part", O_RDONLY | O_DIRECTORY);
+        flock(fd, LOCK_EX);
         close(fds[0]);
-        return;
+        close(fds[1]);
+        usleep(200000);
+        outdir_remove("p/.k.part");
+        _exit(0);
     }
-    fd = open("p/.k.part", O_RDONLY | O_DIRECTORY);
-    flock(fd, LOCK_EX);
-    close(fds[0]);
     close(fds[1]);
-    usleep(200000);
-    rmdir("p/.k.part");
-    _exit(0);
+    c = read(fds[0], &c, 1) == 0; /* it has the lock */
+    close(fds[0]);
+    return pid > 0 && c;
 }
 
-static void
-test_keep_while_dropped(void)
+/* 0 if what a run keeps, stopped or not, is there when the other is done. */
+static int
+keep_while_dropped(bool stopped)
 {
     struct err err = { 0 };
     struct outdir *d = start("k", false, "1");
 
-    drop_soon();
-    tap_ok(outdir_keep(d, &err) == 0 && !strcmp(get("p/.k.part/a"), "1"),
-           "files are kept though another just removes .part");
+    if (!drop_soon())
+        return 1;
+    if (stopped) {
+        sig_install(false);
+        raise(SIGTERM);
+    }
+    if (outdir_keep(d, &err) < 0)
+        return 2;
     wait(NULL);
+    return strcmp(get("p/.k.part/a"), "1") ? 3 : 0;
+}
+
+static void
+test_keep_while_dropped(bool stopped)
+{
+    int status = -1;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0)
+        _exit(keep_while_dropped(stopped));
+    waitpid(pid, &status, 0);
+    tap_ok(status == 0, "what a run%s keeps stays, though another drops .part",
+           stopped ? " that was stopped" : "");
     outdir_remove("p/.k.part");
 }
 
@@ -257,7 +284,8 @@ main(void)
     test_alone();
     test_part();
     test_empty();
-    test_keep_while_dropped();
+    test_keep_while_dropped(false);
+    test_keep_while_dropped(true);
     test_abort_of_another();
     test_sweep();
     tap_ok(rmdir("p") == 0, "the parent is empty");
