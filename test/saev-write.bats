@@ -277,6 +277,7 @@ late_begins() {
     cat m.json >meta
     # it has read META, and sleeps
     until ! ls -l /proc/$late/fd | grep -q meta && grep -q '^State:.S' /proc/$late/status; do
+        kill -0 $late
         sleep 0.01
     done
 }

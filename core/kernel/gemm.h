@@ -21,6 +21,10 @@
  *   bf16  [n / 64][k / 2][64][2]       int8  [n / 64][k / 4][64][4]
  * gemm_pack() makes them once; a job without them packs on the fly, which
  * pays from a few hundred rows of X.
+ *
+ * A C of these two classes that is stored as it is summed (struct gemm_end all
+ * 0) goes past the caches from 4 MiB on, if it and its rows are 64-byte
+ * aligned: up to twice as fast, and its next reader finds it in memory.
  */
 #ifndef CORE_KERNEL_GEMM_H
 #define CORE_KERNEL_GEMM_H

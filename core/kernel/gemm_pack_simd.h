@@ -280,17 +280,18 @@ static void
 rescale(float *c, size_t ldc, const int32_t *s, const float *x_scale,
         const float *w_scale, size_t m, size_t n, bool past)
 {
-    for (size_t i = 0; i < m; i++, c += ldc, s += 64) {
+    for (size_t i = 0; i < m; i++, s += 64) {
         const vf x = vf_set1(x_scale[i]);
+        float *row = c + i * ldc;
         size_t j = 0;
 
         if (past)
             for (; j + VF <= n; j += VF)
-                vf_stream(c + j, vf_s32(s + j) * x * vf_load(w_scale + j));
+                vf_stream(row + j, vf_s32(s + j) * x * vf_load(w_scale + j));
         for (; j + VF <= n; j += VF)
-            vf_store(c + j, vf_s32(s + j) * x * vf_load(w_scale + j));
+            vf_store(row + j, vf_s32(s + j) * x * vf_load(w_scale + j));
         for (; j < n; j++)
-            c[j] = (float)s[j] * x_scale[i] * w_scale[j];
+            row[j] = (float)s[j] * x_scale[i] * w_scale[j];
     }
     if (past)
         stream_end();

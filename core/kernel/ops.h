@@ -115,6 +115,9 @@ struct gemm_block {
  *                word: n pairs of rows of 64, ld bytes apart
  *   rescale      c[i][j] = s[i][j] * x_scale[i] * w_scale[j], rows of c ldc
  *                apart, of s 64
+ *   past         c is stored past the caches, for any thread to see when the
+ *                call returns.  c 64-byte aligned, ldc a multiple of 16, t
+ *                16-byte aligned.
  *   absmax       the largest |x|; NaN if one is NaN
  *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
  *   rest         to[i] = x[i] - hi[i], which is exact if hi is x rounded

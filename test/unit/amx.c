@@ -346,7 +346,7 @@ compute_split(const struct gemm_ops *ops, float (*to)[64],
 {
     const uint16_t *hi = (const uint16_t *)(const void *)x, *lo = hi + ld / 2;
     const uint16_t *panel = (const uint16_t *)(const void *)b;
-    static float t[MAX_M][64];
+    static _Alignas(64) float t[MAX_M][64];
 
     if (ops->bf16_to) {
         memcpy(t, to, sizeof(t));

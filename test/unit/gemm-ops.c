@@ -288,7 +288,7 @@ test_interleave(const struct gemm_ops *ops, enum isa isa)
            isa_name(isa));
 }
 
-/* Rows at any address; or past the caches, 64 bytes apart or more. */
+/* Rows at any address; or past the caches, a multiple of 64 bytes apart. */
 static void
 test_rescale(const struct gemm_ops *ops, enum isa isa, bool past)
 {

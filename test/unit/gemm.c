@@ -516,7 +516,7 @@ test_threads(struct gemm *one, struct gemm *many)
     data_free(&d);
 }
 
-/* A C too large for caches, and the same by a few rows at a time. */
+/* A C of more than gemm.c's PAST_FLOATS, and by a few rows at a time. */
 static void
 test_past(struct gemm *g)
 {
@@ -547,8 +547,12 @@ test_past(struct gemm *g)
         job8.c = c[3] + i * ldc;
         gemm_int8(g, &job8, 1, x8 + i * ld8, x_scale + i, ld8, 40);
     }
-    tap_ok(!memcmp(c[0], c[2], s.m * ldc * sizeof(float)) && c[0][2026] != 0,
-           "gemm_bf16: a C that goes past the caches has the same bits");
+    if (gemm_ops_of(cpu_isa())->bf16_to)
+        tap_ok(!memcmp(c[0], c[2], s.m * ldc * sizeof(float)) &&
+                   c[0][2026] != 0,
+               "gemm_bf16: a C that goes past the caches has the same bits");
+    else
+        tap_skip("gemm_bf16: a C that goes past the caches", "none does");
     tap_ok(!memcmp(c[1], c[3], s.m * ldc * sizeof(float)) && c[1][2026] != 0,
            "gemm_int8: a C that goes past the caches has the same bits");
     for (int i = 0; i < 4; i++)
