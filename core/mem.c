@@ -12,8 +12,8 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* The one place in core that ends the program: see mem.h.  Not by exit(): what
- * that tears down, other threads are still using.  Who lacks memory, too,
+/* Ends the program: see mem.h.  Not by exit(): what that tears down, other
+ * threads are still using.  Who lacks memory, too,
  * waits. */
 static void
 out_of_memory(size_t nbytes)

@@ -1,5 +1,5 @@
 /*
- * Threads: the only file of the project that knows them.
+ * Threads: the only file of the project that starts them.
  *
  * Work is cut into chunks that threads take from an atomic counter; a busy
  * neighbour on one core then costs its share and no more, where fixed halves

@@ -16,7 +16,7 @@
  * pyjson_dumps() appends the canonical form of the JSON document 'text' to
  * 'out': keys sorted by code point (of duplicates the last counts), ", " and
  * ": " as separators, everything but ASCII as \uXXXX, floats as repr() gives
- * them.  0, or -1 with 'err' set (EX_DATAERR, "NAME: line:column: ...").
+ * them.  0, or -1 with 'err' set (EX_DATAERR, "NAME: line N, column N: ...").
  * Nested at most PYJSON_DEPTH deep.
  */
 #define PYJSON_DEPTH 900

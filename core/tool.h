@@ -1,6 +1,6 @@
 /*
- * What every tool's main does alike.  The only part of core that prints or
- * exits; nothing but cmd/ includes it.
+ * What every tool's main does alike: messages, statuses, the end.  Nothing but
+ * cmd/ includes it.
  */
 #ifndef CORE_TOOL_H
 #define CORE_TOOL_H

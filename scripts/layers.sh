@@ -16,8 +16,8 @@ bad 'core includes format or kernel' '^#include "core/(format|kernel)/' $(git ls
 bad 'format includes kernel' '^#include "core/kernel/' $(git ls-files 'core/format/*.[ch]')
 bad 'kernel includes format' '^#include "core/format/' $(git ls-files 'core/kernel/*.[ch]')
 bad 'only a tool includes core/tool.h' '^#include "core/tool.h"' $(git ls-files 'core/*.[ch]' | grep -v '^core/tool.c')
-bad 'core prints or exits' '\b(printf|puts|putchar|perror|exit|abort)\(' \
-    $(git ls-files 'core/*.c' | grep -vE '^core/(tool|mem|tty|opt)\.c')
+bad 'core prints or exits' '\b(v?f?printf|f?puts|f?putc|putchar|fwrite|perror|_?exit|abort)\(|\bwrite\([12],' \
+    $(git ls-files 'core/*.c' | grep -vE '^core/(tool|mem|sig|tty|opt|opt_complete)\.c')
 bad 'an include that is not from the root' '^#include "[^/"]*"' $(git ls-files '*.[ch]')
 for c in cmd/*/; do
     # shellcheck disable=SC2046

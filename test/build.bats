@@ -1,4 +1,4 @@
-# make deps and the layer check.
+# What make does: deps, the layer check, tools left out, another make's words.
 load helpers
 
 # commands NAME...: they are in bin/, and do nothing but succeed.

@@ -37,7 +37,7 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     cmp one four
 }
 
-@test "hf-infer --lut: the issue's command line, and its cost with --json" {
+@test "hf-infer --lut: --nll on tables, and its cost with --json" {
     ref make M single
     hf-infer M --ids $IDS --nll --json -q >dense
     hf-infer M --lut M/lut --ids $IDS --nll --json -q >tables

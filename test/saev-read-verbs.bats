@@ -1,8 +1,7 @@
-# saev-read's verbs about dumps: meta.  Dumps are made by numpy
+# saev-read's verbs about dumps: meta, verify, info, stats.  Dumps are made by numpy
 # (test/ref/saev_dump.py); what is expected comes from Python.
 load helpers
 
-# py: python3 with test/ref in its path.
 @test "saev-read meta: any view of any version is json.dump's bytes of what Python makes of it" {
     py - <<'END'
 import json, os, subprocess

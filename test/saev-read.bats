@@ -1,7 +1,6 @@
 # saev-read on dumps that numpy made: test/ref/saev_dump.py.
 load helpers
 
-# py: python3 with test/ref in its path.
 @test "saev-read: every view, layer and form of dump is numpy's indexing" {
     py - <<'END'
 import itertools, io, subprocess, numpy as np

@@ -1,7 +1,6 @@
 # saev-write against dumps that numpy made: test/ref/saev_dump.py.
 load helpers
 
-# py: python3 with test/ref in its path.
 # make_stream [KEY=VALUE,...]: m.json, c.json (without n_imgs), a.f32, a.f16,
 # a.bf16, a.npy, and want/ and padded/, the dump as numpy and as saev write it.
 make_stream() {

@@ -190,7 +190,7 @@ const char *
 tok_text(const struct tok *tok, int32_t id, size_t *nbytes)
 {
     const struct added *added = added_by_id(tok, id);
-    const struct span *span;
+    const struct text_span *span;
 
     *nbytes = 0;
     if (added) {

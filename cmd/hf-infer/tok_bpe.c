@@ -376,7 +376,7 @@ bpe_joins(struct tok *tok)
     mergemap_init(&tok->joins, tok->merges.n_slots / 4 * 3);
     for (size_t i = 0; i < tok->merges.n_slots; i++) {
         uint64_t pair = tok->merges.slot[i].pair;
-        struct span a, b;
+        struct text_span a, b;
         const char *left, *right;
         size_t n;
         uint32_t c;

@@ -252,7 +252,7 @@ int dec_parse(struct tok *tok, const struct js *js, struct err *err);
 void dec_free(struct dec_step *step);
 
 /* Where a token's text lies in the map that 'added' chooses. */
-struct span {
+struct text_span {
     uint32_t off, n; /* off == UINT32_MAX: no token has this id */
 };
 
@@ -260,9 +260,9 @@ struct tok {
     char *name; /* for messages */
     struct strmap vocab;
     struct mergemap merges;
-    struct mergemap joins; /* characters that some merge brings together */
-    struct span *span;     /* [n_ids] into vocab.text */
-    int32_t *added_of;     /* [n_ids] index of the added token, or -1 */
+    struct mergemap joins;  /* characters that some merge brings together */
+    struct text_span *span; /* [n_ids] into vocab.text */
+    int32_t *added_of;      /* [n_ids] index of the added token, or -1 */
     size_t n_ids;
     struct strmap added_ids;   /* content of added tokens to ids */
     struct strmap special_set; /* content of special ones */

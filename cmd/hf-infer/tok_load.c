@@ -116,7 +116,7 @@ add_token(struct tok *tok, const struct str *key, int64_t id, size_t *cap,
           struct err *err)
 {
     size_t i = tok->vocab.n;
-    struct span span = { 0, (uint32_t)key->n };
+    struct text_span span = { 0, (uint32_t)key->n };
 
     if (id > TOK_MAX_ID)
         return bad_hot(tok, "vocab", i, "has an id that is too large", err);

@@ -242,7 +242,7 @@ struct digests {
 };
 
 /*
- * folder.c: a layer's file, and metadata.json.
+ * folder.c: a layer's file, and its entry in metadata.json.
  */
 struct job {
     const struct cmd *cmd;

@@ -32,7 +32,6 @@ enum {
     O_JSON,
     O_IF_MISSING,
     O_SAMPLES,
-    O_END,
 };
 
 #define ANY_SIZE_VERBS " info bench "

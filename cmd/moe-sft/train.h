@@ -114,7 +114,7 @@ void data_close(struct data *data); /* a zeroed struct is fine */
 int data_get(struct data *data, uint64_t i, struct batch *batch,
              struct err *err);
 
-/* data_digest() adds the names of the data and how they are cut. */
+/* data_digest() adds the names of the data. */
 void data_digest(const struct train_options *options, struct hash *hash);
 
 /* What each step was like. */
@@ -124,7 +124,7 @@ struct step_record {
 
 /* What may not change from a run to the one that goes on with it. */
 struct setting {
-    const char *name; /* "--lr", or "base", "lora", "data": digests */
+    const char *name; /* "--lr", or "base", "adapter", "data": digests */
     char value[40];
     const char *path; /* of what the digest is of, for messages */
 };

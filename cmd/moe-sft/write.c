@@ -1,4 +1,4 @@
-/* Numbers of this machine's order as a tensor's bytes. */
+/* Outputs: may they be written, are they there; numbers and texts in them. */
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

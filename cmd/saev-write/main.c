@@ -222,7 +222,7 @@ print_images(struct run *run, struct err *err)
     return 0;
 }
 
-/* -v: "2 of 7 shards written, ...". */
+/* -v: "HASH: 2 shards written, 5 kept, ...". */
 static void
 say_done(const struct run *run, double seconds)
 {

@@ -63,8 +63,8 @@ int st_open(struct st *st, const char *path, struct err *err);
 
 /*
  * st_parse() checks a header in memory: 'file' holds the first 'nbytes' bytes
- * of a file of 'file_size' bytes, at least 8 + the header.  For fuzzers and
- * tests; 'st' keeps no pointer into 'file'.
+ * of a file of 'file_size' bytes, at least 8 + the header.  For streams,
+ * fuzzers and tests; 'st' keeps no pointer into 'file'.
  */
 int st_parse(struct st *st, const void *file, size_t nbytes, size_t file_size,
              const char *path, struct err *err);

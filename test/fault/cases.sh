@@ -13,7 +13,7 @@ new_folder() {
     esac
 }
 
-# In the order of the issue's tools.  NAME | what fills ./out | options of
+# In the order of README's tools.  NAME | what fills ./out | options of
 # run.c | the command.  Words are split at spaces, and nothing is quoted.
 table() {
     cat <<'END_OF_TABLE'
