@@ -6,6 +6,7 @@
 #ifndef CORE_DTYPE_H
 #define CORE_DTYPE_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -86,6 +87,24 @@ f32_bits(float f)
 
     memcpy(&u, &f, sizeof(u));
     return u;
+}
+
+/*
+ * f64_to_odd() is v cut to an f32, the last bit set where anything was lost
+ * ("round to odd"): a second rounding, to BF16 or F16, then gives what one
+ * rounding of v would.  Out of range: infinity; a NaN stays one.
+ */
+static inline float
+f64_to_odd(double v)
+{
+    float f = (float)v;
+    uint32_t u = f32_bits(f);
+
+    if ((double)f == v || !isfinite(f))
+        return f;
+    if (fabs((double)f) > fabs(v))
+        u--; /* toward 0 */
+    return f32_from_bits(u | 1);
 }
 
 static inline float

@@ -1,5 +1,4 @@
 /* Sums in double precision, each rounded once. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "cmd/lut-precompute/precompute.h"
@@ -23,30 +22,14 @@ dot64(const float *a, const double *b, size_t n)
     return sum;
 }
 
-/*
- * To f32 with the last bit set where anything was lost ("round to odd"): a
- * second rounding, to a type of two bits less or fewer, then gives what one
- * rounding would.
- */
-static float
-to_odd(double v)
-{
-    float f = (float)v;
-    uint32_t u = f32_bits(f);
-
-    if ((double)f == v || !isfinite(f) || u & 1)
-        return f;
-    return f32_from_bits(fabs((double)f) > fabs(v) ? u - 1 : u + 1);
-}
-
 float
 f64_round(double v, enum dtype dtype)
 {
     switch (dtype) {
     case DT_BF16:
-        return bf16_to_f32(f32_to_bf16(to_odd(v)));
+        return bf16_to_f32(f32_to_bf16(f64_to_odd(v)));
     case DT_F16:
-        return f16_to_f32(f32_to_f16(to_odd(v)));
+        return f16_to_f32(f32_to_f16(f64_to_odd(v)));
     default:
         return (float)v;
     }

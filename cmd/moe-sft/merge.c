@@ -32,23 +32,6 @@ struct merge {
 
 /* ---- numbers ---- */
 
-/*
- * The float that rounds to bf16 or f16 as v does: toward zero, with the last
- * bit set if that was not exact.
- */
-static float
-to_odd(double v)
-{
-    float f = (float)v;
-    uint32_t u = f32_bits(f);
-
-    if ((double)f == v || !(f - f == 0))
-        return f;
-    if ((f < 0 ? -(double)f : (double)f) > (v < 0 ? -v : v))
-        u--;
-    return f32_from_bits(u | 1);
-}
-
 /* One matrix while threads share its rows. */
 struct job {
     struct merge *g;
@@ -82,7 +65,7 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
         for (size_t c = 0; c < k; c++) {
             double v = (double)row[c] + s * sums[c];
 
-            row[c] = j->dtype == DT_F32 ? (float)v : to_odd(v);
+            row[c] = j->dtype == DT_F32 ? (float)v : f64_to_odd(v);
         }
         cvt_from_f32((char *)g->merged + r * k * to, j->dtype, row, k);
     }

@@ -1,7 +1,9 @@
 /* core/dtype: one element of each type, little-endian, against values written
- * out by hand from the formats. */
+ * out by hand from the formats; numbers rounded twice, against where the middle
+ * of two neighbours is. */
 #include "core/dtype.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "test/unit/tap.h"
@@ -34,9 +36,57 @@ static const struct element elements[] = {
     { DT_U64, "\x00\x00\x00\x00\x00\x00\x00\x80", 0x1p63 },
 };
 
+static uint16_t
+to_bf16(double v)
+{
+    return f32_to_bf16(f64_to_odd(v));
+}
+
+static uint16_t
+to_f16(double v)
+{
+    return f32_to_f16(f64_to_odd(v));
+}
+
+/*
+ * Of what lies between the numbers of two neighbouring codes, all under the
+ * middle is the one's, all over it the other's, and the middle the even code's.
+ * A middle is exact in f64, and its neighbours there are nearer to it than any
+ * f32 is.  'n' codes from 0 on; 'sign' is set in all of them.
+ */
+static bool
+middles_divide(uint16_t (*to)(double), float (*from)(uint16_t), uint16_t n,
+               uint16_t sign)
+{
+    for (uint16_t i = 0; i + 1 < n; i++) {
+        uint16_t a = i | sign, b = (uint16_t)(i + 1) | sign;
+        double mid = ((double)from(a) + (double)from(b)) / 2;
+
+        if (to(nextafter(mid, 0)) != a || to(mid) != (i & 1 ? b : a) ||
+            to(nextafter(mid, 2 * mid)) != b || to((double)from(a)) != a)
+            return false;
+    }
+    return true;
+}
+
+/* Up to the first code that is no finite number. */
+static void
+test_odd(const char *name, uint16_t (*to)(double), float (*from)(uint16_t),
+         uint16_t n)
+{
+    tap_ok(middles_divide(to, from, n, 0), "f64_to_odd: %s as rounded once",
+           name);
+    tap_ok(middles_divide(to, from, n, 0x8000), "%s: and under 0", name);
+    tap_ok(to(1e300) == n && to(-1e300) == (n | 0x8000) &&
+               to((double)INFINITY) == n && to((double)NAN) > n,
+           "%s: infinities and NaN", name);
+}
+
 int
 main(void)
 {
+    test_odd("BF16", to_bf16, bf16_to_f32, 0x7f80);
+    test_odd("F16", to_f16, f16_to_f32, 0x7c00);
     for (size_t i = 0; i < sizeof(elements) / sizeof(*elements); i++) {
         const struct element *e = &elements[i];
         size_t size = dtype_table[e->dtype].bits / 8;
