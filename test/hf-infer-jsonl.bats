@@ -152,6 +152,26 @@ is 4, together 514 (expected at most 512, the model's context)"
     wait $!
 }
 
+@test "hf-infer: documents in a folder, unreadable, of a pipe without a writer yet" {
+    mkdir folder
+    for how in "--jsonl -n 1 --greedy" "--acts resid:0" "--acts resid:0 --jsonl"; do
+        run -66 --separate-stderr hf-infer "$DEMO" $how --file folder
+        [ "$stderr" = "hf-infer: folder: is a folder, not a file" ]
+        run -66 --separate-stderr hf-infer "$DEMO" $how --file none
+        [ "$stderr" = "hf-infer: none: No such file or directory" ]
+        # nothing is mapped at its byte 0
+        run -74 --separate-stderr hf-infer "$DEMO" $how --file /proc/self/mem
+        [ "$stderr" = "hf-infer: /proc/self/mem: cannot be read: Input/output error" ]
+        rm -f p
+        mkfifo p
+        hf-infer "$DEMO" $how --file p >got &
+        sleep 0.2
+        echo '{"ids":[16,10]}' >p
+        wait $!
+        [ -s got ]
+    done
+}
+
 @test "hf-infer --jsonl: an endless input, read by head, ends quietly" {
     endless() {
         yes '{"ids":[16,10]}' | hf-infer "$DEMO" --jsonl -n 1 2>err |

@@ -1,6 +1,4 @@
 /* Documents as token ids, whichever way they come in. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,6 +38,18 @@ set_where(struct docs *d, const char *where)
     str_adds(&d->where, where);
 }
 
+/* What there is next, up to nbytes; 0 at the end. */
+static long
+read_docs(const struct docs *d, void *to, size_t nbytes, struct err *err)
+{
+    long n;
+
+    if (file_wait(d->fd, err) < 0)
+        return -1;
+    n = read_some(d->fd, to, nbytes);
+    return n < 0 ? err_sys(err, EX_IOERR, "%s: cannot be read", d->name) : n;
+}
+
 /* ---- one document ---- */
 
 /* The rest of a text whose first bytes were looked at. */
@@ -57,9 +67,9 @@ open_text(struct docs *d, struct str *text, struct err *err)
                            "by one)",
                            d->name, TEXT_MAX);
         str_reserve(text, PIECE);
-        n = read_some(d->fd, text->s + text->n, PIECE);
+        n = read_docs(d, text->s + text->n, PIECE, err);
         if (n < 0)
-            return err_sys(err, EX_IOERR, "%s", d->name);
+            return -1;
         text->n += (size_t)n;
     } while (n > 0);
     if (run_open_tok(run, err) < 0)
@@ -116,10 +126,10 @@ read_more(struct docs *d, void *to, size_t nbytes, struct err *err)
     memcpy(to, d->head.s + d->used, done);
     d->used += done;
     while (done < nbytes) {
-        long n = read_some(d->fd, (char *)to + done, nbytes - done);
+        long n = read_docs(d, (char *)to + done, nbytes - done, err);
 
         if (n < 0)
-            return err_sys(err, EX_IOERR, "%s", d->name);
+            return -1;
         if (n == 0)
             return err_set(
                 err, EX_DATAERR, "%s: the file ends after %zu of %zu elements",
@@ -178,10 +188,10 @@ static int
 check_end(struct docs *d, struct err *err)
 {
     char more;
-    long n = d->used < d->head.n ? 1 : read_some(d->fd, &more, 1);
+    long n = d->used < d->head.n ? 1 : read_docs(d, &more, 1, err);
 
     if (n < 0)
-        return err_sys(err, EX_IOERR, "%s", d->name);
+        return -1;
     if (n > 0)
         return err_set(err, EX_DATAERR,
                        "%s: more data (expected %zu elements by its header)",
@@ -259,15 +269,15 @@ open_stream(struct docs *d, const char *path, struct err *err)
     struct npy npy;
     long n = 1;
 
-    d->fd = strcmp(path, "-") == 0 ? 0 : open(path, O_RDONLY | O_CLOEXEC);
+    d->fd = strcmp(path, "-") == 0 ? 0 : file_open_any(path, err);
     if (d->fd < 0)
-        return err_sys(err, file_status(errno), "%s", path);
+        return -1;
     str_reserve(head, NPY_MAX_HEAD);
     while (n > 0 && head->n < NPY_MAX_HEAD &&
            (head->n < 6 || npy_sniff(head->s, head->n))) {
-        n = read_some(d->fd, head->s + head->n, NPY_MAX_HEAD - head->n);
+        n = read_docs(d, head->s + head->n, NPY_MAX_HEAD - head->n, err);
         if (n < 0)
-            return err_sys(err, EX_IOERR, "%s", d->name);
+            return -1;
         head->n += (size_t)n;
     }
     if (!npy_sniff(head->s, head->n))

@@ -1,7 +1,5 @@
 #include "cmd/hf-infer/jsonl.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +20,8 @@ jsonl_open(struct jsonl *j, const char *path, struct err *err)
     bool input = strcmp(path, "-") == 0;
 
     *j = (struct jsonl){ .name = input ? "standard input" : path };
-    j->fd = input ? 0 : open(path, O_RDONLY | O_CLOEXEC);
-    if (j->fd < 0)
-        return err_sys(err, file_status(errno), "%s", path);
-    return 0;
+    j->fd = input ? 0 : file_open_any(path, err);
+    return j->fd < 0 ? -1 : 0;
 }
 
 void
@@ -45,6 +41,8 @@ fill(struct jsonl *j, bool wait, struct err *err)
 
     if (!wait && poll(&p, 1, 0) == 0)
         return 2;
+    if (wait && file_wait(j->fd, err) < 0)
+        return -1;
     if (j->at > 0) {
         memmove(j->buf.s, j->buf.s + j->at, j->buf.n - j->at);
         j->buf.n -= j->at;
@@ -57,7 +55,7 @@ fill(struct jsonl *j, bool wait, struct err *err)
     str_reserve(&j->buf, READ_BYTES);
     n = read_some(j->fd, j->buf.s + j->buf.n, READ_BYTES);
     if (n < 0)
-        return err_sys(err, EX_IOERR, "%s", j->name);
+        return err_sys(err, EX_IOERR, "%s: cannot be read", j->name);
     j->buf.n += (size_t)n;
     j->ended = n == 0;
     return 0;
