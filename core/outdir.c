@@ -155,7 +155,8 @@ make_shared(struct outdir *d, bool fills, struct err *err)
     for (int i = 0; rc == 0 && i < MAX_JOINS; i++)
         rc = join(d, fills, err);
     if (rc == 0)
-        return err_set(err, EX_CANTCREAT, "%s: cannot be joined", d->stage);
+        return err_set(err, EX_CANTCREAT, "%s: is removed again and again",
+                       d->stage);
     return rc < 0 ? -1 : 0;
 }
 

@@ -344,7 +344,7 @@ END
     # the user's <|im_end|> is text: only the template's three turns are marks
     [ "$(tr ' ' '\n' <<<"$ids" | grep -cx "$(printf '<|im_end|>' | hf-infer m --encode)")" = 2 ]
     run -65 --separate-stderr hf-infer m -p Hi --chat --template llama3
-    [[ $stderr == *"has no <|begin_of_text|>, which template llama3 needs" ]]
+    [ "$stderr" = "hf-infer: m/tokenizer.json: has no <|begin_of_text|>, which template llama3 needs" ]
     [ -z "$output" ]
 }
 
@@ -443,7 +443,7 @@ END
     done
     run -65 hf-infer "$DEMO" --decode <<<"5 9999999"
     run -65 --separate-stderr hf-infer "$DEMO" --ids '' --top 1
-    [[ $stderr == *"the prompt has 0 tokens"* ]]
+    [ "$stderr" = "hf-infer: $DEMO: the prompt has 0 tokens (--top needs at least 1)" ]
 }
 
 @test "hf-infer: usage errors are two lines and status 2" {

@@ -160,7 +160,7 @@ END
     size=$(stat -c %s a.bin)
     truncate -s 1T a.bin
     run -1 kvc-convert --check a.bin
-    [ "$output" = "a.bin: block 24 at byte $size is 0 x 0" ]
+    [ "$output" = "a.bin: block 24 at byte $size is 0 x 0 (expected 1 or more)" ]
 }
 
 @test "kvc-convert --diff: header fields, shapes, and ULP" {
@@ -247,10 +247,12 @@ def put(name, change):
     open(name, "wb").write(archive(state))
 def shorter(s): s["compress_tk.1.3.bias"].shape = (5,)
 def flat(s): s["compress_iv.0.6.weight"] = s["compress_iv.0.6.bias"]
+def empty(s): s["compress_iv.0.6.weight"].shape = (0, s["compress_iv.0.6.weight"].shape[1])
 def far(s): s["compress_tk.7.0.weight"] = s["compress_tk.0.0.weight"]
 put("missing.pth", lambda s: s.pop("compress_ik.1.3.weight"))
 put("bias.pth", shorter)
 put("flat.pth", flat)
+put("empty.pth", empty)
 put("layer.pth", far)
 def vast(s): s["compress_tk.0.0.weight"].shape, s["compress_tk.0.0.weight"].strides = (2**31, 2**24), (0, 0)
 put("vast.pth", vast)
@@ -267,6 +269,8 @@ END
     refuse missing.pth "missing.pth: has no tensor compress_ik.1.3.weight"
     refuse bias.pth "bias.pth: compress_tk.1.3.bias has 5 numbers (expected 6, the rows of its weight)"
     refuse flat.pth "flat.pth: compress_iv.0.6.weight has 1 dims (expected 2)"
+    run -65 kvc-convert --input empty.pth --output Y.bin
+    [[ $output == "kvc-convert: empty.pth: compress_iv.0.6.weight is 0 x "*" (expected 1 to 4294967295)" ]]
     refuse layer.pth "layer.pth: has no tensor compress_tk.2.0.weight"
     refuse text.pth "text.pth: has no tensor compress_tk.0.3.weight"
     refuse other-bias.pth "other-bias.pth: compress_tv.0.3.bias is no tensor"

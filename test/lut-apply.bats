@@ -147,7 +147,7 @@ np.save("d.npy", np.zeros((3, 40)))'
     run -65 lut-apply DIR $LAYER <<<"these are no numbers"
     [[ "$output" = *"neither .npy nor safetensors"* ]]
     run -2 lut-apply DIR $LAYER --ratio 0.5 <x.npy
-    [[ "$output" = *"holds no weights to compensate with: -m MODEL has them"* ]]
+    [[ "$output" = "lut-apply: DIR/lut/"*": holds no weights to compensate with: -m MODEL has them"* ]]
     run -65 lut-apply DIR $LAYER --tau 1 -m DIR <x.npy
     [[ "$output" = *"has no elbow threshold for $LAYER"* ]]
     run -2 lut-apply DIR $LAYER --ratio 1 --top 2 <x.npy

@@ -135,7 +135,7 @@ END
 @test "lut-precompute: one SAE is for the layers that --layers names" {
     make_cases
     run -2 --separate-stderr lut-precompute -m model -s one/saelens -o t
-    [ "${stderr_lines[0]}" = "lut-precompute: one/saelens is one SAE: --layers says of which layers" ]
+    [ "${stderr_lines[0]}" = "lut-precompute: one/saelens: is one SAE: --layers says of which layers" ]
     lut-precompute -m model -s one/saelens -o t --layers '*.q_proj,layers.1.self_attn.qkv_proj'
     [ "$(ls t)" = "$(printf '%s\n' metadata.json model.layers.0.self_attn.q_proj.lut.safetensors \
         model.layers.1.self_attn.q_proj.lut.safetensors model.layers.1.self_attn.qkv_proj.lut.safetensors)" ]

@@ -139,7 +139,7 @@ END
         "c": ("C64", [1], b"12345678")})'
     run -2 --separate-stderr st-inspect cat a.safetensors w
     [ -z "$output" ]
-    [ "${stderr_lines[0]}" = "st-inspect: w is BF16, which .npy has no name for (--dtype f32 widens it exactly, --raw writes the bytes)" ]
+    [ "${stderr_lines[0]}" = "st-inspect: a.safetensors: w is BF16, which .npy has no name for (--dtype f32 widens it exactly, --raw writes the bytes)" ]
     st-inspect cat a.safetensors w --dtype f32 >w.npy
     st-inspect cat a.safetensors w --dtype f64 --slice :,1 >w1.npy
     st-inspect cat a.safetensors f8 --dtype f32 >f8.npy
@@ -149,11 +149,12 @@ assert (w == np.array([[1.5, -2.25], [np.inf, np.float32(2.9976e38)]])).ravel()[
 w = np.load("w1.npy"); assert w.dtype == np.float64 and w[0] == -2.25
 assert np.load("f8.npy").tolist() == [1, -1, 448]'
     run -2 st-inspect cat a.safetensors f4
-    [ "${lines[0]}" = "st-inspect: f4 is F4, which .npy has no name for (--raw writes the bytes)" ]
+    [ "${lines[0]}" = "st-inspect: a.safetensors: f4 is F4, which .npy has no name for (--raw writes the bytes)" ]
     [ "$(st-inspect cat --raw a.safetensors f4)" = "$(printf '\x12')" ]
     run -2 st-inspect cat --raw --slice 0 a.safetensors f4
+    [ "${lines[0]}" = "st-inspect: a.safetensors: f4 is F4, of less than a byte: --slice cannot cut it" ]
     run -2 st-inspect cat --json a.safetensors c
-    [ "${lines[0]}" = "st-inspect: c is C64, which only .npy or --raw can hold" ]
+    [ "${lines[0]}" = "st-inspect: a.safetensors: c is C64, which only .npy or --raw can hold" ]
     py -c 'import numpy as np, subprocess
 subprocess.check_call(["st-inspect", "cat", "-oc.npy", "a.safetensors", "c"])
 assert np.load("c.npy").tobytes() == b"12345678"'

@@ -429,8 +429,10 @@ begin(struct acts *a, struct err *err)
     a->n_expected = count_windows(a);
     a->dim = tap_dim(run->config, a->spec.point);
     if (!size_mul(a->dim * 4, a->spec.n_layers, &a->row_nbytes))
-        return err_set(err, EX_SOFTWARE, "--acts: layers of %zu floats",
-                       a->dim);
+        return err_set(err, EX_SOFTWARE,
+                       "%s: %zu layers of %zu floats (expected under 2^64 "
+                       "bytes)",
+                       run->dir, a->spec.n_layers, a->dim);
     a->sum = hash_new(HASH_SHA256);
     set_tap(a);
     a->started = clock_s();

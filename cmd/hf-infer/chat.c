@@ -82,9 +82,9 @@ chat_recognise(const struct tok *tok, struct err *err)
         if (tok_id(tok, formats[i].mark[0]) >= 0)
             return i;
     return err_set(err, EX_DATAERR,
-                   "tokenizer.json: has none of <|im_start|>, "
-                   "<|start_header_id|>, [INST]: no chat template is known "
-                   "for it (--template names one)");
+                   "%s: has none of <|im_start|>, <|start_header_id|>, [INST]: "
+                   "no chat template is known for it (--template names one)",
+                   tok_name(tok));
 }
 
 /* A prompt in the making: text waits until the next special token, so that
@@ -116,8 +116,8 @@ put_mark(struct builder *b, const char *mark, struct err *err)
 
     if (id < 0)
         return err_set(err, EX_DATAERR,
-                       "tokenizer.json: has no %s, which template %s needs",
-                       mark, b->f->name);
+                       "%s: has no %s, which template %s needs",
+                       tok_name(b->tok), mark, b->f->name);
     if (flush(b, err) < 0)
         return -1;
     ids_add(b->ids, id);

@@ -12,13 +12,14 @@
 #include "core/mem.h"
 
 static int
-need_ids(const struct ids *ids, size_t least, const char *what, struct err *err)
+need_ids(const struct run *run, const struct ids *ids, size_t least,
+         const char *what, struct err *err)
 {
     if (ids->n >= least)
         return 0;
     return err_set(err, EX_DATAERR,
-                   "the prompt has %zu tokens (%s needs at least %zu)", ids->n,
-                   what, least);
+                   "%s: the prompt has %zu tokens (%s needs at least %zu)",
+                   run->dir, ids->n, what, least);
 }
 
 /* Prompt and model: what all three begin with. */
@@ -26,7 +27,8 @@ static int
 start(struct run *run, size_t least, const char *what, struct ids *ids,
       struct err *err)
 {
-    if (prompt_ids(run, ids, err) < 0 || need_ids(ids, least, what, err) < 0)
+    if (prompt_ids(run, ids, err) < 0 ||
+        need_ids(run, ids, least, what, err) < 0)
         return -1;
     return run_open_model(run, ids->n, err);
 }

@@ -85,6 +85,7 @@ void tok_stream_free(struct tok_stream *stream);
 int32_t tok_id(const struct tok *tok, const char *token);
 const char *tok_text(const struct tok *tok, int32_t id, size_t *nbytes);
 bool tok_is_special(const struct tok *tok, int32_t id);
-size_t tok_size(const struct tok *tok); /* ids are 0 .. tok_size()-1 */
+size_t tok_size(const struct tok *tok);      /* ids are 0 .. tok_size()-1 */
+const char *tok_name(const struct tok *tok); /* of its file, for messages */
 
 #endif

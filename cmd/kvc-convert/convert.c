@@ -113,9 +113,10 @@ find_weight(const struct plan *p, const char *name, struct tensor *t,
                        p->src.path, name, t->n_dims);
     if (t->shape[0] == 0 || t->shape[1] == 0 || t->shape[0] > UINT32_MAX ||
         t->shape[1] > UINT32_MAX)
-        return err_set(err, EX_DATAERR, "%s: %s is %llu x %llu", p->src.path,
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is %llu x %llu (expected 1 to %u)", p->src.path,
                        name, (unsigned long long)t->shape[0],
-                       (unsigned long long)t->shape[1]);
+                       (unsigned long long)t->shape[1], UINT32_MAX);
     return check_size(p, name, t, err);
 }
 

@@ -34,9 +34,14 @@ read_head(struct pth *pth, size_t *at, struct err *err)
     v = pickle_run(p, *at, at);
     if (!v)
         return -1;
-    if (v->kind != PK_INT || v->u.i != PROTOCOL)
-        return pickle_bad(p, "another protocol of torch.save() than %d",
+    if (v->kind != PK_INT)
+        return pickle_bad(p,
+                          "torch.save()'s protocol is no integer "
+                          "(expected %d)",
                           PROTOCOL);
+    if (v->u.i != PROTOCOL)
+        return pickle_bad(p, "torch.save()'s protocol is %lld (expected %d)",
+                          (long long)v->u.i, PROTOCOL);
     v = pickle_run(p, *at, at);
     if (!v || pickle_close(p, v) < 0)
         return -1;

@@ -128,7 +128,9 @@ check_byteorder(const struct pth *pth, struct err *err)
     if (!m)
         return 0;
     if (m->nbytes > 16)
-        return err_set(err, EX_DATAERR, "%s: member byteorder has %zu bytes",
+        return err_set(err, EX_DATAERR,
+                       "%s: member byteorder has %zu bytes (expected 6, "
+                       "\"little\")",
                        pth->path, m->nbytes);
     data = member_data(&u, &pth->zip, m, err);
     if (!data)

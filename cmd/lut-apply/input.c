@@ -87,7 +87,7 @@ open_st(struct input *in, const char *path, const char *tensor, struct err *err)
         return -1;
     if (!tensor && in->st.n_tensors != 1)
         return err_set(err, TU_USAGE,
-                       "%s has %zu tensors: -i FILE:NAME takes one", in->name,
+                       "%s: has %zu tensors: -i FILE:NAME takes one", in->name,
                        in->st.n_tensors);
     t = tensor ? st_find(&in->st, tensor) : &in->st.tensors[0];
     if (!t)

@@ -160,7 +160,7 @@ settle_fix(struct layer *l, const struct cmd *cmd, struct err *err)
         return 0;
     if (!l->table.weight_t && !l->table.n_parts)
         return err_set(err, TU_USAGE,
-                       "%s holds no weights to compensate with: -m MODEL has "
+                       "%s: holds no weights to compensate with: -m MODEL has "
                        "them",
                        l->file.st.path);
     if (cmd->weighted) {

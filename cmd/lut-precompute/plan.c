@@ -179,7 +179,7 @@ plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
     p.one = one;
     if (p.one && !cmd->layers)
         return err_set(err, TU_USAGE,
-                       "%s is one SAE: --layers says of which layers",
+                       "%s: is one SAE: --layers says of which layers",
                        cmd->sae);
     if (!p.one && sae_beside(cmd->sae, err) < 0)
         return -1;

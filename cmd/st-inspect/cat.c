@@ -241,20 +241,22 @@ static int
 check_form(const struct cmd *cmd, const struct st_tensor *t, struct err *err)
 {
     const struct dtype_info *info = &dtype_table[t->dtype];
+    const char *file = cmd->args[0];
 
     if ((cmd->json || cmd->dtype >= 0) && !widens(t->dtype))
-        return err_set(err, TU_USAGE, "%s is %s, which only %s can hold",
-                       t->name, info->name,
+        return err_set(err, TU_USAGE, "%s: %s is %s, which only %s can hold",
+                       file, t->name, info->name,
                        info->npy ? ".npy or --raw" : "--raw");
     if (cmd->slice && info->bits < 8)
         return err_set(err, TU_USAGE,
-                       "%s is %s, of less than a byte: --slice cannot cut it",
-                       t->name, info->name);
+                       "%s: %s is %s, of less than a byte: --slice cannot "
+                       "cut it",
+                       file, t->name, info->name);
     if (!cmd->json && !cmd->raw && cmd->dtype < 0 && !info->npy)
         return err_set(err, TU_USAGE,
-                       "%s is %s, which .npy has no name for (%s--raw writes "
-                       "the bytes)",
-                       t->name, info->name,
+                       "%s: %s is %s, which .npy has no name for (%s--raw "
+                       "writes the bytes)",
+                       file, t->name, info->name,
                        widens(t->dtype) ? "--dtype f32 widens it exactly, "
                                         : "");
     return 0;

@@ -107,8 +107,9 @@ read_header(struct kvc *k, struct err *err)
                        k->path, h->dtype_code);
     k->dtype = (enum dtype)type_of(h->dtype_code);
     if (h->num_layers == 0 || h->weight_count_per_layer == 0)
-        return err_set(err, EX_DATAERR, "%s: %u layers of %u blocks", k->path,
-                       h->num_layers, h->weight_count_per_layer);
+        return err_set(err, EX_DATAERR,
+                       "%s: %u layers of %u blocks (expected 1 or more)",
+                       k->path, h->num_layers, h->weight_count_per_layer);
     return 0;
 }
 
@@ -131,7 +132,9 @@ read_block(struct kvc *k, size_t i, struct err *err)
                              .at = k->end,
                              .weight = k->end + KVC_BLOCK_BYTES };
     if (b->rows == 0 || b->cols == 0)
-        return err_set(err, EX_DATAERR, "%s: block %zu at byte %zu is %u x %u",
+        return err_set(err, EX_DATAERR,
+                       "%s: block %zu at byte %zu is %u x %u (expected 1 or "
+                       "more)",
                        k->path, i, b->at, b->rows, b->cols);
     bias_nbytes = b->has_bias ? b->rows * item : 0;
     if (!size_mul(b->rows, b->cols, &n) || !size_mul(n, item, &weight_nbytes) ||

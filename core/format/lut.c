@@ -206,8 +206,9 @@ take_layer(struct lut *lut, const struct js *root, const char *key,
         return -1;
     if (l->k > l->n_basis)
         return err_set(err, EX_DATAERR,
-                       "%s: %s has k_active %zu of num_basis %zu", js.file,
-                       l->name, l->k, l->n_basis);
+                       "%s: %s: k_active is %zu (expected at most num_basis, "
+                       "%zu)",
+                       js.file, l->name, l->k, l->n_basis);
     take_elbow(root, l);
     return 0;
 }

@@ -170,8 +170,8 @@ cpu_check(struct err *err)
         return 0;
     if (cpu.asked < 0)
         return err_set(err, TU_USAGE,
-                       "TU_ISA is \"%s\" (scalar, avx2, avx512, avx512vnni, "
-                       "avx512bf16, amx, neon)",
+                       "TU_ISA is \"%s\" (expected scalar, avx2, avx512, "
+                       "avx512vnni, avx512bf16, amx, neon)",
                        cpu.text);
     if (cpu.isa != (enum isa)cpu.asked)
         return err_set(err, TU_USAGE,

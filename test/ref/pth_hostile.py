@@ -270,6 +270,9 @@ case("zip-pkl-size", zip_bytes(changed(0, size=2**28 + 1, method=8)),
 # What is something else.
 case("big-endian", zip_bytes(members(DATA, STORAGES, byteorder=b"big")),
      "its byte order is big (expected little)")
+case("byteorder-long", zip_bytes(members(DATA, STORAGES,
+                                          byteorder=b"little" * 3)),
+     'member byteorder has 18 bytes (expected 6, "little")')
 case("big-endian-legacy", legacy_bytes(DATA, STORAGES, little=False),
      "its byte order is big (expected little)")
 case("torchscript", zip_bytes(GOOD + [Member("archive/constants.pkl", b"x"),
@@ -296,7 +299,9 @@ LEGACY, OLD = dumps(tensors(), legacy=True)
 for name, data, message in (
         ("magic", legacy_bytes(LEGACY, OLD, magic=MAGIC + 1), "magic number"),
         ("version", legacy_bytes(LEGACY, OLD, version=1000),
-         "another protocol"),
+         "torch.save()'s protocol is 1000 (expected 1001)"),
+        ("version-type", legacy_bytes(LEGACY, OLD, version="1001"),
+         "torch.save()'s protocol is no integer (expected 1001)"),
         ("global", legacy_bytes(b"\x80\x02cposix\nsystem\n.", {}), RUN),
         ("global-keys", legacy_bytes(LEGACY, {})[:-4] +
          b"\x80\x02cposix\nsystem\n.", RUN),

@@ -120,11 +120,12 @@ test_defects(void)
     spoil(0, 1, 0, "magic is 0x00000001 (expected 0x4b56434d)", false);
     spoil(4, 2, 0, "version is 2 (expected 1)", false);
     spoil(8, 3, 0, "dtype code is 3", false);
-    spoil(12, 0, 0, "0 layers of 12 blocks", false);
-    spoil(36, 0, 0, "2 layers of 0 blocks", false);
+    spoil(12, 0, 0, "0 layers of 12 blocks (expected 1 or more)", false);
+    spoil(36, 0, 0, "2 layers of 0 blocks (expected 1 or more)", false);
     spoil(12, 0xffffffff, 0, "4294967295 layers of 12 blocks, but", false);
     spoil(40, 0xffffffff, 0, "metadata of 4294967295 bytes, but", false);
-    spoil(first, 0, 0, "block 0 at byte 44 is 0 x 40", false);
+    spoil(first, 0, 0, "block 0 at byte 44 is 0 x 40 (expected 1 or more)",
+          false);
     spoil(first, 0xffffffff, 0, "block 0 at byte 44 is 4294967295 x 40", false);
     spoil(8, 0, s.n - 1, "bytes are left", false);
     spoil(8, 0, 43, "has 43 bytes (expected at least 44)", false);

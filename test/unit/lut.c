@@ -118,7 +118,7 @@ test_refused(void)
           "input_dim is 0" },
         { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"a\": {" LAYER
           ", \"k_active\": 9}}}",
-          "k_active 9 of num_basis 8" },
+          "a: k_active is 9 (expected at most num_basis, 8)" },
         { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"a\": {" LAYER
           ", \"encoder\": 1}}}",
           "encoder is 1 (expected an object)" },
