@@ -243,6 +243,27 @@ closed() {
     [ "$status" = 141 ] && [ ! -s "$BATS_TEST_TMPDIR/err" ]
 }
 
+@test "acts-cron.sh, acts-meta.sh: usage on other than 5 operands; TU_BIN is first" {
+    for script in acts-cron.sh acts-meta.sh; do
+        for operands in "" "1 2 3 4" "1 2 3 4 5 6"; do
+            run -2 --separate-stderr "$ROOT/scripts/jobs/$script" $operands
+            [ -z "$output" ]
+            [ "${stderr_lines[0]}" = "usage: $script MODEL DOCS.jsonl SPEC T FOLDER" ]
+            [[ ${stderr_lines[-1]} == *MAX_PATCHES* ]]
+        done
+    done
+    mkdir -p home/.local/bin mine
+    for d in home/.local/bin mine; do
+        printf '#!/bin/sh\necho %s >&2; exit 9\n' $d >$d/hf-infer
+        chmod +x $d/hf-infer
+    done
+    touch docs
+    run -9 env -i HOME="$PWD/home" "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
+    [ "$output" = home/.local/bin ]
+    run -9 env -i HOME="$PWD/home" TU_BIN="$PWD/mine" "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
+    [ "$output" = mine ]
+}
+
 @test "pipes: whoever writes to a reader that has gone ends quietly, with 141" {
     cd "$S"
     m=demo/qwen3-tiny dump=$(cat dump)

@@ -7,8 +7,15 @@
 #
 #   17 2 * * *  $HOME/.local/share/tensorutils/acts-cron.sh $HOME/Qwen3-0.6B
 #               $HOME/docs.jsonl resid:13 512 /fs/scratch/acts
-PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin${TU_BIN:+:$TU_BIN}
+#
+# TU_BIN: a folder whose tools are taken before the installed ones; default
+# none.  MAX_PATCHES: activations a shard; default 2400000.
+PATH=${TU_BIN:+$TU_BIN:}$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin
 export PATH
+[ $# -eq 5 ] || {
+    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+}
 model=$1 docs=$2 spec=$3 ctx=$4 folder=$5
 set -e
 

@@ -5,6 +5,7 @@
 # prints its path: FOLDER/HASH.json, so that dumps of one folder share nothing.
 # MAX_PATCHES: activations a shard; default 2400000.
 set -euo pipefail
+[ $# -eq 5 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 # Names count in HASH: whole ones, however they were typed.
 model=$(realpath "$1") docs=$(realpath "$2") spec=$3 ctx=$4 folder=$5
 tmp=$(mktemp -d)
