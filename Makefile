@@ -202,7 +202,8 @@ coverage:
 coverage-run: all $(UNIT) $(FUZZ)
 	@$(TESTENV) sh scripts/coverage.sh $(COVER_MIN) $(UNIT) $(FUZZ) $(COVER_BATS)
 
-# scripts/jobs on a real Slurm; skips where none is installed.
+# scripts/jobs on a real Slurm that SLURM_TOOLS=DIR starts and stops; skips
+# where there is none: test/slurm/helpers.bash.
 check-slurm: all
 	@$(TESTENV) bats test/slurm
 

@@ -6,7 +6,7 @@ if [[ $ROOT == *[[:space:]]* ]]; then # many tests split words with it
     ln -sfn "$ROOT" "$BATS_RUN_TMPDIR/root"
     ROOT=$BATS_RUN_TMPDIR/root
 fi
-SHARED=$ROOT/../shared/data # real data, on some machines only
+SHARED=${TEST_DATA:-$ROOT/../shared/data} # real data, on some machines only
 DEMO=$ROOT/demo/qwen3-tiny
 PYTHON=${PYTHON:-python3}
 export ROOT SHARED DEMO PYTHON
@@ -94,7 +94,7 @@ has_isa() {
 
 # need_shared PATH: skips the test where the real data are not there.
 need_shared() {
-    [ -e "$SHARED/$1" ] || skip "no $1 here"
+    [ -e "$SHARED/$1" ] || skip "no $1 in TEST_DATA, $SHARED"
 }
 
 # examples PAGE: what a man page shows to type, as a script.

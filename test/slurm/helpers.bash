@@ -1,5 +1,8 @@
 # What the tests of job scripts share; they skip where no Slurm is installed.
-# SLURM_TOOLS: the folder of slurm-up and slurm-down.
+# SLURM_TOOLS: a folder with slurm-up and slurm-down.  "slurm-up DIR NODES"
+# starts a Slurm whose files are in DIR and prints shell commands that make it
+# the one of sbatch and squeue, or ends with 77 if none is installed;
+# "slurm-down DIR" stops it.
 ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
 DEMO=$ROOT/demo/qwen3-tiny
 SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
@@ -7,7 +10,7 @@ SLURM_TOOLS=${SLURM_TOOLS:-$ROOT/../shared/slurm}
 # slurm_up: a Slurm of this file's own, and its folder to work in.
 slurm_up() {
     local status=0 env
-    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up here"
+    [ -x "$SLURM_TOOLS/slurm-up" ] || skip "no slurm-up and slurm-down in SLURM_TOOLS, $SLURM_TOOLS"
     env=$("$SLURM_TOOLS/slurm-up" "$BATS_FILE_TMPDIR/slurm" 2) || status=$?
     [ "$status" -ne 77 ] || skip "Slurm is not installed"
     [ "$status" -eq 0 ]

@@ -15,9 +15,9 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "test/unit/data.h"
 #include "test/unit/tap.h"
 
-#define DIR       "../shared/data/stories260K"
 #define TOLERANCE 2e-4
 
 static const struct model *model;
@@ -47,7 +47,7 @@ test_logits(const json_t *expected)
     double worst = 0;
 
     s = session_new(engine, n);
-    if (map_open(&file, DIR "/logits.f32", &err) ||
+    if (map_open(&file, data_path("stories260K/logits.f32"), &err) ||
         file.size != n * vocab * 4 ||
         session_feed(s, ids, n, logits, n, &err)) {
         tap_ok(0, "stories260K runs: %s", err.what);
@@ -117,19 +117,20 @@ main(void)
     struct par *par = NULL;
     const struct engine_options options = { 64, COMPUTE_F32, DT_F32 };
     struct err err = { 0 };
+    const char *dir = data_path("stories260K");
     json_t *expected, *greedy;
 
-    if (access(DIR, F_OK)) {
-        tap_skip("stories260K", "no such data here");
+    if (access(dir, F_OK)) {
+        tap_skip("stories260K", "no such TEST_DATA");
         return tap_done();
     }
     if (cpu_check(&err)) {
         tap_skip("stories260K", err.what);
         return tap_done();
     }
-    expected = js_load(DIR "/expected.json", &err);
-    greedy = js_load(DIR "/greedy.json", &err);
-    if (!expected || !greedy || model_open(&m, DIR, &err) ||
+    expected = js_load(data_path("stories260K/expected.json"), &err);
+    greedy = js_load(data_path("stories260K/greedy.json"), &err);
+    if (!expected || !greedy || model_open(&m, dir, &err) ||
         par_open(&par, 2, &err) ||
         engine_open(&engine, m, par, &options, &err)) {
         tap_ok(0, "stories260K opens: %s", err.what);

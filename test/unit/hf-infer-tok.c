@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "cmd/hf-infer/tok.h"
+#include "test/unit/data.h"
 #include "test/unit/hf-infer-tok.h"
 #include "test/unit/tap.h"
-
-#define SHARED "../shared/data/"
 
 static bool
 same_ids(const struct ids *ids, const json_t *want)
@@ -93,18 +92,21 @@ read_pipe(const char *command, struct str *text)
 static void
 test_qwen(void)
 {
-    FILE *f = fopen(SHARED "qwen3-tokenizer/cases.jsonl", "r");
-    struct str json = { 0 };
+    FILE *f = fopen(data_path("qwen3-tokenizer/cases.jsonl"), "r");
+    struct str json = { 0 }, command = { 0 };
     struct tok *tok = NULL;
     struct err err = { 0 };
     char *line = NULL;
     size_t cap = 0;
 
     if (!f) {
-        tap_skip("the reference's ids for Qwen3", "no real data here");
+        tap_skip("the reference's ids for Qwen3", "no such TEST_DATA");
         return;
     }
-    read_pipe("gzip -dc " SHARED "qwen3-tokenizer/tokenizer.json.gz", &json);
+    str_addf(&command, "gzip -dc '%s'",
+             data_path("qwen3-tokenizer/tokenizer.json.gz"));
+    read_pipe(command.s, &json);
+    str_free(&command);
     tok_parse(&tok, json.s ? json.s : "", json.n, "qwen3", &err);
     if (tap_ok(tok != NULL, "Qwen3's tokenizer.json opens %s", err.what)) {
         while (getline(&line, &cap, f) > 0) {
@@ -140,15 +142,17 @@ stories_text(const struct tok *tok, const json_t *want_ids, const char *text)
 static void
 test_stories(void)
 {
-    json_t *cases = json_load_file(SHARED "stories260K/greedy.json", 0, NULL);
+    json_t *cases =
+        json_load_file(data_path("stories260K/greedy.json"), 0, NULL);
     struct tok *tok = NULL;
     struct err err = { 0 };
 
     if (!cases) {
-        tap_skip("the reference's ids for stories260K", "no real data here");
+        tap_skip("the reference's ids for stories260K", "no such TEST_DATA");
         return;
     }
-    if (!tap_ok(tok_open(&tok, SHARED "stories260K/tokenizer.json", &err) == 0,
+    if (!tap_ok(tok_open(&tok, data_path("stories260K/tokenizer.json"), &err) ==
+                    0,
                 "stories260K's tokenizer.json opens %s", err.what))
         return;
     for (size_t i = 0; i < json_array_size(cases); i++) {
