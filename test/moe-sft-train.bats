@@ -478,7 +478,7 @@ PY
         "-n 3 --warmup 1.5 b0.safetensors" "-n 3 --total 2 --schedule linear b0.safetensors" \
         "-n 3 --betas 0.9 b0.safetensors" "-n 3 --betas 0.9,1 b0.safetensors" \
         "-n 3 --lr -1 b0.safetensors" "-n 3 --schedule step b0.safetensors" \
-        "-n 3 --accumulate 0 b0.safetensors" "-n 3 --svg - b0.safetensors"; do
+        "-n 3 --length 8 b0.safetensors" "-n 3 --accumulate 0 b0.safetensors" "-n 3 --svg - b0.safetensors"; do
         # shellcheck disable=SC2086
         run -2 train run $line </dev/null
         [ ! -e run ]

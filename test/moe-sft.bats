@@ -559,7 +559,7 @@ END
         grep -qx "$line" <<<"$output"
     done
     # DeepSeek-V3, as the origin has it: 2.69 GiB a slot; no machine has 22 GiB for this test
-    run -0 moe-sft info --experts 256 --top-k 8 --hidden 7168 --intermediate 2048 --rank 16 --len 25600 --json
+    run -0 moe-sft info --experts 256 --top-k 8 --hidden 7168 --intermediate 2048 --rank 16 --length 25600 --json
     "$PYTHON" -c 'import json, sys; d = json.load(sys.stdin)
 assert d["origin_slot"] == 25600 * (7168 + 3 * 8 * 2048) * 2 and d["memory_slot"] <= d["origin_slot"]
 assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
@@ -572,10 +572,10 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
 }
 
 @test "moe-sft bench: a line for each step" {
-    run -0 moe-sft bench --experts 3 --top-k 2 --hidden 64 --intermediate 48 --rank 4 --len 16 --rounds 1
+    run -0 moe-sft bench --experts 3 --top-k 2 --hidden 64 --intermediate 48 --rank 4 --length 16 --rounds 1
     [ "${#lines[@]}" = 5 ]
     [[ ${lines[4]} == "forward_backward	bf16	"*"	16	"* ]]
-    moe-sft bench --experts 3 --hidden 64 --intermediate 48 --len 8 --rounds 1 --mode int8 --json | "$PYTHON" -m json.tool
+    moe-sft bench --experts 3 --hidden 64 --intermediate 48 --length 8 --rounds 1 --mode int8 --json | "$PYTHON" -m json.tool
 }
 
 @test "moe-sft: what the command line lacks or has too much of is said" {

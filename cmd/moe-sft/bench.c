@@ -284,7 +284,7 @@ bench_main(const struct cmd *cmd, struct err *err)
                     .intermediate = given(cmd->intermediate, 1408),
                     .lora_rank = given(cmd->rank, 16),
                     .lora_alpha = 32,
-                    .max_len = given(cmd->len, 512),
+                    .max_len = given(cmd->length, 512),
                     .max_cache_depth = 1,
                     .n_parts = (size_t)cmd->n_parts,
                     .mode =

@@ -61,7 +61,7 @@ config_of(const struct cmd *cmd, const struct base *base,
             either((size_t)cmd->top_k, batch->top_k, either(base->top_k, 0, 2)),
         .lora_rank = either(a->rank, (size_t)cmd->rank, 8),
         .lora_alpha = a->rank ? a->alpha : (float)cmd->alpha,
-        .max_len = either((size_t)cmd->len, batch->qlen, 512),
+        .max_len = either((size_t)cmd->length, batch->qlen, 512),
         .max_cache_depth = either((size_t)cmd->depth, 0, 1),
         .n_parts = (size_t)cmd->n_parts,
     };

@@ -186,7 +186,7 @@ struct cmd {
     int64_t layer;                                           /* -1: not given */
     int mode; /* enum moe_mode; -1: not given */
     int64_t n_threads, n_parts;
-    int64_t rank, top_k, len, depth;                 /* 0: not given */
+    int64_t rank, top_k, length, depth;              /* 0: not given */
     int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
     int64_t samples;                                 /* of check */
     struct train_options *train;                     /* what train alone has */

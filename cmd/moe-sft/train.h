@@ -46,7 +46,6 @@ extern const struct train_options train_defaults;
 enum {
     TRAIN_OPT = OPT_LONG + 64,
     O_TARGET = TRAIN_OPT,
-    O_LENGTH,
     O_LR,
     O_SCHEDULE,
     O_TOTAL,

@@ -83,7 +83,6 @@ set_count(struct train_options *o, int id, const char *arg, int *rc,
         { O_TOTAL, "--total", 1, &o->total },
         { O_ACCUMULATE, "--accumulate", 1, &o->accumulate },
         { O_SAVE_EVERY, "--save-every", 0, &o->save_every },
-        { O_LENGTH, "--length", 1, &o->length },
     };
 
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
@@ -254,6 +253,10 @@ train_main(const struct cmd *cmd, struct err *err)
     o.verbose = cmd->verbose;
     o.strict_ids = cmd->strict_ids;
     o.seed = cmd->seed;
+    if (cmd->length && !o.input)
+        return err_set(err, TU_USAGE, "--length is for --input");
+    if (cmd->length)
+        o.length = (uint64_t)cmd->length;
     o.mode = cmd->mode;
     o.n_parts = (size_t)cmd->n_parts;
     o.n_threads = (int)cmd->n_threads;
