@@ -3,7 +3,7 @@
 load helpers
 
 big() {
-    OPENBLAS_NUM_THREADS=1 PYTHONPATH=$ROOT/test/ref "$PYTHON" "$ROOT/test/ref/big.py" "$@"
+    OPENBLAS_NUM_THREADS=1 py "$ROOT/test/ref/big.py" "$@"
 }
 
 # no more of data than that, a thread's stack and tables for each CPU included:

@@ -1,7 +1,7 @@
 # Loaded by every .bats file: `load helpers` at file level.
 bats_require_minimum_version 1.5.0
 
-ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if [[ $ROOT == *[[:space:]]* ]]; then # many tests split words with it
     ln -sfn "$ROOT" "$BATS_RUN_TMPDIR/root"
     ROOT=$BATS_RUN_TMPDIR/root
@@ -52,6 +52,13 @@ small_disk() {
 # py ARGUMENT...: Python that finds the references in test/ref.
 py() {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
+}
+
+# peak COMMAND...: its largest resident set in KiB; its output goes nowhere.
+peak() {
+    "$PYTHON" -c 'import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' "$@"
 }
 
 # A model of two layers and ten, in an order that bytes would sort wrongly.

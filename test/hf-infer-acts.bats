@@ -8,13 +8,6 @@ f = lambda p: np.fromfile(p, '<f4')
 print($1)"
 }
 
-# peak COMMAND...: its largest resident set, KiB.
-peak() {
-    "$PYTHON" -c "import resource, subprocess, sys
-subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)" "$@"
-}
-
 setup_file() {
     "$PYTHON" "$BATS_TEST_DIRNAME/ref/tiny_models.py" "$BATS_FILE_TMPDIR"
 }
@@ -326,18 +319,18 @@ END
 }
 
 @test "hf-infer --acts: 1200 documents need the memory of 120" {
-    [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    not_sanitized "sanitizers keep memory"
     for _ in $(seq 400); do docs; done >many.jsonl
     # 120 documents fill every buffer once
     head -n 120 many.jsonl >few.jsonl
-    few=$(peak hf-infer "$DEMO" --acts resid:all --ctx 8 --jsonl --file few.jsonl)
-    many=$(peak hf-infer "$DEMO" --acts resid:all --ctx 8 --jsonl --file many.jsonl)
+    few=$(peak hf-infer "$DEMO" -q --acts resid:all --ctx 8 --jsonl --file few.jsonl)
+    many=$(peak hf-infer "$DEMO" -q --acts resid:all --ctx 8 --jsonl --file many.jsonl)
     [ "$many" -lt $((few + 4096)) ]
     # -1 runs no layer: 1.5 million tokens in a second
     npy "np.save('few.npy', np.arange(3000) % 1024)"
     npy "np.save('many.npy', np.arange(1500000) % 1024)"
-    few=$(peak hf-infer "$DEMO" --acts resid:-1 --ctx 500 --file few.npy)
-    many=$(peak hf-infer "$DEMO" --acts resid:-1 --ctx 500 --file many.npy)
+    few=$(peak hf-infer "$DEMO" -q --acts resid:-1 --ctx 500 --file few.npy)
+    many=$(peak hf-infer "$DEMO" -q --acts resid:-1 --ctx 500 --file many.npy)
     [ "$many" -lt $((few + 4096)) ]
 }
 

@@ -7,13 +7,13 @@ setup_file() {
 
 # average FACTOR FILE: a compressor of means for the demo model.
 average() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, kvc_ref, kvc_model
+    py -c 'import sys, kvc_ref, kvc_model
 kvc_ref.save(sys.argv[2], kvc_model.average(4, 32, int(sys.argv[1])), 32, int(sys.argv[1]))' "$@"
 }
 
 @test "hf-infer --kvc: each token's nll is float64's with the cache shortened by numpy" {
     ref() {
-        PYTHONPATH=$ROOT/test/ref "$PYTHON" "$ROOT/test/ref/kvc_model.py" "$@"
+        py "$ROOT/test/ref/kvc_model.py" "$@"
     }
     ref "$DEMO" 2 40 21 f32
     ref "$DEMO" 5 300 203 f32 -j 1
@@ -59,7 +59,7 @@ kvc_ref.save(sys.argv[2], kvc_model.average(4, 32, int(sys.argv[1])), 32, int(sy
 
 @test "hf-infer --kvc: a file that does not fit the model is refused by shape" {
     make() {
-        PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, numpy as np, kvc_ref as k
+        py -c 'import sys, numpy as np, kvc_ref as k
 layers, d, factor = map(int, sys.argv[1:4])
 k.save("c.bin", k.random_mlps(np.random.default_rng(0), layers, 2, d, factor, 5, 5), d, factor)' "$@"
     }

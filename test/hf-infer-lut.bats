@@ -2,7 +2,7 @@
 load helpers
 
 ref() {
-    run -0 env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/lut_model.py" "$@"
+    run -0 py "$ROOT/test/ref/lut_model.py" "$@"
 }
 
 IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7

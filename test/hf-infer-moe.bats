@@ -17,7 +17,7 @@ moe() {
         has_isa $isa || continue
         for m in "" -dense-first-last -mlp-only -all-experts-f32; do
             TU_ISA=$isa hf-infer "$(moe "$m")" --ids $IDS --nll -q >nll
-            PYTHONPATH="$ROOT/test/ref" "$PYTHON" -c '
+            py -c '
 import sys, numpy as np, transformer
 ids = np.array(eval(sys.argv[2]))
 z = transformer.forward(*transformer.load(sys.argv[1]), ids)[:-1]
@@ -50,7 +50,7 @@ assert len(got) == len(z) and abs(got - z).max() < 2e-4, abs(got - z).max()
 
 @test "hf-infer: the demo's trained experts give float64's nll" {
     hf-infer "$ROOT/demo/qwen3-moe-tiny" --file "$ROOT/demo/held-out.txt" --nll -q >nll
-    PYTHONPATH="$ROOT/test/ref" "$PYTHON" -c '
+    py -c '
 import sys, numpy as np, transformer
 rows = [x.split("\t") for x in open("nll").readlines()[1:]]
 ids = np.fromstring(sys.argv[2], int, sep=" ")
@@ -70,7 +70,7 @@ assert len(got) > 400 and abs(got - z).max() < 2e-4, abs(got - z).max()
 }
 
 @test "hf-infer --lut: tables of a router or an expert are refused, of attention run" {
-    env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/lut_model.py" make M single
+    py "$ROOT/test/ref/lut_model.py" make M single
     "$PYTHON" -c 'import json
 m = json.load(open("M/lut/metadata.json"))
 for old, new in (("up_proj", "experts.6.up_proj"), ("down_proj", "gate")):
@@ -155,7 +155,7 @@ assert (f("before") + f("attn") + f("mlp") == f("resid")).all()'
 }
 
 @test "hf-infer --lora --lut: what the adapter adds comes to the table's output" {
-    env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/lut_model.py" make M single
+    py "$ROOT/test/ref/lut_model.py" make M single
     L=$BATS_FILE_TMPDIR/lora/llama/lora0
     for o in "--lora $L" "--lora $L --lut M --ratio 1" "--lut M --ratio 1"; do
         # shellcheck disable=SC2086

@@ -183,20 +183,12 @@ assert $1 < error < $2, error"
         --set intermediate_size=32 --set vocab_size=512 \
         --set max_position_embeddings=32769 m
     "$PYTHON" -c "print(*[i * i % 509 for i in range(32768)])" >ids
-    rss() { # in MiB
-        "$PYTHON" - "$@" <<'END'
-import resource, subprocess, sys
-subprocess.run(['hf-infer', 'm', '--ids', '-', '-n', '1'] + sys.argv[1:],
-               check=True, stdin=open('ids'), stdout=open('out', 'w'))
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
-END
-    }
     # 2 x 2 heads x 32 x 32768 numbers: 16 MiB in f32
-    f32=$(rss --ids-out -j 2)
-    f16=$(rss --ids-out -j 2 --kv-dtype f16)
-    echo "f32 $f32 MiB, f16 $f16 MiB"
-    [ "$f32" -lt 40 ]
-    [ "$f16" -le $((f32 - 6)) ]
+    f32=$(peak hf-infer m --ids - -n 1 --ids-out -j 2 <ids)
+    f16=$(peak hf-infer m --ids - -n 1 --ids-out -j 2 --kv-dtype f16 <ids)
+    echo "f32 $f32 KiB, f16 $f16 KiB"
+    [ "$f32" -lt $((40 << 10)) ]
+    [ "$f16" -le $((f32 - (6 << 10))) ]
 }
 
 @test "hf-infer --encode and --decode: text comes back byte for byte" {

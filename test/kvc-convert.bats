@@ -4,12 +4,12 @@ load helpers
 
 # converts GROUP: every checkpoint of the group becomes the expected bytes.
 converts() {
-    run -0 env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/kvc_pth.py" "$1"
+    run -0 py "$ROOT/test/ref/kvc_pth.py" "$1"
 }
 
 # make_bin FILE [PYTHON EXPRESSION OF SAVE'S OPTIONS]: 2 layers, 12 blocks each.
 make_bin() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, numpy as np, kvc_ref as k
+    py -c 'import sys, numpy as np, kvc_ref as k
 kw = eval("dict(%s)" % sys.argv[2])
 k.save(sys.argv[1], k.random_mlps(np.random.default_rng(kw.pop("seed", 0)), 2, kw.pop("n", 4), 8, 5, 24, 12,
        kw.pop("bias", True)), 8, 5, **kw)' "$1" "${2:-}"
@@ -52,7 +52,7 @@ poke() {
 }
 
 @test "kvc-convert: the command lines work as written" {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+    py -c 'from kvc_pth import *
 state, values = build()
 open("X.pth", "wb").write(archive(state)); open("want.bin", "wb").write(expected(values))'
     kvc-convert --input X.pth --output Y.bin --dtype fp16 --prefix-order compress_tk,compress_tv \
@@ -107,7 +107,7 @@ open("X.pth", "wb").write(archive(state)); open("want.bin", "wb").write(expected
 @test "kvc-convert: names and numbers of the safetensors are numpy's" {
     make_bin a.bin
     kvc-convert --input a.bin --output a.safetensors
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import numpy as np, kvc_ref as k, transformer
 t = transformer.read_safetensors("a.safetensors")
 m = k.random_mlps(np.random.default_rng(0), 2, 4, 8, 5, 24, 12)
@@ -135,7 +135,7 @@ END
     [ "${lines[0]}" = "long.bin: 3 bytes behind the last block" ]
     [ "${lines[1]}" = "long.bin: layer 0 block 0: has_bias is 2 (expected 0 or 1)" ]
     [ "${lines[2]}" = "long.bin: layer 0 block 0: 2 numbers are NaN or infinite" ]
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import numpy as np, kvc_ref as k
 r = np.random.default_rng(0)
 def mlp(*shapes):
@@ -207,7 +207,7 @@ assert d["metadata"] == "{\"a\": \"\x1b\"}", d'
 }
 
 @test "kvc-convert -v: what was used, what was ignored, what was not called" {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+    py -c 'from kvc_pth import *
 state, values = build()
 for n in "attention.0.weight", "compress_tk.0.1.weight", "compress_tk.01.3.weight":
     state[n] = state["compress_tk.0.0.weight"]
@@ -226,7 +226,7 @@ ignored: compress_tk.01.3.weight" ]
 }
 
 @test "kvc-convert --provenance: where a file is from, in its metadata" {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+    py -c 'from kvc_pth import *
 open("X.pth", "wb").write(archive(build()[0]))'
     kvc-convert --input X.pth --output Y.bin --provenance
     kvc-convert --info --json Y.bin | "$PYTHON" -c 'import json, sys
@@ -239,7 +239,7 @@ assert m["source"] == "X.pth" and m["order"].startswith("compress_tk,"), m'
 }
 
 @test "kvc-convert: what is missing or does not fit is named, nothing is left" {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 from kvc_pth import *
 def put(name, change):
     state, _ = build()
@@ -290,7 +290,7 @@ END
 }
 
 @test "kvc-convert: a safetensors' own kvc. metadata is an input like any other" {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 from kvc_pth import *
 _, values = build()
 def put(name, **meta):
@@ -319,7 +319,7 @@ END
 }
 
 @test "kvc-convert --if-missing: a sound output is success, a broken one is not" {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+    py -c 'from kvc_pth import *
 open("X.pth", "wb").write(archive(build()[0]))'
     kvc-convert --input X.pth --output Y.bin --if-missing
     before=$(stat -c %Y.%i Y.bin)
@@ -355,7 +355,7 @@ open("X.pth", "wb").write(archive(build()[0]))'
 
 @test "kvc-convert(1): the examples run as typed" {
     ln -s "$ROOT/demo" "$ROOT/README" .
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'from kvc_pth import *
+    py -c 'from kvc_pth import *
 open("c.pth", "wb").write(archive(build(layers=4, dk=32, factor=5, dims=(32, 32))[0]))'
     examples kvc-convert.1 >script
     run -0 bash -euxo pipefail script
@@ -363,7 +363,7 @@ open("c.pth", "wb").write(archive(build(layers=4, dk=32, factor=5, dims=(32, 32)
 }
 
 @test "kvc-convert: a checkpoint of 178 MB in 16 MiB of memory" {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import kvc_pth; kvc_pth.realistic()'
+    py -c 'import kvc_pth; kvc_pth.realistic()'
     [ "$(stat -c %s big.pth)" -gt 170000000 ]
     limited() (
         [[ $BUILD == *san ]] || ulimit -d 16384 # ASan takes terabytes

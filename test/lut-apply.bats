@@ -4,12 +4,12 @@ load helpers
 
 # applies CHECK: the checks of a group that passed.
 applies() {
-    run -0 env PYTHONPATH="$ROOT/test/ref" "$PYTHON" "$ROOT/test/ref/lut_apply_ref.py" "$1"
+    run -0 py "$ROOT/test/ref/lut_apply_ref.py" "$1"
 }
 
 # make_case [KEYWORDS OF Case]: DIR/lut, the model DIR, and x.npy.
 make_case() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, numpy as np, lut_apply_ref as r
+    py -c 'import sys, numpy as np, lut_apply_ref as r
 c = r.Case("DIR", **eval("dict(%s)" % sys.argv[1])); np.save("x.npy", c.x)' "${1:-}"
 }
 
@@ -101,7 +101,7 @@ for key, v in good.items():
 @test "lut-apply: x as .npy of any dims, safetensors, raw f32 f16 bf16; y likewise" {
     make_case
     lut-apply DIR $LAYER <x.npy >y.npy
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import numpy as np
+    py -c 'import numpy as np
 from tiny_models import write_safetensors
 x = np.load("x.npy"); np.save("3.npy", x.reshape(5, 10, 40)); np.save("1.npy", x[0])
 x.tofile("x.raw"); np.save("h.npy", x.astype("<f2")); x.astype("<f2").tofile("h.raw")
@@ -209,13 +209,11 @@ np.save("d.npy", np.zeros((3, 40)))'
 
 @test "lut-apply: the memory of a long stream is that of a short one" {
     make_case
-    peak() {
-        head -c "$1" /dev/zero | "$PYTHON" -c 'import resource, subprocess, sys
-subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)' lut-apply DIR $LAYER -j 2 --x-dtype f32 --raw
+    stream() {
+        head -c "$1" /dev/zero | peak lut-apply DIR $LAYER -j 2 --x-dtype f32 --raw
     }
-    short=$(peak 160000)
-    long=$(peak 64000000)
+    short=$(stream 160000)
+    long=$(stream 64000000)
     [ "$long" -lt $((short + 4096)) ]
 }
 

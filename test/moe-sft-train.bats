@@ -415,9 +415,8 @@ PY
 }
 
 @test "moe-sft train: batches that cannot be trained on are named" {
-    "$PYTHON" - <<'PY'
+    py - <<'PY'
 import os, sys
-sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
 import mkst, moe
 t, _ = moe.read("b0.safetensors")
 def save(name, **change):
@@ -454,9 +453,8 @@ PY
 
 @test "moe-sft train: slots of no expert are skipped as torch skips them, --strict-ids refuses" {
     need_torch
-    "$PYTHON" - <<'PY'
+    py - <<'PY'
 import os, sys
-sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
 import mkst, moe
 t, _ = moe.read("b0.safetensors")
 ids = t["expert_ids"].copy()
@@ -515,9 +513,8 @@ PY
 
 @test "moe-sft check: the operator's differences are numpy's" {
     moe-sft check -b base.safetensors -l teacher.safetensors -i b0.safetensors >table
-    "$PYTHON" - <<'PY'
+    py - <<'PY'
 import os, sys
-sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
 import subprocess, mkst, moe
 t, _ = moe.read("b0.safetensors")
 want = moe.reference(moe.read("base.safetensors")[0], moe.read("teacher.safetensors")[0], 10.0, t)
@@ -531,9 +528,8 @@ PY
 }
 
 @test "moe-sft check: without a target the gradient is one of its own" {
-    "$PYTHON" - <<'PY'
+    py - <<'PY'
 import os, sys
-sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
 import mkst, moe
 t, _ = moe.read("b0.safetensors")
 ids = t["expert_ids"].copy()
@@ -551,9 +547,8 @@ PY
 }
 
 @test "moe-sft check: 1, and which, where int8 cannot hold the numbers" {
-    "$PYTHON" - <<'PY'
+    py - <<'PY'
 import os, sys
-sys.path.insert(0, os.path.join(os.environ["ROOT"], "test/ref"))
 import mkst, moe
 t, _ = moe.read("b0.safetensors")
 t["input"][:, ::17] *= 300  # columns beside which the others are rounded off

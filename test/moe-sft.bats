@@ -62,7 +62,7 @@ refuse() {
 @test "moe-sft: merge is base plus adapter in float64, rounded once" {
     data .
     moe-sft merge -b base.safetensors -l lora.safetensors -o m.safetensors
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import moe, numpy as np
 base, m = moe.read("base.safetensors")[0], moe.read("m.safetensors")[0]
 lora, meta = moe.read("lora.safetensors")
@@ -77,7 +77,7 @@ END
 @test "moe-sft init: A is uniform in 1/sqrt(in) by numpy's Philox, B is zero" {
     data .
     moe-sft init -b base.safetensors -o i.safetensors --rank 3 --alpha 1.5 --seed 7
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import moe, numpy as np
 t, meta = moe.read("i.safetensors")
 assert meta == dict(format="pt", lora_rank="3", lora_alpha="1.5", expert_num="4", hidden_size="96",
@@ -96,7 +96,7 @@ END
     moe-sft convert -l p -o back.safetensors
     moe-sft convert -l peft -o back2.safetensors
     cmp back.safetensors back2.safetensors
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import json, re, moe
 ours, meta = moe.read("lora.safetensors")
 theirs = moe.read("p/adapter_model.safetensors")[0]
@@ -121,7 +121,7 @@ END
 
 # edit FILE CODE: changes its tensors, t[name] = (dtype, shape, bytes), and m.
 edit() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import json, sys, numpy as np, mkst
+    py -c 'import json, sys, numpy as np, mkst
 path, code = sys.argv[1:]
 t = mkst.load(path)
 data = open(path, "rb").read()
@@ -371,7 +371,7 @@ t["expert_ids"] = a'
     cp batch.safetensors full.safetensors
     edit batch.safetensors 'del t["weights"], t["expert_ids"]'
     moe-sft forward -b hf -l peft -i batch.safetensors -o fwd.safetensors -c cache.safetensors
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import moe, mkst, numpy as np
 x = moe.read("batch.safetensors")[0]["input"]
 logits = x @ moe.read_dir("hf")["model.layers.3.mlp.gate.weight"].T
@@ -395,7 +395,7 @@ END
     both
     moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors \
         -o b16.safetensors --grads bf16
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import moe
 a, b = moe.read("bwd.safetensors")[0], moe.read("b16.safetensors")[0]
 assert sorted(a) == sorted(b)
@@ -408,7 +408,7 @@ END
 @test "moe-sft quantize: absmax / 127 of each row, and its error, as numpy has them" {
     data .
     moe-sft quantize -b hf -o q.safetensors >report
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import moe, numpy as np
 base, q = moe.read("base.safetensors")[0], moe.read("q.safetensors")[0]
 lines = [l.split("\t") for l in open("report").read().splitlines()]
@@ -475,7 +475,7 @@ END
     cmp hf/config.json merged/config.json
     cmp hf/model.safetensors.index.json merged/model.safetensors.index.json
     st-inspect verify merged
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import moe
 old, new, layer = moe.read_dir("hf"), moe.read_dir("merged"), moe.read("layer.safetensors")[0]
 want = moe.read("m.safetensors")[0]
@@ -540,7 +540,7 @@ assert abs(float(json.loads(d[8:8 + n])["__metadata__"]["lora_alpha"]) - 4 * 5 *
     edit p/adapter_model.safetensors 'for n in list(t):
     if ".experts.2." in n: del t[n]'
     moe-sft convert -l p -o some.safetensors
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
+    py - <<'END'
 import moe
 a, b = moe.read("lora.safetensors")[0], moe.read("some.safetensors")[0]
 for n in a:
@@ -614,7 +614,7 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
 @test "moe-sft merge: bases in F16 and F32 stay that, rounded once" {
     data .
     for d in f2 f4; do
-        PYTHONPATH=$ROOT/test/ref D=$d "$PYTHON" - <<'END'
+        D=$d py - <<'END'
 import os, mkst, moe
 base = moe.read("base.safetensors")[0]
 mkst.save("b.safetensors", {n: v.astype("<" + os.environ["D"]) for n, v in base.items()})
@@ -622,7 +622,7 @@ END
         moe-sft merge -b b.safetensors -l lora.safetensors -o m.safetensors -f
         moe-sft forward -b b.safetensors -l lora.safetensors -i batch.safetensors -o fwd.safetensors -f
         judge forward fwd.safetensors 0.01
-        PYTHONPATH=$ROOT/test/ref D=$d "$PYTHON" - <<'END'
+        D=$d py - <<'END'
 import os, mkst, moe, numpy as np
 base, m, lora = moe.read("base.safetensors")[0], mkst.load("m.safetensors"), moe.read("lora.safetensors")[0]
 for p in moe.PROJ:

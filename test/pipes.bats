@@ -107,7 +107,7 @@ assert len(a) == 5824 and (a == s).all()'
 
 @test "story: a shorter cache costs, one of noise more, one too short to shorten nothing" {
     cd "$S"
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" -c 'import sys, numpy as np, kvc_ref as k
+    py -c 'import sys, numpy as np, kvc_ref as k
 k.save(sys.argv[1], k.random_mlps(np.random.default_rng(0), 4, 2, 32, 2, 8, 8), 32, 2)' "$BATS_TEST_TMPDIR/noise.bin"
     ordered "$(nll fact.json)" "$(nll kvc.json)" \
         "$(hf-infer demo/qwen3-tiny --kvc "$BATS_TEST_TMPDIR/noise.bin" --nll --json -q <fact | nll /dev/stdin)"

@@ -189,7 +189,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-read -q $more -o out sparse 2>err &
 }
 
 @test "saev-read: memory under 64 MiB and an image, whatever the dump claims" {
-    [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    not_sanitized "sanitizers keep memory"
     [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
     py - <<'END'
 import json, os, subprocess, numpy as np

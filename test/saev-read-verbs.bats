@@ -450,7 +450,7 @@ END
 }
 
 @test "saev-read verify, info, meta: what metadata claims costs neither time nor memory" {
-    [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    not_sanitized "sanitizers keep memory"
     [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
     py - <<'END'
 import json, os, resource, subprocess
@@ -549,7 +549,7 @@ for name, d in ("long", 2**19 + 1), ("longest", 2**40):
 }
 
 @test "saev-read stats: memory stays under 64 MiB at the most dims and at one" {
-    [[ $BUILD == */san || $BUILD == */tsan ]] && skip "sanitizers keep memory"
+    not_sanitized "sanitizers keep memory"
     [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
     py - <<'END'
 import resource, subprocess

@@ -7,14 +7,8 @@
 # Else, on other CPUs, they are within LIMIT.
 load ../helpers
 
-ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
-DEMO=$ROOT/demo/qwen3-tiny
 MOE=$ROOT/demo/qwen3-moe-tiny
 LIMIT=${LIMIT:-2e-5}
-
-py() {
-    PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
-}
 
 # both NAME SCRIPT: what the script's commands do, with each build's tools, in
 # a folder for each where in/ is next to it.
