@@ -40,6 +40,12 @@ dtype_parse(const char *name, size_t nbytes)
 }
 
 bool
+dtype_computes(enum dtype dtype)
+{
+    return dtype == DT_BF16 || dtype == DT_F16 || dtype == DT_F32;
+}
+
+bool
 dtype_nbytes(enum dtype dtype, uint64_t n, uint64_t *nbytes)
 {
     uint64_t bits;

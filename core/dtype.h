@@ -50,6 +50,10 @@ struct dtype_info {
 
 extern const struct dtype_info dtype_table[DT_COUNT];
 
+/* dtype_computes(): BF16, F16 or F32, the types of weights and activations that
+ * every kernel takes. */
+bool dtype_computes(enum dtype dtype);
+
 /* dtype_parse() finds a type by its safetensors name; -1 if there is none. */
 int dtype_parse(const char *name, size_t nbytes);
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "cmd/hf-infer/engine.h"
-#include "core/kernel/gemv.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -172,7 +171,7 @@ find_stack(struct stacked *s, const char *name, size_t rows, size_t cols,
         return err_set(s->err, EX_DATAERR, "%s: tensor %s is missing",
                        s->st->path, name);
     if (tensor_shape(t, expected, 3, "", s->err) ||
-        tensor_dtype(t, gemv_known(t->t->dtype), s->err))
+        tensor_dtype(t, dtype_computes(t->t->dtype), s->err))
         return -1;
     *l = (struct linear){ .w = st_data(t->st, t->t),
                           .dtype = t->t->dtype,

@@ -7,7 +7,6 @@
 
 #include "cmd/hf-infer/engine.h"
 #include "core/format/peft.h"
-#include "core/kernel/gemv.h"
 #include "core/mem.h"
 
 #define TAIL_A ".lora_A.weight"
@@ -27,7 +26,7 @@ take_matrix(struct linear *l, const struct stdir_tensor *t, size_t rows,
     const uint64_t expected[] = { rows, cols };
 
     if (tensor_shape(t, expected, 2, "", err) ||
-        tensor_dtype(t, gemv_known(t->t->dtype), err))
+        tensor_dtype(t, dtype_computes(t->t->dtype), err))
         return -1;
     *l = (struct linear){ .w = st_data(t->st, t->t),
                           .dtype = t->t->dtype,

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/kernel/gemv.h"
 #include "core/mem.h"
 
 /* Binding: which names were asked for, and where they are looked up. */
@@ -90,7 +89,7 @@ widen(struct binder *b, const struct stdir_tensor *t, size_t n)
     float *v;
 
     if (check_shape(b, t, n, 0) ||
-        tensor_dtype(t, cvt_known(t->t->dtype), b->err))
+        tensor_dtype(t, dtype_computes(t->t->dtype), b->err))
         return NULL;
     v = mem_try(n, sizeof(*v), t->t->name, b->err);
     if (!v)
@@ -117,7 +116,7 @@ bind_matrix(struct binder *b, struct linear *linear,
             const struct stdir_tensor *t, size_t rows, size_t cols)
 {
     if (check_shape(b, t, rows, cols) ||
-        tensor_dtype(t, gemv_known(t->t->dtype), b->err))
+        tensor_dtype(t, dtype_computes(t->t->dtype), b->err))
         return -1;
     linear->w = st_data(t->st, t->t);
     linear->dtype = t->t->dtype;

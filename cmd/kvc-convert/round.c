@@ -49,7 +49,7 @@ round_to(void *to, enum dtype dtype, const void *from, enum dtype from_type,
         memcpy(to, from, n * dtype_table[dtype].bits / 8);
         return;
     }
-    if (cvt_known(from_type))
+    if (dtype_computes(from_type))
         cvt_to_f32(scratch, from, from_type, n);
     else
         for (size_t i = 0; i < n; i++)

@@ -36,7 +36,7 @@ static int
 take_shape(struct input *in, enum dtype dtype, size_t n_dims,
            const uint64_t *shape, struct err *err)
 {
-    if (!cvt_known(dtype))
+    if (!dtype_computes(dtype))
         return err_set(err, EX_DATAERR,
                        "%s: x is %s (expected F32, F16 or BF16)", in->name,
                        dtype_table[dtype].name);

@@ -74,8 +74,8 @@ bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
     if (!w)
         return err_set(err, EX_DATAERR, "%s: has no tensor %s.weight",
                        l->model.path, name);
-    if (!cvt_known(w->t->dtype) || (b && !cvt_known(b->t->dtype)))
-        return bad_dtype(cvt_known(w->t->dtype) ? b : w, err);
+    if (!dtype_computes(w->t->dtype) || (b && !dtype_computes(b->t->dtype)))
+        return bad_dtype(dtype_computes(w->t->dtype) ? b : w, err);
     if (w->t->n_dims != 2 || w->t->shape[1] != l->table.in ||
         w->t->shape[0] > l->table.out - *out ||
         (b && (b->t->n_dims != 1 || b->t->shape[0] != w->t->shape[0])))

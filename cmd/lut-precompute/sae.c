@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "cmd/lut-precompute/precompute.h"
-#include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -210,7 +209,7 @@ take(const struct sae *s, struct matrix *to, const char *name, bool by_col,
 
     if (!t)
         return err_set(err, EX_DATAERR, "%s: has no tensor %s", s->path, name);
-    if (!cvt_known(t->dtype))
+    if (!dtype_computes(t->dtype))
         return err_set(err, EX_DATAERR,
                        "%s: %s is %s (expected BF16, F16 or F32)", s->path,
                        name, dtype_table[t->dtype].name);

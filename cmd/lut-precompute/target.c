@@ -6,7 +6,6 @@
 
 #include "cmd/lut-precompute/precompute.h"
 #include "core/js.h"
-#include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -122,7 +121,7 @@ take(struct matrix *to, const struct model *m, const char *name,
 
     if (!x)
         return 0;
-    if (!cvt_known(x->t->dtype))
+    if (!dtype_computes(x->t->dtype))
         return err_set(err, EX_DATAERR,
                        "%s: %s is %s (expected BF16, F16 or F32)", x->st->path,
                        x->t->name, dtype_table[x->t->dtype].name);

@@ -97,7 +97,7 @@ array_open(struct array *a, const char *path, size_t cols, struct err *err)
     *a = (struct array){ .path = path };
     if (map_array(a, &n_dims, &shape, &npy, err) < 0)
         return -1;
-    if (!cvt_known(a->dtype))
+    if (!dtype_computes(a->dtype))
         return err_set(err, EX_DATAERR, "%s: is %s (expected F32, F16 or BF16)",
                        path, dtype_table[a->dtype].name);
     return take_shape(a, shape, n_dims, cols, err);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cmd/moe-sft/moe_impl.h"
-#include "core/kernel/cvt.h"
 
 /* ---- opening and closing ---- */
 
@@ -151,7 +150,7 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
             enum dtype dtype = from[i][e].dtype;
             bool int8 = moe->config.mode == MOE_INT8 && base->scale[i];
 
-            if (!cvt_known(dtype) && !(int8 && dtype == DT_I8))
+            if (!dtype_computes(dtype) && !(int8 && dtype == DT_I8))
                 return err_set(err, EX_DATAERR,
                                "base weights of expert %zu are %s, not BF16, "
                                "F16 or F32",

@@ -61,7 +61,7 @@ int
 tensor_want(const char *path, const struct st_tensor *t, size_t n_dims,
             const uint64_t *want, const char *words, struct err *err)
 {
-    if (!cvt_known(t->dtype))
+    if (!dtype_computes(t->dtype))
         return err_set(err, EX_DATAERR,
                        "%s: %s is %s (expected BF16, F16 or F32)", path,
                        t->name, dtype_table[t->dtype].name);

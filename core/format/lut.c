@@ -398,8 +398,7 @@ take_tensors(struct lut_table *t, struct err *err)
     const struct st_tensor *first = st_find(&t->st, "encoder_weight");
 
     t->dtype = first ? first->dtype : DT_F32;
-    if (first && t->dtype != DT_F32 && t->dtype != DT_F16 &&
-        t->dtype != DT_BF16)
+    if (!dtype_computes(t->dtype))
         return err_set(err, EX_DATAERR,
                        "%s: encoder_weight is %s (expected BF16, F16 or F32)",
                        t->st.path, dtype_table[t->dtype].name);

@@ -5,12 +5,6 @@
 #include "core/kernel/ops.h"
 #include "core/le.h"
 
-bool
-cvt_known(enum dtype dtype)
-{
-    return dtype == DT_BF16 || dtype == DT_F16 || dtype == DT_F32;
-}
-
 void
 cvt_to_f32(float *to, const void *from, enum dtype dtype, size_t n)
 {

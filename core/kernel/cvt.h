@@ -1,17 +1,14 @@
 /*
  * Bulk conversion between element types; exact where the target holds more,
  * else nearest with ties to even.  Source: IEEE 754; core/dtype.h in scalar.
+ * 'dtype' is one that dtype_computes().
  */
 #ifndef CORE_KERNEL_CVT_H
 #define CORE_KERNEL_CVT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/dtype.h"
-
-/* cvt_known(): BF16, F16, F32 in either direction. */
-bool cvt_known(enum dtype dtype);
 
 /* cvt_to_f32() widens n elements, little-endian, at any address. */
 void cvt_to_f32(float *to, const void *from, enum dtype dtype, size_t n);

@@ -14,12 +14,6 @@ struct task {
     size_t row_nbytes;
 };
 
-bool
-gemv_known(enum dtype dtype)
-{
-    return dtype == DT_BF16 || dtype == DT_F16 || dtype == DT_F32;
-}
-
 static void
 do_rows(void *ctx, size_t begin, size_t end, int thread)
 {

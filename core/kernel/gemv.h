@@ -5,7 +5,6 @@
 #ifndef CORE_KERNEL_GEMV_H
 #define CORE_KERNEL_GEMV_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/dtype.h"
@@ -25,8 +24,5 @@
 void gemv(struct par *par, float *y, size_t ldy, const void *w,
           enum dtype w_dtype, size_t rows, size_t cols, const float *x,
           size_t ldx, size_t n_x);
-
-/* gemv_known(): can gemv() take weights of this type? */
-bool gemv_known(enum dtype dtype);
 
 #endif

@@ -97,5 +97,13 @@ main(void)
         tap_ok(dtype_get(e->dtype, data, 1) == e->value, "%s: %g",
                dtype_table[e->dtype].name, e->value);
     }
+    for (int i = 0; i < DT_COUNT; i++) {
+        const char *name = dtype_table[i].name;
+
+        tap_ok(dtype_computes(i) ==
+                   (!strcmp(name, "BF16") || !strcmp(name, "F16") ||
+                    !strcmp(name, "F32")),
+               "dtype_computes: %s", name);
+    }
     return tap_done();
 }
