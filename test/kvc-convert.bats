@@ -266,13 +266,13 @@ END
         [ "$output" = "kvc-convert: $2" ]
         [ -z "$(find . -name '*Y.bin*')" ]
     }
-    refuse missing.pth "missing.pth: has no tensor compress_ik.1.3.weight"
+    refuse missing.pth "missing.pth: tensor compress_ik.1.3.weight is missing"
     refuse bias.pth "bias.pth: compress_tk.1.3.bias has 5 numbers (expected 6, the rows of its weight)"
     refuse flat.pth "flat.pth: compress_iv.0.6.weight has 1 dims (expected 2)"
     run -65 kvc-convert --input empty.pth --output Y.bin
     [[ $output == "kvc-convert: empty.pth: compress_iv.0.6.weight is 0 x "*" (expected 1 to 4294967295)" ]]
-    refuse layer.pth "layer.pth: has no tensor compress_tk.2.0.weight"
-    refuse text.pth "text.pth: has no tensor compress_tk.0.3.weight"
+    refuse layer.pth "layer.pth: tensor compress_tk.2.0.weight is missing"
+    refuse text.pth "text.pth: tensor compress_tk.0.3.weight is missing"
     refuse other-bias.pth "other-bias.pth: compress_tv.0.3.bias is no tensor"
     refuse other.pth "other.pth: has no compress_tk.LAYER.SLOT.weight (of 1 names)"
     run -65 kvc-convert --input other.pth --output Y.bin -v

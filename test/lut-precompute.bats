@@ -471,7 +471,7 @@ s = ref.tiny_sae(np.random.default_rng(1), 24, 60)
 s["decoder_weight"] = s["decoder_weight"].T
 ref.write_sae("turned", "six", s, 4)'
     run -65 --separate-stderr lut-precompute -m model -s turned -o t --layers '*.q_proj'
-    [ "$stderr" = "lut-precompute: turned/sae.safetensors: decoder_weight is 60 x 24 (expected 24 x 60)" ]
+    [ "$stderr" = "lut-precompute: turned/sae.safetensors: decoder_weight is [60, 24] (expected [24, 60])" ]
     # the threshold of a TopK SAE is not used unless asked for
     sae topk dictionary_learning '{}' 'dict(threshold=np.array(-1.0), k=np.array(4.0))'
     lut-precompute -m model -s topk -o t --layers '*.q_proj'

@@ -439,8 +439,8 @@ PY
         [[ $stderr == "moe-sft: $1: $2"* ]] || { echo "$stderr"; false; }
         [ ! -e run/lora.safetensors ]
     }
-    named grad.safetensors "has no tensor target (grad_output is for backward)"
-    named none.safetensors "has no tensor target"
+    named grad.safetensors "tensor target is missing (grad_output is for backward)"
+    named none.safetensors "tensor target is missing"
     named rows.safetensors "target is [63, 96] (expected [64, 96]"
     named type.safetensors "target is F64 (expected "
     named slots.safetensors "expert_ids has 1 slots a token (expected 2, as the batches before)"

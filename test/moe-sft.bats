@@ -144,7 +144,7 @@ try() {
     data good
     cp -r good/* .
     try base.safetensors 'del t["up_proj"]'
-    refuse 65 "base.safetensors: has no tensor up_proj" forward
+    refuse 65 "base.safetensors: tensor up_proj is missing" forward
     try base.safetensors 'del t["gate_proj"]'
     refuse 65 "base.safetensors: has no tensor gate_proj, nor model.layers.N.mlp.experts.E.gate_proj.weight" forward
     try base.safetensors 't["up_proj"] = ("BF16", [4, 96, 80], t["up_proj"][2])'
@@ -157,7 +157,7 @@ try() {
     refuse 65 "base.safetensors: gate_proj is empty" forward
     cp good/base.safetensors .
     try lora.safetensors 'del t["down_lora_b"]'
-    refuse 65 "lora.safetensors: has no tensor down_lora_b" forward
+    refuse 65 "lora.safetensors: tensor down_lora_b is missing" forward
     try lora.safetensors 't["up_lora_b"] = ("BF16", [4, 5, 80], t["up_lora_b"][2])'
     refuse 65 "lora.safetensors: up_lora_b is [4, 5, 80] (expected [4, 80, 5])" forward
     try lora.safetensors 't["gate_lora_a"] = ("BF16", [2, 10, 96], t["gate_lora_a"][2])'
@@ -172,9 +172,9 @@ try() {
     refuse 65 'lora.safetensors: __metadata__ lora_rank is "8", but the tensors have 5' forward
     cp good/lora.safetensors .
     try batch.safetensors 'del t["input"]'
-    refuse 65 "batch.safetensors: has no tensor input" forward
+    refuse 65 "batch.safetensors: tensor input is missing" forward
     try batch.safetensors 'del t["weights"]'
-    refuse 65 "batch.safetensors: has no tensor weights" forward
+    refuse 65 "batch.safetensors: tensor weights is missing" forward
     try batch.safetensors 'del t["weights"], t["expert_ids"]'
     refuse 65 "batch.safetensors: has no expert_ids, and base.safetensors no router that is known (qwen3_moe, num_experts_per_tok)" forward
     try batch.safetensors 't["input"] = ("BF16", [48, 74], t["input"][2])'
@@ -293,7 +293,7 @@ try() {
     try batch.safetensors 'd, s, b = t["grad_output"]; t = {"grad_output": (d, [36, 96], b[:36 * 192])}'
     refuse 65 "cache.safetensors: is of a forward of 37 tokens, but grad_output of batch.safetensors has 36" backward
     try batch.safetensors 'del t["grad_output"]'
-    refuse 65 "batch.safetensors: has no tensor grad_output" backward
+    refuse 65 "batch.safetensors: tensor grad_output is missing" backward
     cp good/batch.safetensors .
     for n in gate up input expert_ids weights; do
         try cache.safetensors "${flip/\%s/\"$n\"}"
@@ -462,7 +462,7 @@ END
     edit q.safetensors 'n = "up_proj_scale"; d, s, b = t[n]; t[n] = (d, s, b[:324] + b"\0\0\xc0\x7f" + b[328:])'
     refuse 65 "q.safetensors: up_proj_scale of expert 1, row 1 is nan" forward -b q.safetensors -o out.safetensors
     edit q.safetensors 'del t["up_proj_scale"]'
-    refuse 65 "q.safetensors: has no tensor up_proj_scale" forward -b q.safetensors -o out.safetensors
+    refuse 65 "q.safetensors: tensor up_proj_scale is missing" forward -b q.safetensors -o out.safetensors
 }
 
 @test "moe-sft merge: a folder whole, its layer alone, stacked" {
@@ -547,7 +547,7 @@ for n in a:
     assert (b[n][[0, 1, 3]] == a[n][[0, 1, 3]]).all() and not b[n][2].any()
 END
     edit p/adapter_model.safetensors 'del t[sorted(n for n in t if "experts.1.up_proj.lora_A" in n)[0]]'
-    refuse 65 "p: has no tensor base_model.model.model.layers.3.mlp.experts.1.up_proj.lora_A.weight" \
+    refuse 65 "p: tensor base_model.model.model.layers.3.mlp.experts.1.up_proj.lora_A.weight is missing" \
         moe-sft convert -l p -o out.safetensors
 }
 

@@ -74,12 +74,6 @@ struct model {
  * ".weight"; NULL if there is none. */
 struct linear *model_linear(struct model *m, const char *name);
 
-/* tensor_shape() and tensor_dtype() check what a file has: EX_DATAERR tells
- * tensor, found, expected; 'why' ends the line: " by config.json". */
-int tensor_shape(const struct stdir_tensor *t, const uint64_t *expected,
-                 size_t n_dims, const char *why, struct err *err);
-int tensor_dtype(const struct stdir_tensor *t, bool known, struct err *err);
-
 /*
  * rope_parse() reads rope_parameters, or rope_scaling and rope_theta, from a
  * config.json.  -1 with 'err' set (EX_DATAERR).

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cmd/hf-infer/engine.h"
+#include "core/format/stwant.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -140,8 +141,7 @@ find_scale(struct stacked *s, size_t *rank)
     int rc;
 
     if (!t)
-        return err_set(s->err, EX_DATAERR, "%s: tensor gate_lora_a is missing",
-                       s->st->path);
+        return st_missing(s->st->path, "gate_lora_a", s->err);
     *rank = t->t->n_dims == 3 ? t->t->shape[1] : 0;
     rc = st_meta_f64(s->st, "lora_rank", &said, s->err);
     if (rc > 0 && said != (double)*rank)
@@ -163,15 +163,14 @@ static int
 find_stack(struct stacked *s, const char *name, size_t rows, size_t cols,
            struct linear *l)
 {
-    const uint64_t expected[] = { (uint64_t)s->model->config.n_experts, rows,
-                                  cols };
+    const uint64_t n_experts = (uint64_t)s->model->config.n_experts;
+    const struct st_want want = { .n_dims = 3,
+                                  .shape = { n_experts, rows, cols } };
     const struct stdir_tensor *t = stdir_find(&s->adapter->dir, name);
 
     if (!t)
-        return err_set(s->err, EX_DATAERR, "%s: tensor %s is missing",
-                       s->st->path, name);
-    if (tensor_shape(t, expected, 3, "", s->err) ||
-        tensor_dtype(t, dtype_computes(t->t->dtype), s->err))
+        return st_missing(s->st->path, name, s->err);
+    if (st_want(s->st->path, t->t, &want, s->err))
         return -1;
     *l = (struct linear){ .w = st_data(t->st, t->t),
                           .dtype = t->t->dtype,

@@ -7,6 +7,7 @@
 
 #include "cmd/hf-infer/engine.h"
 #include "core/format/peft.h"
+#include "core/format/stwant.h"
 #include "core/mem.h"
 
 #define TAIL_A ".lora_A.weight"
@@ -23,10 +24,9 @@ static int
 take_matrix(struct linear *l, const struct stdir_tensor *t, size_t rows,
             size_t cols, struct err *err)
 {
-    const uint64_t expected[] = { rows, cols };
+    const struct st_want want = { .n_dims = 2, .shape = { rows, cols } };
 
-    if (tensor_shape(t, expected, 2, "", err) ||
-        tensor_dtype(t, dtype_computes(t->t->dtype), err))
+    if (st_want(t->st->path, t->t, &want, err))
         return -1;
     *l = (struct linear){ .w = st_data(t->st, t->t),
                           .dtype = t->t->dtype,
@@ -92,8 +92,7 @@ find_other(const struct from *p, const char *module, const char *tail)
     str_addf(&s, PEFT_ROOT "%s%s", module, tail);
     t = stdir_find(&p->adapter->dir, s.s);
     if (!t)
-        err_set(p->err, EX_DATAERR, "%s: tensor %s is missing",
-                p->adapter->dir.path, s.s);
+        st_missing(p->adapter->dir.path, s.s, p->err);
     str_free(&s);
     return t;
 }

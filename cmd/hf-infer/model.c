@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 
@@ -34,51 +35,15 @@ missing(struct binder *b, const char *name, const char *why)
                    b->model->dir.path, name, why);
 }
 
-static void
-put_shape(struct str *s, const uint64_t *shape, size_t n_dims)
-{
-    str_addc(s, '[');
-    for (size_t i = 0; i < n_dims; i++)
-        str_addf(s, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
-    str_addc(s, ']');
-}
-
-int
-tensor_shape(const struct stdir_tensor *t, const uint64_t *expected,
-             size_t n_dims, const char *why, struct err *err)
-{
-    struct str s = { 0 };
-
-    if (t->t->n_dims == n_dims &&
-        !memcmp(t->t->shape, expected, n_dims * sizeof(*expected)))
-        return 0;
-    put_shape(&s, t->t->shape, t->t->n_dims);
-    str_adds(&s, " (expected ");
-    put_shape(&s, expected, n_dims);
-    err_set(err, EX_DATAERR, "%s: %s has the shape %s%s)", t->st->path,
-            t->t->name, s.s, why);
-    str_free(&s);
-    return -1;
-}
-
-/* cols 0: a vector of 'rows'. */
+/* Of a type and shape that can be run?  cols 0: a vector of 'rows'. */
 static int
-check_shape(struct binder *b, const struct stdir_tensor *t, size_t rows,
-            size_t cols)
+check(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t cols)
 {
-    const uint64_t expected[2] = { rows, cols };
+    const struct st_want want = { .n_dims = cols ? 2 : 1,
+                                  .shape = { rows, cols },
+                                  .by = " by config.json" };
 
-    return tensor_shape(t, expected, cols ? 2 : 1, " by config.json", b->err);
-}
-
-int
-tensor_dtype(const struct stdir_tensor *t, bool known, struct err *err)
-{
-    if (known)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: %s has the dtype %s (expected BF16, F16 or F32)",
-                   t->st->path, t->t->name, dtype_table[t->t->dtype].name);
+    return st_want(t->st->path, t->t, &want, b->err);
 }
 
 /* A norm or a bias, widened to f32; NULL with 'err' set. */
@@ -88,8 +53,7 @@ widen(struct binder *b, const struct stdir_tensor *t, size_t n)
     struct model *m = b->model;
     float *v;
 
-    if (check_shape(b, t, n, 0) ||
-        tensor_dtype(t, dtype_computes(t->t->dtype), b->err))
+    if (check(b, t, n, 0))
         return NULL;
     v = mem_try(n, sizeof(*v), t->t->name, b->err);
     if (!v)
@@ -115,8 +79,7 @@ static int
 bind_matrix(struct binder *b, struct linear *linear,
             const struct stdir_tensor *t, size_t rows, size_t cols)
 {
-    if (check_shape(b, t, rows, cols) ||
-        tensor_dtype(t, dtype_computes(t->t->dtype), b->err))
+    if (check(b, t, rows, cols))
         return -1;
     linear->w = st_data(t->st, t->t);
     linear->dtype = t->t->dtype;

@@ -103,8 +103,8 @@ find_weight(const struct plan *p, const char *name, struct tensor *t,
             struct err *err)
 {
     if (!source_find(&p->src, name, t))
-        return err_set(err, EX_DATAERR, "%s: has no tensor %s%s", p->src.path,
-                       p->src.strip, name);
+        return err_set(err, EX_DATAERR, "%s: tensor %s%s is missing",
+                       p->src.path, p->src.strip, name);
     if (!round_known(t->dtype))
         return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
                        p->src.path, name, dtype_table[t->dtype].name);

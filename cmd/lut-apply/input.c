@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cmd/lut-apply/apply.h"
+#include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/map.h"
@@ -91,8 +92,7 @@ open_st(struct input *in, const char *path, const char *tensor, struct err *err)
                        in->st.n_tensors);
     t = tensor ? st_find(&in->st, tensor) : &in->st.tensors[0];
     if (!t)
-        return err_set(err, EX_DATAERR, "%s: has no tensor %s", in->name,
-                       tensor);
+        return st_missing(in->name, tensor, err);
     in->fd = in->st.fd;
     if (lseek(in->fd, (off_t)(in->st.data_offset + t->begin), SEEK_SET) < 0)
         return err_sys(err, EX_IOERR, "%s", in->name);

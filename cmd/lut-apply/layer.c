@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/lut-apply/apply.h"
+#include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
@@ -58,13 +59,6 @@ bad_shape(const struct layer *l, const char *name, struct err *err)
 }
 
 static int
-bad_dtype(const struct stdir_tensor *x, struct err *err)
-{
-    return err_set(err, EX_DATAERR, "%s: %s is %s (expected BF16, F16 or F32)",
-                   x->st->path, x->t->name, dtype_table[x->t->dtype].name);
-}
-
-static int
 bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
 {
     const struct stdir_tensor *w = find(&l->model, name, ".weight");
@@ -72,10 +66,11 @@ bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
     struct table_part *part = &l->table.part[l->table.n_parts++];
 
     if (!w)
-        return err_set(err, EX_DATAERR, "%s: has no tensor %s.weight",
+        return err_set(err, EX_DATAERR, "%s: tensor %s.weight is missing",
                        l->model.path, name);
-    if (!dtype_computes(w->t->dtype) || (b && !dtype_computes(b->t->dtype)))
-        return bad_dtype(dtype_computes(w->t->dtype) ? b : w, err);
+    if (st_want_dtype(w->st->path, w->t, err) < 0 ||
+        (b && st_want_dtype(b->st->path, b->t, err) < 0))
+        return -1;
     if (w->t->n_dims != 2 || w->t->shape[1] != l->table.in ||
         w->t->shape[0] > l->table.out - *out ||
         (b && (b->t->n_dims != 1 || b->t->shape[0] != w->t->shape[0])))

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cmd/lut-precompute/precompute.h"
+#include "core/format/stwant.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -17,7 +18,7 @@
 enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
 
 /* Each layout is known by its first two names, which no two share. */
-static const struct {
+static const struct layout_info {
     const char *names[N_WHICH];
     const char *or_bias; /* another name of the last */
     bool e_by_col, d_by_col;
@@ -199,56 +200,75 @@ check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
     return 0;
 }
 
-/* A tensor as a matrix of rows x cols; 0 stands for any size. */
-static int
-take(const struct sae *s, struct matrix *to, const char *name, bool by_col,
-     size_t rows, size_t cols, struct err *err)
+static const struct st_tensor *
+find(const struct sae *s, const char *name, const struct st_want *want,
+     struct err *err)
 {
     const struct st_tensor *t = st_find(&s->st, name);
-    size_t n_dims = rows == 1 ? 1 : 2, a, b;
 
     if (!t)
-        return err_set(err, EX_DATAERR, "%s: has no tensor %s", s->path, name);
-    if (!dtype_computes(t->dtype))
-        return err_set(err, EX_DATAERR,
-                       "%s: %s is %s (expected BF16, F16 or F32)", s->path,
-                       name, dtype_table[t->dtype].name);
-    if (t->n_dims != n_dims || t->n_elements == 0)
-        return err_set(err, EX_DATAERR, "%s: %s has %zu dims (expected %zu)",
-                       s->path, name, t->n_dims, n_dims);
-    a = n_dims == 2 ? (size_t)t->shape[0] : 1;
-    b = (size_t)t->shape[n_dims - 1];
+        st_missing(s->path, name, err);
+    else if (t->n_elements == 0)
+        err_set(err, EX_DATAERR, "%s: %s is empty", s->path, name);
+    else if (st_want(s->path, t, want, err) == 0)
+        return t;
+    return NULL;
+}
+
+static int
+take_vector(const struct sae *s, struct matrix *to, const char *name, size_t n,
+            struct err *err)
+{
+    const struct st_want want = { .n_dims = 1, .shape = { n } };
+    const struct st_tensor *t = find(s, name, &want, err);
+
+    if (!t)
+        return -1;
+    *to = (struct matrix){
+        .data = st_data(&s->st, t), .dtype = t->dtype, .rows = 1, .cols = n
+    };
+    return 0;
+}
+
+/* ST_OPEN: a size that is not known yet. */
+static int
+take_matrix(const struct sae *s, struct matrix *to, const char *name,
+            bool by_col, size_t rows, size_t cols, struct err *err)
+{
+    const struct st_want want = {
+        .n_dims = 2,
+        .shape = { by_col ? cols : rows, by_col ? rows : cols },
+        .open = by_col ? "inputs, latents" : "latents, inputs",
+    };
+    const struct st_tensor *t = find(s, name, &want, err);
+
+    if (!t)
+        return -1;
     *to = (struct matrix){ .data = st_data(&s->st, t),
                            .dtype = t->dtype,
-                           .rows = by_col ? b : a,
-                           .cols = by_col ? a : b,
+                           .rows = (size_t)t->shape[by_col ? 1 : 0],
+                           .cols = (size_t)t->shape[by_col ? 0 : 1],
                            .by_col = by_col };
-    if ((rows && to->rows != rows) || (cols && to->cols != cols))
-        return err_set(err, EX_DATAERR,
-                       "%s: %s is %zu x %zu (expected %zu x "
-                       "%zu)",
-                       s->path, name, a, b, by_col ? cols : rows,
-                       by_col ? rows : cols);
     return 0;
 }
 
 static int
 take_all(struct sae *s, enum layout layout, struct err *err)
 {
-    const char *const *names = layouts[layout].names;
-    const char *bias = names[D_BIAS];
+    const struct layout_info *l = &layouts[layout];
+    const char *bias = l->names[D_BIAS];
 
-    if (layouts[layout].or_bias && !st_find(&s->st, bias))
-        bias = layouts[layout].or_bias;
-    if (take(s, &s->encoder_weight, names[E_WEIGHT], layouts[layout].e_by_col,
-             0, 0, err) < 0)
+    if (l->or_bias && !st_find(&s->st, bias))
+        bias = l->or_bias;
+    if (take_matrix(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col,
+                    ST_OPEN, ST_OPEN, err) < 0)
         return -1;
     s->n = s->encoder_weight.rows;
     s->in = s->encoder_weight.cols;
-    if (take(s, &s->encoder_bias, names[E_BIAS], false, 1, s->n, err) < 0 ||
-        take(s, &s->decoder_weight, names[D_WEIGHT], layouts[layout].d_by_col,
-             s->n, s->in, err) < 0 ||
-        take(s, &s->decoder_bias, bias, false, 1, s->in, err) < 0)
+    if (take_vector(s, &s->encoder_bias, l->names[E_BIAS], s->n, err) < 0 ||
+        take_matrix(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col,
+                    s->n, s->in, err) < 0 ||
+        take_vector(s, &s->decoder_bias, bias, s->in, err) < 0)
         return -1;
     return 0;
 }

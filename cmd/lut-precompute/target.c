@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cmd/lut-precompute/precompute.h"
+#include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -117,20 +118,18 @@ static int
 take(struct matrix *to, const struct model *m, const char *name,
      const char *word, size_t n_dims, struct err *err)
 {
+    const struct st_want want = { .n_dims = n_dims,
+                                  .shape = { ST_OPEN, ST_OPEN },
+                                  .open = "outputs, inputs" };
     const struct stdir_tensor *x = find(m, name, word);
 
     if (!x)
         return 0;
-    if (!dtype_computes(x->t->dtype))
-        return err_set(err, EX_DATAERR,
-                       "%s: %s is %s (expected BF16, F16 or F32)", x->st->path,
-                       x->t->name, dtype_table[x->t->dtype].name);
-    if (x->t->n_dims != n_dims || x->t->n_elements == 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s has %zu dims and %llu numbers (expected %zu "
-                       "dims)",
-                       x->st->path, x->t->name, x->t->n_dims,
-                       (unsigned long long)x->t->n_elements, n_dims);
+    if (st_want(x->st->path, x->t, &want, err) < 0)
+        return -1;
+    if (x->t->n_elements == 0)
+        return err_set(err, EX_DATAERR, "%s: %s is empty", x->st->path,
+                       x->t->name);
     *to = (struct matrix){
         .data = st_data(x->st, x->t),
         .dtype = x->t->dtype,

@@ -7,14 +7,12 @@
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/stw.h"
+#include "core/format/stwant.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
 
 /* What messages call the open sizes of gate_lora_a and gate_lora_b. */
-static const char *const words[2] = { "experts, rank, hidden",
-                                      "experts, intermediate, rank" };
-
 struct moe_config
 adapter_config(const struct adapter *a, size_t top_k)
 {
@@ -179,7 +177,7 @@ find(const struct st *st, enum moe_lora_matrix m, struct err *err)
     const struct st_tensor *t = st_find(st, moe_lora_names[m]);
 
     if (!t)
-        tensor_missing(st->path, moe_lora_names[m], err);
+        st_missing(st->path, moe_lora_names[m], err);
     return t;
 }
 
@@ -188,20 +186,24 @@ static int
 take_sizes(struct adapter *a, const struct st *st, const struct base *base,
            struct err *err)
 {
-    uint64_t want[] = { ANY_SIZE, ANY_SIZE, ANY_SIZE };
     const struct st_tensor *ga = find(st, MOE_GATE_A, err), *gb;
+    struct st_want of_a = { .n_dims = 3,
+                            .shape = { ST_OPEN, ST_OPEN, ST_OPEN },
+                            .open = "experts, rank, hidden" };
+    struct st_want of_b = { .n_dims = 3,
+                            .open = "experts, intermediate, rank" };
 
     if (base) {
-        want[0] = base->n_experts;
-        want[2] = base->hidden;
+        of_a.shape[0] = base->n_experts;
+        of_a.shape[2] = base->hidden;
     }
-    if (!ga || tensor_want(st->path, ga, 3, want, words[0], err) < 0)
+    if (!ga || st_want(st->path, ga, &of_a, err) < 0)
         return -1;
     gb = find(st, MOE_GATE_B, err);
-    want[0] = ga->shape[0];
-    want[1] = base ? base->intermediate : ANY_SIZE;
-    want[2] = ga->shape[1];
-    if (!gb || tensor_want(st->path, gb, 3, want, words[1], err) < 0)
+    of_b.shape[0] = ga->shape[0];
+    of_b.shape[1] = base ? base->intermediate : ST_OPEN;
+    of_b.shape[2] = ga->shape[1];
+    if (!gb || st_want(st->path, gb, &of_b, err) < 0)
         return -1;
     if (ga->n_elements == 0 || gb->n_elements == 0)
         return err_set(err, EX_DATAERR, "%s: %s is empty", st->path,
@@ -219,12 +221,12 @@ read_matrices(struct adapter *a, const struct st *st, struct err *err)
 {
     struct moe_config config = adapter_config(a, 1);
     const struct st_tensor *t[MOE_N_LORA];
-    uint64_t want[3];
+    struct st_want want = { .n_dims = 3 };
 
     for (int m = 0; m < MOE_N_LORA; m++) {
         t[m] = find(st, m, err);
-        moe_lora_shape(&config, m, want);
-        if (!t[m] || tensor_want(st->path, t[m], 3, want, "", err) < 0)
+        moe_lora_shape(&config, m, want.shape);
+        if (!t[m] || st_want(st->path, t[m], &want, err) < 0)
             return -1;
     }
     if (adapter_alloc(a, err) < 0)

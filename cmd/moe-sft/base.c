@@ -6,6 +6,7 @@
 
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
+#include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -127,7 +128,7 @@ find(const struct base *base, enum base_matrix m, size_t expert,
     str_adds(&name, tail);
     t = stdir_find(&base->dir, name.s);
     if (!t)
-        tensor_missing(base->path, name.s, err);
+        st_missing(base->path, name.s, err);
     str_free(&name);
     return t;
 }
@@ -135,20 +136,21 @@ find(const struct base *base, enum base_matrix m, size_t expert,
 /* Stacked weights may be what quantize writes: I8. */
 static int
 want_stacked(const struct base *base, const struct st_tensor *t,
-             const uint64_t *want, const char *words, struct err *err)
+             const struct st_want *want, struct err *err)
 {
-    return t->dtype == DT_I8 ? tensor_shape(base->path, t, 3, want, words, err)
-                             : tensor_want(base->path, t, 3, want, words, err);
+    return t->dtype == DT_I8 ? st_want_shape(base->path, t, want, err)
+                             : st_want(base->path, t, want, err);
 }
 
 /* The scales of an I8 matrix: [experts, rows], F32. */
 static int
 bind_scale(struct base *base, enum base_matrix m, size_t n, struct err *err)
 {
-    const uint64_t want[] = { base->n_experts, n };
+    const struct st_want want = { .n_dims = 2,
+                                  .shape = { base->n_experts, n } };
     const struct stdir_tensor *t = find(base, m, 0, "_scale", err);
 
-    if (!t || tensor_want(base->path, t->t, 2, want, "", err) < 0)
+    if (!t || st_want(base->path, t->t, &want, err) < 0)
         return -1;
     base->scale[m] = mem_try(base->n_experts, n * sizeof(float), "scales", err);
     if (!base->scale[m])
@@ -168,13 +170,14 @@ static int
 bind_stacked(struct base *base, enum base_matrix m, size_t n, size_t k,
              struct err *err)
 {
-    const uint64_t want[] = { base->n_experts, n, k };
+    const struct st_want want = { .n_dims = 3,
+                                  .shape = { base->n_experts, n, k } };
     const struct stdir_tensor *t = find(base, m, 0, "", err);
     struct gemm_matrix *to = base->matrices + m * base->n_experts;
     const char *data;
     size_t item;
 
-    if (!t || want_stacked(base, t->t, want, "", err) < 0 ||
+    if (!t || want_stacked(base, t->t, &want, err) < 0 ||
         (t->t->dtype == DT_I8 && bind_scale(base, m, n, err) < 0))
         return -1;
     item = dtype_table[t->t->dtype].bits / 8;
@@ -190,13 +193,13 @@ static int
 bind_each(struct base *base, enum base_matrix m, size_t n, size_t k,
           struct err *err)
 {
-    const uint64_t want[] = { n, k };
+    const struct st_want want = { .n_dims = 2, .shape = { n, k } };
     struct gemm_matrix *to = base->matrices + m * base->n_experts;
 
     for (size_t e = 0; e < base->n_experts; e++) {
         const struct stdir_tensor *t = find(base, m, e, "", err);
 
-        if (!t || tensor_want(base->path, t->t, 2, want, "", err) < 0)
+        if (!t || st_want(base->path, t->t, &want, err) < 0)
             return -1;
         to[e] = (struct gemm_matrix){
             st_data(t->st, t->t), t->t->dtype, n, k, k, false
@@ -241,7 +244,16 @@ count_experts(struct base *base, const struct search *s, struct err *err)
 static int
 take_sizes(struct base *base, const struct search *s, struct err *err)
 {
-    static const uint64_t any[] = { ANY_SIZE, ANY_SIZE, ANY_SIZE };
+    static const struct st_want stack = {
+        .n_dims = 3,
+        .shape = { ST_OPEN, ST_OPEN, ST_OPEN },
+        .open = "experts, intermediate, hidden",
+    };
+    static const struct st_want one = {
+        .n_dims = 2,
+        .shape = { ST_OPEN, ST_OPEN },
+        .open = "intermediate, hidden",
+    };
     const struct st_tensor *t = s->tensor;
     const uint64_t *last;
 
@@ -249,10 +261,8 @@ take_sizes(struct base *base, const struct search *s, struct err *err)
     base->suffix = s->weight ? ".weight" : "";
     base->prefix = xstrndup(t->name, s->name.prefix_n);
     base->layer = s->name.layer;
-    if ((base->stacked
-             ? want_stacked(base, t, any, "experts, intermediate, hidden", err)
-             : tensor_want(base->path, t, 2, any, "intermediate, hidden",
-                           err)) < 0)
+    if ((base->stacked ? want_stacked(base, t, &stack, err)
+                       : st_want(base->path, t, &one, err)) < 0)
         return -1;
     last = t->shape + t->n_dims;
     base->hidden = last[-1];
@@ -305,7 +315,8 @@ read_config(struct base *base, const struct js *root, struct err *err)
 static int
 find_router(struct base *base, struct err *err)
 {
-    const uint64_t want[] = { base->n_experts, base->hidden };
+    const struct st_want want = { .n_dims = 2,
+                                  .shape = { base->n_experts, base->hidden } };
     const struct stdir_tensor *t;
     struct str name = { 0 };
     size_t n = strlen(base->prefix), k = strlen("experts.");
@@ -318,7 +329,7 @@ find_router(struct base *base, struct err *err)
     str_free(&name);
     if (!t)
         return 0;
-    if (tensor_want(base->path, t->t, 2, want, "", err) < 0)
+    if (st_want(base->path, t->t, &want, err) < 0)
         return -1;
     base->router = (struct gemm_matrix){ st_data(t->st, t->t), t->t->dtype,
                                          base->n_experts,      base->hidden,

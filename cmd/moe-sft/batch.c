@@ -6,6 +6,7 @@
 
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
+#include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -34,7 +35,7 @@ find(const struct parse *p, const char *name, bool needed, int *rc)
 {
     const struct st_tensor *t = st_find(&p->st, name);
 
-    *rc = !t && needed ? tensor_missing(p->st.path, name, p->err) : 0;
+    *rc = !t && needed ? st_missing(p->st.path, name, p->err) : 0;
     return t;
 }
 
@@ -42,13 +43,15 @@ find(const struct parse *p, const char *name, bool needed, int *rc)
 static int
 check_rows(struct parse *p, const struct st_tensor *t, size_t hidden)
 {
-    uint64_t want[] = { ANY_SIZE, hidden ? hidden : ANY_SIZE };
+    struct st_want want = { .n_dims = 2,
+                            .shape = { ST_OPEN, hidden ? hidden : ST_OPEN },
+                            .open = "qlen, hidden" };
 
     if (p->b->hidden) {
-        want[0] = p->b->qlen;
-        want[1] = p->b->hidden;
+        want.shape[0] = p->b->qlen;
+        want.shape[1] = p->b->hidden;
     }
-    if (tensor_want(p->st.path, t, 2, want, "qlen, hidden", p->err) < 0)
+    if (st_want(p->st.path, t, &want, p->err) < 0)
         return -1;
     if (t->shape[1] == 0)
         return err_set(p->err, EX_DATAERR, "%s: %s has rows of no numbers",
@@ -105,14 +108,17 @@ take_target(struct parse *p, size_t hidden)
 static int
 take_ids(struct parse *p, const struct st_tensor *t)
 {
-    const uint64_t want[] = { p->b->hidden ? p->b->qlen : ANY_SIZE, ANY_SIZE };
+    const size_t qlen = p->b->hidden ? p->b->qlen : ST_OPEN;
+    const struct st_want want = { .n_dims = 2,
+                                  .shape = { qlen, ST_OPEN },
+                                  .open = "qlen, top_k" };
     const char *data = data_of(p, t);
 
     if (t->dtype != DT_I64 && t->dtype != DT_I32)
         return err_set(p->err, EX_DATAERR,
                        "%s: expert_ids is %s (expected I64 or I32)", p->st.path,
                        dtype_table[t->dtype].name);
-    if (tensor_shape(p->st.path, t, 2, want, "qlen, top_k", p->err) < 0)
+    if (st_want_shape(p->st.path, t, &want, p->err) < 0)
         return -1;
     if (t->shape[1] == 0 || t->shape[1] > UINT32_MAX)
         return err_set(p->err, EX_DATAERR,
@@ -137,7 +143,7 @@ take_routing(struct parse *p)
     bool needed = p->need & BATCH_ROUTING;
     int rc;
     const struct st_tensor *ids = find(p, "expert_ids", needed, &rc), *w;
-    uint64_t want[2];
+    struct st_want want = { .n_dims = 2 };
 
     if (rc < 0)
         return -1;
@@ -145,12 +151,12 @@ take_routing(struct parse *p)
     if (rc < 0)
         return -1;
     if (!ids)
-        return w ? tensor_missing(p->st.path, "expert_ids", p->err) : 0;
+        return w ? st_missing(p->st.path, "expert_ids", p->err) : 0;
     if (take_ids(p, ids) < 0)
         return -1;
-    want[0] = p->b->qlen;
-    want[1] = p->b->top_k;
-    if (tensor_want(p->st.path, w, 2, want, "", p->err) < 0)
+    want.shape[0] = p->b->qlen;
+    want.shape[1] = p->b->top_k;
+    if (st_want(p->st.path, w, &want, p->err) < 0)
         return -1;
     return take_f32(p, w, &p->b->weights);
 }

@@ -5,6 +5,7 @@
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/stw.h"
+#include "core/format/stwant.h"
 #include "core/le.h"
 #include "core/mem.h"
 
@@ -181,12 +182,12 @@ static int
 take_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
             size_t cols, struct err *err)
 {
-    const uint64_t want[] = { rows, cols };
+    const struct st_want want = { .n_dims = 2, .shape = { rows, cols } };
     const struct st_tensor *t = st_find(st, name);
 
     if (!t)
-        return tensor_missing(st->path, name, err);
-    if (tensor_want(st->path, t, 2, want, "", err) < 0)
+        return st_missing(st->path, name, err);
+    if (st_want(st->path, t, &want, err) < 0)
         return -1;
     *to = mem_try(t->n_elements + 1, sizeof(**to), st->path, err);
     if (!*to)

@@ -5,6 +5,7 @@
 
 #include "cmd/moe-sft/train.h"
 #include "core/format/npy.h"
+#include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 
@@ -40,7 +41,7 @@ map_tensor(struct array *a, const char *file, const char *name, size_t *n_dims,
         return -1;
     t = st_find(&a->st, name);
     if (!t)
-        return err_set(err, EX_DATAERR, "%s: has no tensor %s", file, name);
+        return st_missing(file, name, err);
     a->dtype = t->dtype;
     a->data = st_data(&a->st, t);
     *n_dims = t->n_dims;
@@ -241,7 +242,8 @@ static int
 complete(struct data *d, struct batch *b, struct err *err)
 {
     if (!b->target)
-        return err_set(err, EX_DATAERR, "%s: has no tensor target%s", b->name,
+        return err_set(err, EX_DATAERR, "%s: tensor target is missing%s",
+                       b->name,
                        b->grad_output ? " (grad_output is for backward)" : "");
     if (b->qlen == 0)
         return err_set(err, EX_DATAERR, "%s: has no tokens", b->name);

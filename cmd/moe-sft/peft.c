@@ -11,6 +11,7 @@
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/peft.h"
 #include "core/format/stw.h"
+#include "core/format/stwant.h"
 #include "core/mem.h"
 #include "core/outdir.h"
 #include "core/pyjson.h"
@@ -190,10 +191,13 @@ check_tensor(const struct from *p, const struct stdir_tensor *t,
              enum moe_lora_matrix m, struct err *err)
 {
     struct moe_config config = adapter_config(p->a, 1);
-    uint64_t want[3];
+    struct st_want want = { .n_dims = 2 };
+    uint64_t shape[3];
 
-    moe_lora_shape(&config, m, want);
-    return tensor_want(p->dir.path, t->t, 2, want + 1, "", err);
+    moe_lora_shape(&config, m, shape);
+    want.shape[0] = shape[1];
+    want.shape[1] = shape[2];
+    return st_want(p->dir.path, t->t, &want, err);
 }
 
 /* A pair of matrices: both are there, or neither. */
@@ -209,7 +213,7 @@ read_pair(struct from *p, enum base_matrix which, size_t expert,
             return 0;
         if (!t)
             return err_set(err, EX_DATAERR,
-                           "%s: has no tensor %s%zu.%s.lora_%c.weight",
+                           "%s: tensor %s%zu.%s.lora_%c.weight is missing",
                            p->dir.path, p->prefix.s, expert, base_names[which],
                            "AB"[m % 2]);
         if (check_tensor(p, t, m, err) < 0)

@@ -3,76 +3,8 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/str.h"
 
 #define PIECE 4096 /* numbers widened at a time */
-
-static void
-put_shape(struct str *s, size_t n_dims, const uint64_t *shape)
-{
-    str_addc(s, '[');
-    for (size_t i = 0; i < n_dims; i++)
-        str_addf(s, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
-    str_addc(s, ']');
-}
-
-/* What was expected: sizes where they are known, words for the others. */
-static void
-put_wanted(struct str *s, size_t n_dims, const uint64_t *want,
-           const char *words)
-{
-    str_addc(s, '[');
-    for (size_t i = 0; i < n_dims; i++) {
-        size_t n = strcspn(words, ",");
-
-        str_adds(s, i ? ", " : "");
-        if (want[i] == ANY_SIZE)
-            str_add(s, words, n);
-        else
-            str_addf(s, "%llu", (unsigned long long)want[i]);
-        words += n;
-        words += strspn(words, ", ");
-    }
-    str_addc(s, ']');
-}
-
-int
-tensor_shape(const char *path, const struct st_tensor *t, size_t n_dims,
-             const uint64_t *want, const char *words, struct err *err)
-{
-    struct str s = { 0 };
-    bool good = t->n_dims == n_dims;
-
-    for (size_t i = 0; good && i < n_dims; i++)
-        good = want[i] == ANY_SIZE || want[i] == t->shape[i];
-    if (good)
-        return 0;
-    str_addf(&s, "%s: %s is ", path, t->name);
-    put_shape(&s, t->n_dims, t->shape);
-    str_adds(&s, " (expected ");
-    put_wanted(&s, n_dims, want, words);
-    str_addc(&s, ')');
-    err_set(err, EX_DATAERR, "%s", s.s);
-    str_free(&s);
-    return -1;
-}
-
-int
-tensor_want(const char *path, const struct st_tensor *t, size_t n_dims,
-            const uint64_t *want, const char *words, struct err *err)
-{
-    if (!dtype_computes(t->dtype))
-        return err_set(err, EX_DATAERR,
-                       "%s: %s is %s (expected BF16, F16 or F32)", path,
-                       t->name, dtype_table[t->dtype].name);
-    return tensor_shape(path, t, n_dims, want, words, err);
-}
-
-int
-tensor_missing(const char *path, const char *name, struct err *err)
-{
-    return err_set(err, EX_DATAERR, "%s: has no tensor %s", path, name);
-}
 
 void
 tensor_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)

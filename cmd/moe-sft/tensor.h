@@ -1,6 +1,4 @@
-/*
- * Tensors of files, as messages name them: found, expected.
- */
+/* Tensors of files: their numbers as bf16, their names. */
 #ifndef MOE_SFT_TENSOR_H
 #define MOE_SFT_TENSOR_H
 
@@ -8,25 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
 #include "core/format/st.h"
-
-#define ANY_SIZE UINT64_MAX
-
-/*
- * tensor_want() checks a tensor's type (BF16, F16 or F32) and its shape, of
- * which 'want' may leave sizes open (ANY_SIZE); 'words' says what is expected:
- * "experts, rank, hidden".  -1 with 'err' set (EX_DATAERR).
- */
-int tensor_want(const char *path, const struct st_tensor *t, size_t n_dims,
-                const uint64_t *want, const char *words, struct err *err);
-
-/* tensor_shape() checks the shape alone. */
-int tensor_shape(const char *path, const struct st_tensor *t, size_t n_dims,
-                 const uint64_t *want, const char *words, struct err *err);
-
-/* tensor_missing(): EX_DATAERR "FILE: has no tensor NAME". */
-int tensor_missing(const char *path, const char *name, struct err *err);
 
 /* tensor_bf16() rounds n numbers of BF16, F16 or F32 to bf16. */
 void tensor_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n);

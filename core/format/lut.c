@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -348,28 +349,15 @@ take_tensor(struct lut_table *t, const char *name, size_t rows, size_t cols,
             struct err *err)
 {
     const struct st_tensor *x = st_find(&t->st, name);
-    size_t n_dims = cols ? 2 : 1;
+    const struct st_want want = { .n_dims = cols ? 2 : 1,
+                                  .shape = { rows, cols } };
 
     if (!x) {
-        err_set(err, EX_DATAERR, "%s: has no tensor %s", t->st.path, name);
+        st_missing(t->st.path, name, err);
         return NULL;
     }
-    if (x->n_dims != n_dims || x->shape[0] != rows ||
-        (cols && x->shape[1] != cols)) {
-        struct str s = { 0 };
-
-        for (size_t i = 0; i < x->n_dims; i++)
-            str_addf(&s, "%s%llu", i ? ", " : "",
-                     (unsigned long long)x->shape[i]);
-        if (cols)
-            err_set(err, EX_DATAERR, "%s: %s is [%s] (expected [%zu, %zu])",
-                    t->st.path, name, s.s ? s.s : "", rows, cols);
-        else
-            err_set(err, EX_DATAERR, "%s: %s is [%s] (expected [%zu])",
-                    t->st.path, name, s.s ? s.s : "", rows);
-        str_free(&s);
+    if (st_want_shape(t->st.path, x, &want, err) < 0)
         return NULL;
-    }
     if (x->dtype != t->dtype) {
         err_set(err, EX_DATAERR, "%s: %s is %s (expected %s, as the first)",
                 t->st.path, name, dtype_table[x->dtype].name,
@@ -398,10 +386,8 @@ take_tensors(struct lut_table *t, struct err *err)
     const struct st_tensor *first = st_find(&t->st, "encoder_weight");
 
     t->dtype = first ? first->dtype : DT_F32;
-    if (!dtype_computes(t->dtype))
-        return err_set(err, EX_DATAERR,
-                       "%s: encoder_weight is %s (expected BF16, F16 or F32)",
-                       t->st.path, dtype_table[t->dtype].name);
+    if (first && st_want_dtype(t->st.path, first, err) < 0)
+        return -1;
     if (!(t->encoder_weight =
               take_tensor(t, "encoder_weight", l->n_basis, l->in, err)) ||
         !(t->encoder_bias = take_vector(t, "encoder_bias", l->n_basis, err)) ||

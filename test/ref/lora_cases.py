@@ -212,7 +212,7 @@ def bad_peft(root, rng, weights):
     yield change("pattern-rank", "rank_pattern.q_proj is 0 (expected a whole "
                  "number from 1 to 2147483647)", rank_pattern={"q_proj": 0})
     model = "adapter_model.safetensors: "
-    yield ("rank", model + a + " has the shape [4, 60] (expected [5, 60])",
+    yield ("rank", model + a + " is [4, 60] (expected [5, 60])",
            dict(config, r=5), t)
     yield ("empty", model + "has no tensors", config, {})
     yield ("no-b", model + "tensor %s is missing" % b, config, {a: t[a]})
@@ -225,7 +225,7 @@ def bad_peft(root, rng, weights):
         yield ("name-" + new.replace(".", "-"), model + a.replace(
             old, new) + " is of no linear layer of ",
             config, {n.replace(old, new): x for n, x in t.items()})
-    yield ("wide", model + a + " has the shape [4, 61] (expected [4, 60])",
+    yield ("wide", model + a + " is [4, 61] (expected [4, 60])",
            config, dict(t, **{a: np.zeros((4, 61))}))
     for name in (ROOT + "model.embed_tokens.lora_embedding_A",
                  ROOT + "model.layers.0.self_attn.q_proj."
@@ -256,9 +256,9 @@ def bad_stacked(root, rng, config):
            tiny.without(t, "up_lora_b"), meta)
     yield ("s-more", "", "has 7 tensors (expected gate_lora_a to down_lora_b, "
            "6)", dict(t, x=np.zeros(2)), meta)
-    yield ("s-shape", "", "down_lora_a has the shape [7, 4, 43] (expected "
+    yield ("s-shape", "", "down_lora_a is [7, 4, 43] (expected "
            "[7, 4, 44])", dict(t, down_lora_a=np.zeros((7, 4, 43))), meta)
-    yield ("s-experts", "", "gate_lora_a has the shape [6, 4, 60] (expected "
+    yield ("s-experts", "", "gate_lora_a is [6, 4, 60] (expected "
            "[7, 4, 60])", {n: x[:6] for n, x in t.items()}, meta)
     yield ("s-scale", "", "lora_alpha over the rank is no number of 32 bits",
            t, dict(meta, lora_alpha="1e300"))

@@ -237,16 +237,16 @@ def bad_models(rng):
            config_of("llama", attention_bias=True), w, {})
     yield ("some-bias", "%s.bias is there, but layer 0 has no such bias" % q,
            config, dict(w, **{q + ".bias": np.ones(48)}), {})
-    yield ("shape", "%s.weight has the shape [48, 60] (expected [48, 64] by "
+    yield ("shape", "%s.weight is [48, 60] (expected [48, 64] by "
            "config.json)" % q.replace("1", "0"),
            config_of("llama", hidden_size=64),
            {n: (np.ones((509, 64)) if a.shape == (509, 60) else
                 np.ones(64) if a.shape == (60,) else a)
             for n, a in w.items()}, {})
-    yield ("vocabulary", "model.embed_tokens.weight has the shape [509, 60] "
+    yield ("vocabulary", "model.embed_tokens.weight is [509, 60] "
            "(expected [510, 60] by config.json)",
            config_of("llama", vocab_size=510), w, {})
-    yield ("dtype", "%s.weight has the dtype F64 (expected BF16, F16 or F32)"
+    yield ("dtype", "%s.weight is F64 (expected BF16, F16 or F32)"
            % q, config, w,
            dict(dtype_of=lambda n: "F64" if n == q + ".weight" else "BF16"))
     yield ("qk-norm", "tensor model.layers.0.self_attn.q_norm.weight is "
@@ -258,11 +258,11 @@ def bad_models(rng):
     yield ("no-expert", "tensor %s is missing" % up, config, without(w, up), {})
     yield ("no-router", "tensor %s is missing" % router, config,
            without(w, router), {})
-    yield ("expert-shape", "%s has the shape [44, 60] (expected [48, 60] by "
+    yield ("expert-shape", "%s is [44, 60] (expected [48, 60] by "
            "config.json)" % up.replace("6.up", "0.gate"),
            config_of("qwen3_moe", decoder_sparse_step=2,
                      **dict(EXPERTS, moe_intermediate_size=48)), w, {})
-    yield ("router-shape", "%s has the shape [7, 60] (expected [6, 60] by "
+    yield ("router-shape", "%s is [7, 60] (expected [6, 60] by "
            "config.json)" % router,
            config_of("qwen3_moe", decoder_sparse_step=2,
                      **dict(EXPERTS, num_experts=6)), w, {})

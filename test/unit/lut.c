@@ -218,7 +218,7 @@ test_tables(void)
         const char *what; /* NULL: it is sound */
     } cases[] = {
         { "", 0, DT_BF16, NULL },
-        { "decoder_bias", 0, DT_BF16, "has no tensor decoder_bias" },
+        { "decoder_bias", 0, DT_BF16, "tensor decoder_bias is missing" },
         { "precomputed_products", 7, DT_BF16,
           "precomputed_products is [7, 6] (expected [8, 6])" },
         { "bias_product", 4, DT_BF16, "bias_product is [4] (expected [6])" },
