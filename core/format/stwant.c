@@ -73,14 +73,13 @@ st_want_dtype(const char *path, const struct st_tensor *t, struct err *err)
 {
     if (dtype_computes(t->dtype))
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: %s is %s (expected BF16, F16 or F32)", path, t->name,
-                   dtype_table[t->dtype].name);
+    return err_set(err, EX_DATAERR, "%s: %s is %s (expected BF16, F16 or F32)",
+                   path, t->name, dtype_table[t->dtype].name);
 }
 
 int
-st_want(const char *path, const struct st_tensor *t,
-        const struct st_want *want, struct err *err)
+st_want(const char *path, const struct st_tensor *t, const struct st_want *want,
+        struct err *err)
 {
     if (st_want_dtype(path, t, err) < 0)
         return -1;

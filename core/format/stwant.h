@@ -7,7 +7,7 @@
 
 #include "core/format/st.h"
 
-#define ST_OPEN UINT64_MAX /* a size that may be anything */
+#define ST_OPEN      UINT64_MAX /* a size that may be anything */
 #define ST_WANT_DIMS 3
 
 struct st_want {
