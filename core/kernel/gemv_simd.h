@@ -7,43 +7,15 @@
  * FMA; its shape decides which sums run side by side, never their order.
  */
 #include "core/kernel/ops.h"
-#include "core/kernel/simd.h"
+#include "core/kernel/weight_simd.h"
 
 #define PREFETCH 2048 /* bytes ahead in each stream: see test/bench/probe.c */
-
-enum weight { W_BF16, W_F16, W_F32 };
 
 #if VF == 16
 enum { ROWS = 4, MAX_X = 6 }; /* 24 of 32 registers accumulate */
 #else
 enum { ROWS = 4, MAX_X = 3 }; /* 12 of 16 */
 #endif
-
-INLINE size_t
-nbytes(enum weight t)
-{
-    return t == W_F32 ? 4 : 2;
-}
-
-INLINE vf
-load_w(enum weight t, const char *w)
-{
-    if (t == W_BF16)
-        return vf_bf16(w);
-    if (t == W_F16)
-        return vf_f16(w);
-    return vf_load((const float *)(const void *)w);
-}
-
-INLINE vf
-load_w_n(enum weight t, const char *w, size_t n)
-{
-    if (t == W_BF16)
-        return vf_bf16_n(w, n);
-    if (t == W_F16)
-        return vf_f16_n(w, n);
-    return vf_load_n((const float *)(const void *)w, n);
-}
 
 /* n columns, of R rows 'w_step' bytes apart by X rows of x: their sums, 'step'
  * apart in y, or added there. */
@@ -67,7 +39,7 @@ tile_part(const struct gemv_args *a, enum weight t, const char *w,
             xv[i] = vf_load(x + i * a->ldx + c);
 #pragma GCC unroll 8
         for (size_t r = 0; r < R; r++) {
-            const char *p = w + r * w_step + c * nbytes(t);
+            const char *p = w + r * w_step + c * size_of(t);
             vf wv = load_w(t, p);
 
             __builtin_prefetch(p + PREFETCH, 0, 2);
@@ -82,7 +54,7 @@ tile_part(const struct gemv_args *a, enum weight t, const char *w,
             xv[i] = vf_load_n(x + i * a->ldx + c, tail);
 #pragma GCC unroll 8
         for (size_t r = 0; r < R; r++) {
-            vf wv = load_w_n(t, w + r * w_step + c * nbytes(t), tail);
+            vf wv = load_w_n(t, w + r * w_step + c * size_of(t), tail);
 
 #pragma GCC unroll 8
             for (size_t i = 0; i < X; i++)
@@ -104,7 +76,7 @@ INLINE void
 tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
      size_t i0, const size_t R, const size_t X)
 {
-    const size_t row_nbytes = a->cols * nbytes(t);
+    const size_t row_nbytes = a->cols * size_of(t);
     const char *w = (const char *)a->w + row * row_nbytes;
     const float *x = a->x + i0 * a->ldx;
     size_t c = 0;
@@ -112,7 +84,7 @@ tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
     do {
         size_t n = smaller(a->cols - c, EXACT_PART);
 
-        tile_part(a, t, w + c * nbytes(t), step * row_nbytes, x + c, n,
+        tile_part(a, t, w + c * size_of(t), step * row_nbytes, x + c, n,
                   a->y + i0 * a->ldy + row, step, c > 0, R, X);
         c += EXACT_PART;
     } while (c < a->cols);

@@ -6,9 +6,7 @@
  */
 #include "core/kernel/mix.h"
 #include "core/kernel/ops.h"
-#include "core/kernel/simd.h"
-
-enum weight { W_BF16, W_F16, W_F32 };
+#include "core/kernel/weight_simd.h"
 
 #if defined(__AVX2__) && VF == 8
 enum { MAX_N = 6, MAX_C = 2 }; /* 12 of 16 registers accumulate */
@@ -19,19 +17,7 @@ enum { MAX_N = 6, MAX_C = 4 }; /* 24 of 32 */
 INLINE const char *
 at(const struct mix *m, enum weight t, size_t r, size_t c)
 {
-    return (const char *)m->w + (r * m->ldw + c) * (t == W_F32 ? 4 : 2);
-}
-
-/* A vector of weights, or the first n of one. */
-INLINE vf
-load_w(enum weight t, const char *w, size_t n)
-{
-    if (t == W_BF16)
-        return n == VF ? vf_bf16(w) : vf_bf16_n(w, n);
-    if (t == W_F16)
-        return n == VF ? vf_f16(w) : vf_f16_n(w, n);
-    return n == VF ? vf_load((const float *)(const void *)w)
-                   : vf_load_n((const float *)(const void *)w, n);
+    return (const char *)m->w + (r * m->ldw + c) * size_of(t);
 }
 
 /* C vectors of columns from c on, the last of 'n_last', for N rows from i. */
@@ -53,8 +39,11 @@ tile(const struct mix *m, enum weight t, size_t i, const size_t N, size_t c,
                             : vf_load_n(y + k * m->ldy + v * VF, n_last);
     for (size_t r = 0; r < m->rows; r++) {
 #pragma GCC unroll 8
-        for (size_t v = 0; v < C; v++)
-            wv[v] = load_w(t, at(m, t, r, c + v * VF), n_last);
+        for (size_t v = 0; v < C; v++) {
+            const char *w = at(m, t, r, c + v * VF);
+
+            wv[v] = n_last == VF ? load_w(t, w) : load_w_n(t, w, n_last);
+        }
 #pragma GCC unroll 8
         for (size_t k = 0; k < N; k++) {
             vf pv = vf_set1(p[k * m->ldp + r]);

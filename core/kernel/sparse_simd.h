@@ -6,11 +6,9 @@
  * once for all of them, and the first lines of the next ones are asked for.
  */
 #include "core/kernel/ops.h"
-#include "core/kernel/simd.h"
 #include "core/kernel/sparse.h"
 #include "core/kernel/sparse_keys.h"
-
-enum weight { W_BF16, W_F16, W_F32 };
+#include "core/kernel/weight_simd.h"
 
 enum {
     ROWS = 8,
@@ -18,32 +16,17 @@ enum {
     AHEAD = 8, /* lines of a row that the prefetcher is slow to ask for */
 };
 
-INLINE size_t
-size_of(enum weight t)
-{
-    return t == W_F32 ? 4 : 2;
-}
-
-/* A vector of weights, or the first n of one. */
-INLINE vf
-load_w(enum weight t, const char *w, size_t n)
-{
-    if (t == W_BF16)
-        return n == VF ? vf_bf16(w) : vf_bf16_n(w, n);
-    if (t == W_F16)
-        return n == VF ? vf_f16(w) : vf_f16_n(w, n);
-    return n == VF ? vf_load((const float *)(const void *)w)
-                   : vf_load_n((const float *)(const void *)w, n);
-}
-
 /* N rows from i on, added to 'n' of the columns from c on, at most VF. */
 INLINE vf
 add_rows(enum weight t, const char *const *w, const vf *v, const size_t N,
          size_t c, vf y, size_t n)
 {
 #pragma GCC unroll 8
-    for (size_t k = 0; k < N; k++)
-        y = vf_fma(v[k], load_w(t, w[k] + c * size_of(t), n), y);
+    for (size_t k = 0; k < N; k++) {
+        const char *from = w[k] + c * size_of(t);
+
+        y = vf_fma(v[k], n == VF ? load_w(t, from) : load_w_n(t, from, n), y);
+    }
     return y;
 }
 
