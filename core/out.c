@@ -160,6 +160,13 @@ open_tmp(struct out *o, struct err *err)
     return 0;
 }
 
+int
+out_exists(const char *path, struct err *err)
+{
+    return err_set(err, EX_CANTCREAT,
+                   "%s: exists already (--force replaces it)", path);
+}
+
 /* A device or pipe is written in place; a file is replaced when whole. */
 static int
 open_path(struct out *o, struct err *err)
@@ -177,8 +184,7 @@ open_path(struct out *o, struct err *err)
         return err_set(err, EX_CANTCREAT, "%s: is a folder", o->path);
     if (S_ISREG(st.st_mode)) {
         if (!(o->flags & OUT_FORCE))
-            return err_set(err, EX_CANTCREAT,
-                           "%s: exists already (--force replaces it)", o->path);
+            return out_exists(o->path, err);
         return open_tmp(o, err);
     }
     o->fd = open(o->path, O_WRONLY | O_CLOEXEC);
@@ -468,13 +474,11 @@ publish(struct out *o, struct err *err)
             return sync_name(o, err);
         }
         if (errno == EEXIST)
-            return err_set(err, EX_CANTCREAT,
-                           "%s: exists already (--force replaces it)", o->path);
+            return out_exists(o->path, err);
         /* no hard links here (EPERM and others): look, then rename; two
          * writers at the same moment can both pass, the later one wins */
         if (access(o->path, F_OK) == 0)
-            return err_set(err, EX_CANTCREAT,
-                           "%s: exists already (--force replaces it)", o->path);
+            return out_exists(o->path, err);
     }
     if (rename(o->tmp, o->path) < 0)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);

@@ -25,6 +25,9 @@ enum {
 
 struct out;
 
+/* out_exists(): EX_CANTCREAT "PATH: exists already (--force replaces it)". */
+int out_exists(const char *path, struct err *err);
+
 /*
  * out_open() starts the file 'path', or standard output for "-" (then nothing
  * is atomic, and a terminal is refused with TU_USAGE if 'binary').

@@ -476,8 +476,7 @@ publish(struct outdir *d, const char *path, bool replace, struct err *err)
     } else if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
         rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
     } else if (!replace) {
-        rc = err_set(err, EX_CANTCREAT,
-                     "%s: exists already (--force replaces it)", path);
+        rc = out_exists(path, err);
     } else {
         rc = replace_folder(d, path, old.s, err);
     }

@@ -24,8 +24,7 @@ folder_open(struct folder *f, const char *path, int flags, struct err *err)
     *f = (struct folder){ .name = xstrdup(slash ? slash + 1 : whole),
                           .flags = flags };
     if (!(flags & OUT_FORCE) && access(whole, F_OK) == 0)
-        rc = err_set(err, EX_CANTCREAT,
-                     "%s: exists already (--force replaces it)", whole);
+        rc = out_exists(whole, err);
     else
         rc = outdir_open(&f->dir, parent, f->name, false, err);
     free(whole);

@@ -267,8 +267,7 @@ is_free(const char *path, struct err *err)
         return 0;
     if (lstat(path, &st) < 0)
         return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
-    return err_set(err, EX_CANTCREAT,
-                   "%s: exists already (--force replaces it)", path);
+    return out_exists(path, err);
 }
 
 int

@@ -16,8 +16,7 @@ can_write(const struct cmd *cmd, const char *path, struct err *err)
 {
     if (!path || (cmd->out_flags & OUT_FORCE) || access(path, F_OK) < 0)
         return 0;
-    return err_set(err, EX_CANTCREAT,
-                   "%s: exists already (--force replaces it)", path);
+    return out_exists(path, err);
 }
 
 bool

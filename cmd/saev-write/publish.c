@@ -248,8 +248,7 @@ publish_now(struct run *run, struct err *err)
         (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
         return -1;
     if (access(run->path.s, F_OK) == 0 && !run->cmd->force)
-        return err_set(err, EX_CANTCREAT,
-                       "%s: exists already (--force replaces it)", run->path.s);
+        return out_exists(run->path.s, err);
     sweep(run, n_files);
     return commit(run, err);
 }

@@ -194,8 +194,7 @@ run_exists(struct run *run, struct err *err)
     if (access(run->path.s, F_OK) < 0 || run->cmd->force)
         return 0;
     if (!run->cmd->if_missing)
-        return err_set(err, EX_CANTCREAT,
-                       "%s: exists already (--force replaces it)", run->path.s);
+        return out_exists(run->path.s, err);
     return check_there(run, err) < 0 ? -1 : 1;
 }
 
