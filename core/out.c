@@ -536,6 +536,20 @@ out_abort(struct out *o)
         forget(o, true);
 }
 
+int
+out_put(const char *path, int flags, const void *data, size_t nbytes,
+        struct err *err)
+{
+    struct out *o;
+
+    if (out_open(&o, path, flags, false, err) < 0)
+        return -1;
+    if (out_write(o, data, nbytes, err) == 0)
+        return out_commit(o, err);
+    out_abort(o);
+    return -1;
+}
+
 bool
 out_stdout_ready(void)
 {

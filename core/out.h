@@ -86,6 +86,11 @@ int out_commit(struct out *out, struct err *err);
 /* out_abort() removes what was written and frees 'out'; NULL is fine. */
 void out_abort(struct out *out);
 
+/* out_put() is all of these for a small file whose bytes are all there: 0, or
+ * -1 with 'err' set as by the one that failed. */
+int out_put(const char *path, int flags, const void *data, size_t nbytes,
+            struct err *err);
+
 /* out_sweep() removes what dead processes left of 'path', as out_open() does.
  */
 void out_sweep(const char *path);

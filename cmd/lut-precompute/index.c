@@ -278,23 +278,16 @@ static int
 write_json(const char *path, const json_t *doc, struct err *err)
 {
     char *text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    struct out *out = NULL;
-    int rc =
-        text ? 0
-             : err_set(err, EX_DATAERR, "%s: cannot be written as JSON", path);
+    struct str lines = { 0 };
+    int rc;
 
-    if (rc == 0)
-        rc = out_open(&out, path, OUT_FORCE, false, err);
-    if (rc == 0)
-        rc = out_write(out, text, strlen(text), err);
-    if (rc == 0)
-        rc = out_write(out, "\n", 1, err);
+    if (!text)
+        return err_set(err, EX_DATAERR, "%s: cannot be written as JSON", path);
+    str_addf(&lines, "%s\n", text);
+    rc = out_put(path, OUT_FORCE, lines.s, lines.n, err);
+    str_free(&lines);
     free(text);
-    if (rc < 0) {
-        out_abort(out);
-        return -1;
-    }
-    return out_commit(out, err);
+    return rc;
 }
 
 /* metadata.json as it is; none is no error.  What is of another format is not

@@ -282,20 +282,6 @@ log_check(const struct train_options *o, const struct state *s, struct err *err)
                : check_one(o->svg, true, s, err);
 }
 
-static int
-write_text(const char *path, const struct str *text, struct err *err)
-{
-    struct out *out;
-
-    if (out_open(&out, path, OUT_FORCE, false, err) < 0)
-        return -1;
-    if (out_write(out, text->s, text->n, err) < 0) {
-        out_abort(out);
-        return -1;
-    }
-    return out_commit(out, err);
-}
-
 int
 log_write(const struct train_options *o, const struct state *s, struct err *err)
 {
@@ -304,12 +290,12 @@ log_write(const struct train_options *o, const struct state *s, struct err *err)
 
     if (o->log) {
         log_all(&text, s);
-        rc = write_text(o->log, &text, err);
+        rc = out_put(o->log, OUT_FORCE, text.s, text.n, err);
     }
     if (rc == 0 && o->svg) {
         str_clear(&text);
         log_svg(&text, o->dir, s->records, s->step);
-        rc = write_text(o->svg, &text, err);
+        rc = out_put(o->svg, OUT_FORCE, text.s, text.n, err);
     }
     str_free(&text);
     return rc;

@@ -297,21 +297,13 @@ static int
 write_config(const struct adapter *a, const char *dir, struct err *err)
 {
     struct str text = { 0 }, lines = { 0 }, path = { 0 };
-    struct out *out;
     int rc;
 
     put_config(a, &text);
     str_addf(&path, "%s/" PEFT_CONFIG, dir);
     rc = pyjson_indent(&lines, text.s, text.n, 2, PEFT_CONFIG, err);
     if (rc == 0)
-        rc = out_open(&out, path.s, 0, false, err);
-    if (rc == 0) {
-        rc = out_write(out, lines.s, lines.n, err);
-        if (rc == 0)
-            rc = out_commit(out, err);
-        else
-            out_abort(out);
-    }
+        rc = out_put(path.s, 0, lines.s, lines.n, err);
     str_free(&text);
     str_free(&lines);
     str_free(&path);

@@ -53,14 +53,7 @@ is_there(const struct cmd *cmd, struct err *err)
 int
 put_text(const char *path, int flags, const struct str *text, struct err *err)
 {
-    struct out *out;
-
-    if (out_open(&out, path ? path : "-", flags, false, err) < 0)
-        return -1;
-    if (out_write(out, text->s, text->n, err) == 0)
-        return out_commit(out, err);
-    out_abort(out);
-    return -1;
+    return out_put(path ? path : "-", flags, text->s, text->n, err);
 }
 
 int

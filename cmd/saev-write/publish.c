@@ -70,18 +70,11 @@ static int
 write_metadata(const struct run *run, struct err *err)
 {
     struct str path = { 0 }, json = { 0 };
-    struct out *out = NULL;
     int rc = saev_json(&run->saev, &json, err);
 
     str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
     if (rc == 0)
-        rc = out_open(&out, path.s, OUT_FORCE, false, err);
-    if (rc == 0)
-        rc = out_write(out, json.s, json.n, err);
-    if (rc < 0)
-        out_abort(out);
-    else
-        rc = out_commit(out, err);
+        rc = out_put(path.s, OUT_FORCE, json.s, json.n, err);
     str_free(&path);
     str_free(&json);
     return rc;
@@ -121,7 +114,6 @@ static int
 write_manifest(struct run *run, size_t n_files, struct err *err)
 {
     struct str path = { 0 }, text = { 0 };
-    struct out *out = NULL;
     int rc = 0;
 
     for (size_t i = 0; i < n_files && rc == 0; i++) {
@@ -135,13 +127,7 @@ write_manifest(struct run *run, size_t n_files, struct err *err)
     }
     str_addf(&path, "%s/manifest.xxh3", outdir_path(run->dir));
     if (rc == 0)
-        rc = out_open(&out, path.s, OUT_FORCE, false, err);
-    if (rc == 0)
-        rc = out_write(out, text.s ? text.s : "", text.n, err);
-    if (rc < 0)
-        out_abort(out);
-    else
-        rc = out_commit(out, err);
+        rc = out_put(path.s, OUT_FORCE, text.s, text.n, err);
     str_free(&path);
     str_free(&text);
     return rc;

@@ -112,6 +112,30 @@ test_refusals(void)
 }
 
 static void
+test_put(void)
+{
+    struct err err = { 0 };
+    struct stat st;
+
+    memset(bytes, 'p', BYTES);
+    tap_ok(out_put("p", OUT_READ_ONLY, bytes, BYTES, &err) == 0 &&
+               whole("p", BYTES) == 'p' && stat("p", &st) == 0 &&
+               (st.st_mode & 0222) == 0,
+           "out_put: a whole file, of the flags' kind");
+    tap_ok(out_put("p", 0, "q", 1, &err) < 0 && err.status == EX_CANTCREAT &&
+               !strcmp(err.what, "p: exists already (--force replaces it)") &&
+               whole("p", BYTES) == 'p',
+           "out_put: without OUT_FORCE what is there stays");
+    tap_ok(out_put("p", OUT_FORCE, NULL, 0, &err) == 0 && stat("p", &st) == 0 &&
+               st.st_size == 0,
+           "out_put: a file of no bytes");
+    tap_ok(out_put("/dev/full", 0, "q", 1, &err) < 0 && err.status == EX_IOERR,
+           "out_put: a full device is EX_IOERR");
+    tap_ok(count_files() == 1 && unlink("p") == 0,
+           "out_put: no temporary stays behind");
+}
+
+static void
 test_link(void)
 {
     struct err err = { 0 };
@@ -524,6 +548,7 @@ main(void)
     if (!mkdtemp(dir) || chdir(dir) < 0)
         return 1;
     test_refusals();
+    test_put();
     test_link();
     test_names();
     test_two_writers();
