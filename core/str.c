@@ -1,6 +1,5 @@
 #include "core/str.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,21 +42,29 @@ str_addc(struct str *str, char c)
 }
 
 void
-str_addf(struct str *str, const char *fmt, ...)
+str_addv(struct str *str, const char *fmt, va_list ap)
 {
-    va_list ap, again;
+    va_list again;
     int n;
 
-    va_start(ap, fmt);
     va_copy(again, ap);
     n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
     if (n > 0) {
         str_reserve(str, (size_t)n + 1);
         vsnprintf(str->s + str->n, (size_t)n + 1, fmt, again);
         str->n += (size_t)n;
     }
     va_end(again);
+}
+
+void
+str_addf(struct str *str, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    str_addv(str, fmt, ap);
+    va_end(ap);
 }
 
 void

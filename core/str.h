@@ -5,6 +5,7 @@
 #ifndef CORE_STR_H
 #define CORE_STR_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +26,8 @@ void str_adds(struct str *str, const char *s);
 void str_addc(struct str *str, char c);
 void str_addf(struct str *str, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+void str_addv(struct str *str, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0)));
 void str_reserve(struct str *str, size_t nbytes); /* room for nbytes more */
 void str_clear(struct str *str);                  /* n = 0, memory is kept */
 void str_free(struct str *str);

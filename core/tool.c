@@ -14,8 +14,8 @@
 
 static const struct opt_tool *self;
 
-void
-tool_say(const char *what)
+static void
+say(const char *what)
 {
     struct str line = { 0 };
 
@@ -25,6 +25,19 @@ tool_say(const char *what)
     fflush(stdout); /* the order a terminal shows is the order it happened */
     fwrite(line.s, 1, line.n, stderr);
     str_free(&line);
+}
+
+void
+tool_say(const char *fmt, ...)
+{
+    struct str what = { 0 };
+    va_list ap;
+
+    va_start(ap, fmt);
+    str_addv(&what, fmt, ap);
+    va_end(ap);
+    say(what.s);
+    str_free(&what);
 }
 
 /* A mapped file that another process cuts short ends us here: the thread that
@@ -68,7 +81,7 @@ tool_start(const struct opt_tool *tool)
     guard_streams();
     /* it makes getopt stop at the first operand: "TOOL MODEL -p TEXT" */
     unsetenv("POSIXLY_CORRECT");
-    err_warn_hook(tool_say);
+    err_warn_hook(say);
     sigaction(SIGBUS, &bus, NULL);
     signal(SIGXFSZ, SIG_IGN); /* ulimit -f: write() fails, and we clean up */
 }
@@ -82,7 +95,7 @@ tool_quiet(void)
 _Noreturn void
 die_err(const struct err *err)
 {
-    tool_say(err->what);
+    say(err->what);
     if (err->status == TU_USAGE)
         fprintf(stderr, "Try '%s --help'\n", self->name);
     exit(err->status);

@@ -28,8 +28,9 @@ int tool_opt(const struct opt_tool *tool, int argc, char **argv,
 /* tool_quiet() drops warnings (-q). */
 void tool_quiet(void);
 
-/* tool_say() prints "TOOL: what" to stderr, escaped. */
-void tool_say(const char *what);
+/* tool_say() prints "TOOL: what" to stderr, escaped, of a printf format without
+ * a newline. */
+void tool_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /*
  * die_err() prints the line and exits with the error's status; after TU_USAGE

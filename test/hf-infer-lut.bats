@@ -47,6 +47,13 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     [[ "$stderr" != *compensation* ]]
 }
 
+@test "hf-infer -v: a name is escaped in its lines, as in a warning" {
+    ref make M single
+    ln -s M $'a\nb'
+    run -0 --separate-stderr hf-infer M --lut $'a\nb' --ids $IDS --nll -v
+    [[ "$stderr" = *"hf-infer: "*" tables of a\\nb, ratio 0"* ]]
+}
+
 @test "hf-infer --lut -v: whose weights compensate is said" {
     said() {
         hf-infer M --lut t --ratio 0.5 --ids $IDS --nll -v "$@" 2>&1 >/dev/null | grep compensation

@@ -15,6 +15,7 @@
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/tool.h"
 #include "core/tty.h"
 
 #define MAX_WINDOWS 64 /* at once */
@@ -477,9 +478,8 @@ end(struct acts *a, struct err *err)
                        docs_input(a->docs));
     warn_left_out(a);
     if (a->run->verbose)
-        fprintf(stderr,
-                "hf-infer: %zu windows, %zu tokens in %.3f s (%.1f token/s)\n",
-                a->n_written, a->n_real, seconds, (double)a->n_real / seconds);
+        tool_say("%zu windows, %zu tokens in %.3f s (%.1f token/s)",
+                 a->n_written, a->n_real, seconds, (double)a->n_real / seconds);
     return a->npy ? write_head(a, err) : 0;
 }
 

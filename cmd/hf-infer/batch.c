@@ -2,7 +2,6 @@
  * --jsonl: many prompts, some of them at once.  A prompt takes the place of one
  * that has ended; answers wait for those before them.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +10,7 @@
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/tool.h"
 #include "core/tty.h"
 
 /* Lines that are begun and not yet printed, for each place of the batch: one
@@ -264,11 +264,10 @@ close_batch(struct batch *b)
 static void
 say_speed(const struct batch *b, double seconds)
 {
-    fprintf(stderr,
-            "hf-infer: %zu prompts, %zu tokens in, %zu out, in %.3f s (%.1f "
-            "token/s out)\n",
-            b->n_done, b->n_prompt, b->n_output, seconds,
-            (double)b->n_output / seconds);
+    tool_say("%zu prompts, %zu tokens in, %zu out, in %.3f s (%.1f token/s "
+             "out)",
+             b->n_done, b->n_prompt, b->n_output, seconds,
+             (double)b->n_output / seconds);
 }
 
 int

@@ -1,7 +1,6 @@
 /* Generation: one token after another, printed as they come. */
 #include "cmd/hf-infer/sequence.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/tool.h"
 
 struct generation {
     struct run *run;
@@ -112,11 +112,10 @@ say_speed(const struct generation *g)
 
     if (!g->run->verbose)
         return;
-    fprintf(stderr, "hf-infer: prompt %zu tokens in %.3f s (%.1f token/s)\n",
-            g->seq.n_prompt, g->prefill_s,
-            (double)g->seq.n_prompt / g->prefill_s);
-    fprintf(stderr, "hf-infer: output %zu tokens in %.3f s (%.1f token/s)\n", n,
-            g->decode_s, (double)n / g->decode_s);
+    tool_say("prompt %zu tokens in %.3f s (%.1f token/s)", g->seq.n_prompt,
+             g->prefill_s, (double)g->seq.n_prompt / g->prefill_s);
+    tool_say("output %zu tokens in %.3f s (%.1f token/s)", n, g->decode_s,
+             (double)n / g->decode_s);
 }
 
 static int

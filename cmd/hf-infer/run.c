@@ -2,7 +2,6 @@
 #include "cmd/hf-infer/run.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "core/kernel/cpu.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/tool.h"
 #include "core/tty.h"
 
 #define LOGITS_BYTES ((size_t)64 << 20) /* at once, where all are asked for */
@@ -72,23 +72,19 @@ say_setup(const struct run *run)
     const struct sampler *s = &run->sampler;
     const struct config *c = run->config;
 
-    fprintf(stderr,
-            "hf-infer: %s, %lld layers, hidden %lld, context %lld; %s, %d "
-            "threads\n",
-            c->arch, (long long)c->n_layers, (long long)c->hidden_size,
-            (long long)c->max_positions, isa_name(cpu_isa()),
-            par_threads(run->par));
+    tool_say("%s, %lld layers, hidden %lld, context %lld; %s, %d threads",
+             c->arch, (long long)c->n_layers, (long long)c->hidden_size,
+             (long long)c->max_positions, isa_name(cpu_isa()),
+             par_threads(run->par));
     if (run->mode != MODE_GENERATE)
         return;
     if (s->greedy)
-        fprintf(stderr, "hf-infer: greedy, repetition penalty %g\n",
-                s->repetition_penalty);
+        tool_say("greedy, repetition penalty %g", s->repetition_penalty);
     else
-        fprintf(stderr,
-                "hf-infer: repetition penalty %g, temperature %g, top-k "
-                "%lld, top-p %g, min-p %g, seed %llu\n",
-                s->repetition_penalty, s->temperature, (long long)s->top_k,
-                s->top_p, s->min_p, (unsigned long long)s->seed);
+        tool_say("repetition penalty %g, temperature %g, top-k %lld, top-p %g, "
+                 "min-p %g, seed %llu",
+                 s->repetition_penalty, s->temperature, (long long)s->top_k,
+                 s->top_p, s->min_p, (unsigned long long)s->seed);
 }
 
 static int
@@ -121,16 +117,15 @@ say_tables(const struct run *run)
 {
     size_t n = tables_count(run->tables), stored = tables_stored(run->tables);
 
-    fprintf(stderr, "hf-infer: %zu tables of %s, ratio %g\n", n, run->lut,
-            run->lut_ratio > 0 ? run->lut_ratio : 0);
+    tool_say("%zu tables of %s, ratio %g", n, run->lut,
+             run->lut_ratio > 0 ? run->lut_ratio : 0);
     if (run->lut_ratio > 0 && stored > 0 && stored < n)
-        fprintf(stderr,
-                "hf-infer: compensation by the stored weights of %zu tables, "
-                "else by the model's\n",
-                stored);
+        tool_say("compensation by the stored weights of %zu tables, else by "
+                 "the model's",
+                 stored);
     else if (run->lut_ratio > 0)
-        fprintf(stderr, "hf-infer: compensation by %s\n",
-                stored ? "the tables' stored weights" : "the model's weights");
+        tool_say("compensation by %s",
+                 stored ? "the tables' stored weights" : "the model's weights");
 }
 
 static int
@@ -162,8 +157,7 @@ open_adapters(struct run *run, struct err *err)
             at = at[n] ? at + n + 1 : NULL;
         }
     if (rc == 0 && run->n_lora && run->verbose)
-        fprintf(stderr, "hf-infer: adapters for %zu linear layers\n",
-                lora_count(run->model));
+        tool_say("adapters for %zu linear layers", lora_count(run->model));
     return rc;
 }
 
@@ -232,8 +226,8 @@ compress(struct run *run, struct session *session, struct err *err)
         run->compressor ? session_compress(session, run->compressor, err) : 0;
 
     if (run->verbose && rc > 0)
-        fprintf(stderr, "hf-infer: %zu keys and values became %zu\n", before,
-                session_cached(session));
+        tool_say("%zu keys and values became %zu", before,
+                 session_cached(session));
     return rc < 0 ? -1 : 0;
 }
 

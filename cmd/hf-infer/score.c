@@ -2,7 +2,6 @@
 #include "cmd/hf-infer/run.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/format/npy.h"
@@ -10,6 +9,7 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/tool.h"
 
 static int
 need_ids(const struct run *run, const struct ids *ids, size_t least,
@@ -182,10 +182,9 @@ say_kvc(const struct nll_sink *sink)
 {
     double mean = sink->after / (double)n_after(sink);
 
-    fprintf(stderr,
-            "hf-infer: after %zu tokens, kept as %zu: %zu tokens, mean nll "
-            "%.6f nats, perplexity %.6g\n",
-            sink->compressed, sink->n_cached, n_after(sink), mean, exp(mean));
+    tool_say("after %zu tokens, kept as %zu: %zu tokens, mean nll %.6f nats, "
+             "perplexity %.6g",
+             sink->compressed, sink->n_cached, n_after(sink), mean, exp(mean));
 }
 
 static int
@@ -209,9 +208,8 @@ report_nll(struct run *run, const struct nll_sink *sink, struct err *err)
         rc = out_write(run->out, line.s, line.n, err);
     }
     if (!run->quiet)
-        fprintf(stderr,
-                "hf-infer: %zu tokens, mean nll %.6f nats, perplexity %.6g\n",
-                n, mean, exp(mean));
+        tool_say("%zu tokens, mean nll %.6f nats, perplexity %.6g", n, mean,
+                 exp(mean));
     if (!run->quiet && sink->compressed)
         say_kvc(sink);
     str_free(&line);

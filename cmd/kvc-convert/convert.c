@@ -330,7 +330,6 @@ is_used(const struct plan *p, const char *name, size_t n)
 static void
 say_names(const struct plan *p)
 {
-    struct str line = { 0 };
     size_t n, n_used = 0, n_names = source_n(&p->src);
 
     for (size_t i = 0; i < n_names; i++) {
@@ -338,16 +337,10 @@ say_names(const struct plan *p)
         bool used = is_used(p, name, n);
 
         n_used += used;
-        str_clear(&line);
-        str_adds(&line, used ? "used: " : "ignored: ");
-        str_add(&line, name, n);
-        tool_say(line.s);
+        tool_say("%s: %.*s", used ? "used" : "ignored", (int)n, name);
     }
-    str_clear(&line);
-    str_addf(&line, "%s: %zu tensors used, %zu ignored", p->src.path, n_used,
+    tool_say("%s: %zu tensors used, %zu ignored", p->src.path, n_used,
              n_names - n_used);
-    tool_say(line.s);
-    str_free(&line);
 }
 
 /* -v: what was used, what was not, and what the pickle would have called. */
@@ -355,25 +348,18 @@ static void
 say_used(const struct plan *p)
 {
     const struct kvc_header *h = &p->header;
-    struct str s = { 0 };
 
-    str_addf(&s,
-             "%s: %u layers of %u blocks, %s, compression_factor %u, head_dim "
+    tool_say("%s: %u layers of %u blocks, %s, compression_factor %u, head_dim "
              "%u, min_seq_len %u",
              p->cmd->output, h->num_layers, h->weight_count_per_layer,
              dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
              h->min_seq_len);
-    tool_say(s.s);
     say_names(p);
     for (const struct pth_global *g = p->src.pth ? pth_globals(p->src.pth)
                                                  : NULL;
-         g; g = g->next) {
-        str_clear(&s);
-        str_addf(&s, "global: %s.%s at byte %zu, not called", g->module,
-                 g->name, g->at);
-        tool_say(s.s);
-    }
-    str_free(&s);
+         g; g = g->next)
+        tool_say("global: %s.%s at byte %zu, not called", g->module, g->name,
+                 g->at);
 }
 
 /* The options' order, or that of the .bin it comes from, or the script's. */

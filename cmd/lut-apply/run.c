@@ -1,6 +1,5 @@
 /* Rows in, rows out, a batch at a time. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +7,7 @@
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/str.h"
+#include "core/tool.h"
 #include "core/tty.h"
 
 static void *
@@ -22,15 +22,14 @@ say_setup(const struct run *run)
     const struct layer *l = &run->layer;
     const struct table *t = &l->table;
 
-    fprintf(stderr,
-            "lut-apply: %s: %zu -> %zu, %zu of %zu directions, %s%s%s\n",
-            l->file.layer->name, t->in, t->out, t->k, t->n_basis,
-            dtype_table[t->dtype].name, t->centered ? ", centred" : "",
-            l->file.layer->target_bias ? "" : ", without the layer's bias");
+    tool_say("%s: %zu -> %zu, %zu of %zu directions, %s%s%s",
+             l->file.layer->name, t->in, t->out, t->k, t->n_basis,
+             dtype_table[t->dtype].name, t->centered ? ", centred" : "",
+             l->file.layer->target_bias ? "" : ", without the layer's bias");
     if (l->fix.how != FIX_NONE)
-        fprintf(stderr, "lut-apply: compensation by %s\n",
-                t->weight_t && !t->turned ? "the table's stored weights"
-                                          : "the model's weights");
+        tool_say("compensation by %s", t->weight_t && !t->turned
+                                           ? "the table's stored weights"
+                                           : "the model's weights");
 }
 
 int

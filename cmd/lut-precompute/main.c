@@ -276,12 +276,11 @@ gflop(const struct job *job)
 static void
 say(const struct job *job, const char *what)
 {
-    char size[16], line[512];
+    char size[16];
 
-    snprintf(line, sizeof(line), "%s: %zu -> %zu, N %zu, k %zu, %s, %s",
-             job->target->name, job->target->in, job->target->out, job->sae->n,
-             job->k, size_iec(size, job_nbytes(job)), what);
-    tool_say(line);
+    tool_say("%s: %zu -> %zu, N %zu, k %zu, %s, %s", job->target->name,
+             job->target->in, job->target->out, job->sae->n, job->k,
+             size_iec(size, job_nbytes(job)), what);
 }
 
 /* 1 where another run with --resume has made the same file meanwhile. */

@@ -33,15 +33,11 @@ open_batch(struct run *run, struct err *err)
 static void
 say_skipped(const struct run *run)
 {
-    struct str s = { 0 };
-
     if (!run->cmd->verbose)
         return;
-    str_addf(&s, "%s: %zu of %zu slots skipped: their id is no expert",
+    tool_say("%s: %zu of %zu slots skipped: their id is no expert",
              run->batch.name, moe_skipped(run->moe),
              run->batch.qlen * run->batch.top_k);
-    tool_say(s.s);
-    str_free(&s);
 }
 
 static struct stw *

@@ -17,18 +17,13 @@ run_files(struct run *run, const struct cmd *cmd, struct err *err)
 static void
 say_setup(const struct run *run, const struct moe_config *c)
 {
-    struct str s = { 0 };
-
     if (!run->cmd->verbose)
         return;
-    str_addf(&s,
-             "%zu experts, %zu of them a token, %zu x %zu, rank %zu; %s on "
+    tool_say("%zu experts, %zu of them a token, %zu x %zu, rank %zu; %s on "
              "%s, %lld threads, %zu parts",
              c->n_experts, c->top_k, c->hidden, c->intermediate, c->lora_rank,
              mode_names[c->mode], isa_name(cpu_isa()),
              (long long)run->cmd->n_threads, c->n_parts);
-    tool_say(s.s);
-    str_free(&s);
 }
 
 int

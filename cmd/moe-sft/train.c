@@ -16,6 +16,7 @@
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/sig.h"
+#include "core/tool.h"
 
 struct train {
     const struct train_options *o;
@@ -446,11 +447,9 @@ say_step(struct train *t, double seconds)
         str_free(&line);
     }
     if (t->o->verbose)
-        fprintf(stderr,
-                "moe-sft: step %llu: loss %.4g, %.0f tokens/s, %zu slots "
-                "skipped\n",
-                (unsigned long long)t->state.step, r->loss,
-                r->tokens / (seconds + 1e-9), t->skipped);
+        tool_say("step %llu: loss %.4g, %.0f tokens/s, %zu slots skipped",
+                 (unsigned long long)t->state.step, r->loss,
+                 r->tokens / (seconds + 1e-9), t->skipped);
 }
 
 static int
@@ -520,12 +519,11 @@ say_setup(const struct train *t)
     char host[64] = "?";
 
     gethostname(host, sizeof(host) - 1);
-    fprintf(stderr,
-            "moe-sft: %s, %s, %d threads; %zu experts of %zu x %zu, rank %zu; "
-            "from step %llu on\n",
-            host, isa_name(cpu_isa()), par_threads(t->par), t->base.n_experts,
-            t->base.hidden, t->base.intermediate, t->adapter.rank,
-            (unsigned long long)t->state.step);
+    tool_say("%s, %s, %d threads; %zu experts of %zu x %zu, rank %zu; from "
+             "step %llu on",
+             host, isa_name(cpu_isa()), par_threads(t->par), t->base.n_experts,
+             t->base.hidden, t->base.intermediate, t->adapter.rank,
+             (unsigned long long)t->state.step);
 }
 
 int

@@ -171,7 +171,6 @@ void
 emit_say(struct emit *emit, const struct cmd *cmd)
 {
     size_t nbytes = out_nbytes(emit, emit->n_done);
-    struct str line = { 0 };
     char host[64] = "";
     double s;
 
@@ -181,12 +180,10 @@ emit_say(struct emit *emit, const struct cmd *cmd)
     s = clock_s() - emit->progress.started;
     if (gethostname(host, sizeof(host) - 1) < 0)
         host[0] = '\0';
-    str_addf(
-        &line, "%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s, threads: %d",
-        emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9), host,
-        isa_name(cpu_isa()), cmd->n_threads ? cmd->n_threads : par_default());
-    tool_say(line.s);
-    str_free(&line);
+    tool_say("%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s, threads: %d",
+             emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9), host,
+             isa_name(cpu_isa()),
+             cmd->n_threads ? cmd->n_threads : par_default());
 }
 
 void

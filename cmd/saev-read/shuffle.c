@@ -146,15 +146,11 @@ block_put(struct shuffle *s, const struct block *block, struct err *err)
 void
 shuffle_say(const struct shuffle *s, const char *how)
 {
-    struct str line = { 0 };
-
     if (!s->cmd->verbose)
         return;
-    str_addf(&line, "shuffle: seed %llu, epoch %llu, %s",
+    tool_say("shuffle: seed %llu, epoch %llu, %s",
              (unsigned long long)s->perm->seed,
              (unsigned long long)s->perm->epoch, how);
-    tool_say(line.s);
-    str_free(&line);
 }
 
 struct keying {

@@ -253,17 +253,13 @@ put_stats(const struct cmd *cmd, const struct stats *st, struct err *err)
 static void
 say(const struct stats *st, double seconds)
 {
-    struct str line = { 0 };
     double nbytes = (double)st->n_rows * (double)st->columns.d * 4;
 
-    str_addf(&line,
-             "%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
+    tool_say("%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
              "scalar %.6g, two passes in %.3f s, %.2f GB/s each",
              st->path, st->n_rows, st->columns.d, st->n_rows - st->n_finite,
              st->mean_norm, st->scalar, seconds,
              seconds > 0 ? 2 * nbytes / seconds / 1e9 : 0);
-    tool_say(line.s);
-    str_free(&line);
 }
 
 /* The picture, once all is known. */

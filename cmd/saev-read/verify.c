@@ -170,12 +170,8 @@ put_tsv(struct str *to, const struct check *c)
 static void
 say_sound(const struct check *c)
 {
-    struct str line = { 0 };
-
-    str_addf(&line, "%s: sound, %zu shards, %zu bytes", c->path, c->dir.n_files,
+    tool_say("%s: sound, %zu shards, %zu bytes", c->path, c->dir.n_files,
              c->dir.nbytes);
-    tool_say(line.s);
-    str_free(&line);
 }
 
 /* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged; what

@@ -226,17 +226,15 @@ print_images(struct run *run, struct err *err)
 static void
 say_done(const struct run *run, double seconds)
 {
-    char size[16], rate[16], host[64] = "?", line[512];
+    char size[16], rate[16], host[64] = "?";
     uint64_t n = run->in.n_taken;
 
     gethostname(host, sizeof(host) - 1);
-    snprintf(line, sizeof(line),
-             "%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
+    tool_say("%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
              "s, %s/s, on %s",
              run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
              size_iec(size, n), seconds,
              size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))), host);
-    tool_say(line);
 }
 
 /* The stream comes first: a pipe's other end writes META before it. */

@@ -341,14 +341,9 @@ diff_main(struct cmd *cmd, struct err *err)
     if (cmd->json)
         str_addf(&cmd->text, "\n],\"n_same\":%zu,\"n_different\":%zu}\n",
                  tally.n_same, n_other);
-    if (rc == 0 && cmd->verbose) {
-        struct str line = { 0 };
-
-        str_addf(&line, "%zu tensors are the same, %zu are not", tally.n_same,
+    if (rc == 0 && cmd->verbose)
+        tool_say("%zu tensors are the same, %zu are not", tally.n_same,
                  n_other);
-        tool_say(line.s);
-        str_free(&line);
-    }
     if (rc == 0 && n_other)
         rc = TU_NEGATIVE;
 out:

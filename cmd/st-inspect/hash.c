@@ -41,14 +41,10 @@ check_blob(const struct cmd *cmd, const char *path, const char *hex)
 {
     char real[PATH_MAX];
     const char *blob = cmd->hash == HASH_SHA256 ? blob_name(path, real) : NULL;
-    struct str line = { 0 };
 
     if (!blob || !strcmp(blob, hex))
         return 0;
-    str_addf(&line, "%s: is %s, but the hub cache calls it %s", path, hex,
-             blob);
-    tool_say(line.s);
-    str_free(&line);
+    tool_say("%s: is %s, but the hub cache calls it %s", path, hex, blob);
     return TU_NEGATIVE;
 }
 

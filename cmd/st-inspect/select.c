@@ -188,16 +188,13 @@ void
 say_totals(const struct cmd *cmd, const struct selection *sel)
 {
     char size[16];
-    struct str line = { 0 };
 
     if (!cmd->verbose)
         return;
-    str_addf(&line, "%s: %zu tensors, %llu parameters, %s in %zu file%s",
+    tool_say("%s: %zu tensors, %llu parameters, %s in %zu file%s",
              sel->dir.path, sel->n, (unsigned long long)sel->n_elements,
              size_iec(size, sel->nbytes), sel->dir.n_files,
              sel->dir.n_files == 1 ? "" : "s");
-    tool_say(line.s);
-    str_free(&line);
 }
 
 int

@@ -74,15 +74,9 @@ static int
 report(struct cmd *cmd, const struct job *job, size_t n_bad, int status,
        struct err *err)
 {
-    struct str line = { 0 };
-
     if (job->err.status == 0) {
-        if (cmd->verbose) {
-            str_addf(&line, "%s: sound, %zu tensors", job->path,
-                     job->n_tensors);
-            tool_say(line.s);
-            str_free(&line);
-        }
+        if (cmd->verbose)
+            tool_say("%s: sound, %zu tensors", job->path, job->n_tensors);
         return status;
     }
     if (cmd->json)
