@@ -29,13 +29,6 @@ struct step {
     const struct slot *slots; /* of an expert */
 };
 
-static void
-over_rows(struct step *step, size_t n,
-          void (*fn)(void *ctx, size_t begin, size_t end, int thread))
-{
-    par_for(n > 1 ? step->e->par : NULL, n, 1, fn, step);
-}
-
 static int
 by_id(const void *a, const void *b)
 {
@@ -144,17 +137,17 @@ run_expert(struct step *step, const struct mlp *m, size_t n_rows)
     struct engine *e = step->e;
     const struct experts_work *w = e->experts;
 
-    over_rows(step, n_rows, gather);
+    par_for(e->par, n_rows, 1, gather, step);
     linear_rows(e,
                 (struct apply[]){
                     { &m->gate, e->gate, false },
                     { &m->up, e->up, false },
                 },
                 2, w->x, n_rows);
-    over_rows(step, n_rows, activate);
+    par_for(e->par, n_rows, 1, activate, step);
     linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, e->gate,
                 n_rows);
-    over_rows(step, n_rows, scatter);
+    par_for(e->par, n_rows, 1, scatter, step);
 }
 
 const float *
@@ -164,7 +157,7 @@ experts_apply(struct engine *e, const struct layer *l, const float *x)
     struct step step = { .e = e, .x = x };
 
     router_rows(e, &(struct apply){ &l->router, w->probability, false }, x);
-    over_rows(&step, e->n_rows, choose_rows);
+    par_for(e->par, e->n_rows, 1, choose_rows, &step);
     deal(e);
     memset(w->sum, 0,
            e->n_rows * (size_t)e->model->config.hidden_size * sizeof(float));

@@ -15,14 +15,6 @@ struct step {
     const float *output; /* of a block, [rows, hidden] */
 };
 
-/* Runs fn over n rows; one alone is not worth waking a thread. */
-static void
-over_rows(struct step *step, size_t n,
-          void (*fn)(void *ctx, size_t begin, size_t end, int thread))
-{
-    par_for(n > 1 ? step->e->par : NULL, n, 1, fn, step);
-}
-
 static void
 embed(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -208,7 +200,7 @@ apply_output(struct step *step, const struct linear *l, const float *x,
         linear_apply(e, &(struct apply){ l, e->h, false }, 1, x);
         tap(e, point, (int64_t)step->index, e->h);
         step->output = e->h;
-        over_rows(step, e->n_rows, add_output);
+        par_for(e->par, e->n_rows, 1, add_output, step);
     } else {
         linear_apply(e, &(struct apply){ l, e->x, true }, 1, x);
     }
@@ -221,7 +213,7 @@ run_attention(struct step *step)
     const struct layer *l = step->layer;
 
     step->weight = l->attn_norm;
-    over_rows(step, e->n_rows, norm);
+    par_for(e->par, e->n_rows, 1, norm, step);
     tap(e, TAP_IN_QKV, (int64_t)step->index, e->h);
     linear_apply(e,
                  (struct apply[]){
@@ -230,7 +222,7 @@ run_attention(struct step *step)
                      { &l->v, e->v, false },
                  },
                  3, e->h);
-    over_rows(step, e->n_rows, heads);
+    par_for(e->par, e->n_rows, 1, heads, step);
     attend(e, step->index);
     tap(e, TAP_IN_O, (int64_t)step->index, e->attended);
     apply_output(step, &l->o, e->attended, TAP_ATTN);
@@ -248,7 +240,7 @@ run_mlp(struct step *step)
                      { &m->up, e->up, false },
                  },
                  2, e->h);
-    over_rows(step, e->n_rows, activate);
+    par_for(e->par, e->n_rows, 1, activate, step);
     tap(e, TAP_IN_DOWN, (int64_t)step->index, e->gate);
     apply_output(step, &m->down, e->gate, TAP_MLP);
 }
@@ -260,7 +252,7 @@ run_experts(struct step *step)
 
     step->output = experts_apply(e, step->layer, e->h);
     tap(e, TAP_MLP, (int64_t)step->index, step->output);
-    over_rows(step, e->n_rows, add_output);
+    par_for(e->par, e->n_rows, 1, add_output, step);
 }
 
 static void
@@ -269,7 +261,7 @@ run_feed_forward(struct step *step)
     struct engine *e = step->e;
 
     step->weight = step->layer->mlp_norm;
-    over_rows(step, e->n_rows, norm);
+    par_for(e->par, e->n_rows, 1, norm, step);
     tap(e, TAP_IN_GATE_UP, (int64_t)step->index, e->h);
     if (step->layer->experts)
         run_experts(step);
@@ -295,7 +287,7 @@ chunk_run(struct engine *e, float *logits)
     const struct model *m = e->model;
     struct step step = { .e = e };
 
-    over_rows(&step, e->n_rows, embed);
+    par_for(e->par, e->n_rows, 1, embed, &step);
     tap(e, TAP_RESID, -1, e->x);
     for (size_t i = 0; i < n_layers(e); i++) {
         step.layer = &m->layers[i];
@@ -304,6 +296,6 @@ chunk_run(struct engine *e, float *logits)
         run_feed_forward(&step);
     }
     step.weight = m->norm;
-    over_rows(&step, e->n_wanted, norm_wanted);
+    par_for(e->par, e->n_wanted, 1, norm_wanted, &step);
     linear_logits(e, logits, e->h, e->n_wanted);
 }
