@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/lut-precompute/precompute.h"
@@ -68,14 +67,6 @@ static const char *const files[] = { "sae.safetensors",
                                      "ae.safetensors" };
 
 /* ---- where they are ---- */
-
-static bool
-is_folder(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
 
 /* The checkpoint in a folder, or NULL. */
 static char *
@@ -293,8 +284,12 @@ load(struct sae *s, struct err *err)
 int
 sae_open(struct sae *s, const char *path, struct err *err)
 {
-    *s = (struct sae){ .path =
-                           is_folder(path) ? in_folder(path) : xstrdup(path) };
+    int folder = file_is_folder(path, err);
+
+    *s = (struct sae){ 0 };
+    if (folder < 0)
+        return -1;
+    s->path = folder ? in_folder(path) : xstrdup(path);
     if (!s->path)
         return err_set(err, EX_NOINPUT,
                        "%s: has no sae.safetensors, sae_weights.safetensors "

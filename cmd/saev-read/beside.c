@@ -167,10 +167,11 @@ check_leftovers(struct check *c, struct err *err)
     DIR *d = opendir(c->dir.path);
     struct dirent *e;
     struct str line = { 0 };
+    int rc;
 
     if (!d)
         return err_sys(err, file_status(errno), "%s", c->dir.path);
-    while (errno = 0, (e = readdir(d)))
+    while ((rc = folder_next(d, c->dir.path, &e, err)) > 0)
         if (*e->d_name == '.' && strstr(e->d_name, ".tmp.")) {
             str_clear(&line);
             str_addf(&line, "%s: a writer left it, or still writes it",
@@ -179,7 +180,7 @@ check_leftovers(struct check *c, struct err *err)
         }
     str_free(&line);
     closedir(d);
-    return 0;
+    return rc;
 }
 
 /* "HEX  acts000012.bin" in [line, end); false: it is not that. */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -52,14 +53,6 @@ exists(const char *dir, const char *name)
 
     free(path);
     return yes;
-}
-
-static bool
-is_folder(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 static int
@@ -352,10 +345,11 @@ open_folder(struct stdir *dir, struct err *err)
 int
 stdir_open(struct stdir *dir, const char *path, struct err *err)
 {
-    int rc;
+    int rc = file_is_folder(path, err);
 
     *dir = (struct stdir){ .path = xstrdup(path) };
-    rc = is_folder(path) ? open_folder(dir, err) : open_one(dir, path, err);
+    if (rc >= 0)
+        rc = rc ? open_folder(dir, err) : open_one(dir, path, err);
     if (rc < 0)
         stdir_close(dir);
     return rc;
