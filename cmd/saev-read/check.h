@@ -50,6 +50,9 @@ void end_run(struct check *c);
 /* short_of(): a message without the dump's own name in front. */
 const char *short_of(const struct check *c, const char *what);
 
+/* check_tell() has a 'struct check' as ctx: what saevdir_check() is to call. */
+void check_tell(void *ctx, const char *what);
+
 /* Is the size of a file what its place allows? */
 bool right_size(const struct saevdir *dir, const struct saevdir_file *f);
 

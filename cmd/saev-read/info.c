@@ -211,14 +211,6 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     return 0;
 }
 
-static void
-keep(void *ctx, const char *what)
-{
-    struct check *c = ctx;
-
-    lines_add(&c->problems, short_of(c, what));
-}
-
 /* Returns how many problems there are, or -1. */
 static int
 info_dump(struct cmd *cmd, const char *path, struct err *err)
@@ -230,7 +222,7 @@ info_dump(struct cmd *cmd, const char *path, struct err *err)
 
     if (saevdir_meta(&c.dir, path, err) < 0)
         return -1;
-    rc = saevdir_check(&c.dir, keep, &c, err);
+    rc = saevdir_check(&c.dir, check_tell, &c, err);
     if (rc >= 0 && (put_facts(&f, &c.problems, err) < 0 ||
                     out_write(cmd->out, text.s, text.n, err) < 0))
         rc = -1;

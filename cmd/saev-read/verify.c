@@ -114,8 +114,8 @@ short_of(const struct check *c, const char *what)
     return !strncmp(what, c->path, n) && what[n] == '/' ? what + n + 1 : what;
 }
 
-static void
-tell(void *ctx, const char *what)
+void
+check_tell(void *ctx, const char *what)
 {
     struct check *c = ctx;
 
@@ -125,7 +125,8 @@ tell(void *ctx, const char *what)
 static int
 check_all(struct check *c, struct err *err)
 {
-    if (saevdir_check(&c->dir, tell, c, err) < 0 || check_beside(c, err) < 0)
+    if (saevdir_check(&c->dir, check_tell, c, err) < 0 ||
+        check_beside(c, err) < 0)
         return -1;
     return c->cmd->deep ? check_deep(c, err) : check_holes(c, err);
 }
