@@ -173,6 +173,16 @@ js_bool(const struct js *js, bool *v, struct err *err)
     return 0;
 }
 
+int
+js_bool_or(const struct js *obj, const char *key, bool unset, bool *v,
+           struct err *err)
+{
+    struct js js = js_get(obj, key);
+
+    *v = unset;
+    return js_absent(&js) ? 0 : js_bool(&js, v, err);
+}
+
 /* A byte that plain_ascii() leaves. */
 static void
 put_ascii(struct str *str, unsigned char c)

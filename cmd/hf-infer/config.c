@@ -79,15 +79,6 @@ count_or(const struct js *root, const char *key, int64_t max, int64_t absent,
     return js_absent(&js) ? 0 : js_i64(&js, 1, max, v, err);
 }
 
-static int
-bool_or_false(const struct js *root, const char *key, bool *v, struct err *err)
-{
-    struct js js = js_get(root, key);
-
-    *v = false;
-    return js_absent(&js) ? 0 : js_bool(&js, v, err);
-}
-
 /* A number in [least, most]; *v is kept where it is absent. */
 static int
 range(const struct js *root, const char *key, double least, double most,
@@ -222,9 +213,9 @@ parse_biases(struct config *c, const struct js *root,
     bool attention = false, mlp = false;
 
     if (family->attention_bias &&
-        bool_or_false(root, "attention_bias", &attention, err))
+        js_bool_or(root, "attention_bias", false, &attention, err))
         return -1;
-    if (family->mlp_bias && bool_or_false(root, "mlp_bias", &mlp, err))
+    if (family->mlp_bias && js_bool_or(root, "mlp_bias", false, &mlp, err))
         return -1;
     c->need_qkv_bias = c->need_o_bias = attention;
     c->need_mlp_bias = mlp;
@@ -275,7 +266,7 @@ windows_by_layer(struct config *c, const struct js *root, struct err *err)
     int64_t window = 0, first = 0;
     bool use;
 
-    if (bool_or_false(root, "use_sliding_window", &use, err))
+    if (js_bool_or(root, "use_sliding_window", false, &use, err))
         return -1;
     /* null is "no window" in Hugging Face, absent is not said: refused. */
     if (use && !js_is(&js, JSON_NULL) &&
@@ -298,7 +289,7 @@ windows_if_used(struct config *c, const struct js *root, struct err *err)
     struct js js = js_get(root, "sliding_window");
     bool use;
 
-    if (bool_or_false(root, "use_sliding_window", &use, err))
+    if (js_bool_or(root, "use_sliding_window", false, &use, err))
         return -1;
     /* as in windows_by_layer() */
     for (int64_t i = 0; use && !js_is(&js, JSON_NULL) && i < c->n_layers; i++)
@@ -378,7 +369,7 @@ parse_experts(struct config *c, const struct js *root,
     if (parse_n_experts(c, root, err) ||
         need_count(root, "moe_intermediate_size", MAX_WIDTH, &c->expert_size,
                    err) ||
-        bool_or_false(root, "norm_topk_prob", &c->norm_topk_prob, err) ||
+        js_bool_or(root, "norm_topk_prob", false, &c->norm_topk_prob, err) ||
         count_or(root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
         return -1;
     for (int64_t i = step - 1; i < c->n_layers; i += step)
@@ -447,7 +438,7 @@ parse_sampler(struct config *c, const struct js *root, struct err *err)
     if (!root->v)
         return 0;
     if (parse_ends(c, root, err) ||
-        bool_or_false(root, "do_sample", &c->do_sample, err) ||
+        js_bool_or(root, "do_sample", false, &c->do_sample, err) ||
         range(root, "temperature", 0, 1e6, &c->temperature, err) ||
         range(root, "top_p", 0, 1, &c->top_p, err) ||
         range(root, "min_p", 0, 1, &c->min_p, err) ||
@@ -479,7 +470,7 @@ parse_model(struct config *c, const struct js *root, struct err *err)
         range(root, "rms_norm_eps", 0, 1, &eps, err) ||
         parse_act(c, root, err) || rope_parse(&c->rope, root, err) ||
         parse_biases(c, root, family, err) ||
-        bool_or_false(root, "tie_word_embeddings", &c->tied, err) ||
+        js_bool_or(root, "tie_word_embeddings", false, &c->tied, err) ||
         parse_windows(c, root, family, err) ||
         parse_experts(c, root, family, err))
         return -1;

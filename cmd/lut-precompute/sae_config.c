@@ -137,14 +137,6 @@ take_k(const struct js *root, const char *key, struct sae_config *c,
     return 0;
 }
 
-static int
-take_flag(const struct js *root, const char *key, bool *v, struct err *err)
-{
-    struct js js = js_get(root, key);
-
-    return js_absent(&js) ? 0 : js_bool(&js, v, err);
-}
-
 /* ---- the libraries ---- */
 
 static int
@@ -164,7 +156,7 @@ six(const struct js *root, struct sae_config *c, struct err *err)
     struct js centering = js_get(root, "input_centering");
 
     c->unsure = js_absent(&centering);
-    if (take_flag(root, "input_centering", &c->centered, err) < 0 ||
+    if (js_bool_or(root, "input_centering", false, &c->centered, err) < 0 ||
         take_k(root, "k", c, err) < 0)
         return -1;
     return take_k(root, "k_active", c, err);
@@ -178,7 +170,6 @@ saelens(const struct js *root, struct sae_config *c, struct err *err)
     static const char *const shapes[] = { "none", "hook_z", NULL };
     struct js args = js_get(root, "activation_fn_kwargs");
 
-    c->centered = true;
     if (check_word(root, "architecture", known, "\"topk\" or \"standard\"",
                    err) < 0 ||
         check_word(root, "activation_fn", activations, "\"topk\" or \"relu\"",
@@ -186,7 +177,7 @@ saelens(const struct js *root, struct sae_config *c, struct err *err)
         check_word(root, "activation_fn_str", activations,
                    "\"topk\" or \"relu\"", err) < 0 ||
         check_word(root, "reshape_activations", shapes, "\"none\"", err) < 0 ||
-        take_flag(root, "apply_b_dec_to_input", &c->centered, err) < 0 ||
+        js_bool_or(root, "apply_b_dec_to_input", true, &c->centered, err) < 0 ||
         take_k(root, "k", c, err) < 0)
         return -1;
     return js_is(&args, JSON_OBJECT) ? take_k(&args, "k", c, err) : 0;

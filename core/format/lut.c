@@ -121,16 +121,6 @@ take_file(const struct js *obj, struct lut_layer *l, struct err *err)
 }
 
 static int
-take_flag(const struct js *obj, const char *key, bool unset, bool *v,
-          struct err *err)
-{
-    struct js js = js_get(obj, key);
-
-    *v = unset;
-    return js_absent(&js) ? 0 : js_bool(&js, v, err);
-}
-
-static int
 take_centering(const struct js *obj, struct lut_layer *l, bool exporter,
                bool *silent, struct err *err)
 {
@@ -202,7 +192,7 @@ take_layer(struct lut *lut, const struct js *root, const char *key,
         take_file(&js, l, err) < 0 ||
         take_common(&js, &sae, "num_basis", &l->n_basis, err) < 0 ||
         take_common(&js, &sae, "k_active", &l->k, err) < 0 ||
-        take_flag(&js, "target_bias", false, &l->target_bias, err) < 0 ||
+        js_bool_or(&js, "target_bias", false, &l->target_bias, err) < 0 ||
         take_centering(&js, l, lut->from_exporter, silent, err) < 0)
         return -1;
     if (l->k > l->n_basis)

@@ -228,15 +228,24 @@ test_dtype(void)
 static void
 test_js(void)
 {
-    static const char text[] = "{\"a\": {\"b\": [1, 2.5, \"x\"]}}";
+    static const char text[] = "{\"a\": {\"b\": [1, 2.5, \"x\"]}, \"yes\": "
+                               "true, \"null\": null}";
     struct err err;
     struct str s = { 0 };
     json_t *root = js_parse(text, strlen(text), "f", &err);
     struct js top = js_root(root, "f"), a = js_get(&top, "a");
     struct js b = js_get(&a, "b"), x = js_at(&b, 2), one = js_at(&b, 0);
+    bool yes = false, none = true, null = false;
     double v;
     int64_t i;
 
+    tap_ok(js_bool_or(&top, "yes", false, &yes, &err) == 0 && yes &&
+               js_bool_or(&top, "none", false, &none, &err) == 0 && !none &&
+               js_bool_or(&top, "null", true, &null, &err) == 0 && null,
+           "js_bool_or: what is not there, or null, is what it is unset");
+    tap_ok(js_bool_or(&a, "b", false, &yes, &err) < 0 &&
+               err.status == EX_DATAERR,
+           "js_bool_or: a list is no answer");
     tap_ok(js_f64(&x, &v, &err) < 0 &&
                !strcmp(err.what, "f: a.b[2] is \"x\" (expected a number)"),
            "a wrong type is told with its path, found and expected");
