@@ -54,6 +54,23 @@ kvc_ref.save(sys.argv[2], kvc_model.average(4, 32, int(sys.argv[1])), 32, int(sy
     # min_seq_len counts groups: two of two tokens are enough
     hf-infer "$DEMO" --ids "$ids" --nll -q --kvc c.bin --kvc-after 4 >compressed
     run -1 cmp -s plain compressed
+    for after in 3 4; do
+        hf-infer "$DEMO" --ids "$ids" --nll -q --json --kvc c.bin --kvc-after $after
+    done >json
+    "$PYTHON" - <<'END'
+import json, math
+few, enough = [json.loads(line) for line in open("json")]
+always = {"n_tokens", "nll_sum", "nll_mean", "perplexity"}
+assert set(few) == always and set(enough) == always | {"kvc"}
+kvc = enough["kvc"]
+assert set(kvc) == {"n_before", "n_cached", "n_tokens", "nll_mean", "perplexity"}
+assert (kvc["n_before"], kvc["n_cached"], kvc["n_tokens"]) == (4, 2, 15), kvc
+# of 20 tokens 19 have a likelihood, and the 4 up to token 4's see no compressed key
+nll = [float(line.split("\t")[2]) for line in open("compressed").readlines()[1:]]
+assert len(nll) == 19
+assert abs(kvc["nll_mean"] - sum(nll[4:]) / 15) < 1e-4, kvc
+assert abs(kvc["perplexity"] / math.exp(kvc["nll_mean"]) - 1) < 1e-9
+END
     cmp <(head -n 5 plain) <(head -n 5 compressed)
 }
 

@@ -231,7 +231,8 @@ open("X.pth", "wb").write(archive(build()[0]))'
     kvc-convert --input X.pth --output Y.bin --provenance
     kvc-convert --info --json Y.bin | "$PYTHON" -c 'import json, sys
 m = json.loads(json.load(sys.stdin)["metadata"])
-assert m["source"] == "X.pth" and m["order"].startswith("compress_tk,"), m'
+assert m["tool"].startswith("kvc-convert ") and m["source"] == "X.pth"
+assert m["order"] == "compress_tk,compress_tv,compress_ik,compress_iv" and len(m) == 3, m'
     kvc-convert --check Y.bin
     kvc-convert --input X.pth --output Z.bin
     run -1 kvc-convert --diff Y.bin Z.bin

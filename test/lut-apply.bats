@@ -238,6 +238,8 @@ assert "%.3g" % a in shown and "%.3g" % b in shown, (a, b, shown)'
 @test "lut-apply --bench: a line for each step that there is" {
     make_case
     [ "$(lut-apply --bench DIR $LAYER <x.npy | cut -f 1 | xargs)" = "step encode top-k combine table" ]
+    [ "$(lut-apply --bench DIR $LAYER <x.npy | head -n 1)" = "step	rows	us_per_row	of_table" ]
+    [ "$(lut-apply --bench DIR $LAYER -m DIR <x.npy | head -n 1)" = "step	rows	us_per_row	of_layer" ]
     [ "$(lut-apply --bench DIR $LAYER -m DIR --top 3 --batch 7 <x.npy | cut -f 1,2 | xargs)" = \
         "step rows encode 7 top-k 7 combine 7 compensation 7 table 7 layer 7" ]
 }

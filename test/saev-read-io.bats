@@ -217,5 +217,8 @@ for more in (few, ["--dtype", "f16", *few], ["--direct", *few], ["--batch", "100
              ["--rows", "i.npy", "sparse"], ["--rows", "i.npy", "-j", "64", "--direct", "sparse", "5-70000"]):
     code, mib = peak(*more)
     assert code == 0 and mib < 64 + 2, (more, code, mib)
+# slots of 4 KiB
+code, mib = peak("--window", "8192", *few)
+assert code == 0 and 32 < mib < 32 + 64 + 2, (code, mib)
 END
 }
