@@ -332,3 +332,16 @@ opt_word(const char *name, const char *arg, const char *const *words,
     str_free(&all);
     return -1;
 }
+
+int
+opt_dtype(const char *name, const char *arg, enum dtype *dtype, struct err *err)
+{
+    static const char *const words[] = { "f32", "f16", "bf16", NULL };
+    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
+    int i = opt_word(name, arg, words, err);
+
+    if (i < 0)
+        return -1;
+    *dtype = dtypes[i];
+    return 0;
+}

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "core/dtype.h"
 #include "core/err.h"
 
 enum {
@@ -103,5 +104,9 @@ int opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts,
  * TU_USAGE and all of them in the message. */
 int opt_word(const char *name, const char *arg, const char *const *words,
              struct err *err);
+
+/* opt_dtype() takes f32, f16 or bf16; 0, or -1 with TU_USAGE. */
+int opt_dtype(const char *name, const char *arg, enum dtype *dtype,
+              struct err *err);
 
 #endif

@@ -320,9 +320,8 @@ word(const char *name, const char *arg, const char *const *words)
 static void
 take_other_option(struct run *run, int c, const char *arg)
 {
-    static const char *const types[] = { "f32", "f16", "bf16", NULL };
-    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
     static const char *const computes[] = { "f32", "bf16", NULL };
+    struct err err;
 
     switch (c) {
     case 'n':
@@ -357,7 +356,8 @@ take_other_option(struct run *run, int c, const char *arg)
         number("--kvc-after", arg, 1, INT32_MAX, &run->kvc_after);
         break;
     case O_KV_DTYPE:
-        run->kv_dtype = dtypes[word("--kv-dtype", arg, types)];
+        if (opt_dtype("--kv-dtype", arg, &run->kv_dtype, &err) < 0)
+            die_err(&err);
         break;
     case O_RATIO:
         real(run, 0, "--ratio", arg, 0, 1, &run->lut_ratio);

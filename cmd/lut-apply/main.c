@@ -68,19 +68,6 @@ static const struct opt_tool tool = {
 };
 
 static int
-parse_dtype(const char *name, const char *arg, enum dtype *dtype,
-            struct err *err)
-{
-    static const char *const words[] = { "f32", "f16", "bf16", NULL };
-    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
-    int i = opt_word(name, arg, words, err);
-
-    if (i >= 0)
-        *dtype = dtypes[i];
-    return i < 0 ? -1 : 0;
-}
-
-static int
 set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
     enum dtype dtype;
@@ -95,9 +82,9 @@ set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_BATCH:
         return opt_i64("--batch", arg, 1, 65536, &cmd->batch, err);
     case O_DTYPE:
-        return parse_dtype("--dtype", arg, &cmd->dtype, err);
+        return opt_dtype("--dtype", arg, &cmd->dtype, err);
     case O_X_DTYPE:
-        if (parse_dtype("--x-dtype", arg, &dtype, err) < 0)
+        if (opt_dtype("--x-dtype", arg, &dtype, err) < 0)
             return -1;
         cmd->x_dtype = (int)dtype;
         return 0;

@@ -73,19 +73,6 @@ static const struct opt_tool tool = {
 /* ---- the command line ---- */
 
 static int
-set_dtype(struct cmd *cmd, const char *arg, struct err *err)
-{
-    static const char *const words[] = { "bf16", "f16", "f32", NULL };
-    static const enum dtype dtypes[] = { DT_BF16, DT_F16, DT_F32 };
-    int i = opt_word("--dtype", arg, words, err);
-
-    if (i < 0)
-        return -1;
-    cmd->dtype = dtypes[i];
-    return 0;
-}
-
-static int
 set_fuse(struct cmd *cmd, const char *arg, struct err *err)
 {
     static const char *const words[] = { "qkv", "gate_up", NULL };
@@ -174,7 +161,7 @@ set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_FUSE:
         return set_fuse(cmd, arg, err);
     case O_DTYPE:
-        return set_dtype(cmd, arg, err);
+        return opt_dtype("--dtype", arg, &cmd->dtype, err);
     case O_CENTERING:
         return set_centering(cmd, arg, err);
     default:

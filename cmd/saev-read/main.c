@@ -165,8 +165,6 @@ static int
 set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
     static const char *const views[] = { "cls", "image", "all", NULL };
-    static const char *const dtypes[] = { "f32", "f16", "bf16", NULL };
-    static const enum dtype dtype_of[] = { DT_F32, DT_F16, DT_BF16 };
     int i;
 
     if (set_plain(cmd, id, arg))
@@ -184,9 +182,7 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_LAYER:
         return parse_layer(cmd, arg, err);
     case O_DTYPE:
-        if ((i = opt_word("--dtype", arg, dtypes, err)) >= 0)
-            cmd->dtype = dtype_of[i];
-        return i < 0 ? -1 : 0;
+        return opt_dtype("--dtype", arg, &cmd->dtype, err);
     case O_IMGS:
         return parse_range("--imgs", arg, &cmd->imgs, err);
     case O_MAX_PATCHES:

@@ -73,20 +73,6 @@ static const struct opt_tool tool = {
 enum mode { STREAM, HASH, IMAGES, FINISH };
 
 static int
-parse_dtype(struct cmd *cmd, const char *arg, struct err *err)
-{
-    static const char *const words[] = { "f32", "f16", "bf16", NULL };
-    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
-    int i = opt_word("--dtype", arg, words, err);
-
-    if (i < 0)
-        return -1;
-    cmd->dtype = dtypes[i];
-    cmd->dtype_given = true;
-    return 0;
-}
-
-static int
 set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
     size_t n = strlen(arg);
@@ -103,7 +89,8 @@ set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
         cmd->parent = xstrndup(arg, n);
         return 0;
     case O_DTYPE:
-        return parse_dtype(cmd, arg, err);
+        cmd->dtype_given = true;
+        return opt_dtype("--dtype", arg, &cmd->dtype, err);
     case O_SHARD:
         cmd->sharded = true;
         return opt_shard(arg, &cmd->part, &cmd->n_parts, err);

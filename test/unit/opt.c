@@ -174,6 +174,23 @@ test_words(void)
 }
 
 static void
+test_dtypes(void)
+{
+    enum dtype a = DT_U8, b = DT_U8, c = DT_U8, d = DT_U8;
+    struct err err = { 0 };
+
+    tap_ok(!opt_dtype("--dtype", "f32", &a, &err) && a == DT_F32 &&
+               !opt_dtype("--dtype", "f16", &b, &err) && b == DT_F16 &&
+               !opt_dtype("--dtype", "bf16", &c, &err) && c == DT_BF16,
+           "opt_dtype: the three");
+    tap_ok(
+        opt_dtype("--dtype", "F32", &d, &err) < 0 && d == DT_U8 &&
+            err.status == TU_USAGE &&
+            !strcmp(err.what, "--dtype: \"F32\" is not one of f32, f16, bf16"),
+        "opt_dtype: another word");
+}
+
+static void
 test_places(void)
 {
     bool raw = false, json = false;
@@ -306,6 +323,7 @@ main(void)
     test_size_arguments();
     test_shards();
     test_words();
+    test_dtypes();
     test_places();
     test_verbs();
     test_help();
