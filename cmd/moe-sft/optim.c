@@ -10,6 +10,8 @@
 #define N_PARTS 256
 #define GRAIN   ((size_t)16384) /* elements */
 
+const char *const schedule_names[] = { "constant", "linear", "cosine", NULL };
+
 static double
 decay(const struct schedule *s, uint64_t step)
 {

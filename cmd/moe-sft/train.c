@@ -118,13 +118,12 @@ settle(struct train *t)
         { "--seed", o->shuffle ? (double)o->seed : 0 },
         { "--shuffle", o->shuffle },
     };
-    static const char *const schedules[] = { "constant", "linear", "cosine" };
 
     set_digests(t);
     snprintf(add_setting(&t->state, "--mode")->value, 8, "%s",
              mode_names[t->config.mode]);
     snprintf(add_setting(&t->state, "--schedule")->value, 16, "%s",
-             schedules[o->schedule]);
+             schedule_names[o->schedule]);
     if (o->schedule != SCHEDULE_CONSTANT)
         set_number(&t->state, "--total", (double)t->schedule.total);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)

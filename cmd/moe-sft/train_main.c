@@ -111,8 +111,6 @@ bool
 train_option(struct train_options *o, int id, const char *arg, int *rc,
              struct err *err)
 {
-    static const char *const schedules[] = { "constant", "linear", "cosine",
-                                             NULL };
     double seconds;
     int i;
 
@@ -125,7 +123,7 @@ train_option(struct train_options *o, int id, const char *arg, int *rc,
         *rc = set_betas(o, arg, err);
         return true;
     case O_SCHEDULE:
-        i = opt_word("--schedule", arg, schedules, err);
+        i = opt_word("--schedule", arg, schedule_names, err);
         *rc = i < 0 ? -1 : 0;
         o->schedule = i < 0 ? SCHEDULE_CONSTANT : (enum schedule_kind)i;
         return true;
