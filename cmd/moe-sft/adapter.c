@@ -31,13 +31,8 @@ static size_t
 n_numbers(const struct adapter *a, enum moe_lora_matrix m)
 {
     struct moe_config config = adapter_config(a, 1);
-    uint64_t shape[3];
-    size_t n;
 
-    moe_lora_shape(&config, m, shape);
-    if (!size_mul(shape[0], shape[1], &n) || !size_mul(n, shape[2], &n))
-        return 0;
-    return n;
+    return moe_lora_numbers(&config, m);
 }
 
 int

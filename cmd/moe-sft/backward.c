@@ -418,13 +418,10 @@ clear_outputs(struct pass *pass)
     size_t size = dtype_table[g->lora_dtype].bits / 8;
 
     memset(pass->moe->dx, 0, pass->batch.qlen * c->hidden * sizeof(float));
-    for (size_t m = 0; m < MOE_N_LORA; m++) {
-        uint64_t shape[3];
-
-        moe_lora_shape(c, (enum moe_lora_matrix)m, shape);
+    for (size_t m = 0; m < MOE_N_LORA; m++)
         if (g->lora[m])
-            memset(g->lora[m], 0, shape[0] * shape[1] * shape[2] * size);
-    }
+            memset(g->lora[m], 0,
+                   moe_lora_numbers(c, (enum moe_lora_matrix)m) * size);
     if (g->weights)
         memset(g->weights, 0, pass->batch.qlen * c->top_k * sizeof(float));
 }

@@ -65,10 +65,7 @@ alloc(struct results *r, const struct run *run, struct err *err)
     if (!r->grads.input || !r->grads.weights)
         return -1;
     for (int m = 0; m < MOE_N_LORA; m++) {
-        uint64_t shape[3];
-
-        moe_lora_shape(config, m, shape);
-        r->n_lora[m] = shape[0] * shape[1] * shape[2];
+        r->n_lora[m] = moe_lora_numbers(config, m);
         r->grads.lora[m] = mem_big(r->n_lora[m], item, "gradients", err);
         if (!r->grads.lora[m])
             return -1;

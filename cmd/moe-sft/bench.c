@@ -148,11 +148,8 @@ make_grads(struct bench *b, struct err *err)
 {
     b->grads.lora_dtype = DT_F32;
     for (int m = 0; m < MOE_N_LORA; m++) {
-        uint64_t shape[3];
-
-        moe_lora_shape(&b->config, m, shape);
         b->grads.lora[m] =
-            mem_try(shape[0] * shape[1] * shape[2], 4, "gradients", err);
+            mem_try(moe_lora_numbers(&b->config, m), 4, "gradients", err);
         if (!b->grads.lora[m])
             return -1;
     }

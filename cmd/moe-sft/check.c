@@ -53,12 +53,9 @@ static int
 alloc_results(struct check *c, struct err *err)
 {
     size_t n = c->batch.qlen * c->base.hidden;
-    uint64_t s[3];
 
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        moe_lora_shape(&c->config, (enum moe_lora_matrix)m, s);
-        c->n[m] = (size_t)(s[0] * s[1] * s[2]);
-    }
+    for (int m = 0; m < MOE_N_LORA; m++)
+        c->n[m] = moe_lora_numbers(&c->config, (enum moe_lora_matrix)m);
     c->n[EXACT_INPUT] = n;
     c->n[EXACT_WEIGHTS] = c->batch.qlen * c->batch.top_k;
     for (int m = 0; m < EXACT_N; m++) {

@@ -110,10 +110,7 @@ write_floats(struct stw *w, int tensor, const float *f, size_t n,
 static size_t
 matrix_elements(const struct state *s, int matrix)
 {
-    uint64_t shape[3];
-
-    moe_lora_shape(&s->config, (enum moe_lora_matrix)matrix, shape);
-    return (size_t)(shape[0] * shape[1] * shape[2]);
+    return moe_lora_numbers(&s->config, (enum moe_lora_matrix)matrix);
 }
 
 static int

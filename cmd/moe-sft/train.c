@@ -150,12 +150,10 @@ static int
 open_masters(struct train *t, struct err *err)
 {
     const struct train_options *o = t->o;
-    uint64_t shape[3];
 
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        moe_lora_shape(&t->config, (enum moe_lora_matrix)m, shape);
-        t->at[m + 1] = t->at[m] + (size_t)(shape[0] * shape[1] * shape[2]);
-    }
+    for (int m = 0; m < MOE_N_LORA; m++)
+        t->at[m + 1] =
+            t->at[m] + moe_lora_numbers(&t->config, (enum moe_lora_matrix)m);
     t->adamw = (struct adamw){ .beta1 = o->beta1,
                                .beta2 = o->beta2,
                                .eps = o->eps,
