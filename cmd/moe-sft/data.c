@@ -204,6 +204,7 @@ cut(struct data *d, size_t i, struct batch *b, struct err *err)
     size_t first = i * d->options->length, left = d->input.rows - first;
     struct str name = { 0 };
     float *input;
+    bool made;
 
     str_addf(&name, "%s, tokens from %zu on", d->input.path, first);
     *b = (struct batch){ .name = name.s,
@@ -214,13 +215,16 @@ cut(struct data *d, size_t i, struct batch *b, struct err *err)
     b->input = mem_try(b->qlen * b->hidden, 2, "a batch", err);
     b->target = mem_try(b->qlen * b->hidden, 4, "a batch", err);
     input = mem_try(b->qlen * b->hidden, 4, "a batch", err);
-    if (b->input && b->target && input) {
+    made = b->input && b->target && input;
+    if (made) {
         take_rows(b->target, &d->target, first, b->qlen);
         take_rows(input, &d->input, first, b->qlen);
         cvt_from_f32(b->input, DT_BF16, input, b->qlen * b->hidden);
     }
     free(input);
-    return b->input && b->target ? 0 : -1;
+    if (!made)
+        batch_close(b);
+    return made ? 0 : -1;
 }
 
 /* A stream's batch i: those before it are passed over. */

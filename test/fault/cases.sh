@@ -102,7 +102,7 @@ moe-parts    |                          |        | moe-sft forward -q -j 2 --tp 
 moe-backward |                          |        | moe-sft backward -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -c in/e/cache.safetensors -g in/e/batch.safetensors -o out/g.safetensors
 moe-train    |                          | -o -r --resume -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 3 --save-every 1 in/e/b0.safetensors in/e/b1.safetensors
 moe-log      |                          | -m -r --resume -k [lr]* | moe-sft train -q -j 2 -b in/e/hf -l in/e/peft -o out/run -n 2 --log out/log --svg out/loss.svg -i in/e/x.npy --target in/e/y.npy --length 8
-moe-resume   | cp -r in/e/run out/run   | -o -m  | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 4 --resume in/e/b0.safetensors in/e/b1.safetensors
+moe-resume   | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 4 --resume in/e/b0.safetensors in/e/b1.safetensors
 moe-retrain  | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -f in/e/b0.safetensors
 moe-gradient |                          |        | moe-sft check -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/b0.safetensors --samples 1
 moe-merge    |                          |        | moe-sft merge -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -o out/m.safetensors
