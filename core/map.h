@@ -70,7 +70,7 @@ int file_read_regular(const char *path, size_t max, struct str *str,
 bool file_missing(const char *path);
 
 /* file_is_folder(): 1, 0 (or nothing is there), or -1 with 'err' set
- * (EX_NOINPUT) where that cannot be told. */
+ * (EX_NOINPUT, EX_IOERR) where that cannot be told. */
 int file_is_folder(const char *path, struct err *err);
 
 /*

@@ -29,6 +29,7 @@
 #define WRITEBACK  ((size_t)32 << 20) /* bytes between hints to the disk */
 #define LEAST_HINT ((size_t)1 << 20)  /* where the next piece lies elsewhere */
 
+/* How lent memory goes out: its pages themselves, or a copy. */
 enum lend_way { LEND_UNKNOWN, LEND_PAGES, LEND_COPY };
 /* Ways to copy, each refused by some pairs of files: then the next. */
 enum copy_way { COPY_RANGE, COPY_SPLICE, COPY_SENDFILE, COPY_BUFFER };

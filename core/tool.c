@@ -36,7 +36,7 @@ tool_say(const char *fmt, ...)
     va_start(ap, fmt);
     str_addv(&what, fmt, ap);
     va_end(ap);
-    say(what.s);
+    say(what.s ? what.s : fmt); /* a number of bytes over INT_MAX */
     str_free(&what);
 }
 

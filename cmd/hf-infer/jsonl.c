@@ -41,8 +41,6 @@ fill(struct jsonl *j, bool wait, struct err *err)
 
     if (!wait && poll(&p, 1, 0) == 0)
         return 2;
-    if (wait && file_wait(j->fd, err) < 0)
-        return -1;
     if (j->at > 0) {
         memmove(j->buf.s, j->buf.s + j->at, j->buf.n - j->at);
         j->buf.n -= j->at;
@@ -52,6 +50,8 @@ fill(struct jsonl *j, bool wait, struct err *err)
     if (j->buf.n > LINE_MAX_BYTES)
         return err_set(err, EX_DATAERR, "%s: line %zu: over %zu bytes", j->name,
                        j->n_lines + 1, LINE_MAX_BYTES);
+    if (wait && file_wait(j->fd, err) < 0)
+        return -1;
     str_reserve(&j->buf, READ_BYTES);
     n = read_some(j->fd, j->buf.s + j->buf.n, READ_BYTES);
     if (n < 0)

@@ -327,6 +327,8 @@ is_used(const struct plan *p, const char *name, size_t n)
 }
 
 /* A line for each name, used or not, and how many are. */
+#define NAME_SAID 4096 /* bytes of a name, at most */
+
 static void
 say_names(const struct plan *p)
 {
@@ -337,7 +339,8 @@ say_names(const struct plan *p)
         bool used = is_used(p, name, n);
 
         n_used += used;
-        tool_say("%s: %.*s", used ? "used" : "ignored", (int)n, name);
+        tool_say("%s: %.*s", used ? "used" : "ignored",
+                 n < NAME_SAID ? (int)n : NAME_SAID, name);
     }
     tool_say("%s: %zu tensors used, %zu ignored", p->src.path, n_used,
              n_names - n_used);

@@ -283,7 +283,8 @@ write_json(const char *path, const json_t *doc, struct err *err)
 
     if (!text)
         return err_set(err, EX_DATAERR, "%s: cannot be written as JSON", path);
-    str_addf(&lines, "%s\n", text);
+    str_adds(&lines, text);
+    str_addc(&lines, '\n');
     rc = out_put(path, OUT_FORCE, lines.s, lines.n, err);
     str_free(&lines);
     free(text);

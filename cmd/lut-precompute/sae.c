@@ -199,9 +199,11 @@ find(const struct sae *s, const char *name, const struct st_want *want,
 
     if (!t)
         st_missing(s->path, name, err);
+    else if (st_want(s->path, t, want, err) < 0)
+        return NULL;
     else if (t->n_elements == 0)
         err_set(err, EX_DATAERR, "%s: %s is empty", s->path, name);
-    else if (st_want(s->path, t, want, err) == 0)
+    else
         return t;
     return NULL;
 }

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
@@ -12,7 +11,6 @@
 #include "core/mem.h"
 #include "core/pyjson.h"
 
-/* What messages call the open sizes of gate_lora_a and gate_lora_b. */
 struct moe_config
 adapter_config(const struct adapter *a, size_t top_k)
 {

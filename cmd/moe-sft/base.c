@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"

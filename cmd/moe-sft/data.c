@@ -212,9 +212,9 @@ cut(struct data *d, size_t i, struct batch *b, struct err *err)
                          .qlen = left < d->options->length
                                      ? left
                                      : d->options->length };
-    b->input = mem_try(b->qlen * b->hidden, 2, "a batch", err);
-    b->target = mem_try(b->qlen * b->hidden, 4, "a batch", err);
-    input = mem_try(b->qlen * b->hidden, 4, "a batch", err);
+    b->input = mem_try(b->qlen * b->hidden, 2, b->name, err);
+    b->target = mem_try(b->qlen * b->hidden, 4, b->name, err);
+    input = mem_try(b->qlen * b->hidden, 4, b->name, err);
     made = b->input && b->target && input;
     if (made) {
         take_rows(b->target, &d->target, first, b->qlen);

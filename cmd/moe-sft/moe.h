@@ -75,7 +75,8 @@ extern const char *const moe_lora_names[MOE_N_LORA]; /* "gate_lora_a", .. */
 void moe_lora_shape(const struct moe_config *config, enum moe_lora_matrix m,
                     uint64_t shape[3]);
 
-/* moe_lora_numbers() is how many it has; 0 if they leave 64 bits. */
+/* moe_lora_numbers() is how many it has; 0 if they leave 64 bits, which
+ * adapter_alloc() refuses. */
 size_t moe_lora_numbers(const struct moe_config *config,
                         enum moe_lora_matrix m);
 

@@ -1,7 +1,6 @@
 /* verify: is each file whole?  The bad ones are named. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cmd/st-inspect/inspect.h"
 #include "core/mem.h"

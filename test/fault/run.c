@@ -12,7 +12,7 @@
  *              the least
  *   -c CLASS   only faults called so
  *   -m         several outputs: each is whole, but not all need be there
- *   -k GLOB    may stay in ./out for the next run
+ *   -k GLOB    may stay in ./out for the next run (a temporary may not)
  *   -r ARG     a further argument of the run after a failed one; -r again
  *   -s         a folder whose replacing cannot be synced is as it was
  *   -w         what is wrong is told on standard output (verify)
@@ -333,7 +333,7 @@ judge_entry(const struct result *r, const char *path, bool *was, bool *is)
         *is = false;
     if (entry_same(e, a) || entry_same(e, b))
         return;
-    if (opt.keep && e && !fnmatch(opt.keep, path, 0))
+    if (opt.keep && e && !strstr(path, ".tmp.") && !fnmatch(opt.keep, path, 0))
         return;
     broken(r, !a && !b ? "%s stays" : "%s is neither the old nor the new",
            path);

@@ -131,6 +131,9 @@ test_put(void)
            "out_put: a file of no bytes");
     tap_ok(out_put("/dev/full", 0, "q", 1, &err) < 0 && err.status == EX_IOERR,
            "out_put: a full device is EX_IOERR");
+    tap_ok(out_put("/dev/full", 0, bytes, BYTES, &err) < 0 &&
+               err.status == EX_IOERR,
+           "out_put: more than a buffer to a full device, too");
     tap_ok(count_files() == 1 && unlink("p") == 0,
            "out_put: no temporary stays behind");
 }
