@@ -86,15 +86,7 @@ assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
 @test "lut-precompute: an SAE may have one latent" {
     make_cases
     for layout in sparsify six saelens dictionary_learning; do
-        py -c 'import sys, numpy as np, lut_ref as ref
-ref.write_sae("tiny", sys.argv[1], ref.tiny_sae(np.random.default_rng(1), 1, 60), 1)' $layout
-        lut-precompute -m model -s tiny -o "of_$layout" --layers '*layers.0.self_attn.q_proj'
-        py -c 'import json, sys, numpy as np, lut_cases as c
-name = "model.layers.0.self_attn.q_proj"
-entry = json.load(open(sys.argv[1] + "/metadata.json"))["layers"][name]
-c.check_layer(sys.argv[1], name, entry, c.ref.read_model("model"), True,
-              c.ref.tiny_sae(np.random.default_rng(1), 1, 60))' "of_$layout"
-        rm -r tiny
+        py "$ROOT/test/ref/lut_cases.py" one-latent $layout
     done
 }
 

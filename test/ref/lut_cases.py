@@ -6,6 +6,7 @@ smaller model in F32) and DIR/LAYOUT/LAYER/ for each layout: the same SAEs.
 """
 import json
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -112,8 +113,23 @@ def check(folder, model, centering="fold"):
     print("\n".join(doc["layers"]))
 
 
+def one_latent(layout):
+    """An SAE of one latent, made into a table and looked at."""
+    layer = "model.layers.0.self_attn.q_proj"
+    sae = ref.tiny_sae(np.random.default_rng(1), 1, 60)
+    ref.write_sae("latent/" + layout, layout, sae, 1)
+    subprocess.run(["lut-precompute", "-m", "model", "-s", "latent/" + layout,
+                    "-o", "of_" + layout, "--layers", layer], check=True)
+    with open(f"of_{layout}/metadata.json") as f:
+        entry = json.load(f)["layers"][layer]
+    check_layer("of_" + layout, layer, entry, ref.read_model("model"), True,
+                sae)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "check":
         check(*sys.argv[2:])
+    elif sys.argv[1] == "one-latent":
+        one_latent(sys.argv[2])
     else:
         make(sys.argv[1])
