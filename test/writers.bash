@@ -8,7 +8,7 @@ export LAYER=model.layers.1.mlp.up_proj
 
 # make_inputs: in the working folder, small and from seeds.
 make_inputs() {
-    py - <<'END'
+    PYTHONPATH=$ROOT/test/ref "$PYTHON" - <<'END'
 import json, sys
 import numpy as np
 import moe, moe_train, saev_dump
