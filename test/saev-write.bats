@@ -438,6 +438,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
 }
 
 @test "saev-write: a pipe without a writer keeps nobody from stopping it" {
+    not_sanitized "with ASan it hangs now and then, and why is not known yet"
     make_stream
     mkfifo pipe
     for args in "-m m.json -o R pipe" "-m pipe -o R a.f32" "-m - -o R a.f32" "-m m.json -o R"; do
