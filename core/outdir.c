@@ -66,8 +66,12 @@ free_dir(struct outdir *d)
 {
     free(d->parent);
     free(d->name);
-    if (d->lock >= 0)
+    if (d->lock >= 0) {
+        /* Another may have published it between the kernel's finding of the
+         * folder and its making of our file there. */
+        tmp_sweep_own(d->lock);
         close(d->lock);
+    }
     out_forget(d->slot);
     free(d->waste);
     free(d->stage);

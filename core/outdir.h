@@ -53,7 +53,8 @@ int outdir_commit(struct outdir *dir, const char *name, bool replace,
  */
 int outdir_keep(struct outdir *dir, struct err *err);
 
-/* outdir_abort() removes a folder filled alone; a shared one stays. */
+/* outdir_abort() removes a folder filled alone; a shared one stays, but for
+ * temporaries of this process. */
 void outdir_abort(struct outdir *dir);
 
 /* outdir_remove_empty() removes a shared folder that is empty, unless another

@@ -124,6 +124,25 @@ tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name))
     free(prefix);
 }
 
+void
+tmp_sweep_own(int dir_fd)
+{
+    char host[HOST_MAX], own[HOST_MAX + 40];
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+
+    host_name(host);
+    snprintf(own, sizeof(own), ".tmp.%s.%ld.", host, (long)getpid());
+    while (dir && (e = readdir(dir)))
+        if (e->d_name[0] == '.' && strstr(e->d_name, own))
+            unlinkat(dir_fd, e->d_name, 0);
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+}
+
 char *
 tmp_name(const char *path)
 {

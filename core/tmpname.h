@@ -21,4 +21,8 @@ char *tmp_name(const char *path);
  * finish: of a dead process of this host, or old ones of another host. */
 void tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name));
 
+/* tmp_sweep_own() removes the temporaries of this process from a folder,
+ * whatever that is called by now.  None may be under way. */
+void tmp_sweep_own(int dir_fd);
+
 #endif

@@ -188,7 +188,7 @@ check(const struct run *run, struct err *err)
 }
 
 /* Another that fills the folder, too, may have begun a file in it just before
- * it got its name: none can any more. */
+ * it got its name; what is made later still, core/outdir.c sweeps. */
 static void
 sweep_published(const struct run *run)
 {

@@ -17,6 +17,7 @@
 
 #include "core/mem.h"
 #include "core/sig.h"
+#include "core/tmpname.h"
 #include "test/unit/tap.h"
 
 static void
@@ -142,6 +143,25 @@ test_part(void)
            "and nothing of what another one kept is lost");
     outdir_remove("p/.k.part");
     tap_ok(count("p") == 0, "and nothing else is left");
+}
+
+/* What another publishes may have a file of ours in it: its folder was found
+ * before that, and the file made after. */
+static void
+test_late(void)
+{
+    struct err err = { 0 };
+    struct outdir *d = start("k", true, "1"), *e = start("k", true, "2");
+    char *ours = tmp_name("p/y/b");
+
+    tap_ok(outdir_commit(d, "y", false, &err) == 0, "one of two publishes");
+    put("p/y", strrchr(ours, '/') + 1, "");
+    put("p/y", ".b.tmp.other.1.0", "");
+    outdir_abort(e);
+    tap_ok(access(ours, F_OK) < 0 && count("p/y") == 2,
+           "the other takes the temporaries away that are its own");
+    outdir_remove("p/y");
+    free(ours);
 }
 
 static void
@@ -283,6 +303,7 @@ main(void)
         return 1;
     test_alone();
     test_part();
+    test_late();
     test_empty();
     test_keep_while_dropped(false);
     test_keep_while_dropped(true);
