@@ -178,6 +178,27 @@ file_pread(int fd, const char *path, void *buf, size_t nbytes, size_t offset,
     return 0;
 }
 
+ssize_t
+file_read_full(int fd, const char *name, void *to, size_t nbytes,
+               struct err *err)
+{
+    size_t done = 0;
+
+    while (done < nbytes) {
+        ssize_t n;
+
+        if (file_wait(fd, err) < 0)
+            return -1;
+        n = read_some(fd, (char *)to + done, nbytes - done);
+        if (n < 0)
+            return err_sys(err, EX_IOERR, "%s: cannot be read", name);
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
 static int
 read_rest(int fd, const char *name, size_t max, struct str *str,
           struct err *err)

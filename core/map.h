@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "core/err.h"
 #include "core/str.h"
@@ -51,6 +52,11 @@ int file_pread(int fd, const char *path, void *buf, size_t nbytes,
  */
 int file_open_any(const char *path, struct err *err);
 int file_wait(int fd, struct err *err);
+
+/* file_read_full() reads 'nbytes' of what file_open_any() opened, fewer at its
+ * end alone; -1 with 'err' set. */
+ssize_t file_read_full(int fd, const char *name, void *to, size_t nbytes,
+                       struct err *err);
 
 /*
  * file_read_all() appends a whole file, or standard input for "-", to 'str';

@@ -54,6 +54,37 @@ py() {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
 }
 
+# same_for OPTIONS... -- COMMAND...: it prints the same bytes with each of them,
+# and some.
+same_for() {
+    local ways=() o
+    while [ "$1" != -- ]; do
+        ways+=("$1")
+        shift
+    done
+    shift
+    : >sums
+    for o in "${ways[@]}"; do
+        # shellcheck disable=SC2086
+        "$@" $o >bytes
+        [ -s bytes ]
+        cksum <bytes >>sums
+    done
+    [ "$(sort -u sums | wc -l)" = 1 ]
+}
+
+# same_in_batches ARGUMENT...: hf-infer's prompts in batches as each alone, from
+# 'lines' to 'one'.
+same_in_batches() {
+    local i
+    for i in 1 2 3 4 5; do
+        printf '{"id":%d,"ids":[%s]}\n' $i "$(seq -s, $i $((i * 9)))"
+    done >lines
+    hf-infer "$@" --jsonl --greedy --batch 1 <lines >one
+    hf-infer "$@" --jsonl --greedy --batch 4 <lines >four
+    cmp one four
+}
+
 # peak COMMAND...: its largest resident set in KiB; its output goes nowhere.
 peak() {
     "$PYTHON" -c 'import resource, subprocess, sys

@@ -33,17 +33,9 @@ assert len(got) == len(z) and abs(got - z).max() < 2e-4, abs(got - z).max()
 @test "hf-infer: experts' bits do not depend on -j, --chunk or --batch" {
     for m in "$(moe "")" "$(moe -dense-first-last)"; do
         for c in f32 bf16; do
-            for o in '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1'; do
-                # shellcheck disable=SC2086
-                hf-infer "$m" --ids $IDS --logits - --compute $c $o | cksum
-            done | sort -u >sums
-            [ "$(wc -l <sums)" = 1 ]
-            for i in 1 2 3 4 5; do
-                printf '{"id":%d,"ids":[%s]}\n' $i "$(seq -s, $i $((i * 9)))"
-            done >lines
-            hf-infer "$m" --jsonl --greedy -n 6 --batch 1 --compute $c <lines >one
-            hf-infer "$m" --jsonl --greedy -n 6 --batch 4 --compute $c <lines >four
-            cmp one four
+            same_for '-j 1' '-j 2' '-j 3 --chunk 5' '--chunk 1' -- \
+                hf-infer "$m" --ids $IDS --logits - --compute $c
+            same_in_batches "$m" -n 6 --compute $c
         done
     done
 }
@@ -119,21 +111,14 @@ assert len(got) == len(z) and abs(got - z).max() < 2e-4, abs(got - z).max()
 @test "hf-infer --lora: one list or some options, and the bits of any -j and --batch" {
     L=$BATS_FILE_TMPDIR/lora/moe-three
     # shellcheck disable=SC2046
-    for o in '-j 1' '-j 2 --chunk 5' "-j 3 --chunk 1"; do
-        # shellcheck disable=SC2086
-        hf-infer $(with_lora moe-three) --ids $IDS --logits - $o | cksum
-        # shellcheck disable=SC2086
-        hf-infer "$L" --lora "$(paste -sd, "$L/adapters")" --ids $IDS --logits - $o | cksum
-    done | sort -u >sums
-    [ "$(wc -l <sums)" = 1 ]
-    for i in 1 2 3 4 5; do
-        printf '{"id":%d,"ids":[%s]}\n' $i "$(seq -s, $i $((i * 9)))"
-    done >lines
+    same_for '-j 1' '-j 2 --chunk 5' '-j 3 --chunk 1' -- \
+        hf-infer $(with_lora moe-three) --ids $IDS --logits -
+    mv sums options
+    same_for '-j 1' '-j 2 --chunk 5' '-j 3 --chunk 1' -- \
+        hf-infer "$L" --lora "$(paste -sd, "$L/adapters")" --ids $IDS --logits -
+    cmp options sums
     # shellcheck disable=SC2046
-    hf-infer $(with_lora moe-three) --jsonl --greedy -n 6 --batch 1 <lines >one
-    # shellcheck disable=SC2046
-    hf-infer $(with_lora moe-three) --jsonl --greedy -n 6 --batch 4 <lines >four
-    cmp one four
+    same_in_batches $(with_lora moe-three) -n 6
     # shellcheck disable=SC2046
     run -0 --separate-stderr hf-infer $(with_lora moe-three) --ids $IDS --top 1 -v
     # 7 experts with three matrices twice, then their down_proj on three layers

@@ -11,27 +11,6 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-/* Exactly nbytes, fewer only at the end. */
-static ssize_t
-read_full(const struct input *in, void *to, size_t nbytes, struct err *err)
-{
-    size_t done = 0;
-
-    while (done < nbytes) {
-        long n;
-
-        if (file_wait(in->fd, err) < 0)
-            return -1;
-        n = read_some(in->fd, (char *)to + done, nbytes - done);
-        if (n < 0)
-            return err_sys(err, EX_IOERR, "%s: cannot be read", in->name);
-        if (n == 0)
-            break;
-        done += (size_t)n;
-    }
-    return (ssize_t)done;
-}
-
 /* x has a shape: are its rows the layer's inputs? */
 static int
 take_shape(struct input *in, enum dtype dtype, size_t n_dims,
@@ -62,14 +41,15 @@ open_npy(struct input *in, unsigned char *head, size_t n_head, struct err *err)
 {
     size_t n = head[6] == 1 ? 10 : 12, all;
     struct npy npy;
-    ssize_t got = read_full(in, head + n_head, n - n_head, err);
+    ssize_t got =
+        file_read_full(in->fd, in->name, head + n_head, n - n_head, err);
 
     if (got < 0)
         return -1;
     n_head += (size_t)got;
     all = n + (head[6] == 1 ? le16(head + 8) : le32(head + 8));
     if (n_head == n && all <= NPY_MAX_HEAD) {
-        got = read_full(in, head + n, all - n, err);
+        got = file_read_full(in->fd, in->name, head + n, all - n, err);
         if (got < 0)
             return -1;
         n_head += (size_t)got;
@@ -133,7 +113,7 @@ static int
 sniff(struct input *in, struct err *err)
 {
     unsigned char *head = xcalloc(1, NPY_MAX_HEAD);
-    ssize_t n = read_full(in, head, 10, err);
+    ssize_t n = file_read_full(in->fd, in->name, head, 10, err);
     size_t left;
     int rc = -1;
 
@@ -221,7 +201,7 @@ input_rows(struct input *in, float *x, size_t n, struct err *err)
 
     if (in->n_dims && in->n_rows - in->taken < n)
         n = (size_t)(in->n_rows - in->taken);
-    got = read_full(in, in->buf, n * row, err);
+    got = file_read_full(in->fd, in->name, in->buf, n * row, err);
     if (got < 0)
         return -1;
     rows = (size_t)got / row;

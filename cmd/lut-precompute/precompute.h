@@ -242,7 +242,7 @@ struct digests {
 };
 
 /*
- * folder.c: a layer's file, and its entry in metadata.json.
+ * job.c: a layer's file, and its entry in metadata.json.
  */
 struct job {
     const struct cmd *cmd;

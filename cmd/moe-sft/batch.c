@@ -195,27 +195,6 @@ batch_parse(struct batch *b, const void *file, size_t nbytes, const char *name,
 
 /* ---- a stream of them ---- */
 
-/* Reads nbytes or what there is: fewer at the stream's end, or -1. */
-static ssize_t
-read_bytes(int fd, const char *name, char *to, size_t nbytes, struct err *err)
-{
-    size_t n = 0;
-
-    while (n < nbytes) {
-        long got;
-
-        if (file_wait(fd, err) < 0)
-            return -1;
-        got = read_some(fd, to + n, nbytes - n);
-        if (got < 0)
-            return err_sys(err, EX_IOERR, "%s: cannot be read", name);
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
-    return (ssize_t)n;
-}
-
 /* Where the data of a header's last tensor end; st_parse() checks the rest. */
 static int
 data_end(const char *json, size_t nbytes, const char *name, size_t *end,
@@ -258,7 +237,7 @@ read_to(struct str *file, size_t nbytes, int fd, const char *name,
         ssize_t got;
 
         str_reserve(file, n);
-        got = read_bytes(fd, name, file->s + file->n, n, err);
+        got = file_read_full(fd, name, file->s + file->n, n, err);
         if (got < 0)
             return -1;
         file->n += (size_t)got;

@@ -275,13 +275,14 @@ bench_main(const struct cmd *cmd, struct err *err)
 {
     struct bench b = {
         .cmd = cmd,
-        .config = { .n_experts = given(cmd->n_experts, 8),
-                    .top_k = given(cmd->top_k, 2),
-                    .hidden = given(cmd->hidden, 2048),
-                    .intermediate = given(cmd->intermediate, 1408),
+        .config = { .n_experts = given(cmd->n_experts, DEFAULT_EXPERTS),
+                    .top_k = given(cmd->top_k, DEFAULT_TOP_K),
+                    .hidden = given(cmd->hidden, DEFAULT_HIDDEN),
+                    .intermediate =
+                        given(cmd->intermediate, DEFAULT_INTERMEDIATE),
                     .lora_rank = given(cmd->rank, 16),
                     .lora_alpha = 32,
-                    .max_len = given(cmd->length, 512),
+                    .max_len = given(cmd->length, DEFAULT_LENGTH),
                     .max_cache_depth = 1,
                     .n_parts = (size_t)cmd->n_parts,
                     .mode =

@@ -53,15 +53,16 @@ config_of(const struct cmd *cmd, const struct base *base,
           const struct adapter *a, const struct batch *batch)
 {
     return (struct moe_config){
-        .n_experts = either(base->n_experts, (size_t)cmd->n_experts, 8),
-        .hidden = either(base->hidden, (size_t)cmd->hidden, 2048),
-        .intermediate =
-            either(base->intermediate, (size_t)cmd->intermediate, 1408),
-        .top_k =
-            either((size_t)cmd->top_k, batch->top_k, either(base->top_k, 0, 2)),
+        .n_experts =
+            either(base->n_experts, (size_t)cmd->n_experts, DEFAULT_EXPERTS),
+        .hidden = either(base->hidden, (size_t)cmd->hidden, DEFAULT_HIDDEN),
+        .intermediate = either(base->intermediate, (size_t)cmd->intermediate,
+                               DEFAULT_INTERMEDIATE),
+        .top_k = either((size_t)cmd->top_k, batch->top_k,
+                        either(base->top_k, 0, DEFAULT_TOP_K)),
         .lora_rank = either(a->rank, (size_t)cmd->rank, 8),
         .lora_alpha = a->rank ? a->alpha : (float)cmd->alpha,
-        .max_len = either((size_t)cmd->length, batch->qlen, 512),
+        .max_len = either((size_t)cmd->length, batch->qlen, DEFAULT_LENGTH),
         .max_cache_depth = either((size_t)cmd->depth, 0, 1),
         .n_parts = (size_t)cmd->n_parts,
     };

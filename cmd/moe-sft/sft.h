@@ -176,6 +176,15 @@ int batch_parse(struct batch *b, const void *file, size_t nbytes,
 int batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
                 struct err *err);
 
+/* A layer's sizes where neither options nor files say them. */
+enum {
+    DEFAULT_EXPERTS = 8,
+    DEFAULT_TOP_K = 2,
+    DEFAULT_HIDDEN = 2048,
+    DEFAULT_INTERMEDIATE = 1408,
+    DEFAULT_LENGTH = 512,
+};
+
 /*
  * The command line.  A verb's main returns 0, the exit status of its answer
  * (TU_NEGATIVE), or -1 with 'err' set; only main.c prints errors and exits.

@@ -160,22 +160,17 @@ static ssize_t
 read_full(struct input *in, void *to, size_t nbytes, struct err *err)
 {
     size_t done = in->head_n - in->head_at;
+    ssize_t n;
 
     if (done > nbytes)
         done = nbytes;
     memcpy(to, in->head + in->head_at, done);
     in->head_at += done;
-    while (done < nbytes) {
-        ssize_t n = read_raw(in, (char *)to + done, nbytes - done, err);
-
-        if (n < 0)
-            return -1;
-        if (n == 0)
-            break;
-        done += (size_t)n;
-    }
-    in->n_taken += done;
-    return (ssize_t)done;
+    n = file_read_full(in->fd, in->name, (char *)to + done, nbytes - done, err);
+    if (n < 0)
+        return -1;
+    in->n_taken += done + (size_t)n;
+    return (ssize_t)done + n;
 }
 
 ssize_t

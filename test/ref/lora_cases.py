@@ -16,6 +16,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mkst  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 import transformer  # noqa: E402
 
@@ -73,8 +74,8 @@ def merge_peft(weights, folder):
     """weights += s B A, from the files."""
     with open(os.path.join(folder, "adapter_config.json")) as f:
         config = json.load(f)
-    tensors = transformer.read_safetensors(
-        os.path.join(folder, "adapter_model.safetensors"))
+    tensors = mkst.read(
+        os.path.join(folder, "adapter_model.safetensors"))[0]
     for name, a in tensors.items():
         module = name[len(ROOT):].removesuffix(".lora_A.weight")
         if name.endswith(".lora_A.weight"):
@@ -98,7 +99,7 @@ def stacked(rng, config, r, alpha):
 
 
 def merge_stacked(weights, path, layer, s):
-    tensors = transformer.read_safetensors(path)
+    tensors = mkst.read(path)[0]
     for name in ("gate", "up", "down"):
         a, b = tensors[name + "_lora_a"], tensors[name + "_lora_b"]
         for e in range(len(a)):

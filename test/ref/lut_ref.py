@@ -7,12 +7,12 @@ steps of lut-apply; report() its metrics.
 """
 import json
 import os
-import struct
 import sys
 
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mkst  # noqa: E402
 from tiny_models import write_safetensors  # noqa: E402
 
 SIX = ("encoder_weight", "encoder_bias", "decoder_weight", "decoder_bias",
@@ -48,22 +48,9 @@ def half_ulp(a, dtype):
 
 def read_safetensors(path):
     """({name: float64 array}, {name: dtype}, __metadata__) of a file."""
-    with open(path, "rb") as f:
-        data = f.read()
-    n = struct.unpack("<Q", data[:8])[0]
-    header, arrays, dtypes = json.loads(data[8:8 + n]), {}, {}
-    meta = header.pop("__metadata__", {})
-    for name, t in header.items():
-        begin, end = t["data_offsets"]
-        raw = data[8 + n + begin:8 + n + end]
-        if t["dtype"] == "BF16":
-            a = (np.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
-        else:
-            a = np.frombuffer(raw, {"F16": "<f2", "F32": "<f4", "F64": "<f8",
-                                    "I64": "<i8"}[t["dtype"]])
-        arrays[name] = a.reshape(t["shape"]).astype(np.float64)
-        dtypes[name] = t["dtype"]
-    return arrays, dtypes, meta
+    tensors, meta = mkst.load_all(path)
+    return ({k: mkst.values(*v).astype(np.float64) for k, v in tensors.items()},
+            {k: v[0] for k, v in tensors.items()}, meta)
 
 
 def read_model(folder):

@@ -68,10 +68,30 @@ def save(path, tensors, metadata=None):
 
 def load(path):
     """name -> (dtype, shape, bytes)"""
+    return load_all(path)[0]
+
+
+def load_all(path):
+    """The same, and the metadata."""
     with open(path, "rb") as f:
         n = struct.unpack("<Q", f.read(8))[0]
         head = json.loads(f.read(n))
         data = f.read()
-    head.pop("__metadata__", None)
+    meta = head.pop("__metadata__", {})
     return {k: (v["dtype"], v["shape"], data[slice(*v["data_offsets"])])
-            for k, v in head.items()}
+            for k, v in head.items()}, meta
+
+
+def values(dtype, shape, data):
+    """Bytes as an array: float64 of floats, integers as they are."""
+    if dtype == "BF16":
+        return from_bf16(data).reshape(shape)
+    a = np.frombuffer(data, {v: k for k, v in NAMES.items()}[dtype])
+    a = a.astype(np.float64) if a.dtype.kind == "f" else a
+    return a.reshape(shape)
+
+
+def read(path):
+    """name -> array, and the metadata"""
+    tensors, meta = load_all(path)
+    return {k: values(*v) for k, v in tensors.items()}, meta

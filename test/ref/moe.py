@@ -16,30 +16,11 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mkst
+from mkst import read
 
 PROJ = ["gate", "up", "down"]
 LORA = [p + "_lora_" + m for p in PROJ for m in "ab"]
 SIZES = dict(E=4, k=2, H=96, I=80, r=5, qlen=37, seed=1, alpha=10.0, layer=3)
-
-
-def read(path):
-    """{name: float64 or integer array}, metadata."""
-    with open(path, "rb") as f:
-        n = int.from_bytes(f.read(8), "little")
-        head = json.loads(f.read(n))
-        data = f.read()
-    tensors, meta = {}, head.pop("__metadata__", {})
-    for name, t in head.items():
-        raw = data[t["data_offsets"][0]:t["data_offsets"][1]]
-        if t["dtype"] == "BF16":
-            a = mkst.from_bf16(raw)
-        else:
-            a = np.frombuffer(raw, {v: k for k, v in mkst.NAMES.items()}[
-                t["dtype"]])
-            if t["dtype"] in ("F16", "F32", "F64"):
-                a = a.astype(np.float64)
-        tensors[name] = a.reshape(t["shape"])
-    return tensors, meta
 
 
 def read_dir(path):

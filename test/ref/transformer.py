@@ -7,28 +7,10 @@ Slow and plain on purpose: one sequence, all positions, a full score matrix.
 import json
 import math
 import os
-import struct
 
 import numpy as np
 
-
-def read_safetensors(path):
-    """{name: float64 array} of one file; BF16 is a float32's upper half."""
-    with open(path, "rb") as f:
-        (n,) = struct.unpack("<Q", f.read(8))
-        header = json.loads(f.read(n))
-        data = f.read()
-    tensors = {}
-    for name, t in header.items():
-        if name == "__metadata__":
-            continue
-        raw = data[t["data_offsets"][0]:t["data_offsets"][1]]
-        if t["dtype"] == "BF16":
-            a = (np.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
-        else:
-            a = np.frombuffer(raw, {"F16": "<f2", "F32": "<f4"}[t["dtype"]])
-        tensors[name] = a.astype(np.float64).reshape(t["shape"])
-    return tensors
+import mkst
 
 
 def load(folder):
@@ -41,7 +23,7 @@ def load(folder):
             files = sorted(set(json.load(f)["weight_map"].values()))
     tensors = {}
     for name in files:
-        tensors.update(read_safetensors(os.path.join(folder, name)))
+        tensors.update(mkst.read(os.path.join(folder, name))[0])
     # Saved from the class without a head, names lack their first word.
     return config, {n if n.startswith(("model.", "lm_head.")) else "model." + n: t
                     for n, t in tensors.items()}

@@ -29,17 +29,6 @@ shards_of() {
     echo "$n"
 }
 
-# until_under_way FIRST LAST: some of these shards are there, not all.
-until_under_way() {
-    for _ in $(seq 600); do
-        n=$(shards_of "$1" "$2")
-        [ "$n" -lt 2 ] || break
-        sleep 0.05
-    done
-    [ "$n" -ge 2 ]
-    [ "$n" -lt $(($2 - $1 + 1)) ]
-}
-
 same_dump() {
     diff -r -x manifest.xxh3 ../want/* "$dump"
     [ "$(wc -l <"$dump/manifest.xxh3")" = 30 ]
@@ -55,7 +44,7 @@ same_dump() {
 
 @test "slurm: a task that gets USR1 is requeued and the dump is the same" {
     submit 2
-    until_under_way 0 14
+    until_under_way 2 14 shards_of 0 14
     scancel -b -s USR1 "${tasks}_0"
     gone "$finish"
     cat acts/*.log
@@ -70,7 +59,7 @@ same_dump() {
 
 @test "slurm: a task that is killed with -9 and requeued changes nothing" {
     submit 2
-    until_under_way 15 29
+    until_under_way 2 14 shards_of 15 29
     scancel -b -s KILL "${tasks}_1" || :
     pkill -9 -f "saev-write.*$PWD.*--shard 1/2" || :
     gone "${tasks}_1"

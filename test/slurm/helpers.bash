@@ -35,3 +35,17 @@ gone() {
     done
     return 1
 }
+
+# until_under_way LEAST MOST COMMAND...: waits until COMMAND counts LEAST; when
+# it counts more than MOST, that was too late.
+until_under_way() {
+    local least=$1 most=$2 n
+    shift 2
+    for _ in $(seq 1200); do
+        n=$("$@")
+        [ "$n" -lt "$least" ] || break
+        sleep 0.02
+    done
+    [ "$n" -ge "$least" ]
+    [ "$n" -le "$most" ]
+}

@@ -23,16 +23,6 @@ n_files() {
     find lut -name '*.lut.safetensors' -not -name '.*' 2>/dev/null | wc -l
 }
 
-# until_under_way: some files are there, not all.
-until_under_way() {
-    for _ in $(seq 600); do
-        [ "$(n_files)" -lt 2 ] || break
-        sleep 0.02
-    done
-    [ "$(n_files)" -ge 2 ]
-    [ "$(n_files)" -lt 8 ]
-}
-
 same_tables() {
     cat lut/*.log
     diff -r -x '*.log' ../want lut
@@ -47,7 +37,7 @@ same_tables() {
 
 @test "slurm: a task that gets USR1 is requeued and keeps what it made" {
     submit 1
-    until_under_way
+    until_under_way 2 7 n_files
     scancel -b -s USR1 "${tasks}_0"
     gone "$index"
     grep -q 'part 0/1: status 75' lut/lut-0.log
@@ -56,7 +46,7 @@ same_tables() {
 
 @test "slurm: a task that is killed with -9 leaves no broken table" {
     submit 1
-    until_under_way
+    until_under_way 2 7 n_files
     pkill -9 -f "lut-precompute.*$PWD/lut.*--shard 0/1"
     gone "$tasks"
     gone "$index"

@@ -24,15 +24,8 @@ submit() {
         -o run -n "$STEPS" --schedule cosine --save-every 50 --log log.tsv b?.safetensors)
 }
 
-# until_under_way: a checkpoint is there, not the last.
-until_under_way() {
-    for _ in $(seq 600); do
-        n=$(cat log.tsv 2>/dev/null | wc -l)
-        [ "$n" -le 1 ] || break
-        sleep 0.05
-    done
-    [ "$n" -gt 1 ]
-    [ "$n" -le "$STEPS" ]
+n_lines() {
+    cat log.tsv 2>/dev/null | wc -l
 }
 
 same_run() {
@@ -43,7 +36,7 @@ same_run() {
 
 @test "slurm: a job that gets USR1 is requeued, and goes on to the same bits" {
     submit
-    until_under_way
+    until_under_way 2 "$STEPS" n_lines # a checkpoint is there, not the last
     scancel -b -s USR1 "$job"
     gone "$job"
     same_run
@@ -56,7 +49,7 @@ same_run() {
 
 @test "slurm: a job that is killed with -9 goes on when it is submitted again" {
     submit
-    until_under_way
+    until_under_way 2 "$STEPS" n_lines # a checkpoint is there, not the last
     scancel -s KILL -f "$job"
     gone "$job"
     st-inspect verify -q run/lora.safetensors run/state.safetensors
