@@ -96,9 +96,18 @@ class Dnnl:
             # DNNL_MEMORY_ALLOCATE is the address -1
             self.check(lib.dnnl_memory_create(
                 ctypes.byref(memory), md, self.engine, ctypes.c_void_p(-1)))
+            self.fill(memory, md)
             ctypes.c_int.from_buffer(args, 16 * i).value = index
             ctypes.c_void_p.from_buffer(args, 16 * i + 8).value = memory.value
         self.args = args
+
+    def fill(self, memory, md):
+        """Pages of its own: what was never written is one page, and cached."""
+        data, size = ctypes.c_void_p(), self.lib.dnnl_memory_desc_get_size
+        size.restype = ctypes.c_size_t
+        self.check(self.lib.dnnl_memory_get_data_handle(memory,
+                                                        ctypes.byref(data)))
+        ctypes.memset(data, 0x3c, size(md))
 
     def check(self, status):
         if status:
