@@ -4,9 +4,10 @@
  * apart; a step makes four tiles of sums, 16 rows by the panel's 64 columns.
  *
  * A step takes 4 KiB of the panel in the 64 cycles of its products, which only
- * the first cache can give: k comes in blocks of 32 KiB of a panel, which stay
- * there while all rows pass by, and the sums wait in t meanwhile.  (2 x 2 tiles
- * load less, but the rows twice: 5 % slower; longer blocks: 25 %.)  Of a split
+ * the first cache can give: k comes in blocks of 24 KiB of a panel, which stay
+ * there while all rows pass by, and the sums wait in t meanwhile.  The rows of
+ * X that come next are asked for, and have room beside it: blocks of 32 KiB are
+ * 10 to 20 % slower.  (2 x 2 tiles load less, but the rows twice.)  Of a split
  * X both halves meet a tile of the panel while it is there: 6 KiB in 128
  * cycles.
  *
@@ -22,7 +23,7 @@
 #define ROWS   16
 #define STEP_X 64   /* bytes of a row of X that a step takes */
 #define STEP_B 4096 /* bytes of a panel */
-#define BLOCK  8    /* steps */
+#define BLOCK  6    /* steps */
 #define LD_B   256  /* bytes */
 #define LD_T   256
 
@@ -64,17 +65,46 @@ struct sums {
     size_t ld_from, ld_to; /* bytes */
 };
 
+/*
+ * What is to be in the caches next: the rows of X that follow, which lie too
+ * far apart for any prefetcher, and the panel's next block, a share of it a
+ * tile of rows.
+ */
+struct next {
+    ptrdiff_t x; /* bytes from these rows to those */
+    const char *b;
+    size_t b_nbytes; /* a step's share */
+};
+
+INLINE void
+fetch_rows(const char *x, size_t ldx)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        _mm_prefetch(x + i * ldx, _MM_HINT_T0);
+}
+
+INLINE void
+fetch(const struct next *next, size_t s)
+{
+    const char *b = next->b + s * next->b_nbytes;
+
+    for (size_t i = 0; i < next->b_nbytes; i += 64)
+        _mm_prefetch(b + i, _MM_HINT_T1);
+}
+
+/* Loads first: a core that is shared looks less far ahead, and does not find
+ * them behind products that wait. */
 INLINE void
 step(enum product p, const char *x, size_t ldx, const char *b)
 {
-    _tile_loadd(4, x, ldx);
     _tile_loadd(5, b, LD_B);
-    PRODUCT(p, 0, 4, 5);
     _tile_loadd(6, b + 64, LD_B);
-    PRODUCT(p, 1, 4, 6);
     _tile_loadd(7, b + 128, LD_B);
-    PRODUCT(p, 2, 4, 7);
+    _tile_loadd(4, x, ldx);
+    PRODUCT(p, 0, 4, 5);
     _tile_loadd(5, b + 192, LD_B);
+    PRODUCT(p, 1, 4, 6);
+    PRODUCT(p, 2, 4, 7);
     PRODUCT(p, 3, 4, 5);
 }
 
@@ -100,7 +130,7 @@ step_of_both(const char *x, const char *lo, size_t ldx, const char *b)
 /* The configured rows by a block of k. */
 INLINE void
 tiles(enum product p, const struct sums *t, const char *x, const char *lo,
-      size_t ldx, const char *b, size_t steps)
+      size_t ldx, const char *b, size_t steps, const struct next *next)
 {
     if (t->from) {
         _tile_loadd(0, t->from, t->ld_from);
@@ -113,11 +143,18 @@ tiles(enum product p, const struct sums *t, const char *x, const char *lo,
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (size_t s = 0; s < steps; s++)
+    for (size_t s = 0; s < steps; s++) {
+        const char *xs = x + s * STEP_X, *bs = b + s * STEP_B;
+
+        fetch(next, s);
+        fetch_rows(xs + next->x, ldx);
         if (p == SPLIT)
-            step_of_both(x + s * STEP_X, lo + s * STEP_X, ldx, b + s * STEP_B);
+            fetch_rows(lo + s * STEP_X + next->x, ldx);
+        if (p == SPLIT)
+            step_of_both(xs, lo + s * STEP_X, ldx, bs);
         else
-            step(p, x + s * STEP_X, ldx, b + s * STEP_B);
+            step(p, xs, ldx, bs);
+    }
     _tile_stored(0, t->to, t->ld_to);
     _tile_stored(1, t->to + 64, t->ld_to);
     _tile_stored(2, t->to + 128, t->ld_to);
@@ -144,6 +181,27 @@ stream(char *c, size_t ldc, const char *t, size_t m)
                           _mm_load_ps((const void *)(t + i * LD_T + j)));
 }
 
+/* After rows i of block s: the rows below, or the next block's first; and of
+ * that block the share of this tile of rows, unless full tiles had it. */
+INLINE struct next
+next_of(const struct part *a, size_t s, size_t i, size_t begin, size_t end,
+        size_t step)
+{
+    size_t n_tiles = (end - begin + step - 1) / step;
+    size_t share = (STEP_B / n_tiles + 63) / 64 * 64;
+    size_t at = (i - begin) / step * BLOCK * share;
+    bool more = s + BLOCK < a->steps;
+    struct next next = { .x = (ptrdiff_t)(step * a->ldx) };
+
+    if (i + step >= end)
+        next.x = more ? BLOCK * STEP_X - (ptrdiff_t)((i - begin) * a->ldx) : 0;
+    if (begin == 0 && at < BLOCK * STEP_B) {
+        next.b = a->b + (s + BLOCK) * STEP_B + at;
+        next.b_nbytes = share;
+    }
+    return next;
+}
+
 /* Rows [begin, end), 'step' of them at a time, which are configured. */
 INLINE void
 rows(enum product p, const struct part *a, size_t begin, size_t end,
@@ -158,6 +216,7 @@ rows(enum product p, const struct part *a, size_t begin, size_t end,
         for (size_t i = begin; i < end; i += step) {
             size_t at = i * a->ldx + s * STEP_X;
             bool direct = last && !a->past;
+            const struct next next = next_of(a, s, i, begin, end, step);
             const struct sums t = {
                 .from = add ? a->t + i * LD_T : NULL,
                 .to = direct ? a->c + i * a->ldc : a->t + i * LD_T,
@@ -166,7 +225,7 @@ rows(enum product p, const struct part *a, size_t begin, size_t end,
             };
 
             tiles(p, &t, a->x + at, p == SPLIT ? a->lo + at : NULL, a->ldx, b,
-                  n);
+                  n, &next);
             if (last && a->past)
                 stream(a->c + i * a->ldc, a->ldc, a->t + i * LD_T, step);
         }
