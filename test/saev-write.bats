@@ -208,6 +208,39 @@ END
     cmp "S/$H/manifest.xxh3" "D/$H/manifest.xxh3"
 }
 
+# reads_pipe PIPE [OPTION...]: a run to R that reads PIPE, which it makes.
+reads_pipe() {
+    mkfifo "$1"
+    saev-write -q -m m.json -o R --resume "${@:2}" "$1" 2>said 3>&- &
+    pid=$!
+}
+
+@test "saev-write --manifest: of what is published, though another run pads it meanwhile" {
+    make_stream "n=5, imgs_a_shard=3"
+    for ours in '' --pad; do
+        reads_pipe one --manifest $ours
+        first=$pid
+        exec 7>one
+        cat a.f32 >&7
+        until [ -e "R/.$H.part/acts000001.bin" ]; do sleep 0.01; done
+        size=$(stat -c %s "R/.$H.part/acts000001.bin")
+        reads_pipe other $([ "$ours" ] || echo --pad) 7>&-
+        exec 8>other
+        cat a.f32 >&8
+        until [ "$(stat -c %s "R/.$H.part/acts000001.bin")" != "$size" ]; do sleep 0.01; done
+        exec 7>&-
+        wait "$first"
+        saev-read -q verify --deep "R/$H"
+        exec 8>&-
+        status=0
+        wait $pid || status=$?
+        [ $status = 73 ]
+        [ "$(cat said)" = "saev-write: R/$H: another run has just published it" ]
+        [ "$(ls -A R)" = "$H" ]
+        rm -r R one other
+    done
+}
+
 @test "saev-write --shard: any order, any repetition, any N gives the one writer's bytes" {
     make_stream "n=20, imgs_a_shard=2"
     for N in 1 3 7 10 11; do

@@ -35,7 +35,7 @@ add_extra_shard(struct run *run, struct err *err)
     else
         rc = out_commit(out, err);
     if (rc == 0 && hash)
-        shard_set_sum(run, s->n_shards, hash);
+        shard_set_sum(run, s->n_shards, s->shard_nbytes, hash);
     hash_free(hash);
     str_free(&path);
     return rc;
@@ -58,8 +58,6 @@ pad_last(struct run *run, struct err *err)
         fchmod(fd, st.st_mode & 0444) < 0 ||
         ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fsync(fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
-    if (s->n_shards <= run->n_sums)
-        run->sums[s->n_shards - 1][0] = '\0'; /* it was of fewer bytes */
     if (fd >= 0)
         close(fd);
     str_free(&path);
@@ -87,15 +85,17 @@ sum_file(struct run *run, size_t shard, struct err *err)
     const size_t nbytes = INPUT_FLOATS * sizeof(float);
     struct hash *hash = hash_new(HASH_XXH3);
     struct str path = { 0 };
-    size_t size;
+    size_t size, done = 0;
     int fd;
     long n = -1;
 
     shard_path(run, shard, &path);
     fd = file_open(path.s, &size, err);
     while (fd >= 0 &&
-           (n = sig_stop() ? -2 : read_some(fd, run->buf, nbytes)) > 0)
+           (n = sig_stop() ? -2 : read_some(fd, run->buf, nbytes)) > 0) {
         hash_add(hash, run->buf, (size_t)n);
+        done += (size_t)n;
+    }
     if (n == -2)
         sig_stopped("all shards are kept, run it again", err);
     else if (fd >= 0 && n < 0)
@@ -103,10 +103,41 @@ sum_file(struct run *run, size_t shard, struct err *err)
     if (fd >= 0)
         close(fd);
     if (n == 0)
-        shard_set_sum(run, shard, hash);
+        shard_set_sum(run, shard, done, hash);
     hash_free(hash);
     str_free(&path);
     return n < 0 ? -1 : 0;
+}
+
+/* Is its checksum known, and has it still the size that it is of? */
+static bool
+summed(const struct run *run, size_t shard)
+{
+    struct str path = { 0 };
+    struct stat st;
+    bool yes;
+
+    if (shard >= run->n_sums || !*run->sums[shard].hex)
+        return false;
+    shard_path(run, shard, &path);
+    yes =
+        stat(path.s, &st) == 0 && (size_t)st.st_size == run->sums[shard].nbytes;
+    str_free(&path);
+    return yes;
+}
+
+/* While the manifest was written, another run may have given the last shard
+ * zeros, or taken them: then it is to be written again. */
+static int
+check_sums(const struct run *run, size_t n_files, struct err *err)
+{
+    for (size_t i = 0; i < n_files; i++)
+        if (!summed(run, i)) {
+            errno = ESTALE;
+            return err_sys(err, EX_CANTCREAT, "%s: shards change",
+                           outdir_path(run->dir));
+        }
+    return 0;
 }
 
 /* What "xxhsum -H2 acts*.bin" prints, and "xxhsum -c" reads. */
@@ -119,18 +150,18 @@ write_manifest(struct run *run, size_t n_files, struct err *err)
     for (size_t i = 0; i < n_files && rc == 0; i++) {
         char name[32];
 
-        if (i >= run->n_sums || !*run->sums[i])
+        if (!summed(run, i))
             rc = sum_file(run, i, err);
         saev_shard_name(name, i);
         if (rc == 0)
-            str_addf(&text, "%s  %s\n", run->sums[i], name);
+            str_addf(&text, "%s  %s\n", run->sums[i].hex, name);
     }
     str_addf(&path, "%s/manifest.xxh3", outdir_path(run->dir));
     if (rc == 0)
         rc = out_put(path.s, OUT_FORCE, text.s, text.n, err);
     str_free(&path);
     str_free(&text);
-    return rc;
+    return rc == 0 ? check_sums(run, n_files, err) : -1;
 }
 
 /* Removes what is no part of the dump: temporaries of writers that died. */

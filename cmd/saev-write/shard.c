@@ -53,14 +53,15 @@ shard_there(const struct run *run, size_t shard)
 }
 
 void
-shard_set_sum(struct run *run, size_t shard, struct hash *hash)
+shard_set_sum(struct run *run, size_t shard, size_t nbytes, struct hash *hash)
 {
     if (shard >= run->n_sums) {
         run->sums = xrealloc(run->sums, shard + 1, sizeof(*run->sums));
         while (run->n_sums <= shard)
-            run->sums[run->n_sums++][0] = '\0';
+            run->sums[run->n_sums++].hex[0] = '\0';
     }
-    hash_hex(hash, run->sums[shard]);
+    hash_hex(hash, run->sums[shard].hex);
+    run->sums[shard].nbytes = nbytes;
 }
 
 /* "ended after 100 of 200 bytes (image 3 of 7)". */
@@ -189,8 +190,9 @@ shard_pad(struct out *out, struct hash *hash, size_t nbytes, struct err *err)
     return 0;
 }
 
-/* The images of one shard; a counted stream may end between two. */
-static int
+/* The images of one shard; a counted stream may end between two.  How many
+ * bytes it then has, or -1. */
+static ssize_t
 fill_shard(struct run *run, size_t shard, struct out *out, struct hash *hash,
            struct err *err)
 {
@@ -207,9 +209,11 @@ fill_shard(struct run *run, size_t shard, struct out *out, struct hash *hash,
         run->saev.n_imgs =
             shard * run->saev.shard_imgs + (size_t)n / run->saev.img_nbytes;
     /* to another run that counts, zeros would look like images */
-    return run->cmd->pad && run->saev.n_imgs_known
-               ? shard_pad(out, hash, run->saev.shard_nbytes - (size_t)n, err)
-               : 0;
+    if (!run->cmd->pad || !run->saev.n_imgs_known)
+        return n;
+    if (shard_pad(out, hash, run->saev.shard_nbytes - (size_t)n, err) < 0)
+        return -1;
+    return (ssize_t)run->saev.shard_nbytes;
 }
 
 int
@@ -220,6 +224,7 @@ shard_write(struct run *run, size_t shard, struct err *err)
     struct hash *hash = run->cmd->manifest ? hash_new(HASH_XXH3) : NULL;
     struct str path = { 0 };
     struct out *out;
+    ssize_t n = 0;
     int rc;
 
     shard_path(run, shard, &path);
@@ -227,13 +232,12 @@ shard_write(struct run *run, size_t shard, struct err *err)
     if (rc == 0 && run->end != SIZE_MAX)
         rc = out_reserve(out, data_nbytes(run, shard), err);
     if (rc == 0)
-        rc = fill_shard(run, shard, out, hash, err);
-    if (rc < 0)
+        n = fill_shard(run, shard, out, hash, err);
+    if (rc < 0 || n < 0)
         out_abort(out);
-    else
-        rc = out_commit(out, err);
+    rc = rc < 0 || n < 0 ? -1 : out_commit(out, err);
     if (rc == 0 && hash)
-        shard_set_sum(run, shard, hash);
+        shard_set_sum(run, shard, (size_t)n, hash);
     if (rc == 0) {
         run->made = xrealloc(run->made, run->n_made + 1, sizeof(*run->made));
         run->made[run->n_made++] = shard;

@@ -68,6 +68,13 @@ bool input_moves(const struct input *in);
 ssize_t input_move(struct input *in, struct out *out, size_t nbytes,
                    struct err *err);
 
+/* A shard's checksum, and of how many bytes: another run that fills the folder,
+ * too, may have the last one with zeros, or without. */
+struct shard_sum {
+    char hex[HASH_MAX_HEX]; /* "": not known */
+    size_t nbytes;
+};
+
 /*
  * A run: some images of a dump, in the folder where its shards gather.
  */
@@ -84,10 +91,10 @@ struct run {
     bool all_there; /* in dir, written or compared */
     size_t counted; /* images there, of a run that was counted to its end */
     struct input in;
-    size_t begin, end;          /* shards of this run; end SIZE_MAX: counted */
-    size_t n_kept;              /* shards found complete */
-    size_t *made, n_made;       /* [n_made], shards written */
-    char (*sums)[HASH_MAX_HEX]; /* [n_sums] of shards, for the manifest */
+    size_t begin, end;      /* shards of this run; end SIZE_MAX: counted */
+    size_t n_kept;          /* shards found complete */
+    size_t *made, n_made;   /* [n_made], shards written */
+    struct shard_sum *sums; /* [n_sums] of shards, for the manifest */
     size_t n_sums;
     unsigned char *buf, *old; /* [INPUT_FLOATS] f32 each */
     struct progress progress;
@@ -122,7 +129,8 @@ int shard_check(struct run *run, size_t shard, struct err *err);
 int shard_write(struct run *run, size_t shard, struct err *err);
 int shard_pad(struct out *out, struct hash *hash, size_t nbytes,
               struct err *err);
-void shard_set_sum(struct run *run, size_t shard, struct hash *hash);
+void shard_set_sum(struct run *run, size_t shard, size_t nbytes,
+                   struct hash *hash);
 
 /* publish.c: the last steps, from shards to a dump. */
 int publish(struct run *run, bool shared, struct err *err);
