@@ -205,13 +205,22 @@ outdir_drop_part(const char *parent, const char *name)
     str_free(&part);
 }
 
+void
+outdir_sweep(const char *parent, const char *name)
+{
+    char *path = child(parent, name);
+
+    tmp_sweep(path, remove_waste);
+    free(path);
+}
+
 int
 outdir_open(struct outdir **dir, const char *parent, const char *name,
             bool shared, struct err *err)
 {
     struct outdir *d = xcalloc(1, sizeof(*d));
-    char *path = child(parent, name);
     struct str part = { 0 };
+    char *path;
     int rc;
 
     *dir = NULL;
@@ -220,7 +229,8 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     d->shared = shared;
     d->slot = d->lock = -1;
     rc = make(parent, true, true, err);
-    tmp_sweep(path, remove_waste);
+    outdir_sweep(parent, name);
+    path = child(parent, name);
     if (shared) {
         outdir_part_path(&part, parent, name);
         d->stage = part.s;

@@ -62,6 +62,10 @@ void outdir_abort(struct outdir *dir);
  * not.  'dir' is to be aborted either way. */
 bool outdir_remove_empty(struct outdir *dir);
 
+/* outdir_sweep() removes what runs that were killed left of PARENT/NAME, as
+ * outdir_open() does. */
+void outdir_sweep(const char *parent, const char *name);
+
 /* outdir_part_path() appends PARENT/.NAME.part to 'path'. */
 struct str;
 void outdir_part_path(struct str *path, const char *parent, const char *name);

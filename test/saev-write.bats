@@ -549,6 +549,26 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     done
 }
 
+@test "saev-write: what a killed run left goes with the next one, though another published" {
+    make_stream "n=5, imgs_a_shard=3"
+    for more in '' --if-missing; do
+        mkfifo pipe
+        saev-write -q -m m.json -o R pipe 3>&- &
+        killed=$!
+        exec 7>pipe
+        imgs 0 4 >&7
+        until [ "$(ls R/.*.tmp.*/acts000000.bin 2>/dev/null)" ]; do sleep 0.01; done
+        saev-write -q -m m.json -o R a.f32 7>&-
+        kill -9 $killed
+        wait $killed || true
+        exec 7>&-
+        [ "$(ls -A R | wc -l)" = 2 ]
+        saev-write -q -m m.json -o R $more a.f32 || [ $? = 73 ]
+        [ "$(ls -A R)" = "$H" ]
+        rm -r R pipe
+    done
+}
+
 @test "saev-write: a full disk is one line, status 74, and leaves nothing" {
     make_stream "n=40, imgs_a_shard=4, d=500"
     small_disk 300k

@@ -193,6 +193,7 @@ run_exists(struct run *run, struct err *err)
 {
     if (access(run->path.s, F_OK) < 0 || run->cmd->force)
         return 0;
+    outdir_sweep(run->cmd->parent, run->stage.s);
     if (!run->cmd->if_missing)
         return out_exists(run->path.s, err);
     return check_there(run, err) < 0 ? -1 : 1;
