@@ -108,8 +108,8 @@ open("X.pth", "wb").write(archive(state)); open("want.bin", "wb").write(expected
     make_bin a.bin
     kvc-convert --input a.bin --output a.safetensors
     py - <<'END'
-import numpy as np, kvc_ref as k, transformer
-t = transformer.read_safetensors("a.safetensors")
+import numpy as np, kvc_ref as k, mkst
+t = mkst.read("a.safetensors")[0]
 m = k.random_mlps(np.random.default_rng(0), 2, 4, 8, 5, 24, 12)
 n = 0
 for L, layer in enumerate(m):
