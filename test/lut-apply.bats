@@ -27,7 +27,7 @@ LAYER=model.layers.0.self_attn.q_proj
 
 @test "lut-apply: every mode of compensation, by the model's weights and stored ones" {
     applies compensation
-    [ "$output" = 26 ]
+    [ "$output" = 30 ]
 }
 
 @test "lut-apply: few compensated inputs give the stored weights' bits by -m as well" {

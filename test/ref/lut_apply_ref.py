@@ -24,21 +24,21 @@ class Case:
 
     def __init__(self, folder, dtype="F32", n=96, d=40, k=8, rows=50, seed=0,
                  layer=Q, outs=(24,), centered=False, exporter=False,
-                 stored=False, meta=None, bias=True, sae="F32"):
+                 stored=False, meta=None, bias=True, sae="F32", model="BF16"):
         rng = np.random.default_rng(seed)
         sae = lut.tiny_sae(rng, n, d, sae)
         names = lut.parts_of(layer)
-        model = {}
+        weights = {}
         for name, out in zip(names, outs):
-            model[name + ".weight"] = lut.round_to(
-                rng.normal(0, 1, (out, d)), "BF16")
+            weights[name + ".weight"] = lut.round_to(
+                rng.normal(0, 1, (out, d)), model)
             if bias:
-                model[name + ".bias"] = lut.round_to(rng.normal(0, 1, out),
-                                                     "BF16")
+                weights[name + ".bias"] = lut.round_to(rng.normal(0, 1, out),
+                                                       model)
         os.makedirs(folder, exist_ok=True)
-        write_safetensors(os.path.join(folder, "model.safetensors"), model,
-                          lambda _: "BF16")
-        self.w, self.bias = lut.target(model, layer)
+        write_safetensors(os.path.join(folder, "model.safetensors"),
+                          weights, lambda _: model)
+        self.w, self.bias = lut.target(weights, layer)
         if self.bias is None:
             self.bias = np.zeros(len(self.w))
         full = lut.table(sae, self.w, self.bias, fold=not centered)
@@ -195,7 +195,10 @@ def compensation():
             (dict(dtype="BF16", k=20), ("--top", "7"), dict(top=7)),
             (dict(dtype="BF16", d=136, layer=QKV, outs=(70, 9, 8)),
              ("--top", "17"), dict(top=17)),  # an eighth: weights turned
-            (dict(centered=True), ("--top", "7"), dict(top=7))]):
+            (dict(centered=True), ("--top", "7"), dict(top=7)),
+            (dict(model="F32"), ("--top", "7"), dict(top=7)),
+            (dict(model="F16", d=136, layer=QKV, outs=(70, 9, 8)),
+             ("--top", "17"), dict(top=17))]):
         for stored in (False, True):
             c = Case("c%d%d" % (i, stored), seed=i, stored=stored, meta={
                 "elbow_thresholds": {Q: {"elbow_value": 0.2}}}, **kw)
