@@ -330,6 +330,26 @@ open("X.pth", "wb").write(archive(build()[0]))'
     run -65 kvc-convert --input X.pth --output Y.bin --if-missing
 }
 
+@test "kvc-convert: a damaged input is not said to be a wrong command line" {
+    make_bin a.bin
+    : >empty
+    tail -c +5 a.bin >beheaded
+    for o in b.bin b.safetensors; do
+        run -65 kvc-convert --input empty --output $o
+        [ "$output" = "kvc-convert: empty: is empty (0 bytes)" ]
+        run -65 kvc-convert --input beheaded --output $o
+        [[ $output == "kvc-convert: beheaded: is no PyTorch checkpoint (found byte "* ]]
+        [ ! -e $o ]
+    done
+    py -c 'from kvc_pth import *
+open("c.pth", "wb").write(archive(build()[0]))'
+    kvc-convert --input a.bin --output a.safetensors
+    for from in c.pth a.safetensors; do
+        run -2 kvc-convert --input $from --output b.safetensors
+        [ "${lines[0]}" = "kvc-convert: --output: $from becomes a .bin; that becomes safetensors" ]
+    done
+}
+
 @test "kvc-convert: options that make no sense are refused with 2" {
     for o in '' '--input a' '--input a --output b c' '--info' '--diff a' '--info --check a' \
         '--check --json a' '--info --layers 3 a' '--input a --output b --dtype f64' \

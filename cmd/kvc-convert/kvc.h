@@ -102,7 +102,7 @@ int info(const struct cmd *cmd, struct err *err);
 int check(const struct cmd *cmd, struct err *err);
 int diff(const struct cmd *cmd, struct err *err);
 
-/* form_of() looks at a file's first bytes. */
+/* form_of() looks at a file's first bytes; FORM_AUTO: they begin none. */
 int form_of(const char *path, enum form *form, struct err *err);
 
 #endif

@@ -254,7 +254,7 @@ run_convert(const struct cmd *cmd, struct err *err)
 
     if (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0)
         return -1;
-    if (form != FORM_BIN && n > 12 &&
+    if ((form == FORM_PTH || form == FORM_SAFETENSORS) && n > 12 &&
         !strcmp(cmd->output + n - 12, ".safetensors"))
         return err_set(err, TU_USAGE,
                        "--output: %s becomes a .bin; that becomes safetensors",

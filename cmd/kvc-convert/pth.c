@@ -29,6 +29,24 @@ refuse(const struct pth *pth, struct err *err)
                    pth->path, m->data[0]);
 }
 
+static bool
+is_zip(const uint8_t *d, size_t n)
+{
+    return n >= 4 && (!memcmp(d, "PK\3\4", 4) || !memcmp(d, "PK\5\6", 4));
+}
+
+static bool
+is_pickle(const uint8_t *d, size_t n)
+{
+    return n >= 2 && d[0] == 0x80 && d[1] >= 2 && d[1] <= 5;
+}
+
+bool
+pth_sniff(const uint8_t *head, size_t n)
+{
+    return is_zip(head, n) || is_pickle(head, n);
+}
+
 static int
 open_map(struct pth *pth, struct err *err)
 {
@@ -40,9 +58,9 @@ open_map(struct pth *pth, struct err *err)
                                    .extra = n / FILE_PER_MEMORY,
                                    .call = rebuild_call,
                                    .persistent = rebuild_persistent };
-    if (n >= 4 && (!memcmp(d, "PK\3\4", 4) || !memcmp(d, "PK\5\6", 4)))
+    if (is_zip(d, n))
         return pth_zip_open(pth, err);
-    if (n >= 2 && d[0] == 0x80 && d[1] >= 2 && d[1] <= 5)
+    if (is_pickle(d, n))
         return pth_legacy_open(pth, err);
     return refuse(pth, err);
 }

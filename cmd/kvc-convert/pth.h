@@ -53,6 +53,9 @@ struct pth_global {
     const struct pth_global *next;
 };
 
+/* pth_sniff(): do these first n bytes of a file begin a checkpoint? */
+bool pth_sniff(const uint8_t *head, size_t n);
+
 /*
  * pth_open() maps the checkpoint at 'path' and reads all of it but the
  * tensors' bytes.  Afterwards the tree is free of cycles, at most

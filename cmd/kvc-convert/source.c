@@ -27,7 +27,8 @@ form_of(const char *path, enum form *form, struct err *err)
     /* a pickle or a zip begins otherwise: a header's length, then JSON */
     *form = kvc_sniff(head, n)         ? FORM_BIN
             : n >= 9 && head[8] == '{' ? FORM_SAFETENSORS
-                                       : FORM_PTH;
+            : pth_sniff(head, n)       ? FORM_PTH
+                                       : FORM_AUTO;
     return 0;
 }
 
