@@ -338,6 +338,29 @@ late_ends() {
     [ "$(ls -A R)" = "$H" ]
 }
 
+@test "saev-write --resume: who counts and comes too late says so" {
+    make_stream "n=20, imgs_a_shard=2"
+    mkfifo pipe
+    saev-write -q -m c.json -o R --resume pipe 2>said 3>&- &
+    late=$!
+    exec 7>pipe
+    imgs 0 3 >&7
+    until [ -e R/.*.counted.part/acts000000.bin ]; do kill -0 $late; sleep 0.01; done
+    part=$(echo R/.*.counted.part)
+    saev-write -q -m c.json -o R --resume a.f32 7>&-
+    imgs 3 17 >&7
+    exec 7>&-
+    status=0
+    wait $late || status=$?
+    [ $status = 73 ]
+    [ "$(cat said)" = "saev-write: $part: another run has just published it" ]
+    py -c 'import json, sys
+a, b = (json.load(open(f"{d}/metadata.json")) for d in sys.argv[1:])
+assert a == b' want "R/$H"
+    cmp want/acts000009.bin "R/$H/acts000009.bin"
+    [ "$(ls -A R)" = "$H" ]
+}
+
 @test "saev-write --resume: who comes too late removes no shards of another that is at work" {
     make_stream "n=20, imgs_a_shard=2"
     late_begins

@@ -108,7 +108,8 @@ int run_part(struct run *run, struct err *err);   /* begin, end */
 int run_exists(struct run *run, struct err *err); /* 1: is there, and right */
 
 /* run_late(): a run failed with 'err'.  Was it for another that published the
- * same dump meanwhile?  Then 0 with --if-missing, else -1 and EX_CANTCREAT. */
+ * same dump meanwhile?  Then 0 with --if-missing, once HASH is known, else -1
+ * and EX_CANTCREAT. */
 int run_late(struct run *run, bool shared, struct err *err);
 int run_stage(struct run *run, bool shared, struct err *err); /* dir */
 int run_buffers(struct run *run, struct err *err);            /* buf, old */
