@@ -1,10 +1,11 @@
 /*
  * Output files: whole or not at all.
  *
- * A file is written beside its destination as ".NAME.tmp.HOST.PID", synced,
- * and given its name by one rename (with OUT_FORCE) or link (without, so that
- * the first of two writers wins).  Nothing else in this project creates files,
- * but core/spill those without a name.
+ * A file is written beside its destination as ".NAME.tmp.HOST.PID.SERIAL",
+ * synced, and given its name by one rename (with OUT_FORCE) or link (without,
+ * so that the first of two writers wins).  Nothing else in this project creates
+ * files, but core/spill those without a name.
+ *
  * Source: the notes on network file systems in tensorutils(7).
  */
 #ifndef CORE_OUT_H

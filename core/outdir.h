@@ -40,7 +40,9 @@ bool outdir_there(const struct outdir *dir);
  * name given here, and frees 'dir'.  'replace': what is there is exchanged for
  * it and removed, or, on errors, stays.  0, or -1 with 'err' set (EX_CANTCREAT:
  * exists already, or another has just published it) and the folder gone if it
- * was filled alone.
+ * was filled alone; only where the line says that the parent cannot be synced
+ * and nothing was replaced is it there, whole, but a power cut may still take
+ * its name.
  */
 int outdir_commit(struct outdir *dir, const char *name, bool replace,
                   struct err *err);

@@ -5,6 +5,7 @@
 #include "core/outdir.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,19 @@
 #include "core/sig.h"
 #include "core/tmpname.h"
 #include "test/unit/tap.h"
+
+static int no_sync; /* the sync from now on that fails; 0: none */
+
+/* Instead of libc's. */
+int
+fsync(int fd)
+{
+    if (no_sync > 0 && --no_sync == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
 
 static void
 put(const char *dir, const char *name, const char *text)
@@ -143,6 +158,32 @@ test_part(void)
            "and nothing of what another one kept is lost");
     outdir_remove("p/.k.part");
     tap_ok(count("p") == 0, "and nothing else is left");
+}
+
+/* The folder's own sync comes first, then its parent's. */
+static void
+test_unsynced(void)
+{
+    static const char what[] = "p/: folder cannot be synced: "
+                               "Input/output error";
+    struct outdir *d = start("k", false, "1");
+    struct err err = { 0 };
+
+    no_sync = 1;
+    tap_ok(d && outdir_commit(d, "x", false, &err) < 0 &&
+               err.status == EX_IOERR && count("p") == 0,
+           "a folder that cannot be synced is gone");
+    d = start("k", false, "2");
+    no_sync = 2;
+    tap_ok(outdir_commit(d, "x", false, &err) < 0 && !strcmp(err.what, what) &&
+               !strcmp(get("p/x/a"), "2") && count("p") == 1,
+           "one whose name cannot be is there");
+    d = start("k", false, "3");
+    no_sync = 2;
+    tap_ok(outdir_commit(d, "x", true, &err) < 0 && !strcmp(err.what, what) &&
+               !strcmp(get("p/x/a"), "2") && count("p") == 1,
+           "but not in the place of another, which stays");
+    outdir_remove("p/x");
 }
 
 /* What another publishes may have a file of ours in it: its folder was found
@@ -303,6 +344,7 @@ main(void)
         return 1;
     test_alone();
     test_part();
+    test_unsynced();
     test_late();
     test_empty();
     test_keep_while_dropped(false);
