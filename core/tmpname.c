@@ -124,6 +124,16 @@ tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name))
     free(prefix);
 }
 
+bool
+tmp_is_live(int dir_fd, const char *name)
+{
+    const char *tail = NULL;
+
+    for (const char *p = name; *name == '.' && (p = strstr(p, ".tmp."));)
+        tail = p += strlen(".tmp.");
+    return tail && !is_waste(dir_fd, name, tail);
+}
+
 void
 tmp_sweep_own(int dir_fd)
 {

@@ -5,6 +5,7 @@
 #ifndef CORE_TMPNAME_H
 #define CORE_TMPNAME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/err.h"
@@ -20,6 +21,9 @@ char *tmp_name(const char *path);
 /* tmp_sweep() gives 'remove' the temporaries of 'path' that nobody will
  * finish: of a dead process of this host, or old ones of another host. */
 void tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name));
+
+/* tmp_is_live(): is it the name of a temporary that somebody may finish? */
+bool tmp_is_live(int dir_fd, const char *name);
 
 /* tmp_sweep_own() removes the temporaries of this process from a folder,
  * whatever that is called by now.  None may be under way. */

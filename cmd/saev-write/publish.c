@@ -13,6 +13,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
+#include "core/tmpname.h"
 
 #define MAX_TRIES 20
 
@@ -164,7 +165,9 @@ write_manifest(struct run *run, size_t n_files, struct err *err)
     return rc == 0 ? check_sums(run, n_files, err) : -1;
 }
 
-/* Removes what is no part of the dump: temporaries of writers that died. */
+/* Removes what is no part of the dump: temporaries of writers that died.  Those
+ * of others that fill the folder, too, wait until it has its name: without
+ * them, but with the folder, these would not know what happened. */
 static void
 sweep(const struct run *run, size_t n_files)
 {
@@ -177,7 +180,8 @@ sweep(const struct run *run, size_t n_files)
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
             !strcmp(e->d_name, "metadata.json") ||
             (run->cmd->manifest && !strcmp(e->d_name, "manifest.xxh3")) ||
-            (saev_shard_of(e->d_name, &shard) && shard < n_files))
+            (saev_shard_of(e->d_name, &shard) && shard < n_files) ||
+            tmp_is_live(dirfd(d), e->d_name))
             continue;
         unlinkat(dirfd(d), e->d_name, 0);
     }
@@ -270,8 +274,8 @@ publish_now(struct run *run, struct err *err)
     return commit(run, err);
 }
 
-/* Another that publishes the same shards removes what is no part of the dump,
- * and our temporaries are not. */
+/* Another that publishes the same shards removes what is no part of its dump,
+ * as a manifest, or gives the last one zeros. */
 static bool
 disturbed(const struct run *run, const struct err *err)
 {

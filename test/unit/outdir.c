@@ -333,6 +333,28 @@ test_sweep(void)
     outdir_remove("p/.k.part");
 }
 
+static void
+test_live(void)
+{
+    char name[120], host[64] = "", *ours = tmp_name("a");
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(0);
+    waitpid(pid, NULL, 0);
+    gethostname(host, sizeof(host) - 1);
+    snprintf(name, sizeof(name), ".a.tmp.%s.%ld.0", host, (long)pid);
+    put(".", ".a.tmp.other.1.0", "");
+    tap_ok(tmp_is_live(AT_FDCWD, ours) &&
+               tmp_is_live(AT_FDCWD, ".a.tmp.other.1.0"),
+           "temporaries of this process, and new ones of other hosts, live");
+    tap_ok(!tmp_is_live(AT_FDCWD, name) && !tmp_is_live(AT_FDCWD, ".a") &&
+               !tmp_is_live(AT_FDCWD, ours + 1),
+           "those of dead ones do not, nor what is none");
+    unlink(".a.tmp.other.1.0");
+    free(ours);
+}
+
 int
 main(void)
 {
@@ -351,6 +373,7 @@ main(void)
     test_keep_while_dropped(true);
     test_abort_of_another();
     test_sweep();
+    test_live();
     tap_ok(rmdir("p") == 0, "the parent is empty");
     tap_ok(
         outdir_open(&d, "no/where", "k", false, &err) < 0 &&
