@@ -82,6 +82,7 @@ same_in_batches() {
     done >lines
     hf-infer "$@" --jsonl --greedy --batch 1 <lines >one
     hf-infer "$@" --jsonl --greedy --batch 4 <lines >four
+    [ "$(wc -l <four)" = 5 ]
     cmp one four
 }
 

@@ -222,12 +222,12 @@ reads_pipe() {
         first=$pid
         exec 7>one
         cat a.f32 >&7
-        until [ -e "R/.$H.part/acts000001.bin" ]; do sleep 0.01; done
+        until [ -e "R/.$H.part/acts000001.bin" ]; do kill -0 $first; sleep 0.01; done
         size=$(stat -c %s "R/.$H.part/acts000001.bin")
         reads_pipe other $([ "$ours" ] || echo --pad) 7>&-
         exec 8>other
         cat a.f32 >&8
-        until [ "$(stat -c %s "R/.$H.part/acts000001.bin")" != "$size" ]; do sleep 0.01; done
+        until [ "$(stat -c %s "R/.$H.part/acts000001.bin")" != "$size" ]; do kill -0 $pid; sleep 0.01; done
         exec 7>&-
         wait "$first"
         saev-read -q verify --deep "R/$H"
@@ -580,13 +580,17 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
         killed=$!
         exec 7>pipe
         imgs 0 4 >&7
-        until [ "$(ls R/.*.tmp.*/acts000000.bin 2>/dev/null)" ]; do sleep 0.01; done
+        until [ "$(ls R/.*.tmp.*/acts000000.bin 2>/dev/null)" ]; do kill -0 $killed; sleep 0.01; done
         saev-write -q -m m.json -o R a.f32 7>&-
         kill -9 $killed
-        wait $killed || true
+        status=0
+        wait $killed || status=$?
+        [ $status = 137 ]
         exec 7>&-
         [ "$(ls -A R | wc -l)" = 2 ]
-        saev-write -q -m m.json -o R $more a.f32 || [ $? = 73 ]
+        status=0
+        saev-write -q -m m.json -o R $more a.f32 || status=$?
+        [ $status = $([ "$more" ] && echo 0 || echo 73) ]
         [ "$(ls -A R)" = "$H" ]
         rm -r R pipe
     done
