@@ -329,8 +329,8 @@ outdir_remove_empty(struct outdir *d)
     return gone;
 }
 
-static int
-was_quicker(const char *path, struct err *err)
+int
+outdir_was_quicker(const char *path, struct err *err)
 {
     return err_set(err, EX_CANTCREAT, "%s: another run has just published it",
                    path);
@@ -370,7 +370,7 @@ swap(const struct outdir *d, const char *path, struct err *err)
         return 1;
     /* it was at 'path': another was quicker */
     renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);
-    return was_quicker(path, err);
+    return outdir_was_quicker(path, err);
 }
 
 /* Where even that fails, nothing is lost, if one is told where it is. */
@@ -479,7 +479,7 @@ publish(struct outdir *d, const char *path, bool replace, struct err *err)
     int rc;
 
     if (!outdir_there(d))
-        return was_quicker(path, err);
+        return outdir_was_quicker(path, err);
     str_addf(&old, "%s/.%s.old", d->parent, strrchr(path, '/') + 1);
     if (rename(d->stage, path) == 0) {
         rc = folder_sync(path, err);

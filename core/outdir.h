@@ -55,6 +55,10 @@ int outdir_commit(struct outdir *dir, const char *name, bool replace,
  */
 int outdir_keep(struct outdir *dir, struct err *err);
 
+/* outdir_was_quicker(): another has just published 'path'.  -1 with 'err' set
+ * (EX_CANTCREAT). */
+int outdir_was_quicker(const char *path, struct err *err);
+
 /* outdir_abort() removes a folder filled alone; a shared one stays, but for
  * temporaries of this process. */
 void outdir_abort(struct outdir *dir);

@@ -326,9 +326,9 @@ is_used(const struct plan *p, const char *name, size_t n)
     return used;
 }
 
-/* A line for each name, used or not, and how many are. */
 #define NAME_SAID 4096 /* bytes of a name, at most */
 
+/* A line for each name, used or not, and how many are. */
 static void
 say_names(const struct plan *p)
 {

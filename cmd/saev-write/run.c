@@ -230,13 +230,6 @@ leave_part(struct run *run)
     run_drop_part(run);
 }
 
-static int
-too_late(const char *path, struct err *err)
-{
-    return err_set(err, EX_CANTCREAT, "%s: another run has just published it",
-                   path);
-}
-
 int
 run_late(struct run *run, bool shared, struct err *err)
 {
@@ -247,7 +240,7 @@ run_late(struct run *run, bool shared, struct err *err)
     if (err->status == EX_TEMPFAIL)
         return -1;
     if (!*run->hash) /* not counted to the end: nobody knows which dump it is */
-        return late ? too_late(outdir_path(run->dir), err) : -1;
+        return late ? outdir_was_quicker(outdir_path(run->dir), err) : -1;
     if (err->status == EX_IOERR && !run->dir)
         return -1; /* what is there may be ours, and not synced */
     if (shared && is_waste(run, err)) {
@@ -263,7 +256,7 @@ run_late(struct run *run, bool shared, struct err *err)
         *err = why;
         return -1;
     }
-    return late ? too_late(run->path.s, err) : -1;
+    return late ? outdir_was_quicker(run->path.s, err) : -1;
 }
 
 /* Images before shard 'end'; SIZE_MAX is where a stream ends that is counted.
