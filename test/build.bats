@@ -136,3 +136,16 @@ hiding() {
         [[ $output == *"x is "* && $output != *jobserver* ]]
     done
 }
+
+@test "make check: a test file whose run is killed is a failure" {
+    mkdir scripts test bin
+    cp "$ROOT/scripts/check.sh" scripts
+    # instead of bats: $PPID is the shell that would say how it ended
+    printf '#!/bin/sh\n[ "$2" != test/b.bats ] || kill -9 $PPID\necho ok 1 a\n' >bin/bats
+    chmod +x bin/bats
+    : >test/a.bats
+    PATH=$PWD/bin:$PATH run -0 sh scripts/check.sh
+    [ "${lines[-1]}" = "1 passed, 0 failed, 0 skipped" ]
+    : >test/b.bats
+    PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh
+}
