@@ -212,7 +212,7 @@ check-slurm: all
 check-kills: all
 	@$(TESTENV) bash scripts/kills.sh $(if $(filter command,$(origin SECONDS)),-s $(SECONDS))
 
-# CROSS="s390x aarch64" picks platforms, PART="unit same bats" what they run.
+# CROSS="s390x aarch64" picks platforms, PART="unit same formats kernels" what.
 check-cross:
 	@PYTHON='$(PYTHON)' PART='$(PART)' sh scripts/check-cross.sh $(CROSS)
 

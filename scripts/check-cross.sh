@@ -4,10 +4,10 @@
 # (big-endian).  What cannot run here prints SKIP and what to install.
 # shellcheck disable=SC2011,SC2012,SC2046  # file names here have no spaces
 #   check-cross.sh [nehalem|haswell|aarch64|s390x]...
-# PART names what to run of "unit same bats" (default: all): the unit tests; the
-# outputs of both builds, compared (test/same); what a user types.  An idle CPU
-# takes some ten minutes for each platform.  All that was said is in
-# build/cross/PLATFORM.log.
+# PART names what to run of "unit same formats kernels" (default: all): the unit
+# tests; the outputs of both builds, compared (test/same); what a user types to
+# the tools that read and write, and to those that compute.  All that was said is
+# in build/cross/PLATFORM.log.
 cd "$(dirname "$0")/.." || exit
 . scripts/own-make.sh
 status=0
@@ -17,7 +17,7 @@ LIMIT_S=300 # of CPU for one unit test: QEMU computes some 100 times slower
 export TU_RUN=qemu
 
 wants() { # wants PART
-    case " ${PART:-unit same bats} " in
+    case " ${PART:-unit same formats kernels} " in
     *" $1 "*) ;;
     *) return 1 ;;
     esac
@@ -25,6 +25,19 @@ wants() { # wants PART
 
 # Of the larger tools, what tells whether numbers and files are right.
 USED='command lines? works? as written|numpy|float64|torch|same (bits|bytes|file)|byte for byte|PEFT|Philox|resum'
+
+# typed FILE OPTION...: a file of what a user types; says so where bats was killed
+# before it came to the end.
+typed() {
+    file=$1
+    shift
+    PATH="$TOOLS:$PATH" bats --tap "$@" "$file" | awk -v file="$file" '
+        BEGIN { want = "some" }
+        { print }
+        /^1\.\./ { want = substr($0, 4) }
+        /^(not )?ok / { ran++ }
+        END { if (ran + 0 != want) print "not ok - " file ": " ran + 0 " tests of " want }'
+}
 
 # one PART FILE: one file of a part, in the environment that each() makes.
 one() {
@@ -41,8 +54,8 @@ one() {
         *) echo "not ok - $t failed" ;;
         esac
         ;;
-    kernels) PATH="$TOOLS:$PATH" bats --tap -f "$USED" "$2" ;;
-    *) PATH="$TOOLS:$PATH" bats --tap "$2" ;;
+    kernels) typed "$2" -f "$USED" ;;
+    *) typed "$2" ;;
     esac
     echo "# $2: $(($(date +%s) - began)) s"
 }
@@ -56,7 +69,7 @@ each() {
     mkdir -p "$said"
     # shellcheck disable=SC2016 # the inner shell's
     ls -S "$@" | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I '{}' sh -c '
-        sh scripts/check-cross.sh -1 "$1" "$3" >"$2/$(basename "$3")" 2>&1' sh "$part" "$said" '{}'
+        sh scripts/check-cross.sh -1 "$1" "$3" >"$2/$(basename "$3")" 2>&1' sh "$part" "$said" '{}' || status=1 # one was killed
     cat "$said"/* >"$said.all"
     cat "$said.all" >>"$log"
     good=$(grep -c '^ok' "$said.all") bad=$(grep -c '^not ok' "$said.all")
@@ -82,10 +95,8 @@ run_tests() {
     done
     ! wants unit || each "$name" unit test/unit/*.c
     ! wants same || each "$name" same test/same/*.bats
-    ! wants bats || {
-        each "$name" formats test/st-inspect*.bats test/saev*.bats
-        each "$name" kernels test/kvc*.bats test/lut*.bats test/hf-infer*.bats test/moe*.bats
-    }
+    ! wants formats || each "$name" formats test/st-inspect*.bats test/saev*.bats
+    ! wants kernels || each "$name" kernels test/kvc*.bats test/lut*.bats test/hf-infer*.bats test/moe*.bats
 }
 
 unit_tests() { # unit_tests BUILD: the programs' names
@@ -131,6 +142,15 @@ cross() { # cross QEMU_ARCH DEBIAN_ARCH ISA
         -E "LD_LIBRARY_PATH=$root/$lib"
 }
 
+for part in ${PART:-}; do
+    case $part in
+    unit | same | formats | kernels) ;;
+    *)
+        echo "check-cross: PART has no $part: unit, same, formats, kernels" >&2
+        exit 2
+        ;;
+    esac
+done
 export PYTHON="${PYTHON:-python3}" # make check-cross finds one with numpy
 if [ "${1:-}" = -1 ]; then
     one "$2" "$3"
