@@ -276,6 +276,24 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     sound disk/run
 }
 
+@test "moe-sft train: a run that ends before its first checkpoint leaves no log" {
+    small_disk 100k
+    run --separate-stderr train disk/run -n 6 --log log --svg svg b?.safetensors
+    [[ $status == 7[34] && $stderr == *"No space left on device"* ]]
+    [ ! -e log ] && [ ! -e svg ]
+    run -76 train run -n 50 --lr 1e15 --log log --svg svg b?.safetensors
+    [ ! -e log ] && [ ! -e svg ]
+    run -73 train run -n 2 --log log --svg no/such/folder b?.safetensors
+    [ ! -e log ]
+    # another's stays, and one that tells of steps that are kept
+    echo mine >log
+    run -73 train run -n 2 --log log b?.safetensors
+    [ "$(cat log)" = mine ]
+    echo none >bad.safetensors
+    run -65 train one -n 2 --log one.log --save-every 1 b0.safetensors bad.safetensors
+    [ "$(column 1 <one.log)" = 1 ]
+}
+
 @test "moe-sft train: a full standard output is an error" {
     full() { train run -n 3 b?.safetensors >/dev/full; }
     run -74 full

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cmd/moe-sft/train.h"
 #include "core/map.h"
@@ -299,4 +300,13 @@ log_write(const struct train_options *o, const struct state *s, struct err *err)
     }
     str_free(&text);
     return rc;
+}
+
+void
+log_remove(const struct train_options *o)
+{
+    if (o->log)
+        unlink(o->log);
+    if (o->svg)
+        unlink(o->svg);
 }

@@ -36,6 +36,7 @@ struct train {
     size_t skipped; /* slots of the last step whose id is no expert */
     uint64_t saved; /* the step that DIR holds */
     bool any_saved;
+    bool log_is_new; /* it, and the picture, are this run's own */
     struct str state_path, lora_path;
     int stdout_errno; /* a full disk ends no run, but is told */
     int lock;         /* DIR, where its file system has locks; or -1 */
@@ -253,8 +254,8 @@ train_open(struct train *t, const struct train_options *o, struct err *err)
     settle(t);
     if (open_masters(t, err) < 0 || look_into_dir(t, err) < 0)
         return -1;
-    return log_write(t->o, &t->state,
-                     err); /* what cannot be written is told now */
+    t->log_is_new = !o->resume && !o->force;
+    return log_write(o, &t->state, err); /* what cannot be is told now */
 }
 
 static void
@@ -537,6 +538,8 @@ train_run(const struct train_options *o, struct err *err)
         errno = t->stdout_errno;
         rc = err_sys(err, EX_IOERR, "standard output: cannot be written");
     }
+    if (rc < 0 && t->log_is_new && !t->any_saved)
+        log_remove(o); /* the same again would find them in its way */
     train_close(t);
     free(t);
     return rc;
