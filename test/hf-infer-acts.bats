@@ -104,7 +104,7 @@ docs() {
     [ "$stderr" = "hf-infer: short.npy: more than 512 tokens, the model's context (--ctx makes windows)" ]
     head -c 1000 short.npy >cut.npy
     run -65 --separate-stderr hf-infer "$DEMO" --acts attn:0 --file cut.npy
-    [ "$stderr" = "hf-infer: cut.npy: 872 bytes of data (expected 24000 by its header)" ]
+    [ "$stderr" = "hf-infer: cut.npy: has 872 bytes of data (expected 24000 by its header)" ]
     run -65 --separate-stderr bash -c 'cat cut.npy | hf-infer "$DEMO" --acts attn:0 --ctx 9'
     [ "$stderr" = "hf-infer: standard input: the file ends after 109 of 3000 elements" ]
     # a second array, which no file may hold either, is not left unread

@@ -189,6 +189,20 @@ np.save("d.npy", np.zeros((3, 40)))'
     [[ "$output" = *"(expected whole rows of 160)"* ]]
 }
 
+@test "lut-apply: more than x's header tells of is refused with 65" {
+    make_case
+    { cat x.npy && printf 1234; } >more.npy
+    rows=$(py -c 'import numpy as np; print(np.load("x.npy").shape[0])')
+    nbytes=$(py -c 'import numpy as np; print(np.load("x.npy").nbytes)')
+    for mode in --raw --report; do
+        run -65 lut-apply DIR $LAYER $mode -m DIR -i more.npy -o out
+        [ "$output" = "lut-apply: more.npy: has $((nbytes + 4)) bytes of data (expected $nbytes by its header)" ]
+        run -65 lut-apply DIR $LAYER $mode -m DIR -o out < <(cat more.npy)
+        [ "$output" = "lut-apply: standard input: more data (expected $rows rows by its header)" ]
+        [ ! -e out ]
+    done
+}
+
 @test "lut-apply: y that f16 cannot hold is an error, not Inf" {
     make_case
     "$PYTHON" -c 'import numpy as np; np.save("x.npy", np.load("x.npy") * 1e6)'

@@ -144,6 +144,9 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     "$PYTHON" -c 'import numpy as np; np.save("z.npy", np.load("y.npy")[:69])'
     run -65 moe-sft train -b hf -l student.safetensors -o three -n 1 --input x.npy --target z.npy
     [[ $output == *"z.npy: has 69 tokens, but x.npy has 70" ]]
+    { cat y.npy && printf 1234; } >more.npy
+    run -65 moe-sft train -b hf -l student.safetensors -o three -n 1 --input x.npy --target more.npy
+    [[ $output == *"more.npy: has $((70 * 96 * 4 + 4)) bytes of data (expected $((70 * 96 * 4)) by its header)" ]]
     run -65 moe-sft train -b hf -l student.safetensors -o three -n 1 --input b0.safetensors:input \
         --target b0.safetensors:weights
     [[ $output == *"b0.safetensors:weights: has 2 dims, the last 2 (expected 2 or more, the last 96,"* ]]

@@ -53,6 +53,9 @@ np.save("minus.npy", np.int64([3, -1]))
 np.save("big.npy", np.uint64([3, 2 ** 64 - 1]))
 np.save("cut.npy", i)
 os.truncate("cut.npy", 200)
+with open("more.npy", "wb") as f:
+    np.save(f, i)
+    np.save(f, i)
 END
     run -65 saev-read -q --rows f.npy d
     [ "$output" = "saev-read: f.npy: is F64 (expected integers)" ]
@@ -62,6 +65,8 @@ END
     [ "$output" = "saev-read: big.npy: element 2: d: index 18446744073709551615, but the view has 200 rows" ]
     run -65 saev-read -q --rows cut.npy d
     [ "$output" = "saev-read: cut.npy: ends after 9 of 1000 elements" ]
+    run -65 saev-read -q --rows more.npy d
+    [ "$output" = "saev-read: more.npy: more data (expected 1000 elements by its header)" ]
     run -66 saev-read -q --rows nowhere d
 }
 

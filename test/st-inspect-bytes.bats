@@ -328,4 +328,8 @@ open("long.npy", "wb").write(b"\x93NUMPY\2\0" + struct.pack("<I", 65536) + h + n
     run -0 st-inspect diff w.npy long.npy
     head -c 130 w.npy >cut.npy
     run -65 st-inspect diff cut.npy w.npy
+    [ "$output" = "st-inspect: cut.npy: has 2 bytes of data (expected 16 by its header)" ]
+    cat w.npy cut.npy >more.npy
+    run -65 st-inspect diff w.npy more.npy
+    [ "$output" = "st-inspect: more.npy: has 146 bytes of data (expected 16 by its header)" ]
 }

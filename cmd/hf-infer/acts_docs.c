@@ -246,11 +246,8 @@ take_head(struct docs *d, const struct npy *npy, struct err *err)
                        "[n] or [rows, n])",
                        d->name, dtype_table[npy->dtype].name, npy->n_dims);
     if (d->fd > 0 && fstat(d->fd, &st) == 0 && S_ISREG(st.st_mode) &&
-        (size_t)st.st_size - npy->data_offset != npy->nbytes)
-        return err_set(err, EX_DATAERR,
-                       "%s: %zu bytes of data (expected %zu by its header)",
-                       d->name, (size_t)st.st_size - npy->data_offset,
-                       npy->nbytes);
+        npy_fits(npy, (size_t)st.st_size, d->name, err) < 0)
+        return -1;
     d->kind = NPY;
     d->dtype = npy->dtype;
     d->rows = npy->n_dims == 2;

@@ -56,6 +56,7 @@ struct input {
     int fd;
     bool own_fd;
     struct st st; /* of a safetensors file */
+    bool is_npy;
     enum dtype dtype;
     size_t width;  /* numbers of a row */
     size_t n_dims; /* of x; 0: a stream of unknown length */

@@ -36,10 +36,22 @@ take_shape(struct input *in, enum dtype dtype, size_t n_dims,
     return 0;
 }
 
+static bool
+is_regular(int fd, size_t *left)
+{
+    struct stat st;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || at < 0)
+        return false;
+    *left = st.st_size > at ? (size_t)(st.st_size - at) : 0;
+    return true;
+}
+
 static int
 open_npy(struct input *in, unsigned char *head, size_t n_head, struct err *err)
 {
-    size_t n = head[6] == 1 ? 10 : 12, all;
+    size_t n = head[6] == 1 ? 10 : 12, all, left;
     struct npy npy;
     ssize_t got =
         file_read_full(in->fd, in->name, head + n_head, n - n_head, err);
@@ -54,8 +66,11 @@ open_npy(struct input *in, unsigned char *head, size_t n_head, struct err *err)
             return -1;
         n_head += (size_t)got;
     }
-    if (npy_parse(&npy, head, n_head, in->name, err) < 0)
+    if (npy_parse(&npy, head, n_head, in->name, err) < 0 ||
+        (is_regular(in->fd, &left) &&
+         npy_fits(&npy, npy.data_offset + left, in->name, err) < 0))
         return -1;
+    in->is_npy = true;
     return take_shape(in, npy.dtype, npy.n_dims, npy.shape, err);
 }
 
@@ -77,18 +92,6 @@ open_st(struct input *in, const char *path, const char *tensor, struct err *err)
     if (lseek(in->fd, (off_t)(in->st.data_offset + t->begin), SEEK_SET) < 0)
         return err_sys(err, EX_IOERR, "%s", in->name);
     return take_shape(in, t->dtype, t->n_dims, t->shape, err);
-}
-
-static bool
-is_regular(int fd, size_t *left)
-{
-    struct stat st;
-    off_t at = lseek(fd, 0, SEEK_CUR);
-
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || at < 0)
-        return false;
-    *left = st.st_size > at ? (size_t)(st.st_size - at) : 0;
-    return true;
 }
 
 static int
@@ -193,6 +196,21 @@ input_close(struct input *in)
     free(in->buf);
 }
 
+/* What a pipe has behind the rows of a .npy is known at its end alone. */
+static ssize_t
+check_end(const struct input *in, struct err *err)
+{
+    char more;
+    ssize_t n =
+        in->is_npy ? file_read_full(in->fd, in->name, &more, 1, err) : 0;
+
+    if (n <= 0)
+        return n;
+    return err_set(err, EX_DATAERR,
+                   "%s: more data (expected %llu rows by its header)", in->name,
+                   (unsigned long long)in->n_rows);
+}
+
 ssize_t
 input_rows(struct input *in, float *x, size_t n, struct err *err)
 {
@@ -201,6 +219,8 @@ input_rows(struct input *in, float *x, size_t n, struct err *err)
 
     if (in->n_dims && in->n_rows - in->taken < n)
         n = (size_t)(in->n_rows - in->taken);
+    if (n == 0)
+        return check_end(in, err);
     got = file_read_full(in->fd, in->name, in->buf, n * row, err);
     if (got < 0)
         return -1;

@@ -18,12 +18,9 @@ map_npy(struct array *a, size_t *n_dims, const uint64_t **shape,
     if (map_open(&a->map, a->path, err) < 0)
         return -1;
     n = a->map.size < NPY_MAX_HEAD ? a->map.size : NPY_MAX_HEAD;
-    if (npy_parse(npy, a->map.data, n, a->path, err) < 0)
+    if (npy_parse(npy, a->map.data, n, a->path, err) < 0 ||
+        npy_fits(npy, a->map.size, a->path, err) < 0)
         return -1;
-    if (a->map.size - npy->data_offset < npy->nbytes)
-        return err_set(err, EX_DATAERR,
-                       "%s: ends after %zu of %zu bytes of numbers", a->path,
-                       a->map.size - npy->data_offset, npy->nbytes);
     a->dtype = npy->dtype;
     a->data = a->map.data + npy->data_offset;
     *n_dims = npy->n_dims;

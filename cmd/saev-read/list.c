@@ -131,6 +131,19 @@ npy_int(enum dtype dtype, const unsigned char *p, bool *minus)
     return v;
 }
 
+/* The end of the list is the end of the file. */
+static int
+npy_end(struct list *l, struct err *err)
+{
+    if (fgetc(l->file) != EOF)
+        return err_set(err, EX_DATAERR,
+                       "%s: more data (expected %llu elements by its header)",
+                       l->name, (unsigned long long)l->npy.n_elements);
+    if (ferror(l->file))
+        return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
+    return 0;
+}
+
 static int
 next_npy(struct list *l, struct range *r, struct err *err)
 {
@@ -141,7 +154,7 @@ next_npy(struct list *l, struct range *r, struct err *err)
     uint64_t v;
 
     if (l->line == l->npy.n_elements)
-        return 0;
+        return npy_end(l, err);
     if (fread(bytes, size, 1, l->file) != 1 && ferror(l->file))
         return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
     if (feof(l->file))

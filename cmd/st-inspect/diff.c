@@ -49,11 +49,8 @@ open_npy(struct side *side, struct err *err)
         goto out;
     side->is_npy = npy_sniff(head.s, n);
     rc = side->is_npy ? npy_parse(&side->npy, head.s, n, side->path, err) : 0;
-    if (side->is_npy && rc == 0 &&
-        size - side->npy.data_offset < side->npy.nbytes)
-        rc =
-            err_set(err, EX_DATAERR, "%s: has %zu bytes of data (expected %zu)",
-                    side->path, size - side->npy.data_offset, side->npy.nbytes);
+    if (side->is_npy && rc == 0)
+        rc = npy_fits(&side->npy, size, side->path, err);
 out:
     str_free(&head);
     return rc;

@@ -250,6 +250,18 @@ check_size(struct npy *npy, const char *path, struct err *err)
     return 0;
 }
 
+int
+npy_fits(const struct npy *npy, size_t size, const char *path, struct err *err)
+{
+    size_t there = size > npy->data_offset ? size - npy->data_offset : 0;
+
+    if (there == npy->nbytes)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: has %zu bytes of data (expected %zu by its header)",
+                   path, there, npy->nbytes);
+}
+
 bool
 npy_sniff(const void *head, size_t nbytes)
 {

@@ -34,6 +34,11 @@ struct npy {
 int npy_parse(struct npy *npy, const void *head, size_t nbytes,
               const char *path, struct err *err);
 
+/* npy_fits(): has a file of 'size' bytes the data that its header tells of, and
+ * nothing behind them?  0, or -1 with 'err' set (EX_DATAERR). */
+int npy_fits(const struct npy *npy, size_t size, const char *path,
+             struct err *err);
+
 /* npy_sniff(): do these bytes begin a .npy file? */
 bool npy_sniff(const void *head, size_t nbytes);
 
