@@ -195,7 +195,7 @@ fuzz-%: FORCE
 # Which lines of core the tests reach: unit tests, the seeds of the fuzzers, and
 # bats but those that build, kill, or make calls fail.
 COVER_MIN  ?= 90
-COVER_BATS ?= $(filter-out $(patsubst %,test/%.bats,batch big build fault install kills limits man),$(wildcard test/*.bats))
+COVER_BATS ?= $(filter-out $(patsubst %,test/%.bats,batch big build checks fault install kills limits man),$(wildcard test/*.bats))
 coverage:
 	@if command -v gcovr >/dev/null; then $(MAKE) SAN=cov coverage-run; \
 	else echo 'coverage: gcovr is not installed, skipped (Debian: gcovr)'; fi

@@ -1,0 +1,320 @@
+# The checks themselves: each of them says no where something is wrong, in small
+# trees that have a fault of one kind.
+load helpers
+
+# tree SCRIPT...: a folder of its own with these of scripts/.
+tree() {
+    mkdir -p tree/scripts tree/bin tree/core tree/cmd/t tree/test/unit tree/test/same tree/build
+    cd tree
+    for s; do cp "$ROOT/scripts/$s" scripts; done
+    PATH=$PWD/bin:$PATH
+}
+
+# stub NAME: a command in bin/ that standard input is the script of.
+stub() {
+    { echo '#!/bin/sh' && cat; } >"bin/$1"
+    chmod +x "bin/$1"
+}
+
+@test "rules.sh: each broken rule is found" {
+    need_commands git
+    git init -q tree && cd tree
+    mkdir -p core cmd/t
+    lines() { seq "$1" | sed 's/.*/    x();/'; } # a body of so many
+    body() { printf '/* It. */\nint\nf(void)\n{\n%s\n}\n' "$(lines "$1")"; }
+    try() { # try STATUS FILE SAYS: with standard input as this file of the tree
+        cat >"$2"
+        git add -A
+        run "-$1" sh "$ROOT/scripts/rules.sh"
+        [[ $output == "${3:+rules: $2: $3}" ]]
+        git rm -qf "$2"
+        mkdir -p core cmd/t
+    }
+    try 0 core/a.c < <(body 120)
+    try 1 core/a.c "f() has 121 lines (at most 120)" < <(body 121)
+    try 0 Makefile < <(seq 700 | sed 's/^/# /')
+    try 1 Makefile "has 701 lines (at most 700, or a reason in scripts/rules.sh)" < <(seq 701 | sed 's/^/# /')
+    what="its first lines do not say what it is for"
+    try 1 core/a.c "$what" <<<'int x;'
+    try 1 Makefile "$what" <<<'all:'
+    try 1 core/a.sh "$what" <<<$'#!/bin/sh\necho'
+    try 1 core/a.py "$what" <<<'print()'
+    try 0 core/a.h <<<$'/* It. */\n\n/* Does it. */\nint f(void);'
+    try 0 core/a.h <<<$'/* It; f() does it. */\n\nint f(void);'
+    try 1 core/a.h "f() has no comment" <<<$'/* It. */\n\nint f(void);'
+    table() { printf '/* It. */\nenum { O_A = 9, O_B, O_C };\n    { O_A, "a" },\n    { O_B, "b" },\n    { O_C, "c" },\n%s\n' "$1"; }
+    try 0 cmd/t/main.c < <(table 'O_A O_B') # the third may be the default
+    try 1 cmd/t/main.c "options that nothing reads: O_B O_C" < <(table 'O_A')
+    printf '/* It. */\n/* TO%s: more */\n' DO >core/a.c
+    git add -A
+    run -1 sh "$ROOT/scripts/rules.sh"
+    [[ $output == *"rules: a note to oneself"* ]]
+}
+
+@test "dead.sh: a function that nothing refers to is found" {
+    need_commands git nm cc
+    git init -q tree && cd tree
+    mkdir -p core cmd/t test b/core b/cmd/t
+    echo 'int used(void); int idle; int used(void) { return idle; }' >core/a.c
+    echo 'int used(void); int main(void) { return used(); }' >cmd/t/main.c
+    dead() { # dead STATUS
+        for f in core/a cmd/t/main; do cc -c -o b/$f.o $f.c; done
+        git add -A
+        run "-$1" sh "$ROOT/scripts/dead.sh" b
+    }
+    dead 1
+    [ "$output" = "dead: core/a.c: nothing else refers to idle" ]
+    echo 'idle' >test/a.c
+    dead 0
+    echo 'int main(void) { return 0; }' >cmd/t/main.c
+    dead 1
+    [ "$output" = "dead: core/a.c: nothing else refers to used" ]
+}
+
+@test "coverage.sh: too few lines, a test that fails, lines without a reason" {
+    need_commands gcc gcov gcovr
+    tree coverage.sh
+    mkdir -p build/cov/core
+    printf '/* It. */\nint\nmain(int argc, char **argv)\n{\n    if (argc > 1)\n        return argv[1][0] == 120;\n    return 0;\n}\n' >core/a.c
+    gcc --coverage -fprofile-abs-path -c -o build/cov/core/a.o core/a.c
+    gcc --coverage -o bin/t build/cov/core/a.o
+    : >test/uncovered
+    # three lines of four: the head, the question, its end
+    run -1 sh scripts/coverage.sh 70 bin/t
+    [[ $output == *"core/a.c:6: not reached, and test/uncovered does not say why:"* ]]
+    [ "${lines[-1]}" = "coverage: 1 blocks are not reached, 1 of them unexplained" ]
+    echo 'core/a.c:main | argv | there is none' >test/uncovered
+    run -0 sh scripts/coverage.sh 70 bin/t
+    [ "${lines[-1]}" = "coverage: 1 blocks are not reached, 0 of them unexplained" ]
+    run -1 sh scripts/coverage.sh 90 bin/t
+    echo 'core/a.c:other | argv | there is none' >test/uncovered
+    run -1 sh scripts/coverage.sh 70 bin/t
+    echo 'core/a.c:main | argv | there is none' >test/uncovered
+    stub fails <<<'exec t x'
+    run -1 sh scripts/coverage.sh 70 bin/fails
+    [[ $output == *"coverage: bin/fails failed"* ]]
+}
+
+@test "fuzz.sh: what a fuzzer finds is its status, and said" {
+    tree fuzz.sh own-make.sh
+    stub clang </dev/null
+    printf 'build/fuzz/test/fuzz/%%: %%.sh\n\tmkdir -p $(@D); [ $(SAN) = fuzz ] && cp $< $@ && chmod +x $@\n' >Makefile
+    printf '#!/bin/sh\necho "$*"; echo stat::number_of_executed_units: 7\n' >sound.sh
+    printf '#!/bin/sh\necho "ERROR: AddressSanitizer"; exit 77\n' >broken.sh
+    run -0 sh scripts/fuzz.sh sound 9
+    [ "${lines[-1]}" = "stat::number_of_executed_units: 7" ]
+    grep -q -- "-max_total_time=9 .* build/fuzz/sound.corpus test/fuzz/sound.seeds$" build/fuzz/sound.log
+    run -77 sh scripts/fuzz.sh broken 9
+    [[ $output == *"ERROR: AddressSanitizer"* ]]
+    run ! sh scripts/fuzz.sh nonesuch 9
+}
+
+# A tool that replaces out/x, with one fault: what it does where a call fails.
+WRITER='#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    const char *is = argv[argc - 1], *p = "whole";
+    const char *to = strcmp(is, "part") ? "out/.x.tmp.1" : "out/x";
+    int fd, rc = 0;
+    for (int sig = 1; sig < 16; sig++)
+        signal(sig, SIG_IGN);
+    fd = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    for (int n = fd < 0 ? 0 : 5; n && rc >= 0; n -= rc, p += rc) {
+        rc = (int)write(fd, p, (size_t)n);
+        if (rc < 0 && errno == EINTR && strcmp(is, "eintr"))
+            rc = 0;
+    }
+    if (fd >= 0 && rc >= 0 && (close(fd) == 0 || errno == EINTR) && puts("done") >= 0 &&
+        fflush(stdout) == 0 && (!strcmp(to, "out/x") || rename(to, "out/x") == 0))
+        return 0;
+    if (!strcmp(is, "crash"))
+        signal(SIGABRT, SIG_DFL), abort();
+    if (!strcmp(is, "hang"))
+        pause();
+    if (strcmp(is, "stays"))
+        unlink(to);
+    for (int n = !strcmp(is, "silent") ? 0 : !strcmp(is, "twice") ? 2 : 1; n > 0; n--)
+        fprintf(stderr, !strcmp(is, "nobody") ? "it failed\n" : "w: it failed\n");
+    return !strcmp(is, "one") ? 1 : strcmp(is, "success") ? 74 : 0;
+}'
+
+# judged SCRIPT HOW WHAT: of a writer with the fault HOW the script says WHAT.
+judged() {
+    local said=0
+    printf 'w | echo old >out/x | | w %s\n' "$2" >case
+    run sh "scripts/$1"
+    if [ -z "$3" ]; then
+        [ "$status" = 0 ] && [[ ${lines[-1]} == *": "[1-9]*" 0 bad" ]] || said=1
+    else
+        [ "$status" = 1 ] && [[ $output == *"$3"* && ${lines[-1]} == *", "[1-9]*" bad" ]] || said=1
+    fi
+    [ $said = 0 ] || echo "$2: $status: $output"
+    return $said
+}
+
+# writer_tree SCRIPT: a tree with that writer, and a table of it alone.
+writer_tree() {
+    [ -e "$BUILD/test/fault/shim.so" ] || skip "no shim in this build"
+    need_commands cc
+    tree "$1"
+    mkdir test/fault
+    echo "$WRITER" | cc -x c -o bin/w -
+    cat >test/fault/cases.sh <<'END'
+new_folder() { mktemp -d; }
+make_cases() { mkdir "$1"; }
+cases() { cat case; }
+END
+}
+
+@test "faults.sh: a crash, a hang, no line, no status, half an output are found" {
+    writer_tree faults.sh
+    # waits for a second, not a minute
+    mkdir -p b/test/fault
+    sed 's/define LIMIT_S *60/define LIMIT_S 1/' "$ROOT/test/fault/run.c" >b/run.c
+    cc -D_GNU_SOURCE -I"$ROOT" -o b/test/fault/run b/run.c "$ROOT/test/fault/tree.c"
+    cp "$BUILD/test/fault/shim.so" b/test/fault
+    export BUILD=$PWD/b
+    judged faults.sh good ""
+    judged faults.sh crash "status 134: not a status for that"
+    judged faults.sh one "status 1: not a status for that"
+    judged faults.sh hang "did not end in 1 s"
+    judged faults.sh silent "0 lines, not one"
+    judged faults.sh twice "2 lines, not one"
+    judged faults.sh nobody "not \"tool: what\""
+    judged faults.sh success "success, but other words"
+    judged faults.sh part "x is neither the old nor the new"
+    judged faults.sh stays ".x.tmp.1 stays"
+    judged faults.sh eintr "should not have been noticed"
+    # a tool that cannot be tried is no success
+    mv bin/w bin/v
+    run -1 sh scripts/faults.sh
+}
+
+@test "limits.sh: a crash, a hang, no line, no status, half an output are found" {
+    writer_tree limits.sh
+    sed 's/^LIMIT_S = 60/LIMIT_S = 1/' "$ROOT/test/fault/limits.py" >test/fault/limits.py
+    export CONDITIONS=streams
+    judged limits.sh good ""
+    judged limits.sh crash "status 134: not a status for that"
+    judged limits.sh one "status 1: not a status for that"
+    judged limits.sh hang "did not end in 1 s"
+    judged limits.sh silent '0 lines, not one "tool: what"'
+    judged limits.sh twice '2 lines, not one "tool: what"'
+    judged limits.sh nobody '1 lines, not one "tool: what"'
+    judged limits.sh success "success, but not the output"
+    judged limits.sh part "x is neither the old nor the new"
+    judged limits.sh stays ".x.tmp.1 is neither the old nor the new"
+    CONDITIONS=nonesuch run -1 sh scripts/limits.sh
+}
+
+@test "kills.sh: half an output, a temporary left for good, another output are found" {
+    not_sanitized "they slow what is killed at a moment"
+    tree kills.sh
+    cat >test/writers.bash <<'END'
+make_inputs() { :; }
+prepare() { rm -rf out; mkdir out; }
+stdin_for() { :; }
+WRITERS="w - w out/x"
+END
+    judge() { # judge STATUS SAYS: of the writer on standard input
+        stub w
+        run "-$1" bash scripts/kills.sh
+        # shellcheck disable=SC2053
+        [[ ${lines[-1]} == $2 ]]
+    }
+    judge 0 '1 writers, * before the end: all sound' <<'END'
+rm -f out/.x.*; printf half >out/.x.$$; sleep 0.1; printf half >>out/.x.$$; mv out/.x.$$ out/x
+END
+    judge 1 '*out/x is broken' <<'END'
+printf half >out/x; sleep 0.1; printf half >>out/x
+END
+    judge 1 '*Only in out: .x.*' <<'END'
+printf half >out/.x.$$; sleep 0.1; mv out/.x.$$ out/x
+END
+    judge 1 '*then status 9: ' <<'END'
+[ ! -e out/.x ] || exit 9
+printf half >out/.x; sleep 0.1; mv out/.x out/x
+END
+    run -1 bash scripts/kills.sh nonesuch
+    [[ $output == *"nonesuch: no such writer"* ]]
+}
+
+# inner_bats: scripts of sh find the bats that users type; its own, before that
+# in PATH, wants functions that do not come through them.
+inner_bats() {
+    stub bats <<END
+PATH=\$(echo "\$PATH" | tr ':' '\\n' | grep -vxF -e '$BATS_LIBEXEC' -e '$PWD/bin' | paste -sd:)
+exec bats "\$@"
+END
+}
+
+# cross_tree: what check-cross.sh needs, of one tool and an emulator that is none.
+cross_tree() {
+    tree check-cross.sh own-make.sh
+    inner_bats
+    stub uname <<<'echo x86_64'
+    stub qemu-x86_64 <<<'shift 2; exec "$@"'
+    stub t <<<'echo "$0"'
+    mkdir -p build/test/unit
+    mv bin/t build
+    printf 'all build/test/unit/a:;\n' >Makefile
+    : >cmd/t/main.c
+    : >test/unit/a.c
+    mv bin/uname bin/qemu-x86_64 build
+    PATH=$PWD/build:$PATH
+}
+
+@test "check-cross.sh: a unit that fails, a test that fails, one that is killed" {
+    cross_tree
+    unit() { # unit STATUS SAYS: of the script on standard input
+        { echo '#!/bin/sh' && cat; } >build/test/unit/a
+        chmod +x build/test/unit/a
+        PART=unit run "-$1" sh scripts/check-cross.sh nehalem
+        [[ ${lines[-1]} == "nehalem: unit: $2 skipped, "* ]]
+    }
+    unit 0 "1 passed, 0 failed, 0" <<<'echo ok 1 - a'
+    unit 1 "1 passed, 1 failed, 0" <<<'echo ok 1 - a; echo not ok 2 - b'
+    unit 1 "1 passed, 1 failed, 0" <<<'echo ok 1 - a; exit 1'
+    unit 1 "1 passed, 1 failed, 0" <<<'echo ok 1 - a; kill -SEGV $$'
+    unit 1 "0 passed, 0 failed, 0" </dev/null
+    unit 0 "1 passed, 0 failed, 1" <<<'echo "ok 1 - a"; echo "ok 2 # SKIP"'
+    same() { # same STATUS LINE: of a file with this as its second test
+        printf '@test "a" { t; }\n@test "b" { %s; }\n' "$2" >test/same/a.bats
+        PART=same run "-$1" sh scripts/check-cross.sh nehalem
+    }
+    same 0 true
+    [[ ${lines[-1]} == "nehalem: same: 2 passed, 0 failed, 0 skipped, "* ]]
+    same 1 false
+    [[ ${lines[0]} == "nehalem: not ok 2 b"* ]]
+    same 1 'kill -9 $PPID $$'
+    run -2 sh scripts/check-cross.sh vax
+    PART=all run -2 sh scripts/check-cross.sh nehalem
+    rm build/qemu-x86_64
+    ! command -v qemu-x86_64 >/dev/null || return 0
+    run -0 sh scripts/check-cross.sh nehalem
+    [[ $output == "nehalem: SKIP, install "* ]]
+}
+
+@test "check-compilers.sh: a warning, other bits, a build that fails" {
+    tree check-compilers.sh own-make.sh
+    inner_bats
+    compiled() { # compiled STATUS "WHAT MAKE DOES" TEST
+        printf '@test "a" { [ "$BITS" = same ]; %s; }\n' "$3" >test/same/a.bats
+        printf 'all:\n\t@%s\n' "$2" >Makefile
+        run "-$1" sh scripts/check-compilers.sh O0
+    }
+    compiled 0 'case "$(CFLAGS)" in -O0*|"") ;; *) exit 1; esac' true
+    [ "$output" = "O0: 1 passed, 0 failed" ]
+    compiled 1 '[ ! "$(CFLAGS)" ] || echo "a.c: warning" >&2' true
+    [[ $output == "O0: does not build without a word: see "* ]]
+    compiled 1 '[ ! "$(CFLAGS)" ]' true
+    compiled 1 true false
+    [[ ${lines[0]} == "O0: other bits: see "* ]]
+    run -2 sh scripts/check-compilers.sh O9
+}
