@@ -155,9 +155,9 @@ $(TOOLS:%=$(T)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
 	@mkdir -p $(@D)
 	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
 
-# A shim that is preloaded, which no sanitizer likes.
-FAULT   := $(if $(SAN),,$(B)/test/fault/shim.so $(B)/test/fault/run)
-$(B)/test/fault/shim.so: test/fault/shim.c $(B)/flags
+# Shims that are preloaded, which no sanitizer likes.
+FAULT   := $(if $(SAN),,$(patsubst %,$(B)/test/fault/%,shim.so netfs.so run))
+$(B)/test/fault/%.so: test/fault/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(FLAGS) -U_FORTIFY_SOURCE -fPIC -MMD -MP -shared $(LDFLAGS) -o $@ $< -ldl
 $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
@@ -176,7 +176,8 @@ check-faults: all $(FAULT)
 	@$(TESTENV) sh scripts/faults.sh
 
 # The same commands with too little memory, files or room, streams closed or
-# full, inputs that change, clocks that jump, pipes and devices as files.
+# full, inputs that change, clocks that jump, pipes and devices as files, and
+# file systems that are no local disk.
 check-limits: all $(FAULT)
 	@$(TESTENV) sh scripts/limits.sh
 

@@ -6,9 +6,11 @@ failed, one line on standard error; outputs are then what they were before, or
 what they are to be.  Prints a line for each run that broke a rule, a count of
 each condition, and "limits: N runs, N bad"; status 1 if any was bad.
 """
+import errno
 import fnmatch
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -19,6 +21,7 @@ import time
 LIMIT_S = 60
 BUILD = os.environ["BUILD"]
 SHIM = os.path.join(os.path.abspath(sys.argv[1]), "shim.so")
+NETFS = os.path.join(os.path.abspath(sys.argv[1]), "netfs.so")
 NOBODY = 65534
 HOPELESS = 32 << 20  # bytes in which not even ld.so can say what is wrong
 FAILED = {65, 66, 70, 73, 74, 75}
@@ -26,6 +29,7 @@ FAILED = {65, 66, 70, 73, 74, 75}
 CLASSES = {"map": 2, "open": 3, "read": 4, "copy": 6, "stat": 11, "close": 15}
 
 counts, bad = {}, 0
+told = 0  # runs that LACKING made fail
 
 
 def read_tree(top):
@@ -482,8 +486,44 @@ def odd_folder(case, word, name, mode):
     shutil.rmtree("odd")
 
 
+# ---- file systems ----
+
+# What netfs.c makes of one.
+FILE_SYSTEMS = {
+    "NFS 3": "no-lock no-room no-copy no-tmpfile no-exchange no-seek silly"
+             " odd-stat",
+    "NFS 4": "no-copy:EINVAL no-tmpfile no-exchange silly",
+    "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR no-exchange"
+              " no-copy:EOPNOTSUPP odd-stat",
+    "GPFS": "no-exchange:ENOSYS no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
+    "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP no-exchange no-tmpfile",
+    "FUSE": "no-link no-hint no-direct no-seek no-room:ENOSYS no-exchange"
+            " no-copy:EPERM",
+}
+# Of these it may be told.
+LACKING = {
+    "no maps": "no-map",
+    "full": "full",
+    "a quota at last": "close",
+}
+
+
+def with_numbers(quirks):
+    return re.sub(":([A-Z]+)", lambda m: f":{getattr(errno, m[1])}", quirks)
+
+
+def file_systems(case):
+    global told
+    for table in FILE_SYSTEMS, LACKING:
+        for name, quirks in table.items():
+            r = case.run(env={"LD_PRELOAD": NETFS,
+                              "FAULT_FS": with_numbers(quirks)})
+            told += table is LACKING and r.status != case.whole.status
+            judge(case, "file system", name, r, same=table is not LACKING)
+
+
 CONDITIONS = (too_little, one_task, streams, clocks, changes, odd_inputs,
-              own_input, odd_outputs)
+              own_input, odd_outputs, file_systems)
 
 
 def main():
@@ -507,6 +547,9 @@ def main():
         print(f"{kind}\t{n}")
     if not only and not counts.get("stopped"):
         print("# nothing was stopped: is the shim loaded?")
+        bad += 1
+    if counts.get("file system") and not told:
+        print("# no file system was noticed: is its shim loaded?")
         bad += 1
     n = sum(counts.values())
     print(f"limits: {n} runs, {bad} bad")
