@@ -1,0 +1,269 @@
+/*
+ * core/out, outdir and fd on a disk that fails: calls of libc stand here, and
+ * say what they are asked to.  Each expectation is out.h's or outdir.h's text.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/fd.h"
+#include "core/out.h"
+#include "core/outdir.h"
+#include "test/unit/tap.h"
+
+/* The errors that calls fail with; 0: they do not. */
+static struct {
+    int sync, folder, close, link, allocate, copy;
+} fails;
+
+/* Whether "x" had its name when files and folders were synced, a letter each:
+ * f and d, or F and D if it had. */
+static char synced[16];
+
+static int
+fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+int
+fsync(int fd)
+{
+    struct stat st;
+    bool folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+    int error = folder ? fails.folder : fails.sync;
+    size_t n = strlen(synced);
+
+    if (n + 1 < sizeof(synced))
+        synced[n] = (folder ? "dD" : "fF")[access("x", F_OK) == 0];
+    return error ? fail(error) : (int)syscall(SYS_fsync, fd);
+}
+
+int
+close(int fd)
+{
+    int rc = (int)syscall(SYS_close, fd);
+
+    return fails.close ? fail(fails.close) : rc;
+}
+
+int
+link(const char *from, const char *to)
+{
+    return fails.link ? fail(fails.link)
+                      : linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int
+fallocate(int fd, int mode, off_t offset, off_t nbytes)
+{
+    return fails.allocate
+               ? fail(fails.allocate)
+               : (int)syscall(SYS_fallocate, fd, mode, offset, nbytes);
+}
+
+ssize_t
+copy_file_range(int in, off64_t *in_at, int to, off64_t *to_at, size_t nbytes,
+                unsigned flags)
+{
+    return fails.copy ? fail(fails.copy)
+                      : syscall(SYS_copy_file_range, in, in_at, to, to_at,
+                                nbytes, flags);
+}
+
+/* What stands in "x", "" if it is not there. */
+static const char *
+now(void)
+{
+    static char text[16];
+    FILE *f = fopen("x", "r");
+    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+    text[n] = '\0';
+    if (f)
+        fclose(f);
+    return text;
+}
+
+static bool
+alone(const char *name)
+{
+    char command[64];
+
+    snprintf(command, sizeof(command), "[ \"$(ls -A)\" = '%s' ]", name);
+    return system(command) == 0;
+}
+
+static int
+put(const char *text, int flags, struct err *err)
+{
+    memset(synced, 0, sizeof(synced));
+    return out_put("x", flags, text, strlen(text), err);
+}
+
+static void
+test_sync(void)
+{
+    struct err err = { 0 };
+
+    tap_ok(put("a", 0, &err) == 0 && !strcmp(synced, "fD"),
+           "a file is synced before it has its name, its folder after that");
+    tap_ok(put("b", OUT_FORCE | OUT_NO_SYNC, &err) == 0 && !*synced,
+           "OUT_NO_SYNC: neither is");
+    fails.sync = EIO;
+    tap_ok(put("c", OUT_FORCE, &err) < 0 && err.status == EX_IOERR &&
+               !strcmp(now(), "b") && alone("x"),
+           "one that cannot be synced replaces nothing: %s", err.what);
+    unlink("x");
+    tap_ok(put("c", 0, &err) < 0 && err.status == EX_IOERR && alone(""),
+           "and gets no name");
+    fails.sync = 0;
+    fails.folder = EIO;
+    tap_ok(put("d", 0, &err) < 0 && err.status == EX_IOERR &&
+               strstr(err.what, "folder cannot be synced") &&
+               !strcmp(now(), "d") && alone("x"),
+           "a folder that cannot be synced is told");
+    fails.folder = EINVAL;
+    tap_ok(put("e", OUT_FORCE, &err) == 0 && !strcmp(now(), "e"),
+           "but not where folders never can");
+    fails.folder = 0;
+}
+
+static void
+test_close(void)
+{
+    struct err err = { 0 };
+
+    fails.close = EDQUOT;
+    tap_ok(put("f", OUT_FORCE, &err) < 0 && err.status == EX_IOERR &&
+               !strcmp(now(), "e") && alone("x"),
+           "one that cannot be closed replaces nothing: %s", err.what);
+    fails.close = EINTR;
+    tap_ok(put("g", OUT_FORCE, &err) == 0 && !strcmp(now(), "g"),
+           "EINTR has closed it");
+    fails.close = 0;
+}
+
+static void
+test_no_links(void)
+{
+    struct err err = { 0 };
+    struct out *o;
+
+    unlink("x");
+    fails.link = EPERM;
+    tap_ok(put("h", 0, &err) == 0 && !strcmp(now(), "h") && alone("x"),
+           "a file gets its name where there are no hard links");
+    unlink("x");
+    out_open(&o, "x", 0, false, &err);
+    out_write(o, "late", 4, &err);
+    put("first", 0, &err);
+    tap_ok(out_commit(o, &err) < 0 && err.status == EX_CANTCREAT &&
+               !strcmp(now(), "first") && alone("x"),
+           "and not another's: %s", err.what);
+    fails.link = 0;
+}
+
+static void
+test_room(void)
+{
+    static const int full[] = { ENOSPC, EDQUOT, EFBIG };
+    struct err err = { 0 };
+    struct out *o;
+    int in = open("x", O_RDONLY);
+
+    out_open(&o, "y", 0, false, &err);
+    for (size_t i = 0; i < 3; i++) {
+        fails.allocate = fails.copy = full[i];
+        tap_ok(out_reserve(o, 10, &err) < 0 && err.status == EX_IOERR &&
+                   err.error == full[i],
+               "%s", err.what);
+        tap_ok(out_copy(o, in, "x", 3, &err) < 0 && err.status == EX_IOERR &&
+                   !strncmp(err.what, "y: cannot be written: ", 22),
+               "%s", err.what);
+    }
+    fails.allocate = EOPNOTSUPP;
+    tap_ok(out_reserve(o, 10, &err) == 0, "who cannot reserve need not");
+    fails.copy = EIO;
+    tap_ok(out_copy(o, in, "x", 3, &err) < 0 &&
+               !strncmp(err.what, "x: cannot be copied to y: ", 26),
+           "%s", err.what);
+    fails.allocate = fails.copy = 0;
+    out_abort(o);
+    close(in);
+}
+
+static void
+test_folder(void)
+{
+    struct err err = { 0 };
+    struct outdir *d;
+
+    unlink("x");
+    tap_ok(outdir_open(&d, ".", "x", false, &err) == 0, "a folder is begun");
+    memset(synced, 0, sizeof(synced));
+    tap_ok(outdir_commit(d, "x", false, &err) == 0 && !strcmp(synced, "dD"),
+           "it is synced before it has its name, the one above after that");
+    outdir_remove("x");
+    outdir_open(&d, ".", "x", false, &err);
+    fails.folder = EIO;
+    tap_ok(outdir_commit(d, "x", false, &err) < 0 && err.status == EX_IOERR &&
+               alone(""),
+           "one that cannot be synced gets no name: %s", err.what);
+    fails.folder = 0;
+}
+
+/* Standard output is full for a moment, in which 'text' goes there. */
+static int
+end_of(const char *text)
+{
+    struct err err;
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        if (!freopen("/dev/full", "w", stdout))
+            _exit(9);
+        fputs(text, stdout);
+        fflush(stdout);
+        if (dup2(open("/dev/null", O_WRONLY), 1) < 0)
+            _exit(9);
+        fputs("more", stdout);
+        _exit(out_close_stdout(&err) < 0 ? err.status : 0);
+    }
+    waitpid(pid, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+static void
+test_stdout(void)
+{
+    fflush(stdout);
+    tap_ok(end_of("text") == EX_IOERR && end_of("") == 0,
+           "what standard output lost long before its end is told");
+}
+
+int
+main(void)
+{
+    char dir[] = "/tmp/tu-disk.XXXXXX";
+
+    if (!mkdtemp(dir) || chdir(dir) < 0)
+        return 1;
+    test_sync();
+    test_close();
+    test_no_links();
+    test_room();
+    test_folder();
+    test_stdout();
+    if (chdir("/") < 0 || rmdir(dir) < 0)
+        return 1;
+    return tap_done();
+}
