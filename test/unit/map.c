@@ -1,0 +1,92 @@
+/* core/map: what is a file, and what stands in it.  Each expectation is map.h's
+ * text. */
+#include "core/map.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/out.h"
+#include "test/unit/tap.h"
+
+static void
+test_missing(void)
+{
+    char name[300];
+
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    tap_ok(!file_missing("f") && !file_missing(".") && file_missing("g") &&
+               file_missing("f/g"),
+           "what has no name is missing, and what would lie in a file");
+    tap_ok(symlink("loop", "loop") == 0 && !file_missing("loop") &&
+               !file_missing(name),
+           "what cannot be told is not");
+    unlink("loop");
+}
+
+static void
+test_kinds(void)
+{
+    struct str s = { 0 };
+    struct err err;
+    int fd;
+
+    tap_ok(mkfifo("p", 0600) == 0 && file_read_regular("p", 9, &s, &err) < 0 &&
+               err.status == EX_NOINPUT,
+           "a FIFO in a file's place is no input, and not waited for");
+    fd = file_open_any("p", &err);
+    tap_ok(fd >= 0 && !(fcntl(fd, F_GETFL) & O_NONBLOCK),
+           "one that may be is opened at once, and its reads wait for data");
+    close(fd);
+    tap_ok(file_open_any(".", &err) < 0 && err.status == EX_NOINPUT,
+           "a folder is no input");
+    unlink("p");
+    str_free(&s);
+}
+
+static void
+test_read(void)
+{
+    struct str s = { 0 };
+    struct err err;
+    char buf[4];
+    int fd = open("f", O_RDONLY);
+
+    tap_ok(file_read_all("f", 5, &s, &err) == 0 && !strcmp(s.s, "12345") &&
+               file_read_all("f", 5, &s, &err) == 0 && s.n == 10 &&
+               !strcmp(s.s, "1234512345"),
+           "a file of as many bytes as may be is read, behind what was there");
+    tap_ok(file_read_all("f", 4, &s, &err) < 0 && err.status == EX_DATAERR &&
+               !strcmp(err.what, "f: is longer than 4 bytes"),
+           "and no longer one");
+    tap_ok(file_pread(fd, "f", buf, 4, 1, &err) == 0 && !memcmp(buf, "2345", 4),
+           "file_pread() reads up to the end");
+    tap_ok(file_pread(fd, "f", buf, 4, 2, &err) < 0 && err.status == EX_DATAERR,
+           "and not beyond it: %s", err.what);
+    tap_ok(file_read_full(fd, "f", buf, 4, &err) == 4 &&
+               file_read_full(fd, "f", buf, 4, &err) == 1 && buf[0] == '5' &&
+               file_read_full(fd, "f", buf, 4, &err) == 0,
+           "file_read_full() reads fewer at the end");
+    close(fd);
+    str_free(&s);
+}
+
+int
+main(void)
+{
+    char dir[] = "/tmp/tu-map.XXXXXX";
+    struct err err;
+
+    if (!mkdtemp(dir) || chdir(dir) < 0 ||
+        out_put("f", 0, "12345", 5, &err) < 0)
+        return 1;
+    test_missing();
+    test_kinds();
+    test_read();
+    if (unlink("f") < 0 || chdir("/") < 0 || rmdir(dir) < 0)
+        return 1;
+    return tap_done();
+}
