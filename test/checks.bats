@@ -193,9 +193,12 @@ END
     judged faults.sh part "x is neither the old nor the new"
     judged faults.sh stays ".x.tmp.1 stays"
     judged faults.sh eintr "should not have been noticed"
-    # a tool that cannot be tried is no success
-    mv bin/w bin/v
+    # a tool that cannot be tried is no success, nor is nothing
+    printf '%s | | | %s good\n' v nonesuch w w >case
+    run -1 sh scripts/faults.sh -n 1
+    : >case
     run -1 sh scripts/faults.sh
+    [ "${lines[-1]}" = "faults: 0 injected, 0 bad" ]
 }
 
 @test "limits.sh: a crash, a hang, no line, no status, half an output are found" {
