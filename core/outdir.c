@@ -78,15 +78,29 @@ free_dir(struct outdir *d)
     free(d);
 }
 
+int
+outdir_make(const char *path, struct err *err)
+{
+    struct stat st;
+    int e;
+
+    if (mkdir(path, 0777) == 0)
+        return 1;
+    e = errno;
+    /* NFS may look at rights first: EACCES or EROFS for what is there */
+    if (e == EEXIST || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
+        return 0;
+    errno = e;
+    return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
+}
+
 /* What is in a folder survives a power cut only if the folder's name does. */
 static int
-make(const char *path, bool join, bool sync, struct err *err)
+make(const char *path, struct err *err)
 {
-    if (mkdir(path, 0777) == 0)
-        return sync ? folder_sync(path, err) : 0;
-    if (join && errno == EEXIST)
-        return 0;
-    return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
+    int made = outdir_make(path, err);
+
+    return made > 0 ? folder_sync(path, err) : made;
 }
 
 static bool
@@ -132,7 +146,7 @@ join(struct outdir *d, bool fills, struct err *err)
 {
     struct stat st;
 
-    if (make(d->stage, true, true, err) < 0)
+    if (make(d->stage, err) < 0)
         return -1;
     d->lock = open(d->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (d->lock < 0 && errno == ENOENT)
@@ -171,7 +185,7 @@ make_stage(struct outdir *d, struct err *err)
 
     if (d->shared)
         return make_shared(d, false, err);
-    if (make(d->stage, false, false, err) < 0)
+    if (outdir_make(d->stage, err) < 0)
         return -1;
     if (stat(d->stage, &st) < 0) {
         err_sys(err, EX_CANTCREAT, "%s", d->stage);
@@ -228,7 +242,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     d->name = xstrdup(name);
     d->shared = shared;
     d->slot = d->lock = -1;
-    rc = make(parent, true, true, err);
+    rc = make(parent, err);
     outdir_sweep(parent, name);
     path = child(parent, name);
     if (shared) {

@@ -9,6 +9,7 @@
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/opt.h"
+#include "core/outdir.h"
 #include "core/sig.h"
 #include "core/str.h"
 #include "core/tool.h"
@@ -238,19 +239,16 @@ static int
 make_folder(const char *path, struct err *err)
 {
     struct str s = { 0 };
-    int rc = 0;
 
-    for (const char *p = path; rc == 0 && *p; p++) {
+    for (const char *p = path; *p; p++) {
         if (p == path || *p != '/')
             continue;
         str_clear(&s);
         str_add(&s, path, (size_t)(p - path));
         mkdir(s.s, 0777);
     }
-    if (mkdir(path, 0777) < 0 && errno != EEXIST)
-        rc = err_sys(err, EX_CANTCREAT, "%s", path);
     str_free(&s);
-    return rc;
+    return outdir_make(path, err) < 0 ? -1 : 0;
 }
 
 static double

@@ -15,6 +15,7 @@
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/outdir.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -209,8 +210,8 @@ look_into_dir(struct train *t, struct err *err)
 
     str_addf(&t->state_path, "%s/state.safetensors", o->dir);
     str_addf(&t->lora_path, "%s/lora.safetensors", o->dir);
-    if (mkdir(o->dir, 0777) < 0 && errno != EEXIST)
-        return err_sys(err, EX_CANTCREAT, "%s: cannot be made", o->dir);
+    if (outdir_make(o->dir, err) < 0)
+        return -1;
     if (stat(o->dir, &st) < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is no folder", o->dir);
     if (access(o->dir, W_OK | X_OK) < 0)

@@ -491,8 +491,8 @@ def odd_folder(case, word, name, mode):
 # What netfs.c makes of one.
 FILE_SYSTEMS = {
     "NFS 3": "no-lock no-room no-copy no-tmpfile no-exchange no-seek silly"
-             " odd-stat",
-    "NFS 4": "no-copy:EINVAL no-tmpfile no-exchange silly",
+             " odd-stat rights",
+    "NFS 4": "no-copy:EINVAL no-tmpfile no-exchange silly rights:EROFS",
     "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR no-exchange"
               " no-copy:EOPNOTSUPP odd-stat",
     "GPFS": "no-exchange:ENOSYS no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
