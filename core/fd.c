@@ -2,6 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <unistd.h>
+
+int
+fd_sync(int fd)
+{
+    if (fsync(fd) == 0 || errno == EINVAL || errno == EBADF ||
+        errno == ENOSYS || errno == EOPNOTSUPP)
+        return 0;
+    return -1;
+}
 
 int
 fd_reserve(int fd, const char *name, size_t nbytes, struct err *err)

@@ -1,5 +1,5 @@
 /*
- * What output files and scratch do alike with what open(2) gave them.
+ * What output files, folders and scratch do alike with what open(2) gave them.
  */
 #ifndef CORE_FD_H
 #define CORE_FD_H
@@ -15,6 +15,10 @@
  * 0, or -1 with 'err' set (EX_IOERR): a full disk or quota.
  */
 int fd_reserve(int fd, const char *name, size_t nbytes, struct err *err);
+
+/* fd_sync() waits until a file or folder is on the disk; a file system that
+ * cannot tell is fine.  0, or -1 with errno set. */
+int fd_sync(int fd);
 
 /* iov_skip() takes 'nbytes', which were written, off *n pieces and returns the
  * first that is left. */

@@ -517,7 +517,7 @@ out_commit(struct out *o, struct err *err)
 
     if (o->tmp && rc == 0 && (o->flags & OUT_READ_ONLY))
         rc = make_read_only(o, err);
-    if (o->tmp && rc == 0 && !(o->flags & OUT_NO_SYNC) && fsync(o->fd) < 0)
+    if (o->tmp && rc == 0 && !(o->flags & OUT_NO_SYNC) && fd_sync(o->fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be synced", o->path);
     if (o->fd > 2) {
         if (close(o->fd) < 0 && rc == 0 && errno != EINTR)

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/fd.h"
 #include "core/mem.h"
 
 #define OLD_S    (24 * 3600) /* a temporary untouched for that is waste */
@@ -179,8 +180,7 @@ folder_sync(const char *path, struct err *err)
     snprintf(dir, sizeof(dir), "%.*s", n ? n : 1, n ? path : ".");
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    /* EINVAL: a file system whose folders cannot be synced */
-    if (fd >= 0 && fsync(fd) < 0 && errno != EINVAL)
+    if (fd >= 0 && fd_sync(fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: folder cannot be synced", dir);
     if (fd >= 0)
         close(fd);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cmd/saev-write/write.h"
+#include "core/fd.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -57,7 +58,7 @@ pad_last(struct run *run, struct err *err)
     if (stat(path.s, &st) < 0 || chmod(path.s, st.st_mode | S_IWUSR) < 0 ||
         (fd = open(path.s, O_WRONLY | O_CLOEXEC)) < 0 ||
         fchmod(fd, st.st_mode & 0444) < 0 ||
-        ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fsync(fd) < 0)
+        ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fd_sync(fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
     if (fd >= 0)
         close(fd);
