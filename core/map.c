@@ -80,6 +80,16 @@ file_wait(int fd, struct err *err)
     return sig_stopped("run it again", err);
 }
 
+void *
+map_fd(int fd, size_t nbytes)
+{
+    void *p = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
+
+    if (p == MAP_FAILED) /* FUSE past the page cache knows private ones alone */
+        p = mmap(NULL, nbytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
 int
 map_open(struct map *map, const char *path, struct err *err)
 {
@@ -95,8 +105,8 @@ map_open(struct map *map, const char *path, struct err *err)
         rc = 0;
         goto out;
     }
-    p = mmap(NULL, map->size, PROT_READ, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED) {
+    p = map_fd(fd, map->size);
+    if (!p) {
         err_sys(err, EX_IOERR, "%s: cannot be mapped", path);
         goto out;
     }

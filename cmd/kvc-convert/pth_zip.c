@@ -39,8 +39,8 @@ unpack_scratch(struct unpacked *u, const struct zip *zip, struct zip_member *m,
         return -1;
     if (zip_inflate(zip, m, to_scratch, &spill, err) < 0)
         goto out;
-    p = mmap(NULL, m->nbytes, PROT_READ, MAP_SHARED, spill.fd, 0);
-    if (p == MAP_FAILED) {
+    p = map_fd(spill.fd, m->nbytes);
+    if (!p) {
         err_sys(err, EX_IOERR, "%s: scratch cannot be mapped", spill.dir);
         goto out;
     }

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -327,8 +326,8 @@ st_map(struct st *st, struct err *err)
         return err_set(err, EX_IOERR,
                        "%s: has %zu bytes by now (%zu when it was opened)",
                        st->path, (size_t)now.st_size, st->file_size);
-    p = mmap(NULL, st->file_size, PROT_READ, MAP_SHARED, st->fd, 0);
-    if (p == MAP_FAILED)
+    p = map_fd(st->fd, st->file_size);
+    if (!p)
         return err_sys(err, EX_IOERR, "%s: cannot be mapped", st->path);
     st->map = (struct map){ p, st->file_size };
     return 0;

@@ -499,7 +499,7 @@ FILE_SYSTEMS = {
     "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP no-exchange no-tmpfile"
            " no-dirsync:EBADF",
     "FUSE": "no-link no-sync no-dirsync no-hint no-direct no-seek"
-            " no-room:ENOSYS no-exchange no-copy:EPERM",
+            " no-room:ENOSYS no-exchange no-copy:EPERM no-shared",
 }
 # Of these it may be told.
 LACKING = {
