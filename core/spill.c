@@ -18,7 +18,7 @@ open_nameless(const char *dir)
     int fd = open(dir, O_RDWR | O_TMPFILE | O_EXCL | O_CLOEXEC, 0600);
     struct str name = { 0 };
 
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT))
+    if (fd >= 0)
         return fd;
     str_addf(&name, "%s/.spill.XXXXXX", dir);
     fd = mkostemp(name.s, O_CLOEXEC);
@@ -35,7 +35,7 @@ reserve(const struct spill *s, struct err *err)
 {
     struct statvfs vfs;
 
-    if (fstatvfs(s->fd, &vfs) == 0 && vfs.f_frsize > 0 &&
+    if (fstatvfs(s->fd, &vfs) == 0 && vfs.f_frsize > 0 && vfs.f_blocks > 0 &&
         s->nbytes / vfs.f_frsize >= (size_t)vfs.f_bavail)
         return err_set(err, EX_IOERR, "%s: %zu bytes are needed, %zu are free",
                        s->dir, s->nbytes,

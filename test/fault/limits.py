@@ -496,10 +496,11 @@ FILE_SYSTEMS = {
     "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR no-exchange"
               " no-copy:EOPNOTSUPP odd-stat",
     "GPFS": "no-exchange:ENOSYS no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
-    "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP no-exchange no-tmpfile"
-           " no-dirsync:EBADF",
+    "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP no-exchange"
+           " no-tmpfile:EINVAL no-dirsync:EBADF",
     "FUSE": "no-link no-sync no-dirsync no-hint no-direct no-seek"
-            " no-room:ENOSYS no-exchange no-copy:EPERM no-shared",
+            " no-room:ENOSYS no-exchange no-copy:EPERM no-shared"
+            " no-statvfs",
 }
 # Of these it may be told.
 LACKING = {
