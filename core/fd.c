@@ -2,12 +2,26 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int
 fd_sync(int fd)
 {
     if (fsync(fd) == 0 || errno == EINVAL || errno == EBADF ||
+        errno == ENOSYS || errno == EOPNOTSUPP)
+        return 0;
+    return -1;
+}
+
+int
+fd_read_only(int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -1;
+    if (fchmod(fd, st.st_mode & 0444) == 0 || errno == EPERM ||
         errno == ENOSYS || errno == EOPNOTSUPP)
         return 0;
     return -1;

@@ -20,6 +20,10 @@ int fd_reserve(int fd, const char *name, size_t nbytes, struct err *err);
  * cannot tell is fine.  0, or -1 with errno set. */
 int fd_sync(int fd);
 
+/* fd_read_only() takes all rights to write to a file from it; a file system
+ * where modes do not change is fine.  0, or -1 with errno set. */
+int fd_read_only(int fd);
+
 /* iov_skip() takes 'nbytes', which were written, off *n pieces and returns the
  * first that is left. */
 struct iovec *iov_skip(struct iovec *v, int *n, size_t nbytes);

@@ -500,23 +500,14 @@ forget(struct out *o, bool remove_tmp)
     free(o);
 }
 
-static int
-make_read_only(const struct out *o, struct err *err)
-{
-    struct stat st;
-
-    if (fstat(o->fd, &st) == 0 && fchmod(o->fd, st.st_mode & 0444) == 0)
-        return 0;
-    return err_sys(err, EX_IOERR, "%s: cannot be made read-only", o->path);
-}
-
 int
 out_commit(struct out *o, struct err *err)
 {
     int rc = out_flush(o, err);
 
-    if (o->tmp && rc == 0 && (o->flags & OUT_READ_ONLY))
-        rc = make_read_only(o, err);
+    if (o->tmp && rc == 0 && (o->flags & OUT_READ_ONLY) &&
+        fd_read_only(o->fd) < 0)
+        rc = err_sys(err, EX_IOERR, "%s: cannot be made read-only", o->path);
     if (o->tmp && rc == 0 && !(o->flags & OUT_NO_SYNC) && fd_sync(o->fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be synced", o->path);
     if (o->fd > 2) {

@@ -20,7 +20,7 @@
 
 enum {
     OUT_FORCE = 1,     /* replace an existing file */
-    OUT_READ_ONLY = 2, /* published without write permission */
+    OUT_READ_ONLY = 2, /* published without write permission, if it can be */
     OUT_NO_SYNC = 4    /* a power cut may take it: for scratch */
 };
 

@@ -3,9 +3,40 @@
 load helpers
 NEEDS=${LEFT_OUT-} # every tool
 
-@test "file systems: every command does the same on NFS, Lustre, GPFS, SMB, FUSE" {
+setup() {
+    skip_left_out
     [ -e "$BUILD/test/fault/netfs.so" ] || skip "no shim in this build"
+    cd "$BATS_TEST_TMPDIR" || return
+    cp "$BUILD/test/fault/netfs.so" . # LD_PRELOAD takes no spaces
+}
+
+# on QUIRKS COMMAND...: it runs on such a file system.
+on() {
+    FAULT_FS=$1 LD_PRELOAD=./netfs.so "${@:2}"
+}
+
+@test "file systems: every command does the same on NFS, Lustre, GPFS, SMB, FUSE" {
     # shellcheck disable=SC2086 # words
     CONDITIONS=file_systems run -0 sh "$ROOT/scripts/limits.sh" ${LIMITS:-}
     [[ ${lines[-1]} == "limits: "*" runs, 0 bad" ]]
+}
+
+@test "file systems: where modes do not change, shards can be written, and are the same" {
+    py -c 'from saev_dump import *; import json
+kw = dict(n=4, d=8)
+dump("padded", form="padded", **kw)
+dump("want", **kw).tofile("a.f32")
+json.dump(meta(**kw), open("m.json", "w"))'
+    saev-write -q -m m.json -o parts --shard 0/1 a.f32
+    umask 022
+    for quirk in no-chmod no-chmod:95; do # EOPNOTSUPP
+        cp -r parts out
+        on $quirk saev-write -q -m m.json -o out --finish --pad # its mode is 0444
+        diff -r padded out/*
+        rm -r out
+        on $quirk saev-write -q -m m.json -o out a.f32
+        diff -r want out/*
+        [ "$(stat -c %a out/*/acts000000.bin)" = 644 ]
+        rm -r out
+    done
 }

@@ -55,9 +55,10 @@ pad_last(struct run *run, struct err *err)
     if (shard_there(run, s->n_shards - 1))
         return 0;
     shard_path(run, s->n_shards - 1, &path);
-    if (stat(path.s, &st) < 0 || chmod(path.s, st.st_mode | S_IWUSR) < 0 ||
-        (fd = open(path.s, O_WRONLY | O_CLOEXEC)) < 0 ||
-        fchmod(fd, st.st_mode & 0444) < 0 ||
+    if (stat(path.s, &st) == 0)
+        chmod(path.s,
+              st.st_mode | S_IWUSR); /* else open() fails, or need not */
+    if ((fd = open(path.s, O_WRONLY | O_CLOEXEC)) < 0 || fd_read_only(fd) < 0 ||
         ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fd_sync(fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
     if (fd >= 0)

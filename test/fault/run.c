@@ -120,7 +120,7 @@ static const struct kind {
     { "close", FAULT_CLOSE, E(EIO), 0, false, false, ANY },
     { "close", FAULT_CLOSE, E(ENOSPC), 0, true, false, ANY },
     { "close", FAULT_CLOSE, E(EINTR), 0, false, false, SAME },
-    { "rights", FAULT_RIGHTS, E(EPERM), 0, false, false, ANY },
+    { "rights", FAULT_RIGHTS, E(EACCES), 0, false, false, ANY },
     { "rights", FAULT_RIGHTS, E(EIO), 0, false, false, ANY },
     { "poll", FAULT_POLL, E(EINTR), 0, false, false, SAME },
     { "poll", FAULT_POLL, E(ENOMEM), 0, false, false, ANY },
