@@ -21,18 +21,23 @@ file_status(int e)
 }
 
 /* Opens anything but a folder; O_NONBLOCK keeps a FIFO from hanging us until
- * somebody writes to it, and means nothing to a regular file. */
+ * somebody writes to it, and is no use to a regular file: what an archive has
+ * to bring back first would not be waited for. */
 static int
 open_input(const char *path, struct stat *st, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
+    if (fd < 0 && errno == EWOULDBLOCK) /* another's lease: he is being told */
+        fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, file_status(errno), "%s", path);
     if (fstat(fd, st) < 0)
         err_sys(err, EX_IOERR, "%s", path);
     else if (S_ISDIR(st->st_mode))
         err_set(err, EX_NOINPUT, "%s: is a folder, not a file", path);
+    else if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) < 0)
+        err_sys(err, EX_IOERR, "%s", path);
     else
         return fd;
     close(fd);
@@ -59,11 +64,8 @@ int
 file_open_any(const char *path, struct err *err)
 {
     struct stat st;
-    int fd = open_input(path, &st, err);
 
-    if (fd >= 0)
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    return fd;
+    return open_input(path, &st, err);
 }
 
 int

@@ -40,3 +40,19 @@ json.dump(meta(**kw), open("m.json", "w"))'
         rm -r out
     done
 }
+
+@test "file systems: a file on lease to another is waited for" {
+    py - <<'END'
+import fcntl, os, signal, subprocess, sys
+import mkst, numpy as np
+mkst.save("x.safetensors", {"a": np.ones(3, np.float32)})
+fd = os.open("x.safetensors", os.O_RDWR)
+try:
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+except OSError:
+    sys.exit() # not on this one
+signal.signal(signal.SIGIO, lambda *_: os.close(fd))
+p = subprocess.Popen(["st-inspect", "verify", "-q", "x.safetensors"])
+sys.exit(p.wait())
+END
+}

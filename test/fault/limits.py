@@ -492,7 +492,8 @@ def odd_folder(case, word, name, mode):
 FILE_SYSTEMS = {
     "NFS 3": "no-lock no-room no-copy no-tmpfile no-exchange no-seek silly"
              " odd-stat rights",
-    "NFS 4": "no-copy:EINVAL no-tmpfile no-exchange silly rights:EROFS",
+    "NFS 4": "no-copy:EINVAL no-tmpfile no-exchange silly rights:EROFS"
+             " lease",
     "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR no-exchange"
               " no-copy:EOPNOTSUPP odd-stat",
     "GPFS": "no-exchange:ENOSYS no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
