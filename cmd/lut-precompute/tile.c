@@ -7,6 +7,7 @@
  * (test/bench/machine).  W_dec alone in bf16 would lose 2^-9.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,12 +86,6 @@ round_some(struct tiles *t, const float *from, size_t row, size_t col,
         note_bad(t, row);
 }
 
-static const char *
-advice(const struct tiles *t)
-{
-    return t->dtype == DT_F16 ? " (--dtype bf16)" : "";
-}
-
 static bool
 can_hold(const struct tiles *t, float f)
 {
@@ -100,19 +95,33 @@ can_hold(const struct tiles *t, float f)
     return all_finite(v, t->dtype, 1);
 }
 
-/* The first number of a row that the dtype cannot hold. */
+/* A number that the dtype cannot hold, or none that is one. */
+static int
+not_held(const struct tiles *t, const char *name, const char *place, double v,
+         struct err *err)
+{
+    if (!isfinite(v))
+        return err_set(err, EX_DATAERR,
+                       "%s: %s[%s] is %s (expected a finite number)",
+                       t->target->name, name, place,
+                       isnan(v) ? "NaN" : "infinite");
+    return err_set(err, EX_DATAERR, "%s: %s[%s] is %g, which %s cannot hold%s",
+                   t->target->name, name, place, v, dtype_table[t->dtype].name,
+                   t->dtype == DT_F16 ? " (--dtype bf16)" : "");
+}
+
+/* The first of them in a row. */
 static int
 overflow(const struct tiles *t, const char *name, const float *from, size_t row,
          struct err *err)
 {
+    char place[48];
     size_t c = 0;
 
     while (can_hold(t, from[c]))
         c++;
-    return err_set(err, EX_DATAERR,
-                   "%s: %s[%zu, %zu] is %g, which %s cannot hold%s",
-                   t->target->name, name, row, c, (double)from[c],
-                   dtype_table[t->dtype].name, advice(t));
+    snprintf(place, sizeof(place), "%zu, %zu", row, c);
+    return not_held(t, name, place, (double)from[c], err);
 }
 
 /* The rounded rows first .. first + n - 1 of a tensor go to the file. */
@@ -134,16 +143,16 @@ put_sums(struct tiles *t, struct stw *w, int tensor, const char *name,
          const double *sums, size_t n, struct err *err)
 {
     void *rounded = t->rounded[t->turn];
+    char place[24];
 
     for (size_t at = 0, some; at < n; at += some) {
         some = smaller(n - at, t->target->out);
         for (size_t i = 0; i < some; i++) {
             t->p[i] = f64_round(sums[at + i], t->dtype);
-            if (!can_hold(t, t->p[i]))
-                return err_set(err, EX_DATAERR,
-                               "%s: %s[%zu] is %g, which %s cannot hold%s",
-                               t->target->name, name, at + i, sums[at + i],
-                               dtype_table[t->dtype].name, advice(t));
+            if (can_hold(t, t->p[i]))
+                continue;
+            snprintf(place, sizeof(place), "%zu", at + i);
+            return not_held(t, name, place, sums[at + i], err);
         }
         cvt_from_f32(rounded, t->dtype, t->p, some);
         if (stw_write(w, tensor, rounded, some * item(t), at * item(t), err) <
