@@ -217,7 +217,8 @@ check-kills: all
 check-cross:
 	@PYTHON='$(PYTHON)' PART='$(PART)' sh scripts/check-cross.sh $(CROSS)
 
-# The same bits from clang, -O0, -O3 and link-time optimization; musl compiles.
+# The same bits from clang, -O0, -O3 and link-time optimization; musl compiles;
+# the tests where a library lacks that some tools alone need ("without").
 # COMPILERS="clang musl" picks some.
 check-compilers:
 	@PYTHON='$(PYTHON)' sh scripts/check-compilers.sh $(COMPILERS)

@@ -4,7 +4,9 @@
 # instruction set of this machine, those of build/ to the last bit.
 # And musl's headers: everything compiles with them, without a warning; Debian
 # has no libraries for it to link with.
-#   check-compilers.sh [clang|O0|O3|lto|musl]...
+# And a machine that lacks one of the libraries which some tools alone need: the
+# others build there, and make check passes.
+#   check-compilers.sh [clang|O0|O3|lto|musl|without]...
 # All that was said is in build/compilers/NAME.log.
 cd "$(dirname "$0")/.." || exit
 . scripts/own-make.sh
@@ -70,7 +72,21 @@ musl() {
     fi
 }
 
-[ $# -gt 0 ] || set -- clang O0 O3 lto musl
+# without LIBRARY: its header is hidden from the compiler.
+without() {
+    name=without-$1
+    log=build/compilers/$name.log hidden=$PWD/build/compilers/$name.hidden
+    mkdir -p "$hidden"
+    echo "#error no $1" >"$hidden/$1.h"
+    printf '#!/bin/sh\nexec cc -isystem "%s" "$@"\n' "$hidden" >"$hidden/cc"
+    chmod +x "$hidden/cc"
+    make -s -j2 B="build/compilers/$name" CC="$hidden/cc" PYTHON="$PYTHON" check >"$log" 2>&1 ||
+        failed "$name" "make check failed"
+    grep -q "^left out: .* (no $1 here" "$log" || failed "$name" "nothing was left out"
+    echo "$name: $(grep -E '^[0-9]+ passed, ' "$log")"
+}
+
+[ $# -gt 0 ] || set -- clang O0 O3 lto musl without
 make -s all || exit
 for a in "$@"; do
     case $a in
@@ -85,8 +101,9 @@ for a in "$@"; do
     # gcc 12 sees over files, but not that a function has failed
     lto) compare lto all CFLAGS="-O2 -flto=auto -Wno-maybe-uninitialized" ;;
     musl) musl ;;
+    without) for l in pcre2 utf8proc zlib; do without $l; done ;;
     *)
-        echo "usage: check-compilers.sh [clang|O0|O3|lto|musl]..." >&2
+        echo "usage: check-compilers.sh [clang|O0|O3|lto|musl|without]..." >&2
         exit 2
         ;;
     esac

@@ -316,7 +316,7 @@ item() {
             n=$((n + 1))
         done < <("$t" --help | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*\(default ([^ :;)]*[^ :;,).])[],:;). ].*/\2 \3/p')
     done
-    [ "$n" -ge 35 ]
+    [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 35 ]
 }
 
 # enumerated TOOL: "--option word|word" of --help.
@@ -338,7 +338,7 @@ enumerated() {
             done
         done < <(enumerated "$t")
     done
-    [ "$n" -ge 40 ]
+    [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 40 ]
 }
 
 @test "completions: only for shells that there are" {

@@ -1,6 +1,7 @@
 # Too little of everything, streams that are closed, files that change: of some
 # commands; `make check-limits` is all of them.
 load helpers
+NEEDS=${LEFT_OUT-} # every tool
 
 @test "limits: what surrounds a tool never makes it crash, hang or publish a part" {
     [ -e "$BUILD/test/fault/shim.so" ] || skip "no shim in this build"
