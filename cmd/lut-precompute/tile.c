@@ -101,10 +101,9 @@ not_held(const struct tiles *t, const char *name, const char *place, double v,
          struct err *err)
 {
     if (!isfinite(v))
-        return err_set(err, EX_DATAERR,
-                       "%s: %s[%s] is %s (expected a finite number)",
-                       t->target->name, name, place,
-                       isnan(v) ? "NaN" : "infinite");
+        return err_set(
+            err, EX_DATAERR, "%s: %s[%s] is %s (expected a finite number)",
+            t->target->name, name, place, isnan(v) ? "NaN" : "infinite");
     return err_set(err, EX_DATAERR, "%s: %s[%s] is %g, which %s cannot hold%s",
                    t->target->name, name, place, v, dtype_table[t->dtype].name,
                    t->dtype == DT_F16 ? " (--dtype bf16)" : "");
