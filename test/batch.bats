@@ -75,6 +75,17 @@ equal() {
     places | cmp - "$BATS_TEST_TMPDIR/before"
 }
 
+@test "batch.mk: what is there is kept where its stamp is not" {
+    cp -a "$S/whole/." .
+    rm done/*
+    places >before
+    batch -j2 >/dev/null
+    places | grep -E '^acts/|lut\.safetensors' | diff <(grep -E '^acts/|lut\.safetensors' before) -
+    [ "$(grep -cE '^acts/|lut\.safetensors' before)" -ge 4 ]
+    rm before
+    equal
+}
+
 @test "batch.mk: another text makes other likelihoods, and nothing else" {
     cp -a "$S/whole/." .
     places >before

@@ -264,6 +264,19 @@ closed() {
     [ "$output" = mine ]
 }
 
+@test "acts-cron.sh: who is stopped by its deadline has not failed, and says nothing" {
+    mkdir mine
+    echo '{"text":"x"}' >docs
+    ln -s "$BUILD/hf-infer" mine
+    printf '#!/bin/sh\ncase "$*" in *--deadline\ 3600*) exit "$STATUS" ;; esac\nexec "%s/saev-write" "$@"\n' "$BUILD" >mine/saev-write
+    chmod +x mine/saev-write
+    for status in 75 74; do
+        run -$((status % 75)) env -i STATUS=$status HOME="$PWD/home" TU_BIN="$PWD/mine" \
+            "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
+        [ -z "$output" ]
+    done
+}
+
 @test "pipes: whoever writes to a reader that has gone ends quietly, with 141" {
     cd "$S"
     m=demo/qwen3-tiny dump=$(cat dump)
