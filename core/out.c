@@ -78,24 +78,40 @@ struct entry {
     char name[];
 };
 
-/* Not by readdir(), which takes memory. */
-int
-out_remove_folder(int at, const char *path)
+/* One look through a folder: how much it removed.  Not by readdir(), which
+ * takes memory. */
+static int
+remove_entries(int at, const char *path)
 {
     _Alignas(8) char buf[4096];
     int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int count = 0;
     long n;
 
     while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0)
         for (char *p = buf; p < buf + n;) {
             struct entry *e = (void *)p;
 
-            unlinkat(fd, e->name, 0);
+            count += unlinkat(fd, e->name, 0) == 0;
             p += e->nbytes;
         }
     if (fd >= 0)
         close(fd);
-    return unlinkat(at, path, AT_REMOVEDIR);
+    return count;
+}
+
+/* Again while there is more: some network file systems pass over entries when
+ * those before them go. */
+int
+out_remove_folder(int at, const char *path)
+{
+    int count, rc;
+
+    do {
+        count = remove_entries(at, path);
+        rc = unlinkat(at, path, AT_REMOVEDIR);
+    } while (rc < 0 && count > 0);
+    return rc;
 }
 
 /* Was it under way?  One that is linked has its name already, and what ends

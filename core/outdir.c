@@ -379,7 +379,9 @@ static int
 swap(const struct outdir *d, const char *path, struct err *err)
 {
     if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) < 0)
-        return errno == EINVAL || errno == ENOSYS ? 0 : not_replaced(path, err);
+        return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP
+                   ? 0
+                   : not_replaced(path, err);
     if (!outdir_there(d))
         return 1;
     /* it was at 'path': another was quicker */

@@ -497,11 +497,11 @@ FILE_SYSTEMS = {
     "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR no-exchange"
               " no-copy:EOPNOTSUPP odd-stat",
     "GPFS": "no-exchange:ENOSYS no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
-    "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP no-exchange"
+    "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP no-exchange:EOPNOTSUPP"
            " no-tmpfile:EINVAL no-dirsync:EBADF",
     "FUSE": "no-link no-sync no-dirsync no-hint no-direct no-seek"
             " no-room:ENOSYS no-exchange no-copy:EPERM no-shared"
-            " no-statvfs",
+            " no-statvfs skip",
 }
 # Of these it may be told.
 LACKING = {

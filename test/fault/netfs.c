@@ -269,6 +269,8 @@ fcntl(int fd, int what, ...)
 
 /* ---- what is open, but has no name ---- */
 
+static unsigned listed[MAX_FD]; /* entries that were told of a folder */
+
 static bool
 is_open(const struct stat *st)
 {
@@ -294,6 +296,10 @@ unlinkat(int at, const char *path, int flags)
     if (quirks[SILLY].on && !(flags & AT_REMOVEDIR) &&
         syscall(SYS_newfstatat, at, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         is_open(&st)) {
+        if (!strncmp(slash ? slash + 1 : path, ".nfs", 4)) {
+            errno = EBUSY;
+            return -1;
+        }
         snprintf(to, sizeof(to), "%.*s.nfs%016llx",
                  slash ? (int)(slash + 1 - path) : 0, path,
                  (unsigned long long)st.st_ino);
@@ -335,6 +341,8 @@ close(int fd)
     int rc;
     REAL(int, close, (int));
 
+    if (fd >= 0 && fd < MAX_FD)
+        listed[fd] = 0;
     rc = real(fd);
     if (silly)
         syscall(SYS_unlinkat, AT_FDCWD, path, 0);
@@ -349,8 +357,6 @@ close_all(void)
 }
 
 /* ---- listing ---- */
-
-static unsigned listed[MAX_FD]; /* entries that were told */
 
 off_t
 lseek(int fd, off_t at, int whence)
