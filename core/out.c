@@ -170,8 +170,10 @@ open_tmp(struct out *o, struct err *err)
         return err_set(err, EX_SOFTWARE, "%s: over %d outputs at once", o->path,
                        MAX_OPEN);
     o->fd = create(o->tmp);
-    if (o->fd < 0 && errno == EEXIST && unlink(o->tmp) == 0)
-        o->fd = create(o->tmp); /* left by a dead process with our PID */
+    if (o->fd < 0 && errno == EEXIST) {
+        unlink(o->tmp); /* left by a dead process with our PID */
+        o->fd = create(o->tmp);
+    }
     if (o->fd < 0)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
     return 0;
@@ -486,7 +488,7 @@ static int
 publish(struct out *o, struct err *err)
 {
     if (!(o->flags & OUT_FORCE)) {
-        if (link(o->tmp, o->path) == 0) {
+        if (name_link(o->tmp, o->path) == 0) {
             unlink(o->tmp);
             return sync_name(o, err);
         }
@@ -496,8 +498,10 @@ publish(struct out *o, struct err *err)
          * writers at the same moment can both pass, the later one wins */
         if (access(o->path, F_OK) == 0)
             return out_exists(o->path, err);
+        if (errno != ENOENT)
+            return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
     }
-    if (rename(o->tmp, o->path) < 0)
+    if (name_move(o->tmp, o->path) < 0)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
     return sync_name(o, err);
 }

@@ -280,8 +280,9 @@ move_files(const char *from, const char *to, struct err *err)
     int rc = 0;
 
     while (d && at >= 0 && rc == 0 && (errno = 0, e = readdir(d)))
-        if (e->d_name[0] != '.')
-            rc = renameat(dirfd(d), e->d_name, at, e->d_name);
+        if (e->d_name[0] != '.' &&
+            renameat(dirfd(d), e->d_name, at, e->d_name) < 0 && errno != ENOENT)
+            rc = -1; /* ENOENT: an answer was lost, as in name_move() */
     if (!d || at < 0 || rc < 0 || errno)
         rc = err_sys(err, EX_CANTCREAT, "%s: cannot be filled", to);
     if (at >= 0)
@@ -359,11 +360,11 @@ outdir_was_quicker(const char *path, struct err *err)
 static const char *
 take_aside(const struct outdir *d, const char *waste, const char *name)
 {
-    if (rename(waste, name) < 0)
+    if (name_move(waste, name) < 0)
         return is_at(d, waste) ? NULL : waste;
     if (!is_at(d, name))
         return name;
-    rename(name, waste);
+    name_move(name, waste);
     return NULL;
 }
 
@@ -393,7 +394,7 @@ swap(const struct outdir *d, const char *path, struct err *err)
 static void
 put_back(const char *old, const char *path, struct err *err)
 {
-    if (rename(old, path) < 0)
+    if (name_move(old, path) < 0)
         err_set(err, EX_CANTCREAT,
                 "%s: cannot be replaced, and what it was is now %s: %s", path,
                 old, strerror(errno));
@@ -406,9 +407,9 @@ swap_by_steps(const struct outdir *d, const char *path, const char *old,
               struct err *err)
 {
     outdir_remove(old);
-    if (rename(path, old) < 0)
+    if (name_move(path, old) < 0)
         return not_replaced(path, err);
-    if (rename(d->stage, path) == 0)
+    if (name_move(d->stage, path) == 0)
         return 0;
     not_replaced(path, err);
     put_back(old, path, err);
@@ -422,12 +423,12 @@ swap_back(const struct outdir *d, const char *path, const char *waste,
           const char *old, struct err *err)
 {
     if (waste != d->stage) {
-        if (rename(path, d->stage) == 0)
+        if (name_move(path, d->stage) == 0)
             put_back(waste, path, err);
     } else if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) <
                0) {
         outdir_remove(old);
-        rename(d->stage, old);
+        name_move(d->stage, old);
     }
 }
 
@@ -497,7 +498,7 @@ publish(struct outdir *d, const char *path, bool replace, struct err *err)
     if (!outdir_there(d))
         return outdir_was_quicker(path, err);
     str_addf(&old, "%s/.%s.old", d->parent, strrchr(path, '/') + 1);
-    if (rename(d->stage, path) == 0) {
+    if (name_move(d->stage, path) == 0) {
         rc = folder_sync(path, err);
         if (rc == 0)
             outdir_remove(old.s); /* of one who died replacing it */

@@ -170,6 +170,39 @@ tmp_name(const char *path)
     return name;
 }
 
+static bool
+is_at(const struct stat *st, const char *path)
+{
+    struct stat now;
+    int e = errno;
+    bool yes = lstat(path, &now) == 0 && now.st_ino == st->st_ino &&
+               now.st_dev == st->st_dev;
+
+    errno = e;
+    return yes;
+}
+
+int
+name_move(const char *from, const char *to)
+{
+    struct stat st;
+    bool known = lstat(from, &st) == 0;
+
+    if (rename(from, to) == 0)
+        return 0;
+    return errno == ENOENT && known && is_at(&st, to) ? 0 : -1;
+}
+
+int
+name_link(const char *from, const char *to)
+{
+    struct stat st;
+
+    if (link(from, to) == 0)
+        return 0;
+    return errno == EEXIST && lstat(from, &st) == 0 && is_at(&st, to) ? 0 : -1;
+}
+
 int
 folder_sync(const char *path, struct err *err)
 {

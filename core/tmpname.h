@@ -14,6 +14,14 @@
  * -1 with 'err' set (EX_IOERR). */
 int folder_sync(const char *path, struct err *err);
 
+/*
+ * name_move() and name_link() are rename(2) and link(2) of what nobody else
+ * moves, but 0, too, where it is done and the answer was lost: asked again, an
+ * NFS server says ENOENT or EEXIST.  -1 with errno set.
+ */
+int name_move(const char *from, const char *to);
+int name_link(const char *from, const char *to);
+
 /* tmp_name() is a name for an unfinished 'path' that no other process uses.
  * Owner: the caller, free(). */
 char *tmp_name(const char *path);

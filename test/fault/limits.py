@@ -491,7 +491,7 @@ def odd_folder(case, word, name, mode):
 # What netfs.c makes of one.
 FILE_SYSTEMS = {
     "NFS 3": "no-lock no-room no-copy no-tmpfile no-exchange no-seek silly"
-             " odd-stat rights",
+             " odd-stat rights twice",
     "NFS 4": "no-copy:EINVAL no-tmpfile no-exchange silly rights:EROFS"
              " lease",
     "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR no-exchange"
