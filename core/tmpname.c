@@ -17,9 +17,12 @@
 #include "core/fd.h"
 #include "core/mem.h"
 
-#define OLD_S    (24 * 3600) /* a temporary untouched for that is waste */
-#define HOST_MAX 64
-#define TMP_ROOM (NAME_MAX - 40 - HOST_MAX) /* of NAME in its temporary */
+#define OLD_S (24 * 3600) /* a temporary untouched for that is waste */
+#define TMP_ROOM                                                             \
+    64              /* bytes of NAME: the 143 of eCryptfs have to do for all \
+                     */
+#define HOST_MAX 80 /* 64 of the name, and a namespace */
+#define FIRST_NS "pid:[4026531836]" /* PROC_PID_INIT_INO */
 
 /* The length of a path's folder, "" or ending in '/'. */
 static size_t
@@ -30,12 +33,20 @@ folder_bytes(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
+/* The host, and if it is a container's, the namespace that a PID is of. */
 static void
 host_name(char host[HOST_MAX])
 {
+    char ns[32];
+    ssize_t n = readlink("/proc/self/ns/pid", ns, sizeof(ns));
+    size_t used;
+
     if (gethostname(host, HOST_MAX) < 0)
         strcpy(host, "localhost");
     host[HOST_MAX - 1] = '\0';
+    used = strlen(host);
+    if (n > 6 && (n != strlen(FIRST_NS) || memcmp(ns, FIRST_NS, (size_t)n)))
+        snprintf(host + used, HOST_MAX - used, "-%.*s", (int)n - 6, ns + 5);
 }
 
 /* "DIR/.NAME.tmp.": "HOST.PID.SERIAL" follows. */

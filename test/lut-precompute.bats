@@ -575,7 +575,7 @@ ref.write_sae("nan", "sparsify", s, 4)'
     done
     # what a run that was killed left beside another one's finished file
     : & wait $!
-    : >"t/.model.layers.0.self_attn.q_proj.lut.safetensors.tmp.$(hostname).$!.0"
+    : >"t/.model.layers.0.self_attn.q_proj.lut.safetensors.tmp.$(this_host).$!.0"
     lut-precompute -q -m model -s sparsify -o t --resume
     [ "$(ls -A t)" = "$(ls -A want)" ]
 }

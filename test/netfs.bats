@@ -56,3 +56,46 @@ p = subprocess.Popen(["st-inspect", "verify", "-q", "x.safetensors"])
 sys.exit(p.wait())
 END
 }
+
+@test "file systems: where names have 143 bytes, all of them can be used" {
+    py -c 'import mkst, numpy as np
+mkst.save("x.safetensors", {"a": np.ones(3, np.float32)})'
+    name=$(printf '%0143d' 7)
+    st-inspect cat -o want x.safetensors a
+    for i in "" -f; do
+        on short st-inspect cat $i -o "$name" x.safetensors a
+        cmp want "$name"
+    done
+    run -73 --separate-stderr on short st-inspect cat -o "x$name" x.safetensors a
+    [ "$stderr" = "st-inspect: x$name: cannot be created: File name too long" ]
+}
+
+# another COMMAND...: it runs where PIDs are others, as in a container.
+another() {
+    unshare --pid --fork --mount-proc "$@"
+}
+
+@test "file systems: what a container writes, its host does not remove, nor the reverse" {
+    another true 2>/dev/null || skip "no PID namespaces here"
+    py -c 'from saev_dump import *; import json
+kw = dict(n=4, d=8)
+dump("want", **kw).tofile("a.f32")
+json.dump(meta(**kw), open("m.json", "w"))'
+    for slow in "" another; do
+        fast=$([ $slow ] || echo another)
+        mkfifo stream
+        $slow saev-write -q -m m.json -o out <stream 2>said 9>&- &
+        exec 9>stream
+        head -c 100 a.f32 >&9
+        until ls out/.*.tmp.*/.*.tmp.* 2>/dev/null; do kill -0 $!; sleep .01; done
+        $fast saev-write -q -m m.json -o out a.f32
+        ls out/.*.tmp.*/.*.tmp.* # it is still there
+        rm -r out/[0-9a-f]*
+        tail -c +101 a.f32 >&9
+        exec 9>&-
+        wait $!
+        diff -r want out/*
+        [ "$(ls -A out | wc -l)" = 1 ]
+        rm -r out stream
+    done
+}

@@ -64,12 +64,12 @@ load helpers
     bash -c 'sleep 60 & echo $! >child; exec sleep 60' &
     until [ "$(cat "/proc/$!/comm" 2>/dev/null)" = sleep ]; do :; done
     child=$(cat child)
-    for f in x.npy y; do touch ".$f.tmp.$(uname -n).$child.0"; done
+    for f in x.npy y; do touch ".$f.tmp.$(this_host).$child.0"; done
     st-inspect hash -o y "$DEMO" >/dev/null
-    [ -e ".y.tmp.$(uname -n).$child.0" ] # alive: it may still write
+    [ -e ".y.tmp.$(this_host).$child.0" ] # alive: it may still write
     kill -9 "$child"
     until grep -q ') Z ' "/proc/$child/stat"; do :; done
     hf-infer "$DEMO" --ids 1,2 --logits x.npy
-    [ ! -e ".x.npy.tmp.$(uname -n).$child.0" ]
+    [ ! -e ".x.npy.tmp.$(this_host).$child.0" ]
     kill $!
 }

@@ -501,7 +501,7 @@ FILE_SYSTEMS = {
            " no-tmpfile:EINVAL no-dirsync:EBADF",
     "FUSE": "no-link no-sync no-dirsync no-hint no-direct no-seek"
             " no-room:ENOSYS no-exchange no-copy:EPERM no-shared"
-            " no-statvfs skip",
+            " no-statvfs skip short",
 }
 # Of these it may be told.
 LACKING = {

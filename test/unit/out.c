@@ -20,6 +20,7 @@
 
 #include "core/mem.h"
 #include "core/sig.h"
+#include "test/unit/host.h"
 #include "test/unit/tap.h"
 
 #define BYTES ((size_t)1 << 20)
@@ -412,13 +413,13 @@ test_copy(void)
 
 /* An empty file ".x.tmp.TAIL", as old as that. */
 static void
-leave(const char *tail, time_t age_s, char path[128])
+leave(const char *tail, time_t age_s, char path[200])
 {
     struct timespec t[2] = { { .tv_sec = time(NULL) - age_s },
                              { .tv_sec = time(NULL) - age_s } };
     int fd;
 
-    snprintf(path, 128, ".x.tmp.%s", tail);
+    snprintf(path, 200, ".x.tmp.%s", tail);
     fd = open(path, O_WRONLY | O_CREAT, 0666);
     if (fd >= 0) {
         futimens(fd, t);
@@ -508,7 +509,7 @@ test_memory_of_threads(void)
 static void
 test_sweep(void)
 {
-    char host[65] = "", tail[100], path[128];
+    char host[128] = "", tail[180], path[200];
     struct err err = { 0 };
     pid_t dead = fork();
     const struct {
@@ -530,7 +531,7 @@ test_sweep(void)
     if (dead == 0)
         _exit(0);
     waitpid(dead, NULL, 0);
-    gethostname(host, sizeof(host) - 1);
+    own_host(host);
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
         snprintf(tail, sizeof(tail), "%s%s.%ld.0", t[i].host, t[i].more,
                  t[i].pid);

@@ -20,6 +20,7 @@
 #include "core/mem.h"
 #include "core/sig.h"
 #include "core/tmpname.h"
+#include "test/unit/host.h"
 #include "test/unit/tap.h"
 
 static int no_sync; /* the sync from now on that fails; 0: none */
@@ -336,13 +337,13 @@ test_sweep(void)
 static void
 test_live(void)
 {
-    char name[120], host[64] = "", *ours = tmp_name("a");
+    char name[200], host[128] = "", *ours = tmp_name("a");
     pid_t pid = fork();
 
     if (pid == 0)
         _exit(0);
     waitpid(pid, NULL, 0);
-    gethostname(host, sizeof(host) - 1);
+    own_host(host);
     snprintf(name, sizeof(name), ".a.tmp.%s.%ld.0", host, (long)pid);
     put(".", ".a.tmp.other.1.0", "");
     tap_ok(tmp_is_live(AT_FDCWD, ours) &&
