@@ -1,7 +1,8 @@
 #!/bin/sh
 # shellcheck disable=SC2046  # file names here have no spaces
 # Fails where a file breaks a rule of the house that no compiler knows: its
-# size, what its first lines say, comments of headers, options nobody reads.
+# size, what its first lines say, comments of headers, options nobody reads,
+# seeds of fuzzers.
 max_file=700 max_function=120
 status=0
 bad() {
@@ -86,6 +87,23 @@ $(sed -n "s/^    { \(O_[A-Z0-9_]*\|'.'\), .*/\1/p" "$d/main.c" | sort -u)
 END
     [ "$(echo "$unread" | wc -w)" -le 1 ] || bad "$d/main.c: options that nothing reads:$unread"
 done
+
+# The seeds of a fuzzer are few and short: "-merge=1" of libFuzzer makes them so.
+max_seeds=64 max_seed=8192
+git ls-files 'test/fuzz/*.seeds/*' | xargs -r wc -c | awk -v most=$max_seeds -v max=$max_seed '
+    $2 == "total" { next }
+    $1 > max {
+        print "rules: " $2 ": has " $1 " bytes (at most " max ")"
+        found = 1
+    }
+    { sub(/\/[^\/]*$/, "", $2); seeds[$2]++ }
+    END {
+        for (d in seeds) if (seeds[d] > most) {
+            print "rules: " d ": has " seeds[d] " seeds (at most " most ")"
+            found = 1
+        }
+        exit found
+    }' >&2 || status=1
 
 # What is left to do stands in issues, not here.
 # shellcheck disable=SC2086

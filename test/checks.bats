@@ -45,6 +45,16 @@ stub() {
     table() { printf '/* It. */\nenum { O_A = 9, O_B, O_C };\n    { O_A, "a" },\n    { O_B, "b" },\n    { O_C, "c" },\n%s\n' "$1"; }
     try 0 cmd/t/main.c < <(table 'O_A O_B') # the third may be the default
     try 1 cmd/t/main.c "options that nothing reads: O_B O_C" < <(table 'O_A')
+    mkdir -p test/fuzz/x.seeds
+    try 0 test/fuzz/x.seeds/a < <(head -c 8192 /dev/zero)
+    mkdir -p test/fuzz/x.seeds
+    try 1 test/fuzz/x.seeds/a "has 8193 bytes (at most 8192)" < <(head -c 8193 /dev/zero)
+    mkdir -p test/fuzz/x.seeds
+    seq 65 | split -l 1 - test/fuzz/x.seeds/
+    git add -A
+    run -1 sh "$ROOT/scripts/rules.sh"
+    [ "$output" = "rules: test/fuzz/x.seeds: has 65 seeds (at most 64)" ]
+    git rm -qrf test
     printf '/* It. */\n/* TO%s: more */\n' DO >core/a.c
     git add -A
     run -1 sh "$ROOT/scripts/rules.sh"
