@@ -89,7 +89,7 @@ END
 done
 
 # The seeds of a fuzzer are few and short: "-merge=1" of libFuzzer makes them so.
-max_seeds=64 max_seed=8192
+max_seeds=64 max_seed=4096
 git ls-files 'test/fuzz/*.seeds/*' | xargs -r wc -c | awk -v most=$max_seeds -v max=$max_seed '
     $2 == "total" { next }
     $1 > max {

@@ -46,9 +46,9 @@ stub() {
     try 0 cmd/t/main.c < <(table 'O_A O_B') # the third may be the default
     try 1 cmd/t/main.c "options that nothing reads: O_B O_C" < <(table 'O_A')
     mkdir -p test/fuzz/x.seeds
-    try 0 test/fuzz/x.seeds/a < <(head -c 8192 /dev/zero)
+    try 0 test/fuzz/x.seeds/a < <(head -c 4096 /dev/zero)
     mkdir -p test/fuzz/x.seeds
-    try 1 test/fuzz/x.seeds/a "has 8193 bytes (at most 8192)" < <(head -c 8193 /dev/zero)
+    try 1 test/fuzz/x.seeds/a "has 4097 bytes (at most 4096)" < <(head -c 4097 /dev/zero)
     mkdir -p test/fuzz/x.seeds
     seq 65 | split -l 1 - test/fuzz/x.seeds/
     git add -A
