@@ -333,3 +333,11 @@ cross_tree() {
     [[ ${lines[0]} == "O0: other bits: see "* ]]
     run -2 sh scripts/check-compilers.sh O9
 }
+
+@test "NEWS: as many commands, writers and fuzzers as there are" {
+    cd "$ROOT"
+    news=$(tr -s ' \n' ' ' <NEWS)
+    [[ $news == *", in $(sh -c ". test/fault/cases.sh; cases '*'" | wc -l) commands of all tools,"* ]]
+    [[ $news == *" kills of $(. test/writers.bash && wc -l <<<"$WRITERS") writers,"* ]]
+    [[ $news == *"make fuzz: $(ls test/fuzz/*.c | wc -l) fuzzers,"* ]]
+}
