@@ -589,5 +589,7 @@ out_close_stdout(struct err *err)
     /* closed from the start, nothing to say */
     if (errno == EBADF && !failed && !pending)
         return 0;
-    return err_sys(err, EX_IOERR, "standard output");
+    if (errno)
+        return err_sys(err, EX_IOERR, "standard output");
+    return err_set(err, EX_IOERR, "standard output: cannot be written");
 }

@@ -119,6 +119,21 @@ END
     done
 }
 
+@test "streams: what is said to closed ones lands in no output" {
+    for closed in '' 0 1 2 01 02 12 012; do
+        close=
+        for fd in 0 1 2; do
+            [[ $closed != *$fd* ]] || close+=" $fd>&-"
+        done
+        rm -rf out
+        status=0
+        eval "saev-write -v -m m.json -o out a.f32 $close" || status=$?
+        # its path is lost
+        [ $status = "$([[ $closed == *1* ]] && echo 74 || echo 0)" ]
+        cat out/*/acts*.bin | cmp - a.f32
+    done
+}
+
 # pairs ROUNDS [NAME...]: every writer, or those, twice at once on one output.
 pairs() {
     py - "$WRITERS" "$@" <<'END'

@@ -236,7 +236,11 @@ end_of(const char *text)
         if (dup2(open("/dev/null", O_WRONLY), 1) < 0)
             _exit(9);
         fputs("more", stdout);
-        _exit(out_close_stdout(&err) < 0 ? err.status : 0);
+        if (out_close_stdout(&err) == 0)
+            _exit(0);
+        _exit(strcmp(err.what, "standard output: cannot be written")
+                  ? 9
+                  : EX_IOERR);
     }
     waitpid(pid, &status, 0);
     return WEXITSTATUS(status);
