@@ -250,6 +250,7 @@ test_js(void)
                !strcmp(err.what, "f: a.b[2] is \"x\" (expected a number)"),
            "a wrong type is told with its path, found and expected");
     tap_ok(js_f64(&one, &v, &err) == 0 && v == 1 &&
+               js_i64(&one, -9, 0, &i, &err) < 0 &&
                js_i64(&one, 2, 9, &i, &err) < 0 &&
                !strcmp(err.what, "f: a.b[0] is 1 (expected a whole number "
                                  "from 2 to 9)"),
@@ -261,9 +262,10 @@ test_js(void)
     tap_ok(!strcmp(s.s, "\"\\\"\\n\\u0001\\ufffd\xc3\xa4\""),
            "js_put_str escapes quotes, controls and bad bytes");
     str_clear(&s);
-    /* U+009B is a terminal's CSI, U+202E turns text round, U+E0041 is unseen */
-    js_put_str(&s, "\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\x81", 9);
-    tap_ok(!strcmp(s.s, "\"\\u009b\\u202e\\udb40\\udc41\""),
+    /* U+009B is a terminal's CSI, U+202E turns text round, U+E0041 and U+E0FFF
+     * are unseen */
+    js_put_str(&s, "\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\x81\xf3\xa0\xbf\xbf", 13);
+    tap_ok(!strcmp(s.s, "\"\\u009b\\u202e\\udb40\\udc41\\udb43\\udfff\""),
            "js_put_str escapes what drives a terminal or hides");
     str_clear(&s);
     js_put_f64(&s, 0.1);

@@ -77,6 +77,10 @@ test_numbers(void)
                      opt_u64("-n", bad[k], 0, 10, &u, &err) < 0;
     tap_ok(n_refused == 8, "opt_i64, opt_u64: what is no number is refused");
     tap_ok(!opt_i64("-n", "-7", -9, 9, &i, &err) && i == -7, "opt_i64: -7");
+    tap_ok(opt_i64("-n", "9223372036854775808", 0, INT64_MAX, &i, &err) < 0 &&
+               opt_u64("-n", "18446744073709551616", 0, UINT64_MAX, &u, &err) <
+                   0,
+           "opt_i64, opt_u64: what has no 64 bits is not the largest that has");
     tap_ok(!opt_u64("-n", "18446744073709551615", 0, UINT64_MAX, &u, &err) &&
                u == UINT64_MAX,
            "opt_u64: 2^64 - 1");
@@ -107,9 +111,9 @@ test_size_arguments(void)
                  { "18446744073709551615", SIZE_MAX },
                  { "16777215T", 18446742974197923840u } };
     static const char *const bad[] = {
-        "",   "M",    "-1M",  " 1M", "1MB",       "1.5G",
-        "1m", "64 M", "0x10", "1P",  "16777216T", "18446744073709551616",
-        "16"
+        "",   "M",        "-1M",  " 1M", "1MB",       "1.5G",
+        "1m", "64 M",     "0x10", "1P",  "16777216T", "18446744073709551616",
+        "16", "16777217T"
     };
     struct err err;
     size_t n;
@@ -122,7 +126,7 @@ test_size_arguments(void)
         n_refused += opt_size("--mem", bad[k], 17, &n, &err) < 0 &&
                      err.status == TU_USAGE;
     tap_ok(n_good == 8, "opt_size: bytes, and powers of 1024");
-    tap_ok(n_refused == 13, "opt_size: no size, too large, too small");
+    tap_ok(n_refused == 14, "opt_size: no size, too large, too small");
     opt_size("--mem", "1m", 0, &n, &err);
     tap_ok(!strcmp(err.what,
                    "--mem: \"1m\" is not a size such as 100000, 64M or 2G"),
@@ -222,8 +226,9 @@ test_verbs(void)
     tap_ok(opt_for_verb(&tool, OPT_LONG, "stats", &err) < 0 &&
                !strcmp(err.what, "option --raw has no meaning for stats"),
            "opt_for_verb: and refused elsewhere");
-    tap_ok(opt_for_verb(&tool, 'o', "stat", &err) < 0,
-           "opt_for_verb: the beginning of a verb's name is not the verb");
+    tap_ok(opt_for_verb(&tool, 'o', "stat", &err) < 0 &&
+               opt_for_verb(&tool, 'o', "tats", &err) < 0,
+           "opt_for_verb: a part of a verb's name is not the verb");
     tap_ok(opt_verb(&tool, "cat") == 0 && opt_verb(&tool, "stats") == 1 &&
                opt_verb(&tool, "stat") < 0 && opt_verb(&tool, "") < 0,
            "opt_verb: a verb's place, and none for other words");
