@@ -221,6 +221,8 @@ test_empty(void)
                !outdir_remove_empty(d) && !outdir_remove_empty(e) &&
                count("p") == 1,
            "nor is one removed that another fills");
+    outdir_drop_part("p", "k");
+    tap_ok(count("p") == 1, "nor dropped");
     outdir_abort(e);
     tap_ok(outdir_remove_empty(d) && count("p") == 0, "alone, it is");
     outdir_abort(d);
