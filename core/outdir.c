@@ -489,6 +489,26 @@ replace_folder(struct outdir *d, const char *path, const char *old,
     return rc;
 }
 
+/* A rename that failed.  By what, where a folder is in the way, each file
+ * system has its own mind about. */
+static int
+publish_over(struct outdir *d, const char *path, const char *old, bool replace,
+             struct err *err)
+{
+    struct stat st;
+    int e = errno;
+
+    if (lstat(path, &st) < 0) {
+        errno = e;
+        return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
+    }
+    if (!replace)
+        return out_exists(path, err);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
+    return replace_folder(d, path, old, err);
+}
+
 static int
 publish(struct outdir *d, const char *path, bool replace, struct err *err)
 {
@@ -498,18 +518,12 @@ publish(struct outdir *d, const char *path, bool replace, struct err *err)
     if (!outdir_there(d))
         return outdir_was_quicker(path, err);
     str_addf(&old, "%s/.%s.old", d->parent, strrchr(path, '/') + 1);
-    if (name_move(d->stage, path) == 0) {
+    if (name_move(d->stage, path) < 0) {
+        rc = publish_over(d, path, old.s, replace, err);
+    } else {
         rc = folder_sync(path, err);
         if (rc == 0)
             outdir_remove(old.s); /* of one who died replacing it */
-    } else if (errno == ENOTDIR && replace) {
-        rc = err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
-    } else if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
-        rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
-    } else if (!replace) {
-        rc = out_exists(path, err);
-    } else {
-        rc = replace_folder(d, path, old.s, err);
     }
     str_free(&old);
     return rc;

@@ -498,10 +498,10 @@ FILE_SYSTEMS = {
               " no-copy:EOPNOTSUPP odd-stat",
     "GPFS": "no-exchange:ENOSYS no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
     "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP no-exchange:EOPNOTSUPP"
-           " no-tmpfile:EINVAL no-dirsync:EBADF",
+           " no-tmpfile:EINVAL no-dirsync:EBADF no-over:EXDEV",
     "FUSE": "no-link no-sync no-dirsync no-hint no-direct no-seek"
             " no-room:ENOSYS no-exchange no-copy:EPERM no-shared"
-            " no-statvfs skip short",
+            " no-statvfs skip short no-over",
 }
 # Of these it may be told.
 LACKING = {

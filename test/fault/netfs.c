@@ -39,6 +39,7 @@ enum quirk {
     NO_TMPFILE,
     NO_EXCHANGE,
     NO_LINK,
+    NO_OVER,
     NO_SHARED,
     NO_MAP,
     NO_CHMOD,
@@ -71,6 +72,7 @@ static struct {
     [NO_TMPFILE] = { "no-tmpfile", EOPNOTSUPP, 0 },
     [NO_EXCHANGE] = { "no-exchange", EINVAL, 0 }, /* renameat2()'s flags */
     [NO_LINK] = { "no-link", EPERM, 0 },
+    [NO_OVER] = { "no-over", EPERM, 0 }, /* a folder's rename, to another's */
     [NO_SHARED] = { "no-shared", ENODEV, 0 }, /* MAP_SHARED; FUSE, direct */
     [NO_MAP] = { "no-map", ENODEV, 0 },       /* of files at all */
     [NO_CHMOD] = { "no-chmod", EPERM, 0 },
@@ -183,6 +185,15 @@ pathconf(const char *path, int name)
                                                     : real(path, name);
 }
 
+static bool
+is_over(const char *path)
+{
+    struct stat st;
+
+    return syscall(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0 &&
+           S_ISDIR(st.st_mode) && refuses(NO_OVER);
+}
+
 /* Was it done, and the client is not told? */
 static bool
 lost(int rc, unsigned *calls, int error)
@@ -206,7 +217,8 @@ lost(int rc, unsigned *calls, int error)
 
 WRAP_NAME(link, (const char *a, const char *b), (a, b),
           is_long(b) || refuses(NO_LINK), EEXIST)
-WRAP_NAME(rename, (const char *a, const char *b), (a, b), is_long(b), ENOENT)
+WRAP_NAME(rename, (const char *a, const char *b), (a, b),
+          is_long(b) || is_over(b), ENOENT)
 WRAP_NAME(renameat, (int at, const char *a, int bt, const char *b),
           (at, a, bt, b), is_long(b), ENOENT)
 WRAP_NAME(mkdir, (const char *path, mode_t mode), (path, mode),
