@@ -183,7 +183,8 @@ test_cuts(void)
         refused += npy_parse(&npy, s.s, n, "f", &err) < 0;
         free(copy);
     }
-    tap_ok(refused == 2 * s.n && s.n == 128, "a header cut anywhere is refused");
+    tap_ok(refused == 2 * s.n && s.n == 128,
+           "a header cut anywhere is refused");
     tap_ok(npy_parse(&npy, s.s, s.n, "f", &err) == 0 &&
                npy.data_offset == s.n && npy.dtype == DT_F32,
            "the whole header is read");
