@@ -107,6 +107,29 @@ test_error(void)
     str_free(&out);
 }
 
+static void
+test_twice(void)
+{
+    static const struct {
+        const char *text, *key;
+    } t[] = {
+        { "{\"a\":1,\"a\":2}", "\"a\"" },
+        { "{\"c\":0,\"b\":1,\"c\":2}", "\"c\"" },
+        { "{\"b\":[{\"x\":1,\"\\u0078\":2}]}", "\"x\"" },
+        { "{\"\":1,\"b\":1,\"\":1}", "\"\"" },
+    };
+    struct err err = { 0 };
+    char want[80];
+
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        snprintf(want, sizeof(want), "m: the key %s is there twice", t[i].key);
+        tap_ok(pyjson_members(t[i].text, strlen(t[i].text), "m", NULL, NULL,
+                              &err) < 0 &&
+                   err.status == EX_DATAERR && !strcmp(err.what, want),
+               "pyjson_members: %s: %s", t[i].text, err.what);
+    }
+}
+
 /* "KEY|VALUE|KEY AS IN THE TEXT|VALUE AS IN THE TEXT;" */
 static int
 note_member(void *ctx, const struct pyjson_member *m, struct err *err)
@@ -138,6 +161,7 @@ main(void)
 {
     test_corpus();
     test_members();
+    test_twice();
     test_error();
     return tap_done();
 }
