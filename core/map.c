@@ -16,8 +16,14 @@
 int
 file_status(int e)
 {
-    return e == EMFILE || e == ENFILE || e == ENOMEM || e == EIO ? EX_IOERR
-                                                                 : EX_NOINPUT;
+    static const int others[] = {
+        EMFILE, ENFILE, ENOMEM, EIO, ESTALE, ETIMEDOUT
+    };
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (e == others[i])
+            return EX_IOERR;
+    return EX_NOINPUT;
 }
 
 /* Opens anything but a folder; O_NONBLOCK keeps a FIFO from hanging us until

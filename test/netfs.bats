@@ -70,6 +70,17 @@ mkst.save("x.safetensors", {"a": np.ones(3, np.float32)})'
     [ "$stderr" = "st-inspect: x$name: cannot be created: File name too long" ]
 }
 
+@test "moe-sft train --resume: a checkpoint that is not told of is not written over" {
+    py -c 'import moe_train; moe_train.make("t", qlen=16)'
+    train() {
+        "${@:2}" moe-sft train -q -b t/base.safetensors -l t/student.safetensors -o run -n "$1" --resume \
+            t/b0.safetensors
+    }
+    train 2 env
+    train 3 on blind >steps
+    [ "$(cut -f 1 steps)" = "$(printf 'step\n3')" ]
+}
+
 # another COMMAND...: it runs where PIDs are others, as in a container.
 another() {
     unshare --pid --fork --mount-proc "$@"

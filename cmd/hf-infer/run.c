@@ -8,6 +8,7 @@
 
 #include "core/kernel/cpu.h"
 #include "core/kernel/vec.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/tool.h"
 #include "core/tty.h"
@@ -38,7 +39,7 @@ open_tok_if_there(struct run *run, struct err *err)
 
     str_addf(&path, "%s/tokenizer.json", run->dir);
     if (run->mode != MODE_LOGITS && run->mode != MODE_ACTS && !run->ids_out &&
-        (run->stop.n > 0 || access(path.s, F_OK) == 0))
+        (run->stop.n > 0 || !file_missing(path.s)))
         rc = run_open_tok(run, err);
     str_free(&path);
     return rc;

@@ -14,6 +14,7 @@
 #include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/outdir.h"
 #include "core/sig.h"
@@ -185,7 +186,7 @@ update_adapter(struct train *t, struct err *err)
 static bool
 there(const char *path)
 {
-    return path && access(path, F_OK) == 0;
+    return path && !file_missing(path);
 }
 
 /* Two runs in one folder would take turns in writing over each other's state.

@@ -121,7 +121,7 @@ load_counted(struct run *run, struct err *err)
     int rc = 0;
 
     str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
-    if (!run->saev.n_imgs_known && access(path.s, F_OK) == 0) {
+    if (!run->saev.n_imgs_known && !file_missing(path.s)) {
         rc = saevdir_meta(&dir, outdir_path(run->dir), err);
         if (rc == 0)
             run->counted = dir.saev.n_imgs;

@@ -508,6 +508,7 @@ LACKING = {
     "no maps": "no-map",
     "full": "full",
     "a quota at last": "close",
+    "stale names": "blind",
 }
 
 

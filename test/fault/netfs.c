@@ -54,6 +54,7 @@ enum quirk {
     SILLY,
     ODD_STAT,
     CLOSE,
+    BLIND,
     N_QUIRKS
 };
 
@@ -89,6 +90,7 @@ static struct {
     [SILLY] = { "silly", 0, 0 },            /* what is open keeps a name */
     [ODD_STAT] = { "odd-stat", 0, 0 },      /* large inodes, no blocks, whole
                                                seconds of the future */
+    [BLIND] = { "blind", ESTALE, 0 },       /* access() of what is there */
     [CLOSE] = { "close", EDQUOT, 0 },       /* of what was written */
 };
 
@@ -222,7 +224,9 @@ WRAP_NAME(rename, (const char *a, const char *b), (a, b),
 WRAP_NAME(renameat, (int at, const char *a, int bt, const char *b),
           (at, a, bt, b), is_long(b), ENOENT)
 WRAP_NAME(mkdir, (const char *path, mode_t mode), (path, mode),
-          is_long(path) || (access(path, F_OK) == 0 && refuses(RIGHTS)), EEXIST)
+          is_long(path) || (syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0 &&
+                            refuses(RIGHTS)),
+          EEXIST)
 WRAP_NAME(rmdir, (const char *path), (path), false, ENOENT)
 
 static int
@@ -450,6 +454,13 @@ WRAP_STAT(lstat, (const char *path, struct stat *st), (path, st))
 WRAP_STAT(fstat, (int fd, struct stat *st), (fd, st))
 WRAP_STAT(fstatat, (int at, const char *path, struct stat *st, int flags),
           (at, path, st, flags))
+
+int
+access(const char *path, int mode)
+{
+    REAL(int, access, (const char *, int));
+    return real(path, mode) < 0 || (mode == F_OK && refuses(BLIND)) ? -1 : 0;
+}
 
 static int
 no_room(int rc, struct statvfs *st)
