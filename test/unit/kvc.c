@@ -142,11 +142,10 @@ test_defects(void)
 }
 
 /* A layer of six 2 x 2 blocks but the first, 2 x 5: five dims are no number of
- * tokens of two. */
+ * tokens of two; and the fifth, 2 x 3, for two of which there is no third. */
 static void
 test_dims(void)
 {
-    uint32_t n_rest = 2 * 2 * 2;
     struct str s = { 0 };
     struct err err = { 0 };
     struct kvc_mlp mlp;
@@ -160,10 +159,11 @@ test_dims(void)
     put_le32(s.s + 40, 0);
     for (uint32_t i = 0; i < 2 * KVC_SLOTS; i++) {
         char block[KVC_BLOCK_BYTES + 20] = { 0 };
+        uint32_t cols = i == 0 ? 5 : i == 4 ? 3 : 2;
 
         put_le32(block, 2);
-        put_le32(block + 4, i ? 2 : 5);
-        str_add(&s, block, KVC_BLOCK_BYTES + (i ? n_rest : 20));
+        put_le32(block + 4, cols);
+        str_add(&s, block, KVC_BLOCK_BYTES + 2 * cols * 2);
     }
     if (f) {
         fwrite(s.s, 1, s.n, f);
@@ -174,6 +174,12 @@ test_dims(void)
     tap_ok(kvc_mlp_load(&mlp, &k, 0, 0, &err) < 0 &&
                strstr(err.what, "5 columns are not a number of tokens of 2"),
            "kvc: dims that do not divide: %s", err.what);
+    tap_ok(kvc_mlp_load(&mlp, &k, 0, 1, &err) < 0 &&
+               strstr(err.what, "has 3 columns (expected 2, the rows before"),
+           "kvc: dims that do not follow: %s", err.what);
+    tap_ok(kvc_mlp_load(&mlp, &k, 1, 0, &err) < 0 &&
+               strstr(err.what, "no blocks 0 .. 2 of layer 1 (1 layers of 6)"),
+           "kvc: a layer behind the last: %s", err.what);
     kvc_close(&k);
     str_free(&s);
 }

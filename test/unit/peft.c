@@ -127,6 +127,7 @@ test_pairs(void)
         { "model.layers.1.k_proj", 5, 6, 1.2 },
         { "z.model.layers.1.v_proj", 8, 32, 4 }, /* ^ is the name's start */
         { "model.layers.1.v_proj", 8, 10, 1.25 },
+        { "base_model.model.model.layers.1.v_proj", 8, 10, 1.25 },
     };
     struct peft p;
     struct err err;
