@@ -25,10 +25,11 @@
 
 #define MODEL_NBYTES ((size_t)1200 << 20) /* of the file */
 
-#define N_DECODE 24
+#define N_DECODE 12
 #define N_PROMPT 512
 #define CHUNK    256
 #define N_BATCH  16
+#define ROUNDS   5
 
 static const struct engine_options one = { 1, COMPUTE_F32, DT_F32 };
 static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32 };
@@ -155,7 +156,7 @@ batch_line(const struct model *model, int threads, double token_s)
     struct engine *engine;
     struct par *par;
     struct err err = { 0 };
-    double v[7];
+    double v[ROUNDS];
 
     check(par_open(&par, threads, &err), &err);
     check(engine_open(&engine, model, par, &many, &err), &err);
@@ -167,15 +168,15 @@ batch_line(const struct model *model, int threads, double token_s)
                                   .n_logits = 1,
                                   .generated = true };
     }
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         double start = clock_s();
 
         check(engine_feed(engine, feeds, N_BATCH, logits, &err), &err);
         v[i] = clock_s() - start;
     }
     row("  batch of 16", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
-        N_BATCH / median(v, 7), "token/s", N_BATCH * token_s / median(v, 7),
-        "one by one");
+        N_BATCH / median(v, ROUNDS), "token/s",
+        N_BATCH * token_s / median(v, ROUNDS), "one by one");
     for (int i = 0; i < N_BATCH; i++)
         session_close(feeds[i].session);
     engine_close(engine);
@@ -191,7 +192,7 @@ prompt_line(const struct model *model, int threads, enum compute compute)
     enum probe_kind kind = compute == COMPUTE_F32 ? PROBE_F32 : PROBE_BF16;
     int32_t ids[N_PROMPT];
     float *logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
-    double speed[5], peak[5], v;
+    double speed[ROUNDS], peak[ROUNDS], v;
     struct engine *engine;
     struct par *par;
     struct session *s;
@@ -202,7 +203,7 @@ prompt_line(const struct model *model, int threads, enum compute compute)
     check(par_open(&par, threads, &err), &err);
     check(engine_open(&engine, model, par, &options, &err), &err);
     s = session_new(engine, N_PROMPT);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         double start;
 
         peak[i] = probe_best(par, kind);
@@ -213,10 +214,10 @@ prompt_line(const struct model *model, int threads, enum compute compute)
         check(session_feed(s, ids, N_PROMPT, logits, 1, &err), &err);
         speed[i] = N_PROMPT / (clock_s() - start);
     }
-    v = median(speed, 5);
+    v = median(speed, ROUNDS);
     row("hf-infer prompt", compute == COMPUTE_F32 ? "512, f32" : "512, bf16",
         isa_name(cpu_isa()), threads, v, "token/s",
-        v * FLOP_TOKEN / median(peak, 5), "its peak");
+        v * FLOP_TOKEN / median(peak, ROUNDS), "its peak");
     if (compute == COMPUTE_F32)
         row("  memory", "anonymous", "-", threads,
             (double)proc_kib("/proc/self/smaps_rollup", "Anonymous:") / 1024,
@@ -231,10 +232,10 @@ prompt_line(const struct model *model, int threads, enum compute compute)
 static void
 start_line(const char *dir, int threads)
 {
-    double seconds[5];
+    double seconds[ROUNDS];
     struct err err = { 0 };
 
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         double start = clock_s();
         struct model *model;
         struct session *s;
@@ -257,7 +258,7 @@ start_line(const char *dir, int threads)
         par_close(par);
     }
     row("hf-infer start", "to first token", isa_name(cpu_isa()), threads,
-        median(seconds, 5) * 1e3, "ms", 0, "");
+        median(seconds, ROUNDS) * 1e3, "ms", 0, "");
 }
 
 static void

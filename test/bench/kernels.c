@@ -1,6 +1,7 @@
 /*
  * kernels: products and conversions, each beside its probe, in turns.
- *   kernels products                  no gemv
+ *   kernels products                  no gemv, no weights packed before: what
+ *                                     tells one instruction set from another
  *   kernels below ISA                 status 0 if this machine has more
  *   kernels one CLASS M N K THREADS   prints one product's GFLOP/s alone:
  *   what test/bench/peers.py measures others against
@@ -252,6 +253,8 @@ table(int threads, bool products_alone)
         }
     }
     for (enum class c = EXACT; c < CLASSES; c++) {
+        if (products_alone && (c == BF16_PACKED || c == INT8_PACKED))
+            continue;
         product_row(par, c, 512, 4096, 1024);
         product_row(par, c, 1024, 16384, 1024);
     }
