@@ -71,6 +71,32 @@ for sig in sigs[:4]:
 END
 }
 
+@test "signals: one that is ignored, as HUP is under nohup, stops nothing" {
+    py - <<'END'
+import os, signal, subprocess as sp, time
+sigs = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGXCPU]
+def run(command, data, under_way):
+    p = sp.Popen(command.split(), stdin=sp.PIPE, stdout=sp.DEVNULL, stderr=sp.PIPE,
+                 preexec_fn=lambda: [signal.signal(s, signal.SIG_IGN) for s in sigs])
+    p.stdin.write(data[:len(data) // 2])
+    p.stdin.flush()
+    while not under_way():
+        assert p.poll() is None, p.communicate()
+        time.sleep(.005)
+    for s in sigs:
+        p.send_signal(s)
+    said = p.communicate(data[len(data) // 2:])
+    assert p.returncode == 0 and not said[1], (command, p.returncode, said)
+def temporary(folder):
+    return lambda: any(".tmp." in n or ".part" in n for n in os.listdir(folder))
+os.mkdir("out")
+run("saev-write -q -m m.json -o out --no-sync", open("a.f32", "rb").read(), temporary("out"))
+run(f"lut-apply -q --raw --x-dtype f32 -o x lut {os.environ['LAYER']}", open("x.raw", "rb").read(), temporary("."))
+END
+    cat out/*/acts*.bin | cmp - a.f32
+    lut-apply -q --raw --x-dtype f32 -i x.raw lut "$LAYER" | cmp - x
+}
+
 @test "signals: a reader that goes away leaves no temporary of another output" {
     py - <<'END'
 import os, signal, subprocess as sp
