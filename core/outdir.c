@@ -197,6 +197,22 @@ make_stage(struct outdir *d, struct err *err)
     return 0;
 }
 
+/* Does anyone write there, whatever the lock says, which some network file
+ * systems do not keep?  Hardly ever has he no temporary. */
+static bool
+is_filled(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *e;
+    bool yes = false;
+
+    while (dir && !yes && (e = readdir(dir)))
+        yes = tmp_is_live(dirfd(dir), e->d_name);
+    if (dir)
+        closedir(dir);
+    return yes;
+}
+
 void
 outdir_drop_part(const char *parent, const char *name)
 {
@@ -211,7 +227,7 @@ outdir_drop_part(const char *parent, const char *name)
         (flock(d.lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)) {
         d.dev = st.st_dev;
         d.ino = st.st_ino;
-        if (outdir_there(&d))
+        if (outdir_there(&d) && !is_filled(d.stage))
             outdir_remove(d.stage);
     }
     if (d.lock >= 0)

@@ -85,7 +85,7 @@ void outdir_part_path(struct str *path, const char *parent, const char *name);
 bool outdir_remove(const char *path);
 
 /* outdir_drop_part() removes PARENT/.NAME.part, unless another fills it just
- * now (which some network file systems do not tell). */
+ * now: where locks are not kept, unless a file in it is under way. */
 void outdir_drop_part(const char *parent, const char *name);
 
 #endif

@@ -228,6 +228,20 @@ test_empty(void)
     outdir_abort(d);
 }
 
+/* On another node, whose lock is not told. */
+static void
+test_filled(void)
+{
+    mkdir("p/.k.part", 0777);
+    put("p/.k.part", ".b.tmp.other.1.0", "");
+    outdir_drop_part("p", "k");
+    tap_ok(count("p/.k.part") == 1, "a .part with a file under way stays");
+    unlink("p/.k.part/.b.tmp.other.1.0");
+    put("p/.k.part", "b", "");
+    outdir_drop_part("p", "k");
+    tap_ok(count("p") == 0, "and goes without");
+}
+
 /* In another process: p/.k.part is about to go, as outdir_drop_part() has it
  * locked; then it goes with all that is in it. */
 static bool
@@ -372,6 +386,7 @@ main(void)
     test_unsynced();
     test_late();
     test_empty();
+    test_filled();
     test_keep_while_dropped(false);
     test_keep_while_dropped(true);
     test_abort_of_another();
