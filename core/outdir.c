@@ -297,8 +297,9 @@ move_files(const char *from, const char *to, struct err *err)
 
     while (d && at >= 0 && rc == 0 && (errno = 0, e = readdir(d)))
         if (e->d_name[0] != '.' &&
-            renameat(dirfd(d), e->d_name, at, e->d_name) < 0 && errno != ENOENT)
-            rc = -1; /* ENOENT: an answer was lost, as in name_move() */
+            renameat(dirfd(d), e->d_name, at, e->d_name) < 0 &&
+            (errno != ENOENT || faccessat(at, e->d_name, F_OK, 0) < 0))
+            rc = -1; /* there, but ENOENT: a lost answer, as in name_move() */
     if (!d || at < 0 || rc < 0 || errno)
         rc = err_sys(err, EX_CANTCREAT, "%s: cannot be filled", to);
     if (at >= 0)

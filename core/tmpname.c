@@ -17,11 +17,9 @@
 #include "core/fd.h"
 #include "core/mem.h"
 
-#define OLD_S (24 * 3600) /* a temporary untouched for that is waste */
-#define TMP_ROOM                                                             \
-    64              /* bytes of NAME: the 143 of eCryptfs have to do for all \
-                     */
-#define HOST_MAX 80 /* 64 of the name, and a namespace */
+#define OLD_S    (24 * 3600) /* a temporary untouched for that is waste */
+#define HOST_MAX 80          /* 64 of the name, and a namespace */
+#define TMP_ROOM 64          /* of NAME: eCryptfs has 143 bytes for all of it */
 #define FIRST_NS "pid:[4026531836]" /* PROC_PID_INIT_INO */
 
 /* The length of a path's folder, "" or ending in '/'. */

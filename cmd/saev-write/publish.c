@@ -55,9 +55,8 @@ pad_last(struct run *run, struct err *err)
     if (shard_there(run, s->n_shards - 1))
         return 0;
     shard_path(run, s->n_shards - 1, &path);
-    if (stat(path.s, &st) == 0)
-        chmod(path.s,
-              st.st_mode | S_IWUSR); /* else open() fails, or need not */
+    if (stat(path.s, &st) == 0) /* where modes change; open() tells */
+        chmod(path.s, st.st_mode | S_IWUSR);
     if ((fd = open(path.s, O_WRONLY | O_CLOEXEC)) < 0 || fd_read_only(fd) < 0 ||
         ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fd_sync(fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
