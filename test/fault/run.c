@@ -52,6 +52,7 @@
 enum verdict {
     ANY,  /* it may fail */
     SAME, /* the fault must not be noticed */
+    MUST, /* it is no success */
     STOP, /* a signal: the end, or a stop that says what is true */
     LATE, /* the same, and only where -c asks for it */
 };
@@ -99,8 +100,8 @@ static const struct kind {
     { "copy", FAULT_COPY, E(EINVAL), 0, true, false, SAME },
     { "copy", FAULT_COPY, PART("1 byte"), 0, false, false, SAME },
     { "copy", FAULT_COPY, PART("half"), 2, true, true, SAME },
-    { "sync", FAULT_SYNC, E(EIO), 0, false, false, ANY },
-    { "sync", FAULT_SYNC, E(ENOSPC), 0, true, false, ANY },
+    { "sync", FAULT_SYNC, E(EIO), 0, false, false, MUST },
+    { "sync", FAULT_SYNC, E(ENOSPC), 0, true, false, MUST },
     { "sync", FAULT_SYNC, E(EINTR), 0, false, false, ANY },
     { "space", FAULT_SPACE, E(ENOSPC), 0, true, false, ANY },
     { "space", FAULT_SPACE, E(EDQUOT), 0, false, false, ANY },
@@ -422,6 +423,8 @@ judge(const struct result *r)
         broken(r, "success, but other words");
     else if (!done && now_kind->verdict == STOP && !stopped(r, n))
         broken(r, "not a status for a signal");
+    else if (done && now_kind->verdict == MUST)
+        broken(r, "success, whatever failed");
     else if (!done && now_kind->verdict == SAME)
         broken(r, "should not have been noticed");
     else if (!done && now_kind->verdict == LATE && r->status == EX_CANTCREAT)
