@@ -13,6 +13,7 @@ fi
 mkdir -p "$b/$name.corpus" "$b/$name.found"
 # with make -j, others build the same objects
 flock "$b/lock" make -s SAN=fuzz "$b/test/fuzz/$name" || exit
+[ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # files in memory: half as much again
 echo "fuzz: $name, $seconds s"
 nice "$b/test/fuzz/$name" -max_total_time="$seconds" -timeout=10 \
     -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \

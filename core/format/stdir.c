@@ -142,7 +142,8 @@ is_missing(const char *path)
 
     if (stat(path, &st) == 0)
         return !S_ISREG(st.st_mode);
-    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ||
+           errno == ENAMETOOLONG;
 }
 
 /* Opens one more shard; 'tensor' is the first that the index puts there. */

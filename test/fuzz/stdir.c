@@ -36,7 +36,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     fuzz_file("model.safetensors.index.json", (struct bytes){ data, n });
     if (stdir_open(&dir, fuzz_dir, &err) < 0) {
         MUST(err.status == EX_DATAERR);
-        ;
         MUST(!dir.path && !dir.files && !dir.tensors);
         return 0;
     }
