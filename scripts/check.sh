@@ -2,6 +2,7 @@
 # Runs the unit tests named as arguments, then every .bats file, as many side
 # by side as there are CPUs; ends with one line that counts them all:
 # "N passed, N failed, N skipped".
+case ${TMPDIR-} in *[[:space:]]*) unset TMPDIR ;; esac # many tests split words
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 status=0

@@ -314,9 +314,14 @@ cross_tree() {
     same 1 'kill -9 $PPID $$'
     run -2 sh scripts/check-cross.sh vax
     PART=all run -2 sh scripts/check-cross.sh nehalem
+    # the same commands, but no emulator
+    mkdir links
+    for dir in ${PATH//:/ }; do
+        [[ $dir == "$PWD"/* ]] || find "$dir/" -maxdepth 1 ! -type d ! -name 'qemu-*' -exec ln -s -t links {} + 2>/dev/null || :
+    done
     rm build/qemu-x86_64
-    ! command -v qemu-x86_64 >/dev/null || return 0
-    run -0 sh scripts/check-cross.sh nehalem
+    PATH=$PWD/build:$PWD/links
+    run -0 timeout 60 sh scripts/check-cross.sh nehalem
     [[ $output == "nehalem: SKIP, install "* ]]
 }
 

@@ -13,6 +13,7 @@ export ROOT SHARED DEMO PYTHON
 # The order of sort, numbers of awk, and what make and coreutils say.
 unset LC_ALL LANGUAGE
 export LC_COLLATE=C LC_NUMERIC=C LC_MESSAGES=C
+umask 022 # some look at modes
 
 . "$(dirname "${BASH_SOURCE[0]}")/../scripts/own-make.sh"
 

@@ -392,6 +392,7 @@ test_copy(void)
 
     for (size_t i = 0; i < sizeof(want); i++)
         want[i] = (char)(i * 31 >> 3);
+    umask(022);
     out_open(&o, "in", OUT_READ_ONLY, false, &err);
     out_write(o, want, sizeof(want), &err);
     out_commit(o, &err);
