@@ -259,6 +259,10 @@ js_put_f64(struct str *str, double v)
         str_adds(str, "null");
         return;
     }
+    if (v == 0 && signbit(v)) {
+        str_adds(str, "-0.0"); /* -0 is an integer for many readers: 0 */
+        return;
+    }
     if (v == trunc(v) && fabs(v) < 1e15) {
         str_addf(str, "%.0f", v);
         return;

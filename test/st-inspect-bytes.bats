@@ -42,6 +42,16 @@ END
     py -m json.tool <<<"$output" >/dev/null
 }
 
+@test "hash: --check of a tensor without a name" {
+    py -c 'import mkst, numpy as np
+mkst.save("a", {"": np.arange(3.0), "b": np.arange(2.0)})'
+    st-inspect hash a >list
+    [ "$(st-inspect hash --check list | grep -c ^ok)" = 3 ]
+    sed "/\t24\t/s/^xxh3\t[0-9a-f]*/xxh3\t$(printf %032d 7)/" list >other
+    run -1 st-inspect hash --check other
+    [ "$(grep -c ^ok <<<"$output")" = 2 ]
+}
+
 @test "hash: --check reads sha256sum's lists, and refuses other lines" {
     make_layers a.safetensors
     echo text >b.txt
@@ -165,12 +175,13 @@ assert np.load("c.npy").tobytes() == b"12345678"'
 import json, subprocess, numpy as np, mkst
 t = {"x": np.arange(24, dtype="<f4").reshape(2, 3, 4) / 7, "s": np.float64(0.1),
      "i": np.array([2**63 - 1, -2**63]), "u": np.array([2**64 - 1], "<u8"),
-     "b": np.array([[True], [False]]), "e": np.zeros((0, 2))}
+     "b": np.array([[True], [False]]), "e": np.zeros((0, 2)), "z": np.array([-0.0, 0.0], "<f2")}
 mkst.save("a.safetensors", t)
 for name, a in t.items():
     j = json.loads(subprocess.run(["st-inspect", "cat", "--json", "a.safetensors", name],
                                   check=True, stdout=subprocess.PIPE).stdout)
     assert j["data"] == a.tolist() and j["shape"] == list(a.shape), (name, j)
+    assert name != "z" or np.signbit(np.array(j["data"], float)).tolist() == [True, False], j
 j = json.loads(subprocess.run(
     ["st-inspect", "cat", "--json", "a.safetensors", "x", "--slice", "1,::2,-1"],
     check=True, stdout=subprocess.PIPE).stdout)

@@ -247,6 +247,17 @@ digest_now(const struct entry *e, const struct st *st,
     return t != NULL;
 }
 
+/* A line without a tensor is the file's, or that of one without a name. */
+static bool
+is_nameless(const struct entry *e, const struct st *st,
+            const struct file_hash *fh)
+{
+    const struct st_tensor *t = fh->tensors ? st_find(st, "") : NULL;
+
+    return t && !e->tensor.s &&
+           !strcmp(fh->tensors[t - st->tensors], e->digest);
+}
+
 static bool
 same_file(const struct entry *a, const struct entry *b)
 {
@@ -292,7 +303,8 @@ check_file(struct cmd *cmd, const struct entry *e, size_t n, struct err *err)
     for (size_t i = 0; i < n && status >= 0; i++) {
         char hex[HASH_MAX_HEX];
         bool there = good && digest_now(&e[i], &st, &fh, hex);
-        bool same = there && !strcmp(hex, e[i].digest);
+        bool same = there &&
+                    (!strcmp(hex, e[i].digest) || is_nameless(&e[i], &st, &fh));
 
         if (!same)
             status = TU_NEGATIVE;

@@ -272,6 +272,10 @@ test_js(void)
     js_put_f64(&s, NAN);
     tap_ok(!strcmp(s.s, "0.1null"), "js_put_f64: 0.1 is short, NaN is null");
     str_clear(&s);
+    js_put_f64(&s, 0);
+    js_put_f64(&s, -0.0);
+    tap_ok(!strcmp(s.s, "0-0.0"), "js_put_f64: -0 keeps its sign (%s)", s.s);
+    str_clear(&s);
     js_put_f64(&s, 50);
     str_addc(&s, ' ');
     js_put_f64(&s, -999999999999999);
