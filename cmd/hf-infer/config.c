@@ -19,6 +19,8 @@
 #define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
+#define MISTRAL_WINDOW 4096
+
 #define ACTS     "silu, gelu_pytorch_tanh"
 #define FAMILIES "llama, mistral, qwen2, qwen3, qwen3_moe"
 
@@ -298,22 +300,30 @@ windows_if_used(struct config *c, const struct js *root, struct err *err)
     return 0;
 }
 
+/* null is "no window" in Hugging Face, absent is its class's default. */
+static int
+windows_always(struct config *c, const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "sliding_window");
+    int64_t window = js.v ? 0 : MISTRAL_WINDOW;
+
+    if (!js_absent(&js) && js_i64(&js, 1, MAX_POSITIONS, &window, err))
+        return -1;
+    for (int64_t i = 0; i < c->n_layers; i++)
+        c->window[i] = window;
+    return 0;
+}
+
 static int
 parse_windows(struct config *c, const struct js *root,
               const struct family *family, struct err *err)
 {
-    int64_t window;
-
     c->window = xcalloc((size_t)c->n_layers, sizeof(*c->window));
     switch (family->window) {
     case WINDOW_NEVER:
         break;
     case WINDOW_ALWAYS:
-        if (count_or(root, "sliding_window", MAX_POSITIONS, 0, &window, err))
-            return -1;
-        for (int64_t i = 0; i < c->n_layers; i++)
-            c->window[i] = window;
-        break;
+        return windows_always(c, root, err);
     case WINDOW_IF_USED:
         return windows_if_used(c, root, err);
     case WINDOW_BY_LAYER:

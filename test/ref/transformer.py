@@ -82,7 +82,7 @@ def rope_frequencies(config, head_dim):
 
 def layer_window(config, i):
     """The sliding window of layer i, or None."""
-    window = config.get("sliding_window")
+    window = config.get("sliding_window", 4096)
     kind = config["model_type"]
     if kind == "mistral":
         return window

@@ -228,6 +228,9 @@ test_windows(void)
           "window: mistral's is on all layers", WINDOWS(5, 5, 5, 5));
     GIVES("\"model_type\":\"mistral\",\"sliding_window\":null", NULL,
           "window: mistral without", WINDOWS(0, 0, 0, 0));
+    GIVES("\"model_type\":\"mistral\"", NULL,
+          "window: mistral's where none is said",
+          WINDOWS(4096, 4096, 4096, 4096));
     GIVES("\"model_type\":\"qwen2\",\"sliding_window\":5,"
           "\"max_window_layers\":1",
           NULL, "window: qwen2 needs use_sliding_window", WINDOWS(0, 0, 0, 0));
