@@ -542,8 +542,9 @@ END
         tiny
     }
     run -66 --separate-stderr hf-infer nowhere -p x
-    [[ $stderr == "hf-infer: nowhere/"* ]]
-    tiny
+    [ "$stderr" = "hf-infer: nowhere: No such file or directory" ]
+    mkdir m
+    spoil 66 "hf-infer: m: is no model folder (it has no config.json and no tokenizer.json)"
     rm m/config.json
     spoil 66 "hf-infer: m/config.json: No such file or directory"
     rm m/tokenizer.json

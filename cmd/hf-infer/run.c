@@ -1,6 +1,7 @@
 /* Opening and closing what a run needs, and feeding the session. */
 #include "cmd/hf-infer/run.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,39 @@
 
 #define LOGITS_BYTES ((size_t)64 << 20) /* at once, where all are asked for */
 
+static bool
+lacks(const char *dir, const char *name)
+{
+    struct str path = { 0 };
+    bool yes;
+
+    str_addf(&path, "%s/%s", dir, name);
+    yes = file_missing(path.s);
+    str_free(&path);
+    return yes;
+}
+
+/* Where nothing is there it is the folder's name that is wrong, not a file. */
+static int
+check_folder(const char *dir, struct err *err)
+{
+    if (!lacks(dir, "config.json") || !lacks(dir, "tokenizer.json"))
+        return 0;
+    if (file_missing(dir))
+        return err_set(err, EX_NOINPUT, "%s: %s", dir, strerror(ENOENT));
+    return err_set(err, EX_NOINPUT,
+                   "%s: is no model folder (it has no config.json and no "
+                   "tokenizer.json)",
+                   dir);
+}
+
 int
 run_open_tok(struct run *run, struct err *err)
 {
     struct str path = { 0 };
     int rc = 0;
 
-    if (!run->tok) {
+    if (!run->tok && (rc = check_folder(run->dir, err)) == 0) {
         str_addf(&path, "%s/tokenizer.json", run->dir);
         rc = tok_open(&run->tok, path.s, err);
         str_free(&path);
@@ -34,15 +61,10 @@ run_open_tok(struct run *run, struct err *err)
 static int
 open_tok_if_there(struct run *run, struct err *err)
 {
-    struct str path = { 0 };
-    int rc = 0;
-
-    str_addf(&path, "%s/tokenizer.json", run->dir);
     if (run->mode != MODE_LOGITS && run->mode != MODE_ACTS && !run->ids_out &&
-        (run->stop.n > 0 || !file_missing(path.s)))
-        rc = run_open_tok(run, err);
-    str_free(&path);
-    return rc;
+        (run->stop.n > 0 || !lacks(run->dir, "tokenizer.json")))
+        return run_open_tok(run, err);
+    return 0;
 }
 
 /* The user's settings over generation_config.json's over none. */
@@ -167,7 +189,8 @@ int
 run_open_model(struct run *run, size_t max_tokens, struct err *err)
 {
     if (!run->model) {
-        if (open_tok_if_there(run, err) < 0 ||
+        if (check_folder(run->dir, err) < 0 ||
+            open_tok_if_there(run, err) < 0 ||
             model_open(&run->model, run->dir, err) < 0)
             return -1;
         run->config = model_config(run->model);
