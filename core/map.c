@@ -2,14 +2,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/mem.h"
 #include "core/sig.h"
 
+#define MAX_LINKS  40  /* as Linux */
 #define POLL_MS    500 /* a stop is noticed after that, however idle a pipe */
 #define READ_PIECE ((size_t)256 << 10) /* 14 GB/s cached; mmap gives 8 */
 
@@ -137,6 +141,95 @@ bool
 file_missing(const char *path)
 {
     return access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+/* Where the link 'path', which says 'to', leads. */
+static char *
+link_target(const char *path, const char *to)
+{
+    const char *slash = *to == '/' ? NULL : strrchr(path, '/');
+    struct str s = { 0 };
+
+    if (slash)
+        str_add(&s, path, (size_t)(slash + 1 - path));
+    str_adds(&s, to);
+    return s.s;
+}
+
+char *
+file_target(const char *path)
+{
+    char *at = xstrdup(path);
+    int e = ELOOP;
+
+    for (int i = 0; i < MAX_LINKS; i++) {
+        char to[PATH_MAX];
+        ssize_t n = readlink(at, to, sizeof(to) - 1);
+        char *next;
+
+        if (n < 0 && (errno == EINVAL || errno == ENOENT))
+            return at; /* no link, or nothing yet */
+        if (n < 0) {
+            e = errno;
+            break;
+        }
+        to[n] = '\0';
+        next = link_target(at, to);
+        free(at);
+        at = next;
+    }
+    free(at);
+    errno = e;
+    return NULL;
+}
+
+/* The folder a name is in. */
+static int
+stat_parent(const char *path, const char *name, struct stat *st)
+{
+    char *folder = name > path ? xstrndup(path, (size_t)(name - path)) : NULL;
+    int rc = stat(folder ? folder : ".", st);
+
+    free(folder);
+    return rc;
+}
+
+/* Of two that are not there: would they be one? */
+static bool
+same_new(const char *a, const char *b)
+{
+    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+    const char *name_a = slash_a ? slash_a + 1 : a;
+    const char *name_b = slash_b ? slash_b + 1 : b;
+    struct stat s, t;
+
+    return !strcmp(name_a, name_b) && stat_parent(a, name_a, &s) == 0 &&
+           stat_parent(b, name_b, &t) == 0 && s.st_ino == t.st_ino &&
+           s.st_dev == t.st_dev;
+}
+
+bool
+file_same(const char *a, const char *b)
+{
+    struct stat s, t;
+    char *to_a, *to_b;
+    bool same;
+
+    if (!a || !b || !strcmp(a, b))
+        return a && b;
+    if (!strcmp(a, "-") || !strcmp(b, "-"))
+        return false;
+    if (stat(a, &s) == 0)
+        return (S_ISREG(s.st_mode) || S_ISDIR(s.st_mode)) && stat(b, &t) == 0 &&
+               s.st_ino == t.st_ino && s.st_dev == t.st_dev;
+    if (stat(b, &t) == 0)
+        return false;
+    to_a = file_target(a);
+    to_b = file_target(b);
+    same = to_a && to_b && same_new(to_a, to_b);
+    free(to_a);
+    free(to_b);
+    return same;
 }
 
 int

@@ -79,6 +79,16 @@ int file_read_regular(const char *path, size_t max, struct str *str,
  * without permission, a disk that fails) counts as there: opening it tells. */
 bool file_missing(const char *path);
 
+/* file_target() is what a writer that opens 'path' makes or replaces: a link is
+ * followed, also to what is not there.  NULL with errno set.  Owner: the
+ * caller, free(). */
+char *file_target(const char *path);
+
+/* file_same(): do both paths name one file or folder, or would they, where
+ * nothing is there yet?  NULL names none, "-" is a stream, and a device
+ * may be written twice where it is spelled in two ways. */
+bool file_same(const char *a, const char *b);
+
 /* file_is_folder(): 1, 0 (or nothing is there), or -1 with 'err' set
  * (EX_NOINPUT, EX_IOERR) where that cannot be told. */
 int file_is_folder(const char *path, struct err *err);

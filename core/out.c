@@ -212,20 +212,16 @@ open_path(struct out *o, struct err *err)
     return 0;
 }
 
-/* A link is followed: what it points to is replaced, not the link. */
+/* A link is followed: what it points to is replaced, not the link.  Those that
+ * lead to a pipe, as /dev/stdout, lead to no name. */
 static int
 take_path(struct out *o, const char *path, struct err *err)
 {
     struct stat st;
-    int rc = lstat(path, &st);
+    bool as_it_is = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
 
-    if (rc == 0 && S_ISLNK(st.st_mode) && !(o->path = realpath(path, NULL)))
-        rc = -1;
-    if (rc < 0 && errno != ENOENT)
-        return err_sys(err, EX_CANTCREAT, "%s", path);
-    if (!o->path)
-        o->path = xstrdup(path);
-    return 0;
+    o->path = as_it_is ? xstrdup(path) : file_target(path);
+    return o->path ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
 }
 
 int

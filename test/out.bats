@@ -73,3 +73,69 @@ load helpers
     [ ! -e ".x.npy.tmp.$(this_host).$child.0" ]
     kill $!
 }
+
+@test "out: two answers of one command never go to one file, however it is spelled" {
+    ids=(--ids 1,2,3,4 -q -f)
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" --fuse gate_up -o lut
+    py -c 'from saev_dump import *
+np.save("x.npy", np.ones((2, 128), "f4"))
+dump("dump", n=1)'
+    refused() {
+        local first=$1 a b
+        shift
+        ln -sf b a
+        # by its name, a path, and a link
+        for a in b ./b "$PWD/b" a; do
+            run -2 "${@/#A=/$a}"
+            [[ ${lines[0]} == "$first"* ]] || { echo "$a: $output"; return 1; }
+            [ ! -e b ]
+        done
+        : >b
+        run -2 "${@/#A=/a}"
+        rm a b
+    }
+    refused "st-inspect: --svg and -o are both " st-inspect stats "$DEMO" -f -o b --svg A=
+    refused "saev-read: --svg and -o are both " saev-read stats -f -o b --svg A= dump
+    refused "lut-apply: --svg and -o are both " lut-apply lut layers.1.mlp.gate_up_proj -m "$DEMO" -i x.npy --report -f -o b --svg A=
+    refused "hf-infer: -o and --acts-meta name " hf-infer "$DEMO" "${ids[@]}" --acts mlp:0 -o b --acts-meta A=
+    refused "hf-infer: --lut-report needs " hf-infer "$DEMO" "${ids[@]}" --lut lut --nll -o b --lut-report A=
+    refused "hf-infer: --lut-report needs " hf-infer "$DEMO" "${ids[@]}" --lut lut --logits b --lut-report A=
+    refused "moe-sft: -o b is the name of another" moe-sft forward -b base -l lora -i batch -f -o b -c A=
+}
+
+@test "out: no input is replaced, not even by --force" {
+    py -c 'import numpy as np; np.save("x.npy", np.ones((2, 128), "f4"))'
+    cp "$DEMO/model.safetensors" m
+    echo 1+1= >p
+    md5sum m x.npy p >sums
+    mkdir d
+    refused() {
+        run -2 "$@"
+        [[ ${lines[0]} == *" "*" the name of an "* ]]
+        md5sum --quiet -c sums
+    }
+    refused st-inspect cat --raw -f -o m m model.norm.weight
+    refused st-inspect stats --hist --svg d/../m -f m
+    refused st-inspect hash -f -o sums --check sums
+    refused lut-apply lut layer -i x.npy -f -o ./x.npy
+    refused hf-infer "$DEMO" --file p -n 1 -f -o "$PWD/p"
+    run -2 kvc-convert --input m -f --output ./m
+    [ "${lines[0]}" = "kvc-convert: --input and --output are both ./m" ]
+    # a tensor's name is no file's; standard input is no output
+    st-inspect cat --dtype f32 -o model.norm.weight m model.norm.weight
+    hf-infer "$DEMO" --file - -n 1 --greedy <p
+}
+
+@test "out: a pipe has many names: /dev/stdout, /dev/fd/3, a FIFO, a link to it" {
+    want=$(st-inspect list "$DEMO")
+    [ "$(st-inspect list -o /dev/stdout "$DEMO" | cat)" = "$want" ]
+    [ "$({ st-inspect list -o /dev/fd/3 "$DEMO" | cat; } 3>&1)" = "$want" ]
+    mkfifo fifo
+    ln -s fifo link
+    for name in fifo link; do
+        st-inspect list -o $name "$DEMO" &
+        [ "$(cat fifo)" = "$want" ]
+        wait $!
+    done
+    [ "$(ls -A)" = "$(printf 'fifo\nlink')" ]
+}

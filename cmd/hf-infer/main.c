@@ -6,6 +6,7 @@
 #include "cmd/hf-infer/chat.h"
 #include "cmd/hf-infer/run.h"
 #include "core/kernel/cpu.h"
+#include "core/map.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -368,6 +369,15 @@ take_other_option(struct run *run, int c, const char *arg)
     }
 }
 
+/* Where the answer goes. */
+static const char *
+answer_path(const struct run *run)
+{
+    return run->logits_path ? run->logits_path
+           : run->output    ? run->output
+                            : "-";
+}
+
 /* What makes no sense together. */
 static void
 check_combination(const struct run *run, const struct given *given)
@@ -382,6 +392,11 @@ check_combination(const struct run *run, const struct given *given)
             die_usage("%s, which is what this command line asks for", err.what);
     if (given->n_prompts > 1)
         die_usage("-p, --file, --ids: there is one prompt");
+    if (run->prompt_file && strcmp(run->prompt_file, "-") != 0 &&
+        (file_same(run->prompt_file, answer_path(run)) ||
+         file_same(run->prompt_file, run->acts_meta) ||
+         file_same(run->prompt_file, run->lut_report)))
+        die_usage("--file %s is the name of an output, too", run->prompt_file);
     if (run->ids_text &&
         (run->chat || run->raw || run->plain || run->strict_utf8))
         die_usage("--ids is no text: --chat, --raw, --plain and "
@@ -407,16 +422,15 @@ check_combination(const struct run *run, const struct given *given)
                   "--ids-out");
     if (run->pad && !run->ctx)
         die_usage("--pad needs --ctx");
-    if (run->acts_meta &&
-        !strcmp(run->acts_meta, run->output ? run->output : "-"))
+    if (file_same(run->acts_meta, answer_path(run)))
         die_usage("-o and --acts-meta name the same file");
     if (run->kvc_after && !run->kvc)
         die_usage("--kvc-after needs --kvc");
     if (!run->lut &&
         (run->lut_layers || run->lut_report || run->lut_ratio >= 0))
         die_usage("--lut-layers, --ratio and --lut-report need --lut");
-    if (run->lut_report &&
-        !strcmp(run->lut_report, run->output ? run->output : "-"))
+    if (file_same(run->lut_report, answer_path(run)) ||
+        file_same(run->lut_report, run->acts_meta))
         die_usage("--lut-report needs a file that the answer does not go to");
     if (run->batch && !run->jsonl)
         die_usage("--batch needs --jsonl");
@@ -470,7 +484,6 @@ main(int argc, char **argv)
                        .kv_dtype = DT_F32,
                        .format = -1,
                        .lut_ratio = -1 };
-    const char *path;
     struct err err;
     int rc = 0;
 
@@ -482,8 +495,7 @@ main(int argc, char **argv)
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
-    path = run.logits_path ? run.logits_path : run.output ? run.output : "-";
-    if (out_open(&run.out, path, run.out_flags,
+    if (out_open(&run.out, answer_path(&run), run.out_flags,
                  run.mode == MODE_LOGITS || run.mode == MODE_ACTS, &err) < 0)
         die_err(&err);
     if (run.lut_report &&

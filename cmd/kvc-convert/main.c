@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cmd/kvc-convert/kvc.h"
+#include "core/map.h"
 #include "core/opt.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -183,6 +184,8 @@ check_options(const struct cmd *cmd, enum mode mode)
     if (mode == CONVERT) {
         if (!cmd->input || !cmd->output)
             die_usage("--input FILE and --output FILE are needed");
+        if (file_same(cmd->input, cmd->output))
+            die_usage("--input and --output are both %s", cmd->output);
         if (cmd->n_args)
             die_usage("\"%s\": files are named by --input and --output",
                       cmd->args[0]);

@@ -5,6 +5,7 @@
 
 #include "cmd/lut-apply/apply.h"
 #include "core/kernel/cpu.h"
+#include "core/map.h"
 #include "core/opt.h"
 #include "core/par.h"
 #include "core/sig.h"
@@ -141,8 +142,11 @@ check_options(const struct cmd *cmd)
         die_usage("--report and --bench exclude each other");
     if ((cmd->report || cmd->bench) && (cmd->raw || cmd->dtype != DT_F32))
         die_usage("--report and --bench write no y: not with --raw or --dtype");
-    if (cmd->svg && !strcmp(cmd->svg, cmd->out_path))
+    if (file_same(cmd->svg, cmd->out_path))
         die_usage("--svg and -o are both %s", cmd->svg);
+    if (strcmp(cmd->input, "-") != 0 && (file_same(cmd->input, cmd->out_path) ||
+                                         file_same(cmd->input, cmd->svg)))
+        die_usage("-i %s is the name of an output, too", cmd->input);
     if (cmd->dtype == DT_BF16 && !cmd->raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
 }

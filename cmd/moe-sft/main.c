@@ -6,6 +6,7 @@
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/train.h"
 #include "core/kernel/cpu.h"
+#include "core/map.h"
 #include "core/opt.h"
 #include "core/out.h"
 #include "core/par.h"
@@ -263,10 +264,10 @@ check_files(const struct cmd *cmd)
     size_t n = sizeof(in) / sizeof(in[0]);
 
     for (size_t i = 0; i < n; i++) {
-        if (same_file(in[i], cmd->output))
+        if (file_same(in[i], cmd->output))
             die_usage("-o %s is the name of another file of this command",
                       cmd->output);
-        if (i + 1 < n && forward && same_file(in[i], cmd->cache))
+        if (i + 1 < n && forward && file_same(in[i], cmd->cache))
             die_usage("-c %s is the name of another file of this command",
                       cmd->cache);
     }

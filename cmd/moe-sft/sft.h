@@ -226,9 +226,6 @@ int put_text(const char *path, int flags, const struct str *text,
  * told before the work is done. */
 int can_write(const struct cmd *cmd, const char *path, struct err *err);
 
-/* same_file(): are both names of one file?  NULL is none. */
-bool same_file(const char *a, const char *b);
-
 /* is_there(): 1 if all outputs are there and sound safetensors, 0, or -1. */
 int is_there(const struct cmd *cmd, struct err *err);
 

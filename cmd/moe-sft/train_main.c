@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "cmd/moe-sft/train.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/opt.h"
 #include "core/sig.h"
@@ -193,14 +194,14 @@ is_other(const struct train_options *o, const char *path)
     bool found = false;
 
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
-        found = found || same_file(path, other[i]);
+        found = found || file_same(path, other[i]);
     for (size_t i = 0; i < o->n_files; i++)
-        found = found || same_file(path, o->files[i]);
+        found = found || file_same(path, o->files[i]);
     str_addf(&kept, "%s/state.safetensors", o->dir);
-    found = found || same_file(path, kept.s);
+    found = found || file_same(path, kept.s);
     str_clear(&kept);
     str_addf(&kept, "%s/lora.safetensors", o->dir);
-    found = found || same_file(path, kept.s);
+    found = found || file_same(path, kept.s);
     str_free(&kept);
     return found;
 }
@@ -228,7 +229,7 @@ check_outputs(struct train_options *o, struct err *err)
         return err_set(err, TU_USAGE,
                        "--log %s is the name of another file of this command",
                        o->log);
-    if (is_other(o, o->svg) || same_file(o->svg, o->log))
+    if (is_other(o, o->svg) || file_same(o->svg, o->log))
         return err_set(err, TU_USAGE,
                        "--svg %s is the name of another file of this command",
                        o->svg);

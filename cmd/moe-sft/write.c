@@ -1,6 +1,5 @@
 /* Outputs: may they be written, are they there; numbers and texts in them. */
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/sft.h"
@@ -17,17 +16,6 @@ can_write(const struct cmd *cmd, const char *path, struct err *err)
     if (!path || (cmd->out_flags & OUT_FORCE) || access(path, F_OK) < 0)
         return 0;
     return out_exists(path, err);
-}
-
-bool
-same_file(const char *a, const char *b)
-{
-    struct stat s, t;
-
-    if (!a || !b)
-        return false;
-    return !strcmp(a, b) || (stat(a, &s) == 0 && stat(b, &t) == 0 &&
-                             s.st_ino == t.st_ino && s.st_dev == t.st_dev);
 }
 
 int

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/saev-read/read.h"
+#include "core/map.h"
 #include "core/opt.h"
 #include "core/par.h"
 #include "core/sig.h"
@@ -256,7 +257,7 @@ check_options(const struct cmd *cmd)
     if (cmd->svg && !strcmp(cmd->svg, "-") && !strcmp(cmd->out_path, "-"))
         die_usage("--svg - leaves standard output to the picture: -o FILE "
                   "takes the numbers");
-    if (cmd->svg && !strcmp(cmd->svg, cmd->out_path))
+    if (file_same(cmd->svg, cmd->out_path))
         die_usage("--svg and -o are both %s", cmd->svg);
     if (cmd->dtype == DT_BF16 && !cmd->raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");

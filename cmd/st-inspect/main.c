@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/st-inspect/inspect.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/opt.h"
 #include "core/sig.h"
@@ -247,6 +248,19 @@ parse(struct cmd *cmd, int argc, char **argv)
     return verb;
 }
 
+/* An input is not to be replaced by what is found in it. */
+static void
+check_output(const struct cmd *cmd, const char *path)
+{
+    int n_files = strcmp(cmd->verb, "cat") ? cmd->n_args : 1;
+    bool input = file_same(cmd->check, path);
+
+    for (int i = 0; i < n_files; i++)
+        input = input || file_same(cmd->args[i], path);
+    if (input && strcmp(path, "-") != 0)
+        die_usage("%s is the name of an input", path);
+}
+
 /* Options that say opposite things, or that need another one. */
 static void
 check_options(const struct cmd *cmd)
@@ -256,6 +270,11 @@ check_options(const struct cmd *cmd)
     if (cmd->svg && !strcmp(cmd->svg, "-") && !strcmp(cmd->out_path, "-"))
         die_usage("--svg - leaves standard output to the picture: -o FILE "
                   "takes the numbers");
+    if (file_same(cmd->svg, cmd->out_path))
+        die_usage("--svg and -o are both %s", cmd->svg);
+    check_output(cmd, cmd->out_path);
+    if (cmd->svg)
+        check_output(cmd, cmd->svg);
     if (cmd->json && cmd->raw)
         die_usage("--json and --raw are two forms of one output");
     if (cmd->raw && cmd->dtype >= 0)

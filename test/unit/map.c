@@ -28,6 +28,36 @@ test_missing(void)
 }
 
 static void
+test_same(void)
+{
+    tap_ok(mkdir("d", 0700) == 0 && link("f", "d/hard") == 0 &&
+               symlink("../f", "d/soft") == 0,
+           "a file of many names");
+    tap_ok(file_same("f", "./f") && file_same("f", "d/hard") &&
+               file_same("d/soft", "d/../f") && file_same("d", "./d/"),
+           "one file or folder, however it is spelled");
+    tap_ok(file_same("new", "./new") && file_same("d/new", "d/../d//new") &&
+               file_same("no/new", "no/new"),
+           "one that is not there yet");
+    tap_ok(symlink("../new", "d/link") == 0 && file_same("d/link", "new") &&
+               file_same("./new", "d/../d/link") && !file_same("d/link", "f") &&
+               unlink("d/link") == 0,
+           "one that is not there yet, through a link");
+    tap_ok(!file_same("f", "g") && !file_same("g", "f") &&
+               !file_same("new", "d/new") && !file_same("new", "new2") &&
+               !file_same("no/new", "./no/new") && !file_same("f", "d"),
+           "two that are not");
+    tap_ok(!file_same(NULL, "f") && !file_same("f", NULL) &&
+               !file_same(NULL, NULL) && !file_same("-", "./-") &&
+               file_same("-", "-") &&
+               !file_same("/dev/null", "/dev/../dev/null"),
+           "no file, a stream, a device");
+    unlink("d/hard");
+    unlink("d/soft");
+    rmdir("d");
+}
+
+static void
 test_kinds(void)
 {
     struct str s = { 0 };
@@ -84,6 +114,7 @@ main(void)
         out_put("f", 0, "12345", 5, &err) < 0)
         return 1;
     test_missing();
+    test_same();
     test_kinds();
     test_read();
     if (unlink("f") < 0 || chdir("/") < 0 || rmdir(dir) < 0)

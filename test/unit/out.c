@@ -150,6 +150,24 @@ test_link(void)
                whole("a", 10) == 'b' && lstat("l", &st) == 0 &&
                S_ISLNK(st.st_mode),
            "through a link its target is replaced, not the link");
+    tap_ok(mkdir("d", 0700) == 0 && symlink("d/l2", "l1") == 0 &&
+               symlink("../new", "d/l2") == 0 &&
+               put("l1", 0, 'c', 9, &err) == 0 && whole("new", 9) == 'c' &&
+               lstat("l1", &st) == 0 && S_ISLNK(st.st_mode) &&
+               lstat("d/l2", &st) == 0 && S_ISLNK(st.st_mode),
+           "through links to what is not there it is made");
+    tap_ok(unlink("new") == 0 && put("l1", OUT_FORCE, 'd', 9, &err) == 0 &&
+               whole("new", 9) == 'd' && lstat("l1", &st) == 0 &&
+               S_ISLNK(st.st_mode),
+           "with OUT_FORCE, too");
+    tap_ok(symlink("l3", "l3") == 0 && put("l3", OUT_FORCE, 'e', 9, &err) < 0 &&
+               err.status == EX_CANTCREAT && err.error == ELOOP &&
+               symlink("no/such", "l4") == 0 &&
+               put("l4", 0, 'e', 9, &err) < 0 && err.status == EX_CANTCREAT &&
+               err.error == ENOENT,
+           "links that lead nowhere");
+    unlink("d/l2");
+    rmdir("d");
     clear();
 }
 
