@@ -53,10 +53,13 @@ tmp_prefix(const char *path)
 {
     size_t dir_n = folder_bytes(path);
     size_t room = dir_n + NAME_MAX + 2;
+    const char *name = path + dir_n;
+    size_t n = strnlen(name, TMP_ROOM);
     char *prefix = xmalloc(room);
 
-    snprintf(prefix, room, "%.*s.%.*s.tmp.", (int)dir_n, path, TMP_ROOM,
-             path + dir_n);
+    while (n > 0 && (name[n] & 0xc0) == 0x80)
+        n--; /* exFAT and SMB take whole letters of UTF-8 alone */
+    snprintf(prefix, room, "%.*s.%.*s.tmp.", (int)dir_n, path, (int)n, name);
     return prefix;
 }
 

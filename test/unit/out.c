@@ -20,6 +20,7 @@
 
 #include "core/mem.h"
 #include "core/sig.h"
+#include "core/tmpname.h"
 #include "test/unit/host.h"
 #include "test/unit/tap.h"
 
@@ -525,6 +526,23 @@ test_memory_of_threads(void)
     tap_ok(good, "threads that lack memory together say so once");
 }
 
+/* "a" and 40 letters of two bytes: the 64th byte is in the middle of one. */
+static void
+test_long_name(void)
+{
+    char path[128] = "d/a", want[128] = "d/.a", *name;
+
+    for (int i = 0; i < 40; i++)
+        strcat(path, "\xc3\xa4");
+    for (int i = 0; i < 31; i++)
+        strcat(want, "\xc3\xa4");
+    strcat(want, ".tmp.");
+    name = tmp_name(path);
+    tap_ok(!strncmp(name, want, strlen(want)),
+           "a temporary has whole letters of a long name: %s", name);
+    free(name);
+}
+
 static void
 test_sweep(void)
 {
@@ -581,6 +599,7 @@ main(void)
     test_reserve();
     test_memory();
     test_memory_of_threads();
+    test_long_name();
     test_sweep();
     test_copy();
     test_writev();
