@@ -506,6 +506,26 @@ replace_folder(struct outdir *d, const char *path, const char *old,
     return rc;
 }
 
+int
+outdir_replaceable(const char *path, struct err *err)
+{
+    DIR *dir = opendir(path);
+    struct dirent *e;
+    struct stat st;
+    int rc = 0;
+
+    while (dir && rc == 0 && (e = readdir(dir)))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISDIR(st.st_mode))
+            rc = err_set(err, EX_CANTCREAT,
+                         "%s: has the folder %s in it, and is not replaced",
+                         path, e->d_name);
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
 /* A rename that failed.  By what, where a folder is in the way, each file
  * system has its own mind about. */
 static int
@@ -523,6 +543,8 @@ publish_over(struct outdir *d, const char *path, const char *old, bool replace,
         return out_exists(path, err);
     if (!S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
+    if (outdir_replaceable(path, err) < 0)
+        return -1;
     return replace_folder(d, path, old, err);
 }
 

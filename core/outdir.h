@@ -51,6 +51,11 @@ bool outdir_there(const struct outdir *dir);
 int outdir_commit(struct outdir *dir, const char *name, bool replace,
                   struct err *err);
 
+/* outdir_replaceable(): is 'path' nothing that 'replace' would refuse?  One
+ * with folders in it was not made here, and -1 with 'err' set (EX_CANTCREAT)
+ * tells so before the work; outdir_commit() looks again. */
+int outdir_replaceable(const char *path, struct err *err);
+
 /*
  * outdir_keep() leaves the files of a folder filled alone in ".NAME.part" for
  * another run, in place of those of the same names, and frees 'dir'.  Hidden

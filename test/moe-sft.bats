@@ -223,6 +223,13 @@ try() {
     [ -z "$(ls there)" ]
     moe-sft convert -l lora.safetensors -o there -f
     st-inspect verify there
+    mkdir there/mine
+    for how in "convert -l lora.safetensors" "merge -b hf -l lora.safetensors"; do
+        # shellcheck disable=SC2086
+        run -73 moe-sft $how -o there -f
+        [ "$output" = "moe-sft: there: has the folder mine in it, and is not replaced" ]
+    done
+    st-inspect verify there
     run -2 forward -f -o batch.safetensors
     [[ $output == "moe-sft: -o batch.safetensors is the name of another file of this command"* ]]
     run -2 forward -f -c lora.safetensors

@@ -25,7 +25,7 @@ folder_open(struct folder *f, const char *path, int flags, struct err *err)
                           .flags = flags };
     if (!(flags & OUT_FORCE) && access(whole, F_OK) == 0)
         rc = out_exists(whole, err);
-    else
+    else if ((rc = outdir_replaceable(whole, err)) == 0)
         rc = outdir_open(&f->dir, parent, f->name, false, err);
     free(whole);
     free(parent);

@@ -191,7 +191,9 @@ check_there(const struct run *run, struct err *err)
 int
 run_exists(struct run *run, struct err *err)
 {
-    if (access(run->path.s, F_OK) < 0 || run->cmd->force)
+    if (run->cmd->force)
+        return outdir_replaceable(run->path.s, err);
+    if (access(run->path.s, F_OK) < 0)
         return 0;
     outdir_sweep(run->cmd->parent, run->stage.s);
     if (!run->cmd->if_missing)

@@ -111,6 +111,20 @@ test_alone(void)
     tap_ok(outdir_commit(d, "x", true, &err) == 0 &&
                !strcmp(get("p/x/a"), "3") && count("p") == 1,
            "'replace' exchanges it");
+    tap_ok(outdir_replaceable("p/x", &err) == 0 &&
+               outdir_replaceable("p/none", &err) == 0 &&
+               outdir_replaceable("p/x/a", &err) == 0,
+           "a flat one may be, as what is none");
+    mkdir("p/x/sub", 0777);
+    d = start("k", false, "3x");
+    tap_ok(outdir_commit(d, "x", true, &err) < 0 &&
+               err.status == EX_CANTCREAT &&
+               !strcmp(err.what,
+                       "p/x: has the folder sub in it, and is not replaced") &&
+               !strcmp(get("p/x/a"), "3") && count("p") == 1 &&
+               outdir_replaceable("p/x", &err) < 0,
+           "one with folders in it is somebody's, and stays");
+    rmdir("p/x/sub");
     mkdir("p/.y.old", 0777);
     put("p/.y.old", "a", "0");
     d = start("k", false, "9");
