@@ -1,6 +1,46 @@
 # saev-write: folders that several users share.
 load helpers
 
+@test "saev-write: what another user has closed is neither missing nor broken" {
+    py - <<'END'
+from saev_dump import *
+json.dump(meta(n=6, imgs_a_shard=2), open("m.json", "w"))
+dump("want", n=6, imgs_a_shard=2).tofile("a.f32")
+END
+    H=$(saev-write -q --hash -m m.json)
+    as_user ls m.json >/dev/null 2>&1 || skip "the test's folder is closed to others"
+    writes() {
+        as_user "$BUILD/saev-write" -q -m m.json -o D "$@" <a.f32
+    }
+    mkdir D
+    head -c $(($(wc -c <a.f32) / 3)) a.f32 | saev-write -q -m m.json -o D --shard 0/3
+    chmod 777 D
+    chmod 0 D/.*.part
+    for how in "--images --shard 0/3" "--images --resume" --finish --resume; do
+        # shellcheck disable=SC2086
+        run -73 writes $how
+        [ "$output" = "saev-write: D/.$H.part: Permission denied" ]
+    done
+    chmod 0 D
+    for how in --images "--images --shard 0/3" "--images --resume"; do
+        # shellcheck disable=SC2086
+        run -66 writes $how
+        [ "$output" = "saev-write: D/$H/metadata.json: Permission denied" ]
+    done
+    run -73 writes --finish
+    [ "$output" = "saev-write: D/.$H.part: cannot be created: Permission denied" ]
+    chmod 777 D
+    chmod 755 D/.*.part
+    saev-write -q -m m.json -o D -f a.f32
+    chmod 0 D/"$H"
+    for how in --images "--images --shard 0/3" --if-missing "--resume --if-missing"; do
+        # shellcheck disable=SC2086
+        run -66 writes $how
+        [ "$output" = "saev-write: D/$H/metadata.json: Permission denied" ]
+    done
+    chmod 755 D/"$H"
+}
+
 @test "saev-write --force: a dump with a folder of somebody's in it stays" {
     py - <<'END'
 from saev_dump import *

@@ -1,5 +1,6 @@
 /* A run: some images of a dump, from their stream to their shards. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,12 +150,12 @@ bool
 run_part_exists(const struct run *run)
 {
     struct str path = { 0 };
-    bool there;
+    bool missing;
 
     part_path(run, &path);
-    there = access(path.s, F_OK) == 0;
+    missing = file_missing(path.s);
     str_free(&path);
-    return there;
+    return !missing;
 }
 
 void
@@ -177,7 +178,8 @@ check_there(const struct run *run, struct err *err)
     saevdir_close(&there);
     if (!why.status)
         return 0;
-    if (why.status != EX_DATAERR && why.status != EX_NOINPUT) {
+    if ((why.status != EX_DATAERR && why.status != EX_NOINPUT) ||
+        why.error == EACCES) {
         /* it was not read to the end */
         *err = why;
         return -1;
@@ -309,7 +311,7 @@ run_images(struct run *run, size_t *first, size_t *n, struct err *err)
         return -1;
     done = run->begin;
     if (run->cmd->parent && run->saev.n_imgs_known && !run->cmd->force &&
-        access(run->path.s, F_OK) == 0) {
+        !file_missing(run->path.s)) {
         if (check_there(run, err) < 0)
             return -1;
         done = run->end;
