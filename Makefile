@@ -4,7 +4,7 @@
 #   make lint       format, layers, sizes         make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
-#   make check-faults  each call of libc that can fail, failing
+#   make check-power  what a power cut may leave   make check-faults  each call of libc that can fail, failing
 #   make check-limits  too little of everything, files that change
 #   make check-compilers  the same bits by all   make check-dead  nothing is, and the benchmarks compile
 #   make coverage   which lines of core the tests reach
@@ -156,7 +156,7 @@ $(TOOLS:%=$(T)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
 	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
 
 # Shims that are preloaded, which no sanitizer likes.
-FAULT   := $(if $(SAN),,$(patsubst %,$(B)/test/fault/%,shim.so netfs.so run))
+FAULT   := $(if $(SAN),,$(patsubst %,$(B)/test/fault/%,shim.so netfs.so power.so run))
 $(B)/test/fault/%.so: test/fault/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(FLAGS) -U_FORTIFY_SOURCE -fPIC -MMD -MP -shared $(LDFLAGS) -o $@ $< -ldl
@@ -213,6 +213,12 @@ check-slurm: all
 check-kills: all
 	@$(TESTENV) bash scripts/kills.sh $(if $(filter command,$(origin SECONDS)),-s $(SECONDS))
 
+# The disk after a power cut at each step of every writer, made from a log of
+# what it wrote and synced.
+check-power: all $(FAULT)
+	@$(TESTENV) bash scripts/kills.sh -p
+	@FAULT_FS='no-exchange no-link' $(TESTENV) bash scripts/kills.sh -p
+
 # CROSS="s390x aarch64" picks platforms, PART="unit same formats kernels" what.
 check-cross:
 	@PYTHON='$(PYTHON)' PART='$(PART)' sh scripts/check-cross.sh $(CROSS)
@@ -264,6 +270,6 @@ clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check check-dead coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-kills check-limits check-slurm deps fmt lint install clean FORCE
+.PHONY: all check check-dead coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-kills check-limits check-power check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

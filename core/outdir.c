@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/compat.h"
+#include "core/fd.h"
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/sig.h"
@@ -33,10 +34,13 @@ struct outdir {
     ino_t ino;
 };
 
+/* It may be what was replaced, by one who was killed before the new one's name
+ * was on the disk: that comes first. */
 static void
 remove_waste(int at, const char *name)
 {
-    out_remove_folder(at, name);
+    if (fd_sync(at) == 0)
+        out_remove_folder(at, name);
 }
 
 bool
@@ -78,8 +82,9 @@ free_dir(struct outdir *d)
     free(d);
 }
 
-int
-outdir_make(const char *path, struct err *err)
+/* 1, or 0 if it was there. */
+static int
+make(const char *path, struct err *err)
 {
     struct stat st;
     int e;
@@ -94,13 +99,21 @@ outdir_make(const char *path, struct err *err)
     return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
 }
 
-/* What is in a folder survives a power cut only if the folder's name does. */
-static int
-make(const char *path, struct err *err)
+int
+outdir_make(const char *path, struct err *err)
 {
-    int made = outdir_make(path, err);
+    size_t n = strlen(path);
+    char *name;
+    int rc;
 
-    return made > 0 ? folder_sync(path, err) : made;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    name = xstrndup(path, n);
+    rc = make(name, err);
+    if (rc > 0)
+        rc = folder_sync(name, err);
+    free(name);
+    return rc;
 }
 
 static bool
@@ -146,7 +159,8 @@ join(struct outdir *d, bool fills, struct err *err)
 {
     struct stat st;
 
-    if (make(d->stage, err) < 0)
+    /* synced, too, if who made it was killed before he did */
+    if (make(d->stage, err) < 0 || folder_sync(d->stage, err) < 0)
         return -1;
     d->lock = open(d->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (d->lock < 0 && errno == ENOENT)
@@ -185,7 +199,7 @@ make_stage(struct outdir *d, struct err *err)
 
     if (d->shared)
         return make_shared(d, false, err);
-    if (outdir_make(d->stage, err) < 0)
+    if (make(d->stage, err) < 0)
         return -1;
     if (stat(d->stage, &st) < 0) {
         err_sys(err, EX_CANTCREAT, "%s", d->stage);
@@ -258,7 +272,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     d->name = xstrdup(name);
     d->shared = shared;
     d->slot = d->lock = -1;
-    rc = make(parent, err);
+    rc = outdir_make(parent, err);
     outdir_sweep(parent, name);
     path = child(parent, name);
     if (shared) {
@@ -266,7 +280,8 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
         d->stage = part.s;
     } else {
         d->stage = tmp_name(path);
-        out_remove_folder(AT_FDCWD, d->stage); /* a dead process had our PID */
+        if (rc == 0 && (rc = folder_sync(d->stage, err)) == 0)
+            outdir_remove(d->stage); /* a dead process had our PID */
         d->waste = child(d->stage, "");
         d->slot = out_remember(d->waste);
     }
@@ -423,6 +438,8 @@ static int
 swap_by_steps(const struct outdir *d, const char *path, const char *old,
               struct err *err)
 {
+    if (folder_sync(path, err) < 0) /* see remove_waste() */
+        return -1;
     outdir_remove(old);
     if (name_move(path, old) < 0)
         return not_replaced(path, err);

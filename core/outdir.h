@@ -28,8 +28,9 @@ struct outdir;
 int outdir_open(struct outdir **dir, const char *parent, const char *name,
                 bool shared, struct err *err);
 
-/* outdir_make() makes the folder 'path', not those above it: 1, 0 if it was
- * there, or -1 with 'err' set (EX_CANTCREAT). */
+/* outdir_make() makes the folder 'path' if it is missing, not those above it;
+ * a power cut does not take it, with all in it.  0, or -1 with 'err' set
+ * (EX_CANTCREAT, EX_IOERR). */
 int outdir_make(const char *path, struct err *err);
 
 /* outdir_path() is where its files are to be made; dies with 'dir'. */

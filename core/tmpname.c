@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/fd.h"
+#include "core/map.h"
 #include "core/mem.h"
 
 #define OLD_S    (24 * 3600) /* a temporary untouched for that is waste */
@@ -224,8 +225,8 @@ folder_sync(const char *path, struct err *err)
 
     snprintf(dir, sizeof(dir), "%.*s", n ? n : 1, n ? path : ".");
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (fd >= 0 && fd_sync(fd) < 0)
+    /* one that may not be read cannot be synced */
+    if (fd < 0 ? file_status(errno) == EX_IOERR : fd_sync(fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: folder cannot be synced", dir);
     if (fd >= 0)
         close(fd);

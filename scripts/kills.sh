@@ -5,7 +5,8 @@
 # whole, the next run's output what it always is, and nothing else may be left.
 # -n: so many kills of either kind for each; default: all such calls, 10 random
 # ones.  -s: rounds of -n (default 2) until then.
-# For make check-kills and test/kills.bats.
+# -p: what a power cut may leave at each step, instead (test/fault/power.py).
+# For make check-kills, make check-power and test/kills.bats.
 set -euo pipefail
 
 top=$(mktemp -d)
@@ -20,10 +21,11 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # ptrace
 # shellcheck source=/dev/null
 . "$ROOT/test/writers.bash"
 
-seconds='' kills=0
+seconds='' kills=0 power=''
 SECONDS=0 # make SECONDS=N puts N into the environment, where bash begins
-while getopts s:n: opt; do
+while getopts ps:n: opt; do
     case $opt in
+    p) power=1 ;;
     s) seconds=$OPTARG kills=${kills/#0/2} ;;
     n) kills=$OPTARG ;;
     *) exit 2 ;;
@@ -70,18 +72,27 @@ points() {
             $2 ~ /^[a-z]/ && ($2 != "openat" || /O_CREAT|O_TMPFILE/) && !done[$2, n]++ { print $2, n }'
 }
 
-# same A B: are two files or folders the same?
+# same [OPTION...] A B: are two files or folders the same?
 same() {
-    diff -rq "$1" "$2" >/dev/null 2>&1
+    diff -rq "$@" >/dev/null 2>&1
 }
 
 # whole NAME ENTRY: is out/ENTRY, which is published, what it should be?
 whole() {
+    local f
     same "out/$2" "want/$1/$2" || same "out/$2" "old/$1/$2" || case $1/$2 in
+    # folders that are made first
+    moe-train/run | lut-new/new | lut-new/new/lut)
+        for f in "out/$2"/*; do
+            [ ! -e "$f" ] || whole "$1" "${f#out/}" || return 1
+        done
+        ;;
     # checkpoints on the way, and the log until then
-    moe-train/run) [ -z "$(ls "out/$2")" ] || st-inspect verify -q "out/$2"/*.safetensors ;;
-    moe-train/log) cmp -s -n "$(wc -c <out/log)" out/log "want/$1/log" ;;
-    moe-train/x.svg) [ "$(tail -n 1 out/x.svg)" = '</svg>' ] ;;
+    moe-train/run/*.safetensors) st-inspect verify -q "out/$2" ;;
+    moe-train/run/log) cmp -s -n "$(wc -c <"out/$2")" "out/$2" "want/$1/$2" ;;
+    moe-train/run/x.svg) [ "$(tail -n 1 "out/$2")" = '</svg>' ] ;;
+    # what is hidden is not finished
+    saev-new/new) [ -z "$(ls out/new)" ] || same -x '.*' out/new "want/$1/new" || same -x '.*' out/new "old/$1/new" ;;
     *) false ;;
     esac
 }
@@ -94,33 +105,68 @@ stage() {
     cp -a "old/$1" out
 }
 
+# sound NAME WHEN: is what is there published, and whole?
+sound() {
+    local f
+    for f in out/*; do
+        [ ! -e "$f" ] || whole "$1" "${f#out/}" || fail "$1: $2: $f is broken"
+    done
+}
+
+# again NAME FLAGS COMMAND OVER WHEN: the next run, which has the last word.
+again() {
+    local status=0 force=$4
+    [[ $2 == *r* || $force ]] || force=' -f'
+    run "${FAULT_FS:+LD_PRELOAD=$top/netfs.so }$3$force" || status=$?
+    # 73: it had just been published
+    [ $status = 0 ] || [[ $status == 73 && ! $4 ]] || fail "$1: $5: then status $status: $(cat err)"
+    diff -r "want/$1" out >differs || fail "$1: $5 before: $(cat differs)"
+}
+
 n_kills=0 n_hits=0
 # strike NAME FLAGS COMMAND OVER HOW...: one kill, at a random moment until HOW
 # milliseconds, or at HOW's system call.
 strike() {
-    local name=$1 flags=$2 command=$3$4 over=$4 status=0
+    local name=$1 flags=$2 command=$3 over=$4 status=0
     shift 4
     stage "$name" "$over"
     if [ $# = 2 ]; then
-        run "strace -f -qq -o /dev/null -e trace=$1 -e inject=$1:signal=KILL:when=$2 $command" || status=$?
+        run "strace -f -qq -o /dev/null -e trace=$1 -e inject=$1:signal=KILL:when=$2 $command$over" || status=$?
     else
-        (eval "exec $command") <in >said 2>err &
+        (eval "exec $command$over") <in >said 2>err &
         sleep "$(awk -v r=$RANDOM -v m="$1" 'BEGIN { print r / 32768 * m / 1000 }')"
         kill -9 $! 2>/dev/null || :
         wait $! 2>/dev/null || status=$?
     fi
     n_kills=$((n_kills + 1))
     [ $status != 137 ] || n_hits=$((n_hits + 1))
-    [ $status = 137 ] || [ $status = 0 ] || fail "$command: killed at $*: status $status: $(cat err)"
-    for f in out/*; do
-        [ ! -e "$f" ] || whole "$name" "${f#out/}" || fail "$command: killed at $*: $f is broken"
+    [ $status = 137 ] || [ $status = 0 ] || fail "$name: killed at $*: status $status: $(cat err)"
+    sound "$name" "killed at $*"
+    again "$name" "$flags" "$command" "$over" "killed at $*"
+}
+
+n_cuts=0
+# cut_all NAME FLAGS COMMAND OVER: each thing that a power cut may leave.  Old
+# files stay until new ones are there, and these once it has ended.  FAULT_FS:
+# on a file system as of test/fault/netfs.c.
+cut_all() {
+    local s f when
+    stage "$1" "$4"
+    rm -rf cuts
+    run "\"\$PYTHON\" \"\$ROOT/test/fault/power.py\" out cuts '$3$4'" || fail "$1: status $?: $(cat err)"
+    for s in cuts/*/out; do
+        n_cuts=$((n_cuts + 1))
+        when="power cut at \"$(cat "${s%/out}/when")\" ($n_cuts)"
+        rm -rf out
+        cp -a "$s" out
+        sound "$1" "$when"
+        for f in "old/$1"/*; do
+            [[ ! $4 || -e out/${f##*/} || -e out/.${f##*/}.old ]] || fail "$1: $when: ${f##*/} is lost"
+        done
+        [[ $when != *'"end"'* ]] || ! { diff -r "want/$1" out || :; } | grep -v '^Only in out' >differs ||
+            fail "$1: $when: $(cat differs)"
+        again "$@" "$when"
     done
-    [[ $flags == *r* || $over ]] || command="$command -f"
-    status=0 # 73: it had just been published
-    run "$command" || status=$?
-    [ $status = 0 ] || [[ $status == 73 && ! $over ]] ||
-        fail "$command: killed at $*: then status $status: $(cat err)"
-    diff -r "want/$name" out >differs || fail "$command: killed at $* before: $(cat differs)"
 }
 
 # chosen: the writers to kill.
@@ -144,6 +190,10 @@ all_points() {
 # strike_all NAME FLAGS COMMAND OVER: by calls, then by the clock.
 strike_all() {
     local call n i
+    if [ "$power" ]; then
+        cut_all "$@"
+        return
+    fi
     all_points "$1" "$3" "$4" >points
     while read -r call n <&5 && in_time; do
         strike "$@" "$call" "$n"
@@ -156,6 +206,10 @@ strike_all() {
 
 make_inputs
 mkdir -p want old
+if [ "$power" ]; then
+    cp "$BUILD/test/fault/"{power,netfs}.so "$top" # LD_PRELOAD takes no spaces
+    export POWER_SHIMS="$top/power.so $top/netfs.so"
+fi
 echo >in
 traced=$(strace -f --seccomp-bpf -qq -e trace=write -o /dev/null true 2>/dev/null && echo 1) || :
 chosen "$@" >writers
@@ -171,5 +225,10 @@ while :; do
     done 4<writers
     if [ ! "$seconds" ] || ! in_time; then break; fi
 done
+if [ "$power" ]; then
+    [ $n_cuts -gt 0 ] || fail "no power cut left anything"
+    echo "$n_writers writers, $n_cuts things that a power cut may leave: all sound"
+    exit
+fi
 [ $n_hits -gt 0 ] || fail "none of $n_kills kills came before the end"
 echo "$n_writers writers, $n_kills kills, $n_hits of them before the end: all sound"

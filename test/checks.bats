@@ -232,36 +232,64 @@ END
     CONDITIONS=nonesuch run -1 sh scripts/limits.sh
 }
 
-@test "kills.sh: half an output, a temporary left for good, another output are found" {
-    not_sanitized "they slow what is killed at a moment"
+# kills_tree FLAGS: kills.sh beside one writer, w.
+kills_tree() {
     tree kills.sh
-    cat >test/writers.bash <<'END'
+    cat >test/writers.bash <<END
 make_inputs() { :; }
 prepare() { rm -rf out; mkdir out; }
 stdin_for() { :; }
-WRITERS="w - w out/x"
+WRITERS="w $1 w out/x"
 END
-    judge() { # judge STATUS SAYS: of the writer on standard input
-        stub w
-        run "-$1" bash scripts/kills.sh
-        # shellcheck disable=SC2053
-        [[ ${lines[-1]} == $2 ]]
-    }
-    judge 0 '1 writers, * before the end: all sound' <<'END'
+}
+
+# judge STATUS OPTION SAYS: what kills.sh says of w, standard input.
+judge() {
+    stub w
+    # shellcheck disable=SC2086 # none, or one
+    run "-$1" bash scripts/kills.sh $2
+    # shellcheck disable=SC2053
+    [[ ${lines[-1]} == $3 ]]
+}
+
+@test "kills.sh: half an output, a temporary left for good, another output are found" {
+    not_sanitized "they slow what is killed at a moment"
+    kills_tree -
+    judge 0 "" '1 writers, * before the end: all sound' <<'END'
 rm -f out/.x.*; printf half >out/.x.$$; sleep 0.1; printf half >>out/.x.$$; mv out/.x.$$ out/x
 END
-    judge 1 '*out/x is broken' <<'END'
+    judge 1 "" '*out/x is broken' <<'END'
 printf half >out/x; sleep 0.1; printf half >>out/x
 END
-    judge 1 '*Only in out: .x.*' <<'END'
+    judge 1 "" '*Only in out: .x.*' <<'END'
 printf half >out/.x.$$; sleep 0.1; mv out/.x.$$ out/x
 END
-    judge 1 '*then status 9: ' <<'END'
+    judge 1 "" '*then status 9: ' <<'END'
 [ ! -e out/.x ] || exit 9
 printf half >out/.x; sleep 0.1; mv out/.x out/x
 END
     run -1 bash scripts/kills.sh nonesuch
     [[ $output == *"nonesuch: no such writer"* ]]
+}
+
+@test "kills.sh -p: bytes, a name, an old file that a power cut may take are found" {
+    [ -e "$BUILD/test/fault/power.so" ] || skip "no shim in this build"
+    kills_tree f
+    mkdir test/fault
+    cp "$ROOT/test/fault/power.py" test/fault
+    judge 0 -p '1 writers, * things that a power cut may leave: all sound' <<'END'
+rm -f out/.x.*; echo whole >out/.x.1; sync out/.x.1; mv out/.x.1 out/x; sync out
+END
+    judge 1 -p '*out/x is broken' <<'END'
+echo whole >out/.x.1; mv out/.x.1 out/x; sync out
+END
+    judge 1 -p '*power cut at "end" *: Only in want/w: x' <<'END'
+echo whole >out/.x.1; sync out/.x.1; mv out/.x.1 out/x
+END
+    judge 1 -p '*: x is lost' <<'END'
+rm -f out/x out/.x.*; echo whole >out/.x.1; sync out/.x.1; mv out/.x.1 out/x; sync out
+END
+    judge 1 -p '*nothing was recorded' <<<:
 }
 
 # inner_bats: scripts of sh find the bats that users type; its own, before that

@@ -20,6 +20,9 @@ a = saev_dump.dump("dump", **kw)
 a.tofile("a.f32")
 saev_dump.dump("big", n=100, d=1000)
 json.dump(saev_dump.meta(**kw), open("m.json", "w"))
+kw["n"] = 11
+saev_dump.dump("11", **kw)
+json.dump(saev_dump.meta(**kw), open("11.json", "w"))
 moe.save_all(".")
 moe_train.make("train", qlen=16)
 END
@@ -40,6 +43,10 @@ prepare() {
     [ "$1" != saev-finish ] || for i in 0 1 2 3; do
         saev-write -q -m m.json -o out --shard $i/4 "a.$i"
     done
+    [ "$1" != saev-last ] || for i in 0 1 2 3; do
+        saev-write -q -m 11.json -o out --shard $i/4 "11/acts00000$i.bin"
+        cp a.0 "$(echo out/.*.part)/manifest.xxh3" # no part of it
+    done
 }
 
 # "NAME FLAGS COMMAND": what the command makes is at out/; FLAGS: f if -f
@@ -56,12 +63,15 @@ saev-write fr saev-write -q -m m.json -o out --resume a.f32
 saev-pad f saev-write -q -m m.json -o out --pad --manifest a.f32
 saev-shard r saev-write -q -m m.json -o out --shard 1/4 a.1
 saev-finish r saev-write -q -m m.json -o out --manifest --finish --if-missing
+saev-last r saev-write -q -m 11.json -o out --pad --finish --if-missing
+saev-new fr saev-write -q -m m.json -o out/new --resume a.f32
 saev-rows f saev-read -q -o out/x.npy dump
 saev-shuffle f saev-read -q --shuffle --mem 1M --tmpdir out -o out/x.npy big
 saev-window f saev-read -q --window 20 -o out/x.npy dump
 saev-svg f saev-read stats --svg out/x.svg -o out/x.tsv dump
 saev-meta f saev-read meta -o out/m.json dump
 lut fr lut-precompute -q -m $DEMO -s $ROOT/demo/sae -o out --resume
+lut-new r lut-precompute -q -m $DEMO -s $ROOT/demo/sae -o out/new/lut/ --resume
 lut-apply f lut-apply -q -i x.raw --x-dtype f32 -o out/y.npy lut $LAYER
 lut-svg f lut-apply -q --report -m $DEMO -i x.raw --x-dtype f32 --svg out/x.svg -o out/x.tsv lut $LAYER
 kvc-bin f kvc-convert --input c.pth --output out/c.bin
@@ -69,7 +79,7 @@ kvc-back f kvc-convert --input c.bin --output out/c.safetensors
 moe-init f moe-sft init -b base.safetensors -o out/l.safetensors
 moe-forward f moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o out/o.safetensors -c out/c.safetensors
 moe-backward f moe-sft backward -b base.safetensors -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out/g.safetensors
-moe-train r moe-sft train -b train/base.safetensors -l train/student.safetensors -o out/run -n 6 --save-every 2 --log out/log --svg out/x.svg --resume train/b0.safetensors
+moe-train r moe-sft train -b train/base.safetensors -l train/student.safetensors -o out/run/ -n 6 --save-every 2 --log out/run/log --svg out/run/x.svg --resume train/b0.safetensors
 moe-merge f moe-sft merge -b base.safetensors -l lora.safetensors -o out/m.safetensors
 moe-folder f moe-sft merge -b hf -l peft -o out/m
 moe-to-peft f moe-sft convert -l lora.safetensors -o out/peft

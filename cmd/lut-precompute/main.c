@@ -235,20 +235,24 @@ struct run {
     double rate; /* GFLOP/s, of a probe */
 };
 
+/* With those above it. */
 static int
 make_folder(const char *path, struct err *err)
 {
     struct str s = { 0 };
+    int rc = 0;
 
-    for (const char *p = path; *p; p++) {
+    for (const char *p = path; rc == 0 && *p; p++) {
         if (p == path || *p != '/')
             continue;
         str_clear(&s);
         str_add(&s, path, (size_t)(p - path));
-        mkdir(s.s, 0777);
+        rc = outdir_make(s.s, err);
     }
+    if (rc == 0)
+        rc = outdir_make(path, err);
     str_free(&s);
-    return outdir_make(path, err) < 0 ? -1 : 0;
+    return rc;
 }
 
 static double

@@ -4,7 +4,6 @@
  * one of 'quirks' below, with ":N" another errno than that there.
  * glibc on Linux alone.  Not the nth call is met, as by shim.c, but every one.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -21,6 +20,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "test/fault/real.h"
 
 #ifdef __GLIBC__
 
@@ -101,19 +102,6 @@ refuses(enum quirk q)
         errno = quirks[q].error;
     return quirks[q].on;
 }
-
-static void
-load(void *to, const char *name)
-{
-    void *p = dlsym(RTLD_NEXT, name);
-
-    memcpy(to, &p, sizeof(p));
-}
-
-#define REAL(ret, name, params) \
-    static ret(*real) params;   \
-    if (!real)                  \
-    load(&real, #name)
 
 /* 'name' fails where 'when' and the quirk are true. */
 #define WRAP(quirk, when, ret, failure, name, params, args)    \

@@ -4,7 +4,6 @@
  * writes to standard error are neither counted nor failed.
  */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -15,7 +14,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -29,6 +27,7 @@
 #include <linux/futex.h>
 
 #include "test/fault/fault.h"
+#include "test/fault/real.h"
 
 #ifdef __GLIBC__
 
@@ -121,19 +120,6 @@ fails_or_part(enum fault_class class, const char *name, size_t *n)
     errno = page->error;
     return true;
 }
-
-static void
-load(void *to, const char *name)
-{
-    void *p = dlsym(RTLD_NEXT, name);
-
-    memcpy(to, &p, sizeof(p));
-}
-
-#define REAL(ret, name, params) \
-    static ret(*real) params;   \
-    if (!real)                  \
-    load(&real, #name)
 
 #define WRAP(class, ret, failure, name, params, args)      \
     ret name params;                                       \

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 
 /* The errors that calls fail with; 0: they do not. */
 static struct {
-    int sync, folder, close, link, allocate, copy;
+    int sync, folder, open, close, link, allocate, copy;
 } fails;
 
 /* Whether "x" had its name when files and folders were synced, a letter each:
@@ -44,6 +45,21 @@ fsync(int fd)
     if (n + 1 < sizeof(synced))
         synced[n] = (folder ? "dD" : "fF")[access("x", F_OK) == 0];
     return error ? fail(error) : (int)syscall(SYS_fsync, fd);
+}
+
+/* Of folders. */
+int
+open(const char *path, int flags, ...)
+{
+    va_list args;
+    mode_t mode;
+
+    va_start(args, flags);
+    mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return fails.open && flags & O_DIRECTORY
+               ? fail(fails.open)
+               : openat(AT_FDCWD, path, flags, mode);
 }
 
 int
@@ -134,6 +150,14 @@ test_sync(void)
     tap_ok(put("e", OUT_FORCE, &err) == 0 && !strcmp(now(), "e"),
            "but not where folders never can");
     fails.folder = 0;
+    fails.open = ENFILE;
+    tap_ok(put("d", OUT_FORCE, &err) < 0 && err.status == EX_IOERR &&
+               strstr(err.what, "folder cannot be synced"),
+           "and one that cannot be opened for that");
+    fails.open = EACCES;
+    tap_ok(put("e", OUT_FORCE, &err) == 0 && !strcmp(now(), "e"),
+           "one that may not be read cannot be");
+    fails.open = 0;
 }
 
 static void
