@@ -296,7 +296,7 @@ write_json(const char *path, const json_t *doc, struct err *err)
 static int
 load_old(json_t **old, const char *path, struct err *err)
 {
-    struct js root, version;
+    struct js root, version, layers;
     const char *s;
     int rc = 0;
     size_t n;
@@ -308,12 +308,15 @@ load_old(json_t **old, const char *path, struct err *err)
         return -1;
     root = js_root(*old, path);
     version = js_get(&root, "version");
+    layers = js_get(&root, "layers");
     if (!js_is(&root, JSON_OBJECT))
         rc = js_bad(&root, "an object", err);
     else if (!js_absent(&version))
         rc = js_str(&version, &s, &n, err);
     if (rc == 0 && !js_absent(&version) && strncmp(s, "1.", 2) != 0)
         rc = js_bad(&version, "1.x: tables of another format", err);
+    if (rc == 0 && !js_is(&layers, JSON_OBJECT))
+        rc = js_bad(&layers, "an object", err);
     if (rc < 0) {
         json_decref(*old);
         *old = NULL;
@@ -347,6 +350,9 @@ write_once(const char *dir, bool prune, const struct list *files,
 
     str_addf(&path, "%s/metadata.json", dir);
     rc = load_old(&x.old, path.s, err);
+    if (rc == 0 && !x.old && files->n == 0)
+        rc = err_set(err, EX_NOINPUT, "%s: has no tables (*.lut.safetensors)",
+                     dir);
     if (rc == 0) {
         x.layers = json_object();
         rc = add_files(&x, files, err);
