@@ -241,6 +241,31 @@ END
     [ "${lines[0]}" = "saev-read: --window does not go with --shuffle" ]
 }
 
+@test "saev-read(1): its lines of numpy give the orders, with the largest seed and epoch, too" {
+    py - "$ROOT/man/saev-read.1" <<'END'
+import sys
+from saev_dump import *
+numpy, t = np, 0
+lines = [line[4:] for line in open(sys.argv[1]) if line.startswith(".Dl ") and "Philox" in line]
+assert len(lines) == 3, lines
+a = dump("d", n=40, d=1).reshape(-1, 1)
+for S, E in ((0, 0), (7, 3), (2**63 - 1, 0), (2**63, 0), (2**64 - 1, 2**64 - 1), (5, 2**64 - 1)):
+    def got(*args):
+        return saev_read("d", "--raw", "--seed", S, "--epoch", E, *args)
+    keys, whole, draws = (eval(line, {"numpy": np, "S": S, "E": E, "t": 0, "rows": a})
+                          for line in lines)
+    assert got("--shuffle") == whole.tobytes(), (S, E)
+    assert got("--shuffle") == a[np.argsort(keys.random_raw(len(a)))].tobytes(), (S, E)
+    # two slots: the higher half of the numbers sends the second on its way
+    slots, sent = [0, 1], []
+    for k, x in enumerate(draws.random_raw(len(a) - 2)):
+        j = int(x) >> 63
+        sent.append(slots[j])
+        slots[j] = k + 2
+    assert got("--window", 2)[:4 * len(sent)] == a[sent].tobytes(), (S, E)
+END
+}
+
 @test "saev-read --sample: the first of --shuffle, in the dump's order or theirs" {
     py - <<'END'
 from saev_dump import *
