@@ -86,8 +86,9 @@ done:
 	mkdir -p $@
 
 meta.json: hashes $(DOCS)
-	rm -f .meta.*
-	meta=$$($(ACTS_META) $(MODEL) $(DOCS) $(SPEC) $(CTX) .); mv "$$meta" $@
+	rm -rf .meta .$@ && mkdir .meta
+	meta=$$($(ACTS_META) $(MODEL) $(DOCS) $(SPEC) $(CTX) .meta); mv "$$meta" .$@
+	rmdir .meta && mv .$@ $@
 
 DUMPS := $(I:%=done/acts-%-of-$(PARTS))
 $(DUMPS): done/acts-%-of-$(PARTS): meta.json | done

@@ -131,6 +131,20 @@ equal() {
     equal
 }
 
+@test "batch.mk: kill -9 before metadata has its name: it is not to be seen" {
+    printf '#!/bin/sh\n"%s" "$@"\nkill -9 0\n' "$ROOT/scripts/jobs/acts-meta.sh" >"$S/dies"
+    chmod +x "$S/dies"
+    setsid bash -c "$(declare -f batch); batch ACTS_META=$S/dies meta.json" >/dev/null 2>&1 &
+    status=0
+    wait $! || status=$?
+    [ $status = 137 ]
+    [ "$(ls)" = hashes ]
+    [ -e .meta/*.json ]
+    batch -s meta.json
+    cmp meta.json "$S/whole/meta.json"
+    [ "$(ls -A)" = "$(printf 'hashes\nmeta.json')" ]
+}
+
 @test "batch.mk: TERM stops it, and the same line goes on" {
     setsid bash -c "$(declare -f batch); batch -j2" >"$S/log" 2>&1 &
     for _ in $(seq 200); do
