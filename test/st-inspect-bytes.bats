@@ -201,6 +201,21 @@ END
     [ "${lines[0]}" = "st-inspect: cat takes FILE TENSOR (found 1)" ]
 }
 
+@test "cat: of two names, one as list prints the other, the printed one counts" {
+    py -c 'import mkst; mkst.save("a.safetensors", {
+        "a\nb": ("U8", [1], b"1"), r"a\nb": ("U8", [1], b"2")})'
+    [ "$(st-inspect cat --raw a.safetensors 'a\nb')" = 1 ]
+    [ "$(st-inspect cat --raw a.safetensors 'a\\nb')" = 2 ]
+    py -c 'import mkst; mkst.save("b.safetensors", {r"a\nb": ("U8", [1], b"2")})'
+    [ "$(st-inspect cat --raw b.safetensors 'a\nb')" = 2 ]
+}
+
+@test "cat: --json has numbers as they are, and refuses --dtype" {
+    py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {"x": np.zeros(1)})'
+    run -2 st-inspect cat --json --dtype f32 a.safetensors x
+    [ "${lines[0]}" = "st-inspect: --json gives the numbers as they are, without --dtype" ]
+}
+
 @test "cat: -o writes whole files and replaces none; a terminal gets no binary" {
     py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {"x": np.arange(3)})'
     run -0 st-inspect cat a.safetensors x -o x.npy

@@ -104,6 +104,15 @@ END
     [ "$output" = 'st-inspect: a.safetensors: no tensor matches "nothing*"' ]
 }
 
+@test "list: a glob is held against all of a name, with a NUL in it, too" {
+    py -c 'import mkst; mkst.save("a.safetensors", {
+        n: ("U8", [0], b"") for n in ("x", "x\0y", "y")})'
+    for glob in x 'x*' '*y' 'x\x00y' 'x?x00y'; do
+        st-inspect a.safetensors -t "$glob" | tail -n +2 | cut -f5 | paste -sd' '
+    done >got
+    printf '%s\n' x 'x x\x00y' 'x\x00y y' 'x\x00y' 'x\x00y' | diff - got
+}
+
 @test "list: a closed pipe ends it quietly, a full disk with 74" {
     make_layers a.safetensors
     run -0 --separate-stderr bash -c 'st-inspect a.safetensors | head -n 1'
@@ -347,6 +356,10 @@ END
     [ "${lines[2]}" = "$(printf 'F4\t4\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\tf4')" ]
     [ "${lines[3]}" = "$(printf 'C64\t1\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\tz')" ]
     run -2 st-inspect stats --quantiles 0,2 a.safetensors
+    run -2 st-inspect stats --quantiles "$(seq -s, 0 0.0625 1)" a.safetensors
+    [ "${lines[0]}" = 'st-inspect: --quantiles: more than 16 of them' ]
+    run -2 st-inspect stats --quantiles "0,$(printf '0.%040d' 1)" a.safetensors
+    [ "${lines[0]}" = "st-inspect: --quantiles: \"0,$(printf '0.%040d' 1)\" has a number of more than 31 characters" ]
 }
 
 @test "stats: histograms of one value, of the largest and of the smallest" {

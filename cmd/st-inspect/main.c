@@ -78,7 +78,7 @@ static const struct opt_verb verbs[] = {
     { "stats", "FILE|FOLDER", "range, moments, quantiles, NaN, histogram" },
     { "hash", "FILE|FOLDER...", "digests of files and tensors" },
     { "verify", "FILE|FOLDER...", "is the file whole? names the bad ones" },
-    { "diff", "A B", "structure, then values; B may be .npy" },
+    { "diff", "A B", "structure, then values; .npy, too" },
     { "cat", "FILE TENSOR", "one tensor as .npy" },
     { "meta", "FILE|FOLDER...", "the header's __metadata__" },
     { 0 },
@@ -111,10 +111,14 @@ parse_quantiles(struct cmd *cmd, const char *list, struct err *err)
     for (const char *p = list;; p++) {
         size_t n = strcspn(p, ",");
 
-        if (n >= sizeof(one) || cmd->n_quantiles == MAX_QUANTILES)
-            return err_set(err, TU_USAGE,
-                           "--quantiles: \"%s\" is too long (at most %d)", list,
+        if (cmd->n_quantiles == MAX_QUANTILES)
+            return err_set(err, TU_USAGE, "--quantiles: more than %d of them",
                            MAX_QUANTILES);
+        if (n >= sizeof(one))
+            return err_set(err, TU_USAGE,
+                           "--quantiles: \"%s\" has a number of more than %zu "
+                           "characters",
+                           list, sizeof(one) - 1);
         memcpy(one, p, n);
         one[n] = '\0';
         if (opt_f64("--quantiles", one, 0, 1,
@@ -277,6 +281,8 @@ check_options(const struct cmd *cmd)
         check_output(cmd, cmd->svg);
     if (cmd->json && cmd->raw)
         die_usage("--json and --raw are two forms of one output");
+    if (cmd->json && cmd->dtype >= 0)
+        die_usage("--json gives the numbers as they are, without --dtype");
     if (cmd->raw && cmd->dtype >= 0)
         die_usage("--raw gives the bytes as they are, without --dtype");
     if (cmd->check && cmd->n_globs)

@@ -89,12 +89,14 @@ sort_naturally(struct selection *sel, struct err *err)
 static bool
 glob_matches(const char *glob, const struct st_tensor *t)
 {
+    bool has_nul = strlen(t->name) != t->name_n;
     struct str shown = { 0 };
-    bool yes = !fnmatch(glob, t->name, 0);
+    bool yes = !has_nul && !fnmatch(glob, t->name, 0);
 
     if (!yes) { /* as list prints it: what a user can copy */
         str_esc(&shown, t->name, t->name_n);
-        yes = !strcmp(glob, shown.s ? shown.s : "");
+        yes = !strcmp(glob, shown.s ? shown.s : "") ||
+              (has_nul && !fnmatch(glob, shown.s, FNM_NOESCAPE));
         str_free(&shown);
     }
     return yes;
@@ -156,13 +158,17 @@ select_close(struct selection *sel)
     *sel = (struct selection){ 0 };
 }
 
+/* A name as list prints it comes first: one that has a backslash itself is
+ * printed with two. */
 const struct stdir_tensor *
 select_find(const struct stdir *dir, const char *name, struct err *err)
 {
-    const struct stdir_tensor *t = stdir_find(dir, name);
+    const struct stdir_tensor *t = NULL;
     const struct st_tensor *like = NULL;
     struct str shown = { 0 };
 
+    if (!strchr(name, '\\'))
+        t = stdir_find(dir, name);
     for (size_t i = 0; !t && i < dir->n_tensors; i++) {
         const struct st_tensor *u = dir->tensors[i].t;
 
@@ -174,6 +180,7 @@ select_find(const struct stdir *dir, const char *name, struct err *err)
             like = u;
     }
     str_free(&shown);
+    t = t ? t : stdir_find(dir, name);
     if (!t && like)
         err_set(err, EX_NOINPUT,
                 "%s: there is no tensor \"%s\" (did you mean \"%s\"?)",
