@@ -216,6 +216,15 @@ END
     [ "${lines[0]}" = "st-inspect: --json gives the numbers as they are, without --dtype" ]
 }
 
+@test "cat: --slice of short runs takes no more memory of a large tensor" {
+    not_sanitized
+    py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {
+        "x": np.zeros((5000, 5000), "<f4")})'
+    for s in ::2,::2 :,3 ::-1,::-3; do
+        [ "$(peak st-inspect cat --raw --slice "$s" a.safetensors x)" -lt 32768 ]
+    done
+}
+
 @test "cat: -o writes whole files and replaces none; a terminal gets no binary" {
     py -c 'import mkst, numpy as np; mkst.save("a.safetensors", {"x": np.arange(3)})'
     run -0 st-inspect cat a.safetensors x -o x.npy

@@ -1,6 +1,7 @@
 /* cat: one tensor, or a slice of it, as .npy, raw bytes or JSON. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cmd/st-inspect/inspect.h"
 #include "core/format/npy.h"
@@ -11,6 +12,11 @@
 /* Shorter runs than this are copied from a map: a read each would cost more. */
 #define SHORT_RUN ((size_t)4096) /* bytes */
 
+/* Pages of a map are given back after so many bytes of them.  A fault brings
+ * those around it, too. */
+#define MAPPED_NBYTES ((size_t)4 << 20)
+#define FAULT_NBYTES  ((size_t)64 << 10)
+
 /*
  * The elements that a slice takes are gathered, as they are in the file, into
  * a buffer, which is converted and written whenever it is full.
@@ -19,6 +25,8 @@ struct gather {
     struct cmd *cmd;
     struct view v;
     const uint8_t *mapped; /* the tensor; NULL: runs are long, and read */
+    struct map map;        /* the file, where 'mapped' lies */
+    size_t last, touched;  /* of 'mapped': the place, bytes that came with it */
     size_t size;           /* bytes of an element */
     uint8_t *buf;          /* [PIECE_NBYTES] */
     size_t n;              /* bytes in it */
@@ -128,10 +136,26 @@ flush(struct gather *g, struct err *err)
     return rc;
 }
 
+/* Before a run at 'at' is copied: what the map holds stays small. */
+static void
+give_back(struct gather *g, size_t at)
+{
+    size_t step = at > g->last ? at - g->last : g->last - at;
+
+    g->touched += step < FAULT_NBYTES ? step : FAULT_NBYTES;
+    g->last = at;
+    if (g->touched < MAPPED_NBYTES)
+        return;
+    madvise((void *)(uintptr_t)g->map.data, g->map.size, MADV_DONTNEED);
+    g->touched = 0;
+}
+
 /* 'nbytes' of the tensor from byte 'at' on. */
 static int
 take_run(struct gather *g, size_t at, size_t nbytes, struct err *err)
 {
+    if (g->mapped)
+        give_back(g, at);
     while (nbytes > 0) {
         size_t room = PIECE_NBYTES - g->n;
         size_t n = nbytes < room ? nbytes : room;
@@ -276,6 +300,7 @@ open_gather(struct gather *g, struct stdir *dir, const struct stdir_tensor *t,
         if (st_map(&dir->files[t->st - dir->files], err) < 0)
             return -1;
         g->mapped = st_data(t->st, t->t);
+        g->map = t->st->map;
     }
     if (!g->cmd->json && g->cmd->dtype < 0)
         return 0;
