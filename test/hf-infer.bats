@@ -266,6 +266,21 @@ assert d['prompt_ids'] == [16, 10, 16, 28] and d['ids'][0] == 17" "$output"
     [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 1 --min-p 1)" = "$g" ]
 }
 
+@test "hf-infer: a generation_config.json of temperature 0 is greedy until --temperature" {
+    tiny
+    g=$(hf-infer "$DEMO" -p Hello -n 9 --greedy --ids-out)
+    for cold in 0 1e-7 1e-60; do
+        for sample in true false; do
+            echo "{\"do_sample\":$sample,\"temperature\":$cold}" >m/generation_config.json
+            for how in '' '--seed 5' '--top-k 9' '--top-p 0.9 --min-p 0.1'; do
+                # shellcheck disable=SC2086
+                [ "$(hf-infer m -p Hello -n 9 --ids-out $how)" = "$g" ]
+            done
+            [ "$(hf-infer m -p Hello -n 9 --ids-out --temperature 9)" != "$g" ]
+        done
+    done
+}
+
 @test "hf-infer: draws what numpy draws by Hugging Face's processors" {
     hf-infer "$DEMO" --ids 300,0,790 --logits l.npy
     cat >draw.py <<'END'

@@ -455,8 +455,10 @@ parse_sampler(struct config *c, const struct js *root, struct err *err)
         range(root, "repetition_penalty", 1e-6, 1e6, &c->repetition_penalty,
               err))
         return -1;
-    if (c->temperature == 0)
-        c->do_sample = false; /* the limit of ever colder sampling */
+    if (c->temperature < 1e-6) { /* the limit of ever colder sampling */
+        c->temperature = 0;
+        c->do_sample = false;
+    }
     return js_absent(&top_k) ? 0 : js_i64(&top_k, 0, MAX_VOCAB, &c->top_k, err);
 }
 

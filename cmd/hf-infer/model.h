@@ -55,7 +55,8 @@ struct config {
     int32_t bos;                 /* -1: none */
     int32_t eos[CONFIG_MAX_EOS]; /* generation_config.json before config.json */
     size_t n_eos;
-    /* generation_config.json's sampler; what it does not say is neutral */
+    /* generation_config.json's sampler; what it does not say is neutral,
+     * and a temperature under 1e-6 is 0 */
     bool do_sample;
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k; /* 0: off */

@@ -84,8 +84,10 @@ settle_sampler(struct run *run)
         s->min_p = c->min_p;
     if (!(run->sampler_set & SET_PENALTY))
         s->repetition_penalty = c->repetition_penalty;
-    /* do_sample false means argmax, unless the user asks for a draw */
-    if (!c->do_sample && !(run->sampler_set & ~SET_PENALTY))
+    /* do_sample false means argmax, unless the user asks for a draw; a draw
+     * at the file's temperature 0 is argmax as well */
+    if (s->temperature == 0 ||
+        (!c->do_sample && !(run->sampler_set & ~SET_PENALTY)))
         s->greedy = true;
 }
 

@@ -273,6 +273,9 @@ test_generation(void)
           "and null says nothing", c.n_eos == 1 && c.eos[0] == 7);
     GIVES("", "{\"do_sample\":true,\"temperature\":0}",
           "generation: temperature 0 is not sampling", !c.do_sample);
+    GIVES("", "{\"do_sample\":true,\"temperature\":1e-9}",
+          "generation: colder than --temperature may be is 0",
+          !c.do_sample && c.temperature == 0);
     GIVES("",
           "{\"do_sample\":true,\"temperature\":0.6,\"top_k\":20,"
           "\"top_p\":0.95,\"min_p\":0.1,\"repetition_penalty\":1.05}",
