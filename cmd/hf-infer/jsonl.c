@@ -128,8 +128,8 @@ skip_value(const char *s, size_t i, size_t n)
 
 /*
  * The value of a sound object's member "id" as it was written: numbers go
- * through no double.  Jansson has decoded the names: an "id" spelled with \u
- * escapes is found by its order.
+ * through no double, and \u escapes stay.  Jansson has decoded the names: an
+ * "id" spelled with them is found by its order.
  */
 static void
 raw_id(const char *s, size_t n, size_t order, struct str *id)
@@ -153,17 +153,12 @@ raw_id(const char *s, size_t n, size_t order, struct str *id)
 static void
 take_id(struct jsonl_doc *doc, const json_t *v, const char *line, size_t nbytes)
 {
-    const json_t *id = json_object_get(v, "id");
     size_t order = 0;
     const char *key;
     json_t *member;
 
-    if (!id)
+    if (!json_object_get(v, "id"))
         return;
-    if (json_is_string(id)) {
-        js_put_str(&doc->id, json_string_value(id), json_string_length(id));
-        return;
-    }
     /* jansson keeps the order of members */
     json_object_foreach((json_t *)(uintptr_t)v, key, member)
     {
