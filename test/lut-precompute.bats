@@ -157,6 +157,28 @@ END
     [ ! -e v ]
 }
 
+@test "lut-precompute: patterns that overlap mean the same in any order, a fused layer is made instead of its parts" {
+    make_cases
+    tables() {
+        rm -rf t
+        lut-precompute -m model -s "$@" -o t
+        (cd t && ls -d ./*.lut.safetensors | sed 's/^..model.layers.\(.*\).lut.*/\1/' | xargs)
+    }
+    both="0.self_attn.o_proj 1.self_attn.o_proj"
+    [ "$(tables sparsify --layers '*.o_proj,layers.0.self_attn.o_proj')" = "$both" ]
+    [ "$(tables sparsify --layers 'layers.0.self_attn.o_proj,*.o_proj')" = "$both" ]
+    fused="0.self_attn.o_proj 0.self_attn.qkv_proj 1.self_attn.qkv_proj"
+    [ "$(tables sparsify --layers '*.qkv_proj,layers.0.self*')" = "$fused" ]
+    [ "$(tables sparsify --layers 'layers.0.self*,*.qkv_proj')" = "$fused" ]
+    [ "$(tables sparsify --layers 'layers.0.self*,*.qkv_proj,*.0.*.q_proj')" = \
+        "0.self_attn.o_proj 0.self_attn.q_proj 0.self_attn.qkv_proj 1.self_attn.qkv_proj" ]
+    cp -r sparsify/layers.1.self_attn.{q,qkv}_proj
+    [ "$(tables sparsify --layers '*self*')" = "0.self_attn.o_proj 0.self_attn.q_proj 1.self_attn.o_proj 1.self_attn.qkv_proj" ]
+    [ "$(tables sparsify --layers '*.q_proj')" = "0.self_attn.q_proj 1.self_attn.q_proj" ]
+    run -2 --separate-stderr lut-precompute -m model -s sparsify -o u --layers ,
+    [ "${stderr_lines[0]}" = 'lut-precompute: --layers: "," has no pattern' ]
+}
+
 @test "lut-precompute: the same bytes from any -j, and from parts of an array" {
     make_cases
     lut-precompute -m model -s sparsify -o a --fuse qkv,gate_up -j 1

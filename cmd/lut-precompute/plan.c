@@ -43,15 +43,11 @@ is_fused_by_option(const struct cmd *cmd, const char *word)
            (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj"));
 }
 
-/* Does a pattern of --layers mean this layer, and which?  -1: none. */
-static int
-match(char *const *globs, size_t n, const char *layer)
+static bool
+matches(const char *glob, const char *layer)
 {
-    for (size_t i = 0; i < n; i++)
-        if (fnmatch(globs[i], layer, 0) == 0 ||
-            fnmatch(globs[i], layer + strlen("model."), 0) == 0)
-            return (int)i;
-    return -1;
+    return fnmatch(glob, layer, 0) == 0 ||
+           fnmatch(glob, layer + strlen("model."), 0) == 0;
 }
 
 static bool
@@ -73,20 +69,34 @@ struct planner {
     struct plan *plan;
 };
 
+/* Does --layers mean this layer?  'named': by a pattern that ends in its word,
+ * not by a wider one alone. */
+static bool
+is_meant(const struct planner *p, const char *layer, const char *word,
+         bool *named)
+{
+    bool meant = !p->cmd->layers;
+
+    *named = false;
+    for (size_t i = 0; i < p->n_globs; i++)
+        if (matches(p->globs[i], layer)) {
+            meant = true;
+            *named = *named || ends_with(p->globs[i], word);
+        }
+    return meant;
+}
+
 /* The SAE of a layer, or NULL: it is not made.  A fused layer is made where
  * --fuse, --layers or the folder of SAEs names it. */
 static char *
 find_sae(const struct planner *p, const struct op *op, const char *layer,
-         int glob, struct err *err)
+         bool named, struct err *err)
 {
     const char *word = last_word(op->name);
-    bool named = glob >= 0 && ends_with(p->globs[glob], word);
     bool fused = is_fused_by_option(p->cmd, word) || (op->like && named);
     struct str like = { 0 };
     char *path;
 
-    if (op->fused && is_fused_by_option(p->cmd, op->fused) && !named)
-        return NULL;
     if (p->one)
         return op->like && !fused ? NULL : xstrdup(p->cmd->sae);
     path = sae_path(p->cmd->sae, layer, err);
@@ -99,6 +109,28 @@ find_sae(const struct planner *p, const struct op *op, const char *layer,
     return path;
 }
 
+/* Is a fused layer made in place of this part of it? */
+static bool
+is_in_fused(const struct planner *p, const char *layer, const struct op *part,
+            struct err *err)
+{
+    struct str name = { 0 };
+    char *sae = NULL;
+    bool named;
+
+    for (const struct op *op = ops; part->fused && op < ops + N_OPS; op++) {
+        if (strcmp(last_word(op->name), part->fused) != 0)
+            continue;
+        str_add(&name, layer, strlen(layer) - strlen(part->name));
+        str_adds(&name, op->name);
+        if (is_meant(p, name.s, part->fused, &named))
+            sae = find_sae(p, op, name.s, named, err);
+    }
+    str_free(&name);
+    free(sae);
+    return sae != NULL;
+}
+
 static int
 add(struct planner *p, size_t layer, const struct op *op, struct err *err)
 {
@@ -106,20 +138,21 @@ add(struct planner *p, size_t layer, const struct op *op, struct err *err)
     struct target t;
     struct str name = { 0 };
     char *sae = NULL;
-    int glob, rc = 0;
+    bool named;
+    int rc = 0;
 
     str_addf(&name, "model.layers.%zu.%s", layer, op->name);
-    glob = match(p->globs, p->n_globs, name.s);
-    if (glob >= 0 || !p->cmd->layers)
-        sae = find_sae(p, op, name.s, glob, err);
+    if (is_meant(p, name.s, last_word(op->name), &named) &&
+        (named || !is_in_fused(p, name.s, op, err)))
+        sae = find_sae(p, op, name.s, named, err);
     if (!sae && err->status)
         rc = -1;
     else if (sae)
         rc = target_open(&t, p->model, name.s, err);
     if (rc > 0) {
         target_close(&t);
-        if (glob >= 0)
-            p->used[glob] = true;
+        for (size_t i = 0; i < p->n_globs; i++)
+            p->used[i] = p->used[i] || matches(p->globs[i], name.s);
         if (p->cmd->n_parts == 0 ||
             p->count++ % p->cmd->n_parts == p->cmd->part) {
             plan->work = xrealloc(plan->work, plan->n + 1, sizeof(*plan->work));
@@ -152,6 +185,9 @@ check(const struct planner *p, struct err *err)
 {
     const char *what = p->one ? "the model" : p->cmd->sae;
 
+    if (p->cmd->layers && p->n_globs == 0)
+        return err_set(err, TU_USAGE, "--layers: \"%s\" has no pattern",
+                       p->cmd->layers);
     for (size_t i = 0; i < p->n_globs; i++)
         if (!p->used[i])
             return err_set(err, EX_DATAERR,
