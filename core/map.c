@@ -232,6 +232,42 @@ file_same(const char *a, const char *b)
     return same;
 }
 
+/* Both are real paths. */
+static bool
+begins_with(const char *path, const char *folder)
+{
+    size_t n = strlen(folder);
+
+    return !strncmp(path, folder, n) &&
+           (path[n] == '/' || path[n] == '\0' || folder[n - 1] == '/');
+}
+
+static bool
+parent_is_in(const char *path, const char *real_folder)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    char *parent = slash ? xstrndup(path, n ? n : 1) : xstrdup(".");
+    char *real = realpath(parent, NULL);
+    bool is_in = real && begins_with(real, real_folder);
+
+    free(real);
+    free(parent);
+    return is_in;
+}
+
+bool
+file_is_in(const char *path, const char *folder)
+{
+    char *real_folder = realpath(folder, NULL), *target = file_target(path);
+    bool is_in = real_folder && (parent_is_in(path, real_folder) ||
+                                 (target && parent_is_in(target, real_folder)));
+
+    free(target);
+    free(real_folder);
+    return is_in;
+}
+
 int
 file_is_folder(const char *path, struct err *err)
 {

@@ -89,6 +89,10 @@ char *file_target(const char *path);
  * may be written twice where it is spelled in two ways. */
 bool file_same(const char *a, const char *b);
 
+/* file_is_in(): is what 'path' names, or would make, in 'folder' or below it,
+ * as it is spelled or where its links lead? */
+bool file_is_in(const char *path, const char *folder);
+
 /* file_is_folder(): 1, 0 (or nothing is there), or -1 with 'err' set
  * (EX_NOINPUT, EX_IOERR) where that cannot be told. */
 int file_is_folder(const char *path, struct err *err);

@@ -117,6 +117,12 @@ dump("dump", n=1)'
     refused st-inspect cat --raw -f -o m m model.norm.weight
     refused st-inspect stats --hist --svg d/../m -f m
     refused st-inspect hash -f -o sums --check sums
+    mkdir model
+    cp m model/model.safetensors
+    md5sum model/model.safetensors >>sums
+    refused st-inspect -f -o model/model.safetensors model
+    (cd model && run -2 st-inspect verify -f -o model.safetensors ..//model/.)
+    st-inspect hash -o model/hashes model
     refused lut-apply lut layer -i x.npy -f -o ./x.npy
     refused hf-infer "$DEMO" --file p -n 1 -f -o "$PWD/p"
     run -2 kvc-convert --input m -f --output ./m

@@ -222,3 +222,29 @@ code, mib = peak("--window", "8192", *few)
 assert code == 0 and 32 < mib < 32 + 64 + 2, (code, mib)
 END
 }
+
+@test "saev-read -o, --svg: nothing in a dump is changed, nor what --rows names" {
+    py -c 'from saev_dump import *; dump("dump")'
+    cp -r dump as_it_was
+    echo 1 >rows
+    ln -s dump/acts000000.bin link
+    for o in dump/acts000000.bin ./dump/../dump/metadata.json dump/new.npy link; do
+        for verb in '' info meta stats 'verify -q'; do
+            # shellcheck disable=SC2086
+            run -2 saev-read $verb -f -o $o dump
+            [[ ${lines[0]} == "saev-read: $o is in dump, of which nothing is changed" ]]
+        done
+        run -2 saev-read stats -f --svg $o dump
+    done
+    run -2 saev-read meta -f -o dump/metadata.json as_it_was dump
+    (cd dump && run -2 saev-read -f -o acts000000.bin .)
+    run -2 saev-read -f -o ./rows --rows rows dump
+    [ "${lines[0]}" = "saev-read: ./rows is the name of an input" ]
+    diff -r as_it_was dump
+    [ "$(cat rows)" = 1 ]
+    # an index is no folder; a device is not in one
+    mkdir 1
+    saev-read -o 1/row.npy dump 1
+    saev-read -o dump.npy dump
+    saev-read -o /dev/null dump
+}

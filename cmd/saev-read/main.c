@@ -250,10 +250,28 @@ parse(struct cmd *cmd, int argc, char **argv)
     return verb;
 }
 
+/* Nothing in a dump is changed, nor what --rows reads. */
+static void
+check_output(const struct cmd *cmd, const char *path)
+{
+    int n_dumps = strcmp(cmd->verb, "rows") != 0 ? cmd->n_args : 1;
+
+    if (!path || !strcmp(path, "-"))
+        return;
+    if (file_same(cmd->rows, path))
+        die_usage("%s is the name of an input", path);
+    for (int i = 0; i < n_dumps && i < cmd->n_args; i++)
+        if (file_is_in(path, cmd->args[i]))
+            die_usage("%s is in %s, of which nothing is changed", path,
+                      cmd->args[i]);
+}
+
 /* Options that say opposite things, or that need another one. */
 static void
 check_options(const struct cmd *cmd)
 {
+    check_output(cmd, cmd->out_path);
+    check_output(cmd, cmd->svg);
     if (cmd->svg && !strcmp(cmd->svg, "-") && !strcmp(cmd->out_path, "-"))
         die_usage("--svg - leaves standard output to the picture: -o FILE "
                   "takes the numbers");

@@ -252,6 +252,23 @@ parse(struct cmd *cmd, int argc, char **argv)
     return verb;
 }
 
+/* A file that a model folder's tensors are in, or could be. */
+static bool
+is_in_model(const char *path, const char *folder)
+{
+    static const char *const ends[] = { ".safetensors",
+                                        ".safetensors.index.json" };
+    size_t n = strlen(path);
+    bool named = false;
+
+    for (int i = 0; i < 2; i++) {
+        size_t end_n = strlen(ends[i]);
+
+        named = named || (n >= end_n && !strcmp(path + n - end_n, ends[i]));
+    }
+    return named && !file_missing(path) && file_is_in(path, folder);
+}
+
 /* An input is not to be replaced by what is found in it. */
 static void
 check_output(const struct cmd *cmd, const char *path)
@@ -260,7 +277,8 @@ check_output(const struct cmd *cmd, const char *path)
     bool input = file_same(cmd->check, path);
 
     for (int i = 0; i < n_files; i++)
-        input = input || file_same(cmd->args[i], path);
+        input = input || file_same(cmd->args[i], path) ||
+                is_in_model(path, cmd->args[i]);
     if (input && strcmp(path, "-") != 0)
         die_usage("%s is the name of an input", path);
 }

@@ -52,6 +52,18 @@ test_same(void)
                file_same("-", "-") &&
                !file_same("/dev/null", "/dev/../dev/null"),
            "no file, a stream, a device");
+    tap_ok(file_is_in("d/new", "d") && file_is_in("./d/../d/hard", "d/.") &&
+               file_is_in("d/soft", "d") && file_is_in("f", ".") &&
+               file_is_in("d/hard", ".") && file_is_in("/f", "/") &&
+               symlink("d/new", "into") == 0 && file_is_in("into", "d"),
+           "in a folder or below it, as spelled or through a link");
+    tap_ok(!file_is_in("f", "d") && !file_is_in("d2", "d") &&
+               !file_is_in("d/../f", "d") && !file_is_in("no/new", "no") &&
+               !file_is_in("-", "d") && !file_is_in("d/new", "f") &&
+               mkdir("d2", 0700) == 0 && !file_is_in("d2/f", "d"),
+           "not in it");
+    rmdir("d2");
+    unlink("into");
     unlink("d/hard");
     unlink("d/soft");
     rmdir("d");
