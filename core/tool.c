@@ -130,7 +130,9 @@ tool_opt(const struct opt_tool *tool, int argc, char **argv, const char **arg,
     struct err err;
     int c;
 
-    if (argc == 3 && !strcmp(argv[1], "--completions")) {
+    if (argc > 1 && !strcmp(argv[1], "--completions")) {
+        if (argc != 3)
+            die_usage("--completions takes bash or zsh");
         if (opt_print_completion(tool, argv[2], stdout) < 0)
             die_usage("--completions: \"%s\" is not bash or zsh", argv[2]);
         tool_end(0);

@@ -344,6 +344,8 @@ enumerated() {
 @test "completions: only for shells that there are" {
     run -2 --separate-stderr st-inspect --completions fish
     [ "${stderr_lines[0]}" = 'st-inspect: --completions: "fish" is not bash or zsh' ]
+    run -2 --separate-stderr st-inspect --completions
+    [ "${stderr_lines[0]}" = 'st-inspect: --completions takes bash or zsh' ]
     for t in $TOOLS; do
         bash -n <("$t" --completions bash)
         [ "$("$t" --completions zsh | head -n 1)" = "#compdef $t" ]

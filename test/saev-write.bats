@@ -656,6 +656,8 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     make_stream
     run -65 saev-write -q --hash -m c.json
     [ "$output" = "saev-write: c.json: the key n_imgs is missing (HASH is known when the images are counted)" ]
+    run -65 saev-write -q --images -m c.json -o D
+    [ "$output" = "saev-write: c.json: the key n_imgs is missing (--images needs it, or --resume)" ]
     run -65 saev-write -q -m c.json -o D --shard 0/2 a.f32
     [ "$output" = "saev-write: c.json: the key n_imgs is missing (--shard needs it)" ]
     run -66 saev-write -m none.json -o D a.f32
@@ -665,6 +667,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' saev-write -q -m $meta.json -o R "${more[@
     run -73 saev-write -q -m m.json -o no/where a.f32
     [ "$output" = "saev-write: no/where: cannot be created: No such file or directory" ]
     for bad in '-o D' '-m m.json' '-m m.json -o D --shard 2/2' '-m m.json -o D --shard 1' \
+        '-m m.json -o D --shard 0/2 --pad' '-m m.json -o D --shard 0/2 --manifest' \
         '-m m.json -o D --hash --finish' '-m m.json -o D --if-missing -f' '-m m.json -o D a b' \
         '-m m.json -o D --dtype f64' '-m m.json -o D --finish a.f32' '-m - -o D'; do
         # shellcheck disable=SC2086

@@ -150,8 +150,9 @@ check_options(const struct cmd *cmd, enum mode mode)
         die_usage("--if-missing keeps what --force replaces");
     if (mode == FINISH && cmd->sharded)
         die_usage("--finish publishes all parts, not one --shard");
-    if (cmd->sharded && (cmd->manifest))
-        die_usage("--manifest is for --finish, not for one --shard");
+    if (cmd->sharded && (cmd->manifest || cmd->pad))
+        die_usage("--%s is for --finish, not for one --shard",
+                  cmd->pad ? "pad" : "manifest");
     if (mode != STREAM && (cmd->first_given || cmd->dtype_given || cmd->raw ||
                            strcmp(cmd->input_path, "-") != 0))
         die_usage("--hash, --images and --finish read no stream");

@@ -305,7 +305,8 @@ run_images(struct run *run, size_t *first, size_t *n, struct err *err)
 
     if (!run->saev.n_imgs_known && !run->cmd->resume)
         return err_set(err, EX_DATAERR,
-                       "%s: the key n_imgs is missing (--images needs it)",
+                       "%s: the key n_imgs is missing (--images needs it, or "
+                       "--resume)",
                        run->saev.name);
     if (run_part(run, err) < 0)
         return -1;
