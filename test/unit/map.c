@@ -2,6 +2,7 @@
  * text. */
 #include "core/map.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,9 @@ test_missing(void)
     tap_ok(symlink("loop", "loop") == 0 && !file_missing("loop") &&
                !file_missing(name),
            "what cannot be told is not");
+    tap_ok(!file_target("f/g") && errno == ENOTDIR && !file_target("loop") &&
+               errno == ELOOP,
+           "no target through a file, nor round in a circle");
     unlink("loop");
 }
 
