@@ -39,6 +39,14 @@ LAYER=model.layers.0.self_attn.q_proj
     [[ "$stderr" = *"by the model's weights"* ]]
 }
 
+@test "lut-apply --ratio: a part that is a whole number of inputs is not rounded up" {
+    make_case "d=100, stored=True"
+    for ratio_top in '0.07 7' '0.14 14' '0.55 55' '0.071 8' '0.0001 1' '0.99 99'; do
+        lut-apply DIR $LAYER --ratio ${ratio_top% *} <x.npy >ratio.npy
+        lut-apply DIR $LAYER --top ${ratio_top#* } <x.npy | cmp - ratio.npy
+    done
+}
+
 @test "lut-apply: all inputs compensated are the layer; more of them, less error" {
     applies identity
     [ "$output" = 9 ]

@@ -6,8 +6,10 @@ preact(), top_k(), combine(), reconstruct(), choose(), compensate() are the
 steps of lut-apply; report() its metrics.
 """
 import json
+import math
 import os
 import sys
+from fractions import Fraction
 
 import numpy as np
 
@@ -242,7 +244,7 @@ def choose(error, ratio=None, top=None, tau=None, weight=None):
     e = abs(error) * (1 if weight is None else weight)
     if tau is not None:
         return e > tau
-    n = top if top is not None else int(np.ceil(ratio * e.shape[1]))
+    n = top if top is not None else math.ceil(Fraction(str(ratio)) * e.shape[1])
     c = np.zeros(e.shape, bool)
     order = np.argsort(-e, axis=1, kind="stable")[:, :n]
     np.put_along_axis(c, order, True, axis=1)
