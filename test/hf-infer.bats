@@ -252,6 +252,21 @@ assert d['prompt_ids'] == [16, 10, 16, 28] and d['ids'][0] == 17" "$output"
     [[ $output == *'"ids":[],"text":"","finish_reason":"length"'* ]]
 }
 
+@test "hf-infer --json: bytes that are no UTF-8 are U+FFFD, as Python has them" {
+    for seed in 1 2 3; do
+        printf '{"ids":[300,0,790]}\n' |
+            hf-infer "$DEMO" --jsonl -n 99 --temperature 9 --seed $seed >lines
+        hf-infer "$DEMO" --ids 300,0,790 -n 99 --temperature 9 --seed $seed --json >json
+        "$PYTHON" -c 'import json; print(*json.load(open("json"))["ids"])' |
+            hf-infer "$DEMO" --decode --skip-special >bytes
+        "$PYTHON" -c 'import json
+want = open("bytes", "rb").read().decode("utf-8", "replace")
+assert "\ufffd" in want
+for file in "json", "lines":
+    assert json.load(open(file, encoding="utf-8"))["text"] == want, file'
+    done
+}
+
 @test "hf-infer --seed: one seed one text, another seed another" {
     gen() { hf-infer "$DEMO" -p Hello -n 40 --temperature 3 --seed "$1"; }
     [ "$(gen 1 | cksum)" = "$(gen 1 | cksum)" ]
