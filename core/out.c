@@ -239,15 +239,15 @@ out_open(struct out **out, const char *path, int flags, bool binary,
         o->path = xstrdup("standard output");
         o->fd = 1;
         fflush(stdout);
-        if (binary && isatty(1))
-            rc = err_set(err, TU_USAGE,
-                         "binary data is not written to a terminal: redirect "
-                         "standard output");
     } else {
         rc = take_path(o, path, err);
         if (rc == 0)
             rc = open_path(o, err);
     }
+    if (rc == 0 && binary && isatty(o->fd))
+        rc = err_set(err, TU_USAGE,
+                     "binary data is not written to a terminal%s%s",
+                     o->fd == 1 ? ": redirect " : ", ", o->path);
     if (rc < 0) {
         out_abort(o);
         return -1;

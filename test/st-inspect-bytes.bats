@@ -235,6 +235,9 @@ END
     run -2 "$PYTHON" -c 'import os, pty, sys
 sys.exit(os.WEXITSTATUS(pty.spawn(["st-inspect", "cat", "a.safetensors", "x"])))'
     [[ $output == *terminal* ]]
+    run -2 "$PYTHON" -c 'import os, pty, sys
+sys.exit(os.WEXITSTATUS(pty.spawn(["st-inspect", "cat", "--raw", "-o", "/dev/tty", "a.safetensors", "x"])))'
+    [ "${lines[0]%?}" = "st-inspect: binary data is not written to a terminal, /dev/tty" ]
     run -0 st-inspect list a.safetensors -o list.tsv
     [ -z "$output" ]
     [ "$(cat list.tsv)" = "$(st-inspect a.safetensors)" ]
