@@ -565,6 +565,19 @@ publish_over(struct outdir *d, const char *path, const char *old, bool replace,
     return replace_folder(d, path, old, err);
 }
 
+/* A rename over it may be done in part, and said to be done, where a file
+ * system is a union of others (mergerfs). */
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+    int e = errno;
+    bool yes = lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+
+    errno = e;
+    return yes;
+}
+
 static int
 publish(struct outdir *d, const char *path, bool replace, struct err *err)
 {
@@ -574,7 +587,8 @@ publish(struct outdir *d, const char *path, bool replace, struct err *err)
     if (!outdir_there(d))
         return outdir_was_quicker(path, err);
     str_addf(&old, "%s/.%s.old", d->parent, strrchr(path, '/') + 1);
-    if (name_move(d->stage, path) < 0) {
+    errno = EEXIST;
+    if ((replace && is_folder(path)) || name_move(d->stage, path) < 0) {
         rc = publish_over(d, path, old.s, replace, err);
     } else {
         rc = folder_sync(path, err);

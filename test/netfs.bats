@@ -41,6 +41,18 @@ json.dump(meta(**kw), open("m.json", "w"))'
     done
 }
 
+@test "file systems: a folder is replaced whole where unions say that a rename in part was done" {
+    py -c 'from saev_dump import *; import json
+kw = dict(n=4, d=8)
+dump("want", **kw).tofile("a.f32")
+json.dump(meta(**kw), open("m.json", "w"))'
+    saev-write -q -m m.json -o out a.f32
+    echo old >>"$(echo out/*/acts000000.bin)"
+    on no-over:0 saev-write -q -m m.json -o out -f a.f32
+    diff -r want out/*
+    [ "$(ls -A out | wc -l)" = 1 ]
+}
+
 @test "file systems: a file on lease to another is waited for" {
     py - <<'END'
 import fcntl, os, signal, subprocess, sys

@@ -74,7 +74,9 @@ static struct {
     [NO_TMPFILE] = { "no-tmpfile", EOPNOTSUPP, 0 },
     [NO_EXCHANGE] = { "no-exchange", EINVAL, 0 }, /* renameat2()'s flags */
     [NO_LINK] = { "no-link", EPERM, 0 },
-    [NO_OVER] = { "no-over", EPERM, 0 }, /* a folder's rename, to another's */
+    [NO_OVER] = { "no-over", EPERM, 0 }, /* a folder's rename, to another's;
+                                        0: is said to be done, as where unions
+                                        did it in part */
     [NO_SHARED] = { "no-shared", ENODEV, 0 }, /* MAP_SHARED; FUSE, direct */
     [NO_MAP] = { "no-map", ENODEV, 0 },       /* of files at all */
     [NO_CHMOD] = { "no-chmod", EPERM, 0 },
@@ -201,7 +203,7 @@ lost(int rc, unsigned *calls, int error)
         static unsigned calls;                           \
         int rc;                                          \
         REAL(int, name, params);                         \
-        rc = (is_refused) ? -1 : real args;              \
+        rc = (is_refused) ? -(errno != 0) : real args;   \
         return lost(rc, &calls, error) ? -1 : rc;        \
     }
 
