@@ -204,6 +204,9 @@ open_path(struct out *o, struct err *err)
     if (S_ISREG(st.st_mode)) {
         if (!(o->flags & OUT_FORCE))
             return out_exists(o->path, err);
+        if (name_is_fixed(o->path))
+            return err_sys(err, EX_CANTCREAT, "%s: cannot be replaced",
+                           o->path);
         return open_tmp(o, err);
     }
     o->fd = open(o->path, O_WRONLY | O_CLOEXEC);

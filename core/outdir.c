@@ -540,7 +540,7 @@ outdir_replaceable(const char *path, struct err *err)
                          path, e->d_name);
     if (dir)
         closedir(dir);
-    return rc;
+    return rc == 0 && name_is_fixed(path) ? not_replaced(path, err) : rc;
 }
 
 /* A rename that failed.  By what, where a folder is in the way, each file

@@ -18,10 +18,11 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-#define OLD_S    (24 * 3600) /* a temporary untouched for that is waste */
-#define HOST_MAX 80          /* 64 of the name, and a namespace */
-#define TMP_ROOM 64          /* of NAME: eCryptfs has 143 bytes for all of it */
-#define FIRST_NS "pid:[4026531836]" /* PROC_PID_INIT_INO */
+#define OLD_S      (24 * 3600) /* a temporary untouched for that is waste */
+#define HOST_MAX   80          /* 64 of the name, and a namespace */
+#define TMP_ROOM   64     /* of NAME: eCryptfs has 143 bytes for all of it */
+#define MOUNT_ROOT 0x2000 /* STATX_ATTR_MOUNT_ROOT, of Linux 5.8 */
+#define FIRST_NS   "pid:[4026531836]" /* PROC_PID_INIT_INO */
 
 /* The length of a path's folder, "" or ending in '/'. */
 static size_t
@@ -214,6 +215,27 @@ name_link(const char *from, const char *to)
     if (link(from, to) == 0)
         return 0;
     return errno == EEXIST && lstat(from, &st) == 0 && is_at(&st, to) ? 0 : -1;
+}
+
+bool
+name_is_fixed(const char *path)
+{
+#ifdef STATX_TYPE
+    struct statx st;
+
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0)
+        return false;
+    if (st.stx_attributes & MOUNT_ROOT)
+        errno = EBUSY;
+    else if (st.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND))
+        errno = EPERM;
+    else
+        return false;
+    return true;
+#else
+    (void)path;
+    return false;
+#endif
 }
 
 int

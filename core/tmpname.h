@@ -22,6 +22,11 @@ int folder_sync(const char *path, struct err *err);
 int name_move(const char *from, const char *to);
 int name_link(const char *from, const char *to);
 
+/* name_is_fixed(): would another file's rename(2) over 'path' fail for what
+ * that is, a mount point (EBUSY) or made immutable or append-only (EPERM)? With
+ * errno set; false where the kernel cannot tell. */
+bool name_is_fixed(const char *path);
+
 /* tmp_name() is a name for an unfinished 'path' that no other process uses.
  * Owner: the caller, free(). */
 char *tmp_name(const char *path);

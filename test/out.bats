@@ -30,6 +30,28 @@ load helpers
     [ "$stderr" = "hf-infer: disk/x.npy: cannot be created: Read-only file system" ]
 }
 
+@test "out: a mount point is not replaced, which is told before the work" {
+    small_disk 1M
+    echo old >disk/file
+    touch x
+    mount --bind disk/file x # as containers do
+    run --separate-stderr timeout 20 hf-infer "$DEMO" --jsonl -f -o x < <(exec sleep 21)
+    umount x
+    [ "$status" = 73 ]
+    [ "$stderr" = "hf-infer: x: cannot be replaced: Device or resource busy" ]
+    [ "$(cat disk/file)" = old ]
+}
+
+@test "out: what is immutable is not replaced, which is told before the work" {
+    echo old >x
+    chattr +a x 2>/dev/null || skip "no attributes here"
+    run --separate-stderr timeout 20 hf-infer "$DEMO" --jsonl -f -o x < <(exec sleep 21)
+    chattr -a x
+    [ "$status" = 73 ]
+    [ "$stderr" = "hf-infer: x: cannot be replaced: Operation not permitted" ]
+    [ "$(cat x)" = old ]
+}
+
 @test "out: a file over the limit of ulimit -f is one line and status 74" {
     limited() (
         ulimit -f 8 # KiB
