@@ -133,7 +133,11 @@ is_at(const struct outdir *d, const char *path)
 bool
 outdir_there(const struct outdir *d)
 {
-    return is_at(d, d->stage);
+    struct stat st;
+
+    if (lstat(d->stage, &st) == 0)
+        return is_it(d, &st);
+    return errno != ENOENT && errno != ENOTDIR;
 }
 
 /* Waits for whom removes it, who is gone soon; a stopped run that will not fill
@@ -241,7 +245,7 @@ outdir_drop_part(const char *parent, const char *name)
         (flock(d.lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)) {
         d.dev = st.st_dev;
         d.ino = st.st_ino;
-        if (outdir_there(&d) && !is_filled(d.stage))
+        if (is_at(&d, d.stage) && !is_filled(d.stage))
             outdir_remove(d.stage);
     }
     if (d.lock >= 0)
@@ -415,7 +419,7 @@ swap(const struct outdir *d, const char *path, struct err *err)
         return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP
                    ? 0
                    : not_replaced(path, err);
-    if (!outdir_there(d))
+    if (!is_at(d, d->stage))
         return 1;
     /* it was at 'path': another was quicker */
     renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);

@@ -37,7 +37,8 @@ int outdir_make(const char *path, struct err *err);
 const char *outdir_path(const struct outdir *dir);
 
 /* outdir_there(): is it still where it was made?  Another that fills a shared
- * folder, too, may have published it. */
+ * folder, too, may have published it.  true where nobody can tell, as when a
+ * server is gone. */
 bool outdir_there(const struct outdir *dir);
 
 /*

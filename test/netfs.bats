@@ -53,6 +53,18 @@ json.dump(meta(**kw), open("m.json", "w"))'
     [ "$(ls -A out | wc -l)" = 1 ]
 }
 
+@test "file systems: a server that is gone is not taken for another run" {
+    py -c 'from saev_dump import *; import json
+kw = dict(n=4, d=8)
+dump("want", **kw).tofile("a.f32")
+json.dump(meta(**kw), open("m.json", "w"))'
+    run -74 --separate-stderr on dead saev-write -q -m m.json -o out a.f32
+    [[ $stderr == "saev-write: out/"*": cannot be synced: Input/output error" ]]
+    saev-write -q -m m.json -o out a.f32
+    diff -r want out/*
+    [ "$(ls -A out | wc -l)" = 1 ]
+}
+
 @test "file systems: a file on lease to another is waited for" {
     py - <<'END'
 import fcntl, os, signal, subprocess, sys

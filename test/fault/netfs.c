@@ -56,6 +56,7 @@ enum quirk {
     ODD_STAT,
     CLOSE,
     BLIND,
+    DEAD,
     N_QUIRKS
 };
 
@@ -94,6 +95,7 @@ static struct {
     [ODD_STAT] = { "odd-stat", 0, 0 },      /* large inodes, no blocks, whole
                                                seconds of the future */
     [BLIND] = { "blind", ESTALE, 0 },       /* access() of what is there */
+    [DEAD] = { "dead", EIO, 0 },            /* from a file's sync on */
     [CLOSE] = { "close", EDQUOT, 0 },       /* of what was written */
 };
 
@@ -121,7 +123,20 @@ is_folder(int fd)
 }
 
 WRAP(NO_LOCK, true, int, -1, flock, (int fd, int how), (fd, how))
-WRAP(is_folder(fd) ? NO_DIRSYNC : NO_SYNC, true, int, -1, fsync, (int fd), (fd))
+
+static bool is_dead;
+
+int
+fsync(int fd)
+{
+    REAL(int, fsync, (int));
+
+    is_dead |= quirks[DEAD].on && !is_folder(fd);
+    if (is_dead && refuses(DEAD))
+        return -1;
+    return refuses(is_folder(fd) ? NO_DIRSYNC : NO_SYNC) ? -1 : real(fd);
+}
+
 WRAP(NO_SYNC, true, int, -1, fdatasync, (int fd), (fd))
 WRAP(NO_ROOM, true, int, -1, fallocate, (int fd, int mode, off_t at, off_t n),
      (fd, mode, at, n))
@@ -431,12 +446,12 @@ odd(int rc, struct stat *st)
     return rc;
 }
 
-#define WRAP_STAT(name, params, args) \
-    int name params;                  \
-    int name params                   \
-    {                                 \
-        REAL(int, name, params);      \
-        return odd(real args, st);    \
+#define WRAP_STAT(name, params, args)                              \
+    int name params;                                               \
+    int name params                                                \
+    {                                                              \
+        REAL(int, name, params);                                   \
+        return odd(is_dead && refuses(DEAD) ? -1 : real args, st); \
     }
 
 WRAP_STAT(stat, (const char *path, struct stat *st), (path, st))
