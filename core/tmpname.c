@@ -89,6 +89,16 @@ is_gone(pid_t pid)
     return state && state[1] == ' ' && state[2] == 'Z';
 }
 
+/* Of one that is being made, with O_EXCL, an NFS server has for a moment no
+ * time in st_mtime, but what tells a request that comes twice. */
+static bool
+is_old(const struct stat *st)
+{
+    time_t now = time(NULL);
+
+    return now - st->st_mtime > OLD_S && now - st->st_ctime > OLD_S;
+}
+
 /*
  * Is "HOST.PID.SERIAL" in the name of a temporary that nobody will finish?
  * On this host if its process is gone, on others if it is old.
@@ -114,8 +124,7 @@ is_waste(int dir_fd, const char *name, const char *tail)
     host_name(host);
     if (host_n == strlen(host) && !memcmp(tail, host, host_n))
         return pid != (long)getpid() && is_gone((pid_t)pid);
-    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           time(NULL) - st.st_mtime > OLD_S;
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && is_old(&st);
 }
 
 void
