@@ -407,6 +407,11 @@ take_aside(const struct outdir *d, const char *waste, const char *name)
 static int
 not_replaced(const char *path, struct err *err)
 {
+    if (errno == EXDEV)
+        return err_set(err, EX_CANTCREAT,
+                       "%s: cannot be replaced in a lower layer of an overlay "
+                       "file system: remove it first",
+                       path);
     return err_sys(err, EX_CANTCREAT, "%s: cannot be replaced", path);
 }
 

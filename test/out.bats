@@ -52,6 +52,25 @@ load helpers
     [ "$(cat x)" = old ]
 }
 
+@test "out: a folder of an overlay's lower layer is not replaced, nor lost" {
+    small_disk 10M
+    py -c 'import moe; moe.save_all(".")'
+    mkdir -p disk/l/m disk/u disk/w
+    echo old >disk/l/m/config.json
+    mount -t overlay -o lowerdir=disk/l,upperdir=disk/u,workdir=disk/w,redirect_dir=off overlay disk/l 2>/dev/null ||
+        skip "no overlays here"
+    run --separate-stderr moe-sft merge -b hf -l peft -f -o disk/l/m
+    left=$(ls -A disk/l disk/l/m)
+    rm -r disk/l/m
+    moe-sft merge -b hf -l peft -o disk/l/m
+    verified=$(st-inspect verify -q disk/l/m && ls -A disk/l)
+    umount disk/l
+    [ "$status" = 73 ]
+    [ "$stderr" = "moe-sft: disk/l/m: cannot be replaced in a lower layer of an overlay file system: remove it first" ]
+    [ "$left" = "$(printf 'disk/l:\nm\n\ndisk/l/m:\nconfig.json')" ]
+    [ "$verified" = m ]
+}
+
 @test "out: a file over the limit of ulimit -f is one line and status 74" {
     limited() (
         ulimit -f 8 # KiB
