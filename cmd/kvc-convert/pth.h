@@ -68,7 +68,7 @@ bool pth_sniff(const uint8_t *head, size_t n);
  * something else: the message says what), EX_IOERR, EX_CANTCREAT (scratch for
  * a compressed member, in $TMPDIR).
  * Owner: the caller, until pth_close(), also of '*pth' == NULL after failing.
- * Memory: some 700 bytes a tensor; whatever is in the file, at most 56 MiB and
+ * Memory: some 800 bytes a tensor; whatever is in the file, at most 56 MiB and
  * 1/64 of its size.
  */
 int pth_open(struct pth **pth, const char *path, struct err *err);
