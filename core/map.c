@@ -20,9 +20,9 @@
 int
 file_status(int e)
 {
-    static const int others[] = {
-        EMFILE, ENFILE, ENOMEM, EIO, ESTALE, ETIMEDOUT
-    };
+    /* a server that is gone: of NFS, of FUSE, of SMB */
+    static const int others[] = { EMFILE, ENFILE,    ENOMEM,   EIO,
+                                  ESTALE, ETIMEDOUT, ENOTCONN, EHOSTDOWN };
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (e == others[i])

@@ -120,6 +120,18 @@ test_read(void)
     str_free(&s);
 }
 
+static void
+test_status(void)
+{
+    static const int gone[] = { EIO, ESTALE, ETIMEDOUT, ENOTCONN, EHOSTDOWN };
+    bool good =
+        file_status(ENOENT) == EX_NOINPUT && file_status(EACCES) == EX_NOINPUT;
+
+    for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
+        good &= file_status(gone[i]) == EX_IOERR;
+    tap_ok(good, "a server that is gone is 74, what is not there 66");
+}
+
 int
 main(void)
 {
@@ -133,6 +145,7 @@ main(void)
     test_same();
     test_kinds();
     test_read();
+    test_status();
     if (unlink("f") < 0 || chdir("/") < 0 || rmdir(dir) < 0)
         return 1;
     return tap_done();
