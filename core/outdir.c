@@ -535,11 +535,14 @@ replace_folder(struct outdir *d, const char *path, const char *old,
 int
 outdir_replaceable(const char *path, struct err *err)
 {
-    DIR *dir = opendir(path);
     struct dirent *e;
     struct stat st;
+    DIR *dir;
     int rc = 0;
 
+    if (lstat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+        return err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
+    dir = opendir(path);
     while (dir && rc == 0 && (e = readdir(dir)))
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
             fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -567,8 +570,6 @@ publish_over(struct outdir *d, const char *path, const char *old, bool replace,
     }
     if (!replace)
         return out_exists(path, err);
-    if (!S_ISDIR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
     if (outdir_replaceable(path, err) < 0)
         return -1;
     return replace_folder(d, path, old, err);

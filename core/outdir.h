@@ -53,10 +53,10 @@ bool outdir_there(const struct outdir *dir);
 int outdir_commit(struct outdir *dir, const char *name, bool replace,
                   struct err *err);
 
-/* outdir_replaceable(): is 'path' nothing that 'replace' would refuse?  One
- * with folders in it was not made here, and a mount point stays where it is:
- * -1 with 'err' set (EX_CANTCREAT) tells so before the work; outdir_commit()
- * looks again. */
+/* outdir_replaceable(): is 'path' nothing that 'replace' would refuse?  A file
+ * or link is no folder, one with folders in it was not made here, and a mount
+ * point stays where it is: -1 with 'err' set (EX_CANTCREAT) tells so before the
+ * work; outdir_commit() looks again. */
 int outdir_replaceable(const char *path, struct err *err);
 
 /*

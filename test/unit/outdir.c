@@ -112,9 +112,14 @@ test_alone(void)
                !strcmp(get("p/x/a"), "3") && count("p") == 1,
            "'replace' exchanges it");
     tap_ok(outdir_replaceable("p/x", &err) == 0 &&
-               outdir_replaceable("p/none", &err) == 0 &&
-               outdir_replaceable("p/x/a", &err) == 0,
-           "a flat one may be, as what is none");
+               outdir_replaceable("p/none", &err) == 0,
+           "a flat one may be, as what is not there");
+    tap_ok(outdir_replaceable("p/x/a", &err) < 0 &&
+               err.status == EX_CANTCREAT &&
+               !strcmp(err.what, "p/x/a: is not a folder") &&
+               symlink("x", "p/link") == 0 &&
+               outdir_replaceable("p/link", &err) < 0 && unlink("p/link") == 0,
+           "a file or link is none, and refused");
     mkdir("p/x/sub", 0777);
     d = start("k", false, "3x");
     tap_ok(outdir_commit(d, "x", true, &err) < 0 &&
