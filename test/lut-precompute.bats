@@ -175,6 +175,14 @@ END
     cp -r sparsify/layers.1.self_attn.{q,qkv}_proj
     [ "$(tables sparsify --layers '*self*')" = "0.self_attn.o_proj 0.self_attn.q_proj 1.self_attn.o_proj 1.self_attn.qkv_proj" ]
     [ "$(tables sparsify --layers '*.q_proj')" = "0.self_attn.q_proj 1.self_attn.q_proj" ]
+    # an MLP without a gate has nothing to fuse: up_proj alone is made
+    py -c 'import mkst, lut_ref as ref
+f = "f32/model.safetensors"
+mkst.save(f, {n: a.astype("f4") for n, a in ref.read_safetensors(f)[0].items() if "gate_proj" not in n})'
+    lut-precompute -m f32 -s sparsify --fuse gate_up --layers '*.mlp.*' -o g
+    (cd g && ls -d ./*.lut.safetensors) >made
+    grep -q mlp.up_proj made
+    run ! grep -q gate_up made
     run -2 --separate-stderr lut-precompute -m model -s sparsify -o u --layers ,
     [ "${stderr_lines[0]}" = 'lut-precompute: --layers: "," has no pattern' ]
 }

@@ -109,14 +109,16 @@ find_sae(const struct planner *p, const struct op *op, const char *layer,
     return path;
 }
 
-/* Is a fused layer made in place of this part of it? */
+/* Is a fused layer made in place of this part of it?  Not where the model lacks
+ * another part, as an MLP without a gate does. */
 static bool
 is_in_fused(const struct planner *p, const char *layer, const struct op *part,
             struct err *err)
 {
     struct str name = { 0 };
+    struct target t;
     char *sae = NULL;
-    bool named;
+    bool named, made = false;
 
     for (const struct op *op = ops; part->fused && op < ops + N_OPS; op++) {
         if (strcmp(last_word(op->name), part->fused) != 0)
@@ -125,10 +127,13 @@ is_in_fused(const struct planner *p, const char *layer, const struct op *part,
         str_adds(&name, op->name);
         if (is_meant(p, name.s, part->fused, &named))
             sae = find_sae(p, op, name.s, named, err);
+        made = sae && target_open(&t, p->model, name.s, err) > 0;
+        if (made)
+            target_close(&t);
     }
     str_free(&name);
     free(sae);
-    return sae != NULL;
+    return made;
 }
 
 static int
