@@ -163,9 +163,17 @@ dump("dump", n=1)'
     md5sum model/model.safetensors >>sums
     refused st-inspect -f -o model/model.safetensors model
     (cd model && run -2 st-inspect verify -f -o model.safetensors ..//model/.)
+    ln -s model/model.safetensors link
+    refused st-inspect -f -o link model
+    mkdir blobs
+    mv model/model.safetensors blobs/0123
+    ln -s ../blobs/0123 model/model.safetensors
+    refused st-inspect cat --raw -f -o blobs/0123 model model.norm.weight
     st-inspect hash -o model/hashes model
     refused lut-apply lut layer -i x.npy -f -o ./x.npy
     refused hf-infer "$DEMO" --file p -n 1 -f -o "$PWD/p"
+    refused hf-infer "$DEMO" --kvc m --ids 1,2 --nll -f -o ./m
+    refused hf-infer "$DEMO" --lora d,./m --ids 1,2 --acts mlp:0 --acts-meta m
     run -2 kvc-convert --input m -f --output ./m
     [ "${lines[0]}" = "kvc-convert: --input and --output are both ./m" ]
     # a tensor's name is no file's; standard input is no output

@@ -1,5 +1,6 @@
 /* hf-infer: options, and which of the modes runs. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include "cmd/hf-infer/run.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"
+#include "core/mem.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -379,6 +381,35 @@ answer_path(const struct run *run)
                             : "-";
 }
 
+static bool
+is_output(const struct run *run, const char *path)
+{
+    return path && strcmp(path, "-") != 0 &&
+           (file_same(path, answer_path(run)) ||
+            file_same(path, run->acts_meta) ||
+            file_same(path, run->lut_report));
+}
+
+/* An input is not to be replaced by what is made of it. */
+static void
+check_inputs(const struct run *run)
+{
+    if (is_output(run, run->prompt_file))
+        die_usage("--file %s is the name of an output, too", run->prompt_file);
+    if (is_output(run, run->kvc))
+        die_usage("--kvc %s is the name of an output, too", run->kvc);
+    for (int i = 0; i < run->n_lora; i++)
+        for (const char *at = run->lora[i]; at;) {
+            size_t n = strcspn(at, ",");
+            char *path = xstrndup(at, n);
+
+            if (is_output(run, path))
+                die_usage("--lora %s is the name of an output, too", path);
+            free(path);
+            at = at[n] ? at + n + 1 : NULL;
+        }
+}
+
 /* What makes no sense together. */
 static void
 check_combination(const struct run *run, const struct given *given)
@@ -393,11 +424,7 @@ check_combination(const struct run *run, const struct given *given)
             die_usage("%s, which is what this command line asks for", err.what);
     if (given->n_prompts > 1)
         die_usage("-p, --file, --ids: there is one prompt");
-    if (run->prompt_file && strcmp(run->prompt_file, "-") != 0 &&
-        (file_same(run->prompt_file, answer_path(run)) ||
-         file_same(run->prompt_file, run->acts_meta) ||
-         file_same(run->prompt_file, run->lut_report)))
-        die_usage("--file %s is the name of an output, too", run->prompt_file);
+    check_inputs(run);
     if (run->ids_text &&
         (run->chat || run->raw || run->plain || run->strict_utf8))
         die_usage("--ids is no text: --chat, --raw, --plain and "
