@@ -216,15 +216,22 @@ open_path(struct out *o, struct err *err)
 }
 
 /* A link is followed: what it points to is replaced, not the link.  Those that
- * lead to a pipe, as /dev/stdout, lead to no name. */
+ * lead to a pipe, as /dev/stdout, lead to no name; one that leads to a file
+ * without any, as /dev/fd/3 of what was removed, says "NAME (deleted)".  What
+ * the kernel does not follow (another's link in /tmp) is not followed here. */
 static int
 take_path(struct out *o, const char *path, struct err *err)
 {
     struct stat st;
-    bool as_it_is = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    bool there = stat(path, &st) == 0;
 
-    o->path = as_it_is ? xstrdup(path) : file_target(path);
-    return o->path ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
+    if (!there && errno != ENOENT)
+        return err_sys(err, EX_CANTCREAT, "%s", path);
+    o->path = there && !S_ISREG(st.st_mode) ? xstrdup(path) : file_target(path);
+    if (!o->path ||
+        (there && strcmp(o->path, path) != 0 && stat(o->path, &st) < 0))
+        return err_sys(err, EX_CANTCREAT, "%s", path);
+    return 0;
 }
 
 int

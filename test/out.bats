@@ -181,6 +181,15 @@ dump("dump", n=1)'
     hf-infer "$DEMO" --file - -n 1 --greedy <p
 }
 
+@test "out: what is open, but has no name any more, is not made by another" {
+    exec 4<>gone
+    rm gone
+    run -73 --separate-stderr st-inspect list -f -o /dev/fd/4 "$DEMO"
+    exec 4<&-
+    [ "$stderr" = "st-inspect: /dev/fd/4: No such file or directory" ]
+    [ ! -e "gone (deleted)" ]
+}
+
 @test "out: a pipe has many names: /dev/stdout, /dev/fd/3, a FIFO, a link to it" {
     want=$(st-inspect list "$DEMO")
     [ "$(st-inspect list -o /dev/stdout "$DEMO" | cat)" = "$want" ]
