@@ -229,7 +229,7 @@ name_link(const char *from, const char *to)
 bool
 name_is_fixed(const char *path)
 {
-#ifdef STATX_TYPE
+#ifdef STATX_ATTR_IMMUTABLE /* musl had statx() before it */
     struct statx st;
 
     if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0)
