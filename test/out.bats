@@ -171,7 +171,9 @@ dump("dump", n=1)'
     refused st-inspect cat --raw -f -o blobs/0123 model model.norm.weight
     st-inspect hash -o model/hashes model
     refused lut-apply lut layer -i x.npy -f -o ./x.npy
+    refused lut-apply lut layer -i m:model.norm.weight -f -o ./m
     refused hf-infer "$DEMO" --file p -n 1 -f -o "$PWD/p"
+    refused hf-infer "$DEMO" --lora m@0 --ids 1,2 --nll -f -o m
     refused hf-infer "$DEMO" --kvc m --ids 1,2 --nll -f -o ./m
     refused hf-infer "$DEMO" --lora d,./m --ids 1,2 --acts mlp:0 --acts-meta m
     run -2 kvc-convert --input m -f --output ./m

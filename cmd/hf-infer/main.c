@@ -401,8 +401,10 @@ check_inputs(const struct run *run)
     for (int i = 0; i < run->n_lora; i++)
         for (const char *at = run->lora[i]; at;) {
             size_t n = strcspn(at, ",");
-            char *path = xstrndup(at, n);
+            char *path = xstrndup(at, n), *layer = strrchr(path, '@');
 
+            if (layer && file_missing(path))
+                *layer = '\0'; /* FILE@LAYER */
             if (is_output(run, path))
                 die_usage("--lora %s is the name of an output, too", path);
             free(path);

@@ -1,11 +1,13 @@
 /* lut-apply: the command line. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/lut-apply/apply.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"
+#include "core/mem.h"
 #include "core/opt.h"
 #include "core/par.h"
 #include "core/sig.h"
@@ -122,6 +124,21 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     return set_value(cmd, id, arg, err);
 }
 
+/* FILE or FILE:TENSOR: it is not to be replaced by what is made of it. */
+static void
+check_input(const struct cmd *cmd)
+{
+    const char *colon = strrchr(cmd->input, ':');
+    bool whole = !colon || !file_missing(cmd->input);
+    char *file = xstrndup(cmd->input, whole ? strlen(cmd->input)
+                                            : (size_t)(colon - cmd->input));
+
+    if (strcmp(file, "-") != 0 &&
+        (file_same(file, cmd->out_path) || file_same(file, cmd->svg)))
+        die_usage("-i %s is the name of an output, too", file);
+    free(file);
+}
+
 /* Options that say opposite things, or that need another one. */
 static void
 check_options(const struct cmd *cmd)
@@ -144,9 +161,7 @@ check_options(const struct cmd *cmd)
         die_usage("--report and --bench write no y: not with --raw or --dtype");
     if (file_same(cmd->svg, cmd->out_path))
         die_usage("--svg and -o are both %s", cmd->svg);
-    if (strcmp(cmd->input, "-") != 0 && (file_same(cmd->input, cmd->out_path) ||
-                                         file_same(cmd->input, cmd->svg)))
-        die_usage("-i %s is the name of an output, too", cmd->input);
+    check_input(cmd);
     if (cmd->dtype == DT_BF16 && !cmd->raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
 }
