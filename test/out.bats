@@ -42,7 +42,7 @@ load helpers
     [ "$(cat disk/file)" = old ]
 }
 
-@test "out: what is immutable is not replaced, which is told before the work" {
+@test "out: what is append-only is not replaced, which is told before the work" {
     echo old >x
     chattr +a x 2>/dev/null || skip "no attributes here"
     run --separate-stderr timeout 20 hf-infer "$DEMO" --jsonl -f -o x < <(exec sleep 21)

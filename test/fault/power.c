@@ -119,41 +119,22 @@ create(int at, const char *path, int flags, mode_t mode)
     return fd;
 }
 
-#define MODE(mode, last)         \
-    va_list args;                \
-    mode_t mode;                 \
-    va_start(args, last);        \
-    mode = va_arg(args, mode_t); \
-    va_end(args)
+#define OPENS(at, name, params)               \
+    int name params                           \
+    {                                         \
+        va_list args;                         \
+        mode_t mode;                          \
+        va_start(args, flags);                \
+        mode = va_arg(args, mode_t);          \
+        va_end(args);                         \
+        return create(at, path, flags, mode); \
+    }
 
-int
-open(const char *path, int flags, ...)
-{
-    MODE(mode, flags);
-    return create(AT_FDCWD, path, flags, mode);
-}
-
-int
-openat(int at, const char *path, int flags, ...)
-{
-    MODE(mode, flags);
-    return create(at, path, flags, mode);
-}
-
+OPENS(AT_FDCWD, open, (const char *path, int flags, ...))
+OPENS(at, openat, (int at, const char *path, int flags, ...))
 /* Other programs' names for them. */
-int
-open64(const char *path, int flags, ...)
-{
-    MODE(mode, flags);
-    return create(AT_FDCWD, path, flags, mode);
-}
-
-int
-openat64(int at, const char *path, int flags, ...)
-{
-    MODE(mode, flags);
-    return create(at, path, flags, mode);
-}
+OPENS(AT_FDCWD, open64, (const char *path, int flags, ...))
+OPENS(at, openat64, (int at, const char *path, int flags, ...))
 
 int
 mkdir(const char *path, mode_t mode)
