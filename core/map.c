@@ -143,6 +143,17 @@ file_missing(const char *path)
     return access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
+char *
+file_split(const char *spec, char mark, const char **rest)
+{
+    const char *at = strrchr(spec, mark);
+
+    if (!at || !file_missing(spec))
+        return NULL;
+    *rest = at + 1;
+    return xstrndup(spec, (size_t)(at - spec));
+}
+
 /* Where the link 'path', which says 'to', leads. */
 static char *
 link_target(const char *path, const char *to)

@@ -79,6 +79,11 @@ int file_read_regular(const char *path, size_t max, struct str *str,
  * without permission, a disk that fails) counts as there: opening it tells. */
 bool file_missing(const char *path);
 
+/* file_split(): the FILE of "FILE:TENSOR" or "FILE@LAYER", with *rest behind
+ * the last 'mark' of 'spec'.  NULL where there is no mark, or a file of the
+ * whole name.  Owner: the caller, free(). */
+char *file_split(const char *spec, char mark, const char **rest);
+
 /* file_target() is what a writer that opens 'path' makes or replaces: a link is
  * followed, also to what is not there.  NULL with errno set.  Owner: the
  * caller, free(). */

@@ -152,7 +152,7 @@ dump("dump", n=1)'
     mkdir d
     refused() {
         run -2 "$@"
-        [[ ${lines[0]} == *" "*" the name of an "* ]]
+        [[ ${lines[0]} == *" "*" the name of an"* ]]
         md5sum --quiet -c sums
     }
     refused st-inspect cat --raw -f -o m m model.norm.weight
@@ -170,6 +170,8 @@ dump("dump", n=1)'
     ln -s ../blobs/0123 model/model.safetensors
     refused st-inspect cat --raw -f -o blobs/0123 model model.norm.weight
     st-inspect hash -o model/hashes model
+    rm -r model blobs link
+    sed -i /model.model/d sums
     refused lut-apply lut layer -i x.npy -f -o ./x.npy
     refused lut-apply lut layer -i m:model.norm.weight -f -o ./m
     refused hf-infer "$DEMO" --file p -n 1 -f -o "$PWD/p"
@@ -178,6 +180,25 @@ dump("dump", n=1)'
     refused hf-infer "$DEMO" --lora d,./m --ids 1,2 --acts mlp:0 --acts-meta m
     run -2 kvc-convert --input m -f --output ./m
     [ "${lines[0]}" = "kvc-convert: --input and --output are both ./m" ]
+    # what is in a folder, or leads there
+    cp -rL "$DEMO" model
+    lut-precompute -q -m model -s "$ROOT/demo/sae" -o lut
+    ln -s model/model.safetensors link
+    md5sum model/* lut/* >>sums
+    for o in model/model.safetensors link model/config.json lut/metadata.json; do
+        refused hf-infer model --lut lut --ids 1,2 --nll -f -o $o
+        refused hf-infer model --lut ./lut --ids 1,2 --acts mlp:0 -f --acts-meta $o
+        refused hf-infer ./model --lut lut --ids 1,2 --nll -f --lut-report $o
+        refused lut-apply lut layers.1.mlp.up_proj -m model -i x.npy -f -o $o
+        refused lut-apply lut layers.1.mlp.up_proj -m model -i x.npy --report -f --svg $o
+    done
+    refused hf-infer "$DEMO" --lora model --ids 1,2 --nll -f -o model/model.safetensors
+    for o in model/model.safetensors link model/config.json; do
+        refused moe-sft init -b model -f -o $o
+        refused moe-sft train -b model -l l -i x.npy --target x.npy -n 1 -o run --svg $o
+        refused moe-sft train -b x -l l -i model/model.safetensors:x --target x.npy -n 1 -o run --log model/model.safetensors
+    done
+    hf-infer model --lut lut --ids 1,2 --nll -f -o model/answer.json
     # a tensor's name is no file's; standard input is no output
     st-inspect cat --dtype f32 -o model.norm.weight m model.norm.weight
     hf-infer "$DEMO" --file - -n 1 --greedy <p

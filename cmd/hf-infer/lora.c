@@ -241,19 +241,21 @@ open_stacked(struct model *m, struct adapter *adapter, const char *path,
 
 /* Cuts "@3" off a path that is not there with it. */
 static int64_t
-cut_layer(char *path)
+cut_layer(char **path)
 {
-    char *at = strrchr(path, '@'), *end;
-    long long layer;
+    const char *layer;
+    char *file = file_split(*path, '@', &layer), *end;
+    long long n;
 
-    if (!at || at[1] < '0' || at[1] > '9' || access(path, F_OK) == 0)
-        return -1;
     errno = 0;
-    layer = strtoll(at + 1, &end, 10);
-    if (*end || errno)
+    n = file && *layer >= '0' && *layer <= '9' ? strtoll(layer, &end, 10) : -1;
+    if (n < 0 || *end || errno) {
+        free(file);
         return -1;
-    *at = '\0';
-    return layer;
+    }
+    free(*path);
+    *path = file;
+    return n;
 }
 
 /* The file of experts in a folder as moe-sft's train leaves it; appends it to
@@ -278,7 +280,7 @@ lora_open(struct model *m, const char *path, struct err *err)
 {
     struct adapter *adapter = xcalloc(1, sizeof(*adapter));
     char *file = xstrdup(path);
-    int64_t layer = cut_layer(file);
+    int64_t layer = cut_layer(&file);
     struct stat s;
     int rc;
 

@@ -6,6 +6,7 @@
 
 #include "cmd/hf-infer/chat.h"
 #include "cmd/hf-infer/run.h"
+#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -381,32 +382,50 @@ answer_path(const struct run *run)
                             : "-";
 }
 
+/* Would an output replace it, or a file in it? */
 static bool
 is_output(const struct run *run, const char *path)
 {
-    return path && strcmp(path, "-") != 0 &&
-           (file_same(path, answer_path(run)) ||
-            file_same(path, run->acts_meta) ||
-            file_same(path, run->lut_report));
+    return stdir_holds(path, answer_path(run)) ||
+           stdir_holds(path, run->acts_meta) ||
+           stdir_holds(path, run->lut_report);
+}
+
+/* DIR, FILE or FILE@LAYER. */
+static void
+check_adapter(const struct run *run, const char *path)
+{
+    const char *layer;
+    char *file = file_split(path, '@', &layer);
+
+    if (is_output(run, file ? file : path))
+        die_usage("--lora %s is, or has in it, the name of an output", path);
+    free(file);
 }
 
 /* An input is not to be replaced by what is made of it. */
 static void
 check_inputs(const struct run *run)
 {
-    if (is_output(run, run->prompt_file))
-        die_usage("--file %s is the name of an output, too", run->prompt_file);
-    if (is_output(run, run->kvc))
-        die_usage("--kvc %s is the name of an output, too", run->kvc);
+    const struct {
+        const char *option, *path;
+    } in[] = {
+        { "", run->dir },
+        { "--file ", run->prompt_file },
+        { "--kvc ", run->kvc },
+        { "--lut ", run->lut },
+    };
+
+    for (size_t i = 0; i < sizeof(in) / sizeof(in[0]); i++)
+        if (is_output(run, in[i].path))
+            die_usage("%s%s is, or has in it, the name of an output",
+                      in[i].option, in[i].path);
     for (int i = 0; i < run->n_lora; i++)
         for (const char *at = run->lora[i]; at;) {
             size_t n = strcspn(at, ",");
-            char *path = xstrndup(at, n), *layer = strrchr(path, '@');
+            char *path = xstrndup(at, n);
 
-            if (layer && file_missing(path))
-                *layer = '\0'; /* FILE@LAYER */
-            if (is_output(run, path))
-                die_usage("--lora %s is the name of an output, too", path);
+            check_adapter(run, path);
             free(path);
             at = at[n] ? at + n + 1 : NULL;
         }

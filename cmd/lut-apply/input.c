@@ -142,19 +142,17 @@ static int
 open_tensor(struct input *in, const char *path, bool raw, bool *done,
             struct err *err)
 {
-    const char *colon = strrchr(path, ':');
-    char *file;
+    const char *tensor;
+    char *file = file_split(path, ':', &tensor);
     int rc;
 
-    *done = colon && access(path, F_OK) != 0;
-    if (!*done)
+    *done = file != NULL;
+    if (!file)
         return 0;
-    if (raw)
-        return err_set(err, TU_USAGE,
+    rc = raw ? err_set(err, TU_USAGE,
                        "--x-dtype is for numbers alone, not for a tensor of "
-                       "safetensors");
-    file = xstrndup(path, (size_t)(colon - path));
-    rc = open_st(in, file, colon + 1, err);
+                       "safetensors")
+             : open_st(in, file, tensor, err);
     free(file);
     return rc;
 }

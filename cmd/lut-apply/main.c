@@ -124,19 +124,15 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     return set_value(cmd, id, arg, err);
 }
 
-/* FILE or FILE:TENSOR: it is not to be replaced by what is made of it. */
+/* An input is not to be replaced by what is made of it. */
 static void
-check_input(const struct cmd *cmd)
+check_inputs(const struct cmd *cmd)
 {
-    const char *colon = strrchr(cmd->input, ':');
-    bool whole = !colon || !file_missing(cmd->input);
-    char *file = xstrndup(cmd->input, whole ? strlen(cmd->input)
-                                            : (size_t)(colon - cmd->input));
+    const char *const in[] = { cmd->input, cmd->model, cmd->dir };
 
-    if (strcmp(file, "-") != 0 &&
-        (file_same(file, cmd->out_path) || file_same(file, cmd->svg)))
-        die_usage("-i %s is the name of an output, too", file);
-    free(file);
+    for (size_t i = 0; i < sizeof(in) / sizeof(in[0]); i++)
+        if (stdir_holds(in[i], cmd->out_path) || stdir_holds(in[i], cmd->svg))
+            die_usage("%s is, or has in it, the name of an output", in[i]);
 }
 
 /* Options that say opposite things, or that need another one. */
@@ -161,7 +157,7 @@ check_options(const struct cmd *cmd)
         die_usage("--report and --bench write no y: not with --raw or --dtype");
     if (file_same(cmd->svg, cmd->out_path))
         die_usage("--svg and -o are both %s", cmd->svg);
-    check_input(cmd);
+    check_inputs(cmd);
     if (cmd->dtype == DT_BF16 && !cmd->raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
 }

@@ -51,14 +51,13 @@ static int
 map_array(struct array *a, size_t *n_dims, const uint64_t **shape,
           struct npy *npy, struct err *err)
 {
-    const char *colon = strrchr(a->path, ':');
-    char *file;
+    const char *tensor;
+    char *file = file_split(a->path, ':', &tensor);
     int rc;
 
-    if (!colon || access(a->path, F_OK) == 0)
+    if (!file)
         return map_npy(a, n_dims, shape, npy, err);
-    file = xstrndup(a->path, (size_t)(colon - a->path));
-    rc = map_tensor(a, file, colon + 1, n_dims, shape, err);
+    rc = map_tensor(a, file, tensor, n_dims, shape, err);
     free(file);
     return rc;
 }

@@ -264,10 +264,10 @@ check_files(const struct cmd *cmd)
     size_t n = sizeof(in) / sizeof(in[0]);
 
     for (size_t i = 0; i < n; i++) {
-        if (file_same(in[i], cmd->output))
+        if (stdir_holds(in[i], cmd->output))
             die_usage("-o %s is the name of another file of this command",
                       cmd->output);
-        if (i + 1 < n && forward && file_same(in[i], cmd->cache))
+        if (i + 1 < n && forward && stdir_holds(in[i], cmd->cache))
             die_usage("-c %s is the name of another file of this command",
                       cmd->cache);
     }

@@ -194,9 +194,9 @@ is_other(const struct train_options *o, const char *path)
     bool found = false;
 
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
-        found = found || file_same(path, other[i]);
+        found = found || stdir_holds(other[i], path);
     for (size_t i = 0; i < o->n_files; i++)
-        found = found || file_same(path, o->files[i]);
+        found = found || stdir_holds(o->files[i], path);
     str_addf(&kept, "%s/state.safetensors", o->dir);
     found = found || file_same(path, kept.s);
     str_clear(&kept);

@@ -252,55 +252,6 @@ parse(struct cmd *cmd, int argc, char **argv)
     return verb;
 }
 
-static bool
-is_shard_name(const char *name)
-{
-    static const char *const ends[] = { ".safetensors",
-                                        ".safetensors.index.json" };
-    size_t n = strlen(name);
-    bool yes = false;
-
-    for (int i = 0; i < 2; i++) {
-        size_t end_n = strlen(ends[i]);
-
-        yes = yes || (n >= end_n && !strcmp(name + n - end_n, ends[i]));
-    }
-    return yes;
-}
-
-/* Does a shard in the folder lead to it?  A cache has them elsewhere, under
- * names of its own. */
-static bool
-is_linked(const char *path, const char *folder)
-{
-    DIR *dir = opendir(folder);
-    struct str shard = { 0 };
-    struct dirent *e;
-    bool yes = false;
-
-    while (dir && !yes && (e = readdir(dir))) {
-        str_clear(&shard);
-        str_addf(&shard, "%s/%s", folder, e->d_name);
-        yes = is_shard_name(e->d_name) && file_same(shard.s, path);
-    }
-    if (dir)
-        closedir(dir);
-    str_free(&shard);
-    return yes;
-}
-
-/* A file that a model folder's tensors are in, or could be. */
-static bool
-is_in_model(const char *path, const char *folder)
-{
-    char *target = file_target(path);
-    bool named = is_shard_name(path) || (target && is_shard_name(target));
-
-    free(target);
-    return !file_missing(path) &&
-           ((named && file_is_in(path, folder)) || is_linked(path, folder));
-}
-
 /* An input is not to be replaced by what is found in it. */
 static void
 check_output(const struct cmd *cmd, const char *path)
@@ -311,8 +262,7 @@ check_output(const struct cmd *cmd, const char *path)
     if (!strcmp(path, "-"))
         return;
     for (int i = 0; i < n_files && i < cmd->n_args; i++)
-        input = input || file_same(cmd->args[i], path) ||
-                is_in_model(path, cmd->args[i]);
+        input = input || stdir_holds(cmd->args[i], path);
     if (input)
         die_usage("%s is the name of an input", path);
 }

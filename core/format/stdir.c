@@ -401,3 +401,75 @@ stdir_find(const struct stdir *dir, const char *name)
 {
     return stdir_find_n(dir, name, strlen(name));
 }
+
+/* ---- what an output must not replace ---- */
+
+static bool
+ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), end_n = strlen(end);
+
+    return n >= end_n && !strcmp(s + n - end_n, end);
+}
+
+static bool
+is_model_file(const char *path)
+{
+    static const char *const names[] = {
+        "config.json", "generation_config.json", "tokenizer.json",
+        "cfg.json",    "adapter_config.json",    "metadata.json",
+    };
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool yes = ends_with(name, SUFFIX) || ends_with(name, SUFFIX ".index.json");
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        yes = yes || !strcmp(name, names[i]);
+    return yes;
+}
+
+/* Does a file in the folder lead to it?  A cache has them elsewhere, under
+ * names of its own. */
+static bool
+is_linked(const char *folder, const char *path)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *e;
+    bool yes = false;
+
+    while (dir && !yes && (e = readdir(dir))) {
+        char *file = join(folder, e->d_name);
+
+        yes = is_model_file(e->d_name) && file_same(file, path);
+        free(file);
+    }
+    if (dir)
+        closedir(dir);
+    return yes;
+}
+
+static bool
+folder_holds(const char *folder, const char *path)
+{
+    char *target = file_target(path);
+    bool named = is_model_file(path) || (target && is_model_file(target));
+
+    free(target);
+    return !file_missing(path) &&
+           ((named && file_is_in(path, folder)) || is_linked(folder, path));
+}
+
+bool
+stdir_holds(const char *model, const char *path)
+{
+    const char *tensor;
+    char *file;
+    bool yes;
+
+    if (!model || !path || !strcmp(model, "-") || !strcmp(path, "-"))
+        return false;
+    file = file_split(model, ':', &tensor);
+    yes = file_same(file ? file : model, path) ||
+          folder_holds(file ? file : model, path);
+    free(file);
+    return yes;
+}
