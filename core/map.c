@@ -93,13 +93,17 @@ file_wait(int fd, struct err *err)
 }
 
 void *
-map_fd(int fd, size_t nbytes)
+map_fd(int fd, size_t nbytes, const char *name, struct err *err)
 {
     void *p = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
 
     if (p == MAP_FAILED) /* FUSE past the page cache knows private ones alone */
         p = mmap(NULL, nbytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    return p == MAP_FAILED ? NULL : p;
+    if (p != MAP_FAILED)
+        return p;
+    err_sys(err, errno == ENOMEM ? EX_SOFTWARE : EX_IOERR,
+            "%s: cannot be mapped", name);
+    return NULL;
 }
 
 int
@@ -117,11 +121,9 @@ map_open(struct map *map, const char *path, struct err *err)
         rc = 0;
         goto out;
     }
-    p = map_fd(fd, map->size);
-    if (!p) {
-        err_sys(err, EX_IOERR, "%s: cannot be mapped", path);
+    p = map_fd(fd, map->size, path, err);
+    if (!p)
         goto out;
-    }
     map->data = p;
     rc = 0;
 out:

@@ -29,9 +29,10 @@ struct map {
 int map_open(struct map *map, const char *path, struct err *err);
 void map_close(struct map *map); /* a zeroed struct is fine */
 
-/* map_fd() maps the first 'nbytes' > 0 of what is open for reading; NULL with
- * errno set.  Owner: the caller, munmap(). */
-void *map_fd(int fd, size_t nbytes);
+/* map_fd() maps the first 'nbytes' > 0 of what is open for reading, 'name' in
+ * messages; NULL with 'err' set, EX_SOFTWARE where there is no room for them.
+ * Owner: the caller, munmap(). */
+void *map_fd(int fd, size_t nbytes, const char *name, struct err *err);
 
 /* file_open() opens a regular file for reading and tells its size; an fd or
  * -1 with 'err' set as for map_open(). */

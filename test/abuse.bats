@@ -198,6 +198,21 @@ for line in writers.splitlines():
 END
 }
 
+@test "memory: a file that there is no room to map is one line, status 70" {
+    not_sanitized "sanitizers reserve more"
+    [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
+    py - <<'END'
+import json, struct
+n = 4 << 30
+head = json.dumps({"gate_proj": {"dtype": "U8", "shape": [n], "data_offsets": [0, n]}}).encode()
+with open("big.safetensors", "wb") as f:
+    f.write(struct.pack("<Q", len(head)) + head)
+    f.truncate(8 + len(head) + n)
+END
+    run -70 --separate-stderr bash -c 'ulimit -v 2000000; moe-sft info -b big.safetensors'
+    [ "$stderr" = "moe-sft: big.safetensors: cannot be mapped: Cannot allocate memory" ]
+}
+
 @test "two at once: one wins, the other as well or with 73, and what is there is whole" {
     pairs 2
 }

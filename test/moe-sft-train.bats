@@ -326,6 +326,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     }
     refused "--lr was 0.0001 (now 0.0002; --force begins anew)" train run -n 6 --resume --lr 2e-4 b?.safetensors
     refused "--mode was bf16 (now int8" train run -n 6 --resume --mode int8 b?.safetensors
+    refused "--betas (the second) was 0.999 (now 0.95; " train run -n 6 --resume --betas 0.9,0.95 b?.safetensors
     refused "--schedule was constant (now linear" train run -n 6 --resume --schedule linear b?.safetensors
     refused "is of another data than b1.safetensors" train run -n 6 --resume b1.safetensors
     refused "is of another adapter than teacher.safetensors" \

@@ -39,11 +39,9 @@ unpack_scratch(struct unpacked *u, const struct zip *zip, struct zip_member *m,
         return -1;
     if (zip_inflate(zip, m, to_scratch, &spill, err) < 0)
         goto out;
-    p = map_fd(spill.fd, m->nbytes);
-    if (!p) {
-        err_sys(err, EX_IOERR, "%s: scratch cannot be mapped", spill.dir);
+    p = map_fd(spill.fd, m->nbytes, spill.dir, err);
+    if (!p)
         goto out;
-    }
     u->data = p;
     rc = 0;
 out:

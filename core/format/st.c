@@ -326,9 +326,9 @@ st_map(struct st *st, struct err *err)
         return err_set(err, EX_IOERR,
                        "%s: has %zu bytes by now (%zu when it was opened)",
                        st->path, (size_t)now.st_size, st->file_size);
-    p = map_fd(st->fd, st->file_size);
+    p = map_fd(st->fd, st->file_size, st->path, err);
     if (!p)
-        return err_sys(err, EX_IOERR, "%s: cannot be mapped", st->path);
+        return -1;
     st->map = (struct map){ p, st->file_size };
     return 0;
 }

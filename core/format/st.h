@@ -70,7 +70,8 @@ int st_parse(struct st *st, const void *file, size_t nbytes, size_t file_size,
              const char *path, struct err *err);
 
 /* st_map() maps the whole file, so that st_data() works.  -1 with 'err' set:
- * EX_IOERR, also where the file has another size by now. */
+ * EX_IOERR, also where the file has another size by now, or EX_SOFTWARE where
+ * there is no room for it. */
 int st_map(struct st *st, struct err *err);
 
 void st_close(struct st *st); /* a zeroed struct is fine */
