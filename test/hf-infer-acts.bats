@@ -185,6 +185,41 @@ assert got == want and list(got) == list(want), got
 END
 }
 
+@test "hf-infer --acts-meta: what makes other numbers makes another name" {
+    "$PYTHON" "$BATS_TEST_DIRNAME/ref/lora_cases.py" cases
+    m=cases/qwen3-patterns lut=$PWD/lut
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" -o lut
+    i=0
+    of() { # MODEL OPTION...: how the metadata call that dump
+        hf-infer "$@" --acts resid:0 --ctx 4 --acts-meta $((++i)).json -q >/dev/null
+        saev-write --hash -m $i.json >>names
+    }
+    of $m --ids 1,2,3,4
+    of $m --ids 1,2,3,4 --lora $m/lora0
+    of $m --ids 1,2,3,4 --lora cases/moe/lora0 || : # of another model
+    of $m --ids 1,2,3,4 --compute bf16
+    of $m --ids 1,2,3,4 --kv-dtype f16
+    of $m --ids 1,2,3,4 --kv-dtype bf16
+    of "$DEMO" -p 1+1=2
+    of "$DEMO" -p 1+1=2 --raw
+    of "$DEMO" -p 1+1=2 --plain
+    of "$DEMO" -p 1+1=2 --lut lut
+    of "$DEMO" -p 1+1=2 --lut lut --ratio 0.5
+    of "$DEMO" -p 1+1=2 --lut "$lut"
+    of "$DEMO" -p 1+1=2 --lut lut --lut-layers '*.1.*'
+    [ "$(wc -l <names)" = 12 ]
+    [ "$(sort -u names | wc -l)" = 12 ]
+    of $m --ids 1,2,3,4 -j 2 --chunk 1
+    [ "$(tail -n 1 names)" = "$(head -n 1 names)" ]
+    py -c '
+import json
+m = [json.load(open("%d.json" % i))["data"] for i in (2, 4, 8, 9, 11, 13)]
+assert m[0]["lora"] == ["cases/qwen3-patterns/lora0"] and "lora" not in m[1]
+assert m[1]["compute"] == "bf16" and m[2]["raw"] is True is m[3]["plain"]
+assert m[4]["lut"] == "lut" and m[4]["ratio"] == 0.5
+assert m[5]["lut_layers"] == "*.1.*"'
+}
+
 @test "hf-infer --acts: saev-write takes dump and metadata" {
     command -v saev-write >/dev/null || skip "no saev-write here"
     for _ in $(seq 9); do docs; done >docs.jsonl

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cmd/hf-infer/acts.h"
+#include "cmd/hf-infer/chat.h"
 #include "core/js.h"
 
 /* Activations a shard, the SAEV default, if one window does not need more. */
@@ -23,6 +24,50 @@ put_text(struct str *s, const char *key, const char *value)
 {
     str_addf(s, "\"%s\": ", key);
     js_put_str(s, value, strlen(value));
+}
+
+static void
+add_text(struct str *s, const char *key, const char *value)
+{
+    if (!value)
+        return;
+    str_adds(s, ", ");
+    put_text(s, key, value);
+}
+
+static void
+add_true(struct str *s, const char *key, bool value)
+{
+    if (value)
+        str_addf(s, ", \"%s\": true", key);
+}
+
+/* What else makes the numbers others, where it was asked for: saev-write names
+ * a dump's folder by these words. */
+static void
+add_how(struct str *s, const struct run *run)
+{
+    for (int i = 0; i < run->n_lora; i++) {
+        str_adds(s, i ? ", " : ", \"lora\": [");
+        js_put_str(s, run->lora[i], strlen(run->lora[i]));
+    }
+    str_adds(s, run->n_lora ? "]" : "");
+    add_text(s, "lut", run->lut);
+    add_text(s, "lut_layers", run->lut_layers);
+    if (run->lut_ratio >= 0) {
+        str_adds(s, ", \"ratio\": ");
+        js_put_f64(s, run->lut_ratio);
+    }
+    if (run->compute == COMPUTE_BF16)
+        add_text(s, "compute", "bf16");
+    if (run->kv_dtype != DT_F32)
+        add_text(s, "kv_dtype", run->kv_dtype == DT_F16 ? "f16" : "bf16");
+    add_true(s, "raw", run->raw);
+    add_true(s, "plain", run->plain);
+    add_true(s, "chat", run->chat);
+    if (run->format >= 0)
+        add_text(s, "template", chat_name(run->format));
+    add_text(s, "system", run->system);
 }
 
 void
@@ -50,9 +95,7 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     put_text(s, "input", a->input);
     str_adds(s, ", ");
     put_text(s, "windows", a->windows);
-    if (a->sha256) {
-        str_adds(s, ", ");
-        put_text(s, "ids_sha256", a->sha256);
-    }
+    add_how(s, run);
+    add_text(s, "ids_sha256", a->sha256);
     str_adds(s, "}\n}\n");
 }

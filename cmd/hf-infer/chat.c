@@ -75,6 +75,12 @@ chat_parse(const char *name)
     return -1;
 }
 
+const char *
+chat_name(int chat)
+{
+    return formats[chat].name;
+}
+
 int
 chat_recognise(const struct tok *tok, struct err *err)
 {

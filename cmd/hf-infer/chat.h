@@ -10,8 +10,10 @@
 
 enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL };
 
-/* chat_parse() finds a template by name, -1 if there is none. */
+/* chat_parse() finds a template by name, -1 if there is none; chat_name() is
+ * its name again. */
 int chat_parse(const char *name);
+const char *chat_name(int chat);
 
 /*
  * chat_recognise() tells the template from the special tokens that the
