@@ -160,16 +160,56 @@ refuse_by_layer(const struct js *obj, struct err *err)
     return 0;
 }
 
+static bool
+is_empty(const struct js *js)
+{
+    return js_absent(js) ||
+           (js_is(js, JSON_OBJECT) && json_object_size(js->v) == 0);
+}
+
+/* Do both say the same, but for the base, which has a place of its own? */
+static bool
+is_same(const struct js *a, const struct js *b)
+{
+    json_t *x = json_copy((json_t *)(uintptr_t)a->v);
+    json_t *y = json_copy((json_t *)(uintptr_t)b->v);
+    bool same;
+
+    json_object_del(x, "rope_theta");
+    json_object_del(y, "rope_theta");
+    same = json_equal(x, y);
+    json_decref(x);
+    json_decref(y);
+    return same;
+}
+
+/* Transformers 5 writes rope_parameters, 4 wrote rope_scaling; where a file has
+ * both, 5 takes the latter. */
+static int
+find_rope(struct js *obj, const struct js *root, struct err *err)
+{
+    struct js scaling = js_get(root, "rope_scaling");
+
+    *obj = js_get(root, "rope_parameters");
+    if (is_empty(&scaling))
+        return 0;
+    if (!is_empty(obj) && !is_same(obj, &scaling))
+        return err_set(err, EX_DATAERR,
+                       "%s: rope_parameters and rope_scaling are both there, "
+                       "and differ (expected one)",
+                       root->file);
+    if (is_empty(obj))
+        *obj = scaling;
+    return 0;
+}
+
 int
 rope_parse(struct rope_config *rope, const struct js *root, struct err *err)
 {
-    struct js obj = js_get(root, "rope_parameters");
-    struct js theta;
+    struct js obj, theta;
 
     *rope = (struct rope_config){ .factor = 1, .attention_factor = 1 };
-    if (js_absent(&obj))
-        obj = js_get(root, "rope_scaling");
-    if (refuse_partial(root, err) ||
+    if (find_rope(&obj, root, err) || refuse_partial(root, err) ||
         number_or(root, "rope_theta", 1.0001, 10000, &rope->theta, err))
         return -1;
     if (js_absent(&obj))
