@@ -12,6 +12,7 @@
 
 #define TAIL_A ".lora_A.weight"
 #define TAIL_B ".lora_B.weight"
+#define BASE   ".base_layer.weight"
 
 struct from {
     struct model *model;
@@ -97,10 +98,45 @@ find_other(const struct from *p, const char *module, const char *tail)
     return t;
 }
 
+static bool
+same_numbers(const struct linear *a, const struct linear *b)
+{
+    size_t n = a->rows * a->cols;
+
+    if (a->dtype == b->dtype)
+        return !memcmp(a->w, b->w, n * dtype_table[a->dtype].bits / 8);
+    for (size_t i = 0; i < n; i++)
+        if (dtype_get(a->dtype, a->w, i) != dtype_get(b->dtype, b->w, i))
+            return false;
+    return true;
+}
+
+/* PEFT saves the layer itself with the adapter of an lm_head, and loads it in
+ * place of the model's: that must be the same. */
+static int
+check_base(const struct from *p, const char *module,
+           const struct stdir_tensor *t)
+{
+    const struct linear *to = find_module(p, module);
+    struct linear base;
+
+    if (!to)
+        return err_set(p->err, EX_DATAERR, "%s: %s is of no linear layer of %s",
+                       t->st->path, t->t->name, p->model->dir.path);
+    if (take_matrix(&base, t, to->rows, to->cols, p->err))
+        return -1;
+    if (same_numbers(&base, to))
+        return 0;
+    return err_set(p->err, EX_DATAERR,
+                   "%s: %s is not %s.weight of %s: trained on another model",
+                   t->st->path, t->t->name, module, p->model->dir.path);
+}
+
 static int
 bind_tensor(const struct from *p, const struct stdir_tensor *t)
 {
     char *a = module_of(t->t->name, TAIL_A), *b = module_of(t->t->name, TAIL_B);
+    char *base = module_of(t->t->name, BASE);
     const struct stdir_tensor *other = NULL;
     int rc = -1;
 
@@ -108,6 +144,8 @@ bind_tensor(const struct from *p, const struct stdir_tensor *t)
         other = find_other(p, a, TAIL_B);
     else if (b)
         other = find_other(p, b, TAIL_A);
+    else if (base)
+        rc = check_base(p, base, t);
     else
         err_set(p->err, EX_DATAERR,
                 "%s: %s is not supported (" PEFT_ROOT "MODULE" TAIL_A
@@ -115,6 +153,7 @@ bind_tensor(const struct from *p, const struct stdir_tensor *t)
                 t->st->path, t->t->name);
     if (other)
         rc = a ? bind_pair(p, a, t, other) : 0;
+    free(base);
     free(b);
     free(a);
     return rc;

@@ -121,9 +121,14 @@ class Case:
     def path(self):
         return os.path.join(self.folder, "lora%d" % len(self.adapters))
 
-    def peft(self, modules, **options):
+    def peft(self, modules, saved=(), **options):
         path = self.path()
-        write_peft(path, *peft(self.rng, self.weights, modules, **options))
+        config, tensors, dtype = peft(self.rng, self.weights, modules,
+                                      **options)
+        for module in saved:  # as save_pretrained() does with an lm_head
+            tensors[ROOT + module + ".base_layer.weight"] = np.array(
+                self.weights[module + ".weight"])
+        write_peft(path, config, tensors, dtype)
         merge_peft(self.weights, path)
         self.adapters.append(path)
 
@@ -159,7 +164,8 @@ def cases(root, rng):
     case = Case(root, "qwen3-patterns", rng, tiny.config_of(
         "qwen3", tie_word_embeddings=False), 70)
     case.peft(
-        layers(ATTENTION + MLP) + ["lm_head"], use_rslora=True, r=7,
+        layers(ATTENTION + MLP) + ["lm_head"], ["lm_head"], use_rslora=True,
+        r=7,
         rank_pattern={"q_proj": 1, r"layers\.[02]\.mlp\..*": 9,
                       "mlp.up_proj": 70},
         alpha_pattern={"^model.layers.1.self_attn.o_proj": 3.5, "head": 1,
@@ -228,6 +234,17 @@ def bad_peft(root, rng, weights):
             config, {n.replace(old, new): x for n, x in t.items()})
     yield ("wide", model + a + " is [4, 61] (expected [4, 60])",
            config, dict(t, **{a: np.zeros((4, 61))}))
+    q = "model.layers.0.self_attn.q_proj"
+    other = np.array(weights[q + ".weight"])
+    other[-1, -1] += 1
+    base = ROOT + q + ".base_layer.weight"
+    yield ("base", model + base + " is not %s.weight of " % q, config,
+           dict(t, **{base: other}))
+    yield ("base-shape", model + base + " is [3, 3] (expected [48, 60])",
+           config, dict(t, **{base: np.zeros((3, 3))}))
+    yield ("base-name", model + ROOT + "x.base_layer.weight is of no linear "
+           "layer of ", config, dict(t, **{
+               ROOT + "x.base_layer.weight": other}))
     for name in (ROOT + "model.embed_tokens.lora_embedding_A",
                  ROOT + "model.layers.0.self_attn.q_proj."
                  "lora_magnitude_vector", "lm_head.weight"):
@@ -272,6 +289,8 @@ def bad(root, rng):
         write_peft(path, peft_config, tensors)
         if message.endswith(" of "):
             message += os.path.join(root, "moe")
+        if name == "base":
+            message += ": trained on another model"
         yield path, "%s/%s" % (path, message)
     for name, at, message, tensors, meta in bad_stacked(root, rng, config):
         path = os.path.join(root, "bad-" + name)
