@@ -126,6 +126,7 @@ END
     refused '{"id":3}' "$none"
     refused '{"id":3}' "$none" 1
     refused '{"prompt":"a","ids":[1]}' "$many"
+    refused '{"prompt":null,"text":null}' "$none"
     refused '[1]' 'not a JSON object'
     refused '{"prompt":5}' 'prompt is 5 (expected a string)'
     refused '{"ids":[1,-2]}' "ids[1] is -2 $range"
@@ -139,6 +140,12 @@ is 4, together 514 (expected at most 512, the model's context)"
     [[ $stderr == "hf-infer: standard input: line 6: column "* ]]
     run -65 hf-infer "$DEMO" --jsonl -n 4 --greedy -o out <p.jsonl
     [ ! -e out ]
+}
+
+@test "hf-infer --jsonl: a member that is null is not there" {
+    echo '{"prompt":"1+1=","text":null,"ids":null}' | hf-infer "$DEMO" --jsonl -n 4 --greedy >nulls
+    echo '{"prompt":"1+1="}' | hf-infer "$DEMO" --jsonl -n 4 --greedy >want
+    cmp nulls want
 }
 
 @test "hf-infer --jsonl: an answer does not wait for the next prompt" {

@@ -206,20 +206,20 @@ take_object(struct jsonl_doc *doc, const json_t *v, struct err *err)
     struct js root = js_root(v, doc->where);
     struct js prompt = js_get(&root, "prompt"), text = js_get(&root, "text");
     struct js ids = js_get(&root, "ids");
+    int n = !js_absent(&prompt) + !js_absent(&text) + !js_absent(&ids);
     const char *s;
     size_t nbytes;
 
     if (!json_is_object(v))
         return err_set(err, EX_DATAERR, "%s: not a JSON object", doc->where);
-    if (!prompt.v + !text.v + !ids.v != 2)
+    if (n != 1)
         return err_set(err, EX_DATAERR,
                        "%s: has %s of \"prompt\", \"text\" and \"ids\" "
                        "(expected one)",
-                       doc->where,
-                       prompt.v || text.v || ids.v ? "more than one" : "none");
-    if (ids.v)
+                       doc->where, n ? "more than one" : "none");
+    if (!js_absent(&ids))
         return take_ids(doc, &ids, err);
-    if (js_str(prompt.v ? &prompt : &text, &s, &nbytes, err))
+    if (js_str(js_absent(&prompt) ? &text : &prompt, &s, &nbytes, err))
         return -1;
     str_add(&doc->text, s, nbytes);
     return 0;
