@@ -287,13 +287,58 @@ for file in "json", "lines":
     for cold in 0 1e-7 1e-60; do
         for sample in true false; do
             echo "{\"do_sample\":$sample,\"temperature\":$cold}" >m/generation_config.json
-            for how in '' '--seed 5' '--top-k 9' '--top-p 0.9 --min-p 0.1'; do
+            [ "$(hf-infer m -p Hello -n 9 --ids-out)" = "$g" ]
+            [ "$(hf-infer m -p Hello -n 9 --ids-out --greedy)" = "$g" ]
+            for how in '--seed 5' '--top-k 9' '--top-p 0.9 --min-p 0.1'; do
                 # shellcheck disable=SC2086
-                [ "$(hf-infer m -p Hello -n 9 --ids-out $how)" = "$g" ]
+                run -2 hf-infer m -p Hello -n 9 --ids-out $how
+                [ "${lines[0]}" = "hf-infer: m/generation_config.json: temperature is 0: a draw needs --temperature" ]
             done
             [ "$(hf-infer m -p Hello -n 9 --ids-out --temperature 9)" != "$g" ]
         done
     done
+}
+
+@test "hf-infer: what a generation_config.json asks for in vain is told" {
+    tiny
+    echo '{"do_sample":true,"temperature":0.6,"num_beams":4,"typical_p":1.0,"suppress_tokens":[],"stop_strings":["x"]}' >m/generation_config.json
+    run -0 --separate-stderr hf-infer m -p Hello -n 2 --seed 1 -v
+    [[ $stderr == *"hf-infer: m/generation_config.json: num_beams is passed over"*"stop_strings is passed over"* ]]
+    [[ $stderr == *", top-k 50, "* ]]
+    [ "$(grep -c 'passed over' <<<"$stderr")" = 2 ]
+    run -0 --separate-stderr hf-infer m -p "Hello you" --nll
+    [[ $stderr != *"passed over"* ]]
+}
+
+@test "hf-infer: a stored lm_head that is not the embedding is run, and told" {
+    py - "$DEMO" <<'END'
+import json, os, sys
+import numpy as np, transformer
+from tiny_models import write_safetensors
+config, w = transformer.load(sys.argv[1])
+assert config["tie_word_embeddings"] and "lm_head.weight" not in w
+same = w["model.embed_tokens.weight"]
+other = np.array(same)
+other[-3] *= 2
+for name, head, tied in (("same", same, True), ("two", other, True),
+                         ("untied", other, False)):
+    os.mkdir(name)
+    json.dump(dict(config, tie_word_embeddings=tied), open(name + "/config.json", "w"))
+    write_safetensors(name + "/model.safetensors", dict(w, **{"lm_head.weight": head}),
+                      lambda n: "BF16")
+END
+    ids='--ids 5,6,7,8 --nll'
+    tiny
+    rm m/tokenizer.json # as in the others
+    for m in m same two untied; do
+        # shellcheck disable=SC2086
+        hf-infer $m $ids >$m.nll 2>$m.said
+    done
+    cmp m.nll same.nll
+    cmp two.nll untied.nll
+    ! cmp -s same.nll two.nll
+    grep -qFx "hf-infer: two: lm_head.weight is not the embedding, though tie_word_embeddings is true: it is taken as it is" two.said
+    ! grep lm_head same.said untied.said
 }
 
 @test "hf-infer: draws what numpy draws by Hugging Face's processors" {

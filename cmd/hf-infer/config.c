@@ -15,7 +15,6 @@
 #define MAX_LAYERS    (1 << 12)
 #define MAX_HEADS     (1 << 12)
 #define MAX_HEAD_DIM  (1 << 12)
-#define MAX_VOCAB     (1 << 24)
 #define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
@@ -81,10 +80,9 @@ count_or(const struct js *root, const char *key, int64_t max, int64_t absent,
     return js_absent(&js) ? 0 : js_i64(&js, 1, max, v, err);
 }
 
-/* A number in [least, most]; *v is kept where it is absent. */
-static int
-range(const struct js *root, const char *key, double least, double most,
-      double *v, struct err *err)
+int
+config_range(const struct js *root, const char *key, double least, double most,
+             double *v, struct err *err)
 {
     struct js js = js_get(root, key);
     char expected[64];
@@ -410,9 +408,8 @@ token_id(const struct js *js, int32_t *id, struct err *err)
     return 0;
 }
 
-/* The ends of a text: what this file says replaces what was said before. */
-static int
-parse_ends(struct config *c, const struct js *root, struct err *err)
+int
+config_ends(struct config *c, const struct js *root, struct err *err)
 {
     struct js bos = js_get(root, "bos_token_id");
     struct js eos = js_get(root, "eos_token_id");
@@ -440,29 +437,6 @@ parse_ends(struct config *c, const struct js *root, struct err *err)
 }
 
 static int
-parse_sampler(struct config *c, const struct js *root, struct err *err)
-{
-    struct js top_k = js_get(root, "top_k");
-
-    c->temperature = c->top_p = c->repetition_penalty = 1;
-    if (!root->v)
-        return 0;
-    if (parse_ends(c, root, err) ||
-        js_bool_or(root, "do_sample", false, &c->do_sample, err) ||
-        range(root, "temperature", 0, 1e6, &c->temperature, err) ||
-        range(root, "top_p", 0, 1, &c->top_p, err) ||
-        range(root, "min_p", 0, 1, &c->min_p, err) ||
-        range(root, "repetition_penalty", 1e-6, 1e6, &c->repetition_penalty,
-              err))
-        return -1;
-    if (c->temperature < 1e-6) { /* the limit of ever colder sampling */
-        c->temperature = 0;
-        c->do_sample = false;
-    }
-    return js_absent(&top_k) ? 0 : js_i64(&top_k, 0, MAX_VOCAB, &c->top_k, err);
-}
-
-static int
 parse_model(struct config *c, const struct js *root, struct err *err)
 {
     const struct family *family = NULL;
@@ -475,11 +449,11 @@ parse_model(struct config *c, const struct js *root, struct err *err)
         need_count(root, "intermediate_size", MAX_WIDTH, &c->intermediate_size,
                    err) ||
         need_count(root, "num_hidden_layers", MAX_LAYERS, &c->n_layers, err) ||
-        need_count(root, "vocab_size", MAX_VOCAB, &c->vocab_size, err) ||
+        need_count(root, "vocab_size", CONFIG_MAX_VOCAB, &c->vocab_size, err) ||
         parse_heads(c, root, err) ||
         count_or(root, "max_position_embeddings", MAX_POSITIONS,
                  family->max_positions, &c->max_positions, err) ||
-        range(root, "rms_norm_eps", 0, 1, &eps, err) ||
+        config_range(root, "rms_norm_eps", 0, 1, &eps, err) ||
         parse_act(c, root, err) || rope_parse(&c->rope, root, err) ||
         parse_biases(c, root, family, err) ||
         js_bool_or(root, "tie_word_embeddings", false, &c->tied, err) ||
@@ -489,7 +463,7 @@ parse_model(struct config *c, const struct js *root, struct err *err)
     c->rms_norm_eps = (float)eps;
     stretch_context(c);
     c->bos = -1;
-    return parse_ends(c, root, err);
+    return config_ends(c, root, err);
 }
 
 /* Both files as values; 'generation' may be NULL. */
@@ -503,7 +477,7 @@ parse(struct config *config, const json_t *model, const char *model_name,
     *config = (struct config){ 0 };
     if (!parse_model(config, &root, err)) {
         if (!generation || js_is(&sampler, JSON_OBJECT)) {
-            if (!parse_sampler(config, &sampler, err))
+            if (!config_sampler(config, &sampler, err))
                 return 0;
         } else {
             js_bad(&sampler, "an object", err);

@@ -85,6 +85,19 @@ int rope_parse(struct rope_config *rope, const struct js *root,
 int js_unsupported(const struct js *js, const char *s, const char *known,
                    struct err *err);
 
+/* config_range() reads a number in [least, most]; *v is kept where it is
+ * absent. */
+int config_range(const struct js *root, const char *key, double least,
+                 double most, double *v, struct err *err);
+
+/* config_ends() reads the ids that begin and end a text: what this file says
+ * replaces what was said before. */
+int config_ends(struct config *c, const struct js *root, struct err *err);
+
+/* config_sampler() reads generation_config.json, or fills in what is neutral
+ * where that is absent. */
+int config_sampler(struct config *c, const struct js *root, struct err *err);
+
 /* rope_inv_freq() fills inv_freq [head_dim / 2]: radians a position. */
 void rope_inv_freq(double *inv_freq, const struct rope_config *rope,
                    size_t head_dim);

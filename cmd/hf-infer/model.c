@@ -9,6 +9,8 @@
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 
+#define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
+
 /* Binding: which names were asked for, and where they are looked up. */
 struct binder {
     struct model *model;
@@ -247,8 +249,37 @@ bind_layer(struct binder *b, size_t i)
 }
 
 /*
- * The first and the last matrix.  Tied, they are one, under either name; the
- * embedding's wins, as in Hugging Face, where a file has both.
+ * Are both in the file, and not the same?  Some rows tell, as a head that was
+ * trained alone has others everywhere: at equal distances, and the last ones,
+ * of tokens that were added.  All would be read from a disk for nothing.
+ */
+static bool
+head_differs(struct binder *b, const struct stdir_tensor *embed,
+             const struct stdir_tensor *head)
+{
+    size_t rows = (size_t)b->model->config.vocab_size;
+    size_t nbytes = embed->t->nbytes / rows;
+    const char *x = st_data(embed->st, embed->t);
+    const char *y = st_data(head->st, head->t);
+
+    if (embed == head)
+        return false;
+    if (embed->t->dtype != head->t->dtype)
+        return true;
+    for (size_t i = 0; i < 2 * TIED_ROWS; i++) {
+        size_t row = i < TIED_ROWS ? i * rows / TIED_ROWS
+                                   : rows - 1 - (i - TIED_ROWS) % rows;
+
+        if (memcmp(x + row * nbytes, y + row * nbytes, nbytes) != 0)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * The first and the last matrix.  Tied, they are one, under either name; two
+ * that differ are two all the same, as in transformers 5: 4 took the
+ * embedding for both.
  */
 static int
 bind_ends(struct binder *b)
@@ -269,11 +300,17 @@ bind_ends(struct binder *b)
                        ", and tie_word_embeddings is not true");
     if (!embed)
         embed = head;
-    if (m->config.tied)
+    if (!head)
         head = embed;
     if (bind_matrix(b, &m->embed, embed, vocab, hidden) ||
         bind_matrix(b, &m->lm_head, head, vocab, hidden))
         return -1;
+    if (m->config.tied && head_differs(b, embed, head))
+        err_warn("%s: lm_head.weight is not the embedding, though "
+                 "tie_word_embeddings is true: it is taken as it is",
+                 m->dir.path);
+    else if (m->config.tied)
+        m->lm_head = m->embed;
     snprintf(name, sizeof(name), "%snorm.weight", b->prefix);
     return bind_norm(b, &m->norm, name, hidden);
 }

@@ -31,7 +31,9 @@ struct rope_config {
     int64_t original_max_positions;           /* llama3, yarn */
 };
 
-#define CONFIG_MAX_EOS 16
+#define CONFIG_MAX_EOS   16
+#define CONFIG_MAX_VOCAB (1 << 24)
+#define CONFIG_MAX_KEYS  20
 
 struct config {
     char arch[32]; /* model_type: "qwen3" */
@@ -55,11 +57,13 @@ struct config {
     int32_t bos;                 /* -1: none */
     int32_t eos[CONFIG_MAX_EOS]; /* generation_config.json before config.json */
     size_t n_eos;
-    /* generation_config.json's sampler; what it does not say is neutral,
-     * and a temperature under 1e-6 is 0 */
+    /* generation_config.json's sampler; what it does not say is neutral, but
+     * top_k with do_sample 50, and a temperature under 1e-6 is 0 */
     bool do_sample;
     double temperature, top_p, min_p, repetition_penalty;
-    int64_t top_k; /* 0: off */
+    int64_t top_k;                            /* 0: off */
+    const char *passed_over[CONFIG_MAX_KEYS]; /* its keys that would change a
+                                               * text, up to a NULL; static */
 };
 
 /*

@@ -68,12 +68,19 @@ open_tok_if_there(struct run *run, struct err *err)
 }
 
 /* The user's settings over generation_config.json's over none. */
-static void
-settle_sampler(struct run *run)
+static int
+settle_sampler(struct run *run, struct err *err)
 {
+    const unsigned draw = SET_TOP_K | SET_TOP_P | SET_MIN_P | SET_SEED;
     struct sampler *s = &run->sampler;
     const struct config *c = run->config;
 
+    if (c->temperature == 0 && (run->sampler_set & draw) &&
+        !(run->sampler_set & (SET_TEMPERATURE | SET_GREEDY)))
+        return err_set(err, TU_USAGE,
+                       "%s/generation_config.json: temperature is 0: a draw "
+                       "needs --temperature",
+                       run->dir);
     if (!(run->sampler_set & SET_TEMPERATURE))
         s->temperature = c->temperature;
     if (!(run->sampler_set & SET_TOP_K))
@@ -84,11 +91,14 @@ settle_sampler(struct run *run)
         s->min_p = c->min_p;
     if (!(run->sampler_set & SET_PENALTY))
         s->repetition_penalty = c->repetition_penalty;
-    /* do_sample false means argmax, unless the user asks for a draw; a draw
-     * at the file's temperature 0 is argmax as well */
+    for (size_t i = 0; run->mode == MODE_GENERATE && c->passed_over[i]; i++)
+        err_warn("%s/generation_config.json: %s is passed over", run->dir,
+                 c->passed_over[i]);
+    /* do_sample false means argmax, unless the user asks for a draw */
     if (s->temperature == 0 ||
         (!c->do_sample && !(run->sampler_set & ~SET_PENALTY)))
         s->greedy = true;
+    return 0;
 }
 
 static void
@@ -196,9 +206,9 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
             model_open(&run->model, run->dir, err) < 0)
             return -1;
         run->config = model_config(run->model);
-        settle_sampler(run);
-        if (run->kvc &&
-            compressor_open(&run->compressor, run->kvc, run->config, err) < 0)
+        if (settle_sampler(run, err) < 0 ||
+            (run->kvc &&
+             compressor_open(&run->compressor, run->kvc, run->config, err) < 0))
             return -1;
         if ((run->lut && open_tables(run, err) < 0) ||
             open_adapters(run, err) < 0)

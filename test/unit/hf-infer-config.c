@@ -133,6 +133,14 @@ test_rope(void)
           NULL, "rope: the newer spelling", c.rope.theta == 5e5);
     GIVES("\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":5e5}", NULL,
           "rope: rope_parameters wins", c.rope.theta == 5e5);
+    GIVES("\"rope_parameters\":{},\"rope_scaling\":{\"type\":\"linear\","
+          "\"factor\":2}",
+          NULL, "rope: an empty one is none", c.rope.type == ROPE_LINEAR);
+    GIVES("\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\","
+          "\"factor\":2},\"rope_scaling\":{\"factor\":2,\"rope_type\":"
+          "\"linear\"}",
+          NULL, "rope: two that say the same",
+          c.rope.type == ROPE_LINEAR && c.rope.theta == 5e5);
     GIVES("\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", NULL,
           "rope: type is the older rope_type",
           c.rope.type == ROPE_LINEAR && c.rope.factor == 2);
@@ -271,6 +279,17 @@ test_generation(void)
           c.n_eos == 1 && c.eos[0] == 3 && c.bos == 1);
     GIVES("\"eos_token_id\":7", "{\"eos_token_id\":null,\"top_k\":null}",
           "and null says nothing", c.n_eos == 1 && c.eos[0] == 7);
+    GIVES("", "{\"do_sample\":true}",
+          "generation: transformers leaves out a top_k of 50",
+          c.do_sample && c.top_k == 50 && !c.passed_over[0]);
+    GIVES("", "{\"do_sample\":true,\"top_k\":null}",
+          "generation: a top_k of null is none", c.top_k == 0);
+    GIVES("",
+          "{\"num_beams\":1,\"typical_p\":1.0,\"bad_words_ids\":null,"
+          "\"sequence_bias\":{},\"no_repeat_ngram_size\":3}",
+          "generation: what is passed over",
+          !strcmp(c.passed_over[0], "no_repeat_ngram_size") &&
+              !c.passed_over[1]);
     GIVES("", "{\"do_sample\":true,\"temperature\":0}",
           "generation: temperature 0 is not sampling", !c.do_sample);
     GIVES("", "{\"do_sample\":true,\"temperature\":1e-9}",
@@ -317,6 +336,10 @@ static const char *const refused[][2] = {
     { "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
       "config.json: rope_scaling.type \"dynamic\" is not supported (default, "
       "linear, llama3, yarn)" },
+    { "\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{"
+      "\"rope_type\":\"linear\",\"factor\":2}",
+      "config.json: rope_parameters and rope_scaling are both there, and "
+      "differ (expected one)" },
     { "\"rope_parameters\":{\"rope_type\":\"longrope\"}",
       "config.json: rope_parameters.rope_type \"longrope\" is not supported" },
     { "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}",
