@@ -194,17 +194,33 @@ weight_difference(struct expert *e, size_t at)
     return 0;
 }
 
+/* What a matrix is multiplied with may be far from 1, as an outlier dimension
+ * of the residual stream is: the step is then smaller by that. */
 static double
-lora_difference(struct expert *e, double *v)
+lora_step(const struct expert *e, int m, size_t i)
 {
-    double was = *v, up, down;
+    int which = m / 2;
+    bool down = which == DOWN, a = m % 2 == 0;
+    const double *in = a ? (down ? e->act : e->x) : down ? e->ha : e->xa[which];
+    size_t width = !a ? e->r : down ? e->i : e->h;
+    double most = 1;
 
-    *v = was + STEP;
+    for (size_t row = 0; row < e->n; row++)
+        most = fmax(most, fabs(in[row * width + i % width]));
+    return STEP / most;
+}
+
+static double
+lora_difference(struct expert *e, int m, size_t i)
+{
+    double *v = e->lora[m] + i, was = *v, d = lora_step(e, m, i), up, down;
+
+    *v = was + d;
     up = expert_loss(e);
-    *v = was - STEP;
+    *v = was - d;
     down = expert_loss(e);
     *v = was;
-    return (up - down) / (2 * STEP);
+    return (up - down) / (2 * d);
 }
 
 static size_t
@@ -231,8 +247,7 @@ take_samples(struct expert *e, size_t expert, struct exact_sample *samples,
             size_t n = lora_elements(e->p, s->tensor);
 
             if (s->i / n == expert)
-                s->difference =
-                    lora_difference(e, &e->lora[s->tensor][s->i % n]);
+                s->difference = lora_difference(e, s->tensor, s->i % n);
         }
     }
 }
