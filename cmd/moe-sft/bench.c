@@ -49,7 +49,13 @@ fill(uint16_t *v, size_t n, size_t k, uint64_t seed, uint64_t stream)
     }
 }
 
-/* Experts of a token are distinct: a walk through them from a random one. */
+static size_t
+gcd(size_t a, size_t b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+/* Experts of a token are distinct: a walk through all from a random one. */
 static void
 fill_routing(struct batch *b, size_t n_experts, uint64_t seed)
 {
@@ -58,7 +64,7 @@ fill_routing(struct batch *b, size_t n_experts, uint64_t seed)
         size_t first = u % n_experts;
         size_t step = n_experts > 1 ? 1 + (u >> 32) % (n_experts - 1) : 0;
 
-        while (step > 1 && n_experts % step == 0)
+        while (step > 1 && gcd(n_experts, step) != 1)
             step--;
         for (size_t j = 0; j < b->top_k; j++) {
             b->expert_ids[i * b->top_k + j] =

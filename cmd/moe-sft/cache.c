@@ -9,8 +9,7 @@
 #include "core/le.h"
 #include "core/mem.h"
 
-#define VERSION_KEY "moe_sft_cache"
-#define VERSION_1   "1"
+#define VERSION_1 "1"
 
 /* Keys of the metadata, each with a digest of what it names. */
 enum { D_BASE, D_LORA, D_ROUTING, D_VALUES, N_DIGESTS };
@@ -108,7 +107,7 @@ put_meta(struct stw *w, const struct run *run, const struct moe_cache *top)
     digest_values(top->gate, top->up, top->n_rows * run->base.intermediate,
                   hex[D_VALUES]);
     adapter_meta(&run->adapter, w);
-    stw_meta(w, VERSION_KEY, VERSION_1);
+    stw_meta(w, CACHE_VERSION_KEY, VERSION_1);
     stw_meta(w, "mode", mode_names[moe_config(run->moe)->mode]);
     for (int i = 0; i < N_DIGESTS; i++)
         stw_meta(w, keys[i], hex[i]);
@@ -159,13 +158,14 @@ differs(const char *path, const char *what, struct err *err)
 static int
 check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
 {
-    const char *version = st_meta(st, VERSION_KEY);
+    const char *version = st_meta(st, CACHE_VERSION_KEY);
     const char *text = st_meta(st, "mode");
 
     if (!version || strcmp(version, VERSION_1) != 0)
         return err_set(err, EX_DATAERR,
                        "%s: is no cache of moe-sft forward (%s)", st->path,
-                       version ? "of another version" : "has no " VERSION_KEY);
+                       version ? "of another version"
+                               : "has no " CACHE_VERSION_KEY);
     c->mode = text && !strcmp(text, "int8") ? MOE_INT8 : MOE_BF16;
     if (!text || strcmp(text, mode_names[c->mode]) != 0)
         return err_set(err, EX_DATAERR,

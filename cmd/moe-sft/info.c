@@ -55,7 +55,8 @@ config_of(const struct cmd *cmd, const struct base *base,
     return (struct moe_config){
         .n_experts =
             either(base->n_experts, (size_t)cmd->n_experts, DEFAULT_EXPERTS),
-        .hidden = either(base->hidden, (size_t)cmd->hidden, DEFAULT_HIDDEN),
+        .hidden = either(base->hidden, (size_t)cmd->hidden,
+                         either(batch->hidden, 0, DEFAULT_HIDDEN)),
         .intermediate = either(base->intermediate, (size_t)cmd->intermediate,
                                DEFAULT_INTERMEDIATE),
         .top_k = either((size_t)cmd->top_k, batch->top_k,

@@ -264,7 +264,8 @@ is_free(const char *path, struct err *err)
     struct stat st;
 
     /* not a link that points to nothing, either */
-    if (!path)
+    if (!path ||
+        (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
         return 0;
     if (lstat(path, &st) < 0)
         return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);

@@ -331,6 +331,8 @@ main(int argc, char **argv)
         die_err(&err);
     sig_install(true);
     status = cmd.if_missing ? is_there(&cmd, &err) : 0;
+    if (status == 0 && cmd.if_missing && is_half_done(&cmd))
+        cmd.out_flags = OUT_FORCE;
     if (status == 0)
         status = mains[verb].main(&cmd, &err);
     else if (status > 0)

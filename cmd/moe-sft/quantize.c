@@ -102,6 +102,12 @@ put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
         cvt_to_f32(z->x, (const char *)w->data + r * w->ld * item, w->dtype,
                    n * w->k);
         gemm_to_int8(z->gemm, z->q, z->scale, z->x, w->k, n, w->k);
+        for (size_t i = 0; i < n; i++)
+            if (!isfinite(z->scale[i]))
+                return err_set(err, EX_DATAERR,
+                               "%s: %s of expert %zu has a number in row %zu "
+                               "that is not finite",
+                               z->cmd->base, base_names[m], expert, r + i);
         add_error(z, &e, n, w->k);
         if (put_rows(z, m, expert * w->n + r, n, w->k, err) < 0)
             return -1;

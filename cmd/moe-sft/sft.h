@@ -229,6 +229,10 @@ int can_write(const struct cmd *cmd, const char *path, struct err *err);
 /* is_there(): 1 if all outputs are there and sound safetensors, 0, or -1. */
 int is_there(const struct cmd *cmd, struct err *err);
 
+/* is_half_done(): is there one of forward's two files alone, as a kill between
+ * their names leaves it? */
+bool is_half_done(const struct cmd *cmd);
+
 /* run.c: what forward and backward open alike. */
 struct run {
     const struct cmd *cmd;
@@ -254,6 +258,7 @@ int write_i64(struct stw *w, int tensor, const int64_t *v, size_t n,
  * a backward depends on.  cache_write() writes that of the run's last forward;
  * the caller commits it, or NULL with 'err' set.
  */
+#define CACHE_VERSION_KEY "moe_sft_cache" /* of __metadata__ */
 struct stw *cache_write(const struct run *run, const char *path,
                         struct err *err);
 

@@ -58,7 +58,7 @@ set_number(struct train_options *o, int id, const char *arg, int *rc,
         { O_WARMUP, "--warmup", 0, &o->warmup },
         { O_CLIP, "--clip", 0, &o->clip },
         { O_WEIGHT_DECAY, "--weight-decay", 0, &o->weight_decay },
-        { O_EPS, "--eps", 0, &o->eps },
+        { O_EPS, "--eps", 1e-30, &o->eps }, /* with 0: 0 / 0 */
     };
 
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
@@ -184,26 +184,49 @@ check_schedule(const struct train_options *o, struct err *err)
     return 0;
 }
 
-/* Is that also a file that the run reads, or keeps in DIR? */
+/* Does the run keep it in DIR? */
+static bool
+is_kept(const struct train_options *o, const char *path)
+{
+    static const char *const names[] = { "state", "lora" };
+    bool found = false;
+
+    for (int i = 0; path && i < 2; i++) {
+        struct str kept = { 0 };
+
+        str_addf(&kept, "%s/%s.safetensors", o->dir, names[i]);
+        found = found || file_same(path, kept.s);
+        str_free(&kept);
+    }
+    return found;
+}
+
+/* Is that also a file that the run reads, or keeps? */
 static bool
 is_other(const struct train_options *o, const char *path)
 {
     const char *const other[] = { o->base, o->lora, o->dir, o->input,
                                   o->target };
-    struct str kept = { 0 };
-    bool found = false;
+    bool found = is_kept(o, path);
 
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
         found = found || stdir_holds(other[i], path);
     for (size_t i = 0; i < o->n_files; i++)
         found = found || stdir_holds(o->files[i], path);
-    str_addf(&kept, "%s/state.safetensors", o->dir);
-    found = found || file_same(path, kept.s);
-    str_clear(&kept);
-    str_addf(&kept, "%s/lora.safetensors", o->dir);
-    found = found || file_same(path, kept.s);
-    str_free(&kept);
     return found;
+}
+
+/* What is read is not to be what is written again and again. */
+static int
+check_inputs(const struct train_options *o, struct err *err)
+{
+    const char *const in[] = { o->base, o->lora };
+
+    for (int i = 0; i < 2; i++)
+        if (is_kept(o, in[i]))
+            return err_set(err, TU_USAGE, "-%c %s is what -o %s would replace",
+                           "bl"[i], in[i], o -> dir);
+    return 0;
 }
 
 /* Each is written again and again, as a whole. */
@@ -259,8 +282,8 @@ train_main(const struct cmd *cmd, struct err *err)
     o.mode = cmd->mode;
     o.n_parts = (size_t)cmd->n_parts;
     o.n_threads = (int)cmd->n_threads;
-    if (check_data(&o, err) < 0 || check_schedule(&o, err) < 0 ||
-        check_outputs(&o, err) < 0)
+    if (check_inputs(&o, err) < 0 || check_data(&o, err) < 0 ||
+        check_schedule(&o, err) < 0 || check_outputs(&o, err) < 0)
         return -1;
     sig_install(false);
     return train_run(&o, err);

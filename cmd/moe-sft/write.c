@@ -1,11 +1,13 @@
 /* Outputs: may they be written, are they there; numbers and texts in them. */
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/sft.h"
 #include "core/format/stw.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
+#include "core/map.h"
 #include "core/out.h"
 
 #define PIECE 8192 /* numbers written at a time */
@@ -13,7 +15,10 @@
 int
 can_write(const struct cmd *cmd, const char *path, struct err *err)
 {
-    if (!path || (cmd->out_flags & OUT_FORCE) || access(path, F_OK) < 0)
+    struct stat st;
+
+    if (!path || (cmd->out_flags & OUT_FORCE) || stat(path, &st) < 0 ||
+        !(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
         return 0;
     return out_exists(path, err);
 }
@@ -36,6 +41,24 @@ is_there(const struct cmd *cmd, struct err *err)
         stdir_close(&dir);
     }
     return 1;
+}
+
+bool
+is_half_done(const struct cmd *cmd)
+{
+    bool no_output = file_missing(cmd->output);
+    struct stdir dir;
+    bool ours;
+
+    if (strcmp(cmd->verb, "forward") != 0 || !cmd->cache ||
+        no_output == file_missing(cmd->cache) ||
+        stdir_open(&dir, no_output ? cmd->cache : cmd->output,
+                   &(struct err){ 0 }) < 0)
+        return false;
+    ours = no_output ? st_meta(dir.files, CACHE_VERSION_KEY) != NULL
+                     : dir.n_tensors == 1 && stdir_find(&dir, "output");
+    stdir_close(&dir);
+    return ours;
 }
 
 int

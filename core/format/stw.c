@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/format/st.h"
 #include "core/js.h"
@@ -248,12 +249,16 @@ int
 stw_open(struct stw *w, const char *path, int flags, struct err *err)
 {
     struct str json = { 0 };
+    struct stat st;
     size_t file_nbytes;
     int rc = -1;
 
     if (!strcmp(path, "-"))
         return err_set(err, TU_USAGE,
                        "safetensors cannot be written to standard output");
+    if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode))
+        return err_set(err, TU_USAGE,
+                       "%s: safetensors cannot be written to a pipe", path);
     free(w->path);
     w->path = xstrdup(path);
     if (lay_out(w, &json, err) < 0)
