@@ -1,11 +1,7 @@
 # moe-sft: the operator through its files, against float64 (test/ref/moe.py),
 # adapters in PEFT's form, and what a user types.
 load helpers
-
-# data DIR [NAME=VALUE...]: base, lora, batch, hf and peft, LoRA half of all.
-data() {
-    "$PYTHON" "$ROOT/test/ref/moe.py" "$@"
-}
+load sft
 
 # judge forward|backward OUT LIMIT [DIR]: every expert and tensor by itself.
 judge() {
@@ -117,17 +113,6 @@ for name, value in ours.items():
         assert (theirs.pop(key) == value[e]).all()
 assert not theirs
 END
-}
-
-# edit FILE CODE: changes its tensors, t[name] = (dtype, shape, bytes), and m.
-edit() {
-    py -c 'import json, sys, numpy as np, mkst
-path, code = sys.argv[1:]
-t = mkst.load(path)
-data = open(path, "rb").read()
-m = json.loads(data[8:8 + int.from_bytes(data[:8], "little")]).get("__metadata__")
-exec(code)
-mkst.save(path, t, m)' "$@"
 }
 
 forward() {
@@ -259,6 +244,19 @@ try() {
     moe-sft merge -b hf -l peft -o merged --if-missing
     moe-sft merge -b hf -l peft -o merged --if-missing
     run -2 forward --if-missing -f
+    # a kill between the names of the two leaves one
+    cp out.safetensors want
+    for lost in out cache; do
+        forward -c cache.safetensors -f
+        rm $lost.safetensors
+        forward -c cache.safetensors --if-missing
+        cmp out.safetensors want
+        [ -e cache.safetensors ]
+    done
+    rm cache.safetensors
+    cp batch.safetensors out.safetensors # not what a forward writes
+    run -73 forward -c cache.safetensors --if-missing
+    cmp batch.safetensors out.safetensors
 }
 
 @test "moe-sft: a full disk leaves nothing, a closed pipe ends it, a full stdout is an error" {
@@ -554,7 +552,7 @@ for n in a:
     assert (b[n][[0, 1, 3]] == a[n][[0, 1, 3]]).all() and not b[n][2].any()
 END
     edit p/adapter_model.safetensors 'del t[sorted(n for n in t if "experts.1.up_proj.lora_A" in n)[0]]'
-    refuse 65 "p: tensor base_model.model.model.layers.3.mlp.experts.1.up_proj.lora_A.weight is missing" \
+    refuse 65 "p/adapter_model.safetensors: tensor base_model.model.model.layers.3.mlp.experts.1.up_proj.lora_A.weight is missing" \
         moe-sft convert -l p -o out.safetensors
 }
 

@@ -1,4 +1,4 @@
-/* generation_config.json: how the next token is drawn, and where a text ends. */
+/* generation_config.json: how the next token is drawn. */
 #include "cmd/hf-infer/engine.h"
 
 #define TOP_K 50 /* of transformers, which saves no default */

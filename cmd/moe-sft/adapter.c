@@ -7,6 +7,7 @@
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/stw.h"
 #include "core/format/stwant.h"
+#include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
@@ -34,7 +35,7 @@ n_numbers(const struct adapter *a, enum moe_lora_matrix m)
 }
 
 int
-adapter_alloc(struct adapter *a, struct err *err)
+adapter_alloc(struct adapter *a, bool exact, struct err *err)
 {
     for (int m = 0; m < MOE_N_LORA; m++) {
         size_t n = n_numbers(a, m);
@@ -45,7 +46,10 @@ adapter_alloc(struct adapter *a, struct err *err)
                            "too large, or empty",
                            a->n_experts, a->rank, a->hidden, a->intermediate);
         a->m[m] = mem_big(n, sizeof(*a->m[m]), moe_lora_names[m], err);
-        if (!a->m[m])
+        if (exact && a->m[m])
+            a->exact[m] =
+                mem_big(n, sizeof(*a->exact[m]), moe_lora_names[m], err);
+        if (!a->m[m] || (exact && !a->exact[m]))
             return -1;
     }
     return 0;
@@ -60,8 +64,9 @@ adapter_new(struct adapter *a, const struct base *base, size_t rank,
                            .intermediate = base->intermediate,
                            .rank = rank,
                            .alpha = alpha,
-                           .layer = base->layer };
-    if (adapter_alloc(a, err) == 0)
+                           .layer = base->layer,
+                           .dtype = -1 };
+    if (adapter_alloc(a, false, err) == 0)
         return 0;
     adapter_close(a);
     return -1;
@@ -70,8 +75,10 @@ adapter_new(struct adapter *a, const struct base *base, size_t rank,
 void
 adapter_close(struct adapter *a)
 {
-    for (int m = 0; m < MOE_N_LORA; m++)
+    for (int m = 0; m < MOE_N_LORA; m++) {
         mem_big_free(a->m[m], n_numbers(a, m), sizeof(*a->m[m]));
+        mem_big_free(a->exact[m], n_numbers(a, m), sizeof(*a->exact[m]));
+    }
     *a = (struct adapter){ 0 };
 }
 
@@ -208,9 +215,23 @@ take_sizes(struct adapter *a, const struct st *st, const struct base *base,
     return 0;
 }
 
+void
+adapter_take(struct adapter *a, enum moe_lora_matrix m, size_t first,
+             const struct st *st, const struct st_tensor *t)
+{
+    const void *from = st_data(st, t);
+
+    tensor_bf16(a->m[m] + first, from, t->dtype, t->n_elements);
+    if (a->exact[m])
+        cvt_to_f32(a->exact[m] + first, from, t->dtype, t->n_elements);
+    a->dtype =
+        a->dtype < 0 || a->dtype == (int)t->dtype ? (int)t->dtype : (int)DT_F32;
+}
+
 /* All six are checked before anything is allocated. */
 static int
-read_matrices(struct adapter *a, const struct st *st, struct err *err)
+read_matrices(struct adapter *a, const struct st *st, bool exact,
+              struct err *err)
 {
     struct moe_config config = adapter_config(a, 1);
     const struct st_tensor *t[MOE_N_LORA];
@@ -222,16 +243,16 @@ read_matrices(struct adapter *a, const struct st *st, struct err *err)
         if (!t[m] || st_want(st->path, t[m], &want, err) < 0)
             return -1;
     }
-    if (adapter_alloc(a, err) < 0)
+    if (adapter_alloc(a, exact, err) < 0)
         return -1;
     for (int m = 0; m < MOE_N_LORA; m++)
-        tensor_bf16(a->m[m], st_data(st, t[m]), t[m]->dtype, t[m]->n_elements);
+        adapter_take(a, m, 0, st, t[m]);
     return 0;
 }
 
-int
-adapter_open(struct adapter *a, const char *path, const struct base *base,
-             struct err *err)
+static int
+open_any(struct adapter *a, const char *path, const struct base *base,
+         bool exact, struct err *err)
 {
     struct st st;
     int rc = file_is_folder(path, err);
@@ -239,14 +260,14 @@ adapter_open(struct adapter *a, const char *path, const struct base *base,
     if (rc < 0)
         return -1;
     if (rc)
-        return adapter_open_peft(a, path, -1, base, err);
-    *a = (struct adapter){ .layer = -1 };
+        return adapter_open_peft(a, path, -1, base, exact, err);
+    *a = (struct adapter){ .layer = -1, .dtype = -1 };
     if (st_open(&st, path, err) < 0)
         return -1;
     rc = -1;
     if (st_map(&st, err) == 0 && take_sizes(a, &st, base, err) == 0 &&
         check_meta(a, &st, err) == 0)
-        rc = read_matrices(a, &st, err);
+        rc = read_matrices(a, &st, exact, err);
     st_close(&st);
     if (rc < 0)
         adapter_close(a);
@@ -255,6 +276,20 @@ adapter_open(struct adapter *a, const char *path, const struct base *base,
         err_warn("%s: is of layer %lld, the base weights of layer %lld", path,
                  (long long)a->layer, (long long)base->layer);
     return rc;
+}
+
+int
+adapter_open(struct adapter *a, const char *path, const struct base *base,
+             struct err *err)
+{
+    return open_any(a, path, base, false, err);
+}
+
+int
+adapter_open_exact(struct adapter *a, const char *path, const struct base *base,
+                   struct err *err)
+{
+    return open_any(a, path, base, true, err);
 }
 
 void
@@ -295,6 +330,32 @@ adapter_meta(const struct adapter *a, struct stw *w)
     str_free(&s);
 }
 
+enum dtype
+adapter_dtype(const struct adapter *a)
+{
+    return a->exact[0] && a->dtype >= 0 ? (enum dtype)a->dtype : DT_BF16;
+}
+
+int
+adapter_put(const struct adapter *a, struct stw *w, int tensor,
+            enum moe_lora_matrix m, size_t first, size_t n, struct err *err)
+{
+    enum dtype dtype = adapter_dtype(a);
+    size_t size = dtype_table[dtype].bits / 8;
+    void *data;
+    int rc;
+
+    if (dtype == DT_BF16)
+        return stw_write(w, tensor, a->m[m] + first, n * size, 0, err);
+    data = mem_try(n, size, moe_lora_names[m], err);
+    if (!data)
+        return -1;
+    cvt_from_f32(data, dtype, a->exact[m] + first, n);
+    rc = stw_write(w, tensor, data, n * size, 0, err);
+    free(data);
+    return rc;
+}
+
 int
 adapter_write(const struct adapter *a, const char *path, int flags,
               struct err *err)
@@ -308,14 +369,14 @@ adapter_write(const struct adapter *a, const char *path, int flags,
         uint64_t shape[3];
 
         moe_lora_shape(&config, m, shape);
-        handle[m] = stw_add(w, moe_lora_names[m], DT_BF16, 3, shape, err);
+        handle[m] =
+            stw_add(w, moe_lora_names[m], adapter_dtype(a), 3, shape, err);
         rc = handle[m] < 0 ? -1 : 0;
     }
     if (rc == 0)
         rc = stw_open(w, path, flags, err);
     for (int m = 0; rc == 0 && m < MOE_N_LORA; m++)
-        rc = stw_write(w, handle[m], a->m[m],
-                       n_numbers(a, m) * sizeof(*a->m[m]), 0, err);
+        rc = adapter_put(a, w, handle[m], m, 0, n_numbers(a, m), err);
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);

@@ -12,7 +12,7 @@ to_ours(const struct cmd *cmd, const struct base *base, struct err *err)
     struct adapter a;
     int rc;
 
-    if (adapter_open_peft(&a, cmd->lora, cmd->layer, base, err) < 0)
+    if (adapter_open_peft(&a, cmd->lora, cmd->layer, base, true, err) < 0)
         return -1;
     rc = adapter_write(&a, cmd->output, cmd->out_flags, err);
     adapter_close(&a);
@@ -25,7 +25,7 @@ to_peft(const struct cmd *cmd, const struct base *base, struct err *err)
     struct adapter a;
     int rc;
 
-    if (adapter_open(&a, cmd->lora, base, err) < 0)
+    if (adapter_open_exact(&a, cmd->lora, base, err) < 0)
         return -1;
     a.layer = cmd->layer >= 0 ? cmd->layer : a.layer;
     if (a.layer < 0)

@@ -10,7 +10,6 @@
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/stw.h"
 #include "core/kernel/cvt.h"
-#include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/par.h"
@@ -25,7 +24,6 @@ struct merge {
     size_t widest; /* numbers of the largest matrix, of its longest row */
     size_t longest;
     void *merged;   /* [widest] of up to 4 bytes */
-    float *a;       /* [rank, longest] */
     double *sums;   /* [threads, longest] */
     float *rounded; /* [threads, longest] */
 };
@@ -36,7 +34,8 @@ struct merge {
 struct job {
     struct merge *g;
     const struct gemm_matrix *w;
-    const uint16_t *b; /* [n, rank] */
+    const float *a; /* [rank, k] */
+    const float *b; /* [n, rank] */
     enum dtype dtype;
 };
 
@@ -55,10 +54,10 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t r = begin; r < end; r++) {
         memset(sums, 0, k * sizeof(*sums));
         for (size_t i = 0; i < rank; i++) {
-            double b = (double)bf16_to_f32(le16(j->b + r * rank + i));
+            double b = (double)j->b[r * rank + i];
 
             for (size_t c = 0; c < k; c++)
-                sums[c] += b * (double)g->a[i * k + c];
+                sums[c] += b * (double)j->a[i * k + c];
         }
         cvt_to_f32(row, (const char *)j->w->data + r * j->w->ld * from,
                    j->w->dtype, k);
@@ -80,10 +79,9 @@ merge_matrix(struct merge *g, enum base_matrix m, size_t expert,
     struct job j = { .g = g,
                      .w = g->base.matrices + m * g->base.n_experts + expert,
                      .dtype = dtype };
-    size_t n_a = ad->rank * j.w->k;
 
-    j.b = ad->m[2 * m + 1] + expert * ad->rank * j.w->n;
-    cvt_to_f32(g->a, ad->m[2 * m] + expert * n_a, DT_BF16, n_a);
+    j.a = ad->exact[2 * m] + expert * ad->rank * j.w->k;
+    j.b = ad->exact[2 * m + 1] + expert * ad->rank * j.w->n;
     par_for(g->par, j.w->n, 16, merge_rows, &j);
     return j.w->n * j.w->k * (dtype_table[dtype].bits / 8);
 }
@@ -340,11 +338,10 @@ alloc(struct merge *g, struct err *err)
     if (par_open(&g->par, (int)g->cmd->n_threads, err) < 0)
         return -1;
     g->merged = mem_try(g->widest, 4, "merged matrix", err);
-    g->a = mem_try(g->longest, g->adapter.rank * sizeof(*g->a), "adapter", err);
     g->sums = mem_try(g->longest, threads * sizeof(*g->sums), "sums", err);
     g->rounded =
         mem_try(g->longest, threads * sizeof(*g->rounded), "sums", err);
-    return g->merged && g->a && g->sums && g->rounded ? 0 : -1;
+    return g->merged && g->sums && g->rounded ? 0 : -1;
 }
 
 int
@@ -357,14 +354,13 @@ merge_main(const struct cmd *cmd, struct err *err)
         base_open(&g.base, cmd->base, cmd->layer, err) < 0)
         return -1;
     if (base_want_float(&g.base, err) == 0 &&
-        adapter_open(&g.adapter, cmd->lora, &g.base, err) == 0 &&
+        adapter_open_exact(&g.adapter, cmd->lora, &g.base, err) == 0 &&
         alloc(&g, err) == 0)
         rc = (folder && !cmd->stacked && !has_suffix(cmd->output)
                   ? write_folder
                   : write_experts)(&g, err);
     free(g.rounded);
     free(g.sums);
-    free(g.a);
     free(g.merged);
     par_close(g.par);
     adapter_close(&g.adapter);

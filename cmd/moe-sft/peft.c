@@ -12,6 +12,7 @@
 #include "core/format/peft.h"
 #include "core/format/stw.h"
 #include "core/format/stwant.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/outdir.h"
 #include "core/pyjson.h"
@@ -207,7 +208,6 @@ read_pair(struct from *p, enum base_matrix which, size_t expert,
 {
     for (int m = 2 * (int)which; m < 2 * (int)which + 2; m++) {
         const struct stdir_tensor *t = find(p, m, expert);
-        size_t n;
 
         if (!t && !find(p, m ^ 1, expert))
             return 0;
@@ -218,9 +218,7 @@ read_pair(struct from *p, enum base_matrix which, size_t expert,
                            "AB"[m % 2]);
         if (check_tensor(p, t, m, err) < 0)
             return -1;
-        n = t->t->n_elements;
-        tensor_bf16(p->a->m[m] + expert * n, st_data(t->st, t->t), t->t->dtype,
-                    n);
+        adapter_take(p->a, m, expert * t->t->n_elements, t->st, t->t);
         p->n_used++;
     }
     return 0;
@@ -239,28 +237,42 @@ read_all(struct from *p, struct err *err)
     return 0;
 }
 
+/* PEFT's file, whatever lies beside it; else the only one there is. */
 static int
-open_all(struct from *p, const char *dir, int64_t layer, struct err *err)
+open_tensors(struct from *p, const char *dir, struct err *err)
 {
-    if (peft_open(&p->config, dir, err) < 0 ||
-        stdir_open(&p->dir, dir, err) < 0 || stdir_map(&p->dir, err) < 0 ||
-        find_layer(p, layer, err) < 0 || take_sizes(p, err) < 0 ||
-        take_scales(p, err) < 0 || adapter_alloc(p->a, err) < 0)
+    struct str path = { 0 };
+    int rc;
+
+    str_addf(&path, "%s/" PEFT_MODEL, dir);
+    rc = stdir_open(&p->dir, file_missing(path.s) ? dir : path.s, err);
+    str_free(&path);
+    return rc;
+}
+
+static int
+open_all(struct from *p, const char *dir, int64_t layer, bool exact,
+         struct err *err)
+{
+    if (peft_open(&p->config, dir, err) < 0 || open_tensors(p, dir, err) < 0 ||
+        stdir_map(&p->dir, err) < 0 || find_layer(p, layer, err) < 0 ||
+        take_sizes(p, err) < 0 || take_scales(p, err) < 0 ||
+        adapter_alloc(p->a, exact, err) < 0)
         return -1;
     return read_all(p, err);
 }
 
 int
 adapter_open_peft(struct adapter *a, const char *dir, int64_t layer,
-                  const struct base *base, struct err *err)
+                  const struct base *base, bool exact, struct err *err)
 {
     struct from p = { .a = a, .base = base };
     int rc;
 
-    *a = (struct adapter){ .layer = -1 };
+    *a = (struct adapter){ .layer = -1, .dtype = -1 };
     if (layer < 0 && base)
         layer = base->layer;
-    rc = open_all(&p, dir, layer, err);
+    rc = open_all(&p, dir, layer, exact, err);
     stdir_close(&p.dir);
     peft_close(&p.config);
     str_free(&p.prefix);
@@ -333,7 +345,7 @@ write_tensors(const struct adapter *a, struct stw *w, const char *path,
 
         moe_lora_shape(&config, i % MOE_N_LORA, shape);
         put_name(a, i % MOE_N_LORA, (size_t)(i / MOE_N_LORA), &name);
-        rc = stw_add(w, name.s, DT_BF16, 2, shape + 1, err);
+        rc = stw_add(w, name.s, adapter_dtype(a), 2, shape + 1, err);
     }
     str_free(&name);
     if (rc < 0 || stw_open(w, path, 0, err) < 0)
@@ -344,8 +356,7 @@ write_tensors(const struct adapter *a, struct stw *w, const char *path,
 
         moe_lora_shape(&config, (enum moe_lora_matrix)m, shape);
         n = shape[1] * shape[2];
-        if (stw_write(w, (int)i, a->m[m] + i / MOE_N_LORA * n,
-                      n * sizeof(uint16_t), 0, err) < 0)
+        if (adapter_put(a, w, (int)i, m, i / MOE_N_LORA * n, n, err) < 0)
             return -1;
     }
     return stw_commit(w, err);

@@ -82,27 +82,42 @@ void base_digest(const struct base *base, struct hash *hash);
 struct adapter {
     size_t n_experts, hidden, intermediate, rank;
     float alpha;
-    int64_t layer;           /* -1: not said */
-    uint16_t *m[MOE_N_LORA]; /* as struct moe_lora */
+    int64_t layer;            /* -1: not said */
+    uint16_t *m[MOE_N_LORA];  /* as struct moe_lora */
+    float *exact[MOE_N_LORA]; /* not rounded to bf16; NULL: not asked for */
+    int dtype; /* of the file's tensors, F32 where they have several; -1: of no
+                * file */
 };
 int adapter_new(struct adapter *a, const struct base *base, size_t rank,
                 float alpha, struct err *err); /* zeros */
 int adapter_open(struct adapter *a, const char *path, const struct base *base,
                  struct err *err);
+int adapter_open_exact(struct adapter *a, const char *path,
+                       const struct base *base, struct err *err);
 
 /* adapter_open_peft() reads a PEFT folder's layer; -1: base's, or the only
  * one there is. */
 int adapter_open_peft(struct adapter *a, const char *dir, int64_t layer,
-                      const struct base *base, struct err *err);
+                      const struct base *base, bool exact, struct err *err);
 void adapter_close(struct adapter *a); /* a zeroed struct is fine */
 struct moe_lora adapter_lora(const struct adapter *a);
 void adapter_digest(const struct adapter *a, struct hash *hash);
 
-/* adapter_alloc() makes zeros of the sizes that 'a' has; adapter_meta() sets
- * them as metadata of a file. */
-int adapter_alloc(struct adapter *a, struct err *err);
+/* adapter_alloc() makes zeros of the sizes that 'a' has; adapter_take() reads a
+ * tensor into a matrix from that number on. */
+int adapter_alloc(struct adapter *a, bool exact, struct err *err);
+void adapter_take(struct adapter *a, enum moe_lora_matrix m, size_t first,
+                  const struct st *st, const struct st_tensor *t);
+
+/* adapter_meta() sets the sizes as metadata of a file; adapter_put() writes
+ * numbers of a matrix as a tensor of the type adapter_dtype(), the one they
+ * were read as, if they are exact. */
 struct stw;
 void adapter_meta(const struct adapter *a, struct stw *w);
+enum dtype adapter_dtype(const struct adapter *a);
+int adapter_put(const struct adapter *a, struct stw *w, int tensor,
+                enum moe_lora_matrix m, size_t first, size_t n,
+                struct err *err);
 void adapter_put_alpha(const struct adapter *a, struct str *text); /* "32" */
 size_t adapter_nbytes(const struct adapter *a);
 

@@ -1,0 +1,134 @@
+# moe-sft: what its files are read from and written to, in every type and form.
+load helpers
+load sft
+
+setup() {
+    skip_left_out
+    cd "$BATS_TEST_TMPDIR" || return
+    data .
+}
+
+# of_type f4|f2: lora.safetensors and peft/ of random numbers in that type.
+of_type() {
+    TYPE=$1 py - <<'END'
+import os, mkst, moe, numpy as np
+rng = np.random.default_rng(3)
+lora, meta = moe.read("lora.safetensors")
+lora = {n: (v * rng.uniform(0.9, 1.1, v.shape)).astype("<" + os.environ["TYPE"])
+        for n, v in lora.items()}
+mkst.save("lora.safetensors", lora, meta)
+key = "base_model.model.model.layers.3.mlp.experts.%d.%s_proj.lora_%s.weight"
+mkst.save("peft/adapter_model.safetensors", {
+    key % (e, n.split("_")[0], n[-1].upper()): v[e] for n, v in lora.items() for e in range(len(v))})
+END
+}
+
+@test "moe-sft merge: an adapter of F32 or F16 is summed as it is, rounded once" {
+    for type in f4 f2; do
+        of_type $type
+        for l in lora.safetensors peft; do
+            moe-sft merge -b base.safetensors -l $l --layer 3 -o m.safetensors -f 2>/dev/null ||
+                moe-sft merge -b base.safetensors -l $l -o m.safetensors -f
+            py - <<'END'
+import moe, numpy as np
+base, m, lora = (moe.read(n + ".safetensors")[0] for n in ("base", "m", "lora"))
+for p in moe.PROJ:
+    w = base[p + "_proj"] + 2.0 * np.einsum("eor,eri->eoi", lora[p + "_lora_b"], lora[p + "_lora_a"])
+    assert (moe.round_bf16(w) == m[p + "_proj"]).all(), p
+END
+        done
+    done
+}
+
+@test "moe-sft convert: keeps an adapter's type and every bit of it" {
+    for type in f4 f2; do
+        of_type $type
+        rm -rf p ours.safetensors back.safetensors
+        moe-sft convert -l peft -o ours.safetensors
+        moe-sft convert -l lora.safetensors -o p
+        moe-sft convert -l p -o back.safetensors
+        cmp ours.safetensors back.safetensors
+        st-inspect diff peft p
+        st-inspect diff lora.safetensors ours.safetensors
+    done
+    # of two types it is F32
+    edit peft/adapter_model.safetensors 'n = sorted(t)[0]; t[n] = mkst.values(*t[n]).astype("<f4")'
+    moe-sft convert -l peft -o mixed.safetensors
+    st-inspect diff --ignore-dtype mixed.safetensors ours.safetensors
+    [ "$(st-inspect list mixed.safetensors | sed 1d | cut -f 1 | sort -u)" = F32 ]
+}
+
+@test "moe-sft: other safetensors may lie in a PEFT folder" {
+    moe-sft convert -l peft -o peft/lora.safetensors
+    moe-sft convert -l peft -o again.safetensors
+    cmp peft/lora.safetensors again.safetensors
+    moe-sft forward -b hf -l peft -i batch.safetensors -o peft/out.safetensors -c peft/cache.safetensors
+    mv peft/adapter_model.safetensors peft/by_another_name.safetensors
+    rm peft/lora.safetensors peft/out.safetensors peft/cache.safetensors
+    moe-sft convert -l peft -o once_more.safetensors
+    cmp again.safetensors once_more.safetensors
+}
+
+@test "moe-sft train: what it is made of is not what it writes" {
+    mkdir run
+    cp lora.safetensors run
+    cp lora.safetensors was
+    for l in run/lora.safetensors ./run/../run/lora.safetensors; do
+        for how in "" -f --resume; do
+            # shellcheck disable=SC2086
+            run -2 moe-sft train -b base.safetensors -l $l -o run -n 1 $how batch.safetensors
+            [ "${lines[0]}" = "moe-sft: -l $l is what -o run would replace" ]
+        done
+    done
+    cp base.safetensors run/state.safetensors
+    run -2 moe-sft train -b run/state.safetensors -l lora.safetensors -o run -n 1 -f batch.safetensors
+    cmp run/lora.safetensors was
+}
+
+@test "moe-sft quantize: weights that are not finite are refused, and named" {
+    for bad in nan inf; do
+        edit base.safetensors "a = mkst.values(*t['up_proj']).copy()
+a[2, 7, 5] = float('$bad'); t['up_proj'] = mkst.bf16(a)"
+        run -65 --separate-stderr moe-sft quantize -b base.safetensors -o q.safetensors
+        [ "$stderr" = "moe-sft: base.safetensors: up_proj of expert 2 has a number in row 7 that is not finite" ]
+        [ -z "$output" ]
+        [ ! -e q.safetensors ]
+    done
+}
+
+@test "moe-sft: a device or a pipe is no file that exists already" {
+    moe-sft init -b base.safetensors -o /dev/null
+    moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o /dev/null
+    moe-sft check -b base.safetensors -l lora.safetensors -i batch.safetensors -o /dev/null
+    moe-sft check -b base.safetensors -l lora.safetensors -i batch.safetensors >table
+    moe-sft check -b base.safetensors -l lora.safetensors -i batch.safetensors -o >(cat >piped; echo >done)
+    until [ -s done ]; do sleep 0.05; done
+    cmp table piped
+    mkfifo fifo
+    run -2 timeout 20 moe-sft init -b base.safetensors -o fifo
+    [ "${lines[0]}" = "moe-sft: fifo: safetensors cannot be written to a pipe" ]
+    moe-sft train -b base.safetensors -l lora.safetensors -o run -n 1 --log /dev/null batch.safetensors >/dev/null
+}
+
+@test "moe-sft info: a batch without a base tells the width" {
+    run -0 moe-sft info -i batch.safetensors
+    [[ $output == *"hidden"$'\t'"96"* ]]
+}
+
+@test "moe-sft check: a column of the input that is far larger fails nothing" {
+    for column in 50 77; do
+        for seed in 1 2 3 4 5 6; do
+            cp batch.safetensors b.safetensors
+            edit b.safetensors "a = mkst.values(*t['input']).copy(); a[:, $column] *= 1000; t['input'] = mkst.bf16(a)"
+            moe-sft check -b base.safetensors -l lora.safetensors -i b.safetensors --seed $seed >table || {
+                cat table
+                false
+            }
+        done
+    done
+}
+
+@test "moe-sft train: --eps 0 would divide 0 by 0" {
+    run -2 moe-sft train -b base.safetensors -l lora.safetensors -o run -n 1 --eps 0 batch.safetensors
+    [[ ${lines[0]} == "moe-sft: --eps"* ]]
+}
