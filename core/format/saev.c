@@ -29,38 +29,41 @@ enum quantity {
     Q_COUNT
 };
 
-/* Names in the order of age; the protocol's own stand under SAEV_1. */
+_Static_assert(Q_COUNT == SAEV_N_QUANTITIES, "one name for each");
+
+/* Names in the order of age, and the versions in which they mean something: in
+ * others, a member of that name is one like any other. */
 static const struct {
     const char *key;
     enum quantity quantity;
-    enum saev_version since; /* the first version that writes it */
+    enum saev_version since, until;
 } keys[] = {
-    { "model", Q_CKPT, SAEV_2024_10 },
-    { "n_layers", Q_N_LAYERS, SAEV_2024_10 },
-    { "n_patches_per_img", Q_PATCHES, SAEV_2024_10 },
-    { "d_vit", Q_D, SAEV_2024_10 },
-    { "seed", Q_SEED, SAEV_2024_10 },
-    { "n_imgs", Q_IMGS, SAEV_2024_10 },
-    { "n_patches_per_shard", Q_BUDGET, SAEV_2024_10 },
-    { "data", Q_DATA, SAEV_2024_10 },
-    { "model_family", Q_FAMILY, SAEV_2025_06 },
-    { "model_ckpt", Q_CKPT, SAEV_2025_06 },
-    { "vit_family", Q_FAMILY, SAEV_2025_06 },
-    { "vit_ckpt", Q_CKPT, SAEV_2025_06 },
-    { "layers", Q_LAYERS, SAEV_2025_06 },
-    { "cls_token", Q_CLS, SAEV_2025_06 },
-    { "max_patches_per_shard", Q_BUDGET, SAEV_1 },
-    { "dtype", Q_DTYPE, SAEV_1_0 },
-    { "protocol", Q_PROTOCOL, SAEV_1_0 },
-    { "family", Q_FAMILY, SAEV_1_1 },
-    { "ckpt", Q_CKPT, SAEV_1_1 },
-    { "patches_per_ex", Q_PATCHES, SAEV_1_1 },
-    { "content_tokens_per_example", Q_PATCHES, SAEV_1_1 },
-    { "d_model", Q_D, SAEV_1_1 },
-    { "n_ex", Q_IMGS, SAEV_1_1 },
-    { "n_examples", Q_IMGS, SAEV_1_1 },
-    { "patches_per_shard", Q_BUDGET, SAEV_1_1 },
-    { "max_tokens_per_shard", Q_BUDGET, SAEV_1_1 },
+    { "model", Q_CKPT, SAEV_2024_10, SAEV_2024_10 },
+    { "n_layers", Q_N_LAYERS, SAEV_2024_10, SAEV_2024_10 },
+    { "n_patches_per_img", Q_PATCHES, SAEV_2024_10, SAEV_2_1 },
+    { "d_vit", Q_D, SAEV_2024_10, SAEV_2_1 },
+    { "seed", Q_SEED, SAEV_2024_10, SAEV_1 },
+    { "n_imgs", Q_IMGS, SAEV_2024_10, SAEV_2_1 },
+    { "n_patches_per_shard", Q_BUDGET, SAEV_2024_10, SAEV_2025_06 },
+    { "data", Q_DATA, SAEV_2024_10, SAEV_2_1 },
+    { "model_family", Q_FAMILY, SAEV_2025_06, SAEV_1 },
+    { "model_ckpt", Q_CKPT, SAEV_2025_06, SAEV_1 },
+    { "vit_family", Q_FAMILY, SAEV_2025_06, SAEV_2_1 },
+    { "vit_ckpt", Q_CKPT, SAEV_2025_06, SAEV_2_1 },
+    { "layers", Q_LAYERS, SAEV_2025_06, SAEV_2_1 },
+    { "cls_token", Q_CLS, SAEV_2025_06, SAEV_2_1 },
+    { "max_patches_per_shard", Q_BUDGET, SAEV_1, SAEV_2_1 },
+    { "dtype", Q_DTYPE, SAEV_1_0, SAEV_2_1 },
+    { "protocol", Q_PROTOCOL, SAEV_1_0, SAEV_2_1 },
+    { "family", Q_FAMILY, SAEV_1_1, SAEV_2_1 },
+    { "ckpt", Q_CKPT, SAEV_1_1, SAEV_2_1 },
+    { "patches_per_ex", Q_PATCHES, SAEV_1_1, SAEV_2_1 },
+    { "content_tokens_per_example", Q_PATCHES, SAEV_1_1, SAEV_2_1 },
+    { "d_model", Q_D, SAEV_1_1, SAEV_2_1 },
+    { "n_ex", Q_IMGS, SAEV_1_1, SAEV_2_1 },
+    { "n_examples", Q_IMGS, SAEV_1_1, SAEV_2_1 },
+    { "patches_per_shard", Q_BUDGET, SAEV_1_1, SAEV_2_1 },
+    { "max_tokens_per_shard", Q_BUDGET, SAEV_1_1, SAEV_2_1 },
 };
 #define N_KEYS (sizeof(keys) / sizeof(*keys))
 
@@ -74,26 +77,83 @@ struct parser {
     struct saev *saev;
     const char *name;
     struct member m[Q_COUNT];
+    /* what tells versions without a protocol apart */
+    bool has_layers, has_n_layers, has_budget, has_old_budget;
 };
 
+/* The names of a quantity in this project's version. */
+static const char *
+own_key(enum quantity q)
+{
+    static const char *const names[Q_COUNT] = {
+        [Q_FAMILY] = "vit_family",
+        [Q_CKPT] = "vit_ckpt",
+        [Q_LAYERS] = "layers",
+        [Q_N_LAYERS] = "layers",
+        [Q_PATCHES] = "n_patches_per_img",
+        [Q_CLS] = "cls_token",
+        [Q_D] = "d_vit",
+        [Q_SEED] = "seed",
+        [Q_IMGS] = "n_imgs",
+        [Q_BUDGET] = "max_patches_per_shard",
+        [Q_DATA] = "data",
+    };
+
+    return names[q];
+}
+
+static void
+set_member(struct member *m, const char *key, const char *value)
+{
+    free(m->value);
+    *m = (struct member){ xstrdup(value), key };
+}
+
+static int
+take_evidence(void *ctx, const struct pyjson_member *member, struct err *err)
+{
+    struct parser *p = ctx;
+    const struct {
+        const char *key;
+        bool *has;
+    } evidence[] = { { "layers", &p->has_layers },
+                     { "n_layers", &p->has_n_layers },
+                     { "max_patches_per_shard", &p->has_budget },
+                     { "n_patches_per_shard", &p->has_old_budget } };
+
+    (void)err;
+    if (strlen(member->key) != member->key_nbytes)
+        return 0;
+    for (size_t i = 0; i < sizeof(evidence) / sizeof(*evidence); i++)
+        *evidence[i].has |= !strcmp(member->key, evidence[i].key);
+    if (!strcmp(member->key, "protocol"))
+        set_member(&p->m[Q_PROTOCOL], "protocol", member->value);
+    return 0;
+}
+
+/* Of two names for one thing the protocol's own counts, up to its version; else
+ * which of them is meant is not known. */
 static int
 take_member(void *ctx, const struct pyjson_member *member, struct err *err)
 {
     struct parser *p = ctx;
+    enum saev_version v = p->saev->version;
 
     if (strlen(member->key) != member->key_nbytes)
         return 0;
     for (size_t i = 0; i < N_KEYS; i++) {
-        struct member *m = &p->m[keys[i].quantity];
+        enum quantity q = keys[i].quantity;
+        const char *own = v <= SAEV_1 ? own_key(q) : "";
 
-        if (strcmp(member->key, keys[i].key) != 0)
+        if (strcmp(member->key, keys[i].key) != 0 || v < keys[i].since ||
+            v > keys[i].until || q == Q_PROTOCOL)
             continue;
-        if (m->key)
+        if (!p->m[q].key || !strcmp(keys[i].key, own))
+            set_member(&p->m[q], keys[i].key, member->value);
+        else if (strcmp(p->m[q].key, own) != 0)
             return err_set(err, EX_DATAERR,
                            "%s: both %s and %s are there (expected one)",
-                           p->name, m->key, keys[i].key);
-        m->key = keys[i].key;
-        m->value = xstrdup(member->value);
+                           p->name, p->m[q].key, keys[i].key);
     }
     return 0;
 }
@@ -108,26 +168,6 @@ bad(const struct parser *p, enum quantity q, const char *expected,
 
     return err_set(err, EX_DATAERR, "%s: %s is %.*s%s (expected %s)", p->name,
                    m->key, n, m->value, m->value[n] ? "..." : "", expected);
-}
-
-/* The names of a quantity in this project's version, for messages. */
-static const char *
-own_key(enum quantity q)
-{
-    static const char *const names[Q_COUNT] = {
-        [Q_FAMILY] = "vit_family",
-        [Q_CKPT] = "vit_ckpt",
-        [Q_LAYERS] = "layers",
-        [Q_PATCHES] = "n_patches_per_img",
-        [Q_CLS] = "cls_token",
-        [Q_D] = "d_vit",
-        [Q_SEED] = "seed",
-        [Q_IMGS] = "n_imgs",
-        [Q_BUDGET] = "max_patches_per_shard",
-        [Q_DATA] = "data",
-    };
-
-    return names[q];
 }
 
 static int
@@ -282,14 +322,12 @@ static int
 find_version(const struct parser *p, struct err *err)
 {
     const char *v = p->m[Q_PROTOCOL].value;
-    const char *budget = p->m[Q_BUDGET].key;
 
-    if (!v && p->m[Q_N_LAYERS].key && !p->m[Q_LAYERS].key) {
+    if (!v && p->has_n_layers && !p->has_layers) {
         p->saev->version = SAEV_2024_10;
     } else if (!v) {
-        p->saev->version = budget && !strcmp(budget, "n_patches_per_shard")
-                               ? SAEV_2025_06
-                               : SAEV_1;
+        p->saev->version =
+            p->has_old_budget && !p->has_budget ? SAEV_2025_06 : SAEV_1;
     } else if (major_of(v) != 1 && major_of(v) != 2) {
         return bad(p, Q_PROTOCOL, "\"1.x\" or \"2.x\"", err);
     } else if (major_of(v) == 1) {
@@ -392,7 +430,7 @@ take_all(struct parser *p, int flags, struct err *err)
     struct saev *s = p->saev;
     bool old = false;
 
-    if (find_version(p, err) < 0 || check_version(p, flags, err) < 0)
+    if (check_version(p, flags, err) < 0)
         return -1;
     old = s->version == SAEV_2024_10;
     s->cls_token = old; /* it had no key: there was always one */
@@ -423,11 +461,17 @@ saev_parse(struct saev *saev, const char *text, size_t nbytes, const char *name,
     saev->name = xstrdup(name);
     saev->text = xstrndup(text, nbytes);
     saev->text_nbytes = nbytes;
-    rc = pyjson_members(text, nbytes, name, take_member, &p, err);
+    rc = pyjson_members(text, nbytes, name, take_evidence, &p, err);
+    if (rc == 0)
+        rc = find_version(&p, err);
+    if (rc == 0)
+        rc = pyjson_members(text, nbytes, name, take_member, &p, err);
     if (rc == 0)
         rc = take_all(&p, flags, err);
-    for (size_t i = 0; i < Q_COUNT; i++)
+    for (size_t i = 0; i < Q_COUNT; i++) {
+        saev->key_of[i] = p.m[i].key;
         free(p.m[i].value);
+    }
     if (rc < 0)
         saev_free(saev);
     return rc;
@@ -511,20 +555,8 @@ saev_hash(const struct saev *s, char hash[SAEV_HASH_MAX], struct err *err)
 const char *
 saev_own_key(const struct saev *s, const char *key)
 {
-    size_t i = 0;
-
-    while (i < N_KEYS && strcmp(key, keys[i].key) != 0)
-        i++;
-    if (i == N_KEYS)
-        return key;
-    switch (keys[i].quantity) {
-    case Q_PROTOCOL:
-        return NULL;
-    case Q_DTYPE: /* a member like others before it meant something */
-        return s->version > SAEV_1 ? NULL : key;
-    case Q_N_LAYERS:
-        return s->version == SAEV_2024_10 ? own_key(Q_LAYERS) : key;
-    default:
-        return own_key(keys[i].quantity);
-    }
+    for (int q = 0; q < Q_COUNT; q++)
+        if (s->key_of[q] && !strcmp(key, s->key_of[q]))
+            return own_key(q);
+    return key;
 }

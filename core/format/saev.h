@@ -32,9 +32,11 @@ enum saev_version {
  * are checked, and so are their products: neither bytes nor rows of
  * the whole overflow, but they are claims until files are looked at.
  */
+#define SAEV_N_QUANTITIES 13
 struct saev {
     enum saev_version version;
-    char *name; /* of the document, for messages */
+    const char *key_of[SAEV_N_QUANTITIES]; /* private: names that were used */
+    char *name;                            /* of the document, for messages */
     char *text; /* the document as it came: hash and rewriting need it */
     size_t text_nbytes;
     char *family, *ckpt;
