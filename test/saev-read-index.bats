@@ -199,3 +199,10 @@ END
     [ "$output" = "saev-read: cls: index 0, but the view has 0 rows" ]
     [ "$(saev-read -q --view image --index cls | wc -l)" -eq 1 ]
 }
+
+@test "saev-read info: a name mistyped is told before the others' answers" {
+    py -c 'from saev_dump import *
+dump("d", n=2)'
+    run -66 saev-read info d nothing
+    [ "$output" = "saev-read: nothing: No such file or directory" ]
+}

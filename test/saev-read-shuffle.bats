@@ -121,6 +121,32 @@ for cut in 1, 12 << 20:
 END
 }
 
+@test "saev-read --shuffle by disk: a shard that is cut short is no row of zeros" {
+    py - <<'END'
+from saev_dump import *
+import time
+a = dump("d", n=1000, d=2048, imgs_a_shard=1000).reshape(-1, 2048)
+shard = "d/acts000000.bin"
+size = os.path.getsize(shard)
+whole = open(shard, "rb").read()
+want = a[order(len(a), 0)].tobytes()
+failed = 0
+for i in range(24):
+    p = subprocess.Popen(["saev-read", "-q", "--raw", "--shuffle", "--mem", "20M", "d"],
+                         stdout=open("out", "wb"), stderr=subprocess.PIPE)
+    time.sleep(0.004 * i)
+    os.truncate(shard, size - 1000)
+    said = p.stderr.read().decode()
+    if p.wait() == 0: # all was read before
+        assert open("out", "rb").read() == want, i
+    else:
+        assert p.returncode in (65, 74) and shard in said, (p.returncode, said)
+        failed += 1
+    open(shard, "wb").write(whole)
+print(failed, "of 24 were cut in time")
+END
+}
+
 @test "saev-read --shuffle -o: a signal ends it, and leaves no part of a file" {
     mkdir d
     py -c 'from saev_dump import *

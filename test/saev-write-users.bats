@@ -1,6 +1,34 @@
 # saev-write: folders that several users share.
 load helpers
 
+@test "saev-write --resume --first: an empty stream is no end of one" {
+    py - <<'END'
+from saev_dump import *
+m = meta(n=7, imgs_a_shard=3)
+del m["n_imgs"]
+json.dump(m, open("c.json", "w"))
+dump("want", n=7, imgs_a_shard=3).tofile("a.f32")
+END
+    size=$(($(wc -c <a.f32) / 7))
+    (head -c $((6 * size)) a.f32; sleep 60) | saev-write -q -m c.json -o D --deadline 1 || [ $? = 75 ]
+    run -65 --separate-stderr saev-write -q -m c.json -o D --resume --first 6 </dev/null
+    [ "$stderr" = "saev-write: standard input: is empty (expected images, as c.json has no n_imgs)" ]
+    [ ! -e D/[0-9a-f]*/metadata.json ]
+    tail -c $size a.f32 | saev-write -q -m c.json -o D --resume --first 6
+    cat D/*/acts*.bin | cmp - a.f32
+}
+
+@test "saev-write --dtype: is not what a .npy says of itself" {
+    py - <<'END'
+from saev_dump import *
+json.dump(meta(n=2), open("m.json", "w"))
+np.save("a.npy", dump("want", n=2))
+END
+    run -2 saev-write -q -m m.json -o D --dtype bf16 a.npy
+    [ "${lines[0]}" = "saev-write: a.npy: is F32 by its header, not --dtype BF16" ]
+    saev-write -q -m m.json -o D --dtype f32 a.npy
+}
+
 @test "saev-write: what another user has closed is neither missing nor broken" {
     py - <<'END'
 from saev_dump import *

@@ -4,6 +4,7 @@
 
 #include "cmd/saev-read/check.h"
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
 
@@ -245,6 +246,9 @@ info_main(struct cmd *cmd, struct err *err)
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "info: a DUMP is missing");
+    for (int i = 0; i < cmd->n_args; i++) /* before the work on the others */
+        if (file_missing(cmd->args[i]))
+            return err_sys(err, EX_NOINPUT, "%s", cmd->args[i]);
     if (put(cmd, cmd->json ? "[" : "dump\tkey\tvalue\n", err) < 0)
         return -1;
     for (int i = 0; i < cmd->n_args; i++) {

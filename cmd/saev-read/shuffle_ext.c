@@ -310,8 +310,8 @@ pass1(struct ext *x, struct err *err)
 
     progress_start(&progress);
     for (; x->block_first < s->n && rc == 0; x->block_first += x->block_n) {
-        if (read_block(x, err) < 0)
-            return -1;
+        if ((rc = read_block(x, err)) < 0)
+            break;
         par_for(s->par, x->block_n, (size_t)1 << 16, find_parts, x);
         sort_block(x);
         par_for(s->par, x->n_parts, 1, append_parts, x);
@@ -343,6 +343,8 @@ scatter(struct ext *x, struct err *err)
     if (runs)
         mapped_open(&x->mapped, s, SIZE_MAX);
     rc = pass1(x, err);
+    if (rc == 0 && runs)
+        rc = mapped_check(&x->mapped, s, err);
     mapped_close(&x->mapped);
     for (int i = 0; i < n_threads; i++)
         free(x->bounce[i]);

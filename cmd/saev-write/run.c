@@ -435,6 +435,22 @@ no_images(const struct run *run, struct err *err)
                    run->in.name, run->saev.name);
 }
 
+/* Did a run before this one come to the stream's end there, and could not
+ * publish what it had? */
+static bool
+had_ended(const struct run *run)
+{
+    struct saevdir dir;
+    struct err err;
+    bool yes;
+
+    if (saevdir_meta(&dir, outdir_path(run->dir), &err) < 0)
+        return false;
+    yes = dir.saev.n_imgs == run->saev.n_imgs;
+    saevdir_close(&dir);
+    return yes;
+}
+
 static int
 stream_shards(struct run *run, struct err *err)
 {
@@ -454,7 +470,7 @@ stream_shards(struct run *run, struct err *err)
     if (more < 0)
         return -1;
     if (run->end == SIZE_MAX)
-        return run->saev.n_imgs > 0 ? 0 : no_images(run, err);
+        return run->in.n_taken > 0 || had_ended(run) ? 0 : no_images(run, err);
     more = input_more(&run->in, err);
     return more < 0 ? -1 : more ? too_long(run, err) : 0;
 }
@@ -468,6 +484,10 @@ take_header(struct run *run, struct err *err)
 
     if (known <= 0)
         return known;
+    if (run->cmd->dtype_given && run->in.dtype != run->cmd->dtype)
+        return err_set(err, TU_USAGE, "%s: is %s by its header, not --dtype %s",
+                       run->in.name, dtype_table[run->in.dtype].name,
+                       dtype_table[run->cmd->dtype].name);
     if (run->end != SIZE_MAX)
         want = imgs_before(run, run->end) - first_img(run);
     if (want != SIZE_MAX && n != want)
