@@ -69,6 +69,35 @@ mkst.save("a", {"": np.arange(3.0), "b": np.arange(2.0)})'
     [ "$output" = "st-inspect: sums: line 1 is no digest (expected st-inspect hash's or sha256sum's lines)" ]
 }
 
+@test "hash: --check reads upper case, CRLF and --tag, as sha256sum -c does" {
+    make_layers a.safetensors
+    echo 1 >'b (c) = d'
+    echo 2 >'back\slash'
+    sha256sum a.safetensors b* | sed 's/^[^ ]*/\U&/; s/^\\/\\/; s/$/\r/' >sums
+    printf '\r\n' >>sums
+    sha256sum --tag a.safetensors b* >>sums
+    [ "$(grep -c 'SHA256 (' sums)" = 3 ]
+    run -0 st-inspect hash --check sums
+    [ "$(grep -c '^ok' <<<"$output")" = 6 ]
+    [ "${lines[5]}" = "$(printf 'ok\tb (c) = d\t')" ]
+    echo 'XXH128 (a.safetensors) = 00000000000000000000000000000000' >sums
+    run -1 st-inspect hash --check sums
+    for line in 'SHA256 (x) = 12' 'SHA256 x) = ' 'MD5 (a) = 00000000000000000000000000000000'; do
+        echo "$line" >sums
+        run -65 st-inspect hash --check sums
+    done
+}
+
+@test "hash, meta: a name mistyped is told before the others' answers are lost" {
+    make_layers a.safetensors
+    for verb in hash meta list stats; do
+        run -66 --separate-stderr timeout 20 st-inspect $verb /dev/zero a.safetensors nothing
+        [ "$stderr" = "st-inspect: nothing: No such file or directory" ]
+    done
+    run -2 st-inspect stats --bins 5 a.safetensors
+    [ "${lines[0]}" = "st-inspect: --bins is for --hist and --svg" ]
+}
+
 @test "hash: --check reads the names that sha256sum escapes" {
     echo 1 >'back\slash'
     echo 2 >"$(printf 'new\nline')"

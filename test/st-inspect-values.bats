@@ -27,6 +27,33 @@ END
     [ "$(cut -f1,4 <<<"${lines[1]}")" = "$(printf 'values\t3')" ]
 }
 
+@test "diff: numbers whose squares leave a double" {
+    py - <<'END'
+import numpy as np, mkst
+a = {"tiny": [1e-200, 3e-200], "huge": [1e200, 1], "small": [1e-160, 5e-160], "mixed": [1e200, 1e-200],
+     "zero": [0, 0], "one": [1, 2]}
+b = {"tiny": [2e-200, 3e-200], "huge": [2e200, 1], "small": [1e-160, 4e-160], "mixed": [1e200, 2e-200],
+     "zero": [0, 1e-300], "one": [1, 2.5]}
+for name, x in (("x", a), ("y", b)):
+    mkst.save(name, {k: np.array(v, "<f8") for k, v in x.items()})
+END
+    st-inspect diff x y >got || [ $? = 1 ]
+    py - <<'END'
+import math
+got = {}
+head, *rows = (l.rstrip("\n").split("\t") for l in open("got"))
+for r in rows:
+    r = dict(zip(head, r))
+    got[r["name"]] = float(r["relative"]), float(r["cosine"])
+# by hand: |a - b| / |a|
+want = {"tiny": 1 / math.sqrt(10), "huge": 1, "small": 1 / math.sqrt(26), "one": 0.5 / math.sqrt(5)}
+for k, v in want.items():
+    assert abs(got[k][0] / v - 1) < 1e-5, (k, got[k], v)
+assert abs(got["tiny"][1] - 11 / math.sqrt(10 * 13)) < 1e-5
+assert math.isinf(got["zero"][0]) and got["mixed"][0] < 1e-300, got
+END
+}
+
 @test "cat: --dtype f32 rounds 64-bit integers once" {
     py - <<'END'
 import subprocess, numpy as np, mkst

@@ -154,6 +154,15 @@ mkst.save("a", {n: ("U8", [1], b"1") for n in ("a", "a-b", "a.x", "a.y", "a b.z"
     done
 }
 
+@test "tree: a tensor that is a module as well has its row" {
+    py -c 'import mkst
+w = "m.q_proj.weight"
+mkst.save("a", {n: ("U8", [1], b"1") for n in (w, w + ".absmax", w + ".quant_map", "m.k_proj.weight")})'
+    run -0 bash -c "st-inspect tree a --depth 0 | cut -f4,6"
+    [ "$output" = "$(printf '%s\t%s\n' tensors module 4 . 4 '  m' 1 '    k_proj' \
+        3 '    q_proj' 3 '      weight' 1 '        absmax' 1 '        quant_map')" ]
+}
+
 @test "meta: the strings of the header, escaped" {
     make_layers a.safetensors
     run -0 st-inspect meta a.safetensors

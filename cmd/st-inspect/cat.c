@@ -334,6 +334,8 @@ cat_tensor(struct cmd *cmd, struct stdir *dir, const struct stdir_tensor *t,
     } else {
         rc = take_slice(&g, &s, run, n_outer, err);
     }
+    if (rc == 0 && g.mapped)
+        rc = st_unchanged(t->st, err);
     if (cmd->json)
         str_adds(&cmd->text, "}\n");
 out:

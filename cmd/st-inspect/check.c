@@ -30,6 +30,7 @@ hex_value(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
            : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                   : -1;
 }
 
@@ -78,10 +79,11 @@ take_digest(struct entry *e, const char *hex, size_t n)
 {
     if (n != 32 && n != 64)
         return false;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         if (hex_value(hex[i]) < 0)
             return false;
-    memcpy(e->digest, hex, n);
+        e->digest[i] = "0123456789abcdef"[hex_value(hex[i])];
+    }
     e->digest[n] = '\0';
     e->kind = n == 64 ? HASH_SHA256 : HASH_XXH3;
     return true;
@@ -136,6 +138,31 @@ parse_sums(struct entry *e, const char *line, size_t n)
     return true;
 }
 
+/* "SHA256 (file) = digest", as --tag writes it. */
+static bool
+parse_tag(struct entry *e, const char *line, size_t n)
+{
+    static const char *const heads[] = { "SHA256 (", "XXH128 (" };
+    bool escaped = *line == '\\';
+    const char *end;
+    size_t head = strlen(heads[0]);
+
+    line += escaped;
+    n -= escaped;
+    end = memrchr(line, ')', n);
+    if (!end || n < head || (size_t)(line + n - end) < 4 ||
+        memcmp(end, ") = ", 4) != 0 ||
+        !take_digest(e, end + 4, (size_t)(line + n - end) - 4) ||
+        memcmp(line, heads[e->kind == HASH_XXH3], head) != 0)
+        return false;
+    line += head;
+    if (!escaped)
+        str_add(&e->file, line, (size_t)(end - line));
+    else if (!unescape(&e->file, line, (size_t)(end - line)))
+        str_clear(&e->file);
+    return e->file.n > 0;
+}
+
 /* Our own lines have a tab behind their first word; in one of sha256sum only
  * the file's name can have it. */
 static bool
@@ -152,7 +179,12 @@ parse_line(struct list *list, const char *line, size_t n, size_t number,
 
     if (n == 0 || (n == strlen(HEAD) && !memcmp(line, HEAD, n)))
         return 0;
-    if (!(is_own(line) ? parse_own : parse_sums)(&e, line, n)) {
+    if (!is_own(line) && line[n - 1] == '\r')
+        n--; /* written elsewhere */
+    if (n == 0)
+        return 0;
+    if (is_own(line) ? !parse_own(&e, line, n)
+                     : !parse_tag(&e, line, n) && !parse_sums(&e, line, n)) {
         str_free(&e.file);
         str_free(&e.tensor);
         return err_set(err, EX_DATAERR,

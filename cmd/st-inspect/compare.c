@@ -2,6 +2,7 @@
  * Two arrays of numbers: how far are they from each other?  Chunks are
  * compared on their own and merged in their order.
  */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ struct comparer {
     struct part *parts; /* [SPAN_CHUNKS] */
     size_t first;       /* chunk */
     bool measure;       /* false: only whether the bytes are the same */
+    double scale;       /* of numbers in sums of squares, a power of 2 */
 };
 
 struct comparer *
@@ -96,11 +98,14 @@ ulps(enum dtype dtype, const uint8_t *a, const uint8_t *b, size_t i)
 }
 
 static void
-measure(struct part *p, const struct cmd *cmd, const double *a, const double *b,
-        size_t n)
+measure(struct part *p, const struct comparer *c, const double *a,
+        const double *b, size_t n)
 {
+    const struct cmd *cmd = c->cmd;
+
     for (size_t i = 0; i < n; i++) {
         double d = fabs(a[i] - b[i]);
+        double sd = c->scale * d, sa = c->scale * a[i], sb = c->scale * b[i];
 
         if (a[i] == b[i] && !isfinite(a[i]))
             continue; /* the same infinity */
@@ -111,10 +116,10 @@ measure(struct part *p, const struct cmd *cmd, const double *a, const double *b,
             p->n_differ++;
         if (!(d <= p->max_abs)) /* a NaN enters, and then stays */
             p->max_abs = p->max_abs != p->max_abs ? p->max_abs : d;
-        p->dd += d * d;
-        p->aa += a[i] * a[i];
-        p->bb += b[i] * b[i];
-        p->ab += a[i] * b[i];
+        p->dd += sd * sd;
+        p->aa += sa * sa;
+        p->bb += sb * sb;
+        p->ab += sa * sb;
     }
 }
 
@@ -156,7 +161,7 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
             continue;
         for (int k = 0; k < 2; k++)
             widen(t->wide[k], t->raw[k], dtype[k], n);
-        measure(p, c->cmd, t->wide[0], t->wide[1], n);
+        measure(p, c, t->wide[0], t->wide[1], n);
         if (p->other_bytes && dtype[0] == dtype[1] &&
             dtype_table[dtype[0]].kind == DK_FLOAT)
             measure_ulps(p, dtype[0], t, n);
@@ -225,6 +230,20 @@ compare_bytes(struct comparer *c, struct distance *d, struct err *err)
     return rc;
 }
 
+/* Of F64 squares may leave what F64 holds: by how much to scale numbers then;
+ * 1 where they do not, or nothing helps. */
+static double
+better_scale(const struct part *p)
+{
+    double least = fmin(p->dd, fmin(p->aa, p->bb));
+
+    if (isinf(p->max_abs) || isnan(p->max_abs))
+        return 1;
+    if (isinf(p->dd) || isinf(p->aa) || isinf(p->bb))
+        return 0x1p-600;
+    return p->max_abs > 0 && least < DBL_MIN / DBL_EPSILON ? 0x1p500 : 1;
+}
+
 static void
 finish(struct distance *d, const struct part *p)
 {
@@ -246,6 +265,7 @@ compare(struct comparer *c, struct distance *d, const struct view *a,
     c->v[0] = a;
     c->v[1] = b;
     c->measure = false;
+    c->scale = 1;
     if (!widens(a->dtype) || !widens(b->dtype))
         return compare_bytes(c, d, err);
     if (pass(c, &all, err) < 0)
@@ -255,6 +275,9 @@ compare(struct comparer *c, struct distance *d, const struct view *a,
         return 0;
     c->measure = true;
     if (pass(c, &all, err) < 0)
+        return -1;
+    c->scale = better_scale(&all);
+    if (c->scale != 1 && pass(c, &all, err) < 0)
         return -1;
     finish(d, &all);
     return 0;

@@ -39,6 +39,7 @@ struct cmd {
     int dtype;     /* of cat's output; -1: as in the file */
     int64_t depth; /* of the tree */
     int64_t n_bins;
+    bool n_bins_given;
     double atol, rtol;
     double quantiles[MAX_QUANTILES];
     size_t n_quantiles;

@@ -139,6 +139,7 @@ parse_numbers(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_DEPTH:
         return opt_i64("--depth", arg, 0, 1000, &cmd->depth, err);
     case O_BINS:
+        cmd->n_bins_given = true;
         return opt_i64("--bins", arg, 1, MAX_BINS, &cmd->n_bins, err);
     case O_QUANTILES:
         return parse_quantiles(cmd, arg, err);
@@ -267,10 +268,28 @@ check_output(const struct cmd *cmd, const char *path)
         die_usage("%s is the name of an input", path);
 }
 
+/* A name mistyped is told before the work on the others, and not after it;
+ * verify goes on to the next. */
+static void
+check_inputs(const struct cmd *cmd)
+{
+    bool all_files =
+        strcmp(cmd->verb, "verify") != 0 && strcmp(cmd->verb, "cat") != 0;
+    struct err err;
+
+    for (int i = 0; all_files && i < cmd->n_args; i++)
+        if (file_missing(cmd->args[i])) {
+            err_sys(&err, EX_NOINPUT, "%s", cmd->args[i]);
+            die_err(&err);
+        }
+}
+
 /* Options that say opposite things, or that need another one. */
 static void
 check_options(const struct cmd *cmd)
 {
+    if (cmd->n_bins_given && !cmd->hist && !cmd->svg)
+        die_usage("--bins is for --hist and --svg");
     if (cmd->json && cmd->align)
         die_usage("--json has no columns to --align");
     if (cmd->svg && !strcmp(cmd->svg, "-") && !strcmp(cmd->out_path, "-"))
@@ -317,6 +336,7 @@ main(int argc, char **argv)
     sig_install(true);
     verb = parse(&cmd, argc, argv);
     check_options(&cmd);
+    check_inputs(&cmd);
     if (cmd.quiet)
         tool_quiet();
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,

@@ -102,7 +102,8 @@ add_row(struct tree *tree, const struct fold_row *r)
     }
 }
 
-/* "up_proj" says it all, where "weight" is its only tensor. */
+/* "up_proj" says it all, where "weight" is its only tensor, and has none below
+ * it, such as "weight.absmax". */
 static void
 find_lone(struct tree *tree)
 {
@@ -111,9 +112,11 @@ find_lone(struct tree *tree)
         struct node *node = &tree->nodes[i];
 
         tree->open[node->depth] = i;
-        node->lone = node->leaf && node->depth > 1 &&
-                     tree->nodes[tree->open[node->depth - 1]].n_tensors ==
-                         node->n_tensors;
+        node->lone =
+            node->leaf && node->depth > 1 &&
+            tree->nodes[tree->open[node->depth - 1]].n_tensors ==
+                node->n_tensors &&
+            (i + 1 == tree->n || tree->nodes[i + 1].depth <= node->depth);
     }
 }
 

@@ -313,19 +313,28 @@ st_parse(struct st *st, const void *file, size_t nbytes, size_t file_size,
 }
 
 int
-st_map(struct st *st, struct err *err)
+st_unchanged(const struct st *st, struct err *err)
 {
     struct stat now;
+
+    if (fstat(st->fd, &now) < 0)
+        return err_sys(err, EX_IOERR, "%s", st->path);
+    if ((size_t)now.st_size == st->file_size)
+        return 0;
+    return err_set(err, EX_IOERR,
+                   "%s: has %zu bytes by now (%zu when it was opened)",
+                   st->path, (size_t)now.st_size, st->file_size);
+}
+
+int
+st_map(struct st *st, struct err *err)
+{
     void *p;
 
     if (st->map.data)
         return 0;
-    if (fstat(st->fd, &now) < 0)
-        return err_sys(err, EX_IOERR, "%s", st->path);
-    if ((size_t)now.st_size != st->file_size)
-        return err_set(err, EX_IOERR,
-                       "%s: has %zu bytes by now (%zu when it was opened)",
-                       st->path, (size_t)now.st_size, st->file_size);
+    if (st_unchanged(st, err) < 0)
+        return -1;
     p = map_fd(st->fd, st->file_size, st->path, err);
     if (!p)
         return -1;

@@ -74,6 +74,10 @@ int st_parse(struct st *st, const void *file, size_t nbytes, size_t file_size,
  * there is no room for it. */
 int st_map(struct st *st, struct err *err);
 
+/* st_unchanged(): is the file as long as when it was opened?  What was cut off
+ * a mapped one reads as zeros.  0, or -1 with 'err' set (EX_IOERR). */
+int st_unchanged(const struct st *st, struct err *err);
+
 void st_close(struct st *st); /* a zeroed struct is fine */
 
 /* st_find() finds a tensor by name in O(log n); NULL if there is none. */
