@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "cmd/hf-infer/tok_impl.h"
+
 #define N_MARKS 4
 
 /*
@@ -151,22 +153,35 @@ put_template(struct builder *b, const char *s, struct err *err)
     return 0;
 }
 
-static bool
-is_space(char c)
+/* The bytes of the character that s begins with if Jinja's trim, Python's
+ * str.strip(), takes it; else 0. */
+static size_t
+space_at(const char *s, size_t n)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+    uint32_t c;
+    int length = n ? utf8_next(s, n, &c) : 0;
+    bool space = length > 0 && (is_white_space(c) || (c >= 0x1c && c <= 0x1f));
+
+    return space ? (size_t)length : 0;
 }
 
 /* What a person wrote. */
 static void
 put_text(struct builder *b, const char *s, size_t n)
 {
-    while (b->f->trim && n && is_space(s[0])) {
-        s++;
-        n--;
+    size_t k;
+
+    while (b->f->trim && (k = space_at(s, n)) > 0) {
+        s += k;
+        n -= k;
     }
-    while (b->f->trim && n && is_space(s[n - 1]))
-        n--;
+    for (k = 1; b->f->trim && k <= n && k <= 3;)
+        if (space_at(s + n - k, k) == k) {
+            n -= k;
+            k = 1;
+        } else {
+            k++;
+        }
     str_add(&b->text, s, n);
 }
 

@@ -211,7 +211,8 @@ tok_is_special(const struct tok *tok, int32_t id)
 {
     const struct added *added = added_by_id(tok, id);
 
-    return added && added->special;
+    return added && strmap_get(&tok->special_set, added->content.s,
+                               added->content.n) >= 0;
 }
 
 size_t

@@ -148,21 +148,6 @@ parse_piece(const struct js *js, const struct js *special, struct ids *before,
     return 0;
 }
 
-static void
-put_around(struct tok *tok, const struct ids *before, const struct ids *after)
-{
-    struct ids all = { 0 };
-
-    for (size_t i = 0; i < before->n; i++)
-        ids_add(&all, before->id[i]);
-    for (size_t i = 0; i < tok->before.n; i++)
-        ids_add(&all, tok->before.id[i]);
-    for (size_t i = 0; i < after->n; i++)
-        ids_add(&tok->after, after->id[i]);
-    ids_free(&tok->before);
-    tok->before = all;
-}
-
 static int
 parse_template(struct tok *tok, const struct js *js, struct err *err)
 {
@@ -180,8 +165,16 @@ parse_template(struct tok *tok, const struct js *js, struct err *err)
     }
     if (rc == 0 && !seen)
         rc = js_bad(&single, "a template with the sequence \"A\"", err);
-    if (rc == 0)
-        put_around(tok, &before, &after);
+    if (rc == 0 && (before.n || after.n) && (tok->before.n || tok->after.n))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: %s: a second template that adds something is not "
+                     "supported",
+                     js->file, js->path);
+    if (rc == 0 && (before.n || after.n)) {
+        tok->before = before; /* where nothing was */
+        tok->after = after;
+        return 0;
+    }
     ids_free(&before);
     ids_free(&after);
     return rc;

@@ -31,9 +31,10 @@
 
 /* Oniguruma's pattern, half read. */
 struct onig {
-    const char *p, *end;
+    const char *begin, *p, *end;
     bool in_class;
     bool interval; /* what was read last is {n,m} */
+    bool count;    /* or {n} */
     struct str pcre;
 };
 
@@ -42,6 +43,62 @@ unsupported(const struct js *js, const char *what, struct err *err)
 {
     return err_set(err, EX_DATAERR, "%s: %s: regex with %s is not supported",
                    js->file, js->path, what);
+}
+
+static bool
+compiles(const struct str *pattern)
+{
+    PCRE2_SIZE at;
+    int code;
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern->s, pattern->n,
+                                   PCRE2_UTF, &code, &at, NULL);
+
+    pcre2_code_free(re);
+    return re != NULL;
+}
+
+/*
+ * \p{L} and the like, as a whole: this brace is no interval's.  A script is to
+ * Oniguruma what is of that script alone; to PCRE2 since 10.40 also what more
+ * than one of them use, unless it is asked for as sc:Han.
+ */
+static int
+put_property(struct onig *o, const struct js *js, struct err *err)
+{
+    const char *close = memchr(o->p, '}', (size_t)(o->end - o->p));
+    bool has_brace = close && close - o->p > 3 && o->p[2] == '{';
+    const char *name = o->p + 3;
+    struct str script = { 0 };
+
+    if (!has_brace)
+        return unsupported(js, "\\p without {NAME}", err);
+    if (*name == 'X' || memchr(name, '&', (size_t)(close - name)))
+        return unsupported(js, "a property that only PCRE2 knows", err);
+    str_add(&o->pcre, o->p, 3);
+    if (*name == '^')
+        str_addc(&o->pcre, *name++);
+    str_adds(&script, "\\p{sc:");
+    str_add(&script, name, (size_t)(close + 1 - name));
+    if (compiles(&script))
+        str_adds(&o->pcre, "sc:");
+    str_add(&o->pcre, name, (size_t)(close + 1 - name));
+    str_free(&script);
+    o->p = close + 1;
+    return 0;
+}
+
+/* What PCRE2 takes otherwise, or gives a match that Oniguruma has not. */
+static int
+refuse_escape(const char *p, const char *end, const struct js *js,
+              struct err *err)
+{
+    static const char others[] = "CEHKNQVcho";
+    char name[] = { '\\', end - p > 1 ? p[1] : '\0', '\0' };
+    bool high = end - p > 2 && p[1] == 'x' && strchr("89abcdefABCDEF", p[2]);
+
+    if (!name[1] || (!strchr(others, name[1]) && !high))
+        return 0;
+    return unsupported(js, high ? "a byte of \\x80 and more" : name, err);
 }
 
 /* A backslash and what follows it. */
@@ -54,8 +111,15 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
                                                              : WORD_SET;
     size_t n;
 
-    if (c == 'h' || c == 'H')
-        return unsupported(js, c == 'h' ? "\\h" : "\\H", err);
+    if (refuse_escape(o->p, o->end, js, err) < 0)
+        return -1;
+    if (c == 'p' || c == 'P')
+        return put_property(o, js, err);
+    if (c == 'v') { /* one character to Oniguruma, all line ends to PCRE2 */
+        str_adds(&o->pcre, "\\x{b}");
+        o->p += 2;
+        return 0;
+    }
     if ((c == 'b' || c == 'B') && !o->in_class) {
         str_adds(&o->pcre, c == 'b' ? EDGE : NOT_EDGE);
         o->p += 2;
@@ -72,8 +136,8 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
         o->p += 2;
         return 0;
     }
-    /* \p{L} and \x{85} as a whole: this brace is no interval's. */
-    n = o->end - o->p > 2 && o->p[2] == '{' && strchr("pPx", c) ? 3 : 2;
+    /* \x{85} as a whole: this brace is no interval's. */
+    n = o->end - o->p > 2 && o->p[2] == '{' && c == 'x' ? 3 : 2;
     while (n > 2 && o->p + n < o->end && o->p[n - 1] != '}')
         n++;
     if (n > (size_t)(o->end - o->p))
@@ -98,18 +162,64 @@ put_in_class(struct onig *o, const struct js *js, struct err *err)
     return 0;
 }
 
-/* "(?m" means to Oniguruma what "(?s" means to PCRE2. */
-static bool
-sets_m_or_s(const struct onig *o)
+/* Letters between "(?" and ')' or ':'; NULL: this is no group of options. */
+static const char *
+options_of(const struct onig *o, size_t *n)
 {
-    const char *p = o->p;
+    const char *p = o->p + 2;
 
-    if (o->end - p < 2 || p[0] != '(' || p[1] != '?')
-        return false;
-    for (p += 2; p < o->end && strchr("imsx-", *p) && *p; p++)
-        if (*p == 'm' || *p == 's')
-            return true;
-    return false;
+    if (o->end - o->p < 3 || o->p[0] != '(' || o->p[1] != '?')
+        return NULL;
+    *n = strspn(p, "imsxUnJ-^a");
+    return *n && p + *n < o->end && strchr("):", p[*n]) ? p : NULL;
+}
+
+/* "(?m" means to Oniguruma what "(?s" means to PCRE2; (?i) in the middle is to
+ * it a group up to the end of the one it is in, with all its alternatives. */
+static int
+check_group(const struct onig *o, const struct js *js, struct err *err)
+{
+    size_t n = 0;
+    const char *letters = options_of(o, &n);
+
+    if (o->end - o->p > 1 && o->p[0] == '(' && o->p[1] == '*')
+        return unsupported(js, "\"(*\"", err);
+    if (o->end - o->p > 2 && o->p[0] == '(' && o->p[1] == '?' &&
+        strchr("|P&RC0123456789+", o->p[2]))
+        return unsupported(js, "a group that only PCRE2 knows", err);
+    if (!letters)
+        return 0;
+    if (strcspn(letters, "ms") < n)
+        return unsupported(js, "the option m or s", err);
+    if (strspn(letters, "ix-") < n)
+        return unsupported(js, "an option other than i and x", err);
+    if (letters[n] == ')' && o->p > o->begin &&
+        memchr(letters, '|', (size_t)(o->end - letters)))
+        return unsupported(js, "(?i) before alternatives", err);
+    return 0;
+}
+
+/* "{,n}" and "{n}?", which are no interval of PCRE2's, or another. */
+static int
+put_interval(struct onig *o)
+{
+    size_t left = (size_t)(o->end - o->p) - 1, n;
+    const char *p = o->p + 1;
+
+    o->count = false;
+    if (left && *p == ',') {
+        n = strspn(p + 1, "0123456789");
+        if (n > 0 && n + 1 < left && p[n + 1] == '}')
+            str_adds(&o->pcre, "{0");
+        else
+            str_addc(&o->pcre, '{');
+    } else {
+        n = strspn(p, "0123456789");
+        o->count = n > 0 && n < left && p[n] == '}';
+        str_addc(&o->pcre, '{');
+    }
+    o->p++;
+    return 0;
 }
 
 static int
@@ -125,8 +235,12 @@ put_one(struct onig *o, const struct js *js, struct err *err)
         return put_in_class(o, js, err);
     if (c == '+' && after_interval)
         return unsupported(js, "\"}+\"", err);
-    if (sets_m_or_s(o))
-        return unsupported(js, "the option m or s", err);
+    if (c == '?' && after_interval && o->count)
+        return unsupported(js, "\"{n}?\"", err);
+    if (check_group(o, js, err) < 0)
+        return -1;
+    if (c == '{')
+        return put_interval(o);
     o->interval = c == '}';
     str_addc(&o->pcre, c);
     o->p++;
@@ -191,14 +305,15 @@ regex_compile(struct regex *regex, const struct js *pattern, struct err *err)
     regex->where = where.s;
     if (literal)
         return compile(regex, s, n, PCRE2_LITERAL, &js, err);
-    o.p = s;
+    o.begin = o.p = s;
     o.end = s + n;
     str_reserve(&o.pcre, 2 * n);
     while (rc == 0 && o.p < o.end)
         rc = put_one(&o, &js, err);
     if (rc == 0) /* Oniguruma's ^ and $ are those of lines */
         rc = compile(regex, o.pcre.s ? o.pcre.s : "", o.pcre.n,
-                     PCRE2_UCP | PCRE2_MULTILINE, &js, err);
+                     PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &js,
+                     err);
     str_free(&o.pcre);
     return rc;
 }
@@ -249,6 +364,10 @@ regex_next(struct regex_iter *it, size_t *a, size_t *b, struct err *err)
         ends = pcre2_get_ovector_pointer(it->match);
         *a = ends[0];
         *b = ends[1];
+        if (*a > *b || *a < it->pos) /* by \K in a lookaround */
+            return err_set(err, EX_DATAERR,
+                           "%s: regex: a match that ends before it begins",
+                           it->regex->where);
         /* No empty match where the last match ended. */
         if (*a != *b || *b != it->last_end) {
             it->pos = it->last_end = *b;

@@ -100,6 +100,11 @@ test_llama3(void)
           "{<|begin_of_text|>}{<|start_header_id|>}user{<|end_header_id|>}\n\n"
           "Hi there{<|eot_id|>}"
           "{<|start_header_id|>}assistant{<|end_header_id|>}\n\n");
+    gives("llama3, which trims as Python does", tok, -1, NULL,
+          "\xe3\x80\x80\x1c\xc2\xa0Hi there\xc2\x85\xe2\x80\x88\x1f",
+          "{<|begin_of_text|>}{<|start_header_id|>}user{<|end_header_id|>}\n\n"
+          "Hi there{<|eot_id|>}"
+          "{<|start_header_id|>}assistant{<|end_header_id|>}\n\n");
     gives("llama3 with a system text", tok, -1, "S ", "",
           "{<|begin_of_text|>}"
           "{<|start_header_id|>}system{<|end_header_id|>}\n\nS{<|eot_id|>}"

@@ -340,7 +340,8 @@ test_ids(void)
 {
     static const char json[] =
         "{\"truncation\":{\"max_length\":3},\"added_tokens\":[{\"id\":1,"
-        "\"content\":\"a\",\"special\":true},{\"id\":9,\"content\":\"x\"}],"
+        "\"content\":\"a\",\"special\":true},{\"id\":9,\"content\":\"x\"},"
+        "{\"id\":1,\"content\":\"a\",\"special\":false}],"
         "\"model\":{" AB "}}";
     struct tok *tok = NULL;
     struct err err = { 0 };

@@ -120,6 +120,27 @@ test_regex(void)
     splits("regex: empty matches split between characters",
            SPLIT("\"Regex\":\"(?=b)\"", "Removed", "false"), "abcb",
            WORDS("a", "bc", "b"));
+    /* the reference library's answers, of tokenizers 0.23.2 */
+    splits("regex: a script is of that script alone",
+           SPLIT("\"Regex\":\"\\\\p{Han}+\"", "Removed", "false"),
+           "\xe6\xbc\xa2\xe3\x80\x81\xe5\xad\x97\xe3\x83\xbc"
+           "b",
+           WORDS("\xe3\x80\x81", "\xe3\x83\xbc"
+                                 "b"));
+    splits("regex: and so it is in brackets, and turned round",
+           SPLIT("\"Regex\":\"[^\\\\P{^Katakana}a]\"", "Removed", "false"),
+           "a\xe3\x82\xab\xe3\x83\xbc", WORDS("a\xe3\x82\xab"));
+    splits("regex: \\v is one character",
+           SPLIT("\"Regex\":\"\\\\v|[\\\\vb]\"", "Removed", "false"),
+           "a\nb\x0b"
+           "c",
+           WORDS("a\n", "c"));
+    splits("regex: {,3} is {0,3}",
+           SPLIT("\"Regex\":\"\\\\p{N}{,3}\"", "Removed", "false"), "1234x",
+           WORDS("x"));
+    splits("regex: (?i) at the beginning",
+           SPLIT("\"Regex\":\"(?i)b|c\"", "Removed", "false"), "aBxCy",
+           WORDS("a", "x", "y"));
     splits("regex: \\p{L}+ is no interval",
            SPLIT("\"Regex\":\"\\\\p{L}+\"", "Removed", "true"), "ab1c",
            WORDS("ab", "c"));

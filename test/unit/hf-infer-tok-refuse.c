@@ -163,6 +163,54 @@ test_members(void)
             "the sequence \"A\")");
 }
 
+/* What PCRE2 takes for something else than Oniguruma does. */
+static void
+test_regexes(void)
+{
+    static const char *const others[][2] = {
+        { "\\\\C", "\\C" },
+        { "\\\\K", "\\K" },
+        { "\\\\N", "\\N" },
+        { "\\\\Qa\\\\E", "\\Q" },
+        { "[\\\\V]", "\\V" },
+        { "\\\\cA", "\\c" },
+        { "\\\\o{7}", "\\o" },
+        { "\\\\pL", "\\p without {NAME}" },
+        { "\\\\p{Xan}", "a property that only PCRE2 knows" },
+        { "\\\\p{L&}", "a property that only PCRE2 knows" },
+        { "\\\\xe9", "a byte of \\x80 and more" },
+        { "(*UTF)a", "\"(*\"" },
+        { "(?|a)", "a group that only PCRE2 knows" },
+        { "(?P<a>b)", "a group that only PCRE2 knows" },
+        { "(?U)a", "an option other than i and x" },
+        { "x(?i)b|c", "(?i) before alternatives" },
+        { "a{2}?", "\"{n}?\"" },
+    };
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+        struct str json = { 0 }, want = { 0 };
+
+        str_addf(&json, REGEX("%s"), others[i][0]);
+        str_addf(&want, AT_REGEX " with %s is not supported", others[i][1]);
+        refuses(json.s, want.s);
+        str_free(&json);
+        str_free(&want);
+    }
+}
+
+static void
+test_templates(void)
+{
+#define TEMPLATE                                                            \
+    "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":"   \
+    "\"A\"}},{\"SpecialToken\":{\"id\":\"s\"}}],\"special_tokens\":{\"s\":" \
+    "{\"ids\":[0]}}}"
+    refuses(PART("post_processor", "{\"type\":\"Sequence\",\"processors\":"
+                                   "[" TEMPLATE "," TEMPLATE "]}"),
+            "t: post_processor.processors[1]: a second template that adds "
+            "something is not supported");
+}
+
 #define GROW                                                            \
     "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":" \
     "\"aaaaaaaaaa\"}"
@@ -237,6 +285,8 @@ main(void)
     test_tables();
     test_types();
     test_members();
+    test_regexes();
+    test_templates();
     test_encode();
     test_limits();
     refuses("{\"model\":{\"vocab\":{\"a\":0,},\"merges\":[]}}",
