@@ -59,13 +59,29 @@ build(const struct opt_tool *tool, char *letters, struct option *longs)
     *longs = (struct option){ 0 };
 }
 
-/* getopt says '?' or ':' of the word before optind: name it as it was typed. */
+static const struct opt *
+find(const struct opt_tool *tool, int id)
+{
+    const struct opt *o;
+
+    for (int i = 0; (o = opt_at(tool, i)); i++)
+        if (o->id == id)
+            return o;
+    return NULL;
+}
+
+/* getopt says '?' or ':' of the word before optind, if it is a long option or
+ * the last letter of it: name it as it was typed. */
 static int
-bad_option(int c, char **argv, struct err *err)
+bad_option(const struct opt_tool *tool, int c, char **argv, struct err *err)
 {
     const char *word = argv[optind - 1];
+    /* '?' of a letter that there is: it was the short for a long one that takes
+     * no argument, and got one */
+    bool is_long = c == ':' ? !strncmp(word, "--", 2)
+                            : optopt == 0 || find(tool, optopt) != NULL;
 
-    if (optopt > 0 && optopt < OPT_LONG && strncmp(word, "--", 2) != 0) {
+    if (!is_long && optopt < OPT_LONG) {
         char letter[3] = { '-', (char)optopt, '\0' };
 
         err_set(err, TU_USAGE,
@@ -96,24 +112,13 @@ opt_next(const struct opt_tool *tool, int argc, char **argv, const char **arg,
     c = getopt_long(argc, argv, letters, longs, NULL);
     *index = optind;
     *arg = optarg;
-    return c == '?' || c == ':' ? bad_option(c, argv, err) : c;
+    return c == '?' || c == ':' ? bad_option(tool, c, argv, err) : c;
 }
 
 void
 opt_rewind(void)
 {
     optind = 0; /* GNU and musl: a full start over */
-}
-
-static const struct opt *
-find(const struct opt_tool *tool, int id)
-{
-    const struct opt *o;
-
-    for (int i = 0; (o = opt_at(tool, i)); i++)
-        if (o->id == id)
-            return o;
-    return NULL;
 }
 
 int

@@ -323,6 +323,11 @@ main(void)
               "there is no option --nope, or it is ambiguous");
     test_walk("demo -j", -2, "", "option -j needs an argument");
     test_walk("demo --output", -2, "", "option --output needs an argument");
+    test_walk("demo --raw -xq a", -2, "256 ", "there is no option -x");
+    test_walk("demo --raw -qxq", -2, "256 113 ", "there is no option -x");
+    test_walk("demo --raw -qj", -2, "256 113 ", "option -j needs an argument");
+    test_walk("demo -q --thr=4 --ra=1", -2, "113 106=4 ",
+              "option --ra=1 takes no argument");
     test_walk("demo --raw=1", -2, "", "option --raw=1 takes no argument");
     test_numbers();
     test_size_arguments();
