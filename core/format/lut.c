@@ -414,14 +414,18 @@ check_flag(const struct lut_table *t, const json_t *v, const char *key,
 static int
 check_own_word(const struct lut_table *t, struct err *err)
 {
-    json_t *v = NULL, *entry;
+    const struct st_meta *m = st_meta_find(&t->st, "lut");
+    struct str name = { 0 };
+    json_t *v, *entry;
     int rc = 0;
 
-    for (size_t i = 0; i < t->st.n_meta && !v; i++)
-        if (!strcmp(t->st.meta[i].key, "lut") &&
-            !(v = js_parse(t->st.meta[i].value, t->st.meta[i].value_n,
-                           t->st.path, err)))
-            return -1;
+    if (!m)
+        return 0;
+    str_addf(&name, "%s: __metadata__ lut", t->st.path);
+    v = js_parse(m->value, m->value_n, name.s, err);
+    str_free(&name);
+    if (!v)
+        return -1;
     entry = json_object_get(v, "entry");
     if (check_flag(t, json_object_get(entry, "encoder"), "input_centering",
                    t->layer->centered, err) < 0 ||

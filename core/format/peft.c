@@ -22,7 +22,6 @@ struct peft_pattern {
 static const char *const refused[] = {
     "use_dora",
     "lora_bias",
-    "fan_in_fan_out",
     "use_qalora",
     "modules_to_save",
     "target_parameters",
@@ -201,32 +200,107 @@ peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
     return 0;
 }
 
-int
-peft_target(const struct peft *p, const char *module, struct err *err)
+/* Has a list the module's name, or its end after a dot? */
+static bool
+names_module(const struct js *list, const char *module)
 {
-    struct js targets = js_get(&p->config, "target_modules");
     size_t n = strlen(module);
 
-    if (!js_is(&targets, JSON_ARRAY))
-        return 0;
-    for (size_t i = 0; i < json_array_size(targets.v); i++) {
-        const char *t = json_string_value(json_array_get(targets.v, i));
+    for (size_t i = 0; i < json_array_size(list->v); i++) {
+        const char *t = json_string_value(json_array_get(list->v, i));
         size_t k = t ? strlen(t) : 0;
 
         if (t && k <= n && !strcmp(module + n - k, t) &&
             (k == n || module[n - k - 1] == '.'))
-            return 0;
+            return true;
     }
-    return err_set(err, EX_DATAERR,
-                   "%s: target_modules has no %s, but the tensors do", p->path,
-                   module);
+    return false;
+}
+
+/* The last number N of ".WORD.N." in a module's name, of this word or, if NULL,
+ * of any; -1: there is none. */
+static int64_t
+number_behind(const char *module, const char *word)
+{
+    int64_t number = -1;
+
+    for (const char *p = strchr(module, '.'); p; p = strchr(p + 1, '.')) {
+        const char *end = strchr(p + 1, '.');
+        size_t digits = end ? strspn(end + 1, "0123456789") : 0;
+        size_t n = end ? (size_t)(end - p) - 1 : 0;
+
+        if (digits > 0 && digits < 10 && end[1 + digits] == '.' &&
+            (!word || (strlen(word) == n && !memcmp(p + 1, word, n))))
+            number = strtoll(end + 1, NULL, 10);
+    }
+    return number;
+}
+
+/* The layer that a module is of: by layers_pattern, a word or a list of them,
+ * of which the first that is in the name counts; else by any word. */
+static int64_t
+layer_of(const struct peft *p, const char *module)
+{
+    struct js words = js_get(&p->config, "layers_pattern");
+    int64_t layer = -1;
+
+    if (js_is(&words, JSON_STRING) && *json_string_value(words.v))
+        return number_behind(module, json_string_value(words.v));
+    if (json_array_size(words.v) == 0)
+        return number_behind(module, NULL);
+    for (size_t i = 0; i < json_array_size(words.v) && layer < 0; i++) {
+        const char *word = json_string_value(json_array_get(words.v, i));
+
+        layer = word ? number_behind(module, word) : -1;
+    }
+    return layer;
+}
+
+/* layers_to_transform is a number or a list of them; none is all. */
+static bool
+takes_layer(const struct peft *p, int64_t layer)
+{
+    struct js layers = js_get(&p->config, "layers_to_transform");
+    bool takes = js_absent(&layers) ||
+                 (js_is(&layers, JSON_ARRAY) && json_array_size(layers.v) == 0);
+
+    if (js_is(&layers, JSON_INTEGER))
+        return json_integer_value(layers.v) == layer;
+    for (size_t i = 0; i < json_array_size(layers.v); i++)
+        takes =
+            takes || (layer >= 0 &&
+                      json_integer_value(json_array_get(layers.v, i)) == layer);
+    return takes;
+}
+
+int
+peft_target(const struct peft *p, const char *module, struct err *err)
+{
+    struct js targets = js_get(&p->config, "target_modules");
+    struct js excluded = js_get(&p->config, "exclude_modules");
+    const char *what = NULL;
+
+    if (js_is(&excluded, JSON_STRING))
+        return js_bad(&excluded, "a list of modules", err);
+    if (names_module(&excluded, module))
+        what = "exclude_modules has";
+    else if (!js_is(&targets, JSON_ARRAY))
+        return 0;
+    else if (!names_module(&targets, module))
+        what = "target_modules has no";
+    else if (!takes_layer(p, layer_of(p, module)))
+        what = "layers_to_transform has not the layer of";
+    if (!what)
+        return 0;
+    return err_set(err, EX_DATAERR, "%s: %s %s, but the tensors do", p->path,
+                   what, module);
 }
 
 int
 peft_open(struct peft *p, const char *dir, struct err *err)
 {
     struct str path = { 0 };
-    struct js r, alpha, rs;
+    struct js r, alpha;
 
     *p = (struct peft){ 0 };
     str_addf(&path, "%s/" PEFT_CONFIG, dir);
@@ -239,10 +313,9 @@ peft_open(struct peft *p, const char *dir, struct err *err)
         return js_bad(&p->config, "an object", err);
     r = js_get(&p->config, "r");
     alpha = js_get(&p->config, "lora_alpha");
-    rs = js_get(&p->config, "use_rslora");
     if (check_kind(p, err) < 0 || js_i64(&r, 1, INT32_MAX, &p->r, err) < 0 ||
         js_f64(&alpha, &p->alpha, err) < 0 ||
-        (!js_absent(&rs) && js_bool(&rs, &p->rslora, err) < 0))
+        js_bool_or(&p->config, "use_rslora", false, &p->rslora, err) < 0)
         return -1;
     if (read_patterns(p, "rank_pattern", true, &p->r_of, err) < 0)
         return -1;

@@ -48,8 +48,6 @@ static const struct refusal refusals[] = {
       "lora_alpha is null (expected a number)" },
     { "{" LORA ", \"use_dora\": true}",
       "use_dora is true (expected nothing: it is not supported)" },
-    { "{" LORA ", \"fan_in_fan_out\": true}",
-      "fan_in_fan_out is true (expected nothing: it is not supported)" },
     { "{" LORA ", \"target_parameters\": \"x\"}",
       "target_parameters is \"x\" (expected nothing: it is not supported)" },
     { "{" LORA ", \"bias\": \"all\"}", "bias is \"all\" (expected \"none\")" },
@@ -219,6 +217,60 @@ test_targets(void)
     peft_close(&p);
 }
 
+/* As peft's check_target_module_exists(). */
+static void
+test_layers(void)
+{
+#define TARGETS LORA ", \"target_modules\": [\"q_proj\", \"up_proj\"]"
+    static const struct {
+        const char *more, *module;
+        const char *why; /* NULL: it is taken */
+    } cases[] = {
+        { "\"exclude_modules\": []", "model.layers.1.q_proj", NULL },
+        { "\"exclude_modules\": [\"layers.1.q_proj\"]", "model.layers.0.q_proj",
+          NULL },
+        { "\"exclude_modules\": [\"layers.1.q_proj\"]",
+          "base_model.model.model.layers.1.q_proj", "exclude_modules has" },
+        { "\"exclude_modules\": \".*1.*\"", "model.layers.0.q_proj",
+          "exclude_modules is \".*1.*\" (expected a list of modules)" },
+        { "\"layers_to_transform\": null", "model.layers.1.q_proj", NULL },
+        { "\"layers_to_transform\": []", "model.layers.1.q_proj", NULL },
+        { "\"layers_to_transform\": 1", "model.layers.1.q_proj", NULL },
+        { "\"layers_to_transform\": [0, 12]", "model.layers.12.q_proj", NULL },
+        { "\"layers_to_transform\": [0, 12]", "model.layers.2.q_proj",
+          "layers_to_transform has not the layer of" },
+        { "\"layers_to_transform\": [1]", "lm.up_proj",
+          "layers_to_transform has not the layer of" },
+        /* without a pattern the last number is the layer's */
+        { "\"layers_to_transform\": [5]",
+          "model.layers.3.mlp.experts.5.up_proj", NULL },
+        { "\"layers_to_transform\": [3], \"layers_pattern\": \"layers\"",
+          "model.layers.3.mlp.experts.5.up_proj", NULL },
+        { "\"layers_to_transform\": [3], \"layers_pattern\": [\"h\", "
+          "\"layers\"]",
+          "model.layers.3.mlp.experts.5.up_proj", NULL },
+        { "\"layers_to_transform\": [3], \"layers_pattern\": [\"h\"]",
+          "model.layers.3.up_proj",
+          "layers_to_transform has not the layer of" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct str text = { 0 };
+        struct err err = { 0 };
+        struct peft p;
+        int rc;
+
+        str_addf(&text, "{" TARGETS ", %s}", cases[i].more);
+        rc = open_text(&p, text.s, &err);
+        rc = rc ? rc : peft_target(&p, cases[i].module, &err);
+        tap_ok(cases[i].why ? rc == -1 && strstr(err.what, cases[i].why)
+                            : rc == 0,
+               "%s, %s %s", cases[i].more, cases[i].module, err.what);
+        peft_close(&p);
+        str_free(&text);
+    }
+}
+
 static void
 test_missing(void)
 {
@@ -244,6 +296,7 @@ main(void)
     test_rslora();
     test_bad_pairs();
     test_targets();
+    test_layers();
     test_missing();
     snprintf(path, sizeof(path), "%s/" PEFT_CONFIG, dir);
     unlink(path);
