@@ -7,6 +7,7 @@
 
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/pyjson.h"
 
 #define JS_MAX_BYTES ((size_t)1 << 30)
 
@@ -17,13 +18,52 @@ die_without_memory(void)
     json_set_alloc_funcs(xmalloc, free);
 }
 
+/* A word that Python's json writes for a number that is none; its length. */
+static size_t
+no_number(const char *s, size_t n)
+{
+    static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
+
+    for (size_t i = 0; i < 3; i++) {
+        size_t k = strlen(words[i]);
+
+        if (k <= n && !memcmp(s, words[i], k))
+            return k;
+    }
+    return 0;
+}
+
+/* With null in place of these words; false if there are none. */
+static bool
+without_them(struct str *to, const char *s, size_t n)
+{
+    bool in_string = false, found = false;
+
+    for (size_t i = 0, k; i < n; i += k) {
+        k = in_string ? 0 : no_number(s + i, n - i);
+        if (k > 0) {
+            str_adds(to, "null");
+            found = true;
+            continue;
+        }
+        k = in_string && s[i] == '\\' && i + 1 < n ? 2 : 1;
+        in_string ^= s[i] == '"';
+        str_add(to, s + i, k);
+    }
+    return found;
+}
+
 json_t *
 js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
 {
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
     json_error_t e;
-    json_t *v =
-        json_loadb(text, nbytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    json_t *v = json_loadb(text, nbytes, flags, &e);
+    struct str other = { 0 };
 
+    if (!v && without_them(&other, text, nbytes))
+        v = json_loadb(other.s, other.n, flags, &e);
+    str_free(&other);
     if (!v)
         err_set(err, EX_DATAERR, "%s: line %d, column %d: %s", name, e.line,
                 e.column, e.text);
@@ -253,8 +293,6 @@ js_put_str(struct str *str, const char *s, size_t nbytes)
 void
 js_put_f64(struct str *str, double v)
 {
-    char buf[32];
-
     if (!isfinite(v)) {
         str_adds(str, "null");
         return;
@@ -267,10 +305,5 @@ js_put_f64(struct str *str, double v)
         str_addf(str, "%.0f", v);
         return;
     }
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, sizeof(buf), "%.*g", digits, v);
-        if (strtod(buf, NULL) == v)
-            break;
-    }
-    str_adds(str, buf);
+    py_float_repr(str, v);
 }

@@ -22,7 +22,8 @@ struct js {
 
 /*
  * js_load() reads a whole JSON file, a regular one: a FIFO would be waited for
- * (duplicate keys are an error).  NULL with 'err' set: EX_NOINPUT, EX_IOERR,
+ * (duplicate keys are an error; NaN and Infinity, which Python writes, are
+ * null).  NULL with 'err' set: EX_NOINPUT, EX_IOERR,
  * EX_DATAERR (with line and column).
  * Owner: the caller, until json_decref().
  */
@@ -56,9 +57,9 @@ int js_bad(const struct js *js, const char *expected, struct err *err);
  * what utf8_deceives() escaped, and what is not UTF-8 as U+FFFD. */
 void js_put_str(struct str *str, const char *s, size_t nbytes);
 
-/* js_put_f64() appends the fewest digits that read back as v, whole numbers
- * under 10^15 without an exponent; NaN and infinities, which JSON lacks, become
- * null. */
+/* js_put_f64() appends the fewest digits that read back as v, as Python does,
+ * but whole numbers under 10^15 without ".0"; NaN and infinities, which JSON
+ * lacks, become null. */
 void js_put_f64(struct str *str, double v);
 
 #endif

@@ -1,0 +1,76 @@
+/*
+ * JSON as Python's json writes it: what is no JSON in it, and numbers.
+ * Expectations are Python's repr() and json.dumps().
+ */
+#include "core/js.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "test/unit/tap.h"
+
+static void
+test_words(void)
+{
+    static const char text[] =
+        "{\"a\": [NaN, -Infinity, Infinity, 1], \"NaN\": \"x\\\" NaN\", \"b\": "
+        "{\"c\": NaN}}";
+    struct err err = { 0 };
+    json_t *v = js_parse(text, strlen(text), "t", &err);
+    json_t *a = json_object_get(v, "a");
+
+    tap_ok(v && json_is_null(json_array_get(a, 0)) &&
+               json_is_null(json_array_get(a, 1)) &&
+               json_is_null(json_array_get(a, 2)) &&
+               json_integer_value(json_array_get(a, 3)) == 1 &&
+               json_is_null(json_object_get(json_object_get(v, "b"), "c")) &&
+               !strcmp(json_string_value(json_object_get(v, "NaN")), "x\" NaN"),
+           "NaN and infinities are null, but not in a string %s", err.what);
+    json_decref(v);
+    tap_ok(!js_parse("[NaN", 4, "t", &err) && err.status == EX_DATAERR &&
+               !js_parse("[nan]", 5, "t", &err) &&
+               !js_parse("{\"a\": 1, \"a\": NaN}", 21, "t", &err),
+           "what is wrong otherwise is an error");
+}
+
+static void
+test_numbers(void)
+{
+    static const struct {
+        double v;
+        const char *text;
+    } cases[] = {
+        { 0, "0" },
+        { -0.0, "-0.0" },
+        { 3, "3" },
+        { -1e14, "-100000000000000" },
+        { 1e16, "1e+16" },
+        { 0.1, "0.1" },
+        { 0x1p-24, "5.960464477539063e-08" },
+        { 0x1p-44, "5.684341886080802e-14" },
+        { 9007199254740993.0 / 3, "3002399751580330.5" },
+        { 5e-324, "5e-324" },
+        { 123456.5, "123456.5" },
+        { 1e-5, "1e-05" },
+        { 1.0 / 3, "0.3333333333333333" },
+        { NAN, "null" },
+        { -INFINITY, "null" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct str s = { 0 };
+
+        js_put_f64(&s, cases[i].v);
+        tap_ok(!strcmp(s.s, cases[i].text), "js_put_f64: %s %s", cases[i].text,
+               s.s);
+        str_free(&s);
+    }
+}
+
+int
+main(void)
+{
+    test_words();
+    test_numbers();
+    return tap_done();
+}
