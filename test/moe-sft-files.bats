@@ -62,7 +62,10 @@ END
     moe-sft convert -l peft -o peft/lora.safetensors
     moe-sft convert -l peft -o again.safetensors
     cmp peft/lora.safetensors again.safetensors
-    moe-sft forward -b hf -l peft -i batch.safetensors -o peft/out.safetensors -c peft/cache.safetensors
+    for _ in 1 2; do
+        moe-sft forward -b hf -l peft -i batch.safetensors -o peft/out.safetensors -c peft/cache.safetensors --if-missing
+        moe-sft init -b hf --layer 3 -o hf/new.safetensors --if-missing
+    done
     mv peft/adapter_model.safetensors peft/by_another_name.safetensors
     rm peft/lora.safetensors peft/out.safetensors peft/cache.safetensors
     moe-sft convert -l peft -o once_more.safetensors

@@ -258,16 +258,18 @@ check_needs(const bool *seen, int verb)
 static void
 check_files(const struct cmd *cmd)
 {
+    bool (*is_lost)(const char *, const char *) =
+        cmd->out_flags & OUT_FORCE ? stdir_holds : file_same;
     bool forward = !strcmp(cmd->verb, "forward");
     const char *in[] = { cmd->base, cmd->lora, cmd->input, cmd->grad,
                          cmd->cache };
     size_t n = sizeof(in) / sizeof(in[0]);
 
     for (size_t i = 0; i < n; i++) {
-        if (stdir_holds(in[i], cmd->output))
+        if (is_lost(in[i], cmd->output))
             die_usage("-o %s is the name of another file of this command",
                       cmd->output);
-        if (i + 1 < n && forward && stdir_holds(in[i], cmd->cache))
+        if (i + 1 < n && forward && is_lost(in[i], cmd->cache))
             die_usage("-c %s is the name of another file of this command",
                       cmd->cache);
     }

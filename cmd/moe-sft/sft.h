@@ -244,7 +244,7 @@ int can_write(const struct cmd *cmd, const char *path, struct err *err);
 /* is_there(): 1 if all outputs are there and sound safetensors, 0, or -1. */
 int is_there(const struct cmd *cmd, struct err *err);
 
-/* is_half_done(): is there one of forward's two files alone, as a kill between
+/* is_half_done(): is there forward's cache, but no output, as a kill between
  * their names leaves it? */
 bool is_half_done(const struct cmd *cmd);
 

@@ -46,19 +46,16 @@ is_there(const struct cmd *cmd, struct err *err)
 bool
 is_half_done(const struct cmd *cmd)
 {
-    bool no_output = file_missing(cmd->output);
     struct stdir dir;
-    bool ours;
+    bool cache;
 
     if (strcmp(cmd->verb, "forward") != 0 || !cmd->cache ||
-        no_output == file_missing(cmd->cache) ||
-        stdir_open(&dir, no_output ? cmd->cache : cmd->output,
-                   &(struct err){ 0 }) < 0)
+        !file_missing(cmd->output) || file_missing(cmd->cache) ||
+        stdir_open(&dir, cmd->cache, &(struct err){ 0 }) < 0)
         return false;
-    ours = no_output ? st_meta(dir.files, CACHE_VERSION_KEY) != NULL
-                     : dir.n_tensors == 1 && stdir_find(&dir, "output");
+    cache = st_meta(dir.files, CACHE_VERSION_KEY) != NULL;
     stdir_close(&dir);
-    return ours;
+    return cache;
 }
 
 int

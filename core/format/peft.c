@@ -88,16 +88,16 @@ bad_pattern(const struct js *of, const char *pattern, struct err *err)
                    of->file, of->path, pattern);
 }
 
-/* A pattern takes a module's name, or an end of it after a dot. */
+/* What takes a module's name; 'tail': or an end of it after a dot. */
 static pcre2_code *
-compile(const struct js *of, const char *pattern, struct err *err)
+compile(const struct js *of, const char *pattern, bool tail, struct err *err)
 {
     struct str s = { 0 };
     pcre2_code *code;
     PCRE2_SIZE at;
     int number;
 
-    str_addf(&s, "^(?:.*\\.)?(?:%s)$", pattern);
+    str_addf(&s, "^%s(?:%s)$", tail ? "(?:.*\\.)?" : "", pattern);
     code = pcre2_compile((PCRE2_SPTR)s.s, s.n, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY,
                          &number, &at, NULL);
     str_free(&s);
@@ -140,11 +140,28 @@ read_patterns(const struct peft *p, const char *key, bool whole,
         struct peft_pattern *one = &to->list[to->n++];
 
         one->has = js_get(&js, json_object_iter_key(it));
-        one->code = compile(&js, json_object_iter_key(it), err);
+        one->code = compile(&js, json_object_iter_key(it), true, err);
         if (!one->code || read_value(one, whole, err) < 0)
             return -1;
     }
     return 0;
+}
+
+/* exclude_modules may be a pattern, of whole names, or a list. */
+static int
+read_excluded(struct peft *p, struct err *err)
+{
+    struct js js = js_get(&p->config, "exclude_modules");
+    const char *s = json_string_value(js.v);
+    struct peft_pattern *one;
+
+    if (!s || !*s)
+        return 0;
+    one = xcalloc(1, sizeof(*one));
+    p->excluded = (struct peft_patterns){ 1, one };
+    one->has = js;
+    one->code = compile(&js, s, false, err);
+    return one->code ? 0 : -1;
 }
 
 /* The first pattern that takes the module, or NULL; -1 with 'err' set. */
@@ -177,17 +194,23 @@ find_pattern(const struct peft_patterns *of, const char *module,
                    of->list[i - 1].has.file, of->list[i - 1].has.path, module);
 }
 
+static const char *
+without_root(const char *module)
+{
+    size_t n = strlen(PEFT_ROOT);
+
+    return strncmp(module, PEFT_ROOT, n) ? module : module + n;
+}
+
 int
 peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
           struct err *err)
 {
     struct js js = js_get(&p->config, "lora_alpha");
     const struct peft_pattern *r, *alpha;
-    size_t root = strlen(PEFT_ROOT);
     double a;
 
-    if (!strncmp(module, PEFT_ROOT, root))
-        module += root;
+    module = without_root(module);
     if (find_pattern(&p->r_of, module, &r, err) < 0 ||
         find_pattern(&p->alpha_of, module, &alpha, err) < 0)
         return -1;
@@ -200,9 +223,9 @@ peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
     return 0;
 }
 
-/* Has a list the module's name, or its end after a dot? */
+/* Has a list the module's name, or, with 'tail', its end after a dot? */
 static bool
-names_module(const struct js *list, const char *module)
+names_module(const struct js *list, const char *module, bool tail)
 {
     size_t n = strlen(module);
 
@@ -211,7 +234,7 @@ names_module(const struct js *list, const char *module)
         size_t k = t ? strlen(t) : 0;
 
         if (t && k <= n && !strcmp(module + n - k, t) &&
-            (k == n || module[n - k - 1] == '.'))
+            (k == n || (tail && module[n - k - 1] == '.')))
             return true;
     }
     return false;
@@ -278,15 +301,18 @@ peft_target(const struct peft *p, const char *module, struct err *err)
 {
     struct js targets = js_get(&p->config, "target_modules");
     struct js excluded = js_get(&p->config, "exclude_modules");
+    const struct peft_pattern *pattern;
     const char *what = NULL;
 
-    if (js_is(&excluded, JSON_STRING))
-        return js_bad(&excluded, "a list of modules", err);
-    if (names_module(&excluded, module))
+    module = without_root(module);
+    if (find_pattern(&p->excluded, module, &pattern, err) < 0)
+        return -1;
+    if (pattern || names_module(&excluded, module, true))
         what = "exclude_modules has";
-    else if (!js_is(&targets, JSON_ARRAY))
+    else if (!js_is(&targets, JSON_ARRAY) ||
+             names_module(&targets, module, false)) /* of whatever layer */
         return 0;
-    else if (!names_module(&targets, module))
+    else if (!names_module(&targets, module, true))
         what = "target_modules has no";
     else if (!takes_layer(p, layer_of(p, module)))
         what = "layers_to_transform has not the layer of";
@@ -317,7 +343,8 @@ peft_open(struct peft *p, const char *dir, struct err *err)
         js_f64(&alpha, &p->alpha, err) < 0 ||
         js_bool_or(&p->config, "use_rslora", false, &p->rslora, err) < 0)
         return -1;
-    if (read_patterns(p, "rank_pattern", true, &p->r_of, err) < 0)
+    if (read_excluded(p, err) < 0 ||
+        read_patterns(p, "rank_pattern", true, &p->r_of, err) < 0)
         return -1;
     return read_patterns(p, "alpha_pattern", false, &p->alpha_of, err);
 }
@@ -335,6 +362,7 @@ peft_close(struct peft *p)
 {
     free_patterns(&p->alpha_of);
     free_patterns(&p->r_of);
+    free_patterns(&p->excluded);
     json_decref(p->root);
     free(p->path);
     *p = (struct peft){ 0 };

@@ -29,7 +29,7 @@ struct peft {
     int64_t r;
     double alpha;
     bool rslora; /* the scale is alpha / sqrt(r), not alpha / r */
-    struct peft_patterns r_of, alpha_of;
+    struct peft_patterns r_of, alpha_of, excluded;
 };
 
 /* What the configuration says of one module. */
