@@ -33,7 +33,8 @@ no_number(const char *s, size_t n)
     return 0;
 }
 
-/* With null in place of these words; false if there are none. */
+/* With these words as strings: no number for those who want one, and nothing to
+ * the others; false if there are none. */
 static bool
 without_them(struct str *to, const char *s, size_t n)
 {
@@ -42,7 +43,7 @@ without_them(struct str *to, const char *s, size_t n)
     for (size_t i = 0, k; i < n; i += k) {
         k = in_string ? 0 : no_number(s + i, n - i);
         if (k > 0) {
-            str_adds(to, "null");
+            str_addf(to, "\"%.*s\"", (int)k, s + i);
             found = true;
             continue;
         }

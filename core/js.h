@@ -23,7 +23,7 @@ struct js {
 /*
  * js_load() reads a whole JSON file, a regular one: a FIFO would be waited for
  * (duplicate keys are an error; NaN and Infinity, which Python writes, are
- * null).  NULL with 'err' set: EX_NOINPUT, EX_IOERR,
+ * strings).  NULL with 'err' set: EX_NOINPUT, EX_IOERR,
  * EX_DATAERR (with line and column).
  * Owner: the caller, until json_decref().
  */
