@@ -31,9 +31,9 @@ END
     py - <<'END'
 import numpy as np, mkst
 a = {"tiny": [1e-200, 3e-200], "huge": [1e200, 1], "small": [1e-160, 5e-160], "mixed": [1e200, 1e-200],
-     "zero": [0, 0], "one": [1, 2]}
+     "zero": [0, 0], "one": [1, 2], "gone": [1e4, 2e4], "near": [1e4, 1e-170]}
 b = {"tiny": [2e-200, 3e-200], "huge": [2e200, 1], "small": [1e-160, 4e-160], "mixed": [1e200, 2e-200],
-     "zero": [0, 1e-300], "one": [1, 2.5]}
+     "zero": [0, 1e-300], "one": [1, 2.5], "gone": [0, 0], "near": [1e4, 2e-170]}
 for name, x in (("x", a), ("y", b)):
     mkst.save(name, {k: np.array(v, "<f8") for k, v in x.items()})
 END
@@ -50,6 +50,7 @@ want = {"tiny": 1 / math.sqrt(10), "huge": 1, "small": 1 / math.sqrt(26), "one":
 for k, v in want.items():
     assert abs(got[k][0] / v - 1) < 1e-5, (k, got[k], v)
 assert abs(got["tiny"][1] - 11 / math.sqrt(10 * 13)) < 1e-5
+assert got["gone"][0] == got["near"][1] == 1 and got["near"][0] < 1e-100, got
 assert math.isinf(got["zero"][0]) and got["mixed"][0] < 1e-300, got
 END
 }

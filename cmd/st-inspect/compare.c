@@ -236,12 +236,16 @@ static double
 better_scale(const struct part *p)
 {
     double least = fmin(p->dd, fmin(p->aa, p->bb));
+    double most = fmax(p->dd, fmax(p->aa, p->bb));
 
     if (isinf(p->max_abs) || isnan(p->max_abs))
         return 1;
     if (isinf(p->dd) || isinf(p->aa) || isinf(p->bb))
         return 0x1p-600;
-    return p->max_abs > 0 && least < DBL_MIN / DBL_EPSILON ? 0x1p500 : 1;
+    /* zeros are so little, too: nothing is to leave at the other end then */
+    return p->max_abs > 0 && least < DBL_MIN / DBL_EPSILON && most < 0x1p20
+               ? 0x1p500
+               : 1;
 }
 
 static void
@@ -276,7 +280,8 @@ compare(struct comparer *c, struct distance *d, const struct view *a,
     c->measure = true;
     if (pass(c, &all, err) < 0)
         return -1;
-    c->scale = better_scale(&all);
+    if (a->dtype == DT_F64 || b->dtype == DT_F64)
+        c->scale = better_scale(&all);
     if (c->scale != 1 && pass(c, &all, err) < 0)
         return -1;
     finish(d, &all);
