@@ -258,20 +258,20 @@ head_differs(struct binder *b, const struct stdir_tensor *embed,
              const struct stdir_tensor *head)
 {
     size_t rows = (size_t)b->model->config.vocab_size;
-    size_t nbytes = embed->t->nbytes / rows;
-    const char *x = st_data(embed->st, embed->t);
-    const char *y = st_data(head->st, head->t);
+    size_t cols = (size_t)b->model->config.hidden_size;
+    const void *x = st_data(embed->st, embed->t);
+    const void *y = st_data(head->st, head->t);
 
     if (embed == head)
         return false;
-    if (embed->t->dtype != head->t->dtype)
-        return true;
     for (size_t i = 0; i < 2 * TIED_ROWS; i++) {
         size_t row = i < TIED_ROWS ? i * rows / TIED_ROWS
                                    : rows - 1 - (i - TIED_ROWS) % rows;
 
-        if (memcmp(x + row * nbytes, y + row * nbytes, nbytes) != 0)
-            return true;
+        for (size_t k = row * cols; k < (row + 1) * cols; k++)
+            if (dtype_get(embed->t->dtype, x, k) !=
+                dtype_get(head->t->dtype, y, k))
+                return true;
     }
     return false;
 }

@@ -160,6 +160,8 @@ refuse_by_layer(const struct js *obj, struct err *err)
     return 0;
 }
 
+static const struct rope_config plain = { .factor = 1, .attention_factor = 1 };
+
 static bool
 is_empty(const struct js *js)
 {
@@ -171,16 +173,18 @@ is_empty(const struct js *js)
 static bool
 is_same(const struct js *a, const struct js *b)
 {
-    json_t *x = json_copy((json_t *)(uintptr_t)a->v);
-    json_t *y = json_copy((json_t *)(uintptr_t)b->v);
-    bool same;
+    struct rope_config x = plain, y = plain;
+    struct err err;
 
-    json_object_del(x, "rope_theta");
-    json_object_del(y, "rope_theta");
-    same = json_equal(x, y);
-    json_decref(x);
-    json_decref(y);
-    return same;
+    return js_is(a, JSON_OBJECT) && js_is(b, JSON_OBJECT) &&
+           parse_type(&x, a, &err) == 0 && parse_type(&y, b, &err) == 0 &&
+           x.type == y.type && x.factor == y.factor &&
+           x.low_freq_factor == y.low_freq_factor &&
+           x.high_freq_factor == y.high_freq_factor &&
+           x.beta_fast == y.beta_fast && x.beta_slow == y.beta_slow &&
+           x.attention_factor == y.attention_factor &&
+           x.truncate == y.truncate &&
+           x.original_max_positions == y.original_max_positions;
 }
 
 /* Transformers 5 writes rope_parameters, 4 wrote rope_scaling; where a file has
@@ -208,7 +212,7 @@ rope_parse(struct rope_config *rope, const struct js *root, struct err *err)
 {
     struct js obj, theta;
 
-    *rope = (struct rope_config){ .factor = 1, .attention_factor = 1 };
+    *rope = plain;
     if (find_rope(&obj, root, err) || refuse_partial(root, err) ||
         number_or(root, "rope_theta", 1.0001, 10000, &rope->theta, err))
         return -1;

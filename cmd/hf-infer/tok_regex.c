@@ -57,6 +57,17 @@ compiles(const struct str *pattern)
     return re != NULL;
 }
 
+static bool
+is_pcre2s(const char *name, size_t n)
+{
+    static const char *const names[] = { "Xan", "Xps", "Xsp", "Xuc", "Xwd" };
+    bool found = memchr(name, '&', n) != NULL;
+
+    for (int i = 0; i < 5; i++)
+        found = found || (n == 3 && !memcmp(name, names[i], 3));
+    return found;
+}
+
 /*
  * \p{L} and the like, as a whole: this brace is no interval's.  A script is to
  * Oniguruma what is of that script alone; to PCRE2 since 10.40 also what more
@@ -72,7 +83,7 @@ put_property(struct onig *o, const struct js *js, struct err *err)
 
     if (!has_brace)
         return unsupported(js, "\\p without {NAME}", err);
-    if (*name == 'X' || memchr(name, '&', (size_t)(close - name)))
+    if (is_pcre2s(name, (size_t)(close - name)))
         return unsupported(js, "a property that only PCRE2 knows", err);
     str_add(&o->pcre, o->p, 3);
     if (*name == '^')
@@ -94,7 +105,9 @@ refuse_escape(const char *p, const char *end, const struct js *js,
 {
     static const char others[] = "CEHKNQVcho";
     char name[] = { '\\', end - p > 1 ? p[1] : '\0', '\0' };
-    bool high = end - p > 2 && p[1] == 'x' && strchr("89abcdefABCDEF", p[2]);
+    bool high = end - p > 3 && p[1] == 'x' &&
+                memchr("89abcdefABCDEF", p[2], 14) &&
+                memchr("0123456789abcdefABCDEF", p[3], 22);
 
     if (!name[1] || (!strchr(others, name[1]) && !high))
         return 0;

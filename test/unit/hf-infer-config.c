@@ -137,7 +137,7 @@ test_rope(void)
           "\"factor\":2}",
           NULL, "rope: an empty one is none", c.rope.type == ROPE_LINEAR);
     GIVES("\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\","
-          "\"factor\":2},\"rope_scaling\":{\"factor\":2,\"rope_type\":"
+          "\"factor\":2.0},\"rope_scaling\":{\"factor\":2,\"type\":"
           "\"linear\"}",
           NULL, "rope: two that say the same",
           c.rope.type == ROPE_LINEAR && c.rope.theta == 5e5);
