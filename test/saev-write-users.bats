@@ -10,7 +10,7 @@ json.dump(m, open("c.json", "w"))
 dump("want", n=7, imgs_a_shard=3).tofile("a.f32")
 END
     size=$(($(wc -c <a.f32) / 7))
-    (head -c $((6 * size)) a.f32; sleep 60) | saev-write -q -m c.json -o D --deadline 1 || [ $? = 75 ]
+    run -75 saev-write -q -m c.json -o D --deadline 1 < <(head -c $((6 * size)) a.f32; exec sleep 5)
     run -65 --separate-stderr saev-write -q -m c.json -o D --resume --first 6 </dev/null
     [ "$stderr" = "saev-write: standard input: is empty (expected images, as c.json has no n_imgs)" ]
     [ ! -e D/[0-9a-f]*/metadata.json ]

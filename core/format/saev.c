@@ -558,5 +558,9 @@ saev_own_key(const struct saev *s, const char *key)
     for (int q = 0; q < Q_COUNT; q++)
         if (s->key_of[q] && !strcmp(key, s->key_of[q]))
             return own_key(q);
+    /* one that has the name of what is taken from elsewhere, or made */
+    for (int q = 0; q < Q_COUNT; q++)
+        if (own_key(q) && !strcmp(key, own_key(q)))
+            return NULL;
     return key;
 }

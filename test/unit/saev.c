@@ -226,6 +226,11 @@ test_names(void)
         "\"patches_per_ex\": 3, \"cls_token\": true, \"d_model\": 4, "
         "\"seed\": 1, \"n_examples\": 7, \"data\": {}, "
         "\"max_patches_per_shard\": 24}";
+    static const char old[] =
+        "{\"width\": 1, \"height\": 1, \"model\": \"m\", \"n_layers\": 1, "
+        "\"n_patches_per_img\": 1, \"d_vit\": 1, \"seed\": 1, \"n_imgs\": 1, "
+        "\"n_patches_per_shard\": 9, \"data\": \"\", \"vit_ckpt\": \"x\", "
+        "\"cls_token\": false}";
     static const char both[] =
         "{\"vit_family\": \"clip\", \"ckpt\": \"c\", \"layers\": [1], "
         "\"patches_per_ex\": 3, \"cls_token\": true, \"d_model\": 4, "
@@ -249,6 +254,14 @@ test_names(void)
                        !strcmp(saev_own_key(&s, "d_vit"), "d_vit"),
                    "saev: another %s is a member like others", extra[i]))
             saev_free(&s);
+    }
+    if (saev_parse(&s, old, strlen(old), "m", 0, &err) == 0) {
+        tap_ok(!saev_own_key(&s, "vit_ckpt") &&
+                   !saev_own_key(&s, "cls_token") &&
+                   !strcmp(saev_own_key(&s, "model"), "vit_ckpt") &&
+                   !strcmp(saev_own_key(&s, "x"), "x"),
+               "saev: what is taken from elsewhere has no other");
+        saev_free(&s);
     }
     tap_ok(saev_parse(&s, later, strlen(later), "m", SAEV_INPUT, &err) < 0 &&
                !strcmp(err.what, "m: the key vit_family is missing"),
