@@ -351,10 +351,11 @@ write_tensors(const struct adapter *a, struct stw *w, const char *path,
     if (rc < 0 || stw_open(w, path, 0, err) < 0)
         return -1;
     for (size_t i = 0; i < MOE_N_LORA * a->n_experts; i++) {
+        enum moe_lora_matrix m = (enum moe_lora_matrix)(i % MOE_N_LORA);
         uint64_t shape[3];
-        size_t n, m = i % MOE_N_LORA;
+        size_t n;
 
-        moe_lora_shape(&config, (enum moe_lora_matrix)m, shape);
+        moe_lora_shape(&config, m, shape);
         n = shape[1] * shape[2];
         if (adapter_put(a, w, (int)i, m, i / MOE_N_LORA * n, n, err) < 0)
             return -1;
