@@ -202,7 +202,7 @@ find_rope(struct js *obj, const struct js *root, struct err *err)
                        "%s: rope_parameters and rope_scaling are both there, "
                        "and differ (expected one)",
                        root->file);
-    if (is_empty(obj))
+    if (!json_object_get(obj->v, "rope_theta")) /* or it is empty */
         *obj = scaling;
     return 0;
 }

@@ -212,8 +212,8 @@ check_group(const struct onig *o, const struct js *js, struct err *err)
     return 0;
 }
 
-/* "{,n}" and "{n}?", which are no interval of PCRE2's, or another. */
-static int
+/* "{,n}" is no interval to PCRE2 before 10.43; of "{n}" what follows counts. */
+static void
 put_interval(struct onig *o)
 {
     size_t left = (size_t)(o->end - o->p) - 1, n;
@@ -232,7 +232,6 @@ put_interval(struct onig *o)
         str_addc(&o->pcre, '{');
     }
     o->p++;
-    return 0;
 }
 
 static int
@@ -252,8 +251,10 @@ put_one(struct onig *o, const struct js *js, struct err *err)
         return unsupported(js, "\"{n}?\"", err);
     if (check_group(o, js, err) < 0)
         return -1;
-    if (c == '{')
-        return put_interval(o);
+    if (c == '{') {
+        put_interval(o);
+        return 0;
+    }
     o->interval = c == '}';
     str_addc(&o->pcre, c);
     o->p++;

@@ -258,6 +258,7 @@ check_needs(const bool *seen, int verb)
 static void
 check_files(const struct cmd *cmd)
 {
+    /* what --force does not replace may lie in a folder that is read */
     bool (*is_lost)(const char *, const char *) =
         cmd->out_flags & OUT_FORCE ? stdir_holds : file_same;
     bool forward = !strcmp(cmd->verb, "forward");

@@ -288,7 +288,7 @@ takes_layer(const struct peft *p, int64_t layer)
                  (js_is(&layers, JSON_ARRAY) && json_array_size(layers.v) == 0);
 
     if (js_is(&layers, JSON_INTEGER))
-        return json_integer_value(layers.v) == layer;
+        return layer >= 0 && json_integer_value(layers.v) == layer;
     for (size_t i = 0; i < json_array_size(layers.v); i++)
         takes =
             takes || (layer >= 0 &&

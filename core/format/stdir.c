@@ -405,22 +405,15 @@ stdir_find(const struct stdir *dir, const char *name)
 /* ---- what an output must not replace ---- */
 
 static bool
-ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), end_n = strlen(end);
-
-    return n >= end_n && !strcmp(s + n - end_n, end);
-}
-
-static bool
 is_model_file(const char *path)
 {
     static const char *const names[] = {
         "config.json", "generation_config.json", "tokenizer.json",
         "cfg.json",    "adapter_config.json",    "metadata.json",
+        INDEX,
     };
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    bool yes = ends_with(name, SUFFIX) || ends_with(name, SUFFIX ".index.json");
+    bool yes = has_suffix(name, strlen(name));
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         yes = yes || !strcmp(name, names[i]);

@@ -141,6 +141,11 @@ test_rope(void)
           "\"linear\"}",
           NULL, "rope: two that say the same",
           c.rope.type == ROPE_LINEAR && c.rope.theta == 5e5);
+    GIVES("\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2},"
+          "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,"
+          "\"rope_theta\":5e5}",
+          NULL, "rope: of two, the one that has the base",
+          c.rope.type == ROPE_LINEAR && c.rope.theta == 5e5);
     GIVES("\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", NULL,
           "rope: type is the older rope_type",
           c.rope.type == ROPE_LINEAR && c.rope.factor == 2);
