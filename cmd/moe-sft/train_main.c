@@ -225,7 +225,7 @@ check_inputs(const struct train_options *o, struct err *err)
     for (int i = 0; i < 2; i++)
         if (is_kept(o, in[i]))
             return err_set(err, TU_USAGE, "-%c %s is what -o %s would replace",
-                           "bl"[i], in[i], o -> dir);
+                           i ? 'l' : 'b', in[i], o->dir);
     return 0;
 }
 
