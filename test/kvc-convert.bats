@@ -22,7 +22,12 @@ poke() {
 
 @test "kvc-convert: every dtype to fp16, bf16 and fp32 is numpy's" {
     converts dtypes
-    [ "$output" = 36 ]
+    [ "$output" = 42 ]
+}
+
+@test "kvc-convert: NaN of the same type keep their bits" {
+    converts nans
+    [ "$output" = 6 ]
 }
 
 @test "kvc-convert: views, shared storages, protocols 2 to 5, legacy, deflated" {
@@ -32,12 +37,12 @@ poke() {
 
 @test "kvc-convert: wrapped, flat, named by a wrapper, Parameters" {
     converts wrappings
-    [ "$output" = 9 ]
+    [ "$output" = 15 ]
 }
 
 @test "kvc-convert: missing biases, text only, other prefixes and slots, header options" {
     converts orders
-    [ "$output" = 9 ]
+    [ "$output" = 11 ]
 }
 
 @test "kvc-convert: safetensors with a state dict's names" {
@@ -154,6 +159,27 @@ END
     run -66 kvc-convert --check none.bin
 }
 
+@test "kvc-convert --check: what InfiniLM's loader has no room for" {
+    py - <<'END'
+import kvc_ref as k, struct
+with open("layers.bin", "wb") as f:
+    f.write(k.header(10001, head_dim=1, hidden=2, factor=2, per_layer=6))
+    for i in range(10001 * 2):
+        for cols in 2, 1, 1:
+            f.write(struct.pack("<III", 1, cols, 0) + bytes(2 * cols))
+with open("numbers.bin", "wb") as f:
+    f.write(k.header(1, head_dim=10000, hidden=20000, factor=2, per_layer=3))
+    for rows, cols in (5001, 20000), (1, 5001), (10000, 1):
+        f.write(struct.pack("<III", rows, cols, 0))
+        f.seek(2 * rows * cols, 1)
+    f.truncate()
+END
+    run -1 kvc-convert --check layers.bin
+    [ "$output" = "layers.bin: has 10001 layers (engines load at most 10000)" ]
+    run -1 kvc-convert --check numbers.bin
+    [ "${lines[1]}" = "numbers.bin: layer 0 block 0: 5001 x 20000 numbers (engines load at most 100000000)" ]
+}
+
 @test "kvc-convert --check: blocks that a sparse file promises take no memory" {
     make_bin a.bin
     poke a.bin 12 '\377\377\377\377'
@@ -189,6 +215,25 @@ END
     grep -q "^$(printf '0\t0\tshape\t24x40+bias\t24x40\t-\t-')\$" <<<"$output"
 }
 
+@test "kvc-convert --info: where each block is, and the XXH3-128 of its numbers" {
+    make_bin a.bin 'dtype="bf16", metadata=b"xyz"'
+    kvc-convert --info a.bin | "$PYTHON" -c 'import ctypes, struct, sys
+class Sum(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+xxh3.restype, xxh3.argtypes = Sum, (ctypes.c_char_p, ctypes.c_size_t)
+data = open("a.bin", "rb").read()
+rows = [line.split() for line in sys.stdin][-24:]
+at = 44 + 3
+for i, row in enumerate(rows):
+    r, c, bias = struct.unpack("<III", data[at:at + 12])
+    n = 2 * (r * c + r * bias)
+    h = xxh3(data[at + 12:at + 12 + n], n)
+    assert bias == 1 and row == [str(x) for x in (i // 12, i % 12, r, c, bias, at)] + ["%016x%016x" % (h.high, h.low)], row
+    at += 12 + n
+assert at == len(data)'
+}
+
 @test "kvc-convert --info --json: valid JSON with every header field" {
     make_bin a.bin 'metadata=b"{\"a\": \"\x1b\"}"'
     kvc-convert --info --json a.bin | "$PYTHON" -c 'import json, sys
@@ -219,7 +264,10 @@ open("X.pth", "wb").write(archive({"compressor": state, "epoch": 3}))'
     [ "$(grep -o 'ignored: .*' <<<"$stderr" | LC_ALL=C sort)" = "ignored: attention.0.weight
 ignored: compress_tk.0.1.weight
 ignored: compress_tk.01.3.weight" ]
-    grep -q '^kvc-convert: global: torch._utils._rebuild_tensor_v2 at byte [0-9]*, not called$' <<<"$stderr"
+    at=$(py -c 'import pickletools, zipfile
+print(next(at for op, arg, at in pickletools.genops(zipfile.ZipFile("X.pth").read("archive/data.pkl"))
+           if arg == "torch._utils _rebuild_tensor_v2"))')
+    grep -qx "kvc-convert: global: torch._utils._rebuild_tensor_v2 at byte $at, not called" <<<"$stderr"
     # an MLP taken twice is there once
     run -0 --separate-stderr kvc-convert --input X.pth --output Z.bin -v --prefix-order compress_tk,compress_tk
     grep -q '^kvc-convert: X.pth: 12 tensors used, 39 ignored$' <<<"$stderr"
@@ -258,6 +306,13 @@ put("layer.pth", far)
 def vast(s): s["compress_tk.0.0.weight"].shape, s["compress_tk.0.0.weight"].strides = (2**31, 2**24), (0, 0)
 put("vast.pth", vast)
 put("text.pth", lambda s: s.update({"compress_tk.0.3.weight": "no tensor"}))
+def stored(name, cls, dtype):
+    def change(s):
+        s[name].storage.array, s[name].storage.cls = np.zeros(6, dtype), cls
+    return change
+put("neg.pth", lambda s: setattr(s["compress_tk.0.3.weight"], "how", "neg"))
+put("quantized.pth", stored("compress_tk.0.3.bias", "QUInt8Storage", "u1"))
+put("complex.pth", stored("compress_tv.0.3.bias", "ComplexFloatStorage", "<c8"))
 put("other-bias.pth", lambda s: s.update({"compress_tv.0.3.bias": None}))
 open("other.pth", "wb").write(archive({"a": 1}))
 open("list.pth", "wb").write(archive([1, 2]))
@@ -273,7 +328,18 @@ END
     run -65 kvc-convert --input empty.pth --output Y.bin
     [[ $output == "kvc-convert: empty.pth: compress_iv.0.6.weight is 0 x "*" (expected 1 to 4294967295)" ]]
     refuse layer.pth "layer.pth: tensor compress_tk.2.0.weight is missing"
-    refuse text.pth "text.pth: tensor compress_tk.0.3.weight is missing"
+    refuse text.pth "text.pth: compress_tk.0.3.weight is no tensor"
+    at=$(py -c 'import pickletools, zipfile
+for name, what in ("neg", "torch._utils _rebuild_tensor_v2"), ("quantized", "torch QUInt8Storage"):
+    print(next(at for op, arg, at in pickletools.genops(zipfile.ZipFile(name + ".pth").read("archive/data.pkl"))
+               if arg == what))')
+    refuse neg.pth "neg.pth: compress_tk.0.3.weight is made by torch._utils._rebuild_tensor_v2, named at byte ${at%$'\n'*} (expected a plain tensor)"
+    refuse quantized.pth "quantized.pth: compress_tk.0.3.bias is made by torch.QUInt8Storage, named at byte ${at#*$'\n'} (expected a plain tensor)"
+    refuse complex.pth "complex.pth: compress_tv.0.3.bias is C64 (expected numbers)"
+    run -65 kvc-convert --input neg.pth --output Y.bin -v
+    grep -q '^kvc-convert: used: compress_tk.0.0.weight$' <<<"$output"
+    grep -q '^kvc-convert: global: torch._utils._rebuild_tensor_v2 at byte' <<<"$output"
+    run -65 kvc-convert --input list.pth --output Y.bin -v
     refuse other-bias.pth "other-bias.pth: compress_tv.0.3.bias is no tensor"
     refuse other.pth "other.pth: has no compress_tk.LAYER.SLOT.weight (of 1 names)"
     run -65 kvc-convert --input other.pth --output Y.bin -v
@@ -381,6 +447,15 @@ open("c.pth", "wb").write(archive(build(layers=4, dk=32, factor=5, dims=(32, 32)
     examples kvc-convert.1 >script
     run -0 bash -euxo pipefail script
     grep -q '"kvc":{' kvc.json
+}
+
+@test "kvc-convert: a disk that is too small is told before the work" {
+    small_disk 8k
+    py -c 'from kvc_pth import *
+open("X.pth", "wb").write(archive(build(layers=8)[0]))'
+    run -74 kvc-convert --input X.pth --output disk/Y.bin --dtype fp32
+    [[ $output == "kvc-convert: disk/Y.bin: no room for "*" bytes: No space left on device" ]]
+    [ -z "$(ls -A disk)" ]
 }
 
 @test "kvc-convert: a checkpoint of 178 MB in 16 MiB of memory" {

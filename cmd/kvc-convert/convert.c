@@ -20,6 +20,7 @@ struct plan {
     void *raw, *rounded; /* [PIECE] of 8 and of 4 bytes */
     float *f32;
     struct out *out;
+    size_t nbytes; /* of the output, whole */
 };
 
 /* A whole number between dots; false for anything else. */
@@ -97,17 +98,46 @@ check_size(const struct plan *p, const char *name, const struct tensor *t,
         p->src.path, name, (unsigned long long)t->n_elements, p->src.nbytes);
 }
 
-/* Finds a weight or a bias; EX_DATAERR names what is not right with it. */
+/* What has a tensor's name is text, a list, quantized, sparse, ... */
+static int
+no_tensor(const struct plan *p, const char *name, const struct pth_value *v,
+          struct err *err)
+{
+    const struct pth_global *g =
+        pth_kind(v) == PTH_OPAQUE ? pth_global(v) : NULL;
+
+    if (!g)
+        return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
+                       name);
+    return err_set(err, EX_DATAERR,
+                   "%s: %s is made by %.100s.%.100s, named at byte %zu "
+                   "(expected a plain tensor)",
+                   p->src.path, name, g->module, g->name, g->at);
+}
+
+/* Is it a tensor of numbers?  EX_DATAERR says what else. */
+static int
+check_numbers(const struct plan *p, const char *name, const struct tensor *t,
+              struct err *err)
+{
+    if (t->other)
+        return no_tensor(p, name, t->other, err);
+    if (!round_known(t->dtype))
+        return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
+                       p->src.path, name, dtype_table[t->dtype].name);
+    return 0;
+}
+
+/* Finds a weight; EX_DATAERR names what is not right with it. */
 static int
 find_weight(const struct plan *p, const char *name, struct tensor *t,
             struct err *err)
 {
-    if (!source_find(&p->src, name, t))
+    if (!source_find(&p->src, name, t) && !t->other)
         return err_set(err, EX_DATAERR, "%s: tensor %s%s is missing",
                        p->src.path, p->src.strip, name);
-    if (!round_known(t->dtype))
-        return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
-                       p->src.path, name, dtype_table[t->dtype].name);
+    if (check_numbers(p, name, t, err) < 0)
+        return -1;
     if (t->n_dims != 2)
         return err_set(err, EX_DATAERR, "%s: %s has %zu dims (expected 2)",
                        p->src.path, name, t->n_dims);
@@ -125,14 +155,10 @@ find_bias(const struct plan *p, const char *name, size_t rows, struct tensor *t,
           bool *found, struct err *err)
 {
     *found = source_find(&p->src, name, t);
-    if (t->other)
-        return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
-                       name);
-    if (!*found)
+    if (!*found && !t->other)
         return 0;
-    if (!round_known(t->dtype))
-        return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
-                       p->src.path, name, dtype_table[t->dtype].name);
+    if (check_numbers(p, name, t, err) < 0)
+        return -1;
     if (t->n_elements != rows)
         return err_set(err, EX_DATAERR,
                        "%s: %s has %llu numbers (expected %zu, the rows of its "
@@ -158,30 +184,69 @@ put_numbers(struct plan *p, const struct tensor *t, struct err *err)
     return 0;
 }
 
-static int
-put_block(struct plan *p, uint32_t layer, const char *prefix, const char *slot,
-          struct err *err)
-{
-    unsigned char head[KVC_BLOCK_BYTES];
-    struct str name = { 0 };
+struct block {
     struct tensor w, b;
-    bool has_bias = false;
+    bool has_bias;
+};
+
+static int
+find_block(const struct plan *p, uint32_t layer, const char *prefix,
+           const char *slot, struct block *block, struct err *err)
+{
+    struct str name = { 0 };
     int rc;
 
     str_addf(&name, "%s.%u.%s.weight", prefix, layer, slot);
-    rc = find_weight(p, name.s, &w, err);
+    rc = find_weight(p, name.s, &block->w, err);
     str_clear(&name);
     str_addf(&name, "%s.%u.%s.bias", prefix, layer, slot);
     if (rc == 0)
-        rc = find_bias(p, name.s, (size_t)w.shape[0], &b, &has_bias, err);
+        rc = find_bias(p, name.s, (size_t)block->w.shape[0], &block->b,
+                       &block->has_bias, err);
     str_free(&name);
-    if (rc < 0)
-        return -1;
-    kvc_put_block(head, (uint32_t)w.shape[0], (uint32_t)w.shape[1], has_bias);
+    return rc;
+}
+
+/* In the order of the file. */
+static int
+each_block(struct plan *p,
+           int (*act)(struct plan *p, const struct block *b, struct err *err),
+           struct err *err)
+{
+    const struct order *o = &p->order;
+    struct block b;
+
+    for (uint32_t layer = 0; layer < p->header.num_layers; layer++)
+        for (size_t i = 0; i < o->n_prefixes; i++)
+            for (size_t j = 0; j < KVC_SLOTS; j++)
+                if (find_block(p, layer, o->prefixes[i], o->slots[j], &b, err) <
+                        0 ||
+                    act(p, &b, err) < 0)
+                    return -1;
+    return 0;
+}
+
+static int
+add_size(struct plan *p, const struct block *b, struct err *err)
+{
+    size_t n = b->w.n_elements + (b->has_bias ? b->b.n_elements : 0);
+
+    (void)err;
+    p->nbytes += KVC_BLOCK_BYTES + n * (dtype_table[p->dtype].bits / 8);
+    return 0;
+}
+
+static int
+put_block(struct plan *p, const struct block *b, struct err *err)
+{
+    unsigned char head[KVC_BLOCK_BYTES];
+
+    kvc_put_block(head, (uint32_t)b->w.shape[0], (uint32_t)b->w.shape[1],
+                  b->has_bias);
     if (out_write(p->out, head, sizeof(head), err) < 0 ||
-        put_numbers(p, &w, err) < 0)
+        put_numbers(p, &b->w, err) < 0)
         return -1;
-    return has_bias ? put_numbers(p, &b, err) : 0;
+    return b->has_bias ? put_numbers(p, &b->b, err) : 0;
 }
 
 /* A header field: from the option, from what the safetensors came from, or
@@ -286,23 +351,21 @@ plan_metadata(struct plan *p, struct err *err)
     return 0;
 }
 
+/* What is missing, and a disk that is too small, is told before the work. */
 static int
 write_all(struct plan *p, struct err *err)
 {
-    const struct order *o = &p->order;
     unsigned char head[KVC_HEADER_BYTES];
 
+    p->nbytes = sizeof(head) + p->metadata.n;
     kvc_put_header(head, &p->header);
-    if (out_write(p->out, head, sizeof(head), err) < 0 ||
+    if (each_block(p, add_size, err) < 0 ||
+        out_reserve(p->out, p->nbytes, err) < 0 ||
+        out_write(p->out, head, sizeof(head), err) < 0 ||
         out_write(p->out, p->metadata.n ? p->metadata.s : "", p->metadata.n,
                   err) < 0)
         return -1;
-    for (uint32_t layer = 0; layer < p->header.num_layers; layer++)
-        for (size_t i = 0; i < o->n_prefixes; i++)
-            for (size_t j = 0; j < KVC_SLOTS; j++)
-                if (put_block(p, layer, o->prefixes[i], o->slots[j], err) < 0)
-                    return -1;
-    return 0;
+    return each_block(p, put_block, err);
 }
 
 /* Is it the name of a weight or bias of the order, as written? */
@@ -348,15 +411,16 @@ say_names(const struct plan *p)
 
 /* -v: what was used, what was not, and what the pickle would have called. */
 static void
-say_used(const struct plan *p)
+say_all(const struct plan *p, bool done)
 {
     const struct kvc_header *h = &p->header;
 
-    tool_say("%s: %u layers of %u blocks, %s, compression_factor %u, head_dim "
-             "%u, min_seq_len %u",
-             p->cmd->output, h->num_layers, h->weight_count_per_layer,
-             dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
-             h->min_seq_len);
+    if (done)
+        tool_say("%s: %u layers of %u blocks, %s, compression_factor %u, "
+                 "head_dim %u, min_seq_len %u",
+                 p->cmd->output, h->num_layers, h->weight_count_per_layer,
+                 dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
+                 h->min_seq_len);
     say_names(p);
     for (const struct pth_global *g = p->src.pth ? pth_globals(p->src.pth)
                                                  : NULL;
@@ -365,7 +429,8 @@ say_used(const struct plan *p)
                  g->at);
 }
 
-/* The options' order, or that of the .bin it comes from, or the script's. */
+/* The options' order, or that of the .bin it comes from, or the script's, and
+ * where the names that it makes are. */
 static int
 plan_order(struct plan *p, struct err *err)
 {
@@ -385,9 +450,7 @@ plan_order(struct plan *p, struct err *err)
                        "kvc.slot_order \"%s\" (expected 1 to %d names, %d "
                        "numbers)",
                        p->src.path, prefixes, slots, MAX_PREFIXES, KVC_SLOTS);
-    if (!p->cmd->strict)
-        source_strip(&p->src, &p->order);
-    return 0;
+    return source_settle(&p->src, &p->order, p->cmd->strict, err);
 }
 
 static int
@@ -423,10 +486,8 @@ convert(const struct cmd *cmd, struct err *err)
     struct plan p = { .cmd = cmd };
     int rc = run(&p, err);
 
-    if (rc == 0 && cmd->verbose)
-        say_used(&p);
-    else if (cmd->verbose && p.header.num_layers == 0 && source_n(&p.src))
-        say_names(&p); /* none is what was looked for */
+    if (cmd->verbose && source_n(&p.src))
+        say_all(&p, rc == 0); /* after a failure it tells what there is */
     source_close(&p.src);
     order_free(&p.order);
     str_free(&p.metadata);

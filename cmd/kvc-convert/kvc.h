@@ -63,14 +63,17 @@ struct tensor {
     size_t n_dims;
     uint64_t shape[2]; /* the first two */
     uint64_t n_elements;
-    bool other; /* not found, but something else has the name */
+    const struct pth_value *other; /* no tensor, but it has the name */
     const struct pth_tensor *pth;
     const struct stdir_tensor *st;
 };
 
 int source_open(struct source *src, const struct cmd *cmd, struct err *err);
-/* source_strip() finds what stands before names with such prefixes. */
-void source_strip(struct source *src, const struct order *order);
+/* source_settle() finds where in the file names with such prefixes are, and
+ * what stands before them: of what follows only source_meta() goes without.
+ * -1 with 'err' set (EX_DATAERR: no dict).  strict: as the engine's script. */
+int source_settle(struct source *src, const struct order *order, bool strict,
+                  struct err *err);
 void source_close(struct source *src); /* a zeroed struct is fine */
 
 size_t source_n(const struct source *src);

@@ -8,27 +8,10 @@
 bool
 round_known(enum dtype from)
 {
-    switch (from) {
-    case DT_F16:
-    case DT_BF16:
-    case DT_F32:
-    case DT_F64:
-    case DT_BOOL:
-    case DT_U8:
-    case DT_I8:
-    case DT_I16:
-    case DT_U16:
-    case DT_I32:
-    case DT_U32:
-    case DT_I64:
-    case DT_U64:
-        return true;
-    default:
-        return false;
-    }
+    return dtype_table[from].bits >= 8 && dtype_table[from].kind != DK_COMPLEX;
 }
 
-/* Whole numbers and f64 go through f32, 64-bit ones in one rounding. */
+/* All go through f32, 64-bit whole numbers in one rounding. */
 static float
 to_f32(const void *from, enum dtype type, size_t i)
 {

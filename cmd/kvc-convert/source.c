@@ -41,27 +41,12 @@ dict_at(const struct pth_value *v, const char *key)
     return item && pth_kind(item) == PTH_DICT ? item : NULL;
 }
 
-/* Where a checkpoint keeps the compressor's state, the likeliest first. */
-static const struct pth_value *
-find_state(const struct pth *pth, bool strict)
-{
-    const struct pth_value *root = pth_root(pth), *found;
-    const struct pth_value *model = dict_at(root, "model_state_dict");
-    const struct pth_value *state = dict_at(root, "state_dict");
-
-    if ((found = dict_at(model, "compressor")) ||
-        (found = dict_at(root, "compressor")))
-        return found;
-    if (!strict && ((found = dict_at(state, "compressor")) || (found = state) ||
-                    (found = model)))
-        return found;
-    return pth_kind(root) == PTH_DICT ? root : NULL;
-}
-
 size_t
 source_n(const struct source *src)
 {
-    return src->pth ? pth_n(src->state) : src->dir.n_tensors;
+    if (!src->pth)
+        return src->dir.n_tensors;
+    return src->state ? pth_n(src->state) : 0;
 }
 
 const char *
@@ -89,25 +74,74 @@ has_prefix(const char *name, size_t n, const char *start, const char *prefix)
            !memcmp(name + s, prefix, p) && name[s + p] == '.';
 }
 
+/* Does a name of the state begin with 'start', a prefix of the order, a dot? */
+static bool
+has_names(const struct source *src, const struct order *order,
+          const char *start)
+{
+    for (size_t i = 0; i < source_n(src); i++) {
+        size_t n;
+        const char *name = source_name(src, i, &n);
+
+        for (size_t k = 0; k < order->n_prefixes; k++)
+            if (has_prefix(name, n, start, order->prefixes[k]))
+                return true;
+    }
+    return false;
+}
+
+/*
+ * Where a checkpoint keeps the compressor's state: where the engine's script
+ * looks, and where that finds no weights, in what other trainers call theirs.
+ */
+static int
+find_state(struct source *src, const struct order *order, bool strict,
+           struct err *err)
+{
+    const struct pth_value *root = pth_root(src->pth), *found;
+    const struct pth_value *model = dict_at(root, "model_state_dict");
+    const struct pth_value *state = dict_at(root, "state_dict");
+
+    if (pth_kind(root) != PTH_DICT)
+        return err_set(err, EX_DATAERR,
+                       "%s: is a pickle of something else than a state dict",
+                       src->path);
+    if ((found = dict_at(model, "compressor")) ||
+        (found = dict_at(root, "compressor"))) {
+        src->state = found;
+        return 0;
+    }
+    src->state = root;
+    if (!strict && !has_names(src, order, "") &&
+        ((found = dict_at(state, "compressor")) || (found = state) ||
+         (found = model)))
+        src->state = found;
+    return 0;
+}
+
 /* Training wrappers put a word before every name: which one? */
-void
-source_strip(struct source *src, const struct order *order)
+static const char *
+find_start(const struct source *src, const struct order *order)
 {
     static const char *const starts[] = { "", "module.", "compressor.",
                                           "module.compressor.",
                                           "compressor.module." };
 
     for (size_t j = 0; j < sizeof(starts) / sizeof(starts[0]); j++)
-        for (size_t i = 0; i < source_n(src); i++) {
-            size_t n;
-            const char *name = source_name(src, i, &n);
+        if (has_names(src, order, starts[j]))
+            return starts[j];
+    return "";
+}
 
-            for (size_t k = 0; k < order->n_prefixes; k++)
-                if (has_prefix(name, n, starts[j], order->prefixes[k])) {
-                    src->strip = starts[j];
-                    return;
-                }
-        }
+int
+source_settle(struct source *src, const struct order *order, bool strict,
+              struct err *err)
+{
+    if (src->pth && find_state(src, order, strict, err) < 0)
+        return -1;
+    if (!strict)
+        src->strip = find_start(src, order);
+    return 0;
 }
 
 int
@@ -121,22 +155,8 @@ source_open(struct source *src, const struct cmd *cmd, struct err *err)
         return -1;
     if (stat(cmd->input, &st) == 0)
         src->nbytes = (size_t)st.st_size;
-    if (form == FORM_SAFETENSORS) {
-        if (stdir_open(&src->dir, cmd->input, err) < 0)
-            return -1;
-    } else {
-        if (pth_open(&src->pth, cmd->input, err) < 0)
-            return -1;
-        src->state = find_state(src->pth, cmd->strict);
-        if (!src->state) {
-            source_close(src);
-            return err_set(err, EX_DATAERR,
-                           "%s: is a pickle of something else than a state "
-                           "dict",
-                           cmd->input);
-        }
-    }
-    return 0;
+    return form == FORM_SAFETENSORS ? stdir_open(&src->dir, cmd->input, err)
+                                    : pth_open(&src->pth, cmd->input, err);
 }
 
 void
@@ -160,7 +180,7 @@ source_find(const struct source *src, const char *name, struct tensor *t)
         const struct pth_value *v = pth_get(src->state, full);
 
         t->pth = v ? pth_tensor(v) : NULL;
-        t->other = v && !t->pth;
+        t->other = t->pth ? NULL : v;
         if (!t->pth)
             return false;
         t->dtype = t->pth->dtype;

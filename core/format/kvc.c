@@ -232,6 +232,9 @@ check_header(struct checker *c, size_t n_layers)
 
     if (h->reserved)
         problem(c, "reserved is %u (expected 0)", h->reserved);
+    if (h->num_layers > KVC_MAX_LAYERS)
+        problem(c, "has %u layers (engines load at most %d)", h->num_layers,
+                KVC_MAX_LAYERS);
     if (n_layers && h->num_layers != n_layers)
         problem(c, "has %u layers (expected the model's %zu)", h->num_layers,
                 n_layers);
@@ -263,6 +266,11 @@ check_block(struct checker *c, size_t i)
     size_t per = k->header.weight_count_per_layer;
     size_t n = (size_t)b->rows * b->cols, n_bad = 0;
 
+    if (n > KVC_MAX_NUMBERS)
+        problem(c,
+                "layer %zu block %zu: %u x %u numbers (engines load at most "
+                "%d)",
+                i / per, i % per, b->rows, b->cols, KVC_MAX_NUMBERS);
     if (b->has_bias > 1)
         problem(c, "layer %zu block %zu: has_bias is %u (expected 0 or 1)",
                 i / per, i % per, b->has_bias);

@@ -20,6 +20,10 @@
 #define KVC_BLOCK_BYTES  12 /* before each block's numbers */
 #define KVC_SLOTS        3  /* linear layers of an MLP */
 
+/* InfiniLM's loader refuses files of more layers, weights of more numbers. */
+#define KVC_MAX_LAYERS  10000
+#define KVC_MAX_NUMBERS 100000000
+
 /* The header's fields in their order; magic and version are checked. */
 struct kvc_header {
     uint16_t dtype_code; /* 0 f16, 1 bf16, 2 f32 */
@@ -75,8 +79,9 @@ void kvc_put_block(unsigned char to[KVC_BLOCK_BYTES], uint32_t rows,
 /*
  * kvc_check() tells what an engine would stumble over, a line each, and
  * returns how many: MLPs whose shapes do not follow each other, a header that
- * says other than the blocks, a bias flag of neither 0 nor 1, bytes behind the
- * end, NaN and infinities.  n_layers: of the model; 0: not known.
+ * says other than the blocks, more layers or numbers than it loads, a bias flag
+ * of neither 0 nor 1, bytes behind the end, NaN and infinities.  n_layers: of
+ * the model; 0: not known.
  */
 int kvc_check(const struct kvc *kvc, size_t n_layers,
               void (*tell)(void *ctx, const char *what), void *ctx);

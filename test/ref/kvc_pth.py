@@ -28,6 +28,17 @@ rng = np.random.default_rng(7)
 huge = False
 
 
+def float8(e, m):
+    """All of 128 codes from the lowest, as IEEE has them, infinities and NaN aside."""
+    code = np.arange(128)
+    exponent, mantissa = code >> m, (code & (1 << m) - 1) / 2**m
+    bias = 2**(e - 1) - 1
+    return np.where(exponent, (1 + mantissa) * 2.0**(exponent - bias), mantissa * 2.0**(1 - bias)).astype("<f4")
+
+
+FLOAT8 = {"F8_E4M3": float8(4, 3), "F8_E5M2": float8(5, 2)}
+
+
 def source(dtype, shape):
     """(bits as stored, what they are as f32)"""
     x = rng.standard_normal(shape)
@@ -36,9 +47,13 @@ def source(dtype, shape):
         if huge:
             a.flat[0] = 1e6  # infinite in f16
         return a, a
-    if dtype == "F64":
+    if dtype == "F64":  # first to f32, then to f16: 1 + 2^-11 ties down there
         a = x * 1.0000000001
+        a.flat[0] = 1 + 2**-11 + 2**-40
         return a, a.astype("<f4")
+    if dtype in ("F8_E4M3", "F8_E5M2"):
+        a = rng.integers(0, 0x78, shape).astype("u1")  # finite ones
+        return a, FLOAT8[dtype][a]
     if dtype == "F16":
         a = x.astype("<f2")
         return a, a.astype("<f4")
@@ -58,6 +73,9 @@ def source(dtype, shape):
 def tensor(a, dtype, view="plain"):
     """The array behind a view of a larger storage."""
     rows = a.shape
+    if dtype in FLOAT8:  # has no storage class of its own
+        s = Storage(a.reshape(-1), "UntypedStorage")
+        return Tensor(s, 0, rows, [rows[-1], 1][-a.ndim:], "v3", dtype, {"F8_E4M3": "float8_e4m3fn"}.get(dtype, "float8_e5m2"))
     if view == "transposed" and a.ndim == 2:
         s = Storage(np.ascontiguousarray(a.T).reshape(-1), CLASS[dtype])
         return Tensor(s, 0, rows, (1, rows[0]))
@@ -139,9 +157,31 @@ def dtypes():
         for d in names:
             state, values = build(dtype=lambda i: d)
             run(archive(state), expected(values, dtype=out), "--dtype", out)
+        for d in FLOAT8:
+            state, values = build(dtype=lambda i: d)
+            run(archive(state), expected(values, dtype=out), "--dtype", out)
         state, values = build(dtype=lambda i: names[i % len(names)])
         run(archive(state), expected(values, dtype=out), "--dtype", out)
         run(legacy(state), expected(values, dtype=out), "--dtype", out)
+
+
+def nans():
+    """What the same type carries stays; other types' NaN are quiet."""
+    name, at = "compress_tv.1.3.weight", 7
+    for out, dtype, kept in (("fp16", "F16", 0x7C01), ("fp16", "F16", 0xFDAB), ("bf16", "BF16", 0x7F81),
+                             ("bf16", "BF16", 0xFFAB), ("fp32", "F32", 0x7F800001), ("fp32", "F32", 0xFFABCDEF)):
+        state, values = build(dtype=lambda i: dtype)
+        bits = state[name].storage.array.view("<u4" if dtype == "F32" else "<u2")
+        values = {n: v.copy() for n, v in values.items()}
+        marker = values[name].reshape(-1)[at] = 0.5 if dtype == "F32" else np.float32(0.5)
+        want = bytearray(expected(values, dtype=out))
+        size = bits.itemsize
+        before = kvc_ref.encode(values[name].reshape(-1)[at - 3:at], out)
+        i = bytes(want).index(before) + len(before)
+        assert want[i:i + size] == kvc_ref.encode(marker, out) and bytes(want).count(before) == 1
+        bits[at] = kept
+        want[i:i + size] = kept.to_bytes(size, "little")
+        run(archive(state), bytes(want), "--dtype", out)
 
 
 def views():
@@ -171,6 +211,12 @@ def wrappings():
     run(archive({"model_state_dict": {"compressor": state, "x": 1}, "epoch": 3}), want)
     run(archive({"model_state_dict": {"compressor": state}, "compressor": {"a": 1}}), want)
     run(archive({"state_dict": state, "epoch": 3}), want)
+    run(archive({"model_state_dict": state, "epoch": 3}), want)
+    run(archive({"state_dict": {"compressor": state}}), want)
+    # where the script looks comes first
+    for beside in "state_dict", "model_state_dict":
+        run(archive({**state, beside: {"a": 1}}), want)
+        run(archive({beside: {"a": 1}, **state}), want, "--strict")
     run(archive({k: parameter(v) for k, v in state.items()}), want)
     extra = dict(state)
     extra["attention.0.weight"] = state["compress_tk.0.0.weight"]
@@ -202,6 +248,13 @@ def orders():
     run(archive(state), expected(values, slots=(1, 2, 9)), "--slot-order", "1, 2,9")
     state, values = build()
     run(archive(state), expected(values), "--slot-order", "00,03,6")
+    state, values = build(dk=8, factor=1, dims=(8, 8))
+    run(archive(state), expected(values, slots=(6, 3, 0)), "--slot-order", "6,3,0")
+    state, values = build()
+    for t in state.values():
+        if len(t.shape) == 1:
+            t.shape, t.strides = (*t.shape, 1), (1, 1)
+    run(archive(state), expected(values))
     state, values = build(dims=(16, 6))
     want = expected(values, head_dim=8, factor=3, min_seq_len=7, num_heads=32, dtype="fp32")
     run(archive(state), want, "--head-dim", "8", "--compression-factor", "3", "--min-seq-len", "7",

@@ -136,6 +136,8 @@ test_defects(void)
           true);
     spoil(24, 41, 0, "hidden_size is 41, but the first block has 40 columns",
           true);
+    spoil(36, 3, 0, "weight_count_per_layer is 3 (expected 6, text, or 12",
+          true);
     spoil(28, 1, 0, "compression_factor is 1: nothing is compressed", true);
     spoil(first + 12, 0x7e007c00, 0, "2 numbers are NaN or infinite", true);
     str_free(&s);
