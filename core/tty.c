@@ -30,12 +30,32 @@ size_iec(char buf[16], uint64_t nbytes)
     return buf;
 }
 
-/* "1.2 GiB" or "1200 token". */
+/* "1.98 GFLOP". */
+static const char *
+amount_si(char buf[48], const char *unit, double n)
+{
+    static const char units[] = " kMGTPE";
+    int u = 0;
+
+    for (; n >= 999.5 && u < 6; u++)
+        n /= 1000;
+    snprintf(buf, 48, "%.*f %.*s%s",
+             u == 0      ? 0
+             : n < 9.995 ? 2
+             : n < 99.95 ? 1
+                         : 0,
+             n, u > 0, units + u, unit);
+    return buf;
+}
+
+/* "1.2 GiB", "1.98 GFLOP", or "1200 token". */
 static const char *
 amount(char buf[48], const struct progress *p, double n)
 {
     if (!strcmp(p->unit, "B"))
         return size_iec(buf, (uint64_t)n);
+    if (!strcmp(p->unit, "FLOP"))
+        return amount_si(buf, p->unit, n);
     snprintf(buf, 48, "%.0f %s", n, p->unit);
     return buf;
 }
@@ -43,16 +63,20 @@ amount(char buf[48], const struct progress *p, double n)
 static void
 draw(const struct progress *p, uint64_t done, double t)
 {
-    double rate = (double)done / (t > 0 ? t : 1e-9);
+    uint64_t now = done > p->kept ? done - p->kept : 0;
+    uint64_t left = done < p->total ? p->total - done : 0;
+    double rate = (double)now / (t > 0 ? t : 1e-9);
     char a[48], b[48];
-    char eta[32] = "";
+    char percent[16] = "", eta[32] = "";
 
     if (p->total)
-        snprintf(eta, sizeof(eta), ", %.0f %%, %.0f s left",
-                 100 * (double)done / (double)p->total,
-                 rate > 0 ? (double)(p->total - done) / rate : 0);
-    fprintf(stderr, "%s%s: %s, %s/s%s%s", p->on_tty ? "\r" : "", p->what,
-            amount(a, p, (double)done), amount(b, p, rate), eta,
+        snprintf(percent, sizeof(percent), ", %.0f %%",
+                 100 - 100 * (double)left / (double)p->total);
+    if (p->total && (rate > 0 || left == 0))
+        snprintf(eta, sizeof(eta), ", %.0f s left",
+                 left ? (double)left / rate : 0);
+    fprintf(stderr, "%s%s: %s, %s/s%s%s%s", p->on_tty ? "\r" : "", p->what,
+            amount(a, p, (double)done), amount(b, p, rate), percent, eta,
             p->on_tty ? "\033[K" : "\n");
     fflush(stderr);
 }

@@ -14,8 +14,9 @@
  */
 struct progress {
     const char *what; /* "hash" */
-    const char *unit; /* "B" prints IEC sizes; "token" */
+    const char *unit; /* "B" prints IEC sizes, "FLOP" MFLOP, GFLOP; "token" */
     uint64_t total;   /* 0: unknown */
+    uint64_t kept;    /* of what is done, was done before: no part of a rate */
     bool quiet;
     double started, drawn; /* of clock_s(); set by progress_start() */
     bool on_tty, dirty;

@@ -278,6 +278,27 @@ for folder in "ab":
     diff -r want t
 }
 
+@test "lut-precompute: progress ends at 100 %, with the layers that were kept" {
+    [ -e "$BUILD/test/fault/shim.so" ] || skip "no shim in this build"
+    make_cases
+    # a clock that goes 61 s on with each look: there is a line for each tile
+    make() {
+        FAULT_CLOCK=+61 LD_PRELOAD=$BUILD/test/fault/shim.so lut-precompute -j 1 -m model -s sparsify \
+            -o t --dtype f32 --resume "$@"
+    }
+    # two layers of 2 * 181 * 60 * 48 operations, and two of 2 * 145 * 48 * 60
+    run -0 --separate-stderr make --layers '*.q_proj,*.o_proj'
+    [[ ${stderr_lines[0]} == "products: 1.04 MFLOP, "*"FLOP/s, 28 %, "*" s left" ]]
+    [[ ${stderr_lines[-1]} == "products: 3.76 MFLOP, "*"FLOP/s, 100 %, 0 s left" ]]
+    [[ $stderr != *[0-9][0-9][0-9][0-9][0-9]" s left"* ]]
+    run -0 --separate-stderr make --layers '*.q_proj,*.o_proj'
+    [ "${stderr_lines[0]}" = "products: 1.04 MFLOP, 0 FLOP/s, 28 %" ]
+    [ "${stderr_lines[-1]}" = "products: 3.76 MFLOP, 0 FLOP/s, 100 %, 0 s left" ]
+    rm t/*.q_proj.*
+    run -0 --separate-stderr make --layers '*.q_proj,*.o_proj'
+    [[ ${stderr_lines[-1]} == "products: 3.76 MFLOP, "*"FLOP/s, 100 %, 0 s left" ]]
+}
+
 @test "lut-precompute --resume: the same tensors, no longer centred, are another SAE" {
     make_cases
     sae centered saelens "dict(apply_b_dec_to_input=True)"

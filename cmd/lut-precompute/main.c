@@ -255,11 +255,17 @@ make_folder(const char *path, struct err *err)
     return rc;
 }
 
+/* Of its products. */
+static uint64_t
+operations(const struct job *job)
+{
+    return 2 * (uint64_t)job->sae->n * job->target->in * job->target->out;
+}
+
 static double
 gflop(const struct job *job)
 {
-    return 2e-9 * (double)job->sae->n * (double)job->target->in *
-           (double)job->target->out;
+    return 1e-9 * (double)operations(job);
 }
 
 static void
@@ -297,11 +303,16 @@ static int
 make(struct run *run, struct job *job, struct err *err)
 {
     int there = job_is_there(job, &run->threads, err), rc = 0;
+    uint64_t before = run->done;
 
     if (there == 0)
         there = make_file(run, job, err);
     if (there < 0)
         return -1;
+    if (run->done == before) /* as when it was kept */
+        run->progress.kept += operations(job);
+    run->done = before + operations(job);
+    progress_at(&run->progress, run->done);
     if (there)
         out_sweep(job->path.s);
     run->n_made += !there;
@@ -406,7 +417,7 @@ look(struct run *run, struct job *job, struct err *err)
         err_warn("%s: does not say input_centering: it is taken to encode x, "
                  "not x - decoder_bias",
                  job->sae->path);
-    run->progress.total += (uint64_t)gflop(job);
+    run->progress.total += operations(job);
     return 0;
 }
 
@@ -421,7 +432,7 @@ make_all(struct run *run, struct err *err)
         make_folder(run->cmd->output, err) < 0)
         return -1;
     run->progress.what = "products";
-    run->progress.unit = "GFLOP";
+    run->progress.unit = "FLOP";
     run->progress.quiet = run->cmd->quiet;
     progress_start(&run->progress);
     rc = all_layers(run, make, err);

@@ -364,7 +364,7 @@ write_all(struct tiles *t, struct stw *w, const struct handles *h,
         if (write_tile(t, h, first, n, err) < 0)
             return -1;
         *done += 2 * n * t->target->in * t->target->out;
-        progress_at(progress, *done / 1000000000);
+        progress_at(progress, *done);
     }
     if (writer_wait(&t->writer, err) < 0 || write_biases(t, w, h, err) < 0)
         return -1;

@@ -80,16 +80,21 @@ read_stop(const char *text)
     return true;
 }
 
-/* FAULT_CLOCK=S: clocks go S seconds forth and back with each look. */
+/* FAULT_CLOCK=S: clocks go S seconds forth and back with each look; +S: forth
+ * with each, and never back. */
 static time_t
 jump(void)
 {
     static atomic_uint looks;
     const char *text = getenv("FAULT_CLOCK");
+    unsigned n;
 
     if (!text)
         return 0;
-    return atomic_fetch_add(&looks, 1) % 2 ? 0 : (time_t)atol(text);
+    n = atomic_fetch_add(&looks, 1);
+    if (*text == '+')
+        return (time_t)n * atol(text);
+    return n % 2 ? 0 : (time_t)atol(text);
 }
 
 /* Does a call that takes no part of its work fail? */

@@ -19,9 +19,9 @@ test_size(uint64_t nbytes, const char *want)
            (unsigned long long)nbytes, want);
 }
 
-/* What a quarter of 200 looks like after 'ago' seconds on 'fd' as stderr. */
+/* What 'done' looks like after 'ago' seconds on 'fd' as stderr. */
 static void
-show(struct progress *p, int fd, double ago)
+show(struct progress *p, int fd, uint64_t done, double ago)
 {
     int keep = dup(2);
 
@@ -30,22 +30,22 @@ show(struct progress *p, int fd, double ago)
     progress_start(p);
     p->started -= ago;
     p->drawn -= ago;
-    progress_at(p, 50);
-    progress_at(p, 51); /* too soon after it */
+    progress_at(p, done);
+    progress_at(p, done + 1); /* too soon after it */
     progress_end(p);
     fflush(stderr);
     dup2(keep, 2);
     close(keep);
 }
 
-/* The lines that 'p' writes to a log. */
+/* The lines that 'p' writes to a log, with 'done' done. */
 static void
-log_of(struct progress *p, double ago, char text[256])
+log_done(struct progress *p, uint64_t done, double ago, char text[256])
 {
     FILE *f = tmpfile();
     size_t n;
 
-    show(p, fileno(f), ago);
+    show(p, fileno(f), done, ago);
     rewind(f);
     n = fread(text, 1, 255, f);
     text[n] = '\0';
@@ -53,10 +53,17 @@ log_of(struct progress *p, double ago, char text[256])
 }
 
 static void
+log_of(struct progress *p, double ago, char text[256])
+{
+    log_done(p, 50, ago, text);
+}
+
+static void
 test_log(void)
 {
     struct progress p = { .what = "hash", .unit = "token", .total = 200 };
     char text[256];
+    int left;
 
     log_of(&p, 61, text);
     tap_ok(!strncmp(text, "hash: 50 token, 1 token/s, 25 %, ", 33) &&
@@ -71,6 +78,35 @@ test_log(void)
     log_of(&p, 100, text);
     tap_ok(!strcmp(text, "x: 50 B, 0 B/s\n"),
            "without a total there is no time left");
+    p = (struct progress){ .what = "x", .unit = "B", .total = 49 };
+    log_of(&p, 100, text);
+    tap_ok(!strcmp(text, "x: 50 B, 0 B/s, 100 %, 0 s left\n"),
+           "more than the total is 100 %%");
+    p = (struct progress){
+        .what = "x", .unit = "row", .total = 90, .kept = 30
+    };
+    log_of(&p, 80, text);
+    tap_ok(sscanf(text, "x: 50 row, 0 row/s, 56 %%, %d s left", &left) == 1 &&
+               left >= 160 && left < 170,
+           "what was kept is done, but took no time");
+    p = (struct progress){
+        .what = "x", .unit = "row", .total = 90, .kept = 50
+    };
+    log_of(&p, 100, text);
+    tap_ok(!strcmp(text, "x: 50 row, 0 row/s, 56 %\n"),
+           "where nothing was done yet, who knows how long it takes");
+}
+
+static void
+test_flop(uint64_t done, const char *want)
+{
+    struct progress p = { .what = "x", .unit = "FLOP" };
+    char text[256];
+
+    log_done(&p, done, 100, text);
+    text[strcspn(text, ",")] = '\0';
+    tap_ok(!strcmp(text, want), "%llu operations: %s", (unsigned long long)done,
+           text);
 }
 
 static void
@@ -88,7 +124,7 @@ test_terminal(void)
         tap_skip("a terminal", "there is no pseudo-terminal");
         return;
     }
-    show(&p, slave, 1);
+    show(&p, slave, 50, 1);
     close(slave); /* what was written is read still, in one piece or two */
     while ((n = read(master, text + at, sizeof(text) - 1 - at)) > 0)
         at += (size_t)n;
@@ -110,6 +146,10 @@ main(void)
     test_size((uint64_t)300 << 40, "300 TiB");
     test_size(UINT64_MAX, "16.0 EiB");
     test_log();
+    test_flop(7, "x: 7 FLOP");
+    test_flop(1979711488, "x: 1.98 GFLOP");
+    test_flop(206158430208, "x: 206 GFLOP");
+    test_flop(UINT64_MAX, "x: 18.4 EFLOP");
     test_terminal();
     return tap_done();
 }
