@@ -17,7 +17,7 @@ import kvc_ref
 import mkst
 
 if sys.argv[1:] != ["with_torch"]:  # which stands for torch, and must not meet it
-    from pth_make import Storage, Tensor, archive, dumps, legacy, parameter
+    from pth_make import NAMESPACE, SCALAR, Storage, Tensor, Wrap, archive, dumps, legacy, parameter
 
 P4 = ["compress_tk", "compress_tv", "compress_ik", "compress_iv"]
 CLASS = {"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage",
@@ -273,20 +273,28 @@ def safetensors():
 
 
 def realistic():
-    """A trained 32-layer compressor of 178 MB, of which the optimizer has two
-    thirds: written to big.pth, and what it becomes to want.bin."""
+    """A trained 32-layer compressor of 178 MB in 3138 members, of which the
+    optimizer has two thirds, with what trainers leave beside: attention, a
+    scheduler, numpy's numbers, their arguments.  Written to big.pth, and what
+    it becomes to want.bin."""
     state, values = build(layers=32, dk=128, factor=5, dims=(128, 128))
+    for i in range(277):
+        state["attention.%d.weight" % i] = Tensor(Storage(np.zeros(8, "<f4")), 0, (8,), (1,))
     adam = {i: {"step": 10, "exp_avg": Tensor(Storage(t.storage.array.copy()), 0, t.shape, t.strides),
                 "exp_avg_sq": Tensor(Storage(t.storage.array.copy()), 0, t.shape, t.strides)}
             for i, t in enumerate(state.values())}
     groups = [{"lr": 1e-3, "betas": (0.9, 0.999), "params": list(adam)}]
     pkl, storages = dumps({"epoch": 3, "model_state_dict": {"compressor": state},
-                           "optimizer_state_dict": {"state": adam, "param_groups": groups}, "loss": 0.5})
+                           "optimizer_state_dict": {"state": adam, "param_groups": groups},
+                           "scheduler_state_dict": {"best": Wrap(SCALAR, (np.dtype("<f8"), b"\0" * 8))},
+                           "args": Wrap(NAMESPACE, (), state={"lr": 1e-3}), "loss": 0.5})
     with zipfile.ZipFile("big.pth", "w") as z:
         z.writestr("archive/data.pkl", pkl)
         for key, storage in storages.items():
             z.writestr("archive/data/" + key, storage.array.tobytes())
+        z.writestr("archive/byteorder", "little")
         z.writestr("archive/version", "3\n")
+    assert len(z.namelist()) == 3138
     with open("want.bin", "wb") as f:
         f.write(expected(values, layers=32))
 
