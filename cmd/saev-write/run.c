@@ -1,6 +1,7 @@
 /* A run: some images of a dump, from their stream to their shards. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
+#include "core/tmpname.h"
 
 #define META_MAX ((size_t)64 << 20)
 
@@ -361,38 +363,67 @@ skip_shards(struct run *run, size_t *shard, struct err *err)
     return 0;
 }
 
-/* Bytes of this run's shards that are complete. */
+/* Bytes that a file in the folder has of the dump: all of a shard that is
+ * complete, and the blocks so far of one that another task is writing. */
+static size_t
+nbytes_of(const struct run *run, int dir_fd, const char *name)
+{
+    struct stat st;
+    size_t shard;
+
+    if (saev_shard_of(name, &shard))
+        return shard < run->saev.n_shards && shard_there(run, shard)
+                   ? saev_shard_nbytes(&run->saev, shard)
+                   : 0;
+    if (!tmp_is_live(dir_fd, name) ||
+        fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    return (size_t)st.st_blocks * 512;
+}
+
 static size_t
 nbytes_there(const struct run *run)
 {
     DIR *d = opendir(outdir_path(run->dir));
     struct dirent *e;
-    size_t n = 0, shard;
+    size_t n = 0;
 
     while (d && (e = readdir(d)))
-        if (saev_shard_of(e->d_name, &shard) && shard >= run->begin &&
-            shard < run->end && shard_there(run, shard))
-            n += saev_shard_nbytes(&run->saev, shard);
+        n += nbytes_of(run, dirfd(d), e->d_name);
     if (d)
         closedir(d);
     return n;
 }
 
-/* Is there room for what will be written?  A file system that does not say
- * how much it has will tell while it is written. */
+/* Bytes of the whole dump that are still to be written, by this run or by the
+ * tasks beside it, and the room for them; true if there is that, or where the
+ * file system does not say.  The room comes first: what others write meanwhile
+ * then lies in the folder, and is not asked for twice. */
+static bool
+has_room(const struct run *run, size_t *need, size_t *room)
+{
+    struct statvfs fs;
+    size_t there;
+
+    if (statvfs(run->cmd->parent, &fs) < 0 || fs.f_blocks == 0 ||
+        !size_mul(fs.f_bavail, fs.f_frsize, room))
+        return true;
+    there = nbytes_there(run);
+    *need = run->saev.n_imgs * run->saev.img_nbytes;
+    *need = *need > there ? *need - there : 0;
+    return *need <= *room;
+}
+
+/* Is there room for what will be written?  A part asks for the whole dump's:
+ * with less, all tasks would begin and none could end.  A file that is getting
+ * its name may be missed once. */
 static int
 check_space(const struct run *run, struct err *err)
 {
-    struct statvfs fs;
     size_t need, room;
 
-    if (run->end == SIZE_MAX || statvfs(run->cmd->parent, &fs) < 0 ||
-        fs.f_blocks == 0 || !size_mul(fs.f_bavail, fs.f_frsize, &room))
-        return 0;
-    need = (imgs_before(run, run->end) - imgs_before(run, run->begin)) *
-               run->saev.img_nbytes -
-           nbytes_there(run);
-    if (need <= room)
+    if (run->end == SIZE_MAX || has_room(run, &need, &room) ||
+        has_room(run, &need, &room))
         return 0;
     return err_set(err, EX_IOERR, "%s: no room for %zu bytes (%zu are free)",
                    run->cmd->parent, need, room);
