@@ -1,0 +1,134 @@
+# hf-infer: how the next token is chosen, and what generation_config.json says
+# of it.  Expectations are numpy's, by the formulas of Hugging Face.
+load helpers
+
+# tiny: a copy of the demo model's folder that a test may spoil.
+tiny() {
+    cp -r "$DEMO" m
+}
+
+@test "hf-infer --seed: one seed one text, another seed another" {
+    gen() { hf-infer "$DEMO" -p Hello -n 40 --temperature 3 --seed "$1"; }
+    [ "$(gen 1 | cksum)" = "$(gen 1 | cksum)" ]
+    [ "$(gen 1 | cksum)" != "$(gen 2 | cksum)" ]
+}
+
+@test "hf-infer --temperature: a small one, top-k 1 and top-p 0 are greedy" {
+    g=$(hf-infer "$DEMO" -p "12+34=" --greedy)
+    [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 0.001)" = "$g" ]
+    [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 9 --top-k 1)" = "$g" ]
+    [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 9 --top-p 0)" = "$g" ]
+    [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 1 --min-p 1)" = "$g" ]
+}
+
+@test "hf-infer: a generation_config.json of temperature 0 is greedy until --temperature" {
+    tiny
+    g=$(hf-infer "$DEMO" -p Hello -n 9 --greedy --ids-out)
+    for cold in 0 1e-7 1e-60; do
+        for sample in true false; do
+            echo "{\"do_sample\":$sample,\"temperature\":$cold}" >m/generation_config.json
+            [ "$(hf-infer m -p Hello -n 9 --ids-out)" = "$g" ]
+            [ "$(hf-infer m -p Hello -n 9 --ids-out --greedy)" = "$g" ]
+            for how in '--seed 5' '--top-k 9' '--top-p 0.9 --min-p 0.1'; do
+                # shellcheck disable=SC2086
+                run -2 hf-infer m -p Hello -n 9 --ids-out $how
+                [ "${lines[0]}" = "hf-infer: m/generation_config.json: temperature is 0: a draw needs --temperature" ]
+            done
+            [ "$(hf-infer m -p Hello -n 9 --ids-out --temperature 9)" != "$g" ]
+        done
+    done
+}
+
+@test "hf-infer: what a generation_config.json asks for in vain is told" {
+    tiny
+    echo '{"do_sample":true,"temperature":0.6,"num_beams":4,"typical_p":1.0,"suppress_tokens":[],"stop_strings":["x"]}' >m/generation_config.json
+    run -0 --separate-stderr hf-infer m -p Hello -n 2 --seed 1 -v
+    [[ $stderr == *"hf-infer: m/generation_config.json: num_beams is passed over"*"stop_strings is passed over"* ]]
+    [[ $stderr == *", top-k 50, "* ]]
+    [ "$(grep -c 'passed over' <<<"$stderr")" = 2 ]
+    run -0 --separate-stderr hf-infer m -p "Hello you" --nll
+    [[ $stderr != *"passed over"* ]]
+}
+
+@test "hf-infer: draws what numpy draws by Hugging Face's processors, token after token" {
+    "$PYTHON" - "$DEMO" <<'END'
+# transformers/generation/logits_process.py in numpy, for one sequence.
+import itertools, subprocess, sys, numpy as np
+f32 = np.float32
+prompt = [300, 0, 790]
+
+def run(ids, *options):
+    return subprocess.run(('hf-infer', sys.argv[1], '--ids', ','.join(map(str, ids))) + options,
+                          check=True, capture_output=True, text=True).stdout
+
+def softmax(x):
+    e = np.exp(x - x.max())
+    return e / e.sum(dtype=f32)
+
+def draw(x, seen, at, penalty, temperature, top_k, top_p, min_p):
+    for i in set(seen):
+        x[i] = x[i] * f32(penalty) if x[i] < 0 else x[i] / f32(penalty)
+    x = x / f32(temperature)
+    if top_k:
+        x[x < np.sort(x)[-top_k]] = -np.inf
+    if top_p < 1:
+        up = np.argsort(x, kind='stable')
+        gone = np.cumsum(softmax(x[up])) <= 1 - top_p
+        gone[-1] = False
+        x[up[gone]] = -np.inf
+    if min_p:
+        p = softmax(x)
+        x[p < f32(min_p) * p.max()] = -np.inf
+    down = np.lexsort((np.arange(len(x)), -x))
+    cum = np.cumsum(softmax(x[down]).astype(np.float64))
+    i = int(np.searchsorted(cum, at, side='right'))
+    # within f32 rounding of an edge either neighbour is right
+    return {int(down[min(j, len(down) - 1)]) for j in (i,)
+            } | {int(down[j]) for j in (i - 1, i + 1)
+                 if 0 <= j < len(down) and min(abs(cum - at)) < 1e-5}
+
+seen, n_either = set(), 0
+cases = itertools.product((1, 1.3), (0.7, 2.5), (0, 20), (1, 0.8), (0, 0.05))
+for seed, (r, t, k, p, m) in enumerate(cases):
+    out = run(prompt, '-n', '20', '--ids-out', '--seed', str(seed), '--temperature', str(t),
+              '--top-k', str(k), '--top-p', str(p), '--min-p', str(m), '--repetition-penalty', str(r))
+    ids = prompt + [int(i) for i in out.split()]
+    run(ids, '--logits', 'l.npy', '--force')
+    raw = np.load('l.npy')
+    words = np.random.Philox(key=[seed, 1]).random_raw(20) >> np.uint64(40)
+    for n in range(3, len(ids)):
+        want = draw(raw[n - 1].copy(), ids[:n], float(words[n - 3]) * 2.0**-24, r, t, k, p, m)
+        assert ids[n] in want, (seed, n, ids, want)
+        n_either += len(want) > 1
+        seen.add(ids[n])
+assert len(seen) > 50 and n_either < 20, (len(seen), n_either)
+END
+}
+
+@test "hf-infer: the five settings of a generation_config.json are in force, an option before them" {
+    tiny
+    "$PYTHON" - <<'END'
+import json, subprocess
+keys = {"repetition_penalty": 1.21, "temperature": 1.7, "top_k": 37, "top_p": 0.83, "min_p": 0.03}
+neutral = {"repetition_penalty": 1, "temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
+
+def write(values):
+    json.dump(dict(values, do_sample=True, eos_token_id=1023), open("m/generation_config.json", "w"))
+
+def run(values={}):
+    options = [s for k, v in values.items() for s in ("--" + k.replace("_", "-"), str(v))]
+    r = subprocess.run(["hf-infer", "m", "-p", "Hello", "-n", "60", "--ids-out", "--seed", "5", "-v"] + options,
+                       check=True, capture_output=True, text=True)
+    return r.stdout, [l for l in r.stderr.splitlines() if "seed" in l]
+
+write(keys)
+ids, said = run()
+assert said == ["hf-infer: repetition penalty 1.21, temperature 1.7, top-k 37, top-p 0.83, min-p 0.03, seed 5"], said
+write({"repetition_penalty": 3, "temperature": 0.5, "top_k": 2, "top_p": 0.5, "min_p": 0.5})
+assert run()[0] != ids and run(keys) == (ids, said)
+# each of the five has its part in these ids
+for k in keys:
+    write({**keys, k: neutral[k]})
+    assert run()[0] != ids, k
+END
+}
