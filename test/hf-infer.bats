@@ -387,6 +387,26 @@ Try 'hf-infer --help'
 END
 }
 
+@test "hf-infer: a piece of text is written as its token is made" {
+    tiny
+    rm m/generation_config.json # no end of text but config.json's
+    sed -i '/eos_token_id/d' m/config.json
+    "$PYTHON" - <<'END'
+# A socket of records keeps the writes apart, whenever they are read.
+import json, socket, subprocess
+run = ["hf-infer", "m", "-p", "Hello", "-n", "200", "--temperature", "3", "--seed", "2"]
+whole = json.loads(subprocess.check_output(run + ["--json"]))
+ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+child = subprocess.Popen(run, stdout=its)
+its.close()
+pieces = list(iter(lambda: ours.recv(65536), b""))
+assert child.wait() == 0
+assert b"".join(pieces).decode(errors="replace") == whole["text"]
+# one a token, but for special ones and parts of characters
+assert 140 < len(pieces) <= 200, len(pieces)
+END
+}
+
 @test "hf-infer: text comes while it is made, and a reader may go" {
     run --separate-stderr bash -c 'set -o pipefail
         hf-infer "$DEMO" -p Hello -n 400 --temperature 3 | head -c 10'
