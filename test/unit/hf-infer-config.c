@@ -199,6 +199,38 @@ test_frequencies(void)
     tap_ok(near(f[1], 0.01 / 8 * 2 / 3 + 0.01 / 3), "rope: llama3's ramp");
 }
 
+/* Far positions: an angle of 32767 has 9 bits of a float behind the point. */
+static void
+test_far_positions(void)
+{
+    const size_t positions[] = { 1, 513, 20000, 32767, 1000000 };
+    const struct rope_config r = { .theta = 1e6, .attention_factor = 1.25 };
+    double f[64], worst = 0;
+    float c[64], s[64];
+
+    rope_inv_freq(f, &r, 128);
+    for (size_t k = 0; k < sizeof(positions) / sizeof(*positions); k++) {
+        rope_table(c, s, &r, f, 64, positions[k]);
+        for (size_t i = 0; i < 64; i++) {
+            long double angle = (long double)positions[k] * (long double)f[i];
+            long double dc = (long double)c[i] / 1.25L - cosl(angle);
+            long double ds = (long double)s[i] / 1.25L - sinl(angle);
+
+            worst = fmax(worst, (double)hypotl(dc, ds));
+        }
+    }
+    tap_ok(worst < 1e-7, "rope: tables are as near at position 10^6: %g",
+           worst);
+    /* cos and sin of 10^6 and 10^4, from a table */
+    rope_inv_freq(f, &(struct rope_config){ .theta = 1e4 }, 4);
+    rope_table(c, s, &(struct rope_config){ .attention_factor = 1 }, f, 2,
+               1000000);
+    tap_ok(c[0] == 0.936752128f && s[0] == -0.349993502f &&
+               fabs((double)c[1] + 0.952155368) < 1e-7 &&
+               fabs((double)s[1] + 0.305614389) < 1e-7,
+           "rope: cos and sin of 10^6 and 10^4");
+}
+
 #define MOE                                           \
     "\"model_type\":\"qwen3_moe\",\"num_experts\":6," \
     "\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
@@ -468,6 +500,7 @@ main(void)
     test_biases();
     test_rope();
     test_frequencies();
+    test_far_positions();
     test_experts();
     test_windows();
     test_generation();
