@@ -1,0 +1,69 @@
+# hf-infer: a model's vocabulary is larger than its tokenizer's, as Qwen's are.
+# The ids behind have logits and no text.
+load helpers
+
+# m: the demo model, with the first 900 of its tokenizer's 1024 tokens.
+small_tokenizer() {
+    cp -r "$DEMO" m
+    "$PYTHON" - <<'END'
+import json
+t = json.load(open("m/tokenizer.json"))
+vocab = {k: i for k, i in t["model"]["vocab"].items() if i < 900}
+assert sorted(vocab.values()) == list(range(900))
+t["model"]["merges"] = [p for p in t["model"]["merges"] if "".join(p) in vocab]
+t["model"]["vocab"] = vocab
+t["added_tokens"] = []
+json.dump(t, open("m/tokenizer.json", "w"))
+END
+}
+
+@test "hf-infer --top, --nll: ids that the tokenizer lacks have numbers and no text" {
+    small_tokenizer
+    ids=300,905,0,1023,790
+    hf-infer "$DEMO" --ids $ids --top 1024 >whole.tsv
+    hf-infer m --ids $ids --top 1024 >m.tsv
+    hf-infer m --ids $ids --top 1024 --json >m.json
+    hf-infer "$DEMO" --ids $ids --nll -q >whole.nll
+    hf-infer m --ids $ids --nll -q >m.nll
+    "$PYTHON" - <<'END'
+import json
+def cut(name, column):
+    for line in open(name):
+        r = line.rstrip("\n").split("\t")
+        if r[column].isdigit() and int(r[column]) >= 900:
+            assert name[0] == "m" and r[-1] == "" or name[0] == "w" and r[-1], r
+            r[-1] = ""
+        yield r
+for kind, column, n in ("tsv", 0, 3 + 1024), ("nll", 1, 1 + 4):
+    m = list(cut("m." + kind, column))
+    assert m == list(cut("whole." + kind, column)) and len(m) == n, kind
+top = json.load(open("m.json"))["top"]
+rows = [l.rstrip("\n").split("\t") for l in open("m.tsv")][3:]
+assert [t["id"] for t in top] == [int(r[0]) for r in rows]
+assert all(("token" in t) == (t["id"] < 900) for t in top)
+END
+}
+
+@test "hf-infer: ids that the tokenizer lacks are drawn, and leave no text" {
+    small_tokenizer
+    draw='-n 99 --temperature 9 --seed 3 --repetition-penalty 1.2'
+    # shellcheck disable=SC2086
+    {
+        hf-infer m --ids 300,905,790 $draw --ids-out >ids
+        hf-infer "$DEMO" --ids 300,905,790 $draw --ids-out | cmp - ids
+        hf-infer m --ids 300,905,790 $draw >text
+        hf-infer m --ids 300,905,790 $draw --json >json
+        hf-infer m --jsonl $draw <<<'{"ids":[300,905,790]}' >line
+    }
+    "$PYTHON" - "$DEMO" <<'END'
+import json, subprocess, sys
+ids = [int(i) for i in open("ids").read().split()]
+known = [i for i in ids if i < 900]
+assert 0 < len(known) < len(ids) - 3, ids
+text = subprocess.check_output(["hf-infer", sys.argv[1], "--decode"], input=" ".join(map(str, known)).encode())
+assert open("text", "rb").read() == text
+for file in "json", "line":
+    r = json.load(open(file, encoding="utf-8"))
+    assert r["ids"] == ids and r["text"] == text.decode("utf-8", "replace"), file
+END
+}
