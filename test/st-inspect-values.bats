@@ -90,3 +90,69 @@ END
     [ "${lines[1]}" = "$(printf 'values\tU8\t[1]\t1\t1\t0.0196078\t1\t-\ta\\x00c')" ]
 }
 
+
+@test "stats, diff: each 8-bit float's numbers are its format's" {
+    cat >f8.py <<'END'
+import json, subprocess, numpy as np, mkst
+
+def values(n_mantissa, bias, kind):
+    u = np.arange(256)
+    one = 1 << n_mantissa
+    e, m = (u & 127) // one, u % one
+    v = np.where(e == 0, m / one * 2.0 ** (1 - bias), (1 + m / one) * 2.0 ** (e - bias))
+    v = np.where(u & 128, -v, v)
+    top = e == 127 // one
+    if kind == "ieee":
+        v[top] = np.where(m[top] > 0, np.nan, np.copysign(np.inf, v[top]))
+    elif kind == "fn":
+        v[top & (m == one - 1)] = np.nan
+    else:  # fnuz: one NaN, where -0 would be
+        v[128] = np.nan
+    return v
+
+types = {"F8_E5M2": values(2, 15, "ieee"), "F8_E4M3": values(3, 7, "fn"),
+         "F8_E5M2FNUZ": values(2, 16, "fnuz"), "F8_E4M3FNUZ": values(3, 8, "fnuz"),
+         "F8_E8M0": np.append(2.0 ** np.arange(-127, 128), np.nan)}
+r = np.random.default_rng(1)
+a, b = {}, {}
+for t, v in types.items():
+    finite = np.flatnonzero(np.isfinite(v))
+    for n in (300, 5000, 20000):  # counted and sorted
+        x = np.append(np.arange(256), r.integers(0, 256, n - 256)).astype("u1")
+        y = np.where(r.random(n) < 0.02, r.choice(finite, n), x).astype("u1")
+        y = np.where(np.isfinite(v[x]), y, x)
+        a[t, n], b[t, n] = x, y
+for file, k in (("x", a), ("y", b)):
+    mkst.save(file, {t + " %d" % n: (t, [n], u.tobytes()) for (t, n), u in k.items()})
+
+def said(*args):
+    out = subprocess.run(("st-inspect",) + args, stdout=subprocess.PIPE).stdout
+    j = json.loads(out)
+    return j, [(t, types[t["name"].split()[0]], (t["name"].split()[0], int(t["name"].split()[1])))
+               for t in j["tensors"]]
+
+j, rows = said("stats", "--json", "--hist", "x")
+assert len(rows) == 15
+for s, v, k in rows:
+    x = v[a[k]]
+    f = x[np.isfinite(x)]
+    assert (s["n_nan"], s["n_inf"], s["n_zero"]) == (np.isnan(x).sum(), np.isinf(x).sum(), (x == 0).sum()), s
+    assert (s["min"], s["max"]) == (f.min(), f.max()), s
+    assert abs(s["mean"] - f.mean()) <= 1e-13 * abs(f).max(), s
+    assert abs(s["std"] - f.std()) <= 1e-12 * abs(f).max(), s
+    assert np.allclose(s["quantiles"], np.quantile(f, j["quantiles"]), rtol=1e-14, atol=0), s
+    assert sum(s["histogram"]["counts"]) == len(f), s
+j, rows = said("diff", "--json", "x", "y")
+assert len(rows) == 15
+for s, v, k in rows:
+    ok = np.isfinite(v[a[k]])
+    x, y = v[a[k]][ok], v[b[k]][ok]
+    d = x - y
+    place = {u: i for i, u in enumerate(np.unique(v[np.isfinite(v)]))}
+    far = max(abs(place[p] - place[q]) for p, q in zip(x, y))
+    assert (s["n_differ"], s["max_abs"], s["max_ulp"]) == ((d != 0).sum(), abs(d).max(), far), (s, far)
+    assert np.isclose(s["relative"], np.linalg.norm(d) / np.linalg.norm(x), rtol=1e-9), s
+    assert np.isclose(s["cosine"], x @ y / np.linalg.norm(x) / np.linalg.norm(y), rtol=1e-9), s
+END
+    py f8.py
+}
