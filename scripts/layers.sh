@@ -1,7 +1,8 @@
 #!/bin/sh
 # shellcheck disable=SC2046  # file names here have no spaces
 # Fails where an #include goes against the house: cmd -> core/format,
-# core/kernel -> core; a tool never includes another; only tools print.
+# core/kernel -> core; a tool never includes another; only tools print; files
+# and threads are made in one place each.
 status=0
 bad() {
     why=$1 pattern=$2
@@ -18,6 +19,9 @@ bad 'kernel includes format' '^#include "core/format/' $(git ls-files 'core/kern
 bad 'only a tool includes core/tool.h' '^#include "core/tool.h"' $(git ls-files 'core/*.[ch]' | grep -v '^core/tool.c')
 bad 'core prints or exits' '\b(v?f?printf|f?puts|f?putc|putchar|fwrite|perror|_?exit|abort)\(|\bwrite\([12],' \
     $(git ls-files 'core/*.c' | grep -vE '^core/(tool|mem|sig|tty|opt|opt_complete)\.c')
+bad 'only core/out, outdir and spill create files' '\bO_(CREAT|TMPFILE)\b|\bcreat(64)?\(|\bmk(s|os|d)temps?\(|\btmpfile\(|\bf(re)?open\([^)]*"[wa]' \
+    $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' | grep -vE '^core/(out|outdir|spill)\.c')
+bad 'only core/par.c makes threads' '\b(pthread|thrd)_create\(' $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' | grep -v '^core/par.c')
 bad 'an include that is not from the root' '^#include "[^/"]*"' $(git ls-files '*.[ch]')
 for c in cmd/*/; do
     # shellcheck disable=SC2046

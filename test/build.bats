@@ -30,7 +30,7 @@ commands() {
     done
 }
 
-@test "layers: each wrong include is found, and a print in core" {
+@test "layers: each wrong include is found, and a print in core, a file or thread made elsewhere" {
     need_commands git
     git init -q tree && cd tree
     mkdir -p core/format core/kernel cmd/a cmd/b
@@ -54,6 +54,10 @@ commands() {
     try core/x.c '    exit(1);'
     try cmd/b/x.c '#include "cmd/a/a.h"'
     try core/x.c '#include "x.h"'
+    try cmd/a/x.c '    fd = open(path, O_WRONLY | O_CREAT, 0666);'
+    try core/format/x.c '    f = fopen(path, "w");'
+    try core/x.c '    fd = mkstemp(name);'
+    try cmd/b/x.c '    pthread_create(&thread, NULL, run, NULL);'
 }
 
 # hiding HEADER...: the compiler ./cc does not find these.
