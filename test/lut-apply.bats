@@ -124,6 +124,8 @@ assert (np.load("1y.npy") == y[0]).all() and np.load("hy.npy").dtype == "<f2"'
     lut-apply DIR $LAYER --x-dtype f32 <x.raw | cmp - y.npy
     lut-apply DIR $LAYER -i one.safetensors | cmp - y.npy
     lut-apply DIR $LAYER <one.safetensors | cmp - y.npy
+    run -2 lut-apply DIR $LAYER < <(cat one.safetensors)
+    [ "${lines[0]}" = "lut-apply: safetensors are not read from a pipe: -i FILE[:TENSOR]" ]
     lut-apply DIR $LAYER -i two.safetensors:z | cmp - y.npy
     tail -c +129 y.npy >y.raw
     cat x.raw | lut-apply DIR $LAYER --x-dtype f32 --raw | cmp - y.raw
