@@ -19,7 +19,7 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
 
 @test "hf-infer --lut-report: numpy's metrics of a table on the model's own inputs" {
     ref report
-    [ "$output" = 11 ]
+    [ "$output" = 13 ]
 }
 
 @test "hf-infer --lut: the bits do not depend on -j, --chunk or --batch" {

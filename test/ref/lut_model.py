@@ -22,7 +22,7 @@ FUSED = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj",
 
 
 def make(folder, names, dtype="F32", k=24, bias=False, exporter=False,
-         stored=False, n=160, seed=0, scale=0.3):
+         stored=False, n=160, seed=0, scale=0.3, meta=None):
     """A model with a table for each of 'names' in each layer; returns its
     weights, and the tables as they are held."""
     rng = np.random.default_rng(seed)
@@ -42,7 +42,7 @@ def make(folder, names, dtype="F32", k=24, bias=False, exporter=False,
                                       fold=not exporter)
             weights[layer] = wt
     held = lut.write_lut(os.path.join(folder, "lut"), tables, k, dtype,
-                         exporter, exporter, weights if stored else None)
+                         exporter, exporter, weights if stored else None, meta)
     return config, w, held
 
 
@@ -160,14 +160,15 @@ def identity():
 def report():
     """--lut-report: numpy's metrics of each table, on the inputs that the
     model gives it; the answer is the same as without."""
-    config, w, held = make("r", FUSED, bias=True)
+    layer, elbow = "model.layers.0.self_attn.qkv_proj", 0.75
+    config, w, held = make("r", FUSED, bias=True, meta={
+        "elbow_thresholds": {layer: {"elbow_value": elbow}}})
     plain = nll("r", "--lut", "r", "--lut-layers", "*.0.self_attn.qkv_proj")
     assert (plain == nll("r", "--lut", "r", "--lut-layers",
                          "*.0.self_attn.qkv_proj", "--lut-report", "r.tsv",
                          "--chunk", "9")).all()
     with open("r.tsv") as f:
         (row,) = csv.DictReader(f, delimiter="\t")
-    layer = "model.layers.0.self_attn.qkv_proj"
     assert row["layer"] == layer and row["rows"] == "60"
     import transformer
     taps = {}
@@ -178,8 +179,10 @@ def report():
     sets = lut.top_k(z, 24)
     wt, b = lut.target(w, layer)
     want = lut.report(x, lut.reconstruct(t, z, sets), lut.combine(t, z, sets),
-                      x @ wt.T + b)
+                      x @ wt.T + b, elbow)
+    assert 0.1 < want["exceed"] < 0.9
     want.update(
+        threshold=elbow,
         positives_mean=(z > 0).sum(axis=1).mean(), compensated_mean=0,
         active_mean=np.mean([len(s) for s in sets]),
         dead=z.shape[1] - len(set(np.concatenate(sets))))
