@@ -66,7 +66,7 @@ c.check_layer("of_bf16", "model.layers.0.self_attn.q_proj", entry, c.ref.read_mo
 
 @test "lut-precompute: every checkpoint layout gives the same tensors" {
     make_cases
-    for layout in sparsify six saelens dictionary_learning; do
+    for layout in sparsify six saelens saelens_args dictionary_learning dictionary_topk dictionary_plain; do
         lut-precompute -m model -s $layout -o "of_$layout" --fuse qkv,gate_up
         run -0 check "of_$layout" model
         for f in of_sparsify/*.safetensors; do

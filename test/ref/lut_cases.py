@@ -69,7 +69,7 @@ def bound(name, want, sae, w, dtype):
     return b * (1 + 1e-9) + 1e-12
 
 
-def check_layer(folder, layer, entry, weights, fold, sae=None):
+def check_layer(folder, layer, entry, weights, fold, sae=None, k=K):
     held, dtypes, meta = ref.read_safetensors(
         os.path.join(folder, entry["file"]))
     w, bias = ref.target(weights, layer)
@@ -89,6 +89,7 @@ def check_layer(folder, layer, entry, weights, fold, sae=None):
     assert entry["input_dim"] == w.shape[1]
     assert entry["output_dim"] == w.shape[0]
     assert entry["num_basis"] == len(sae["encoder_bias"])
+    assert entry["k_active"] == k
     assert entry["encoder"] == {"input_centering": not fold}
     assert entry["target_bias"] == (bias is not None)
     assert entry["parts"] == ref.parts_of(layer)
@@ -123,7 +124,7 @@ def one_latent(layout):
     with open(f"of_{layout}/metadata.json") as f:
         entry = json.load(f)["layers"][layer]
     check_layer("of_" + layout, layer, entry, ref.read_model("model"), True,
-                sae)
+                sae, 1)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,10 @@ from tiny_models import write_safetensors  # noqa: E402
 
 SIX = ("encoder_weight", "encoder_bias", "decoder_weight", "decoder_bias",
        "precomputed_products", "bias_product")
-LAYOUTS = ("sparsify", "six", "saelens", "dictionary_learning")
+# the last of SAELens with a k that its activation is given, of an
+# AutoEncoderTopK, and of a dictionary without a trainer around it
+LAYOUTS = ("sparsify", "six", "saelens", "dictionary_learning", "saelens_args",
+           "dictionary_topk", "dictionary_plain")
 PARTS = {"qkv_proj": ("q_proj", "k_proj", "v_proj"),
          "gate_up_proj": ("gate_proj", "up_proj")}
 # significand bits with the hidden one, exponent of the smallest step, largest
@@ -94,20 +97,26 @@ def write_sae(path, layout, sae, k, dtype="F32", cfg=None, extra=None):
     elif layout == "six":
         file, tensors = "sae.safetensors", {m: sae[m] for m in SIX[:4]}
         config = ("cfg.json", {"k_active": k, "input_centering": True})
-    elif layout == "saelens":
+    elif layout in ("saelens", "saelens_args"):
         file, tensors = "sae_weights.safetensors", {
             "W_enc": e.T, "b_enc": be, "W_dec": d, "b_dec": bd}
         config = ("cfg.json", {
             "architecture": "topk", "d_in": width, "d_sae": n, "k": k,
             "dtype": "float32", "apply_b_dec_to_input": True,
             "normalize_activations": "none", "reshape_activations": "none"})
+        if layout == "saelens_args":
+            del config[1]["k"]
+            config[1].update(architecture="standard", activation_fn_str="topk",
+                             activation_fn_kwargs={"k": k})
     else:
         file, tensors = "ae.safetensors", {
             "encoder.weight": e, "encoder.bias": be, "decoder.weight": d.T,
-            "bias": bd}
+            "b_dec" if layout == "dictionary_topk" else "bias": bd}
         config = ("config.json", {"trainer": {
             "dict_class": "AutoEncoderTopK", "activation_dim": width,
             "dict_size": n, "k": k}})
+        if layout == "dictionary_plain":
+            config = (config[0], config[1]["trainer"])
     tensors.update(extra or {})
     keys = config[1].get("trainer", config[1])
     keys.update(cfg or {})
