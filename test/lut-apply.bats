@@ -131,8 +131,25 @@ assert (np.load("1y.npy") == y[0]).all() and np.load("hy.npy").dtype == "<f2"'
     cat x.raw | lut-apply DIR $LAYER --x-dtype f32 --raw | cmp - y.raw
     cat h.raw | lut-apply DIR $LAYER --x-dtype f16 --raw >a
     lut-apply DIR $LAYER --raw <h.npy | cmp - a
-    lut-apply DIR $LAYER --raw --dtype bf16 <x.npy >b
-    [ "$(wc -c <b)" = $((50 * 24 * 2)) ]
+}
+
+@test "lut-apply: bf16 of y is y rounded, of x what it is as f32" {
+    make_case
+    py -c 'import numpy as np, lut_ref as ref
+from tiny_models import write_safetensors
+x = ref.round_to(np.load("x.npy"), "BF16")
+x.astype("<f4").tofile("x.f32"); (x.astype("<f4").view("<u4") >> 16).astype("<u2").tofile("x.bf16")
+write_safetensors("x.safetensors", {"x": x}, lambda n: "BF16")'
+    grep -aq '"BF16"' x.safetensors
+    lut-apply DIR $LAYER --x-dtype f32 --raw <x.f32 >y.f32
+    lut-apply DIR $LAYER --x-dtype bf16 --raw <x.bf16 | cmp - y.f32
+    cat x.bf16 | lut-apply DIR $LAYER --x-dtype bf16 --raw | cmp - y.f32
+    lut-apply DIR $LAYER -i x.safetensors --raw | cmp - y.f32
+    lut-apply DIR $LAYER --x-dtype f32 --raw --dtype bf16 <x.f32 >y.bf16
+    py -c 'import numpy as np, lut_ref as ref
+y = np.fromfile("y.f32", "<f4")
+got = (np.fromfile("y.bf16", "<u2").astype("<u4") << 16).view("<f4")
+assert y.shape == (50 * 24,) and (got == ref.round_to(y, "BF16")).all() and (got != y).mean() > 0.9'
 }
 
 @test "lut-apply: no rows give no rows" {
@@ -235,10 +252,14 @@ np.save("d.npy", np.zeros((3, 40)))'
 @test "lut-apply: the memory of a long stream is that of a short one" {
     make_case
     stream() {
-        head -c "$1" /dev/zero | peak lut-apply DIR $LAYER -j 2 --x-dtype f32 --raw
+        head -c "$1" /dev/zero | peak lut-apply DIR $LAYER --x-dtype f32 --raw "${@:2}"
     }
-    short=$(stream 160000)
-    long=$(stream 64000000)
+    short=$(stream 160000 -j 2)
+    long=$(stream 64000000 -j 2)
+    [ "$long" -lt $((short + 4096)) ]
+    # 400000 batches: a byte that each kept would be 32 of the heap, 12 MiB
+    short=$(stream 160000 -j 1 --batch 1)
+    long=$(stream 64000000 -j 1 --batch 1)
     [ "$long" -lt $((short + 4096)) ]
 }
 
