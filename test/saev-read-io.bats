@@ -28,6 +28,17 @@ END
     sed 's/"2.1"/"3.0"/' 2.1/metadata.json >2.0/metadata.json
     run -65 saev-read 2.0
     [[ $output == *'protocol is "3.0" (expected "1.x" or "2.x")' ]]
+    # a minor version that is not known is read as the last of its major one
+    saev-read -q 2.1 >want
+    for minor in 2.7:2.1 2.10:2.1 1.9:1.1; do
+        name=${minor%:*}
+        if [ "$name" = 1.9 ]; then from=1.1; else from=2.1; fi
+        sed "s/\"$from\"/\"$name\"/" $from/metadata.json >2.0/metadata.json
+        run -0 --separate-stderr saev-read info 2.0
+        [[ $output == *$'\n2.0\tprotocol\t'"$name"$'\n'* ]]
+        [ "$stderr" = "saev-read: 2.0/metadata.json: breaking: protocol $name, not 2025-06-17: read as ${minor#*:} means it" ]
+        saev-read -q 2.0 | cmp - want
+    done
 }
 
 @test "saev-read --direct: what is read does not fill the page cache" {

@@ -197,7 +197,7 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
         str_adds(f->to, "{\"dump\":");
         js_put_str(f->to, dir->path, strlen(dir->path));
     }
-    put_text(f, "protocol", saev_version_name(s->version));
+    put_escaped(f, "protocol", s->protocol);
     put_text(f, "hash", *hash ? hash : NULL);
     put_text(f, "folder_hash", named ? name : NULL);
     put_geometry(f);

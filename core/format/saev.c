@@ -318,28 +318,8 @@ major_of(const char *protocol)
     return *s == '.' || *s == '"' ? major : -1;
 }
 
-static int
-find_version(const struct parser *p, struct err *err)
-{
-    const char *v = p->m[Q_PROTOCOL].value;
-
-    if (!v && p->has_n_layers && !p->has_layers) {
-        p->saev->version = SAEV_2024_10;
-    } else if (!v) {
-        p->saev->version =
-            p->has_old_budget && !p->has_budget ? SAEV_2025_06 : SAEV_1;
-    } else if (major_of(v) != 1 && major_of(v) != 2) {
-        return bad(p, Q_PROTOCOL, "\"1.x\" or \"2.x\"", err);
-    } else if (major_of(v) == 1) {
-        p->saev->version = !strcmp(v, "\"1.0.0\"") ? SAEV_1_0 : SAEV_1_1;
-    } else {
-        p->saev->version = !strcmp(v, "\"2.0\"") ? SAEV_2_0 : SAEV_2_1;
-    }
-    return 0;
-}
-
-const char *
-saev_version_name(enum saev_version v)
+static const char *
+version_name(enum saev_version v)
 {
     static const char *const names[] = { "2024-10", "2025-06-09", "2025-06-17",
                                          "1.0.0",   "1.1",        "2.0",
@@ -348,22 +328,47 @@ saev_version_name(enum saev_version v)
     return names[v];
 }
 
+static int
+find_version(const struct parser *p, struct err *err)
+{
+    const char *v = p->m[Q_PROTOCOL].value;
+    struct saev *s = p->saev;
+
+    if (!v && p->has_n_layers && !p->has_layers) {
+        s->version = SAEV_2024_10;
+    } else if (!v) {
+        s->version =
+            p->has_old_budget && !p->has_budget ? SAEV_2025_06 : SAEV_1;
+    } else if (major_of(v) != 1 && major_of(v) != 2) {
+        return bad(p, Q_PROTOCOL, "\"1.x\" or \"2.x\"", err);
+    } else if (major_of(v) == 1) {
+        s->version = !strcmp(v, "\"1.0.0\"") ? SAEV_1_0 : SAEV_1_1;
+    } else {
+        s->version = !strcmp(v, "\"2.0\"") ? SAEV_2_0 : SAEV_2_1;
+    }
+    s->protocol =
+        v ? xstrndup(v + 1, strlen(v) - 2) : xstrdup(version_name(s->version));
+    return 0;
+}
+
 /* A writer's input is SAEV_1; on disk any version may be. */
 static int
 check_version(const struct parser *p, int flags, struct err *err)
 {
-    enum saev_version v = p->saev->version;
+    const struct saev *s = p->saev;
+    const char *known = version_name(s->version);
 
-    if (v == SAEV_1)
+    if (s->version == SAEV_1)
         return 0;
     if (flags & SAEV_INPUT)
         return err_set(err, EX_DATAERR,
-                       "%s: has the keys of protocol %s (expected those of "
+                       "%s: has the keys of protocol %.60s (expected those of "
                        "2025-06-17)",
-                       p->name, saev_version_name(v));
-    err_warn("%s: breaking: protocol %s, not 2025-06-17: read as that version "
-             "means it",
-             p->name, saev_version_name(v));
+                       p->name, s->protocol);
+    err_warn("%s: breaking: protocol %.60s, not 2025-06-17: read as %s means "
+             "it",
+             p->name, s->protocol,
+             strcmp(s->protocol, known) != 0 ? known : "that version");
     return 0;
 }
 
@@ -482,6 +487,7 @@ saev_free(struct saev *saev)
 {
     free(saev->name);
     free(saev->text);
+    free(saev->protocol);
     free(saev->family);
     free(saev->ckpt);
     free(saev->layers);

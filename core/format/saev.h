@@ -34,7 +34,8 @@ enum saev_version {
  */
 #define SAEV_N_QUANTITIES 13
 struct saev {
-    enum saev_version version;
+    enum saev_version version; /* the known one that it is read as */
+    char *protocol;            /* its own name, as JSON escapes it */
     const char *key_of[SAEV_N_QUANTITIES]; /* private: names that were used */
     char *name;                            /* of the document, for messages */
     char *text; /* the document as it came: hash and rewriting need it */
@@ -85,9 +86,6 @@ int saev_set_n_imgs(struct saev *saev, size_t n_imgs, struct err *err);
 int saev_hash(const struct saev *saev, char hash[SAEV_HASH_MAX],
               struct err *err);
 int saev_json(const struct saev *saev, struct str *out, struct err *err);
-
-/* saev_version_name(): "2025-06-17", "2.1". */
-const char *saev_version_name(enum saev_version version);
 
 /*
  * saev_own_key() is what SAEV_1 calls a member of this document: the key
