@@ -8,7 +8,7 @@ load helpers
 import io, json, os, subprocess, numpy as np
 # 7 images of two layers, CLS and 3 patches
 a = np.random.default_rng(5).standard_normal((7, 2, 4, 5)).astype("<f4")
-for name in "plain 2024-10 2024-11 2025-06-09 1.0.0 1.1 2.0-ex 2.0 2.1".split():
+for name in "plain 2024-10 2024-11 2025-06-09 1.0.0 1.1 1.1-ex 1.1-later 2.0-ex 2.0 2.1".split():
     os.mkdir(name)
     os.rename(f"cases/{name}.json", f"{name}/metadata.json")
     m = json.load(open(f"{name}/metadata.json"))
