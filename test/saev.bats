@@ -43,6 +43,10 @@ END
 (8, 5) 95 209
 (5, 5) 210 259
 END
+    # as the page says, a stream that fails is not one that ends
+    truncate -s -1 dump/acts000002.bin
+    grep -qF 'set -o pipefail' "$ROOT/man/saev.5"
+    run -65 bash -c 'set -o pipefail; saev-read -q --view image --layer 13 --batch 8 dump | "$PYTHON" example.py'
 }
 
 @test "saev(5): the torch example gets every row" {
@@ -53,6 +57,10 @@ END
         example 3
         echo 'for x in torch.utils.data.DataLoader(Rows(), batch_size=None): print(x.shape, x.sum().item())'
     } >example.py
-    [ "$(wc -l <example.py)" -eq 7 ]
+    [ "$(wc -l <example.py)" -eq 8 ]
     [ "$("$PYTHON" example.py 2>err)" = "torch.Size([56, 5]) 39060.0" ] # 0 + 1 + ... + 279
+    # rows that do not come are no end of an epoch
+    truncate -s -1 dump/acts000002.bin
+    run -1 "$PYTHON" example.py
+    [[ $output == *"RuntimeError: saev-read ended with status 65"* ]]
 }
