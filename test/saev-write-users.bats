@@ -90,3 +90,27 @@ END
     rmdir "$dump/notes"
     saev-write -q -m m.json -o D -f a.f32
 }
+
+@test "saev-write: shards cannot be written, metadata can, whoever fills them" {
+    for n in 6 7; do # full ones alone, with an extra one padded; a short one
+        py - $n <<'END'
+import sys
+from saev_dump import *
+kw = dict(n=int(sys.argv[1]), imgs_a_shard=3)
+json.dump(meta(**kw), open("m.json", "w"))
+json.dump({k: v for k, v in meta(**kw).items() if k != "n_imgs"}, open("c.json", "w"))
+dump(f"want{kw['n']}", form="padded", **kw)[:kw["n"]].tofile("a.f32")
+END
+        H=$(saev-write -q --hash -m m.json)
+        saev-write -q -m m.json -o plain a.f32
+        saev-write -q -m m.json -o m --pad a.f32
+        saev-write -q -m c.json -o c --pad a.f32
+        saev-write -q -m m.json -o s --shard 0/1 a.f32
+        saev-write -q -m m.json -o s --finish --pad
+        for o in plain m c s; do
+            [ "$(stat -c %a "$o/$H"/acts* | sort -u)" = 444 ]
+            [ "$(stat -c %a "$o/$H/metadata.json")" = 644 ]
+            [ $o = plain ] || diff -r -x metadata.json "want$n" "$o/$H"
+        done
+    done
+}

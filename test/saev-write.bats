@@ -73,13 +73,6 @@ imgs() {
     done
 }
 
-@test "saev-write: shards cannot be written, metadata can" {
-    make_stream
-    saev-write -q -m m.json -o D a.f32
-    [ "$(stat -c %a "D/$H"/acts* | sort -u)" = 444 ]
-    [ "$(stat -c %a "D/$H/metadata.json")" = 644 ]
-}
-
 @test "saev-write: f16, bf16 and .npy of f16 become f32 exactly" {
     make_stream "d=4001, n=3"
     saev-write -q --dtype f16 -m m.json -o f16 <a.f16
