@@ -34,22 +34,35 @@ n_numbers(const struct adapter *a, enum moe_lora_matrix m)
     return moe_lora_numbers(&config, m);
 }
 
-int
-adapter_alloc(struct adapter *a, bool exact, struct err *err)
+size_t
+adapter_size(const struct adapter *a, enum moe_lora_matrix m)
 {
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        size_t n = n_numbers(a, m);
+    return n_numbers(a, m) / a->n_experts;
+}
 
-        if (n == 0)
+/* All six have numbers, and no more of them than can be counted. */
+static int
+check_sizes(const struct adapter *a, struct err *err)
+{
+    for (int m = 0; m < MOE_N_LORA; m++)
+        if (n_numbers(a, m) == 0)
             return err_set(err, EX_DATAERR,
                            "an adapter of %zu experts, rank %zu, %zu x %zu is "
                            "too large, or empty",
                            a->n_experts, a->rank, a->hidden, a->intermediate);
-        a->m[m] = mem_big(n, sizeof(*a->m[m]), moe_lora_names[m], err);
-        if (exact && a->m[m])
-            a->exact[m] =
-                mem_big(n, sizeof(*a->exact[m]), moe_lora_names[m], err);
-        if (!a->m[m] || (exact && !a->exact[m]))
+    return 0;
+}
+
+/* Zeros of the sizes that 'a' has. */
+static int
+alloc(struct adapter *a, struct err *err)
+{
+    if (check_sizes(a, err) < 0)
+        return -1;
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        a->m[m] =
+            mem_big(n_numbers(a, m), sizeof(*a->m[m]), moe_lora_names[m], err);
+        if (!a->m[m])
             return -1;
     }
     return 0;
@@ -66,19 +79,27 @@ adapter_new(struct adapter *a, const struct base *base, size_t rank,
                            .alpha = alpha,
                            .layer = base->layer,
                            .dtype = -1 };
-    if (adapter_alloc(a, false, err) == 0)
+    if (alloc(a, err) == 0)
         return 0;
     adapter_close(a);
     return -1;
 }
 
+/* Lets go of the file. */
+static void
+unmap(struct adapter *a)
+{
+    mem_big_free(a->parts, MOE_N_LORA * a->n_experts, sizeof(*a->parts));
+    stdir_close(&a->dir);
+    a->parts = NULL;
+}
+
 void
 adapter_close(struct adapter *a)
 {
-    for (int m = 0; m < MOE_N_LORA; m++) {
+    for (int m = 0; m < MOE_N_LORA; m++)
         mem_big_free(a->m[m], n_numbers(a, m), sizeof(*a->m[m]));
-        mem_big_free(a->exact[m], n_numbers(a, m), sizeof(*a->exact[m]));
-    }
+    unmap(a);
     *a = (struct adapter){ 0 };
 }
 
@@ -135,6 +156,16 @@ list_sizes(struct named_size sizes[N_SIZES], const struct adapter *a)
     sizes[3] = (struct named_size){ "intermediate_size", a->intermediate };
 }
 
+static int
+read_layer(const struct st *st, int64_t *layer, struct err *err)
+{
+    double v;
+    int rc = st_meta_f64(st, "layer_idx", &v, err);
+
+    *layer = rc > 0 && v >= 0 && v < INT32_MAX ? (int64_t)v : -1;
+    return rc < 0 ? -1 : 0;
+}
+
 /* Sizes that the metadata have must be those of the tensors. */
 static int
 check_meta(struct adapter *a, const struct st *st, struct err *err)
@@ -154,9 +185,8 @@ check_meta(struct adapter *a, const struct st *st, struct err *err)
                            st->path, sizes[i].key, st_meta(st, sizes[i].key),
                            sizes[i].size);
     }
-    if ((rc = st_meta_f64(st, "layer_idx", &v, err)) < 0)
+    if (read_layer(st, &a->layer, err) < 0)
         return -1;
-    a->layer = rc > 0 && v >= 0 && v < INT32_MAX ? (int64_t)v : -1;
     if ((rc = st_meta_f64(st, "lora_alpha", &v, err)) < 0)
         return -1;
     if (rc == 0)
@@ -215,23 +245,45 @@ take_sizes(struct adapter *a, const struct st *st, const struct base *base,
     return 0;
 }
 
+int
+adapter_parts(struct adapter *a, struct err *err)
+{
+    if (check_sizes(a, err) < 0)
+        return -1;
+    a->parts = mem_big(MOE_N_LORA * a->n_experts, sizeof(*a->parts),
+                       "experts' places in a file", err);
+    return a->parts ? 0 : -1;
+}
+
 void
-adapter_take(struct adapter *a, enum moe_lora_matrix m, size_t first,
+adapter_take(struct adapter *a, enum moe_lora_matrix m, size_t first, size_t n,
              const struct st *st, const struct st_tensor *t)
 {
-    const void *from = st_data(st, t);
+    struct adapter_part *to = a->parts + m * a->n_experts + first;
+    const char *data = st_data(st, t);
 
-    tensor_bf16(a->m[m] + first, from, t->dtype, t->n_elements);
-    if (a->exact[m])
-        cvt_to_f32(a->exact[m] + first, from, t->dtype, t->n_elements);
+    for (size_t e = 0; e < n; e++)
+        to[e] = (struct adapter_part){ data + e * (t->nbytes / n), t->dtype };
     a->dtype =
         a->dtype < 0 || a->dtype == (int)t->dtype ? (int)t->dtype : (int)DT_F32;
 }
 
-/* All six are checked before anything is allocated. */
+void
+adapter_f32(const struct adapter *a, enum moe_lora_matrix m, size_t expert,
+            float *to)
+{
+    const struct adapter_part *from = a->parts + m * a->n_experts + expert;
+    size_t n = adapter_size(a, m);
+
+    if (from->data)
+        cvt_to_f32(to, from->data, from->dtype, n);
+    else
+        memset(to, 0, n * sizeof(*to));
+}
+
+/* All six are checked before one is taken. */
 static int
-read_matrices(struct adapter *a, const struct st *st, bool exact,
-              struct err *err)
+map_matrices(struct adapter *a, const struct st *st, struct err *err)
 {
     struct moe_config config = adapter_config(a, 1);
     const struct st_tensor *t[MOE_N_LORA];
@@ -243,53 +295,105 @@ read_matrices(struct adapter *a, const struct st *st, bool exact,
         if (!t[m] || st_want(st->path, t[m], &want, err) < 0)
             return -1;
     }
-    if (adapter_alloc(a, exact, err) < 0)
+    if (adapter_parts(a, err) < 0)
         return -1;
     for (int m = 0; m < MOE_N_LORA; m++)
-        adapter_take(a, m, 0, st, t[m]);
+        adapter_take(a, m, 0, a->n_experts, st, t[m]);
     return 0;
 }
 
 static int
-open_any(struct adapter *a, const char *path, const struct base *base,
-         bool exact, struct err *err)
+map_file(struct adapter *a, const char *path, const struct base *base,
+         struct err *err)
 {
-    struct st st;
+    const struct st *st;
+
+    *a = (struct adapter){ .layer = -1, .dtype = -1 };
+    if (stdir_open(&a->dir, path, err) < 0)
+        return -1;
+    st = a->dir.files;
+    if (stdir_map(&a->dir, err) < 0 || take_sizes(a, st, base, err) < 0 ||
+        check_meta(a, st, err) < 0 || map_matrices(a, st, err) < 0) {
+        adapter_close(a);
+        return -1;
+    }
+    if (base && base->layer >= 0 && a->layer >= 0 && base->layer != a->layer)
+        err_warn("%s: is of layer %lld, the base weights of layer %lld", path,
+                 (long long)a->layer, (long long)base->layer);
+    return 0;
+}
+
+static int
+map_folder(struct adapter *a, const char *path, int64_t layer,
+           const struct base *base, struct err *err)
+{
+    struct peft_files files;
+    int rc = peft_files_open(&files, path, err);
+
+    if (rc == 0)
+        rc = adapter_map_layer(a, &files, layer, base, err);
+    if (rc == 0) {
+        peft_files_warn(&files);
+        a->dir = files.dir;
+        files.dir = (struct stdir){ 0 };
+    }
+    peft_files_close(&files);
+    return rc;
+}
+
+int
+adapter_map(struct adapter *a, const char *path, int64_t layer,
+            const struct base *base, struct err *err)
+{
     int rc = file_is_folder(path, err);
 
     if (rc < 0)
         return -1;
-    if (rc)
-        return adapter_open_peft(a, path, -1, base, exact, err);
-    *a = (struct adapter){ .layer = -1, .dtype = -1 };
-    if (st_open(&st, path, err) < 0)
+    return rc ? map_folder(a, path, layer, base, err)
+              : map_file(a, path, base, err);
+}
+
+/* From the file into memory. */
+static int
+load(struct adapter *a, struct err *err)
+{
+    if (alloc(a, err) < 0)
         return -1;
-    rc = -1;
-    if (st_map(&st, err) == 0 && take_sizes(a, &st, base, err) == 0 &&
-        check_meta(a, &st, err) == 0)
-        rc = read_matrices(a, &st, exact, err);
-    st_close(&st);
-    if (rc < 0)
-        adapter_close(a);
-    else if (base && base->layer >= 0 && a->layer >= 0 &&
-             base->layer != a->layer)
-        err_warn("%s: is of layer %lld, the base weights of layer %lld", path,
-                 (long long)a->layer, (long long)base->layer);
-    return rc;
+    for (size_t i = 0; i < MOE_N_LORA * a->n_experts; i++) {
+        enum moe_lora_matrix m = (enum moe_lora_matrix)(i / a->n_experts);
+        size_t n = adapter_size(a, m), e = i % a->n_experts;
+
+        if (a->parts[i].data)
+            tensor_bf16(a->m[m] + e * n, a->parts[i].data, a->parts[i].dtype,
+                        n);
+    }
+    unmap(a);
+    return 0;
 }
 
 int
 adapter_open(struct adapter *a, const char *path, const struct base *base,
              struct err *err)
 {
-    return open_any(a, path, base, false, err);
+    if (adapter_map(a, path, -1, base, err) < 0)
+        return -1;
+    if (load(a, err) == 0)
+        return 0;
+    adapter_close(a);
+    return -1;
 }
 
 int
-adapter_open_exact(struct adapter *a, const char *path, const struct base *base,
-                   struct err *err)
+adapter_layer(const char *path, int64_t *layer, struct err *err)
 {
-    return open_any(a, path, base, true, err);
+    struct st st;
+    int rc;
+
+    if (st_open(&st, path, err) < 0)
+        return -1;
+    rc = read_layer(&st, layer, err);
+    st_close(&st);
+    return rc;
 }
 
 void
@@ -333,27 +437,50 @@ adapter_meta(const struct adapter *a, struct stw *w)
 enum dtype
 adapter_dtype(const struct adapter *a)
 {
-    return a->exact[0] && a->dtype >= 0 ? (enum dtype)a->dtype : DT_BF16;
+    return a->parts ? (enum dtype)a->dtype : DT_BF16;
+}
+
+/* One expert's matrix, to an offset in bytes. */
+static int
+put_part(const struct adapter *a, struct stw *w, int tensor,
+         enum moe_lora_matrix m, size_t expert, size_t offset, struct err *err)
+{
+    enum dtype dtype = adapter_dtype(a);
+    size_t n = adapter_size(a, m), nbytes = n * dtype_table[dtype].bits / 8;
+    const struct adapter_part *from;
+    float *wide;
+    void *data;
+    int rc = -1;
+
+    if (!a->parts)
+        return stw_write(w, tensor, a->m[m] + expert * n, nbytes, offset, err);
+    from = a->parts + m * a->n_experts + expert;
+    if (from->data && from->dtype == dtype)
+        return stw_write(w, tensor, from->data, nbytes, offset, err);
+    wide = mem_try(n, sizeof(*wide), moe_lora_names[m], err);
+    data = wide ? mem_try(nbytes, 1, moe_lora_names[m], err) : NULL;
+    if (data) {
+        adapter_f32(a, m, expert, wide);
+        cvt_from_f32(data, dtype, wide, n);
+        rc = stw_write(w, tensor, data, nbytes, offset, err);
+    }
+    free(data);
+    free(wide);
+    return rc;
 }
 
 int
 adapter_put(const struct adapter *a, struct stw *w, int tensor,
-            enum moe_lora_matrix m, size_t first, size_t n, struct err *err)
+            enum moe_lora_matrix m, int64_t expert, struct err *err)
 {
-    enum dtype dtype = adapter_dtype(a);
-    size_t size = dtype_table[dtype].bits / 8;
-    void *data;
-    int rc;
+    size_t nbytes = adapter_size(a, m) * dtype_table[adapter_dtype(a)].bits / 8;
 
-    if (dtype == DT_BF16)
-        return stw_write(w, tensor, a->m[m] + first, n * size, 0, err);
-    data = mem_try(n, size, moe_lora_names[m], err);
-    if (!data)
-        return -1;
-    cvt_from_f32(data, dtype, a->exact[m] + first, n);
-    rc = stw_write(w, tensor, data, n * size, 0, err);
-    free(data);
-    return rc;
+    if (expert >= 0)
+        return put_part(a, w, tensor, m, (size_t)expert, 0, err);
+    for (size_t e = 0; e < a->n_experts; e++)
+        if (put_part(a, w, tensor, m, e, e * nbytes, err) < 0)
+            return -1;
+    return 0;
 }
 
 int
@@ -376,7 +503,7 @@ adapter_write(const struct adapter *a, const char *path, int flags,
     if (rc == 0)
         rc = stw_open(w, path, flags, err);
     for (int m = 0; rc == 0 && m < MOE_N_LORA; m++)
-        rc = adapter_put(a, w, handle[m], m, 0, n_numbers(a, m), err);
+        rc = adapter_put(a, w, handle[m], m, -1, err);
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);

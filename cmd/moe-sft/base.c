@@ -125,7 +125,7 @@ find(const struct base *base, enum base_matrix m, size_t expert,
 
     base_tensor_name(base, m, expert, &name);
     str_adds(&name, tail);
-    t = stdir_find(&base->dir, name.s);
+    t = stdir_find(base->dir, name.s);
     if (!t)
         st_missing(base->path, name.s, err);
     str_free(&name);
@@ -324,7 +324,7 @@ find_router(struct base *base, struct err *err)
         return 0;
     str_add(&name, base->prefix, n - k);
     str_adds(&name, "gate.weight");
-    t = stdir_find(&base->dir, name.s);
+    t = stdir_find(base->dir, name.s);
     str_free(&name);
     if (!t)
         return 0;
@@ -357,18 +357,25 @@ open_config(struct base *base, struct err *err)
     return rc < 0 ? -1 : find_router(base, err);
 }
 
-int
-base_open(struct base *base, const char *path, int64_t layer, struct err *err)
+bool
+base_has_layers(const struct stdir *dir)
 {
-    struct search s = { .low = -1, .high = -1, .last = -1 };
+    struct search s = { .dir = dir, .low = -1, .high = -1, .last = -1 };
 
-    *base = (struct base){ .path = path, .layer = -1 };
-    if (stdir_open(&base->dir, path, err) < 0)
-        return -1;
-    s.dir = &base->dir;
-    if (stdir_map(&base->dir, err) == 0 && find_layer(&s, layer, err) == 0 &&
-        take_sizes(base, &s, err) == 0 && bind_all(base, err) == 0 &&
-        open_config(base, err) == 0) {
+    for (size_t i = 0; i < dir->n_tensors; i++)
+        look_at(&s, dir->tensors[i].t, -1);
+    return s.low != s.high;
+}
+
+int
+base_open_in(struct base *base, const struct stdir *dir, const char *path,
+             int64_t layer, struct err *err)
+{
+    struct search s = { .dir = dir, .low = -1, .high = -1, .last = -1 };
+
+    *base = (struct base){ .path = path, .dir = dir, .layer = -1 };
+    if (find_layer(&s, layer, err) == 0 && take_sizes(base, &s, err) == 0 &&
+        bind_all(base, err) == 0 && open_config(base, err) == 0) {
         base->layer = base->layer < 0 ? layer : base->layer;
         return 0;
     }
@@ -376,10 +383,28 @@ base_open(struct base *base, const char *path, int64_t layer, struct err *err)
     return -1;
 }
 
+int
+base_open(struct base *base, const char *path, int64_t layer, struct err *err)
+{
+    struct stdir *dir = xcalloc(1, sizeof(*dir));
+
+    *base = (struct base){ 0 };
+    if (stdir_open(dir, path, err) == 0 && stdir_map(dir, err) == 0 &&
+        base_open_in(base, dir, path, layer, err) == 0) {
+        base->own = dir;
+        return 0;
+    }
+    stdir_close(dir);
+    free(dir);
+    return -1;
+}
+
 void
 base_close(struct base *base)
 {
-    stdir_close(&base->dir);
+    if (base->own)
+        stdir_close(base->own);
+    free(base->own);
     for (int m = 0; m < BASE_N; m++)
         free(base->scale[m]);
     free(base->matrices);

@@ -1,62 +1,68 @@
-/* convert: our file of an adapter to PEFT's folder, and back. */
+/* convert: our files of adapters to PEFT's folder, and back. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/moe-sft/sft.h"
 #include "core/map.h"
+#include "core/mem.h"
 
 #define SUFFIX ".safetensors"
 
 static int
-to_ours(const struct cmd *cmd, const struct base *base, struct err *err)
+to_ours(const struct layers *l, struct err *err)
 {
-    struct adapter a;
-    int rc;
+    const struct cmd *cmd = l->cmd;
+    int64_t last = l->list[l->n - 1].adapter.layer;
 
-    if (adapter_open_peft(&a, cmd->lora, cmd->layer, base, true, err) < 0)
-        return -1;
-    rc = adapter_write(&a, cmd->output, cmd->out_flags, err);
-    adapter_close(&a);
-    return rc;
+    if (l->n > 1)
+        return err_set(err, TU_USAGE,
+                       "%s: has adapters of layers %lld to %lld: --layer N "
+                       "names one",
+                       cmd->loras[0].path, (long long)l->list[0].adapter.layer,
+                       (long long)last);
+    return adapter_write(&l->list[0].adapter, cmd->output, cmd->out_flags, err);
 }
 
 static int
-to_peft(const struct cmd *cmd, const struct base *base, struct err *err)
+to_peft(const struct layers *l, struct err *err)
 {
-    struct adapter a;
+    const struct cmd *cmd = l->cmd;
+    const struct adapter **adapters = xcalloc(l->n, sizeof(*adapters));
     int rc;
 
-    if (adapter_open_exact(&a, cmd->lora, base, err) < 0)
-        return -1;
-    a.layer = cmd->layer >= 0 ? cmd->layer : a.layer;
-    if (a.layer < 0)
+    for (size_t i = 0; i < l->n; i++)
+        adapters[i] = &l->list[i].adapter;
+    if (adapters[0]->layer < 0)
         rc = err_set(err, TU_USAGE,
                      "%s: does not say of which layer it is: --layer N does",
-                     cmd->lora);
+                     cmd->loras[0].path);
     else
-        rc = adapter_write_peft(&a, cmd->output, cmd->out_flags, err);
-    adapter_close(&a);
+        rc = adapter_write_peft(adapters, l->n, cmd->output, cmd->out_flags,
+                                err);
+    free(adapters);
     return rc;
 }
 
 int
 convert_main(const struct cmd *cmd, struct err *err)
 {
-    struct base base = { 0 };
+    struct layers l;
     size_t n = strlen(cmd->output), k = strlen(SUFFIX);
-    int folder = file_is_folder(cmd->lora, err), rc;
+    int folder = file_is_folder(cmd->loras[0].path, err), rc;
+    bool ours = folder && cmd->n_loras == 1;
 
     if (folder < 0)
         return -1;
-    if (!folder && n > k && !strcmp(cmd->output + n - k, SUFFIX))
+    if (!ours && n > k && !strcmp(cmd->output + n - k, SUFFIX))
         return err_set(err, TU_USAGE,
                        "-o %s: %s becomes a PEFT folder, which has another "
                        "kind of name",
-                       cmd->output, cmd->lora);
-    if (can_write(cmd, cmd->output, err) < 0)
+                       cmd->output,
+                       cmd->n_loras > 1 ? "what has several layers"
+                                        : cmd->loras[0].path);
+    if (can_write(cmd, cmd->output, err) < 0 || layers_open(&l, cmd, err) < 0)
         return -1;
-    if (cmd->base && base_open(&base, cmd->base, cmd->layer, err) < 0)
-        return -1;
-    rc = (folder ? to_ours : to_peft)(cmd, cmd->base ? &base : NULL, err);
-    base_close(&base);
+    rc = (ours ? to_ours : to_peft)(&l, err);
+    layers_close(&l);
     return rc;
 }

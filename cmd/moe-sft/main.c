@@ -7,6 +7,7 @@
 #include "cmd/moe-sft/train.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"
+#include "core/mem.h"
 #include "core/opt.h"
 #include "core/out.h"
 #include "core/par.h"
@@ -42,7 +43,7 @@ static const struct opt opts[] = {
       " info init forward backward merge convert quantize train check ",
       "frozen weights: stacked safetensors, or a model folder" },
     { 'l', "lora", "LORA", " info forward backward merge convert train check ",
-      "the adapter: safetensors, or a PEFT folder" },
+      "the adapter: safetensors, or a PEFT folder; merge, convert: some,.." },
     { 'i', "input", "BATCH", " info forward train check ",
       "safetensors with input, expert_ids, weights; - is stdin; train: "
       "activations, with --target" },
@@ -142,12 +143,18 @@ static const struct {
     int (*main)(const struct cmd *cmd, struct err *err);
     const char *needs; /* letters of options */
     bool operands;
+    bool loras; /* -l may list adapters */
 } mains[] = {
-    { info_main, "", false },        { init_main, "bo", false },
-    { forward_main, "blio", false }, { backward_main, "blcgo", false },
-    { train_main, "blo", true },     { check_main, "bli", false },
-    { merge_main, "blo", false },    { convert_main, "lo", false },
-    { quantize_main, "bo", false },  { bench_main, "", false },
+    { info_main, "", false, false },
+    { init_main, "bo", false, false },
+    { forward_main, "blio", false, false },
+    { backward_main, "blcgo", false, false },
+    { train_main, "blo", true, false },
+    { check_main, "bli", false, false },
+    { merge_main, "blo", false, true },
+    { convert_main, "lo", false, true },
+    { quantize_main, "bo", false, false },
+    { bench_main, "", false, false },
 };
 _Static_assert(sizeof(mains) / sizeof(mains[0]) + 1 ==
                    sizeof(verbs) / sizeof(verbs[0]),
@@ -246,7 +253,7 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 }
 
 static void
-check_needs(const bool *seen, int verb)
+check_needs(const int *seen, int verb)
 {
     for (const char *c = mains[verb].needs; *c; c++)
         for (const struct opt *o = opts; o->id; o++)
@@ -266,6 +273,11 @@ check_files(const struct cmd *cmd)
                          cmd->cache };
     size_t n = sizeof(in) / sizeof(in[0]);
 
+    for (size_t i = 0; i < cmd->n_loras; i++)
+        if (is_lost(cmd->loras[i].path, cmd->output))
+            die_usage("-o %s is the name of another file of this command",
+                      cmd->output);
+
     for (size_t i = 0; i < n; i++) {
         if (is_lost(in[i], cmd->output))
             die_usage("-o %s is the name of another file of this command",
@@ -282,13 +294,16 @@ check_files(const struct cmd *cmd)
 static int
 parse(struct cmd *cmd, int argc, char **argv)
 {
-    bool seen[TRAIN_OPT_END] = { false };
+    int seen[TRAIN_OPT_END] = { 0 };
+    const char **loras = xcalloc((size_t)argc, sizeof(*loras));
     struct err err;
     const char *arg;
     int id, index, verb;
 
     while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1) {
-        seen[id] = true;
+        if (id == 'l')
+            loras[seen[id]] = arg;
+        seen[id]++;
         if (set_option(cmd, id, arg, &err) < 0)
             die_err(&err);
     }
@@ -307,6 +322,10 @@ parse(struct cmd *cmd, int argc, char **argv)
         if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
             die_err(&err);
     check_needs(seen, verb);
+    for (int i = 0; mains[verb].loras && i < seen['l']; i++)
+        if (lora_add(cmd, loras[i], &err) < 0)
+            die_err(&err);
+    free(loras);
     check_files(cmd);
     return verb;
 }

@@ -18,14 +18,22 @@
 
 struct merge {
     const struct cmd *cmd;
-    struct base base;
-    struct adapter adapter;
+    struct layers layers;
     struct par *par;
     size_t widest; /* numbers of the largest matrix, of its longest row */
     size_t longest;
+    size_t low;     /* numbers of the largest A or B */
     void *merged;   /* [widest] of up to 4 bytes */
+    float *a, *b;   /* [low], of the adapter's expert */
     double *sums;   /* [threads, longest] */
     float *rounded; /* [threads, longest] */
+};
+
+/* An expert's matrix of a layer, or those of all of them. */
+struct item {
+    const struct layer *of;
+    enum base_matrix m;
+    int64_t expert; /* -1: all, stacked */
 };
 
 /* ---- numbers ---- */
@@ -33,6 +41,7 @@ struct merge {
 /* One matrix while threads share its rows. */
 struct job {
     struct merge *g;
+    const struct adapter *adapter;
     const struct gemm_matrix *w;
     const float *a; /* [rank, k] */
     const float *b; /* [n, rank] */
@@ -44,10 +53,10 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct job *j = ctx;
     const struct merge *g = j->g;
-    size_t rank = g->adapter.rank, k = j->w->k;
+    size_t rank = j->adapter->rank, k = j->w->k;
     size_t from = dtype_table[j->w->dtype].bits / 8;
     size_t to = dtype_table[j->dtype].bits / 8;
-    double s = (double)g->adapter.alpha / (double)rank;
+    double s = (double)j->adapter->alpha / (double)rank;
     double *sums = g->sums + (size_t)thread * g->longest;
     float *row = g->rounded + (size_t)thread * g->longest;
 
@@ -72,32 +81,35 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
 
 /* Fills g->merged with one expert's matrix; returns its bytes. */
 static size_t
-merge_matrix(struct merge *g, enum base_matrix m, size_t expert,
-             enum dtype dtype)
+merge_matrix(struct merge *g, const struct layer *of, enum base_matrix m,
+             size_t expert, enum dtype dtype)
 {
-    const struct adapter *ad = &g->adapter;
     struct job j = { .g = g,
-                     .w = g->base.matrices + m * g->base.n_experts + expert,
+                     .adapter = &of->adapter,
+                     .w = of->base.matrices + m * of->base.n_experts + expert,
+                     .a = g->a,
+                     .b = g->b,
                      .dtype = dtype };
 
-    j.a = ad->exact[2 * m] + expert * ad->rank * j.w->k;
-    j.b = ad->exact[2 * m + 1] + expert * ad->rank * j.w->n;
+    adapter_f32(&of->adapter, 2 * m, expert, g->a);
+    adapter_f32(&of->adapter, 2 * m + 1, expert, g->b);
     par_for(g->par, j.w->n, 16, merge_rows, &j);
     return j.w->n * j.w->k * (dtype_table[dtype].bits / 8);
 }
 
 /* Writes one expert, or all of them, one behind the other, as a tensor. */
 static int
-put_merged(struct merge *g, struct stw *w, int tensor, enum base_matrix m,
-           int64_t expert, struct err *err)
+put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
+           struct err *err)
 {
-    size_t first = expert < 0 ? 0 : (size_t)expert;
-    size_t end = expert < 0 ? g->base.n_experts : first + 1;
-    enum dtype dtype = g->base.matrices[m * g->base.n_experts + first].dtype;
+    const struct base *base = &it.of->base;
+    size_t first = it.expert < 0 ? 0 : (size_t)it.expert;
+    size_t end = it.expert < 0 ? base->n_experts : first + 1;
+    enum dtype dtype = base->matrices[it.m * base->n_experts + first].dtype;
     size_t at = 0;
 
     for (size_t e = first; e < end; e++) {
-        size_t nbytes = merge_matrix(g, m, e, dtype);
+        size_t nbytes = merge_matrix(g, it.of, it.m, e, dtype);
 
         if (stw_write(w, tensor, g->merged, nbytes, at, err) < 0)
             return -1;
@@ -108,34 +120,35 @@ put_merged(struct merge *g, struct stw *w, int tensor, enum base_matrix m,
 
 /* ---- a file of the experts alone ---- */
 
-struct item {
-    enum base_matrix m;
-    int64_t expert; /* -1: all, stacked */
-};
-
-static struct item
-item_of(const struct merge *g, size_t i)
+/* All of a layer: the caller frees them. */
+static struct item *
+items_of(const struct merge *g, const struct layer *of, size_t *n)
 {
-    bool stacked = g->base.stacked || g->cmd->stacked;
+    bool stacked = of->base.stacked || g->cmd->stacked;
+    size_t n_all = BASE_N * (stacked ? 1 : of->base.n_experts);
+    struct item *items = xcalloc(n_all, sizeof(*items));
 
-    return stacked ? (struct item){ (enum base_matrix)i, -1 }
-                   : (struct item){ (enum base_matrix)(i % BASE_N),
-                                    (int64_t)(i / BASE_N) };
+    for (size_t i = 0; i < n_all; i++)
+        items[i] = (struct item){ of, (enum base_matrix)(i % BASE_N),
+                                  stacked ? -1 : (int64_t)(i / BASE_N) };
+    *n = n_all;
+    return items;
 }
 
 static int
 add_item(const struct merge *g, struct stw *w, struct item it, struct err *err)
 {
-    const struct gemm_matrix *x = g->base.matrices + it.m * g->base.n_experts +
+    const struct base *base = &it.of->base;
+    const struct gemm_matrix *x = base->matrices + it.m * base->n_experts +
                                   (it.expert < 0 ? 0 : it.expert);
-    const uint64_t shape[] = { g->base.n_experts, x->n, x->k };
+    const uint64_t shape[] = { base->n_experts, x->n, x->k };
     struct str name = { 0 };
     int rc;
 
     if (g->cmd->stacked)
         str_adds(&name, base_names[it.m]);
     else
-        base_tensor_name(&g->base, it.m, (size_t)it.expert, &name);
+        base_tensor_name(base, it.m, (size_t)it.expert, &name);
     rc = stw_add(w, name.s, x->dtype, it.expert < 0 ? 3 : 2,
                  it.expert < 0 ? shape : shape + 1, err);
     str_free(&name);
@@ -143,22 +156,46 @@ add_item(const struct merge *g, struct stw *w, struct item it, struct err *err)
 }
 
 static int
-write_experts(struct merge *g, struct err *err)
+add_items(const struct merge *g, struct stw *w, const struct layer *of,
+          struct err *err)
 {
-    bool stacked = g->base.stacked || g->cmd->stacked;
-    size_t n = BASE_N * (stacked ? 1 : g->base.n_experts);
-    struct stw *w = stw_new();
+    size_t n;
+    struct item *items = items_of(g, of, &n);
     int rc = 0;
 
     for (size_t i = 0; rc >= 0 && i < n; i++)
-        rc = add_item(g, w, item_of(g, i), err);
-    if (rc >= 0)
-        rc = stw_open(w, g->cmd->output, g->cmd->out_flags, err);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        struct item it = item_of(g, i);
+        rc = add_item(g, w, items[i], err);
+    free(items);
+    return rc < 0 ? -1 : 0;
+}
 
-        rc = put_merged(g, w, (int)i, it.m, it.expert, err);
-    }
+static int
+put_items(struct merge *g, struct stw *w, const struct layer *of, int *tensor,
+          struct err *err)
+{
+    size_t n;
+    struct item *items = items_of(g, of, &n);
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = put_merged(g, w, (*tensor)++, items[i], err);
+    free(items);
+    return rc;
+}
+
+static int
+write_experts(struct merge *g, struct err *err)
+{
+    const struct layers *l = &g->layers;
+    struct stw *w = stw_new();
+    int tensor = 0, rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < l->n; i++)
+        rc = add_items(g, w, &l->list[i], err);
+    if (rc == 0)
+        rc = stw_open(w, g->cmd->output, g->cmd->out_flags, err);
+    for (size_t i = 0; rc == 0 && i < l->n; i++)
+        rc = put_items(g, w, &l->list[i], &tensor, err);
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);
@@ -167,26 +204,37 @@ write_experts(struct merge *g, struct err *err)
 
 /* ---- a whole folder ---- */
 
-/* Is a tensor one that is merged? */
+/* Is a tensor one of a layer that is merged? */
 static bool
-find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
+find_in_layer(const struct layer *of, const struct st_tensor *t,
+              struct item *it)
 {
-    const struct base *b = &g->base;
+    const struct base *b = &of->base;
+    size_t n = strlen(b->prefix);
     struct str tail = { 0 };
     struct name name;
     bool found = false;
 
+    if (t->name_n < n || memcmp(t->name, b->prefix, n) != 0)
+        return false;
     for (int m = 0; !found && m < BASE_N; m++) {
         str_clear(&tail);
         str_addf(&tail, "%s%s", base_names[m], b->suffix);
         found = name_parse(&name, t, tail.s) &&
-                (name.expert < 0) == b->stacked &&
-                name.prefix_n == strlen(b->prefix) &&
-                !memcmp(t->name, b->prefix, name.prefix_n);
-        *it = (struct item){ (enum base_matrix)m, name.expert };
+                (name.expert < 0) == b->stacked && name.prefix_n == n;
+        *it = (struct item){ of, (enum base_matrix)m, name.expert };
     }
     str_free(&tail);
     return found;
+}
+
+static bool
+find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
+{
+    for (size_t i = 0; i < g->layers.n; i++)
+        if (find_in_layer(&g->layers.list[i], t, it))
+            return true;
+    return false;
 }
 
 static int
@@ -214,7 +262,7 @@ write_shard(struct merge *g, const struct st *st, const char *path,
         const struct st_tensor *t = st->tensors + i;
 
         rc = find_item(g, t, &it)
-                 ? put_merged(g, w, (int)i, it.m, it.expert, err)
+                 ? put_merged(g, w, (int)i, it, err)
                  : stw_write(w, (int)i, st_data(st, t), t->nbytes, 0, err);
     }
     if (rc == 0)
@@ -291,11 +339,12 @@ copy_others(const struct merge *g, const char *to, struct err *err)
 static int
 copy_shards(struct merge *g, const char *to, struct err *err)
 {
-    size_t n = strlen(g->base.dir.path) + 1;
+    const struct stdir *dir = &g->layers.dir;
+    size_t n = strlen(dir->path) + 1;
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < g->base.dir.n_files; i++) {
-        const struct st *st = g->base.dir.files + i;
+    for (size_t i = 0; rc == 0 && i < dir->n_files; i++) {
+        const struct st *st = dir->files + i;
         struct str path = { 0 };
 
         if (strchr(st->path + n, '/'))
@@ -330,18 +379,45 @@ write_folder(struct merge *g, struct err *err)
 static int
 alloc(struct merge *g, struct err *err)
 {
-    const struct base *b = &g->base;
     size_t threads = (size_t)g->cmd->n_threads;
 
-    g->widest = b->hidden * b->intermediate;
-    g->longest = b->hidden > b->intermediate ? b->hidden : b->intermediate;
+    for (size_t i = 0; i < g->layers.n; i++) {
+        const struct layer *x = &g->layers.list[i];
+        size_t h = x->base.hidden, k = x->base.intermediate;
+
+        g->widest = larger(g->widest, h * k);
+        g->longest = larger(g->longest, larger(h, k));
+        for (int m = 0; m < MOE_N_LORA; m++)
+            g->low = larger(g->low, adapter_size(&x->adapter, m));
+    }
     if (par_open(&g->par, (int)g->cmd->n_threads, err) < 0)
         return -1;
     g->merged = mem_try(g->widest, 4, "merged matrix", err);
+    g->a = mem_try(g->low, sizeof(*g->a), "adapter", err);
+    g->b = mem_try(g->low, sizeof(*g->b), "adapter", err);
     g->sums = mem_try(g->longest, threads * sizeof(*g->sums), "sums", err);
     g->rounded =
         mem_try(g->longest, threads * sizeof(*g->rounded), "sums", err);
-    return g->merged && g->sums && g->rounded ? 0 : -1;
+    return g->merged && g->a && g->b && g->sums && g->rounded ? 0 : -1;
+}
+
+/* What is written together can be. */
+static int
+check_layers(const struct merge *g, struct err *err)
+{
+    const struct layers *l = &g->layers;
+
+    if (g->cmd->stacked && l->n > 1)
+        return err_set(err, TU_USAGE,
+                       "--stacked is for one layer, and %s has adapters of "
+                       "layers %lld to %lld",
+                       l->cmd->n_loras > 1 ? "-l" : l->cmd->loras[0].path,
+                       (long long)l->list[0].adapter.layer,
+                       (long long)l->list[l->n - 1].adapter.layer);
+    for (size_t i = 0; i < l->n; i++)
+        if (base_want_float(&l->list[i].base, err) < 0)
+            return -1;
+    return 0;
 }
 
 int
@@ -351,19 +427,18 @@ merge_main(const struct cmd *cmd, struct err *err)
     int rc = -1, folder = file_is_folder(cmd->base, err);
 
     if (folder < 0 || can_write(cmd, cmd->output, err) < 0 ||
-        base_open(&g.base, cmd->base, cmd->layer, err) < 0)
+        layers_open(&g.layers, cmd, err) < 0)
         return -1;
-    if (base_want_float(&g.base, err) == 0 &&
-        adapter_open_exact(&g.adapter, cmd->lora, &g.base, err) == 0 &&
-        alloc(&g, err) == 0)
+    if (check_layers(&g, err) == 0 && alloc(&g, err) == 0)
         rc = (folder && !cmd->stacked && !has_suffix(cmd->output)
                   ? write_folder
                   : write_experts)(&g, err);
     free(g.rounded);
     free(g.sums);
+    free(g.b);
+    free(g.a);
     free(g.merged);
     par_close(g.par);
-    adapter_close(&g.adapter);
-    base_close(&g.base);
+    layers_close(&g.layers);
     return rc;
 }

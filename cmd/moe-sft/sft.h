@@ -11,6 +11,7 @@
 
 #include "cmd/moe-sft/moe.h"
 #include "core/err.h"
+#include "core/format/peft.h"
 #include "core/format/stdir.h"
 #include "core/hash.h"
 #include "core/outdir.h"
@@ -26,7 +27,8 @@
  * Hugging Face folder (model.layers.N.mlp.experts.E.gate_proj.weight, ..).
  * layer: -1 where there is one layer only; else it must be named.
  * base_open(): -1 with 'err' set: as stdir_open(); EX_DATAERR names the
- * tensor, what was found and what was expected.
+ * tensor, what was found and what was expected.  base_open_in() is the same for
+ * tensors that are open, and mapped, for longer than the base.
  * Owner: the caller, until base_close().
  */
 enum base_matrix { BASE_GATE, BASE_UP, BASE_DOWN, BASE_N };
@@ -34,8 +36,9 @@ extern const char *const base_names[BASE_N]; /* "gate_proj", .. */
 
 struct base {
     const char *path; /* the caller's */
-    struct stdir dir;
-    int64_t layer; /* -1: stacked, without a number */
+    struct stdir *own;
+    const struct stdir *dir; /* own, or base_open_in()'s */
+    int64_t layer;           /* -1: stacked, without a number */
     size_t n_experts, hidden, intermediate;
     struct moe_base weights;
     struct gemm_matrix *matrices; /* [BASE_N, n_experts] */
@@ -52,7 +55,10 @@ struct base {
 };
 int base_open(struct base *base, const char *path, int64_t layer,
               struct err *err);
-void base_close(struct base *base); /* a zeroed struct is fine */
+int base_open_in(struct base *base, const struct stdir *dir, const char *path,
+                 int64_t layer, struct err *err);
+bool base_has_layers(const struct stdir *dir); /* experts of more than one? */
+void base_close(struct base *base);            /* a zeroed struct is fine */
 
 /* base_tensor_name() appends a tensor's name; 'expert' where not stacked. */
 void base_tensor_name(const struct base *base, enum base_matrix m,
@@ -73,18 +79,24 @@ int base_want_float(const struct base *base, struct err *err);
 void base_digest(const struct base *base, struct hash *hash);
 
 /*
- * An adapter in memory, bf16 (F16 and F32 are rounded).  adapter_open() reads
- * our file (gate_lora_a .. down_lora_b, sizes in __metadata__) or a PEFT
- * folder, whose experts without an adapter get zeros; it must fit 'base' if
- * that is given.
+ * An adapter: our file (gate_lora_a .. down_lora_b, sizes in __metadata__), or
+ * a layer of a PEFT folder (-1: base's, or the only one there is), whose
+ * experts without an adapter have zeros; it must fit 'base' if that is given.
+ * adapter_open() reads it into memory, bf16 (F16 and F32 are rounded);
+ * adapter_map() leaves the numbers in the file, as they are.
  * Owner: the caller, until adapter_close().
  */
+struct adapter_part {
+    const void *data; /* in a mapped file; NULL: zeros */
+    enum dtype dtype;
+};
 struct adapter {
     size_t n_experts, hidden, intermediate, rank;
     float alpha;
-    int64_t layer;            /* -1: not said */
-    uint16_t *m[MOE_N_LORA];  /* as struct moe_lora */
-    float *exact[MOE_N_LORA]; /* not rounded to bf16; NULL: not asked for */
+    int64_t layer;              /* -1: not said */
+    uint16_t *m[MOE_N_LORA];    /* as struct moe_lora; NULL: mapped */
+    struct adapter_part *parts; /* [MOE_N_LORA, n_experts]; NULL: in memory */
+    struct stdir dir;           /* what the parts lie in, if it is its own */
     int dtype; /* of the file's tensors, F32 where they have several; -1: of no
                 * file */
 };
@@ -92,32 +104,53 @@ int adapter_new(struct adapter *a, const struct base *base, size_t rank,
                 float alpha, struct err *err); /* zeros */
 int adapter_open(struct adapter *a, const char *path, const struct base *base,
                  struct err *err);
-int adapter_open_exact(struct adapter *a, const char *path,
-                       const struct base *base, struct err *err);
+int adapter_map(struct adapter *a, const char *path, int64_t layer,
+                const struct base *base, struct err *err);
 
-/* adapter_open_peft() reads a PEFT folder's layer; -1: base's, or the only
- * one there is. */
-int adapter_open_peft(struct adapter *a, const char *dir, int64_t layer,
-                      const struct base *base, bool exact, struct err *err);
-void adapter_close(struct adapter *a); /* a zeroed struct is fine */
+/* adapter_layer() is the layer that our file says it is of; -1: none. */
+int adapter_layer(const char *path, int64_t *layer, struct err *err);
+
+/*
+ * An open PEFT folder, of which adapter_map_layer() maps one layer after the
+ * other: they last no longer than the folder.  peft_files_layers() lists those
+ * that have adapters of experts, in order; the caller frees it.
+ * peft_files_warn() counts the tensors that no layer so far has taken.
+ */
+struct peft_files {
+    struct peft config;
+    struct stdir dir;
+    size_t n_used;
+};
+int peft_files_open(struct peft_files *p, const char *path, struct err *err);
+int64_t *peft_files_layers(const struct peft_files *p, size_t *n);
+int adapter_map_layer(struct adapter *a, struct peft_files *p, int64_t layer,
+                      const struct base *base, struct err *err);
+void peft_files_warn(const struct peft_files *p);
+void peft_files_close(struct peft_files *p); /* a zeroed struct is fine */
+void adapter_close(struct adapter *a);       /* a zeroed struct is fine */
 struct moe_lora adapter_lora(const struct adapter *a);
 void adapter_digest(const struct adapter *a, struct hash *hash);
 
-/* adapter_alloc() makes zeros of the sizes that 'a' has; adapter_take() reads a
- * tensor into a matrix from that number on. */
-int adapter_alloc(struct adapter *a, bool exact, struct err *err);
+/* adapter_size() are the numbers of an expert's matrix; adapter_f32() widens
+ * them from the file of a mapped adapter. */
+size_t adapter_size(const struct adapter *a, enum moe_lora_matrix m);
+void adapter_f32(const struct adapter *a, enum moe_lora_matrix m, size_t expert,
+                 float *to);
+
+/* adapter_parts() makes parts without data, for sizes that it checks;
+ * adapter_take() says where 'n' experts' matrices lie from 'first' on. */
+int adapter_parts(struct adapter *a, struct err *err);
 void adapter_take(struct adapter *a, enum moe_lora_matrix m, size_t first,
-                  const struct st *st, const struct st_tensor *t);
+                  size_t n, const struct st *st, const struct st_tensor *t);
 
 /* adapter_meta() sets the sizes as metadata of a file; adapter_put() writes
- * numbers of a matrix as a tensor of the type adapter_dtype(), the one they
- * were read as, if they are exact. */
+ * an expert's matrix into a tensor from that expert's place on, -1 all of them,
+ * as numbers of adapter_dtype(): the file's that is mapped, else BF16. */
 struct stw;
 void adapter_meta(const struct adapter *a, struct stw *w);
 enum dtype adapter_dtype(const struct adapter *a);
 int adapter_put(const struct adapter *a, struct stw *w, int tensor,
-                enum moe_lora_matrix m, size_t first, size_t n,
-                struct err *err);
+                enum moe_lora_matrix m, int64_t expert, struct err *err);
 void adapter_put_alpha(const struct adapter *a, struct str *text); /* "32" */
 size_t adapter_nbytes(const struct adapter *a);
 
@@ -125,10 +158,14 @@ size_t adapter_nbytes(const struct adapter *a);
 int adapter_write(const struct adapter *a, const char *path, int flags,
                   struct err *err);
 
+/* What PEFT calls the six: "gate_proj.lora_A.weight", .. */
+extern const char *const peft_tails[MOE_N_LORA];
+
 /* adapter_write_peft() writes DIR/adapter_model.safetensors and
- * DIR/adapter_config.json, whole or not at all. */
-int adapter_write_peft(const struct adapter *a, const char *dir, int flags,
-                       struct err *err);
+ * DIR/adapter_config.json, whole or not at all, of adapters in order of their
+ * layers. */
+int adapter_write_peft(const struct adapter *const *adapters, size_t n,
+                       const char *dir, int flags, struct err *err);
 
 /* adapter_config() is an operator's configuration for base, adapter and k. */
 struct moe_config adapter_config(const struct adapter *a, size_t top_k);
@@ -204,11 +241,17 @@ enum {
  * The command line.  A verb's main returns 0, the exit status of its answer
  * (TU_NEGATIVE), or -1 with 'err' set; only main.c prints errors and exits.
  */
+struct lora {
+    char *path;
+    int64_t layer; /* of PATH@LAYER; -1: not given */
+};
 struct cmd {
     const char *verb;
     const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
-    int64_t layer;                                           /* -1: not given */
-    int mode; /* enum moe_mode; -1: not given */
+    struct lora *loras; /* [n_loras]: of the verbs that take several */
+    size_t n_loras;
+    int64_t layer; /* -1: not given */
+    int mode;      /* enum moe_mode; -1: not given */
     int64_t n_threads, n_parts;
     int64_t rank, top_k, length, depth;              /* 0: not given */
     int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
@@ -232,6 +275,32 @@ int merge_main(const struct cmd *cmd, struct err *err);
 int convert_main(const struct cmd *cmd, struct err *err);
 int quantize_main(const struct cmd *cmd, struct err *err);
 int bench_main(const struct cmd *cmd, struct err *err);
+
+/*
+ * Layers with their adapters, of merge and convert: of all adapters of the
+ * command line, each of the layer that it says it is of; of one alone also of
+ * the layer that the command line or the base says.  In order of the layers,
+ * no two of the same.  Numbers stay in the files.
+ * Owner: the caller, until layers_close().
+ */
+struct layer {
+    struct base base; /* if the command has one */
+    struct adapter adapter;
+};
+struct layers {
+    const struct cmd *cmd;
+    struct stdir dir; /* the base's */
+    bool each;        /* adapters say their layers, not the base */
+    struct peft_files *folders;
+    size_t n_folders;
+    struct layer *list; /* [n] */
+    size_t n;
+};
+int layers_open(struct layers *l, const struct cmd *cmd, struct err *err);
+void layers_close(struct layers *l); /* a zeroed struct is fine */
+
+/* lora_add() appends what an argument of -l lists: PATH[@LAYER],.. */
+int lora_add(struct cmd *cmd, const char *arg, struct err *err);
 
 /* put_text() writes an answer: to a file, or to standard output (NULL). */
 int put_text(const char *path, int flags, const struct str *text,

@@ -1,0 +1,212 @@
+/* Several adapters, each with its layer of the base. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/moe-sft/sft.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/opt.h"
+
+/* ---- -l ---- */
+
+/* PATH or FILE@LAYER; it becomes the command's. */
+static int
+add_one(struct cmd *cmd, char *path, struct err *err)
+{
+    struct lora *lora;
+    const char *layer;
+    char *file = file_split(path, '@', &layer);
+    int rc = 0;
+
+    cmd->loras = xrealloc(cmd->loras, cmd->n_loras + 1, sizeof(*cmd->loras));
+    lora = &cmd->loras[cmd->n_loras++];
+    *lora = (struct lora){ path, -1 };
+    if (file && *layer >= '0' && *layer <= '9') {
+        lora->path = file;
+        rc = opt_i64("-l FILE@LAYER", layer, 0, INT32_MAX, &lora->layer, err);
+        free(path);
+    } else {
+        free(file);
+    }
+    return rc;
+}
+
+int
+lora_add(struct cmd *cmd, const char *arg, struct err *err)
+{
+    if (access(arg, F_OK) == 0) /* a comma in its name is none of a list */
+        return add_one(cmd, xstrdup(arg), err);
+    for (const char *at = arg; at;) {
+        size_t n = strcspn(at, ",");
+
+        if (add_one(cmd, xstrndup(at, n), err) < 0)
+            return -1;
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return 0;
+}
+
+/* ---- layers ---- */
+
+/* A layer's base, and its adapter: of an open PEFT folder, or of a path. */
+static int
+add_layer(struct layers *l, const char *path, struct peft_files *folder,
+          int64_t layer, struct err *err)
+{
+    const char *base = l->cmd->base;
+    struct layer *x;
+
+    l->list = xrealloc(l->list, l->n + 1, sizeof(*l->list));
+    x = &l->list[l->n++];
+    *x = (struct layer){ 0 };
+    if (base && base_open_in(&x->base, &l->dir, base, layer, err) < 0)
+        return -1;
+    if (folder)
+        return adapter_map_layer(&x->adapter, folder, layer,
+                                 base ? &x->base : NULL, err);
+    return adapter_map(&x->adapter, path, layer, base ? &x->base : NULL, err);
+}
+
+/* All layers of a PEFT folder. */
+static int
+add_folder(struct layers *l, const char *path, struct err *err)
+{
+    struct peft_files *folder = &l->folders[l->n_folders++];
+    int64_t *layers;
+    size_t n;
+    int rc = 0;
+
+    if (peft_files_open(folder, path, err) < 0)
+        return -1;
+    layers = peft_files_layers(folder, &n);
+    if (n == 0) /* adapter_map_layer() says so */
+        rc = add_layer(l, path, folder, -1, err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = add_layer(l, path, folder, layers[i], err);
+    free(layers);
+    if (rc == 0)
+        peft_files_warn(folder);
+    return rc;
+}
+
+/* The layer of our file: what was asked for, or what the file says. */
+static int
+find_layer(const struct layers *l, const struct lora *lora, int64_t *layer,
+           struct err *err)
+{
+    int64_t said;
+
+    *layer = l->cmd->layer;
+    if (adapter_layer(lora->path, &said, err) < 0)
+        return -1;
+    if (lora->layer >= 0 && said >= 0 && lora->layer != said)
+        return err_set(err, EX_DATAERR,
+                       "%s: is of layer %lld by its metadata, but @%lld asks "
+                       "for another",
+                       lora->path, (long long)said, (long long)lora->layer);
+    if (lora->layer >= 0)
+        *layer = lora->layer;
+    else if (l->each)
+        *layer = said;
+    if (*layer < 0 && l->cmd->n_loras > 1)
+        return err_set(err, TU_USAGE,
+                       "%s: does not say of which layer it is: %s@LAYER does",
+                       lora->path, lora->path);
+    return 0;
+}
+
+static int
+add_lora(struct layers *l, const struct lora *lora, struct err *err)
+{
+    int folder = file_is_folder(lora->path, err);
+    int64_t layer;
+
+    if (folder < 0)
+        return -1;
+    if (folder && lora->layer >= 0)
+        return err_set(err, TU_USAGE,
+                       "-l %s@%lld: a folder's tensors name their layers, "
+                       "@LAYER is for files",
+                       lora->path, (long long)lora->layer);
+    if (folder && l->each)
+        return add_folder(l, lora->path, err);
+    if (folder)
+        return add_layer(l, lora->path, NULL, l->cmd->layer, err);
+    if (find_layer(l, lora, &layer, err) < 0 ||
+        add_layer(l, lora->path, NULL, layer, err) < 0)
+        return -1;
+    if (layer >= 0)
+        l->list[l->n - 1].adapter.layer = layer;
+    return 0;
+}
+
+static int
+by_layer(const void *a, const void *b)
+{
+    int64_t x = ((const struct layer *)a)->adapter.layer;
+    int64_t y = ((const struct layer *)b)->adapter.layer;
+
+    return (x > y) - (x < y);
+}
+
+/* Each layer once, and of the base, too. */
+static int
+check_layers(const struct layers *l, struct err *err)
+{
+    for (size_t i = 1; i < l->n; i++) {
+        const struct layer *x = &l->list[i];
+
+        if (x->adapter.layer == x[-1].adapter.layer)
+            return err_set(err, TU_USAGE, "-l: two adapters are of layer %lld",
+                           (long long)x->adapter.layer);
+        if (l->cmd->base && !strcmp(x->base.prefix, x[-1].base.prefix))
+            return err_set(err, TU_USAGE,
+                           "%s: does not say of which layer it is, so it "
+                           "takes one adapter",
+                           l->cmd->base);
+    }
+    return 0;
+}
+
+int
+layers_open(struct layers *l, const struct cmd *cmd, struct err *err)
+{
+    int rc = 0;
+
+    *l = (struct layers){ .cmd = cmd, .each = cmd->n_loras > 1 };
+    if (l->each && cmd->layer >= 0)
+        return err_set(err, TU_USAGE,
+                       "--layer is for one adapter: -l FILE@LAYER says it of "
+                       "each");
+    l->folders = xcalloc(cmd->n_loras, sizeof(*l->folders));
+    if (cmd->base && (stdir_open(&l->dir, cmd->base, err) < 0 ||
+                      stdir_map(&l->dir, err) < 0))
+        rc = -1;
+    else if (cmd->base && cmd->layer < 0)
+        l->each = l->each || base_has_layers(&l->dir);
+    for (size_t i = 0; rc == 0 && i < cmd->n_loras; i++)
+        rc = add_lora(l, &cmd->loras[i], err);
+    if (rc == 0) {
+        qsort(l->list, l->n, sizeof(*l->list), by_layer);
+        rc = check_layers(l, err);
+    }
+    if (rc < 0)
+        layers_close(l);
+    return rc;
+}
+
+void
+layers_close(struct layers *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        adapter_close(&l->list[i].adapter);
+        base_close(&l->list[i].base);
+    }
+    for (size_t i = 0; i < l->n_folders; i++)
+        peft_files_close(&l->folders[i]);
+    stdir_close(&l->dir);
+    free(l->folders);
+    free(l->list);
+    *l = (struct layers){ 0 };
+}

@@ -1,0 +1,135 @@
+# moe-sft: adapters of several layers, merged and converted together.
+load helpers
+load sft
+
+# hf/ is a model of two layers in two shards, each of which has of both; l0 and
+# l1 are their adapters, of other ranks and alphas.
+setup() {
+    skip_left_out
+    cd "$BATS_TEST_TMPDIR" || return
+    cp -rL "$ROOT/demo/qwen3-moe-tiny" hf
+    py - <<'END_PY'
+import json, mkst
+t = mkst.load("hf/model.safetensors")
+where = {n: "model-0000%d-of-00002.safetensors" % (1 + i % 2) for i, n in enumerate(sorted(t))}
+for f in set(where.values()):
+    mkst.save("hf/" + f, {n: t[n] for n in t if where[n] == f}, {"format": "pt"})
+json.dump({"metadata": {}, "weight_map": where}, open("hf/model.safetensors.index.json", "w"))
+END_PY
+    rm hf/model.safetensors
+    moe-sft init -b hf --layer 0 -o l0.safetensors --seed 3
+    moe-sft init -b hf --layer 1 -o l1.safetensors --seed 4 --rank 3 --alpha 7
+    for l in l0.safetensors l1.safetensors; do
+        edit $l 'g = np.random.default_rng(int(m["lora_rank"]))
+for n in t:
+    if n.endswith("_b"): t[n] = mkst.bf16(g.standard_normal(t[n][1]) * 0.05)'
+    done
+    sed 's/"layer_idx":"[01]"/"layer_id_":"-"/' l0.safetensors >unknown.safetensors
+}
+
+@test "moe-sft merge: two adapters at once are one after the other" {
+    moe-sft merge -b hf --layer 0 -l l0.safetensors -o one
+    moe-sft merge -b one --layer 1 -l l1.safetensors -o both
+    moe-sft merge -b hf -l l0.safetensors -l l1.safetensors -o at-once
+    moe-sft merge -b hf -l l1.safetensors,l0.safetensors -o list -j 3
+    moe-sft convert -l l0.safetensors,l1.safetensors -o peft
+    moe-sft merge -b hf -l peft -o of-peft
+    moe-sft merge -b hf -l unknown.safetensors@0 -l l1.safetensors -o by-name
+    for m in at-once list of-peft by-name; do diff -r both $m; done
+    run -1 cmp both/model-00001-of-00002.safetensors hf/model-00001-of-00002.safetensors
+    # a layer of several: what is not asked for stays
+    moe-sft merge -b hf --layer 0 -l peft -o first -q
+    diff -r one first
+}
+
+@test "moe-sft merge: the experts of several layers as one file" {
+    moe-sft merge -b hf -l l0.safetensors,l1.safetensors -o whole
+    moe-sft merge -b hf -l l0.safetensors,l1.safetensors -o experts.safetensors
+    py - <<'END_PY'
+import mkst, os
+whole = {}
+for f in os.listdir("whole"):
+    if f.endswith(".safetensors"):
+        whole.update(mkst.load("whole/" + f))
+experts = mkst.load("experts.safetensors")
+assert sorted(experts) == sorted(n for n in whole if ".experts." in n) and len(experts) == 24
+assert all(whole[n] == experts[n] for n in experts)
+END_PY
+}
+
+@test "moe-sft merge: an adapter that says its layer needs no --layer" {
+    moe-sft merge -b hf --layer 1 -l l1.safetensors -o told
+    moe-sft merge -b hf -l l1.safetensors -o says
+    diff -r told says
+}
+
+@test "moe-sft convert: a PEFT folder of all layers is to hf-infer what the list is" {
+    moe-sft convert -l l1.safetensors -l l0.safetensors -o peft
+    logits="hf-infer hf --ids 5,6,7,8,9,10,11,12 --logits -"
+    $logits >plain
+    $logits --lora l0.safetensors,l1.safetensors >list
+    $logits --lora peft >folder
+    cmp list folder
+    for l in 0 1; do
+        $logits --lora l$l.safetensors >alone
+        run -1 cmp -s list alone
+        moe-sft convert -l peft --layer $l -o back$l.safetensors -q
+        moe-sft convert -l l$l.safetensors -o peft$l
+        moe-sft convert -l peft$l -o want$l.safetensors
+        cmp want$l.safetensors back$l.safetensors
+        st-inspect diff l$l.safetensors back$l.safetensors
+    done
+    run -1 cmp -s list plain
+    # folders of one layer each, too
+    moe-sft convert -l peft0,peft1 -o of-folders
+    diff -r peft of-folders
+    moe-sft convert -b hf -l peft0,l1.safetensors -o of-both
+    diff -r peft of-both
+}
+
+@test "moe-sft: of several adapters each has a layer of its own" {
+    refuse() {
+        local status_wanted=$1 message=$2
+        shift 2
+        run -"$status_wanted" --separate-stderr moe-sft "$@"
+        [ -z "$output" ]
+        [ "${stderr_lines[0]}" = "moe-sft: $message" ] || { echo "$stderr" >&2 && false; }
+        [ ! -e x ]
+    }
+    moe-sft convert -l l0.safetensors,l1.safetensors -o peft
+    for how in "merge -b hf" "convert -b hf" convert; do
+        refuse 2 "-l: two adapters are of layer 0" $how -l l0.safetensors -l l0.safetensors -o x
+        refuse 2 "-l: two adapters are of layer 1" $how -l peft,l1.safetensors -o x
+        refuse 2 "unknown.safetensors: does not say of which layer it is: unknown.safetensors@LAYER does" \
+            $how -l l1.safetensors -l unknown.safetensors -o x
+        refuse 2 "--layer is for one adapter: -l FILE@LAYER says it of each" \
+            $how --layer 0 -l l0.safetensors -l l1.safetensors -o x
+        refuse 65 "l0.safetensors: is of layer 0 by its metadata, but @1 asks for another" \
+            $how -l l0.safetensors@1 -o x
+        refuse 2 "-l peft@1: a folder's tensors name their layers, @LAYER is for files" $how -l peft@1 -o x
+    done
+    refuse 2 "hf: has experts of layers 0 to 1: --layer N names one" merge -b hf -l unknown.safetensors -o x
+    refuse 65 "hf: has no experts of layer 2 (of layers 0 to 1)" merge -b hf -l l1.safetensors,unknown.safetensors@2 -o x
+    refuse 2 "--stacked is for one layer, and -l has adapters of layers 0 to 1" \
+        merge -b hf -l l0.safetensors -l l1.safetensors --stacked -o x
+    refuse 2 "peft/adapter_model.safetensors: has adapters of layers 0 to 1: --layer N names one" convert -l peft -o x
+    refuse 2 "peft: has adapters of layers 0 to 1: --layer N names one" convert -b hf -l peft -o x
+    refuse 2 "-o x.safetensors: what has several layers becomes a PEFT folder, which has another kind of name" \
+        convert -l l0.safetensors -l l1.safetensors -o x.safetensors
+    refuse 2 "-o l0.safetensors is the name of another file of this command" \
+        merge -f -b hf -l l0.safetensors,l1.safetensors -o l0.safetensors
+    moe-sft merge -b hf --layer 0 -l l0.safetensors --stacked -o stacked.safetensors
+    refuse 2 "stacked.safetensors: does not say of which layer it is, so it takes one adapter" \
+        merge -b stacked.safetensors -l l0.safetensors,l1.safetensors -o x
+}
+
+@test "moe-sft: a comma or @ in a name that is there is no list" {
+    mkdir 'a,b@2'
+    cp l0.safetensors 'a,b@2/l@1'
+    moe-sft convert -l l0.safetensors -o want
+    moe-sft convert -l 'a,b@2/l@1' -o got
+    diff -r want got
+    # a list is longer than a name may be
+    run -2 moe-sft convert -l "$(printf 'l0.safetensors,%.0s' {1..400})l1.safetensors" -o x
+    [ "${lines[0]}" = "moe-sft: -l: two adapters are of layer 0" ]
+}
