@@ -215,7 +215,7 @@ try() {
         [ "$output" = "moe-sft: there: has the folder mine in it, and is not replaced" ]
     done
     st-inspect verify there
-    run -2 forward -f -o batch.safetensors
+    run -2 moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -f -o batch.safetensors
     [[ $output == "moe-sft: -o batch.safetensors is the name of another file of this command"* ]]
     run -2 forward -f -c lora.safetensors
     [[ $output == "moe-sft: -c lora.safetensors is the name of another file of this command"* ]]

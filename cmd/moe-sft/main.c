@@ -252,6 +252,22 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     }
 }
 
+/* What names a file or a layer is given once: of two, one would be silently
+ * dropped. */
+static void
+check_once(const int *seen, int verb)
+{
+    static const int once[] = { 'b', 'l',     'i',      'c',   'g',
+                                'o', O_LAYER, O_TARGET, O_LOG, O_SVG };
+
+    for (size_t i = 0; i < sizeof(once) / sizeof(once[0]); i++)
+        if (seen[once[i]] > 1 && !(once[i] == 'l' && mains[verb].loras))
+            for (const struct opt *o = opts; o->id; o++)
+                if (o->id == once[i])
+                    die_usage("%s: --%s is given %d times", verbs[verb].name,
+                              o->name, seen[o->id]);
+}
+
 static void
 check_needs(const int *seen, int verb)
 {
@@ -322,6 +338,7 @@ parse(struct cmd *cmd, int argc, char **argv)
         if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
             die_err(&err);
     check_needs(seen, verb);
+    check_once(seen, verb);
     for (int i = 0; mains[verb].loras && i < seen['l']; i++)
         if (lora_add(cmd, loras[i], &err) < 0)
             die_err(&err);
