@@ -103,6 +103,37 @@ sound() {
     done
 }
 
+@test "moe-sft train: a run that goes on with other instructions says so, once and for all" {
+    now=$(TU_ISA="" train seen -v -n 1 b0.safetensors 2>&1 >/dev/null | grep -o 'avx[a-z0-9]*\|amx\|neon' | head -n 1) || skip "scalar is all there is"
+    TU_ISA=scalar train run -n 3 b?.safetensors >/dev/null
+    cp -r run silent
+    cp -r run old
+    run -0 --separate-stderr train run -n 6 --resume b?.safetensors
+    [ "$stderr" = "moe-sft: run/state.safetensors: was made by scalar, and goes on by $now, to other bits (TU_ISA=scalar is the same again, where it can be had)" ]
+    run -0 --separate-stderr train silent -n 6 --resume -q b?.safetensors
+    [ -z "$stderr" ]
+    # it has gone on: what it is of is what it goes on with
+    run -0 --separate-stderr train run -n 7 --resume b?.safetensors
+    [ -z "$stderr" ]
+    # the same instructions: the bits of a run that was never stopped
+    export TU_ISA=scalar
+    run -0 --separate-stderr train old -n 6 --resume b?.safetensors
+    [ -z "$stderr" ]
+    train whole -n 6 b?.safetensors >/dev/null
+    cmp old/state.safetensors whole/state.safetensors
+    cmp old/lora.safetensors whole/lora.safetensors
+    unset TU_ISA
+    # a state that does not say it is read as before
+    py -c 'import mkst, json
+p = "old/state.safetensors"
+d = open(p, "rb").read()
+m = json.loads(d[8:8 + int.from_bytes(d[:8], "little")])["__metadata__"]
+assert m.pop("isa") == "scalar"
+mkst.save(p, mkst.load(p), m)'
+    run -0 --separate-stderr train old -n 7 --resume b?.safetensors
+    [ -z "$stderr" ]
+}
+
 @test "moe-sft train: tensor parallelism goes its own way, not far from the other" {
     train one -n 8 --lr 1e-2 b?.safetensors >log.one
     train two -n 8 --lr 1e-2 --tp 3 b?.safetensors >log.two

@@ -6,6 +6,7 @@
 #include "cmd/moe-sft/tensor.h"
 #include "cmd/moe-sft/train.h"
 #include "core/format/st.h"
+#include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -49,6 +50,7 @@ describe(struct stw *w, const struct state *s)
     stw_meta(w, "format", FORMAT);
     snprintf(number, sizeof(number), "%llu", (unsigned long long)s->step);
     stw_meta(w, "step", number);
+    stw_meta(w, "isa", isa_name(cpu_isa()));
     for (size_t i = 0; i < s->n_settings; i++)
         stw_meta(w, s->settings[i].name, s->settings[i].value);
 }
@@ -182,6 +184,18 @@ check_settings(const struct st *st, const struct state *s, struct err *err)
     return 0;
 }
 
+/* Steps on another machine are as good, but not the same bits. */
+static void
+warn_isa(const struct st *st)
+{
+    const char *was = st_meta(st, "isa"), *now = isa_name(cpu_isa());
+
+    if (was && strcmp(was, now) != 0)
+        err_warn("%s: was made by %s, and goes on by %s, to other bits "
+                 "(TU_ISA=%s is the same again, where it can be had)",
+                 st->path, was, now, was);
+}
+
 /* A tensor of the state, of the shape it must have. */
 static const struct st_tensor *
 find(const struct st *st, const char *name, enum dtype dtype, size_t n_dims,
@@ -269,8 +283,10 @@ state_read(struct state *s, const char *path, struct err *err)
     if (st_open(&st, path, err) < 0)
         return -1;
     rc = check_settings(&st, s, err);
-    if (rc == 0)
+    if (rc == 0) {
+        warn_isa(&st);
         rc = read_records(s, &st, err);
+    }
     if (rc == 0)
         rc = read_matrices(s, &st, err);
     st_close(&st);

@@ -146,7 +146,7 @@ void state_record(struct state *state, const struct step_record *record);
  * state_write() writes the file but its name, which stw_commit() gives it;
  * NULL with 'err' set.  state_read() fills step, records, parameters and
  * moments; -1 with 'err' set: a state of other settings is EX_DATAERR and names
- * the first that differs.
+ * the first that differs.  One of another instruction set is a warning.
  */
 struct stw *state_write(const struct state *state, const char *path,
                         struct err *err);
