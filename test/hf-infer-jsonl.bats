@@ -131,7 +131,7 @@ END
     refused '{"prompt":5}' 'prompt is 5 (expected a string)'
     refused '{"ids":[1,-2]}' "ids[1] is -2 $range"
     refused '{"ids":[1,99999]}' \
-        'token id 99999 is outside the vocabulary of 1024'
+        'token id 99999 is not in the vocabulary (0 to 1023)'
     refused '{"ids":[]}' 'the prompt has no tokens (expected at least 1)'
     refused "{\"ids\":[$(seq -s, 1 510)]}" "the prompt has 510 tokens and -n \
 is 4, together 514 (expected at most 512, the model's context)"

@@ -88,9 +88,9 @@ k.save("c.bin", k.random_mlps(np.random.default_rng(0), layers, 2, d, factor, 5,
     [ "$output" = "hf-infer: none.bin: No such file or directory" ]
     average 2 c.bin
     run -65 hf-infer "$DEMO" --ids 1,2,3,4 --nll --kvc c.bin --kvc-after 3
-    [ "$output" = "hf-infer: $DEMO: the text has 4 tokens (expected at least 2 after the 3 that --kvc compresses)" ]
+    [ "$output" = "hf-infer: --ids: the text has 4 tokens (expected at least 2 after the 3 that --kvc compresses)" ]
     run -65 hf-infer "$DEMO" --ids 1,2 --nll --kvc c.bin
-    [ "$output" = "hf-infer: $DEMO: the text has 2 tokens (expected at least 2 after the 1 that --kvc compresses)" ]
+    [ "$output" = "hf-infer: --ids: the text has 2 tokens (expected at least 2 after the 1 that --kvc compresses)" ]
     run -2 hf-infer "$DEMO" --ids 1,2 --acts resid:0 --kvc c.bin
     run -2 hf-infer "$DEMO" --ids 1,2 --nll --kvc-after 3
 }

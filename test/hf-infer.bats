@@ -220,12 +220,24 @@ assert $1 < error < $2, error"
 @test "hf-infer: invalid UTF-8 warns and is U+FFFD; --strict-utf8 refuses" {
     printf 'ab\xffcd' >bad
     run -0 --separate-stderr hf-infer "$DEMO" --encode --file bad
-    [ "${#stderr_lines[@]}" = 1 ]
-    [[ $stderr == "hf-infer: "*"UTF-8"* ]]
+    [ "$stderr" = "hf-infer: bad: not UTF-8 in 1 place: U+FFFD there" ]
     [ "$(hf-infer "$DEMO" --decode <<<"$output")" = $'ab\xef\xbf\xbdcd' ]
-    run -65 --separate-stderr hf-infer "$DEMO" --encode --strict-utf8 --file bad
-    [ -z "$output" ]
-    [ "${#stderr_lines[@]}" = 1 ]
+    for how in '--encode --file bad' '--file bad --top 1' '--file bad --chat -n 1' '--acts resid:0 --file bad'; do
+        # shellcheck disable=SC2086
+        run -65 --separate-stderr hf-infer "$DEMO" --strict-utf8 $how
+        [ -z "$output" ]
+        [ "$stderr" = "hf-infer: bad: byte 2 (0xff) is not UTF-8" ]
+    done
+    run -65 --separate-stderr hf-infer "$DEMO" --strict-utf8 --encode <bad
+    [ "$stderr" = "hf-infer: standard input: byte 2 (0xff) is not UTF-8" ]
+    run -65 --separate-stderr hf-infer "$DEMO" --strict-utf8 --encode -p $'\xe4x'
+    [ "$stderr" = "hf-infer: -p: byte 0 (0xe4) is not UTF-8" ]
+    # of a chat, the bytes are the user's, and the system's are others
+    run -65 --separate-stderr hf-infer "$DEMO" --strict-utf8 -p x --chat --system $'abc\xff'
+    [ "$stderr" = "hf-infer: --system: byte 3 (0xff) is not UTF-8" ]
+    run -0 --separate-stderr hf-infer "$DEMO" --encode -p x --chat --system $'\xff\xff'
+    [ "$stderr" = "hf-infer: --system: not UTF-8 in 2 places: U+FFFD there" ]
+    [ "$output" = "$(hf-infer "$DEMO" --encode -p x --chat --system $'\xef\xbf\xbd\xef\xbf\xbd')" ]
 }
 
 @test "hf-infer --stop: ends before the text, also across tokens" {
@@ -322,10 +334,10 @@ END
 print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
     run -65 --separate-stderr hf-infer "$DEMO" -p "1+1=" -n "$max"
     [ -z "$output" ]
-    [[ $stderr == "hf-infer: $DEMO: the prompt has 4 tokens and -n is $max, together "*"(expected at most $max, the model's context)" ]]
+    [ "$stderr" = "hf-infer: -p: the prompt has 4 tokens and -n is $max, together $((max + 4)) (expected at most $max, the model's context)" ]
     ids=$(seq -s, 1 $((max + 1)))
     run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids"
-    [ "$stderr" = "hf-infer: $DEMO: the prompt has $((max + 1)) tokens (expected at most $max, the model's context)" ]
+    [ "$stderr" = "hf-infer: --ids: the prompt has $((max + 1)) tokens (expected at most $max, the model's context)" ]
     run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids" --logits x.npy
     [ ! -e x.npy ]
     [ -z "$(ls -A | grep tmp)" ]
@@ -422,17 +434,33 @@ END
 }
 
 @test "hf-infer: ids beyond the vocabulary, and what is no id, are refused" {
-    run -65 --separate-stderr hf-infer "$DEMO" --ids 1,99999 --top 1
-    [ -z "$output" ]
-    [[ $stderr == *99999* ]]
+    # before anything is computed or written, whatever is asked for
+    ids=$(seq -s, 1 400),99999
+    for how in '-n 1' '--top 1' '--nll' '--logits -' '--acts resid:0' '--decode'; do
+        # shellcheck disable=SC2086
+        run -65 --separate-stderr hf-infer "$DEMO" --ids "$ids" $how
+        [ -z "$output" ]
+        [ "$stderr" = "hf-infer: --ids: token id 99999 is not in the vocabulary (0 to 1023)" ]
+        # shellcheck disable=SC2086
+        run -65 --separate-stderr hf-infer "$DEMO" --ids - $how <<<"$ids"
+        [ "$stderr" = "hf-infer: standard input: token id 99999 is not in the vocabulary (0 to 1023)" ]
+    done
     for bad in 1,x -1 1.5 4294967296 '1;2'; do
         run -65 --separate-stderr hf-infer "$DEMO" --ids "$bad" --top 1
         [[ $stderr == *"is not a token id"* ]]
         [ "${#stderr_lines[@]}" = 1 ]
     done
-    run -65 hf-infer "$DEMO" --decode <<<"5 9999999"
+    echo 5 9999999 >ids
+    run -65 --separate-stderr hf-infer "$DEMO" --decode --file ids
+    [ -z "$output" ]
+    [ "$stderr" = "hf-infer: ids: token id 9999999 is not in the vocabulary (0 to 1023)" ]
     run -65 --separate-stderr hf-infer "$DEMO" --ids '' --top 1
-    [ "$stderr" = "hf-infer: $DEMO: the prompt has 0 tokens (--top needs at least 1)" ]
+    [ "$stderr" = "hf-infer: --ids: the prompt has 0 tokens (--top needs at least 1)" ]
+    run -65 --separate-stderr hf-infer "$DEMO" -p ''
+    [ "$stderr" = "hf-infer: -p: the prompt has no tokens (expected at least 1)" ]
+    : >empty
+    run -65 --separate-stderr hf-infer "$DEMO" --file empty --nll
+    [ "$stderr" = "hf-infer: empty: the prompt has 0 tokens (--nll needs at least 2)" ]
 }
 
 @test "hf-infer: usage errors are two lines and status 2" {

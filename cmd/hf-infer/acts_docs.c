@@ -57,7 +57,6 @@ static int
 open_text(struct docs *d, struct str *text, struct err *err)
 {
     struct run *run = d->run;
-    struct err cause;
     long n;
 
     do {
@@ -74,9 +73,7 @@ open_text(struct docs *d, struct str *text, struct err *err)
     } while (n > 0);
     if (run_open_tok(run, err) < 0)
         return -1;
-    if (prompt_encode(run, text, &d->one, &cause) < 0)
-        return err_set(err, cause.status, "%s: %s", d->name, cause.what);
-    return 0;
+    return prompt_encode(run, d->name, text, &d->one, err);
 }
 
 static int
@@ -107,7 +104,7 @@ next_line(struct docs *d, struct ids *ids, struct err *err)
                 ids_add(ids, doc.ids.id[i]);
         else if (run_open_tok(d->run, err) < 0)
             rc = -1;
-        else if (prompt_encode(d->run, &doc.text, ids, &cause) < 0)
+        else if (prompt_encode(d->run, "text", &doc.text, ids, &cause) < 0)
             rc = err_set(err, cause.status, "%s: %s", doc.where, cause.what);
     }
     jsonl_doc_free(&doc);
@@ -309,10 +306,7 @@ docs_open(struct docs **docs, struct run *run, struct err *err)
 
     d->run = run;
     d->fd = d->jsonl.fd = -1;
-    d->name = run->prompt        ? "-p"
-              : run->ids_text    ? "--ids"
-              : run->prompt_file ? run->prompt_file
-                                 : "standard input";
+    d->name = prompt_name(run);
     set_where(d, d->name);
     rc = open_input(d, err);
     if (rc < 0) {
@@ -337,20 +331,6 @@ docs_close(struct docs *d)
     free(d);
 }
 
-static int
-check_ids(const struct docs *d, const struct ids *ids, size_t from,
-          struct err *err)
-{
-    int64_t vocab_size = d->run->config->vocab_size;
-
-    for (size_t i = from; i < ids->n; i++)
-        if (ids->id[i] >= vocab_size)
-            return err_set(err, EX_DATAERR,
-                           "%s: token id %d is beyond the vocabulary (%lld)",
-                           d->where.s, (int)ids->id[i], (long long)vocab_size);
-    return 0;
-}
-
 int
 docs_next(struct docs *d, struct ids *ids, bool *last, struct err *err)
 {
@@ -363,7 +343,8 @@ docs_next(struct docs *d, struct ids *ids, bool *last, struct err *err)
     rc = d->kind == LINES ? next_line(d, ids, err)
          : d->kind == NPY ? next_piece(d, ids, last, err)
                           : next_one(d, ids);
-    if (rc == 1 && check_ids(d, ids, from, err) < 0)
+    if (rc == 1 && ids_check(ids->id + from, ids->n - from,
+                             d->run->config->vocab_size, d->where.s, err) < 0)
         return -1;
     return rc;
 }

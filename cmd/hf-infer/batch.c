@@ -63,7 +63,7 @@ encode(struct run *run, struct entry *e, struct err *err)
     }
     if (run_open_tok(run, err) < 0)
         return -1;
-    if (prompt_encode(run, &e->doc.text, &e->seq.ids, &cause) < 0)
+    if (prompt_encode(run, "text", &e->doc.text, &e->seq.ids, &cause) < 0)
         return err_set(err, cause.status, "%s: %s", e->doc.where, cause.what);
     str_free(&e->doc.text);
     return 0;

@@ -37,14 +37,10 @@ run_decode(struct run *run, struct err *err)
         rc = prompt_ids(run, &ids, err);
     else if (rc == 0 &&
              (rc = file_read_all(path, IDS_TEXT_MAX, &ids_text, err)) == 0)
-        rc = ids_parse(ids_text.s, ids_text.n,
-                       run->prompt_file ? path : "standard input", &ids, err);
-    for (size_t i = 0; rc == 0 && i < ids.n; i++)
-        if ((size_t)ids.id[i] >= tok_size(run->tok))
-            rc = err_set(err, EX_DATAERR,
-                         "%s/tokenizer.json: id %d is not in the vocabulary "
-                         "(0 to %zu)",
-                         run->dir, (int)ids.id[i], tok_size(run->tok) - 1);
+        rc = ids_parse(ids_text.s, ids_text.n, prompt_name(run), &ids, err);
+    if (rc == 0)
+        rc = ids_check(ids.id, ids.n, (int64_t)tok_size(run->tok),
+                       prompt_name(run), err);
     if (rc == 0) {
         tok_decode(run->tok, ids.id, ids.n, run->skip_special, &text);
         if (text.n)

@@ -143,7 +143,9 @@ generate(struct generation *g, struct err *err)
 static int
 generate_one(struct run *run, struct err *err)
 {
-    struct generation g = { .run = run, .seq.run = run };
+    struct generation g = { .run = run,
+                            .seq.run = run,
+                            .seq.where = prompt_name(run) };
     size_t vocab_size;
     int rc = prompt_ids(run, &g.seq.ids, err);
 

@@ -69,6 +69,31 @@ ids_parse(const char *text, size_t nbytes, const char *name, struct ids *ids,
     }
 }
 
+int
+ids_check(const int32_t *ids, size_t n, int64_t vocab_size, const char *name,
+          struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= vocab_size)
+            return err_set(err, EX_DATAERR,
+                           "%s: token id %d is not in the vocabulary "
+                           "(0 to %lld)",
+                           name, (int)ids[i], (long long)vocab_size - 1);
+    return 0;
+}
+
+const char *
+prompt_name(const struct run *run)
+{
+    const char *file = run->ids_text ? run->ids_text : run->prompt_file;
+
+    if (run->prompt)
+        return "-p";
+    if (!file || !strcmp(file, "-"))
+        return "standard input";
+    return run->ids_text ? "--ids" : file;
+}
+
 /* The prompt's text: the argument, a file, or standard input. */
 static int
 read_text(const struct run *run, struct str *text, struct err *err)
@@ -88,34 +113,56 @@ ids_of_list(const struct run *run, struct ids *ids, struct err *err)
     int rc;
 
     if (strcmp(run->ids_text, "-") != 0)
-        return ids_parse(run->ids_text, strlen(run->ids_text), "--ids", ids,
-                         err);
+        return ids_parse(run->ids_text, strlen(run->ids_text), prompt_name(run),
+                         ids, err);
     rc = file_read_all("-", PROMPT_MAX, &text, err);
     if (rc == 0)
-        rc = ids_parse(text.s, text.n, "standard input", ids, err);
+        rc = ids_parse(text.s, text.n, prompt_name(run), ids, err);
     str_free(&text);
     return rc;
 }
 
+static int
+encode_chat(const struct run *run, const char *s, size_t nbytes,
+            struct ids *ids, struct err *err)
+{
+    const char *system = run->system;
+    struct str fixed = { 0 };
+    int format = run->format, rc = 0;
+
+    if (format < 0 && (format = chat_recognise(run->tok, err)) < 0)
+        return -1;
+    if (system)
+        rc = tok_utf8("--system", system, strlen(system), run->strict_utf8,
+                      &fixed, err);
+    if (rc == 0)
+        rc = chat_encode(run->tok, (enum chat)format,
+                         fixed.n ? fixed.s : system, s, nbytes, 0, ids, err);
+    str_free(&fixed);
+    return rc;
+}
+
 int
-prompt_encode(struct run *run, const struct str *text, struct ids *ids,
-              struct err *err)
+prompt_encode(struct run *run, const char *name, const struct str *text,
+              struct ids *ids, struct err *err)
 {
     const char *s = text->s ? text->s : "";
-    int flags = run->strict_utf8 ? TOK_STRICT_UTF8 : 0;
-    int format = run->format;
+    size_t n = text->n;
+    int flags = run->plain ? TOK_PLAIN : 0, rc;
+    struct str fixed = { 0 };
 
-    if (run->chat) {
-        if (format < 0 && (format = chat_recognise(run->tok, err)) < 0)
-            return -1;
-        return chat_encode(run->tok, (enum chat)format, run->system, s, text->n,
-                           flags, ids, err);
+    if (tok_utf8(name, s, n, run->strict_utf8, &fixed, err) < 0)
+        return -1;
+    if (fixed.n) {
+        s = fixed.s;
+        n = fixed.n;
     }
-    if (run->plain)
-        flags |= TOK_PLAIN;
     if (run->mode == MODE_ENCODE ? run->special : !run->raw)
         flags |= TOK_SPECIAL;
-    return tok_encode(run->tok, s, text->n, flags, ids, err);
+    rc = run->chat ? encode_chat(run, s, n, ids, err)
+                   : tok_encode(run->tok, s, n, flags, ids, err);
+    str_free(&fixed);
+    return rc;
 }
 
 int
@@ -130,7 +177,7 @@ prompt_ids(struct run *run, struct ids *ids, struct err *err)
     if (rc == 0)
         rc = read_text(run, &text, err);
     if (rc == 0)
-        rc = prompt_encode(run, &text, ids, err);
+        rc = prompt_encode(run, prompt_name(run), &text, ids, err);
     str_free(&text);
     return rc;
 }

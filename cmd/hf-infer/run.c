@@ -130,7 +130,7 @@ check_context(const struct run *run, size_t n, struct err *err)
     return err_set(err, EX_DATAERR,
                    "%s: the prompt has %zu tokens (expected at most %lld, "
                    "the model's context)",
-                   run->dir, n, (long long)run->config->max_positions);
+                   prompt_name(run), n, (long long)run->config->max_positions);
 }
 
 int

@@ -106,16 +106,25 @@ int run_open_model(struct run *run, size_t max_tokens, struct err *err);
 int run_open_engine(struct run *run, size_t chunk, struct err *err);
 void run_close(struct run *run);
 
+/* prompt_name() is what a message about the prompt begins with: "-p", "--ids",
+ * the file's name, "standard input". */
+const char *prompt_name(const struct run *run);
+
 /* prompt_ids() appends the prompt's ids, whichever way it came. */
 int prompt_ids(struct run *run, struct ids *ids, struct err *err);
 
-/* prompt_encode() appends the ids of a text as a prompt. */
-int prompt_encode(struct run *run, const struct str *text, struct ids *ids,
-                  struct err *err);
+/* prompt_encode() appends the ids of a text as a prompt; 'name' is the text's,
+ * for messages. */
+int prompt_encode(struct run *run, const char *name, const struct str *text,
+                  struct ids *ids, struct err *err);
 
 /* ids_parse() reads "1,47,387" or "1 47 387\n"; 'name' is for messages. */
 int ids_parse(const char *text, size_t nbytes, const char *name,
               struct ids *ids, struct err *err);
+
+/* ids_check(): EX_DATAERR if one of n ids is not below vocab_size. */
+int ids_check(const int32_t *ids, size_t n, int64_t vocab_size,
+              const char *name, struct err *err);
 
 /* check_logits(): EX_DATAERR if a number among a position's logits is none, or
  * infinite; 'where' is what the message begins with. */

@@ -19,16 +19,20 @@ need_ids(const struct run *run, const struct ids *ids, size_t least,
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: the prompt has %zu tokens (%s needs at least %zu)",
-                   run->dir, ids->n, what, least);
+                   prompt_name(run), ids->n, what, least);
 }
 
-/* Prompt and model: what all three begin with. */
+/* Prompt and model: what all three begin with.  Nothing is written of a prompt
+ * that the model cannot have. */
 static int
 start(struct run *run, size_t least, const char *what, struct ids *ids,
       struct err *err)
 {
     if (prompt_ids(run, ids, err) < 0 ||
-        need_ids(run, ids, least, what, err) < 0)
+        need_ids(run, ids, least, what, err) < 0 ||
+        run_open_model(run, 0, err) < 0 ||
+        ids_check(ids->id, ids->n, run->config->vocab_size, prompt_name(run),
+                  err) < 0)
         return -1;
     return run_open_model(run, ids->n, err);
 }
@@ -228,7 +232,7 @@ feed_compressed(struct nll_sink *sink, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: the text has %zu tokens (expected at least 2 "
                        "after the %zu that --kvc compresses)",
-                       run->dir, ids->n, n);
+                       prompt_name(run), ids->n, n);
     if (feed(run, ids->id, n, NULL, score_rows, sink, err) < 0 ||
         compress(run, run->session, err) < 0)
         return -1;
@@ -250,12 +254,6 @@ run_nll(struct run *run, struct err *err)
     struct nll_sink sink = { .run = run, .ids = &ids };
     int rc = start(run, 2, "--nll", &ids, err);
 
-    for (size_t i = 0; rc == 0 && i < ids.n; i++)
-        if (ids.id[i] >= run->config->vocab_size)
-            rc = err_set(err, EX_DATAERR,
-                         "%s: token id %d is beyond the vocabulary (%lld)",
-                         run->dir, (int)ids.id[i],
-                         (long long)run->config->vocab_size);
     if (rc == 0 && !run->json)
         rc = out_write(run->out, head, sizeof(head) - 1, err);
     if (rc == 0)

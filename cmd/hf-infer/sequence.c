@@ -4,13 +4,6 @@
 
 #define DEFAULT_TOKENS 256 /* without -n */
 
-/* An error about the prompt names its line, or the model folder. */
-static const char *
-about(const struct sequence *seq)
-{
-    return seq->where ? seq->where : seq->run->dir;
-}
-
 /* The text of a continuation depends on what it continues: the decoder hears
  * the prompt first, and nobody sees that. */
 static void
@@ -27,18 +20,6 @@ open_stream(struct sequence *seq)
 }
 
 static int
-check_ids(const struct sequence *seq, struct err *err)
-{
-    for (size_t i = 0; i < seq->n_prompt; i++)
-        if (seq->ids.id[i] >= seq->run->config->vocab_size)
-            return err_set(err, EX_DATAERR,
-                           "%s: token id %d is outside the vocabulary of %lld",
-                           about(seq), (int)seq->ids.id[i],
-                           (long long)seq->run->config->vocab_size);
-    return 0;
-}
-
-static int
 check_room(const struct sequence *seq, int64_t context, int64_t asked,
            struct err *err)
 {
@@ -48,13 +29,13 @@ check_room(const struct sequence *seq, int64_t context, int64_t asked,
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has %zu tokens (expected at most %lld, "
                        "the model's context)",
-                       about(seq), seq->n_prompt, (long long)context);
+                       seq->where, seq->n_prompt, (long long)context);
     if (asked > context - n)
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has %zu tokens and -n is %lld, "
                        "together %lld (expected at most %lld, the model's "
                        "context)",
-                       about(seq), seq->n_prompt, (long long)asked,
+                       seq->where, seq->n_prompt, (long long)asked,
                        (long long)(n + asked), (long long)context);
     return 0;
 }
@@ -72,9 +53,11 @@ sequence_plan(struct sequence *seq, struct err *err)
     seq->stop = run->stop;
     if (seq->n_prompt == 0)
         return err_set(err, EX_DATAERR,
-                       "%s%sthe prompt has no tokens (expected at least 1)",
-                       seq->where ? seq->where : "", seq->where ? ": " : "");
-    if (check_room(seq, context, asked, err) < 0 || check_ids(seq, err) < 0)
+                       "%s: the prompt has no tokens (expected at least 1)",
+                       seq->where);
+    if (check_room(seq, context, asked, err) < 0 ||
+        ids_check(seq->ids.id, seq->n_prompt, run->config->vocab_size,
+                  seq->where, err) < 0)
         return -1;
     seq->max_tokens = asked >= 0              ? asked
                       : room < DEFAULT_TOKENS ? room
@@ -144,7 +127,9 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
     int64_t n = (int64_t)(seq->ids.n - seq->n_prompt);
 
     if (n < seq->max_tokens) {
-        if (check_logits(seq->run, about(seq), logits, seq->ids.n, err) < 0)
+        /* the model's fault, but of many prompts one is named */
+        if (check_logits(seq->run, seq->run->jsonl ? seq->where : seq->run->dir,
+                         logits, seq->ids.n, err) < 0)
             return -1;
         take(seq, sample_next(sample, &seq->sampler, logits, seq->ids.id,
                               seq->ids.n, (uint64_t)n++));

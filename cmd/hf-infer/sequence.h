@@ -8,7 +8,7 @@
 
 struct sequence {
     const struct run *run;
-    const char *where; /* what an error about the prompt begins with, or NULL */
+    const char *where; /* what an error about the prompt begins with */
     uint64_t number;   /* among the prompts of a run, from 0: its own draws */
     struct sampler sampler;
     struct ids ids; /* the prompt, then what is generated */

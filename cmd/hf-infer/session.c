@@ -27,8 +27,8 @@ check_feed(const struct feed *f, struct err *err)
     for (size_t i = 0; i < f->n; i++)
         if (f->ids[i] < 0 || (size_t)f->ids[i] >= vocab)
             return err_set(err, EX_DATAERR,
-                           "token id %ld is outside the vocabulary of %zu",
-                           (long)f->ids[i], vocab);
+                           "token id %ld is not in the vocabulary (0 to %zu)",
+                           (long)f->ids[i], vocab - 1);
     return 0;
 }
 

@@ -22,13 +22,10 @@ ids_free(struct ids *ids)
     *ids = (struct ids){ 0 };
 }
 
-/*
- * Makes 'fixed' the text with U+FFFD for what is not UTF-8, or refuses that.
- * Left empty where the text is sound.
- */
-static int
-fix_utf8(const char *s, size_t n, bool strict, struct str *fixed,
-         struct err *err)
+/* Makes 'fixed' the text with U+FFFD where it is not UTF-8: so many places. It
+ * stays empty where the text is sound. */
+static size_t
+fix_utf8(const char *s, size_t n, struct str *fixed)
 {
     size_t i = 0, good, n_bad = 0;
     bool cut;
@@ -37,18 +34,28 @@ fix_utf8(const char *s, size_t n, bool strict, struct str *fixed,
         good = utf8_valid(s + i, n - i);
         if (good == n) /* at once */
             return 0;
-        if (strict)
-            return err_set(err, EX_DATAERR,
-                           "text: byte %zu (0x%02x) is not UTF-8", good,
-                           (uint8_t)s[good]);
         str_add(fixed, s + i, good);
         i += good;
         if (i == n)
-            break;
+            return n_bad;
         str_adds(fixed, REPLACEMENT);
         i += utf8_bad(s + i, n - i, &cut);
     }
-    err_warn("text: not UTF-8 in %zu place%s: U+FFFD there", n_bad,
+}
+
+int
+tok_utf8(const char *name, const char *text, size_t nbytes, bool strict,
+         struct str *fixed, struct err *err)
+{
+    size_t good = utf8_valid(text, nbytes), n_bad;
+
+    if (good == nbytes)
+        return 0;
+    if (strict)
+        return err_set(err, EX_DATAERR, "%s: byte %zu (0x%02x) is not UTF-8",
+                       name, good, (uint8_t)text[good]);
+    n_bad = fix_utf8(text, nbytes, fixed);
+    err_warn("%s: not UTF-8 in %zu place%s: U+FFFD there", name, n_bad,
              n_bad == 1 ? "" : "s");
     return 0;
 }
@@ -154,8 +161,7 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
     if (nbytes > TOK_MAX_TEXT)
         return err_set(err, EX_DATAERR, "text: %zu bytes (at most %d)", nbytes,
                        TOK_MAX_TEXT);
-    if (fix_utf8(text, nbytes, flags & TOK_STRICT_UTF8, &fixed, err) < 0)
-        return -1;
+    fix_utf8(text, nbytes, &fixed);
     encoder_start(&enc, nbytes);
     if (flags & TOK_SPECIAL)
         add_all(ids, &tok->before);

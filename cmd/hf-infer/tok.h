@@ -42,20 +42,27 @@ int tok_parse(struct tok **tok, const char *json, size_t nbytes,
 void tok_close(struct tok *tok);
 
 enum {
-    TOK_SPECIAL = 1,     /* encode: add what the post-processor adds (bos..) */
-    TOK_STRICT_UTF8 = 2, /* encode: invalid bytes are an error, not U+FFFD */
-    TOK_PLAIN = 4,       /* encode: text that spells a special token is text */
-    TOK_MORE = 8 /* encode: the text goes on after other ids: no "first" */
+    TOK_SPECIAL = 1, /* encode: add what the post-processor adds (bos..) */
+    TOK_PLAIN = 2,   /* encode: text that spells a special token is text */
+    TOK_MORE = 4     /* encode: the text goes on after other ids: no "first" */
 };
+
+/*
+ * tok_utf8() is for a text from outside, before tok_encode(): where it is not
+ * UTF-8, 'fixed' becomes the text with U+FFFD there, and a warning says so; or
+ * that is EX_DATAERR, if 'strict'.  Both begin with 'name'.  'fixed' stays
+ * empty where the text is sound.
+ */
+int tok_utf8(const char *name, const char *text, size_t nbytes, bool strict,
+             struct str *fixed, struct err *err);
 
 /*
  * The reference is Hugging Face tokenizers 0.23.2, whose ids these are.  A
  * regex that backtracks without end is EX_DATAERR when that happens.
  *
  * tok_encode() appends the ids of 'nbytes' of text.  Invalid UTF-8 becomes
- * U+FFFD with a warning.  -1 with 'err' set: EX_DATAERR (TOK_STRICT_UTF8; a
- * character that neither vocabulary nor unk_token covers is dropped, as the
- * reference does).
+ * U+FFFD; a character that neither vocabulary nor unk_token covers is dropped,
+ * as the reference does.  -1 with 'err' set: EX_DATAERR.
  */
 int tok_encode(const struct tok *tok, const char *text, size_t nbytes,
                int flags, struct ids *ids, struct err *err);

@@ -208,8 +208,8 @@ test_refusals(const char *dir)
     s = session_new(engine, 2);
     tap_ok(session_feed(s, &id, 1, logits, 1, &err) &&
                err.status == EX_DATAERR &&
-               !strcmp(err.what, "token id 509 is outside the vocabulary of "
-                                 "509"),
+               !strcmp(err.what, "token id 509 is not in the vocabulary (0 to "
+                                 "508)"),
            "an id outside the vocabulary is refused: %s", err.what);
     id = -1;
     tap_ok(session_feed(s, &id, 1, logits, 1, &err) != 0,

@@ -316,19 +316,27 @@ test_utf8(void)
     struct tok *tok = NULL;
     struct err err = { 0 };
     struct ids ids = { 0 };
+    struct str fixed = { 0 };
 
     tok_parse(&tok, json, sizeof(json) - 1, "t", &err);
     err_warn_hook(keep_warning);
     tap_ok(tok_encode(tok, bad, sizeof(bad) - 1, 0, &ids, &err) == 0 &&
-               ids.n == 5 && memcmp(ids.id, want, sizeof(want)) == 0,
+               ids.n == 5 && memcmp(ids.id, want, sizeof(want)) == 0 &&
+               !warning[0],
            "text that is not UTF-8: one U+FFFD for each maximal subpart");
-    tap_ok(strcmp(warning, "text: not UTF-8 in 2 places: U+FFFD there") == 0,
-           "text that is not UTF-8: one warning");
-    tap_ok(tok_encode(tok, bad, sizeof(bad) - 1, TOK_STRICT_UTF8, &ids, &err) <
-                   0 &&
-               err.status == EX_DATAERR && ids.n == 5 &&
-               strcmp(err.what, "text: byte 1 (0xe2) is not UTF-8") == 0,
-           "TOK_STRICT_UTF8: an error that names the byte");
+    tap_ok(tok_utf8("t", bad, sizeof(bad) - 1, true, &fixed, &err) < 0 &&
+               err.status == EX_DATAERR && fixed.n == 0 &&
+               strcmp(err.what, "t: byte 1 (0xe2) is not UTF-8") == 0,
+           "strictly, an error that names the byte");
+    tap_ok(tok_utf8("t", "a\xe4\xbd\xa0", 4, true, &fixed, &err) == 0 &&
+               tok_utf8("t", "a\xe4\xbd\xa0", 4, false, &fixed, &err) == 0 &&
+               fixed.n == 0 && !warning[0],
+           "a sound text is as it is");
+    tap_ok(tok_utf8("t", bad, sizeof(bad) - 1, false, &fixed, &err) == 0 &&
+               fixed.n == 9 && !memcmp(fixed.s, "a" FFFD " b" FFFD, 9) &&
+               strcmp(warning, "t: not UTF-8 in 2 places: U+FFFD there") == 0,
+           "else U+FFFD, and one warning");
+    str_free(&fixed);
     err_warn_hook(NULL);
     tok_close(tok);
     ids_free(&ids);
