@@ -67,3 +67,28 @@ for file in "json", "line":
     assert r["ids"] == ids and r["text"] == text.decode("utf-8", "replace"), file
 END
 }
+
+@test "hf-infer --decode: ids that the tokenizer lacks leave no text, others are refused" {
+    small_tokenizer
+    hf-infer m --ids 300,905,790 -n 99 --temperature 9 --seed 3 --ids-out >ids
+    hf-infer m --ids 300,905,790 -n 99 --temperature 9 --seed 3 >text
+    lacking=$(tr ' ' '\n' <ids | awk '$1 >= 900' | wc -l)
+    [ "$lacking" -gt 1 ]
+    run -0 --separate-stderr bash -c 'hf-infer m --decode --skip-special <ids | cmp - text'
+    [ "$stderr" = "hf-infer: standard input: $lacking of 99 ids are beyond the tokenizer's 900: no text" ]
+    run -0 --separate-stderr hf-infer m --decode --ids 300,1023
+    [ "$output" = "$(hf-infer m --decode --ids 300)" ]
+    [ "$stderr" = "hf-infer: --ids: 1 of 2 ids is beyond the tokenizer's 900: no text" ]
+    run -0 --separate-stderr hf-infer m --decode -q --ids 300,1023
+    [ -z "$stderr" ]
+    refused() {
+        run -65 --separate-stderr hf-infer m --decode --ids 300,1024
+        [ -z "$output" ]
+        [ "$stderr" = "hf-infer: --ids: token id 1024 is not in the vocabulary (0 to $1)" ]
+    }
+    refused 1023
+    echo '{' >m/config.json # of a model that nothing is known of, the tokens
+    refused 899
+    rm m/config.json
+    refused 899
+}

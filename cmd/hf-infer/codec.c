@@ -25,6 +25,32 @@ run_encode(struct run *run, struct err *err)
     return rc;
 }
 
+/* Ids of the model that its tokenizer lacks have no text; others are wrong. */
+static int
+check_decodable(const struct run *run, const struct ids *ids, const char *name,
+                struct err *err)
+{
+    int64_t n_tokens = (int64_t)tok_size(run->tok), vocab_size = n_tokens;
+    struct config config;
+    struct err none;
+    size_t n = 0;
+
+    for (size_t i = 0; i < ids->n; i++)
+        n += ids->id[i] >= n_tokens;
+    if (n == 0)
+        return 0;
+    if (config_load(&config, run->dir, &none) == 0) {
+        if (config.vocab_size > vocab_size)
+            vocab_size = config.vocab_size;
+        config_free(&config);
+    }
+    if (ids_check(ids->id, ids->n, vocab_size, name, err) < 0)
+        return -1;
+    err_warn("%s: %zu of %zu ids %s beyond the tokenizer's %lld: no text", name,
+             n, ids->n, n == 1 ? "is" : "are", (long long)n_tokens);
+    return 0;
+}
+
 int
 run_decode(struct run *run, struct err *err)
 {
@@ -39,8 +65,7 @@ run_decode(struct run *run, struct err *err)
              (rc = file_read_all(path, IDS_TEXT_MAX, &ids_text, err)) == 0)
         rc = ids_parse(ids_text.s, ids_text.n, prompt_name(run), &ids, err);
     if (rc == 0)
-        rc = ids_check(ids.id, ids.n, (int64_t)tok_size(run->tok),
-                       prompt_name(run), err);
+        rc = check_decodable(run, &ids, prompt_name(run), err);
     if (rc == 0) {
         tok_decode(run->tok, ids.id, ids.n, run->skip_special, &text);
         if (text.n)
