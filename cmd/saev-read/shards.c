@@ -11,10 +11,15 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-#define SPAN      ((size_t)1 << 20)  /* bytes of a read, at most */
-#define NEAR      ((size_t)32 << 10) /* a gap that is cheaper read than sought */
-#define NEAR_WARM ((size_t)2 << 10)  /* and where it costs a copy alone */
-#define ALIGN     ((size_t)4096)     /* of O_DIRECT */
+#define SPAN ((size_t)1 << 20) /* bytes of a read, at most */
+/*
+ * A gap that takes less time to read than to seek.  A cluster's file system
+ * that gives 796 MiB/s in order and 22.9 MiB/s by 4 KiB at random takes 166 us
+ * to begin a read, in which it reads 135 KiB.
+ */
+#define NEAR      ((size_t)128 << 10)
+#define NEAR_WARM ((size_t)2 << 10) /* where a gap costs a copy alone */
+#define ALIGN     ((size_t)4096)    /* of O_DIRECT */
 #define SCRATCH   (SPAN + 2 * ALIGN)
 #define MAX_JOBS  16
 

@@ -1,0 +1,96 @@
+# saev-read: how it reads, as strace sees it.
+load helpers
+
+# reads.py: reads(OPTION...) runs saev-read under strace on dump d, and gives
+# its bytes, its reads of the shards that gave what it asked for, as (shard,
+# offset, bytes), and how often it said what it will need.
+make_reads() {
+    not_sanitized "LeakSanitizer does not run under strace"
+    strace -f -o /dev/null true 2>/dev/null || skip "no strace here"
+    cat >reads.py <<'END'
+import os, re, subprocess
+from saev_dump import *
+CALL = re.compile(r'(\w+)\(\d+<[^>]*/acts(\d+)\.bin>, .*, (\d+)(?:, RWF_NOWAIT)?\) = (-?\d+)')
+def reads(*more):
+    p = subprocess.run(["strace", "-f", "-y", "-s0", "-o", "trace", "-e", "trace=pread64,preadv2,fadvise64",
+                        "saev-read", "-q", "--raw", "-j", "1", *more, "d"], check=True, capture_output=True)
+    got, asked = [], 0
+    for line in open("trace"):
+        m = CALL.search(line)
+        asked += "WILLNEED" in line
+        if m and m[1] != "fadvise64":
+            shard, offset, n = map(int, m.groups()[1:])
+            if got and got[-1][:2] == (shard, offset):
+                got.pop() # it was not all in the page cache
+            got.append((shard, offset, n))
+    return p.stdout, [c for c in got if c[2] > 1], asked
+def forget(): # True: it is not in the page cache any more
+    cold = True
+    for f in sorted(os.listdir("d")):
+        fd = os.open("d/" + f, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            if f.startswith("acts"):
+                cold &= os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT) == 0
+        except BlockingIOError:
+            pass
+        except OSError:
+            cold = False
+        os.close(fd)
+    return cold
+END
+}
+
+@test "saev-read: rows that lie together are read together, cold or not" {
+    make_reads
+    PYTHONPATH=. py - <<'END'
+from reads import *
+# 2000 rows of 4 KiB in 2 shards: 8 MiB
+a = dump("d", layers=[0], p=9, cls=True, d=1024, n=200, imgs_a_shard=100).reshape(-1, 1024)
+open("list", "w").write("".join("%d\n" % i for i in range(2000)))
+for cold in False, True:
+    if cold and not forget():
+        break
+    got, calls, _ = reads("--rows", "list")
+    assert got == a.tobytes() and sum(c[2] for c in calls) == a.nbytes
+    assert 8 <= len(calls) <= 24, calls
+END
+}
+
+@test "saev-read: a gap is read where that takes less time than to seek" {
+    make_reads
+    PYTHONPATH=. py - <<'END'
+from reads import *
+def count(p, *more): # reads, and what is announced beyond the first of them
+    subprocess.run(["rm", "-rf", "d"])
+    a = dump("d", layers=[0], p=p, cls=True, d=1024, n=60, imgs_a_shard=60)
+    if not more and not forget():
+        raise SystemExit
+    got, calls, asked = reads("--view", "cls", *more)
+    assert got == a[:, 0, 0].tobytes()
+    return calls if more else asked
+# gaps of 100 KiB: 10 rows in a MiB; of 200 KiB: each row for itself
+assert 6 <= len(count(25, "--direct")) <= 14
+assert len(count(50, "--direct")) == 60
+assert 1 <= count(25) <= 14
+assert 30 <= count(50) <= 60
+# what is cached is not read for the gap
+got, calls, _ = reads("--view", "cls")
+assert sum(c[2] for c in calls) == 60 * 4096, calls
+END
+}
+
+@test "saev-read --shuffle: what is not in the page cache is read from front to end" {
+    make_reads
+    PYTHONPATH=. py - <<'END'
+from reads import *
+a = dump("d", layers=[0], p=9, cls=True, d=1024, n=500, imgs_a_shard=100).reshape(-1, 1024)
+if not forget():
+    raise SystemExit
+got, calls, _ = reads("--shuffle", "--seed", "3")
+assert got == a[order(5000, 3)].tobytes()
+assert sum(c[2] for c in calls) == a.nbytes and len(calls) <= 64, calls
+assert calls == sorted(calls)
+END
+}
