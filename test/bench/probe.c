@@ -1,10 +1,13 @@
 #include "test/bench/probe.h"
 
+#include <unistd.h>
+
 #include "test/bench/bench.h"
 
 #define STEPS  20000
 #define SLICES 16 /* of a thread: a neighbour costs its share */
 #define PIECE  ((size_t)256 << 10)
+#define LLC    ((size_t)64 << 20) /* where the machine does not say */
 
 static const struct probe none;
 
@@ -140,4 +143,25 @@ probe_read(struct par *par, const void *p, size_t nbytes)
 
     par_for(par, nbytes / PIECE, 1, read_pieces, (void *)(uintptr_t)p);
     return (double)(nbytes / PIECE * PIECE) / (clock_s() - t);
+}
+
+void
+probe_evict(struct par *par)
+{
+    static size_t nbytes;
+    static char *other;
+
+    if (!other) {
+        long l3 = 0;
+
+#ifdef _SC_LEVEL3_CACHE_SIZE /* musl has none */
+        l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+        nbytes = l3 > 0 ? (size_t)l3 : LLC;
+        other = malloc(nbytes);
+        if (!other)
+            exit(1);
+        memset(other, 1, nbytes); /* pages of its own */
+    }
+    probe_read(par, other, nbytes);
 }

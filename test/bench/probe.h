@@ -37,4 +37,8 @@ double probe_cpu(enum probe_kind kind);
 /* probe_read(): bytes a second of reading [p, p + nbytes) once. */
 double probe_read(struct par *par, const void *p, size_t nbytes);
 
+/* probe_evict() reads other memory, as large as the last cache: what was read
+ * before comes from memory, then. */
+void probe_evict(struct par *par);
+
 #endif
