@@ -321,4 +321,26 @@ int hash_plain(char hex[HASH_MAX_HEX], const char *path, enum hash_kind kind,
 
 int check_main(struct cmd *cmd, struct err *err); /* hash --check FILE */
 
+/* sums.c: the list of hash --check. */
+struct sums_line {
+    enum hash_kind kind;
+    char digest[HASH_MAX_HEX];
+    struct str file, tensor; /* tensor.s NULL: the whole file */
+};
+
+struct sums {
+    struct sums_line *v; /* [n], in the list's order */
+    size_t n, cap;
+};
+
+/*
+ * sums_parse() reads text[0, nbytes), behind which is a NUL, into a zeroed
+ * struct: hash's own lines, sha256sum's and xxhsum's, those of --tag.  -1 with
+ * 'err' set, EX_DATAERR: a line that is none of them, or there is none.  Owner:
+ * the caller, until sums_free(), after an error as well.
+ */
+int sums_parse(struct sums *sums, const char *text, size_t nbytes,
+               const char *name, struct err *err);
+void sums_free(struct sums *sums);
+
 #endif
