@@ -226,3 +226,17 @@ dump("dump", n=1)'
     done
     [ "$(ls -A)" = "$(printf 'fifo\nlink')" ]
 }
+
+@test "out: - is standard output, and no folder's name" {
+    echo '{"vit_family":"clip","vit_ckpt":"c","layers":[0],"n_patches_per_img":1,"cls_token":true,"d_vit":1,
+        "seed":0,"n_imgs":1,"max_patches_per_shard":2,"data":""}' >m.json
+    moe=$ROOT/demo/qwen3-moe-tiny
+    moe-sft init -b "$moe" --layer 0 -o lora.safetensors
+    for line in "saev-write -m m.json" "lut-precompute -m $DEMO -s $ROOT/demo/sae" \
+        "moe-sft merge -b $moe --layer 0 -l lora.safetensors" "moe-sft convert -b $moe --layer 0 -l lora.safetensors"; do
+        # shellcheck disable=SC2086
+        run -2 $line -o - </dev/null
+        [ "${lines[0]}" = "${line%% *}: a folder cannot be written to standard output (./- has that name)" ]
+        [ ! -e ./- ]
+    done
+}
