@@ -3,12 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/hf-infer/engine.h"
 #include "core/format/stwant.h"
 #include "core/kernel/vec.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -267,7 +266,8 @@ enter_trained(char **path)
 
     str_addf(&peft, "%s/adapter_config.json", *path);
     str_addf(&file, "%s/lora.safetensors", *path);
-    if (access(peft.s, F_OK) < 0 && access(file.s, F_OK) == 0) {
+    /* what cannot be told of either is for those who open it to say */
+    if (file_missing(peft.s) && !file_missing(file.s)) {
         free(*path);
         *path = xstrdup(file.s);
     }
@@ -281,13 +281,15 @@ lora_open(struct model *m, const char *path, struct err *err)
     struct adapter *adapter = xcalloc(1, sizeof(*adapter));
     char *file = xstrdup(path);
     int64_t layer = cut_layer(&file);
-    struct stat s;
-    int rc;
+    int folder, rc;
 
     adapter->next = m->adapters;
     m->adapters = adapter;
     enter_trained(&file);
-    if (stat(file, &s) || !S_ISDIR(s.st_mode))
+    folder = file_is_folder(file, err);
+    if (folder < 0)
+        rc = -1;
+    else if (!folder)
         rc = open_stacked(m, adapter, file, layer, err);
     else if (layer >= 0)
         rc = err_set(err, TU_USAGE,

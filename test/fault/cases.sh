@@ -48,6 +48,9 @@ hf-jsonl     |                          | -i in/p.jsonl | hf-infer in/demo -q -j
 hf-lut       |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --ratio 0.2
 hf-lut-report |                         |        | hf-infer in/m -q -j 1 --ids 1,2,3 --nll --lut in/m --lut-report out/r
 hf-kvc       |                          |        | hf-infer in/m -q -j 1 --ids 1,2,3,4,5,6,7,8,9 --nll --kvc in/c.bin --kvc-after 6
+hf-lora      |                          |        | hf-infer in/l -q -j 1 --ids 1,2,3 --nll --lora in/l/lora0
+hf-lora-both |                          |        | hf-infer in/l -q -j 1 --ids 1,2,3 --nll --lora in/l/both
+hf-lora-file |                          |        | hf-infer in/l -q -j 1 --ids 1,2,3 --nll --lora in/l/lora1@1
 hf-encode    |                          | -i in/text | hf-infer in/demo --encode
 hf-decode    |                          |        | hf-infer in/demo --decode --ids 3,14,15,92
 saev-write   |                          | -i in/a.f32 | saev-write -q -m in/saev.json -o out
@@ -101,6 +104,7 @@ moe-stdin    |                          | -i in/e/b0.safetensors | moe-sft forwa
 moe-parts    |                          |        | moe-sft forward -q -j 2 --tp 2 -b in/e/base.safetensors -l in/e/student.safetensors -i in/e/b0.safetensors -o out/f.safetensors
 moe-backward |                          |        | moe-sft backward -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -c in/e/cache.safetensors -g in/e/batch.safetensors -o out/g.safetensors
 moe-train    |                          | -o -r --resume -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 3 --save-every 1 in/e/b0.safetensors in/e/b1.safetensors
+moe-stream   |                          | -o -r --resume -m -k run* -i in/e/b0.safetensors | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -
 moe-log      |                          | -m -r --resume -k [lr]* | moe-sft train -q -j 2 -b in/e/hf -l in/e/peft -o out/run -n 2 --log out/log --svg out/loss.svg -i in/e/x.npy --target in/e/y.npy --length 8
 moe-resume   | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 4 --resume in/e/b0.safetensors in/e/b1.safetensors
 moe-retrain  | cp -r in/e/run out/run   | -o -m -k run* | moe-sft train -q -j 1 -b in/e/base.safetensors -l in/e/student.safetensors -o out/run -n 1 -f in/e/b0.safetensors

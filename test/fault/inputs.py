@@ -12,6 +12,7 @@ folder = sys.argv.pop(1)
 import kvc_model  # noqa: E402
 import kvc_pth  # noqa: E402
 import kvc_ref  # noqa: E402
+import lora_cases  # noqa: E402
 import lut_apply_ref  # noqa: E402
 import lut_cases  # noqa: E402
 import lut_model  # noqa: E402
@@ -77,6 +78,14 @@ here = os.getcwd()
 moe_train.make("e", **sizes)
 os.chdir(here)
 moe.save_all("e", **sizes)
+
+# a model of experts with adapters: PEFT's, a stacked file, a folder of both
+lora = lora_cases.Case(".", "l", rng, tiny_models.config_of(
+    "qwen3_moe", decoder_sparse_step=2, **tiny_models.EXPERTS), 3)
+lora.peft(lora_cases.layers(["self_attn.q_proj"]))
+lora.stacked(1, 5, 32, "BF16", {"lora_alpha": "32"})
+shutil.copytree("l/lora0", "l/both")
+shutil.copy("l/lora1", "l/both/lora.safetensors")
 
 with open("text", "w") as f:
     f.write("1+1=2\nThe sun is a star.\n")
