@@ -559,9 +559,11 @@ outdir_replaceable(const char *path, struct err *err)
         return err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
     dir = opendir(path);
     while (dir && rc == 0 && (e = readdir(dir)))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-            fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISDIR(st.st_mode))
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            ;
+        else if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            rc = errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
+        else if (S_ISDIR(st.st_mode))
             rc = err_set(err, EX_CANTCREAT,
                          "%s: has the folder %s in it, and is not replaced",
                          path, e->d_name);

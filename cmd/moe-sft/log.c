@@ -240,9 +240,10 @@ check_one(const char *path, bool picture, const struct state *s,
     bool same = false;
     int rc;
 
-    if (!path || lstat(path, &st) < 0 ||
-        (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
+    if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
         return 0;
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
     log_all(&ours, s);
     rc = file_read_regular(path, ours.n + MORE_MAX, &there, err);
     if (rc == 0)

@@ -1,7 +1,6 @@
 /* Outputs: may they be written, are they there; numbers and texts in them. */
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cmd/moe-sft/sft.h"
 #include "core/format/stw.h"
@@ -34,7 +33,7 @@ is_there(const struct cmd *cmd, struct err *err)
 
         if (!path[i])
             continue;
-        if (access(path[i], F_OK) < 0)
+        if (file_missing(path[i]))
             return 0;
         if (stdir_open(&dir, path[i], err) < 0)
             return -1;

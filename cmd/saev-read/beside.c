@@ -143,22 +143,28 @@ check_shards_json(struct check *c, struct err *err)
 }
 
 /* u8 [n_imgs, n_patches], if it is there. */
-static void
-check_labels(struct check *c)
+static int
+check_labels(struct check *c, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
     struct str path = { 0 };
     struct stat st;
     size_t want;
+    int rc = 0;
 
     if (s->version < SAEV_1_1)
-        return;
+        return 0;
     str_addf(&path, "%s/labels.bin", c->dir.path);
-    if (stat(path.s, &st) == 0 && size_mul(s->n_imgs, s->n_patches, &want) &&
-        (size_t)st.st_size != want)
+    if (file_missing(path.s))
+        ;
+    else if (stat(path.s, &st) < 0)
+        rc = err_sys(err, file_status(errno), "%s", path.s);
+    else if (size_mul(s->n_imgs, s->n_patches, &want) &&
+             (size_t)st.st_size != want)
         problem(c, "labels.bin: %zu bytes (expected %zu)", (size_t)st.st_size,
                 want);
     str_free(&path);
+    return rc;
 }
 
 static int
@@ -273,11 +279,10 @@ static int
 check_manifest(struct check *c, struct err *err)
 {
     struct str path = { 0 }, text = { 0 };
-    struct stat st;
     int rc = 0;
 
     str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);
-    if (stat(path.s, &st) == 0) {
+    if (!file_missing(path.s)) {
         rc = file_read_regular(path.s, MANIFEST_MAX, &text, err);
         if (rc == 0) {
             parse_manifest(c, &text);
@@ -292,9 +297,8 @@ check_manifest(struct check *c, struct err *err)
 int
 check_beside(struct check *c, struct err *err)
 {
-    check_labels(c);
-    if (check_name(c, err) < 0 || check_shards_json(c, err) < 0 ||
-        check_manifest(c, err) < 0)
+    if (check_labels(c, err) < 0 || check_name(c, err) < 0 ||
+        check_shards_json(c, err) < 0 || check_manifest(c, err) < 0)
         return -1;
     return check_leftovers(c, err);
 }

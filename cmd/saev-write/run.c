@@ -197,7 +197,7 @@ run_exists(struct run *run, struct err *err)
 {
     if (run->cmd->force)
         return outdir_replaceable(run->path.s, err);
-    if (access(run->path.s, F_OK) < 0)
+    if (file_missing(run->path.s))
         return 0;
     outdir_sweep(run->cmd->parent, run->stage.s);
     if (!run->cmd->if_missing)

@@ -75,6 +75,8 @@ saev-sample  |                          |        | saev-read -q -j 1 --sample 4 
 saev-verify  |                          | -w     | saev-read verify -q in/dump
 saev-deep    |                          | -w     | saev-read verify -q -j 2 --deep in/dump
 saev-unsound |                          | -w     | saev-read verify -q in/unsound
+saev-labels  |                          | -w     | saev-read verify -q in/labelled
+saev-listed  |                          | -w     | saev-read verify -q in/listed
 saev-info    |                          |        | saev-read info in/dump
 saev-stats   |                          |        | saev-read stats -q -j 2 in/dump
 saev-svg     |                          |        | saev-read stats -q --svg out/d.svg --json in/dump

@@ -52,6 +52,15 @@ kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)
 saev_dump.dump("dump")
 saev_dump.dump("unsound")
 os.truncate("unsound/acts000001.bin", 470)
+saev_dump.dump("labelled", protocol="1.1")
+with open("labelled/shards.json", "w") as f:
+    json.dump([{"name": "acts%06d.bin" % i, "n_imgs": n}
+               for i, n in enumerate((3, 3, 1))], f)
+with open("labelled/labels.bin", "wb") as f:
+    f.write(bytes(20))  # of 21
+saev_dump.dump("listed")
+with open("listed/manifest.xxh3", "w") as f:
+    f.write("%032x  acts000000.bin\n" % 1)
 saev_dump.dump("large", d=128, n=1500, p=1, imgs_a_shard=700)
 a = saev_dump.numbers(saev_dump.meta())
 a.tofile("a.f32")
