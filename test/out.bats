@@ -15,6 +15,31 @@ load helpers
     [ -z "$(ls -A disk)" ]
 }
 
+@test "out: no room for what is to be written is told before the work" {
+    small_disk 100k
+    py -c 'import numpy as np, lut_apply_ref
+lut_apply_ref.Case("case", rows=6)
+np.save("x.npy", np.zeros((2000, 40), "<f4"))
+np.save("ids.npy", np.zeros((30, 20), "<i4"))'
+    # 600 tokens of 128 floats, more than a chunk, and a header
+    run -74 --separate-stderr hf-infer "$DEMO" --file ids.npy --acts resid:0 \
+        --chunk 100 -o disk/x.npy
+    [ "$stderr" = "hf-infer: disk/x.npy: no room for 307328 bytes: No space left on device" ]
+    run -74 --separate-stderr hf-infer "$DEMO" --file - --acts resid:0 --ctx 100 \
+        --chunk 100 -o disk/x <ids.npy
+    [ "$stderr" = "hf-infer: disk/x: no room for 307200 bytes: No space left on device" ]
+    # 1024 x 128 numbers, and a header
+    run -74 --separate-stderr st-inspect cat -o disk/x --dtype f64 \
+        "$DEMO/model.safetensors" model.embed_tokens.weight
+    [ "$stderr" = "st-inspect: disk/x: no room for 1048704 bytes: No space left on device" ]
+    run -74 --separate-stderr st-inspect cat -o disk/x --raw --slice 0:900,: \
+        "$DEMO/model.safetensors" model.embed_tokens.weight
+    [ "$stderr" = "st-inspect: disk/x: no room for 230400 bytes: No space left on device" ]
+    run -74 --separate-stderr lut-apply -i x.npy -o disk/x case model.layers.0.self_attn.q_proj
+    [[ $stderr == "lut-apply: disk/x: no room for "*" bytes: No space left on device" ]]
+    [ -z "$(ls -A disk)" ]
+}
+
 @test "out: a full disk keeps the old file, even with --force" {
     small_disk 100k
     echo old >disk/x.npy

@@ -138,12 +138,20 @@ publish_meta(struct acts *a, bool at_end, struct err *err)
 
 /* The .npy header has the same length for any number of windows. */
 static int
+head_of(struct str *head, const struct acts *a, size_t n_windows,
+        struct err *err)
+{
+    const uint64_t shape[4] = { n_windows, a->spec.n_layers, a->n_tokens,
+                                a->dim };
+
+    return npy_header(head, DT_F32, 4, shape, err);
+}
+
+static int
 write_head(struct acts *a, struct err *err)
 {
-    const uint64_t shape[4] = { a->n_written, a->spec.n_layers, a->n_tokens,
-                                a->dim };
     struct str head = { 0 };
-    int rc = npy_header(&head, DT_F32, 4, shape, err);
+    int rc = head_of(&head, a, a->n_written, err);
 
     if (rc == 0)
         rc = out_pwrite(a->run->out, head.s, head.n, 0, err);
@@ -400,15 +408,42 @@ check_ctx(const struct run *run, struct err *err)
                    (long long)run->ctx, (long long)run->config->max_positions);
 }
 
-/* Windows that there will be; 0: unknown. */
-static size_t
-count_windows(const struct acts *a)
+/* Windows that there will be, and tokens to run; 0: unknown. */
+static void
+count_windows(struct acts *a)
 {
     size_t n_docs = docs_count(a->docs), n_joins = n_docs ? n_docs - 1 : 0;
+    size_t n_ids = docs_n_ids(a->docs), ctx = (size_t)a->run->ctx;
 
-    if (n_docs == 0 || a->run->ctx == 0 || a->run->pad)
-        return n_docs;
-    return (docs_n_ids(a->docs) + n_joins) / (size_t)a->run->ctx;
+    a->n_expected = n_docs;
+    a->progress.total = n_ids;
+    if (ctx && a->run->pad && n_docs && n_ids / n_docs > ctx) {
+        a->progress.total = n_docs * ctx;
+    } else if (ctx && !a->run->pad) {
+        a->n_expected = (n_ids + n_joins) / ctx;
+        a->progress.total = a->n_expected * ctx;
+    }
+    if (n_docs && !ctx) /* they have one length */
+        a->n_tokens = n_ids / n_docs;
+}
+
+/* Room for all of the windows. */
+static int
+reserve(struct acts *a, struct err *err)
+{
+    struct str head = { 0 };
+    size_t n;
+    int rc = 0;
+
+    if (a->n_expected == 0 || !size_mul(a->n_expected, a->n_tokens, &n) ||
+        !size_mul(n, a->row_nbytes, &n))
+        return 0; /* too much is told when it is written */
+    if (a->npy)
+        rc = head_of(&head, a, a->n_expected, err);
+    if (rc == 0 && size_add(n, head.n, &n))
+        rc = out_reserve(a->run->out, n, err);
+    str_free(&head);
+    return rc;
 }
 
 static int
@@ -427,7 +462,10 @@ begin(struct acts *a, struct err *err)
         return -1;
     a->npy = n > 4 && !strcmp(run->output + n - 4, ".npy");
     a->n_tokens = (size_t)run->ctx;
-    a->n_expected = count_windows(a);
+    a->progress = (struct progress){ .what = "acts",
+                                     .unit = "token",
+                                     .quiet = run->quiet };
+    count_windows(a);
     a->dim = tap_dim(run->config, a->spec.point);
     if (!size_mul(a->dim * 4, a->spec.n_layers, &a->row_nbytes))
         return err_set(err, EX_SOFTWARE,
@@ -437,11 +475,8 @@ begin(struct acts *a, struct err *err)
     a->sum = hash_new(HASH_SHA256);
     set_tap(a);
     a->started = clock_s();
-    a->progress = (struct progress){ .what = "acts",
-                                     .unit = "token",
-                                     .quiet = run->quiet };
     progress_start(&a->progress);
-    return 0;
+    return reserve(a, err);
 }
 
 static void

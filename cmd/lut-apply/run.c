@@ -72,6 +72,19 @@ run_close(struct run *run)
     layer_close(&run->layer);
 }
 
+/* Room for the header and all rows, where their number is known. */
+static int
+reserve(const struct run *run, size_t head_nbytes, struct err *err)
+{
+    size_t size = dtype_table[run->cmd->dtype].bits / 8, n;
+
+    if (run->input.n_dims == 0 ||
+        !size_mul(run->input.n_rows, run->layer.table.out * size, &n) ||
+        !size_add(n, head_nbytes, &n))
+        return 0; /* too much is told when it is written */
+    return out_reserve(run->cmd->out, n, err);
+}
+
 static int
 put_head(const struct run *run, struct err *err)
 {
@@ -81,7 +94,7 @@ put_head(const struct run *run, struct err *err)
     int rc;
 
     if (run->cmd->raw)
-        return 0;
+        return reserve(run, 0, err);
     if (in->n_dims == 0)
         return err_set(err, TU_USAGE,
                        "a stream of unknown length has no .npy header: --raw "
@@ -89,6 +102,8 @@ put_head(const struct run *run, struct err *err)
     memcpy(shape, in->shape, in->n_dims * sizeof(*shape));
     shape[in->n_dims - 1] = run->layer.table.out;
     rc = npy_header(&head, run->cmd->dtype, in->n_dims, shape, err);
+    if (rc == 0)
+        rc = reserve(run, head.n, err);
     if (rc == 0)
         rc = out_write(run->cmd->out, head.s, head.n, err);
     str_free(&head);

@@ -230,6 +230,21 @@ kept_shape(const struct slice *s, size_t *n_dims)
     return shape;
 }
 
+/* Room for the header and the numbers. */
+static int
+reserve(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
+        size_t head_nbytes, struct err *err)
+{
+    int dtype = cmd->dtype < 0 ? (int)t->dtype : cmd->dtype;
+    size_t bits = dtype_table[dtype].bits;
+    size_t n = t->nbytes; /* all of what is less than a byte */
+
+    if ((bits >= 8 && !size_mul(s->n, bits / 8, &n)) ||
+        !size_add(n, head_nbytes, &n))
+        return 0; /* too much is told when it is written */
+    return out_reserve(cmd->out, n, err);
+}
+
 static int
 put_head(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
          struct err *err)
@@ -248,10 +263,13 @@ put_head(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
         put_json_key(&cmd->text, "data");
         if (s->n == 0)
             str_adds(&cmd->text, "[]");
-    } else if (!cmd->raw) {
+    } else {
         struct str head = { 0 };
 
-        rc = npy_header(&head, dtype, n_dims, shape, err);
+        if (!cmd->raw)
+            rc = npy_header(&head, dtype, n_dims, shape, err);
+        if (rc == 0)
+            rc = reserve(cmd, t, s, head.n, err);
         if (rc == 0)
             rc = out_write(cmd->out, head.s, head.n, err);
         str_free(&head);
