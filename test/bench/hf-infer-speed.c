@@ -104,32 +104,49 @@ decode_line(const struct model *model, int threads)
     return s.token_s;
 }
 
-/* A process that never rests on CPU 0. */
+/* The first n CPUs of those that a process may have. */
+static void
+take_cpus(cpu_set_t *some, const cpu_set_t *all, int n)
+{
+    CPU_ZERO(some);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(some) < n; i++)
+        if (CPU_ISSET(i, all))
+            CPU_SET(i, some);
+}
+
+/* A process that never rests on one CPU. */
 static pid_t
-hog(void)
+hog(const cpu_set_t *cpu)
 {
     pid_t pid = fork();
-    cpu_set_t set;
 
     if (pid != 0)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    CPU_ZERO(&set);
-    CPU_SET(0, &set);
-    sched_setaffinity(0, sizeof(set), &set);
+    sched_setaffinity(0, sizeof(*cpu), cpu);
     for (volatile uint64_t i = 0;; i++)
         continue;
 }
 
+/* Two threads on two CPUs, of which the hog has one: they cannot flee. */
 static void
 neighbour_line(const struct model *model, double alone_s)
 {
+    cpu_set_t all, two, its;
     struct engine *engine;
     struct par *par;
     struct err err = { 0 };
     struct speed s;
-    pid_t pid = hog();
+    pid_t pid;
 
+    if (sched_getaffinity(0, sizeof(all), &all) < 0) {
+        perror("bench: beside a hog: left out");
+        return;
+    }
+    take_cpus(&two, &all, 2);
+    take_cpus(&its, &all, 1);
+    pid = hog(&its);
+    sched_setaffinity(0, sizeof(two), &two); /* the threads will have it, too */
     check(par_open(&par, 2, &err), &err);
     check(engine_open(&engine, model, par, &one, &err), &err);
     s = decode(engine, model, par, 0);
@@ -137,6 +154,7 @@ neighbour_line(const struct model *model, double alone_s)
     row("  beside a hog", "Qwen3-0.6B", isa_name(cpu_isa()), 2, 1 / s.token_s,
         "token/s", alone_s / s.token_s, "1 thread alone");
     par_close(par);
+    sched_setaffinity(0, sizeof(all), &all);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
@@ -261,31 +279,38 @@ start_line(const char *dir, int threads)
         median(seconds, ROUNDS) * 1e3, "ms", 0, "");
 }
 
+/* Many tokens at once, after as many one by one. */
+static void
+many_lines(const struct model *model, int threads, double token_s)
+{
+    batch_line(model, threads, token_s);
+    prompt_line(model, threads, COMPUTE_F32);
+    prompt_line(model, threads, COMPUTE_BF16);
+}
+
 static void
 run(const char *dir)
 {
     struct model *model;
     struct str path = { 0 };
     struct err err = { 0 };
-    double alone_s = 0;
+    double alone_s, token_s;
     int all = par_default();
 
     str_addf(&path, "%s/model.safetensors", dir);
     check(map_open(&weights, path.s, &err), &err);
     probe(NULL); /* brings the file into memory */
     check(model_open(&model, dir, &err), &err);
-    for (int j = 1;; j = all) {
-        double token_s = decode_line(model, j);
-
-        alone_s = j == 1 ? token_s : alone_s;
-        if (j > 1)
-            neighbour_line(model, alone_s);
-        batch_line(model, j, token_s);
-        prompt_line(model, j, COMPUTE_F32);
-        prompt_line(model, j, COMPUTE_BF16);
-        if (j == all)
-            break;
+    token_s = alone_s = decode_line(model, 1);
+    many_lines(model, 1, alone_s);
+    if (all > 1) {
+        token_s = decode_line(model, 2);
+        neighbour_line(model, alone_s);
     }
+    if (all > 2)
+        token_s = decode_line(model, all);
+    if (all > 1)
+        many_lines(model, all, token_s);
     model_close(model);
     start_line(dir, all);
     map_close(&weights);
