@@ -1,12 +1,14 @@
 /*
  * st_open() on headers of 311 and 100 000 tensors, as time, peak memory and
  * in ratio to reading the header's bytes into fresh memory and scanning them
- * once with memchr().
+ * once with memchr(); and st-inspect list of them, as a user waits for it, in
+ * ratio to st_open() and the start of a process that only says its version.
  *   bench/st [ROUNDS]
  */
 #include "core/format/st.h"
 
 #include <fcntl.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,7 @@
 #include "test/bench/bench.h"
 
 static char *path;
+static char tool[4096]; /* st-inspect */
 
 static double
 now_ms(void)
@@ -127,23 +130,53 @@ memory_mib(size_t n)
     return (double)usage.ru_maxrss / 1024;
 }
 
+/* From a shell's fork to the end, nothing being shown. */
+static double
+time_tool(char *verb, char *file)
+{
+    char *argv[] = { tool, verb, file, NULL };
+    posix_spawn_file_actions_t actions;
+    double start = now_ms();
+    int status = 0;
+    pid_t pid;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    if (posix_spawn(&pid, tool, &actions, NULL, argv, environ) != 0 ||
+        waitpid(pid, &status, 0) < 0 || status != 0) {
+        fprintf(stderr, "bench/st: %s %s has failed\n", tool, verb);
+        exit(1);
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    return now_ms() - start;
+}
+
+static double
+min(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 static void
 bench(const char *name, size_t n, int shuffled, int rounds)
 {
-    double best = 1e9, probe = 1e9, mib;
+    double best = 1e9, probe = 1e9, list = 1e9, begin = 1e9, mib;
+    char verb[] = "list", version[] = "-V";
     size_t nbytes = 0;
 
     write_model(n, shuffled);
     mib = memory_mib(n);
     for (int i = 0; i < rounds; i++) {
-        double t = time_open(n), p = time_probe(&nbytes);
-
-        best = t < best ? t : best;
-        probe = p < probe ? p : probe;
+        best = min(best, time_open(n));
+        probe = min(probe, time_probe(&nbytes));
+        list = min(list, time_tool(verb, path));
+        begin = min(begin, time_tool(version, NULL));
     }
     row("st_open", name, "-", 1, best, "ms", probe / best, "reading it");
     row("st_open", name, "-", 1, mib, "MiB", (double)nbytes / (mib * 0x1p20),
         "the header's size");
+    row("st-inspect list", name, "-", 1, list, "ms", (begin + best) / list,
+        "a start and st_open");
 }
 
 int
@@ -151,7 +184,9 @@ main(int argc, char **argv)
 {
     int rounds = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 20;
     int fd = mkstemp(path = scratch_name("bench-st"));
+    const char *build = getenv("BUILD");
 
+    snprintf(tool, sizeof(tool), "%s/st-inspect", build ? build : "build");
     close(fd);
     bench("311 tensors", 311, 0, rounds);
     bench("100k tensors", 100000, 0, rounds);
