@@ -16,7 +16,19 @@ for isa in avx2 avx512bf16; do
         TU_ISA=$isa "$b/kernels" products
     fi
 done
-for p in par table hf-infer-speed hf-infer-tok st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed moe-sft-speed; do
+"$b/par"
+"$b/table"
+"$b/hf-infer-speed"
+# A real tokenizer, of 151643 tokens, where it is there.
+real=${TEST_DATA:-../shared/data}/qwen3-tokenizer/tokenizer.json.gz
+if [ -e "$real" ]; then
+    gzip -dc "$real" >"$TMPDIR/tokenizer.json"
+    "$b/hf-infer-tok" "$TMPDIR/tokenizer.json"
+else
+    echo "bench: the tokenizer is the demo's: no $real" >&2
+    "$b/hf-infer-tok"
+fi
+for p in st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed moe-sft-speed; do
     "$b/$p"
 done
 # 3138 members, of which a compressor's are a third of the bytes.
