@@ -86,31 +86,24 @@ run_free(struct run *run)
     *run = (struct run){ 0 };
 }
 
-/* Part I of N has the shards from I n / N on, rounded down; N is at most 2^30,
- * so nothing overflows. */
-static size_t
-part_begin(size_t n, size_t part, size_t n_parts)
-{
-    size_t rest = n % n_parts;
-
-    return n / n_parts * part + rest * part / n_parts;
-}
-
 int
 run_part(struct run *run, struct err *err)
 {
     const struct cmd *cmd = run->cmd;
-    size_t n = run->saev.n_shards;
+    const struct saev *s = &run->saev;
 
-    if (!run->saev.n_imgs_known) {
+    if (!s->n_imgs_known) {
         if (!cmd->sharded)
             return 0;
         return err_set(err, EX_DATAERR,
                        "%s: the key n_imgs is missing (--shard needs it)",
-                       run->saev.name);
+                       s->name);
     }
-    run->begin = cmd->sharded ? part_begin(n, cmd->part, cmd->n_parts) : 0;
-    run->end = cmd->sharded ? part_begin(n, cmd->part + 1, cmd->n_parts) : n;
+    run->end = s->n_shards;
+    if (cmd->sharded) {
+        run->begin = saev_part_begin(s, cmd->part, cmd->n_parts);
+        run->end = saev_part_begin(s, cmd->part + 1, cmd->n_parts);
+    }
     return 0;
 }
 

@@ -103,6 +103,10 @@ bool saev_shard_of(const char *name, size_t *shard);
 size_t saev_shard_imgs(const struct saev *saev, size_t shard);
 size_t saev_shard_nbytes(const struct saev *saev, size_t shard);
 
+/* saev_part_begin(): part I of N has the shards from I n / N on, rounded down,
+ * to the first of part I + 1.  part <= n_parts <= 2^30: nothing overflows. */
+size_t saev_part_begin(const struct saev *saev, size_t part, size_t n_parts);
+
 /*
  * A view: some of the tokens of one layer or of all, in the order image,
  * layer, token.  A row of it is one activation, d floats.

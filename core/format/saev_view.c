@@ -22,6 +22,14 @@ saev_shard_of(const char *name, size_t *shard)
 }
 
 size_t
+saev_part_begin(const struct saev *s, size_t part, size_t n_parts)
+{
+    size_t rest = s->n_shards % n_parts;
+
+    return s->n_shards / n_parts * part + rest * part / n_parts;
+}
+
+size_t
 saev_shard_imgs(const struct saev *s, size_t shard)
 {
     size_t first = shard * s->shard_imgs;
