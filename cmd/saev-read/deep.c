@@ -9,6 +9,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/par.h"
+#include "core/sig.h"
 
 #define PIECE        ((size_t)256 << 10) /* of a read: stays in the cache */
 #define SHARDS_AHEAD 8                   /* for each thread, between reports */
@@ -154,6 +155,10 @@ scan_pieces(const struct deep *d, struct scan *s, int fd, const char *path,
         n = s->file->nbytes - at < PIECE ? s->file->nbytes - at : PIECE;
         if (!hash && !s->pads && data == 0)
             break; /* nothing is asked of the rest */
+        if (sig_stop()) {
+            rc = sig_stopped("run it again", err);
+            break;
+        }
         data = data < n ? data : n;
         rc = file_pread(fd, path, buf, n, at, err);
         if (rc < 0)
@@ -279,10 +284,13 @@ scan_window(struct deep *d, size_t first, size_t n, struct err *err)
         d->scans[i] = scan_of(d->c, &d->c->dir.files[first + i]);
     par_for(d->c->cmd->par, n, 1, scan_some, d);
     for (size_t i = 0; i < n; i++)
-        if (d->scans[i].status == 0)
+        if (d->scans[i].status == 0) {
             report(d->c, &d->scans[i]);
-        else if (report_error(d->c, &d->scans[i], err) < 0)
+            d->c->n_read++;
+            d->c->nbytes_read += d->scans[i].file->nbytes;
+        } else if (report_error(d->c, &d->scans[i], err) < 0) {
             rc = -1;
+        }
     return rc;
 }
 
@@ -298,31 +306,54 @@ open_pieces(struct deep *d, int n_threads, struct err *err)
     return 0;
 }
 
-/* Files that are none are left out: they have been told. */
+/* Keeps the files of this part; what is behind the last shard belongs to the
+ * last one.  Files that are none are left out: they have been told. */
 static size_t
-regular(struct saevdir *dir)
+take_part(struct saevdir *dir, const struct cmd *cmd, uint64_t *nbytes)
 {
+    size_t begin = saev_part_begin(&dir->saev, cmd->part, cmd->n_parts);
+    size_t end = saev_part_begin(&dir->saev, cmd->part + 1, cmd->n_parts);
     size_t n = 0;
 
-    for (size_t i = 0; i < dir->n_there; i++)
-        if (dir->files[i].nbytes != SIZE_MAX)
-            dir->files[n++] = dir->files[i];
+    if (cmd->part + 1 == cmd->n_parts)
+        end = SIZE_MAX;
+    for (size_t i = 0; i < dir->n_there; i++) {
+        const struct saevdir_file *f = &dir->files[i];
+
+        if (f->nbytes == SIZE_MAX || f->shard < begin || f->shard >= end)
+            continue;
+        *nbytes += f->nbytes;
+        dir->files[n++] = *f;
+    }
     return dir->n_there = n;
+}
+
+static int
+say_stopped(const struct check *c, size_t n, struct err *err)
+{
+    struct str how = { 0 };
+    int rc;
+
+    str_addf(&how, "%zu of %zu shards of %s were read, run it again", c->n_read,
+             n, c->path);
+    rc = sig_stopped(how.s, err);
+    str_free(&how);
+    return rc;
 }
 
 int
 check_deep(struct check *c, struct err *err)
 {
     int n_threads = par_threads(c->cmd->par);
-    size_t window = SHARDS_AHEAD * (size_t)n_threads, n = regular(&c->dir);
+    size_t window = SHARDS_AHEAD * (size_t)n_threads, n;
     struct deep d = { .c = c };
     struct progress progress = { .what = "verify",
                                  .unit = "B",
-                                 .total = c->dir.nbytes,
                                  .quiet = c->cmd->quiet };
     uint64_t done = 0;
     int rc = open_pieces(&d, n_threads, err);
 
+    n = take_part(&c->dir, c->cmd, &progress.total);
     d.scans = xcalloc(window, sizeof(*d.scans));
     progress_start(&progress);
     for (size_t i = 0, k; i < n && rc == 0; i += k) {
@@ -334,6 +365,8 @@ check_deep(struct check *c, struct err *err)
     }
     end_run(c);
     progress_end(&progress);
+    if (rc < 0 && err->status == EX_TEMPFAIL)
+        rc = say_stopped(c, n, err);
     for (int i = 0; i < n_threads; i++)
         free(d.pieces[i]);
     free(d.pieces);

@@ -23,6 +23,8 @@ enum {
     O_DIRECT,
     O_MAX_PATCHES,
     O_DEEP,
+    O_SHARD,
+    O_DEADLINE,
     O_SVG,
     O_SHUFFLE,
     O_SEED,
@@ -59,6 +61,10 @@ static const struct opt opts[] = {
       "activations that a shard may hold (default: as the first DUMP's)" },
     { O_DEEP, "deep", NULL, " verify ",
       "read all data: checksums, NaN, zeros where none belong" },
+    { O_SHARD, "shard", "I/N", " verify ",
+      "with --deep: the data of part I of N alone (from 0)" },
+    { O_DEADLINE, "deadline", "SECONDS", " verify ",
+      "with --deep: stop after that as SIGTERM does: status 75" },
     { O_SVG, "svg", "FILE", " stats ", "draw the dims' deviations into FILE" },
     { O_SHUFFLE, "shuffle", NULL, " rows ",
       "all rows in a uniformly random order" },
@@ -166,6 +172,7 @@ static int
 set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 {
     static const char *const views[] = { "cls", "image", "all", NULL };
+    double seconds;
     int i;
 
     if (set_plain(cmd, id, arg))
@@ -189,6 +196,14 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
     case O_MAX_PATCHES:
         return opt_u64("--max-patches", arg, 1, INT64_MAX, &cmd->max_patches,
                        err);
+    case O_SHARD:
+        cmd->sharded = true;
+        return opt_shard(arg, &cmd->part, &cmd->n_parts, err);
+    case O_DEADLINE:
+        if (opt_f64("--deadline", arg, 0, 1e9, &seconds, err) < 0)
+            return -1;
+        sig_deadline(seconds);
+        return 0;
     case O_WINDOW:
         return opt_u64("--window", arg, 1, INT64_MAX, &cmd->window, err);
     case O_SAMPLE:
@@ -247,6 +262,8 @@ parse(struct cmd *cmd, int argc, char **argv)
         if (seen[id] && opt_for_verb(&tool, id, cmd->verb, &err) < 0)
             die_err(&err);
     check_order(cmd, seen);
+    if ((seen[O_SHARD] || seen[O_DEADLINE]) && !cmd->deep)
+        die_usage("--%s is for --deep", seen[O_SHARD] ? "shard" : "deadline");
     return verb;
 }
 
@@ -295,6 +312,7 @@ main(int argc, char **argv)
         .layer = SAEV_ALL_LAYERS,
         .dtype = DT_F32,
         .imgs = { 1, 0 },
+        .n_parts = 1,
         .mem = (size_t)1 << 30,
         .out_path = "-",
     };
@@ -304,7 +322,7 @@ main(int argc, char **argv)
     tool_start(&tool);
     verb = parse(&cmd, argc, argv);
     check_options(&cmd);
-    sig_install(true);
+    sig_install(!cmd.deep); /* what was found until then is told */
     if (cmd.quiet)
         tool_quiet();
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,

@@ -41,6 +41,8 @@ struct cmd {
     const char *rows;        /* --rows FILE */
     bool index, json;        /* where rows lie, instead of them */
     bool direct, deep;
+    bool sharded; /* --shard: */
+    uint64_t part, n_parts;
     uint64_t max_patches; /* --max-patches; 0: as it is */
     bool shuffle;
     uint64_t window, sample; /* slots, rows; 0: not asked for */

@@ -171,8 +171,15 @@ put_tsv(struct str *to, const struct check *c)
 static void
 say_sound(const struct check *c)
 {
-    tool_say("%s: sound, %zu shards, %zu bytes", c->path, c->dir.n_files,
-             c->dir.nbytes);
+    const struct cmd *cmd = c->cmd;
+
+    if (cmd->sharded)
+        tool_say("%s: part %llu/%llu is sound, %zu shards, %zu bytes", c->path,
+                 (unsigned long long)cmd->part,
+                 (unsigned long long)cmd->n_parts, c->n_read, c->nbytes_read);
+    else
+        tool_say("%s: sound, %zu shards, %zu bytes", c->path, c->dir.n_files,
+                 c->dir.nbytes);
 }
 
 /* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged; what
@@ -183,8 +190,13 @@ verify_dump(struct cmd *cmd, const char *path, struct str *to)
     struct check c = { .cmd = cmd, .path = path };
     struct err err = { 0 };
     int status = 0;
+    bool failed =
+        saevdir_meta(&c.dir, path, &err) < 0 || check_all(&c, &err) < 0;
 
-    if (saevdir_meta(&c.dir, path, &err) < 0 || check_all(&c, &err) < 0) {
+    if (failed && err.status == EX_TEMPFAIL) {
+        status = EX_TEMPFAIL;
+        tool_say("%s", err.what);
+    } else if (failed) {
         end_run(&c);
         status = c.problems.n ? TU_NEGATIVE : err.status;
         lines_add(&c.problems, short_of(&c, err.what)); /* a line, too */
@@ -205,10 +217,13 @@ verify_dump(struct cmd *cmd, const char *path, struct str *to)
     return status;
 }
 
-/* "No" wins over "cannot be judged", which wins over "sound". */
+/* "Run me again" wins over "no", that over "cannot be judged", and that over
+ * "sound". */
 static int
 worse(int a, int b)
 {
+    if (b == EX_TEMPFAIL)
+        return b;
     if (a == TU_NEGATIVE || b == TU_NEGATIVE)
         return TU_NEGATIVE;
     return a ? a : b;
@@ -218,7 +233,7 @@ int
 verify_main(struct cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
-    int status = 0, n_bad = 0, rc = 0;
+    int status = 0, n = 0, n_bad = 0, rc = 0;
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "verify: a DUMP is missing");
@@ -226,14 +241,14 @@ verify_main(struct cmd *cmd, struct err *err)
         return -1;
     if (cmd->json)
         str_adds(&text, "{\"dumps\":[");
-    for (int i = 0; i < cmd->n_args && rc == 0; i++) {
+    while (n < cmd->n_args && rc == 0 && status != EX_TEMPFAIL) {
         struct str rows = { 0 };
         int one;
 
         if (cmd->json)
-            str_adds(&rows, i ? ",\n" : "\n");
-        one = verify_dump(cmd, cmd->args[i], &rows);
-        if (one && n_bad++ == 0 && !cmd->json)
+            str_adds(&rows, n ? ",\n" : "\n");
+        one = verify_dump(cmd, cmd->args[n++], &rows);
+        if (rows.n && one && n_bad++ == 0 && !cmd->json)
             str_adds(&text, "dump\tproblem\n");
         status = worse(status, one);
         str_add(&text, rows.s ? rows.s : "", rows.n);
@@ -242,7 +257,7 @@ verify_main(struct cmd *cmd, struct err *err)
         str_clear(&text);
     }
     if (cmd->json)
-        str_addf(&text, "\n],\"checked\":%d,\"bad\":%d}\n", cmd->n_args, n_bad);
+        str_addf(&text, "\n],\"checked\":%d,\"bad\":%d}\n", n, n_bad);
     if (rc == 0)
         rc = out_write(cmd->out, text.s ? text.s : "", text.n, err);
     str_free(&text);

@@ -1,0 +1,71 @@
+# saev-read verify --deep in parts, and stopped in the middle.
+load helpers
+
+@test "saev-read verify --deep --shard: the parts tell what the whole tells, each of its own shards" {
+    py - <<'END'
+import subprocess
+from saev_dump import *
+dump("d", "padded", n=20, imgs_a_shard=2) # 10 shards and one of zeros
+def spoil(shard, what):
+    np.array([what], "<f4").tofile(f := open("d/acts%06d.bin" % shard, "r+b")); f.close()
+bad = {0: np.nan, 3: np.inf, 7: np.nan, 9: np.inf, 10: 1}
+for shard, what in bad.items():
+    spoil(shard, what)
+os.truncate("d/acts000005.bin", 3)
+def verify(*more):
+    p = subprocess.run(["saev-read", "verify", "-q", "--deep", *more, "d"], capture_output=True)
+    assert p.returncode == 1 and not p.stderr, p
+    return p.stdout.decode().splitlines()[1:]
+whole = verify()
+assert len(whole) == 6, whole
+for n in 1, 2, 3, 7, 11, 12:
+    lines = []
+    for i in range(n):
+        part = verify("--shard", f"{i}/{n}")
+        begin, end = i * 10 // n, 11 if i == n - 1 else (i + 1) * 10 // n
+        assert sorted(int(l.split("\t")[1][4:10]) for l in part) == sorted(
+            [5, *(s for s in bad if begin <= s < end)]), (i, n, part)
+        lines += part
+    assert sorted(set(lines)) == sorted(whole)
+END
+    py -c 'from saev_dump import *; dump("e", "padded", layers=[0, 1], n=20, imgs_a_shard=2)'
+    run -0 saev-read verify -v --deep --shard 1/2 e
+    echo "$output";     [ "$output" = "saev-read: e: part 1/2 is sound, 6 shards, 1920 bytes" ]
+    run -2 saev-read verify --shard 1/2 e
+    [ "${lines[0]}" = "saev-read: --shard is for --deep" ]
+    run -2 saev-read verify --deadline 1 e
+    run -2 saev-read verify --deep --shard 2/2 e
+}
+
+# A dump whose first shard is cut and has a NaN, and whose others take hours.
+make_huge() {
+    py - <<'END'
+from saev_dump import *
+os.mkdir("d")
+m = meta(layers=[0], p=1, cls=False, d=8, n=3 << 36, imgs_a_shard=(1 << 36) - 1)
+json.dump(m, open("d/metadata.json", "w"), indent=4)
+np.array([np.nan] + [1] * 15, "<f4").tofile("d/acts000000.bin")
+for i in 1, 2:
+    open(f"d/acts00000{i}.bin", "wb").truncate(1 << 41)
+END
+    printf 'dump\tproblem\nd\tacts000000.bin: 64 bytes (expected 2199023255552)\nd\tacts000000.bin: 1 NaN, 0 infinite (the first in image 0)\n' >want
+}
+
+@test "saev-read verify --deep: who is stopped tells what was found so far" {
+    make_huge || skip "no file of 2 TiB here"
+    run -75 --separate-stderr timeout 30 saev-read verify -q --deep -j 1 --deadline 1 d d
+    echo "$output" | diff - want;     [ "$output" = "$(cat want)" ]
+    [ "$stderr" = "saev-read: stopped by the deadline: 1 of 3 shards of d were read, run it again" ]
+    run -75 --separate-stderr timeout 30 saev-read verify -q --deep --json --deadline 1 d
+    py -c 'import json, sys
+got = json.load(sys.stdin)
+assert got["dumps"][0]["status"] == 75 and len(got["dumps"][0]["problems"]) == 2 and got["checked"] == 1' <<<"$output"
+    saev-read verify -q --deep -j 1 -o out d 2>err 3>&- &
+    until readlink /proc/$!/fd/* | grep -q acts000001; do kill -0 $!; sleep 0.01; done
+    kill -TERM $!
+    status=0
+    wait $! || status=$?
+    [ $status = 75 ]
+    cmp out want
+    [ "$(cat err)" = "saev-read: stopped by SIGTERM: 1 of 3 shards of d were read, run it again" ]
+}
