@@ -1,6 +1,7 @@
 /*
  * Products with row-major, unpacked weights, in the "exact" class: weights are
- * widened to f32, activations are f32, every sum is f32 FMA.
+ * widened to f32, activations are f32, sums are f32 (FMA; the scalar kernel
+ * rounds each product, then the sum).
  */
 #ifndef CORE_KERNEL_GEMV_H
 #define CORE_KERNEL_GEMV_H

@@ -27,12 +27,34 @@ static const struct shape {
     { 3, 1400, 4 },   { 48, 700, 3 },   { 49, 70, 3 },    { 50, 69, 3100 },
     { 29, 1100, 68 },
 };
-#define N_SHAPES (sizeof(shapes) / sizeof(*shapes))
+#define N_EDGES (sizeof(shapes) / sizeof(*shapes))
+
+/* Then a few rows of every k and every n up to 70: what is left of them after
+ * whole vectors takes every value there is. */
+enum { RAMP = 71, N_SHAPES = N_EDGES + RAMP };
+
+static struct shape
+shape_of(size_t i)
+{
+    size_t k = i - N_EDGES;
+
+    return i < N_EDGES ? shapes[i]
+                       : (struct shape){ k % 3 + 1, 29 * k % RAMP, k };
+}
 
 static bool
 too_long(struct shape s)
 {
     return tap_slow() && s.m * s.n * s.k > 100000;
+}
+
+/* What is done to the sums. */
+enum { NOTHING, BIAS, ACCUMULATE, BOTH };
+
+static int
+end_of(size_t i)
+{
+    return i < N_EDGES ? BOTH : BIAS + (int)(i % 3);
 }
 
 struct data {
@@ -148,20 +170,21 @@ x_bf16(const struct data *d, size_t i, size_t c)
 }
 
 static struct gemm_job
-job_of(const struct data *d, bool end)
+job_of(const struct data *d, int end)
 {
     return (struct gemm_job){
         .w = { d->w + 1, d->dtype, d->s.n, d->s.k, d->ldw, d->by_k },
         .c = d->c,
         .ldc = d->s.n + 1,
-        .end = { .bias = end ? d->bias : NULL, .accumulate = end },
+        .end = { .bias = end & BIAS ? d->bias : NULL,
+                 .accumulate = (end & ACCUMULATE) != 0 },
     };
 }
 
 /* Is C the reference within 'per_term' of the sum of sizes, and nothing
  * beside it touched? */
 static bool
-near(const struct data *d, bool end, double per_term)
+near(const struct data *d, int end, double per_term)
 {
     size_t n = d->s.n, ldc = n + 1;
 
@@ -171,7 +194,8 @@ near(const struct data *d, bool end, double per_term)
             double bound = per_term * d->abs[i * n + r];
 
             if (end) {
-                want += (double)d->bias[r] + (double)d->old[i * ldc + r];
+                want += end & BIAS ? (double)d->bias[r] : 0;
+                want += end & ACCUMULATE ? (double)d->old[i * ldc + r] : 0;
                 bound += 4 * 0x1p-23;
             }
             if (!(fabs(got - want) <= bound))
@@ -222,20 +246,21 @@ test_exact(struct gemm *g, enum dtype dtype, bool by_k, size_t gap)
     bool good = true, same = true, ended = true;
 
     for (size_t i = 0; i < N_SHAPES; i++) {
-        if (too_long(shapes[i]))
+        if (too_long(shape_of(i)))
             continue;
 
-        struct data d = data_new(shapes[i], dtype, by_k, gap);
-        struct gemm_job plain = job_of(&d, false), end = job_of(&d, true);
+        struct data d = data_new(shape_of(i), dtype, by_k, gap);
+        struct gemm_job plain = job_of(&d, NOTHING),
+                        end = job_of(&d, end_of(i));
         double k = (double)d.s.k + 1;
 
         reference(&d, x_exact);
         gemm_exact(g, &plain, 1, d.x, d.ldx, d.s.m);
-        good &= near(&d, false, k * 0x1p-24);
+        good &= near(&d, NOTHING, k * 0x1p-24);
         same &= as_gemv(&d);
         restore(&d);
         gemm_exact(g, &end, 1, d.x, d.ldx, d.s.m);
-        ended &= near(&d, true, k * 0x1p-23);
+        ended &= near(&d, end_of(i), k * 0x1p-23);
         if (!good || !same || !ended)
             printf("# %zu x %zu x %zu\n", d.s.m, d.s.n, d.s.k);
         data_free(&d);
@@ -290,16 +315,17 @@ look(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 }
 
 static void
-test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split)
+test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split, size_t from)
 {
     bool good = true, ended = true, same = true;
 
-    for (size_t i = 0; i < N_SHAPES; i++) {
-        if (too_long(shapes[i]))
+    for (size_t i = from; i < N_SHAPES; i++) {
+        if (too_long(shape_of(i)))
             continue;
 
-        struct data d = data_new(shapes[i], dtype, by_k, 3);
-        struct gemm_job plain = job_of(&d, false), end = job_of(&d, true);
+        struct data d = data_new(shape_of(i), dtype, by_k, 3);
+        struct gemm_job plain = job_of(&d, NOTHING),
+                        end = job_of(&d, end_of(i));
         struct gemm_panels p = packed(g, GEMM_BF16, &plain.w);
         size_t ld = gemm_ld_bf16(d.s.k), n = d.s.m * (d.s.n + 1);
         uint16_t *lo = NULL, *x = rounded(g, &d, split ? &lo : NULL);
@@ -309,7 +335,7 @@ test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split)
         round_weights(&d);
         reference(&d, split ? x_exact : x_bf16);
         gemm_bf16(g, &plain, 1, x, lo, ld, d.s.m);
-        good &= near(&d, false, k * 0x1p-24 + (split ? 0x1p-17 : 0));
+        good &= near(&d, NOTHING, k * 0x1p-24 + (split ? 0x1p-17 : 0));
         memcpy(first, d.c, n * sizeof(*first));
         restore(&d);
         plain.panels = &p;
@@ -321,7 +347,14 @@ test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split)
         same &= !memcmp(first, d.c, n * sizeof(*first));
         restore(&d);
         gemm_bf16(g, &end, 1, x, lo, ld, d.s.m);
-        ended &= near(&d, true, k * 0x1p-23 + (split ? 0x1p-17 : 0));
+        ended &= near(&d, end_of(i), k * 0x1p-23 + (split ? 0x1p-17 : 0));
+        memcpy(first, d.c, n * sizeof(*first));
+        end.panels = &p;
+        if (i >= N_EDGES) {
+            restore(&d);
+            gemm_bf16(g, &end, 1, x, lo, ld, d.s.m);
+        }
+        same &= !memcmp(first, d.c, n * sizeof(*first));
         if (!good || !same || !ended)
             printf("# %zu x %zu x %zu\n", d.s.m, d.s.n, d.s.k);
         free(p.data);
@@ -339,56 +372,71 @@ test_bf16(struct gemm *g, enum dtype dtype, bool by_k, bool split)
 }
 
 /* int8: sums are exact, so C is what f64 makes of the same integers. */
-static bool
-int8_right(const struct data *d, const int8_t *x, const float *x_scale,
-           const float *scale)
+static void
+reference_int8(struct data *d, const int8_t *x, const float *x_scale,
+               const float *scale)
 {
     size_t ld = gemm_ld_int8(d->s.k);
 
     for (size_t i = 0; i < d->s.m; i++)
         for (size_t r = 0; r < d->s.n; r++) {
-            double sum = 0, want;
+            double sum = 0;
 
             for (size_t c = 0; c < d->s.k; c++)
                 sum += d->wv[r * d->s.k + c] * x[i * ld + c];
-            want = sum * (double)x_scale[i] * (double)scale[r];
-            if (fabs((double)d->c[i * (d->s.n + 1) + r] - want) >
-                fabs(want) * 0x1p-22)
-                return false;
+            sum *= (double)x_scale[i] * (double)scale[r];
+            d->sum[i * d->s.n + r] = sum;
+            d->abs[i * d->s.n + r] = fabs(sum);
         }
-    return true;
 }
 
 static void
 test_int8(struct gemm *g, bool by_k)
 {
-    bool good = true, same = true;
+    bool good = true, same = true, ended = true;
 
     for (size_t i = 0; i < N_SHAPES; i++) {
-        if (too_long(shapes[i]))
+        if (too_long(shape_of(i)))
             continue;
 
-        struct data d = data_new(shapes[i], DT_I8, by_k, 3);
-        struct gemm_job job = job_of(&d, false);
-        struct gemm_panels p = packed(g, GEMM_INT8, &job.w);
-        size_t n = d.s.m * (d.s.n + 1);
-        int8_t *x = make(d.s.m * gemm_ld_int8(d.s.k), 1);
+        struct data d = data_new(shape_of(i), DT_I8, by_k, 3);
+        struct gemm_job plain = job_of(&d, NOTHING),
+                        end = job_of(&d, end_of(i));
+        struct gemm_panels p = packed(g, GEMM_INT8, &plain.w);
+        size_t n = d.s.m * (d.s.n + 1), ld = gemm_ld_int8(d.s.k);
+        int8_t *x = make(d.s.m * ld, 1);
         float *x_scale = make(d.s.m, sizeof(float));
+        float *scale = make(d.s.n, sizeof(float));
         float *first = make(n, sizeof(*first));
 
-        job.scale = d.bias;
+        for (size_t r = 0; r < d.s.n; r++)
+            scale[r] = rnd();
+        plain.scale = end.scale = scale;
         gemm_to_int8(g, x, x_scale, d.x, d.ldx, d.s.m, d.s.k);
-        gemm_int8(g, &job, 1, x, x_scale, gemm_ld_int8(d.s.k), d.s.m);
-        good &= int8_right(&d, x, x_scale, d.bias);
+        reference_int8(&d, x, x_scale, scale);
+        gemm_int8(g, &plain, 1, x, x_scale, ld, d.s.m);
+        good &= near(&d, NOTHING, 0x1p-22);
         memcpy(first, d.c, n * sizeof(*first));
-        job.panels = &p;
-        gemm_int8(g, &job, 1, x, x_scale, gemm_ld_int8(d.s.k), d.s.m);
+        restore(&d);
+        plain.panels = &p;
+        gemm_int8(g, &plain, 1, x, x_scale, ld, d.s.m);
         same &= !memcmp(first, d.c, n * sizeof(*first));
-        if (!good || !same)
+        restore(&d);
+        gemm_int8(g, &end, 1, x, x_scale, ld, d.s.m);
+        ended &= near(&d, end_of(i), 0x1p-22);
+        memcpy(first, d.c, n * sizeof(*first));
+        end.panels = &p;
+        if (i >= N_EDGES) {
+            restore(&d);
+            gemm_int8(g, &end, 1, x, x_scale, ld, d.s.m);
+        }
+        same &= !memcmp(first, d.c, n * sizeof(*first));
+        if (!good || !same || !ended)
             printf("# %zu x %zu x %zu\n", d.s.m, d.s.n, d.s.k);
         free(p.data);
         free(x);
         free(x_scale);
+        free(scale);
         free(first);
         data_free(&d);
     }
@@ -396,6 +444,7 @@ test_int8(struct gemm *g, bool by_k)
            by_k ? " by_k" : "");
     tap_ok(same, "gemm_int8%s: packed before, the same bits",
            by_k ? " by_k" : "");
+    tap_ok(ended, "gemm_int8%s: + bias + C", by_k ? " by_k" : "");
 }
 
 /* Each row by itself: scale absmax / 127, every value within half a step. */
@@ -448,8 +497,8 @@ test_jobs(struct gemm *g, const char *threads, size_t gap)
     struct data a =
         data_new((struct shape){ 37, 130, 70 }, DT_BF16, false, gap);
     struct data b = data_new((struct shape){ 37, 3, 70 }, DT_F16, false, gap);
-    struct gemm_job jobs[3] = { job_of(&a, false), job_of(&b, true),
-                                job_of(&a, false) };
+    struct gemm_job jobs[3] = { job_of(&a, NOTHING), job_of(&b, BOTH),
+                                job_of(&a, NOTHING) };
     static atomic_uchar seen[37 * 130];
     bool once = true;
 
@@ -469,7 +518,7 @@ test_jobs(struct gemm *g, const char *threads, size_t gap)
     tap_ok(once,
            "gemm, %s threads, gaps of %zu: the hook sees every output once",
            threads, gap);
-    tap_ok(near(&a, false, 71 * 0x1p-24) && near(&b, true, 71 * 0x1p-23),
+    tap_ok(near(&a, NOTHING, 71 * 0x1p-24) && near(&b, BOTH, 71 * 0x1p-23),
            "gemm, %s threads, gaps of %zu: three matrices in a call", threads,
            gap);
     data_free(&a);
@@ -482,7 +531,7 @@ test_threads(struct gemm *one, struct gemm *many)
     struct shape s = tap_slow() ? (struct shape){ 130, 20, 90 }
                                 : (struct shape){ 530, 200, 1100 };
     struct data d = data_new(s, DT_BF16, false, 3);
-    struct gemm_job job = job_of(&d, false);
+    struct gemm_job job = job_of(&d, NOTHING);
     size_t n = d.s.m * (d.s.n + 1), ld = gemm_ld_bf16(d.s.k);
     float *first = make(n, sizeof(*first));
     uint16_t *x = rounded(one, &d, NULL);
@@ -524,7 +573,7 @@ test_past(struct gemm *g)
     const size_t ldc = 2048, ld = gemm_ld_bf16(s.k), ld8 = gemm_ld_int8(s.k);
     struct data d = data_new(s, DT_BF16, false, 0);
     struct data d8 = data_new(s, DT_I8, false, 0);
-    struct gemm_job job = job_of(&d, false), job8 = job_of(&d8, false);
+    struct gemm_job job = job_of(&d, NOTHING), job8 = job_of(&d8, NOTHING);
     uint16_t *x = make(s.m * ld, sizeof(*x));
     int8_t *x8 = make(s.m * ld8, sizeof(*x8));
     float *x_scale = make(s.m, sizeof(*x_scale));
@@ -579,9 +628,10 @@ main(void)
         test_exact(one, DT_BF16, by_k, 3);
         test_exact(one, DT_F16, by_k, 3);
         test_exact(many, DT_F32, by_k, 3);
-        test_bf16(one, DT_BF16, by_k, false);
-        test_bf16(many, DT_F32, by_k, false);
-        test_bf16(one, DT_BF16, by_k, true);
+        test_bf16(one, DT_BF16, by_k, false, 0);
+        test_bf16(one, DT_F16, by_k, false, N_EDGES);
+        test_bf16(many, DT_F32, by_k, false, 0);
+        test_bf16(one, DT_BF16, by_k, true, 0);
         test_int8(one, by_k);
     }
     test_exact(many, DT_BF16, false, 0);
