@@ -29,6 +29,7 @@ enum {
     O_SHUFFLE,
     O_SEED,
     O_EPOCH,
+    O_SKIP,
     O_MEM,
     O_TMPDIR,
     O_WINDOW,
@@ -73,6 +74,8 @@ static const struct opt opts[] = {
     { O_SAMPLE, "sample", "K", " rows ", "K of the rows, chosen at random" },
     { O_SEED, "seed", "S", " rows ", "which order (default 0)" },
     { O_EPOCH, "epoch", "E", " rows ", "another one for each E (default 0)" },
+    { O_SKIP, "skip", "N", " rows ",
+      "leave out the first N rows of --shuffle or --window" },
     { O_MEM, "mem", "SIZE", " rows ",
       "what --shuffle may hold in memory (default 1G)" },
     { O_TMPDIR, "tmpdir", "DIR", " rows ",
@@ -212,6 +215,8 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
         return opt_u64("--seed", arg, 0, UINT64_MAX, &cmd->perm.seed, err);
     case O_EPOCH:
         return opt_u64("--epoch", arg, 0, UINT64_MAX, &cmd->perm.epoch, err);
+    case O_SKIP:
+        return opt_u64("--skip", arg, 0, INT64_MAX, &cmd->skip, err);
     case O_MEM:
         return opt_size("--mem", arg, 1, &cmd->mem, err);
     default:
@@ -231,6 +236,9 @@ check_order(const struct cmd *cmd, const bool *seen)
     if ((seen[O_SEED] || seen[O_EPOCH]) && !random)
         die_usage("--%s is for --shuffle, --window and --sample",
                   seen[O_SEED] ? "seed" : "epoch");
+    if (seen[O_SKIP] && ((!cmd->shuffle && !cmd->window) || cmd->sample))
+        die_usage("--skip is for --shuffle and --window%s",
+                  cmd->sample ? ", not for --sample" : "");
     if ((seen[O_MEM] || seen[O_TMPDIR]) && (!cmd->shuffle || cmd->sample))
         die_usage("--%s is for --shuffle%s", seen[O_MEM] ? "mem" : "tmpdir",
                   cmd->sample ? ", not for --sample" : "");

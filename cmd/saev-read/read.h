@@ -46,6 +46,7 @@ struct cmd {
     uint64_t max_patches; /* --max-patches; 0: as it is */
     bool shuffle;
     uint64_t window, sample; /* slots, rows; 0: not asked for */
+    uint64_t skip;           /* rows of the order that are not put out */
     struct perm perm;        /* --seed, --epoch */
     size_t mem;              /* bytes that a shuffle may take */
     const char *tmpdir;      /* NULL: $TMPDIR, or /tmp */

@@ -183,8 +183,8 @@ put_in_order(struct shuffle *s, struct block *b, struct perm_item *items,
 
     par_for(s->par, s->n, 1 << 14, make_items, &k);
     perm_sort(s->perm, items, s->n, NULL, NULL, s->par);
-    b->items = items;
-    b->n = s->n;
+    b->items = items + s->skip;
+    b->n = s->n - s->skip;
     b->stays = true;
     return block_put(s, b, err);
 }
@@ -236,7 +236,8 @@ shuffle_rows(struct shuffle *s, struct err *err)
 
     if (s->cmd->index)
         places_open(&s->places, s->cmd, s->t);
-    else if (emit_open(&s->emit, s->cmd, s->n, s->t->dir.saev.d, err) < 0)
+    else if (emit_open(&s->emit, s->cmd, s->n - s->skip, s->t->dir.saev.d,
+                       err) < 0)
         return -1;
     if (s->cmd->window)
         rc = shuffle_window(s, err);
@@ -252,12 +253,17 @@ shuffle_rows(struct shuffle *s, struct err *err)
 int
 shuffle_main(struct cmd *cmd, const struct target *t, struct err *err)
 {
-    struct shuffle s = {
-        .cmd = cmd, .t = t, .perm = &cmd->perm, .n = t->n_rows
-    };
+    struct shuffle s = { .cmd = cmd,
+                         .t = t,
+                         .perm = &cmd->perm,
+                         .n = t->n_rows,
+                         .skip = cmd->skip };
     int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
     int rc = -1;
 
+    if (s.skip > s.n)
+        return err_set(err, EX_DATAERR, "%s: --skip %zu, but %zu rows",
+                       t->dir.path, s.skip, s.n);
     if (!cmd->index)
         s.row_nbytes = t->dir.saev.row_nbytes;
     if (gather_open(&s.gather, t, n_threads, cmd->direct, err) == 0) {

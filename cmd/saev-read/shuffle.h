@@ -20,6 +20,7 @@ struct shuffle {
     const struct target *t;
     const struct perm *perm;
     size_t n, row_nbytes; /* 0 bytes: --index, where rows are their numbers */
+    size_t skip;          /* rows of the order that do not go out */
     struct gather gather;
     struct par *par; /* gather's; NULL: one thread */
     struct emit emit;

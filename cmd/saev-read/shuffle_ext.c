@@ -6,7 +6,8 @@
  * reads the rows in blocks as large as --mem and appends each range's rows,
  * with their numbers, to the range's part of one scratch file; pass 2 reads
  * part after part, sorts it and writes it.  As the order of the keys is the
- * order of the rows, where the ranges' ends lie changes nothing.
+ * order of the rows, where the ranges' ends lie changes nothing.  Ranges that
+ * --skip leaves out as a whole are not written.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -45,6 +46,9 @@ struct ext {
     uint32_t *part_of; /* [bins] */
     struct part *parts;
     size_t n_parts;
+    size_t first_part; /* those before are left out */
+    size_t skip;       /* rows of that one, in order, that are, too */
+    size_t n_kept;     /* rows of all from there on */
     /* pass 1 */
     struct mapped mapped; /* n 0: the rows are read */
     char *rows;           /* [block_rows] */
@@ -142,6 +146,24 @@ size_up(struct ext *x, size_t mem, struct err *err)
     return 0;
 }
 
+/* The parts that are not left out as a whole lie from the file's begin on. */
+static void
+leave_out(struct ext *x)
+{
+    x->skip = x->s->skip;
+    x->n_kept = x->s->n;
+    for (; x->first_part < x->n_parts; x->first_part++) {
+        size_t n = x->parts[x->first_part].n;
+
+        if (n > x->skip)
+            break;
+        x->skip -= n;
+        x->n_kept -= n;
+    }
+    for (size_t p = x->first_part; p < x->n_parts; p++)
+        x->parts[p].first -= x->s->n - x->n_kept;
+}
+
 static int
 plan(struct ext *x, struct err *err)
 {
@@ -162,6 +184,7 @@ plan(struct ext *x, struct err *err)
         return err_set(err, TU_USAGE,
                        "--mem: %zu bytes are too few for %zu rows of %zu",
                        x->memory_nbytes, n, x->s->row_nbytes);
+    leave_out(x);
     return 0;
 }
 
@@ -248,14 +271,15 @@ append_pieces(struct ext *x, struct part *part, const uint32_t *order, size_t n,
     return n;
 }
 
-/* Appends the block's rows of parts begin .. end - 1. */
+/* Appends the block's rows of parts begin .. end - 1, counted from the first
+ * that is not left out. */
 static void
 append_parts(void *ctx, size_t begin, size_t end, int thread)
 {
     struct ext *x = ctx;
     bool small = x->s->row_nbytes < PIECE_MIN;
 
-    for (size_t p = begin; p < end; p++) {
+    for (size_t p = x->first_part + begin; p < x->first_part + end; p++) {
         struct part *part = &x->parts[p];
         size_t i = p ? x->ends[p - 1] : 0;
 
@@ -314,7 +338,7 @@ pass1(struct ext *x, struct err *err)
             break;
         par_for(s->par, x->block_n, (size_t)1 << 16, find_parts, x);
         sort_block(x);
-        par_for(s->par, x->n_parts, 1, append_parts, x);
+        par_for(s->par, x->n_parts - x->first_part, 1, append_parts, x);
         if (x->mapped.n)
             mapped_pass(&x->mapped, s->t, x->block_first + x->block_n);
         rc = first_error(x, err);
@@ -382,11 +406,12 @@ read_records(void *ctx, size_t begin, size_t end, int thread)
 static int
 put_part(struct ext *x, const struct part *part, struct err *err)
 {
+    size_t skip = part == &x->parts[x->first_part] ? x->skip : 0;
     struct block block = { .rows = x->records,
                            .stride = x->record,
                            .skip = sizeof(uint64_t),
-                           .items = x->items,
-                           .n = part->n,
+                           .items = x->items + skip,
+                           .n = part->n - skip,
                            .element = element,
                            .ctx = x };
     size_t grain = ((size_t)4 << 20) / x->record;
@@ -407,7 +432,7 @@ pass2(struct ext *x, struct err *err)
 
     x->records = x->memory;
     x->items = after(x->memory, x->part_rows * x->record);
-    for (size_t p = 0; p < x->n_parts && rc == 0; p++)
+    for (size_t p = x->first_part; p < x->n_parts && rc == 0; p++)
         rc = put_part(x, &x->parts[p], err);
     return rc;
 }
@@ -418,9 +443,18 @@ say(const struct ext *x)
     struct str how = { 0 };
 
     str_addf(&how, "by way of %s: %zu bytes in %zu parts", x->spill.dir,
-             x->spill.nbytes, x->n_parts);
+             x->spill.nbytes, x->n_parts - x->first_part);
     shuffle_say(x->s, how.s);
     str_free(&how);
+}
+
+static int
+two_passes(struct ext *x, const char *dir, struct err *err)
+{
+    if (spill_open(&x->spill, dir, x->n_kept * x->record, err) < 0)
+        return -1;
+    say(x);
+    return scatter(x, err) < 0 ? -1 : pass2(x, err);
 }
 
 int
@@ -435,11 +469,8 @@ shuffle_external(struct shuffle *s, struct err *err)
     x.errs = xcalloc((size_t)par_threads(s->par), sizeof(*x.errs));
     if (size_up(&x, s->cmd->mem, err) == 0)
         x.memory = mem_big(x.memory_nbytes + ALIGN, 1, "rows", err);
-    if (x.memory && plan(&x, err) == 0 &&
-        spill_open(&x.spill, dir, s->n * x.record, err) == 0) {
-        say(&x);
-        rc = scatter(&x, err) < 0 ? -1 : pass2(&x, err);
-    }
+    if (x.memory && plan(&x, err) == 0)
+        rc = x.n_kept ? two_passes(&x, dir, err) : 0;
     mem_big_free(x.memory, x.memory_nbytes + ALIGN, 1);
     spill_close(&x.spill);
     free(x.errs);

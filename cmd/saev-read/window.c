@@ -127,7 +127,8 @@ window_step(struct window *w, size_t step, struct err *err)
     if (step % DRAWS == 0)
         draw(w, step);
     slot = w->slots + w->draws[step % DRAWS] * w->record;
-    memcpy(w->out + w->out_n++ * w->record, slot, w->record);
+    if (step >= w->s->skip)
+        memcpy(w->out + w->out_n++ * w->record, slot, w->record);
     if (w->s->n - step > w->n_slots)
         by = record_of(w, step + w->n_slots, err);
     if (!by)
