@@ -250,8 +250,17 @@ test_idle(void)
 
 /* ---- the adapter ---- */
 
+/* Changes the signs of the three A (0) or B (1), and nothing else. */
 static void
-test_lora(size_t n_parts)
+negate(struct opened *o, size_t which)
+{
+    for (size_t m = which; m < MOE_N_LORA; m += 2)
+        for (size_t i = 0; i < usual.n_experts * lora_size(&usual, m); i++)
+            o->d.lora[m][i] ^= le16(&(uint16_t){ 0x8000 });
+}
+
+static void
+test_lora(size_t n_parts, size_t which)
 {
     struct opened o = opened(usual, MOE_BF16, n_parts, 2);
     struct moe_lora lora;
@@ -261,14 +270,13 @@ test_lora(size_t n_parts)
     for (size_t m = 0; m < MOE_N_LORA; m++)
         lora.m[m] = o.d.lora[m];
     forward(&o, &o.a, true, &err);
-    for (size_t m = 1; m < MOE_N_LORA; m += 2) /* B of each pair */
-        for (size_t i = 0; i < lora_size(&usual, m); i++)
-            o.d.lora[m][i] ^= le16(&(uint16_t){ 0x8000 });
+    negate(&o, which);
     if (n_parts > 1)
         moe_update_lora(o.moe, &lora, &err);
     forward(&o, &o.b, false, &err);
-    tap_ok(!equal_output(&o), "%zu parts: new numbers show in the next forward",
-           n_parts);
+    tap_ok(!equal_output(&o),
+           "%zu parts: new numbers of %c show in the next forward", n_parts,
+           "AB"[which]);
     run_once(&o.d, MOE_BF16, n_parts, 2, &c);
     tap_ok(!memcmp(o.b.output, c.output, usual.qlen * usual.hidden * 4),
            "%zu parts: as a new operator has them", n_parts);
@@ -472,8 +480,9 @@ main(void)
     test_qlen();
     test_ids();
     test_idle();
-    test_lora(1);
-    test_lora(2);
+    for (size_t n_parts = 1; n_parts <= 2; n_parts++)
+        for (size_t which = 0; which < 2; which++)
+            test_lora(n_parts, which);
     test_zero_b();
     test_bf16_grads();
     test_memory(MOE_BF16, 1, 60);
