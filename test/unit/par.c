@@ -231,6 +231,55 @@ test_worker(void)
     par_worker_close(NULL);
 }
 
+/* A task that says it is there, and waits for another to be. */
+struct meeting {
+    atomic_int *mine, *other;
+    bool met;
+};
+
+static bool
+wait_for(atomic_int *flag)
+{
+    for (int ms = 0; ms < 10000 && !atomic_load(flag); ms++)
+        usleep(1000);
+    return atomic_load(flag) != 0;
+}
+
+static void
+meet(void *ctx)
+{
+    struct meeting *m = ctx;
+
+    atomic_store(m->mine, 1);
+    m->met = wait_for(m->other);
+}
+
+/* What submit runs in the caller, or lets wait for its end, is in vain. */
+static void
+test_asynchronous(void)
+{
+    static atomic_int flags[4];
+    struct meeting task = { &flags[0], &flags[1], false };
+    struct meeting first = { &flags[2], &flags[3], false };
+    struct meeting second = { &flags[3], &flags[2], false };
+    struct par_worker *a, *b;
+    struct err err = { 0 };
+
+    if (par_worker_open(&a, &err) < 0 || par_worker_open(&b, &err) < 0)
+        return;
+    par_submit(a, meet, &task);
+    atomic_store(&flags[1], 1);
+    par_sync(a);
+    tap_ok(task.met, "a task runs while its caller goes on");
+    par_submit(a, meet, &first);
+    par_submit(b, meet, &second);
+    par_sync(a);
+    par_sync(b);
+    tap_ok(first.met && second.met, "two workers' tasks run at a time");
+    par_worker_close(a);
+    par_worker_close(b);
+}
+
 int
 main(void)
 {
@@ -248,6 +297,7 @@ main(void)
     test_late();
     tap_ok(status_of_bus() == 74, "a worker's SIGBUS reaches the handler");
     test_worker();
+    test_asynchronous();
     for (int i = 0; i < 100 && good; i++) {
         good = par_open(&par, 4, &err) == 0;
         if (good)
