@@ -68,3 +68,12 @@ ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
         [ "${lines[0]}" = "# $isa" ]
     done
 }
+
+@test "isa: moe-sft's operator has the same bits for any threads on every one of this machine" {
+    for isa in scalar avx2 avx512 avx512vnni avx512bf16 amx neon; do
+        has_isa $isa || continue
+        TU_RUN=short TU_ISA=$isa run -0 "$BUILD/test/unit/moe-sft-cases"
+        [ "${lines[0]}" = "# $isa" ]
+        [ "$(grep -c '^ok .*: the same bits for 1 and [237] threads$' <<<"$output")" = 12 ]
+    done
+}

@@ -3,6 +3,7 @@
  * what it refuses, what it takes.
  */
 #include "cmd/moe-sft/moe_impl.h"
+#include "core/kernel/cpu.h"
 #include "test/unit/moe-sft-ref.h"
 
 static struct spec usual = {
@@ -228,6 +229,54 @@ test_ids(void)
                moe_cache_depth(strict) == 0,
            "strict_ids refuses them: %s", err.what);
     moe_close(strict);
+    closed(&o);
+}
+
+static bool
+all_finite(const float *x, size_t n)
+{
+    bool finite = true;
+
+    for (size_t i = 0; i < n; i++)
+        finite &= isfinite(x[i]) != 0;
+    return finite;
+}
+
+static bool
+any_finite(const float *x, size_t n)
+{
+    bool finite = false;
+
+    for (size_t i = 0; i < n; i++)
+        finite |= isfinite(x[i]) != 0;
+    return finite;
+}
+
+/* One number of the first or last token that is none: the others have the bits
+ * that they have without it, be it another one or not there at all. */
+static void
+test_not_finite(enum moe_mode mode, bool first, uint16_t number)
+{
+    struct opened o = opened(usual, mode, 1 + 2 * first, 2);
+    size_t h = usual.hidden, k = usual.top_k, n = usual.qlen - 1;
+    size_t from = first ? 1 : 0, bad = first ? 0 : n;
+    struct moe_batch others = { n, o.d.ids + from * k, o.d.weights + from * k,
+                                o.d.input + from * h };
+    const float *was = o.a.output + from * h, *is = o.b.output + from * h;
+    struct err err = { 0 };
+
+    forward(&o, &o.a, false, &err);
+    o.d.input[bad * h + 7] = number;
+    forward(&o, &o.b, false, &err);
+    tap_ok(all_finite(o.a.output, usual.qlen * h) &&
+               !any_finite(o.b.output + bad * h, h),
+           "%s: a %s token with a number of bits %04x has none in its output",
+           mode == MOE_INT8 ? "int8" : "bf16", first ? "first" : "last",
+           number);
+    tap_ok(!memcmp(was, is, n * h * 4),
+           "the others have the bits that they have beside another one");
+    moe_forward(o.moe, &others, o.a.output, false, &err);
+    tap_ok(!memcmp(o.a.output, is, n * h * 4), "and those they have alone");
     closed(&o);
 }
 
@@ -467,6 +516,7 @@ test_warm_up(void)
 int
 main(void)
 {
+    printf("# %s\n", isa_name(cpu_isa()));
     if (tap_slow())
         usual.qlen = 12;
     for (enum moe_mode mode = MOE_BF16; mode <= MOE_INT8; mode++)
@@ -479,6 +529,12 @@ main(void)
     test_push(3);
     test_qlen();
     test_ids();
+    for (enum moe_mode mode = MOE_BF16; mode <= MOE_INT8; mode++)
+        for (int first = 0; first < 2; first++) {
+            test_not_finite(mode, first, le16(&(uint16_t){ 0x7fc0 })); /* nan */
+            test_not_finite(mode, first, le16(&(uint16_t){ 0x7f80 })); /* inf */
+            test_not_finite(mode, first, le16(&(uint16_t){ 0xff80 }));
+        }
     test_idle();
     for (size_t n_parts = 1; n_parts <= 2; n_parts++)
         for (size_t which = 0; which < 2; which++)
