@@ -118,6 +118,24 @@ a[2, 7, 5] = float('$bad'); t['up_proj'] = mkst.bf16(a)"
     [[ $output == *"hidden"$'\t'"96"* ]]
 }
 
+@test "moe-sft info: a forward takes the memory that it says, its files, and little else" {
+    not_sanitized
+    data . E=8 H=1024 I=704 r=8 qlen=512 # weights of 35 MB
+    for how in "--mode bf16 -j 1" "--mode int8 -j 3"; do
+        # shellcheck disable=SC2086
+        said=$(moe-sft info -b base.safetensors -l lora.safetensors -i batch.safetensors $how |
+            awk '$1 == "memory_total" { print $2 }')
+        # shellcheck disable=SC2086
+        took=$(peak moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -f \
+            -o fwd.safetensors -c cache.safetensors $how)
+        files=$(cat base.safetensors lora.safetensors batch.safetensors fwd.safetensors cache.safetensors | wc -c)
+        echo "$how: $took KiB, of which $said bytes were named, and $files are files"
+        [ "$said" -gt 35000000 ]
+        [ $((took * 1024)) -ge "$said" ]
+        [ $((took * 1024)) -le $((said + files + (16 << 20))) ] # libraries, pages of 2 MiB
+    done
+}
+
 @test "moe-sft check: a column of the input that is far larger fails nothing" {
     for column in 50 77; do
         for seed in 1 2 3 4 5 6; do
