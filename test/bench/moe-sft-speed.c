@@ -2,6 +2,8 @@
  * moe-sft-speed: forward and backward of one layer in tokens a second, in
  * ratio to the machine's peak of the six base products alone, and to what
  * core/kernel/gemm takes for them: all else is LoRA, activations and routing.
+ * Then int8 over bf16, and what LoRA of rank 16 takes more than that of rank 1,
+ * each with the other one in turns, and what is asked of it.
  *   moe-sft-speed one MODE THREADS   one number, for peers.py
  */
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #include "test/bench/probe.h"
 
 enum { N_EXPERTS = 8, TOP_K = 2, HIDDEN = 2048, INTER = 1408, RANK = 16 };
-enum { QLEN = 512, ROUNDS = 5, PERIOD = 65521 };
+enum { QLEN = 512, ROUNDS = 5, TURNS = 9, PERIOD = 65521 };
 
 /* Everything one layer needs. */
 struct layer {
@@ -100,7 +102,8 @@ matrix(const struct layer *l, size_t i, size_t e)
 }
 
 static int
-open_moe(struct layer *l, enum moe_mode mode, int n_threads, struct err *err)
+open_moe(struct layer *l, enum moe_mode mode, size_t rank, int n_threads,
+         struct err *err)
 {
     struct moe_config c = config_of(mode);
     struct gemm_matrix w[3][N_EXPERTS];
@@ -112,6 +115,7 @@ open_moe(struct layer *l, enum moe_mode mode, int n_threads, struct err *err)
             w[i][e] = matrix(l, i, e);
     for (size_t m = 0; m < MOE_N_LORA; m++)
         lora.m[m] = l->lora[m];
+    c.lora_rank = rank;
     if (moe_open(&l->moe, &c, n_threads, err) < 0 ||
         moe_load(l->moe, &base, err) < 0 ||
         moe_update_lora(l->moe, &lora, err) < 0)
@@ -234,7 +238,7 @@ measure(struct layer *l, enum moe_mode mode, struct par *par, struct result *to,
     double speeds[ROUNDS], of_peak[ROUNDS], of_products[ROUNDS];
     struct products p = { 0 };
 
-    if (open_moe(l, mode, par_threads(par), err) < 0 ||
+    if (open_moe(l, mode, RANK, par_threads(par), err) < 0 ||
         products_open(&p, l, par, err) < 0 || step(l, err) < 0)
         return -1;
     for (int r = 0; r < ROUNDS; r++) {
@@ -270,6 +274,84 @@ show(struct layer *l, enum moe_mode mode, struct par *par, struct err *err)
     return 0;
 }
 
+/* ---- two operators in turns ---- */
+
+struct turns {
+    double a_s, b_over_a; /* medians of the rounds */
+};
+
+/* Seconds of this process in both passes, or -1. */
+static double
+step_cpu(struct layer *l, struct err *err)
+{
+    double t = cpu_s();
+
+    return step(l, err) < 0 ? -1 : cpu_s() - t;
+}
+
+/* 'b' has a's numbers and an operator of its own. */
+static int
+take_turns(struct layer *a, struct layer *b, struct turns *to, struct err *err)
+{
+    double a_s[TURNS], ratio[TURNS];
+
+    if (step(a, err) < 0 || step(b, err) < 0)
+        return -1;
+    for (int r = 0; r < TURNS; r++) {
+        double b_s;
+
+        a_s[r] = step_cpu(a, err);
+        b_s = step_cpu(b, err);
+        if (a_s[r] < 0 || b_s < 0)
+            return -1;
+        ratio[r] = b_s / a_s[r];
+    }
+    *to = (struct turns){ median(a_s, TURNS), median(ratio, TURNS) };
+    return 0;
+}
+
+static int
+show_int8(const struct layer *l, struct err *err)
+{
+    struct layer int8 = *l, bf16 = *l;
+    struct turns t;
+
+    if (open_moe(&int8, MOE_INT8, RANK, 1, err) < 0 ||
+        open_moe(&bf16, MOE_BF16, RANK, 1, err) < 0 ||
+        take_turns(&int8, &bf16, &t, err) < 0)
+        return -1;
+    row("  int8", "E8 k2 2048x1408", isa_name(cpu_isa()), 1, QLEN / t.a_s,
+        "token/s", t.b_over_a, "bf16 in turns (1.5 asked)");
+    moe_close(bf16.moe);
+    moe_close(int8.moe);
+    return 0;
+}
+
+static int
+show_lora(const struct layer *l, enum moe_mode mode, struct err *err)
+{
+    struct layer more = *l, less = *l;
+    struct turns t;
+
+    if (open_moe(&more, mode, RANK, 1, err) < 0 ||
+        open_moe(&less, mode, 1, 1, err) < 0 ||
+        take_turns(&more, &less, &t, err) < 0)
+        return -1;
+    row(mode == MOE_INT8 ? "  LoRA int8" : "  LoRA bf16", "rank 16 over 1",
+        isa_name(cpu_isa()), 1, QLEN / t.a_s, "token/s", 1 - t.b_over_a,
+        "all the time (< 0.15 asked)");
+    moe_close(less.moe);
+    moe_close(more.moe);
+    return 0;
+}
+
+static int
+failed(const struct err *err)
+{
+    fprintf(stderr, "moe-sft-speed: %s\n", err->what);
+    return 1;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -292,11 +374,12 @@ main(int argc, char **argv)
     for (size_t i = 0; i < (threads[1] > 1 ? 2 : 1); i++) {
         if (par_open(&par, threads[i], &err) < 0 ||
             show(&l, MOE_BF16, par, &err) < 0 ||
-            show(&l, MOE_INT8, par, &err) < 0) {
-            fprintf(stderr, "moe-sft-speed: %s\n", err.what);
-            return 1;
-        }
+            show(&l, MOE_INT8, par, &err) < 0)
+            return failed(&err);
         par_close(par);
     }
+    if (show_int8(&l, &err) < 0 || show_lora(&l, MOE_BF16, &err) < 0 ||
+        show_lora(&l, MOE_INT8, &err) < 0)
+        return failed(&err);
     return 0;
 }
