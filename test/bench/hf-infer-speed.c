@@ -307,8 +307,10 @@ run(const char *dir)
         token_s = decode_line(model, 2);
         neighbour_line(model, alone_s);
     }
-    if (all > 2)
+    if (all > 2) {
+        many_lines(model, 2, token_s);
         token_s = decode_line(model, all);
+    }
     if (all > 1)
         many_lines(model, all, token_s);
     model_close(model);

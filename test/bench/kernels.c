@@ -9,6 +9,7 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/gemm.h"
 #include "core/kernel/gemv.h"
+#include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "test/bench/bench.h"
@@ -158,7 +159,7 @@ product_row(struct par *par, enum class class, size_t m, size_t n, size_t k)
     product_close(&p);
 }
 
-/* Weights that fit no cache, against reading them. */
+/* Weights that no cache has, against reading them. */
 static void
 gemv_row(struct par *par, enum dtype dtype, const char *what)
 {
@@ -173,7 +174,9 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
     for (int i = 0; i < ROUNDS; i++) {
         double t;
 
+        probe_evict(par);
         read[i] = probe_read(par, w, nbytes);
+        probe_evict(par);
         t = clock_s();
         gemv(par, y, N, w, dtype, N, K, x, K, 1);
         v[i] = (double)nbytes / (clock_s() - t);
@@ -184,6 +187,83 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
     mem_big_free(w, nbytes, 1);
     mem_big_free(x, K, 4);
     mem_big_free(y, N, 4);
+}
+
+/* The values of a long context, as hf-infer has them: 64 heads, 256 MiB, in
+ * blocks of 64 tokens. */
+enum { HEADS = 64, CONTEXT = 8192, HEAD_DIM = 128, BLOCK = 64 };
+
+struct attend {
+    const char *w;  /* [HEADS, CONTEXT, HEAD_DIM], F32 */
+    const float *p; /* [n, CONTEXT], of every head */
+    float *y;       /* [HEADS, n, HEAD_DIM] */
+    size_t n;
+};
+
+static void
+attend_heads(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct attend *a = ctx;
+
+    (void)thread;
+    for (size_t h = begin; h < end; h++) {
+        struct mix m = { .y = a->y + h * a->n * HEAD_DIM,
+                         .w = a->w + h * CONTEXT * HEAD_DIM * 4,
+                         .p = a->p,
+                         .ldy = HEAD_DIM,
+                         .ldw = HEAD_DIM,
+                         .ldp = CONTEXT,
+                         .rows = BLOCK,
+                         .cols = HEAD_DIM,
+                         .n = a->n,
+                         .w_dtype = DT_F32 };
+
+        for (size_t i = 0; i < CONTEXT; i += BLOCK) {
+            mix(&m);
+            m.w = (const char *)m.w + (size_t)BLOCK * HEAD_DIM * 4;
+            m.p += BLOCK;
+            m.add = true;
+        }
+    }
+}
+
+/* What attention over them costs: the two queries that share a head of keys
+ * when a token is made, against reading the values; a tile of a prompt's, 64,
+ * against the peak. */
+static void
+mix_row(struct par *par, size_t n)
+{
+    const size_t nbytes = (size_t)HEADS * CONTEXT * HEAD_DIM * 4;
+    char *w = big(nbytes, 1);
+    float *p = big(n * CONTEXT, 4), *y = big(HEADS * n * HEAD_DIM, 4);
+    struct attend a = { w, p, y, n };
+    double v[ROUNDS], limit[ROUNDS], rate;
+    bool reads = n < 8;
+    char shape[32];
+
+    memset(w, 0x3c, nbytes);
+    for (size_t i = 0; i < n * CONTEXT; i++)
+        p[i] = (float)(i % 7) / CONTEXT;
+    par_for(par, HEADS, 1, attend_heads, &a);
+    for (int i = 0; i < ROUNDS; i++) {
+        double t;
+
+        probe_evict(par);
+        limit[i] =
+            reads ? probe_read(par, w, nbytes) : probe_best(par, PROBE_F32);
+        probe_evict(par);
+        t = clock_s();
+        par_for(par, HEADS, 1, attend_heads, &a);
+        v[i] = (double)nbytes * (reads ? 1 : (double)n / 2) / (clock_s() - t);
+    }
+    rate = median(v, ROUNDS); /* four bytes are two operations */
+    snprintf(shape, sizeof(shape), "%zux%dx%d", n, CONTEXT, HEAD_DIM);
+    row("mix, attention", shape, isa_name(cpu_isa()), par_threads(par),
+        1e-9 * rate, reads ? "GB/s" : "GFLOP/s", rate / median(limit, ROUNDS),
+        reads ? "read memory" : "its peak");
+    mem_big_free(w, nbytes, 1);
+    mem_big_free(p, n * CONTEXT, 4);
+    mem_big_free(y, HEADS * n * HEAD_DIM, 4);
 }
 
 enum { N_CACHED = 32768 };
@@ -246,6 +326,8 @@ table(int threads, bool products_alone)
     if (!products_alone) {
         gemv_row(par, DT_BF16, "gemv bf16");
         gemv_row(par, DT_F32, "gemv f32");
+        mix_row(par, 2);
+        mix_row(par, 64);
         if (threads == 1) { /* bytes read and written an element */
             vec_row("cvt bf16 to f32", widen, 6);
             vec_row("cvt f32 to bf16", round_bf16, 6);
@@ -306,6 +388,8 @@ main(int argc, char **argv)
     if (argc == 7 && !strcmp(argv[1], "one"))
         return one(argv + 2);
     table(1, products_alone);
+    if (all > 2)
+        table(2, products_alone);
     if (all > 1)
         table(all, products_alone);
     return 0;
