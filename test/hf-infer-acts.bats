@@ -288,6 +288,27 @@ assert said.endswith(
 END
 }
 
+@test "hf-infer --acts: on a terminal a known number of tokens has a percentage" {
+    py -c 'import numpy as np; np.save("ids.npy", np.ones((8, 500), "<i4"))'
+    "$PYTHON" - "$DEMO" <<'END'
+import os, pty, re, subprocess, sys
+for more, n in ([], 4000), (['--ctx', '300', '--pad'], 2400), (['--ctx', '512'], 3584):
+    master, slave = pty.openpty()
+    p = subprocess.Popen(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1', '-f',
+                          '--file', 'ids.npy', '--chunk', '16', '-o', 'x'] + more, stderr=slave)
+    os.close(slave)
+    said = b''
+    try:
+        while True:
+            said += os.read(master, 4096)
+    except OSError: # the other end is closed
+        pass
+    assert p.wait() == 0
+    done = re.findall(rb'(\d+) token, .*?, (\d+) %', said)
+    assert done and all(abs(int(p) - 100 * int(i) / n) <= 0.5 for i, p in done), (more, said)
+END
+}
+
 @test "hf-infer --acts: a wrong SPEC is a usage error that names it" {
     while IFS='|' read -r spec message; do
         run -2 --separate-stderr hf-infer "$DEMO" --ids 1 --acts "$spec"

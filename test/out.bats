@@ -40,6 +40,33 @@ np.save("ids.npy", np.zeros((30, 20), "<i4"))'
     [ -z "$(ls -A disk)" ]
 }
 
+@test "out: binary is never written to a terminal" {
+    py -c 'import numpy as np, kvc_model, kvc_ref, lut_apply_ref, saev_dump
+lut_apply_ref.Case("case", rows=6)
+np.save("x.npy", np.zeros((2, 40), "<f4"))
+saev_dump.dump("dump")
+kvc_ref.save("k.bin", kvc_model.average(3, 8, 2), 8, 2)'
+    n=0
+    while read -r -a command; do
+        run -2 "$PYTHON" -c 'import os, pty, sys
+sys.exit(os.WEXITSTATUS(pty.spawn(sys.argv[1:])))' "${command[@]}" </dev/null
+        echo "${command[*]}: $output"
+        [[ ${lines[0]} == "${command[0]}: "*terminal* ]]
+        [ "${#lines[@]}" -le 2 ]
+        n=$((n + 1))
+    done <<END
+hf-infer $DEMO --ids 1,2,3 --acts resid:0
+hf-infer $DEMO --ids 1,2,3 --acts resid:0 -o /dev/tty
+hf-infer $DEMO --ids 1,2,3 --logits -
+saev-read dump
+saev-read --raw --shuffle --seed 1 dump
+lut-apply -i x.npy case model.layers.0.self_attn.q_proj
+st-inspect cat --raw $DEMO/model.safetensors model.norm.weight
+kvc-convert --input k.bin --output /dev/tty
+END
+    [ $n -eq 8 ]
+}
+
 @test "out: a full disk keeps the old file, even with --force" {
     small_disk 100k
     echo old >disk/x.npy
