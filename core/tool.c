@@ -92,6 +92,16 @@ tool_quiet(void)
     err_warn_hook(NULL);
 }
 
+const char *
+tool_host(void)
+{
+    static char host[65]; /* HOST_NAME_MAX of Linux, and 0 */
+
+    if (!*host && gethostname(host, sizeof(host) - 1) < 0)
+        strcpy(host, "?");
+    return host;
+}
+
 _Noreturn void
 die_err(const struct err *err)
 {

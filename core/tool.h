@@ -32,6 +32,10 @@ void tool_quiet(void);
  * a newline. */
 void tool_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* tool_host() is this machine's name, which -v of a long run says, or "?".
+ * Owner: nobody. */
+const char *tool_host(void);
+
 /*
  * die_err() prints the line and exits with the error's status; after TU_USAGE
  * a second line says where help is.  die_usage() is the same for what main

@@ -314,7 +314,21 @@ END
     run -0 --separate-stderr env TU_ISA=scalar hf-infer "$DEMO" -p "1+1=" -v \
         --temperature 0.5 --seed 9 -j 1 --top-k 1
     [ "$output" = 2 ]
-    [[ $stderr == *"qwen3"*"scalar, 1 thread"*"temperature 0.5"*"seed 9"*"token/s"* ]]
+    [[ $stderr == *"qwen3"*"$(uname -n), scalar, 1 thread"*"temperature 0.5"*"seed 9"*"token/s"* ]]
+    for o in --nll "--top 1" "--logits l.npy" "--acts resid:0 -o a"; do
+        # shellcheck disable=SC2086
+        run -0 --separate-stderr hf-infer "$DEMO" --ids 1,2,3,4 $o -v
+        [[ $stderr == *"$(uname -n), "*" tokens in "*" s ("*" token/s)"* ]]
+    done
+    run -0 --separate-stderr hf-infer "$DEMO" --jsonl -v --greedy -n 2 <<<'{"ids": [1, 2, 3]}'
+    [[ $stderr == *"$(uname -n), "*"1 prompts, 3 tokens in, 2 out, in "*" s ("*" token/s out)"* ]]
+}
+
+@test "hf-infer -v: as many threads as the process may use CPUs" {
+    cpus=$(taskset -cp $$)
+    run -0 --separate-stderr taskset -c "$(grep -o '[0-9]*' <<<"${cpus##*:}" | head -n 1)" \
+        hf-infer "$DEMO" --ids 1,2 --top 1 -v
+    [[ $stderr == *", 1 threads"* ]]
 }
 
 @test "hf-infer --chat: the template is recognised, its marks are needed" {

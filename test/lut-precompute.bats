@@ -200,6 +200,8 @@ mkst.save(f, {n: a.astype("f4") for n, a in ref.read_safetensors(f)[0].items() i
     diff -r a c
     lut-precompute --index c
     diff -r a c
+    TU_ISA=scalar run -0 --separate-stderr lut-precompute -m model -s sparsify -o d --shard 1/3 -j 2 -v
+    [ "${stderr_lines[0]}" = "lut-precompute: $(uname -n), scalar, 2 threads, shard 1/3" ]
 }
 
 @test "lut-precompute: a file has the SHA-256 of its weights and of its SAE, biases included" {

@@ -107,9 +107,9 @@ say_setup(const struct run *run)
     const struct sampler *s = &run->sampler;
     const struct config *c = run->config;
 
-    tool_say("%s, %lld layers, hidden %lld, context %lld; %s, %d threads",
+    tool_say("%s, %lld layers, hidden %lld, context %lld; %s, %s, %d threads",
              c->arch, (long long)c->n_layers, (long long)c->hidden_size,
-             (long long)c->max_positions, isa_name(cpu_isa()),
+             (long long)c->max_positions, tool_host(), isa_name(cpu_isa()),
              par_threads(run->par));
     if (run->mode != MODE_GENERATE)
         return;

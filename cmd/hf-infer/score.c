@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/clock.h"
 #include "core/format/npy.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
@@ -20,6 +21,17 @@ need_ids(const struct run *run, const struct ids *ids, size_t least,
     return err_set(err, EX_DATAERR,
                    "%s: the prompt has %zu tokens (%s needs at least %zu)",
                    prompt_name(run), ids->n, what, least);
+}
+
+/* -v: what was handled since then. */
+static void
+say_speed(const struct run *run, size_t n_tokens, double started)
+{
+    double seconds = clock_s() - started;
+
+    if (run->verbose)
+        tool_say("%zu tokens in %.3f s (%.1f token/s)", n_tokens, seconds,
+                 (double)n_tokens / seconds);
 }
 
 /* Prompt and model: what all three begin with.  Nothing is written of a prompt
@@ -84,9 +96,12 @@ run_logits(struct run *run, struct err *err)
 {
     struct ids ids = { 0 };
     int rc = start(run, 1, "--logits", &ids, err);
+    double started = clock_s();
 
     if (rc == 0)
         rc = write_npy(run, &ids, err);
+    if (rc == 0)
+        say_speed(run, ids.n, started);
     ids_free(&ids);
     return rc;
 }
@@ -253,6 +268,7 @@ run_nll(struct run *run, struct err *err)
     struct ids ids = { 0 };
     struct nll_sink sink = { .run = run, .ids = &ids };
     int rc = start(run, 2, "--nll", &ids, err);
+    double started = clock_s();
 
     if (rc == 0 && !run->json)
         rc = out_write(run->out, head, sizeof(head) - 1, err);
@@ -260,6 +276,8 @@ run_nll(struct run *run, struct err *err)
         rc = run->compressor
                  ? feed_compressed(&sink, err)
                  : feed(run, ids.id, ids.n, NULL, score_rows, &sink, err);
+    if (rc == 0)
+        say_speed(run, ids.n, started);
     if (rc == 0)
         rc = report_nll(run, &sink, err);
     str_free(&sink.tsv);
@@ -338,11 +356,14 @@ run_top(struct run *run, struct err *err)
     struct ids ids = { 0 };
     float *last = NULL;
     int rc = start(run, 1, "--top", &ids, err);
+    double started = clock_s();
 
     if (rc == 0) {
         last = xmalloc((size_t)run->config->vocab_size * sizeof(*last));
         rc = feed(run, ids.id, ids.n, last, NULL, NULL, err);
     }
+    if (rc == 0)
+        say_speed(run, ids.n, started);
     if (rc == 0)
         rc = check_logits(run, run->dir, last, ids.n, err);
     if (rc == 0)

@@ -421,6 +421,21 @@ look(struct run *run, struct job *job, struct err *err)
     return 0;
 }
 
+/* -v: "HOST, avx2, 2 threads, shard 0/4". */
+static void
+say_setup(const struct run *run)
+{
+    const struct cmd *cmd = run->cmd;
+    struct str shard = { 0 };
+
+    if (cmd->n_parts)
+        str_addf(&shard, ", shard %llu/%llu", (unsigned long long)cmd->part,
+                 (unsigned long long)cmd->n_parts);
+    tool_say("%s, %s, %d threads%s", tool_host(), isa_name(cpu_isa()),
+             cmd->n_threads, shard.s ? shard.s : "");
+    str_free(&shard);
+}
+
 static int
 make_all(struct run *run, struct err *err)
 {
@@ -431,6 +446,8 @@ make_all(struct run *run, struct err *err)
         all_layers(run, look, err) < 0 ||
         make_folder(run->cmd->output, err) < 0)
         return -1;
+    if (run->cmd->verbose)
+        say_setup(run);
     run->progress.what = "products";
     run->progress.unit = "FLOP";
     run->progress.quiet = run->cmd->quiet;

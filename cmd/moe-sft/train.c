@@ -516,14 +516,11 @@ train_steps(struct train *t, struct err *err)
 static void
 say_setup(const struct train *t)
 {
-    char host[64] = "?";
-
-    gethostname(host, sizeof(host) - 1);
     tool_say("%s, %s, %d threads; %zu experts of %zu x %zu, rank %zu; from "
              "step %llu on",
-             host, isa_name(cpu_isa()), par_threads(t->par), t->base.n_experts,
-             t->base.hidden, t->base.intermediate, t->adapter.rank,
-             (unsigned long long)t->state.step);
+             tool_host(), isa_name(cpu_isa()), par_threads(t->par),
+             t->base.n_experts, t->base.hidden, t->base.intermediate,
+             t->adapter.rank, (unsigned long long)t->state.step);
 }
 
 int

@@ -1,8 +1,9 @@
 /* Rows on their way out: .npy, several of them, or raw; any dtype. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "cmd/saev-read/read.h"
+#include <unistd.h>
+
 #include "core/clock.h"
 #include "core/format/npy.h"
 #include "core/kernel/cpu.h"
@@ -171,18 +172,15 @@ void
 emit_say(struct emit *emit, const struct cmd *cmd)
 {
     size_t nbytes = out_nbytes(emit, emit->n_done);
-    char host[64] = "";
     double s;
 
     if (!cmd->verbose)
         return;
     progress_end(&emit->progress);
     s = clock_s() - emit->progress.started;
-    if (gethostname(host, sizeof(host) - 1) < 0)
-        host[0] = '\0';
     tool_say("%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s, threads: %d",
-             emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9), host,
-             isa_name(cpu_isa()),
+             emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9),
+             tool_host(), isa_name(cpu_isa()),
              cmd->n_threads ? cmd->n_threads : par_default());
 }
 

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cmd/saev-write/write.h"
 #include "core/clock.h"
@@ -214,15 +213,15 @@ print_images(struct run *run, struct err *err)
 static void
 say_done(const struct run *run, double seconds)
 {
-    char size[16], rate[16], host[64] = "?";
+    char size[16], rate[16];
     uint64_t n = run->in.n_taken;
 
-    gethostname(host, sizeof(host) - 1);
     tool_say("%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
              "s, %s/s, on %s",
              run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
              size_iec(size, n), seconds,
-             size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))), host);
+             size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))),
+             tool_host());
 }
 
 /* The stream comes first: a pipe's other end writes META before it. */
