@@ -554,6 +554,17 @@ END
     done
 }
 
+@test "hf-infer --compute bf16: a prompt's F32 weights are as if they were stored in bf16" {
+    py -c 'import numpy as np, tiny_models as t
+c = t.config_of("llama")
+w = t.weights_of(c, np.random.default_rng(1))
+t.write_model("wide", c, w, "F32")
+t.write_model("narrow", c, w, dtype_of=lambda n: "BF16" if "_proj" in n else "F32")'
+    logits() { hf-infer "$1" --ids 1,2,3,4,5,6,7 --logits - --compute "$2"; }
+    cmp <(logits wide bf16) <(logits narrow bf16)
+    run -1 cmp -s <(logits wide f32) <(logits narrow f32)
+}
+
 @test "hf-infer: options may follow the model, POSIXLY_CORRECT or not" {
     run -0 env POSIXLY_CORRECT=1 hf-infer "$DEMO" -p "1+1=" --greedy
     [ "$output" = 2 ]

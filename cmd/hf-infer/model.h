@@ -135,9 +135,9 @@ size_t lora_count(const struct model *model);
 
 /*
  * How exact the linear layers are: all in f32, or with their inputs rounded to
- * bf16.  Then the tokens of prompts go through gemm_bf16(), others through
- * gemm_exact(): each token's bits depend on which of the two it is.  Experts
- * take both through gemm_exact().
+ * bf16.  Then the tokens of prompts go through gemm_bf16(), which rounds F16
+ * and F32 weights, too, others through gemm_exact(): each token's bits depend
+ * on which of the two it is.  Experts take both through gemm_exact().
  */
 enum compute { COMPUTE_F32, COMPUTE_BF16 };
 
