@@ -110,6 +110,16 @@ END
     head -n 1 a | grep -F "\"ids\":[${ids// /,}]"
 }
 
+@test "hf-infer --jsonl: the same draws of any number of threads" {
+    for i in $(seq 24); do echo "{\"ids\":[$i,10,16,28]}"; done >p.jsonl
+    for how in '--temperature 3' '--temperature 2 --top-p 0.9 --repetition-penalty 1.3' \
+        '--temperature 3 --top-k 300 --min-p 0.01'; do
+        # shellcheck disable=SC2086
+        same_for '-j 1 --batch 1' '-j 1' '-j 2' '-j 5' '-j 3 --batch 5' -- \
+            hf-infer "$DEMO" --jsonl -n 12 --seed 5 $how --file p.jsonl
+    done
+}
+
 @test "hf-infer --jsonl: a wrong line ends it after the answers before it" {
     prompts 5 >good
     hf-infer "$DEMO" --jsonl -n 4 --greedy <good >want

@@ -152,6 +152,15 @@ END
     done
 }
 
+@test "hf-infer --nll, --top: the same bytes for any -j and --chunk" {
+    ids=$(seq -s, 1 3 400)
+    for what in --nll '--nll --json' '--top 20' '--top 20 --json'; do
+        # shellcheck disable=SC2086
+        same_for '-j 1 --chunk 1' '-j 1' '-j 2' '-j 3 --chunk 50' -- \
+            hf-infer "$DEMO" --ids "$ids" $what
+    done
+}
+
 @test "hf-infer --compute and --kv-dtype: near f32, the same for any -j, --chunk" {
     ids=$(seq -s, 1 7 900)
     hf-infer "$DEMO" --ids "$ids" --logits f32.npy

@@ -33,10 +33,11 @@ struct batch {
     size_t n_waiting, max_waiting;
     struct entry **active; /* [n_active] of them */
     size_t n_active, max_active;
-    struct feed *feeds; /* [max_active] */
-    struct entry **fed; /* [max_active] whose they are */
-    float *logits;      /* [max_active, vocab_size] */
-    struct sample *sample;
+    struct feed *feeds;      /* [max_active] */
+    struct entry **fed;      /* [max_active] whose they are */
+    float *logits;           /* [max_active, vocab_size] */
+    struct sample **samples; /* [n_samples] one a thread */
+    size_t n_samples;
     size_t n_done, n_prompt, n_output; /* prompts; tokens in, out */
     struct progress progress;
 };
@@ -178,11 +179,24 @@ add_feeds(struct batch *b, size_t n, bool fresh)
     return n;
 }
 
+static void
+choose(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct batch *b = ctx;
+    size_t vocab_size = (size_t)b->run->config->vocab_size;
+
+    for (size_t i = begin; i < end; i++) {
+        struct entry *e = b->fed[i];
+
+        e->failed = sequence_next(&e->seq, b->samples[thread],
+                                  b->logits + i * vocab_size, &e->err) < 0;
+    }
+}
+
 /* One more token of each sequence. */
 static int
 step(struct batch *b, struct err *err)
 {
-    size_t vocab_size = (size_t)b->run->config->vocab_size;
     size_t n = add_feeds(b, add_feeds(b, 0, false), true);
 
     if (engine_feed(b->run->engine, b->feeds, n, b->logits, err) < 0)
@@ -191,14 +205,12 @@ step(struct batch *b, struct err *err)
         if (!b->feeds[i].generated &&
             compress(b->run, b->fed[i]->session, err) < 0)
             return -1;
+    par_for(b->run->par, n, 1, choose, b);
     b->n_active = 0;
     for (size_t i = 0; i < n; i++) {
         struct entry *e = b->fed[i];
-        size_t before = e->seq.ids.n;
 
-        e->failed = sequence_next(&e->seq, b->sample,
-                                  b->logits + i * vocab_size, &e->err) < 0;
-        b->n_output += e->seq.ids.n - before;
+        b->n_output += e->seq.ids.n - session_length(e->session);
         if (!e->failed && !e->seq.finish_reason) {
             b->active[b->n_active++] = e;
             continue;
@@ -239,7 +251,10 @@ open_batch(struct batch *b, struct err *err)
     b->active = xcalloc(n, sizeof(struct entry *));
     b->fed = xcalloc(n, sizeof(struct entry *));
     b->feeds = xcalloc(n, sizeof(*b->feeds));
-    b->sample = sample_new((size_t)run->config->vocab_size);
+    b->n_samples = (size_t)par_threads(run->par);
+    b->samples = xcalloc(b->n_samples, sizeof(struct sample *));
+    for (size_t i = 0; i < b->n_samples; i++)
+        b->samples[i] = sample_new((size_t)run->config->vocab_size);
     b->logits = mem_big(n, (size_t)run->config->vocab_size * sizeof(float),
                         "logits", err);
     return b->logits ? 0 : -1;
@@ -254,7 +269,9 @@ close_batch(struct batch *b)
         entry_free(b->waiting[i]);
     jsonl_close(&b->in);
     mem_big_free(b->logits, b->max_active, vocab_size * sizeof(float));
-    sample_free(b->sample);
+    for (size_t i = 0; i < b->n_samples; i++)
+        sample_free(b->samples[i]);
+    free(b->samples);
     free(b->feeds);
     free(b->fed);
     free(b->active);

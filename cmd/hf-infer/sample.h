@@ -19,7 +19,7 @@ struct sampler {
     uint64_t seed, sequence;   /* each sequence has its own draws */
 };
 
-struct sample; /* scratch memory for one vocabulary size */
+struct sample; /* scratch memory for one vocabulary size, of one thread */
 
 struct sample *sample_new(size_t vocab_size); /* dies if memory is gone */
 void sample_free(struct sample *sample);

@@ -120,11 +120,14 @@ log_sum_exp(const float *x, size_t n)
 struct nll_sink {
     struct run *run;
     const struct ids *ids;
-    size_t base;       /* position of the first token fed in this call */
-    size_t compressed; /* tokens before --kvc compressed; 0: it did not */
-    size_t n_cached;   /* keys after that */
-    double sum, after; /* nats, of all, and of those told after that */
-    struct str tsv;    /* of one chunk */
+    size_t base;         /* position of the first token fed in this call */
+    size_t compressed;   /* tokens before --kvc compressed; 0: it did not */
+    size_t n_cached;     /* keys after that */
+    double sum, after;   /* nats, of all, and of those told after that */
+    struct str tsv;      /* of one chunk */
+    const float *logits; /* of it, from position 'first' on */
+    size_t first;
+    double *nll;
 };
 
 static void
@@ -142,6 +145,22 @@ put_nll(struct nll_sink *sink, size_t position, double nll)
 }
 
 /* The logits at a position are about the token after it. */
+static void
+score_some(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct nll_sink *sink = ctx;
+    size_t vocab_size = (size_t)sink->run->config->vocab_size;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        const float *row = sink->logits + i * vocab_size;
+        int32_t id = sink->ids->id[sink->first + i + 1];
+
+        sink->nll[i] = log_sum_exp(row, vocab_size) - (double)row[id];
+    }
+}
+
+/* Each row by any thread; what they tell is put together in their order. */
 static int
 score_rows(void *ctx, const float *logits, size_t first, size_t n,
            struct err *err)
@@ -152,15 +171,20 @@ score_rows(void *ctx, const float *logits, size_t first, size_t n,
     int rc = 0;
 
     first += sink->base;
-    for (size_t i = 0; i < n && first + i + 1 < sink->ids->n; i++) {
-        const float *row = logits + i * vocab_size;
-        int32_t id = sink->ids->id[first + i + 1];
-        double nll;
+    if (n > sink->ids->n - 1 - first)
+        n = sink->ids->n - 1 - first;
+    sink->logits = logits;
+    sink->first = first;
+    sink->nll = xmalloc((n + 1) * sizeof(*sink->nll));
+    par_for(run->par, n, 1, score_some, sink);
+    for (size_t i = 0; i < n; i++) {
+        double nll = sink->nll[i];
 
-        rc = check_logits(run, run->dir, row, first + i + 1, err);
+        if (!isfinite(nll)) /* as it is where the logits are not */
+            rc = check_logits(run, run->dir, logits + i * vocab_size,
+                              first + i + 1, err);
         if (rc < 0)
             break;
-        nll = log_sum_exp(row, vocab_size) - (double)row[id];
         sink->sum += nll;
         if (sink->compressed && first + i >= sink->compressed)
             sink->after += nll;
@@ -170,6 +194,8 @@ score_rows(void *ctx, const float *logits, size_t first, size_t n,
         out_write(run->out, sink->tsv.s, sink->tsv.n, err) < 0)
         rc = -1;
     str_clear(&sink->tsv);
+    free(sink->nll);
+    sink->nll = NULL;
     return rc;
 }
 
