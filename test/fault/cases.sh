@@ -114,8 +114,10 @@ moe-gradient |                          |        | moe-sft check -q -j 1 -b in/e
 moe-merge    |                          |        | moe-sft merge -q -j 1 -b in/e/base.safetensors -l in/e/lora.safetensors -o out/m.safetensors
 moe-merge-hf |                          |        | moe-sft merge -q -j 1 -b in/e/hf -l in/e/peft -o out/m
 moe-replace  | cp -r in/e/hf out/m      |        | moe-sft merge -q -j 1 -f -b in/e/hf -l in/e/peft -o out/m
+moe-layers   |                          |        | moe-sft merge -q -j 1 -b in/moe -l in/l0.safetensors,in/l1.safetensors -o out/m
 moe-peft     |                          |        | moe-sft convert -q -b in/e/base.safetensors -l in/e/lora.safetensors --layer 3 -o out/peft
 moe-stacked  |                          |        | moe-sft convert -q -b in/e/hf --layer 3 -l in/e/peft -o out/l.safetensors
+moe-both     |                          |        | moe-sft convert -q -l in/l0.safetensors -l in/l1.safetensors -o out/peft
 moe-quantize |                          |        | moe-sft quantize -q -j 1 -b in/e/base.safetensors -o out/q.safetensors
 END_OF_TABLE
 }
@@ -133,6 +135,7 @@ finish_inputs() (
     saev-write -q -m saev.json -o parts --shard 0/2 first
     tail -c +$(($(wc -c <first) + 1)) a.f32 | saev-write -q -m saev.json -o parts --shard 1/2
     if saev-write -q --resume -m saev.json -o half first 2>half.err; then exit 1; fi
+    for l in 0 1; do moe-sft init -q -b moe --layer $l -o l$l.safetensors; done
     cd "$in/.."
     moe-sft forward -q -b in/e/base.safetensors -l in/e/lora.safetensors -i in/e/batch.safetensors -o in/e/f.safetensors -c in/e/cache.safetensors
     moe-sft train -q -b in/e/base.safetensors -l in/e/student.safetensors -o in/e/run -n 2 in/e/b0.safetensors in/e/b1.safetensors >/dev/null
