@@ -192,6 +192,8 @@ run_exists(struct run *run, struct err *err)
         return outdir_replaceable(run->path.s, err);
     if (file_missing(run->path.s))
         return 0;
+    if (!run->cmd->if_missing && access(run->path.s, F_OK) < 0)
+        return 0; /* nobody can say that it exists: what is made next tells */
     outdir_sweep(run->cmd->parent, run->stage.s);
     if (!run->cmd->if_missing)
         return out_exists(run->path.s, err);
