@@ -37,7 +37,7 @@ poke() {
 
 @test "kvc-convert: wrapped, flat, named by a wrapper, Parameters" {
     converts wrappings
-    [ "$output" = 15 ]
+    [ "$output" = 17 ]
 }
 
 @test "kvc-convert: missing biases, text only, other prefixes and slots, header options" {

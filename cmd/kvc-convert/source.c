@@ -90,36 +90,8 @@ has_names(const struct source *src, const struct order *order,
     return false;
 }
 
-/*
- * Where a checkpoint keeps the compressor's state: where the engine's script
- * looks, and where that finds no weights, in what other trainers call theirs.
- */
-static int
-find_state(struct source *src, const struct order *order, bool strict,
-           struct err *err)
-{
-    const struct pth_value *root = pth_root(src->pth), *found;
-    const struct pth_value *model = dict_at(root, "model_state_dict");
-    const struct pth_value *state = dict_at(root, "state_dict");
-
-    if (pth_kind(root) != PTH_DICT)
-        return err_set(err, EX_DATAERR,
-                       "%s: is a pickle of something else than a state dict",
-                       src->path);
-    if ((found = dict_at(model, "compressor")) ||
-        (found = dict_at(root, "compressor"))) {
-        src->state = found;
-        return 0;
-    }
-    src->state = root;
-    if (!strict && !has_names(src, order, "") &&
-        ((found = dict_at(state, "compressor")) || (found = state) ||
-         (found = model)))
-        src->state = found;
-    return 0;
-}
-
-/* Training wrappers put a word before every name: which one? */
+/* Training wrappers put a word before every name: which one?  NULL: no name is
+ * one of the order's. */
 static const char *
 find_start(const struct source *src, const struct order *order)
 {
@@ -130,17 +102,51 @@ find_start(const struct source *src, const struct order *order)
     for (size_t j = 0; j < sizeof(starts) / sizeof(starts[0]); j++)
         if (has_names(src, order, starts[j]))
             return starts[j];
-    return "";
+    return NULL;
+}
+
+/*
+ * Where a checkpoint keeps the compressor's state: the first of the places
+ * that has weights, those of the engine's script before what other trainers
+ * call theirs.  Where none has, and if 'strict', it is the script's choice.
+ */
+static int
+find_state(struct source *src, const struct order *order, bool strict,
+           struct err *err)
+{
+    const struct pth_value *root = pth_root(src->pth);
+    const struct pth_value *model = dict_at(root, "model_state_dict");
+    const struct pth_value *state = dict_at(root, "state_dict");
+    const struct pth_value *places[] = { dict_at(model, "compressor"),
+                                         dict_at(root, "compressor"),
+                                         root,
+                                         dict_at(state, "compressor"),
+                                         state,
+                                         model };
+
+    if (pth_kind(root) != PTH_DICT)
+        return err_set(err, EX_DATAERR,
+                       "%s: is a pickle of something else than a state dict",
+                       src->path);
+    for (size_t i = 0; !strict && i < sizeof(places) / sizeof(*places); i++) {
+        src->state = places[i];
+        if (src->state && find_start(src, order))
+            return 0;
+    }
+    src->state = places[0] ? places[0] : places[1] ? places[1] : root;
+    return 0;
 }
 
 int
 source_settle(struct source *src, const struct order *order, bool strict,
               struct err *err)
 {
+    const char *start;
+
     if (src->pth && find_state(src, order, strict, err) < 0)
         return -1;
-    if (!strict)
-        src->strip = find_start(src, order);
+    start = strict ? NULL : find_start(src, order);
+    src->strip = start ? start : "";
     return 0;
 }
 

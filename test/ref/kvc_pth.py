@@ -213,6 +213,8 @@ def wrappings():
     run(archive({"state_dict": state, "epoch": 3}), want)
     run(archive({"model_state_dict": state, "epoch": 3}), want)
     run(archive({"state_dict": {"compressor": state}}), want)
+    run(archive({"compressor": {"cfg": 1}, "state_dict": state}), want)
+    run(archive({"state_dict": {"lr": 1}, "model_state_dict": state}), want)
     # where the script looks comes first
     for beside in "state_dict", "model_state_dict":
         run(archive({**state, beside: {"a": 1}}), want)
