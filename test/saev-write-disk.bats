@@ -50,6 +50,26 @@ part() {
     diff -r want "disk/$H"
 }
 
+@test "saev-write --shard: what killed tasks left behind has its room, too" {
+    make_stream
+    small_disk 644k
+    for i in 0 1; do
+        mkfifo pipe$i
+        saev-write -q -m m.json -o disk --shard $i/2 pipe$i 3>&- &
+        exec 7>pipe$i
+        head -c 1000 a.f32 >&7
+        until [ "$(stat -c %b "disk/.$H.part/.acts00000$((4 * i)).bin.tmp."* || :)" = 160 ]; do kill -0 $!; sleep 0.01; done
+        kill -9 $!
+        wait $! || :
+        exec 7>&-
+    done
+    for i in 0 1; do
+        part $i | saev-write -q -m m.json -o disk --shard $i/2
+    done
+    saev-write -q -m m.json -o disk --finish
+    diff -r want "disk/$H"
+}
+
 @test "saev-write --resume: a disk that holds the dump once is enough" {
     make_stream
     small_disk 644k

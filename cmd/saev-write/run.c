@@ -359,7 +359,8 @@ skip_shards(struct run *run, size_t *shard, struct err *err)
 }
 
 /* Bytes that a file in the folder has of the dump: all of a shard that is
- * complete, and the blocks so far of one that another task is writing. */
+ * complete, and the blocks so far of one that another task is writing, or was
+ * until it was killed: who writes that shard removes it first. */
 static size_t
 nbytes_of(const struct run *run, int dir_fd, const char *name)
 {
@@ -370,7 +371,7 @@ nbytes_of(const struct run *run, int dir_fd, const char *name)
         return shard < run->saev.n_shards && shard_there(run, shard)
                    ? saev_shard_nbytes(&run->saev, shard)
                    : 0;
-    if (!tmp_is_live(dir_fd, name) ||
+    if (!strstr(name, ".tmp.") ||
         fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return 0;
     return (size_t)st.st_blocks * 512;
@@ -403,8 +404,10 @@ has_room(const struct run *run, size_t *need, size_t *room)
     if (statvfs(run->cmd->parent, &fs) < 0 || fs.f_blocks == 0 ||
         !size_mul(fs.f_bavail, fs.f_frsize, room))
         return true;
-    there = nbytes_there(run);
     *need = run->saev.n_imgs * run->saev.img_nbytes;
+    if (*need <= *room) /* mostly: no need to look at each shard */
+        return true;
+    there = nbytes_there(run);
     *need = *need > there ? *need - there : 0;
     return *need <= *room;
 }
