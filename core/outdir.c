@@ -99,9 +99,8 @@ make(const char *path, struct err *err)
     return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
 }
 
-/* "-" is standard output to every tool, and no folder's name. */
-static int
-check_name(const char *path, struct err *err)
+int
+outdir_check_name(const char *path, struct err *err)
 {
     if (strcmp(path, "-") != 0)
         return 0;
@@ -117,8 +116,6 @@ outdir_make(const char *path, struct err *err)
     char *name;
     int rc;
 
-    if (check_name(path, err) < 0)
-        return -1;
     while (n > 1 && path[n - 1] == '/')
         n--;
     name = xstrndup(path, n);
@@ -553,8 +550,6 @@ outdir_replaceable(const char *path, struct err *err)
     DIR *dir;
     int rc = 0;
 
-    if (check_name(path, err) < 0)
-        return -1;
     if (lstat(path, &st) == 0 && !S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
     dir = opendir(path);

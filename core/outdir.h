@@ -28,9 +28,13 @@ struct outdir;
 int outdir_open(struct outdir **dir, const char *parent, const char *name,
                 bool shared, struct err *err);
 
+/* outdir_check_name(): as -o has it, "-" is standard output, and no folder
+ * (TU_USAGE). */
+int outdir_check_name(const char *path, struct err *err);
+
 /* outdir_make() makes the folder 'path' if it is missing, not those above it;
  * a power cut does not take it, with all in it.  0, or -1 with 'err' set
- * (EX_CANTCREAT, EX_IOERR; TU_USAGE for "-"). */
+ * (EX_CANTCREAT, EX_IOERR). */
 int outdir_make(const char *path, struct err *err);
 
 /* outdir_path() is where its files are to be made; dies with 'dir'. */
@@ -56,7 +60,7 @@ int outdir_commit(struct outdir *dir, const char *name, bool replace,
 /* outdir_replaceable(): is 'path' nothing that 'replace' would refuse?  A file
  * or link is no folder, one with folders in it was not made here, and a mount
  * point stays where it is: -1 with 'err' set (EX_CANTCREAT) tells so before the
- * work (TU_USAGE for "-"); outdir_commit() looks again. */
+ * work; outdir_commit() looks again. */
 int outdir_replaceable(const char *path, struct err *err);
 
 /*

@@ -291,4 +291,8 @@ dump("dump", n=1)'
         [ "${lines[0]}" = "${line%% *}: a folder cannot be written to standard output (./- has that name)" ]
         [ ! -e ./- ]
     done
+    mkdir ./- # as one above it it is a folder like others
+    moe-sft convert -b "$moe" --layer 0 -l lora.safetensors -o -/peft
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" -o -/lut
+    [ "$(ls ./-)" = "$(printf 'lut\npeft')" ]
 }

@@ -216,6 +216,8 @@ parse(struct cmd *cmd, int argc, char **argv)
         die_usage("-m MODEL and -s SAE are needed");
     if (cmd->dry_run && cmd->verify)
         die_usage("--dry-run writes nothing to --verify");
+    if (cmd->output && outdir_check_name(cmd->output, &err) < 0)
+        die_err(&err);
 }
 
 /* ---- the run ---- */

@@ -15,6 +15,8 @@ folder_open(struct folder *f, const char *path, int flags, struct err *err)
     char *whole, *parent;
     int rc;
 
+    if (outdir_check_name(path, err) < 0)
+        return -1;
     while (n > 1 && path[n - 1] == '/')
         n--;
     whole = xstrndup(path, n);

@@ -211,7 +211,7 @@ look_into_dir(struct train *t, struct err *err)
 
     str_addf(&t->state_path, "%s/state.safetensors", o->dir);
     str_addf(&t->lora_path, "%s/lora.safetensors", o->dir);
-    if (outdir_make(o->dir, err) < 0)
+    if (outdir_check_name(o->dir, err) < 0 || outdir_make(o->dir, err) < 0)
         return -1;
     if (stat(o->dir, &st) < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is no folder", o->dir);

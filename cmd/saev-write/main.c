@@ -177,6 +177,8 @@ parse(struct cmd *cmd, int argc, char **argv)
     if (index < argc)
         cmd->input_path = argv[index];
     check_options(cmd, mode);
+    if (cmd->parent && outdir_check_name(cmd->parent, &err) < 0)
+        die_err(&err);
     return mode;
 }
 
