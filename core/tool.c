@@ -97,7 +97,7 @@ tool_host(void)
 {
     static char host[65]; /* HOST_NAME_MAX of Linux, and 0 */
 
-    if (!*host && gethostname(host, sizeof(host) - 1) < 0)
+    if (!*host && gethostname(host, sizeof(host)) < 0)
         strcpy(host, "?");
     return host;
 }

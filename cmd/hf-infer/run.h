@@ -126,8 +126,8 @@ int ids_parse(const char *text, size_t nbytes, const char *name,
 int ids_check(const int32_t *ids, size_t n, int64_t vocab_size,
               const char *name, struct err *err);
 
-/* check_logits(): EX_DATAERR if a number among a position's logits is none, or
- * infinite; 'where' is what the message begins with. */
+/* check_logits(): EX_DATAERR if among a position's logits is a NaN or infinity,
+ * or nothing but its negative; 'where' is what the message begins with. */
 int check_logits(const struct run *run, const char *where, const float *logits,
                  size_t n_tokens, struct err *err);
 

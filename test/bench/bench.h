@@ -43,6 +43,12 @@ median(double *v, size_t n)
     return v[n / 2];
 }
 
+static inline double
+min(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 /* A name in $TMPDIR for mkstemp() and mkdtemp(); the caller's to free. */
 static inline char *
 scratch_name(const char *name)

@@ -146,6 +146,10 @@ neighbour_line(const struct model *model, double alone_s)
     take_cpus(&two, &all, 2);
     take_cpus(&its, &all, 1);
     pid = hog(&its);
+    if (pid < 0) {
+        perror("bench: beside a hog: left out");
+        return;
+    }
     sched_setaffinity(0, sizeof(two), &two); /* the threads will have it, too */
     check(par_open(&par, 2, &err), &err);
     check(engine_open(&engine, model, par, &one, &err), &err);

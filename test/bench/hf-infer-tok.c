@@ -18,12 +18,6 @@
 
 enum { TEXT_BYTES = 8 << 20, RUN_BYTES = 1 << 20, ROUNDS = 5 };
 
-static double
-min(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 static uint32_t
 draw(uint32_t *state, uint32_t below)
 {

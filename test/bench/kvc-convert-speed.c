@@ -15,8 +15,10 @@ run_s(const char *line, const char *to)
 {
     double t = clock_s();
 
-    if (system(line) != 0)
+    if (system(line) != 0) {
         fprintf(stderr, "kvc-convert-speed: failed: %s\n", line);
+        exit(1);
+    }
     t = clock_s() - t;
     unlink(to);
     return t;

@@ -151,12 +151,6 @@ time_tool(char *verb, char *file)
     return now_ms() - start;
 }
 
-static double
-min(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 static void
 bench(const char *name, size_t n, int shuffled, int rounds)
 {
