@@ -153,3 +153,58 @@ a[2, 7, 5] = float('$bad'); t['up_proj'] = mkst.bf16(a)"
     run -2 moe-sft train -b base.safetensors -l lora.safetensors -o run -n 1 --eps 0 batch.safetensors
     [[ ${lines[0]} == "moe-sft: --eps"* ]]
 }
+
+# cut_while FILE BYTES VERB...: FILE, which is mapped last, is cut by so many
+# bytes while moe-sft waits to warn of the adapter's layer; sets "status" and
+# "said".
+cut_while() {
+    local file=$1 bytes=$2
+    shift 2
+    rm -rf x said
+    mkfifo said
+    exec 6<>said
+    head -c 65536 /dev/zero >&6 # whoever speaks has to wait
+    moe-sft "$@" -o x 2>said 6>&- &
+    for ((i = 0; i < 1000; i++)); do
+        ! grep -q "/$file$" /proc/$!/maps || break
+        sleep 0.01
+    done
+    grep -q "/$file$" /proc/$!/maps
+    cp -L "$file" was
+    truncate -s -"$bytes" "$file"
+    exec 7<said 6>&-
+    tr -d '\0' <&7 >all
+    exec 7<&-
+    status=0
+    wait $! || status=$?
+    said=$(tail -n 1 all)
+    cat was >"$file"
+}
+
+@test "moe-sft merge, convert: a file that is cut off while it is read is an error" {
+    edit lora.safetensors 'm["layer_idx"] = "1"' # of the base's layer 3: a warning
+    edit peft/adapter_model.safetensors 't["spare"] = np.zeros(1, "<f4")'
+    peft=peft/adapter_model.safetensors
+    while read -r file verb; do
+        n=$(stat -c %s $file)
+        # in the last page, which reads as zeros; all but the first
+        cut_while $file 1 $verb
+        echo "$file $verb: $status $said"
+        [ $status = 74 ]
+        [ "$said" = "moe-sft: $file: has $((n - 1)) bytes by now ($n when it was opened)" ]
+        [ ! -e x ]
+        [ -z "$(find . -name '.x*')" ]
+        cut_while $file $((n - 100)) $verb
+        echo "$file $verb: $status $said"
+        [ $status = 74 ]
+        [ "$said" = "moe-sft: an input file shrank while it was read" ]
+        [ ! -e x ]
+    done <<END
+lora.safetensors convert -b hf --layer 3 -l lora.safetensors
+$peft convert -l peft
+lora.safetensors merge -b hf --layer 3 -l lora.safetensors
+$peft merge -b hf --layer 3 -l peft
+$peft merge -b hf --layer 3 -l peft --stacked
+$(cd hf && find . -name '*.safetensors' -printf 'hf/%P merge -b hf --layer 3 -l lora.safetensors\n')
+END
+}

@@ -263,7 +263,8 @@ adapter_take(struct adapter *a, enum moe_lora_matrix m, size_t first, size_t n,
     const char *data = st_data(st, t);
 
     for (size_t e = 0; e < n; e++)
-        to[e] = (struct adapter_part){ data + e * (t->nbytes / n), t->dtype };
+        to[e] =
+            (struct adapter_part){ data + e * (t->nbytes / n), st, t->dtype };
     a->dtype =
         a->dtype < 0 || a->dtype == (int)t->dtype ? (int)t->dtype : (int)DT_F32;
 }
@@ -279,6 +280,21 @@ adapter_f32(const struct adapter *a, enum moe_lora_matrix m, size_t expert,
         cvt_to_f32(to, from->data, from->dtype, n);
     else
         memset(to, 0, n * sizeof(*to));
+}
+
+int
+adapter_unchanged(const struct adapter *a, struct err *err)
+{
+    const struct st *last = NULL;
+
+    for (size_t i = 0; a->parts && i < MOE_N_LORA * a->n_experts; i++) {
+        const struct st *st = a->parts[i].st;
+
+        if (st && st != last && st_unchanged(st, err) < 0)
+            return -1;
+        last = st ? st : last;
+    }
+    return 0;
 }
 
 /* All six are checked before one is taken. */
@@ -456,7 +472,7 @@ put_part(const struct adapter *a, struct stw *w, int tensor,
         return stw_write(w, tensor, a->m[m] + expert * n, nbytes, offset, err);
     from = a->parts + m * a->n_experts + expert;
     if (from->data && from->dtype == dtype)
-        return stw_write(w, tensor, from->data, nbytes, offset, err);
+        return write_mapped(w, tensor, from->data, nbytes, offset, err);
     wide = mem_try(n, sizeof(*wide), moe_lora_names[m], err);
     data = wide ? mem_try(nbytes, 1, moe_lora_names[m], err) : NULL;
     if (data) {
@@ -504,6 +520,8 @@ adapter_write(const struct adapter *a, const char *path, int flags,
         rc = stw_open(w, path, flags, err);
     for (int m = 0; rc == 0 && m < MOE_N_LORA; m++)
         rc = adapter_put(a, w, handle[m], m, -1, err);
+    if (rc == 0)
+        rc = adapter_unchanged(a, err);
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);

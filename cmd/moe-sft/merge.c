@@ -118,6 +118,21 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
     return 0;
 }
 
+/* Is all that was read as long as it was? */
+static int
+inputs_unchanged(const struct merge *g, struct err *err)
+{
+    const struct layers *l = &g->layers;
+
+    for (size_t i = 0; i < l->dir.n_files; i++)
+        if (st_unchanged(&l->dir.files[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < l->n; i++)
+        if (adapter_unchanged(&l->list[i].adapter, err) < 0)
+            return -1;
+    return 0;
+}
+
 /* ---- a file of the experts alone ---- */
 
 /* All of a layer: the caller frees them. */
@@ -197,6 +212,8 @@ write_experts(struct merge *g, struct err *err)
     for (size_t i = 0; rc == 0 && i < l->n; i++)
         rc = put_items(g, w, &l->list[i], &tensor, err);
     if (rc == 0)
+        rc = inputs_unchanged(g, err);
+    if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);
     return rc;
@@ -263,7 +280,7 @@ write_shard(struct merge *g, const struct st *st, const char *path,
 
         rc = find_item(g, t, &it)
                  ? put_merged(g, w, (int)i, it, err)
-                 : stw_write(w, (int)i, st_data(st, t), t->nbytes, 0, err);
+                 : write_mapped(w, (int)i, st_data(st, t), t->nbytes, 0, err);
     }
     if (rc == 0)
         rc = stw_commit(w, err);
@@ -367,7 +384,8 @@ write_folder(struct merge *g, struct err *err)
     if (folder_open(&f, g->cmd->output, g->cmd->out_flags, err) < 0)
         return -1;
     if (copy_others(g, outdir_path(f.dir), err) < 0 ||
-        copy_shards(g, outdir_path(f.dir), err) < 0) {
+        copy_shards(g, outdir_path(f.dir), err) < 0 ||
+        inputs_unchanged(g, err) < 0) {
         folder_abort(&f);
         return -1;
     }

@@ -148,6 +148,9 @@ write_tensors(const struct to *to, struct stw *w, const char *path,
                             (enum moe_lora_matrix)(k % MOE_N_LORA),
                             (int64_t)(k / MOE_N_LORA), err) < 0)
                 return -1;
+    for (size_t i = 0; i < to->n; i++)
+        if (adapter_unchanged(to->adapters[i], err) < 0)
+            return -1;
     return stw_commit(w, err);
 }
 

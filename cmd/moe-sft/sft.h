@@ -88,6 +88,7 @@ void base_digest(const struct base *base, struct hash *hash);
  */
 struct adapter_part {
     const void *data; /* in a mapped file; NULL: zeros */
+    const struct st *st;
     enum dtype dtype;
 };
 struct adapter {
@@ -136,6 +137,10 @@ void adapter_digest(const struct adapter *a, struct hash *hash);
 size_t adapter_size(const struct adapter *a, enum moe_lora_matrix m);
 void adapter_f32(const struct adapter *a, enum moe_lora_matrix m, size_t expert,
                  float *to);
+
+/* adapter_unchanged() is st_unchanged() of every file that a mapped adapter has
+ * been read from: to be asked when its last number has been. */
+int adapter_unchanged(const struct adapter *a, struct err *err);
 
 /* adapter_parts() makes parts without data, for sizes that it checks;
  * adapter_take() says where 'n' experts' matrices lie from 'first' on. */
@@ -336,6 +341,11 @@ int write_f32(struct stw *w, int tensor, const float *v, size_t n,
               struct err *err);
 int write_i64(struct stw *w, int tensor, const int64_t *v, size_t n,
               struct err *err);
+
+/* write_mapped() is stw_write() of what lies in a mapped file: copied first, as
+ * write(2) takes a page that has been cut off for a bad address. */
+int write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
+                 size_t offset, struct err *err);
 
 /*
  * A forward's cache as a file: the batch, gate and up, and digests of all that
