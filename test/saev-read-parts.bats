@@ -30,7 +30,7 @@ for n in 1, 2, 3, 7, 11, 12:
 END
     py -c 'from saev_dump import *; dump("e", "padded", layers=[0, 1], n=20, imgs_a_shard=2)'
     run -0 saev-read verify -v --deep --shard 1/2 e
-    echo "$output";     [ "$output" = "saev-read: e: part 1/2 is sound, 6 shards, 1920 bytes" ]
+    [ "$output" = "saev-read: e: part 1/2 is sound, 6 shards, 1920 bytes" ]
     run -2 saev-read verify --shard 1/2 e
     [ "${lines[0]}" = "saev-read: --shard is for --deep" ]
     run -2 saev-read verify --deadline 1 e
@@ -54,7 +54,7 @@ END
 @test "saev-read verify --deep: who is stopped tells what was found so far" {
     make_huge || skip "no file of 2 TiB here"
     run -75 --separate-stderr timeout 30 saev-read verify -q --deep -j 1 --deadline 1 d d
-    echo "$output" | diff - want;     [ "$output" = "$(cat want)" ]
+    diff - want <<<"$output"
     [ "$stderr" = "saev-read: stopped by the deadline: 1 of 3 shards of d were read, run it again" ]
     run -75 --separate-stderr timeout 30 saev-read verify -q --deep --json --deadline 1 d
     py -c 'import json, sys
@@ -68,4 +68,30 @@ assert got["dumps"][0]["status"] == 75 and len(got["dumps"][0]["problems"]) == 2
     [ $status = 75 ]
     cmp out want
     [ "$(cat err)" = "saev-read: stopped by SIGTERM: 1 of 3 shards of d were read, run it again" ]
+}
+
+# two_seconds CALL COMMAND...: the command, in whose first CALL two seconds pass.
+two_seconds() {
+    not_sanitized "LeakSanitizer does not run under strace"
+    strace -o /dev/null true 2>/dev/null || skip "no strace here"
+    strace -o /dev/null -e trace="$1" -e inject="$1:delay_enter=2000000:when=1" "${@:2}"
+}
+
+@test "saev-read verify --deep: a stop before the first shard is no problem of the dump" {
+    py - <<'END'
+from saev_dump import *
+dump("d", n=7)
+m = {k: v for k, v in meta(n=7).items() if k != "seed"} | {"dtype": "float32", "protocol": "1.0.0"}
+json.dump(m, open("d/metadata.json", "w"))
+json.dump([{"name": "acts%06d.bin" % i, "n_imgs": n} for i, n in enumerate([3, 3, 1])], open("d/shards.json", "w"))
+END
+    run -0 saev-read verify -q --deep d
+    run -75 saev-read verify -q --deep --deadline 0 d d
+    [ "$output" = "saev-read: stopped by the deadline: no shard of d was read, run it again" ]
+    # the folder is listed after the metadata, and before shards.json
+    for part in "" "--shard 0/12"; do
+        # shellcheck disable=SC2086
+        run -75 two_seconds getdents64 saev-read verify -q --deep --deadline 1 $part d
+        [ "$output" = "saev-read: stopped by the deadline: no shard of d was read, run it again" ]
+    done
 }

@@ -136,7 +136,7 @@ check_shards_json(struct check *c, struct err *err)
     json_decref(v);
     str_free(&path);
     str_free(&text);
-    if (rc == 0 || err->status == EX_IOERR)
+    if (rc == 0 || err->status == EX_IOERR || err->status == EX_TEMPFAIL)
         return rc;
     problem(c, "%s", short_of(c, err->what));
     return 0;

@@ -29,7 +29,8 @@ struct check {
     struct saevdir dir;
     struct lines problems, notes;
     struct run run;
-    size_t n_read, nbytes_read; /* check_deep(): files of the part */
+    size_t n_part;              /* check_deep(): files of the part */
+    size_t n_read, nbytes_read; /* of them, to their ends */
     struct manifest {
         size_t n, cap;
         struct manifest_entry {
@@ -63,9 +64,9 @@ bool folder_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX]);
 
 /*
  * Each finds problems of its own kind; -1 with 'err' set if it cannot be
- * known (EX_IOERR).  check_deep() reads all data of the part, once; asked to
- * stop, it leaves what it found in shards that were read to their ends
- * (EX_TEMPFAIL).
+ * known (EX_IOERR, or EX_TEMPFAIL: asked to stop).  check_deep() reads all data
+ * of the part, once; asked to stop, it leaves what it found in shards that were
+ * read to their ends.
  */
 int check_beside(struct check *c, struct err *err); /* beside.c */
 int check_holes(struct check *c, struct err *err);  /* deep.c */

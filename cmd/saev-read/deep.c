@@ -328,19 +328,6 @@ take_part(struct saevdir *dir, const struct cmd *cmd, uint64_t *nbytes)
     return dir->n_there = n;
 }
 
-static int
-say_stopped(const struct check *c, size_t n, struct err *err)
-{
-    struct str how = { 0 };
-    int rc;
-
-    str_addf(&how, "%zu of %zu shards of %s were read, run it again", c->n_read,
-             n, c->path);
-    rc = sig_stopped(how.s, err);
-    str_free(&how);
-    return rc;
-}
-
 int
 check_deep(struct check *c, struct err *err)
 {
@@ -353,7 +340,7 @@ check_deep(struct check *c, struct err *err)
     uint64_t done = 0;
     int rc = open_pieces(&d, n_threads, err);
 
-    n = take_part(&c->dir, c->cmd, &progress.total);
+    n = c->n_part = take_part(&c->dir, c->cmd, &progress.total);
     d.scans = xcalloc(window, sizeof(*d.scans));
     progress_start(&progress);
     for (size_t i = 0, k; i < n && rc == 0; i += k) {
@@ -365,8 +352,6 @@ check_deep(struct check *c, struct err *err)
     }
     end_run(c);
     progress_end(&progress);
-    if (rc < 0 && err->status == EX_TEMPFAIL)
-        rc = say_stopped(c, n, err);
     for (int i = 0; i < n_threads; i++)
         free(d.pieces[i]);
     free(d.pieces);

@@ -7,6 +7,7 @@
 #include "cmd/saev-read/check.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/sig.h"
 #include "core/tool.h"
 
 void
@@ -182,6 +183,23 @@ say_sound(const struct check *c)
                  c->dir.nbytes);
 }
 
+/* The line of a stop, wherever that was. */
+static void
+say_stopped(const struct check *c, struct err *err)
+{
+    struct str how = { 0 };
+
+    if (c->n_part)
+        str_addf(&how, "%zu of %zu shards of %s were read", c->n_read,
+                 c->n_part, c->path);
+    else
+        str_addf(&how, "no shard of %s was read", c->path);
+    str_adds(&how, ", run it again");
+    sig_stopped(how.s, err);
+    tool_say("%s", err->what);
+    str_free(&how);
+}
+
 /* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged; what
  * has been found to be wrong before stays wrong. */
 static int
@@ -195,7 +213,7 @@ verify_dump(struct cmd *cmd, const char *path, struct str *to)
 
     if (failed && err.status == EX_TEMPFAIL) {
         status = EX_TEMPFAIL;
-        tool_say("%s", err.what);
+        say_stopped(&c, &err);
     } else if (failed) {
         end_run(&c);
         status = c.problems.n ? TU_NEGATIVE : err.status;
