@@ -123,6 +123,40 @@ END_PY
         merge -b stacked.safetensors -l l0.safetensors,l1.safetensors -o x
 }
 
+@test "moe-sft: -f does not remove a folder with what is read" {
+    cp l1.safetensors was
+    refuse() {
+        run -2 --separate-stderr moe-sft "${@:2}"
+        [ "${stderr_lines[0]}" = "moe-sft: -o $1: is replaced, but $what in it is a file of this command" ] || { echo "$stderr" >&2 && false; }
+        cmp l1.safetensors was
+        [ -e "$1/$what" ]
+    }
+    mkdir out
+    cp l0.safetensors out/lora.safetensors
+    what=lora.safetensors
+    ln -s out link
+    for o in out out/ link "$PWD/out"; do
+        refuse $o convert -f -l out/lora.safetensors -o $o
+        refuse $o convert -f -l l1.safetensors,link/lora.safetensors@0 -o $o
+        refuse $o merge -f -b hf -l l1.safetensors -l out/lora.safetensors -o $o
+    done
+    mv out/lora.safetensors out/base.safetensors
+    what=base.safetensors
+    refuse out merge -f -b out/base.safetensors -l l1.safetensors -o out
+    # a model whose files are links into the folder
+    rm -r out
+    mkdir out
+    what=model-00001-of-00002.safetensors
+    mv hf/$what out
+    ln -s ../out/$what hf
+    refuse out merge -f -b hf -l l1.safetensors -o out
+    # what lies beside it is replaced
+    moe-sft convert -l l0.safetensors -o peft
+    moe-sft convert -f -l l1.safetensors -o peft
+    moe-sft convert -l l1.safetensors -o want
+    diff -r want peft
+}
+
 @test "moe-sft: a comma or @ in a name that is there is no list" {
     mkdir 'a,b@2'
     cp l0.safetensors 'a,b@2/l@1'

@@ -1,4 +1,5 @@
 /* moe-sft: the command line. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,6 +278,29 @@ check_needs(const int *seen, int verb)
                 die_usage("%s: -%c %s is needed", verbs[verb].name, *c, o->arg);
 }
 
+/* An input in the folder that another is exchanged for goes with it. */
+static void
+check_folder(const char *in, const char *output)
+{
+    DIR *d = in ? opendir(output) : NULL;
+    struct str path = { 0 };
+    struct dirent *e;
+    bool found = false;
+
+    while (d && !found && (e = readdir(d))) {
+        str_clear(&path);
+        str_addf(&path, "%s/%s", output, e->d_name);
+        found = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+                stdir_holds(in, path.s);
+    }
+    if (found)
+        die_usage("-o %s: is replaced, but %s in it is a file of this command",
+                  output, e->d_name);
+    str_free(&path);
+    if (d)
+        closedir(d);
+}
+
 /* Two outputs of one name, or an input that would be replaced. */
 static void
 check_files(const struct cmd *cmd)
@@ -289,11 +313,15 @@ check_files(const struct cmd *cmd)
                          cmd->cache };
     size_t n = sizeof(in) / sizeof(in[0]);
 
-    for (size_t i = 0; i < cmd->n_loras; i++)
+    for (size_t i = 0; i < cmd->n_loras; i++) {
         if (is_lost(cmd->loras[i].path, cmd->output))
             die_usage("-o %s is the name of another file of this command",
                       cmd->output);
-
+        if (cmd->out_flags & OUT_FORCE)
+            check_folder(cmd->loras[i].path, cmd->output);
+    }
+    if (cmd->n_loras && (cmd->out_flags & OUT_FORCE))
+        check_folder(cmd->base, cmd->output);
     for (size_t i = 0; i < n; i++) {
         if (is_lost(in[i], cmd->output))
             die_usage("-o %s is the name of another file of this command",
