@@ -156,6 +156,24 @@ file_split(const char *spec, char mark, const char **rest)
     return xstrndup(spec, (size_t)(at - spec));
 }
 
+int64_t
+file_cut_layer(char **path)
+{
+    const char *digits;
+    char *file = file_split(*path, '@', &digits);
+    size_t n = file ? strspn(digits, "0123456789") : 0;
+    int64_t layer;
+
+    if (n == 0 || n > 9 || digits[n]) {
+        free(file);
+        return -1;
+    }
+    layer = strtol(digits, NULL, 10);
+    free(*path);
+    *path = file;
+    return layer;
+}
+
 /* Where the link 'path', which says 'to', leads. */
 static char *
 link_target(const char *path, const char *to)

@@ -85,6 +85,10 @@ bool file_missing(const char *path);
  * whole name.  Owner: the caller, free(). */
 char *file_split(const char *spec, char mark, const char **rest);
 
+/* file_cut_layer() is LAYER, and cuts it off "FILE@LAYER": 0 to 999999999, all
+ * digits; -1 where it is none, or a file of the whole name is there. */
+int64_t file_cut_layer(char **path);
+
 /* file_target() is what a writer that opens 'path' makes or replaces: a link is
  * followed, also to what is not there.  NULL with errno set.  Owner: the
  * caller, free(). */

@@ -108,6 +108,15 @@ END_PY
             $how -l l0.safetensors@1 -o x
         refuse 2 "-l peft@1: a folder's tensors name their layers, @LAYER is for files" $how -l peft@1 -o x
     done
+    for how in "merge -b hf" "convert -b hf" convert; do
+        refuse 2 "-l unknown.safetensors@1: --layer asks for layer 0" $how --layer 0 -l unknown.safetensors@1 -o x
+        refuse 2 "-l l0.safetensors@0: --layer asks for layer 1" $how --layer 1 -l l0.safetensors@0 -o x
+        for empty in "" , l0.safetensors, ,l0.safetensors l0.safetensors,,l1.safetensors @1; do
+            refuse 2 "-l: a name is empty" $how -l "$empty" -o x
+        done
+    done
+    refuse 66 "unknown.safetensors@1x: No such file or directory" convert -l unknown.safetensors@1x -o x
+    refuse 66 "unknown.safetensors@5000000000: No such file or directory" convert -l unknown.safetensors@5000000000 -o x
     refuse 2 "hf: has experts of layers 0 to 1: --layer N names one" merge -b hf -l unknown.safetensors -o x
     refuse 65 "hf: has no experts of layer 2 (of layers 0 to 1)" merge -b hf -l l1.safetensors,unknown.safetensors@2 -o x
     refuse 2 "--stacked is for one layer, and -l has adapters of layers 0 to 1" \
@@ -121,6 +130,68 @@ END_PY
     moe-sft merge -b hf --layer 0 -l l0.safetensors --stacked -o stacked.safetensors
     refuse 2 "stacked.safetensors: does not say of which layer it is, so it takes one adapter" \
         merge -b stacked.safetensors -l l0.safetensors,l1.safetensors -o x
+}
+
+@test "moe-sft convert: adapters that go into one folder are of one model, and say their layers" {
+    refuse() {
+        run -"$1" --separate-stderr moe-sft convert "${@:3}" -o x
+        [ "${stderr_lines[0]}" = "moe-sft: $2" ] || { echo "$stderr" >&2 && false; }
+        [ ! -e x ]
+    }
+    mkst_size() { # a layer 2 of other sizes
+        py - "$@" <<'END_PY'
+import sys, numpy as np, mkst
+e, h, i = map(int, sys.argv[1:])
+shapes = {"gate": (i, h), "up": (i, h), "down": (h, i)}
+mkst.save("l2.safetensors", {f"{p}_lora_{m}": np.full((e, 2, s[1]) if m == "a" else (e, s[0], 2), 1, "<f4")
+                             for p, s in shapes.items() for m in "ab"}, {"lora_alpha": "4", "layer_idx": "2"})
+END_PY
+    }
+    read -r e h wide < <(py -c 'import mkst
+t = mkst.load("l0.safetensors")
+print(*t["gate_lora_a"][1][::2], t["gate_lora_b"][1][1])')
+    for sizes in "$((e + 1)) $h $wide" "$e $((h + 1)) $wide" "$e $h $((wide + 1))"; do
+        mkst_size $sizes
+        set -- $sizes
+        refuse 65 "l2.safetensors: has $1 experts of $2 x $3, but l0.safetensors $e of $h x $wide: of one model they would be alike" \
+            -l l2.safetensors,l0.safetensors
+    done
+    mkst_size $((e + 1)) $h $wide
+    moe-sft convert -l l2.safetensors -o more
+    run -65 moe-sft convert -l l0.safetensors,more -o x
+    # of a folder's layer the last experts may have no adapter
+    mkst_size $((e - 1)) $h $wide
+    moe-sft convert -l l2.safetensors -o less
+    moe-sft convert -l l0.safetensors -o peft0
+    moe-sft convert -l less,l0.safetensors -o ok
+    moe-sft convert -l ok --layer 2 -o back2.safetensors -q
+    cmp back2.safetensors <(moe-sft convert -l less -o b.safetensors && cat b.safetensors)
+    # a folder of two models: each layer has sizes of its own
+    mkst_size $e $((h + 8)) $wide
+    moe-sft convert -l l2.safetensors -o peft2
+    py - <<'END_PY'
+import json, mkst, os
+t = {n: (d, s, b) for f in ("peft0", "peft2") for n, (d, s, b) in mkst.load(f + "/adapter_model.safetensors").items()}
+c = json.load(open("peft0/adapter_config.json"))
+c["layers_to_transform"] = None
+c["rank_pattern"], c["alpha_pattern"] = {r"layers\.2\..*": 2}, {r"layers\.2\..*": 4}
+os.mkdir("mixed")
+json.dump(c, open("mixed/adapter_config.json", "w"))
+mkst.save("mixed/adapter_model.safetensors", t)
+END_PY
+    for l in 0 2; do
+        moe-sft convert -l mixed --layer $l -o got.safetensors -f -q
+        moe-sft convert -l peft$l -o want.safetensors -f
+        cmp got.safetensors want.safetensors
+    done
+    # names without "layers.N"
+    cp -r peft0 nl
+    edit nl/adapter_model.safetensors 't = {n.replace("layers.0.", ""): v for n, v in t.items()}'
+    py -c 'import json; c = json.load(open("peft0/adapter_config.json")); del c["layers_to_transform"], c["layers_pattern"]; json.dump(c, open("nl/adapter_config.json", "w"))'
+    refuse 2 "nl: does not say of which layer it is, so it is given alone" -l l0.safetensors,nl
+    refuse 2 "unknown.safetensors: does not say of which layer it is: --layer N does" -l unknown.safetensors
+    moe-sft convert -l nl -o nl.safetensors
+    st-inspect diff nl.safetensors l0.safetensors
 }
 
 @test "moe-sft: -f does not remove a folder with what is read" {

@@ -1,5 +1,4 @@
 /* --lora: what adapters add to linear layers, and moe-sft's files of them. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,25 +237,6 @@ open_stacked(struct model *m, struct adapter *adapter, const char *path,
 
 /* ---- both ---- */
 
-/* Cuts "@3" off a path that is not there with it. */
-static int64_t
-cut_layer(char **path)
-{
-    const char *layer;
-    char *file = file_split(*path, '@', &layer), *end;
-    long long n;
-
-    errno = 0;
-    n = file && *layer >= '0' && *layer <= '9' ? strtoll(layer, &end, 10) : -1;
-    if (n < 0 || *end || errno) {
-        free(file);
-        return -1;
-    }
-    free(*path);
-    *path = file;
-    return n;
-}
-
 /* The file of experts in a folder as moe-sft's train leaves it; appends it to
  * *path then. */
 static void
@@ -280,7 +260,7 @@ lora_open(struct model *m, const char *path, struct err *err)
 {
     struct adapter *adapter = xcalloc(1, sizeof(*adapter));
     char *file = xstrdup(path);
-    int64_t layer = cut_layer(&file);
+    int64_t layer = file_cut_layer(&file);
     int folder, rc;
 
     adapter->next = m->adapters;

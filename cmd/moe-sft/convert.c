@@ -23,6 +23,37 @@ to_ours(const struct layers *l, struct err *err)
     return adapter_write(&l->list[0].adapter, cmd->output, cmd->out_flags, err);
 }
 
+/* Can both be of layers of one model?  A folder tells no more experts than have
+ * an adapter. */
+static bool
+fit(const struct layer *a, const struct layer *b)
+{
+    const struct adapter *x = &a->adapter, *y = &b->adapter;
+
+    return x->hidden == y->hidden && x->intermediate == y->intermediate &&
+           (x->n_experts <= y->n_experts || b->folder) &&
+           (y->n_experts <= x->n_experts || a->folder);
+}
+
+static int
+check_sizes(const struct layers *l, struct err *err)
+{
+    for (size_t i = 0; i < l->n; i++)
+        for (size_t k = 0; k < i; k++) {
+            const struct layer *a = &l->list[k], *b = &l->list[i];
+            const struct adapter *x = &a->adapter, *y = &b->adapter;
+
+            if (!fit(a, b))
+                return err_set(err, EX_DATAERR,
+                               "%s: has %zu experts of %zu x %zu, but %s %zu "
+                               "of %zu x %zu: of one model they would be alike",
+                               b->path, y->n_experts, y->hidden,
+                               y->intermediate, a->path, x->n_experts,
+                               x->hidden, x->intermediate);
+        }
+    return 0;
+}
+
 static int
 to_peft(const struct layers *l, struct err *err)
 {
@@ -35,7 +66,9 @@ to_peft(const struct layers *l, struct err *err)
     if (adapters[0]->layer < 0)
         rc = err_set(err, TU_USAGE,
                      "%s: does not say of which layer it is: --layer N does",
-                     cmd->loras[0].path);
+                     l->list[0].path);
+    else if (check_sizes(l, err) < 0)
+        rc = -1;
     else
         rc = adapter_write_peft(adapters, l->n, cmd->output, cmd->out_flags,
                                 err);

@@ -6,7 +6,6 @@
 #include "cmd/moe-sft/sft.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/opt.h"
 
 /* ---- -l ---- */
 
@@ -14,22 +13,11 @@
 static int
 add_one(struct cmd *cmd, char *path, struct err *err)
 {
-    struct lora *lora;
-    const char *layer;
-    char *file = file_split(path, '@', &layer);
-    int rc = 0;
+    int64_t layer = file_cut_layer(&path);
 
     cmd->loras = xrealloc(cmd->loras, cmd->n_loras + 1, sizeof(*cmd->loras));
-    lora = &cmd->loras[cmd->n_loras++];
-    *lora = (struct lora){ path, -1 };
-    if (file && *layer >= '0' && *layer <= '9') {
-        lora->path = file;
-        rc = opt_i64("-l FILE@LAYER", layer, 0, INT32_MAX, &lora->layer, err);
-        free(path);
-    } else {
-        free(file);
-    }
-    return rc;
+    cmd->loras[cmd->n_loras++] = (struct lora){ path, layer };
+    return *path ? 0 : err_set(err, TU_USAGE, "-l: a name is empty");
 }
 
 int
@@ -51,15 +39,15 @@ lora_add(struct cmd *cmd, const char *arg, struct err *err)
 
 /* A layer's base, and its adapter: of an open PEFT folder, or of a path. */
 static int
-add_layer(struct layers *l, const char *path, struct peft_files *folder,
-          int64_t layer, struct err *err)
+add_layer(struct layers *l, const char *path, bool is_folder,
+          struct peft_files *folder, int64_t layer, struct err *err)
 {
     const char *base = l->cmd->base;
     struct layer *x;
 
     l->list = xrealloc(l->list, l->n + 1, sizeof(*l->list));
     x = &l->list[l->n++];
-    *x = (struct layer){ 0 };
+    *x = (struct layer){ .path = path, .folder = is_folder };
     if (base && base_open_in(&x->base, &l->dir, base, layer, err) < 0)
         return -1;
     if (folder)
@@ -80,10 +68,15 @@ add_folder(struct layers *l, const char *path, struct err *err)
     if (peft_files_open(folder, path, err) < 0)
         return -1;
     layers = peft_files_layers(folder, &n);
+    if (n && layers[0] < 0 && l->cmd->n_loras > 1)
+        rc = err_set(err, TU_USAGE,
+                     "%s: does not say of which layer it is, so it is given "
+                     "alone",
+                     path);
     if (n == 0) /* adapter_map_layer() says so */
-        rc = add_layer(l, path, folder, -1, err);
+        rc = add_layer(l, path, true, folder, -1, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = add_layer(l, path, folder, layers[i], err);
+        rc = add_layer(l, path, true, folder, layers[i], err);
     free(layers);
     if (rc == 0)
         peft_files_warn(folder);
@@ -98,6 +91,9 @@ find_layer(const struct layers *l, const struct lora *lora, int64_t *layer,
     int64_t said;
 
     *layer = l->cmd->layer;
+    if (lora->layer >= 0 && *layer >= 0 && lora->layer != *layer)
+        return err_set(err, TU_USAGE, "-l %s@%lld: --layer asks for layer %lld",
+                       lora->path, (long long)lora->layer, (long long)*layer);
     if (adapter_layer(lora->path, &said, err) < 0)
         return -1;
     if (lora->layer >= 0 && said >= 0 && lora->layer != said)
@@ -132,9 +128,9 @@ add_lora(struct layers *l, const struct lora *lora, struct err *err)
     if (folder && l->each)
         return add_folder(l, lora->path, err);
     if (folder)
-        return add_layer(l, lora->path, NULL, l->cmd->layer, err);
+        return add_layer(l, lora->path, true, NULL, l->cmd->layer, err);
     if (find_layer(l, lora, &layer, err) < 0 ||
-        add_layer(l, lora->path, NULL, layer, err) < 0)
+        add_layer(l, lora->path, false, NULL, layer, err) < 0)
         return -1;
     if (layer >= 0)
         l->list[l->n - 1].adapter.layer = layer;

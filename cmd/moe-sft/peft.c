@@ -97,7 +97,7 @@ find(const struct from *p, enum moe_lora_matrix m, size_t expert)
     return t;
 }
 
-/* The sizes that no base gives: of the first tensor that has them. */
+/* The sizes that no base gives: of the layer's tensors. */
 static int
 take_sizes(struct from *p, struct err *err)
 {
@@ -114,7 +114,8 @@ take_sizes(struct from *p, struct err *err)
         struct name name;
         bool down = name_parse(&name, t, "down_proj.lora_A.weight");
 
-        if (!is_expert(t, &name) || t->n_dims != 2)
+        if (!is_expert(t, &name) || t->n_dims != 2 ||
+            strncmp(t->name, p->prefix.s, p->prefix.n) != 0)
             continue;
         if (strstr(t->name, ".lora_A."))
             *(down ? &a->intermediate : &a->hidden) = t->shape[1];

@@ -289,6 +289,8 @@ int bench_main(const struct cmd *cmd, struct err *err);
  * Owner: the caller, until layers_close().
  */
 struct layer {
+    const char *path; /* as -l has it */
+    bool folder;      /* PEFT's, whose last experts may have no adapter */
     struct base base; /* if the command has one */
     struct adapter adapter;
 };
