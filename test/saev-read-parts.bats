@@ -95,3 +95,23 @@ END
         [ "$output" = "saev-read: stopped by the deadline: no shard of d was read, run it again" ]
     done
 }
+
+@test "saev-read verify --deep: what cannot be read is told by who is stopped there, too" {
+    not_sanitized "LeakSanitizer does not run under strace"
+    strace -o /dev/null -P /dev/null -e trace=pread64 -e inject=pread64:error=EIO:signal=TERM:when=1 true 2>/dev/null ||
+        skip "no strace here that fails calls"
+    py -c 'from saev_dump import *; dump("d", n=20, imgs_a_shard=2)' # 10 shards
+    : >d/acts000001.bin
+    printf 'dump\tproblem\nd\tacts000001.bin: 0 bytes (expected 320)\nd\tacts000002.bin: cannot be read: Input/output error\n' >want
+    fail() { # WHAT SHARD...: reads of these do
+        local i paths=()
+        for i in "${@:2}"; do paths+=(-P "$PWD/d/acts00000$i.bin"); done
+        strace -f -o /dev/null "${paths[@]}" -e trace=pread64 -e inject="pread64:error=EIO$1" saev-read verify -q --deep -j 1 d
+    }
+    run -75 --separate-stderr fail :signal=TERM:when=1 2
+    diff - want <<<"$output"
+    [ "$stderr" = "saev-read: stopped by SIGTERM: 2 of 10 shards of d were read, run it again" ]
+    # without a stop, the first of them
+    run -1 --separate-stderr fail "" 2 3 7
+    diff - want <<<"$output"
+}

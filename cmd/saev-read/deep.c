@@ -261,37 +261,48 @@ report(struct check *c, const struct scan *s)
 }
 
 /* A file that changed under us is a problem; one that cannot be read leaves
- * the question open. */
-static int
-report_error(struct check *c, struct scan *s, struct err *err)
+ * the question open, and the first of them says why. */
+static void
+report_error(struct check *c, const struct scan *s, struct err *first)
 {
-    int rc = 0;
-
     if (s->status == EX_DATAERR)
         problem(c, "%s", short_of(c, s->status_of));
-    else
-        rc = err_set(err, s->status, "%s", s->status_of);
-    free(s->status_of);
-    return rc;
+    else if (s->status != EX_TEMPFAIL && !first->status)
+        err_set(first, s->status, "%s", s->status_of);
 }
 
+/* A stop wins: what was not read is still to be judged.  What could not be
+ * read is told, too. */
 static int
 scan_window(struct deep *d, size_t first, size_t n, struct err *err)
 {
-    int rc = 0;
+    struct err unread = { 0 };
+    bool stopped = false;
 
     for (size_t i = 0; i < n; i++)
         d->scans[i] = scan_of(d->c, &d->c->dir.files[first + i]);
     par_for(d->c->cmd->par, n, 1, scan_some, d);
-    for (size_t i = 0; i < n; i++)
-        if (d->scans[i].status == 0) {
-            report(d->c, &d->scans[i]);
+    for (size_t i = 0; i < n; i++) {
+        struct scan *s = &d->scans[i];
+
+        if (s->status == 0) {
+            report(d->c, s);
             d->c->n_read++;
-            d->c->nbytes_read += d->scans[i].file->nbytes;
-        } else if (report_error(d->c, &d->scans[i], err) < 0) {
-            rc = -1;
+            d->c->nbytes_read += s->file->nbytes;
+        } else {
+            report_error(d->c, s, &unread);
+            stopped |= s->status == EX_TEMPFAIL;
         }
-    return rc;
+        free(s->status_of);
+    }
+    if (stopped && unread.status)
+        problem(d->c, "%s", short_of(d->c, unread.what));
+    if (stopped)
+        return sig_stopped("run it again", err);
+    if (!unread.status)
+        return 0;
+    *err = unread;
+    return -1;
 }
 
 static int
