@@ -115,3 +115,25 @@ END
     run -1 --separate-stderr fail "" 2 3 7
     diff - want <<<"$output"
 }
+
+@test "saev-read verify --deep: who waits for the reader of a pipe ends by SIGTERM" {
+    py - <<'END'
+from saev_dump import *
+import fcntl, signal, struct, termios, time
+# every second of 8000 shards has a NaN: 4000 lines are more than a pipe takes
+dump("d", layers=[0], p=1, cls=False, d=1, n=8000, imgs_a_shard=1)
+for i in range(0, 8000, 2):
+    np.array([np.nan], "<f4").tofile("d/acts%06d.bin" % i)
+r, w = os.pipe()
+p = subprocess.Popen(["saev-read", "verify", "-q", "--deep", "d"], stdout=w)
+full = fcntl.fcntl(w, 1031, 1 << 16) # F_SETPIPE_SZ
+try:
+    while struct.unpack("i", fcntl.ioctl(r, termios.FIONREAD, bytes(4)))[0] < full:
+        assert p.poll() is None
+        time.sleep(0.05)
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(20) == -signal.SIGTERM
+finally:
+    p.kill()
+END
+}

@@ -251,7 +251,7 @@ int
 verify_main(struct cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
-    int status = 0, n = 0, n_bad = 0, rc = 0;
+    int status = 0, n = 0, n_bad = 0, rc;
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "verify: a DUMP is missing");
@@ -259,7 +259,7 @@ verify_main(struct cmd *cmd, struct err *err)
         return -1;
     if (cmd->json)
         str_adds(&text, "{\"dumps\":[");
-    while (n < cmd->n_args && rc == 0 && status != EX_TEMPFAIL) {
+    while (n < cmd->n_args && status != EX_TEMPFAIL) {
         struct str rows = { 0 };
         int one;
 
@@ -271,13 +271,11 @@ verify_main(struct cmd *cmd, struct err *err)
         status = worse(status, one);
         str_add(&text, rows.s ? rows.s : "", rows.n);
         str_free(&rows);
-        rc = out_write(cmd->out, text.s ? text.s : "", text.n, err);
-        str_clear(&text);
     }
     if (cmd->json)
         str_addf(&text, "\n],\"checked\":%d,\"bad\":%d}\n", n, n_bad);
-    if (rc == 0)
-        rc = out_write(cmd->out, text.s ? text.s : "", text.n, err);
+    sig_install(true); /* nothing is read any more: a pipe may stay full */
+    rc = out_write(cmd->out, text.s ? text.s : "", text.n, err);
     str_free(&text);
     return rc < 0 ? -1 : status;
 }
