@@ -338,6 +338,10 @@ main(int argc, char **argv)
         die_err(&err);
     status = mains[verb].main(&cmd, &err);
     par_close(cmd.par);
+    if (status == EX_TEMPFAIL && strcmp(cmd.out_path, "-") != 0) {
+        out_abort(cmd.out); /* part of an answer is no file */
+        tool_end(status);
+    }
     if (status < 0 || out_commit(cmd.out, &err) < 0) {
         if (status < 0)
             out_abort(cmd.out);
