@@ -11,22 +11,32 @@ def spoil(shard, what):
 bad = {0: np.nan, 3: np.inf, 7: np.nan, 9: np.inf, 10: 1}
 for shard, what in bad.items():
     spoil(shard, what)
+for shard in 1, 2: # neighbours with one problem
+    os.truncate("d/acts%06d.bin" % shard, 0)
+    os.truncate("d/acts%06d.bin" % shard, 320)
 os.truncate("d/acts000005.bin", 3)
 def verify(*more):
     p = subprocess.run(["saev-read", "verify", "-q", "--deep", *more, "d"], capture_output=True)
     assert p.returncode == 1 and not p.stderr, p
     return p.stdout.decode().splitlines()[1:]
+def each(lines): # (shard, what), one by one
+    for name, what in (l.split("\t")[1].split(": ", 1) for l in lines):
+        for shard in range(int(name[4:10]), int(name[-10:-4]) + 1):
+            yield shard, what
 whole = verify()
-assert len(whole) == 6, whole
+assert len(whole) == 7 and "d\tacts000001.bin .. acts000002.bin: all its images are zeros, as in a hole" in whole, whole
+wrong = {1, 2, *bad}
 for n in 1, 2, 3, 7, 11, 12:
     lines = []
     for i in range(n):
         part = verify("--shard", f"{i}/{n}")
         begin, end = i * 10 // n, 11 if i == n - 1 else (i + 1) * 10 // n
-        assert sorted(int(l.split("\t")[1][4:10]) for l in part) == sorted(
-            [5, *(s for s in bad if begin <= s < end)]), (i, n, part)
+        assert sorted(s for s, _ in each(part)) == sorted(
+            [5, *(s for s in wrong if begin <= s < end)]), (i, n, part)
         lines += part
-    assert sorted(set(lines)) == sorted(whole)
+    assert set(each(lines)) == set(each(whole))
+    cut = 2 in (i * 10 // n for i in range(n))
+    assert len(set(lines)) == 7 + cut and (set(lines) == set(whole)) == (not cut)
 END
     py -c 'from saev_dump import *; dump("e", "padded", layers=[0, 1], n=20, imgs_a_shard=2)'
     run -0 saev-read verify -v --deep --shard 1/2 e

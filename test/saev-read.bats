@@ -124,6 +124,6 @@ END
     PATH=$(dirname "$PYTHON"):$PATH
     run -0 --separate-stderr bash -e script
     [ -z "$stderr" ]
-    [[ $'\n'$output$'\n' == *$'\nsound\n'* ]] # -e does not see what stands before &&
+    [[ $'\n'$output$'\n' == *$'\nsound\nall parts are sound\n'* ]] # -e does not see what stands before &&
     [ "$(wc -c <some.npy)" -eq $((128 + 6 * 20)) ] && [ "$(wc -c <ten.npy)" -eq $((128 + 10 * 20)) ]
 }
