@@ -228,6 +228,30 @@ END_PY
     diff -r want peft
 }
 
+@test "moe-sft: a folder that train made is its adapter" {
+    mkdir run run2
+    cp l0.safetensors run/lora.safetensors
+    cp unknown.safetensors run2/lora.safetensors
+    moe-sft convert -l l0.safetensors -o want
+    for l in run run/ run@0 "run2@0"; do
+        moe-sft convert -l "$l" -o got -f
+        diff -r want got
+    done
+    moe-sft merge -b hf -l l0.safetensors,l1.safetensors -o merged
+    moe-sft merge -b hf -l run,l1.safetensors -o again
+    diff -r merged again
+    run -2 --separate-stderr moe-sft convert -f -l run -o run
+    [ "${stderr_lines[0]}" = "moe-sft: -o run: is replaced, but lora.safetensors in it is a file of this command" ]
+    cmp run/lora.safetensors l0.safetensors
+    moe-sft info -b hf --layer 0 -l l0.safetensors >want.tsv
+    moe-sft info -b hf --layer 0 -l run >got.tsv
+    cmp want.tsv got.tsv
+    # one of PEFT's stays that
+    cp l1.safetensors want/lora.safetensors
+    moe-sft convert -l want -o of-peft.safetensors
+    st-inspect diff l0.safetensors of-peft.safetensors
+}
+
 @test "moe-sft: a comma or @ in a name that is there is no list" {
     mkdir 'a,b@2'
     cp l0.safetensors 'a,b@2/l@1'

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "cmd/hf-infer/engine.h"
+#include "core/format/peft.h"
 #include "core/format/stwant.h"
 #include "core/kernel/vec.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/str.h"
 
 /* ---- running ---- */
 
@@ -237,24 +237,6 @@ open_stacked(struct model *m, struct adapter *adapter, const char *path,
 
 /* ---- both ---- */
 
-/* The file of experts in a folder as moe-sft's train leaves it; appends it to
- * *path then. */
-static void
-enter_trained(char **path)
-{
-    struct str peft = { 0 }, file = { 0 };
-
-    str_addf(&peft, "%s/adapter_config.json", *path);
-    str_addf(&file, "%s/lora.safetensors", *path);
-    /* what cannot be told of either is for those who open it to say */
-    if (file_missing(peft.s) && !file_missing(file.s)) {
-        free(*path);
-        *path = xstrdup(file.s);
-    }
-    str_free(&peft);
-    str_free(&file);
-}
-
 int
 lora_open(struct model *m, const char *path, struct err *err)
 {
@@ -265,7 +247,7 @@ lora_open(struct model *m, const char *path, struct err *err)
 
     adapter->next = m->adapters;
     m->adapters = adapter;
-    enter_trained(&file);
+    peft_enter_trained(&file);
     folder = file_is_folder(file, err);
     if (folder < 0)
         rc = -1;

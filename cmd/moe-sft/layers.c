@@ -15,6 +15,8 @@ add_one(struct cmd *cmd, char *path, struct err *err)
 {
     int64_t layer = file_cut_layer(&path);
 
+    if (*path)
+        peft_enter_trained(&path);
     cmd->loras = xrealloc(cmd->loras, cmd->n_loras + 1, sizeof(*cmd->loras));
     cmd->loras[cmd->n_loras++] = (struct lora){ path, layer };
     return *path ? 0 : err_set(err, TU_USAGE, "-l: a name is empty");

@@ -367,6 +367,12 @@ parse(struct cmd *cmd, int argc, char **argv)
             die_err(&err);
     check_needs(seen, verb);
     check_once(seen, verb);
+    if (cmd->lora && !mains[verb].loras) {
+        char *path = xstrdup(cmd->lora);
+
+        peft_enter_trained(&path);
+        cmd->lora = path;
+    }
     for (int i = 0; mains[verb].loras && i < seen['l']; i++)
         if (lora_add(cmd, loras[i], &err) < 0)
             die_err(&err);

@@ -7,6 +7,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "core/map.h"
 #include "core/mem.h"
 
 /* Steps of backtracking in one match: far beyond any honest pattern. */
@@ -366,4 +367,20 @@ peft_close(struct peft *p)
     json_decref(p->root);
     free(p->path);
     *p = (struct peft){ 0 };
+}
+
+void
+peft_enter_trained(char **path)
+{
+    struct str peft = { 0 }, file = { 0 };
+
+    str_addf(&peft, "%s/" PEFT_CONFIG, *path);
+    str_addf(&file, "%s/lora.safetensors", *path);
+    /* what cannot be told of either is for those who open it to say */
+    if (file_missing(peft.s) && !file_missing(file.s)) {
+        free(*path);
+        *path = xstrdup(file.s);
+    }
+    str_free(&peft);
+    str_free(&file);
 }

@@ -63,4 +63,8 @@ int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
  */
 int peft_target(const struct peft *p, const char *module, struct err *err);
 
+/* peft_enter_trained(): a folder as moe-sft's train leaves it, no PEFT folder,
+ * becomes the path of its adapter, DIR/lora.safetensors. */
+void peft_enter_trained(char **path);
+
 #endif
