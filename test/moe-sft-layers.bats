@@ -241,7 +241,7 @@ END_PY
     moe-sft merge -b hf -l run,l1.safetensors -o again
     diff -r merged again
     run -2 --separate-stderr moe-sft convert -f -l run -o run
-    [ "${stderr_lines[0]}" = "moe-sft: -o run: is replaced, but lora.safetensors in it is a file of this command" ]
+    [ "${stderr_lines[0]}" = "moe-sft: -o run is the name of another file of this command" ]
     cmp run/lora.safetensors l0.safetensors
     moe-sft info -b hf --layer 0 -l l0.safetensors >want.tsv
     moe-sft info -b hf --layer 0 -l run >got.tsv

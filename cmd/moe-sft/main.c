@@ -313,15 +313,10 @@ check_files(const struct cmd *cmd)
                          cmd->cache };
     size_t n = sizeof(in) / sizeof(in[0]);
 
-    for (size_t i = 0; i < cmd->n_loras; i++) {
+    for (size_t i = 0; i < cmd->n_loras; i++)
         if (is_lost(cmd->loras[i].path, cmd->output))
             die_usage("-o %s is the name of another file of this command",
                       cmd->output);
-        if (cmd->out_flags & OUT_FORCE)
-            check_folder(cmd->loras[i].path, cmd->output);
-    }
-    if (cmd->n_loras && (cmd->out_flags & OUT_FORCE))
-        check_folder(cmd->base, cmd->output);
     for (size_t i = 0; i < n; i++) {
         if (is_lost(in[i], cmd->output))
             die_usage("-o %s is the name of another file of this command",
@@ -330,6 +325,10 @@ check_files(const struct cmd *cmd)
             die_usage("-c %s is the name of another file of this command",
                       cmd->cache);
     }
+    for (size_t i = 0; cmd->out_flags && i < cmd->n_loras; i++)
+        check_folder(cmd->loras[i].path, cmd->output);
+    if (cmd->out_flags && cmd->n_loras)
+        check_folder(cmd->base, cmd->output);
     if (cmd->if_missing && cmd->out_flags)
         die_usage("--if-missing keeps what --force replaces");
 }
