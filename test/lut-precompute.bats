@@ -282,10 +282,11 @@ for folder in "ab":
 
 @test "lut-precompute: progress ends at 100 %, with the layers that were kept" {
     [ -e "$BUILD/test/fault/shim.so" ] || skip "no shim in this build"
+    cp "$BUILD/test/fault/shim.so" . # LD_PRELOAD takes no spaces
     make_cases
     # a clock that goes 61 s on with each look: there is a line for each tile
     make() {
-        FAULT_CLOCK=+61 LD_PRELOAD=$BUILD/test/fault/shim.so lut-precompute -j 1 -m model -s sparsify \
+        FAULT_CLOCK=+61 LD_PRELOAD=./shim.so lut-precompute -j 1 -m model -s sparsify \
             -o t --dtype f32 --resume "$@"
     }
     # two layers of 2 * 181 * 60 * 48 operations, and two of 2 * 145 * 48 * 60
