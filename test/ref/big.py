@@ -107,12 +107,12 @@ def npy(path, tensor):
 
 
 def kvc(path):
-    """Two layers of text alone: factor 2^15, head_dim 2^10, one hidden unit."""
-    factor, dk, rows = 1 << 15, 1 << 10, 9
-    head = struct.pack("<IIHHIIIIIIII", 0x4b56434d, 1, 2, 0, 2, 1, dk,
+    """Ten layers of text alone: factor 2^15, head_dim 2^10, two hidden units."""
+    layers, factor, dk, rows = 10, 1 << 15, 1 << 10, 2
+    head = struct.pack("<IIHHIIIIIIII", 0x4b56434d, 1, 2, 0, layers, 1, dk,
                        factor * dk, factor, 2, 6, 0)
     at, pieces = len(head), []
-    for i in range(2 * 2):
+    for i in range(layers * 2):
         for shape in ((rows, factor * dk), (rows, rows), (dk, rows)):
             pieces.append((at, struct.pack("<III", *shape, 1)))
             at += 12 + 4 * shape[0] * shape[1]
