@@ -166,10 +166,10 @@ cut_while() {
     head -c 65536 /dev/zero >&6 # whoever speaks has to wait
     moe-sft "$@" -o x 2>said 6>&- &
     for ((i = 0; i < 1000; i++)); do
-        ! grep -q "/$file$" /proc/$!/maps || break
+        if grep -q "/$file$" /proc/$!/maps; then break; fi
         sleep 0.01
     done
-    grep -q "/$file$" /proc/$!/maps
+    [ $i -lt 1000 ]
     cp -L "$file" was
     truncate -s -"$bytes" "$file"
     exec 7<said 6>&-
