@@ -17,6 +17,19 @@ part() {
     tail -c +$(($1 * 320000 + 1)) a.f32 | head -c 320000
 }
 
+# begin I: task $! of I/2 has the room of its first shard, and waits on 7 for
+# more than 1000 bytes.
+begin() {
+    mkfifo "pipe$1"
+    saev-write -q -m m.json -o disk --shard "$1/2" "pipe$1" 3>&- &
+    exec 7>"pipe$1"
+    head -c 1000 a.f32 >&7
+    until [ "$(stat -c %b "disk/.$H.part/.acts00000$((4 * $1)).bin.tmp."* || :)" = 160 ]; do
+        kill -0 $!
+        sleep 0.01
+    done
+}
+
 @test "saev-write --shard: a part asks for the room of the whole dump" {
     make_stream
     small_disk 400k
@@ -37,11 +50,7 @@ part() {
 @test "saev-write --shard: a shard that another task is writing has its room" {
     make_stream
     small_disk 644k # 161 pages
-    mkfifo pipe
-    saev-write -q -m m.json -o disk --shard 0/2 pipe 3>&- &
-    exec 7>pipe
-    head -c 1000 a.f32 >&7
-    until [ "$(stat -c %b disk/.*.part/.acts000000.bin.tmp.*)" = 160 ]; do kill -0 $!; sleep 0.01; done
+    begin 0
     part 1 | saev-write -q -m m.json -o disk --shard 1/2 7>&-
     part 0 | tail -c +1001 >&7
     exec 7>&-
@@ -54,11 +63,7 @@ part() {
     make_stream
     small_disk 644k
     for i in 0 1; do
-        mkfifo pipe$i
-        saev-write -q -m m.json -o disk --shard $i/2 pipe$i 3>&- &
-        exec 7>pipe$i
-        head -c 1000 a.f32 >&7
-        until [ "$(stat -c %b "disk/.$H.part/.acts00000$((4 * i)).bin.tmp."* || :)" = 160 ]; do kill -0 $!; sleep 0.01; done
+        begin $i
         kill -9 $!
         wait $! || :
         exec 7>&-
