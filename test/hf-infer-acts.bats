@@ -268,21 +268,11 @@ assert m[5]["lut_layers"] == "*.1.*"'
 @test "hf-infer --acts: on a terminal an error has its line to itself" {
     yes '{"ids":[1,2,3,4,5,6,7,8]}' | head -n 2000 >p.jsonl
     echo '[]' >>p.jsonl
-    "$PYTHON" - "$DEMO" <<'END'
-import os, pty, subprocess, sys
-master, slave = pty.openpty()
-p = subprocess.Popen(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1',
-                      '--jsonl', '--file', 'p.jsonl', '-o', 'out.f32'],
-                     stderr=slave)
-os.close(slave)
-said = b''
-try:
-    while True:
-        said += os.read(master, 4096)
-except OSError: # the other end is closed
-    pass
-assert p.wait() == 65
-assert b'acts: ' in said, said
+    py - "$DEMO" <<'END'
+import sys, terminal
+status, said = terminal.run(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1',
+                             '--jsonl', '--file', 'p.jsonl', '-o', 'out.f32'])
+assert status == 65 and b'acts: ' in said, (status, said)
 assert said.endswith(
     b'\r\x1b[Khf-infer: p.jsonl: line 2001: not a JSON object\r\n'), said
 END
@@ -290,20 +280,12 @@ END
 
 @test "hf-infer --acts: on a terminal a known number of tokens has a percentage" {
     py -c 'import numpy as np; np.save("ids.npy", np.ones((8, 500), "<i4"))'
-    "$PYTHON" - "$DEMO" <<'END'
-import os, pty, re, subprocess, sys
+    py - "$DEMO" <<'END'
+import re, sys, terminal
 for more, n in ([], 4000), (['--ctx', '300', '--pad'], 2400), (['--ctx', '512'], 3584):
-    master, slave = pty.openpty()
-    p = subprocess.Popen(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1', '-f',
-                          '--file', 'ids.npy', '--chunk', '16', '-o', 'x'] + more, stderr=slave)
-    os.close(slave)
-    said = b''
-    try:
-        while True:
-            said += os.read(master, 4096)
-    except OSError: # the other end is closed
-        pass
-    assert p.wait() == 0
+    status, said = terminal.run(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1', '-f',
+                                 '--file', 'ids.npy', '--chunk', '16', '-o', 'x'] + more)
+    assert status == 0, said
     done = re.findall(rb'(\d+) token, .*?, (\d+) %', said)
     assert done and all(abs(int(p) - 100 * int(i) / n) <= 0.5 for i, p in done), (more, said)
 END
