@@ -78,21 +78,6 @@ test_case(const char *dir, const char *name)
     str_free(&got);
 }
 
-static void
-test_cases(const char *dir)
-{
-    struct str text = { 0 };
-    char *save = NULL;
-
-    if (ref_run("pickle_cases.py", dir, "numpy") &&
-        ref_read(dir, "cases", "", &text)) {
-        for (char *name = strtok_r(text.s, "\n", &save); name;
-             name = strtok_r(NULL, "\n", &save))
-            test_case(dir, name);
-    }
-    str_free(&text);
-}
-
 static const struct {
     const char *module, *name;
     bool dangerous;
@@ -187,7 +172,7 @@ main(void)
     test_globals();
     test_lengths();
     if (dir) {
-        test_cases(dir);
+        ref_each("pickle_cases.py", dir, "numpy", test_case);
         ref_remove(dir);
     }
     return tap_done();

@@ -70,4 +70,20 @@ ref_read(const char *dir, const char *name, const char *end, struct str *text)
     return text->n > 0;
 }
 
+/* ref_each() runs SCRIPT as ref_run() does, and calls test(DIR, NAME) for each
+ * line of DIR/cases, which it has made. */
+static __attribute__((unused)) void
+ref_each(const char *script, const char *dir, const char *module,
+         void (*test)(const char *dir, const char *name))
+{
+    struct str cases = { 0 };
+    char *save = NULL;
+
+    if (ref_run(script, dir, module) && ref_read(dir, "cases", "", &cases))
+        for (char *name = strtok_r(cases.s, "\n", &save); name;
+             name = strtok_r(NULL, "\n", &save))
+            test(dir, name);
+    str_free(&cases);
+}
+
 #endif
