@@ -1,9 +1,8 @@
 /* Rows on their way out: .npy, several of them, or raw; any dtype. */
 #include <stdlib.h>
-
-#include "cmd/saev-read/read.h"
 #include <unistd.h>
 
+#include "cmd/saev-read/read.h"
 #include "core/clock.h"
 #include "core/format/npy.h"
 #include "core/kernel/cpu.h"
