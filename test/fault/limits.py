@@ -24,6 +24,8 @@ SHIM = os.path.join(os.path.abspath(sys.argv[1]), "shim.so")
 NETFS = os.path.join(os.path.abspath(sys.argv[1]), "netfs.so")
 NOBODY = 65534
 HOPELESS = 32 << 20  # bytes in which not even ld.so can say what is wrong
+LOADER_SAYS = (b"error while loading shared libraries",
+               b"cannot allocate TLS data structures")
 FAILED = {65, 66, 70, 73, 74, 75}
 # fault.h's enum fault_class
 CLASSES = {"map": 2, "open": 3, "read": 4, "copy": 6, "stat": 11, "close": 15}
@@ -220,7 +222,7 @@ def too_little(case):
                 r = case.run(prepare=limit(what, value))
             except (OSError, subprocess.SubprocessError):
                 continue  # it cannot even be started
-            if b"error while loading shared libraries" in r.says:
+            if any(said in r.says for said in LOADER_SAYS):
                 continue
             if r.status > 128 and not r.says and value < HOPELESS and (
                     name in ("-v", "-s", "-d")):
@@ -302,13 +304,20 @@ def stops(case, kind, act=None, **how):
 
 # ---- inputs ----
 
+def named(words):
+    """The files and folders of in/ in words; "a,b" names two, "a@1" one."""
+    paths = (re.sub(r"@\d+$", "", path) for word in words
+             for path in word.split(","))
+    return sorted({path for path in paths if path.startswith("in/")})
+
+
 def inputs_of(case):
     found = []
-    for word in [case.input] + case.argv[1:]:
-        if os.path.isfile(word) and word.startswith("in/"):
-            found.append(word)
-        elif os.path.isdir(word) and word.startswith("in/"):
-            found += [os.path.join(top, n) for top, _, names in os.walk(word)
+    for path in named([case.input] + case.argv):
+        if os.path.isfile(path):
+            found.append(path)
+        else:
+            found += [os.path.join(top, n) for top, _, names in os.walk(path)
                       for n in names]
     return sorted(set(found))
 
@@ -352,14 +361,15 @@ def changes(case):
 
 
 def with_word(case, old, new):
-    return [new if w == old else w for w in case.argv]
+    name = rf"(^|,){re.escape(old)}(?=$|,|@\d+$)"
+    return [re.sub(name, lambda m: m[1] + new, w) for w in case.argv]
 
 
 def odd_inputs(case):
     """Each file or folder of the command line is something else."""
     os.mkdir("empty")
     os.mkfifo("fifo")
-    for word in sorted({w for w in case.argv if w.startswith("in/")}):
+    for word in named(case.argv):
         os.symlink(os.path.abspath(word), "link")
         odd = dict(changed=True, allowed=FAILED | {0, 1, 2})
         r = case.run(with_word(case, word, "link"))
