@@ -319,6 +319,10 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     [ ! -e log ] && [ ! -e svg ]
     run -73 train run -n 2 --log log --svg no/such/folder b?.safetensors
     [ ! -e log ]
+    # a device was there before: as root, it would be gone for all
+    ln -s /dev/null null
+    run -76 train run -n 50 --lr 1e15 --log null b?.safetensors
+    [ -L null ]
     # another's stays, and one that tells of steps that are kept
     echo mine >log
     run -73 train run -n 2 --log log b?.safetensors

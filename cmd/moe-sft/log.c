@@ -304,11 +304,19 @@ log_write(const struct train_options *o, const struct state *s, struct err *err)
     return rc;
 }
 
+/* Not a device or a link to one, which were there before the run. */
+static void
+remove_file(const char *path)
+{
+    struct stat st;
+
+    if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+        unlink(path);
+}
+
 void
 log_remove(const struct train_options *o)
 {
-    if (o->log)
-        unlink(o->log);
-    if (o->svg)
-        unlink(o->svg);
+    remove_file(o->log);
+    remove_file(o->svg);
 }

@@ -160,7 +160,7 @@ void log_print(const struct str *text, int *first_errno);
 void log_svg(struct str *to, const char *title,
              const struct step_record *records, size_t n);
 
-/* log_write() writes --log and --svg, log_remove() takes them away.
+/* log_write() writes --log and --svg, log_remove() takes them away, no devices.
  * log_check(): may it write?  Without --force only what is free or, with
  * --resume, was written by the run of that state: 0, or -1 with 'err' set
  * (EX_CANTCREAT). */
