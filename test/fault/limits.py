@@ -14,6 +14,7 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ BUILD = os.environ["BUILD"]
 SHIM = os.path.join(os.path.abspath(sys.argv[1]), "shim.so")
 NETFS = os.path.join(os.path.abspath(sys.argv[1]), "netfs.so")
 NOBODY = 65534
+DEVICES = {"/dev/null": os.makedev(1, 3), "/dev/full": os.makedev(1, 7)}
 HOPELESS = 32 << 20  # bytes in which not even ld.so can say what is wrong
 LOADER_SAYS = (b"error while loading shared libraries",
                b"cannot allocate TLS data structures")
@@ -418,10 +420,12 @@ def odd_outputs(case):
     long = "out/" + "x" * 300
     for word in sorted({w for w in case.argv if w.startswith("out")}):
         for what in ("/dev/null", "/dev/full", "no/such/folder/x", long,
-                     word + "/", "in/sums/x", "/proc/x", "/dev", ""):
+                     word + "/", "in/sums/x", "/proc/x", "/proc", ""):
             r = case.run(with_word(case, word, what))
             judge(case, "output", f"{word} {what[:20]}", r, changed=True,
                   allowed=FAILED | {0, 2})
+            if what in DEVICES:
+                still_there(case, what, r)
         for name, mode in (("read-only", 0o555), ("sticky", 0o1777)):
             odd_folder(case, word, name, mode)
         for target in "nothing", "in/a.f32":
@@ -434,6 +438,17 @@ def odd_outputs(case):
         os.unlink("fifo")
         judge(case, "output", f"{word} a FIFO", r, changed=True,
               allowed=FAILED | {0, 2})
+
+
+def still_there(case, device, r):
+    """Root may remove it; then it is made anew, for all others here."""
+    if os.path.lexists(device) and stat.S_ISCHR(os.lstat(device).st_mode):
+        return
+    broken(case, f"output {device}", r, "the device is gone")
+    if os.path.lexists(device):
+        os.unlink(device)
+    os.mknod(device, 0o666 | stat.S_IFCHR, DEVICES[device])
+    os.chmod(device, 0o666)
 
 
 def odd_link(case, word, target):
