@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,9 +78,25 @@ link(const char *from, const char *to)
                       : linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
+/* Pages that are free, if not 0, and the bytes that were asked for at last. */
+static fsblkcnt_t n_free;
+static off_t allocated;
+
+int
+fstatvfs(int fd, struct statvfs *fs)
+{
+    (void)fd;
+    *fs = (struct statvfs){ .f_frsize = 4096 };
+    if (n_free)
+        fs->f_blocks = 100;
+    fs->f_bfree = fs->f_bavail = n_free;
+    return 0;
+}
+
 int
 fallocate(int fd, int mode, off_t offset, off_t nbytes)
 {
+    allocated = nbytes;
     return fails.allocate
                ? fail(fails.allocate)
                : (int)syscall(SYS_fallocate, fd, mode, offset, nbytes);
@@ -215,6 +232,15 @@ test_room(void)
     }
     fails.allocate = EOPNOTSUPP;
     tap_ok(out_reserve(o, 10, &err) == 0, "who cannot reserve need not");
+    n_free = 10;
+    tap_ok(out_reserve(o, 1 << 20, &err) == 0, "whatever is said to be free");
+    fails.allocate = 0;
+    tap_ok(out_reserve(o, 1 << 20, &err) < 0 && err.status == EX_IOERR &&
+               err.error == ENOSPC && allocated == 1,
+           "too much is refused before it takes all there is: %s", err.what);
+    tap_ok(out_reserve(o, 10 * 4096, &err) == 0 && allocated == 10 * 4096,
+           "what is free is taken");
+    n_free = 0;
     fails.copy = EIO;
     tap_ok(out_copy(o, in, "x", 3, &err) < 0 &&
                !strncmp(err.what, "x: cannot be copied to y: ", 26),
