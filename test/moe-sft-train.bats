@@ -233,10 +233,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
         pid=$!
         exec 7>pipe
         cat b0.safetensors b1.safetensors b2.safetensors >&7
-        for _ in $(seq 200); do
-            [ "$(wc -l <log)" -lt 4 ] || break
-            sleep 0.02
-        done
+        until [ "$(wc -l <log)" -ge 4 ]; do kill -0 $pid; sleep 0.02; done
         kill -$signal $pid
         status=0
         wait $pid || status=$?
@@ -257,10 +254,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     pid=$!
     exec 7>pipe
     cat b0.safetensors >&7
-    for _ in $(seq 200); do
-        [ "$(wc -l <log)" -lt 2 ] || break
-        sleep 0.02
-    done
+    until [ "$(wc -l <log)" -ge 2 ]; do kill -0 $pid; sleep 0.02; done
     for how in --resume --force; do
         run -73 --separate-stderr train run -n 3 $how b?.safetensors
         [ "$stderr" = "moe-sft: run: another train is at work there" ]
