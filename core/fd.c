@@ -4,7 +4,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "core/mem.h"
 
 int
 fd_sync(int fd)
@@ -28,31 +31,61 @@ fd_read_only(int fd)
     return -1;
 }
 
-/* As far as the file system says; root may have what is kept for it. */
-static bool
-has_room(int fd, size_t nbytes)
+/* What a file system says is free, and all it has; SIZE_MAX if it does not say.
+ * Root may have what is kept for it. */
+static size_t
+said_free(int fd, size_t *all)
 {
     struct statvfs fs;
+    size_t n;
 
-    return fstatvfs(fd, &fs) < 0 || fs.f_blocks == 0 || fs.f_frsize == 0 ||
-           nbytes / fs.f_frsize <= (geteuid() ? fs.f_bavail : fs.f_bfree);
+    if (fstatvfs(fd, &fs) < 0 || fs.f_blocks == 0 || fs.f_frsize == 0 ||
+        !size_mul(fs.f_blocks, fs.f_frsize, all) ||
+        !size_mul(geteuid() ? fs.f_bavail : fs.f_bfree, fs.f_frsize, &n))
+        return SIZE_MAX;
+    return n;
+}
+
+/* btrfs frees what was removed with its next transaction, 30 s later, unless a
+ * sync comes first; XFS in a thread of its own, many pieces in 0.4 s. */
+size_t
+fd_free(int fd, size_t nbytes)
+{
+    static const struct timespec moment = { .tv_nsec = 10000000 };
+    size_t all = 0, n = said_free(fd, &all);
+
+    if (n >= nbytes || nbytes > all)
+        return n;
+    syncfs(fd);
+    for (int i = 0; i < 60 && (n = said_free(fd, &all)) < nbytes; i++)
+        nanosleep(&moment, NULL);
+    return n;
+}
+
+/* 0, or an error. */
+static int
+allocate(int fd, size_t nbytes)
+{
+    int e;
+
+    do
+        e = fallocate(fd, 0, 0, (off_t)nbytes) < 0 ? errno : 0;
+    while (e == EINTR);
+    return e;
 }
 
 /* fallocate() may take all that is free before it fails: nobody else could
  * write meanwhile, and a kill would leave it so.  Where there is too little,
  * one byte tells whether the file system promises room at all: of one that does
- * not, what it says is free is no reason to refuse. */
+ * not, what it says is free is no reason to refuse, nor to wait. */
 int
 fd_reserve(int fd, const char *name, size_t nbytes, struct err *err)
 {
-    bool fits = has_room(fd, nbytes);
-    int e;
+    bool fits = fd_free(fd, 0) >= nbytes;
+    int e = allocate(fd, fits ? nbytes : 1);
 
-    do
-        e = fallocate(fd, 0, 0, fits ? (off_t)nbytes : 1) < 0 ? errno : 0;
-    while (e == EINTR);
     if (e == 0 && !fits)
-        e = ENOSPC;
+        e = fd_free(fd, nbytes) >= nbytes ? allocate(fd, nbytes) : ENOSPC;
     errno = e;
     if (e == ENOSPC || e == EDQUOT || e == EFBIG)
         return err_sys(err, EX_IOERR, "%s: no room for %zu bytes", name,

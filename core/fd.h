@@ -10,6 +10,13 @@
 #include "core/err.h"
 
 /*
+ * fd_free() tells how many bytes are free where 'fd' is, SIZE_MAX if the file
+ * system does not say.  If that seems less than 'nbytes', it waits, a second at
+ * most and for a sync, for the room of what was removed just now.
+ */
+size_t fd_free(int fd, size_t nbytes);
+
+/*
  * fd_reserve() asks for room for 'nbytes' of a file; a file system that cannot
  * promise any is fine: writing will tell.  'name' is for messages.
  * 0, or -1 with 'err' set (EX_IOERR): a full disk or quota.

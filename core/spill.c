@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/fd.h"
@@ -33,13 +32,11 @@ open_nameless(const char *dir)
 static int
 reserve(const struct spill *s, struct err *err)
 {
-    struct statvfs vfs;
+    size_t n_free = fd_free(s->fd, s->nbytes);
 
-    if (fstatvfs(s->fd, &vfs) == 0 && vfs.f_frsize > 0 && vfs.f_blocks > 0 &&
-        s->nbytes / vfs.f_frsize >= (size_t)vfs.f_bavail)
+    if (s->nbytes > n_free)
         return err_set(err, EX_IOERR, "%s: %zu bytes are needed, %zu are free",
-                       s->dir, s->nbytes,
-                       (size_t)vfs.f_bavail * (size_t)vfs.f_frsize);
+                       s->dir, s->nbytes, n_free);
     return fd_reserve(s->fd, s->dir, s->nbytes, err);
 }
 

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cmd/saev-write/write.h"
+#include "core/fd.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -392,18 +392,19 @@ nbytes_there(const struct run *run)
 }
 
 /* Bytes of the whole dump that are still to be written, by this run or by the
- * tasks beside it, and the room for them; true if there is that, or where the
- * file system does not say.  The room comes first: what others write meanwhile
- * then lies in the folder, and is not asked for twice. */
+ * tasks beside it, and the room for them, after a wait for 'wanted'; true if
+ * there is that, or where the file system does not say.  The room comes first:
+ * what others write meanwhile then lies in the folder, and is not asked for
+ * twice. */
 static bool
-has_room(const struct run *run, size_t *need, size_t *room)
+has_room(const struct run *run, size_t wanted, size_t *need, size_t *room)
 {
-    struct statvfs fs;
+    int fd = open(outdir_path(run->dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     size_t there;
 
-    if (statvfs(run->cmd->parent, &fs) < 0 || fs.f_blocks == 0 ||
-        !size_mul(fs.f_bavail, fs.f_frsize, room))
-        return true;
+    *room = fd_free(fd, wanted);
+    if (fd >= 0)
+        close(fd);
     *need = run->saev.n_imgs * run->saev.img_nbytes;
     if (*need <= *room) /* mostly: no need to look at each shard */
         return true;
@@ -420,8 +421,8 @@ check_space(const struct run *run, struct err *err)
 {
     size_t need, room;
 
-    if (run->end == SIZE_MAX || has_room(run, &need, &room) ||
-        has_room(run, &need, &room))
+    if (run->end == SIZE_MAX || has_room(run, 0, &need, &room) ||
+        has_room(run, need, &need, &room))
         return 0;
     return err_set(err, EX_IOERR, "%s: no room for %zu bytes (%zu are free)",
                    run->cmd->parent, need, room);

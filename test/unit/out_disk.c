@@ -78,28 +78,36 @@ link(const char *from, const char *to)
                       : linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
-/* Pages that are free, if not 0, and the bytes that were asked for at last. */
+/* Of 100 pages, those that are free, if not 0, once the file system has looked
+ * 'n_late' times: none before.  Five more are kept for root. */
 static fsblkcnt_t n_free;
-static off_t allocated;
+static int n_late, n_looks;
 
 int
 fstatvfs(int fd, struct statvfs *fs)
 {
     (void)fd;
     *fs = (struct statvfs){ .f_frsize = 4096 };
-    if (n_free)
-        fs->f_blocks = 100;
-    fs->f_bfree = fs->f_bavail = n_free;
+    if (n_free == 0)
+        return 0;
+    fs->f_blocks = 100;
+    if (n_looks++ < n_late)
+        return 0;
+    fs->f_bavail = n_free;
+    fs->f_bfree = n_free + 5;
     return 0;
 }
+
+/* The bytes that were asked for at last. */
+static off_t allocated;
 
 int
 fallocate(int fd, int mode, off_t offset, off_t nbytes)
 {
     allocated = nbytes;
-    return fails.allocate
-               ? fail(fails.allocate)
-               : (int)syscall(SYS_fallocate, fd, mode, offset, nbytes);
+    if (fails.allocate)
+        return fail(fails.allocate);
+    return n_free ? 0 : (int)syscall(SYS_fallocate, fd, mode, offset, nbytes);
 }
 
 ssize_t
@@ -217,6 +225,7 @@ test_room(void)
 {
     static const int full[] = { ENOSPC, EDQUOT, EFBIG };
     struct err err = { 0 };
+    const size_t page = 4096, mine = (geteuid() ? 10 : 15) * page;
     struct out *o;
     int in = open("x", O_RDONLY);
 
@@ -233,13 +242,23 @@ test_room(void)
     fails.allocate = EOPNOTSUPP;
     tap_ok(out_reserve(o, 10, &err) == 0, "who cannot reserve need not");
     n_free = 10;
-    tap_ok(out_reserve(o, 1 << 20, &err) == 0, "whatever is said to be free");
+    tap_ok(out_reserve(o, 16 * page, &err) == 0, "whatever is said to be free");
     fails.allocate = 0;
-    tap_ok(out_reserve(o, 1 << 20, &err) < 0 && err.status == EX_IOERR &&
+    tap_ok(out_reserve(o, 16 * page, &err) < 0 && err.status == EX_IOERR &&
                err.error == ENOSPC && allocated == 1,
            "too much is refused before it takes all there is: %s", err.what);
-    tap_ok(out_reserve(o, 10 * 4096, &err) == 0 && allocated == 10 * 4096,
-           "what is free is taken");
+    tap_ok(out_reserve(o, mine, &err) == 0 && allocated == (off_t)mine,
+           "what is free is taken, by root what is kept for it");
+    tap_ok(out_reserve(o, mine + 1, &err) < 0, "and no byte more");
+    n_late = 20;
+    n_looks = 0;
+    tap_ok(out_reserve(o, mine, &err) == 0 && n_looks == 21 &&
+               allocated == (off_t)mine,
+           "what a file system frees late is waited for");
+    n_looks = 0;
+    tap_ok(out_reserve(o, 101 * page, &err) < 0 && n_looks == 2,
+           "but not for what it never had");
+    n_late = 0;
     n_free = 0;
     fails.copy = EIO;
     tap_ok(out_copy(o, in, "x", 3, &err) < 0 &&
