@@ -19,7 +19,7 @@ setup() {
 
 @test "signals: a file under way is removed, one line says so, status 75" {
     py - <<'END'
-import os, signal, subprocess as sp, time
+import os, resource, signal, subprocess as sp, time
 demo = os.environ["DEMO"]
 ids = ",".join(["1"] * 500)
 # Inputs that are no end of work; what is written appears as ".x.tmp.*".
@@ -41,9 +41,13 @@ commands = {
 if os.statvfs(".").f_bavail * os.statvfs(".").f_frsize < 4 << 30:
     del commands["saev-read -q -o x some"]
 sigs = ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGXCPU"]
+def child():
+    for s in sigs:
+        signal.signal(getattr(signal, s), signal.SIG_DFL)
+    # one that does not stop must not fill the disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 30,) * 2)
 def start(words):
-    return sp.Popen(words, stdout=sp.PIPE, stderr=sp.PIPE, stdin=sp.DEVNULL,
-                    preexec_fn=lambda: [signal.signal(getattr(signal, s), signal.SIG_DFL) for s in sigs])
+    return sp.Popen(words, stdout=sp.PIPE, stderr=sp.PIPE, stdin=sp.DEVNULL, preexec_fn=child)
 def temporaries():
     return [n for n in os.listdir(".") if n.startswith(".x.tmp.")]
 for command, n in commands.items():

@@ -105,7 +105,7 @@ equal() {
         # 70 to 910 ms, twice that in the next round, and so on
         ms=$(((n % 13 + 1) * 70 * (n / 13 + 1)))
         sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
-        kill -9 -- -$! 2>/dev/null || :
+        kill -9 -- -$! 2>/dev/null || kill -9 $! 2>/dev/null || :
         status=0
         wait $! 2>/dev/null || status=$?
         # what has its name is whole, and is what it will be, then and now

@@ -545,7 +545,6 @@ for i in range(2):
         lut-precompute -m model -s wide -o t --resume -j 1 2>said &
         pid=$!
         until [ "$(find t -name '.*tmp*' 2>/dev/null)" ]; do kill -0 $pid; sleep 0.01; done
-        sleep 0.1
         kill -$sig $pid
         s=0
         wait $pid || s=$?
