@@ -334,16 +334,9 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
 }
 
 @test "moe-sft train: a folder that cannot be written is told before the first step" {
-    nobody() {
-        if [ "$(id -u)" = 0 ]; then
-            setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
-        else
-            "$@"
-        fi
-    }
-    nobody ls base.safetensors >/dev/null 2>&1 || skip "the test's folder is closed to others"
+    as_user ls base.safetensors >/dev/null 2>&1 || skip "the test's folder is closed to others"
     mkdir -m 555 run
-    run -73 nobody "$BUILD/moe-sft" train -b base.safetensors -l student.safetensors -o run -n 3 b0.safetensors
+    run -73 as_user moe-sft train -b base.safetensors -l student.safetensors -o run -n 3 b0.safetensors
     [ "$output" = "moe-sft: run: cannot be written: Permission denied" ]
 }
 

@@ -38,7 +38,7 @@ END
     H=$(saev-write -q --hash -m m.json)
     as_user ls m.json >/dev/null 2>&1 || skip "the test's folder is closed to others"
     writes() {
-        as_user "$BUILD/saev-write" -q -m m.json -o D "$@" <a.f32
+        as_user saev-write -q -m m.json -o D "$@" <a.f32
     }
     mkdir D
     head -c $(($(wc -c <a.f32) / 3)) a.f32 | saev-write -q -m m.json -o D --shard 0/3
