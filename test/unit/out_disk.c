@@ -1,6 +1,7 @@
 /*
- * core/out, outdir and fd on a disk that fails: calls of libc stand here, and
- * say what they are asked to.  Each expectation is out.h's or outdir.h's text.
+ * core/out, outdir, spill and fd on a disk that fails: calls of libc stand
+ * here, and say what they are asked to.  Each expectation is out.h's or
+ * outdir.h's text.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include "core/fd.h"
 #include "core/out.h"
 #include "core/outdir.h"
+#include "core/spill.h"
 #include "test/unit/tap.h"
 
 /* The errors that calls fail with; 0: they do not. */
@@ -227,6 +229,7 @@ test_room(void)
     struct err err = { 0 };
     const size_t page = 4096, mine = (geteuid() ? 10 : 15) * page;
     struct out *o;
+    struct spill s;
     int in = open("x", O_RDONLY);
 
     out_open(&o, "y", 0, false, &err);
@@ -258,6 +261,11 @@ test_room(void)
     n_looks = 0;
     tap_ok(out_reserve(o, 101 * page, &err) < 0 && n_looks == 2,
            "but not for what it never had");
+    n_looks = 0;
+    tap_ok(spill_open(&s, ".", mine, &err) == 0, "nor has scratch to fail");
+    spill_close(&s);
+    tap_ok(spill_open(&s, ".", mine + 1, &err) < 0 && err.status == EX_IOERR,
+           "unless there is too little: %s", err.what);
     n_late = 0;
     n_free = 0;
     fails.copy = EIO;
