@@ -74,8 +74,9 @@ without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(if $(filter pcre2,$(L
 UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))
 FUZZ    := $(call without,$(B)/test/fuzz,$(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c)))
 
-# The end of a kernel's file name is its instruction set and decides its flags;
-# build/isa.mk says which of them this compiler and this assembler know.
+# The end of a kernel's file name is its instruction set, a row of isa.def, and
+# decides its flags; build/isa.mk has these, and the ISAS that this compiler and
+# this assembler know.
 # Before that and all else, make deps: what was missing may be what asking needs.
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 ifeq ($(findstring n,$(firstword -$(MAKEFLAGS)))$(MAKE_RESTARTS),)
@@ -83,23 +84,22 @@ $(if $(shell CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' LDFLAGS='$(LDFLAGS)' sh scripts/d
 endif
 endif
 -include $(B)/isa.mk
-ISA_ALL := scalar avx2 avx512 avx512vnni avx512bf16 amx neon
-KERNELS := $(foreach i,scalar $(ISAS),$(wildcard core/kernel/*_$i.c))
-CORE    := $(sort $(KERNELS) $(wildcard core/*.c) \
-             $(filter-out $(if $(filter pcre2,$(LACKING)),%/peft.c),$(wildcard core/format/*.c)) \
-             $(filter-out $(foreach i,$(ISA_ALL),%_$i.c),$(wildcard core/kernel/*.c)))
-$(B)/%_avx2.o:       ISA := -mavx2 -mfma -mf16c
-$(B)/%_avx512.o:     ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
-$(B)/%_avx512vnni.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma
-$(B)/%_avx512bf16.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16 -mfma
-$(B)/%_amx.o:        ISA := -mamx-tile -mamx-bf16 -mamx-int8
+ISA_ALL := $(shell sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.def)
+of_isas  = $(foreach i,$(ISAS),$(wildcard $1/*_$i.c))
+KERNELS := $(call of_isas,core/kernel)
+CORE    := $(sort $(KERNELS) $(filter-out $(if $(filter pcre2,$(LACKING)),%/peft.c %/regex.c %/regex_text.c),$(wildcard core/*.c core/format/*.c)) \
+             $(filter-out $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
 # No parser is among the kernels, and clang takes minutes to instrument them.
 ifeq ($(SAN),fuzz)
 $(B)/core/kernel/%.o: HARDEN := -fPIE
 endif
-$(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o $(B)/test/bench/probe.o: ISA = $(ISAS:%=-DHAVE_%)
+# KERNEL(family, isa) for each FAMILY_ISA.c of a folder.
+kernel   = KERNEL($1,$2)
+tables   = -D'KERNELS=$(foreach i,$(ISAS),$(patsubst $1/%_$i.c,$(call kernel,%,$i),$(wildcard $1/*_$i.c)))'
+$(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,core/kernel)
+$(B)/test/bench/probe.o: ISA_FLAGS = $(call tables,test/bench)
 # AdamW as vectors: a square root that sets errno cannot be one.
-$(B)/cmd/moe-sft/optim.o: ISA := -O3 -fno-math-errno
+$(B)/cmd/moe-sft/optim.o: ISA_FLAGS := -O3 -fno-math-errno
 
 all: $(TOOLS:%=$(T)/%)
 ifneq ($(LEFT_OUT),)
@@ -108,12 +108,12 @@ all:
 endif
 
 # Benchmarks share the probes of the machine's limits.
-BENCH   := $(patsubst %.c,$(B)/%,$(filter-out %/probe.c $(foreach i,$(ISA_ALL),%_$i.c),$(wildcard test/bench/*.c)))
-PROBES  := $(B)/test/bench/probe.o $(patsubst %.c,$(B)/%.o,$(foreach i,$(ISAS),$(wildcard test/bench/probe_$i.c)))
+BENCH   := $(patsubst %.c,$(B)/%,$(filter-out %/probe.c $(ISA_ALL:%=\%_%.c),$(wildcard test/bench/*.c)))
+PROBES  := $(B)/test/bench/probe.o $(patsubst %.c,$(B)/%.o,$(call of_isas,test/bench))
 BENCH   := $(call without,$(B)/test/bench,$(BENCH))
 $(BENCH): $(PROBES)
 
-$(B)/isa.mk: scripts/isa.sh
+$(B)/isa.mk: scripts/isa.sh core/kernel/isa.def
 	@mkdir -p $(@D)
 	@CC='$(CC)' sh scripts/isa.sh >$@
 
@@ -124,13 +124,13 @@ $(B)/libs.mk: scripts/libs.sh $(if $(LACKING),$(if $(MAKE_RESTARTS),,FORCE))
 
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(ISA) -MMD -MP -c $< -o $@
+	$Q$(CC) $(FLAGS) $(ISA_FLAGS) -MMD -MP -c $< -o $@
 
 ALL_NEED := $(filter jansson xxhash libcrypto,$(LACKING))
 $(B)/flags: FORCE
 	@$(if $(ALL_NEED),echo 'every tool needs $(ALL_NEED): see make deps' >&2; exit 1)
 	@mkdir -p $(@D); printf '%s\n' "$$W" | cmp -s - $@ || printf '%s\n' "$$W" >$@
-$(B)/flags: export W = $(CC) $(FLAGS) $(ISAS) $(LDFLAGS)
+$(B)/flags: export W = $(CC) $(FLAGS) $(KERNELS) $(LDFLAGS)
 
 $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
 	rm -f $@ && $(AR) rcsD $@ $^

@@ -8,7 +8,7 @@ objects() { # objects FIND-EXPRESSION...: of this build
     find "$b/core" "$b/cmd" "$b/test" -name '*.o' "$@"
 }
 
-ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
+ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
 
 @test "isa: no AVX instruction outside of the objects named after it" {
     need_commands objdump
@@ -38,6 +38,12 @@ ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
     [ "$n" -gt 0 ] || skip "none is built for this CPU"
 }
 
+@test "isa: tensorutils(7) names each that TU_ISA takes" {
+    for isa in $ALL_ISAS; do
+        grep -q "^\.Cm $isa [,;.]$" "$ROOT/man/tensorutils.7"
+    done
+}
+
 @test "isa: the objects of an instruction set call no malloc, no threads, no getenv" {
     while read -r o; do
         run -1 grep -E '(alloc|pthread|getenv|err_set|printf)' <(nm -u "$o" | grep -v asan)
@@ -54,7 +60,7 @@ ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
 }
 
 @test "isa: gemm keeps its promises on every one of this machine" {
-    for isa in scalar avx2 avx512 avx512vnni avx512bf16 amx neon; do
+    for isa in $ALL_ISAS; do
         has_isa $isa || continue
         TU_ISA=$isa run -0 "$BUILD/test/unit/gemm"
         [ "${lines[0]}" = "# $isa" ]
@@ -62,7 +68,7 @@ ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
 }
 
 @test "isa: moe-sft's operator is near float64 on every one of this machine" {
-    for isa in scalar avx2 avx512 avx512vnni avx512bf16 amx neon; do
+    for isa in $ALL_ISAS; do
         has_isa $isa || continue
         TU_ISA=$isa run -0 "$BUILD/test/unit/moe-sft-op"
         [ "${lines[0]}" = "# $isa" ]
@@ -70,7 +76,7 @@ ISA_NAME='.*_(avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.o'
 }
 
 @test "isa: moe-sft's operator has the same bits for any threads on every one of this machine" {
-    for isa in scalar avx2 avx512 avx512vnni avx512bf16 amx neon; do
+    for isa in $ALL_ISAS; do
         has_isa $isa || continue
         TU_RUN=short TU_ISA=$isa run -0 "$BUILD/test/unit/moe-sft-cases"
         [ "${lines[0]}" = "# $isa" ]

@@ -1,10 +1,8 @@
 /*
- * Moments of the dims of many rows, in float64.  Rows come in spans; within
- * one, blocks of rows and columns are summed on their own and merged in their
- * order, so that no result depends on how many threads there are, nor on the
- * spans' length if it is a multiple of COLUMNS_BLOCK.
- * NaN and infinities are counted, and everything else is over the other
- * elements of their dim.
+ * Moments of the dims of many rows.  Rows come in spans; within one, blocks of
+ * rows and columns are summed on their own and merged in their order, so that
+ * no result depends on how many threads there are, nor on the spans' length if
+ * it is a multiple of MOMENTS_ROWS.
  */
 #ifndef SAEV_READ_COLUMNS_H
 #define SAEV_READ_COLUMNS_H
@@ -13,23 +11,15 @@
 #include <stdint.h>
 
 #include "core/err.h"
+#include "core/kernel/moments.h"
 #include "core/par.h"
 
-#define COLUMNS_BLOCK ((size_t)64)      /* rows of a block */
-#define COLUMNS_MAX   ((size_t)1 << 19) /* some 40 MiB */
-
-/* Of each dim; m2 is the sum of squared distances from the mean. */
-struct moments {
-    double *mean, *m2;
-    float *min, *max; /* infinite where there is no finite element */
-    uint64_t *n_nan, *n_inf;
-};
+#define COLUMNS_MAX ((size_t)1 << 19) /* some 48 MiB */
 
 struct columns {
-    size_t d, n_rows;     /* so far */
-    struct moments all;   /* [d] */
-    struct moments parts; /* [blocks of a span][d] */
-    size_t span_rows;     /* at most so many at once */
+    size_t d, n_rows;      /* so far */
+    struct moments *all;   /* [d] */
+    struct moments *parts; /* [blocks of a span][d] */
     /* of the rows of the span: their norms, NaN where one has a NaN or an
      * infinity */
     double *norms;
@@ -47,11 +37,5 @@ void columns_add(struct columns *c, const float *x, size_t n, struct par *par);
  * c->norms instead. */
 void columns_distances(struct columns *c, const float *x, size_t n,
                        const double *mean, struct par *par);
-
-/* The finite elements of a dim; their mean and deviation (over n), NaN if
- * there are none. */
-uint64_t columns_n(const struct columns *c, size_t dim);
-double columns_mean(const struct columns *c, size_t dim);
-double columns_std(const struct columns *c, size_t dim);
 
 #endif

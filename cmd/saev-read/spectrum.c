@@ -53,7 +53,7 @@ spectrum_of(struct spectrum *s, const struct columns *c, struct err *err)
     if (!s->bars)
         return -1;
     for (size_t i = 0; i < c->d; i++) {
-        double std = columns_std(c, i);
+        double std = moments_std(&c->all[i]);
 
         if (std > 0)
             s->bars[s->n++] = (struct bar){ std, i };

@@ -18,19 +18,9 @@
 #define MAX_THREADS 16
 #define FLUSH_AT    65536 /* bytes of text */
 
-/* Neumaier's sum: what each addition rounds off is kept apart. */
-static void
-add_to(double *sum, double *rest, double v)
-{
-    double t = *sum + v;
-
-    *rest += fabs(*sum) >= fabs(v) ? (*sum - t) + v : (v - t) + *sum;
-    *sum = t;
-}
-
 /* The mean of the norms that are numbers: of rows that are finite. */
 struct total {
-    double sum, rest;
+    struct moments_sum sum;
     size_t n;
 };
 
@@ -39,7 +29,7 @@ add_norms(struct total *t, const double *norms, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!isnan(norms[i])) {
-            add_to(&t->sum, &t->rest, norms[i]);
+            moments_add(&t->sum, norms[i]);
             t->n++;
         }
 }
@@ -47,7 +37,7 @@ add_norms(struct total *t, const double *norms, size_t n)
 static double
 mean_of(const struct total *t)
 {
-    return t->n ? (t->sum + t->rest) / (double)t->n : (double)NAN;
+    return t->n ? (t->sum.s + t->sum.c) / (double)t->n : (double)NAN;
 }
 
 /* Both passes over the rows. */
@@ -107,7 +97,7 @@ two_passes(struct run *r, struct err *err)
     st->mean_norm = mean_of(&norms);
     r->mean = xcalloc(st->columns.d, sizeof(*r->mean));
     for (size_t i = 0; i < st->columns.d; i++)
-        r->mean[i] = columns_mean(&st->columns, i);
+        r->mean[i] = moments_mean(&st->columns.all[i]);
     rc = pass(r, &distances, err);
     st->scalar = mean_of(&distances) / sqrt((double)st->columns.d);
     free(r->mean);
@@ -121,10 +111,10 @@ span_rows(size_t row_nbytes, int n_threads)
 {
     size_t n = (size_t)n_threads * SPAN_NBYTES / row_nbytes;
 
-    if (row_nbytes > LONG_NBYTES / COLUMNS_BLOCK)
+    if (row_nbytes > LONG_NBYTES / MOMENTS_ROWS)
         return LONG_NBYTES / row_nbytes;
-    n = n < SPAN_ROWS ? n - n % COLUMNS_BLOCK : SPAN_ROWS;
-    return n ? n : COLUMNS_BLOCK;
+    n = n < SPAN_ROWS ? n - n % MOMENTS_ROWS : SPAN_ROWS;
+    return n ? n : MOMENTS_ROWS;
 }
 
 static int
@@ -170,21 +160,28 @@ put_g6(struct str *to, double v)
 
 /* The range of a dim without finite numbers is none. */
 static double
-known(const struct columns *c, size_t i, float v)
+known(const struct moments *m, double v)
 {
-    return columns_n(c, i) ? (double)v : (double)NAN;
+    return m->n ? v : (double)NAN;
+}
+
+static size_t
+n_inf(const struct columns *c, size_t i)
+{
+    return c->n_rows - (size_t)(c->all[i].n + c->all[i].n_nan);
 }
 
 static void
 put_row(struct str *to, const struct columns *c, size_t i)
 {
+    const struct moments *m = &c->all[i];
+
     str_addf(to, "%zu", i);
-    put_g6(to, columns_mean(c, i));
-    put_g6(to, columns_std(c, i));
-    put_g6(to, known(c, i, c->all.min[i]));
-    put_g6(to, known(c, i, c->all.max[i]));
-    str_addf(to, "\t%zu\t%zu\n", (size_t)c->all.n_nan[i],
-             (size_t)c->all.n_inf[i]);
+    put_g6(to, moments_mean(m));
+    put_g6(to, moments_std(m));
+    put_g6(to, known(m, m->min));
+    put_g6(to, known(m, m->max));
+    str_addf(to, "\t%zu\t%zu\n", (size_t)m->n_nan, n_inf(c, i));
 }
 
 static void
@@ -197,13 +194,15 @@ put_value(struct str *to, const char *key, double v)
 static void
 put_object(struct str *to, const struct columns *c, size_t i)
 {
+    const struct moments *m = &c->all[i];
+
     str_addf(to, "%s\n{\"dim\":%zu", i ? "," : "", i);
-    put_value(to, "mean", columns_mean(c, i));
-    put_value(to, "std", columns_std(c, i));
-    put_value(to, "min", known(c, i, c->all.min[i]));
-    put_value(to, "max", known(c, i, c->all.max[i]));
-    str_addf(to, ",\"n_nan\":%zu,\"n_inf\":%zu}", (size_t)c->all.n_nan[i],
-             (size_t)c->all.n_inf[i]);
+    put_value(to, "mean", moments_mean(m));
+    put_value(to, "std", moments_std(m));
+    put_value(to, "min", known(m, m->min));
+    put_value(to, "max", known(m, m->max));
+    str_addf(to, ",\"n_nan\":%zu,\"n_inf\":%zu}", (size_t)m->n_nan,
+             n_inf(c, i));
 }
 
 static void

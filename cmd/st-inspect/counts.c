@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd/st-inspect/inspect.h"
+#include "core/kernel/moments.h"
 #include "core/le.h"
 
 /* Fewer elements than this are sorted: the tables cost 65536 steps to read. */
@@ -92,20 +93,6 @@ counts_drain(uint64_t *totals, uint32_t *tables, size_t n_keys)
         memset(tables + i * COUNT_KEYS, 0, n_keys * sizeof(*tables));
 }
 
-/* Compensated summation (Neumaier): error of one rounding, whatever n. */
-struct sum {
-    double s, c;
-};
-
-static void
-add(struct sum *sum, double v)
-{
-    double t = sum->s + v;
-
-    sum->c += fabs(sum->s) >= fabs(v) ? sum->s - t + v : v - t + sum->s;
-    sum->s = t;
-}
-
 /* The i-th smallest element, walking on from where the last call stopped. */
 static double
 element(const struct bin *bins, size_t *bin, uint64_t *before, uint64_t i)
@@ -141,19 +128,19 @@ static void
 summarize(struct stats *st, const struct bin *bins, size_t n_bins,
           const struct cmd *cmd)
 {
-    struct sum sum = { 0 }, squares = { 0 };
+    struct moments_sum sum = { 0 }, squares = { 0 };
 
     if (n_bins == 0)
         return;
     for (size_t i = 0; i < n_bins; i++)
-        add(&sum, bins[i].v * (double)bins[i].n);
+        moments_add(&sum, bins[i].v * (double)bins[i].n);
     st->min = bins[0].v;
     st->max = bins[n_bins - 1].v;
     st->mean = (sum.s + sum.c) / (double)st->n_finite;
     for (size_t i = 0; i < n_bins; i++) {
         double d = bins[i].v - st->mean;
 
-        add(&squares, d * d * (double)bins[i].n);
+        moments_add(&squares, d * d * (double)bins[i].n);
     }
     st->std = sqrt((squares.s + squares.c) / (double)st->n_finite);
     for (size_t i = 0; i < cmd->n_quantiles; i++)

@@ -10,14 +10,13 @@
 #include <unistd.h>
 #endif
 
-static const char *const names[ISA_COUNT] = {
-    [ISA_SCALAR] = "scalar",
-    [ISA_AVX2] = "avx2",
-    [ISA_AVX512] = "avx512",
-    [ISA_AVX512VNNI] = "avx512vnni",
-    [ISA_AVX512BF16] = "avx512bf16",
-    [ISA_AMX] = "amx",
-    [ISA_NEON] = "neon",
+static const struct {
+    const char *name;
+    enum isa below;
+} isas[ISA_COUNT] = {
+#define ISA(NAME, name, below, flags, instructions, probe) \
+    { #name, ISA_##below },
+#include "core/kernel/isa.def"
 };
 
 static struct {
@@ -31,21 +30,48 @@ static struct {
 const char *
 isa_name(enum isa isa)
 {
-    return names[isa];
+    return isas[isa].name;
 }
 
-#if defined(__x86_64__)
-#define BIT(n) (1u << (n))
-
-/* XCR0: which registers the kernel saves on a context switch. */
-static uint64_t
-xcr0(void)
+enum isa
+isa_below(enum isa isa)
 {
-    uint32_t a, d;
+    return isas[isa].below;
+}
 
+bool
+isa_is_under(enum isa isa, enum isa top)
+{
+    while (top != isa && top != isa_below(top))
+        top = isa_below(top);
+    return top == isa;
+}
+
+/* What the probes of isa.def ask.  Where there is no such CPU, nothing. */
+#if defined(__x86_64__)
+#define X86(condition)  (condition)
+#define ALL(word, bits) ((x86.word & (bits)) == (bits))
+#define BIT(n)          (1u << (n))
+
+static struct {
+    uint32_t c1;         /* CPUID leaf 1, ECX */
+    uint32_t b7, c7, d7; /* leaf 7 */
+    uint32_t a71;        /* leaf 7, subleaf 1 */
+    uint64_t xcr0;       /* registers that are saved on a context switch */
+} x86;
+
+static void
+read_cpu(void)
+{
+    uint32_t a, b, c, d;
+
+    if (!__get_cpuid(1, &a, &b, &x86.c1, &d) || !(x86.c1 & bit_OSXSAVE))
+        return;
     /* Bytes of xgetbv: no assembler option is needed for them. */
     __asm__ volatile(".byte 0x0f, 0x01, 0xd0" : "=a"(a), "=d"(d) : "c"(0));
-    return (uint64_t)d << 32 | a;
+    x86.xcr0 = (uint64_t)d << 32 | a;
+    if (__get_cpuid_count(7, 0, &a, &x86.b7, &x86.c7, &x86.d7) && a >= 1)
+        __get_cpuid_count(7, 1, &x86.a71, &b, &c, &d);
 }
 
 /* Tile data are 8 KiB a thread: Linux grants them on request only. */
@@ -57,101 +83,57 @@ amx_granted(void)
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ==
            0;
 }
-
-static bool
-all_of(uint32_t word, uint32_t bits)
-{
-    return (word & bits) == bits;
-}
-
-static enum isa
-find_best(void)
-{
-    uint32_t a, b, c, d, c1, a71 = 0;
-    uint64_t state;
-
-    if (!__get_cpuid(1, &a, &b, &c1, &d) || !(c1 & bit_OSXSAVE))
-        return ISA_SCALAR;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
-        return ISA_SCALAR;
-    if (a >= 1)
-        __get_cpuid_count(7, 1, &a71, &(uint32_t){ 0 }, &(uint32_t){ 0 },
-                          &(uint32_t){ 0 });
-    state = xcr0();
-    if ((state & 0x6) != 0x6 || !all_of(c1, bit_AVX | bit_FMA | bit_F16C) ||
-        !(b & bit_AVX2))
-        return ISA_SCALAR;
-    /* AVX512F is EBX bit 16, DQ 17, BW 30, VL 31; VNNI is ECX bit 11. */
-    if ((state & 0xe6) != 0xe6 ||
-        !all_of(b, BIT(16) | BIT(17) | BIT(30) | BIT(31)))
-        return ISA_AVX2;
-    if (!(c & BIT(11)))
-        return ISA_AVX512;
-    if (!(a71 & BIT(5))) /* AVX512_BF16 */
-        return ISA_AVX512VNNI;
-    /* AMX-BF16 is EDX bit 22, AMX-TILE 24, AMX-INT8 25. */
-    if (!all_of(d, BIT(22) | BIT(24) | BIT(25)) ||
-        (state & 0x60000) != 0x60000 || !amx_granted())
-        return ISA_AVX512BF16;
-    return ISA_AMX;
-}
-#elif defined(__aarch64__)
-static enum isa
-find_best(void)
-{
-    return ISA_NEON;
-}
 #else
-static enum isa
-find_best(void)
+#define X86(condition) false
+
+static void
+read_cpu(void)
 {
-    return ISA_SCALAR;
 }
 #endif
 
-/* The best that the compiler could build, as the Makefile says: what is
- * above it runs its kernels. */
-static enum isa
-built(void)
-{
-#if defined(HAVE_neon)
-    return ISA_NEON;
-#elif defined(HAVE_amx)
-    return ISA_AMX;
-#elif defined(HAVE_avx512bf16)
-    return ISA_AVX512BF16;
-#elif defined(HAVE_avx512vnni)
-    return ISA_AVX512VNNI;
-#elif defined(HAVE_avx512)
-    return ISA_AVX512;
-#elif defined(HAVE_avx2)
-    return ISA_AVX2;
+#if defined(__aarch64__)
+#define AARCH64 true
 #else
-    return ISA_SCALAR;
+#define AARCH64 false
 #endif
-}
 
 static bool
-available(enum isa isa)
+probe(enum isa isa)
 {
-    if (isa == ISA_NEON || cpu.best == ISA_NEON)
-        return isa == cpu.best || isa == ISA_SCALAR;
-    return isa <= cpu.best;
+    switch (isa) {
+#define ISA(NAME, name, below, flags, instructions, probe) \
+    case ISA_##NAME:                                       \
+        return probe;
+#include "core/kernel/isa.def"
+    default:
+        return false;
+    }
 }
+
+/* Those that the compiler could build, of which the Makefile names each
+ * kernel: what is above them runs their kernels. */
+#define KERNEL(family, isa) | 1u << ISA_##isa
+static const unsigned built = 0 KERNELS;
 
 static void
 find(void)
 {
-    cpu.best = find_best();
-    if (cpu.best > built())
-        cpu.best = built();
+    bool has[ISA_COUNT] = { [ISA_SCALAR] = true };
+
+    read_cpu();
+    for (int i = 0; i < ISA_COUNT; i++) {
+        has[i] = has[isas[i].below] && probe((enum isa)i);
+        if (has[i] && built >> i & 1)
+            cpu.best = (enum isa)i;
+    }
     cpu.isa = cpu.best;
     cpu.asked = -1;
     cpu.text = getenv("TU_ISA");
     for (int i = 0; cpu.text && i < ISA_COUNT; i++)
-        if (!strcmp(cpu.text, names[i]))
+        if (!strcmp(cpu.text, isas[i].name))
             cpu.asked = i;
-    if (cpu.asked >= 0 && available((enum isa)cpu.asked))
+    if (cpu.asked >= 0 && isa_is_under((enum isa)cpu.asked, cpu.best))
         cpu.isa = (enum isa)cpu.asked;
 }
 
@@ -165,17 +147,20 @@ cpu_isa(void)
 int
 cpu_check(struct err *err)
 {
+    static const char all[] =
+#define ISA(NAME, name, below, flags, instructions, probe) ", " #name
+#include "core/kernel/isa.def"
+        ;
+
     cpu_isa();
     if (!cpu.text || !*cpu.text)
         return 0;
     if (cpu.asked < 0)
-        return err_set(err, TU_USAGE,
-                       "TU_ISA is \"%s\" (expected scalar, avx2, avx512, "
-                       "avx512vnni, avx512bf16, amx, neon)",
-                       cpu.text);
+        return err_set(err, TU_USAGE, "TU_ISA is \"%s\" (expected %s)",
+                       cpu.text, all + 2);
     if (cpu.isa != (enum isa)cpu.asked)
         return err_set(err, TU_USAGE,
                        "TU_ISA is \"%s\", but this machine's best is \"%s\"",
-                       cpu.text, names[cpu.best]);
+                       cpu.text, isas[cpu.best].name);
     return 0;
 }

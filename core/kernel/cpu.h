@@ -8,23 +8,23 @@
 
 #include "core/err.h"
 
-/* Each level holds all before it on x86; NEON and scalar stand alone. */
+/* ISA_AVX2, and ISA_avx2 as its files spell it: a row each of isa.def. */
 enum isa {
-    ISA_SCALAR,
-    ISA_AVX2,       /* AVX2, FMA, F16C */
-    ISA_AVX512,     /* F, BW, DQ, VL */
-    ISA_AVX512VNNI, /* + VNNI */
-    ISA_AVX512BF16, /* + BF16 */
-    ISA_AMX,        /* + AMX tile, bf16, int8, granted by the kernel */
-    ISA_NEON,
+#define ISA(NAME, name, below, flags, instructions, probe) \
+    ISA_##NAME, ISA_##name = ISA_##NAME,
+#include "core/kernel/isa.def"
     ISA_COUNT
 };
 
 const char *isa_name(enum isa isa); /* "avx512bf16", as TU_ISA spells it */
+enum isa isa_below(enum isa isa);   /* the next lower level; scalar's own */
 
 /* cpu_isa() is the best level that CPUID and XCR0 grant, lowered by the
  * environment's TU_ISA if that names a lower one.  Found once. */
 enum isa cpu_isa(void);
+
+/* isa_is_under(): is 'isa' the level 'top', or one of those below it? */
+bool isa_is_under(enum isa isa, enum isa top);
 
 /* cpu_check() is -1 with TU_USAGE if TU_ISA names no ISA, or one that this
  * machine lacks: main asks once, so that a typing error is not ignored. */

@@ -1,114 +1,49 @@
 /*
- * From an instruction set to each family's table.  The Makefile defines
- * HAVE_avx2 and so on for what the compiler could build.
+ * From an instruction set to each family's table, its own or the best below.
  */
-#include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/kernel/ops.h"
 
-#if defined(HAVE_avx512)
-#define AVX512(family) (&family##_avx512)
-#else
-#define AVX512(family) AVX2(family)
-#endif
-#if defined(HAVE_avx2)
-#define AVX2(family) (&family##_avx2)
-#else
-#define AVX2(family) (&family##_scalar)
-#endif
-#if defined(HAVE_neon)
-#define NEON(family) (&family##_neon)
-#else
-#define NEON(family) (&family##_scalar)
-#endif
+#define FAMILIES      \
+    FAMILY(cvt)       \
+    FAMILY(gemm)      \
+    FAMILY(gemm_bf16) \
+    FAMILY(gemm_int8) \
+    FAMILY(gemv)      \
+    FAMILY(mix)       \
+    FAMILY(sparse)    \
+    FAMILY(vec)
 
-#define TABLE(family)                                        \
-    const struct family##_ops *family##_ops_of(enum isa isa) \
-    {                                                        \
-        switch (isa) {                                       \
-        case ISA_AMX:                                        \
-        case ISA_AVX512BF16:                                 \
-        case ISA_AVX512VNNI:                                 \
-        case ISA_AVX512:                                     \
-            return AVX512(family);                           \
-        case ISA_AVX2:                                       \
-            return AVX2(family);                             \
-        case ISA_NEON:                                       \
-            return NEON(family);                             \
-        default:                                             \
-            return &family##_scalar;                         \
-        }                                                    \
+#define FAMILY(name) name##_family,
+enum family { FAMILIES FAMILY_COUNT };
+#undef FAMILY
+
+/* What the Makefile found: a KERNEL(family, isa) for each FAMILY_ISA.c. */
+#define KERNEL(family, isa) extern const struct family##_ops family##_##isa;
+KERNELS
+#undef KERNEL
+
+/* NULL where a level has no kernels of its own, until it is asked for. */
+#define KERNEL(family, isa) [family##_family][ISA_##isa] = &family##_##isa,
+static _Atomic(const void *) tables[FAMILY_COUNT][ISA_COUNT] = { KERNELS };
+
+static const void *
+table_of(enum family family, enum isa isa)
+{
+    const void *t =
+        atomic_load_explicit(&tables[family][isa], memory_order_relaxed);
+
+    if (!t) {
+        t = table_of(family, isa_below(isa));
+        atomic_store_explicit(&tables[family][isa], t, memory_order_relaxed);
     }
-
-TABLE(cvt)
-TABLE(gemv)
-TABLE(mix)
-TABLE(sparse)
-TABLE(vec)
-
-/*
- * gemm's levels add kernels rather than replace tables: each one's is the
- * next lower's with its own over it.
- */
-#define OVER(member) own->member ? own->member : below.member
-
-static inline struct gemm_ops
-over(const struct gemm_ops *own, struct gemm_ops below)
-{
-    return (struct gemm_ops){
-        .exact = OVER(exact),
-        .widen = OVER(widen),
-        .bf16 = OVER(bf16),
-        .bf16_to = own->bf16 ? own->bf16_to : below.bf16_to,
-        .int8 = OVER(int8),
-        .int8_rows = own->int8 ? own->int8_rows : below.int8_rows,
-        .bf16_tile = own->bf16 ? own->bf16_tile : below.bf16_tile,
-        .int8_tile = own->int8 ? own->int8_tile : below.int8_tile,
-        .transpose = OVER(transpose),
-        .interleave = OVER(interleave),
-        .rescale = OVER(rescale),
-        .absmax = OVER(absmax),
-        .quantize = OVER(quantize),
-        .rest = OVER(rest),
-        .sums = OVER(sums),
-    };
+    return t;
 }
 
-static struct gemm_ops gemm[ISA_COUNT];
-static pthread_once_t gemm_once = PTHREAD_ONCE_INIT;
-
-static void
-fill_gemm(void)
-{
-    for (int i = 0; i < ISA_COUNT; i++)
-        gemm[i] = gemm_scalar;
-#if defined(HAVE_avx2)
-    for (int i = ISA_AVX2; i <= ISA_AMX; i++)
-        gemm[i] = over(&gemm_avx2, gemm[i]);
-#endif
-#if defined(HAVE_avx512)
-    for (int i = ISA_AVX512; i <= ISA_AMX; i++)
-        gemm[i] = over(&gemm_avx512, gemm[i]);
-#endif
-#if defined(HAVE_avx512vnni)
-    for (int i = ISA_AVX512VNNI; i <= ISA_AMX; i++)
-        gemm[i] = over(&gemm_avx512vnni, gemm[i]);
-#endif
-#if defined(HAVE_avx512bf16)
-    for (int i = ISA_AVX512BF16; i <= ISA_AMX; i++)
-        gemm[i] = over(&gemm_avx512bf16, gemm[i]);
-#endif
-#if defined(HAVE_amx)
-    gemm[ISA_AMX] = over(&gemm_amx, gemm[ISA_AMX]);
-#endif
-#if defined(HAVE_neon)
-    gemm[ISA_NEON] = over(&gemm_neon, gemm[ISA_NEON]);
-#endif
-}
-
-const struct gemm_ops *
-gemm_ops_of(enum isa isa)
-{
-    pthread_once(&gemm_once, fill_gemm);
-    return &gemm[isa];
-}
+#define FAMILY(name)                                     \
+    const struct name##_ops *name##_ops_of(enum isa isa) \
+    {                                                    \
+        return table_of(name##_family, isa);             \
+    }
+FAMILIES

@@ -54,6 +54,8 @@ struct scratch {
 struct call {
     struct gemm *gemm;
     const struct gemm_ops *ops;
+    const struct gemm_bf16_ops *bf16;
+    const struct gemm_int8_ops *int8;
     const struct gemm_job *jobs;
     size_t n_jobs;
     const void *x;
@@ -199,6 +201,8 @@ run(struct call *call, size_t max, size_t unit)
     if (call->m == 0)
         return;
     call->ops = gemm_ops_of(cpu_isa());
+    call->bf16 = gemm_bf16_ops_of(cpu_isa());
+    call->int8 = gemm_int8_ops_of(cpu_isa());
     call->rows = call->m;
     for (size_t i = 0; i < call->n_jobs; i++)
         n += n_chunks(call, &call->jobs[i]);
@@ -470,18 +474,18 @@ bf16_part(const struct call *call, const struct gemm_job *job, float *t,
           float *c, size_t at, const uint16_t *b, size_t m, size_t n_k,
           bool add)
 {
-    const struct gemm_ops *ops = call->ops;
+    const struct gemm_bf16_ops *ops = call->bf16;
     const uint16_t *x = (const uint16_t *)call->x + at;
     const uint16_t *lo = call->lo ? call->lo + at : NULL;
 
-    if (ops->bf16_to) {
-        ops->bf16_to(t, c, job->ldc, goes_past(call, job), x, lo, call->ldx, b,
-                     m, n_k, add);
+    if (ops->product_to) {
+        ops->product_to(t, c, job->ldc, goes_past(call, job), x, lo, call->ldx,
+                        b, m, n_k, add);
         return;
     }
-    ops->bf16(t, x, call->ldx, b, m, n_k, add);
+    ops->product(t, x, call->ldx, b, m, n_k, add);
     if (lo)
-        ops->bf16(t, lo, call->ldx, b, m, n_k, true);
+        ops->product(t, lo, call->ldx, b, m, n_k, true);
 }
 
 static void
@@ -491,7 +495,7 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
     struct scratch s = scratch_of(call->gemm, thread);
     const size_t part = pack_layout(GEMM_BF16).part;
     const bool straight =
-        call->ops->bf16_to && is_plain(job) && a->n_cols == GEMM_PANEL;
+        call->bf16->product_to && is_plain(job) && a->n_cols == GEMM_PANEL;
     size_t k = job->w.k;
     int32_t *comp;
 
@@ -503,7 +507,7 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
         size_t n_k = round_up(smaller(part, k - k0), 32);
         const uint16_t *b = part_of(call, job, GEMM_BF16, a, k0, &s, &comp);
         bool last = k0 + n_k >= k;
-        size_t step = step_of(call->ops->bf16_tile, a, last);
+        size_t step = step_of(call->bf16->tile, a, last);
 
         for (size_t i = 0; i < a->n_rows; i += step) {
             struct area rows = rows_of(a, i, step);
@@ -584,21 +588,22 @@ int8_rows(const struct call *call, const struct gemm_job *job,
     const int8_t *x = (const int8_t *)call->x + a->row * call->ldx + p->k0;
     size_t ldx = call->ldx;
 
-    if (call->ops->int8_rows) {
+    if (call->int8->rows) {
         int8_t *to = (int8_t *)s->stage + PACK_STAGE + TILE_FLOATS * 4;
 
         ldx = gemm_ld_int8(p->n_k);
-        call->ops->int8_rows(to, ldx, x, call->ldx, a->n_rows, p->n_k);
+        call->int8->rows(to, ldx, x, call->ldx, a->n_rows, p->n_k);
         x = to;
     }
     for (size_t j = 0; j < a->n_cols; j += GEMM_PANEL) {
         struct area panel = { a->row, a->n_rows, a->col + j,
                               smaller(GEMM_PANEL, a->n_cols - j) };
 
-        if (p->last && job->c && call->ops->int8_tile && !goes_past(call, job))
+        if (p->last && job->c && call->int8->tile && !goes_past(call, job))
             prefetch_c(job, &panel);
-        call->ops->int8(sums, x, ldx, p->b[j / GEMM_PANEL],
-                        p->comp[j / GEMM_PANEL], a->n_rows, p->n_k, p->k0 > 0);
+        call->int8->product(sums, x, ldx, p->b[j / GEMM_PANEL],
+                            p->comp[j / GEMM_PANEL], a->n_rows, p->n_k,
+                            p->k0 > 0);
         if (p->last)
             scale_to_c(call, job, &panel, s->tile, sums, thread);
     }
@@ -611,7 +616,7 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
     struct scratch s = scratch_of(call->gemm, thread);
     int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE);
     const size_t part = pack_layout(GEMM_INT8).part;
-    size_t k = job->w.k, tile = call->ops->int8_tile;
+    size_t k = job->w.k, tile = call->int8->tile;
     size_t step = tile > 0 ? smaller(tile, INT8_ROWS) : a->n_rows;
 
     if (k == 0) {
@@ -644,7 +649,7 @@ static size_t
 int8_cols(const struct call *call, const struct gemm_job *job)
 {
     size_t cols = INT8_PANELS * GEMM_PANEL;
-    bool one = !call->ops->int8_rows || !job->panels || job->w.k == 0 ||
+    bool one = !call->int8->rows || !job->panels || job->w.k == 0 ||
                job->w.k > pack_layout(GEMM_INT8).part ||
                job->w.n / cols < CHUNKS * (size_t)par_threads(call->gemm->par);
 

@@ -1,6 +1,4 @@
 #include "core/kernel/gemm_pack_simd.h"
 #include "core/kernel/gemm_simd.h"
-#include "core/kernel/gemm_wide_simd.h"
 
-const struct gemm_ops gemm_avx512 = { GEMM_EXACT_OPS, GEMM_WIDE_OPS,
-                                      GEMM_PACK_OPS };
+const struct gemm_ops gemm_avx512 = { GEMM_EXACT_OPS, GEMM_PACK_OPS };

@@ -38,36 +38,6 @@ widen(float *to, const void *from, enum dtype dtype, size_t n)
 }
 
 static void
-bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
-     size_t k, bool add)
-{
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < 64; j++) {
-            float sum = add ? t[i * 64 + j] : 0;
-
-            for (size_t c = 0; c < k; c++)
-                sum += bf16_to_f32(a[i * lda + c]) *
-                       bf16_to_f32(b[c / 2 * 128 + 2 * j + c % 2]);
-            t[i * 64 + j] = sum;
-        }
-}
-
-static void
-int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
-     const int32_t *comp, size_t m, size_t k, bool add)
-{
-    (void)comp;
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < 64; j++) {
-            int32_t sum = add ? t[i * 64 + j] : 0;
-
-            for (size_t c = 0; c < k; c++)
-                sum += a[i * lda + c] * b[c / 4 * 256 + 4 * j + c % 4];
-            t[i * 64 + j] = sum;
-        }
-}
-
-static void
 transpose(uint32_t *to, const void *from, size_t ld, size_t n)
 {
     for (size_t r = 0; r < 64; r++)
@@ -137,8 +107,6 @@ sums(int32_t *sum, const int8_t *b, size_t k)
 const struct gemm_ops gemm_scalar = {
     .exact = exact,
     .widen = widen,
-    .bf16 = bf16,
-    .int8 = int8,
     .transpose = transpose,
     .interleave = interleave,
     .rescale = rescale,

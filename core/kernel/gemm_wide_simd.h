@@ -1,11 +1,7 @@
 /*
- * Template of gemm_ISA.c for instruction sets without a product of bf16 or
- * int8: words are widened to two each, once for a block of W that stays in the
- * first cache while all rows of X pass, and once for each of these.
- *
- *   bf16   f32 by shift and mask, f32 FMA: the high half of a word, then the
- *          low one, which is VDPBF16PS's order (but denormals are kept)
- *   int8   s16 by shifts, VPMADDWD: exact (VPMADDUBSW would saturate)
+ * Of gemm_bf16_simd.h and gemm_int8_simd.h, for instruction sets without such
+ * a product: words are widened to two each, once for a block of W that stays in
+ * the first cache while all rows of X pass, and once for each of these.
  */
 #include "core/kernel/gemm_words_simd.h"
 
@@ -36,43 +32,6 @@ alternate(vf a, vf b)
     return _mm512_mask_mov_ps(a, 0xaaaa, b);
 }
 
-INLINE vf
-high_bf16(vf w)
-{
-    return _mm512_and_ps(
-        w, _mm512_castsi512_ps(_mm512_set1_epi32((int)0xffff0000)));
-}
-
-INLINE vf
-low_bf16(vf w)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(w), 16));
-}
-
-/* Bytes 1 and 3, 0 and 2 as s16. */
-INLINE vf
-high_int8(vf w)
-{
-    return _mm512_castsi512_ps(_mm512_srai_epi16(_mm512_castps_si512(w), 8));
-}
-
-INLINE vf
-low_int8(vf w)
-{
-    __m512i up = _mm512_slli_epi32(_mm512_castps_si512(w), 8);
-
-    return _mm512_castsi512_ps(_mm512_srai_epi16(up, 8));
-}
-
-INLINE vf
-dot_s16(vf acc, vf a, vf b)
-{
-    __m512i p =
-        _mm512_madd_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b));
-
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(acc), p));
-}
-
 #elif VF == 8
 INLINE vf
 load_words(const char *p)
@@ -93,42 +52,6 @@ INLINE vf
 alternate(vf a, vf b)
 {
     return _mm256_blend_ps(a, b, 0xaa);
-}
-
-INLINE vf
-high_bf16(vf w)
-{
-    return _mm256_and_ps(
-        w, _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000)));
-}
-
-INLINE vf
-low_bf16(vf w)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(w), 16));
-}
-
-INLINE vf
-high_int8(vf w)
-{
-    return _mm256_castsi256_ps(_mm256_srai_epi16(_mm256_castps_si256(w), 8));
-}
-
-INLINE vf
-low_int8(vf w)
-{
-    __m256i up = _mm256_slli_epi32(_mm256_castps_si256(w), 8);
-
-    return _mm256_castsi256_ps(_mm256_srai_epi16(up, 8));
-}
-
-INLINE vf
-dot_s16(vf acc, vf a, vf b)
-{
-    __m256i p =
-        _mm256_madd_epi16(_mm256_castps_si256(a), _mm256_castps_si256(b));
-
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(acc), p));
 }
 
 #else
@@ -154,27 +77,7 @@ alternate(vf a, vf b)
     return vtrn1q_f32(a, b); /* neighbours are the same */
 }
 
-INLINE vf
-high_bf16(vf w)
-{
-    return vreinterpretq_f32_u32(
-        vandq_u32(vreinterpretq_u32_f32(w), vdupq_n_u32(0xffff0000)));
-}
-
-INLINE vf
-low_bf16(vf w)
-{
-    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(w), 16));
-}
 #endif
-
-INLINE vf
-dot_f32(vf acc, vf a, vf b)
-{
-    return vf_fma(a, b, acc);
-}
-
-WORDS_KERNELS(rows_f32, dot_f32)
 
 /* n words of 64 columns. */
 INLINE void
@@ -235,30 +138,3 @@ wide_product(float *t, const char *a, size_t lda, const char *b, size_t m,
         w += n_w;
     } while (w < n);
 }
-
-static void
-bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
-     size_t k, bool add)
-{
-    wide_product(t, (const char *)a, 2 * lda, (const char *)b, m, k / 2, add,
-                 high_bf16, low_bf16, rows_f32);
-}
-
-#if VF != 4
-WORDS_KERNELS(rows_s16, dot_s16)
-
-static void
-int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
-     const int32_t *comp, size_t m, size_t k, bool add)
-{
-    (void)comp;
-    wide_product((float *)(void *)t, (const char *)a, lda, (const char *)b, m,
-                 k / 4, add, high_int8, low_int8, rows_s16);
-}
-#endif
-
-#if VF == 4
-#define GEMM_WIDE_OPS .bf16 = bf16
-#else
-#define GEMM_WIDE_OPS .bf16 = bf16, .int8 = int8
-#endif

@@ -98,18 +98,9 @@ struct gemm_block {
 #define GEMM_X 6 /* rows of x that a kernel may take at once, at most */
 
 /*
- * The inner loops of gemm.h.  b is one panel's part of k, t [m][64].
- *   bf16, int8   t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
- *                multiple of 32, of 64.  comp [64]: 128 * the sums over k of
- *                b's columns, for who takes a as unsigned a + 128.
- *   int8_rows    m rows of a, at most int8_tile, as the same level's int8 wants
- *                them; NULL: as they are
- *   bf16_to      the same, stored in c [m][64], rows ldc apart, and t is
- *                scratch, or in t if c is NULL; with lo, the other half of a
- *                split a, (a + lo) b; not every level has it
+ * The inner loops of gemm.h, in three tables: of each, an instruction set has
+ * all or none.  b is one panel's part of k, t [m][64].
  *   widen        n groups of 16 weights to f32, the groups 64 floats apart
- *   .._tile      rows of t that are done at once, or 0: then a call prepares
- *                what pays over many rows alone
  *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
  *   interleave   to[i][j] = element j of rows 2 i and 2 i + 1, bf16, as one
  *                word: n pairs of rows of 64, ld bytes apart
@@ -122,21 +113,10 @@ struct gemm_block {
  *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
  *   rest         to[i] = x[i] - hi[i], which is exact if hi is x rounded
  *   sums         sum[j] = 128 * the sum over k of b's column j
- * A NULL is the next lower level's.
  */
 struct gemm_ops {
     void (*exact)(const struct gemm_block *b);
     void (*widen)(float *to, const void *from, enum dtype dtype, size_t n);
-    void (*bf16)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
-                 size_t m, size_t k, bool add);
-    void (*bf16_to)(float *t, float *c, size_t ldc, bool past,
-                    const uint16_t *a, const uint16_t *lo, size_t lda,
-                    const uint16_t *b, size_t m, size_t k, bool add);
-    void (*int8)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
-                 const int32_t *comp, size_t m, size_t k, bool add);
-    void (*int8_rows)(int8_t *to, size_t ldt, const int8_t *a, size_t lda,
-                      size_t m, size_t k);
-    size_t bf16_tile, int8_tile;
     void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*rescale)(float *c, size_t ldc, const int32_t *s,
@@ -148,22 +128,49 @@ struct gemm_ops {
     void (*sums)(int32_t *sum, const int8_t *b, size_t k);
 };
 
-/* The table of the best level up to 'isa' that this compiler could build. */
+/*
+ *   product      t = (add ? t : 0) + a b.  a: rows lda elements apart; k: a
+ *                multiple of 32
+ *   product_to   the same, stored in c [m][64], rows ldc apart, and t is
+ *                scratch, or in t if c is NULL; with lo, the other half of a
+ *                split a, (a + lo) b.  NULL: there is none
+ *   tile         rows of t that are done at once, or 0: then a call prepares
+ *                what pays over many rows alone
+ */
+struct gemm_bf16_ops {
+    void (*product)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
+                    size_t m, size_t k, bool add);
+    void (*product_to)(float *t, float *c, size_t ldc, bool past,
+                       const uint16_t *a, const uint16_t *lo, size_t lda,
+                       const uint16_t *b, size_t m, size_t k, bool add);
+    size_t tile;
+};
+
+/*
+ *   product      as of bf16, k a multiple of 64.  comp [64]: 128 * the sums
+ *                over k of b's columns, for who takes a as unsigned a + 128
+ *   rows         m rows of a, at most 'tile', as product wants them; NULL: as
+ *                they are
+ *   tile         as of bf16
+ */
+struct gemm_int8_ops {
+    void (*product)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
+                    const int32_t *comp, size_t m, size_t k, bool add);
+    void (*rows)(int8_t *to, size_t ldt, const int8_t *a, size_t lda, size_t m,
+                 size_t k);
+    size_t tile;
+};
+
+/* The table of the best level up to 'isa' that has one and that this compiler
+ * could build. */
 const struct cvt_ops *cvt_ops_of(enum isa isa);
+const struct gemm_ops *gemm_ops_of(enum isa isa);
+const struct gemm_bf16_ops *gemm_bf16_ops_of(enum isa isa);
+const struct gemm_int8_ops *gemm_int8_ops_of(enum isa isa);
 const struct gemv_ops *gemv_ops_of(enum isa isa);
 const struct mix_ops *mix_ops_of(enum isa isa);
 const struct sparse_ops *sparse_ops_of(enum isa isa);
 const struct vec_ops *vec_ops_of(enum isa isa);
-const struct gemm_ops *gemm_ops_of(enum isa isa); /* nothing NULL */
-
-extern const struct cvt_ops cvt_scalar, cvt_avx2, cvt_avx512, cvt_neon;
-extern const struct gemv_ops gemv_scalar, gemv_avx2, gemv_avx512, gemv_neon;
-extern const struct gemm_ops gemm_scalar, gemm_avx2, gemm_avx512,
-    gemm_avx512vnni, gemm_avx512bf16, gemm_amx, gemm_neon;
-extern const struct mix_ops mix_scalar, mix_avx2, mix_avx512, mix_neon;
-extern const struct sparse_ops sparse_scalar, sparse_avx2, sparse_avx512,
-    sparse_neon;
-extern const struct vec_ops vec_scalar, vec_avx2, vec_avx512, vec_neon;
 
 /* topk's key of a number that is not negative: of two the larger one is
  * wanted, of equal numbers the lower index. */

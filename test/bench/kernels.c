@@ -367,13 +367,14 @@ one(char **arg)
     return 0;
 }
 
-/* NEON is no more than AVX2 is: it stands alone. */
 static int
 below(const char *name)
 {
-    for (int i = ISA_SCALAR; i < (int)cpu_isa(); i++)
-        if (cpu_isa() != ISA_NEON && !strcmp(isa_name((enum isa)i), name))
+    for (enum isa i = cpu_isa(); i != ISA_SCALAR;) {
+        i = isa_below(i);
+        if (!strcmp(isa_name(i), name))
             return 0;
+    }
     return 1;
 }
 

@@ -27,9 +27,7 @@ peaks(struct par *par)
     for (size_t i = 0; i < sizeof(probes) / sizeof(*probes); i++) {
         double rate;
 
-        if (probes[i].isa == ISA_NEON
-                ? cpu_isa() != ISA_NEON
-                : probes[i].isa > cpu_isa() || cpu_isa() == ISA_NEON)
+        if (!isa_is_under(probes[i].isa, cpu_isa()))
             continue;
         rate = probe_peak(par, probes[i].isa, probes[i].kind);
         if (rate > 0)

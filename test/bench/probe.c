@@ -9,40 +9,13 @@
 #define PIECE  ((size_t)256 << 10)
 #define LLC    ((size_t)64 << 20) /* where the machine does not say */
 
-static const struct probe none;
+/* Of each probe_ISA.c: see the Makefile's KERNELS. */
+#define KERNEL(family, isa) extern const struct family family##_##isa;
+KERNELS
+#undef KERNEL
 
-static const struct probe *
-table_of(enum isa isa)
-{
-    switch (isa) {
-#if defined(HAVE_avx2)
-    case ISA_AVX2:
-        return &probe_avx2;
-#endif
-#if defined(HAVE_avx512)
-    case ISA_AVX512:
-        return &probe_avx512;
-#endif
-#if defined(HAVE_avx512vnni)
-    case ISA_AVX512VNNI:
-        return &probe_avx512vnni;
-#endif
-#if defined(HAVE_avx512bf16)
-    case ISA_AVX512BF16:
-        return &probe_avx512bf16;
-#endif
-#if defined(HAVE_amx)
-    case ISA_AMX:
-        return &probe_amx;
-#endif
-#if defined(HAVE_neon)
-    case ISA_NEON:
-        return &probe_neon;
-#endif
-    default:
-        return &none;
-    }
-}
+#define KERNEL(family, isa) [ISA_##isa] = &family##_##isa,
+static const struct probe *const tables[ISA_COUNT] = { KERNELS };
 
 struct work {
     double (*fn)(uint64_t n);
@@ -61,9 +34,12 @@ run_slice(void *ctx, size_t begin, size_t end, int thread)
 
 static double (*fn_of(enum isa isa, enum probe_kind kind))(uint64_t n)
 {
-    const struct probe *p = table_of(isa);
+    const struct probe *p = tables[isa];
 
-    return kind == PROBE_F32 ? p->f32 : kind == PROBE_BF16 ? p->bf16 : p->int8;
+    return !p                   ? NULL
+           : kind == PROBE_F32  ? p->f32
+           : kind == PROBE_BF16 ? p->bf16
+                                : p->int8;
 }
 
 double
@@ -89,8 +65,8 @@ probe_cpu(enum probe_kind kind)
     enum isa isa = cpu_isa();
     double v[SLICES];
 
-    while (!fn_of(isa, kind) && isa > ISA_AVX2 && isa != ISA_NEON)
-        isa--;
+    while (!fn_of(isa, kind) && isa != ISA_SCALAR)
+        isa = isa_below(isa);
     if (!fn_of(isa, kind))
         return 0;
     for (int i = 0; i < SLICES; i++) {
@@ -108,8 +84,10 @@ probe_best(struct par *par, enum probe_kind kind)
     enum isa isa = cpu_isa();
     double rate = probe_peak(par, isa, kind);
 
-    while (rate == 0 && isa > ISA_AVX2 && isa != ISA_NEON)
-        rate = probe_peak(par, --isa, kind);
+    while (rate == 0 && isa != ISA_SCALAR) {
+        isa = isa_below(isa);
+        rate = probe_peak(par, isa, kind);
+    }
     return rate;
 }
 

@@ -18,9 +18,6 @@ struct probe {
     double (*int8)(uint64_t n);
 };
 
-extern const struct probe probe_avx2, probe_avx512, probe_avx512vnni,
-    probe_avx512bf16, probe_amx, probe_neon;
-
 enum probe_kind { PROBE_F32, PROBE_BF16, PROBE_INT8, PROBE_KINDS };
 
 /* probe_peak(): operations a second of all the threads together, at one level;

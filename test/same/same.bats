@@ -28,7 +28,7 @@ same() {
 # kernels NAME SCRIPT: for one instruction set after the other, or near.
 kernels() {
     if [ "${BITS:-}" = same ]; then
-        for isa in scalar avx2 avx512 avx512vnni avx512bf16 amx neon; do
+        for isa in $ALL_ISAS; do
             has_isa $isa || continue
             TU_ISA=$isa same "$1-$isa" "$2"
         done

@@ -341,45 +341,47 @@ fill_int8(uint8_t *p, size_t n)
 
 /* As gemm.c does it; to c, where sums can go there from the tiles. */
 static void
-compute_split(const struct gemm_ops *ops, float (*to)[64],
+compute_split(const struct gemm_bf16_ops *ops, float (*to)[64],
               const struct run *run, bool past)
 {
     const uint16_t *hi = (const uint16_t *)(const void *)x, *lo = hi + ld / 2;
     const uint16_t *panel = (const uint16_t *)(const void *)b;
     static _Alignas(64) float t[MAX_M][64];
 
-    if (ops->bf16_to) {
+    if (ops->product_to) {
         memcpy(t, to, sizeof(t));
-        ops->bf16_to(t[0], to[0], 64, past, hi, lo, ld / 2, panel, run->m,
-                     run->k / 2, run->add);
+        ops->product_to(t[0], to[0], 64, past, hi, lo, ld / 2, panel, run->m,
+                        run->k / 2, run->add);
         return;
     }
-    ops->bf16(to[0], hi, ld / 2, panel, run->m, run->k / 2, run->add);
-    ops->bf16(to[0], lo, ld / 2, panel, run->m, run->k / 2, true);
+    ops->product(to[0], hi, ld / 2, panel, run->m, run->k / 2, run->add);
+    ops->product(to[0], lo, ld / 2, panel, run->m, run->k / 2, true);
 }
 
 static void
-compute(const struct gemm_ops *ops, struct results *r, bool int8)
+compute(enum isa isa, struct results *r, bool int8)
 {
+    const struct gemm_bf16_ops *bf16_ops = gemm_bf16_ops_of(isa);
     static int32_t comp[64]; /* unused by signed products */
 
     for (size_t i = 0; i < N_RUNS; i++) {
         const struct run *run = &runs[i];
 
         if (int8)
-            ops->int8(r->int8[i][0], (const int8_t *)x, ld, (const int8_t *)b,
-                      comp, run->m, run->k, run->add);
+            gemm_int8_ops_of(isa)->product(r->int8[i][0], (const int8_t *)x, ld,
+                                           (const int8_t *)b, comp, run->m,
+                                           run->k, run->add);
         else
-            ops->bf16(r->bf16[i][0], (const uint16_t *)(const void *)x, ld / 2,
-                      (const uint16_t *)(const void *)b, run->m, run->k / 2,
-                      run->add);
+            bf16_ops->product(r->bf16[i][0], (const uint16_t *)(const void *)x,
+                              ld / 2, (const uint16_t *)(const void *)b, run->m,
+                              run->k / 2, run->add);
         if (!int8)
-            compute_split(ops, r->split[i], run, i % 2);
+            compute_split(bf16_ops, r->split[i], run, i % 2);
     }
 }
 
 static void
-compute_all(const struct gemm_ops *ops, struct results *r)
+compute_all(enum isa isa, struct results *r)
 {
     fill_bf16(x, (MAX_M + 1) * ld / 2);
     fill_bf16(b, MAX_K / 64 * 4096 / 2);
@@ -388,10 +390,10 @@ compute_all(const struct gemm_ops *ops, struct results *r)
         (&r->split[0][0][0])[i] = (float)(i % 17) - 8;
         (&r->int8[0][0][0])[i] = (int32_t)(i % 1301) - 600;
     }
-    compute(ops, r, false);
+    compute(isa, r, false);
     fill_int8(x, (MAX_M + 1) * ld);
     fill_int8(b, MAX_K / 64 * 4096);
-    compute(ops, r, true);
+    compute(isa, r, true);
 }
 
 static bool
@@ -422,7 +424,7 @@ static void
 test_emulated(struct results *got, struct results *want)
 {
     catch_sigill();
-    compute_all(gemm_ops_of(ISA_AMX), got);
+    compute_all(ISA_AMX, got);
     signal(SIGILL, SIG_DFL);
     tap_ok(n_emulated > 1000, "amx: %d instructions were run on the model",
            (int)n_emulated);
@@ -447,7 +449,7 @@ test_native(const struct results *emulated)
     if (pid == 0) {
         if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) != 0)
             _exit(3);
-        compute_all(gemm_ops_of(ISA_AMX), native);
+        compute_all(ISA_AMX, native);
         _exit(0);
     }
     if (pid > 0)
@@ -489,7 +491,7 @@ test_refused(void)
         unsetenv("TU_ISA");
         if (cpu_isa() == ISA_AMX)
             _exit(1);
-        compute_all(gemm_ops_of(cpu_isa()), shared());
+        compute_all(cpu_isa(), shared());
         _exit(0);
     }
     if (pid > 0)
@@ -532,8 +534,7 @@ int
 main(void)
 {
     struct results *got = shared(), *want = shared();
-    bool built =
-        gemm_ops_of(ISA_AMX)->bf16 != gemm_ops_of(ISA_AVX512BF16)->bf16;
+    bool built = gemm_bf16_ops_of(ISA_AMX) != gemm_bf16_ops_of(ISA_AVX512BF16);
 
     if (!got || !want)
         return 1;
@@ -544,7 +545,7 @@ main(void)
         tap_skip("amx: the kernels", "this compiler knows no AMX");
         return tap_done();
     }
-    compute_all(&gemm_scalar, want);
+    compute_all(ISA_SCALAR, want);
     test_emulated(got, want);
     test_native(got);
     test_refused();

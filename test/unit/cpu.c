@@ -9,6 +9,10 @@
 #include "core/kernel/ops.h"
 #include "test/unit/tap.h"
 
+extern const struct cvt_ops cvt_scalar;
+extern const struct gemv_ops gemv_scalar;
+extern const struct vec_ops vec_scalar;
+
 /* What a fresh process finds with TU_ISA set: "STATUS NAME what is wrong". */
 static const char *
 ask(const char *isa)
@@ -41,7 +45,7 @@ test_level(enum isa isa, enum isa best)
     const char *got = ask(isa_name(isa));
     char want[200];
 
-    if (isa == ISA_SCALAR || isa == best || (best != ISA_NEON && isa < best)) {
+    if (isa_is_under(isa, best)) {
         snprintf(want, sizeof(want), "0 %s ", isa_name(isa));
         tap_ok(!strcmp(got, want), "TU_ISA=%s is obeyed", isa_name(isa));
         return;
@@ -56,13 +60,11 @@ test_level(enum isa isa, enum isa best)
 static bool
 own_kernels(enum isa isa)
 {
-    if (isa == ISA_SCALAR)
-        return true;
-    if (isa == ISA_AVX2 || isa == ISA_AVX512 || isa == ISA_NEON)
-        return vec_ops_of(isa) !=
-               vec_ops_of(isa == ISA_AVX512 ? ISA_AVX2 : ISA_SCALAR);
-    return memcmp(gemm_ops_of(isa), gemm_ops_of(isa - 1),
-                  sizeof(struct gemm_ops)) != 0;
+    enum isa below = isa_below(isa);
+
+    return isa == ISA_SCALAR || vec_ops_of(isa) != vec_ops_of(below) ||
+           gemm_bf16_ops_of(isa) != gemm_bf16_ops_of(below) ||
+           gemm_int8_ops_of(isa) != gemm_int8_ops_of(below);
 }
 
 int

@@ -120,13 +120,13 @@ in_order(const struct product *p)
 
 /* Each row by itself has the bits that it has among others. */
 static bool
-rows_alone(const struct gemm_ops *ops, const struct product *p)
+rows_alone(const struct gemm_bf16_ops *ops, const struct product *p)
 {
     float t[COLS];
 
     for (size_t i = 0; i < p->m; i++) {
         memcpy(t, p->old + i * COLS, sizeof(t));
-        ops->bf16(t, p->a + i * p->lda, p->lda, p->b, 1, p->k, p->add);
+        ops->product(t, p->a + i * p->lda, p->lda, p->b, 1, p->k, p->add);
         if (memcmp(t, p->t + i * COLS, sizeof(t)))
             return false;
     }
@@ -134,8 +134,9 @@ rows_alone(const struct gemm_ops *ops, const struct product *p)
 }
 
 static void
-test_bf16(const struct gemm_ops *ops, enum isa isa)
+test_bf16(enum isa isa)
 {
+    const struct gemm_bf16_ops *ops = gemm_bf16_ops_of(isa);
     static const size_t ks[] = { 32, 64, 96, 128, 1056, MAX_K };
     bool right = true, same = true, order = true;
 
@@ -148,7 +149,7 @@ test_bf16(const struct gemm_ops *ops, enum isa isa)
             p.lda = p.k + (m % 2 ? 0 : 7);
             p.add = m % 3 == 1;
             product_fill(&p);
-            ops->bf16(p.t, p.a, p.lda, p.b, p.m, p.k, p.add);
+            ops->product(p.t, p.a, p.lda, p.b, p.m, p.k, p.add);
             right &= near_f64(&p);
             same &= rows_alone(ops, &p);
             order &= in_order(&p);
@@ -162,8 +163,9 @@ test_bf16(const struct gemm_ops *ops, enum isa isa)
 
 /* VDPBF16PS takes denormals as 0 and has none as a sum. */
 static void
-test_denormals(const struct gemm_ops *ops, enum isa isa)
+test_denormals(enum isa isa)
 {
+    const struct gemm_bf16_ops *ops = gemm_bf16_ops_of(isa);
     bool flushes = isa == ISA_AVX512BF16 || isa == ISA_AMX;
     uint16_t *a = room(0, 64), *b = room(1, 32 * COLS * 2);
     float *t = room(2, COLS * sizeof(float));
@@ -173,7 +175,7 @@ test_denormals(const struct gemm_ops *ops, enum isa isa)
     a[4] = f32_to_bf16(0x1p-130f);
     b[4 * COLS] = f32_to_bf16(0x1p10f);
     a[6] = b[6 * COLS + 2] = f32_to_bf16(0x1p-65f);
-    ops->bf16(t, a, 32, b, 1, 32, false);
+    ops->product(t, a, 32, b, 1, 32, false);
     tap_ok(t[0] == (flushes ? 0 : 0x1p-120f) &&
                t[1] == (flushes ? 0 : 0x1p-130f),
            "gemm %s bf16: denormals are %s", isa_name(isa),
@@ -183,8 +185,9 @@ test_denormals(const struct gemm_ops *ops, enum isa isa)
 /* ---- int8 ---- */
 
 static bool
-int8_case(const struct gemm_ops *ops, size_t m, size_t k, size_t lda, bool add)
+int8_case(enum isa isa, size_t m, size_t k, size_t lda, bool add)
 {
+    const struct gemm_int8_ops *ops = gemm_int8_ops_of(isa);
     size_t n_a = m ? (m - 1) * lda + k : 0;
     int8_t *a = room(0, n_a), *b = room(1, k * COLS);
     int32_t *t = room(2, m * COLS * sizeof(*t)), comp[COLS];
@@ -197,7 +200,7 @@ int8_case(const struct gemm_ops *ops, size_t m, size_t k, size_t lda, bool add)
         b[i] = i % 256 < 4 ? -128 : rnd_int8();
     for (size_t i = 0; i < m * COLS; i++)
         t[i] = old[i] = (int32_t)i * 1000003;
-    ops->sums(comp, b, k);
+    gemm_ops_of(isa)->sums(comp, b, k);
     for (size_t j = 0; j < COLS; j++) {
         int32_t sum = 0;
 
@@ -205,13 +208,13 @@ int8_case(const struct gemm_ops *ops, size_t m, size_t k, size_t lda, bool add)
             sum += b[c / 4 * 4 * COLS + 4 * j + c % 4];
         good &= comp[j] == 128 * sum;
     }
-    if (ops->int8_rows) {
+    if (ops->rows) {
         int8_t *ready = room(3, m * (k + 64));
 
-        ops->int8_rows(ready, k + 64, a, lda, m, k);
-        ops->int8(t, ready, k + 64, b, comp, m, k, add);
+        ops->rows(ready, k + 64, a, lda, m, k);
+        ops->product(t, ready, k + 64, b, comp, m, k, add);
     } else {
-        ops->int8(t, a, lda, b, comp, m, k, add);
+        ops->product(t, a, lda, b, comp, m, k, add);
     }
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < COLS; j++) {
@@ -225,7 +228,7 @@ int8_case(const struct gemm_ops *ops, size_t m, size_t k, size_t lda, bool add)
 }
 
 static void
-test_int8(const struct gemm_ops *ops, enum isa isa)
+test_int8(enum isa isa)
 {
     static const size_t ks[] = { 64, 128, 192, 576, MAX_K };
     bool good = true;
@@ -233,7 +236,7 @@ test_int8(const struct gemm_ops *ops, enum isa isa)
     for (size_t n = 0; n < sizeof(ks) / sizeof(*ks); n++)
         for (size_t m = 0; m < (ks[n] < 1000 ? MAX_M : 8); m++)
             good &=
-                int8_case(ops, m, ks[n], ks[n] + (m % 2 ? 0 : 5), m % 3 == 1);
+                int8_case(isa, m, ks[n], ks[n] + (m % 2 ? 0 : 5), m % 3 == 1);
     tap_ok(good, "gemm %s int8, sums: exact, with -128, m 0..13",
            isa_name(isa));
 }
@@ -411,9 +414,9 @@ main(void)
     {
         const struct gemm_ops *ops = gemm_ops_of(isa);
 
-        test_bf16(ops, isa);
-        test_denormals(ops, isa);
-        test_int8(ops, isa);
+        test_bf16(isa);
+        test_denormals(isa);
+        test_int8(isa);
         test_transpose(ops, isa);
         test_interleave(ops, isa);
         test_rescale(ops, isa, false);

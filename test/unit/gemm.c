@@ -596,7 +596,7 @@ test_past(struct gemm *g)
         job8.c = c[3] + i * ldc;
         gemm_int8(g, &job8, 1, x8 + i * ld8, x_scale + i, ld8, 40);
     }
-    if (gemm_ops_of(cpu_isa())->bf16_to)
+    if (gemm_bf16_ops_of(cpu_isa())->product_to)
         tap_ok(!memcmp(c[0], c[2], s.m * ldc * sizeof(float)) &&
                    c[0][2026] != 0,
                "gemm_bf16: a C that goes past the caches has the same bits");

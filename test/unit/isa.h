@@ -6,26 +6,15 @@
 
 #include "core/kernel/ops.h"
 
-static __attribute__((unused)) int
-isa_runs(enum isa isa)
-{
-    enum isa best = cpu_isa();
-
-    if (isa == ISA_SCALAR || isa == best)
-        return 1;
-    return best != ISA_NEON && isa < best;
-}
-
-static __attribute__((unused)) int
-isa_has_tables(enum isa isa)
-{
-    return isa == ISA_SCALAR || isa == ISA_AVX2 || isa == ISA_AVX512 ||
-           isa == ISA_NEON;
-}
-
 #define FOR_EACH_ISA(isa)                                   \
     for (enum isa isa = ISA_SCALAR; isa < ISA_COUNT; isa++) \
-        if (isa_runs(isa))
+        if (isa_is_under(isa, cpu_isa()))
+
+/* Those of them that have a table of their own. */
+#define FOR_EACH_TABLE(family, isa) \
+    FOR_EACH_ISA(isa)               \
+    if (isa == ISA_SCALAR ||        \
+        family##_ops_of(isa) != family##_ops_of(isa_below(isa)))
 
 /* xorshift64*: the same numbers everywhere, in [-1, 1). */
 static __attribute__((unused)) float

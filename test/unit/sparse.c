@@ -332,14 +332,12 @@ test_magnitudes(void)
 int
 main(void)
 {
-    FOR_EACH_ISA(isa)
+    FOR_EACH_TABLE(sparse, isa)
     {
-        if (isa_has_tables(isa)) {
-            test_sums(isa);
-            test_outside(isa);
-            test_keys(isa);
-            test_between(isa);
-        }
+        test_sums(isa);
+        test_outside(isa);
+        test_keys(isa);
+        test_between(isa);
     }
     test_topk();
     test_bad();

@@ -30,4 +30,5 @@ bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
     }
 }
 
-const struct gemm_ops gemm_avx512bf16 = { .bf16 = bf16, .bf16_tile = TILE_X };
+const struct gemm_bf16_ops gemm_bf16_avx512bf16 = { .product = bf16,
+                                                    .tile = TILE_X };

@@ -1,4 +1,6 @@
 /*
+ * Of gemm_bf16_amx.c and gemm_int8_amx.c.
+ *
  * Tiles: 16 rows of 64 bytes.  Both classes have one geometry: 64 bytes of a
  * row of X, 32 bf16 or 64 int8, meet 16 rows of a panel, which lie 256 bytes
  * apart; a step makes four tiles of sums, 16 rows by the panel's 64 columns.
@@ -250,57 +252,3 @@ run(enum product p, const struct part *a, size_t m)
     if (a->c && a->past)
         _mm_sfence();
 }
-
-static void
-bf16_to(float *t, float *c, size_t ldc, bool past, const uint16_t *a,
-        const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t k,
-        bool add)
-{
-    const struct part part = {
-        .t = (char *)t,
-        .c = (char *)c,
-        .ldc = 4 * ldc,
-        .past = past,
-        .x = (const char *)a,
-        .lo = (const char *)lo,
-        .b = (const char *)b,
-        .ldx = 2 * lda,
-        .steps = k / 32,
-        .add = add,
-    };
-
-    if (lo)
-        run(SPLIT, &part, m);
-    else
-        run(BF16, &part, m);
-}
-
-static void
-bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
-     size_t k, bool add)
-{
-    bf16_to(t, NULL, 0, false, a, NULL, lda, b, m, k, add);
-}
-
-static void
-int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
-     const int32_t *comp, size_t m, size_t k, bool add)
-{
-    const struct part part = {
-        .t = (char *)t,
-        .x = (const char *)a,
-        .b = (const char *)b,
-        .ldx = lda,
-        .steps = k / 64,
-        .add = add,
-    };
-
-    (void)comp; /* both are signed here */
-    run(INT8, &part, m);
-}
-
-const struct gemm_ops gemm_amx = {
-    .bf16 = bf16,
-    .bf16_to = bf16_to,
-    .int8 = int8,
-};

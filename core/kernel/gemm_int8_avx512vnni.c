@@ -74,6 +74,6 @@ int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
     }
 }
 
-const struct gemm_ops gemm_avx512vnni = { .int8 = int8,
-                                          .int8_rows = int8_rows,
-                                          .int8_tile = 4 * TILE_X };
+const struct gemm_int8_ops gemm_int8_avx512vnni = { .product = int8,
+                                                    .rows = int8_rows,
+                                                    .tile = 4 * TILE_X };

@@ -1,0 +1,36 @@
+/* TDPBF16PS: of gemm_tiles_simd.h, X as it is or split. */
+#include "core/kernel/gemm_tiles_simd.h"
+
+static void
+bf16_to(float *t, float *c, size_t ldc, bool past, const uint16_t *a,
+        const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t k,
+        bool add)
+{
+    const struct part part = {
+        .t = (char *)t,
+        .c = (char *)c,
+        .ldc = 4 * ldc,
+        .past = past,
+        .x = (const char *)a,
+        .lo = (const char *)lo,
+        .b = (const char *)b,
+        .ldx = 2 * lda,
+        .steps = k / 32,
+        .add = add,
+    };
+
+    if (lo)
+        run(SPLIT, &part, m);
+    else
+        run(BF16, &part, m);
+}
+
+static void
+bf16(float *t, const uint16_t *a, size_t lda, const uint16_t *b, size_t m,
+     size_t k, bool add)
+{
+    bf16_to(t, NULL, 0, false, a, NULL, lda, b, m, k, add);
+}
+
+const struct gemm_bf16_ops gemm_bf16_amx = { .product = bf16,
+                                             .product_to = bf16_to };

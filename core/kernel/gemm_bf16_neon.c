@@ -1,0 +1,3 @@
+#include "core/kernel/gemm_bf16_simd.h"
+
+const struct gemm_bf16_ops gemm_bf16_neon = GEMM_BF16_OPS;
