@@ -70,7 +70,7 @@ NEEDS_kvc-convert := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(TOOLS))
-without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(if $(filter pcre2,$(LACKING)),$1/peft),$2)
+without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(if $(filter pcre2,$(LACKING)),$1/peft $1/regex),$2)
 UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))
 FUZZ    := $(call without,$(B)/test/fuzz,$(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c)))
 
@@ -137,7 +137,7 @@ $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
 
 # Libraries that not all tools need.
 $(T)/hf-infer $(foreach d,unit bench fuzz,$(B)/test/$d/hf-infer-%): LIBS += -lpcre2-8 -lutf8proc
-$(T)/moe-sft $(foreach d,unit bench fuzz,$(B)/test/$d/moe-sft-% $(B)/test/$d/peft): LIBS += -lpcre2-8
+$(T)/moe-sft $(foreach d,unit bench fuzz,$(B)/test/$d/moe-sft-% $(B)/test/$d/peft $(B)/test/$d/regex): LIBS += -lpcre2-8
 $(T)/kvc-convert $(foreach d,unit bench fuzz,$(B)/test/$d/kvc-convert-%): LIBS += -lz
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
 $(foreach t,$(TOOLS),$(eval $(T)/$t: $(call tool_objs,$t)))

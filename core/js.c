@@ -9,8 +9,6 @@
 #include "core/mem.h"
 #include "core/pyjson.h"
 
-#define JS_MAX_BYTES ((size_t)1 << 30)
-
 /* Without memory, jansson drops bytes of strings and calls it a bad text. */
 __attribute__((constructor)) static void
 die_without_memory(void)
@@ -54,14 +52,61 @@ without_them(struct str *to, const char *s, size_t n)
     return found;
 }
 
+/* The first bracket beyond JS_DEPTH; nbytes if there is none. */
+static size_t
+too_deep(const char *s, size_t nbytes)
+{
+    bool in_string = false;
+    int depth = 0;
+
+    for (size_t i = 0; i < nbytes; i++) {
+        if (s[i] == '"')
+            in_string = !in_string;
+        else if (in_string)
+            i += s[i] == '\\';
+        else if (s[i] == ']' || s[i] == '}')
+            depth--;
+        else if ((s[i] == '[' || s[i] == '{') && ++depth > JS_DEPTH)
+            return i;
+    }
+    return nbytes;
+}
+
+int
+js_check_depth(const char *text, size_t nbytes, const char *name,
+               struct err *err)
+{
+    size_t at = too_deep(text, nbytes), line = 1, start = 0;
+
+    if (at == nbytes)
+        return 0;
+    for (size_t i = 0; i < at; i++)
+        if (text[i] == '\n') {
+            line++;
+            start = i + 1;
+        }
+    return err_set(err, EX_DATAERR,
+                   "%s: line %zu, column %zu: nested %d levels deep (expected "
+                   "at most %d)",
+                   name, line, at - start + 1, JS_DEPTH + 1, JS_DEPTH);
+}
+
 json_t *
 js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
-    json_error_t e;
-    json_t *v = json_loadb(text, nbytes, flags, &e);
     struct str other = { 0 };
+    json_error_t e;
+    json_t *v;
 
+    if (nbytes > JS_MAX_BYTES) {
+        err_set(err, EX_DATAERR, "%s: %zu bytes of JSON (expected at most %zu)",
+                name, nbytes, JS_MAX_BYTES);
+        return NULL;
+    }
+    if (js_check_depth(text, nbytes, name, err) < 0)
+        return NULL;
+    v = json_loadb(text, nbytes, flags, &e);
     if (!v && without_them(&other, text, nbytes))
         v = json_loadb(other.s, other.n, flags, &e);
     str_free(&other);
@@ -289,6 +334,23 @@ js_put_str(struct str *str, const char *s, size_t nbytes)
         n = n ? n : 1;
     }
     str_addc(str, '"');
+}
+
+void
+js_put_json(struct str *str, const char *json, size_t nbytes)
+{
+    for (size_t i = 0, n; i < nbytes; i += n) {
+        uint32_t c = 0;
+
+        n = (size_t)utf8_next(json + i, nbytes - i, &c);
+        n += n == 0;
+        if (c == 0x7f || utf8_deceives(c)) /* in a string */
+            put_escaped(str, c);
+        else if (c == '\r') /* between values */
+            str_addc(str, ' ');
+        else
+            str_add(str, json + i, n);
+    }
 }
 
 void

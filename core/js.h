@@ -13,6 +13,10 @@
 #include "core/err.h"
 #include "core/str.h"
 
+/* Bytes of a text, at most.  In memory jansson's values take some 80 bytes for
+ * one of "[{},{},{}]": that is the worst. */
+#define JS_MAX_BYTES ((size_t)128 << 20)
+
 /* A value and where it came from; cheap to copy, lives as long as its root. */
 struct js {
     const json_t *v;  /* NULL: absent */
@@ -24,12 +28,19 @@ struct js {
  * js_load() reads a whole JSON file, a regular one: a FIFO would be waited for
  * (duplicate keys are an error; NaN and Infinity, which Python writes, are
  * strings).  NULL with 'err' set: EX_NOINPUT, EX_IOERR,
- * EX_DATAERR (with line and column).
+ * EX_DATAERR (with line and column).  Nested at most JS_DEPTH deep: written
+ * again in lines, a value may take JS_DEPTH times the indentation.
  * Owner: the caller, until json_decref().
  */
+#define JS_DEPTH 64
 json_t *js_load(const char *path, struct err *err);
 json_t *js_parse(const char *text, size_t nbytes, const char *name,
                  struct err *err);
+
+/* js_check_depth(): could js_parse() read what is nested like this?  0, or -1
+ * with 'err' set (EX_DATAERR). */
+int js_check_depth(const char *text, size_t nbytes, const char *name,
+                   struct err *err);
 
 struct js js_root(const json_t *v, const char *file);
 struct js js_get(const struct js *obj, const char *key); /* v NULL if absent */
@@ -56,6 +67,10 @@ int js_bad(const struct js *js, const char *expected, struct err *err);
 /* js_put_str() appends a quoted JSON string: UTF-8 as it is, but controls and
  * what utf8_deceives() escaped, and what is not UTF-8 as U+FFFD. */
 void js_put_str(struct str *str, const char *s, size_t nbytes);
+
+/* js_put_json() appends JSON that was parsed before, of the same value, with
+ * DEL and what utf8_deceives() escaped, and spaces for carriage returns. */
+void js_put_json(struct str *str, const char *json, size_t nbytes);
 
 /* js_put_f64() appends the fewest digits that read back as v, as Python does,
  * but whole numbers under 10^15 without ".0"; NaN and infinities, which JSON

@@ -234,6 +234,12 @@ take_path(struct out *o, const char *path, struct err *err)
     return 0;
 }
 
+bool
+out_is_terminal(const struct out *o)
+{
+    return isatty(o->fd);
+}
+
 int
 out_open(struct out **out, const char *path, int flags, bool binary,
          struct err *err)
@@ -254,7 +260,7 @@ out_open(struct out **out, const char *path, int flags, bool binary,
         if (rc == 0)
             rc = open_path(o, err);
     }
-    if (rc == 0 && binary && isatty(o->fd))
+    if (rc == 0 && binary && out_is_terminal(o))
         rc = err_set(err, TU_USAGE,
                      "binary data is not written to a terminal%s%s",
                      o->fd == 1 ? ": redirect " : ", ", o->path);

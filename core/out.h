@@ -39,6 +39,9 @@ int out_exists(const char *path, struct err *err);
 int out_open(struct out **out, const char *path, int flags, bool binary,
              struct err *err);
 
+/* out_is_terminal(): does a person read it as it is written? */
+bool out_is_terminal(const struct out *out);
+
 /* out_reserve() asks for room now: a full disk or quota is told before work. */
 int out_reserve(struct out *out, size_t nbytes, struct err *err);
 

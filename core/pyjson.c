@@ -1,7 +1,9 @@
 #include "core/pyjson.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +11,27 @@
 
 #define MAX_INT_DIGITS 4300 /* Python's own limit since 3.11 */
 
+struct member {
+    size_t key, key_n;       /* in 'keys': WTF-8, whose order is code points' */
+    size_t value, value_end; /* in 'body' */
+    size_t object;           /* the first that does not begin before 'value' */
+    size_t key_at, key_end, value_at, end; /* in the text */
+    size_t order;
+};
+
+/* One with members. */
+struct object {
+    size_t at, end; /* where in 'body' its members' values lie */
+    size_t next;    /* the first object that is not in this one */
+    struct member *members;
+    size_t n;
+    int depth;
+};
+
 /*
- * The text is read once and written at once: no tree.  Only an object's
- * members must wait for their order, so each is written where it was read,
- * and then all are put in place.
+ * The text is read once: what is no object is written to 'body' as it comes,
+ * and of the members of an object their values.  Then all is copied once to
+ * where it belongs, the members of each object in their order.
  */
 struct reader {
     const char *s;
@@ -21,24 +40,24 @@ struct reader {
     int depth;
     int indent;  /* spaces a level, keys as they come; 0: one line, sorted */
     bool unique; /* a key twice is an error */
-    struct str *out;
+    struct str body, keys;
+    struct object *objects; /* in the order in which they begin */
+    size_t n_objects, cap;
     struct err *err;
-};
-
-struct member {
-    size_t key, key_n;     /* in 'keys': WTF-8, whose order is code points' */
-    size_t value, value_n; /* in 'out' */
-    size_t key_at, key_end, value_at, end; /* in the text */
-    size_t order;
 };
 
 static int read_value(struct reader *r);
 
-static int
-bad(const struct reader *r, size_t at, const char *what)
+__attribute__((format(printf, 3, 4))) static int
+bad(const struct reader *r, size_t at, const char *fmt, ...)
 {
     size_t line = 1, start = 0;
+    char what[80];
+    va_list ap;
 
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof(what), fmt, ap);
+    va_end(ap);
     for (size_t i = 0; i < at && i < r->n; i++)
         if (r->s[i] == '\n') {
             line++;
@@ -46,6 +65,16 @@ bad(const struct reader *r, size_t at, const char *what)
         }
     return err_set(r->err, EX_DATAERR, "%s: line %zu, column %zu: %s", r->name,
                    line, at - start + 1, what);
+}
+
+static void
+reader_free(struct reader *r)
+{
+    for (size_t i = 0; i < r->n_objects; i++)
+        free(r->objects[i].members);
+    free(r->objects);
+    str_free(&r->body);
+    str_free(&r->keys);
 }
 
 static void
@@ -75,7 +104,7 @@ read_word(struct reader *r, const char *word)
 
     if (r->n - r->i < n || memcmp(r->s + r->i, word, n) != 0)
         return false;
-    str_adds(r->out, word);
+    str_adds(&r->body, word);
     r->i += n;
     return true;
 }
@@ -87,10 +116,11 @@ put_int(struct reader *r, size_t start, size_t end)
     size_t sign = r->s[start] == '-';
 
     if (end - start - sign > MAX_INT_DIGITS)
-        return bad(r, start, "an integer of over 4300 digits");
+        return bad(r, start, "an integer of %zu digits (expected at most %d)",
+                   end - start - sign, MAX_INT_DIGITS);
     if (end - start == 2 && sign && r->s[start + 1] == '0')
         start++;
-    str_add(r->out, r->s + start, end - start);
+    str_add(&r->body, r->s + start, end - start);
     return 0;
 }
 
@@ -99,7 +129,7 @@ put_float(struct reader *r, size_t start, size_t end)
 {
     char *text = xstrndup(r->s + start, end - start);
 
-    py_float_repr(r->out, strtod(text, NULL));
+    py_float_repr(&r->body, strtod(text, NULL));
     free(text);
 }
 
@@ -235,49 +265,6 @@ read_string(struct reader *r, struct str *wtf8)
     return 0;
 }
 
-/* WTF-8 is well formed here, so the lead byte tells all. */
-static size_t
-wtf8_next(const char *s, uint32_t *c)
-{
-    const unsigned char *b = (const unsigned char *)s;
-    size_t n = b[0] < 0x80 ? 1 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
-
-    *c = n == 1 ? b[0] : b[0] & (0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++)
-        *c = *c << 6 | (b[i] & 0x3f);
-    return n;
-}
-
-/* As ensure_ascii does it: DEL is not in ' '..'~', so it is escaped, too. */
-static void
-put_string(struct str *out, const char *s, size_t n)
-{
-    static const char special[] = "\"\\\n\r\t\f\b";
-    static const char letter[] = "\"\\nrtfb";
-    uint32_t c;
-
-    str_addc(out, '"');
-    for (size_t i = 0; i < n; i += wtf8_next(s + i, &c)) {
-        const char *p;
-
-        wtf8_next(s + i, &c);
-        p = c && c < 0x80 ? strchr(special, (int)c) : NULL;
-        if (p) {
-            str_addc(out, '\\');
-            str_addc(out, letter[p - special]);
-        } else if (c >= ' ' && c <= '~') {
-            str_addc(out, (char)c);
-        } else if (c >= 0x10000) {
-            str_addf(out, "\\u%04x\\u%04x",
-                     0xd800 + ((unsigned)(c - 0x10000) >> 10),
-                     0xdc00 + ((unsigned)(c - 0x10000) & 0x3ff));
-        } else {
-            str_addf(out, "\\u%04x", (unsigned)c);
-        }
-    }
-    str_addc(out, '"');
-}
-
 /* What stands before a member or element at this depth, and behind the last. */
 static void
 put_break(const struct reader *r, struct str *out, const char *separator,
@@ -296,11 +283,11 @@ read_array(struct reader *r)
     bool empty;
 
     r->i++;
-    str_addc(r->out, '[');
+    str_addc(&r->body, '[');
     skip_space(r);
     empty = next_is(r, ']');
     if (!empty)
-        put_break(r, r->out, "", r->depth);
+        put_break(r, &r->body, "", r->depth);
     while (!next_is(r, ']')) {
         if (read_value(r) < 0)
             return -1;
@@ -313,12 +300,12 @@ read_array(struct reader *r)
         skip_space(r);
         if (next_is(r, ']'))
             return bad(r, r->i, "a comma before ']'");
-        put_break(r, r->out, ",", r->depth);
+        put_break(r, &r->body, ",", r->depth);
     }
     r->i++;
     if (!empty)
-        put_break(r, r->out, "", r->depth - 1);
-    str_addc(r->out, ']');
+        put_break(r, &r->body, "", r->depth - 1);
+    str_addc(&r->body, ']');
     return 0;
 }
 
@@ -354,14 +341,15 @@ same_key(const struct member *a, const struct member *b, const char *keys)
 
 /* After sorting: an error if a key is there twice. */
 static int
-check_unique(const struct reader *r, const struct member *m, size_t n,
-             const struct str *keys)
+check_unique(const struct reader *r, const struct member *m, size_t n)
 {
+    const char *keys = r->keys.s;
+
     for (size_t i = 1; r->unique && i < n; i++)
-        if (same_key(&m[i - 1], &m[i], keys->s)) {
+        if (same_key(&m[i - 1], &m[i], keys)) {
             struct str key = { 0 };
 
-            put_string(&key, keys->s + m[i].key, m[i].key_n);
+            py_str_put(&key, keys + m[i].key, m[i].key_n);
             err_set(r->err, EX_DATAERR, "%s: the key %s is there twice",
                     r->name, key.s);
             str_free(&key);
@@ -372,14 +360,15 @@ check_unique(const struct reader *r, const struct member *m, size_t n,
 
 /* One member a key, at the place of the first with the value of the last. */
 static size_t
-merge_equal(struct member *m, size_t n, const struct str *keys)
+merge_equal(struct member *m, size_t n, const char *keys)
 {
     size_t k = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (k && same_key(&m[k - 1], &m[i], keys->s)) {
+        if (k && same_key(&m[k - 1], &m[i], keys)) {
             m[k - 1].value = m[i].value;
-            m[k - 1].value_n = m[i].value_n;
+            m[k - 1].value_end = m[i].value_end;
+            m[k - 1].object = m[i].object;
         } else {
             m[k++] = m[i];
         }
@@ -387,73 +376,61 @@ merge_equal(struct member *m, size_t n, const struct str *keys)
     return k;
 }
 
-/* Rewrites the members that stand from 'start' on in 'out'. */
+/* In the order in which they are written, each key once. */
 static int
-put_members(struct reader *r, size_t start, struct member *m, size_t n,
-            const struct str *keys)
+sort_members(const struct reader *r, struct member *m, size_t *n)
 {
-    struct str text = { 0 };
-
-    sort_keys = keys->s;
-    qsort(m, n, sizeof(*m), by_key);
-    if (check_unique(r, m, n, keys) < 0)
+    sort_keys = r->keys.s;
+    qsort(m, *n, sizeof(*m), by_key);
+    if (check_unique(r, m, *n) < 0)
         return -1;
-    n = merge_equal(m, n, keys);
+    *n = merge_equal(m, *n, r->keys.s);
     if (r->indent)
-        qsort(m, n, sizeof(*m), by_order);
-    for (size_t i = 0; i < n; i++) {
-        put_break(r, &text, i ? "," : "{", r->depth);
-        put_string(&text, keys->s + m[i].key, m[i].key_n);
-        str_adds(&text, ": ");
-        str_add(&text, r->out->s + m[i].value, m[i].value_n);
-    }
-    put_break(r, &text, "", r->depth - 1);
-    str_addc(&text, '}');
-    r->out->n = start;
-    str_add(r->out, text.s, text.n);
-    str_free(&text);
+        qsort(m, *n, sizeof(*m), by_order);
     return 0;
 }
 
 static int
-read_member(struct reader *r, struct member *m, struct str *keys)
+read_member(struct reader *r, struct member *m)
 {
     if (!next_is(r, '"'))
         return bad(r, r->i, "a member's name in double quotes is missing");
-    m->key = keys->n;
+    m->key = r->keys.n;
     m->key_at = r->i;
-    if (read_string(r, keys) < 0)
+    if (read_string(r, &r->keys) < 0)
         return -1;
-    m->key_n = keys->n - m->key;
+    m->key_n = r->keys.n - m->key;
     m->key_end = r->i;
     skip_space(r);
     if (!next_is(r, ':'))
         return bad(r, r->i, "':' is missing");
     r->i++;
     skip_space(r);
-    m->value = r->out->n;
+    m->value = r->body.n;
+    m->object = r->n_objects;
     m->value_at = r->i;
     if (read_value(r) < 0)
         return -1;
-    m->value_n = r->out->n - m->value;
+    m->value_end = r->body.n;
     m->end = r->i;
     return 0;
 }
 
-/* The members between the braces; r->i stands behind the first brace. */
+/* The members between the braces, all of which the caller frees; r->i stands
+ * behind the first brace. */
 static int
-read_members(struct reader *r, struct member **members, size_t *n,
-             struct str *keys)
+read_members(struct reader *r, struct member **members, size_t *n)
 {
     size_t cap = 0;
 
+    str_add(&r->keys, "", 0); /* all may be empty: never a null pointer */
     skip_space(r);
     while (!next_is(r, '}')) {
         if (*n == cap)
             *members =
-                xrealloc(*members, cap = cap ? 2 * cap : 8, sizeof(**members));
+                xrealloc(*members, cap = cap ? 2 * cap : 4, sizeof(**members));
         (*members)[*n].order = *n;
-        if (read_member(r, &(*members)[*n], keys) < 0)
+        if (read_member(r, &(*members)[*n]) < 0)
             return -1;
         ++*n;
         skip_space(r);
@@ -470,24 +447,43 @@ read_members(struct reader *r, struct member **members, size_t *n,
     return 0;
 }
 
+/* An object's place in the list, which is known when it begins. */
+static size_t
+new_object(struct reader *r)
+{
+    if (r->n_objects == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 8;
+        r->objects = xrealloc(r->objects, r->cap, sizeof(*r->objects));
+    }
+    r->objects[r->n_objects] =
+        (struct object){ .at = r->body.n, .depth = r->depth };
+    return r->n_objects++;
+}
+
 static int
 read_object(struct reader *r)
 {
-    struct member *members = NULL;
-    struct str keys = { 0 };
-    size_t n = 0, start = r->out->n;
+    size_t at = new_object(r), n = 0;
+    struct member *m = NULL;
     int rc;
 
     r->i++;
-    str_add(&keys, "", 0); /* all names may be empty: never a null pointer */
-    rc = read_members(r, &members, &n, &keys);
-    if (rc == 0 && n == 0)
-        str_adds(r->out, "{}");
-    else if (rc == 0)
-        rc = put_members(r, start, members, n, &keys);
-    free(members);
-    str_free(&keys);
-    return rc;
+    rc = read_members(r, &m, &n);
+    r->objects[at].members = m;
+    if (rc < 0)
+        return -1;
+    if (n == 0) {
+        r->n_objects--;
+        str_adds(&r->body, "{}");
+        return 0;
+    }
+    if (sort_members(r, m, &n) < 0)
+        return -1;
+    r->objects[at].members = xrealloc(m, n, sizeof(*m));
+    r->objects[at].n = n;
+    r->objects[at].end = r->body.n;
+    r->objects[at].next = r->n_objects;
+    return 0;
 }
 
 static int
@@ -497,7 +493,7 @@ read_string_value(struct reader *r)
     int rc = read_string(r, &s);
 
     if (rc == 0)
-        put_string(r->out, s.s, s.n);
+        py_str_put(&r->body, s.s, s.n);
     str_free(&s);
     return rc;
 }
@@ -515,7 +511,8 @@ read_value(struct reader *r)
         return read_string_value(r);
     if (r->s[r->i] == '{' || r->s[r->i] == '[') {
         if (r->depth == PYJSON_DEPTH)
-            return bad(r, r->i, "nested too deep");
+            return bad(r, r->i, "nested %d levels deep (expected at most %d)",
+                       PYJSON_DEPTH + 1, PYJSON_DEPTH);
         r->depth++;
         rc = r->s[r->i] == '{' ? read_object(r) : read_array(r);
         r->depth--;
@@ -527,73 +524,107 @@ read_value(struct reader *r)
     return read_number(r);
 }
 
-static int
-read_document(struct reader *r)
+static void put_object(const struct reader *r, struct str *out,
+                       const struct object *o);
+
+/* What stands at at..end of 'body', 'object' being the first in it or behind.
+ */
+static void
+put_span(const struct reader *r, struct str *out, size_t at, size_t end,
+         size_t object)
 {
+    while (object < r->n_objects && r->objects[object].at < end) {
+        const struct object *o = &r->objects[object];
+
+        str_add(out, r->body.s + at, o->at - at);
+        put_object(r, out, o);
+        at = o->end;
+        object = o->next;
+    }
+    str_add(out, r->body.s + at, end - at);
+}
+
+static void
+put_object(const struct reader *r, struct str *out, const struct object *o)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        const struct member *m = &o->members[i];
+
+        put_break(r, out, i ? "," : "{", o->depth);
+        py_str_put(out, r->keys.s + m->key, m->key_n);
+        str_adds(out, ": ");
+        put_span(r, out, m->value, m->value_end, m->object);
+    }
+    put_break(r, out, "", o->depth - 1);
+    str_addc(out, '}');
+}
+
+static int
+rewrite(struct reader *r, struct str *out)
+{
+    int rc;
+
     skip_space(r);
-    if (read_value(r) < 0)
-        return -1;
-    skip_space(r);
-    return r->i == r->n ? 0 : bad(r, r->i, "something follows the value");
+    rc = read_value(r);
+    if (rc == 0) {
+        skip_space(r);
+        if (r->i != r->n)
+            rc = bad(r, r->i, "something follows the value");
+    }
+    if (rc == 0)
+        put_span(r, out, 0, r->body.n, 0);
+    reader_free(r);
+    return rc;
 }
 
 int
 pyjson_dumps(struct str *out, const char *text, size_t nbytes, const char *name,
              struct err *err)
 {
-    struct reader r = {
-        .s = text, .n = nbytes, .name = name, .out = out, .err = err
-    };
+    struct reader r = { .s = text, .n = nbytes, .name = name, .err = err };
 
-    return read_document(&r);
+    return rewrite(&r, out);
 }
 
 int
 pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
               const char *name, struct err *err)
 {
-    struct reader r = { .s = text,
-                        .n = nbytes,
-                        .name = name,
-                        .indent = indent,
-                        .out = out,
-                        .err = err };
+    struct reader r = {
+        .s = text, .n = nbytes, .name = name, .indent = indent, .err = err
+    };
 
-    return read_document(&r);
+    return rewrite(&r, out);
 }
 
 /* The members in the text's order, each to 'each'. */
 static int
 hand_out(const struct reader *r, struct member *m, size_t n,
-         const struct str *keys,
          int (*each)(void *ctx, const struct pyjson_member *m, struct err *err),
          void *ctx)
 {
-    int rc;
+    int rc = n ? sort_members(r, m, &n) : 0; /* m may be NULL */
 
-    if (n == 0) /* then m is NULL, which qsort must not see */
-        return 0;
-    sort_keys = keys->s;
-    qsort(m, n, sizeof(*m), by_key);
-    rc = check_unique(r, m, n, keys);
-    qsort(m, n, sizeof(*m), by_order);
+    if (rc == 0 && n)
+        qsort(m, n, sizeof(*m), by_order);
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        char *key = xstrndup(keys->s + m[i].key, m[i].key_n);
-        char *value = xstrndup(r->out->s + m[i].value, m[i].value_n);
+        char *key = xstrndup(r->keys.s + m[i].key, m[i].key_n);
+        struct str value = { 0 };
 
-        struct pyjson_member member = {
-            .key = key,
-            .key_nbytes = m[i].key_n,
-            .value = value,
-            .key_text = r->s + m[i].key_at,
-            .key_text_nbytes = m[i].key_end - m[i].key_at,
-            .value_text = r->s + m[i].value_at,
-            .value_text_nbytes = m[i].end - m[i].value_at,
-        };
-
-        rc = each(ctx, &member, r->err);
+        put_span(r, &value, m[i].value, m[i].value_end, m[i].object);
+        rc = each(ctx,
+                  &(struct pyjson_member){
+                      .key = key,
+                      .key_nbytes = m[i].key_n,
+                      .value = value.s,
+                      .key_text = r->s + m[i].key_at,
+                      .key_text_nbytes = m[i].key_end - m[i].key_at,
+                      .value_text = r->s + m[i].value_at,
+                      .value_text_nbytes = m[i].end - m[i].value_at,
+                  },
+                  r->err);
         free(key);
-        free(value);
+        str_free(&value);
     }
     return rc;
 }
@@ -604,13 +635,11 @@ pyjson_members(const char *text, size_t nbytes, const char *name,
                            struct err *err),
                void *ctx, struct err *err)
 {
-    struct str out = { 0 }, keys = { 0 };
     struct reader r = { .s = text,
                         .n = nbytes,
                         .name = name,
                         .depth = 1,
                         .unique = true,
-                        .out = &out,
                         .err = err };
     struct member *members = NULL;
     size_t n = 0;
@@ -624,18 +653,15 @@ pyjson_members(const char *text, size_t nbytes, const char *name,
     if (!next_is(&r, '{'))
         return bad(&r, r.i, "an object is missing");
     r.i++;
-    str_add(&keys, "", 0);
-    str_add(&out, "", 0);
-    rc = read_members(&r, &members, &n, &keys);
+    rc = read_members(&r, &members, &n);
     if (rc == 0) {
         skip_space(&r);
         if (r.i != r.n)
             rc = bad(&r, r.i, "something follows the object");
     }
     if (rc == 0)
-        rc = hand_out(&r, members, n, &keys, each, ctx);
+        rc = hand_out(&r, members, n, each, ctx);
     free(members);
-    str_free(&keys);
-    str_free(&out);
+    reader_free(&r);
     return rc;
 }

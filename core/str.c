@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/invisible.h"
 #include "core/mem.h"
 
 void
@@ -85,10 +86,9 @@ str_free(struct str *str)
 bool
 utf8_deceives(uint32_t c)
 {
-    return (c >= 0x80 && c < 0xa0) || c == 0xad || c == 0x61c || c == 0x180e ||
-           (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
-           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
-           (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
+    return (c >= 0x80 && c < 0xa0) || c == 0x2028 || c == 0x2029 ||
+           c == 0x2800 || (c >= 0xfff9 && c <= 0xfffb) || c == 0xfffe ||
+           c == 0xffff || invisible(c);
 }
 
 /* A byte that plain_ascii() leaves. */
@@ -148,6 +148,29 @@ str_esc(struct str *str, const char *s, size_t nbytes)
         } else {
             str_add(str, s + i, (size_t)n);
         }
+    }
+}
+
+/* What drives a terminal, or has it show a line in another order. */
+static bool
+is_command(uint32_t c)
+{
+    return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0) ||
+           (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+void
+str_esc_text(struct str *str, const char *s, size_t nbytes)
+{
+    uint32_t c;
+    int n;
+
+    for (size_t i = 0; i < nbytes; i += (size_t)n) {
+        n = utf8_next(s + i, nbytes - i, &c);
+        if (n > 0 && !is_command(c))
+            str_add(str, s + i, (size_t)n);
+        else
+            str_esc(str, s + i, (size_t)(n = n ? n : 1));
     }
 }
 

@@ -35,13 +35,23 @@ void str_free(struct str *str);
 /*
  * str_esc() appends 'nbytes' of 's' made safe to print on one line: valid,
  * printable UTF-8 stays; a backslash becomes \\, newline, tab and return \n
- * \t \r, other control characters, invalid bytes \xHH, and what reorders or
- * hides text (bidi marks, zero-width, line separators) \u{HHHH}.
+ * \t \r, other control characters and invalid bytes \xHH, and what
+ * utf8_deceives() \u{HHHH}.
  */
 void str_esc(struct str *str, const char *s, size_t nbytes);
 
+/*
+ * str_esc_text() appends text of many lines made safe for a terminal: control
+ * characters but newline and tab, invalid bytes, and the embeddings, overrides
+ * and isolates that reorder a line (U+202A to U+202E, U+2066 to U+2069) as
+ * str_esc() has them.  The rest stays, also what is invisible(): many scripts
+ * and emoji are made with it.
+ */
+void str_esc_text(struct str *str, const char *s, size_t nbytes);
+
 /* str_xml() appends text for an XML element: & < > escaped.  What XML has no
- * form for at all, such as control characters, is str_esc()'s to take out. */
+ * form for at all, such as control characters, U+FFFE and U+FFFF, is
+ * str_esc()'s to take out. */
 void str_xml(struct str *str, const char *s, size_t nbytes);
 
 /*
@@ -51,8 +61,11 @@ void str_xml(struct str *str, const char *s, size_t nbytes);
  */
 int utf8_next(const char *s, size_t nbytes, uint32_t *code_point);
 
-/* utf8_deceives(): does a code point change how its neighbours look, drive a
- * terminal (C1), or look like nothing? */
+/*
+ * utf8_deceives(): does a code point drive a terminal (C1), end a line (U+2028,
+ * U+2029), or show as nothing: what is invisible(), U+2800, annotation marks
+ * (U+FFF9 to U+FFFB), and U+FFFE and U+FFFF, which are no characters?
+ */
 bool utf8_deceives(uint32_t code_point);
 
 /* utf8_put() writes a code point's 1..4 bytes and returns their number. */

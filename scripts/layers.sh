@@ -2,7 +2,7 @@
 # shellcheck disable=SC2046  # file names here have no spaces
 # Fails where an #include goes against the house: cmd -> core/format,
 # core/kernel -> core; a tool never includes another; only tools print; files
-# and threads are made in one place each.
+# and threads are made, and regular expressions bounded, in one place each.
 status=0
 bad() {
     why=$1 pattern=$2
@@ -22,6 +22,7 @@ bad 'core prints or exits' '\b(v?f?printf|f?puts|f?putc|putchar|fwrite|perror|_?
 bad 'only core/out, outdir and spill create files' '\bO_(CREAT|TMPFILE)\b|\bcreat(64)?\(|\bmk(s|os|d)temps?\(|\btmpfile\(|\bf(re)?open\([^)]*"[wa]' \
     $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' | grep -vE '^core/(out|outdir|spill)\.c')
 bad 'only core/par.c makes threads' '\b(pthread|thrd)_create\(' $(git ls-files 'core/*.[ch]' 'cmd/*.[ch]' | grep -v '^core/par.c')
+bad 'only core/regex.c includes pcre2.h' '^#include <pcre2' $(git ls-files '*.[ch]' | grep -v '^core/regex.c')
 bad 'an include that is not from the root' '^#include "[^/"]*"' $(git ls-files '*.[ch]')
 for c in cmd/*/; do
     # shellcheck disable=SC2046

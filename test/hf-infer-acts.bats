@@ -266,25 +266,27 @@ assert m[5]["lut_layers"] == "*.1.*"'
 }
 
 @test "hf-infer --acts: on a terminal an error has its line to itself" {
-    yes '{"ids":[1,2,3,4,5,6,7,8]}' | head -n 2000 >p.jsonl
-    echo '[]' >>p.jsonl
     py - "$DEMO" <<'END'
 import sys, terminal
+lines = [b'{"ids":[1,2,3,4,5,6,7,8]}\n' * 200] * 4
 status, said = terminal.run(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1',
-                             '--jsonl', '--file', 'p.jsonl', '-o', 'out.f32'])
+                             '--jsonl', '-o', 'out.f32'], lines + [b'[]\n'])
 assert status == 65 and b'acts: ' in said, (status, said)
 assert said.endswith(
-    b'\r\x1b[Khf-infer: p.jsonl: line 2001: not a JSON object\r\n'), said
+    b'\r\x1b[Khf-infer: standard input: line 801: not a JSON object\r\n'), said
 END
 }
 
 @test "hf-infer --acts: on a terminal a known number of tokens has a percentage" {
-    py -c 'import numpy as np; np.save("ids.npy", np.ones((8, 500), "<i4"))'
     py - "$DEMO" <<'END'
-import re, sys, terminal
+import io, re, sys, numpy as np, terminal
+npy = io.BytesIO()
+np.save(npy, np.ones((8, 500), "<i4"))
+npy = npy.getvalue()
+rows = [npy[:4128]] + [npy[i:i + 4000] for i in range(4128, len(npy), 4000)]
 for more, n in ([], 4000), (['--ctx', '300', '--pad'], 2400), (['--ctx', '512'], 3584):
     status, said = terminal.run(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1', '-f',
-                                 '--file', 'ids.npy', '--chunk', '16', '-o', 'x'] + more)
+                                 '--chunk', '16', '-o', 'x'] + more, rows)
     assert status == 0, said
     done = re.findall(rb'(\d+) token, .*?, (\d+) %', said)
     assert done and all(abs(int(p) - 100 * int(i) / n) <= 0.5 for i, p in done), (more, said)

@@ -95,14 +95,15 @@ END
 }
 
 @test "hf-infer --jsonl: draws are a prompt's own, whatever runs beside it" {
+    endless # 12 draws, no two answers alike
     for _ in 1 2 3 4 5 6; do echo '{"ids":[16,10,16,28]}'; done >p.jsonl
     how='-n 12 --temperature 3 --seed 5'
     # shellcheck disable=SC2086
     {
-        hf-infer "$DEMO" --jsonl $how <p.jsonl >a
-        hf-infer "$DEMO" --jsonl $how --batch 1 <p.jsonl >b
-        hf-infer "$DEMO" --jsonl $how --batch 4 -j 2 <p.jsonl >c
-        ids=$(hf-infer "$DEMO" --ids 16,10,16,28 $how --ids-out)
+        hf-infer m --jsonl $how <p.jsonl >a
+        hf-infer m --jsonl $how --batch 1 <p.jsonl >b
+        hf-infer m --jsonl $how --batch 4 -j 2 <p.jsonl >c
+        ids=$(hf-infer m --ids 16,10,16,28 $how --ids-out)
     }
     cmp a b
     cmp a c
@@ -164,7 +165,7 @@ is 4, together 514 (expected at most 512, the model's context)"
     exec 6>in 7<out
     for i in 1 2 3; do
         echo "{\"id\":$i,\"prompt\":\"1+1=\"}" >&6
-        read -r -t 20 line <&7
+        read -r -t 60 line <&7
         [[ $line == "{\"id\":$i,"* ]]
     done
     exec 6>&- 7<&-

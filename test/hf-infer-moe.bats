@@ -13,7 +13,7 @@ moe() {
 }
 
 @test "hf-infer: each token's nll of a model with experts is float64's, on every ISA" {
-    for isa in scalar avx2 avx512 avx512bf16 amx neon; do
+    for isa in $ALL_ISAS; do
         has_isa $isa || continue
         for m in "" -dense-first-last -mlp-only -all-experts-f32; do
             TU_ISA=$isa hf-infer "$(moe "$m")" --ids $IDS --nll -q >nll
@@ -90,7 +90,7 @@ print(*np.fromfile(sys.argv[1] + "/ids.i32", "<i4"), sep=",")' "$BATS_FILE_TMPDI
 }
 
 @test "hf-infer --lora: each token's nll is float64's of the merged weights, on every ISA" {
-    for isa in scalar avx2 avx512 avx512bf16 amx neon; do
+    for isa in $ALL_ISAS; do
         has_isa $isa || continue
         while read -r case; do
             # shellcheck disable=SC2046 # options are words
@@ -186,4 +186,11 @@ assert abs(dense - tables) < 0.05 < abs(dense - none), (dense, tables, none)'
     [ "$(sed -n 2p sums)" != "$(cat none)" ]
     [ "$(sed -n 2p sums)" = "$(sed -n 3p sums)" ]
     [ "$(sed -n 2p sums)" = "$(sed -n 4p sums)" ]
+}
+
+@test "hf-infer --lora: a kilobyte of adapter_config.json asks for gigabytes, or minutes: refused" {
+    not_sanitized "sanitizers reserve more"
+    [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
+    cp -r "$BATS_FILE_TMPDIR/lora/bad-pattern" peft
+    refuses_patterns hf-infer "$BATS_FILE_TMPDIR/lora/moe" --ids 1,2 --lora peft -j 1
 }

@@ -185,14 +185,14 @@ assert $1 < error < $2, error"
     run -2 hf-infer "$DEMO" --ids 1 --kv-dtype int8
 }
 
-@test "hf-infer: 32768 tokens in bounded memory, a smaller cache in less" {
+@test "hf-infer: 4096 tokens in bounded memory, a smaller cache in less" {
     "$PYTHON" "$ROOT/scripts/random-model.py" --shape qwen3-0.6b \
-        --set hidden_size=32 --set num_hidden_layers=1 --set head_dim=32 \
+        --set hidden_size=32 --set num_hidden_layers=1 --set head_dim=256 \
         --set num_attention_heads=2 --set num_key_value_heads=2 \
         --set intermediate_size=32 --set vocab_size=512 \
-        --set max_position_embeddings=32769 m
-    "$PYTHON" -c "print(*[i * i % 509 for i in range(32768)])" >ids
-    # 2 x 2 heads x 32 x 32768 numbers: 16 MiB in f32
+        --set max_position_embeddings=4097 m
+    "$PYTHON" -c "print(*[i * i % 509 for i in range(4096)])" >ids
+    # 2 x 2 heads x 256 x 4096 numbers: 16 MiB in f32; a score of each pair is 64
     f32=$(peak hf-infer m --ids - -n 1 --ids-out -j 2 <ids)
     f16=$(peak hf-infer m --ids - -n 1 --ids-out -j 2 --kv-dtype f16 <ids)
     echo "f32 $f32 KiB, f16 $f16 KiB"
@@ -274,10 +274,11 @@ assert d['prompt_ids'] == [16, 10, 16, 28] and d['ids'][0] == 17" "$output"
 }
 
 @test "hf-infer --json: bytes that are no UTF-8 are U+FFFD, as Python has them" {
+    endless # of 200 draws one in eight is a byte that begins or ends no character
     for seed in 1 2 3; do
         printf '{"ids":[300,0,790]}\n' |
-            hf-infer "$DEMO" --jsonl -n 99 --temperature 9 --seed $seed >lines
-        hf-infer "$DEMO" --ids 300,0,790 -n 99 --temperature 9 --seed $seed --json >json
+            hf-infer m --jsonl -n 200 --temperature 9 --seed $seed >lines
+        hf-infer m --ids 300,0,790 -n 200 --temperature 9 --seed $seed --json >json
         "$PYTHON" -c 'import json; print(*json.load(open("json"))["ids"])' |
             hf-infer "$DEMO" --decode --skip-special >bytes
         "$PYTHON" -c 'import json
@@ -370,9 +371,7 @@ print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
 @test "hf-infer: without -n, a full context ends the text and is told" {
     max=$("$PYTHON" -c "import json
 print(json.load(open('$DEMO/config.json'))['max_position_embeddings'])")
-    tiny
-    rm m/generation_config.json # no end of text but config.json's
-    sed -i '/eos_token_id/d' m/config.json
+    endless
     ids=$(seq -s, 1 $((max - 5)))
     run -0 --separate-stderr hf-infer m --ids "$ids" --greedy --ids-out
     [ "$(wc -w <<<"$output")" = 5 ]
@@ -413,7 +412,10 @@ import os, pty, subprocess, sys
 master, slave = pty.openpty()
 run = ['hf-infer', sys.argv[1], '--greedy']
 subprocess.run(run + ['-p', '1+1='], stdout=slave, check=True)
-assert os.read(master, 1024) == b'2\r\n'
+said = b''
+while len(said) < 3:  # in one piece or several
+    said += os.read(master, 1024)
+assert said == b'2\r\n', said
 asks = subprocess.run(run, stdin=slave, capture_output=True)
 assert asks.returncode == 2 and asks.stdout == b''
 assert asks.stderr == b"""hf-infer: no prompt: give -p, --file or --ids, or pipe it in
@@ -423,9 +425,7 @@ END
 }
 
 @test "hf-infer: a piece of text is written as its token is made" {
-    tiny
-    rm m/generation_config.json # no end of text but config.json's
-    sed -i '/eos_token_id/d' m/config.json
+    endless
     "$PYTHON" - <<'END'
 # A socket of records keeps the writes apart, whenever they are read.
 import json, socket, subprocess
@@ -437,20 +437,21 @@ its.close()
 pieces = list(iter(lambda: ours.recv(65536), b""))
 assert child.wait() == 0
 assert b"".join(pieces).decode(errors="replace") == whole["text"]
-# one a token, but for special ones and parts of characters
+# one a token, but for special ones and parts of characters: 193, sigma 2.5
 assert 140 < len(pieces) <= 200, len(pieces)
 END
 }
 
 @test "hf-infer: text comes while it is made, and a reader may go" {
+    endless
     run --separate-stderr bash -c 'set -o pipefail
-        hf-infer "$DEMO" -p Hello -n 400 --temperature 3 | head -c 10'
+        hf-infer m -p Hello -n 400 --greedy | head -c 10'
     [ "$status" = 141 ] || [ "$status" = 0 ]
     [ -z "$stderr" ]
     mkfifo pipe
-    hf-infer "$DEMO" -p Hello -n 400 --temperature 3 -j 1 >pipe &
+    hf-infer m -p Hello -n 400 --greedy -j 1 >pipe &
     exec 5<pipe
-    read -r -N 1 -t 10 first <&5
+    read -r -N 1 -t 60 first <&5
     [ -n "$first" ]
     exec 5<&-
     wait $! || [ $? = 141 ]

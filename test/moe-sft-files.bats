@@ -208,3 +208,10 @@ $peft merge -b hf --layer 3 -l peft --stacked
 $(cd hf && find . -name '*.safetensors' -printf 'hf/%P merge -b hf --layer 3 -l lora.safetensors\n')
 END
 }
+
+@test "moe-sft: a kilobyte of adapter_config.json asks for gigabytes, or minutes: refused" {
+    not_sanitized "sanitizers reserve more"
+    [ -z "${TU_RUN:-}" ] || skip "an emulator takes more itself"
+    refuses_patterns moe-sft convert -l peft -o x
+    [ ! -e x ]
+}

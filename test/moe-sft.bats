@@ -659,7 +659,7 @@ assert abs(merged - lora) < 0.1 * abs(lora - plain), (plain, lora, merged)'
 
 @test "moe-sft: every instruction set of this machine, bf16 and int8" {
     data . H=100 I=72
-    for isa in scalar avx2 avx512 avx512vnni avx512bf16; do
+    for isa in $ALL_ISAS; do
         has_isa $isa || continue
         export TU_ISA=$isa
         both

@@ -66,11 +66,10 @@ run_decode(struct run *run, struct err *err)
         rc = ids_parse(ids_text.s, ids_text.n, prompt_name(run), &ids, err);
     if (rc == 0)
         rc = check_decodable(run, &ids, prompt_name(run), err);
-    if (rc == 0) {
-        tok_decode(run->tok, ids.id, ids.n, run->skip_special, &text);
-        if (text.n)
-            rc = out_write(run->out, text.s, text.n, err);
-    }
+    if (rc == 0)
+        rc = tok_decode(run->tok, ids.id, ids.n, run->skip_special, &text, err);
+    if (rc == 0)
+        rc = print_text(run, &text, err);
     ids_free(&ids);
     str_free(&ids_text);
     str_free(&text);

@@ -256,6 +256,8 @@ void experts_work_close(struct engine *engine);
  */
 size_t tables_apply(struct engine *engine, const struct apply *to, size_t n,
                     const float *x, struct apply *rest);
+/* tables_floats() is what that takes for each row. */
+size_t tables_floats(const struct tables *tables);
 int tables_work_open(struct engine *engine, struct err *err);
 void tables_work_close(struct engine *engine);
 

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/js.h"
@@ -29,7 +28,7 @@ show(struct generation *g, struct err *err)
     if (g->run->json || g->run->ids_out || text->n == 0)
         return 0;
     g->last = text->s[text->n - 1];
-    rc = out_write(g->run->out, text->s, text->n, err);
+    rc = print_text(g->run, text, err);
     if (rc == 0)
         rc = out_flush(g->run->out, err);
     str_clear(text);
@@ -57,7 +56,7 @@ loop(struct generation *g, struct err *err)
 static int
 end_line(const struct generation *g, struct err *err)
 {
-    if (g->run->output || g->last == '\n' || !isatty(1))
+    if (g->last == '\n' || !out_is_terminal(g->run->out))
         return 0;
     return out_write(g->run->out, "\n", 1, err);
 }

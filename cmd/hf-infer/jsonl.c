@@ -9,8 +9,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-#define LINE_MAX_BYTES ((size_t)1 << 30)
-#define READ_BYTES     ((size_t)1 << 16)
+#define READ_BYTES ((size_t)1 << 16)
 
 /* ---- lines ---- */
 
@@ -47,9 +46,9 @@ fill(struct jsonl *j, bool wait, struct err *err)
         j->scanned -= j->at;
         j->at = 0;
     }
-    if (j->buf.n > LINE_MAX_BYTES)
+    if (j->buf.n > JS_MAX_BYTES)
         return err_set(err, EX_DATAERR, "%s: line %zu: over %zu bytes", j->name,
-                       j->n_lines + 1, LINE_MAX_BYTES);
+                       j->n_lines + 1, JS_MAX_BYTES);
     if (wait && file_wait(j->fd, err) < 0)
         return -1;
     str_reserve(&j->buf, READ_BYTES);
@@ -143,7 +142,7 @@ raw_id(const char *s, size_t n, size_t order, struct str *id)
         start = skip_space(s, skip_space(s, i, n) + 1, n);
         end = skip_value(s, start, n);
         if (k == order) {
-            str_add(id, s + start, end - start);
+            js_put_json(id, s + start, end - start);
             return;
         }
         i = skip_space(s, end, n) + 1;

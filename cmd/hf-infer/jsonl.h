@@ -27,7 +27,7 @@ struct jsonl {
 /* One line.  Starts as { 0 }, ends with jsonl_doc_free(). */
 struct jsonl_doc {
     char *where;   /* "standard input: line 7", for messages */
-    struct str id; /* as it was written; empty: there was none */
+    struct str id; /* js_put_json() of it; empty: there was none */
     bool is_ids;   /* else text */
     struct str text;
     struct ids ids;

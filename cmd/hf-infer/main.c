@@ -31,6 +31,7 @@ enum {
     O_SEED,
     O_STOP,
     O_IDS_OUT,
+    O_RAW_TEXT,
     O_LOGITS,
     O_NLL,
     O_TOP,
@@ -104,6 +105,8 @@ static const struct opt opts[] = {
     { O_SPECIAL, "special", NULL, " encode ", "add bos and the like" },
     { O_SKIP_SPECIAL, "skip-special", NULL, " decode ",
       "leave special tokens out" },
+    { O_RAW_TEXT, "raw-text", NULL, " generate decode ",
+      "control characters as they are on a terminal, too" },
     { O_JSON, "json", NULL, " generate nll top encode ", "print JSON" },
     { 'o', "output", "FILE", " generate nll top acts encode decode ",
       "output file (default: standard output)" },
@@ -208,6 +211,7 @@ set_plain(struct run *run, int c, const char *arg)
         { O_PAD, &run->pad, NULL },
         { O_META, NULL, &run->acts_meta },
         { O_IDS_OUT, &run->ids_out, NULL },
+        { O_RAW_TEXT, &run->raw_text, NULL },
         { O_JSON, &run->json, NULL },
         { 'o', NULL, &run->output },
         { O_KVC, NULL, &run->kvc },
@@ -463,6 +467,9 @@ check_combination(const struct run *run, const struct given *given)
         die_usage("--json prints the ids as well: not with --ids-out");
     if (run->ids_out && run->stop.n)
         die_usage("--stop looks at text: not with --ids-out");
+    if (run->raw_text && (run->json || run->jsonl || run->ids_out))
+        die_usage("--raw-text is about text: not with --json, --jsonl or "
+                  "--ids-out");
     if (run->jsonl && (run->prompt || run->ids_text))
         die_usage("--jsonl reads its prompts from --file or standard input: "
                   "not with -p or --ids");

@@ -142,7 +142,8 @@ size_t lora_count(const struct model *model);
 enum compute { COMPUTE_F32, COMPUTE_BF16 };
 
 struct engine_options {
-    size_t chunk; /* tokens that go through the layers together, 1 or more */
+    size_t chunk; /* tokens that go through the layers together, 1 or more;
+                   * fewer of a model so wide that they take over 512 MiB */
     enum compute compute;
     enum dtype kv; /* of keys and values in the cache: F32, F16 or BF16 */
 };

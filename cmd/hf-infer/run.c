@@ -241,6 +241,22 @@ run_lut_report(struct run *run, struct err *err)
     return out_commit(out, err);
 }
 
+int
+print_text(const struct run *run, const struct str *text, struct err *err)
+{
+    struct str safe = { 0 };
+    int rc;
+
+    if (text->n == 0)
+        return 0;
+    if (run->raw_text || !out_is_terminal(run->out))
+        return out_write(run->out, text->s, text->n, err);
+    str_esc_text(&safe, text->s, text->n);
+    rc = out_write(run->out, safe.s, safe.n, err);
+    str_free(&safe);
+    return rc;
+}
+
 void
 run_close(struct run *run)
 {

@@ -46,6 +46,7 @@ struct run {
     unsigned sampler_set; /* bit of each field that the user gave */
     struct stop stop;
     bool ids_out;
+    bool raw_text; /* as it is on a terminal, too */
     bool jsonl;    /* many prompts, of which */
     int64_t batch; /* so many at once */
 
@@ -146,6 +147,10 @@ int compress(struct run *run, struct session *session, struct err *err);
 
 /* run_lut_report() writes the file of --lut-report, if there is one. */
 int run_lut_report(struct run *run, struct err *err);
+
+/* print_text() writes a model's text: where a person reads it, made safe for a
+ * terminal, but for --raw-text. */
+int print_text(const struct run *run, const struct str *text, struct err *err);
 
 /* The modes. */
 int run_generate(struct run *run, struct err *err);

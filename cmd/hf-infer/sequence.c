@@ -6,17 +6,19 @@
 
 /* The text of a continuation depends on what it continues: the decoder hears
  * the prompt first, and nobody sees that. */
-static void
-open_stream(struct sequence *seq)
+static int
+open_stream(struct sequence *seq, struct err *err)
 {
     struct str unseen = { 0 };
+    int rc = 0;
 
     if (!seq->run->tok)
-        return;
+        return 0;
     seq->stream = tok_stream_new(seq->run->tok, true);
-    for (size_t i = 0; i < seq->n_prompt; i++)
-        tok_stream_add(seq->stream, seq->ids.id[i], &unseen);
+    for (size_t i = 0; i < seq->n_prompt && rc == 0; i++)
+        rc = tok_stream_add(seq->stream, seq->ids.id[i], &unseen, err);
     str_free(&unseen);
+    return rc;
 }
 
 static int
@@ -62,8 +64,7 @@ sequence_plan(struct sequence *seq, struct err *err)
     seq->max_tokens = asked >= 0              ? asked
                       : room < DEFAULT_TOKENS ? room
                                               : DEFAULT_TOKENS;
-    open_stream(seq);
-    return 0;
+    return open_stream(seq, err);
 }
 
 static bool
@@ -88,36 +89,38 @@ pass(struct sequence *seq, const struct str *piece)
 }
 
 /* The end of the text: what the tokenizer or a stop string held back. */
-static void
-finish(struct sequence *seq, const char *reason)
+static int
+finish(struct sequence *seq, const char *reason, struct err *err)
 {
     struct str piece = { 0 };
+    int rc;
 
     seq->finish_reason = reason;
     if (!seq->stream)
-        return;
-    tok_stream_end(seq->stream, &piece);
-    if (pass(seq, &piece) || stop_end(&seq->stop, &seq->text))
+        return 0;
+    rc = tok_stream_end(seq->stream, &piece, err);
+    if (rc == 0 && (pass(seq, &piece) || stop_end(&seq->stop, &seq->text)))
         seq->finish_reason = "stop";
     str_free(&piece);
+    return rc;
 }
 
-static void
-take(struct sequence *seq, int32_t id)
+static int
+take(struct sequence *seq, int32_t id, struct err *err)
 {
     struct str piece = { 0 };
+    int rc = 0;
 
     ids_add(&seq->ids, id);
-    if (is_eos(seq->run->config, id)) {
-        finish(seq, "eos");
-        return;
-    }
+    if (is_eos(seq->run->config, id))
+        return finish(seq, "eos", err);
     if (seq->stream) {
-        tok_stream_add(seq->stream, id, &piece);
-        if (pass(seq, &piece))
+        rc = tok_stream_add(seq->stream, id, &piece, err);
+        if (rc == 0 && pass(seq, &piece))
             seq->finish_reason = "stop";
         str_free(&piece);
     }
+    return rc;
 }
 
 int
@@ -131,13 +134,19 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
         if (check_logits(seq->run, seq->run->jsonl ? seq->where : seq->run->dir,
                          logits, seq->ids.n, err) < 0)
             return -1;
-        take(seq, sample_next(sample, &seq->sampler, logits, seq->ids.id,
-                              seq->ids.n, (uint64_t)n++));
+        if (take(seq,
+                 sample_next(sample, &seq->sampler, logits, seq->ids.id,
+                             seq->ids.n, (uint64_t)n++),
+                 err) < 0)
+            return -1;
     }
     if (!seq->finish_reason && n >= seq->max_tokens)
-        finish(seq, seq->run->max_tokens < 0 && seq->max_tokens < DEFAULT_TOKENS
-                        ? "context"
-                        : "length");
+        return finish(seq,
+                      seq->run->max_tokens < 0 &&
+                              seq->max_tokens < DEFAULT_TOKENS
+                          ? "context"
+                          : "length",
+                      err);
     return 0;
 }
 

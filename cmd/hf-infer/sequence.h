@@ -31,7 +31,8 @@ int sequence_plan(struct sequence *seq, struct err *err);
  * overwrites, and adds its text to seq->text.  Afterwards finish_reason tells
  * whether more are to come; the text then is whole.
  * Threads: several, each with a sequence and a sample of its own.
- * -1 with 'err' set: logits that are not finite (EX_DATAERR).
+ * -1 with 'err' set: logits that are not finite, or tok_stream_add()'s
+ * (EX_DATAERR).
  */
 int sequence_next(struct sequence *seq, struct sample *sample, float *logits,
                   struct err *err);

@@ -5,6 +5,11 @@
 
 #include "core/mem.h"
 
+/* Bytes of a chunk's activations, or those of one token: a chunk of a model of
+ * 600 GB takes 300 MiB, and a file of 2 MB whose heads have 2^18 numbers 2 GB
+ * without this. */
+#define ACTIVATIONS_MAX ((size_t)512 << 20)
+
 size_t
 session_cached(const struct session *s)
 {
@@ -168,6 +173,25 @@ lay_out(struct engine *e)
     return used;
 }
 
+/* The chunk that was asked for, or as much of it as ACTIVATIONS_MAX has room
+ * for: the numbers do not depend on it. */
+static size_t
+fitting_chunk(struct engine *e, size_t chunk)
+{
+    const struct config *c = &e->model->config;
+    size_t floats, most;
+
+    e->options.chunk = 16; /* whole cache lines of each */
+    floats = lay_out(e);
+    e->options.chunk = 32;
+    floats = (lay_out(e) - floats) / 16 + tables_floats(e->model->tables);
+    if (c->n_experts)
+        floats +=
+            (size_t)(3 * (c->hidden_size + c->n_experts_used) + c->n_experts);
+    most = ACTIVATIONS_MAX / (floats * sizeof(float));
+    return chunk < most ? chunk : larger(most, 1);
+}
+
 int
 engine_open(struct engine **engine, const struct model *model, struct par *par,
             const struct engine_options *options, struct err *err)
@@ -178,9 +202,10 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     e->model = model;
     e->par = par;
     e->options = *options;
-    e->spans = xcalloc(options->chunk, sizeof(*e->spans));
-    e->rows = xcalloc(options->chunk, sizeof(*e->rows));
-    e->wanted = xcalloc(options->chunk, sizeof(*e->wanted));
+    e->options.chunk = fitting_chunk(e, options->chunk);
+    e->spans = xcalloc(e->options.chunk, sizeof(*e->spans));
+    e->rows = xcalloc(e->options.chunk, sizeof(*e->rows));
+    e->wanted = xcalloc(e->options.chunk, sizeof(*e->wanted));
     e->scratch_floats = lay_out(e);
     e->scratch =
         mem_big(e->scratch_floats, sizeof(float), "the activations", err);

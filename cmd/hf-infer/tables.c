@@ -275,6 +275,12 @@ tables_stored(const struct tables *ts)
 
 /* ---- running ---- */
 
+size_t
+tables_floats(const struct tables *ts)
+{
+    return ts ? 3 * ts->max_in + 2 * (ts->max_out + ts->max_k) : 0;
+}
+
 int
 tables_work_open(struct engine *e, struct err *err)
 {

@@ -22,6 +22,16 @@ ids_free(struct ids *ids)
     *ids = (struct ids){ 0 };
 }
 
+int
+growth_over(const struct growth *g, size_t i_step, struct err *err)
+{
+    return err_set(
+        err, EX_DATAERR,
+        "%s: %s: step %zu makes a text of %zu byte%s longer than %zu", g->file,
+        g->part, i_step + 1, g->nbytes, g->nbytes == 1 ? "" : "s",
+        growth_most(g));
+}
+
 /* Makes 'fixed' the text with U+FFFD where it is not UTF-8: so many places. It
  * stays empty where the text is sound. */
 static size_t
@@ -71,23 +81,26 @@ encode_piece(struct encoder *enc, const char *s, size_t n, bool first,
     };
     size_t a, b;
     int32_t i;
+    int rc = 0;
 
     it.s = s;
     it.n = n;
     if (tok->n_norm) {
-        if (norm_run(tok->norm, tok->n_norm, s, n, normal, &first, enc->err) <
-            0)
+        if (norm_run(tok->norm, tok->n_norm, s, n, &enc->norm, &enc->regexes,
+                     normal, &first, enc->err) < 0)
             return -1;
         it.s = normal->s;
         it.n = normal->n;
     }
-    while (added_next(&it, &a, &b, &i)) {
+    added_begin(&it);
+    while (rc == 0 && added_next(&it, &a, &b, &i)) {
         if (i >= 0)
             ids_add(enc->out, tok->added[i].id);
-        else if (split_run(enc, 0, it.s + a, b - a, first && a == 0) < 0)
-            return -1;
+        else
+            rc = split_run(enc, 0, it.s + a, b - a, first && a == 0);
     }
-    return 0;
+    added_end(&it);
+    return rc;
 }
 
 static int
@@ -104,6 +117,7 @@ encode_text(struct encoder *enc, const char *s, size_t n, int flags)
     int32_t i;
     int rc = 0;
 
+    added_begin(&it);
     while (rc == 0 && added_next(&it, &a, &b, &i)) {
         if (i >= 0)
             ids_add(enc->out, enc->tok->added[i].id);
@@ -111,6 +125,7 @@ encode_text(struct encoder *enc, const char *s, size_t n, int flags)
             rc = encode_piece(enc, s + a, b - a, a == 0 && !(flags & TOK_MORE),
                               it.plain, &normal);
     }
+    added_end(&it);
     str_free(&normal);
     return rc;
 }
@@ -118,6 +133,12 @@ encode_text(struct encoder *enc, const char *s, size_t n, int flags)
 static void
 encoder_start(struct encoder *enc, size_t nbytes)
 {
+    const char *file = enc->tok->name;
+
+    enc->norm =
+        (struct growth){ file, "normalizer", TOK_MAX_GROWN, nbytes, { 0 } };
+    enc->split = enc->norm;
+    enc->split.part = "pre_tokenizer";
     /* Text this short has few words, and fewer twice. */
     if (nbytes < 1024)
         return;
@@ -130,10 +151,9 @@ encoder_start(struct encoder *enc, size_t nbytes)
 static void
 encoder_end(struct encoder *enc)
 {
-    for (size_t i = 0; i < TOK_MAX_STEPS; i++) {
-        pcre2_match_data_free(enc->match[i]);
+    for (size_t i = 0; i < TOK_MAX_STEPS; i++)
         str_free(&enc->scratch[i]);
-    }
+    regex_work_free(&enc->regexes);
     str_free(&enc->mapped);
     str_free(&enc->keys);
     ids_free(&enc->values);
@@ -153,7 +173,9 @@ int
 tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
            struct ids *ids, struct err *err)
 {
-    struct encoder enc = { .tok = tok, .out = ids, .err = err };
+    struct encoder enc = {
+        .tok = tok, .out = ids, .err = err, .regexes.nbytes = nbytes
+    };
     size_t n_before = ids->n;
     struct str fixed = { 0 };
     int rc;
@@ -162,6 +184,14 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
         return err_set(err, EX_DATAERR, "text: %zu bytes (at most %d)", nbytes,
                        TOK_MAX_TEXT);
     fix_utf8(text, nbytes, &fixed);
+    if (fixed.n > TOK_MAX_GROWN) {
+        err_set(err, EX_DATAERR,
+                "text: %zu bytes with U+FFFD for what is not UTF-8 (at most "
+                "%d)",
+                fixed.n, TOK_MAX_GROWN);
+        str_free(&fixed);
+        return -1;
+    }
     encoder_start(&enc, nbytes);
     if (flags & TOK_SPECIAL)
         add_all(ids, &tok->before);

@@ -58,7 +58,10 @@ int tok_utf8(const char *name, const char *text, size_t nbytes, bool strict,
 
 /*
  * The reference is Hugging Face tokenizers 0.23.2, whose ids these are.  A
- * regex that backtracks without end is EX_DATAERR when that happens.
+ * regex that backtracks without end is EX_DATAERR when that happens, and so is
+ * a step that makes a text longer than 64 times its bytes and 1 MiB (encoding:
+ * or 2 GiB), whether the text comes in one piece or is cut.  So work and memory
+ * are a multiple of the text's, whatever the file: times its 16 steps.
  *
  * tok_encode() appends the ids of 'nbytes' of text.  Invalid UTF-8 becomes
  * U+FFFD; a character that neither vocabulary nor unk_token covers is dropped,
@@ -71,20 +74,24 @@ int tok_encode(const struct tok *tok, const char *text, size_t nbytes,
  * tok_decode() appends the text of n ids; special tokens are left out if
  * 'skip_special' (all of them: the reference keeps those that its normalizer
  * changes).  Incomplete UTF-8 comes out as U+FFFD.  An id beyond the
- * vocabulary gives nothing, as in the reference.
+ * vocabulary gives nothing, as in the reference.  -1 with 'err' set:
+ * EX_DATAERR.
  */
-void tok_decode(const struct tok *tok, const int32_t *ids, size_t n,
-                bool skip_special, struct str *text);
+int tok_decode(const struct tok *tok, const int32_t *ids, size_t n,
+               bool skip_special, struct str *text, struct err *err);
 
 /*
  * Streaming: tok_stream_add() appends to 'text' what is certain after one
  * more id (whole UTF-8 characters only), tok_stream_end() the rest.  The
- * concatenation equals tok_decode() of all ids.
+ * concatenation equals tok_decode() of all ids; after -1 only
+ * tok_stream_free() is left.
  */
 struct tok_stream;
 struct tok_stream *tok_stream_new(const struct tok *tok, bool skip_special);
-void tok_stream_add(struct tok_stream *stream, int32_t id, struct str *text);
-void tok_stream_end(struct tok_stream *stream, struct str *text);
+int tok_stream_add(struct tok_stream *stream, int32_t id, struct str *text,
+                   struct err *err);
+int tok_stream_end(struct tok_stream *stream, struct str *text,
+                   struct err *err);
 void tok_stream_free(struct tok_stream *stream);
 
 /* Look-ups: id of a token's text or -1; the token's text, with a NUL behind

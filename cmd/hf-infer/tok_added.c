@@ -1,7 +1,7 @@
 /* Added tokens: where a text is cut before anything else sees it. */
 #include "cmd/hf-infer/tok_impl.h"
 
-#include <string.h>
+#include <stdlib.h>
 #include <utf8proc.h>
 
 static uint32_t
@@ -11,6 +11,18 @@ trie_child(const struct trie *trie, uint32_t at, uint8_t byte)
 
     while (child && trie->node[child].byte != byte)
         child = trie->node[child].sibling;
+    return child;
+}
+
+/* Where a byte leads: to the longest string that ends with it and that some
+ * token ends with. */
+static inline uint32_t
+trie_next(const struct trie *trie, uint32_t at, uint8_t byte)
+{
+    uint32_t child;
+
+    while (!(child = trie_child(trie, at, byte)) && at)
+        at = trie->node[at].fail;
     return child;
 }
 
@@ -32,7 +44,7 @@ trie_add(struct trie *trie, const struct str *s, int32_t added)
 
     if (trie->n == 0)
         new_node(trie, 0);
-    for (size_t i = 0; i < s->n; i++, at = child) {
+    for (size_t i = s->n; i-- > 0; at = child) {
         uint8_t byte = (uint8_t)s->s[i];
 
         child = trie_child(trie, at, byte);
@@ -50,26 +62,76 @@ trie_add(struct trie *trie, const struct str *s, int32_t added)
         trie->node[at].added = added;
 }
 
-/* The leftmost, and of those the longest, token at 'pos' or later. */
-static int32_t
-find(const struct trie *trie, const char *s, size_t n, size_t pos, size_t *a,
-     size_t *b)
+void
+trie_link(struct trie *trie)
 {
-    int32_t added = -1;
+    uint32_t *queue = xmalloc(trie->n * sizeof(*queue));
+    size_t n = 0;
 
-    for (; trie->n && pos < n && added < 0; pos++) {
-        uint32_t at = trie->first[(uint8_t)s[pos]];
+    for (size_t byte = 0; byte < 256; byte++)
+        if (trie->first[byte])
+            queue[n++] = trie->first[byte];
+    for (size_t i = 0; i < n; i++) {
+        struct trie_node *node = &trie->node[queue[i]];
 
-        for (size_t i = pos + 1; at; i++) {
-            if (trie->node[at].added >= 0) {
-                added = trie->node[at].added;
-                *a = pos;
-                *b = i;
-            }
-            at = i < n ? trie_child(trie, at, (uint8_t)s[i]) : 0;
+        if (node->added < 0)
+            node->added = trie->node[node->fail].added;
+        for (uint32_t c = node->child; c; c = trie->node[c].sibling) {
+            trie->node[c].fail =
+                trie_next(trie, node->fail, trie->node[c].byte);
+            queue[n++] = c;
         }
     }
-    return added;
+    free(queue);
+}
+
+/*
+ * Backwards, one step a byte: where a string of the trie ends, a token begins,
+ * and the longest of those.  Forwards, each byte would begin a walk as long as
+ * the longest token.
+ */
+void
+added_begin(struct added_iter *it)
+{
+    uint32_t at = 0;
+    size_t cap = 0;
+    int32_t added;
+
+    for (size_t i = it->trie->n ? it->n : 0; i-- > 0;) {
+        if (!at && !it->trie->first[(uint8_t)it->s[i]])
+            continue;
+        at = trie_next(it->trie, at, (uint8_t)it->s[i]);
+        added = it->trie->node[at].added;
+        if (added < 0)
+            continue;
+        if (it->n_hits == cap) {
+            cap = cap ? 2 * cap : 16;
+            it->hit = xrealloc(it->hit, cap, sizeof(*it->hit));
+        }
+        it->hit[it->n_hits++] = (struct added_hit){ (uint32_t)i, added };
+    }
+}
+
+void
+added_end(struct added_iter *it)
+{
+    free(it->hit);
+}
+
+/* The leftmost, and of those the longest, token at it->pos or later. */
+static int32_t
+find(struct added_iter *it, size_t *a, size_t *b)
+{
+    struct added_hit hit;
+
+    do {
+        if (it->n_hits == 0)
+            return -1;
+        hit = it->hit[--it->n_hits];
+    } while (hit.at < it->pos);
+    *a = hit.at;
+    *b = hit.at + it->tok->added[hit.added].pattern.n;
+    return hit.added;
 }
 
 /* Rust's \w. */
@@ -158,7 +220,7 @@ next_token(struct added_iter *it)
     size_t a = 0, b = 0;
     int32_t i;
 
-    while ((i = find(it->trie, it->s, it->n, it->pos, &a, &b)) >= 0) {
+    while ((i = find(it, &a, &b)) >= 0) {
         added = &it->tok->added[i];
         it->pos = b; /* the search goes on behind it, whatever it strips */
         if (it->plain && strmap_get(&it->tok->special_set, added->content.s,

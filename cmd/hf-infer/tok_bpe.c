@@ -187,6 +187,9 @@ merge_at(const struct tok *tok, struct symbol *y, size_t i, uint64_t *heap,
     }
 }
 
+/* Positions fit 32 bits: a symbol is at least a byte of its word. */
+_Static_assert(TOK_MAX_GROWN <= INT32_MAX, "positions of symbols are int32_t");
+
 static size_t
 merge_long(struct encoder *enc)
 {
@@ -373,11 +376,12 @@ last_length(const char *s, size_t n)
 void
 bpe_joins(struct tok *tok)
 {
-    mergemap_init(&tok->joins, tok->merges.n_slots / 4 * 3);
+    mergemap_init(&tok->joins, tok->key, tok->merges.n_slots / 4 * 3);
     for (size_t i = 0; i < tok->merges.n_slots; i++) {
         uint64_t pair = tok->merges.slot[i].pair;
         struct text_span a, b;
         const char *left, *right;
+        int32_t last, next;
         size_t n;
         uint32_t c;
 
@@ -390,11 +394,11 @@ bpe_joins(struct tok *tok)
         if (a.n == 0 || b.n == 0)
             continue;
         n = last_length(left, a.n);
-        mergemap_put(&tok->joins,
-                     (struct merge){
-                         (uint64_t)char_id(tok, left + a.n - n, n) << 32 |
-                             (uint32_t)char_id(
-                                 tok, right, (size_t)utf8_next(right, b.n, &c)),
-                         0, 0 });
+        last = char_id(tok, left + a.n - n, n);
+        next = char_id(tok, right, (size_t)utf8_next(right, b.n, &c));
+        if (last >= 0 && next >= 0) /* else no text is cut there anyway */
+            mergemap_put(
+                &tok->joins,
+                (struct merge){ (uint64_t)last << 32 | (uint32_t)next, 0, 0 });
     }
 }

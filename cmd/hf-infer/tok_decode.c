@@ -4,8 +4,6 @@
 
 #include "cmd/hf-infer/tok_impl.h"
 
-#define DEC_MAX_TOKEN (1 << 20)
-
 /*
  * A decoder is a chain of steps, each from a list of tokens to another.  To
  * stream, a list is passed on in fragments: what a step is certain of, in
@@ -28,13 +26,14 @@ struct dec_state {
     size_t n_tokens;  /* Metaspace: that ended */
     size_t n_cut;     /* Strip: characters taken from the token's start */
     bool past_start;  /* Strip: no more are to be taken */
-    pcre2_match_data *match;
+    struct regex_work regexes; /* Replace: of all its tokens */
 };
 
 struct tok_stream {
     const struct tok *tok;
     bool skip_special;
-    bool begun; /* a token was there */
+    bool begun;           /* a token was there */
+    struct growth growth; /* of all tokens' texts */
     struct list in, out;
     struct dec_state state[TOK_MAX_STEPS];
 };
@@ -157,27 +156,28 @@ metaspace(const struct metaspace *meta, bool first, const char *s, size_t n,
     put(out, s, n, last);
 }
 
-/* A regex that gives up leaves the rest of its token as it is, and so does
- * a token that grows without bounds from step to step. */
-static void
+/* It ends where 'out' is longer than 'max'. */
+static int
 replace(const struct dec_step *step, struct dec_state *state, const char *s,
-        size_t n, struct list *out)
+        size_t n, size_t max, struct list *out, struct err *err)
 {
-    struct regex_iter it = { .regex = &step->regex, .s = s, .n = n };
-    struct err err = { 0 };
+    struct tok_regex_iter it = { .regex = &step->regex,
+                                 .work = &state->regexes,
+                                 .s = s,
+                                 .n = n,
+                                 .last_end = SIZE_MAX };
     size_t done = 0, a, b;
+    int rc = 0;
 
-    if (!state->match)
-        state->match = pcre2_match_data_create(1, NULL);
-    it.match = state->match;
-    it.last_end = SIZE_MAX;
-    while (it.match && n && out->text.n < DEC_MAX_TOKEN &&
-           regex_next(&it, &a, &b, &err) > 0) {
+    state->regexes.nbytes += n;
+    while (n && out->text.n <= max &&
+           (rc = tok_regex_next(&it, &a, &b, err)) > 0) {
         put(out, s + done, a - done, false);
         put(out, step->content.s, step->content.n, false);
         done = b;
     }
     put(out, s + done, n - done, true);
+    return rc < 0 ? -1 : 0;
 }
 
 static void
@@ -208,9 +208,9 @@ strip(const struct dec_step *step, struct dec_state *state, const char *s,
     }
 }
 
-static void
+static int
 step_token(const struct dec_step *step, struct dec_state *state, const char *s,
-           size_t n, bool last, struct list *out)
+           size_t n, bool last, size_t max, struct list *out, struct err *err)
 {
     int byte;
 
@@ -227,7 +227,7 @@ step_token(const struct dec_step *step, struct dec_state *state, const char *s,
         break;
     case DEC_REPLACE:
         if (whole(state, &s, &n, last))
-            replace(step, state, s, n, out);
+            return replace(step, state, s, n, max, out, err);
         break;
     case DEC_BYTE_FALLBACK:
         if (!whole(state, &s, &n, last))
@@ -247,6 +247,7 @@ step_token(const struct dec_step *step, struct dec_state *state, const char *s,
         strip(step, state, s, n, last, out);
         break;
     }
+    return 0;
 }
 
 /* After the last token. */
@@ -270,30 +271,35 @@ step_end(const struct dec_step *step, struct dec_state *state, struct list *out)
 }
 
 /* Takes stream->in through all steps. */
-static void
-run(struct tok_stream *stream, bool end, struct str *text)
+static int
+run(struct tok_stream *stream, bool end, struct str *text, struct err *err)
 {
     const struct tok *tok = stream->tok;
 
     for (size_t i = 0; i < tok->n_dec; i++) {
         struct list *in = &stream->in, *out = &stream->out, t;
-        size_t at = 0;
+        size_t at = 0, max = growth_room(&stream->growth, i);
 
         str_clear(&out->text);
         out->n = 0;
         for (size_t k = 0; k < in->n; k++) {
-            step_token(&tok->dec[i], &stream->state[i],
-                       in->text.s ? in->text.s + at : "",
-                       in->fragment[k].end - at, in->fragment[k].last, out);
+            if (step_token(&tok->dec[i], &stream->state[i],
+                           in->text.s ? in->text.s + at : "",
+                           in->fragment[k].end - at, in->fragment[k].last, max,
+                           out, err) < 0)
+                return -1;
             at = in->fragment[k].end;
         }
         if (end)
             step_end(&tok->dec[i], &stream->state[i], out);
+        if (growth_add(&stream->growth, i, out->text.n, err) < 0)
+            return -1;
         t = *in;
         *in = *out;
         *out = t;
     }
     str_add(text, stream->in.text.s, stream->in.text.n);
+    return 0;
 }
 
 struct tok_stream *
@@ -303,6 +309,8 @@ tok_stream_new(const struct tok *tok, bool skip_special)
 
     stream->tok = tok;
     stream->skip_special = skip_special;
+    stream->growth =
+        (struct growth){ tok->name, "decoder", SIZE_MAX, 0, { 0 } };
     return stream;
 }
 
@@ -319,32 +327,34 @@ decoded_token(const struct tok *tok, int32_t id, size_t *n)
     return added->pattern.s ? added->pattern.s : "";
 }
 
-void
-tok_stream_add(struct tok_stream *stream, int32_t id, struct str *text)
+int
+tok_stream_add(struct tok_stream *stream, int32_t id, struct str *text,
+               struct err *err)
 {
     const char *s;
     size_t n;
 
     if (stream->skip_special && tok_is_special(stream->tok, id))
-        return;
+        return 0;
     s = decoded_token(stream->tok, id, &n);
     if (!s)
-        return;
+        return 0;
     str_clear(&stream->in.text);
     stream->in.n = 0;
     if (stream->begun && !stream->tok->has_decoder)
         put(&stream->in, " ", 1, false);
     stream->begun = true;
+    stream->growth.nbytes += n;
     put(&stream->in, s, n, true);
-    run(stream, false, text);
+    return run(stream, false, text, err);
 }
 
-void
-tok_stream_end(struct tok_stream *stream, struct str *text)
+int
+tok_stream_end(struct tok_stream *stream, struct str *text, struct err *err)
 {
     str_clear(&stream->in.text);
     stream->in.n = 0;
-    run(stream, true, text);
+    return run(stream, true, text, err);
 }
 
 void
@@ -355,7 +365,7 @@ tok_stream_free(struct tok_stream *stream)
     for (size_t i = 0; i < TOK_MAX_STEPS; i++) {
         str_free(&stream->state[i].held);
         str_free(&stream->state[i].bytes);
-        pcre2_match_data_free(stream->state[i].match);
+        regex_work_free(&stream->state[i].regexes);
     }
     str_free(&stream->in.text);
     str_free(&stream->out.text);
@@ -364,16 +374,19 @@ tok_stream_free(struct tok_stream *stream)
     free(stream);
 }
 
-void
+int
 tok_decode(const struct tok *tok, const int32_t *ids, size_t n,
-           bool skip_special, struct str *text)
+           bool skip_special, struct str *text, struct err *err)
 {
     struct tok_stream *stream = tok_stream_new(tok, skip_special);
+    int rc = 0;
 
-    for (size_t i = 0; i < n; i++)
-        tok_stream_add(stream, ids[i], text);
-    tok_stream_end(stream, text);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = tok_stream_add(stream, ids[i], text, err);
+    if (rc == 0)
+        rc = tok_stream_end(stream, text, err);
     tok_stream_free(stream);
+    return rc;
 }
 
 static int
@@ -417,7 +430,7 @@ parse_step(struct dec_step *step, const struct js *js, const char *type,
     case DEC_REPLACE:
         if (part_str(js, "content", &step->content, err) < 0)
             return -1;
-        return regex_compile(&step->regex, &pattern, err);
+        return tok_regex_parse(&step->regex, &pattern, err);
     case DEC_STRIP:
         return parse_strip(step, js, err);
     }
@@ -445,5 +458,5 @@ void
 dec_free(struct dec_step *step)
 {
     str_free(&step->content);
-    regex_free(&step->regex);
+    tok_regex_free(&step->regex);
 }

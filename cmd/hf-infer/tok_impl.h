@@ -9,30 +9,73 @@
 #ifndef HF_INFER_TOK_IMPL_H
 #define HF_INFER_TOK_IMPL_H
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include "cmd/hf-infer/tok.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/regex.h"
 
 enum {
     TOK_MAX_STEPS = 16, /* of a normalizer, a pre-tokenizer, a decoder */
     TOK_MAX_ID = (1 << 23) - 1, /* bounds the table of tokens by id */
-    TOK_MAX_PIECE = 1024,  /* bytes of an added token or of a replacement */
-    TOK_MAX_GROWTH = 64,   /* of a text by normalizing: NFKD needs 18 at most */
-    TOK_MAX_TEXT = 1 << 30 /* bytes of one text */
+    TOK_MAX_TOKEN = 16384,      /* bytes of a token in the vocabulary */
+    TOK_MAX_PIECE = 1024,      /* bytes of an added token or of a replacement */
+    TOK_MAX_AROUND = 1024,     /* ids before a text, and after it */
+    TOK_MAX_TEXT = 1 << 30,    /* bytes of one text */
+    TOK_MAX_GROWTH = 64,       /* of a text by all steps: NFKD needs 11 */
+    TOK_MAX_MORE = 1 << 20,    /* and bytes more, for a short text */
+    TOK_MAX_GROWN = INT32_MAX, /* bytes of a text: positions fit 32 bits */
 };
 
-/* tok_map.c: strings to ids, and pairs of ids to their merge. */
+/*
+ * What the steps of one part made of a text: of all its pieces together, each
+ * step at most TOK_MAX_GROWTH times its bytes and TOK_MAX_MORE, and 'most'.
+ */
+struct growth {
+    const char *file, *part; /* for messages */
+    size_t most;             /* TOK_MAX_GROWN, or SIZE_MAX */
+    size_t nbytes;           /* of the text as it came, so far */
+    size_t grown[TOK_MAX_STEPS];
+};
+
+static inline size_t
+growth_most(const struct growth *g)
+{
+    return smaller(g->nbytes * TOK_MAX_GROWTH + TOK_MAX_MORE, g->most);
+}
+
+/* How many bytes a step may still make. */
+static inline size_t
+growth_room(const struct growth *g, size_t i_step)
+{
+    return growth_most(g) - g->grown[i_step];
+}
+
+/* growth_over() is -1 with 'err' set (EX_DATAERR). */
+int growth_over(const struct growth *g, size_t i_step, struct err *err);
+
+/* growth_add() adds the bytes that a step made of a piece, if it may. */
+static inline int
+growth_add(struct growth *g, size_t i_step, size_t nbytes, struct err *err)
+{
+    if (nbytes > growth_room(g, i_step))
+        return growth_over(g, i_step, err);
+    g->grown[i_step] += nbytes;
+    return 0;
+}
+
+/* tok_map.c: strings to ids, and pairs of ids to their merge.  No file can
+ * make keys collide, as 'key' (core/keyed.h) is another in each run. */
+
+struct hash_key;
 
 struct map_slot {
     uint32_t hash, off, n;
     int32_t id; /* -1: the slot is empty */
 };
 
-/* Open addressing; starts as { 0 }.  Keys are copied into 'text'. */
+/* Open addressing; starts as { key }.  Keys are copied into 'text'. */
 struct strmap {
+    const struct hash_key *key;
     struct str text;
     struct map_slot *slot;
     size_t n_slots, n;
@@ -54,13 +97,14 @@ struct merge {
 };
 
 struct mergemap {
+    const struct hash_key *key;
     struct merge *slot;
     size_t n_slots;
 };
 
 /* mergemap_init() makes room for n merges; mergemap_get() is the merge of a
  * pair, with rank NO_RANK where there is none. */
-void mergemap_init(struct mergemap *map, size_t n);
+void mergemap_init(struct mergemap *map, const struct hash_key *key, size_t n);
 void mergemap_put(struct mergemap *map, struct merge merge);
 struct merge mergemap_get(const struct mergemap *map, int32_t left,
                           int32_t right);
@@ -86,29 +130,31 @@ bool scan_hot(const char *json, size_t nbytes, struct hot *hot);
 
 /* tok_regex.c: PCRE2 made to behave as the reference's Oniguruma. */
 
-struct regex {
-    pcre2_code *code;
-    pcre2_match_context *limits;
+struct tok_regex {
+    struct regex *re; /* NULL: none, or literal text */
+    struct str literal;
+    bool is_literal;
     char *where; /* "tokenizer.json: pre_tokenizer.pattern" */
 };
 
-/* regex_compile() takes {"Regex": ..} or {"String": ..}; -1 with 'err' set
+/* tok_regex_parse() takes {"Regex": ..} or {"String": ..}; -1 with 'err' set
  * (EX_DATAERR) at what PCRE2 cannot say. */
-int regex_compile(struct regex *regex, const struct js *pattern,
-                  struct err *err);
-void regex_free(struct regex *regex);
+int tok_regex_parse(struct tok_regex *regex, const struct js *pattern,
+                    struct err *err);
+void tok_regex_free(struct tok_regex *regex);
 
 /* Matches of one regex in one text, in the reference's order. */
-struct regex_iter {
-    const struct regex *regex;
-    pcre2_match_data *match;
+struct tok_regex_iter {
+    const struct tok_regex *regex;
+    struct regex_work *work; /* of all the text that is bounded together */
     const char *s;
     size_t n, pos;
     size_t last_end; /* of the last match; SIZE_MAX before it */
 };
 
-/* 1: a match at [a, b); 0: no more; -1 with 'err' set. */
-int regex_next(struct regex_iter *iter, size_t *a, size_t *b, struct err *err);
+/* tok_regex_next() is 1: a match at [a, b); 0: no more; -1 with 'err' set. */
+int tok_regex_next(struct tok_regex_iter *iter, size_t *a, size_t *b,
+                   struct err *err);
 
 /* tok_norm.c */
 
@@ -122,16 +168,18 @@ enum norm_type {
 
 struct norm_step {
     enum norm_type type;
-    bool compose, compat; /* NORM_UNICODE: NFC is compose alone */
-    bool left, right;     /* NORM_STRIP */
-    struct str content;   /* NORM_PREPEND, NORM_REPLACE */
-    struct regex regex;   /* NORM_REPLACE */
+    bool compose, compat;   /* NORM_UNICODE: NFC is compose alone */
+    bool left, right;       /* NORM_STRIP */
+    struct str content;     /* NORM_PREPEND, NORM_REPLACE */
+    struct tok_regex regex; /* NORM_REPLACE */
 };
 
-/* norm_run() makes 'out' the normalized form of s.  *at_start becomes false if
- * the first character of s is not what 'out' begins with. */
+/* norm_run() makes 'out' the normalized form of s, a piece of what 'growth'
+ * counts; 'work' bounds the regexes.  *at_start becomes false if the first
+ * character of s is not what 'out' begins with. */
 int norm_run(const struct norm_step *steps, size_t n_steps, const char *s,
-             size_t n, struct str *out, bool *at_start, struct err *err);
+             size_t n, struct growth *growth, struct regex_work *work,
+             struct str *out, bool *at_start, struct err *err);
 int norm_parse(struct tok *tok, const struct js *js, struct err *err);
 void norm_free(struct norm_step *step);
 bool is_white_space(uint32_t c);
@@ -163,7 +211,7 @@ struct metaspace {
 
 struct split_step {
     enum split_type type;
-    struct regex regex; /* SPLIT_PATTERN; SPLIT_BYTE_LEVEL, if any */
+    struct tok_regex regex; /* SPLIT_PATTERN; SPLIT_BYTE_LEVEL, if any */
     enum split_behavior behavior;
     bool invert;
     bool add_prefix_space;
@@ -197,7 +245,9 @@ struct added {
 
 struct trie_node {
     uint32_t child, sibling; /* 0: none */
-    int32_t added;           /* index of the token that ends here, or -1 */
+    uint32_t fail;           /* the node of the longest end of this string */
+    int32_t added;           /* the longest token that this string, read
+                              * backwards, begins with; or -1 */
     uint8_t byte;
 };
 
@@ -207,25 +257,37 @@ struct trie {
     uint32_t first[256]; /* the root's children by byte */
 };
 
-/* trie_add() adds a token's text; added_parse() all of "added_tokens". */
+/* trie_add() adds a token's text, backwards; trie_link() makes the automaton of
+ * Aho and Corasick of them all; added_parse() reads "added_tokens". */
 void trie_add(struct trie *trie, const struct str *s, int32_t added);
+void trie_link(struct trie *trie);
 int added_parse(struct tok *tok, const struct js *list, struct err *err);
 
-/* The next piece of text: [a, b), 'added' its token's index or -1. */
+struct added_hit {
+    uint32_t at;   /* where the token begins: TOK_MAX_GROWN fits */
+    int32_t added; /* its index */
+};
+
+/* A text being cut at added tokens; the first five are given. */
 struct added_iter {
     const struct tok *tok;
     const struct trie *trie;
     const char *s;
     size_t n;
+    bool plain;            /* TOK_PLAIN */
+    struct added_hit *hit; /* [n_hits] still to come, the next one last */
+    size_t n_hits;
     size_t start; /* of what was not handed out */
     size_t pos;   /* of the search */
     int32_t held; /* a token waiting behind the text before it, or -1 */
     size_t held_a, held_b;
     size_t run_a, run_b; /* white space that an rstrip went over */
-    bool plain;          /* TOK_PLAIN */
 };
 
-/* added_next(): false at the text's end. */
+/* added_begin() finds the tokens; added_next() is the next piece of the text:
+ * [a, b), 'added' its token's index or -1; false at the text's end. */
+void added_begin(struct added_iter *iter);
+void added_end(struct added_iter *iter);
 bool added_next(struct added_iter *iter, size_t *a, size_t *b, int32_t *added);
 
 /* tok_decode.c */
@@ -242,9 +304,9 @@ enum dec_type {
 struct dec_step {
     enum dec_type type;
     struct metaspace metaspace;
-    struct str content; /* DEC_REPLACE; DEC_STRIP: one character */
-    struct regex regex; /* DEC_REPLACE */
-    size_t start, stop; /* DEC_STRIP */
+    struct str content;     /* DEC_REPLACE; DEC_STRIP: one character */
+    struct tok_regex regex; /* DEC_REPLACE */
+    size_t start, stop;     /* DEC_STRIP */
 };
 
 /* dec_parse() reads the file's "decoder" into tok's steps. */
@@ -257,7 +319,8 @@ struct text_span {
 };
 
 struct tok {
-    char *name; /* for messages */
+    char *name;           /* for messages */
+    struct hash_key *key; /* of all the tables */
     struct strmap vocab;
     struct mergemap merges;
     struct mergemap joins;  /* characters that some merge brings together */
@@ -304,7 +367,8 @@ struct encoder {
     const struct tok *tok;
     struct ids *out;
     struct err *err;
-    pcre2_match_data *match[TOK_MAX_STEPS]; /* as the steps need them */
+    struct growth norm, split; /* of the text */
+    struct regex_work regexes; /* of all steps */
     struct str scratch[TOK_MAX_STEPS];
     struct str mapped; /* a word in ByteLevel's alphabet */
     struct symbol *symbol;
@@ -345,5 +409,11 @@ int part_sequence(struct tok *tok, const struct js *js, const char *key,
                   struct err *err);
 int part_str(const struct js *js, const char *key, struct str *s,
              struct err *err);
+
+/* tok_parse_keyed() is tok_parse() with tables under the given key, of which
+ * nothing that is looked up depends. */
+int tok_parse_keyed(struct tok **tok, const char *json, size_t nbytes,
+                    const char *name, const struct hash_key *key,
+                    struct err *err);
 
 #endif

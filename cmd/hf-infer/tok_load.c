@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/hf-infer/tok_impl.h"
+#include "core/keyed.h"
 #include "core/map.h"
 
 #define MAX_FILE ((size_t)1 << 30)
@@ -118,6 +119,10 @@ add_token(struct tok *tok, const struct str *key, int64_t id, size_t *cap,
     size_t i = tok->vocab.n;
     struct text_span span = { 0, (uint32_t)key->n };
 
+    if (key->n > TOK_MAX_TOKEN)
+        return err_set(err, EX_DATAERR,
+                       "%s: model.vocab: entry %zu has %zu bytes (at most %d)",
+                       tok->name, i, key->n, TOK_MAX_TOKEN);
     if (id > TOK_MAX_ID)
         return bad_hot(tok, "vocab", i, "has an id that is too large", err);
     grow_ids(tok, (int32_t)id, cap);
@@ -267,7 +272,7 @@ load_tables(struct tok *tok, const struct hot *hot, const char *end,
     after = merges;
     scan_skip(&after);
     n = count_quotes(merges.p, after.p) / 2;
-    mergemap_init(&tok->merges, n);
+    mergemap_init(&tok->merges, tok->key, n);
     return load_merges(tok, merges, err);
 }
 
@@ -398,11 +403,16 @@ out:
 }
 
 int
-tok_parse(struct tok **tok, const char *json, size_t nbytes, const char *name,
-          struct err *err)
+tok_parse_keyed(struct tok **tok, const char *json, size_t nbytes,
+                const char *name, const struct hash_key *key, struct err *err)
 {
     *tok = xcalloc(1, sizeof(**tok));
     (*tok)->name = xstrdup(name);
+    (*tok)->key = xmalloc(sizeof(*key));
+    *(*tok)->key = *key;
+    (*tok)->vocab.key = (*tok)->key;
+    (*tok)->added_ids.key = (*tok)->key;
+    (*tok)->special_set.key = (*tok)->key;
     if (nbytes > MAX_FILE)
         err_set(err, EX_DATAERR, "%s: %zu bytes (at most %zu)", name, nbytes,
                 MAX_FILE);
@@ -414,13 +424,23 @@ tok_parse(struct tok **tok, const char *json, size_t nbytes, const char *name,
 }
 
 int
+tok_parse(struct tok **tok, const char *json, size_t nbytes, const char *name,
+          struct err *err)
+{
+    struct hash_key key;
+
+    hash_key_draw(&key);
+    return tok_parse_keyed(tok, json, nbytes, name, &key, err);
+}
+
+int
 tok_open(struct tok **tok, const char *path, struct err *err)
 {
     struct str text = { 0 };
     int rc = -1;
 
     *tok = NULL;
-    if (file_read_all(path, MAX_FILE, &text, err) == 0)
+    if (file_read_regular(path, MAX_FILE, &text, err) == 0)
         rc = tok_parse(tok, text.s ? text.s : "", text.n, path, err);
     str_free(&text);
     return rc;
@@ -453,6 +473,7 @@ tok_close(struct tok *tok)
     free(tok->span);
     free(tok->added_of);
     free(tok->unk_token);
+    free(tok->key);
     free(tok->name);
     free(tok);
 }

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+
+#include "core/keyed.h"
 
 /* The slot of a key, or the empty one where it belongs. */
 static struct map_slot *
@@ -47,7 +47,7 @@ bool
 strmap_put(struct strmap *map, const char *s, size_t n, int32_t id,
            uint32_t *off)
 {
-    uint32_t hash = (uint32_t)XXH3_64bits(s, n);
+    uint32_t hash = (uint32_t)keyed_hash(map->key, s, n);
     struct map_slot *slot;
 
     strmap_reserve(map, map->n + 1);
@@ -66,7 +66,8 @@ strmap_put(struct strmap *map, const char *s, size_t n, int32_t id,
 int32_t
 strmap_get(const struct strmap *map, const char *s, size_t n)
 {
-    return map->n ? find(map, s, n, (uint32_t)XXH3_64bits(s, n))->id : -1;
+    return map->n ? find(map, s, n, (uint32_t)keyed_hash(map->key, s, n))->id
+                  : -1;
 }
 
 void
@@ -77,17 +78,10 @@ strmap_free(struct strmap *map)
     *map = (struct strmap){ 0 };
 }
 
-/* Ids are small numbers: a multiplication spreads them well enough. */
-static size_t
-pair_slot(const struct mergemap *map, uint64_t pair)
-{
-    pair *= 0x9e3779b97f4a7c15;
-    return (size_t)((pair ^ pair >> 32) & (map->n_slots - 1));
-}
-
 void
-mergemap_init(struct mergemap *map, size_t n)
+mergemap_init(struct mergemap *map, const struct hash_key *key, size_t n)
 {
+    map->key = key;
     map->n_slots = 64;
     while (map->n_slots / 4 * 3 < n)
         map->n_slots *= 2;
@@ -98,7 +92,7 @@ mergemap_init(struct mergemap *map, size_t n)
 static struct merge *
 find_pair(const struct mergemap *map, uint64_t pair)
 {
-    size_t i = pair_slot(map, pair);
+    size_t i = keyed_hash(map->key, &pair, sizeof(pair)) & (map->n_slots - 1);
 
     while (map->slot[i].pair != pair && map->slot[i].pair != UINT64_MAX)
         i = (i + 1) & (map->n_slots - 1);

@@ -116,7 +116,7 @@ order(struct points *points)
 }
 
 static void
-put_points(struct points *points, bool compose, struct str *out)
+put_points(struct points *points, bool compose, size_t max, struct str *out)
 {
     utf8proc_ssize_t n = (utf8proc_ssize_t)points->n;
     char utf8[4];
@@ -125,21 +125,22 @@ put_points(struct points *points, bool compose, struct str *out)
     if (compose)
         n = utf8proc_normalize_utf32(points->c, n,
                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    for (utf8proc_ssize_t i = 0; i < n; i++)
+    for (utf8proc_ssize_t i = 0; i < n && out->n <= max; i++)
         str_add(out, utf8, (size_t)utf8_put(utf8, (uint32_t)points->c[i]));
     points->n = 0;
 }
 
-/* Copies plain text; the rest goes through utf8proc, from cut to cut. */
+/* Copies plain text; the rest goes through utf8proc, from cut to cut.  It ends
+ * where 'out' is longer than 'max'. */
 static void
-normalize(const struct norm_step *step, const char *s, size_t n,
+normalize(const struct norm_step *step, const char *s, size_t n, size_t max,
           struct str *out)
 {
     struct points points = { 0 };
     size_t copied = 0, last = 0, i = 0;
     uint32_t c;
 
-    while (i < n) {
+    while (i < n && out->n <= max) {
         size_t at = i;
 
         i += (size_t)utf8_next(s + i, n - i, &c);
@@ -156,7 +157,7 @@ normalize(const struct norm_step *step, const char *s, size_t n,
             add_decomposed(&points, c, step->compat);
             i += length;
         }
-        put_points(&points, step->compose, out);
+        put_points(&points, step->compose, max, out);
         copied = last = i;
     }
     str_add(out, s + copied, n - copied);
@@ -165,28 +166,25 @@ normalize(const struct norm_step *step, const char *s, size_t n,
 
 /*
  * What replaces a match stands where the match's last character stood, in the
- * reference's books: *at_start becomes false when that is not the start.
+ * reference's books: *at_start becomes false when that is not the start.  It
+ * ends where 'out' is longer than 'max'.
  */
 static int
 replace(const struct norm_step *step, const char *s, size_t n, size_t max,
-        struct str *out, bool *at_start, struct err *err)
+        struct regex_work *work, struct str *out, bool *at_start,
+        struct err *err)
 {
-    struct regex_iter it = { .regex = &step->regex, .s = s, .n = n };
+    struct tok_regex_iter it = { .regex = &step->regex,
+                                 .work = work,
+                                 .s = s,
+                                 .n = n,
+                                 .last_end = SIZE_MAX };
     size_t done = 0, a, b;
     uint32_t c;
     int rc;
 
-    it.last_end = SIZE_MAX;
-    it.match = pcre2_match_data_create(1, NULL);
-    if (!it.match)
-        return err_set(err, EX_SOFTWARE, "%s: out of memory",
-                       step->regex.where);
-    while ((rc = n ? regex_next(&it, &a, &b, err) : 0) > 0) {
-        if (out->n > max) {
-            rc = err_set(err, EX_DATAERR, "%s: the text gets longer than %zu",
-                         step->regex.where, max);
-            break;
-        }
+    while ((rc = n && out->n <= max ? tok_regex_next(&it, &a, &b, err) : 0) >
+           0) {
         if (a == 0 && b > 0 &&
             (step->content.n == 0 || b > (size_t)utf8_next(s, n, &c)))
             *at_start = false;
@@ -194,7 +192,6 @@ replace(const struct norm_step *step, const char *s, size_t n, size_t max,
         str_add(out, step->content.s, step->content.n);
         done = b;
     }
-    pcre2_match_data_free(it.match);
     str_add(out, s + done, n - done);
     return rc;
 }
@@ -241,9 +238,9 @@ strip(const struct norm_step *step, const char *s, size_t n, struct str *out)
 
 int
 norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
-         struct str *out, bool *at_start, struct err *err)
+         struct growth *growth, struct regex_work *work, struct str *out,
+         bool *at_start, struct err *err)
 {
-    size_t max = (n + TOK_MAX_PIECE) * TOK_MAX_GROWTH;
     struct str in = { 0 };
     int rc = 0;
 
@@ -251,6 +248,7 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
     str_add(out, s, n);
     for (size_t i = 0; i < n_steps && rc == 0; i++) {
         const struct norm_step *step = &steps[i];
+        size_t max = growth_room(growth, i);
         struct str t = in;
 
         in = *out;
@@ -259,7 +257,7 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
         str_reserve(out, in.n + 1);
         switch (step->type) {
         case NORM_UNICODE:
-            normalize(step, in.s, in.n, out);
+            normalize(step, in.s, in.n, max, out);
             break;
         case NORM_PREPEND:
             if (in.n)
@@ -267,7 +265,7 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
             str_add(out, in.s, in.n);
             break;
         case NORM_REPLACE:
-            rc = replace(step, in.s, in.n, max, out, at_start, err);
+            rc = replace(step, in.s, in.n, max, work, out, at_start, err);
             break;
         case NORM_LOWER:
             lower(in.s, in.n, out);
@@ -277,6 +275,8 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
                 *at_start = false;
             break;
         }
+        if (rc == 0)
+            rc = growth_add(growth, i, out->n, err);
     }
     str_free(&in);
     return rc;
@@ -306,7 +306,7 @@ parse_step(struct norm_step *step, const struct js *js, const char *type,
         step->type = NORM_REPLACE;
         if (part_str(js, "content", &step->content, err) < 0)
             return -1;
-        return regex_compile(&step->regex, &pattern, err);
+        return tok_regex_parse(&step->regex, &pattern, err);
     } else if (strcmp(type, "Lowercase") == 0) {
         step->type = NORM_LOWER;
         return 0;
@@ -337,5 +337,5 @@ void
 norm_free(struct norm_step *step)
 {
     str_free(&step->content);
-    regex_free(&step->regex);
+    tok_regex_free(&step->regex);
 }

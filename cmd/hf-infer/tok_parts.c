@@ -9,7 +9,8 @@
 
 static int
 parse_added(struct tok *tok, struct added *added, const struct js *js,
-            int64_t *id, struct err *err)
+            struct growth *growth, struct regex_work *work, int64_t *id,
+            struct err *err)
 {
     struct js at = js_get(js, "id");
     bool at_start;
@@ -23,9 +24,12 @@ parse_added(struct tok *tok, struct added *added, const struct js *js,
         part_bool(js, "rstrip", 0, &added->rstrip, err) < 0 ||
         part_bool(js, "single_word", 0, &added->single_word, err) < 0)
         return -1;
+    growth->nbytes += added->content.n;
+    work->nbytes += added->content.n;
     if (added->normalized && tok->n_norm)
         return norm_run(tok->norm, tok->n_norm, added->content.s,
-                        added->content.n, &added->pattern, &at_start, err);
+                        added->content.n, growth, work, &added->pattern,
+                        &at_start, err);
     str_add(&added->pattern, added->content.s, added->content.n);
     return 0;
 }
@@ -72,11 +76,17 @@ index_added(struct tok *tok)
             trie_add(added->normalized ? &tok->normalized : &tok->raw,
                      &added->pattern, (int32_t)i);
     }
+    trie_link(&tok->raw);
+    trie_link(&tok->normalized);
 }
 
-int
-added_parse(struct tok *tok, const struct js *list, struct err *err)
+static int
+parse_all(struct tok *tok, const struct js *list, struct regex_work *work,
+          struct err *err)
 {
+    struct growth growth = {
+        tok->name, "added_tokens", TOK_MAX_GROWN, 0, { 0 }
+    };
     int32_t next = (int32_t)tok->vocab.n;
     size_t n = json_array_size(list->v); /* 0 for what is no array */
 
@@ -88,7 +98,7 @@ added_parse(struct tok *tok, const struct js *list, struct err *err)
         struct added *added = &tok->added[tok->n_added++];
         int64_t id;
 
-        if (parse_added(tok, added, &js, &id, err) < 0)
+        if (parse_added(tok, added, &js, &growth, work, &id, err) < 0)
             return -1;
         if (added->content.n == 0) { /* the reference leaves it out */
             str_free(&added->content);
@@ -108,6 +118,16 @@ added_parse(struct tok *tok, const struct js *list, struct err *err)
     return 0;
 }
 
+int
+added_parse(struct tok *tok, const struct js *list, struct err *err)
+{
+    struct regex_work work = { 0 };
+    int rc = parse_all(tok, list, &work, err);
+
+    regex_work_free(&work);
+    return rc;
+}
+
 /* Appends the ids that special_tokens gives the name of a template's piece. */
 static int
 template_ids(const struct js *special, const char *name, struct ids *ids,
@@ -122,6 +142,10 @@ template_ids(const struct js *special, const char *name, struct ids *ids,
         at = js_at(&list, i);
         if (js_i64(&at, 0, TOK_MAX_ID, &id, err) < 0)
             return -1;
+        if (ids->n == TOK_MAX_AROUND)
+            return err_set(err, EX_DATAERR,
+                           "%s: %s: more than %d ids on one side of a text",
+                           at.file, at.path, TOK_MAX_AROUND);
         ids_add(ids, (int32_t)id);
     }
     return 0;

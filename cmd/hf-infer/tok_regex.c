@@ -1,12 +1,8 @@
-/* Regular expressions of Oniguruma's kind, on PCRE2. */
+/* Regular expressions of Oniguruma's kind, as PCRE2's of core/regex.h. */
 #include "cmd/hf-infer/tok_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Steps of backtracking in one match: far beyond any honest pattern. */
-#define MATCH_LIMIT    20000000
-#define HEAP_LIMIT_KIB (256 * 1024)
 
 /*
  * Unicode's White_Space, and Word as Oniguruma has it: alphabetic, mark,
@@ -24,15 +20,19 @@
     "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 #define WORD_LATIN1 "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
-/* A word's boundary, and where there is none. */
-#define WORD     "[" WORD_SET WORD_LATIN1 "]"
-#define EDGE     "(?:(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))"
-#define NOT_EDGE "(?:(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))"
+/* A word's boundary, and where there is none: groups that are called, and are
+ * defined once, behind the pattern, where they change no other's number. */
+#define WORD        "[" WORD_SET WORD_LATIN1 "]"
+#define EDGE        "(?>(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))"
+#define NOT_EDGE    "(?>(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))"
+#define DEFINITIONS "(?(DEFINE)(?<_b>" EDGE ")(?<_B>" NOT_EDGE "))"
 
 /* Oniguruma's pattern, half read. */
 struct onig {
     const char *begin, *p, *end;
     bool in_class;
+    bool calls;    /* one of DEFINITIONS */
+    bool extended; /* (?x) is somewhere */
     bool interval; /* what was read last is {n,m} */
     bool count;    /* or {n} */
     struct str pcre;
@@ -48,13 +48,12 @@ unsupported(const struct js *js, const char *what, struct err *err)
 static bool
 compiles(const struct str *pattern)
 {
-    PCRE2_SIZE at;
-    int code;
-    pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern->s, pattern->n,
-                                   PCRE2_UTF, &code, &at, NULL);
+    struct err none;
+    struct regex *re;
+    int rc = regex_compile(&re, pattern->s, pattern->n, 0, "", &none);
 
-    pcre2_code_free(re);
-    return re != NULL;
+    regex_free(re);
+    return rc == 0;
 }
 
 static bool
@@ -118,12 +117,14 @@ refuse_escape(const char *p, const char *end, const struct js *js,
 static int
 put_escape(struct onig *o, const struct js *js, struct err *err)
 {
-    char c = o->end - o->p > 1 ? o->p[1] : '\0';
+    char c = o->p[1]; /* or the NUL behind the text */
     const char *set = c == 's' || (c == 'S' && !o->in_class) ? SPACE_SET
                       : c == 'S'                             ? NO_SPACE_SET
                                                              : WORD_SET;
     size_t n;
 
+    if (o->end - o->p == 1)
+        return unsupported(js, "a backslash at the end", err);
     if (refuse_escape(o->p, o->end, js, err) < 0)
         return -1;
     if (c == 'p' || c == 'P')
@@ -134,7 +135,8 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
         return 0;
     }
     if ((c == 'b' || c == 'B') && !o->in_class) {
-        str_adds(&o->pcre, c == 'b' ? EDGE : NOT_EDGE);
+        str_adds(&o->pcre, c == 'b' ? "(?&_b)" : "(?&_B)");
+        o->calls = true;
         o->p += 2;
         return 0;
     }
@@ -190,7 +192,7 @@ options_of(const struct onig *o, size_t *n)
 /* "(?m" means to Oniguruma what "(?s" means to PCRE2; (?i) in the middle is to
  * it a group up to the end of the one it is in, with all its alternatives. */
 static int
-check_group(const struct onig *o, const struct js *js, struct err *err)
+check_group(struct onig *o, const struct js *js, struct err *err)
 {
     size_t n = 0;
     const char *letters = options_of(o, &n);
@@ -206,6 +208,7 @@ check_group(const struct onig *o, const struct js *js, struct err *err)
         return unsupported(js, "the option m or s", err);
     if (strspn(letters, "ix-") < n)
         return unsupported(js, "an option other than i and x", err);
+    o->extended = o->extended || memchr(letters, 'x', n);
     if (letters[n] == ')' && o->p > o->begin &&
         memchr(letters, '|', (size_t)(o->end - letters)))
         return unsupported(js, "(?i) before alternatives", err);
@@ -269,119 +272,98 @@ put_one(struct onig *o, const struct js *js, struct err *err)
 }
 
 static int
-compile(struct regex *regex, const char *s, size_t n, uint32_t options,
-        const struct js *js, struct err *err)
+translate(struct onig *o, const struct js *js, struct err *err)
 {
-    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    PCRE2_UCHAR why[200];
-    PCRE2_SIZE at;
-    int code;
+    const char *line;
 
-    if (!context)
-        return err_set(err, EX_SOFTWARE, "%s: out of memory", js->file);
-    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    regex->code = pcre2_compile((PCRE2_SPTR)s, n, options | PCRE2_UTF, &code,
-                                &at, context);
-    pcre2_compile_context_free(context);
-    if (!regex->code && code == PCRE2_ERROR_HEAP_FAILED)
-        return err_set(err, EX_SOFTWARE, "%s: out of memory", js->file);
-    if (!regex->code) {
-        pcre2_get_error_message(code, why, sizeof(why));
-        return err_set(err, EX_DATAERR, "%s: %s: regex: %s (at byte %zu)",
-                       js->file, js->path, (const char *)why, (size_t)at);
-    }
-    regex->limits = pcre2_match_context_create(NULL);
-    if (!regex->limits)
-        return err_set(err, EX_SOFTWARE, "%s: out of memory", js->file);
-    pcre2_set_match_limit(regex->limits, MATCH_LIMIT);
-    pcre2_set_heap_limit(regex->limits, HEAP_LIMIT_KIB);
-    /* Without a JIT the interpreter gives the same matches. */
-    pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
+    while (o->p < o->end && o->pcre.n <= REGEX_MAX_PATTERN)
+        if (put_one(o, js, err) < 0)
+            return -1;
+    if (o->p < o->end)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s: regex of %zu bytes becomes more than %d as "
+                       "PCRE2's",
+                       js->file, js->path, (size_t)(o->end - o->begin),
+                       REGEX_MAX_PATTERN);
+    if (!o->calls || o->in_class)
+        return 0;
+    line = memrchr(o->begin, '\n', (size_t)(o->end - o->begin));
+    line = line ? line : o->begin;
+    if (o->extended && memchr(line, '#', (size_t)(o->end - line)))
+        return unsupported(js, "\\b and a comment at the end", err);
+    str_adds(&o->pcre, DEFINITIONS);
     return 0;
 }
 
 int
-regex_compile(struct regex *regex, const struct js *pattern, struct err *err)
+tok_regex_parse(struct tok_regex *regex, const struct js *pattern,
+                struct err *err)
 {
     struct js js = js_get(pattern, "Regex");
-    bool literal = js_absent(&js);
     struct onig o = { 0 };
     struct str where = { 0 };
     const char *s;
     size_t n;
-    int rc = 0;
+    int rc;
 
-    if (literal)
+    regex->is_literal = js_absent(&js);
+    if (regex->is_literal)
         js = js_get(pattern, "String");
     if (js_str(&js, &s, &n, err) < 0)
         return -1;
     str_addf(&where, "%s: %s", js.file, js.path);
     regex->where = where.s;
-    if (literal)
-        return compile(regex, s, n, PCRE2_LITERAL, &js, err);
+    if (regex->is_literal) {
+        str_add(&regex->literal, s, n);
+        return 0;
+    }
     o.begin = o.p = s;
     o.end = s + n;
-    str_reserve(&o.pcre, 2 * n);
-    while (rc == 0 && o.p < o.end)
-        rc = put_one(&o, &js, err);
+    rc = translate(&o, &js, err);
     if (rc == 0) /* Oniguruma's ^ and $ are those of lines */
-        rc = compile(regex, o.pcre.s ? o.pcre.s : "", o.pcre.n,
-                     PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &js,
-                     err);
+        rc = regex_compile(&regex->re, o.pcre.s ? o.pcre.s : "", o.pcre.n,
+                           REGEX_UNICODE | REGEX_LINES | REGEX_LONG,
+                           regex->where, err);
     str_free(&o.pcre);
     return rc;
 }
 
 void
-regex_free(struct regex *regex)
+tok_regex_free(struct tok_regex *regex)
 {
-    pcre2_match_context_free(regex->limits);
-    pcre2_code_free(regex->code);
+    regex_free(regex->re);
+    str_free(&regex->literal);
     free(regex->where);
-    *regex = (struct regex){ 0 };
+    *regex = (struct tok_regex){ 0 };
 }
 
 static int
-match_at(struct regex_iter *it, struct err *err)
+find(const struct tok_regex_iter *it, size_t *a, size_t *b, struct err *err)
 {
-    const struct regex *regex = it->regex;
-    PCRE2_UCHAR why[200];
-    int rc;
+    const struct str *literal = &it->regex->literal;
+    const char *at;
 
-    rc = pcre2_match(regex->code, (PCRE2_SPTR)it->s, it->n, it->pos,
-                     PCRE2_NO_UTF_CHECK, it->match, regex->limits);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(regex->code, (PCRE2_SPTR)it->s, it->n, it->pos,
-                         PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, it->match,
-                         regex->limits);
-    if (rc >= 0)
-        return 1;
-    if (rc == PCRE2_ERROR_NOMATCH)
+    if (!it->regex->is_literal)
+        return regex_find(it->regex->re, it->work, it->s, it->n, it->pos, a, b,
+                          err);
+    at = memmem(it->s + it->pos, it->n - it->pos, literal->s, literal->n);
+    if (!at)
         return 0;
-    pcre2_get_error_message(rc, why, sizeof(why));
-    return err_set(err, rc == PCRE2_ERROR_NOMEMORY ? EX_SOFTWARE : EX_DATAERR,
-                   "%s: regex: %s", regex->where, (const char *)why);
+    *a = (size_t)(at - it->s);
+    *b = *a + literal->n;
+    return 1;
 }
 
 int
-regex_next(struct regex_iter *it, size_t *a, size_t *b, struct err *err)
+tok_regex_next(struct tok_regex_iter *it, size_t *a, size_t *b, struct err *err)
 {
     uint32_t c;
-    int rc;
 
     while (it->pos <= it->n) {
-        PCRE2_SIZE *ends;
+        int rc = find(it, a, b, err);
 
-        rc = match_at(it, err);
         if (rc <= 0)
             return rc;
-        ends = pcre2_get_ovector_pointer(it->match);
-        *a = ends[0];
-        *b = ends[1];
-        if (*a > *b || *a < it->pos) /* by \K in a lookaround */
-            return err_set(err, EX_DATAERR,
-                           "%s: regex: a match that ends before it begins",
-                           it->regex->where);
         /* No empty match where the last match ended. */
         if (*a != *b || *b != it->last_end) {
             it->pos = it->last_end = *b;

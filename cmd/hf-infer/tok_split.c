@@ -81,20 +81,17 @@ segment(struct cutter *cut, size_t a, size_t b, bool match)
 }
 
 static int
-cut_by_regex(struct cutter *cut, const struct regex *regex, size_t n)
+cut_by_regex(struct cutter *cut, const struct tok_regex *regex, size_t n)
 {
-    struct encoder *enc = cut->enc;
-    struct regex_iter it = { .regex = regex, .s = cut->s, .n = n };
-    pcre2_match_data **match = &enc->match[cut->i_step];
+    struct tok_regex_iter it = { .regex = regex,
+                                 .work = &cut->enc->regexes,
+                                 .s = cut->s,
+                                 .n = n,
+                                 .last_end = SIZE_MAX };
     size_t done = 0, a, b;
     int rc;
 
-    if (!*match && !(*match = pcre2_match_data_create(1, NULL)))
-        return err_set(enc->err, EX_SOFTWARE, "%s: out of memory",
-                       regex->where);
-    it.match = *match;
-    it.last_end = SIZE_MAX;
-    while ((rc = regex_next(&it, &a, &b, enc->err)) > 0) {
+    while ((rc = tok_regex_next(&it, &a, &b, cut->enc->err)) > 0) {
         if (segment(cut, done, a, false) < 0 || segment(cut, a, b, true) < 0)
             return -1;
         done = b;
@@ -174,6 +171,8 @@ run_metaspace(struct cutter *cut, const struct metaspace *meta, size_t n)
         }
     }
     cut->s = out->s;
+    if (growth_add(&cut->enc->split, cut->i_step, out->n, cut->enc->err) < 0)
+        return -1;
     if (!meta->split)
         return emit(cut, 0, out->n);
     cut->behavior = SPLIT_NEXT;
@@ -191,6 +190,8 @@ map_bytes(struct cutter *cut, size_t n)
     for (size_t i = 0; i < n; i++)
         str_add(out, utf8, alphabet_put(utf8, (uint8_t)cut->s[i]));
     cut->s = out->s;
+    if (growth_add(&cut->enc->split, cut->i_step, out->n, cut->enc->err) < 0)
+        return -1;
     return emit(cut, 0, out->n);
 }
 
@@ -205,8 +206,10 @@ run_byte_level(struct cutter *cut, const struct split_step *step, size_t n)
         str_add(out, cut->s, n++);
         cut->s = out->s;
     }
+    if (growth_add(&cut->enc->split, cut->i_step, n, cut->enc->err) < 0)
+        return -1;
     cut->behavior = SPLIT_ISOLATED;
-    if (step->regex.code)
+    if (step->regex.re)
         return cut_by_regex(cut, &step->regex, n);
     return emit(cut, 0, n);
 }
@@ -256,7 +259,7 @@ parse_byte_level(struct tok *tok, struct split_step *step, const struct js *js,
     if (use_regex) {
         v = json_pack("{s:s}", "Regex", GPT2_REGEX);
         at = js_root(v, js->file);
-        rc = regex_compile(&step->regex, &at, err);
+        rc = tok_regex_parse(&step->regex, &at, err);
         json_decref(v);
         if (rc < 0)
             return -1;
@@ -285,7 +288,7 @@ parse_pattern(struct split_step *step, const struct js *js, struct err *err)
         if (strcmp(s, names[i]) == 0) {
             step->behavior = (enum split_behavior)i;
             pattern = js_get(js, "pattern");
-            return regex_compile(&step->regex, &pattern, err);
+            return tok_regex_parse(&step->regex, &pattern, err);
         }
     }
     return js_bad(&behavior,
@@ -363,5 +366,5 @@ split_parse(struct tok *tok, const struct js *js, struct err *err)
 void
 split_free(struct split_step *step)
 {
-    regex_free(&step->regex);
+    tok_regex_free(&step->regex);
 }

@@ -238,6 +238,10 @@ take_sizes(struct adapter *a, const struct st *st, const struct base *base,
     if (ga->n_elements == 0 || gb->n_elements == 0)
         return err_set(err, EX_DATAERR, "%s: %s is empty", st->path,
                        ga->n_elements ? gb->name : ga->name);
+    if (ga->shape[0] > MOE_MAX_EXPERTS)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %zu experts (expected at most %d)", st->path,
+                       (size_t)ga->shape[0], MOE_MAX_EXPERTS);
     a->n_experts = ga->shape[0];
     a->rank = ga->shape[1];
     a->hidden = ga->shape[2];

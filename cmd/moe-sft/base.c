@@ -273,6 +273,10 @@ take_sizes(struct base *base, const struct search *s, struct err *err)
     /* an empty tensor's other sizes may be anything */
     if (t->n_elements == 0)
         return err_set(err, EX_DATAERR, "%s: %s is empty", base->path, t->name);
+    if (base->n_experts > MOE_MAX_EXPERTS)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %zu experts (expected at most %d)", base->path,
+                       base->n_experts, MOE_MAX_EXPERTS);
     return 0;
 }
 

@@ -120,11 +120,12 @@ take_ids(struct parse *p, const struct st_tensor *t)
                        dtype_table[t->dtype].name);
     if (st_want_shape(p->st.path, t, &want, p->err) < 0)
         return -1;
-    if (t->shape[1] == 0 || t->shape[1] > UINT32_MAX)
+    if (t->shape[1] == 0 || t->shape[1] > MOE_MAX_TOP_K)
         return err_set(p->err, EX_DATAERR,
-                       "%s: expert_ids has %llu slots a token (expected 1 or "
-                       "more, not 2^32)",
-                       p->st.path, (unsigned long long)t->shape[1]);
+                       "%s: expert_ids has %llu slots a token (expected 1 to "
+                       "%d)",
+                       p->st.path, (unsigned long long)t->shape[1],
+                       MOE_MAX_TOP_K);
     p->b->expert_ids = room(p, t->n_elements, sizeof(int64_t));
     if (!p->b->expert_ids)
         return -1;

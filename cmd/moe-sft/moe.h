@@ -31,6 +31,11 @@
 #include "core/err.h"
 #include "core/kernel/gemm.h"
 
+/* Of files, at most: each expert takes some 12 KiB however small it is, and
+ * each slot looks at those before it.  Models have 512 experts and 10 slots. */
+#define MOE_MAX_EXPERTS 4096
+#define MOE_MAX_TOP_K   1024
+
 enum moe_mode { MOE_BF16, MOE_INT8 };
 
 struct moe_config {

@@ -12,8 +12,6 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-#define MAX_EXPERTS 65536LL /* where no base says how many */
-
 struct from {
     struct adapter *a;
     const struct base *base;
@@ -45,6 +43,7 @@ static int
 find_layer(struct from *p, int64_t layer, struct err *err)
 {
     int64_t low = -1, high = -1, last = -1;
+    int64_t most = p->base ? (int64_t)p->base->n_experts : MOE_MAX_EXPERTS;
     bool two = false;
 
     for (size_t i = 0; i < p->dir->n_tensors; i++) {
@@ -75,12 +74,12 @@ find_layer(struct from *p, int64_t layer, struct err *err)
         return err_set(err, EX_DATAERR, "%s: has %s of experts%s", p->dir->path,
                        two ? "two adapters" : "no adapter",
                        layer < 0 ? "" : " of that layer");
-    if (last >= (p->base ? (int64_t)p->base->n_experts : MAX_EXPERTS))
+    if (last >= most)
         return err_set(err, EX_DATAERR,
                        "%s: has an adapter of expert %lld (expected %lld "
-                       "experts)",
-                       p->dir->path, (long long)last,
-                       p->base ? (long long)p->base->n_experts : MAX_EXPERTS);
+                       "experts%s)",
+                       p->dir->path, (long long)last, (long long)most,
+                       p->base ? "" : " at most");
     p->a->n_experts = (size_t)last + 1;
     return 0;
 }

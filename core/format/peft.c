@@ -4,17 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/regex.h"
 
-/* Steps of backtracking in one match: far beyond any honest pattern. */
-#define MATCH_LIMIT 1000000
+/* Of rank_pattern and alpha_pattern each: peft's EVA writes one for each module
+ * of a model, less than a kilobyte compiled. */
+#define MAX_PATTERNS 4096
+#define MAX_NBYTES   ((size_t)16 << 20)
+
+/* A name's bytes count once, and this part of them for each pattern that tries
+ * it: 16 steps a byte.  A whole name as a pattern takes four. */
+#define PATTERN_SHARE (REGEX_STEPS_PER_BYTE / 16)
+
+#define SHOWN 80 /* bytes of a pattern, in messages */
 
 struct peft_pattern {
-    pcre2_code *code;
+    struct regex *regex;
     double value;  /* a rank or an alpha */
     struct js has; /* for messages: value and place */
 };
@@ -82,31 +88,22 @@ check_kind(const struct peft *p, struct err *err)
 
 /* ---- rank_pattern, alpha_pattern ---- */
 
-static int
-bad_pattern(const struct js *of, const char *pattern, struct err *err)
-{
-    return err_set(err, EX_DATAERR, "%s: %s: \"%s\" is no pattern that works",
-                   of->file, of->path, pattern);
-}
-
 /* What takes a module's name; 'tail': or an end of it after a dot. */
-static pcre2_code *
-compile(const struct js *of, const char *pattern, bool tail, struct err *err)
+static int
+compile(const struct js *of, const char *pattern, bool tail, struct regex **to,
+        struct err *err)
 {
-    struct str s = { 0 };
-    pcre2_code *code;
-    PCRE2_SIZE at;
-    int number;
+    struct str s = { 0 }, where = { 0 };
+    int rc;
 
     str_addf(&s, "^%s(?:%s)$", tail ? "(?:.*\\.)?" : "", pattern);
-    code = pcre2_compile((PCRE2_SPTR)s.s, s.n, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY,
-                         &number, &at, NULL);
+    str_addf(&where, "%s: %s: \"%.*s%s\"", of->file, of->path,
+             (int)utf8_valid(s.s, smaller(s.n, SHOWN)), s.s,
+             s.n > SHOWN ? "..." : "");
+    rc = regex_compile(to, s.s, s.n, 0, where.s, err);
+    str_free(&where);
     str_free(&s);
-    if (!code && number == PCRE2_ERROR_HEAP_FAILED)
-        err_set(err, EX_SOFTWARE, "%s: out of memory", of->file);
-    else if (!code)
-        bad_pattern(of, pattern, err);
-    return code;
+    return rc;
 }
 
 static int
@@ -128,22 +125,33 @@ read_patterns(const struct peft *p, const char *key, bool whole,
 {
     struct js js = js_get(&p->config, key);
     json_t *object = (json_t *)(uintptr_t)js.v; /* jansson's, not const */
+    size_t n = json_object_size(js.v), nbytes = 0;
     void *it;
 
     if (js_absent(&js))
         return 0;
     if (!js_is(&js, JSON_OBJECT))
         return js_bad(&js, "an object", err);
-    to->list = xcalloc(json_object_size(js.v) + 1, sizeof(*to->list));
+    if (n > MAX_PATTERNS)
+        return err_set(err, EX_DATAERR, "%s: %s has %zu patterns (at most %d)",
+                       js.file, js.path, n, MAX_PATTERNS);
+    to->list = xcalloc(n + 1, sizeof(*to->list));
     /* jansson hands out keys in the order of the file */
     for (it = json_object_iter(object); it;
          it = json_object_iter_next(object, it)) {
         struct peft_pattern *one = &to->list[to->n++];
 
         one->has = js_get(&js, json_object_iter_key(it));
-        one->code = compile(&js, json_object_iter_key(it), true, err);
-        if (!one->code || read_value(one, whole, err) < 0)
+        if (compile(&js, json_object_iter_key(it), true, &one->regex, err) <
+                0 ||
+            read_value(one, whole, err) < 0)
             return -1;
+        nbytes += regex_nbytes(one->regex);
+        if (nbytes > MAX_NBYTES)
+            return err_set(err, EX_DATAERR,
+                           "%s: %s: the first %zu of %zu patterns take %zu "
+                           "bytes compiled (at most %zu)",
+                           js.file, js.path, to->n, n, nbytes, MAX_NBYTES);
     }
     return 0;
 }
@@ -161,38 +169,32 @@ read_excluded(struct peft *p, struct err *err)
     one = xcalloc(1, sizeof(*one));
     p->excluded = (struct peft_patterns){ 1, one };
     one->has = js;
-    one->code = compile(&js, s, false, err);
-    return one->code ? 0 : -1;
+    return compile(&js, s, false, &one->regex, err);
 }
 
 /* The first pattern that takes the module, or NULL; -1 with 'err' set. */
 static int
-find_pattern(const struct peft_patterns *of, const char *module,
-             const struct peft_pattern **found, struct err *err)
+find_pattern(const struct peft *p, const struct peft_patterns *of,
+             const char *module, const struct peft_pattern **found,
+             struct err *err)
 {
-    pcre2_match_context *limits = pcre2_match_context_create(NULL);
-    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
-    int rc = limits && match ? PCRE2_ERROR_NOMATCH : PCRE2_ERROR_NOMEMORY;
-    size_t i;
+    size_t n = strlen(module), a, b;
+    int rc = 0;
 
     *found = NULL;
-    if (limits)
-        pcre2_set_match_limit(limits, MATCH_LIMIT);
-    for (i = 0; rc == PCRE2_ERROR_NOMATCH && i < of->n; i++) {
-        rc = pcre2_match(of->list[i].code, (PCRE2_SPTR)module, strlen(module),
-                         0, 0, match, limits);
-        if (rc >= 0)
+    if (of->n == 0)
+        return 0;
+    if (utf8_valid(module, n) != n)
+        return err_set(err, EX_DATAERR, "%s: module \"%s\" is not UTF-8",
+                       p->path, module);
+    p->regexes->nbytes += n + n * of->n / PATTERN_SHARE;
+    for (size_t i = 0; rc == 0 && i < of->n; i++) {
+        rc = regex_find(of->list[i].regex, p->regexes, module, n, 0, &a, &b,
+                        err);
+        if (rc > 0)
             *found = &of->list[i];
     }
-    pcre2_match_data_free(match);
-    pcre2_match_context_free(limits);
-    if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
-        return 0;
-    if (rc == PCRE2_ERROR_NOMEMORY || i == 0)
-        return err_set(err, EX_SOFTWARE, "no memory to match \"%s\"", module);
-    return err_set(err, EX_DATAERR,
-                   "%s: %s is no pattern that works, for \"%s\"",
-                   of->list[i - 1].has.file, of->list[i - 1].has.path, module);
+    return rc < 0 ? -1 : 0;
 }
 
 static const char *
@@ -212,8 +214,8 @@ peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
     double a;
 
     module = without_root(module);
-    if (find_pattern(&p->r_of, module, &r, err) < 0 ||
-        find_pattern(&p->alpha_of, module, &alpha, err) < 0)
+    if (find_pattern(p, &p->r_of, module, &r, err) < 0 ||
+        find_pattern(p, &p->alpha_of, module, &alpha, err) < 0)
         return -1;
     pair->r = r ? (int64_t)r->value : p->r;
     a = alpha ? alpha->value : p->alpha;
@@ -306,7 +308,7 @@ peft_target(const struct peft *p, const char *module, struct err *err)
     const char *what = NULL;
 
     module = without_root(module);
-    if (find_pattern(&p->excluded, module, &pattern, err) < 0)
+    if (find_pattern(p, &p->excluded, module, &pattern, err) < 0)
         return -1;
     if (pattern || names_module(&excluded, module, true))
         what = "exclude_modules has";
@@ -329,7 +331,7 @@ peft_open(struct peft *p, const char *dir, struct err *err)
     struct str path = { 0 };
     struct js r, alpha;
 
-    *p = (struct peft){ 0 };
+    *p = (struct peft){ .regexes = xcalloc(1, sizeof(*p->regexes)) };
     str_addf(&path, "%s/" PEFT_CONFIG, dir);
     p->path = path.s;
     p->root = js_load(p->path, err);
@@ -354,7 +356,7 @@ static void
 free_patterns(struct peft_patterns *of)
 {
     for (size_t i = 0; i < of->n; i++)
-        pcre2_code_free(of->list[i].code);
+        regex_free(of->list[i].regex);
     free(of->list);
 }
 
@@ -364,6 +366,9 @@ peft_close(struct peft *p)
     free_patterns(&p->alpha_of);
     free_patterns(&p->r_of);
     free_patterns(&p->excluded);
+    if (p->regexes)
+        regex_work_free(p->regexes);
+    free(p->regexes);
     json_decref(p->root);
     free(p->path);
     *p = (struct peft){ 0 };

@@ -21,7 +21,8 @@ struct peft_patterns {
     struct peft_pattern *list; /* private; [n], in order of the file */
 };
 
-/* All of it belongs to it and dies with peft_close(); read-only meanwhile. */
+/* All of it belongs to it and dies with peft_close(); read-only meanwhile, but
+ * for what matching costs: one thread asks. */
 struct peft {
     char *path; /* of adapter_config.json */
     json_t *root;
@@ -30,6 +31,7 @@ struct peft {
     double alpha;
     bool rslora; /* the scale is alpha / sqrt(r), not alpha / r */
     struct peft_patterns r_of, alpha_of, excluded;
+    struct regex_work *regexes; /* of all modules: core/regex.h bounds it */
 };
 
 /* What the configuration says of one module. */
@@ -41,8 +43,9 @@ struct peft_pair {
 
 /*
  * peft_open() reads DIR/adapter_config.json.  -1 with 'err' set: EX_NOINPUT,
- * EX_IOERR, EX_DATAERR (no LoRA, or a kind of it that is not done).  After
- * an error, too, peft_close() may be called.
+ * EX_IOERR, EX_DATAERR (no LoRA, a kind of it that is not done, more than 4096
+ * patterns of a kind, or 16 MiB of them compiled).  After an error, too,
+ * peft_close() may be called.
  */
 int peft_open(struct peft *p, const char *dir, struct err *err);
 void peft_close(struct peft *p); /* a zeroed struct is fine */
@@ -50,8 +53,8 @@ void peft_close(struct peft *p); /* a zeroed struct is fine */
 /*
  * peft_pair() is rank and scale of a module, with PEFT_ROOT before its name or
  * without: those of the first pattern that takes the name, or its end after a
- * dot.  -1 with 'err' set (EX_DATAERR): a pattern that does not end, or an
- * alpha beyond F32.
+ * dot.  -1 with 'err' set (EX_DATAERR): matching takes too many steps, or an
+ * alpha is beyond F32.
  */
 int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
               struct err *err);

@@ -361,9 +361,9 @@ st_close(struct st *st)
 }
 
 const struct st_tensor *
-st_find(const struct st *st, const char *name)
+st_find_n(const struct st *st, const char *name, size_t n)
 {
-    size_t n = strlen(name), low = 0, high = st->n_tensors;
+    size_t low = 0, high = st->n_tensors;
 
     while (low < high) {
         size_t i = low + (high - low) / 2;
@@ -378,6 +378,12 @@ st_find(const struct st *st, const char *name)
             low = i + 1;
     }
     return NULL;
+}
+
+const struct st_tensor *
+st_find(const struct st *st, const char *name)
+{
+    return st_find_n(st, name, strlen(name));
 }
 
 const struct st_meta *

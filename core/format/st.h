@@ -80,8 +80,11 @@ int st_unchanged(const struct st *st, struct err *err);
 
 void st_close(struct st *st); /* a zeroed struct is fine */
 
-/* st_find() finds a tensor by name in O(log n); NULL if there is none. */
+/* st_find() finds a tensor by name in O(log n); NULL if there is none.
+ * st_find_n() takes any name, one with a NUL as well. */
 const struct st_tensor *st_find(const struct st *st, const char *name);
+const struct st_tensor *st_find_n(const struct st *st, const char *name,
+                                  size_t n);
 
 /* st_meta_find() is the entry of 'key' in the file's __metadata__, or NULL;
  * st_meta() its value alone. */

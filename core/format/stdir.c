@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@ struct index {
     json_t *root;
     struct js weight_map;
     json_t *shards; /* file name -> its place in dir->files */
+    json_t *inodes; /* "DEV INODE" -> the file name that led there */
     struct err *err;
 };
 
@@ -146,6 +148,30 @@ is_missing(const char *path)
            errno == ENAMETOOLONG;
 }
 
+/* Two names of one file would have it read once for each of a thousand links,
+ * and no writer makes an index of such. */
+static int
+check_once(struct index *index, const struct st *st, const char *shard)
+{
+    struct stat s;
+    char key[48];
+    const char *other;
+
+    if (fstat(st->fd, &s) < 0)
+        return err_sys(index->err, EX_IOERR, "%s", st->path);
+    snprintf(key, sizeof(key), "%llu %llu", (unsigned long long)s.st_dev,
+             (unsigned long long)s.st_ino);
+    other = json_string_value(json_object_get(index->inodes, key));
+    if (other)
+        return err_set(index->err, EX_DATAERR,
+                       "%s: %.200s and %.200s are one file (expected one name)",
+                       index->path, other, shard);
+    if (json_object_set_new(index->inodes, key, json_string(shard)) < 0)
+        return err_set(index->err, EX_SOFTWARE, "%s: out of memory",
+                       index->path);
+    return 0;
+}
+
 /* Opens one more shard; 'tensor' is the first that the index puts there. */
 static int
 open_shard(struct index *index, const char *shard, const char *tensor)
@@ -155,7 +181,7 @@ open_shard(struct index *index, const char *shard, const char *tensor)
     int rc = st_open(dir->files + dir->n_files, path, index->err);
 
     if (rc == 0)
-        dir->n_files++;
+        rc = check_once(index, dir->files + dir->n_files++, shard);
     else if (index->err->status == EX_NOINPUT) {
         struct err why = *index->err;
 
@@ -285,11 +311,13 @@ open_index(struct stdir *dir, struct err *err)
 
     index.root = js_load(path, err);
     index.shards = json_object();
-    if (!index.shards)
+    index.inodes = json_object();
+    if (!index.shards || !index.inodes)
         err_set(err, EX_SOFTWARE, "%s: out of memory", path);
     else if (index.root)
         rc = read_index(&index);
     json_decref(index.shards);
+    json_decref(index.inodes);
     json_decref(index.root);
     free(path);
     return rc;

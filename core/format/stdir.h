@@ -27,7 +27,8 @@ struct stdir {
  * the index (relative, no "." or ".." or empty component, no backslash or
  * NUL, ends in .safetensors), and that each tensor is where the index says.
  * A total_size that does not fit is a warning.  A tensor of a shard that the
- * index does not name is left out, as the index decides.
+ * index does not name is left out, as the index decides.  Two shards that are
+ * one file, by links, are refused: it would be read once for each name.
  * 0, or -1 with 'err' set as st_open() does; EX_NOINPUT for a folder without
  * tensors; a missing shard or tensor names both (EX_DATAERR).  After an error
  * there is nothing to close.  Symbolic links are followed: hub caches are made

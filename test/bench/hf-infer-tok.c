@@ -93,7 +93,7 @@ bench_text(const struct tok *tok, const char *name, const char *s, size_t n)
         tok_encode(tok, s, n, 0, &ids, &err);
         encode_s = min(encode_s, cpu_s() - start);
         start = cpu_s();
-        tok_decode(tok, ids.id, ids.n, false, &text);
+        tok_decode(tok, ids.id, ids.n, false, &text, &err);
         decode_s = min(decode_s, cpu_s() - start);
     }
     row("encode", name, "-", 1, 1e-6 * (double)n / encode_s, "MB/s", 0, "");

@@ -15,6 +15,7 @@ static void
 check_doc(const struct jsonl_doc *doc)
 {
     json_t *id;
+    uint32_t c;
 
     MUST(doc->where && strncmp(doc->where, "fuzz: line ", 11) == 0);
     MUST(!doc->is_ids || doc->text.n == 0);
@@ -22,6 +23,11 @@ check_doc(const struct jsonl_doc *doc)
         MUST(doc->ids.id[i] >= 0);
     if (doc->id.n == 0)
         return;
+    for (size_t i = 0; i < doc->id.n;
+         i += (size_t)utf8_put((char[4]){ 0 }, c)) {
+        MUST(utf8_next(doc->id.s + i, doc->id.n - i, &c) > 0);
+        MUST(c == '\t' || (c >= 32 && c != 127 && !utf8_deceives(c)));
+    }
     /* integers of any size: as doubles */
     id = json_loadb(doc->id.s, doc->id.n,
                     JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,

@@ -1,4 +1,5 @@
-/* core/pyjson: any bytes; what is taken must be a fixed point. */
+/* core/pyjson: any bytes; what is taken must be a fixed point, in lines, too,
+ * and those of a bounded size. */
 #include "core/pyjson.h"
 
 #include <stdint.h>
@@ -10,7 +11,7 @@
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct str once = { 0 }, twice = { 0 };
+    struct str once = { 0 }, twice = { 0 }, lines = { 0 };
     struct err err = { 0 };
 
     if (pyjson_dumps(&once, (const char *)data, size, "f", &err) < 0) {
@@ -23,8 +24,16 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (pyjson_dumps(&twice, once.s, once.n, "f", &err) < 0 ||
             once.n != twice.n || memcmp(once.s, twice.s, once.n) != 0)
             abort();
+        MUST(once.n <= 6 * size);
+        MUST(pyjson_indent(&lines, (const char *)data, size, 4, "f", &err) ==
+             0);
+        MUST(lines.n <= 4 * PYJSON_DEPTH * size);
+        str_clear(&twice);
+        MUST(pyjson_dumps(&twice, lines.s, lines.n, "f", &err) == 0);
+        MUST(once.n == twice.n && memcmp(once.s, twice.s, once.n) == 0);
     }
     str_free(&once);
     str_free(&twice);
+    str_free(&lines);
     return 0;
 }

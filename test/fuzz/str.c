@@ -37,6 +37,44 @@ check_json(const char *text, size_t n)
     str_free(&s);
 }
 
+/* JSON stays what it is. */
+static void
+check_value(const char *text, size_t n)
+{
+    const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_t *v = json_loadb(text, n, flags, NULL), *w;
+    struct str s = { 0 };
+
+    if (v) {
+        js_put_json(&s, text, n);
+        w = json_loadb(s.s, s.n, flags, NULL);
+        MUST(w && json_equal(v, w));
+        json_decref(w);
+        for (size_t i = 0; i < s.n; i++) /* white space that JSON has */
+            if (s.s[i] == '\n' || s.s[i] == '\t')
+                s.s[i] = ' ';
+        check_printable(&s);
+        json_decref(v);
+        str_free(&s);
+    }
+}
+
+/* Lines and tabs stay, and what is nothing but invisible. */
+static void
+check_text(const char *text, size_t n)
+{
+    struct str s = { 0 };
+    uint32_t c;
+
+    str_esc_text(&s, text, n);
+    for (size_t i = 0; i < s.n; i += (size_t)utf8_put((char[4]){ 0 }, c)) {
+        MUST(utf8_next(s.s + i, s.n - i, &c) > 0);
+        MUST(c == '\n' || c == '\t' || (c >= 32 && c < 127) || c >= 0xa0);
+        MUST(c < 0x202a || c > 0x2069 || (c > 0x202e && c < 0x2066));
+    }
+    str_free(&s);
+}
+
 static void
 check_number(double d)
 {
@@ -63,6 +101,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         MUST(s.s[i] != '<' && s.s[i] != '>');
     str_free(&s);
     check_json(text, n);
+    check_value(text, n);
+    check_text(text, n);
     for (size_t i = 0; i + 8 <= n; i += 8)
         check_number(le_f64(data + i));
     MUST(!what || *what);

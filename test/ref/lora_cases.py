@@ -214,8 +214,8 @@ def bad_peft(root, rng, weights):
                  "q_proj, but the tensors do", target_modules=["v_proj"])
     yield change("no-alpha", "lora_alpha is null (expected a number)",
                  lora_alpha=None)
-    yield change("pattern", 'rank_pattern: "q_(" is no pattern that works',
-                 rank_pattern={"q_(": 3})
+    yield change("pattern", r'rank_pattern: "^(?:.*\.)?(?:q_()$": regex: missing '
+                 "closing parenthesis (at byte 18)", rank_pattern={"q_(": 3})
     yield change("pattern-rank", "rank_pattern.q_proj is 0 (expected a whole "
                  "number from 1 to 2147483647)", rank_pattern={"q_proj": 0})
     model = "adapter_model.safetensors: "

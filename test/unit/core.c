@@ -131,9 +131,65 @@ test_esc(void)
     tap_ok(!strcmp(s.s, "a\\\\\\n\\x1b\\x7f\\xff\xc3\xa4\\u{202e}"),
            "str_esc: escapes, bad bytes and bidi marks cannot be printed");
     str_clear(&s);
+    str_esc_text(&s,
+                 "a\\\n\t\r\x1b]0;\x07\x7f\xc2\x9b\xe2\x80\xae\xe2\x81\xa6"
+                 "\xe2\x80\x8d\xef\xb8\x8f\xc3\xa4\xe2\x82",
+                 29);
+    tap_ok(
+        !strcmp(s.s, "a\\\n\t\\r\\x1b]0;\\x07\\x7f\\u{009b}\\u{202e}"
+                     "\\u{2066}\xe2\x80\x8d\xef\xb8\x8f\xc3\xa4\\xe2\\x82"),
+        "str_esc_text: what drives a terminal or reorders a line is escaped");
+    str_clear(&s);
     str_xml(&s, "a<b>&amp;\"\xc3\xa4", 12);
     tap_ok(!strcmp(s.s, "a&lt;b&gt;&amp;amp;\"\xc3\xa4"),
            "str_xml: what would be markup is text");
+    str_free(&s);
+}
+
+/* Which code points a name cannot have as they are: by the charts of Unicode.
+ */
+static void
+test_deceives(void)
+{
+    static const struct {
+        uint32_t first, last;
+    } hidden[] = {
+        { 0x80, 0x9f },       /* C1 */
+        { 0xad, 0xad },       /* soft hyphen */
+        { 0x34f, 0x34f },     /* combining grapheme joiner */
+        { 0x61c, 0x61c },     /* Arabic letter mark */
+        { 0x115f, 0x1160 },   /* Hangul fillers */
+        { 0x17b4, 0x17b5 },   /* Khmer inherent vowels */
+        { 0x180b, 0x180f },   /* Mongolian selectors */
+        { 0x200b, 0x200f },   /* zero width, marks of direction */
+        { 0x2028, 0x202e },   /* separators, embeddings, overrides */
+        { 0x2060, 0x206f },   /* word joiner, isolates */
+        { 0x2800, 0x2800 },   /* Braille without dots */
+        { 0x3164, 0x3164 },   /* Hangul filler */
+        { 0xfe00, 0xfe0f },   /* variation selectors */
+        { 0xfeff, 0xfeff },   /* byte order mark */
+        { 0xffa0, 0xffa0 },   /* halfwidth Hangul filler */
+        { 0xfff0, 0xfffb },   /* reserved, interlinear annotation */
+        { 0xfffe, 0xffff },   /* noncharacters that XML forbids */
+        { 0x1bca0, 0x1bca3 }, /* shorthand format controls */
+        { 0x1d173, 0x1d17a }, /* musical beams and slurs */
+        { 0xe0000, 0xe0fff }, /* tags, variation selectors */
+    };
+    size_t n_wrong = 0, i = 0;
+    struct str s = { 0 };
+
+    for (uint32_t c = 0x80; c <= 0x10ffff; c++) {
+        while (i < sizeof(hidden) / sizeof(hidden[0]) && hidden[i].last < c)
+            i++;
+        n_wrong +=
+            utf8_deceives(c) !=
+            (i < sizeof(hidden) / sizeof(hidden[0]) && hidden[i].first <= c);
+    }
+    tap_ok(n_wrong == 0, "utf8_deceives: the code points of the charts");
+    str_esc(&s, "\xe1\x85\x9f\xe2\xa0\x80\xef\xbf\xb0\xef\xbf\xbd\xef\xb8\x8f",
+            15);
+    tap_ok(!strcmp(s.s, "\\u{115f}\\u{2800}\\u{fff0}\xef\xbf\xbd\\u{fe0f}"),
+           "str_esc: what shows as nothing is shown");
     str_free(&s);
 }
 
@@ -268,6 +324,13 @@ test_js(void)
     tap_ok(!strcmp(s.s, "\"\\u009b\\u202e\\udb40\\udc41\\udb43\\udfff\""),
            "js_put_str escapes what drives a terminal or hides");
     str_clear(&s);
+    js_put_json(
+        &s, "{\"\xc2\x9b\" :\r[\"\\\\\x7f\xf3\xa0\x81\x81\xc3\xa4\\r\"]}", 24);
+    tap_ok(
+        !strcmp(s.s,
+                "{\"\\u009b\" : [\"\\\\\\u007f\\udb40\\udc41\xc3\xa4\\r\"]}"),
+        "js_put_json: the same value without what drives a terminal or hides");
+    str_clear(&s);
     js_put_f64(&s, 0.1);
     js_put_f64(&s, NAN);
     tap_ok(!strcmp(s.s, "0.1null"), "js_put_f64: 0.1 is short, NaN is null");
@@ -338,6 +401,11 @@ test_svg(void)
     tap_ok(!strcmp(s.s, "...&lt;\xc3\xbc"),
            "svg_name: of 4 characters the last 2");
     str_clear(&s);
+    svg_name(&s, "\x01\xef\xbf\xbe\xef\xbf\xbf\xed\xa0\x80\xef\xbf\xbd", 13,
+             99);
+    tap_ok(!strcmp(s.s, "\\x01\\u{fffe}\\u{ffff}\\xed\\xa0\\x80\xef\xbf\xbd"),
+           "svg_name: what XML has no form for is escaped");
+    str_clear(&s);
     svg_name(&s, "", 0, 2);
     svg_line_begin(&s);
     svg_line_to(&s, 1, 2.25);
@@ -368,6 +436,7 @@ main(void)
     test_mem();
     test_utf8();
     test_esc();
+    test_deceives();
     test_f16();
     test_f8();
     test_dtype();

@@ -371,7 +371,7 @@ test_ids(void)
                strcmp(tok_text(tok, 3, &n), "x") == 0 && n == 1 &&
                !tok_text(tok, 4, &n) && !tok_text(tok, -1, &n),
            "tok_id(), tok_text(), tok_is_special()");
-    tok_decode(tok, beyond, 4, false, &text);
+    tok_decode(tok, beyond, 4, false, &text, &err);
     tap_ok(same_text(&text, "a x", 3),
            "an id beyond the vocabulary is nothing");
     str_free(&text);

@@ -109,6 +109,24 @@ test_regex(void)
            WORDS("\xcc\x81"
                  "A-",
                  "A"));
+    splits("regex: \\B is where \\b is not, also behind a half or a number",
+           SPLIT("\"Regex\":\"\\\\B.|\\\\b!\"", "Isolated", "false"),
+           "ab1\xc2\xbd_-!x!",
+           WORDS("a", "b", "1", "\xc2\xbd", "_", "-", "!", "x", "!"));
+    splits("regex: \\b looking ahead, looking back, and in each alternative",
+           SPLIT("\"Regex\":\"a(?=\\\\b)|(?<=\\\\bb)c|\\\\bd|\\\\be\"",
+                 "Removed", "false"),
+           "aa-bc-bbc-dd-ee", WORDS("a", "-b", "-bbc-", "d-", "e"));
+    splits("regex: \\b changes no group's number",
+           SPLIT("\"Regex\":\"\\\\b(x|y)\\\\1\\\\b\"", "Removed", "false"),
+           "xx-xy-yy-yyy", WORDS("-xy-", "-yyy"));
+    splits("regex: \\b ignores case where letters do",
+           SPLIT("\"Regex\":\"(?i)\\\\bAB\\\\b\"", "Removed", "false"),
+           "ab-aB.abc", WORDS("-", ".abc"));
+    splits("regex: \\b behind a comment",
+           SPLIT("\"Regex\":\"(?x) a \\\\b # a word's end\\n\"", "Removed",
+                 "false"),
+           "a-ab", WORDS("-ab"));
     splits("regex: \\w takes combining marks",
            SPLIT("\"Regex\":\"\\\\w+\"", "Removed", "true"), "e\xcc\x81-x",
            WORDS("e\xcc\x81", "x"));

@@ -1,8 +1,19 @@
 /*
  * What a tokenizer.json may not have is refused, by its name and with 65.
  */
+#include <time.h>
+
 #include "test/unit/hf-infer-tok.h"
 #include "test/unit/tap.h"
+
+static double
+cpu_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}"
 
@@ -185,6 +196,8 @@ test_regexes(void)
         { "(?U)a", "an option other than i and x" },
         { "x(?i)b|c", "(?i) before alternatives" },
         { "a{2}?", "\"{n}?\"" },
+        { "a\\\\", "a backslash at the end" },
+        { "(?x)\\\\ba # b", "\\b and a comment at the end" },
     };
 
     for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
@@ -225,13 +238,12 @@ test_encode(void)
         { REGEX("(?:a|aa)*b|x"),
           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-          AT_REGEX ": match limit exceeded" },
+          AT_REGEX " takes more than 1071104 steps for 88 bytes of text" },
         { PART("normalizer", "{\"type\":\"Sequence\",\"normalizers\":[" GROW
-                             "," GROW "," GROW "," GROW "," GROW "]}"),
+                             "," GROW "," GROW "," GROW "," GROW "," GROW "]}"),
           "aaaaaaaa",
-          "t: normalizer.normalizers[3].pattern.String: the text gets longer "
-          "than "
-          "66048" },
+          "t: normalizer: step 6 makes a text of 8 bytes longer than "
+          "1049088" },
         { IN_MODEL("\"unk_token\":\"<unk>\""), "c",
           "t: model.unk_token \"<unk>\" is needed, but not in the "
           "vocabulary" },
@@ -253,6 +265,88 @@ test_encode(void)
             printf("# got: %s\n", err.what);
         tok_close(tok);
         ids_free(&ids);
+    }
+}
+
+/* Does a tokenizer with this pattern refuse the text so? */
+static void
+encodes_not(const char *json, const struct str *text, const char *message)
+{
+    struct tok *tok = NULL;
+    struct ids ids = { 0 };
+    struct err err = { 0 };
+    double start = cpu_s(), took;
+    int rc = tok_parse(&tok, json, strlen(json), "t", &err);
+
+    if (rc == 0)
+        rc = tok_encode(tok, text->s, text->n, 0, &ids, &err);
+    took = cpu_s() - start;
+    if (!tap_ok(rc < 0 && ids.n == 0 && err.status == EX_DATAERR &&
+                    !strcmp(err.what, message) && (took < 30 || tap_slow()),
+                "encoding %zu bytes: %s", text->n, message))
+        printf("# got: %s, after %.3g s\n", err.what, took);
+    tok_close(tok);
+    ids_free(&ids);
+}
+
+/* The steps of all matches of a text together, and of all parts.  The first
+ * took 14 ms a character while each match had a bound of its own. */
+static void
+test_steps(void)
+{
+    struct str text = { 0 };
+
+    for (size_t i = 0; i < (tap_slow() ? 2000 : 20000); i++)
+        str_adds(&text, "a");
+    if (tap_slow()) {
+        tap_skip("the steps of long texts", "this machine is slow");
+        str_free(&text);
+        return;
+    }
+    encodes_not(REGEX("(?:(?:a|a){22}b)|[^x]"), &text,
+                AT_REGEX " takes more than 6168576 steps for 20000 bytes of "
+                         "text");
+    encodes_not(REGEX("a*b|a"), &text,
+                AT_REGEX " takes more than 6168576 steps for 20000 bytes of "
+                         "text");
+    encodes_not(PART("normalizer",
+                     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":"
+                     "\"a*b|a\"},\"content\":\"a\"}"),
+                &text,
+                "t: normalizer.pattern.Regex: regex takes more than 6168576 "
+                "steps for 20000 bytes of text");
+    str_free(&text);
+}
+
+/* A kilobyte of \\b was half a megabyte for PCRE2. */
+static void
+test_edges(void)
+{
+    static const struct {
+        size_t n; /* of \\b */
+        const char *message;
+    } cases[] = {
+        { 500, "" },
+        { 2500, "" },
+        { 3000, AT_REGEX " of 6000 bytes becomes more than 16384 as PCRE2's" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct str json = { 0 }, edges = { 0 };
+        struct tok *tok = NULL;
+        struct err err = { 0 };
+
+        for (size_t k = 0; k < cases[i].n; k++)
+            str_adds(&edges, "\\\\b");
+        str_addf(&json, REGEX("%s"), edges.s);
+        tok_parse(&tok, json.s, json.n, "t", &err);
+        tap_ok(strncmp(err.what, cases[i].message, strlen(cases[i].message)) ==
+                       0 &&
+                   (tok != NULL) == !*cases[i].message,
+               "%zu times \\b: %s", cases[i].n, err.what);
+        tok_close(tok);
+        str_free(&json);
+        str_free(&edges);
     }
 }
 
@@ -288,6 +382,8 @@ main(void)
     test_regexes();
     test_templates();
     test_encode();
+    test_steps();
+    test_edges();
     test_limits();
     refuses("{\"model\":{\"vocab\":{\"a\":0,},\"merges\":[]}}",
             "t: model.vocab: entry 1 is not a string with an id");

@@ -30,14 +30,15 @@ streams(const struct tok *tok, const struct ids *ids, bool skip,
 {
     struct tok_stream *stream = tok_stream_new(tok, skip);
     struct str text = { 0 };
+    struct err err;
     bool ok = true;
 
     for (size_t i = 0; i < ids->n; i++) {
-        tok_stream_add(stream, ids->id[i], &text);
+        ok &= tok_stream_add(stream, ids->id[i], &text, &err) == 0;
         ok &= utf8_valid(text.s ? text.s : "", text.n) == text.n;
         ok &= text.n <= n && memcmp(text.n ? text.s : "", want, text.n) == 0;
     }
-    tok_stream_end(stream, &text);
+    ok &= tok_stream_end(stream, &text, &err) == 0;
     ok &= same_text(&text, want, n);
     tok_stream_free(stream);
     str_free(&text);
@@ -49,10 +50,10 @@ decodes(const struct tok *tok, const struct ids *ids, bool skip,
         const char *want, size_t n)
 {
     struct str text = { 0 };
-    bool ok;
+    struct err err;
+    bool ok = tok_decode(tok, ids->id, ids->n, skip, &text, &err) == 0;
 
-    tok_decode(tok, ids->id, ids->n, skip, &text);
-    ok = same_text(&text, want, n) && streams(tok, ids, skip, want, n);
+    ok &= same_text(&text, want, n) && streams(tok, ids, skip, want, n);
     str_free(&text);
     return ok;
 }

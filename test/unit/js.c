@@ -5,6 +5,7 @@
 #include "core/js.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "test/unit/tap.h"
@@ -39,6 +40,33 @@ test_words(void)
                !js_parse("[nan]", 5, "t", &err) &&
                !js_parse(twice, sizeof(twice) - 1, "t", &err),
            "what is wrong otherwise is an error");
+}
+
+/* Brackets in strings do not count. */
+static void
+test_depth(void)
+{
+    struct err err = { 0 };
+    char text[300];
+
+    for (int depth = 64; depth <= 65; depth++) {
+        int n = 0;
+        json_t *v;
+
+        for (int i = 0; i < depth; i++)
+            n += sprintf(text + n, "%c", '[');
+        n += sprintf(text + n, "\"[[\\\"[[\"");
+        for (int i = 0; i < depth; i++)
+            n += sprintf(text + n, "%c", ']');
+        v = js_parse(text, (size_t)n, "t", &err);
+        tap_ok(depth == 64
+                   ? v != NULL
+                   : !v && err.status == EX_DATAERR &&
+                         !strcmp(err.what, "t: line 1, column 65: nested 65 "
+                                           "levels deep (expected at most 64)"),
+               "js_parse: %d levels %s", depth, err.what);
+        json_decref(v);
+    }
 }
 
 static void
@@ -79,6 +107,7 @@ int
 main(void)
 {
     test_words();
+    test_depth();
     test_numbers();
     return tap_done();
 }

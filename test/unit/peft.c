@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/regex.h"
 #include "test/unit/tap.h"
 
 #define LORA "\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": 32"
@@ -60,7 +61,11 @@ static const struct refusal refusals[] = {
     { "{" LORA ", \"rank_pattern\": [1]}",
       "rank_pattern is an array (expected an object)" },
     { "{" LORA ", \"rank_pattern\": {\"q_(\": 3}}",
-      "rank_pattern: \"q_(\" is no pattern that works" },
+      "rank_pattern: \"^(?:.*\\.)?(?:q_()$\": regex: missing closing "
+      "parenthesis (at byte 18)" },
+    { "{" LORA ", \"rank_pattern\": {\"q(*ACCEPT)\": 3}}",
+      "rank_pattern: \"^(?:.*\\.)?(?:q(*ACCEPT))$\": regex with \"(*\" is not "
+      "supported" },
     { "{" LORA ", \"rank_pattern\": {\"a\": 1, \"b\": 0}}",
       "rank_pattern.b is 0 (expected a whole number from 1 to 2147483647)" },
     { "{" LORA ", \"alpha_pattern\": {\"a\": \"1\"}}",
@@ -167,17 +172,26 @@ test_rslora(void)
     peft_close(&p);
 }
 
+/* A pattern, with a number for "%zu". */
+static void
+put_numbered(struct str *text, const char *pattern, size_t number)
+{
+    const char *at = strstr(pattern, "%zu");
+
+    str_add(text, pattern, at ? (size_t)(at - pattern) : strlen(pattern));
+    if (at)
+        str_addf(text, "%zu%s", number, at + 3);
+}
+
 static void
 test_bad_pairs(void)
 {
     struct peft_pair pair;
     struct peft p;
     struct err err;
-    int rc = open_text(&p,
-                       "{" LORA
-                       ", \"alpha_pattern\": {\"k\": 1.3611294676837539e39}, "
-                       "\"rank_pattern\": {\"((a+)+)+b\": 3}}",
-                       &err);
+    int rc = open_text(
+        &p, "{" LORA ", \"alpha_pattern\": {\"k\": 1.3611294676837539e39}}",
+        &err);
 
     rc = rc ? rc : peft_pair(&p, "x.k", &pair, &err);
     tap_ok(
@@ -187,10 +201,93 @@ test_bad_pairs(void)
                 "alpha_pattern.k is 1.3611294676837539e39 (expected what F32 "
                 "holds)"),
         "an alpha beyond F32 is refused");
-    rc = peft_pair(&p, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", &pair, &err);
-    tap_ok(rc == 0 || strstr(err.what, "is no pattern that works"),
-           "a pattern that backtracks without end comes to one");
     peft_close(&p);
+}
+
+/* Matching is bounded over all modules and patterns, in steps and memory: an
+ * adapter_config.json of 1 KB took 6.7 GB. */
+static void
+test_bounds(void)
+{
+    static const struct {
+        const char *pattern;
+        size_t n_before, n_patterns; /* "()" before it; it and its like */
+        const char *what;
+    } cases[] = {
+        { "((a|a)+)+b", 0, 1, "regex takes more than " },
+        { "((?:|q){20})((?1){20})((?2){20})((?3){20})[xy]", 0, 1,
+          "bytes of memory for " },
+        { "[xy]", 101, 1, "regex has 101 groups that capture (at most 100)" },
+        { "(?:(?:(?:a{9}b){99}){99}){99}", 0, 1, "is too large" },
+        { "(?:a{9}[^b]){%zu}", 0, 4097,
+          "rank_pattern has 4097 patterns (at most 4096)" },
+        { "(?:a{9}[^b]|[^c]d|e[^f]|g[^h]|i[^j]|k[^l]|m[^n]){300}%zu", 0, 999,
+          "bytes compiled (at most 16777216)" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct str text = { 0 };
+        struct peft_pair pair;
+        struct err err = { 0 };
+        struct peft p;
+        int rc;
+
+        str_adds(&text, "{" LORA ", \"rank_pattern\": {");
+        for (size_t k = 0; k < cases[i].n_patterns; k++) {
+            str_adds(&text, k ? ", \"" : "\"");
+            for (size_t n = 0; n < cases[i].n_before; n++)
+                str_adds(&text, "()");
+            put_numbered(&text, cases[i].pattern, k);
+            str_adds(&text, "\": 1");
+        }
+        str_adds(&text, "}}");
+        rc = open_text(&p, text.s, &err);
+        for (int k = 0; k < 3 && rc == 0; k++)
+            rc = peft_pair(&p, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", &pair, &err);
+        tap_ok(rc == -1 && err.status == EX_DATAERR &&
+                   strstr(err.what, cases[i].what),
+               "%zu bytes: %s", text.n,
+               strlen(err.what) < 100 ? err.what
+                                      : err.what + strlen(err.what) - 100);
+        peft_close(&p);
+        str_free(&text);
+    }
+}
+
+/* As many patterns as modules, each a module's whole name: what peft writes
+ * after EVA. */
+static void
+test_whole_names(void)
+{
+    enum { N_LAYERS = 40, N_NAMES = 7 * N_LAYERS };
+    struct str text = { 0 }, name = { 0 };
+    struct err err = { 0 };
+    struct peft p;
+    size_t n_right = 0;
+    int rc;
+
+    str_adds(&text, "{" LORA ", \"rank_pattern\": {");
+    for (int i = 0; i < N_NAMES; i++)
+        str_addf(&text, "%s\"model.layers.%d.mlp.m%d_proj\": %d", i ? ", " : "",
+                 i / 7, i % 7, i + 1);
+    str_adds(&text, "}}");
+    rc = open_text(&p, text.s, &err);
+    for (int i = 0; i < N_NAMES && rc == 0; i++) {
+        struct peft_pair pair = { 0 };
+
+        str_clear(&name);
+        str_addf(&name, "model.layers.%d.mlp.m%d_proj", i / 7, i % 7);
+        rc = peft_pair(&p, name.s, &pair, &err);
+        n_right += pair.r == i + 1;
+    }
+    tap_ok(rc == 0 && n_right == N_NAMES &&
+               p.regexes->steps < p.regexes->nbytes * REGEX_STEPS_PER_BYTE / 2,
+           "%d modules with a pattern each: %.3g steps a name and pattern %s",
+           N_NAMES, (double)p.regexes->steps / ((double)N_NAMES * N_NAMES / 2),
+           err.what);
+    peft_close(&p);
+    str_free(&name);
+    str_free(&text);
 }
 
 static void
@@ -238,7 +335,12 @@ test_layers(void)
         { "\"exclude_modules\": \".*\\\\.1\\\\..*\"",
           "base_model.model.model.layers.1.q_proj", "exclude_modules has" },
         { "\"exclude_modules\": \"(\"", "model.layers.0.q_proj",
-          "exclude_modules: \"(\" is no pattern that works" },
+          "exclude_modules: \"^(?:()$\": regex: missing closing" },
+        { "\"exclude_modules\": \"((a|a)+)+b\"",
+          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac",
+          "regex takes more than 1057280 steps for 34 bytes of text" },
+        { "\"exclude_modules\": \"x\"", "q\xff",
+          "module \"q\xff\" is not UTF-8" },
         { "\"layers_to_transform\": [1]", "up_proj", NULL },
         { "\"layers_to_transform\": null", "model.layers.1.q_proj", NULL },
         { "\"layers_to_transform\": []", "model.layers.1.q_proj", NULL },
@@ -302,6 +404,8 @@ main(void)
     test_pairs();
     test_rslora();
     test_bad_pairs();
+    test_bounds();
+    test_whole_names();
     test_targets();
     test_layers();
     test_missing();

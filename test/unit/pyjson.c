@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "test/unit/tap.h"
 
@@ -84,17 +85,11 @@ test_error(void)
 {
     struct str out = { 0 };
     struct err err = { 0 };
-    char deep[2 * (PYJSON_DEPTH + 1)];
 
     pyjson_dumps(&out, "{\n \"a\": [1 2]}", 14, "m.json", &err);
     tap_ok(
         !strcmp(err.what, "m.json: line 2, column 10: ',' or ']' is missing"),
         "pyjson: an error names line and column (%s)", err.what);
-    memset(deep, '[', PYJSON_DEPTH + 1);
-    memset(deep + PYJSON_DEPTH + 1, ']', PYJSON_DEPTH + 1);
-    tap_ok(pyjson_dumps(&out, deep, sizeof(deep), "d", &err) < 0 &&
-               strstr(err.what, "nested too deep"),
-           "pyjson: nesting is bounded");
     tap_ok(pyjson_dumps(&out, "\"a\xff\"", 4, "d", &err) < 0 &&
                strstr(err.what, "not UTF-8"),
            "pyjson: what is not UTF-8 is refused");
@@ -105,6 +100,124 @@ test_error(void)
                strstr(err.what, "column 4: something follows"),
            "pyjson_members: what follows the object is refused");
     str_free(&out);
+}
+
+/* 'n' zeros in an array, that in brackets: 'depth' levels in all. */
+static struct str
+nested(const char *open, const char *close, int depth, size_t n)
+{
+    struct str s = { 0 };
+
+    for (int i = 1; i < depth; i++)
+        str_adds(&s, open);
+    str_adds(&s, "[0");
+    for (size_t i = 1; i < n; i++)
+        str_adds(&s, ",0");
+    str_addc(&s, ']');
+    for (int i = 1; i < depth; i++)
+        str_adds(&s, close);
+    return s;
+}
+
+static int
+no_member(void *ctx, const struct pyjson_member *m, struct err *err)
+{
+    (void)ctx, (void)m, (void)err;
+    return 0;
+}
+
+/* The same limit for all three, whatever it is that nests. */
+static void
+test_depth(void)
+{
+    static const char *const of[][3] = { { "[", "]", "65" },
+                                         { "{\"a\":", "}", "321" } };
+    struct err err = { 0 };
+
+    for (size_t i = 0; i < 2; i++)
+        for (int depth = 64; depth <= 65; depth++) {
+            struct str t = nested(of[i][0], of[i][1], depth, 1), out = { 0 };
+            int want = depth == 64 ? 0 : -1;
+            char what[80];
+
+            snprintf(what, sizeof(what),
+                     "d: line 1, column %s: nested 65 levels deep (expected at "
+                     "most 64)",
+                     of[i][2]);
+            tap_ok(pyjson_dumps(&out, t.s, t.n, "d", &err) == want &&
+                       pyjson_indent(&out, t.s, t.n, 4, "d", &err) == want &&
+                       (i == 0 || pyjson_members(t.s, t.n, "d", no_member, NULL,
+                                                 &err) == want) &&
+                       (want == 0 || !strcmp(err.what, what)),
+                   "pyjson: %d levels of %s (%s)", depth, of[i][0], err.what);
+            str_free(&t);
+            str_free(&out);
+        }
+}
+
+/* 4 spaces a level: at its most with few brackets around each number. */
+static void
+test_size(void)
+{
+    struct str t = { 0 }, out = { 0 };
+    struct err err = { 0 };
+    size_t most = 0;
+
+    for (int more = 0; more <= 7; more++) {
+        str_clear(&t);
+        for (int i = 0; i < 64 - more; i++)
+            str_addc(&t, '[');
+        for (int i = 0; i < 3000; i++)
+            str_addf(&t, "%s%.*s0%.*s", i ? "," : "", more, "[[[[[[[", more,
+                     "]]]]]]]");
+        for (int i = 0; i < 64 - more; i++)
+            str_addc(&t, ']');
+        str_clear(&out);
+        if (pyjson_indent(&out, t.s, t.n, 4, "d", &err) < 0)
+            break;
+        most = out.n / t.n > most ? out.n / t.n : most;
+    }
+    tap_ok(most > 200 && most < PYJSON_DEPTH * 4,
+           "pyjson_indent: of a byte %zu at most are made", most);
+    str_free(&t);
+    str_free(&out);
+}
+
+static long
+page_faults(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return u.ru_minflt;
+}
+
+/* Pages that are touched on the way to 64 MB of lines. */
+static long
+pages_of(const char *open, const char *close)
+{
+    struct str t = nested(open, close, 64, 250000), out = { 0 };
+    struct err err = { 0 };
+    long before = page_faults(), n;
+    int rc = pyjson_indent(&out, t.s, t.n, 4, "d", &err);
+
+    n = rc == 0 && out.n > 64000000 ? page_faults() - before : -1;
+    str_free(&t);
+    str_free(&out);
+    return n;
+}
+
+/* An object's members are not copied into the next, and that into the next:
+ * arrays never were. */
+static void
+test_copies(void)
+{
+    long arrays = pages_of("[", "]"), objects = pages_of("{\"a\":", "}");
+
+    tap_ok(arrays >= 0 && objects >= 0 && objects <= 4 * arrays + 4000,
+           "pyjson_indent: objects in objects are copied once (%ld pages, %ld "
+           "of arrays)",
+           objects, arrays);
 }
 
 static void
@@ -163,5 +276,8 @@ main(void)
     test_members();
     test_twice();
     test_error();
+    test_depth();
+    test_size();
+    test_copies();
     return tap_done();
 }
