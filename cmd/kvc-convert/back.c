@@ -9,7 +9,8 @@
 #include "core/format/stw.h"
 #include "core/mem.h"
 
-#define PIECE ((size_t)1 << 20)
+#define PIECE        ((size_t)1 << 20)
+#define ENTRY_NBYTES 64 /* a header has more than that for each tensor */
 
 /* What would be lost on the way: the file is no loader's in the first place. */
 static int
@@ -34,6 +35,12 @@ check_lossless(const struct order *o, const struct kvc *k, struct err *err)
                        "the header of safetensors)",
                        k->path, h->metadata_size,
                        (unsigned)(ST_MAX_HEADER / 2));
+    if (k->n_blocks > ST_MAX_HEADER / ENTRY_NBYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: %zu blocks (expected at most %u, for the header "
+                       "of safetensors)",
+                       k->path, k->n_blocks,
+                       (unsigned)(ST_MAX_HEADER / ENTRY_NBYTES));
     if (h->weight_count_per_layer % KVC_SLOTS)
         return err_set(err, EX_DATAERR,
                        "%s: %u blocks a layer (expected %d a prefix)", k->path,

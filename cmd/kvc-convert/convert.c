@@ -1,5 +1,6 @@
 /* A state dict's linear layers, in the order of the options, to .bin. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ struct plan {
     void *raw, *rounded; /* [PIECE] of 8 and of 4 bytes */
     float *f32;
     struct out *out;
-    size_t nbytes; /* of the output, whole */
+    size_t n_blocks, nbytes; /* of the output, and of its numbers */
 };
 
 /* A whole number between dots; false for anything else. */
@@ -39,9 +40,9 @@ take_number(const char **at, const char *end, uint32_t *v)
     return true;
 }
 
-/* The layer of "STRIP PREFIX.LAYER.SLOT.KIND", or -1. */
+/* The layer of "STRIP PREFIX.LAYER.REST", which has a dot in REST, or -1. */
 static int64_t
-layer_of(const struct plan *p, const char *name, size_t n)
+layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
 {
     size_t strip = strlen(p->src.strip);
 
@@ -55,8 +56,10 @@ layer_of(const struct plan *p, const char *name, size_t n)
 
         if (n > skip && !memcmp(name + strip, prefix, strlen(prefix)) &&
             at[-1] == '.' && take_number(&at, end, &layer) &&
-            memchr(at, '.', (size_t)(end - at)))
+            memchr(at, '.', (size_t)(end - at))) {
+            *rest = at;
             return layer;
+        }
     }
     return -1;
 }
@@ -68,8 +71,8 @@ count_layers(struct plan *p, struct err *err)
 
     for (size_t i = 0; i < source_n(&p->src); i++) {
         size_t n;
-        const char *name = source_name(&p->src, i, &n);
-        int64_t layer = layer_of(p, name, n);
+        const char *name = source_name(&p->src, i, &n), *rest;
+        int64_t layer = layer_of(p, name, n, &rest);
 
         max = layer > max ? layer : max;
     }
@@ -79,23 +82,6 @@ count_layers(struct plan *p, struct err *err)
                        p->src.path, p->order.prefixes[0], source_n(&p->src));
     p->header.num_layers = (uint32_t)max + 1;
     return 0;
-}
-
-/*
- * A view with a stride of 0 can be larger than any disk.  Small ones are what
- * torch's expand() leaves; the others would fill the output with nothing.
- */
-#define MAX_VIEW ((size_t)1 << 26) /* elements, where the file has fewer */
-
-static int
-check_size(const struct plan *p, const char *name, const struct tensor *t,
-           struct err *err)
-{
-    if (t->n_elements <= MAX_VIEW || t->n_elements <= p->src.nbytes)
-        return 0;
-    return err_set(
-        err, EX_DATAERR, "%s: %s has %llu numbers, but the file %zu bytes",
-        p->src.path, name, (unsigned long long)t->n_elements, p->src.nbytes);
 }
 
 /* What has a tensor's name is text, a list, quantized, sparse, ... */
@@ -147,7 +133,7 @@ find_weight(const struct plan *p, const char *name, struct tensor *t,
                        "%s: %s is %llu x %llu (expected 1 to %u)", p->src.path,
                        name, (unsigned long long)t->shape[0],
                        (unsigned long long)t->shape[1], UINT32_MAX);
-    return check_size(p, name, t, err);
+    return 0;
 }
 
 static int
@@ -226,14 +212,52 @@ each_block(struct plan *p,
     return 0;
 }
 
-static int
-add_size(struct plan *p, const struct block *b, struct err *err)
+/* Adds the bytes of a tensor's numbers to the output; what is beyond 64 bits
+ * stays there. */
+static void
+plan_tensor(struct plan *p, const struct tensor *t)
 {
-    size_t n = b->w.n_elements + (b->has_bias ? b->b.n_elements : 0);
+    size_t nbytes;
 
+    source_want(&p->src, t);
+    if (!size_mul(t->n_elements, dtype_table[p->dtype].bits / 8, &nbytes) ||
+        !size_add(p->nbytes, nbytes, &p->nbytes))
+        p->nbytes = SIZE_MAX;
+}
+
+static int
+plan_block(struct plan *p, const struct block *b, struct err *err)
+{
     (void)err;
-    p->nbytes += KVC_BLOCK_BYTES + n * (dtype_table[p->dtype].bits / 8);
+    plan_tensor(p, &b->w);
+    if (b->has_bias)
+        plan_tensor(p, &b->b);
+    p->n_blocks++;
     return 0;
+}
+
+/*
+ * Numbers that are stored once can be viewed many times, by expand() and by
+ * tensors that share a storage.  To f32 a byte becomes four; what is beyond
+ * that and some small views would fill the disk with the same numbers.
+ */
+#define VIEW_RATIO 4
+#define VIEW_EXTRA ((size_t)64 << 20)
+
+static int
+check_views(const struct plan *p, struct err *err)
+{
+    size_t stored = p->src.nbytes, most = SIZE_MAX / 2;
+
+    if (!p->cmd->allow_views && stored < (most - VIEW_EXTRA) / VIEW_RATIO)
+        most = VIEW_RATIO * stored + VIEW_EXTRA;
+    if (p->nbytes <= most)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: %zu weights become %zu bytes, but only %zu are stored "
+                   "(expected at most %zu%s)",
+                   p->src.path, p->n_blocks, p->nbytes, stored, most,
+                   p->cmd->allow_views ? "" : ", or --allow-views");
 }
 
 static int
@@ -357,10 +381,12 @@ write_all(struct plan *p, struct err *err)
 {
     unsigned char head[KVC_HEADER_BYTES];
 
-    p->nbytes = sizeof(head) + p->metadata.n;
     kvc_put_header(head, &p->header);
-    if (each_block(p, add_size, err) < 0 ||
-        out_reserve(p->out, p->nbytes, err) < 0 ||
+    if (each_block(p, plan_block, err) < 0 || check_views(p, err) < 0 ||
+        out_reserve(p->out,
+                    sizeof(head) + p->metadata.n +
+                        p->n_blocks * KVC_BLOCK_BYTES + p->nbytes,
+                    err) < 0 ||
         out_write(p->out, head, sizeof(head), err) < 0 ||
         out_write(p->out, p->metadata.n ? p->metadata.s : "", p->metadata.n,
                   err) < 0)
@@ -372,24 +398,27 @@ write_all(struct plan *p, struct err *err)
 static bool
 is_used(const struct plan *p, const char *name, size_t n)
 {
-    static const char *const kinds[] = { "weight", "bias" };
-    const struct order *o = &p->order;
-    int64_t layer = layer_of(p, name, n);
-    struct str s = { 0 };
-    bool used = false;
+    static const char *const kinds[] = { ".weight", ".bias" };
+    char number[16]; /* 01 is a layer, but not as written */
+    const char *rest;
+    int64_t layer = layer_of(p, name, n, &rest);
+    size_t left, number_n;
 
-    for (size_t i = 0; layer >= 0 && i < o->n_prefixes; i++)
-        for (size_t j = 0; !used && j < 2 * KVC_SLOTS; j++) {
-            str_clear(&s);
-            str_addf(&s, "%s%s.%lld.%s.%s", p->src.strip, o->prefixes[i],
-                     (long long)layer, o->slots[j / 2], kinds[j % 2]);
-            used = s.n == n && !memcmp(s.s, name, n);
-        }
-    str_free(&s);
-    return used;
+    if (layer < 0)
+        return false;
+    left = (size_t)(name + n - rest);
+    number_n =
+        (size_t)snprintf(number, sizeof(number), ".%u.", (uint32_t)layer);
+    for (size_t j = 0; j < 2 * KVC_SLOTS; j++) {
+        const char *slot = p->order.slots[j / 2], *kind = kinds[j % 2];
+        size_t slot_n = strlen(slot), kind_n = strlen(kind);
+
+        if (left == slot_n + kind_n && !memcmp(rest, slot, slot_n) &&
+            !memcmp(rest + slot_n, kind, kind_n))
+            return !memcmp(rest - number_n, number, number_n);
+    }
+    return false;
 }
-
-#define NAME_SAID 4096 /* bytes of a name, at most */
 
 /* A line for each name, used or not, and how many are. */
 static void
@@ -402,8 +431,8 @@ say_names(const struct plan *p)
         bool used = is_used(p, name, n);
 
         n_used += used;
-        tool_say("%s: %.*s", used ? "used" : "ignored",
-                 n < NAME_SAID ? (int)n : NAME_SAID, name);
+        if (n > 0)
+            tool_say("%s: %.*s", used ? "used" : "ignored", (int)n, name);
     }
     tool_say("%s: %zu tensors used, %zu ignored", p->src.path, n_used,
              n_names - n_used);

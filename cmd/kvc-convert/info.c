@@ -9,6 +9,8 @@
 #include "core/js.h"
 #include "core/le.h"
 
+#define PIECE ((size_t)64 << 10) /* bytes printed at once */
+
 /* The header's fields, by the names of the format. */
 static const struct {
     const char *name;
@@ -74,6 +76,16 @@ put_block(struct str *s, const struct kvc *k, size_t i, bool json)
                  b->rows, b->cols, b->has_bias, b->at, hex);
 }
 
+/* Prints what there is of a long answer, so that it need not fit in memory. */
+static void
+print_some(struct str *s)
+{
+    if (s->n < PIECE)
+        return;
+    fwrite(s->s, 1, s->n, stdout);
+    str_clear(s);
+}
+
 static void
 put_info(struct str *s, const struct kvc *k, bool json)
 {
@@ -100,8 +112,10 @@ put_info(struct str *s, const struct kvc *k, bool json)
                  "layer\tblock\trows\tcols\tbias\toffset\txxh3\n",
                  k->map.size);
     }
-    for (size_t i = 0; i < k->n_blocks; i++)
+    for (size_t i = 0; i < k->n_blocks; i++) {
         put_block(s, k, i, json);
+        print_some(s);
+    }
     if (json)
         str_adds(s, "]}\n");
 }
@@ -137,6 +151,7 @@ keep_line(void *ctx, const char *what)
 
     str_esc(s, what, strlen(what));
     str_addc(s, '\n');
+    print_some(s);
 }
 
 int
@@ -296,8 +311,10 @@ diff(const struct cmd *cmd, struct err *err)
     str_adds(&s, "field\ta\tb\n");
     n += diff_header(&s, &a, &b, &same_blocks);
     str_adds(&s, "\nlayer\tblock\tresult\tnumbers\tdiffer\tmax_ulp\tmax_abs\n");
-    for (size_t i = 0; i < a.n_blocks && same_blocks; i++)
+    for (size_t i = 0; i < a.n_blocks && same_blocks; i++) {
         n += diff_block(&s, &a, &b, i);
+        print_some(&s);
+    }
     kvc_close(&a);
     kvc_close(&b);
     return answer(&s, n ? TU_NEGATIVE : 0);

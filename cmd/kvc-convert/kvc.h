@@ -39,7 +39,9 @@ struct cmd {
     int dtype; /* of the .bin; -1: not given */
     int64_t factor, min_seq_len, num_heads, head_dim; /* -1: not given */
     const char *prefix_order, *slot_order;            /* as typed, or NULL */
-    bool strict, provenance, if_missing, json, verbose, quiet;
+    const char **allowed; /* --allow, the last NULL; or NULL */
+    size_t n_allowed;
+    bool strict, allow_views, provenance, if_missing, json, verbose, quiet;
     int out_flags;  /* OUT_FORCE or 0 */
     int64_t layers; /* --layers; 0: not known */
     char **args;
@@ -51,7 +53,7 @@ struct cmd {
  */
 struct source {
     const char *path;
-    size_t nbytes;                 /* of the file */
+    size_t nbytes;                 /* of all numbers that are stored */
     struct pth *pth;               /* one of the two */
     const struct pth_value *state; /* the dict of pth with the weights */
     struct stdir dir;
@@ -77,12 +79,16 @@ int source_settle(struct source *src, const struct order *order, bool strict,
 void source_close(struct source *src); /* a zeroed struct is fine */
 
 size_t source_n(const struct source *src);
-/* The i-th name, "" for one that is no string; valid while src is open. */
+/* The i-th name; valid while src is open.  "" for what source_find() cannot
+ * find: no string, or one of over 1024 bytes, of which a pickle may have many
+ * that are the same. */
 const char *source_name(const struct source *src, size_t i, size_t *nbytes);
 
 /* source_find() finds PREFIX.LAYER.SLOT.KIND; false if there is none or it is
  * no tensor. */
 bool source_find(const struct source *src, const char *name, struct tensor *t);
+/* source_want(): it will be read; all of them are named so first. */
+void source_want(const struct source *src, const struct tensor *t);
 /* n elements from 'first' on, in the file's dtype, little-endian */
 int source_read(const struct source *src, const struct tensor *t, size_t first,
                 size_t n, void *to, struct err *err);

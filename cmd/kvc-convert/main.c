@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include "cmd/kvc-convert/kvc.h"
+#include "cmd/kvc-convert/pickle.h"
 #include "core/map.h"
+#include "core/mem.h"
 #include "core/opt.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -21,6 +23,8 @@ enum {
     O_NUM_HEADS,
     O_HEAD_DIM,
     O_STRICT,
+    O_ALLOW,
+    O_ALLOW_VIEWS,
     O_PROVENANCE,
     O_INFO,
     O_CHECK,
@@ -51,6 +55,10 @@ static const struct opt opts[] = {
       "of the header (default 0: rows of the first weight)" },
     { O_STRICT, "strict", NULL, NULL,
       "no names with module. or compressor. before them, no state_dict" },
+    { O_ALLOW, "allow", "NAME", NULL,
+      "a class or function that the checkpoint may name, unused; repeatable" },
+    { O_ALLOW_VIEWS, "allow-views", NULL, NULL,
+      "views of few numbers may become many: no bound on the output" },
     { O_PROVENANCE, "provenance", NULL, NULL,
       "say in the file's metadata where it is from" },
     { O_IF_MISSING, "if-missing", NULL, NULL,
@@ -109,6 +117,7 @@ set_plain(struct cmd *cmd, int id, const char *arg)
         { O_PREFIX_ORDER, NULL, &cmd->prefix_order },
         { O_SLOT_ORDER, NULL, &cmd->slot_order },
         { O_STRICT, &cmd->strict, NULL },
+        { O_ALLOW_VIEWS, &cmd->allow_views, NULL },
         { O_PROVENANCE, &cmd->provenance, NULL },
         { O_IF_MISSING, &cmd->if_missing, NULL },
         { O_JSON, &cmd->json, NULL },
@@ -126,6 +135,29 @@ set_mode(enum mode *mode, enum mode to)
     if (*mode != CONVERT)
         die_usage("--info, --check and --diff: one of them, once");
     *mode = to;
+}
+
+/* MODULE.NAME; what could run code stays refused. */
+static int
+add_allowed(struct cmd *cmd, const char *arg, struct err *err)
+{
+    const char *dot = strrchr(arg, '.');
+    char *module = xstrndup(arg, dot ? (size_t)(dot - arg) : 0);
+    bool dangerous = dot && pickle_dangerous(module, dot + 1);
+
+    free(module);
+    if (!dot || dot == arg || !dot[1])
+        return err_set(err, TU_USAGE, "--allow: \"%s\" is not MODULE.NAME",
+                       arg);
+    if (dangerous)
+        return err_set(err, TU_USAGE,
+                       "--allow: %s could run code: no checkpoint needs it",
+                       arg);
+    cmd->allowed =
+        xrealloc(cmd->allowed, cmd->n_allowed + 2, sizeof(*cmd->allowed));
+    cmd->allowed[cmd->n_allowed++] = arg;
+    cmd->allowed[cmd->n_allowed] = NULL;
+    return 0;
 }
 
 static int
@@ -152,6 +184,8 @@ set_option(struct cmd *cmd, enum mode *mode, int id, const char *arg,
     case 'f':
         cmd->out_flags = OUT_FORCE;
         return 0;
+    case O_ALLOW:
+        return add_allowed(cmd, arg, err);
     case O_FROM:
         i = opt_word("--from", arg, forms, err);
         cmd->from = (enum form)(FORM_PTH + i);
@@ -171,7 +205,7 @@ shapes_bin(const struct cmd *cmd)
 {
     return cmd->dtype >= 0 || cmd->factor >= 0 || cmd->min_seq_len >= 0 ||
            cmd->num_heads >= 0 || cmd->head_dim >= 0 || cmd->strict ||
-           cmd->provenance;
+           cmd->allowed || cmd->allow_views || cmd->provenance;
 }
 
 /* Options that say opposite things, or that need another one. */

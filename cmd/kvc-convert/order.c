@@ -6,8 +6,12 @@
 #include "cmd/kvc-convert/kvc.h"
 #include "core/mem.h"
 
+/* Names are compared with each, and safetensors may say which: a long one would
+ * cost its length for each of the names. */
+#define MAX_WORD 256 /* bytes */
+
 /* Splits "a, b,c" at its commas, blanks and empty ones dropped; how many, or
- * -1 for more than 'max'. */
+ * -1 for more than 'max', or one that is too long. */
 static int
 split(const char *list, char **items, size_t max)
 {
@@ -18,7 +22,7 @@ split(const char *list, char **items, size_t max)
 
         while (end > begin && p[end - 1] == ' ')
             end--;
-        if (end > begin && n == max)
+        if (end > begin && (n == max || end - begin > MAX_WORD))
             return -1;
         if (end > begin)
             items[n++] = xstrndup(p + begin, end - begin);
@@ -46,8 +50,10 @@ order_prefixes(struct order *o, const char *list, struct err *err)
     o->n_prefixes = n > 0 ? (size_t)n : 0;
     if (n > 0)
         return 0;
-    return err_set(err, TU_USAGE, "--prefix-order: \"%s\" is not 1 to %d names",
-                   list, MAX_PREFIXES);
+    return err_set(
+        err, TU_USAGE,
+        "--prefix-order: \"%s\" is not 1 to %d names of up to %d bytes", list,
+        MAX_PREFIXES, MAX_WORD);
 }
 
 int

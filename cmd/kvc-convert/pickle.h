@@ -44,6 +44,8 @@ struct pickle_list {
     uint32_t n_keys;
     bool dict;
     bool closed; /* by pickle_close() */
+    bool lazy;   /* a key among items[0 .. n_searched) is "conj" or "neg" */
+    uint32_t n_searched;
     struct pickle_list *next;
 };
 
@@ -70,6 +72,7 @@ struct pickle {
     size_t op;    /* where the current opcode lies */
     uint8_t arg;  /* of its row in pickle_opcodes */
     struct err *err;
+    const char *const *allowed; /* as for pth_open() */
 
     /*
      * Called for REDUCE, NEWOBJ and the like: what is callee(*args)?  'callee'
@@ -137,15 +140,22 @@ struct pth_value *pickle_list(struct pickle *p, enum pickle_kind kind);
 int pickle_extend(struct pickle *p, struct pth_value *list,
                   struct pth_value **items, size_t n);
 
-/* pickle_global() names a global and refuses a dangerous one; NULL with an
- * error set. */
+/* pickle_global() names a global: one that is listed, or that p->allowed has
+ * and that is not dangerous; NULL with an error set. */
 struct pth_value *pickle_global(struct pickle *p, const char *module,
                                 size_t module_n, const char *name,
                                 size_t name_n);
 
-/* pickle_dangerous(): could module.name run code or touch files?  Both are
- * NUL-terminated; a dotted name is looked at part by part. */
+/*
+ * pickle_listed(): is module.name data, or makes data, and stands in
+ * checkpoints?  pickle_dangerous(): is it no such thing, and of a module that
+ * runs code or touches files?  A dotted name is looked at part by part.
+ * pickle_allowed(): is it among the words of p->allowed?
+ */
+bool pickle_listed(const char *module, const char *name);
 bool pickle_dangerous(const char *module, const char *name);
+bool pickle_allowed(const char *const *allowed, const char *module,
+                    const char *name);
 
 /* Is it the global module.name? */
 bool pickle_is(const struct pth_value *v, const char *module, const char *name);

@@ -1,14 +1,78 @@
 /*
- * Which globals are refused.  None is ever looked up or called here; but a
- * file that names one of these was not made by training, and whoever loads it
- * with Python next should know.
+ * Which classes and functions a pickle may name.  None is ever looked up or
+ * called here; but whoever loads the file with Python next may call it.
  */
 #include <string.h>
 
 #include "cmd/kvc-convert/pickle.h"
 
-/* With all their submodules. */
+/*
+ * What torch.load(weights_only=True) accepts (torch 2.9,
+ * torch/_weights_only_unpickler.py), and what else holds data alone and stands
+ * in checkpoints: containers, numpy's numbers and arrays, arguments, paths,
+ * dates.  Words: each name of a row is allowed in each module of it.
+ */
 /* clang-format off */
+static const struct {
+    const char *modules, *names;
+} listed[] = {
+    { "torch torch.cuda",
+      "BFloat16Storage BoolStorage ByteStorage CharStorage "
+      "ComplexDoubleStorage ComplexFloatStorage DoubleStorage FloatStorage "
+      "HalfStorage IntStorage LongStorage QInt32Storage QInt8Storage "
+      "QUInt2x4Storage QUInt4x2Storage QUInt8Storage ShortStorage "
+      "UntypedStorage _UntypedStorage" },
+    { "torch",
+      "Size Tensor device bfloat16 bits16 bits1x8 bits2x4 bits4x2 bits8 bool "
+      "cdouble cfloat complex128 complex32 complex64 double float float16 "
+      "float32 float4_e2m1fn_x2 float64 float8_e4m3fn float8_e4m3fnuz "
+      "float8_e5m2 float8_e5m2fnuz float8_e8m0fnu half int int1 int16 int2 "
+      "int3 int32 int4 int5 int6 int64 int7 int8 long per_channel_affine "
+      "per_channel_affine_float_qparams per_channel_symmetric "
+      "per_tensor_affine per_tensor_symmetric qint32 qint8 quint2x4 quint4x2 "
+      "quint8 short uint1 uint16 uint2 uint3 uint32 uint4 uint5 uint6 uint64 "
+      "uint7 uint8" },
+    { "torch torch.cuda torch.sparse torch.cuda.sparse",
+      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor "
+      "FloatTensor HalfTensor IntTensor LongTensor ShortTensor" },
+    { "torch._utils",
+      "_rebuild_device_tensor_from_cpu_tensor "
+      "_rebuild_device_tensor_from_numpy _rebuild_meta_tensor_no_storage "
+      "_rebuild_parameter _rebuild_parameter_with_state _rebuild_qtensor "
+      "_rebuild_sparse_tensor _rebuild_tensor _rebuild_tensor_v2 "
+      "_rebuild_tensor_v3 _rebuild_wrapper_subclass" },
+    { "torch._tensor", "_rebuild_from_type _rebuild_from_type_v2" },
+    { "torch.nn.parameter", "Parameter" },
+    { "torch.serialization", "_get_layout" },
+    { "torch.storage",
+      "TypedStorage UntypedStorage _TypedStorage _UntypedStorage" },
+    { "collections", "Counter OrderedDict defaultdict deque" },
+    { "builtins __builtin__",
+      "ArithmeticError AssertionError AttributeError BaseException Ellipsis "
+      "EOFError Exception False ImportError IndexError KeyError "
+      "KeyboardInterrupt LookupError MemoryError NameError None "
+      "NotImplemented NotImplementedError OSError OverflowError RuntimeError "
+      "StopIteration SystemError True TypeError UnicodeError ValueError "
+      "ZeroDivisionError bool bytearray bytes complex dict enumerate float "
+      "frozenset int list long object range reversed set slice str tuple "
+      "unicode xrange zip" },
+    { "numpy",
+      "bool bool_ bytes_ complex128 complex64 datetime64 dtype float16 "
+      "float32 float64 int16 int32 int64 int8 ndarray object_ str_ "
+      "timedelta64 uint16 uint32 uint64 uint8 void" },
+    { "numpy.core.multiarray numpy._core.multiarray", "_reconstruct scalar" },
+    { "numpy.core.numeric numpy._core.numeric", "_frombuffer" },
+    { "_codecs", "encode" }, /* of bytes, in protocol 2 */
+    { "copyreg copy_reg", "_reconstructor" },
+    { "argparse", "Namespace" },
+    { "types", "SimpleNamespace" },
+    { "pathlib pathlib._local",
+      "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath" },
+    { "datetime", "date datetime time timedelta timezone" },
+};
+
+/* No checkpoint has use for these, whatever --allow says; with all their
+ * submodules. */
 static const char *const modules[] = {
     "_operator", "_osx_support", "_pickle", "_posixsubprocess", "_winapi",
     "asyncio", "bdb", "cProfile", "cffi", "cloudpickle", "code", "codeop",
@@ -29,48 +93,7 @@ static const char *const parts[] = {
     "__subclasses__", "builtins", "nt", "os", "posix", "subprocess", "sys",
 };
 
-/* The types among the builtins: what else is there can run code. */
-static const char *const types[] = {
-    "ArithmeticError", "AssertionError", "AttributeError", "BaseException",
-    "Ellipsis", "EOFError", "Exception", "False", "ImportError", "IndexError",
-    "KeyError", "KeyboardInterrupt", "LookupError", "MemoryError", "NameError",
-    "None", "NotImplemented", "NotImplementedError", "OSError", "OverflowError",
-    "RuntimeError", "StopIteration", "SystemError", "True", "TypeError",
-    "UnicodeError", "ValueError", "ZeroDivisionError", "bool", "bytearray",
-    "bytes", "complex", "dict", "enumerate", "float", "frozenset", "int",
-    "list", "long", "object", "range", "reversed", "set", "slice", "str",
-    "tuple", "unicode", "xrange", "zip",
-};
 /* clang-format on */
-
-/* Functions elsewhere that load code, or a pickle without such checks. */
-static const struct {
-    const char *module, *name;
-} functions[] = {
-    { "torch", "load" },
-    { "torch.hub", "load" },
-    { "torch.serialization", "load" },
-    { "torch.jit", "load" },
-    { "torch.utils.cpp_extension", "load" },
-    { "torch.utils.cpp_extension", "load_inline" },
-    { "numpy", "load" },
-    { "numpy.testing._private.utils", "runstring" },
-    { "numpy.core.numeric", "fromfunction" },
-    { "functools", "reduce" },
-    { "io", "FileIO" },
-    { "io", "open" },
-    { "io", "open_code" },
-    { "_io", "FileIO" },
-    { "_io", "open" },
-    { "_io", "open_code" },
-    { "logging", "FileHandler" },
-    { "logging.config", "dictConfig" },
-    { "logging.config", "listen" },
-    { "types", "CodeType" },
-    { "types", "FunctionType" },
-    { "types", "LambdaType" },
-    { "types", "MethodType" },
-};
 
 static bool
 among(const char *const *list, size_t n, const char *s, size_t s_n)
@@ -82,15 +105,6 @@ among(const char *const *list, size_t n, const char *s, size_t s_n)
 }
 
 #define AMONG(list, s, n) among(list, sizeof(list) / sizeof(*(list)), s, n)
-
-static bool
-is_builtins(const char *s, size_t n)
-{
-    static const char *const names[] = { "builtins", "__builtin__",
-                                         "__builtins__" };
-
-    return AMONG(names, s, n);
-}
 
 static bool
 bad_part(const char *s)
@@ -105,12 +119,26 @@ bad_part(const char *s)
     return false;
 }
 
+/* Is 's' one of the words? */
 static bool
-bad_function(const char *module, const char *name)
+is_word(const char *words, const char *s)
 {
-    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++)
-        if (!strcmp(module, functions[i].module) &&
-            !strcmp(name, functions[i].name))
+    size_t s_n = strlen(s), n;
+
+    for (; *words; words += n + (words[n] == ' ')) {
+        n = strcspn(words, " ");
+        if (n == s_n && !memcmp(words, s, n))
+            return true;
+    }
+    return false;
+}
+
+bool
+pickle_listed(const char *module, const char *name)
+{
+    for (size_t i = 0; i < sizeof(listed) / sizeof(*listed); i++)
+        if (is_word(listed[i].modules, module) &&
+            is_word(listed[i].names, name))
             return true;
     return false;
 }
@@ -118,10 +146,19 @@ bad_function(const char *module, const char *name)
 bool
 pickle_dangerous(const char *module, const char *name)
 {
-    size_t n = strcspn(module, ".");
+    return !pickle_listed(module, name) &&
+           (AMONG(modules, module, strcspn(module, ".")) || bad_part(module) ||
+            bad_part(name));
+}
 
-    if (is_builtins(module, n) && !module[n])
-        return !AMONG(types, name, strlen(name));
-    return AMONG(modules, module, n) || bad_part(module) || bad_part(name) ||
-           bad_function(module, name);
+bool
+pickle_allowed(const char *const *allowed, const char *module, const char *name)
+{
+    size_t n = strlen(module);
+
+    for (; allowed && *allowed; allowed++)
+        if (!strncmp(*allowed, module, n) && (*allowed)[n] == '.' &&
+            !strcmp(*allowed + n + 1, name))
+            return true;
+    return false;
 }

@@ -78,7 +78,7 @@ op_bytes(struct pickle *p)
     return push_bytes(p, PK_BYTES, p->arg);
 }
 
-/* Little-endian two's complement of any length. */
+/* Little-endian two's complement of any length, as short as it can be made. */
 static int
 op_long(struct pickle *p)
 {
@@ -89,6 +89,8 @@ op_long(struct pickle *p)
 
     if (!b)
         return -1;
+    while (n > 1 && b[n - 1] == (b[n - 2] & 0x80 ? 0xff : 0))
+        n--; /* the sign once more */
     if (n > 8) {
         v = pickle_value(p, PK_LONG);
         if (v) {

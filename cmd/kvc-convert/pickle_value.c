@@ -77,6 +77,22 @@ copy(struct pickle *p, const char *s, size_t n)
     return c;
 }
 
+static int
+check_name(struct pickle *p, const char *module, const char *name)
+{
+    if (pickle_dangerous(module, name))
+        return pickle_bad(p,
+                          "global %.200s.%.200s could run code: no checkpoint "
+                          "needs it",
+                          module, name);
+    if (pickle_listed(module, name) || pickle_allowed(p->allowed, module, name))
+        return 0;
+    return pickle_bad(p,
+                      "global %.200s.%.200s is not one that weights need "
+                      "(--allow %.200s.%.200s passes over it)",
+                      module, name, module, name);
+}
+
 struct pth_value *
 pickle_global(struct pickle *p, const char *module, size_t module_n,
               const char *name, size_t name_n)
@@ -97,13 +113,8 @@ pickle_global(struct pickle *p, const char *module, size_t module_n,
         pickle_bad(p, "a global's name has a NUL in it");
         return NULL;
     }
-    if (pickle_dangerous(g->module, g->name)) {
-        pickle_bad(p,
-                   "global %.200s.%.200s could run code: no checkpoint needs "
-                   "it",
-                   g->module, g->name);
+    if (check_name(p, g->module, g->name) < 0)
         return NULL;
-    }
     if (p->last_global)
         p->last_global->next = g;
     else

@@ -48,13 +48,14 @@ pth_sniff(const uint8_t *head, size_t n)
 }
 
 static int
-open_map(struct pth *pth, struct err *err)
+open_map(struct pth *pth, const char *const *allowed, struct err *err)
 {
     const uint8_t *d = pth->map.data;
     size_t n = pth->map.size;
 
     pth->pickle = (struct pickle){ .path = pth->path,
                                    .err = err,
+                                   .allowed = allowed,
                                    .extra = n / FILE_PER_MEMORY,
                                    .call = rebuild_call,
                                    .persistent = rebuild_persistent };
@@ -66,14 +67,15 @@ open_map(struct pth *pth, struct err *err)
 }
 
 int
-pth_open(struct pth **to, const char *path, struct err *err)
+pth_open(struct pth **to, const char *path, const char *const *allowed,
+         struct err *err)
 {
     struct pth *pth = xcalloc(1, sizeof(*pth));
 
     *to = NULL;
     pth->path = xstrdup(path);
-    pth->storage = xcalloc(1, sizeof(*pth->storage));
-    if (map_open(&pth->map, path, err) < 0 || open_map(pth, err) < 0 ||
+    pth->storages = xcalloc(1, sizeof(*pth->storages));
+    if (map_open(&pth->map, path, err) < 0 || open_map(pth, allowed, err) < 0 ||
         pickle_close(&pth->pickle, pth->root) < 0) {
         pth_close(pth);
         return -1;
@@ -89,11 +91,12 @@ pth_close(struct pth *pth)
     if (!pth)
         return;
     pickle_free(&pth->pickle);
-    unpacked_free(pth->storage);
+    unpacked_free(&pth->storages->one);
+    unpacked_free(&pth->storages->shared);
     unpacked_free(&pth->pkl);
     zip_close(&pth->zip);
     map_close(&pth->map);
-    free(pth->storage);
+    free(pth->storages);
     free(pth->path);
     free(pth);
 }
@@ -102,6 +105,12 @@ const struct pth_value *
 pth_root(const struct pth *pth)
 {
     return pth->root;
+}
+
+size_t
+pth_nbytes(const struct pth *pth)
+{
+    return pth->nbytes;
 }
 
 const struct pth_global *

@@ -63,15 +63,20 @@ bool pth_sniff(const uint8_t *head, size_t n);
  * way from the root, so that it can be walked by recursion; each tensor lies
  * within its storage, and each storage within the file.
  *
+ * The classes and functions that a file names have to be on a list, that of
+ * torch's weights_only and some more, or among 'allowed': "module.name" each,
+ * the last NULL; or NULL.
+ *
  * Returns 0, or -1 with 'err' set: EX_NOINPUT (cannot be opened), EX_DATAERR
- * (breaks a format, names a dangerous global such as os.system, or is
- * something else: the message says what), EX_IOERR, EX_CANTCREAT (scratch for
+ * (breaks a format, names a global that is not allowed, or is something else:
+ * the message says what), EX_IOERR, EX_CANTCREAT (scratch for
  * a compressed member, in $TMPDIR).
  * Owner: the caller, until pth_close(), also of '*pth' == NULL after failing.
- * Memory: some 800 bytes a tensor; whatever is in the file, at most 56 MiB and
+ * Memory: some 800 bytes a tensor; whatever is in the file, at most 64 MiB and
  * 1/64 of its size.
  */
-int pth_open(struct pth **pth, const char *path, struct err *err);
+int pth_open(struct pth **pth, const char *path, const char *const *allowed,
+             struct err *err);
 void pth_close(struct pth *pth); /* NULL is fine */
 
 /* pth_root() is the value that was saved: it lives as long as 'pth'. */
@@ -80,6 +85,10 @@ const struct pth_value *pth_root(const struct pth *pth);
 /* pth_globals() is the first of the globals that the file names, in its
  * order; NULL: none. */
 const struct pth_global *pth_globals(const struct pth *pth);
+
+/* pth_nbytes() is how many bytes all storages have, each counted once, however
+ * many tensors lie in it; at most 1032 times those of the file. */
+size_t pth_nbytes(const struct pth *pth);
 
 /* pth_kind() says which of the functions below apply. */
 enum pth_kind pth_kind(const struct pth_value *v);
@@ -109,6 +118,14 @@ const struct pth_tensor *pth_tensor(const struct pth_value *v);
 
 /* What a PTH_OPAQUE is, or was made by; NULL if that has no name. */
 const struct pth_global *pth_global(const struct pth_value *v);
+
+/*
+ * pth_want() says that a tensor will be read.  Where all that will be are named
+ * so before the first pth_read(), and read one after the other, a compressed
+ * storage is unpacked once; else again each time that another was read since.
+ * Scratch: the bytes of those that several tensors lie in, over 4 MiB.
+ */
+void pth_want(struct pth *pth, const struct pth_tensor *t);
 
 /*
  * pth_read() writes elements first .. first+n-1 of a tensor, counted in C

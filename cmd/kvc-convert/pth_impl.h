@@ -8,12 +8,19 @@
 #include "cmd/kvc-convert/zip.h"
 #include "core/map.h"
 
-/* A compressed member's bytes: small ones in memory, else in a scratch file
- * without a name. */
+/* Bytes of compressed members: few in memory, more in a scratch file without a
+ * name. */
 struct unpacked {
-    const struct zip_member *of; /* NULL: nothing */
-    uint8_t *data;
+    uint8_t *data; /* [nbytes] */
+    size_t nbytes;
     bool scratch;
+};
+
+/* Compressed storages that were read from. */
+struct storages {
+    struct unpacked one; /* the last of those that one tensor lies in */
+    const struct zip_member *last; /* this one; NULL: none */
+    struct unpacked shared;        /* all others that pth_want() was told of */
 };
 
 struct pth {
@@ -21,8 +28,9 @@ struct pth {
     struct map map;
     struct zip zip; /* zeroed for a legacy stream */
     struct unpacked pkl;
-    struct unpacked *storage; /* the last one read from */
+    struct storages *storages;
     struct pickle pickle;
+    size_t nbytes; /* of all storages, each counted once */
     const struct pth_value *root;
 };
 
@@ -30,9 +38,10 @@ struct pth {
 int pth_zip_open(struct pth *pth, struct err *err);
 int pth_legacy_open(struct pth *pth, struct err *err);
 
-/* unpack() replaces what 'u' holds by a ZIP_DEFLATE member's bytes. */
-int unpack(struct unpacked *u, const struct zip *zip, struct zip_member *m,
-           struct err *err);
+/* unpack() replaces what 'u' holds by the bytes of n ZIP_DEFLATE members that
+ * zip_packed() has seen, one behind the other. */
+int unpack(struct unpacked *u, const struct zip *zip,
+           struct zip_member *const *m, size_t n, struct err *err);
 void unpacked_free(struct unpacked *u);
 
 #endif

@@ -105,9 +105,11 @@ find(struct pth_storage *const *list, size_t n, const struct pth_value *key)
     return lo < n && key_cmp(list[lo]->key, key) == 0 ? lo : n;
 }
 
-/* The bytes of one key, at '*at', are those of all storages in list[i..n). */
+/* The bytes of one key, at '*at', are those of all storages in list[i..n);
+ * they are added to '*sum'. */
 static int
-read_storage(struct pickle *p, struct pth_storage **list, size_t n, size_t *at)
+read_storage(struct pickle *p, struct pth_storage **list, size_t n, size_t *at,
+             size_t *sum)
 {
     const struct pth_value *key = list[0]->key;
     size_t left = p->size - *at, count, nbytes;
@@ -136,11 +138,13 @@ read_storage(struct pickle *p, struct pth_storage **list, size_t n, size_t *at)
         list[i]->data = p->data + *at + 8;
     }
     *at += 8 + nbytes;
+    *sum += nbytes;
     return 0;
 }
 
 static int
-read_storages(struct pickle *p, const struct pth_value *keys, size_t at)
+read_storages(struct pickle *p, const struct pth_value *keys, size_t at,
+              size_t *sum)
 {
     size_t n;
     struct pth_storage **list = sorted(p, &n);
@@ -154,7 +158,7 @@ read_storages(struct pickle *p, const struct pth_value *keys, size_t at)
         if (i == n)
             return pickle_bad(p, "key %zu of the storages is not in the tree",
                               k);
-        if (read_storage(p, list + i, n - i, &at) < 0)
+        if (read_storage(p, list + i, n - i, &at, sum) < 0)
             return -1;
     }
     for (size_t i = 0; i < n; i++)
@@ -184,5 +188,5 @@ pth_legacy_open(struct pth *pth, struct err *err)
         return -1;
     if (keys->kind != PK_LIST)
         return pickle_bad(p, "the storages' keys are no list");
-    return read_storages(p, keys, at);
+    return read_storages(p, keys, at, &pth->nbytes);
 }

@@ -1,39 +1,86 @@
 /* The elements of tensors, in C order whatever the strides. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/kvc-convert/pth_impl.h"
+#include "core/mem.h"
+
+void
+pth_want(struct pth *pth, const struct pth_tensor *t)
+{
+    struct zip_member *m = t->storage->member;
+
+    (void)pth;
+    if (m && t->n_elements > 0) {
+        m->shared = m->wanted;
+        m->wanted = true;
+    }
+}
+
+/* Unpacks all shared storages: each is wanted sooner or later, and in between
+ * no other may take its place. */
+static int
+unpack_shared(const struct pth *pth, struct err *err)
+{
+    const struct zip *z = &pth->zip;
+    struct unpacked *u = &pth->storages->shared;
+    struct zip_member **m = xmalloc(z->n_members * sizeof(*m));
+    size_t n = 0, at = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < z->n_members && rc == 0; i++)
+        if (z->members[i].shared && z->members[i].method == ZIP_DEFLATE) {
+            m[n++] = z->members + i;
+            rc = zip_packed(z, z->members + i, err) ? 0 : -1;
+        }
+    if (rc == 0)
+        rc = unpack(u, z, m, n, err);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        m[i]->unpacked = u->data + at;
+        at += m[i]->nbytes;
+    }
+    free(m);
+    return rc;
+}
 
 /* A storage's bytes, checked when they are first needed. */
 static const uint8_t *
 storage_data(const struct pth *pth, const struct pth_storage *s,
              struct err *err)
 {
-    const uint8_t *data = s->data;
+    struct storages *held = pth->storages;
+    struct zip_member *m = s->member;
+    const uint8_t *data = m ? zip_packed(&pth->zip, m, err) : s->data;
 
-    if (s->member) {
-        data = zip_packed(&pth->zip, s->member, err);
-        if (!data)
+    if (!data)
+        return NULL;
+    if (m && m->method == ZIP_STORED) {
+        if (zip_check(&pth->zip, m, data, err) < 0)
             return NULL;
-        if (s->member->method == ZIP_STORED) {
-            if (zip_check(&pth->zip, s->member, data, err) < 0)
+    } else if (m && m->shared) {
+        if (!m->unpacked && unpack_shared(pth, err) < 0)
+            return NULL;
+        data = m->unpacked;
+    } else if (m) {
+        if (held->last != m) {
+            held->last = NULL;
+            if (unpack(&held->one, &pth->zip, &m, 1, err) < 0)
                 return NULL;
-        } else {
-            if (unpack(pth->storage, &pth->zip, s->member, err) < 0)
-                return NULL;
-            data = pth->storage->data;
+            held->last = m;
         }
+        data = held->one.data;
     }
     return data + s->base * s->size;
 }
 
 /* A tensor as blocks that are contiguous in its storage, each of the last
- * dims; the dims before them are walked. */
+ * dims; the dims before them are walked, those of 1 left out. */
 struct walk {
     const uint8_t *from;
     size_t size; /* bytes of an element */
     size_t n_dims;
     size_t block; /* elements */
-    const int64_t *shape, *strides;
+    int64_t shape[PTH_MAX_DIMS], strides[PTH_MAX_DIMS];
     size_t index[PTH_MAX_DIMS];
     size_t at; /* element of the storage: that of 'index' */
 };
@@ -42,21 +89,23 @@ static void
 walk_start(struct walk *w, const struct pth_tensor *t, const uint8_t *data,
            size_t first)
 {
-    *w = (struct walk){ .from = data,
-                        .size = dtype_table[t->dtype].bits / 8,
-                        .n_dims = t->n_dims,
-                        .block = 1,
-                        .shape = t->shape,
-                        .strides = t->strides,
-                        .at = t->offset };
-    while (w->n_dims > 0 && ((size_t)t->strides[w->n_dims - 1] == w->block ||
-                             t->shape[w->n_dims - 1] == 1))
-        w->block *= (size_t)t->shape[--w->n_dims];
+    w->from = data;
+    w->size = dtype_table[t->dtype].bits / 8;
+    w->block = 1;
+    w->at = t->offset;
+    w->n_dims = 0;
+    for (size_t d = 0; d < t->n_dims; d++)
+        if (t->shape[d] != 1) {
+            w->shape[w->n_dims] = t->shape[d];
+            w->strides[w->n_dims++] = t->strides[d];
+        }
+    while (w->n_dims > 0 && (size_t)w->strides[w->n_dims - 1] == w->block)
+        w->block *= (size_t)w->shape[--w->n_dims];
     first /= w->block;
     for (size_t d = w->n_dims; d-- > 0;) {
-        w->index[d] = first % (size_t)t->shape[d];
-        w->at += w->index[d] * (size_t)t->strides[d];
-        first /= (size_t)t->shape[d];
+        w->index[d] = first % (size_t)w->shape[d];
+        w->at += w->index[d] * (size_t)w->strides[d];
+        first /= (size_t)w->shape[d];
     }
 }
 

@@ -10,63 +10,52 @@
 
 #define IN_MEMORY ((size_t)4 << 20) /* a larger member goes to scratch */
 
+/* Where members go, one behind the other: to memory, or to scratch. */
+struct room {
+    uint8_t *data;
+    struct spill spill; /* .fd < 0: to 'data' */
+    size_t at;
+};
+
 static int
-to_memory(void *arg, const void *data, size_t nbytes, size_t offset,
-          struct err *err)
+to_room(void *arg, const void *data, size_t nbytes, size_t offset,
+        struct err *err)
 {
-    (void)err;
-    memcpy((uint8_t *)arg + offset, data, nbytes);
+    struct room *room = arg;
+
+    offset += room->at;
+    if (room->spill.fd >= 0)
+        return spill_write(&room->spill, data, nbytes, offset, err);
+    memcpy(room->data + offset, data, nbytes);
     return 0;
 }
 
-static int
-to_scratch(void *arg, const void *data, size_t nbytes, size_t offset,
-           struct err *err)
-{
-    return spill_write(arg, data, nbytes, offset, err);
-}
-
-static int
-unpack_scratch(struct unpacked *u, const struct zip *zip, struct zip_member *m,
-               struct err *err)
+int
+unpack(struct unpacked *u, const struct zip *zip, struct zip_member *const *m,
+       size_t n, struct err *err)
 {
     const char *dir = getenv("TMPDIR");
-    struct spill spill;
-    int rc = -1;
-    void *p;
+    struct room room = { .spill = { .fd = -1 } };
+    int rc = 0;
 
-    if (spill_open(&spill, dir && *dir ? dir : "/tmp", m->nbytes, err) < 0)
-        return -1;
-    if (zip_inflate(zip, m, to_scratch, &spill, err) < 0)
-        goto out;
-    p = map_fd(spill.fd, m->nbytes, spill.dir, err);
-    if (!p)
-        goto out;
-    u->data = p;
-    rc = 0;
-out:
-    spill_close(&spill);
-    return rc;
-}
-
-int
-unpack(struct unpacked *u, const struct zip *zip, struct zip_member *m,
-       struct err *err)
-{
-    int rc;
-
-    if (u->of == m)
-        return 0;
     unpacked_free(u);
-    if (m->nbytes > IN_MEMORY) {
-        rc = unpack_scratch(u, zip, m, err);
-        u->scratch = true;
-    } else {
-        u->data = xmalloc(m->nbytes);
-        rc = zip_inflate(zip, m, to_memory, u->data, err);
+    for (size_t i = 0; i < n; i++)
+        u->nbytes += m[i]->nbytes;
+    u->scratch = u->nbytes > IN_MEMORY;
+    if (!u->scratch)
+        room.data = u->data = xmalloc(u->nbytes);
+    else if (spill_open(&room.spill, dir && *dir ? dir : "/tmp", u->nbytes,
+                        err) < 0)
+        return -1;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = zip_inflate(zip, m[i], to_room, &room, err);
+        room.at += m[i]->nbytes;
     }
-    if (rc == 0)
-        u->of = m;
+    if (rc == 0 && u->scratch) {
+        u->data = map_fd(room.spill.fd, u->nbytes, room.spill.dir, err);
+        rc = u->data ? 0 : -1;
+    }
+    spill_close(&room.spill);
     return rc;
 }
 
@@ -76,7 +65,7 @@ unpacked_free(struct unpacked *u)
     if (!u->data)
         ;
     else if (u->scratch)
-        munmap(u->data, u->of->nbytes);
+        munmap(u->data, u->nbytes);
     else
         free(u->data);
     *u = (struct unpacked){ 0 };
@@ -112,7 +101,7 @@ member_data(struct unpacked *u, const struct zip *z, struct zip_member *m,
         return NULL;
     if (m->method == ZIP_STORED)
         return zip_check(z, m, data, err) < 0 ? NULL : data;
-    return unpack(u, z, m, err) < 0 ? NULL : u->data;
+    return unpack(u, z, &m, 1, err) < 0 ? NULL : u->data;
 }
 
 static int
@@ -155,7 +144,12 @@ find_storage(struct pth *pth, struct pth_storage *s, struct err *err)
                        "%s: data.pkl: byte %zu: storage %.*s is not in the "
                        "archive",
                        pth->path, s->at, (int)s->key->n, s->key->u.s);
-    if (!s->member || s->member->nbytes == s->total * s->size)
+    if (!s->member)
+        return 0;
+    if (!s->member->storage)
+        pth->nbytes += s->member->nbytes;
+    s->member->storage = true;
+    if (s->member->nbytes == s->total * s->size)
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: data.pkl: byte %zu: storage %.*s has %zu elements of "

@@ -264,19 +264,20 @@ tensor(struct pickle *p, struct pth_value *args, int dtype)
 }
 
 /* Does args[i], a tensor's metadata, say that it is the conjugate or the
- * negative of what is stored?  (torch 2.0 and later) */
+ * negative of what is stored?  (torch 2.0 and later)  Many tensors may share
+ * one dict, and it may grow between them: each key is looked at once. */
 static bool
 is_lazy(const struct pth_value *args, uint32_t i)
 {
     const struct pth_value *v = args->n > i ? args->u.items[i] : NULL;
+    struct pickle_list *list = v && v->kind == PK_DICT ? v->u.list : NULL;
 
-    if (!v || v->kind != PK_DICT)
-        return false;
-    for (uint32_t k = 0; k + 1 < v->u.list->n; k += 2)
-        if (is_str(v->u.list->items[k], "conj") ||
-            is_str(v->u.list->items[k], "neg"))
-            return true;
-    return false;
+    for (; list && list->n_searched + 1 < list->n; list->n_searched += 2) {
+        const struct pth_value *key = list->items[list->n_searched];
+
+        list->lazy |= is_str(key, "conj") || is_str(key, "neg");
+    }
+    return list && list->lazy;
 }
 
 /* (storage, offset, shape, strides[, requires_grad, hooks, metadata]) */

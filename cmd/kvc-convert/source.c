@@ -1,7 +1,6 @@
 /* Tensors by name, from a checkpoint of torch's or from safetensors. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/kvc-convert/kvc.h"
@@ -52,16 +51,15 @@ source_n(const struct source *src)
 const char *
 source_name(const struct source *src, size_t i, size_t *nbytes)
 {
-    const char *s;
+    const struct st_tensor *t = src->pth ? NULL : src->dir.tensors[i].t;
+    const char *s = t ? t->name : pth_str(pth_key(src->state, i), nbytes);
 
-    if (!src->pth) {
-        *nbytes = src->dir.tensors[i].t->name_n;
-        return src->dir.tensors[i].t->name;
-    }
-    s = pth_str(pth_key(src->state, i), nbytes);
-    if (!s)
-        *nbytes = 0;
-    return s ? s : "";
+    if (t)
+        *nbytes = t->name_n;
+    if (s && *nbytes <= MAX_NAME)
+        return s;
+    *nbytes = 0;
+    return "";
 }
 
 /* Does a name begin with 'start' and then with a prefix and a dot? */
@@ -150,19 +148,30 @@ source_settle(struct source *src, const struct order *order, bool strict,
     return 0;
 }
 
+static int
+open_safetensors(struct source *src, struct err *err)
+{
+    if (stdir_open(&src->dir, src->path, err) < 0)
+        return -1;
+    for (size_t i = 0; i < src->dir.n_tensors; i++)
+        src->nbytes += src->dir.tensors[i].t->nbytes;
+    return 0;
+}
+
 int
 source_open(struct source *src, const struct cmd *cmd, struct err *err)
 {
     enum form form = cmd->from;
-    struct stat st;
 
     *src = (struct source){ .path = cmd->input, .strip = "" };
     if (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0)
         return -1;
-    if (stat(cmd->input, &st) == 0)
-        src->nbytes = (size_t)st.st_size;
-    return form == FORM_SAFETENSORS ? stdir_open(&src->dir, cmd->input, err)
-                                    : pth_open(&src->pth, cmd->input, err);
+    if (form == FORM_SAFETENSORS)
+        return open_safetensors(src, err);
+    if (pth_open(&src->pth, cmd->input, cmd->allowed, err) < 0)
+        return -1;
+    src->nbytes = pth_nbytes(src->pth);
+    return 0;
 }
 
 void
@@ -176,7 +185,7 @@ source_close(struct source *src)
 bool
 source_find(const struct source *src, const char *name, struct tensor *t)
 {
-    char full[MAX_NAME];
+    char full[MAX_NAME + 1];
     int n = snprintf(full, sizeof(full), "%s%s", src->strip, name);
 
     *t = (struct tensor){ 0 };
@@ -205,6 +214,13 @@ source_find(const struct source *src, const char *name, struct tensor *t)
     for (size_t i = 0; i < 2 && i < t->n_dims; i++)
         t->shape[i] = t->st->t->shape[i];
     return true;
+}
+
+void
+source_want(const struct source *src, const struct tensor *t)
+{
+    if (t->pth)
+        pth_want(src->pth, t->pth);
 }
 
 int

@@ -12,6 +12,7 @@
 #define ENTRY_NBYTES   46 /* of the directory, without its name */
 #define LOCAL_NBYTES   30 /* a local header, without its name */
 #define MAX_COMMENT    65535
+#define MAX_RATIO      1032 /* of DEFLATE: 258 bytes for two bits */
 
 /* Where the directory lies, and what says so. */
 struct directory {
@@ -175,7 +176,7 @@ read_entry(struct zip_member *m, const uint8_t *p, size_t left)
 
     if (left < ENTRY_NBYTES || memcmp(p, "PK\1\2", 4) != 0)
         return 0;
-    m->encrypted = le16(p + 8) & 1;
+    m->flags = le16(p + 8);
     m->method = le16(p + 10);
     m->crc = le32(p + 16);
     m->packed_bytes = le32(p + 20);
@@ -208,6 +209,12 @@ read_members(struct zip *z, const struct directory *d, struct err *err)
             return err_set(err, EX_DATAERR,
                            "%s: zip member %.*s is stored, but has %zu bytes "
                            "for %zu",
+                           z->path, (int)m->name_n, m->name, m->packed_bytes,
+                           m->nbytes);
+        if (m->method == ZIP_DEFLATE && m->nbytes / MAX_RATIO > m->packed_bytes)
+            return err_set(err, EX_DATAERR,
+                           "%s: zip member %.*s: %zu bytes cannot unpack to "
+                           "%zu",
                            z->path, (int)m->name_n, m->name, m->packed_bytes,
                            m->nbytes);
         at += n;
@@ -292,6 +299,21 @@ find_root(struct zip *z)
     z->root_n = slash ? (size_t)(slash - first->name) : 0;
 }
 
+/* The sorted names that begin with ROOT/ follow each other. */
+static void
+find_below(struct zip *z)
+{
+    for (size_t i = 0; i < z->n_members && z->root_n > 0; i++) {
+        const struct zip_member *m = z->members + i;
+
+        if (m->name_n <= z->root_n ||
+            memcmp(m->name, z->root, z->root_n + 1) != 0)
+            continue;
+        if (z->n_below++ == 0)
+            z->first = i;
+    }
+}
+
 int
 zip_open(struct zip *z, const void *data, size_t size, const char *path,
          struct err *err)
@@ -308,7 +330,10 @@ zip_open(struct zip *z, const void *data, size_t size, const char *path,
     if (read_members(z, &d, err) < 0)
         return -1;
     find_root(z);
-    return check_ranges(z, d.offset, err) < 0 ? -1 : check_names(z, err);
+    if (check_ranges(z, d.offset, err) < 0 || check_names(z, err) < 0)
+        return -1;
+    find_below(z);
+    return 0;
 }
 
 void
@@ -318,31 +343,18 @@ zip_close(struct zip *z)
     *z = (struct zip){ 0 };
 }
 
-/* Compares "ROOT/NAME" with a member's name, without building it. */
-static int
-below_cmp(const struct zip *z, const char *name, size_t n,
-          const struct zip_member *m)
-{
-    size_t prefix = z->root_n + 1;
-    int c;
-
-    if (m->name_n < prefix)
-        return name_cmp(z->root, prefix, m->name, m->name_n);
-    c = memcmp(z->root, m->name, prefix);
-    return c ? c : name_cmp(name, n, m->name + prefix, m->name_n - prefix);
-}
-
 struct zip_member *
 zip_find(const struct zip *z, const char *name, size_t nbytes)
 {
-    size_t lo = 0, hi = z->root_n > 0 ? z->n_members : 0;
+    size_t lo = z->first, hi = z->first + z->n_below, skip = z->root_n + 1;
 
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        int c = below_cmp(z, name, nbytes, z->members + mid);
+        struct zip_member *m = z->members + mid;
+        int c = name_cmp(name, nbytes, m->name + skip, m->name_n - skip);
 
         if (c == 0)
-            return z->members + mid;
+            return m;
         if (c < 0)
             hi = mid;
         else

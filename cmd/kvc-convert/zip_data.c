@@ -7,7 +7,6 @@
 
 #define LOCAL_NBYTES 30
 #define PIECE        ((size_t)64 << 10)
-#define MAX_RATIO    1032 /* of DEFLATE: 258 bytes for two bits */
 
 static int
 bad(const struct zip *z, const struct zip_member *m, const char *what,
@@ -17,32 +16,42 @@ bad(const struct zip *z, const struct zip_member *m, const char *what,
                    (int)m->name_n, m->name, what);
 }
 
-const uint8_t *
-zip_packed(const struct zip *z, const struct zip_member *m, struct err *err)
+/* Sets m->data from the local header at 'p'. */
+static int
+read_local(const struct zip *z, struct zip_member *m, const uint8_t *p,
+           struct err *err)
 {
-    const uint8_t *p = z->data + m->header;
     size_t n = (size_t)LOCAL_NBYTES + m->name_n;
 
     if (memcmp(p, "PK\3\4", 4) != 0 || le16(p + 26) != m->name_n ||
-        memcmp(p + LOCAL_NBYTES, m->name, m->name_n) != 0) {
-        err_set(err, EX_DATAERR,
-                "%s: zip member %.*s has no header of its own at byte %zu",
-                z->path, (int)m->name_n, m->name, m->header);
-        return NULL;
-    }
+        memcmp(p + LOCAL_NBYTES, m->name, m->name_n) != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: zip member %.*s has no header of its own at byte "
+                       "%zu",
+                       z->path, (int)m->name_n, m->name, m->header);
+    if (le16(p + 6) != m->flags || le16(p + 8) != m->method)
+        return err_set(err, EX_DATAERR,
+                       "%s: zip member %.*s has flags 0x%04x and method %u at "
+                       "byte %zu, but 0x%04x and %u in the directory",
+                       z->path, (int)m->name_n, m->name, le16(p + 6),
+                       le16(p + 8), m->header, m->flags, m->method);
     n += le16(p + 28);
-    if (n > m->end - m->header || m->packed_bytes > m->end - m->header - n) {
-        bad(z, m, "runs into what follows it", err);
+    if (n > m->end - m->header || m->packed_bytes > m->end - m->header - n)
+        return bad(z, m, "runs into what follows it", err);
+    if (m->flags & 1)
+        return bad(z, m, "is encrypted", err);
+    if (m->method != ZIP_STORED && m->method != ZIP_DEFLATE)
+        return bad(z, m, "is compressed in another way than by DEFLATE", err);
+    m->data = m->header + n;
+    return 0;
+}
+
+const uint8_t *
+zip_packed(const struct zip *z, struct zip_member *m, struct err *err)
+{
+    if (!m->data && read_local(z, m, z->data + m->header, err) < 0)
         return NULL;
-    }
-    if (m->encrypted || (m->method != ZIP_STORED && m->method != ZIP_DEFLATE)) {
-        bad(z, m,
-            m->encrypted ? "is encrypted"
-                         : "is compressed in another way than by DEFLATE",
-            err);
-        return NULL;
-    }
-    return p + n;
+    return z->data + m->data;
 }
 
 /* A checksum of 0 was not computed: torch can be told so. */
@@ -127,11 +136,6 @@ zip_inflate(const struct zip *z, struct zip_member *m,
 
     if (!p)
         return -1;
-    if (m->nbytes / MAX_RATIO > m->packed_bytes)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip member %.*s: %zu bytes cannot unpack to %zu",
-                       z->path, (int)m->name_n, m->name, m->packed_bytes,
-                       m->nbytes);
     s.next_in = (z_const Bytef *)(uintptr_t)p;
     if (inflateInit2(&s, -15) != Z_OK)
         return err_set(err, EX_SOFTWARE, "zlib: out of memory");

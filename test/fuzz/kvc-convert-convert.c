@@ -4,6 +4,8 @@
  */
 #include "cmd/kvc-convert/kvc.h"
 
+#include <sys/stat.h>
+
 #include "test/fuzz/files.h"
 
 static void
@@ -30,12 +32,16 @@ try(const char *path, int64_t layers)
                        .layers = layers };
     struct err err = { 0 };
     struct kvc k;
+    struct stat st;
 
     if (convert(&cmd, &err) < 0) {
         MUST(err.status && *err.what);
         return;
     }
     MUST(kvc_open(&k, output, &err) == 0);
+    /* numbers, and heads of blocks: a name is enough for 16 times 3 of them */
+    MUST(stat(path, &st) == 0 &&
+         k.map.size <= ((size_t)64 << 20) + 5000 * (size_t)st.st_size);
     kvc_check(&k, 1, tell, NULL);
     kvc_close(&k);
 }

@@ -1,6 +1,7 @@
 /*
  * cmd/kvc-convert/pth on any bytes as a file: the first and last elements of
- * each tensor are read, together and one by one.
+ * each tensor are read, together and one by one, for every other size of the
+ * file after it was said which ones will be.
  */
 #include "cmd/kvc-convert/pth.h"
 
@@ -35,6 +36,18 @@ read_window(const struct pth *pth, const struct pth_tensor *t, size_t first,
 }
 
 static void
+want(struct pth *pth, const struct pth_value *v, size_t *left)
+{
+    if (*left == 0)
+        return;
+    --*left;
+    if (pth_tensor(v))
+        pth_want(pth, pth_tensor(v));
+    for (size_t i = 0; i < pth_n(v); i++)
+        want(pth, pth_item(v, i), left);
+}
+
+static void
 check(const struct pth *pth, const struct pth_value *v, size_t *left)
 {
     const struct pth_tensor *t = pth_tensor(v);
@@ -59,17 +72,20 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[64];
     struct err err = { 0 };
     struct pth *pth;
-    size_t left = 1000;
+    size_t left = 1000, left_to_want = left;
 
     if (fd < 0)
         fd = memfd_create("fuzz", 0);
     MUST(ftruncate(fd, (off_t)size) == 0 &&
          pwrite(fd, data, size, 0) == (ssize_t)size);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    if (pth_open(&pth, path, &err) < 0) {
+    if (pth_open(&pth, path, NULL, &err) < 0) {
         MUST(!pth && (err.status == EX_DATAERR || err.status == EX_IOERR));
         MUST(strlen(err.what) > 0 && !strncmp(err.what, path, strlen(path)));
     } else {
+        MUST(pth_nbytes(pth) / 1032 <= size);
+        if (size & 1)
+            want(pth, pth_root(pth), &left_to_want);
         check(pth, pth_root(pth), &left);
     }
     pth_close(pth);

@@ -38,6 +38,8 @@ check_member(const struct zip *z, struct zip_member *m)
          m->packed_bytes <= (size_t)(z->data + m->end - p));
     if (m->method == ZIP_STORED)
         MUST(m->nbytes == m->packed_bytes);
+    else
+        MUST(m->nbytes / 1032 <= m->packed_bytes);
     if (m->method == ZIP_STORED)
         zip_check(z, m, p, &err);
     else if (zip_inflate(z, m, add, &sum, &err) == 0)

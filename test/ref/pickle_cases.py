@@ -65,6 +65,12 @@ for i, data in enumerate((
         b"]p7\ng7\n0.", b"N0K\1.", b"K\x012\x86.", b"(K\1K\x021K\3.",
         b"((K\1t(K\2tl.", b"(0K\1.", b"K\1q\xff0h\xff.",
         b"K\1r\0\0\0\x010j\0\0\0\1.", b"\x8b\2\0\0\0\xff\x7f.",
+        # longer than they need to be, up to 2^63 - 1 and from -2^63 on
+        b"\x8a\x09\5" + bytes(8) + b".", b"\x8a\x09\xfb" + b"\xff" * 8 + b".",
+        b"\x8a\xff\x80" + bytes(254) + b".", b"\x8b\0\4\0\0" + bytes(1024) + b".",
+        b"\x8a\x09" + bytes(7) + b"\x80\xff.", b"\x8a\x09" + bytes(7) + b"\x80\0.",
+        b"\x8a\x0a" + b"\xff" * 7 + b"\x7f\0\0.", b"\x8a\2\0\0.",
+        b"}\x8a\x09\1" + bytes(8) + b"K\2sK\1K\3s.",
         b"\x8a\0.", b"\x8a\1\x80.", b"\x8a\x08\0\0\0\0\0\0\0\x80.",
         b"M\xff\xff.", b"J\0\0\0\x80.", b"X\2\0\0\0\xc3\xa9.",
         b"\x8d\1\0\0\0\0\0\0\0a.", b"\x8f(K\1\x90.", b"(K\1\x91.",

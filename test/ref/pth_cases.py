@@ -141,6 +141,10 @@ case("comment", value, archive(value, comment=b"a comment"))
 big = {"t": Tensor(Storage(np.arange(1500000, dtype="<f4")), 1499990, (3, 3),
                    (1, 3))}
 case("deflated-scratch", big, archive(big, method=8))
+# Three storages, two tensors in each but the last, one storage after the other.
+flat = [Storage(np.repeat(np.arange(i, i + 50, dtype="<f4"), 20000)) for i in range(3)]
+big = {"%d%d" % (k, i): Tensor(s, k * 999990, (3, 3), (1, 3)) for k in range(2) for i, s in enumerate(flat[:3 - k])}
+case("deflated-shared", big, archive(big, method=8))
 # Memo ids of 4 G, and a tree as deep as may be.
 case("memo-4g", [7, 7], zip_bytes(members(
     b"\x80\x02]K\x07r\xff\xff\xff\xffaj\xff\xff\xff\xffa.", {})))

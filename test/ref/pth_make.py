@@ -157,7 +157,7 @@ class Member:
     def __init__(self, name, data, method=0, crc=None, **over):
         self.name, self.data, self.method = name.encode(), data, method
         self.crc = zlib.crc32(data) if crc is None else crc
-        self.over = over  # flags, size, packed, header, local_name, disk
+        self.over = over  # flags, size, packed, header, local_name, local_flags, ...
 
 
 def deflate(data):
@@ -176,7 +176,9 @@ def zip_bytes(members, zip64=False, align=64, comment=b"", tail=b"", count=None,
         pad = -(len(out) + 30 + len(m.name) + 4) % align if align else 0
         extra = struct.pack("<HH", 0x4246, pad) + b"Z" * pad if align else b""
         local = m.over.get("local_name", m.name)
-        out += struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 0, 8, m.method, 0, 0, 0,
+        flags = m.over.get("flags", 8)
+        out += struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 0, m.over.get("local_flags", flags),
+                           m.over.get("local_method", m.method), 0, 0, 0,
                            0, 0, len(local), len(extra)) + local + extra
         out += packed
         size = m.over.get("size", len(m.data))
@@ -186,7 +188,7 @@ def zip_bytes(members, zip64=False, align=64, comment=b"", tail=b"", count=None,
             extra = struct.pack("<HHQQQ", 1, 24, size, n, at)
             size = n = at = 0xffffffff
         directory += struct.pack(
-            "<4sHHHHHHIIIHHHHHII", b"PK\1\2", 0, 0, m.over.get("flags", 8),
+            "<4sHHHHHHIIIHHHHHII", b"PK\1\2", 0, 0, flags,
             m.method, 0, 0, m.crc, n, size, len(m.name), len(extra), 0, 0, 0, 0,
             at) + m.name + extra
     n = len(members) if count is None else count

@@ -29,7 +29,7 @@ describe_file(struct str *out, const char *path)
     struct pth *pth;
 
     str_clear(out);
-    if (pth_open(&pth, path, &err) < 0) {
+    if (pth_open(&pth, path, NULL, &err) < 0) {
         str_addf(out, "%d %s", err.status, err.what);
         return -1;
     }
@@ -181,7 +181,7 @@ test_parts(const char *name)
     size_t n_wrong = 0, n_parts = 0;
 
     str_addf(&path, "%s/%s", dir, name);
-    if (!tap_ok(pth_open(&pth, path.s, &err) == 0, "pth: %s opens", name))
+    if (!tap_ok(pth_open(&pth, path.s, NULL, &err) == 0, "pth: %s opens", name))
         return;
     for (size_t k = 0; k < pth_n(pth_root(pth)); k++) {
         const struct pth_tensor *t = pth_tensor(pth_item(pth_root(pth), k));
@@ -204,6 +204,43 @@ test_parts(const char *name)
     str_free(&path);
 }
 
+/* Tensors that were named before are read as others are, in any order. */
+static void
+test_wanted(const char *name)
+{
+    struct str path = { 0 };
+    struct err err = { 0 };
+    struct pth *pth[2];
+    size_t n_wrong = 0, n = 0;
+
+    str_addf(&path, "%s/%s", dir, name);
+    for (int k = 0; k < 2; k++)
+        if (!tap_ok(pth_open(&pth[k], path.s, NULL, &err) == 0, "pth: %s opens",
+                    name))
+            return;
+    n = pth_n(pth_root(pth[0]));
+    for (size_t i = 0; i < n; i++)
+        pth_want(pth[1], pth_tensor(pth_item(pth_root(pth[1]), i)));
+    for (size_t i = 0; i < 3 * n; i++) {
+        uint8_t bytes[2][1024] = { 0 };
+
+        for (int k = 0; k < 2; k++) {
+            const struct pth_value *v =
+                pth_item(pth_root(pth[k]), i < n ? i : 7 * i % n);
+            const struct pth_tensor *t = pth_tensor(v);
+
+            n_wrong +=
+                pth_read(pth[k], t, 0, t->n_elements, bytes[k], &err) < 0;
+        }
+        n_wrong += memcmp(bytes[0], bytes[1], sizeof(bytes[0])) != 0;
+    }
+    tap_ok(n_wrong == 0 && n > 3,
+           "pth: %s is read the same after pth_want(), in any order", name);
+    pth_close(pth[0]);
+    pth_close(pth[1]);
+    str_free(&path);
+}
+
 static void
 test_cases(void)
 {
@@ -214,6 +251,9 @@ test_cases(void)
         test_damage("deflated");
         test_parts("views-2");
         test_parts("deflated-views");
+        test_wanted("deflated-views");
+        test_wanted("deflated-shared");
+        test_wanted("views-2");
     }
     if (ref_run("pth_torch.py", dir, "torch"))
         for_each("torch", test_case);
@@ -229,10 +269,11 @@ test_no_file(void)
     struct pth *pth;
     struct err err = { 0 };
 
-    tap_ok(pth_open(&pth, "/nowhere/x.pth", &err) < 0 && !pth &&
+    tap_ok(pth_open(&pth, "/nowhere/x.pth", NULL, &err) < 0 && !pth &&
                err.status == EX_NOINPUT,
            "pth: a file that is not there: %s", err.what);
-    tap_ok(pth_open(&pth, "/dev/null", &err) < 0 && err.status == EX_NOINPUT,
+    tap_ok(pth_open(&pth, "/dev/null", NULL, &err) < 0 &&
+               err.status == EX_NOINPUT,
            "pth: a device: %s", err.what);
 }
 
@@ -244,7 +285,7 @@ show(const char *path)
     struct err err = { 0 };
     struct pth *pth;
 
-    if (pth_open(&pth, path, &err) < 0) {
+    if (pth_open(&pth, path, NULL, &err) < 0) {
         printf("%d %s\n", err.status, err.what);
         return err.status;
     }
