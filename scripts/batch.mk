@@ -24,12 +24,37 @@
 #   MOE      a folder of which layer LAYER's experts learn to do what TEACHER's
 #            do on DOCS, with LORA_OPTIONS of init, TRAIN_OPTIONS of train
 # and PARTS of dump and tables that -j makes side by side, THREADS of each task.
+#
+# TRAINER and *_OPTIONS are words of a shell command.  All others are names and
+# numbers as they are, whatever characters they have: "$" is one, too.  Make has
+# no names that begin with a space or hold a newline.
 PARTS         ?= 4
 THREADS       ?= 1
 CTX           ?= 512
 RATIO         ?= 0.25
 LAYER         ?= 0
 TRAIN_OPTIONS ?= -n 1000 --schedule cosine --shuffle
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+define newline
+
+
+endef
+quote = '$(subst ','\'',$1)'
+
+# Recipes find in the environment what the user says, and quote it there; rules
+# never name it.  What came from outside is not expanded, once and for all.
+PATHS := MODEL TEXT DOCS SAE PTH MOE TEACHER ACTS_META
+WORDS := SPEC HOOK CTX RATIO LAYER THREADS PARTS
+export $(PATHS) $(WORDS)
+$(foreach v,$(PATHS) $(WORDS),$(if $(filter command environment,$(firstword $(origin $v))),\
+    $(eval override $v := $$(value $v))))
+$(foreach v,$(PATHS) $(WORDS),$(if $(findstring $(newline),$($v)),\
+    $(error $v: has a newline, which make cannot carry)))
+# As the shell would have it that reads ~ in no argument; no name is an option.
+whole = $(shell p=$(call quote,$($1)); case $$p in ('~'/*) p=~/$${p:2} ;; (-*) p=./$$p ;; esac; printf %s "$$p")
+$(foreach v,$(PATHS),$(if $($v),$(eval override $v := $$(call whole,$v))))
 
 ifeq ($(and $(MODEL),$(TEXT)),)
 $(error MODEL and TEXT are needed: see the first lines of $(lastword $(MAKEFILE_LIST)))
@@ -40,19 +65,32 @@ needs = $(if $($1),$(foreach v,$2,$(if $($v),,\
 $(call needs,DOCS,SPEC)
 $(call needs,TRAINER,DOCS HOOK)
 $(call needs,MOE,DOCS TEACHER)
-SHELL       := /bin/bash
-.SHELLFLAGS := -euo pipefail -c
-HERE        := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
-ACTS_META   := $(firstword $(wildcard $(HERE)acts-meta.sh $(HERE)jobs/acts-meta.sh))
-WEIGHTS     := $(wildcard $(MODEL)/config.json $(MODEL)/*.safetensors)
-I           := $(shell seq 0 $$(($(PARTS) - 1)))
-J           := -j $(THREADS)
-put          = rm -f .$@.*; printf '%s\n' $1 >.$@.$$$$; mv .$@.$$$$ $@
-NLL          = hf-infer $J -qf -o $@ --nll --json --file $(TEXT)
+HERE      := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
+ACTS_META := $(firstword $(wildcard $(HERE)acts-meta.sh $(HERE)jobs/acts-meta.sh))
+$(if $(DOCS),$(if $(ACTS_META),,$(error acts-meta.sh is not beside $(lastword $(MAKEFILE_LIST)))))
+I         := $(shell p=$(call quote,$(PARTS)); [[ $$p =~ ^[1-9][0-9]{0,3}$$ ]] && seq 0 $$((p - 1)))
+$(if $I,,$(error PARTS is $(PARTS) (expected 1 to 9999)))
+J         := -j "$$THREADS"
+put        = rm -f .$@.*; printf '%s\n' $1 >.$@.$$$$; mv .$@.$$$$ $@
+NLL        = hf-infer $J -qf -o $@ --nll --json --file "$$TEXT"
+
+# inputs/NAME lists the files of $(NAME), their sizes and times.  It is written
+# only when they change, so that it is what depends on them depends on.
+one_file   = stat -L --printf '%.Y\t%s\t%n\n' -- $(call quote,$($1))
+many_files = printf '%s\n' $(call quote,$($1)); find -L $(call quote,$($1))/. $2 -printf '%T@\t%s\t%P\0' | \
+    sort -z | tr '\0' '\n'
+note       = $(shell there=$$($2) && mkdir -p inputs && rm -f inputs/.$1 && \
+    { [ "$$there" = "$$(cat inputs/$1 2>/dev/null)" ] || \
+        { printf '%s\n' "$$there" >inputs/.$1 && mv inputs/.$1 inputs/$1; }; })$(if \
+    $(filter-out 0,$(.SHELLSTATUS)),$(error $1 is $($1), which cannot be read))
+$(call note,MODEL,$(call many_files,MODEL,-maxdepth 1 \( -name '*.json' -o -name '*.safetensors' \)))
+$(foreach v,TEXT DOCS PTH,$(if $($v),$(call note,$v,$(call one_file,$v))))
 
 NLLS := dense.json
 ifdef TRAINER
-SAE := sae
+override SAE := sae
+else ifdef SAE
+$(call note,SAE,$(call many_files,SAE,-maxdepth 3 -type f))
 endif
 ifdef SAE
 NLLS += lut.json lut-ratio.json
@@ -70,12 +108,12 @@ nll.tsv: $(NLLS)
 	done); $(call put,"$$rows")
 
 # Is it whole?  Everything else waits for that.
-hashes: $(WEIGHTS)
-	st-inspect verify $(MODEL)
-	st-inspect hash $J --sha256 $(MODEL) -f -o $@
+hashes: inputs/MODEL
+	st-inspect verify "$$MODEL"
+	st-inspect hash $J --sha256 "$$MODEL" -f -o $@
 
-dense.json: hashes $(TEXT)
-	$(NLL) $(MODEL)
+dense.json: hashes inputs/TEXT
+	$(NLL) "$$MODEL"
 
 # ---- activations: parts, then the dump ----
 
@@ -85,9 +123,9 @@ endif
 done:
 	mkdir -p $@
 
-meta.json: hashes $(DOCS)
+meta.json: hashes inputs/DOCS
 	rm -rf .meta .$@ && mkdir .meta
-	meta=$$($(ACTS_META) $(MODEL) $(DOCS) $(SPEC) $(CTX) .meta); mv "$$meta" .$@
+	meta=$$("$$ACTS_META" "$$MODEL" "$$DOCS" "$$SPEC" "$$CTX" .meta); mv "$$meta" .$@
 	rmdir .meta && mv .$@ $@
 
 DUMPS := $(I:%=done/acts-%-of-$(PARTS))
@@ -95,8 +133,8 @@ $(DUMPS): done/acts-%-of-$(PARTS): meta.json | done
 	shard=(-q -m meta.json -o acts --shard $*/$(PARTS)); \
 	images=$$(saev-write --images "$${shard[@]}"); \
 	read -r first n <<<"$$images"; \
-	[ $$n = 0 ] || sed -n "$$((first + 1)),$$((first + n))p;$$((first + n))q" $(DOCS) | \
-	    hf-infer $(MODEL) $J --acts $(SPEC) --ctx $(CTX) --pad --jsonl -q | \
+	[ $$n = 0 ] || sed -n "$$((first + 1)),$$((first + n))p;$$((first + n))q" "$$DOCS" | \
+	    hf-infer "$$MODEL" $J --acts "$$SPEC" --ctx "$$CTX" --pad --jsonl -q | \
 	    saev-write --first $$first "$${shard[@]}"
 	touch $@
 
@@ -108,52 +146,52 @@ dump: $(DUMPS)
 ifdef TRAINER
 sae: dump
 	rm -rf $@.tmp
-	saev-read --shuffle --seed 1 --raw "$$(cat dump)" | $(TRAINER) $@.tmp/$(HOOK)
+	saev-read --shuffle --seed 1 --raw "$$(cat dump)" | $(TRAINER) "$@.tmp/$$HOOK"
 	rm -rf $@ && mv $@.tmp $@
 endif
 
 LUTS := $(I:%=done/lut-%-of-$(PARTS))
-$(LUTS): done/lut-%-of-$(PARTS): hashes $(SAE) | done
-	lut-precompute $J -q -m $(MODEL) -s $(SAE) -o lut --shard $*/$(PARTS) --resume -f $(LUT_OPTIONS)
+$(LUTS): done/lut-%-of-$(PARTS): hashes $(if $(TRAINER),sae,inputs/SAE) | done
+	lut-precompute $J -q -m "$$MODEL" -s "$$SAE" -o lut --shard $*/$(PARTS) --resume -f $(LUT_OPTIONS)
 	touch $@
 
 lut/metadata.json: $(LUTS)
 	lut-precompute $J -q --index lut
 
-lut.json: lut/metadata.json $(TEXT)
-	$(NLL) $(MODEL) --lut lut
-lut-ratio.json: lut/metadata.json $(TEXT)
-	$(NLL) $(MODEL) --lut lut --ratio $(RATIO)
+lut.json: lut/metadata.json inputs/TEXT
+	$(NLL) "$$MODEL" --lut lut
+lut-ratio.json: lut/metadata.json inputs/TEXT
+	$(NLL) "$$MODEL" --lut lut --ratio "$$RATIO"
 
 # ---- a shorter cache ----
 
-c.bin: $(PTH)
-	kvc-convert --input $< --output $@ -f $(KVC_OPTIONS)
+c.bin: inputs/PTH
+	kvc-convert --input "$$PTH" --output $@ -f $(KVC_OPTIONS)
 
-kvc.json: c.bin hashes $(TEXT)
-	$(NLL) $(MODEL) --kvc c.bin
+kvc.json: c.bin hashes inputs/TEXT
+	$(NLL) "$$MODEL" --kvc c.bin
 
 # ---- experts ----
 
-moe.acts = hf-infer $(TEACHER) $J -qf -o $@ --ctx $(CTX) --jsonl --file $(DOCS) --acts
-in.npy: $(DOCS)
-	$(moe.acts) in:gate_proj:$(LAYER)
-out.npy: $(DOCS)
-	$(moe.acts) mlp:$(LAYER)
+moe.acts = hf-infer "$$TEACHER" $J -qf -o $@ --ctx "$$CTX" --jsonl --file "$$DOCS" --acts
+in.npy: inputs/DOCS
+	$(moe.acts) "in:gate_proj:$$LAYER"
+out.npy: inputs/DOCS
+	$(moe.acts) "mlp:$$LAYER"
 
 lora.safetensors:
-	moe-sft init -b $(MOE) --layer $(LAYER) -f -o $@ $(LORA_OPTIONS)
+	moe-sft init -b "$$MOE" --layer "$$LAYER" -f -o $@ $(LORA_OPTIONS)
 
 # run/lora.safetensors is there from the first checkpoint on: the stamp says
 # that all steps were done.
 done/train: lora.safetensors in.npy out.npy | done
-	moe-sft train $J -q -b $(MOE) --layer $(LAYER) -l $< -i in.npy --target out.npy \
+	moe-sft train $J -q -b "$$MOE" --layer "$$LAYER" -l $< -i in.npy --target out.npy \
 	    -o run --log train.tsv --resume $(TRAIN_OPTIONS)
 	touch $@
 
-teacher.json: $(TEXT)
-	$(NLL) $(TEACHER)
-moe.json: $(TEXT)
-	$(NLL) $(MOE)
-lora.json: done/train $(TEXT)
-	$(NLL) $(MOE) --lora run
+teacher.json: inputs/TEXT
+	$(NLL) "$$TEACHER"
+moe.json: inputs/TEXT
+	$(NLL) "$$MOE"
+lora.json: done/train inputs/TEXT
+	$(NLL) "$$MOE" --lora run

@@ -46,9 +46,11 @@ nll() {
     awk -F '\t' -v what="$1" '$1 == what { print $2 }' nll.tsv
 }
 
-# equal: this folder holds what a run that nobody stopped makes.
+# equal: this folder holds what a run that nobody stopped makes, inputs/ but for
+# times.
 equal() {
-    diff -r "$S/whole" .
+    diff -r -x inputs "$S/whole" .
+    diff <(ls -A "$S/whole/inputs") <(ls -A inputs)
 }
 
 @test "batch.mk: all is made, and told in the right order" {
@@ -92,9 +94,78 @@ equal() {
     touch "$S/held-out.txt"
     batch -j2 >/dev/null
     diff before <(places) | grep '^>' | cut -f 1 | sort |
-        diff - <(printf '> %s\n' before dense.json kvc.json lora.json lut-ratio.json lut.json moe.json nll.tsv teacher.json)
+        diff - <(printf '> %s\n' before dense.json inputs/TEXT kvc.json lora.json lut-ratio.json lut.json moe.json nll.tsv teacher.json)
     rm before
     equal
+}
+
+# dense ARGUMENT OF MAKE...: the model m, in this folder.
+dense() {
+    make -f "$ROOT/scripts/batch.mk" MODEL=m TEXT="$S/held-out.txt" "$@"
+}
+
+@test "batch.mk: no name of a file in the model's folder is run" {
+    cp -rL "$S/demo/qwen3-tiny" m
+    chmod -R u+w m
+    touch 'm/config.json;touch PWNED;#.safetensors' # a rule's recipe begins behind ";"
+    dense hashes
+    [ ! -e PWNED ]
+    for f in '$(shell touch PWNED)' '$(touch PWNED)' '`touch PWNED`' \
+        $'\ntouch PWNED\n' 'a b' '%' "'" '"' '|' '*' '-f' '$x' 'a: b' '\'; do
+        touch "m/$f.safetensors"
+    done
+    dense
+    [ -z "$(find . -name PWNED)" ]
+    [ "$(nll dense)" = "$(awk '$1 == "dense" { print $2 }' "$S/whole/nll.tsv")" ]
+    cmp <(cut -f 2,3,5 hashes) <(cut -f 2,3,5 "$S/whole/hashes")
+    dense -q
+    # what changes is looked at again, be it older than before
+    for change in "touch m/config.json" "touch -d 2001-01-01 m/model.safetensors" "rm m/%.safetensors" "mv m/-f.safetensors m/;.json"; do
+        $change
+        run -1 dense -q
+        dense hashes dense.json >/dev/null
+        dense -q hashes
+    done
+    [ -z "$(find . -name PWNED)" ]
+}
+
+@test "batch.mk: names of any characters are inputs like others, and not run" {
+    odd="a  b;touch PWNED;#%*?\$(touch PWNED)\`touch PWNED\`'\"\$x\$(shell touch PWNED)&|<>(){}[]:=,~\\"
+    mkdir "$odd" work
+    for f in demo damaged c.pth docs.jsonl held-out.txt; do
+        cp -rL "$S/$f" "$odd/$f"
+    done
+    cp -r "$S/whole/sae" "$odd/sae"
+    cd work
+    here() {
+        local d=$1 more=("${@:2}")
+        batch -j2 MODEL="$d/demo/qwen3-tiny" TEXT="$d/held-out.txt" DOCS="$d/docs.jsonl" SAE="$d/sae" PTH="$d/c.pth" \
+            MOE="$d/damaged" TEACHER="$d/demo/qwen3-moe-tiny" "${more[@]}"
+    }
+    here "../$odd" TRAINER=
+    cmp nll.tsv "$S/whole/nll.tsv"
+    here "../$odd" TRAINER= -q
+    # other words are the tools' to refuse
+    for v in SPEC CTX THREADS; do
+        run -2 here "../$odd" TRAINER= -B "$v=;touch PWNED;" meta.json
+        [[ $output == *"touch PWNED"* ]]
+    done
+    here "../$odd" -W dump HOOK=";touch PWNED;" sae
+    [ -d "sae/;touch PWNED;" ]
+    for parts in '1;touch PWNED' '$(shell touch PWNED)' 'a[$(touch PWNED)]' 0 -1 10000; do
+        run -2 --separate-stderr here "../$odd" PARTS="$parts"
+        [[ $stderr == *"*** PARTS is $parts (expected 1 to 9999).  Stop." && ${#stderr_lines[@]} = 1 ]]
+    done
+    run -2 --separate-stderr here $'a\nb'
+    [[ $stderr == *"*** MODEL: has a newline, which make cannot carry.  Stop." && ${#stderr_lines[@]} = 1 ]]
+    run -2 here "../$odd" DOCS="none;touch PWNED"
+    [[ $output == *"*** DOCS is none;touch PWNED, which cannot be read.  Stop."* ]]
+    cd ..
+    [ -z "$(find . -name PWNED)" ]
+    # a name is no option, and ~ is home
+    cp -rL "$S/demo/qwen3-tiny" -- -f
+    HOME=$BATS_TEST_TMPDIR
+    make -f "$ROOT/scripts/batch.mk" MODEL=-f TEXT='~/work/../-f/config.json' dense.json
 }
 
 @test "batch.mk: kill -9 of all of it at any moment: nothing half, nothing twice" {
@@ -109,7 +180,7 @@ equal() {
         status=0
         wait $! 2>/dev/null || status=$?
         # what has its name is whole, and is what it will be, then and now
-        for f in $(find . -type f -not -path '*/.*' -not -path './run/*' -not -path './sae.tmp/*' \
+        for f in $(find . -type f -not -path '*/.*' -not -path './run/*' -not -path './sae.tmp/*' -not -path './inputs/*' \
             -not -name train.tsv -printf '%P\n'); do
             cmp "$f" "$S/whole/$f"
         done
@@ -124,7 +195,7 @@ equal() {
             false
         }
         # a dump that is not complete has its shards: what tells of them is made in the end
-        places | sed -E '/^(run\/|train.tsv|sae.tmp)|\.tmp\.|\.part\/(metadata.json|manifest.xxh3)|^\./d' >"$S/names"
+        places | sed -E '/^(run\/|train.tsv|sae.tmp)|\.tmp\.|\.part\/(metadata.json|manifest.xxh3)|^(inputs\/)?\./d' >"$S/names"
         cut -f 2,3 "$S/names" >"$S/done"
         [ "$status" -eq 137 ] || break
         n=$((n + 1))
@@ -143,19 +214,16 @@ equal() {
     status=0
     wait $! || status=$?
     [ $status = 137 ]
-    [ "$(ls)" = hashes ]
+    [ "$(ls)" = "$(printf 'hashes\ninputs')" ]
     [ -e .meta/*.json ]
     batch -s meta.json
     cmp meta.json "$S/whole/meta.json"
-    [ "$(ls -A)" = "$(printf 'hashes\nmeta.json')" ]
+    [ "$(ls -A)" = "$(printf 'hashes\ninputs\nmeta.json')" ]
 }
 
 @test "batch.mk: TERM stops it, and the same line goes on" {
     setsid bash -c "$(declare -f batch); batch -j2" >"$S/log" 2>&1 &
-    for _ in $(seq 200); do
-        [ ! -e run/state.safetensors ] || break
-        sleep 0.05
-    done
+    until [ -e run/state.safetensors ]; do kill -0 $!; sleep 0.01; done
     kill -TERM -- -$!
     run ! wait $!
     [ ! -e nll.tsv ]

@@ -21,7 +21,7 @@ set -e
 
 mkdir -p "$folder"
 meta=$("$(dirname "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
-dump=$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2)
+dump=$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2-)
 if [ -e "$dump" ]; then
     said=$(saev-read -q verify "$dump") && exit 0
     status=$?

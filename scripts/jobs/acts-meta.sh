@@ -7,7 +7,12 @@
 set -euo pipefail
 [ $# -eq 5 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 # Names count in HASH: whole ones, however they were typed.
-model=$(realpath "$1") docs=$(realpath "$2") spec=$3 ctx=$4 folder=$5
+model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 folder=$5
+max_patches=${MAX_PATCHES:-2400000}
+[[ $max_patches =~ ^[1-9][0-9]*$ ]] || {
+    echo "acts-meta.sh: MAX_PATCHES is $max_patches (expected a number)" >&2
+    exit 2
+}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 meta=$tmp/meta.json
@@ -18,8 +23,8 @@ meta=$tmp/meta.json
     head -c 1 >/dev/null
 n_imgs=$(awk 'END { print NR }' "$docs")
 sed -i "s/\"max_patches_per_shard\": .*/\"n_imgs\": $n_imgs,\n    \
-\"max_patches_per_shard\": ${MAX_PATCHES:-2400000},/" "$meta"
+\"max_patches_per_shard\": $max_patches,/" "$meta"
 hash=$(saev-write -q --hash -m "$meta")
 cp "$meta" "$folder/.meta.$(hostname).$$"
 mv "$folder/.meta.$(hostname).$$" "$folder/$hash.json"
-echo "$folder/$hash.json"
+printf '%s\n' "$folder/$hash.json"

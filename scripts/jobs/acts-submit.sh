@@ -11,20 +11,25 @@
 # runs again.
 set -euo pipefail
 [ $# -ge 6 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-model=$(realpath "$1") docs=$(realpath "$2") spec=$3 ctx=$4 folder=$5 parts=$6
+model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 folder=$5 parts=$6
 shift 6
-here=$(cd "$(dirname "$0")" && pwd)
+[[ $parts =~ ^[1-9][0-9]*$ ]] || {
+    echo "acts-submit.sh: PARTS is $parts (expected a number)" >&2
+    exit 2
+}
+here=$(dirname "$(realpath -- "$0")")
 
-mkdir -p "$folder"
-folder=$(realpath "$folder")
+mkdir -p -- "$folder"
+folder=$(realpath -- "$folder")
+log=${folder//%/%%} # a % is Slurm's
 meta=$("$here/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
 tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=acts \
-    --requeue --open-mode=append --signal=B:USR1@120 -o "$folder/acts-%a.log" \
+    --requeue --open-mode=append --signal=B:USR1@120 -o "$log/acts-%a.log" \
     "$here/acts-task.sh" "$here" "$model" "$docs" "$spec" "$ctx" "$meta" \
     "$parts")
 finish=$(sbatch --parsable "$@" --job-name=acts-finish \
     --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
-    -o "$folder/acts-finish.log" --wrap "exec saev-write --finish --manifest \
+    -o "$log/acts-finish.log" --wrap "exec saev-write --finish --manifest \
 --if-missing -m '${meta//\'/\'\\\'\'}' -o '${folder//\'/\'\\\'\'}'")
 printf '%s\t%s\t%s\n' "$tasks" "$finish" \
-    "$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2)"
+    "$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2-)"

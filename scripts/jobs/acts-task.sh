@@ -8,7 +8,7 @@ set -euo pipefail
 . "$1/wait-part.sh"
 shift
 model=$1 docs=$2 spec=$3 ctx=$4 meta=$5 parts=$6
-folder=$(dirname "$meta")
+folder=${meta%/*}
 part=$SLURM_ARRAY_TASK_ID
 shard=(-q -m "$meta" -o "$folder" --shard "$part/$parts")
 

@@ -11,17 +11,22 @@
 # makes the layers that are missing when it runs again.
 set -euo pipefail
 [ $# -ge 4 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-model=$(realpath "$1") sae=$(realpath "$2") folder=$3 parts=$4
+model=$(realpath -- "$1") sae=$(realpath -- "$2") folder=$3 parts=$4
 shift 4
-here=$(cd "$(dirname "$0")" && pwd)
+[[ $parts =~ ^[1-9][0-9]*$ ]] || {
+    echo "lut-submit.sh: PARTS is $parts (expected a number)" >&2
+    exit 2
+}
+here=$(dirname "$(realpath -- "$0")")
 
-mkdir -p "$folder"
-folder=$(realpath "$folder")
+mkdir -p -- "$folder"
+folder=$(realpath -- "$folder")
+log=${folder//%/%%} # a % is Slurm's
 tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=lut \
-    --requeue --open-mode=append --signal=B:USR1@120 -o "$folder/lut-%a.log" \
+    --requeue --open-mode=append --signal=B:USR1@120 -o "$log/lut-%a.log" \
     "$here/lut-task.sh" "$here" "$model" "$sae" "$folder" "$parts")
 index=$(sbatch --parsable "$@" --job-name=lut-index \
     --dependency="afterok:$tasks" --kill-on-invalid-dep=yes \
-    -o "$folder/lut-index.log" \
+    -o "$log/lut-index.log" \
     --wrap "exec lut-precompute --index '${folder//\'/\'\\\'\'}'")
 printf '%s\t%s\n' "$tasks" "$index"

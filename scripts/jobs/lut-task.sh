@@ -9,7 +9,8 @@ shift
 model=$1 sae=$2 folder=$3 parts=$4
 part=$SLURM_ARRAY_TASK_ID
 
-# LUT_OPTIONS is a list of words.
+# LUT_OPTIONS is a list of words, and no patterns of files.
+set -f
 # shellcheck disable=SC2086
 lut-precompute -v -m "$model" -s "$sae" -o "$folder" --resume \
     --shard "$part/$parts" ${LUT_OPTIONS:-} &

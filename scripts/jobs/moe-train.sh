@@ -12,7 +12,7 @@
 # on there; one that failed goes on when the same line is submitted again.
 set -euo pipefail
 if [ "${1-}" != --task ]; then
-    here=$(cd "$(dirname "$0")" && pwd)
+    here=$(dirname "$(realpath -- "$0")")
     options=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         options+=("$1")

@@ -91,7 +91,7 @@ same_dump() {
 }
 
 @test "slurm: cron makes the dump, then only looks at it" {
-    run() { env -i HOME="$HOME" LANG=C TU_BIN="$BUILD" MAX_PATCHES=6400 \
+    run() { env -i ${TU_ISA+"TU_ISA=$TU_ISA"} HOME="$HOME" LANG=C TU_BIN="$BUILD" MAX_PATCHES=6400 \
         "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" ../docs.jsonl resid:0,3 32 acts; }
     [ -z "$(run 2>&1)" ]
     meta=$(echo acts/*.json)
@@ -103,4 +103,18 @@ same_dump() {
     # what is wrong is said
     rm -f "$dump/acts000003.bin"
     [[ $(run 2>&1) == *acts000003.bin* ]]
+}
+
+@test "slurm: names of any characters are inputs like others, and not run" {
+    odd="a  b;touch PWNED;#%j*?\$(touch PWNED)\`touch PWNED\`'\"\$x&|<>(){}[]:=,~"
+    mkdir "$odd"
+    cp -rL "$DEMO" "$odd/m"
+    head -n 200 ../docs.jsonl >"$odd/docs"
+    IFS=$'\t' read -r tasks finish dump < <("$ROOT/scripts/jobs/acts-submit.sh" \
+        "$odd/m" "$odd/docs" resid:0,3 32 "$odd/acts" 2 -n1)
+    gone "$finish"
+    cat "$odd"/acts/*.log
+    [ -e "$odd/acts/acts-1.log" ] && [ -e "$odd/acts/acts-finish.log" ]
+    saev-read verify --deep "$dump"
+    [ -z "$(find "$BATS_FILE_TMPDIR" -name PWNED)" ]
 }

@@ -1,0 +1,91 @@
+# scripts/jobs where no Slurm is: names of any characters, with an sbatch that
+# runs a job at once.
+load helpers
+NEEDS=hf-infer
+
+setup() {
+    skip_left_out
+    cd "$BATS_TEST_TMPDIR" || return
+    mkdir bin
+    cat >bin/sbatch <<'END'
+#!/bin/bash
+# Options, then a script and its operands, or --wrap; prints an id.
+last=none
+while [[ $1 == -* ]]; do
+    case $1 in
+    --array=0-*) last=${1#--array=0-} ;;
+    -o) printf '%s\n' "$2" >>"$LOGS"; shift ;;
+    --wrap) wrap=$2; shift ;;
+    esac
+    shift
+done
+echo 7
+exec >>"$LOGS.said" 2>&1
+[ ! "${wrap-}" ] || exec sh -c "$wrap"
+for i in $(seq 0 "$last"); do
+    SLURM_JOB_ID=7 SLURM_ARRAY_TASK_ID=$i "$@" || exit
+done
+END
+    chmod +x bin/sbatch
+    PATH=$PWD/bin:$PATH
+    export LOGS=$PWD/logs
+    odd="a  b;touch PWNED;#%j*?\$(touch PWNED)\`touch PWNED\`'\"\$x&|<>(){}[]:=,~"
+    mkdir "$odd"
+    cp -rL "$DEMO" "$odd/m"
+    seq 40 | sed 's/.*/{"text":"Document & of some, with a few words."}/' >"$odd/docs"
+}
+
+# Run in the folder above: what a name made would lie there.
+not_run() {
+    [ -z "$(find . -name PWNED)" ]
+}
+
+@test "acts-submit.sh: names of any characters are inputs like others, and not run" {
+    export MAX_PATCHES=320
+    "$ROOT/scripts/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 "$odd/acts" 2 -n1 >ids || { cat logs.said; false; }
+    IFS=$'\t' read -r tasks finish dump <ids
+    [ "$tasks $finish" = "7 7" ]
+    cat logs.said
+    saev-read verify "$dump"
+    [ "$dump" = "$PWD/$odd/acts/$(basename "$dump")" ]
+    hf-infer "$odd/m" --acts resid:0,3 --ctx 8 --pad --jsonl -q --file "$odd/docs" | cmp - <(cat "$dump"/acts*.bin)
+    # Slurm's %j in a log's name would be a job's number
+    [ "$(sed -n 1p logs)" = "$PWD/${odd//%/%%}/acts/acts-%a.log" ]
+    not_run
+}
+
+@test "acts-cron.sh: names of any characters are inputs like others, and not run" {
+    export MAX_PATCHES=320 TU_BIN=$BUILD
+    for _ in 1 2; do
+        "$ROOT/scripts/jobs/acts-cron.sh" "$odd/m" "$odd/docs" resid:0,3 8 "$odd/a	cts"
+    done
+    saev-read verify "$odd/a	cts"/*/
+    not_run
+}
+
+@test "lut-submit.sh: names of any characters are inputs like others, and not run" {
+    cp -r "$ROOT/demo/sae" "$odd/sae"
+    touch -- '--dtype=f16' # a name that a pattern of LUT_OPTIONS would find
+    export LUT_OPTIONS='--layers *.up_proj'
+    touch x.up_proj
+    "$ROOT/scripts/jobs/lut-submit.sh" "$odd/m" "$odd/sae" "$odd/lut" 1 >/dev/null
+    cat logs.said
+    LUT_OPTIONS='' lut-precompute -q -m "$odd/m" -s "$odd/sae" --layers '*.up_proj' -o want
+    diff -r want "$odd/lut"
+    [ "$(sed -n 2p logs)" = "$PWD/${odd//%/%%}/lut/lut-index.log" ]
+    not_run
+}
+
+@test "acts-submit.sh, lut-submit.sh, acts-meta.sh: a number that is none is refused, and not run" {
+    for n in 'a[$(touch PWNED)]' 0 -1 1.5 '1 2' '' '1/e;s/.*/touch PWNED/'; do
+        run -2 "$ROOT/scripts/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0 8 acts "$n"
+        [ "$output" = "acts-submit.sh: PARTS is $n (expected a number)" ]
+        run -2 "$ROOT/scripts/jobs/lut-submit.sh" "$odd/m" "$odd" lut "$n"
+        [ "$output" = "lut-submit.sh: PARTS is $n (expected a number)" ]
+        [ "$n" ] || continue
+        MAX_PATCHES=$n run -2 "$ROOT/scripts/jobs/acts-meta.sh" "$odd/m" "$odd/docs" resid:0 8 .
+        [ "$output" = "acts-meta.sh: MAX_PATCHES is $n (expected a number)" ]
+    done
+    [ ! -e logs ] && [ ! -e acts ] && [ ! -e lut ]
+    not_run
+}
