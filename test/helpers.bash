@@ -55,6 +55,14 @@ py() {
     PYTHONPATH=$ROOT/test/ref "$PYTHON" "$@"
 }
 
+# endless: m, the demo model without an end of text: draws are as many as -n
+# says, whatever they are.
+endless() {
+    cp -r "$DEMO" m
+    rm m/generation_config.json
+    sed -i '/eos_token_id/d' m/config.json
+}
+
 # same_for OPTIONS... -- COMMAND...: it prints the same bytes with each of them,
 # and some.
 same_for() {
@@ -85,6 +93,18 @@ same_in_batches() {
     hf-infer "$@" --jsonl --greedy --batch 4 <lines >four
     [ "$(wc -l <four)" = 5 ]
     cmp one four
+}
+
+# late_enough SAYS COMMAND...: a deadline stops it, after it has read what
+# feed() prints, and that it says: on a slow machine a later one.
+late_enough() {
+    local s
+    for s in 0 5 50; do
+        run -75 "${@:2}" --deadline $s.5 < <(feed; exec sleep $((2 * s + 5)) 3>&-)
+        [[ $output != *"$1"* ]] || return 0
+    done
+    echo "$output"
+    return 1
 }
 
 # peak COMMAND...: its largest resident set in KiB; its output goes nowhere.
@@ -120,6 +140,9 @@ need_commands() {
         command -v "$c" >/dev/null || skip "no $c here"
     done
 }
+
+# Every instruction set, this machine's and others'.
+ALL_ISAS=$(sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' "$ROOT/core/kernel/isa.def")
 
 # has_isa NAME: does this machine have it?  A tool that fails for any other
 # reason than that ends the test.
@@ -167,4 +190,21 @@ as_user() {
 # need_torch: skips the test where python3 has none.
 need_torch() {
     "$PYTHON" -c 'import torch' 2>/dev/null || skip "no torch here"
+}
+
+# refuses_patterns COMMAND...: with rank_patterns of a kilobyte in ./peft that
+# ask for gigabytes, or for ever; the command's messages name that folder.
+refuses_patterns() {
+    local said="$1: peft/adapter_config.json: rank_pattern: " p
+    # groups that call each other, and 60 that capture: a kilobyte a frame
+    for p in '((?:|q){20})((?61){20})((?62){20})((?63){20})[xy]' '(?:(?:l|[a-z.0-9])+)+[xy]'; do
+        py -c 'import json, sys
+path = "peft/adapter_config.json"
+config = json.load(open(path))
+config["rank_pattern"] = {"()" * 60 + sys.argv[1]: 2}
+json.dump(config, open(path, "w"))' "$p"
+        [ "$(stat -c %s peft/adapter_config.json)" -lt 1024 ]
+        run -65 --separate-stderr bash -c 'ulimit -v 500000; ulimit -t 60; "$@"' - "$@"
+        [[ $stderr =~ ^"$said".*': regex takes more than '[0-9]+' '(bytes of memory|steps)' for '[0-9]+' bytes of text'$ ]]
+    done
 }

@@ -92,8 +92,12 @@ END
     refused '[]' 'the document is an array*'
     refused '{"version": "1.0", "lay' 'line 1, *'
     refused '{"vit_family": "clip", "layers": [11], "d_vit": 8}' 'layers is an array (expected an object)'
+    levels() {
+        printf "%${1}s" '' | tr ' ' "$2"
+    }
+    refused '{"layers": {}, "x": '"$(levels 64 '[')0$(levels 64 ']')}" 'line 1, column 84: nested 65 levels deep (expected at most 64)'
     refused '{"what": "of mine"}' 'layers is missing (expected an object)'
-    echo '{"layers": {}}' >t/metadata.json
+    printf '{"layers": {}, "x": %s0%s}' "$(levels 63 '[')" "$(levels 63 ']')" >t/metadata.json
     make
 }
 

@@ -159,12 +159,18 @@ installed() {
     [[ $output == *"'nll.tsv' is up to date."* ]]
 }
 
+# bare NAME=VALUE... COMMAND...: in an environment of nothing else but TU_ISA,
+# where that is set: what it says holds for all of a test.
+bare() {
+    env -i ${TU_ISA+"TU_ISA=$TU_ISA"} "$@"
+}
+
 # as_cron COMMAND: as cron runs it, at the least.
 as_cron() {
     (
         cd /
         umask 077
-        setsid env -i PATH="${CRON_PATH:-/usr/bin:/bin}" HOME="$HOME" SHELL=/bin/sh LANG=C /bin/sh -c "$1" </dev/null
+        bare PATH="${CRON_PATH:-/usr/bin:/bin}" HOME="$HOME" SHELL=/bin/sh LANG=C setsid /bin/sh -c "$1" </dev/null
     )
 }
 
@@ -258,9 +264,9 @@ closed() {
         chmod +x $d/hf-infer
     done
     touch docs
-    run -9 env -i HOME="$PWD/home" "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
+    run -9 bare HOME="$PWD/home" "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
     [ "$output" = home/.local/bin ]
-    run -9 env -i HOME="$PWD/home" TU_BIN="$PWD/mine" "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
+    run -9 bare HOME="$PWD/home" TU_BIN="$PWD/mine" "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
     [ "$output" = mine ]
 }
 
@@ -271,7 +277,7 @@ closed() {
     printf '#!/bin/sh\ncase "$*" in *--deadline\ 3600*) exit "$STATUS" ;; esac\nexec "%s/saev-write" "$@"\n' "$BUILD" >mine/saev-write
     chmod +x mine/saev-write
     for status in 75 74; do
-        run -$((status % 75)) env -i STATUS=$status HOME="$PWD/home" TU_BIN="$PWD/mine" \
+        run -$((status % 75)) bare STATUS=$status HOME="$PWD/home" TU_BIN="$PWD/mine" \
             "$ROOT/scripts/jobs/acts-cron.sh" "$DEMO" docs resid:0 8 acts
         [ -z "$output" ]
     done

@@ -183,10 +183,7 @@ END
         "$PYTHON" -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execvp(sys.argv[1], sys.argv[1:])' saev-read -q $more -o out sparse 2>err &
-        for _ in $(seq 500); do
-            [ -n "$(echo .out.tmp.*)" ] && [ -e "$(echo .out.tmp.*)" ] && break
-            sleep 0.01
-        done
+        until [ -e "$(echo .out.tmp.*)" ]; do kill -0 $!; sleep 0.01; done
         sleep 0.05
         kill -s "$sig" $!
         status=0

@@ -153,10 +153,7 @@ END
 json.dump(meta(n=1 << 21, p=7, d=1, imgs_a_shard=1 << 21), open("d/metadata.json", "w"))'
     truncate -s $((1 << 27)) d/acts000000.bin # 2^25 rows
     saev-read -q --shuffle -o out d &
-    for _ in $(seq 500); do
-        [ -e "$(echo .out.tmp.*)" ] && break
-        sleep 0.01
-    done
+    until [ -e "$(echo .out.tmp.*)" ]; do kill -0 $!; sleep 0.01; done
     kill -TERM $!
     status=0
     wait $! || status=$?

@@ -49,6 +49,36 @@ assert n > 100
 END
 }
 
+@test "saev-read, saev-write: metadata nested 64 deep are json.dump's, 65 are refused with 65" {
+    py - <<'END'
+import json, os, subprocess
+from saev_dump import meta
+def run(*args):
+    return subprocess.run(args, capture_output=True)
+for name, open_, close in ("arrays", '[', ']'), ("objects", '{"a":', '}'):
+    for depth in 64, 65, 890:  # the document is the first level
+        text = json.dumps(meta(n=0))[:-1] + ', "x": ' + open_ * (depth - 1) + ",".join("0" * 300000) * (name == "arrays") \
+            + ('"%s"' % ("y" * 600000)) * (name == "objects") + close * (depth - 1) + "}"
+        d = f"{name}{depth}"
+        os.mkdir(d)
+        with open(d + "/metadata.json", "w") as f:
+            f.write(text)
+        got = run("saev-read", "meta", "-q", d), run("saev-write", "-q", "-m", d + "/metadata.json", "-o", d, "/dev/null")
+        if depth == 64:
+            want = json.dumps(json.loads(text), indent=4).encode()
+            assert got[0].returncode == got[1].returncode == 0, got
+            assert got[0].stdout == want and len(want) < 256 * len(text)
+            with open(got[1].stdout.decode().rstrip("\n") + "/metadata.json", "rb") as f:
+                assert f.read() == want
+            continue
+        what = b"metadata.json: line 1, column %d: nested 65 levels deep (expected at most 64)\n" % (
+            text.index('"x": ') + 6 + 63 * len(open_))
+        for g in got:
+            assert g.returncode == 65 and not g.stdout and g.stderr.endswith(what), g.stderr
+        assert os.listdir(d) == ["metadata.json"]
+END
+}
+
 @test "saev-read meta: some images and merged dumps name the HASH they are of" {
     py - <<'END'
 import hashlib, json, subprocess
@@ -384,18 +414,15 @@ d	acts000004.bin .. acts000005.bin: all its images are a hole in the file
 END
 }
 
-@test "saev-read verify: sizes of 1000 shards take less than a second" {
+@test "saev-read verify: sizes of 1000 shards take less than a second of a CPU" {
     [ -z "${TU_RUN:-}" ] || skip "an emulator takes longer"
     py -c 'from saev_dump import *
 dump("d", n=3000)'
     "$PYTHON" - <<'END'
-import subprocess, time
-best = 9
-for _ in range(3):
-    t = time.monotonic()
-    subprocess.run(["saev-read", "verify", "-q", "d"], check=True)
-    best = min(best, time.monotonic() - t)
-assert best < 1, best
+import resource, subprocess
+subprocess.run(["saev-read", "verify", "-q", "d"], check=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+assert used.ru_utime + used.ru_stime < 1, used # 20 ms
 END
 }
 
@@ -459,7 +486,7 @@ for name, kw in dict(imgs=dict(n=2**50), d=dict(d=2**40, n=2**10), p=dict(p=2**4
     os.mkdir(name)
     json.dump(meta(**kw), open(name + "/metadata.json", "w"))
     for args, rc in ((["verify"], 1), (["verify", "--deep"], 1), (["info"], 1), (["meta"], 0), (["meta", "--imgs", "5-900"], 0)):
-        r = subprocess.run(["saev-read", *args, name], capture_output=True, timeout=10)
+        r = subprocess.run(["saev-read", *args, name], capture_output=True, timeout=60)
         assert r.returncode == rc, r
 assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 64 << 10  # KiB
 END

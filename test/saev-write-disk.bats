@@ -78,7 +78,8 @@ begin() {
 @test "saev-write --resume: a disk that holds the dump once is enough" {
     make_stream
     small_disk 644k
-    run -75 saev-write -q -m m.json -o disk --deadline 1 < <(head -c 420000 a.f32; exec sleep 5)
+    feed() { head -c 420000 a.f32; }
+    late_enough ": 5 shards are kept, " saev-write -q -m m.json -o disk
     [ "$(ls disk/.*.part)" = "$(printf 'acts%06d.bin\n' 0 1 2 3 4)" ]
     saev-write -q -m m.json -o disk --resume a.f32
     diff -r want "disk/$H"

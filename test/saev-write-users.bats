@@ -10,7 +10,8 @@ json.dump(m, open("c.json", "w"))
 dump("want", n=7, imgs_a_shard=3).tofile("a.f32")
 END
     size=$(($(wc -c <a.f32) / 7))
-    run -75 saev-write -q -m c.json -o D --deadline 1 < <(head -c $((6 * size)) a.f32; exec sleep 5)
+    feed() { head -c $((6 * size)) a.f32; }
+    late_enough ": 2 shards are kept, " saev-write -q -m c.json -o D
     run -65 --separate-stderr saev-write -q -m c.json -o D --resume --first 6 </dev/null
     [ "$stderr" = "saev-write: standard input: is empty (expected images, as c.json has no n_imgs)" ]
     [ ! -e D/[0-9a-f]*/metadata.json ]

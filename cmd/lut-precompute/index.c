@@ -283,9 +283,12 @@ write_json(const char *path, const json_t *doc, struct err *err)
 
     if (!text)
         return err_set(err, EX_DATAERR, "%s: cannot be written as JSON", path);
-    str_adds(&lines, text);
+    js_put_json(&lines, text, strlen(text));
     str_addc(&lines, '\n');
-    rc = out_put(path, OUT_FORCE, lines.s, lines.n, err);
+    /* an entry lies one level deeper here than in its table */
+    rc = js_check_depth(lines.s, lines.n, path, err);
+    if (rc == 0)
+        rc = out_put(path, OUT_FORCE, lines.s, lines.n, err);
     str_free(&lines);
     free(text);
     return rc;

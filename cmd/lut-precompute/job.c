@@ -10,6 +10,9 @@
 #include "core/sig.h"
 #include "core/str.h"
 
+#define GROWTH_MAX  64 /* a table's bytes for one of its sources' */
+#define SMALL_TABLE ((size_t)64 << 20) /* bytes that any may have */
+
 static json_t *
 size_json(size_t n)
 {
@@ -71,6 +74,41 @@ lut_text(const struct job *job, struct err *err)
     return text ? text : xstrdup("");
 }
 
+uint64_t
+job_nbytes(const struct job *job)
+{
+    uint64_t n = job->sae->n, in = job->target->in, out = job->target->out;
+    uint64_t numbers = n * (2 * in + out + 1) + in + out;
+
+    if (job->cmd->store_weights)
+        numbers += in * out;
+    return numbers * (dtype_table[job->cmd->dtype].bits / 8);
+}
+
+/* A table has latents x outputs numbers, a product that two small files can
+ * have made as large as they like: models have up to 8 outputs for an input. */
+static int
+check_size(const struct job *job, struct err *err)
+{
+    const struct target *t = job->target;
+    size_t sources = matrix_nbytes(&job->sae->encoder_weight) +
+                     matrix_nbytes(&job->sae->decoder_weight);
+    size_t products;
+    bool counted = size_mul(job->sae->n, t->out, &products) &&
+                   products < SIZE_MAX / 16; /* the rest is in files */
+    uint64_t nbytes = counted ? job_nbytes(job) : UINT64_MAX;
+
+    for (size_t i = 0; i < t->n_parts; i++)
+        sources += matrix_nbytes(&t->parts[i].w);
+    if (nbytes <= GROWTH_MAX * (uint64_t)sources + SMALL_TABLE)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: the table of %zu latents x %zu outputs has %zu bytes "
+                   "(expected at most %d times the %zu of what it is made of)",
+                   t->name, job->sae->n, t->out, (size_t)nbytes, GROWTH_MAX,
+                   sources);
+}
+
 int
 job_open(struct job *job, struct err *err)
 {
@@ -89,6 +127,8 @@ job_open(struct job *job, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: %zu latents are to be active, but it has %zu",
                        s->path, job->k, s->n);
+    if (check_size(job, err) < 0)
+        return -1;
     str_addf(&job->path, "%s/%s" LUT_SUFFIX, job->cmd->output, t->name);
     digests_open(&job->digests, s, t);
     job->lut = lut_text(job, err);
@@ -231,17 +271,6 @@ add_all(struct stw *w, struct handles *h, const struct job *job,
     if (!job->cmd->store_weights)
         return 0;
     return add(w, &h->weight_t, job, "compensation_weight_t", in, out, err);
-}
-
-uint64_t
-job_nbytes(const struct job *job)
-{
-    uint64_t n = job->sae->n, in = job->target->in, out = job->target->out;
-    uint64_t numbers = n * (2 * in + out + 1) + in + out;
-
-    if (job->cmd->store_weights)
-        numbers += in * out;
-    return numbers * (dtype_table[job->cmd->dtype].bits / 8);
 }
 
 /* The digests come late: these are their size. */

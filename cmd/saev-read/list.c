@@ -72,6 +72,33 @@ no_place(const struct list *l, const char *word, struct err *err)
     return rc;
 }
 
+/* A layer, and its place in the dump's list of them. */
+struct list_layer {
+    int64_t layer;
+    size_t place;
+};
+
+static int
+by_layer(const void *a, const void *b)
+{
+    int64_t x = ((const struct list_layer *)a)->layer;
+    int64_t y = ((const struct list_layer *)b)->layer;
+
+    return x < y ? -1 : x > y;
+}
+
+/* By their numbers: a million lines may each name one of 65536. */
+static struct list_layer *
+sorted_layers(const struct saev *s)
+{
+    struct list_layer *v = xcalloc(s->n_layers, sizeof(*v));
+
+    for (size_t i = 0; i < s->n_layers; i++)
+        v[i] = (struct list_layer){ s->layers[i], i };
+    qsort(v, s->n_layers, sizeof(*v), by_layer);
+    return v;
+}
+
 /* IMG:LAYER:PATCH. */
 static int
 parse_place(const struct list *l, const char *word, struct range *r,
@@ -81,16 +108,15 @@ parse_place(const struct list *l, const char *word, struct range *r,
     const struct saev *s = &t->dir.saev;
     const char *one = strchr(word, ':');
     const char *two = strchr(one + 1, ':');
-    int64_t img, layer, patch, row = -1;
-    size_t i = 0;
+    struct list_layer key, *found;
+    int64_t img, patch, row = -1;
 
-    if (!two || !number(word, one, &img) || !number(one + 1, two, &layer) ||
+    if (!two || !number(word, one, &img) || !number(one + 1, two, &key.layer) ||
         !number(two + 1, word + strlen(word), &patch))
         return bad_word(l, word, "is not IMG:LAYER:PATCH", err);
-    while (i < s->n_layers && s->layers[i] != layer)
-        i++;
-    if (img >= 0 && patch >= -(int64_t)s->cls_token && i < s->n_layers)
-        row = saev_view_row(&t->view, (size_t)img, i,
+    found = bsearch(&key, l->layers, s->n_layers, sizeof(key), by_layer);
+    if (img >= 0 && patch >= -(int64_t)s->cls_token && found)
+        row = saev_view_row(&t->view, (size_t)img, found->place,
                             (size_t)patch + s->cls_token);
     row -= (int64_t)t->first;
     if (row < 0 || (size_t)row >= t->n_rows)
@@ -297,7 +323,7 @@ int
 list_open(struct list *l, const struct target *t, char **words, int n_words,
           const char *path, struct err *err)
 {
-    *l = (struct list){ .t = t };
+    *l = (struct list){ .t = t, .layers = sorted_layers(&t->dir.saev) };
     l->ranges = xcalloc((size_t)n_words + 1, sizeof(*l->ranges));
     for (int i = 0; i < n_words; i++)
         if (parse_word(l, words[i], &l->ranges[l->n_ranges++], err) < 0)
@@ -321,5 +347,6 @@ list_close(struct list *l)
     free(l->text);
     str_free(&l->kept);
     free(l->ranges);
+    free(l->layers);
     *l = (struct list){ 0 };
 }

@@ -205,9 +205,10 @@ void emit_close(struct emit *emit); /* a zeroed struct is fine */
  */
 struct list {
     const struct target *t;
-    size_t n_rows;        /* of all ranges */
-    size_t n_left;        /* of them, not given yet */
-    struct range *ranges; /* [n_ranges], of the operands */
+    struct list_layer *layers; /* of the dump, by their numbers */
+    size_t n_rows;             /* of all ranges */
+    size_t n_left;             /* of them, not given yet */
+    struct range *ranges;      /* [n_ranges], of the operands */
     size_t n_ranges, next;
     FILE *file; /* NULL: none */
     const char *name;

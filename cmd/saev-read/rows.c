@@ -47,8 +47,8 @@ pump_open(struct pump *p, const struct cmd *cmd, const struct target *t,
                         .t = t,
                         .row_nbytes = t->dir.saev.row_nbytes };
     p->room = rows_of(BATCH, p->row_nbytes, BATCH_MAX);
-    if (p->room > n_rows)
-        p->room = n_rows ? n_rows : 1;
+    if (p->room > n_rows) /* none: what the metadata call a row is nowhere */
+        p->room = n_rows;
     p->buf = mem_big(p->room, p->row_nbytes, "a batch of rows", err);
     if (!p->buf || gather_open(&p->gather, t, n_threads, cmd->direct, err) < 0)
         return -1;

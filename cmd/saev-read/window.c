@@ -38,8 +38,8 @@ window_open(struct window *w, struct shuffle *s, struct err *err)
 
     *w = (struct window){ .s = s, .record = record };
     w->n_slots = s->cmd->window < s->n ? s->cmd->window : s->n;
-    w->in_room = records(STREAM, record);
-    w->out_room = (WAY + record - 1) / record;
+    w->in_room = w->n_slots ? records(STREAM, record) : 0;
+    w->out_room = w->n_slots ? (WAY + record - 1) / record : 0;
     w->slots = mem_big(w->n_slots, record, "a window", err);
     w->in = mem_big(w->in_room, record, "rows", err);
     w->out = mem_big(w->out_room, record, "rows", err);

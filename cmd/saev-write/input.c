@@ -53,6 +53,19 @@ input_close(struct input *in)
     *in = (struct input){ 0 };
 }
 
+size_t
+input_left(const struct input *in)
+{
+    size_t head = in->head_n - in->head_at, rest;
+    off_t at = lseek(in->fd, 0, SEEK_CUR);
+    struct stat st;
+
+    if (fstat(in->fd, &st) < 0 || !S_ISREG(st.st_mode) || at < 0)
+        return SIZE_MAX;
+    rest = st.st_size > at ? (size_t)(st.st_size - at) : 0;
+    return (head + rest) * (in->dtype == DT_F32 ? 1 : 2);
+}
+
 /* Bytes of the input, some: 0 at its end. */
 static ssize_t
 read_raw(struct input *in, void *to, size_t nbytes, struct err *err)

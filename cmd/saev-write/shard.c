@@ -230,7 +230,8 @@ shard_write(struct run *run, size_t shard, struct err *err)
     shard_path(run, shard, &path);
     rc = out_open(&out, path.s, flags, false, err);
     if (rc == 0 && run->end != SIZE_MAX)
-        rc = out_reserve(out, data_nbytes(run, shard), err);
+        rc = out_reserve(
+            out, smaller(data_nbytes(run, shard), input_left(&run->in)), err);
     if (rc == 0)
         n = fill_shard(run, shard, out, hash, err);
     if (rc < 0 || n < 0)

@@ -50,6 +50,10 @@ struct input {
 int input_open(struct input *in, const struct cmd *cmd, struct err *err);
 void input_close(struct input *in); /* a zeroed struct is fine */
 
+/* input_left() is how many bytes of f32 a file still has; SIZE_MAX for what is
+ * none, whose end nobody knows. */
+size_t input_left(const struct input *in);
+
 /* input_more() waits until there is a byte: 1, or 0 at the end; -1 with 'err'
  * set, EX_TEMPFAIL when asked to stop, as all that wait here. */
 int input_more(struct input *in, struct err *err);

@@ -1,9 +1,15 @@
-/* hash --check: the digests of a list, computed again. */
+/*
+ * hash --check: the digests of a list, computed again.  A file is read once,
+ * however many lines name it, by whatever names, and wherever they stand.
+ */
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cmd/st-inspect/inspect.h"
 #include "core/js.h"
 #include "core/map.h"
+#include "core/mem.h"
 
 #define LIST_MAX ((size_t)1 << 30) /* bytes */
 
@@ -20,15 +26,14 @@ read_list(struct sums *sums, const struct cmd *cmd, struct err *err)
 }
 
 static int
-put_result(struct cmd *cmd, const struct sums_line *e, const char *result,
-           struct err *err)
+put_result(struct cmd *cmd, const struct sums_line *e, struct err *err)
 {
     struct str *to = &cmd->text;
 
-    if (cmd->quiet && !strcmp(result, "ok"))
+    if (cmd->quiet && !strcmp(e->result, "ok"))
         return 0;
     if (!cmd->json) {
-        str_addf(to, "%s\t", result);
+        str_addf(to, "%s\t", e->result);
         str_esc(to, e->file.s, e->file.n);
         str_addc(to, '\t');
         str_esc(to, e->tensor.s, e->tensor.n);
@@ -36,7 +41,7 @@ put_result(struct cmd *cmd, const struct sums_line *e, const char *result,
         return text_end(cmd, err);
     }
     str_addf(to, "%s{\"result\":\"%s\",\"file\":", cmd->n_rows++ ? ",\n" : "\n",
-             result);
+             e->result);
     js_put_str(to, e->file.s, e->file.n);
     put_json_key(to, "tensor");
     if (e->tensor.s)
@@ -45,19 +50,6 @@ put_result(struct cmd *cmd, const struct sums_line *e, const char *result,
         str_adds(to, "null");
     str_addc(to, '}');
     return text_end(cmd, err);
-}
-
-/* st_find() takes names without NULs; one in it is legal, and rare. */
-static const struct st_tensor *
-find(const struct st *st, const struct str *name)
-{
-    if (!memchr(name->s, '\0', name->n))
-        return st_find(st, name->s);
-    for (size_t i = 0; i < st->n_tensors; i++)
-        if (st->tensors[i].name_n == name->n &&
-            !memcmp(st->tensors[i].name, name->s, name->n))
-            return &st->tensors[i];
-    return NULL;
 }
 
 /* The digest that the entry's thing has now; false: it is not there. */
@@ -71,7 +63,7 @@ digest_now(const struct sums_line *e, const struct st *st,
         memcpy(hex, fh->whole, HASH_MAX_HEX);
         return true;
     }
-    t = fh->tensors ? find(st, &e->tensor) : NULL;
+    t = fh->tensors ? st_find_n(st, e->tensor.s, e->tensor.n) : NULL;
     if (t)
         memcpy(hex, fh->tensors[t - st->tensors], HASH_MAX_HEX);
     return t != NULL;
@@ -88,11 +80,47 @@ is_nameless(const struct sums_line *e, const struct st *st,
            !strcmp(fh->tensors[t - st->tensors], e->digest);
 }
 
+/* Lines of one file follow each other, as the list has them. */
+static int
+by_file(const void *pa, const void *pb)
+{
+    const struct sums_line *a = *(struct sums_line *const *)pa;
+    const struct sums_line *b = *(struct sums_line *const *)pb;
+
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->dev != b->dev)
+        return a->dev < b->dev ? -1 : 1;
+    if (a->ino != b->ino)
+        return a->ino < b->ino ? -1 : 1;
+    return (a > b) - (a < b);
+}
+
 static bool
 same_file(const struct sums_line *a, const struct sums_line *b)
 {
-    return a->kind == b->kind && a->file.n == b->file.n &&
-           !memcmp(a->file.s, b->file.s, a->file.n);
+    return a->kind == b->kind && a->dev == b->dev && a->ino == b->ino && a->ino;
+}
+
+/* Which lines are of one file: pointers to all, those of a file together. */
+static struct sums_line **
+group(struct sums *list, const struct cmd *cmd, struct err *err)
+{
+    struct sums_line **v = mem_try(list->n, sizeof(*v), cmd->check, err);
+    struct stat st;
+
+    for (size_t i = 0; v && i < list->n; i++) {
+        v[i] = &list->v[i];
+        if (stat(v[i]->file.s, &st) == 0) {
+            v[i]->dev = st.st_dev;
+            v[i]->ino = st.st_ino;
+        }
+    }
+    if (v)
+        qsort(v, list->n, sizeof(*v), by_file);
+    for (size_t i = 0; v && i < list->n; i++)
+        v[i]->first = i > 0 && same_file(v[i - 1], v[i]) ? v[i - 1]->first : i;
+    return v;
 }
 
 /*
@@ -118,66 +146,74 @@ hash_entry_file(struct cmd *cmd, const struct sums_line *e, bool tensors,
     return good;
 }
 
-/* All entries of one file, [0, n). */
-static int
-check_file(struct cmd *cmd, const struct sums_line *e, size_t n,
-           struct err *err)
+/* What the n lines of one file say of it. */
+static void
+check_file(struct cmd *cmd, struct sums_line **e, size_t n)
 {
     struct file_hash fh;
     struct st st;
     bool tensors = false, good;
-    int status = 0;
 
     for (size_t i = 0; i < n; i++)
-        tensors |= e[i].tensor.s != NULL;
-    good = hash_entry_file(cmd, e, tensors, &st, &fh);
-    for (size_t i = 0; i < n && status >= 0; i++) {
+        tensors |= e[i]->tensor.s != NULL;
+    good = hash_entry_file(cmd, e[0], tensors, &st, &fh);
+    for (size_t i = 0; i < n; i++) {
         char hex[HASH_MAX_HEX];
-        bool there = good && digest_now(&e[i], &st, &fh, hex);
+        bool there = good && digest_now(e[i], &st, &fh, hex);
         bool same = there &&
-                    (!strcmp(hex, e[i].digest) || is_nameless(&e[i], &st, &fh));
+                    (!strcmp(hex, e[i]->digest) || is_nameless(e[i], &st, &fh));
 
-        if (!same)
-            status = TU_NEGATIVE;
-        if (put_result(cmd, &e[i],
-                       same    ? "ok"
+        e[i]->result = same    ? "ok"
                        : there ? "differs"
                        : good  ? "missing"
-                               : "unreadable",
-                       err) < 0)
-            status = -1;
+                               : "unreadable";
     }
     file_hash_free(&fh);
     if (tensors)
         st_close(&st);
+}
+
+/* Lines in their order, each when its file is known. */
+static int
+check_lines(struct cmd *cmd, struct sums *list, struct sums_line **v,
+            struct err *err)
+{
+    int status = 0;
+
+    for (size_t i = 0; i < list->n; i++) {
+        struct sums_line *e = &list->v[i];
+        size_t end = e->first;
+
+        while (!e->result && end < list->n && v[end]->first == e->first)
+            end++;
+        if (!e->result)
+            check_file(cmd, v + e->first, end - e->first);
+        if (strcmp(e->result, "ok") != 0)
+            status = TU_NEGATIVE;
+        if (put_result(cmd, e, err) < 0)
+            return -1;
+    }
     return status;
 }
 
 int
 check_main(struct cmd *cmd, struct err *err)
 {
+    struct sums_line **v = NULL;
     struct sums list = { 0 };
-    int status = 0;
+    int status = -1;
 
     if (cmd->n_args)
         return err_set(err, TU_USAGE,
                        "hash --check FILE takes no operands: the list names "
                        "its files");
-    if (read_list(&list, cmd, err) < 0)
-        status = -1;
-    else
+    if (read_list(&list, cmd, err) == 0 && (v = group(&list, cmd, err))) {
         str_adds(&cmd->text, cmd->json ? "[" : "result\tfile\ttensor\n");
-    for (size_t i = 0, end; status >= 0 && i < list.n; i = end) {
-        int one;
-
-        for (end = i + 1; end < list.n; end++)
-            if (!same_file(&list.v[i], &list.v[end]))
-                break;
-        one = check_file(cmd, &list.v[i], end - i, err);
-        status = one < 0 ? one : status | one;
+        status = check_lines(cmd, &list, v, err);
     }
     if (cmd->json)
         str_adds(&cmd->text, "\n]\n");
+    free(v);
     sums_free(&list);
     return status;
 }

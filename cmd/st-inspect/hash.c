@@ -94,9 +94,30 @@ put(struct cmd *cmd, const struct st *st, const struct st_tensor *t,
     return text_end(cmd, err);
 }
 
+/* Brings the tensors of each file together, in the order that they have, and
+ * says where the files' begin: [n_files + 1]. */
+static size_t *
+by_file(struct selection *sel)
+{
+    size_t n_files = sel->dir.n_files;
+    size_t *first = xcalloc(n_files + 2, sizeof(*first));
+    const struct stdir_tensor **t = xcalloc(sel->n, sizeof(*t));
+
+    for (size_t i = 0; i < sel->n; i++)
+        first[sel->t[i]->st - sel->dir.files + 2]++;
+    for (size_t i = 2; i < n_files + 2; i++)
+        first[i] += first[i - 1];
+    for (size_t i = 0; i < sel->n; i++)
+        t[first[sel->t[i]->st - sel->dir.files + 1]++] = sel->t[i];
+    memcpy(sel->t, t, sel->n * sizeof(*t));
+    free(t);
+    return first;
+}
+
+/* A file, and n of its tensors. */
 static int
-hash_file(struct cmd *cmd, const struct selection *sel, const struct st *st,
-          struct err *err)
+hash_file(struct cmd *cmd, const struct st *st,
+          const struct stdir_tensor *const *t, size_t n, struct err *err)
 {
     struct file_hash fh = { 0 };
     int status = -1;
@@ -105,15 +126,11 @@ hash_file(struct cmd *cmd, const struct selection *sel, const struct st *st,
         put(cmd, st, NULL, fh.whole, err) < 0)
         goto out;
     status = check_blob(cmd, st->path, fh.whole);
-    for (size_t i = 0; !cmd->whole && i < sel->n; i++) {
-        const struct stdir_tensor *t = sel->t[i];
-
-        if (t->st == st &&
-            put(cmd, st, t->t, fh.tensors[t->t - st->tensors], err) < 0) {
+    for (size_t i = 0; !cmd->whole && i < n; i++)
+        if (put(cmd, st, t[i]->t, fh.tensors[t[i]->t - st->tensors], err) < 0) {
             status = -1;
             break;
         }
-    }
 out:
     file_hash_free(&fh);
     return status;
@@ -163,6 +180,7 @@ hash_operand(struct cmd *cmd, const char *path, struct err *err)
 {
     struct progress p = { .what = "hash", .unit = "B", .quiet = cmd->quiet };
     struct selection sel;
+    size_t *first;
     int status = 0;
     uint64_t done = 0;
 
@@ -176,14 +194,17 @@ hash_operand(struct cmd *cmd, const char *path, struct err *err)
     }
     for (size_t i = 0; i < sel.dir.n_files; i++)
         p.total += sel.dir.files[i].file_size;
+    first = by_file(&sel);
     progress_start(&p);
     for (size_t i = 0; status >= 0 && i < sel.dir.n_files; i++) {
-        int one = hash_file(cmd, &sel, &sel.dir.files[i], err);
+        int one = hash_file(cmd, &sel.dir.files[i], sel.t + first[i],
+                            first[i + 1] - first[i], err);
 
         status = one < 0 ? one : status | one;
         progress_at(&p, done += sel.dir.files[i].file_size);
     }
     progress_end(&p);
+    free(first);
     select_close(&sel);
     return status;
 }

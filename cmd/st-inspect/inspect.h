@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "core/err.h"
 #include "core/format/st.h"
@@ -20,6 +21,10 @@
 
 #define MAX_QUANTILES 16
 #define MAX_BINS      1000
+
+/* Levels of a tree: a name of nothing but dots prints no more rows, and no
+ * longer ones, than that times its bytes. */
+#define TREE_MAX_DEPTH 64
 
 enum sort_key { SORT_NAME, SORT_FILE, SORT_SIZE };
 
@@ -37,7 +42,7 @@ struct cmd {
     enum sort_key sort;
     enum hash_kind hash;
     int dtype;     /* of cat's output; -1: as in the file */
-    int64_t depth; /* of the tree */
+    int64_t depth; /* of the tree; 0: TREE_MAX_DEPTH */
     int64_t n_bins;
     bool n_bins_given;
     double atol, rtol;
@@ -326,6 +331,10 @@ struct sums_line {
     enum hash_kind kind;
     char digest[HASH_MAX_HEX];
     struct str file, tensor; /* tensor.s NULL: the whole file */
+    dev_t dev;               /* which file that is; 0, 0: it is not there */
+    ino_t ino;
+    size_t first;       /* of its file's lines, in their order by file */
+    const char *result; /* NULL: not known yet */
 };
 
 struct sums {

@@ -137,7 +137,7 @@ parse_numbers(struct cmd *cmd, int id, const char *arg, struct err *err)
 
     switch (id) {
     case O_DEPTH:
-        return opt_i64("--depth", arg, 0, 1000, &cmd->depth, err);
+        return opt_i64("--depth", arg, 0, TREE_MAX_DEPTH, &cmd->depth, err);
     case O_BINS:
         cmd->n_bins_given = true;
         return opt_i64("--bins", arg, 1, MAX_BINS, &cmd->n_bins, err);

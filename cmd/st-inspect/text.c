@@ -38,6 +38,10 @@ width_of(const char *s, size_t nbytes)
 
 #define MAX_COLUMNS 40
 
+/* Characters.  A longer cell widens no column: the padding of all rows would be
+ * that of the longest, and a file's size squared. */
+#define ALIGN_MAX 100
+
 struct column {
     size_t width;
     bool text; /* something under the header is not a number */
@@ -52,7 +56,7 @@ measure(struct column *columns, const char *line, const char *end, bool head)
         size_t n = (size_t)((tab ? tab : end) - line);
         size_t w = width_of(line, n);
 
-        if (w > columns[c].width)
+        if (w > columns[c].width && w <= ALIGN_MAX)
             columns[c].width = w;
         if (!head && n && strspn(line, "0123456789.+-einfa") < n)
             columns[c].text = true;
@@ -76,7 +80,8 @@ align_line(struct str *to, const struct column *columns, const char *line,
     for (int c = 0; c < MAX_COLUMNS; c++) {
         const char *tab = memchr(line, '\t', (size_t)(end - line));
         size_t n = (size_t)((tab ? tab : end) - line);
-        size_t gap = columns[c].width - width_of(line, n);
+        size_t w = width_of(line, n);
+        size_t gap = w < columns[c].width ? columns[c].width - w : 0;
 
         if (!columns[c].text)
             pad(to, gap);

@@ -18,8 +18,6 @@ struct node {
     bool lone;       /* a tensor that is all of its module */
 };
 
-#define MAX_DEPTH 1000 /* of --depth 0; a hostile name can have 50 million */
-
 struct tree {
     size_t max_depth;
     size_t n, cap;
@@ -234,7 +232,7 @@ tree_main(struct cmd *cmd, struct err *err)
     /* folding keeps the order of names, which can part a module's rows */
     if (folded.n)
         qsort(folded.rows, folded.n, sizeof(*folded.rows), by_name);
-    tree.max_depth = cmd->depth ? (size_t)cmd->depth : MAX_DEPTH;
+    tree.max_depth = cmd->depth ? (size_t)cmd->depth : TREE_MAX_DEPTH;
     add_node(&tree, "", 0, 0);
     for (size_t i = 0; i < (cmd->fold ? folded.n : sel.n); i++) {
         const struct st_tensor *t = sel.t[i]->t;
