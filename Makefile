@@ -1,12 +1,14 @@
 # tensorutils: GNU make, one file, no configure.
 #   make deps       install what is missing       make            build/TOOL for every tool
 #   make demo       the main job, explained       make check      unit tests, bats, man pages
+#   make V=1 ...    every command, not a line for each tool
 #   make lint       format, layers, sizes         make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-power  what a power cut may leave   make check-faults  each call of libc that can fail, failing
 #   make check-limits  too little of everything, files that change
 #   make check-compilers  the same bits by all   make check-dead  nothing is, and the benchmarks compile
+#   make check-isa  what computes, by each instruction set here, or ISA="scalar avx2"
 #   make coverage   which lines of core the tests reach
 #   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
@@ -19,6 +21,10 @@ MANDIR  ?= $(DATADIR)/man
 BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 SECONDS ?= 60
+
+# One line for the library and each tool, none with -s; V=1 shows all commands.
+Q       := $(if $(V),,@)
+built    = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@echo 'built $@')
 
 CFLAGS  ?= -O2 -g
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -40,11 +46,13 @@ else ifdef SAN
 B       := build/san
 HARDEN  := -fPIE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 endif
+# A word of the shell's, whatever folder this is.
+quote    = '$(subst ','\'',$1)'
 # Results must not depend on the compiler: fma only where the source says so.
 # Binaries must not depend on the folder they were built in.
 # (s390x alone computes float as double in ISO C: gcc's FLT_EVAL_METHOD is 1.)
 EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine 2>&1)),-fexcess-precision=fast)
-FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread "-ffile-prefix-map=$(CURDIR)=." $(HARDEN) $(WARN) \
+FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread $(call quote,-ffile-prefix-map=$(CURDIR)=.) $(HARDEN) $(WARN) \
            -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
 LIBS     = -ljansson -lxxhash -lcrypto -lm
 # The tools are in $(B); with STATIC=half, of the same objects, in $(B)/half.
@@ -133,7 +141,8 @@ $(B)/flags: FORCE
 $(B)/flags: export W = $(CC) $(FLAGS) $(KERNELS) $(LDFLAGS)
 
 $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
-	rm -f $@ && $(AR) rcsD $@ $^
+	$Qrm -f $@ && $(AR) rcsD $@ $^
+	$(built)
 
 # Libraries that not all tools need.
 $(T)/hf-infer $(foreach d,unit bench fuzz,$(B)/test/$d/hf-infer-%): LIBS += -lpcre2-8 -lutf8proc
@@ -153,23 +162,28 @@ $(FUZZ): $(B)/test/replay.o
 endif
 $(TOOLS:%=$(T)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
+	$Q$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
+	$(if $(filter $(TOOLS:%=$(T)/%),$@),$(built))
 
 # Shims that are preloaded, which no sanitizer likes.
 FAULT   := $(if $(SAN),,$(patsubst %,$(B)/test/fault/%,shim.so netfs.so power.so run))
 $(B)/test/fault/%.so: test/fault/%.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) -U_FORTIFY_SOURCE -fPIC -MMD -MP -shared $(LDFLAGS) -o $@ $< -ldl
+	$Q$(CC) $(FLAGS) -U_FORTIFY_SOURCE -fPIC -MMD -MP -shared $(LDFLAGS) -o $@ $< -ldl
 $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
-	$(CC) $(FLAGS) -pie $(LDFLAGS) -o $@ $^
+	$Q$(CC) $(FLAGS) -pie $(LDFLAGS) -o $@ $^
 
 # Debian's python3 has numpy; another python3 may stand before it in PATH.
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
-TESTENV  = PATH="$(CURDIR)/$(T):$$PATH" PYTHON='$(PYTHON)' BUILD='$(CURDIR)/$(B)' LEFT_OUT='$(LEFT_OUT)'
+TESTENV  = PATH=$(call quote,$(CURDIR)/$T):"$$PATH" PYTHON=$(call quote,$(PYTHON)) BUILD=$(call quote,$(CURDIR)/$B) LEFT_OUT='$(LEFT_OUT)'
 
 check: all $(UNIT) $(FAULT) $(FUZZ)
-	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ)
-	@if command -v mandoc >/dev/null; then mandoc -Tlint -Wwarning man/*.[1-9]; else echo 'man pages: SKIP, no mandoc here'; fi
+	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ) test/*.bats man/*.[1-9]
+
+# The tests that compute, which test/computes names, with TU_ISA as each that
+# this machine has, or those of ISA=; BEST=no: but its best, as make check runs.
+check-isa: all $(UNIT)
+	@$(TESTENV) ISA='$(ISA)' BEST='$(BEST)' sh scripts/check-isa.sh $(B)/test/unit
 
 # Each call of libc that can fail does so, in one run after another: an hour.
 check-faults: all $(FAULT)
@@ -182,7 +196,7 @@ check-limits: all $(FAULT)
 	@$(TESTENV) sh scripts/limits.sh
 
 demo: all
-	sh scripts/demo/demo.sh $(T)
+	@sh scripts/demo/demo.sh $(T)
 
 bench: all $(BENCH)
 	@$(TESTENV) PEERS='$(PEERS)' sh scripts/bench.sh
@@ -270,6 +284,6 @@ clean:
 	rm -rf build
 
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check check-dead coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-kills check-limits check-power check-slurm deps fmt lint install clean FORCE
+.PHONY: all check check-dead coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-isa check-kills check-limits check-power check-slurm deps fmt lint install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

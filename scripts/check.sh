@@ -1,33 +1,92 @@
 #!/bin/sh
-# Runs the unit tests named as arguments, then every .bats file, as many side
-# by side as there are CPUs; ends with one line that counts them all:
-# "N passed, N failed, N skipped".
+# check.sh FILE...: runs unit tests, then .bats files, as many at a time as there
+# are CPUs, and mandoc on man pages.  A line for each test file as it ends; at
+# the end what failed, and one line that counts all tests: "N passed, N failed,
+# N skipped".
 case ${TMPDIR-} in *[[:space:]]*) unset TMPDIR ;; esac # many tests split words
+
+# count PATTERN FILE...: lines of TAP that match.
+count() {
+    pattern=$1
+    shift
+    cat "$@" | grep -ci "$pattern"
+}
+passed='^ok ' skipped='^ok .*# skip' failed='^not ok '
+
+# tally FILE...: "N passed, N failed, N skipped".
+tally() {
+    skips=$(count "$skipped" "$@")
+    echo "$(($(count "$passed" "$@") - skips)) passed," \
+        "$(count "$failed" "$@") failed, $skips skipped"
+}
+
+# log LOGS FILE: where its logs begin, a name for each file.
+log() {
+    echo "$1/$(echo "$2" | tr / +)"
+}
+
+# check.sh -1 LOGS FILE: one of them.  LOG.tap is what it said, .err its standard
+# error, .status is there when it has ended.
+if [ "${1-}" = -1 ]; then
+    log=$(log "$2" "$3") name=${3##*test/} status=0
+    case $3 in
+    *.bats) set -- bats --tap "$3" ;;
+    *) set -- "$3" ;;
+    esac
+    "$@" >"$log.tap" 2>"$log.err" || status=$?
+    said=$(tally "$log.tap" | sed 's/, 0 failed//; s/, 0 skipped//')
+    case $status,$said in
+    0,*) ;;
+    *failed*) said="$said  <<<" ;;
+    *) said="$said, ended with status $status  <<<" ;;
+    esac
+    printf '%-28s %s\n' "$name" "$said"
+    echo "$status" >"$log.status"
+    exit 0
+fi
+
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-status=0
-for t in "$@"; do
-    echo "# $t"
-    "$t" >"$logs/unit" || {
-        status=1
-        echo "# $t: failed"
-    }
-    cat "$logs/unit" >>"$logs/all"
-    grep -v '^ok' "$logs/unit"
+units='' bats='' pages=''
+for t; do
+    case $t in
+    *.bats) bats="$bats $t" ;;
+    *.[1-9]) pages="$pages $t" ;;
+    *) units="$units $t" ;;
+    esac
 done
-# The longest first: none of them is then left alone at the end.  Each file's
-# words come together, when it has ended.
-# shellcheck disable=SC2011,SC2012,SC2016
-ls -S test/*.bats | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I '{}' sh -c '
-    to=$1/$(basename "$2")
-    bats --tap "$2" >"$to" || { touch "$1/failed"; echo "# $2: failed"; }
-    grep -v "^ok" "$to"
-    exit 0' sh "$logs" '{}' || status=1 # one was killed: its file was not counted
-[ ! -e "$logs/failed" ] || status=1
-cat "$logs"/*.bats >>"$logs/all"
-skipped=$(grep -ci '^ok .*# skip' "$logs/all")
-passed=$(($(grep -c '^ok ' "$logs/all") - skipped))
-failed=$(grep -c '^not ok ' "$logs/all")
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ] || status=1
+# each FILE...: as many at a time as there are CPUs.  The longest first: none of
+# them is then left alone at the end.
+each() {
+    # shellcheck disable=SC2011,SC2012
+    ls -S "$@" | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I '{}' sh "$0" -1 "$logs" '{}'
+}
+# shellcheck disable=SC2086 # names without spaces
+{
+    [ -z "$units" ] || each $units
+    [ -z "$bats" ] || each $bats
+}
+status=0
+if [ -n "$pages" ] && command -v mandoc >/dev/null; then
+    # shellcheck disable=SC2086
+    mandoc -Tlint -Wwarning $pages >"$logs/mandoc" 2>&1 || status=1
+elif [ -n "$pages" ]; then
+    echo 'man pages: skipped, no mandoc here'
+fi
+
+for t in $units $bats; do
+    log=$(log "$logs" "$t")
+    [ "$(cat "$log.status" 2>/dev/null)" != 0 ] || continue
+    status=1
+    printf '\n%s failed' "$t"
+    if [ -e "$log.status" ]; then echo; else echo ': it was killed'; fi
+    awk '/^ok /{ of = 0 } /^not ok /{ of = 1 } of' "$log.tap"
+    tail -n 40 "$log.err"
+done
+if [ -s "$logs/mandoc" ]; then
+    printf '\nman pages:\n'
+    cat "$logs/mandoc"
+fi
+echo
+tally "$logs"/*.tap
 exit $status

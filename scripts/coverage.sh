@@ -22,19 +22,15 @@ for t in "$@"; do
     }
 done
 
-# without FLAG: does this CPU lack it?
-lacking=
-without() {
-    ! grep -qsw "$1" /proc/cpuinfo || return 1
-    lacking="$lacking $1"
-}
 # Counts of threads that meet may be wrong, even negative; 0 stays 0.
-set -- --gcov-ignore-parse-errors -e '.*_neon\.c'
-without avx2 && set -- "$@" -e '.*_avx2\.c'
-without avx512vl && set -- "$@" -e '.*_avx512\.c'
-without avx512_vnni && set -- "$@" -e '.*_avx512vnni\.c'
-without avx512_bf16 && set -- "$@" -e '.*_avx512bf16\.c'
-without amx_int8 && set -- "$@" -e '.*_amx\.c'
+set -- --gcov-ignore-parse-errors
+isas=$(sed -n 's/^ISAS += //p' build/cov/isa.mk) lacking=
+for isa in $isas; do
+    TU_ISA=$isa lut-apply -i none none none 2>/dev/null
+    [ $? -eq 2 ] || continue
+    lacking="$lacking $isa"
+    set -- "$@" -e ".*_$isa\.c"
+done
 for folder in 'core/[^/]*$' 'core/format/' 'core/kernel/'; do
     gcovr -r . -f "$folder" "$@" build/cov 2>/dev/null | grep '^TOTAL' |
         sed "s,^TOTAL,${folder%%\[*},"

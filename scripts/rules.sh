@@ -44,11 +44,14 @@ purpose() {
     *) head -4 "$1" | grep -v '^#!\|^# shellcheck' | grep -q '^# ' ;;
     esac
 }
+isas=$(sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.def 2>/dev/null | paste -sd'|')
 for f in $sources; do
     own=${f%.c}.h
     head -1 "$f" | grep -qF "#include \"$own\"" && f=$own
-    general=$(printf '%s\n' "$f" | sed -E 's/_(scalar|avx2|avx512|avx512vnni|avx512bf16|amx|neon)\.c$/.h/')
-    [ -e "$general" ] && f=$general
+    general=$(printf '%s\n' "$f" | sed -E "s/_($isas)\.c$//")
+    for own in "$general.h" "${general}_simd.h"; do
+        [ -e "$own" ] && f=$own
+    done
     purpose "$f" || bad "$f: its first lines do not say what it is for"
 done
 

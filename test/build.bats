@@ -30,7 +30,27 @@ commands() {
     done
 }
 
-@test "layers: each wrong include is found, and a print in core, a file or thread made elsewhere" {
+@test "make: the folder's name, whatever characters it has, is not run" {
+    unset MAKEFLAGS MAKELEVEL
+    commands bats
+    echo 'printf "%s\n" "$BUILD" "${PATH%%:*}"' >>bin/bats
+    PATH=$PWD/bin:$PATH
+    odd="a b;touch PWNED;\$(touch PWNED)\`touch PWNED\`'\"\$x&|<>(){}\\"
+    mkdir -p "$odd/core/kernel" "$odd/scripts"
+    cd "$odd"
+    cp "$ROOT/Makefile" .
+    cp "$ROOT"/core/err.[ch] core
+    cp "$ROOT"/core/kernel/isa.def core/kernel
+    cp "$ROOT"/scripts/{isa,libs}.sh scripts
+    make -s build/core/err.o
+    [ "$(grep -acF 'touch PWNED' build/core/err.o)" = 0 ]
+    run -0 make -s check-slurm
+    [ "$output" = "$PWD/build
+$PWD/build" ]
+    [ -z "$(find .. -name PWNED)" ]
+}
+
+@test "layers: each wrong include is found, and a print in core, a file, thread or regex made elsewhere" {
     need_commands git
     git init -q tree && cd tree
     mkdir -p core/format core/kernel cmd/a cmd/b
@@ -58,6 +78,8 @@ commands() {
     try core/format/x.c '    f = fopen(path, "w");'
     try core/x.c '    fd = mkstemp(name);'
     try cmd/b/x.c '    pthread_create(&thread, NULL, run, NULL);'
+    try cmd/b/x.c '#include <pcre2.h>'
+    try core/format/x.c '#include <pcre2.h>'
 }
 
 # hiding HEADER...: the compiler ./cc does not find these.
@@ -77,8 +99,8 @@ hiding() {
     for t in lut-apply lut-precompute saev-read saev-write st-inspect; do
         grep -q -- "-o $PWD/b/$t " said
     done
-    run -1 grep -E -- "-o [^ ]*/(hf-infer|kvc-convert|moe-sft|peft)" said
-    run -1 grep -E -- "-l(pcre2|utf8proc|z)" said
+    run -1 grep -E -- "-o [^ ]*/(hf-infer|kvc-convert|moe-sft|peft|regex)" said
+    run -1 grep -E -- "-l(pcre2|utf8proc|z)|core/(regex|format/peft)\\.c" said
     # and they come when it does
     rm -r hidden
     run -0 make -n -C "$ROOT" B="$PWD/b" CC="$PWD/cc" all
@@ -141,15 +163,52 @@ hiding() {
     done
 }
 
+@test "make check: a line a file as it ends, then what failed, then the count" {
+    mkdir scripts test bin man
+    cp "$ROOT/scripts/check.sh" scripts
+    printf '#!/bin/sh\ncat "$2"\nexit $(grep -c "^not" "$2")\n' >bin/bats
+    printf '#!/bin/sh\necho ok 1 - it\n' >bin/works
+    printf '#!/bin/sh\necho ok 1 - it\necho "# twice"\necho "not ok 2 - that"\necho "# because"\nexit 1\n' >bin/fails
+    printf '#!/bin/sh\necho ok 1 - it\necho why >&2\nexit 139\n' >bin/dies
+    printf '#!/bin/sh\n' >bin/mandoc
+    chmod +x bin/*
+    printf 'ok 1 a\nok 2 b # skip no c\n' >test/a.bats
+    PATH=$PWD/bin:$PATH run -0 sh scripts/check.sh bin/works test/a.bats
+    [ "$(sed 's/  */ /' <<<"$output")" = "$(printf '%s\n' 'bin/works 1 passed' \
+        'a.bats 1 passed, 1 skipped' '' '2 passed, 0 failed, 1 skipped')" ]
+    printf 'not ok 1 d\n# (in d)\nok 2 e\n# of e\n' >test/b.bats
+    # another of the same name
+    mkdir other
+    cp bin/works other/fails
+    PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh bin/fails bin/dies other/fails test/*.bats
+    # they end in any order
+    [ "$(sed 's/  */ /' <<<"$output" | sed 5q | sort)" = "$(printf '%s\n' 'a.bats 1 passed, 1 skipped' \
+        'b.bats 1 passed, 1 failed  <<<' 'bin/dies 1 passed, ended with status 139  <<<' \
+        'bin/fails 1 passed, 1 failed  <<<' 'other/fails 1 passed')" ]
+    [ "$(sed 1,5d <<<"$output")" = "$(printf '%s\n' '' \
+        'bin/fails failed' 'not ok 2 - that' '# because' '' \
+        'bin/dies failed' 'why' '' \
+        'test/b.bats failed' 'not ok 1 d' '# (in d)' '' \
+        '5 passed, 2 failed, 1 skipped')" ]
+    # a page that mandoc warns of
+    printf '#!/bin/sh\necho x.1: bad\nexit 2\n' >bin/mandoc
+    rm test/b.bats
+    : >man/x.1
+    PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh test/a.bats man/x.1
+    [ "${lines[-2]}" = "x.1: bad" ]
+}
+
 @test "make check: a test file whose run is killed is a failure" {
     mkdir scripts test bin
     cp "$ROOT/scripts/check.sh" scripts
     # instead of bats: $PPID is the shell that would say how it ended
     printf '#!/bin/sh\n[ "$2" != test/b.bats ] || kill -9 $PPID\necho ok 1 a\n' >bin/bats
-    chmod +x bin/bats
+    printf '#!/bin/sh\n' >bin/mandoc
+    chmod +x bin/bats bin/mandoc
     : >test/a.bats
-    PATH=$PWD/bin:$PATH run -0 sh scripts/check.sh
+    PATH=$PWD/bin:$PATH run -0 sh scripts/check.sh test/*.bats
     [ "${lines[-1]}" = "1 passed, 0 failed, 0 skipped" ]
     : >test/b.bats
-    PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh
+    PATH=$PWD/bin:$PATH run -1 sh scripts/check.sh test/*.bats
+    [[ $output == *"test/b.bats failed: it was killed"* ]]
 }

@@ -371,6 +371,41 @@ cross_tree() {
     run -2 sh scripts/check-compilers.sh O9
 }
 
+@test "check-isa.sh: an instruction set that fails, the best left out, one that is none" {
+    tree check-isa.sh check.sh
+    mkdir core/kernel
+    cp "$ROOT/core/kernel/isa.def" core/kernel
+    inner_bats
+    # a machine whose best is avx2
+    stub lut-apply <<<'case $TU_ISA in scalar | avx2) exit 66 ;; *) exit 2 ;; esac'
+    mkdir units
+    printf '#!/bin/sh\necho "ok 1 - u by $TU_ISA"\n' >units/u
+    chmod +x units/u
+    printf '# tests\nyes a.bats\nno b.bats\neach c.bats\nyes unit/u\nno unit/v\nyes unit/left-out\n' >test/computes
+    echo '@test "b" { false; }' | tee test/c.bats >test/b.bats
+    isas() { # isas STATUS TEST: of a.bats with this in it
+        printf '@test "a" { %s; }\n' "$2" >test/a.bats
+        run "-$1" sh scripts/check-isa.sh units
+    }
+    isas 0 'echo "$TU_ISA" >>seen'
+    [ "$(cat seen)" = "$(printf 'scalar\navx2')" ]
+    [ "${lines[-1]}" = "scalar: 2 passed, 0 failed, 0 skipped; avx2: 2 passed, 0 failed, 0 skipped" ]
+    isas 1 '[ "$TU_ISA" = avx2 ]'
+    [ "${lines[-2]}" = "scalar: not ok 1 a" ]
+    [ "${lines[-1]}" = "scalar: 1 passed, 1 failed, 0 skipped; avx2: 2 passed, 0 failed, 0 skipped" ]
+    ISA="avx2 avx512" isas 0 '[ "$TU_ISA" = avx2 ]'
+    [ "${lines[-1]}" = "avx2: 2 passed, 0 failed, 0 skipped; avx512: not here" ]
+    ISA="scalar avx2" BEST=no isas 0 '[ "$TU_ISA" = scalar ]'
+    [ "${lines[-1]}" = "scalar: 2 passed, 0 failed, 0 skipped; avx2: the best here, see make check" ]
+    ISA=sse9 isas 2 true
+}
+
+@test "test/computes: says of each test whether an instruction set can change it" {
+    cd "$ROOT"
+    diff <(ls test/*.bats test/unit/*.c | sed 's|^test/||; s|\.c$||' | sort) <(sed -nE 's/^(yes|each|no) //p' test/computes | sort)
+    run ! grep -vE '^(#|(yes|each|no) [a-z])' test/computes
+}
+
 @test "NEWS: as many commands, writers and fuzzers as there are" {
     cd "$ROOT"
     news=$(tr -s ' \n' ' ' <NEWS)

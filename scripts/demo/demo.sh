@@ -1,15 +1,13 @@
 #!/bin/sh
-# `make demo`: demo.sh BUILD_DIR [DEMO_DIR].  Inspects and verifies the model
-# in DEMO_DIR (default: the repository's demo), asks it the questions of
-# expected.tsv and compares ids and logits with torch's.  Status 1 if anything
-# differs.
+# shellcheck disable=SC2016 # what is shown is expanded when it is run
+# `make demo`: demo.sh BUILD_DIR [DEMO_DIR [OUT_DIR]].  Inspects and verifies the
+# model in DEMO_DIR (default: demo), asks it the questions of expected.tsv and
+# compares ids and logits with torch's; makes a table and adapters in OUT_DIR
+# (default: BUILD_DIR/demo), anew each time.  Every command is shown as it is
+# run, so that it can be typed.  Status 1 if anything differs.
 set -eu
 LC_ALL=C # numbers with a point
 export LC_ALL
-PATH=$(cd "$1" && pwd):$PATH
-cd "${2:-$(dirname "$0")/../../demo}"
-model=qwen3-tiny
-moe=qwen3-moe-tiny
 n_new=60
 max_error=0.0002 # of a logit: what hf-infer(1) promises
 tab=$(printf '\t')
@@ -21,10 +19,10 @@ say() {
     echo "$*" | fold -s -w 78
 }
 
-# step COMMAND...: shows and runs it.
+# step LINE: shows and runs it, a line that can be typed.
 step() {
-    printf '\n$ %s\n' "$*"
-    "$@" || failed=1
+    printf '\n$ %s\n' "$1"
+    eval "$1" || failed=1
 }
 
 differs() {
@@ -33,10 +31,10 @@ differs() {
 }
 
 # compare IDS MEAN STD TOP: our logits after the prompt against torch's, with
-# TOP as "id:logit ...".  Prints the table and notes the largest error in
+# TOP as "id:logit ...".  Prints the table and adds the largest error to
 # $errors; 1 if an id differs or an error is too large.
 compare() {
-    hf-infer "$model" --ids "$1" --top 5 | awk -F '\t' \
+    hf-infer qwen3-tiny --ids "$1" --top 5 | awk -F '\t' \
         -v mean="$2" -v std="$3" -v top="$4" -v max="$max_error" \
         -v errors="$errors" '
         function check(ours, torch, what,   e) {
@@ -62,82 +60,42 @@ compare() {
             check($2, w[2], $3)
         }
         END {
-            printf "%.9f\n", worst >errors
+            printf "%.9f\n", worst >>errors
             exit bad || NR != n + 3
         }'
-}
-
-# nll NAME MODEL [OPTION...]: the mean over a text, shown and left in $nll.
-nll() {
-    name=$1
-    shift
-    nll=$(hf-infer "$@" --nll --json -q --file held-out.txt |
-        sed 's/.*"nll_mean":\([^,]*\),.*/\1/')
-    printf '    %-34s %s\n' "$name" "$nll"
 }
 
 # A line of the table: the answer as text, then ids and logits to compare.
 question() {
     n=$((n + 1))
-    printf '\n$ hf-infer %s -n %s --greedy -p "%b"\n' "$model" "$n_new" "$1"
-    got=$(printf '%b' "$1" | hf-infer "$model" -n "$n_new" --greedy)
+    printf '\n$ hf-infer qwen3-tiny -n %s --greedy -p "%b"\n' "$n_new" "$1"
+    got=$(printf '%b' "$1" | hf-infer qwen3-tiny -n "$n_new" --greedy)
     printf '%s\n' "$got"
     [ "$got" = "$(printf '%b' "$4")" ] || differs "torch says: $4"
-    got=$(printf '%b' "$1" | hf-infer "$model" --encode)
+    got=$(printf '%b' "$1" | hf-infer qwen3-tiny --encode)
     [ "$got" = "$2" ] || differs "ids of the prompt are $got, torch's $2"
     # hf-infer ends with the end-of-text token, torch's list before it.
-    got=$(hf-infer "$model" --ids "$2" -n "$n_new" --greedy --ids-out)
+    got=$(hf-infer qwen3-tiny --ids "$2" -n "$n_new" --greedy --ids-out)
     [ "${got% *}" = "$3" ] || differs "ids of the answer are $got, torch's $3"
-    compare "$2" "$5" "$6" "$7" || differs "the logits"
+    compare "$2" "$5" "$6" "$7" >"$logits" || {
+        differs "the logits"
+        cat "$logits"
+    }
 }
 
-errors=$(mktemp)
-worst=$(mktemp)
-tables=$(mktemp -d)
-work=$(mktemp -d)
-trap 'rm -rf "$errors" "$worst" "$tables" "$work"' EXIT
+# nll MODEL [OPTIONS]: on the held-out text, shown; its mean is left in $nll.
+nll() {
+    printf '\n$ hf-infer %s --nll --json -q --file held-out.txt\n' "$*"
+    nll=$(eval "hf-infer $* --nll --json -q --file held-out.txt" | tee "$json" |
+        sed 's/.*"nll_mean":\([^,]*\),.*/\1/')
+    cat "$json"
+}
 
-say "demo/$model is a small language model: the architecture of Qwen3, its" \
-    "weights in BF16 in a safetensors file, and its own tokenizer. What is in" \
-    "it, one row for each kind of tensor, and where the parameters are:"
-step st-inspect list --fold --align "$model"
-step st-inspect tree --depth 2 --align "$model"
-say "Is the file sound, and are all files those that were trained?"
-step st-inspect verify -v "$model"
-step st-inspect hash --check SHA256SUMS
-say "Now the model answers, always with the likeliest token. Below each" \
-    "answer are the logits after the prompt, mean, standard deviation and the" \
-    "five largest, beside those that torch computed in float64 from the same" \
-    "weights. In a token's name G with a dot is a space, C with one a newline:"
-while IFS=$tab read -r prompt ids answer_ids answer mean std top; do
-    [ "$prompt" = prompt ] && continue
-    question "$prompt" "$ids" "$answer_ids" "$answer" "$mean" "$std" "$top"
-    cat "$errors" >>"$worst"
-done <expected.tsv
-say "demo/sae is a sparse autoencoder, trained on what the MLP of layer 1" \
-    "reads. A lookup table made with it takes the place of gate_proj and" \
-    "up_proj. How well does the model then know a text that it was not" \
-    "trained on? The mean negative log-likelihood of a token, dense and with" \
-    "the table, whose error is compensated for none, a quarter, and all of the" \
-    "layer's inputs:"
-step lut-precompute -m "$model" -s sae --fuse gate_up -o "$tables"
-echo
-nll dense "$model"
-dense=$nll
-nll 'table' "$model" --lut "$tables"
-nll 'table, --ratio 0.25' "$model" --lut "$tables" --ratio 0.25
-nll 'table, --ratio 1' "$model" --lut "$tables" --ratio 1
-# All of it compensated is the dense layer but for the table's BF16.
-echo "$dense $nll" | awk '{ d = $1 - $2; exit NF != 2 || d * d > 1e-6 }' ||
-    differs "with everything compensated it should be $dense"
-say "demo/$moe has experts: in each layer a router sends every token to two" \
-    "of four small MLPs. In a copy all experts of the first layer lose their" \
-    "down_proj: zeros. What the whole layer makes of demo/training.txt is what" \
-    "LoRA adapters of the four learn to give again, from what goes into it:"
-# damage COPY: overwrites four tensors where st-inspect says they lie.
+# A copy of the model of experts in which all experts of the first layer lose
+# their down_proj: zeros where st-inspect says that these tensors lie.
 damage() {
     mkdir "$1"
-    cp "$moe"/* "$1"
+    cp qwen3-moe-tiny/* "$1"
     chmod u+w "$1"/*
     st-inspect list --long -t 'model.layers.0.mlp.experts.*.down_proj.weight' \
         "$1" | sed 1d | cut -f 4,5 |
@@ -146,32 +104,97 @@ damage() {
                 seek="$offset" conv=notrunc 2>/dev/null
         done
 }
-damage "$work/damaged"
-acts="--ctx 64 --file training.txt -q"
-# shellcheck disable=SC2086 # options are words
-step hf-infer "$moe" --acts in:gate_proj:0 $acts -o "$work/in.npy"
-# shellcheck disable=SC2086
-step hf-infer "$moe" --acts mlp:0 $acts -o "$work/out.npy"
-step moe-sft init -b "$work/damaged" --layer 0 --rank 16 --alpha 16 \
-    -o "$work/lora.safetensors"
-step moe-sft train -b "$work/damaged" --layer 0 -l "$work/lora.safetensors" \
-    -i "$work/in.npy" --target "$work/out.npy" -o "$work/run" -n 200 \
-    --length 64 --lr 1e-2 --schedule cosine --shuffle --log "$work/log.tsv"
-awk -F '\t' 'NR == 1 || NR == 2 || (NR - 1) % 50 == 0 {
-    print "    " $1 "\t" $2 }' "$work/log.tsv"
-echo
-nll 'experts' "$moe"
+
+errors=$(mktemp) logits=$(mktemp) json=$(mktemp)
+trap 'rm -f "$errors" "$logits" "$json"' EXIT
+
+# quoted PATH: as a shell reads it, from here.
+quoted() {
+    case $1 in
+    /*) printf '"%s"' "$1" ;;
+    *) printf '"$PWD/%s"' "$1" ;;
+    esac
+}
+say "Every command can be typed as it stands, after this line:"
+step "PATH=$(quoted "$1"):\$PATH OUT=$(quoted "${3-$1/demo}"); cd ${2-demo}"
+[ "$failed" -eq 0 ] || exit 1
+rm -rf "$OUT"
+mkdir "$OUT"
+
+say "qwen3-tiny is a small language model: the architecture of Qwen3, its" \
+    "weights in BF16 in a safetensors file, and its own tokenizer. What is in" \
+    "it, one row for each kind of tensor, and where the parameters are:"
+step 'st-inspect list --fold --align qwen3-tiny'
+step 'st-inspect tree --depth 2 --align qwen3-tiny'
+say "Is the file sound, and are all files those that were trained?"
+step 'st-inspect verify -v qwen3-tiny'
+step 'st-inspect hash --check SHA256SUMS'
+say "Now the model answers, always with the most likely token:"
+while IFS=$tab read -r prompt ids answer_ids answer mean std top; do
+    [ "$prompt" = prompt ] && continue
+    question "$prompt" "$ids" "$answer_ids" "$answer" "$mean" "$std" "$top"
+done <expected.tsv
+say "The logits after the last prompt: mean, standard deviation and the five" \
+    "largest, next to those that torch computed in float64 from the same" \
+    "weights:"
+cat "$logits"
+say "sae is a sparse autoencoder, trained on what the MLP of layer 1 reads. A" \
+    "lookup table made with it takes the place of gate_proj and up_proj. How" \
+    "well does the model then predict a text that it was not trained on? First" \
+    "the model as it is, then with the table, whose error is compensated for" \
+    "none, a quarter, and all of the layer's inputs:"
+step 'lut-precompute -m qwen3-tiny -s sae --fuse gate_up -f -o "$OUT/lut"'
+nll qwen3-tiny
+dense=$nll
+nll qwen3-tiny --lut '"$OUT/lut"'
+table=$nll
+nll qwen3-tiny --lut '"$OUT/lut"' --ratio 0.25
+quarter=$nll
+nll qwen3-tiny --lut '"$OUT/lut"' --ratio 1
+# All of it compensated is the dense layer but for the table's BF16.
+echo "$dense $nll" | awk '{ d = $1 - $2; exit NF != 2 || d * d > 1e-6 }' ||
+    differs "with everything compensated it should be $dense"
+compensated=$nll
+say "qwen3-moe-tiny has experts: in each layer a router sends every token to" \
+    "two of four small MLPs. \$OUT/damaged is a copy in which all experts of" \
+    "the first layer have lost their down_proj: zeros. LoRA adapters of the" \
+    "four learn to repair it, from what the whole layer reads and writes:"
+damage "$OUT/damaged"
+acts='--ctx 64 --file training.txt -q -f'
+step "hf-infer qwen3-moe-tiny --acts in:gate_proj:0 $acts -o \"\$OUT/in.npy\""
+step "hf-infer qwen3-moe-tiny --acts mlp:0 $acts -o \"\$OUT/out.npy\""
+step 'moe-sft init -b "$OUT/damaged" --layer 0 --rank 16 --alpha 16 \
+    -f -o "$OUT/lora.safetensors"'
+step 'moe-sft train -b "$OUT/damaged" --layer 0 -l "$OUT/lora.safetensors" \
+    -i "$OUT/in.npy" --target "$OUT/out.npy" -f -o "$OUT/run" -n 200 \
+    --length 64 --lr 1e-2 --schedule cosine --shuffle --log "$OUT/log.tsv"'
+step 'cut -f 1,2 "$OUT/log.tsv" | awk "NR <= 2 || (NR - 1) % 50 == 0"'
+nll qwen3-moe-tiny
 whole=$nll
-nll 'damaged' "$work/damaged"
+nll '"$OUT/damaged"'
 damaged=$nll
-nll 'damaged, --lora' "$work/damaged" --lora "$work/run"
+nll '"$OUT/damaged"' --lora '"$OUT/run"'
 echo "$whole $damaged $nll" |
     awk '{ exit NF != 3 || $2 < $1 + 1 || $3 > $2 - ($2 - $1) * 3 / 4 }' ||
     differs "less than three quarters of what was lost came back"
-say "That was: one model inspected and verified, $n questions answered. Token" \
-    "ids of prompts and answers were compared with torch's for equality, and" \
-    "logits within $max_error; the largest error was" \
-    "$(sort -n "$worst" | tail -n 1)."
+
+row() {
+    printf '    %-38s %10.6f\n' "$1" "$2"
+}
+say "RESULT"
+say "One model inspected and verified, $n questions answered. Token ids of" \
+    "prompts and answers are compared with torch's for equality, and logits" \
+    "within $max_error: the largest error was $(sort -n "$errors" | tail -n 1)." \
+    "Mean negative log-likelihood of a token of demo/held-out.txt, in nats:"
+echo
+row 'qwen3-tiny' "$dense"
+row 'with a lookup table' "$table"
+row 'with a lookup table, --ratio 0.25' "$quarter"
+row 'with a lookup table, --ratio 1' "$compensated"
+row 'qwen3-moe-tiny' "$whole"
+row 'damaged' "$damaged"
+row 'damaged, --lora' "$nll"
+say "The table, the damaged copy and its adapter are kept in ${3-$1/demo}."
 if [ "$failed" -ne 0 ] || [ "$n" -eq 0 ]; then
     echo "Something differs: see the lines above."
     exit 1

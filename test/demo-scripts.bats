@@ -1,0 +1,29 @@
+# What made the demo model's texts: scripts/demo makes them again, and its
+# tokenizer in Python is hf-infer's.
+load helpers
+
+@test "demo: the scripts make the same corpus and tokenizer again" {
+    "$PYTHON" -B "$ROOT/scripts/demo/corpus.py" corpus
+    "$PYTHON" -c 'end = "<|endoftext|>"
+import sys; own, all, seen = (open(f).read().split(end) for f in sys.argv[1:])
+all, seen = ({d.strip() for d in docs} for docs in (all, seen))
+assert len(own) == 32 and set(own) <= all and not set(own) & seen
+' "$ROOT/demo/held-out.txt" corpus/held-out.txt corpus/train.txt
+    "$PYTHON" -B "$ROOT/scripts/demo/bpe.py" corpus/train.txt model
+    cmp model/tokenizer.json "$DEMO/tokenizer.json"
+    cmp model/tokenizer_config.json "$DEMO/tokenizer_config.json"
+}
+
+@test "hf-infer --encode: the demo's corpus has the ids that bpe.py gives it" {
+    "$PYTHON" -B "$ROOT/scripts/demo/corpus.py" corpus
+    PYTHONPATH=$ROOT/scripts/demo "$PYTHON" -B -c '
+import sys, bpe
+tok = bpe.Tokenizer(sys.argv[1])
+print(*tok.encode(open("corpus/train.txt", newline="").read()))
+' "$DEMO/tokenizer.json" >want
+    [ "$(wc -w <want)" -gt 100000 ]
+    hf-infer "$DEMO" --encode <corpus/train.txt >got
+    cmp want got
+    hf-infer "$DEMO" --decode <got >back
+    cmp back corpus/train.txt
+}
