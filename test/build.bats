@@ -31,7 +31,7 @@ commands() {
 }
 
 @test "make: the folder's name, whatever characters it has, is not run" {
-    unset MAKEFLAGS MAKELEVEL
+    unset MAKEFLAGS MAKELEVEL SAN
     commands bats
     echo 'printf "%s\n" "$BUILD" "${PATH%%:*}"' >>bin/bats
     PATH=$PWD/bin:$PATH
