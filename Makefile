@@ -22,7 +22,7 @@ BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 SECONDS ?= 60
 
-# One line for the library and each tool, none with -s; V=1 shows all commands.
+# One line for each library and tool, none with -s; V=1 shows all commands.
 Q       := $(if $(V),,@)
 built    = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@echo 'built $@')
 
@@ -54,7 +54,10 @@ quote    = '$(subst ','\'',$1)'
 EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine 2>&1)),-fexcess-precision=fast)
 FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread $(call quote,-ffile-prefix-map=$(CURDIR)=.) $(HARDEN) $(WARN) \
            -I. -D_GNU_SOURCE -DVERSION='"$(VERSION)"' $(CPPFLAGS) $(CFLAGS)
-LIBS     = -ljansson -lxxhash -lcrypto -lm
+# Each tool is linked with those that it needs.
+LIBS     = -Wl,--as-needed -ljansson -lxxhash -lcrypto $(if $(call lacks,pcre2),,-lpcre2-8) \
+           $(if $(call lacks,utf8proc),,-lutf8proc) $(if $(call lacks,zlib),,-lz) -lm
+lacks    = $(filter $1,$(LACKING))
 # The tools are in $(B); with STATIC=half, of the same objects, in $(B)/half.
 ifeq ($(STATIC),half)
 T       := $(B)/half
@@ -71,14 +74,17 @@ endif
 TOOLS   := $(sort $(basename $(notdir $(wildcard cmd/*.c))) \
              $(foreach d,$(wildcard cmd/*/main.c),$(notdir $(patsubst %/main.c,%,$d))))
 # build/libs.mk says which libraries are LACKING: a tool that needs one of
-# them, as not all do, is left out, with its tests in C.
+# them, as not all do, is left out, with its tests in C; and so are the tests
+# and the files of the libraries that need it.
 NEEDS_hf-infer    := pcre2 utf8proc
 NEEDS_moe-sft     := pcre2
 NEEDS_kvc-convert := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(TOOLS))
-without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(if $(filter pcre2,$(LACKING)),$1/peft $1/regex),$2)
+NEED_pcre2    := peft regex tok% chat
+NEED_utf8proc := tok% chat
+without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
 UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))
 FUZZ    := $(call without,$(B)/test/fuzz,$(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c)))
 
@@ -95,8 +101,9 @@ endif
 ISA_ALL := $(shell sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.def)
 of_isas  = $(foreach i,$(ISAS),$(wildcard $1/*_$i.c))
 KERNELS := $(call of_isas,core/kernel)
-CORE    := $(sort $(KERNELS) $(filter-out $(if $(filter pcre2,$(LACKING)),%/peft.c %/regex.c %/regex_text.c),$(wildcard core/*.c core/format/*.c)) \
+CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c),$(wildcard core/*.c core/format/*.c)) \
              $(filter-out $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
+MODEL   := $(filter-out $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/text/*.c)))
 # No parser is among the kernels, and clang takes minutes to instrument them.
 ifeq ($(SAN),fuzz)
 $(B)/core/kernel/%.o: HARDEN := -fPIE
@@ -140,14 +147,14 @@ $(B)/flags: FORCE
 	@mkdir -p $(@D); printf '%s\n' "$$W" | cmp -s - $@ || printf '%s\n' "$$W" >$@
 $(B)/flags: export W = $(CC) $(FLAGS) $(KERNELS) $(LDFLAGS)
 
+# Numbers and files; what a transformer and its text are.
+LIBRARIES := $(B)/libmodel.a $(B)/libcore.a
 $(B)/libcore.a: $(CORE:%.c=$(B)/%.o)
+$(B)/libmodel.a: $(MODEL:%.c=$(B)/%.o)
+$(LIBRARIES):
 	$Qrm -f $@ && $(AR) rcsD $@ $^
 	$(built)
 
-# Libraries that not all tools need.
-$(T)/hf-infer $(foreach d,unit bench fuzz,$(B)/test/$d/hf-infer-%): LIBS += -lpcre2-8 -lutf8proc
-$(T)/moe-sft $(foreach d,unit bench fuzz,$(B)/test/$d/moe-sft-% $(B)/test/$d/peft $(B)/test/$d/regex): LIBS += -lpcre2-8
-$(T)/kvc-convert $(foreach d,unit bench fuzz,$(B)/test/$d/kvc-convert-%): LIBS += -lz
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
 $(foreach t,$(TOOLS),$(eval $(T)/$t: $(call tool_objs,$t)))
 # test/*/TOOL-SUBJECT.c is linked with the tool's objects but main.
@@ -160,7 +167,7 @@ $(FUZZ): override LDFLAGS += -fsanitize=fuzzer
 else
 $(FUZZ): $(B)/test/replay.o
 endif
-$(TOOLS:%=$(T)/%) $(UNIT) $(BENCH) $(FUZZ): $(B)/libcore.a
+$(TOOLS:%=$(T)/%) $(UNIT) $(BENCH) $(FUZZ): $(LIBRARIES)
 	@mkdir -p $(@D)
 	$Q$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
 	$(if $(filter $(TOOLS:%=$(T)/%),$@),$(built))

@@ -23,10 +23,10 @@ done
 real=${TEST_DATA:-../shared/data}/qwen3-tokenizer/tokenizer.json.gz
 if [ -e "$real" ]; then
     gzip -dc "$real" >"$TMPDIR/tokenizer.json"
-    "$b/hf-infer-tok" "$TMPDIR/tokenizer.json"
+    "$b/tok" "$TMPDIR/tokenizer.json"
 else
     echo "bench: the tokenizer is the demo's: no $real" >&2
-    "$b/hf-infer-tok"
+    "$b/tok"
 fi
 for p in st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed moe-sft-speed; do
     "$b/$p"

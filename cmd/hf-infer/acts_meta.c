@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "cmd/hf-infer/acts.h"
-#include "cmd/hf-infer/chat.h"
 #include "core/js.h"
+#include "core/text/chat.h"
 
 /* Activations a shard, the SAEV default, if one window does not need more. */
 #define SHARD_TOKENS 2400000

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cmd/hf-infer/tok.h"
 #include "core/err.h"
 #include "core/str.h"
+#include "core/text/tok.h"
 
 struct jsonl {
     int fd;

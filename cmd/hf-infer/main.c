@@ -4,13 +4,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/hf-infer/chat.h"
 #include "cmd/hf-infer/run.h"
 #include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
+#include "core/text/chat.h"
 #include "core/tool.h"
 
 enum {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/hf-infer/chat.h"
 #include "core/map.h"
+#include "core/text/chat.h"
 
 #define PROMPT_MAX ((size_t)1 << 30) /* bytes */
 

@@ -10,8 +10,8 @@
 #include "cmd/hf-infer/model.h"
 #include "cmd/hf-infer/sample.h"
 #include "cmd/hf-infer/stop.h"
-#include "cmd/hf-infer/tok.h"
 #include "core/out.h"
+#include "core/text/tok.h"
 
 enum mode {
     MODE_GENERATE,

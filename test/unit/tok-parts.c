@@ -3,8 +3,8 @@
  * documented behaviour of the reference library, most of them its own tests',
  * or worked out by hand.
  */
-#include "test/unit/hf-infer-tok.h"
 #include "test/unit/tap.h"
+#include "test/unit/tok.h"
 
 /* Does the text come apart into exactly these words? */
 static void

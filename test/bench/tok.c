@@ -2,16 +2,16 @@
  * The tokenizer: loading, in ratio to what jansson needs for the same file,
  * and encoding and decoding in MB/s; a megabyte without a space costs as much
  * a byte as a tenth of it, or merging is not linear.
- *   bench/hf-infer-tok [TOKENIZER_JSON]
+ *   bench/tok [TOKENIZER_JSON]
  */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/tok.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/text/tok.h"
 #include "test/bench/bench.h"
 
 #define DEMO "demo/qwen3-tiny/tokenizer.json"
@@ -131,7 +131,7 @@ main(int argc, char **argv)
 
     if (file_read_all(path, (size_t)1 << 30, &json, &err) < 0 ||
         tok_parse(&tok, json.s, json.n, path, &err) < 0) {
-        fprintf(stderr, "bench/hf-infer-tok: %s\n", err.what);
+        fprintf(stderr, "bench/tok: %s\n", err.what);
         return 1;
     }
     make_text(&text);

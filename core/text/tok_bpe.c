@@ -1,5 +1,5 @@
 /* Byte-pair merges: a word to ids, with the words that come again kept. */
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* ByteLevel's alphabet: a printable character for each byte. */
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 size_t
 utf8_bad(const char *s, size_t n, bool *cut)

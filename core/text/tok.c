@@ -1,9 +1,9 @@
-#include "cmd/hf-infer/tok.h"
+#include "core/text/tok.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 void
 ids_add(struct ids *ids, int32_t id)

@@ -2,11 +2,11 @@
  * Chat templates by name: chatml, llama3, mistral.  One user turn, an
  * optional system text, and what makes the model answer.
  */
-#ifndef HF_INFER_CHAT_H
-#define HF_INFER_CHAT_H
+#ifndef CORE_TEXT_CHAT_H
+#define CORE_TEXT_CHAT_H
 
-#include "cmd/hf-infer/tok.h"
 #include "core/err.h"
+#include "core/text/tok.h"
 
 enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL };
 

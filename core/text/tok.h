@@ -1,8 +1,8 @@
 /*
  * Tokenizers: a Hugging Face tokenizer.json of the BPE kind, both directions.
  */
-#ifndef HF_INFER_TOK_H
-#define HF_INFER_TOK_H
+#ifndef CORE_TEXT_TOK_H
+#define CORE_TEXT_TOK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * Expectations are the documented behaviour of the reference library, most of
  * them its own tests', or worked out by hand.
  */
-#include "test/unit/hf-infer-tok.h"
 #include "test/unit/tap.h"
+#include "test/unit/tok.h"
 
 #define IDS(...)        \
     (const int32_t[])   \

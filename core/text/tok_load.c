@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/tok_impl.h"
 #include "core/keyed.h"
 #include "core/map.h"
+#include "core/text/tok_impl.h"
 
 #define MAX_FILE ((size_t)1 << 30)
 

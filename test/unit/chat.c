@@ -2,10 +2,10 @@
  * Chat templates.  Expected are the strings that the published chat_templates
  * give, read off by hand, a special token in braces.
  */
-#include "cmd/hf-infer/chat.h"
+#include "core/text/chat.h"
 
-#include "test/unit/hf-infer-tok.h"
 #include "test/unit/tap.h"
+#include "test/unit/tok.h"
 
 /* A tokenizer of single characters and these special tokens. */
 static struct tok *

@@ -3,8 +3,8 @@
  */
 #include <time.h>
 
-#include "test/unit/hf-infer-tok.h"
 #include "test/unit/tap.h"
+#include "test/unit/tok.h"
 
 static double
 cpu_s(void)

@@ -1,5 +1,5 @@
 /* Added tokens: where a text is cut before anything else sees it. */
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>

@@ -8,11 +8,11 @@
 #include <time.h>
 #include <xxhash.h>
 
-#include "cmd/hf-infer/tok_impl.h"
 #include "core/keyed.h"
 #include "core/map.h"
-#include "test/unit/hf-infer-tok.h"
+#include "core/text/tok_impl.h"
 #include "test/unit/tap.h"
+#include "test/unit/tok.h"
 
 enum {
     N_KEYS = 20000,

@@ -1,5 +1,5 @@
 /* The hash tables of the vocabulary and of its merges. */
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 /*
  * A decoder is a chain of steps, each from a list of tokens to another.  To

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/chat.h"
-#include "cmd/hf-infer/tok.h"
+#include "core/text/chat.h"
+#include "core/text/tok.h"
 #include "test/fuzz/must.h"
 
 /* Streamed text is whole characters, and ends as the text decoded at once, or

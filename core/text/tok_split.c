@@ -1,5 +1,5 @@
 /* Pre-tokenizers: a text cut into words. */
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -1,5 +1,5 @@
 /* Normalizers: Unicode forms, replacements, lower case, strip. */
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

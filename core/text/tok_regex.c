@@ -1,5 +1,5 @@
 /* Regular expressions of Oniguruma's kind, as PCRE2's of core/regex.h. */
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

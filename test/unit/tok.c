@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/tok.h"
+#include "core/text/tok.h"
 #include "test/unit/data.h"
-#include "test/unit/hf-infer-tok.h"
 #include "test/unit/tap.h"
+#include "test/unit/tok.h"
 
 static bool
 same_ids(const struct ids *ids, const json_t *want)

@@ -1,8 +1,8 @@
-#include "cmd/hf-infer/chat.h"
+#include "core/text/chat.h"
 
 #include <string.h>
 
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 #define N_MARKS 4
 

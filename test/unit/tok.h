@@ -1,12 +1,12 @@
 /* What the tests of the tokenizer share. */
-#ifndef TEST_UNIT_HF_INFER_TOK_H
-#define TEST_UNIT_HF_INFER_TOK_H
+#ifndef TEST_UNIT_TOK_H
+#define TEST_UNIT_TOK_H
 
 #include <string.h>
 
-#include "cmd/hf-infer/tok.h"
 #include "core/js.h"
 #include "core/str.h"
+#include "core/text/tok.h"
 
 #define G                    "\xc4\xa0" /* a space in ByteLevel's alphabet */
 #define M                    "\xe2\x96\x81" /* SentencePiece's space */

@@ -6,13 +6,13 @@
  *        -> normalize (tok_norm.c) -> cut at normalized added tokens
  *        -> split into words (tok_split.c) -> merge (tok_bpe.c) -> ids
  */
-#ifndef HF_INFER_TOK_IMPL_H
-#define HF_INFER_TOK_IMPL_H
+#ifndef CORE_TEXT_TOK_IMPL_H
+#define CORE_TEXT_TOK_IMPL_H
 
-#include "cmd/hf-infer/tok.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/regex.h"
+#include "core/text/tok.h"
 
 enum {
     TOK_MAX_STEPS = 16, /* of a normalizer, a pre-tokenizer, a decoder */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 static int
 parse_added(struct tok *tok, struct added *added, const struct js *js,

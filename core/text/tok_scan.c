@@ -1,5 +1,5 @@
 /* JSON of the vocabulary and merges, read without a tree of it. */
-#include "cmd/hf-infer/tok_impl.h"
+#include "core/text/tok_impl.h"
 
 #include <string.h>
 
