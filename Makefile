@@ -82,7 +82,7 @@ NEEDS_kvc-convert := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(TOOLS))
-NEED_pcre2    := peft regex tok% chat
+NEED_pcre2    := peft regex tok% chat engine lora model stories tables
 NEED_utf8proc := tok% chat
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
 UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))
@@ -103,7 +103,7 @@ of_isas  = $(foreach i,$(ISAS),$(wildcard $1/*_$i.c))
 KERNELS := $(call of_isas,core/kernel)
 CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c),$(wildcard core/*.c core/format/*.c)) \
              $(filter-out $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
-MODEL   := $(filter-out $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/text/*.c)))
+MODEL   := $(filter-out $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
 # No parser is among the kernels, and clang takes minutes to instrument them.
 ifeq ($(SAN),fuzz)
 $(B)/core/kernel/%.o: HARDEN := -fPIE

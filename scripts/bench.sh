@@ -18,7 +18,7 @@ for isa in avx2 avx512bf16; do
 done
 "$b/par"
 "$b/table"
-"$b/hf-infer-speed"
+"$b/engine"
 # A real tokenizer, of 151643 tokens, where it is there.
 real=${TEST_DATA:-../shared/data}/qwen3-tokenizer/tokenizer.json.gz
 if [ -e "$real" ]; then

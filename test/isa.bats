@@ -54,7 +54,7 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
     cd "$ROOT"
     for isa in scalar avx2 avx512; do
         has_isa $isa || continue
-        TU_RUN=short TU_ISA=$isa run -0 "$BUILD/test/unit/hf-infer-model"
+        TU_RUN=short TU_ISA=$isa run -0 "$BUILD/test/unit/model"
         [ "$(grep -c 'are within 0.0002 of float64' <<<"$output")" -gt 10 ]
     done
 }

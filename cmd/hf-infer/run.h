@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cmd/hf-infer/model.h"
 #include "cmd/hf-infer/sample.h"
 #include "cmd/hf-infer/stop.h"
+#include "core/model/model.h"
 #include "core/out.h"
 #include "core/text/tok.h"
 

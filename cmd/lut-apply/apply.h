@@ -13,7 +13,7 @@
 #include "core/format/lut.h"
 #include "core/format/npy.h"
 #include "core/format/stdir.h"
-#include "core/kernel/table.h"
+#include "core/model/table.h"
 #include "core/out.h"
 
 struct cmd {

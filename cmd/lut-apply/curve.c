@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "cmd/lut-apply/apply.h"
-#include "core/kernel/table_stats.h"
 #include "core/mem.h"
+#include "core/model/table_stats.h"
 #include "core/str.h"
 #include "core/svg.h"
 

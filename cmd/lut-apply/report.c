@@ -4,9 +4,9 @@
 
 #include "cmd/lut-apply/apply.h"
 #include "core/js.h"
-#include "core/kernel/table_stats.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/model/table_stats.h"
 #include "core/str.h"
 
 #define SHOWN 20 /* dims of the ranking */

@@ -5,8 +5,8 @@
 
 #include "core/kernel/gemm.h"
 #include "core/kernel/sparse.h"
-#include "core/kernel/table.h"
 #include "core/mem.h"
+#include "core/model/table.h"
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
 

@@ -127,7 +127,7 @@ fuzz_st(const char *name, struct bytes part)
     return path;
 }
 
-/* The folder of a model, made once: a seed of hf-infer-model, its config.json
+/* The folder of a model, made once: a seed of model, its config.json
  * and the header of its tensors. */
 static inline const char *
 fuzz_model(const char *seed)

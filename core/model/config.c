@@ -1,0 +1,550 @@
+/* config.json of the model families: what is known, and what is refused. */
+#include "core/model/engine.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+
+/* No real model comes near; every product of them fits 64 bits by far. */
+#define MAX_WIDTH     (1 << 20)
+#define MAX_LAYERS    (1 << 12)
+#define MAX_HEADS     (1 << 12)
+#define MAX_HEAD_DIM  (1 << 12)
+#define MAX_EXPERTS   (1 << 12)
+#define MAX_POSITIONS ((int64_t)1 << 30)
+
+#define MISTRAL_WINDOW 4096
+
+#define ACTS     "silu, gelu_pytorch_tanh"
+#define FAMILIES "llama, mistral, qwen2, qwen3, qwen3_moe"
+
+enum window_rule {
+    WINDOW_NEVER,
+    WINDOW_ALWAYS,
+    WINDOW_IF_USED, /* on every layer, by use_sliding_window */
+    WINDOW_BY_LAYER
+};
+
+/* What a model_type means where config.json does not say. */
+struct family {
+    const char *model_type, *causal_lm, *base;
+    bool qk_norm, experts;
+    bool attention_bias, mlp_bias; /* are these keys its own? */
+    enum window_rule window;
+    int64_t max_positions; /* as in Hugging Face's configuration class */
+};
+
+static const struct family families[] = {
+    { "llama", "LlamaForCausalLM", "LlamaModel", false, false, true, true,
+      WINDOW_NEVER, 2048 },
+    { "mistral", "MistralForCausalLM", "MistralModel", false, false, false,
+      false, WINDOW_ALWAYS, 131072 },
+    { "qwen2", "Qwen2ForCausalLM", "Qwen2Model", false, false, false, false,
+      WINDOW_BY_LAYER, 32768 },
+    { "qwen3", "Qwen3ForCausalLM", "Qwen3Model", true, false, true, false,
+      WINDOW_BY_LAYER, 32768 },
+    { "qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel", true, true, true,
+      false, WINDOW_IF_USED, 32768 },
+};
+
+int
+js_unsupported(const struct js *js, const char *s, const char *known,
+               struct err *err)
+{
+    return err_set(err, EX_DATAERR, "%s: %s \"%s\" is not supported (%s)",
+                   js->file, js->path, s, known);
+}
+
+/* A whole number in 1 .. max that must be there. */
+static int
+need_count(const struct js *root, const char *key, int64_t max, int64_t *v,
+           struct err *err)
+{
+    struct js js = js_get(root, key);
+
+    return js_i64(&js, 1, max, v, err);
+}
+
+static int
+count_or(const struct js *root, const char *key, int64_t max, int64_t absent,
+         int64_t *v, struct err *err)
+{
+    struct js js = js_get(root, key);
+
+    *v = absent;
+    return js_absent(&js) ? 0 : js_i64(&js, 1, max, v, err);
+}
+
+int
+config_range(const struct js *root, const char *key, double least, double most,
+             double *v, struct err *err)
+{
+    struct js js = js_get(root, key);
+    char expected[64];
+    double got;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_f64(&js, &got, err))
+        return -1;
+    if (!(got >= least && got <= most)) {
+        snprintf(expected, sizeof(expected), "a number from %g to %g", least,
+                 most);
+        return js_bad(&js, expected, err);
+    }
+    *v = got;
+    return 0;
+}
+
+static int
+check_class(const struct js *root, const struct family *family, struct err *err)
+{
+    struct js js = js_get(root, "architectures");
+    char known[80];
+    const char *s;
+    size_t n;
+
+    if (js_absent(&js) || (js_is(&js, JSON_ARRAY) && !json_array_size(js.v)))
+        return 0;
+    if (!js_is(&js, JSON_ARRAY))
+        return js_bad(&js, "an array", err);
+    js = js_at(&js, 0);
+    if (js_str(&js, &s, &n, err))
+        return -1;
+    if (!strcmp(s, family->causal_lm) || !strcmp(s, family->base))
+        return 0;
+    snprintf(known, sizeof(known), "%s, %s", family->causal_lm, family->base);
+    return js_unsupported(&js, s, known, err);
+}
+
+static int
+parse_family(struct config *config, const struct js *root,
+             const struct family **family, struct err *err)
+{
+    struct js js = js_get(root, "model_type");
+    const char *s;
+    size_t n;
+
+    if (js_str(&js, &s, &n, err))
+        return -1;
+    for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
+        if (strcmp(s, families[i].model_type) != 0)
+            continue;
+        *family = &families[i];
+        snprintf(config->arch, sizeof(config->arch), "%s", s);
+        config->qk_norm = families[i].qk_norm;
+        return check_class(root, *family, err);
+    }
+    return js_unsupported(&js, s, FAMILIES, err);
+}
+
+static int
+refuse_quantized(const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "quantization_config");
+    struct js method;
+    const char *s = "?";
+    size_t n;
+
+    if (js_absent(&js))
+        return 0;
+    method = js_get(&js, "quant_method");
+    if (!js_absent(&method) && js_str(&method, &s, &n, err))
+        return -1;
+    return js_unsupported(&js, s, "weights in BF16, F16 or F32", err);
+}
+
+static int
+parse_heads(struct config *c, const struct js *root, struct err *err)
+{
+    struct js head_dim = js_get(root, "head_dim");
+    struct js kv = js_get(root, "num_key_value_heads");
+
+    if (need_count(root, "num_attention_heads", MAX_HEADS, &c->n_heads, err) ||
+        count_or(root, "num_key_value_heads", MAX_HEADS, c->n_heads,
+                 &c->n_kv_heads, err))
+        return -1;
+    if (c->n_heads % c->n_kv_heads)
+        return js_bad(&kv, "a divisor of num_attention_heads", err);
+    if (js_absent(&head_dim) && c->hidden_size % c->n_heads)
+        return js_bad(&head_dim,
+                      "a number, as num_attention_heads does not divide "
+                      "hidden_size",
+                      err);
+    if (count_or(root, "head_dim", MAX_HEAD_DIM, c->hidden_size / c->n_heads,
+                 &c->head_dim, err))
+        return -1;
+    if (c->head_dim % 2 || c->head_dim < 2 || c->head_dim > MAX_HEAD_DIM)
+        return err_set(err, EX_DATAERR,
+                       "%s: head_dim is %lld (expected an even number up to "
+                       "%d)",
+                       root->file, (long long)c->head_dim, MAX_HEAD_DIM);
+    return 0;
+}
+
+static int
+parse_act(struct config *c, const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "hidden_act");
+    const char *s;
+    size_t n;
+
+    c->act = ACT_SILU;
+    if (js_absent(&js))
+        return 0;
+    if (js_str(&js, &s, &n, err))
+        return -1;
+    if (!strcmp(s, "gelu_pytorch_tanh"))
+        c->act = ACT_GELU_TANH;
+    else if (strcmp(s, "silu") != 0)
+        return js_unsupported(&js, s, ACTS, err);
+    return 0;
+}
+
+static int
+parse_biases(struct config *c, const struct js *root,
+             const struct family *family, struct err *err)
+{
+    bool attention = false, mlp = false;
+
+    if (family->attention_bias &&
+        js_bool_or(root, "attention_bias", false, &attention, err))
+        return -1;
+    if (family->mlp_bias && js_bool_or(root, "mlp_bias", false, &mlp, err))
+        return -1;
+    c->need_qkv_bias = c->need_o_bias = attention;
+    c->need_mlp_bias = mlp;
+    return 0;
+}
+
+/* "layer_types": one name a layer, which says whether its window is on. */
+static int
+windows_by_type(struct config *c, const struct js *types, bool use,
+                int64_t window, struct err *err)
+{
+    if (!js_is(types, JSON_ARRAY))
+        return js_bad(types, "an array", err);
+    if (json_array_size(types->v) != (size_t)c->n_layers)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s has %zu names (expected num_hidden_layers, "
+                       "%lld)",
+                       types->file, types->path, json_array_size(types->v),
+                       (long long)c->n_layers);
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        struct js js = js_at(types, (size_t)i);
+        const char *s;
+        size_t n;
+
+        if (js_str(&js, &s, &n, err))
+            return -1;
+        if (!strcmp(s, "full_attention"))
+            continue;
+        if (strcmp(s, "sliding_attention") != 0)
+            return js_unsupported(&js, s, "full_attention, sliding_attention",
+                                  err);
+        if (!use || !window)
+            return js_bad(&js,
+                          "full_attention, as use_sliding_window or "
+                          "sliding_window is off",
+                          err);
+        c->window[i] = window;
+    }
+    return 0;
+}
+
+static int
+windows_by_layer(struct config *c, const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "sliding_window");
+    struct js types = js_get(root, "layer_types");
+    struct js upper = js_get(root, "max_window_layers");
+    int64_t window = 0, first = 0;
+    bool use;
+
+    if (js_bool_or(root, "use_sliding_window", false, &use, err))
+        return -1;
+    /* null is "no window" in Hugging Face, absent is not said: refused. */
+    if (use && !js_is(&js, JSON_NULL) &&
+        js_i64(&js, 1, MAX_POSITIONS, &window, err))
+        return -1;
+    if (!js_absent(&types))
+        return windows_by_type(c, &types, use, window, err);
+    if (!window)
+        return 0;
+    if (js_i64(&upper, 0, MAX_LAYERS, &first, err))
+        return -1;
+    for (int64_t i = first; i < c->n_layers; i++)
+        c->window[i] = window;
+    return 0;
+}
+
+static int
+windows_if_used(struct config *c, const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "sliding_window");
+    bool use;
+
+    if (js_bool_or(root, "use_sliding_window", false, &use, err))
+        return -1;
+    /* as in windows_by_layer() */
+    for (int64_t i = 0; use && !js_is(&js, JSON_NULL) && i < c->n_layers; i++)
+        if (js_i64(&js, 1, MAX_POSITIONS, &c->window[i], err))
+            return -1;
+    return 0;
+}
+
+/* null is "no window" in Hugging Face, absent is its class's default. */
+static int
+windows_always(struct config *c, const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "sliding_window");
+    int64_t window = js.v ? 0 : MISTRAL_WINDOW;
+
+    if (!js_absent(&js) && js_i64(&js, 1, MAX_POSITIONS, &window, err))
+        return -1;
+    for (int64_t i = 0; i < c->n_layers; i++)
+        c->window[i] = window;
+    return 0;
+}
+
+static int
+parse_windows(struct config *c, const struct js *root,
+              const struct family *family, struct err *err)
+{
+    c->window = xcalloc((size_t)c->n_layers, sizeof(*c->window));
+    switch (family->window) {
+    case WINDOW_NEVER:
+        break;
+    case WINDOW_ALWAYS:
+        return windows_always(c, root, err);
+    case WINDOW_IF_USED:
+        return windows_if_used(c, root, err);
+    case WINDOW_BY_LAYER:
+        return windows_by_layer(c, root, err);
+    }
+    return 0;
+}
+
+/* mlp_only_layers: layers that have no experts, whatever else is said. */
+static int
+parse_mlp_only(struct config *c, const struct js *root, struct err *err)
+{
+    struct js list = js_get(root, "mlp_only_layers");
+
+    if (js_absent(&list))
+        return 0;
+    if (!js_is(&list, JSON_ARRAY))
+        return js_bad(&list, "an array", err);
+    for (size_t i = 0; i < json_array_size(list.v); i++) {
+        struct js js = js_at(&list, i);
+        int64_t layer;
+
+        if (js_i64(&js, 0, c->n_layers - 1, &layer, err))
+            return -1;
+        c->sparse[layer] = false;
+    }
+    return 0;
+}
+
+/* num_experts has another name in files of newer versions. */
+static int
+parse_n_experts(struct config *c, const struct js *root, struct err *err)
+{
+    struct js js = js_get(root, "num_experts");
+    struct js used = js_get(root, "num_experts_per_tok");
+
+    if (js_absent(&js) && json_object_get(root->v, "num_local_experts"))
+        js = js_get(root, "num_local_experts");
+    if (js_i64(&js, 1, MAX_EXPERTS, &c->n_experts, err))
+        return -1;
+    return js_i64(&used, 1, c->n_experts, &c->n_experts_used, err);
+}
+
+static int
+parse_experts(struct config *c, const struct js *root,
+              const struct family *family, struct err *err)
+{
+    int64_t step;
+
+    c->sparse = xcalloc((size_t)c->n_layers, sizeof(*c->sparse));
+    if (!family->experts)
+        return 0;
+    if (parse_n_experts(c, root, err) ||
+        need_count(root, "moe_intermediate_size", MAX_WIDTH, &c->expert_size,
+                   err) ||
+        js_bool_or(root, "norm_topk_prob", false, &c->norm_topk_prob, err) ||
+        count_or(root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
+        return -1;
+    for (int64_t i = step - 1; i < c->n_layers; i += step)
+        c->sparse[i] = true;
+    return parse_mlp_only(c, root, err);
+}
+
+/* YaRN's context is the original one times the factor; files of Qwen keep
+ * the unstretched length in max_position_embeddings. */
+static void
+stretch_context(struct config *c)
+{
+    double n = (double)c->rope.original_max_positions * c->rope.factor;
+
+    if (c->rope.type == ROPE_YARN && n > (double)c->max_positions)
+        c->max_positions =
+            n < (double)MAX_POSITIONS ? (int64_t)n : MAX_POSITIONS;
+}
+
+static int
+token_id(const struct js *js, int32_t *id, struct err *err)
+{
+    int64_t v;
+
+    if (js_i64(js, 0, INT32_MAX, &v, err))
+        return -1;
+    *id = (int32_t)v;
+    return 0;
+}
+
+int
+config_ends(struct config *c, const struct js *root, struct err *err)
+{
+    struct js bos = js_get(root, "bos_token_id");
+    struct js eos = js_get(root, "eos_token_id");
+    size_t n;
+
+    if (!js_absent(&bos) && token_id(&bos, &c->bos, err))
+        return -1;
+    if (js_absent(&eos))
+        return 0;
+    c->n_eos = 1;
+    if (!js_is(&eos, JSON_ARRAY))
+        return token_id(&eos, &c->eos[0], err);
+    n = json_array_size(eos.v);
+    if (n > CONFIG_MAX_EOS)
+        return err_set(err, EX_DATAERR,
+                       "%s: eos_token_id has %zu ids (expected at most %d)",
+                       eos.file, n, CONFIG_MAX_EOS);
+    for (c->n_eos = 0; c->n_eos < n; c->n_eos++) {
+        struct js js = js_at(&eos, c->n_eos);
+
+        if (token_id(&js, &c->eos[c->n_eos], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int
+parse_model(struct config *c, const struct js *root, struct err *err)
+{
+    const struct family *family = NULL;
+    double eps = 1e-6;
+
+    if (!js_is(root, JSON_OBJECT))
+        return js_bad(root, "an object", err);
+    if (parse_family(c, root, &family, err) || refuse_quantized(root, err) ||
+        need_count(root, "hidden_size", MAX_WIDTH, &c->hidden_size, err) ||
+        need_count(root, "intermediate_size", MAX_WIDTH, &c->intermediate_size,
+                   err) ||
+        need_count(root, "num_hidden_layers", MAX_LAYERS, &c->n_layers, err) ||
+        need_count(root, "vocab_size", CONFIG_MAX_VOCAB, &c->vocab_size, err) ||
+        parse_heads(c, root, err) ||
+        count_or(root, "max_position_embeddings", MAX_POSITIONS,
+                 family->max_positions, &c->max_positions, err) ||
+        config_range(root, "rms_norm_eps", 0, 1, &eps, err) ||
+        parse_act(c, root, err) || rope_parse(&c->rope, root, err) ||
+        parse_biases(c, root, family, err) ||
+        js_bool_or(root, "tie_word_embeddings", false, &c->tied, err) ||
+        parse_windows(c, root, family, err) ||
+        parse_experts(c, root, family, err))
+        return -1;
+    c->rms_norm_eps = (float)eps;
+    stretch_context(c);
+    c->bos = -1;
+    return config_ends(c, root, err);
+}
+
+/* Both files as values; 'generation' may be NULL. */
+static int
+parse(struct config *config, const json_t *model, const char *model_name,
+      const json_t *generation, const char *generation_name, struct err *err)
+{
+    struct js root = js_root(model, model_name);
+    struct js sampler = js_root(generation, generation_name);
+
+    *config = (struct config){ 0 };
+    if (!parse_model(config, &root, err)) {
+        if (!generation || js_is(&sampler, JSON_OBJECT)) {
+            if (!config_sampler(config, &sampler, err))
+                return 0;
+        } else {
+            js_bad(&sampler, "an object", err);
+        }
+    }
+    config_free(config);
+    return -1;
+}
+
+int
+config_parse(struct config *config, const char *json, size_t nbytes,
+             const char *generation_json, size_t generation_nbytes,
+             struct err *err)
+{
+    const char *name = "config.json";
+    const char *generation_name = "generation_config.json";
+    json_t *model = js_parse(json, nbytes, name, err);
+    json_t *generation = NULL;
+    int rc = -1;
+
+    *config = (struct config){ 0 };
+    if (!model)
+        return -1;
+    if (generation_json)
+        generation =
+            js_parse(generation_json, generation_nbytes, generation_name, err);
+    if (generation || !generation_json)
+        rc = parse(config, model, name, generation, generation_name, err);
+    json_decref(generation);
+    json_decref(model);
+    return rc;
+}
+
+int
+config_load(struct config *config, const char *dir, struct err *err)
+{
+    struct str name = { 0 }, generation_name = { 0 };
+    json_t *model, *generation = NULL;
+    size_t n = strlen(dir);
+    int rc = -1;
+
+    *config = (struct config){ 0 };
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    str_addf(&name, "%.*s/config.json", (int)n, dir);
+    str_addf(&generation_name, "%.*s/generation_config.json", (int)n, dir);
+    model = js_load(name.s, err);
+    if (!model)
+        goto out;
+    if (!access(generation_name.s, F_OK) || errno != ENOENT) {
+        generation = js_load(generation_name.s, err);
+        if (!generation)
+            goto out;
+    }
+    rc = parse(config, model, name.s, generation, generation_name.s, err);
+out:
+    json_decref(generation);
+    json_decref(model);
+    str_free(&generation_name);
+    str_free(&name);
+    return rc;
+}
+
+void
+config_free(struct config *config)
+{
+    free(config->sparse);
+    free(config->window);
+    *config = (struct config){ 0 };
+}

@@ -1,0 +1,139 @@
+/* The KV cache of one sequence. */
+#include "core/model/engine.h"
+
+#include <stdlib.h>
+
+#include "core/kernel/cvt.h"
+#include "core/le.h"
+#include "core/mem.h"
+
+static size_t
+item_nbytes(const struct kv *kv)
+{
+    return dtype_table[kv->dtype].bits / 8;
+}
+
+/* A head's keys, or values, of a block. */
+static size_t
+head_nbytes(const struct kv *kv)
+{
+    return KV_BLOCK * kv->head_dim * item_nbytes(kv);
+}
+
+static size_t
+block_nbytes(const struct kv *kv)
+{
+    return kv->n_layers * 2 * kv->n_heads * head_nbytes(kv);
+}
+
+int
+kv_grow(struct kv *kv, size_t n_tokens, struct err *err)
+{
+    size_t need = (n_tokens + KV_BLOCK - 1) / KV_BLOCK;
+
+    if (need > kv->n_blocks)
+        kv->blocks = xrealloc(kv->blocks, need, sizeof(*kv->blocks));
+    while (kv->n_blocks < need) {
+        char *block = mem_big(block_nbytes(kv), 1, "the KV cache", err);
+
+        if (!block)
+            return -1;
+        kv->blocks[kv->n_blocks++] = block;
+    }
+    return 0;
+}
+
+static char *
+keys(const struct kv *kv, size_t layer, size_t head, size_t block)
+{
+    size_t at = layer * 2 * kv->n_heads + head;
+
+    return kv->blocks[block] + at * head_nbytes(kv);
+}
+
+static char *
+values(const struct kv *kv, size_t layer, size_t head, size_t block)
+{
+    return keys(kv, layer, kv->n_heads + head, block);
+}
+
+const void *
+kv_keys(const struct kv *kv, size_t layer, size_t head, size_t block)
+{
+    return keys(kv, layer, head, block);
+}
+
+const void *
+kv_values(const struct kv *kv, size_t layer, size_t head, size_t block)
+{
+    return values(kv, layer, head, block);
+}
+
+/* A token's key of one head: each number in another row. */
+static void
+put_column(const struct kv *kv, char *rows, size_t slot, const float *k)
+{
+    size_t nbytes = item_nbytes(kv);
+    char *to = rows + slot * nbytes;
+
+    for (size_t i = 0; i < kv->head_dim; i++, to += KV_BLOCK * nbytes) {
+        if (kv->dtype == DT_F32)
+            put_le32(to, f32_bits(k[i]));
+        else
+            cvt_from_f32(to, kv->dtype, k + i, 1);
+    }
+}
+
+/* One head's key and value of a slot. */
+static void
+put_head(struct kv *kv, size_t layer, size_t head, size_t slot, const float *k,
+         const float *v)
+{
+    size_t d = kv->head_dim, block = slot / KV_BLOCK, at = slot % KV_BLOCK;
+
+    put_column(kv, keys(kv, layer, head, block), at, k);
+    cvt_from_f32(values(kv, layer, head, block) + at * d * item_nbytes(kv),
+                 kv->dtype, v, d);
+}
+
+void
+kv_put(struct kv *kv, size_t layer, size_t slot, const float *k, const float *v)
+{
+    for (size_t j = 0; j < kv->n_heads; j++)
+        put_head(kv, layer, j, slot, k + j * kv->head_dim,
+                 v + j * kv->head_dim);
+}
+
+void
+kv_set(struct kv *kv, size_t layer, size_t head, size_t n, const float *k,
+       const float *v)
+{
+    for (size_t i = 0; i < n; i++)
+        put_head(kv, layer, head, i, k + i * kv->head_dim,
+                 v + i * kv->head_dim);
+}
+
+void
+kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
+       float *v)
+{
+    size_t d = kv->head_dim, nbytes = item_nbytes(kv);
+
+    for (size_t i = 0; i < n; i++) {
+        size_t block = i / KV_BLOCK, at = i % KV_BLOCK;
+        const char *from = keys(kv, layer, head, block) + at * nbytes;
+
+        for (size_t j = 0; j < d; j++, from += KV_BLOCK * nbytes)
+            cvt_to_f32(k + i * d + j, from, kv->dtype, 1);
+        cvt_to_f32(v + i * d, values(kv, layer, head, block) + at * d * nbytes,
+                   kv->dtype, d);
+    }
+}
+
+void
+kv_free(struct kv *kv)
+{
+    for (size_t i = 0; i < kv->n_blocks; i++)
+        mem_big_free(kv->blocks[i], block_nbytes(kv), 1);
+    free(kv->blocks);
+}

@@ -1,0 +1,194 @@
+/*
+ * --lora: folders of PEFT, adapter_config.json and adapter_model.safetensors.
+ * Source: Hugging Face peft, LoraConfig and what save_pretrained() writes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/peft.h"
+#include "core/format/stwant.h"
+#include "core/mem.h"
+#include "core/model/engine.h"
+
+#define TAIL_A ".lora_A.weight"
+#define TAIL_B ".lora_B.weight"
+#define BASE   ".base_layer.weight"
+
+struct from {
+    struct model *model;
+    struct adapter *adapter;
+    struct peft config;
+    struct err *err;
+};
+
+static int
+take_matrix(struct linear *l, const struct stdir_tensor *t, size_t rows,
+            size_t cols, struct err *err)
+{
+    const struct st_want want = { .n_dims = 2, .shape = { rows, cols } };
+
+    if (st_want(t->st->path, t->t, &want, err))
+        return -1;
+    *l = (struct linear){ .w = st_data(t->st, t->t),
+                          .dtype = t->t->dtype,
+                          .rows = rows,
+                          .cols = cols };
+    return 0;
+}
+
+/* The module of a tensor's name, without 'tail'; NULL: it has another one. */
+static char *
+module_of(const char *name, const char *tail)
+{
+    size_t n = strlen(name), k = strlen(tail), root = strlen(PEFT_ROOT);
+
+    if (n <= root + k || strncmp(name, PEFT_ROOT, root) != 0 ||
+        strcmp(name + n - k, tail) != 0)
+        return NULL;
+    return xstrndup(name + root, n - k - root);
+}
+
+/* Files saved from the base class lack a "model.". */
+static struct linear *
+find_module(const struct from *p, const char *module)
+{
+    struct linear *l = model_linear(p->model, module);
+    struct str s = { 0 };
+
+    if (!l) {
+        str_addf(&s, "model.%s", module);
+        l = model_linear(p->model, s.s);
+        str_free(&s);
+    }
+    return l;
+}
+
+static int
+bind_pair(const struct from *p, const char *module,
+          const struct stdir_tensor *a, const struct stdir_tensor *b)
+{
+    struct linear *to = find_module(p, module);
+    struct lora part = { 0 };
+    struct peft_pair pair;
+
+    if (!to)
+        return err_set(p->err, EX_DATAERR, "%s: %s is of no linear layer of %s",
+                       a->st->path, a->t->name, p->model->dir.path);
+    if (peft_target(&p->config, module, p->err) ||
+        peft_pair(&p->config, module, &pair, p->err) ||
+        take_matrix(&part.a, a, (size_t)pair.r, to->cols, p->err) ||
+        take_matrix(&part.b, b, to->rows, (size_t)pair.r, p->err))
+        return -1;
+    part.scale = (float)pair.scale;
+    return lora_bind(p->model, p->adapter, to, &part, p->err);
+}
+
+/* The other tensor of a module's two. */
+static const struct stdir_tensor *
+find_other(const struct from *p, const char *module, const char *tail)
+{
+    const struct stdir_tensor *t;
+    struct str s = { 0 };
+
+    str_addf(&s, PEFT_ROOT "%s%s", module, tail);
+    t = stdir_find(&p->adapter->dir, s.s);
+    if (!t)
+        st_missing(p->adapter->dir.path, s.s, p->err);
+    str_free(&s);
+    return t;
+}
+
+static bool
+same_numbers(const struct linear *a, const struct linear *b)
+{
+    size_t n = a->rows * a->cols;
+
+    if (a->dtype == b->dtype)
+        return !memcmp(a->w, b->w, n * dtype_table[a->dtype].bits / 8);
+    for (size_t i = 0; i < n; i++)
+        if (dtype_get(a->dtype, a->w, i) != dtype_get(b->dtype, b->w, i))
+            return false;
+    return true;
+}
+
+/* PEFT saves the layer itself with the adapter of an lm_head, and loads it in
+ * place of the model's: that must be the same. */
+static int
+check_base(const struct from *p, const char *module,
+           const struct stdir_tensor *t)
+{
+    const struct linear *to = find_module(p, module);
+    struct linear base;
+
+    if (!to)
+        return err_set(p->err, EX_DATAERR, "%s: %s is of no linear layer of %s",
+                       t->st->path, t->t->name, p->model->dir.path);
+    if (take_matrix(&base, t, to->rows, to->cols, p->err))
+        return -1;
+    if (same_numbers(&base, to))
+        return 0;
+    return err_set(p->err, EX_DATAERR,
+                   "%s: %s is not %s.weight of %s: trained on another model",
+                   t->st->path, t->t->name, module, p->model->dir.path);
+}
+
+static int
+bind_tensor(const struct from *p, const struct stdir_tensor *t)
+{
+    char *a = module_of(t->t->name, TAIL_A), *b = module_of(t->t->name, TAIL_B);
+    char *base = module_of(t->t->name, BASE);
+    const struct stdir_tensor *other = NULL;
+    int rc = -1;
+
+    if (a)
+        other = find_other(p, a, TAIL_B);
+    else if (b)
+        other = find_other(p, b, TAIL_A);
+    else if (base)
+        rc = check_base(p, base, t);
+    else
+        err_set(p->err, EX_DATAERR,
+                "%s: %s is not supported (" PEFT_ROOT "MODULE" TAIL_A
+                ", " TAIL_B ")",
+                t->st->path, t->t->name);
+    if (other)
+        rc = a ? bind_pair(p, a, t, other) : 0;
+    free(base);
+    free(b);
+    free(a);
+    return rc;
+}
+
+static int
+bind_all(struct from *p)
+{
+    const struct stdir *dir = &p->adapter->dir;
+
+    if (dir->n_tensors == 0)
+        return err_set(p->err, EX_DATAERR, "%s: has no tensors", dir->path);
+    p->adapter->parts = xcalloc(dir->n_tensors, sizeof(*p->adapter->parts));
+    for (size_t i = 0; i < dir->n_tensors; i++)
+        if (bind_tensor(p, &dir->tensors[i]))
+            return -1;
+    return 0;
+}
+
+int
+lora_peft(struct model *model, struct adapter *adapter, const char *dir,
+          struct err *err)
+{
+    struct from p = { .model = model, .adapter = adapter, .err = err };
+    struct str file = { 0 };
+    int rc = peft_open(&p.config, dir, err);
+
+    str_addf(&file, "%s/" PEFT_MODEL, dir);
+    if (rc == 0)
+        rc = stdir_open(&adapter->dir, file.s, err);
+    if (rc == 0)
+        rc = stdir_map(&adapter->dir, err);
+    if (rc == 0)
+        rc = bind_all(&p);
+    peft_close(&p.config);
+    str_free(&file);
+    return rc;
+}

@@ -1,0 +1,489 @@
+/* A model folder's tensors, bound to the layers that use them. */
+#include "core/model/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/stwant.h"
+#include "core/kernel/cvt.h"
+#include "core/mem.h"
+
+#define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
+
+/* Binding: which names were asked for, and where they are looked up. */
+struct binder {
+    struct model *model;
+    const char *prefix; /* "model.", or "" in files saved from the base class */
+    bool *used;         /* [dir.n_tensors] */
+    struct err *err;
+};
+
+static const struct stdir_tensor *
+find(struct binder *b, const char *name)
+{
+    const struct stdir *dir = &b->model->dir;
+    const struct stdir_tensor *t = stdir_find(dir, name);
+
+    if (t)
+        b->used[t - dir->tensors] = true;
+    return t;
+}
+
+static int
+missing(struct binder *b, const char *name, const char *why)
+{
+    return err_set(b->err, EX_DATAERR, "%s: tensor %s is missing%s",
+                   b->model->dir.path, name, why);
+}
+
+/* Of a type and shape that can be run?  cols 0: a vector of 'rows'. */
+static int
+check(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t cols)
+{
+    const struct st_want want = { .n_dims = cols ? 2 : 1,
+                                  .shape = { rows, cols },
+                                  .by = " by config.json" };
+
+    return st_want(t->st->path, t->t, &want, b->err);
+}
+
+/* A norm or a bias, widened to f32; NULL with 'err' set. */
+static const float *
+widen(struct binder *b, const struct stdir_tensor *t, size_t n)
+{
+    struct model *m = b->model;
+    float *v;
+
+    if (check(b, t, n, 0))
+        return NULL;
+    v = mem_try(n, sizeof(*v), t->t->name, b->err);
+    if (!v)
+        return NULL;
+    cvt_to_f32(v, st_data(t->st, t->t), t->t->dtype, n);
+    m->owned = xrealloc(m->owned, m->n_owned + 1, sizeof(*m->owned));
+    m->owned[m->n_owned++] = v;
+    return v;
+}
+
+static int
+bind_norm(struct binder *b, const float **norm, const char *name, size_t n)
+{
+    const struct stdir_tensor *t = find(b, name);
+
+    if (!t)
+        return missing(b, name, "");
+    *norm = widen(b, t, n);
+    return *norm ? 0 : -1;
+}
+
+static int
+bind_matrix(struct binder *b, struct linear *linear,
+            const struct stdir_tensor *t, size_t rows, size_t cols)
+{
+    if (check(b, t, rows, cols))
+        return -1;
+    linear->w = st_data(t->st, t->t);
+    linear->dtype = t->t->dtype;
+    linear->rows = rows;
+    linear->cols = cols;
+    return 0;
+}
+
+/* What one linear layer of a block is called and has. */
+struct linear_spec {
+    const char *name; /* "self_attn.q_proj" */
+    struct linear *to;
+    size_t rows, cols;
+    bool need_bias;
+    const struct linear *first; /* the same in layer 0; NULL: an expert's */
+};
+
+static int
+bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
+{
+    char name[128];
+    const struct stdir_tensor *t;
+
+    snprintf(name, sizeof(name), "%slayers.%zu.%s.weight", b->prefix, layer,
+             spec->name);
+    t = find(b, name);
+    if (!t)
+        return missing(b, name, "");
+    if (bind_matrix(b, spec->to, t, spec->rows, spec->cols))
+        return -1;
+    if (!spec->first)
+        return 0;
+    snprintf(name, sizeof(name), "%slayers.%zu.%s.bias", b->prefix, layer,
+             spec->name);
+    t = find(b, name);
+    if (!t && spec->need_bias)
+        return missing(b, name, ", but config.json says there is a bias");
+    if (!t && layer && spec->first->bias)
+        return missing(b, name, ", but layer 0 has it");
+    if (!t)
+        return 0;
+    if (layer && !spec->first->bias)
+        return err_set(b->err, EX_DATAERR,
+                       "%s: %s is there, but layer 0 has no such bias",
+                       t->st->path, name);
+    spec->to->bias = widen(b, t, spec->rows);
+    return spec->to->bias ? 0 : -1;
+}
+
+static int
+bind_specs(struct binder *b, const struct linear_spec *specs, size_t n,
+           size_t layer)
+{
+    for (size_t k = 0; k < n; k++)
+        if (bind_linear(b, &specs[k], layer))
+            return -1;
+    return 0;
+}
+
+static int
+bind_mlp(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    struct mlp *m = &b->model->layers[i].mlp;
+    const struct mlp *m0 = &b->model->layers[0].mlp;
+    size_t hidden = (size_t)c->hidden_size;
+    size_t inter = (size_t)c->intermediate_size;
+    bool bias = c->need_mlp_bias;
+    const struct linear_spec specs[] = {
+        { "mlp.gate_proj", &m->gate, inter, hidden, bias, &m0->gate },
+        { "mlp.up_proj", &m->up, inter, hidden, bias, &m0->up },
+        { "mlp.down_proj", &m->down, hidden, inter, bias, &m0->down },
+    };
+
+    return bind_specs(b, specs, 3, i);
+}
+
+static int
+bind_expert(struct binder *b, size_t i, size_t expert)
+{
+    const struct config *c = &b->model->config;
+    struct mlp *m = &b->model->layers[i].experts[expert];
+    size_t hidden = (size_t)c->hidden_size, inter = (size_t)c->expert_size;
+    char names[3][64];
+    const struct linear_spec specs[] = {
+        { names[0], &m->gate, inter, hidden, false, NULL },
+        { names[1], &m->up, inter, hidden, false, NULL },
+        { names[2], &m->down, hidden, inter, false, NULL },
+    };
+
+    for (size_t k = 0; k < 3; k++)
+        snprintf(names[k], sizeof(names[k]), "mlp.experts.%zu.%s_proj", expert,
+                 (const char *[]){ "gate", "up", "down" }[k]);
+    return bind_specs(b, specs, 3, i);
+}
+
+static int
+bind_experts(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    struct layer *l = &b->model->layers[i];
+    size_t n = (size_t)c->n_experts;
+    const struct linear_spec router = { "mlp.gate", &l->router,
+                                        n,          (size_t)c->hidden_size,
+                                        false,      NULL };
+
+    l->experts = xcalloc(n, sizeof(*l->experts));
+    if (bind_linear(b, &router, i))
+        return -1;
+    for (size_t k = 0; k < n; k++)
+        if (bind_expert(b, i, k))
+            return -1;
+    return 0;
+}
+
+static int
+bind_linears(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    struct layer *l = &b->model->layers[i];
+    const struct layer *l0 = &b->model->layers[0];
+    size_t hidden = (size_t)c->hidden_size;
+    size_t nq = (size_t)(c->n_heads * c->head_dim);
+    size_t nkv = (size_t)(c->n_kv_heads * c->head_dim);
+    bool qkv = c->need_qkv_bias;
+    const struct linear_spec specs[] = {
+        { "self_attn.q_proj", &l->q, nq, hidden, qkv, &l0->q },
+        { "self_attn.k_proj", &l->k, nkv, hidden, qkv, &l0->k },
+        { "self_attn.v_proj", &l->v, nkv, hidden, qkv, &l0->v },
+        { "self_attn.o_proj", &l->o, hidden, nq, c->need_o_bias, &l0->o },
+    };
+
+    if (bind_specs(b, specs, sizeof(specs) / sizeof(*specs), i))
+        return -1;
+    return c->sparse[i] ? bind_experts(b, i) : bind_mlp(b, i);
+}
+
+static int
+bind_layer(struct binder *b, size_t i)
+{
+    const struct config *c = &b->model->config;
+    struct layer *l = &b->model->layers[i];
+    size_t hidden = (size_t)c->hidden_size;
+    size_t head_dim = (size_t)c->head_dim;
+    const struct {
+        const char *name;
+        const float **to;
+        size_t n;
+    } norms[] = {
+        { "input_layernorm", &l->attn_norm, hidden },
+        { "post_attention_layernorm", &l->mlp_norm, hidden },
+        { "self_attn.q_norm", &l->q_norm, head_dim },
+        { "self_attn.k_norm", &l->k_norm, head_dim },
+    };
+
+    for (size_t k = 0; k < (c->qk_norm ? 4 : 2); k++) {
+        char name[128];
+
+        snprintf(name, sizeof(name), "%slayers.%zu.%s.weight", b->prefix, i,
+                 norms[k].name);
+        if (bind_norm(b, norms[k].to, name, norms[k].n))
+            return -1;
+    }
+    return bind_linears(b, i);
+}
+
+/*
+ * Are both in the file, and not the same?  Some rows tell, as a head that was
+ * trained alone has others everywhere: at equal distances, and the last ones,
+ * of tokens that were added.  All would be read from a disk for nothing.
+ */
+static bool
+head_differs(struct binder *b, const struct stdir_tensor *embed,
+             const struct stdir_tensor *head)
+{
+    size_t rows = (size_t)b->model->config.vocab_size;
+    size_t cols = (size_t)b->model->config.hidden_size;
+    const void *x = st_data(embed->st, embed->t);
+    const void *y = st_data(head->st, head->t);
+
+    if (embed == head)
+        return false;
+    for (size_t i = 0; i < 2 * TIED_ROWS; i++) {
+        size_t row = i < TIED_ROWS ? i * rows / TIED_ROWS
+                                   : rows - 1 - (i - TIED_ROWS) % rows;
+
+        for (size_t k = row * cols; k < (row + 1) * cols; k++)
+            if (dtype_get(embed->t->dtype, x, k) !=
+                dtype_get(head->t->dtype, y, k))
+                return true;
+    }
+    return false;
+}
+
+/*
+ * The first and the last matrix.  Tied, they are one, under either name; two
+ * that differ are two all the same, as in transformers 5: 4 took the
+ * embedding for both.
+ */
+static int
+bind_ends(struct binder *b)
+{
+    struct model *m = b->model;
+    size_t vocab = (size_t)m->config.vocab_size;
+    size_t hidden = (size_t)m->config.hidden_size;
+    const struct stdir_tensor *embed, *head;
+    char name[64];
+
+    snprintf(name, sizeof(name), "%sembed_tokens.weight", b->prefix);
+    embed = find(b, name);
+    head = find(b, "lm_head.weight");
+    if (!embed && !(head && m->config.tied))
+        return missing(b, name, "");
+    if (!head && !m->config.tied)
+        return missing(b, "lm_head.weight",
+                       ", and tie_word_embeddings is not true");
+    if (!embed)
+        embed = head;
+    if (!head)
+        head = embed;
+    if (bind_matrix(b, &m->embed, embed, vocab, hidden) ||
+        bind_matrix(b, &m->lm_head, head, vocab, hidden))
+        return -1;
+    if (m->config.tied && head_differs(b, embed, head))
+        err_warn("%s: lm_head.weight is not the embedding, though "
+                 "tie_word_embeddings is true: it is taken as it is",
+                 m->dir.path);
+    else if (m->config.tied)
+        m->lm_head = m->embed;
+    snprintf(name, sizeof(name), "%snorm.weight", b->prefix);
+    return bind_norm(b, &m->norm, name, hidden);
+}
+
+/* Buffers that older files carry and that follow from config.json. */
+static bool
+is_buffer(const char *name)
+{
+    static const char *const ends[] = { ".rotary_emb.inv_freq",
+                                        ".rotary_emb.cos_cached",
+                                        ".rotary_emb.sin_cached" };
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+        size_t k = strlen(ends[i]);
+
+        if (n > k && !strcmp(name + n - k, ends[i]))
+            return true;
+    }
+    return false;
+}
+
+static void
+warn_unused(const struct binder *b)
+{
+    const struct stdir *dir = &b->model->dir;
+    const char *first = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < dir->n_tensors; i++) {
+        const char *name = dir->tensors[i].t->name;
+
+        if (b->used[i] || is_buffer(name))
+            continue;
+        first = first ? first : name;
+        n++;
+    }
+    if (n == 1)
+        err_warn("%s: tensor %s is no weight of this model, ignored", dir->path,
+                 first);
+    else if (n > 1)
+        err_warn("%s: %zu tensors are no weights of this model, ignored "
+                 "(the first is %s)",
+                 dir->path, n, first);
+}
+
+static int
+bind_all(struct model *m, struct err *err)
+{
+    struct binder b = { m, "model.", NULL, err };
+    size_t n_layers = (size_t)m->config.n_layers;
+    int rc = -1;
+
+    if (!stdir_find(&m->dir, "model.norm.weight") &&
+        stdir_find(&m->dir, "norm.weight"))
+        b.prefix = "";
+    b.used = xcalloc(m->dir.n_tensors, sizeof(*b.used));
+    m->layers = xcalloc(n_layers, sizeof(*m->layers));
+    if (bind_ends(&b))
+        goto out;
+    for (size_t i = 0; i < n_layers; i++)
+        if (bind_layer(&b, i))
+            goto out;
+    warn_unused(&b);
+    rc = 0;
+out:
+    free(b.used);
+    return rc;
+}
+
+int
+model_open(struct model **model, const char *dir, struct err *err)
+{
+    struct model *m = xcalloc(1, sizeof(*m));
+    size_t head_dim;
+
+    *model = NULL;
+    if (config_load(&m->config, dir, err) || stdir_open(&m->dir, dir, err) ||
+        stdir_map(&m->dir, err) || bind_all(m, err)) {
+        model_close(m);
+        return -1;
+    }
+    head_dim = (size_t)m->config.head_dim;
+    m->inv_freq = xcalloc(head_dim / 2, sizeof(*m->inv_freq));
+    rope_inv_freq(m->inv_freq, &m->config.rope, head_dim);
+    *model = m;
+    return 0;
+}
+
+void
+model_close(struct model *m)
+{
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->n_owned; i++)
+        free(m->owned[i]);
+    free(m->owned);
+    free(m->inv_freq);
+    for (size_t i = 0; m->layers && i < (size_t)m->config.n_layers; i++)
+        free(m->layers[i].experts);
+    free(m->layers);
+    lora_close(m);
+    stdir_close(&m->dir);
+    config_free(&m->config);
+    free(m);
+}
+
+/* A number at the start of 'at' below n and what follows it, or NULL. */
+static const char *
+number_below(const char *at, size_t n, size_t *v)
+{
+    char *end;
+
+    if (*at < '0' || *at > '9' || (*at == '0' && at[1] >= '0' && at[1] <= '9'))
+        return NULL;
+    *v = strtoul(at, &end, 10);
+    return *v < n ? end : NULL;
+}
+
+/* "gate_proj" and the like. */
+static struct linear *
+mlp_linear(struct mlp *m, const char *name)
+{
+    return !strcmp(name, "gate_proj")   ? &m->gate
+           : !strcmp(name, "up_proj")   ? &m->up
+           : !strcmp(name, "down_proj") ? &m->down
+                                        : NULL;
+}
+
+/* What follows "mlp." in a layer with experts. */
+static struct linear *
+sparse_linear(const struct model *m, struct layer *l, const char *name)
+{
+    static const char experts[] = "experts.";
+    size_t i;
+
+    if (!strcmp(name, "gate"))
+        return &l->router;
+    if (strncmp(name, experts, sizeof(experts) - 1) != 0)
+        return NULL;
+    name = number_below(name + sizeof(experts) - 1, (size_t)m->config.n_experts,
+                        &i);
+    return name && *name == '.' ? mlp_linear(&l->experts[i], name + 1) : NULL;
+}
+
+struct linear *
+model_linear(struct model *m, const char *name)
+{
+    static const char prefix[] = "model.layers.";
+    struct layer *l;
+    size_t i;
+
+    if (!strcmp(name, "lm_head"))
+        return &m->lm_head;
+    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+        return NULL;
+    name =
+        number_below(name + sizeof(prefix) - 1, (size_t)m->config.n_layers, &i);
+    if (!name)
+        return NULL;
+    l = &m->layers[i];
+    if (!strncmp(name, ".mlp.", 5))
+        return l->experts ? sparse_linear(m, l, name + 5)
+                          : mlp_linear(&l->mlp, name + 5);
+    return !strcmp(name, ".self_attn.q_proj")   ? &l->q
+           : !strcmp(name, ".self_attn.k_proj") ? &l->k
+           : !strcmp(name, ".self_attn.v_proj") ? &l->v
+           : !strcmp(name, ".self_attn.o_proj") ? &l->o
+                                                : NULL;
+}
+
+const struct config *
+model_config(const struct model *model)
+{
+    return &model->config;
+}

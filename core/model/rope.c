@@ -1,0 +1,307 @@
+/* Rotary positions: what config.json says of them, and their tables. */
+#include "core/model/engine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The number at 'key', of which 'least' is the least sensible one. */
+static int
+number(const struct js *obj, const char *key, double least, double *v,
+       struct err *err)
+{
+    struct js js = js_get(obj, key);
+    char expected[64];
+
+    if (js_f64(&js, v, err))
+        return -1;
+    if (*v >= least && *v <= 1e30)
+        return 0;
+    snprintf(expected, sizeof(expected), "a number from %g to 1e30", least);
+    return js_bad(&js, expected, err);
+}
+
+static int
+number_or(const struct js *obj, const char *key, double least, double absent,
+          double *v, struct err *err)
+{
+    struct js js = js_get(obj, key);
+
+    *v = absent;
+    return js_absent(&js) ? 0 : number(obj, key, least, v, err);
+}
+
+static int
+original_max(const struct js *obj, int64_t *v, struct err *err)
+{
+    struct js js = js_get(obj, "original_max_position_embeddings");
+
+    return js_i64(&js, 1, INT32_MAX, v, err);
+}
+
+static int
+parse_llama3(struct rope_config *rope, const struct js *obj, struct err *err)
+{
+    struct js high = js_get(obj, "high_freq_factor");
+
+    if (number(obj, "factor", 1, &rope->factor, err) ||
+        number(obj, "low_freq_factor", 1e-6, &rope->low_freq_factor, err) ||
+        number(obj, "high_freq_factor", 1e-6, &rope->high_freq_factor, err) ||
+        original_max(obj, &rope->original_max_positions, err))
+        return -1;
+    if (rope->high_freq_factor <= rope->low_freq_factor)
+        return js_bad(&high, "more than low_freq_factor", err);
+    return 0;
+}
+
+/* The length of cos and sin at a context stretched by 'factor': YaRN's
+ * 0.1 ln(s) + 1, with DeepSeek's weight. */
+static double
+mscale(double factor, double weight)
+{
+    return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
+}
+
+static int
+parse_yarn(struct rope_config *rope, const struct js *obj, struct err *err)
+{
+    struct js truncate = js_get(obj, "truncate");
+    struct js fast = js_get(obj, "beta_fast");
+    double m, m_all, attention;
+
+    if (number(obj, "factor", 1, &rope->factor, err) ||
+        original_max(obj, &rope->original_max_positions, err) ||
+        number_or(obj, "beta_fast", 1e-6, 32, &rope->beta_fast, err) ||
+        number_or(obj, "beta_slow", 1e-6, 1, &rope->beta_slow, err) ||
+        number_or(obj, "mscale", 0, 0, &m, err) ||
+        number_or(obj, "mscale_all_dim", 0, 0, &m_all, err))
+        return -1;
+    if (rope->beta_fast < rope->beta_slow)
+        return js_bad(&fast, "not less than beta_slow", err);
+    attention = m > 0 && m_all > 0
+                    ? mscale(rope->factor, m) / mscale(rope->factor, m_all)
+                    : mscale(rope->factor, 1);
+    rope->truncate = true;
+    if (!js_absent(&truncate) && js_bool(&truncate, &rope->truncate, err))
+        return -1;
+    return number_or(obj, "attention_factor", 1e-6, attention,
+                     &rope->attention_factor, err);
+}
+
+/* The type's name: "rope_type", or "type" in older files. */
+static int
+type_name(const struct js *obj, struct js *js, const char **name,
+          struct err *err)
+{
+    struct js factor = js_get(obj, "factor");
+    size_t n;
+
+    *name = "default";
+    *js = js_get(obj, "rope_type");
+    if (js_absent(js))
+        *js = js_get(obj, "type");
+    if (!js_absent(js))
+        return js_str(js, name, &n, err);
+    if (js_absent(&factor))
+        return 0;
+    *js = js_get(obj, "rope_type");
+    return js_bad(js, "a name, as there is a factor", err);
+}
+
+static int
+parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
+{
+    struct js js;
+    const char *name;
+
+    if (type_name(obj, &js, &name, err))
+        return -1;
+    if (!strcmp(name, "default"))
+        return 0;
+    if (!strcmp(name, "linear")) {
+        rope->type = ROPE_LINEAR;
+        return number(obj, "factor", 1, &rope->factor, err);
+    }
+    if (!strcmp(name, "llama3")) {
+        rope->type = ROPE_LLAMA3;
+        return parse_llama3(rope, obj, err);
+    }
+    if (!strcmp(name, "yarn")) {
+        rope->type = ROPE_YARN;
+        return parse_yarn(rope, obj, err);
+    }
+    return js_unsupported(&js, name, "default, linear, llama3, yarn", err);
+}
+
+/* Other models turn a part of each head, or turn by the kind of layer. */
+static int
+refuse_partial(const struct js *obj, struct err *err)
+{
+    struct js js = js_get(obj, "partial_rotary_factor");
+    double v = 1;
+
+    if (!js_absent(&js) && js_f64(&js, &v, err))
+        return -1;
+    return v == 1 ? 0 : js_bad(&js, "1: whole heads are turned", err);
+}
+
+static int
+refuse_by_layer(const struct js *obj, struct err *err)
+{
+    const char *kinds[] = { "full_attention", "sliding_attention" };
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        struct js js = js_get(obj, kinds[i]);
+
+        if (js.v)
+            return js_unsupported(obj, kinds[i], "one rotation for all layers",
+                                  err);
+    }
+    return 0;
+}
+
+static const struct rope_config plain = { .factor = 1, .attention_factor = 1 };
+
+static bool
+is_empty(const struct js *js)
+{
+    return js_absent(js) ||
+           (js_is(js, JSON_OBJECT) && json_object_size(js->v) == 0);
+}
+
+/* Do both say the same, but for the base, which has a place of its own? */
+static bool
+is_same(const struct js *a, const struct js *b)
+{
+    struct rope_config x = plain, y = plain;
+    struct err err;
+
+    return js_is(a, JSON_OBJECT) && js_is(b, JSON_OBJECT) &&
+           parse_type(&x, a, &err) == 0 && parse_type(&y, b, &err) == 0 &&
+           x.type == y.type && x.factor == y.factor &&
+           x.low_freq_factor == y.low_freq_factor &&
+           x.high_freq_factor == y.high_freq_factor &&
+           x.beta_fast == y.beta_fast && x.beta_slow == y.beta_slow &&
+           x.attention_factor == y.attention_factor &&
+           x.truncate == y.truncate &&
+           x.original_max_positions == y.original_max_positions;
+}
+
+/* Transformers 5 writes rope_parameters, 4 wrote rope_scaling; where a file has
+ * both, 5 takes the latter. */
+static int
+find_rope(struct js *obj, const struct js *root, struct err *err)
+{
+    struct js scaling = js_get(root, "rope_scaling");
+
+    *obj = js_get(root, "rope_parameters");
+    if (is_empty(&scaling))
+        return 0;
+    if (!is_empty(obj) && !is_same(obj, &scaling))
+        return err_set(err, EX_DATAERR,
+                       "%s: rope_parameters and rope_scaling are both there, "
+                       "and differ (expected one)",
+                       root->file);
+    if (!json_object_get(obj->v, "rope_theta")) /* or it is empty */
+        *obj = scaling;
+    return 0;
+}
+
+int
+rope_parse(struct rope_config *rope, const struct js *root, struct err *err)
+{
+    struct js obj, theta;
+
+    *rope = plain;
+    if (find_rope(&obj, root, err) || refuse_partial(root, err) ||
+        number_or(root, "rope_theta", 1.0001, 10000, &rope->theta, err))
+        return -1;
+    if (js_absent(&obj))
+        return 0;
+    if (!js_is(&obj, JSON_OBJECT))
+        return js_bad(&obj, "an object", err);
+    theta = js_get(&obj, "rope_theta");
+    if (refuse_by_layer(&obj, err) || refuse_partial(&obj, err) ||
+        (!js_absent(&theta) &&
+         number(&obj, "rope_theta", 1.0001, &rope->theta, err)))
+        return -1;
+    return parse_type(rope, &obj, err);
+}
+
+/* Llama 3: long waves are stretched, short ones kept, a ramp between. */
+static double
+llama3_freq(const struct rope_config *rope, double freq)
+{
+    double turns = (double)rope->original_max_positions * freq / (2 * M_PI);
+    double smooth = (turns - rope->low_freq_factor) /
+                    (rope->high_freq_factor - rope->low_freq_factor);
+
+    smooth = fmin(fmax(smooth, 0), 1);
+    return (1 - smooth) * freq / rope->factor + smooth * freq;
+}
+
+/* YaRN: the dimension that makes 'turns' turns in the original context. */
+static double
+yarn_dim(const struct rope_config *rope, double turns, double head_dim)
+{
+    return head_dim *
+           log((double)rope->original_max_positions / (turns * 2 * M_PI)) /
+           (2 * log(rope->theta));
+}
+
+static double
+yarn_freq(const struct rope_config *rope, double freq, double i,
+          double head_dim)
+{
+    double low = yarn_dim(rope, rope->beta_fast, head_dim);
+    double high = yarn_dim(rope, rope->beta_slow, head_dim);
+    double ramp;
+
+    if (rope->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, head_dim - 1);
+    if (low == high)
+        high += 0.001; /* as Hugging Face does: a step, not 0 / 0 */
+    ramp = fmin(fmax((i - low) / (high - low), 0), 1);
+    return freq / rope->factor * ramp + freq * (1 - ramp);
+}
+
+void
+rope_inv_freq(double *inv_freq, const struct rope_config *rope, size_t head_dim)
+{
+    double d = (double)head_dim;
+
+    for (size_t i = 0; i < head_dim / 2; i++) {
+        double freq = pow(rope->theta, -2 * (double)i / d);
+
+        switch (rope->type) {
+        case ROPE_DEFAULT:
+            break;
+        case ROPE_LINEAR:
+            freq /= rope->factor;
+            break;
+        case ROPE_LLAMA3:
+            freq = llama3_freq(rope, freq);
+            break;
+        case ROPE_YARN:
+            freq = yarn_freq(rope, freq, (double)i, d);
+            break;
+        }
+        inv_freq[i] = freq;
+    }
+}
+
+void
+rope_table(float *cosines, float *sines, const struct rope_config *rope,
+           const double *inv_freq, size_t half, size_t position)
+{
+    for (size_t i = 0; i < half; i++) {
+        double angle = (double)position * inv_freq[i];
+
+        cosines[i] = (float)(cos(angle) * rope->attention_factor);
+        sines[i] = (float)(sin(angle) * rope->attention_factor);
+    }
+}

@@ -1,0 +1,393 @@
+/* --lut: linear layers that run on their lookup tables. */
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/lut.h"
+#include "core/kernel/cvt.h"
+#include "core/kernel/vec.h"
+#include "core/mem.h"
+#include "core/model/engine.h"
+#include "core/model/table_stats.h"
+
+struct tabled {
+    struct lut_table file;
+    struct table table;
+    struct table_fix fix;
+    float *bias; /* [out] of the layers, zeros where they have none */
+    struct table_stats *stats; /* NULL without a report */
+};
+
+struct tables {
+    struct lut lut;
+    struct model *model;
+    size_t n;
+    struct tabled *tabled; /* [n] */
+    size_t max_in, max_out, max_k;
+};
+
+/* ---- which layers ---- */
+
+static bool
+glob_takes(const char *glob, const char *name)
+{
+    return fnmatch(glob, name, 0) == 0 ||
+           fnmatch(glob, name + strlen("model."), 0) == 0;
+}
+
+/* Is the layer among GLOB,GLOB,..? */
+static bool
+wanted(const char *globs, const char *name)
+{
+    bool yes = !globs;
+
+    while (globs && !yes) {
+        size_t n = strcspn(globs, ",");
+        char *glob = xstrndup(globs, n);
+
+        yes = glob_takes(glob, name);
+        free(glob);
+        globs = globs[n] ? globs + n + 1 : NULL;
+    }
+    return yes;
+}
+
+/* Does each pattern take a layer? */
+static int
+check_globs(const struct lut *lut, const char *globs, struct err *err)
+{
+    int rc = 0;
+
+    while (globs && rc == 0) {
+        size_t n = strcspn(globs, ","), i = 0;
+        char *glob = xstrndup(globs, n);
+
+        while (i < lut->n_layers && !glob_takes(glob, lut->layers[i].name))
+            i++;
+        if (i == lut->n_layers)
+            rc = err_set(err, EX_DATAERR,
+                         "%s/metadata.json: has no layer %s (--lut-layers)",
+                         lut->path, glob);
+        free(glob);
+        globs = globs[n] ? globs + n + 1 : NULL;
+    }
+    return rc;
+}
+
+/* The linear layer of a name, where it can have a table. */
+static struct linear *
+find_linear(struct tables *ts, const char *name, struct err *err)
+{
+    struct linear *l = model_linear(ts->model, name);
+    const char *module = strstr(name, ".mlp.");
+
+    if (!l || l == &ts->model->lm_head) {
+        err_set(err, EX_DATAERR,
+                "%s/metadata.json: %s is no linear layer of %s", ts->lut.path,
+                name, ts->model->dir.path);
+        return NULL;
+    }
+    if (module && (!strncmp(module, ".mlp.experts.", 13) ||
+                   !strcmp(module, ".mlp.gate"))) {
+        err_set(err, EX_DATAERR,
+                "%s/metadata.json: %s is a layer of experts, which run without "
+                "tables (--lut-layers chooses)",
+                ts->lut.path, name);
+        return NULL;
+    }
+    return l;
+}
+
+/* ---- opening ---- */
+
+static void
+bind_table(struct tabled *t)
+{
+    const struct lut_table *f = &t->file;
+    const struct lut_layer *l = f->layer;
+
+    t->bias = xcalloc(l->out, sizeof(*t->bias));
+    t->table = (struct table){
+        .in = l->in,
+        .out = l->out,
+        .n_basis = l->n_basis,
+        .k = l->k,
+        .dtype = f->dtype,
+        .encoder_weight = f->encoder_weight,
+        .decoder_weight = f->decoder_weight,
+        .products = f->products,
+        .encoder_bias = f->encoder_bias,
+        .decoder_bias = f->decoder_bias,
+        .bias_product = f->bias_product,
+        .centered = l->centered,
+        .weight_t = f->compensation_weight_t,
+    };
+}
+
+static int
+bind_part(struct tables *ts, struct tabled *t, const char *name, size_t *out,
+          struct err *err)
+{
+    struct linear *l = find_linear(ts, name, err);
+
+    if (!l)
+        return -1;
+    if (l->table)
+        return err_set(err, EX_DATAERR,
+                       "%s/metadata.json: has two tables for %s (--lut-layers "
+                       "chooses)",
+                       ts->lut.path, name);
+    if (l->cols != t->table.in || l->rows > t->table.out - *out)
+        return err_set(err, EX_DATAERR,
+                       "%s: is of %zu inputs and %zu outputs, but %s of the "
+                       "model has %zu and %zu",
+                       t->file.st.path, t->table.in, t->table.out, name,
+                       l->cols, l->rows);
+    t->table.part[t->table.n_parts++] =
+        (struct table_part){ l->w, l->dtype, l->rows };
+    if (l->bias)
+        memcpy(t->bias + *out, l->bias, l->rows * sizeof(*l->bias));
+    l->table = t;
+    l->table_col = *out;
+    *out += l->rows;
+    return 0;
+}
+
+static int
+bind_parts(struct tables *ts, struct tabled *t, struct err *err)
+{
+    char *parts[LUT_MAX_PARTS];
+    size_t n = lut_parts(t->file.layer->name, parts), out = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = bind_part(ts, t, parts[i], &out, err);
+    if (rc == 0 && out != t->table.out)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: has %zu outputs, but %s of the model %zu",
+                     t->file.st.path, t->table.out, t->file.layer->name, out);
+    for (size_t i = 0; i < n; i++)
+        free(parts[i]);
+    /* the exporter forgets it */
+    if (rc == 0 && !t->file.layer->target_bias)
+        vec_add(t->file.bias_product, t->bias, t->table.out);
+    return rc;
+}
+
+static int
+open_table(struct tables *ts, const struct lut_layer *layer,
+           const struct tables_options *o, struct err *err)
+{
+    struct tabled *t = &ts->tabled[ts->n];
+
+    if (lut_table_open(&t->file, &ts->lut, layer, err) < 0)
+        return -1;
+    ts->n++;
+    bind_table(t);
+    if (bind_parts(ts, t, err) < 0)
+        return -1;
+    if (o->ratio > 0)
+        t->fix = (struct table_fix){ FIX_TOP, table_ratio(layer->in, o->ratio),
+                                     0, NULL };
+    if (table_turn(&t->table, &t->fix, err) < 0)
+        return -1;
+    if (o->report)
+        t->stats = table_stats_new(&t->table, layer->elbow);
+    ts->max_in = larger(ts->max_in, layer->in);
+    ts->max_out = larger(ts->max_out, layer->out);
+    ts->max_k = larger(ts->max_k, layer->k);
+    return 0;
+}
+
+int
+tables_open(struct tables **tables, struct model *model, const char *dir,
+            const struct tables_options *o, struct err *err)
+{
+    struct tables *ts = xcalloc(1, sizeof(*ts));
+    int rc = lut_open(&ts->lut, dir, err);
+
+    *tables = NULL;
+    ts->model = model;
+    ts->tabled = xcalloc(ts->lut.n_layers, sizeof(*ts->tabled));
+    if (rc == 0)
+        rc = check_globs(&ts->lut, o->layers, err);
+    for (size_t i = 0; i < ts->lut.n_layers && rc == 0; i++)
+        if (wanted(o->layers, ts->lut.layers[i].name))
+            rc = open_table(ts, &ts->lut.layers[i], o, err);
+    if (rc == 0 && ts->n == 0)
+        rc = err_set(err, EX_DATAERR, "%s/metadata.json: has no layers",
+                     ts->lut.path);
+    model->tables = ts;
+    if (rc < 0)
+        tables_close(ts);
+    else
+        *tables = ts;
+    return rc;
+}
+
+static void
+forget(struct linear *l)
+{
+    l->table = NULL;
+}
+
+void
+tables_close(struct tables *ts)
+{
+    if (!ts)
+        return;
+    for (size_t i = 0; i < (size_t)ts->model->config.n_layers; i++) {
+        struct layer *l = &ts->model->layers[i];
+
+        forget(&l->q), forget(&l->k), forget(&l->v), forget(&l->o);
+        forget(&l->mlp.gate), forget(&l->mlp.up), forget(&l->mlp.down);
+    }
+    ts->model->tables = NULL;
+    for (size_t i = 0; i < ts->n; i++) {
+        struct tabled *t = &ts->tabled[i];
+
+        table_stats_free(t->stats);
+        table_unturn(&t->table);
+        free(t->bias);
+        lut_table_close(&t->file);
+    }
+    free(ts->tabled);
+    lut_close(&ts->lut);
+    free(ts);
+}
+
+size_t
+tables_count(const struct tables *ts)
+{
+    return ts->n;
+}
+
+size_t
+tables_stored(const struct tables *ts)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ts->n; i++)
+        n += ts->tabled[i].file.compensation_weight_t != NULL;
+    return n;
+}
+
+/* ---- running ---- */
+
+size_t
+tables_floats(const struct tables *ts)
+{
+    return ts ? 3 * ts->max_in + 2 * (ts->max_out + ts->max_k) : 0;
+}
+
+int
+tables_work_open(struct engine *e, struct err *err)
+{
+    const struct tables *ts = e->model->tables;
+
+    if (!ts)
+        return 0;
+    if (table_open(&e->table_work, e->gemm, ts->max_in, ts->max_k,
+                   e->options.chunk, err) < 0)
+        return -1;
+    e->table_y = mem_big(e->options.chunk * 2, ts->max_out * sizeof(float),
+                         "the outputs of tables", err);
+    e->table_out = ts->max_out;
+    return e->table_y ? 0 : -1;
+}
+
+void
+tables_work_close(struct engine *e)
+{
+    mem_big_free(e->table_y, e->options.chunk * 2,
+                 e->table_out * sizeof(float));
+    table_close(e->table_work);
+}
+
+/* What the layer itself makes of the rows, for the report. */
+static void
+compare(struct engine *e, const struct tabled *t, const float *x)
+{
+    size_t out = t->table.out, n = e->n_rows;
+    float *dense = e->table_y + e->options.chunk * e->table_out;
+
+    table_dense(e->gemm, &t->table, dense, out, x, t->table.in, n);
+    for (size_t i = 0; i < n; i++)
+        vec_add(dense + i * out, t->bias, out);
+    table_stats_add(t->stats, e->table_work, e->table_y, out, dense, out, x,
+                    t->table.in, n);
+}
+
+/* A part's columns of the table's output, to where they belong. */
+static void
+hand_out(const struct engine *e, const struct apply *to, size_t out)
+{
+    const struct linear *l = to->linear;
+
+    for (size_t i = 0; i < e->n_rows; i++) {
+        const float *y = e->table_y + i * out + l->table_col;
+
+        if (to->add)
+            vec_add(to->y + i * l->rows, y, l->rows);
+        else
+            memcpy(to->y + i * l->rows, y, l->rows * sizeof(*y));
+    }
+}
+
+size_t
+tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
+             struct apply *rest)
+{
+    const struct tabled *last = NULL;
+    size_t n_rest = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct tabled *t = to[i].linear->table;
+
+        if (!t) {
+            rest[n_rest++] = to[i];
+            continue;
+        }
+        if (t != last) {
+            table_apply(e->table_work, &t->table, &t->fix, e->table_y,
+                        t->table.out, x, t->table.in, e->n_rows,
+                        t->stats ? TABLE_ERROR | TABLE_COUNT : 0);
+            if (t->stats)
+                compare(e, t, x);
+        }
+        last = t;
+        hand_out(e, &to[i], t->table.out);
+    }
+    return n_rest;
+}
+
+/* ---- --lut-report ---- */
+
+void
+tables_report(const struct tables *ts, struct str *tsv)
+{
+    str_adds(tsv, "layer\trows\tbad_rows\tactive_mean\tpositives_mean\tdead\t"
+                  "fvu_input\tthreshold\texceed\tcompensated_mean\t"
+                  "fvu_output\trel_l2\trow_rel_l2_p99\trow_rel_l2_max\t"
+                  "cosine_mean\tcosine_min\tmax_abs\n");
+    for (size_t i = 0; i < ts->n; i++) {
+        const struct lut_layer *l = ts->tabled[i].file.layer;
+        struct table_report r;
+
+        table_stats_get(ts->tabled[i].stats, &r);
+        str_addf(tsv, "%s\t%llu\t%llu", l->name, (unsigned long long)r.rows,
+                 (unsigned long long)r.bad_rows);
+        const double v[] = { r.active_mean, r.positives_mean, (double)r.dead,
+                             r.fvu_input,   l->elbow,         r.exceed,
+                             r.fixed_mean,  r.fvu_output,     r.rel_l2,
+                             r.row_p99,     r.row_max,        r.cosine_mean,
+                             r.cosine_min,  r.max_abs };
+
+        for (size_t k = 0; k < sizeof(v) / sizeof(v[0]); k++) {
+            str_addc(tsv, '\t');
+            js_put_f64(tsv, v[k]);
+        }
+        str_addc(tsv, '\n');
+    }
+}

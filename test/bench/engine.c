@@ -1,0 +1,377 @@
+/*
+ * engine [DIR]: speed and memory on a random model of Qwen3-0.6B's
+ * shape (written to a temporary folder without DIR): decode beside a read of
+ * the same bytes, a prompt beside the FMA peak, in the same run.
+ */
+#include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/kernel/cpu.h"
+#include "core/kernel/vec.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/model/model.h"
+#include "core/str.h"
+#include "test/bench/bench.h"
+#include "test/bench/probe.h"
+
+#define MODEL_NBYTES ((size_t)1200 << 20) /* of the file */
+
+#define N_DECODE 12
+#define N_PROMPT 512
+#define CHUNK    256
+#define N_BATCH  16
+#define ROUNDS   5
+
+static const struct engine_options one = { 1, COMPUTE_F32, DT_F32 };
+static const struct engine_options many = { CHUNK, COMPUTE_F32, DT_F32 };
+static struct map weights;
+
+static void
+check(int rc, const struct err *err)
+{
+    if (!rc)
+        return;
+    fprintf(stderr, "engine: %s\n", err->what);
+    exit(1);
+}
+
+/* Seconds to read all weights once. */
+static double
+probe(struct par *par)
+{
+    return (double)weights.size / probe_read(par, weights.data, weights.size);
+}
+
+struct speed {
+    double token_s, probe_s; /* medians */
+};
+
+/* Tokens one by one, a probe after each, so that neighbours cost both. */
+static struct speed
+decode(struct engine *engine, const struct model *model, struct par *par,
+       int probes)
+{
+    double token[N_DECODE], read[N_DECODE];
+    float *logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
+    struct session *s;
+    struct err err = { 0 };
+    struct speed speed;
+    int32_t id = 1;
+
+    s = session_new(engine, N_DECODE + 1);
+    check(session_feed(s, &id, 1, logits, 1, &err), &err);
+    for (size_t i = 0; i < N_DECODE; i++) {
+        double start = clock_s();
+
+        check(session_step(s, id, logits, &err), &err);
+        id = (int32_t)vec_argmax(logits,
+                                 (size_t)model_config(model)->vocab_size);
+        token[i] = clock_s() - start;
+        read[i] = probes ? probe(par) : 0;
+    }
+    session_close(s);
+    free(logits);
+    speed.token_s = median(token, N_DECODE);
+    speed.probe_s = median(read, N_DECODE);
+    return speed;
+}
+
+static double
+decode_line(const struct model *model, int threads)
+{
+    struct engine *engine;
+    struct par *par;
+    struct err err = { 0 };
+    struct speed s;
+
+    check(par_open(&par, threads, &err), &err);
+    probe(par);
+    check(engine_open(&engine, model, par, &one, &err), &err);
+    s = decode(engine, model, par, 1);
+    engine_close(engine);
+    row("hf-infer decode", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
+        1 / s.token_s, "token/s", s.probe_s / s.token_s, "read weights");
+    par_close(par);
+    return s.token_s;
+}
+
+/* The first n CPUs of those that a process may have. */
+static void
+take_cpus(cpu_set_t *some, const cpu_set_t *all, int n)
+{
+    CPU_ZERO(some);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(some) < n; i++)
+        if (CPU_ISSET(i, all))
+            CPU_SET(i, some);
+}
+
+/* A process that never rests on one CPU. */
+static pid_t
+hog(const cpu_set_t *cpu)
+{
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sched_setaffinity(0, sizeof(*cpu), cpu);
+    for (volatile uint64_t i = 0;; i++)
+        continue;
+}
+
+/* Two threads on two CPUs, of which the hog has one: they cannot flee. */
+static void
+neighbour_line(const struct model *model, double alone_s)
+{
+    cpu_set_t all, two, its;
+    struct engine *engine;
+    struct par *par;
+    struct err err = { 0 };
+    struct speed s;
+    pid_t pid;
+
+    if (sched_getaffinity(0, sizeof(all), &all) < 0) {
+        perror("bench: beside a hog: left out");
+        return;
+    }
+    take_cpus(&two, &all, 2);
+    take_cpus(&its, &all, 1);
+    pid = hog(&its);
+    if (pid < 0) {
+        perror("bench: beside a hog: left out");
+        return;
+    }
+    sched_setaffinity(0, sizeof(two), &two); /* the threads will have it, too */
+    check(par_open(&par, 2, &err), &err);
+    check(engine_open(&engine, model, par, &one, &err), &err);
+    s = decode(engine, model, par, 0);
+    engine_close(engine);
+    row("  beside a hog", "Qwen3-0.6B", isa_name(cpu_isa()), 2, 1 / s.token_s,
+        "token/s", alone_s / s.token_s, "1 thread alone");
+    par_close(par);
+    sched_setaffinity(0, sizeof(all), &all);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+/* Multiplications and additions of a token: 440 million weights, the
+ * embedding left out. */
+#define FLOP_TOKEN (2.0 * 28 * 1024 * (4096 + 2048 + 3 * 3072))
+
+/* 16 sequences at once, against as many tokens one by one. */
+static void
+batch_line(const struct model *model, int threads, double token_s)
+{
+    size_t vocab = (size_t)model_config(model)->vocab_size;
+    float *logits = xcalloc(N_BATCH * vocab, sizeof(*logits));
+    struct feed feeds[N_BATCH];
+    int32_t ids[N_BATCH];
+    struct engine *engine;
+    struct par *par;
+    struct err err = { 0 };
+    double v[ROUNDS];
+
+    check(par_open(&par, threads, &err), &err);
+    check(engine_open(&engine, model, par, &many, &err), &err);
+    for (int i = 0; i < N_BATCH; i++) {
+        ids[i] = i;
+        feeds[i] = (struct feed){ .session = session_new(engine, 64),
+                                  .ids = &ids[i],
+                                  .n = 1,
+                                  .n_logits = 1,
+                                  .generated = true };
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = clock_s();
+
+        check(engine_feed(engine, feeds, N_BATCH, logits, &err), &err);
+        v[i] = clock_s() - start;
+    }
+    row("  batch of 16", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
+        N_BATCH / median(v, ROUNDS), "token/s",
+        N_BATCH * token_s / median(v, ROUNDS), "one by one");
+    for (int i = 0; i < N_BATCH; i++)
+        session_close(feeds[i].session);
+    engine_close(engine);
+    par_close(par);
+    free(logits);
+}
+
+/* A prompt: its speed beside the peak of its products, and memory. */
+static void
+prompt_line(const struct model *model, int threads, enum compute compute)
+{
+    const struct engine_options options = { CHUNK, compute, DT_F32 };
+    enum probe_kind kind = compute == COMPUTE_F32 ? PROBE_F32 : PROBE_BF16;
+    int32_t ids[N_PROMPT];
+    float *logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
+    double speed[ROUNDS], peak[ROUNDS], v;
+    struct engine *engine;
+    struct par *par;
+    struct session *s;
+    struct err err = { 0 };
+
+    for (int i = 0; i < N_PROMPT; i++)
+        ids[i] = i * 7919 % 150000;
+    check(par_open(&par, threads, &err), &err);
+    check(engine_open(&engine, model, par, &options, &err), &err);
+    s = session_new(engine, N_PROMPT);
+    for (int i = 0; i < ROUNDS; i++) {
+        double start;
+
+        peak[i] = probe_best(par, kind);
+        if (peak[i] == 0) /* no bf16 instruction: widened to f32 */
+            peak[i] = probe_best(par, PROBE_F32);
+        session_reset(s);
+        start = clock_s();
+        check(session_feed(s, ids, N_PROMPT, logits, 1, &err), &err);
+        speed[i] = N_PROMPT / (clock_s() - start);
+    }
+    v = median(speed, ROUNDS);
+    row("hf-infer prompt", compute == COMPUTE_F32 ? "512, f32" : "512, bf16",
+        isa_name(cpu_isa()), threads, v, "token/s",
+        v * FLOP_TOKEN / median(peak, ROUNDS), "its peak");
+    if (compute == COMPUTE_F32)
+        row("  memory", "anonymous", "-", threads,
+            (double)proc_kib("/proc/self/smaps_rollup", "Anonymous:") / 1024,
+            "MiB", 0, "");
+    session_close(s);
+    engine_close(engine);
+    par_close(par);
+    free(logits);
+}
+
+/* Everything from the folder's name to the first token, files being cached. */
+static void
+start_line(const char *dir, int threads)
+{
+    double seconds[ROUNDS];
+    struct err err = { 0 };
+
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = clock_s();
+        struct model *model;
+        struct session *s;
+        struct engine *engine;
+        struct par *par;
+        int32_t id = 1;
+        float *logits;
+
+        check(par_open(&par, threads, &err), &err);
+        check(model_open(&model, dir, &err), &err);
+        check(engine_open(&engine, model, par, &many, &err), &err);
+        s = session_new(engine, 64);
+        logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
+        check(session_feed(s, &id, 1, logits, 1, &err), &err);
+        seconds[i] = clock_s() - start;
+        free(logits);
+        session_close(s);
+        engine_close(engine);
+        model_close(model);
+        par_close(par);
+    }
+    row("hf-infer start", "to first token", isa_name(cpu_isa()), threads,
+        median(seconds, ROUNDS) * 1e3, "ms", 0, "");
+}
+
+/* Many tokens at once, after as many one by one. */
+static void
+many_lines(const struct model *model, int threads, double token_s)
+{
+    batch_line(model, threads, token_s);
+    prompt_line(model, threads, COMPUTE_F32);
+    prompt_line(model, threads, COMPUTE_BF16);
+}
+
+static void
+run(const char *dir)
+{
+    struct model *model;
+    struct str path = { 0 };
+    struct err err = { 0 };
+    double alone_s, token_s;
+    int all = par_default();
+
+    str_addf(&path, "%s/model.safetensors", dir);
+    check(map_open(&weights, path.s, &err), &err);
+    probe(NULL); /* brings the file into memory */
+    check(model_open(&model, dir, &err), &err);
+    token_s = alone_s = decode_line(model, 1);
+    many_lines(model, 1, alone_s);
+    if (all > 1) {
+        token_s = decode_line(model, 2);
+        neighbour_line(model, alone_s);
+    }
+    if (all > 2) {
+        many_lines(model, 2, token_s);
+        token_s = decode_line(model, all);
+    }
+    if (all > 1)
+        many_lines(model, all, token_s);
+    model_close(model);
+    start_line(dir, all);
+    map_close(&weights);
+    str_free(&path);
+}
+
+static void
+shell(const char *what, const char *dir)
+{
+    struct str command = { 0 };
+
+    str_addf(&command, "%s %s", what, dir);
+    if (system(command.s)) {
+        fprintf(stderr, "engine: failed: %s\n", command.s);
+        exit(1);
+    }
+    str_free(&command);
+}
+
+/* Room for the random model, and for it and the activations in memory? */
+static bool
+room_for_model(const char *dir)
+{
+    struct statvfs fs;
+
+    if (!memory_for("hf-infer", (size_t)3 << 30))
+        return false;
+    if (statvfs(dir, &fs) == 0 && fs.f_bavail * fs.f_frsize < MODEL_NBYTES) {
+        fprintf(stderr, "bench: hf-infer left out: %s lacks room for %zu MiB\n",
+                dir, MODEL_NBYTES >> 20);
+        return false;
+    }
+    return true;
+}
+
+int
+main(int argc, char **argv)
+{
+    char *made = scratch_name("engine");
+
+    if (argc > 1) {
+        run(argv[1]);
+        return 0;
+    }
+    if (!mkdtemp(made))
+        return 1;
+    if (!room_for_model(made)) {
+        rmdir(made);
+        free(made);
+        return 0;
+    }
+    shell("${PYTHON:-python3} scripts/random-model.py --shape qwen3-0.6b",
+          made);
+    run(made);
+    shell("rm -r", made);
+    free(made);
+    return 0;
+}

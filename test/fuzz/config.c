@@ -1,0 +1,73 @@
+/*
+ * A hostile config.json, and a generation_config.json after "\n%%\n": it is
+ * refused, or its numbers are safe to compute sizes and positions with.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/model/engine.h"
+#include "test/fuzz/must.h"
+
+static void
+check_positions(const struct config *c)
+{
+    size_t half = (size_t)c->head_dim / 2;
+    double *freq = calloc(half, sizeof(*freq));
+    float *cosines = calloc(half, sizeof(*cosines));
+    float *sines = calloc(half, sizeof(*sines));
+
+    rope_inv_freq(freq, &c->rope, (size_t)c->head_dim);
+    rope_table(cosines, sines, &c->rope, freq, half,
+               (size_t)c->max_positions - 1);
+    for (size_t i = 0; i < half; i++)
+        MUST(freq[i] >= 0 && freq[i] <= 1 && isfinite(cosines[i]) &&
+             isfinite(sines[i]));
+    free(freq);
+    free(cosines);
+    free(sines);
+}
+
+static void
+check_config(const struct config *c)
+{
+    MUST(c->n_layers > 0 && c->n_layers <= 4096);
+    MUST(c->n_kv_heads > 0 && c->n_heads % c->n_kv_heads == 0);
+    MUST(c->head_dim >= 2 && c->head_dim % 2 == 0);
+    MUST(c->n_heads * c->head_dim <= 1 << 24);
+    MUST(c->hidden_size * c->vocab_size <= (int64_t)1 << 44);
+    MUST(c->max_positions > 0 && c->intermediate_size > 0);
+    MUST(c->n_eos <= CONFIG_MAX_EOS && c->temperature >= 0);
+    MUST(c->repetition_penalty > 0 && c->top_k >= 0);
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        MUST(c->window[i] >= 0);
+        MUST(!c->sparse[i] || c->n_experts > 0);
+    }
+    MUST(c->n_experts >= 0 && c->n_experts <= 4096);
+    MUST(c->n_experts_used <= c->n_experts);
+    MUST((c->n_experts_used > 0 && c->expert_size > 0) == (c->n_experts > 0));
+    check_positions(c);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *json = (const char *)data, *generation = NULL;
+    const char *cut = size ? memmem(data, size, "\n%%\n", 4) : NULL;
+    size_t n = size, generation_n = 0;
+    struct config c;
+    struct err err = { 0 };
+
+    if (cut) {
+        n = (size_t)(cut - json);
+        generation = cut + 4;
+        generation_n = size - n - 4;
+    }
+    if (config_parse(&c, json, n, generation, generation_n, &err)) {
+        MUST(err.status == EX_DATAERR && *err.what && !c.window && !c.sparse);
+        return 0;
+    }
+    check_config(&c);
+    config_free(&c);
+    return 0;
+}

@@ -1,0 +1,55 @@
+/*
+ * cmd/hf-infer/model: a hostile config.json and header of model.safetensors;
+ * a small model that opens can be run.
+ */
+#include "core/model/engine.h"
+
+#include "test/fuzz/files.h"
+
+#define SMALL 64
+
+static bool
+is_small(const struct config *c)
+{
+    return c->vocab_size <= SMALL && c->n_layers <= SMALL &&
+           c->hidden_size <= SMALL && c->intermediate_size <= SMALL &&
+           c->n_heads * c->head_dim <= SMALL && c->n_experts <= SMALL &&
+           c->expert_size <= SMALL;
+}
+
+static void
+run(const struct model *model)
+{
+    const struct engine_options options = { 2, COMPUTE_F32, DT_F32 };
+    const int32_t ids[] = { 0, 0, 0 };
+    float logits[3 * SMALL];
+    struct engine *engine;
+    struct session *session;
+    struct err err;
+
+    MUST(engine_open(&engine, model, NULL, &options, &err) == 0);
+    session = session_new(engine, 3);
+    MUST(session_feed(session, ids, 3, logits, 3, &err) == 0);
+    session_close(session);
+    engine_close(engine);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct bytes rest = { data, n };
+    struct model *model;
+    struct err err = { 0 };
+
+    fuzz_file("config.json", next_part(&rest));
+    fuzz_st("model.safetensors", next_part(&rest));
+    if (model_open(&model, fuzz_dir, &err) < 0) {
+        MUST(err.status == EX_DATAERR && *err.what);
+        return 0;
+    }
+    MUST(!model_linear(model, "model.layers.9999.mlp.up_proj"));
+    if (is_small(model_config(model)))
+        run(model);
+    model_close(model);
+    return 0;
+}

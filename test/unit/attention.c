@@ -1,0 +1,155 @@
+/*
+ * Attention against its formula in f64, for any window and cut; a number that
+ * is not finite reaches those who see it, and nobody else.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/model/engine.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+/* A query head's KV head is its number / GROUP. */
+enum { N = 150, HEADS = 6, KV_HEADS = 2, GROUP = 3, DIM = 10, BAD = 70 };
+
+static float q[N][HEADS][DIM], k[N][KV_HEADS][DIM], v[N][KV_HEADS][DIM];
+
+/* bf16 holds them all. */
+static void
+fill(float *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = bf16_to_f32(f32_to_bf16(4 * rnd()));
+}
+
+/* Does the query at p see the value that is infinite, v[BAD][0][3]? */
+static bool
+sees_bad(size_t p, size_t head, size_t i, size_t window)
+{
+    return head < GROUP && i == 3 && p >= BAD &&
+           (window == 0 || p - BAD < window);
+}
+
+static double
+score(size_t p, size_t head, size_t key)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < DIM; i++)
+        sum += (double)q[p][head][i] * (double)k[key][head / GROUP][i];
+    return sum / sqrt(DIM);
+}
+
+static double
+expected(size_t p, size_t head, size_t i, size_t window)
+{
+    size_t first = window && p >= window ? p - window + 1 : 0;
+    double sum = 0, total = 0;
+
+    for (size_t key = first; key <= p; key++) {
+        double w = exp(score(p, head, key) - 40);
+
+        sum += w * (double)v[key][head / GROUP][i];
+        total += w;
+    }
+    return sum / total;
+}
+
+/* All queries, 'step' of them a call. */
+static void
+run(struct session *s, size_t window, size_t step, float *out)
+{
+    static float scratch[1 << 14];
+    const struct config config = { .n_heads = HEADS,
+                                   .n_kv_heads = KV_HEADS,
+                                   .head_dim = DIM };
+
+    if (attention_scratch(&config) > sizeof(scratch) / sizeof(*scratch))
+        abort();
+    for (size_t at = 0; at < N; at += step) {
+        size_t n = N - at < step ? N - at : step;
+        const struct span span = {
+            .session = s, .n = n, .first = at, .slot = at
+        };
+        const struct attention a = {
+            .n_heads = HEADS,
+            .n_kv_heads = KV_HEADS,
+            .head_dim = DIM,
+            .window = window,
+            .spans = &span,
+            .n_spans = 1,
+            .q = q[at][0],
+            .out = out + at * HEADS * DIM,
+            .scratch = scratch,
+        };
+
+        attention_run(NULL, &a);
+    }
+}
+
+static void
+test_window(struct session *s, size_t window, bool bad)
+{
+    static float out[N * HEADS * DIM], cut[N * HEADS * DIM];
+    bool near = true, apart = true, same = true;
+
+    run(s, window, 1, out);
+    for (size_t p = 0, at = 0; p < N; p++)
+        for (size_t head = 0; head < HEADS; head++)
+            for (size_t i = 0; i < DIM; i++, at++)
+                if (bad && sees_bad(p, head, i, window))
+                    apart &= !isfinite(out[at]);
+                else
+                    near &= fabs((double)out[at] -
+                                 expected(p, head, i, window)) < 2e-5;
+    for (size_t step = 2; step <= N; step = step * 3 - 1) {
+        run(s, window, step, cut);
+        for (size_t at = 0; at < N * HEADS * DIM; at++)
+            same &= isnan(out[at]) ? isnan(cut[at])
+                                   : f32_bits(out[at]) == f32_bits(cut[at]);
+    }
+    tap_ok(near,
+           "attention %s, window %zu%s: who sees finite values is near "
+           "the f64 formula",
+           dtype_table[s->kv.dtype].name, window, bad ? ", an infinity" : "");
+    if (bad)
+        tap_ok(apart, "attention %s, window %zu: who sees an infinity has it",
+               dtype_table[s->kv.dtype].name, window);
+    tap_ok(same, "attention %s, window %zu%s: the same bits for any cut",
+           dtype_table[s->kv.dtype].name, window, bad ? ", an infinity" : "");
+}
+
+static void
+test_dtype(enum dtype dtype, bool bad)
+{
+    static const size_t windows[] = { 0, 1, 5, 64, 100 };
+    struct session s = { .kv = { .n_layers = 1,
+                                 .n_heads = KV_HEADS,
+                                 .head_dim = DIM,
+                                 .dtype = dtype } };
+    struct err err;
+
+    if (kv_grow(&s.kv, N, &err) < 0)
+        abort();
+    v[BAD][0][3] = bad ? -INFINITY : 1;
+    for (size_t p = 0; p < N; p++)
+        kv_put(&s.kv, 0, p, k[p][0], v[p][0]);
+    for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
+        test_window(&s, windows[i], bad);
+    kv_free(&s.kv);
+}
+
+int
+main(void)
+{
+    fill(q[0][0], sizeof(q) / sizeof(float));
+    fill(k[0][0], sizeof(k) / sizeof(float));
+    fill(v[0][0], sizeof(v) / sizeof(float));
+    for (int bad = 0; bad < 2; bad++) {
+        test_dtype(DT_F32, bad);
+        test_dtype(DT_BF16, bad);
+    }
+    return tap_done();
+}

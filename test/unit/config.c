@@ -1,0 +1,509 @@
+/*
+ * config.json and generation_config.json, key by key: what each means is
+ * from Hugging Face's configuration classes, the numbers by hand.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/model/engine.h"
+#include "core/str.h"
+#include "test/unit/tap.h"
+
+/* A whole small model; each test changes keys of it. */
+static const char *const base[][2] = {
+    { "model_type", "\"llama\"" },  { "hidden_size", "64" },
+    { "intermediate_size", "172" }, { "num_hidden_layers", "4" },
+    { "num_attention_heads", "8" }, { "num_key_value_heads", "4" },
+    { "vocab_size", "512" },        { "max_position_embeddings", "1024" },
+    { "rms_norm_eps", "1e-5" },     { "hidden_act", "\"silu\"" },
+};
+
+/* base with 'changes' ("key": value, ...) in place of what it has; a key
+ * whose change is not JSON ("-") is left out. */
+static void
+put_json(struct str *s, const char *changes)
+{
+    char sep = '{';
+
+    for (size_t i = 0; i < sizeof(base) / sizeof(*base); i++) {
+        char key[64];
+
+        snprintf(key, sizeof(key), "\"%s\":", base[i][0]);
+        if (strstr(changes, key))
+            continue;
+        snprintf(key, sizeof(key), "-%s", base[i][0]);
+        if (strstr(changes, key))
+            continue;
+        str_addf(s, "%c\"%s\":%s", sep, base[i][0], base[i][1]);
+        sep = ',';
+    }
+    if (*changes && *changes != '-')
+        str_addf(s, ",%s", changes);
+    str_addc(s, '}');
+}
+
+static int
+parse(struct config *c, const char *changes, const char *generation,
+      struct err *err)
+{
+    struct str s = { 0 };
+    int rc;
+
+    put_json(&s, changes);
+    rc = config_parse(c, s.s, s.n, generation,
+                      generation ? strlen(generation) : 0, err);
+    str_free(&s);
+    return rc;
+}
+
+/* Parses, and checks 'good', which looks at the config 'c'. */
+#define GIVES(changes, generation, name, good)                    \
+    do {                                                          \
+        struct config c;                                          \
+        struct err err = { 0 };                                   \
+        int rc = parse(&c, changes, generation, &err);            \
+                                                                  \
+        tap_ok(rc == 0 && (good), "%s%s%s", name, rc ? ": " : "", \
+               rc ? err.what : "");                               \
+        if (!rc)                                                  \
+            config_free(&c);                                      \
+    } while (0)
+
+static int
+near(double a, double b)
+{
+    return fabs(a - b) <= 1e-12 * fabs(b);
+}
+
+static void
+test_shape(void)
+{
+    GIVES("", NULL, "head_dim is hidden_size / num_attention_heads when absent",
+          c.head_dim == 8 && c.n_kv_heads == 4);
+    GIVES("\"head_dim\":null", NULL, "or null", c.head_dim == 8);
+    GIVES("\"head_dim\":128", NULL, "head_dim is its own key",
+          c.head_dim == 128);
+    GIVES("\"head_dim\":16,\"num_attention_heads\":6,"
+          "\"num_key_value_heads\":3",
+          NULL, "with it, heads need not divide hidden_size",
+          c.head_dim == 16 && c.n_heads == 6);
+    GIVES("-num_key_value_heads", NULL, "no num_key_value_heads: one a head",
+          c.n_kv_heads == 8);
+    GIVES("-rms_norm_eps", NULL, "rms_norm_eps is 1e-6 when absent",
+          c.rms_norm_eps == 1e-6f);
+    GIVES("-max_position_embeddings", NULL, "llama's context is 2048 if absent",
+          c.max_positions == 2048);
+    GIVES("-hidden_act", NULL, "hidden_act is silu when absent",
+          c.act == ACT_SILU);
+    GIVES("\"hidden_act\":\"gelu_pytorch_tanh\"", NULL, "gelu_pytorch_tanh",
+          c.act == ACT_GELU_TANH);
+    GIVES("\"tie_word_embeddings\":true", NULL, "tie_word_embeddings", c.tied);
+    GIVES("", NULL, "embeddings are not tied unless it says so", !c.tied);
+    GIVES("\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForCausalLM\"]",
+          NULL, "qwen3 normalizes heads", c.qk_norm);
+    GIVES("\"model_type\":\"qwen2\",\"architectures\":[\"Qwen2Model\"]", NULL,
+          "qwen2 does not", !c.qk_norm && !strcmp(c.arch, "qwen2"));
+}
+
+static void
+test_biases(void)
+{
+    GIVES("", NULL, "no bias is demanded",
+          !c.need_qkv_bias && !c.need_o_bias && !c.need_mlp_bias);
+    GIVES("\"attention_bias\":true", NULL,
+          "attention_bias demands those of q, k, v and o",
+          c.need_qkv_bias && c.need_o_bias && !c.need_mlp_bias);
+    GIVES("\"mlp_bias\":true", NULL, "mlp_bias demands the others",
+          !c.need_qkv_bias && c.need_mlp_bias);
+    GIVES("\"model_type\":\"qwen2\"", NULL,
+          "qwen2 has biases but no key that demands them", !c.need_qkv_bias);
+}
+
+static void
+test_rope(void)
+{
+    GIVES("", NULL, "rope: theta is 10000 when absent",
+          c.rope.type == ROPE_DEFAULT && c.rope.theta == 10000);
+    GIVES("\"rope_theta\":1000000,\"rope_scaling\":null,"
+          "\"torch_dtype\":\"bfloat16\"",
+          NULL, "rope: the older spelling", c.rope.theta == 1e6);
+    GIVES("\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"},"
+          "\"dtype\":\"bfloat16\"",
+          NULL, "rope: the newer spelling", c.rope.theta == 5e5);
+    GIVES("\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":5e5}", NULL,
+          "rope: rope_parameters wins", c.rope.theta == 5e5);
+    GIVES("\"rope_parameters\":{},\"rope_scaling\":{\"type\":\"linear\","
+          "\"factor\":2}",
+          NULL, "rope: an empty one is none", c.rope.type == ROPE_LINEAR);
+    GIVES("\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\","
+          "\"factor\":2.0},\"rope_scaling\":{\"factor\":2,\"type\":"
+          "\"linear\"}",
+          NULL, "rope: two that say the same",
+          c.rope.type == ROPE_LINEAR && c.rope.theta == 5e5);
+    GIVES("\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2},"
+          "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,"
+          "\"rope_theta\":5e5}",
+          NULL, "rope: of two, the one that has the base",
+          c.rope.type == ROPE_LINEAR && c.rope.theta == 5e5);
+    GIVES("\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", NULL,
+          "rope: type is the older rope_type",
+          c.rope.type == ROPE_LINEAR && c.rope.factor == 2);
+    GIVES("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":32.0,"
+          "\"low_freq_factor\":1,\"high_freq_factor\":4,"
+          "\"original_max_position_embeddings\":8192}",
+          NULL, "rope: llama3",
+          c.rope.type == ROPE_LLAMA3 && c.rope.factor == 32 &&
+              c.rope.high_freq_factor == 4 &&
+              c.rope.original_max_positions == 8192 && c.max_positions == 1024);
+    GIVES("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
+          "\"original_max_position_embeddings\":512}",
+          NULL, "rope: yarn's defaults, and its context",
+          c.rope.type == ROPE_YARN && c.rope.beta_fast == 32 &&
+              c.rope.beta_slow == 1 && c.rope.truncate &&
+              near(c.rope.attention_factor, 0.1 * log(4) + 1) &&
+              c.max_positions == 2048);
+    GIVES("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":40,"
+          "\"original_max_position_embeddings\":8,\"mscale\":0.5,"
+          "\"mscale_all_dim\":1.0,\"truncate\":false}",
+          NULL, "rope: yarn's mscale",
+          !c.rope.truncate && near(c.rope.attention_factor,
+                                   (0.05 * log(40) + 1) / (0.1 * log(40) + 1)));
+}
+
+/* Frequencies by hand: head_dim 4 has the pairs theta^0 and theta^-1/2. */
+static void
+test_frequencies(void)
+{
+    double f[2];
+    struct rope_config r = { .theta = 10000, .factor = 2 };
+
+    rope_inv_freq(f, &r, 4);
+    tap_ok(near(f[0], 1) && near(f[1], 0.01), "rope: default frequencies");
+    r.type = ROPE_LINEAR;
+    rope_inv_freq(f, &r, 4);
+    tap_ok(near(f[0], 0.5) && near(f[1], 0.005), "rope: linear ones");
+    /* Wavelengths 6.28 and 628 in a context of 100: kept, and stretched. */
+    r = (struct rope_config){
+        ROPE_LLAMA3,           .theta = 10000,
+        .factor = 8,           .low_freq_factor = 1,
+        .high_freq_factor = 4, .original_max_positions = 100
+    };
+    rope_inv_freq(f, &r, 4);
+    tap_ok(near(f[0], 1) && near(f[1], 0.01 / 8), "rope: llama3 ones");
+    /* 1 / 200 pi turns: a third of the way from 0.5 to 2 of these. */
+    r.original_max_positions = 1;
+    r.low_freq_factor = 0.5 / (200 * M_PI);
+    r.high_freq_factor = 2 / (200 * M_PI);
+    rope_inv_freq(f, &r, 4);
+    tap_ok(near(f[1], 0.01 / 8 * 2 / 3 + 0.01 / 3), "rope: llama3's ramp");
+}
+
+/* Far positions: an angle of 32767 has 9 bits of a float behind the point. */
+static void
+test_far_positions(void)
+{
+    const size_t positions[] = { 1, 513, 20000, 32767, 1000000 };
+    const struct rope_config r = { .theta = 1e6, .attention_factor = 1.25 };
+    double f[64], worst = 0;
+    float c[64], s[64];
+
+    rope_inv_freq(f, &r, 128);
+    for (size_t k = 0; k < sizeof(positions) / sizeof(*positions); k++) {
+        rope_table(c, s, &r, f, 64, positions[k]);
+        for (size_t i = 0; i < 64; i++) {
+            long double angle = (long double)positions[k] * (long double)f[i];
+            long double dc = (long double)c[i] / 1.25L - cosl(angle);
+            long double ds = (long double)s[i] / 1.25L - sinl(angle);
+
+            worst = fmax(worst, (double)hypotl(dc, ds));
+        }
+    }
+    tap_ok(worst < 1e-7, "rope: tables are as near at position 10^6: %g",
+           worst);
+    /* cos and sin of 10^6 and 10^4, from a table */
+    rope_inv_freq(f, &(struct rope_config){ .theta = 1e4 }, 4);
+    rope_table(c, s, &(struct rope_config){ .attention_factor = 1 }, f, 2,
+               1000000);
+    tap_ok(c[0] == 0.936752128f && s[0] == -0.349993502f &&
+               fabs((double)c[1] + 0.952155368) < 1e-7 &&
+               fabs((double)s[1] + 0.305614389) < 1e-7,
+           "rope: cos and sin of 10^6 and 10^4");
+}
+
+#define MOE                                           \
+    "\"model_type\":\"qwen3_moe\",\"num_experts\":6," \
+    "\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
+
+#define SPARSE(s0, s1, s2, s3)                                            \
+    (c.sparse[0] == (s0) && c.sparse[1] == (s1) && c.sparse[2] == (s2) && \
+     c.sparse[3] == (s3))
+
+static void
+test_experts(void)
+{
+    GIVES("", NULL, "experts: llama has none",
+          c.n_experts == 0 && SPARSE(false, false, false, false));
+    GIVES(MOE, NULL, "experts: on every layer, not normalized, if not said",
+          c.n_experts == 6 && c.n_experts_used == 2 && c.expert_size == 32 &&
+              !c.norm_topk_prob && c.qk_norm && SPARSE(true, true, true, true));
+    GIVES(MOE ",\"decoder_sparse_step\":2,\"mlp_only_layers\":null,"
+              "\"norm_topk_prob\":true",
+          NULL, "experts: decoder_sparse_step counts from 1",
+          c.norm_topk_prob && SPARSE(false, true, false, true));
+    GIVES(MOE ",\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,0]", NULL,
+          "experts: mlp_only_layers takes some of these away",
+          SPARSE(false, true, false, false));
+    GIVES("\"model_type\":\"qwen3_moe\",\"num_local_experts\":4,"
+          "\"num_experts_per_tok\":4,\"moe_intermediate_size\":32",
+          NULL, "experts: num_local_experts is the newer name",
+          c.n_experts == 4);
+}
+
+#define WINDOWS(w0, w1, w2, w3)                                           \
+    (c.window[0] == (w0) && c.window[1] == (w1) && c.window[2] == (w2) && \
+     c.window[3] == (w3))
+
+static void
+test_windows(void)
+{
+    GIVES("\"sliding_window\":5", NULL, "window: llama has none",
+          WINDOWS(0, 0, 0, 0));
+    GIVES("\"model_type\":\"mistral\",\"sliding_window\":5", NULL,
+          "window: mistral's is on all layers", WINDOWS(5, 5, 5, 5));
+    GIVES("\"model_type\":\"mistral\",\"sliding_window\":null", NULL,
+          "window: mistral without", WINDOWS(0, 0, 0, 0));
+    GIVES("\"model_type\":\"mistral\"", NULL,
+          "window: mistral's where none is said",
+          WINDOWS(4096, 4096, 4096, 4096));
+    GIVES("\"model_type\":\"qwen2\",\"sliding_window\":5,"
+          "\"max_window_layers\":1",
+          NULL, "window: qwen2 needs use_sliding_window", WINDOWS(0, 0, 0, 0));
+    GIVES("\"model_type\":\"qwen2\",\"sliding_window\":5,"
+          "\"max_window_layers\":3,\"use_sliding_window\":true",
+          NULL, "window: qwen2's is on layers from max_window_layers on",
+          WINDOWS(0, 0, 0, 5));
+    GIVES(MOE ",\"sliding_window\":5,\"max_window_layers\":4", NULL,
+          "window: qwen3_moe needs use_sliding_window", WINDOWS(0, 0, 0, 0));
+    GIVES(MOE ",\"sliding_window\":5,\"max_window_layers\":4,"
+              "\"use_sliding_window\":true",
+          NULL, "window: qwen3_moe's is then on all layers",
+          WINDOWS(5, 5, 5, 5));
+    GIVES("\"model_type\":\"qwen3\",\"sliding_window\":null,"
+          "\"max_window_layers\":0,\"use_sliding_window\":true",
+          NULL, "window: null is none", WINDOWS(0, 0, 0, 0));
+    GIVES("\"model_type\":\"qwen3\",\"sliding_window\":6,"
+          "\"max_window_layers\":4,\"use_sliding_window\":true,"
+          "\"layer_types\":[\"full_attention\",\"sliding_attention\","
+          "\"full_attention\",\"sliding_attention\"]",
+          NULL, "window: layer_types decides", WINDOWS(0, 6, 0, 6));
+}
+
+static void
+test_generation(void)
+{
+    GIVES("", NULL, "generation: neutral when there is no file",
+          !c.do_sample && c.temperature == 1 && c.top_p == 1 && c.top_k == 0 &&
+              c.min_p == 0 && c.repetition_penalty == 1 && c.bos == -1 &&
+              c.n_eos == 0);
+    GIVES("\"eos_token_id\":7,\"bos_token_id\":1", NULL, "eos may be a number",
+          c.n_eos == 1 && c.eos[0] == 7 && c.bos == 1);
+    GIVES("\"eos_token_id\":[7,9]", NULL, "or a list",
+          c.n_eos == 2 && c.eos[1] == 9);
+    GIVES("\"eos_token_id\":[7,9],\"bos_token_id\":1",
+          "{\"eos_token_id\":3,\"bos_token_id\":null}",
+          "generation_config.json wins, where it says something",
+          c.n_eos == 1 && c.eos[0] == 3 && c.bos == 1);
+    GIVES("\"eos_token_id\":7", "{\"eos_token_id\":null,\"top_k\":null}",
+          "and null says nothing", c.n_eos == 1 && c.eos[0] == 7);
+    GIVES("", "{\"do_sample\":true}",
+          "generation: transformers leaves out a top_k of 50",
+          c.do_sample && c.top_k == 50 && !c.passed_over[0]);
+    GIVES("", "{\"do_sample\":true,\"top_k\":null}",
+          "generation: a top_k of null is none", c.top_k == 0);
+    GIVES("",
+          "{\"num_beams\":1,\"typical_p\":1.0,\"bad_words_ids\":null,"
+          "\"sequence_bias\":{},\"no_repeat_ngram_size\":3}",
+          "generation: what is passed over",
+          !strcmp(c.passed_over[0], "no_repeat_ngram_size") &&
+              !c.passed_over[1]);
+    GIVES("", "{\"do_sample\":true,\"temperature\":0}",
+          "generation: temperature 0 is not sampling", !c.do_sample);
+    GIVES("", "{\"do_sample\":true,\"temperature\":1e-9}",
+          "generation: colder than --temperature may be is 0",
+          !c.do_sample && c.temperature == 0);
+    GIVES("",
+          "{\"do_sample\":true,\"temperature\":0.6,\"top_k\":20,"
+          "\"top_p\":0.95,\"min_p\":0.1,\"repetition_penalty\":1.05}",
+          "generation: every key",
+          c.do_sample && c.temperature == 0.6 && c.top_k == 20 &&
+              c.top_p == 0.95 && c.min_p == 0.1 &&
+              c.repetition_penalty == 1.05);
+}
+
+/* Changes that must be refused, and how the message begins. */
+static const char *const refused[][2] = {
+    { "\"model_type\":\"gpt2\"",
+      "config.json: model_type \"gpt2\" is not supported (llama, mistral, "
+      "qwen2, qwen3, qwen3_moe)" },
+    { "-model_type", "config.json: model_type is missing" },
+    { "\"model_type\":\"qwen3_moe\"", "config.json: num_experts is missing" },
+    { "\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
+      "\"num_experts_per_tok\":5",
+      "config.json: num_experts_per_tok is 5 (expected a whole number from 1 "
+      "to 4)" },
+    { "\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
+      "\"num_experts_per_tok\":2",
+      "config.json: moe_intermediate_size is missing" },
+    { MOE ",\"mlp_only_layers\":[4]",
+      "config.json: mlp_only_layers[0] is 4 (expected" },
+    { MOE ",\"mlp_only_layers\":2",
+      "config.json: mlp_only_layers is 2 (expected an array)" },
+    { MOE ",\"decoder_sparse_step\":0",
+      "config.json: decoder_sparse_step is 0 (expected" },
+    { MOE ",\"norm_topk_prob\":1", "config.json: norm_topk_prob is 1" },
+    { MOE ",\"use_sliding_window\":true",
+      "config.json: sliding_window is missing" },
+    { "\"architectures\":[\"LlamaForTokenClassification\"]",
+      "config.json: architectures[0] \"LlamaForTokenClassification\" is not "
+      "supported (LlamaForCausalLM, LlamaModel)" },
+    { "\"hidden_act\":\"relu2\"",
+      "config.json: hidden_act \"relu2\" is not supported (silu, "
+      "gelu_pytorch_tanh)" },
+    { "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
+      "config.json: rope_scaling.type \"dynamic\" is not supported (default, "
+      "linear, llama3, yarn)" },
+    { "\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{"
+      "\"rope_type\":\"linear\",\"factor\":2}",
+      "config.json: rope_parameters and rope_scaling are both there, and "
+      "differ (expected one)" },
+    { "\"rope_parameters\":{\"rope_type\":\"longrope\"}",
+      "config.json: rope_parameters.rope_type \"longrope\" is not supported" },
+    { "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}",
+      "config.json: rope_parameters \"full_attention\" is not supported" },
+    { "\"rope_scaling\":{\"factor\":2}",
+      "config.json: rope_scaling.rope_type is missing" },
+    { "\"rope_scaling\":{\"rope_type\":\"linear\"}",
+      "config.json: rope_scaling.factor is missing" },
+    { "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}",
+      "config.json: rope_scaling.original_max_position_embeddings is missing" },
+    { "\"rope_scaling\":{\"rope_type\":\"yarn\","
+      "\"original_max_position_embeddings\":64}",
+      "config.json: rope_scaling.factor is missing" },
+    { "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+      "\"low_freq_factor\":4,\"high_freq_factor\":4,"
+      "\"original_max_position_embeddings\":64}",
+      "config.json: rope_scaling.high_freq_factor is 4 (expected more than" },
+    { "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+      "\"low_freq_factor\":1,\"high_freq_factor\":4}",
+      "config.json: rope_scaling.original_max_position_embeddings is missing" },
+    { "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}",
+      "config.json: rope_scaling.factor is 0 (expected a number from 1" },
+    { "\"rope_theta\":0", "config.json: rope_theta is 0 (expected" },
+    { "\"rope_scaling\":\"yarn\"", "config.json: rope_scaling is \"yarn\"" },
+    { "\"partial_rotary_factor\":0.5",
+      "config.json: partial_rotary_factor is 0.5 (expected 1" },
+    { "\"quantization_config\":{\"quant_method\":\"gptq\"}",
+      "config.json: quantization_config \"gptq\" is not supported" },
+    { "-hidden_size", "config.json: hidden_size is missing" },
+    { "\"hidden_size\":1099511627776",
+      "config.json: hidden_size is 1099511627776 (expected" },
+    { "\"hidden_size\":-64", "config.json: hidden_size is -64 (expected" },
+    { "\"hidden_size\":64.5", "config.json: hidden_size is 64.5 (expected" },
+    { "\"hidden_size\":\"64\"", "config.json: hidden_size is \"64\"" },
+    { "\"intermediate_size\":0", "config.json: intermediate_size is 0" },
+    { "\"num_hidden_layers\":1000000000",
+      "config.json: num_hidden_layers is 1000000000 (expected" },
+    { "\"num_hidden_layers\":0", "config.json: num_hidden_layers is 0" },
+    { "\"num_attention_heads\":0", "config.json: num_attention_heads is 0" },
+    { "\"num_key_value_heads\":3",
+      "config.json: num_key_value_heads is 3 (expected a divisor of" },
+    { "\"num_key_value_heads\":0", "config.json: num_key_value_heads is 0" },
+    { "\"num_attention_heads\":12",
+      "config.json: head_dim is missing (expected a number, as" },
+    { "\"num_attention_heads\":128,\"num_key_value_heads\":128,"
+      "\"hidden_size\":128",
+      "config.json: head_dim is 1 (expected an even number" },
+    { "\"head_dim\":0", "config.json: head_dim is 0 (expected" },
+    { "\"head_dim\":7", "config.json: head_dim is 7 (expected an even" },
+    { "\"vocab_size\":0", "config.json: vocab_size is 0 (expected" },
+    { "\"vocab_size\":9223372036854775807",
+      "config.json: vocab_size is 9223372036854775807 (expected" },
+    { "\"max_position_embeddings\":0",
+      "config.json: max_position_embeddings is 0" },
+    { "\"rms_norm_eps\":-1", "config.json: rms_norm_eps is -1 (expected" },
+    { "\"tie_word_embeddings\":1", "config.json: tie_word_embeddings is 1" },
+    { "\"model_type\":\"mistral\",\"sliding_window\":0",
+      "config.json: sliding_window is 0 (expected" },
+    { "\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
+      "\"max_window_layers\":1",
+      "config.json: sliding_window is missing" },
+    { "\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
+      "\"sliding_window\":4",
+      "config.json: max_window_layers is missing" },
+    { "\"model_type\":\"qwen3\",\"layer_types\":[\"full_attention\"]",
+      "config.json: layer_types has 1 names (expected num_hidden_layers, 4)" },
+    { "\"model_type\":\"qwen3\",\"layer_types\":[\"full_attention\","
+      "\"linear_attention\",\"full_attention\",\"full_attention\"]",
+      "config.json: layer_types[1] \"linear_attention\" is not supported" },
+    { "\"model_type\":\"qwen3\",\"sliding_window\":4,\"layer_types\":["
+      "\"full_attention\",\"sliding_attention\",\"full_attention\","
+      "\"full_attention\"]",
+      "config.json: layer_types[1] is \"sliding_attention\" (expected" },
+    { "\"eos_token_id\":-1", "config.json: eos_token_id is -1 (expected" },
+    { "\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
+      "config.json: eos_token_id has 17 ids (expected at most 16)" },
+    { "\"vocab_size\":512,\"vocab_size\":512", "config.json: line " },
+};
+
+static void
+test_refusals(void)
+{
+    static const char *const generations[][2] = {
+        { "{\"temperature\":-1}",
+          "generation_config.json: temperature is -1 (expected" },
+        { "{\"top_p\":1.5}", "generation_config.json: top_p is 1.5" },
+        { "{\"top_k\":-1}", "generation_config.json: top_k is -1" },
+        { "{\"repetition_penalty\":0}",
+          "generation_config.json: repetition_penalty is 0" },
+        { "[]", "generation_config.json: the document is an array" },
+        { "{", "generation_config.json: line 1" },
+    };
+    struct config c;
+    struct err err = { 0 };
+
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+        int rc = parse(&c, refused[i][0], NULL, &err);
+
+        tap_ok(rc && err.status == EX_DATAERR &&
+                   !strncmp(err.what, refused[i][1], strlen(refused[i][1])),
+               "%s", rc ? err.what : refused[i][0]);
+        if (!rc)
+            config_free(&c);
+    }
+    for (size_t i = 0; i < sizeof(generations) / sizeof(*generations); i++)
+        tap_ok(parse(&c, "", generations[i][0], &err) &&
+                   !strncmp(err.what, generations[i][1],
+                            strlen(generations[i][1])),
+               "%s", err.what);
+    tap_ok(config_parse(&c, "", 0, NULL, 0, &err) && err.status == EX_DATAERR,
+           "an empty file: %s", err.what);
+    tap_ok(config_load(&c, "/nonexistent/folder", &err) &&
+               err.status == EX_NOINPUT,
+           "no folder: %s", err.what);
+}
+
+int
+main(void)
+{
+    test_shape();
+    test_biases();
+    test_rope();
+    test_frequencies();
+    test_far_positions();
+    test_experts();
+    test_windows();
+    test_generation();
+    test_refusals();
+    return tap_done();
+}

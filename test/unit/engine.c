@@ -1,0 +1,296 @@
+/*
+ * How exact the engine is in each of its ways to compute and to store keys and
+ * values, against float64; and that every way has the same bits for any
+ * threads, any cut, and whatever else is fed beside.  Under an emulator each
+ * fourth model has one of the ways.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/kernel/cpu.h"
+#include "core/model/engine.h"
+#include "test/unit/model-ref.h"
+
+/*
+ * Rounding to bf16 loses 2^-9 of a number at most, to f16 2^-12; over a
+ * model's layers that comes to a few percent of the logits' spread, an eighth
+ * of it for f16.
+ */
+static const struct way {
+    const char *name;
+    enum compute compute;
+    enum dtype kv;
+    double tolerance; /* rms error, in standard deviations of the logits */
+} ways[] = {
+    { "f32", COMPUTE_F32, DT_F32, 1e-5 },
+    { "kv f16", COMPUTE_F32, DT_F16, 2.5e-3 },
+    { "kv bf16", COMPUTE_F32, DT_BF16, 1.5e-2 },
+    { "compute bf16", COMPUTE_BF16, DT_F32, 3e-2 },
+    { "compute and kv bf16", COMPUTE_BF16, DT_BF16, 3e-2 },
+};
+
+#define N_WAYS (sizeof(ways) / sizeof(*ways))
+
+/* The first half of a text is a prompt; the model went on from there. */
+static struct feed
+piece(struct session *s, const int32_t *ids, size_t n, size_t most)
+{
+    size_t at = session_length(s), half = n / 2;
+    size_t left = (at < half ? half : n) - at;
+    size_t k = most < left ? most : left;
+
+    return (struct feed){ s, ids + at, k, k, at >= half };
+}
+
+/* The sample through an engine, 'most' tokens at a time. */
+static int
+run(const struct sample *m, const struct way *way, int threads, size_t chunk,
+    size_t most, float *logits)
+{
+    const struct engine_options options = { chunk, way->compute, way->kv };
+    struct engine *engine = NULL;
+    struct session *s = NULL;
+    struct par *par = NULL;
+    struct err err = { 0 };
+    int rc = -1;
+
+    memset(logits, 0xff, m->n * m->vocab * sizeof(*logits));
+    if (par_open(&par, threads, &err) ||
+        engine_open(&engine, m->model, par, &options, &err))
+        goto out;
+    s = session_new(engine, m->n);
+    rc = 0;
+    while (rc == 0 && session_length(s) < m->n) {
+        struct feed f = piece(s, m->ids, m->n, most);
+
+        rc = engine_feed(engine, &f, 1, logits + session_length(s) * m->vocab,
+                         &err);
+    }
+out:
+    if (rc)
+        printf("# %s: %s\n", m->name, err.what);
+    session_close(s);
+    engine_close(engine);
+    par_close(par);
+    return rc;
+}
+
+/* rms(x - expected) / std(expected) */
+static double
+error_of(const float *x, const double *expected, size_t n)
+{
+    double sum = 0, mean = 0, var = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        double e = (double)x[i] - expected[i];
+
+        sum += e * e;
+        mean += expected[i] / (double)n;
+    }
+    for (size_t i = 0; i < n; i++)
+        var += (expected[i] - mean) * (expected[i] - mean);
+    return sqrt(sum / var);
+}
+
+static void
+test_way(const struct sample *m, const struct way *way, const float *exact)
+{
+    static const struct {
+        int threads;
+        size_t chunk, most;
+    } cuts[] = { { 2, 7, 30 }, { 1, 64, 1 }, { 3, 1, 64 }, { 2, 256, 5 } };
+    size_t n = m->n * m->vocab;
+    float *first = xcalloc(n, sizeof(*first));
+    float *logits = xcalloc(n, sizeof(*logits));
+    size_t n_cuts = tap_slow() ? 1 : sizeof(cuts) / sizeof(*cuts);
+    int same = 1, rc = run(m, way, 1, 48, SIZE_MAX, first);
+    double error = error_of(first, m->expected, n);
+
+    tap_ok(rc == 0 && error <= way->tolerance,
+           "%s, %s: logits are within %g of float64 (rms/std %.2g)", m->name,
+           way->name, way->tolerance, error);
+    if (way != ways)
+        tap_ok(memcmp(first, exact, n * sizeof(*first)) != 0,
+               "%s, %s: is not the exact way", m->name, way->name);
+    for (size_t i = 0; i < n_cuts; i++)
+        if (run(m, way, cuts[i].threads, cuts[i].chunk, cuts[i].most, logits) ||
+            memcmp(first, logits, n * sizeof(*first)) != 0)
+            same = 0;
+    tap_ok(same, "%s, %s: the same bits for any -j, chunk and cut", m->name,
+           way->name);
+    free(logits);
+    free(first);
+}
+
+#define N_BATCH 4
+
+/* Four texts out of one: it, its later part, it backwards, its beginning. */
+struct text {
+    int32_t *ids;
+    size_t n;
+    float *alone, *together; /* [n, vocab] */
+    struct session *session;
+};
+
+static void
+make_texts(const struct sample *m, struct text *texts, struct engine *engine)
+{
+    for (size_t i = 0; i < N_BATCH; i++) {
+        struct text *t = &texts[i];
+        size_t from = i == 1 ? m->n / 3 : 0;
+
+        t->n = i == 3 ? m->n / 2 : m->n - from;
+        t->ids = xcalloc(t->n, sizeof(*t->ids));
+        for (size_t k = 0; k < t->n; k++)
+            t->ids[k] = m->ids[i == 2 ? m->n - 1 - k : from + k];
+        t->alone = xcalloc(t->n * m->vocab, sizeof(float));
+        t->together = xcalloc(t->n * m->vocab, sizeof(float));
+        t->session = session_new(engine, m->n);
+    }
+}
+
+/* Round r feeds each text a piece of its own size, to the end of all. */
+static int
+feed_together(const struct sample *m, struct text *texts, struct engine *engine)
+{
+    static const size_t sizes[N_BATCH] = { 1, 9, 3, 30 };
+    float *logits = xcalloc(43 * m->vocab, sizeof(*logits));
+    struct err err = { 0 };
+    int rc = 0;
+
+    for (size_t n_feeds = 1; rc == 0 && n_feeds > 0;) {
+        struct feed feeds[N_BATCH];
+        const float *row = logits;
+
+        n_feeds = 0;
+        for (size_t i = 0; i < N_BATCH; i++) {
+            struct text *t = &texts[i];
+
+            feeds[n_feeds] = piece(t->session, t->ids, t->n, sizes[i]);
+            n_feeds += feeds[n_feeds].n > 0;
+        }
+        rc = engine_feed(engine, feeds, n_feeds, logits, &err);
+        for (size_t i = 0, k = 0; rc == 0 && k < n_feeds; i++) {
+            struct text *t = &texts[i];
+            size_t end = session_length(t->session);
+
+            if (t->session != feeds[k].session)
+                continue;
+            memcpy(t->together + (end - feeds[k].n) * m->vocab, row,
+                   feeds[k].n * m->vocab * sizeof(*row));
+            row += feeds[k++].n * m->vocab;
+        }
+    }
+    free(logits);
+    return rc;
+}
+
+/* NaNs for what a sequence leaves behind: nobody may look at it. */
+static void
+poison(struct session *s)
+{
+    const struct kv *kv = &s->kv;
+    size_t n = kv->n_layers * 2 * kv->n_heads * KV_BLOCK * kv->head_dim;
+
+    for (size_t i = 0; i < kv->n_blocks; i++)
+        memset(kv->blocks[i], 0xff, n * dtype_table[kv->dtype].bits / 8);
+}
+
+/* Each text alone, then all at once: with room for some or all of a round. */
+static void
+test_batch(const struct sample *m, const struct way *way, size_t chunk)
+{
+    const struct engine_options options = { chunk, way->compute, way->kv };
+    struct text texts[N_BATCH];
+    struct engine *engine = NULL;
+    struct par *par = NULL;
+    struct err err = { 0 };
+    size_t differ = 0;
+
+    if (par_open(&par, 2, &err) ||
+        engine_open(&engine, m->model, par, &options, &err)) {
+        tap_ok(0, "%s: %s", m->name, err.what);
+        return;
+    }
+    make_texts(m, texts, engine);
+    for (size_t i = 0; i < N_BATCH; i++) {
+        struct text *t = &texts[i];
+
+        while (session_length(t->session) < t->n) {
+            struct feed f = piece(t->session, t->ids, t->n, SIZE_MAX);
+            float *to = t->alone + session_length(t->session) * m->vocab;
+
+            differ += engine_feed(engine, &f, 1, to, &err) != 0;
+        }
+        poison(t->session);
+        session_reset(t->session);
+    }
+    differ += feed_together(m, texts, engine) != 0;
+    for (size_t i = 0; i < N_BATCH; i++) {
+        struct text *t = &texts[i];
+
+        differ +=
+            memcmp(t->alone, t->together, t->n * m->vocab * sizeof(float)) != 0;
+        session_close(t->session);
+        free(t->ids);
+        free(t->alone);
+        free(t->together);
+    }
+    tap_ok(differ == 0,
+           "%s, %s: four sequences at once, chunk %zu: the bits of each alone",
+           m->name, way->name, chunk);
+    engine_close(engine);
+    par_close(par);
+}
+
+static void
+test_model(const char *dir, const char *name, size_t nth)
+{
+    struct sample m;
+
+    if (!sample_open(&m, dir, name)) {
+        if (run(&m, &ways[0], 1, 48, SIZE_MAX, m.first))
+            tap_ok(0, "%s: runs", name);
+        for (size_t i = 0; i < N_WAYS; i++) {
+            if (tap_slow() && i != nth % N_WAYS)
+                continue;
+            test_way(&m, &ways[i], m.first);
+            test_batch(&m, &ways[i], 64);
+            if (!tap_slow())
+                test_batch(&m, &ways[i], 10);
+        }
+    }
+    sample_close(&m);
+}
+
+int
+main(void)
+{
+    char dir[] = "/tmp/hf-infer-engine.XXXXXX";
+    struct str path = { 0 }, text = { 0 };
+    struct err err = { 0 };
+    char *save = NULL;
+    size_t n = 0, every = tap_slow() ? 4 : 1;
+
+    if (cpu_check(&err)) {
+        tap_skip("the models of test/ref/tiny_models.py", err.what);
+        return tap_done();
+    }
+    if (!mkdtemp(dir) || python("test/ref/tiny_models.py", dir))
+        tap_ok(0, "test/ref/tiny_models.py runs");
+    str_addf(&path, "%s/models", dir);
+    if (file_read_all(path.s, 1 << 20, &text, &err))
+        tap_ok(0, "%s", err.what);
+    for (char *line = text.s ? strtok_r(text.s, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save))
+        if (n++ % every == 0)
+            test_model(dir, line, n / every);
+    str_clear(&path);
+    str_addf(&path, "rm -r '%s'", dir);
+    tap_ok(system(path.s) == 0, "the models are removed");
+    str_free(&text);
+    str_free(&path);
+    return tap_done();
+}

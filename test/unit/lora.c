@@ -1,0 +1,178 @@
+/*
+ * Adapters: the models of test/ref/lora_cases.py with theirs, against float64
+ * logits of merged weights, on the ISA of TU_ISA; the same bits for any
+ * threads, chunk and cut; and those that must be refused.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/kernel/cpu.h"
+#include "core/map.h"
+#include "test/unit/model-ref.h"
+
+#define TOLERANCE 2e-4
+
+/* Calls fn for each line of DIR/NAME. */
+static void
+each_line(const char *dir, const char *name,
+          void (*fn)(void *ctx, const char *dir, char *line), void *ctx)
+{
+    struct str path = { 0 }, text = { 0 };
+    struct err err = { 0 };
+    char *save = NULL;
+
+    str_addf(&path, "%s/%s", dir, name);
+    if (file_read_all(path.s, 1 << 20, &text, &err))
+        tap_ok(0, "%s", err.what);
+    for (char *line = text.s ? strtok_r(text.s, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save))
+        fn(ctx, dir, line);
+    str_free(&text);
+    str_free(&path);
+}
+
+/* All logits, 'most' tokens at a time; 0 or -1. */
+static int
+run(const struct sample *m, enum compute compute, int threads, size_t chunk,
+    size_t most, float *logits)
+{
+    const struct engine_options options = { chunk, compute, DT_F32 };
+    struct engine *engine = NULL;
+    struct session *s = NULL;
+    struct par *par = NULL;
+    struct err err = { 0 };
+    int rc = -1;
+
+    if (!par_open(&par, threads, &err) &&
+        !engine_open(&engine, m->model, par, &options, &err)) {
+        s = session_new(engine, m->n);
+        rc = 0;
+    }
+    for (size_t at = 0, n; rc == 0 && at < m->n; at += n) {
+        n = most < m->n - at ? most : m->n - at;
+        rc = session_feed(s, m->ids + at, n, logits + at * m->vocab, n, &err);
+    }
+    if (rc)
+        printf("# %s: %s\n", m->name, err.what);
+    session_close(s);
+    engine_close(engine);
+    par_close(par);
+    return rc;
+}
+
+static double
+largest_error(const struct sample *m)
+{
+    double worst = 0;
+
+    for (size_t i = 0; i < m->n * m->vocab; i++) {
+        double e = fabs(m->first[i] - m->expected[i]);
+
+        if (!(e <= worst)) /* a NaN counts */
+            worst = e;
+    }
+    return worst;
+}
+
+static void
+test_bits(struct sample *m, enum compute compute, const char *name)
+{
+    static const struct {
+        int threads;
+        size_t chunk, most;
+    } ways[] = { { 2, 48, SIZE_MAX }, { 3, 7, 30 }, { 1, 16, 1 }, { 2, 1, 9 } };
+    size_t n = m->n * m->vocab;
+    float *logits = xcalloc(n, sizeof(*logits));
+    int same = !run(m, compute, 1, 48, SIZE_MAX, m->first);
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
+        same &= !run(m, compute, ways[i].threads, ways[i].chunk, ways[i].most,
+                     logits) &&
+                !memcmp(logits, m->first, n * sizeof(*logits));
+    tap_ok(same, "%s, %s: the same bits for any -j, chunk and cut", m->name,
+           name);
+    free(logits);
+}
+
+static void
+open_adapter(void *ctx, const char *dir, char *line)
+{
+    struct sample *m = ctx;
+    struct err err = { 0 };
+
+    (void)dir;
+    tap_ok(!lora_open(m->model, line, &err), "%s: an adapter opens %s", m->name,
+           err.what);
+}
+
+static void
+test_case(void *ctx, const char *dir, char *name)
+{
+    struct sample m;
+
+    (void)ctx;
+    if (!sample_open(&m, dir, name)) {
+        struct str path = { 0 };
+        double before, after;
+
+        run(&m, COMPUTE_F32, 1, 48, SIZE_MAX, m.first);
+        before = largest_error(&m);
+        str_addf(&path, "%s/%s", dir, name);
+        each_line(path.s, "adapters", open_adapter, &m);
+        test_bits(&m, COMPUTE_F32, "f32");
+        after = largest_error(&m);
+        tap_ok(before > 1 && after <= TOLERANCE,
+               "%s: logits are within %g of merged weights' (%.2g; %.2g "
+               "without)",
+               name, TOLERANCE, after, before);
+        test_bits(&m, COMPUTE_BF16, "bf16");
+        str_free(&path);
+    }
+    sample_close(&m);
+}
+
+/* "PATH<tab>MESSAGE" */
+static void
+test_bad(void *ctx, const char *dir, char *line)
+{
+    char *message = strchr(line, '\t');
+    struct str path = { 0 };
+    struct model *model;
+    struct err err = { 0 };
+
+    (void)ctx;
+    *message++ = '\0';
+    str_addf(&path, "%s/moe", dir);
+    if (model_open(&model, path.s, &err)) {
+        tap_ok(0, "%s", err.what);
+    } else {
+        tap_ok(lora_open(model, line, &err) && err.status == EX_DATAERR &&
+                   !strcmp(err.what, message),
+               "refused: %s", err.what);
+        model_close(model);
+    }
+    str_free(&path);
+}
+
+int
+main(void)
+{
+    char dir[] = "/tmp/hf-infer-lora.XXXXXX";
+    struct str command = { 0 };
+    struct err err = { 0 };
+
+    if (cpu_check(&err)) {
+        tap_skip("the models of test/ref/lora_cases.py", err.what);
+        return tap_done();
+    }
+    if (!mkdtemp(dir) || python("test/ref/lora_cases.py", dir))
+        tap_ok(0, "test/ref/lora_cases.py runs");
+    each_line(dir, "cases", test_case, NULL);
+    each_line(dir, "bad", test_bad, NULL);
+    str_addf(&command, "rm -r '%s'", dir);
+    tap_ok(system(command.s) == 0, "the models are removed");
+    str_free(&command);
+    return tap_done();
+}
