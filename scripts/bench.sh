@@ -28,7 +28,7 @@ else
     echo "bench: the tokenizer is the demo's: no $real" >&2
     "$b/tok"
 fi
-for p in st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed moe-sft-speed; do
+for p in st st-inspect-speed saev-write-speed saev-read-speed lut-precompute-speed moe; do
     "$b/$p"
 done
 # 3138 members, of which a compressor's are a third of the bytes.
@@ -36,4 +36,4 @@ root=$PWD
 if (cd "$TMPDIR" && PYTHONPATH=$root/test/ref "$PYTHON" -c 'import kvc_pth; kvc_pth.realistic()'); then
     "$b/kvc-convert-speed" "$TMPDIR/big.pth"
 fi
-[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table" "$b/moe-sft-speed"
+[ -z "$PEERS" ] || "$PYTHON" test/bench/peers.py "$b/kernels" "$b/table" "$b/moe"

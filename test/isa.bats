@@ -70,7 +70,7 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
 @test "isa: moe-sft's operator is near float64 on every one of this machine" {
     for isa in $ALL_ISAS; do
         has_isa $isa || continue
-        TU_ISA=$isa run -0 "$BUILD/test/unit/moe-sft-op"
+        TU_ISA=$isa run -0 "$BUILD/test/unit/moe"
         [ "${lines[0]}" = "# $isa" ]
     done
 }
@@ -78,7 +78,7 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
 @test "isa: moe-sft's operator has the same bits for any threads on every one of this machine" {
     for isa in $ALL_ISAS; do
         has_isa $isa || continue
-        TU_RUN=short TU_ISA=$isa run -0 "$BUILD/test/unit/moe-sft-cases"
+        TU_RUN=short TU_ISA=$isa run -0 "$BUILD/test/unit/moe-cases"
         [ "${lines[0]}" = "# $isa" ]
         [ "$(grep -c '^ok .*: the same bits for 1 and [237] threads$' <<<"$output")" = 12 ]
     done

@@ -9,11 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cmd/moe-sft/moe.h"
 #include "core/err.h"
 #include "core/format/peft.h"
 #include "core/format/stdir.h"
 #include "core/hash.h"
+#include "core/model/moe.h"
 #include "core/outdir.h"
 #include "core/str.h"
 

@@ -2,7 +2,7 @@
 run in turns with ours (KERNELS is build/test/bench/kernels), as our speed in
 ratio to theirs; and a lookup table's formula as lut(5) has it, word for word,
 in torch, a batch of 64 (TABLE is build/test/bench/table); and LoRA of experts
-by torch's autograd (MOE is build/test/bench/moe-sft-speed).  What is not
+by torch's autograd (MOE is build/test/bench/moe).  What is not
 installed is left out with a line that says so.
 
 oneDNN is called through its C interface, version 2 (Debian: libdnnl2),

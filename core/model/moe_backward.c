@@ -8,10 +8,10 @@
  */
 #include <string.h>
 
-#include "cmd/moe-sft/moe_impl.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
+#include "core/model/moe_impl.h"
 
 /* ---- the ends of products ---- */
 

@@ -2,16 +2,16 @@
  * What the tests of the operator share: data of which LoRA is about half, the
  * same formulas in float64 from the same bf16 numbers, and runs of ours.
  */
-#ifndef TEST_UNIT_MOE_SFT_REF_H
-#define TEST_UNIT_MOE_SFT_REF_H
+#ifndef TEST_UNIT_MOE_REF_H
+#define TEST_UNIT_MOE_REF_H
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/moe.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 

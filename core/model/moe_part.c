@@ -3,9 +3,9 @@
  */
 #include <string.h>
 
-#include "cmd/moe-sft/moe_impl.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
+#include "core/model/moe_impl.h"
 
 const uint16_t *
 lora_of(const struct pass *pass, enum moe_lora_matrix m)

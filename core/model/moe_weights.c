@@ -3,8 +3,8 @@
  */
 #include <string.h>
 
-#include "cmd/moe-sft/moe_impl.h"
 #include "core/kernel/cvt.h"
+#include "core/model/moe_impl.h"
 
 /* The part's slice of an expert's matrix, as the kind wants it. */
 static struct gemm_matrix

@@ -1,5 +1,5 @@
 /* cmd/moe-sft/exact against torch's autograd (test/ref/exact_ref.py). */
-#include "cmd/moe-sft/exact.h"
+#include "core/model/moe_exact.h"
 
 #include <math.h>
 #include <stdlib.h>

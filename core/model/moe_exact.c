@@ -1,4 +1,4 @@
-#include "cmd/moe-sft/exact.h"
+#include "core/model/moe_exact.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "cmd/moe-sft/moe_impl.h"
+#include "core/model/moe_impl.h"
 #include "core/node.h"
 
 size_t

@@ -2,7 +2,7 @@
  * The operator against the same formulas in float64: each tensor and each
  * expert by itself.
  */
-#include "test/unit/moe-sft-ref.h"
+#include "test/unit/moe-ref.h"
 
 /* ---- accuracy ---- */
 

@@ -1,17 +1,17 @@
 /*
- * moe-sft-speed: forward and backward of one layer in tokens a second, in
+ * moe: forward and backward of one layer in tokens a second, in
  * ratio to the machine's peak of the six base products alone, and to what
  * core/kernel/gemm takes for them: all else is LoRA, activations and routing.
  * Then int8 over bf16, and what LoRA of rank 16 takes more than that of rank 1,
  * each with the other one in turns, and what is asked of it.
- *   moe-sft-speed one MODE THREADS   one number, for peers.py
+ *   moe one MODE THREADS   one number, for peers.py
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/moe.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 #include "core/rng.h"
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
@@ -348,7 +348,7 @@ show_lora(const struct layer *l, enum moe_mode mode, struct err *err)
 static int
 failed(const struct err *err)
 {
-    fprintf(stderr, "moe-sft-speed: %s\n", err->what);
+    fprintf(stderr, "moe: %s\n", err->what);
     return 1;
 }
 

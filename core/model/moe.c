@@ -1,9 +1,9 @@
-#include "cmd/moe-sft/moe.h"
+#include "core/model/moe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/moe_impl.h"
+#include "core/model/moe_impl.h"
 
 /* ---- opening and closing ---- */
 

@@ -1,6 +1,6 @@
 /* What the six matrices of an adapter are called, and their shapes. */
-#include "cmd/moe-sft/moe.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 
 const char *const moe_lora_names[MOE_N_LORA] = {
     "gate_lora_a", "gate_lora_b", "up_lora_a",

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cmd/moe-sft/moe_impl.h"
+#include "core/model/moe_impl.h"
 
 /* Room for a * b elements of 'size', 64-byte aligned. */
 static void *

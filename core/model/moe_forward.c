@@ -1,11 +1,11 @@
 /*
  * The forward pass of a block.
  */
-#include "cmd/moe-sft/moe_impl.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
 #include "core/le.h"
+#include "core/model/moe_impl.h"
 
 /* What is added to a base product and where it goes. */
 struct end {

@@ -21,8 +21,8 @@
  * address; int64 and f32 are the machine's, aligned.
  * Source: the interface of kvcache-ai/ktransformers' moe_sft_amx.
  */
-#ifndef MOE_SFT_MOE_H
-#define MOE_SFT_MOE_H
+#ifndef CORE_MODEL_MOE_H
+#define CORE_MODEL_MOE_H
 
 #include <stdbool.h>
 #include <stddef.h>

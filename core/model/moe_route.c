@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cmd/moe-sft/moe_impl.h"
+#include "core/model/moe_impl.h"
 
 /* The segment of slot j of a token, or SIZE_MAX if its id is no expert. */
 static size_t

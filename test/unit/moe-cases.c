@@ -2,9 +2,9 @@
  * What the operator promises beside its numbers: the stack, threads, parts,
  * what it refuses, what it takes.
  */
-#include "cmd/moe-sft/moe_impl.h"
 #include "core/kernel/cpu.h"
-#include "test/unit/moe-sft-ref.h"
+#include "core/model/moe_impl.h"
+#include "test/unit/moe-ref.h"
 
 static struct spec usual = {
     "usual", 4, 2, 96, 200, 5, 60, ANY, 0, 0, 0, false

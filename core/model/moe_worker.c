@@ -3,8 +3,8 @@
  */
 #include <stdlib.h>
 
-#include "cmd/moe-sft/moe.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 #include "core/par.h"
 
 struct moe_worker {

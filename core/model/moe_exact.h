@@ -2,11 +2,11 @@
  * The maths of moe.h once more, in float64 and without a rounding after the
  * operands': what the operator's results are measured against.  Slow.
  */
-#ifndef MOE_SFT_EXACT_H
-#define MOE_SFT_EXACT_H
+#ifndef CORE_MODEL_MOE_EXACT_H
+#define CORE_MODEL_MOE_EXACT_H
 
-#include "cmd/moe-sft/moe.h"
 #include "core/err.h"
+#include "core/model/moe.h"
 #include "core/par.h"
 
 /* Tensors of a gradient, behind the adapter's matrices. */

@@ -7,11 +7,11 @@
  * done one after the other, the threads inside each product: an output's sum
  * over its slots has one order.
  */
-#ifndef MOE_SFT_MOE_IMPL_H
-#define MOE_SFT_MOE_IMPL_H
+#ifndef CORE_MODEL_MOE_IMPL_H
+#define CORE_MODEL_MOE_IMPL_H
 
-#include "cmd/moe-sft/moe.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 #include "core/par.h"
 
 #define MOE_BLOCK 512 /* rows: gemm packs on the fly once for as many */
