@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/optim.h"
 #include "cmd/moe-sft/sft.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/model/moe_exact.h"
+#include "core/model/train/optim.h"
 #include "core/rng.h"
 
 #define DIFFERENCE_LIMIT 1e-4 /* exact.c's STEP leaves 1e-8 of a curvature */

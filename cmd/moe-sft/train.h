@@ -9,11 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cmd/moe-sft/optim.h"
 #include "cmd/moe-sft/sft.h"
 #include "core/err.h"
 #include "core/format/stw.h"
 #include "core/model/moe.h"
+#include "core/model/train/optim.h"
 #include "core/opt.h"
 #include "core/par.h"
 #include "core/perm.h"

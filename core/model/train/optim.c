@@ -1,4 +1,4 @@
-#include "cmd/moe-sft/optim.h"
+#include "core/model/train/optim.h"
 
 #include <math.h>
 

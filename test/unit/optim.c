@@ -1,5 +1,5 @@
-/* cmd/moe-sft/optim against torch (test/ref/optim_ref.py) and by hand. */
-#include "cmd/moe-sft/optim.h"
+/* core/model/train/optim against torch (test/ref/optim_ref.py) and by hand. */
+#include "core/model/train/optim.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * What moves an adapter: the loss and its gradient, the learning rate of a
  * step, AdamW.  The same bits for any number of threads.
  */
-#ifndef MOE_SFT_OPTIM_H
-#define MOE_SFT_OPTIM_H
+#ifndef CORE_MODEL_TRAIN_OPTIM_H
+#define CORE_MODEL_TRAIN_OPTIM_H
 
 #include <stddef.h>
 #include <stdint.h>
