@@ -281,10 +281,11 @@ END
     py - "$DEMO" <<'END'
 import io, re, sys, numpy as np, terminal
 npy = io.BytesIO()
-np.save(npy, np.ones((8, 500), "<i4"))
+np.save(npy, np.ones((40, 500), "<i4"))
 npy = npy.getvalue()
-rows = [npy[:4128]] + [npy[i:i + 4000] for i in range(4128, len(npy), 4000)]
-for more, n in ([], 4000), (['--ctx', '300', '--pad'], 2400), (['--ctx', '512'], 3584):
+# what is read before the header's end is known, then two documents at a time
+rows = [npy[:68128]] + [npy[i:i + 4000] for i in range(68128, len(npy), 4000)]
+for more, n in ([], 20000), (['--ctx', '300', '--pad'], 12000), (['--ctx', '512'], 19968):
     status, said = terminal.run(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1', '-f',
                                  '--chunk', '16', '-o', 'x'] + more, rows)
     assert status == 0, said
