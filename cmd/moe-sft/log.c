@@ -1,4 +1,5 @@
-/* The log of a training run, and its picture. */
+#include "cmd/moe-sft/log.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/moe-sft/state.h"
 #include "cmd/moe-sft/train.h"
 #include "core/map.h"
 #include "core/out.h"

@@ -1,15 +1,15 @@
-/* The state of a training run as a file: man/moe-sft.1 "FILES". */
+#include "cmd/moe-sft/state.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/tensor.h"
-#include "cmd/moe-sft/train.h"
 #include "core/format/st.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/out.h"
 
 #define FORMAT   "moe-sft state 1"
 #define N_FIELDS (sizeof(struct step_record) / sizeof(double))

@@ -1,4 +1,5 @@
-/* moe-sft train: batch, loss, gradient, step, checkpoint. */
+#include "cmd/moe-sft/train.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -9,15 +10,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/data.h"
+#include "cmd/moe-sft/log.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/state.h"
+#include "cmd/moe-sft/verbs.h"
 #include "core/clock.h"
+#include "core/hash.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
+#include "core/out.h"
 #include "core/outdir.h"
+#include "core/par.h"
 #include "core/sig.h"
+#include "core/str.h"
 #include "core/tool.h"
 
 struct train {

@@ -1,7 +1,7 @@
 /* cmd/moe-sft/state: a hostile header of a training run's state; what is read
  * can be drawn, and comes back from a file as it was. */
-#include "cmd/moe-sft/train.h"
-
+#include "cmd/moe-sft/log.h"
+#include "cmd/moe-sft/state.h"
 #include "test/fuzz/files.h"
 
 #define N_PARAMETERS (2 * (2 * 2 + 3 * 2) + (3 * 2 + 2 * 2)) /* of 1 expert */
