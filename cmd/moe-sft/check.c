@@ -16,7 +16,7 @@
 #include "core/mem.h"
 #include "core/model/moe.h"
 #include "core/model/moe_exact.h"
-#include "core/model/train/optim.h"
+#include "core/model/train/loss.h"
 #include "core/par.h"
 #include "core/rng.h"
 #include "core/str.h"

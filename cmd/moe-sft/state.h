@@ -8,7 +8,7 @@
 #include "core/err.h"
 #include "core/format/stw.h"
 #include "core/model/moe.h"
-#include "core/model/train/optim.h"
+#include "core/model/train/adamw.h"
 
 /* What each step was like. */
 struct step_record {

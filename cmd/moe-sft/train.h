@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "core/err.h"
-#include "core/model/train/optim.h"
+#include "core/model/train/schedule.h"
 #include "core/opt.h"
 
 struct train_options {
