@@ -1,6 +1,6 @@
 /* The log of a training run: a line of TSV for each step, and a picture. */
-#ifndef MOE_SFT_LOG_H
-#define MOE_SFT_LOG_H
+#ifndef CORE_MODEL_TRAIN_LOG_H
+#define CORE_MODEL_TRAIN_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "cmd/moe-sft/state.h"
+#include "core/model/train/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,14 +1,14 @@
 /* The state of a training run as a file: man/moe-sft.1 "FILES". */
-#ifndef MOE_SFT_STATE_H
-#define MOE_SFT_STATE_H
+#ifndef CORE_MODEL_TRAIN_STATE_H
+#define CORE_MODEL_TRAIN_STATE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cmd/moe-sft/log.h"
 #include "core/err.h"
 #include "core/format/stw.h"
 #include "core/model/train/adamw.h"
+#include "core/model/train/log.h"
 
 /* What may not change from a run to the one that goes on with it. */
 struct train_setting {

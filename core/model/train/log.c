@@ -1,4 +1,4 @@
-#include "cmd/moe-sft/log.h"
+#include "core/model/train/log.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
-/* cmd/moe-sft/state: a hostile header of a training run's state; what is read
- * can be drawn, and comes back from a file as it was. */
-#include "cmd/moe-sft/log.h"
-#include "cmd/moe-sft/state.h"
+/* core/model/train/state: a hostile header of a training run's state; what is
+ * read can be drawn, and comes back from a file as it was. */
+#include "core/model/train/log.h"
+#include "core/model/train/state.h"
 #include "test/fuzz/files.h"
 
 #define N_TENSORS    6
