@@ -11,10 +11,10 @@
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
-#include "core/kernel/vec.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/router.h"
 #include "core/str.h"
 
 #define MAX_HEADER ((uint64_t)1 << 20) /* bytes, of a batch in a stream */
@@ -350,46 +350,20 @@ batch_of(const struct batch *b)
 
 #define ROWS 256 /* tokens at a time */
 
-struct router {
-    const struct base *base;
-    struct batch *b;
-    float *x, *logits; /* [ROWS, hidden], [ROWS, n_experts] */
-    uint32_t *idx;     /* [top_k] */
-};
-
+/* The ids and weights of rows from 'first' on. */
 static void
-pick(const struct router *r, float *logits, size_t token)
+select_rows(struct batch *b, const struct base *base, float *logits,
+            size_t first, size_t n_rows, uint32_t *ids)
 {
-    size_t k = r->base->top_k, n = r->base->n_experts;
-    int64_t *ids = r->b->expert_ids + token * k;
-    float *w = r->b->weights + token * k;
-    float sum = vec_exp_sum(logits, vec_max(logits, n), n), top = 0;
+    size_t k = b->top_k, n = base->n_experts;
 
-    vec_topk(r->idx, k, logits, n);
-    for (size_t j = 0; j < k; j++) {
-        ids[j] = r->idx[j];
-        w[j] = logits[r->idx[j]] / sum;
-        top += w[j];
-    }
-    for (size_t j = 0; r->base->norm_topk_prob && j < k; j++)
-        w[j] /= top;
-}
+    for (size_t i = 0; i < n_rows; i++) {
+        size_t at = (first + i) * k;
 
-static void
-route(const struct router *r, struct gemm *gemm)
-{
-    size_t h = r->base->hidden, n = r->base->n_experts;
-
-    for (size_t i = 0, m; i < r->b->qlen; i += m) {
-        struct gemm_job job = { .w = r->base->router,
-                                .c = r->logits,
-                                .ldc = n };
-
-        m = r->b->qlen - i < ROWS ? r->b->qlen - i : ROWS;
-        cvt_to_f32(r->x, r->b->input + i * h, DT_BF16, m * h);
-        gemm_exact(gemm, &job, 1, r->x, h, m);
-        for (size_t t = 0; t < m; t++)
-            pick(r, r->logits + t * n, i + t);
+        router_select(ids, b->weights + at, k, logits + i * n, n,
+                      base->norm_topk_prob);
+        for (size_t j = 0; j < k; j++)
+            b->expert_ids[at + j] = ids[j];
     }
 }
 
@@ -397,29 +371,37 @@ int
 batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
             struct err *err)
 {
-    struct router r = { .base = base, .b = b };
-    int rc = -1;
+    size_t h = base->hidden, n = base->n_experts, k = base->top_k;
+    float *x, *logits;
+    uint32_t *ids;
+    bool made;
 
     if (b->expert_ids)
         return 0;
-    if (!base->router.data || !base->top_k)
+    if (!base->router.data || !k)
         return err_set(err, EX_DATAERR,
                        "%s: has no expert_ids, and %s no router that is known "
                        "(qwen3_moe, num_experts_per_tok)",
                        b->name, base->path);
-    b->top_k = base->top_k;
-    b->expert_ids =
-        mem_try(b->qlen + 1, b->top_k * sizeof(int64_t), b->name, err);
-    b->weights = mem_try(b->qlen + 1, b->top_k * sizeof(float), b->name, err);
-    r.x = mem_try(ROWS, base->hidden * sizeof(float), b->name, err);
-    r.logits = mem_try(ROWS, base->n_experts * sizeof(float), b->name, err);
-    r.idx = xcalloc(b->top_k, sizeof(*r.idx));
-    if (b->expert_ids && b->weights && r.x && r.logits) {
-        route(&r, gemm);
-        rc = 0;
+    b->top_k = k;
+    b->expert_ids = mem_try(b->qlen + 1, k * sizeof(int64_t), b->name, err);
+    b->weights = mem_try(b->qlen + 1, k * sizeof(float), b->name, err);
+    x = mem_try(ROWS, h * sizeof(float), b->name, err);
+    logits = mem_try(ROWS, n * sizeof(float), b->name, err);
+    ids = mem_try(k, sizeof(*ids), b->name, err);
+    made = b->expert_ids && b->weights && x && logits && ids;
+    for (size_t i = 0, m; made && i < b->qlen; i += m) {
+        const struct gemm_job job = { .w = base->router,
+                                      .c = logits,
+                                      .ldc = n };
+
+        m = smaller(b->qlen - i, ROWS);
+        cvt_to_f32(x, b->input + i * h, DT_BF16, m * h);
+        gemm_exact(gemm, &job, 1, x, h, m);
+        select_rows(b, base, logits, i, m, ids);
     }
-    free(r.idx);
-    free(r.logits);
-    free(r.x);
-    return rc;
+    free(ids);
+    free(logits);
+    free(x);
+    return made ? 0 : -1;
 }

@@ -5,6 +5,7 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/router.h"
 
 /* A row that an expert gets, and what its output counts. */
 struct slot {
@@ -16,6 +17,7 @@ struct experts_work {
     size_t n, k;        /* experts, those of a token */
     float *probability; /* [chunk, n] */
     uint32_t *chosen;   /* [chunk, k] */
+    float *weights;     /* [chunk, k] */
     struct slot *slots; /* [chunk * k], by expert, then by row */
     size_t *first;      /* [n + 1] of the experts' slots */
     float *x, *y;       /* [chunk, hidden] an expert's input, output */
@@ -29,32 +31,6 @@ struct step {
     const struct slot *slots; /* of an expert */
 };
 
-static int
-by_id(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* One token's experts, and in p, where they are, their weights. */
-static void
-choose(const struct config *c, float *p, uint32_t *chosen)
-{
-    size_t n = (size_t)c->n_experts, k = (size_t)c->n_experts_used;
-    float sum = vec_exp_sum(p, vec_max(p, n), n);
-
-    for (size_t i = 0; i < n; i++)
-        p[i] /= sum;
-    vec_topk(chosen, k, p, n);
-    sum = 0;
-    for (size_t i = 0; i < k; i++)
-        sum += p[chosen[i]];
-    for (size_t i = 0; i < k && c->norm_topk_prob; i++)
-        p[chosen[i]] /= sum;
-    qsort(chosen, k, sizeof(*chosen), by_id);
-}
-
 static void
 choose_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -63,8 +39,9 @@ choose_rows(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        choose(&e->model->config, w->probability + i * w->n,
-               w->chosen + i * w->k);
+        router_select(w->chosen + i * w->k, w->weights + i * w->k, w->k,
+                      w->probability + i * w->n, w->n,
+                      e->model->config.norm_topk_prob);
 }
 
 /* Sorts the chunk's slots by expert. */
@@ -84,10 +61,10 @@ deal(const struct engine *e)
         at += count;
     }
     for (size_t i = 0; i < n; i++) {
-        size_t row = i / w->k, id = w->chosen[i];
+        uint32_t row = (uint32_t)(i / w->k);
 
-        w->slots[w->first[id]++] =
-            (struct slot){ (uint32_t)row, w->probability[row * w->n + id] };
+        w->slots[w->first[w->chosen[i]]++] =
+            (struct slot){ row, w->weights[i] };
     }
     memmove(w->first + 1, w->first, w->n * sizeof(*w->first));
     w->first[0] = 0;
@@ -187,11 +164,13 @@ experts_work_open(struct engine *e, struct err *err)
     w->first = xcalloc(w->n + 1, sizeof(*w->first));
     w->probability = mem_try(chunk, w->n * sizeof(float), what, err);
     w->chosen = mem_try(chunk, w->k * sizeof(*w->chosen), what, err);
+    w->weights = mem_try(chunk, w->k * sizeof(*w->weights), what, err);
     w->slots = mem_try(chunk, w->k * sizeof(*w->slots), what, err);
     w->x = mem_try(chunk, row, what, err);
     w->y = mem_try(chunk, row, what, err);
     w->sum = mem_try(chunk, row, what, err);
-    return w->probability && w->chosen && w->slots && w->x && w->y && w->sum
+    return w->probability && w->chosen && w->weights && w->slots && w->x &&
+                   w->y && w->sum
                ? 0
                : -1;
 }
@@ -207,6 +186,7 @@ experts_work_close(struct engine *e)
     free(w->y);
     free(w->x);
     free(w->slots);
+    free(w->weights);
     free(w->chosen);
     free(w->probability);
     free(w->first);
