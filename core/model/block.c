@@ -1,10 +1,16 @@
-/* A chunk of tokens on its way through the layers. */
-#include "core/model/engine.h"
+#include "core/model/block.h"
 
 #include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
+#include "core/model/attention.h"
+#include "core/model/engine.h"
+#include "core/model/experts.h"
+#include "core/model/mlp.h"
+#include "core/model/model.h"
+#include "core/model/session.h"
+#include "core/model/tap.h"
 
 /* What the steps between the matrices work on: the rows of one layer. */
 struct step {
@@ -102,15 +108,6 @@ heads(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-void
-mlp_activate(const struct config *c, float *gate, const float *up, size_t n)
-{
-    if (c->act == ACT_SILU)
-        vec_silu_mul(gate, up, n);
-    else
-        vec_gelu_tanh_mul(gate, up, n);
-}
-
 static void
 activate(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -141,19 +138,6 @@ attend(struct engine *e, size_t layer)
     };
 
     attention_run(e->par, &a);
-}
-
-size_t
-tap_dim(const struct config *c, enum tap_point point)
-{
-    switch (point) {
-    case TAP_IN_O:
-        return (size_t)(c->n_heads * c->head_dim);
-    case TAP_IN_DOWN:
-        return (size_t)c->intermediate_size;
-    default:
-        return (size_t)c->hidden_size;
-    }
 }
 
 static bool

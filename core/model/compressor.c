@@ -1,9 +1,13 @@
-/* --kvc: a session's cache made shorter by the MLPs of a kvc(5) file. */
+#include "core/model/compressor.h"
+
 #include <stdlib.h>
 
 #include "core/format/kvc.h"
 #include "core/mem.h"
+#include "core/model/compressor_mlp.h"
 #include "core/model/engine.h"
+#include "core/model/session.h"
+#include "core/par.h"
 
 struct compressor {
     size_t n_layers, factor, min_groups;

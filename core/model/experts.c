@@ -1,10 +1,12 @@
-/* Layers of experts: a router sends each token through some MLPs of many. */
+#include "core/model/experts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/model.h"
 
 /* A row that an expert gets, and what its output counts. */
 struct slot {

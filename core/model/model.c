@@ -1,5 +1,4 @@
-/* A model folder's tensors, bound to the layers that use them. */
-#include "core/model/engine.h"
+#include "core/model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/lora.h"
 
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
 

@@ -1,8 +1,9 @@
-/* The compressor's forward pass: the proof that a file means what it says. */
+#include "core/model/compressor_mlp.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/format/kvc.h"
+#include "core/dtype.h"
 #include "core/mem.h"
 
 static float
