@@ -44,18 +44,19 @@ test_forward(int i)
         size_t per = k.header.weight_count_per_layer / KVC_SLOTS;
         size_t d = k.header.head_dim, n = x.n / 4 / d;
         float *got = calloc(n * d, sizeof(*got)), *scratch;
-        struct kvc_mlp mlp;
+        struct compressor_mlp mlp;
 
-        kvc_mlp_load(&mlp, &k, j / per, (enum kvc_prefix)(j % per), &err);
-        scratch = calloc(kvc_scratch(&mlp), sizeof(*scratch));
+        compressor_mlp_load(&mlp, &k, j / per, (enum kvc_prefix)(j % per),
+                            &err);
+        scratch = calloc(compressor_mlp_scratch(&mlp), sizeof(*scratch));
         for (size_t m = 0; m < x.n / 4; m++)
             got[m] = f32_from_bits(le32(x.s + m * 4));
-        n = kvc_compress(&mlp, got, got, n, scratch);
+        n = compressor_mlp_run(&mlp, got, got, n, scratch);
         for (size_t m = 0; m < n * d; m++, at++)
             bad += at * 4 >= y.n || f32_bits(got[m]) != le32(y.s + at * 4);
         free(got);
         free(scratch);
-        kvc_mlp_free(&mlp);
+        compressor_mlp_free(&mlp);
     }
     tap_ok(at * 4 == y.n && bad == 0, "kvc %d: %zu numbers are numpy's", i, at);
     kvc_close(&k);
@@ -70,7 +71,7 @@ test_dims(void)
 {
     struct str s = { 0 };
     struct err err = { 0 };
-    struct kvc_mlp mlp;
+    struct compressor_mlp mlp;
     struct kvc k;
     FILE *f = fopen(path_of("dims.bin"), "wb");
 
@@ -93,13 +94,13 @@ test_dims(void)
     }
     tap_ok(kvc_open(&k, path_of("dims.bin"), &err) == 0, "kvc: opens %s",
            err.what);
-    tap_ok(kvc_mlp_load(&mlp, &k, 0, 0, &err) < 0 &&
+    tap_ok(compressor_mlp_load(&mlp, &k, 0, 0, &err) < 0 &&
                strstr(err.what, "5 columns are not a number of tokens of 2"),
            "kvc: dims that do not divide: %s", err.what);
-    tap_ok(kvc_mlp_load(&mlp, &k, 0, 1, &err) < 0 &&
+    tap_ok(compressor_mlp_load(&mlp, &k, 0, 1, &err) < 0 &&
                strstr(err.what, "has 3 columns (expected 2, the rows before"),
            "kvc: dims that do not follow: %s", err.what);
-    tap_ok(kvc_mlp_load(&mlp, &k, 1, 0, &err) < 0 &&
+    tap_ok(compressor_mlp_load(&mlp, &k, 1, 0, &err) < 0 &&
                strstr(err.what, "no blocks 0 .. 2 of layer 1 (1 layers of 6)"),
            "kvc: a layer behind the last: %s", err.what);
     kvc_close(&k);
