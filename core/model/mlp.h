@@ -9,13 +9,17 @@
 
 #include "core/model/config.h"
 #include "core/model/linear.h"
+#include "core/par.h"
 
 struct mlp {
     struct linear gate, up, down;
 };
 
-/* mlp_activate() makes act(gate) * up of n numbers, in 'gate'. */
-void mlp_activate(const struct config *config, float *gate, const float *up,
-                  size_t n);
+/*
+ * mlp_activate() makes inner = act(gate) * up of rows [n_rows, n].  'inner' may
+ * be 'gate'; where it is not, gate and up stay as they are.  'par' may be NULL.
+ */
+void mlp_activate(struct par *par, enum act act, float *inner,
+                  const float *gate, const float *up, size_t n, size_t n_rows);
 
 #endif

@@ -12,13 +12,14 @@
 #include "core/model/config.h"
 #include "core/model/linear.h"
 #include "core/model/mlp.h"
+#include "core/model/norm.h"
 
 struct adapter;
 struct tables;
 
 struct layer {
-    const float *attn_norm, *mlp_norm; /* [hidden] */
-    const float *q_norm, *k_norm;      /* [head_dim], or NULL */
+    struct norm attn_norm, mlp_norm; /* of hidden */
+    struct norm q_norm, k_norm;      /* of each head; some have none */
     struct linear q, k, v, o;
     struct mlp mlp;       /* or: */
     struct linear router; /* [n_experts, hidden] */
@@ -29,7 +30,7 @@ struct model {
     struct config config;
     struct stdir dir;
     struct linear embed, lm_head; /* the same w when tied */
-    const float *norm;            /* [hidden] */
+    struct norm norm;             /* of hidden */
     struct layer *layers;         /* [n_layers] */
     double *inv_freq;             /* [head_dim / 2] */
     const struct tables *tables;  /* that some layers run on, or NULL */
