@@ -1,10 +1,14 @@
-/* Layers of experts: a router sends each token through some MLPs of many. */
+#include "core/model/experts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/mlp.h"
+#include "core/model/model.h"
+#include "core/model/router.h"
 
 /* A row that an expert gets, and what its output counts. */
 struct slot {
@@ -29,47 +33,9 @@ struct step {
     const struct slot *slots; /* of an expert */
 };
 
-static int
-by_id(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* One token's experts, and in p, where they are, their weights. */
-static void
-choose(const struct config *c, float *p, uint32_t *chosen)
-{
-    size_t n = (size_t)c->n_experts, k = (size_t)c->n_experts_used;
-    float sum = vec_exp_sum(p, vec_max(p, n), n);
-
-    for (size_t i = 0; i < n; i++)
-        p[i] /= sum;
-    vec_topk(chosen, k, p, n);
-    sum = 0;
-    for (size_t i = 0; i < k; i++)
-        sum += p[chosen[i]];
-    for (size_t i = 0; i < k && c->norm_topk_prob; i++)
-        p[chosen[i]] /= sum;
-    qsort(chosen, k, sizeof(*chosen), by_id);
-}
-
-static void
-choose_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct engine *e = ((struct step *)ctx)->e;
-    const struct experts_work *w = e->experts;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        choose(&e->model->config, w->probability + i * w->n,
-               w->chosen + i * w->k);
-}
-
 /* Sorts the chunk's slots by expert. */
 static void
-deal(const struct engine *e)
+sort_slots(const struct engine *e)
 {
     struct experts_work *w = e->experts;
     size_t n = e->n_rows * w->k, at = 0;
@@ -106,17 +72,6 @@ gather(void *ctx, size_t begin, size_t end, int thread)
                hidden * sizeof(*to));
 }
 
-static void
-activate(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct engine *e = ((struct step *)ctx)->e;
-    size_t n = (size_t)e->model->config.expert_size;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        mlp_activate(&e->model->config, e->gate + i * n, e->up + i * n, n);
-}
-
 /* A row is once among an expert's slots. */
 static void
 scatter(void *ctx, size_t begin, size_t end, int thread)
@@ -144,7 +99,8 @@ run_expert(struct step *step, const struct mlp *m, size_t n_rows)
                     { &m->up, e->up, false },
                 },
                 2, w->x, n_rows);
-    par_for(e->par, n_rows, 1, activate, step);
+    mlp_activate(e->par, e->model->config.act, e->gate, e->gate, e->up,
+                 m->gate.rows, n_rows);
     linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, e->gate,
                 n_rows);
     par_for(e->par, n_rows, 1, scatter, step);
@@ -157,8 +113,9 @@ experts_apply(struct engine *e, const struct layer *l, const float *x)
     struct step step = { .e = e, .x = x };
 
     router_rows(e, &(struct apply){ &l->router, w->probability, false }, x);
-    par_for(e->par, e->n_rows, 1, choose_rows, &step);
-    deal(e);
+    router_select(e->par, w->probability, w->chosen, w->n, w->k,
+                  e->model->config.norm_topk_prob, e->n_rows);
+    sort_slots(e);
     memset(w->sum, 0,
            e->n_rows * (size_t)e->model->config.hidden_size * sizeof(float));
     for (size_t i = 0; i < w->n; i++) {
