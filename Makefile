@@ -114,7 +114,7 @@ tables   = -D'KERNELS=$(foreach i,$(ISAS),$(patsubst $1/%_$i.c,$(call kernel,%,$
 $(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,core/kernel)
 $(B)/test/bench/probe.o: ISA_FLAGS = $(call tables,test/bench)
 # AdamW as vectors: a square root that sets errno cannot be one.
-$(B)/core/model/train/optim.o: ISA_FLAGS := -O3 -fno-math-errno
+$(B)/core/model/train/adamw.o $(B)/core/model/train/loss.o: ISA_FLAGS := -O3 -fno-math-errno
 
 all: $(TOOLS:%=$(T)/%)
 ifneq ($(LEFT_OUT),)

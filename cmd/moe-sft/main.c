@@ -4,8 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/layers.h"
+#include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
+#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -13,6 +17,7 @@
 #include "core/out.h"
 #include "core/par.h"
 #include "core/sig.h"
+#include "core/str.h"
 #include "core/tool.h"
 
 enum {

@@ -20,6 +20,7 @@ struct experts_work {
     size_t n, k;        /* experts, those of a token */
     float *probability; /* [chunk, n] */
     uint32_t *chosen;   /* [chunk, k] */
+    float *weights;     /* [chunk, k] */
     struct slot *slots; /* [chunk * k], by expert, then by row */
     size_t *first;      /* [n + 1] of the experts' slots */
     float *x, *y;       /* [chunk, hidden] an expert's input, output */
@@ -32,6 +33,19 @@ struct step {
     const float *x;           /* [rows, hidden] */
     const struct slot *slots; /* of an expert */
 };
+
+static void
+choose_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct engine *e = ((struct step *)ctx)->e;
+    const struct experts_work *w = e->experts;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        router_select(w->chosen + i * w->k, w->weights + i * w->k, w->k,
+                      w->probability + i * w->n, w->n,
+                      e->model->config.norm_topk_prob);
+}
 
 /* Sorts the chunk's slots by expert. */
 static void
@@ -50,10 +64,10 @@ sort_slots(const struct engine *e)
         at += count;
     }
     for (size_t i = 0; i < n; i++) {
-        size_t row = i / w->k, id = w->chosen[i];
+        uint32_t row = (uint32_t)(i / w->k);
 
-        w->slots[w->first[id]++] =
-            (struct slot){ (uint32_t)row, w->probability[row * w->n + id] };
+        w->slots[w->first[w->chosen[i]]++] =
+            (struct slot){ row, w->weights[i] };
     }
     memmove(w->first + 1, w->first, w->n * sizeof(*w->first));
     w->first[0] = 0;
@@ -113,8 +127,7 @@ experts_apply(struct engine *e, const struct layer *l, const float *x)
     struct step step = { .e = e, .x = x };
 
     router_rows(e, &(struct apply){ &l->router, w->probability, false }, x);
-    router_select(e->par, w->probability, w->chosen, w->n, w->k,
-                  e->model->config.norm_topk_prob, e->n_rows);
+    par_for(e->par, e->n_rows, 1, choose_rows, &step);
     sort_slots(e);
     memset(w->sum, 0,
            e->n_rows * (size_t)e->model->config.hidden_size * sizeof(float));
@@ -144,11 +157,13 @@ experts_work_open(struct engine *e, struct err *err)
     w->first = xcalloc(w->n + 1, sizeof(*w->first));
     w->probability = mem_try(chunk, w->n * sizeof(float), what, err);
     w->chosen = mem_try(chunk, w->k * sizeof(*w->chosen), what, err);
+    w->weights = mem_try(chunk, w->k * sizeof(*w->weights), what, err);
     w->slots = mem_try(chunk, w->k * sizeof(*w->slots), what, err);
     w->x = mem_try(chunk, row, what, err);
     w->y = mem_try(chunk, row, what, err);
     w->sum = mem_try(chunk, row, what, err);
-    return w->probability && w->chosen && w->slots && w->x && w->y && w->sum
+    return w->probability && w->chosen && w->weights && w->slots && w->x &&
+                   w->y && w->sum
                ? 0
                : -1;
 }
@@ -164,6 +179,7 @@ experts_work_close(struct engine *e)
     free(w->y);
     free(w->x);
     free(w->slots);
+    free(w->weights);
     free(w->chosen);
     free(w->probability);
     free(w->first);

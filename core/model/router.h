@@ -1,7 +1,4 @@
-/*
- * The router of a layer with experts: which of them a token goes through, and
- * what each one's output counts.
- */
+/* The router of a layer of experts: which of them a token gets. */
 #ifndef CORE_MODEL_ROUTER_H
 #define CORE_MODEL_ROUTER_H
 
@@ -9,15 +6,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/par.h"
-
 /*
- * router_select() takes each row's logits p [n_rows, n] and leaves there their
- * softmax over all n experts; chosen [n_rows, k] are the k likeliest, of equals
- * the lower, in ascending order.  Where 'normalize', the probabilities of
- * these are divided by their sum.  Source: Hugging Face's Qwen3MoeTopKRouter.
+ * router_select() selects k <= n experts for a token: softmax over all logits,
+ * the k most probable, whose weights are divided by their sum if 'normalize'.
+ *   ids      [k]  most probable first, the lower id first among equals
+ *   weights  [k]  in the order of ids
+ *   p        [n]  in: logits; out: the probabilities of all
+ * All in f32, in the calling thread; cannot fail.
+ * Source: Hugging Face transformers, Qwen3MoeSparseMoeBlock.
  */
-void router_select(struct par *par, float *p, uint32_t *chosen, size_t n,
-                   size_t k, bool normalize, size_t n_rows);
+void router_select(uint32_t *ids, float *weights, size_t k, float *p, size_t n,
+                   bool normalize);
 
 #endif

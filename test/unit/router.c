@@ -1,83 +1,120 @@
-/* Which experts a token gets, and their weights, against f64 sums. */
+/* core/model/router against a plain reference in double, as the formula of
+ * transformers' Qwen3MoeSparseMoeBlock stands there, and by hand. */
 #include "core/model/router.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "test/unit/isa.h"
+#include "core/kernel/vec.h"
+#include "core/rng.h"
 #include "test/unit/tap.h"
 
-enum { ROWS = 21, MAX_N = 70 };
+enum { MAX_N = 512 };
 
-static float logits[ROWS * MAX_N], p[ROWS * MAX_N];
-static uint32_t chosen[ROWS * MAX_N];
-
-/* How many experts come before i: larger logits, or equal ones before it. */
-static size_t
-rank(const float *row, size_t n, size_t i)
+/* Softmax over all, then the k largest by plain search, then their sum. */
+static void
+reference(size_t *ids, double *weights, size_t k, const float *logits, size_t n,
+          bool normalize)
 {
-    size_t rank = 0;
+    double p[MAX_N], all = 0, top = 0;
 
-    for (size_t j = 0; j < n; j++)
-        rank += row[j] > row[i] || (row[j] == row[i] && j < i);
-    return rank;
-}
+    for (size_t i = 0; i < n; i++)
+        all += p[i] = exp((double)logits[i]);
+    for (size_t j = 0; j < k; j++) {
+        size_t best = 0;
 
-static bool
-check_row(const float *row, const float *got, const uint32_t *ids, size_t n,
-          size_t k, bool normalize)
-{
-    double total = 0, of_chosen = 0;
-    bool good = true;
-    size_t at = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        double e = exp((double)row[i]);
-
-        total += e;
-        of_chosen += rank(row, n, i) < k ? e : 0;
+        for (size_t i = 1; i < n; i++)
+            if (p[i] > p[best])
+                best = i;
+        ids[j] = best;
+        weights[j] = p[best] / all;
+        top += weights[j];
+        p[best] = -1;
     }
-    for (size_t i = 0; i < n; i++) {
-        bool is_chosen = rank(row, n, i) < k;
-        double want =
-            exp((double)row[i]) / (is_chosen && normalize ? of_chosen : total);
-
-        good &= fabs((double)got[i] - want) < 1e-6;
-        if (is_chosen)
-            good &= ids[at++] == i;
-    }
-    return good;
+    for (size_t j = 0; normalize && j < k; j++)
+        weights[j] /= top;
 }
 
 static void
-test(size_t n, size_t k, bool normalize, struct par *par)
+test_reference(size_t n, size_t k, bool normalize)
 {
-    bool good = true;
+    size_t want[MAX_N], n_other = 0;
+    double weight[MAX_N], worst = 0;
 
-    for (size_t i = 0; i < ROWS * n; i++)
-        p[i] = logits[i] = i % 5 ? 4 * rnd() : 1; /* some are equal */
-    router_select(par, p, chosen, n, k, normalize, ROWS);
-    for (size_t i = 0; i < ROWS; i++)
-        good &= check_row(logits + i * n, p + i * n, chosen + i * k, n, k,
-                          normalize);
-    tap_ok(good, "router_select: %zu of %zu%s: ids ascending, weights of f64",
-           k, n, normalize ? ", normalized" : "");
+    for (uint64_t token = 0; token < 200; token++) {
+        float logits[MAX_N], p[MAX_N], weights[MAX_N];
+        uint32_t ids[MAX_N];
+
+        for (size_t i = 0; i < n; i++)
+            p[i] = logits[i] = 16 * rng_f32(n + k, token, i) - 8;
+        reference(want, weight, k, logits, n, normalize);
+        router_select(ids, weights, k, p, n, normalize);
+        for (size_t j = 0; j < k; j++) {
+            n_other += ids[j] != want[j];
+            worst = fmax(worst, fabs((double)weights[j] / weight[j] - 1));
+        }
+    }
+    tap_ok(n_other == 0 && worst < 4e-6,
+           "router_select: %zu of %zu%s, 200 tokens as in double (to %.1g)", k,
+           n, normalize ? ", normalized" : "", worst);
+}
+
+/* Equals, and logits whose exp() no float holds. */
+static void
+test_ties(void)
+{
+    float p[] = { 1e4F, -1e4F, 1e4F, -INFINITY, 1e4F, 1e4F }, w[3];
+    uint32_t ids[3];
+
+    router_select(ids, w, 3, p, 6, false);
+    tap_ok(ids[0] == 0 && ids[1] == 2 && ids[2] == 4,
+           "router_select: the lower id first among equals");
+    tap_ok(w[0] == 0.25F && w[1] == 0.25F && w[2] == 0.25F,
+           "router_select: large logits are probabilities like others");
+    tap_ok(p[5] == 0.25F && p[1] == 0 && p[3] == 0,
+           "router_select: the probabilities of all");
+}
+
+/* Two exps that differ, and are the same divided by their sum: transformers
+ * selects by what is divided. */
+static void
+test_after_division(void)
+{
+    enum { N = 256 };
+    size_t n_ties = 0, n_wrong = 0;
+
+    for (size_t round = 0; round < 64; round++) {
+        float p[N], exps[N], weight;
+        uint32_t id;
+
+        for (size_t i = 0; i < N; i++)
+            p[i] = -1 - (float)round / 64;
+        p[1] = -0x1p-24F;
+        p[N - 1] = 0;
+        memcpy(exps, p, sizeof(p));
+        vec_exp_sum(exps, 0, N);
+        router_select(&id, &weight, 1, p, N, true);
+        if (exps[1] == exps[N - 1] || p[1] != p[N - 1])
+            continue;
+        n_ties++;
+        n_wrong += id != 1;
+    }
+    tap_ok(n_ties > 0 && n_wrong == 0,
+           "router_select: by probabilities, not by exps, in %zu ties", n_ties);
 }
 
 int
 main(void)
 {
-    struct par *par;
-    struct err err;
+    static const size_t shapes[][2] = { { 1, 1 },    { 8, 2 },    { 60, 4 },
+                                        { 128, 8 },  { 512, 10 }, { 7, 7 },
+                                        { 129, 16 }, { 512, 512 } };
 
-    if (par_open(&par, 3, &err))
-        return 1;
-    for (int normalize = 0; normalize < 2; normalize++) {
-        test(1, 1, normalize, par);
-        test(8, 2, normalize, par);
-        test(7, 7, normalize, par);
-        test(MAX_N, 9, normalize, par);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        test_reference(shapes[i][0], shapes[i][1], false);
+        test_reference(shapes[i][0], shapes[i][1], true);
     }
-    par_close(par);
+    test_ties();
+    test_after_division();
     return tap_done();
 }
