@@ -2,18 +2,18 @@
  * metadata.json from the files of a folder.  Array jobs write files without
  * asking each other, and any of them, or a last one, makes the index.
  */
+#include "cmd/lut-precompute/index.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "core/format/lut.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
-#include "core/str.h"
 
 #define TRIES 100
 

@@ -5,13 +5,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/cmd.h"
+#include "cmd/lut-precompute/digest.h"
+#include "cmd/lut-precompute/index.h"
+#include "cmd/lut-precompute/job.h"
+#include "cmd/lut-precompute/plan.h"
+#include "cmd/lut-precompute/sae.h"
+#include "cmd/lut-precompute/target.h"
+#include "cmd/lut-precompute/tile.h"
+#include "cmd/lut-precompute/verify.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
-#include "core/opt.h"
+#include "core/out.h"
 #include "core/outdir.h"
 #include "core/sig.h"
-#include "core/str.h"
 #include "core/tool.h"
 
 enum {

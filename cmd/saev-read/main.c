@@ -3,10 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/cmd.h"
 #include "core/map.h"
-#include "core/opt.h"
-#include "core/par.h"
 #include "core/sig.h"
 #include "core/tool.h"
 

@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/text.h"
+#include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/opt.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
