@@ -1,4 +1,7 @@
-/* The arguments of options: numbers, sizes, parts, words. */
+/*
+ * The arguments of options: numbers, sizes, parts, words, and how they get to
+ * their places.
+ */
 #ifndef CORE_OPT_VALUE_H
 #define CORE_OPT_VALUE_H
 
@@ -7,6 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/str.h"
 
 /* Numbers as arguments, whole and in range, or -1 with TU_USAGE; 'name' is
  * how the user knows the option ("--top"). */
@@ -33,5 +37,27 @@ int opt_word(const char *name, const char *arg, const char *const *words,
 /* opt_dtype() takes f32, f16 or bf16; 0, or -1 with TU_USAGE. */
 int opt_dtype(const char *name, const char *arg, enum dtype *dtype,
               struct err *err);
+
+/* opt_choice() is the place of 'arg' among words such as "f32|f16", or -1 with
+ * TU_USAGE and all of them in the message. */
+int opt_choice(const char *name, const char *arg, const char *words,
+               struct err *err);
+
+/* The arguments of an option that may be given again.  Owner: who has the
+ * struct frees 'item'. */
+struct opt_list {
+    const char **item; /* [n], then NULL; or NULL */
+    size_t n;
+};
+
+/*
+ * opt_put() takes the argument of option 'o', which the user knows as 'name',
+ * to its place in the tool's struct: 0, or -1 with 'err' set (TU_USAGE).
+ * opt_default() appends the value that it has there, if it can have it.
+ */
+struct opt;
+int opt_put(const struct opt *o, const char *name, const char *arg, void *to,
+            struct err *err);
+void opt_default(const struct opt *o, const void *defaults, struct str *text);
 
 #endif

@@ -25,6 +25,18 @@ void tool_start(const struct opt_tool *tool);
 int tool_opt(const struct opt_tool *tool, int argc, char **argv,
              const char **arg, int *index);
 
+/*
+ * tool_parse() is opt_parse() with the common part done: --help, --version and
+ * --completions SHELL, which the installation uses, are answered on stdout and
+ * exit 0, a usage error prints its line and "Try 'TOOL --help'" and exits
+ * TU_USAGE, --quiet drops warnings.
+ */
+void tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
+                char **argv, void *to);
+
+/* tool_deadline() is OPT_CALL of --deadline SECONDS: from now on. */
+int tool_deadline(void *to, const char *arg, struct err *err);
+
 /* tool_quiet() drops warnings (-q). */
 void tool_quiet(void);
 
