@@ -149,11 +149,79 @@ opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
                    o->name ? "--" : "-", o->name ? o->name : letter, verb);
 }
 
+const char *
+opt_set_next(const char **set, size_t *n)
+{
+    const char *s = *set + strspn(*set, " !");
+
+    *n = strcspn(s, " !");
+    *set = s + *n;
+    return *n ? s : NULL;
+}
+
+/* The place in the table of the option whose name is those n bytes.  It is a
+ * name that the tool's own code has: one that is not there is a bug, which the
+ * first run shows. */
+static int
+find_name(const struct opt_tool *tool, const char *name, size_t n)
+{
+    for (int i = 0; tool->opts[i].name; i++)
+        if (strlen(tool->opts[i].name) == n &&
+            !memcmp(tool->opts[i].name, name, n))
+            return i;
+    abort();
+}
+
+/* "-o", or "--dtype". */
+static void
+add_name(struct str *text, const struct opt *o)
+{
+    if (o->id)
+        str_addf(text, "-%c", o->id);
+    else
+        str_addf(text, "--%s", o->name);
+}
+
+/* "--hist, --svg and -o", of a set. */
+static void
+add_names(struct str *text, const struct opt_tool *tool, const char *set)
+{
+    const char *name, *next = set;
+    size_t n;
+
+    for (int i = 0; (name = opt_set_next(&next, &n)); i++) {
+        if (i > 0)
+            str_adds(text, next[strspn(next, " !")] ? ", " : " and ");
+        add_name(text, &tool->opts[find_name(tool, name, n)]);
+    }
+}
+
+/* Does the option apply there?  2: it is needed. */
+static int
+applies(const struct opt *o, const char *verb, size_t n_verb)
+{
+    const char *next = o->verbs, *name;
+    size_t n;
+
+    if (!next)
+        return 1;
+    while ((name = opt_set_next(&next, &n)))
+        if (n == n_verb && !memcmp(name, verb, n))
+            return *next == '!' ? 2 : 1;
+    return 0;
+}
+
 void
 opt_help(const struct opt_tool *tool, const struct opt *o, struct str *text)
 {
     struct str value = { 0 };
+    const char *modes = tool->modes, *first;
+    size_t n;
 
+    if (modes && (first = opt_set_next(&modes, &n)) && !applies(o, first, n)) {
+        add_names(text, tool, o->verbs);
+        str_adds(text, ": ");
+    }
     str_adds(text, o->help);
     if (tool->defaults && !strstr(o->help, "(default"))
         opt_default(o, tool->defaults, &value);
@@ -232,59 +300,10 @@ opt_store(const struct opt_place *places, int id, const char *arg)
 
 /* ---- a whole command line ---- */
 
-const char *
-opt_set_next(const char **set, size_t *n)
-{
-    const char *s = *set + strspn(*set, " !");
-
-    *n = strcspn(s, " !");
-    *set = s + *n;
-    return *n ? s : NULL;
-}
-
-/* The place in the table of the option whose name is those n bytes.  It is a
- * name that the tool's own code has: one that is not there is a bug, which the
- * first run shows. */
-static int
-find_name(const struct opt_tool *tool, const char *name, size_t n)
-{
-    for (int i = 0; tool->opts[i].name; i++)
-        if (strlen(tool->opts[i].name) == n &&
-            !memcmp(tool->opts[i].name, name, n))
-            return i;
-    abort();
-}
-
 int
 opt_given(const struct opt_line *line, const char *name)
 {
     return line->given[find_name(line->tool, name, strlen(name))];
-}
-
-/* "-o", or "--dtype". */
-static void
-add_name(struct str *text, const struct opt *o)
-{
-    if (o->id)
-        str_addf(text, "-%c", o->id);
-    else
-        str_addf(text, "--%s", o->name);
-}
-
-/* "--hist, --svg and -o", of a set. */
-static void
-add_names(struct str *text, const struct opt_tool *tool, const char *set)
-{
-    const char *name, *next = set;
-    size_t n;
-
-    while ((name = opt_set_next(&next, &n))) {
-        const char *rest = next;
-
-        if (name != set + strspn(set, " "))
-            str_adds(text, opt_set_next(&rest, &n) ? ", " : " and ");
-        add_name(text, &tool->opts[find_name(tool, name, n)]);
-    }
 }
 
 /* err_set() of TU_USAGE and a text that it frees. */
@@ -372,21 +391,6 @@ verb_name(const struct opt_line *line, size_t *n)
     name = line->tool->verbs[line->verb].name;
     *n = strlen(name);
     return name;
-}
-
-/* Does the option apply there?  2: it is needed. */
-static int
-applies(const struct opt *o, const char *verb, size_t n_verb)
-{
-    const char *next = o->verbs, *name;
-    size_t n;
-
-    if (!next)
-        return 1;
-    while ((name = opt_set_next(&next, &n)))
-        if (n == n_verb && !memcmp(name, verb, n))
-            return *next == '!' ? 2 : 1;
-    return 0;
 }
 
 /* Option 'o' is given where it does not apply, or missing where it must be. */

@@ -198,7 +198,8 @@ int opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
 /* opt_print_help() writes what --help says: usage, summary, tables. */
 void opt_print_help(const struct opt_tool *tool, FILE *to);
 
-/* opt_help() appends an option's help, with its default. */
+/* opt_help() appends an option's help, with the modes that it is for, unless
+ * the default is among them, and with its default. */
 void opt_help(const struct opt_tool *tool, const struct opt *o,
               struct str *text);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/map.h"
 #include "core/out.h"
 #include "core/sig.h"
 #include "core/str.h"
@@ -174,6 +175,7 @@ tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
     struct err err;
     int c;
 
+    tool_start(tool);
     print_completion(tool, argc, argv);
     c = opt_parse(line, tool, argc, argv, to, &err);
     if (c < 0)
@@ -198,4 +200,14 @@ tool_deadline(void *to, const char *arg, struct err *err)
         return -1;
     sig_deadline(seconds);
     return 0;
+}
+
+void
+tool_check_svg(const char *svg, const char *output)
+{
+    if (svg && !strcmp(svg, "-") && !strcmp(output, "-"))
+        die_usage("--svg - leaves standard output to the picture: -o FILE "
+                  "takes the numbers");
+    if (file_same(svg, output))
+        die_usage("--svg and -o are both %s", svg);
 }

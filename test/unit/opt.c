@@ -384,7 +384,7 @@ parse(const struct opt_tool *of, const char *words, struct opt_line *line,
       int *rc, struct err *err)
 {
     static char copy[128];
-    static char *argv[16];
+    static char *argv[32];
     struct demo demo = defaults;
     int argc = 0;
 
