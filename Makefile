@@ -184,8 +184,10 @@ $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
 TESTENV  = PATH=$(call quote,$(CURDIR)/$T):"$$PATH" PYTHON=$(call quote,$(PYTHON)) BUILD=$(call quote,$(CURDIR)/$B) LEFT_OUT='$(LEFT_OUT)'
 
+# BATS="test/st-inspect.bats .." of test/*.bats.
+BATS    ?= $(wildcard test/*.bats)
 check: all $(UNIT) $(FAULT) $(FUZZ)
-	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ) test/*.bats man/*.[1-9]
+	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ) $(BATS) man/*.[1-9]
 
 # The tests that compute, which test/computes names, with TU_ISA as each that
 # this machine has, or those of ISA=; BEST=no: but its best, as make check runs.

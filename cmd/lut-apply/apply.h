@@ -27,8 +27,9 @@ struct cmd {
     bool absolute, weighted;
     int x_dtype; /* of a raw x, or -1 */
     enum dtype dtype;
-    bool raw, report, bench, json, verbose, quiet;
-    int64_t n_threads, batch;
+    bool raw, json, verbose, quiet;
+    int n_threads;
+    int64_t batch;
     struct out *out;
 };
 
@@ -91,10 +92,9 @@ struct run {
 int run_open(struct run *run, const struct cmd *cmd, struct err *err);
 void run_close(struct run *run);
 
-/* The verbs: as main.c wants them, 0, a status, or -1 with 'err' set. */
-int apply_main(struct run *run, struct err *err);
-int report_main(struct run *run, struct err *err);
-int bench_main(struct run *run, struct err *err);
+/* The modes: 0, a status, or -1 with 'err' set. */
+typedef int mode_main(struct run *run, struct err *err);
+mode_main apply_main, report_main, bench_main;
 
 /* The picture of --svg: NULL without it.  curve_add() takes the batch that
  * table_apply() has seen last, and changes the run's y. */

@@ -2,7 +2,9 @@
  * SHA-256 of what a layer's file is made of: a chain that no thread can share,
  * and so, of large SAEs, worth doing beside the products.
  */
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/digest.h"
+
+#include "cmd/lut-precompute/job.h"
 #include "core/sig.h"
 
 #define PIECE ((size_t)4 << 20) /* some milliseconds */

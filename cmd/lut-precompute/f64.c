@@ -1,7 +1,8 @@
-/* Sums in double precision, each rounded once. */
+#include "cmd/lut-precompute/f64.h"
+
 #include <stdlib.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/matrix.h"
 #include "core/mem.h"
 
 #define LANES 8

@@ -1,14 +1,16 @@
 /* A layer's file: what it says of itself, and its tensors. */
+#include "cmd/lut-precompute/job.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/matrix.h"
+#include "core/format/lut.h"
+#include "core/format/stw.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
-#include "core/str.h"
 
 #define GROWTH_MAX  64 /* a table's bytes for one of its sources' */
 #define SMALL_TABLE ((size_t)64 << 20) /* bytes that any may have */

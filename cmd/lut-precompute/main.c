@@ -5,13 +5,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/cmd.h"
+#include "cmd/lut-precompute/digest.h"
+#include "cmd/lut-precompute/index.h"
+#include "cmd/lut-precompute/job.h"
+#include "cmd/lut-precompute/plan.h"
+#include "cmd/lut-precompute/sae.h"
+#include "cmd/lut-precompute/target.h"
+#include "cmd/lut-precompute/tile.h"
+#include "cmd/lut-precompute/verify.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
-#include "core/opt.h"
+#include "core/out.h"
 #include "core/outdir.h"
 #include "core/sig.h"
-#include "core/str.h"
 #include "core/tool.h"
 
 enum {
@@ -30,35 +37,42 @@ enum {
 };
 
 static const struct opt opts[] = {
-    { 'm', "model", "MODEL", NULL, "the model: a folder with config.json" },
-    { 's', "sae", "SAE", NULL,
+    { 'm', "model", "MODEL", NULL, OPT_NOTHING,
+      "the model: a folder with config.json" },
+    { 's', "sae", "SAE", NULL, OPT_NOTHING,
       "a checkpoint, or a folder with one for each layer" },
-    { 'o', "output", "DIR", NULL, "the folder of tables (default MODEL/lut)" },
-    { O_LAYERS, "layers", "GLOB,..", NULL,
+    { 'o', "output", "DIR", NULL, OPT_NOTHING,
+      "the folder of tables (default MODEL/lut)" },
+    { O_LAYERS, "layers", "GLOB,..", NULL, OPT_NOTHING,
       "only these, with or without model. before (default: all with an SAE)" },
-    { O_FUSE, "fuse", "qkv|gate_up,..", NULL, "one table in place of several" },
-    { O_DTYPE, "dtype", "bf16|f16|f32", NULL, "of the tables (default bf16)" },
-    { O_K, "k", "K", NULL,
+    { O_FUSE, "fuse", "qkv|gate_up,..", NULL, OPT_NOTHING,
+      "one table in place of several" },
+    { O_DTYPE, "dtype", "bf16|f16|f32", NULL, OPT_NOTHING,
+      "of the tables (default bf16)" },
+    { O_K, "k", "K", NULL, OPT_NOTHING,
       "latents active at most (default: as the SAE says)" },
-    { O_CENTERING, "centering", "fold|explicit", NULL,
+    { O_CENTERING, "centering", "fold|explicit", NULL, OPT_NOTHING,
       "fold it into the bias, or keep it explicit (default fold)" },
-    { O_STORE_WEIGHTS, "store-weights", NULL, NULL,
+    { O_STORE_WEIGHTS, "store-weights", NULL, NULL, OPT_NOTHING,
       "the layer's weights, too: for compensation without the model" },
-    { O_INDEX, "index", "DIR", NULL, "make metadata.json from the files" },
-    { O_RESUME, "resume", NULL, NULL,
+    { O_INDEX, "index", "DIR", NULL, OPT_NOTHING,
+      "make metadata.json from the files" },
+    { O_RESUME, "resume", NULL, NULL, OPT_NOTHING,
       "keep files that are there, of the same sources and options" },
-    { O_SHARD, "shard", "I/N", NULL,
+    { O_SHARD, "shard", "I/N", NULL, OPT_NOTHING,
       "every N-th layer from the I-th (from 0), no metadata.json" },
-    { O_VERIFY, "verify", NULL, NULL,
+    { O_VERIFY, "verify", NULL, NULL, OPT_NOTHING,
       "compare a sample of each file with sums in double precision" },
-    { O_DRY_RUN, "dry-run", NULL, NULL,
+    { O_DRY_RUN, "dry-run", NULL, NULL, OPT_NOTHING,
       "print layers, bytes, GFLOP and seconds; write nothing" },
-    { O_DEADLINE, "deadline", "SECONDS", NULL,
+    { O_DEADLINE, "deadline", "SECONDS", NULL, OPT_NOTHING,
       "stop after that as SIGTERM does: status 75" },
-    { 'j', "threads", "N", NULL, "threads (default: CPUs of this process)" },
-    { 'f', "force", NULL, NULL, "replace files that are there" },
-    { 'v', "verbose", NULL, NULL, "a line on stderr for each layer" },
-    { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
+    { 'j', "threads", "N", NULL, OPT_NOTHING,
+      "threads (default: CPUs of this process)" },
+    { 'f', "force", NULL, NULL, OPT_NOTHING, "replace files that are there" },
+    { 'v', "verbose", NULL, NULL, OPT_NOTHING,
+      "a line on stderr for each layer" },
+    { 'q', "quiet", NULL, NULL, OPT_NOTHING, "no warnings, no progress" },
     { 0 },
 };
 

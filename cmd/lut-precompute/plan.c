@@ -1,14 +1,15 @@
-/* Which layers are made, each from which SAE. */
+#include "cmd/lut-precompute/plan.h"
+
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/sae.h"
+#include "cmd/lut-precompute/sae_config.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/str.h"
 
 /* In the order of a layer's computation; a fused one before its parts. */
 static const struct op {

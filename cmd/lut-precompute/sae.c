@@ -3,16 +3,18 @@
  * so how each lies; shapes are only checked.
  * Source: EleutherAI sparsify, SAELens, dictionary_learning; man/lut.5.
  */
+#include "cmd/lut-precompute/sae.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/sae_config.h"
+#include "core/format/lut.h"
 #include "core/format/stwant.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/str.h"
 
 enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
 

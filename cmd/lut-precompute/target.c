@@ -1,15 +1,13 @@
-/* The linear layers of a model folder, single or fused. */
+#include "cmd/lut-precompute/target.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-precompute/precompute.h"
 #include "core/format/stwant.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
-#include "core/str.h"
 
 #define MAX_LAYERS 4096
 

@@ -6,13 +6,18 @@
  * the speed of f32; else one of f32, which VDPBF16PS, twice, does not reach
  * (test/bench/machine).  W_dec alone in bf16 would lose 2^-9.
  */
+#include "cmd/lut-precompute/tile.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/f64.h"
+#include "cmd/lut-precompute/job.h"
+#include "cmd/lut-precompute/matrix.h"
 #include "core/clock.h"
+#include "core/format/stw.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -26,6 +31,42 @@
  * More where many threads are to have enough of it. */
 #define TILE_ROWS    512
 #define TILE_THREADS 16 /* that these rows are enough for */
+
+static void
+write_piece(void *ctx)
+{
+    struct writer *w = ctx;
+
+    w->rc = stw_write(w->w, w->tensor, w->data, w->nbytes, w->offset, &w->err);
+}
+
+static int
+writer_wait(struct writer *w, struct err *err)
+{
+    if (w->worker)
+        par_sync(w->worker);
+    if (w->rc < 0)
+        *err = w->err;
+    return w->rc;
+}
+
+static int
+writer_put(struct writer *w, int tensor, const void *data, size_t nbytes,
+           size_t offset, struct err *err)
+{
+    if (writer_wait(w, err) < 0)
+        return -1;
+    w->tensor = tensor;
+    w->data = data;
+    w->nbytes = nbytes;
+    w->offset = offset;
+    if (w->worker) {
+        par_submit(w->worker, write_piece, w);
+        return 0;
+    }
+    write_piece(w);
+    return writer_wait(w, err);
+}
 
 static size_t
 item(const struct tiles *t)

@@ -2,13 +2,17 @@
  * A layer's file against sums in double: some rows, chosen by a seed, of all
  * that has rows, and the biases of inputs and outputs whole.
  */
+#include "cmd/lut-precompute/verify.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-precompute/precompute.h"
-#include "core/kernel/cvt.h"
+#include "cmd/lut-precompute/f64.h"
+#include "cmd/lut-precompute/matrix.h"
+#include "cmd/lut-precompute/sae.h"
+#include "cmd/lut-precompute/target.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "core/str.h"

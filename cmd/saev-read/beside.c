@@ -1,7 +1,5 @@
-/*
- * What lies beside the shards: shards.json and labels.bin of later versions,
- * the manifest of checksums, leftovers of a writer; and the folder's name.
- */
+#include "cmd/saev-read/beside.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -10,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/saev-read/check.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"

@@ -1,15 +1,18 @@
-/* The data of a dump, read once: a thread a shard. */
+#include "cmd/saev-read/deep.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/check.h"
+#include "cmd/saev-read/cmd.h"
+#include "core/format/saevdir.h"
+#include "core/hash.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/par.h"
 #include "core/sig.h"
+#include "core/tty.h"
 
 #define PIECE        ((size_t)256 << 10) /* of a read: stays in the cache */
 #define SHARDS_AHEAD 8                   /* for each thread, between reports */

@@ -1,13 +1,17 @@
-/* Rows on their way out: .npy, several of them, or raw; any dtype. */
+#include "cmd/saev-read/emit.h"
+
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/read.h"
 #include "core/clock.h"
 #include "core/format/npy.h"
+#include "core/format/saev.h"
+#include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/par.h"
 #include "core/tool.h"
 
 #define EMIT_FLOATS ((size_t)64 << 10) /* converted at a time: stays in L2 */
@@ -191,4 +195,60 @@ emit_close(struct emit *emit)
     free(emit->native);
     free(emit->converted);
     *emit = (struct emit){ 0 };
+}
+
+#define ENOUGH ((size_t)64 << 10) /* bytes handed on at a time */
+
+static int
+hand_on(struct places *p, size_t enough, struct err *err)
+{
+    if (p->text.n < enough)
+        return 0;
+    if (out_write(p->out, p->text.s, p->text.n, err) < 0)
+        return -1;
+    str_clear(&p->text);
+    return 0;
+}
+
+void
+places_open(struct places *p, const struct cmd *cmd, const struct target *t)
+{
+    *p = (struct places){ .out = cmd->out, .t = t, .json = cmd->json };
+    if (!p->json) {
+        str_adds(&p->text, "img\tlayer\tpatch\ttoken\tshard\toffset\n");
+        return;
+    }
+    str_adds(&p->text, "{\"path\":");
+    js_put_str(&p->text, t->dir.path, strlen(t->dir.path));
+    str_addf(&p->text, ",\"n_rows\":%zu,\"rows\":[", t->n_rows);
+}
+
+int
+places_put(struct places *p, size_t row, struct err *err)
+{
+    struct saev_place at = target_at(p->t, row);
+    long long layer = p->t->dir.saev.layers[at.layer];
+
+    str_addf(&p->text,
+             p->json ? "%s\n{\"img\":%zu,\"layer\":%lld,\"patch\":%lld,"
+                       "\"token\":%zu,\"shard\":%zu,\"offset\":%zu}"
+                     : "%s%zu\t%lld\t%lld\t%zu\t%zu\t%zu\n",
+             p->json && p->n ? "," : "", at.img, layer, (long long)at.patch,
+             at.token, at.shard, at.offset);
+    p->n++;
+    return hand_on(p, ENOUGH, err);
+}
+
+int
+places_end(struct places *p, struct err *err)
+{
+    if (p->json)
+        str_adds(&p->text, "]}\n");
+    return hand_on(p, 0, err);
+}
+
+void
+places_close(struct places *p)
+{
+    str_free(&p->text);
 }

@@ -1,8 +1,9 @@
-/* Rows by their numbers, read in the order in which they lie. */
+#include "cmd/saev-read/gather.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/read.h"
+#include "core/format/saev.h"
 #include "core/mem.h"
 
 #define MAX_WANTS ((size_t)64 << 10) /* rows sorted at a time */

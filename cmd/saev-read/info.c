@@ -2,10 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/check.h"
+#include "cmd/saev-read/beside.h"
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/verify.h"
 #include "core/js.h"
 #include "core/map.h"
-#include "core/mem.h"
 #include "core/pyjson.h"
 
 #define DATA_MAX 200 /* bytes of "data" that are shown */

@@ -1,11 +1,12 @@
-/* Which rows: operands and --rows FILE. */
+#include "cmd/saev-read/list.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/saev-read/read.h"
-#include "core/format/npy.h"
+#include "core/dtype.h"
+#include "core/format/saev.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"

@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/cmd.h"
+#include "core/format/saevdir.h"
 #include "core/hash.h"
 #include "core/mem.h"
 #include "core/pyjson.h"

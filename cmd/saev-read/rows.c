@@ -1,7 +1,13 @@
 /* The default verb: rows of a view, in the order that was asked for. */
+#include "cmd/saev-read/rows.h"
+
 #include <stdlib.h>
 
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/emit.h"
+#include "cmd/saev-read/gather.h"
+#include "cmd/saev-read/list.h"
+#include "cmd/saev-read/sample.h"
+#include "cmd/saev-read/shards.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 

@@ -2,11 +2,14 @@
  * --sample: the rows that come first in the order of --shuffle.  Keys below a
  * bound that lets through a few more than K are all that is kept.
  */
+#include "cmd/saev-read/sample.h"
+
 #include <math.h>
 #include <stdlib.h>
 
-#include "cmd/saev-read/shuffle.h"
+#include "cmd/saev-read/rows.h"
 #include "core/mem.h"
+#include "core/perm.h"
 
 #define CHUNK ((size_t)1 << 18) /* rows that a thread looks at */
 #define KEYS  1024

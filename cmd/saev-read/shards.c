@@ -1,4 +1,5 @@
-/* Pieces of a dump's shards, by as few reads as pay. */
+#include "cmd/saev-read/shards.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -6,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/read.h"
 #include "core/compat.h"
 #include "core/map.h"
 #include "core/mem.h"

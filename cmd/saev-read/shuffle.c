@@ -2,12 +2,15 @@
  * --shuffle in memory: the rows are read once, in the dump's order, and
  * written in that of their keys.
  */
+#include "cmd/saev-read/shuffle.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/shuffle.h"
+#include "cmd/saev-read/shuffle_map.h"
+#include "core/dtype.h"
 #include "core/mem.h"
 #include "core/tool.h"
 

@@ -13,9 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/shuffle.h"
+#include "cmd/saev-read/shuffle_map.h"
 #include "core/mem.h"
 #include "core/spill.h"
+#include "core/str.h"
+#include "core/tty.h"
 
 #define LEAST_WRITE ((size_t)64 << 10) /* bytes, on average, of pass 1 */
 #define GOOD_WRITE  ((size_t)1 << 20)

@@ -1,9 +1,10 @@
-/* Shards mapped as they lie in the page cache, for a shuffle. */
+#include "cmd/saev-read/shuffle_map.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "cmd/saev-read/shuffle.h"
+#include "cmd/saev-read/shards.h"
 #include "core/compat.h"
 #include "core/mem.h"
 

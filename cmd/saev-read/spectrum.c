@@ -1,9 +1,10 @@
-/* The deviations of all dims as an SVG. */
+#include "cmd/saev-read/spectrum.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/stats.h"
+#include "core/kernel/moments.h"
 #include "core/mem.h"
 #include "core/svg.h"
 

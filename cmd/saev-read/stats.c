@@ -3,12 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/stats.h"
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/columns.h"
+#include "cmd/saev-read/gather.h"
+#include "cmd/saev-read/spectrum.h"
+#include "cmd/saev-read/target.h"
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 #define SPAN_NBYTES                                                          \
     ((size_t)1 << 20)                 /* for each thread: stays in its cache \

@@ -1,12 +1,16 @@
 /* verify: is a dump whole?  What is found, and how it is told. */
+#include "cmd/saev-read/verify.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/check.h"
+#include "cmd/saev-read/beside.h"
+#include "cmd/saev-read/deep.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/sig.h"
 #include "core/tool.h"
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/saev-read/emit.h"
+#include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 

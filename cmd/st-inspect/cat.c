@@ -3,7 +3,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/slice.h"
+#include "cmd/st-inspect/text.h"
+#include "cmd/st-inspect/view.h"
 #include "core/format/npy.h"
 #include "core/js.h"
 #include "core/le.h"

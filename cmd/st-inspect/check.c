@@ -6,9 +6,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/hashing.h"
+#include "cmd/st-inspect/sums.h"
+#include "cmd/st-inspect/text.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
 
 #define LIST_MAX ((size_t)1 << 30) /* bytes */

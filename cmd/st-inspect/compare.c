@@ -2,14 +2,17 @@
  * Two arrays of numbers: how far are they from each other?  Chunks are
  * compared on their own and merged in their order.
  */
+#include "cmd/st-inspect/compare.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "core/dtype.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/par.h"
 
 #define SPAN_CHUNKS 1024 /* between two merges */
 

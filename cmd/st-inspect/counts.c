@@ -2,10 +2,13 @@
  * Types of at most 16 bits have so few values that counting each of them says
  * everything exactly, in one pass over the data.
  */
+#include "cmd/st-inspect/counts.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/hist.h"
+#include "core/dtype.h"
 #include "core/kernel/moments.h"
 #include "core/le.h"
 

@@ -3,10 +3,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/compare.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
+#include "cmd/st-inspect/view.h"
 #include "core/format/npy.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/tool.h"
 #include "core/tty.h"
 

@@ -1,9 +1,10 @@
-/* Repeated layers as one row: layers.{0..31}. */
+#include "cmd/st-inspect/fold.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
 #include "core/mem.h"
+#include "core/str.h"
 
 /* Components that are looked at; a hostile name can have 50 million. */
 #define MAX_COMPONENTS 64

@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/hashing.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
+#include "cmd/st-inspect/view.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/tool.h"

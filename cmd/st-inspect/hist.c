@@ -1,8 +1,9 @@
-/* Histograms: as rows, as bars of a terminal, as SVG. */
+#include "cmd/st-inspect/hist.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/text.h"
 #include "core/svg.h"
 
 #define BAR_COLUMNS 40

@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/fold.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
 #include "core/js.h"
 #include "core/mem.h"
 

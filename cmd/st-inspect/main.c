@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/text.h"
+#include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/opt.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -33,42 +34,55 @@ enum {
 };
 
 static const struct opt opts[] = {
-    { 't', "tensor", "GLOB", " list tree stats hash diff ",
+    { 't', "tensor", "GLOB", " list tree stats hash diff ", OPT_NOTHING,
       "only tensors whose name matches; may be given again" },
-    { 'l', "long", NULL, " list ", "add each tensor's place and file" },
-    { O_FOLD, "fold", NULL, " list tree ",
+    { 'l', "long", NULL, " list ", OPT_NOTHING,
+      "add each tensor's place and file" },
+    { O_FOLD, "fold", NULL, " list tree ", OPT_NOTHING,
       "repeated layers as one row: layers.{0..31}" },
-    { O_SORT, "sort", "name|file|size", " list ",
+    { O_SORT, "sort", "name|file|size", " list ", OPT_NOTHING,
       "order of rows; size: largest first (default name)" },
-    { O_DEPTH, "depth", "N", " tree ", "levels shown, 0: all (default 3)" },
-    { O_QUANTILES, "quantiles", "LIST", " stats ",
+    { O_DEPTH, "depth", "N", " tree ", OPT_NOTHING,
+      "levels shown, 0: all (default 3)" },
+    { O_QUANTILES, "quantiles", "LIST", " stats ", OPT_NOTHING,
       "which, 0 to 1 (default 0.01,0.25,0.5,0.75,0.99)" },
-    { O_HIST, "hist", NULL, " stats ", "rows are bins of a histogram" },
-    { O_BINS, "bins", "N", " stats ", "bins of a histogram (default 24)" },
-    { O_SVG, "svg", "FILE", " stats ", "draw the histograms into FILE" },
-    { O_SHA256, "sha256", NULL, " hash ", "SHA-256 instead of XXH3-128" },
-    { O_WHOLE, "whole", NULL, " hash ", "files only, without their tensors" },
-    { O_CHECK, "check", "FILE", " hash ",
+    { O_HIST, "hist", NULL, " stats ", OPT_NOTHING,
+      "rows are bins of a histogram" },
+    { O_BINS, "bins", "N", " stats ", OPT_NOTHING,
+      "bins of a histogram (default 24)" },
+    { O_SVG, "svg", "FILE", " stats ", OPT_NOTHING,
+      "draw the histograms into FILE" },
+    { O_SHA256, "sha256", NULL, " hash ", OPT_NOTHING,
+      "SHA-256 instead of XXH3-128" },
+    { O_WHOLE, "whole", NULL, " hash ", OPT_NOTHING,
+      "files only, without their tensors" },
+    { O_CHECK, "check", "FILE", " hash ", OPT_NOTHING,
       "read digests from FILE and check them; - is stdin" },
-    { O_ALL, "all", NULL, " diff ", "rows for equal tensors, too" },
-    { O_IGNORE_DTYPE, "ignore-dtype", NULL, " diff ",
+    { O_ALL, "all", NULL, " diff ", OPT_NOTHING,
+      "rows for equal tensors, too" },
+    { O_IGNORE_DTYPE, "ignore-dtype", NULL, " diff ", OPT_NOTHING,
       "equal numbers are equal, whatever their type" },
-    { O_ATOL, "atol", "X", " diff ",
+    { O_ATOL, "atol", "X", " diff ", OPT_NOTHING,
       "|a - b| <= X + rtol |a| is equal (default 0)" },
-    { O_RTOL, "rtol", "X", " diff ", "see --atol (default 0)" },
-    { O_RAW, "raw", NULL, " cat ", "bytes as in the file, without a header" },
-    { O_DTYPE, "dtype", "f32|f64", " cat ", "convert to that" },
-    { O_SLICE, "slice", "INDEX", " cat ", "as in numpy: \"0:4,:,-1\"" },
-    { O_JSON, "json", NULL, NULL, "JSON on stdout instead of TSV" },
+    { O_RTOL, "rtol", "X", " diff ", OPT_NOTHING, "see --atol (default 0)" },
+    { O_RAW, "raw", NULL, " cat ", OPT_NOTHING,
+      "bytes as in the file, without a header" },
+    { O_DTYPE, "dtype", "f32|f64", " cat ", OPT_NOTHING, "convert to that" },
+    { O_SLICE, "slice", "INDEX", " cat ", OPT_NOTHING,
+      "as in numpy: \"0:4,:,-1\"" },
+    { O_JSON, "json", NULL, NULL, OPT_NOTHING,
+      "JSON on stdout instead of TSV" },
     { O_ALIGN, "align", NULL, " list tree stats hash diff meta verify ",
-      "columns padded with spaces instead of tabs" },
-    { 'o', "output", "FILE", NULL, "write there, whole or not at all" },
-    { 'f', "force", NULL, NULL, "let -o and --svg replace a file" },
-    { 'j', "threads", "N", " stats hash verify diff ",
+      OPT_NOTHING, "columns padded with spaces instead of tabs" },
+    { 'o', "output", "FILE", NULL, OPT_NOTHING,
+      "write there, whole or not at all" },
+    { 'f', "force", NULL, NULL, OPT_NOTHING,
+      "let -o and --svg replace a file" },
+    { 'j', "threads", "N", " stats hash verify diff ", OPT_NOTHING,
       "threads (default: CPUs of this process)" },
-    { 'v', "verbose", NULL, " list tree stats hash verify diff ",
+    { 'v', "verbose", NULL, " list tree stats hash verify diff ", OPT_NOTHING,
       "sum up on stderr" },
-    { 'q', "quiet", NULL, NULL, "no warnings, no progress" },
+    { 'q', "quiet", NULL, NULL, OPT_NOTHING, "no warnings, no progress" },
     { 0 },
 };
 

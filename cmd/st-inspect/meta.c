@@ -1,5 +1,7 @@
 /* meta: what files say in __metadata__. */
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/text.h"
+#include "core/format/stdir.h"
 #include "core/js.h"
 
 static void

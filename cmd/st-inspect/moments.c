@@ -1,14 +1,13 @@
-/*
- * Types of 32 and 64 bits: chunks are summed on their own and merged in their
- * order, so that no result depends on how many threads there are.
- */
+#include "cmd/st-inspect/moments.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/hist.h"
+#include "cmd/st-inspect/ranks.h"
+#include "core/dtype.h"
 #include "core/kernel/moments.h"
-#include "core/le.h"
 #include "core/mem.h"
 
 #define SPAN_CHUNKS 1024 /* between two merges */
@@ -26,30 +25,6 @@ struct summing {
     const struct stats *st;
     size_t n_bins;
 };
-
-bool
-widens(enum dtype dtype)
-{
-    return dtype_table[dtype].bits >= 8 &&
-           dtype_table[dtype].kind != DK_COMPLEX;
-}
-
-void
-widen(double *to, const void *from, enum dtype dtype, size_t n)
-{
-    if (dtype == DT_F32)
-        for (size_t i = 0; i < n; i++)
-            to[i] = (double)le_f32((const uint8_t *)from + 4 * i);
-    else if (dtype == DT_F64)
-        for (size_t i = 0; i < n; i++)
-            to[i] = le_f64((const uint8_t *)from + 8 * i);
-    else if (dtype == DT_BF16)
-        for (size_t i = 0; i < n; i++)
-            to[i] = bf16_to_f32(le16((const uint8_t *)from + 2 * i));
-    else
-        for (size_t i = 0; i < n; i++)
-            to[i] = dtype_get(dtype, from, i);
-}
 
 static void
 count_bins(const struct summing *c, uint64_t *hist, const double *x, size_t n)

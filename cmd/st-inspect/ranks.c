@@ -1,13 +1,11 @@
-/*
- * Exact quantiles of 32-bit types, by two more passes: one counts the upper
- * halves of the elements, which says where each wanted rank falls; the other
- * counts the lower halves of just those.
- */
+#include "cmd/st-inspect/ranks.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/counts.h"
+#include "core/dtype.h"
 #include "core/le.h"
 #include "core/mem.h"
 

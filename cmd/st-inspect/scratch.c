@@ -1,7 +1,10 @@
 /* Memory of the threads that count and sum for stats. */
+#include "cmd/st-inspect/scratch.h"
+
 #include <stdlib.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/view.h"
 #include "core/le.h"
 #include "core/mem.h"
 

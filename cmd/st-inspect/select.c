@@ -1,11 +1,11 @@
-/* The tensors that -t means, in natural order of their names. */
+#include "cmd/st-inspect/select.h"
+
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
-#include "core/map.h"
 #include "core/mem.h"
+#include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -202,48 +202,4 @@ say_totals(const struct cmd *cmd, const struct selection *sel)
              sel->dir.path, sel->n, (unsigned long long)sel->n_elements,
              size_iec(size, sel->nbytes), sel->dir.n_files,
              sel->dir.n_files == 1 ? "" : "s");
-}
-
-int
-need_threads(struct cmd *cmd, struct err *err)
-{
-    if (cmd->par)
-        return 0;
-    return par_open(&cmd->par, cmd->n_threads ? cmd->n_threads : par_default(),
-                    err);
-}
-
-const char *
-one_operand(const struct cmd *cmd, struct err *err)
-{
-    if (cmd->n_args == 1)
-        return cmd->args[0];
-    err_set(err, TU_USAGE, "%s takes one FILE or FOLDER (found %d)", cmd->verb,
-            cmd->n_args);
-    return NULL;
-}
-
-struct view
-view_of(const struct stdir_tensor *t)
-{
-    return (struct view){
-        .path = t->st->path,
-        .fd = t->st->fd,
-        .offset = t->st->data_offset + t->t->begin,
-        .dtype = t->t->dtype,
-        .n_dims = t->t->n_dims,
-        .shape = t->t->shape,
-        .n = t->t->n_elements,
-        .nbytes = t->t->nbytes,
-    };
-}
-
-int
-view_read(const struct view *v, void *buf, uint64_t first, size_t n,
-          struct err *err)
-{
-    size_t size = dtype_table[v->dtype].bits / 8;
-
-    return file_pread(v->fd, v->path, buf, n * size, v->offset + first * size,
-                      err);
 }

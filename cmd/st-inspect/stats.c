@@ -1,9 +1,15 @@
 /* stats: ranges, moments, quantiles and histograms of tensors. */
+#include "cmd/st-inspect/stats.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/counts.h"
+#include "cmd/st-inspect/hist.h"
+#include "cmd/st-inspect/moments.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/tty.h"

@@ -1,11 +1,8 @@
-/*
- * The list of hash --check: lines as hash printed them, or those of sha256sum
- * and xxhsum.
- */
+#include "cmd/st-inspect/sums.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
 #include "core/mem.h"
 
 #define HEAD "algorithm\tdigest\tbytes\tfile\ttensor"

@@ -1,10 +1,11 @@
-/* The answer on its way out: flushed, aligned, escaped. */
+#include "cmd/st-inspect/text.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
 #include "core/js.h"
+#include "core/out.h"
 
 #define FLUSH_AT 65536 /* bytes */
 

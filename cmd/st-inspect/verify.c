@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/text.h"
+#include "core/format/stdir.h"
 #include "core/mem.h"
 #include "core/tool.h"
 

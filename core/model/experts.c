@@ -1,10 +1,13 @@
-/* Layers of experts: a router sends each token through some MLPs of many. */
+#include "core/model/experts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/mlp.h"
+#include "core/model/model.h"
 #include "core/model/router.h"
 
 /* A row that an expert gets, and what its output counts. */
@@ -46,7 +49,7 @@ choose_rows(void *ctx, size_t begin, size_t end, int thread)
 
 /* Sorts the chunk's slots by expert. */
 static void
-deal(const struct engine *e)
+sort_slots(const struct engine *e)
 {
     struct experts_work *w = e->experts;
     size_t n = e->n_rows * w->k, at = 0;
@@ -83,17 +86,6 @@ gather(void *ctx, size_t begin, size_t end, int thread)
                hidden * sizeof(*to));
 }
 
-static void
-activate(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct engine *e = ((struct step *)ctx)->e;
-    size_t n = (size_t)e->model->config.expert_size;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        mlp_activate(&e->model->config, e->gate + i * n, e->up + i * n, n);
-}
-
 /* A row is once among an expert's slots. */
 static void
 scatter(void *ctx, size_t begin, size_t end, int thread)
@@ -121,7 +113,8 @@ run_expert(struct step *step, const struct mlp *m, size_t n_rows)
                     { &m->up, e->up, false },
                 },
                 2, w->x, n_rows);
-    par_for(e->par, n_rows, 1, activate, step);
+    mlp_activate(e->par, e->model->config.act, e->gate, e->gate, e->up,
+                 m->gate.rows, n_rows);
     linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, e->gate,
                 n_rows);
     par_for(e->par, n_rows, 1, scatter, step);
@@ -135,7 +128,7 @@ experts_apply(struct engine *e, const struct layer *l, const float *x)
 
     router_rows(e, &(struct apply){ &l->router, w->probability, false }, x);
     par_for(e->par, e->n_rows, 1, choose_rows, &step);
-    deal(e);
+    sort_slots(e);
     memset(w->sum, 0,
            e->n_rows * (size_t)e->model->config.hidden_size * sizeof(float));
     for (size_t i = 0; i < w->n; i++) {

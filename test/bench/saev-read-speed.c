@@ -10,7 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/gather.h"
+#include "cmd/saev-read/target.h"
+#include "core/clock.h"
+#include "core/kernel/cpu.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/rng.h"

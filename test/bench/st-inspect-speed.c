@@ -8,9 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/hashing.h"
+#include "cmd/st-inspect/scratch.h"
+#include "cmd/st-inspect/stats.h"
+#include "cmd/st-inspect/view.h"
 #include "core/format/stw.h"
-#include "core/map.h"
+#include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "test/bench/bench.h"

@@ -2,8 +2,9 @@
  * cmd/lut-precompute/target and plan: a hostile config.json and header of a
  * model, and --layers; the layers that are planned can be opened.
  */
-#include "cmd/lut-precompute/precompute.h"
-
+#include "cmd/lut-precompute/cmd.h"
+#include "cmd/lut-precompute/plan.h"
+#include "cmd/lut-precompute/target.h"
 #include "test/fuzz/files.h"
 
 static void

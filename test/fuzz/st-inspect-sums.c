@@ -1,7 +1,6 @@
 /* cmd/st-inspect/sums: any bytes as the list of hash --check, and as names in
  * it; written as hash writes it, what was read is read again. */
-#include "cmd/st-inspect/inspect.h"
-
+#include "cmd/st-inspect/sums.h"
 #include "test/fuzz/files.h"
 
 static bool

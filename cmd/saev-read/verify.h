@@ -1,11 +1,15 @@
 /*
- * The parts of verify: what is wrong with one dump, as lines that say it
- * without the dump's own name.
+ * What is wrong with one dump, as lines that say it without the dump's own
+ * name: what beside.c and deep.c report to, and what info shows of it.
  */
-#ifndef SAEV_READ_CHECK_H
-#define SAEV_READ_CHECK_H
+#ifndef SAEV_READ_VERIFY_H
+#define SAEV_READ_VERIFY_H
 
-#include "cmd/saev-read/read.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cmd/saev-read/cmd.h"
+#include "core/format/saevdir.h"
 #include "core/hash.h"
 
 struct lines {
@@ -57,19 +61,5 @@ void check_tell(void *ctx, const char *what);
 
 /* Is the size of a file what its place allows? */
 bool right_size(const struct saevdir *dir, const struct saevdir_file *f);
-
-/* folder_hash(): the folder's name, or else that of what a link means, if it
- * is 64 hex digits. */
-bool folder_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX]);
-
-/*
- * Each finds problems of its own kind; -1 with 'err' set if it cannot be
- * known (EX_IOERR, or EX_TEMPFAIL: asked to stop).  check_deep() reads all data
- * of the part, once; asked to stop, it leaves what it found in shards that were
- * read to their ends.
- */
-int check_beside(struct check *c, struct err *err); /* beside.c */
-int check_holes(struct check *c, struct err *err);  /* deep.c */
-int check_deep(struct check *c, struct err *err);
 
 #endif

@@ -1,10 +1,17 @@
-/* What stats.c computes and spectrum.c draws. */
-#ifndef SAEV_READ_STATS_H
-#define SAEV_READ_STATS_H
+/*
+ * The deviations of all dims of a dump, the largest first, on a log scale, the
+ * outliers with their names.
+ */
+#ifndef SAEV_READ_SPECTRUM_H
+#define SAEV_READ_SPECTRUM_H
+
+#include <stddef.h>
 
 #include "cmd/saev-read/columns.h"
-#include "cmd/saev-read/read.h"
+#include "core/err.h"
+#include "core/out.h"
 
+/* What stats.c computes. */
 struct stats {
     const char *path; /* of the dump */
     const char *view; /* "cls", "image", "all" */
@@ -15,8 +22,8 @@ struct stats {
     double scalar;           /* mean distance from the mean / sqrt(d) */
 };
 
-/* spectrum.c: the deviations of all dims, the largest first, on a log scale,
- * the outliers with their names. */
+/* spectrum_svg() draws them; -1 with 'err' set: 'out' cannot be written, or no
+ * memory. */
 int spectrum_svg(struct out *out, const struct stats *st, struct err *err);
 
 #endif

@@ -1,0 +1,52 @@
+/*
+ * A layer's file, and its entry in metadata.json.
+ */
+#ifndef LUT_PRECOMPUTE_JOB_H
+#define LUT_PRECOMPUTE_JOB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/lut-precompute/cmd.h"
+#include "cmd/lut-precompute/digest.h"
+#include "cmd/lut-precompute/sae.h"
+#include "cmd/lut-precompute/target.h"
+#include "cmd/lut-precompute/tile.h"
+#include "core/err.h"
+#include "core/par.h"
+#include "core/str.h"
+#include "core/tty.h"
+
+struct job {
+    const struct cmd *cmd;
+    const struct model *model;
+    const struct target *target;
+    const struct sae *sae;
+    size_t k;
+    struct str path; /* of the file */
+    char *lut;       /* __metadata__'s text of the layer */
+    struct digests digests;
+};
+
+int job_open(struct job *job, struct err *err); /* from the first four */
+void job_close(struct job *job);
+uint64_t job_nbytes(const struct job *job);
+
+/* job_stopped() fills 'err': sig_stop() has said so. */
+int job_stopped(struct err *err);
+
+/* Threads of a run. */
+struct threads {
+    struct par *par;
+    struct par_worker *writing, *hashing; /* NULL with -j 1 */
+};
+
+/* job_is_there(): 1 if the file is there and of the same sources and options,
+ * 0 if there is none; another one is -1 (EX_CANTCREAT) without --force. */
+int job_is_there(struct job *job, const struct threads *threads,
+                 struct err *err);
+int job_write(struct job *job, const struct threads *threads,
+              struct tiles *tiles, struct progress *progress, uint64_t *done,
+              struct err *err);
+
+#endif

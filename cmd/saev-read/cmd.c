@@ -1,0 +1,33 @@
+#include "cmd/saev-read/cmd.h"
+
+int
+range_parse(struct range *range, const char *s, size_t n)
+{
+    size_t *to = &range->first;
+    bool digits = false;
+
+    *range = (struct range){ 0 };
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '-' && digits && to == &range->first) {
+            to = &range->last;
+            digits = false;
+        } else if (s[i] < '0' || s[i] > '9' ||
+                   __builtin_mul_overflow(*to, 10u, to) ||
+                   __builtin_add_overflow(*to, (size_t)(s[i] - '0'), to)) {
+            return -1;
+        } else {
+            digits = true;
+        }
+    }
+    if (to == &range->first)
+        range->last = range->first;
+    return digits && range->first <= range->last ? 0 : -1;
+}
+
+int
+need_threads(struct cmd *cmd, struct err *err)
+{
+    int n = cmd->n_threads ? cmd->n_threads : par_default();
+
+    return cmd->par ? 0 : par_open(&cmd->par, n, err);
+}

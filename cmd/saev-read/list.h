@@ -1,0 +1,40 @@
+/*
+ * The rows that operands and --rows FILE name, in their order, or all.
+ */
+#ifndef SAEV_READ_LIST_H
+#define SAEV_READ_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/target.h"
+#include "core/err.h"
+#include "core/format/npy.h"
+#include "core/str.h"
+
+struct list {
+    const struct target *t;
+    struct list_layer *layers; /* of the dump, by their numbers */
+    size_t n_rows;             /* of all ranges */
+    size_t n_left;             /* of them, not given yet */
+    struct range *ranges;      /* [n_ranges], of the operands */
+    size_t n_ranges, next;
+    FILE *file; /* NULL: none */
+    const char *name;
+    bool is_npy, reading; /* 'reading': now, and not in 'ranges' */
+    struct npy npy;
+    size_t line; /* lines or elements read */
+    char *text;
+    size_t text_cap;
+    struct str kept;
+};
+
+/* list_open() has looked at every one.  list_next(): 1, 0 at the end, -1. */
+int list_open(struct list *l, const struct target *t, char **words, int n_words,
+              const char *path, struct err *err);
+int list_next(struct list *l, struct range *r, struct err *err);
+void list_close(struct list *l);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * What --view, --layer and --imgs select of a dump.
+ */
+#ifndef SAEV_READ_TARGET_H
+#define SAEV_READ_TARGET_H
+
+#include <stddef.h>
+
+#include "cmd/saev-read/cmd.h"
+#include "core/err.h"
+#include "core/format/saev.h"
+#include "core/format/saevdir.h"
+
+/*
+ * n_rows rows, which are first .. first + n_rows - 1 of 'view'.  Row numbers
+ * that users see and that other functions here take count from 'first'. Stays
+ * where it is: 'view' points into 'dir'.
+ */
+struct target {
+    struct saevdir dir;
+    struct saev_view view;
+    size_t first, n_rows;
+};
+
+/* target_open(): -1 with 'err' set, as saevdir_open(), or EX_DATAERR: the dump
+ * has no such view, layer or images.  Owner: the caller, until target_close().
+ */
+int target_open(struct target *t, const struct cmd *cmd, const char *path,
+                struct err *err);
+void target_close(struct target *t); /* a zeroed struct is fine */
+
+static inline struct saev_place
+target_at(const struct target *t, size_t row)
+{
+    return saev_view_at(&t->view, t->first + row);
+}
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * Histograms: their range and bins, and the drawing, as rows and as SVG.
+ */
+#ifndef ST_INSPECT_HIST_H
+#define ST_INSPECT_HIST_H
+
+#include <stddef.h>
+
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/stats.h"
+#include "core/err.h"
+#include "core/format/st.h"
+#include "core/out.h"
+#include "core/str.h"
+
+void hist_range(struct stats *st); /* lo and hi from min and max, as numpy */
+size_t hist_bin(const struct stats *st, size_t n_bins, double v);
+void hist_rows(struct str *to, const struct stats *st, size_t n_bins,
+               const struct st_tensor *t);
+int hist_svg(struct out *out, const struct cmd *cmd,
+             const struct selection *sel, const struct stats *stats,
+             struct err *err);
+
+#endif
