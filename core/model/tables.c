@@ -312,9 +312,9 @@ tables_work_close(struct engine *e)
 
 /* What the layer itself makes of the rows, for the report. */
 static void
-compare(struct engine *e, const struct tabled *t, const float *x)
+compare(struct engine *e, const struct tabled *t, const float *x, size_t n)
 {
-    size_t out = t->table.out, n = e->n_rows;
+    size_t out = t->table.out;
     float *dense = e->table_y + e->options.chunk * e->table_out;
 
     table_dense(e->gemm, &t->table, dense, out, x, t->table.in, n);
@@ -324,13 +324,14 @@ compare(struct engine *e, const struct tabled *t, const float *x)
                     t->table.in, n);
 }
 
-/* A part's columns of the table's output, to where they belong. */
+/* Copies a part's columns of the table's output to where they belong. */
 static void
-hand_out(const struct engine *e, const struct apply *to, size_t out)
+copy_columns(const struct engine *e, const struct apply *to, size_t out,
+             size_t n_rows)
 {
     const struct linear *l = to->linear;
 
-    for (size_t i = 0; i < e->n_rows; i++) {
+    for (size_t i = 0; i < n_rows; i++) {
         const float *y = e->table_y + i * out + l->table_col;
 
         if (to->add)
@@ -342,7 +343,7 @@ hand_out(const struct engine *e, const struct apply *to, size_t out)
 
 size_t
 tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
-             struct apply *rest)
+             size_t n_rows, struct apply *rest)
 {
     const struct tabled *last = NULL;
     size_t n_rest = 0;
@@ -356,13 +357,13 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
         }
         if (t != last) {
             table_apply(e->table_work, &t->table, &t->fix, e->table_y,
-                        t->table.out, x, t->table.in, e->n_rows,
+                        t->table.out, x, t->table.in, n_rows,
                         t->stats ? TABLE_ERROR | TABLE_COUNT : 0);
             if (t->stats)
-                compare(e, t, x);
+                compare(e, t, x, n_rows);
         }
         last = t;
-        hand_out(e, &to[i], t->table.out);
+        copy_columns(e, &to[i], t->table.out, n_rows);
     }
     return n_rest;
 }
