@@ -22,6 +22,7 @@ struct activations {
     float *q_rotated; /* as q: normalized (qwen3) and rotated */
     float *k_rotated; /* as k */
     float *attended;  /* as q: the heads side by side */
+    float *lse;       /* heads: as struct attention leaves it; or NULL */
     float *attn_out;  /* hidden: room for the output of o_proj */
     float *mid;       /* hidden: the residual stream between the halves */
     float *mlp_in;    /* hidden: mid, normalized */

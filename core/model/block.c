@@ -93,6 +93,7 @@ attend(const struct step *s)
         .n_spans = s->chunk->n_spans,
         .q = s->a->q_rotated,
         .out = s->a->attended,
+        .lse = s->a->lse,
         .scratch = s->e->attention_scratch,
     };
 

@@ -67,9 +67,9 @@ look(struct engine *e, const struct sample *m, enum tap_point point,
     return rc;
 }
 
-/* Memory of its own for each name but the residual stream's beginning. */
+/* Makes, or frees, memory of its own for each name but x. */
 static void
-acts_new(struct activations *a, const struct config *c, float *x)
+acts_memory(struct activations *a, const struct config *c, bool make)
 {
     size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
     size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
@@ -78,31 +78,21 @@ acts_new(struct activations *a, const struct config *c, float *x)
         float **to;
         size_t n;
     } each[] = {
-        { &a->attn_in, hidden }, { &a->q, nq },
-        { &a->k, nkv },          { &a->v, nkv },
-        { &a->q_rotated, nq },   { &a->k_rotated, nkv },
-        { &a->attended, nq },    { &a->attn_out, hidden },
-        { &a->mid, hidden },     { &a->mlp_in, hidden },
-        { &a->gate, inner },     { &a->up, inner },
-        { &a->inner, inner },    { &a->mlp_out, hidden },
-        { &a->out, hidden },
+        { &a->attn_in, hidden },  { &a->q, nq },
+        { &a->k, nkv },           { &a->v, nkv },
+        { &a->q_rotated, nq },    { &a->k_rotated, nkv },
+        { &a->attended, nq },     { &a->lse, (size_t)c->n_heads },
+        { &a->attn_out, hidden }, { &a->mid, hidden },
+        { &a->mlp_in, hidden },   { &a->gate, inner },
+        { &a->up, inner },        { &a->inner, inner },
+        { &a->mlp_out, hidden },  { &a->out, hidden },
     };
 
     for (size_t i = 0; i < sizeof(each) / sizeof(*each); i++)
-        *each[i].to = xcalloc(N * each[i].n, sizeof(float));
-    a->x = x;
-}
-
-static void
-acts_free(struct activations *a)
-{
-    float *each[] = { a->attn_in,   a->q,         a->k,        a->v,
-                      a->q_rotated, a->k_rotated, a->attended, a->attn_out,
-                      a->mid,       a->mlp_in,    a->gate,     a->up,
-                      a->inner,     a->mlp_out,   a->out };
-
-    for (size_t i = 0; i < sizeof(each) / sizeof(*each); i++)
-        free(each[i]);
+        if (make)
+            *each[i].to = xcalloc(N * each[i].n, sizeof(float));
+        else
+            free(*each[i].to);
 }
 
 /* The sample's ids as one span, in one chunk. */
@@ -242,8 +232,10 @@ test(const struct sample *m)
     for (int point = 0; point < N_POINTS; point++)
         rc |= look(e, m, (enum tap_point)point, &seen[point], shared);
     s = session_new(e, N);
-    for (size_t i = 0; i < n_layers; i++)
-        acts_new(&acts[i], c, i ? acts[i - 1].out : x);
+    for (size_t i = 0; i < n_layers; i++) {
+        acts[i].x = i ? acts[i - 1].out : x;
+        acts_memory(&acts[i], c, true);
+    }
     rc |= run_kept(e, s, m, acts, kept);
     tap_ok(rc == 0 && !memcmp(kept, shared, n_logits * sizeof(*kept)),
            "%s: logits have the engine's bits", m->name);
@@ -251,7 +243,7 @@ test(const struct sample *m)
         check_layer(m, s, i, &acts[i], seen);
     session_close(s);
     for (size_t i = 0; i < n_layers; i++)
-        acts_free(&acts[i]);
+        acts_memory(&acts[i], c, false);
     for (int point = 0; point < N_POINTS; point++)
         free(seen[point].rows);
     free(x);
