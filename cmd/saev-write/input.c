@@ -1,4 +1,5 @@
-/* The stream of numbers, whatever its form: .npy or raw, any dtype. */
+#include "cmd/saev-write/input.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -6,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/write.h"
 #include "core/format/npy.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"

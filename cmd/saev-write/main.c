@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/cmd.h"
+#include "cmd/saev-write/input.h"
+#include "cmd/saev-write/publish.h"
+#include "cmd/saev-write/run.h"
 #include "core/clock.h"
 #include "core/mem.h"
-#include "core/opt.h"
 #include "core/sig.h"
 #include "core/tool.h"
 

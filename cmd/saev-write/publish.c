@@ -1,4 +1,5 @@
-/* From shards to a dump: padding, checksums, metadata, one rename. */
+#include "cmd/saev-write/publish.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,11 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/input.h"
+#include "cmd/saev-write/shard.h"
 #include "core/fd.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/outdir.h"
 #include "core/sig.h"
 #include "core/tmpname.h"
 

@@ -1,4 +1,5 @@
-/* A run: some images of a dump, from their stream to their shards. */
+#include "cmd/saev-write/run.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,13 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/publish.h"
+#include "cmd/saev-write/shard.h"
+#include "core/dtype.h"
 #include "core/fd.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
-#include "core/tmpname.h"
 
 #define META_MAX ((size_t)64 << 20)
 

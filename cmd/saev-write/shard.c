@@ -1,13 +1,16 @@
-/* One shard: is it complete, and its images from the stream. */
+#include "cmd/saev-write/shard.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/input.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/outdir.h"
 #include "core/sig.h"
+#include "core/tty.h"
 
 #define MOVE_BYTES ((size_t)8 << 20) /* between looks at the clock */
 

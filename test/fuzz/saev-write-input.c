@@ -1,6 +1,6 @@
 /* cmd/saev-write/input: any bytes as a stream of activations. */
-#include "cmd/saev-write/write.h"
-
+#include "cmd/saev-write/cmd.h"
+#include "cmd/saev-write/input.h"
 #include "test/fuzz/files.h"
 
 static void
