@@ -2,10 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/input.h"
+#include "cmd/lut-apply/layer.h"
+#include "cmd/lut-apply/run.h"
 #include "core/clock.h"
 #include "core/kernel/sparse.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/str.h"
 
 #define ROUNDS 7

@@ -1,12 +1,13 @@
 /* --svg: the output's FVU against the ratio of compensated inputs. */
+#include "cmd/lut-apply/curve.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
-#include "core/str.h"
+#include "core/out.h"
 #include "core/svg.h"
 
 /* Pixels. */

@@ -1,10 +1,11 @@
 /* x: .npy, a tensor of a safetensors file, or numbers alone. */
+#include "cmd/lut-apply/input.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/lut-apply/apply.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"

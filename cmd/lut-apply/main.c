@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/cmd.h"
+#include "cmd/lut-apply/run.h"
+#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"
-#include "core/mem.h"
-#include "core/opt.h"
-#include "core/par.h"
 #include "core/sig.h"
 #include "core/tool.h"
 

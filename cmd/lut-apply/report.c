@@ -2,12 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/curve.h"
+#include "cmd/lut-apply/input.h"
+#include "cmd/lut-apply/run.h"
 #include "core/js.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
-#include "core/str.h"
+#include "core/out.h"
 
 #define SHOWN 20 /* dims of the ranking */
 

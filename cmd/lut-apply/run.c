@@ -1,12 +1,14 @@
 /* Rows in, rows out, a batch at a time. */
+#include "cmd/lut-apply/run.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "core/format/npy.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
-#include "core/str.h"
+#include "core/out.h"
 #include "core/tool.h"
 #include "core/tty.h"
 

@@ -1,7 +1,7 @@
 /* cmd/lut-apply/input: any bytes as x, a .npy, and as the header of a tensor's
  * file; as many rows come as were promised. */
-#include "cmd/lut-apply/apply.h"
-
+#include "cmd/lut-apply/cmd.h"
+#include "cmd/lut-apply/input.h"
 #include "test/fuzz/files.h"
 
 static void

@@ -1,0 +1,41 @@
+/*
+ * What is open while rows pass through, and the verbs that let them.
+ */
+#ifndef LUT_APPLY_RUN_H
+#define LUT_APPLY_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/lut-apply/cmd.h"
+#include "cmd/lut-apply/input.h"
+#include "cmd/lut-apply/layer.h"
+#include "core/err.h"
+#include "core/kernel/gemm.h"
+#include "core/model/table.h"
+#include "core/par.h"
+
+struct run {
+    const struct cmd *cmd;
+    struct layer layer;
+    struct input input;
+    struct par *par;
+    struct gemm *gemm;
+    struct table_work *work;
+    size_t batch;
+    float *x, *y, *dense; /* [batch, in], [batch, out] twice */
+    char *bytes;          /* [batch, out] as they are written */
+    uint64_t bad_rows;
+};
+
+/* run_open() opens table, layer and input, and takes the batch's memory: -1
+ * with 'err' set.  Owner: the caller, until run_close(). */
+int run_open(struct run *run, const struct cmd *cmd, struct err *err);
+void run_close(struct run *run);
+
+/* The verbs: as main.c wants them, 0, a status, or -1 with 'err' set. */
+int apply_main(struct run *run, struct err *err);
+int report_main(struct run *run, struct err *err);
+int bench_main(struct run *run, struct err *err);
+
+#endif
