@@ -1,10 +1,11 @@
-/* Tensors by name, from a checkpoint of torch's or from safetensors. */
+#include "cmd/kvc-convert/source.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/kvc-convert/kvc.h"
-#include "core/map.h"
+#include "core/format/kvc.h"
+#include "core/format/st.h"
 
 #define MAX_NAME 1024
 

@@ -1,56 +1,20 @@
 /*
- * kvc-convert's own parts: the command line, where weights come from, and the
- * directions.  A verb returns the exit status of its answer (0, or
- * TU_NEGATIVE), or -1 with 'err' set; only main.c prints errors and exits.
+ * Tensors by name, from a checkpoint or from safetensors.
  */
-#ifndef KVC_CONVERT_H
-#define KVC_CONVERT_H
+#ifndef KVC_CONVERT_SOURCE_H
+#define KVC_CONVERT_SOURCE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cmd/kvc-convert/cmd.h"
+#include "cmd/kvc-convert/order.h"
 #include "cmd/kvc-convert/pth.h"
 #include "core/dtype.h"
 #include "core/err.h"
-#include "core/format/kvc.h"
 #include "core/format/stdir.h"
-#include "core/out.h"
 
-#define MAX_PREFIXES 16
-
-enum form { FORM_AUTO, FORM_PTH, FORM_SAFETENSORS, FORM_BIN };
-
-/* order.c: which MLPs a file has, and in which order. */
-struct order {
-    char *prefixes[MAX_PREFIXES];
-    size_t n_prefixes;
-    char *slots[KVC_SLOTS];
-};
-
-/* "a,b": -1 with 'err' set (TU_USAGE). */
-int order_prefixes(struct order *order, const char *list, struct err *err);
-int order_slots(struct order *order, const char *list, struct err *err);
-void order_free(struct order *order);
-
-struct cmd {
-    const char *input, *output;
-    enum form from;
-    int dtype; /* of the .bin; -1: not given */
-    int64_t factor, min_seq_len, num_heads, head_dim; /* -1: not given */
-    const char *prefix_order, *slot_order;            /* as typed, or NULL */
-    const char **allowed; /* --allow, the last NULL; or NULL */
-    size_t n_allowed;
-    bool strict, allow_views, provenance, if_missing, json, verbose, quiet;
-    int out_flags;  /* OUT_FORCE or 0 */
-    int64_t layers; /* --layers; 0: not known */
-    char **args;
-    int n_args;
-};
-
-/*
- * source.c: tensors by name, from a checkpoint or from safetensors.
- */
 struct source {
     const char *path;
     size_t nbytes;                 /* of all numbers that are stored */
@@ -95,21 +59,6 @@ int source_read(const struct source *src, const struct tensor *t, size_t first,
 
 /* source_meta() is a value of the safetensors __metadata__, or NULL. */
 const char *source_meta(const struct source *src, const char *key);
-
-/* round.c: n elements of any dtype to f16, bf16 or f32, as torch's to() does;
- * 'scratch' has room for n floats. */
-bool round_known(enum dtype from);
-void round_to(void *to, enum dtype dtype, const void *from,
-              enum dtype from_type, size_t n, float *scratch);
-
-#define DEFAULT_PREFIXES "compress_tk,compress_tv,compress_ik,compress_iv"
-#define DEFAULT_SLOTS    "0,3,6"
-
-int convert(const struct cmd *cmd, struct err *err); /* to .bin */
-int back(const struct cmd *cmd, struct err *err);    /* to safetensors */
-int info(const struct cmd *cmd, struct err *err);
-int check(const struct cmd *cmd, struct err *err);
-int diff(const struct cmd *cmd, struct err *err);
 
 /* form_of() looks at a file's first bytes; FORM_AUTO: they begin none. */
 int form_of(const char *path, enum form *form, struct err *err);
