@@ -1,10 +1,15 @@
-/* Byte-pair merges: a word to ids, with the words that come again kept. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_bpe.h"
 
 #include <stdio.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "core/keyed.h"
+#include "core/mem.h"
+#include "core/text/tok_impl.h"
+#include "core/text/tok_map.h"
+#include "core/text/tok_utf8.h"
 
 enum {
     SHORT_WORD = 48,     /* symbols: below, scanning beats a heap */

@@ -1,10 +1,10 @@
-/* The hash tables of the vocabulary and of its merges. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_map.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/keyed.h"
+#include "core/mem.h"
 
 /* The slot of a key, or the empty one where it belongs. */
 static struct map_slot *

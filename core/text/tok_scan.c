@@ -1,5 +1,4 @@
-/* JSON of the vocabulary and merges, read without a tree of it. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_scan.h"
 
 #include <string.h>
 
