@@ -114,7 +114,7 @@ tables   = -D'KERNELS=$(foreach i,$(ISAS),$(patsubst $1/%_$i.c,$(call kernel,%,$
 $(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,core/kernel)
 $(B)/test/bench/probe.o: ISA_FLAGS = $(call tables,test/bench)
 # AdamW as vectors: a square root that sets errno cannot be one.
-$(B)/core/model/train/optim.o: ISA_FLAGS := -O3 -fno-math-errno
+$(B)/core/model/train/adamw.o $(B)/core/model/train/loss.o: ISA_FLAGS := -O3 -fno-math-errno
 
 all: $(TOOLS:%=$(T)/%)
 ifneq ($(LEFT_OUT),)
@@ -184,8 +184,10 @@ $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
 TESTENV  = PATH=$(call quote,$(CURDIR)/$T):"$$PATH" PYTHON=$(call quote,$(PYTHON)) BUILD=$(call quote,$(CURDIR)/$B) LEFT_OUT='$(LEFT_OUT)'
 
+# BATS="test/st-inspect.bats .." of test/*.bats.
+BATS    ?= $(wildcard test/*.bats)
 check: all $(UNIT) $(FAULT) $(FUZZ)
-	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ) test/*.bats man/*.[1-9]
+	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ) $(BATS) man/*.[1-9]
 
 # The tests that compute, which test/computes names, with TU_ISA as each that
 # this machine has, or those of ISA=; BEST=no: but its best, as make check runs.

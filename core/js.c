@@ -73,10 +73,10 @@ too_deep(const char *s, size_t nbytes)
 }
 
 int
-js_check_depth(const char *text, size_t nbytes, const char *name,
+js_check_depth(const char *text, size_t nbytes, const char *name, size_t line,
                struct err *err)
 {
-    size_t at = too_deep(text, nbytes), line = 1, start = 0;
+    size_t at = too_deep(text, nbytes), start = 0;
 
     if (at == nbytes)
         return 0;
@@ -104,7 +104,7 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
                 name, nbytes, JS_MAX_BYTES);
         return NULL;
     }
-    if (js_check_depth(text, nbytes, name, err) < 0)
+    if (js_check_depth(text, nbytes, name, 1, err) < 0)
         return NULL;
     v = json_loadb(text, nbytes, flags, &e);
     if (!v && without_them(&other, text, nbytes))

@@ -1,18 +1,17 @@
 #include "core/opt.h"
-#include "core/str.h"
-
-#include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_OPTS 96
+#include "core/str.h"
+
+/* getopt's value of an option without a letter: this and its place. */
+#define NO_LETTER 1024
 
 /* The two options of every tool. */
 static const struct opt common[] = {
-    { 'h', "help", NULL, NULL, "print this help" },
-    { 'V', "version", NULL, NULL, "print the version" },
+    { 'h', "help", NULL, NULL, OPT_NOTHING, "print this help" },
+    { 'V', "version", NULL, NULL, OPT_NOTHING, "print the version" },
 };
 #define N_COMMON ((int)(sizeof(common) / sizeof(common[0])))
 
@@ -21,7 +20,7 @@ count(const struct opt_tool *tool)
 {
     int n = 0;
 
-    while (tool->opts[n].id)
+    while (tool->opts[n].name || tool->opts[n].id)
         n++;
     return n;
 }
@@ -45,15 +44,16 @@ build(const struct opt_tool *tool, char *letters, struct option *longs)
 
     *letters++ = ':';
     for (int i = 0; (o = opt_at(tool, i)); i++) {
-        if (o->id < OPT_LONG) {
+        if (o->id && o->id < OPT_LONG) {
             *letters++ = (char)o->id;
             if (o->arg)
                 *letters++ = ':';
         }
         if (o->name)
-            *longs++ = (struct option){
-                o->name, o->arg ? required_argument : no_argument, NULL, o->id
-            };
+            *longs++ =
+                (struct option){ o->name,
+                                 o->arg ? required_argument : no_argument, NULL,
+                                 o->id ? o->id : NO_LETTER + i };
     }
     *letters = '\0';
     *longs = (struct option){ 0 };
@@ -103,8 +103,8 @@ int
 opt_next(const struct opt_tool *tool, int argc, char **argv, const char **arg,
          int *index, struct err *err)
 {
-    char letters[2 * MAX_OPTS + 2];
-    struct option longs[MAX_OPTS + 1];
+    char letters[2 * OPT_MAX + 2];
+    struct option longs[OPT_MAX + 1];
     int c;
 
     build(tool, letters, longs);
@@ -149,26 +149,104 @@ opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
                    o->name ? "--" : "-", o->name ? o->name : letter, verb);
 }
 
-static void
-print_option(const struct opt *o, FILE *to)
+const char *
+opt_set_next(const char **set, size_t *n)
 {
-    char left[64];
-    int n = 0;
+    const char *s = *set + strspn(*set, " !");
 
-    n += snprintf(left, sizeof(left), "  ");
-    if (o->id < OPT_LONG)
-        n += snprintf(left + n, sizeof(left) - (size_t)n, "-%c%s", o->id,
-                      o->name ? ", " : "");
+    *n = strcspn(s, " !");
+    *set = s + *n;
+    return *n ? s : NULL;
+}
+
+/* The place in the table of the option whose name is those n bytes.  It is a
+ * name that the tool's own code has: one that is not there is a bug, which the
+ * first run shows. */
+static int
+find_name(const struct opt_tool *tool, const char *name, size_t n)
+{
+    for (int i = 0; tool->opts[i].name; i++)
+        if (strlen(tool->opts[i].name) == n &&
+            !memcmp(tool->opts[i].name, name, n))
+            return i;
+    abort();
+}
+
+/* "-o", or "--dtype". */
+static void
+add_name(struct str *text, const struct opt *o)
+{
+    if (o->id)
+        str_addf(text, "-%c", o->id);
     else
-        n += snprintf(left + n, sizeof(left) - (size_t)n, "    ");
-    if (o->name)
-        n += snprintf(left + n, sizeof(left) - (size_t)n, "--%s", o->name);
+        str_addf(text, "--%s", o->name);
+}
+
+/* "--hist, --svg and -o", of a set. */
+static void
+add_names(struct str *text, const struct opt_tool *tool, const char *set)
+{
+    const char *name, *next = set;
+    size_t n;
+
+    for (int i = 0; (name = opt_set_next(&next, &n)); i++) {
+        if (i > 0)
+            str_adds(text, next[strspn(next, " !")] ? ", " : " and ");
+        add_name(text, &tool->opts[find_name(tool, name, n)]);
+    }
+}
+
+/* Does the option apply there?  2: it is needed. */
+static int
+applies(const struct opt *o, const char *verb, size_t n_verb)
+{
+    const char *next = o->verbs, *name;
+    size_t n;
+
+    if (!next)
+        return 1;
+    while ((name = opt_set_next(&next, &n)))
+        if (n == n_verb && !memcmp(name, verb, n))
+            return *next == '!' ? 2 : 1;
+    return 0;
+}
+
+void
+opt_help(const struct opt_tool *tool, const struct opt *o, struct str *text)
+{
+    struct str value = { 0 };
+    const char *modes = tool->modes, *first;
+    size_t n;
+
+    if (modes && (first = opt_set_next(&modes, &n)) && !applies(o, first, n)) {
+        add_names(text, tool, o->verbs);
+        str_adds(text, ": ");
+    }
+    str_adds(text, o->help);
+    if (tool->defaults && !strstr(o->help, "(default"))
+        opt_default(o, tool->defaults, &value);
+    if (value.n)
+        str_addf(text, " (default %s)", value.s);
+    str_free(&value);
+}
+
+static void
+print_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
+{
+    struct str left = { 0 }, help = { 0 };
+
+    if (o->id && o->id < OPT_LONG)
+        str_addf(&left, "  -%c, --%s", o->id, o->name);
+    else
+        str_addf(&left, "      --%s", o->name);
     if (o->arg)
-        n += snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->arg);
-    if (n > 28)
-        fprintf(to, "%s\n%-28s %s\n", left, "", o->help);
-    else
-        fprintf(to, "%-28s %s\n", left, o->help);
+        str_addf(&left, " %s", o->arg);
+    if (left.n > 28)
+        str_addf(&left, "\n%28s", "");
+    opt_help(tool, o, &help);
+    fprintf(to, "%-28s %s\n", left.s, help.s);
+    str_free(&left);
+    str_free(&help);
 }
 
 static void
@@ -201,110 +279,8 @@ opt_print_help(const struct opt_tool *tool, FILE *to)
                 v->help);
     fputs("options:\n", to);
     for (int i = 0; (o = opt_at(tool, i)); i++)
-        print_option(o, to);
+        print_option(tool, o, to);
     fprintf(to, "See %s(1) for the whole story.\n", tool->name);
-}
-
-int
-opt_i64(const char *name, const char *arg, int64_t min, int64_t max,
-        int64_t *value, struct err *err)
-{
-    char *end;
-
-    errno = 0;
-    *value = strtoll(arg, &end, 10);
-    if (end == arg || *end || errno || *arg == ' ' || *value < min ||
-        *value > max)
-        return err_set(err, TU_USAGE,
-                       "%s: \"%s\" is not a whole number from %lld to %lld",
-                       name, arg, (long long)min, (long long)max);
-    return 0;
-}
-
-int
-opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
-        uint64_t *value, struct err *err)
-{
-    char *end;
-
-    errno = 0;
-    *value = strtoull(arg, &end, 10);
-    if (*arg < '0' || *arg > '9' || *end || errno || *value < min ||
-        *value > max)
-        return err_set(
-            err, TU_USAGE, "%s: \"%s\" is not a whole number from %llu to %llu",
-            name, arg, (unsigned long long)min, (unsigned long long)max);
-    return 0;
-}
-
-int
-opt_f64(const char *name, const char *arg, double min, double max,
-        double *value, struct err *err)
-{
-    char *end;
-
-    errno = 0;
-    *value = strtod(arg, &end);
-    if (end == arg || *end || *arg == ' ' || !isfinite(*value) ||
-        *value < min || *value > max)
-        return err_set(err, TU_USAGE,
-                       "%s: \"%s\" is not a number from %g to %g", name, arg,
-                       min, max);
-    return 0;
-}
-
-/* The power of two that a suffix stands for; -1: none. */
-static int
-size_shift(const char *suffix)
-{
-    static const char units[] = "KMGT";
-    const char *unit;
-
-    if (!*suffix)
-        return 0;
-    unit = strchr(units, *suffix);
-    return unit && !suffix[1] ? 10 * (int)(unit - units + 1) : -1;
-}
-
-int
-opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
-         struct err *err)
-{
-    unsigned long long n;
-    char *end;
-    int shift;
-
-    errno = 0;
-    n = strtoull(arg, &end, 10);
-    shift = size_shift(end);
-    if (*arg < '0' || *arg > '9' || shift < 0)
-        return err_set(err, TU_USAGE,
-                       "%s: \"%s\" is not a size such as 100000, 64M or 2G",
-                       name, arg);
-    if (errno || n > SIZE_MAX >> shift)
-        return err_set(err, TU_USAGE, "%s: %s is beyond %llu bytes", name, arg,
-                       (unsigned long long)SIZE_MAX);
-    *nbytes = (size_t)n << shift;
-    if (*nbytes < min)
-        return err_set(err, TU_USAGE, "%s: %s is less than %zu bytes", name,
-                       arg, min);
-    return 0;
-}
-
-int
-opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts, struct err *err)
-{
-    const char *slash = strchr(arg, '/');
-    char first[24];
-
-    if (!slash || (size_t)(slash - arg) >= sizeof(first))
-        return err_set(err, TU_USAGE, "--shard: \"%s\" is not I/N, such as 2/8",
-                       arg);
-    memcpy(first, arg, (size_t)(slash - arg));
-    first[slash - arg] = '\0';
-    if (opt_u64("--shard I/N: N", slash + 1, 1, 1 << 30, n_parts, err) < 0)
-        return -1;
-    return opt_u64("--shard I/N: I", first, 0, *n_parts - 1, part, err);
 }
 
 bool
@@ -322,31 +298,237 @@ opt_store(const struct opt_place *places, int id, const char *arg)
     return false;
 }
 
-int
-opt_word(const char *name, const char *arg, const char *const *words,
-         struct err *err)
-{
-    struct str all = { 0 };
+/* ---- a whole command line ---- */
 
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(arg, words[i]))
+int
+opt_given(const struct opt_line *line, const char *name)
+{
+    return line->given[find_name(line->tool, name, strlen(name))];
+}
+
+/* err_set() of TU_USAGE and a text that it frees. */
+static int
+refuse(struct str *text, struct err *err)
+{
+    err_set(err, TU_USAGE, "%s", text->s);
+    str_free(text);
+    return -1;
+}
+
+/* How many options of a set are given 'times' at least; *first is the first
+ * one's place. */
+static int
+count_given(const struct opt_line *line, const char *set, int times, int *first)
+{
+    const char *name;
+    size_t n;
+    int n_given = 0;
+
+    while (set && (name = opt_set_next(&set, &n))) {
+        int i = find_name(line->tool, name, n);
+
+        if (line->given[i] >= times && n_given++ == 0)
+            *first = i;
+    }
+    return n_given;
+}
+
+/* The mode is the default, or what the one option among them says. */
+static int
+find_mode(struct opt_line *line, struct err *err)
+{
+    const char *next = line->tool->modes, *options, *name;
+    struct str text = { 0 };
+    size_t n;
+
+    opt_set_next(&next, &n);
+    options = next;
+    for (int i = 1; (name = opt_set_next(&next, &n)); i++) {
+        if (!line->given[find_name(line->tool, name, n)])
+            continue;
+        if (line->verb) {
+            add_names(&text, line->tool, options);
+            str_adds(&text, " exclude each other");
+            return refuse(&text, err);
+        }
+        line->verb = i;
+    }
+    return 0;
+}
+
+/* The first operand, if it is a verb. */
+static int
+find_verb(struct opt_line *line, struct err *err)
+{
+    const struct opt_tool *tool = line->tool;
+    int verb = line->n_args ? opt_verb(tool, line->args[0]) : -1;
+
+    if (verb >= 0) {
+        line->verb = verb;
+        line->args++;
+        line->n_args--;
+    } else if (tool->verb_needed) {
+        return line->n_args
+                   ? err_set(err, TU_USAGE, "\"%s\" is no verb", line->args[0])
+                   : err_set(err, TU_USAGE, "a verb is missing");
+    }
+    return 0;
+}
+
+/* The verb's or mode's name, of *n bytes; NULL: the tool has none. */
+static const char *
+verb_name(const struct opt_line *line, size_t *n)
+{
+    const char *modes = line->tool->modes, *name = NULL;
+
+    if (modes) {
+        for (int i = 0; i <= line->verb; i++)
+            name = opt_set_next(&modes, n);
+        return name;
+    }
+    if (!line->tool->verbs)
+        return NULL;
+    name = line->tool->verbs[line->verb].name;
+    *n = strlen(name);
+    return name;
+}
+
+/* Option 'o' is given where it does not apply, or missing where it must be. */
+static int
+refuse_option(const struct opt_line *line, const struct opt *o, bool missing,
+              struct err *err)
+{
+    const struct opt_tool *tool = line->tool;
+    const char *dashes = tool->modes ? "--" : "", *verb;
+    bool silent = tool->modes && !line->verb; /* a mode that has no option */
+    struct str text = { 0 };
+    size_t n;
+
+    verb = verb_name(line, &n);
+    if (missing && !silent)
+        str_addf(&text, "%s%.*s: ", dashes, (int)n, verb);
+    else if (!missing && !silent)
+        str_adds(&text, "option ");
+    add_name(&text, o);
+    if (missing) {
+        str_addf(&text, "%s%s is needed", o->arg ? " " : "",
+                 o->arg ? o->arg : "");
+    } else if (silent) {
+        str_adds(&text, " is for ");
+        add_names(&text, tool, o->verbs);
+    } else {
+        str_addf(&text, " has no meaning for %s%.*s", dashes, (int)n, verb);
+    }
+    return refuse(&text, err);
+}
+
+static int
+check_verb(const struct opt_line *line, struct err *err)
+{
+    const struct opt *o = line->tool->opts;
+    size_t n;
+    const char *verb = verb_name(line, &n);
+
+    for (int i = 0; o[i].name && verb; i++)
+        if (line->given[i] && !applies(&o[i], verb, n))
+            return refuse_option(line, &o[i], false, err);
+    for (int i = 0; o[i].name && verb; i++)
+        if (!line->given[i] && applies(&o[i], verb, n) == 2)
+            return refuse_option(line, &o[i], true, err);
+    return 0;
+}
+
+/* Says what rule is broken; 'a' and 'b' are options of its sets. */
+static int
+refuse_rule(const struct opt_line *line, const struct opt_rule *rule, int a,
+            int b, struct err *err)
+{
+    const struct opt_tool *tool = line->tool;
+    struct str text = { 0 };
+
+    if (rule->message)
+        return err_set(err, TU_USAGE, "%s", rule->message);
+    if (rule->kind == OPT_ONE_OF)
+        add_names(&text, tool, rule->options);
+    else
+        add_name(&text, &tool->opts[a]);
+    switch (rule->kind) {
+    case OPT_ONE_OF:
+        str_adds(&text, " exclude each other");
+        break;
+    case OPT_ONCE:
+        str_addf(&text, " is given %d times", line->given[a]);
+        break;
+    case OPT_NEEDS:
+        str_adds(&text, " is for ");
+        add_names(&text, tool, rule->others);
+        break;
+    case OPT_NOT:
+        str_adds(&text, " does not go with ");
+        add_name(&text, &tool->opts[b]);
+        break;
+    }
+    return refuse(&text, err);
+}
+
+static int
+check_rules(const struct opt_line *line, struct err *err)
+{
+    for (const struct opt_rule *r = line->tool->rules; r && r->kind; r++) {
+        int a = 0, b = 0;
+        int n = count_given(line, r->options, r->kind == OPT_ONCE ? 2 : 1, &a);
+        int n_others = count_given(line, r->others, 1, &b);
+        bool broken = r->kind == OPT_ONE_OF  ? n > 1
+                      : r->kind == OPT_ONCE  ? n > 0
+                      : r->kind == OPT_NEEDS ? n > 0 && n_others == 0
+                                             : n > 0 && n_others > 0;
+
+        if (broken)
+            return refuse_rule(line, r, a, b, err);
+    }
+    return 0;
+}
+
+/* The place of what getopt returned; -1: -h or -V. */
+static int
+place_of(const struct opt_tool *tool, int c)
+{
+    if (c >= NO_LETTER)
+        return c - NO_LETTER;
+    for (int i = 0; tool->opts[i].name; i++)
+        if (tool->opts[i].id == c)
             return i;
-    for (int i = 0; words[i]; i++)
-        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
-    err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
-    str_free(&all);
     return -1;
 }
 
 int
-opt_dtype(const char *name, const char *arg, enum dtype *dtype, struct err *err)
+opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
+          char **argv, void *to, struct err *err)
 {
-    static const char *const words[] = { "f32", "f16", "bf16", NULL };
-    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
-    int i = opt_word(name, arg, words, err);
+    struct str name = { 0 };
+    const char *arg;
+    int c, index, rc = 0;
 
-    if (i < 0)
+    *line = (struct opt_line){ .tool = tool };
+    opt_rewind();
+    while (rc == 0 &&
+           (c = opt_next(tool, argc, argv, &arg, &index, err)) >= 0) {
+        int i = place_of(tool, c);
+
+        if (i < 0)
+            break;
+        line->given[i]++;
+        str_clear(&name);
+        add_name(&name, &tool->opts[i]);
+        rc = opt_put(&tool->opts[i], name.s, arg, to, err);
+    }
+    str_free(&name);
+    if (rc < 0 || c != -1)
+        return rc < 0 || c < 0 ? -1 : c;
+    line->args = argv + index;
+    line->n_args = argc - index;
+    if ((tool->modes && find_mode(line, err) < 0) ||
+        (tool->verbs && find_verb(line, err) < 0) || check_verb(line, err) < 0)
         return -1;
-    *dtype = dtypes[i];
-    return 0;
+    return check_rules(line, err);
 }

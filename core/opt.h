@@ -1,6 +1,7 @@
 /*
- * Options: one table per tool gives getopt_long, --help, the check of verbs,
- * and the shell completions.
+ * Options: one table per tool gives getopt_long, where each value goes and its
+ * range, --help, the check of verbs, and the shell completions.  A second one
+ * says which options need or exclude each other.
  */
 #ifndef CORE_OPT_H
 #define CORE_OPT_H
@@ -10,26 +11,135 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/dtype.h"
 #include "core/err.h"
+#include "core/opt_value.h"
+
+#define OPT_MAX 96 /* options of a tool */
 
 enum {
     OPT_LONG = 256 /* ids from here on have no letter */
 };
 
+enum opt_kind {
+    OPT_IS_NOTHING,
+    OPT_IS_FLAG,
+    OPT_IS_CONST,
+    OPT_IS_TEXT,
+    OPT_IS_FILE,
+    OPT_IS_LIST,
+    OPT_IS_INT,
+    OPT_IS_I64,
+    OPT_IS_U64,
+    OPT_IS_F64,
+    OPT_IS_SIZE,
+    OPT_IS_SHARD,
+    OPT_IS_WORD,
+    OPT_IS_DTYPE,
+    OPT_IS_CALL
+};
+
+/* Where in a tool's struct a value goes, by one of the macros below. */
+struct opt_to {
+    enum opt_kind kind;
+    size_t at, also; /* offsets */
+    int64_t min;     /* of whole numbers */
+    uint64_t max;
+    double low, high; /* of others */
+    int (*call)(void *to, const char *arg, struct err *err);
+};
+
 /* A table ends with { 0 }.  -h and -V need no entry: every tool has them. */
 struct opt {
-    int id;            /* the letter, or OPT_LONG + n */
-    const char *name;  /* long name without dashes; NULL: letter only */
+    int id;            /* the letter; 0: the long name alone */
+    const char *name;  /* long name without dashes */
     const char *arg;   /* "FILE", "N", or the words: "f32|f16"; NULL: none */
-    const char *verbs; /* " list stats ": where it applies; NULL: everywhere */
-    const char *help;  /* one line, lower case, with default and unit */
+    const char *verbs; /* "list stats!": where it applies, and with ! is needed;
+                        * NULL: everywhere */
+    struct opt_to to;
+    const char *help; /* one line, lower case, with unit; the default is added,
+                       * unless "(default" is in it */
 };
+
+/* OPT_AT() is where in 'struct s' the field is: of another type it does not
+ * compile. */
+#define OPT_AT(s, field, type) \
+    _Generic(((struct s *)0)->field, type : offsetof(struct s, field))
+#define OPT_AT_ENUM(s, field)                      \
+    _Generic(((struct s *)0)->field, int           \
+             : offsetof(struct s, field), unsigned \
+             : offsetof(struct s, field))
+#define OPT_PUT(...) \
+    {                \
+        __VA_ARGS__  \
+    }
+
+/* Its being given is all: a mode, or what opt_given() asks for. */
+#define OPT_NOTHING OPT_PUT(.kind = OPT_IS_NOTHING)
+
+/* A bool becomes true, or an int or enum that value. */
+#define OPT_FLAG(s, field) \
+    OPT_PUT(.kind = OPT_IS_FLAG, .at = OPT_AT(s, field, bool))
+#define OPT_CONST(s, field, value) \
+    OPT_PUT(.kind = OPT_IS_CONST, .at = OPT_AT_ENUM(s, field), .min = (value))
+
+/* const char *: the argument, of a file not empty; struct opt_list: all of
+ * them, at most that many. */
+#define OPT_TEXT(s, field) \
+    OPT_PUT(.kind = OPT_IS_TEXT, .at = OPT_AT(s, field, const char *))
+#define OPT_FILE(s, field) \
+    OPT_PUT(.kind = OPT_IS_FILE, .at = OPT_AT(s, field, const char *))
+#define OPT_LIST(s, field, most)                                          \
+    OPT_PUT(.kind = OPT_IS_LIST, .at = OPT_AT(s, field, struct opt_list), \
+            .max = (most))
+
+/* int, int64_t, uint64_t, double: a number from 'least' to 'most'; size_t:
+ * bytes; two uint64_t: I and N of I/N. */
+#define OPT_INT(s, field, least, most)                                       \
+    OPT_PUT(.kind = OPT_IS_INT, .at = OPT_AT(s, field, int), .min = (least), \
+            .max = (most))
+#define OPT_I64(s, field, least, most)                           \
+    OPT_PUT(.kind = OPT_IS_I64, .at = OPT_AT(s, field, int64_t), \
+            .min = (least), .max = (most))
+#define OPT_U64(s, field, least, most)                            \
+    OPT_PUT(.kind = OPT_IS_U64, .at = OPT_AT(s, field, uint64_t), \
+            .min = (least), .max = (most))
+#define OPT_F64(s, field, least, most)                          \
+    OPT_PUT(.kind = OPT_IS_F64, .at = OPT_AT(s, field, double), \
+            .low = (least), .high = (most))
+#define OPT_SIZE(s, field, least) \
+    OPT_PUT(.kind = OPT_IS_SIZE, .at = OPT_AT(s, field, size_t), .min = (least))
+#define OPT_SHARD(s, part, n_parts)                                \
+    OPT_PUT(.kind = OPT_IS_SHARD, .at = OPT_AT(s, part, uint64_t), \
+            .also = OPT_AT(s, n_parts, uint64_t))
+
+/* int or enum: 'first' + the place of the word in 'arg'; or its dtype. */
+#define OPT_WORD(s, field, first) \
+    OPT_PUT(.kind = OPT_IS_WORD, .at = OPT_AT_ENUM(s, field), .min = (first))
+#define OPT_DTYPE(s, field) \
+    OPT_PUT(.kind = OPT_IS_DTYPE, .at = OPT_AT_ENUM(s, field))
+
+/* What is none of these: 'to' is the tool's struct; 0, or -1 with 'err' set. */
+#define OPT_CALL(function) OPT_PUT(.kind = OPT_IS_CALL, .call = (function))
 
 struct opt_verb {
     const char *name;
     const char *args; /* "FILE..." */
     const char *help;
+};
+
+/* What options need or exclude.  Sets are names with spaces between: "ratio
+ * top".  A table ends with { 0 }. */
+enum opt_rule_kind {
+    OPT_ONE_OF = 1, /* at most one of 'options' */
+    OPT_ONCE,       /* each of 'options' at most once */
+    OPT_NEEDS,      /* each of 'options' needs one of 'others' */
+    OPT_NOT         /* none of 'options' goes with one of 'others' */
+};
+
+struct opt_rule {
+    enum opt_rule_kind kind;
+    const char *options, *others;
+    const char *message; /* NULL: as "--absolute is for --tau" */
 };
 
 struct opt_tool {
@@ -38,7 +148,34 @@ struct opt_tool {
     const char *summary; /* one or two lines on what it does */
     const struct opt *opts;
     const struct opt_verb *verbs; /* NULL, or ends with { 0 } */
+    bool verb_needed;             /* else the first is the default */
+    const char *modes; /* instead of verbs, "apply report bench": the first is
+                        * the default, the others are options, of which only
+                        * one can be given; NULL: none */
+    const struct opt_rule *rules; /* or NULL */
+    const void *defaults;         /* the tool's struct as it begins */
 };
+
+/* A command line, and what it says beside values. */
+struct opt_line {
+    const struct opt_tool *tool;
+    int given[OPT_MAX]; /* how often, in the table's order */
+    int verb;           /* or mode: its place among the tool's */
+    char **args;        /* [n_args] operands, after the verb */
+    int n_args;
+};
+
+/*
+ * opt_parse() reads a command line: values go into the tool's struct, 'to'.
+ * Returns 0, -1 with 'err' set (TU_USAGE), or 'h' or 'V' where that comes
+ * first, for the caller to answer.
+ * Owner: what 'to' points to is argv's, but the caller frees lists.
+ */
+int opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
+              char **argv, void *to, struct err *err);
+
+/* opt_given() is how often the option of that long name is given. */
+int opt_given(const struct opt_line *line, const char *name);
 
 /*
  * opt_next() returns the next option's id with *arg set, -1 after the last
@@ -61,8 +198,17 @@ int opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
 /* opt_print_help() writes what --help says: usage, summary, tables. */
 void opt_print_help(const struct opt_tool *tool, FILE *to);
 
+/* opt_help() appends an option's help, with the modes that it is for, unless
+ * the default is among them, and with its default. */
+void opt_help(const struct opt_tool *tool, const struct opt *o,
+              struct str *text);
+
 /* opt_at(): option i of a tool, its own and then the common ones, or NULL. */
 const struct opt *opt_at(const struct opt_tool *tool, int i);
+
+/* opt_set_next() is the next name of a set, *n bytes without the "!" that may
+ * follow, and moves *set behind it; NULL after the last. */
+const char *opt_set_next(const char **set, size_t *n);
 
 /*
  * opt_print_completion() writes a completion script; shell: "bash" or "zsh",
@@ -82,31 +228,5 @@ struct opt_place {
     const char **text; /* to the argument, which the caller keeps */
 };
 bool opt_store(const struct opt_place *places, int id, const char *arg);
-
-/* Numbers as arguments, whole and in range, or -1 with TU_USAGE; 'name' is
- * how the user knows the option ("--top"). */
-int opt_i64(const char *name, const char *arg, int64_t min, int64_t max,
-            int64_t *value, struct err *err);
-int opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
-            uint64_t *value, struct err *err);
-int opt_f64(const char *name, const char *arg, double min, double max,
-            double *value, struct err *err);
-
-/* opt_size() takes bytes, or K, M, G, T of them, powers of 1024: "64M". */
-int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
-             struct err *err);
-
-/* opt_shard() takes the I/N of --shard, part I of N: 0/8 .. 7/8. */
-int opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts,
-              struct err *err);
-
-/* opt_word() is the place of 'arg' in 'words', which end with NULL, or -1 with
- * TU_USAGE and all of them in the message. */
-int opt_word(const char *name, const char *arg, const char *const *words,
-             struct err *err);
-
-/* opt_dtype() takes f32, f16 or bf16; 0, or -1 with TU_USAGE. */
-int opt_dtype(const char *name, const char *arg, enum dtype *dtype,
-              struct err *err);
 
 #endif

@@ -70,15 +70,15 @@ print_quoted(const char *s, const char *escape, FILE *to)
     }
 }
 
-/* " list tree " as a pattern: "list|tree". */
+/* "list tree" as a pattern: "list|tree". */
 static void
 print_pattern(const char *verbs, FILE *to)
 {
-    for (size_t n; *(verbs += strspn(verbs, " ")); verbs += n) {
-        n = strcspn(verbs, " ");
-        fprintf(to, "%.*s%s", (int)n, verbs,
-                verbs[n + strspn(verbs + n, " ")] ? "|" : "");
-    }
+    const char *verb;
+    size_t n;
+
+    for (int i = 0; (verb = opt_set_next(&verbs, &n)); i++)
+        fprintf(to, "%s%.*s", i ? "|" : "", (int)n, verb);
 }
 
 static void
@@ -104,9 +104,9 @@ static void
 bash_argument(const struct opt *o, FILE *to)
 {
     fputs("    (", to);
-    if (o->id < OPT_LONG)
-        fprintf(to, "-%c%s", o->id, o->name ? "|" : "");
-    fprintf(to, "%s%s) ", o->name ? "--" : "", o->name ? o->name : "");
+    if (o->id && o->id < OPT_LONG)
+        fprintf(to, "-%c|", o->id);
+    fprintf(to, "--%s) ", o->name);
     if (has_words(o->arg)) {
         fputs("words='", to);
         print_words(o->arg, to);
@@ -139,10 +139,7 @@ bash_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
 
     if (!some)
         fputs("    ", to);
-    if (o->name)
-        fprintf(to, "options+=' --%s'", o->name);
-    else
-        fprintf(to, "options+=' -%c'", o->id);
+    fprintf(to, "options+=' --%s'", o->name);
     fputs(some ? " ;; esac\n" : "\n", to);
 }
 
@@ -207,16 +204,17 @@ zsh_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
 {
     const char *after = o->arg ? "+" : "";
     bool some = print_case("case $verb in (|", tool, o, to);
+    struct str help = { 0 };
 
     fputs("specs+=('*'", to);
-    if (o->id < OPT_LONG && o->name)
+    if (o->id && o->id < OPT_LONG)
         fprintf(to, "{-%c%s,--%s%s}", o->id, after, o->name, o->arg ? "=" : "");
-    else if (o->name)
-        fprintf(to, "--%s%s", o->name, o->arg ? "=" : "");
     else
-        fprintf(to, "-%c%s", o->id, after);
+        fprintf(to, "--%s%s", o->name, o->arg ? "=" : "");
     fputs("'[", to);
-    print_quoted(o->help, "[]\\:", to);
+    opt_help(tool, o, &help);
+    print_quoted(help.s, "[]\\:", to);
+    str_free(&help);
     fputc(']', to);
     if (o->arg) {
         fprintf(to, ":%s:", o->arg);

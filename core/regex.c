@@ -300,9 +300,10 @@ window_end(const char *s, size_t n, size_t pos)
 /*
  * A search by the copy that does not count, from window to window.  A match
  * that might be another one if the window were longer is reported as partial,
- * by PCRE2_PARTIAL_HARD, but for a '^' after a newline that ends the window.
- * Returns what PCRE2 does; if that is neither a match nor PCRE2_ERROR_NOMATCH,
- * no match begins before *pos.
+ * by PCRE2_PARTIAL_HARD, but for a '^' after a newline that ends the window,
+ * and for '\R+' whose last '\r' does: no window ends with either. Returns what
+ * PCRE2 does; if that is neither a match nor PCRE2_ERROR_NOMATCH, no match
+ * begins before *pos.
  */
 static int
 find_quick(const struct regex *re, struct regex_state *state, const char *s,
@@ -314,7 +315,8 @@ find_quick(const struct regex *re, struct regex_state *state, const char *s,
     for (;;) {
         size_t end = window_end(s, n, *pos);
 
-        while (end < n && end > *pos && s[end - 1] == '\n')
+        while (end < n && end > *pos &&
+               (s[end - 1] == '\n' || s[end - 1] == '\r'))
             end--;
         if (end == *pos && end < n)
             return PCRE2_ERROR_PARTIAL;

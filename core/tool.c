@@ -9,7 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/map.h"
 #include "core/out.h"
+#include "core/sig.h"
 #include "core/str.h"
 
 static const struct opt_tool *self;
@@ -133,6 +135,19 @@ tool_end(int status)
     exit(status);
 }
 
+/* --completions SHELL, alone, which the installation uses. */
+static void
+print_completion(const struct opt_tool *tool, int argc, char **argv)
+{
+    if (argc < 2 || strcmp(argv[1], "--completions") != 0)
+        return;
+    if (argc != 3)
+        die_usage("--completions takes bash or zsh");
+    if (opt_print_completion(tool, argv[2], stdout) < 0)
+        die_usage("--completions: \"%s\" is not bash or zsh", argv[2]);
+    tool_end(0);
+}
+
 int
 tool_opt(const struct opt_tool *tool, int argc, char **argv, const char **arg,
          int *index)
@@ -140,13 +155,7 @@ tool_opt(const struct opt_tool *tool, int argc, char **argv, const char **arg,
     struct err err;
     int c;
 
-    if (argc > 1 && !strcmp(argv[1], "--completions")) {
-        if (argc != 3)
-            die_usage("--completions takes bash or zsh");
-        if (opt_print_completion(tool, argv[2], stdout) < 0)
-            die_usage("--completions: \"%s\" is not bash or zsh", argv[2]);
-        tool_end(0);
-    }
+    print_completion(tool, argc, argv);
     c = opt_next(tool, argc, argv, arg, index, &err);
     if (c == -TU_USAGE)
         die_err(&err);
@@ -157,4 +166,48 @@ tool_opt(const struct opt_tool *tool, int argc, char **argv, const char **arg,
     else
         return c;
     tool_end(0);
+}
+
+void
+tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
+           char **argv, void *to)
+{
+    struct err err;
+    int c;
+
+    tool_start(tool);
+    print_completion(tool, argc, argv);
+    c = opt_parse(line, tool, argc, argv, to, &err);
+    if (c < 0)
+        die_err(&err);
+    if (c == 'h')
+        opt_print_help(tool, stdout);
+    else if (c == 'V')
+        printf("%s (tensorutils) %s\n", tool->name, VERSION);
+    if (c)
+        tool_end(0);
+    if (opt_given(line, "quiet"))
+        err_warn_hook(NULL);
+}
+
+int
+tool_deadline(void *to, const char *arg, struct err *err)
+{
+    double seconds;
+
+    (void)to;
+    if (opt_f64("--deadline", arg, 0, 1e9, &seconds, err) < 0)
+        return -1;
+    sig_deadline(seconds);
+    return 0;
+}
+
+void
+tool_check_svg(const char *svg, const char *output)
+{
+    if (svg && !strcmp(svg, "-") && !strcmp(output, "-"))
+        die_usage("--svg - leaves standard output to the picture: -o FILE "
+                  "takes the numbers");
+    if (file_same(svg, output))
+        die_usage("--svg and -o are both %s", svg);
 }

@@ -7,6 +7,25 @@
 
 #include "core/err.h"
 #include "core/opt.h"
+#include "core/out.h"
+
+/* Options that are the same in several tools; the fields are int n_threads
+ * and out_flags, const char *out_path, bool quiet. */
+#define TOOL_THREADS(s, verbs)                                          \
+    OPT_PUT('j', "threads", "N", verbs, OPT_INT(s, n_threads, 1, 1024), \
+            "threads (default: CPUs of this process)")
+#define TOOL_OUTPUT(s)                                          \
+    OPT_PUT('o', "output", "FILE", NULL, OPT_TEXT(s, out_path), \
+            "write there, whole or not at all")
+#define TOOL_FORCE(s, verbs)                                               \
+    OPT_PUT('f', "force", NULL, verbs, OPT_CONST(s, out_flags, OUT_FORCE), \
+            "replace existing outputs")
+#define TOOL_QUIET(s)                                     \
+    OPT_PUT('q', "quiet", NULL, NULL, OPT_FLAG(s, quiet), \
+            "no warnings, no progress")
+#define TOOL_DEADLINE(verbs, when)                                    \
+    OPT_PUT(0, "deadline", "SECONDS", verbs, OPT_CALL(tool_deadline), \
+            when "stop after that as SIGTERM does: status 75")
 
 /*
  * tool_start() is main's first step: warnings go to stderr as
@@ -24,6 +43,23 @@ void tool_start(const struct opt_tool *tool);
  */
 int tool_opt(const struct opt_tool *tool, int argc, char **argv,
              const char **arg, int *index);
+
+/*
+ * tool_parse() is tool_start() and opt_parse() with the common part done:
+ * --help, --version and
+ * --completions SHELL, which the installation uses, are answered on stdout and
+ * exit 0, a usage error prints its line and "Try 'TOOL --help'" and exits
+ * TU_USAGE, --quiet drops warnings.
+ */
+void tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
+                char **argv, void *to);
+
+/* tool_deadline() is OPT_CALL of --deadline SECONDS: from now on. */
+int tool_deadline(void *to, const char *arg, struct err *err);
+
+/* tool_check_svg() exits TU_USAGE where the picture and the answer would be in
+ * one file; 'svg' may be NULL. */
+void tool_check_svg(const char *svg, const char *output);
 
 /* tool_quiet() drops warnings (-q). */
 void tool_quiet(void);

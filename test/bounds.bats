@@ -83,6 +83,26 @@ END
     run -0 st-inspect list m
 }
 
+@test "bounds: shards: an open file takes some 10 KB" {
+    not_sanitized "it measures memory"
+    local one
+    for n in 1 1001; do
+        rm -rf m
+        mkdir m
+        py - $n <<'END'
+import json, struct, sys
+n = int(sys.argv[1])
+for i in range(n):
+    head = json.dumps({"t%d" % i: {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}).encode()
+    open("m/%d.safetensors" % i, "wb").write(struct.pack("<Q", len(head)) + head)
+json.dump({"weight_map": {"t%d" % i: "%d.safetensors" % i for i in range(n)}}, open("m/model.safetensors.index.json", "w"))
+END
+        run -0 bash -c "ulimit -n 2000; $(declare -f peak); peak st-inspect list m"
+        [ $n = 1001 ] || one=$output
+    done
+    [ $((output - one)) -lt 12000 ] # KiB
+}
+
 # wide NAME=VALUE...: m/, a model whose sizes are 1 but for those, of ones.
 wide() {
     py - "$@" <<'END'
@@ -133,6 +153,22 @@ END
     head -c $((max + (1 << 17))) $index | tr '\n' ' ' >line
     run -65 --separate-stderr hf-infer "$DEMO" --jsonl --file line
     [ "$stderr" = "hf-infer: line: line 1: over $max bytes" ]
+}
+
+@test "bounds: json: a byte costs some 80 bytes of memory" {
+    not_sanitized "it measures memory"
+    py -c 'print("{\"ids\":[1],\"id\":[%s]}" % ",".join(["{}"] * 700000))' >line
+    run -0 peak hf-infer "$DEMO" -q -n 1 --jsonl --file line
+    [ "$output" -lt $((100 * $(size line) / 1024)) ]
+}
+
+@test "bounds: nesting: a line of --jsonl has 64 levels" {
+    nested() { printf '{"id":%s1%s,"ids":[1]}\n' "$(printf '%*s' "$1" '' | tr ' ' '[')" "$(printf '%*s' "$1" '' | tr ' ' ']')"; }
+    { nested 1 && nested 63; } >line
+    run -0 hf-infer "$DEMO" -q -n 1 --jsonl --file line
+    { nested 1 && nested 64; } >line
+    run -65 --separate-stderr hf-infer "$DEMO" -q -n 1 --jsonl --file line
+    [ "$stderr" = "hf-infer: line: line 2, column 70: nested 65 levels deep (expected at most 64)" ]
 }
 
 @test "bounds: config: each size that memory depends on has a largest one" {
@@ -342,6 +378,7 @@ END
 elsewhere="npy test/unit/npy.c 65537 bytes (expected at most 65536)
 npy test/st-inspect-bytes.bats as long a header as is read
 nesting test/unit/pyjson.c nested 65 levels deep
+nesting test/unit/st.c 129 levels are refused
 patterns test/unit/peft.c takes more than 1057280 steps for 34 bytes
 patterns test/unit/tok-refuse.c takes more than 6168576 steps for 20000 bytes
 growth test/unit/tok-bounds.c makes a text of 1 byte longer

@@ -10,6 +10,8 @@
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/model/engine.h"
+#include "core/model/session.h"
 #include "core/tool.h"
 #include "core/tty.h"
 

@@ -9,7 +9,8 @@
 
 #include "cmd/hf-infer/sample.h"
 #include "cmd/hf-infer/stop.h"
-#include "core/model/model.h"
+#include "core/model/config.h"
+#include "core/model/engine.h"
 #include "core/out.h"
 #include "core/text/tok.h"
 

@@ -21,8 +21,9 @@ struct cmd {
     bool absolute, weighted;
     int x_dtype; /* of a raw x, or -1 */
     enum dtype dtype;
-    bool raw, report, bench, json, verbose, quiet;
-    int64_t n_threads, batch;
+    bool raw, json, verbose, quiet;
+    int n_threads;
+    int64_t batch;
     struct out *out;
 };
 

@@ -1,5 +1,5 @@
 /*
- * What is open while rows pass through, and the verbs that let them.
+ * What is open while rows pass through, and the modes that let them.
  */
 #ifndef LUT_APPLY_RUN_H
 #define LUT_APPLY_RUN_H
@@ -33,9 +33,8 @@ struct run {
 int run_open(struct run *run, const struct cmd *cmd, struct err *err);
 void run_close(struct run *run);
 
-/* The verbs: as main.c wants them, 0, a status, or -1 with 'err' set. */
-int apply_main(struct run *run, struct err *err);
-int report_main(struct run *run, struct err *err);
-int bench_main(struct run *run, struct err *err);
+/* The modes: 0, a status, or -1 with 'err' set. */
+typedef int mode_main(struct run *run, struct err *err);
+mode_main apply_main, report_main, bench_main;
 
 #endif

@@ -1,14 +1,19 @@
-/* An adapter: six matrices in memory, and our file of them. */
+#include "cmd/moe-sft/adapter.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/peft.h"
 #include "cmd/moe-sft/tensor.h"
+#include "cmd/moe-sft/write.h"
+#include "core/format/st.h"
 #include "core/format/stw.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
 

@@ -3,9 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/cache.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 
 /* What backward writes, in memory and as tensors. */
 struct results {

@@ -1,14 +1,16 @@
-/* Base weights: where each expert's three matrices lie. */
+#include "cmd/moe-sft/base.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
+#include "core/format/st.h"
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
+#include "core/map.h"
 #include "core/mem.h"
 
 const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };

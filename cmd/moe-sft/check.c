@@ -5,13 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 #include "core/model/moe_exact.h"
-#include "core/model/train/optim.h"
+#include "core/model/train/loss.h"
+#include "core/par.h"
 #include "core/rng.h"
+#include "core/str.h"
 
 #define DIFFERENCE_LIMIT 1e-4 /* exact.c's STEP leaves 1e-8 of a curvature */
 

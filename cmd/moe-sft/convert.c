@@ -2,7 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/layers.h"
+#include "cmd/moe-sft/peft.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/map.h"
 #include "core/mem.h"
 

@@ -1,9 +1,16 @@
 /* forward: the experts' output for a batch, and what a backward needs. */
 #include <stdlib.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/cache.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
+#include "core/kernel/gemm.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 #include "core/par.h"
 #include "core/tool.h"
 

@@ -1,7 +1,14 @@
 /* info: shapes, bytes, and what a run will take before it takes it. */
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/kernel/cpu.h"
+#include "core/model/moe.h"
 #include "core/pyjson.h"
+#include "core/str.h"
 
 /* "name<TAB>value" lines, or the members of an object. */
 struct report {

@@ -5,9 +5,13 @@
  */
 #include <math.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/dtype.h"
 #include "core/le.h"
+#include "core/model/moe.h"
 #include "core/rng.h"
 
 /* Numbers of matrix m are those of stream m under the seed, in order. */

@@ -1,9 +1,13 @@
-/* Several adapters, each with its layer of the base. */
+#include "cmd/moe-sft/layers.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/peft.h"
+#include "cmd/moe-sft/verbs.h"
 #include "core/map.h"
 #include "core/mem.h"
 

@@ -6,13 +6,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/folder.h"
+#include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/tensor.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
+#include "core/format/st.h"
+#include "core/format/stdir.h"
 #include "core/format/stw.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
+#include "core/out.h"
+#include "core/outdir.h"
 #include "core/par.h"
+#include "core/str.h"
 
 #define SUFFIX ".safetensors"
 

@@ -1,5 +1,9 @@
-/* What forward and backward open alike. */
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/run.h"
+
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/verbs.h"
 #include "core/kernel/cpu.h"
 #include "core/tool.h"
 

@@ -5,10 +5,14 @@
 #include <sys/stat.h>
 
 #include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/verbs.h"
+#include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/opt.h"
+#include "core/out.h"
 #include "core/sig.h"
+#include "core/str.h"
 
 const struct train_options train_defaults = {
     .length = 512,

@@ -1,8 +1,11 @@
-/* Outputs: may they be written, are they there; numbers and texts in them. */
+#include "cmd/moe-sft/write.h"
+
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/cache.h"
+#include "cmd/moe-sft/verbs.h"
+#include "core/format/stdir.h"
 #include "core/format/stw.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"

@@ -1,11 +1,11 @@
-/* Attention of a chunk's queries over the KV cache, tile by tile. */
-#include "core/model/engine.h"
+#include "core/model/attention.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
+#include "core/model/session.h"
 
 /* Rows of queries that share a pass over the keys: those of one KV head, of
  * as many positions as fit. */

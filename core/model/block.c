@@ -1,17 +1,23 @@
-/* A chunk of tokens on its way through the layers. */
-#include "core/model/engine.h"
+#include "core/model/block.h"
 
 #include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
+#include "core/model/attention.h"
+#include "core/model/engine.h"
+#include "core/model/experts.h"
+#include "core/model/mlp.h"
+#include "core/model/model.h"
+#include "core/model/norm.h"
+#include "core/model/session.h"
+#include "core/model/tap.h"
 
 /* What the steps between the matrices work on: the rows of one layer. */
 struct step {
     struct engine *e;
     const struct layer *layer;
     size_t index;        /* of the layer */
-    const float *weight; /* of a norm */
     const float *output; /* of a block, [rows, hidden] */
 };
 
@@ -34,53 +40,18 @@ embed(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+/* Normalizes (qwen3) and rotates one token's heads. */
 static void
-norm_row(const struct step *step, float *to, const float *x)
+rotate(const struct engine *e, float *heads, size_t n_heads,
+       const struct norm *norm, size_t i)
 {
-    const struct config *c = &step->e->model->config;
+    size_t half = (size_t)e->model->config.head_dim / 2;
 
-    vec_rmsnorm(to, x, step->weight, c->rms_norm_eps, (size_t)c->hidden_size);
-}
-
-static void
-norm(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct step *step = ctx;
-    size_t hidden = (size_t)step->e->model->config.hidden_size;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        norm_row(step, step->e->h + i * hidden, step->e->x + i * hidden);
-}
-
-/* The rows whose logits are wanted, close together. */
-static void
-norm_wanted(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct step *step = ctx;
-    struct engine *e = step->e;
-    size_t hidden = (size_t)e->model->config.hidden_size;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        norm_row(step, e->h + i * hidden, e->x + e->wanted[i] * hidden);
-}
-
-/* Normalizes (qwen3) and turns one token's heads. */
-static void
-turn(const struct engine *e, float *heads, size_t n_heads, const float *weight,
-     size_t i)
-{
-    const struct config *c = &e->model->config;
-    size_t d = (size_t)c->head_dim, half = d / 2;
-
-    for (size_t j = 0; j < n_heads; j++) {
-        float *x = heads + j * d;
-
-        if (weight)
-            vec_rmsnorm(x, x, weight, c->rms_norm_eps, d);
-        vec_rope(x, e->cosines + i * half, e->sines + i * half, half);
-    }
+    if (norm->weight)
+        norm_rows(NULL, norm, heads, heads, n_heads);
+    for (size_t j = 0; j < n_heads; j++)
+        vec_rope(heads + j * 2 * half, e->cosines + i * half,
+                 e->sines + i * half, half);
 }
 
 static void
@@ -95,32 +66,11 @@ heads(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++) {
         float *k = e->k + i * l->k.rows;
 
-        turn(e, e->q + i * l->q.rows, (size_t)c->n_heads, l->q_norm, i);
-        turn(e, k, (size_t)c->n_kv_heads, l->k_norm, i);
+        rotate(e, e->q + i * l->q.rows, (size_t)c->n_heads, &l->q_norm, i);
+        rotate(e, k, (size_t)c->n_kv_heads, &l->k_norm, i);
         kv_put(&e->rows[i].session->kv, step->index, e->rows[i].slot, k,
                e->v + i * l->v.rows);
     }
-}
-
-void
-mlp_activate(const struct config *c, float *gate, const float *up, size_t n)
-{
-    if (c->act == ACT_SILU)
-        vec_silu_mul(gate, up, n);
-    else
-        vec_gelu_tanh_mul(gate, up, n);
-}
-
-static void
-activate(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct step *step = ctx;
-    const struct engine *e = step->e;
-    size_t n = step->layer->mlp.gate.rows;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        mlp_activate(&e->model->config, e->gate + i * n, e->up + i * n, n);
 }
 
 static void
@@ -141,19 +91,6 @@ attend(struct engine *e, size_t layer)
     };
 
     attention_run(e->par, &a);
-}
-
-size_t
-tap_dim(const struct config *c, enum tap_point point)
-{
-    switch (point) {
-    case TAP_IN_O:
-        return (size_t)(c->n_heads * c->head_dim);
-    case TAP_IN_DOWN:
-        return (size_t)c->intermediate_size;
-    default:
-        return (size_t)c->hidden_size;
-    }
 }
 
 static bool
@@ -212,8 +149,7 @@ run_attention(struct step *step)
     struct engine *e = step->e;
     const struct layer *l = step->layer;
 
-    step->weight = l->attn_norm;
-    par_for(e->par, e->n_rows, 1, norm, step);
+    norm_rows(e->par, &l->attn_norm, e->h, e->x, e->n_rows);
     tap(e, TAP_IN_QKV, (int64_t)step->index, e->h);
     linear_apply(e,
                  (struct apply[]){
@@ -240,7 +176,8 @@ run_mlp(struct step *step)
                      { &m->up, e->up, false },
                  },
                  2, e->h);
-    par_for(e->par, e->n_rows, 1, activate, step);
+    mlp_activate(e->par, e->model->config.act, e->gate, e->gate, e->up,
+                 m->gate.rows, e->n_rows);
     tap(e, TAP_IN_DOWN, (int64_t)step->index, e->gate);
     apply_output(step, &m->down, e->gate, TAP_MLP);
 }
@@ -260,8 +197,7 @@ run_feed_forward(struct step *step)
 {
     struct engine *e = step->e;
 
-    step->weight = step->layer->mlp_norm;
-    par_for(e->par, e->n_rows, 1, norm, step);
+    norm_rows(e->par, &step->layer->mlp_norm, e->h, e->x, e->n_rows);
     tap(e, TAP_IN_GATE_UP, (int64_t)step->index, e->h);
     if (step->layer->experts)
         run_experts(step);
@@ -295,7 +231,6 @@ chunk_run(struct engine *e, float *logits)
         run_attention(&step);
         run_feed_forward(&step);
     }
-    step.weight = m->norm;
-    par_for(e->par, e->n_wanted, 1, norm_wanted, &step);
+    norm_gather(e->par, &m->norm, e->h, e->x, e->wanted, e->n_wanted);
     linear_logits(e, logits, e->h, e->n_wanted);
 }

@@ -1,5 +1,4 @@
-/* config.json of the model families: what is known, and what is refused. */
-#include "core/model/engine.h"
+#include "core/model/config.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,6 +8,8 @@
 #include <unistd.h>
 
 #include "core/mem.h"
+#include "core/model/config_impl.h"
+#include "core/str.h"
 
 /* No real model comes near; every product of them fits 64 bits by far. */
 #define MAX_WIDTH     (1 << 20)

@@ -1,10 +1,14 @@
-/* Layers of experts: a router sends each token through some MLPs of many. */
+#include "core/model/experts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/mlp.h"
+#include "core/model/model.h"
+#include "core/model/router.h"
 
 /* A row that an expert gets, and what its output counts. */
 struct slot {
@@ -16,6 +20,7 @@ struct experts_work {
     size_t n, k;        /* experts, those of a token */
     float *probability; /* [chunk, n] */
     uint32_t *chosen;   /* [chunk, k] */
+    float *weights;     /* [chunk, k] */
     struct slot *slots; /* [chunk * k], by expert, then by row */
     size_t *first;      /* [n + 1] of the experts' slots */
     float *x, *y;       /* [chunk, hidden] an expert's input, output */
@@ -29,32 +34,6 @@ struct step {
     const struct slot *slots; /* of an expert */
 };
 
-static int
-by_id(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* One token's experts, and in p, where they are, their weights. */
-static void
-choose(const struct config *c, float *p, uint32_t *chosen)
-{
-    size_t n = (size_t)c->n_experts, k = (size_t)c->n_experts_used;
-    float sum = vec_exp_sum(p, vec_max(p, n), n);
-
-    for (size_t i = 0; i < n; i++)
-        p[i] /= sum;
-    vec_topk(chosen, k, p, n);
-    sum = 0;
-    for (size_t i = 0; i < k; i++)
-        sum += p[chosen[i]];
-    for (size_t i = 0; i < k && c->norm_topk_prob; i++)
-        p[chosen[i]] /= sum;
-    qsort(chosen, k, sizeof(*chosen), by_id);
-}
-
 static void
 choose_rows(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -63,13 +42,14 @@ choose_rows(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        choose(&e->model->config, w->probability + i * w->n,
-               w->chosen + i * w->k);
+        router_select(w->chosen + i * w->k, w->weights + i * w->k, w->k,
+                      w->probability + i * w->n, w->n,
+                      e->model->config.norm_topk_prob);
 }
 
 /* Sorts the chunk's slots by expert. */
 static void
-deal(const struct engine *e)
+sort_slots(const struct engine *e)
 {
     struct experts_work *w = e->experts;
     size_t n = e->n_rows * w->k, at = 0;
@@ -84,10 +64,10 @@ deal(const struct engine *e)
         at += count;
     }
     for (size_t i = 0; i < n; i++) {
-        size_t row = i / w->k, id = w->chosen[i];
+        uint32_t row = (uint32_t)(i / w->k);
 
-        w->slots[w->first[id]++] =
-            (struct slot){ (uint32_t)row, w->probability[row * w->n + id] };
+        w->slots[w->first[w->chosen[i]]++] =
+            (struct slot){ row, w->weights[i] };
     }
     memmove(w->first + 1, w->first, w->n * sizeof(*w->first));
     w->first[0] = 0;
@@ -104,17 +84,6 @@ gather(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++)
         memcpy(to + i * hidden, step->x + step->slots[i].row * hidden,
                hidden * sizeof(*to));
-}
-
-static void
-activate(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct engine *e = ((struct step *)ctx)->e;
-    size_t n = (size_t)e->model->config.expert_size;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        mlp_activate(&e->model->config, e->gate + i * n, e->up + i * n, n);
 }
 
 /* A row is once among an expert's slots. */
@@ -144,7 +113,8 @@ run_expert(struct step *step, const struct mlp *m, size_t n_rows)
                     { &m->up, e->up, false },
                 },
                 2, w->x, n_rows);
-    par_for(e->par, n_rows, 1, activate, step);
+    mlp_activate(e->par, e->model->config.act, e->gate, e->gate, e->up,
+                 m->gate.rows, n_rows);
     linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, e->gate,
                 n_rows);
     par_for(e->par, n_rows, 1, scatter, step);
@@ -158,7 +128,7 @@ experts_apply(struct engine *e, const struct layer *l, const float *x)
 
     router_rows(e, &(struct apply){ &l->router, w->probability, false }, x);
     par_for(e->par, e->n_rows, 1, choose_rows, &step);
-    deal(e);
+    sort_slots(e);
     memset(w->sum, 0,
            e->n_rows * (size_t)e->model->config.hidden_size * sizeof(float));
     for (size_t i = 0; i < w->n; i++) {
@@ -187,11 +157,13 @@ experts_work_open(struct engine *e, struct err *err)
     w->first = xcalloc(w->n + 1, sizeof(*w->first));
     w->probability = mem_try(chunk, w->n * sizeof(float), what, err);
     w->chosen = mem_try(chunk, w->k * sizeof(*w->chosen), what, err);
+    w->weights = mem_try(chunk, w->k * sizeof(*w->weights), what, err);
     w->slots = mem_try(chunk, w->k * sizeof(*w->slots), what, err);
     w->x = mem_try(chunk, row, what, err);
     w->y = mem_try(chunk, row, what, err);
     w->sum = mem_try(chunk, row, what, err);
-    return w->probability && w->chosen && w->slots && w->x && w->y && w->sum
+    return w->probability && w->chosen && w->weights && w->slots && w->x &&
+                   w->y && w->sum
                ? 0
                : -1;
 }
@@ -207,6 +179,7 @@ experts_work_close(struct engine *e)
     free(w->y);
     free(w->x);
     free(w->slots);
+    free(w->weights);
     free(w->chosen);
     free(w->probability);
     free(w->first);

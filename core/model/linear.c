@@ -1,7 +1,11 @@
-/* Linear layers of a chunk, in the class of exactness that is asked for. */
-#include "core/model/engine.h"
+#include "core/model/linear.h"
 
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
+#include "core/model/engine.h"
+#include "core/model/lora.h"
+#include "core/model/model.h"
+#include "core/model/tables.h"
 
 /* The jobs of n layers for the rows from 'row' on. */
 static void

@@ -1,14 +1,18 @@
-/* --lora: what adapters add to linear layers, and moe-sft's files of them. */
+#include "core/model/lora.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/format/peft.h"
 #include "core/format/stwant.h"
+#include "core/kernel/gemm.h"
 #include "core/kernel/vec.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/lora_peft.h"
+#include "core/model/model.h"
 
 /* ---- running ---- */
 

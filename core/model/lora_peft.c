@@ -1,14 +1,13 @@
-/*
- * --lora: folders of PEFT, adapter_config.json and adapter_model.safetensors.
- * Source: Hugging Face peft, LoraConfig and what save_pretrained() writes.
- */
+#include "core/model/lora_peft.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/format/peft.h"
 #include "core/format/stwant.h"
 #include "core/mem.h"
-#include "core/model/engine.h"
+#include "core/model/lora.h"
+#include "core/model/model.h"
 
 #define TAIL_A ".lora_A.weight"
 #define TAIL_B ".lora_B.weight"

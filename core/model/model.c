@@ -1,5 +1,4 @@
-/* A model folder's tensors, bound to the layers that use them. */
-#include "core/model/engine.h"
+#include "core/model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/lora.h"
 
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
 
@@ -67,14 +67,16 @@ widen(struct binder *b, const struct stdir_tensor *t, size_t n)
 }
 
 static int
-bind_norm(struct binder *b, const float **norm, const char *name, size_t n)
+bind_norm(struct binder *b, struct norm *norm, const char *name, size_t n)
 {
     const struct stdir_tensor *t = find(b, name);
 
     if (!t)
         return missing(b, name, "");
-    *norm = widen(b, t, n);
-    return *norm ? 0 : -1;
+    norm->weight = widen(b, t, n);
+    norm->n = n;
+    norm->eps = b->model->config.rms_norm_eps;
+    return norm->weight ? 0 : -1;
 }
 
 static int
@@ -228,7 +230,7 @@ bind_layer(struct binder *b, size_t i)
     size_t head_dim = (size_t)c->head_dim;
     const struct {
         const char *name;
-        const float **to;
+        struct norm *to;
         size_t n;
     } norms[] = {
         { "input_layernorm", &l->attn_norm, hidden },

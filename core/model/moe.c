@@ -3,7 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/model/moe_impl.h"
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
+#include "core/model/moe_backward.h"
+#include "core/model/moe_forward.h"
+#include "core/model/moe_memory.h"
+#include "core/model/moe_operator.h"
+#include "core/model/moe_route.h"
+#include "core/model/moe_team.h"
+#include "core/model/moe_weights.h"
+#include "core/par.h"
 
 /* ---- opening and closing ---- */
 

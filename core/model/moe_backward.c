@@ -1,17 +1,18 @@
-/*
- * The backward pass.  For a block's rows, with dY the output's gradient:
- *   da0 = dY W_down + s (dY B_d) A_d     of h, before the routing weight w
- *   grad_w = <da0, h>,  da = w da0
- *   dg = da up silu'(gate),  du = da silu(gate)
- *   dX += dg W_gate + s (dg B_g) A_g + du W_up + s (du B_u) A_u
- *   dA = s (dy B)^T x,  dB = dy^T s (x A^T)     of a layer x -> y
- */
+#include "core/model/moe_backward.h"
+
 #include <string.h>
 
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
-#include "core/model/moe_impl.h"
+#include "core/mem.h"
+#include "core/model/moe_operator.h"
+#include "core/model/moe_part.h"
+#include "core/model/moe_route.h"
+#include "core/model/moe_team.h"
+#include "core/model/moe_weights.h"
+#include "core/par.h"
 
 /* ---- the ends of products ---- */
 

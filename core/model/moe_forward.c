@@ -1,11 +1,17 @@
-/*
- * The forward pass of a block.
- */
+#include "core/model/moe_forward.h"
+
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
 #include "core/le.h"
-#include "core/model/moe_impl.h"
+#include "core/mem.h"
+#include "core/model/moe_operator.h"
+#include "core/model/moe_part.h"
+#include "core/model/moe_route.h"
+#include "core/model/moe_team.h"
+#include "core/model/moe_weights.h"
+#include "core/par.h"
 
 /* What is added to a base product and where it goes. */
 struct end {

@@ -1,11 +1,13 @@
-/*
- * How much memory everything takes: one function a thing, which names its
- * arrays, serves the estimate and the allocation alike.
- */
+#include "core/model/moe_memory.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "core/model/moe_impl.h"
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
+#include "core/model/moe_operator.h"
+#include "core/model/moe_team.h"
+#include "core/model/moe_weights.h"
 
 /* Room for a * b elements of 'size', 64-byte aligned. */
 static void *

@@ -1,11 +1,13 @@
-/*
- * What the passes share: products of a block, and sums over parts.
- */
+#include "core/model/moe_part.h"
+
 #include <string.h>
 
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
 #include "core/kernel/vec.h"
-#include "core/model/moe_impl.h"
+#include "core/model/moe_operator.h"
+#include "core/model/moe_route.h"
+#include "core/par.h"
 
 const uint16_t *
 lora_of(const struct pass *pass, enum moe_lora_matrix m)

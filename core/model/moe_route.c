@@ -1,10 +1,10 @@
-/*
- * From expert ids to rows: see moe_impl.h.
- */
+#include "core/model/moe_route.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/model/moe_impl.h"
+#include "core/mem.h"
+#include "core/model/moe_operator.h"
 
 /* The segment of slot j of a token, or SIZE_MAX if its id is no expert. */
 static size_t

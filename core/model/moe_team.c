@@ -1,11 +1,12 @@
-/*
- * Who works on which part: teams of threads, each on a NUMA node, side by
- * side.  A part's memory is touched first, and so lies, where its team is.
- */
+#include "core/model/moe_team.h"
+
 #include <stdlib.h>
 
-#include "core/model/moe_impl.h"
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
+#include "core/model/moe_operator.h"
 #include "core/node.h"
+#include "core/par.h"
 
 size_t
 team_count(const struct moe_config *c, int n_threads)

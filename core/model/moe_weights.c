@@ -1,10 +1,14 @@
-/*
- * Base weights as the products want them.
- */
+#include "core/model/moe_weights.h"
+
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/model/moe_impl.h"
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
+#include "core/model/moe_memory.h"
+#include "core/model/moe_operator.h"
+#include "core/model/moe_team.h"
+#include "core/par.h"
 
 /* The part's slice of an expert's matrix, as the kind wants it. */
 static struct gemm_matrix

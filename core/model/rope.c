@@ -1,9 +1,10 @@
-/* Rotary positions: what config.json says of them, and their tables. */
-#include "core/model/engine.h"
+#include "core/model/rope.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "core/model/config_impl.h"
 
 /* The number at 'key', of which 'least' is the least sensible one. */
 static int

@@ -1,14 +1,19 @@
-/* --lut: linear layers that run on their lookup tables. */
+#include "core/model/tables.h"
+
 #include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/format/lut.h"
+#include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/linear.h"
+#include "core/model/model.h"
+#include "core/model/table.h"
 #include "core/model/table_stats.h"
 
 struct tabled {

@@ -3,8 +3,7 @@
  * tensors, or that alone: our own file.  What opens can be read, and comes back
  * from our file as it was.
  */
-#include "cmd/moe-sft/sft.h"
-
+#include "cmd/moe-sft/adapter.h"
 #include "core/out.h"
 #include "test/fuzz/files.h"
 

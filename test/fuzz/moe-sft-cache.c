@@ -1,7 +1,8 @@
 /* cmd/moe-sft/cache: a hostile header of a forward's cache. */
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/cache.h"
+#include "cmd/moe-sft/run.h"
 #include "test/fuzz/files.h"
-
-#include "cmd/moe-sft/sft.h"
 
 /* A run's sizes are all that reading asks for, and digests. */
 static void

@@ -6,9 +6,9 @@
 #include "test/fuzz/files.h"
 
 static const struct opt opts[] = {
-    { 'a', "all", NULL, NULL, "" },
-    { 'n', "number", "N", NULL, "" },
-    { OPT_LONG, "nothing", NULL, " list ", "" },
+    { 'a', "all", NULL, NULL, OPT_NOTHING, "" },
+    { 'n', "number", "N", NULL, OPT_NOTHING, "" },
+    { OPT_LONG, "nothing", NULL, " list ", OPT_NOTHING, "" },
     { 0 },
 };
 static const struct opt_tool tool = { "t", "t", "", opts, NULL };

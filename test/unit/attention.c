@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "core/model/engine.h"
+#include "core/model/attention.h"
+#include "core/model/session.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 

@@ -3,7 +3,7 @@
  * what it refuses, what it takes.
  */
 #include "core/kernel/cpu.h"
-#include "core/model/moe_impl.h"
+#include "core/model/moe_memory.h"
 #include "test/unit/moe-ref.h"
 
 static struct spec usual = {

@@ -8,12 +8,12 @@
 #include "test/unit/tap.h"
 
 static const struct opt opts[] = {
-    { 'j', "threads", "N", NULL, "threads" },
-    { 'o', "output", "FILE", " cat stats ", "output file" },
-    { OPT_LONG, "raw", NULL, " cat ", "no header" },
-    { 'q', NULL, NULL, NULL, "quiet" },
-    { OPT_LONG + 1, "dtype", "f32|bf16", NULL, "it's a [type]" },
-    { OPT_LONG + 2, "layer", "N|all", NULL, "a layer" },
+    { 'j', "threads", "N", NULL, OPT_NOTHING, "threads" },
+    { 'o', "output", "FILE", " cat stats ", OPT_NOTHING, "output file" },
+    { OPT_LONG, "raw", NULL, " cat ", OPT_NOTHING, "no header" },
+    { 'q', "quiet", NULL, NULL, OPT_NOTHING, "quiet" },
+    { OPT_LONG + 1, "dtype", "f32|bf16", NULL, OPT_NOTHING, "it's a [type]" },
+    { OPT_LONG + 2, "layer", "N|all", NULL, OPT_NOTHING, "a layer" },
     { 0 },
 };
 static const struct opt_verb verbs[] = {
@@ -286,10 +286,261 @@ test_completion(void)
         "zsh: words, and a help with quotes and brackets");
     tap_ok(strstr(zsh, "{-o+,--output=}'[output file]:FILE:_files'") &&
                strstr(zsh, "{-j+,--threads=}'[threads]:N: '") &&
-               strstr(zsh, "'*'-q'[quiet]'"),
-           "zsh: files, numbers, an option of one letter alone");
+               strstr(zsh, "{-q,--quiet}'[quiet]'"),
+           "zsh: files, numbers, a switch");
     free(bash);
     free(zsh);
+}
+
+/* ---- a tool's struct, its options and their rules ---- */
+
+struct demo {
+    bool raw, json;
+    int mode, n_threads;
+    enum { ROW_NAME, ROW_FILE, ROW_SIZE } sort;
+    const char *file, *text;
+    struct opt_list globs;
+    int64_t depth;
+    uint64_t seed, part, n_parts;
+    double rate;
+    size_t mem;
+    int dtype;
+    char first; /* of --first */
+};
+
+static int
+take_first(void *to, const char *arg, struct err *err)
+{
+    if (!*arg)
+        return err_set(err, TU_USAGE, "--first: nothing");
+    ((struct demo *)to)->first = *arg;
+    return 0;
+}
+
+static const struct opt all_opts[] = {
+    { 0, "raw", NULL, "list! tree", OPT_FLAG(demo, raw), "no header" },
+    { 0, "json", NULL, NULL, OPT_FLAG(demo, json), "JSON" },
+    { 'f', "force", NULL, NULL, OPT_CONST(demo, mode, 7), "replace" },
+    { 'o', "output", "FILE", "tree!", OPT_FILE(demo, file), "a file" },
+    { 0, "text", "TEXT", NULL, OPT_TEXT(demo, text), "a text" },
+    { 't', "tensor", "GLOB", NULL, OPT_LIST(demo, globs, 2), "some" },
+    { 'j', "threads", "N", NULL, OPT_INT(demo, n_threads, 1, 8), "threads" },
+    { 0, "depth", "N", NULL, OPT_I64(demo, depth, -1, 9), "levels" },
+    { 0, "seed", "S", NULL, OPT_U64(demo, seed, 0, UINT64_MAX), "which" },
+    { 0, "rate", "R", NULL, OPT_F64(demo, rate, 1e-9, 1), "rate" },
+    { 0, "mem", "SIZE", NULL, OPT_SIZE(demo, mem, 1), "memory" },
+    { 0, "shard", "I/N", NULL, OPT_SHARD(demo, part, n_parts), "a part" },
+    { 0, "sort", "file|size", NULL, OPT_WORD(demo, sort, ROW_FILE), "order" },
+    { 0, "dtype", "fp16|bf16|f64", NULL, OPT_DTYPE(demo, dtype), "type" },
+    { 0, "first", "X", NULL, OPT_CALL(take_first), "a letter" },
+    { 0, "hint", NULL, NULL, OPT_NOTHING, "nothing (default: all)" },
+    { 0 },
+};
+static const struct opt_rule rules[] = {
+    { OPT_ONE_OF, "depth seed force", NULL, NULL },
+    { OPT_ONCE, "output text", NULL, NULL },
+    { OPT_NEEDS, "sort hint", "mem rate output", NULL },
+    { OPT_NOT, "json", "raw dtype", NULL },
+    { OPT_NOT, "json", "text", "--json has no text" },
+    { 0 },
+};
+static const struct opt_verb all_verbs[] = {
+    { "list", "FILE", "rows" },
+    { "tree", "FILE", "a tree" },
+    { "stats", "FILE", "numbers" },
+    { 0 },
+};
+static const struct demo defaults = {
+    .depth = 3, .rate = 1e-4, .mem = 3 << 20, .sort = ROW_SIZE, .dtype = DT_F64
+};
+static const struct opt_tool verbs_tool = { .name = "demo",
+                                            .usage = "demo",
+                                            .summary = "",
+                                            .opts = all_opts,
+                                            .verbs = all_verbs,
+                                            .rules = rules,
+                                            .defaults = &defaults };
+static const struct opt_tool needy_tool = {
+    .name = "demo", .opts = all_opts, .verbs = all_verbs, .verb_needed = true
+};
+static const struct opt_tool plain_tool = { .name = "demo",
+                                            .opts = all_opts,
+                                            .rules = rules };
+
+static const struct opt mode_opts[] = {
+    { 0, "nll", NULL, NULL, OPT_NOTHING, "" },
+    { 0, "top", "K", NULL, OPT_I64(demo, depth, 1, 9), "" },
+    { 0, "json", NULL, "nll top", OPT_FLAG(demo, json), "" },
+    { 'n', "steps", "N", "run!", OPT_I64(demo, depth, 1, 9), "" },
+    { 0, "raw", NULL, "run nll!", OPT_FLAG(demo, raw), "" },
+    { 0 },
+};
+static const struct opt_tool modes_tool = { .name = "demo",
+                                            .opts = mode_opts,
+                                            .modes = "run nll top" };
+
+static struct demo
+parse(const struct opt_tool *of, const char *words, struct opt_line *line,
+      int *rc, struct err *err)
+{
+    static char copy[128];
+    static char *argv[32];
+    struct demo demo = defaults;
+    int argc = 0;
+
+    snprintf(copy, sizeof(copy), "demo %s", words);
+    for (char *s = strtok(copy, " "); s; s = strtok(NULL, " "))
+        argv[argc++] = s;
+    argv[argc] = NULL;
+    *err = (struct err){ 0 };
+    *rc = opt_parse(line, of, argc, argv, &demo, err);
+    return demo;
+}
+
+static void
+refused(const struct opt_tool *of, const char *words, const char *what)
+{
+    struct opt_line line;
+    struct err err;
+    int rc;
+
+    free(parse(of, words, &line, &rc, &err).globs.item);
+    tap_ok(rc < 0 && err.status == TU_USAGE && !strcmp(err.what, what),
+           "opt_parse: '%s': %s", words, what);
+}
+
+static void
+test_values(void)
+{
+    struct opt_line line;
+    struct err err;
+    int rc;
+    struct demo d = parse(
+        &plain_tool,
+        "--raw -f -o x --text y -t a b -t c -j 8 --rate 0.5 --sh 2/8 -- -z",
+        &line, &rc, &err);
+
+    tap_ok(rc == 0 && d.raw && !d.json && d.mode == 7 && !strcmp(d.file, "x") &&
+               !strcmp(d.text, "y") && d.n_threads == 8 && d.rate == 0.5 &&
+               d.part == 2 && d.n_parts == 8 && d.depth == 3,
+           "opt_parse: each value is in its field, and no other");
+    tap_ok(d.globs.n == 2 && !strcmp(d.globs.item[0], "a") &&
+               !strcmp(d.globs.item[1], "c") && !d.globs.item[2],
+           "opt_parse: a list has all that is given, in order");
+    tap_ok(line.n_args == 2 && !strcmp(line.args[0], "b") &&
+               !strcmp(line.args[1], "-z") && opt_given(&line, "tensor") == 2 &&
+               opt_given(&line, "raw") == 1 && !opt_given(&line, "json"),
+           "opt_parse: operands, and how often an option is given");
+    free(d.globs.item);
+    d = parse(&plain_tool,
+              "--depth -1 --mem 2K --sort file --dtype fp16 --first q", &line,
+              &rc, &err);
+    tap_ok(rc == 0 && d.depth == -1 && d.mem == 2048 && d.sort == ROW_FILE &&
+               d.dtype == DT_F16 && d.first == 'q',
+           "opt_parse: a size, words, a function");
+    d = parse(&plain_tool, "--seed 18446744073709551615 --dtype bf16", &line,
+              &rc, &err);
+    tap_ok(rc == 0 && d.seed == UINT64_MAX && d.dtype == DT_BF16,
+           "opt_parse: 64 bits");
+    parse(&plain_tool, "--raw -h --depth x", &line, &rc, &err);
+    tap_ok(rc == 'h', "opt_parse: help comes before what is behind it");
+    refused(&plain_tool, "-j 9", "-j: \"9\" is not a whole number from 1 to 8");
+    refused(&plain_tool, "--rate 2",
+            "--rate: \"2\" is not a number from 1e-09 to 1");
+    refused(&plain_tool, "--sort name",
+            "--sort: \"name\" is not one of file, size");
+    refused(&plain_tool, "--output=", "-o: \"\" is no file's name");
+    refused(&plain_tool, "-ta -tb -tc", "-t: given more than 2 times");
+    refused(&plain_tool, "--first=", "--first: nothing");
+    refused(&plain_tool, "--nope",
+            "there is no option --nope, or it is ambiguous");
+}
+
+static void
+test_line_verbs(void)
+{
+    struct opt_line line;
+    struct err err;
+    int rc;
+
+    parse(&verbs_tool, "--raw list a", &line, &rc, &err);
+    tap_ok(rc == 0 && line.verb == 0 && line.n_args == 1, "opt_parse: a verb");
+    parse(&verbs_tool, "--raw a list", &line, &rc, &err);
+    tap_ok(rc == 0 && line.verb == 0 && line.n_args == 2,
+           "opt_parse: the first verb is the default");
+    parse(&verbs_tool, "stats", &line, &rc, &err);
+    tap_ok(rc == 0 && line.verb == 2 && line.n_args == 0,
+           "opt_parse: a verb without operands");
+    refused(&verbs_tool, "list", "list: --raw is needed");
+    refused(&verbs_tool, "tree", "tree: -o FILE is needed");
+    refused(&verbs_tool, "stats --raw",
+            "option --raw has no meaning for stats");
+    refused(&needy_tool, "--json", "a verb is missing");
+    refused(&needy_tool, "fly", "\"fly\" is no verb");
+}
+
+static void
+test_modes(void)
+{
+    struct opt_line line;
+    struct err err;
+    int rc;
+
+    parse(&modes_tool, "-n 3 x", &line, &rc, &err);
+    tap_ok(rc == 0 && line.verb == 0 && line.n_args == 1,
+           "opt_parse: the first mode is the default");
+    parse(&modes_tool, "--json --top 3", &line, &rc, &err);
+    tap_ok(rc == 0 && line.verb == 2, "opt_parse: an option is the mode");
+    refused(&modes_tool, "", "-n N is needed");
+    refused(&modes_tool, "--nll --top 3", "--nll and --top exclude each other");
+    refused(&modes_tool, "-n 3 --json", "--json is for --nll and --top");
+    refused(&modes_tool, "-n 3 --top 3", "option -n has no meaning for --top");
+    refused(&modes_tool, "--nll", "--nll: --raw is needed");
+}
+
+static void
+test_rules(void)
+{
+    struct opt_line line;
+    struct err err;
+    int rc;
+
+    refused(&plain_tool, "-f --seed 1",
+            "--depth, --seed and -f exclude each other");
+    refused(&plain_tool, "-o a -o b", "-o is given 2 times");
+    refused(&plain_tool, "--text a --text=b --text c",
+            "--text is given 3 times");
+    refused(&plain_tool, "--hint", "--hint is for --mem, --rate and -o");
+    refused(&plain_tool, "--json --dtype f64",
+            "--json does not go with --dtype");
+    refused(&plain_tool, "--json --text x", "--json has no text");
+    parse(&plain_tool, "--hint --rate 1 --sort size -o x --json", &line, &rc,
+          &err);
+    tap_ok(rc == 0, "opt_parse: what keeps the rules is taken");
+}
+
+static void
+test_defaults(void)
+{
+    static const char *const want[] = { "levels (default 3)\n",
+                                        "which (default 0)\n",
+                                        "rate (default 1e-4)\n",
+                                        "memory (default 3M)\n",
+                                        "order (default size)\n",
+                                        "type (default f64)\n",
+                                        "threads\n",
+                                        "nothing (default: all)\n" };
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    int n_found = 0;
+
+    opt_print_help(&verbs_tool, f);
+    fclose(f);
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
+        n_found += strstr(text, want[i]) != NULL;
+    tap_ok(n_found == 8, "opt_print_help: defaults, of what has one");
+    free(text);
 }
 
 static void
@@ -338,6 +589,11 @@ main(void)
     test_verbs();
     test_help();
     test_completion();
+    test_values();
+    test_line_verbs();
+    test_modes();
+    test_rules();
+    test_defaults();
     test_sizes();
     return tap_done();
 }

@@ -77,11 +77,14 @@ static void
 test_windows(void)
 {
     static const char *const patterns[] = {
-        "a+b",   "a*(?!a)",   "x|a+$",  "^c?a|b", "(?<=a)b", "a+?c|b$",
-        "\\n^b", "a(?=\\nb)", "\\Bb|c", "a*\\z",  "(?s).+",  "\\X+",
+        "a+b",     "a*(?!a)", "x|a+$",       "^c?a|b",     "(?<=a)b",
+        "a+?c|b$", "\\n^b",   "a(?=\\nb)",   "\\Bb|c",     "a*\\z",
+        "(?s).+",  "\\X+",    "(?:x|a)\\R+", "a?\\R{1,9}", "a\\R|\\n"
     };
-    static const char *const ends[] = { "",      "b",    "\nb",   "c",
-                                        "\n\nb", "\r\n", "b\n\n", "\xcc\x81" };
+    static const char *const ends[] = { "",      "b",        "\nb",
+                                        "c",     "\n\nb",    "\r\n",
+                                        "b\n\n", "\xcc\x81", "\r\r\n\n b",
+                                        "\r\r" };
     struct str s = { 0 };
     size_t n_same = 0, n_cases = 0;
 

@@ -1,8 +1,9 @@
-/* The compressor's forward pass: the proof that a file means what it says. */
+#include "core/model/compressor_mlp.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/format/kvc.h"
+#include "core/dtype.h"
 #include "core/mem.h"
 
 static float
@@ -19,8 +20,8 @@ load(float *to, const struct kvc *k, size_t offset, size_t n)
 }
 
 static int
-load_slot(struct kvc_mlp *m, const struct kvc *k, const struct kvc_block *b,
-          size_t slot, struct err *err)
+load_slot(struct compressor_mlp *m, const struct kvc *k,
+          const struct kvc_block *b, size_t slot, struct err *err)
 {
     if (slot && b->cols != m->dims[slot])
         return err_set(err, EX_DATAERR,
@@ -41,13 +42,13 @@ load_slot(struct kvc_mlp *m, const struct kvc *k, const struct kvc_block *b,
 }
 
 int
-kvc_mlp_load(struct kvc_mlp *m, const struct kvc *k, size_t layer,
-             enum kvc_prefix prefix, struct err *err)
+compressor_mlp_load(struct compressor_mlp *m, const struct kvc *k, size_t layer,
+                    enum kvc_prefix prefix, struct err *err)
 {
     size_t per = k->header.weight_count_per_layer;
     size_t first = (size_t)prefix * KVC_SLOTS;
 
-    *m = (struct kvc_mlp){ 0 };
+    *m = (struct compressor_mlp){ 0 };
     if (layer >= k->header.num_layers || first + KVC_SLOTS > per)
         return err_set(err, EX_DATAERR,
                        "%s: no blocks %zu .. %zu of layer %zu (%u layers of "
@@ -64,22 +65,22 @@ kvc_mlp_load(struct kvc_mlp *m, const struct kvc *k, size_t layer,
             "of %zu",
             k->path, layer, first, m->dims[0], m->dims[KVC_SLOTS]);
 fail:
-    kvc_mlp_free(m);
+    compressor_mlp_free(m);
     return -1;
 }
 
 void
-kvc_mlp_free(struct kvc_mlp *m)
+compressor_mlp_free(struct compressor_mlp *m)
 {
     for (size_t i = 0; i < KVC_SLOTS; i++) {
         free(m->w[i]);
         free(m->bias[i]);
     }
-    *m = (struct kvc_mlp){ 0 };
+    *m = (struct compressor_mlp){ 0 };
 }
 
 size_t
-kvc_scratch(const struct kvc_mlp *m)
+compressor_mlp_scratch(const struct compressor_mlp *m)
 {
     return m->dims[0] + m->dims[1] + m->dims[2];
 }
@@ -102,7 +103,7 @@ dot(const float *w, const float *x, size_t n)
 }
 
 static void
-linear(const struct kvc_mlp *m, size_t slot, float *y, const float *x)
+linear(const struct compressor_mlp *m, size_t slot, float *y, const float *x)
 {
     size_t cols = m->dims[slot];
 
@@ -122,7 +123,7 @@ relu(float *x, size_t n)
 
 /* One group of keys, 'factor' of them token by token, becomes one. */
 static void
-run(const struct kvc_mlp *m, float *y, const float *x, float *scratch)
+run(const struct compressor_mlp *m, float *y, const float *x, float *scratch)
 {
     float *in = scratch, *h0 = in + m->dims[0], *h1 = h0 + m->dims[1];
 
@@ -136,8 +137,8 @@ run(const struct kvc_mlp *m, float *y, const float *x, float *scratch)
 }
 
 size_t
-kvc_compress(const struct kvc_mlp *m, float *y, const float *x, size_t n,
-             float *scratch)
+compressor_mlp_run(const struct compressor_mlp *m, float *y, const float *x,
+                   size_t n, float *scratch)
 {
     size_t d = m->dims[KVC_SLOTS], factor = m->dims[0] / d;
     size_t n_groups = n / factor, rest = n % factor;

@@ -1,17 +1,17 @@
-/* The state of a training run as a file: man/moe-sft.1 "FILES". */
+#include "core/model/train/state.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/tensor.h"
-#include "cmd/moe-sft/train.h"
 #include "core/format/st.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/out.h"
+#include "core/str.h"
 
-#define FORMAT   "moe-sft state 1"
 #define N_FIELDS (sizeof(struct step_record) / sizeof(double))
 #define CHUNK    ((size_t)65536) /* numbers written at once */
 
@@ -27,7 +27,7 @@ of_kind(const struct adamw *a, size_t kind)
 }
 
 void
-state_record(struct state *s, const struct step_record *record)
+train_state_record(struct train_state *s, const struct step_record *record)
 {
     if (s->step == s->room) {
         s->room = s->room ? 2 * s->room : 64;
@@ -37,17 +37,28 @@ state_record(struct state *s, const struct step_record *record)
 }
 
 static void
-tensor_name(char name[64], int matrix, size_t kind)
+put_name(struct str *to, const struct train_tensor *t, size_t kind)
 {
-    snprintf(name, 64, "%s.%s", moe_lora_names[matrix], kinds[kind]);
+    str_clear(to);
+    str_addf(to, "%s.%s", t->name, kinds[kind]);
+}
+
+static size_t
+n_elements(const struct train_tensor *t)
+{
+    size_t n = 1;
+
+    for (size_t i = 0; i < t->n_dims; i++)
+        n *= (size_t)t->shape[i];
+    return n;
 }
 
 static void
-describe(struct stw *w, const struct state *s)
+describe(struct stw *w, const struct train_state *s)
 {
     char number[32];
 
-    stw_meta(w, "format", FORMAT);
+    stw_meta(w, "format", s->format);
     snprintf(number, sizeof(number), "%llu", (unsigned long long)s->step);
     stw_meta(w, "step", number);
     stw_meta(w, "isa", isa_name(cpu_isa()));
@@ -57,25 +68,25 @@ describe(struct stw *w, const struct state *s)
 
 /* All tensors, in the order in which fill() writes them. */
 static int
-announce(struct stw *w, const struct state *s, struct err *err)
+announce(struct stw *w, const struct train_state *s, struct err *err)
 {
-    uint64_t shape[3] = { s->step, N_FIELDS };
-    char name[64];
+    const uint64_t shape[] = { s->step, N_FIELDS };
+    int rc = stw_add(w, "steps", DT_F64, 2, shape, err);
+    struct str name = { 0 };
 
-    if (stw_add(w, "steps", DT_F64, 2, shape, err) < 0)
-        return -1;
-    for (int m = 0; m < MOE_N_LORA; m++)
-        for (size_t k = 0; k < N_KINDS; k++) {
-            moe_lora_shape(&s->config, (enum moe_lora_matrix)m, shape);
-            tensor_name(name, m, k);
-            if (stw_add(w, name, DT_F32, 3, shape, err) < 0)
-                return -1;
+    for (size_t i = 0; i < s->n_tensors; i++)
+        for (size_t k = 0; k < N_KINDS && rc >= 0; k++) {
+            const struct train_tensor *t = &s->tensors[i];
+
+            put_name(&name, t, k);
+            rc = stw_add(w, name.s, DT_F32, t->n_dims, t->shape, err);
         }
-    return 0;
+    str_free(&name);
+    return rc < 0 ? -1 : 0;
 }
 
 static int
-write_records(struct stw *w, const struct state *s, struct err *err)
+write_records(struct stw *w, const struct train_state *s, struct err *err)
 {
     for (uint64_t i = 0; i < s->step; i++) {
         unsigned char row[sizeof(s->records[i])];
@@ -109,22 +120,16 @@ write_floats(struct stw *w, int tensor, const float *f, size_t n,
     return rc;
 }
 
-static size_t
-matrix_elements(const struct state *s, int matrix)
-{
-    return moe_lora_numbers(&s->config, (enum moe_lora_matrix)matrix);
-}
-
 static int
-fill(struct stw *w, const struct state *s, struct err *err)
+fill(struct stw *w, const struct train_state *s, struct err *err)
 {
     size_t at = 0;
     int tensor = 1;
 
     if (write_records(w, s, err) < 0)
         return -1;
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        size_t n = matrix_elements(s, m);
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        size_t n = n_elements(&s->tensors[i]);
 
         for (size_t k = 0; k < N_KINDS; k++)
             if (write_floats(w, tensor++, of_kind(s->adamw, k) + at, n, err) <
@@ -136,7 +141,8 @@ fill(struct stw *w, const struct state *s, struct err *err)
 }
 
 struct stw *
-state_write(const struct state *s, const char *path, struct err *err)
+train_state_write(const struct train_state *s, const char *path,
+                  struct err *err)
 {
     struct stw *w = stw_new();
 
@@ -158,7 +164,8 @@ meta(const struct st *st, const char *key)
 
 /* The line that says which setting is another one. */
 static int
-other_setting(const struct st *st, const struct setting *now, struct err *err)
+other_setting(const struct st *st, const struct train_setting *now,
+              struct err *err)
 {
     const char *was = meta(st, now->name);
 
@@ -172,12 +179,12 @@ other_setting(const struct st *st, const struct setting *now, struct err *err)
 }
 
 static int
-check_settings(const struct st *st, const struct state *s, struct err *err)
+check_settings(const struct st *st, const struct train_state *s,
+               struct err *err)
 {
-    if (strcmp(meta(st, "format"), FORMAT) != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: is no state of moe-sft train (format \"%s\")",
-                       st->path, meta(st, "format"));
+    if (strcmp(meta(st, "format"), s->format) != 0)
+        return err_set(err, EX_DATAERR, "%s: is no state of %s (format \"%s\")",
+                       st->path, s->program, meta(st, "format"));
     for (size_t i = 0; i < s->n_settings; i++)
         if (strcmp(meta(st, s->settings[i].name), s->settings[i].value) != 0)
             return other_setting(st, &s->settings[i], err);
@@ -212,7 +219,7 @@ find(const struct st *st, const char *name, enum dtype dtype, size_t n_dims,
 }
 
 static int
-read_records(struct state *s, const struct st *st, struct err *err)
+read_records(struct train_state *s, const struct st *st, struct err *err)
 {
     uint64_t step = strtoull(meta(st, "step"), NULL, 10);
     const struct st_tensor *t =
@@ -228,7 +235,7 @@ read_records(struct state *s, const struct st *st, struct err *err)
             return -1;
         r = (struct step_record){ le_f64(row), le_f64(row + 8),
                                   le_f64(row + 16), le_f64(row + 24) };
-        state_record(s, &r);
+        train_state_record(s, &r);
     }
     return 0;
 }
@@ -252,30 +259,30 @@ read_floats(const struct st *st, const struct st_tensor *t, float *to,
 }
 
 static int
-read_matrices(struct state *s, const struct st *st, struct err *err)
+read_tensors(struct train_state *s, const struct st *st, struct err *err)
 {
+    struct str name = { 0 };
     size_t at = 0;
+    int rc = 0;
 
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        uint64_t shape[3];
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        const struct train_tensor *want = &s->tensors[i];
 
-        moe_lora_shape(&s->config, (enum moe_lora_matrix)m, shape);
-        for (size_t k = 0; k < N_KINDS; k++) {
+        for (size_t k = 0; k < N_KINDS && rc == 0; k++) {
             const struct st_tensor *t;
-            char name[64];
 
-            tensor_name(name, m, k);
-            t = find(st, name, DT_F32, 3, shape, err);
-            if (!t || read_floats(st, t, of_kind(s->adamw, k) + at, err) < 0)
-                return -1;
+            put_name(&name, want, k);
+            t = find(st, name.s, DT_F32, want->n_dims, want->shape, err);
+            rc = t ? read_floats(st, t, of_kind(s->adamw, k) + at, err) : -1;
         }
-        at += matrix_elements(s, m);
+        at += n_elements(want);
     }
-    return 0;
+    str_free(&name);
+    return rc;
 }
 
 int
-state_read(struct state *s, const char *path, struct err *err)
+train_state_read(struct train_state *s, const char *path, struct err *err)
 {
     struct st st;
     int rc;
@@ -288,7 +295,7 @@ state_read(struct state *s, const char *path, struct err *err)
         rc = read_records(s, &st, err);
     }
     if (rc == 0)
-        rc = read_matrices(s, &st, err);
+        rc = read_tensors(s, &st, err);
     st_close(&st);
     return rc;
 }

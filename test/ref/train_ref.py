@@ -1,4 +1,4 @@
-"""optim_ref.py DIR: what torch makes of made-up losses and gradients.
+"""train_ref.py DIR: what torch makes of made-up losses and gradients.
 
 DIR/mse: n, then output, target, loss, gradient (as f32 of bf16).
 DIR/clip: n, clip, gradient, its norm, the clipped gradient.

@@ -7,21 +7,18 @@
  * done one after the other, the threads inside each product: an output's sum
  * over its slots has one order.
  */
-#ifndef CORE_MODEL_MOE_IMPL_H
-#define CORE_MODEL_MOE_IMPL_H
+#ifndef CORE_MODEL_MOE_OPERATOR_H
+#define CORE_MODEL_MOE_OPERATOR_H
 
-#include "core/mem.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/kernel/gemm.h"
 #include "core/model/moe.h"
 #include "core/par.h"
 
 #define MOE_BLOCK 512 /* rows: gemm packs on the fly once for as many */
-
-/* Sizes and addresses of what lies in one allocation; base NULL: sizes. */
-struct plan {
-    char *base;
-    size_t nbytes;
-    bool overflow;
-};
 
 /* The base products: x W^T, and with the transposed W of backward. */
 enum kind { K_GATE, K_UP, K_DOWN, K_GATE_T, K_UP_T, K_DOWN_T, N_KINDS };
@@ -122,88 +119,5 @@ struct pass {
     const struct moe_grads *grads;
     struct block block;
 };
-
-/* ---- memory.c ---- */
-void part_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n);
-void plan_weights(struct plan *plan, const struct moe_config *c,
-                  struct part *part);
-void plan_part(struct plan *plan, const struct moe_config *c,
-               struct part *part);
-void plan_shared(struct plan *plan, struct moe *moe);
-void plan_slot(struct plan *plan, const struct moe_config *c,
-               struct slot *slot);
-size_t moe_allocated(const struct moe *moe);
-size_t moe_peak(const struct moe *moe);
-static inline void
-note_allocated(struct moe *moe, size_t nbytes)
-{
-    moe->allocated += nbytes;
-    moe->peak = larger(moe->peak, moe->allocated);
-}
-
-/* ---- route.c ---- */
-int route_rows(struct moe *moe, const int64_t *ids, size_t qlen,
-               struct err *err);
-static inline size_t
-row_token(const struct pass *p, size_t i)
-{
-    return p->moe->route.slots[p->block.row + i] / p->moe->config.top_k;
-}
-
-static inline float
-row_weight(const struct pass *p, size_t i)
-{
-    return p->batch.weights[p->moe->route.slots[p->block.row + i]];
-}
-
-/* for_each_block() calls fn for the blocks in their order. */
-void for_each_block(struct pass *pass, void (*fn)(struct pass *pass));
-
-/* ---- weights.c ---- */
-int weights_load(struct moe *moe, struct err *err);
-
-/* What a team needs to quantize a matrix, in bytes. */
-size_t weights_temp(const struct moe_config *c);
-
-/* ---- team.c ---- */
-size_t team_count(const struct moe_config *c, int n_threads);
-int teams_open(struct moe *moe, int n_threads, struct err *err);
-void teams_close(struct moe *moe);
-
-/* run_parts() calls fn for every part, each team's one after the other. */
-void run_parts(struct moe *moe, void (*fn)(void *ctx, struct part *part),
-               void *ctx);
-
-/* ---- part.c ---- */
-
-/* Rows of 'from' [qlen, hidden] that the block's tokens have. */
-void gather(struct pass *pass, struct part *part, uint16_t *to,
-            const uint16_t *from);
-
-/* base_job() is the product with a base matrix of the block's expert;
- * base_products() makes some of one input, by way of 'x'. */
-struct gemm_job base_job(const struct pass *pass, const struct part *part,
-                         enum kind kind);
-void base_products(struct pass *pass, struct part *part,
-                   const struct gemm_job *jobs, size_t n_jobs, uint16_t *x);
-
-/* c [block, w->n] = s x w^T: what LoRA puts between A and B. */
-void lora_product(struct pass *pass, struct part *part, float *c,
-                  const struct gemm_matrix *w, uint16_t *x);
-
-/* s x A^T of gate and up, in part->ug, and s h A^T of down, in part->ud. */
-void lora_gate_up(struct pass *pass, struct part *part);
-void lora_down(struct pass *pass, struct part *part);
-
-/* sum[token] += weight * partial of each part, in their order; weights NULL: 1
- */
-void add_partials(struct pass *pass, float *sum, bool weighted);
-
-/* The adapter's matrix of the block's expert. */
-const uint16_t *lora_of(const struct pass *pass, enum moe_lora_matrix m);
-
-/* ---- forward.c, backward.c ---- */
-void forward_block(struct pass *pass);
-void backward_pass(struct pass *pass);
 
 #endif

@@ -1,5 +1,5 @@
-/* core/model/train/optim against torch (test/ref/optim_ref.py) and by hand. */
-#include "core/model/train/optim.h"
+/* core/model/train against torch (test/ref/train_ref.py) and by hand. */
+#include "core/model/train/adamw.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,6 +10,8 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/train/loss.h"
+#include "core/model/train/schedule.h"
 #include "test/unit/ref.h"
 #include "test/unit/tap.h"
 
@@ -253,7 +255,7 @@ test_threads(struct par *par)
 int
 main(void)
 {
-    char dir[] = "/tmp/optim.XXXXXX";
+    char dir[] = "/tmp/train.XXXXXX";
     struct par *par;
     struct err err;
 
@@ -261,7 +263,7 @@ main(void)
         return 1;
     test_warmup();
     test_threads(par);
-    if (ref_run("optim_ref.py", dir, "torch")) {
+    if (ref_run("train_ref.py", dir, "torch")) {
         test_mse(dir, par);
         test_clip(dir, par);
         test_adamw(dir, par);

@@ -1,4 +1,5 @@
-/* The log of a training run, and its picture. */
+#include "core/model/train/log.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/train.h"
 #include "core/map.h"
 #include "core/out.h"
 #include "core/svg.h"
@@ -27,33 +27,24 @@
 #define N_POINTS ((size_t)540) /* at most; each is the mean of some steps */
 
 void
-log_head(struct str *to)
+train_log_head(struct str *to)
 {
     str_adds(to, "step\tloss\tlr\tgrad_norm\ttokens\n");
 }
 
 void
-log_line(struct str *to, uint64_t step, const struct step_record *r)
+train_log_line(struct str *to, uint64_t step, const struct step_record *r)
 {
     str_addf(to, "%llu\t%.9g\t%.9g\t%.9g\t%.0f\n", (unsigned long long)step,
              r->loss, r->lr, r->grad_norm, r->tokens);
 }
 
 static void
-log_all(struct str *to, const struct state *s)
+log_all(struct str *to, const struct step_record *records, size_t n)
 {
-    log_head(to);
-    for (uint64_t i = 0; i < s->step; i++)
-        log_line(to, i + 1, &s->records[i]);
-}
-
-void
-log_print(const struct str *text, int *first_errno)
-{
-    if (out_stdout_ready() &&
-        (fputs(text->s, stdout) == EOF || fflush(stdout) == EOF) &&
-        !*first_errno)
-        *first_errno = errno;
+    train_log_head(to);
+    for (size_t i = 0; i < n; i++)
+        train_log_line(to, i + 1, &records[i]);
 }
 
 /* Points of the curve: step and log10 of the loss. */
@@ -155,8 +146,8 @@ put_axes(struct str *to, const struct curve *c)
 }
 
 void
-log_svg(struct str *to, const char *title, const struct step_record *records,
-        size_t n)
+train_log_svg(struct str *to, const char *title,
+              const struct step_record *records, size_t n)
 {
     struct curve c;
 
@@ -209,7 +200,8 @@ parts_of(const struct str *svg)
 
 /* A picture of some of these steps, or of as good a first one. */
 static bool
-is_picture(const struct str *there, const struct state *s)
+is_picture(const struct str *there, const struct step_record *records,
+           size_t n_steps)
 {
     struct parts p = parts_of(there), q;
     unsigned long long n = 0;
@@ -218,10 +210,10 @@ is_picture(const struct str *there, const struct state *s)
 
     if (p.first)
         sscanf(p.first, FIRST_STEP "%*[^;]; step %llu", &n);
-    log_svg(&ours, "", s->records, n < s->step ? n : s->step);
+    train_log_svg(&ours, "", records, n < n_steps ? n : n_steps);
     q = parts_of(&ours);
     same = p.end && p.head_n >= q.head_n && !memcmp(there->s, ours.s, q.head_n);
-    if (n <= s->step)
+    if (n <= n_steps)
         same = same && !strcmp(p.end, q.end);
     else
         same = same && q.first &&
@@ -232,8 +224,8 @@ is_picture(const struct str *there, const struct state *s)
 
 /* What is no file is nobody's. */
 static int
-check_one(const char *path, bool picture, const struct state *s,
-          struct err *err)
+check_one(const char *path, bool picture, const struct step_record *records,
+          size_t n, struct err *err)
 {
     struct str there = { 0 }, ours = { 0 };
     struct stat st;
@@ -244,11 +236,11 @@ check_one(const char *path, bool picture, const struct state *s,
         return 0;
     if (lstat(path, &st) < 0)
         return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
-    log_all(&ours, s);
+    log_all(&ours, records, n);
     rc = file_read_regular(path, ours.n + MORE_MAX, &there, err);
     if (rc == 0)
-        same = picture ? is_picture(&there, s)
-                       : is_log(&there, &ours, s->step > 0);
+        same = picture ? is_picture(&there, records, n)
+                       : is_log(&there, &ours, n > 0);
     if (!same && (rc == 0 || err->status != EX_IOERR))
         rc = err_set(err, EX_CANTCREAT,
                      "%s: exists already and is no %s of this run (--force "
@@ -274,31 +266,31 @@ is_free(const char *path, struct err *err)
 }
 
 int
-log_check(const struct train_options *o, const struct state *s, struct err *err)
+train_log_check(const struct train_log *log, bool resume,
+                const struct step_record *records, size_t n, struct err *err)
 {
-    if (o->force)
-        return 0;
-    if (!o->resume)
-        return is_free(o->log, err) < 0 ? -1 : is_free(o->svg, err);
-    return check_one(o->log, false, s, err) < 0
+    if (!resume)
+        return is_free(log->path, err) < 0 ? -1 : is_free(log->svg, err);
+    return check_one(log->path, false, records, n, err) < 0
                ? -1
-               : check_one(o->svg, true, s, err);
+               : check_one(log->svg, true, records, n, err);
 }
 
 int
-log_write(const struct train_options *o, const struct state *s, struct err *err)
+train_log_write(const struct train_log *log, const struct step_record *records,
+                size_t n, struct err *err)
 {
     struct str text = { 0 };
     int rc = 0;
 
-    if (o->log) {
-        log_all(&text, s);
-        rc = out_put(o->log, OUT_FORCE, text.s, text.n, err);
+    if (log->path) {
+        log_all(&text, records, n);
+        rc = out_put(log->path, OUT_FORCE, text.s, text.n, err);
     }
-    if (rc == 0 && o->svg) {
+    if (rc == 0 && log->svg) {
         str_clear(&text);
-        log_svg(&text, o->dir, s->records, s->step);
-        rc = out_put(o->svg, OUT_FORCE, text.s, text.n, err);
+        train_log_svg(&text, log->title, records, n);
+        rc = out_put(log->svg, OUT_FORCE, text.s, text.n, err);
     }
     str_free(&text);
     return rc;
@@ -315,8 +307,8 @@ remove_file(const char *path)
 }
 
 void
-log_remove(const struct train_options *o)
+train_log_remove(const struct train_log *log)
 {
-    remove_file(o->log);
-    remove_file(o->svg);
+    remove_file(log->path);
+    remove_file(log->svg);
 }

@@ -1,0 +1,40 @@
+/* Outputs: may they be written, are they there; numbers and texts in them. */
+#ifndef MOE_SFT_WRITE_H
+#define MOE_SFT_WRITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/moe-sft/verbs.h"
+#include "core/err.h"
+#include "core/format/stw.h"
+#include "core/str.h"
+
+/* put_text() writes an answer: to a file, or to standard output (NULL). */
+int put_text(const char *path, int flags, const struct str *text,
+             struct err *err);
+
+/* can_write(): EX_CANTCREAT for a file that is there and not to be replaced:
+ * told before the work is done. */
+int can_write(const struct cmd *cmd, const char *path, struct err *err);
+
+/* is_there(): 1 if all outputs are there and sound safetensors, 0, or -1. */
+int is_there(const struct cmd *cmd, struct err *err);
+
+/* is_half_done(): is there forward's cache, but no output, as a kill between
+ * their names leaves it? */
+bool is_half_done(const struct cmd *cmd);
+
+/* Numbers of this machine's order as a tensor's bytes. */
+int write_f32(struct stw *w, int tensor, const float *v, size_t n,
+              struct err *err);
+int write_i64(struct stw *w, int tensor, const int64_t *v, size_t n,
+              struct err *err);
+
+/* write_mapped() is stw_write() of what lies in a mapped file: copied first, as
+ * write(2) takes a page that has been cut off for a bad address. */
+int write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
+                 size_t offset, struct err *err);
+
+#endif

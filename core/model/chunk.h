@@ -1,0 +1,29 @@
+/*
+ * Which tokens make a chunk: those that go through the layers together.
+ */
+#ifndef CORE_MODEL_CHUNK_H
+#define CORE_MODEL_CHUNK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct session;
+
+/* Consecutive tokens of one sequence: rows row .. row + n - 1 of a chunk, at
+ * positions first .. first + n - 1, in slots slot .. slot + n - 1. */
+struct span {
+    struct session *session;
+    const int32_t *ids;
+    size_t row, n, first, slot;
+    bool generated; /* see COMPUTE_BF16 */
+};
+
+/* A token's place. */
+struct row {
+    struct session *session;
+    size_t position, slot;
+    int32_t id;
+};
+
+#endif

@@ -1,0 +1,349 @@
+#include "core/opt_value.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/opt.h"
+#include "core/str.h"
+
+int
+opt_i64(const char *name, const char *arg, int64_t min, int64_t max,
+        int64_t *value, struct err *err)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtoll(arg, &end, 10);
+    if (end == arg || *end || errno || *arg == ' ' || *value < min ||
+        *value > max)
+        return err_set(err, TU_USAGE,
+                       "%s: \"%s\" is not a whole number from %lld to %lld",
+                       name, arg, (long long)min, (long long)max);
+    return 0;
+}
+
+int
+opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
+        uint64_t *value, struct err *err)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtoull(arg, &end, 10);
+    if (*arg < '0' || *arg > '9' || *end || errno || *value < min ||
+        *value > max)
+        return err_set(
+            err, TU_USAGE, "%s: \"%s\" is not a whole number from %llu to %llu",
+            name, arg, (unsigned long long)min, (unsigned long long)max);
+    return 0;
+}
+
+int
+opt_f64(const char *name, const char *arg, double min, double max,
+        double *value, struct err *err)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtod(arg, &end);
+    if (end == arg || *end || *arg == ' ' || !isfinite(*value) ||
+        *value < min || *value > max)
+        return err_set(err, TU_USAGE,
+                       "%s: \"%s\" is not a number from %g to %g", name, arg,
+                       min, max);
+    return 0;
+}
+
+/* The power of two that a suffix stands for; -1: none. */
+static int
+size_shift(const char *suffix)
+{
+    static const char units[] = "KMGT";
+    const char *unit;
+
+    if (!*suffix)
+        return 0;
+    unit = strchr(units, *suffix);
+    return unit && !suffix[1] ? 10 * (int)(unit - units + 1) : -1;
+}
+
+int
+opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
+         struct err *err)
+{
+    unsigned long long n;
+    char *end;
+    int shift;
+
+    errno = 0;
+    n = strtoull(arg, &end, 10);
+    shift = size_shift(end);
+    if (*arg < '0' || *arg > '9' || shift < 0)
+        return err_set(err, TU_USAGE,
+                       "%s: \"%s\" is not a size such as 100000, 64M or 2G",
+                       name, arg);
+    if (errno || n > SIZE_MAX >> shift)
+        return err_set(err, TU_USAGE, "%s: %s is beyond %llu bytes", name, arg,
+                       (unsigned long long)SIZE_MAX);
+    *nbytes = (size_t)n << shift;
+    if (*nbytes < min)
+        return err_set(err, TU_USAGE, "%s: %s is less than %zu bytes", name,
+                       arg, min);
+    return 0;
+}
+
+int
+opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts, struct err *err)
+{
+    const char *slash = strchr(arg, '/');
+    char first[24];
+
+    if (!slash || (size_t)(slash - arg) >= sizeof(first))
+        return err_set(err, TU_USAGE, "--shard: \"%s\" is not I/N, such as 2/8",
+                       arg);
+    memcpy(first, arg, (size_t)(slash - arg));
+    first[slash - arg] = '\0';
+    if (opt_u64("--shard I/N: N", slash + 1, 1, 1 << 30, n_parts, err) < 0)
+        return -1;
+    return opt_u64("--shard I/N: I", first, 0, *n_parts - 1, part, err);
+}
+
+int
+opt_word(const char *name, const char *arg, const char *const *words,
+         struct err *err)
+{
+    struct str all = { 0 };
+
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(arg, words[i]))
+            return i;
+    for (int i = 0; words[i]; i++)
+        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
+    err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
+    str_free(&all);
+    return -1;
+}
+
+int
+opt_dtype(const char *name, const char *arg, enum dtype *dtype, struct err *err)
+{
+    static const char *const words[] = { "f32", "f16", "bf16", NULL };
+    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
+    int i = opt_word(name, arg, words, err);
+
+    if (i < 0)
+        return -1;
+    *dtype = dtypes[i];
+    return 0;
+}
+
+/* The next of "f32|f16"; what follows a comma is for the reader alone. */
+static const char *
+next_choice(const char **words, size_t *n)
+{
+    const char *s = *words;
+
+    if (!*s || *s == ',')
+        return NULL;
+    *n = strcspn(s, "|,");
+    *words = s + *n + (s[*n] == '|');
+    return s;
+}
+
+int
+opt_choice(const char *name, const char *arg, const char *words,
+           struct err *err)
+{
+    const char *next = words, *s;
+    struct str all = { 0 };
+    size_t n;
+
+    for (int i = 0; (s = next_choice(&next, &n)); i++) {
+        if (strlen(arg) == n && !memcmp(arg, s, n))
+            return i;
+        str_addf(&all, "%s%.*s", i ? ", " : "", (int)n, s);
+    }
+    err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
+    str_free(&all);
+    return -1;
+}
+
+/* "bf16" is BF16, and "fp16" F16. */
+static enum dtype
+dtype_of(const char *word, size_t n)
+{
+    char name[8];
+    size_t n_name = 0;
+
+    for (size_t i = 0; i < n && n_name < sizeof(name); i++)
+        if (word[i] != 'p')
+            name[n_name++] = (char)toupper((unsigned char)word[i]);
+    return (enum dtype)dtype_parse(name, n_name);
+}
+
+/* An int or enum from one of the words of 'o'. */
+static int
+put_word(const struct opt *o, const char *name, const char *arg, int *to,
+         struct err *err)
+{
+    int i = opt_choice(name, arg, o->arg, err);
+
+    if (i < 0)
+        return -1;
+    *to = o->to.kind == OPT_IS_DTYPE ? (int)dtype_of(arg, strlen(arg))
+                                     : (int)o->to.min + i;
+    return 0;
+}
+
+static int
+put_list(const struct opt *o, const char *name, const char *arg,
+         struct opt_list *list, struct err *err)
+{
+    if (list->n == o->to.max)
+        return err_set(err, TU_USAGE, "%s: given more than %zu times", name,
+                       list->n);
+    list->item = xrealloc(list->item, list->n + 2, sizeof(*list->item));
+    list->item[list->n++] = arg;
+    list->item[list->n] = NULL;
+    return 0;
+}
+
+static int
+put_int(const struct opt *o, const char *name, const char *arg, int *to,
+        struct err *err)
+{
+    int64_t n;
+
+    if (opt_i64(name, arg, o->to.min, (int64_t)o->to.max, &n, err) < 0)
+        return -1;
+    *to = (int)n;
+    return 0;
+}
+
+int
+opt_put(const struct opt *o, const char *name, const char *arg, void *to,
+        struct err *err)
+{
+    void *at = (char *)to + o->to.at;
+
+    switch (o->to.kind) {
+    case OPT_IS_NOTHING:
+        return 0;
+    case OPT_IS_FLAG:
+        *(bool *)at = true;
+        return 0;
+    case OPT_IS_CONST:
+        *(int *)at = (int)o->to.min;
+        return 0;
+    case OPT_IS_FILE:
+        if (!*arg)
+            return err_set(err, TU_USAGE, "%s: \"\" is no file's name", name);
+        /* fall through */
+    case OPT_IS_TEXT:
+        *(const char **)at = arg;
+        return 0;
+    case OPT_IS_LIST:
+        return put_list(o, name, arg, at, err);
+    case OPT_IS_INT:
+        return put_int(o, name, arg, at, err);
+    case OPT_IS_I64:
+        return opt_i64(name, arg, o->to.min, (int64_t)o->to.max, at, err);
+    case OPT_IS_U64:
+        return opt_u64(name, arg, (uint64_t)o->to.min, o->to.max, at, err);
+    case OPT_IS_F64:
+        return opt_f64(name, arg, o->to.low, o->to.high, at, err);
+    case OPT_IS_SIZE:
+        return opt_size(name, arg, (size_t)o->to.min, at, err);
+    case OPT_IS_SHARD:
+        return opt_shard(arg, at, (uint64_t *)((char *)to + o->to.also), err);
+    case OPT_IS_WORD:
+    case OPT_IS_DTYPE:
+        return put_word(o, name, arg, at, err);
+    case OPT_IS_CALL:
+        return o->to.call(to, arg, err);
+    }
+    return 0;
+}
+
+/* The shorter of 0.0001 and 1e-4, as one types it. */
+static void
+put_real(double x, struct str *text)
+{
+    char plain[32], power[32], *e;
+
+    snprintf(plain, sizeof(plain), "%.15g", x);
+    snprintf(power, sizeof(power), "%.0e", x);
+    e = strchr(power, 'e') + 1;
+    e += *e == '-';
+    memmove(e, e + strspn(e, "+0"), strlen(e + strspn(e, "+0")) + 1);
+    str_adds(text, strlen(power) < strlen(plain) && strtod(power, NULL) == x
+                       ? power
+                       : plain);
+}
+
+/* The word of 'o' that stands for the value. */
+static void
+default_word(const struct opt *o, int value, struct str *text)
+{
+    const char *next = o->arg, *s;
+    size_t n;
+
+    for (int i = 0; (s = next_choice(&next, &n)); i++)
+        if (value == (o->to.kind == OPT_IS_DTYPE ? (int)dtype_of(s, n)
+                                                 : (int)o->to.min + i))
+            str_add(text, s, n);
+}
+
+static void
+default_whole(const struct opt *o, int64_t value, struct str *text)
+{
+    if (value >= o->to.min && (value < 0 || (uint64_t)value <= o->to.max))
+        str_addf(text, "%lld", (long long)value);
+}
+
+/* In the largest unit of which it is a whole number. */
+static void
+default_size(size_t nbytes, struct str *text)
+{
+    int i = 0;
+
+    for (; i < 4 && nbytes && nbytes % 1024 == 0; i++)
+        nbytes /= 1024;
+    str_addf(text, "%zu%.1s", nbytes, &"\0KMGT"[i]);
+}
+
+void
+opt_default(const struct opt *o, const void *defaults, struct str *text)
+{
+    const void *at = (const char *)defaults + o->to.at;
+    double x;
+
+    switch (o->to.kind) {
+    case OPT_IS_INT:
+        default_whole(o, *(const int *)at, text);
+        break;
+    case OPT_IS_I64:
+    case OPT_IS_U64: /* none has a default beyond 2^63 */
+        default_whole(o, *(const int64_t *)at, text);
+        break;
+    case OPT_IS_F64:
+        x = *(const double *)at;
+        if (x >= o->to.low && x <= o->to.high)
+            put_real(x, text);
+        break;
+    case OPT_IS_SIZE:
+        default_size(*(const size_t *)at, text);
+        break;
+    case OPT_IS_WORD:
+    case OPT_IS_DTYPE:
+        default_word(o, *(const int *)at, text);
+        break;
+    default:
+        break;
+    }
+}

@@ -1,0 +1,63 @@
+/*
+ * The arguments of options: numbers, sizes, parts, words, and how they get to
+ * their places.
+ */
+#ifndef CORE_OPT_VALUE_H
+#define CORE_OPT_VALUE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+#include "core/str.h"
+
+/* Numbers as arguments, whole and in range, or -1 with TU_USAGE; 'name' is
+ * how the user knows the option ("--top"). */
+int opt_i64(const char *name, const char *arg, int64_t min, int64_t max,
+            int64_t *value, struct err *err);
+int opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
+            uint64_t *value, struct err *err);
+int opt_f64(const char *name, const char *arg, double min, double max,
+            double *value, struct err *err);
+
+/* opt_size() takes bytes, or K, M, G, T of them, powers of 1024: "64M". */
+int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
+             struct err *err);
+
+/* opt_shard() takes the I/N of --shard, part I of N: 0/8 .. 7/8. */
+int opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts,
+              struct err *err);
+
+/* opt_word() is the place of 'arg' in 'words', which end with NULL, or -1 with
+ * TU_USAGE and all of them in the message. */
+int opt_word(const char *name, const char *arg, const char *const *words,
+             struct err *err);
+
+/* opt_dtype() takes f32, f16 or bf16; 0, or -1 with TU_USAGE. */
+int opt_dtype(const char *name, const char *arg, enum dtype *dtype,
+              struct err *err);
+
+/* opt_choice() is the place of 'arg' among words such as "f32|f16", or -1 with
+ * TU_USAGE and all of them in the message. */
+int opt_choice(const char *name, const char *arg, const char *words,
+               struct err *err);
+
+/* The arguments of an option that may be given again.  Owner: who has the
+ * struct frees 'item'. */
+struct opt_list {
+    const char **item; /* [n], then NULL; or NULL */
+    size_t n;
+};
+
+/*
+ * opt_put() takes the argument of option 'o', which the user knows as 'name',
+ * to its place in the tool's struct: 0, or -1 with 'err' set (TU_USAGE).
+ * opt_default() appends the value that it has there, if it can have it.
+ */
+struct opt;
+int opt_put(const struct opt *o, const char *name, const char *arg, void *to,
+            struct err *err);
+void opt_default(const struct opt *o, const void *defaults, struct str *text);
+
+#endif
