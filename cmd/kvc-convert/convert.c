@@ -57,7 +57,7 @@ round_to(void *to, enum dtype dtype, const void *from, enum dtype from_type,
 struct plan {
     const struct cmd *cmd;
     struct order order;
-    struct source src;
+    struct weight_source src;
     struct kvc_header header;
     enum dtype dtype;
     struct str metadata;
@@ -146,8 +146,8 @@ no_tensor(const struct plan *p, const char *name, const struct pth_value *v,
 
 /* Is it a tensor of numbers?  EX_DATAERR says what else. */
 static int
-check_numbers(const struct plan *p, const char *name, const struct tensor *t,
-              struct err *err)
+check_numbers(const struct plan *p, const char *name,
+              const struct source_tensor *t, struct err *err)
 {
     if (t->other)
         return no_tensor(p, name, t->other, err);
@@ -159,7 +159,7 @@ check_numbers(const struct plan *p, const char *name, const struct tensor *t,
 
 /* Finds a weight; EX_DATAERR names what is not right with it. */
 static int
-find_weight(const struct plan *p, const char *name, struct tensor *t,
+find_weight(const struct plan *p, const char *name, struct source_tensor *t,
             struct err *err)
 {
     if (!source_find(&p->src, name, t) && !t->other)
@@ -180,8 +180,8 @@ find_weight(const struct plan *p, const char *name, struct tensor *t,
 }
 
 static int
-find_bias(const struct plan *p, const char *name, size_t rows, struct tensor *t,
-          bool *found, struct err *err)
+find_bias(const struct plan *p, const char *name, size_t rows,
+          struct source_tensor *t, bool *found, struct err *err)
 {
     *found = source_find(&p->src, name, t);
     if (!*found && !t->other)
@@ -198,7 +198,7 @@ find_bias(const struct plan *p, const char *name, size_t rows, struct tensor *t,
 }
 
 static int
-put_numbers(struct plan *p, const struct tensor *t, struct err *err)
+put_numbers(struct plan *p, const struct source_tensor *t, struct err *err)
 {
     size_t item = dtype_table[p->dtype].bits / 8;
 
@@ -214,7 +214,7 @@ put_numbers(struct plan *p, const struct tensor *t, struct err *err)
 }
 
 struct block {
-    struct tensor w, b;
+    struct source_tensor w, b;
     bool has_bias;
 };
 
@@ -258,7 +258,7 @@ each_block(struct plan *p,
 /* Adds the bytes of a tensor's numbers to the output; what is beyond 64 bits
  * stays there. */
 static void
-plan_tensor(struct plan *p, const struct tensor *t)
+plan_tensor(struct plan *p, const struct source_tensor *t)
 {
     size_t nbytes;
 
@@ -346,7 +346,7 @@ plan_header(struct plan *p, struct err *err)
     const struct cmd *cmd = p->cmd;
     struct kvc_header *h = &p->header;
     struct str name = { 0 };
-    struct tensor w;
+    struct source_tensor w;
     uint32_t factor = 0;
     bool known, kept; /* a .bin's header comes back, whatever it said */
     int rc;

@@ -15,7 +15,7 @@
 #include "core/err.h"
 #include "core/format/stdir.h"
 
-struct source {
+struct weight_source {
     const char *path;
     size_t nbytes;                 /* of all numbers that are stored */
     struct pth *pth;               /* one of the two */
@@ -24,7 +24,7 @@ struct source {
     const char *strip; /* what stands before names: "module."; "" */
 };
 
-struct tensor {
+struct source_tensor {
     enum dtype dtype;
     size_t n_dims;
     uint64_t shape[2]; /* the first two */
@@ -34,31 +34,35 @@ struct tensor {
     const struct stdir_tensor *st;
 };
 
-int source_open(struct source *src, const struct cmd *cmd, struct err *err);
+int source_open(struct weight_source *src, const struct cmd *cmd,
+                struct err *err);
 /* source_settle() finds where in the file names with such prefixes are, and
  * what stands before them: of what follows only source_meta() goes without.
  * -1 with 'err' set (EX_DATAERR: no dict).  strict: as the engine's script. */
-int source_settle(struct source *src, const struct order *order, bool strict,
-                  struct err *err);
-void source_close(struct source *src); /* a zeroed struct is fine */
+int source_settle(struct weight_source *src, const struct order *order,
+                  bool strict, struct err *err);
+void source_close(struct weight_source *src); /* a zeroed struct is fine */
 
-size_t source_n(const struct source *src);
+size_t source_n(const struct weight_source *src);
 /* The i-th name; valid while src is open.  "" for what source_find() cannot
  * find: no string, or one of over 1024 bytes, of which a pickle may have many
  * that are the same. */
-const char *source_name(const struct source *src, size_t i, size_t *nbytes);
+const char *source_name(const struct weight_source *src, size_t i,
+                        size_t *nbytes);
 
 /* source_find() finds PREFIX.LAYER.SLOT.KIND; false if there is none or it is
  * no tensor. */
-bool source_find(const struct source *src, const char *name, struct tensor *t);
+bool source_find(const struct weight_source *src, const char *name,
+                 struct source_tensor *t);
 /* source_want(): it will be read; all of them are named so first. */
-void source_want(const struct source *src, const struct tensor *t);
+void source_want(const struct weight_source *src,
+                 const struct source_tensor *t);
 /* n elements from 'first' on, in the file's dtype, little-endian */
-int source_read(const struct source *src, const struct tensor *t, size_t first,
-                size_t n, void *to, struct err *err);
+int source_read(const struct weight_source *src, const struct source_tensor *t,
+                size_t first, size_t n, void *to, struct err *err);
 
 /* source_meta() is a value of the safetensors __metadata__, or NULL. */
-const char *source_meta(const struct source *src, const char *key);
+const char *source_meta(const struct weight_source *src, const char *key);
 
 /* form_of() looks at a file's first bytes; FORM_AUTO: they begin none. */
 int form_of(const char *path, enum form *form, struct err *err);

@@ -14,9 +14,11 @@
  * curve_add() takes the batch that table_apply() has seen last, and changes the
  * run's y. */
 struct curve;
-int curve_open(struct curve **curve, const struct run *run, struct err *err);
-void curve_add(struct curve *curve, struct run *run, size_t n);
-int curve_commit(struct curve *curve, const struct run *run, struct err *err);
+int curve_open(struct curve **curve, const struct apply_run *run,
+               struct err *err);
+void curve_add(struct curve *curve, struct apply_run *run, size_t n);
+int curve_commit(struct curve *curve, const struct apply_run *run,
+                 struct err *err);
 void curve_close(struct curve *curve);
 
 #endif

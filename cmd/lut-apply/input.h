@@ -14,7 +14,7 @@
 #include "core/format/npy.h"
 #include "core/format/st.h"
 
-struct input {
+struct row_input {
     const char *name;
     int fd;
     bool own_fd;
@@ -31,11 +31,11 @@ struct input {
 
 /* input_open(): -1 with 'err' set; x has rows of 'width' numbers.  Owner: the
  * caller, until input_close(). */
-int input_open(struct input *in, const struct cmd *cmd, size_t width,
+int input_open(struct row_input *in, const struct cmd *cmd, size_t width,
                struct err *err);
-void input_close(struct input *in); /* a zeroed struct is fine */
+void input_close(struct row_input *in); /* a zeroed struct is fine */
 
 /* input_rows() reads up to n rows; returns how many, 0 at the end, or -1. */
-ssize_t input_rows(struct input *in, float *x, size_t n, struct err *err);
+ssize_t input_rows(struct row_input *in, float *x, size_t n, struct err *err);
 
 #endif

@@ -11,7 +11,7 @@
 #include "core/format/stdir.h"
 #include "core/model/table.h"
 
-struct layer {
+struct applied_layer {
     struct lut lut;
     struct lut_table file;
     struct stdir model;
@@ -23,7 +23,7 @@ struct layer {
 };
 
 /* layer_open(): -1 with 'err' set.  Owner: the caller, until layer_close(). */
-int layer_open(struct layer *l, const struct cmd *cmd, struct err *err);
-void layer_close(struct layer *l); /* a zeroed struct is fine */
+int layer_open(struct applied_layer *l, const struct cmd *cmd, struct err *err);
+void layer_close(struct applied_layer *l); /* a zeroed struct is fine */
 
 #endif

@@ -91,7 +91,7 @@ int
 main(int argc, char **argv)
 {
     struct cmd cmd = defaults;
-    struct run run = { 0 };
+    struct apply_run run = { 0 };
     struct opt_line line;
     struct err err;
     int rc = -1;

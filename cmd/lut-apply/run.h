@@ -15,10 +15,10 @@
 #include "core/model/table.h"
 #include "core/par.h"
 
-struct run {
+struct apply_run {
     const struct cmd *cmd;
-    struct layer layer;
-    struct input input;
+    struct applied_layer layer;
+    struct row_input input;
     struct par *par;
     struct gemm *gemm;
     struct table_work *work;
@@ -30,11 +30,11 @@ struct run {
 
 /* run_open() opens table, layer and input, and takes the batch's memory: -1
  * with 'err' set.  Owner: the caller, until run_close(). */
-int run_open(struct run *run, const struct cmd *cmd, struct err *err);
-void run_close(struct run *run);
+int run_open(struct apply_run *run, const struct cmd *cmd, struct err *err);
+void run_close(struct apply_run *run);
 
 /* The modes: 0, a status, or -1 with 'err' set. */
-typedef int mode_main(struct run *run, struct err *err);
+typedef int mode_main(struct apply_run *run, struct err *err);
 mode_main apply_main, report_main, bench_main;
 
 #endif

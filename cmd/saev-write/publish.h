@@ -11,7 +11,7 @@
 
 /* publish() takes the last steps of a run, finish() those of shards that were
  * written before, by it or by others; -1 with 'err' set. */
-int publish(struct run *run, bool shared, struct err *err);
-int finish(struct run *run, struct err *err);
+int publish(struct write_run *run, bool shared, struct err *err);
+int finish(struct write_run *run, struct err *err);
 
 #endif

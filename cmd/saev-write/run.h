@@ -25,7 +25,7 @@ struct shard_sum {
     size_t nbytes;
 };
 
-struct run {
+struct write_run {
     const struct cmd *cmd;
     struct saev saev;
     char hash[SAEV_HASH_MAX]; /* "" until the images are counted */
@@ -37,7 +37,7 @@ struct run {
     struct outdir *dir;
     bool all_there; /* in dir, written or compared */
     size_t counted; /* images there, of a run that was counted to its end */
-    struct input in;
+    struct float_input in;
     size_t begin, end;      /* shards of this run; end SIZE_MAX: counted */
     size_t n_kept;          /* shards found complete */
     size_t *made, n_made;   /* [n_made], shards written */
@@ -52,26 +52,28 @@ struct run {
  * run_load() begins with the metadata of -m and the command line.  Owner: the
  * caller, until run_free().
  */
-int run_name(struct run *run, struct err *err); /* hash, path */
-int run_load(struct run *run, const struct cmd *cmd, struct err *err);
-void run_free(struct run *run);                   /* a zeroed struct is fine */
-int run_part(struct run *run, struct err *err);   /* begin, end */
-int run_exists(struct run *run, struct err *err); /* 1: is there, and right */
+int run_name(struct write_run *run, struct err *err); /* hash, path */
+int run_load(struct write_run *run, const struct cmd *cmd, struct err *err);
+void run_free(struct write_run *run); /* a zeroed struct is fine */
+int run_part(struct write_run *run, struct err *err); /* begin, end */
+int run_exists(struct write_run *run,
+               struct err *err); /* 1: is there, and right */
 
 /* run_late(): a run failed with 'err'.  Was it for another that published the
  * same dump meanwhile?  Then 0 with --if-missing, once HASH is known, else -1
  * and EX_CANTCREAT. */
-int run_late(struct run *run, bool shared, struct err *err);
-int run_stage(struct run *run, bool shared, struct err *err); /* dir */
-int run_buffers(struct run *run, struct err *err);            /* buf, old */
+int run_late(struct write_run *run, bool shared, struct err *err);
+int run_stage(struct write_run *run, bool shared, struct err *err); /* dir */
+int run_buffers(struct write_run *run, struct err *err); /* buf, old */
 
 /* The folder of a run that was stopped, or of parts: is there one?  Once the
  * dump is published it is waste. */
-bool run_part_exists(const struct run *run);
-void run_drop_part(const struct run *run);
+bool run_part_exists(const struct write_run *run);
+void run_drop_part(const struct write_run *run);
 
 /* run_images(): what the run still lacks; n is SIZE_MAX where nobody knows. */
-int run_images(struct run *run, size_t *first, size_t *n, struct err *err);
-int run_stream(struct run *run, struct err *err); /* all the rest */
+int run_images(struct write_run *run, size_t *first, size_t *n,
+               struct err *err);
+int run_stream(struct write_run *run, struct err *err); /* all the rest */
 
 #endif

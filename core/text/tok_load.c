@@ -61,7 +61,7 @@ add_token(struct tok *tok, const struct str *key, int64_t id, size_t *cap,
 }
 
 static int
-load_vocab(struct tok *tok, struct scan scan, struct err *err)
+load_vocab(struct tok *tok, struct json_scan scan, struct err *err)
 {
     struct str key = { 0 };
     size_t cap = 0;
@@ -87,7 +87,8 @@ load_vocab(struct tok *tok, struct scan scan, struct err *err)
 
 /* "left right" or ["left","right"]: *n is left's length in 'both'. */
 static bool
-scan_pair(struct scan *scan, struct str *both, struct str *right, size_t *n)
+scan_pair(struct json_scan *scan, struct str *both, struct str *right,
+          size_t *n)
 {
     char *space;
 
@@ -109,7 +110,7 @@ scan_pair(struct scan *scan, struct str *both, struct str *right, size_t *n)
 }
 
 static bool
-is_comment(struct scan scan)
+is_comment(struct json_scan scan)
 {
     static const char start[] = "\"#version";
 
@@ -133,13 +134,13 @@ add_merge(struct tok *tok, const struct str *both, size_t n, size_t rank,
                                    : "gives a token that vocab lacks",
                        err);
     mergemap_put(&tok->merges,
-                 (struct merge){ (uint64_t)left << 32 | (uint32_t)right,
-                                 (uint32_t)rank, id });
+                 (struct bpe_merge){ (uint64_t)left << 32 | (uint32_t)right,
+                                     (uint32_t)rank, id });
     return 0;
 }
 
 static int
-load_merges(struct tok *tok, struct scan scan, struct err *err)
+load_merges(struct tok *tok, struct json_scan scan, struct err *err)
 {
     struct str both = { 0 }, right = { 0 };
     size_t rank = 0, n;
@@ -182,8 +183,8 @@ static int
 load_tables(struct tok *tok, const struct hot *hot, const char *end,
             struct err *err)
 {
-    struct scan vocab = { hot->vocab, end }, merges = { hot->merges, end };
-    struct scan after;
+    struct json_scan vocab = { hot->vocab, end }, merges = { hot->merges, end };
+    struct json_scan after;
     size_t n;
 
     if (!hot->vocab || !hot->merges)

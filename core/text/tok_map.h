@@ -36,7 +36,7 @@ void strmap_free(struct strmap *map);
 
 #define NO_RANK UINT32_MAX
 
-struct merge {
+struct bpe_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX: empty */
     uint32_t rank; /* lower is merged first; NO_RANK: not a pair */
     int32_t id;
@@ -44,16 +44,16 @@ struct merge {
 
 struct mergemap {
     const struct hash_key *key;
-    struct merge *slot;
+    struct bpe_merge *slot;
     size_t n_slots;
 };
 
 /* mergemap_init() makes room for n merges; mergemap_get() is the merge of a
  * pair, with rank NO_RANK where there is none. */
 void mergemap_init(struct mergemap *map, const struct hash_key *key, size_t n);
-void mergemap_put(struct mergemap *map, struct merge merge);
-struct merge mergemap_get(const struct mergemap *map, int32_t left,
-                          int32_t right);
+void mergemap_put(struct mergemap *map, struct bpe_merge merge);
+struct bpe_merge mergemap_get(const struct mergemap *map, int32_t left,
+                              int32_t right);
 void mergemap_free(struct mergemap *map);
 
 #endif

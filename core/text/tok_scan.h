@@ -17,14 +17,14 @@ struct hot {
 };
 
 /* A reader of JSON text; every function is false at what is not JSON. */
-struct scan {
+struct json_scan {
     const char *p, *end;
 };
 
-bool scan_skip(struct scan *scan);                  /* one value of any kind */
-bool scan_string(struct scan *scan, struct str *s); /* sets s, decoded */
-bool scan_int(struct scan *scan, int64_t *v);
-bool scan_char(struct scan *scan, char c); /* after white space */
+bool scan_skip(struct json_scan *scan); /* one value of any kind */
+bool scan_string(struct json_scan *scan, struct str *s); /* sets s, decoded */
+bool scan_int(struct json_scan *scan, int64_t *v);
+bool scan_char(struct json_scan *scan, char c); /* after white space */
 
 /* scan_hot() finds both in a file's text; str_free(&hot->slim) afterwards. */
 bool scan_hot(const char *json, size_t nbytes, struct hot *hot);

@@ -8,7 +8,7 @@ static void
 try(const char *path, int dtype)
 {
     struct cmd cmd = { .input = path, .x_dtype = dtype, .batch = 4 };
-    struct input in = { 0 };
+    struct row_input in = { 0 };
     struct err err = { 0 };
     uint64_t rows = 0;
     float x[4 * 3];
