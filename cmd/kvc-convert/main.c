@@ -4,11 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/kvc-convert/kvc.h"
+#include "cmd/kvc-convert/cmd.h"
+#include "cmd/kvc-convert/order.h"
 #include "cmd/kvc-convert/pickle.h"
-#include "core/map.h"
+#include "cmd/kvc-convert/source.h"
 #include "core/mem.h"
-#include "core/opt.h"
 #include "core/sig.h"
 #include "core/tool.h"
 

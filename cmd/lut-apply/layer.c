@@ -1,9 +1,10 @@
 /* A layer's table, its own weights from the model, its compensation. */
+#include "cmd/lut-apply/layer.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
@@ -11,7 +12,7 @@
 #include "core/model/names.h"
 
 static void
-bind_table(struct layer *l)
+bind_table(struct applied_layer *l)
 {
     const struct lut_table *f = &l->file;
     const struct lut_layer *meta = f->layer;
@@ -34,7 +35,7 @@ bind_table(struct layer *l)
 }
 
 static int
-bad_shape(const struct layer *l, const char *name, struct err *err)
+bad_shape(const struct applied_layer *l, const char *name, struct err *err)
 {
     return err_set(err, EX_DATAERR,
                    "%s: the weights of %s do not fit %s (expected %zu outputs "
@@ -44,7 +45,8 @@ bad_shape(const struct layer *l, const char *name, struct err *err)
 }
 
 static int
-bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
+bind_part(struct applied_layer *l, const char *name, size_t *out,
+          struct err *err)
 {
     const struct stdir_tensor *w = names_tensor(&l->model, name, "weight");
     const struct stdir_tensor *b = names_tensor(&l->model, name, "bias");
@@ -71,7 +73,7 @@ bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
 
 /* A model whose own weights are fused has them by that name. */
 static size_t
-parts_of(const struct layer *l, char *parts[LUT_MAX_PARTS])
+parts_of(const struct applied_layer *l, char *parts[LUT_MAX_PARTS])
 {
     const char *name = l->file.layer->name;
 
@@ -82,7 +84,7 @@ parts_of(const struct layer *l, char *parts[LUT_MAX_PARTS])
 }
 
 static int
-bind_model(struct layer *l, const char *path, struct err *err)
+bind_model(struct applied_layer *l, const char *path, struct err *err)
 {
     char *parts[LUT_MAX_PARTS];
     size_t n, out = 0;
@@ -106,7 +108,8 @@ bind_model(struct layer *l, const char *path, struct err *err)
 
 /* The threshold that --tau, 1 without it, is times of. */
 static int
-settle_threshold(struct layer *l, const struct cmd *cmd, struct err *err)
+settle_threshold(struct applied_layer *l, const struct cmd *cmd,
+                 struct err *err)
 {
     double tau = isnan(cmd->tau) ? 1 : cmd->tau;
 
@@ -121,7 +124,7 @@ settle_threshold(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 static int
-settle_fix(struct layer *l, const struct cmd *cmd, struct err *err)
+settle_fix(struct applied_layer *l, const struct cmd *cmd, struct err *err)
 {
     struct table_fix *fix = &l->fix;
 
@@ -153,7 +156,7 @@ settle_fix(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 int
-layer_open(struct layer *l, const struct cmd *cmd, struct err *err)
+layer_open(struct applied_layer *l, const struct cmd *cmd, struct err *err)
 {
     const struct lut_layer *meta;
 
@@ -179,7 +182,7 @@ layer_open(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 void
-layer_close(struct layer *l)
+layer_close(struct applied_layer *l)
 {
     table_unturn(&l->table);
     free(l->norms);

@@ -238,8 +238,8 @@ parse(struct cmd *cmd, int argc, char **argv)
 
 struct run {
     const struct cmd *cmd;
-    struct model model;
-    struct plan plan;
+    struct target_model model;
+    struct table_plan plan;
     struct threads threads;
     struct gemm *gemm;
     struct progress progress;
@@ -273,19 +273,19 @@ make_folder(const char *path, struct err *err)
 
 /* Of its products. */
 static uint64_t
-operations(const struct job *job)
+operations(const struct layer_job *job)
 {
     return 2 * (uint64_t)job->sae->n * job->target->in * job->target->out;
 }
 
 static double
-gflop(const struct job *job)
+gflop(const struct layer_job *job)
 {
     return 1e-9 * (double)operations(job);
 }
 
 static void
-say(const struct job *job, const char *what)
+say(const struct layer_job *job, const char *what)
 {
     char size[16];
 
@@ -296,7 +296,7 @@ say(const struct job *job, const char *what)
 
 /* 1 where another run with --resume has made the same file meanwhile. */
 static int
-make_file(struct run *run, struct job *job, struct err *err)
+make_file(struct run *run, struct layer_job *job, struct err *err)
 {
     struct tiles tiles;
     struct err other;
@@ -316,7 +316,7 @@ make_file(struct run *run, struct job *job, struct err *err)
 }
 
 static int
-make(struct run *run, struct job *job, struct err *err)
+make(struct run *run, struct layer_job *job, struct err *err)
 {
     int there = job_is_there(job, &run->threads, err), rc = 0;
     uint64_t before = run->done;
@@ -349,7 +349,7 @@ put_header(void)
 
 /* --dry-run: a line of the table. */
 static int
-estimate(struct run *run, struct job *job, struct err *err)
+estimate(struct run *run, struct layer_job *job, struct err *err)
 {
     struct tiles tiles;
 
@@ -373,13 +373,13 @@ estimate(struct run *run, struct job *job, struct err *err)
 
 /* One layer: its weights and its SAE are open while 'each' runs. */
 static int
-with_layer(struct run *run, const struct work *work,
-           int (*each)(struct run *run, struct job *job, struct err *err),
+with_layer(struct run *run, const struct planned_table *work,
+           int (*each)(struct run *run, struct layer_job *job, struct err *err),
            struct err *err)
 {
-    struct target target;
+    struct target_layer target;
     struct sae sae;
-    struct job job = {
+    struct layer_job job = {
         .cmd = run->cmd, .model = &run->model, .target = &target, .sae = &sae
     };
     int rc;
@@ -402,7 +402,7 @@ with_layer(struct run *run, const struct work *work,
 
 static int
 all_layers(struct run *run,
-           int (*each)(struct run *run, struct job *job, struct err *err),
+           int (*each)(struct run *run, struct layer_job *job, struct err *err),
            struct err *err)
 {
     for (size_t i = 0; i < run->plan.n; i++)
@@ -426,7 +426,7 @@ estimate_all(struct run *run, struct err *err)
 
 /* Before the first product: is everything there, does it fit? */
 static int
-look(struct run *run, struct job *job, struct err *err)
+look(struct run *run, struct layer_job *job, struct err *err)
 {
     (void)err;
     if (job->sae->unsure)

@@ -134,7 +134,7 @@ parse_layer(struct cmd *cmd, const char *arg, struct err *err)
 
 /* "A-B" or "A": whole numbers, A <= B. */
 static int
-parse_range(const char *name, const char *arg, struct range *range,
+parse_range(const char *name, const char *arg, struct index_range *range,
             struct err *err)
 {
     if (range_parse(range, arg, strlen(arg)) == 0)

@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/cmd.h"
+#include "cmd/saev-write/input.h"
+#include "cmd/saev-write/publish.h"
+#include "cmd/saev-write/run.h"
 #include "core/clock.h"
 #include "core/mem.h"
-#include "core/opt.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -188,7 +190,7 @@ parse(struct cmd *cmd, int argc, char **argv)
 }
 
 static int
-print_hash(struct run *run, struct err *err)
+print_hash(struct write_run *run, struct err *err)
 {
     if (!run->saev.n_imgs_known)
         return err_set(err, EX_DATAERR,
@@ -203,7 +205,7 @@ print_hash(struct run *run, struct err *err)
 }
 
 static int
-print_images(struct run *run, struct err *err)
+print_images(struct write_run *run, struct err *err)
 {
     size_t first, n;
 
@@ -218,7 +220,7 @@ print_images(struct run *run, struct err *err)
 
 /* -v: "HASH: 2 shards written, 5 kept, ...". */
 static void
-say_done(const struct run *run, double seconds)
+say_done(const struct write_run *run, double seconds)
 {
     char size[16], rate[16];
     uint64_t n = run->in.n_taken;
@@ -233,7 +235,7 @@ say_done(const struct run *run, double seconds)
 
 /* The stream comes first: a pipe's other end writes META before it. */
 static int
-write_stream(struct run *run, const struct cmd *cmd, struct err *err)
+write_stream(struct write_run *run, const struct cmd *cmd, struct err *err)
 {
     int there = 0;
 
@@ -248,7 +250,7 @@ write_stream(struct run *run, const struct cmd *cmd, struct err *err)
 }
 
 static int
-write_finish(struct run *run, const struct cmd *cmd, struct err *err)
+write_finish(struct write_run *run, const struct cmd *cmd, struct err *err)
 {
     int there;
 
@@ -259,7 +261,7 @@ write_finish(struct run *run, const struct cmd *cmd, struct err *err)
 }
 
 static int
-run_mode(struct run *run, const struct cmd *cmd, enum mode mode,
+run_mode(struct write_run *run, const struct cmd *cmd, enum mode mode,
          struct err *err)
 {
     double started = clock_s();
@@ -285,7 +287,7 @@ int
 main(int argc, char **argv)
 {
     struct cmd cmd = { .input_path = "-", .dtype = DT_F32 };
-    struct run run = { 0 };
+    struct write_run run = { 0 };
     struct err err = { 0 };
     enum mode mode;
     int rc;

@@ -25,7 +25,7 @@
  * The elements that a slice takes are gathered, as they are in the file, into
  * a buffer, which is converted and written whenever it is full.
  */
-struct gather {
+struct slice_copy {
     struct cmd *cmd;
     struct view v;
     const uint8_t *mapped; /* the tensor; NULL: runs are long, and read */
@@ -50,7 +50,7 @@ to_f32(enum dtype dtype, const uint8_t *p, double wide)
 }
 
 static int
-write_as(struct gather *g, const uint8_t *from, const double *x, size_t n,
+write_as(struct slice_copy *g, const uint8_t *from, const double *x, size_t n,
          struct err *err)
 {
     bool f32 = g->cmd->dtype == DT_F32;
@@ -101,7 +101,7 @@ put_brackets(struct str *to, const struct slice *s, uint64_t i, char bracket)
 }
 
 static int
-put_json_numbers(struct gather *g, const uint8_t *from, const double *x,
+put_json_numbers(struct slice_copy *g, const uint8_t *from, const double *x,
                  size_t n, struct err *err)
 {
     struct str *to = &g->cmd->text;
@@ -117,7 +117,7 @@ put_json_numbers(struct gather *g, const uint8_t *from, const double *x,
 }
 
 static int
-flush(struct gather *g, struct err *err)
+flush(struct slice_copy *g, struct err *err)
 {
     size_t n = g->n / (g->size ? g->size : 1);
     int rc = 0;
@@ -142,7 +142,7 @@ flush(struct gather *g, struct err *err)
 
 /* Before a run at 'at' is copied: what the map holds stays small. */
 static void
-give_back(struct gather *g, size_t at)
+give_back(struct slice_copy *g, size_t at)
 {
     size_t step = at > g->last ? at - g->last : g->last - at;
 
@@ -156,7 +156,7 @@ give_back(struct gather *g, size_t at)
 
 /* 'nbytes' of the tensor from byte 'at' on. */
 static int
-take_run(struct gather *g, size_t at, size_t nbytes, struct err *err)
+take_run(struct slice_copy *g, size_t at, size_t nbytes, struct err *err)
 {
     if (g->mapped)
         give_back(g, at);
@@ -198,7 +198,7 @@ split_runs(const struct slice *s, const uint64_t *shape, uint64_t *run)
 }
 
 static int
-take_slice(struct gather *g, const struct slice *s, uint64_t run,
+take_slice(struct slice_copy *g, const struct slice *s, uint64_t run,
            size_t n_outer, struct err *err)
 {
     uint64_t *i = xcalloc(n_outer, sizeof(*i));
@@ -309,8 +309,8 @@ check_form(const struct cmd *cmd, const struct st_tensor *t, struct err *err)
 }
 
 static int
-open_gather(struct gather *g, struct stdir *dir, const struct stdir_tensor *t,
-            size_t run_nbytes, struct err *err)
+open_gather(struct slice_copy *g, struct stdir *dir,
+            const struct stdir_tensor *t, size_t run_nbytes, struct err *err)
 {
     bool whole_bytes = dtype_table[t->t->dtype].bits >= 8;
 
@@ -335,7 +335,7 @@ static int
 cat_tensor(struct cmd *cmd, struct stdir *dir, const struct stdir_tensor *t,
            struct err *err)
 {
-    struct gather g = { .cmd = cmd, .v = view_of(t) };
+    struct slice_copy g = { .cmd = cmd, .v = view_of(t) };
     struct slice s = { 0 };
     uint64_t run;
     size_t n_outer;
