@@ -15,6 +15,7 @@
 #include "core/err.h"
 #include "core/format/kvc.h"
 #include "core/format/stdir.h"
+#include "core/opt_value.h"
 #include "core/out.h"
 
 #define MAX_PREFIXES 16
@@ -39,9 +40,8 @@ struct cmd {
     int dtype; /* of the .bin; -1: not given */
     int64_t factor, min_seq_len, num_heads, head_dim; /* -1: not given */
     const char *prefix_order, *slot_order;            /* as typed, or NULL */
-    const char **allowed; /* --allow, the last NULL; or NULL */
-    size_t n_allowed;
-    bool strict, allow_views, provenance, if_missing, json, verbose, quiet;
+    struct opt_list allowed;                          /* --allow */
+    bool strict, allow_views, provenance, if_missing, json, verbose;
     int out_flags;  /* OUT_FORCE or 0 */
     int64_t layers; /* --layers; 0: not known */
     char **args;
@@ -107,9 +107,10 @@ void round_to(void *to, enum dtype dtype, const void *from,
 
 int convert(const struct cmd *cmd, struct err *err); /* to .bin */
 int back(const struct cmd *cmd, struct err *err);    /* to safetensors */
-int info(const struct cmd *cmd, struct err *err);
-int check(const struct cmd *cmd, struct err *err);
-int diff(const struct cmd *cmd, struct err *err);
+
+/* The modes. */
+typedef int mode_main(const struct cmd *cmd, struct err *err);
+mode_main convert_main, info, check, diff;
 
 /* form_of() looks at a file's first bytes; FORM_AUTO: they begin none. */
 int form_of(const char *path, enum form *form, struct err *err);
