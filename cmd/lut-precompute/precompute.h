@@ -305,4 +305,9 @@ int index_folder(const char *dir, bool prune, struct err *err);
  * one of routed experts, or a damaged one, is refused. */
 int index_check(const char *dir, struct err *err);
 
+/* run.c: run_all() makes all tables of the command line, or prints what
+ * --dry-run does: 0, TU_NEGATIVE where --verify finds a difference, or -1 with
+ * 'err' set. */
+int run_all(const struct cmd *cmd, struct err *err);
+
 #endif
