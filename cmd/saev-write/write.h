@@ -141,4 +141,10 @@ void shard_set_sum(struct run *run, size_t shard, size_t nbytes,
 int publish(struct run *run, bool shared, struct err *err);
 int finish(struct run *run, struct err *err); /* of shards written before */
 
+/* mode.c: run_mode() does what the command line asks for, and prints its
+ * answer: 0, or -1 with 'err' set. */
+enum mode { STREAM, HASH, IMAGES, FINISH };
+int run_mode(struct run *run, const struct cmd *cmd, enum mode mode,
+             struct err *err);
+
 #endif
