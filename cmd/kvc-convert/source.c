@@ -169,7 +169,7 @@ source_open(struct weight_source *src, const struct cmd *cmd, struct err *err)
         return -1;
     if (form == FORM_SAFETENSORS)
         return open_safetensors(src, err);
-    if (pth_open(&src->pth, cmd->input, cmd->allowed, err) < 0)
+    if (pth_open(&src->pth, cmd->input, cmd->allowed.item, err) < 0)
         return -1;
     src->nbytes = pth_nbytes(src->pth);
     return 0;
