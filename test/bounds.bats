@@ -371,6 +371,7 @@ END
 elsewhere="npy test/unit/npy.c 65537 bytes (expected at most 65536)
 npy test/st-inspect-bytes.bats as long a header as is read
 nesting test/unit/pyjson.c nested 65 levels deep
+nesting test/unit/st.c 128 levels of arrays are read
 patterns test/unit/peft.c takes more than 1057280 steps for 34 bytes
 patterns test/unit/tok-refuse.c takes more than 6168576 steps for 20000 bytes
 growth test/unit/tok-bounds.c makes a text of 1 byte longer
