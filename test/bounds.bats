@@ -323,6 +323,35 @@ END
     [[ $output == "lut-precompute: model.layers.0.mlp.up_proj: the table of 65536 latents x 318 outputs has "*" bytes (expected at most 64 times the 262780 of what it is made of)" ]]
 }
 
+@test "bounds: table: no two layers have one file, nor links to it" {
+    local cases='gate_proj:a down_proj:a gate_proj:hard down_proj:soft gate_proj:copy'
+    mkdir t
+    wide
+    # two latents of one input and one output
+    stf t/a encoder_weight=BF16:2,1 encoder_bias=BF16:2 decoder_weight=BF16:2,1 decoder_bias=BF16:1 \
+        precomputed_products=BF16:2,1 bias_product=BF16:1
+    cp t/a t/copy
+    ln t/a t/hard
+    ln -s a t/soft
+    for other in $cases; do
+        py - "${other%:*}" "${other#*:}" >t/metadata.json <<'END'
+import json, sys
+what = dict(input_dim=1, output_dim=1, num_basis=2, k_active=1, encoder=dict(input_centering=False))
+print(json.dumps(dict(version="1.0", layers={
+    "model.layers.0.mlp.up_proj": dict(what, file="a"),
+    "model.layers.0.mlp." + sys.argv[1]: dict(what, file=sys.argv[2])})))
+END
+        for tool in 'hf-infer -q m --ids 1 --top 1 --lut t' 'lut-apply --raw --x-dtype f32 t model.layers.0.mlp.up_proj'; do
+            run $tool <<<abc
+            if [ $other = gate_proj:copy ]; then
+                [ "$status" = 0 ]
+            else
+                [[ $status == 65 && $output == *": t/metadata.json: "*" of model.layers.0.mlp."*" are one file (expected one for each layer)" ]]
+            fi
+        done
+    done
+}
+
 @test "bounds: dump: room is reserved for what a file has, not for what metadata promise" {
     dump n_imgs=10**6 max_patches_per_shard=10**6
     head -c 4000 /dev/zero >few
