@@ -1,4 +1,4 @@
-/* What the command line asks for: a stream, a hash, ranges of images, an end. */
+/* What the command line asks for: a stream, a hash, images, an end. */
 #ifndef SAEV_WRITE_MODE_H
 #define SAEV_WRITE_MODE_H
 
