@@ -9,7 +9,7 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
-#include "core/str.h"
+#include "core/model/names.h"
 
 static void
 bind_table(struct applied_layer *l)
@@ -34,21 +34,6 @@ bind_table(struct applied_layer *l)
     };
 }
 
-/* A tensor of the model by its name, with or without "model." before it. */
-static const struct stdir_tensor *
-find(const struct stdir *model, const char *name, const char *suffix)
-{
-    struct str s = { 0 };
-    const struct stdir_tensor *t;
-
-    str_addf(&s, "%s%s", name, suffix);
-    t = stdir_find(model, s.s);
-    if (!t)
-        t = stdir_find(model, s.s + strlen("model."));
-    str_free(&s);
-    return t;
-}
-
 static int
 bad_shape(const struct applied_layer *l, const char *name, struct err *err)
 {
@@ -63,8 +48,8 @@ static int
 bind_part(struct applied_layer *l, const char *name, size_t *out,
           struct err *err)
 {
-    const struct stdir_tensor *w = find(&l->model, name, ".weight");
-    const struct stdir_tensor *b = find(&l->model, name, ".bias");
+    const struct stdir_tensor *w = names_tensor(&l->model, name, "weight");
+    const struct stdir_tensor *b = names_tensor(&l->model, name, "bias");
     struct table_part *part = &l->table.part[l->table.n_parts++];
 
     if (!w)
@@ -92,7 +77,7 @@ parts_of(const struct applied_layer *l, char *parts[LUT_MAX_PARTS])
 {
     const char *name = l->file.layer->name;
 
-    if (!find(&l->model, name, ".weight"))
+    if (!names_tensor(&l->model, name, "weight"))
         return lut_parts(name, parts);
     parts[0] = xstrdup(name);
     return 1;

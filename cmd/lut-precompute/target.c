@@ -8,6 +8,8 @@
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/model/names.h"
+#include "core/str.h"
 
 #define MAX_LAYERS 4096
 
@@ -96,21 +98,6 @@ model_close(struct target_model *m)
     *m = (struct target_model){ 0 };
 }
 
-/* A tensor NAME.WORD, or that without "model." before it. */
-static const struct stdir_tensor *
-find(const struct target_model *m, const char *name, const char *word)
-{
-    const struct stdir_tensor *x;
-    struct str full = { 0 };
-
-    str_addf(&full, "%s.%s", name, word);
-    x = stdir_find(&m->dir, full.s);
-    if (!x)
-        x = stdir_find(&m->dir, full.s + strlen("model."));
-    str_free(&full);
-    return x;
-}
-
 /* A tensor as a matrix of 'n_dims' dims: 1; 0 if there is none. */
 static int
 take(struct matrix *to, const struct target_model *m, const char *name,
@@ -119,7 +106,7 @@ take(struct matrix *to, const struct target_model *m, const char *name,
     const struct st_want want = { .n_dims = n_dims,
                                   .shape = { ST_OPEN, ST_OPEN },
                                   .open = "outputs, inputs" };
-    const struct stdir_tensor *x = find(m, name, word);
+    const struct stdir_tensor *x = names_tensor(&m->dir, name, word);
 
     if (!x)
         return 0;

@@ -21,7 +21,7 @@ struct results {
 
 /* A batch that has more than gradients must be the forward's. */
 static int
-check_batch(const struct run *run, const struct cache *c, struct err *err)
+check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
 {
     const struct batch *b = &run->batch, *was = &c->batch;
     size_t n = was->qlen * was->top_k;
@@ -50,7 +50,7 @@ check_batch(const struct run *run, const struct cache *c, struct err *err)
 }
 
 static int
-push(struct run *run, const struct cache *c, struct err *err)
+push(struct sft_run *run, const struct cache *c, struct err *err)
 {
     struct moe_cache top = { batch_of(&c->batch), c->n_rows, c->gate, c->up };
 
@@ -58,7 +58,7 @@ push(struct run *run, const struct cache *c, struct err *err)
 }
 
 static int
-alloc(struct results *r, const struct run *run, struct err *err)
+alloc(struct results *r, const struct sft_run *run, struct err *err)
 {
     const struct moe_config *config = moe_config(run->moe);
     size_t item = run->cmd->grads == DT_F32 ? 4 : 2;
@@ -90,7 +90,7 @@ results_free(struct results *r)
 }
 
 static int
-add_all(struct stw *w, struct results *r, const struct run *run,
+add_all(struct stw *w, struct results *r, const struct sft_run *run,
         struct err *err)
 {
     const struct moe_config *config = moe_config(run->moe);
@@ -115,7 +115,7 @@ add_all(struct stw *w, struct results *r, const struct run *run,
 }
 
 static int
-put_all(struct stw *w, const struct results *r, const struct run *run,
+put_all(struct stw *w, const struct results *r, const struct sft_run *run,
         struct err *err)
 {
     const struct moe_config *config = moe_config(run->moe);
@@ -140,7 +140,7 @@ put_all(struct stw *w, const struct results *r, const struct run *run,
 }
 
 static int
-write_results(struct results *r, const struct run *run, struct err *err)
+write_results(struct results *r, const struct sft_run *run, struct err *err)
 {
     struct stw *w = stw_new();
     int rc = -1;
@@ -154,7 +154,7 @@ write_results(struct results *r, const struct run *run, struct err *err)
 }
 
 static int
-backward(struct run *run, struct err *err)
+backward(struct sft_run *run, struct err *err)
 {
     struct results r = { 0 };
     int rc = -1;
@@ -169,7 +169,7 @@ backward(struct run *run, struct err *err)
 int
 backward_main(const struct cmd *cmd, struct err *err)
 {
-    struct run run = { 0 };
+    struct sft_run run = { 0 };
     struct cache c = { 0 };
     int rc = -1;
 

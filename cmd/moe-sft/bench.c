@@ -27,7 +27,7 @@ struct bench {
     const struct cmd *cmd;
     struct moe_config config;
     struct base base;
-    struct adapter adapter;
+    struct expert_adapter adapter;
     struct batch batch;
     uint16_t *weights; /* of all experts */
     size_t n_weights;

@@ -26,7 +26,7 @@ static const char *const keys[N_DIGESTS] = { "base", "lora", "routing",
 /* ---- digests ---- */
 
 static void
-digest_base(const struct run *run, char hex[HASH_MAX_HEX])
+digest_base(const struct sft_run *run, char hex[HASH_MAX_HEX])
 {
     struct hash *h = hash_new(HASH_XXH3);
 
@@ -36,7 +36,7 @@ digest_base(const struct run *run, char hex[HASH_MAX_HEX])
 }
 
 static void
-digest_lora(const struct run *run, char hex[HASH_MAX_HEX])
+digest_lora(const struct sft_run *run, char hex[HASH_MAX_HEX])
 {
     struct hash *h = hash_new(HASH_XXH3);
 
@@ -84,7 +84,7 @@ struct handles {
 };
 
 static int
-add_all(struct stw *w, struct handles *h, const struct run *run,
+add_all(struct stw *w, struct handles *h, const struct sft_run *run,
         const struct moe_cache *top, struct err *err)
 {
     const struct batch *b = &run->batch;
@@ -104,7 +104,7 @@ add_all(struct stw *w, struct handles *h, const struct run *run,
 }
 
 static void
-put_meta(struct stw *w, const struct run *run, const struct moe_cache *top)
+put_meta(struct stw *w, const struct sft_run *run, const struct moe_cache *top)
 {
     char hex[N_DIGESTS][HASH_MAX_HEX];
 
@@ -121,7 +121,7 @@ put_meta(struct stw *w, const struct run *run, const struct moe_cache *top)
 }
 
 static int
-put_all(struct stw *w, const struct handles *h, const struct run *run,
+put_all(struct stw *w, const struct handles *h, const struct sft_run *run,
         const struct moe_cache *top, struct err *err)
 {
     const struct batch *b = &run->batch;
@@ -137,7 +137,7 @@ put_all(struct stw *w, const struct handles *h, const struct run *run,
 }
 
 struct stw *
-cache_write(const struct run *run, const char *path, struct err *err)
+cache_write(const struct sft_run *run, const char *path, struct err *err)
 {
     struct stw *w = stw_new();
     struct moe_cache top;
@@ -205,8 +205,8 @@ take_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
 
 /* What the file says of what it depends on, and what that is. */
 static int
-check_digests(const struct cache *c, const struct run *run, const struct st *st,
-              struct err *err)
+check_digests(const struct cache *c, const struct sft_run *run,
+              const struct st *st, struct err *err)
 {
     static const char *const what[] = { "other base weights",
                                         "another adapter" };
@@ -244,8 +244,8 @@ cache_rows(const struct batch *b, size_t n_experts)
 }
 
 static int
-read_all(struct cache *c, const struct run *run, const struct st *st, int mode,
-         struct err *err)
+read_all(struct cache *c, const struct sft_run *run, const struct st *st,
+         int mode, struct err *err)
 {
     size_t inter = run->base.intermediate;
 
@@ -261,8 +261,8 @@ read_all(struct cache *c, const struct run *run, const struct st *st, int mode,
 }
 
 int
-cache_open(struct cache *c, const struct run *run, const char *path, int mode,
-           struct err *err)
+cache_open(struct cache *c, const struct sft_run *run, const char *path,
+           int mode, struct err *err)
 {
     struct st st;
     int rc = -1;

@@ -17,7 +17,7 @@
  * the caller commits it, or NULL with 'err' set.
  */
 #define CACHE_VERSION_KEY "moe_sft_cache" /* of __metadata__ */
-struct stw *cache_write(const struct run *run, const char *path,
+struct stw *cache_write(const struct sft_run *run, const char *path,
                         struct err *err);
 
 /*
@@ -31,7 +31,7 @@ struct cache {
     size_t n_rows;
     uint16_t *gate, *up; /* [n_rows, intermediate] */
 };
-int cache_open(struct cache *c, const struct run *run, const char *path,
+int cache_open(struct cache *c, const struct sft_run *run, const char *path,
                int mode, struct err *err);
 void cache_close(struct cache *c); /* a zeroed struct is fine */
 

@@ -33,7 +33,7 @@ struct check {
     const struct cmd *cmd;
     struct par *par;
     struct base base;
-    struct adapter adapter;
+    struct expert_adapter adapter;
     struct batch batch;
     struct moe_config config;
     struct moe *moe;

@@ -16,7 +16,7 @@
 
 /* The batch, with the model's routing if it has none. */
 static int
-open_batch(struct run *run, struct err *err)
+open_batch(struct sft_run *run, struct err *err)
 {
     struct gemm *gemm;
     struct par *par;
@@ -38,7 +38,7 @@ open_batch(struct run *run, struct err *err)
 }
 
 static void
-say_skipped(const struct run *run)
+say_skipped(const struct sft_run *run)
 {
     if (!run->cmd->verbose)
         return;
@@ -48,7 +48,7 @@ say_skipped(const struct run *run)
 }
 
 static struct stw *
-write_output(const struct run *run, const float *output, struct err *err)
+write_output(const struct sft_run *run, const float *output, struct err *err)
 {
     const uint64_t shape[] = { run->batch.qlen, run->batch.hidden };
     struct stw *w = stw_new();
@@ -64,7 +64,7 @@ write_output(const struct run *run, const float *output, struct err *err)
 
 /* Both files are there in full before either gets its name. */
 static int
-write_files(const struct run *run, const float *output, struct err *err)
+write_files(const struct sft_run *run, const float *output, struct err *err)
 {
     struct stw *cache = NULL, *out;
     int rc = -1;
@@ -83,7 +83,7 @@ write_files(const struct run *run, const float *output, struct err *err)
 }
 
 static int
-forward(struct run *run, struct err *err)
+forward(struct sft_run *run, struct err *err)
 {
     struct moe_batch batch = batch_of(&run->batch);
     size_t n = run->batch.qlen * run->batch.hidden;
@@ -104,7 +104,7 @@ int
 forward_main(const struct cmd *cmd, struct err *err)
 {
     enum moe_mode mode;
-    struct run run = { 0 };
+    struct sft_run run = { 0 };
     int rc = -1;
 
     if (can_write(cmd, cmd->output, err) < 0 ||

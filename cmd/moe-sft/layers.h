@@ -19,11 +19,11 @@
  * no two of the same.  Numbers stay in the files.
  * Owner: the caller, until layers_close().
  */
-struct layer {
+struct adapted_layer {
     const char *path; /* as -l has it */
     bool folder;      /* PEFT's, whose last experts may have no adapter */
     struct base base; /* if the command has one */
-    struct adapter adapter;
+    struct expert_adapter adapter;
 };
 struct layers {
     const struct cmd *cmd;
@@ -31,7 +31,7 @@ struct layers {
     bool each;        /* adapters say their layers, not the base */
     struct peft_files *folders;
     size_t n_folders;
-    struct layer *list; /* [n] */
+    struct adapted_layer *list; /* [n] */
     size_t n;
 };
 int layers_open(struct layers *l, const struct cmd *cmd, struct err *err);

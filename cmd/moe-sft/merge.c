@@ -42,7 +42,7 @@ struct merge {
 
 /* An expert's matrix of a layer, or those of all of them. */
 struct item {
-    const struct layer *of;
+    const struct adapted_layer *of;
     enum base_matrix m;
     int64_t expert; /* -1: all, stacked */
 };
@@ -52,7 +52,7 @@ struct item {
 /* One matrix while threads share its rows. */
 struct job {
     struct merge *g;
-    const struct adapter *adapter;
+    const struct expert_adapter *adapter;
     const struct gemm_matrix *w;
     const float *a; /* [rank, k] */
     const float *b; /* [n, rank] */
@@ -92,8 +92,8 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
 
 /* Fills g->merged with one expert's matrix; returns its bytes. */
 static size_t
-merge_matrix(struct merge *g, const struct layer *of, enum base_matrix m,
-             size_t expert, enum dtype dtype)
+merge_matrix(struct merge *g, const struct adapted_layer *of,
+             enum base_matrix m, size_t expert, enum dtype dtype)
 {
     struct job j = { .g = g,
                      .adapter = &of->adapter,
@@ -148,7 +148,7 @@ inputs_unchanged(const struct merge *g, struct err *err)
 
 /* All of a layer: the caller frees them. */
 static struct item *
-items_of(const struct merge *g, const struct layer *of, size_t *n)
+items_of(const struct merge *g, const struct adapted_layer *of, size_t *n)
 {
     bool stacked = of->base.stacked || g->cmd->stacked;
     size_t n_all = BASE_N * (stacked ? 1 : of->base.n_experts);
@@ -182,7 +182,7 @@ add_item(const struct merge *g, struct stw *w, struct item it, struct err *err)
 }
 
 static int
-add_items(const struct merge *g, struct stw *w, const struct layer *of,
+add_items(const struct merge *g, struct stw *w, const struct adapted_layer *of,
           struct err *err)
 {
     size_t n;
@@ -196,8 +196,8 @@ add_items(const struct merge *g, struct stw *w, const struct layer *of,
 }
 
 static int
-put_items(struct merge *g, struct stw *w, const struct layer *of, int *tensor,
-          struct err *err)
+put_items(struct merge *g, struct stw *w, const struct adapted_layer *of,
+          int *tensor, struct err *err)
 {
     size_t n;
     struct item *items = items_of(g, of, &n);
@@ -234,7 +234,7 @@ write_experts(struct merge *g, struct err *err)
 
 /* Is a tensor one of a layer that is merged? */
 static bool
-find_in_layer(const struct layer *of, const struct st_tensor *t,
+find_in_layer(const struct adapted_layer *of, const struct st_tensor *t,
               struct item *it)
 {
     const struct base *b = &of->base;
@@ -411,7 +411,7 @@ alloc(struct merge *g, struct err *err)
     size_t threads = (size_t)g->cmd->n_threads;
 
     for (size_t i = 0; i < g->layers.n; i++) {
-        const struct layer *x = &g->layers.list[i];
+        const struct adapted_layer *x = &g->layers.list[i];
         size_t h = x->base.hidden, k = x->base.intermediate;
 
         g->widest = larger(g->widest, h * k);

@@ -17,7 +17,7 @@
 #include "core/str.h"
 
 struct from {
-    struct adapter *a;
+    struct expert_adapter *a;
     const struct base *base;
     struct peft_files *files;
     const struct stdir *dir; /* of the files */
@@ -104,7 +104,7 @@ find(const struct from *p, enum moe_lora_matrix m, size_t expert)
 static int
 take_sizes(struct from *p, struct err *err)
 {
-    struct adapter *a = p->a;
+    struct expert_adapter *a = p->a;
 
     if (p->base) {
         a->n_experts = p->base->n_experts;
@@ -224,15 +224,15 @@ read_all(struct from *p, struct err *err)
 }
 
 int
-adapter_map_layer(struct adapter *a, struct peft_files *files, int64_t layer,
-                  const struct base *base, struct err *err)
+adapter_map_layer(struct expert_adapter *a, struct peft_files *files,
+                  int64_t layer, const struct base *base, struct err *err)
 {
     struct from p = {
         .a = a, .base = base, .files = files, .dir = &files->dir
     };
     int rc = -1;
 
-    *a = (struct adapter){ .layer = -1, .dtype = -1 };
+    *a = (struct expert_adapter){ .layer = -1, .dtype = -1 };
     if (layer < 0 && base)
         layer = base->layer;
     if (find_layer(&p, layer, err) == 0 && take_sizes(&p, err) == 0 &&
@@ -316,7 +316,8 @@ peft_files_close(struct peft_files *p)
 #define ROOT PEFT_ROOT "model."
 
 struct to {
-    const struct adapter *const *adapters; /* [n], in order of their layers */
+    const struct expert_adapter *const
+        *adapters; /* [n], in order of their layers */
     size_t n;
     const char *dir;
 };
@@ -324,19 +325,19 @@ struct to {
 /* ---- adapter_config.json ---- */
 
 static bool
-same_rank(const struct adapter *a, const struct adapter *b)
+same_rank(const struct expert_adapter *a, const struct expert_adapter *b)
 {
     return a->rank == b->rank;
 }
 
 static bool
-same_alpha(const struct adapter *a, const struct adapter *b)
+same_alpha(const struct expert_adapter *a, const struct expert_adapter *b)
 {
     return a->alpha == b->alpha;
 }
 
 static void
-put_rank(const struct adapter *a, struct str *text)
+put_rank(const struct expert_adapter *a, struct str *text)
 {
     str_addf(text, "%zu", a->rank);
 }
@@ -344,15 +345,16 @@ put_rank(const struct adapter *a, struct str *text)
 /* What layers have otherwise than the first one: patterns of their modules. */
 static void
 put_patterns(const struct to *to, const char *key,
-             bool (*same)(const struct adapter *, const struct adapter *),
-             void (*put)(const struct adapter *, struct str *),
+             bool (*same)(const struct expert_adapter *,
+                          const struct expert_adapter *),
+             void (*put)(const struct expert_adapter *, struct str *),
              struct str *text)
 {
     const char *comma = "";
 
     str_addf(text, "\"%s\": {", key);
     for (size_t i = 1; i < to->n; i++) {
-        const struct adapter *a = to->adapters[i];
+        const struct expert_adapter *a = to->adapters[i];
 
         if (same(a, to->adapters[0]))
             continue;
@@ -413,7 +415,7 @@ write_config(const struct to *to, struct err *err)
 /* ---- adapter_model.safetensors ---- */
 
 static int
-add_tensors(const struct adapter *a, struct stw *w, struct err *err)
+add_tensors(const struct expert_adapter *a, struct stw *w, struct err *err)
 {
     struct moe_config config = adapter_config(a, 1);
     struct str name = { 0 };
@@ -471,7 +473,7 @@ write_model(const struct to *to, struct err *err)
 }
 
 int
-adapter_write_peft(const struct adapter *const *adapters, size_t n,
+adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
                    const char *dir, int flags, struct err *err)
 {
     struct to to = { adapters, n, NULL };

@@ -30,8 +30,8 @@ struct peft_files {
 };
 int peft_files_open(struct peft_files *p, const char *path, struct err *err);
 int64_t *peft_files_layers(const struct peft_files *p, size_t *n);
-int adapter_map_layer(struct adapter *a, struct peft_files *p, int64_t layer,
-                      const struct base *base, struct err *err);
+int adapter_map_layer(struct expert_adapter *a, struct peft_files *p,
+                      int64_t layer, const struct base *base, struct err *err);
 void peft_files_warn(const struct peft_files *p);
 void peft_files_close(struct peft_files *p); /* a zeroed struct is fine */
 
@@ -41,7 +41,7 @@ extern const char *const peft_tails[MOE_N_LORA];
 /* adapter_write_peft() writes DIR/adapter_model.safetensors and
  * DIR/adapter_config.json, whole or not at all, of adapters in order of their
  * layers. */
-int adapter_write_peft(const struct adapter *const *adapters, size_t n,
+int adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
                        const char *dir, int flags, struct err *err);
 
 #endif

@@ -40,7 +40,7 @@ struct train {
     const struct train_options *o;
     struct par *par;
     struct base base;
-    struct adapter adapter;
+    struct expert_adapter adapter;
     struct moe_config config;
     struct moe *moe; /* opened by the first batch, anew by a longer one */
     struct data data;

@@ -25,14 +25,14 @@ enum {
  * The command line.  A verb's main returns 0, the exit status of its answer
  * (TU_NEGATIVE), or -1 with 'err' set; only main.c prints errors and exits.
  */
-struct lora {
+struct lora_arg {
     char *path;
     int64_t layer; /* of PATH@LAYER; -1: not given */
 };
 struct cmd {
     const char *verb;
     const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
-    struct lora *loras; /* [n_loras]: of the verbs that take several */
+    struct lora_arg *loras; /* [n_loras]: of the verbs that take several */
     size_t n_loras;
     int64_t layer; /* -1: not given */
     int mode;      /* enum moe_mode; -1: not given */

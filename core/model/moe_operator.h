@@ -1,5 +1,6 @@
 /*
- * The operator's own: its parts, their scratch, and a pass over a batch.
+ * The operator's own memory: its parts, their scratch, the forwards that it
+ * keeps.
  *
  * Rows are slots (token, j) ordered by expert, then occurrence of the expert
  * in its token, then token.  A segment is what has the first two in common, so
@@ -14,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/err.h"
 #include "core/kernel/gemm.h"
 #include "core/model/moe.h"
 #include "core/par.h"
@@ -21,19 +23,19 @@
 #define MOE_BLOCK 512 /* rows: gemm packs on the fly once for as many */
 
 /* The base products: x W^T, and with the transposed W of backward. */
-enum kind { K_GATE, K_UP, K_DOWN, K_GATE_T, K_UP_T, K_DOWN_T, N_KINDS };
+enum moe_kind { K_GATE, K_UP, K_DOWN, K_GATE_T, K_UP_T, K_DOWN_T, N_KINDS };
 
-struct weight {
+struct moe_weight {
     struct gemm_panels panels; /* data NULL: taken from the caller's */
     float *scale;              /* int8: [n] */
 };
 
 /* A part works on columns [first, first + n) of 'intermediate'.
  * bf16 is little-endian, with rows of gemm's length and zeros behind. */
-struct part {
+struct moe_part {
     size_t index, first, n;
     struct gemm *gemm;
-    struct weight *weights[N_KINDS]; /* [n_experts] */
+    struct moe_weight *weights[N_KINDS]; /* [n_experts] */
     void *packed, *scratch;
     size_t packed_nbytes, scratch_nbytes;
 
@@ -53,24 +55,26 @@ struct part {
     float *x8_scale, *wide;
 };
 
-struct slot {
+/* A forward that waits for its backward. */
+struct moe_saved {
     void *data; /* NULL: not yet */
     size_t qlen;
     int64_t *ids;
     float *weights;
-    uint16_t *input, *gate, *up;
+    uint16_t *input;
+    uint16_t *gate, *up; /* [rows, intermediate] */
 };
 
 /* Where the rows are: row r is slot slots[r]; segment i of expert i / top_k
  * is rows begin[i] .. begin[i + 1]. */
-struct route {
+struct moe_route {
     uint32_t *slots; /* [max_len * top_k] */
     size_t *begin;   /* [n_experts * top_k + 1] */
     size_t n_rows, skipped;
 };
 
 /* Threads that work on some of the parts, beside other teams. */
-struct team {
+struct moe_team {
     struct moe *moe;
     size_t index;
     struct par_worker *worker; /* NULL: the caller */
@@ -80,7 +84,7 @@ struct team {
     int n_threads;
     bool failed; /* to open: err */
     struct err err;
-    void (*fn)(void *ctx, struct part *part);
+    void (*fn)(void *ctx, struct moe_part *part);
     void *ctx;
 };
 
@@ -88,36 +92,27 @@ struct moe {
     struct moe_config config;
     float s;
     struct par *par;
-    struct team *teams;
+    struct moe_team *teams;
     size_t n_teams;
-    struct part *parts;
+    struct moe_part *parts;
     struct gemm_matrix *base[3]; /* gate, up, down: [n_experts] */
     const float *base_scale[3];  /* of I8: [n_experts, rows] */
     struct moe_lora lora;
     bool has_base, has_lora;
-    struct route route;
+    struct moe_route route;
     float *dx; /* [max_len, hidden] */
     void *scratch;
-    size_t scratch_nbytes, slot_nbytes;
-    struct slot *slots; /* [max_cache_depth] */
-    size_t depth;
+    size_t scratch_nbytes, saved_nbytes;
+    struct moe_saved *saved; /* [max_cache_depth] */
+    size_t depth;            /* of them are in use */
     size_t skipped;
     size_t allocated, peak; /* bytes, and the most there were */
 };
 
-struct block {
+/* Rows that are done together: row .. row + n - 1, each of another token. */
+struct moe_block {
     size_t expert, row, n;
-};
-
-/* One call of forward or backward. */
-struct pass {
-    struct moe *moe;
-    struct moe_batch batch;
-    uint16_t *gate, *up; /* [n_rows, intermediate]; NULL: not kept */
-    float *output;
-    const uint16_t *grad_output;
-    const struct moe_grads *grads;
-    struct block block;
+    const uint32_t *slots; /* [n] */
 };
 
 #endif

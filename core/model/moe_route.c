@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "core/model/moe_operator.h"
 
 /* The segment of slot j of a token, or SIZE_MAX if its id is no expert. */
 static size_t
@@ -33,10 +32,11 @@ check_ids(const struct moe_config *c, const int64_t *ids, size_t qlen,
 }
 
 int
-route_rows(struct moe *moe, const int64_t *ids, size_t qlen, struct err *err)
+moe_route_rows(struct moe *moe, const int64_t *ids, size_t qlen,
+               struct err *err)
 {
     const struct moe_config *c = &moe->config;
-    struct route *r = &moe->route;
+    struct moe_route *r = &moe->route;
     size_t n_segments = c->n_experts * c->top_k, n = 0, n_slots;
 
     if (c->strict_ids && check_ids(c, ids, qlen, err) < 0)
@@ -69,20 +69,17 @@ route_rows(struct moe *moe, const int64_t *ids, size_t qlen, struct err *err)
     return 0;
 }
 
-void
-for_each_block(struct pass *pass, void (*fn)(struct pass *pass))
+struct moe_block
+moe_block_at(const struct moe *moe, size_t expert, size_t row)
 {
-    const struct moe *moe = pass->moe;
-    const struct route *r = &moe->route;
+    const size_t *end = moe->route.begin + expert * moe->config.top_k + 1;
 
-    for (size_t s = 0; s < moe->config.n_experts * moe->config.top_k; s++)
-        for (size_t row = r->begin[s]; row < r->begin[s + 1];
-             row += pass->block.n) {
-            pass->block = (struct block){
-                .expert = s / moe->config.top_k,
-                .row = row,
-                .n = smaller(r->begin[s + 1] - row, MOE_BLOCK),
-            };
-            fn(pass);
-        }
+    while (*end <= row)
+        end++;
+    return (struct moe_block){
+        .expert = expert,
+        .row = row,
+        .n = smaller(*end - row, MOE_BLOCK),
+        .slots = moe->route.slots + row,
+    };
 }

@@ -8,25 +8,26 @@
 #include "core/err.h"
 #include "core/model/moe_operator.h"
 
-/* route_rows() fills moe->route; -1 with 'err' set (EX_DATAERR) for an id that
- * is no expert, with strict_ids. */
-int route_rows(struct moe *moe, const int64_t *ids, size_t qlen,
-               struct err *err);
+/* moe_route_rows() fills moe->route by ids [qlen, top_k]; -1 with 'err' set
+ * (EX_DATAERR) for an id that is no expert, with strict_ids. */
+int moe_route_rows(struct moe *moe, const int64_t *ids, size_t qlen,
+                   struct err *err);
 
-/* Of row i of the pass's block. */
+/* Rows moe_first_row(e) .. moe_first_row(e + 1) are those of expert e. */
 static inline size_t
-row_token(const struct pass *p, size_t i)
+moe_first_row(const struct moe *moe, size_t expert)
 {
-    return p->moe->route.slots[p->block.row + i] / p->moe->config.top_k;
+    return moe->route.begin[expert * moe->config.top_k];
 }
 
-static inline float
-row_weight(const struct pass *p, size_t i)
-{
-    return p->batch.weights[p->moe->route.slots[p->block.row + i]];
-}
+/* moe_block_at() is the block that begins at a row of an expert. */
+struct moe_block moe_block_at(const struct moe *moe, size_t expert, size_t row);
 
-/* for_each_block() calls fn for the blocks in their order. */
-void for_each_block(struct pass *pass, void (*fn)(struct pass *pass));
+/* moe_token() is the token of a block's row i. */
+static inline size_t
+moe_token(const struct moe *moe, const struct moe_block *block, size_t i)
+{
+    return block->slots[i] / moe->config.top_k;
+}
 
 #endif

@@ -11,14 +11,16 @@
 #include "core/model/moe.h"
 #include "core/model/moe_operator.h"
 
-/* team_count() is how many teams n_threads make; teams_open() fails with 'err'
- * set (EX_SOFTWARE). */
-size_t team_count(const struct moe_config *c, int n_threads);
-int teams_open(struct moe *moe, int n_threads, struct err *err);
-void teams_close(struct moe *moe);
+/* moe_teams() is how many teams n_threads make. */
+size_t moe_teams(const struct moe_config *c, int n_threads);
 
-/* run_parts() calls fn for every part, each team's one after the other. */
-void run_parts(struct moe *moe, void (*fn)(void *ctx, struct part *part),
-               void *ctx);
+/* moe_teams_open() starts them; -1 with 'err' set (EX_SOFTWARE). */
+int moe_teams_open(struct moe *moe, int n_threads, struct err *err);
+void moe_teams_close(struct moe *moe);
+
+/* moe_for_parts() calls fn for every part, each team's one after the other, and
+ * returns when all are done. */
+void moe_for_parts(struct moe *moe,
+                   void (*fn)(void *ctx, struct moe_part *part), void *ctx);
 
 #endif

@@ -1,4 +1,4 @@
-/* Base weights as the products want them. */
+/* Base weights as the products want them, and the adapter. */
 #ifndef CORE_MODEL_MOE_WEIGHTS_H
 #define CORE_MODEL_MOE_WEIGHTS_H
 
@@ -9,15 +9,16 @@
 #include "core/model/moe.h"
 #include "core/model/moe_operator.h"
 
-/* weights_load() packs or quantizes moe->base for every part; -1 with 'err' set
- * (EX_SOFTWARE). */
-int weights_load(struct moe *moe, struct err *err);
+/* moe_check_weights(): -1 with 'err' set (EX_DATAERR) before both are there. */
+int moe_check_weights(const struct moe *moe, struct err *err);
 
-/* What a team needs to quantize a matrix, in bytes. */
-size_t weights_temp(const struct moe_config *c);
+/* moe_weights_temp() is what a team needs to quantize a matrix, in bytes. */
+size_t moe_weights_temp(const struct moe_config *c);
 
-/* base_job() is the product with a base matrix of the block's expert. */
-struct gemm_job base_job(const struct pass *pass, const struct part *part,
-                         enum kind kind);
+/* moe_base_job() is the product with an expert's base matrix, of which 'end'
+ * sees the sums before they go to c [n_rows, ldc], or NULL. */
+struct gemm_job moe_base_job(const struct moe *moe, const struct moe_part *part,
+                             enum moe_kind kind, size_t expert, float *c,
+                             size_t ldc, struct gemm_end end);
 
 #endif
