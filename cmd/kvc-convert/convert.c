@@ -127,30 +127,23 @@ count_layers(struct plan *p, struct err *err)
     return 0;
 }
 
-/* What has a tensor's name is text, a list, quantized, sparse, ... */
-static int
-no_tensor(const struct plan *p, const char *name, const struct pth_value *v,
-          struct err *err)
-{
-    const struct pth_global *g =
-        pth_kind(v) == PTH_OPAQUE ? pth_global(v) : NULL;
-
-    if (!g)
-        return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
-                       name);
-    return err_set(err, EX_DATAERR,
-                   "%s: %s is made by %.100s.%.100s, named at byte %zu "
-                   "(expected a plain tensor)",
-                   p->src.path, name, g->module, g->name, g->at);
-}
-
 /* Is it a tensor of numbers?  EX_DATAERR says what else. */
 static int
 check_numbers(const struct plan *p, const char *name,
               const struct source_tensor *t, struct err *err)
 {
-    if (t->other)
-        return no_tensor(p, name, t->other, err);
+    if (t->other) { /* text, a list, quantized, sparse, ... */
+        const struct pth_global *g =
+            pth_kind(t->other) == PTH_OPAQUE ? pth_global(t->other) : NULL;
+
+        if (!g)
+            return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
+                           name);
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is made by %.100s.%.100s, named at byte %zu "
+                       "(expected a plain tensor)",
+                       p->src.path, name, g->module, g->name, g->at);
+    }
     if (!round_known(t->dtype))
         return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
                        p->src.path, name, dtype_table[t->dtype].name);

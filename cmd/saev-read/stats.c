@@ -29,16 +29,6 @@ struct total {
     size_t n;
 };
 
-static void
-add_norms(struct total *t, const double *norms, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isnan(norms[i])) {
-            moments_add(&t->sum, norms[i]);
-            t->n++;
-        }
-}
-
 static double
 mean_of(const struct total *t)
 {
@@ -81,7 +71,11 @@ pass(struct run *r, struct total *total, struct err *err)
             columns_distances(c, r->x, n, r->mean, par);
         else
             columns_add(c, r->x, n, par);
-        add_norms(total, c->norms, n);
+        for (size_t i = 0; i < n; i++)
+            if (!isnan(c->norms[i])) {
+                moments_add(&total->sum, c->norms[i]);
+                total->n++;
+            }
         r->n_done += n;
         progress_at(&r->progress, r->n_done * r->t->dir.saev.row_nbytes);
     }

@@ -137,19 +137,13 @@ run_stage(struct write_run *run, bool shared, struct err *err)
     return load_counted(run, err);
 }
 
-static void
-part_path(const struct write_run *run, struct str *path)
-{
-    outdir_part_path(path, run->cmd->parent, run->stage.s);
-}
-
 bool
 run_part_exists(const struct write_run *run)
 {
     struct str path = { 0 };
     bool missing;
 
-    part_path(run, &path);
+    outdir_part_path(&path, run->cmd->parent, run->stage.s);
     missing = file_missing(path.s);
     str_free(&path);
     return !missing;

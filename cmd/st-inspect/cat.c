@@ -86,20 +86,6 @@ write_as(struct slice_copy *g, const uint8_t *from, const double *x, size_t n,
     return out_write(g->cmd->out, g->converted, n * (f32 ? 4 : 8), err);
 }
 
-/* A 64-bit integer exactly, everything else as a double. */
-static void
-put_number(struct str *to, enum dtype dtype, const uint8_t *p, double wide)
-{
-    if (dtype == DT_I64)
-        str_addf(to, "%lld", (long long)le64(p));
-    else if (dtype == DT_U64)
-        str_addf(to, "%llu", (unsigned long long)le64(p));
-    else if (dtype == DT_BOOL)
-        str_adds(to, wide != 0 ? "true" : "false");
-    else
-        js_put_f64(to, wide);
-}
-
 /* Brackets that open before element i, or close after it. */
 static void
 put_brackets(struct slice_copy *g, uint64_t i, char bracket)
@@ -125,7 +111,14 @@ put_json_numbers(struct slice_copy *g, const uint8_t *from, const double *x,
         if (g->done + i)
             str_addc(to, ',');
         put_brackets(g, g->done + i, '[');
-        put_number(to, g->v.dtype, from + i * g->size, x[i]);
+        if (g->v.dtype == DT_I64)
+            str_addf(to, "%lld", (long long)le64(from + i * g->size));
+        else if (g->v.dtype == DT_U64)
+            str_addf(to, "%llu", (unsigned long long)le64(from + i * g->size));
+        else if (g->v.dtype == DT_BOOL)
+            str_adds(to, x[i] != 0 ? "true" : "false");
+        else
+            js_put_f64(to, x[i]);
         put_brackets(g, g->done + i, ']');
         rc = text_end(g->cmd, err);
     }

@@ -27,14 +27,6 @@ struct summing {
 };
 
 static void
-count_bins(const struct summing *c, uint64_t *hist, const double *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(x[i]))
-            hist[hist_bin(c->st, c->n_bins, x[i])]++;
-}
-
-static void
 do_chunks(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct summing *c = ctx;
@@ -49,8 +41,9 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
         widen(t->wide, t->piece, c->v->dtype, n);
         if (c->chunks)
             c->chunks[i].n_zero = moments_of(&c->chunks[i].m, t->wide, n);
-        else
-            count_bins(c, t->hist, t->wide, n);
+        for (size_t k = 0; !c->chunks && k < n; k++)
+            if (isfinite(t->wide[k]))
+                t->hist[hist_bin(c->st, c->n_bins, t->wide[k])]++;
     }
 }
 
