@@ -82,7 +82,7 @@ NEEDS_kvc-convert := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(TOOLS))
-NEED_pcre2    := peft regex tok% chat engine lora model stories tables
+NEED_pcre2    := peft regex tok% chat block engine lora model stories tables
 NEED_utf8proc := tok% chat
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
 UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))

@@ -1,17 +1,18 @@
 /* A layer's table, its own weights from the model, its compensation. */
+#include "cmd/lut-apply/layer.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
-#include "core/str.h"
+#include "core/model/names.h"
 
 static void
-bind_table(struct layer *l)
+bind_table(struct applied_layer *l)
 {
     const struct lut_table *f = &l->file;
     const struct lut_layer *meta = f->layer;
@@ -33,23 +34,8 @@ bind_table(struct layer *l)
     };
 }
 
-/* A tensor of the model by its name, with or without "model." before it. */
-static const struct stdir_tensor *
-find(const struct stdir *model, const char *name, const char *suffix)
-{
-    struct str s = { 0 };
-    const struct stdir_tensor *t;
-
-    str_addf(&s, "%s%s", name, suffix);
-    t = stdir_find(model, s.s);
-    if (!t)
-        t = stdir_find(model, s.s + strlen("model."));
-    str_free(&s);
-    return t;
-}
-
 static int
-bad_shape(const struct layer *l, const char *name, struct err *err)
+bad_shape(const struct applied_layer *l, const char *name, struct err *err)
 {
     return err_set(err, EX_DATAERR,
                    "%s: the weights of %s do not fit %s (expected %zu outputs "
@@ -59,10 +45,11 @@ bad_shape(const struct layer *l, const char *name, struct err *err)
 }
 
 static int
-bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
+bind_part(struct applied_layer *l, const char *name, size_t *out,
+          struct err *err)
 {
-    const struct stdir_tensor *w = find(&l->model, name, ".weight");
-    const struct stdir_tensor *b = find(&l->model, name, ".bias");
+    const struct stdir_tensor *w = names_tensor(&l->model, name, "weight");
+    const struct stdir_tensor *b = names_tensor(&l->model, name, "bias");
     struct table_part *part = &l->table.part[l->table.n_parts++];
 
     if (!w)
@@ -86,18 +73,18 @@ bind_part(struct layer *l, const char *name, size_t *out, struct err *err)
 
 /* A model whose own weights are fused has them by that name. */
 static size_t
-parts_of(const struct layer *l, char *parts[LUT_MAX_PARTS])
+parts_of(const struct applied_layer *l, char *parts[LUT_MAX_PARTS])
 {
     const char *name = l->file.layer->name;
 
-    if (!find(&l->model, name, ".weight"))
+    if (!names_tensor(&l->model, name, "weight"))
         return lut_parts(name, parts);
     parts[0] = xstrdup(name);
     return 1;
 }
 
 static int
-bind_model(struct layer *l, const char *path, struct err *err)
+bind_model(struct applied_layer *l, const char *path, struct err *err)
 {
     char *parts[LUT_MAX_PARTS];
     size_t n, out = 0;
@@ -121,7 +108,8 @@ bind_model(struct layer *l, const char *path, struct err *err)
 
 /* The threshold that --tau, 1 without it, is times of. */
 static int
-settle_threshold(struct layer *l, const struct cmd *cmd, struct err *err)
+settle_threshold(struct applied_layer *l, const struct cmd *cmd,
+                 struct err *err)
 {
     double tau = isnan(cmd->tau) ? 1 : cmd->tau;
 
@@ -136,7 +124,7 @@ settle_threshold(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 static int
-settle_fix(struct layer *l, const struct cmd *cmd, struct err *err)
+settle_fix(struct applied_layer *l, const struct cmd *cmd, struct err *err)
 {
     struct table_fix *fix = &l->fix;
 
@@ -168,7 +156,7 @@ settle_fix(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 int
-layer_open(struct layer *l, const struct cmd *cmd, struct err *err)
+layer_open(struct applied_layer *l, const struct cmd *cmd, struct err *err)
 {
     const struct lut_layer *meta;
 
@@ -194,7 +182,7 @@ layer_open(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 void
-layer_close(struct layer *l)
+layer_close(struct applied_layer *l)
 {
     table_unturn(&l->table);
     free(l->norms);

@@ -15,6 +15,8 @@
 #include "core/format/stwant.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/names.h"
+#include "core/str.h"
 
 enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
 
@@ -107,7 +109,7 @@ char *
 sae_path(const char *folder, const char *layer, struct err *err)
 {
     static const char *const ends[] = { "", ".safetensors", LUT_SUFFIX };
-    const char *names[] = { layer, layer + strlen("model.") };
+    const char *names[] = { layer, names_short(layer) };
     struct str s = { 0 };
 
     for (size_t i = 0; i < 6; i++) {

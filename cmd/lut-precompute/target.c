@@ -8,6 +8,8 @@
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/model/names.h"
+#include "core/str.h"
 
 #define MAX_LAYERS 4096
 
@@ -42,7 +44,7 @@ base_name(const char *path, struct err *err)
 }
 
 static int
-take_config(struct model *m, const char *path, struct err *err)
+take_config(struct target_model *m, const char *path, struct err *err)
 {
     static const char *const keys[][2] = {
         { "model_type", "model_type" },
@@ -75,9 +77,9 @@ take_config(struct model *m, const char *path, struct err *err)
 }
 
 int
-model_open(struct model *m, const char *path, struct err *err)
+model_open(struct target_model *m, const char *path, struct err *err)
 {
-    *m = (struct model){ .name = base_name(path, err) };
+    *m = (struct target_model){ .name = base_name(path, err) };
     if (m->name && take_config(m, path, err) == 0 &&
         stdir_open(&m->dir, path, err) == 0) {
         if (stdir_map(&m->dir, err) == 0)
@@ -88,38 +90,23 @@ model_open(struct model *m, const char *path, struct err *err)
 }
 
 void
-model_close(struct model *m)
+model_close(struct target_model *m)
 {
     stdir_close(&m->dir);
     json_decref(m->config);
     free(m->name);
-    *m = (struct model){ 0 };
-}
-
-/* A tensor NAME.WORD, or that without "model." before it. */
-static const struct stdir_tensor *
-find(const struct model *m, const char *name, const char *word)
-{
-    const struct stdir_tensor *x;
-    struct str full = { 0 };
-
-    str_addf(&full, "%s.%s", name, word);
-    x = stdir_find(&m->dir, full.s);
-    if (!x)
-        x = stdir_find(&m->dir, full.s + strlen("model."));
-    str_free(&full);
-    return x;
+    *m = (struct target_model){ 0 };
 }
 
 /* A tensor as a matrix of 'n_dims' dims: 1; 0 if there is none. */
 static int
-take(struct matrix *to, const struct model *m, const char *name,
+take(struct matrix *to, const struct target_model *m, const char *name,
      const char *word, size_t n_dims, struct err *err)
 {
     const struct st_want want = { .n_dims = n_dims,
                                   .shape = { ST_OPEN, ST_OPEN },
                                   .open = "outputs, inputs" };
-    const struct stdir_tensor *x = find(m, name, word);
+    const struct stdir_tensor *x = names_tensor(&m->dir, name, word);
 
     if (!x)
         return 0;
@@ -138,8 +125,8 @@ take(struct matrix *to, const struct model *m, const char *name,
 }
 
 static int
-take_part(struct target *t, const struct model *m, struct part *p,
-          struct err *err)
+take_part(struct target_layer *t, const struct target_model *m,
+          struct target_part *p, struct err *err)
 {
     int has = take(&p->w, m, p->name, "weight", 2, err);
     int bias = has > 0 ? take(&p->bias, m, p->name, "bias", 1, err) : 0;
@@ -162,13 +149,13 @@ take_part(struct target *t, const struct model *m, struct part *p,
 }
 
 int
-target_open(struct target *t, const struct model *m, const char *name,
-            struct err *err)
+target_open(struct target_layer *t, const struct target_model *m,
+            const char *name, struct err *err)
 {
     char *parts[LUT_MAX_PARTS];
     int there;
 
-    *t = (struct target){ .name = xstrdup(name), .n_parts = 1 };
+    *t = (struct target_layer){ .name = xstrdup(name), .n_parts = 1 };
     t->op = strrchr(t->name, '.') ? strrchr(t->name, '.') + 1 : t->name;
     t->parts[0].name = xstrdup(name);
     /* a model whose own weights are fused has them by that name */
@@ -188,10 +175,10 @@ target_open(struct target *t, const struct model *m, const char *name,
 }
 
 void
-target_close(struct target *t)
+target_close(struct target_layer *t)
 {
     for (size_t i = 0; i < t->n_parts; i++)
         free(t->parts[i].name);
     free(t->name);
-    *t = (struct target){ 0 };
+    *t = (struct target_layer){ 0 };
 }

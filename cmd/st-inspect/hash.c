@@ -52,47 +52,32 @@ check_blob(const struct cmd *cmd, const char *path, const char *hex)
     return TU_NEGATIVE;
 }
 
-/* t NULL: the file itself. */
-static void
-put_row(struct str *to, const struct cmd *cmd, const struct st *st,
-        const struct st_tensor *t, const char *hex)
-{
-    str_addf(to, "%s\t%s\t", hash_name(cmd->hash), hex);
-    put_u64(to, t ? t->nbytes : st->file_size);
-    str_addc(to, '\t');
-    put_esc(to, st->path);
-    str_addc(to, '\t');
-    if (t)
-        str_esc(to, t->name, t->name_n);
-    str_addc(to, '\n');
-}
-
-static void
-put_json(struct str *to, const struct cmd *cmd, const struct st *st,
-         const struct st_tensor *t, const char *hex)
-{
-    str_addf(to, "{\"hash\":\"%s\",\"digest\":\"%s\"", hash_name(cmd->hash),
-             hex);
-    put_json_u64(to, "nbytes", t ? t->nbytes : st->file_size);
-    put_json_text(to, "file", st->path);
-    put_json_key(to, "tensor");
-    if (t)
-        js_put_str(to, t->name, t->name_n);
-    else
-        str_adds(to, "null");
-    str_addc(to, '}');
-}
-
 /* JSON is one array over all operands: its last byte says what comes next. */
 static int
 put(struct cmd *cmd, const struct st *st, const struct st_tensor *t,
     const char *hex, struct err *err)
 {
     if (!cmd->json) {
-        put_row(&cmd->text, cmd, st, t, hex);
+        str_addf(&cmd->text, "%s\t%s\t", hash_name(cmd->hash), hex);
+        put_u64(&cmd->text, t ? t->nbytes : st->file_size);
+        str_addc(&cmd->text, '\t');
+        put_esc(&cmd->text, st->path);
+        str_addc(&cmd->text, '\t');
+        if (t)
+            str_esc(&cmd->text, t->name, t->name_n);
+        str_addc(&cmd->text, '\n');
     } else {
         str_adds(&cmd->text, cmd->n_rows ? ",\n" : "\n");
-        put_json(&cmd->text, cmd, st, t, hex);
+        str_addf(&cmd->text, "{\"hash\":\"%s\",\"digest\":\"%s\"",
+                 hash_name(cmd->hash), hex);
+        put_json_u64(&cmd->text, "nbytes", t ? t->nbytes : st->file_size);
+        put_json_text(&cmd->text, "file", st->path);
+        put_json_key(&cmd->text, "tensor");
+        if (t)
+            js_put_str(&cmd->text, t->name, t->name_n);
+        else
+            str_adds(&cmd->text, "null");
+        str_addc(&cmd->text, '}');
     }
     cmd->n_rows++;
     return text_end(cmd, err);

@@ -19,20 +19,12 @@ struct chunk {
 
 struct summing {
     const struct view *v;
-    struct scratch *s;
+    struct stats_scratch *s;
     size_t first;         /* chunk of the tensor */
     struct chunk *chunks; /* [SPAN_CHUNKS]; NULL: fill histograms */
-    const struct stats *st;
+    const struct tensor_stats *st;
     size_t n_bins;
 };
-
-static void
-count_bins(const struct summing *c, uint64_t *hist, const double *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(x[i]))
-            hist[hist_bin(c->st, c->n_bins, x[i])]++;
-}
 
 static void
 do_chunks(void *ctx, size_t begin, size_t end, int thread)
@@ -49,8 +41,9 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
         widen(t->wide, t->piece, c->v->dtype, n);
         if (c->chunks)
             c->chunks[i].n_zero = moments_of(&c->chunks[i].m, t->wide, n);
-        else
-            count_bins(c, t->hist, t->wide, n);
+        for (size_t k = 0; !c->chunks && k < n; k++)
+            if (isfinite(t->wide[k]))
+                t->hist[hist_bin(c->st, c->n_bins, t->wide[k])]++;
     }
 }
 
@@ -77,7 +70,8 @@ pass(struct summing *c, struct par *par, int thread, struct chunk *all)
 }
 
 static void
-histogram(struct stats *st, struct summing *c, struct par *par, int thread)
+histogram(struct tensor_stats *st, struct summing *c, struct par *par,
+          int thread)
 {
     c->chunks = NULL;
     hist_range(st);
@@ -94,8 +88,9 @@ histogram(struct stats *st, struct summing *c, struct par *par, int thread)
 }
 
 void
-moments_stats(struct stats *st, const struct view *v, const struct cmd *cmd,
-              struct scratch *s, struct par *par, int thread)
+moments_stats(struct tensor_stats *st, const struct view *v,
+              const struct cmd *cmd, struct stats_scratch *s, struct par *par,
+              int thread)
 {
     struct chunk all = { .m = MOMENTS_NONE };
     struct summing c = { .v = v, .s = s, .st = st };

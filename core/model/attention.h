@@ -20,6 +20,8 @@ struct attention {
     size_t n_spans;
     const float *q; /* [rows, n_heads, head_dim], rotated */
     float *out;     /* [rows, n_heads, head_dim] */
+    float *lse; /* [rows, n_heads] log of the sum of exp of a query's scores,
+                 * which a backward needs; NULL: not wanted */
     float *scratch; /* [threads, attention_scratch()] */
 };
 

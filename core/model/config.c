@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "core/mem.h"
 #include "core/model/config_impl.h"
@@ -19,10 +19,7 @@
 #define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
-#define MISTRAL_WINDOW 4096
-
-#define ACTS     "silu, gelu_pytorch_tanh"
-#define FAMILIES "llama, mistral, qwen2, qwen3, qwen3_moe"
+#define ACTS "silu, gelu_pytorch_tanh"
 
 enum window_rule {
     WINDOW_NEVER,
@@ -31,27 +28,62 @@ enum window_rule {
     WINDOW_BY_LAYER
 };
 
-/* What a model_type means where config.json does not say. */
+/* A family is a row: what a model_type means where config.json does not say. */
 struct family {
     const char *model_type, *causal_lm, *base;
     bool qk_norm, experts;
     bool attention_bias, mlp_bias; /* are these keys its own? */
     enum window_rule window;
-    int64_t max_positions; /* as in Hugging Face's configuration class */
+    int64_t absent_window; /* WINDOW_ALWAYS; as in Hugging Face's */
+    int64_t max_positions; /* configuration class, both */
 };
 
 static const struct family families[] = {
-    { "llama", "LlamaForCausalLM", "LlamaModel", false, false, true, true,
-      WINDOW_NEVER, 2048 },
-    { "mistral", "MistralForCausalLM", "MistralModel", false, false, false,
-      false, WINDOW_ALWAYS, 131072 },
-    { "qwen2", "Qwen2ForCausalLM", "Qwen2Model", false, false, false, false,
-      WINDOW_BY_LAYER, 32768 },
-    { "qwen3", "Qwen3ForCausalLM", "Qwen3Model", true, false, true, false,
-      WINDOW_BY_LAYER, 32768 },
-    { "qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel", true, true, true,
-      false, WINDOW_IF_USED, 32768 },
+    {
+        .model_type = "llama",
+        .causal_lm = "LlamaForCausalLM",
+        .base = "LlamaModel",
+        .attention_bias = true,
+        .mlp_bias = true,
+        .window = WINDOW_NEVER,
+        .max_positions = 2048,
+    },
+    {
+        .model_type = "mistral",
+        .causal_lm = "MistralForCausalLM",
+        .base = "MistralModel",
+        .window = WINDOW_ALWAYS,
+        .absent_window = 4096,
+        .max_positions = 131072,
+    },
+    {
+        .model_type = "qwen2",
+        .causal_lm = "Qwen2ForCausalLM",
+        .base = "Qwen2Model",
+        .window = WINDOW_BY_LAYER,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "qwen3",
+        .causal_lm = "Qwen3ForCausalLM",
+        .base = "Qwen3Model",
+        .qk_norm = true,
+        .attention_bias = true,
+        .window = WINDOW_BY_LAYER,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "qwen3_moe",
+        .causal_lm = "Qwen3MoeForCausalLM",
+        .base = "Qwen3MoeModel",
+        .qk_norm = true,
+        .experts = true,
+        .attention_bias = true,
+        .window = WINDOW_IF_USED,
+        .max_positions = 32768,
+    },
 };
+#define N_FAMILIES (sizeof(families) / sizeof(*families))
 
 int
 js_unsupported(const struct js *js, const char *s, const char *known,
@@ -124,6 +156,18 @@ check_class(const struct js *root, const struct family *family, struct err *err)
 }
 
 static int
+unknown_family(const struct js *js, const char *name, struct err *err)
+{
+    struct str known = { 0 };
+
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        str_addf(&known, "%s%s", i ? ", " : "", families[i].model_type);
+    js_unsupported(js, name, known.s, err);
+    str_free(&known);
+    return -1;
+}
+
+static int
 parse_family(struct config *config, const struct js *root,
              const struct family **family, struct err *err)
 {
@@ -133,7 +177,7 @@ parse_family(struct config *config, const struct js *root,
 
     if (js_str(&js, &s, &n, err))
         return -1;
-    for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
+    for (size_t i = 0; i < N_FAMILIES; i++) {
         if (strcmp(s, families[i].model_type) != 0)
             continue;
         *family = &families[i];
@@ -141,7 +185,7 @@ parse_family(struct config *config, const struct js *root,
         config->qk_norm = families[i].qk_norm;
         return check_class(root, *family, err);
     }
-    return js_unsupported(&js, s, FAMILIES, err);
+    return unknown_family(&js, s, err);
 }
 
 static int
@@ -301,10 +345,11 @@ windows_if_used(struct config *c, const struct js *root, struct err *err)
 
 /* null is "no window" in Hugging Face, absent is its class's default. */
 static int
-windows_always(struct config *c, const struct js *root, struct err *err)
+windows_always(struct config *c, const struct js *root, int64_t absent,
+               struct err *err)
 {
     struct js js = js_get(root, "sliding_window");
-    int64_t window = js.v ? 0 : MISTRAL_WINDOW;
+    int64_t window = js.v ? 0 : absent;
 
     if (!js_absent(&js) && js_i64(&js, 1, MAX_POSITIONS, &window, err))
         return -1;
@@ -322,7 +367,7 @@ parse_windows(struct config *c, const struct js *root,
     case WINDOW_NEVER:
         break;
     case WINDOW_ALWAYS:
-        return windows_always(c, root, err);
+        return windows_always(c, root, family->absent_window, err);
     case WINDOW_IF_USED:
         return windows_if_used(c, root, err);
     case WINDOW_BY_LAYER:
@@ -518,6 +563,7 @@ config_load(struct config *config, const char *dir, struct err *err)
     struct str name = { 0 }, generation_name = { 0 };
     json_t *model, *generation = NULL;
     size_t n = strlen(dir);
+    struct stat st;
     int rc = -1;
 
     *config = (struct config){ 0 };
@@ -528,7 +574,8 @@ config_load(struct config *config, const char *dir, struct err *err)
     model = js_load(name.s, err);
     if (!model)
         goto out;
-    if (!access(generation_name.s, F_OK) || errno != ENOENT) {
+    /* a dangling link is there: loading it tells */
+    if (!lstat(generation_name.s, &st) || errno != ENOENT) {
         generation = js_load(generation_name.s, err);
         if (!generation)
             goto out;

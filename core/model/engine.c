@@ -39,21 +39,20 @@ check_feed(const struct feed *f, struct err *err)
 
 /* Puts n tokens of a feed, from 'done' on, into the chunk. */
 static void
-add_span(struct engine *e, const struct feed *f, size_t done, size_t n)
+add_span(struct chunk *c, const struct feed *f, size_t done, size_t n)
 {
     struct session *s = f->session;
 
-    e->spans[e->n_spans++] = (struct span){ .session = s,
-                                            .ids = f->ids + done,
-                                            .row = e->n_rows,
+    c->spans[c->n_spans++] = (struct span){ .session = s,
+                                            .row = c->n_rows,
                                             .n = n,
                                             .first = s->n,
                                             .slot = s->n - s->gone,
                                             .generated = f->generated };
     for (size_t i = done; i < done + n; i++) {
         if (f->n - i <= f->n_logits)
-            e->wanted[e->n_wanted++] = e->n_rows;
-        e->rows[e->n_rows++] = (struct row){ .session = s,
+            c->wanted[c->n_wanted++] = c->n_rows;
+        c->rows[c->n_rows++] = (struct row){ .session = s,
                                              .position = s->n + i - done,
                                              .slot = s->n - s->gone + i - done,
                                              .id = f->ids[i] };
@@ -64,13 +63,14 @@ add_span(struct engine *e, const struct feed *f, size_t done, size_t n)
 static size_t
 flush(struct engine *e, float *logits)
 {
-    size_t n = e->n_wanted;
+    struct chunk *c = &e->chunk;
+    size_t n = c->n_wanted;
 
-    if (e->n_rows > 0)
-        chunk_run(e, logits);
-    for (size_t i = 0; i < e->n_spans; i++)
-        e->spans[i].session->n += e->spans[i].n;
-    e->n_spans = e->n_rows = e->n_wanted = 0;
+    if (c->n_rows > 0)
+        chunk_run(e, c, &e->acts, 1, logits);
+    for (size_t i = 0; i < c->n_spans; i++)
+        c->spans[i].session->n += c->spans[i].n;
+    c->n_spans = c->n_rows = c->n_wanted = 0;
     return n;
 }
 
@@ -89,11 +89,11 @@ engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
             return -1;
     for (size_t i = 0; i < n_feeds; i++)
         for (size_t done = 0, n; done < feeds[i].n; done += n) {
-            size_t room = e->options.chunk - e->n_rows;
+            size_t room = e->options.chunk - e->chunk.n_rows;
 
             n = feeds[i].n - done < room ? feeds[i].n - done : room;
-            add_span(e, &feeds[i], done, n);
-            if (e->n_rows == e->options.chunk)
+            add_span(&e->chunk, &feeds[i], done, n);
+            if (e->chunk.n_rows == e->options.chunk)
                 logits += flush(e, logits) * vocab;
         }
     flush(e, logits);
@@ -128,30 +128,33 @@ static size_t
 lay_out(struct engine *e)
 {
     const struct config *c = &e->model->config;
+    struct activations *a = &e->acts;
     size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
     size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
-    size_t inter = widest_inner(c);
+    size_t inter = widest_inner(c), chunk = e->options.chunk;
     size_t threads = (size_t)par_threads(e->par);
     size_t used = 0;
 
-    e->x = take(e, &used, e->options.chunk * hidden);
-    e->h = take(e, &used, e->options.chunk * hidden);
-    e->q = take(e, &used, e->options.chunk * nq);
-    e->attended = take(e, &used, e->options.chunk * nq);
-    e->k = take(e, &used, e->options.chunk * nkv);
-    e->v = take(e, &used, e->options.chunk * nkv);
-    e->gate = take(e, &used, e->options.chunk * inter);
-    e->up = take(e, &used, e->options.chunk * inter);
-    e->cosines = take(e, &used, e->options.chunk * d / 2);
-    e->sines = take(e, &used, e->options.chunk * d / 2);
-    e->low = take(e, &used, e->options.chunk * e->model->lora_rank);
+    a->x = a->mid = a->out = take(e, &used, chunk * hidden);
+    a->attn_in = a->attn_out = a->mlp_in = take(e, &used, chunk * hidden);
+    a->mlp_out = c->n_experts ? take(e, &used, chunk * hidden) : a->mlp_in;
+    a->q = a->q_rotated = take(e, &used, chunk * nq);
+    a->attended = take(e, &used, chunk * nq);
+    a->k = a->k_rotated = take(e, &used, chunk * nkv);
+    a->v = take(e, &used, chunk * nkv);
+    a->gate = a->inner = take(e, &used, chunk * inter);
+    a->up = take(e, &used, chunk * inter);
+    e->head_in = a->mlp_in;
+    e->chunk.cosines = take(e, &used, chunk * d / 2);
+    e->chunk.sines = take(e, &used, chunk * d / 2);
+    e->low = take(e, &used, chunk * e->model->lora_rank);
     e->attention_scratch = take(e, &used, threads * attention_scratch(c));
     if (e->options.compute == COMPUTE_BF16) {
         size_t widest = larger(larger(hidden, nq), inter);
 
-        e->rounded = (uint16_t *)(void *)take(
-            e, &used, e->options.chunk * gemm_ld_bf16(widest) / 2);
-        e->widened = take(e, &used, e->options.chunk * widest);
+        e->rounded = (uint16_t *)(void *)take(e, &used,
+                                              chunk * gemm_ld_bf16(widest) / 2);
+        e->widened = take(e, &used, chunk * widest);
     }
     return used;
 }
@@ -170,7 +173,7 @@ fitting_chunk(struct engine *e, size_t chunk)
     floats = (lay_out(e) - floats) / 16 + tables_floats(e->model->tables);
     if (c->n_experts)
         floats +=
-            (size_t)(3 * (c->hidden_size + c->n_experts_used) + c->n_experts);
+            (size_t)(2 * c->hidden_size + 3 * c->n_experts_used + c->n_experts);
     most = ACTIVATIONS_MAX / (floats * sizeof(float));
     return chunk < most ? chunk : larger(most, 1);
 }
@@ -186,9 +189,9 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     e->par = par;
     e->options = *options;
     e->options.chunk = fitting_chunk(e, options->chunk);
-    e->spans = xcalloc(e->options.chunk, sizeof(*e->spans));
-    e->rows = xcalloc(e->options.chunk, sizeof(*e->rows));
-    e->wanted = xcalloc(e->options.chunk, sizeof(*e->wanted));
+    e->chunk.spans = xcalloc(e->options.chunk, sizeof(*e->chunk.spans));
+    e->chunk.rows = xcalloc(e->options.chunk, sizeof(*e->chunk.rows));
+    e->chunk.wanted = xcalloc(e->options.chunk, sizeof(*e->chunk.wanted));
     e->scratch_floats = lay_out(e);
     e->scratch =
         mem_big(e->scratch_floats, sizeof(float), "the activations", err);
@@ -211,9 +214,9 @@ engine_close(struct engine *e)
     experts_work_close(e);
     gemm_close(e->gemm);
     mem_big_free(e->scratch, e->scratch_floats, sizeof(float));
-    free(e->wanted);
-    free(e->rows);
-    free(e->spans);
+    free(e->chunk.wanted);
+    free(e->chunk.rows);
+    free(e->chunk.spans);
     free(e);
 }
 

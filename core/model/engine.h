@@ -11,6 +11,7 @@
 
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/model/activations.h"
 #include "core/model/chunk.h"
 #include "core/par.h"
 
@@ -41,27 +42,18 @@ struct engine {
     struct engine_options options;
     const struct tap *tap; /* or NULL */
 
-    /* the chunk that is run */
-    struct span *spans; /* [n_spans], in the order of their rows */
-    size_t n_spans;
-    struct row *rows; /* [n_rows] */
-    size_t n_rows;
-    size_t *wanted; /* [n_wanted] rows whose logits are asked for, ascending */
-    size_t n_wanted;
+    struct chunk chunk;      /* that is filled, then run */
+    struct activations acts; /* of one layer after the other */
 
-    float *scratch; /* what follows lies in it; [chunk, ...] */
+    float *scratch; /* these activations and what follows lie in it */
     size_t scratch_floats;
-    float *x, *h;             /* hidden: the residual stream; a step */
-    float *q, *attended;      /* n_heads, head_dim */
-    float *k, *v;             /* n_kv_heads, head_dim */
-    float *gate, *up;         /* intermediate, of MLP or experts */
-    float *cosines, *sines;   /* head_dim / 2 */
+    float *head_in;           /* [chunk, hidden]: of lm_head */
     float *attention_scratch; /* [threads, attention_scratch()] */
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
     uint16_t *rounded;            /* [chunk, gemm_ld_bf16(widest input)] */
     float *widened;               /* [chunk, widest input] */
     struct experts_work *experts; /* NULL: the model has none */
-    float *low;                   /* chunk, lora_rank: between a and b */
+    float *low;                   /* [chunk, lora_rank]: between a and b */
     /* where the model has tables */
     struct table_work *table_work;
     float *table_y; /* [2, chunk, table_out]: a table's, the layer's */

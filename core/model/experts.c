@@ -5,6 +5,7 @@
 
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/model/activations.h"
 #include "core/model/engine.h"
 #include "core/model/mlp.h"
 #include "core/model/model.h"
@@ -24,35 +25,40 @@ struct experts_work {
     struct slot *slots; /* [chunk * k], by expert, then by row */
     size_t *first;      /* [n + 1] of the experts' slots */
     float *x, *y;       /* [chunk, hidden] an expert's input, output */
-    float *sum;         /* [chunk, hidden] */
 };
 
-/* What the steps work on. */
-struct step {
-    struct engine *e;
-    const float *x;           /* [rows, hidden] */
-    const struct slot *slots; /* of an expert */
+/* One expert's rows: x is gathered for it, and what it makes added to sum. */
+struct part {
+    const struct experts_work *work;
+    const struct slot *slots; /* [n_rows] */
+    size_t n_rows, hidden;
+    const float *x; /* [rows, hidden] */
+    float *sum;     /* [rows, hidden] */
+};
+
+/* The router's rows: logits in, what is chosen and its weights out. */
+struct choice {
+    struct experts_work *work;
+    bool normalize;
 };
 
 static void
 choose_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct engine *e = ((struct step *)ctx)->e;
-    const struct experts_work *w = e->experts;
+    const struct choice *c = ctx;
+    const struct experts_work *w = c->work;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
         router_select(w->chosen + i * w->k, w->weights + i * w->k, w->k,
-                      w->probability + i * w->n, w->n,
-                      e->model->config.norm_topk_prob);
+                      w->probability + i * w->n, w->n, c->normalize);
 }
 
-/* Sorts the chunk's slots by expert. */
+/* Sorts the rows' slots by expert. */
 static void
-sort_slots(const struct engine *e)
+sort_slots(struct experts_work *w, size_t n_rows)
 {
-    struct experts_work *w = e->experts;
-    size_t n = e->n_rows * w->k, at = 0;
+    size_t n = n_rows * w->k, at = 0;
 
     memset(w->first, 0, (w->n + 1) * sizeof(*w->first));
     for (size_t i = 0; i < n; i++)
@@ -76,67 +82,70 @@ sort_slots(const struct engine *e)
 static void
 gather(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct step *step = ctx;
-    size_t hidden = (size_t)step->e->model->config.hidden_size;
-    float *to = step->e->experts->x;
+    const struct part *p = ctx;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        memcpy(to + i * hidden, step->x + step->slots[i].row * hidden,
-               hidden * sizeof(*to));
+        memcpy(p->work->x + i * p->hidden, p->x + p->slots[i].row * p->hidden,
+               p->hidden * sizeof(*p->x));
 }
 
 /* A row is once among an expert's slots. */
 static void
 scatter(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct step *step = ctx;
-    const struct experts_work *w = step->e->experts;
-    size_t hidden = (size_t)step->e->model->config.hidden_size;
+    const struct part *p = ctx;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        vec_axpy(w->sum + step->slots[i].row * hidden, step->slots[i].weight,
-                 w->y + i * hidden, hidden);
+        vec_axpy(p->sum + p->slots[i].row * p->hidden, p->slots[i].weight,
+                 p->work->y + i * p->hidden, p->hidden);
 }
 
 static void
-run_expert(struct step *step, const struct mlp *m, size_t n_rows)
+run_expert(struct engine *e, const struct mlp *m, struct part *p, float *gate,
+           float *up)
 {
-    struct engine *e = step->e;
-    const struct experts_work *w = e->experts;
-
-    par_for(e->par, n_rows, 1, gather, step);
+    par_for(e->par, p->n_rows, 1, gather, p);
     linear_rows(e,
                 (struct apply[]){
-                    { &m->gate, e->gate, false },
-                    { &m->up, e->up, false },
+                    { &m->gate, gate, false },
+                    { &m->up, up, false },
                 },
-                2, w->x, n_rows);
-    mlp_activate(e->par, e->model->config.act, e->gate, e->gate, e->up,
-                 m->gate.rows, n_rows);
-    linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, e->gate,
-                n_rows);
-    par_for(e->par, n_rows, 1, scatter, step);
+                2, p->work->x, p->n_rows);
+    mlp_activate(e->par, e->model->config.act, gate, gate, up, m->gate.rows,
+                 p->n_rows);
+    linear_rows(e, &(struct apply){ &m->down, p->work->y, false }, 1, gate,
+                p->n_rows);
+    par_for(e->par, p->n_rows, 1, scatter, p);
 }
 
-const float *
-experts_apply(struct engine *e, const struct layer *l, const float *x)
+void
+experts_apply(struct engine *e, const struct layer *l,
+              const struct activations *a, size_t n_rows)
 {
+    const struct config *c = &e->model->config;
     struct experts_work *w = e->experts;
-    struct step step = { .e = e, .x = x };
+    size_t hidden = (size_t)c->hidden_size;
 
-    router_rows(e, &(struct apply){ &l->router, w->probability, false }, x);
-    par_for(e->par, e->n_rows, 1, choose_rows, &step);
-    sort_slots(e);
-    memset(w->sum, 0,
-           e->n_rows * (size_t)e->model->config.hidden_size * sizeof(float));
+    /* which experts it is must not depend on a rounding that is asked for */
+    linear_exact(e, &(struct apply){ &l->router, w->probability, false },
+                 a->mlp_in, n_rows);
+    par_for(e->par, n_rows, 1, choose_rows,
+            &(struct choice){ w, c->norm_topk_prob });
+    sort_slots(w, n_rows);
+    memset(a->mlp_out, 0, n_rows * hidden * sizeof(*a->mlp_out));
     for (size_t i = 0; i < w->n; i++) {
-        step.slots = w->slots + w->first[i];
-        if (w->first[i + 1] > w->first[i])
-            run_expert(&step, &l->experts[i], w->first[i + 1] - w->first[i]);
+        struct part p = { w,
+                          w->slots + w->first[i],
+                          w->first[i + 1] - w->first[i],
+                          hidden,
+                          a->mlp_in,
+                          a->mlp_out };
+
+        if (p.n_rows > 0)
+            run_expert(e, &l->experts[i], &p, a->gate, a->up);
     }
-    return w->sum;
 }
 
 int
@@ -161,9 +170,7 @@ experts_work_open(struct engine *e, struct err *err)
     w->slots = mem_try(chunk, w->k * sizeof(*w->slots), what, err);
     w->x = mem_try(chunk, row, what, err);
     w->y = mem_try(chunk, row, what, err);
-    w->sum = mem_try(chunk, row, what, err);
-    return w->probability && w->chosen && w->weights && w->slots && w->x &&
-                   w->y && w->sum
+    return w->probability && w->chosen && w->weights && w->slots && w->x && w->y
                ? 0
                : -1;
 }
@@ -175,7 +182,6 @@ experts_work_close(struct engine *e)
 
     if (!w)
         return;
-    free(w->sum);
     free(w->y);
     free(w->x);
     free(w->slots);

@@ -10,6 +10,7 @@
 
 #include "core/dtype.h"
 
+struct chunk;
 struct engine;
 struct lora;
 struct tabled;
@@ -35,16 +36,17 @@ struct apply {
 
 #define MAX_APPLY 3
 
-/* linear_apply() puts all rows of the chunk through n layers;
- * linear_rows() puts rows x [n_rows] through them, prompts' or not;
- * router_rows() puts all rows of the chunk through one, exactly;
- * linear_logits() puts the normalized rows x [n_rows] through the last one. */
-void linear_apply(struct engine *engine, const struct apply *to, size_t n,
-                  const float *x);
+/*
+ * linear_apply() puts a chunk's rows x through n layers.  In COMPUTE_BF16 the
+ * rows of prompts and generated ones differ in class.
+ * linear_rows() puts rows x [n_rows] through them as generated ones;
+ * linear_exact() through one, in f32 whatever the engine computes in.
+ */
+void linear_apply(struct engine *engine, const struct chunk *chunk,
+                  const struct apply *to, size_t n, const float *x);
 void linear_rows(struct engine *engine, const struct apply *to, size_t n,
                  const float *x, size_t n_rows);
-void router_rows(struct engine *engine, const struct apply *to, const float *x);
-void linear_logits(struct engine *engine, float *logits, const float *x,
-                   size_t n_rows);
+void linear_exact(struct engine *engine, const struct apply *to, const float *x,
+                  size_t n_rows);
 
 #endif

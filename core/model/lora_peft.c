@@ -47,26 +47,11 @@ module_of(const char *name, const char *tail)
     return xstrndup(name + root, n - k - root);
 }
 
-/* Files saved from the base class lack a "model.". */
-static struct linear *
-find_module(const struct from *p, const char *module)
-{
-    struct linear *l = model_linear(p->model, module);
-    struct str s = { 0 };
-
-    if (!l) {
-        str_addf(&s, "model.%s", module);
-        l = model_linear(p->model, s.s);
-        str_free(&s);
-    }
-    return l;
-}
-
 static int
 bind_pair(const struct from *p, const char *module,
           const struct stdir_tensor *a, const struct stdir_tensor *b)
 {
-    struct linear *to = find_module(p, module);
+    struct linear *to = model_linear(p->model, module);
     struct lora part = { 0 };
     struct peft_pair pair;
 
@@ -116,7 +101,7 @@ static int
 check_base(const struct from *p, const char *module,
            const struct stdir_tensor *t)
 {
-    const struct linear *to = find_module(p, module);
+    const struct linear *to = model_linear(p->model, module);
     struct linear base;
 
     if (!to)

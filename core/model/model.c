@@ -8,13 +8,14 @@
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/lora.h"
+#include "core/model/names.h"
 
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
 
 /* Binding: which names were asked for, and where they are looked up. */
 struct binder {
     struct model *model;
-    const char *prefix; /* "model.", or "" in files saved from the base class */
+    const char *prefix; /* names_root() */
     bool *used;         /* [dir.n_tensors] */
     struct err *err;
 };
@@ -362,13 +363,10 @@ warn_unused(const struct binder *b)
 static int
 bind_all(struct model *m, struct err *err)
 {
-    struct binder b = { m, "model.", NULL, err };
+    struct binder b = { m, names_root(&m->dir), NULL, err };
     size_t n_layers = (size_t)m->config.n_layers;
     int rc = -1;
 
-    if (!stdir_find(&m->dir, "model.norm.weight") &&
-        stdir_find(&m->dir, "norm.weight"))
-        b.prefix = "";
     b.used = xcalloc(m->dir.n_tensors, sizeof(*b.used));
     m->layers = xcalloc(n_layers, sizeof(*m->layers));
     if (bind_ends(&b))
@@ -461,16 +459,17 @@ sparse_linear(const struct model *m, struct layer *l, const char *name)
 struct linear *
 model_linear(struct model *m, const char *name)
 {
-    static const char prefix[] = "model.layers.";
+    static const char layers[] = "layers.";
     struct layer *l;
     size_t i;
 
     if (!strcmp(name, "lm_head"))
         return &m->lm_head;
-    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+    name = names_short(name);
+    if (strncmp(name, layers, sizeof(layers) - 1) != 0)
         return NULL;
     name =
-        number_below(name + sizeof(prefix) - 1, (size_t)m->config.n_layers, &i);
+        number_below(name + sizeof(layers) - 1, (size_t)m->config.n_layers, &i);
     if (!name)
         return NULL;
     l = &m->layers[i];

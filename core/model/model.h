@@ -51,7 +51,7 @@ void model_close(struct model *model);
 const struct config *model_config(const struct model *model);
 
 /* model_linear() is the linear layer of a name, as in a file but without
- * ".weight"; NULL if there is none. */
+ * ".weight", and with or without "model."; NULL if there is none. */
 struct linear *model_linear(struct model *m, const char *name);
 
 #endif

@@ -1,6 +1,5 @@
 #include "core/model/tables.h"
 
-#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "core/model/engine.h"
 #include "core/model/linear.h"
 #include "core/model/model.h"
+#include "core/model/names.h"
 #include "core/model/table.h"
 #include "core/model/table_stats.h"
 
@@ -31,54 +31,6 @@ struct tables {
     struct tabled *tabled; /* [n] */
     size_t max_in, max_out, max_k;
 };
-
-/* ---- which layers ---- */
-
-static bool
-glob_takes(const char *glob, const char *name)
-{
-    return fnmatch(glob, name, 0) == 0 ||
-           fnmatch(glob, name + strlen("model."), 0) == 0;
-}
-
-/* Is the layer among GLOB,GLOB,..? */
-static bool
-wanted(const char *globs, const char *name)
-{
-    bool yes = !globs;
-
-    while (globs && !yes) {
-        size_t n = strcspn(globs, ",");
-        char *glob = xstrndup(globs, n);
-
-        yes = glob_takes(glob, name);
-        free(glob);
-        globs = globs[n] ? globs + n + 1 : NULL;
-    }
-    return yes;
-}
-
-/* Does each pattern take a layer? */
-static int
-check_globs(const struct lut *lut, const char *globs, struct err *err)
-{
-    int rc = 0;
-
-    while (globs && rc == 0) {
-        size_t n = strcspn(globs, ","), i = 0;
-        char *glob = xstrndup(globs, n);
-
-        while (i < lut->n_layers && !glob_takes(glob, lut->layers[i].name))
-            i++;
-        if (i == lut->n_layers)
-            rc = err_set(err, EX_DATAERR,
-                         "%s/metadata.json: has no layer %s (--lut-layers)",
-                         lut->path, glob);
-        free(glob);
-        globs = globs[n] ? globs + n + 1 : NULL;
-    }
-    return rc;
-}
 
 /* The linear layer of a name, where it can have a table. */
 static struct linear *
@@ -205,24 +157,44 @@ open_table(struct tables *ts, const struct lut_layer *layer,
     return 0;
 }
 
+/* Does each pattern of a list match a layer? */
+static int
+check_globs(struct globs *globs, const struct lut *lut, const char *list,
+            struct err *err)
+{
+    const char *unused;
+
+    for (size_t i = 0; i < lut->n_layers; i++)
+        globs_use(globs, lut->layers[i].name);
+    unused = list && globs->n == 0 ? list : globs_unused(globs);
+    if (!unused)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s/metadata.json: has no layer %s (--lut-layers)",
+                   lut->path, unused);
+}
+
 int
 tables_open(struct tables **tables, struct model *model, const char *dir,
             const struct tables_options *o, struct err *err)
 {
     struct tables *ts = xcalloc(1, sizeof(*ts));
+    struct globs globs;
     int rc = lut_open(&ts->lut, dir, err);
 
     *tables = NULL;
+    globs_open(&globs, o->layers);
     ts->model = model;
     ts->tabled = xcalloc(ts->lut.n_layers, sizeof(*ts->tabled));
     if (rc == 0)
-        rc = check_globs(&ts->lut, o->layers, err);
+        rc = check_globs(&globs, &ts->lut, o->layers, err);
     for (size_t i = 0; i < ts->lut.n_layers && rc == 0; i++)
-        if (wanted(o->layers, ts->lut.layers[i].name))
+        if (!o->layers || globs_match(&globs, ts->lut.layers[i].name))
             rc = open_table(ts, &ts->lut.layers[i], o, err);
     if (rc == 0 && ts->n == 0)
         rc = err_set(err, EX_DATAERR, "%s/metadata.json: has no layers",
                      ts->lut.path);
+    globs_close(&globs);
     model->tables = ts;
     if (rc < 0)
         tables_close(ts);
@@ -312,9 +284,9 @@ tables_work_close(struct engine *e)
 
 /* What the layer itself makes of the rows, for the report. */
 static void
-compare(struct engine *e, const struct tabled *t, const float *x)
+compare(struct engine *e, const struct tabled *t, const float *x, size_t n)
 {
-    size_t out = t->table.out, n = e->n_rows;
+    size_t out = t->table.out;
     float *dense = e->table_y + e->options.chunk * e->table_out;
 
     table_dense(e->gemm, &t->table, dense, out, x, t->table.in, n);
@@ -324,13 +296,14 @@ compare(struct engine *e, const struct tabled *t, const float *x)
                     t->table.in, n);
 }
 
-/* A part's columns of the table's output, to where they belong. */
+/* Copies a part's columns of the table's output to where they belong. */
 static void
-hand_out(const struct engine *e, const struct apply *to, size_t out)
+copy_columns(const struct engine *e, const struct apply *to, size_t out,
+             size_t n_rows)
 {
     const struct linear *l = to->linear;
 
-    for (size_t i = 0; i < e->n_rows; i++) {
+    for (size_t i = 0; i < n_rows; i++) {
         const float *y = e->table_y + i * out + l->table_col;
 
         if (to->add)
@@ -342,7 +315,7 @@ hand_out(const struct engine *e, const struct apply *to, size_t out)
 
 size_t
 tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
-             struct apply *rest)
+             size_t n_rows, struct apply *rest)
 {
     const struct tabled *last = NULL;
     size_t n_rest = 0;
@@ -356,13 +329,13 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
         }
         if (t != last) {
             table_apply(e->table_work, &t->table, &t->fix, e->table_y,
-                        t->table.out, x, t->table.in, e->n_rows,
+                        t->table.out, x, t->table.in, n_rows,
                         t->stats ? TABLE_ERROR | TABLE_COUNT : 0);
             if (t->stats)
-                compare(e, t, x);
+                compare(e, t, x, n_rows);
         }
         last = t;
-        hand_out(e, &to[i], t->table.out);
+        copy_columns(e, &to[i], t->table.out, n_rows);
     }
     return n_rest;
 }

@@ -42,12 +42,12 @@ size_t tables_stored(const struct tables *tables);
 void tables_report(const struct tables *tables, struct str *tsv);
 
 /*
- * tables_apply() puts all rows of the chunk through the tables among n layers,
- * and leaves those that have none in 'rest' [n]; returns how many.  An engine
- * has what it needs for that between the other two.
+ * tables_apply() puts rows x [n_rows] through the tables among n layers, and
+ * leaves those that have none in 'rest' [n]; returns how many.  An engine has
+ * what it needs for that between the other two.
  */
 size_t tables_apply(struct engine *engine, const struct apply *to, size_t n,
-                    const float *x, struct apply *rest);
+                    const float *x, size_t n_rows, struct apply *rest);
 /* tables_floats() is what that takes for each row. */
 size_t tables_floats(const struct tables *tables);
 int tables_work_open(struct engine *engine, struct err *err);

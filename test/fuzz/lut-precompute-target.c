@@ -8,11 +8,11 @@
 #include "test/fuzz/files.h"
 
 static void
-make_plan(const struct cmd *cmd, const struct model *model)
+make_plan(const struct cmd *cmd, const struct target_model *model)
 {
     struct err err = { 0 };
-    struct target target;
-    struct plan plan;
+    struct target_layer target;
+    struct table_plan plan;
 
     if (plan_make(&plan, cmd, model, &err) < 0) {
         MUST(*err.what);
@@ -32,7 +32,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bytes rest = { data, n }, layers;
     struct cmd cmd = { .model = fuzz_path("."), .fuse_qkv = n & 1 };
-    struct model model;
+    struct target_model model;
     struct err err = { 0 };
 
     fuzz_file("config.json", next_part(&rest));
