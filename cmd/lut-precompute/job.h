@@ -19,7 +19,7 @@
 
 struct job {
     const struct cmd *cmd;
-    const struct model *model;
+    const struct model_dir *model;
     const struct target *target;
     const struct sae *sae;
     size_t k;

@@ -55,7 +55,7 @@ ends_with(const char *s, const char *end)
 
 struct planner {
     const struct cmd *cmd;
-    const struct model *model;
+    const struct model_dir *model;
     bool one; /* SAE for all layers */
     struct globs globs;
     uint64_t count; /* layers that --shard deals out */
@@ -183,7 +183,7 @@ check(const struct planner *p, struct err *err)
 }
 
 int
-plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
+plan_make(struct plan *plan, const struct cmd *cmd, const struct model_dir *m,
           struct err *err)
 {
     struct planner p = { .cmd = cmd, .model = m, .plan = plan };

@@ -22,8 +22,8 @@ struct plan {
 /* plan_make() lists the layers that have an SAE and are asked for.  -1 with
  * 'err' set: EX_NOINPUT, EX_DATAERR, TU_USAGE (--layers).  Owner: the caller,
  * until plan_free(). */
-int plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
-              struct err *err);
+int plan_make(struct plan *plan, const struct cmd *cmd,
+              const struct model_dir *m, struct err *err);
 void plan_free(struct plan *plan);
 
 #endif

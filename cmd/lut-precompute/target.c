@@ -44,7 +44,7 @@ base_name(const char *path, struct err *err)
 }
 
 static int
-take_config(struct model *m, const char *path, struct err *err)
+take_config(struct model_dir *m, const char *path, struct err *err)
 {
     static const char *const keys[][2] = {
         { "model_type", "model_type" },
@@ -77,30 +77,30 @@ take_config(struct model *m, const char *path, struct err *err)
 }
 
 int
-model_open(struct model *m, const char *path, struct err *err)
+model_dir_open(struct model_dir *m, const char *path, struct err *err)
 {
-    *m = (struct model){ .name = base_name(path, err) };
+    *m = (struct model_dir){ .name = base_name(path, err) };
     if (m->name && take_config(m, path, err) == 0 &&
         stdir_open(&m->dir, path, err) == 0) {
         if (stdir_map(&m->dir, err) == 0)
             return 0;
     }
-    model_close(m);
+    model_dir_close(m);
     return -1;
 }
 
 void
-model_close(struct model *m)
+model_dir_close(struct model_dir *m)
 {
     stdir_close(&m->dir);
     json_decref(m->config);
     free(m->name);
-    *m = (struct model){ 0 };
+    *m = (struct model_dir){ 0 };
 }
 
 /* A tensor as a matrix of 'n_dims' dims: 1; 0 if there is none. */
 static int
-take(struct matrix *to, const struct model *m, const char *name,
+take(struct matrix *to, const struct model_dir *m, const char *name,
      const char *word, size_t n_dims, struct err *err)
 {
     const struct st_want want = { .n_dims = n_dims,
@@ -125,7 +125,7 @@ take(struct matrix *to, const struct model *m, const char *name,
 }
 
 static int
-take_part(struct target *t, const struct model *m, struct part *p,
+take_part(struct target *t, const struct model_dir *m, struct part *p,
           struct err *err)
 {
     int has = take(&p->w, m, p->name, "weight", 2, err);
@@ -149,7 +149,7 @@ take_part(struct target *t, const struct model *m, struct part *p,
 }
 
 int
-target_open(struct target *t, const struct model *m, const char *name,
+target_open(struct target *t, const struct model_dir *m, const char *name,
             struct err *err)
 {
     char *parts[LUT_MAX_PARTS];

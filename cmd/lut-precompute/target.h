@@ -28,17 +28,17 @@ struct target {
     bool has_bias;
 };
 
-struct model {
+struct model_dir {
     struct stdir dir;
     size_t n_layers;
     json_t *config; /* model_config of metadata.json */
     char *name;     /* source_model */
 };
 
-/* model_open(): -1 with 'err' set, as stdir_open() or for its config.json.
- * Owner: the caller, until model_close(). */
-int model_open(struct model *m, const char *path, struct err *err);
-void model_close(struct model *m); /* a zeroed struct is fine */
+/* model_dir_open(): -1 with 'err' set, as stdir_open() or for its config.json.
+ * Owner: the caller, until model_dir_close(). */
+int model_dir_open(struct model_dir *m, const char *path, struct err *err);
+void model_dir_close(struct model_dir *m); /* a zeroed struct is fine */
 
 /* base_name() is a path's last word, for the caller to free; of "" and "." that
  * of the folder they mean.  NULL with 'err' set: nothing is there. */
@@ -46,7 +46,7 @@ char *base_name(const char *path, struct err *err);
 
 /* target_open() finds a single or fused layer by its full name: 1, or 0 where
  * the model has none; -1 with 'err' set. */
-int target_open(struct target *t, const struct model *m, const char *name,
+int target_open(struct target *t, const struct model_dir *m, const char *name,
                 struct err *err);
 void target_close(struct target *t);
 

@@ -8,7 +8,7 @@
 #include "test/fuzz/files.h"
 
 static void
-make_plan(const struct cmd *cmd, const struct model *model)
+make_plan(const struct cmd *cmd, const struct model_dir *model)
 {
     struct err err = { 0 };
     struct target target;
@@ -32,20 +32,20 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bytes rest = { data, n }, layers;
     struct cmd cmd = { .model = fuzz_path("."), .fuse_qkv = n & 1 };
-    struct model model;
+    struct model_dir model;
     struct err err = { 0 };
 
     fuzz_file("config.json", next_part(&rest));
     fuzz_st("model.safetensors", next_part(&rest));
     cmd.sae = fuzz_st("sae.safetensors", (struct bytes){ data, 0 });
     layers = next_part(&rest);
-    if (model_open(&model, fuzz_dir, &err) < 0) {
+    if (model_dir_open(&model, fuzz_dir, &err) < 0) {
         MUST(*err.what);
         return 0;
     }
     cmd.layers = strndup((const char *)layers.data, layers.n);
     make_plan(&cmd, &model);
     free((char *)(uintptr_t)cmd.layers);
-    model_close(&model);
+    model_dir_close(&model);
     return 0;
 }
