@@ -14,6 +14,7 @@
 #include "core/format/npy.h"
 #include "core/format/stdir.h"
 #include "core/model/table.h"
+#include "core/model/table_bind.h"
 #include "core/out.h"
 
 struct cmd {
@@ -37,11 +38,9 @@ struct cmd {
  * and what compensation is asked for. */
 struct layer {
     struct lut lut;
-    struct lut_table file;
+    struct bound_table bound;
     struct stdir model;
-    struct table table;
     struct table_fix fix;
-    float *bias;      /* [out] the layer's own, zeros if it has none */
     float *norms;     /* [in] --weighted */
     double threshold; /* of exceed and --tau; NaN: none */
 };
