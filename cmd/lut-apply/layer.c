@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "cmd/lut-apply/apply.h"
-#include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
-#include "core/model/names.h"
+#include "core/model/linear_file.h"
 
 static int
 bad_shape(const struct layer *l, const char *name, struct err *err)
@@ -22,25 +21,17 @@ bad_shape(const struct layer *l, const char *name, struct err *err)
 static int
 bind_part(struct layer *l, const char *name, struct err *err)
 {
-    const struct stdir_tensor *w = names_tensor(&l->model, name, "weight");
-    const struct stdir_tensor *b = names_tensor(&l->model, name, "bias");
-    struct linear part = { 0 };
+    const struct stdir_tensor *b;
+    struct linear part;
     float *bias = NULL;
+    int has = linear_file_find(&part, &b, &l->model, name, err);
     bool fits;
 
-    if (!w)
-        return err_set(err, EX_DATAERR, "%s: tensor %s.weight is missing",
-                       l->model.path, name);
-    if (st_want_dtype(w->st->path, w->t, err) < 0 ||
-        (b && st_want_dtype(b->st->path, b->t, err) < 0))
+    if (has == 0)
+        err_set(err, EX_DATAERR, "%s: tensor %s.weight is missing",
+                l->model.path, name);
+    if (has <= 0)
         return -1;
-    if (w->t->n_dims != 2 ||
-        (b && (b->t->n_dims != 1 || b->t->shape[0] != w->t->shape[0])))
-        return bad_shape(l, name, err);
-    part = (struct linear){ .w = st_data(w->st, w->t),
-                            .dtype = w->t->dtype,
-                            .rows = (size_t)w->t->shape[0],
-                            .cols = (size_t)w->t->shape[1] };
     if (b) {
         bias = xcalloc(part.rows, sizeof(*bias));
         cvt_to_f32(bias, st_data(b->st, b->t), b->t->dtype, part.rows);
@@ -49,18 +40,6 @@ bind_part(struct layer *l, const char *name, struct err *err)
     fits = table_bind_part(&l->bound, &part);
     free(bias);
     return fits ? 0 : bad_shape(l, name, err);
-}
-
-/* A model whose own weights are fused has them by that name. */
-static size_t
-parts_of(const struct layer *l, char *parts[LUT_MAX_PARTS])
-{
-    const char *name = l->bound.file.layer->name;
-
-    if (!names_tensor(&l->model, name, "weight"))
-        return lut_parts(name, parts);
-    parts[0] = xstrdup(name);
-    return 1;
 }
 
 static int
@@ -72,7 +51,7 @@ bind_model(struct layer *l, const char *path, struct err *err)
 
     if (stdir_open(&l->model, path, err) < 0 || stdir_map(&l->model, err) < 0)
         return -1;
-    n = parts_of(l, parts);
+    n = linear_file_parts(&l->model, l->bound.file.layer->name, parts);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = bind_part(l, parts[i], err);
     if (rc == 0 && !table_bind_end(&l->bound))
