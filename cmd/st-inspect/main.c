@@ -8,32 +8,14 @@
 #include "core/tool.h"
 
 static int
-set_quantiles(void *to, const char *list, struct err *err)
+set_quantiles(void *to, const char *arg, struct err *err)
 {
     struct cmd *cmd = to;
-    char one[32];
+    int n = opt_f64_list("--quantiles", arg, 0, 1, cmd->quantiles,
+                         MAX_QUANTILES, err);
 
-    cmd->n_quantiles = 0;
-    for (const char *p = list;; p++) {
-        size_t n = strcspn(p, ",");
-
-        if (cmd->n_quantiles == MAX_QUANTILES)
-            return err_set(err, TU_USAGE, "--quantiles: more than %d of them",
-                           MAX_QUANTILES);
-        if (n >= sizeof(one))
-            return err_set(err, TU_USAGE,
-                           "--quantiles: \"%s\" has a number of more than %zu "
-                           "characters",
-                           list, sizeof(one) - 1);
-        memcpy(one, p, n);
-        one[n] = '\0';
-        if (opt_f64("--quantiles", one, 0, 1,
-                    &cmd->quantiles[cmd->n_quantiles++], err) < 0)
-            return -1;
-        p += n;
-        if (!*p)
-            return 0;
-    }
+    cmd->n_quantiles = (size_t)n;
+    return n < 0 ? -1 : 0;
 }
 
 static const struct opt opts[] = {
