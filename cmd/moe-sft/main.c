@@ -1,5 +1,4 @@
 /* moe-sft: the command line. */
-#include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +6,6 @@
 #include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/train.h"
 #include "core/kernel/cpu.h"
-#include "core/map.h"
 #include "core/mem.h"
 #include "core/par.h"
 #include "core/sig.h"
@@ -38,9 +36,6 @@ set_betas(void *to, const char *arg, struct err *err)
     o->beta2 = betas[1];
     return 0;
 }
-
-#define MAX_REAL  1e15 /* of numbers that are not whole */
-#define MAX_STEPS (1 << 30)
 
 static const struct opt opts[] = {
     { 'b', "base", "BASE",
@@ -106,32 +101,31 @@ static const struct opt opts[] = {
       "JSON instead of TSV" },
     { 0, "samples", "N", "check", OPT_I64(all, cmd.samples, 0, 1 << 20),
       "elements of each tensor to differentiate" },
-    { 'n', "steps", "N", "train", OPT_U64(all, train.steps, 1, MAX_STEPS),
+    { 'n', "steps", "N", "train", OPT_U64(all, train.steps, 1, 1 << 30),
       "train to that step" },
     { 0, "target", "FILE", "train", OPT_TEXT(all, train.target),
       "what the output shall be, with -i: .npy or FILE:TENSOR" },
-    { 0, "lr", "RATE", "train", OPT_F64(all, train.lr, 0, MAX_REAL),
+    { 0, "lr", "RATE", "train", OPT_F64(all, train.lr, 0, 1e15),
       "learning rate" },
     { 0, "schedule", "constant|linear|cosine", "train",
       OPT_WORD(all, train.schedule, 0), "of the learning rate" },
-    { 0, "total", "N", "train", OPT_U64(all, train.total, 1, MAX_STEPS),
+    { 0, "total", "N", "train", OPT_U64(all, train.total, 1, 1 << 30),
       "steps of the schedule (default: -n)" },
-    { 0, "warmup", "N", "train", OPT_F64(all, train.warmup, 0, MAX_REAL),
+    { 0, "warmup", "N", "train", OPT_F64(all, train.warmup, 0, 1e15),
       "steps, or below 1 a part of all, with a growing rate" },
-    { 0, "clip", "NORM", "train", OPT_F64(all, train.clip, 0, MAX_REAL),
+    { 0, "clip", "NORM", "train", OPT_F64(all, train.clip, 0, 1e15),
       "largest norm of a gradient, 0: any" },
     { 0, "weight-decay", "D", "train",
-      OPT_F64(all, train.weight_decay, 0, MAX_REAL), "of AdamW" },
+      OPT_F64(all, train.weight_decay, 0, 1e15), "of AdamW" },
     { 0, "betas", "B1,B2", "train", OPT_CALL(set_betas),
       "of AdamW (default 0.9,0.999)" },
-    { 0, "eps", "E", "train", OPT_F64(all, train.eps, 1e-30, MAX_REAL),
+    { 0, "eps", "E", "train", OPT_F64(all, train.eps, 1e-30, 1e15),
       "of AdamW" },
-    { 0, "accumulate", "N", "train",
-      OPT_U64(all, train.accumulate, 1, MAX_STEPS), "batches of a step" },
+    { 0, "accumulate", "N", "train", OPT_U64(all, train.accumulate, 1, 1 << 30),
+      "batches of a step" },
     { 0, "shuffle", NULL, "train", OPT_FLAG(all, train.shuffle),
       "batches in an order that --seed decides, another each time" },
-    { 0, "save-every", "N", "train",
-      OPT_U64(all, train.save_every, 0, MAX_STEPS),
+    { 0, "save-every", "N", "train", OPT_U64(all, train.save_every, 0, 1 << 30),
       "steps between checkpoints, 0: at the end alone" },
     { 0, "resume", NULL, "train", OPT_FLAG(all, train.resume),
       "go on with what DIR holds" },
@@ -206,9 +200,7 @@ static int (*const mains[])(const struct cmd *cmd, struct err *err) = {
     info_main,  init_main,  forward_main, backward_main, train_main,
     check_main, merge_main, convert_main, quantize_main, bench_main,
 };
-_Static_assert(sizeof(mains) / sizeof(mains[0]) + 1 ==
-                   sizeof(verbs) / sizeof(verbs[0]),
-               "a main for each verb");
+TOOL_MAINS(mains, verbs);
 
 /* The adapters of -l: one, or as many as a verb takes. */
 static void
@@ -232,59 +224,6 @@ take_loras(struct cmd *cmd, const struct opt_list *loras, bool several)
     }
 }
 
-/* An input in the folder that another is exchanged for goes with it. */
-static void
-check_folder(const char *in, const char *output)
-{
-    DIR *d = in ? opendir(output) : NULL;
-    struct str path = { 0 };
-    struct dirent *e;
-    bool found = false;
-
-    while (d && !found && (e = readdir(d))) {
-        str_clear(&path);
-        str_addf(&path, "%s/%s", output, e->d_name);
-        found = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-                stdir_holds(in, path.s);
-    }
-    if (found)
-        die_usage("-o %s: is replaced, but %s in it is a file of this command",
-                  output, e->d_name);
-    str_free(&path);
-    if (d)
-        closedir(d);
-}
-
-/* Two outputs of one name, or an input that would be replaced. */
-static void
-check_files(const struct cmd *cmd)
-{
-    /* what --force does not replace may lie in a folder that is read */
-    bool (*is_lost)(const char *, const char *) =
-        cmd->out_flags & OUT_FORCE ? stdir_holds : file_same;
-    bool forward = !strcmp(cmd->verb, "forward");
-    const char *in[] = { cmd->base, cmd->lora, cmd->input, cmd->grad,
-                         cmd->cache };
-    size_t n = sizeof(in) / sizeof(in[0]);
-
-    for (size_t i = 0; i < cmd->n_loras; i++)
-        if (is_lost(cmd->loras[i].path, cmd->output))
-            die_usage("-o %s is the name of another file of this command",
-                      cmd->output);
-    for (size_t i = 0; i < n; i++) {
-        if (is_lost(in[i], cmd->output))
-            die_usage("-o %s is the name of another file of this command",
-                      cmd->output);
-        if (i + 1 < n && forward && is_lost(in[i], cmd->cache))
-            die_usage("-c %s is the name of another file of this command",
-                      cmd->cache);
-    }
-    for (size_t i = 0; cmd->out_flags && i < cmd->n_loras; i++)
-        check_folder(cmd->loras[i].path, cmd->output);
-    if (cmd->out_flags && cmd->n_loras)
-        check_folder(cmd->base, cmd->output);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -306,18 +245,15 @@ main(int argc, char **argv)
         die_usage("%s: \"%s\": files are named by options", cmd->verb,
                   cmd->args[0]);
     take_loras(cmd, &all.loras, run == merge_main || run == convert_main);
-    check_files(cmd);
-    if (cpu_check(&err) < 0)
+    if (check_files(cmd, &err) < 0 || cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
     status = cmd->if_missing ? is_there(cmd, &err) : 0;
+    if (status > 0)
+        tool_end(0);
     if (status == 0 && cmd->if_missing && is_half_done(cmd))
         cmd->out_flags = OUT_FORCE;
-    if (status == 0)
-        status = run(cmd, &err);
-    else if (status > 0)
-        status = 0;
-    if (status < 0)
+    if (status < 0 || (status = run(cmd, &err)) < 0)
         die_err(&err);
     tool_end(status);
 }

@@ -111,9 +111,7 @@ static int (*const mains[])(struct cmd *cmd, struct err *err) = {
     list_main,   tree_main, stats_main, hash_main,
     verify_main, diff_main, cat_main,   meta_main,
 };
-_Static_assert(sizeof(mains) / sizeof(mains[0]) + 1 ==
-                   sizeof(verbs) / sizeof(verbs[0]),
-               "a main for each verb");
+TOOL_MAINS(mains, verbs);
 
 static const struct opt_tool tool = {
     .name = "st-inspect",
