@@ -1,13 +1,8 @@
 /* hf-infer: options, and which of the modes runs. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cmd/hf-infer/run.h"
-#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
-#include "core/map.h"
-#include "core/mem.h"
 #include "core/sig.h"
 #include "core/text/chat.h"
 #include "core/tool.h"
@@ -179,75 +174,6 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
-/* Where the answer goes. */
-static const char *
-answer_path(const struct run *run)
-{
-    return run->logits_path ? run->logits_path
-           : run->output    ? run->output
-                            : "-";
-}
-
-/* Would an output replace it, or a file in it? */
-static bool
-is_output(const struct run *run, const char *path)
-{
-    return stdir_holds(path, answer_path(run)) ||
-           stdir_holds(path, run->acts_meta) ||
-           stdir_holds(path, run->lut_report);
-}
-
-/* DIR, FILE or FILE@LAYER. */
-static void
-check_adapter(const struct run *run, const char *path)
-{
-    const char *layer;
-    char *file = file_split(path, '@', &layer);
-
-    if (is_output(run, file ? file : path))
-        die_usage("--lora %s is, or has in it, the name of an output", path);
-    free(file);
-}
-
-/* An input is not to be replaced by what is made of it. */
-static void
-check_inputs(const struct run *run)
-{
-    const struct {
-        const char *option, *path;
-    } in[] = {
-        { "", run->dir },
-        { "--file ", run->prompt_file },
-        { "--kvc ", run->kvc },
-        { "--lut ", run->lut },
-    };
-
-    for (size_t i = 0; i < sizeof(in) / sizeof(in[0]); i++)
-        if (is_output(run, in[i].path))
-            die_usage("%s%s is, or has in it, the name of an output",
-                      in[i].option, in[i].path);
-    for (size_t i = 0; i < run->lora.n; i++)
-        for (const char *at = run->lora.item[i]; at;) {
-            size_t n = strcspn(at, ",");
-            char *path = xstrndup(at, n);
-
-            check_adapter(run, path);
-            free(path);
-            at = at[n] ? at + n + 1 : NULL;
-        }
-}
-
-/* An output is not to be another one. */
-static void
-check_outputs(const struct run *run)
-{
-    if (file_same(run->acts_meta, answer_path(run)))
-        die_usage("-o and --acts-meta name the same file");
-    if (file_same(run->lut_report, answer_path(run)) ||
-        file_same(run->lut_report, run->acts_meta))
-        die_usage("--lut-report needs a file that the answer does not go to");
-}
-
 static void
 take_operands(struct run *run, const struct opt_line *line)
 {
@@ -294,32 +220,19 @@ main(int argc, char **argv)
     struct run run = defaults;
     struct opt_line line;
     struct err err;
-    int rc = 0;
+    int rc = -1;
 
     run.n_threads = par_default();
     tool_parse(&line, &tool, argc, argv, &run);
     run.mode = (enum mode)line.verb;
     take_operands(&run, &line);
     take_sampler(&run, &line);
-    check_inputs(&run);
-    check_outputs(&run);
-    sig_install(true);
-    if (cpu_check(&err) < 0 ||
-        out_open(&run.out, answer_path(&run), run.out_flags,
-                 run.mode == MODE_LOGITS || run.mode == MODE_ACTS, &err) < 0)
+    if (outputs_check(&run, &err) < 0 || cpu_check(&err) < 0)
         die_err(&err);
-    if (run.lut_report &&
-        out_open(&run.lut_out, run.lut_report, run.out_flags, false, &err) < 0)
-        rc = -1;
-    if (rc == 0)
+    sig_install(true);
+    if (outputs_open(&run, &err) == 0)
         rc = modes[run.mode](&run, &err);
-    if (rc == 0)
-        rc = run_lut_report(&run, &err);
-    if (rc == 0 && run.out) /* a mode may have done it */
-        rc = out_commit(run.out, &err);
-    else
-        out_abort(run.out);
-    out_abort(run.lut_out);
+    rc = outputs_close(&run, rc, &err);
     run_close(&run);
     if (rc < 0)
         die_err(&err);

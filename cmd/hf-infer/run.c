@@ -230,24 +230,6 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
 }
 
 int
-run_lut_report(struct run *run, struct err *err)
-{
-    struct out *out = run->lut_out;
-    struct str tsv = { 0 };
-    int rc;
-
-    if (!out)
-        return 0;
-    tables_report(run->tables, &tsv);
-    rc = out_write(out, tsv.s, tsv.n, err);
-    str_free(&tsv);
-    if (rc < 0)
-        return -1;
-    run->lut_out = NULL;
-    return out_commit(out, err);
-}
-
-int
 print_text(const struct run *run, const struct str *text, struct err *err)
 {
     struct str safe = { 0 };
