@@ -5,9 +5,7 @@
 #include <sys/stat.h>
 
 #include "cmd/moe-sft/cache.h"
-#include "cmd/moe-sft/verbs.h"
 #include "core/format/stdir.h"
-#include "core/format/stw.h"
 #include "core/map.h"
 #include "core/out.h"
 
