@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/kvc.h"
+#include "cmd/kvc-convert/cmd.h"
+#include "cmd/kvc-convert/order.h"
 #include "core/format/st.h"
 #include "core/format/stw.h"
 #include "core/mem.h"
+#include "core/str.h"
 
 #define PIECE        ((size_t)1 << 20)
 #define ENTRY_NBYTES 64 /* a header has more than that for each tensor */

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/kvc.h"
+#include "cmd/kvc-convert/cmd.h"
+#include "core/format/kvc.h"
 #include "core/hash.h"
 #include "core/js.h"
 #include "core/le.h"

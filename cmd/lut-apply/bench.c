@@ -2,10 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/input.h"
+#include "cmd/lut-apply/layer.h"
+#include "cmd/lut-apply/run.h"
 #include "core/clock.h"
 #include "core/kernel/sparse.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/str.h"
 
 #define ROUNDS 7
@@ -16,7 +19,7 @@ static const char *const names[] = { "encode",       "top-k", "combine",
                                      "compensation", "table", "layer" };
 
 struct bench {
-    struct run *run;
+    struct apply_run *run;
     size_t n;
     float *p;      /* [n, n_basis] */
     uint64_t *key; /* top-k's */
@@ -63,7 +66,7 @@ topk_rows(void *ctx, size_t begin, size_t end, int thread)
 static void
 step(struct bench *b, int which)
 {
-    struct run *r = b->run;
+    struct apply_run *r = b->run;
     const struct table *t = &r->layer.bound.table;
 
     switch (which) {
@@ -120,7 +123,7 @@ measure(struct bench *b, double us[STEPS])
 static int
 put_table(const struct bench *b, const double us[STEPS], struct err *err)
 {
-    const struct layer *l = &b->run->layer;
+    const struct applied_layer *l = &b->run->layer;
     struct str s = { 0 };
     int rc;
 
@@ -137,7 +140,7 @@ put_table(const struct bench *b, const double us[STEPS], struct err *err)
 }
 
 int
-bench_main(struct run *run, struct err *err)
+bench_main(struct apply_run *run, struct err *err)
 {
     const struct table *t = &run->layer.bound.table;
     size_t threads = (size_t)par_threads(run->par);

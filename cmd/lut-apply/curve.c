@@ -1,12 +1,13 @@
 /* --svg: the output's FVU against the ratio of compensated inputs. */
+#include "cmd/lut-apply/curve.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
-#include "core/str.h"
+#include "core/out.h"
 #include "core/svg.h"
 
 /* Pixels. */
@@ -27,7 +28,7 @@ struct curve {
 };
 
 int
-curve_open(struct curve **curve, const struct run *run, struct err *err)
+curve_open(struct curve **curve, const struct apply_run *run, struct err *err)
 {
     struct curve *c;
     struct out *out;
@@ -52,7 +53,7 @@ ratio_of(size_t i)
 }
 
 void
-curve_add(struct curve *c, struct run *run, size_t n)
+curve_add(struct curve *c, struct apply_run *run, size_t n)
 {
     const struct table *t = &run->layer.bound.table;
     struct table_fix fix = { .how = FIX_TOP, .by = run->layer.fix.by };
@@ -131,7 +132,7 @@ put_points(struct str *to, const struct curve *c)
 }
 
 static void
-put_picture(struct str *to, struct curve *c, const struct run *run)
+put_picture(struct str *to, struct curve *c, const struct apply_run *run)
 {
     const char *name = run->layer.bound.file.layer->name;
     struct table_report r;
@@ -153,7 +154,7 @@ put_picture(struct str *to, struct curve *c, const struct run *run)
 }
 
 int
-curve_commit(struct curve *c, const struct run *run, struct err *err)
+curve_commit(struct curve *c, const struct apply_run *run, struct err *err)
 {
     struct str s = { 0 };
     struct out *out;

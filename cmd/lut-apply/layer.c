@@ -1,15 +1,16 @@
 /* A layer's table, its own weights from the model, its compensation. */
+#include "cmd/lut-apply/layer.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"
 
 static int
-bad_shape(const struct layer *l, const char *name, struct err *err)
+bad_shape(const struct applied_layer *l, const char *name, struct err *err)
 {
     return err_set(err, EX_DATAERR,
                    "%s: the weights of %s do not fit %s (expected %zu outputs "
@@ -19,7 +20,7 @@ bad_shape(const struct layer *l, const char *name, struct err *err)
 }
 
 static int
-bind_part(struct layer *l, const char *name, struct err *err)
+bind_part(struct applied_layer *l, const char *name, struct err *err)
 {
     const struct stdir_tensor *b;
     struct linear part;
@@ -43,7 +44,7 @@ bind_part(struct layer *l, const char *name, struct err *err)
 }
 
 static int
-bind_model(struct layer *l, const char *path, struct err *err)
+bind_model(struct applied_layer *l, const char *path, struct err *err)
 {
     char *parts[LUT_MAX_PARTS];
     size_t n;
@@ -63,7 +64,8 @@ bind_model(struct layer *l, const char *path, struct err *err)
 
 /* The threshold that --tau, 1 without it, is times of. */
 static int
-settle_threshold(struct layer *l, const struct cmd *cmd, struct err *err)
+settle_threshold(struct applied_layer *l, const struct cmd *cmd,
+                 struct err *err)
 {
     double tau = isnan(cmd->tau) ? 1 : cmd->tau;
 
@@ -78,7 +80,7 @@ settle_threshold(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 static int
-settle_fix(struct layer *l, const struct cmd *cmd, struct err *err)
+settle_fix(struct applied_layer *l, const struct cmd *cmd, struct err *err)
 {
     struct table_fix *fix = &l->fix;
 
@@ -110,7 +112,7 @@ settle_fix(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 int
-layer_open(struct layer *l, const struct cmd *cmd, struct err *err)
+layer_open(struct applied_layer *l, const struct cmd *cmd, struct err *err)
 {
     const struct lut_layer *meta;
 
@@ -135,7 +137,7 @@ layer_open(struct layer *l, const struct cmd *cmd, struct err *err)
 }
 
 void
-layer_close(struct layer *l)
+layer_close(struct applied_layer *l)
 {
     table_bind_close(&l->bound);
     free(l->norms);

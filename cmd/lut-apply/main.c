@@ -1,9 +1,10 @@
 /* lut-apply: the command line. */
 #include <math.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/cmd.h"
+#include "cmd/lut-apply/run.h"
+#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
-#include "core/par.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -90,7 +91,7 @@ int
 main(int argc, char **argv)
 {
     struct cmd cmd = defaults;
-    struct run run = { 0 };
+    struct apply_run run = { 0 };
     struct opt_line line;
     struct err err;
     int rc = -1;

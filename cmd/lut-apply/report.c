@@ -2,12 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/curve.h"
+#include "cmd/lut-apply/input.h"
+#include "cmd/lut-apply/run.h"
 #include "core/js.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
-#include "core/str.h"
+#include "core/out.h"
 
 #define SHOWN 20 /* dims of the ranking */
 
@@ -104,7 +106,7 @@ put_json(struct str *to, const char *name, const struct line *lines,
 }
 
 static int
-put_report(const struct run *run, const struct table_stats *stats,
+put_report(const struct apply_run *run, const struct table_stats *stats,
            struct err *err)
 {
     struct line lines[N_LINES];
@@ -127,7 +129,7 @@ put_report(const struct run *run, const struct table_stats *stats,
 }
 
 int
-report_main(struct run *run, struct err *err)
+report_main(struct apply_run *run, struct err *err)
 {
     const struct table *t = &run->layer.bound.table;
     struct table_stats *stats = table_stats_new(t, run->layer.threshold);

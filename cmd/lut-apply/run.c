@@ -1,25 +1,27 @@
 /* Rows in, rows out, a batch at a time. */
+#include "cmd/lut-apply/run.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "core/format/npy.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
-#include "core/str.h"
+#include "core/out.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
 static void *
-room(const struct run *run, size_t n, size_t size, struct err *err)
+room(const struct apply_run *run, size_t n, size_t size, struct err *err)
 {
     return mem_big(run->batch * n, size, "a batch of rows", err);
 }
 
 static void
-say_setup(const struct run *run)
+say_setup(const struct apply_run *run)
 {
-    const struct layer *l = &run->layer;
+    const struct applied_layer *l = &run->layer;
     const struct table *t = &l->bound.table;
 
     tool_say("%s: %zu -> %zu, %zu of %zu directions, %s%s%s",
@@ -34,7 +36,7 @@ say_setup(const struct run *run)
 }
 
 int
-run_open(struct run *run, const struct cmd *cmd, struct err *err)
+run_open(struct apply_run *run, const struct cmd *cmd, struct err *err)
 {
     const struct table *t = &run->layer.bound.table;
 
@@ -58,7 +60,7 @@ run_open(struct run *run, const struct cmd *cmd, struct err *err)
 }
 
 void
-run_close(struct run *run)
+run_close(struct apply_run *run)
 {
     const struct table *t = &run->layer.bound.table;
 
@@ -75,7 +77,7 @@ run_close(struct run *run)
 
 /* Room for the header and all rows, where their number is known. */
 static int
-reserve(const struct run *run, size_t head_nbytes, struct err *err)
+reserve(const struct apply_run *run, size_t head_nbytes, struct err *err)
 {
     size_t size = dtype_table[run->cmd->dtype].bits / 8, n;
 
@@ -87,9 +89,9 @@ reserve(const struct run *run, size_t head_nbytes, struct err *err)
 }
 
 static int
-put_head(const struct run *run, struct err *err)
+put_head(const struct apply_run *run, struct err *err)
 {
-    const struct input *in = &run->input;
+    const struct row_input *in = &run->input;
     uint64_t shape[NPY_MAX_DIMS];
     struct str head = { 0 };
     int rc;
@@ -113,7 +115,7 @@ put_head(const struct run *run, struct err *err)
 
 /* Numbers that f16 cannot hold would become infinite unseen. */
 static int
-check_range(const struct run *run, size_t n, struct err *err)
+check_range(const struct apply_run *run, size_t n, struct err *err)
 {
     size_t out = run->layer.bound.table.out;
 
@@ -128,7 +130,7 @@ check_range(const struct run *run, size_t n, struct err *err)
 }
 
 static int
-put_rows(const struct run *run, size_t n, struct err *err)
+put_rows(const struct apply_run *run, size_t n, struct err *err)
 {
     size_t numbers = n * run->layer.bound.table.out;
 
@@ -140,7 +142,7 @@ put_rows(const struct run *run, size_t n, struct err *err)
 }
 
 int
-apply_main(struct run *run, struct err *err)
+apply_main(struct apply_run *run, struct err *err)
 {
     const struct table *t = &run->layer.bound.table;
     struct progress progress = { .what = "apply",

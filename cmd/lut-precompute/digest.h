@@ -15,7 +15,7 @@
 #include "core/hash.h"
 #include "core/par.h"
 
-struct source {
+struct digest_source {
     struct hash *hash;
     const struct matrix *parts[2 * LUT_MAX_PARTS];
     size_t n, at, nbytes; /* parts; how far into which it is */
@@ -23,7 +23,7 @@ struct source {
 };
 
 struct digests {
-    struct source sae, weights;
+    struct digest_source sae, weights;
     struct par_worker *worker; /* that is, or was, at it */
     atomic_bool pause;
 };
@@ -34,7 +34,7 @@ struct digests {
  * digests_close() at any time after the first.
  */
 void digests_open(struct digests *d, const struct sae *sae,
-                  const struct target *target);
+                  const struct target_layer *target);
 void digests_start(struct digests *d, struct par_worker *worker);
 int digests_end(struct digests *d, struct par *par, struct err *err);
 void digests_close(struct digests *d);

@@ -12,7 +12,7 @@
 
 double dot64(const float *a, const double *b, size_t n);
 float f64_round(double v, enum dtype dtype); /* exact in f32 */
-void bias_products(struct par *par, const struct target *t, const double *b,
-                   double *sums);
+void bias_products(struct par *par, const struct target_layer *t,
+                   const double *b, double *sums);
 
 #endif

@@ -17,10 +17,10 @@
 #include "core/str.h"
 #include "core/tty.h"
 
-struct job {
+struct layer_job {
     const struct cmd *cmd;
-    const struct model_dir *model;
-    const struct target *target;
+    const struct target_model *model;
+    const struct target_layer *target;
     const struct sae *sae;
     size_t k;
     struct str path; /* of the file */
@@ -28,9 +28,9 @@ struct job {
     struct digests digests;
 };
 
-int job_open(struct job *job, struct err *err); /* from the first four */
-void job_close(struct job *job);
-uint64_t job_nbytes(const struct job *job);
+int job_open(struct layer_job *job, struct err *err); /* from the first four */
+void job_close(struct layer_job *job);
+uint64_t job_nbytes(const struct layer_job *job);
 
 /* job_stopped() fills 'err': sig_stop() has said so. */
 int job_stopped(struct err *err);
@@ -43,9 +43,9 @@ struct threads {
 
 /* job_is_there(): 1 if the file is there and of the same sources and options,
  * 0 if there is none; another one is -1 (EX_CANTCREAT) without --force. */
-int job_is_there(struct job *job, const struct threads *threads,
+int job_is_there(struct layer_job *job, const struct threads *threads,
                  struct err *err);
-int job_write(struct job *job, const struct threads *threads,
+int job_write(struct layer_job *job, const struct threads *threads,
               struct tiles *tiles, struct progress *progress, uint64_t *done,
               struct err *err);
 

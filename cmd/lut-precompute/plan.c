@@ -55,11 +55,11 @@ ends_with(const char *s, const char *end)
 
 struct planner {
     const struct cmd *cmd;
-    const struct model_dir *model;
+    const struct target_model *model;
     bool one; /* SAE for all layers */
     struct globs globs;
     uint64_t count; /* layers that --shard deals out */
-    struct plan *plan;
+    struct table_plan *plan;
 };
 
 /* Does --layers mean this layer?  'named': by a pattern that ends in its word,
@@ -109,7 +109,7 @@ is_in_fused(const struct planner *p, const char *layer, const struct op *part,
             struct err *err)
 {
     struct str name = { 0 };
-    struct target t;
+    struct target_layer t;
     char *sae = NULL;
     bool named, made = false;
 
@@ -132,8 +132,8 @@ is_in_fused(const struct planner *p, const char *layer, const struct op *part,
 static int
 add(struct planner *p, size_t layer, const struct op *op, struct err *err)
 {
-    struct plan *plan = p->plan;
-    struct target t;
+    struct table_plan *plan = p->plan;
+    struct target_layer t;
     struct str name = { 0 };
     char *sae = NULL;
     bool named;
@@ -154,7 +154,7 @@ add(struct planner *p, size_t layer, const struct op *op, struct err *err)
             p->count++ % p->cmd->n_parts == p->cmd->part) {
             plan->work = xrealloc(plan->work, plan->n + 1, sizeof(*plan->work));
             plan->work[plan->n++] =
-                (struct work){ xstrdup(name.s), xstrdup(sae) };
+                (struct planned_table){ xstrdup(name.s), xstrdup(sae) };
         }
         rc = 0;
     }
@@ -183,13 +183,13 @@ check(const struct planner *p, struct err *err)
 }
 
 int
-plan_make(struct plan *plan, const struct cmd *cmd, const struct model_dir *m,
-          struct err *err)
+plan_make(struct table_plan *plan, const struct cmd *cmd,
+          const struct target_model *m, struct err *err)
 {
     struct planner p = { .cmd = cmd, .model = m, .plan = plan };
     int rc = 0, one;
 
-    *plan = (struct plan){ 0 };
+    *plan = (struct table_plan){ 0 };
     if (access(cmd->sae, F_OK) < 0)
         return err_sys(err, file_status(errno), "%s", cmd->sae);
     if ((one = sae_is_one(cmd->sae, err)) < 0)
@@ -212,12 +212,12 @@ plan_make(struct plan *plan, const struct cmd *cmd, const struct model_dir *m,
 }
 
 void
-plan_free(struct plan *plan)
+plan_free(struct table_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {
         free(plan->work[i].layer);
         free(plan->work[i].sae);
     }
     free(plan->work);
-    *plan = (struct plan){ 0 };
+    *plan = (struct table_plan){ 0 };
 }

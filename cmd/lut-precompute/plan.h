@@ -10,20 +10,20 @@
 #include "cmd/lut-precompute/target.h"
 #include "core/err.h"
 
-struct work {
+struct planned_table {
     char *layer, *sae; /* full name; path of a checkpoint */
 };
 
-struct plan {
+struct table_plan {
     size_t n;
-    struct work *work; /* [n], in the order of the model */
+    struct planned_table *work; /* [n], in the order of the model */
 };
 
 /* plan_make() lists the layers that have an SAE and are asked for.  -1 with
  * 'err' set: EX_NOINPUT, EX_DATAERR, TU_USAGE (--layers).  Owner: the caller,
  * until plan_free(). */
-int plan_make(struct plan *plan, const struct cmd *cmd,
-              const struct model_dir *m, struct err *err);
-void plan_free(struct plan *plan);
+int plan_make(struct table_plan *plan, const struct cmd *cmd,
+              const struct target_model *m, struct err *err);
+void plan_free(struct table_plan *plan);
 
 #endif

@@ -43,7 +43,7 @@ base_name(const char *path, struct err *err)
 }
 
 static int
-take_config(struct model_dir *m, const char *path, struct err *err)
+take_config(struct target_model *m, const char *path, struct err *err)
 {
     static const char *const keys[][2] = {
         { "model_type", "model_type" },
@@ -76,30 +76,30 @@ take_config(struct model_dir *m, const char *path, struct err *err)
 }
 
 int
-model_dir_open(struct model_dir *m, const char *path, struct err *err)
+target_model_open(struct target_model *m, const char *path, struct err *err)
 {
-    *m = (struct model_dir){ .name = base_name(path, err) };
+    *m = (struct target_model){ .name = base_name(path, err) };
     if (m->name && take_config(m, path, err) == 0 &&
         stdir_open(&m->dir, path, err) == 0) {
         if (stdir_map(&m->dir, err) == 0)
             return 0;
     }
-    model_dir_close(m);
+    target_model_close(m);
     return -1;
 }
 
 void
-model_dir_close(struct model_dir *m)
+target_model_close(struct target_model *m)
 {
     stdir_close(&m->dir);
     json_decref(m->config);
     free(m->name);
-    *m = (struct model_dir){ 0 };
+    *m = (struct target_model){ 0 };
 }
 
 static int
-take_part(struct target *t, const struct model_dir *m, struct part *p,
-          struct err *err)
+take_part(struct target_layer *t, const struct target_model *m,
+          struct target_part *p, struct err *err)
 {
     const struct stdir_tensor *bias;
     struct linear l;
@@ -122,13 +122,13 @@ take_part(struct target *t, const struct model_dir *m, struct part *p,
 }
 
 int
-target_open(struct target *t, const struct model_dir *m, const char *name,
-            struct err *err)
+target_open(struct target_layer *t, const struct target_model *m,
+            const char *name, struct err *err)
 {
     char *parts[LUT_MAX_PARTS];
     int there = 1;
 
-    *t = (struct target){ .name = xstrdup(name) };
+    *t = (struct target_layer){ .name = xstrdup(name) };
     t->op = strrchr(t->name, '.') ? strrchr(t->name, '.') + 1 : t->name;
     t->n_parts = linear_file_parts(&m->dir, name, parts);
     for (size_t i = 0; i < t->n_parts; i++)
@@ -141,10 +141,10 @@ target_open(struct target *t, const struct model_dir *m, const char *name,
 }
 
 void
-target_close(struct target *t)
+target_close(struct target_layer *t)
 {
     for (size_t i = 0; i < t->n_parts; i++)
         free(t->parts[i].name);
     free(t->name);
-    *t = (struct target){ 0 };
+    *t = (struct target_layer){ 0 };
 }

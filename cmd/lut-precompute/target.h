@@ -13,32 +13,33 @@
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
 
-struct part {
+struct target_part {
     char *name;         /* "model.layers.0.self_attn.q_proj" */
     struct matrix w;    /* [out of it, in] */
     struct matrix bias; /* [1, out of it], or none */
 };
 
-struct target {
+struct target_layer {
     char *name;
     const char *op; /* its last word, in name */
     size_t in, out;
     size_t n_parts;
-    struct part parts[LUT_MAX_PARTS];
+    struct target_part parts[LUT_MAX_PARTS];
     bool has_bias;
 };
 
-struct model_dir {
+struct target_model {
     struct stdir dir;
     size_t n_layers;
     json_t *config; /* model_config of metadata.json */
     char *name;     /* source_model */
 };
 
-/* model_dir_open(): -1 with 'err' set, as stdir_open() or for its config.json.
- * Owner: the caller, until model_dir_close(). */
-int model_dir_open(struct model_dir *m, const char *path, struct err *err);
-void model_dir_close(struct model_dir *m); /* a zeroed struct is fine */
+/* target_model_open(): -1 with 'err' set, as stdir_open() or for its
+ * config.json. Owner: the caller, until target_model_close(). */
+int target_model_open(struct target_model *m, const char *path,
+                      struct err *err);
+void target_model_close(struct target_model *m); /* a zeroed struct is fine */
 
 /* base_name() is a path's last word, for the caller to free; of "" and "." that
  * of the folder they mean.  NULL with 'err' set: nothing is there. */
@@ -46,8 +47,8 @@ char *base_name(const char *path, struct err *err);
 
 /* target_open() finds a single or fused layer by its full name: 1, or 0 where
  * the model has none; -1 with 'err' set. */
-int target_open(struct target *t, const struct model_dir *m, const char *name,
-                struct err *err);
-void target_close(struct target *t);
+int target_open(struct target_layer *t, const struct target_model *m,
+                const char *name, struct err *err);
+void target_close(struct target_layer *t);
 
 #endif

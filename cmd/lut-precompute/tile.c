@@ -319,8 +319,8 @@ write_products(struct tiles *t, int tensor, size_t first, size_t n,
 }
 
 static int
-write_tile(struct tiles *t, const struct handles *h, size_t first, size_t n,
-           struct err *err)
+write_tile(struct tiles *t, const struct table_handles *h, size_t first,
+           size_t n, struct err *err)
 {
     const struct sae *sae = t->sae;
 
@@ -333,7 +333,7 @@ write_tile(struct tiles *t, const struct handles *h, size_t first, size_t n,
 }
 
 static int
-write_biases(struct tiles *t, struct stw *w, const struct handles *h,
+write_biases(struct tiles *t, struct stw *w, const struct table_handles *h,
              struct err *err)
 {
     size_t out = t->target->out;
@@ -394,7 +394,7 @@ write_weight_t(struct tiles *t, int tensor, struct err *err)
 }
 
 static int
-write_all(struct tiles *t, struct stw *w, const struct handles *h,
+write_all(struct tiles *t, struct stw *w, const struct table_handles *h,
           struct progress *progress, uint64_t *done, struct err *err)
 {
     for (size_t first = 0; first < t->sae->n; first += t->rows) {
@@ -414,8 +414,8 @@ write_all(struct tiles *t, struct stw *w, const struct handles *h,
 
 int
 tiles_write(struct tiles *t, struct par_worker *worker, struct stw *w,
-            const struct handles *h, struct progress *progress, uint64_t *done,
-            struct err *err)
+            const struct table_handles *h, struct progress *progress,
+            uint64_t *done, struct err *err)
 {
     struct err late;
     int rc;
@@ -529,7 +529,8 @@ tile_rows(const struct tiles *t)
 
 int
 tiles_open(struct tiles *t, const struct cmd *cmd, struct gemm *gemm,
-           const struct target *target, const struct sae *sae, struct err *err)
+           const struct target_layer *target, const struct sae *sae,
+           struct err *err)
 {
 
     *t = (struct tiles){ .gemm = gemm,

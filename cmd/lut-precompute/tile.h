@@ -40,7 +40,7 @@ struct tile_part {
 
 struct tiles {
     struct gemm *gemm; /* borrowed, as all that is const */
-    const struct target *target;
+    const struct target_layer *target;
     const struct sae *sae;
     enum dtype dtype;
     bool fold;  /* centring into encoder_bias */
@@ -63,20 +63,20 @@ struct tiles {
 /* tiles_open() packs the layer's weights; -1 with 'err' set: EX_SOFTWARE, no
  * memory.  Owner: the caller, until tiles_close(). */
 int tiles_open(struct tiles *t, const struct cmd *cmd, struct gemm *gemm,
-               const struct target *target, const struct sae *sae,
+               const struct target_layer *target, const struct sae *sae,
                struct err *err);
 void tiles_close(struct tiles *t); /* a zeroed struct is fine */
 
 /* tiles_write() fills all tensors of an open file, and counts operations in
  * 'done'; stops early as sig_stop() says (EX_TEMPFAIL).  'worker' NULL: nothing
  * is done beside. */
-struct handles {
+struct table_handles {
     int encoder_weight, encoder_bias, decoder_weight, decoder_bias;
     int products, bias_product;
     int weight_t; /* -1: not stored */
 };
 int tiles_write(struct tiles *t, struct par_worker *worker, struct stw *w,
-                const struct handles *h, struct progress *progress,
+                const struct table_handles *h, struct progress *progress,
                 uint64_t *done, struct err *err);
 
 /* tiles_probe() makes products for about half a second: GFLOP/s. */

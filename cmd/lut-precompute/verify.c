@@ -24,7 +24,7 @@
 #define SPLIT_ERROR 0x1p-16
 
 struct check {
-    const struct job *job;
+    const struct layer_job *job;
     const struct lut_table *table;
     size_t row[N_ROWS], dim[N_ROWS]; /* of latents, of inputs */
     size_t n_rows;
@@ -86,12 +86,12 @@ static void
 check_outputs(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct check *c = ctx;
-    const struct target *t = c->job->target;
+    const struct target_layer *t = c->job->target;
     float *w = c->w + (size_t)thread * t->in;
     double *most = &c->errors[thread];
 
     for (size_t o = begin; o < end; o++) {
-        const struct part *p = t->parts;
+        const struct target_part *p = t->parts;
         size_t at = o;
 
         for (; at >= p->w.rows; p++)
@@ -116,7 +116,7 @@ static void
 check_sums(struct check *c, struct par *par, const double *b_dec)
 {
     const struct sae *s = c->job->sae;
-    const struct target *t = c->job->target;
+    const struct target_layer *t = c->job->target;
     double *sums = xcalloc(t->out, sizeof(*sums));
     float *row = xcalloc(s->in, sizeof(*row));
     bool fold = s->centered && !c->job->cmd->keep_centering;
@@ -173,7 +173,7 @@ sample(struct check *c)
 
 /* The layer as metadata.json would describe it. */
 static struct lut_layer
-layer_of(const struct job *job, char **file)
+layer_of(const struct layer_job *job, char **file)
 {
     struct str s = { 0 };
 
@@ -220,7 +220,7 @@ largest(struct check *c, struct par *par)
 }
 
 int
-job_verify(const struct job *job, struct par *par, bool *header,
+job_verify(const struct layer_job *job, struct par *par, bool *header,
            struct err *err)
 {
     struct lut lut = { .path = (char *)(uintptr_t)job->cmd->output };

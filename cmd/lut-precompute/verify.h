@@ -14,7 +14,7 @@
  * job_verify(): 0, 1 if the file differs from a sample in f64; -1 with 'err'.
  * Prints a line of a table, whose header comes first unless '*header'.
  */
-int job_verify(const struct job *job, struct par *par, bool *header,
+int job_verify(const struct layer_job *job, struct par *par, bool *header,
                struct err *err);
 
 #endif

@@ -47,7 +47,7 @@ folder_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX])
 }
 
 static int
-check_name(struct check *c, struct err *err)
+check_name(struct dump_check *c, struct err *err)
 {
     char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
 
@@ -64,7 +64,8 @@ check_name(struct check *c, struct err *err)
 
 /* One entry of shards.json. */
 static int
-check_entry(struct check *c, const struct js *entry, size_t i, struct err *err)
+check_entry(struct dump_check *c, const struct js *entry, size_t i,
+            struct err *err)
 {
     const struct saev *s = &c->dir.saev;
     struct js name = js_get(entry, "name"), n = js_get(entry, "n_imgs");
@@ -91,7 +92,7 @@ check_entry(struct check *c, const struct js *entry, size_t i, struct err *err)
 }
 
 static int
-check_entries(struct check *c, const json_t *v, const char *path,
+check_entries(struct dump_check *c, const json_t *v, const char *path,
               struct err *err)
 {
     const struct saev *s = &c->dir.saev;
@@ -117,7 +118,7 @@ check_entries(struct check *c, const json_t *v, const char *path,
 }
 
 static int
-check_shards_json(struct check *c, struct err *err)
+check_shards_json(struct dump_check *c, struct err *err)
 {
     struct str path = { 0 }, text = { 0 };
     json_t *v = NULL;
@@ -141,7 +142,7 @@ check_shards_json(struct check *c, struct err *err)
 
 /* u8 [n_imgs, n_patches], if it is there. */
 static int
-check_labels(struct check *c, struct err *err)
+check_labels(struct dump_check *c, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
     struct str path = { 0 };
@@ -165,7 +166,7 @@ check_labels(struct check *c, struct err *err)
 }
 
 static int
-check_leftovers(struct check *c, struct err *err)
+check_leftovers(struct dump_check *c, struct err *err)
 {
     DIR *d = opendir(c->dir.path);
     struct dirent *e;
@@ -214,7 +215,7 @@ by_shard(const void *a, const void *b)
 }
 
 static void
-parse_manifest(struct check *c, const struct str *text)
+parse_manifest(struct dump_check *c, const struct str *text)
 {
     struct manifest *m = &c->manifest;
     const char *end = text->s + text->n, *line_end;
@@ -248,7 +249,7 @@ parse_manifest(struct check *c, const struct str *text)
 /* Every file has one entry, every entry a file; a shard that is missing has
  * been told. */
 static void
-match_manifest(struct check *c)
+match_manifest(struct dump_check *c)
 {
     const struct manifest *m = &c->manifest;
     const struct saevdir *dir = &c->dir;
@@ -273,7 +274,7 @@ match_manifest(struct check *c)
 }
 
 static int
-check_manifest(struct check *c, struct err *err)
+check_manifest(struct dump_check *c, struct err *err)
 {
     struct str path = { 0 }, text = { 0 };
     int rc = 0;
@@ -292,7 +293,7 @@ check_manifest(struct check *c, struct err *err)
 }
 
 int
-check_beside(struct check *c, struct err *err)
+check_beside(struct dump_check *c, struct err *err)
 {
     if (check_labels(c, err) < 0 || check_name(c, err) < 0 ||
         check_shards_json(c, err) < 0 || check_manifest(c, err) < 0)

@@ -18,6 +18,6 @@ bool folder_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX]);
 
 /* check_beside() finds problems there; -1 with 'err' set if it cannot be known
  * (EX_IOERR, or EX_TEMPFAIL: asked to stop). */
-int check_beside(struct check *c, struct err *err);
+int check_beside(struct dump_check *c, struct err *err);
 
 #endif

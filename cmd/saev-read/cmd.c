@@ -1,12 +1,12 @@
 #include "cmd/saev-read/cmd.h"
 
 int
-range_parse(struct range *range, const char *s, size_t n)
+range_parse(struct index_range *range, const char *s, size_t n)
 {
     size_t *to = &range->first;
     bool digits = false;
 
-    *range = (struct range){ 0 };
+    *range = (struct index_range){ 0 };
     for (size_t i = 0; i < n; i++) {
         if (s[i] == '-' && digits && to == &range->first) {
             to = &range->last;

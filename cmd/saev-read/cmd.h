@@ -16,12 +16,12 @@
 #include "core/par.h"
 #include "core/perm.h"
 
-struct range {
+struct index_range {
     size_t first, last; /* both counted */
 };
 
 /* range_parse(): "A-B" or "A" in 'n' bytes; -1 if it is not that, or B < A. */
-int range_parse(struct range *range, const char *s, size_t n);
+int range_parse(struct index_range *range, const char *s, size_t n);
 
 struct cmd {
     const char *verb;
@@ -29,7 +29,7 @@ struct cmd {
     int n_args;
     enum saev_tokens tokens; /* --view */
     int64_t layer;           /* --layer; SAEV_ALL_LAYERS */
-    struct range imgs;       /* --imgs; first > last: all */
+    struct index_range imgs; /* --imgs; first > last: all */
     enum dtype dtype;        /* of the rows written: F32, F16, BF16 */
     bool raw;                /* no .npy header */
     uint64_t batch;          /* rows of an array; 0: all in one */

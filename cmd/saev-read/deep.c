@@ -33,7 +33,7 @@ struct scan {
 };
 
 struct deep {
-    struct check *c;
+    struct dump_check *c;
     struct scan *scans; /* [n] */
     uint8_t **pieces;   /* [threads] */
 };
@@ -204,7 +204,7 @@ scan_some(void *ctx, size_t begin, size_t end, int thread)
 
 /* The digest that the manifest has for a shard, or NULL. */
 static const char *
-digest_of(const struct check *c, size_t shard)
+digest_of(const struct dump_check *c, size_t shard)
 {
     size_t lo = 0, hi = c->manifest.n;
 
@@ -223,7 +223,7 @@ digest_of(const struct check *c, size_t shard)
 
 /* What is asked of a file: whole images of it, even if it is too short. */
 static struct scan
-scan_of(const struct check *c, const struct saevdir_file *f)
+scan_of(const struct dump_check *c, const struct saevdir_file *f)
 {
     const struct saev *s = &c->dir.saev;
     struct scan scan = { .file = f, .pad_at = SIZE_MAX };
@@ -239,7 +239,7 @@ scan_of(const struct check *c, const struct saevdir_file *f)
 
 /* Images are told by their number in the dump. */
 static void
-report(struct check *c, const struct scan *s)
+report(struct dump_check *c, const struct scan *s)
 {
     size_t shard = s->file->shard;
     size_t first = shard * c->dir.saev.shard_imgs;
@@ -266,7 +266,7 @@ report(struct check *c, const struct scan *s)
 /* A file that changed under us is a problem; one that cannot be read leaves
  * the question open, and the first of them says why. */
 static void
-report_error(struct check *c, const struct scan *s, struct err *first)
+report_error(struct dump_check *c, const struct scan *s, struct err *first)
 {
     if (s->status == EX_DATAERR)
         problem(c, "%s", short_of(c, s->status_of));
@@ -343,7 +343,7 @@ take_part(struct saevdir *dir, const struct cmd *cmd, uint64_t *nbytes)
 }
 
 int
-check_deep(struct check *c, struct err *err)
+check_deep(struct dump_check *c, struct err *err)
 {
     int n_threads = par_threads(c->cmd->par);
     size_t window = SHARDS_AHEAD * (size_t)n_threads, n;
@@ -386,7 +386,7 @@ imgs_in_hole(int fd, size_t at, size_t end, size_t img_nbytes, size_t *first)
 }
 
 static void
-find_holes(struct check *c, int fd, size_t shard)
+find_holes(struct dump_check *c, int fd, size_t shard)
 {
     const struct saev *s = &c->dir.saev;
     size_t end = saev_shard_nbytes(s, shard), n = 0, n_first = 0, first = 0;
@@ -420,7 +420,7 @@ find_holes(struct check *c, int fd, size_t shard)
 }
 
 int
-check_holes(struct check *c, struct err *err)
+check_holes(struct dump_check *c, struct err *err)
 {
     const struct saevdir *dir = &c->dir;
 

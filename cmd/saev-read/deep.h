@@ -13,7 +13,7 @@
  * of the part, once; asked to stop, it leaves what it found in shards that were
  * read to their ends.
  */
-int check_holes(struct check *c, struct err *err);
-int check_deep(struct check *c, struct err *err);
+int check_holes(struct dump_check *c, struct err *err);
+int check_deep(struct dump_check *c, struct err *err);
 
 #endif

@@ -211,7 +211,8 @@ hand_on(struct places *p, size_t enough, struct err *err)
 }
 
 void
-places_open(struct places *p, const struct cmd *cmd, const struct target *t)
+places_open(struct places *p, const struct cmd *cmd,
+            const struct dump_target *t)
 {
     *p = (struct places){ .out = cmd->out, .t = t, .json = cmd->json };
     if (!p->json) {

@@ -54,7 +54,7 @@ void emit_close(struct emit *emit); /* a zeroed struct is fine */
 /* --index, as TSV or JSON. */
 struct places {
     struct out *out;
-    const struct target *t;
+    const struct dump_target *t;
     bool json;
     size_t n;
     struct str text;
@@ -63,7 +63,7 @@ struct places {
 /* places_open() begins an answer, places_put() adds a row's place, and
  * places_end() writes what is left. */
 void places_open(struct places *p, const struct cmd *cmd,
-                 const struct target *t);
+                 const struct dump_target *t);
 int places_put(struct places *p, size_t row, struct err *err);
 int places_end(struct places *p, struct err *err);
 void places_close(struct places *p);

@@ -11,7 +11,7 @@
 #define PIECE     ((size_t)1 << 20) /* bytes that one thread reads at a time */
 
 int
-gather_open(struct gather *g, const struct target *t, int n_threads,
+gather_open(struct gather *g, const struct dump_target *t, int n_threads,
             bool direct, struct err *err)
 {
     *g = (struct gather){ .t = t, .row_nbytes = t->dir.saev.row_nbytes };
@@ -105,7 +105,7 @@ gather_rows(struct gather *g, const size_t *rows, size_t n, void *to,
 }
 
 size_t
-gather_run(const struct target *t, size_t row)
+gather_run(const struct dump_target *t, size_t row)
 {
     const struct saev *s = &t->dir.saev;
     const struct saev_view *v = &t->view;

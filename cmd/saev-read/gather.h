@@ -17,7 +17,7 @@ struct want {
 };
 
 struct gather {
-    const struct target *t;
+    const struct dump_target *t;
     size_t row_nbytes;
     struct shards shards;
     struct want *wants;   /* [2 * MAX_WANTS] */
@@ -25,7 +25,7 @@ struct gather {
 };
 
 /* gather_open(): as shards_open(); 't' stays open meanwhile. */
-int gather_open(struct gather *g, const struct target *t, int n_threads,
+int gather_open(struct gather *g, const struct dump_target *t, int n_threads,
                 bool direct, struct err *err);
 void gather_close(struct gather *g); /* a zeroed struct is fine */
 
@@ -38,6 +38,6 @@ int gather_range(struct gather *g, size_t first, size_t n, void *to,
                  struct err *err);
 
 /* gather_run(): how many rows from 'row' on lie together in one file. */
-size_t gather_run(const struct target *t, size_t row);
+size_t gather_run(const struct dump_target *t, size_t row);
 
 #endif

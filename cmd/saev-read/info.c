@@ -217,7 +217,7 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
 static int
 info_dump(struct cmd *cmd, const char *path, struct err *err)
 {
-    struct check c = { .cmd = cmd, .path = path };
+    struct dump_check c = { .cmd = cmd, .path = path };
     struct str text = { 0 };
     struct facts f = { .to = &text, .json = cmd->json, .dir = &c.dir };
     int rc;

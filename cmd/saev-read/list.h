@@ -14,12 +14,12 @@
 #include "core/format/npy.h"
 #include "core/str.h"
 
-struct list {
-    const struct target *t;
-    struct list_layer *layers; /* of the dump, by their numbers */
-    size_t n_rows;             /* of all ranges */
-    size_t n_left;             /* of them, not given yet */
-    struct range *ranges;      /* [n_ranges], of the operands */
+struct row_list {
+    const struct dump_target *t;
+    struct list_layer *layers;  /* of the dump, by their numbers */
+    size_t n_rows;              /* of all ranges */
+    size_t n_left;              /* of them, not given yet */
+    struct index_range *ranges; /* [n_ranges], of the operands */
     size_t n_ranges, next;
     FILE *file; /* NULL: none */
     const char *name;
@@ -32,9 +32,9 @@ struct list {
 };
 
 /* list_open() has looked at every one.  list_next(): 1, 0 at the end, -1. */
-int list_open(struct list *l, const struct target *t, char **words, int n_words,
-              const char *path, struct err *err);
-int list_next(struct list *l, struct range *r, struct err *err);
-void list_close(struct list *l);
+int list_open(struct row_list *l, const struct dump_target *t, char **words,
+              int n_words, const char *path, struct err *err);
+int list_next(struct row_list *l, struct index_range *r, struct err *err);
+void list_close(struct row_list *l);
 
 #endif

@@ -257,7 +257,7 @@ take_imgs(struct part *part, const struct cmd *cmd, struct str *value,
           struct err *err)
 {
     const struct saev *s = part->saev;
-    struct range imgs = cmd->imgs;
+    struct index_range imgs = cmd->imgs;
     char hex[SAEV_HASH_MAX];
 
     if (imgs.last >= s->n_imgs)

@@ -22,7 +22,7 @@
 /* Rows on their way from the dump to the output. */
 struct pump {
     const struct cmd *cmd;
-    const struct target *t;
+    const struct dump_target *t;
     struct gather gather;
     struct emit emit;
     size_t row_nbytes;
@@ -43,7 +43,7 @@ rows_of(size_t nbytes, size_t row_nbytes, size_t max)
 }
 
 static int
-pump_open(struct pump *p, const struct cmd *cmd, const struct target *t,
+pump_open(struct pump *p, const struct cmd *cmd, const struct dump_target *t,
           size_t n_rows, struct err *err)
 {
     size_t d = t->dir.saev.d;
@@ -148,9 +148,9 @@ pump_range(struct pump *p, size_t first, size_t n, struct err *err)
 }
 
 static int
-pump_list(struct pump *p, struct list *l, struct err *err)
+pump_list(struct pump *p, struct row_list *l, struct err *err)
 {
-    struct range r;
+    struct index_range r;
     int rc;
 
     while ((rc = list_next(l, &r, err)) > 0) {
@@ -182,9 +182,9 @@ pump_rows(struct pump *p, rows_next *next, void *ctx, struct err *err)
 }
 
 static int
-print_list(struct places *places, struct list *l, struct err *err)
+print_list(struct places *places, struct row_list *l, struct err *err)
 {
-    struct range r;
+    struct index_range r;
     int rc;
 
     while ((rc = list_next(l, &r, err)) > 0)
@@ -211,7 +211,7 @@ print_rows(struct places *places, rows_next *next, void *ctx, struct err *err)
 }
 
 int
-rows_put(const struct cmd *cmd, const struct target *t, size_t n_rows,
+rows_put(const struct cmd *cmd, const struct dump_target *t, size_t n_rows,
          rows_next *next, void *ctx, struct err *err)
 {
     struct places places;
@@ -233,7 +233,7 @@ rows_put(const struct cmd *cmd, const struct target *t, size_t n_rows,
 }
 
 static int
-put_list(const struct cmd *cmd, struct list *l, struct err *err)
+put_list(const struct cmd *cmd, struct row_list *l, struct err *err)
 {
     struct places places;
     struct pump p;
@@ -256,8 +256,8 @@ put_list(const struct cmd *cmd, struct list *l, struct err *err)
 int
 rows_main(struct cmd *cmd, struct err *err)
 {
-    struct target t;
-    struct list l;
+    struct dump_target t;
+    struct row_list l;
     bool random = cmd->shuffle || cmd->window || cmd->sample;
     int rc = -1;
 

@@ -19,7 +19,7 @@
 
 /* Two halves of a row of steps: one is gathered while the other is written. */
 struct flow {
-    const struct block *block;
+    const struct row_block *block;
     struct shuffle *s;
     struct err *err;
     char *half[2];
@@ -31,7 +31,7 @@ struct flow {
 
 /* Row i of the order. */
 static const char *
-block_row(const struct shuffle *s, const struct block *b, size_t i)
+block_row(const struct shuffle *s, const struct row_block *b, size_t i)
 {
     if (b->mapped)
         return mapped_row(b->mapped, s->t, b->items[i].at);
@@ -41,7 +41,7 @@ block_row(const struct shuffle *s, const struct block *b, size_t i)
 static void
 gather(const struct flow *f, size_t step)
 {
-    const struct block *b = f->block;
+    const struct row_block *b = f->block;
     size_t d4 = f->s->row_nbytes;
     size_t i = step * f->step_rows;
     size_t end = b->n - i < f->step_rows ? b->n : i + f->step_rows;
@@ -79,7 +79,7 @@ do_half(void *ctx, size_t begin, size_t end, int thread)
 
 /* Rows that are large enough go out from where they lie. */
 static int
-put_pieces(struct shuffle *s, const struct block *b, struct err *err)
+put_pieces(struct shuffle *s, const struct row_block *b, struct err *err)
 {
     struct iovec v[PIECES];
     size_t n;
@@ -98,7 +98,7 @@ put_pieces(struct shuffle *s, const struct block *b, struct err *err)
 
 /* Rows too large to be gathered. */
 static int
-put_large(struct shuffle *s, const struct block *b, struct err *err)
+put_large(struct shuffle *s, const struct row_block *b, struct err *err)
 {
     for (size_t i = 0; i < b->n; i++)
         if (emit_rows(&s->emit, block_row(s, b, i), 1, err) < 0)
@@ -107,7 +107,7 @@ put_large(struct shuffle *s, const struct block *b, struct err *err)
 }
 
 static int
-put_places(struct shuffle *s, const struct block *b, struct err *err)
+put_places(struct shuffle *s, const struct row_block *b, struct err *err)
 {
     for (size_t i = 0; i < b->n; i++) {
         uint64_t at = b->items[i].at;
@@ -120,7 +120,7 @@ put_places(struct shuffle *s, const struct block *b, struct err *err)
 }
 
 int
-block_put(struct shuffle *s, const struct block *block, struct err *err)
+block_put(struct shuffle *s, const struct row_block *block, struct err *err)
 {
     struct flow f = { .block = block, .s = s, .err = err };
     size_t d4 = s->row_nbytes;
@@ -179,7 +179,7 @@ make_items(void *ctx, size_t begin, size_t end, int thread)
 
 /* Orders the items, and writes their rows. */
 static int
-put_in_order(struct shuffle *s, struct block *b, struct perm_item *items,
+put_in_order(struct shuffle *s, struct row_block *b, struct perm_item *items,
              struct err *err)
 {
     struct keying k = { s->perm, items };
@@ -196,7 +196,7 @@ static int
 put_read(struct shuffle *s, struct perm_item *items, struct err *err)
 {
     char *rows = mem_big(s->n, s->row_nbytes, "rows", err);
-    struct block block = { .rows = rows, .stride = s->row_nbytes };
+    struct row_block block = { .rows = rows, .stride = s->row_nbytes };
     int rc = rows ? 0 : -1;
 
     if (rc == 0 && s->row_nbytes)
@@ -214,7 +214,7 @@ shuffle_in_memory(struct shuffle *s, struct err *err)
     struct perm_item *items = mem_big(s->n, sizeof(*items), "keys", err);
     bool plain = s->row_nbytes >= MAP_MIN && !s->cmd->direct;
     struct mapped mapped = { 0 };
-    struct block block = { .mapped = &mapped };
+    struct row_block block = { .mapped = &mapped };
     int rc = -1;
 
     shuffle_say(s, "in memory");
@@ -254,7 +254,7 @@ shuffle_rows(struct shuffle *s, struct err *err)
 }
 
 int
-shuffle_main(struct cmd *cmd, const struct target *t, struct err *err)
+shuffle_main(struct cmd *cmd, const struct dump_target *t, struct err *err)
 {
     struct shuffle s = { .cmd = cmd,
                          .t = t,

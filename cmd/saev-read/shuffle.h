@@ -25,7 +25,7 @@
 /* All rows of a target on their way out. */
 struct shuffle {
     const struct cmd *cmd;
-    const struct target *t;
+    const struct dump_target *t;
     const struct perm *perm;
     size_t n, row_nbytes; /* 0 bytes: --index, where rows are their numbers */
     size_t skip;          /* rows of the order that do not go out */
@@ -38,7 +38,7 @@ struct shuffle {
 struct mapped; /* of shuffle_map.h */
 
 /* Rows in memory, and the order in which they go out. */
-struct block {
+struct row_block {
     const struct mapped *mapped;   /* NULL: in 'rows' */
     bool stays;                    /* nobody will write to the rows again */
     const char *rows;              /* record at: rows + at * stride */
@@ -53,7 +53,8 @@ struct block {
 void shuffle_say(const struct shuffle *s, const char *how);
 
 /* block_put() writes a block's rows, or places, in its order. */
-int block_put(struct shuffle *s, const struct block *block, struct err *err);
+int block_put(struct shuffle *s, const struct row_block *block,
+              struct err *err);
 
 /* shuffle_external() is for rows that do not fit in cmd->mem. */
 int shuffle_external(struct shuffle *s, struct err *err);
@@ -63,6 +64,6 @@ int shuffle_window(struct shuffle *s, struct err *err);
 
 /* shuffle_main() answers --shuffle and --window: all rows of 't' in the order
  * of cmd->perm, or drawn by it. */
-int shuffle_main(struct cmd *cmd, const struct target *t, struct err *err);
+int shuffle_main(struct cmd *cmd, const struct dump_target *t, struct err *err);
 
 #endif

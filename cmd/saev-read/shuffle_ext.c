@@ -411,13 +411,13 @@ static int
 put_part(struct ext *x, const struct part *part, struct err *err)
 {
     size_t skip = part == &x->parts[x->first_part] ? x->skip : 0;
-    struct block block = { .rows = x->records,
-                           .stride = x->record,
-                           .skip = sizeof(uint64_t),
-                           .items = x->items + skip,
-                           .n = part->n - skip,
-                           .element = element,
-                           .ctx = x };
+    struct row_block block = { .rows = x->records,
+                               .stride = x->record,
+                               .skip = sizeof(uint64_t),
+                               .items = x->items + skip,
+                               .n = part->n - skip,
+                               .element = element,
+                               .ctx = x };
     size_t grain = ((size_t)4 << 20) / x->record;
 
     x->at = part->first;

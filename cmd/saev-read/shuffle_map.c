@@ -97,7 +97,7 @@ mapped_close(struct mapped *m)
 }
 
 const char *
-mapped_row(const struct mapped *m, const struct target *t, size_t row)
+mapped_row(const struct mapped *m, const struct dump_target *t, size_t row)
 {
     struct saev_place p = target_at(t, row);
 
@@ -105,7 +105,7 @@ mapped_row(const struct mapped *m, const struct target *t, size_t row)
 }
 
 void
-mapped_pass(struct mapped *m, const struct target *t, size_t row)
+mapped_pass(struct mapped *m, const struct dump_target *t, size_t row)
 {
     size_t n = row < t->n_rows ? target_at(t, row).shard - m->first : m->n;
     struct map *map = &m->maps[n];

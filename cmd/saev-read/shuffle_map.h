@@ -26,11 +26,11 @@ int mapped_check(const struct mapped *m, const struct shuffle *s,
 void mapped_close(struct mapped *m); /* a zeroed struct is fine */
 
 /* mapped_row() is where a row of the target lies. */
-const char *mapped_row(const struct mapped *m, const struct target *t,
+const char *mapped_row(const struct mapped *m, const struct dump_target *t,
                        size_t row);
 
 /* mapped_pass(): rows before this one are not asked for any more, and are not
  * memory of this process from now on. */
-void mapped_pass(struct mapped *m, const struct target *t, size_t row);
+void mapped_pass(struct mapped *m, const struct dump_target *t, size_t row);
 
 #endif

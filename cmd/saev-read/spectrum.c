@@ -90,7 +90,7 @@ y_of(const struct spectrum *s, double v)
 }
 
 static void
-put_title(struct str *to, const struct stats *st)
+put_title(struct str *to, const struct dump_stats *st)
 {
     const char *layer = st->layer_json;
 
@@ -159,7 +159,7 @@ put_names(struct str *to, const struct spectrum *s)
 }
 
 int
-spectrum_svg(struct out *out, const struct stats *st, struct err *err)
+spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
 {
     struct spectrum s;
     struct str to = { 0 };

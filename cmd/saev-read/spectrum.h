@@ -12,7 +12,7 @@
 #include "core/out.h"
 
 /* What stats.c computes. */
-struct stats {
+struct dump_stats {
     const char *path; /* of the dump */
     const char *view; /* "cls", "image", "all" */
     char layer_json[24];
@@ -24,6 +24,6 @@ struct stats {
 
 /* spectrum_svg() draws them; -1 with 'err' set: 'out' cannot be written, or no
  * memory. */
-int spectrum_svg(struct out *out, const struct stats *st, struct err *err);
+int spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err);
 
 #endif

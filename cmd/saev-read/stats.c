@@ -47,8 +47,8 @@ mean_of(const struct total *t)
 
 /* Both passes over the rows. */
 struct run {
-    struct stats *st;
-    struct target *t;
+    struct dump_stats *st;
+    struct dump_target *t;
     struct gather gather;
     float *x; /* [span_rows, d] */
     size_t span_rows;
@@ -91,7 +91,7 @@ pass(struct run *r, struct total *total, struct err *err)
 static int
 two_passes(struct run *r, struct err *err)
 {
-    struct stats *st = r->st;
+    struct dump_stats *st = r->st;
     struct total norms = { 0 }, distances = { 0 };
     int rc;
 
@@ -123,7 +123,7 @@ span_rows(size_t row_nbytes, int n_threads)
 }
 
 static int
-measure(struct stats *st, const struct cmd *cmd, struct target *t,
+measure(struct dump_stats *st, const struct cmd *cmd, struct dump_target *t,
         struct err *err)
 {
     const struct saev *s = &t->dir.saev;
@@ -211,7 +211,7 @@ put_object(struct str *to, const struct columns *c, size_t i)
 }
 
 static void
-put_head(struct str *to, const struct cmd *cmd, const struct stats *st)
+put_head(struct str *to, const struct cmd *cmd, const struct dump_stats *st)
 {
     if (!cmd->json) {
         str_adds(to, "dim\tmean\tstd\tmin\tmax\tnan\tinf\n");
@@ -228,7 +228,7 @@ put_head(struct str *to, const struct cmd *cmd, const struct stats *st)
 }
 
 static int
-put_stats(const struct cmd *cmd, const struct stats *st, struct err *err)
+put_stats(const struct cmd *cmd, const struct dump_stats *st, struct err *err)
 {
     const struct columns *c = &st->columns;
     struct str text = { 0 };
@@ -255,7 +255,7 @@ put_stats(const struct cmd *cmd, const struct stats *st, struct err *err)
 
 /* The line of -v. */
 static void
-say(const struct stats *st, double seconds)
+say(const struct dump_stats *st, double seconds)
 {
     double nbytes = (double)st->n_rows * (double)st->columns.d * 4;
 
@@ -268,7 +268,7 @@ say(const struct stats *st, double seconds)
 
 /* The picture, once all is known. */
 static int
-put_svg(struct out *svg, const struct stats *st, struct err *err)
+put_svg(struct out *svg, const struct dump_stats *st, struct err *err)
 {
     if (!svg)
         return 0;
@@ -279,7 +279,8 @@ put_svg(struct out *svg, const struct stats *st, struct err *err)
 }
 
 static int
-stats_of(struct cmd *cmd, struct target *t, struct stats *st, struct err *err)
+stats_of(struct cmd *cmd, struct dump_target *t, struct dump_stats *st,
+         struct err *err)
 {
     struct out *svg = NULL;
     double start = clock_s();
@@ -300,8 +301,8 @@ int
 stats_main(struct cmd *cmd, struct err *err)
 {
     static const char *const views[] = { "cls", "image", "all" };
-    struct stats st = { .view = views[cmd->tokens] };
-    struct target t;
+    struct dump_stats st = { .view = views[cmd->tokens] };
+    struct dump_target t;
     int rc;
 
     if (cmd->n_args != 1)

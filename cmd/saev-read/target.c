@@ -1,13 +1,13 @@
 #include "cmd/saev-read/target.h"
 
 int
-target_open(struct target *t, const struct cmd *cmd, const char *path,
+target_open(struct dump_target *t, const struct cmd *cmd, const char *path,
             struct err *err)
 {
     const struct saev *s = &t->dir.saev;
-    struct range imgs = cmd->imgs;
+    struct index_range imgs = cmd->imgs;
 
-    *t = (struct target){ 0 };
+    *t = (struct dump_target){ 0 };
     if (saevdir_open(&t->dir, path, err) < 0)
         return -1;
     if (saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
@@ -29,8 +29,8 @@ bad:
 }
 
 void
-target_close(struct target *t)
+target_close(struct dump_target *t)
 {
     saevdir_close(&t->dir);
-    *t = (struct target){ 0 };
+    *t = (struct dump_target){ 0 };
 }

@@ -16,7 +16,7 @@
  * that users see and that other functions here take count from 'first'. Stays
  * where it is: 'view' points into 'dir'.
  */
-struct target {
+struct dump_target {
     struct saevdir dir;
     struct saev_view view;
     size_t first, n_rows;
@@ -25,12 +25,12 @@ struct target {
 /* target_open(): -1 with 'err' set, as saevdir_open(), or EX_DATAERR: the dump
  * has no such view, layer or images.  Owner: the caller, until target_close().
  */
-int target_open(struct target *t, const struct cmd *cmd, const char *path,
+int target_open(struct dump_target *t, const struct cmd *cmd, const char *path,
                 struct err *err);
-void target_close(struct target *t); /* a zeroed struct is fine */
+void target_close(struct dump_target *t); /* a zeroed struct is fine */
 
 static inline struct saev_place
-target_at(const struct target *t, size_t row)
+target_at(const struct dump_target *t, size_t row)
 {
     return saev_view_at(&t->view, t->first + row);
 }

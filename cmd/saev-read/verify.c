@@ -44,7 +44,7 @@ format(const char *fmt, va_list ap)
 }
 
 void
-problem(struct check *c, const char *fmt, ...)
+problem(struct dump_check *c, const char *fmt, ...)
 {
     va_list ap;
     char *what;
@@ -58,7 +58,7 @@ problem(struct check *c, const char *fmt, ...)
 }
 
 void
-end_run(struct check *c)
+end_run(struct dump_check *c)
 {
     struct str line = { 0 };
     char name[32];
@@ -79,7 +79,7 @@ end_run(struct check *c)
 }
 
 void
-shard_problem(struct check *c, size_t shard, const char *fmt, ...)
+shard_problem(struct dump_check *c, size_t shard, const char *fmt, ...)
 {
     va_list ap;
     char *what;
@@ -93,7 +93,8 @@ shard_problem(struct check *c, size_t shard, const char *fmt, ...)
         return;
     }
     end_run(c);
-    c->run = (struct run){ .first = shard, .last = shard, .what = what };
+    c->run =
+        (struct problem_run){ .first = shard, .last = shard, .what = what };
 }
 
 bool
@@ -110,7 +111,7 @@ right_size(const struct saevdir *dir, const struct saevdir_file *f)
 }
 
 const char *
-short_of(const struct check *c, const char *what)
+short_of(const struct dump_check *c, const char *what)
 {
     size_t n = strlen(c->path);
 
@@ -122,13 +123,13 @@ short_of(const struct check *c, const char *what)
 void
 check_tell(void *ctx, const char *what)
 {
-    struct check *c = ctx;
+    struct dump_check *c = ctx;
 
     lines_add(&c->problems, short_of(c, what));
 }
 
 static int
-check_all(struct check *c, struct err *err)
+check_all(struct dump_check *c, struct err *err)
 {
     if (saevdir_check(&c->dir, check_tell, c, err) < 0 ||
         check_beside(c, err) < 0)
@@ -148,7 +149,7 @@ put_lines(struct str *to, const char *key, const struct lines *lines)
 }
 
 static void
-put_json(struct str *to, const struct check *c, int status)
+put_json(struct str *to, const struct dump_check *c, int status)
 {
     str_adds(to, "{\"dump\":");
     js_put_str(to, c->path, strlen(c->path));
@@ -159,7 +160,7 @@ put_json(struct str *to, const struct check *c, int status)
 }
 
 static void
-put_tsv(struct str *to, const struct check *c)
+put_tsv(struct str *to, const struct dump_check *c)
 {
     for (size_t i = 0; i < c->problems.n; i++) {
         const char *s = c->problems.s[i];
@@ -174,7 +175,7 @@ put_tsv(struct str *to, const struct check *c)
 }
 
 static void
-say_sound(const struct check *c)
+say_sound(const struct dump_check *c)
 {
     const struct cmd *cmd = c->cmd;
 
@@ -189,7 +190,7 @@ say_sound(const struct check *c)
 
 /* The line of a stop, wherever that was. */
 static void
-say_stopped(const struct check *c, struct err *err)
+say_stopped(const struct dump_check *c, struct err *err)
 {
     struct str how = { 0 };
 
@@ -209,7 +210,7 @@ say_stopped(const struct check *c, struct err *err)
 static int
 verify_dump(struct cmd *cmd, const char *path, struct str *to)
 {
-    struct check c = { .cmd = cmd, .path = path };
+    struct dump_check c = { .cmd = cmd, .path = path };
     struct err err = { 0 };
     int status = 0;
     bool failed =

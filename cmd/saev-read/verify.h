@@ -22,17 +22,17 @@ void lines_add(struct lines *lines, const char *s);
 void lines_free(struct lines *lines);
 
 /* A problem of neighbouring shards, not told yet. */
-struct run {
+struct problem_run {
     size_t first, last;
     char *what; /* NULL: none */
 };
 
-struct check {
+struct dump_check {
     struct cmd *cmd;
     const char *path; /* as the user named it */
     struct saevdir dir;
     struct lines problems, notes;
-    struct run run;
+    struct problem_run run;
     size_t n_part;              /* check_deep(): files of the part */
     size_t n_read, nbytes_read; /* of them, to their ends */
     struct manifest {
@@ -47,16 +47,17 @@ struct check {
 /* problem() adds a line as it is; shard_problem() one that begins with the
  * name of a shard, or of several neighbours with the same problem; end_run()
  * is due after the last of them. */
-void problem(struct check *c, const char *fmt, ...)
+void problem(struct dump_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void shard_problem(struct check *c, size_t shard, const char *fmt, ...)
+void shard_problem(struct dump_check *c, size_t shard, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void end_run(struct check *c);
+void end_run(struct dump_check *c);
 
 /* short_of(): a message without the dump's own name in front. */
-const char *short_of(const struct check *c, const char *what);
+const char *short_of(const struct dump_check *c, const char *what);
 
-/* check_tell() has a 'struct check' as ctx: what saevdir_check() is to call. */
+/* check_tell() has a 'struct dump_check' as ctx: what saevdir_check() is to
+ * call. */
 void check_tell(void *ctx, const char *what);
 
 /* Is the size of a file what its place allows? */

@@ -16,7 +16,7 @@
 #define LIST_MAX ((size_t)1 << 30) /* bytes */
 
 static int
-read_list(struct sums *sums, const struct cmd *cmd, struct err *err)
+read_list(struct sums_list *sums, const struct cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
     int rc = file_read_all(cmd->check, LIST_MAX, &text, err);
@@ -106,7 +106,7 @@ same_file(const struct sums_line *a, const struct sums_line *b)
 
 /* Which lines are of one file: pointers to all, those of a file together. */
 static struct sums_line **
-group(struct sums *list, const struct cmd *cmd, struct err *err)
+group(struct sums_list *list, const struct cmd *cmd, struct err *err)
 {
     struct sums_line **v = mem_try(list->n, sizeof(*v), cmd->check, err);
     struct stat st;
@@ -177,7 +177,7 @@ check_file(struct cmd *cmd, struct sums_line **e, size_t n)
 
 /* Lines in their order, each when its file is known. */
 static int
-check_lines(struct cmd *cmd, struct sums *list, struct sums_line **v,
+check_lines(struct cmd *cmd, struct sums_list *list, struct sums_line **v,
             struct err *err)
 {
     int status = 0;
@@ -202,7 +202,7 @@ int
 check_main(struct cmd *cmd, struct err *err)
 {
     struct sums_line **v = NULL;
-    struct sums list = { 0 };
+    struct sums_list list = { 0 };
     int status = -1;
 
     if (cmd->n_args)

@@ -213,7 +213,7 @@ pass(struct comparer *c, struct part *all, struct err *err)
 
 /* Types of less than a byte, and complex ones: the bytes or nothing. */
 static int
-compare_bytes(struct comparer *c, struct distance *d, struct err *err)
+compare_bytes(struct comparer *c, struct tensor_distance *d, struct err *err)
 {
     struct view bytes[2] = { *c->v[0], *c->v[1] };
     struct part all;
@@ -252,7 +252,7 @@ better_scale(const struct part *p)
 }
 
 static void
-finish(struct distance *d, const struct part *p)
+finish(struct tensor_distance *d, const struct part *p)
 {
     d->measured = true;
     d->n_differ = p->n_differ;
@@ -263,12 +263,12 @@ finish(struct distance *d, const struct part *p)
 }
 
 int
-compare(struct comparer *c, struct distance *d, const struct view *a,
+compare(struct comparer *c, struct tensor_distance *d, const struct view *a,
         const struct view *b, struct err *err)
 {
     struct part all;
 
-    *d = (struct distance){ 0 };
+    *d = (struct tensor_distance){ 0 };
     c->v[0] = a;
     c->v[1] = b;
     c->measure = false;

@@ -12,7 +12,7 @@
 #include "cmd/st-inspect/view.h"
 #include "core/err.h"
 
-struct distance {
+struct tensor_distance {
     bool other_bytes;
     bool measured;     /* false: the same, or not of real numbers */
     uint64_t n_differ; /* |a - b| > atol + rtol |a| */
@@ -27,7 +27,7 @@ struct distance {
 struct comparer;
 struct comparer *compare_open(const struct cmd *cmd, struct err *err);
 void compare_close(struct comparer *c); /* NULL is fine */
-int compare(struct comparer *c, struct distance *d, const struct view *a,
+int compare(struct comparer *c, struct tensor_distance *d, const struct view *a,
             const struct view *b, struct err *err);
 
 #endif

@@ -15,8 +15,9 @@
 #include "core/par.h"
 
 /* counts_stats() is stats_of() for a type that is_counted(). */
-void counts_stats(struct stats *st, const struct view *v, const struct cmd *cmd,
-                  struct scratch *s, struct par *par, int thread);
+void counts_stats(struct tensor_stats *st, const struct view *v,
+                  const struct cmd *cmd, struct stats_scratch *s,
+                  struct par *par, int thread);
 
 /* between() is the value at the place 'at', a and b being those at the whole
  * numbers around: numpy's linear method, in its formula, for its bits. */

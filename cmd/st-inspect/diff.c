@@ -27,7 +27,7 @@ struct row {
     const char *name;
     size_t name_n;
     const struct view *a, *b; /* NULL: not there */
-    struct distance d;
+    struct tensor_distance d;
 };
 
 struct tally {

@@ -17,7 +17,7 @@
 #define NAME_CHARS   38 /* of a name; the end is what tells tensors apart */
 
 void
-hist_range(struct stats *st)
+hist_range(struct tensor_stats *st)
 {
     st->lo = st->min;
     st->hi = st->max;
@@ -30,7 +30,7 @@ hist_range(struct stats *st)
 }
 
 static double
-hist_edge(const struct stats *st, size_t n_bins, size_t i)
+hist_edge(const struct tensor_stats *st, size_t n_bins, size_t i)
 {
     /* halves: the difference of the largest numbers would be infinite */
     double step = (st->hi / 2 - st->lo / 2) / (double)n_bins * 2;
@@ -44,7 +44,7 @@ hist_edge(const struct stats *st, size_t n_bins, size_t i)
 
 /* As numpy.histogram: each bin holds its lower edge, the last one both. */
 size_t
-hist_bin(const struct stats *st, size_t n_bins, double v)
+hist_bin(const struct tensor_stats *st, size_t n_bins, double v)
 {
     double x = (v / 2 - st->lo / 2) / (st->hi / 2 - st->lo / 2);
     double at = x * (double)n_bins; /* NaN where a range has no half */
@@ -58,7 +58,7 @@ hist_bin(const struct stats *st, size_t n_bins, double v)
 }
 
 static uint64_t
-highest(const struct stats *st, size_t n_bins)
+highest(const struct tensor_stats *st, size_t n_bins)
 {
     uint64_t max = 1;
 
@@ -86,7 +86,7 @@ put_bar(struct str *to, uint64_t n, uint64_t max)
 }
 
 void
-hist_rows(struct str *to, const struct stats *st, size_t n_bins,
+hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
           const struct st_tensor *t)
 {
     uint64_t max = highest(st, n_bins);
@@ -117,7 +117,7 @@ put_svg_name(struct str *to, const struct st_tensor *t)
 }
 
 static void
-put_plot(struct str *to, const struct stats *st, size_t n_bins)
+put_plot(struct str *to, const struct tensor_stats *st, size_t n_bins)
 {
     uint64_t max = highest(st, n_bins);
     double width = PLOT_INNER_W / (double)n_bins;
@@ -139,7 +139,7 @@ put_plot(struct str *to, const struct stats *st, size_t n_bins)
 
 int
 hist_svg(struct out *out, const struct cmd *cmd, const struct selection *sel,
-         const struct stats *stats, struct err *err)
+         const struct tensor_stats *stats, struct err *err)
 {
     size_t n_rows = (sel->n + PLOT_COLUMNS - 1) / PLOT_COLUMNS;
     struct str to = { 0 };

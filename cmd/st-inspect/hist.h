@@ -14,12 +14,13 @@
 #include "core/out.h"
 #include "core/str.h"
 
-void hist_range(struct stats *st); /* lo and hi from min and max, as numpy */
-size_t hist_bin(const struct stats *st, size_t n_bins, double v);
-void hist_rows(struct str *to, const struct stats *st, size_t n_bins,
+void hist_range(
+    struct tensor_stats *st); /* lo and hi from min and max, as numpy */
+size_t hist_bin(const struct tensor_stats *st, size_t n_bins, double v);
+void hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
                const struct st_tensor *t);
 int hist_svg(struct out *out, const struct cmd *cmd,
-             const struct selection *sel, const struct stats *stats,
+             const struct selection *sel, const struct tensor_stats *stats,
              struct err *err);
 
 #endif

@@ -19,10 +19,10 @@ struct chunk {
 
 struct summing {
     const struct view *v;
-    struct scratch *s;
+    struct stats_scratch *s;
     size_t first;         /* chunk of the tensor */
     struct chunk *chunks; /* [SPAN_CHUNKS]; NULL: fill histograms */
-    const struct stats *st;
+    const struct tensor_stats *st;
     size_t n_bins;
 };
 
@@ -77,7 +77,8 @@ pass(struct summing *c, struct par *par, int thread, struct chunk *all)
 }
 
 static void
-histogram(struct stats *st, struct summing *c, struct par *par, int thread)
+histogram(struct tensor_stats *st, struct summing *c, struct par *par,
+          int thread)
 {
     c->chunks = NULL;
     hist_range(st);
@@ -94,8 +95,9 @@ histogram(struct stats *st, struct summing *c, struct par *par, int thread)
 }
 
 void
-moments_stats(struct stats *st, const struct view *v, const struct cmd *cmd,
-              struct scratch *s, struct par *par, int thread)
+moments_stats(struct tensor_stats *st, const struct view *v,
+              const struct cmd *cmd, struct stats_scratch *s, struct par *par,
+              int thread)
 {
     struct chunk all = { .m = MOMENTS_NONE };
     struct summing c = { .v = v, .s = s, .st = st };

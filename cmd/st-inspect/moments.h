@@ -12,8 +12,8 @@
 #include "core/par.h"
 
 /* moments_stats() is stats_of() for these types. */
-void moments_stats(struct stats *st, const struct view *v,
-                   const struct cmd *cmd, struct scratch *s, struct par *par,
-                   int thread);
+void moments_stats(struct tensor_stats *st, const struct view *v,
+                   const struct cmd *cmd, struct stats_scratch *s,
+                   struct par *par, int thread);
 
 #endif

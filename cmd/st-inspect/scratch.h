@@ -40,21 +40,21 @@ struct thread_scratch {
 };
 
 /* Memory for each thread, and what each key of a counted type means. */
-struct scratch {
+struct stats_scratch {
     int n_threads;
     struct thread_scratch *threads;
     struct key_order order[DT_COUNT];
 };
 
 /* scratch_open(): some 3 MiB a thread.  -1 with 'err' set (EX_SOFTWARE). */
-int scratch_open(struct scratch *s, int n_threads, struct err *err);
-void scratch_close(struct scratch *s);
+int scratch_open(struct stats_scratch *s, int n_threads, struct err *err);
+void scratch_close(struct stats_scratch *s);
 
 /* scratch_prepare() fills order[dtype], before threads use it. */
-void scratch_prepare(struct scratch *s, enum dtype dtype);
+void scratch_prepare(struct stats_scratch *s, enum dtype dtype);
 
 /* scratch_error() moves a thread's error to 'err': -1 if there was one. */
-int scratch_error(struct scratch *s, struct err *err);
+int scratch_error(struct stats_scratch *s, struct err *err);
 
 bool is_counted(enum dtype dtype); /* by counts_stats(): up to 16 bits */
 

@@ -25,14 +25,14 @@
 struct window {
     const struct cmd *cmd;
     const struct selection *sel;
-    struct scratch *scratch;
-    struct stats *stats; /* [sel->n] */
+    struct stats_scratch *scratch;
+    struct tensor_stats *stats; /* [sel->n] */
     size_t first;
 };
 
 void
-stats_of(struct stats *st, const struct view *v, const struct cmd *cmd,
-         struct scratch *s, struct par *par, int thread)
+stats_of(struct tensor_stats *st, const struct view *v, const struct cmd *cmd,
+         struct stats_scratch *s, struct par *par, int thread)
 {
     st->n = v->n;
     st->min = st->max = st->mean = st->std = (double)NAN;
@@ -100,7 +100,7 @@ put_count(struct str *to, bool known, uint64_t n)
 
 static void
 put_row(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
-        const struct stats *st)
+        const struct tensor_stats *st)
 {
     str_adds(to, dtype_table[t->dtype].name);
     put_count(to, true, st->n);
@@ -119,7 +119,7 @@ put_row(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
 }
 
 static void
-put_json_count(struct str *to, const char *key, const struct stats *st,
+put_json_count(struct str *to, const char *key, const struct tensor_stats *st,
                uint64_t n)
 {
     put_json_key(to, key);
@@ -130,7 +130,7 @@ put_json_count(struct str *to, const char *key, const struct stats *st,
 }
 
 static void
-put_json_hist(struct str *to, const struct stats *st, size_t n_bins)
+put_json_hist(struct str *to, const struct tensor_stats *st, size_t n_bins)
 {
     put_json_key(to, "histogram");
     if (!st->n_finite) {
@@ -147,7 +147,7 @@ put_json_hist(struct str *to, const struct stats *st, size_t n_bins)
 
 static void
 put_json(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
-         const struct stats *st)
+         const struct tensor_stats *st)
 {
     str_adds(to, "{\"name\":");
     js_put_str(to, t->name, t->name_n);
@@ -259,7 +259,7 @@ stats_main(struct cmd *cmd, struct err *err)
 {
     const char *path = one_operand(cmd, err);
     struct selection sel;
-    struct scratch scratch = { 0 };
+    struct stats_scratch scratch = { 0 };
     struct window w = { .cmd = cmd, .sel = &sel, .scratch = &scratch };
     struct out *svg = NULL;
     uint64_t *hists = NULL;

@@ -14,7 +14,7 @@
 #include "cmd/st-inspect/view.h"
 #include "core/par.h"
 
-struct stats {
+struct tensor_stats {
     uint64_t n, n_finite, n_nan, n_inf, n_zero;
     double min, max, mean, std; /* NaN when n_finite is 0; std is over n */
     double quantiles[MAX_QUANTILES];
@@ -29,7 +29,8 @@ struct stats {
  * thread, which is 'thread'.  The result depends on neither.  Errors go to
  * the scratch memory of the threads.
  */
-void stats_of(struct stats *st, const struct view *v, const struct cmd *cmd,
-              struct scratch *s, struct par *par, int thread);
+void stats_of(struct tensor_stats *st, const struct view *v,
+              const struct cmd *cmd, struct stats_scratch *s, struct par *par,
+              int thread);
 
 #endif

@@ -21,7 +21,7 @@ struct sums_line {
     const char *result; /* NULL: not known yet */
 };
 
-struct sums {
+struct sums_list {
     struct sums_line *v; /* [n], in the list's order */
     size_t n, cap;
 };
@@ -32,8 +32,8 @@ struct sums {
  * 'err' set, EX_DATAERR: a line that is none of them, or there is none.  Owner:
  * the caller, until sums_free(), after an error as well.
  */
-int sums_parse(struct sums *sums, const char *text, size_t nbytes,
+int sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
                const char *name, struct err *err);
-void sums_free(struct sums *sums);
+void sums_free(struct sums_list *sums);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/text/tok_impl.h"
+#include "core/text/tok_norm.h"
 
 #define N_MARKS 4
 

@@ -1,10 +1,15 @@
-/* Byte-pair merges: a word to ids, with the words that come again kept. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_bpe.h"
 
 #include <stdio.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "core/keyed.h"
+#include "core/mem.h"
+#include "core/text/tok_impl.h"
+#include "core/text/tok_map.h"
+#include "core/text/tok_utf8.h"
 
 enum {
     SHORT_WORD = 48,     /* symbols: below, scanning beats a heap */
@@ -103,7 +108,7 @@ static void
 rank_pair(const struct tok *tok, struct symbol *left,
           const struct symbol *right)
 {
-    struct merge merge = mergemap_get(&tok->merges, left->id, right->id);
+    struct bpe_merge merge = mergemap_get(&tok->merges, left->id, right->id);
 
     left->rank = merge.rank;
     left->merged = merge.id;
@@ -397,8 +402,8 @@ bpe_joins(struct tok *tok)
         last = char_id(tok, left + a.n - n, n);
         next = char_id(tok, right, (size_t)utf8_next(right, b.n, &c));
         if (last >= 0 && next >= 0) /* else no text is cut there anyway */
-            mergemap_put(
-                &tok->joins,
-                (struct merge){ (uint64_t)last << 32 | (uint32_t)next, 0, 0 });
+            mergemap_put(&tok->joins,
+                         (struct bpe_merge){
+                             (uint64_t)last << 32 | (uint32_t)next, 0, 0 });
     }
 }

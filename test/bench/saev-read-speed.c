@@ -146,7 +146,7 @@ measure_pipes(const char *dir, size_t n_shards)
 }
 
 static void
-read_in_order(struct target *t)
+read_in_order(struct dump_target *t)
 {
     static char piece[256 << 10];
     struct str path = { 0 };
@@ -185,7 +185,7 @@ measure_gather(const char *dir)
     double best[3] = { 1e9, 1e9, 1e9 }, in_order;
     size_t *rows = xcalloc(N_RAND, sizeof(*rows));
     struct gather g[3] = { 0 };
-    struct target t;
+    struct dump_target t;
     struct err err;
     char *buf = mem_big(BATCH, D * 4, "rows", &err);
 

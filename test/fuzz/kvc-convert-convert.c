@@ -2,10 +2,11 @@
  * cmd/kvc-convert/convert: a header of safetensors, or any bytes as a
  * checkpoint; the .bin that is made of them is a sound one.
  */
-#include "cmd/kvc-convert/kvc.h"
-
 #include <sys/stat.h>
 
+#include "cmd/kvc-convert/cmd.h"
+#include "core/format/kvc.h"
+#include "core/out.h"
 #include "test/fuzz/files.h"
 
 static void

@@ -8,11 +8,11 @@
 #include "test/fuzz/files.h"
 
 static void
-make_plan(const struct cmd *cmd, const struct model_dir *model)
+make_plan(const struct cmd *cmd, const struct target_model *model)
 {
     struct err err = { 0 };
-    struct target target;
-    struct plan plan;
+    struct target_layer target;
+    struct table_plan plan;
 
     if (plan_make(&plan, cmd, model, &err) < 0) {
         MUST(*err.what);
@@ -32,20 +32,20 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bytes rest = { data, n }, layers;
     struct cmd cmd = { .model = fuzz_path("."), .fuse_qkv = n & 1 };
-    struct model_dir model;
+    struct target_model model;
     struct err err = { 0 };
 
     fuzz_file("config.json", next_part(&rest));
     fuzz_st("model.safetensors", next_part(&rest));
     cmd.sae = fuzz_st("sae.safetensors", (struct bytes){ data, 0 });
     layers = next_part(&rest);
-    if (model_dir_open(&model, fuzz_dir, &err) < 0) {
+    if (target_model_open(&model, fuzz_dir, &err) < 0) {
         MUST(*err.what);
         return 0;
     }
     cmd.layers = strndup((const char *)layers.data, layers.n);
     make_plan(&cmd, &model);
     free((char *)(uintptr_t)cmd.layers);
-    model_dir_close(&model);
+    target_model_close(&model);
     return 0;
 }

@@ -44,7 +44,7 @@ tell(void *ctx, const char *what)
 static void
 check_dump(struct bytes shards)
 {
-    struct check c = { .path = fuzz_dir };
+    struct dump_check c = { .path = fuzz_dir };
     struct err err = { 0 };
 
     if (saevdir_meta(&c.dir, fuzz_dir, &err) < 0) {

@@ -455,6 +455,50 @@ test_config(void)
     moe_close(NULL);
 }
 
+/* ---- the worker ---- */
+
+struct job {
+    struct opened *o;
+    struct got *g;
+    bool back;
+};
+
+static int
+run_job(void *ctx, struct err *err)
+{
+    struct job *j = ctx;
+
+    return j->back ? backward(j->o->moe, &j->o->d, j->g, err)
+                   : forward(j->o, j->g, true, err);
+}
+
+static void
+test_worker(void)
+{
+    struct opened o = opened(usual, MOE_BF16, 2, 2);
+    struct job there = { &o, &o.b, false }, back = { &o, &o.b, true };
+    struct moe_worker *w;
+    struct err err = { 0 };
+
+    run_both(o.moe, &o.d, &o.a, &err);
+    if (!tap_ok(moe_worker_open(&w, &err) == 0, "a worker starts"))
+        return;
+    moe_submit(w, (struct moe_task){ run_job, &there });
+    moe_submit(w, (struct moe_task){ run_job, &back });
+    tap_ok(moe_sync(w, &err) == 0 && equal_got(&usual, &o.a, &o.b),
+           "a worker's forward and backward give the same");
+    moe_submit(w, (struct moe_task){ run_job, &back });
+    moe_submit(w, (struct moe_task){ run_job, &there });
+    tap_ok(moe_sync(w, &err) < 0 && moe_cache_depth(o.moe) == 0,
+           "an error drops the tasks behind it: %s", err.what);
+    moe_submit(w, (struct moe_task){ run_job, &there });
+    tap_ok(moe_sync(w, &err) == 0 && moe_cache_depth(o.moe) == 1,
+           "after the sync tasks run again");
+    moe_worker_close(w);
+    moe_worker_close(NULL);
+    closed(&o);
+}
+
 static void
 test_warm_up(void)
 {
@@ -502,6 +546,7 @@ main(void)
     test_memory(MOE_INT8, 3, 1); /* loading takes more than the caches */
     test_origin();
     test_config();
+    test_worker();
     test_warm_up();
     return tap_done();
 }
