@@ -6,6 +6,7 @@
 #include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/tables.h"
 
 static const char *
 answer_path(const struct run *run)

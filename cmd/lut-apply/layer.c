@@ -1,9 +1,10 @@
 /* A layer's table, its own weights from the model, its compensation. */
+#include "cmd/lut-apply/layer.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/layer.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"

@@ -76,7 +76,7 @@ take_config(struct target_model *m, const char *path, struct err *err)
 }
 
 int
-model_dir_open(struct target_model *m, const char *path, struct err *err)
+target_model_open(struct target_model *m, const char *path, struct err *err)
 {
     *m = (struct target_model){ .name = base_name(path, err) };
     if (m->name && take_config(m, path, err) == 0 &&
@@ -84,12 +84,12 @@ model_dir_open(struct target_model *m, const char *path, struct err *err)
         if (stdir_map(&m->dir, err) == 0)
             return 0;
     }
-    model_dir_close(m);
+    target_model_close(m);
     return -1;
 }
 
 void
-model_dir_close(struct target_model *m)
+target_model_close(struct target_model *m)
 {
     stdir_close(&m->dir);
     json_decref(m->config);
