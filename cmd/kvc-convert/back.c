@@ -2,7 +2,6 @@
  * say goes to __metadata__, so that the way back gives the same file. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/kvc-convert/cmd.h"
 #include "cmd/kvc-convert/order.h"

@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "cmd/kvc-convert/pth.h"
-#include "core/err.h"
 
 #define PICKLE_MAX_NBYTES ((size_t)256 << 20) /* of one pickle */
 #define PICKLE_MAX_MEMORY ((size_t)40 << 20)  /* for all values of a file */

@@ -1,6 +1,5 @@
 /* Opcodes whose argument is a line of text: Python 2 wrote them, and some
  * tools that rewrite pickles. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,8 +11,6 @@
 #include "cmd/kvc-convert/cmd.h"
 #include "cmd/kvc-convert/order.h"
 #include "cmd/kvc-convert/pth.h"
-#include "core/dtype.h"
-#include "core/err.h"
 #include "core/format/stdir.h"
 
 struct weight_source {

@@ -9,8 +9,6 @@
 #include <stdint.h>
 
 #include "cmd/lut-apply/cmd.h"
-#include "core/dtype.h"
-#include "core/err.h"
 #include "core/format/npy.h"
 #include "core/format/st.h"
 

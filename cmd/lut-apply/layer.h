@@ -6,7 +6,6 @@
 #define LUT_APPLY_LAYER_H
 
 #include "cmd/lut-apply/cmd.h"
-#include "core/err.h"
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
 #include "core/model/table.h"

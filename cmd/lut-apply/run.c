@@ -2,7 +2,6 @@
 #include "cmd/lut-apply/run.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/format/npy.h"

@@ -10,9 +10,6 @@
 #include "cmd/lut-apply/cmd.h"
 #include "cmd/lut-apply/input.h"
 #include "cmd/lut-apply/layer.h"
-#include "core/err.h"
-#include "core/kernel/gemm.h"
-#include "core/model/table.h"
 #include "core/par.h"
 
 struct apply_run {

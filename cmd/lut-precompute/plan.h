@@ -8,7 +8,6 @@
 
 #include "cmd/lut-precompute/cmd.h"
 #include "cmd/lut-precompute/target.h"
-#include "core/err.h"
 
 struct planned_table {
     char *layer, *sae; /* full name; path of a checkpoint */

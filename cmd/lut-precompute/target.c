@@ -1,7 +1,6 @@
 #include "cmd/lut-precompute/target.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

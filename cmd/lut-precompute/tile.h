@@ -13,11 +13,7 @@
 #include "cmd/lut-precompute/cmd.h"
 #include "cmd/lut-precompute/sae.h"
 #include "cmd/lut-precompute/target.h"
-#include "core/dtype.h"
-#include "core/err.h"
-#include "core/format/lut.h"
 #include "core/kernel/gemm.h"
-#include "core/par.h"
 #include "core/tty.h"
 
 #define TILE_BYTES ((size_t)64 << 20)

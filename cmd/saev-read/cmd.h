@@ -10,10 +10,8 @@
 #include <stdint.h>
 
 #include "core/dtype.h"
-#include "core/err.h"
 #include "core/format/saev.h"
 #include "core/out.h"
-#include "core/par.h"
 #include "core/perm.h"
 
 struct index_range {

@@ -11,9 +11,6 @@
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/target.h"
-#include "core/dtype.h"
-#include "core/err.h"
-#include "core/out.h"
 #include "core/str.h"
 #include "core/tty.h"
 

@@ -1,5 +1,4 @@
 /* What a dump is, and how much of it is there. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/saev-read/beside.h"

@@ -1,5 +1,4 @@
 /* The metadata that a view, a subset or a merge of dumps would have. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/saev-read/cmd.h"

@@ -8,7 +8,6 @@
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/target.h"
-#include "core/err.h"
 
 /*
  * rows_put() answers a command line with n_rows rows of 't', whose numbers

@@ -12,9 +12,6 @@
 #include "cmd/saev-read/emit.h"
 #include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/target.h"
-#include "core/err.h"
-#include "core/par.h"
-#include "core/perm.h"
 
 /* Bytes of a row that is not copied: to a pipe, where pages are lent, or as a
  * piece of a longer write; and of a row that is found in its mapped shard. */

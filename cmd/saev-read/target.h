@@ -7,8 +7,6 @@
 #include <stddef.h>
 
 #include "cmd/saev-read/cmd.h"
-#include "core/err.h"
-#include "core/format/saev.h"
 #include "core/format/saevdir.h"
 
 /*

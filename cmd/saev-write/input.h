@@ -10,8 +10,6 @@
 #include <stdint.h>
 
 #include "cmd/saev-write/cmd.h"
-#include "core/dtype.h"
-#include "core/err.h"
 #include "core/format/saev.h"
 #include "core/out.h"
 

@@ -11,8 +11,6 @@
 
 #include "cmd/saev-write/cmd.h"
 #include "cmd/saev-write/input.h"
-#include "core/err.h"
-#include "core/format/saev.h"
 #include "core/hash.h"
 #include "core/outdir.h"
 #include "core/str.h"

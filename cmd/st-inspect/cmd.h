@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
 #include "core/hash.h"
 #include "core/out.h"
 #include "core/par.h"

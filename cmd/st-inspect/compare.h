@@ -10,7 +10,6 @@
 
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/view.h"
-#include "core/err.h"
 
 struct tensor_distance {
     bool other_bytes;

@@ -12,7 +12,6 @@
 #include "cmd/st-inspect/scratch.h"
 #include "cmd/st-inspect/stats.h"
 #include "cmd/st-inspect/view.h"
-#include "core/par.h"
 
 /* counts_stats() is stats_of() for a type that is_counted(). */
 void counts_stats(struct tensor_stats *st, const struct view *v,

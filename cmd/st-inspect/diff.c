@@ -1,5 +1,4 @@
 /* diff: what two models have, then how far their numbers differ. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

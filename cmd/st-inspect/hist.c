@@ -1,7 +1,6 @@
 #include "cmd/st-inspect/hist.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "cmd/st-inspect/text.h"
 #include "core/svg.h"

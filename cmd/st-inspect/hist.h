@@ -9,10 +9,6 @@
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/select.h"
 #include "cmd/st-inspect/stats.h"
-#include "core/err.h"
-#include "core/format/st.h"
-#include "core/out.h"
-#include "core/str.h"
 
 void hist_range(
     struct tensor_stats *st); /* lo and hi from min and max, as numpy */

@@ -1,6 +1,5 @@
 /* list: one row a tensor. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/fold.h"

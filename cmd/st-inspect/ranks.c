@@ -1,6 +1,5 @@
 #include "cmd/st-inspect/ranks.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

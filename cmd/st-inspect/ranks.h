@@ -10,7 +10,6 @@
 #include "cmd/st-inspect/scratch.h"
 #include "cmd/st-inspect/stats.h"
 #include "cmd/st-inspect/view.h"
-#include "core/par.h"
 
 /* ranks_quantiles() is for what moments_stats() cannot know; of 32-bit types
  * with a finite element, after it. */

@@ -10,8 +10,6 @@
 #include <stdint.h>
 
 #include "cmd/st-inspect/cmd.h"
-#include "core/err.h"
-#include "core/format/st.h"
 #include "core/format/stdir.h"
 
 struct selection {

@@ -12,7 +12,6 @@
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/scratch.h"
 #include "cmd/st-inspect/view.h"
-#include "core/par.h"
 
 struct tensor_stats {
     uint64_t n, n_finite, n_nan, n_inf, n_zero;

@@ -1,7 +1,6 @@
 #include "cmd/st-inspect/text.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/js.h"

@@ -10,7 +10,6 @@
 
 #include "cmd/st-inspect/cmd.h"
 #include "core/err.h"
-#include "core/str.h"
 
 /*
  * Verbs append to cmd->text and call text_end() after each row, which writes

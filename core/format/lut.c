@@ -1,10 +1,8 @@
 #include "core/format/lut.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/format/stwant.h"
 #include "core/js.h"
