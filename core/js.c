@@ -52,14 +52,17 @@ without_them(struct str *to, const char *s, size_t n)
     return found;
 }
 
-/* The first bracket beyond JS_DEPTH; nbytes if there is none. */
+/* The first NUL, which jansson may take for an end, or bracket beyond JS_DEPTH;
+ * nbytes if there is none. */
 static size_t
-too_deep(const char *s, size_t nbytes)
+unreadable(const char *s, size_t nbytes)
 {
     bool in_string = false;
     int depth = 0;
 
     for (size_t i = 0; i < nbytes; i++) {
+        if (s[i] == '\0')
+            return i;
         if (s[i] == '"')
             in_string = !in_string;
         else if (in_string)
@@ -73,10 +76,10 @@ too_deep(const char *s, size_t nbytes)
 }
 
 int
-js_check_depth(const char *text, size_t nbytes, const char *name, size_t line,
-               struct err *err)
+js_check(const char *text, size_t nbytes, const char *name, size_t line,
+         struct err *err)
 {
-    size_t at = too_deep(text, nbytes), start = 0;
+    size_t at = unreadable(text, nbytes), start = 0;
 
     if (at == nbytes)
         return 0;
@@ -85,6 +88,10 @@ js_check_depth(const char *text, size_t nbytes, const char *name, size_t line,
             line++;
             start = i + 1;
         }
+    if (!text[at])
+        return err_set(err, EX_DATAERR,
+                       "%s: line %zu, column %zu: a NUL byte (expected JSON)",
+                       name, line, at - start + 1);
     return err_set(err, EX_DATAERR,
                    "%s: line %zu, column %zu: nested %d levels deep (expected "
                    "at most %d)",
@@ -104,7 +111,7 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
                 name, nbytes, JS_MAX_BYTES);
         return NULL;
     }
-    if (js_check_depth(text, nbytes, name, 1, err) < 0)
+    if (js_check(text, nbytes, name, 1, err) < 0)
         return NULL;
     v = json_loadb(text, nbytes, flags, &e);
     if (!v && without_them(&other, text, nbytes))

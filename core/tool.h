@@ -27,6 +27,9 @@
     OPT_PUT(0, "deadline", "SECONDS", verbs, OPT_CALL(tool_deadline), \
             when "stop after that as SIGTERM does: status 75")
 
+/* The message of the rule between two options. */
+#define TOOL_IF_MISSING "--if-missing keeps what --force replaces"
+
 /*
  * tool_start() is main's first step: warnings go to stderr as
  * "TOOL: what", closed standard streams become errors instead of accidents,

@@ -46,6 +46,35 @@ size() {
     done
 }
 
+@test "bounds: dims: cat writes 32 of them, and cuts any number in no time" {
+    local n
+    for n in 32 33; do
+        py - $n <<'END'
+import json, struct, sys
+head = json.dumps({"x": {"dtype": "U8", "shape": [3] + [1] * (int(sys.argv[1]) - 1), "data_offsets": [0, 3]}}).encode()
+open("a.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + b"abc")
+END
+        for how in --dtype=f32 --json; do
+            run st-inspect cat $how -o x -f a.safetensors x
+            [ $n = 33 ] || [ "$status" = 0 ]
+            [ $n = 32 ] || [[ $status == 65 && $output == "st-inspect: a.safetensors: x has 33 dims ("*" takes at most 32)" ]]
+        done
+        run -0 st-inspect cat --raw a.safetensors x
+        [ "$output" = abc ]
+        run -0 st-inspect cat --json --slice "::2$(printf ',0%.0s' $(seq 2 $n))" a.safetensors x
+        [[ $output == *'"shape":[2],"data":[97,99]}' ]]
+    done
+    py - <<'END'
+import json, struct
+n = 100000
+head = json.dumps({"x": {"dtype": "U8", "shape": [n] + [1] * n, "data_offsets": [0, n]}}).encode()
+open("a.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + bytes(i % 251 for i in range(n)))
+END
+    run -0 bash -c 'ulimit -t 5; st-inspect cat --raw --slice ::-2 a.safetensors x >odd' # not 5 * 10^9 steps
+    run -0 py -c 'print(open("odd", "rb").read() == bytes(i % 251 for i in range(100000))[::-2])'
+    [ "$output" = True ]
+}
+
 @test "bounds: digests: a file is read once, whatever lines and names a list has for it" {
     head -c 20000000 /dev/zero >a
     cp a b
@@ -328,6 +357,35 @@ END
             --layers 'layers.0.mlp.up_proj' --dry-run -o t
     done
     [[ $output == "lut-precompute: model.layers.0.mlp.up_proj: the table of 65536 latents x 318 outputs has "*" bytes (expected at most 64 times the 262780 of what it is made of)" ]]
+}
+
+@test "bounds: table: no two layers have one file, nor links to it" {
+    local cases='gate_proj:a down_proj:a gate_proj:hard down_proj:soft gate_proj:copy'
+    mkdir t
+    wide
+    # two latents of one input and one output
+    stf t/a encoder_weight=BF16:2,1 encoder_bias=BF16:2 decoder_weight=BF16:2,1 decoder_bias=BF16:1 \
+        precomputed_products=BF16:2,1 bias_product=BF16:1
+    cp t/a t/copy
+    ln t/a t/hard
+    ln -s a t/soft
+    for other in $cases; do
+        py - "${other%:*}" "${other#*:}" >t/metadata.json <<'END'
+import json, sys
+what = dict(input_dim=1, output_dim=1, num_basis=2, k_active=1, encoder=dict(input_centering=False))
+print(json.dumps(dict(version="1.0", layers={
+    "model.layers.0.mlp.up_proj": dict(what, file="a"),
+    "model.layers.0.mlp." + sys.argv[1]: dict(what, file=sys.argv[2])})))
+END
+        for tool in 'hf-infer -q m --ids 1 --top 1 --lut t' 'lut-apply --raw --x-dtype f32 t model.layers.0.mlp.up_proj'; do
+            run $tool <<<abc
+            if [ $other = gate_proj:copy ]; then
+                [ "$status" = 0 ]
+            else
+                [[ $status == 65 && $output == *": t/metadata.json: "*" of model.layers.0.mlp."*" are one file (expected one for each layer)" ]]
+            fi
+        done
+    done
 }
 
 @test "bounds: dump: room is reserved for what a file has, not for what metadata promise" {

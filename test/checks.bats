@@ -42,9 +42,6 @@ stub() {
     try 0 core/a.h <<<$'/* It. */\n\n/* Does it. */\nint f(void);'
     try 0 core/a.h <<<$'/* It; f() does it. */\n\nint f(void);'
     try 1 core/a.h "f() has no comment" <<<$'/* It. */\n\nint f(void);'
-    table() { printf '/* It. */\nenum { O_A = 9, O_B, O_C };\n    { O_A, "a" },\n    { O_B, "b" },\n    { O_C, "c" },\n%s\n' "$1"; }
-    try 0 cmd/t/main.c < <(table 'O_A O_B') # the third may be the default
-    try 1 cmd/t/main.c "options that nothing reads: O_B O_C" < <(table 'O_A')
     mkdir -p test/fuzz/x.seeds
     try 0 test/fuzz/x.seeds/a < <(head -c 4096 /dev/zero)
     mkdir -p test/fuzz/x.seeds

@@ -79,9 +79,10 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     "$PYTHON" -c 'import json
 a, b = json.load(open("M/lut/metadata.json")), json.load(open("S/lut/metadata.json"))
 b["layers"]["model.layers.0.self_attn.qkv_proj"] = a["layers"]["model.layers.0.self_attn.qkv_proj"]
-b["layers"]["model.layers.7.mlp.up_proj"] = b["layers"]["model.layers.0.mlp.up_proj"]
+b["layers"]["model.layers.7.mlp.up_proj"] = dict(b["layers"]["model.layers.0.mlp.up_proj"], file="seven")
 json.dump(b, open("S/lut/metadata.json", "w"))'
     cp M/lut/model.layers.0.self_attn.qkv_proj.lut.safetensors S/lut
+    cp S/lut/model.layers.0.mlp.up_proj.lut.safetensors S/lut/seven
     run -65 hf-infer S --lut S --ids $IDS --nll
     [ "$output" = "hf-infer: S/lut/metadata.json: has two tables for model.layers.0.self_attn.q_proj (--lut-layers chooses)" ]
     run -65 hf-infer S --lut S --lut-layers '*.7.*' --ids $IDS --nll

@@ -305,9 +305,9 @@ END
     [ "$output" = "saev-read: d: --sample 560001, but 560000 rows" ]
     run -2 saev-read --sample 0 d
     run -2 saev-read --sample 3 --mem 1M d
-    [ "${lines[0]}" = "saev-read: --mem is for --shuffle, not for --sample" ]
+    [ "${lines[0]}" = "saev-read: --mem does not go with --sample" ]
     run -2 saev-read --sample 3 --shuffle --tmpdir . d
-    [ "${lines[0]}" = "saev-read: --tmpdir is for --shuffle, not for --sample" ]
+    [ "${lines[0]}" = "saev-read: --tmpdir does not go with --sample" ]
     run -2 saev-read --window 3 --mem 1M d
     [ "${lines[0]}" = "saev-read: --mem is for --shuffle" ]
 }

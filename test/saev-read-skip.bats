@@ -27,7 +27,7 @@ END
     run -2 saev-read -q --skip 1 d0
     [ "${lines[0]}" = "saev-read: --skip is for --shuffle and --window" ]
     run -2 saev-read -q --skip 1 --shuffle --sample 3 d0
-    [ "${lines[0]}" = "saev-read: --skip is for --shuffle and --window, not for --sample" ]
+    [ "${lines[0]}" = "saev-read: --skip does not go with --sample" ]
 }
 
 @test "saev-read --skip: what is left out takes no room in --tmpdir" {

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "core/err.h"
+#include "core/opt_value.h"
 
 enum form { FORM_AUTO, FORM_PTH, FORM_SAFETENSORS, FORM_BIN };
 
@@ -19,9 +20,8 @@ struct cmd {
     int dtype; /* of the .bin; -1: not given */
     int64_t factor, min_seq_len, num_heads, head_dim; /* -1: not given */
     const char *prefix_order, *slot_order;            /* as typed, or NULL */
-    const char **allowed; /* --allow, the last NULL; or NULL */
-    size_t n_allowed;
-    bool strict, allow_views, provenance, if_missing, json, verbose, quiet;
+    struct opt_list allowed;                          /* --allow */
+    bool strict, allow_views, provenance, if_missing, json, verbose;
     int out_flags;  /* OUT_FORCE or 0 */
     int64_t layers; /* --layers; 0: not known */
     char **args;
@@ -32,8 +32,9 @@ struct cmd {
  * -1 with 'err' set. */
 int convert(const struct cmd *cmd, struct err *err); /* to .bin */
 int back(const struct cmd *cmd, struct err *err);    /* to safetensors */
-int info(const struct cmd *cmd, struct err *err);
-int check(const struct cmd *cmd, struct err *err);
-int diff(const struct cmd *cmd, struct err *err);
+
+/* The modes. */
+typedef int mode_main(const struct cmd *cmd, struct err *err);
+mode_main convert_main, info, check, diff;
 
 #endif

@@ -164,7 +164,7 @@ source_open(struct weight_source *src, const struct cmd *cmd, struct err *err)
             src->nbytes += src->dir.tensors[i].t->nbytes;
         return 0;
     }
-    if (pth_open(&src->pth, cmd->input, cmd->allowed, err) < 0)
+    if (pth_open(&src->pth, cmd->input, cmd->allowed.item, err) < 0)
         return -1;
     src->nbytes = pth_nbytes(src->pth);
     return 0;

@@ -15,9 +15,10 @@ struct cmd {
     const char *index;                /* --index: nothing else is done */
     const char *layers;               /* globs with commas between; or NULL */
     bool fuse_qkv, fuse_gate_up;
-    enum dtype dtype; /* of the tables */
-    size_t k;         /* 0: the SAE's own */
-    bool keep_centering, store_weights, resume, verify, dry_run, verbose, quiet;
+    enum dtype dtype;   /* of the tables */
+    size_t k;           /* 0: the SAE's own */
+    int keep_centering; /* 1: --centering explicit */
+    bool store_weights, resume, verify, dry_run, verbose, quiet;
     int out_flags; /* OUT_FORCE or 0 */
     int n_threads;
     uint64_t part, n_parts; /* --shard; n_parts 0: all layers */

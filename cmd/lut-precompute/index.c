@@ -285,7 +285,7 @@ write_json(const char *path, const json_t *doc, struct err *err)
     js_put_json(&lines, text, strlen(text));
     str_addc(&lines, '\n');
     /* an entry lies one level deeper here than in its table */
-    rc = js_check_depth(lines.s, lines.n, path, 1, err);
+    rc = js_check(lines.s, lines.n, path, 1, err);
     if (rc == 0)
         rc = out_put(path, OUT_FORCE, lines.s, lines.n, err);
     str_free(&lines);

@@ -50,13 +50,13 @@ say_skipped(const struct sft_run *run)
 static struct stw *
 write_output(const struct sft_run *run, const float *output, struct err *err)
 {
-    const uint64_t shape[] = { run->batch.qlen, run->batch.hidden };
+    const struct output_tensor tensor = {
+        "output", DT_F32, 2, { run->batch.qlen, run->batch.hidden }, output
+    };
     struct stw *w = stw_new();
-    int t = stw_add(w, "output", DT_F32, 2, shape, err);
 
-    if (t >= 0 &&
-        stw_open(w, run->cmd->output, run->cmd->out_flags, err) == 0 &&
-        write_f32(w, t, output, shape[0] * shape[1], err) == 0)
+    if (write_tensors(w, &tensor, 1, run->cmd->output, run->cmd->out_flags,
+                      err) == 0)
         return w;
     stw_free(w);
     return NULL;

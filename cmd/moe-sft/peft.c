@@ -24,7 +24,7 @@ struct from {
     struct str prefix;       /* of the layer: "...mlp.experts." */
 };
 
-const char *const peft_tails[MOE_N_LORA] = {
+static const char *const peft_tails[MOE_N_LORA] = {
     "gate_proj.lora_A.weight", "gate_proj.lora_B.weight",
     "up_proj.lora_A.weight",   "up_proj.lora_B.weight",
     "down_proj.lora_A.weight", "down_proj.lora_B.weight",

@@ -35,9 +35,6 @@ int adapter_map_layer(struct expert_adapter *a, struct peft_files *p,
 void peft_files_warn(const struct peft_files *p);
 void peft_files_close(struct peft_files *p); /* a zeroed struct is fine */
 
-/* What PEFT calls the six: "gate_proj.lora_A.weight", .. */
-extern const char *const peft_tails[MOE_N_LORA];
-
 /* adapter_write_peft() writes DIR/adapter_model.safetensors and
  * DIR/adapter_config.json, whole or not at all, of adapters in order of their
  * layers. */

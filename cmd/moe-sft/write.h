@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "cmd/moe-sft/verbs.h"
+#include "core/dtype.h"
 #include "core/err.h"
 #include "core/format/stw.h"
 #include "core/str.h"
@@ -26,11 +27,20 @@ int is_there(const struct cmd *cmd, struct err *err);
  * their names leaves it? */
 bool is_half_done(const struct cmd *cmd);
 
-/* Numbers of this machine's order as a tensor's bytes. */
-int write_f32(struct stw *w, int tensor, const float *v, size_t n,
-              struct err *err);
-int write_i64(struct stw *w, int tensor, const int64_t *v, size_t n,
-              struct err *err);
+/* A tensor of an output: BF16 as files have it, F32 and I64 in this machine's
+ * order. */
+struct output_tensor {
+    const char *name;
+    enum dtype dtype;
+    size_t n_dims;
+    uint64_t shape[3]; /* n_dims of them */
+    const void *data;
+};
+
+/* write_tensors() announces, opens and fills a file, which its caller commits.
+ * 0, or -1 with 'err' set. */
+int write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
+                  const char *path, int flags, struct err *err);
 
 /* write_mapped() is stw_write() of what lies in a mapped file: copied first, as
  * write(2) takes a page that has been cut off for a bad address. */

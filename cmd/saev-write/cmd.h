@@ -11,7 +11,7 @@
 
 struct cmd {
     const char *meta_path;  /* -m */
-    char *parent;           /* -o, without a slash at its end */
+    const char *parent;     /* -o, without a slash at its end */
     const char *input_path; /* "-": standard input */
     enum dtype dtype;       /* of raw input */
     bool dtype_given;

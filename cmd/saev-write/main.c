@@ -1,70 +1,56 @@
 /* saev-write: the command line. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-write/cmd.h"
-#include "cmd/saev-write/input.h"
-#include "cmd/saev-write/publish.h"
-#include "cmd/saev-write/run.h"
-#include "core/clock.h"
+#include "cmd/saev-write/mode.h"
 #include "core/mem.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
-enum {
-    O_HASH = OPT_LONG,
-    O_IMAGES,
-    O_FINISH,
-    O_DTYPE,
-    O_RAW,
-    O_SHARD,
-    O_RESUME,
-    O_FIRST,
-    O_PAD,
-    O_MANIFEST,
-    O_IF_MISSING,
-    O_NO_SYNC,
-    O_DEADLINE,
-};
-
 static const struct opt opts[] = {
-    { 'm', "meta", "FILE", NULL, OPT_NOTHING,
+    { 'm', "meta", "FILE", "stream! hash! images! finish!",
+      OPT_TEXT(cmd, meta_path),
       "metadata.json of the dump; read after the stream's first byte" },
-    { 'o', "output", "FOLDER", NULL, OPT_NOTHING,
-      "the dump becomes FOLDER/HASH" },
-    { O_DTYPE, "dtype", "f32|f16|bf16", NULL, OPT_NOTHING,
-      "of a raw stream (default f32)" },
-    { O_RAW, "raw", NULL, NULL, OPT_NOTHING,
+    { 'o', "output", "FOLDER", "stream! hash images finish!",
+      OPT_TEXT(cmd, parent), "the dump becomes FOLDER/HASH" },
+    { 0, "dtype", "f32|f16|bf16", "stream", OPT_DTYPE(cmd, dtype),
+      "of a raw stream" },
+    { 0, "raw", NULL, "stream", OPT_FLAG(cmd, raw),
       "the stream is raw, whatever it begins with" },
-    { O_SHARD, "shard", "I/N", NULL, OPT_NOTHING,
+    { 0, "shard", "I/N", "stream hash images", OPT_SHARD(cmd, part, n_parts),
       "write part I of N (from 0), for --finish to publish" },
-    { O_FINISH, "finish", NULL, NULL, OPT_NOTHING,
-      "publish what all parts have written" },
-    { O_RESUME, "resume", NULL, NULL, OPT_NOTHING,
+    { 0, "finish", NULL, NULL, OPT_NOTHING, "publish what all parts wrote" },
+    { 0, "resume", NULL, NULL, OPT_FLAG(cmd, resume),
       "pass over what a run that was stopped has written" },
-    { O_FIRST, "first", "IMG", NULL, OPT_NOTHING,
+    { 0, "first", "IMG", "stream", OPT_U64(cmd, first, 0, INT64_MAX),
       "the stream begins with image IMG (default: this part's first)" },
-    { O_IMAGES, "images", NULL, NULL, OPT_NOTHING,
+    { 0, "images", NULL, NULL, OPT_NOTHING,
       "print the first image that is missing and how many; write nothing" },
-    { O_HASH, "hash", NULL, NULL, OPT_NOTHING,
+    { 0, "hash", NULL, NULL, OPT_NOTHING,
       "print HASH, and the path if there is -o; write nothing" },
-    { O_PAD, "pad", NULL, NULL, OPT_NOTHING,
+    { 0, "pad", NULL, NULL, OPT_FLAG(cmd, pad),
       "zeros behind the last image, as the Python writer leaves them" },
-    { O_MANIFEST, "manifest", NULL, NULL, OPT_NOTHING,
+    { 0, "manifest", NULL, NULL, OPT_FLAG(cmd, manifest),
       "XXH3 of each shard in manifest.xxh3 beside them" },
-    { O_IF_MISSING, "if-missing", NULL, NULL, OPT_NOTHING,
+    { 0, "if-missing", NULL, NULL, OPT_FLAG(cmd, if_missing),
       "a dump that is there and right is success, nothing is written" },
-    { 'f', "force", NULL, NULL, OPT_NOTHING, "replace a dump that is there" },
-    { O_NO_SYNC, "no-sync", NULL, NULL, OPT_NOTHING,
+    { 'f', "force", NULL, NULL, OPT_FLAG(cmd, force),
+      "replace a dump that is there" },
+    { 0, "no-sync", NULL, NULL, OPT_FLAG(cmd, no_sync),
       "do not wait for the disk: a power cut may spoil the dump" },
-    { O_DEADLINE, "deadline", "SECONDS", NULL, OPT_NOTHING,
-      "stop after that as SIGTERM does: status 75" },
-    { 'v', "verbose", NULL, NULL, OPT_NOTHING,
-      "what was written, and how fast" },
-    { 'q', "quiet", NULL, NULL, OPT_NOTHING, "no warnings, no progress" },
+    TOOL_DEADLINE(NULL, ""),
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(cmd, verbose), "what was written" },
+    TOOL_QUIET(cmd),
     { 0 },
 };
+
+static const struct opt_rule rules[] = {
+    { OPT_NOT, "if-missing", "force", TOOL_IF_MISSING },
+    { OPT_NOT, "shard", "pad manifest",
+      "--pad and --manifest are for --finish, not for one --shard" },
+    { 0 },
+};
+
+static const struct cmd defaults = { .input_path = "-", .dtype = DT_F32 };
 
 static const struct opt_tool tool = {
     .name = "saev-write",
@@ -74,230 +60,55 @@ static const struct opt_tool tool = {
              "saev-write -m META --hash | --images [-o FOLDER]",
     .summary = "Caches a stream of activations on disk, in the SAEV protocol.",
     .opts = opts,
+    .modes = "stream hash images finish", /* as enum mode */
+    .rules = rules,
+    .defaults = &defaults,
 };
 
-enum mode { STREAM, HASH, IMAGES, FINISH };
-
-static int
-set_value(struct cmd *cmd, int id, const char *arg, struct err *err)
+/* Without slashes at its end.  Owner: the caller. */
+static char *
+folder(const char *name)
 {
-    size_t n = strlen(arg);
-    double seconds;
+    size_t n = strlen(name);
 
-    switch (id) {
-    case 'm':
-        cmd->meta_path = arg;
-        return 0;
-    case 'o':
-        while (n > 1 && arg[n - 1] == '/')
-            n--;
-        free(cmd->parent);
-        cmd->parent = xstrndup(arg, n);
-        return 0;
-    case O_DTYPE:
-        cmd->dtype_given = true;
-        return opt_dtype("--dtype", arg, &cmd->dtype, err);
-    case O_SHARD:
-        cmd->sharded = true;
-        return opt_shard(arg, &cmd->part, &cmd->n_parts, err);
-    case O_FIRST:
-        cmd->first_given = true;
-        return opt_u64("--first", arg, 0, INT64_MAX, &cmd->first, err);
-    default:
-        if (opt_f64("--deadline", arg, 0, 1e9, &seconds, err) < 0)
-            return -1;
-        sig_deadline(seconds);
-        return 0;
-    }
-}
-
-static int
-set_option(struct cmd *cmd, enum mode *mode, int id, const char *arg,
-           struct err *err)
-{
-    const struct opt_place places[] = {
-        { O_RAW, &cmd->raw, NULL },
-        { O_RESUME, &cmd->resume, NULL },
-        { O_PAD, &cmd->pad, NULL },
-        { O_MANIFEST, &cmd->manifest, NULL },
-        { O_IF_MISSING, &cmd->if_missing, NULL },
-        { O_NO_SYNC, &cmd->no_sync, NULL },
-        { 'f', &cmd->force, NULL },
-        { 'v', &cmd->verbose, NULL },
-        { 'q', &cmd->quiet, NULL },
-        { 0 },
-    };
-    enum mode wish = id == O_HASH     ? HASH
-                     : id == O_IMAGES ? IMAGES
-                     : id == O_FINISH ? FINISH
-                                      : STREAM;
-
-    if (wish != STREAM) {
-        if (*mode != STREAM && *mode != wish)
-            return err_set(err, TU_USAGE,
-                           "--hash, --images and --finish are three things");
-        *mode = wish;
-        return 0;
-    }
-    if (opt_store(places, id, arg))
-        return 0;
-    return set_value(cmd, id, arg, err);
-}
-
-/* Options that say opposite things, or that need another one. */
-static void
-check_options(const struct cmd *cmd, enum mode mode)
-{
-    if (!cmd->meta_path)
-        die_usage("-m META is missing");
-    if (!cmd->parent && mode != HASH && (mode != IMAGES || cmd->resume))
-        die_usage("-o FOLDER is missing");
-    if (cmd->if_missing && cmd->force)
-        die_usage("--if-missing keeps what --force replaces");
-    if (mode == FINISH && cmd->sharded)
-        die_usage("--finish publishes all parts, not one --shard");
-    if (cmd->sharded && (cmd->manifest || cmd->pad))
-        die_usage("--%s is for --finish, not for one --shard",
-                  cmd->pad ? "pad" : "manifest");
-    if (mode != STREAM && (cmd->first_given || cmd->dtype_given || cmd->raw ||
-                           strcmp(cmd->input_path, "-") != 0))
-        die_usage("--hash, --images and --finish read no stream");
-    if (mode == STREAM && !strcmp(cmd->meta_path, "-") &&
-        !strcmp(cmd->input_path, "-"))
-        die_usage("standard input cannot be both metadata and stream");
-}
-
-static enum mode
-parse(struct cmd *cmd, int argc, char **argv)
-{
-    enum mode mode = STREAM;
-    struct err err;
-    const char *arg;
-    int id, index;
-
-    while ((id = tool_opt(&tool, argc, argv, &arg, &index)) != -1)
-        if (set_option(cmd, &mode, id, arg, &err) < 0)
-            die_err(&err);
-    if (argc - index > 1)
-        die_usage("one FILE at most, not \"%s\" and \"%s\"", argv[index],
-                  argv[index + 1]);
-    if (index < argc)
-        cmd->input_path = argv[index];
-    check_options(cmd, mode);
-    if (cmd->parent && outdir_check_name(cmd->parent, &err) < 0)
-        die_err(&err);
-    return mode;
-}
-
-static int
-print_hash(struct write_run *run, struct err *err)
-{
-    if (!run->saev.n_imgs_known)
-        return err_set(err, EX_DATAERR,
-                       "%s: the key n_imgs is missing (HASH is known when the "
-                       "images are counted)",
-                       run->saev.name);
-    if (run->cmd->parent)
-        printf("%s\t%s\n", run->hash, run->path.s);
-    else
-        printf("%s\n", run->hash);
-    return 0;
-}
-
-static int
-print_images(struct write_run *run, struct err *err)
-{
-    size_t first, n;
-
-    if (run_images(run, &first, &n, err) < 0)
-        return -1;
-    if (n == SIZE_MAX)
-        printf("%zu\t-\n", first);
-    else
-        printf("%zu\t%zu\n", first, n);
-    return 0;
-}
-
-/* -v: "HASH: 2 shards written, 5 kept, ...". */
-static void
-say_done(const struct write_run *run, double seconds)
-{
-    char size[16], rate[16];
-    uint64_t n = run->in.n_taken;
-
-    tool_say("%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
-             "s, %s/s, on %s",
-             run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
-             size_iec(size, n), seconds,
-             size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))),
-             tool_host());
-}
-
-/* The stream comes first: a pipe's other end writes META before it. */
-static int
-write_stream(struct write_run *run, const struct cmd *cmd, struct err *err)
-{
-    int there = 0;
-
-    if (input_open(&run->in, cmd, err) < 0 || input_more(&run->in, err) < 0 ||
-        run_load(run, cmd, err) < 0 || run_part(run, err) < 0)
-        return -1;
-    if (run->saev.n_imgs_known)
-        there = run_exists(run, err);
-    if (there < 0)
-        return -1;
-    return there ? 0 : run_stream(run, err);
-}
-
-static int
-write_finish(struct write_run *run, const struct cmd *cmd, struct err *err)
-{
-    int there;
-
-    if (run_load(run, cmd, err) < 0 || run_part(run, err) < 0)
-        return -1;
-    there = run->saev.n_imgs_known ? run_exists(run, err) : 0;
-    return there ? there < 0 ? -1 : 0 : finish(run, err);
-}
-
-static int
-run_mode(struct write_run *run, const struct cmd *cmd, enum mode mode,
-         struct err *err)
-{
-    double started = clock_s();
-    int rc;
-
-    if (mode == HASH || mode == IMAGES) {
-        if (run_load(run, cmd, err) < 0)
-            return -1;
-        return mode == HASH ? print_hash(run, err) : print_images(run, err);
-    }
-    rc = mode == FINISH ? write_finish(run, cmd, err)
-                        : write_stream(run, cmd, err);
-    if (rc < 0)
-        return -1;
-    if (!cmd->sharded)
-        printf("%s\n", run->path.s);
-    if (cmd->verbose)
-        say_done(run, clock_s() - started);
-    return 0;
+    while (n > 1 && name[n - 1] == '/')
+        n--;
+    return xstrndup(name, n);
 }
 
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = { .input_path = "-", .dtype = DT_F32 };
+    struct cmd cmd = defaults;
     struct write_run run = { 0 };
+    struct opt_line line;
     struct err err = { 0 };
-    enum mode mode;
+    bool is_stdin;
     int rc;
 
-    tool_start(&tool);
+    tool_parse(&line, &tool, argc, argv, &cmd);
+    if (line.n_args > 1)
+        die_usage("one FILE at most, not \"%s\" and \"%s\"", line.args[0],
+                  line.args[1]);
+    if (line.n_args)
+        cmd.input_path = line.args[0];
+    is_stdin = !strcmp(cmd.input_path, "-");
+    if (line.verb != STREAM && !is_stdin)
+        die_usage("--hash, --images and --finish read no stream");
+    if (line.verb == STREAM && is_stdin && !strcmp(cmd.meta_path, "-"))
+        die_usage("standard input cannot be both metadata and stream");
+    if (line.verb == IMAGES && cmd.resume && !cmd.parent)
+        die_usage("--images --resume: -o FOLDER is needed");
+    cmd.dtype_given = opt_given(&line, "dtype");
+    cmd.first_given = opt_given(&line, "first");
+    cmd.sharded = opt_given(&line, "shard");
+    if (cmd.parent) {
+        cmd.parent = folder(cmd.parent);
+        if (outdir_check_name(cmd.parent, &err) < 0)
+            die_err(&err);
+    }
     sig_install(false);
-    mode = parse(&cmd, argc, argv);
-    if (cmd.quiet)
-        tool_quiet();
-    rc = run_mode(&run, &cmd, mode, &err);
+    rc = run_mode(&run, &cmd, (enum mode)line.verb, &err);
     run_free(&run);
     if (rc < 0)
         die_err(&err);

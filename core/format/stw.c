@@ -340,6 +340,34 @@ stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
 }
 
 int
+stw_write_numbers(struct stw *w, int tensor, const void *numbers, size_t n,
+                  size_t item, struct err *err)
+{
+    unsigned char bytes[1 << 16];
+    size_t most = sizeof(bytes) / item;
+
+    for (size_t i = 0, k; i < n; i += k) {
+        k = smaller(n - i, most);
+        memcpy(bytes, (const char *)numbers + i * item, k * item);
+        for (size_t j = 0; j < k; j++) {
+            uint32_t word;
+            uint64_t wide;
+
+            if (item == 4) {
+                memcpy(&word, bytes + 4 * j, 4);
+                put_le32(bytes + 4 * j, word);
+            } else {
+                memcpy(&wide, bytes + 8 * j, 8);
+                put_le64(bytes + 8 * j, wide);
+            }
+        }
+        if (stw_write(w, tensor, bytes, k * item, i * item, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int
 stw_commit(struct stw *w, struct err *err)
 {
     struct out *out = w->out;

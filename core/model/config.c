@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "core/mem.h"
 #include "core/model/config_impl.h"
@@ -563,6 +563,7 @@ config_load(struct config *config, const char *dir, struct err *err)
     struct str name = { 0 }, generation_name = { 0 };
     json_t *model, *generation = NULL;
     size_t n = strlen(dir);
+    struct stat st;
     int rc = -1;
 
     *config = (struct config){ 0 };
@@ -573,7 +574,8 @@ config_load(struct config *config, const char *dir, struct err *err)
     model = js_load(name.s, err);
     if (!model)
         goto out;
-    if (!access(generation_name.s, F_OK) || errno != ENOENT) {
+    /* a dangling link is there: loading it tells */
+    if (!lstat(generation_name.s, &st) || errno != ENOENT) {
         generation = js_load(generation_name.s, err);
         if (!generation)
             goto out;

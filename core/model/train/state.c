@@ -13,7 +13,7 @@
 #include "core/str.h"
 
 #define N_FIELDS (sizeof(struct step_record) / sizeof(double))
-#define CHUNK    ((size_t)65536) /* numbers written at once */
+#define CHUNK    ((size_t)65536) /* numbers read at once */
 
 static const char *const kinds[] = { "master", "exp_avg", "exp_avg_sq" };
 #define N_KINDS 3
@@ -86,54 +86,19 @@ announce(struct stw *w, const struct train_state *s, struct err *err)
 }
 
 static int
-write_records(struct stw *w, const struct train_state *s, struct err *err)
-{
-    for (uint64_t i = 0; i < s->step; i++) {
-        unsigned char row[sizeof(s->records[i])];
-        double fields[N_FIELDS];
-        uint64_t bits[N_FIELDS];
-
-        memcpy(fields, &s->records[i], sizeof(fields));
-        memcpy(bits, fields, sizeof(bits));
-        for (size_t f = 0; f < N_FIELDS; f++)
-            put_le64(row + 8 * f, bits[f]);
-        if (stw_write(w, 0, row, sizeof(row), i * sizeof(row), err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int
-write_floats(struct stw *w, int tensor, const float *f, size_t n,
-             struct err *err)
-{
-    float *le = xcalloc(CHUNK, sizeof(*le));
-    int rc = 0;
-
-    for (size_t i = 0; i < n && rc == 0; i += CHUNK) {
-        size_t part = n - i < CHUNK ? n - i : CHUNK;
-
-        cvt_from_f32(le, DT_F32, f + i, part);
-        rc = stw_write(w, tensor, le, part * 4, i * 4, err);
-    }
-    free(le);
-    return rc;
-}
-
-static int
 fill(struct stw *w, const struct train_state *s, struct err *err)
 {
     size_t at = 0;
     int tensor = 1;
 
-    if (write_records(w, s, err) < 0)
+    if (stw_write_numbers(w, 0, s->records, s->step * N_FIELDS, 8, err) < 0)
         return -1;
     for (size_t i = 0; i < s->n_tensors; i++) {
         size_t n = n_elements(&s->tensors[i]);
 
         for (size_t k = 0; k < N_KINDS; k++)
-            if (write_floats(w, tensor++, of_kind(s->adamw, k) + at, n, err) <
-                0)
+            if (stw_write_numbers(w, tensor++, of_kind(s->adamw, k) + at, n, 4,
+                                  err) < 0)
                 return -1;
         at += n;
     }
