@@ -107,7 +107,7 @@ bind_model(struct applied_layer *l, const char *path, struct err *err)
 
 /* The threshold that --tau, 1 without it, is times of. */
 static int
-settle_threshold(struct applied_layer *l, const struct cmd *cmd,
+settle_threshold(struct applied_layer *l, const struct apply_cmd *cmd,
                  struct err *err)
 {
     double tau = isnan(cmd->tau) ? 1 : cmd->tau;
@@ -123,7 +123,8 @@ settle_threshold(struct applied_layer *l, const struct cmd *cmd,
 }
 
 static int
-settle_fix(struct applied_layer *l, const struct cmd *cmd, struct err *err)
+settle_fix(struct applied_layer *l, const struct apply_cmd *cmd,
+           struct err *err)
 {
     struct table_fix *fix = &l->fix;
 
@@ -155,7 +156,8 @@ settle_fix(struct applied_layer *l, const struct cmd *cmd, struct err *err)
 }
 
 int
-layer_open(struct applied_layer *l, const struct cmd *cmd, struct err *err)
+layer_open(struct applied_layer *l, const struct apply_cmd *cmd,
+           struct err *err)
 {
     const struct lut_layer *meta;
 

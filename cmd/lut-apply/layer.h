@@ -22,7 +22,8 @@ struct applied_layer {
 };
 
 /* layer_open(): -1 with 'err' set.  Owner: the caller, until layer_close(). */
-int layer_open(struct applied_layer *l, const struct cmd *cmd, struct err *err);
+int layer_open(struct applied_layer *l, const struct apply_cmd *cmd,
+               struct err *err);
 void layer_close(struct applied_layer *l); /* a zeroed struct is fine */
 
 #endif

@@ -34,7 +34,7 @@ say_setup(const struct apply_run *run)
 }
 
 int
-run_open(struct apply_run *run, const struct cmd *cmd, struct err *err)
+run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
     const struct table *t = &run->layer.table;
 

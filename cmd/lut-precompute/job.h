@@ -15,7 +15,7 @@
 #include "core/str.h"
 
 struct layer_job {
-    const struct cmd *cmd;
+    const struct precompute_cmd *cmd;
     const struct target_model *model;
     const struct target_layer *target;
     const struct sae *sae;

@@ -16,7 +16,7 @@
  */
 typedef int rows_next(void *ctx, size_t *rows, size_t max, size_t *n,
                       struct err *err);
-int rows_put(const struct cmd *cmd, const struct dump_target *t, size_t n_rows,
-             rows_next *next, void *ctx, struct err *err);
+int rows_put(const struct read_cmd *cmd, const struct dump_target *t,
+             size_t n_rows, rows_next *next, void *ctx, struct err *err);
 
 #endif

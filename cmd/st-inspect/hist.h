@@ -15,7 +15,7 @@ void hist_range(
 size_t hist_bin(const struct tensor_stats *st, size_t n_bins, double v);
 void hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
                const struct st_tensor *t);
-int hist_svg(struct out *out, const struct cmd *cmd,
+int hist_svg(struct out *out, const struct inspect_cmd *cmd,
              const struct selection *sel, const struct tensor_stats *stats,
              struct err *err);
 

@@ -99,7 +99,7 @@ static const struct opt_verb verbs[] = {
 };
 
 /* In the order of 'verbs'. */
-static int (*const mains[])(struct cmd *cmd, struct err *err) = {
+static int (*const mains[])(struct inspect_cmd *cmd, struct err *err) = {
     list_main,   tree_main, stats_main, hash_main,
     verify_main, diff_main, cat_main,   meta_main,
 };
@@ -117,7 +117,7 @@ static const struct opt_tool tool = {
 };
 
 static int
-parse_quantiles(struct cmd *cmd, const char *list, struct err *err)
+parse_quantiles(struct inspect_cmd *cmd, const char *list, struct err *err)
 {
     char one[32];
 
@@ -145,7 +145,7 @@ parse_quantiles(struct cmd *cmd, const char *list, struct err *err)
 }
 
 static int
-parse_numbers(struct cmd *cmd, int id, const char *arg, struct err *err)
+parse_numbers(struct inspect_cmd *cmd, int id, const char *arg, struct err *err)
 {
     int64_t n;
 
@@ -170,7 +170,7 @@ parse_numbers(struct cmd *cmd, int id, const char *arg, struct err *err)
 }
 
 static int
-parse_words(struct cmd *cmd, int id, const char *arg, struct err *err)
+parse_words(struct inspect_cmd *cmd, int id, const char *arg, struct err *err)
 {
     static const char *const sorts[] = { "name", "file", "size", NULL };
     static const char *const dtypes[] = { "f32", "f64", NULL };
@@ -184,7 +184,7 @@ parse_words(struct cmd *cmd, int id, const char *arg, struct err *err)
 }
 
 static void
-add_glob(struct cmd *cmd, const char *glob)
+add_glob(struct inspect_cmd *cmd, const char *glob)
 {
     cmd->globs = xrealloc(cmd->globs, cmd->n_globs + 1, sizeof(*cmd->globs));
     cmd->globs[cmd->n_globs++] = glob;
@@ -192,7 +192,7 @@ add_glob(struct cmd *cmd, const char *glob)
 
 /* Where an option that is a switch, or a string kept as it is, goes. */
 static bool
-set_plain(struct cmd *cmd, int id, const char *arg)
+set_plain(struct inspect_cmd *cmd, int id, const char *arg)
 {
     const struct opt_place places[] = {
         { 'l', &cmd->long_rows, NULL },
@@ -217,7 +217,7 @@ set_plain(struct cmd *cmd, int id, const char *arg)
 }
 
 static int
-set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
+set_option(struct inspect_cmd *cmd, int id, const char *arg, struct err *err)
 {
     if (set_plain(cmd, id, arg))
         return 0;
@@ -241,7 +241,7 @@ set_option(struct cmd *cmd, int id, const char *arg, struct err *err)
 
 /* Reads the command line; returns the verb's place in the table. */
 static int
-parse(struct cmd *cmd, int argc, char **argv)
+parse(struct inspect_cmd *cmd, int argc, char **argv)
 {
     bool seen[O_SLICE + 1] = { false };
     struct err err;
@@ -269,7 +269,7 @@ parse(struct cmd *cmd, int argc, char **argv)
 
 /* An input is not to be replaced by what is found in it. */
 static void
-check_output(const struct cmd *cmd, const char *path)
+check_output(const struct inspect_cmd *cmd, const char *path)
 {
     int n_files = strcmp(cmd->verb, "cat") ? cmd->n_args : 1;
     bool input = file_same(cmd->check, path);
@@ -285,7 +285,7 @@ check_output(const struct cmd *cmd, const char *path)
 /* A name mistyped is told before the work on the others, and not after it;
  * verify goes on to the next. */
 static void
-check_inputs(const struct cmd *cmd)
+check_inputs(const struct inspect_cmd *cmd)
 {
     bool all_files =
         strcmp(cmd->verb, "verify") != 0 && strcmp(cmd->verb, "cat") != 0;
@@ -300,7 +300,7 @@ check_inputs(const struct cmd *cmd)
 
 /* Options that say opposite things, or that need another one. */
 static void
-check_options(const struct cmd *cmd)
+check_options(const struct inspect_cmd *cmd)
 {
     if (cmd->n_bins_given && !cmd->hist && !cmd->svg)
         die_usage("--bins is for --hist and --svg");
@@ -335,7 +335,7 @@ check_options(const struct cmd *cmd)
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = {
+    struct inspect_cmd cmd = {
         .dtype = -1,
         .depth = 3,
         .n_bins = 24,

@@ -29,7 +29,7 @@ struct tensor_stats {
  * the scratch memory of the threads.
  */
 void stats_of(struct tensor_stats *st, const struct view *v,
-              const struct cmd *cmd, struct stats_scratch *s, struct par *par,
-              int thread);
+              const struct inspect_cmd *cmd, struct stats_scratch *s,
+              struct par *par, int thread);
 
 #endif

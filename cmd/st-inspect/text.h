@@ -16,8 +16,8 @@
  * when enough has gathered.  text_finish() aligns if that is wanted, writes and
  * commits cmd->out.  -1 with 'err' set: the output cannot be written.
  */
-int text_end(struct cmd *cmd, struct err *err);
-int text_finish(struct cmd *cmd, struct err *err);
+int text_end(struct inspect_cmd *cmd, struct err *err);
+int text_finish(struct inspect_cmd *cmd, struct err *err);
 
 /* What they append to a row: a number, "2x3", and so on. */
 void put_u64(struct str *to, uint64_t v);
