@@ -28,7 +28,6 @@ try(const char *path, int64_t layers)
                                .min_seq_len = -1,
                                .num_heads = -1,
                                .head_dim = -1,
-                               .quiet = true,
                                .out_flags = OUT_FORCE,
                                .layers = layers };
     struct err err = { 0 };
