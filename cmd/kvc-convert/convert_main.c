@@ -5,7 +5,7 @@
 
 #include "cmd/kvc-convert/cmd.h"
 #include "cmd/kvc-convert/order.h"
-#include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/pickle_global.h"
 #include "cmd/kvc-convert/source.h"
 #include "core/map.h"
 #include "core/mem.h"
