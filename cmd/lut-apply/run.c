@@ -1,6 +1,5 @@
 /* Rows in, rows out, a batch at a time. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/lut-apply/run.h"
@@ -36,7 +35,7 @@ say_setup(const struct apply_run *run)
 }
 
 int
-run_open(struct apply_run *run, const struct cmd *cmd, struct err *err)
+run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
     const struct table *t = &run->layer.bound.table;
 
