@@ -184,35 +184,27 @@ js_absent(const struct js *js)
     return !js->v || json_is_null(js->v);
 }
 
-/* What stands there, short enough for a message. */
-static void
-describe(const json_t *v, struct str *found)
-{
-    char *text;
-
-    if (!v) {
-        str_adds(found, "missing");
-    } else if (json_is_object(v)) {
-        str_adds(found, "an object");
-    } else if (json_is_array(v)) {
-        str_adds(found, "an array");
-    } else {
-        text = json_dumps(v, JSON_ENCODE_ANY);
-        str_adds(found, text ? text : "?");
-        free(text);
-        if (found->n > 80) {
-            found->n = 77;
-            str_adds(found, "...");
-        }
-    }
-}
-
 int
 js_bad(const struct js *js, const char *expected, struct err *err)
 {
     struct str found = { 0 };
+    char *text;
 
-    describe(js->v, &found);
+    if (!js->v) {
+        str_adds(&found, "missing");
+    } else if (json_is_object(js->v)) {
+        str_adds(&found, "an object");
+    } else if (json_is_array(js->v)) {
+        str_adds(&found, "an array");
+    } else {
+        text = json_dumps(js->v, JSON_ENCODE_ANY);
+        str_adds(&found, text ? text : "?");
+        free(text);
+        if (found.n > 80) {
+            found.n = 77; /* short enough for a message */
+            str_adds(&found, "...");
+        }
+    }
     err_set(err, EX_DATAERR, "%s: %s is %s (expected %s)", js->file,
             *js->path ? js->path : "the document", found.s, expected);
     str_free(&found);

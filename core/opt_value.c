@@ -59,6 +59,22 @@ opt_f64(const char *name, const char *arg, double min, double max,
     return 0;
 }
 
+int
+opt_f64_list(const char *name, const char *arg, double min, double max,
+             double *values, int most, struct err *err)
+{
+    char *list = xstrdup(arg), *next = list, *one;
+    int n = 0;
+
+    while (n >= 0 && (one = strsep(&next, ",")))
+        if (n == most)
+            n = err_set(err, TU_USAGE, "%s: more than %d of them", name, most);
+        else
+            n = opt_f64(name, one, min, max, &values[n], err) < 0 ? -1 : n + 1;
+    free(list);
+    return n;
+}
+
 /* The power of two that a suffix stands for; -1: none. */
 static int
 size_shift(const char *suffix)

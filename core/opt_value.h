@@ -21,6 +21,11 @@ int opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
 int opt_f64(const char *name, const char *arg, double min, double max,
             double *value, struct err *err);
 
+/* opt_f64_list() takes at most 'most' of them with commas between; returns how
+ * many. */
+int opt_f64_list(const char *name, const char *arg, double min, double max,
+                 double *values, int most, struct err *err);
+
 /* opt_size() takes bytes, or K, M, G, T of them, powers of 1024: "64M". */
 int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
              struct err *err);

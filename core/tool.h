@@ -27,6 +27,12 @@
     OPT_PUT(0, "deadline", "SECONDS", verbs, OPT_CALL(tool_deadline), \
             when "stop after that as SIGTERM does: status 75")
 
+/* Is there a main for each verb? */
+#define TOOL_MAINS(mains, verbs)                             \
+    _Static_assert(sizeof(mains) / sizeof((mains)[0]) + 1 == \
+                       sizeof(verbs) / sizeof((verbs)[0]),   \
+                   "a main for each verb")
+
 /* The message of the rule between two options. */
 #define TOOL_IF_MISSING "--if-missing keeps what --force replaces"
 

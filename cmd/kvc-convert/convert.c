@@ -55,7 +55,7 @@ round_to(void *to, enum dtype dtype, const void *from, enum dtype from_type,
 #define PIECE ((size_t)64 << 10) /* elements converted at a time */
 
 struct plan {
-    const struct cmd *cmd;
+    const struct convert_cmd *cmd;
     struct order order;
     struct weight_source src;
     struct kvc_header header;
@@ -127,30 +127,23 @@ count_layers(struct plan *p, struct err *err)
     return 0;
 }
 
-/* What has a tensor's name is text, a list, quantized, sparse, ... */
-static int
-no_tensor(const struct plan *p, const char *name, const struct pth_value *v,
-          struct err *err)
-{
-    const struct pth_global *g =
-        pth_kind(v) == PTH_OPAQUE ? pth_global(v) : NULL;
-
-    if (!g)
-        return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
-                       name);
-    return err_set(err, EX_DATAERR,
-                   "%s: %s is made by %.100s.%.100s, named at byte %zu "
-                   "(expected a plain tensor)",
-                   p->src.path, name, g->module, g->name, g->at);
-}
-
 /* Is it a tensor of numbers?  EX_DATAERR says what else. */
 static int
 check_numbers(const struct plan *p, const char *name,
               const struct source_tensor *t, struct err *err)
 {
-    if (t->other)
-        return no_tensor(p, name, t->other, err);
+    if (t->other) { /* text, a list, quantized, sparse, ... */
+        const struct pth_global *g =
+            pth_kind(t->other) == PTH_OPAQUE ? pth_global(t->other) : NULL;
+
+        if (!g)
+            return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
+                           name);
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is made by %.100s.%.100s, named at byte %zu "
+                       "(expected a plain tensor)",
+                       p->src.path, name, g->module, g->name, g->at);
+    }
     if (!round_known(t->dtype))
         return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
                        p->src.path, name, dtype_table[t->dtype].name);
@@ -343,7 +336,7 @@ take_field(const struct plan *p, int64_t option, const char *key,
 static int
 plan_header(struct plan *p, struct err *err)
 {
-    const struct cmd *cmd = p->cmd;
+    const struct convert_cmd *cmd = p->cmd;
     struct kvc_header *h = &p->header;
     struct str name = { 0 };
     struct source_tensor w;
@@ -528,7 +521,7 @@ plan_order(struct plan *p, struct err *err)
 static int
 run(struct plan *p, struct err *err)
 {
-    const struct cmd *cmd = p->cmd;
+    const struct convert_cmd *cmd = p->cmd;
     const char *was;
 
     if (source_open(&p->src, cmd, err) < 0)
@@ -553,7 +546,7 @@ run(struct plan *p, struct err *err)
 }
 
 int
-convert(const struct cmd *cmd, struct err *err)
+convert(const struct convert_cmd *cmd, struct err *err)
 {
     struct plan p = { .cmd = cmd };
     int rc = run(&p, err);

@@ -149,26 +149,22 @@ source_settle(struct weight_source *src, const struct order *order, bool strict,
     return 0;
 }
 
-static int
-open_safetensors(struct weight_source *src, struct err *err)
-{
-    if (stdir_open(&src->dir, src->path, err) < 0)
-        return -1;
-    for (size_t i = 0; i < src->dir.n_tensors; i++)
-        src->nbytes += src->dir.tensors[i].t->nbytes;
-    return 0;
-}
-
 int
-source_open(struct weight_source *src, const struct cmd *cmd, struct err *err)
+source_open(struct weight_source *src, const struct convert_cmd *cmd,
+            struct err *err)
 {
     enum form form = cmd->from;
 
     *src = (struct weight_source){ .path = cmd->input, .strip = "" };
     if (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0)
         return -1;
-    if (form == FORM_SAFETENSORS)
-        return open_safetensors(src, err);
+    if (form == FORM_SAFETENSORS) {
+        if (stdir_open(&src->dir, src->path, err) < 0)
+            return -1;
+        for (size_t i = 0; i < src->dir.n_tensors; i++)
+            src->nbytes += src->dir.tensors[i].t->nbytes;
+        return 0;
+    }
     if (pth_open(&src->pth, cmd->input, cmd->allowed.item, err) < 0)
         return -1;
     src->nbytes = pth_nbytes(src->pth);

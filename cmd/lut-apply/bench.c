@@ -1,5 +1,4 @@
 /* --bench: what each step costs, on the first batch of x. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "cmd/lut-apply/input.h"
@@ -8,7 +7,6 @@
 #include "core/clock.h"
 #include "core/kernel/sparse.h"
 #include "core/mem.h"
-#include "core/out.h"
 #include "core/str.h"
 
 #define ROUNDS 7

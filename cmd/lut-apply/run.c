@@ -1,14 +1,13 @@
 /* Rows in, rows out, a batch at a time. */
-#include "cmd/lut-apply/run.h"
-
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/format/npy.h"
+#include "cmd/lut-apply/run.h"
+
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/out.h"
+#include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -36,7 +35,7 @@ say_setup(const struct apply_run *run)
 }
 
 int
-run_open(struct apply_run *run, const struct cmd *cmd, struct err *err)
+run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
     const struct table *t = &run->layer.bound.table;
 

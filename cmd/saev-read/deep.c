@@ -94,23 +94,6 @@ look(const uint8_t *p, size_t nbytes, bool *not_zero, bool *not_finite)
     *not_finite = rest_bad || any_of(bad[0] | bad[1]);
 }
 
-static void
-count_bad(struct scan *s, const uint8_t *p, size_t nbytes, size_t img)
-{
-    if (s->n_nan + s->n_inf == 0)
-        s->first_bad = img;
-    for (size_t i = 0; i < nbytes; i += 4) {
-        uint32_t w = le32(p + i);
-
-        if ((w & EXPONENT) != EXPONENT)
-            continue;
-        if (w & 0x7fffffu)
-            s->n_nan++;
-        else
-            s->n_inf++;
-    }
-}
-
 /* A piece of the images, cut where one ends. */
 static void
 scan_images(struct scan *s, const uint8_t *p, size_t at, size_t nbytes,
@@ -125,8 +108,20 @@ scan_images(struct scan *s, const uint8_t *p, size_t at, size_t nbytes,
         n = nbytes < left ? nbytes : left;
         look(p, n, &not_zero, &not_finite);
         s->img_zero &= !not_zero;
-        if (not_finite)
-            count_bad(s, p, n, at / img_nbytes);
+        if (not_finite) {
+            if (s->n_nan + s->n_inf == 0)
+                s->first_bad = at / img_nbytes;
+            for (size_t i = 0; i < n; i += 4) {
+                uint32_t w = le32(p + i);
+
+                if ((w & EXPONENT) != EXPONENT)
+                    continue;
+                if (w & 0x7fffffu)
+                    s->n_nan++;
+                else
+                    s->n_inf++;
+            }
+        }
         if (n == left && s->img_zero && s->n_zero_imgs++ == 0)
             s->first_zero = at / img_nbytes;
     }
@@ -323,7 +318,7 @@ open_pieces(struct deep *d, int n_threads, struct err *err)
 /* Keeps the files of this part; what is behind the last shard belongs to the
  * last one.  Files that are none are left out: they have been told. */
 static size_t
-take_part(struct saevdir *dir, const struct cmd *cmd, uint64_t *nbytes)
+take_part(struct saevdir *dir, const struct read_cmd *cmd, uint64_t *nbytes)
 {
     size_t begin = saev_part_begin(&dir->saev, cmd->part, cmd->n_parts);
     size_t end = saev_part_begin(&dir->saev, cmd->part + 1, cmd->n_parts);

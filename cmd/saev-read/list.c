@@ -158,19 +158,6 @@ npy_int(enum dtype dtype, const unsigned char *p, bool *minus)
     return v;
 }
 
-/* The end of the list is the end of the file. */
-static int
-npy_end(struct row_list *l, struct err *err)
-{
-    if (fgetc(l->file) != EOF)
-        return err_set(err, EX_DATAERR,
-                       "%s: more data (expected %llu elements by its header)",
-                       l->name, (unsigned long long)l->npy.n_elements);
-    if (ferror(l->file))
-        return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
-    return 0;
-}
-
 static int
 next_npy(struct row_list *l, struct index_range *r, struct err *err)
 {
@@ -180,8 +167,16 @@ next_npy(struct row_list *l, struct index_range *r, struct err *err)
     bool minus;
     uint64_t v;
 
-    if (l->line == l->npy.n_elements)
-        return npy_end(l, err);
+    if (l->line == l->npy.n_elements) { /* the end of the file as well */
+        if (fgetc(l->file) != EOF)
+            return err_set(
+                err, EX_DATAERR,
+                "%s: more data (expected %llu elements by its header)", l->name,
+                (unsigned long long)l->npy.n_elements);
+        if (ferror(l->file))
+            return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
+        return 0;
+    }
     if (fread(bytes, size, 1, l->file) != 1 && ferror(l->file))
         return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
     if (feof(l->file))

@@ -96,41 +96,30 @@ put_pieces(struct shuffle *s, const struct row_block *b, struct err *err)
     return 0;
 }
 
-/* Rows too large to be gathered. */
-static int
-put_large(struct shuffle *s, const struct row_block *b, struct err *err)
-{
-    for (size_t i = 0; i < b->n; i++)
-        if (emit_rows(&s->emit, block_row(s, b, i), 1, err) < 0)
-            return -1;
-    return 0;
-}
-
-static int
-put_places(struct shuffle *s, const struct row_block *b, struct err *err)
-{
-    for (size_t i = 0; i < b->n; i++) {
-        uint64_t at = b->items[i].at;
-        uint64_t row = b->element ? b->element(b->ctx, at) : at;
-
-        if (places_put(&s->places, row, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 int
 block_put(struct shuffle *s, const struct row_block *block, struct err *err)
 {
     struct flow f = { .block = block, .s = s, .err = err };
     size_t d4 = s->row_nbytes;
 
-    if (s->cmd->index)
-        return put_places(s, block, err);
+    if (s->cmd->index) {
+        for (size_t i = 0; i < block->n; i++) {
+            uint64_t at = block->items[i].at;
+            uint64_t row = block->element ? block->element(block->ctx, at) : at;
+
+            if (places_put(&s->places, row, err) < 0)
+                return -1;
+        }
+        return 0;
+    }
     if (d4 >= (block->stays ? LEND_MIN : PIECE_MIN) && s->emit.dtype == DT_F32)
         return put_pieces(s, block, err);
-    if (d4 >= WAY)
-        return put_large(s, block, err);
+    if (d4 >= WAY) {
+        for (size_t i = 0; i < block->n; i++)
+            if (emit_rows(&s->emit, block_row(s, block, i), 1, err) < 0)
+                return -1;
+        return 0;
+    }
     if (block->n == 0)
         return 0;
     f.step_rows = (WAY + d4 - 1) / d4;
@@ -254,7 +243,7 @@ shuffle_rows(struct shuffle *s, struct err *err)
 }
 
 int
-shuffle_main(struct cmd *cmd, const struct dump_target *t, struct err *err)
+shuffle_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
 {
     struct shuffle s = { .cmd = cmd,
                          .t = t,

@@ -47,7 +47,7 @@ stage_name(struct write_run *run, struct err *err)
 }
 
 int
-run_load(struct write_run *run, const struct cmd *cmd, struct err *err)
+run_load(struct write_run *run, const struct write_cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
     struct stat st;
@@ -91,7 +91,7 @@ run_free(struct write_run *run)
 int
 run_part(struct write_run *run, struct err *err)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct write_cmd *cmd = run->cmd;
     const struct saev *s = &run->saev;
 
     if (!s->n_imgs_known) {
@@ -137,19 +137,13 @@ run_stage(struct write_run *run, bool shared, struct err *err)
     return load_counted(run, err);
 }
 
-static void
-part_path(const struct write_run *run, struct str *path)
-{
-    outdir_part_path(path, run->cmd->parent, run->stage.s);
-}
-
 bool
 run_part_exists(const struct write_run *run)
 {
     struct str path = { 0 };
     bool missing;
 
-    part_path(run, &path);
+    outdir_part_path(&path, run->cmd->parent, run->stage.s);
     missing = file_missing(path.s);
     str_free(&path);
     return !missing;
@@ -545,7 +539,7 @@ run_buffers(struct write_run *run, struct err *err)
 static int
 say_stopped(struct write_run *run, struct err *err)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct write_cmd *cmd = run->cmd;
     size_t n;
     char how[160];
 

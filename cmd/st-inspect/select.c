@@ -103,18 +103,18 @@ glob_matches(const char *glob, const struct st_tensor *t)
 }
 
 bool
-select_matches(const struct cmd *cmd, const struct st_tensor *t)
+select_matches(const struct inspect_cmd *cmd, const struct st_tensor *t)
 {
-    if (cmd->n_globs == 0)
+    if (cmd->globs.n == 0)
         return true;
-    for (size_t i = 0; i < cmd->n_globs; i++)
-        if (glob_matches(cmd->globs[i], t))
+    for (size_t i = 0; i < cmd->globs.n; i++)
+        if (glob_matches(cmd->globs.item[i], t))
             return true;
     return false;
 }
 
 static int
-collect(struct selection *sel, const struct cmd *cmd, struct err *err)
+collect(struct selection *sel, const struct inspect_cmd *cmd, struct err *err)
 {
     sel->t = mem_try(sel->dir.n_tensors, sizeof(*sel->t), sel->dir.path, err);
     if (!sel->t)
@@ -129,16 +129,16 @@ collect(struct selection *sel, const struct cmd *cmd, struct err *err)
         sel->n_elements += t->t->n_elements;
         sel->nbytes += t->t->nbytes;
     }
-    if (sel->n == 0 && cmd->n_globs)
+    if (sel->n == 0 && cmd->globs.n)
         return err_set(err, EX_NOINPUT, "%s: no tensor matches \"%s\"%s",
-                       sel->dir.path, cmd->globs[0],
-                       cmd->n_globs > 1 ? " or the other globs" : "");
+                       sel->dir.path, cmd->globs.item[0],
+                       cmd->globs.n > 1 ? " or the other globs" : "");
     return sort_naturally(sel, err);
 }
 
 int
-select_open(struct selection *sel, const char *path, const struct cmd *cmd,
-            struct err *err)
+select_open(struct selection *sel, const char *path,
+            const struct inspect_cmd *cmd, struct err *err)
 {
     *sel = (struct selection){ 0 };
     if (stdir_open(&sel->dir, path, err) < 0)
@@ -192,7 +192,7 @@ select_find(const struct stdir *dir, const char *name, struct err *err)
 }
 
 void
-say_totals(const struct cmd *cmd, const struct selection *sel)
+say_totals(const struct inspect_cmd *cmd, const struct selection *sel)
 {
     char size[16];
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/moe_cache.h"
 #include "core/model/moe_memory.h"

@@ -5,7 +5,6 @@
 
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
-#include "core/model/moe_operator.h"
 #include "core/model/moe_team.h"
 #include "core/model/moe_weights.h"
 

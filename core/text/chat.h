@@ -5,14 +5,11 @@
 #ifndef CORE_TEXT_CHAT_H
 #define CORE_TEXT_CHAT_H
 
-#include "core/err.h"
 #include "core/text/tok.h"
 
 enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL };
 
-/* chat_parse() finds a template by name, -1 if there is none; chat_name() is
- * its name again. */
-int chat_parse(const char *name);
+/* chat_name() is the name of a template. */
 const char *chat_name(int chat);
 
 /*

@@ -367,17 +367,6 @@ bpe_tables(struct tok *tok)
                                  : -1;
 }
 
-/* The length of the last character of s. */
-static size_t
-last_length(const char *s, size_t n)
-{
-    size_t length = 1;
-
-    while (length < n && ((uint8_t)s[n - length] & 0xc0) == 0x80)
-        length++;
-    return length;
-}
-
 void
 bpe_joins(struct tok *tok)
 {
@@ -398,7 +387,9 @@ bpe_joins(struct tok *tok)
         right = tok->vocab.text.s + b.off;
         if (a.n == 0 || b.n == 0)
             continue;
-        n = last_length(left, a.n);
+        n = 1; /* of the last character's bytes */
+        while (n < a.n && ((uint8_t)left[a.n - n] & 0xc0) == 0x80)
+            n++;
         last = char_id(tok, left + a.n - n, n);
         next = char_id(tok, right, (size_t)utf8_next(right, b.n, &c));
         if (last >= 0 && next >= 0) /* else no text is cut there anyway */

@@ -97,6 +97,25 @@ test_numbers(void)
 }
 
 static void
+test_number_lists(void)
+{
+    struct err err;
+    double v[3] = { 0 };
+
+    tap_ok(opt_f64_list("-t", "0.5", 0, 1, v, 3, &err) == 1 && v[0] == 0.5 &&
+               opt_f64_list("-t", "1,0,0.25", 0, 1, v, 3, &err) == 3 &&
+               v[0] == 1 && v[1] == 0 && v[2] == 0.25,
+           "opt_f64_list: numbers, and how many");
+    tap_ok(opt_f64_list("-t", "", 0, 1, v, 3, &err) < 0 &&
+               opt_f64_list("-t", "1,", 0, 1, v, 3, &err) < 0 &&
+               opt_f64_list("-t", "1,2", 0, 1, v, 3, &err) < 0,
+           "opt_f64_list: what is none, or out of range, is refused");
+    tap_ok(opt_f64_list("-t", "1,1,1,1", 0, 1, v, 3, &err) < 0 &&
+               !strcmp(err.what, "-t: more than 3 of them"),
+           "opt_f64_list: too many");
+}
+
+static void
 test_size_arguments(void)
 {
     static const struct {
@@ -581,6 +600,7 @@ main(void)
               "option --ra=1 takes no argument");
     test_walk("demo --raw=1", -2, "", "option --raw=1 takes no argument");
     test_numbers();
+    test_number_lists();
     test_size_arguments();
     test_shards();
     test_words();
