@@ -108,7 +108,7 @@ settle_fix(struct applied_layer *l, const struct apply_cmd *cmd,
         fix->by = l->norms;
     }
     /* the picture's ratios go up to 1 */
-    return cmd->svg ? 0 : table_turn(&l->bound.table, fix, err);
+    return cmd->svg ? 0 : table_transpose(&l->bound.table, fix, err);
 }
 
 int

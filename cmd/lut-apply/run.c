@@ -29,7 +29,7 @@ say_setup(const struct apply_run *run)
              l->bound.file.layer->target_bias ? ""
                                               : ", without the layer's bias");
     if (l->fix.how != FIX_NONE)
-        tool_say("compensation by %s", t->weight_t && !t->turned
+        tool_say("compensation by %s", t->weight_t && !t->transposed
                                            ? "the table's stored weights"
                                            : "the model's weights");
 }
