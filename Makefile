@@ -2,7 +2,7 @@
 #   make deps       install what is missing       make            build/TOOL for every tool
 #   make demo       the main job, explained       make check      unit tests, bats, man pages
 #   make V=1 ...    every command, not a line for each tool
-#   make lint       format, layers, sizes         make bench      a table of measurements (PEERS=1: others' too)
+#   make lint       format, layers, names, sizes  make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-power  what a power cut may leave   make check-faults  each call of libc that can fail, failing
@@ -264,6 +264,7 @@ lint:
 	clang-format --dry-run -Werror $$(git ls-files '*.[ch]')
 	sh scripts/layers.sh
 	sh scripts/rules.sh
+	sh scripts/headers.sh
 	shellcheck .ci/run $$(git ls-files '*.sh')
 	mandoc -Tlint -Wwarning man/*.[1-9]
 

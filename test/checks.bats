@@ -58,6 +58,31 @@ stub() {
     [[ $output == *"rules: a note to oneself"* ]]
 }
 
+@test "headers.sh: one for a folder, and a name that is defined twice, are found" {
+    need_commands git
+    git init -q tree && cd tree
+    mkdir -p core cmd/t test
+    headers() { # headers STATUS SAYS
+        git add -A
+        run "-$1" sh "$ROOT/scripts/headers.sh"
+        [ "$output" = "${2:+headers: $2}" ]
+    }
+    declarations() { seq -f 'struct a *f%.0f(int x,' "$1" | sed 's/$/\n                int y);/'; }
+    { declarations 25 && printf 'static inline int\ng(int x)\n{\n    return f1(x, h(1)) != 0;\n}\n'; } >core/a.h
+    headers 0
+    declarations 26 >core/a.h
+    headers 1 "core/a.h: declares 26 functions (at most 25)"
+    printf 'struct a {\n    enum b { B } b;\n};\nstruct c;\n' >core/a.h
+    printf 'struct d {\n    struct a a;\n};\n' | tee core/a.c >core/b.c
+    headers 0 # what no header has may have one name in two files
+    printf 'struct a {\n    int x;\n};\n' >test/a.c
+    headers 0
+    printf 'static const struct a {\n    int x;\n} table[2];\n' >cmd/t/a.c
+    headers 1 "a is defined more than once: cmd/t/a.c:1 core/a.h:1"
+    printf 'enum b { B };\n' >cmd/t/a.c
+    headers 1 "b is defined more than once: cmd/t/a.c:1 core/a.h:2"
+}
+
 @test "dead.sh: a function that nothing refers to is found" {
     need_commands git nm cc
     git init -q tree && cd tree

@@ -1,8 +1,8 @@
-/* Outputs: that they replace nothing that is needed, and their files. */
+#include "cmd/hf-infer/outputs.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/run.h"
 #include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/mem.h"

@@ -14,7 +14,7 @@
 
 enum form { FORM_AUTO, FORM_PTH, FORM_SAFETENSORS, FORM_BIN };
 
-struct cmd {
+struct convert_cmd {
     const char *input, *output;
     enum form from;
     int dtype; /* of the .bin; -1: not given */
@@ -30,11 +30,11 @@ struct cmd {
 
 /* The verbs.  They return the exit status of the answer (0, or TU_NEGATIVE), or
  * -1 with 'err' set. */
-int convert(const struct cmd *cmd, struct err *err); /* to .bin */
-int back(const struct cmd *cmd, struct err *err);    /* to safetensors */
+int convert(const struct convert_cmd *cmd, struct err *err); /* to .bin */
+int back(const struct convert_cmd *cmd, struct err *err); /* to safetensors */
 
 /* The modes. */
-typedef int mode_main(const struct cmd *cmd, struct err *err);
+typedef int mode_main(const struct convert_cmd *cmd, struct err *err);
 mode_main convert_main, info, check, diff;
 
 #endif

@@ -55,7 +55,7 @@ round_to(void *to, enum dtype dtype, const void *from, enum dtype from_type,
 #define PIECE ((size_t)64 << 10) /* elements converted at a time */
 
 struct plan {
-    const struct cmd *cmd;
+    const struct convert_cmd *cmd;
     struct order order;
     struct weight_source src;
     struct kvc_header header;
@@ -336,7 +336,7 @@ take_field(const struct plan *p, int64_t option, const char *key,
 static int
 plan_header(struct plan *p, struct err *err)
 {
-    const struct cmd *cmd = p->cmd;
+    const struct convert_cmd *cmd = p->cmd;
     struct kvc_header *h = &p->header;
     struct str name = { 0 };
     struct source_tensor w;
@@ -521,7 +521,7 @@ plan_order(struct plan *p, struct err *err)
 static int
 run(struct plan *p, struct err *err)
 {
-    const struct cmd *cmd = p->cmd;
+    const struct convert_cmd *cmd = p->cmd;
     const char *was;
 
     if (source_open(&p->src, cmd, err) < 0)
@@ -546,7 +546,7 @@ run(struct plan *p, struct err *err)
 }
 
 int
-convert(const struct cmd *cmd, struct err *err)
+convert(const struct convert_cmd *cmd, struct err *err)
 {
     struct plan p = { .cmd = cmd };
     int rc = run(&p, err);

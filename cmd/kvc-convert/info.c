@@ -122,7 +122,7 @@ answer(struct str *s, int status)
 }
 
 int
-info(const struct cmd *cmd, struct err *err)
+info(const struct convert_cmd *cmd, struct err *err)
 {
     struct str s = { 0 };
     struct kvc k;
@@ -147,7 +147,7 @@ keep_line(void *ctx, const char *what)
 }
 
 int
-check(const struct cmd *cmd, struct err *err)
+check(const struct convert_cmd *cmd, struct err *err)
 {
     struct str s = { 0 };
     struct err bad = { 0 };
@@ -285,7 +285,7 @@ diff_header(struct str *s, const struct kvc *a, const struct kvc *b,
 }
 
 int
-diff(const struct cmd *cmd, struct err *err)
+diff(const struct convert_cmd *cmd, struct err *err)
 {
     struct str s = { 0 };
     struct kvc a, b;

@@ -7,7 +7,6 @@
 
 #include <stddef.h>
 
-#include "core/err.h"
 #include "core/format/kvc.h"
 
 #define MAX_PREFIXES 16

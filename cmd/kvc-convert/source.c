@@ -150,7 +150,8 @@ source_settle(struct weight_source *src, const struct order *order, bool strict,
 }
 
 int
-source_open(struct weight_source *src, const struct cmd *cmd, struct err *err)
+source_open(struct weight_source *src, const struct convert_cmd *cmd,
+            struct err *err)
 {
     enum form form = cmd->from;
 

@@ -11,8 +11,6 @@
 #include "cmd/kvc-convert/cmd.h"
 #include "cmd/kvc-convert/order.h"
 #include "cmd/kvc-convert/pth.h"
-#include "core/dtype.h"
-#include "core/err.h"
 #include "core/format/stdir.h"
 
 struct weight_source {
@@ -34,7 +32,7 @@ struct source_tensor {
     const struct stdir_tensor *st;
 };
 
-int source_open(struct weight_source *src, const struct cmd *cmd,
+int source_open(struct weight_source *src, const struct convert_cmd *cmd,
                 struct err *err);
 /* source_settle() finds where in the file names with such prefixes are, and
  * what stands before them: of what follows only source_meta() goes without.

@@ -1,5 +1,4 @@
 /* --bench: what each step costs, on the first batch of x. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "cmd/lut-apply/input.h"

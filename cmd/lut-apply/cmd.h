@@ -10,7 +10,7 @@
 #include "core/dtype.h"
 #include "core/out.h"
 
-struct cmd {
+struct apply_cmd {
     const char *dir, *name; /* DIR LAYER */
     const char *model;      /* -m, or NULL */
     const char *input;      /* -i, "-": standard input */

@@ -8,7 +8,6 @@
 #include <stddef.h>
 
 #include "cmd/lut-apply/run.h"
-#include "core/err.h"
 
 /* curve_open(): NULL without --svg; -1 with 'err' set, as curve_commit().
  * curve_add() takes the batch that table_apply() has seen last, and changes the

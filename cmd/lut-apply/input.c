@@ -161,7 +161,7 @@ open_tensor(struct row_input *in, const char *path, bool raw, bool *done,
 }
 
 int
-input_open(struct row_input *in, const struct cmd *cmd, size_t width,
+input_open(struct row_input *in, const struct apply_cmd *cmd, size_t width,
            struct err *err)
 {
     bool done = false, std = !strcmp(cmd->input, "-");

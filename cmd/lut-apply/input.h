@@ -9,8 +9,6 @@
 #include <stdint.h>
 
 #include "cmd/lut-apply/cmd.h"
-#include "core/dtype.h"
-#include "core/err.h"
 #include "core/format/npy.h"
 #include "core/format/st.h"
 
@@ -31,7 +29,7 @@ struct row_input {
 
 /* input_open(): -1 with 'err' set; x has rows of 'width' numbers.  Owner: the
  * caller, until input_close(). */
-int input_open(struct row_input *in, const struct cmd *cmd, size_t width,
+int input_open(struct row_input *in, const struct apply_cmd *cmd, size_t width,
                struct err *err);
 void input_close(struct row_input *in); /* a zeroed struct is fine */
 

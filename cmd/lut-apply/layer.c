@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
@@ -64,7 +63,7 @@ bind_model(struct applied_layer *l, const char *path, struct err *err)
 
 /* The threshold that --tau, 1 without it, is times of. */
 static int
-settle_threshold(struct applied_layer *l, const struct cmd *cmd,
+settle_threshold(struct applied_layer *l, const struct apply_cmd *cmd,
                  struct err *err)
 {
     double tau = isnan(cmd->tau) ? 1 : cmd->tau;
@@ -80,7 +79,8 @@ settle_threshold(struct applied_layer *l, const struct cmd *cmd,
 }
 
 static int
-settle_fix(struct applied_layer *l, const struct cmd *cmd, struct err *err)
+settle_fix(struct applied_layer *l, const struct apply_cmd *cmd,
+           struct err *err)
 {
     struct table_fix *fix = &l->fix;
 
@@ -108,11 +108,12 @@ settle_fix(struct applied_layer *l, const struct cmd *cmd, struct err *err)
         fix->by = l->norms;
     }
     /* the picture's ratios go up to 1 */
-    return cmd->svg ? 0 : table_turn(&l->bound.table, fix, err);
+    return cmd->svg ? 0 : table_transpose(&l->bound.table, fix, err);
 }
 
 int
-layer_open(struct applied_layer *l, const struct cmd *cmd, struct err *err)
+layer_open(struct applied_layer *l, const struct apply_cmd *cmd,
+           struct err *err)
 {
     const struct lut_layer *meta;
 

@@ -6,7 +6,6 @@
 #define LUT_APPLY_LAYER_H
 
 #include "cmd/lut-apply/cmd.h"
-#include "core/err.h"
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
 #include "core/model/table.h"
@@ -22,7 +21,8 @@ struct applied_layer {
 };
 
 /* layer_open(): -1 with 'err' set.  Owner: the caller, until layer_close(). */
-int layer_open(struct applied_layer *l, const struct cmd *cmd, struct err *err);
+int layer_open(struct applied_layer *l, const struct apply_cmd *cmd,
+               struct err *err);
 void layer_close(struct applied_layer *l); /* a zeroed struct is fine */
 
 #endif

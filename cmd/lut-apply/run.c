@@ -1,6 +1,5 @@
 /* Rows in, rows out, a batch at a time. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/lut-apply/run.h"
@@ -30,13 +29,13 @@ say_setup(const struct apply_run *run)
              l->bound.file.layer->target_bias ? ""
                                               : ", without the layer's bias");
     if (l->fix.how != FIX_NONE)
-        tool_say("compensation by %s", t->weight_t && !t->turned
+        tool_say("compensation by %s", t->weight_t && !t->transposed
                                            ? "the table's stored weights"
                                            : "the model's weights");
 }
 
 int
-run_open(struct apply_run *run, const struct cmd *cmd, struct err *err)
+run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
     const struct table *t = &run->layer.bound.table;
 

@@ -10,13 +10,10 @@
 #include "cmd/lut-apply/cmd.h"
 #include "cmd/lut-apply/input.h"
 #include "cmd/lut-apply/layer.h"
-#include "core/err.h"
-#include "core/kernel/gemm.h"
-#include "core/model/table.h"
 #include "core/par.h"
 
 struct apply_run {
-    const struct cmd *cmd;
+    const struct apply_cmd *cmd;
     struct applied_layer layer;
     struct row_input input;
     struct par *par;
@@ -30,7 +27,8 @@ struct apply_run {
 
 /* run_open() opens table, layer and input, and takes the batch's memory: -1
  * with 'err' set.  Owner: the caller, until run_close(). */
-int run_open(struct apply_run *run, const struct cmd *cmd, struct err *err);
+int run_open(struct apply_run *run, const struct apply_cmd *cmd,
+             struct err *err);
 void run_close(struct apply_run *run);
 
 /* The modes: 0, a status, or -1 with 'err' set. */

@@ -10,7 +10,7 @@
 
 #include "core/dtype.h"
 
-struct cmd {
+struct precompute_cmd {
     const char *model, *sae, *output; /* -m -s -o */
     const char *index;                /* --index: nothing else is done */
     const char *layers;               /* globs with commas between; or NULL */

@@ -10,10 +10,7 @@
 #include "cmd/lut-precompute/matrix.h"
 #include "cmd/lut-precompute/sae.h"
 #include "cmd/lut-precompute/target.h"
-#include "core/err.h"
-#include "core/format/lut.h"
 #include "core/hash.h"
-#include "core/par.h"
 
 struct digest_source {
     struct hash *hash;

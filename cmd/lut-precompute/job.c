@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cmd/lut-precompute/matrix.h"
 #include "core/format/lut.h"

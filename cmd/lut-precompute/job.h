@@ -12,13 +12,10 @@
 #include "cmd/lut-precompute/sae.h"
 #include "cmd/lut-precompute/target.h"
 #include "cmd/lut-precompute/tile.h"
-#include "core/err.h"
-#include "core/par.h"
 #include "core/str.h"
-#include "core/tty.h"
 
 struct layer_job {
-    const struct cmd *cmd;
+    const struct precompute_cmd *cmd;
     const struct target_model *model;
     const struct target_layer *target;
     const struct sae *sae;

@@ -1,7 +1,5 @@
 #include "cmd/lut-precompute/matrix.h"
 
-#include <string.h>
-
 #include "core/kernel/cvt.h"
 
 #define BLOCK 64 /* rows and columns turned at a time: 16 KiB of f32 */

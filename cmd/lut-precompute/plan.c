@@ -39,7 +39,7 @@ last_word(const char *name)
 }
 
 static bool
-is_fused_by_option(const struct cmd *cmd, const char *word)
+is_fused_by_option(const struct precompute_cmd *cmd, const char *word)
 {
     return (cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
            (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj"));
@@ -54,7 +54,7 @@ ends_with(const char *s, const char *end)
 }
 
 struct planner {
-    const struct cmd *cmd;
+    const struct precompute_cmd *cmd;
     const struct target_model *model;
     bool one; /* SAE for all layers */
     struct globs globs;
@@ -183,7 +183,7 @@ check(const struct planner *p, struct err *err)
 }
 
 int
-plan_make(struct table_plan *plan, const struct cmd *cmd,
+plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
           const struct target_model *m, struct err *err)
 {
     struct planner p = { .cmd = cmd, .model = m, .plan = plan };

@@ -8,7 +8,6 @@
 
 #include "cmd/lut-precompute/cmd.h"
 #include "cmd/lut-precompute/target.h"
-#include "core/err.h"
 
 struct planned_table {
     char *layer, *sae; /* full name; path of a checkpoint */
@@ -22,7 +21,7 @@ struct table_plan {
 /* plan_make() lists the layers that have an SAE and are asked for.  -1 with
  * 'err' set: EX_NOINPUT, EX_DATAERR, TU_USAGE (--layers).  Owner: the caller,
  * until plan_free(). */
-int plan_make(struct table_plan *plan, const struct cmd *cmd,
+int plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
               const struct target_model *m, struct err *err);
 void plan_free(struct table_plan *plan);
 

@@ -18,8 +18,8 @@
 #include "core/str.h"
 #include "core/tool.h"
 
-struct run {
-    const struct cmd *cmd;
+struct precompute_run {
+    const struct precompute_cmd *cmd;
     struct target_model model;
     struct table_plan plan;
     struct threads threads;
@@ -78,7 +78,7 @@ say(const struct layer_job *job, const char *what)
 
 /* 1 where another run with --resume has made the same file meanwhile. */
 static int
-make_file(struct run *run, struct layer_job *job, struct err *err)
+make_file(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     struct tiles tiles;
     struct err other;
@@ -98,7 +98,7 @@ make_file(struct run *run, struct layer_job *job, struct err *err)
 }
 
 static int
-make(struct run *run, struct layer_job *job, struct err *err)
+make(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     int there = job_is_there(job, &run->threads, err), rc = 0;
     uint64_t before = run->done;
@@ -131,7 +131,7 @@ put_header(void)
 
 /* --dry-run: a line of the table. */
 static int
-estimate(struct run *run, struct layer_job *job, struct err *err)
+estimate(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     struct tiles tiles;
 
@@ -155,8 +155,9 @@ estimate(struct run *run, struct layer_job *job, struct err *err)
 
 /* One layer: its weights and its SAE are open while 'each' runs. */
 static int
-with_layer(struct run *run, const struct planned_table *work,
-           int (*each)(struct run *run, struct layer_job *job, struct err *err),
+with_layer(struct precompute_run *run, const struct planned_table *work,
+           int (*each)(struct precompute_run *run, struct layer_job *job,
+                       struct err *err),
            struct err *err)
 {
     struct target_layer target;
@@ -183,8 +184,9 @@ with_layer(struct run *run, const struct planned_table *work,
 }
 
 static int
-all_layers(struct run *run,
-           int (*each)(struct run *run, struct layer_job *job, struct err *err),
+all_layers(struct precompute_run *run,
+           int (*each)(struct precompute_run *run, struct layer_job *job,
+                       struct err *err),
            struct err *err)
 {
     for (size_t i = 0; i < run->plan.n; i++)
@@ -194,7 +196,7 @@ all_layers(struct run *run,
 }
 
 static int
-estimate_all(struct run *run, struct err *err)
+estimate_all(struct precompute_run *run, struct err *err)
 {
     if (all_layers(run, estimate, err) < 0)
         return -1;
@@ -208,7 +210,7 @@ estimate_all(struct run *run, struct err *err)
 
 /* Before the first product: is everything there, does it fit? */
 static int
-look(struct run *run, struct layer_job *job, struct err *err)
+look(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     (void)err;
     if (job->sae->unsure)
@@ -221,9 +223,9 @@ look(struct run *run, struct layer_job *job, struct err *err)
 
 /* -v: "HOST, avx2, 2 threads, shard 0/4". */
 static void
-say_setup(const struct run *run)
+say_setup(const struct precompute_run *run)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct precompute_cmd *cmd = run->cmd;
     struct str shard = { 0 };
 
     if (cmd->n_parts)
@@ -235,7 +237,7 @@ say_setup(const struct run *run)
 }
 
 static int
-make_all(struct run *run, struct err *err)
+make_all(struct precompute_run *run, struct err *err)
 {
     struct err late;
     int rc;
@@ -279,9 +281,9 @@ threads_close(struct threads *t)
 }
 
 static int
-run_open(struct run *run, struct err *err)
+run_open(struct precompute_run *run, struct err *err)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct precompute_cmd *cmd = run->cmd;
 
     if (cpu_check(err) < 0 ||
         target_model_open(&run->model, cmd->model, err) < 0 ||
@@ -292,9 +294,9 @@ run_open(struct run *run, struct err *err)
 }
 
 int
-run_all(const struct cmd *cmd, struct err *err)
+run_all(const struct precompute_cmd *cmd, struct err *err)
 {
-    struct run run = { .cmd = cmd };
+    struct precompute_run run = { .cmd = cmd };
     int rc = run_open(&run, err);
 
     if (rc == 0)

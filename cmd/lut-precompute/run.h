@@ -8,6 +8,6 @@
 /* run_all() makes all tables of the command line, or prints what --dry-run
  * does: 0, TU_NEGATIVE where --verify finds a difference, or -1 with 'err' set.
  */
-int run_all(const struct cmd *cmd, struct err *err);
+int run_all(const struct precompute_cmd *cmd, struct err *err);
 
 #endif

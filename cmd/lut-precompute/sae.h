@@ -8,7 +8,6 @@
 #include <stddef.h>
 
 #include "cmd/lut-precompute/matrix.h"
-#include "core/err.h"
 #include "core/format/st.h"
 
 struct sae {

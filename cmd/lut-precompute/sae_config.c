@@ -4,12 +4,10 @@
  */
 #include "cmd/lut-precompute/sae_config.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/format/st.h"
 #include "core/js.h"

@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 #include "cmd/lut-precompute/matrix.h"
-#include "core/err.h"
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
 

@@ -10,7 +10,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/lut-precompute/f64.h"
@@ -528,7 +527,7 @@ tile_rows(const struct tiles *t)
 }
 
 int
-tiles_open(struct tiles *t, const struct cmd *cmd, struct gemm *gemm,
+tiles_open(struct tiles *t, const struct precompute_cmd *cmd, struct gemm *gemm,
            const struct target_layer *target, const struct sae *sae,
            struct err *err)
 {

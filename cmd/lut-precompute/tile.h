@@ -13,11 +13,7 @@
 #include "cmd/lut-precompute/cmd.h"
 #include "cmd/lut-precompute/sae.h"
 #include "cmd/lut-precompute/target.h"
-#include "core/dtype.h"
-#include "core/err.h"
-#include "core/format/lut.h"
 #include "core/kernel/gemm.h"
-#include "core/par.h"
 #include "core/tty.h"
 
 #define TILE_BYTES ((size_t)64 << 20)
@@ -62,9 +58,9 @@ struct tiles {
 
 /* tiles_open() packs the layer's weights; -1 with 'err' set: EX_SOFTWARE, no
  * memory.  Owner: the caller, until tiles_close(). */
-int tiles_open(struct tiles *t, const struct cmd *cmd, struct gemm *gemm,
-               const struct target_layer *target, const struct sae *sae,
-               struct err *err);
+int tiles_open(struct tiles *t, const struct precompute_cmd *cmd,
+               struct gemm *gemm, const struct target_layer *target,
+               const struct sae *sae, struct err *err);
 void tiles_close(struct tiles *t); /* a zeroed struct is fine */
 
 /* tiles_write() fills all tensors of an open file, and counts operations in

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/lut-precompute/f64.h"
 #include "cmd/lut-precompute/matrix.h"

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 
 #include "cmd/lut-precompute/job.h"
-#include "core/err.h"
 #include "core/par.h"
 
 /*

@@ -8,9 +8,6 @@
 #include <stdbool.h>
 
 #include "cmd/saev-read/verify.h"
-#include "core/err.h"
-#include "core/format/saev.h"
-#include "core/format/saevdir.h"
 
 /* folder_hash(): the folder's name, or else that of what a link means, if it
  * is 64 hex digits. */

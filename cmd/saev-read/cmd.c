@@ -25,7 +25,7 @@ range_parse(struct index_range *range, const char *s, size_t n)
 }
 
 int
-need_threads(struct cmd *cmd, struct err *err)
+need_threads(struct read_cmd *cmd, struct err *err)
 {
     int n = cmd->n_threads ? cmd->n_threads : par_default();
 

@@ -10,10 +10,8 @@
 #include <stdint.h>
 
 #include "core/dtype.h"
-#include "core/err.h"
 #include "core/format/saev.h"
 #include "core/out.h"
-#include "core/par.h"
 #include "core/perm.h"
 
 struct index_range {
@@ -23,7 +21,7 @@ struct index_range {
 /* range_parse(): "A-B" or "A" in 'n' bytes; -1 if it is not that, or B < A. */
 int range_parse(struct index_range *range, const char *s, size_t n);
 
-struct cmd {
+struct read_cmd {
     const char *verb;
     char **args; /* operands after the verb */
     int n_args;
@@ -59,14 +57,14 @@ struct cmd {
  * The verbs, each in the file of its name.  They return the exit status of the
  * answer (0, or TU_NEGATIVE), or -1 with 'err' set.
  */
-int rows_main(struct cmd *cmd, struct err *err); /* the default verb */
-int verify_main(struct cmd *cmd, struct err *err);
-int info_main(struct cmd *cmd, struct err *err);
-int stats_main(struct cmd *cmd, struct err *err);
-int meta_main(struct cmd *cmd, struct err *err);
+int rows_main(struct read_cmd *cmd, struct err *err); /* the default verb */
+int verify_main(struct read_cmd *cmd, struct err *err);
+int info_main(struct read_cmd *cmd, struct err *err);
+int stats_main(struct read_cmd *cmd, struct err *err);
+int meta_main(struct read_cmd *cmd, struct err *err);
 
 /* need_threads() fills cmd->par, once: -j, or this process's CPUs.  -1 with
  * 'err' set when they cannot be had.  Owner: main, which closes it. */
-int need_threads(struct cmd *cmd, struct err *err);
+int need_threads(struct read_cmd *cmd, struct err *err);
 
 #endif

@@ -9,7 +9,6 @@
 
 #include <stddef.h>
 
-#include "core/err.h"
 #include "core/kernel/moments.h"
 #include "core/par.h"
 

@@ -318,7 +318,7 @@ open_pieces(struct deep *d, int n_threads, struct err *err)
 /* Keeps the files of this part; what is behind the last shard belongs to the
  * last one.  Files that are none are left out: they have been told. */
 static size_t
-take_part(struct saevdir *dir, const struct cmd *cmd, uint64_t *nbytes)
+take_part(struct saevdir *dir, const struct read_cmd *cmd, uint64_t *nbytes)
 {
     size_t begin = saev_part_begin(&dir->saev, cmd->part, cmd->n_parts);
     size_t end = saev_part_begin(&dir->saev, cmd->part + 1, cmd->n_parts);

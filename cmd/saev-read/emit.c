@@ -38,8 +38,8 @@ put_header(struct emit *emit, size_t n_rows, struct err *err)
 }
 
 int
-emit_open(struct emit *emit, const struct cmd *cmd, size_t n_rows, size_t d,
-          struct err *err)
+emit_open(struct emit *emit, const struct read_cmd *cmd, size_t n_rows,
+          size_t d, struct err *err)
 {
     *emit = (struct emit){
         .out = cmd->out,
@@ -172,7 +172,7 @@ emit_pieces(struct emit *emit, struct iovec *v, size_t n_rows, bool lend,
 }
 
 void
-emit_say(struct emit *emit, const struct cmd *cmd)
+emit_say(struct emit *emit, const struct read_cmd *cmd)
 {
     size_t nbytes = out_nbytes(emit, emit->n_done);
     double s;
@@ -211,7 +211,7 @@ hand_on(struct places *p, size_t enough, struct err *err)
 }
 
 void
-places_open(struct places *p, const struct cmd *cmd,
+places_open(struct places *p, const struct read_cmd *cmd,
             const struct dump_target *t)
 {
     *p = (struct places){ .out = cmd->out, .t = t, .json = cmd->json };

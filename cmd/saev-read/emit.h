@@ -11,9 +11,6 @@
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/target.h"
-#include "core/dtype.h"
-#include "core/err.h"
-#include "core/out.h"
 #include "core/str.h"
 #include "core/tty.h"
 
@@ -35,8 +32,8 @@ struct emit {
     struct progress progress;
 };
 
-int emit_open(struct emit *emit, const struct cmd *cmd, size_t n_rows, size_t d,
-              struct err *err);
+int emit_open(struct emit *emit, const struct read_cmd *cmd, size_t n_rows,
+              size_t d, struct err *err);
 int emit_rows(struct emit *emit, const void *rows, size_t n_rows,
               struct err *err);
 
@@ -48,7 +45,7 @@ int emit_pieces(struct emit *emit, struct iovec *v, size_t n_rows, bool lend,
  * kernel. */
 int emit_copy(struct emit *emit, int fd, const char *name, size_t offset,
               size_t n_rows, struct err *err);
-void emit_say(struct emit *emit, const struct cmd *cmd);
+void emit_say(struct emit *emit, const struct read_cmd *cmd);
 void emit_close(struct emit *emit); /* a zeroed struct is fine */
 
 /* --index, as TSV or JSON. */
@@ -62,7 +59,7 @@ struct places {
 
 /* places_open() begins an answer, places_put() adds a row's place, and
  * places_end() writes what is left. */
-void places_open(struct places *p, const struct cmd *cmd,
+void places_open(struct places *p, const struct read_cmd *cmd,
                  const struct dump_target *t);
 int places_put(struct places *p, size_t row, struct err *err);
 int places_end(struct places *p, struct err *err);

@@ -1,7 +1,6 @@
 #include "cmd/saev-read/gather.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/format/saev.h"
 #include "core/mem.h"

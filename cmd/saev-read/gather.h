@@ -10,7 +10,6 @@
 
 #include "cmd/saev-read/shards.h"
 #include "cmd/saev-read/target.h"
-#include "core/err.h"
 
 struct want {
     size_t row, at; /* the place in the answer */

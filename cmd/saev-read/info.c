@@ -1,5 +1,4 @@
 /* What a dump is, and how much of it is there. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/saev-read/beside.h"
@@ -215,7 +214,7 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
 
 /* Returns how many problems there are, or -1. */
 static int
-info_dump(struct cmd *cmd, const char *path, struct err *err)
+info_dump(struct read_cmd *cmd, const char *path, struct err *err)
 {
     struct dump_check c = { .cmd = cmd, .path = path };
     struct str text = { 0 };
@@ -235,13 +234,13 @@ info_dump(struct cmd *cmd, const char *path, struct err *err)
 }
 
 static int
-put(struct cmd *cmd, const char *s, struct err *err)
+put(struct read_cmd *cmd, const char *s, struct err *err)
 {
     return out_write(cmd->out, s, strlen(s), err);
 }
 
 int
-info_main(struct cmd *cmd, struct err *err)
+info_main(struct read_cmd *cmd, struct err *err)
 {
     int status = 0;
 

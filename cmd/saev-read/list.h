@@ -10,9 +10,7 @@
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/target.h"
-#include "core/err.h"
 #include "core/format/npy.h"
-#include "core/str.h"
 
 struct row_list {
     const struct dump_target *t;

@@ -21,7 +21,7 @@
 
 /* Rows on their way from the dump to the output. */
 struct pump {
-    const struct cmd *cmd;
+    const struct read_cmd *cmd;
     const struct dump_target *t;
     struct gather gather;
     struct emit emit;
@@ -43,8 +43,8 @@ rows_of(size_t nbytes, size_t row_nbytes, size_t max)
 }
 
 static int
-pump_open(struct pump *p, const struct cmd *cmd, const struct dump_target *t,
-          size_t n_rows, struct err *err)
+pump_open(struct pump *p, const struct read_cmd *cmd,
+          const struct dump_target *t, size_t n_rows, struct err *err)
 {
     size_t d = t->dir.saev.d;
     int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
@@ -211,7 +211,7 @@ print_rows(struct places *places, rows_next *next, void *ctx, struct err *err)
 }
 
 int
-rows_put(const struct cmd *cmd, const struct dump_target *t, size_t n_rows,
+rows_put(const struct read_cmd *cmd, const struct dump_target *t, size_t n_rows,
          rows_next *next, void *ctx, struct err *err)
 {
     struct places places;
@@ -233,7 +233,7 @@ rows_put(const struct cmd *cmd, const struct dump_target *t, size_t n_rows,
 }
 
 static int
-put_list(const struct cmd *cmd, struct row_list *l, struct err *err)
+put_list(const struct read_cmd *cmd, struct row_list *l, struct err *err)
 {
     struct places places;
     struct pump p;
@@ -254,7 +254,7 @@ put_list(const struct cmd *cmd, struct row_list *l, struct err *err)
 }
 
 int
-rows_main(struct cmd *cmd, struct err *err)
+rows_main(struct read_cmd *cmd, struct err *err)
 {
     struct dump_target t;
     struct row_list l;

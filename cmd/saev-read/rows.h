@@ -8,7 +8,6 @@
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/target.h"
-#include "core/err.h"
 
 /*
  * rows_put() answers a command line with n_rows rows of 't', whose numbers
@@ -17,7 +16,7 @@
  */
 typedef int rows_next(void *ctx, size_t *rows, size_t max, size_t *n,
                       struct err *err);
-int rows_put(const struct cmd *cmd, const struct dump_target *t, size_t n_rows,
-             rows_next *next, void *ctx, struct err *err);
+int rows_put(const struct read_cmd *cmd, const struct dump_target *t,
+             size_t n_rows, rows_next *next, void *ctx, struct err *err);
 
 #endif

@@ -121,7 +121,7 @@ next(void *ctx, size_t *rows, size_t max, size_t *n, struct err *err)
 }
 
 int
-sample_main(struct cmd *cmd, const struct dump_target *t, struct err *err)
+sample_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
 {
     struct sample s = { .perm = &cmd->perm, .n_rows = t->n_rows };
     int rc = -1;

@@ -6,9 +6,9 @@
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/target.h"
-#include "core/err.h"
 
 /* sample_main() answers --sample: -1 with 'err' set, or 0. */
-int sample_main(struct cmd *cmd, const struct dump_target *t, struct err *err);
+int sample_main(struct read_cmd *cmd, const struct dump_target *t,
+                struct err *err);
 
 #endif

@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/err.h"
 #include "core/format/saevdir.h"
 #include "core/par.h"
 

@@ -243,7 +243,7 @@ shuffle_rows(struct shuffle *s, struct err *err)
 }
 
 int
-shuffle_main(struct cmd *cmd, const struct dump_target *t, struct err *err)
+shuffle_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
 {
     struct shuffle s = { .cmd = cmd,
                          .t = t,

@@ -12,9 +12,6 @@
 #include "cmd/saev-read/emit.h"
 #include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/target.h"
-#include "core/err.h"
-#include "core/par.h"
-#include "core/perm.h"
 
 /* Bytes of a row that is not copied: to a pipe, where pages are lent, or as a
  * piece of a longer write; and of a row that is found in its mapped shard. */
@@ -24,7 +21,7 @@
 
 /* All rows of a target on their way out. */
 struct shuffle {
-    const struct cmd *cmd;
+    const struct read_cmd *cmd;
     const struct dump_target *t;
     const struct perm *perm;
     size_t n, row_nbytes; /* 0 bytes: --index, where rows are their numbers */
@@ -64,6 +61,7 @@ int shuffle_window(struct shuffle *s, struct err *err);
 
 /* shuffle_main() answers --shuffle and --window: all rows of 't' in the order
  * of cmd->perm, or drawn by it. */
-int shuffle_main(struct cmd *cmd, const struct dump_target *t, struct err *err);
+int shuffle_main(struct read_cmd *cmd, const struct dump_target *t,
+                 struct err *err);
 
 #endif

@@ -10,7 +10,6 @@
 
 #include "cmd/saev-read/shuffle.h"
 #include "cmd/saev-read/target.h"
-#include "core/err.h"
 #include "core/map.h"
 
 struct mapped {

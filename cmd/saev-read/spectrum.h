@@ -8,7 +8,6 @@
 #include <stddef.h>
 
 #include "cmd/saev-read/columns.h"
-#include "core/err.h"
 #include "core/out.h"
 
 /* What stats.c computes. */

@@ -36,7 +36,7 @@ mean_of(const struct total *t)
 }
 
 /* Both passes over the rows. */
-struct run {
+struct stats_run {
     struct dump_stats *st;
     struct dump_target *t;
     struct gather gather;
@@ -56,7 +56,7 @@ to_native(float *x, size_t n)
 }
 
 static int
-pass(struct run *r, struct total *total, struct err *err)
+pass(struct stats_run *r, struct total *total, struct err *err)
 {
     struct columns *c = &r->st->columns;
     struct par *par = r->gather.shards.par;
@@ -83,7 +83,7 @@ pass(struct run *r, struct total *total, struct err *err)
 }
 
 static int
-two_passes(struct run *r, struct err *err)
+two_passes(struct stats_run *r, struct err *err)
 {
     struct dump_stats *st = r->st;
     struct total norms = { 0 }, distances = { 0 };
@@ -117,11 +117,11 @@ span_rows(size_t row_nbytes, int n_threads)
 }
 
 static int
-measure(struct dump_stats *st, const struct cmd *cmd, struct dump_target *t,
-        struct err *err)
+measure(struct dump_stats *st, const struct read_cmd *cmd,
+        struct dump_target *t, struct err *err)
 {
     const struct saev *s = &t->dir.saev;
-    struct run r = { .st = st, .t = t };
+    struct stats_run r = { .st = st, .t = t };
     int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
     int rc = -1;
 
@@ -205,7 +205,8 @@ put_object(struct str *to, const struct columns *c, size_t i)
 }
 
 static void
-put_head(struct str *to, const struct cmd *cmd, const struct dump_stats *st)
+put_head(struct str *to, const struct read_cmd *cmd,
+         const struct dump_stats *st)
 {
     if (!cmd->json) {
         str_adds(to, "dim\tmean\tstd\tmin\tmax\tnan\tinf\n");
@@ -222,7 +223,8 @@ put_head(struct str *to, const struct cmd *cmd, const struct dump_stats *st)
 }
 
 static int
-put_stats(const struct cmd *cmd, const struct dump_stats *st, struct err *err)
+put_stats(const struct read_cmd *cmd, const struct dump_stats *st,
+          struct err *err)
 {
     const struct columns *c = &st->columns;
     struct str text = { 0 };
@@ -273,7 +275,7 @@ put_svg(struct out *svg, const struct dump_stats *st, struct err *err)
 }
 
 static int
-stats_of(struct cmd *cmd, struct dump_target *t, struct dump_stats *st,
+stats_of(struct read_cmd *cmd, struct dump_target *t, struct dump_stats *st,
          struct err *err)
 {
     struct out *svg = NULL;
@@ -292,7 +294,7 @@ stats_of(struct cmd *cmd, struct dump_target *t, struct dump_stats *st,
 }
 
 int
-stats_main(struct cmd *cmd, struct err *err)
+stats_main(struct read_cmd *cmd, struct err *err)
 {
     static const char *const views[] = { "cls", "image", "all" };
     struct dump_stats st = { .view = views[cmd->tokens] };

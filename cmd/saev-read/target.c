@@ -1,7 +1,7 @@
 #include "cmd/saev-read/target.h"
 
 int
-target_open(struct dump_target *t, const struct cmd *cmd, const char *path,
+target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
             struct err *err)
 {
     const struct saev *s = &t->dir.saev;

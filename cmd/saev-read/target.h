@@ -7,8 +7,6 @@
 #include <stddef.h>
 
 #include "cmd/saev-read/cmd.h"
-#include "core/err.h"
-#include "core/format/saev.h"
 #include "core/format/saevdir.h"
 
 /*
@@ -25,8 +23,8 @@ struct dump_target {
 /* target_open(): -1 with 'err' set, as saevdir_open(), or EX_DATAERR: the dump
  * has no such view, layer or images.  Owner: the caller, until target_close().
  */
-int target_open(struct dump_target *t, const struct cmd *cmd, const char *path,
-                struct err *err);
+int target_open(struct dump_target *t, const struct read_cmd *cmd,
+                const char *path, struct err *err);
 void target_close(struct dump_target *t); /* a zeroed struct is fine */
 
 static inline struct saev_place

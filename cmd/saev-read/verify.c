@@ -177,7 +177,7 @@ put_tsv(struct str *to, const struct dump_check *c)
 static void
 say_sound(const struct dump_check *c)
 {
-    const struct cmd *cmd = c->cmd;
+    const struct read_cmd *cmd = c->cmd;
 
     if (cmd->sharded)
         tool_say("%s: part %llu/%llu is sound, %zu shards, %zu bytes", c->path,
@@ -208,7 +208,7 @@ say_stopped(const struct dump_check *c, struct err *err)
 /* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged; what
  * has been found to be wrong before stays wrong. */
 static int
-verify_dump(struct cmd *cmd, const char *path, struct str *to)
+verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
 {
     struct dump_check c = { .cmd = cmd, .path = path };
     struct err err = { 0 };
@@ -253,7 +253,7 @@ worse(int a, int b)
 }
 
 int
-verify_main(struct cmd *cmd, struct err *err)
+verify_main(struct read_cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
     int status = 0, n = 0, n_bad = 0, rc;

@@ -28,7 +28,7 @@ struct problem_run {
 };
 
 struct dump_check {
-    struct cmd *cmd;
+    struct read_cmd *cmd;
     const char *path; /* as the user named it */
     struct saevdir dir;
     struct lines problems, notes;

@@ -2,7 +2,6 @@
  * --window: rows are read in the dump's order into W slots; each step sends
  * one of the slots on its way, drawn at random, and the next row takes it.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/saev-read/emit.h"

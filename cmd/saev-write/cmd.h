@@ -9,7 +9,7 @@
 
 #include "core/dtype.h"
 
-struct cmd {
+struct write_cmd {
     const char *meta_path;  /* -m */
     const char *parent;     /* -o, without a slash at its end */
     const char *input_path; /* "-": standard input */

@@ -18,7 +18,7 @@
 #define PIPE_BYTES (1 << 20) /* what an ordinary user may ask for */
 
 int
-input_open(struct float_input *in, const struct cmd *cmd, struct err *err)
+input_open(struct float_input *in, const struct write_cmd *cmd, struct err *err)
 {
     bool std = !strcmp(cmd->input_path, "-");
     struct stat st;

@@ -10,8 +10,6 @@
 #include <stdint.h>
 
 #include "cmd/saev-write/cmd.h"
-#include "core/dtype.h"
-#include "core/err.h"
 #include "core/format/saev.h"
 #include "core/out.h"
 
@@ -27,7 +25,8 @@ struct float_input {
 
 /* input_open(): -1 with 'err' set, EX_NOINPUT: it cannot be opened.  Owner: the
  * caller, until input_close(). */
-int input_open(struct float_input *in, const struct cmd *cmd, struct err *err);
+int input_open(struct float_input *in, const struct write_cmd *cmd,
+               struct err *err);
 void input_close(struct float_input *in); /* a zeroed struct is fine */
 
 /* input_left() is how many bytes of f32 a file still has; SIZE_MAX for what is

@@ -55,7 +55,8 @@ say_done(const struct write_run *run, double seconds)
 
 /* The stream comes first: a pipe's other end writes META before it. */
 static int
-write_stream(struct write_run *run, const struct cmd *cmd, struct err *err)
+write_stream(struct write_run *run, const struct write_cmd *cmd,
+             struct err *err)
 {
     int there = 0;
 
@@ -70,7 +71,8 @@ write_stream(struct write_run *run, const struct cmd *cmd, struct err *err)
 }
 
 static int
-write_finish(struct write_run *run, const struct cmd *cmd, struct err *err)
+write_finish(struct write_run *run, const struct write_cmd *cmd,
+             struct err *err)
 {
     int there;
 
@@ -81,8 +83,8 @@ write_finish(struct write_run *run, const struct cmd *cmd, struct err *err)
 }
 
 int
-run_mode(struct write_run *run, const struct cmd *cmd, enum mode mode,
-         struct err *err)
+run_mode(struct write_run *run, const struct write_cmd *cmd,
+         enum write_mode mode, struct err *err)
 {
     double started = clock_s();
     int rc;

@@ -8,8 +8,8 @@
 
 /* run_mode() does what the command line asks for, and prints its answer: 0, or
  * -1 with 'err' set. */
-enum mode { STREAM, HASH, IMAGES, FINISH };
-int run_mode(struct write_run *run, const struct cmd *cmd, enum mode mode,
-             struct err *err);
+enum write_mode { STREAM, HASH, IMAGES, FINISH };
+int run_mode(struct write_run *run, const struct write_cmd *cmd,
+             enum write_mode mode, struct err *err);
 
 #endif

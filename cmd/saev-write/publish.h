@@ -7,7 +7,6 @@
 #include <stdbool.h>
 
 #include "cmd/saev-write/run.h"
-#include "core/err.h"
 
 /* publish() takes the last steps of a run, finish() those of shards that were
  * written before, by it or by others; -1 with 'err' set. */

@@ -47,7 +47,7 @@ stage_name(struct write_run *run, struct err *err)
 }
 
 int
-run_load(struct write_run *run, const struct cmd *cmd, struct err *err)
+run_load(struct write_run *run, const struct write_cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
     struct stat st;
@@ -91,7 +91,7 @@ run_free(struct write_run *run)
 int
 run_part(struct write_run *run, struct err *err)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct write_cmd *cmd = run->cmd;
     const struct saev *s = &run->saev;
 
     if (!s->n_imgs_known) {
@@ -539,7 +539,7 @@ run_buffers(struct write_run *run, struct err *err)
 static int
 say_stopped(struct write_run *run, struct err *err)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct write_cmd *cmd = run->cmd;
     size_t n;
     char how[160];
 

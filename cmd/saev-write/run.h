@@ -11,8 +11,6 @@
 
 #include "cmd/saev-write/cmd.h"
 #include "cmd/saev-write/input.h"
-#include "core/err.h"
-#include "core/format/saev.h"
 #include "core/hash.h"
 #include "core/outdir.h"
 #include "core/str.h"
@@ -26,7 +24,7 @@ struct shard_sum {
 };
 
 struct write_run {
-    const struct cmd *cmd;
+    const struct write_cmd *cmd;
     struct saev saev;
     char hash[SAEV_HASH_MAX]; /* "" until the images are counted */
     struct str path;          /* PARENT/HASH, then */
@@ -53,7 +51,8 @@ struct write_run {
  * caller, until run_free().
  */
 int run_name(struct write_run *run, struct err *err); /* hash, path */
-int run_load(struct write_run *run, const struct cmd *cmd, struct err *err);
+int run_load(struct write_run *run, const struct write_cmd *cmd,
+             struct err *err);
 void run_free(struct write_run *run); /* a zeroed struct is fine */
 int run_part(struct write_run *run, struct err *err); /* begin, end */
 int run_exists(struct write_run *run,

@@ -1,6 +1,5 @@
 #include "cmd/saev-write/shard.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

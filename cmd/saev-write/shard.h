@@ -8,10 +8,7 @@
 #include <stddef.h>
 
 #include "cmd/saev-write/run.h"
-#include "core/err.h"
-#include "core/hash.h"
 #include "core/out.h"
-#include "core/str.h"
 
 /* shard_path() leaves its path in 'path'. */
 void shard_path(const struct write_run *run, size_t shard, struct str *path);

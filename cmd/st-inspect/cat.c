@@ -41,7 +41,7 @@ struct runs {
  * a buffer, which is converted and written whenever it is full.
  */
 struct slice_copy {
-    struct cmd *cmd;
+    struct inspect_cmd *cmd;
     struct view v;
     const uint8_t *mapped; /* the tensor; NULL: runs are long, and read */
     struct map map;        /* the file, where 'mapped' lies */
@@ -235,7 +235,7 @@ static int
 keep_shape(struct slice_copy *g, const struct slice *s, const char *name,
            struct err *err)
 {
-    const struct cmd *cmd = g->cmd;
+    const struct inspect_cmd *cmd = g->cmd;
 
     g->shape = xcalloc(s->n_dims, sizeof(*g->shape));
     for (size_t k = 0; k < s->n_dims; k++)
@@ -250,8 +250,8 @@ keep_shape(struct slice_copy *g, const struct slice *s, const char *name,
 
 /* Room for the header and the numbers. */
 static int
-reserve(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
-        size_t head_nbytes, struct err *err)
+reserve(struct inspect_cmd *cmd, const struct st_tensor *t,
+        const struct slice *s, size_t head_nbytes, struct err *err)
 {
     int dtype = cmd->dtype < 0 ? (int)t->dtype : cmd->dtype;
     size_t bits = dtype_table[dtype].bits;
@@ -267,7 +267,7 @@ static int
 put_head(const struct slice_copy *g, const struct st_tensor *t,
          const struct slice *s, struct err *err)
 {
-    struct cmd *cmd = g->cmd;
+    struct inspect_cmd *cmd = g->cmd;
     enum dtype dtype = cmd->dtype < 0 ? t->dtype : (enum dtype)cmd->dtype;
     int rc = 0;
 
@@ -296,7 +296,8 @@ put_head(const struct slice_copy *g, const struct st_tensor *t,
 
 /* What cannot be said in the form that was asked for. */
 static int
-check_form(const struct cmd *cmd, const struct st_tensor *t, struct err *err)
+check_form(const struct inspect_cmd *cmd, const struct st_tensor *t,
+           struct err *err)
 {
     const struct dtype_info *info = &dtype_table[t->dtype];
     const char *file = cmd->args[0];
@@ -345,8 +346,8 @@ open_gather(struct slice_copy *g, struct stdir *dir,
 }
 
 static int
-cat_tensor(struct cmd *cmd, struct stdir *dir, const struct stdir_tensor *t,
-           struct err *err)
+cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
+           const struct stdir_tensor *t, struct err *err)
 {
     struct slice_copy g = { .cmd = cmd, .v = view_of(t) };
     struct slice s = { 0 };
@@ -382,7 +383,7 @@ out:
 }
 
 int
-cat_main(struct cmd *cmd, struct err *err)
+cat_main(struct inspect_cmd *cmd, struct err *err)
 {
     const struct stdir_tensor *t;
     struct stdir dir;

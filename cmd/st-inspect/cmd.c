@@ -1,7 +1,7 @@
 #include "cmd/st-inspect/cmd.h"
 
 const char *
-one_operand(const struct cmd *cmd, struct err *err)
+one_operand(const struct inspect_cmd *cmd, struct err *err)
 {
     if (cmd->n_args == 1)
         return cmd->args[0];
@@ -11,7 +11,7 @@ one_operand(const struct cmd *cmd, struct err *err)
 }
 
 int
-need_threads(struct cmd *cmd, struct err *err)
+need_threads(struct inspect_cmd *cmd, struct err *err)
 {
     if (cmd->par)
         return 0;

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
 #include "core/hash.h"
 #include "core/opt_value.h"
 #include "core/out.h"
@@ -25,7 +24,7 @@
 
 enum sort_key { SORT_NAME, SORT_FILE, SORT_SIZE };
 
-struct cmd {
+struct inspect_cmd {
     const char *verb;
     char **args; /* operands after the verb */
     int n_args;
@@ -55,21 +54,21 @@ struct cmd {
  * --check.  They return the exit status of the answer (0, or TU_NEGATIVE), or
  * -1 with 'err' set; what they took is freed, and the answer lies in cmd->text.
  */
-int list_main(struct cmd *cmd, struct err *err);
-int tree_main(struct cmd *cmd, struct err *err);
-int stats_main(struct cmd *cmd, struct err *err);
-int hash_main(struct cmd *cmd, struct err *err);
-int verify_main(struct cmd *cmd, struct err *err);
-int diff_main(struct cmd *cmd, struct err *err);
-int cat_main(struct cmd *cmd, struct err *err);
-int meta_main(struct cmd *cmd, struct err *err);
-int check_main(struct cmd *cmd, struct err *err);
+int list_main(struct inspect_cmd *cmd, struct err *err);
+int tree_main(struct inspect_cmd *cmd, struct err *err);
+int stats_main(struct inspect_cmd *cmd, struct err *err);
+int hash_main(struct inspect_cmd *cmd, struct err *err);
+int verify_main(struct inspect_cmd *cmd, struct err *err);
+int diff_main(struct inspect_cmd *cmd, struct err *err);
+int cat_main(struct inspect_cmd *cmd, struct err *err);
+int meta_main(struct inspect_cmd *cmd, struct err *err);
+int check_main(struct inspect_cmd *cmd, struct err *err);
 
 /* one_operand(): the verb's only operand, or NULL with 'err' set (TU_USAGE). */
-const char *one_operand(const struct cmd *cmd, struct err *err);
+const char *one_operand(const struct inspect_cmd *cmd, struct err *err);
 
 /* need_threads() fills cmd->par, once: -j, or this process's CPUs.  -1 with
  * 'err' set when they cannot be had.  Owner: main, which closes it. */
-int need_threads(struct cmd *cmd, struct err *err);
+int need_threads(struct inspect_cmd *cmd, struct err *err);
 
 #endif

@@ -30,7 +30,7 @@ struct part {
 };
 
 struct comparer {
-    const struct cmd *cmd;
+    const struct inspect_cmd *cmd;
     const struct view *v[2];
     int n_threads;
     struct thread_buffers *threads;
@@ -41,7 +41,7 @@ struct comparer {
 };
 
 struct comparer *
-compare_open(const struct cmd *cmd, struct err *err)
+compare_open(const struct inspect_cmd *cmd, struct err *err)
 {
     struct comparer *c = xcalloc(1, sizeof(*c));
 
@@ -96,7 +96,7 @@ static void
 measure(struct part *p, const struct comparer *c, const double *a,
         const double *b, size_t n)
 {
-    const struct cmd *cmd = c->cmd;
+    const struct inspect_cmd *cmd = c->cmd;
 
     for (size_t i = 0; i < n; i++) {
         double d = fabs(a[i] - b[i]);

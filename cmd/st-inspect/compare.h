@@ -10,7 +10,6 @@
 
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/view.h"
-#include "core/err.h"
 
 struct tensor_distance {
     bool other_bytes;
@@ -25,7 +24,7 @@ struct tensor_distance {
 /* compare_open() takes the memory that all comparisons share: NULL with 'err'
  * set if there is none.  cmd->par must be open. */
 struct comparer;
-struct comparer *compare_open(const struct cmd *cmd, struct err *err);
+struct comparer *compare_open(const struct inspect_cmd *cmd, struct err *err);
 void compare_close(struct comparer *c); /* NULL is fine */
 int compare(struct comparer *c, struct tensor_distance *d, const struct view *a,
             const struct view *b, struct err *err);

@@ -129,7 +129,7 @@ quantile(const struct bin *bins, uint64_t n, double q)
 /* Everything over the finite values, from them and their counts. */
 static void
 summarize(struct tensor_stats *st, const struct bin *bins, size_t n_bins,
-          const struct cmd *cmd)
+          const struct inspect_cmd *cmd)
 {
     struct moments_sum sum = { 0 }, squares = { 0 };
 
@@ -245,8 +245,8 @@ bins_by_sort(struct tensor_stats *st, const struct counting *c, int thread)
 
 void
 counts_stats(struct tensor_stats *st, const struct view *v,
-             const struct cmd *cmd, struct stats_scratch *s, struct par *par,
-             int thread)
+             const struct inspect_cmd *cmd, struct stats_scratch *s,
+             struct par *par, int thread)
 {
     struct counting c = { .v = v, .s = s };
     size_t n_bins = v->n < SORT_BELOW ? bins_by_sort(st, &c, thread)

@@ -12,11 +12,10 @@
 #include "cmd/st-inspect/scratch.h"
 #include "cmd/st-inspect/stats.h"
 #include "cmd/st-inspect/view.h"
-#include "core/par.h"
 
 /* counts_stats() is stats_of() for a type that is_counted(). */
 void counts_stats(struct tensor_stats *st, const struct view *v,
-                  const struct cmd *cmd, struct stats_scratch *s,
+                  const struct inspect_cmd *cmd, struct stats_scratch *s,
                   struct par *par, int thread);
 
 /* between() is the value at the place 'at', a and b being those at the whole

@@ -1,5 +1,4 @@
 /* diff: what two models have, then how far their numbers differ. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,7 +21,7 @@ struct side {
     struct selection sel;
 };
 
-struct row {
+struct diff_row {
     const char *result;
     const char *name;
     size_t name_n;
@@ -60,7 +59,7 @@ out:
 }
 
 static int
-open_side(struct side *side, const struct cmd *cmd, struct err *err)
+open_side(struct side *side, const struct inspect_cmd *cmd, struct err *err)
 {
     if (open_npy(side, err) < 0)
         return -1;
@@ -76,7 +75,7 @@ close_side(struct side *side)
 }
 
 static void
-put_pair(struct str *to, const struct row *r)
+put_pair(struct str *to, const struct diff_row *r)
 {
     const struct view *a = r->a ? r->a : r->b, *b = r->b ? r->b : r->a;
     bool same = a->n_dims == b->n_dims &&
@@ -95,14 +94,14 @@ put_pair(struct str *to, const struct row *r)
 }
 
 static bool
-has_ulps(const struct row *r)
+has_ulps(const struct diff_row *r)
 {
     return r->d.measured && r->a->dtype == r->b->dtype &&
            dtype_table[r->a->dtype].kind == DK_FLOAT;
 }
 
 static void
-put_row(struct str *to, const struct row *r)
+put_row(struct str *to, const struct diff_row *r)
 {
     str_addf(to, "%s\t", r->result);
     put_pair(to, r);
@@ -142,7 +141,7 @@ put_json_side(struct str *to, const char *key, const struct view *v)
 }
 
 static void
-put_json(struct str *to, const struct row *r)
+put_json(struct str *to, const struct diff_row *r)
 {
     str_addf(to, "{\"result\":\"%s\",\"name\":", r->result);
     js_put_str(to, r->name, r->name_n);
@@ -160,7 +159,8 @@ put_json(struct str *to, const struct row *r)
 }
 
 static int
-put(struct cmd *cmd, struct tally *tally, const struct row *r, struct err *err)
+put(struct inspect_cmd *cmd, struct tally *tally, const struct diff_row *r,
+    struct err *err)
 {
     bool same = !strcmp(r->result, "same");
 
@@ -182,7 +182,7 @@ put(struct cmd *cmd, struct tally *tally, const struct row *r, struct err *err)
 
 /* What one word says of two tensors of one shape. */
 static const char *
-judge(const struct cmd *cmd, const struct row *r)
+judge(const struct inspect_cmd *cmd, const struct diff_row *r)
 {
     bool other_dtype = r->a->dtype != r->b->dtype;
 
@@ -199,7 +199,8 @@ judge(const struct cmd *cmd, const struct row *r)
 }
 
 static int
-diff_pair(struct cmd *cmd, struct tally *tally, struct row *r, struct err *err)
+diff_pair(struct inspect_cmd *cmd, struct tally *tally, struct diff_row *r,
+          struct err *err)
 {
     const struct view *a = r->a, *b = r->b;
 
@@ -218,7 +219,7 @@ diff_pair(struct cmd *cmd, struct tally *tally, struct row *r, struct err *err)
 /* The other model's tensor of that name, if -t means it. */
 static const struct stdir_tensor *
 partner(const struct side *side, const struct st_tensor *t,
-        const struct cmd *cmd)
+        const struct inspect_cmd *cmd)
 {
     const struct stdir_tensor *u =
         stdir_find_n(&side->sel.dir, t->name, t->name_n);
@@ -227,7 +228,7 @@ partner(const struct side *side, const struct st_tensor *t,
 }
 
 static int
-diff_models(struct cmd *cmd, struct side *a, struct side *b,
+diff_models(struct inspect_cmd *cmd, struct side *a, struct side *b,
             struct tally *tally, struct err *err)
 {
     struct progress p = {
@@ -244,7 +245,7 @@ diff_models(struct cmd *cmd, struct side *a, struct side *b,
             const struct st_tensor *t = sel->t[i]->t;
             const struct stdir_tensor *u = partner(k ? a : b, t, cmd);
             struct view v = view_of(sel->t[i]), w;
-            struct row r = { .name = t->name, .name_n = t->name_n };
+            struct diff_row r = { .name = t->name, .name_n = t->name_n };
 
             if (u && k)
                 continue; /* was compared already */
@@ -290,11 +291,11 @@ only_view(const struct side *side, struct view *v, struct err *err)
 }
 
 static int
-diff_arrays(struct cmd *cmd, struct side *a, struct side *b,
+diff_arrays(struct inspect_cmd *cmd, struct side *a, struct side *b,
             struct tally *tally, struct err *err)
 {
     struct view v, w;
-    struct row r = { .a = &v, .b = &w, .name = b->path };
+    struct diff_row r = { .a = &v, .b = &w, .name = b->path };
     const struct side *named = !a->is_npy ? a : !b->is_npy ? b : NULL;
 
     if (only_view(a, &v, err) < 0 || only_view(b, &w, err) < 0)
@@ -308,7 +309,7 @@ diff_arrays(struct cmd *cmd, struct side *a, struct side *b,
 }
 
 static void
-put_json_head(struct cmd *cmd)
+put_json_head(struct inspect_cmd *cmd)
 {
     str_adds(&cmd->text, "{\"a\":");
     put_json_str(&cmd->text, cmd->args[0]);
@@ -318,7 +319,7 @@ put_json_head(struct cmd *cmd)
 }
 
 int
-diff_main(struct cmd *cmd, struct err *err)
+diff_main(struct inspect_cmd *cmd, struct err *err)
 {
     struct side a = { .fd = -1 }, b = { .fd = -1 };
     struct tally tally = { 0 };

@@ -9,8 +9,6 @@
 #include <stdint.h>
 
 #include "cmd/st-inspect/select.h"
-#include "core/err.h"
-#include "core/format/st.h"
 
 struct fold_row {
     const struct st_tensor *t; /* one of them */

@@ -14,7 +14,7 @@
 #include "core/tty.h"
 
 struct hashes {
-    struct cmd *cmd;
+    struct inspect_cmd *cmd;
     const struct selection *sel;
     char (*hex)[HASH_MAX_HEX]; /* [sel->n], for -t */
     struct err *errs;          /* [threads] */
@@ -41,7 +41,7 @@ blob_name(const char *path, char real[PATH_MAX])
 
 /* 0, or TU_NEGATIVE and a line if the cache's name says otherwise. */
 static int
-check_blob(const struct cmd *cmd, const char *path, const char *hex)
+check_blob(const struct inspect_cmd *cmd, const char *path, const char *hex)
 {
     char real[PATH_MAX];
     const char *blob = cmd->hash == HASH_SHA256 ? blob_name(path, real) : NULL;
@@ -54,7 +54,7 @@ check_blob(const struct cmd *cmd, const char *path, const char *hex)
 
 /* JSON is one array over all operands: its last byte says what comes next. */
 static int
-put(struct cmd *cmd, const struct st *st, const struct st_tensor *t,
+put(struct inspect_cmd *cmd, const struct st *st, const struct st_tensor *t,
     const char *hex, struct err *err)
 {
     if (!cmd->json) {
@@ -105,7 +105,7 @@ by_file(struct selection *sel)
 
 /* A file, and n of its tensors. */
 static int
-hash_file(struct cmd *cmd, const struct st *st,
+hash_file(struct inspect_cmd *cmd, const struct st *st,
           const struct stdir_tensor *const *t, size_t n, struct err *err)
 {
     struct file_hash fh = { 0 };
@@ -139,7 +139,8 @@ hash_some(void *ctx, size_t begin, size_t end, int thread)
 
 /* With -t only what was asked for is read. */
 static int
-hash_selected(struct cmd *cmd, const struct selection *sel, struct err *err)
+hash_selected(struct inspect_cmd *cmd, const struct selection *sel,
+              struct err *err)
 {
     size_t n_threads = (size_t)par_threads(cmd->par);
     struct hashes h = { .cmd = cmd, .sel = sel };
@@ -165,7 +166,7 @@ out:
 }
 
 static int
-hash_operand(struct cmd *cmd, const char *path, struct err *err)
+hash_operand(struct inspect_cmd *cmd, const char *path, struct err *err)
 {
     struct progress p = { .what = "hash", .unit = "B", .quiet = cmd->quiet };
     struct selection sel;
@@ -199,7 +200,7 @@ hash_operand(struct cmd *cmd, const char *path, struct err *err)
 }
 
 int
-hash_main(struct cmd *cmd, struct err *err)
+hash_main(struct inspect_cmd *cmd, struct err *err)
 {
     int status = 0;
 

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 
 #include "cmd/st-inspect/view.h"
-#include "core/err.h"
 #include "core/format/st.h"
 #include "core/hash.h"
 #include "core/par.h"

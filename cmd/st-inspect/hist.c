@@ -1,7 +1,6 @@
 #include "cmd/st-inspect/hist.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "cmd/st-inspect/text.h"
 #include "core/svg.h"
@@ -138,8 +137,9 @@ put_plot(struct str *to, const struct tensor_stats *st, size_t n_bins)
 }
 
 int
-hist_svg(struct out *out, const struct cmd *cmd, const struct selection *sel,
-         const struct tensor_stats *stats, struct err *err)
+hist_svg(struct out *out, const struct inspect_cmd *cmd,
+         const struct selection *sel, const struct tensor_stats *stats,
+         struct err *err)
 {
     size_t n_rows = (sel->n + PLOT_COLUMNS - 1) / PLOT_COLUMNS;
     struct str to = { 0 };

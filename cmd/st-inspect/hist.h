@@ -9,17 +9,13 @@
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/select.h"
 #include "cmd/st-inspect/stats.h"
-#include "core/err.h"
-#include "core/format/st.h"
-#include "core/out.h"
-#include "core/str.h"
 
 void hist_range(
     struct tensor_stats *st); /* lo and hi from min and max, as numpy */
 size_t hist_bin(const struct tensor_stats *st, size_t n_bins, double v);
 void hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
                const struct st_tensor *t);
-int hist_svg(struct out *out, const struct cmd *cmd,
+int hist_svg(struct out *out, const struct inspect_cmd *cmd,
              const struct selection *sel, const struct tensor_stats *stats,
              struct err *err);
 

@@ -37,7 +37,7 @@ put_json(struct str *to, const struct st *st)
 }
 
 int
-meta_main(struct cmd *cmd, struct err *err)
+meta_main(struct inspect_cmd *cmd, struct err *err)
 {
     size_t n = 0;
 

@@ -12,7 +12,7 @@
 
 #define SPAN_CHUNKS 1024 /* between two merges */
 
-struct chunk {
+struct chunk_sums {
     struct moments m;
     uint64_t n_zero;
 };
@@ -20,8 +20,8 @@ struct chunk {
 struct summing {
     const struct view *v;
     struct stats_scratch *s;
-    size_t first;         /* chunk of the tensor */
-    struct chunk *chunks; /* [SPAN_CHUNKS]; NULL: fill histograms */
+    size_t first;              /* chunk of the tensor */
+    struct chunk_sums *chunks; /* [SPAN_CHUNKS]; NULL: fill histograms */
     const struct tensor_stats *st;
     size_t n_bins;
 };
@@ -50,7 +50,7 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
 /* All chunks, a span at a time; 'all' gets what they are together, if wanted.
  */
 static void
-pass(struct summing *c, struct par *par, int thread, struct chunk *all)
+pass(struct summing *c, struct par *par, int thread, struct chunk_sums *all)
 {
     size_t n_chunks = (c->v->n + CHUNK - 1) / CHUNK;
 
@@ -89,10 +89,10 @@ histogram(struct tensor_stats *st, struct summing *c, struct par *par,
 
 void
 moments_stats(struct tensor_stats *st, const struct view *v,
-              const struct cmd *cmd, struct stats_scratch *s, struct par *par,
-              int thread)
+              const struct inspect_cmd *cmd, struct stats_scratch *s,
+              struct par *par, int thread)
 {
-    struct chunk all = { .m = MOMENTS_NONE };
+    struct chunk_sums all = { .m = MOMENTS_NONE };
     struct summing c = { .v = v, .s = s, .st = st };
 
     c.n_bins = (size_t)cmd->n_bins;

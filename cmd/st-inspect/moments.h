@@ -9,11 +9,10 @@
 #include "cmd/st-inspect/scratch.h"
 #include "cmd/st-inspect/stats.h"
 #include "cmd/st-inspect/view.h"
-#include "core/par.h"
 
 /* moments_stats() is stats_of() for these types. */
 void moments_stats(struct tensor_stats *st, const struct view *v,
-                   const struct cmd *cmd, struct stats_scratch *s,
+                   const struct inspect_cmd *cmd, struct stats_scratch *s,
                    struct par *par, int thread);
 
 #endif

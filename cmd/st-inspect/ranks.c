@@ -1,6 +1,5 @@
 #include "cmd/st-inspect/ranks.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -229,8 +228,8 @@ by_sort(struct rank *ranks, size_t n_ranks, const struct ranking *r, int thread,
 
 void
 ranks_quantiles(struct tensor_stats *st, const struct view *v,
-                const struct cmd *cmd, struct stats_scratch *s, struct par *par,
-                int thread)
+                const struct inspect_cmd *cmd, struct stats_scratch *s,
+                struct par *par, int thread)
 {
     struct ranking r = { .v = v, .s = s };
     struct rank ranks[MAX_RANKS] = { { 0 } };

@@ -10,12 +10,11 @@
 #include "cmd/st-inspect/scratch.h"
 #include "cmd/st-inspect/stats.h"
 #include "cmd/st-inspect/view.h"
-#include "core/par.h"
 
 /* ranks_quantiles() is for what moments_stats() cannot know; of 32-bit types
  * with a finite element, after it. */
 void ranks_quantiles(struct tensor_stats *st, const struct view *v,
-                     const struct cmd *cmd, struct stats_scratch *s,
+                     const struct inspect_cmd *cmd, struct stats_scratch *s,
                      struct par *par, int thread);
 
 #endif

@@ -103,7 +103,7 @@ glob_matches(const char *glob, const struct st_tensor *t)
 }
 
 bool
-select_matches(const struct cmd *cmd, const struct st_tensor *t)
+select_matches(const struct inspect_cmd *cmd, const struct st_tensor *t)
 {
     if (cmd->globs.n == 0)
         return true;
@@ -114,7 +114,7 @@ select_matches(const struct cmd *cmd, const struct st_tensor *t)
 }
 
 static int
-collect(struct selection *sel, const struct cmd *cmd, struct err *err)
+collect(struct selection *sel, const struct inspect_cmd *cmd, struct err *err)
 {
     sel->t = mem_try(sel->dir.n_tensors, sizeof(*sel->t), sel->dir.path, err);
     if (!sel->t)
@@ -137,8 +137,8 @@ collect(struct selection *sel, const struct cmd *cmd, struct err *err)
 }
 
 int
-select_open(struct selection *sel, const char *path, const struct cmd *cmd,
-            struct err *err)
+select_open(struct selection *sel, const char *path,
+            const struct inspect_cmd *cmd, struct err *err)
 {
     *sel = (struct selection){ 0 };
     if (stdir_open(&sel->dir, path, err) < 0)
@@ -192,7 +192,7 @@ select_find(const struct stdir *dir, const char *name, struct err *err)
 }
 
 void
-say_totals(const struct cmd *cmd, const struct selection *sel)
+say_totals(const struct inspect_cmd *cmd, const struct selection *sel)
 {
     char size[16];
 

@@ -10,8 +10,6 @@
 #include <stdint.h>
 
 #include "cmd/st-inspect/cmd.h"
-#include "core/err.h"
-#include "core/format/st.h"
 #include "core/format/stdir.h"
 
 struct selection {
@@ -24,10 +22,10 @@ struct selection {
 
 /* select_open(): -1 with 'err' set, as stdir_open(), or EX_NOINPUT when -t
  * matches nothing.  Owner: the caller, until select_close(). */
-int select_open(struct selection *sel, const char *path, const struct cmd *cmd,
-                struct err *err);
+int select_open(struct selection *sel, const char *path,
+                const struct inspect_cmd *cmd, struct err *err);
 void select_close(struct selection *sel);
-bool select_matches(const struct cmd *cmd, const struct st_tensor *t);
+bool select_matches(const struct inspect_cmd *cmd, const struct st_tensor *t);
 
 /* dot_first() orders bytes with the dot before all others: a module's tensors
  * then follow each other, and a tensor of the module's own name. */
@@ -39,6 +37,6 @@ const struct stdir_tensor *select_find(const struct stdir *dir,
                                        const char *name, struct err *err);
 
 /* say_totals() is -v's line on stderr: "m: 311 tensors, ...". */
-void say_totals(const struct cmd *cmd, const struct selection *sel);
+void say_totals(const struct inspect_cmd *cmd, const struct selection *sel);
 
 #endif

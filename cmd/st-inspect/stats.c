@@ -23,7 +23,7 @@
 #define WINDOW_NBYTES  ((uint64_t)1 << 30)
 
 struct window {
-    const struct cmd *cmd;
+    const struct inspect_cmd *cmd;
     const struct selection *sel;
     struct stats_scratch *scratch;
     struct tensor_stats *stats; /* [sel->n] */
@@ -31,8 +31,9 @@ struct window {
 };
 
 void
-stats_of(struct tensor_stats *st, const struct view *v, const struct cmd *cmd,
-         struct stats_scratch *s, struct par *par, int thread)
+stats_of(struct tensor_stats *st, const struct view *v,
+         const struct inspect_cmd *cmd, struct stats_scratch *s,
+         struct par *par, int thread)
 {
     st->n = v->n;
     st->min = st->max = st->mean = st->std = (double)NAN;
@@ -99,8 +100,8 @@ put_count(struct str *to, bool known, uint64_t n)
 }
 
 static void
-put_row(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
-        const struct tensor_stats *st)
+put_row(struct str *to, const struct inspect_cmd *cmd,
+        const struct st_tensor *t, const struct tensor_stats *st)
 {
     str_adds(to, dtype_table[t->dtype].name);
     put_count(to, true, st->n);
@@ -146,8 +147,8 @@ put_json_hist(struct str *to, const struct tensor_stats *st, size_t n_bins)
 }
 
 static void
-put_json(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
-         const struct tensor_stats *st)
+put_json(struct str *to, const struct inspect_cmd *cmd,
+         const struct st_tensor *t, const struct tensor_stats *st)
 {
     str_adds(to, "{\"name\":");
     js_put_str(to, t->name, t->name_n);
@@ -174,7 +175,7 @@ put_json(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
 }
 
 static void
-put_head(struct str *to, const struct cmd *cmd, const char *path)
+put_head(struct str *to, const struct inspect_cmd *cmd, const char *path)
 {
     if (cmd->json) {
         str_adds(to, "{\"path\":");
@@ -196,7 +197,8 @@ put_head(struct str *to, const struct cmd *cmd, const char *path)
 }
 
 static int
-put_window(struct cmd *cmd, const struct window *w, size_t end, struct err *err)
+put_window(struct inspect_cmd *cmd, const struct window *w, size_t end,
+           struct err *err)
 {
     for (size_t i = w->first; i < end; i++) {
         const struct st_tensor *t = w->sel->t[i]->t;
@@ -216,7 +218,7 @@ put_window(struct cmd *cmd, const struct window *w, size_t end, struct err *err)
 }
 
 static int
-run(struct cmd *cmd, struct window *w, struct err *err)
+run(struct inspect_cmd *cmd, struct window *w, struct err *err)
 {
     struct progress p = { .what = "stats",
                           .unit = "B",
@@ -255,7 +257,7 @@ add_hists(struct window *w, uint64_t **all, struct err *err)
 }
 
 int
-stats_main(struct cmd *cmd, struct err *err)
+stats_main(struct inspect_cmd *cmd, struct err *err)
 {
     const char *path = one_operand(cmd, err);
     struct selection sel;

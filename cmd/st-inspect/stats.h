@@ -12,7 +12,6 @@
 #include "cmd/st-inspect/cmd.h"
 #include "cmd/st-inspect/scratch.h"
 #include "cmd/st-inspect/view.h"
-#include "core/par.h"
 
 struct tensor_stats {
     uint64_t n, n_finite, n_nan, n_inf, n_zero;
@@ -30,7 +29,7 @@ struct tensor_stats {
  * the scratch memory of the threads.
  */
 void stats_of(struct tensor_stats *st, const struct view *v,
-              const struct cmd *cmd, struct stats_scratch *s, struct par *par,
-              int thread);
+              const struct inspect_cmd *cmd, struct stats_scratch *s,
+              struct par *par, int thread);
 
 #endif

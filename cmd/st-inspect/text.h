@@ -10,15 +10,14 @@
 
 #include "cmd/st-inspect/cmd.h"
 #include "core/err.h"
-#include "core/str.h"
 
 /*
  * Verbs append to cmd->text and call text_end() after each row, which writes
  * when enough has gathered.  text_finish() aligns if that is wanted, writes and
  * commits cmd->out.  -1 with 'err' set: the output cannot be written.
  */
-int text_end(struct cmd *cmd, struct err *err);
-int text_finish(struct cmd *cmd, struct err *err);
+int text_end(struct inspect_cmd *cmd, struct err *err);
+int text_finish(struct inspect_cmd *cmd, struct err *err);
 
 /* What they append to a row: a number, "2x3", and so on. */
 void put_u64(struct str *to, uint64_t v);

@@ -55,7 +55,7 @@ problem(const struct job *job)
  * all is no answer, and its status wins over 0 but not over "no".
  */
 static int
-report(struct cmd *cmd, const struct job *job, size_t n_bad, int status,
+report(struct inspect_cmd *cmd, const struct job *job, size_t n_bad, int status,
        struct err *err)
 {
     if (job->err.status == 0) {
@@ -87,7 +87,7 @@ report(struct cmd *cmd, const struct job *job, size_t n_bad, int status,
 }
 
 int
-verify_main(struct cmd *cmd, struct err *err)
+verify_main(struct inspect_cmd *cmd, struct err *err)
 {
     size_t n = (size_t)cmd->n_args, n_bad = 0;
     struct jobs jobs;

@@ -1,11 +1,9 @@
 #include "core/format/lut.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/format/stwant.h"
 #include "core/js.h"

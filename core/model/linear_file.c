@@ -4,6 +4,29 @@
 #include "core/mem.h"
 #include "core/model/names.h"
 
+static struct linear
+layer_of(const struct stdir_tensor *t)
+{
+    return (struct linear){ .w = st_data(t->st, t->t),
+                            .dtype = t->t->dtype,
+                            .rows = (size_t)t->t->shape[0],
+                            .cols = (size_t)t->t->shape[1] };
+}
+
+int
+linear_file_bind(struct linear *l, const struct stdir_tensor *t, size_t rows,
+                 size_t cols, const char *by, struct err *err)
+{
+    const struct st_want want = { .n_dims = 2,
+                                  .shape = { rows, cols },
+                                  .by = by };
+
+    if (st_want(t->st->path, t->t, &want, err))
+        return -1;
+    *l = layer_of(t);
+    return 0;
+}
+
 size_t
 linear_file_parts(const struct stdir *dir, const char *name,
                   char *parts[LUT_MAX_PARTS])
@@ -42,10 +65,7 @@ linear_file_find(struct linear *l, const struct stdir_tensor **bias,
         return 0;
     if (check(w, 2, err) < 0 || (b && check(b, 1, err) < 0))
         return -1;
-    *l = (struct linear){ .w = st_data(w->st, w->t),
-                          .dtype = w->t->dtype,
-                          .rows = (size_t)w->t->shape[0],
-                          .cols = (size_t)w->t->shape[1] };
+    *l = layer_of(w);
     if (b && b->t->shape[0] != l->rows)
         return err_set(err, EX_DATAERR,
                        "%s: %s.bias has %zu numbers (expected %zu, the rows "

@@ -1,6 +1,6 @@
 /*
- * Linear layers of a folder by their names alone, single or fused: for what
- * needs no config.json.
+ * Linear layers of a folder: of its tensors, or by their names alone, single or
+ * fused, for what needs no config.json.
  */
 #ifndef CORE_MODEL_LINEAR_FILE_H
 #define CORE_MODEL_LINEAR_FILE_H
@@ -11,6 +11,14 @@
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
 #include "core/model/linear.h"
+
+/*
+ * linear_file_bind() makes the layer of a tensor that must be [rows, cols] of
+ * numbers; 'by' is what says so, " by config.json", or NULL.  l->bias is not
+ * set.  -1 with 'err' set (EX_DATAERR).
+ */
+int linear_file_bind(struct linear *l, const struct stdir_tensor *t,
+                     size_t rows, size_t cols, const char *by, struct err *err);
 
 /*
  * linear_file_parts() lists the layers that a name stands for in this folder:

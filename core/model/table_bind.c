@@ -37,7 +37,7 @@ table_bind_open(struct bound_table *b, const struct lut *lut,
 void
 table_bind_close(struct bound_table *b)
 {
-    table_unturn(&b->table);
+    table_untranspose(&b->table);
     free(b->bias);
     lut_table_close(&b->file);
     *b = (struct bound_table){ 0 };

@@ -115,7 +115,7 @@ open_table(struct tables *ts, const struct lut_layer *layer,
     if (o->ratio > 0)
         t->fix = (struct table_fix){ FIX_TOP, table_ratio(layer->in, o->ratio),
                                      0, NULL };
-    if (table_turn(&t->bound.table, &t->fix, err) < 0)
+    if (table_transpose(&t->bound.table, &t->fix, err) < 0)
         return -1;
     if (o->report)
         t->stats = table_stats_new(&t->bound.table, layer->elbow);

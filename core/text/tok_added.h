@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/str.h"
 #include "core/text/tok.h"
 
 struct added {

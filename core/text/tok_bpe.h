@@ -7,9 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
 #include "core/regex.h"
-#include "core/str.h"
 #include "core/text/tok.h"
 #include "core/text/tok_growth.h"
 

@@ -6,11 +6,6 @@
 
 #include <stddef.h>
 
-#include "core/err.h"
-#include "core/js.h"
-#include "core/str.h"
-#include "core/text/tok.h"
-#include "core/text/tok_regex.h"
 #include "core/text/tok_split.h"
 
 enum dec_type {

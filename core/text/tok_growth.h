@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
 #include "core/mem.h"
 
 enum {

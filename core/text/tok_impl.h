@@ -13,15 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
 #include "core/keyed.h"
-#include "core/text/tok.h"
 #include "core/text/tok_added.h"
 #include "core/text/tok_decode.h"
-#include "core/text/tok_growth.h"
 #include "core/text/tok_map.h"
 #include "core/text/tok_norm.h"
-#include "core/text/tok_split.h"
 
 /* Where a token's text lies in the map that 'added' chooses. */
 struct text_span {

@@ -8,10 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
-#include "core/js.h"
-#include "core/regex.h"
-#include "core/str.h"
 #include "core/text/tok.h"
 #include "core/text/tok_growth.h"
 #include "core/text/tok_regex.h"

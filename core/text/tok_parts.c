@@ -1,6 +1,5 @@
 #include "core/text/tok_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"

@@ -7,9 +7,7 @@
 
 #include <stdbool.h>
 
-#include "core/err.h"
 #include "core/js.h"
-#include "core/str.h"
 #include "core/text/tok.h"
 
 /* added_parse() reads "added_tokens", post_parse() "post_processor". */

@@ -7,10 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/err.h"
 #include "core/js.h"
 #include "core/regex.h"
-#include "core/str.h"
 
 struct tok_regex {
     struct regex *re; /* NULL: none, or literal text */

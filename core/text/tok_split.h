@@ -7,8 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/err.h"
-#include "core/js.h"
 #include "core/text/tok.h"
 #include "core/text/tok_regex.h"
 

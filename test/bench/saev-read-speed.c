@@ -178,9 +178,9 @@ gather(struct gather *g, const size_t *rows, char *buf)
 static void
 measure_gather(const char *dir)
 {
-    struct cmd cmd = { .tokens = SAEV_ALL,
-                       .layer = SAEV_ALL_LAYERS,
-                       .imgs = { 1, 0 } }; /* all of them */
+    struct read_cmd cmd = { .tokens = SAEV_ALL,
+                            .layer = SAEV_ALL_LAYERS,
+                            .imgs = { 1, 0 } }; /* all of them */
     int n_threads[3] = { 1, 1, par_default() };
     double best[3] = { 1e9, 1e9, 1e9 }, in_order;
     size_t *rows = xcalloc(N_RAND, sizeof(*rows));

@@ -95,7 +95,7 @@ hash(const struct st *st, bool tensors)
 static void
 stats(const struct st *st, enum dtype dtype, struct stats_scratch *s)
 {
-    static const struct cmd cmd = {
+    static const struct inspect_cmd cmd = {
         .n_quantiles = 5, .quantiles = { 0.01, 0.25, 0.5, 0.75, 0.99 }
     };
     struct err err;

@@ -20,17 +20,16 @@ static void
 try(const char *path, int64_t layers)
 {
     const char *output = fuzz_path("out.bin");
-    struct cmd cmd = { .input = path,
-                       .output = output,
-                       .from = FORM_AUTO,
-                       .dtype = -1,
-                       .factor = -1,
-                       .min_seq_len = -1,
-                       .num_heads = -1,
-                       .head_dim = -1,
-                       .quiet = true,
-                       .out_flags = OUT_FORCE,
-                       .layers = layers };
+    struct convert_cmd cmd = { .input = path,
+                               .output = output,
+                               .from = FORM_AUTO,
+                               .dtype = -1,
+                               .factor = -1,
+                               .min_seq_len = -1,
+                               .num_heads = -1,
+                               .head_dim = -1,
+                               .out_flags = OUT_FORCE,
+                               .layers = layers };
     struct err err = { 0 };
     struct kvc k;
     struct stat st;

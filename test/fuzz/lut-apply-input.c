@@ -7,7 +7,7 @@
 static void
 try(const char *path, int dtype)
 {
-    struct cmd cmd = { .input = path, .x_dtype = dtype, .batch = 4 };
+    struct apply_cmd cmd = { .input = path, .x_dtype = dtype, .batch = 4 };
     struct row_input in = { 0 };
     struct err err = { 0 };
     uint64_t rows = 0;

@@ -8,7 +8,7 @@
 #include "test/fuzz/files.h"
 
 static void
-make_plan(const struct cmd *cmd, const struct target_model *model)
+make_plan(const struct precompute_cmd *cmd, const struct target_model *model)
 {
     struct err err = { 0 };
     struct target_layer target;
@@ -31,7 +31,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bytes rest = { data, n }, layers;
-    struct cmd cmd = { .model = fuzz_path("."), .fuse_qkv = n & 1 };
+    struct precompute_cmd cmd = { .model = fuzz_path("."), .fuse_qkv = n & 1 };
     struct target_model model;
     struct err err = { 0 };
 

@@ -31,9 +31,9 @@ read_all(struct float_input *in, size_t nbytes, size_t per_img)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct cmd cmd = { .input_path =
-                           fuzz_file("x.npy", (struct bytes){ data, n }),
-                       .dtype = n & 1 ? DT_F16 : DT_F32 };
+    struct write_cmd cmd = { .input_path =
+                                 fuzz_file("x.npy", (struct bytes){ data, n }),
+                             .dtype = n & 1 ? DT_F16 : DT_F32 };
     struct float_input in;
     struct err err;
 
