@@ -308,16 +308,6 @@ diff_arrays(struct inspect_cmd *cmd, struct side *a, struct side *b,
     return diff_pair(cmd, tally, &r, err);
 }
 
-static void
-put_json_head(struct inspect_cmd *cmd)
-{
-    str_adds(&cmd->text, "{\"a\":");
-    put_json_str(&cmd->text, cmd->args[0]);
-    put_json_text(&cmd->text, "b", cmd->args[1]);
-    put_json_key(&cmd->text, "tensors");
-    str_addc(&cmd->text, '[');
-}
-
 int
 diff_main(struct inspect_cmd *cmd, struct err *err)
 {
@@ -334,8 +324,13 @@ diff_main(struct inspect_cmd *cmd, struct err *err)
         open_side(&b, cmd, err) < 0 ||
         !(tally.comparer = compare_open(cmd, err)))
         goto out;
-    if (cmd->json)
-        put_json_head(cmd);
+    if (cmd->json) {
+        str_adds(&cmd->text, "{\"a\":");
+        put_json_str(&cmd->text, cmd->args[0]);
+        put_json_text(&cmd->text, "b", cmd->args[1]);
+        put_json_key(&cmd->text, "tensors");
+        str_addc(&cmd->text, '[');
+    }
     rc = (a.is_npy || b.is_npy ? diff_arrays : diff_models)(cmd, &a, &b, &tally,
                                                             err);
     n_other = tally.n_rows - (cmd->all ? tally.n_same : 0);
