@@ -1,4 +1,5 @@
 #include "core/opt.h"
+
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,24 +16,16 @@ static const struct opt common[] = {
 };
 #define N_COMMON ((int)(sizeof(common) / sizeof(common[0])))
 
-static int
-count(const struct opt_tool *tool)
-{
-    int n = 0;
-
-    while (tool->opts[n].name || tool->opts[n].id)
-        n++;
-    return n;
-}
-
 const struct opt *
 opt_at(const struct opt_tool *tool, int i)
 {
-    int n = count(tool);
+    int n = 0;
 
-    if (i < n)
-        return &tool->opts[i];
-    return i < n + N_COMMON ? &common[i - n] : NULL;
+    while (n < i && tool->opts[n].name)
+        n++;
+    if (tool->opts[n].name)
+        return &tool->opts[n];
+    return i - n < N_COMMON ? &common[i - n] : NULL;
 }
 
 /* getopt_long's two tables from ours; the string starts with ":" so that a
@@ -44,30 +37,31 @@ build(const struct opt_tool *tool, char *letters, struct option *longs)
 
     *letters++ = ':';
     for (int i = 0; (o = opt_at(tool, i)); i++) {
-        if (o->id && o->id < OPT_LONG) {
-            *letters++ = (char)o->id;
+        if (o->letter) {
+            *letters++ = (char)o->letter;
             if (o->arg)
                 *letters++ = ':';
         }
-        if (o->name)
-            *longs++ =
-                (struct option){ o->name,
-                                 o->arg ? required_argument : no_argument, NULL,
-                                 o->id ? o->id : NO_LETTER + i };
+        *longs++ =
+            (struct option){ o->name, o->arg ? required_argument : no_argument,
+                             NULL, o->letter ? o->letter : NO_LETTER + i };
     }
     *letters = '\0';
     *longs = (struct option){ 0 };
 }
 
-static const struct opt *
-find(const struct opt_tool *tool, int id)
+/* The place of what getopt_long returned, or -1. */
+static int
+find_value(const struct opt_tool *tool, int c)
 {
     const struct opt *o;
 
-    for (int i = 0; (o = opt_at(tool, i)); i++)
-        if (o->id == id)
-            return o;
-    return NULL;
+    if (c >= NO_LETTER)
+        return c - NO_LETTER;
+    for (int i = 0; c && (o = opt_at(tool, i)); i++)
+        if (o->letter == c)
+            return i;
+    return -1;
 }
 
 /* getopt says '?' or ':' of the word before optind, if it is a long option or
@@ -79,74 +73,19 @@ bad_option(const struct opt_tool *tool, int c, char **argv, struct err *err)
     /* '?' of a letter that there is: it was the short for a long one that takes
      * no argument, and got one */
     bool is_long = c == ':' ? !strncmp(word, "--", 2)
-                            : optopt == 0 || find(tool, optopt) != NULL;
+                            : optopt == 0 || find_value(tool, optopt) >= 0;
 
-    if (!is_long && optopt < OPT_LONG) {
-        char letter[3] = { '-', (char)optopt, '\0' };
-
-        err_set(err, TU_USAGE,
-                c == ':' ? "option %s needs an argument"
-                         : "there is no option %s",
-                letter);
-    } else if (c == ':') {
-        err_set(err, TU_USAGE, "option %s needs an argument", word);
-    } else if (optopt) {
-        err_set(err, TU_USAGE, "option %s takes no argument", word);
-    } else {
-        err_set(err, TU_USAGE, "there is no option %s, or it is ambiguous",
-                word);
-    }
-    return -TU_USAGE;
-}
-
-int
-opt_next(const struct opt_tool *tool, int argc, char **argv, const char **arg,
-         int *index, struct err *err)
-{
-    char letters[2 * OPT_MAX + 2];
-    struct option longs[OPT_MAX + 1];
-    int c;
-
-    build(tool, letters, longs);
-    opterr = 0;
-    c = getopt_long(argc, argv, letters, longs, NULL);
-    *index = optind;
-    *arg = optarg;
-    return c == '?' || c == ':' ? bad_option(tool, c, argv, err) : c;
-}
-
-void
-opt_rewind(void)
-{
-    optind = 0; /* GNU and musl: a full start over */
-}
-
-int
-opt_verb(const struct opt_tool *tool, const char *word)
-{
-    for (int i = 0; tool->verbs[i].name; i++)
-        if (!strcmp(tool->verbs[i].name, word))
-            return i;
-    return -1;
-}
-
-int
-opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
-             struct err *err)
-{
-    const struct opt *o = find(tool, id);
-    size_t n = strlen(verb);
-    const char *p = o ? o->verbs : NULL;
-    char letter[2] = { 0 };
-
-    if (!p)
-        return 0;
-    for (; (p = strstr(p, verb)); p += n)
-        if (p[-1] == ' ' && (p[n] == ' ' || p[n] == '\0'))
-            return 0;
-    letter[0] = (char)id;
-    return err_set(err, TU_USAGE, "option %s%s has no meaning for %s",
-                   o->name ? "--" : "-", o->name ? o->name : letter, verb);
+    if (!is_long && optopt < NO_LETTER)
+        return err_set(err, TU_USAGE,
+                       c == ':' ? "option -%c needs an argument"
+                                : "there is no option -%c",
+                       optopt);
+    if (c == ':')
+        return err_set(err, TU_USAGE, "option %s needs an argument", word);
+    if (optopt)
+        return err_set(err, TU_USAGE, "option %s takes no argument", word);
+    return err_set(err, TU_USAGE, "there is no option %s, or it is ambiguous",
+                   word);
 }
 
 const char *
@@ -176,8 +115,8 @@ find_name(const struct opt_tool *tool, const char *name, size_t n)
 static void
 add_name(struct str *text, const struct opt *o)
 {
-    if (o->id)
-        str_addf(text, "-%c", o->id);
+    if (o->letter)
+        str_addf(text, "-%c", o->letter);
     else
         str_addf(text, "--%s", o->name);
 }
@@ -235,8 +174,8 @@ print_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
 {
     struct str left = { 0 }, help = { 0 };
 
-    if (o->id && o->id < OPT_LONG)
-        str_addf(&left, "  -%c, --%s", o->id, o->name);
+    if (o->letter)
+        str_addf(&left, "  -%c, --%s", o->letter, o->name);
     else
         str_addf(&left, "      --%s", o->name);
     if (o->arg)
@@ -281,21 +220,6 @@ opt_print_help(const struct opt_tool *tool, FILE *to)
     for (int i = 0; (o = opt_at(tool, i)); i++)
         print_option(tool, o, to);
     fprintf(to, "See %s(1) for the whole story.\n", tool->name);
-}
-
-bool
-opt_store(const struct opt_place *places, int id, const char *arg)
-{
-    for (const struct opt_place *p = places; p->id; p++) {
-        if (p->id != id)
-            continue;
-        if (p->flag)
-            *p->flag = true;
-        else
-            *p->text = arg;
-        return true;
-    }
-    return false;
 }
 
 /* ---- a whole command line ---- */
@@ -360,19 +284,21 @@ find_mode(struct opt_line *line, struct err *err)
 static int
 find_verb(struct opt_line *line, struct err *err)
 {
-    const struct opt_tool *tool = line->tool;
-    int verb = line->n_args ? opt_verb(tool, line->args[0]) : -1;
+    const struct opt_verb *verbs = line->tool->verbs;
+    const char *word = line->n_args ? line->args[0] : NULL;
 
-    if (verb >= 0) {
-        line->verb = verb;
-        line->args++;
-        line->n_args--;
-    } else if (tool->verb_needed) {
-        return line->n_args
-                   ? err_set(err, TU_USAGE, "\"%s\" is no verb", line->args[0])
-                   : err_set(err, TU_USAGE, "a verb is missing");
-    }
-    return 0;
+    for (int i = 0; word && verbs[i].name; i++)
+        if (!strcmp(verbs[i].name, word)) {
+            line->verb = i;
+            line->args++;
+            line->n_args--;
+            return 0;
+        }
+    if (!line->tool->verb_needed)
+        return 0;
+    if (!word)
+        return err_set(err, TU_USAGE, "a verb is missing");
+    return err_set(err, TU_USAGE, "\"%s\" is no verb", word);
 }
 
 /* The verb's or mode's name, of *n bytes; NULL: the tool has none. */
@@ -489,44 +415,48 @@ check_rules(const struct opt_line *line, struct err *err)
     return 0;
 }
 
-/* The place of what getopt returned; -1: -h or -V. */
+/* Takes the options of argv to their places: 0, or as opt_parse(). */
 static int
-place_of(const struct opt_tool *tool, int c)
+take_options(struct opt_line *line, int argc, char **argv, void *to,
+             struct err *err)
 {
-    if (c >= NO_LETTER)
-        return c - NO_LETTER;
-    for (int i = 0; tool->opts[i].name; i++)
-        if (tool->opts[i].id == c)
-            return i;
-    return -1;
+    const struct opt_tool *tool = line->tool;
+    char letters[2 * OPT_MAX + 2];
+    struct option longs[OPT_MAX + 1];
+
+    build(tool, letters, longs);
+    opterr = 0;
+    optind = 0; /* GNU and musl: a full start over */
+    for (;;) {
+        int c = getopt_long(argc, argv, letters, longs, NULL), i, rc;
+        struct str name = { 0 };
+
+        if (c == -1 || c == 'h' || c == 'V')
+            return c == -1 ? 0 : c;
+        if (c == '?' || c == ':')
+            return bad_option(tool, c, argv, err);
+        i = find_value(tool, c);
+        line->given[i]++;
+        add_name(&name, &tool->opts[i]);
+        rc = opt_put(&tool->opts[i], name.s, optarg, to, err);
+        str_free(&name);
+        if (rc < 0)
+            return -1;
+    }
 }
 
 int
 opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
           char **argv, void *to, struct err *err)
 {
-    struct str name = { 0 };
-    const char *arg;
-    int c, index, rc = 0;
+    int rc;
 
     *line = (struct opt_line){ .tool = tool };
-    opt_rewind();
-    while (rc == 0 &&
-           (c = opt_next(tool, argc, argv, &arg, &index, err)) >= 0) {
-        int i = place_of(tool, c);
-
-        if (i < 0)
-            break;
-        line->given[i]++;
-        str_clear(&name);
-        add_name(&name, &tool->opts[i]);
-        rc = opt_put(&tool->opts[i], name.s, arg, to, err);
-    }
-    str_free(&name);
-    if (rc < 0 || c != -1)
-        return rc < 0 || c < 0 ? -1 : c;
-    line->args = argv + index;
-    line->n_args = argc - index;
+    rc = take_options(line, argc, argv, to, err);
+    if (rc != 0)
+        return rc;
+    line->args = argv + optind;
+    line->n_args = argc - optind;
     if ((tool->modes && find_mode(line, err) < 0) ||
         (tool->verbs && find_verb(line, err) < 0) || check_verb(line, err) < 0)
         return -1;

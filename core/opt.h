@@ -16,10 +16,6 @@
 
 #define OPT_MAX 96 /* options of a tool */
 
-enum {
-    OPT_LONG = 256 /* ids from here on have no letter */
-};
-
 enum opt_kind {
     OPT_IS_NOTHING,
     OPT_IS_FLAG,
@@ -50,7 +46,7 @@ struct opt_to {
 
 /* A table ends with { 0 }.  -h and -V need no entry: every tool has them. */
 struct opt {
-    int id;            /* the letter; 0: the long name alone */
+    int letter;        /* 0: the long name alone */
     const char *name;  /* long name without dashes */
     const char *arg;   /* "FILE", "N", or the words: "f32|f16"; NULL: none */
     const char *verbs; /* "list stats!": where it applies, and with ! is needed;
@@ -177,24 +173,6 @@ int opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
 /* opt_given() is how often the option of that long name is given. */
 int opt_given(const struct opt_line *line, const char *name);
 
-/*
- * opt_next() returns the next option's id with *arg set, -1 after the last
- * one (then *index is the first operand's place in the permuted argv), or
- * TU_USAGE's negative, -2, with 'err' set.  'h' and 'V' are for the caller.
- */
-int opt_next(const struct opt_tool *tool, int argc, char **argv,
-             const char **arg, int *index, struct err *err);
-
-/* opt_rewind() starts over: for a second pass or a second argv. */
-void opt_rewind(void);
-
-/* opt_verb() is the place of a word among the tool's verbs, or -1. */
-int opt_verb(const struct opt_tool *tool, const char *word);
-
-/* opt_for_verb(): -1 with 'err' set (TU_USAGE) if 'id' has no meaning there. */
-int opt_for_verb(const struct opt_tool *tool, int id, const char *verb,
-                 struct err *err);
-
 /* opt_print_help() writes what --help says: usage, summary, tables. */
 void opt_print_help(const struct opt_tool *tool, FILE *to);
 
@@ -217,16 +195,5 @@ const char *opt_set_next(const char **set, size_t *n);
  */
 int opt_print_completion(const struct opt_tool *tool, const char *shell,
                          FILE *to);
-
-/*
- * Where an option goes that is a switch, or a string kept as it is: a table of
- * them ends with { 0 }.  opt_store(): false if it has no place for 'id'.
- */
-struct opt_place {
-    int id;
-    bool *flag;        /* set to true; or */
-    const char **text; /* to the argument, which the caller keeps */
-};
-bool opt_store(const struct opt_place *places, int id, const char *arg);
 
 #endif

@@ -104,8 +104,8 @@ static void
 bash_argument(const struct opt *o, FILE *to)
 {
     fputs("    (", to);
-    if (o->id && o->id < OPT_LONG)
-        fprintf(to, "-%c|", o->id);
+    if (o->letter)
+        fprintf(to, "-%c|", o->letter);
     fprintf(to, "--%s) ", o->name);
     if (has_words(o->arg)) {
         fputs("words='", to);
@@ -207,8 +207,9 @@ zsh_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
     struct str help = { 0 };
 
     fputs("specs+=('*'", to);
-    if (o->id && o->id < OPT_LONG)
-        fprintf(to, "{-%c%s,--%s%s}", o->id, after, o->name, o->arg ? "=" : "");
+    if (o->letter)
+        fprintf(to, "{-%c%s,--%s%s}", o->letter, after, o->name,
+                o->arg ? "=" : "");
     else
         fprintf(to, "--%s%s", o->name, o->arg ? "=" : "");
     fputs("'[", to);

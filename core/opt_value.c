@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/mem.h"
 #include "core/opt.h"
 #include "core/str.h"
@@ -57,6 +58,22 @@ opt_f64(const char *name, const char *arg, double min, double max,
                        "%s: \"%s\" is not a number from %g to %g", name, arg,
                        min, max);
     return 0;
+}
+
+int
+opt_f64_list(const char *name, const char *arg, double min, double max,
+             double *values, int most, struct err *err)
+{
+    char *list = xstrdup(arg), *next = list, *one;
+    int n = 0;
+
+    while (n >= 0 && (one = strsep(&next, ",")))
+        if (n == most)
+            n = err_set(err, TU_USAGE, "%s: more than %d of them", name, most);
+        else
+            n = opt_f64(name, one, min, max, &values[n], err) < 0 ? -1 : n + 1;
+    free(list);
+    return n;
 }
 
 /* The power of two that a suffix stands for; -1: none. */
@@ -111,35 +128,6 @@ opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts, struct err *err)
     if (opt_u64("--shard I/N: N", slash + 1, 1, 1 << 30, n_parts, err) < 0)
         return -1;
     return opt_u64("--shard I/N: I", first, 0, *n_parts - 1, part, err);
-}
-
-int
-opt_word(const char *name, const char *arg, const char *const *words,
-         struct err *err)
-{
-    struct str all = { 0 };
-
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(arg, words[i]))
-            return i;
-    for (int i = 0; words[i]; i++)
-        str_addf(&all, "%s%s", i ? ", " : "", words[i]);
-    err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
-    str_free(&all);
-    return -1;
-}
-
-int
-opt_dtype(const char *name, const char *arg, enum dtype *dtype, struct err *err)
-{
-    static const char *const words[] = { "f32", "f16", "bf16", NULL };
-    static const enum dtype dtypes[] = { DT_F32, DT_F16, DT_BF16 };
-    int i = opt_word(name, arg, words, err);
-
-    if (i < 0)
-        return -1;
-    *dtype = dtypes[i];
-    return 0;
 }
 
 /* The next of "f32|f16"; what follows a comma is for the reader alone. */

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/dtype.h"
 #include "core/err.h"
 #include "core/str.h"
 
@@ -21,21 +20,17 @@ int opt_u64(const char *name, const char *arg, uint64_t min, uint64_t max,
 int opt_f64(const char *name, const char *arg, double min, double max,
             double *value, struct err *err);
 
+/* opt_f64_list() takes at most 'most' of them with commas between; returns how
+ * many. */
+int opt_f64_list(const char *name, const char *arg, double min, double max,
+                 double *values, int most, struct err *err);
+
 /* opt_size() takes bytes, or K, M, G, T of them, powers of 1024: "64M". */
 int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
              struct err *err);
 
 /* opt_shard() takes the I/N of --shard, part I of N: 0/8 .. 7/8. */
 int opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts,
-              struct err *err);
-
-/* opt_word() is the place of 'arg' in 'words', which end with NULL, or -1 with
- * TU_USAGE and all of them in the message. */
-int opt_word(const char *name, const char *arg, const char *const *words,
-             struct err *err);
-
-/* opt_dtype() takes f32, f16 or bf16; 0, or -1 with TU_USAGE. */
-int opt_dtype(const char *name, const char *arg, enum dtype *dtype,
               struct err *err);
 
 /* opt_choice() is the place of 'arg' among words such as "f32|f16", or -1 with

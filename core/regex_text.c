@@ -58,9 +58,9 @@ is_known_group(struct shape *shape)
         return true;
     if (left > strlen(define) && !memcmp(shape->p, define, strlen(define)))
         return true;
-    while (next_is(shape, i, "imsxnJU^-")) {
+    for (; next_is(shape, i, "imsxnJU^-"); i++) {
         shape->extended = shape->extended || next_is(shape, i, "x");
-        known = known && next_is(shape, i++, "i-");
+        known = known && next_is(shape, i, "i-");
     }
     return known && next_is(shape, i, i > 2 ? ":)" : ":=!<>&");
 }

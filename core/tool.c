@@ -74,8 +74,8 @@ guard_streams(void)
             _exit(EX_IOERR);
 }
 
-void
-tool_start(const struct opt_tool *tool)
+static void
+start(const struct opt_tool *tool)
 {
     struct sigaction bus = { .sa_handler = on_bus };
 
@@ -86,12 +86,6 @@ tool_start(const struct opt_tool *tool)
     err_warn_hook(say);
     sigaction(SIGBUS, &bus, NULL);
     signal(SIGXFSZ, SIG_IGN); /* ulimit -f: write() fails, and we clean up */
-}
-
-void
-tool_quiet(void)
-{
-    err_warn_hook(NULL);
 }
 
 const char *
@@ -148,26 +142,6 @@ print_completion(const struct opt_tool *tool, int argc, char **argv)
     tool_end(0);
 }
 
-int
-tool_opt(const struct opt_tool *tool, int argc, char **argv, const char **arg,
-         int *index)
-{
-    struct err err;
-    int c;
-
-    print_completion(tool, argc, argv);
-    c = opt_next(tool, argc, argv, arg, index, &err);
-    if (c == -TU_USAGE)
-        die_err(&err);
-    if (c == 'h')
-        opt_print_help(tool, stdout);
-    else if (c == 'V')
-        printf("%s (tensorutils) %s\n", tool->name, VERSION);
-    else
-        return c;
-    tool_end(0);
-}
-
 void
 tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
            char **argv, void *to)
@@ -175,7 +149,7 @@ tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
     struct err err;
     int c;
 
-    tool_start(tool);
+    start(tool);
     print_completion(tool, argc, argv);
     c = opt_parse(line, tool, argc, argv, to, &err);
     if (c < 0)

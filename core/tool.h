@@ -27,32 +27,24 @@
     OPT_PUT(0, "deadline", "SECONDS", verbs, OPT_CALL(tool_deadline), \
             when "stop after that as SIGTERM does: status 75")
 
+/* Is there a main for each verb? */
+#define TOOL_MAINS(mains, verbs)                             \
+    _Static_assert(sizeof(mains) / sizeof((mains)[0]) + 1 == \
+                       sizeof(verbs) / sizeof((verbs)[0]),   \
+                   "a main for each verb")
+
 /* The message of the rule between two options. */
 #define TOOL_IF_MISSING "--if-missing keeps what --force replaces"
 
 /*
- * tool_start() is main's first step: warnings go to stderr as
- * "TOOL: what", closed standard streams become errors instead of accidents,
- * a SIGBUS from a mapped file that shrank becomes a line and EX_IOERR, and so
- * does a file that outgrows ulimit -f.
- */
-void tool_start(const struct opt_tool *tool);
-
-/*
- * tool_opt() is opt_next() with the common part done: --help and --version
- * are answered on stdout and exit 0, a usage error prints its line and
- * "Try 'TOOL --help'" and exits TU_USAGE.  Alone, --completions SHELL, which
- * the installation uses, prints what makes that shell complete the tool.
- */
-int tool_opt(const struct opt_tool *tool, int argc, char **argv,
-             const char **arg, int *index);
-
-/*
- * tool_parse() is tool_start() and opt_parse() with the common part done:
- * --help, --version and
- * --completions SHELL, which the installation uses, are answered on stdout and
- * exit 0, a usage error prints its line and "Try 'TOOL --help'" and exits
- * TU_USAGE, --quiet drops warnings.
+ * tool_parse() is main's first step.  Warnings go to stderr as "TOOL: what",
+ * closed standard streams become errors instead of accidents, a SIGBUS from a
+ * mapped file that shrank becomes a line and EX_IOERR, and so does a file that
+ * outgrows ulimit -f.  Then it is opt_parse() with the common part done:
+ * --help,
+ * --version and --completions SHELL, which the installation uses, are answered
+ * on stdout and exit 0, a usage error prints its line and "Try 'TOOL --help'"
+ * and exits TU_USAGE, --quiet drops warnings.
  */
 void tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
                 char **argv, void *to);
@@ -63,9 +55,6 @@ int tool_deadline(void *to, const char *arg, struct err *err);
 /* tool_check_svg() exits TU_USAGE where the picture and the answer would be in
  * one file; 'svg' may be NULL. */
 void tool_check_svg(const char *svg, const char *output);
-
-/* tool_quiet() drops warnings (-q). */
-void tool_quiet(void);
 
 /* tool_say() prints "TOOL: what" to stderr, escaped, of a printf format without
  * a newline. */

@@ -367,8 +367,8 @@ END
     run -2 st-inspect stats --quantiles 0,2 a.safetensors
     run -2 st-inspect stats --quantiles "$(seq -s, 0 0.0625 1)" a.safetensors
     [ "${lines[0]}" = 'st-inspect: --quantiles: more than 16 of them' ]
-    run -2 st-inspect stats --quantiles "0,$(printf '0.%040d' 1)" a.safetensors
-    [ "${lines[0]}" = "st-inspect: --quantiles: \"0,$(printf '0.%040d' 1)\" has a number of more than 31 characters" ]
+    run -2 st-inspect stats --quantiles 0,,1 a.safetensors
+    [ "${lines[0]}" = 'st-inspect: --quantiles: "" is not a number from 0 to 1' ]
 }
 
 @test "stats: histograms of one value, of the largest and of the smallest" {

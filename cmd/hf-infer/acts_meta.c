@@ -47,11 +47,11 @@ add_true(struct str *s, const char *key, bool value)
 static void
 add_how(struct str *s, const struct run *run)
 {
-    for (int i = 0; i < run->n_lora; i++) {
+    for (size_t i = 0; i < run->lora.n; i++) {
         str_adds(s, i ? ", " : ", \"lora\": [");
-        js_put_str(s, run->lora[i], strlen(run->lora[i]));
+        js_put_str(s, run->lora.item[i], strlen(run->lora.item[i]));
     }
-    str_adds(s, run->n_lora ? "]" : "");
+    str_adds(s, run->lora.n ? "]" : "");
     add_text(s, "lut", run->lut);
     add_text(s, "lut_layers", run->lut_layers);
     if (run->lut_ratio >= 0) {

@@ -145,7 +145,7 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
     const struct engine_options options = { chunk, run->compute,
                                             run->kv_dtype };
 
-    if (par_open(&run->par, (int)run->n_threads, err) < 0 ||
+    if (par_open(&run->par, run->n_threads, err) < 0 ||
         engine_open(&run->engine, run->model, run->par, &options, err) < 0)
         return -1;
     if (run->verbose)
@@ -188,8 +188,8 @@ open_adapters(struct run *run, struct err *err)
 {
     int rc = 0;
 
-    for (int i = 0; i < run->n_lora; i++)
-        for (const char *at = run->lora[i]; rc == 0 && at;) {
+    for (size_t i = 0; i < run->lora.n; i++)
+        for (const char *at = run->lora.item[i]; rc == 0 && at;) {
             size_t n = strcspn(at, ",");
             char *path = xstrndup(at, n);
 
@@ -197,7 +197,7 @@ open_adapters(struct run *run, struct err *err)
             free(path);
             at = at[n] ? at + n + 1 : NULL;
         }
-    if (rc == 0 && run->n_lora && run->verbose)
+    if (rc == 0 && run->lora.n && run->verbose)
         tool_say("adapters for %zu linear layers", lora_count(run->model));
     return rc;
 }
@@ -227,24 +227,6 @@ run_open_model(struct run *run, size_t max_tokens, struct err *err)
         return -1;
     run->session = session_new(run->engine, max_tokens);
     return 0;
-}
-
-int
-run_lut_report(struct run *run, struct err *err)
-{
-    struct out *out = run->lut_out;
-    struct str tsv = { 0 };
-    int rc;
-
-    if (!out)
-        return 0;
-    tables_report(run->tables, &tsv);
-    rc = out_write(out, tsv.s, tsv.n, err);
-    str_free(&tsv);
-    if (rc < 0)
-        return -1;
-    run->lut_out = NULL;
-    return out_commit(out, err);
 }
 
 int

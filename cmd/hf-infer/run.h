@@ -11,6 +11,7 @@
 #include "cmd/hf-infer/stop.h"
 #include "core/model/config.h"
 #include "core/model/engine.h"
+#include "core/opt_value.h"
 #include "core/out.h"
 #include "core/text/tok.h"
 
@@ -23,8 +24,6 @@ enum mode {
     MODE_ENCODE,
     MODE_DECODE
 };
-
-#define MAX_LORA 16 /* times that --lora is given */
 
 struct run {
     const char *dir; /* the model folder */
@@ -62,15 +61,14 @@ struct run {
     int64_t chunk; /* tokens that go through the layers together */
     enum compute compute;
     enum dtype kv_dtype;
-    const char *lora[MAX_LORA]; /* [n_lora] --lora PATH,.. */
-    int n_lora;
+    struct opt_list lora;   /* --lora PATH,.. */
     const char *kvc;        /* --kvc FILE.bin */
     int64_t kvc_after;      /* --kvc-after N; 0: half of the text */
     const char *lut;        /* --lut DIR */
     const char *lut_layers; /* --lut-layers GLOB,.. */
     const char *lut_report; /* --lut-report FILE */
     double lut_ratio;       /* --ratio; -1: not given */
-    int64_t n_threads;
+    int n_threads;
     bool json, verbose, quiet;
 
     /* open while running */
@@ -145,9 +143,6 @@ int feed(struct run *run, const int32_t *ids, size_t n, float *last,
 
 /* compress() is session_compress() where --kvc asks for it; -v says so. */
 int compress(struct run *run, struct session *session, struct err *err);
-
-/* run_lut_report() writes the file of --lut-report, if there is one. */
-int run_lut_report(struct run *run, struct err *err);
 
 /* print_text() writes a model's text: where a person reads it, made safe for a
  * terminal, but for --raw-text. */

@@ -41,7 +41,7 @@ curve_open(struct curve **curve, const struct apply_run *run, struct err *err)
     c = xcalloc(1, sizeof(*c));
     c->out = out;
     for (size_t i = 0; i < N_POINTS; i++)
-        c->stats[i] = table_stats_new(&run->layer.table, NAN);
+        c->stats[i] = table_stats_new(&run->layer.bound.table, NAN);
     *curve = c;
     return 0;
 }
@@ -55,7 +55,7 @@ ratio_of(size_t i)
 void
 curve_add(struct curve *c, struct apply_run *run, size_t n)
 {
-    const struct table *t = &run->layer.table;
+    const struct table *t = &run->layer.bound.table;
     struct table_fix fix = { .how = FIX_TOP, .by = run->layer.fix.by };
 
     for (size_t i = 0; c && i < N_POINTS; i++) {
@@ -118,7 +118,7 @@ put_axes(struct str *to, const struct curve *c)
 static void
 put_picture(struct str *to, struct curve *c, const struct apply_run *run)
 {
-    const char *name = run->layer.file.layer->name;
+    const char *name = run->layer.bound.file.layer->name;
     struct table_report r;
 
     settle_axis(c);
@@ -129,8 +129,8 @@ put_picture(struct str *to, struct curve *c, const struct apply_run *run)
     str_addf(to,
              ": FVU of the output</text>\n<text x=\"%d\" y=\"36\">%llu rows, "
              "%zu of %zu directions</text>\n",
-             LEFT, (unsigned long long)r.rows, run->layer.table.k,
-             run->layer.table.n_basis);
+             LEFT, (unsigned long long)r.rows, run->layer.bound.table.k,
+             run->layer.bound.table.n_basis);
     put_axes(to, c);
     if (r.rows) {
         svg_line_begin(to);

@@ -9,14 +9,13 @@
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
 #include "core/model/table.h"
+#include "core/model/table_bind.h"
 
 struct applied_layer {
     struct lut lut;
-    struct lut_table file;
+    struct bound_table bound;
     struct stdir model;
-    struct table table;
     struct table_fix fix;
-    float *bias;      /* [out] the layer's own, zeros if it has none */
     float *norms;     /* [in] --weighted */
     double threshold; /* of exceed and --tau; NaN: none */
 };

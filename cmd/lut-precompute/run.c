@@ -280,7 +280,8 @@ run_open(struct precompute_run *run, struct err *err)
 {
     const struct precompute_cmd *cmd = run->cmd;
 
-    if (cpu_check(err) < 0 || model_open(&run->model, cmd->model, err) < 0 ||
+    if (cpu_check(err) < 0 ||
+        target_model_open(&run->model, cmd->model, err) < 0 ||
         plan_make(&run->plan, cmd, &run->model, err) < 0 ||
         threads_open(&run->threads, cmd->n_threads, err) < 0)
         return -1;
@@ -298,6 +299,6 @@ run_all(const struct precompute_cmd *cmd, struct err *err)
     gemm_close(run.gemm);
     threads_close(&run.threads);
     plan_free(&run.plan);
-    model_close(&run.model);
+    target_model_close(&run.model);
     return rc < 0 ? -1 : run.differs ? TU_NEGATIVE : 0;
 }

@@ -34,10 +34,11 @@ struct target_model {
     char *name;     /* source_model */
 };
 
-/* model_open(): -1 with 'err' set, as stdir_open() or for its config.json.
- * Owner: the caller, until model_close(). */
-int model_open(struct target_model *m, const char *path, struct err *err);
-void model_close(struct target_model *m); /* a zeroed struct is fine */
+/* target_model_open(): -1 with 'err' set, as stdir_open() or for its
+ * config.json. Owner: the caller, until target_model_close(). */
+int target_model_open(struct target_model *m, const char *path,
+                      struct err *err);
+void target_model_close(struct target_model *m); /* a zeroed struct is fine */
 
 /* base_name() is a path's last word, for the caller to free; of "" and "." that
  * of the folder they mean.  NULL with 'err' set: nothing is there. */

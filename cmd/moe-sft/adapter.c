@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/peft.h"
 #include "cmd/moe-sft/tensor.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/st.h"
-#include "core/format/stw.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/st.h"
 #include "core/format/stwant.h"

@@ -5,12 +5,9 @@
 
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"
-#include "cmd/moe-sft/batch.h"
-#include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/tensor.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/st.h"
-#include "core/format/stw.h"
 #include "core/format/stwant.h"
 #include "core/hash.h"
 #include "core/le.h"

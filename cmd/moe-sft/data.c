@@ -4,9 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/base.h"
-#include "cmd/moe-sft/batch.h"
-#include "cmd/moe-sft/train.h"
 #include "core/format/npy.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"

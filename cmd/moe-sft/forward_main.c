@@ -8,34 +8,9 @@
 #include "cmd/moe-sft/verbs.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
-#include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/moe.h"
-#include "core/par.h"
 #include "core/tool.h"
-
-/* The batch, with the model's routing if it has none. */
-static int
-open_batch(struct sft_run *run, struct err *err)
-{
-    struct gemm *gemm;
-    struct par *par;
-    int rc = -1;
-
-    if (batch_open(&run->batch, run->cmd->input, BATCH_INPUT, run->base.hidden,
-                   err) < 0)
-        return -1;
-    if (run->batch.expert_ids)
-        return 0;
-    if (par_open(&par, (int)run->cmd->n_threads, err) < 0)
-        return -1;
-    if (gemm_open(&gemm, par, err) == 0) {
-        rc = batch_route(&run->batch, &run->base, gemm, err);
-        gemm_close(gemm);
-    }
-    par_close(par);
-    return rc;
-}
 
 static void
 say_skipped(const struct sft_run *run)
@@ -112,7 +87,7 @@ forward_main(const struct cmd *cmd, struct err *err)
         return -1;
     if (run_files(&run, cmd, err) == 0 &&
         base_mode(&run.base, cmd->mode, &mode, err) == 0 &&
-        open_batch(&run, err) == 0 &&
+        run_batch(&run, err) == 0 &&
         run_moe(&run, run.batch.top_k, run.batch.qlen, mode, err) == 0)
         rc = forward(&run, err);
     run_close(&run);

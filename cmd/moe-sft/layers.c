@@ -4,10 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/adapter.h"
-#include "cmd/moe-sft/base.h"
-#include "cmd/moe-sft/peft.h"
-#include "cmd/moe-sft/verbs.h"
 #include "core/map.h"
 #include "core/mem.h"
 

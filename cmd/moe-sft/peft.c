@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/adapter.h"
-#include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/folder.h"
 #include "cmd/moe-sft/tensor.h"
 #include "core/format/stw.h"

@@ -1,9 +1,5 @@
 #include "cmd/moe-sft/run.h"
 
-#include "cmd/moe-sft/adapter.h"
-#include "cmd/moe-sft/base.h"
-#include "cmd/moe-sft/batch.h"
-#include "cmd/moe-sft/verbs.h"
 #include "core/kernel/cpu.h"
 #include "core/tool.h"
 
@@ -16,6 +12,28 @@ run_files(struct sft_run *run, const struct cmd *cmd, struct err *err)
     if (base_open(&run->base, cmd->base, cmd->layer, err) < 0)
         return -1;
     return adapter_open(&run->adapter, cmd->lora, &run->base, err);
+}
+
+int
+run_batch(struct sft_run *run, struct err *err)
+{
+    struct gemm *gemm;
+    struct par *par;
+    int rc = -1;
+
+    if (batch_open(&run->batch, run->cmd->input, BATCH_INPUT, run->base.hidden,
+                   err) < 0)
+        return -1;
+    if (run->batch.expert_ids)
+        return 0;
+    if (par_open(&par, (int)run->cmd->n_threads, err) < 0)
+        return -1;
+    if (gemm_open(&gemm, par, err) == 0) {
+        rc = batch_route(&run->batch, &run->base, gemm, err);
+        gemm_close(gemm);
+    }
+    par_close(par);
+    return rc;
 }
 
 static void

@@ -27,7 +27,6 @@
 #include "core/model/train/adamw.h"
 #include "core/model/train/log.h"
 #include "core/model/train/loss.h"
-#include "core/model/train/schedule.h"
 #include "core/model/train/state.h"
 #include "core/out.h"
 #include "core/outdir.h"
@@ -382,8 +381,8 @@ not_finite(const struct train *t, const char *where, const char *what, double v,
 
 /* The gradients of a batch's loss, overwriting 'grad'. */
 static int
-run_batch(struct train *t, const struct batch *b, float *grad, double *loss,
-          struct err *err)
+batch_gradients(struct train *t, const struct batch *b, float *grad,
+                double *loss, struct err *err)
 {
     struct moe_batch batch = batch_of(b);
     struct moe_grads grads = { .lora_dtype = DT_F32 };
@@ -421,7 +420,7 @@ run_batches(struct train *t, struct step_record *r, struct err *err)
                      "standard input", (unsigned long long)i);
         if (rc <= 0)
             return rc;
-        rc = run_batch(t, &b, i ? t->grad : t->sum, &loss, err);
+        rc = batch_gradients(t, &b, i ? t->grad : t->sum, &loss, err);
         r->tokens += (double)b.qlen;
         batch_close(&b);
         if (rc < 0)

@@ -31,35 +31,6 @@ struct train_options {
     int n_threads;
 };
 
-extern const struct train_options train_defaults;
-
-/* Options of train alone, in main's table. */
-enum {
-    TRAIN_OPT = OPT_LONG + 64,
-    O_TARGET = TRAIN_OPT,
-    O_LR,
-    O_SCHEDULE,
-    O_TOTAL,
-    O_WARMUP,
-    O_CLIP,
-    O_WEIGHT_DECAY,
-    O_BETAS,
-    O_EPS,
-    O_ACCUMULATE,
-    O_SHUFFLE,
-    O_SAVE_EVERY,
-    O_RESUME,
-    O_LOG,
-    O_SVG,
-    O_DEADLINE,
-    TRAIN_OPT_END
-};
-
-/* train_option() takes one of them, or -n: true, and *rc 0 or -1 with 'err'
- * set; false for any other. */
-bool train_option(struct train_options *options, int id, const char *arg,
-                  int *rc, struct err *err);
-
 /*
  * train_run() is the verb.  -1 with 'err' set: SFT_NOT_FINITE (a loss or
  * gradient that is no number), EX_TEMPFAIL (stopped, the state is saved),

@@ -1,6 +1,5 @@
-/* moe-sft train: its options. */
+/* moe-sft train: what its options must be. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -9,138 +8,8 @@
 #include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/opt.h"
 #include "core/out.h"
 #include "core/sig.h"
-#include "core/str.h"
-
-const struct train_options train_defaults = {
-    .length = 512,
-    .lr = 1e-4,
-    .beta1 = 0.9,
-    .beta2 = 0.999,
-    .eps = 1e-8,
-    .weight_decay = 0.01,
-    .accumulate = 1,
-    .save_every = 100,
-};
-
-/* "0.9,0.999" */
-static int
-set_betas(struct train_options *o, const char *arg, struct err *err)
-{
-    char *text = xstrdup(arg), *comma = strchr(text, ',');
-    int rc = -1;
-
-    if (!comma) {
-        err_set(err, TU_USAGE,
-                "--betas: \"%s\" is not B1,B2, such as 0.9,0.999", arg);
-    } else {
-        *comma = '\0';
-        rc = opt_f64("--betas: the first", text, 0, 1, &o->beta1, err);
-        if (rc == 0)
-            rc =
-                opt_f64("--betas: the second", comma + 1, 0, 1, &o->beta2, err);
-        if (rc == 0 && (o->beta1 == 1 || o->beta2 == 1))
-            rc = err_set(err, TU_USAGE, "--betas: 1 is too large");
-    }
-    free(text);
-    return rc;
-}
-
-static bool
-set_number(struct train_options *o, int id, const char *arg, int *rc,
-           struct err *err)
-{
-    const struct {
-        int id;
-        const char *name;
-        double min;
-        double *to;
-    } numbers[] = {
-        { O_LR, "--lr", 0, &o->lr },
-        { O_WARMUP, "--warmup", 0, &o->warmup },
-        { O_CLIP, "--clip", 0, &o->clip },
-        { O_WEIGHT_DECAY, "--weight-decay", 0, &o->weight_decay },
-        { O_EPS, "--eps", 1e-30, &o->eps }, /* with 0: 0 / 0 */
-    };
-
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (numbers[i].id == id) {
-            *rc = opt_f64(numbers[i].name, arg, numbers[i].min, 1e15,
-                          numbers[i].to, err);
-            return true;
-        }
-    return false;
-}
-
-static bool
-set_count(struct train_options *o, int id, const char *arg, int *rc,
-          struct err *err)
-{
-    const struct {
-        int id;
-        const char *name;
-        uint64_t min;
-        uint64_t *to;
-    } counts[] = {
-        { 'n', "-n", 1, &o->steps },
-        { O_TOTAL, "--total", 1, &o->total },
-        { O_ACCUMULATE, "--accumulate", 1, &o->accumulate },
-        { O_SAVE_EVERY, "--save-every", 0, &o->save_every },
-    };
-
-    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
-        if (counts[i].id == id) {
-            *rc = opt_u64(counts[i].name, arg, counts[i].min, 1 << 30,
-                          counts[i].to, err);
-            return true;
-        }
-    return false;
-}
-
-/* Where an option that is a switch, or a string kept as it is, goes. */
-static bool
-set_plain(struct train_options *o, int id, const char *arg)
-{
-    const struct opt_place places[] = {
-        { O_TARGET, NULL, &o->target }, { O_LOG, NULL, &o->log },
-        { O_SVG, NULL, &o->svg },       { O_SHUFFLE, &o->shuffle, NULL },
-        { O_RESUME, &o->resume, NULL }, { 0 },
-    };
-
-    return opt_store(places, id, arg);
-}
-
-bool
-train_option(struct train_options *o, int id, const char *arg, int *rc,
-             struct err *err)
-{
-    double seconds;
-    int i;
-
-    *rc = 0;
-    if (set_plain(o, id, arg) || set_number(o, id, arg, rc, err) ||
-        set_count(o, id, arg, rc, err))
-        return true;
-    switch (id) {
-    case O_BETAS:
-        *rc = set_betas(o, arg, err);
-        return true;
-    case O_SCHEDULE:
-        i = opt_word("--schedule", arg, schedule_names, err);
-        *rc = i < 0 ? -1 : 0;
-        o->schedule = i < 0 ? SCHEDULE_CONSTANT : (enum schedule_kind)i;
-        return true;
-    case O_DEADLINE:
-        *rc = opt_f64("--deadline", arg, 0, 1e9, &seconds, err);
-        if (*rc == 0)
-            sig_deadline(seconds);
-        return true;
-    default:
-        return false;
-    }
-}
 
 static bool
 is_stream(const struct train_options *o)

@@ -44,7 +44,7 @@ struct cmd {
     double alpha;
     uint64_t seed;
     enum dtype grads; /* of the LoRA gradients: F32 or BF16 */
-    bool strict_ids, stacked, json, if_missing, verbose, quiet;
+    bool strict_ids, stacked, json, if_missing, verbose;
     int out_flags;
     char **args;
     int n_args;

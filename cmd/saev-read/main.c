@@ -123,9 +123,7 @@ static const struct {
     { rows_main, true },   { verify_main, false }, { info_main, false },
     { stats_main, false }, { meta_main, false },
 };
-_Static_assert(sizeof(mains) / sizeof(mains[0]) + 1 ==
-                   sizeof(verbs) / sizeof(verbs[0]),
-               "a main for each verb");
+TOOL_MAINS(mains, verbs);
 
 static const struct opt_tool tool = {
     .name = "saev-read",

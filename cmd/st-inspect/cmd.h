@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "core/hash.h"
+#include "core/opt_value.h"
 #include "core/out.h"
 #include "core/par.h"
 #include "core/str.h"
@@ -27,8 +28,7 @@ struct inspect_cmd {
     const char *verb;
     char **args; /* operands after the verb */
     int n_args;
-    const char **globs; /* -t; a tensor is meant if any of them matches */
-    size_t n_globs;
+    struct opt_list globs; /* -t; a tensor is meant if any of them matches */
     bool json, align, fold, long_rows, hist, raw, whole, all, ignore_dtype;
     bool quiet, verbose;
     int out_flags; /* OUT_FORCE or 0 */
@@ -39,7 +39,6 @@ struct inspect_cmd {
     int dtype;     /* of cat's output; -1: as in the file */
     int64_t depth; /* of the tree; 0: TREE_MAX_DEPTH */
     int64_t n_bins;
-    bool n_bins_given;
     double atol, rtol;
     double quantiles[MAX_QUANTILES];
     size_t n_quantiles;

@@ -177,7 +177,7 @@ hash_operand(struct inspect_cmd *cmd, const char *path, struct err *err)
     if (select_open(&sel, path, cmd, err) < 0)
         return -1;
     say_totals(cmd, &sel);
-    if (cmd->n_globs) {
+    if (cmd->globs.n) {
         status = hash_selected(cmd, &sel, err);
         select_close(&sel);
         return status;

@@ -105,10 +105,10 @@ glob_matches(const char *glob, const struct st_tensor *t)
 bool
 select_matches(const struct inspect_cmd *cmd, const struct st_tensor *t)
 {
-    if (cmd->n_globs == 0)
+    if (cmd->globs.n == 0)
         return true;
-    for (size_t i = 0; i < cmd->n_globs; i++)
-        if (glob_matches(cmd->globs[i], t))
+    for (size_t i = 0; i < cmd->globs.n; i++)
+        if (glob_matches(cmd->globs.item[i], t))
             return true;
     return false;
 }
@@ -129,10 +129,10 @@ collect(struct selection *sel, const struct inspect_cmd *cmd, struct err *err)
         sel->n_elements += t->t->n_elements;
         sel->nbytes += t->t->nbytes;
     }
-    if (sel->n == 0 && cmd->n_globs)
+    if (sel->n == 0 && cmd->globs.n)
         return err_set(err, EX_NOINPUT, "%s: no tensor matches \"%s\"%s",
-                       sel->dir.path, cmd->globs[0],
-                       cmd->n_globs > 1 ? " or the other globs" : "");
+                       sel->dir.path, cmd->globs.item[0],
+                       cmd->globs.n > 1 ? " or the other globs" : "");
     return sort_naturally(sel, err);
 }
 

@@ -11,18 +11,12 @@
 #include "core/model/model.h"
 #include "core/model/router.h"
 
-/* A row that an expert gets, and what its output counts. */
-struct slot {
-    uint32_t row;
-    float weight;
-};
-
 struct experts_work {
     size_t n, k;        /* experts, those of a token */
     float *probability; /* [chunk, n] */
     uint32_t *chosen;   /* [chunk, k] */
     float *weights;     /* [chunk, k] */
-    struct slot *slots; /* [chunk * k], by expert, then by row */
+    uint32_t *slots;    /* [chunk * k], by expert: slot i is row i / k's */
     size_t *first;      /* [n + 1] of the experts' slots */
     float *x, *y;       /* [chunk, hidden] an expert's input, output */
 };
@@ -30,7 +24,7 @@ struct experts_work {
 /* One expert's rows: x is gathered for it, and what it makes added to sum. */
 struct part {
     const struct experts_work *work;
-    const struct slot *slots; /* [n_rows] */
+    const uint32_t *slots; /* [n_rows] */
     size_t n_rows, hidden;
     const float *x; /* [rows, hidden] */
     float *sum;     /* [rows, hidden] */
@@ -54,31 +48,6 @@ choose_rows(void *ctx, size_t begin, size_t end, int thread)
                       w->probability + i * w->n, w->n, c->normalize);
 }
 
-/* Sorts the rows' slots by expert. */
-static void
-sort_slots(struct experts_work *w, size_t n_rows)
-{
-    size_t n = n_rows * w->k, at = 0;
-
-    memset(w->first, 0, (w->n + 1) * sizeof(*w->first));
-    for (size_t i = 0; i < n; i++)
-        w->first[w->chosen[i]]++;
-    for (size_t i = 0; i <= w->n; i++) {
-        size_t count = w->first[i];
-
-        w->first[i] = at;
-        at += count;
-    }
-    for (size_t i = 0; i < n; i++) {
-        uint32_t row = (uint32_t)(i / w->k);
-
-        w->slots[w->first[w->chosen[i]]++] =
-            (struct slot){ row, w->weights[i] };
-    }
-    memmove(w->first + 1, w->first, w->n * sizeof(*w->first));
-    w->first[0] = 0;
-}
-
 static void
 gather(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -86,7 +55,8 @@ gather(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        memcpy(p->work->x + i * p->hidden, p->x + p->slots[i].row * p->hidden,
+        memcpy(p->work->x + i * p->hidden,
+               p->x + p->slots[i] / p->work->k * p->hidden,
                p->hidden * sizeof(*p->x));
 }
 
@@ -98,8 +68,9 @@ scatter(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        vec_axpy(p->sum + p->slots[i].row * p->hidden, p->slots[i].weight,
-                 p->work->y + i * p->hidden, p->hidden);
+        vec_axpy(p->sum + p->slots[i] / p->work->k * p->hidden,
+                 p->work->weights[p->slots[i]], p->work->y + i * p->hidden,
+                 p->hidden);
 }
 
 static void
@@ -133,7 +104,7 @@ experts_apply(struct engine *e, const struct layer *l,
                  a->mlp_in, n_rows);
     par_for(e->par, n_rows, 1, choose_rows,
             &(struct choice){ w, c->norm_topk_prob });
-    sort_slots(w, n_rows);
+    router_group(w->slots, w->first, w->chosen, n_rows * w->k, w->n);
     memset(a->mlp_out, 0, n_rows * hidden * sizeof(*a->mlp_out));
     for (size_t i = 0; i < w->n; i++) {
         struct part p = { w,

@@ -7,24 +7,19 @@
 #include "core/model/model.h"
 #include "core/model/tables.h"
 
-/* The jobs of n layers for the rows from 'row' on. */
-static void
-make_jobs(struct gemm_job *jobs, const struct apply *to, size_t n, size_t row)
+struct gemm_job
+linear_job(const struct linear *l, float *y, bool add)
 {
-    for (size_t i = 0; i < n; i++) {
-        const struct linear *l = to[i].linear;
-
-        jobs[i] = (struct gemm_job){
-            .w = { .data = l->w,
-                   .dtype = l->dtype,
-                   .n = l->rows,
-                   .k = l->cols,
-                   .ld = l->cols },
-            .c = to[i].y + row * l->rows,
-            .ldc = l->rows,
-            .end = { .bias = l->bias, .accumulate = to[i].add },
-        };
-    }
+    return (struct gemm_job){
+        .w = { .data = l->w,
+               .dtype = l->dtype,
+               .n = l->rows,
+               .k = l->cols,
+               .ld = l->cols },
+        .c = y,
+        .ldc = l->rows,
+        .end = { .bias = l->bias, .accumulate = add },
+    };
 }
 
 struct rounding {
@@ -66,7 +61,9 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     struct gemm_job jobs[MAX_APPLY];
     size_t k = to[0].linear->cols;
 
-    make_jobs(jobs, to, n, row);
+    for (size_t i = 0; i < n; i++)
+        jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->rows,
+                             to[i].add);
     if (e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, jobs, n, x + row * k, k, n_rows);
     } else if (generated) {
@@ -136,9 +133,8 @@ void
 linear_exact(struct engine *e, const struct apply *to, const float *x,
              size_t n_rows)
 {
-    struct gemm_job job;
+    struct gemm_job job = linear_job(to->linear, to->y, to->add);
 
-    make_jobs(&job, to, 1, 0);
     gemm_exact(e->gemm, &job, 1, x, to->linear->cols, n_rows);
     lora_apply(e, to, x, n_rows);
 }

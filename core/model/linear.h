@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "core/dtype.h"
+#include "core/kernel/gemm.h"
 
 struct chunk;
 struct engine;
@@ -35,6 +36,10 @@ struct apply {
 };
 
 #define MAX_APPLY 3
+
+/* linear_job() is the product and the bias as gemm() takes them: y [rows,
+ * l->rows] = w x + bias, 'add'ed to what is there. */
+struct gemm_job linear_job(const struct linear *l, float *y, bool add);
 
 /*
  * linear_apply() puts a chunk's rows x through n layers.  In COMPUTE_BF16 the

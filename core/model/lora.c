@@ -16,29 +16,14 @@
 
 /* ---- running ---- */
 
-static struct gemm_job
-job_of(const struct linear *l, float *y, size_t ldy, bool accumulate)
-{
-    return (struct gemm_job){
-        .w = { .data = l->w,
-               .dtype = l->dtype,
-               .n = l->rows,
-               .k = l->cols,
-               .ld = l->cols },
-        .c = y,
-        .ldc = ldy,
-        .end = { .accumulate = accumulate },
-    };
-}
-
 void
 lora_apply(struct engine *e, const struct apply *to, const float *x,
            size_t n_rows)
 {
     for (const struct lora *l = to->linear->lora; l; l = l->next) {
         size_t rank = l->a.rows;
-        struct gemm_job a = job_of(&l->a, e->low, rank, false);
-        struct gemm_job b = job_of(&l->b, to->y, l->b.rows, true);
+        struct gemm_job a = linear_job(&l->a, e->low, false);
+        struct gemm_job b = linear_job(&l->b, to->y, true);
 
         gemm_exact(e->gemm, &a, 1, x, l->a.cols, n_rows);
         vec_scale(e->low, l->scale, n_rows * rank);

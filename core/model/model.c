@@ -7,8 +7,11 @@
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/linear_file.h"
 #include "core/model/lora.h"
 #include "core/model/names.h"
+
+#define BY " by config.json" /* what expects a shape */
 
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
 
@@ -38,25 +41,15 @@ missing(struct binder *b, const char *name, const char *why)
                    b->model->dir.path, name, why);
 }
 
-/* Of a type and shape that can be run?  cols 0: a vector of 'rows'. */
-static int
-check(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t cols)
-{
-    const struct st_want want = { .n_dims = cols ? 2 : 1,
-                                  .shape = { rows, cols },
-                                  .by = " by config.json" };
-
-    return st_want(t->st->path, t->t, &want, b->err);
-}
-
 /* A norm or a bias, widened to f32; NULL with 'err' set. */
 static const float *
 widen(struct binder *b, const struct stdir_tensor *t, size_t n)
 {
+    const struct st_want want = { .n_dims = 1, .shape = { n }, .by = BY };
     struct model *m = b->model;
     float *v;
 
-    if (check(b, t, n, 0))
+    if (st_want(t->st->path, t->t, &want, b->err))
         return NULL;
     v = mem_try(n, sizeof(*v), t->t->name, b->err);
     if (!v)
@@ -80,19 +73,6 @@ bind_norm(struct binder *b, struct norm *norm, const char *name, size_t n)
     return norm->weight ? 0 : -1;
 }
 
-static int
-bind_matrix(struct binder *b, struct linear *linear,
-            const struct stdir_tensor *t, size_t rows, size_t cols)
-{
-    if (check(b, t, rows, cols))
-        return -1;
-    linear->w = st_data(t->st, t->t);
-    linear->dtype = t->t->dtype;
-    linear->rows = rows;
-    linear->cols = cols;
-    return 0;
-}
-
 /* What one linear layer of a block is called and has. */
 struct linear_spec {
     const char *name; /* "self_attn.q_proj" */
@@ -113,7 +93,7 @@ bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
     t = find(b, name);
     if (!t)
         return missing(b, name, "");
-    if (bind_matrix(b, spec->to, t, spec->rows, spec->cols))
+    if (linear_file_bind(spec->to, t, spec->rows, spec->cols, BY, b->err))
         return -1;
     if (!spec->first)
         return 0;
@@ -305,8 +285,8 @@ bind_ends(struct binder *b)
         embed = head;
     if (!head)
         head = embed;
-    if (bind_matrix(b, &m->embed, embed, vocab, hidden) ||
-        bind_matrix(b, &m->lm_head, head, vocab, hidden))
+    if (linear_file_bind(&m->embed, embed, vocab, hidden, BY, b->err) ||
+        linear_file_bind(&m->lm_head, head, vocab, hidden, BY, b->err))
         return -1;
     if (m->config.tied && head_differs(b, embed, head))
         err_warn("%s: lm_head.weight is not the embedding, though "

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/moe_cache.h"
 #include "core/model/moe_memory.h"
@@ -67,6 +66,11 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
     *moe = NULL;
     if (moe_memory(config, n_threads, &memory, err) < 0)
         return -1;
+    if (config->n_experts > UINT32_MAX / config->top_k)
+        return err_set(err, EX_DATAERR,
+                       "n_experts x top_k is %zu x %zu, more than 2^32 "
+                       "segments",
+                       config->n_experts, config->top_k);
     m = xcalloc(1, sizeof(*m));
     m->config = *config;
     m->s = config->lora_alpha / (float)config->lora_rank;

@@ -5,7 +5,6 @@
 
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
-#include "core/model/moe_operator.h"
 #include "core/model/moe_team.h"
 #include "core/model/moe_weights.h"
 
@@ -174,6 +173,7 @@ moe_plan_shared(struct moe_plan *plan, struct moe *moe)
     const struct moe_config *c = &moe->config;
 
     moe->dx = plan_take(plan, c->max_len, c->hidden, sizeof(float));
+    moe->route.keys = plan_take(plan, c->max_len, c->top_k, sizeof(uint32_t));
     moe->route.slots = plan_take(plan, c->max_len, c->top_k, sizeof(uint32_t));
     moe->route.begin = plan_take(plan, c->n_experts, c->top_k, sizeof(size_t));
     plan_take(plan, 1, 1, sizeof(size_t)); /* the end of the last */

@@ -68,6 +68,7 @@ struct moe_saved {
 /* Where the rows are: row r is slot slots[r]; segment i of expert i / top_k
  * is rows begin[i] .. begin[i + 1]. */
 struct moe_route {
+    uint32_t *keys;  /* [max_len * top_k] segments of slots */
     uint32_t *slots; /* [max_len * top_k] */
     size_t *begin;   /* [n_experts * top_k + 1] */
     size_t n_rows, skipped;

@@ -4,7 +4,6 @@
 
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
-#include "core/model/moe_operator.h"
 #include "core/node.h"
 #include "core/par.h"
 

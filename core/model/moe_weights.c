@@ -3,10 +3,8 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/model/moe_memory.h"
-#include "core/model/moe_operator.h"
 #include "core/model/moe_team.h"
 #include "core/par.h"
 

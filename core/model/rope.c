@@ -134,7 +134,7 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
     return js_unsupported(&js, name, "default, linear, llama3, yarn", err);
 }
 
-/* Other models turn a part of each head, or turn by the kind of layer. */
+/* Other models rotate a part of each head, or rotate by the kind of layer. */
 static int
 refuse_partial(const struct js *obj, struct err *err)
 {

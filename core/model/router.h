@@ -1,4 +1,5 @@
-/* The router of a layer of experts: which of them a token gets. */
+/* The router of a layer of experts: which of them a token gets, and which rows
+ * they get. */
 #ifndef CORE_MODEL_ROUTER_H
 #define CORE_MODEL_ROUTER_H
 
@@ -17,5 +18,14 @@
  */
 void router_select(uint32_t *ids, float *weights, size_t k, float *p, size_t n,
                    bool normalize);
+
+/*
+ * router_group() orders slots 0 .. n - 1 by key: those of key i, ascending, are
+ * slots[begin[i]] .. slots[begin[i + 1] - 1].  Keys of n_keys and more are left
+ * out.  Returns how many there are in all.
+ *   slots  [n]      begin  [n_keys + 1]      keys  [n]
+ */
+size_t router_group(uint32_t *slots, size_t *begin, const uint32_t *keys,
+                    size_t n, size_t n_keys);
 
 #endif

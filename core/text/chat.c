@@ -68,15 +68,6 @@ static const struct format old_mistral = { .name = "mistral",
                                            .answer = "",
                                            .system_in_user = true };
 
-int
-chat_parse(const char *name)
-{
-    for (int i = 0; i < N_FORMATS; i++)
-        if (!strcmp(name, formats[i].name))
-            return i;
-    return -1;
-}
-
 const char *
 chat_name(int chat)
 {

@@ -9,9 +9,7 @@
 
 enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL };
 
-/* chat_parse() finds a template by name, -1 if there is none; chat_name() is
- * its name again. */
-int chat_parse(const char *name);
+/* chat_name() is the name of a template. */
 const char *chat_name(int chat);
 
 /*

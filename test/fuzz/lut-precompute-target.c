@@ -39,13 +39,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     fuzz_st("model.safetensors", next_part(&rest));
     cmd.sae = fuzz_st("sae.safetensors", (struct bytes){ data, 0 });
     layers = next_part(&rest);
-    if (model_open(&model, fuzz_dir, &err) < 0) {
+    if (target_model_open(&model, fuzz_dir, &err) < 0) {
         MUST(*err.what);
         return 0;
     }
     cmd.layers = strndup((const char *)layers.data, layers.n);
     make_plan(&cmd, &model);
     free((char *)(uintptr_t)cmd.layers);
-    model_close(&model);
+    target_model_close(&model);
     return 0;
 }

@@ -17,7 +17,7 @@ try(const char *path)
         .top_k = 1,
         .router = { .data = zeros, .dtype = DT_BF16, .n = 1, .k = 3, .ld = 3 },
     };
-    struct train_options options = train_defaults;
+    struct train_options options = { 0 };
     struct err err = { 0 };
     struct batch batch;
     struct data data;

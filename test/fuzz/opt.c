@@ -3,15 +3,40 @@
 
 #include <math.h>
 
+#include "core/dtype.h"
 #include "test/fuzz/files.h"
 
+struct all {
+    bool flag;
+    int64_t number;
+    const char *file;
+    struct opt_list list;
+    int word, dtype;
+    uint64_t part, n_parts;
+};
+
 static const struct opt opts[] = {
-    { 'a', "all", NULL, NULL, OPT_NOTHING, "" },
-    { 'n', "number", "N", NULL, OPT_NOTHING, "" },
-    { OPT_LONG, "nothing", NULL, " list ", OPT_NOTHING, "" },
+    { 'a', "all", NULL, NULL, OPT_FLAG(all, flag), "" },
+    { 'n', "number", "N", NULL, OPT_I64(all, number, 3, 9), "" },
+    { 'f', "file", "F", "list!", OPT_FILE(all, file), "" },
+    { 'l', "lists", "X", NULL, OPT_LIST(all, list, 3), "" },
+    { 0, "word", "x|yy|z,..", NULL, OPT_WORD(all, word, 1), "" },
+    { 0, "dtype", "f32|bf16", NULL, OPT_DTYPE(all, dtype), "" },
+    { 0, "shard", "I/N", "stats", OPT_SHARD(all, part, n_parts), "" },
     { 0 },
 };
-static const struct opt_tool tool = { "t", "t", "", opts, NULL };
+static const struct opt_verb verbs[] = { { "list", "", "" },
+                                         { "stats", "", "" },
+                                         { 0 } };
+static const struct opt_rule rules[] = {
+    { OPT_NOT, "all", "number lists", NULL },
+    { OPT_NEEDS, "word", "dtype all", NULL },
+    { OPT_ONCE, "file", NULL, NULL },
+    { 0 },
+};
+static const struct opt_tool tool = {
+    .name = "t", .opts = opts, .verbs = verbs, .rules = rules
+};
 
 static void
 check_numbers(const char *s)
@@ -32,14 +57,31 @@ check_numbers(const char *s)
         MUST(n >= 64);
 }
 
+/* What is taken is in range, and keeps the rules. */
+static void
+check_line(const struct opt_line *line, const struct all *all)
+{
+    MUST(line->verb == 0 || line->verb == 1);
+    MUST(opt_given(line, "all") ? all->flag && !opt_given(line, "lists")
+                                : !all->flag);
+    MUST(!opt_given(line, "number") || (all->number >= 3 && all->number <= 9));
+    MUST((line->verb == 0) == (all->file != NULL));
+    MUST(opt_given(line, "file") <= 1 && (!all->file || *all->file));
+    MUST(all->list.n == (size_t)opt_given(line, "lists") && all->list.n <= 3);
+    MUST(all->word >= 0 && all->word <= 3);
+    MUST(!opt_given(line, "dtype") || dtype_computes((enum dtype)all->dtype));
+    MUST(all->part <= all->n_parts && (line->verb == 1 || !all->n_parts));
+}
+
 /* Words end at NULs. */
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     char *text = malloc(n + 1), *argv[34] = { (char[]){ "t" } };
-    int argc = 1, index, c;
-    const char *arg;
+    struct all all = { 0 };
+    struct opt_line line;
     struct err err;
+    int argc = 1, rc;
 
     memcpy(text, data, n);
     text[n] = '\0';
@@ -47,12 +89,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         check_numbers(p);
         argv[argc++] = p;
     }
-    opt_rewind();
-    while ((c = opt_next(&tool, argc, argv, &arg, &index, &err)) >= 0) {
-        MUST(strchr("anhV", c) || c == OPT_LONG);
-        MUST((c == 'n') == (arg != NULL));
-    }
-    MUST(c == -1 || (c == -TU_USAGE && *err.what));
+    rc = opt_parse(&line, &tool, argc, argv, &all, &err);
+    MUST(rc == 0 || rc == 'h' || rc == 'V' ||
+         (rc == -1 && err.status == TU_USAGE && *err.what));
+    if (rc == 0)
+        check_line(&line, &all);
+    free(all.list.item);
     free(text);
     return 0;
 }

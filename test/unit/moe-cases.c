@@ -4,6 +4,7 @@
  */
 #include "core/kernel/cpu.h"
 #include "core/model/moe_memory.h"
+#include "core/model/moe_worker.h"
 #include "test/unit/moe-ref.h"
 
 static struct spec usual = {

@@ -4,16 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/tty.h"
 #include "test/unit/tap.h"
 
 static const struct opt opts[] = {
     { 'j', "threads", "N", NULL, OPT_NOTHING, "threads" },
-    { 'o', "output", "FILE", " cat stats ", OPT_NOTHING, "output file" },
-    { OPT_LONG, "raw", NULL, " cat ", OPT_NOTHING, "no header" },
+    { 'o', "output", "FILE", "cat stats", OPT_NOTHING, "output file" },
+    { 0, "raw", NULL, "cat", OPT_NOTHING, "no header" },
     { 'q', "quiet", NULL, NULL, OPT_NOTHING, "quiet" },
-    { OPT_LONG + 1, "dtype", "f32|bf16", NULL, OPT_NOTHING, "it's a [type]" },
-    { OPT_LONG + 2, "layer", "N|all", NULL, OPT_NOTHING, "a layer" },
+    { 0, "dtype", "f32|bf16", NULL, OPT_NOTHING, "it's a [type]" },
+    { 0, "layer", "N|all", NULL, OPT_NOTHING, "a layer" },
     { 0 },
 };
 static const struct opt_verb verbs[] = {
@@ -21,44 +22,11 @@ static const struct opt_verb verbs[] = {
     { "stats", "FILE", "count" },
     { 0 },
 };
-static const struct opt_tool tool = { "demo", "demo [-q] FILE\ndemo cat FILE",
-                                      "Shows options.", opts, verbs };
-
-/* Runs the table over a command line; 'seen' gets "j=3 raw " and so on. */
-static int
-walk(char *line, char *seen, size_t size, int *index, struct err *err)
-{
-    char *argv[16] = { NULL };
-    int argc = 0;
-    const char *arg;
-    int c;
-
-    for (char *s = strtok(line, " "); s; s = strtok(NULL, " "))
-        argv[argc++] = s;
-    seen[0] = '\0';
-    opt_rewind();
-    while ((c = opt_next(&tool, argc, argv, &arg, index, err)) >= 0) {
-        size_t n = strlen(seen);
-
-        snprintf(seen + n, size - n, "%d%s%s ", c, arg ? "=" : "",
-                 arg ? arg : "");
-    }
-    return c;
-}
-
-static void
-test_walk(const char *line, int want, const char *want_seen, const char *what)
-{
-    char copy[128], seen[128];
-    struct err err = { 0 };
-    int index = 0;
-    int got;
-
-    snprintf(copy, sizeof(copy), "%s", line);
-    got = walk(copy, seen, sizeof(seen), &index, &err);
-    tap_ok(got == want && !strcmp(seen, want_seen) && !strcmp(err.what, what),
-           "opt_next: '%s' gives '%s'%s", line, want_seen, what);
-}
+static const struct opt_tool tool = { .name = "demo",
+                                      .usage = "demo [-q] FILE\ndemo cat FILE",
+                                      .summary = "Shows options.",
+                                      .opts = opts,
+                                      .verbs = verbs };
 
 static void
 test_numbers(void)
@@ -94,6 +62,25 @@ test_numbers(void)
         err.status == TU_USAGE &&
             !strcmp(err.what, "--top: \"x\" is not a whole number from 1 to 5"),
         "opt_i64: the message names option, value and range");
+}
+
+static void
+test_number_lists(void)
+{
+    struct err err;
+    double v[3] = { 0 };
+
+    tap_ok(opt_f64_list("-t", "0.5", 0, 1, v, 3, &err) == 1 && v[0] == 0.5 &&
+               opt_f64_list("-t", "1,0,0.25", 0, 1, v, 3, &err) == 3 &&
+               v[0] == 1 && v[1] == 0 && v[2] == 0.25,
+           "opt_f64_list: numbers, and how many");
+    tap_ok(opt_f64_list("-t", "", 0, 1, v, 3, &err) < 0 &&
+               opt_f64_list("-t", "1,", 0, 1, v, 3, &err) < 0 &&
+               opt_f64_list("-t", "1,2", 0, 1, v, 3, &err) < 0,
+           "opt_f64_list: what is none, or out of range, is refused");
+    tap_ok(opt_f64_list("-t", "1,1,1,1", 0, 1, v, 3, &err) < 0 &&
+               !strcmp(err.what, "-t: more than 3 of them"),
+           "opt_f64_list: too many");
 }
 
 static void
@@ -163,75 +150,20 @@ test_shards(void)
 }
 
 static void
-test_words(void)
+test_choices(void)
 {
-    static const char *const words[] = { "cls", "image", NULL };
     struct err err = { 0 };
 
-    tap_ok(opt_word("--view", "cls", words, &err) == 0 &&
-               opt_word("--view", "image", words, &err) == 1,
-           "opt_word: a word's place");
-    tap_ok(opt_word("--view", "imag", words, &err) < 0 &&
+    tap_ok(opt_choice("--view", "cls", "cls|image", &err) == 0 &&
+               opt_choice("--view", "image", "cls|image,..", &err) == 1,
+           "opt_choice: a word's place");
+    tap_ok(opt_choice("--view", "imag", "cls|image", &err) < 0 &&
                err.status == TU_USAGE &&
                !strcmp(err.what, "--view: \"imag\" is not one of cls, image"),
-           "opt_word: another word, and those that could be");
-}
-
-static void
-test_dtypes(void)
-{
-    enum dtype a = DT_U8, b = DT_U8, c = DT_U8, d = DT_U8;
-    struct err err = { 0 };
-
-    tap_ok(!opt_dtype("--dtype", "f32", &a, &err) && a == DT_F32 &&
-               !opt_dtype("--dtype", "f16", &b, &err) && b == DT_F16 &&
-               !opt_dtype("--dtype", "bf16", &c, &err) && c == DT_BF16,
-           "opt_dtype: the three");
-    tap_ok(
-        opt_dtype("--dtype", "F32", &d, &err) < 0 && d == DT_U8 &&
-            err.status == TU_USAGE &&
-            !strcmp(err.what, "--dtype: \"F32\" is not one of f32, f16, bf16"),
-        "opt_dtype: another word");
-}
-
-static void
-test_places(void)
-{
-    bool raw = false, json = false;
-    const char *output = "-";
-    const struct opt_place places[] = {
-        { OPT_LONG, &raw, NULL },
-        { 'o', NULL, &output },
-        { 'J', &json, NULL },
-        { 0 },
-    };
-
-    tap_ok(opt_store(places, OPT_LONG, NULL) && raw && !json,
-           "a switch is stored in its place alone");
-    tap_ok(opt_store(places, 'o', "x") && !strcmp(output, "x") && !json,
-           "so is a word");
-    tap_ok(!opt_store(places, 'q', "y") && !strcmp(output, "x") && !json,
-           "what has no place is left to the caller");
-}
-
-static void
-test_verbs(void)
-{
-    struct err err;
-
-    tap_ok(opt_for_verb(&tool, 'o', "cat", &err) == 0 &&
-               opt_for_verb(&tool, 'o', "stats", &err) == 0 &&
-               opt_for_verb(&tool, 'j', "any", &err) == 0,
-           "opt_for_verb: an option is taken where it belongs");
-    tap_ok(opt_for_verb(&tool, OPT_LONG, "stats", &err) < 0 &&
-               !strcmp(err.what, "option --raw has no meaning for stats"),
-           "opt_for_verb: and refused elsewhere");
-    tap_ok(opt_for_verb(&tool, 'o', "stat", &err) < 0 &&
-               opt_for_verb(&tool, 'o', "tats", &err) < 0,
-           "opt_for_verb: a part of a verb's name is not the verb");
-    tap_ok(opt_verb(&tool, "cat") == 0 && opt_verb(&tool, "stats") == 1 &&
-               opt_verb(&tool, "stat") < 0 && opt_verb(&tool, "") < 0,
-           "opt_verb: a verb's place, and none for other words");
+           "opt_choice: another word, and those that could be");
+    tap_ok(opt_choice("--view", "", "cls|image,..", &err) < 0 &&
+               opt_choice("--view", "..", "cls|image,..", &err) < 0,
+           "opt_choice: what follows a comma is no word");
 }
 
 static void
@@ -410,6 +342,36 @@ refused(const struct opt_tool *of, const char *words, const char *what)
 }
 
 static void
+test_getopt(void)
+{
+    struct opt_line line;
+    struct err err;
+    int rc;
+
+    parse(&tool, "-qj3 a --output=x -j 4 b -- -q", &line, &rc, &err);
+    tap_ok(rc == 0 && line.n_args == 3 && !strcmp(line.args[2], "-q") &&
+               opt_given(&line, "quiet") == 1 &&
+               opt_given(&line, "threads") == 2 &&
+               opt_given(&line, "output") == 1 && !opt_given(&line, "raw"),
+           "opt_parse: letters together, =, operands between, and --");
+    parse(&tool, "--thr 4", &line, &rc, &err);
+    tap_ok(rc == 0 && opt_given(&line, "threads") == 1,
+           "opt_parse: a name may be cut short");
+    parse(&tool, "-q --version", &line, &rc, &err);
+    tap_ok(rc == 'V', "opt_parse: the common options");
+    refused(&tool, "-x", "there is no option -x");
+    refused(&tool, "--nope", "there is no option --nope, or it is ambiguous");
+    refused(&tool, "-j", "option -j needs an argument");
+    refused(&tool, "--output", "option --output needs an argument");
+    refused(&tool, "--raw -xq a", "there is no option -x");
+    refused(&tool, "--raw -qxq", "there is no option -x");
+    refused(&tool, "--raw -qj", "option -j needs an argument");
+    refused(&tool, "-q --thr=4 --ra=1", "option --ra=1 takes no argument");
+    refused(&tool, "--quiet=1", "option --quiet=1 takes no argument");
+    refused(&tool, "--raw=1", "option --raw=1 takes no argument");
+}
+
+static void
 test_values(void)
 {
     struct opt_line line;
@@ -473,6 +435,9 @@ test_line_verbs(void)
            "opt_parse: a verb without operands");
     refused(&verbs_tool, "list", "list: --raw is needed");
     refused(&verbs_tool, "tree", "tree: -o FILE is needed");
+    parse(&verbs_tool, "stat --raw", &line, &rc, &err);
+    tap_ok(rc == 0 && line.verb == 0 && line.n_args == 1,
+           "opt_parse: a part of a verb is none");
     refused(&verbs_tool, "stats --raw",
             "option --raw has no meaning for stats");
     refused(&needy_tool, "--json", "a verb is missing");
@@ -566,29 +531,14 @@ test_sizes(void)
 int
 main(void)
 {
-    test_walk("demo -j 3 a --raw b", -1, "106=3 256 ", "");
-    test_walk("demo -qj3 --output=x -- -q", -1, "113 106=3 111=x ", "");
-    test_walk("demo --thr 4", -1, "106=4 ", "");
-    test_walk("demo -x", -2, "", "there is no option -x");
-    test_walk("demo --nope", -2, "",
-              "there is no option --nope, or it is ambiguous");
-    test_walk("demo -j", -2, "", "option -j needs an argument");
-    test_walk("demo --output", -2, "", "option --output needs an argument");
-    test_walk("demo --raw -xq a", -2, "256 ", "there is no option -x");
-    test_walk("demo --raw -qxq", -2, "256 113 ", "there is no option -x");
-    test_walk("demo --raw -qj", -2, "256 113 ", "option -j needs an argument");
-    test_walk("demo -q --thr=4 --ra=1", -2, "113 106=4 ",
-              "option --ra=1 takes no argument");
-    test_walk("demo --raw=1", -2, "", "option --raw=1 takes no argument");
     test_numbers();
+    test_number_lists();
     test_size_arguments();
     test_shards();
-    test_words();
-    test_dtypes();
-    test_places();
-    test_verbs();
+    test_choices();
     test_help();
     test_completion();
+    test_getopt();
     test_values();
     test_line_verbs();
     test_modes();

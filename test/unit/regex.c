@@ -123,6 +123,7 @@ test_matches(void)
 
     finds("", "ab", 2, "0-0 1-1 2-2 ");
     finds("b+", "abbab", 5, "1-3 4-5 ");
+    finds("(?xi-s) b + (?-xi)", "aBbab", 5, "1-3 4-5 ");
     finds("^a|b$", "ac\nad\neb\nbf", 11, "0-1 3-4 7-8 ");
     finds("\\Ga", "aaba", 4, "0-1 1-2 ");
     finds("(a+)\\1", "aaaaab", 6, "0-4 ");

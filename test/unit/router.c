@@ -103,6 +103,24 @@ test_after_division(void)
            "router_select: by probabilities, not by exps, in %zu ties", n_ties);
 }
 
+/* By hand: keys 2 0 9 2 0, of which 9 is left out. */
+static void
+test_group(void)
+{
+    static const uint32_t keys[] = { 2, 0, 9, 2, 0 };
+    static const uint32_t want[] = { 1, 4, 0, 3 };
+    static const size_t begins[] = { 0, 2, 2, 4 };
+    uint32_t slots[5];
+    size_t begin[4];
+
+    tap_ok(router_group(slots, begin, keys, 5, 3) == 4 &&
+               !memcmp(slots, want, sizeof(want)) &&
+               !memcmp(begin, begins, sizeof(begins)),
+           "router_group: by key, then in their order");
+    tap_ok(router_group(slots, begin, NULL, 0, 3) == 0 && begin[3] == 0,
+           "router_group: of none");
+}
+
 int
 main(void)
 {
@@ -116,5 +134,6 @@ main(void)
     }
     test_ties();
     test_after_division();
+    test_group();
     return tap_done();
 }
