@@ -23,11 +23,3 @@ range_parse(struct index_range *range, const char *s, size_t n)
         range->last = range->first;
     return digits && range->first <= range->last ? 0 : -1;
 }
-
-int
-need_threads(struct read_cmd *cmd, struct err *err)
-{
-    int n = cmd->n_threads ? cmd->n_threads : par_default();
-
-    return cmd->par ? 0 : par_open(&cmd->par, n, err);
-}

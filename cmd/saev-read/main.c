@@ -160,6 +160,7 @@ main(int argc, char **argv)
     struct err err = { 0 };
     int status;
 
+    cmd.n_threads = par_default();
     tool_parse(&line, &tool, argc, argv, &cmd);
     if (line.n_args == 0)
         die_usage("a DUMP is missing");

@@ -122,10 +122,9 @@ measure(struct dump_stats *st, const struct read_cmd *cmd,
 {
     const struct saev *s = &t->dir.saev;
     struct stats_run r = { .st = st, .t = t };
-    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
+    int n_threads = cmd->n_threads < MAX_THREADS ? cmd->n_threads : MAX_THREADS;
     int rc = -1;
 
-    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     if (s->d > COLUMNS_MAX)
         return err_set(err, EX_DATAERR,
                        "%s: d_vit is %zu (stats takes at most %zu)", s->name,

@@ -9,12 +9,3 @@ one_operand(const struct inspect_cmd *cmd, struct err *err)
             cmd->n_args);
     return NULL;
 }
-
-int
-need_threads(struct inspect_cmd *cmd, struct err *err)
-{
-    if (cmd->par)
-        return 0;
-    return par_open(&cmd->par, cmd->n_threads ? cmd->n_threads : par_default(),
-                    err);
-}

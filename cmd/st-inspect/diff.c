@@ -320,8 +320,8 @@ diff_main(struct inspect_cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE, "diff takes A B (found %d)", cmd->n_args);
     a.path = cmd->args[0];
     b.path = cmd->args[1];
-    if (need_threads(cmd, err) < 0 || open_side(&a, cmd, err) < 0 ||
-        open_side(&b, cmd, err) < 0 ||
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0 ||
+        open_side(&a, cmd, err) < 0 || open_side(&b, cmd, err) < 0 ||
         !(tally.comparer = compare_open(cmd, err)))
         goto out;
     if (cmd->json) {
