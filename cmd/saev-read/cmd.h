@@ -18,9 +18,6 @@ struct index_range {
     size_t first, last; /* both counted */
 };
 
-/* range_parse(): "A-B" or "A" in 'n' bytes; -1 if it is not that, or B < A. */
-int range_parse(struct index_range *range, const char *s, size_t n);
-
 struct read_cmd {
     const char *verb;
     char **args; /* operands after the verb */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/target.h"
 #include "core/map.h"
 #include "core/par.h"
 #include "core/sig.h"

@@ -64,7 +64,4 @@ int cat_main(struct inspect_cmd *cmd, struct err *err);
 int meta_main(struct inspect_cmd *cmd, struct err *err);
 int check_main(struct inspect_cmd *cmd, struct err *err);
 
-/* one_operand(): the verb's only operand, or NULL with 'err' set (TU_USAGE). */
-const char *one_operand(const struct inspect_cmd *cmd, struct err *err);
-
 #endif
