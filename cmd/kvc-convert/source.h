@@ -32,6 +32,8 @@ struct source_tensor {
     const struct stdir_tensor *st;
 };
 
+/* source_open(): -1 with 'err' set: it cannot be opened, or is neither.  Owner:
+ * the caller, until source_close(). */
 int source_open(struct weight_source *src, const struct convert_cmd *cmd,
                 struct err *err);
 /* source_settle() finds where in the file names with such prefixes are, and
@@ -55,7 +57,8 @@ bool source_find(const struct weight_source *src, const char *name,
 /* source_want(): it will be read; all of them are named so first. */
 void source_want(const struct weight_source *src,
                  const struct source_tensor *t);
-/* n elements from 'first' on, in the file's dtype, little-endian */
+/* source_read() is n elements from 'first' on, in the file's dtype,
+ * little-endian; -1 with 'err' set, as pth_read(). */
 int source_read(const struct weight_source *src, const struct source_tensor *t,
                 size_t first, size_t n, void *to, struct err *err);
 

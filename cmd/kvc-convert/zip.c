@@ -300,21 +300,6 @@ find_root(struct zip *z)
     z->root_n = slash ? (size_t)(slash - first->name) : 0;
 }
 
-/* The sorted names that begin with ROOT/ follow each other. */
-static void
-find_below(struct zip *z)
-{
-    for (size_t i = 0; i < z->n_members && z->root_n > 0; i++) {
-        const struct zip_member *m = z->members + i;
-
-        if (m->name_n <= z->root_n ||
-            memcmp(m->name, z->root, z->root_n + 1) != 0)
-            continue;
-        if (z->n_below++ == 0)
-            z->first = i;
-    }
-}
-
 int
 zip_open(struct zip *z, const void *data, size_t size, const char *path,
          struct err *err)
@@ -333,7 +318,16 @@ zip_open(struct zip *z, const void *data, size_t size, const char *path,
     find_root(z);
     if (check_ranges(z, d.offset, err) < 0 || check_names(z, err) < 0)
         return -1;
-    find_below(z);
+    /* The sorted names that begin with ROOT/ follow each other. */
+    for (size_t i = 0; i < z->n_members && z->root_n > 0; i++) {
+        const struct zip_member *m = z->members + i;
+
+        if (m->name_n <= z->root_n ||
+            memcmp(m->name, z->root, z->root_n + 1) != 0)
+            continue;
+        if (z->n_below++ == 0)
+            z->first = i;
+    }
     return 0;
 }
 

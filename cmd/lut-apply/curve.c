@@ -116,22 +116,6 @@ put_axes(struct str *to, const struct curve *c)
 }
 
 static void
-put_points(struct str *to, const struct curve *c)
-{
-    svg_line_begin(to);
-    for (size_t i = 0; i < N_POINTS; i++)
-        svg_line_to(to, LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]));
-    svg_line_end(to);
-    for (size_t i = 0; i < N_POINTS; i += N_POINTS / 4)
-        str_addf(to,
-                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
-                 "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
-                 LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]),
-                 LEFT + INNER_W * ratio_of(i) + 5, y_of(c, c->fvu[i]) - 6,
-                 c->fvu[i]);
-}
-
-static void
 put_picture(struct str *to, struct curve *c, const struct apply_run *run)
 {
     const char *name = run->layer.bound.file.layer->name;
@@ -148,8 +132,19 @@ put_picture(struct str *to, struct curve *c, const struct apply_run *run)
              LEFT, (unsigned long long)r.rows, run->layer.bound.table.k,
              run->layer.bound.table.n_basis);
     put_axes(to, c);
-    if (r.rows)
-        put_points(to, c);
+    if (r.rows) {
+        svg_line_begin(to);
+        for (size_t i = 0; i < N_POINTS; i++)
+            svg_line_to(to, LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]));
+        svg_line_end(to);
+        for (size_t i = 0; i < N_POINTS; i += N_POINTS / 4)
+            str_addf(to,
+                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
+                     "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
+                     LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]),
+                     LEFT + INNER_W * ratio_of(i) + 5, y_of(c, c->fvu[i]) - 6,
+                     c->fvu[i]);
+    }
     svg_end(to);
 }
 

@@ -25,11 +25,15 @@ struct layer_job {
     struct digests digests;
 };
 
-int job_open(struct layer_job *job, struct err *err); /* from the first four */
+/* job_open() fills the rest from the first four; -1 with 'err' set (EX_DATAERR:
+ * SAE and layer do not fit).  Owner: the caller, until job_close(). */
+int job_open(struct layer_job *job, struct err *err);
 void job_close(struct layer_job *job);
+
+/* job_nbytes() is how many bytes all tensors of its file have. */
 uint64_t job_nbytes(const struct layer_job *job);
 
-/* job_stopped() fills 'err': sig_stop() has said so. */
+/* job_stopped() is -1 with 'err' set (EX_TEMPFAIL): sig_stop() has said so. */
 int job_stopped(struct err *err);
 
 /* Threads of a run. */
@@ -42,6 +46,9 @@ struct threads {
  * 0 if there is none; another one is -1 (EX_CANTCREAT) without --force. */
 int job_is_there(struct layer_job *job, const struct threads *threads,
                  struct err *err);
+
+/* job_write() makes the file, which appears whole or not at all; -1 with 'err'
+ * set.  'done' counts operations, as tiles_write(). */
 int job_write(struct layer_job *job, const struct threads *threads,
               struct tiles *tiles, struct progress *progress, uint64_t *done,
               struct err *err);

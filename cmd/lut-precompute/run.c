@@ -66,16 +66,6 @@ gflop(const struct layer_job *job)
     return 1e-9 * (double)operations(job);
 }
 
-static void
-say(const struct layer_job *job, const char *what)
-{
-    char size[16];
-
-    tool_say("%s: %zu -> %zu, N %zu, k %zu, %s, %s", job->target->name,
-             job->target->in, job->target->out, job->sae->n, job->k,
-             size_iec(size, job_nbytes(job)), what);
-}
-
 /* 1 where another run with --resume has made the same file meanwhile. */
 static int
 make_file(struct precompute_run *run, struct layer_job *job, struct err *err)
@@ -115,8 +105,13 @@ make(struct precompute_run *run, struct layer_job *job, struct err *err)
         out_sweep(job->path.s);
     run->n_made += !there;
     run->n_kept += (size_t)there;
-    if (run->cmd->verbose)
-        say(job, there ? "kept" : "made");
+    if (run->cmd->verbose) {
+        char size[16];
+
+        tool_say("%s: %zu -> %zu, N %zu, k %zu, %s, %s", job->target->name,
+                 job->target->in, job->target->out, job->sae->n, job->k,
+                 size_iec(size, job_nbytes(job)), there ? "kept" : "made");
+    }
     if (run->cmd->verify)
         rc = job_verify(job, run->threads.par, &run->header, err);
     run->differs |= rc > 0;

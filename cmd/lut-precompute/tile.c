@@ -104,16 +104,6 @@ all_finite(const char *v, enum dtype dtype, size_t n)
     return !(bad & carries);
 }
 
-/* Whatever order threads find them in, the first one stays. */
-static void
-note_bad(struct tiles *t, size_t row)
-{
-    size_t first = atomic_load(&t->bad);
-
-    while (row < first && !atomic_compare_exchange_weak(&t->bad, &first, row))
-        ;
-}
-
 /* n numbers of a row of the tile, from its column 'col' on, to the buffer. */
 static void
 round_some(struct tiles *t, const float *from, size_t row, size_t col,
@@ -122,8 +112,14 @@ round_some(struct tiles *t, const float *from, size_t row, size_t col,
     char *to = (char *)t->rounded[t->turn] + (row * cols + col) * item(t);
 
     cvt_from_f32(to, t->dtype, from, n);
-    if (!all_finite(to, t->dtype, n))
-        note_bad(t, row);
+    if (!all_finite(to, t->dtype, n)) {
+        /* Whatever order threads find them in, the first one stays. */
+        size_t first = atomic_load(&t->bad);
+
+        while (row < first &&
+               !atomic_compare_exchange_weak(&t->bad, &first, row))
+            ;
+    }
 }
 
 static bool
@@ -303,32 +299,24 @@ bad_product(struct tiles *t, size_t first, size_t bad, struct err *err)
 }
 
 static int
-write_products(struct tiles *t, int tensor, size_t first, size_t n,
-               struct err *err)
-{
-    size_t bad;
-
-    atomic_store(&t->bad, SIZE_MAX);
-    split(t, n);
-    multiply(t, t->jobs, 0, n);
-    bad = atomic_load(&t->bad);
-    if (bad != SIZE_MAX)
-        return bad_product(t, first, bad, err);
-    return put_rows(t, tensor, first, n, t->target->out, err);
-}
-
-static int
 write_tile(struct tiles *t, const struct table_handles *h, size_t first,
            size_t n, struct err *err)
 {
     const struct sae *sae = t->sae;
+    size_t bad;
 
     if (write_rows(t, h->encoder_weight, "encoder_weight", &sae->encoder_weight,
                    first, n, t->fold, err) < 0 ||
         write_rows(t, h->decoder_weight, "decoder_weight", &sae->decoder_weight,
                    first, n, false, err) < 0)
         return -1;
-    return write_products(t, h->products, first, n, err);
+    atomic_store(&t->bad, SIZE_MAX);
+    split(t, n);
+    multiply(t, t->jobs, 0, n);
+    bad = atomic_load(&t->bad);
+    if (bad != SIZE_MAX)
+        return bad_product(t, first, bad, err);
+    return put_rows(t, h->products, first, n, t->target->out, err);
 }
 
 static int

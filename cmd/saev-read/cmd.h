@@ -18,9 +18,6 @@ struct index_range {
     size_t first, last; /* both counted */
 };
 
-/* range_parse(): "A-B" or "A" in 'n' bytes; -1 if it is not that, or B < A. */
-int range_parse(struct index_range *range, const char *s, size_t n);
-
 struct read_cmd {
     const char *verb;
     char **args; /* operands after the verb */
@@ -44,13 +41,13 @@ struct read_cmd {
     size_t mem;              /* bytes that a shuffle may take */
     const char *tmpdir;      /* NULL: $TMPDIR, or /tmp */
     bool quiet, verbose;
-    int n_threads;   /* -j; 0: CPUs of this process */
+    int n_threads;   /* -j */
     const char *svg; /* --svg FILE */
     const char *out_path;
     int out_flags; /* OUT_FORCE or 0 */
 
     struct out *out;
-    struct par *par; /* NULL: one thread; main closes it */
+    struct par *par; /* opened by verbs that use threads; main closes it */
 };
 
 /*
@@ -62,9 +59,5 @@ int verify_main(struct read_cmd *cmd, struct err *err);
 int info_main(struct read_cmd *cmd, struct err *err);
 int stats_main(struct read_cmd *cmd, struct err *err);
 int meta_main(struct read_cmd *cmd, struct err *err);
-
-/* need_threads() fills cmd->par, once: -j, or this process's CPUs.  -1 with
- * 'err' set when they cannot be had.  Owner: main, which closes it. */
-int need_threads(struct read_cmd *cmd, struct err *err);
 
 #endif

@@ -258,17 +258,6 @@ report(struct dump_check *c, const struct scan *s)
                       s->expected);
 }
 
-/* A file that changed under us is a problem; one that cannot be read leaves
- * the question open, and the first of them says why. */
-static void
-report_error(struct dump_check *c, const struct scan *s, struct err *first)
-{
-    if (s->status == EX_DATAERR)
-        problem(c, "%s", short_of(c, s->status_of));
-    else if (s->status != EX_TEMPFAIL && !first->status)
-        err_set(first, s->status, "%s", s->status_of);
-}
-
 /* A stop wins: what was not read is still to be judged.  What could not be
  * read is told, too. */
 static int
@@ -288,7 +277,12 @@ scan_window(struct deep *d, size_t first, size_t n, struct err *err)
             d->c->n_read++;
             d->c->nbytes_read += s->file->nbytes;
         } else {
-            report_error(d->c, s, &unread);
+            /* A file that changed under us is a problem; one that cannot be
+             * read leaves the question open, and the first of them says why. */
+            if (s->status == EX_DATAERR)
+                problem(d->c, "%s", short_of(d->c, s->status_of));
+            else if (s->status != EX_TEMPFAIL && !unread.status)
+                err_set(&unread, s->status, "%s", s->status_of);
             stopped |= s->status == EX_TEMPFAIL;
         }
         free(s->status_of);

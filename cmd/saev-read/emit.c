@@ -183,8 +183,7 @@ emit_say(struct emit *emit, const struct read_cmd *cmd)
     s = clock_s() - emit->progress.started;
     tool_say("%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s, threads: %d",
              emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9),
-             tool_host(), isa_name(cpu_isa()),
-             cmd->n_threads ? cmd->n_threads : par_default());
+             tool_host(), isa_name(cpu_isa()), cmd->n_threads);
 }
 
 void

@@ -30,7 +30,8 @@ void gather_close(struct gather *g); /* a zeroed struct is fine */
 
 /* gather_rows(): row rows[i] < n_rows to to[i * row_nbytes]; in any order,
  * duplicates are fine.  Best with many at once, as they are sorted for the
- * disk.  gather_range(): rows first .. first + n - 1, read in their order. */
+ * disk.  gather_range(): rows first .. first + n - 1, read in their order.  -1
+ * with 'err' set, as shards_read(). */
 int gather_rows(struct gather *g, const size_t *rows, size_t n, void *to,
                 struct err *err);
 int gather_range(struct gather *g, size_t first, size_t n, void *to,

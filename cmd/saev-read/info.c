@@ -167,22 +167,6 @@ put_geometry(struct facts *f)
     put_rows(f);
 }
 
-static void
-put_problems(struct facts *f, const struct lines *problems)
-{
-    if (f->json)
-        begin(f, "problems");
-    str_adds(f->to, f->json ? "[" : "");
-    for (size_t i = 0; i < problems->n; i++)
-        if (f->json) {
-            str_adds(f->to, i ? "," : "");
-            js_put_str(f->to, problems->s[i], strlen(problems->s[i]));
-        } else {
-            put_text(f, "problem", problems->s[i]);
-        }
-    str_adds(f->to, f->json ? "]}" : "");
-}
-
 static int
 put_facts(struct facts *f, const struct lines *problems, struct err *err)
 {
@@ -208,7 +192,17 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     put_text(f, "form", form_of(dir, problems->n == 0));
     if (pyjson_members(s->text, s->text_nbytes, s->name, put_data, f, err) < 0)
         return -1;
-    put_problems(f, problems);
+    if (f->json)
+        begin(f, "problems");
+    str_adds(f->to, f->json ? "[" : "");
+    for (size_t i = 0; i < problems->n; i++)
+        if (f->json) {
+            str_adds(f->to, i ? "," : "");
+            js_put_str(f->to, problems->s[i], strlen(problems->s[i]));
+        } else {
+            put_text(f, "problem", problems->s[i]);
+        }
+    str_adds(f->to, f->json ? "]}" : "");
     return 0;
 }
 

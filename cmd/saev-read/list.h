@@ -29,7 +29,9 @@ struct row_list {
     struct str kept;
 };
 
-/* list_open() has looked at every one.  list_next(): 1, 0 at the end, -1. */
+/* list_open() has looked at every one.  list_next() is the next range: 1, or 0
+ * at the end.  -1 with 'err' set: a word, a line or a file is none of rows.
+ * Owner: the caller, until list_close(); 't' stays open meanwhile. */
 int list_open(struct row_list *l, const struct dump_target *t, char **words,
               int n_words, const char *path, struct err *err);
 int list_next(struct row_list *l, struct index_range *r, struct err *err);

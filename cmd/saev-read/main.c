@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/target.h"
 #include "core/map.h"
 #include "core/par.h"
 #include "core/sig.h"
@@ -160,6 +161,7 @@ main(int argc, char **argv)
     struct err err = { 0 };
     int status;
 
+    cmd.n_threads = par_default();
     tool_parse(&line, &tool, argc, argv, &cmd);
     if (line.n_args == 0)
         die_usage("a DUMP is missing");

@@ -47,7 +47,6 @@ pump_open(struct pump *p, const struct read_cmd *cmd,
           const struct dump_target *t, size_t n_rows, struct err *err)
 {
     size_t d = t->dir.saev.d;
-    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
 
     *p = (struct pump){ .cmd = cmd,
                         .t = t,
@@ -56,7 +55,8 @@ pump_open(struct pump *p, const struct read_cmd *cmd,
     if (p->room > n_rows) /* none: what the metadata call a row is nowhere */
         p->room = n_rows;
     p->buf = mem_big(p->room, p->row_nbytes, "a batch of rows", err);
-    if (!p->buf || gather_open(&p->gather, t, n_threads, cmd->direct, err) < 0)
+    if (!p->buf ||
+        gather_open(&p->gather, t, cmd->n_threads, cmd->direct, err) < 0)
         return -1;
     p->rows = xcalloc(p->room, sizeof(*p->rows));
     p->least =

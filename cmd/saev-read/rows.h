@@ -13,6 +13,7 @@
  * rows_put() answers a command line with n_rows rows of 't', whose numbers
  * 'next' gives, up to 'max' at a time, in the order of the answer; *n = 0 is
  * their end.  With --index it prints where they lie.
+ * -1 with 'err' set, by 'next' as well.
  */
 typedef int rows_next(void *ctx, size_t *rows, size_t max, size_t *n,
                       struct err *err);

@@ -129,7 +129,7 @@ sample_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
     if (cmd->sample > t->n_rows)
         return err_set(err, EX_DATAERR, "%s: --sample %llu, but %zu rows",
                        t->dir.path, (unsigned long long)cmd->sample, t->n_rows);
-    if (need_threads(cmd, err) == 0 &&
+    if (par_open(&cmd->par, cmd->n_threads, err) == 0 &&
         find(&s, cmd->sample, cmd->par, err) == 0 &&
         keep(&s, cmd->sample, cmd->shuffle, cmd->par, err) == 0)
         rc = rows_put(cmd, t, s.n, next, &s, err);

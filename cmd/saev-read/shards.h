@@ -45,11 +45,13 @@ int shards_open(struct shards *s, const struct saevdir *dir, int n_threads,
 void shards_close(struct shards *s); /* a zeroed struct is fine */
 
 /* shards_read(): the pieces are in the order of (shard, offset), and none
- * reaches beyond the next one's end. */
+ * reaches beyond the next one's end.  -1 with 'err' set (EX_IOERR, EX_DATAERR:
+ * a file that ends before). */
 int shards_read(struct shards *s, const struct piece *p, size_t n,
                 struct err *err);
 
-/* shards_fd(): the file of a shard, open until another takes its place. */
+/* shards_fd(): the file of a shard, open until another takes its place; -1 with
+ * 'err' set. */
 int shards_fd(struct shards *s, size_t shard, struct err *err);
 
 #endif

@@ -250,7 +250,6 @@ shuffle_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
                          .perm = &cmd->perm,
                          .n = t->n_rows,
                          .skip = cmd->skip };
-    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
     int rc = -1;
 
     if (s.skip > s.n)
@@ -258,7 +257,7 @@ shuffle_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
                        t->dir.path, s.skip, s.n);
     if (!cmd->index)
         s.row_nbytes = t->dir.saev.row_nbytes;
-    if (gather_open(&s.gather, t, n_threads, cmd->direct, err) == 0) {
+    if (gather_open(&s.gather, t, cmd->n_threads, cmd->direct, err) == 0) {
         s.par = s.gather.shards.par;
         rc = shuffle_rows(&s, err);
     }

@@ -122,10 +122,9 @@ measure(struct dump_stats *st, const struct read_cmd *cmd,
 {
     const struct saev *s = &t->dir.saev;
     struct stats_run r = { .st = st, .t = t };
-    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
+    int n_threads = cmd->n_threads < MAX_THREADS ? cmd->n_threads : MAX_THREADS;
     int rc = -1;
 
-    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     if (s->d > COLUMNS_MAX)
         return err_set(err, EX_DATAERR,
                        "%s: d_vit is %zu (stats takes at most %zu)", s->name,
@@ -249,31 +248,6 @@ put_stats(const struct read_cmd *cmd, const struct dump_stats *st,
     return rc;
 }
 
-/* The line of -v. */
-static void
-say(const struct dump_stats *st, double seconds)
-{
-    double nbytes = (double)st->n_rows * (double)st->columns.d * 4;
-
-    tool_say("%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
-             "scalar %.6g, two passes in %.3f s, %.2f GB/s each",
-             st->path, st->n_rows, st->columns.d, st->n_rows - st->n_finite,
-             st->mean_norm, st->scalar, seconds,
-             seconds > 0 ? 2 * nbytes / seconds / 1e9 : 0);
-}
-
-/* The picture, once all is known. */
-static int
-put_svg(struct out *svg, const struct dump_stats *st, struct err *err)
-{
-    if (!svg)
-        return 0;
-    if (spectrum_svg(svg, st, err) == 0)
-        return out_commit(svg, err);
-    out_abort(svg);
-    return -1;
-}
-
 static int
 stats_of(struct read_cmd *cmd, struct dump_target *t, struct dump_stats *st,
          struct err *err)
@@ -288,9 +262,25 @@ stats_of(struct read_cmd *cmd, struct dump_target *t, struct dump_stats *st,
         out_abort(svg);
         return -1;
     }
-    if (cmd->verbose)
-        say(st, clock_s() - start);
-    return put_svg(svg, st, err);
+    if (cmd->verbose) {
+        /* The line of -v. */
+        double seconds = clock_s() - start;
+        double nbytes = (double)st->n_rows * (double)st->columns.d * 4;
+
+        tool_say(
+            "%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
+            "scalar %.6g, two passes in %.3f s, %.2f GB/s each",
+            st->path, st->n_rows, st->columns.d, st->n_rows - st->n_finite,
+            st->mean_norm, st->scalar, seconds,
+            seconds > 0 ? 2 * nbytes / seconds / 1e9 : 0);
+    }
+    /* The picture, once all is known. */
+    if (!svg)
+        return 0;
+    if (spectrum_svg(svg, st, err) == 0)
+        return out_commit(svg, err);
+    out_abort(svg);
+    return -1;
 }
 
 int

@@ -9,6 +9,9 @@
 #include "cmd/saev-read/cmd.h"
 #include "core/format/saevdir.h"
 
+/* range_parse(): "A-B" or "A" in 'n' bytes; -1 if it is not that, or B < A. */
+int range_parse(struct index_range *range, const char *s, size_t n);
+
 /*
  * n_rows rows, which are first .. first + n_rows - 1 of 'view'.  Row numbers
  * that users see and that other functions here take count from 'first'. Stays

@@ -260,7 +260,7 @@ verify_main(struct read_cmd *cmd, struct err *err)
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "verify: a DUMP is missing");
-    if (cmd->deep && need_threads(cmd, err) < 0)
+    if (cmd->deep && par_open(&cmd->par, cmd->n_threads, err) < 0)
         return -1;
     if (cmd->json)
         str_adds(&text, "{\"dumps\":[");

@@ -38,21 +38,6 @@ print_images(struct write_run *run, struct err *err)
     return 0;
 }
 
-/* -v: "HASH: 2 shards written, 5 kept, ...". */
-static void
-say_done(const struct write_run *run, double seconds)
-{
-    char size[16], rate[16];
-    uint64_t n = run->in.n_taken;
-
-    tool_say("%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
-             "s, %s/s, on %s",
-             run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
-             size_iec(size, n), seconds,
-             size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))),
-             tool_host());
-}
-
 /* The stream comes first: a pipe's other end writes META before it. */
 static int
 write_stream(struct write_run *run, const struct write_cmd *cmd,
@@ -100,7 +85,19 @@ run_mode(struct write_run *run, const struct write_cmd *cmd,
         return -1;
     if (!cmd->sharded)
         printf("%s\n", run->path.s);
-    if (cmd->verbose)
-        say_done(run, clock_s() - started);
+    if (cmd->verbose) {
+        /* -v: "HASH: 2 shards written, 5 kept, ...". */
+        double seconds = clock_s() - started;
+        char size[16], rate[16];
+        uint64_t n = run->in.n_taken;
+
+        tool_say(
+            "%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
+            "s, %s/s, on %s",
+            run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
+            size_iec(size, n), seconds,
+            size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))),
+            tool_host());
+    }
     return 0;
 }

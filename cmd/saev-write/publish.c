@@ -226,21 +226,6 @@ check(const struct write_run *run, struct err *err)
     return n ? -1 : 0;
 }
 
-/* Another that fills the folder, too, may have begun a file in it just before
- * it got its name; what is made later still, core/outdir.c sweeps. */
-static void
-sweep_published(const struct write_run *run)
-{
-    DIR *d = opendir(run->path.s);
-    struct dirent *e;
-
-    while (d && (e = readdir(d)))
-        if (e->d_name[0] == '.' && strstr(e->d_name, ".tmp."))
-            unlinkat(dirfd(d), e->d_name, 0);
-    if (d)
-        closedir(d);
-}
-
 static int
 commit(struct write_run *run, struct err *err)
 {
@@ -249,7 +234,18 @@ commit(struct write_run *run, struct err *err)
     run->dir = NULL;
     if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0)
         return -1;
-    sweep_published(run);
+
+    /* Another that fills the folder, too, may have begun a file in it just
+     * before it got its name; what is made later still, core/outdir.c sweeps.
+     */
+    DIR *d = opendir(run->path.s);
+    struct dirent *e;
+
+    while (d && (e = readdir(d)))
+        if (e->d_name[0] == '.' && strstr(e->d_name, ".tmp."))
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
     return 0;
 }
 

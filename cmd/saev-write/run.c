@@ -373,20 +373,6 @@ nbytes_of(const struct write_run *run, int dir_fd, const char *name)
     return (size_t)st.st_blocks * 512;
 }
 
-static size_t
-nbytes_there(const struct write_run *run)
-{
-    DIR *d = opendir(outdir_path(run->dir));
-    struct dirent *e;
-    size_t n = 0;
-
-    while (d && (e = readdir(d)))
-        n += nbytes_of(run, dirfd(d), e->d_name);
-    if (d)
-        closedir(d);
-    return n;
-}
-
 /* Bytes of the whole dump that are still to be written, by this run or by the
  * tasks beside it, and the room for them, after a wait for 'wanted'; true if
  * there is that, or where the file system does not say.  The room comes first:
@@ -396,7 +382,9 @@ static bool
 has_room(const struct write_run *run, size_t wanted, size_t *need, size_t *room)
 {
     int fd = open(outdir_path(run->dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    size_t there;
+    size_t there = 0;
+    struct dirent *e;
+    DIR *d;
 
     *room = fd_free(fd, wanted);
     if (fd >= 0)
@@ -404,7 +392,11 @@ has_room(const struct write_run *run, size_t wanted, size_t *need, size_t *room)
     *need = run->saev.n_imgs * run->saev.img_nbytes;
     if (*need <= *room) /* mostly: no need to look at each shard */
         return true;
-    there = nbytes_there(run);
+    d = opendir(outdir_path(run->dir));
+    while (d && (e = readdir(d)))
+        there += nbytes_of(run, dirfd(d), e->d_name);
+    if (d)
+        closedir(d);
     *need = *need > there ? *need - there : 0;
     return *need <= *room;
 }

@@ -32,7 +32,7 @@ struct inspect_cmd {
     bool json, align, fold, long_rows, hist, raw, whole, all, ignore_dtype;
     bool quiet, verbose;
     int out_flags; /* OUT_FORCE or 0 */
-    int n_threads;
+    int n_threads; /* -j */
     const char *out_path, *svg, *check, *slice;
     enum sort_key sort;
     enum hash_kind hash;
@@ -46,7 +46,7 @@ struct inspect_cmd {
     struct out *out; /* the answer goes here, by way of 'text' */
     struct str text;
     size_t n_rows;   /* of a JSON array over several operands */
-    struct par *par; /* NULL: one thread */
+    struct par *par; /* opened by verbs that use threads; main closes it */
 };
 
 /*
@@ -63,12 +63,5 @@ int diff_main(struct inspect_cmd *cmd, struct err *err);
 int cat_main(struct inspect_cmd *cmd, struct err *err);
 int meta_main(struct inspect_cmd *cmd, struct err *err);
 int check_main(struct inspect_cmd *cmd, struct err *err);
-
-/* one_operand(): the verb's only operand, or NULL with 'err' set (TU_USAGE). */
-const char *one_operand(const struct inspect_cmd *cmd, struct err *err);
-
-/* need_threads() fills cmd->par, once: -j, or this process's CPUs.  -1 with
- * 'err' set when they cannot be had.  Owner: main, which closes it. */
-int need_threads(struct inspect_cmd *cmd, struct err *err);
 
 #endif

@@ -26,6 +26,9 @@ struct tensor_distance {
 struct comparer;
 struct comparer *compare_open(const struct inspect_cmd *cmd, struct err *err);
 void compare_close(struct comparer *c); /* NULL is fine */
+
+/* compare() reads a and b, of as many elements, once or more; -1 with 'err' set
+ * as view_read(). */
 int compare(struct comparer *c, struct tensor_distance *d, const struct view *a,
             const struct view *b, struct err *err);
 

@@ -308,16 +308,6 @@ diff_arrays(struct inspect_cmd *cmd, struct side *a, struct side *b,
     return diff_pair(cmd, tally, &r, err);
 }
 
-static void
-put_json_head(struct inspect_cmd *cmd)
-{
-    str_adds(&cmd->text, "{\"a\":");
-    put_json_str(&cmd->text, cmd->args[0]);
-    put_json_text(&cmd->text, "b", cmd->args[1]);
-    put_json_key(&cmd->text, "tensors");
-    str_addc(&cmd->text, '[');
-}
-
 int
 diff_main(struct inspect_cmd *cmd, struct err *err)
 {
@@ -330,12 +320,17 @@ diff_main(struct inspect_cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE, "diff takes A B (found %d)", cmd->n_args);
     a.path = cmd->args[0];
     b.path = cmd->args[1];
-    if (need_threads(cmd, err) < 0 || open_side(&a, cmd, err) < 0 ||
-        open_side(&b, cmd, err) < 0 ||
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0 ||
+        open_side(&a, cmd, err) < 0 || open_side(&b, cmd, err) < 0 ||
         !(tally.comparer = compare_open(cmd, err)))
         goto out;
-    if (cmd->json)
-        put_json_head(cmd);
+    if (cmd->json) {
+        str_adds(&cmd->text, "{\"a\":");
+        put_json_str(&cmd->text, cmd->args[0]);
+        put_json_text(&cmd->text, "b", cmd->args[1]);
+        put_json_key(&cmd->text, "tensors");
+        str_addc(&cmd->text, '[');
+    }
     rc = (a.is_npy || b.is_npy ? diff_arrays : diff_models)(cmd, &a, &b, &tally,
                                                             err);
     n_other = tally.n_rows - (cmd->all ? tally.n_same : 0);

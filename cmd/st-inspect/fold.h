@@ -22,7 +22,8 @@ struct folded {
     struct fold_row *rows; /* [n], in the selection's order */
 };
 
-/* fold() needs memory in the number of tensors: -1 with 'err' set. */
+/* fold() needs memory in the number of tensors: -1 with 'err' set.  Owner: the
+ * caller, until fold_free(); 'sel' stays open meanwhile. */
 int fold(struct folded *folded, const struct selection *sel, struct err *err);
 void fold_free(struct folded *folded);
 

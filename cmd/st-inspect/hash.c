@@ -204,7 +204,7 @@ hash_main(struct inspect_cmd *cmd, struct err *err)
 {
     int status = 0;
 
-    if (need_threads(cmd, err) < 0)
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0)
         return -1;
     if (cmd->check)
         return check_main(cmd, err);

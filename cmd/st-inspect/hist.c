@@ -104,17 +104,6 @@ hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
     }
 }
 
-/* All of a name is in its title, which shows when a pointer rests there. */
-static void
-put_svg_name(struct str *to, const struct st_tensor *t)
-{
-    str_adds(to, "<title>");
-    svg_name(to, t->name, t->name_n, SIZE_MAX);
-    str_adds(to, "</title><text y=\"14\">");
-    svg_name(to, t->name, t->name_n, NAME_CHARS);
-    str_adds(to, "</text>\n");
-}
-
 static void
 put_plot(struct str *to, const struct tensor_stats *st, size_t n_bins)
 {
@@ -150,7 +139,13 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
                  12 + i % PLOT_COLUMNS * PLOT_WIDTH,
                  4 + i / PLOT_COLUMNS * PLOT_HEIGHT);
-        put_svg_name(&to, sel->t[i]->t);
+        /* All of a name is in its title, which shows when a pointer rests
+         * there. */
+        str_adds(&to, "<title>");
+        svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, SIZE_MAX);
+        str_adds(&to, "</title><text y=\"14\">");
+        svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, NAME_CHARS);
+        str_adds(&to, "</text>\n");
         if (stats[i].n_finite)
             put_plot(&to, &stats[i], (size_t)cmd->n_bins);
         str_adds(&to, "</g>\n");

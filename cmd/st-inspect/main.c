@@ -169,6 +169,7 @@ main(int argc, char **argv)
     struct err err = { 0 };
     int status;
 
+    cmd.n_threads = par_default();
     tool_parse(&line, &tool, argc, argv, &cmd);
     cmd.verb = verbs[line.verb].name;
     cmd.args = line.args;

@@ -36,6 +36,9 @@ unsigned char dot_first(char c);
 const struct stdir_tensor *select_find(const struct stdir *dir,
                                        const char *name, struct err *err);
 
+/* one_operand(): the verb's only operand, or NULL with 'err' set (TU_USAGE). */
+const char *one_operand(const struct inspect_cmd *cmd, struct err *err);
+
 /* say_totals() is -v's line on stderr: "m: 311 tensors, ...". */
 void say_totals(const struct inspect_cmd *cmd, const struct selection *sel);
 

@@ -22,7 +22,8 @@ struct slice {
     uint64_t n;              /* elements taken */
 };
 
-/* slice_parse(): text NULL takes everything.  -1 with TU_USAGE. */
+/* slice_parse(): text NULL takes everything.  -1 with 'err' set (TU_USAGE).
+ * Owner: the caller, until slice_free(). */
 int slice_parse(struct slice *s, const char *text, size_t n_dims,
                 const uint64_t *shape, struct err *err);
 void slice_free(struct slice *s);

@@ -276,7 +276,7 @@ stats_main(struct inspect_cmd *cmd, struct err *err)
     /* before the work: an output that cannot be is told at once */
     if ((cmd->svg &&
          out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0) ||
-        need_threads(cmd, err) < 0 ||
+        par_open(&cmd->par, cmd->n_threads, err) < 0 ||
         scratch_open(&scratch, par_threads(cmd->par), err) < 0 ||
         add_hists(&w, &hists, err) < 0)
         goto out;

@@ -95,7 +95,7 @@ verify_main(struct inspect_cmd *cmd, struct err *err)
 
     if (n == 0)
         return err_set(err, TU_USAGE, "verify: a FILE or FOLDER is missing");
-    if (need_threads(cmd, err) < 0)
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0)
         return -1;
     jobs.jobs = xcalloc(n, sizeof(*jobs.jobs));
     for (size_t i = 0; i < n; i++)

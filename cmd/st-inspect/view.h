@@ -29,7 +29,8 @@ struct view {
 /* view_of() is a view of a tensor: valid as long as its file is open. */
 struct view view_of(const struct stdir_tensor *t);
 
-/* view_read() reads elements [first, first + n), of a type of whole bytes. */
+/* view_read() reads elements [first, first + n), of a type of whole bytes, as
+ * they lie in the file.  -1 with 'err' set, as file_pread(). */
 int view_read(const struct view *v, void *buf, uint64_t first, size_t n,
               struct err *err);
 

@@ -95,25 +95,6 @@ is_utf8(const char *s)
     return utf8_valid(s, strlen(s)) == strlen(s);
 }
 
-/* Adds 'name' to the set; jansson's hash is seeded, so that no list of names
- * makes it slow. */
-static int
-check_name(struct stw *w, const char *name, struct err *err)
-{
-    if (!w->names)
-        w->names = json_object();
-    if (!is_utf8(name))
-        return err_set(err, EX_DATAERR, "tensor \"%s\": is not UTF-8", name);
-    if (!strcmp(name, "__metadata__"))
-        return err_set(err, EX_DATAERR, "tensor \"%s\": is a reserved name",
-                       name);
-    if (json_object_get(w->names, name))
-        return err_set(err, EX_DATAERR, "tensor \"%s\": is there twice", name);
-    if (json_object_set_new(w->names, name, json_true()) < 0)
-        return err_set(err, EX_SOFTWARE, "tensor \"%s\": out of memory", name);
-    return 0;
-}
-
 static bool
 count_nbytes(struct tensor *t)
 {
@@ -131,8 +112,19 @@ stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
 {
     struct tensor t = { .dtype = dtype, .n_dims = n_dims };
 
-    if (check_name(w, name, err) < 0)
-        return -1;
+    /* Adds 'name' to the set; jansson's hash is seeded, so that no list of
+     * names makes it slow. */
+    if (!w->names)
+        w->names = json_object();
+    if (!is_utf8(name))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is not UTF-8", name);
+    if (!strcmp(name, "__metadata__"))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is a reserved name",
+                       name);
+    if (json_object_get(w->names, name))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is there twice", name);
+    if (json_object_set_new(w->names, name, json_true()) < 0)
+        return err_set(err, EX_SOFTWARE, "tensor \"%s\": out of memory", name);
     t.shape = xcalloc(n_dims, sizeof(*shape));
     if (n_dims)
         memcpy(t.shape, shape, n_dims * sizeof(*shape));

@@ -269,24 +269,6 @@ merge_word(struct encoder *enc, const char *s, size_t n)
     return 0;
 }
 
-static void
-remember(struct encoder *enc, struct cached *slot, const char *s, size_t n,
-         size_t first_id)
-{
-    if (enc->keys.n > CACHE_KEYS) {
-        memset(enc->cache, 0, enc->n_cache * sizeof(*enc->cache));
-        str_clear(&enc->keys);
-        enc->values.n = 0;
-    }
-    slot->key = (uint32_t)enc->keys.n;
-    slot->n_key = (uint32_t)n;
-    slot->ids = (uint32_t)enc->values.n;
-    slot->n_ids = (uint32_t)(enc->out->n - first_id);
-    str_add(&enc->keys, s, n);
-    for (size_t i = first_id; i < enc->out->n; i++)
-        ids_add(&enc->values, enc->out->id[i]);
-}
-
 static int
 encode_part(struct encoder *enc, const char *s, size_t n)
 {
@@ -307,7 +289,18 @@ encode_part(struct encoder *enc, const char *s, size_t n)
     if (merge_word(enc, s, n) < 0)
         return -1;
     slot->hash = hash;
-    remember(enc, slot, s, n, first_id);
+    if (enc->keys.n > CACHE_KEYS) {
+        memset(enc->cache, 0, enc->n_cache * sizeof(*enc->cache));
+        str_clear(&enc->keys);
+        enc->values.n = 0;
+    }
+    slot->key = (uint32_t)enc->keys.n;
+    slot->n_key = (uint32_t)n;
+    slot->ids = (uint32_t)enc->values.n;
+    slot->n_ids = (uint32_t)(enc->out->n - first_id);
+    str_add(&enc->keys, s, n);
+    for (size_t i = first_id; i < enc->out->n; i++)
+        ids_add(&enc->values, enc->out->id[i]);
     return 0;
 }
 
