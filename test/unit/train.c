@@ -12,6 +12,7 @@
 #include "core/mem.h"
 #include "core/model/train/loss.h"
 #include "core/model/train/schedule.h"
+#include "core/model/train/state.h"
 #include "test/unit/ref.h"
 #include "test/unit/tap.h"
 
@@ -252,6 +253,79 @@ test_threads(struct par *par)
     free(b);
 }
 
+enum { N_STATE = 3 * 4 + 5 };
+
+/* The state of some trainer's three steps: a matrix and a vector. */
+static void
+state_of(struct train_state *s, struct adamw *a, const char *lr)
+{
+    static const struct train_tensor tensors[] = { { "w", { 3, 4 }, 2 },
+                                                   { "b", { 5 }, 1 } };
+    struct err err;
+
+    *a = (struct adamw){ 0 };
+    adamw_open(a, N_STATE, &err);
+    *s = (struct train_state){ .program = "a trainer",
+                               .format = "a format",
+                               .tensors = tensors,
+                               .n_tensors = 2,
+                               .adamw = a };
+    train_state_set(s, "--lr", lr, NULL);
+    train_state_set_number(s, "--clip", 0.5);
+    train_state_set(s, "data", "00ff", "d.npy");
+}
+
+static void
+state_free(struct train_state *s)
+{
+    adamw_close(s->adamw);
+    free(s->records);
+}
+
+static void
+test_state(const char *dir)
+{
+    static const struct step_record step = { 0.1, 0.2, 0.3, 40 };
+    struct train_state s, t;
+    struct str path = { 0 };
+    struct err err = { 0 };
+    struct adamw a, b;
+    struct stw *w;
+
+    str_addf(&path, "%s/state", dir);
+    state_of(&s, &a, "0.1");
+    for (size_t i = 0; i < N_STATE; i++) {
+        a.master[i] = sinf((float)i);
+        a.m[i] = cosf((float)i);
+        a.v[i] = 1 / (1 + (float)i);
+    }
+    for (int i = 0; i < 3; i++)
+        train_state_record(&s, &step);
+    w = train_state_write(&s, path.s, &err);
+    tap_ok(w && stw_commit(w, &err) == 0, "a state is written: %s", err.what);
+    stw_free(w);
+    state_of(&t, &b, "0.1");
+    tap_ok(train_state_read(&t, path.s, &err) == 0 && t.step == 3 &&
+               !memcmp(&t.records[2], &step, sizeof(step)) &&
+               !memcmp(a.master, b.master, N_STATE * sizeof(float)) &&
+               !memcmp(a.m, b.m, N_STATE * sizeof(float)) &&
+               !memcmp(a.v, b.v, N_STATE * sizeof(float)),
+           "and read, to the last bit: %s", err.what);
+    state_free(&t);
+    state_of(&t, &b, "0.2");
+    tap_ok(train_state_read(&t, path.s, &err) < 0 && err.status == EX_DATAERR &&
+               strstr(err.what, "--lr was 0.1 (now 0.2"),
+           "not with another setting: %s", err.what);
+    t.format = "another format";
+    tap_ok(train_state_read(&t, path.s, &err) < 0 &&
+               strstr(err.what, "is no state of a trainer"),
+           "nor as another trainer's: %s", err.what);
+    state_free(&t);
+    state_free(&s);
+    unlink(path.s);
+    str_free(&path);
+}
+
 int
 main(void)
 {
@@ -263,6 +337,7 @@ main(void)
         return 1;
     test_warmup();
     test_threads(par);
+    test_state(dir);
     if (ref_run("train_ref.py", dir, "torch")) {
         test_mse(dir, par);
         test_clip(dir, par);

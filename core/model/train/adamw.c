@@ -10,7 +10,7 @@ int
 adamw_open(struct adamw *a, size_t n, struct err *err)
 {
     a->n = n;
-    a->master = mem_big(n, sizeof(float), "the adapter's masters", err);
+    a->master = mem_big(n, sizeof(float), "AdamW's parameters", err);
     a->m = mem_big(n, sizeof(float), "AdamW's first moments", err);
     a->v = mem_big(n, sizeof(float), "AdamW's second moments", err);
     if (a->master && a->m && a->v)
