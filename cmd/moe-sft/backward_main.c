@@ -1,6 +1,5 @@
 /* backward: gradients, from a forward's cache. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/moe-sft/batch.h"
@@ -9,7 +8,6 @@
 #include "cmd/moe-sft/verbs.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
-#include "core/mem.h"
 #include "core/model/moe.h"
 
 /* A batch that has more than gradients must be the forward's. */
@@ -40,37 +38,6 @@ check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
     return err_set(err, EX_DATAERR,
                    "%s: is of a forward with other %s than those of %s",
                    run->cmd->cache, what, b->name);
-}
-
-static int
-alloc(struct moe_grads *g, const struct sft_run *run, struct err *err)
-{
-    const struct moe_config *config = moe_config(run->moe);
-    size_t item = dtype_table[g->lora_dtype].bits / 8;
-    size_t rows = run->batch.qlen + 1;
-
-    g->input = mem_try(rows, config->hidden * 2, "gradients", err);
-    g->weights = mem_try(rows, config->top_k * 4, "gradients", err);
-    if (!g->input || !g->weights)
-        return -1;
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        g->lora[m] =
-            mem_big(moe_lora_numbers(config, m), item, "gradients", err);
-        if (!g->lora[m])
-            return -1;
-    }
-    return 0;
-}
-
-static void
-grads_free(struct moe_grads *g, const struct moe_config *config)
-{
-    size_t item = dtype_table[g->lora_dtype].bits / 8;
-
-    free(g->input);
-    free(g->weights);
-    for (int m = 0; m < MOE_N_LORA; m++)
-        mem_big_free(g->lora[m], moe_lora_numbers(config, m), item);
 }
 
 static int
@@ -118,10 +85,10 @@ backward(struct sft_run *run, struct err *err)
     struct moe_grads grads = { .lora_dtype = run->cmd->grads };
     int rc = -1;
 
-    if (alloc(&grads, run, err) == 0 &&
+    if (grads_open(&grads, moe_config(run->moe), run->batch.qlen, err) == 0 &&
         moe_backward(run->moe, run->batch.grad_output, &grads, err) == 0)
         rc = write_grads(&grads, run, err);
-    grads_free(&grads, moe_config(run->moe));
+    grads_close(&grads, moe_config(run->moe));
     return rc;
 }
 

@@ -9,7 +9,6 @@
 #include "cmd/moe-sft/verbs.h"
 #include "cmd/moe-sft/write.h"
 #include "core/clock.h"
-#include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -145,27 +144,12 @@ make_batch(struct bench *b, struct err *err)
     batch->expert_ids = mem_try(qlen, k * sizeof(int64_t), "batch", err);
     batch->weights = mem_try(qlen, k * sizeof(float), "batch", err);
     b->output = mem_try(qlen, h * sizeof(float), "batch", err);
-    b->grads.input = mem_try(qlen, h * 2, "batch", err);
-    b->grads.weights = mem_try(qlen, k * sizeof(float), "batch", err);
     if (!batch->input || !batch->grad_output || !batch->expert_ids ||
-        !batch->weights || !b->output || !b->grads.input || !b->grads.weights)
+        !batch->weights || !b->output)
         return -1;
     fill(batch->input, qlen * h, 1, b->cmd->seed, 101);
     fill(batch->grad_output, qlen * h, 1, b->cmd->seed, 102);
     fill_routing(batch, b->config.n_experts, b->cmd->seed);
-    return 0;
-}
-
-static int
-make_grads(struct bench *b, struct err *err)
-{
-    b->grads.lora_dtype = DT_F32;
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        b->grads.lora[m] =
-            mem_try(moe_lora_numbers(&b->config, m), 4, "gradients", err);
-        if (!b->grads.lora[m])
-            return -1;
-    }
     return 0;
 }
 
@@ -266,10 +250,7 @@ bench_close(struct bench *b)
     moe_close(b->moe);
     for (int i = 0; i < STEPS; i++)
         free(b->seconds[i]);
-    for (int m = 0; m < MOE_N_LORA; m++)
-        free(b->grads.lora[m]);
-    free(b->grads.weights);
-    free(b->grads.input);
+    grads_close(&b->grads, &b->config);
     free(b->output);
     batch_close(&b->batch);
     adapter_close(&b->adapter);
@@ -300,12 +281,14 @@ bench_main(const struct cmd *cmd, struct err *err)
                     .n_parts = (size_t)cmd->n_parts,
                     .mode =
                         cmd->mode < 0 ? MOE_BF16 : (enum moe_mode)cmd->mode },
+        .grads = { .lora_dtype = DT_F32 },
         .rounds = given(cmd->rounds, ROUNDS),
     };
     int rc = -1;
 
     if (make_base(&b, err) == 0 && make_adapter(&b, err) == 0 &&
-        make_batch(&b, err) == 0 && make_grads(&b, err) == 0 &&
+        make_batch(&b, err) == 0 &&
+        grads_open(&b.grads, &b.config, b.config.max_len, err) == 0 &&
         open_moe(&b, err) == 0)
         rc = measure(&b, err);
     bench_close(&b);

@@ -14,7 +14,6 @@
 #include "cmd/moe-sft/verbs.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/st.h"
-#include "core/format/stdir.h"
 #include "core/format/stw.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"

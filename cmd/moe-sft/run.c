@@ -1,6 +1,9 @@
 #include "cmd/moe-sft/run.h"
 
+#include <stdlib.h>
+
 #include "core/kernel/cpu.h"
+#include "core/mem.h"
 #include "core/tool.h"
 
 const char *const mode_names[] = { "bf16", "int8", NULL };
@@ -75,4 +78,33 @@ run_close(struct sft_run *run)
     adapter_close(&run->adapter);
     base_close(&run->base);
     *run = (struct sft_run){ 0 };
+}
+
+int
+grads_open(struct moe_grads *g, const struct moe_config *c, size_t qlen,
+           struct err *err)
+{
+    size_t item = dtype_table[g->lora_dtype].bits / 8;
+
+    g->input = mem_try(qlen + 1, c->hidden * 2, "gradients", err);
+    g->weights = mem_try(qlen + 1, c->top_k * 4, "gradients", err);
+    if (!g->input || !g->weights)
+        return -1;
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        g->lora[m] = mem_big(moe_lora_numbers(c, m), item, "gradients", err);
+        if (!g->lora[m])
+            return -1;
+    }
+    return 0;
+}
+
+void
+grads_close(struct moe_grads *g, const struct moe_config *c)
+{
+    size_t item = dtype_table[g->lora_dtype].bits / 8;
+
+    free(g->input);
+    free(g->weights);
+    for (int m = 0; m < MOE_N_LORA; m++)
+        mem_big_free(g->lora[m], moe_lora_numbers(c, m), item);
 }

@@ -31,6 +31,15 @@ int run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
             struct err *err);
 void run_close(struct sft_run *run);
 
+/*
+ * grads_open() makes room for all gradients of a batch, the adapter's as
+ * grads->lora_dtype says.  0, or -1 with 'err' set (EX_SOFTWARE).
+ * Owner: the caller, until grads_close(), in either case.
+ */
+int grads_open(struct moe_grads *grads, const struct moe_config *c, size_t qlen,
+               struct err *err);
+void grads_close(struct moe_grads *grads, const struct moe_config *c);
+
 extern const char *const mode_names[]; /* "bf16", "int8", NULL */
 
 #endif

@@ -7,7 +7,6 @@
 #include "cmd/moe-sft/verbs.h"
 #include "core/format/stdir.h"
 #include "core/map.h"
-#include "core/mem.h"
 #include "core/out.h"
 #include "core/sig.h"
 
