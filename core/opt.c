@@ -153,19 +153,25 @@ applies(const struct opt *o, const char *verb, size_t n_verb)
 void
 opt_help(const struct opt_tool *tool, const struct opt *o, struct str *text)
 {
+    const char *modes = tool->modes, *first,
+               *own = strstr(o->help, " (default");
     struct str value = { 0 };
-    const char *modes = tool->modes, *first;
     size_t n;
 
     if (modes && (first = opt_set_next(&modes, &n)) && !applies(o, first, n)) {
         add_names(text, tool, o->verbs);
         str_adds(text, ": ");
     }
-    str_adds(text, o->help);
-    if (tool->defaults && !strstr(o->help, "(default"))
+    str_add(text, o->help, own ? (size_t)(own - o->help) : strlen(o->help));
+    opt_range(o, &value);
+    if (value.n)
+        str_addf(text, ", %s", value.s);
+    str_clear(&value);
+    if (tool->defaults && !own)
         opt_default(o, tool->defaults, &value);
     if (value.n)
         str_addf(text, " (default %s)", value.s);
+    str_adds(text, own ? own : "");
     str_free(&value);
 }
 

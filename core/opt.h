@@ -52,8 +52,8 @@ struct opt {
     const char *verbs; /* "list stats!": where it applies, and with ! is needed;
                         * NULL: everywhere */
     struct opt_to to;
-    const char *help; /* one line, lower case, with unit; the default is added,
-                       * unless "(default" is in it */
+    const char *help; /* one line, lower case, with unit; range and default are
+                       * added, the default unless "(default" ends it */
 };
 
 /* OPT_AT() is where in 'struct s' the field is: of another type it does not
@@ -177,7 +177,7 @@ int opt_given(const struct opt_line *line, const char *name);
 void opt_print_help(const struct opt_tool *tool, FILE *to);
 
 /* opt_help() appends an option's help, with the modes that it is for, unless
- * the default is among them, and with its default. */
+ * the default is among them, with its range and its default. */
 void opt_help(const struct opt_tool *tool, const struct opt *o,
               struct str *text);
 

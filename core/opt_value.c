@@ -258,6 +258,9 @@ opt_put(const struct opt *o, const char *name, const char *arg, void *to,
     return 0;
 }
 
+/* Ranges that end beyond it are of whatever a program can hold. */
+#define MAX_SHOWN 1000000
+
 /* The shorter of 0.0001 and 1e-4, as one types it. */
 static void
 put_real(double x, struct str *text)
@@ -330,6 +333,29 @@ opt_default(const struct opt *o, const void *defaults, struct str *text)
     case OPT_IS_WORD:
     case OPT_IS_DTYPE:
         default_word(o, *(const int *)at, text);
+        break;
+    default:
+        break;
+    }
+}
+
+void
+opt_range(const struct opt *o, struct str *text)
+{
+    switch (o->to.kind) {
+    case OPT_IS_INT:
+    case OPT_IS_I64:
+    case OPT_IS_U64:
+        if (o->to.max <= MAX_SHOWN)
+            str_addf(text, "%lld to %llu", (long long)o->to.min,
+                     (unsigned long long)o->to.max);
+        break;
+    case OPT_IS_F64:
+        if (o->to.high > MAX_SHOWN)
+            break;
+        put_real(o->to.low, text);
+        str_adds(text, " to ");
+        put_real(o->to.high, text);
         break;
     default:
         break;

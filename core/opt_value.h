@@ -48,11 +48,13 @@ struct opt_list {
 /*
  * opt_put() takes the argument of option 'o', which the user knows as 'name',
  * to its place in the tool's struct: 0, or -1 with 'err' set (TU_USAGE).
- * opt_default() appends the value that it has there, if it can have it.
+ * opt_default() appends the value that it has there, if it can have it, and
+ * opt_range() "1 to 1024", if a user could want more.
  */
 struct opt;
 int opt_put(const struct opt *o, const char *name, const char *arg, void *to,
             struct err *err);
 void opt_default(const struct opt *o, const void *defaults, struct str *text);
+void opt_range(const struct opt *o, struct str *text);
 
 #endif

@@ -179,6 +179,11 @@ regex_compile(struct regex **re, const char *pattern, size_t n, int flags,
     if ((*re)->text.refused)
         rc = err_set(err, EX_DATAERR, "%s: regex with %s is not supported",
                      where, (*re)->text.refused);
+    else if ((*re)->text.n_folded > REGEX_MAX_FOLDED)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: regex ignores the case of %zu characters in ranges "
+                     "(at most %d)",
+                     where, (*re)->text.n_folded, REGEX_MAX_FOLDED);
     else
         rc = compile(*re, &(*re)->counted, pattern, n, options | COUNTED, err);
     if (rc == 0)
@@ -204,6 +209,12 @@ regex_nbytes(const struct regex *re)
         n += info(re->quick, PCRE2_INFO_SIZE) +
              info(re->quick, PCRE2_INFO_JITSIZE);
     return n;
+}
+
+size_t
+regex_n_folded(const struct regex *re)
+{
+    return re->text.n_folded;
 }
 
 void

@@ -438,6 +438,8 @@ npy test/st-inspect-bytes.bats as long a header as is read
 nesting test/unit/pyjson.c nested 65 levels deep
 nesting test/unit/st.c 129 levels are refused
 patterns test/unit/peft.c takes more than 1057280 steps for 34 bytes
+patterns test/unit/regex.c three million characters in ranges
+patterns test/unit/peft.c ignore the case of 4455424 characters
 patterns test/unit/tok-refuse.c takes more than 6168576 steps for 20000 bytes
 growth test/unit/tok-bounds.c makes a text of 1 byte longer
 checkpoint test/kvc-convert-bounds.bats views become at most 4 times what is stored

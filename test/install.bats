@@ -333,6 +333,17 @@ item() {
     [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 35 ]
 }
 
+@test "options: the page says the range that --help says" {
+    n=0
+    for t in $TOOLS; do
+        while read -r option range; do
+            [[ $(item "$t" "$option") == *" $range"[\ ,]* ]] || { echo "$t $option: $range" && false; }
+            n=$((n + 1))
+        done < <("$t" --help | sed -nE 's/^  (-., |    )(--[a-z0-9-]+) .*, ([-0-9.e]+ to [0-9.e]+)( \(default.*)?$/\2 \3/p')
+    done
+    [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 15 ]
+}
+
 # enumerated TOOL: "--option word|word" of --help.
 enumerated() {
     $1 --help | grep -oE -- '--[a-z0-9-]+ ([A-Z]\|)?[a-z][a-z0-9]*(\|[a-z0-9_]+)+|--[a-z]+ N\|all' |

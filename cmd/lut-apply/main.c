@@ -14,7 +14,7 @@ static const struct opt opts[] = {
     { 'i', "input", "FILE", NULL, OPT_TEXT(apply_cmd, input),
       "x: .npy, safetensors FILE[:TENSOR], or raw (default: standard input)" },
     { 0, "ratio", "R", NULL, OPT_F64(apply_cmd, ratio, 0, 1),
-      "compensate the part R of the inputs, 0 to 1, rounded up" },
+      "compensate the part R of the inputs, rounded up" },
     { 0, "top", "M", NULL, OPT_I64(apply_cmd, top, 0, INT64_MAX),
       "compensate the M worst inputs of a row" },
     { 0, "tau", "T", NULL, OPT_F64(apply_cmd, tau, 0, 1e30),

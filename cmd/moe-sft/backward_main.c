@@ -43,14 +43,6 @@ check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
 }
 
 static int
-push(struct sft_run *run, const struct cache *c, struct err *err)
-{
-    struct moe_cache top = { batch_of(&c->batch), c->n_rows, c->gate, c->up };
-
-    return moe_cache_push(run->moe, &top, err);
-}
-
-static int
 alloc(struct moe_grads *g, const struct sft_run *run, struct err *err)
 {
     const struct moe_config *config = moe_config(run->moe);
@@ -138,6 +130,7 @@ backward_main(const struct cmd *cmd, struct err *err)
 {
     struct sft_run run = { 0 };
     struct cache c = { 0 };
+    struct moe_cache top;
     int rc = -1;
 
     if (can_write(cmd, cmd->output, err) < 0)
@@ -147,9 +140,11 @@ backward_main(const struct cmd *cmd, struct err *err)
                    err) == 0 &&
         cache_open(&c, &run, cmd->cache, cmd->mode, err) == 0 &&
         check_batch(&run, &c, err) == 0 &&
-        run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, err) == 0 &&
-        push(&run, &c, err) == 0)
-        rc = backward(&run, err);
+        run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, err) == 0) {
+        top = (struct moe_cache){ batch_of(&c.batch), c.n_rows, c.gate, c.up };
+        if (moe_cache_push(run.moe, &top, err) == 0)
+            rc = backward(&run, err);
+    }
     cache_close(&c);
     run_close(&run);
     return rc;

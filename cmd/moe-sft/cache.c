@@ -105,12 +105,6 @@ cache_write(const struct sft_run *run, const char *path, struct err *err)
 /* ---- reading ---- */
 
 static int
-differs(const char *path, const char *what, struct err *err)
-{
-    return err_set(err, EX_DATAERR, "%s: is of a forward with %s", path, what);
-}
-
-static int
 check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
 {
     const char *version = st_meta(st, CACHE_VERSION_KEY);
@@ -168,7 +162,8 @@ check_digests(const struct cache *c, const struct sft_run *run,
         if (said && !strcmp(said, hex[i]))
             continue;
         if (said && i <= D_LORA)
-            return differs(st->path, what[i], err);
+            return err_set(err, EX_DATAERR, "%s: is of a forward with %s",
+                           st->path, what[i]);
         return err_set(err, EX_DATAERR,
                        "%s: %s is \"%s\", but what it has gives %s: the file "
                        "was changed",

@@ -174,27 +174,17 @@ take_scales(struct from *p, struct err *err)
     return rc;
 }
 
-static int
-check_tensor(const struct from *p, const struct stdir_tensor *t,
-             enum moe_lora_matrix m, struct err *err)
-{
-    struct moe_config config = adapter_config(p->a, 1);
-    struct st_want want = { .n_dims = 2 };
-    uint64_t shape[3];
-
-    moe_lora_shape(&config, m, shape);
-    want.shape[0] = shape[1];
-    want.shape[1] = shape[2];
-    return st_want(p->dir->path, t->t, &want, err);
-}
-
 /* A pair of matrices: both are there, or neither. */
 static int
 read_pair(struct from *p, enum base_matrix which, size_t expert,
           struct err *err)
 {
+    struct moe_config config = adapter_config(p->a, 1);
+
     for (int m = 2 * (int)which; m < 2 * (int)which + 2; m++) {
         const struct stdir_tensor *t = find(p, m, expert);
+        struct st_want want = { .n_dims = 2 };
+        uint64_t shape[3];
 
         if (!t && !find(p, m ^ 1, expert))
             return 0;
@@ -203,7 +193,10 @@ read_pair(struct from *p, enum base_matrix which, size_t expert,
                            "%s: tensor %s%zu.%s.lora_%c.weight is missing",
                            p->dir->path, p->prefix.s, expert, base_names[which],
                            "AB"[m % 2]);
-        if (check_tensor(p, t, m, err) < 0)
+        moe_lora_shape(&config, m, shape);
+        want.shape[0] = shape[1];
+        want.shape[1] = shape[2];
+        if (st_want(p->dir->path, t->t, &want, err) < 0)
             return -1;
         adapter_take(p->a, m, expert, 1, t->st, t->t);
         p->files->n_used++;

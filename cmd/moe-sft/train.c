@@ -18,7 +18,6 @@
 #include "cmd/moe-sft/verbs.h"
 #include "core/clock.h"
 #include "core/hash.h"
-#include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
@@ -63,58 +62,22 @@ struct train {
 
 /* ---- beginning ---- */
 
-static struct train_setting *
-add_setting(struct train_state *s, const char *name)
-{
-    struct train_setting *set = &s->settings[s->n_settings++];
-
-    *set = (struct train_setting){ .name = name };
-    return set;
-}
-
+/* Frees the hash. */
 static void
-set_number(struct train_state *s, const char *name, double v)
-{
-    struct str text = { 0 };
-
-    js_put_f64(&text, v);
-    snprintf(add_setting(s, name)->value, sizeof(s->settings[0].value), "%s",
-             text.s);
-    str_free(&text);
-}
-
-static void
-set_digest(struct train_state *s, const char *name, const char *path,
+set_digest(struct train *t, const char *name, const char *path,
            struct hash *hash)
 {
-    struct train_setting *set = add_setting(s, name);
     char hex[HASH_MAX_HEX];
 
     hash_hex(hash, hex);
     hash_free(hash);
-    snprintf(set->value, sizeof(set->value), "%.32s", hex);
-    set->path = path;
+    train_state_set(&t->state, name, hex, path);
 }
 
 static const char *
 data_path(const struct train_options *o)
 {
     return o->input ? o->input : o->files[0];
-}
-
-static void
-set_digests(struct train *t)
-{
-    struct hash *hash = hash_new(HASH_XXH3);
-
-    base_digest(&t->base, hash);
-    set_digest(&t->state, "base", t->o->base, hash);
-    hash = hash_new(HASH_XXH3);
-    adapter_digest(&t->adapter, hash);
-    set_digest(&t->state, "adapter", t->o->lora, hash);
-    hash = hash_new(HASH_XXH3);
-    data_digest(t->o, hash);
-    set_digest(&t->state, "data", data_path(t->o), hash);
 }
 
 static void
@@ -138,16 +101,21 @@ settle(struct train *t)
         { "--seed", o->shuffle ? (double)o->seed : 0 },
         { "--shuffle", o->shuffle },
     };
+    struct hash *base = hash_new(HASH_XXH3), *adapter = hash_new(HASH_XXH3);
+    struct hash *data = hash_new(HASH_XXH3);
 
-    set_digests(t);
-    snprintf(add_setting(&t->state, "--mode")->value, 8, "%s",
-             mode_names[t->config.mode]);
-    snprintf(add_setting(&t->state, "--schedule")->value, 16, "%s",
-             schedule_names[o->schedule]);
+    base_digest(&t->base, base);
+    set_digest(t, "base", o->base, base);
+    adapter_digest(&t->adapter, adapter);
+    set_digest(t, "adapter", o->lora, adapter);
+    data_digest(o, data);
+    set_digest(t, "data", data_path(o), data);
+    train_state_set(&t->state, "--mode", mode_names[t->config.mode], NULL);
+    train_state_set(&t->state, "--schedule", schedule_names[o->schedule], NULL);
     if (o->schedule != SCHEDULE_CONSTANT)
-        set_number(&t->state, "--total", (double)t->schedule.total);
+        train_state_set_number(&t->state, "--total", (double)t->schedule.total);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        set_number(&t->state, numbers[i].name, numbers[i].value);
+        train_state_set_number(&t->state, numbers[i].name, numbers[i].value);
 }
 
 static void

@@ -397,33 +397,48 @@ parse_mlp_only(struct config *c, const struct js *root, struct err *err)
     return 0;
 }
 
-/* num_experts has another name in files of newer versions. */
-static int
-parse_n_experts(struct config *c, const struct js *root, struct err *err)
+int
+config_routing(struct config_routing *r, const struct js *root, int64_t most,
+               struct err *err)
 {
     struct js js = js_get(root, "num_experts");
     struct js used = js_get(root, "num_experts_per_tok");
 
+    *r = (struct config_routing){ 0 };
+    /* newer versions' name */
     if (js_absent(&js) && json_object_get(root->v, "num_local_experts"))
         js = js_get(root, "num_local_experts");
-    if (js_i64(&js, 1, MAX_EXPERTS, &c->n_experts, err))
+    if (!js_absent(&js) && js_i64(&js, 1, MAX_EXPERTS, &r->n_experts, err))
         return -1;
-    return js_i64(&used, 1, c->n_experts, &c->n_experts_used, err);
+    if (r->n_experts)
+        most = r->n_experts;
+    if (!js_absent(&used) && js_i64(&used, 1, most, &r->n_experts_used, err))
+        return -1;
+    return js_bool_or(root, "norm_topk_prob", false, &r->norm_topk_prob, err);
 }
 
 static int
 parse_experts(struct config *c, const struct js *root,
               const struct family *family, struct err *err)
 {
+    struct config_routing r;
     int64_t step;
 
     c->sparse = xcalloc((size_t)c->n_layers, sizeof(*c->sparse));
     if (!family->experts)
         return 0;
-    if (parse_n_experts(c, root, err) ||
-        need_count(root, "moe_intermediate_size", MAX_WIDTH, &c->expert_size,
+    if (config_routing(&r, root, MAX_EXPERTS, err))
+        return -1;
+    if (!r.n_experts)
+        return need_count(root, "num_experts", MAX_EXPERTS, &r.n_experts, err);
+    if (!r.n_experts_used)
+        return need_count(root, "num_experts_per_tok", MAX_EXPERTS,
+                          &r.n_experts_used, err);
+    c->n_experts = r.n_experts;
+    c->n_experts_used = r.n_experts_used;
+    c->norm_topk_prob = r.norm_topk_prob;
+    if (need_count(root, "moe_intermediate_size", MAX_WIDTH, &c->expert_size,
                    err) ||
-        js_bool_or(root, "norm_topk_prob", false, &c->norm_topk_prob, err) ||
         count_or(root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
         return -1;
     for (int64_t i = step - 1; i < c->n_layers; i += step)

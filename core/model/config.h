@@ -60,4 +60,19 @@ int config_parse(struct config *config, const char *json, size_t nbytes,
                  struct err *err); /* generation_json may be NULL */
 void config_free(struct config *config);
 
+/* How tokens are routed to experts; 0: config.json does not say. */
+struct config_routing {
+    int64_t n_experts, n_experts_used;
+    bool norm_topk_prob;
+};
+
+/*
+ * config_routing() reads that alone from a config.json, which may be of one
+ * layer's experts and say nothing else; 'most' is the largest n_experts_used
+ * where n_experts is not said.  -1 with 'err' set (EX_DATAERR).
+ */
+struct js;
+int config_routing(struct config_routing *routing, const struct js *root,
+                   int64_t most, struct err *err);
+
 #endif

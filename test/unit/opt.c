@@ -487,13 +487,13 @@ test_rules(void)
 static void
 test_defaults(void)
 {
-    static const char *const want[] = { "levels (default 3)\n",
+    static const char *const want[] = { "levels, -1 to 9 (default 3)\n",
                                         "which (default 0)\n",
-                                        "rate (default 1e-4)\n",
+                                        "rate, 1e-9 to 1 (default 1e-4)\n",
                                         "memory (default 3M)\n",
                                         "order (default size)\n",
                                         "type (default f64)\n",
-                                        "threads\n",
+                                        "threads, 1 to 8\n",
                                         "nothing (default: all)\n" };
     char *text = NULL;
     size_t n;
@@ -504,7 +504,8 @@ test_defaults(void)
     fclose(f);
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
         n_found += strstr(text, want[i]) != NULL;
-    tap_ok(n_found == 8, "opt_print_help: defaults, of what has one");
+    tap_ok(n_found == 8,
+           "opt_print_help: ranges and defaults, of what has them");
     free(text);
 }
 

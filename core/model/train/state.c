@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/format/st.h"
+#include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -24,6 +25,26 @@ of_kind(const struct adamw *a, size_t kind)
     float *const all[N_KINDS] = { a->master, a->m, a->v };
 
     return all[kind];
+}
+
+void
+train_state_set(struct train_state *s, const char *name, const char *value,
+                const char *path)
+{
+    struct train_setting *set = &s->settings[s->n_settings++];
+
+    *set = (struct train_setting){ .name = name, .path = path };
+    snprintf(set->value, sizeof(set->value), "%s", value);
+}
+
+void
+train_state_set_number(struct train_state *s, const char *name, double value)
+{
+    struct str text = { 0 };
+
+    js_put_f64(&text, value);
+    train_state_set(s, name, text.s, NULL);
+    str_free(&text);
 }
 
 void

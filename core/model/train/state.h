@@ -39,6 +39,13 @@ struct train_state {
     struct adamw *adamw;
 };
 
+/* train_state_set() adds a setting, whose value is copied; 'path' is what the
+ * digest is of, or NULL. */
+void train_state_set(struct train_state *state, const char *name,
+                     const char *value, const char *path);
+void train_state_set_number(struct train_state *state, const char *name,
+                            double value);
+
 /* train_state_record() appends what the next step was like. */
 void train_state_record(struct train_state *state,
                         const struct step_record *record);
