@@ -2,7 +2,7 @@
 #   make deps       install what is missing       make            build/TOOL for every tool
 #   make demo       the main job, explained       make check      unit tests, bats, man pages
 #   make V=1 ...    every command, not a line for each tool
-#   make lint       format, layers, sizes         make bench      a table of measurements (PEERS=1: others' too)
+#   make lint       format, layers, names, sizes  make bench      a table of measurements (PEERS=1: others' too)
 #   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
 #   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
 #   make check-power  what a power cut may leave   make check-faults  each call of libc that can fail, failing
@@ -82,7 +82,7 @@ NEEDS_kvc-convert := zlib
 -include $(B)/libs.mk
 LEFT_OUT := $(strip $(foreach t,$(TOOLS),$(if $(filter $(LACKING),$(NEEDS_$t)),$t)))
 TOOLS   := $(filter-out $(LEFT_OUT),$(TOOLS))
-NEED_pcre2    := peft regex tok% chat engine lora model stories tables
+NEED_pcre2    := peft regex tok% chat block engine lora model stories tables
 NEED_utf8proc := tok% chat
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
 UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))
@@ -114,7 +114,7 @@ tables   = -D'KERNELS=$(foreach i,$(ISAS),$(patsubst $1/%_$i.c,$(call kernel,%,$
 $(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,core/kernel)
 $(B)/test/bench/probe.o: ISA_FLAGS = $(call tables,test/bench)
 # AdamW as vectors: a square root that sets errno cannot be one.
-$(B)/core/model/train/optim.o: ISA_FLAGS := -O3 -fno-math-errno
+$(B)/core/model/train/adamw.o $(B)/core/model/train/loss.o: ISA_FLAGS := -O3 -fno-math-errno
 
 all: $(TOOLS:%=$(T)/%)
 ifneq ($(LEFT_OUT),)
@@ -184,8 +184,10 @@ $(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
 PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
 TESTENV  = PATH=$(call quote,$(CURDIR)/$T):"$$PATH" PYTHON=$(call quote,$(PYTHON)) BUILD=$(call quote,$(CURDIR)/$B) LEFT_OUT='$(LEFT_OUT)'
 
+# BATS="test/st-inspect.bats .." of test/*.bats.
+BATS    ?= $(wildcard test/*.bats)
 check: all $(UNIT) $(FAULT) $(FUZZ)
-	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ) test/*.bats man/*.[1-9]
+	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ) $(BATS) man/*.[1-9]
 
 # The tests that compute, which test/computes names, with TU_ISA as each that
 # this machine has, or those of ISA=; BEST=no: but its best, as make check runs.
@@ -262,6 +264,7 @@ lint:
 	clang-format --dry-run -Werror $$(git ls-files '*.[ch]')
 	sh scripts/layers.sh
 	sh scripts/rules.sh
+	sh scripts/headers.sh
 	shellcheck .ci/run $$(git ls-files '*.sh')
 	mandoc -Tlint -Wwarning man/*.[1-9]
 

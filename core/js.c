@@ -52,14 +52,17 @@ without_them(struct str *to, const char *s, size_t n)
     return found;
 }
 
-/* The first bracket beyond JS_DEPTH; nbytes if there is none. */
+/* The first NUL, which jansson may take for an end, or bracket beyond JS_DEPTH;
+ * nbytes if there is none. */
 static size_t
-too_deep(const char *s, size_t nbytes)
+unreadable(const char *s, size_t nbytes)
 {
     bool in_string = false;
     int depth = 0;
 
     for (size_t i = 0; i < nbytes; i++) {
+        if (s[i] == '\0')
+            return i;
         if (s[i] == '"')
             in_string = !in_string;
         else if (in_string)
@@ -73,10 +76,10 @@ too_deep(const char *s, size_t nbytes)
 }
 
 int
-js_check_depth(const char *text, size_t nbytes, const char *name,
-               struct err *err)
+js_check(const char *text, size_t nbytes, const char *name, size_t line,
+         struct err *err)
 {
-    size_t at = too_deep(text, nbytes), line = 1, start = 0;
+    size_t at = unreadable(text, nbytes), start = 0;
 
     if (at == nbytes)
         return 0;
@@ -85,6 +88,10 @@ js_check_depth(const char *text, size_t nbytes, const char *name,
             line++;
             start = i + 1;
         }
+    if (!text[at])
+        return err_set(err, EX_DATAERR,
+                       "%s: line %zu, column %zu: a NUL byte (expected JSON)",
+                       name, line, at - start + 1);
     return err_set(err, EX_DATAERR,
                    "%s: line %zu, column %zu: nested %d levels deep (expected "
                    "at most %d)",
@@ -104,7 +111,7 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
                 name, nbytes, JS_MAX_BYTES);
         return NULL;
     }
-    if (js_check_depth(text, nbytes, name, err) < 0)
+    if (js_check(text, nbytes, name, 1, err) < 0)
         return NULL;
     v = json_loadb(text, nbytes, flags, &e);
     if (!v && without_them(&other, text, nbytes))
@@ -177,35 +184,27 @@ js_absent(const struct js *js)
     return !js->v || json_is_null(js->v);
 }
 
-/* What stands there, short enough for a message. */
-static void
-describe(const json_t *v, struct str *found)
-{
-    char *text;
-
-    if (!v) {
-        str_adds(found, "missing");
-    } else if (json_is_object(v)) {
-        str_adds(found, "an object");
-    } else if (json_is_array(v)) {
-        str_adds(found, "an array");
-    } else {
-        text = json_dumps(v, JSON_ENCODE_ANY);
-        str_adds(found, text ? text : "?");
-        free(text);
-        if (found->n > 80) {
-            found->n = 77;
-            str_adds(found, "...");
-        }
-    }
-}
-
 int
 js_bad(const struct js *js, const char *expected, struct err *err)
 {
     struct str found = { 0 };
+    char *text;
 
-    describe(js->v, &found);
+    if (!js->v) {
+        str_adds(&found, "missing");
+    } else if (json_is_object(js->v)) {
+        str_adds(&found, "an object");
+    } else if (json_is_array(js->v)) {
+        str_adds(&found, "an array");
+    } else {
+        text = json_dumps(js->v, JSON_ENCODE_ANY);
+        str_adds(&found, text ? text : "?");
+        free(text);
+        if (found.n > 80) {
+            found.n = 77; /* short enough for a message */
+            str_adds(&found, "...");
+        }
+    }
     err_set(err, EX_DATAERR, "%s: %s is %s (expected %s)", js->file,
             *js->path ? js->path : "the document", found.s, expected);
     str_free(&found);

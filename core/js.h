@@ -37,10 +37,10 @@ json_t *js_load(const char *path, struct err *err);
 json_t *js_parse(const char *text, size_t nbytes, const char *name,
                  struct err *err);
 
-/* js_check_depth(): could js_parse() read what is nested like this?  0, or -1
- * with 'err' set (EX_DATAERR). */
-int js_check_depth(const char *text, size_t nbytes, const char *name,
-                   struct err *err);
+/* js_check(): has the text no NUL, and does it nest at most JS_DEPTH deep?  0,
+ * or -1 with 'err' set (EX_DATAERR).  'line': its first in its file, 1, .. */
+int js_check(const char *text, size_t nbytes, const char *name, size_t line,
+             struct err *err);
 
 struct js js_root(const json_t *v, const char *file);
 struct js js_get(const struct js *obj, const char *key); /* v NULL if absent */

@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define NODES    "/sys/devices/system/node/"
 #define MAX_NODE 1024 /* numbers may have gaps; Linux's own limit */

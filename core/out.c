@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -355,15 +354,6 @@ out_write(struct out *o, const void *data, size_t nbytes, struct err *err)
     return 0;
 }
 
-/* A full disk and a broken input look alike to the kernel's copying. */
-static ssize_t
-copy_error(const struct out *o, const char *name, struct err *err)
-{
-    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EPIPE)
-        return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
-    return err_sys(err, EX_IOERR, "%s: cannot be copied to %s", name, o->path);
-}
-
 static ssize_t
 copy_buffered(struct out *o, int fd, const char *name, size_t nbytes,
               struct err *err)
@@ -401,8 +391,15 @@ out_copy(struct out *o, int fd, const char *name, size_t nbytes,
             continue;
         if (n < 0 && errno != EINVAL && errno != EXDEV && errno != ENOSYS &&
             errno != EBADF && errno != EOPNOTSUPP && errno != EPERM &&
-            errno != ETXTBSY)
-            return copy_error(o, name, err);
+            errno != ETXTBSY) {
+            /* A full disk and a broken input look alike to the kernel's
+             * copying. */
+            if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG ||
+                errno == EPIPE)
+                return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
+            return err_sys(err, EX_IOERR, "%s: cannot be copied to %s", name,
+                           o->path);
+        }
         o->way++; /* 0, too: files of /proc have no size, but can be read */
     }
     if (o->way == COPY_BUFFER)

@@ -179,6 +179,11 @@ regex_compile(struct regex **re, const char *pattern, size_t n, int flags,
     if ((*re)->text.refused)
         rc = err_set(err, EX_DATAERR, "%s: regex with %s is not supported",
                      where, (*re)->text.refused);
+    else if ((*re)->text.n_folded > REGEX_MAX_FOLDED)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: regex ignores the case of %zu characters in ranges "
+                     "(at most %d)",
+                     where, (*re)->text.n_folded, REGEX_MAX_FOLDED);
     else
         rc = compile(*re, &(*re)->counted, pattern, n, options | COUNTED, err);
     if (rc == 0)
@@ -204,6 +209,12 @@ regex_nbytes(const struct regex *re)
         n += info(re->quick, PCRE2_INFO_SIZE) +
              info(re->quick, PCRE2_INFO_JITSIZE);
     return n;
+}
+
+size_t
+regex_n_folded(const struct regex *re)
+{
+    return re->text.n_folded;
 }
 
 void
@@ -300,9 +311,10 @@ window_end(const char *s, size_t n, size_t pos)
 /*
  * A search by the copy that does not count, from window to window.  A match
  * that might be another one if the window were longer is reported as partial,
- * by PCRE2_PARTIAL_HARD, but for a '^' after a newline that ends the window.
- * Returns what PCRE2 does; if that is neither a match nor PCRE2_ERROR_NOMATCH,
- * no match begins before *pos.
+ * by PCRE2_PARTIAL_HARD, but for a '^' after a newline that ends the window,
+ * and for '\R+' whose last '\r' does: no window ends with either. Returns what
+ * PCRE2 does; if that is neither a match nor PCRE2_ERROR_NOMATCH, no match
+ * begins before *pos.
  */
 static int
 find_quick(const struct regex *re, struct regex_state *state, const char *s,
@@ -314,7 +326,8 @@ find_quick(const struct regex *re, struct regex_state *state, const char *s,
     for (;;) {
         size_t end = window_end(s, n, *pos);
 
-        while (end < n && end > *pos && s[end - 1] == '\n')
+        while (end < n && end > *pos &&
+               (s[end - 1] == '\n' || s[end - 1] == '\r'))
             end--;
         if (end == *pos && end < n)
             return PCRE2_ERROR_PARTIAL;

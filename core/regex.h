@@ -3,7 +3,8 @@
  * here alone.
  *
  * A pattern is bounded when it is compiled: its bytes, what they compile to,
- * the nesting of its groups, how many of them capture, how far it looks back.
+ * the nesting of its groups, how many of them capture, how far it looks back,
+ * how many characters the ranges have in which case is ignored.
  *
  * Searching is counted in steps: an item of the pattern that is tried, and a
  * character that it goes over, is one; so is each further character that an
@@ -28,11 +29,13 @@
 #include "core/err.h"
 
 enum {
-    REGEX_MAX_PATTERN = 16384, /* bytes */
-    REGEX_MAX_CODE = 131072,   /* bytes that it compiles to */
-    REGEX_MAX_NEST = 100,      /* groups in groups */
-    REGEX_MAX_GROUPS = 100,    /* that capture: each step copies them */
-    REGEX_MAX_BACK = 255,      /* characters of a lookbehind */
+    REGEX_MAX_PATTERN = 16384,  /* bytes */
+    REGEX_MAX_CODE = 131072,    /* bytes that it compiles to */
+    REGEX_MAX_NEST = 100,       /* groups in groups */
+    REGEX_MAX_GROUPS = 100,     /* that capture: each step copies them */
+    REGEX_MAX_BACK = 255,       /* characters of a lookbehind */
+    REGEX_MAX_FOLDED = 1 << 22, /* characters of ranges, where (?i) is: each is
+                                   looked up when a pattern is compiled */
     REGEX_STEPS = 1 << 20,
     REGEX_STEPS_PER_BYTE = 256,
     REGEX_HEAP = 1 << 20, /* bytes */
@@ -52,15 +55,16 @@ struct regex;
 
 /*
  * regex_compile() makes *re of 'n' bytes in PCRE2's syntax; "\n" alone ends a
- * line.  \C, \Q and what begins with "(*" are refused.  'where' begins each
- * message, here and in regex_find().  -1 with 'err' set, and *re NULL:
+ * line.  \C, \E, \Q, \X and what begins with "(*" are refused.  'where' begins
+ * each message, here and in regex_find().  -1 with 'err' set, and *re NULL:
  * EX_DATAERR (no pattern, or out of bounds), EX_SOFTWARE (no memory).
  * Owner: the caller, until regex_free(); any number of threads may share it.
  */
 int regex_compile(struct regex **re, const char *pattern, size_t n, int flags,
                   const char *where, struct err *err);
-size_t regex_nbytes(const struct regex *re); /* of memory, roughly */
-void regex_free(struct regex *re);           /* NULL is fine */
+size_t regex_nbytes(const struct regex *re);   /* of memory, roughly */
+size_t regex_n_folded(const struct regex *re); /* of REGEX_MAX_FOLDED */
+void regex_free(struct regex *re);             /* NULL is fine */
 
 /* The searches of one text, or of texts that have one bound together; starts
  * as { 0 } and ends with regex_work_free(). */

@@ -8,12 +8,15 @@
 #include <stddef.h>
 
 struct regex_text {
-    const char *refused; /* \Q or "(*": without a meaning to Python and to
-                            Oniguruma, and misleading here; or NULL */
+    const char *refused; /* \Q, \E or "(*": without a meaning to Python and to
+                            Oniguruma, and misleading here; \X: takes a text's
+                            length squared, uncounted; or NULL */
     bool has_start;      /* \G is there: where a search began */
     size_t
         repeat; /* the largest number of an interval, in brackets and comments
                    too: so many characters an item may take, and yet fail */
+    size_t n_folded; /* characters in ranges, if case is ignored anywhere:
+                        compiling goes over each */
     /* PCRE2's JIT counts all of its backtracking.  It does not where it comes
      * back to the alternatives of a group that is not repeated. */
     bool jit_counts;

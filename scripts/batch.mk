@@ -57,17 +57,18 @@ whole = $(shell p=$(call quote,$($1)); case $$p in ('~'/*) p=~/$${p:2} ;; (-*) p
 $(foreach v,$(PATHS),$(if $($v),$(eval override $v := $$(call whole,$v))))
 
 ifeq ($(and $(MODEL),$(TEXT)),)
-$(error MODEL and TEXT are needed: see the first lines of $(lastword $(MAKEFILE_LIST)))
+$(error MODEL and TEXT are needed: see the first lines of batch.mk)
 endif
 # $(call needs,PART,VARIABLE...): no part without what it is made of.
 needs = $(if $($1),$(foreach v,$2,$(if $($v),,\
-    $(error $1 needs $v: see the first lines of $(lastword $(MAKEFILE_LIST))))))
+    $(error $1 needs $v: see the first lines of batch.mk))))
 $(call needs,DOCS,SPEC)
 $(call needs,TRAINER,DOCS HOOK)
 $(call needs,MOE,DOCS TEACHER)
-HERE      := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
-ACTS_META := $(firstword $(wildcard $(HERE)acts-meta.sh $(HERE)jobs/acts-meta.sh))
-$(if $(DOCS),$(if $(ACTS_META),,$(error acts-meta.sh is not beside $(lastword $(MAKEFILE_LIST)))))
+# This file's folder, with a space in its path or not.
+HERE      := $(shell p=$$(sed 's/^ *//; s/ *$$//' <<<$(call quote,$(MAKEFILE_LIST))); [[ -e $$p ]] || p=$(call quote,$(lastword $(MAKEFILE_LIST))); cd "$$(dirname "$$p")" && pwd)
+ACTS_META := $(shell for d in '' jobs/; do m=$(call quote,$(HERE))/$${d}acts-meta.sh; [[ ! -e $$m ]] || { printf %s "$$m"; break; }; done)
+$(if $(DOCS),$(if $(ACTS_META),,$(error acts-meta.sh is not beside batch.mk in $(HERE))))
 I         := $(shell p=$(call quote,$(PARTS)); [[ $$p =~ ^[1-9][0-9]{0,3}$$ ]] && seq 0 $$((p - 1)))
 $(if $I,,$(error PARTS is $(PARTS) (expected 1 to 9999)))
 J         := -j "$$THREADS"

@@ -28,13 +28,15 @@ log() {
 # check.sh -1 LOGS FILE: one of them.  LOG.tap is what it said, .err its standard
 # error, .status is there when it has ended.
 if [ "${1-}" = -1 ]; then
-    log=$(log "$2" "$3") name=${3##*test/} status=0
+    log=$(log "$2" "$3") name=${3##*test/} status=0 began=$(date +%s)
     case $3 in
     *.bats) set -- bats --tap "$3" ;;
     *) set -- "$3" ;;
     esac
     "$@" >"$log.tap" 2>"$log.err" || status=$?
     said=$(tally "$log.tap" | sed 's/, 0 failed//; s/, 0 skipped//')
+    took=$(($(date +%s) - began))
+    [ $took -lt 10 ] || said="$said, $took s"
     case $status,$said in
     0,*) ;;
     *failed*) said="$said  <<<" ;;

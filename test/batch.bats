@@ -166,6 +166,15 @@ dense() {
     cp -rL "$S/demo/qwen3-tiny" -- -f
     HOME=$BATS_TEST_TMPDIR
     make -f "$ROOT/scripts/batch.mk" MODEL=-f TEXT='~/work/../-f/config.json' dense.json
+    # where its own file lies, alone or included
+    mkdir -p 'a  b/jobs'
+    cp "$ROOT/scripts/batch.mk" 'a  b'
+    cp "$ROOT/scripts/jobs/acts-meta.sh" 'a  b/jobs'
+    echo "include $ROOT/scripts/batch.mk" >Makefile
+    for f in 'a  b/batch.mk' Makefile; do
+        make -f "$f" MODEL="$S/demo/qwen3-tiny" TEXT="$S/held-out.txt" DOCS="$S/docs.jsonl" SPEC=resid:0 meta.json
+        rm meta.json
+    done
 }
 
 @test "batch.mk: kill -9 of all of it at any moment: nothing half, nothing twice" {

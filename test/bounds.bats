@@ -46,6 +46,35 @@ size() {
     done
 }
 
+@test "bounds: dims: cat writes 32 of them, and cuts any number in no time" {
+    local n
+    for n in 32 33; do
+        py - $n <<'END'
+import json, struct, sys
+head = json.dumps({"x": {"dtype": "U8", "shape": [3] + [1] * (int(sys.argv[1]) - 1), "data_offsets": [0, 3]}}).encode()
+open("a.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + b"abc")
+END
+        for how in --dtype=f32 --json; do
+            run st-inspect cat $how -o x -f a.safetensors x
+            [ $n = 33 ] || [ "$status" = 0 ]
+            [ $n = 32 ] || [[ $status == 65 && $output == "st-inspect: a.safetensors: x has 33 dims ("*" takes at most 32)" ]]
+        done
+        run -0 st-inspect cat --raw a.safetensors x
+        [ "$output" = abc ]
+        run -0 st-inspect cat --json --slice "::2$(printf ',0%.0s' $(seq 2 $n))" a.safetensors x
+        [[ $output == *'"shape":[2],"data":[97,99]}' ]]
+    done
+    py - <<'END'
+import json, struct
+n = 100000
+head = json.dumps({"x": {"dtype": "U8", "shape": [n] + [1] * n, "data_offsets": [0, n]}}).encode()
+open("a.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + bytes(i % 251 for i in range(n)))
+END
+    run -0 bash -c 'ulimit -t 5; st-inspect cat --raw --slice ::-2 a.safetensors x >odd' # not 5 * 10^9 steps
+    run -0 py -c 'print(open("odd", "rb").read() == bytes(i % 251 for i in range(100000))[::-2])'
+    [ "$output" = True ]
+}
+
 @test "bounds: digests: a file is read once, whatever lines and names a list has for it" {
     head -c 20000000 /dev/zero >a
     cp a b
@@ -81,6 +110,26 @@ END
     rm m/b.safetensors
     cp m/a.safetensors m/b.safetensors
     run -0 st-inspect list m
+}
+
+@test "bounds: shards: an open file takes some 10 KB" {
+    not_sanitized "it measures memory"
+    local one
+    for n in 1 1001; do
+        rm -rf m
+        mkdir m
+        py - $n <<'END'
+import json, struct, sys
+n = int(sys.argv[1])
+for i in range(n):
+    head = json.dumps({"t%d" % i: {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}).encode()
+    open("m/%d.safetensors" % i, "wb").write(struct.pack("<Q", len(head)) + head)
+json.dump({"weight_map": {"t%d" % i: "%d.safetensors" % i for i in range(n)}}, open("m/model.safetensors.index.json", "w"))
+END
+        run -0 bash -c "ulimit -n 2000; $(declare -f peak); peak st-inspect list m"
+        [ $n = 1001 ] || one=$output
+    done
+    [ $((output - one)) -lt 12000 ] # KiB
 }
 
 # wide NAME=VALUE...: m/, a model whose sizes are 1 but for those, of ones.
@@ -133,6 +182,22 @@ END
     head -c $((max + (1 << 17))) $index | tr '\n' ' ' >line
     run -65 --separate-stderr hf-infer "$DEMO" --jsonl --file line
     [ "$stderr" = "hf-infer: line: line 1: over $max bytes" ]
+}
+
+@test "bounds: json: a byte costs some 80 bytes of memory" {
+    not_sanitized "it measures memory"
+    py -c 'print("{\"ids\":[1],\"id\":[%s]}" % ",".join(["{}"] * 700000))' >line
+    run -0 peak hf-infer "$DEMO" -q -n 1 --jsonl --file line
+    [ "$output" -lt $((100 * $(size line) / 1024)) ]
+}
+
+@test "bounds: nesting: a line of --jsonl has 64 levels" {
+    nested() { printf '{"id":%s1%s,"ids":[1]}\n' "$(printf '%*s' "$1" '' | tr ' ' '[')" "$(printf '%*s' "$1" '' | tr ' ' ']')"; }
+    { nested 1 && nested 63; } >line
+    run -0 hf-infer "$DEMO" -q -n 1 --jsonl --file line
+    { nested 1 && nested 64; } >line
+    run -65 --separate-stderr hf-infer "$DEMO" -q -n 1 --jsonl --file line
+    [ "$stderr" = "hf-infer: line: line 2, column 70: nested 65 levels deep (expected at most 64)" ]
 }
 
 @test "bounds: config: each size that memory depends on has a largest one" {
@@ -294,6 +359,35 @@ END
     [[ $output == "lut-precompute: model.layers.0.mlp.up_proj: the table of 65536 latents x 318 outputs has "*" bytes (expected at most 64 times the 262780 of what it is made of)" ]]
 }
 
+@test "bounds: table: no two layers have one file, nor links to it" {
+    local cases='gate_proj:a down_proj:a gate_proj:hard down_proj:soft gate_proj:copy'
+    mkdir t
+    wide
+    # two latents of one input and one output
+    stf t/a encoder_weight=BF16:2,1 encoder_bias=BF16:2 decoder_weight=BF16:2,1 decoder_bias=BF16:1 \
+        precomputed_products=BF16:2,1 bias_product=BF16:1
+    cp t/a t/copy
+    ln t/a t/hard
+    ln -s a t/soft
+    for other in $cases; do
+        py - "${other%:*}" "${other#*:}" >t/metadata.json <<'END'
+import json, sys
+what = dict(input_dim=1, output_dim=1, num_basis=2, k_active=1, encoder=dict(input_centering=False))
+print(json.dumps(dict(version="1.0", layers={
+    "model.layers.0.mlp.up_proj": dict(what, file="a"),
+    "model.layers.0.mlp." + sys.argv[1]: dict(what, file=sys.argv[2])})))
+END
+        for tool in 'hf-infer -q m --ids 1 --top 1 --lut t' 'lut-apply --raw --x-dtype f32 t model.layers.0.mlp.up_proj'; do
+            run $tool <<<abc
+            if [ $other = gate_proj:copy ]; then
+                [ "$status" = 0 ]
+            else
+                [[ $status == 65 && $output == *": t/metadata.json: "*" of model.layers.0.mlp."*" are one file (expected one for each layer)" ]]
+            fi
+        done
+    done
+}
+
 @test "bounds: dump: room is reserved for what a file has, not for what metadata promise" {
     dump n_imgs=10**6 max_patches_per_shard=10**6
     head -c 4000 /dev/zero >few
@@ -342,7 +436,10 @@ END
 elsewhere="npy test/unit/npy.c 65537 bytes (expected at most 65536)
 npy test/st-inspect-bytes.bats as long a header as is read
 nesting test/unit/pyjson.c nested 65 levels deep
+nesting test/unit/st.c 129 levels are refused
 patterns test/unit/peft.c takes more than 1057280 steps for 34 bytes
+patterns test/unit/regex.c three million characters in ranges
+patterns test/unit/peft.c ignore the case of 4455424 characters
 patterns test/unit/tok-refuse.c takes more than 6168576 steps for 20000 bytes
 growth test/unit/tok-bounds.c makes a text of 1 byte longer
 checkpoint test/kvc-convert-bounds.bats views become at most 4 times what is stored

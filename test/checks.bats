@@ -42,9 +42,6 @@ stub() {
     try 0 core/a.h <<<$'/* It. */\n\n/* Does it. */\nint f(void);'
     try 0 core/a.h <<<$'/* It; f() does it. */\n\nint f(void);'
     try 1 core/a.h "f() has no comment" <<<$'/* It. */\n\nint f(void);'
-    table() { printf '/* It. */\nenum { O_A = 9, O_B, O_C };\n    { O_A, "a" },\n    { O_B, "b" },\n    { O_C, "c" },\n%s\n' "$1"; }
-    try 0 cmd/t/main.c < <(table 'O_A O_B') # the third may be the default
-    try 1 cmd/t/main.c "options that nothing reads: O_B O_C" < <(table 'O_A')
     mkdir -p test/fuzz/x.seeds
     try 0 test/fuzz/x.seeds/a < <(head -c 4096 /dev/zero)
     mkdir -p test/fuzz/x.seeds
@@ -59,6 +56,31 @@ stub() {
     git add -A
     run -1 sh "$ROOT/scripts/rules.sh"
     [[ $output == *"rules: a note to oneself"* ]]
+}
+
+@test "headers.sh: one for a folder, and a name that is defined twice, are found" {
+    need_commands git
+    git init -q tree && cd tree
+    mkdir -p core cmd/t test
+    headers() { # headers STATUS SAYS
+        git add -A
+        run "-$1" sh "$ROOT/scripts/headers.sh"
+        [ "$output" = "${2:+headers: $2}" ]
+    }
+    declarations() { seq -f 'struct a *f%.0f(int x,' "$1" | sed 's/$/\n                int y);/'; }
+    { declarations 25 && printf 'static inline int\ng(int x)\n{\n    return f1(x, h(1)) != 0;\n}\n'; } >core/a.h
+    headers 0
+    declarations 26 >core/a.h
+    headers 1 "core/a.h: declares 26 functions (at most 25)"
+    printf 'struct a {\n    enum b { B } b;\n};\nstruct c;\n' >core/a.h
+    printf 'struct d {\n    struct a a;\n};\n' | tee core/a.c >core/b.c
+    headers 0 # what no header has may have one name in two files
+    printf 'struct a {\n    int x;\n};\n' >test/a.c
+    headers 0
+    printf 'static const struct a {\n    int x;\n} table[2];\n' >cmd/t/a.c
+    headers 1 "a is defined more than once: cmd/t/a.c:1 core/a.h:1"
+    printf 'enum b { B };\n' >cmd/t/a.c
+    headers 1 "b is defined more than once: cmd/t/a.c:1 core/a.h:2"
 }
 
 @test "dead.sh: a function that nothing refers to is found" {

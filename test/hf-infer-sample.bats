@@ -40,6 +40,15 @@ tiny() {
     done
 }
 
+@test "hf-infer: a generation_config.json that is a dangling link is told, none is none" {
+    tiny
+    rm -f m/generation_config.json
+    run -0 hf-infer m -p x -n 1 --greedy
+    ln -s gone m/generation_config.json
+    run -66 hf-infer m -p x -n 1 --greedy
+    [ "$output" = "hf-infer: m/generation_config.json: No such file or directory" ]
+}
+
 @test "hf-infer: what a generation_config.json asks for in vain is told" {
     tiny
     echo '{"do_sample":true,"temperature":0.6,"num_beams":4,"typical_p":1.0,"suppress_tokens":[],"stop_strings":["x"]}' >m/generation_config.json

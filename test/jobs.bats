@@ -63,6 +63,22 @@ not_run() {
     not_run
 }
 
+@test "acts-cron.sh, acts-submit.sh, acts-meta.sh, lut-submit.sh: names that look like options are none" {
+    export MAX_PATCHES=320 TU_BIN=$BUILD
+    cp -r "$odd/m" ./-m
+    cp "$odd/docs" ./-d
+    cp -r "$ROOT/demo/sae" ./-s
+    mkdir -- -x
+    [[ $("$ROOT/scripts/jobs/acts-meta.sh" -m -d resid:0,3 8 -x) == -x/*.json ]]
+    rm -r -- -x
+    "$ROOT/scripts/jobs/acts-cron.sh" -m -d resid:0,3 8 -x
+    saev-read verify ./-x/*/
+    "$ROOT/scripts/jobs/acts-submit.sh" -m -d resid:0,3 8 -y 1 >ids || { cat logs.said; false; }
+    diff -r --exclude='*.json' --exclude=manifest.xxh3 ./-x/*/ ./-y/*/
+    LUT_OPTIONS='--layers *.up_proj' "$ROOT/scripts/jobs/lut-submit.sh" -m -s -l 1 >ids || { cat logs.said; false; }
+    [ -e ./-l/metadata.json ]
+}
+
 @test "lut-submit.sh: names of any characters are inputs like others, and not run" {
     cp -r "$ROOT/demo/sae" "$odd/sae"
     touch -- '--dtype=f16' # a name that a pattern of LUT_OPTIONS would find

@@ -15,6 +15,9 @@
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/engine.h"
+#include "core/model/session.h"
+#include "core/model/tap.h"
 #include "core/tool.h"
 #include "core/tty.h"
 

@@ -10,6 +10,8 @@
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/model/engine.h"
+#include "core/model/session.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -25,7 +27,7 @@ struct entry {
     struct err err;
 };
 
-struct batch {
+struct prompt_batch {
     struct run *run;
     struct jsonl in;
     bool ended;             /* nothing more is read */
@@ -71,7 +73,7 @@ encode(struct run *run, struct entry *e, struct err *err)
 }
 
 static int
-begin(struct batch *b, struct entry *e, struct err *err)
+begin(struct prompt_batch *b, struct entry *e, struct err *err)
 {
     e->seq.run = b->run;
     e->seq.where = e->doc.where;
@@ -85,7 +87,7 @@ begin(struct batch *b, struct entry *e, struct err *err)
 
 /* Fills the places that are free with lines, as long as some can be had. */
 static void
-refill(struct batch *b)
+refill(struct prompt_batch *b)
 {
     while (!b->ended && b->n_active < b->max_active &&
            b->n_waiting < b->max_waiting) {
@@ -105,7 +107,7 @@ refill(struct batch *b)
 }
 
 static int
-print(struct batch *b, const struct entry *e, struct err *err)
+print(struct prompt_batch *b, const struct entry *e, struct err *err)
 {
     const struct sequence *seq = &e->seq;
     struct str line = { 0 };
@@ -134,7 +136,7 @@ print(struct batch *b, const struct entry *e, struct err *err)
 /* Prints what is finished, up to the first that is not; -1 at one that is
  * wrong. */
 static int
-print_ready(struct batch *b, struct err *err)
+print_ready(struct prompt_batch *b, struct err *err)
 {
     size_t n = 0;
     int rc = 0;
@@ -161,7 +163,7 @@ print_ready(struct batch *b, struct err *err)
 
 /* Feeds what was generated last, or the prompts of those that are new. */
 static size_t
-add_feeds(struct batch *b, size_t n, bool fresh)
+add_feeds(struct prompt_batch *b, size_t n, bool fresh)
 {
     for (size_t i = 0; i < b->n_active; i++) {
         struct entry *e = b->active[i];
@@ -182,7 +184,7 @@ add_feeds(struct batch *b, size_t n, bool fresh)
 static void
 choose(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct batch *b = ctx;
+    const struct prompt_batch *b = ctx;
     size_t vocab_size = (size_t)b->run->config->vocab_size;
 
     for (size_t i = begin; i < end; i++) {
@@ -195,7 +197,7 @@ choose(void *ctx, size_t begin, size_t end, int thread)
 
 /* One more token of each sequence. */
 static int
-step(struct batch *b, struct err *err)
+step(struct prompt_batch *b, struct err *err)
 {
     size_t n = add_feeds(b, add_feeds(b, 0, false), true);
 
@@ -223,7 +225,7 @@ step(struct batch *b, struct err *err)
 }
 
 static int
-loop(struct batch *b, struct err *err)
+loop(struct prompt_batch *b, struct err *err)
 {
     while (!b->ended || b->n_waiting > 0) {
         refill(b);
@@ -236,7 +238,7 @@ loop(struct batch *b, struct err *err)
 }
 
 static int
-open_batch(struct batch *b, struct err *err)
+open_batch(struct prompt_batch *b, struct err *err)
 {
     struct run *run = b->run;
     size_t n = (size_t)run->batch, chunk = (size_t)run->chunk;
@@ -261,7 +263,7 @@ open_batch(struct batch *b, struct err *err)
 }
 
 static void
-close_batch(struct batch *b)
+close_batch(struct prompt_batch *b)
 {
     size_t vocab_size = b->logits ? (size_t)b->run->config->vocab_size : 0;
 
@@ -279,7 +281,7 @@ close_batch(struct batch *b)
 }
 
 static void
-say_speed(const struct batch *b, double seconds)
+say_speed(const struct prompt_batch *b, double seconds)
 {
     tool_say("%zu prompts, %zu tokens in, %zu out, in %.3f s (%.1f token/s "
              "out)",
@@ -290,7 +292,7 @@ say_speed(const struct batch *b, double seconds)
 int
 run_batch(struct run *run, struct err *err)
 {
-    struct batch b = { .run = run, .in.fd = -1 };
+    struct prompt_batch b = { .run = run, .in.fd = -1 };
     double started;
     int rc = open_batch(&b, err);
 

@@ -2,6 +2,7 @@
 #include "cmd/hf-infer/run.h"
 
 #include "core/map.h"
+#include "core/model/config.h"
 
 #define IDS_TEXT_MAX ((size_t)1 << 32) /* bytes */
 

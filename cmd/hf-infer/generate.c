@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/model/session.h"
 #include "core/tool.h"
 
 struct generation {

@@ -252,6 +252,8 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
     while (rc == 1 && skip_space(line, 0, nbytes) == nbytes);
     if (rc != 1)
         return rc;
+    if (js_check(line, nbytes, j->name, j->n_lines, err) < 0)
+        return -1;
     str_addf(&where, "%s: line %zu", j->name, j->n_lines);
     doc->where = where.s;
     v = load(line, nbytes, &e);

@@ -1,7 +1,7 @@
 /* hf-infer: options, and which of the modes runs. */
 #include <unistd.h>
 
-#include "cmd/hf-infer/run.h"
+#include "cmd/hf-infer/outputs.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
 #include "core/text/chat.h"

@@ -1,11 +1,12 @@
-/* Outputs: that they replace nothing that is needed, and their files. */
+#include "cmd/hf-infer/outputs.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/hf-infer/run.h"
 #include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/tables.h"
 
 static const char *
 answer_path(const struct run *run)

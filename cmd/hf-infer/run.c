@@ -11,6 +11,12 @@
 #include "core/kernel/vec.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/compressor.h"
+#include "core/model/engine.h"
+#include "core/model/lora.h"
+#include "core/model/model.h"
+#include "core/model/session.h"
+#include "core/model/tables.h"
 #include "core/tool.h"
 #include "core/tty.h"
 

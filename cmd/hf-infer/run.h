@@ -9,7 +9,8 @@
 
 #include "cmd/hf-infer/sample.h"
 #include "cmd/hf-infer/stop.h"
-#include "core/model/model.h"
+#include "core/model/config.h"
+#include "core/model/engine.h"
 #include "core/opt_value.h"
 #include "core/out.h"
 #include "core/text/tok.h"
@@ -142,16 +143,6 @@ int feed(struct run *run, const int32_t *ids, size_t n, float *last,
 
 /* compress() is session_compress() where --kvc asks for it; -v says so. */
 int compress(struct run *run, struct session *session, struct err *err);
-
-/*
- * outputs.c: where answers go.  outputs_check(): TU_USAGE where an output would
- * replace an input or another output.  outputs_open() opens the answer's file
- * and --lut-report's.  outputs_close() writes that report and gives both their
- * names, or removes them if 'rc', of the mode, is -1: 0, or -1 with 'err' set.
- */
-int outputs_check(const struct run *run, struct err *err);
-int outputs_open(struct run *run, struct err *err);
-int outputs_close(struct run *run, int rc, struct err *err);
 
 /* print_text() writes a model's text: where a person reads it, made safe for a
  * terminal, but for --raw-text. */

@@ -10,6 +10,7 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/model/session.h"
 #include "core/tool.h"
 
 static int

@@ -2,12 +2,13 @@
  * say goes to __metadata__, so that the way back gives the same file. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "cmd/kvc-convert/kvc.h"
+#include "cmd/kvc-convert/cmd.h"
+#include "cmd/kvc-convert/order.h"
 #include "core/format/st.h"
 #include "core/format/stw.h"
 #include "core/mem.h"
+#include "core/str.h"
 
 #define PIECE        ((size_t)1 << 20)
 #define ENTRY_NBYTES 64 /* a header has more than that for each tensor */
@@ -153,7 +154,7 @@ put_block(struct stw *w, const struct kvc *k, size_t i, const int handles[2],
 }
 
 static int
-write_file(struct stw *w, const struct cmd *cmd, const struct order *o,
+write_file(struct stw *w, const struct convert_cmd *cmd, const struct order *o,
            const struct kvc *k, struct err *err)
 {
     int(*handles)[2] = xcalloc(k->n_blocks, sizeof(*handles));
@@ -174,7 +175,7 @@ write_file(struct stw *w, const struct cmd *cmd, const struct order *o,
 
 /* The default names four prefixes; a file for text has two of them. */
 static int
-plan_order(struct order *o, const struct cmd *cmd, const struct kvc *k,
+plan_order(struct order *o, const struct convert_cmd *cmd, const struct kvc *k,
            struct err *err)
 {
     size_t n = k->header.weight_count_per_layer / KVC_SLOTS;
@@ -191,7 +192,7 @@ plan_order(struct order *o, const struct cmd *cmd, const struct kvc *k,
 }
 
 int
-back(const struct cmd *cmd, struct err *err)
+back(const struct convert_cmd *cmd, struct err *err)
 {
     struct stw *w = stw_new();
     struct order o = { 0 };

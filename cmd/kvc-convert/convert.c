@@ -4,17 +4,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/kvc.h"
+#include "cmd/kvc-convert/cmd.h"
+#include "cmd/kvc-convert/order.h"
+#include "cmd/kvc-convert/pth.h"
+#include "cmd/kvc-convert/source.h"
 #include "core/js.h"
+#include "core/kernel/cvt.h"
+#include "core/le.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/tool.h"
+
+static bool
+round_known(enum dtype from)
+{
+    return dtype_table[from].bits >= 8 && dtype_table[from].kind != DK_COMPLEX;
+}
+
+/* All go through f32, 64-bit whole numbers in one rounding. */
+static float
+to_f32(const void *from, enum dtype type, size_t i)
+{
+    const char *p = from;
+
+    if (type == DT_I64)
+        return (float)(int64_t)le64(p + 8 * i);
+    if (type == DT_U64)
+        return (float)le64(p + 8 * i);
+    return (float)dtype_get(type, from, i);
+}
+
+/* n elements of any dtype to f16, bf16 or f32, as torch's to() does; 'scratch'
+ * has room for n floats. */
+static void
+round_to(void *to, enum dtype dtype, const void *from, enum dtype from_type,
+         size_t n, float *scratch)
+{
+    if (dtype == from_type) { /* NaN keep what they carry */
+        memcpy(to, from, n * dtype_table[dtype].bits / 8);
+        return;
+    }
+    if (dtype_computes(from_type))
+        cvt_to_f32(scratch, from, from_type, n);
+    else
+        for (size_t i = 0; i < n; i++)
+            scratch[i] = to_f32(from, from_type, i);
+    cvt_from_f32(to, dtype, scratch, n);
+}
 
 #define PIECE ((size_t)64 << 10) /* elements converted at a time */
 
 struct plan {
-    const struct cmd *cmd;
+    const struct convert_cmd *cmd;
     struct order order;
-    struct source src;
+    struct weight_source src;
     struct kvc_header header;
     enum dtype dtype;
     struct str metadata;
@@ -84,30 +127,23 @@ count_layers(struct plan *p, struct err *err)
     return 0;
 }
 
-/* What has a tensor's name is text, a list, quantized, sparse, ... */
-static int
-no_tensor(const struct plan *p, const char *name, const struct pth_value *v,
-          struct err *err)
-{
-    const struct pth_global *g =
-        pth_kind(v) == PTH_OPAQUE ? pth_global(v) : NULL;
-
-    if (!g)
-        return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
-                       name);
-    return err_set(err, EX_DATAERR,
-                   "%s: %s is made by %.100s.%.100s, named at byte %zu "
-                   "(expected a plain tensor)",
-                   p->src.path, name, g->module, g->name, g->at);
-}
-
 /* Is it a tensor of numbers?  EX_DATAERR says what else. */
 static int
-check_numbers(const struct plan *p, const char *name, const struct tensor *t,
-              struct err *err)
+check_numbers(const struct plan *p, const char *name,
+              const struct source_tensor *t, struct err *err)
 {
-    if (t->other)
-        return no_tensor(p, name, t->other, err);
+    if (t->other) { /* text, a list, quantized, sparse, ... */
+        const struct pth_global *g =
+            pth_kind(t->other) == PTH_OPAQUE ? pth_global(t->other) : NULL;
+
+        if (!g)
+            return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
+                           name);
+        return err_set(err, EX_DATAERR,
+                       "%s: %s is made by %.100s.%.100s, named at byte %zu "
+                       "(expected a plain tensor)",
+                       p->src.path, name, g->module, g->name, g->at);
+    }
     if (!round_known(t->dtype))
         return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
                        p->src.path, name, dtype_table[t->dtype].name);
@@ -116,7 +152,7 @@ check_numbers(const struct plan *p, const char *name, const struct tensor *t,
 
 /* Finds a weight; EX_DATAERR names what is not right with it. */
 static int
-find_weight(const struct plan *p, const char *name, struct tensor *t,
+find_weight(const struct plan *p, const char *name, struct source_tensor *t,
             struct err *err)
 {
     if (!source_find(&p->src, name, t) && !t->other)
@@ -137,8 +173,8 @@ find_weight(const struct plan *p, const char *name, struct tensor *t,
 }
 
 static int
-find_bias(const struct plan *p, const char *name, size_t rows, struct tensor *t,
-          bool *found, struct err *err)
+find_bias(const struct plan *p, const char *name, size_t rows,
+          struct source_tensor *t, bool *found, struct err *err)
 {
     *found = source_find(&p->src, name, t);
     if (!*found && !t->other)
@@ -155,7 +191,7 @@ find_bias(const struct plan *p, const char *name, size_t rows, struct tensor *t,
 }
 
 static int
-put_numbers(struct plan *p, const struct tensor *t, struct err *err)
+put_numbers(struct plan *p, const struct source_tensor *t, struct err *err)
 {
     size_t item = dtype_table[p->dtype].bits / 8;
 
@@ -171,7 +207,7 @@ put_numbers(struct plan *p, const struct tensor *t, struct err *err)
 }
 
 struct block {
-    struct tensor w, b;
+    struct source_tensor w, b;
     bool has_bias;
 };
 
@@ -215,7 +251,7 @@ each_block(struct plan *p,
 /* Adds the bytes of a tensor's numbers to the output; what is beyond 64 bits
  * stays there. */
 static void
-plan_tensor(struct plan *p, const struct tensor *t)
+plan_tensor(struct plan *p, const struct source_tensor *t)
 {
     size_t nbytes;
 
@@ -300,10 +336,10 @@ take_field(const struct plan *p, int64_t option, const char *key,
 static int
 plan_header(struct plan *p, struct err *err)
 {
-    const struct cmd *cmd = p->cmd;
+    const struct convert_cmd *cmd = p->cmd;
     struct kvc_header *h = &p->header;
     struct str name = { 0 };
-    struct tensor w;
+    struct source_tensor w;
     uint32_t factor = 0;
     bool known, kept; /* a .bin's header comes back, whatever it said */
     int rc;
@@ -485,7 +521,7 @@ plan_order(struct plan *p, struct err *err)
 static int
 run(struct plan *p, struct err *err)
 {
-    const struct cmd *cmd = p->cmd;
+    const struct convert_cmd *cmd = p->cmd;
     const char *was;
 
     if (source_open(&p->src, cmd, err) < 0)
@@ -510,7 +546,7 @@ run(struct plan *p, struct err *err)
 }
 
 int
-convert(const struct cmd *cmd, struct err *err)
+convert(const struct convert_cmd *cmd, struct err *err)
 {
     struct plan p = { .cmd = cmd };
     int rc = run(&p, err);

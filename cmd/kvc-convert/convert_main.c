@@ -3,8 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/kvc-convert/kvc.h"
-#include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/cmd.h"
+#include "cmd/kvc-convert/order.h"
+#include "cmd/kvc-convert/pickle_global.h"
+#include "cmd/kvc-convert/source.h"
 #include "core/map.h"
 #include "core/mem.h"
 
@@ -28,7 +30,7 @@ check_allowed(const char *arg, struct err *err)
 }
 
 static int
-check_options(const struct cmd *cmd, struct err *err)
+check_options(const struct convert_cmd *cmd, struct err *err)
 {
     struct order order = { 0 };
     int rc = 0;
@@ -53,7 +55,7 @@ check_options(const struct cmd *cmd, struct err *err)
 
 /* Is there an option that shapes a .bin that is made? */
 static bool
-shapes_bin(const struct cmd *cmd)
+shapes_bin(const struct convert_cmd *cmd)
 {
     return cmd->dtype >= 0 || cmd->factor >= 0 || cmd->min_seq_len >= 0 ||
            cmd->num_heads >= 0 || cmd->head_dim >= 0 || cmd->strict ||
@@ -62,7 +64,7 @@ shapes_bin(const struct cmd *cmd)
 
 /* --if-missing: 1 if the output is there and sound. */
 static int
-is_there(const struct cmd *cmd, enum form form, struct err *err)
+is_there(const struct convert_cmd *cmd, enum form form, struct err *err)
 {
     struct stdir dir;
     struct kvc k;
@@ -82,7 +84,7 @@ is_there(const struct cmd *cmd, enum form form, struct err *err)
 }
 
 int
-convert_main(const struct cmd *cmd, struct err *err)
+convert_main(const struct convert_cmd *cmd, struct err *err)
 {
     enum form form = cmd->from;
     size_t n = strlen(cmd->output);

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/kvc.h"
+#include "cmd/kvc-convert/cmd.h"
+#include "core/format/kvc.h"
 #include "core/hash.h"
 #include "core/js.h"
 #include "core/le.h"
@@ -45,26 +46,17 @@ block_nbytes(const struct kvc *k, const struct kvc_block *b)
     return b->bias - b->weight + (b->has_bias ? b->rows * item : 0);
 }
 
-/* The digest of a block's numbers, weight and bias. */
-static void
-block_sum(const struct kvc *k, const struct kvc_block *b,
-          char hex[HASH_MAX_HEX])
-{
-    struct hash *h = hash_new(HASH_XXH3);
-
-    hash_add(h, k->map.data + b->weight, block_nbytes(k, b));
-    hash_hex(h, hex);
-    hash_free(h);
-}
-
 static void
 put_block(struct str *s, const struct kvc *k, size_t i, bool json)
 {
     const struct kvc_block *b = &k->blocks[i];
     size_t per = k->header.weight_count_per_layer;
+    struct hash *h = hash_new(HASH_XXH3);
     char hex[HASH_MAX_HEX];
 
-    block_sum(k, b, hex);
+    hash_add(h, k->map.data + b->weight, block_nbytes(k, b));
+    hash_hex(h, hex);
+    hash_free(h);
     if (json)
         str_addf(s,
                  "%s\n{\"layer\":%zu,\"block\":%zu,\"rows\":%u,\"cols\":%u,"
@@ -130,7 +122,7 @@ answer(struct str *s, int status)
 }
 
 int
-info(const struct cmd *cmd, struct err *err)
+info(const struct convert_cmd *cmd, struct err *err)
 {
     struct str s = { 0 };
     struct kvc k;
@@ -155,7 +147,7 @@ keep_line(void *ctx, const char *what)
 }
 
 int
-check(const struct cmd *cmd, struct err *err)
+check(const struct convert_cmd *cmd, struct err *err)
 {
     struct str s = { 0 };
     struct err bad = { 0 };
@@ -293,7 +285,7 @@ diff_header(struct str *s, const struct kvc *a, const struct kvc *b,
 }
 
 int
-diff(const struct cmd *cmd, struct err *err)
+diff(const struct convert_cmd *cmd, struct err *err)
 {
     struct str s = { 0 };
     struct kvc a, b;

@@ -1,52 +1,55 @@
 /* kvc-convert: the command line. */
-#include "cmd/kvc-convert/kvc.h"
+#include "cmd/kvc-convert/cmd.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
 static const struct opt opts[] = {
-    { 0, "input", "FILE", "convert!", OPT_TEXT(cmd, input),
+    { 0, "input", "FILE", "convert!", OPT_TEXT(convert_cmd, input),
       "a .pth, .safetensors or .bin" },
-    { 'o', "output", "FILE", "convert!", OPT_TEXT(cmd, output),
+    { 'o', "output", "FILE", "convert!", OPT_TEXT(convert_cmd, output),
       "a .bin, or of a .bin, safetensors; whole or not at all" },
     { 0, "from", "pth|safetensors|bin", "convert",
-      OPT_WORD(cmd, from, FORM_PTH),
+      OPT_WORD(convert_cmd, from, FORM_PTH),
       "the form of --input (default: what it begins like)" },
-    { 0, "dtype", "fp16|bf16|fp32", "convert", OPT_DTYPE(cmd, dtype),
+    { 0, "dtype", "fp16|bf16|fp32", "convert", OPT_DTYPE(convert_cmd, dtype),
       "of the numbers written (default fp16)" },
-    { 0, "prefix-order", "LIST", "convert", OPT_TEXT(cmd, prefix_order),
+    { 0, "prefix-order", "LIST", "convert", OPT_TEXT(convert_cmd, prefix_order),
       "names of the MLPs (default compress_tk,compress_tv,compress_ik,..)" },
-    { 0, "slot-order", "LIST", "convert", OPT_TEXT(cmd, slot_order),
+    { 0, "slot-order", "LIST", "convert", OPT_TEXT(convert_cmd, slot_order),
       "their linear layers (default 0,3,6)" },
     { 0, "compression-factor", "N", "convert",
-      OPT_I64(cmd, factor, 0, UINT32_MAX),
+      OPT_I64(convert_cmd, factor, 0, UINT32_MAX),
       "tokens that become one (default 0: columns / head_dim)" },
     { 0, "min-seq-len", "N", "convert",
-      OPT_I64(cmd, min_seq_len, 0, UINT32_MAX),
+      OPT_I64(convert_cmd, min_seq_len, 0, UINT32_MAX),
       "groups below which nothing is compressed (default 2)" },
-    { 0, "num-heads", "N", "convert", OPT_I64(cmd, num_heads, 0, UINT32_MAX),
+    { 0, "num-heads", "N", "convert",
+      OPT_I64(convert_cmd, num_heads, 0, UINT32_MAX),
       "of the header (default 0)" },
-    { 0, "head-dim", "N", "convert", OPT_I64(cmd, head_dim, 0, UINT32_MAX),
+    { 0, "head-dim", "N", "convert",
+      OPT_I64(convert_cmd, head_dim, 0, UINT32_MAX),
       "of the header (default 0: rows of the first weight)" },
-    { 0, "strict", NULL, "convert", OPT_FLAG(cmd, strict),
+    { 0, "strict", NULL, "convert", OPT_FLAG(convert_cmd, strict),
       "no names with module. or compressor. before them, no state_dict" },
-    { 0, "allow", "NAME", "convert", OPT_LIST(cmd, allowed, SIZE_MAX),
+    { 0, "allow", "NAME", "convert", OPT_LIST(convert_cmd, allowed, SIZE_MAX),
       "a class or function that the checkpoint may name, unused; repeatable" },
-    { 0, "allow-views", NULL, "convert", OPT_FLAG(cmd, allow_views),
+    { 0, "allow-views", NULL, "convert", OPT_FLAG(convert_cmd, allow_views),
       "views of few numbers may become many: no bound on the output" },
-    { 0, "provenance", NULL, "convert", OPT_FLAG(cmd, provenance),
+    { 0, "provenance", NULL, "convert", OPT_FLAG(convert_cmd, provenance),
       "say in the file's metadata where it is from" },
-    { 0, "if-missing", NULL, "convert", OPT_FLAG(cmd, if_missing),
+    { 0, "if-missing", NULL, "convert", OPT_FLAG(convert_cmd, if_missing),
       "a sound OUTPUT that is there already is success" },
     { 0, "info", NULL, NULL, OPT_NOTHING, "print a .bin's header and blocks" },
     { 0, "check", NULL, NULL, OPT_NOTHING,
       "is a .bin one that an engine can use?" },
-    { 0, "layers", "N", "check", OPT_I64(cmd, layers, 1, UINT32_MAX),
+    { 0, "layers", "N", "check", OPT_I64(convert_cmd, layers, 1, UINT32_MAX),
       "layers of the model" },
     { 0, "diff", NULL, NULL, OPT_NOTHING,
       "how far two .bin are apart, in ULP" },
-    { 0, "json", NULL, "info", OPT_FLAG(cmd, json), "JSON instead of TSV" },
-    TOOL_FORCE(cmd, "convert"),
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(cmd, verbose),
+    { 0, "json", NULL, "info", OPT_FLAG(convert_cmd, json),
+      "JSON instead of TSV" },
+    TOOL_FORCE(convert_cmd, "convert"),
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(convert_cmd, verbose),
       "what was used, ignored, and not called" },
     { 'q', "quiet", NULL, NULL, OPT_NOTHING, "no warnings" },
     { 0 },
@@ -57,11 +60,11 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 
-static const struct cmd defaults = { .dtype = -1,
-                                     .factor = -1,
-                                     .min_seq_len = -1,
-                                     .num_heads = -1,
-                                     .head_dim = -1 };
+static const struct convert_cmd defaults = { .dtype = -1,
+                                             .factor = -1,
+                                             .min_seq_len = -1,
+                                             .num_heads = -1,
+                                             .head_dim = -1 };
 
 static const struct opt_tool tool = {
     .name = "kvc-convert",
@@ -83,7 +86,7 @@ static mode_main *const mains[] = { convert_main, info, check, diff };
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = defaults;
+    struct convert_cmd cmd = defaults;
     struct opt_line line;
     struct err err = { 0 };
     int status;

@@ -1,9 +1,8 @@
-/* Names are PREFIX.LAYER.SLOT.weight: which prefixes and slots, in which
- * order. */
+#include "cmd/kvc-convert/order.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/kvc.h"
 #include "core/mem.h"
 
 /* Names are compared with each, and safetensors may say which: a long one would

@@ -7,62 +7,13 @@
 #ifndef KVC_CONVERT_PICKLE_H
 #define KVC_CONVERT_PICKLE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cmd/kvc-convert/pth.h"
-#include "core/err.h"
+#include "cmd/kvc-convert/pickle_value.h"
 
 #define PICKLE_MAX_NBYTES ((size_t)256 << 20) /* of one pickle */
 #define PICKLE_MAX_MEMORY ((size_t)40 << 20)  /* for all values of a file */
-#define PICKLE_MAX_KEY    1024                /* bytes; pth_get() finds these */
-
-enum pickle_kind {
-    PK_NONE,
-    PK_BOOL,
-    PK_INT,
-    PK_LONG, /* beyond 64 bits: u.s is its little-endian two's complement */
-    PK_FLOAT,
-    PK_STR,
-    PK_BYTES,
-    PK_TUPLE,
-    PK_LIST,
-    PK_SET,
-    PK_DICT,
-    PK_GLOBAL,
-    PK_STORAGE,
-    PK_TENSOR,
-    PK_OPAQUE,
-};
-
-/* Items of a list or a set; of a dict keys and values in turn. */
-struct pickle_list {
-    struct pth_value **items;
-    uint32_t n, cap;
-    uint32_t *order; /* [n_keys] of a dict: strings and ints, sorted */
-    uint32_t n_keys;
-    bool dict;
-    bool closed; /* by pickle_close() */
-    bool lazy;   /* a key among items[0 .. n_searched) is "conj" or "neg" */
-    uint32_t n_searched;
-    struct pickle_list *next;
-};
-
-struct pth_value {
-    uint8_t kind; /* enum pickle_kind */
-    uint32_t n;   /* bytes of a STR, BYTES or LONG, items of a TUPLE */
-    union {
-        int64_t i; /* BOOL, INT */
-        double f;
-        const char *s;             /* not NUL-terminated */
-        struct pth_value **items;  /* TUPLE */
-        struct pickle_list *list;  /* LIST, SET, DICT */
-        struct pth_global *global; /* GLOBAL; of an OPAQUE or NULL */
-        struct pth_storage *storage;
-        struct pth_tensor *tensor;
-    } u;
-};
 
 struct pickle {
     const char *path, *where; /* "FILE", "data.pkl: " or "": for messages */
@@ -110,17 +61,6 @@ struct pickle {
  */
 struct pth_value *pickle_run(struct pickle *p, size_t at, size_t *end);
 
-/*
- * pickle_close() checks that the tree below 'root' keeps the promises of
- * pth_open(), drops all but the last item of equal keys (strings of at most
- * PICKLE_MAX_KEY bytes, and integers), and sorts these for pth_get().
- */
-int pickle_close(struct pickle *p, const struct pth_value *root);
-
-/* The item of a string key in a closed dict, or NULL. */
-const struct pth_value *pickle_find(const struct pickle_list *dict,
-                                    const struct pth_value *key);
-
 void pickle_free(struct pickle *p); /* with every value; zeroed is fine */
 
 /* pickle_bad() is err_set() with "FILE: data.pkl: byte N: " before it. */
@@ -129,36 +69,6 @@ int pickle_bad(struct pickle *p, const char *fmt, ...)
 
 /* Memory that lives as long as the values; NULL with an error set. */
 void *pickle_alloc(struct pickle *p, size_t n, size_t size);
-
-/* New values; NULL with an error set. */
-struct pth_value *pickle_value(struct pickle *p, enum pickle_kind kind);
-struct pth_value *pickle_opaque(struct pickle *p,
-                                const struct pth_value *callee);
-struct pth_value *pickle_list(struct pickle *p, enum pickle_kind kind);
-
-/* Adds 'n' items to a LIST or SET, or keys and items to a DICT. */
-int pickle_extend(struct pickle *p, struct pth_value *list,
-                  struct pth_value **items, size_t n);
-
-/* pickle_global() names a global: one that is listed, or that p->allowed has
- * and that is not dangerous; NULL with an error set. */
-struct pth_value *pickle_global(struct pickle *p, const char *module,
-                                size_t module_n, const char *name,
-                                size_t name_n);
-
-/*
- * pickle_listed(): is module.name data, or makes data, and stands in
- * checkpoints?  pickle_dangerous(): is it no such thing, and of a module that
- * runs code or touches files?  A dotted name is looked at part by part.
- * pickle_allowed(): is it among the words of p->allowed?
- */
-bool pickle_listed(const char *module, const char *name);
-bool pickle_dangerous(const char *module, const char *name);
-bool pickle_allowed(const char *const *allowed, const char *module,
-                    const char *name);
-
-/* Is it the global module.name? */
-bool pickle_is(const struct pth_value *v, const char *module, const char *name);
 
 /* Parts of pickle_run(), for the tables of opcodes. */
 typedef int pickle_op(struct pickle *p);
@@ -182,9 +92,5 @@ int pickle_mark(struct pickle *p);
 struct pth_value **pickle_pop_mark(struct pickle *p, size_t *n);
 int pickle_memo_put(struct pickle *p, uint32_t id);
 int pickle_memo_get(struct pickle *p, uint32_t id);
-
-/* The opcodes whose argument is text: pickle_text.c. */
-pickle_op pickle_op_int, pickle_op_long, pickle_op_float, pickle_op_string,
-    pickle_op_unicode, pickle_op_get, pickle_op_put;
 
 #endif

@@ -1,8 +1,9 @@
-/* What holds for a finished tree: see pickle_close(). */
+#include "cmd/kvc-convert/pickle_close.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/pth.h"
 
 /* Items of a container; 0 for all else. */
 static struct pth_value **

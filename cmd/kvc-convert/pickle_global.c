@@ -1,10 +1,6 @@
-/*
- * Which classes and functions a pickle may name.  None is ever looked up or
- * called here; but whoever loads the file with Python next may call it.
- */
-#include <string.h>
+#include "cmd/kvc-convert/pickle_global.h"
 
-#include "cmd/kvc-convert/pickle.h"
+#include <string.h>
 
 /*
  * What torch.load(weights_only=True) accepts (torch 2.9,

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/pickle_text.h"
 #include "core/le.h"
 
 /* What many nodes of a tree are: nobody changes these. */

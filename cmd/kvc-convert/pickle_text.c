@@ -1,10 +1,8 @@
-/* Opcodes whose argument is a line of text: Python 2 wrote them, and some
- * tools that rewrite pickles. */
-#include <stdio.h>
+#include "cmd/kvc-convert/pickle_text.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/pickle.h"
 #include "core/str.h"
 
 #define MAX_NUMBER 400 /* characters; a double's repr has 24 */

@@ -1,7 +1,9 @@
-/* Making values. */
+#include "cmd/kvc-convert/pickle_value.h"
+
 #include <string.h>
 
 #include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/pickle_global.h"
 
 #define MAX_NAME 1000 /* bytes of a module, or of a name in it */
 

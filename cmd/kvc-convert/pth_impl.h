@@ -2,9 +2,11 @@
 #ifndef KVC_CONVERT_PTH_IMPL_H
 #define KVC_CONVERT_PTH_IMPL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "cmd/kvc-convert/pickle.h"
-#include "cmd/kvc-convert/pth.h"
-#include "cmd/kvc-convert/rebuild.h"
 #include "cmd/kvc-convert/zip.h"
 #include "core/map.h"
 

@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/pickle_close.h"
+#include "cmd/kvc-convert/pth.h"
 #include "cmd/kvc-convert/pth_impl.h"
+#include "cmd/kvc-convert/rebuild.h"
 #include "core/le.h"
 #include "core/mem.h"
 

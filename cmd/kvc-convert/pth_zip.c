@@ -4,7 +4,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cmd/kvc-convert/pickle.h"
 #include "cmd/kvc-convert/pth_impl.h"
+#include "cmd/kvc-convert/rebuild.h"
+#include "cmd/kvc-convert/zip.h"
 #include "core/mem.h"
 #include "core/spill.h"
 

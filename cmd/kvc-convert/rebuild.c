@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cmd/kvc-convert/pth.h"
 #include "core/mem.h"
 
 #define MAX_KEY 100 /* bytes; torch's have at most 20 */

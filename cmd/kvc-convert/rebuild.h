@@ -6,6 +6,9 @@
 #ifndef KVC_CONVERT_REBUILD_H
 #define KVC_CONVERT_REBUILD_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "cmd/kvc-convert/pickle.h"
 
 struct zip_member;

@@ -1,10 +1,11 @@
-/* Tensors by name, from a checkpoint of torch's or from safetensors. */
+#include "cmd/kvc-convert/source.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/kvc-convert/kvc.h"
-#include "core/map.h"
+#include "core/format/kvc.h"
+#include "core/format/st.h"
 
 #define MAX_NAME 1024
 
@@ -41,7 +42,7 @@ dict_at(const struct pth_value *v, const char *key)
 }
 
 size_t
-source_n(const struct source *src)
+source_n(const struct weight_source *src)
 {
     if (!src->pth)
         return src->dir.n_tensors;
@@ -49,7 +50,7 @@ source_n(const struct source *src)
 }
 
 const char *
-source_name(const struct source *src, size_t i, size_t *nbytes)
+source_name(const struct weight_source *src, size_t i, size_t *nbytes)
 {
     const struct st_tensor *t = src->pth ? NULL : src->dir.tensors[i].t;
     const char *s = t ? t->name : pth_str(pth_key(src->state, i), nbytes);
@@ -74,7 +75,7 @@ has_prefix(const char *name, size_t n, const char *start, const char *prefix)
 
 /* Does a name of the state begin with 'start', a prefix of the order, a dot? */
 static bool
-has_names(const struct source *src, const struct order *order,
+has_names(const struct weight_source *src, const struct order *order,
           const char *start)
 {
     for (size_t i = 0; i < source_n(src); i++) {
@@ -91,7 +92,7 @@ has_names(const struct source *src, const struct order *order,
 /* Training wrappers put a word before every name: which one?  NULL: no name is
  * one of the order's. */
 static const char *
-find_start(const struct source *src, const struct order *order)
+find_start(const struct weight_source *src, const struct order *order)
 {
     static const char *const starts[] = { "", "module.", "compressor.",
                                           "module.compressor.",
@@ -109,7 +110,7 @@ find_start(const struct source *src, const struct order *order)
  * call theirs.  Where none has, and if 'strict', it is the script's choice.
  */
 static int
-find_state(struct source *src, const struct order *order, bool strict,
+find_state(struct weight_source *src, const struct order *order, bool strict,
            struct err *err)
 {
     const struct pth_value *root = pth_root(src->pth);
@@ -136,7 +137,7 @@ find_state(struct source *src, const struct order *order, bool strict,
 }
 
 int
-source_settle(struct source *src, const struct order *order, bool strict,
+source_settle(struct weight_source *src, const struct order *order, bool strict,
               struct err *err)
 {
     const char *start;
@@ -148,26 +149,22 @@ source_settle(struct source *src, const struct order *order, bool strict,
     return 0;
 }
 
-static int
-open_safetensors(struct source *src, struct err *err)
-{
-    if (stdir_open(&src->dir, src->path, err) < 0)
-        return -1;
-    for (size_t i = 0; i < src->dir.n_tensors; i++)
-        src->nbytes += src->dir.tensors[i].t->nbytes;
-    return 0;
-}
-
 int
-source_open(struct source *src, const struct cmd *cmd, struct err *err)
+source_open(struct weight_source *src, const struct convert_cmd *cmd,
+            struct err *err)
 {
     enum form form = cmd->from;
 
-    *src = (struct source){ .path = cmd->input, .strip = "" };
+    *src = (struct weight_source){ .path = cmd->input, .strip = "" };
     if (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0)
         return -1;
-    if (form == FORM_SAFETENSORS)
-        return open_safetensors(src, err);
+    if (form == FORM_SAFETENSORS) {
+        if (stdir_open(&src->dir, src->path, err) < 0)
+            return -1;
+        for (size_t i = 0; i < src->dir.n_tensors; i++)
+            src->nbytes += src->dir.tensors[i].t->nbytes;
+        return 0;
+    }
     if (pth_open(&src->pth, cmd->input, cmd->allowed.item, err) < 0)
         return -1;
     src->nbytes = pth_nbytes(src->pth);
@@ -175,20 +172,21 @@ source_open(struct source *src, const struct cmd *cmd, struct err *err)
 }
 
 void
-source_close(struct source *src)
+source_close(struct weight_source *src)
 {
     pth_close(src->pth);
     stdir_close(&src->dir);
-    *src = (struct source){ 0 };
+    *src = (struct weight_source){ 0 };
 }
 
 bool
-source_find(const struct source *src, const char *name, struct tensor *t)
+source_find(const struct weight_source *src, const char *name,
+            struct source_tensor *t)
 {
     char full[MAX_NAME + 1];
     int n = snprintf(full, sizeof(full), "%s%s", src->strip, name);
 
-    *t = (struct tensor){ 0 };
+    *t = (struct source_tensor){ 0 };
     if (n < 0 || (size_t)n >= sizeof(full))
         return false;
     if (src->pth) {
@@ -217,15 +215,15 @@ source_find(const struct source *src, const char *name, struct tensor *t)
 }
 
 void
-source_want(const struct source *src, const struct tensor *t)
+source_want(const struct weight_source *src, const struct source_tensor *t)
 {
     if (t->pth)
         pth_want(src->pth, t->pth);
 }
 
 int
-source_read(const struct source *src, const struct tensor *t, size_t first,
-            size_t n, void *to, struct err *err)
+source_read(const struct weight_source *src, const struct source_tensor *t,
+            size_t first, size_t n, void *to, struct err *err)
 {
     size_t item = dtype_table[t->dtype].bits / 8;
 
@@ -235,7 +233,7 @@ source_read(const struct source *src, const struct tensor *t, size_t first,
 }
 
 const char *
-source_meta(const struct source *src, const char *key)
+source_meta(const struct weight_source *src, const char *key)
 {
     if (src->pth)
         return NULL;

@@ -1,8 +1,9 @@
 /* --bench: what each step costs, on the first batch of x. */
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/input.h"
+#include "cmd/lut-apply/layer.h"
+#include "cmd/lut-apply/run.h"
 #include "core/clock.h"
 #include "core/kernel/sparse.h"
 #include "core/mem.h"
@@ -16,7 +17,7 @@ static const char *const names[] = { "encode",       "top-k", "combine",
                                      "compensation", "table", "layer" };
 
 struct bench {
-    struct run *run;
+    struct apply_run *run;
     size_t n;
     float *p;      /* [n, n_basis] */
     uint64_t *key; /* top-k's */
@@ -28,7 +29,7 @@ struct bench {
 static void
 encode(const struct bench *b)
 {
-    const struct table *t = &b->run->layer.table;
+    const struct table *t = &b->run->layer.bound.table;
     const struct gemm_job job = {
         .w = { .data = t->encoder_weight,
                .dtype = t->dtype,
@@ -47,7 +48,7 @@ static void
 topk_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct bench *b = ctx;
-    const struct table *t = &b->run->layer.table;
+    const struct table *t = &b->run->layer.bound.table;
     size_t cap = topk_cap(t->k);
     uint64_t *key = b->key + (size_t)thread * 2 * cap;
     struct topk top;
@@ -63,8 +64,8 @@ topk_rows(void *ctx, size_t begin, size_t end, int thread)
 static void
 step(struct bench *b, int which)
 {
-    struct run *r = b->run;
-    const struct table *t = &r->layer.table;
+    struct apply_run *r = b->run;
+    const struct table *t = &r->layer.bound.table;
 
     switch (which) {
     case ENCODE:
@@ -120,26 +121,26 @@ measure(struct bench *b, double us[STEPS])
 static int
 put_table(const struct bench *b, const double us[STEPS], struct err *err)
 {
-    const struct layer *l = &b->run->layer;
+    const struct applied_layer *l = &b->run->layer;
     struct str s = { 0 };
     int rc;
 
     str_addf(&s, "step\trows\tus_per_row\tof_%s\n",
-             l->table.n_parts ? "layer" : "table");
+             l->bound.table.n_parts ? "layer" : "table");
     for (int i = 0; i < STEPS; i++)
         if ((i != COMPENSATE || l->fix.how != FIX_NONE) &&
-            (i != DENSE || l->table.n_parts))
+            (i != DENSE || l->bound.table.n_parts))
             str_addf(&s, "%s\t%zu\t%.3f\t%.4f\n", names[i], b->n, us[i],
-                     us[i] / us[l->table.n_parts ? DENSE : ALL]);
+                     us[i] / us[l->bound.table.n_parts ? DENSE : ALL]);
     rc = out_write(b->run->cmd->out, s.s, s.n, err);
     str_free(&s);
     return rc;
 }
 
 int
-bench_main(struct run *run, struct err *err)
+bench_main(struct apply_run *run, struct err *err)
 {
-    const struct table *t = &run->layer.table;
+    const struct table *t = &run->layer.bound.table;
     size_t threads = (size_t)par_threads(run->par);
     ssize_t n = input_rows(&run->input, run->x, run->batch, err);
     struct bench b = { .run = run, .n = n > 0 ? (size_t)n : 0 };

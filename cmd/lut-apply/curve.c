@@ -1,12 +1,13 @@
 /* --svg: the output's FVU against the ratio of compensated inputs. */
+#include "cmd/lut-apply/curve.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
-#include "core/str.h"
+#include "core/out.h"
 #include "core/svg.h"
 
 /* Pixels. */
@@ -27,7 +28,7 @@ struct curve {
 };
 
 int
-curve_open(struct curve **curve, const struct run *run, struct err *err)
+curve_open(struct curve **curve, const struct apply_run *run, struct err *err)
 {
     struct curve *c;
     struct out *out;
@@ -40,7 +41,7 @@ curve_open(struct curve **curve, const struct run *run, struct err *err)
     c = xcalloc(1, sizeof(*c));
     c->out = out;
     for (size_t i = 0; i < N_POINTS; i++)
-        c->stats[i] = table_stats_new(&run->layer.table, NAN);
+        c->stats[i] = table_stats_new(&run->layer.bound.table, NAN);
     *curve = c;
     return 0;
 }
@@ -52,9 +53,9 @@ ratio_of(size_t i)
 }
 
 void
-curve_add(struct curve *c, struct run *run, size_t n)
+curve_add(struct curve *c, struct apply_run *run, size_t n)
 {
-    const struct table *t = &run->layer.table;
+    const struct table *t = &run->layer.bound.table;
     struct table_fix fix = { .how = FIX_TOP, .by = run->layer.fix.by };
 
     for (size_t i = 0; c && i < N_POINTS; i++) {
@@ -115,25 +116,9 @@ put_axes(struct str *to, const struct curve *c)
 }
 
 static void
-put_points(struct str *to, const struct curve *c)
+put_picture(struct str *to, struct curve *c, const struct apply_run *run)
 {
-    svg_line_begin(to);
-    for (size_t i = 0; i < N_POINTS; i++)
-        svg_line_to(to, LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]));
-    svg_line_end(to);
-    for (size_t i = 0; i < N_POINTS; i += N_POINTS / 4)
-        str_addf(to,
-                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
-                 "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
-                 LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]),
-                 LEFT + INNER_W * ratio_of(i) + 5, y_of(c, c->fvu[i]) - 6,
-                 c->fvu[i]);
-}
-
-static void
-put_picture(struct str *to, struct curve *c, const struct run *run)
-{
-    const char *name = run->layer.file.layer->name;
+    const char *name = run->layer.bound.file.layer->name;
     struct table_report r;
 
     settle_axis(c);
@@ -144,16 +129,27 @@ put_picture(struct str *to, struct curve *c, const struct run *run)
     str_addf(to,
              ": FVU of the output</text>\n<text x=\"%d\" y=\"36\">%llu rows, "
              "%zu of %zu directions</text>\n",
-             LEFT, (unsigned long long)r.rows, run->layer.table.k,
-             run->layer.table.n_basis);
+             LEFT, (unsigned long long)r.rows, run->layer.bound.table.k,
+             run->layer.bound.table.n_basis);
     put_axes(to, c);
-    if (r.rows)
-        put_points(to, c);
+    if (r.rows) {
+        svg_line_begin(to);
+        for (size_t i = 0; i < N_POINTS; i++)
+            svg_line_to(to, LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]));
+        svg_line_end(to);
+        for (size_t i = 0; i < N_POINTS; i += N_POINTS / 4)
+            str_addf(to,
+                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
+                     "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
+                     LEFT + INNER_W * ratio_of(i), y_of(c, c->fvu[i]),
+                     LEFT + INNER_W * ratio_of(i) + 5, y_of(c, c->fvu[i]) - 6,
+                     c->fvu[i]);
+    }
     svg_end(to);
 }
 
 int
-curve_commit(struct curve *c, const struct run *run, struct err *err)
+curve_commit(struct curve *c, const struct apply_run *run, struct err *err)
 {
     struct str s = { 0 };
     struct out *out;

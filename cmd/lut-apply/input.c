@@ -1,10 +1,11 @@
 /* x: .npy, a tensor of a safetensors file, or numbers alone. */
+#include "cmd/lut-apply/input.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/lut-apply/apply.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -13,7 +14,7 @@
 
 /* x has a shape: are its rows the layer's inputs? */
 static int
-take_shape(struct input *in, enum dtype dtype, size_t n_dims,
+take_shape(struct row_input *in, enum dtype dtype, size_t n_dims,
            const uint64_t *shape, struct err *err)
 {
     if (!dtype_computes(dtype))
@@ -49,7 +50,8 @@ is_regular(int fd, size_t *left)
 }
 
 static int
-open_npy(struct input *in, unsigned char *head, size_t n_head, struct err *err)
+open_npy(struct row_input *in, unsigned char *head, size_t n_head,
+         struct err *err)
 {
     size_t n = head[6] == 1 ? 10 : 12, all, left;
     struct npy npy;
@@ -75,7 +77,8 @@ open_npy(struct input *in, unsigned char *head, size_t n_head, struct err *err)
 }
 
 static int
-open_st(struct input *in, const char *path, const char *tensor, struct err *err)
+open_st(struct row_input *in, const char *path, const char *tensor,
+        struct err *err)
 {
     const struct st_tensor *t;
 
@@ -95,7 +98,7 @@ open_st(struct input *in, const char *path, const char *tensor, struct err *err)
 }
 
 static int
-open_raw(struct input *in, enum dtype dtype, struct err *err)
+open_raw(struct row_input *in, enum dtype dtype, struct err *err)
 {
     size_t row = in->width * (dtype_table[dtype].bits / 8), left;
 
@@ -113,7 +116,7 @@ open_raw(struct input *in, enum dtype dtype, struct err *err)
 }
 
 static int
-sniff(struct input *in, struct err *err)
+sniff(struct row_input *in, struct err *err)
 {
     unsigned char *head = xcalloc(1, NPY_MAX_HEAD);
     ssize_t n = file_read_full(in->fd, in->name, head, 10, err);
@@ -139,7 +142,7 @@ sniff(struct input *in, struct err *err)
 
 /* FILE:TENSOR, where there is no file of the whole name. */
 static int
-open_tensor(struct input *in, const char *path, bool raw, bool *done,
+open_tensor(struct row_input *in, const char *path, bool raw, bool *done,
             struct err *err)
 {
     const char *tensor;
@@ -158,7 +161,7 @@ open_tensor(struct input *in, const char *path, bool raw, bool *done,
 }
 
 int
-input_open(struct input *in, const struct cmd *cmd, size_t width,
+input_open(struct row_input *in, const struct apply_cmd *cmd, size_t width,
            struct err *err)
 {
     bool done = false, std = !strcmp(cmd->input, "-");
@@ -186,7 +189,7 @@ input_open(struct input *in, const struct cmd *cmd, size_t width,
 }
 
 void
-input_close(struct input *in)
+input_close(struct row_input *in)
 {
     if (in->own_fd && in->fd > 2 && in->fd != in->st.fd)
         close(in->fd);
@@ -196,7 +199,7 @@ input_close(struct input *in)
 
 /* What a pipe has behind the rows of a .npy is known at its end alone. */
 static ssize_t
-check_end(const struct input *in, struct err *err)
+check_end(const struct row_input *in, struct err *err)
 {
     char more;
     ssize_t n =
@@ -210,7 +213,7 @@ check_end(const struct input *in, struct err *err)
 }
 
 ssize_t
-input_rows(struct input *in, float *x, size_t n, struct err *err)
+input_rows(struct row_input *in, float *x, size_t n, struct err *err)
 {
     size_t row = in->width * (dtype_table[in->dtype].bits / 8), rows;
     ssize_t got;

@@ -1,46 +1,50 @@
 /* lut-apply: the command line. */
 #include <math.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/cmd.h"
+#include "cmd/lut-apply/run.h"
+#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
-#include "core/par.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
 static const struct opt opts[] = {
-    { 'm', "model", "MODEL", "apply report! bench", OPT_TEXT(cmd, model),
+    { 'm', "model", "MODEL", "apply report! bench", OPT_TEXT(apply_cmd, model),
       "the layer's own weights: for compensation and --report" },
-    { 'i', "input", "FILE", NULL, OPT_TEXT(cmd, input),
+    { 'i', "input", "FILE", NULL, OPT_TEXT(apply_cmd, input),
       "x: .npy, safetensors FILE[:TENSOR], or raw (default: standard input)" },
-    { 0, "ratio", "R", NULL, OPT_F64(cmd, ratio, 0, 1),
+    { 0, "ratio", "R", NULL, OPT_F64(apply_cmd, ratio, 0, 1),
       "compensate the part R of the inputs, rounded up" },
-    { 0, "top", "M", NULL, OPT_I64(cmd, top, 0, INT64_MAX),
+    { 0, "top", "M", NULL, OPT_I64(apply_cmd, top, 0, INT64_MAX),
       "compensate the M worst inputs of a row" },
-    { 0, "tau", "T", NULL, OPT_F64(cmd, tau, 0, 1e30),
+    { 0, "tau", "T", NULL, OPT_F64(apply_cmd, tau, 0, 1e30),
       "compensate inputs whose error is over T times the elbow threshold" },
-    { 0, "absolute", NULL, NULL, OPT_FLAG(cmd, absolute),
+    { 0, "absolute", NULL, NULL, OPT_FLAG(apply_cmd, absolute),
       "--tau is the threshold itself" },
-    { 0, "weighted", NULL, NULL, OPT_FLAG(cmd, weighted),
+    { 0, "weighted", NULL, NULL, OPT_FLAG(apply_cmd, weighted),
       "errors count times the norm of the weights that they meet" },
-    { 0, "x-dtype", "f32|f16|bf16", NULL, OPT_DTYPE(cmd, x_dtype),
+    { 0, "x-dtype", "f32|f16|bf16", NULL, OPT_DTYPE(apply_cmd, x_dtype),
       "x is numbers alone" },
-    { 0, "dtype", "f32|f16|bf16", "apply", OPT_DTYPE(cmd, dtype), "of y" },
-    { 0, "raw", NULL, "apply", OPT_FLAG(cmd, raw),
+    { 0, "dtype", "f32|f16|bf16", "apply", OPT_DTYPE(apply_cmd, dtype),
+      "of y" },
+    { 0, "raw", NULL, "apply", OPT_FLAG(apply_cmd, raw),
       "y is numbers alone, without a .npy header" },
     { 0, "report", NULL, NULL, OPT_NOTHING,
       "instead of y, how far it is from the layer of --model" },
-    { 0, "json", NULL, "report", OPT_FLAG(cmd, json), "JSON instead of TSV" },
-    { 0, "svg", "FILE", "report", OPT_TEXT(cmd, svg),
+    { 0, "json", NULL, "report", OPT_FLAG(apply_cmd, json),
+      "JSON instead of TSV" },
+    { 0, "svg", "FILE", "report", OPT_TEXT(apply_cmd, svg),
       "draw the output's FVU against --ratio into FILE" },
     { 0, "bench", NULL, NULL, OPT_NOTHING,
       "instead of y, what each step costs with the first batch of x" },
-    { 0, "batch", "N", NULL, OPT_I64(cmd, batch, 1, 65536),
+    { 0, "batch", "N", NULL, OPT_I64(apply_cmd, batch, 1, 65536),
       "rows at once, same bits" },
-    TOOL_THREADS(cmd, NULL),
-    TOOL_OUTPUT(cmd),
-    TOOL_FORCE(cmd, NULL),
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(cmd, verbose), "set-up on stderr" },
-    TOOL_QUIET(cmd),
+    TOOL_THREADS(apply_cmd, NULL),
+    TOOL_OUTPUT(apply_cmd),
+    TOOL_FORCE(apply_cmd, NULL),
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(apply_cmd, verbose),
+      "set-up on stderr" },
+    TOOL_QUIET(apply_cmd),
     { 0 },
 };
 
@@ -51,14 +55,14 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 
-static const struct cmd defaults = { .input = "-",
-                                     .out_path = "-",
-                                     .dtype = DT_F32,
-                                     .batch = 64,
-                                     .ratio = NAN,
-                                     .tau = NAN,
-                                     .top = -1,
-                                     .x_dtype = -1 };
+static const struct apply_cmd defaults = { .input = "-",
+                                           .out_path = "-",
+                                           .dtype = DT_F32,
+                                           .batch = 64,
+                                           .ratio = NAN,
+                                           .tau = NAN,
+                                           .top = -1,
+                                           .x_dtype = -1 };
 
 static const struct opt_tool tool = {
     .name = "lut-apply",
@@ -76,7 +80,7 @@ static mode_main *const mains[] = { apply_main, report_main, bench_main };
 
 /* An input is not to be replaced by what is made of it. */
 static void
-check_files(const struct cmd *cmd)
+check_files(const struct apply_cmd *cmd)
 {
     const char *const in[] = { cmd->input, cmd->model, cmd->dir };
 
@@ -89,8 +93,8 @@ check_files(const struct cmd *cmd)
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = defaults;
-    struct run run = { 0 };
+    struct apply_cmd cmd = defaults;
+    struct apply_run run = { 0 };
     struct opt_line line;
     struct err err;
     int rc = -1;

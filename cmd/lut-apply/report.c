@@ -2,12 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/curve.h"
+#include "cmd/lut-apply/input.h"
+#include "cmd/lut-apply/run.h"
 #include "core/js.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
-#include "core/str.h"
+#include "core/out.h"
 
 #define SHOWN 20 /* dims of the ranking */
 
@@ -104,12 +106,12 @@ put_json(struct str *to, const char *name, const struct line *lines,
 }
 
 static int
-put_report(const struct run *run, const struct table_stats *stats,
+put_report(const struct apply_run *run, const struct table_stats *stats,
            struct err *err)
 {
     struct line lines[N_LINES];
     struct table_report r;
-    size_t in = run->layer.table.in;
+    size_t in = run->layer.bound.table.in;
     struct dim *dims = rank(stats, in);
     struct str s = { 0 };
     int rc;
@@ -117,7 +119,7 @@ put_report(const struct run *run, const struct table_stats *stats,
     table_stats_get(stats, &r);
     fill(lines, &r, run->layer.threshold);
     if (run->cmd->json)
-        put_json(&s, run->layer.file.layer->name, lines, dims, in);
+        put_json(&s, run->layer.bound.file.layer->name, lines, dims, in);
     else
         put_tsv(&s, lines, dims, in);
     rc = out_write(run->cmd->out, s.s, s.n, err);
@@ -127,9 +129,9 @@ put_report(const struct run *run, const struct table_stats *stats,
 }
 
 int
-report_main(struct run *run, struct err *err)
+report_main(struct apply_run *run, struct err *err)
 {
-    const struct table *t = &run->layer.table;
+    const struct table *t = &run->layer.bound.table;
     struct table_stats *stats = table_stats_new(t, run->layer.threshold);
     struct curve *curve;
     ssize_t n = curve_open(&curve, run, err);
@@ -140,7 +142,7 @@ report_main(struct run *run, struct err *err)
                     t->in, (size_t)n, TABLE_ERROR | TABLE_COUNT);
         table_dense(run->gemm, t, run->dense, t->out, run->x, t->in, (size_t)n);
         for (size_t i = 0; i < (size_t)n; i++)
-            vec_add(run->dense + i * t->out, run->layer.bias, t->out);
+            vec_add(run->dense + i * t->out, run->layer.bound.bias, t->out);
         table_stats_add(stats, run->work, run->y, t->out, run->dense, t->out,
                         run->x, t->in, (size_t)n);
         curve_add(curve, run, (size_t)n);

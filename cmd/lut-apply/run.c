@@ -1,41 +1,43 @@
 /* Rows in, rows out, a batch at a time. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/apply.h"
+#include "cmd/lut-apply/run.h"
+
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
 static void *
-room(const struct run *run, size_t n, size_t size, struct err *err)
+room(const struct apply_run *run, size_t n, size_t size, struct err *err)
 {
     return mem_big(run->batch * n, size, "a batch of rows", err);
 }
 
 static void
-say_setup(const struct run *run)
+say_setup(const struct apply_run *run)
 {
-    const struct layer *l = &run->layer;
-    const struct table *t = &l->table;
+    const struct applied_layer *l = &run->layer;
+    const struct table *t = &l->bound.table;
 
     tool_say("%s: %zu -> %zu, %zu of %zu directions, %s%s%s",
-             l->file.layer->name, t->in, t->out, t->k, t->n_basis,
+             l->bound.file.layer->name, t->in, t->out, t->k, t->n_basis,
              dtype_table[t->dtype].name, t->centered ? ", centred" : "",
-             l->file.layer->target_bias ? "" : ", without the layer's bias");
+             l->bound.file.layer->target_bias ? ""
+                                              : ", without the layer's bias");
     if (l->fix.how != FIX_NONE)
-        tool_say("compensation by %s", t->weight_t && !t->turned
+        tool_say("compensation by %s", t->weight_t && !t->transposed
                                            ? "the table's stored weights"
                                            : "the model's weights");
 }
 
 int
-run_open(struct run *run, const struct cmd *cmd, struct err *err)
+run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
-    const struct table *t = &run->layer.table;
+    const struct table *t = &run->layer.bound.table;
 
     run->cmd = cmd;
     run->batch = (size_t)cmd->batch;
@@ -57,9 +59,9 @@ run_open(struct run *run, const struct cmd *cmd, struct err *err)
 }
 
 void
-run_close(struct run *run)
+run_close(struct apply_run *run)
 {
-    const struct table *t = &run->layer.table;
+    const struct table *t = &run->layer.bound.table;
 
     mem_big_free(run->x, run->batch * t->in, sizeof(float));
     mem_big_free(run->y, run->batch * t->out, sizeof(float));
@@ -74,21 +76,21 @@ run_close(struct run *run)
 
 /* Room for the header and all rows, where their number is known. */
 static int
-reserve(const struct run *run, size_t head_nbytes, struct err *err)
+reserve(const struct apply_run *run, size_t head_nbytes, struct err *err)
 {
     size_t size = dtype_table[run->cmd->dtype].bits / 8, n;
 
     if (run->input.n_dims == 0 ||
-        !size_mul(run->input.n_rows, run->layer.table.out * size, &n) ||
+        !size_mul(run->input.n_rows, run->layer.bound.table.out * size, &n) ||
         !size_add(n, head_nbytes, &n))
         return 0; /* too much is told when it is written */
     return out_reserve(run->cmd->out, n, err);
 }
 
 static int
-put_head(const struct run *run, struct err *err)
+put_head(const struct apply_run *run, struct err *err)
 {
-    const struct input *in = &run->input;
+    const struct row_input *in = &run->input;
     uint64_t shape[NPY_MAX_DIMS];
     struct str head = { 0 };
     int rc;
@@ -100,7 +102,7 @@ put_head(const struct run *run, struct err *err)
                        "a stream of unknown length has no .npy header: --raw "
                        "writes numbers alone");
     memcpy(shape, in->shape, in->n_dims * sizeof(*shape));
-    shape[in->n_dims - 1] = run->layer.table.out;
+    shape[in->n_dims - 1] = run->layer.bound.table.out;
     rc = npy_header(&head, run->cmd->dtype, in->n_dims, shape, err);
     if (rc == 0)
         rc = reserve(run, head.n, err);
@@ -112,9 +114,9 @@ put_head(const struct run *run, struct err *err)
 
 /* Numbers that f16 cannot hold would become infinite unseen. */
 static int
-check_range(const struct run *run, size_t n, struct err *err)
+check_range(const struct apply_run *run, size_t n, struct err *err)
 {
-    size_t out = run->layer.table.out;
+    size_t out = run->layer.bound.table.out;
 
     for (size_t i = 0; run->cmd->dtype == DT_F16 && i < n * out; i++)
         if (isfinite(run->y[i]) && fabsf(run->y[i]) >= 65520)
@@ -127,9 +129,9 @@ check_range(const struct run *run, size_t n, struct err *err)
 }
 
 static int
-put_rows(const struct run *run, size_t n, struct err *err)
+put_rows(const struct apply_run *run, size_t n, struct err *err)
 {
-    size_t numbers = n * run->layer.table.out;
+    size_t numbers = n * run->layer.bound.table.out;
 
     if (check_range(run, n, err) < 0)
         return -1;
@@ -139,9 +141,9 @@ put_rows(const struct run *run, size_t n, struct err *err)
 }
 
 int
-apply_main(struct run *run, struct err *err)
+apply_main(struct apply_run *run, struct err *err)
 {
-    const struct table *t = &run->layer.table;
+    const struct table *t = &run->layer.bound.table;
     struct progress progress = { .what = "apply",
                                  .unit = "row",
                                  .total = run->input.n_rows,

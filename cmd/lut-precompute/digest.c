@@ -2,13 +2,15 @@
  * SHA-256 of what a layer's file is made of: a chain that no thread can share,
  * and so, of large SAEs, worth doing beside the products.
  */
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/digest.h"
+
+#include "cmd/lut-precompute/job.h"
 #include "core/sig.h"
 
 #define PIECE ((size_t)4 << 20) /* some milliseconds */
 
 static void
-add(struct source *s, const struct matrix *m)
+add(struct digest_source *s, const struct matrix *m)
 {
     if (m->data)
         s->parts[s->n++] = m;
@@ -16,7 +18,7 @@ add(struct source *s, const struct matrix *m)
 
 /* Goes on by a piece. */
 static void
-advance(struct source *s)
+advance(struct digest_source *s)
 {
     const struct matrix *m;
     size_t n;
@@ -48,7 +50,7 @@ more(const struct digests *d)
 
 void
 digests_open(struct digests *d, const struct sae *sae,
-             const struct target *target)
+             const struct target_layer *target)
 {
     *d = (struct digests){ 0 };
     d->sae.hash = hash_new(HASH_SHA256);

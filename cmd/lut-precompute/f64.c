@@ -1,7 +1,8 @@
-/* Sums in double precision, each rounded once. */
+#include "cmd/lut-precompute/f64.h"
+
 #include <stdlib.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/matrix.h"
 #include "core/mem.h"
 
 #define LANES 8
@@ -36,7 +37,7 @@ f64_round(double v, enum dtype dtype)
 }
 
 struct task {
-    const struct part *part;
+    const struct target_part *part;
     const double *b;
     float *row; /* [threads, cols] */
     double *sums;
@@ -58,7 +59,7 @@ sum_rows(void *ctx, size_t begin, size_t end, int thread)
 }
 
 void
-bias_products(struct par *par, const struct target *t, const double *b,
+bias_products(struct par *par, const struct target_layer *t, const double *b,
               double *sums)
 {
     size_t n = par ? (size_t)par_threads(par) : 1;

@@ -2,18 +2,17 @@
  * metadata.json from the files of a folder.  Array jobs write files without
  * asking each other, and any of them, or a last one, makes the index.
  */
+#include "cmd/lut-precompute/index.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "core/format/lut.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
-#include "core/str.h"
 
 #define TRIES 100
 
@@ -286,7 +285,7 @@ write_json(const char *path, const json_t *doc, struct err *err)
     js_put_json(&lines, text, strlen(text));
     str_addc(&lines, '\n');
     /* an entry lies one level deeper here than in its table */
-    rc = js_check_depth(lines.s, lines.n, path, err);
+    rc = js_check(lines.s, lines.n, path, 1, err);
     if (rc == 0)
         rc = out_put(path, OUT_FORCE, lines.s, lines.n, err);
     str_free(&lines);

@@ -1,14 +1,15 @@
 /* A layer's file: what it says of itself, and its tensors. */
+#include "cmd/lut-precompute/job.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/matrix.h"
+#include "core/format/lut.h"
+#include "core/format/stw.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
-#include "core/str.h"
 
 #define GROWTH_MAX  64 /* a table's bytes for one of its sources' */
 #define SMALL_TABLE ((size_t)64 << 20) /* bytes that any may have */
@@ -21,9 +22,9 @@ size_json(size_t n)
 
 /* The layer's entry in metadata.json. */
 static json_t *
-entry_of(const struct job *job)
+entry_of(const struct layer_job *job)
 {
-    const struct target *t = job->target;
+    const struct target_layer *t = job->target;
     json_t *e = json_object(), *encoder = json_object();
     json_t *parts = json_array();
     struct str file = { 0 };
@@ -48,7 +49,7 @@ entry_of(const struct job *job)
 }
 
 static char *
-lut_text(const struct job *job, struct err *err)
+lut_text(const struct layer_job *job, struct err *err)
 {
     char *name = base_name(job->cmd->sae, err), *text;
     json_t *v, *info, *sae;
@@ -75,7 +76,7 @@ lut_text(const struct job *job, struct err *err)
 }
 
 uint64_t
-job_nbytes(const struct job *job)
+job_nbytes(const struct layer_job *job)
 {
     uint64_t n = job->sae->n, in = job->target->in, out = job->target->out;
     uint64_t numbers = n * (2 * in + out + 1) + in + out;
@@ -88,9 +89,9 @@ job_nbytes(const struct job *job)
 /* A table has latents x outputs numbers, a product that two small files can
  * have made as large as they like: models have up to 8 outputs for an input. */
 static int
-check_size(const struct job *job, struct err *err)
+check_size(const struct layer_job *job, struct err *err)
 {
-    const struct target *t = job->target;
+    const struct target_layer *t = job->target;
     size_t sources = matrix_nbytes(&job->sae->encoder_weight) +
                      matrix_nbytes(&job->sae->decoder_weight);
     size_t products;
@@ -110,10 +111,10 @@ check_size(const struct job *job, struct err *err)
 }
 
 int
-job_open(struct job *job, struct err *err)
+job_open(struct layer_job *job, struct err *err)
 {
     const struct sae *s = job->sae;
-    const struct target *t = job->target;
+    const struct target_layer *t = job->target;
 
     if (s->in != t->in)
         return err_set(err, EX_DATAERR, "%s: is for %zu inputs, but %s has %zu",
@@ -136,7 +137,7 @@ job_open(struct job *job, struct err *err)
 }
 
 void
-job_close(struct job *job)
+job_close(struct layer_job *job)
 {
     digests_close(&job->digests);
     str_free(&job->path);
@@ -172,7 +173,7 @@ nameless(const char *text, size_t n)
 }
 
 static bool
-same_layer(const struct job *job, const struct st *st)
+same_layer(const struct layer_job *job, const struct st *st)
 {
     const struct st_meta *m = st_meta_find(st, "lut");
     json_t *there = m ? nameless(m->value, m->value_n) : NULL;
@@ -185,7 +186,8 @@ same_layer(const struct job *job, const struct st *st)
 }
 
 static bool
-holds(const struct job *job, const struct st *st, const char *name, size_t n)
+holds(const struct layer_job *job, const struct st *st, const char *name,
+      size_t n)
 {
     const struct st_tensor *t = st_find(st, name);
 
@@ -193,7 +195,7 @@ holds(const struct job *job, const struct st *st, const char *name, size_t n)
 }
 
 static bool
-holds_all(const struct job *job, const struct st *st)
+holds_all(const struct layer_job *job, const struct st *st)
 {
     size_t n = job->sae->n, in = job->target->in, out = job->target->out;
 
@@ -209,7 +211,8 @@ holds_all(const struct job *job, const struct st *st)
 
 /* A file is of one run: its metadata say all but dtype and --store-weights. */
 static int
-is_same(struct job *job, const struct st *st, struct par *par, struct err *err)
+is_same(struct layer_job *job, const struct st *st, struct par *par,
+        struct err *err)
 {
     if (!same_layer(job, st) || !holds_all(job, st))
         return 0;
@@ -220,7 +223,8 @@ is_same(struct job *job, const struct st *st, struct par *par, struct err *err)
 }
 
 int
-job_is_there(struct job *job, const struct threads *threads, struct err *err)
+job_is_there(struct layer_job *job, const struct threads *threads,
+             struct err *err)
 {
     bool replace = job->cmd->out_flags & OUT_FORCE;
     struct st st;
@@ -245,7 +249,7 @@ job_is_there(struct job *job, const struct threads *threads, struct err *err)
 }
 
 static int
-add(struct stw *w, int *handle, const struct job *job, const char *name,
+add(struct stw *w, int *handle, const struct layer_job *job, const char *name,
     size_t rows, size_t cols, struct err *err)
 {
     uint64_t shape[] = { rows, cols };
@@ -255,7 +259,7 @@ add(struct stw *w, int *handle, const struct job *job, const char *name,
 }
 
 static int
-add_all(struct stw *w, struct handles *h, const struct job *job,
+add_all(struct stw *w, struct table_handles *h, const struct layer_job *job,
         struct err *err)
 {
     size_t n = job->sae->n, in = job->target->in, out = job->target->out;
@@ -275,7 +279,7 @@ add_all(struct stw *w, struct handles *h, const struct job *job,
 
 /* The digests come late: these are their size. */
 static void
-announce(struct stw *w, const struct job *job)
+announce(struct stw *w, const struct layer_job *job)
 {
     static const char digits[] =
         "0000000000000000000000000000000000000000000000000000000000000000";
@@ -287,7 +291,8 @@ announce(struct stw *w, const struct job *job)
 }
 
 static int
-put_digests(struct stw *w, struct job *job, struct par *par, struct err *err)
+put_digests(struct stw *w, struct layer_job *job, struct par *par,
+            struct err *err)
 {
     if (digests_end(&job->digests, par, err) < 0 ||
         stw_late(w, "sae_sha256", job->digests.sae.hex, err) < 0)
@@ -296,11 +301,12 @@ put_digests(struct stw *w, struct job *job, struct par *par, struct err *err)
 }
 
 int
-job_write(struct job *job, const struct threads *threads, struct tiles *tiles,
-          struct progress *progress, uint64_t *done, struct err *err)
+job_write(struct layer_job *job, const struct threads *threads,
+          struct tiles *tiles, struct progress *progress, uint64_t *done,
+          struct err *err)
 {
     struct stw *w = stw_new();
-    struct handles h;
+    struct table_handles h;
     int rc;
 
     announce(w, job);

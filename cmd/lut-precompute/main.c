@@ -2,9 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/cmd.h"
+#include "cmd/lut-precompute/index.h"
+#include "cmd/lut-precompute/run.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/outdir.h"
+#include "core/par.h"
 #include "core/sig.h"
 #include "core/str.h"
 #include "core/tool.h"
@@ -13,7 +17,7 @@
 static int
 set_fuse(void *to, const char *arg, struct err *err)
 {
-    struct cmd *cmd = to;
+    struct precompute_cmd *cmd = to;
     char *list = xstrdup(arg), *next = list, *word;
     int i = 0;
 
@@ -27,40 +31,41 @@ set_fuse(void *to, const char *arg, struct err *err)
 }
 
 static const struct opt opts[] = {
-    { 'm', "model", "MODEL", "make!", OPT_FILE(cmd, model),
+    { 'm', "model", "MODEL", "make!", OPT_FILE(precompute_cmd, model),
       "the model: a folder with config.json" },
-    { 's', "sae", "SAE", "make!", OPT_FILE(cmd, sae),
+    { 's', "sae", "SAE", "make!", OPT_FILE(precompute_cmd, sae),
       "a checkpoint, or a folder with one for each layer" },
-    { 'o', "output", "DIR", "make", OPT_FILE(cmd, output),
+    { 'o', "output", "DIR", "make", OPT_FILE(precompute_cmd, output),
       "the folder of tables (default MODEL/lut)" },
-    { 0, "layers", "GLOB,..", "make", OPT_TEXT(cmd, layers),
+    { 0, "layers", "GLOB,..", "make", OPT_TEXT(precompute_cmd, layers),
       "only these, with or without model. before (default: all with an SAE)" },
     { 0, "fuse", "qkv|gate_up,..", "make", OPT_CALL(set_fuse),
       "one table in place of several" },
-    { 0, "dtype", "bf16|f16|f32", "make", OPT_DTYPE(cmd, dtype),
+    { 0, "dtype", "bf16|f16|f32", "make", OPT_DTYPE(precompute_cmd, dtype),
       "of the tables" },
-    { 0, "k", "K", "make", OPT_U64(cmd, k, 1, INT32_MAX),
+    { 0, "k", "K", "make", OPT_U64(precompute_cmd, k, 1, INT32_MAX),
       "latents active at most (default: as the SAE says)" },
-    { 0, "centering", "fold|explicit", "make", OPT_WORD(cmd, keep_centering, 0),
+    { 0, "centering", "fold|explicit", "make",
+      OPT_WORD(precompute_cmd, keep_centering, 0),
       "fold it into the bias, or keep it explicit" },
-    { 0, "store-weights", NULL, "make", OPT_FLAG(cmd, store_weights),
+    { 0, "store-weights", NULL, "make", OPT_FLAG(precompute_cmd, store_weights),
       "the layer's weights, too: for compensation without the model" },
-    { 0, "index", "DIR", NULL, OPT_FILE(cmd, index),
+    { 0, "index", "DIR", NULL, OPT_FILE(precompute_cmd, index),
       "make metadata.json from the files" },
-    { 0, "resume", NULL, "make", OPT_FLAG(cmd, resume),
+    { 0, "resume", NULL, "make", OPT_FLAG(precompute_cmd, resume),
       "keep files that are there, of the same sources and options" },
-    { 0, "shard", "I/N", "make", OPT_SHARD(cmd, part, n_parts),
+    { 0, "shard", "I/N", "make", OPT_SHARD(precompute_cmd, part, n_parts),
       "every N-th layer from the I-th (from 0), no metadata.json" },
-    { 0, "verify", NULL, "make", OPT_FLAG(cmd, verify),
+    { 0, "verify", NULL, "make", OPT_FLAG(precompute_cmd, verify),
       "compare a sample of each file with sums in double precision" },
-    { 0, "dry-run", NULL, "make", OPT_FLAG(cmd, dry_run),
+    { 0, "dry-run", NULL, "make", OPT_FLAG(precompute_cmd, dry_run),
       "print layers, bytes, GFLOP and seconds; write nothing" },
     TOOL_DEADLINE("make", ""),
-    TOOL_THREADS(cmd, NULL),
-    TOOL_FORCE(cmd, "make"),
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(cmd, verbose),
+    TOOL_THREADS(precompute_cmd, NULL),
+    TOOL_FORCE(precompute_cmd, "make"),
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(precompute_cmd, verbose),
       "a line on stderr for each layer" },
-    TOOL_QUIET(cmd),
+    TOOL_QUIET(precompute_cmd),
     { 0 },
 };
 
@@ -69,7 +74,7 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 
-static const struct cmd defaults = { .dtype = DT_BF16 };
+static const struct precompute_cmd defaults = { .dtype = DT_BF16 };
 
 static const struct opt_tool tool = {
     .name = "lut-precompute",
@@ -86,7 +91,7 @@ static const struct opt_tool tool = {
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = defaults;
+    struct precompute_cmd cmd = defaults;
     struct opt_line line;
     struct str lut = { 0 };
     struct err err = { 0 };

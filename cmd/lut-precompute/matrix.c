@@ -1,7 +1,5 @@
-/* Rows of a file's matrix as f32, whichever way it lies there. */
-#include <string.h>
+#include "cmd/lut-precompute/matrix.h"
 
-#include "cmd/lut-precompute/precompute.h"
 #include "core/kernel/cvt.h"
 
 #define BLOCK 64 /* rows and columns turned at a time: 16 KiB of f32 */

@@ -1,13 +1,15 @@
-/* Which layers are made, each from which SAE. */
+#include "cmd/lut-precompute/plan.h"
+
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/sae.h"
+#include "cmd/lut-precompute/sae_config.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/names.h"
 #include "core/str.h"
 
 /* In the order of a layer's computation; a fused one before its parts. */
@@ -37,17 +39,10 @@ last_word(const char *name)
 }
 
 static bool
-is_fused_by_option(const struct cmd *cmd, const char *word)
+is_fused_by_option(const struct precompute_cmd *cmd, const char *word)
 {
     return (cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
            (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj"));
-}
-
-static bool
-matches(const char *glob, const char *layer)
-{
-    return fnmatch(glob, layer, 0) == 0 ||
-           fnmatch(glob, layer + strlen("model."), 0) == 0;
 }
 
 static bool
@@ -59,14 +54,12 @@ ends_with(const char *s, const char *end)
 }
 
 struct planner {
-    const struct cmd *cmd;
-    const struct model *model;
+    const struct precompute_cmd *cmd;
+    const struct target_model *model;
     bool one; /* SAE for all layers */
-    char **globs;
-    size_t n_globs;
-    bool *used;     /* [n_globs] */
+    struct globs globs;
     uint64_t count; /* layers that --shard deals out */
-    struct plan *plan;
+    struct table_plan *plan;
 };
 
 /* Does --layers mean this layer?  'named': by a pattern that ends in its word,
@@ -78,10 +71,10 @@ is_meant(const struct planner *p, const char *layer, const char *word,
     bool meant = !p->cmd->layers;
 
     *named = false;
-    for (size_t i = 0; i < p->n_globs; i++)
-        if (matches(p->globs[i], layer)) {
+    for (size_t i = 0; i < p->globs.n; i++)
+        if (names_match(p->globs.glob[i], layer)) {
             meant = true;
-            *named = *named || ends_with(p->globs[i], word);
+            *named = *named || ends_with(p->globs.glob[i], word);
         }
     return meant;
 }
@@ -116,7 +109,7 @@ is_in_fused(const struct planner *p, const char *layer, const struct op *part,
             struct err *err)
 {
     struct str name = { 0 };
-    struct target t;
+    struct target_layer t;
     char *sae = NULL;
     bool named, made = false;
 
@@ -139,8 +132,8 @@ is_in_fused(const struct planner *p, const char *layer, const struct op *part,
 static int
 add(struct planner *p, size_t layer, const struct op *op, struct err *err)
 {
-    struct plan *plan = p->plan;
-    struct target t;
+    struct table_plan *plan = p->plan;
+    struct target_layer t;
     struct str name = { 0 };
     char *sae = NULL;
     bool named;
@@ -156,13 +149,12 @@ add(struct planner *p, size_t layer, const struct op *op, struct err *err)
         rc = target_open(&t, p->model, name.s, err);
     if (rc > 0) {
         target_close(&t);
-        for (size_t i = 0; i < p->n_globs; i++)
-            p->used[i] = p->used[i] || matches(p->globs[i], name.s);
+        globs_use(&p->globs, name.s);
         if (p->cmd->n_parts == 0 ||
             p->count++ % p->cmd->n_parts == p->cmd->part) {
             plan->work = xrealloc(plan->work, plan->n + 1, sizeof(*plan->work));
             plan->work[plan->n++] =
-                (struct work){ xstrdup(name.s), xstrdup(sae) };
+                (struct planned_table){ xstrdup(name.s), xstrdup(sae) };
         }
         rc = 0;
     }
@@ -171,33 +163,18 @@ add(struct planner *p, size_t layer, const struct op *op, struct err *err)
     return rc;
 }
 
-static void
-split_globs(struct planner *p)
-{
-    char *list = xstrdup(p->cmd->layers ? p->cmd->layers : ""), *save = NULL;
-
-    for (char *s = strtok_r(list, ",", &save); s;
-         s = strtok_r(NULL, ",", &save)) {
-        p->globs = xrealloc(p->globs, p->n_globs + 1, sizeof(*p->globs));
-        p->globs[p->n_globs++] = xstrdup(s);
-    }
-    p->used = xcalloc(p->n_globs + 1, sizeof(*p->used));
-    free(list);
-}
-
 static int
 check(const struct planner *p, struct err *err)
 {
     const char *what = p->one ? "the model" : p->cmd->sae;
+    const char *unused = globs_unused(&p->globs);
 
-    if (p->cmd->layers && p->n_globs == 0)
+    if (p->cmd->layers && p->globs.n == 0)
         return err_set(err, TU_USAGE, "--layers: \"%s\" has no pattern",
                        p->cmd->layers);
-    for (size_t i = 0; i < p->n_globs; i++)
-        if (!p->used[i])
-            return err_set(err, EX_DATAERR,
-                           "--layers: \"%s\" is no layer of %s", p->globs[i],
-                           what);
+    if (unused)
+        return err_set(err, EX_DATAERR, "--layers: \"%s\" is no layer of %s",
+                       unused, what);
     if (p->plan->n == 0 && p->count == 0)
         return err_set(err, EX_NOINPUT,
                        "%s: has no SAE for any linear layer of %s", p->cmd->sae,
@@ -206,13 +183,13 @@ check(const struct planner *p, struct err *err)
 }
 
 int
-plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
-          struct err *err)
+plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
+          const struct target_model *m, struct err *err)
 {
     struct planner p = { .cmd = cmd, .model = m, .plan = plan };
     int rc = 0, one;
 
-    *plan = (struct plan){ 0 };
+    *plan = (struct table_plan){ 0 };
     if (access(cmd->sae, F_OK) < 0)
         return err_sys(err, file_status(errno), "%s", cmd->sae);
     if ((one = sae_is_one(cmd->sae, err)) < 0)
@@ -224,26 +201,23 @@ plan_make(struct plan *plan, const struct cmd *cmd, const struct model *m,
                        cmd->sae);
     if (!p.one && sae_beside(cmd->sae, err) < 0)
         return -1;
-    split_globs(&p);
+    globs_open(&p.globs, cmd->layers);
     for (size_t i = 0; i < m->n_layers && rc == 0; i++)
         for (size_t j = 0; j < N_OPS && rc == 0; j++)
             rc = add(&p, i, &ops[j], err);
     if (rc == 0)
         rc = check(&p, err);
-    for (size_t i = 0; i < p.n_globs; i++)
-        free(p.globs[i]);
-    free(p.globs);
-    free(p.used);
+    globs_close(&p.globs);
     return rc;
 }
 
 void
-plan_free(struct plan *plan)
+plan_free(struct table_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {
         free(plan->work[i].layer);
         free(plan->work[i].sae);
     }
     free(plan->work);
-    *plan = (struct plan){ 0 };
+    *plan = (struct table_plan){ 0 };
 }

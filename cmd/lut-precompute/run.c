@@ -1,17 +1,27 @@
 /* A run: the layers of a plan, each made, checked or estimated. */
 #include <stdio.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/digest.h"
+#include "cmd/lut-precompute/index.h"
+#include "cmd/lut-precompute/job.h"
+#include "cmd/lut-precompute/plan.h"
+#include "cmd/lut-precompute/run.h"
+#include "cmd/lut-precompute/sae.h"
+#include "cmd/lut-precompute/target.h"
+#include "cmd/lut-precompute/tile.h"
+#include "cmd/lut-precompute/verify.h"
 #include "core/kernel/cpu.h"
+#include "core/mem.h"
+#include "core/out.h"
 #include "core/outdir.h"
 #include "core/sig.h"
 #include "core/str.h"
 #include "core/tool.h"
 
-struct run {
-    const struct cmd *cmd;
-    struct model model;
-    struct plan plan;
+struct precompute_run {
+    const struct precompute_cmd *cmd;
+    struct target_model model;
+    struct table_plan plan;
     struct threads threads;
     struct gemm *gemm;
     struct progress progress;
@@ -45,30 +55,20 @@ make_folder(const char *path, struct err *err)
 
 /* Of its products. */
 static uint64_t
-operations(const struct job *job)
+operations(const struct layer_job *job)
 {
     return 2 * (uint64_t)job->sae->n * job->target->in * job->target->out;
 }
 
 static double
-gflop(const struct job *job)
+gflop(const struct layer_job *job)
 {
     return 1e-9 * (double)operations(job);
 }
 
-static void
-say(const struct job *job, const char *what)
-{
-    char size[16];
-
-    tool_say("%s: %zu -> %zu, N %zu, k %zu, %s, %s", job->target->name,
-             job->target->in, job->target->out, job->sae->n, job->k,
-             size_iec(size, job_nbytes(job)), what);
-}
-
 /* 1 where another run with --resume has made the same file meanwhile. */
 static int
-make_file(struct run *run, struct job *job, struct err *err)
+make_file(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     struct tiles tiles;
     struct err other;
@@ -88,7 +88,7 @@ make_file(struct run *run, struct job *job, struct err *err)
 }
 
 static int
-make(struct run *run, struct job *job, struct err *err)
+make(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     int there = job_is_there(job, &run->threads, err), rc = 0;
     uint64_t before = run->done;
@@ -105,8 +105,13 @@ make(struct run *run, struct job *job, struct err *err)
         out_sweep(job->path.s);
     run->n_made += !there;
     run->n_kept += (size_t)there;
-    if (run->cmd->verbose)
-        say(job, there ? "kept" : "made");
+    if (run->cmd->verbose) {
+        char size[16];
+
+        tool_say("%s: %zu -> %zu, N %zu, k %zu, %s, %s", job->target->name,
+                 job->target->in, job->target->out, job->sae->n, job->k,
+                 size_iec(size, job_nbytes(job)), there ? "kept" : "made");
+    }
     if (run->cmd->verify)
         rc = job_verify(job, run->threads.par, &run->header, err);
     run->differs |= rc > 0;
@@ -121,7 +126,7 @@ put_header(void)
 
 /* --dry-run: a line of the table. */
 static int
-estimate(struct run *run, struct job *job, struct err *err)
+estimate(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     struct tiles tiles;
 
@@ -145,13 +150,14 @@ estimate(struct run *run, struct job *job, struct err *err)
 
 /* One layer: its weights and its SAE are open while 'each' runs. */
 static int
-with_layer(struct run *run, const struct work *work,
-           int (*each)(struct run *run, struct job *job, struct err *err),
+with_layer(struct precompute_run *run, const struct planned_table *work,
+           int (*each)(struct precompute_run *run, struct layer_job *job,
+                       struct err *err),
            struct err *err)
 {
-    struct target target;
+    struct target_layer target;
     struct sae sae;
-    struct job job = {
+    struct layer_job job = {
         .cmd = run->cmd, .model = &run->model, .target = &target, .sae = &sae
     };
     int rc;
@@ -173,8 +179,9 @@ with_layer(struct run *run, const struct work *work,
 }
 
 static int
-all_layers(struct run *run,
-           int (*each)(struct run *run, struct job *job, struct err *err),
+all_layers(struct precompute_run *run,
+           int (*each)(struct precompute_run *run, struct layer_job *job,
+                       struct err *err),
            struct err *err)
 {
     for (size_t i = 0; i < run->plan.n; i++)
@@ -184,7 +191,7 @@ all_layers(struct run *run,
 }
 
 static int
-estimate_all(struct run *run, struct err *err)
+estimate_all(struct precompute_run *run, struct err *err)
 {
     if (all_layers(run, estimate, err) < 0)
         return -1;
@@ -198,7 +205,7 @@ estimate_all(struct run *run, struct err *err)
 
 /* Before the first product: is everything there, does it fit? */
 static int
-look(struct run *run, struct job *job, struct err *err)
+look(struct precompute_run *run, struct layer_job *job, struct err *err)
 {
     (void)err;
     if (job->sae->unsure)
@@ -211,9 +218,9 @@ look(struct run *run, struct job *job, struct err *err)
 
 /* -v: "HOST, avx2, 2 threads, shard 0/4". */
 static void
-say_setup(const struct run *run)
+say_setup(const struct precompute_run *run)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct precompute_cmd *cmd = run->cmd;
     struct str shard = { 0 };
 
     if (cmd->n_parts)
@@ -225,7 +232,7 @@ say_setup(const struct run *run)
 }
 
 static int
-make_all(struct run *run, struct err *err)
+make_all(struct precompute_run *run, struct err *err)
 {
     struct err late;
     int rc;
@@ -269,11 +276,12 @@ threads_close(struct threads *t)
 }
 
 static int
-run_open(struct run *run, struct err *err)
+run_open(struct precompute_run *run, struct err *err)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct precompute_cmd *cmd = run->cmd;
 
-    if (cpu_check(err) < 0 || model_open(&run->model, cmd->model, err) < 0 ||
+    if (cpu_check(err) < 0 ||
+        target_model_open(&run->model, cmd->model, err) < 0 ||
         plan_make(&run->plan, cmd, &run->model, err) < 0 ||
         threads_open(&run->threads, cmd->n_threads, err) < 0)
         return -1;
@@ -281,9 +289,9 @@ run_open(struct run *run, struct err *err)
 }
 
 int
-run_all(const struct cmd *cmd, struct err *err)
+run_all(const struct precompute_cmd *cmd, struct err *err)
 {
-    struct run run = { .cmd = cmd };
+    struct precompute_run run = { .cmd = cmd };
     int rc = run_open(&run, err);
 
     if (rc == 0)
@@ -291,6 +299,6 @@ run_all(const struct cmd *cmd, struct err *err)
     gemm_close(run.gemm);
     threads_close(&run.threads);
     plan_free(&run.plan);
-    model_close(&run.model);
+    target_model_close(&run.model);
     return rc < 0 ? -1 : run.differs ? TU_NEGATIVE : 0;
 }

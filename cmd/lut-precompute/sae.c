@@ -3,15 +3,19 @@
  * so how each lies; shapes are only checked.
  * Source: EleutherAI sparsify, SAELens, dictionary_learning; man/lut.5.
  */
+#include "cmd/lut-precompute/sae.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/sae_config.h"
+#include "core/format/lut.h"
 #include "core/format/stwant.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/names.h"
 #include "core/str.h"
 
 enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
@@ -105,7 +109,7 @@ char *
 sae_path(const char *folder, const char *layer, struct err *err)
 {
     static const char *const ends[] = { "", ".safetensors", LUT_SUFFIX };
-    const char *names[] = { layer, layer + strlen("model.") };
+    const char *names[] = { layer, names_short(layer) };
     struct str s = { 0 };
 
     for (size_t i = 0; i < 6; i++) {

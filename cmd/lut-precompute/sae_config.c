@@ -2,18 +2,16 @@
  * What stands beside a checkpoint: cfg.json or config.json, and files that say
  * that its inputs are not the layer's.
  */
-#include <ctype.h>
+#include "cmd/lut-precompute/sae_config.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "core/format/st.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
-#include "core/str.h"
 
 #define MAX_K ((int64_t)1 << 31)
 

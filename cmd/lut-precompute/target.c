@@ -1,14 +1,13 @@
-/* The linear layers of a model folder, single or fused. */
+#include "cmd/lut-precompute/target.h"
+
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-precompute/precompute.h"
-#include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/linear_file.h"
 #include "core/str.h"
 
 #define MAX_LAYERS 4096
@@ -44,7 +43,7 @@ base_name(const char *path, struct err *err)
 }
 
 static int
-take_config(struct model *m, const char *path, struct err *err)
+take_config(struct target_model *m, const char *path, struct err *err)
 {
     static const char *const keys[][2] = {
         { "model_type", "model_type" },
@@ -77,123 +76,75 @@ take_config(struct model *m, const char *path, struct err *err)
 }
 
 int
-model_open(struct model *m, const char *path, struct err *err)
+target_model_open(struct target_model *m, const char *path, struct err *err)
 {
-    *m = (struct model){ .name = base_name(path, err) };
+    *m = (struct target_model){ .name = base_name(path, err) };
     if (m->name && take_config(m, path, err) == 0 &&
         stdir_open(&m->dir, path, err) == 0) {
         if (stdir_map(&m->dir, err) == 0)
             return 0;
     }
-    model_close(m);
+    target_model_close(m);
     return -1;
 }
 
 void
-model_close(struct model *m)
+target_model_close(struct target_model *m)
 {
     stdir_close(&m->dir);
     json_decref(m->config);
     free(m->name);
-    *m = (struct model){ 0 };
-}
-
-/* A tensor NAME.WORD, or that without "model." before it. */
-static const struct stdir_tensor *
-find(const struct model *m, const char *name, const char *word)
-{
-    const struct stdir_tensor *x;
-    struct str full = { 0 };
-
-    str_addf(&full, "%s.%s", name, word);
-    x = stdir_find(&m->dir, full.s);
-    if (!x)
-        x = stdir_find(&m->dir, full.s + strlen("model."));
-    str_free(&full);
-    return x;
-}
-
-/* A tensor as a matrix of 'n_dims' dims: 1; 0 if there is none. */
-static int
-take(struct matrix *to, const struct model *m, const char *name,
-     const char *word, size_t n_dims, struct err *err)
-{
-    const struct st_want want = { .n_dims = n_dims,
-                                  .shape = { ST_OPEN, ST_OPEN },
-                                  .open = "outputs, inputs" };
-    const struct stdir_tensor *x = find(m, name, word);
-
-    if (!x)
-        return 0;
-    if (st_want(x->st->path, x->t, &want, err) < 0)
-        return -1;
-    if (x->t->n_elements == 0)
-        return err_set(err, EX_DATAERR, "%s: %s is empty", x->st->path,
-                       x->t->name);
-    *to = (struct matrix){
-        .data = st_data(x->st, x->t),
-        .dtype = x->t->dtype,
-        .rows = n_dims == 2 ? (size_t)x->t->shape[0] : 1,
-        .cols = (size_t)x->t->shape[n_dims - 1],
-    };
-    return 1;
+    *m = (struct target_model){ 0 };
 }
 
 static int
-take_part(struct target *t, const struct model *m, struct part *p,
-          struct err *err)
+take_part(struct target_layer *t, const struct target_model *m,
+          struct target_part *p, struct err *err)
 {
-    int has = take(&p->w, m, p->name, "weight", 2, err);
-    int bias = has > 0 ? take(&p->bias, m, p->name, "bias", 1, err) : 0;
+    const struct stdir_tensor *bias;
+    struct linear l;
+    int has = linear_file_find(&l, &bias, &m->dir, p->name, err);
 
-    if (has <= 0 || bias < 0)
-        return has < 0 || bias < 0 ? -1 : 0;
-    if (bias && p->bias.cols != p->w.rows)
+    if (has <= 0)
+        return has;
+    if (t->out > 0 && l.cols != t->in)
         return err_set(err, EX_DATAERR,
-                       "%s: %s.bias has %zu numbers (expected %zu, the rows "
-                       "of its weight)",
-                       m->dir.path, p->name, p->bias.cols, p->w.rows);
-    if (t->out > 0 && p->w.cols != t->in)
-        return err_set(
-            err, EX_DATAERR, "%s: %s.weight has %zu columns, but %s.weight %zu",
-            m->dir.path, p->name, p->w.cols, t->parts[0].name, t->in);
-    t->in = p->w.cols;
-    t->out += p->w.rows;
-    t->has_bias |= bias;
+                       "%s: %s.weight has %zu columns, but %s.weight %zu",
+                       m->dir.path, p->name, l.cols, t->parts[0].name, t->in);
+    p->w = (struct matrix){ l.w, l.dtype, l.rows, l.cols, false };
+    if (bias)
+        p->bias = (struct matrix){ st_data(bias->st, bias->t), bias->t->dtype,
+                                   1, l.rows, false };
+    t->in = l.cols;
+    t->out += l.rows;
+    t->has_bias |= bias != NULL;
     return 1;
 }
 
 int
-target_open(struct target *t, const struct model *m, const char *name,
-            struct err *err)
+target_open(struct target_layer *t, const struct target_model *m,
+            const char *name, struct err *err)
 {
     char *parts[LUT_MAX_PARTS];
-    int there;
+    int there = 1;
 
-    *t = (struct target){ .name = xstrdup(name), .n_parts = 1 };
+    *t = (struct target_layer){ .name = xstrdup(name) };
     t->op = strrchr(t->name, '.') ? strrchr(t->name, '.') + 1 : t->name;
-    t->parts[0].name = xstrdup(name);
-    /* a model whose own weights are fused has them by that name */
-    there = take_part(t, m, &t->parts[0], err);
-    if (there == 0) {
-        free(t->parts[0].name);
-        t->n_parts = lut_parts(name, parts);
-        for (size_t i = 0; i < t->n_parts; i++)
-            t->parts[i].name = parts[i];
-        there = t->n_parts > 1;
-        for (size_t i = 0; i < t->n_parts && there > 0; i++)
-            there = take_part(t, m, &t->parts[i], err);
-    }
+    t->n_parts = linear_file_parts(&m->dir, name, parts);
+    for (size_t i = 0; i < t->n_parts; i++)
+        t->parts[i].name = parts[i];
+    for (size_t i = 0; i < t->n_parts && there > 0; i++)
+        there = take_part(t, m, &t->parts[i], err);
     if (there <= 0)
         target_close(t);
     return there;
 }
 
 void
-target_close(struct target *t)
+target_close(struct target_layer *t)
 {
     for (size_t i = 0; i < t->n_parts; i++)
         free(t->parts[i].name);
     free(t->name);
-    *t = (struct target){ 0 };
+    *t = (struct target_layer){ 0 };
 }

@@ -6,13 +6,17 @@
  * the speed of f32; else one of f32, which VDPBF16PS, twice, does not reach
  * (test/bench/machine).  W_dec alone in bf16 would lose 2^-9.
  */
+#include "cmd/lut-precompute/tile.h"
+
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-precompute/precompute.h"
+#include "cmd/lut-precompute/f64.h"
+#include "cmd/lut-precompute/job.h"
+#include "cmd/lut-precompute/matrix.h"
 #include "core/clock.h"
+#include "core/format/stw.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -26,6 +30,42 @@
  * More where many threads are to have enough of it. */
 #define TILE_ROWS    512
 #define TILE_THREADS 16 /* that these rows are enough for */
+
+static void
+write_piece(void *ctx)
+{
+    struct writer *w = ctx;
+
+    w->rc = stw_write(w->w, w->tensor, w->data, w->nbytes, w->offset, &w->err);
+}
+
+static int
+writer_wait(struct writer *w, struct err *err)
+{
+    if (w->worker)
+        par_sync(w->worker);
+    if (w->rc < 0)
+        *err = w->err;
+    return w->rc;
+}
+
+static int
+writer_put(struct writer *w, int tensor, const void *data, size_t nbytes,
+           size_t offset, struct err *err)
+{
+    if (writer_wait(w, err) < 0)
+        return -1;
+    w->tensor = tensor;
+    w->data = data;
+    w->nbytes = nbytes;
+    w->offset = offset;
+    if (w->worker) {
+        par_submit(w->worker, write_piece, w);
+        return 0;
+    }
+    write_piece(w);
+    return writer_wait(w, err);
+}
 
 static size_t
 item(const struct tiles *t)
@@ -64,16 +104,6 @@ all_finite(const char *v, enum dtype dtype, size_t n)
     return !(bad & carries);
 }
 
-/* Whatever order threads find them in, the first one stays. */
-static void
-note_bad(struct tiles *t, size_t row)
-{
-    size_t first = atomic_load(&t->bad);
-
-    while (row < first && !atomic_compare_exchange_weak(&t->bad, &first, row))
-        ;
-}
-
 /* n numbers of a row of the tile, from its column 'col' on, to the buffer. */
 static void
 round_some(struct tiles *t, const float *from, size_t row, size_t col,
@@ -82,8 +112,14 @@ round_some(struct tiles *t, const float *from, size_t row, size_t col,
     char *to = (char *)t->rounded[t->turn] + (row * cols + col) * item(t);
 
     cvt_from_f32(to, t->dtype, from, n);
-    if (!all_finite(to, t->dtype, n))
-        note_bad(t, row);
+    if (!all_finite(to, t->dtype, n)) {
+        /* Whatever order threads find them in, the first one stays. */
+        size_t first = atomic_load(&t->bad);
+
+        while (row < first &&
+               !atomic_compare_exchange_weak(&t->bad, &first, row))
+            ;
+    }
 }
 
 static bool
@@ -263,36 +299,28 @@ bad_product(struct tiles *t, size_t first, size_t bad, struct err *err)
 }
 
 static int
-write_products(struct tiles *t, int tensor, size_t first, size_t n,
-               struct err *err)
-{
-    size_t bad;
-
-    atomic_store(&t->bad, SIZE_MAX);
-    split(t, n);
-    multiply(t, t->jobs, 0, n);
-    bad = atomic_load(&t->bad);
-    if (bad != SIZE_MAX)
-        return bad_product(t, first, bad, err);
-    return put_rows(t, tensor, first, n, t->target->out, err);
-}
-
-static int
-write_tile(struct tiles *t, const struct handles *h, size_t first, size_t n,
-           struct err *err)
+write_tile(struct tiles *t, const struct table_handles *h, size_t first,
+           size_t n, struct err *err)
 {
     const struct sae *sae = t->sae;
+    size_t bad;
 
     if (write_rows(t, h->encoder_weight, "encoder_weight", &sae->encoder_weight,
                    first, n, t->fold, err) < 0 ||
         write_rows(t, h->decoder_weight, "decoder_weight", &sae->decoder_weight,
                    first, n, false, err) < 0)
         return -1;
-    return write_products(t, h->products, first, n, err);
+    atomic_store(&t->bad, SIZE_MAX);
+    split(t, n);
+    multiply(t, t->jobs, 0, n);
+    bad = atomic_load(&t->bad);
+    if (bad != SIZE_MAX)
+        return bad_product(t, first, bad, err);
+    return put_rows(t, h->products, first, n, t->target->out, err);
 }
 
 static int
-write_biases(struct tiles *t, struct stw *w, const struct handles *h,
+write_biases(struct tiles *t, struct stw *w, const struct table_handles *h,
              struct err *err)
 {
     size_t out = t->target->out;
@@ -353,7 +381,7 @@ write_weight_t(struct tiles *t, int tensor, struct err *err)
 }
 
 static int
-write_all(struct tiles *t, struct stw *w, const struct handles *h,
+write_all(struct tiles *t, struct stw *w, const struct table_handles *h,
           struct progress *progress, uint64_t *done, struct err *err)
 {
     for (size_t first = 0; first < t->sae->n; first += t->rows) {
@@ -373,8 +401,8 @@ write_all(struct tiles *t, struct stw *w, const struct handles *h,
 
 int
 tiles_write(struct tiles *t, struct par_worker *worker, struct stw *w,
-            const struct handles *h, struct progress *progress, uint64_t *done,
-            struct err *err)
+            const struct table_handles *h, struct progress *progress,
+            uint64_t *done, struct err *err)
 {
     struct err late;
     int rc;
@@ -487,8 +515,9 @@ tile_rows(const struct tiles *t)
 }
 
 int
-tiles_open(struct tiles *t, const struct cmd *cmd, struct gemm *gemm,
-           const struct target *target, const struct sae *sae, struct err *err)
+tiles_open(struct tiles *t, const struct precompute_cmd *cmd, struct gemm *gemm,
+           const struct target_layer *target, const struct sae *sae,
+           struct err *err)
 {
 
     *t = (struct tiles){ .gemm = gemm,

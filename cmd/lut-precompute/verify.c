@@ -2,13 +2,16 @@
  * A layer's file against sums in double: some rows, chosen by a seed, of all
  * that has rows, and the biases of inputs and outputs whole.
  */
+#include "cmd/lut-precompute/verify.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "cmd/lut-precompute/precompute.h"
-#include "core/kernel/cvt.h"
+#include "cmd/lut-precompute/f64.h"
+#include "cmd/lut-precompute/matrix.h"
+#include "cmd/lut-precompute/sae.h"
+#include "cmd/lut-precompute/target.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "core/str.h"
@@ -20,7 +23,7 @@
 #define SPLIT_ERROR 0x1p-16
 
 struct check {
-    const struct job *job;
+    const struct layer_job *job;
     const struct lut_table *table;
     size_t row[N_ROWS], dim[N_ROWS]; /* of latents, of inputs */
     size_t n_rows;
@@ -82,12 +85,12 @@ static void
 check_outputs(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct check *c = ctx;
-    const struct target *t = c->job->target;
+    const struct target_layer *t = c->job->target;
     float *w = c->w + (size_t)thread * t->in;
     double *most = &c->errors[thread];
 
     for (size_t o = begin; o < end; o++) {
-        const struct part *p = t->parts;
+        const struct target_part *p = t->parts;
         size_t at = o;
 
         for (; at >= p->w.rows; p++)
@@ -112,7 +115,7 @@ static void
 check_sums(struct check *c, struct par *par, const double *b_dec)
 {
     const struct sae *s = c->job->sae;
-    const struct target *t = c->job->target;
+    const struct target_layer *t = c->job->target;
     double *sums = xcalloc(t->out, sizeof(*sums));
     float *row = xcalloc(s->in, sizeof(*row));
     bool fold = s->centered && !c->job->cmd->keep_centering;
@@ -169,7 +172,7 @@ sample(struct check *c)
 
 /* The layer as metadata.json would describe it. */
 static struct lut_layer
-layer_of(const struct job *job, char **file)
+layer_of(const struct layer_job *job, char **file)
 {
     struct str s = { 0 };
 
@@ -216,7 +219,7 @@ largest(struct check *c, struct par *par)
 }
 
 int
-job_verify(const struct job *job, struct par *par, bool *header,
+job_verify(const struct layer_job *job, struct par *par, bool *header,
            struct err *err)
 {
     struct lut lut = { .path = (char *)(uintptr_t)job->cmd->output };

@@ -1,19 +1,22 @@
-/* An adapter: six matrices in memory, and our file of them. */
+#include "cmd/moe-sft/adapter.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/peft.h"
 #include "cmd/moe-sft/tensor.h"
-#include "core/format/stw.h"
+#include "cmd/moe-sft/write.h"
+#include "core/format/st.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
 
 struct moe_config
-adapter_config(const struct adapter *a, size_t top_k)
+adapter_config(const struct expert_adapter *a, size_t top_k)
 {
     return (struct moe_config){ .n_experts = a->n_experts,
                                 .top_k = top_k,
@@ -27,7 +30,7 @@ adapter_config(const struct adapter *a, size_t top_k)
 
 /* Numbers of a matrix; 0 if they leave 64 bits. */
 static size_t
-n_numbers(const struct adapter *a, enum moe_lora_matrix m)
+n_numbers(const struct expert_adapter *a, enum moe_lora_matrix m)
 {
     struct moe_config config = adapter_config(a, 1);
 
@@ -35,14 +38,14 @@ n_numbers(const struct adapter *a, enum moe_lora_matrix m)
 }
 
 size_t
-adapter_size(const struct adapter *a, enum moe_lora_matrix m)
+adapter_size(const struct expert_adapter *a, enum moe_lora_matrix m)
 {
     return n_numbers(a, m) / a->n_experts;
 }
 
 /* All six have numbers, and no more of them than can be counted. */
 static int
-check_sizes(const struct adapter *a, struct err *err)
+check_sizes(const struct expert_adapter *a, struct err *err)
 {
     for (int m = 0; m < MOE_N_LORA; m++)
         if (n_numbers(a, m) == 0)
@@ -55,7 +58,7 @@ check_sizes(const struct adapter *a, struct err *err)
 
 /* Zeros of the sizes that 'a' has. */
 static int
-alloc(struct adapter *a, struct err *err)
+alloc(struct expert_adapter *a, struct err *err)
 {
     if (check_sizes(a, err) < 0)
         return -1;
@@ -69,16 +72,16 @@ alloc(struct adapter *a, struct err *err)
 }
 
 int
-adapter_new(struct adapter *a, const struct base *base, size_t rank,
+adapter_new(struct expert_adapter *a, const struct base *base, size_t rank,
             float alpha, struct err *err)
 {
-    *a = (struct adapter){ .n_experts = base->n_experts,
-                           .hidden = base->hidden,
-                           .intermediate = base->intermediate,
-                           .rank = rank,
-                           .alpha = alpha,
-                           .layer = base->layer,
-                           .dtype = -1 };
+    *a = (struct expert_adapter){ .n_experts = base->n_experts,
+                                  .hidden = base->hidden,
+                                  .intermediate = base->intermediate,
+                                  .rank = rank,
+                                  .alpha = alpha,
+                                  .layer = base->layer,
+                                  .dtype = -1 };
     if (alloc(a, err) == 0)
         return 0;
     adapter_close(a);
@@ -87,7 +90,7 @@ adapter_new(struct adapter *a, const struct base *base, size_t rank,
 
 /* Lets go of the file. */
 static void
-unmap(struct adapter *a)
+unmap(struct expert_adapter *a)
 {
     mem_big_free(a->parts, MOE_N_LORA * a->n_experts, sizeof(*a->parts));
     stdir_close(&a->dir);
@@ -95,16 +98,16 @@ unmap(struct adapter *a)
 }
 
 void
-adapter_close(struct adapter *a)
+adapter_close(struct expert_adapter *a)
 {
     for (int m = 0; m < MOE_N_LORA; m++)
         mem_big_free(a->m[m], n_numbers(a, m), sizeof(*a->m[m]));
     unmap(a);
-    *a = (struct adapter){ 0 };
+    *a = (struct expert_adapter){ 0 };
 }
 
 struct moe_lora
-adapter_lora(const struct adapter *a)
+adapter_lora(const struct expert_adapter *a)
 {
     struct moe_lora lora;
 
@@ -114,7 +117,7 @@ adapter_lora(const struct adapter *a)
 }
 
 size_t
-adapter_nbytes(const struct adapter *a)
+adapter_nbytes(const struct expert_adapter *a)
 {
     size_t n = 0;
 
@@ -124,7 +127,7 @@ adapter_nbytes(const struct adapter *a)
 }
 
 void
-adapter_digest(const struct adapter *a, struct hash *hash)
+adapter_digest(const struct expert_adapter *a, struct hash *hash)
 {
     uint8_t sizes[5 * 8];
 
@@ -148,7 +151,7 @@ struct named_size {
 };
 
 static void
-list_sizes(struct named_size sizes[N_SIZES], const struct adapter *a)
+list_sizes(struct named_size sizes[N_SIZES], const struct expert_adapter *a)
 {
     sizes[0] = (struct named_size){ "lora_rank", a->rank };
     sizes[1] = (struct named_size){ "expert_num", a->n_experts };
@@ -168,7 +171,7 @@ read_layer(const struct st *st, int64_t *layer, struct err *err)
 
 /* Sizes that the metadata have must be those of the tensors. */
 static int
-check_meta(struct adapter *a, const struct st *st, struct err *err)
+check_meta(struct expert_adapter *a, const struct st *st, struct err *err)
 {
     struct named_size sizes[N_SIZES];
     double v;
@@ -213,8 +216,8 @@ find(const struct st *st, enum moe_lora_matrix m, struct err *err)
 
 /* Sizes: the base's if there is one, else those of the gate's tensors. */
 static int
-take_sizes(struct adapter *a, const struct st *st, const struct base *base,
-           struct err *err)
+take_sizes(struct expert_adapter *a, const struct st *st,
+           const struct base *base, struct err *err)
 {
     const struct st_tensor *ga = find(st, MOE_GATE_A, err), *gb;
     struct st_want of_a = { .n_dims = 3,
@@ -250,7 +253,7 @@ take_sizes(struct adapter *a, const struct st *st, const struct base *base,
 }
 
 int
-adapter_parts(struct adapter *a, struct err *err)
+adapter_parts(struct expert_adapter *a, struct err *err)
 {
     if (check_sizes(a, err) < 0)
         return -1;
@@ -260,8 +263,8 @@ adapter_parts(struct adapter *a, struct err *err)
 }
 
 void
-adapter_take(struct adapter *a, enum moe_lora_matrix m, size_t first, size_t n,
-             const struct st *st, const struct st_tensor *t)
+adapter_take(struct expert_adapter *a, enum moe_lora_matrix m, size_t first,
+             size_t n, const struct st *st, const struct st_tensor *t)
 {
     struct adapter_part *to = a->parts + m * a->n_experts + first;
     const char *data = st_data(st, t);
@@ -274,8 +277,8 @@ adapter_take(struct adapter *a, enum moe_lora_matrix m, size_t first, size_t n,
 }
 
 void
-adapter_f32(const struct adapter *a, enum moe_lora_matrix m, size_t expert,
-            float *to)
+adapter_f32(const struct expert_adapter *a, enum moe_lora_matrix m,
+            size_t expert, float *to)
 {
     const struct adapter_part *from = a->parts + m * a->n_experts + expert;
     size_t n = adapter_size(a, m);
@@ -287,7 +290,7 @@ adapter_f32(const struct adapter *a, enum moe_lora_matrix m, size_t expert,
 }
 
 int
-adapter_unchanged(const struct adapter *a, struct err *err)
+adapter_unchanged(const struct expert_adapter *a, struct err *err)
 {
     const struct st *last = NULL;
 
@@ -303,7 +306,7 @@ adapter_unchanged(const struct adapter *a, struct err *err)
 
 /* All six are checked before one is taken. */
 static int
-map_matrices(struct adapter *a, const struct st *st, struct err *err)
+map_matrices(struct expert_adapter *a, const struct st *st, struct err *err)
 {
     struct moe_config config = adapter_config(a, 1);
     const struct st_tensor *t[MOE_N_LORA];
@@ -323,12 +326,12 @@ map_matrices(struct adapter *a, const struct st *st, struct err *err)
 }
 
 static int
-map_file(struct adapter *a, const char *path, const struct base *base,
+map_file(struct expert_adapter *a, const char *path, const struct base *base,
          struct err *err)
 {
     const struct st *st;
 
-    *a = (struct adapter){ .layer = -1, .dtype = -1 };
+    *a = (struct expert_adapter){ .layer = -1, .dtype = -1 };
     if (stdir_open(&a->dir, path, err) < 0)
         return -1;
     st = a->dir.files;
@@ -344,7 +347,7 @@ map_file(struct adapter *a, const char *path, const struct base *base,
 }
 
 static int
-map_folder(struct adapter *a, const char *path, int64_t layer,
+map_folder(struct expert_adapter *a, const char *path, int64_t layer,
            const struct base *base, struct err *err)
 {
     struct peft_files files;
@@ -362,7 +365,7 @@ map_folder(struct adapter *a, const char *path, int64_t layer,
 }
 
 int
-adapter_map(struct adapter *a, const char *path, int64_t layer,
+adapter_map(struct expert_adapter *a, const char *path, int64_t layer,
             const struct base *base, struct err *err)
 {
     int rc = file_is_folder(path, err);
@@ -375,7 +378,7 @@ adapter_map(struct adapter *a, const char *path, int64_t layer,
 
 /* From the file into memory. */
 static int
-load(struct adapter *a, struct err *err)
+load(struct expert_adapter *a, struct err *err)
 {
     if (alloc(a, err) < 0)
         return -1;
@@ -392,8 +395,8 @@ load(struct adapter *a, struct err *err)
 }
 
 int
-adapter_open(struct adapter *a, const char *path, const struct base *base,
-             struct err *err)
+adapter_open(struct expert_adapter *a, const char *path,
+             const struct base *base, struct err *err)
 {
     if (adapter_map(a, path, -1, base, err) < 0)
         return -1;
@@ -417,7 +420,7 @@ adapter_layer(const char *path, int64_t *layer, struct err *err)
 }
 
 void
-adapter_put_alpha(const struct adapter *a, struct str *text)
+adapter_put_alpha(const struct expert_adapter *a, struct str *text)
 {
     double v = (double)a->alpha;
 
@@ -438,7 +441,7 @@ put_size(struct stw *w, const char *key, size_t size)
 }
 
 void
-adapter_meta(const struct adapter *a, struct stw *w)
+adapter_meta(const struct expert_adapter *a, struct stw *w)
 {
     struct named_size sizes[N_SIZES];
     struct str s = { 0 };
@@ -455,14 +458,14 @@ adapter_meta(const struct adapter *a, struct stw *w)
 }
 
 enum dtype
-adapter_dtype(const struct adapter *a)
+adapter_dtype(const struct expert_adapter *a)
 {
     return a->parts ? (enum dtype)a->dtype : DT_BF16;
 }
 
 /* One expert's matrix, to an offset in bytes. */
 static int
-put_part(const struct adapter *a, struct stw *w, int tensor,
+put_part(const struct expert_adapter *a, struct stw *w, int tensor,
          enum moe_lora_matrix m, size_t expert, size_t offset, struct err *err)
 {
     enum dtype dtype = adapter_dtype(a);
@@ -490,7 +493,7 @@ put_part(const struct adapter *a, struct stw *w, int tensor,
 }
 
 int
-adapter_put(const struct adapter *a, struct stw *w, int tensor,
+adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
             enum moe_lora_matrix m, int64_t expert, struct err *err)
 {
     size_t nbytes = adapter_size(a, m) * dtype_table[adapter_dtype(a)].bits / 8;
@@ -504,7 +507,7 @@ adapter_put(const struct adapter *a, struct stw *w, int tensor,
 }
 
 int
-adapter_write(const struct adapter *a, const char *path, int flags,
+adapter_write(const struct expert_adapter *a, const char *path, int flags,
               struct err *err)
 {
     struct moe_config config = adapter_config(a, 1);

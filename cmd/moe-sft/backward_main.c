@@ -3,20 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/cache.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/mem.h"
-
-/* What backward writes, in memory and as tensors. */
-struct results {
-    struct moe_grads grads;
-    size_t n_lora[MOE_N_LORA]; /* numbers */
-    int input, weights, lora[MOE_N_LORA];
-};
+#include "core/model/moe.h"
 
 /* A batch that has more than gradients must be the forward's. */
 static int
-check_batch(const struct run *run, const struct cache *c, struct err *err)
+check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
 {
     const struct batch *b = &run->batch, *was = &c->batch;
     size_t n = was->qlen * was->top_k;
@@ -45,127 +43,94 @@ check_batch(const struct run *run, const struct cache *c, struct err *err)
 }
 
 static int
-push(struct run *run, const struct cache *c, struct err *err)
-{
-    struct moe_cache top = { batch_of(&c->batch), c->n_rows, c->gate, c->up };
-
-    return moe_cache_push(run->moe, &top, err);
-}
-
-static int
-alloc(struct results *r, const struct run *run, struct err *err)
+alloc(struct moe_grads *g, const struct sft_run *run, struct err *err)
 {
     const struct moe_config *config = moe_config(run->moe);
-    size_t item = run->cmd->grads == DT_F32 ? 4 : 2;
+    size_t item = dtype_table[g->lora_dtype].bits / 8;
     size_t rows = run->batch.qlen + 1;
 
-    r->grads.lora_dtype = run->cmd->grads;
-    r->grads.input = mem_try(rows, config->hidden * 2, "gradients", err);
-    r->grads.weights = mem_try(rows, config->top_k * 4, "gradients", err);
-    if (!r->grads.input || !r->grads.weights)
+    g->input = mem_try(rows, config->hidden * 2, "gradients", err);
+    g->weights = mem_try(rows, config->top_k * 4, "gradients", err);
+    if (!g->input || !g->weights)
         return -1;
     for (int m = 0; m < MOE_N_LORA; m++) {
-        r->n_lora[m] = moe_lora_numbers(config, m);
-        r->grads.lora[m] = mem_big(r->n_lora[m], item, "gradients", err);
-        if (!r->grads.lora[m])
+        g->lora[m] =
+            mem_big(moe_lora_numbers(config, m), item, "gradients", err);
+        if (!g->lora[m])
             return -1;
     }
     return 0;
 }
 
 static void
-results_free(struct results *r)
+grads_free(struct moe_grads *g, const struct moe_config *config)
 {
-    size_t item = r->grads.lora_dtype == DT_F32 ? 4 : 2;
+    size_t item = dtype_table[g->lora_dtype].bits / 8;
 
-    free(r->grads.input);
-    free(r->grads.weights);
+    free(g->input);
+    free(g->weights);
     for (int m = 0; m < MOE_N_LORA; m++)
-        mem_big_free(r->grads.lora[m], r->n_lora[m], item);
+        mem_big_free(g->lora[m], moe_lora_numbers(config, m), item);
 }
 
 static int
-add_all(struct stw *w, struct results *r, const struct run *run,
-        struct err *err)
+write_grads(const struct moe_grads *g, const struct sft_run *run,
+            struct err *err)
 {
     const struct moe_config *config = moe_config(run->moe);
-    const uint64_t input[] = { run->batch.qlen, config->hidden };
-    const uint64_t weights[] = { run->batch.qlen, config->top_k };
-    char name[32];
-
-    r->input = stw_add(w, "grad_input", DT_BF16, 2, input, err);
-    r->weights = stw_add(w, "grad_weights", DT_F32, 2, weights, err);
-    if (r->input < 0 || r->weights < 0)
-        return -1;
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        uint64_t shape[3];
-
-        moe_lora_shape(config, m, shape);
-        snprintf(name, sizeof(name), "grad_%s", moe_lora_names[m]);
-        r->lora[m] = stw_add(w, name, r->grads.lora_dtype, 3, shape, err);
-        if (r->lora[m] < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int
-put_all(struct stw *w, const struct results *r, const struct run *run,
-        struct err *err)
-{
-    const struct moe_config *config = moe_config(run->moe);
-    size_t qlen = run->batch.qlen;
-
-    if (stw_write(w, r->input, r->grads.input, qlen * config->hidden * 2, 0,
-                  err) < 0 ||
-        write_f32(w, r->weights, r->grads.weights, qlen * config->top_k, err) <
-            0)
-        return -1;
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        int rc =
-            r->grads.lora_dtype == DT_F32
-                ? write_f32(w, r->lora[m], r->grads.lora[m], r->n_lora[m], err)
-                : stw_write(w, r->lora[m], r->grads.lora[m], 2 * r->n_lora[m],
-                            0, err);
-
-        if (rc < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int
-write_results(struct results *r, const struct run *run, struct err *err)
-{
+    struct output_tensor tensors[2 + MOE_N_LORA] = {
+        { "grad_input",
+          DT_BF16,
+          2,
+          { run->batch.qlen, config->hidden },
+          g->input },
+        { "grad_weights",
+          DT_F32,
+          2,
+          { run->batch.qlen, config->top_k },
+          g->weights },
+    };
+    char names[MOE_N_LORA][32];
     struct stw *w = stw_new();
-    int rc = -1;
+    int rc;
 
-    if (add_all(w, r, run, err) == 0 &&
-        stw_open(w, run->cmd->output, run->cmd->out_flags, err) == 0 &&
-        put_all(w, r, run, err) == 0)
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        struct output_tensor *t = &tensors[2 + m];
+
+        snprintf(names[m], sizeof(names[m]), "grad_%s", moe_lora_names[m]);
+        *t = (struct output_tensor){ .name = names[m],
+                                     .dtype = g->lora_dtype,
+                                     .n_dims = 3,
+                                     .data = g->lora[m] };
+        moe_lora_shape(config, m, t->shape);
+    }
+    rc = write_tensors(w, tensors, 2 + MOE_N_LORA, run->cmd->output,
+                       run->cmd->out_flags, err);
+    if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);
     return rc;
 }
 
 static int
-backward(struct run *run, struct err *err)
+backward(struct sft_run *run, struct err *err)
 {
-    struct results r = { 0 };
+    struct moe_grads grads = { .lora_dtype = run->cmd->grads };
     int rc = -1;
 
-    if (alloc(&r, run, err) == 0 &&
-        moe_backward(run->moe, run->batch.grad_output, &r.grads, err) == 0)
-        rc = write_results(&r, run, err);
-    results_free(&r);
+    if (alloc(&grads, run, err) == 0 &&
+        moe_backward(run->moe, run->batch.grad_output, &grads, err) == 0)
+        rc = write_grads(&grads, run, err);
+    grads_free(&grads, moe_config(run->moe));
     return rc;
 }
 
 int
 backward_main(const struct cmd *cmd, struct err *err)
 {
-    struct run run = { 0 };
+    struct sft_run run = { 0 };
     struct cache c = { 0 };
+    struct moe_cache top;
     int rc = -1;
 
     if (can_write(cmd, cmd->output, err) < 0)
@@ -175,9 +140,11 @@ backward_main(const struct cmd *cmd, struct err *err)
                    err) == 0 &&
         cache_open(&c, &run, cmd->cache, cmd->mode, err) == 0 &&
         check_batch(&run, &c, err) == 0 &&
-        run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, err) == 0 &&
-        push(&run, &c, err) == 0)
-        rc = backward(&run, err);
+        run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, err) == 0) {
+        top = (struct moe_cache){ batch_of(&c.batch), c.n_rows, c.gate, c.up };
+        if (moe_cache_push(run.moe, &top, err) == 0)
+            rc = backward(&run, err);
+    }
     cache_close(&c);
     run_close(&run);
     return rc;

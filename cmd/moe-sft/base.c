@@ -1,15 +1,18 @@
-/* Base weights: where each expert's three matrices lie. */
+#include "cmd/moe-sft/base.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
+#include "core/format/st.h"
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
+#include "core/map.h"
 #include "core/mem.h"
+#include "core/model/config.h"
 
 const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };
 
@@ -285,32 +288,21 @@ take_sizes(struct base *base, const struct search *s, struct err *err)
 static int
 read_config(struct base *base, const struct js *root, struct err *err)
 {
-    struct js experts = js_get(root, "num_experts");
-    struct js top_k = js_get(root, "num_experts_per_tok");
-    struct js norm = js_get(root, "norm_topk_prob");
     struct js type = js_get(root, "model_type");
+    struct config_routing r;
     const char *name = "";
     size_t n;
-    int64_t v;
 
-    if (!js_absent(&experts)) {
-        if (js_i64(&experts, 1, INT32_MAX, &v, err) < 0)
-            return -1;
-        if ((size_t)v != base->n_experts)
-            return err_set(err, EX_DATAERR,
-                           "%s: num_experts is %lld, but there are %zu in %s",
-                           root->file, (long long)v, base->n_experts,
-                           base->prefix);
-    }
-    if (!js_absent(&top_k)) {
-        if (js_i64(&top_k, 1, (int64_t)base->n_experts, &v, err) < 0)
-            return -1;
-        base->top_k = (size_t)v;
-    }
-    if (!js_absent(&norm) && js_bool(&norm, &base->norm_topk_prob, err) < 0)
+    if (config_routing(&r, root, (int64_t)base->n_experts, err) < 0)
         return -1;
+    if (r.n_experts && (size_t)r.n_experts != base->n_experts)
+        return err_set(
+            err, EX_DATAERR, "%s: num_experts is %lld, but there are %zu in %s",
+            root->file, (long long)r.n_experts, base->n_experts, base->prefix);
     if (!js_absent(&type) && js_str(&type, &name, &n, err) < 0)
         return -1;
+    base->top_k = (size_t)r.n_experts_used;
+    base->norm_topk_prob = r.norm_topk_prob;
     base->qwen = !strcmp(name, "qwen3_moe") || !strcmp(name, "qwen2_moe");
     return 0;
 }

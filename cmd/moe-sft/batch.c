@@ -1,17 +1,20 @@
-/* Batches: what a layer's experts are given, from a file or a stream. */
+#include "cmd/moe-sft/batch.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/sft.h"
 #include "cmd/moe-sft/tensor.h"
+#include "core/format/st.h"
 #include "core/format/stwant.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/router.h"
+#include "core/str.h"
 
 #define MAX_HEADER ((uint64_t)1 << 20) /* bytes, of a batch in a stream */
 
@@ -340,4 +343,64 @@ struct moe_batch
 batch_of(const struct batch *b)
 {
     return (struct moe_batch){ b->qlen, b->expert_ids, b->weights, b->input };
+}
+
+/* ---- routing ---- */
+
+#define ROWS 256 /* tokens at a time */
+
+/* The ids and weights of rows from 'first' on. */
+static void
+select_rows(struct batch *b, const struct base *base, float *logits,
+            size_t first, size_t n_rows, uint32_t *ids)
+{
+    size_t k = b->top_k, n = base->n_experts;
+
+    for (size_t i = 0; i < n_rows; i++) {
+        size_t at = (first + i) * k;
+
+        router_select(ids, b->weights + at, k, logits + i * n, n,
+                      base->norm_topk_prob);
+        for (size_t j = 0; j < k; j++)
+            b->expert_ids[at + j] = ids[j];
+    }
+}
+
+int
+batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
+            struct err *err)
+{
+    size_t h = base->hidden, n = base->n_experts, k = base->top_k;
+    float *x, *logits;
+    uint32_t *ids;
+    bool made;
+
+    if (b->expert_ids)
+        return 0;
+    if (!base->router.data || !k)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no expert_ids, and %s no router that is known "
+                       "(qwen3_moe, num_experts_per_tok)",
+                       b->name, base->path);
+    b->top_k = k;
+    b->expert_ids = mem_try(b->qlen + 1, k * sizeof(int64_t), b->name, err);
+    b->weights = mem_try(b->qlen + 1, k * sizeof(float), b->name, err);
+    x = mem_try(ROWS, h * sizeof(float), b->name, err);
+    logits = mem_try(ROWS, n * sizeof(float), b->name, err);
+    ids = mem_try(k, sizeof(*ids), b->name, err);
+    made = b->expert_ids && b->weights && x && logits && ids;
+    for (size_t i = 0, m; made && i < b->qlen; i += m) {
+        const struct gemm_job job = { .w = base->router,
+                                      .c = logits,
+                                      .ldc = n };
+
+        m = smaller(b->qlen - i, ROWS);
+        cvt_to_f32(x, b->input + i * h, DT_BF16, m * h);
+        gemm_exact(gemm, &job, 1, x, h, m);
+        select_rows(b, base, logits, i, m, ids);
+    }
+    free(ids);
+    free(logits);
+    free(x);
+    return made ? 0 : -1;
 }

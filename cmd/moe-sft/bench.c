@@ -2,13 +2,20 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 #include "core/rng.h"
+#include "core/str.h"
 
 #define ROUNDS 7
 
@@ -20,7 +27,7 @@ struct bench {
     const struct cmd *cmd;
     struct moe_config config;
     struct base base;
-    struct adapter adapter;
+    struct expert_adapter adapter;
     struct batch batch;
     uint16_t *weights; /* of all experts */
     size_t n_weights;

@@ -1,11 +1,15 @@
-/* A forward's cache as a file. */
+#include "cmd/moe-sft/cache.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/tensor.h"
-#include "core/format/stw.h"
+#include "cmd/moe-sft/write.h"
+#include "core/format/st.h"
 #include "core/format/stwant.h"
+#include "core/hash.h"
 #include "core/le.h"
 #include "core/mem.h"
 
@@ -18,31 +22,10 @@ static const char *const keys[N_DIGESTS] = { "base", "lora", "routing",
 
 /* ---- digests ---- */
 
-static void
-digest_base(const struct run *run, char hex[HASH_MAX_HEX])
-{
-    struct hash *h = hash_new(HASH_XXH3);
-
-    base_digest(&run->base, h);
-    hash_hex(h, hex);
-    hash_free(h);
-}
-
-static void
-digest_lora(const struct run *run, char hex[HASH_MAX_HEX])
-{
-    struct hash *h = hash_new(HASH_XXH3);
-
-    adapter_digest(&run->adapter, h);
-    hash_hex(h, hex);
-    hash_free(h);
-}
-
 /* Bytes of the file's order, on any machine. */
 static void
-digest_routing(const struct batch *b, char hex[HASH_MAX_HEX])
+add_routing(struct hash *h, const struct batch *b)
 {
-    struct hash *h = hash_new(HASH_XXH3);
     uint8_t bytes[16];
 
     put_le64(bytes, b->qlen);
@@ -54,58 +37,38 @@ digest_routing(const struct batch *b, char hex[HASH_MAX_HEX])
         hash_add(h, bytes, 12);
     }
     hash_add(h, b->input, b->qlen * b->hidden * sizeof(*b->input));
-    hash_hex(h, hex);
-    hash_free(h);
 }
 
+/* Of all that a cache depends on; gate and up have n numbers. */
 static void
-digest_values(const uint16_t *gate, const uint16_t *up, size_t n,
-              char hex[HASH_MAX_HEX])
+digest_all(char hex[N_DIGESTS][HASH_MAX_HEX], const struct sft_run *run,
+           const struct batch *batch, const uint16_t *gate, const uint16_t *up,
+           size_t n)
 {
-    struct hash *h = hash_new(HASH_XXH3);
+    struct hash *h[N_DIGESTS];
 
-    hash_add(h, gate, n * sizeof(*gate));
-    hash_add(h, up, n * sizeof(*up));
-    hash_hex(h, hex);
-    hash_free(h);
+    for (int i = 0; i < N_DIGESTS; i++)
+        h[i] = hash_new(HASH_XXH3);
+    base_digest(&run->base, h[D_BASE]);
+    adapter_digest(&run->adapter, h[D_LORA]);
+    add_routing(h[D_ROUTING], batch);
+    hash_add(h[D_VALUES], gate, n * sizeof(*gate));
+    hash_add(h[D_VALUES], up, n * sizeof(*up));
+    for (int i = 0; i < N_DIGESTS; i++) {
+        hash_hex(h[i], hex[i]);
+        hash_free(h[i]);
+    }
 }
 
 /* ---- writing ---- */
 
-struct handles {
-    int input, expert_ids, weights, gate, up;
-};
-
-static int
-add_all(struct stw *w, struct handles *h, const struct run *run,
-        const struct moe_cache *top, struct err *err)
-{
-    const struct batch *b = &run->batch;
-    const uint64_t input[] = { b->qlen, b->hidden };
-    const uint64_t routing[] = { b->qlen, b->top_k };
-    const uint64_t values[] = { top->n_rows, run->base.intermediate };
-
-    h->input = stw_add(w, "input", DT_BF16, 2, input, err);
-    h->expert_ids = stw_add(w, "expert_ids", DT_I64, 2, routing, err);
-    h->weights = stw_add(w, "weights", DT_F32, 2, routing, err);
-    h->gate = stw_add(w, "gate", DT_BF16, 2, values, err);
-    h->up = stw_add(w, "up", DT_BF16, 2, values, err);
-    return h->input < 0 || h->expert_ids < 0 || h->weights < 0 || h->gate < 0 ||
-                   h->up < 0
-               ? -1
-               : 0;
-}
-
 static void
-put_meta(struct stw *w, const struct run *run, const struct moe_cache *top)
+put_meta(struct stw *w, const struct sft_run *run, const struct moe_cache *top)
 {
     char hex[N_DIGESTS][HASH_MAX_HEX];
 
-    digest_base(run, hex[D_BASE]);
-    digest_lora(run, hex[D_LORA]);
-    digest_routing(&run->batch, hex[D_ROUTING]);
-    digest_values(top->gate, top->up, top->n_rows * run->base.intermediate,
-                  hex[D_VALUES]);
+    digest_all(hex, run, &run->batch, top->gate, top->up,
+               top->n_rows * run->base.intermediate);
     adapter_meta(&run->adapter, w);
     stw_meta(w, CACHE_VERSION_KEY, VERSION_1);
     stw_meta(w, "mode", mode_names[moe_config(run->moe)->mode]);
@@ -113,34 +76,26 @@ put_meta(struct stw *w, const struct run *run, const struct moe_cache *top)
         stw_meta(w, keys[i], hex[i]);
 }
 
-static int
-put_all(struct stw *w, const struct handles *h, const struct run *run,
-        const struct moe_cache *top, struct err *err)
+struct stw *
+cache_write(const struct sft_run *run, const char *path, struct err *err)
 {
     const struct batch *b = &run->batch;
-    size_t nbytes = top->n_rows * run->base.intermediate * sizeof(uint16_t);
-
-    if (stw_write(w, h->input, b->input, b->qlen * b->hidden * 2, 0, err) < 0 ||
-        write_i64(w, h->expert_ids, b->expert_ids, b->qlen * b->top_k, err) <
-            0 ||
-        write_f32(w, h->weights, b->weights, b->qlen * b->top_k, err) < 0 ||
-        stw_write(w, h->gate, top->gate, nbytes, 0, err) < 0)
-        return -1;
-    return stw_write(w, h->up, top->up, nbytes, 0, err);
-}
-
-struct stw *
-cache_write(const struct run *run, const char *path, struct err *err)
-{
+    size_t inter = run->base.intermediate;
     struct stw *w = stw_new();
     struct moe_cache top;
-    struct handles h;
 
-    if (moe_cache_top(run->moe, &top, err) == 0 &&
-        add_all(w, &h, run, &top, err) == 0) {
+    if (moe_cache_top(run->moe, &top, err) == 0) {
+        const struct output_tensor tensors[] = {
+            { "input", DT_BF16, 2, { b->qlen, b->hidden }, b->input },
+            { "expert_ids", DT_I64, 2, { b->qlen, b->top_k }, b->expert_ids },
+            { "weights", DT_F32, 2, { b->qlen, b->top_k }, b->weights },
+            { "gate", DT_BF16, 2, { top.n_rows, inter }, top.gate },
+            { "up", DT_BF16, 2, { top.n_rows, inter }, top.up },
+        };
+
         put_meta(w, run, &top);
-        if (stw_open(w, path, run->cmd->out_flags, err) == 0 &&
-            put_all(w, &h, run, &top, err) == 0)
+        if (write_tensors(w, tensors, sizeof(tensors) / sizeof(*tensors), path,
+                          run->cmd->out_flags, err) == 0)
             return w;
     }
     stw_free(w);
@@ -148,12 +103,6 @@ cache_write(const struct run *run, const char *path, struct err *err)
 }
 
 /* ---- reading ---- */
-
-static int
-differs(const char *path, const char *what, struct err *err)
-{
-    return err_set(err, EX_DATAERR, "%s: is of a forward with %s", path, what);
-}
 
 static int
 check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
@@ -198,25 +147,23 @@ take_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
 
 /* What the file says of what it depends on, and what that is. */
 static int
-check_digests(const struct cache *c, const struct run *run, const struct st *st,
-              struct err *err)
+check_digests(const struct cache *c, const struct sft_run *run,
+              const struct st *st, struct err *err)
 {
     static const char *const what[] = { "other base weights",
                                         "another adapter" };
     char hex[N_DIGESTS][HASH_MAX_HEX];
 
-    digest_base(run, hex[D_BASE]);
-    digest_lora(run, hex[D_LORA]);
-    digest_routing(&c->batch, hex[D_ROUTING]);
-    digest_values(c->gate, c->up, c->n_rows * run->base.intermediate,
-                  hex[D_VALUES]);
+    digest_all(hex, run, &c->batch, c->gate, c->up,
+               c->n_rows * run->base.intermediate);
     for (int i = 0; i < N_DIGESTS; i++) {
         const char *said = st_meta(st, keys[i]);
 
         if (said && !strcmp(said, hex[i]))
             continue;
         if (said && i <= D_LORA)
-            return differs(st->path, what[i], err);
+            return err_set(err, EX_DATAERR, "%s: is of a forward with %s",
+                           st->path, what[i]);
         return err_set(err, EX_DATAERR,
                        "%s: %s is \"%s\", but what it has gives %s: the file "
                        "was changed",
@@ -237,8 +184,8 @@ cache_rows(const struct batch *b, size_t n_experts)
 }
 
 static int
-read_all(struct cache *c, const struct run *run, const struct st *st, int mode,
-         struct err *err)
+read_all(struct cache *c, const struct sft_run *run, const struct st *st,
+         int mode, struct err *err)
 {
     size_t inter = run->base.intermediate;
 
@@ -254,8 +201,8 @@ read_all(struct cache *c, const struct run *run, const struct st *st, int mode,
 }
 
 int
-cache_open(struct cache *c, const struct run *run, const char *path, int mode,
-           struct err *err)
+cache_open(struct cache *c, const struct sft_run *run, const char *path,
+           int mode, struct err *err)
 {
     struct st st;
     int rc = -1;

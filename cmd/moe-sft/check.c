@@ -5,13 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
 #include "core/model/moe_exact.h"
-#include "core/model/train/optim.h"
+#include "core/model/train/loss.h"
+#include "core/par.h"
 #include "core/rng.h"
+#include "core/str.h"
 
 #define DIFFERENCE_LIMIT 1e-4 /* exact.c's STEP leaves 1e-8 of a curvature */
 
@@ -24,11 +32,7 @@ static const double limits[2][2] = {
 struct check {
     const struct cmd *cmd;
     struct par *par;
-    struct base base;
-    struct adapter adapter;
-    struct batch batch;
-    struct moe_config config;
-    struct moe *moe;
+    struct sft_run run;
     uint16_t *grad_output;
     float *output, *grad[EXACT_N]; /* the operator's */
     size_t n[EXACT_N];
@@ -52,12 +56,13 @@ tensor_name(int tensor)
 static int
 alloc_results(struct check *c, struct err *err)
 {
-    size_t n = c->batch.qlen * c->base.hidden;
+    size_t n = c->run.batch.qlen * c->run.base.hidden;
 
     for (int m = 0; m < MOE_N_LORA; m++)
-        c->n[m] = moe_lora_numbers(&c->config, (enum moe_lora_matrix)m);
+        c->n[m] =
+            moe_lora_numbers(moe_config(c->run.moe), (enum moe_lora_matrix)m);
     c->n[EXACT_INPUT] = n;
-    c->n[EXACT_WEIGHTS] = c->batch.qlen * c->batch.top_k;
+    c->n[EXACT_WEIGHTS] = c->run.batch.qlen * c->run.batch.top_k;
     for (int m = 0; m < EXACT_N; m++) {
         c->grad[m] = mem_try(c->n[m] + 1, sizeof(float), "gradients", err);
         if (!c->grad[m])
@@ -74,10 +79,10 @@ choose_grad_output(struct check *c)
 {
     size_t n = c->n[EXACT_INPUT];
 
-    if (c->batch.grad_output)
-        memcpy(c->grad_output, c->batch.grad_output, n * 2);
-    else if (c->batch.target && n > 0)
-        loss_mse(c->grad_output, c->output, c->batch.target, n, c->par);
+    if (c->run.batch.grad_output)
+        memcpy(c->grad_output, c->run.batch.grad_output, n * 2);
+    else if (c->run.batch.target && n > 0)
+        loss_mse(c->grad_output, c->output, c->run.batch.target, n, c->par);
     else
         for (size_t i = 0; i < n; i++)
             put_le16(&c->grad_output[i],
@@ -87,8 +92,7 @@ choose_grad_output(struct check *c)
 static int
 run_operator(struct check *c, struct err *err)
 {
-    struct moe_lora lora = adapter_lora(&c->adapter);
-    struct moe_batch batch = batch_of(&c->batch);
+    struct moe_batch batch = batch_of(&c->run.batch);
     struct moe_grads grads = { .lora_dtype = DT_F32,
                                .weights = c->grad[EXACT_WEIGHTS] };
     uint16_t *input = mem_try(c->n[EXACT_INPUT] + 1, 2, "gradients", err);
@@ -97,13 +101,9 @@ run_operator(struct check *c, struct err *err)
     grads.input = input;
     for (int m = 0; m < MOE_N_LORA; m++)
         grads.lora[m] = c->grad[m];
-    if (input &&
-        moe_open(&c->moe, &c->config, (int)c->cmd->n_threads, err) == 0 &&
-        moe_load(c->moe, &c->base.weights, err) == 0 &&
-        moe_update_lora(c->moe, &lora, err) == 0 &&
-        moe_forward(c->moe, &batch, c->output, true, err) == 0) {
+    if (input && moe_forward(c->run.moe, &batch, c->output, true, err) == 0) {
         choose_grad_output(c);
-        rc = moe_backward(c->moe, c->grad_output, &grads, err);
+        rc = moe_backward(c->run.moe, c->grad_output, &grads, err);
     }
     if (rc == 0)
         cvt_to_f32(c->grad[EXACT_INPUT], input, DT_BF16, c->n[EXACT_INPUT]);
@@ -117,7 +117,7 @@ static bool
 has_rows(const struct check *c, size_t expert)
 {
     for (size_t i = 0; i < c->n[EXACT_WEIGHTS]; i++)
-        if (c->batch.expert_ids[i] == (int64_t)expert)
+        if (c->run.batch.expert_ids[i] == (int64_t)expert)
             return true;
     return false;
 }
@@ -138,7 +138,7 @@ draw(struct check *c, int tensor, size_t first, size_t n)
 static void
 draw_all(struct check *c)
 {
-    size_t e = c->base.n_experts;
+    size_t e = c->run.base.n_experts;
 
     c->samples = xcalloc((MOE_N_LORA * e + 2) * (size_t)c->cmd->samples + 1,
                          sizeof(*c->samples));
@@ -216,7 +216,8 @@ put_part(struct check *c, int tensor, const char *expert, size_t first,
 {
     const double *want = c->exact.grad[tensor];
     const float *got = c->grad[tensor];
-    double unit = unit_of(want + first, n), limit = limits[c->config.mode][1];
+    double unit = unit_of(want + first, n),
+           limit = limits[moe_config(c->run.moe)->mode][1];
     struct tally all = { 0 }, exact = { 0 }, moved = { 0 };
     double sampled = 0, squares = 0, sample_unit, n_counting;
 
@@ -252,7 +253,7 @@ put_output(struct check *c)
         tally(&t, (double)c->output[i], c->exact.output[i]);
     put_row(c, -1, "-", "operator:exact", &t,
             unit_of(c->exact.output, c->exact.n_output),
-            limits[c->config.mode][0]);
+            limits[moe_config(c->run.moe)->mode][0]);
 }
 
 static void
@@ -263,8 +264,8 @@ put_table(struct check *c)
     put_part(c, EXACT_INPUT, "-", 0, c->n[EXACT_INPUT]);
     put_part(c, EXACT_WEIGHTS, "-", 0, c->n[EXACT_WEIGHTS]);
     for (int m = 0; m < MOE_N_LORA; m++)
-        for (size_t e = 0; e < c->base.n_experts; e++) {
-            size_t n = c->n[m] / c->base.n_experts;
+        for (size_t e = 0; e < c->run.base.n_experts; e++) {
+            size_t n = c->n[m] / c->run.base.n_experts;
             char expert[24];
 
             snprintf(expert, sizeof(expert), "%zu", e);
@@ -275,33 +276,25 @@ put_table(struct check *c)
 /* ---- the verb ---- */
 
 static int
-open_files(struct check *c, struct err *err)
+open_run(struct check *c, struct err *err)
 {
-    const struct cmd *cmd = c->cmd;
-    struct gemm *gemm;
-    int rc;
+    const struct batch *b = &c->run.batch;
+    enum moe_mode mode;
 
-    if (base_open(&c->base, cmd->base, cmd->layer, err) < 0 ||
-        adapter_open(&c->adapter, cmd->lora, &c->base, err) < 0 ||
-        batch_open(&c->batch, cmd->input, BATCH_INPUT, c->base.hidden, err) <
-            0 ||
-        gemm_open(&gemm, c->par, err) < 0)
+    if (run_files(&c->run, c->cmd, err) < 0 || run_batch(&c->run, err) < 0 ||
+        base_mode(&c->run.base, c->cmd->mode, &mode, err) < 0)
         return -1;
-    rc = batch_route(&c->batch, &c->base, gemm, err);
-    gemm_close(gemm);
-    c->config = adapter_config(&c->adapter, c->batch.top_k);
-    c->config.max_len = c->batch.qlen ? c->batch.qlen : 1;
-    c->config.n_parts = (size_t)cmd->n_parts;
-    return rc < 0 ? -1 : base_mode(&c->base, cmd->mode, &c->config.mode, err);
+    return run_moe(&c->run, b->top_k, b->qlen, mode, err);
 }
 
 static int
 check_all(struct check *c, struct err *err)
 {
-    struct moe_lora lora = adapter_lora(&c->adapter);
-    struct moe_batch batch = batch_of(&c->batch);
-    const struct exact_problem problem = { &c->config, &c->base.weights, &lora,
-                                           &batch, c->grad_output };
+    struct moe_lora lora = adapter_lora(&c->run.adapter);
+    struct moe_batch batch = batch_of(&c->run.batch);
+    const struct exact_problem problem = { moe_config(c->run.moe),
+                                           &c->run.base.weights, &lora, &batch,
+                                           c->grad_output };
 
     draw_all(c);
     if (exact_run(&c->exact, &problem, c->samples, c->n_samples, c->par, err) <
@@ -321,20 +314,17 @@ check_main(const struct cmd *cmd, struct err *err)
 
     if (can_write(cmd, cmd->output, err) == 0 &&
         par_open(&c.par, (int)cmd->n_threads, err) == 0 &&
-        open_files(&c, err) == 0 && alloc_results(&c, err) == 0 &&
+        open_run(&c, err) == 0 && alloc_results(&c, err) == 0 &&
         run_operator(&c, err) == 0)
         rc = check_all(&c, err);
     str_free(&c.table);
     exact_close(&c.exact);
     free(c.samples);
-    moe_close(c.moe);
     for (int m = 0; m < EXACT_N; m++)
         free(c.grad[m]);
     free(c.output);
     free(c.grad_output);
-    batch_close(&c.batch);
-    adapter_close(&c.adapter);
-    base_close(&c.base);
+    run_close(&c.run);
     par_close(c.par);
     return rc;
 }

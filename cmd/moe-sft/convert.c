@@ -2,7 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/layers.h"
+#include "cmd/moe-sft/peft.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/map.h"
 #include "core/mem.h"
 
@@ -26,9 +30,9 @@ to_ours(const struct layers *l, struct err *err)
 /* Can both be of layers of one model?  A folder tells no more experts than have
  * an adapter. */
 static bool
-fit(const struct layer *a, const struct layer *b)
+fit(const struct adapted_layer *a, const struct adapted_layer *b)
 {
-    const struct adapter *x = &a->adapter, *y = &b->adapter;
+    const struct expert_adapter *x = &a->adapter, *y = &b->adapter;
 
     return x->hidden == y->hidden && x->intermediate == y->intermediate &&
            (x->n_experts <= y->n_experts || b->folder) &&
@@ -40,8 +44,8 @@ check_sizes(const struct layers *l, struct err *err)
 {
     for (size_t i = 0; i < l->n; i++)
         for (size_t k = 0; k < i; k++) {
-            const struct layer *a = &l->list[k], *b = &l->list[i];
-            const struct adapter *x = &a->adapter, *y = &b->adapter;
+            const struct adapted_layer *a = &l->list[k], *b = &l->list[i];
+            const struct expert_adapter *x = &a->adapter, *y = &b->adapter;
 
             if (!fit(a, b))
                 return err_set(err, EX_DATAERR,
@@ -58,7 +62,7 @@ static int
 to_peft(const struct layers *l, struct err *err)
 {
     const struct cmd *cmd = l->cmd;
-    const struct adapter **adapters = xcalloc(l->n, sizeof(*adapters));
+    const struct expert_adapter **adapters = xcalloc(l->n, sizeof(*adapters));
     int rc;
 
     for (size_t i = 0; i < l->n; i++)

@@ -1,13 +1,14 @@
-/* Batches for training: files, cuts of activations, a stream. */
+#include "cmd/moe-sft/data.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/train.h"
 #include "core/format/npy.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/str.h"
 
 static int
 map_npy(struct array *a, size_t *n_dims, const uint64_t **shape,

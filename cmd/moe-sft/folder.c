@@ -1,9 +1,9 @@
-/* Output folders by their path. */
+#include "cmd/moe-sft/folder.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/sft.h"
 #include "core/mem.h"
 #include "core/out.h"
 

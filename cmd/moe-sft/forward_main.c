@@ -1,37 +1,19 @@
 /* forward: the experts' output for a batch, and what a backward needs. */
 #include <stdlib.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/cache.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/mem.h"
-#include "core/par.h"
+#include "core/model/moe.h"
 #include "core/tool.h"
 
-/* The batch, with the model's routing if it has none. */
-static int
-open_batch(struct run *run, struct err *err)
-{
-    struct gemm *gemm;
-    struct par *par;
-    int rc = -1;
-
-    if (batch_open(&run->batch, run->cmd->input, BATCH_INPUT, run->base.hidden,
-                   err) < 0)
-        return -1;
-    if (run->batch.expert_ids)
-        return 0;
-    if (par_open(&par, (int)run->cmd->n_threads, err) < 0)
-        return -1;
-    if (gemm_open(&gemm, par, err) == 0) {
-        rc = batch_route(&run->batch, &run->base, gemm, err);
-        gemm_close(gemm);
-    }
-    par_close(par);
-    return rc;
-}
-
 static void
-say_skipped(const struct run *run)
+say_skipped(const struct sft_run *run)
 {
     if (!run->cmd->verbose)
         return;
@@ -41,15 +23,15 @@ say_skipped(const struct run *run)
 }
 
 static struct stw *
-write_output(const struct run *run, const float *output, struct err *err)
+write_output(const struct sft_run *run, const float *output, struct err *err)
 {
-    const uint64_t shape[] = { run->batch.qlen, run->batch.hidden };
+    const struct output_tensor tensor = {
+        "output", DT_F32, 2, { run->batch.qlen, run->batch.hidden }, output
+    };
     struct stw *w = stw_new();
-    int t = stw_add(w, "output", DT_F32, 2, shape, err);
 
-    if (t >= 0 &&
-        stw_open(w, run->cmd->output, run->cmd->out_flags, err) == 0 &&
-        write_f32(w, t, output, shape[0] * shape[1], err) == 0)
+    if (write_tensors(w, &tensor, 1, run->cmd->output, run->cmd->out_flags,
+                      err) == 0)
         return w;
     stw_free(w);
     return NULL;
@@ -57,7 +39,7 @@ write_output(const struct run *run, const float *output, struct err *err)
 
 /* Both files are there in full before either gets its name. */
 static int
-write_files(const struct run *run, const float *output, struct err *err)
+write_files(const struct sft_run *run, const float *output, struct err *err)
 {
     struct stw *cache = NULL, *out;
     int rc = -1;
@@ -76,7 +58,7 @@ write_files(const struct run *run, const float *output, struct err *err)
 }
 
 static int
-forward(struct run *run, struct err *err)
+forward(struct sft_run *run, struct err *err)
 {
     struct moe_batch batch = batch_of(&run->batch);
     size_t n = run->batch.qlen * run->batch.hidden;
@@ -97,7 +79,7 @@ int
 forward_main(const struct cmd *cmd, struct err *err)
 {
     enum moe_mode mode;
-    struct run run = { 0 };
+    struct sft_run run = { 0 };
     int rc = -1;
 
     if (can_write(cmd, cmd->output, err) < 0 ||
@@ -105,7 +87,7 @@ forward_main(const struct cmd *cmd, struct err *err)
         return -1;
     if (run_files(&run, cmd, err) == 0 &&
         base_mode(&run.base, cmd->mode, &mode, err) == 0 &&
-        open_batch(&run, err) == 0 &&
+        run_batch(&run, err) == 0 &&
         run_moe(&run, run.batch.top_k, run.batch.qlen, mode, err) == 0)
         rc = forward(&run, err);
     run_close(&run);

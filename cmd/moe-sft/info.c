@@ -1,7 +1,14 @@
 /* info: shapes, bytes, and what a run will take before it takes it. */
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/kernel/cpu.h"
+#include "core/model/moe.h"
 #include "core/pyjson.h"
+#include "core/str.h"
 
 /* "name<TAB>value" lines, or the members of an object. */
 struct report {
@@ -50,7 +57,7 @@ either(size_t a, size_t b, size_t c)
 
 static struct moe_config
 config_of(const struct cmd *cmd, const struct base *base,
-          const struct adapter *a, const struct batch *batch)
+          const struct expert_adapter *a, const struct batch *batch)
 {
     return (struct moe_config){
         .n_experts =
@@ -70,7 +77,8 @@ config_of(const struct cmd *cmd, const struct base *base,
 }
 
 static void
-put_files(struct report *r, const struct base *base, const struct adapter *a)
+put_files(struct report *r, const struct base *base,
+          const struct expert_adapter *a)
 {
     if (base->n_experts) {
         put_word(r, "base_dtype", dtype_table[base->matrices->dtype].name);
@@ -124,7 +132,7 @@ info_main(const struct cmd *cmd, struct err *err)
 {
     struct report r = { .json = cmd->json };
     struct base base = { 0 };
-    struct adapter a = { 0 };
+    struct expert_adapter a = { 0 };
     struct batch batch = { 0 };
     struct moe_config c;
     int rc = -1;

@@ -5,14 +5,18 @@
  */
 #include <math.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/dtype.h"
 #include "core/le.h"
+#include "core/model/moe.h"
 #include "core/rng.h"
 
 /* Numbers of matrix m are those of stream m under the seed, in order. */
 static void
-fill(struct adapter *a, enum moe_lora_matrix m, uint64_t seed)
+fill(struct expert_adapter *a, enum moe_lora_matrix m, uint64_t seed)
 {
     size_t in = m == MOE_DOWN_A ? a->intermediate : a->hidden;
     size_t n = a->n_experts * a->rank * in;
@@ -29,7 +33,7 @@ int
 init_main(const struct cmd *cmd, struct err *err)
 {
     size_t rank = cmd->rank ? (size_t)cmd->rank : 8;
-    struct adapter a = { 0 };
+    struct expert_adapter a = { 0 };
     struct base base;
     int rc;
 

@@ -1,9 +1,9 @@
-/* Several adapters, each with its layer of the base. */
+#include "cmd/moe-sft/layers.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/sft.h"
 #include "core/map.h"
 #include "core/mem.h"
 
@@ -18,7 +18,7 @@ add_one(struct cmd *cmd, char *path, struct err *err)
     if (*path)
         peft_enter_trained(&path);
     cmd->loras = xrealloc(cmd->loras, cmd->n_loras + 1, sizeof(*cmd->loras));
-    cmd->loras[cmd->n_loras++] = (struct lora){ path, layer };
+    cmd->loras[cmd->n_loras++] = (struct lora_arg){ path, layer };
     return *path ? 0 : err_set(err, TU_USAGE, "-l: a name is empty");
 }
 
@@ -45,11 +45,11 @@ add_layer(struct layers *l, const char *path, bool is_folder,
           struct peft_files *folder, int64_t layer, struct err *err)
 {
     const char *base = l->cmd->base;
-    struct layer *x;
+    struct adapted_layer *x;
 
     l->list = xrealloc(l->list, l->n + 1, sizeof(*l->list));
     x = &l->list[l->n++];
-    *x = (struct layer){ .path = path, .folder = is_folder };
+    *x = (struct adapted_layer){ .path = path, .folder = is_folder };
     if (base && base_open_in(&x->base, &l->dir, base, layer, err) < 0)
         return -1;
     if (folder)
@@ -87,7 +87,7 @@ add_folder(struct layers *l, const char *path, struct err *err)
 
 /* The layer of our file: what was asked for, or what the file says. */
 static int
-find_layer(const struct layers *l, const struct lora *lora, int64_t *layer,
+find_layer(const struct layers *l, const struct lora_arg *lora, int64_t *layer,
            struct err *err)
 {
     int64_t said;
@@ -115,7 +115,7 @@ find_layer(const struct layers *l, const struct lora *lora, int64_t *layer,
 }
 
 static int
-add_lora(struct layers *l, const struct lora *lora, struct err *err)
+add_lora(struct layers *l, const struct lora_arg *lora, struct err *err)
 {
     int folder = file_is_folder(lora->path, err);
     int64_t layer;
@@ -142,8 +142,8 @@ add_lora(struct layers *l, const struct lora *lora, struct err *err)
 static int
 by_layer(const void *a, const void *b)
 {
-    int64_t x = ((const struct layer *)a)->adapter.layer;
-    int64_t y = ((const struct layer *)b)->adapter.layer;
+    int64_t x = ((const struct adapted_layer *)a)->adapter.layer;
+    int64_t y = ((const struct adapted_layer *)b)->adapter.layer;
 
     return (x > y) - (x < y);
 }
@@ -153,7 +153,7 @@ static int
 check_layers(const struct layers *l, struct err *err)
 {
     for (size_t i = 1; i < l->n; i++) {
-        const struct layer *x = &l->list[i];
+        const struct adapted_layer *x = &l->list[i];
 
         if (x->adapter.layer == x[-1].adapter.layer)
             return err_set(err, TU_USAGE, "-l: two adapters are of layer %lld",

@@ -3,12 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/layers.h"
+#include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
+#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/par.h"
 #include "core/sig.h"
+#include "core/str.h"
 #include "core/tool.h"
 
 /* Where options go. */

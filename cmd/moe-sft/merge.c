@@ -6,13 +6,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/folder.h"
+#include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/tensor.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
+#include "core/format/st.h"
+#include "core/format/stdir.h"
 #include "core/format/stw.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
+#include "core/out.h"
+#include "core/outdir.h"
 #include "core/par.h"
+#include "core/str.h"
 
 #define SUFFIX ".safetensors"
 
@@ -31,7 +42,7 @@ struct merge {
 
 /* An expert's matrix of a layer, or those of all of them. */
 struct item {
-    const struct layer *of;
+    const struct adapted_layer *of;
     enum base_matrix m;
     int64_t expert; /* -1: all, stacked */
 };
@@ -41,7 +52,7 @@ struct item {
 /* One matrix while threads share its rows. */
 struct job {
     struct merge *g;
-    const struct adapter *adapter;
+    const struct expert_adapter *adapter;
     const struct gemm_matrix *w;
     const float *a; /* [rank, k] */
     const float *b; /* [n, rank] */
@@ -81,8 +92,8 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
 
 /* Fills g->merged with one expert's matrix; returns its bytes. */
 static size_t
-merge_matrix(struct merge *g, const struct layer *of, enum base_matrix m,
-             size_t expert, enum dtype dtype)
+merge_matrix(struct merge *g, const struct adapted_layer *of,
+             enum base_matrix m, size_t expert, enum dtype dtype)
 {
     struct job j = { .g = g,
                      .adapter = &of->adapter,
@@ -135,19 +146,16 @@ inputs_unchanged(const struct merge *g, struct err *err)
 
 /* ---- a file of the experts alone ---- */
 
-/* All of a layer: the caller frees them. */
-static struct item *
-items_of(const struct merge *g, const struct layer *of, size_t *n)
+/* Item i of a layer, or false: there are no more. */
+static bool
+item_at(const struct merge *g, const struct adapted_layer *of, size_t i,
+        struct item *it)
 {
     bool stacked = of->base.stacked || g->cmd->stacked;
-    size_t n_all = BASE_N * (stacked ? 1 : of->base.n_experts);
-    struct item *items = xcalloc(n_all, sizeof(*items));
 
-    for (size_t i = 0; i < n_all; i++)
-        items[i] = (struct item){ of, (enum base_matrix)(i % BASE_N),
-                                  stacked ? -1 : (int64_t)(i / BASE_N) };
-    *n = n_all;
-    return items;
+    *it = (struct item){ of, (enum base_matrix)(i % BASE_N),
+                         stacked ? -1 : (int64_t)(i / BASE_N) };
+    return i < BASE_N * (stacked ? 1 : of->base.n_experts);
 }
 
 static int
@@ -171,46 +179,21 @@ add_item(const struct merge *g, struct stw *w, struct item it, struct err *err)
 }
 
 static int
-add_items(const struct merge *g, struct stw *w, const struct layer *of,
-          struct err *err)
-{
-    size_t n;
-    struct item *items = items_of(g, of, &n);
-    int rc = 0;
-
-    for (size_t i = 0; rc >= 0 && i < n; i++)
-        rc = add_item(g, w, items[i], err);
-    free(items);
-    return rc < 0 ? -1 : 0;
-}
-
-static int
-put_items(struct merge *g, struct stw *w, const struct layer *of, int *tensor,
-          struct err *err)
-{
-    size_t n;
-    struct item *items = items_of(g, of, &n);
-    int rc = 0;
-
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = put_merged(g, w, (*tensor)++, items[i], err);
-    free(items);
-    return rc;
-}
-
-static int
 write_experts(struct merge *g, struct err *err)
 {
     const struct layers *l = &g->layers;
     struct stw *w = stw_new();
     int tensor = 0, rc = 0;
+    struct item it;
 
-    for (size_t i = 0; rc == 0 && i < l->n; i++)
-        rc = add_items(g, w, &l->list[i], err);
-    if (rc == 0)
+    for (size_t i = 0; i < l->n; i++)
+        for (size_t k = 0; rc >= 0 && item_at(g, &l->list[i], k, &it); k++)
+            rc = add_item(g, w, it, err);
+    if (rc >= 0)
         rc = stw_open(w, g->cmd->output, g->cmd->out_flags, err);
-    for (size_t i = 0; rc == 0 && i < l->n; i++)
-        rc = put_items(g, w, &l->list[i], &tensor, err);
+    for (size_t i = 0; i < l->n; i++)
+        for (size_t k = 0; rc == 0 && item_at(g, &l->list[i], k, &it); k++)
+            rc = put_merged(g, w, tensor++, it, err);
     if (rc == 0)
         rc = inputs_unchanged(g, err);
     if (rc == 0)
@@ -223,35 +206,27 @@ write_experts(struct merge *g, struct err *err)
 
 /* Is a tensor one of a layer that is merged? */
 static bool
-find_in_layer(const struct layer *of, const struct st_tensor *t,
-              struct item *it)
+find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
 {
-    const struct base *b = &of->base;
-    size_t n = strlen(b->prefix);
     struct str tail = { 0 };
-    struct name name;
     bool found = false;
 
-    if (t->name_n < n || memcmp(t->name, b->prefix, n) != 0)
-        return false;
-    for (int m = 0; !found && m < BASE_N; m++) {
+    for (size_t i = 0; !found && i < g->layers.n * BASE_N; i++) {
+        const struct adapted_layer *of = &g->layers.list[i / BASE_N];
+        const struct base *b = &of->base;
+        enum base_matrix m = (enum base_matrix)(i % BASE_N);
+        size_t n = strlen(b->prefix);
+        struct name name;
+
         str_clear(&tail);
         str_addf(&tail, "%s%s", base_names[m], b->suffix);
-        found = name_parse(&name, t, tail.s) &&
+        found = t->name_n >= n && !memcmp(t->name, b->prefix, n) &&
+                name_parse(&name, t, tail.s) &&
                 (name.expert < 0) == b->stacked && name.prefix_n == n;
-        *it = (struct item){ of, (enum base_matrix)m, name.expert };
+        *it = (struct item){ of, m, found ? name.expert : -1 };
     }
     str_free(&tail);
     return found;
-}
-
-static bool
-find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
-{
-    for (size_t i = 0; i < g->layers.n; i++)
-        if (find_in_layer(&g->layers.list[i], t, it))
-            return true;
-    return false;
 }
 
 static int
@@ -400,7 +375,7 @@ alloc(struct merge *g, struct err *err)
     size_t threads = (size_t)g->cmd->n_threads;
 
     for (size_t i = 0; i < g->layers.n; i++) {
-        const struct layer *x = &g->layers.list[i];
+        const struct adapted_layer *x = &g->layers.list[i];
         size_t h = x->base.hidden, k = x->base.intermediate;
 
         g->widest = larger(g->widest, h * k);

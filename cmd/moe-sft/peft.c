@@ -1,26 +1,28 @@
-/*
- * Reading adapters in PEFT's form: a folder with adapter_config.json and
- * adapter_model.safetensors, a pair of matrices for each linear layer.
- * Source: Hugging Face peft 0.17, LoraConfig and save_pretrained().
- */
+#include "cmd/moe-sft/peft.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/folder.h"
 #include "cmd/moe-sft/tensor.h"
+#include "core/format/stw.h"
 #include "core/format/stwant.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/out.h"
+#include "core/outdir.h"
+#include "core/pyjson.h"
+#include "core/str.h"
 
 struct from {
-    struct adapter *a;
+    struct expert_adapter *a;
     const struct base *base;
     struct peft_files *files;
     const struct stdir *dir; /* of the files */
     struct str prefix;       /* of the layer: "...mlp.experts." */
 };
 
-const char *const peft_tails[MOE_N_LORA] = {
+static const char *const peft_tails[MOE_N_LORA] = {
     "gate_proj.lora_A.weight", "gate_proj.lora_B.weight",
     "up_proj.lora_A.weight",   "up_proj.lora_B.weight",
     "down_proj.lora_A.weight", "down_proj.lora_B.weight",
@@ -100,7 +102,7 @@ find(const struct from *p, enum moe_lora_matrix m, size_t expert)
 static int
 take_sizes(struct from *p, struct err *err)
 {
-    struct adapter *a = p->a;
+    struct expert_adapter *a = p->a;
 
     if (p->base) {
         a->n_experts = p->base->n_experts;
@@ -172,27 +174,17 @@ take_scales(struct from *p, struct err *err)
     return rc;
 }
 
-static int
-check_tensor(const struct from *p, const struct stdir_tensor *t,
-             enum moe_lora_matrix m, struct err *err)
-{
-    struct moe_config config = adapter_config(p->a, 1);
-    struct st_want want = { .n_dims = 2 };
-    uint64_t shape[3];
-
-    moe_lora_shape(&config, m, shape);
-    want.shape[0] = shape[1];
-    want.shape[1] = shape[2];
-    return st_want(p->dir->path, t->t, &want, err);
-}
-
 /* A pair of matrices: both are there, or neither. */
 static int
 read_pair(struct from *p, enum base_matrix which, size_t expert,
           struct err *err)
 {
+    struct moe_config config = adapter_config(p->a, 1);
+
     for (int m = 2 * (int)which; m < 2 * (int)which + 2; m++) {
         const struct stdir_tensor *t = find(p, m, expert);
+        struct st_want want = { .n_dims = 2 };
+        uint64_t shape[3];
 
         if (!t && !find(p, m ^ 1, expert))
             return 0;
@@ -201,7 +193,10 @@ read_pair(struct from *p, enum base_matrix which, size_t expert,
                            "%s: tensor %s%zu.%s.lora_%c.weight is missing",
                            p->dir->path, p->prefix.s, expert, base_names[which],
                            "AB"[m % 2]);
-        if (check_tensor(p, t, m, err) < 0)
+        moe_lora_shape(&config, m, shape);
+        want.shape[0] = shape[1];
+        want.shape[1] = shape[2];
+        if (st_want(p->dir->path, t->t, &want, err) < 0)
             return -1;
         adapter_take(p->a, m, expert, 1, t->st, t->t);
         p->files->n_used++;
@@ -220,15 +215,15 @@ read_all(struct from *p, struct err *err)
 }
 
 int
-adapter_map_layer(struct adapter *a, struct peft_files *files, int64_t layer,
-                  const struct base *base, struct err *err)
+adapter_map_layer(struct expert_adapter *a, struct peft_files *files,
+                  int64_t layer, const struct base *base, struct err *err)
 {
     struct from p = {
         .a = a, .base = base, .files = files, .dir = &files->dir
     };
     int rc = -1;
 
-    *a = (struct adapter){ .layer = -1, .dtype = -1 };
+    *a = (struct expert_adapter){ .layer = -1, .dtype = -1 };
     if (layer < 0 && base)
         layer = base->layer;
     if (find_layer(&p, layer, err) == 0 && take_sizes(&p, err) == 0 &&
@@ -305,4 +300,182 @@ peft_files_close(struct peft_files *p)
     stdir_close(&p->dir);
     peft_close(&p->config);
     *p = (struct peft_files){ 0 };
+}
+
+/* ---- writing ---- */
+
+#define ROOT PEFT_ROOT "model."
+
+struct to {
+    const struct expert_adapter *const
+        *adapters; /* [n], in order of their layers */
+    size_t n;
+    const char *dir;
+};
+
+/* ---- adapter_config.json ---- */
+
+static bool
+same_rank(const struct expert_adapter *a, const struct expert_adapter *b)
+{
+    return a->rank == b->rank;
+}
+
+static bool
+same_alpha(const struct expert_adapter *a, const struct expert_adapter *b)
+{
+    return a->alpha == b->alpha;
+}
+
+static void
+put_rank(const struct expert_adapter *a, struct str *text)
+{
+    str_addf(text, "%zu", a->rank);
+}
+
+/* What layers have otherwise than the first one: patterns of their modules. */
+static void
+put_patterns(const struct to *to, const char *key,
+             bool (*same)(const struct expert_adapter *,
+                          const struct expert_adapter *),
+             void (*put)(const struct expert_adapter *, struct str *),
+             struct str *text)
+{
+    const char *comma = "";
+
+    str_addf(text, "\"%s\": {", key);
+    for (size_t i = 1; i < to->n; i++) {
+        const struct expert_adapter *a = to->adapters[i];
+
+        if (same(a, to->adapters[0]))
+            continue;
+        str_addf(text,
+                 "%s\"layers\\\\.%lld\\\\.mlp\\\\.experts\\\\..*\": ", comma,
+                 (long long)a->layer);
+        put(a, text);
+        comma = ", ";
+    }
+    str_adds(text, "}, ");
+}
+
+/* The fields that PEFT needs, and those that say what the tensors are. */
+static void
+put_config(const struct to *to, struct str *text)
+{
+    str_adds(text, "{");
+    put_patterns(to, "alpha_pattern", same_alpha, adapter_put_alpha, text);
+    str_adds(text, "\"auto_mapping\": null, "
+                   "\"base_model_name_or_path\": null, \"bias\": \"none\", "
+                   "\"fan_in_fan_out\": false, \"inference_mode\": true, "
+                   "\"init_lora_weights\": true, "
+                   "\"layers_pattern\": \"layers\", "
+                   "\"layers_to_transform\": [");
+    for (size_t i = 0; i < to->n; i++)
+        str_addf(text, "%s%lld", i ? ", " : "",
+                 (long long)to->adapters[i]->layer);
+    str_adds(text, "], \"lora_alpha\": ");
+    adapter_put_alpha(to->adapters[0], text);
+    str_addf(text,
+             ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "
+             "\"peft_type\": \"LORA\", \"r\": %zu, ",
+             to->adapters[0]->rank);
+    put_patterns(to, "rank_pattern", same_rank, put_rank, text);
+    str_adds(text, "\"revision\": null, \"target_modules\": [\"down_proj\", "
+                   "\"gate_proj\", \"up_proj\"], "
+                   "\"task_type\": \"CAUSAL_LM\", "
+                   "\"use_dora\": false, \"use_rslora\": false}");
+}
+
+static int
+write_config(const struct to *to, struct err *err)
+{
+    struct str text = { 0 }, lines = { 0 }, path = { 0 };
+    int rc;
+
+    put_config(to, &text);
+    str_addf(&path, "%s/" PEFT_CONFIG, to->dir);
+    rc = pyjson_indent(&lines, text.s, text.n, 2, PEFT_CONFIG, err);
+    if (rc == 0)
+        rc = out_put(path.s, 0, lines.s, lines.n, err);
+    str_free(&text);
+    str_free(&lines);
+    str_free(&path);
+    return rc;
+}
+
+/* ---- adapter_model.safetensors ---- */
+
+static int
+add_tensors(const struct expert_adapter *a, struct stw *w, struct err *err)
+{
+    struct moe_config config = adapter_config(a, 1);
+    struct str name = { 0 };
+    int rc = 0;
+
+    for (int i = 0; rc >= 0 && i < MOE_N_LORA * (int)a->n_experts; i++) {
+        uint64_t shape[3];
+
+        moe_lora_shape(&config, i % MOE_N_LORA, shape);
+        str_clear(&name);
+        str_addf(&name, ROOT "layers.%lld.mlp.experts.%d.%s",
+                 (long long)a->layer, i / MOE_N_LORA,
+                 peft_tails[i % MOE_N_LORA]);
+        rc = stw_add(w, name.s, adapter_dtype(a), 2, shape + 1, err);
+    }
+    str_free(&name);
+    return rc < 0 ? -1 : 0;
+}
+
+static int
+write_tensors(const struct to *to, struct stw *w, const char *path,
+              struct err *err)
+{
+    int tensor = 0;
+
+    for (size_t i = 0; i < to->n; i++)
+        if (add_tensors(to->adapters[i], w, err) < 0)
+            return -1;
+    if (stw_open(w, path, 0, err) < 0)
+        return -1;
+    for (size_t i = 0; i < to->n; i++)
+        for (size_t k = 0; k < MOE_N_LORA * to->adapters[i]->n_experts; k++)
+            if (adapter_put(to->adapters[i], w, tensor++,
+                            (enum moe_lora_matrix)(k % MOE_N_LORA),
+                            (int64_t)(k / MOE_N_LORA), err) < 0)
+                return -1;
+    for (size_t i = 0; i < to->n; i++)
+        if (adapter_unchanged(to->adapters[i], err) < 0)
+            return -1;
+    return stw_commit(w, err);
+}
+
+static int
+write_model(const struct to *to, struct err *err)
+{
+    struct str path = { 0 };
+    struct stw *w = stw_new();
+    int rc;
+
+    str_addf(&path, "%s/" PEFT_MODEL, to->dir);
+    rc = write_tensors(to, w, path.s, err);
+    stw_free(w);
+    str_free(&path);
+    return rc;
+}
+
+int
+adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
+                   const char *dir, int flags, struct err *err)
+{
+    struct to to = { adapters, n, NULL };
+    struct folder f;
+
+    if (folder_open(&f, dir, flags, err) < 0)
+        return -1;
+    to.dir = outdir_path(f.dir);
+    if (write_config(&to, err) < 0 || write_model(&to, err) < 0) {
+        folder_abort(&f);
+        return -1;
+    }
+    return folder_commit(&f, err);
 }

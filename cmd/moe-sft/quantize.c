@@ -7,13 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/verbs.h"
+#include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/par.h"
+#include "core/str.h"
 
 #define ROWS 256 /* at a time */
 

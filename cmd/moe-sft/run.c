@@ -1,21 +1,43 @@
-/* What forward and backward open alike. */
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/run.h"
+
 #include "core/kernel/cpu.h"
 #include "core/tool.h"
 
 const char *const mode_names[] = { "bf16", "int8", NULL };
 
 int
-run_files(struct run *run, const struct cmd *cmd, struct err *err)
+run_files(struct sft_run *run, const struct cmd *cmd, struct err *err)
 {
-    *run = (struct run){ .cmd = cmd };
+    *run = (struct sft_run){ .cmd = cmd };
     if (base_open(&run->base, cmd->base, cmd->layer, err) < 0)
         return -1;
     return adapter_open(&run->adapter, cmd->lora, &run->base, err);
 }
 
+int
+run_batch(struct sft_run *run, struct err *err)
+{
+    struct gemm *gemm;
+    struct par *par;
+    int rc = -1;
+
+    if (batch_open(&run->batch, run->cmd->input, BATCH_INPUT, run->base.hidden,
+                   err) < 0)
+        return -1;
+    if (run->batch.expert_ids)
+        return 0;
+    if (par_open(&par, (int)run->cmd->n_threads, err) < 0)
+        return -1;
+    if (gemm_open(&gemm, par, err) == 0) {
+        rc = batch_route(&run->batch, &run->base, gemm, err);
+        gemm_close(gemm);
+    }
+    par_close(par);
+    return rc;
+}
+
 static void
-say_setup(const struct run *run, const struct moe_config *c)
+say_setup(const struct sft_run *run, const struct moe_config *c)
 {
     if (!run->cmd->verbose)
         return;
@@ -27,7 +49,7 @@ say_setup(const struct run *run, const struct moe_config *c)
 }
 
 int
-run_moe(struct run *run, size_t top_k, size_t qlen, enum moe_mode mode,
+run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
         struct err *err)
 {
     struct moe_config config = adapter_config(&run->adapter, top_k);
@@ -46,11 +68,11 @@ run_moe(struct run *run, size_t top_k, size_t qlen, enum moe_mode mode,
 }
 
 void
-run_close(struct run *run)
+run_close(struct sft_run *run)
 {
     moe_close(run->moe);
     batch_close(&run->batch);
     adapter_close(&run->adapter);
     base_close(&run->base);
-    *run = (struct run){ 0 };
+    *run = (struct sft_run){ 0 };
 }

@@ -1,4 +1,5 @@
-/* moe-sft train: batch, loss, gradient, step, checkpoint. */
+#include "cmd/moe-sft/train.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -9,28 +10,43 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/data.h"
+#include "cmd/moe-sft/run.h"
+#include "cmd/moe-sft/verbs.h"
 #include "core/clock.h"
-#include "core/js.h"
+#include "core/hash.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/moe.h"
+#include "core/model/train/adamw.h"
+#include "core/model/train/log.h"
+#include "core/model/train/loss.h"
+#include "core/model/train/state.h"
+#include "core/out.h"
 #include "core/outdir.h"
+#include "core/par.h"
 #include "core/sig.h"
+#include "core/str.h"
 #include "core/tool.h"
 
 struct train {
     const struct train_options *o;
     struct par *par;
     struct base base;
-    struct adapter adapter;
+    struct expert_adapter adapter;
     struct moe_config config;
     struct moe *moe; /* opened by the first batch, anew by a longer one */
     struct data data;
     struct schedule schedule;
     struct adamw adamw;
-    struct state state;
+    struct train_log log;
+    struct train_tensor tensors[MOE_N_LORA];
+    struct train_state state;
     size_t at[MOE_N_LORA + 1]; /* where a matrix begins in all below */
     float *grad, *sum;         /* of one batch, of a step's */
     float *output;             /* [max_len, hidden] */
@@ -46,58 +62,22 @@ struct train {
 
 /* ---- beginning ---- */
 
-static struct setting *
-add_setting(struct state *s, const char *name)
-{
-    struct setting *set = &s->settings[s->n_settings++];
-
-    *set = (struct setting){ .name = name };
-    return set;
-}
-
+/* Frees the hash. */
 static void
-set_number(struct state *s, const char *name, double v)
-{
-    struct str text = { 0 };
-
-    js_put_f64(&text, v);
-    snprintf(add_setting(s, name)->value, sizeof(s->settings[0].value), "%s",
-             text.s);
-    str_free(&text);
-}
-
-static void
-set_digest(struct state *s, const char *name, const char *path,
+set_digest(struct train *t, const char *name, const char *path,
            struct hash *hash)
 {
-    struct setting *set = add_setting(s, name);
     char hex[HASH_MAX_HEX];
 
     hash_hex(hash, hex);
     hash_free(hash);
-    snprintf(set->value, sizeof(set->value), "%.32s", hex);
-    set->path = path;
+    train_state_set(&t->state, name, hex, path);
 }
 
 static const char *
 data_path(const struct train_options *o)
 {
     return o->input ? o->input : o->files[0];
-}
-
-static void
-set_digests(struct train *t)
-{
-    struct hash *hash = hash_new(HASH_XXH3);
-
-    base_digest(&t->base, hash);
-    set_digest(&t->state, "base", t->o->base, hash);
-    hash = hash_new(HASH_XXH3);
-    adapter_digest(&t->adapter, hash);
-    set_digest(&t->state, "adapter", t->o->lora, hash);
-    hash = hash_new(HASH_XXH3);
-    data_digest(t->o, hash);
-    set_digest(&t->state, "data", data_path(t->o), hash);
 }
 
 static void
@@ -121,16 +101,21 @@ settle(struct train *t)
         { "--seed", o->shuffle ? (double)o->seed : 0 },
         { "--shuffle", o->shuffle },
     };
+    struct hash *base = hash_new(HASH_XXH3), *adapter = hash_new(HASH_XXH3);
+    struct hash *data = hash_new(HASH_XXH3);
 
-    set_digests(t);
-    snprintf(add_setting(&t->state, "--mode")->value, 8, "%s",
-             mode_names[t->config.mode]);
-    snprintf(add_setting(&t->state, "--schedule")->value, 16, "%s",
-             schedule_names[o->schedule]);
+    base_digest(&t->base, base);
+    set_digest(t, "base", o->base, base);
+    adapter_digest(&t->adapter, adapter);
+    set_digest(t, "adapter", o->lora, adapter);
+    data_digest(o, data);
+    set_digest(t, "data", data_path(o), data);
+    train_state_set(&t->state, "--mode", mode_names[t->config.mode], NULL);
+    train_state_set(&t->state, "--schedule", schedule_names[o->schedule], NULL);
     if (o->schedule != SCHEDULE_CONSTANT)
-        set_number(&t->state, "--total", (double)t->schedule.total);
+        train_state_set_number(&t->state, "--total", (double)t->schedule.total);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        set_number(&t->state, numbers[i].name, numbers[i].value);
+        train_state_set_number(&t->state, numbers[i].name, numbers[i].value);
 }
 
 static void
@@ -220,7 +205,7 @@ look_into_dir(struct train *t, struct err *err)
     if (lock_dir(t, err) < 0)
         return -1;
     if (o->resume && there(t->state_path.s)) {
-        if (state_read(&t->state, t->state_path.s, err) < 0)
+        if (train_state_read(&t->state, t->state_path.s, err) < 0)
             return -1;
         t->saved = t->state.step;
         t->any_saved = true;
@@ -233,7 +218,33 @@ look_into_dir(struct train *t, struct err *err)
                        "--force begins anew)",
                        o->dir);
     }
-    return log_check(o, &t->state, err);
+    return o->force ? 0
+                    : train_log_check(&t->log, o->resume, t->state.records,
+                                      (size_t)t->state.step, err);
+}
+
+/* What the files are of. */
+static void
+set_state(struct train *t)
+{
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        t->tensors[m] = (struct train_tensor){ moe_lora_names[m], { 0 }, 3 };
+        moe_lora_shape(&t->config, (enum moe_lora_matrix)m,
+                       t->tensors[m].shape);
+    }
+    t->state.program = "moe-sft train";
+    t->state.format = "moe-sft state 1";
+    t->state.tensors = t->tensors;
+    t->state.n_tensors = MOE_N_LORA;
+    t->state.adamw = &t->adamw;
+    t->log = (struct train_log){ t->o->log, t->o->svg, t->o->dir };
+}
+
+static int
+write_log(const struct train *t, struct err *err)
+{
+    return train_log_write(&t->log, t->state.records, (size_t)t->state.step,
+                           err);
 }
 
 static int
@@ -250,14 +261,13 @@ train_open(struct train *t, const struct train_options *o, struct err *err)
     t->config.strict_ids = o->strict_ids;
     if (base_mode(&t->base, o->mode, &t->config.mode, err) < 0)
         return -1;
-    t->state.config = t->config;
-    t->state.adamw = &t->adamw;
+    set_state(t);
     set_schedule(t);
     settle(t);
     if (open_masters(t, err) < 0 || look_into_dir(t, err) < 0)
         return -1;
     t->log_is_new = !o->resume && !o->force;
-    return log_write(o, &t->state, err); /* what cannot be is told now */
+    return write_log(t, err); /* what cannot be is told now */
 }
 
 static void
@@ -339,8 +349,8 @@ not_finite(const struct train *t, const char *where, const char *what, double v,
 
 /* The gradients of a batch's loss, overwriting 'grad'. */
 static int
-run_batch(struct train *t, const struct batch *b, float *grad, double *loss,
-          struct err *err)
+batch_gradients(struct train *t, const struct batch *b, float *grad,
+                double *loss, struct err *err)
 {
     struct moe_batch batch = batch_of(b);
     struct moe_grads grads = { .lora_dtype = DT_F32 };
@@ -378,7 +388,7 @@ run_batches(struct train *t, struct step_record *r, struct err *err)
                      "standard input", (unsigned long long)i);
         if (rc <= 0)
             return rc;
-        rc = run_batch(t, &b, i ? t->grad : t->sum, &loss, err);
+        rc = batch_gradients(t, &b, i ? t->grad : t->sum, &loss, err);
         r->tokens += (double)b.qlen;
         batch_close(&b);
         if (rc < 0)
@@ -407,7 +417,7 @@ run_step(struct train *t, struct err *err)
                           r.grad_norm, err);
     adamw_step(&t->adamw, t->sum, scale * clip_scale(r.grad_norm, t->o->clip),
                r.lr, t->state.step + 1, t->par);
-    state_record(&t->state, &r);
+    train_state_record(&t->state, &r);
     return update_adapter(t, err) < 0 ? -1 : 1;
 }
 
@@ -421,7 +431,7 @@ run_step(struct train *t, struct err *err)
 static int
 save(struct train *t, struct err *err)
 {
-    struct stw *state = state_write(&t->state, t->state_path.s, err);
+    struct stw *state = train_state_write(&t->state, t->state_path.s, err);
     int rc =
         state ? adapter_write(&t->adapter, t->lora_path.s, OUT_FORCE, err) : -1;
 
@@ -432,7 +442,17 @@ save(struct train *t, struct err *err)
         return -1;
     t->saved = t->state.step;
     t->any_saved = true;
-    return log_write(t->o, &t->state, err);
+    return write_log(t, err);
+}
+
+/* On standard output, unless it is time to stop and nobody reads there. */
+static void
+print_log(const struct str *text, int *first_errno)
+{
+    if (out_stdout_ready() &&
+        (fputs(text->s, stdout) == EOF || fflush(stdout) == EOF) &&
+        !*first_errno)
+        *first_errno = errno;
 }
 
 static void
@@ -442,8 +462,8 @@ say_step(struct train *t, double seconds)
     struct str line = { 0 };
 
     if (!t->o->log) {
-        log_line(&line, t->state.step, r);
-        log_print(&line, &t->stdout_errno);
+        train_log_line(&line, t->state.step, r);
+        print_log(&line, &t->stdout_errno);
         str_free(&line);
     }
     if (t->o->verbose)
@@ -489,8 +509,8 @@ train_steps(struct train *t, struct err *err)
     bool done;
 
     if (!t->o->log) {
-        log_head(&head);
-        log_print(&head, &t->stdout_errno);
+        train_log_head(&head);
+        print_log(&head, &t->stdout_errno);
         str_free(&head);
     }
     /* a wait for the stream that was stopped is no failure: save, too */
@@ -538,7 +558,8 @@ train_run(const struct train_options *o, struct err *err)
         rc = err_sys(err, EX_IOERR, "standard output: cannot be written");
     }
     if (rc < 0 && t->log_is_new && !t->any_saved)
-        log_remove(o); /* the same again would find them in its way */
+        train_log_remove(
+            &t->log); /* the same again would find them in its way */
     train_close(t);
     free(t);
     return rc;

@@ -4,8 +4,11 @@
 #include <sys/stat.h>
 
 #include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/verbs.h"
+#include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/sig.h"
 
 static bool

@@ -1,17 +1,13 @@
-/* Outputs: are they inputs, may they be written, are they there; numbers and
- * texts in them. */
+#include "cmd/moe-sft/write.h"
+
 #include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/moe-sft/sft.h"
-#include "core/format/stw.h"
-#include "core/kernel/cvt.h"
-#include "core/le.h"
+#include "cmd/moe-sft/cache.h"
+#include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/out.h"
-
-#define PIECE 8192 /* numbers written at a time */
 
 /* An input in the folder that another is exchanged for goes with it. */
 static int
@@ -120,30 +116,26 @@ put_text(const char *path, int flags, const struct str *text, struct err *err)
 }
 
 int
-write_f32(struct stw *w, int tensor, const float *v, size_t n, struct err *err)
+write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
+              const char *path, int flags, struct err *err)
 {
-    char bytes[PIECE * 4];
-
-    for (size_t i = 0, k; i < n; i += k) {
-        k = n - i < PIECE ? n - i : PIECE;
-        cvt_from_f32(bytes, DT_F32, v + i, k);
-        if (stw_write(w, tensor, bytes, 4 * k, 4 * i, err) < 0)
+    for (size_t i = 0; i < n; i++)
+        if (stw_add(w, tensors[i].name, tensors[i].dtype, tensors[i].n_dims,
+                    tensors[i].shape, err) < 0)
             return -1;
-    }
-    return 0;
-}
+    if (stw_open(w, path, flags, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        const struct output_tensor *t = &tensors[i];
+        size_t item = dtype_table[t->dtype].bits / 8, n_numbers = 1;
+        int rc;
 
-int
-write_i64(struct stw *w, int tensor, const int64_t *v, size_t n,
-          struct err *err)
-{
-    uint8_t bytes[PIECE * 8];
-
-    for (size_t i = 0, k; i < n; i += k) {
-        k = n - i < PIECE ? n - i : PIECE;
-        for (size_t j = 0; j < k; j++)
-            put_le64(bytes + 8 * j, (uint64_t)v[i + j]);
-        if (stw_write(w, tensor, bytes, 8 * k, 8 * i, err) < 0)
+        for (size_t d = 0; d < t->n_dims; d++)
+            n_numbers *= (size_t)t->shape[d];
+        rc = t->dtype == DT_BF16
+                 ? stw_write(w, (int)i, t->data, n_numbers * item, 0, err)
+                 : stw_write_numbers(w, (int)i, t->data, n_numbers, item, err);
+        if (rc < 0)
             return -1;
     }
     return 0;

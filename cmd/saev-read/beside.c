@@ -1,16 +1,11 @@
-/*
- * What lies beside the shards: shards.json and labels.bin of later versions,
- * the manifest of checksums, leftovers of a writer; and the folder's name.
- */
+#include "cmd/saev-read/beside.h"
+
 #include <dirent.h>
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/saev-read/check.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -50,7 +45,7 @@ folder_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX])
 }
 
 static int
-check_name(struct check *c, struct err *err)
+check_name(struct dump_check *c, struct err *err)
 {
     char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
 
@@ -67,7 +62,8 @@ check_name(struct check *c, struct err *err)
 
 /* One entry of shards.json. */
 static int
-check_entry(struct check *c, const struct js *entry, size_t i, struct err *err)
+check_entry(struct dump_check *c, const struct js *entry, size_t i,
+            struct err *err)
 {
     const struct saev *s = &c->dir.saev;
     struct js name = js_get(entry, "name"), n = js_get(entry, "n_imgs");
@@ -94,7 +90,7 @@ check_entry(struct check *c, const struct js *entry, size_t i, struct err *err)
 }
 
 static int
-check_entries(struct check *c, const json_t *v, const char *path,
+check_entries(struct dump_check *c, const json_t *v, const char *path,
               struct err *err)
 {
     const struct saev *s = &c->dir.saev;
@@ -120,7 +116,7 @@ check_entries(struct check *c, const json_t *v, const char *path,
 }
 
 static int
-check_shards_json(struct check *c, struct err *err)
+check_shards_json(struct dump_check *c, struct err *err)
 {
     struct str path = { 0 }, text = { 0 };
     json_t *v = NULL;
@@ -144,7 +140,7 @@ check_shards_json(struct check *c, struct err *err)
 
 /* u8 [n_imgs, n_patches], if it is there. */
 static int
-check_labels(struct check *c, struct err *err)
+check_labels(struct dump_check *c, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
     struct str path = { 0 };
@@ -168,7 +164,7 @@ check_labels(struct check *c, struct err *err)
 }
 
 static int
-check_leftovers(struct check *c, struct err *err)
+check_leftovers(struct dump_check *c, struct err *err)
 {
     DIR *d = opendir(c->dir.path);
     struct dirent *e;
@@ -217,7 +213,7 @@ by_shard(const void *a, const void *b)
 }
 
 static void
-parse_manifest(struct check *c, const struct str *text)
+parse_manifest(struct dump_check *c, const struct str *text)
 {
     struct manifest *m = &c->manifest;
     const char *end = text->s + text->n, *line_end;
@@ -251,7 +247,7 @@ parse_manifest(struct check *c, const struct str *text)
 /* Every file has one entry, every entry a file; a shard that is missing has
  * been told. */
 static void
-match_manifest(struct check *c)
+match_manifest(struct dump_check *c)
 {
     const struct manifest *m = &c->manifest;
     const struct saevdir *dir = &c->dir;
@@ -276,7 +272,7 @@ match_manifest(struct check *c)
 }
 
 static int
-check_manifest(struct check *c, struct err *err)
+check_manifest(struct dump_check *c, struct err *err)
 {
     struct str path = { 0 }, text = { 0 };
     int rc = 0;
@@ -295,7 +291,7 @@ check_manifest(struct check *c, struct err *err)
 }
 
 int
-check_beside(struct check *c, struct err *err)
+check_beside(struct dump_check *c, struct err *err)
 {
     if (check_labels(c, err) < 0 || check_name(c, err) < 0 ||
         check_shards_json(c, err) < 0 || check_manifest(c, err) < 0)

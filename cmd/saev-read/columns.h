@@ -8,9 +8,7 @@
 #define SAEV_READ_COLUMNS_H
 
 #include <stddef.h>
-#include <stdint.h>
 
-#include "core/err.h"
 #include "core/kernel/moments.h"
 #include "core/par.h"
 

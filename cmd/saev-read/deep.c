@@ -1,15 +1,18 @@
-/* The data of a dump, read once: a thread a shard. */
+#include "cmd/saev-read/deep.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/check.h"
+#include "cmd/saev-read/cmd.h"
+#include "core/format/saevdir.h"
+#include "core/hash.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/par.h"
 #include "core/sig.h"
+#include "core/tty.h"
 
 #define PIECE        ((size_t)256 << 10) /* of a read: stays in the cache */
 #define SHARDS_AHEAD 8                   /* for each thread, between reports */
@@ -30,7 +33,7 @@ struct scan {
 };
 
 struct deep {
-    struct check *c;
+    struct dump_check *c;
     struct scan *scans; /* [n] */
     uint8_t **pieces;   /* [threads] */
 };
@@ -91,23 +94,6 @@ look(const uint8_t *p, size_t nbytes, bool *not_zero, bool *not_finite)
     *not_finite = rest_bad || any_of(bad[0] | bad[1]);
 }
 
-static void
-count_bad(struct scan *s, const uint8_t *p, size_t nbytes, size_t img)
-{
-    if (s->n_nan + s->n_inf == 0)
-        s->first_bad = img;
-    for (size_t i = 0; i < nbytes; i += 4) {
-        uint32_t w = le32(p + i);
-
-        if ((w & EXPONENT) != EXPONENT)
-            continue;
-        if (w & 0x7fffffu)
-            s->n_nan++;
-        else
-            s->n_inf++;
-    }
-}
-
 /* A piece of the images, cut where one ends. */
 static void
 scan_images(struct scan *s, const uint8_t *p, size_t at, size_t nbytes,
@@ -122,8 +108,20 @@ scan_images(struct scan *s, const uint8_t *p, size_t at, size_t nbytes,
         n = nbytes < left ? nbytes : left;
         look(p, n, &not_zero, &not_finite);
         s->img_zero &= !not_zero;
-        if (not_finite)
-            count_bad(s, p, n, at / img_nbytes);
+        if (not_finite) {
+            if (s->n_nan + s->n_inf == 0)
+                s->first_bad = at / img_nbytes;
+            for (size_t i = 0; i < n; i += 4) {
+                uint32_t w = le32(p + i);
+
+                if ((w & EXPONENT) != EXPONENT)
+                    continue;
+                if (w & 0x7fffffu)
+                    s->n_nan++;
+                else
+                    s->n_inf++;
+            }
+        }
         if (n == left && s->img_zero && s->n_zero_imgs++ == 0)
             s->first_zero = at / img_nbytes;
     }
@@ -201,7 +199,7 @@ scan_some(void *ctx, size_t begin, size_t end, int thread)
 
 /* The digest that the manifest has for a shard, or NULL. */
 static const char *
-digest_of(const struct check *c, size_t shard)
+digest_of(const struct dump_check *c, size_t shard)
 {
     size_t lo = 0, hi = c->manifest.n;
 
@@ -220,7 +218,7 @@ digest_of(const struct check *c, size_t shard)
 
 /* What is asked of a file: whole images of it, even if it is too short. */
 static struct scan
-scan_of(const struct check *c, const struct saevdir_file *f)
+scan_of(const struct dump_check *c, const struct saevdir_file *f)
 {
     const struct saev *s = &c->dir.saev;
     struct scan scan = { .file = f, .pad_at = SIZE_MAX };
@@ -236,7 +234,7 @@ scan_of(const struct check *c, const struct saevdir_file *f)
 
 /* Images are told by their number in the dump. */
 static void
-report(struct check *c, const struct scan *s)
+report(struct dump_check *c, const struct scan *s)
 {
     size_t shard = s->file->shard;
     size_t first = shard * c->dir.saev.shard_imgs;
@@ -260,17 +258,6 @@ report(struct check *c, const struct scan *s)
                       s->expected);
 }
 
-/* A file that changed under us is a problem; one that cannot be read leaves
- * the question open, and the first of them says why. */
-static void
-report_error(struct check *c, const struct scan *s, struct err *first)
-{
-    if (s->status == EX_DATAERR)
-        problem(c, "%s", short_of(c, s->status_of));
-    else if (s->status != EX_TEMPFAIL && !first->status)
-        err_set(first, s->status, "%s", s->status_of);
-}
-
 /* A stop wins: what was not read is still to be judged.  What could not be
  * read is told, too. */
 static int
@@ -290,7 +277,12 @@ scan_window(struct deep *d, size_t first, size_t n, struct err *err)
             d->c->n_read++;
             d->c->nbytes_read += s->file->nbytes;
         } else {
-            report_error(d->c, s, &unread);
+            /* A file that changed under us is a problem; one that cannot be
+             * read leaves the question open, and the first of them says why. */
+            if (s->status == EX_DATAERR)
+                problem(d->c, "%s", short_of(d->c, s->status_of));
+            else if (s->status != EX_TEMPFAIL && !unread.status)
+                err_set(&unread, s->status, "%s", s->status_of);
             stopped |= s->status == EX_TEMPFAIL;
         }
         free(s->status_of);
@@ -320,7 +312,7 @@ open_pieces(struct deep *d, int n_threads, struct err *err)
 /* Keeps the files of this part; what is behind the last shard belongs to the
  * last one.  Files that are none are left out: they have been told. */
 static size_t
-take_part(struct saevdir *dir, const struct cmd *cmd, uint64_t *nbytes)
+take_part(struct saevdir *dir, const struct read_cmd *cmd, uint64_t *nbytes)
 {
     size_t begin = saev_part_begin(&dir->saev, cmd->part, cmd->n_parts);
     size_t end = saev_part_begin(&dir->saev, cmd->part + 1, cmd->n_parts);
@@ -340,7 +332,7 @@ take_part(struct saevdir *dir, const struct cmd *cmd, uint64_t *nbytes)
 }
 
 int
-check_deep(struct check *c, struct err *err)
+check_deep(struct dump_check *c, struct err *err)
 {
     int n_threads = par_threads(c->cmd->par);
     size_t window = SHARDS_AHEAD * (size_t)n_threads, n;
@@ -383,7 +375,7 @@ imgs_in_hole(int fd, size_t at, size_t end, size_t img_nbytes, size_t *first)
 }
 
 static void
-find_holes(struct check *c, int fd, size_t shard)
+find_holes(struct dump_check *c, int fd, size_t shard)
 {
     const struct saev *s = &c->dir.saev;
     size_t end = saev_shard_nbytes(s, shard), n = 0, n_first = 0, first = 0;
@@ -417,7 +409,7 @@ find_holes(struct check *c, int fd, size_t shard)
 }
 
 int
-check_holes(struct check *c, struct err *err)
+check_holes(struct dump_check *c, struct err *err)
 {
     const struct saevdir *dir = &c->dir;
 

@@ -1,13 +1,17 @@
-/* Rows on their way out: .npy, several of them, or raw; any dtype. */
+#include "cmd/saev-read/emit.h"
+
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/read.h"
 #include "core/clock.h"
 #include "core/format/npy.h"
+#include "core/format/saev.h"
+#include "core/js.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/par.h"
 #include "core/tool.h"
 
 #define EMIT_FLOATS ((size_t)64 << 10) /* converted at a time: stays in L2 */
@@ -34,8 +38,8 @@ put_header(struct emit *emit, size_t n_rows, struct err *err)
 }
 
 int
-emit_open(struct emit *emit, const struct cmd *cmd, size_t n_rows, size_t d,
-          struct err *err)
+emit_open(struct emit *emit, const struct read_cmd *cmd, size_t n_rows,
+          size_t d, struct err *err)
 {
     *emit = (struct emit){
         .out = cmd->out,
@@ -168,7 +172,7 @@ emit_pieces(struct emit *emit, struct iovec *v, size_t n_rows, bool lend,
 }
 
 void
-emit_say(struct emit *emit, const struct cmd *cmd)
+emit_say(struct emit *emit, const struct read_cmd *cmd)
 {
     size_t nbytes = out_nbytes(emit, emit->n_done);
     double s;
@@ -179,8 +183,7 @@ emit_say(struct emit *emit, const struct cmd *cmd)
     s = clock_s() - emit->progress.started;
     tool_say("%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s, threads: %d",
              emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9),
-             tool_host(), isa_name(cpu_isa()),
-             cmd->n_threads ? cmd->n_threads : par_default());
+             tool_host(), isa_name(cpu_isa()), cmd->n_threads);
 }
 
 void
@@ -191,4 +194,61 @@ emit_close(struct emit *emit)
     free(emit->native);
     free(emit->converted);
     *emit = (struct emit){ 0 };
+}
+
+#define ENOUGH ((size_t)64 << 10) /* bytes handed on at a time */
+
+static int
+hand_on(struct places *p, size_t enough, struct err *err)
+{
+    if (p->text.n < enough)
+        return 0;
+    if (out_write(p->out, p->text.s, p->text.n, err) < 0)
+        return -1;
+    str_clear(&p->text);
+    return 0;
+}
+
+void
+places_open(struct places *p, const struct read_cmd *cmd,
+            const struct dump_target *t)
+{
+    *p = (struct places){ .out = cmd->out, .t = t, .json = cmd->json };
+    if (!p->json) {
+        str_adds(&p->text, "img\tlayer\tpatch\ttoken\tshard\toffset\n");
+        return;
+    }
+    str_adds(&p->text, "{\"path\":");
+    js_put_str(&p->text, t->dir.path, strlen(t->dir.path));
+    str_addf(&p->text, ",\"n_rows\":%zu,\"rows\":[", t->n_rows);
+}
+
+int
+places_put(struct places *p, size_t row, struct err *err)
+{
+    struct saev_place at = target_at(p->t, row);
+    long long layer = p->t->dir.saev.layers[at.layer];
+
+    str_addf(&p->text,
+             p->json ? "%s\n{\"img\":%zu,\"layer\":%lld,\"patch\":%lld,"
+                       "\"token\":%zu,\"shard\":%zu,\"offset\":%zu}"
+                     : "%s%zu\t%lld\t%lld\t%zu\t%zu\t%zu\n",
+             p->json && p->n ? "," : "", at.img, layer, (long long)at.patch,
+             at.token, at.shard, at.offset);
+    p->n++;
+    return hand_on(p, ENOUGH, err);
+}
+
+int
+places_end(struct places *p, struct err *err)
+{
+    if (p->json)
+        str_adds(&p->text, "]}\n");
+    return hand_on(p, 0, err);
+}
+
+void
+places_close(struct places *p)
+{
+    str_free(&p->text);
 }

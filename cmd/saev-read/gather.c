@@ -1,8 +1,8 @@
-/* Rows by their numbers, read in the order in which they lie. */
-#include <stdlib.h>
-#include <string.h>
+#include "cmd/saev-read/gather.h"
 
-#include "cmd/saev-read/read.h"
+#include <stdlib.h>
+
+#include "core/format/saev.h"
 #include "core/mem.h"
 
 #define MAX_WANTS ((size_t)64 << 10) /* rows sorted at a time */
@@ -10,7 +10,7 @@
 #define PIECE     ((size_t)1 << 20) /* bytes that one thread reads at a time */
 
 int
-gather_open(struct gather *g, const struct target *t, int n_threads,
+gather_open(struct gather *g, const struct dump_target *t, int n_threads,
             bool direct, struct err *err)
 {
     *g = (struct gather){ .t = t, .row_nbytes = t->dir.saev.row_nbytes };
@@ -104,7 +104,7 @@ gather_rows(struct gather *g, const size_t *rows, size_t n, void *to,
 }
 
 size_t
-gather_run(const struct target *t, size_t row)
+gather_run(const struct dump_target *t, size_t row)
 {
     const struct saev *s = &t->dir.saev;
     const struct saev_view *v = &t->view;

@@ -1,11 +1,11 @@
 /* What a dump is, and how much of it is there. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/check.h"
+#include "cmd/saev-read/beside.h"
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/verify.h"
 #include "core/js.h"
 #include "core/map.h"
-#include "core/mem.h"
 #include "core/pyjson.h"
 
 #define DATA_MAX 200 /* bytes of "data" that are shown */
@@ -167,22 +167,6 @@ put_geometry(struct facts *f)
     put_rows(f);
 }
 
-static void
-put_problems(struct facts *f, const struct lines *problems)
-{
-    if (f->json)
-        begin(f, "problems");
-    str_adds(f->to, f->json ? "[" : "");
-    for (size_t i = 0; i < problems->n; i++)
-        if (f->json) {
-            str_adds(f->to, i ? "," : "");
-            js_put_str(f->to, problems->s[i], strlen(problems->s[i]));
-        } else {
-            put_text(f, "problem", problems->s[i]);
-        }
-    str_adds(f->to, f->json ? "]}" : "");
-}
-
 static int
 put_facts(struct facts *f, const struct lines *problems, struct err *err)
 {
@@ -208,15 +192,25 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     put_text(f, "form", form_of(dir, problems->n == 0));
     if (pyjson_members(s->text, s->text_nbytes, s->name, put_data, f, err) < 0)
         return -1;
-    put_problems(f, problems);
+    if (f->json)
+        begin(f, "problems");
+    str_adds(f->to, f->json ? "[" : "");
+    for (size_t i = 0; i < problems->n; i++)
+        if (f->json) {
+            str_adds(f->to, i ? "," : "");
+            js_put_str(f->to, problems->s[i], strlen(problems->s[i]));
+        } else {
+            put_text(f, "problem", problems->s[i]);
+        }
+    str_adds(f->to, f->json ? "]}" : "");
     return 0;
 }
 
 /* Returns how many problems there are, or -1. */
 static int
-info_dump(struct cmd *cmd, const char *path, struct err *err)
+info_dump(struct read_cmd *cmd, const char *path, struct err *err)
 {
-    struct check c = { .cmd = cmd, .path = path };
+    struct dump_check c = { .cmd = cmd, .path = path };
     struct str text = { 0 };
     struct facts f = { .to = &text, .json = cmd->json, .dir = &c.dir };
     int rc;
@@ -234,13 +228,13 @@ info_dump(struct cmd *cmd, const char *path, struct err *err)
 }
 
 static int
-put(struct cmd *cmd, const char *s, struct err *err)
+put(struct read_cmd *cmd, const char *s, struct err *err)
 {
     return out_write(cmd->out, s, strlen(s), err);
 }
 
 int
-info_main(struct cmd *cmd, struct err *err)
+info_main(struct read_cmd *cmd, struct err *err)
 {
     int status = 0;
 

@@ -1,11 +1,12 @@
-/* Which rows: operands and --rows FILE. */
+#include "cmd/saev-read/list.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/saev-read/read.h"
-#include "core/format/npy.h"
+#include "core/dtype.h"
+#include "core/format/saev.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -26,7 +27,7 @@ number(const char *s, const char *end, int64_t *v)
 }
 
 static int
-bad_word(const struct list *l, const char *word, const char *why,
+bad_word(const struct row_list *l, const char *word, const char *why,
          struct err *err)
 {
     if (l->reading)
@@ -37,7 +38,7 @@ bad_word(const struct list *l, const char *word, const char *why,
 
 /* "FILE: line 3: DUMP: ", or "DUMP: " alone. */
 static void
-put_where(const struct list *l, struct str *s)
+put_where(const struct row_list *l, struct str *s)
 {
     if (l->reading)
         str_addf(s, "%s: %s %zu: ", l->name, l->is_npy ? "element" : "line",
@@ -46,7 +47,7 @@ put_where(const struct list *l, struct str *s)
 }
 
 static int
-beyond(const struct list *l, const char *index, struct err *err)
+beyond(const struct row_list *l, const char *index, struct err *err)
 {
     struct str s = { 0 };
     int rc;
@@ -59,7 +60,7 @@ beyond(const struct list *l, const char *index, struct err *err)
 }
 
 static int
-no_place(const struct list *l, const char *word, struct err *err)
+no_place(const struct row_list *l, const char *word, struct err *err)
 {
     struct str s = { 0 };
     int rc;
@@ -101,10 +102,10 @@ sorted_layers(const struct saev *s)
 
 /* IMG:LAYER:PATCH. */
 static int
-parse_place(const struct list *l, const char *word, struct range *r,
+parse_place(const struct row_list *l, const char *word, struct index_range *r,
             struct err *err)
 {
-    const struct target *t = l->t;
+    const struct dump_target *t = l->t;
     const struct saev *s = &t->dir.saev;
     const char *one = strchr(word, ':');
     const char *two = strchr(one + 1, ':');
@@ -121,12 +122,12 @@ parse_place(const struct list *l, const char *word, struct range *r,
     row -= (int64_t)t->first;
     if (row < 0 || (size_t)row >= t->n_rows)
         return no_place(l, word, err);
-    *r = (struct range){ (size_t)row, (size_t)row };
+    *r = (struct index_range){ (size_t)row, (size_t)row };
     return 0;
 }
 
 static int
-parse_word(const struct list *l, const char *word, struct range *r,
+parse_word(const struct row_list *l, const char *word, struct index_range *r,
            struct err *err)
 {
     char last[24];
@@ -157,21 +158,8 @@ npy_int(enum dtype dtype, const unsigned char *p, bool *minus)
     return v;
 }
 
-/* The end of the list is the end of the file. */
 static int
-npy_end(struct list *l, struct err *err)
-{
-    if (fgetc(l->file) != EOF)
-        return err_set(err, EX_DATAERR,
-                       "%s: more data (expected %llu elements by its header)",
-                       l->name, (unsigned long long)l->npy.n_elements);
-    if (ferror(l->file))
-        return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
-    return 0;
-}
-
-static int
-next_npy(struct list *l, struct range *r, struct err *err)
+next_npy(struct row_list *l, struct index_range *r, struct err *err)
 {
     size_t size = dtype_table[l->npy.dtype].bits / 8;
     unsigned char bytes[8];
@@ -179,8 +167,16 @@ next_npy(struct list *l, struct range *r, struct err *err)
     bool minus;
     uint64_t v;
 
-    if (l->line == l->npy.n_elements)
-        return npy_end(l, err);
+    if (l->line == l->npy.n_elements) { /* the end of the file as well */
+        if (fgetc(l->file) != EOF)
+            return err_set(
+                err, EX_DATAERR,
+                "%s: more data (expected %llu elements by its header)", l->name,
+                (unsigned long long)l->npy.n_elements);
+        if (ferror(l->file))
+            return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
+        return 0;
+    }
     if (fread(bytes, size, 1, l->file) != 1 && ferror(l->file))
         return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
     if (feof(l->file))
@@ -193,13 +189,13 @@ next_npy(struct list *l, struct range *r, struct err *err)
                  (unsigned long long)v);
         return beyond(l, text, err);
     }
-    *r = (struct range){ v, v };
+    *r = (struct index_range){ v, v };
     return 1;
 }
 
 /* Blanks around a word, and lines of them, mean nothing; a NUL is none. */
 static int
-next_line(struct list *l, struct range *r, struct err *err)
+next_line(struct row_list *l, struct index_range *r, struct err *err)
 {
     ssize_t n;
     char *word;
@@ -220,7 +216,7 @@ next_line(struct list *l, struct range *r, struct err *err)
 }
 
 static int
-next_range(struct list *l, struct range *r, struct err *err)
+next_range(struct row_list *l, struct index_range *r, struct err *err)
 {
     if (l->next < l->n_ranges) {
         *r = l->ranges[l->next++];
@@ -234,7 +230,7 @@ next_range(struct list *l, struct range *r, struct err *err)
 
 /* The answer has room for what was counted: a file must not change since. */
 int
-list_next(struct list *l, struct range *r, struct err *err)
+list_next(struct row_list *l, struct index_range *r, struct err *err)
 {
     int rc = next_range(l, r, err);
     size_t n = rc > 0 ? r->last - r->first + 1 : 0;
@@ -249,7 +245,7 @@ list_next(struct list *l, struct range *r, struct err *err)
 }
 
 static int
-rewind_list(struct list *l, struct err *err)
+rewind_list(struct row_list *l, struct err *err)
 {
     l->next = l->line = 0;
     l->reading = false;
@@ -260,10 +256,10 @@ rewind_list(struct list *l, struct err *err)
 
 /* Every index is looked at before the first row is written. */
 static int
-count(struct list *l, struct err *err)
+count(struct row_list *l, struct err *err)
 {
     size_t nbytes;
-    struct range r;
+    struct index_range r;
     int rc;
 
     while ((rc = next_range(l, &r, err)) > 0)
@@ -276,7 +272,7 @@ count(struct list *l, struct err *err)
 
 /* Integers in .npy, or text. */
 static int
-sniff(struct list *l, struct err *err)
+sniff(struct row_list *l, struct err *err)
 {
     char *head = xmalloc(NPY_MAX_HEAD);
     size_t n = fread(head, 1, NPY_MAX_HEAD, l->file);
@@ -300,7 +296,7 @@ sniff(struct list *l, struct err *err)
 
 /* A file that can be read twice is; anything else is kept in memory. */
 static int
-open_file(struct list *l, const char *path, struct err *err)
+open_file(struct row_list *l, const char *path, struct err *err)
 {
     struct stat st;
 
@@ -320,16 +316,16 @@ open_file(struct list *l, const char *path, struct err *err)
 }
 
 int
-list_open(struct list *l, const struct target *t, char **words, int n_words,
-          const char *path, struct err *err)
+list_open(struct row_list *l, const struct dump_target *t, char **words,
+          int n_words, const char *path, struct err *err)
 {
-    *l = (struct list){ .t = t, .layers = sorted_layers(&t->dir.saev) };
+    *l = (struct row_list){ .t = t, .layers = sorted_layers(&t->dir.saev) };
     l->ranges = xcalloc((size_t)n_words + 1, sizeof(*l->ranges));
     for (int i = 0; i < n_words; i++)
         if (parse_word(l, words[i], &l->ranges[l->n_ranges++], err) < 0)
             goto bad;
     if (n_words == 0 && !path && t->n_rows)
-        l->ranges[l->n_ranges++] = (struct range){ 0, t->n_rows - 1 };
+        l->ranges[l->n_ranges++] = (struct index_range){ 0, t->n_rows - 1 };
     if (path && open_file(l, path, err) < 0)
         goto bad;
     if (count(l, err) == 0)
@@ -340,7 +336,7 @@ bad:
 }
 
 void
-list_close(struct list *l)
+list_close(struct row_list *l)
 {
     if (l->file)
         fclose(l->file);
@@ -348,5 +344,5 @@ list_close(struct list *l)
     str_free(&l->kept);
     free(l->ranges);
     free(l->layers);
-    *l = (struct list){ 0 };
+    *l = (struct row_list){ 0 };
 }

@@ -1,7 +1,8 @@
 /* saev-read: the command line. */
 #include <string.h>
 
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/target.h"
 #include "core/map.h"
 #include "core/par.h"
 #include "core/sig.h"
@@ -10,7 +11,7 @@
 static int
 set_layer(void *to, const char *arg, struct err *err)
 {
-    int64_t *layer = &((struct cmd *)to)->layer;
+    int64_t *layer = &((struct read_cmd *)to)->layer;
 
     *layer = SAEV_ALL_LAYERS;
     if (!strcmp(arg, "all"))
@@ -22,63 +23,64 @@ set_layer(void *to, const char *arg, struct err *err)
 static int
 set_imgs(void *to, const char *arg, struct err *err)
 {
-    if (range_parse(&((struct cmd *)to)->imgs, arg, strlen(arg)) == 0)
+    if (range_parse(&((struct read_cmd *)to)->imgs, arg, strlen(arg)) == 0)
         return 0;
     return err_set(err, TU_USAGE, "--imgs: \"%s\" is not A-B with A <= B", arg);
 }
 
 static const struct opt opts[] = {
     { 0, "view", "cls|image|all", "rows meta stats",
-      OPT_WORD(cmd, tokens, SAEV_CLS), "which tokens" },
+      OPT_WORD(read_cmd, tokens, SAEV_CLS), "which tokens" },
     { 0, "layer", "N|all", "rows meta stats", OPT_CALL(set_layer),
       "a layer as the metadata lists it (default all)" },
     { 0, "imgs", "A-B", "rows meta stats", OPT_CALL(set_imgs),
       "images A to B alone, as if the dump had no others" },
-    { 0, "rows", "FILE", "rows", OPT_TEXT(cmd, rows),
+    { 0, "rows", "FILE", "rows", OPT_TEXT(read_cmd, rows),
       "indices, one or a range a line, or .npy of integers; - is stdin" },
-    { 0, "raw", NULL, "rows", OPT_FLAG(cmd, raw),
+    { 0, "raw", NULL, "rows", OPT_FLAG(read_cmd, raw),
       "numbers alone, without a .npy header" },
-    { 0, "dtype", "f32|f16|bf16", "rows", OPT_DTYPE(cmd, dtype),
+    { 0, "dtype", "f32|f16|bf16", "rows", OPT_DTYPE(read_cmd, dtype),
       "of the numbers written" },
-    { 0, "batch", "N", "rows", OPT_U64(cmd, batch, 1, INT64_MAX),
+    { 0, "batch", "N", "rows", OPT_U64(read_cmd, batch, 1, INT64_MAX),
       "one .npy array after another, each of N rows" },
-    { 0, "index", NULL, "rows", OPT_FLAG(cmd, index),
+    { 0, "index", NULL, "rows", OPT_FLAG(read_cmd, index),
       "where rows lie, instead of them" },
-    { 0, "json", NULL, "rows verify info stats", OPT_FLAG(cmd, json),
+    { 0, "json", NULL, "rows verify info stats", OPT_FLAG(read_cmd, json),
       "JSON on stdout instead of TSV" },
-    { 0, "direct", NULL, "rows", OPT_FLAG(cmd, direct),
+    { 0, "direct", NULL, "rows", OPT_FLAG(read_cmd, direct),
       "read past the page cache, where that can be" },
-    TOOL_THREADS(cmd, "rows verify stats"),
-    { 0, "max-patches", "N", "meta", OPT_U64(cmd, max_patches, 1, INT64_MAX),
+    TOOL_THREADS(read_cmd, "rows verify stats"),
+    { 0, "max-patches", "N", "meta",
+      OPT_U64(read_cmd, max_patches, 1, INT64_MAX),
       "activations that a shard may hold (default: as the first DUMP's)" },
-    { 0, "deep", NULL, "verify", OPT_FLAG(cmd, deep),
+    { 0, "deep", NULL, "verify", OPT_FLAG(read_cmd, deep),
       "read all data: checksums, NaN, zeros where none belong" },
-    { 0, "shard", "I/N", "verify", OPT_SHARD(cmd, part, n_parts),
+    { 0, "shard", "I/N", "verify", OPT_SHARD(read_cmd, part, n_parts),
       "with --deep: the data of part I of N alone (from 0)" },
     TOOL_DEADLINE("verify", "with --deep: "),
-    { 0, "svg", "FILE", "stats", OPT_TEXT(cmd, svg),
+    { 0, "svg", "FILE", "stats", OPT_TEXT(read_cmd, svg),
       "draw the dims' deviations into FILE" },
-    { 0, "shuffle", NULL, "rows", OPT_FLAG(cmd, shuffle),
+    { 0, "shuffle", NULL, "rows", OPT_FLAG(read_cmd, shuffle),
       "all rows in a uniformly random order" },
-    { 0, "window", "W", "rows", OPT_U64(cmd, window, 1, INT64_MAX),
+    { 0, "window", "W", "rows", OPT_U64(read_cmd, window, 1, INT64_MAX),
       "shuffle by W slots that rows pass through" },
-    { 0, "sample", "K", "rows", OPT_U64(cmd, sample, 1, INT64_MAX),
+    { 0, "sample", "K", "rows", OPT_U64(read_cmd, sample, 1, INT64_MAX),
       "K of the rows, chosen at random" },
-    { 0, "seed", "S", "rows", OPT_U64(cmd, perm.seed, 0, UINT64_MAX),
+    { 0, "seed", "S", "rows", OPT_U64(read_cmd, perm.seed, 0, UINT64_MAX),
       "which order" },
-    { 0, "epoch", "E", "rows", OPT_U64(cmd, perm.epoch, 0, UINT64_MAX),
+    { 0, "epoch", "E", "rows", OPT_U64(read_cmd, perm.epoch, 0, UINT64_MAX),
       "another one for each E" },
-    { 0, "skip", "N", "rows", OPT_U64(cmd, skip, 0, INT64_MAX),
+    { 0, "skip", "N", "rows", OPT_U64(read_cmd, skip, 0, INT64_MAX),
       "leave out the first N rows of --shuffle or --window" },
-    { 0, "mem", "SIZE", "rows", OPT_SIZE(cmd, mem, 1),
+    { 0, "mem", "SIZE", "rows", OPT_SIZE(read_cmd, mem, 1),
       "what --shuffle may hold in memory" },
-    { 0, "tmpdir", "DIR", "rows", OPT_TEXT(cmd, tmpdir),
+    { 0, "tmpdir", "DIR", "rows", OPT_TEXT(read_cmd, tmpdir),
       "where --shuffle puts what is more (default $TMPDIR, /tmp)" },
-    TOOL_OUTPUT(cmd),
-    TOOL_FORCE(cmd, NULL),
-    { 'v', "verbose", NULL, "rows verify stats", OPT_FLAG(cmd, verbose),
+    TOOL_OUTPUT(read_cmd),
+    TOOL_FORCE(read_cmd, NULL),
+    { 'v', "verbose", NULL, "rows verify stats", OPT_FLAG(read_cmd, verbose),
       "sum up on stderr" },
-    TOOL_QUIET(cmd),
+    TOOL_QUIET(read_cmd),
     { 0 },
 };
 
@@ -95,7 +97,7 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 
-static const struct cmd defaults = {
+static const struct read_cmd defaults = {
     .tokens = SAEV_ALL,
     .layer = SAEV_ALL_LAYERS,
     .dtype = DT_F32,
@@ -116,7 +118,7 @@ static const struct opt_verb verbs[] = {
 
 /* In the order of 'verbs'. */
 static const struct {
-    int (*main)(struct cmd *cmd, struct err *err);
+    int (*main)(struct read_cmd *cmd, struct err *err);
     bool binary; /* its answer is not for a terminal */
 } mains[] = {
     { rows_main, true },   { verify_main, false }, { info_main, false },
@@ -137,7 +139,7 @@ static const struct opt_tool tool = {
 
 /* Nothing in a dump is changed, nor what --rows reads. */
 static void
-check_output(const struct cmd *cmd, const char *path)
+check_output(const struct read_cmd *cmd, const char *path)
 {
     int n_dumps = strcmp(cmd->verb, "rows") != 0 ? cmd->n_args : 1;
 
@@ -154,11 +156,12 @@ check_output(const struct cmd *cmd, const char *path)
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = defaults;
+    struct read_cmd cmd = defaults;
     struct opt_line line;
     struct err err = { 0 };
     int status;
 
+    cmd.n_threads = par_default();
     tool_parse(&line, &tool, argc, argv, &cmd);
     if (line.n_args == 0)
         die_usage("a DUMP is missing");

@@ -1,8 +1,8 @@
 /* The metadata that a view, a subset or a merge of dumps would have. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/cmd.h"
+#include "core/format/saevdir.h"
 #include "core/hash.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
@@ -222,7 +222,7 @@ fits(const struct saev *a, const struct saev *b, struct err *err)
 
 /* Adds the images and the HASH of every dump after the first. */
 static int
-merge(struct part *part, const struct cmd *cmd, struct str *value,
+merge(struct part *part, const struct read_cmd *cmd, struct str *value,
       struct err *err)
 {
     char hex[SAEV_HASH_MAX];
@@ -252,11 +252,11 @@ merge(struct part *part, const struct cmd *cmd, struct str *value,
 
 /* A subset of all images is none. */
 static int
-take_imgs(struct part *part, const struct cmd *cmd, struct str *value,
+take_imgs(struct part *part, const struct read_cmd *cmd, struct str *value,
           struct err *err)
 {
     const struct saev *s = part->saev;
-    struct range imgs = cmd->imgs;
+    struct index_range imgs = cmd->imgs;
     char hex[SAEV_HASH_MAX];
 
     if (imgs.last >= s->n_imgs)
@@ -274,7 +274,7 @@ take_imgs(struct part *part, const struct cmd *cmd, struct str *value,
 }
 
 static int
-take_view(struct part *part, const struct cmd *cmd, struct err *err)
+take_view(struct part *part, const struct read_cmd *cmd, struct err *err)
 {
     struct saev_view v;
 
@@ -329,7 +329,7 @@ put_part(const struct part *part, struct out *out, struct err *err)
 }
 
 int
-meta_main(struct cmd *cmd, struct err *err)
+meta_main(struct read_cmd *cmd, struct err *err)
 {
     struct saevdir dir;
     struct str value = { 0 };

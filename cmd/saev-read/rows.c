@@ -1,7 +1,13 @@
 /* The default verb: rows of a view, in the order that was asked for. */
+#include "cmd/saev-read/rows.h"
+
 #include <stdlib.h>
 
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/emit.h"
+#include "cmd/saev-read/gather.h"
+#include "cmd/saev-read/list.h"
+#include "cmd/saev-read/sample.h"
+#include "cmd/saev-read/shards.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 
@@ -15,8 +21,8 @@
 
 /* Rows on their way from the dump to the output. */
 struct pump {
-    const struct cmd *cmd;
-    const struct target *t;
+    const struct read_cmd *cmd;
+    const struct dump_target *t;
     struct gather gather;
     struct emit emit;
     size_t row_nbytes;
@@ -37,11 +43,10 @@ rows_of(size_t nbytes, size_t row_nbytes, size_t max)
 }
 
 static int
-pump_open(struct pump *p, const struct cmd *cmd, const struct target *t,
-          size_t n_rows, struct err *err)
+pump_open(struct pump *p, const struct read_cmd *cmd,
+          const struct dump_target *t, size_t n_rows, struct err *err)
 {
     size_t d = t->dir.saev.d;
-    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
 
     *p = (struct pump){ .cmd = cmd,
                         .t = t,
@@ -50,7 +55,8 @@ pump_open(struct pump *p, const struct cmd *cmd, const struct target *t,
     if (p->room > n_rows) /* none: what the metadata call a row is nowhere */
         p->room = n_rows;
     p->buf = mem_big(p->room, p->row_nbytes, "a batch of rows", err);
-    if (!p->buf || gather_open(&p->gather, t, n_threads, cmd->direct, err) < 0)
+    if (!p->buf ||
+        gather_open(&p->gather, t, cmd->n_threads, cmd->direct, err) < 0)
         return -1;
     p->rows = xcalloc(p->room, sizeof(*p->rows));
     p->least =
@@ -142,9 +148,9 @@ pump_range(struct pump *p, size_t first, size_t n, struct err *err)
 }
 
 static int
-pump_list(struct pump *p, struct list *l, struct err *err)
+pump_list(struct pump *p, struct row_list *l, struct err *err)
 {
-    struct range r;
+    struct index_range r;
     int rc;
 
     while ((rc = list_next(l, &r, err)) > 0) {
@@ -176,9 +182,9 @@ pump_rows(struct pump *p, rows_next *next, void *ctx, struct err *err)
 }
 
 static int
-print_list(struct places *places, struct list *l, struct err *err)
+print_list(struct places *places, struct row_list *l, struct err *err)
 {
-    struct range r;
+    struct index_range r;
     int rc;
 
     while ((rc = list_next(l, &r, err)) > 0)
@@ -205,7 +211,7 @@ print_rows(struct places *places, rows_next *next, void *ctx, struct err *err)
 }
 
 int
-rows_put(const struct cmd *cmd, const struct target *t, size_t n_rows,
+rows_put(const struct read_cmd *cmd, const struct dump_target *t, size_t n_rows,
          rows_next *next, void *ctx, struct err *err)
 {
     struct places places;
@@ -227,7 +233,7 @@ rows_put(const struct cmd *cmd, const struct target *t, size_t n_rows,
 }
 
 static int
-put_list(const struct cmd *cmd, struct list *l, struct err *err)
+put_list(const struct read_cmd *cmd, struct row_list *l, struct err *err)
 {
     struct places places;
     struct pump p;
@@ -248,10 +254,10 @@ put_list(const struct cmd *cmd, struct list *l, struct err *err)
 }
 
 int
-rows_main(struct cmd *cmd, struct err *err)
+rows_main(struct read_cmd *cmd, struct err *err)
 {
-    struct target t;
-    struct list l;
+    struct dump_target t;
+    struct row_list l;
     bool random = cmd->shuffle || cmd->window || cmd->sample;
     int rc = -1;
 

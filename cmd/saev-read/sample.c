@@ -2,11 +2,14 @@
  * --sample: the rows that come first in the order of --shuffle.  Keys below a
  * bound that lets through a few more than K are all that is kept.
  */
+#include "cmd/saev-read/sample.h"
+
 #include <math.h>
 #include <stdlib.h>
 
-#include "cmd/saev-read/shuffle.h"
+#include "cmd/saev-read/rows.h"
 #include "core/mem.h"
+#include "core/perm.h"
 
 #define CHUNK ((size_t)1 << 18) /* rows that a thread looks at */
 #define KEYS  1024
@@ -118,7 +121,7 @@ next(void *ctx, size_t *rows, size_t max, size_t *n, struct err *err)
 }
 
 int
-sample_main(struct cmd *cmd, const struct target *t, struct err *err)
+sample_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
 {
     struct sample s = { .perm = &cmd->perm, .n_rows = t->n_rows };
     int rc = -1;
@@ -126,7 +129,7 @@ sample_main(struct cmd *cmd, const struct target *t, struct err *err)
     if (cmd->sample > t->n_rows)
         return err_set(err, EX_DATAERR, "%s: --sample %llu, but %zu rows",
                        t->dir.path, (unsigned long long)cmd->sample, t->n_rows);
-    if (need_threads(cmd, err) == 0 &&
+    if (par_open(&cmd->par, cmd->n_threads, err) == 0 &&
         find(&s, cmd->sample, cmd->par, err) == 0 &&
         keep(&s, cmd->sample, cmd->shuffle, cmd->par, err) == 0)
         rc = rows_put(cmd, t, s.n, next, &s, err);

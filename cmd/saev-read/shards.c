@@ -1,12 +1,11 @@
-/* Pieces of a dump's shards, by as few reads as pay. */
+#include "cmd/saev-read/shards.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/read.h"
 #include "core/compat.h"
 #include "core/map.h"
 #include "core/mem.h"

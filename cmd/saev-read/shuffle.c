@@ -2,12 +2,15 @@
  * --shuffle in memory: the rows are read once, in the dump's order, and
  * written in that of their keys.
  */
+#include "cmd/saev-read/shuffle.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/shuffle.h"
+#include "cmd/saev-read/shuffle_map.h"
+#include "core/dtype.h"
 #include "core/mem.h"
 #include "core/tool.h"
 
@@ -16,7 +19,7 @@
 
 /* Two halves of a row of steps: one is gathered while the other is written. */
 struct flow {
-    const struct block *block;
+    const struct row_block *block;
     struct shuffle *s;
     struct err *err;
     char *half[2];
@@ -28,7 +31,7 @@ struct flow {
 
 /* Row i of the order. */
 static const char *
-block_row(const struct shuffle *s, const struct block *b, size_t i)
+block_row(const struct shuffle *s, const struct row_block *b, size_t i)
 {
     if (b->mapped)
         return mapped_row(b->mapped, s->t, b->items[i].at);
@@ -38,7 +41,7 @@ block_row(const struct shuffle *s, const struct block *b, size_t i)
 static void
 gather(const struct flow *f, size_t step)
 {
-    const struct block *b = f->block;
+    const struct row_block *b = f->block;
     size_t d4 = f->s->row_nbytes;
     size_t i = step * f->step_rows;
     size_t end = b->n - i < f->step_rows ? b->n : i + f->step_rows;
@@ -76,7 +79,7 @@ do_half(void *ctx, size_t begin, size_t end, int thread)
 
 /* Rows that are large enough go out from where they lie. */
 static int
-put_pieces(struct shuffle *s, const struct block *b, struct err *err)
+put_pieces(struct shuffle *s, const struct row_block *b, struct err *err)
 {
     struct iovec v[PIECES];
     size_t n;
@@ -93,41 +96,30 @@ put_pieces(struct shuffle *s, const struct block *b, struct err *err)
     return 0;
 }
 
-/* Rows too large to be gathered. */
-static int
-put_large(struct shuffle *s, const struct block *b, struct err *err)
-{
-    for (size_t i = 0; i < b->n; i++)
-        if (emit_rows(&s->emit, block_row(s, b, i), 1, err) < 0)
-            return -1;
-    return 0;
-}
-
-static int
-put_places(struct shuffle *s, const struct block *b, struct err *err)
-{
-    for (size_t i = 0; i < b->n; i++) {
-        uint64_t at = b->items[i].at;
-        uint64_t row = b->element ? b->element(b->ctx, at) : at;
-
-        if (places_put(&s->places, row, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 int
-block_put(struct shuffle *s, const struct block *block, struct err *err)
+block_put(struct shuffle *s, const struct row_block *block, struct err *err)
 {
     struct flow f = { .block = block, .s = s, .err = err };
     size_t d4 = s->row_nbytes;
 
-    if (s->cmd->index)
-        return put_places(s, block, err);
+    if (s->cmd->index) {
+        for (size_t i = 0; i < block->n; i++) {
+            uint64_t at = block->items[i].at;
+            uint64_t row = block->element ? block->element(block->ctx, at) : at;
+
+            if (places_put(&s->places, row, err) < 0)
+                return -1;
+        }
+        return 0;
+    }
     if (d4 >= (block->stays ? LEND_MIN : PIECE_MIN) && s->emit.dtype == DT_F32)
         return put_pieces(s, block, err);
-    if (d4 >= WAY)
-        return put_large(s, block, err);
+    if (d4 >= WAY) {
+        for (size_t i = 0; i < block->n; i++)
+            if (emit_rows(&s->emit, block_row(s, block, i), 1, err) < 0)
+                return -1;
+        return 0;
+    }
     if (block->n == 0)
         return 0;
     f.step_rows = (WAY + d4 - 1) / d4;
@@ -176,7 +168,7 @@ make_items(void *ctx, size_t begin, size_t end, int thread)
 
 /* Orders the items, and writes their rows. */
 static int
-put_in_order(struct shuffle *s, struct block *b, struct perm_item *items,
+put_in_order(struct shuffle *s, struct row_block *b, struct perm_item *items,
              struct err *err)
 {
     struct keying k = { s->perm, items };
@@ -193,7 +185,7 @@ static int
 put_read(struct shuffle *s, struct perm_item *items, struct err *err)
 {
     char *rows = mem_big(s->n, s->row_nbytes, "rows", err);
-    struct block block = { .rows = rows, .stride = s->row_nbytes };
+    struct row_block block = { .rows = rows, .stride = s->row_nbytes };
     int rc = rows ? 0 : -1;
 
     if (rc == 0 && s->row_nbytes)
@@ -211,7 +203,7 @@ shuffle_in_memory(struct shuffle *s, struct err *err)
     struct perm_item *items = mem_big(s->n, sizeof(*items), "keys", err);
     bool plain = s->row_nbytes >= MAP_MIN && !s->cmd->direct;
     struct mapped mapped = { 0 };
-    struct block block = { .mapped = &mapped };
+    struct row_block block = { .mapped = &mapped };
     int rc = -1;
 
     shuffle_say(s, "in memory");
@@ -251,14 +243,13 @@ shuffle_rows(struct shuffle *s, struct err *err)
 }
 
 int
-shuffle_main(struct cmd *cmd, const struct target *t, struct err *err)
+shuffle_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
 {
     struct shuffle s = { .cmd = cmd,
                          .t = t,
                          .perm = &cmd->perm,
                          .n = t->n_rows,
                          .skip = cmd->skip };
-    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
     int rc = -1;
 
     if (s.skip > s.n)
@@ -266,7 +257,7 @@ shuffle_main(struct cmd *cmd, const struct target *t, struct err *err)
                        t->dir.path, s.skip, s.n);
     if (!cmd->index)
         s.row_nbytes = t->dir.saev.row_nbytes;
-    if (gather_open(&s.gather, t, n_threads, cmd->direct, err) == 0) {
+    if (gather_open(&s.gather, t, cmd->n_threads, cmd->direct, err) == 0) {
         s.par = s.gather.shards.par;
         rc = shuffle_rows(&s, err);
     }

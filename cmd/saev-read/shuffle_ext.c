@@ -13,9 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/shuffle.h"
+#include "cmd/saev-read/shuffle_map.h"
 #include "core/mem.h"
 #include "core/spill.h"
+#include "core/str.h"
+#include "core/tty.h"
 
 #define LEAST_WRITE ((size_t)64 << 10) /* bytes, on average, of pass 1 */
 #define GOOD_WRITE  ((size_t)1 << 20)
@@ -407,13 +411,13 @@ static int
 put_part(struct ext *x, const struct part *part, struct err *err)
 {
     size_t skip = part == &x->parts[x->first_part] ? x->skip : 0;
-    struct block block = { .rows = x->records,
-                           .stride = x->record,
-                           .skip = sizeof(uint64_t),
-                           .items = x->items + skip,
-                           .n = part->n - skip,
-                           .element = element,
-                           .ctx = x };
+    struct row_block block = { .rows = x->records,
+                               .stride = x->record,
+                               .skip = sizeof(uint64_t),
+                               .items = x->items + skip,
+                               .n = part->n - skip,
+                               .element = element,
+                               .ctx = x };
     size_t grain = ((size_t)4 << 20) / x->record;
 
     x->at = part->first;

@@ -1,9 +1,10 @@
-/* Shards mapped as they lie in the page cache, for a shuffle. */
+#include "cmd/saev-read/shuffle_map.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "cmd/saev-read/shuffle.h"
+#include "cmd/saev-read/shards.h"
 #include "core/compat.h"
 #include "core/mem.h"
 
@@ -96,7 +97,7 @@ mapped_close(struct mapped *m)
 }
 
 const char *
-mapped_row(const struct mapped *m, const struct target *t, size_t row)
+mapped_row(const struct mapped *m, const struct dump_target *t, size_t row)
 {
     struct saev_place p = target_at(t, row);
 
@@ -104,7 +105,7 @@ mapped_row(const struct mapped *m, const struct target *t, size_t row)
 }
 
 void
-mapped_pass(struct mapped *m, const struct target *t, size_t row)
+mapped_pass(struct mapped *m, const struct dump_target *t, size_t row)
 {
     size_t n = row < t->n_rows ? target_at(t, row).shard - m->first : m->n;
     struct map *map = &m->maps[n];

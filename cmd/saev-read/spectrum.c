@@ -1,9 +1,10 @@
-/* The deviations of all dims as an SVG. */
+#include "cmd/saev-read/spectrum.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/stats.h"
+#include "core/kernel/moments.h"
 #include "core/mem.h"
 #include "core/svg.h"
 
@@ -89,7 +90,7 @@ y_of(const struct spectrum *s, double v)
 }
 
 static void
-put_title(struct str *to, const struct stats *st)
+put_title(struct str *to, const struct dump_stats *st)
 {
     const char *layer = st->layer_json;
 
@@ -158,7 +159,7 @@ put_names(struct str *to, const struct spectrum *s)
 }
 
 int
-spectrum_svg(struct out *out, const struct stats *st, struct err *err)
+spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
 {
     struct spectrum s;
     struct str to = { 0 };

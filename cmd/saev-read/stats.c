@@ -3,12 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/stats.h"
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/columns.h"
+#include "cmd/saev-read/gather.h"
+#include "cmd/saev-read/spectrum.h"
+#include "cmd/saev-read/target.h"
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 #define SPAN_NBYTES                                                          \
     ((size_t)1 << 20)                 /* for each thread: stays in its cache \
@@ -24,16 +29,6 @@ struct total {
     size_t n;
 };
 
-static void
-add_norms(struct total *t, const double *norms, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isnan(norms[i])) {
-            moments_add(&t->sum, norms[i]);
-            t->n++;
-        }
-}
-
 static double
 mean_of(const struct total *t)
 {
@@ -41,9 +36,9 @@ mean_of(const struct total *t)
 }
 
 /* Both passes over the rows. */
-struct run {
-    struct stats *st;
-    struct target *t;
+struct stats_run {
+    struct dump_stats *st;
+    struct dump_target *t;
     struct gather gather;
     float *x; /* [span_rows, d] */
     size_t span_rows;
@@ -61,7 +56,7 @@ to_native(float *x, size_t n)
 }
 
 static int
-pass(struct run *r, struct total *total, struct err *err)
+pass(struct stats_run *r, struct total *total, struct err *err)
 {
     struct columns *c = &r->st->columns;
     struct par *par = r->gather.shards.par;
@@ -76,7 +71,11 @@ pass(struct run *r, struct total *total, struct err *err)
             columns_distances(c, r->x, n, r->mean, par);
         else
             columns_add(c, r->x, n, par);
-        add_norms(total, c->norms, n);
+        for (size_t i = 0; i < n; i++)
+            if (!isnan(c->norms[i])) {
+                moments_add(&total->sum, c->norms[i]);
+                total->n++;
+            }
         r->n_done += n;
         progress_at(&r->progress, r->n_done * r->t->dir.saev.row_nbytes);
     }
@@ -84,9 +83,9 @@ pass(struct run *r, struct total *total, struct err *err)
 }
 
 static int
-two_passes(struct run *r, struct err *err)
+two_passes(struct stats_run *r, struct err *err)
 {
-    struct stats *st = r->st;
+    struct dump_stats *st = r->st;
     struct total norms = { 0 }, distances = { 0 };
     int rc;
 
@@ -118,15 +117,14 @@ span_rows(size_t row_nbytes, int n_threads)
 }
 
 static int
-measure(struct stats *st, const struct cmd *cmd, struct target *t,
-        struct err *err)
+measure(struct dump_stats *st, const struct read_cmd *cmd,
+        struct dump_target *t, struct err *err)
 {
     const struct saev *s = &t->dir.saev;
-    struct run r = { .st = st, .t = t };
-    int n_threads = cmd->n_threads ? cmd->n_threads : par_default();
+    struct stats_run r = { .st = st, .t = t };
+    int n_threads = cmd->n_threads < MAX_THREADS ? cmd->n_threads : MAX_THREADS;
     int rc = -1;
 
-    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     if (s->d > COLUMNS_MAX)
         return err_set(err, EX_DATAERR,
                        "%s: d_vit is %zu (stats takes at most %zu)", s->name,
@@ -206,7 +204,8 @@ put_object(struct str *to, const struct columns *c, size_t i)
 }
 
 static void
-put_head(struct str *to, const struct cmd *cmd, const struct stats *st)
+put_head(struct str *to, const struct read_cmd *cmd,
+         const struct dump_stats *st)
 {
     if (!cmd->json) {
         str_adds(to, "dim\tmean\tstd\tmin\tmax\tnan\tinf\n");
@@ -223,7 +222,8 @@ put_head(struct str *to, const struct cmd *cmd, const struct stats *st)
 }
 
 static int
-put_stats(const struct cmd *cmd, const struct stats *st, struct err *err)
+put_stats(const struct read_cmd *cmd, const struct dump_stats *st,
+          struct err *err)
 {
     const struct columns *c = &st->columns;
     struct str text = { 0 };
@@ -248,33 +248,9 @@ put_stats(const struct cmd *cmd, const struct stats *st, struct err *err)
     return rc;
 }
 
-/* The line of -v. */
-static void
-say(const struct stats *st, double seconds)
-{
-    double nbytes = (double)st->n_rows * (double)st->columns.d * 4;
-
-    tool_say("%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
-             "scalar %.6g, two passes in %.3f s, %.2f GB/s each",
-             st->path, st->n_rows, st->columns.d, st->n_rows - st->n_finite,
-             st->mean_norm, st->scalar, seconds,
-             seconds > 0 ? 2 * nbytes / seconds / 1e9 : 0);
-}
-
-/* The picture, once all is known. */
 static int
-put_svg(struct out *svg, const struct stats *st, struct err *err)
-{
-    if (!svg)
-        return 0;
-    if (spectrum_svg(svg, st, err) == 0)
-        return out_commit(svg, err);
-    out_abort(svg);
-    return -1;
-}
-
-static int
-stats_of(struct cmd *cmd, struct target *t, struct stats *st, struct err *err)
+stats_of(struct read_cmd *cmd, struct dump_target *t, struct dump_stats *st,
+         struct err *err)
 {
     struct out *svg = NULL;
     double start = clock_s();
@@ -286,17 +262,33 @@ stats_of(struct cmd *cmd, struct target *t, struct stats *st, struct err *err)
         out_abort(svg);
         return -1;
     }
-    if (cmd->verbose)
-        say(st, clock_s() - start);
-    return put_svg(svg, st, err);
+    if (cmd->verbose) {
+        /* The line of -v. */
+        double seconds = clock_s() - start;
+        double nbytes = (double)st->n_rows * (double)st->columns.d * 4;
+
+        tool_say(
+            "%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
+            "scalar %.6g, two passes in %.3f s, %.2f GB/s each",
+            st->path, st->n_rows, st->columns.d, st->n_rows - st->n_finite,
+            st->mean_norm, st->scalar, seconds,
+            seconds > 0 ? 2 * nbytes / seconds / 1e9 : 0);
+    }
+    /* The picture, once all is known. */
+    if (!svg)
+        return 0;
+    if (spectrum_svg(svg, st, err) == 0)
+        return out_commit(svg, err);
+    out_abort(svg);
+    return -1;
 }
 
 int
-stats_main(struct cmd *cmd, struct err *err)
+stats_main(struct read_cmd *cmd, struct err *err)
 {
     static const char *const views[] = { "cls", "image", "all" };
-    struct stats st = { .view = views[cmd->tokens] };
-    struct target t;
+    struct dump_stats st = { .view = views[cmd->tokens] };
+    struct dump_target t;
     int rc;
 
     if (cmd->n_args != 1)

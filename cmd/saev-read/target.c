@@ -1,13 +1,12 @@
-/* What --view, --layer and --imgs choose of a dump. */
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/target.h"
 
 int
-range_parse(struct range *range, const char *s, size_t n)
+range_parse(struct index_range *range, const char *s, size_t n)
 {
     size_t *to = &range->first;
     bool digits = false;
 
-    *range = (struct range){ 0 };
+    *range = (struct index_range){ 0 };
     for (size_t i = 0; i < n; i++) {
         if (s[i] == '-' && digits && to == &range->first) {
             to = &range->last;
@@ -26,13 +25,13 @@ range_parse(struct range *range, const char *s, size_t n)
 }
 
 int
-target_open(struct target *t, const struct cmd *cmd, const char *path,
+target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
             struct err *err)
 {
     const struct saev *s = &t->dir.saev;
-    struct range imgs = cmd->imgs;
+    struct index_range imgs = cmd->imgs;
 
-    *t = (struct target){ 0 };
+    *t = (struct dump_target){ 0 };
     if (saevdir_open(&t->dir, path, err) < 0)
         return -1;
     if (saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
@@ -54,8 +53,8 @@ bad:
 }
 
 void
-target_close(struct target *t)
+target_close(struct dump_target *t)
 {
     saevdir_close(&t->dir);
-    *t = (struct target){ 0 };
+    *t = (struct dump_target){ 0 };
 }

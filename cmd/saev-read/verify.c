@@ -1,12 +1,16 @@
 /* verify: is a dump whole?  What is found, and how it is told. */
+#include "cmd/saev-read/verify.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/check.h"
+#include "cmd/saev-read/beside.h"
+#include "cmd/saev-read/deep.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -40,7 +44,7 @@ format(const char *fmt, va_list ap)
 }
 
 void
-problem(struct check *c, const char *fmt, ...)
+problem(struct dump_check *c, const char *fmt, ...)
 {
     va_list ap;
     char *what;
@@ -54,7 +58,7 @@ problem(struct check *c, const char *fmt, ...)
 }
 
 void
-end_run(struct check *c)
+end_run(struct dump_check *c)
 {
     struct str line = { 0 };
     char name[32];
@@ -75,7 +79,7 @@ end_run(struct check *c)
 }
 
 void
-shard_problem(struct check *c, size_t shard, const char *fmt, ...)
+shard_problem(struct dump_check *c, size_t shard, const char *fmt, ...)
 {
     va_list ap;
     char *what;
@@ -89,7 +93,8 @@ shard_problem(struct check *c, size_t shard, const char *fmt, ...)
         return;
     }
     end_run(c);
-    c->run = (struct run){ .first = shard, .last = shard, .what = what };
+    c->run =
+        (struct problem_run){ .first = shard, .last = shard, .what = what };
 }
 
 bool
@@ -106,7 +111,7 @@ right_size(const struct saevdir *dir, const struct saevdir_file *f)
 }
 
 const char *
-short_of(const struct check *c, const char *what)
+short_of(const struct dump_check *c, const char *what)
 {
     size_t n = strlen(c->path);
 
@@ -118,13 +123,13 @@ short_of(const struct check *c, const char *what)
 void
 check_tell(void *ctx, const char *what)
 {
-    struct check *c = ctx;
+    struct dump_check *c = ctx;
 
     lines_add(&c->problems, short_of(c, what));
 }
 
 static int
-check_all(struct check *c, struct err *err)
+check_all(struct dump_check *c, struct err *err)
 {
     if (saevdir_check(&c->dir, check_tell, c, err) < 0 ||
         check_beside(c, err) < 0)
@@ -144,7 +149,7 @@ put_lines(struct str *to, const char *key, const struct lines *lines)
 }
 
 static void
-put_json(struct str *to, const struct check *c, int status)
+put_json(struct str *to, const struct dump_check *c, int status)
 {
     str_adds(to, "{\"dump\":");
     js_put_str(to, c->path, strlen(c->path));
@@ -155,7 +160,7 @@ put_json(struct str *to, const struct check *c, int status)
 }
 
 static void
-put_tsv(struct str *to, const struct check *c)
+put_tsv(struct str *to, const struct dump_check *c)
 {
     for (size_t i = 0; i < c->problems.n; i++) {
         const char *s = c->problems.s[i];
@@ -170,9 +175,9 @@ put_tsv(struct str *to, const struct check *c)
 }
 
 static void
-say_sound(const struct check *c)
+say_sound(const struct dump_check *c)
 {
-    const struct cmd *cmd = c->cmd;
+    const struct read_cmd *cmd = c->cmd;
 
     if (cmd->sharded)
         tool_say("%s: part %llu/%llu is sound, %zu shards, %zu bytes", c->path,
@@ -185,7 +190,7 @@ say_sound(const struct check *c)
 
 /* The line of a stop, wherever that was. */
 static void
-say_stopped(const struct check *c, struct err *err)
+say_stopped(const struct dump_check *c, struct err *err)
 {
     struct str how = { 0 };
 
@@ -203,9 +208,9 @@ say_stopped(const struct check *c, struct err *err)
 /* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged; what
  * has been found to be wrong before stays wrong. */
 static int
-verify_dump(struct cmd *cmd, const char *path, struct str *to)
+verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
 {
-    struct check c = { .cmd = cmd, .path = path };
+    struct dump_check c = { .cmd = cmd, .path = path };
     struct err err = { 0 };
     int status = 0;
     bool failed =
@@ -248,14 +253,14 @@ worse(int a, int b)
 }
 
 int
-verify_main(struct cmd *cmd, struct err *err)
+verify_main(struct read_cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
     int status = 0, n = 0, n_bad = 0, rc;
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "verify: a DUMP is missing");
-    if (cmd->deep && need_threads(cmd, err) < 0)
+    if (cmd->deep && par_open(&cmd->par, cmd->n_threads, err) < 0)
         return -1;
     if (cmd->json)
         str_adds(&text, "{\"dumps\":[");

@@ -2,9 +2,10 @@
  * --window: rows are read in the dump's order into W slots; each step sends
  * one of the slots on its way, drawn at random, and the next row takes it.
  */
-#include <stdlib.h>
 #include <string.h>
 
+#include "cmd/saev-read/emit.h"
+#include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 
@@ -108,15 +109,6 @@ slots_at(const struct window *w, size_t step)
     return left < w->n_slots ? left : w->n_slots;
 }
 
-static void
-draw(struct window *w, size_t step)
-{
-    for (size_t i = 0; i < DRAWS && step + i < w->s->n; i++) {
-        w->draws[i] = perm_below(w->s->perm, step + i, slots_at(w, step + i));
-        __builtin_prefetch(w->slots + w->draws[i] * w->record);
-    }
-}
-
 static int
 window_step(struct window *w, size_t step, struct err *err)
 {
@@ -125,7 +117,11 @@ window_step(struct window *w, size_t step, struct err *err)
     char *slot;
 
     if (step % DRAWS == 0)
-        draw(w, step);
+        for (size_t i = 0; i < DRAWS && step + i < w->s->n; i++) {
+            w->draws[i] =
+                perm_below(w->s->perm, step + i, slots_at(w, step + i));
+            __builtin_prefetch(w->slots + w->draws[i] * w->record);
+        }
     slot = w->slots + w->draws[step % DRAWS] * w->record;
     if (step >= w->s->skip)
         memcpy(w->out + w->out_n++ * w->record, slot, w->record);

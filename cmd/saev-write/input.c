@@ -1,4 +1,5 @@
-/* The stream of numbers, whatever its form: .npy or raw, any dtype. */
+#include "cmd/saev-write/input.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -6,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/write.h"
 #include "core/format/npy.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
@@ -18,13 +18,14 @@
 #define PIPE_BYTES (1 << 20) /* what an ordinary user may ask for */
 
 int
-input_open(struct input *in, const struct cmd *cmd, struct err *err)
+input_open(struct float_input *in, const struct write_cmd *cmd, struct err *err)
 {
     bool std = !strcmp(cmd->input_path, "-");
     struct stat st;
 
-    *in = (struct input){ .name = std ? "standard input" : cmd->input_path,
-                          .dtype = cmd->dtype };
+    *in =
+        (struct float_input){ .name = std ? "standard input" : cmd->input_path,
+                              .dtype = cmd->dtype };
     in->fd = std ? 0 : file_open_any(cmd->input_path, err);
     if (in->fd < 0)
         return -1;
@@ -44,17 +45,17 @@ input_open(struct input *in, const struct cmd *cmd, struct err *err)
 }
 
 void
-input_close(struct input *in)
+input_close(struct float_input *in)
 {
     if (in->fd > 2)
         close(in->fd);
     free(in->head);
     free(in->native);
-    *in = (struct input){ 0 };
+    *in = (struct float_input){ 0 };
 }
 
 size_t
-input_left(const struct input *in)
+input_left(const struct float_input *in)
 {
     size_t head = in->head_n - in->head_at, rest;
     off_t at = lseek(in->fd, 0, SEEK_CUR);
@@ -68,7 +69,7 @@ input_left(const struct input *in)
 
 /* Bytes of the input, some: 0 at its end. */
 static ssize_t
-read_raw(struct input *in, void *to, size_t nbytes, struct err *err)
+read_raw(struct float_input *in, void *to, size_t nbytes, struct err *err)
 {
     ssize_t n;
 
@@ -83,7 +84,7 @@ read_raw(struct input *in, void *to, size_t nbytes, struct err *err)
 /* Has the head n bytes?  It takes what is there, in whole pages: the kernel
  * then moves the rest without shifting it. */
 static int
-fill_head(struct input *in, size_t n, struct err *err)
+fill_head(struct float_input *in, size_t n, struct err *err)
 {
     size_t room = n > PEEK_BYTES ? n : PEEK_BYTES;
 
@@ -99,7 +100,7 @@ fill_head(struct input *in, size_t n, struct err *err)
 }
 
 int
-input_more(struct input *in, struct err *err)
+input_more(struct float_input *in, struct err *err)
 {
     if (in->head_at < in->head_n)
         return 1;
@@ -109,7 +110,7 @@ input_more(struct input *in, struct err *err)
 
 /* The bytes that a .npy header of 'head_n' known ones has in all. */
 static size_t
-npy_head_nbytes(const struct input *in)
+npy_head_nbytes(const struct float_input *in)
 {
     const unsigned char *h = in->head;
     size_t n = in->head_n < 12 ? 12
@@ -121,7 +122,7 @@ npy_head_nbytes(const struct input *in)
 
 /* Whole images, then?  Any dims will do, whose last is D. */
 static int
-check_npy(const struct input *in, const struct npy *npy,
+check_npy(const struct float_input *in, const struct npy *npy,
           const struct saev *saev, struct err *err)
 {
     size_t per_img = saev->img_nbytes / sizeof(float);
@@ -143,7 +144,7 @@ check_npy(const struct input *in, const struct npy *npy,
 }
 
 int
-input_header(struct input *in, const struct saev *saev, size_t *n_imgs,
+input_header(struct float_input *in, const struct saev *saev, size_t *n_imgs,
              struct err *err)
 {
     struct npy npy;
@@ -170,7 +171,7 @@ input_header(struct input *in, const struct saev *saev, size_t *n_imgs,
 
 /* Bytes of the input's own dtype until nbytes or the end. */
 static ssize_t
-read_full(struct input *in, void *to, size_t nbytes, struct err *err)
+read_full(struct float_input *in, void *to, size_t nbytes, struct err *err)
 {
     size_t done = in->head_n - in->head_at;
     ssize_t n;
@@ -187,7 +188,7 @@ read_full(struct input *in, void *to, size_t nbytes, struct err *err)
 }
 
 ssize_t
-input_read(struct input *in, void *to, size_t n, struct err *err)
+input_read(struct float_input *in, void *to, size_t n, struct err *err)
 {
     size_t size = in->dtype == DT_F32 ? 4 : 2;
     ssize_t got;
@@ -208,13 +209,14 @@ input_read(struct input *in, void *to, size_t n, struct err *err)
 }
 
 bool
-input_moves(const struct input *in)
+input_moves(const struct float_input *in)
 {
     return in->dtype == DT_F32;
 }
 
 ssize_t
-input_move(struct input *in, struct out *out, size_t nbytes, struct err *err)
+input_move(struct float_input *in, struct out *out, size_t nbytes,
+           struct err *err)
 {
     size_t head = in->head_n - in->head_at;
     ssize_t n;

@@ -1,45 +1,47 @@
 /* saev-write: the command line. */
 #include <string.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/mode.h"
 #include "core/mem.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
 static const struct opt opts[] = {
     { 'm', "meta", "FILE", "stream! hash! images! finish!",
-      OPT_TEXT(cmd, meta_path),
+      OPT_TEXT(write_cmd, meta_path),
       "metadata.json of the dump; read after the stream's first byte" },
     { 'o', "output", "FOLDER", "stream! hash images finish!",
-      OPT_TEXT(cmd, parent), "the dump becomes FOLDER/HASH" },
-    { 0, "dtype", "f32|f16|bf16", "stream", OPT_DTYPE(cmd, dtype),
+      OPT_TEXT(write_cmd, parent), "the dump becomes FOLDER/HASH" },
+    { 0, "dtype", "f32|f16|bf16", "stream", OPT_DTYPE(write_cmd, dtype),
       "of a raw stream" },
-    { 0, "raw", NULL, "stream", OPT_FLAG(cmd, raw),
+    { 0, "raw", NULL, "stream", OPT_FLAG(write_cmd, raw),
       "the stream is raw, whatever it begins with" },
-    { 0, "shard", "I/N", "stream hash images", OPT_SHARD(cmd, part, n_parts),
+    { 0, "shard", "I/N", "stream hash images",
+      OPT_SHARD(write_cmd, part, n_parts),
       "write part I of N (from 0), for --finish to publish" },
     { 0, "finish", NULL, NULL, OPT_NOTHING, "publish what all parts wrote" },
-    { 0, "resume", NULL, NULL, OPT_FLAG(cmd, resume),
+    { 0, "resume", NULL, NULL, OPT_FLAG(write_cmd, resume),
       "pass over what a run that was stopped has written" },
-    { 0, "first", "IMG", "stream", OPT_U64(cmd, first, 0, INT64_MAX),
+    { 0, "first", "IMG", "stream", OPT_U64(write_cmd, first, 0, INT64_MAX),
       "the stream begins with image IMG (default: this part's first)" },
     { 0, "images", NULL, NULL, OPT_NOTHING,
       "print the first image that is missing and how many; write nothing" },
     { 0, "hash", NULL, NULL, OPT_NOTHING,
       "print HASH, and the path if there is -o; write nothing" },
-    { 0, "pad", NULL, NULL, OPT_FLAG(cmd, pad),
+    { 0, "pad", NULL, NULL, OPT_FLAG(write_cmd, pad),
       "zeros behind the last image, as the Python writer leaves them" },
-    { 0, "manifest", NULL, NULL, OPT_FLAG(cmd, manifest),
+    { 0, "manifest", NULL, NULL, OPT_FLAG(write_cmd, manifest),
       "XXH3 of each shard in manifest.xxh3 beside them" },
-    { 0, "if-missing", NULL, NULL, OPT_FLAG(cmd, if_missing),
+    { 0, "if-missing", NULL, NULL, OPT_FLAG(write_cmd, if_missing),
       "a dump that is there and right is success, nothing is written" },
-    { 'f', "force", NULL, NULL, OPT_FLAG(cmd, force),
+    { 'f', "force", NULL, NULL, OPT_FLAG(write_cmd, force),
       "replace a dump that is there" },
-    { 0, "no-sync", NULL, NULL, OPT_FLAG(cmd, no_sync),
+    { 0, "no-sync", NULL, NULL, OPT_FLAG(write_cmd, no_sync),
       "do not wait for the disk: a power cut may spoil the dump" },
     TOOL_DEADLINE(NULL, ""),
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(cmd, verbose), "what was written" },
-    TOOL_QUIET(cmd),
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(write_cmd, verbose),
+      "what was written" },
+    TOOL_QUIET(write_cmd),
     { 0 },
 };
 
@@ -50,7 +52,7 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 
-static const struct cmd defaults = { .input_path = "-", .dtype = DT_F32 };
+static const struct write_cmd defaults = { .input_path = "-", .dtype = DT_F32 };
 
 static const struct opt_tool tool = {
     .name = "saev-write",
@@ -60,7 +62,7 @@ static const struct opt_tool tool = {
              "saev-write -m META --hash | --images [-o FOLDER]",
     .summary = "Caches a stream of activations on disk, in the SAEV protocol.",
     .opts = opts,
-    .modes = "stream hash images finish", /* as enum mode */
+    .modes = "stream hash images finish", /* as enum write_mode */
     .rules = rules,
     .defaults = &defaults,
 };
@@ -79,8 +81,8 @@ folder(const char *name)
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = defaults;
-    struct run run = { 0 };
+    struct write_cmd cmd = defaults;
+    struct write_run run = { 0 };
     struct opt_line line;
     struct err err = { 0 };
     bool is_stdin;
@@ -108,7 +110,7 @@ main(int argc, char **argv)
             die_err(&err);
     }
     sig_install(false);
-    rc = run_mode(&run, &cmd, (enum mode)line.verb, &err);
+    rc = run_mode(&run, &cmd, (enum write_mode)line.verb, &err);
     run_free(&run);
     if (rc < 0)
         die_err(&err);

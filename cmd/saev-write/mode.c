@@ -2,12 +2,15 @@
  * known before. */
 #include <stdio.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/input.h"
+#include "cmd/saev-write/mode.h"
+#include "cmd/saev-write/publish.h"
+#include "cmd/saev-write/run.h"
 #include "core/clock.h"
 #include "core/tool.h"
 
 static int
-print_hash(struct run *run, struct err *err)
+print_hash(struct write_run *run, struct err *err)
 {
     if (!run->saev.n_imgs_known)
         return err_set(err, EX_DATAERR,
@@ -22,7 +25,7 @@ print_hash(struct run *run, struct err *err)
 }
 
 static int
-print_images(struct run *run, struct err *err)
+print_images(struct write_run *run, struct err *err)
 {
     size_t first, n;
 
@@ -35,24 +38,10 @@ print_images(struct run *run, struct err *err)
     return 0;
 }
 
-/* -v: "HASH: 2 shards written, 5 kept, ...". */
-static void
-say_done(const struct run *run, double seconds)
-{
-    char size[16], rate[16];
-    uint64_t n = run->in.n_taken;
-
-    tool_say("%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
-             "s, %s/s, on %s",
-             run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
-             size_iec(size, n), seconds,
-             size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))),
-             tool_host());
-}
-
 /* The stream comes first: a pipe's other end writes META before it. */
 static int
-write_stream(struct run *run, const struct cmd *cmd, struct err *err)
+write_stream(struct write_run *run, const struct write_cmd *cmd,
+             struct err *err)
 {
     int there = 0;
 
@@ -67,7 +56,8 @@ write_stream(struct run *run, const struct cmd *cmd, struct err *err)
 }
 
 static int
-write_finish(struct run *run, const struct cmd *cmd, struct err *err)
+write_finish(struct write_run *run, const struct write_cmd *cmd,
+             struct err *err)
 {
     int there;
 
@@ -78,8 +68,8 @@ write_finish(struct run *run, const struct cmd *cmd, struct err *err)
 }
 
 int
-run_mode(struct run *run, const struct cmd *cmd, enum mode mode,
-         struct err *err)
+run_mode(struct write_run *run, const struct write_cmd *cmd,
+         enum write_mode mode, struct err *err)
 {
     double started = clock_s();
     int rc;
@@ -95,7 +85,19 @@ run_mode(struct run *run, const struct cmd *cmd, enum mode mode,
         return -1;
     if (!cmd->sharded)
         printf("%s\n", run->path.s);
-    if (cmd->verbose)
-        say_done(run, clock_s() - started);
+    if (cmd->verbose) {
+        /* -v: "HASH: 2 shards written, 5 kept, ...". */
+        double seconds = clock_s() - started;
+        char size[16], rate[16];
+        uint64_t n = run->in.n_taken;
+
+        tool_say(
+            "%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
+            "s, %s/s, on %s",
+            run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
+            size_iec(size, n), seconds,
+            size_iec(rate, (uint64_t)((double)n / (seconds + 1e-9))),
+            tool_host());
+    }
     return 0;
 }

@@ -1,4 +1,5 @@
-/* From shards to a dump: padding, checksums, metadata, one rename. */
+#include "cmd/saev-write/publish.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,11 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/input.h"
+#include "cmd/saev-write/shard.h"
 #include "core/fd.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/outdir.h"
 #include "core/sig.h"
 #include "core/tmpname.h"
 
@@ -20,7 +23,7 @@
 
 /* Python's writer leaves one shard of zeros where the images fill theirs. */
 static int
-add_extra_shard(struct run *run, struct err *err)
+add_extra_shard(struct write_run *run, struct err *err)
 {
     const struct saev *s = &run->saev;
     struct hash *hash = run->cmd->manifest ? hash_new(HASH_XXH3) : NULL;
@@ -45,7 +48,7 @@ add_extra_shard(struct run *run, struct err *err)
 
 /* A last shard that was written without --pad is made full now. */
 static int
-pad_last(struct run *run, struct err *err)
+pad_last(struct write_run *run, struct err *err)
 {
     const struct saev *s = &run->saev;
     struct str path = { 0 };
@@ -67,7 +70,7 @@ pad_last(struct run *run, struct err *err)
 }
 
 static int
-write_metadata(const struct run *run, struct err *err)
+write_metadata(const struct write_run *run, struct err *err)
 {
     struct str path = { 0 }, json = { 0 };
     int rc = saev_json(&run->saev, &json, err);
@@ -82,7 +85,7 @@ write_metadata(const struct run *run, struct err *err)
 
 /* The checksum of a shard that this run did not write. */
 static int
-sum_file(struct run *run, size_t shard, struct err *err)
+sum_file(struct write_run *run, size_t shard, struct err *err)
 {
     const size_t nbytes = INPUT_FLOATS * sizeof(float);
     struct hash *hash = hash_new(HASH_XXH3);
@@ -113,7 +116,7 @@ sum_file(struct run *run, size_t shard, struct err *err)
 
 /* Is its checksum known, and has it still the size that it is of? */
 static bool
-summed(const struct run *run, size_t shard)
+summed(const struct write_run *run, size_t shard)
 {
     struct str path = { 0 };
     struct stat st;
@@ -131,7 +134,7 @@ summed(const struct run *run, size_t shard)
 /* While the manifest was written, another run may have given the last shard
  * zeros, or taken them: then it is to be written again. */
 static int
-check_sums(const struct run *run, size_t n_files, struct err *err)
+check_sums(const struct write_run *run, size_t n_files, struct err *err)
 {
     for (size_t i = 0; i < n_files; i++)
         if (!summed(run, i)) {
@@ -144,7 +147,7 @@ check_sums(const struct run *run, size_t n_files, struct err *err)
 
 /* What "xxhsum -H2 acts*.bin" prints, and "xxhsum -c" reads. */
 static int
-write_manifest(struct run *run, size_t n_files, struct err *err)
+write_manifest(struct write_run *run, size_t n_files, struct err *err)
 {
     struct str path = { 0 }, text = { 0 };
     int rc = 0;
@@ -170,7 +173,7 @@ write_manifest(struct run *run, size_t n_files, struct err *err)
  * of others that fill the folder, too, wait until it has its name: without
  * them, but with the folder, these would not know what happened. */
 static void
-sweep(const struct run *run, size_t n_files)
+sweep(const struct write_run *run, size_t n_files)
 {
     DIR *d = opendir(outdir_path(run->dir));
     struct dirent *e;
@@ -207,7 +210,7 @@ count_problem(void *ctx, const char *what)
 
 /* Are all shards there, with their sizes? */
 static int
-check(const struct run *run, struct err *err)
+check(const struct write_run *run, struct err *err)
 {
     struct saevdir dir = { .path = xstrdup(outdir_path(run->dir)),
                            .saev = run->saev };
@@ -223,11 +226,18 @@ check(const struct run *run, struct err *err)
     return n ? -1 : 0;
 }
 
-/* Another that fills the folder, too, may have begun a file in it just before
- * it got its name; what is made later still, core/outdir.c sweeps. */
-static void
-sweep_published(const struct run *run)
+static int
+commit(struct write_run *run, struct err *err)
 {
+    struct outdir *dir = run->dir;
+
+    run->dir = NULL;
+    if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0)
+        return -1;
+
+    /* Another that fills the folder, too, may have begun a file in it just
+     * before it got its name; what is made later still, core/outdir.c sweeps.
+     */
     DIR *d = opendir(run->path.s);
     struct dirent *e;
 
@@ -236,22 +246,11 @@ sweep_published(const struct run *run)
             unlinkat(dirfd(d), e->d_name, 0);
     if (d)
         closedir(d);
-}
-
-static int
-commit(struct run *run, struct err *err)
-{
-    struct outdir *dir = run->dir;
-
-    run->dir = NULL;
-    if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0)
-        return -1;
-    sweep_published(run);
     return 0;
 }
 
 static int
-publish_now(struct run *run, struct err *err)
+publish_now(struct write_run *run, struct err *err)
 {
     struct saev *s = &run->saev;
     bool extra;
@@ -278,14 +277,14 @@ publish_now(struct run *run, struct err *err)
 /* Another that publishes the same shards removes what is no part of its dump,
  * as a manifest, or gives the last one zeros. */
 static bool
-disturbed(const struct run *run, const struct err *err)
+disturbed(const struct write_run *run, const struct err *err)
 {
     return (err->error == ENOENT || err->error == ESTALE) && run->dir &&
            outdir_there(run->dir);
 }
 
 int
-publish(struct run *run, bool shared, struct err *err)
+publish(struct write_run *run, bool shared, struct err *err)
 {
     int tries = 0, rc;
 
@@ -301,7 +300,7 @@ publish(struct run *run, bool shared, struct err *err)
 }
 
 int
-finish(struct run *run, struct err *err)
+finish(struct write_run *run, struct err *err)
 {
     int rc = 0;
 

@@ -1,4 +1,5 @@
-/* A run: some images of a dump, from their stream to their shards. */
+#include "cmd/saev-write/run.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,19 +9,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/publish.h"
+#include "cmd/saev-write/shard.h"
+#include "core/dtype.h"
 #include "core/fd.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
-#include "core/tmpname.h"
 
 #define META_MAX ((size_t)64 << 20)
 
 /* HASH and PARENT/HASH, once the number of images is known. */
 int
-run_name(struct run *run, struct err *err)
+run_name(struct write_run *run, struct err *err)
 {
     if (saev_hash(&run->saev, run->hash, err) < 0)
         return -1;
@@ -33,7 +35,7 @@ run_name(struct run *run, struct err *err)
 /* What the folder of unfinished shards is called: by HASH, or by what HASH
  * would be without images, as long as they are counted. */
 static int
-stage_name(struct run *run, struct err *err)
+stage_name(struct write_run *run, struct err *err)
 {
     char key[SAEV_HASH_MAX];
 
@@ -45,7 +47,7 @@ stage_name(struct run *run, struct err *err)
 }
 
 int
-run_load(struct run *run, const struct cmd *cmd, struct err *err)
+run_load(struct write_run *run, const struct write_cmd *cmd, struct err *err)
 {
     struct str text = { 0 };
     struct stat st;
@@ -72,7 +74,7 @@ run_load(struct run *run, const struct cmd *cmd, struct err *err)
 }
 
 void
-run_free(struct run *run)
+run_free(struct write_run *run)
 {
     outdir_abort(run->dir);
     input_close(&run->in);
@@ -83,13 +85,13 @@ run_free(struct run *run)
     free(run->made);
     free(run->buf);
     free(run->old);
-    *run = (struct run){ 0 };
+    *run = (struct write_run){ 0 };
 }
 
 int
-run_part(struct run *run, struct err *err)
+run_part(struct write_run *run, struct err *err)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct write_cmd *cmd = run->cmd;
     const struct saev *s = &run->saev;
 
     if (!s->n_imgs_known) {
@@ -110,7 +112,7 @@ run_part(struct run *run, struct err *err)
 /* A counted run that came as far as its metadata may have put zeros behind its
  * last image: shards from there on are not complete for another one. */
 static int
-load_counted(struct run *run, struct err *err)
+load_counted(struct write_run *run, struct err *err)
 {
     struct saevdir dir;
     struct str path = { 0 };
@@ -128,40 +130,34 @@ load_counted(struct run *run, struct err *err)
 }
 
 int
-run_stage(struct run *run, bool shared, struct err *err)
+run_stage(struct write_run *run, bool shared, struct err *err)
 {
     if (outdir_open(&run->dir, run->cmd->parent, run->stage.s, shared, err) < 0)
         return -1;
     return load_counted(run, err);
 }
 
-static void
-part_path(const struct run *run, struct str *path)
-{
-    outdir_part_path(path, run->cmd->parent, run->stage.s);
-}
-
 bool
-run_part_exists(const struct run *run)
+run_part_exists(const struct write_run *run)
 {
     struct str path = { 0 };
     bool missing;
 
-    part_path(run, &path);
+    outdir_part_path(&path, run->cmd->parent, run->stage.s);
     missing = file_missing(path.s);
     str_free(&path);
     return !missing;
 }
 
 void
-run_drop_part(const struct run *run)
+run_drop_part(const struct write_run *run)
 {
     outdir_drop_part(run->cmd->parent, run->stage.s);
 }
 
 /* Is what is there the dump, with all its shards? */
 static int
-check_there(const struct run *run, struct err *err)
+check_there(const struct write_run *run, struct err *err)
 {
     char hash[SAEV_HASH_MAX] = "";
     struct saevdir there;
@@ -186,7 +182,7 @@ check_there(const struct run *run, struct err *err)
 }
 
 int
-run_exists(struct run *run, struct err *err)
+run_exists(struct write_run *run, struct err *err)
 {
     if (run->cmd->force)
         return outdir_replaceable(run->path.s, err);
@@ -202,7 +198,7 @@ run_exists(struct run *run, struct err *err)
 
 /* Is there a dump that was not there when the run began? */
 static bool
-is_new(const struct run *run)
+is_new(const struct write_run *run)
 {
     struct stat st;
 
@@ -213,7 +209,7 @@ is_new(const struct run *run)
 /* The folder that was made anew when the other had taken its own: empty, or
  * with the shards of a whole stream, as that one's.  Parts are others' work. */
 static bool
-is_waste(const struct run *run, const struct err *err)
+is_waste(const struct write_run *run, const struct err *err)
 {
     if (!is_new(run))
         return false;
@@ -224,7 +220,7 @@ is_waste(const struct run *run, const struct err *err)
 }
 
 static void
-leave_part(struct run *run)
+leave_part(struct write_run *run)
 {
     outdir_abort(run->dir);
     run->dir = NULL;
@@ -232,7 +228,7 @@ leave_part(struct run *run)
 }
 
 int
-run_late(struct run *run, bool shared, struct err *err)
+run_late(struct write_run *run, bool shared, struct err *err)
 {
     bool late = run->dir && !outdir_there(run->dir);
     struct err why;
@@ -263,7 +259,7 @@ run_late(struct run *run, bool shared, struct err *err)
 /* Images before shard 'end'; SIZE_MAX is where a stream ends that is counted.
  */
 static size_t
-imgs_before(const struct run *run, size_t end)
+imgs_before(const struct write_run *run, size_t end)
 {
     bool counted = run->end == SIZE_MAX;
     size_t n;
@@ -278,7 +274,7 @@ imgs_before(const struct run *run, size_t end)
 
 /* The image the stream begins with. */
 static size_t
-first_img(const struct run *run)
+first_img(const struct write_run *run)
 {
     return run->cmd->first_given ? run->cmd->first
                                  : imgs_before(run, run->begin);
@@ -286,7 +282,7 @@ first_img(const struct run *run)
 
 /* How many shards of the run are complete, counted from its first on. */
 static size_t
-count_there(const struct run *run)
+count_there(const struct write_run *run)
 {
     size_t shard = run->begin;
 
@@ -296,7 +292,7 @@ count_there(const struct run *run)
 }
 
 int
-run_images(struct run *run, size_t *first, size_t *n, struct err *err)
+run_images(struct write_run *run, size_t *first, size_t *n, struct err *err)
 {
     size_t done, end;
 
@@ -327,7 +323,7 @@ run_images(struct run *run, size_t *first, size_t *n, struct err *err)
 
 /* --first must name a shard's first image. */
 static int
-check_first(const struct run *run, struct err *err)
+check_first(const struct write_run *run, struct err *err)
 {
     size_t first = first_img(run), s = run->saev.shard_imgs;
     size_t begin = imgs_before(run, run->begin);
@@ -343,7 +339,7 @@ check_first(const struct run *run, struct err *err)
 
 /* The shard where the stream begins: those before it must be complete. */
 static int
-skip_shards(struct run *run, size_t *shard, struct err *err)
+skip_shards(struct write_run *run, size_t *shard, struct err *err)
 {
     size_t first = first_img(run), s = run->saev.shard_imgs;
 
@@ -362,7 +358,7 @@ skip_shards(struct run *run, size_t *shard, struct err *err)
  * complete, and the blocks so far of one that another task is writing, or was
  * until it was killed: who writes that shard removes it first. */
 static size_t
-nbytes_of(const struct run *run, int dir_fd, const char *name)
+nbytes_of(const struct write_run *run, int dir_fd, const char *name)
 {
     struct stat st;
     size_t shard;
@@ -377,30 +373,18 @@ nbytes_of(const struct run *run, int dir_fd, const char *name)
     return (size_t)st.st_blocks * 512;
 }
 
-static size_t
-nbytes_there(const struct run *run)
-{
-    DIR *d = opendir(outdir_path(run->dir));
-    struct dirent *e;
-    size_t n = 0;
-
-    while (d && (e = readdir(d)))
-        n += nbytes_of(run, dirfd(d), e->d_name);
-    if (d)
-        closedir(d);
-    return n;
-}
-
 /* Bytes of the whole dump that are still to be written, by this run or by the
  * tasks beside it, and the room for them, after a wait for 'wanted'; true if
  * there is that, or where the file system does not say.  The room comes first:
  * what others write meanwhile then lies in the folder, and is not asked for
  * twice. */
 static bool
-has_room(const struct run *run, size_t wanted, size_t *need, size_t *room)
+has_room(const struct write_run *run, size_t wanted, size_t *need, size_t *room)
 {
     int fd = open(outdir_path(run->dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    size_t there;
+    size_t there = 0;
+    struct dirent *e;
+    DIR *d;
 
     *room = fd_free(fd, wanted);
     if (fd >= 0)
@@ -408,7 +392,11 @@ has_room(const struct run *run, size_t wanted, size_t *need, size_t *room)
     *need = run->saev.n_imgs * run->saev.img_nbytes;
     if (*need <= *room) /* mostly: no need to look at each shard */
         return true;
-    there = nbytes_there(run);
+    d = opendir(outdir_path(run->dir));
+    while (d && (e = readdir(d)))
+        there += nbytes_of(run, dirfd(d), e->d_name);
+    if (d)
+        closedir(d);
     *need = *need > there ? *need - there : 0;
     return *need <= *room;
 }
@@ -417,7 +405,7 @@ has_room(const struct run *run, size_t wanted, size_t *need, size_t *room)
  * with less, all tasks would begin and none could end.  A file that is getting
  * its name may be missed once. */
 static int
-check_space(const struct run *run, struct err *err)
+check_space(const struct write_run *run, struct err *err)
 {
     size_t need, room;
 
@@ -429,7 +417,7 @@ check_space(const struct run *run, struct err *err)
 }
 
 static int
-one_shard(struct run *run, size_t shard, struct err *err)
+one_shard(struct write_run *run, size_t shard, struct err *err)
 {
     if (!shard_there(run, shard)) /* never, in a folder of our own */
         return shard_write(run, shard, err);
@@ -440,7 +428,7 @@ one_shard(struct run *run, size_t shard, struct err *err)
 
 /* More than n_imgs promised: then the shards made of it are wrong, too. */
 static int
-too_long(struct run *run, struct err *err)
+too_long(struct write_run *run, struct err *err)
 {
     struct str path = { 0 };
 
@@ -458,7 +446,7 @@ too_long(struct run *run, struct err *err)
 
 /* Nobody makes a dump of nothing: what should have filled the pipe failed. */
 static int
-no_images(const struct run *run, struct err *err)
+no_images(const struct write_run *run, struct err *err)
 {
     return err_set(err, EX_DATAERR,
                    "%s: is empty (expected images, as %s has no n_imgs)",
@@ -468,7 +456,7 @@ no_images(const struct run *run, struct err *err)
 /* Did a run before this one come to the stream's end there, and could not
  * publish what it had? */
 static bool
-had_ended(const struct run *run)
+had_ended(const struct write_run *run)
 {
     struct saevdir dir;
     struct err err;
@@ -482,7 +470,7 @@ had_ended(const struct run *run)
 }
 
 static int
-stream_shards(struct run *run, struct err *err)
+stream_shards(struct write_run *run, struct err *err)
 {
     size_t first;
     int more = 1;
@@ -507,7 +495,7 @@ stream_shards(struct run *run, struct err *err)
 
 /* Takes the header of a .npy, which may know what the metadata leaves out. */
 static int
-take_header(struct run *run, struct err *err)
+take_header(struct write_run *run, struct err *err)
 {
     size_t n, want = SIZE_MAX;
     int known = run->cmd->raw ? 0 : input_header(&run->in, &run->saev, &n, err);
@@ -532,7 +520,7 @@ take_header(struct run *run, struct err *err)
 }
 
 int
-run_buffers(struct run *run, struct err *err)
+run_buffers(struct write_run *run, struct err *err)
 {
     run->buf = mem_try(INPUT_FLOATS, sizeof(float), "the stream", err);
     run->old = mem_try(INPUT_FLOATS, sizeof(float), "the stream", err);
@@ -541,9 +529,9 @@ run_buffers(struct run *run, struct err *err)
 
 /* What to do to go on, for one who was stopped. */
 static int
-say_stopped(struct run *run, struct err *err)
+say_stopped(struct write_run *run, struct err *err)
 {
-    const struct cmd *cmd = run->cmd;
+    const struct write_cmd *cmd = run->cmd;
     size_t n;
     char how[160];
 
@@ -568,7 +556,7 @@ say_stopped(struct run *run, struct err *err)
 }
 
 int
-run_stream(struct run *run, struct err *err)
+run_stream(struct write_run *run, struct err *err)
 {
     bool shared = run->cmd->sharded || run->cmd->resume;
     int rc = -1;

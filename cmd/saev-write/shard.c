@@ -1,18 +1,20 @@
-/* One shard: is it complete, and its images from the stream. */
-#include <stdlib.h>
+#include "cmd/saev-write/shard.h"
+
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/write.h"
+#include "cmd/saev-write/input.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/outdir.h"
 #include "core/sig.h"
+#include "core/tty.h"
 
 #define MOVE_BYTES ((size_t)8 << 20) /* between looks at the clock */
 
 void
-shard_path(const struct run *run, size_t shard, struct str *path)
+shard_path(const struct write_run *run, size_t shard, struct str *path)
 {
     char name[32];
 
@@ -23,7 +25,7 @@ shard_path(const struct run *run, size_t shard, struct str *path)
 
 /* Bytes of its images; a shard counted so far is full. */
 static size_t
-data_nbytes(const struct run *run, size_t shard)
+data_nbytes(const struct write_run *run, size_t shard)
 {
     return run->end == SIZE_MAX ? run->saev.shard_nbytes
                                 : saev_shard_nbytes(&run->saev, shard);
@@ -31,13 +33,13 @@ data_nbytes(const struct run *run, size_t shard)
 
 /* With zeros behind the last image, where they are wished. */
 static size_t
-file_nbytes(const struct run *run, size_t shard)
+file_nbytes(const struct write_run *run, size_t shard)
 {
     return run->cmd->pad ? run->saev.shard_nbytes : data_nbytes(run, shard);
 }
 
 bool
-shard_there(const struct run *run, size_t shard)
+shard_there(const struct write_run *run, size_t shard)
 {
     struct str path = { 0 };
     struct stat st;
@@ -53,7 +55,8 @@ shard_there(const struct run *run, size_t shard)
 }
 
 void
-shard_set_sum(struct run *run, size_t shard, size_t nbytes, struct hash *hash)
+shard_set_sum(struct write_run *run, size_t shard, size_t nbytes,
+              struct hash *hash)
 {
     if (shard >= run->n_sums) {
         run->sums = xrealloc(run->sums, shard + 1, sizeof(*run->sums));
@@ -66,9 +69,9 @@ shard_set_sum(struct run *run, size_t shard, size_t nbytes, struct hash *hash)
 
 /* "ended after 100 of 200 bytes (image 3 of 7)". */
 static int
-too_short(const struct run *run, struct err *err)
+too_short(const struct write_run *run, struct err *err)
 {
-    const struct input *in = &run->in;
+    const struct float_input *in = &run->in;
     const struct saev *s = &run->saev;
     size_t img = in->dtype == DT_F32 ? s->img_nbytes : s->img_nbytes / 2;
     size_t first =
@@ -92,8 +95,8 @@ too_short(const struct run *run, struct err *err)
 
 /* Compares n floats of the stream with what a shard has at 'offset'. */
 static int
-compare(struct run *run, int fd, const char *path, size_t n, size_t offset,
-        struct err *err)
+compare(struct write_run *run, int fd, const char *path, size_t n,
+        size_t offset, struct err *err)
 {
     size_t row = run->saev.row_nbytes, i = 0;
 
@@ -112,7 +115,7 @@ compare(struct run *run, int fd, const char *path, size_t n, size_t offset,
 
 /* Passes over a shard that is complete: what the stream has must be it. */
 int
-shard_check(struct run *run, size_t shard, struct err *err)
+shard_check(struct write_run *run, size_t shard, struct err *err)
 {
     size_t left = data_nbytes(run, shard) / 4, offset = 0;
     struct str path = { 0 };
@@ -140,7 +143,7 @@ shard_check(struct run *run, size_t shard, struct err *err)
 
 /* Up to 'nbytes' of the stream, to 'out': how many, less only at its end. */
 static ssize_t
-fill(struct run *run, struct out *out, struct hash *hash, size_t nbytes,
+fill(struct write_run *run, struct out *out, struct hash *hash, size_t nbytes,
      struct err *err)
 {
     bool move = input_moves(&run->in) && !hash;
@@ -193,8 +196,8 @@ shard_pad(struct out *out, struct hash *hash, size_t nbytes, struct err *err)
 /* The images of one shard; a counted stream may end between two.  How many
  * bytes it then has, or -1. */
 static ssize_t
-fill_shard(struct run *run, size_t shard, struct out *out, struct hash *hash,
-           struct err *err)
+fill_shard(struct write_run *run, size_t shard, struct out *out,
+           struct hash *hash, struct err *err)
 {
     size_t want = data_nbytes(run, shard);
     ssize_t n = fill(run, out, hash, want, err);
@@ -217,7 +220,7 @@ fill_shard(struct run *run, size_t shard, struct out *out, struct hash *hash,
 }
 
 int
-shard_write(struct run *run, size_t shard, struct err *err)
+shard_write(struct write_run *run, size_t shard, struct err *err)
 {
     int flags =
         OUT_FORCE | OUT_READ_ONLY | (run->cmd->no_sync ? OUT_NO_SYNC : 0);

@@ -3,7 +3,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/slice.h"
+#include "cmd/st-inspect/text.h"
+#include "cmd/st-inspect/view.h"
 #include "core/format/npy.h"
 #include "core/js.h"
 #include "core/le.h"
@@ -17,12 +21,27 @@
 #define MAPPED_NBYTES ((size_t)4 << 20)
 #define FAULT_NBYTES  ((size_t)64 << 10)
 
+/* An axis that stands outside of runs, and has more than one element: there
+ * are no more of them than bits in a size, however many dims there are. */
+struct outer {
+    uint64_t count, i;
+    uint64_t step; /* in elements of the tensor, modulo 2^64 */
+};
+
+/* Elements of a slice that lie together in the file are a run. */
+struct runs {
+    uint64_t run;   /* elements */
+    uint64_t first; /* the slice's first element */
+    size_t n;
+    struct outer outer[64]; /* [n], outermost last */
+};
+
 /*
  * The elements that a slice takes are gathered, as they are in the file, into
  * a buffer, which is converted and written whenever it is full.
  */
-struct gather {
-    struct cmd *cmd;
+struct slice_copy {
+    struct inspect_cmd *cmd;
     struct view v;
     const uint8_t *mapped; /* the tensor; NULL: runs are long, and read */
     struct map map;        /* the file, where 'mapped' lies */
@@ -33,7 +52,8 @@ struct gather {
     double *wide;          /* [CHUNK], when the type changes or for JSON */
     uint8_t *converted;    /* [CHUNK] of f64 at most */
     uint64_t done;         /* elements written */
-    const struct slice *slice;
+    size_t n_dims;   /* of what is written, at most NPY_MAX_DIMS in JSON */
+    uint64_t *shape; /* [n_dims] */
 };
 
 /* Rounded once: a double on the way would round 64-bit integers twice. */
@@ -46,7 +66,7 @@ to_f32(enum dtype dtype, const uint8_t *p, double wide)
 }
 
 static int
-write_as(struct gather *g, const uint8_t *from, const double *x, size_t n,
+write_as(struct slice_copy *g, const uint8_t *from, const double *x, size_t n,
          struct err *err)
 {
     bool f32 = g->cmd->dtype == DT_F32;
@@ -66,54 +86,47 @@ write_as(struct gather *g, const uint8_t *from, const double *x, size_t n,
     return out_write(g->cmd->out, g->converted, n * (f32 ? 4 : 8), err);
 }
 
-/* A 64-bit integer exactly, everything else as a double. */
-static void
-put_number(struct str *to, enum dtype dtype, const uint8_t *p, double wide)
-{
-    if (dtype == DT_I64)
-        str_addf(to, "%lld", (long long)le64(p));
-    else if (dtype == DT_U64)
-        str_addf(to, "%llu", (unsigned long long)le64(p));
-    else if (dtype == DT_BOOL)
-        str_adds(to, wide != 0 ? "true" : "false");
-    else
-        js_put_f64(to, wide);
-}
-
 /* Brackets that open before element i, or close after it. */
 static void
-put_brackets(struct str *to, const struct slice *s, uint64_t i, char bracket)
+put_brackets(struct slice_copy *g, uint64_t i, char bracket)
 {
     uint64_t block = 1;
 
-    for (size_t k = s->n_dims; k-- > 0;) {
-        if (!s->axis[k].keep)
-            continue;
-        block *= s->axis[k].count;
+    for (size_t k = g->n_dims; k-- > 0;) {
+        block *= g->shape[k];
         if ((bracket == '[' ? i : i + 1) % block != 0)
             break;
-        str_addc(to, bracket);
+        str_addc(&g->cmd->text, bracket);
     }
 }
 
 static int
-put_json_numbers(struct gather *g, const uint8_t *from, const double *x,
+put_json_numbers(struct slice_copy *g, const uint8_t *from, const double *x,
                  size_t n, struct err *err)
 {
     struct str *to = &g->cmd->text;
+    int rc = 0;
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; rc == 0 && i < n; i++) {
         if (g->done + i)
             str_addc(to, ',');
-        put_brackets(to, g->slice, g->done + i, '[');
-        put_number(to, g->v.dtype, from + i * g->size, x[i]);
-        put_brackets(to, g->slice, g->done + i, ']');
+        put_brackets(g, g->done + i, '[');
+        if (g->v.dtype == DT_I64)
+            str_addf(to, "%lld", (long long)le64(from + i * g->size));
+        else if (g->v.dtype == DT_U64)
+            str_addf(to, "%llu", (unsigned long long)le64(from + i * g->size));
+        else if (g->v.dtype == DT_BOOL)
+            str_adds(to, x[i] != 0 ? "true" : "false");
+        else
+            js_put_f64(to, x[i]);
+        put_brackets(g, g->done + i, ']');
+        rc = text_end(g->cmd, err);
     }
-    return text_end(g->cmd, err);
+    return rc;
 }
 
 static int
-flush(struct gather *g, struct err *err)
+flush(struct slice_copy *g, struct err *err)
 {
     size_t n = g->n / (g->size ? g->size : 1);
     int rc = 0;
@@ -138,7 +151,7 @@ flush(struct gather *g, struct err *err)
 
 /* Before a run at 'at' is copied: what the map holds stays small. */
 static void
-give_back(struct gather *g, size_t at)
+give_back(struct slice_copy *g, size_t at)
 {
     size_t step = at > g->last ? at - g->last : g->last - at;
 
@@ -152,7 +165,7 @@ give_back(struct gather *g, size_t at)
 
 /* 'nbytes' of the tensor from byte 'at' on. */
 static int
-take_run(struct gather *g, size_t at, size_t nbytes, struct err *err)
+take_run(struct slice_copy *g, size_t at, size_t nbytes, struct err *err)
 {
     if (g->mapped)
         give_back(g, at);
@@ -174,66 +187,71 @@ take_run(struct gather *g, size_t at, size_t nbytes, struct err *err)
     return 0;
 }
 
-/*
- * The last axes that are taken whole, and the range before them, lie together
- * in the file: a run.  Returns how many axes stand outside of runs.
- */
-static size_t
-split_runs(const struct slice *s, const uint64_t *shape, uint64_t *run)
+/* The last axes that are taken whole, and the range before them, are a run. */
+static void
+split_runs(struct runs *r, const struct slice *s, const uint64_t *shape)
 {
-    size_t k = s->n_dims;
+    uint64_t stride = 1;
+    bool in_run = true;
 
-    *run = 1;
-    while (k > 0 && s->axis[k - 1].step == 1) {
-        k--;
-        *run *= s->axis[k].count;
-        if (s->axis[k].count != shape[k])
-            break;
+    *r = (struct runs){ .run = 1 };
+    for (size_t k = s->n ? s->n_dims : 0; k-- > 0; stride *= shape[k]) {
+        const struct slice_axis *a = &s->axis[k];
+
+        r->first += (uint64_t)a->start * stride;
+        in_run = in_run && a->step == 1;
+        if (in_run)
+            r->run *= a->count;
+        else if (a->count > 1)
+            r->outer[r->n++] =
+                (struct outer){ a->count, 0, (uint64_t)a->step * stride };
+        in_run = in_run && a->count == shape[k];
     }
-    return k;
 }
 
 static int
-take_slice(struct gather *g, const struct slice *s, uint64_t run,
-           size_t n_outer, struct err *err)
+take_slice(struct slice_copy *g, struct runs *r, uint64_t n, struct err *err)
 {
-    uint64_t *i = xcalloc(n_outer, sizeof(*i));
+    uint64_t at = r->first;
     int rc = 0;
 
-    for (uint64_t left = s->n; rc == 0 && left > 0; left -= run) {
-        uint64_t at = 0;
+    for (; rc == 0 && n > 0; n -= r->run) {
+        rc = take_run(g, at * g->size, r->run * g->size, err);
+        for (size_t k = 0; k < r->n; k++) {
+            struct outer *o = &r->outer[k];
 
-        for (size_t k = 0; k < s->n_dims; k++)
-            at = at * g->v.shape[k] + (uint64_t)(s->axis[k].start) +
-                 (k < n_outer ? i[k] * (uint64_t)s->axis[k].step : 0);
-        rc = take_run(g, at * g->size, run * g->size, err);
-        for (size_t k = n_outer; k-- > 0;) {
-            if (++i[k] < s->axis[k].count)
+            at += o->step;
+            if (++o->i < o->count)
                 break;
-            i[k] = 0;
+            at -= o->count * o->step;
+            o->i = 0;
         }
     }
-    free(i);
     return rc == 0 ? flush(g, err) : rc;
 }
 
 /* The shape of what is written: axes with an integer index are gone. */
-static uint64_t *
-kept_shape(const struct slice *s, size_t *n_dims)
+static int
+keep_shape(struct slice_copy *g, const struct slice *s, const char *name,
+           struct err *err)
 {
-    uint64_t *shape = xcalloc(s->n_dims, sizeof(*shape));
+    const struct inspect_cmd *cmd = g->cmd;
 
-    *n_dims = 0;
+    g->shape = xcalloc(s->n_dims, sizeof(*g->shape));
     for (size_t k = 0; k < s->n_dims; k++)
         if (s->axis[k].keep)
-            shape[(*n_dims)++] = s->axis[k].count;
-    return shape;
+            g->shape[g->n_dims++] = s->axis[k].count;
+    if (cmd->raw || g->n_dims <= NPY_MAX_DIMS)
+        return 0;
+    return err_set(err, EX_DATAERR, "%s: %s has %zu dims (%s takes at most %d)",
+                   cmd->args[0], name, g->n_dims, cmd->json ? "--json" : ".npy",
+                   NPY_MAX_DIMS);
 }
 
 /* Room for the header and the numbers. */
 static int
-reserve(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
-        size_t head_nbytes, struct err *err)
+reserve(struct inspect_cmd *cmd, const struct st_tensor *t,
+        const struct slice *s, size_t head_nbytes, struct err *err)
 {
     int dtype = cmd->dtype < 0 ? (int)t->dtype : cmd->dtype;
     size_t bits = dtype_table[dtype].bits;
@@ -246,12 +264,11 @@ reserve(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
 }
 
 static int
-put_head(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
-         struct err *err)
+put_head(const struct slice_copy *g, const struct st_tensor *t,
+         const struct slice *s, struct err *err)
 {
+    struct inspect_cmd *cmd = g->cmd;
     enum dtype dtype = cmd->dtype < 0 ? t->dtype : (enum dtype)cmd->dtype;
-    size_t n_dims;
-    uint64_t *shape = kept_shape(s, &n_dims);
     int rc = 0;
 
     if (cmd->json) {
@@ -259,7 +276,7 @@ put_head(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
         js_put_str(&cmd->text, t->name, t->name_n);
         put_json_text(&cmd->text, "dtype", dtype_table[t->dtype].name);
         put_json_key(&cmd->text, "shape");
-        put_shape(&cmd->text, n_dims, shape);
+        put_shape(&cmd->text, g->n_dims, g->shape);
         put_json_key(&cmd->text, "data");
         if (s->n == 0)
             str_adds(&cmd->text, "[]");
@@ -267,20 +284,20 @@ put_head(struct cmd *cmd, const struct st_tensor *t, const struct slice *s,
         struct str head = { 0 };
 
         if (!cmd->raw)
-            rc = npy_header(&head, dtype, n_dims, shape, err);
+            rc = npy_header(&head, dtype, g->n_dims, g->shape, err);
         if (rc == 0)
             rc = reserve(cmd, t, s, head.n, err);
         if (rc == 0)
             rc = out_write(cmd->out, head.s, head.n, err);
         str_free(&head);
     }
-    free(shape);
     return rc;
 }
 
 /* What cannot be said in the form that was asked for. */
 static int
-check_form(const struct cmd *cmd, const struct st_tensor *t, struct err *err)
+check_form(const struct inspect_cmd *cmd, const struct st_tensor *t,
+           struct err *err)
 {
     const struct dtype_info *info = &dtype_table[t->dtype];
     const char *file = cmd->args[0];
@@ -305,8 +322,9 @@ check_form(const struct cmd *cmd, const struct st_tensor *t, struct err *err)
 }
 
 static int
-open_gather(struct gather *g, struct stdir *dir, const struct stdir_tensor *t,
-            size_t run_nbytes, struct err *err)
+open_gather(struct slice_copy *g, struct stdir *dir,
+            const struct stdir_tensor *t, uint64_t n, size_t run_nbytes,
+            struct err *err)
 {
     bool whole_bytes = dtype_table[t->t->dtype].bits >= 8;
 
@@ -314,7 +332,7 @@ open_gather(struct gather *g, struct stdir *dir, const struct stdir_tensor *t,
     g->buf = mem_big(PIECE_NBYTES, 1, "a buffer", err);
     if (!g->buf)
         return -1;
-    if (whole_bytes && run_nbytes < SHORT_RUN && g->slice->n) {
+    if (whole_bytes && run_nbytes < SHORT_RUN && n) {
         if (st_map(&dir->files[t->st - dir->files], err) < 0)
             return -1;
         g->mapped = st_data(t->st, t->t);
@@ -328,29 +346,28 @@ open_gather(struct gather *g, struct stdir *dir, const struct stdir_tensor *t,
 }
 
 static int
-cat_tensor(struct cmd *cmd, struct stdir *dir, const struct stdir_tensor *t,
-           struct err *err)
+cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
+           const struct stdir_tensor *t, struct err *err)
 {
-    struct gather g = { .cmd = cmd, .v = view_of(t) };
+    struct slice_copy g = { .cmd = cmd, .v = view_of(t) };
     struct slice s = { 0 };
-    uint64_t run;
-    size_t n_outer;
+    struct runs runs;
     int rc = -1;
 
     if (check_form(cmd, t->t, err) < 0 ||
-        slice_parse(&s, cmd->slice, g.v.n_dims, g.v.shape, err) < 0)
+        slice_parse(&s, cmd->slice, g.v.n_dims, g.v.shape, err) < 0 ||
+        keep_shape(&g, &s, t->t->name, err) < 0)
         goto out;
-    g.slice = &s;
-    n_outer = split_runs(&s, g.v.shape, &run);
-    if (open_gather(&g, dir, t, run * (dtype_table[g.v.dtype].bits / 8), err) <
-            0 ||
-        put_head(cmd, t->t, &s, err) < 0)
+    split_runs(&runs, &s, g.v.shape);
+    if (open_gather(&g, dir, t, s.n,
+                    runs.run * (dtype_table[g.v.dtype].bits / 8), err) < 0 ||
+        put_head(&g, t->t, &s, err) < 0)
         goto out;
     if (g.size == 0) { /* less than a byte: whole, and raw */
         rc = take_run(&g, 0, g.v.nbytes, err);
         rc = rc == 0 ? flush(&g, err) : rc;
     } else {
-        rc = take_slice(&g, &s, run, n_outer, err);
+        rc = take_slice(&g, &runs, s.n, err);
     }
     if (rc == 0 && g.mapped)
         rc = st_unchanged(t->st, err);
@@ -360,12 +377,13 @@ out:
     mem_big_free(g.buf, PIECE_NBYTES, 1);
     mem_big_free(g.wide, CHUNK, sizeof(*g.wide));
     mem_big_free(g.converted, CHUNK, 8);
+    free(g.shape);
     slice_free(&s);
     return rc;
 }
 
 int
-cat_main(struct cmd *cmd, struct err *err)
+cat_main(struct inspect_cmd *cmd, struct err *err)
 {
     const struct stdir_tensor *t;
     struct stdir dir;

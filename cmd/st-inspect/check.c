@@ -6,15 +6,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/hashing.h"
+#include "cmd/st-inspect/sums.h"
+#include "cmd/st-inspect/text.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
 
 #define LIST_MAX ((size_t)1 << 30) /* bytes */
 
 static int
-read_list(struct sums *sums, const struct cmd *cmd, struct err *err)
+read_list(struct sums_list *sums, const struct inspect_cmd *cmd,
+          struct err *err)
 {
     struct str text = { 0 };
     int rc = file_read_all(cmd->check, LIST_MAX, &text, err);
@@ -26,7 +29,7 @@ read_list(struct sums *sums, const struct cmd *cmd, struct err *err)
 }
 
 static int
-put_result(struct cmd *cmd, const struct sums_line *e, struct err *err)
+put_result(struct inspect_cmd *cmd, const struct sums_line *e, struct err *err)
 {
     struct str *to = &cmd->text;
 
@@ -104,7 +107,7 @@ same_file(const struct sums_line *a, const struct sums_line *b)
 
 /* Which lines are of one file: pointers to all, those of a file together. */
 static struct sums_line **
-group(struct sums *list, const struct cmd *cmd, struct err *err)
+group(struct sums_list *list, const struct inspect_cmd *cmd, struct err *err)
 {
     struct sums_line **v = mem_try(list->n, sizeof(*v), cmd->check, err);
     struct stat st;
@@ -128,8 +131,8 @@ group(struct sums *list, const struct cmd *cmd, struct err *err)
  * whole, else one of tensors.  false: it cannot be read as such.
  */
 static bool
-hash_entry_file(struct cmd *cmd, const struct sums_line *e, bool tensors,
-                struct st *st, struct file_hash *fh)
+hash_entry_file(struct inspect_cmd *cmd, const struct sums_line *e,
+                bool tensors, struct st *st, struct file_hash *fh)
 {
     struct err err = { 0 };
     bool good;
@@ -148,7 +151,7 @@ hash_entry_file(struct cmd *cmd, const struct sums_line *e, bool tensors,
 
 /* What the n lines of one file say of it. */
 static void
-check_file(struct cmd *cmd, struct sums_line **e, size_t n)
+check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
 {
     struct file_hash fh;
     struct st st;
@@ -175,8 +178,8 @@ check_file(struct cmd *cmd, struct sums_line **e, size_t n)
 
 /* Lines in their order, each when its file is known. */
 static int
-check_lines(struct cmd *cmd, struct sums *list, struct sums_line **v,
-            struct err *err)
+check_lines(struct inspect_cmd *cmd, struct sums_list *list,
+            struct sums_line **v, struct err *err)
 {
     int status = 0;
 
@@ -197,10 +200,10 @@ check_lines(struct cmd *cmd, struct sums *list, struct sums_line **v,
 }
 
 int
-check_main(struct cmd *cmd, struct err *err)
+check_main(struct inspect_cmd *cmd, struct err *err)
 {
     struct sums_line **v = NULL;
-    struct sums list = { 0 };
+    struct sums_list list = { 0 };
     int status = -1;
 
     if (cmd->n_args)

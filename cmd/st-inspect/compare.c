@@ -2,14 +2,17 @@
  * Two arrays of numbers: how far are they from each other?  Chunks are
  * compared on their own and merged in their order.
  */
+#include "cmd/st-inspect/compare.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "core/dtype.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/par.h"
 
 #define SPAN_CHUNKS 1024 /* between two merges */
 
@@ -27,7 +30,7 @@ struct part {
 };
 
 struct comparer {
-    const struct cmd *cmd;
+    const struct inspect_cmd *cmd;
     const struct view *v[2];
     int n_threads;
     struct thread_buffers *threads;
@@ -38,7 +41,7 @@ struct comparer {
 };
 
 struct comparer *
-compare_open(const struct cmd *cmd, struct err *err)
+compare_open(const struct inspect_cmd *cmd, struct err *err)
 {
     struct comparer *c = xcalloc(1, sizeof(*c));
 
@@ -89,19 +92,11 @@ place(enum dtype dtype, const uint8_t *p, size_t i)
     return u & sign ? -(int64_t)(u & ~sign) : (int64_t)u;
 }
 
-static uint64_t
-ulps(enum dtype dtype, const uint8_t *a, const uint8_t *b, size_t i)
-{
-    int64_t x = place(dtype, a, i), y = place(dtype, b, i);
-
-    return x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
-}
-
 static void
 measure(struct part *p, const struct comparer *c, const double *a,
         const double *b, size_t n)
 {
-    const struct cmd *cmd = c->cmd;
+    const struct inspect_cmd *cmd = c->cmd;
 
     for (size_t i = 0; i < n; i++) {
         double d = fabs(a[i] - b[i]);
@@ -128,12 +123,11 @@ measure_ulps(struct part *p, enum dtype dtype, struct thread_buffers *t,
              size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        uint64_t u;
+        int64_t x = place(dtype, t->raw[0], i), y = place(dtype, t->raw[1], i);
+        uint64_t u =
+            x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
 
-        if (isnan(t->wide[0][i]) || isnan(t->wide[1][i]))
-            continue;
-        u = ulps(dtype, t->raw[0], t->raw[1], i);
-        if (u > p->max_ulp)
+        if (!isnan(t->wide[0][i]) && !isnan(t->wide[1][i]) && u > p->max_ulp)
             p->max_ulp = u;
     }
 }
@@ -210,7 +204,7 @@ pass(struct comparer *c, struct part *all, struct err *err)
 
 /* Types of less than a byte, and complex ones: the bytes or nothing. */
 static int
-compare_bytes(struct comparer *c, struct distance *d, struct err *err)
+compare_bytes(struct comparer *c, struct tensor_distance *d, struct err *err)
 {
     struct view bytes[2] = { *c->v[0], *c->v[1] };
     struct part all;
@@ -248,24 +242,13 @@ better_scale(const struct part *p)
                : 1;
 }
 
-static void
-finish(struct distance *d, const struct part *p)
-{
-    d->measured = true;
-    d->n_differ = p->n_differ;
-    d->max_abs = p->max_abs;
-    d->max_ulp = p->max_ulp;
-    d->relative = p->dd == 0 ? 0 : sqrt(p->dd) / sqrt(p->aa);
-    d->cosine = p->ab / (sqrt(p->aa) * sqrt(p->bb));
-}
-
 int
-compare(struct comparer *c, struct distance *d, const struct view *a,
+compare(struct comparer *c, struct tensor_distance *d, const struct view *a,
         const struct view *b, struct err *err)
 {
     struct part all;
 
-    *d = (struct distance){ 0 };
+    *d = (struct tensor_distance){ 0 };
     c->v[0] = a;
     c->v[1] = b;
     c->measure = false;
@@ -284,6 +267,11 @@ compare(struct comparer *c, struct distance *d, const struct view *a,
         c->scale = better_scale(&all);
     if (c->scale != 1 && pass(c, &all, err) < 0)
         return -1;
-    finish(d, &all);
+    d->measured = true;
+    d->n_differ = all.n_differ;
+    d->max_abs = all.max_abs;
+    d->max_ulp = all.max_ulp;
+    d->relative = all.dd == 0 ? 0 : sqrt(all.dd) / sqrt(all.aa);
+    d->cosine = all.ab / (sqrt(all.aa) * sqrt(all.bb));
     return 0;
 }

@@ -2,10 +2,13 @@
  * Types of at most 16 bits have so few values that counting each of them says
  * everything exactly, in one pass over the data.
  */
+#include "cmd/st-inspect/counts.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/hist.h"
+#include "core/dtype.h"
 #include "core/kernel/moments.h"
 #include "core/le.h"
 
@@ -19,7 +22,7 @@ _Static_assert(SPAN_PIECES *PIECE_NBYTES <= UINT32_MAX + (uint64_t)1,
 
 struct counting {
     const struct view *v;
-    struct scratch *s;
+    struct stats_scratch *s;
     size_t first; /* piece of the tensor */
 };
 
@@ -125,8 +128,8 @@ quantile(const struct bin *bins, uint64_t n, double q)
 
 /* Everything over the finite values, from them and their counts. */
 static void
-summarize(struct stats *st, const struct bin *bins, size_t n_bins,
-          const struct cmd *cmd)
+summarize(struct tensor_stats *st, const struct bin *bins, size_t n_bins,
+          const struct inspect_cmd *cmd)
 {
     struct moments_sum sum = { 0 }, squares = { 0 };
 
@@ -155,7 +158,7 @@ summarize(struct stats *st, const struct bin *bins, size_t n_bins,
 
 /* One more value: to the bins, or to what is only counted. */
 static size_t
-add_value(struct stats *st, struct bin *bins, size_t n_bins, double v,
+add_value(struct tensor_stats *st, struct bin *bins, size_t n_bins, double v,
           uint64_t n)
 {
     if (isnan(v)) {
@@ -173,7 +176,8 @@ add_value(struct stats *st, struct bin *bins, size_t n_bins, double v,
 
 /* Counts the tensor over all threads of 'par', and lists what occurs. */
 static size_t
-bins_by_table(struct stats *st, struct counting *c, struct par *par, int thread)
+bins_by_table(struct tensor_stats *st, struct counting *c, struct par *par,
+              int thread)
 {
     struct thread_scratch *t = &c->s->threads[thread];
     const struct key_order *o = &c->s->order[c->v->dtype];
@@ -217,7 +221,7 @@ sort_by_byte(uint16_t *to, const uint16_t *from, size_t n, int shift)
 
 /* The same for few elements. */
 static size_t
-bins_by_sort(struct stats *st, const struct counting *c, int thread)
+bins_by_sort(struct tensor_stats *st, const struct counting *c, int thread)
 {
     struct thread_scratch *t = &c->s->threads[thread];
     const struct key_order *o = &c->s->order[c->v->dtype];
@@ -240,8 +244,9 @@ bins_by_sort(struct stats *st, const struct counting *c, int thread)
 }
 
 void
-counts_stats(struct stats *st, const struct view *v, const struct cmd *cmd,
-             struct scratch *s, struct par *par, int thread)
+counts_stats(struct tensor_stats *st, const struct view *v,
+             const struct inspect_cmd *cmd, struct stats_scratch *s,
+             struct par *par, int thread)
 {
     struct counting c = { .v = v, .s = s };
     size_t n_bins = v->n < SORT_BELOW ? bins_by_sort(st, &c, thread)

@@ -1,12 +1,14 @@
 /* diff: what two models have, then how far their numbers differ. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/compare.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
+#include "cmd/st-inspect/view.h"
 #include "core/format/npy.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -19,12 +21,12 @@ struct side {
     struct selection sel;
 };
 
-struct row {
+struct diff_row {
     const char *result;
     const char *name;
     size_t name_n;
     const struct view *a, *b; /* NULL: not there */
-    struct distance d;
+    struct tensor_distance d;
 };
 
 struct tally {
@@ -57,7 +59,7 @@ out:
 }
 
 static int
-open_side(struct side *side, const struct cmd *cmd, struct err *err)
+open_side(struct side *side, const struct inspect_cmd *cmd, struct err *err)
 {
     if (open_npy(side, err) < 0)
         return -1;
@@ -73,7 +75,7 @@ close_side(struct side *side)
 }
 
 static void
-put_pair(struct str *to, const struct row *r)
+put_pair(struct str *to, const struct diff_row *r)
 {
     const struct view *a = r->a ? r->a : r->b, *b = r->b ? r->b : r->a;
     bool same = a->n_dims == b->n_dims &&
@@ -92,14 +94,14 @@ put_pair(struct str *to, const struct row *r)
 }
 
 static bool
-has_ulps(const struct row *r)
+has_ulps(const struct diff_row *r)
 {
     return r->d.measured && r->a->dtype == r->b->dtype &&
            dtype_table[r->a->dtype].kind == DK_FLOAT;
 }
 
 static void
-put_row(struct str *to, const struct row *r)
+put_row(struct str *to, const struct diff_row *r)
 {
     str_addf(to, "%s\t", r->result);
     put_pair(to, r);
@@ -139,7 +141,7 @@ put_json_side(struct str *to, const char *key, const struct view *v)
 }
 
 static void
-put_json(struct str *to, const struct row *r)
+put_json(struct str *to, const struct diff_row *r)
 {
     str_addf(to, "{\"result\":\"%s\",\"name\":", r->result);
     js_put_str(to, r->name, r->name_n);
@@ -157,7 +159,8 @@ put_json(struct str *to, const struct row *r)
 }
 
 static int
-put(struct cmd *cmd, struct tally *tally, const struct row *r, struct err *err)
+put(struct inspect_cmd *cmd, struct tally *tally, const struct diff_row *r,
+    struct err *err)
 {
     bool same = !strcmp(r->result, "same");
 
@@ -179,7 +182,7 @@ put(struct cmd *cmd, struct tally *tally, const struct row *r, struct err *err)
 
 /* What one word says of two tensors of one shape. */
 static const char *
-judge(const struct cmd *cmd, const struct row *r)
+judge(const struct inspect_cmd *cmd, const struct diff_row *r)
 {
     bool other_dtype = r->a->dtype != r->b->dtype;
 
@@ -196,7 +199,8 @@ judge(const struct cmd *cmd, const struct row *r)
 }
 
 static int
-diff_pair(struct cmd *cmd, struct tally *tally, struct row *r, struct err *err)
+diff_pair(struct inspect_cmd *cmd, struct tally *tally, struct diff_row *r,
+          struct err *err)
 {
     const struct view *a = r->a, *b = r->b;
 
@@ -215,7 +219,7 @@ diff_pair(struct cmd *cmd, struct tally *tally, struct row *r, struct err *err)
 /* The other model's tensor of that name, if -t means it. */
 static const struct stdir_tensor *
 partner(const struct side *side, const struct st_tensor *t,
-        const struct cmd *cmd)
+        const struct inspect_cmd *cmd)
 {
     const struct stdir_tensor *u =
         stdir_find_n(&side->sel.dir, t->name, t->name_n);
@@ -224,7 +228,7 @@ partner(const struct side *side, const struct st_tensor *t,
 }
 
 static int
-diff_models(struct cmd *cmd, struct side *a, struct side *b,
+diff_models(struct inspect_cmd *cmd, struct side *a, struct side *b,
             struct tally *tally, struct err *err)
 {
     struct progress p = {
@@ -241,7 +245,7 @@ diff_models(struct cmd *cmd, struct side *a, struct side *b,
             const struct st_tensor *t = sel->t[i]->t;
             const struct stdir_tensor *u = partner(k ? a : b, t, cmd);
             struct view v = view_of(sel->t[i]), w;
-            struct row r = { .name = t->name, .name_n = t->name_n };
+            struct diff_row r = { .name = t->name, .name_n = t->name_n };
 
             if (u && k)
                 continue; /* was compared already */
@@ -287,11 +291,11 @@ only_view(const struct side *side, struct view *v, struct err *err)
 }
 
 static int
-diff_arrays(struct cmd *cmd, struct side *a, struct side *b,
+diff_arrays(struct inspect_cmd *cmd, struct side *a, struct side *b,
             struct tally *tally, struct err *err)
 {
     struct view v, w;
-    struct row r = { .a = &v, .b = &w, .name = b->path };
+    struct diff_row r = { .a = &v, .b = &w, .name = b->path };
     const struct side *named = !a->is_npy ? a : !b->is_npy ? b : NULL;
 
     if (only_view(a, &v, err) < 0 || only_view(b, &w, err) < 0)
@@ -304,18 +308,8 @@ diff_arrays(struct cmd *cmd, struct side *a, struct side *b,
     return diff_pair(cmd, tally, &r, err);
 }
 
-static void
-put_json_head(struct cmd *cmd)
-{
-    str_adds(&cmd->text, "{\"a\":");
-    put_json_str(&cmd->text, cmd->args[0]);
-    put_json_text(&cmd->text, "b", cmd->args[1]);
-    put_json_key(&cmd->text, "tensors");
-    str_addc(&cmd->text, '[');
-}
-
 int
-diff_main(struct cmd *cmd, struct err *err)
+diff_main(struct inspect_cmd *cmd, struct err *err)
 {
     struct side a = { .fd = -1 }, b = { .fd = -1 };
     struct tally tally = { 0 };
@@ -326,12 +320,17 @@ diff_main(struct cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE, "diff takes A B (found %d)", cmd->n_args);
     a.path = cmd->args[0];
     b.path = cmd->args[1];
-    if (need_threads(cmd, err) < 0 || open_side(&a, cmd, err) < 0 ||
-        open_side(&b, cmd, err) < 0 ||
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0 ||
+        open_side(&a, cmd, err) < 0 || open_side(&b, cmd, err) < 0 ||
         !(tally.comparer = compare_open(cmd, err)))
         goto out;
-    if (cmd->json)
-        put_json_head(cmd);
+    if (cmd->json) {
+        str_adds(&cmd->text, "{\"a\":");
+        put_json_str(&cmd->text, cmd->args[0]);
+        put_json_text(&cmd->text, "b", cmd->args[1]);
+        put_json_key(&cmd->text, "tensors");
+        str_addc(&cmd->text, '[');
+    }
     rc = (a.is_npy || b.is_npy ? diff_arrays : diff_models)(cmd, &a, &b, &tally,
                                                             err);
     n_other = tally.n_rows - (cmd->all ? tally.n_same : 0);

@@ -1,9 +1,10 @@
-/* Repeated layers as one row: layers.{0..31}. */
+#include "cmd/st-inspect/fold.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
 #include "core/mem.h"
+#include "core/str.h"
 
 /* Components that are looked at; a hostile name can have 50 million. */
 #define MAX_COMPONENTS 64
@@ -101,23 +102,6 @@ by_first(const void *pa, const void *pb)
     return (a->first > b->first) - (a->first < b->first);
 }
 
-/* "{0..2,4}" of n ascending numbers. */
-static void
-put_set(struct str *to, const struct item *items, size_t n)
-{
-    str_addc(to, '{');
-    for (size_t i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n; end++)
-            if (items[end].number != items[end - 1].number + 1)
-                break;
-        str_addf(to, "%s%llu", i ? "," : "",
-                 (unsigned long long)items[i].number);
-        if (end - i > 1)
-            str_addf(to, "..%llu", (unsigned long long)items[end - 1].number);
-    }
-    str_addc(to, '}');
-}
-
 /* items[0, n) become items[0]. */
 static void
 join(struct item *items, size_t n)
@@ -126,7 +110,18 @@ join(struct item *items, size_t n)
     struct str name = { 0 };
 
     str_add(&name, one.row.name, one.from);
-    put_set(&name, items, n);
+    str_addc(&name, '{');
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n; end++)
+            if (items[end].number != items[end - 1].number + 1)
+                break;
+        str_addf(&name, "%s%llu", i ? "," : "",
+                 (unsigned long long)items[i].number);
+        if (end - i > 1)
+            str_addf(&name, "..%llu",
+                     (unsigned long long)items[end - 1].number);
+    }
+    str_addc(&name, '}');
     str_add(&name, one.row.name + one.to, one.row.name_n - one.to);
     for (size_t i = 1; i < n; i++) {
         one.row.count += items[i].row.count;

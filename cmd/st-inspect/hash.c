@@ -3,14 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/hashing.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
+#include "cmd/st-inspect/view.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
 struct hashes {
-    struct cmd *cmd;
+    struct inspect_cmd *cmd;
     const struct selection *sel;
     char (*hex)[HASH_MAX_HEX]; /* [sel->n], for -t */
     struct err *errs;          /* [threads] */
@@ -37,7 +41,7 @@ blob_name(const char *path, char real[PATH_MAX])
 
 /* 0, or TU_NEGATIVE and a line if the cache's name says otherwise. */
 static int
-check_blob(const struct cmd *cmd, const char *path, const char *hex)
+check_blob(const struct inspect_cmd *cmd, const char *path, const char *hex)
 {
     char real[PATH_MAX];
     const char *blob = cmd->hash == HASH_SHA256 ? blob_name(path, real) : NULL;
@@ -48,47 +52,32 @@ check_blob(const struct cmd *cmd, const char *path, const char *hex)
     return TU_NEGATIVE;
 }
 
-/* t NULL: the file itself. */
-static void
-put_row(struct str *to, const struct cmd *cmd, const struct st *st,
-        const struct st_tensor *t, const char *hex)
-{
-    str_addf(to, "%s\t%s\t", hash_name(cmd->hash), hex);
-    put_u64(to, t ? t->nbytes : st->file_size);
-    str_addc(to, '\t');
-    put_esc(to, st->path);
-    str_addc(to, '\t');
-    if (t)
-        str_esc(to, t->name, t->name_n);
-    str_addc(to, '\n');
-}
-
-static void
-put_json(struct str *to, const struct cmd *cmd, const struct st *st,
-         const struct st_tensor *t, const char *hex)
-{
-    str_addf(to, "{\"hash\":\"%s\",\"digest\":\"%s\"", hash_name(cmd->hash),
-             hex);
-    put_json_u64(to, "nbytes", t ? t->nbytes : st->file_size);
-    put_json_text(to, "file", st->path);
-    put_json_key(to, "tensor");
-    if (t)
-        js_put_str(to, t->name, t->name_n);
-    else
-        str_adds(to, "null");
-    str_addc(to, '}');
-}
-
 /* JSON is one array over all operands: its last byte says what comes next. */
 static int
-put(struct cmd *cmd, const struct st *st, const struct st_tensor *t,
+put(struct inspect_cmd *cmd, const struct st *st, const struct st_tensor *t,
     const char *hex, struct err *err)
 {
     if (!cmd->json) {
-        put_row(&cmd->text, cmd, st, t, hex);
+        str_addf(&cmd->text, "%s\t%s\t", hash_name(cmd->hash), hex);
+        put_u64(&cmd->text, t ? t->nbytes : st->file_size);
+        str_addc(&cmd->text, '\t');
+        put_esc(&cmd->text, st->path);
+        str_addc(&cmd->text, '\t');
+        if (t)
+            str_esc(&cmd->text, t->name, t->name_n);
+        str_addc(&cmd->text, '\n');
     } else {
         str_adds(&cmd->text, cmd->n_rows ? ",\n" : "\n");
-        put_json(&cmd->text, cmd, st, t, hex);
+        str_addf(&cmd->text, "{\"hash\":\"%s\",\"digest\":\"%s\"",
+                 hash_name(cmd->hash), hex);
+        put_json_u64(&cmd->text, "nbytes", t ? t->nbytes : st->file_size);
+        put_json_text(&cmd->text, "file", st->path);
+        put_json_key(&cmd->text, "tensor");
+        if (t)
+            js_put_str(&cmd->text, t->name, t->name_n);
+        else
+            str_adds(&cmd->text, "null");
+        str_addc(&cmd->text, '}');
     }
     cmd->n_rows++;
     return text_end(cmd, err);
@@ -116,7 +105,7 @@ by_file(struct selection *sel)
 
 /* A file, and n of its tensors. */
 static int
-hash_file(struct cmd *cmd, const struct st *st,
+hash_file(struct inspect_cmd *cmd, const struct st *st,
           const struct stdir_tensor *const *t, size_t n, struct err *err)
 {
     struct file_hash fh = { 0 };
@@ -150,7 +139,8 @@ hash_some(void *ctx, size_t begin, size_t end, int thread)
 
 /* With -t only what was asked for is read. */
 static int
-hash_selected(struct cmd *cmd, const struct selection *sel, struct err *err)
+hash_selected(struct inspect_cmd *cmd, const struct selection *sel,
+              struct err *err)
 {
     size_t n_threads = (size_t)par_threads(cmd->par);
     struct hashes h = { .cmd = cmd, .sel = sel };
@@ -176,7 +166,7 @@ out:
 }
 
 static int
-hash_operand(struct cmd *cmd, const char *path, struct err *err)
+hash_operand(struct inspect_cmd *cmd, const char *path, struct err *err)
 {
     struct progress p = { .what = "hash", .unit = "B", .quiet = cmd->quiet };
     struct selection sel;
@@ -210,11 +200,11 @@ hash_operand(struct cmd *cmd, const char *path, struct err *err)
 }
 
 int
-hash_main(struct cmd *cmd, struct err *err)
+hash_main(struct inspect_cmd *cmd, struct err *err)
 {
     int status = 0;
 
-    if (need_threads(cmd, err) < 0)
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0)
         return -1;
     if (cmd->check)
         return check_main(cmd, err);

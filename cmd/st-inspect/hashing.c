@@ -3,11 +3,12 @@
  * while a block is hashed, by one thread for each digest, the others read the
  * next one.
  */
+#include "cmd/st-inspect/hashing.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/st-inspect/inspect.h"
 #include "core/map.h"
 #include "core/mem.h"
 

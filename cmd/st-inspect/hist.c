@@ -1,8 +1,8 @@
-/* Histograms: as rows, as bars of a terminal, as SVG. */
-#include <math.h>
-#include <string.h>
+#include "cmd/st-inspect/hist.h"
 
-#include "cmd/st-inspect/inspect.h"
+#include <math.h>
+
+#include "cmd/st-inspect/text.h"
 #include "core/svg.h"
 
 #define BAR_COLUMNS 40
@@ -16,7 +16,7 @@
 #define NAME_CHARS   38 /* of a name; the end is what tells tensors apart */
 
 void
-hist_range(struct stats *st)
+hist_range(struct tensor_stats *st)
 {
     st->lo = st->min;
     st->hi = st->max;
@@ -29,7 +29,7 @@ hist_range(struct stats *st)
 }
 
 static double
-hist_edge(const struct stats *st, size_t n_bins, size_t i)
+hist_edge(const struct tensor_stats *st, size_t n_bins, size_t i)
 {
     /* halves: the difference of the largest numbers would be infinite */
     double step = (st->hi / 2 - st->lo / 2) / (double)n_bins * 2;
@@ -43,7 +43,7 @@ hist_edge(const struct stats *st, size_t n_bins, size_t i)
 
 /* As numpy.histogram: each bin holds its lower edge, the last one both. */
 size_t
-hist_bin(const struct stats *st, size_t n_bins, double v)
+hist_bin(const struct tensor_stats *st, size_t n_bins, double v)
 {
     double x = (v / 2 - st->lo / 2) / (st->hi / 2 - st->lo / 2);
     double at = x * (double)n_bins; /* NaN where a range has no half */
@@ -57,7 +57,7 @@ hist_bin(const struct stats *st, size_t n_bins, double v)
 }
 
 static uint64_t
-highest(const struct stats *st, size_t n_bins)
+highest(const struct tensor_stats *st, size_t n_bins)
 {
     uint64_t max = 1;
 
@@ -85,7 +85,7 @@ put_bar(struct str *to, uint64_t n, uint64_t max)
 }
 
 void
-hist_rows(struct str *to, const struct stats *st, size_t n_bins,
+hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
           const struct st_tensor *t)
 {
     uint64_t max = highest(st, n_bins);
@@ -104,19 +104,8 @@ hist_rows(struct str *to, const struct stats *st, size_t n_bins,
     }
 }
 
-/* All of a name is in its title, which shows when a pointer rests there. */
 static void
-put_svg_name(struct str *to, const struct st_tensor *t)
-{
-    str_adds(to, "<title>");
-    svg_name(to, t->name, t->name_n, SIZE_MAX);
-    str_adds(to, "</title><text y=\"14\">");
-    svg_name(to, t->name, t->name_n, NAME_CHARS);
-    str_adds(to, "</text>\n");
-}
-
-static void
-put_plot(struct str *to, const struct stats *st, size_t n_bins)
+put_plot(struct str *to, const struct tensor_stats *st, size_t n_bins)
 {
     uint64_t max = highest(st, n_bins);
     double width = PLOT_INNER_W / (double)n_bins;
@@ -137,8 +126,9 @@ put_plot(struct str *to, const struct stats *st, size_t n_bins)
 }
 
 int
-hist_svg(struct out *out, const struct cmd *cmd, const struct selection *sel,
-         const struct stats *stats, struct err *err)
+hist_svg(struct out *out, const struct inspect_cmd *cmd,
+         const struct selection *sel, const struct tensor_stats *stats,
+         struct err *err)
 {
     size_t n_rows = (sel->n + PLOT_COLUMNS - 1) / PLOT_COLUMNS;
     struct str to = { 0 };
@@ -149,7 +139,13 @@ hist_svg(struct out *out, const struct cmd *cmd, const struct selection *sel,
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
                  12 + i % PLOT_COLUMNS * PLOT_WIDTH,
                  4 + i / PLOT_COLUMNS * PLOT_HEIGHT);
-        put_svg_name(&to, sel->t[i]->t);
+        /* All of a name is in its title, which shows when a pointer rests
+         * there. */
+        str_adds(&to, "<title>");
+        svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, SIZE_MAX);
+        str_adds(&to, "</title><text y=\"14\">");
+        svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, NAME_CHARS);
+        str_adds(&to, "</text>\n");
         if (stats[i].n_finite)
             put_plot(&to, &stats[i], (size_t)cmd->n_bins);
         str_adds(&to, "</g>\n");

@@ -1,13 +1,15 @@
 /* list: one row a tensor. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/fold.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
 #include "core/js.h"
 #include "core/mem.h"
 
 static void
-put_head(struct str *to, const struct cmd *cmd)
+put_head(struct str *to, const struct inspect_cmd *cmd)
 {
     str_adds(to, "dtype\tshape\t");
     if (cmd->fold)
@@ -37,7 +39,8 @@ put_sizes(struct str *to, const struct st_tensor *t, uint64_t count, bool fold)
 }
 
 static void
-put_row(struct str *to, const struct cmd *cmd, const struct stdir_tensor *t)
+put_row(struct str *to, const struct inspect_cmd *cmd,
+        const struct stdir_tensor *t)
 {
     put_sizes(to, t->t, 1, false);
     if (cmd->long_rows) {
@@ -111,7 +114,7 @@ by_place(const void *pa, const void *pb)
 }
 
 static struct place *
-places(const struct cmd *cmd, const struct selection *sel,
+places(const struct inspect_cmd *cmd, const struct selection *sel,
        const struct folded *folded, size_t n, struct err *err)
 {
     struct place *p = mem_try(n, sizeof(*p), sel->dir.path, err);
@@ -134,7 +137,8 @@ places(const struct cmd *cmd, const struct selection *sel,
 }
 
 static void
-put_folded(struct str *to, const struct cmd *cmd, const struct fold_row *r)
+put_folded(struct str *to, const struct inspect_cmd *cmd,
+           const struct fold_row *r)
 {
     if (cmd->json) {
         put_json_sizes(to, r->t, r->name, r->name_n, r->count);
@@ -148,7 +152,7 @@ put_folded(struct str *to, const struct cmd *cmd, const struct fold_row *r)
 }
 
 static int
-list_rows(struct cmd *cmd, const struct selection *sel,
+list_rows(struct inspect_cmd *cmd, const struct selection *sel,
           const struct folded *folded, struct err *err)
 {
     size_t n = folded ? folded->n : sel->n;
@@ -173,7 +177,7 @@ list_rows(struct cmd *cmd, const struct selection *sel,
 }
 
 int
-list_main(struct cmd *cmd, struct err *err)
+list_main(struct inspect_cmd *cmd, struct err *err)
 {
     const char *path = one_operand(cmd, err);
     struct folded folded = { 0 };

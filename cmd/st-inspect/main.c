@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/text.h"
+#include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -10,7 +12,7 @@
 static int
 set_quantiles(void *to, const char *arg, struct err *err)
 {
-    struct cmd *cmd = to;
+    struct inspect_cmd *cmd = to;
     int n = opt_f64_list("--quantiles", arg, 0, 1, cmd->quantiles,
                          MAX_QUANTILES, err);
 
@@ -20,52 +22,56 @@ set_quantiles(void *to, const char *arg, struct err *err)
 
 static const struct opt opts[] = {
     { 't', "tensor", "GLOB", "list tree stats hash diff",
-      OPT_LIST(cmd, globs, SIZE_MAX),
+      OPT_LIST(inspect_cmd, globs, SIZE_MAX),
       "only tensors whose name matches; may be given again" },
-    { 'l', "long", NULL, "list", OPT_FLAG(cmd, long_rows),
+    { 'l', "long", NULL, "list", OPT_FLAG(inspect_cmd, long_rows),
       "add each tensor's place and file" },
-    { 0, "fold", NULL, "list tree", OPT_FLAG(cmd, fold),
+    { 0, "fold", NULL, "list tree", OPT_FLAG(inspect_cmd, fold),
       "repeated layers as one row: layers.{0..31}" },
-    { 0, "sort", "name|file|size", "list", OPT_WORD(cmd, sort, SORT_NAME),
+    { 0, "sort", "name|file|size", "list",
+      OPT_WORD(inspect_cmd, sort, SORT_NAME),
       "order of rows; size: largest first" },
-    { 0, "depth", "N", "tree", OPT_I64(cmd, depth, 0, TREE_MAX_DEPTH),
+    { 0, "depth", "N", "tree", OPT_I64(inspect_cmd, depth, 0, TREE_MAX_DEPTH),
       "levels shown, 0: all" },
     { 0, "quantiles", "LIST", "stats", OPT_CALL(set_quantiles),
       "which, 0 to 1 (default 0.01,0.25,0.5,0.75,0.99)" },
-    { 0, "hist", NULL, "stats", OPT_FLAG(cmd, hist),
+    { 0, "hist", NULL, "stats", OPT_FLAG(inspect_cmd, hist),
       "rows are bins of a histogram" },
-    { 0, "bins", "N", "stats", OPT_I64(cmd, n_bins, 1, MAX_BINS),
+    { 0, "bins", "N", "stats", OPT_I64(inspect_cmd, n_bins, 1, MAX_BINS),
       "bins of a histogram" },
-    { 0, "svg", "FILE", "stats", OPT_TEXT(cmd, svg),
+    { 0, "svg", "FILE", "stats", OPT_TEXT(inspect_cmd, svg),
       "draw the histograms into FILE" },
-    { 0, "sha256", NULL, "hash", OPT_CONST(cmd, hash, HASH_SHA256),
+    { 0, "sha256", NULL, "hash", OPT_CONST(inspect_cmd, hash, HASH_SHA256),
       "SHA-256 instead of XXH3-128" },
-    { 0, "whole", NULL, "hash", OPT_FLAG(cmd, whole),
+    { 0, "whole", NULL, "hash", OPT_FLAG(inspect_cmd, whole),
       "files only, without their tensors" },
-    { 0, "check", "FILE", "hash", OPT_TEXT(cmd, check),
+    { 0, "check", "FILE", "hash", OPT_TEXT(inspect_cmd, check),
       "read digests from FILE and check them; - is stdin" },
-    { 0, "all", NULL, "diff", OPT_FLAG(cmd, all),
+    { 0, "all", NULL, "diff", OPT_FLAG(inspect_cmd, all),
       "rows for equal tensors, too" },
-    { 0, "ignore-dtype", NULL, "diff", OPT_FLAG(cmd, ignore_dtype),
+    { 0, "ignore-dtype", NULL, "diff", OPT_FLAG(inspect_cmd, ignore_dtype),
       "equal numbers are equal, whatever their type" },
-    { 0, "atol", "X", "diff", OPT_F64(cmd, atol, 0, 1e300),
+    { 0, "atol", "X", "diff", OPT_F64(inspect_cmd, atol, 0, 1e300),
       "|a - b| <= X + rtol |a| is equal" },
-    { 0, "rtol", "X", "diff", OPT_F64(cmd, rtol, 0, 1e300), "see --atol" },
-    { 0, "raw", NULL, "cat", OPT_FLAG(cmd, raw),
+    { 0, "rtol", "X", "diff", OPT_F64(inspect_cmd, rtol, 0, 1e300),
+      "see --atol" },
+    { 0, "raw", NULL, "cat", OPT_FLAG(inspect_cmd, raw),
       "bytes as in the file, without a header" },
-    { 0, "dtype", "f32|f64", "cat", OPT_DTYPE(cmd, dtype), "convert to that" },
-    { 0, "slice", "INDEX", "cat", OPT_TEXT(cmd, slice),
+    { 0, "dtype", "f32|f64", "cat", OPT_DTYPE(inspect_cmd, dtype),
+      "convert to that" },
+    { 0, "slice", "INDEX", "cat", OPT_TEXT(inspect_cmd, slice),
       "as in numpy: \"0:4,:,-1\"" },
-    { 0, "json", NULL, NULL, OPT_FLAG(cmd, json),
+    { 0, "json", NULL, NULL, OPT_FLAG(inspect_cmd, json),
       "JSON on stdout instead of TSV" },
     { 0, "align", NULL, "list tree stats hash diff meta verify",
-      OPT_FLAG(cmd, align), "columns padded with spaces instead of tabs" },
-    TOOL_OUTPUT(cmd),
-    TOOL_FORCE(cmd, NULL),
-    TOOL_THREADS(cmd, "stats hash verify diff"),
+      OPT_FLAG(inspect_cmd, align),
+      "columns padded with spaces instead of tabs" },
+    TOOL_OUTPUT(inspect_cmd),
+    TOOL_FORCE(inspect_cmd, NULL),
+    TOOL_THREADS(inspect_cmd, "stats hash verify diff"),
     { 'v', "verbose", NULL, "list tree stats hash verify diff",
-      OPT_FLAG(cmd, verbose), "sum up on stderr" },
-    TOOL_QUIET(cmd),
+      OPT_FLAG(inspect_cmd, verbose), "sum up on stderr" },
+    TOOL_QUIET(inspect_cmd),
     { 0 },
 };
 
@@ -85,7 +91,7 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 
-static const struct cmd defaults = {
+static const struct inspect_cmd defaults = {
     .dtype = -1,
     .depth = 3,
     .n_bins = 24,
@@ -107,7 +113,7 @@ static const struct opt_verb verbs[] = {
 };
 
 /* In the order of 'verbs'. */
-static int (*const mains[])(struct cmd *cmd, struct err *err) = {
+static int (*const mains[])(struct inspect_cmd *cmd, struct err *err) = {
     list_main,   tree_main, stats_main, hash_main,
     verify_main, diff_main, cat_main,   meta_main,
 };
@@ -126,7 +132,7 @@ static const struct opt_tool tool = {
 
 /* An input is not to be replaced by what is found in it. */
 static void
-check_output(const struct cmd *cmd, const char *path)
+check_output(const struct inspect_cmd *cmd, const char *path)
 {
     int n_files = strcmp(cmd->verb, "cat") ? cmd->n_args : 1;
     bool input = file_same(cmd->check, path);
@@ -142,7 +148,7 @@ check_output(const struct cmd *cmd, const char *path)
 /* A name mistyped is told before the work on the others, and not after it;
  * verify goes on to the next. */
 static void
-check_inputs(const struct cmd *cmd)
+check_inputs(const struct inspect_cmd *cmd)
 {
     bool all_files =
         strcmp(cmd->verb, "verify") != 0 && strcmp(cmd->verb, "cat") != 0;
@@ -158,11 +164,12 @@ check_inputs(const struct cmd *cmd)
 int
 main(int argc, char **argv)
 {
-    struct cmd cmd = defaults;
+    struct inspect_cmd cmd = defaults;
     struct opt_line line;
     struct err err = { 0 };
     int status;
 
+    cmd.n_threads = par_default();
     tool_parse(&line, &tool, argc, argv, &cmd);
     cmd.verb = verbs[line.verb].name;
     cmd.args = line.args;

@@ -1,5 +1,7 @@
 /* meta: what files say in __metadata__. */
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/text.h"
+#include "core/format/stdir.h"
 #include "core/js.h"
 
 static void
@@ -35,7 +37,7 @@ put_json(struct str *to, const struct st *st)
 }
 
 int
-meta_main(struct cmd *cmd, struct err *err)
+meta_main(struct inspect_cmd *cmd, struct err *err)
 {
     size_t n = 0;
 

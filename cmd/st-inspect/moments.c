@@ -1,63 +1,30 @@
-/*
- * Types of 32 and 64 bits: chunks are summed on their own and merged in their
- * order, so that no result depends on how many threads there are.
- */
+#include "cmd/st-inspect/moments.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/hist.h"
+#include "cmd/st-inspect/ranks.h"
+#include "core/dtype.h"
 #include "core/kernel/moments.h"
-#include "core/le.h"
 #include "core/mem.h"
 
 #define SPAN_CHUNKS 1024 /* between two merges */
 
-struct chunk {
+struct chunk_sums {
     struct moments m;
     uint64_t n_zero;
 };
 
 struct summing {
     const struct view *v;
-    struct scratch *s;
-    size_t first;         /* chunk of the tensor */
-    struct chunk *chunks; /* [SPAN_CHUNKS]; NULL: fill histograms */
-    const struct stats *st;
+    struct stats_scratch *s;
+    size_t first;              /* chunk of the tensor */
+    struct chunk_sums *chunks; /* [SPAN_CHUNKS]; NULL: fill histograms */
+    const struct tensor_stats *st;
     size_t n_bins;
 };
-
-bool
-widens(enum dtype dtype)
-{
-    return dtype_table[dtype].bits >= 8 &&
-           dtype_table[dtype].kind != DK_COMPLEX;
-}
-
-void
-widen(double *to, const void *from, enum dtype dtype, size_t n)
-{
-    if (dtype == DT_F32)
-        for (size_t i = 0; i < n; i++)
-            to[i] = (double)le_f32((const uint8_t *)from + 4 * i);
-    else if (dtype == DT_F64)
-        for (size_t i = 0; i < n; i++)
-            to[i] = le_f64((const uint8_t *)from + 8 * i);
-    else if (dtype == DT_BF16)
-        for (size_t i = 0; i < n; i++)
-            to[i] = bf16_to_f32(le16((const uint8_t *)from + 2 * i));
-    else
-        for (size_t i = 0; i < n; i++)
-            to[i] = dtype_get(dtype, from, i);
-}
-
-static void
-count_bins(const struct summing *c, uint64_t *hist, const double *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(x[i]))
-            hist[hist_bin(c->st, c->n_bins, x[i])]++;
-}
 
 static void
 do_chunks(void *ctx, size_t begin, size_t end, int thread)
@@ -74,15 +41,16 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
         widen(t->wide, t->piece, c->v->dtype, n);
         if (c->chunks)
             c->chunks[i].n_zero = moments_of(&c->chunks[i].m, t->wide, n);
-        else
-            count_bins(c, t->hist, t->wide, n);
+        for (size_t k = 0; !c->chunks && k < n; k++)
+            if (isfinite(t->wide[k]))
+                t->hist[hist_bin(c->st, c->n_bins, t->wide[k])]++;
     }
 }
 
 /* All chunks, a span at a time; 'all' gets what they are together, if wanted.
  */
 static void
-pass(struct summing *c, struct par *par, int thread, struct chunk *all)
+pass(struct summing *c, struct par *par, int thread, struct chunk_sums *all)
 {
     size_t n_chunks = (c->v->n + CHUNK - 1) / CHUNK;
 
@@ -102,7 +70,8 @@ pass(struct summing *c, struct par *par, int thread, struct chunk *all)
 }
 
 static void
-histogram(struct stats *st, struct summing *c, struct par *par, int thread)
+histogram(struct tensor_stats *st, struct summing *c, struct par *par,
+          int thread)
 {
     c->chunks = NULL;
     hist_range(st);
@@ -119,10 +88,11 @@ histogram(struct stats *st, struct summing *c, struct par *par, int thread)
 }
 
 void
-moments_stats(struct stats *st, const struct view *v, const struct cmd *cmd,
-              struct scratch *s, struct par *par, int thread)
+moments_stats(struct tensor_stats *st, const struct view *v,
+              const struct inspect_cmd *cmd, struct stats_scratch *s,
+              struct par *par, int thread)
 {
-    struct chunk all = { .m = MOMENTS_NONE };
+    struct chunk_sums all = { .m = MOMENTS_NONE };
     struct summing c = { .v = v, .s = s, .st = st };
 
     c.n_bins = (size_t)cmd->n_bins;

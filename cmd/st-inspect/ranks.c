@@ -1,13 +1,10 @@
-/*
- * Exact quantiles of 32-bit types, by two more passes: one counts the upper
- * halves of the elements, which says where each wanted rank falls; the other
- * counts the lower halves of just those.
- */
-#include <math.h>
+#include "cmd/st-inspect/ranks.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/counts.h"
+#include "core/dtype.h"
 #include "core/le.h"
 #include "core/mem.h"
 
@@ -25,7 +22,7 @@ struct rank {
 
 struct ranking {
     const struct view *v;
-    struct scratch *s;
+    struct stats_scratch *s;
     uint32_t **lower;    /* [thread] [n_slots][COUNT_KEYS]; NULL: first pass */
     const uint8_t *slot; /* [COUNT_KEYS] 1 + slot of an upper half, or 0 */
 };
@@ -230,8 +227,9 @@ by_sort(struct rank *ranks, size_t n_ranks, const struct ranking *r, int thread,
 }
 
 void
-ranks_quantiles(struct stats *st, const struct view *v, const struct cmd *cmd,
-                struct scratch *s, struct par *par, int thread)
+ranks_quantiles(struct tensor_stats *st, const struct view *v,
+                const struct inspect_cmd *cmd, struct stats_scratch *s,
+                struct par *par, int thread)
 {
     struct ranking r = { .v = v, .s = s };
     struct rank ranks[MAX_RANKS] = { { 0 } };

@@ -1,14 +1,17 @@
 /* Memory of the threads that count and sum for stats. */
+#include "cmd/st-inspect/scratch.h"
+
 #include <stdlib.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/view.h"
 #include "core/le.h"
 #include "core/mem.h"
 
 int
-scratch_open(struct scratch *s, int n_threads, struct err *err)
+scratch_open(struct stats_scratch *s, int n_threads, struct err *err)
 {
-    *s = (struct scratch){ .n_threads = n_threads };
+    *s = (struct stats_scratch){ .n_threads = n_threads };
     s->threads = xcalloc((size_t)n_threads, sizeof(*s->threads));
     for (int i = 0; i < n_threads; i++) {
         struct thread_scratch *t = &s->threads[i];
@@ -31,7 +34,7 @@ scratch_open(struct scratch *s, int n_threads, struct err *err)
 }
 
 void
-scratch_close(struct scratch *s)
+scratch_close(struct stats_scratch *s)
 {
     for (int i = 0; i < s->n_threads && s->threads; i++) {
         struct thread_scratch *t = &s->threads[i];
@@ -49,7 +52,7 @@ scratch_close(struct scratch *s)
         free(s->order[i].ranks);
     }
     free(s->threads);
-    *s = (struct scratch){ 0 };
+    *s = (struct stats_scratch){ 0 };
 }
 
 bool
@@ -76,7 +79,7 @@ key_of_rank(enum dtype dtype, unsigned rank)
 }
 
 void
-scratch_prepare(struct scratch *s, enum dtype dtype)
+scratch_prepare(struct stats_scratch *s, enum dtype dtype)
 {
     struct key_order *o = &s->order[dtype];
     size_t n;
@@ -99,7 +102,7 @@ scratch_prepare(struct scratch *s, enum dtype dtype)
 }
 
 int
-scratch_error(struct scratch *s, struct err *err)
+scratch_error(struct stats_scratch *s, struct err *err)
 {
     for (int i = 0; i < s->n_threads; i++)
         if (s->threads[i].err.status) {

@@ -1,11 +1,11 @@
-/* The tensors that -t means, in natural order of their names. */
+#include "cmd/st-inspect/select.h"
+
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
-#include "core/map.h"
 #include "core/mem.h"
+#include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -103,7 +103,7 @@ glob_matches(const char *glob, const struct st_tensor *t)
 }
 
 bool
-select_matches(const struct cmd *cmd, const struct st_tensor *t)
+select_matches(const struct inspect_cmd *cmd, const struct st_tensor *t)
 {
     if (cmd->globs.n == 0)
         return true;
@@ -114,7 +114,7 @@ select_matches(const struct cmd *cmd, const struct st_tensor *t)
 }
 
 static int
-collect(struct selection *sel, const struct cmd *cmd, struct err *err)
+collect(struct selection *sel, const struct inspect_cmd *cmd, struct err *err)
 {
     sel->t = mem_try(sel->dir.n_tensors, sizeof(*sel->t), sel->dir.path, err);
     if (!sel->t)
@@ -137,8 +137,8 @@ collect(struct selection *sel, const struct cmd *cmd, struct err *err)
 }
 
 int
-select_open(struct selection *sel, const char *path, const struct cmd *cmd,
-            struct err *err)
+select_open(struct selection *sel, const char *path,
+            const struct inspect_cmd *cmd, struct err *err)
 {
     *sel = (struct selection){ 0 };
     if (stdir_open(&sel->dir, path, err) < 0)
@@ -192,7 +192,7 @@ select_find(const struct stdir *dir, const char *name, struct err *err)
 }
 
 void
-say_totals(const struct cmd *cmd, const struct selection *sel)
+say_totals(const struct inspect_cmd *cmd, const struct selection *sel)
 {
     char size[16];
 
@@ -204,46 +204,12 @@ say_totals(const struct cmd *cmd, const struct selection *sel)
              sel->dir.n_files == 1 ? "" : "s");
 }
 
-int
-need_threads(struct cmd *cmd, struct err *err)
-{
-    if (cmd->par)
-        return 0;
-    return par_open(&cmd->par, cmd->n_threads ? cmd->n_threads : par_default(),
-                    err);
-}
-
 const char *
-one_operand(const struct cmd *cmd, struct err *err)
+one_operand(const struct inspect_cmd *cmd, struct err *err)
 {
     if (cmd->n_args == 1)
         return cmd->args[0];
     err_set(err, TU_USAGE, "%s takes one FILE or FOLDER (found %d)", cmd->verb,
             cmd->n_args);
     return NULL;
-}
-
-struct view
-view_of(const struct stdir_tensor *t)
-{
-    return (struct view){
-        .path = t->st->path,
-        .fd = t->st->fd,
-        .offset = t->st->data_offset + t->t->begin,
-        .dtype = t->t->dtype,
-        .n_dims = t->t->n_dims,
-        .shape = t->t->shape,
-        .n = t->t->n_elements,
-        .nbytes = t->t->nbytes,
-    };
-}
-
-int
-view_read(const struct view *v, void *buf, uint64_t first, size_t n,
-          struct err *err)
-{
-    size_t size = dtype_table[v->dtype].bits / 8;
-
-    return file_pread(v->fd, v->path, buf, n * size, v->offset + first * size,
-                      err);
 }

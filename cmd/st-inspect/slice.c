@@ -1,9 +1,9 @@
-/* numpy's basic indexing, from its text: "0:4,:,-1". */
+#include "cmd/st-inspect/slice.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
 #include "core/mem.h"
 
 /* A whole number at *p, which moves past it; false if there is none. */

@@ -1,9 +1,15 @@
 /* stats: ranges, moments, quantiles and histograms of tensors. */
+#include "cmd/st-inspect/stats.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/counts.h"
+#include "cmd/st-inspect/hist.h"
+#include "cmd/st-inspect/moments.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/tty.h"
@@ -17,16 +23,17 @@
 #define WINDOW_NBYTES  ((uint64_t)1 << 30)
 
 struct window {
-    const struct cmd *cmd;
+    const struct inspect_cmd *cmd;
     const struct selection *sel;
-    struct scratch *scratch;
-    struct stats *stats; /* [sel->n] */
+    struct stats_scratch *scratch;
+    struct tensor_stats *stats; /* [sel->n] */
     size_t first;
 };
 
 void
-stats_of(struct stats *st, const struct view *v, const struct cmd *cmd,
-         struct scratch *s, struct par *par, int thread)
+stats_of(struct tensor_stats *st, const struct view *v,
+         const struct inspect_cmd *cmd, struct stats_scratch *s,
+         struct par *par, int thread)
 {
     st->n = v->n;
     st->min = st->max = st->mean = st->std = (double)NAN;
@@ -93,8 +100,8 @@ put_count(struct str *to, bool known, uint64_t n)
 }
 
 static void
-put_row(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
-        const struct stats *st)
+put_row(struct str *to, const struct inspect_cmd *cmd,
+        const struct st_tensor *t, const struct tensor_stats *st)
 {
     str_adds(to, dtype_table[t->dtype].name);
     put_count(to, true, st->n);
@@ -113,7 +120,7 @@ put_row(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
 }
 
 static void
-put_json_count(struct str *to, const char *key, const struct stats *st,
+put_json_count(struct str *to, const char *key, const struct tensor_stats *st,
                uint64_t n)
 {
     put_json_key(to, key);
@@ -124,7 +131,7 @@ put_json_count(struct str *to, const char *key, const struct stats *st,
 }
 
 static void
-put_json_hist(struct str *to, const struct stats *st, size_t n_bins)
+put_json_hist(struct str *to, const struct tensor_stats *st, size_t n_bins)
 {
     put_json_key(to, "histogram");
     if (!st->n_finite) {
@@ -140,8 +147,8 @@ put_json_hist(struct str *to, const struct stats *st, size_t n_bins)
 }
 
 static void
-put_json(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
-         const struct stats *st)
+put_json(struct str *to, const struct inspect_cmd *cmd,
+         const struct st_tensor *t, const struct tensor_stats *st)
 {
     str_adds(to, "{\"name\":");
     js_put_str(to, t->name, t->name_n);
@@ -168,7 +175,7 @@ put_json(struct str *to, const struct cmd *cmd, const struct st_tensor *t,
 }
 
 static void
-put_head(struct str *to, const struct cmd *cmd, const char *path)
+put_head(struct str *to, const struct inspect_cmd *cmd, const char *path)
 {
     if (cmd->json) {
         str_adds(to, "{\"path\":");
@@ -190,7 +197,8 @@ put_head(struct str *to, const struct cmd *cmd, const char *path)
 }
 
 static int
-put_window(struct cmd *cmd, const struct window *w, size_t end, struct err *err)
+put_window(struct inspect_cmd *cmd, const struct window *w, size_t end,
+           struct err *err)
 {
     for (size_t i = w->first; i < end; i++) {
         const struct st_tensor *t = w->sel->t[i]->t;
@@ -210,7 +218,7 @@ put_window(struct cmd *cmd, const struct window *w, size_t end, struct err *err)
 }
 
 static int
-run(struct cmd *cmd, struct window *w, struct err *err)
+run(struct inspect_cmd *cmd, struct window *w, struct err *err)
 {
     struct progress p = { .what = "stats",
                           .unit = "B",
@@ -249,11 +257,11 @@ add_hists(struct window *w, uint64_t **all, struct err *err)
 }
 
 int
-stats_main(struct cmd *cmd, struct err *err)
+stats_main(struct inspect_cmd *cmd, struct err *err)
 {
     const char *path = one_operand(cmd, err);
     struct selection sel;
-    struct scratch scratch = { 0 };
+    struct stats_scratch scratch = { 0 };
     struct window w = { .cmd = cmd, .sel = &sel, .scratch = &scratch };
     struct out *svg = NULL;
     uint64_t *hists = NULL;
@@ -268,7 +276,7 @@ stats_main(struct cmd *cmd, struct err *err)
     /* before the work: an output that cannot be is told at once */
     if ((cmd->svg &&
          out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0) ||
-        need_threads(cmd, err) < 0 ||
+        par_open(&cmd->par, cmd->n_threads, err) < 0 ||
         scratch_open(&scratch, par_threads(cmd->par), err) < 0 ||
         add_hists(&w, &hists, err) < 0)
         goto out;

@@ -1,11 +1,8 @@
-/*
- * The list of hash --check: lines as hash printed them, or those of sha256sum
- * and xxhsum.
- */
+#include "cmd/st-inspect/sums.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
 #include "core/mem.h"
 
 #define HEAD "algorithm\tdigest\tbytes\tfile\ttensor"
@@ -157,7 +154,7 @@ is_own(const char *line)
 }
 
 static int
-parse_line(struct sums *sums, const char *line, size_t n, size_t number,
+parse_line(struct sums_list *sums, const char *line, size_t n, size_t number,
            const char *name, struct err *err)
 {
     struct sums_line e = { 0 };
@@ -186,8 +183,8 @@ parse_line(struct sums *sums, const char *line, size_t n, size_t number,
 }
 
 int
-sums_parse(struct sums *sums, const char *text, size_t nbytes, const char *name,
-           struct err *err)
+sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
+           const char *name, struct err *err)
 {
     size_t at = 0;
 
@@ -203,7 +200,7 @@ sums_parse(struct sums *sums, const char *text, size_t nbytes, const char *name,
 }
 
 void
-sums_free(struct sums *sums)
+sums_free(struct sums_list *sums)
 {
     for (size_t i = 0; i < sums->n; i++) {
         str_free(&sums->v[i].file);

@@ -1,15 +1,15 @@
-/* The answer on its way out: flushed, aligned, escaped. */
+#include "cmd/st-inspect/text.h"
+
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
 #include "core/js.h"
+#include "core/out.h"
 
 #define FLUSH_AT 65536 /* bytes */
 
 static int
-flush(struct cmd *cmd, struct err *err)
+flush(struct inspect_cmd *cmd, struct err *err)
 {
     int rc = out_write(cmd->out, cmd->text.s, cmd->text.n, err);
 
@@ -18,7 +18,7 @@ flush(struct cmd *cmd, struct err *err)
 }
 
 int
-text_end(struct cmd *cmd, struct err *err)
+text_end(struct inspect_cmd *cmd, struct err *err)
 {
     if (cmd->align || cmd->text.n < FLUSH_AT)
         return 0;
@@ -116,7 +116,7 @@ align(struct str *text)
 }
 
 int
-text_finish(struct cmd *cmd, struct err *err)
+text_finish(struct inspect_cmd *cmd, struct err *err)
 {
     struct out *out = cmd->out;
 

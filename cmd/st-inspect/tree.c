@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/fold.h"
+#include "cmd/st-inspect/select.h"
+#include "cmd/st-inspect/text.h"
 #include "core/js.h"
 #include "core/mem.h"
 
@@ -170,7 +173,7 @@ put_json_node(struct str *to, const struct node *node)
 }
 
 static int
-print_tree(struct cmd *cmd, const struct tree *tree, const char *path,
+print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
            struct err *err)
 {
     struct str *to = &cmd->text;
@@ -217,7 +220,7 @@ by_name(const void *pa, const void *pb)
 }
 
 int
-tree_main(struct cmd *cmd, struct err *err)
+tree_main(struct inspect_cmd *cmd, struct err *err)
 {
     const char *path = one_operand(cmd, err);
     struct folded folded = { 0 };

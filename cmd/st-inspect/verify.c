@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/text.h"
+#include "core/format/stdir.h"
 #include "core/mem.h"
 #include "core/tool.h"
 
@@ -48,29 +50,12 @@ problem(const struct job *job)
                                                                  : s;
 }
 
-static void
-put_bad(struct str *to, const struct cmd *cmd, const struct job *job)
-{
-    if (cmd->json) {
-        str_adds(to, "{\"path\":");
-        put_json_str(to, job->path);
-        put_json_text(to, "problem", problem(job));
-        put_json_u64(to, "status", (uint64_t)job->err.status);
-        str_addc(to, '}');
-    } else {
-        put_esc(to, job->path);
-        str_addc(to, '\t');
-        put_esc(to, problem(job));
-        str_addc(to, '\n');
-    }
-}
-
 /*
  * A file that is not sound is the answer "no"; one that could not be read at
  * all is no answer, and its status wins over 0 but not over "no".
  */
 static int
-report(struct cmd *cmd, const struct job *job, size_t n_bad, int status,
+report(struct inspect_cmd *cmd, const struct job *job, size_t n_bad, int status,
        struct err *err)
 {
     if (job->err.status == 0) {
@@ -82,7 +67,18 @@ report(struct cmd *cmd, const struct job *job, size_t n_bad, int status,
         str_adds(&cmd->text, n_bad ? ",\n" : "\n");
     else if (n_bad == 0)
         str_adds(&cmd->text, "file\tproblem\n");
-    put_bad(&cmd->text, cmd, job);
+    if (cmd->json) {
+        str_adds(&cmd->text, "{\"path\":");
+        put_json_str(&cmd->text, job->path);
+        put_json_text(&cmd->text, "problem", problem(job));
+        put_json_u64(&cmd->text, "status", (uint64_t)job->err.status);
+        str_addc(&cmd->text, '}');
+    } else {
+        put_esc(&cmd->text, job->path);
+        str_addc(&cmd->text, '\t');
+        put_esc(&cmd->text, problem(job));
+        str_addc(&cmd->text, '\n');
+    }
     if (text_end(cmd, err) < 0)
         return -1;
     if (job->err.status == EX_DATAERR || status == TU_NEGATIVE)
@@ -91,7 +87,7 @@ report(struct cmd *cmd, const struct job *job, size_t n_bad, int status,
 }
 
 int
-verify_main(struct cmd *cmd, struct err *err)
+verify_main(struct inspect_cmd *cmd, struct err *err)
 {
     size_t n = (size_t)cmd->n_args, n_bad = 0;
     struct jobs jobs;
@@ -99,7 +95,7 @@ verify_main(struct cmd *cmd, struct err *err)
 
     if (n == 0)
         return err_set(err, TU_USAGE, "verify: a FILE or FOLDER is missing");
-    if (need_threads(cmd, err) < 0)
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0)
         return -1;
     jobs.jobs = xcalloc(n, sizeof(*jobs.jobs));
     for (size_t i = 0; i < n; i++)

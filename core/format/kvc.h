@@ -86,34 +86,7 @@ void kvc_put_block(unsigned char to[KVC_BLOCK_BYTES], uint32_t rows,
 int kvc_check(const struct kvc *kvc, size_t n_layers,
               void (*tell)(void *ctx, const char *what), void *ctx);
 
-/*
- * One MLP, ready to run: Linear and ReLU, Linear and ReLU, Linear.  As in the
- * engine whose format this is, inputs, weights and what each linear layer
- * gives are rounded to f16; its sums are exact to f32 before that.
- */
-struct kvc_mlp {
-    size_t dims[KVC_SLOTS + 1]; /* factor * head_dim, .., head_dim */
-    float *w[KVC_SLOTS];        /* [dims[i + 1], dims[i]] */
-    float *bias[KVC_SLOTS];     /* [dims[i + 1]]; zeros where there is none */
-};
-
 /* Prefixes in the order of an engine: text keys, text values, then image. */
 enum kvc_prefix { KVC_TEXT_K, KVC_TEXT_V, KVC_IMAGE_K, KVC_IMAGE_V };
-
-/* kvc_mlp_load(): -1 with 'err' set (EX_DATAERR: no such MLP in the file,
- * shapes that do not follow each other).  Owner: until kvc_mlp_free(). */
-int kvc_mlp_load(struct kvc_mlp *mlp, const struct kvc *kvc, size_t layer,
-                 enum kvc_prefix prefix, struct err *err);
-void kvc_mlp_free(struct kvc_mlp *mlp); /* a zeroed struct is fine */
-
-/*
- * kvc_compress() makes n / factor rows of the n rows at x [n, d], and behind
- * them the n % factor that are left, unchanged; d is the last of mlp->dims,
- * factor the first by it.  Returns the number of rows of y, which may be x.
- * scratch: kvc_scratch() floats.
- */
-size_t kvc_scratch(const struct kvc_mlp *mlp);
-size_t kvc_compress(const struct kvc_mlp *mlp, float *y, const float *x,
-                    size_t n, float *scratch);
 
 #endif

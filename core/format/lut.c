@@ -1,10 +1,9 @@
 #include "core/format/lut.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "core/format/stwant.h"
 #include "core/js.h"
@@ -229,6 +228,52 @@ by_name(const void *a, const void *b)
     return strverscmp(x->name, y->name);
 }
 
+struct inode {
+    dev_t dev;
+    ino_t ino;
+    const struct lut_layer *of;
+};
+
+static int
+by_inode(const void *a, const void *b)
+{
+    const struct inode *x = a, *y = b;
+
+    if (x->dev != y->dev)
+        return x->dev < y->dev ? -1 : 1;
+    return (x->ino > y->ino) - (x->ino < y->ino);
+}
+
+/* A file of two layers, also by links, would be taken, and widened, for each of
+ * a thousand.  One that is not there is for those who open it to tell. */
+static int
+check_files(const struct lut *lut, const char *file, struct err *err)
+{
+    struct inode *v = xcalloc(lut->n_layers, sizeof(*v));
+    struct str path = { 0 };
+    struct stat st;
+    size_t n = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < lut->n_layers; i++) {
+        str_clear(&path);
+        str_addf(&path, "%s/%s", lut->path, lut->layers[i].file);
+        if (stat(path.s, &st) == 0)
+            v[n++] = (struct inode){ st.st_dev, st.st_ino, &lut->layers[i] };
+    }
+    qsort(v, n, sizeof(*v), by_inode);
+    for (size_t i = 1; i < n && rc == 0; i++)
+        if (by_inode(&v[i - 1], &v[i]) == 0)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: %.200s of %s and %.200s of %s are one file "
+                         "(expected one for each layer)",
+                         file, v[i - 1].of->file, v[i - 1].of->name,
+                         v[i].of->file, v[i].of->name);
+    str_free(&path);
+    free(v);
+    return rc;
+}
+
 static int
 take_layers(struct lut *lut, const struct js *root, struct err *err)
 {
@@ -254,6 +299,8 @@ take_layers(struct lut *lut, const struct js *root, struct err *err)
         if (!strcmp(lut->layers[i - 1].name, lut->layers[i].name))
             return err_set(err, EX_DATAERR, "%s: the layer %s is there twice",
                            root->file, lut->layers[i].name);
+    if (check_files(lut, root->file, err) < 0)
+        return -1;
     if (silent && !lut->from_exporter)
         err_warn("%s: does not say encoder.input_centering: inputs are taken "
                  "as they are",

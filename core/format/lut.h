@@ -40,11 +40,11 @@ struct lut {
 
 /*
  * lut_open() reads DIR/metadata.json, or DIR/lut/metadata.json.  The files of
- * the layers are not opened.
+ * the layers are not opened, but no two layers may have one, by whatever name.
  * A layer that does not say whether it is centred is, where the Python
  * exporter made the folder; else it is not, and err_warn() says so once.
  * 0, or -1 with 'err' set: EX_NOINPUT, EX_DATAERR (a key is missing or wrong,
- * a version other than 1.x, a file outside the folder).
+ * a version other than 1.x, a file outside the folder, or of two layers).
  * Owner: the caller, until lut_close().
  */
 int lut_open(struct lut *lut, const char *dir, struct err *err);

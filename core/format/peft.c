@@ -125,7 +125,7 @@ read_patterns(const struct peft *p, const char *key, bool whole,
 {
     struct js js = js_get(&p->config, key);
     json_t *object = (json_t *)(uintptr_t)js.v; /* jansson's, not const */
-    size_t n = json_object_size(js.v), nbytes = 0;
+    size_t n = json_object_size(js.v), nbytes = 0, n_folded = 0;
     void *it;
 
     if (js_absent(&js))
@@ -152,6 +152,13 @@ read_patterns(const struct peft *p, const char *key, bool whole,
                            "%s: %s: the first %zu of %zu patterns take %zu "
                            "bytes compiled (at most %zu)",
                            js.file, js.path, to->n, n, nbytes, MAX_NBYTES);
+        n_folded += regex_n_folded(one->regex);
+        if (n_folded > REGEX_MAX_FOLDED)
+            return err_set(err, EX_DATAERR,
+                           "%s: %s: the first %zu of %zu patterns ignore the "
+                           "case of %zu characters in ranges (at most %d)",
+                           js.file, js.path, to->n, n, n_folded,
+                           REGEX_MAX_FOLDED);
     }
     return 0;
 }

@@ -205,19 +205,6 @@ check_places(const struct st *st, struct err *err)
     return rc;
 }
 
-/* A header that opens with '{' was meant to be one, whatever its length. */
-static int
-add_hint(const struct st *st, const uint8_t *head, size_t nbytes,
-         struct err *err)
-{
-    const char *what =
-        nbytes > 8 && head[8] == '{' ? NULL : st_sniff(head, nbytes);
-
-    if (what && err->status == EX_DATAERR)
-        err_set(err, EX_DATAERR, "%s: is %s, not safetensors", st->path, what);
-    return -1;
-}
-
 static int
 check_length(struct st *st, const void *head, size_t nbytes, struct err *err)
 {
@@ -265,8 +252,17 @@ static int
 read_file(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
 {
     if (check_length(st, head, nbytes, err) < 0 ||
-        load_text(st, head, nbytes, err) < 0 || st_header_read(st, err) < 0)
-        return add_hint(st, head, nbytes, err);
+        load_text(st, head, nbytes, err) < 0 || st_header_read(st, err) < 0) {
+        /* A header that opens with '{' was meant to be one, whatever its
+         * length. */
+        const char *what =
+            nbytes > 8 && head[8] == '{' ? NULL : st_sniff(head, nbytes);
+
+        if (what && err->status == EX_DATAERR)
+            err_set(err, EX_DATAERR, "%s: is %s, not safetensors", st->path,
+                    what);
+        return -1;
+    }
     if (check_names(st, err) < 0 || check_meta(st, err) < 0)
         return -1;
     return check_places(st, err);

@@ -161,6 +161,8 @@ check_once(struct index *index, const struct st *st, const char *shard)
         return err_sys(index->err, EX_IOERR, "%s", st->path);
     snprintf(key, sizeof(key), "%llu %llu", (unsigned long long)s.st_dev,
              (unsigned long long)s.st_ino);
+    if (s.st_ino == 0) /* of a file system that numbers none */
+        return 0;
     other = json_string_value(json_object_get(index->inodes, key));
     if (other)
         return err_set(index->err, EX_DATAERR,

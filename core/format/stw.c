@@ -95,25 +95,6 @@ is_utf8(const char *s)
     return utf8_valid(s, strlen(s)) == strlen(s);
 }
 
-/* Adds 'name' to the set; jansson's hash is seeded, so that no list of names
- * makes it slow. */
-static int
-check_name(struct stw *w, const char *name, struct err *err)
-{
-    if (!w->names)
-        w->names = json_object();
-    if (!is_utf8(name))
-        return err_set(err, EX_DATAERR, "tensor \"%s\": is not UTF-8", name);
-    if (!strcmp(name, "__metadata__"))
-        return err_set(err, EX_DATAERR, "tensor \"%s\": is a reserved name",
-                       name);
-    if (json_object_get(w->names, name))
-        return err_set(err, EX_DATAERR, "tensor \"%s\": is there twice", name);
-    if (json_object_set_new(w->names, name, json_true()) < 0)
-        return err_set(err, EX_SOFTWARE, "tensor \"%s\": out of memory", name);
-    return 0;
-}
-
 static bool
 count_nbytes(struct tensor *t)
 {
@@ -131,8 +112,19 @@ stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
 {
     struct tensor t = { .dtype = dtype, .n_dims = n_dims };
 
-    if (check_name(w, name, err) < 0)
-        return -1;
+    /* Adds 'name' to the set; jansson's hash is seeded, so that no list of
+     * names makes it slow. */
+    if (!w->names)
+        w->names = json_object();
+    if (!is_utf8(name))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is not UTF-8", name);
+    if (!strcmp(name, "__metadata__"))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is a reserved name",
+                       name);
+    if (json_object_get(w->names, name))
+        return err_set(err, EX_DATAERR, "tensor \"%s\": is there twice", name);
+    if (json_object_set_new(w->names, name, json_true()) < 0)
+        return err_set(err, EX_SOFTWARE, "tensor \"%s\": out of memory", name);
     t.shape = xcalloc(n_dims, sizeof(*shape));
     if (n_dims)
         memcpy(t.shape, shape, n_dims * sizeof(*shape));
@@ -336,6 +328,34 @@ stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
                    err) < 0)
         return -1;
     note(t, offset, offset + nbytes);
+    return 0;
+}
+
+int
+stw_write_numbers(struct stw *w, int tensor, const void *numbers, size_t n,
+                  size_t item, struct err *err)
+{
+    unsigned char bytes[1 << 16];
+    size_t most = sizeof(bytes) / item;
+
+    for (size_t i = 0, k; i < n; i += k) {
+        k = smaller(n - i, most);
+        memcpy(bytes, (const char *)numbers + i * item, k * item);
+        for (size_t j = 0; j < k; j++) {
+            uint32_t word;
+            uint64_t wide;
+
+            if (item == 4) {
+                memcpy(&word, bytes + 4 * j, 4);
+                put_le32(bytes + 4 * j, word);
+            } else {
+                memcpy(&wide, bytes + 8 * j, 8);
+                put_le64(bytes + 8 * j, wide);
+            }
+        }
+        if (stw_write(w, tensor, bytes, k * item, i * item, err) < 0)
+            return -1;
+    }
     return 0;
 }
 

@@ -47,6 +47,11 @@ int stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
               size_t offset, struct err *err);
 int stw_commit(struct stw *w, struct err *err);
 
+/* stw_write_numbers() is stw_write() of all of a tensor's n numbers, of 'item'
+ * bytes each, 4 or 8, in this machine's order. */
+int stw_write_numbers(struct stw *w, int tensor, const void *numbers, size_t n,
+                      size_t item, struct err *err);
+
 /*
  * stw_late() gives a metadata entry its value after stw_open(), where one of
  * as many bytes stood in for it.  0, or -1 with 'err' set (EX_SOFTWARE: another

@@ -11,15 +11,6 @@ put_size(struct str *s, size_t i, uint64_t size)
 }
 
 static void
-put_found(struct str *s, const struct st_tensor *t)
-{
-    str_addc(s, '[');
-    for (size_t i = 0; i < t->n_dims; i++)
-        put_size(s, i, t->shape[i]);
-    str_addc(s, ']');
-}
-
-static void
 put_wanted(struct str *s, const struct st_want *want)
 {
     const char *word = want->open ? want->open : "";
@@ -59,7 +50,10 @@ st_want_shape(const char *path, const struct st_tensor *t,
 
     if (fits(t, want))
         return 0;
-    put_found(&s, t);
+    str_addc(&s, '[');
+    for (size_t i = 0; i < t->n_dims; i++)
+        put_size(&s, i, t->shape[i]);
+    str_addc(&s, ']');
     str_adds(&s, " (expected ");
     put_wanted(&s, want);
     err_set(err, EX_DATAERR, "%s: %s is %s%s)", path, t->name, s.s,

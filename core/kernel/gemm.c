@@ -17,11 +17,13 @@
 #include "core/mem.h"
 
 /* A part of k: 256 KiB of weights, a fraction of an L2 cache. */
-#define EXACT_COLS   64 /* by EXACT_PART f32 */
-#define TILE_ROWS    512
-#define EXACT_ROWS   258 /* by EXACT_PART f32: of X, the most of that cache */
-#define GEMV_ROWS    48  /* up to here weights are read, not widened first */
-#define GEMV_BYTES   (256u << 10) /* of W a chunk then: as gemv.c */
+#define EXACT_COLS 64 /* by EXACT_PART f32 */
+#define TILE_ROWS  512
+#define EXACT_ROWS 258 /* by EXACT_PART f32: of X, the most of that cache */
+#define GEMV_ROWS  48  /* up to here weights are read, not widened first */
+#define GEMV_BYTES                                           \
+    (256u << 10) /* of W a chunk then: reading it takes long \
+                  * against taking it, some 100 ns */
 #define INT8_PANELS  4
 #define INT8_ROWS    24         /* that are made ready at once, at most */
 #define PAST_FLOATS  (1u << 20) /* of C, 4 MiB: two L2 caches; test_past() */
@@ -439,16 +441,6 @@ part_of(const struct call *call, const struct gemm_job *job,
     return s->block;
 }
 
-/* How many rows a kernel is given of a part of k.  The last part goes tile by
- * tile if the kernel allows: C's lines are then waited for during the next
- * sums.
- */
-static size_t
-step_of(size_t tile, const struct area *a, bool last)
-{
-    return last && tile > 0 ? tile : a->n_rows;
-}
-
 /* Asks for C's lines before the sums are made that will be stored there: the
  * rows lie pages apart, and no prefetcher sees them coming. */
 static void
@@ -507,7 +499,10 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
         size_t n_k = round_up(smaller(part, k - k0), 32);
         const uint16_t *b = part_of(call, job, GEMM_BF16, a, k0, &s, &comp);
         bool last = k0 + n_k >= k;
-        size_t step = step_of(call->bf16->tile, a, last);
+        /* The last part goes tile by tile if the kernel allows: C's lines are
+         * then waited for during the next sums. */
+        size_t step =
+            last && call->bf16->tile > 0 ? call->bf16->tile : a->n_rows;
 
         for (size_t i = 0; i < a->n_rows; i += step) {
             struct area rows = rows_of(a, i, step);

@@ -5,9 +5,9 @@
  *
  * The caller names how exact it wants them:
  *
- *   exact  W is widened to f32, X is f32, sums are f32 in gemv()'s
- *          order (FMA; the scalar kernel rounds each product, then the sum):
- *          an output has the bits that gemv() gives it.
+ *   exact  W is widened to f32, X is f32, sums are f32 (FMA; the scalar kernel
+ *          rounds each product, then the sum), in one order for few rows of X
+ *          (gemv_ISA.c) and for many.
  *   bf16   W and X are rounded to bf16; products are exact, sums f32.
  *          With X split into two bf16 (hi + lo, 2^-17 of it lost) only W is.
  *   int8   symmetric int8, a scale for each row of W and of X; sums are exact

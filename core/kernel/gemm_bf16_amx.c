@@ -6,7 +6,7 @@ bf16_to(float *t, float *c, size_t ldc, bool past, const uint16_t *a,
         const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t k,
         bool add)
 {
-    const struct part part = {
+    const struct panel_part part = {
         .t = (char *)t,
         .c = (char *)c,
         .ldc = 4 * ldc,

@@ -5,7 +5,7 @@ static void
 int8(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
      const int32_t *comp, size_t m, size_t k, bool add)
 {
-    const struct part part = {
+    const struct panel_part part = {
         .t = (char *)t,
         .x = (const char *)a,
         .b = (const char *)b,

@@ -61,7 +61,7 @@ configure(enum product p, size_t m)
     } while (0)
 
 /* Where sums come from, where they go, and how far apart their rows are. */
-struct sums {
+struct tile_sums {
     const char *from; /* NULL: zero */
     char *to;
     size_t ld_from, ld_to; /* bytes */
@@ -131,7 +131,7 @@ step_of_both(const char *x, const char *lo, size_t ldx, const char *b)
 
 /* The configured rows by a block of k. */
 INLINE void
-tiles(enum product p, const struct sums *t, const char *x, const char *lo,
+tiles(enum product p, const struct tile_sums *t, const char *x, const char *lo,
       size_t ldx, const char *b, size_t steps, const struct next *next)
 {
     if (t->from) {
@@ -164,7 +164,7 @@ tiles(enum product p, const struct sums *t, const char *x, const char *lo,
 }
 
 /* A panel's part for m rows; c: where the last block's sums go instead. */
-struct part {
+struct panel_part {
     char *t, *c; /* c NULL: to t */
     size_t ldc;  /* bytes */
     bool past;   /* the caches */
@@ -186,8 +186,8 @@ stream(char *c, size_t ldc, const char *t, size_t m)
 /* After rows i of block s: the rows below, or the next block's first; and of
  * that block the share of this tile of rows, unless full tiles had it. */
 INLINE struct next
-next_of(const struct part *a, size_t s, size_t i, size_t begin, size_t end,
-        size_t step)
+next_of(const struct panel_part *a, size_t s, size_t i, size_t begin,
+        size_t end, size_t step)
 {
     size_t n_tiles = (end - begin + step - 1) / step;
     size_t share = (STEP_B / n_tiles + 63) / 64 * 64;
@@ -206,7 +206,7 @@ next_of(const struct part *a, size_t s, size_t i, size_t begin, size_t end,
 
 /* Rows [begin, end), 'step' of them at a time, which are configured. */
 INLINE void
-rows(enum product p, const struct part *a, size_t begin, size_t end,
+rows(enum product p, const struct panel_part *a, size_t begin, size_t end,
      size_t step)
 {
     for (size_t s = 0, n; s < a->steps; s += n) {
@@ -219,7 +219,7 @@ rows(enum product p, const struct part *a, size_t begin, size_t end,
             size_t at = i * a->ldx + s * STEP_X;
             bool direct = last && !a->past;
             const struct next next = next_of(a, s, i, begin, end, step);
-            const struct sums t = {
+            const struct tile_sums t = {
                 .from = add ? a->t + i * LD_T : NULL,
                 .to = direct ? a->c + i * a->ldc : a->t + i * LD_T,
                 .ld_from = LD_T,
@@ -236,7 +236,7 @@ rows(enum product p, const struct part *a, size_t begin, size_t end,
 
 /* Full tiles first; a sum's blocks come in one order wherever its row lies. */
 INLINE void
-run(enum product p, const struct part *a, size_t m)
+run(enum product p, const struct panel_part *a, size_t m)
 {
     size_t full = m / ROWS * ROWS;
 

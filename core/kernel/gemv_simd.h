@@ -20,7 +20,7 @@ enum { ROWS = 4, MAX_X = 3 }; /* 12 of 16 */
 /* n columns, of R rows 'w_step' bytes apart by X rows of x: their sums, 'step'
  * apart in y, or added there. */
 INLINE void
-tile_part(const struct gemv_args *a, enum weight t, const char *w,
+tile_part(const struct gemv_args *a, enum weight_type t, const char *w,
           size_t w_step, const float *x, size_t n, float *y, size_t step,
           bool add, const size_t R, const size_t X)
 {
@@ -73,7 +73,7 @@ tile_part(const struct gemv_args *a, enum weight t, const char *w,
 
 /* y of R rows, 'step' apart, for X of the x. */
 INLINE void
-tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
+tile(const struct gemv_args *a, enum weight_type t, size_t row, size_t step,
      size_t i0, const size_t R, const size_t X)
 {
     const size_t row_nbytes = a->cols * size_of(t);
@@ -97,7 +97,7 @@ tile(const struct gemv_args *a, enum weight t, size_t row, size_t step,
  * than many that jump from block to block (0.83).
  */
 INLINE void
-strip(const struct gemv_args *a, enum weight t, size_t i0, const size_t X)
+strip(const struct gemv_args *a, enum weight_type t, size_t i0, const size_t X)
 {
     const size_t n = a->rows / ROWS;
 
@@ -108,7 +108,7 @@ strip(const struct gemv_args *a, enum weight t, size_t i0, const size_t X)
 }
 
 INLINE void
-kernel(const struct gemv_args *a, enum weight t)
+kernel(const struct gemv_args *a, enum weight_type t)
 {
     size_t i = 0;
 

@@ -15,15 +15,15 @@ enum { MAX_N = 6, MAX_C = 4 }; /* 24 of 32 */
 #endif
 
 INLINE const char *
-at(const struct mix *m, enum weight t, size_t r, size_t c)
+at(const struct mix *m, enum weight_type t, size_t r, size_t c)
 {
     return (const char *)m->w + (r * m->ldw + c) * size_of(t);
 }
 
 /* C vectors of columns from c on, the last of 'n_last', for N rows from i. */
 INLINE void
-tile(const struct mix *m, enum weight t, size_t i, const size_t N, size_t c,
-     const size_t C, size_t n_last)
+tile(const struct mix *m, enum weight_type t, size_t i, const size_t N,
+     size_t c, const size_t C, size_t n_last)
 {
     const float *p = m->p + i * m->ldp;
     float *y = m->y + i * m->ldy + c;
@@ -65,7 +65,7 @@ tile(const struct mix *m, enum weight t, size_t i, const size_t N, size_t c,
 
 /* All columns for N rows of p. */
 INLINE void
-strip(const struct mix *m, enum weight t, size_t i, const size_t N)
+strip(const struct mix *m, enum weight_type t, size_t i, const size_t N)
 {
     size_t c = 0;
 
@@ -78,7 +78,7 @@ strip(const struct mix *m, enum weight t, size_t i, const size_t N)
 }
 
 INLINE void
-kernel(const struct mix *m, enum weight t)
+kernel(const struct mix *m, enum weight_type t)
 {
     size_t i = 0;
 

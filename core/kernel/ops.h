@@ -26,7 +26,9 @@ struct cvt_ops {
  * Then the weights of a part may stay in the cache without the lanes. */
 #define EXACT_PART 1024
 
-/* A block of gemv(): 'w' begins at its first row, 'y' at that row's output. */
+/* y[i][r] = sum over c of w[r][c] * x[i][c]: rows of w one behind the other, at
+ * any address, those of x and y 'ldx' and 'ldy' apart.  Each sum is made in an
+ * order fixed by 'cols' and the instruction set alone. */
 struct gemv_args {
     float *y;
     const void *w;

@@ -18,7 +18,7 @@ enum {
 
 /* N rows from i on, added to 'n' of the columns from c on, at most VF. */
 INLINE vf
-add_rows(enum weight t, const char *const *w, const vf *v, const size_t N,
+add_rows(enum weight_type t, const char *const *w, const vf *v, const size_t N,
          size_t c, vf y, size_t n)
 {
 #pragma GCC unroll 8
@@ -31,7 +31,7 @@ add_rows(enum weight t, const char *const *w, const vf *v, const size_t N,
 }
 
 INLINE void
-strip(const struct sparse *s, enum weight t, size_t i, const size_t N)
+strip(const struct sparse *s, enum weight_type t, size_t i, const size_t N)
 {
     const char *w[ROWS];
     size_t c = 0;
@@ -68,7 +68,7 @@ strip(const struct sparse *s, enum weight t, size_t i, const size_t N)
 }
 
 INLINE void
-kernel(const struct sparse *s, enum weight t)
+kernel(const struct sparse *s, enum weight_type t)
 {
     size_t i = 0;
 

@@ -7,18 +7,18 @@
 
 #include "core/kernel/simd.h"
 
-enum weight { W_BF16, W_F16, W_F32 };
+enum weight_type { W_BF16, W_F16, W_F32 };
 
 /* Bytes of one. */
 INLINE size_t
-size_of(enum weight t)
+size_of(enum weight_type t)
 {
     return t == W_F32 ? 4 : 2;
 }
 
 /* VF weights, little-endian, at any address, widened. */
 INLINE vf
-load_w(enum weight t, const char *w)
+load_w(enum weight_type t, const char *w)
 {
     if (t == W_BF16)
         return vf_bf16(w);
@@ -29,7 +29,7 @@ load_w(enum weight t, const char *w)
 
 /* The first n < VF lanes alone are read, 0 in the others. */
 INLINE vf
-load_w_n(enum weight t, const char *w, size_t n)
+load_w_n(enum weight_type t, const char *w, size_t n)
 {
     if (t == W_BF16)
         return vf_bf16_n(w, n);

@@ -1,11 +1,11 @@
-/* Attention of a chunk's queries over the KV cache, tile by tile. */
-#include "core/model/engine.h"
+#include "core/model/attention.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
+#include "core/model/session.h"
 
 /* Rows of queries that share a pass over the keys: those of one KV head, of
  * as many positions as fit. */
@@ -48,13 +48,14 @@ tile_memory(struct tile *t, float *scratch, size_t rows, size_t head_dim)
     t->total = t->max + rows;
 }
 
-/* Row r of a tile is query head r % group at position r / group. */
+/* Row r of a tile is query head r % group at position r / group: among the
+ * queries [rows, n_heads] that is this one. */
 static size_t
-row_offset(const struct attention *a, const struct tile *t, size_t r)
+query_of(const struct attention *a, const struct tile *t, size_t r)
 {
     size_t i = t->span->row + t->first - t->span->slot + r / t->group;
 
-    return (i * a->n_heads + t->head + r % t->group) * a->head_dim;
+    return i * a->n_heads + t->head + r % t->group;
 }
 
 static void
@@ -65,7 +66,8 @@ tile_load(const struct attention *a, struct tile *t)
     for (size_t r = 0; r < t->n_rows; r++) {
         float *q = t->q + r * a->head_dim;
 
-        memcpy(q, a->q + row_offset(a, t, r), a->head_dim * sizeof(*q));
+        memcpy(q, a->q + query_of(a, t, r) * a->head_dim,
+               a->head_dim * sizeof(*q));
         vec_scale(q, scale, a->head_dim);
         t->max[r] = -INFINITY;
         t->total[r] = 0;
@@ -195,9 +197,13 @@ tile_store(const struct attention *a, struct tile *t)
 
     for (size_t r = 0; r < t->n_rows; r++) {
         float *sum = t->sum + r * a->head_dim;
+        size_t query = query_of(a, t, r);
 
         vec_scale(sum, 1 / t->total[r], a->head_dim);
-        memcpy(a->out + row_offset(a, t, r), sum, a->head_dim * sizeof(*sum));
+        memcpy(a->out + query * a->head_dim, sum, a->head_dim * sizeof(*sum));
+        if (a->lse)
+            a->lse[query] =
+                (float)((double)t->max[r] + log((double)t->total[r]));
         numbers &= !isnan(vec_max(sum, a->head_dim));
     }
     return numbers;

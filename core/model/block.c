@@ -1,301 +1,270 @@
-/* A chunk of tokens on its way through the layers. */
-#include "core/model/engine.h"
+#include "core/model/block.h"
 
 #include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
+#include "core/model/attention.h"
+#include "core/model/engine.h"
+#include "core/model/experts.h"
+#include "core/model/mlp.h"
+#include "core/model/model.h"
+#include "core/model/norm.h"
+#include "core/model/session.h"
+#include "core/model/tap.h"
 
-/* What the steps between the matrices work on: the rows of one layer. */
+/* One block of a chunk.  Nothing in it changes while its steps run. */
 struct step {
     struct engine *e;
-    const struct layer *layer;
-    size_t index;        /* of the layer */
-    const float *weight; /* of a norm */
-    const float *output; /* of a block, [rows, hidden] */
+    const struct chunk *chunk;
+    const struct activations *a;
+    const struct layer *layer; /* NULL before the first one */
+    size_t index;              /* of the layer */
 };
 
 static void
 embed(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct engine *e = ((struct step *)ctx)->e;
-    const struct linear *w = &e->model->embed;
+    const struct step *s = ctx;
+    const struct chunk *chunk = s->chunk;
+    const struct model *m = s->e->model;
+    const struct linear *w = &m->embed;
     size_t row = w->cols * dtype_table[w->dtype].bits / 8;
-    size_t half = (size_t)e->model->config.head_dim / 2;
+    size_t half = (size_t)m->config.head_dim / 2;
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        cvt_to_f32(e->x + i * w->cols,
-                   (const char *)w->w + (size_t)e->rows[i].id * row, w->dtype,
-                   w->cols);
-        rope_table(e->cosines + i * half, e->sines + i * half,
-                   &e->model->config.rope, e->model->inv_freq, half,
-                   e->rows[i].position);
+        cvt_to_f32(s->a->x + i * w->cols,
+                   (const char *)w->w + (size_t)chunk->rows[i].id * row,
+                   w->dtype, w->cols);
+        rope_table(chunk->cosines + i * half, chunk->sines + i * half,
+                   &m->config.rope, m->inv_freq, half, chunk->rows[i].position);
     }
 }
 
+/* Normalizes (qwen3) and rotates row i's heads. */
 static void
-norm_row(const struct step *step, float *to, const float *x)
+rotate(const struct step *s, float *to, const float *heads, size_t n_heads,
+       const struct norm *norm, size_t i)
 {
-    const struct config *c = &step->e->model->config;
+    size_t d = (size_t)s->e->model->config.head_dim, half = d / 2;
 
-    vec_rmsnorm(to, x, step->weight, c->rms_norm_eps, (size_t)c->hidden_size);
+    to += i * n_heads * d;
+    heads += i * n_heads * d;
+    if (norm->weight)
+        norm_rows(NULL, norm, to, heads, n_heads);
+    else if (to != heads)
+        memcpy(to, heads, n_heads * d * sizeof(*to));
+    for (size_t j = 0; j < n_heads; j++)
+        vec_rope(to + j * d, s->chunk->cosines + i * half,
+                 s->chunk->sines + i * half, half);
 }
 
 static void
-norm(void *ctx, size_t begin, size_t end, int thread)
+rotate_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct step *step = ctx;
-    size_t hidden = (size_t)step->e->model->config.hidden_size;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        norm_row(step, step->e->h + i * hidden, step->e->x + i * hidden);
-}
-
-/* The rows whose logits are wanted, close together. */
-static void
-norm_wanted(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct step *step = ctx;
-    struct engine *e = step->e;
-    size_t hidden = (size_t)e->model->config.hidden_size;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        norm_row(step, e->h + i * hidden, e->x + e->wanted[i] * hidden);
-}
-
-/* Normalizes (qwen3) and turns one token's heads. */
-static void
-turn(const struct engine *e, float *heads, size_t n_heads, const float *weight,
-     size_t i)
-{
-    const struct config *c = &e->model->config;
-    size_t d = (size_t)c->head_dim, half = d / 2;
-
-    for (size_t j = 0; j < n_heads; j++) {
-        float *x = heads + j * d;
-
-        if (weight)
-            vec_rmsnorm(x, x, weight, c->rms_norm_eps, d);
-        vec_rope(x, e->cosines + i * half, e->sines + i * half, half);
-    }
-}
-
-static void
-heads(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct step *step = ctx;
-    struct engine *e = step->e;
-    const struct layer *l = step->layer;
-    const struct config *c = &e->model->config;
+    const struct step *s = ctx;
+    const struct activations *a = s->a;
+    const struct layer *l = s->layer;
+    const struct config *c = &s->e->model->config;
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        float *k = e->k + i * l->k.rows;
+        const struct row *row = &s->chunk->rows[i];
 
-        turn(e, e->q + i * l->q.rows, (size_t)c->n_heads, l->q_norm, i);
-        turn(e, k, (size_t)c->n_kv_heads, l->k_norm, i);
-        kv_put(&e->rows[i].session->kv, step->index, e->rows[i].slot, k,
-               e->v + i * l->v.rows);
+        rotate(s, a->q_rotated, a->q, (size_t)c->n_heads, &l->q_norm, i);
+        rotate(s, a->k_rotated, a->k, (size_t)c->n_kv_heads, &l->k_norm, i);
+        kv_put(&row->session->kv, s->index, row->slot,
+               a->k_rotated + i * l->k.rows, a->v + i * l->v.rows);
     }
 }
 
-void
-mlp_activate(const struct config *c, float *gate, const float *up, size_t n)
-{
-    if (c->act == ACT_SILU)
-        vec_silu_mul(gate, up, n);
-    else
-        vec_gelu_tanh_mul(gate, up, n);
-}
-
 static void
-activate(void *ctx, size_t begin, size_t end, int thread)
+attend(const struct step *s)
 {
-    const struct step *step = ctx;
-    const struct engine *e = step->e;
-    size_t n = step->layer->mlp.gate.rows;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        mlp_activate(&e->model->config, e->gate + i * n, e->up + i * n, n);
-}
-
-static void
-attend(struct engine *e, size_t layer)
-{
-    const struct config *c = &e->model->config;
-    const struct attention a = {
+    const struct config *c = &s->e->model->config;
+    const struct attention attention = {
         .n_heads = (size_t)c->n_heads,
         .n_kv_heads = (size_t)c->n_kv_heads,
         .head_dim = (size_t)c->head_dim,
-        .window = (size_t)c->window[layer],
-        .layer = layer,
-        .spans = e->spans,
-        .n_spans = e->n_spans,
-        .q = e->q,
-        .out = e->attended,
-        .scratch = e->attention_scratch,
+        .window = (size_t)c->window[s->index],
+        .layer = s->index,
+        .spans = s->chunk->spans,
+        .n_spans = s->chunk->n_spans,
+        .q = s->a->q_rotated,
+        .out = s->a->attended,
+        .lse = s->a->lse,
+        .scratch = s->e->attention_scratch,
     };
 
-    attention_run(e->par, &a);
-}
-
-size_t
-tap_dim(const struct config *c, enum tap_point point)
-{
-    switch (point) {
-    case TAP_IN_O:
-        return (size_t)(c->n_heads * c->head_dim);
-    case TAP_IN_DOWN:
-        return (size_t)c->intermediate_size;
-    default:
-        return (size_t)c->hidden_size;
-    }
+    attention_run(s->e->par, &attention);
 }
 
 static bool
-tapped(const struct engine *e, enum tap_point point)
+tapped(const struct step *s, enum tap_point point)
 {
-    return e->tap && e->tap->point == point;
+    return s->e->tap && s->e->tap->point == point;
 }
 
-/* Shows the chunk's rows at a point to whom it may concern. */
+/* Passes the chunk's rows at a point to the tap, if one is set here. */
 static void
-tap(struct engine *e, enum tap_point point, int64_t layer, const float *rows)
+tap(const struct step *s, enum tap_point point, const float *rows)
 {
-    size_t dim = tap_dim(&e->model->config, point);
+    size_t dim = tap_dim(&s->e->model->config, point);
+    const struct tap *tap = s->e->tap;
 
-    for (size_t i = 0; tapped(e, point) && i < e->n_spans; i++) {
-        const struct span *s = &e->spans[i];
+    for (size_t i = 0; tapped(s, point) && i < s->chunk->n_spans; i++) {
+        const struct span *span = &s->chunk->spans[i];
 
-        e->tap->fn(e->tap->ctx, s->session, layer, s->first, s->n,
-                   rows + s->row * dim);
+        tap->fn(tap->ctx, span->session, s->layer ? (int64_t)s->index : -1,
+                span->first, span->n, rows + span->row * dim);
     }
 }
 
+/* to = x + y, rows of n numbers; 'to' may be x. */
+struct sum {
+    float *to;
+    const float *x, *y;
+    size_t n;
+};
+
 static void
-add_output(void *ctx, size_t begin, size_t end, int thread)
+add_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct step *step = ctx;
-    size_t hidden = (size_t)step->e->model->config.hidden_size;
+    const struct sum *s = ctx;
+    size_t at = begin * s->n, n = (end - begin) * s->n;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++)
-        vec_add(step->e->x + i * hidden, step->output + i * hidden, hidden);
+    if (s->to != s->x)
+        memcpy(s->to + at, s->x + at, n * sizeof(*s->to));
+    vec_add(s->to + at, s->y + at, n);
 }
 
-/* A block's output joins the residual stream; who looks at it gets it by
- * itself first, and so does an adapter.  The sum is the same: of two numbers,
- * in either order. */
 static void
-apply_output(struct step *step, const struct linear *l, const float *x,
-             enum tap_point point)
+add_output(const struct step *s, float *to, const float *x, const float *y)
 {
-    struct engine *e = step->e;
+    struct sum sum = { to, x, y, (size_t)s->e->model->config.hidden_size };
 
-    if (tapped(e, point) || l->lora) {
-        linear_apply(e, &(struct apply){ l, e->h, false }, 1, x);
-        tap(e, point, (int64_t)step->index, e->h);
-        step->output = e->h;
-        par_for(e->par, e->n_rows, 1, add_output, step);
+    par_for(s->e->par, s->chunk->n_rows, 1, add_rows, &sum);
+}
+
+/*
+ * to = x + y: the output y of a half's last layer joins the residual stream.
+ * A tap and an adapter get y by itself first; else it is added on the way.  The
+ * sum is the same: of two numbers, in either order.
+ */
+static void
+apply_output(const struct step *s, const struct linear *l, const float *input,
+             float *y, enum tap_point point, float *to, const float *x)
+{
+    if (tapped(s, point) || l->lora) {
+        linear_apply(s->e, s->chunk, &(struct apply){ l, y, false }, 1, input);
+        tap(s, point, y);
+        add_output(s, to, x, y);
     } else {
-        linear_apply(e, &(struct apply){ l, e->x, true }, 1, x);
+        if (to != x)
+            memcpy(to, x, s->chunk->n_rows * l->rows * sizeof(*to));
+        linear_apply(s->e, s->chunk, &(struct apply){ l, to, true }, 1, input);
     }
 }
 
 static void
-run_attention(struct step *step)
+run_attention(struct step *s)
 {
-    struct engine *e = step->e;
-    const struct layer *l = step->layer;
+    struct engine *e = s->e;
+    const struct activations *a = s->a;
+    const struct layer *l = s->layer;
 
-    step->weight = l->attn_norm;
-    par_for(e->par, e->n_rows, 1, norm, step);
-    tap(e, TAP_IN_QKV, (int64_t)step->index, e->h);
-    linear_apply(e,
+    norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, s->chunk->n_rows);
+    tap(s, TAP_IN_QKV, a->attn_in);
+    linear_apply(e, s->chunk,
                  (struct apply[]){
-                     { &l->q, e->q, false },
-                     { &l->k, e->k, false },
-                     { &l->v, e->v, false },
+                     { &l->q, a->q, false },
+                     { &l->k, a->k, false },
+                     { &l->v, a->v, false },
                  },
-                 3, e->h);
-    par_for(e->par, e->n_rows, 1, heads, step);
-    attend(e, step->index);
-    tap(e, TAP_IN_O, (int64_t)step->index, e->attended);
-    apply_output(step, &l->o, e->attended, TAP_ATTN);
+                 3, a->attn_in);
+    par_for(e->par, s->chunk->n_rows, 1, rotate_rows, s);
+    attend(s);
+    tap(s, TAP_IN_O, a->attended);
+    apply_output(s, &l->o, a->attended, a->attn_out, TAP_ATTN, a->mid, a->x);
 }
 
 static void
-run_mlp(struct step *step)
+run_mlp(const struct step *s)
 {
-    struct engine *e = step->e;
-    const struct mlp *m = &step->layer->mlp;
+    struct engine *e = s->e;
+    const struct activations *a = s->a;
+    const struct mlp *m = &s->layer->mlp;
 
-    linear_apply(e,
+    linear_apply(e, s->chunk,
                  (struct apply[]){
-                     { &m->gate, e->gate, false },
-                     { &m->up, e->up, false },
+                     { &m->gate, a->gate, false },
+                     { &m->up, a->up, false },
                  },
-                 2, e->h);
-    par_for(e->par, e->n_rows, 1, activate, step);
-    tap(e, TAP_IN_DOWN, (int64_t)step->index, e->gate);
-    apply_output(step, &m->down, e->gate, TAP_MLP);
+                 2, a->mlp_in);
+    mlp_activate(e->par, e->model->config.act, a->inner, a->gate, a->up,
+                 m->gate.rows, s->chunk->n_rows);
+    tap(s, TAP_IN_DOWN, a->inner);
+    apply_output(s, &m->down, a->inner, a->mlp_out, TAP_MLP, a->out, a->mid);
 }
 
 static void
-run_experts(struct step *step)
+run_experts(const struct step *s)
 {
-    struct engine *e = step->e;
+    const struct activations *a = s->a;
 
-    step->output = experts_apply(e, step->layer, e->h);
-    tap(e, TAP_MLP, (int64_t)step->index, step->output);
-    par_for(e->par, e->n_rows, 1, add_output, step);
+    experts_apply(s->e, s->layer, a, s->chunk->n_rows);
+    tap(s, TAP_MLP, a->mlp_out);
+    add_output(s, a->out, a->mid, a->mlp_out);
 }
 
 static void
-run_feed_forward(struct step *step)
+run_feed_forward(const struct step *s)
 {
-    struct engine *e = step->e;
+    const struct activations *a = s->a;
 
-    step->weight = step->layer->mlp_norm;
-    par_for(e->par, e->n_rows, 1, norm, step);
-    tap(e, TAP_IN_GATE_UP, (int64_t)step->index, e->h);
-    if (step->layer->experts)
-        run_experts(step);
+    norm_rows(s->e->par, &s->layer->mlp_norm, a->mlp_in, a->mid,
+              s->chunk->n_rows);
+    tap(s, TAP_IN_GATE_UP, a->mlp_in);
+    if (s->layer->experts)
+        run_experts(s);
     else
-        run_mlp(step);
-    tap(e, TAP_RESID, (int64_t)step->index, e->x);
+        run_mlp(s);
+    tap(s, TAP_RESID, a->out);
 }
 
 /* Nobody looks at what comes after the last tapped layer. */
 static size_t
-n_layers(const struct engine *e)
+n_layers(const struct engine *e, const struct chunk *chunk)
 {
     size_t n = (size_t)e->model->config.n_layers;
 
-    if (e->tap && e->n_wanted == 0 && e->tap->last_layer + 1 < (int64_t)n)
+    if (e->tap && chunk->n_wanted == 0 && e->tap->last_layer + 1 < (int64_t)n)
         return (size_t)(e->tap->last_layer + 1);
     return n;
 }
 
 void
-chunk_run(struct engine *e, float *logits)
+chunk_run(struct engine *e, const struct chunk *chunk,
+          const struct activations *acts, size_t n_acts, float *logits)
 {
     const struct model *m = e->model;
-    struct step step = { .e = e };
+    struct step s = { .e = e, .chunk = chunk, .a = acts };
 
-    par_for(e->par, e->n_rows, 1, embed, &step);
-    tap(e, TAP_RESID, -1, e->x);
-    for (size_t i = 0; i < n_layers(e); i++) {
-        step.layer = &m->layers[i];
-        step.index = i;
-        run_attention(&step);
-        run_feed_forward(&step);
+    par_for(e->par, chunk->n_rows, 1, embed, &s);
+    tap(&s, TAP_RESID, acts->x);
+    for (size_t i = 0; i < n_layers(e, chunk); i++) {
+        s.a = &acts[i % n_acts];
+        s.layer = &m->layers[i];
+        s.index = i;
+        run_attention(&s);
+        run_feed_forward(&s);
     }
-    step.weight = m->norm;
-    par_for(e->par, e->n_wanted, 1, norm_wanted, &step);
-    linear_logits(e, logits, e->h, e->n_wanted);
+    norm_gather(e->par, &m->norm, e->head_in, s.a->out, chunk->wanted,
+                chunk->n_wanted);
+    /* exact for prompts, too: packing this matrix pays for many rows alone, and
+     * one row or all of them must have the same bits */
+    linear_rows(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->head_in,
+                chunk->n_wanted);
 }

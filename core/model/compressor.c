@@ -1,13 +1,17 @@
-/* --kvc: a session's cache made shorter by the MLPs of a kvc(5) file. */
+#include "core/model/compressor.h"
+
 #include <stdlib.h>
 
 #include "core/format/kvc.h"
 #include "core/mem.h"
+#include "core/model/compressor_mlp.h"
 #include "core/model/engine.h"
+#include "core/model/session.h"
+#include "core/par.h"
 
 struct compressor {
     size_t n_layers, factor, min_groups;
-    struct kvc_mlp *k, *v; /* [n_layers] */
+    struct compressor_mlp *k, *v; /* [n_layers] */
 };
 
 static int
@@ -31,12 +35,12 @@ check_header(const struct kvc *kvc, const struct config *c, struct err *err)
 }
 
 static int
-load(struct kvc_mlp *mlp, const struct kvc *kvc, size_t layer,
+load(struct compressor_mlp *mlp, const struct kvc *kvc, size_t layer,
      enum kvc_prefix prefix, const struct config *c, struct err *err)
 {
     size_t d = (size_t)c->head_dim, factor = kvc->header.compression_factor;
 
-    if (kvc_mlp_load(mlp, kvc, layer, prefix, err) < 0)
+    if (compressor_mlp_load(mlp, kvc, layer, prefix, err) < 0)
         return -1;
     if (mlp->dims[KVC_SLOTS] == d && mlp->dims[0] == factor * d)
         return 0;
@@ -84,8 +88,8 @@ compressor_close(struct compressor *c)
     if (!c)
         return;
     for (size_t i = 0; i < c->n_layers; i++) {
-        kvc_mlp_free(&c->k[i]);
-        kvc_mlp_free(&c->v[i]);
+        compressor_mlp_free(&c->k[i]);
+        compressor_mlp_free(&c->v[i]);
     }
     free(c->k);
     free(c->v);
@@ -113,8 +117,8 @@ compress_heads(void *ctx, size_t begin, size_t end, int thread)
         size_t layer = i / w->kv->n_heads, head = i % w->kv->n_heads;
 
         kv_get(w->kv, layer, head, w->n, k, v);
-        kvc_compress(&w->c->k[layer], k, k, w->n, scratch);
-        kvc_compress(&w->c->v[layer], v, v, w->n, scratch);
+        compressor_mlp_run(&w->c->k[layer], k, k, w->n, scratch);
+        compressor_mlp_run(&w->c->v[layer], v, v, w->n, scratch);
         kv_set(w->kv, layer, head, w->n_after, k, v);
     }
 }
@@ -126,7 +130,8 @@ scratch_floats(const struct compressor *c)
     size_t max = 0;
 
     for (size_t i = 0; i < c->n_layers; i++) {
-        size_t k = kvc_scratch(&c->k[i]), v = kvc_scratch(&c->v[i]);
+        size_t k = compressor_mlp_scratch(&c->k[i]),
+               v = compressor_mlp_scratch(&c->v[i]);
 
         max = k > max ? k : max;
         max = v > max ? v : max;

@@ -1,14 +1,15 @@
-/* config.json of the model families: what is known, and what is refused. */
-#include "core/model/engine.h"
+#include "core/model/config.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "core/mem.h"
+#include "core/model/config_impl.h"
+#include "core/str.h"
 
 /* No real model comes near; every product of them fits 64 bits by far. */
 #define MAX_WIDTH     (1 << 20)
@@ -18,10 +19,7 @@
 #define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
-#define MISTRAL_WINDOW 4096
-
-#define ACTS     "silu, gelu_pytorch_tanh"
-#define FAMILIES "llama, mistral, qwen2, qwen3, qwen3_moe"
+#define ACTS "silu, gelu_pytorch_tanh"
 
 enum window_rule {
     WINDOW_NEVER,
@@ -30,27 +28,62 @@ enum window_rule {
     WINDOW_BY_LAYER
 };
 
-/* What a model_type means where config.json does not say. */
+/* A family is a row: what a model_type means where config.json does not say. */
 struct family {
     const char *model_type, *causal_lm, *base;
     bool qk_norm, experts;
     bool attention_bias, mlp_bias; /* are these keys its own? */
     enum window_rule window;
-    int64_t max_positions; /* as in Hugging Face's configuration class */
+    int64_t absent_window; /* WINDOW_ALWAYS; as in Hugging Face's */
+    int64_t max_positions; /* configuration class, both */
 };
 
 static const struct family families[] = {
-    { "llama", "LlamaForCausalLM", "LlamaModel", false, false, true, true,
-      WINDOW_NEVER, 2048 },
-    { "mistral", "MistralForCausalLM", "MistralModel", false, false, false,
-      false, WINDOW_ALWAYS, 131072 },
-    { "qwen2", "Qwen2ForCausalLM", "Qwen2Model", false, false, false, false,
-      WINDOW_BY_LAYER, 32768 },
-    { "qwen3", "Qwen3ForCausalLM", "Qwen3Model", true, false, true, false,
-      WINDOW_BY_LAYER, 32768 },
-    { "qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel", true, true, true,
-      false, WINDOW_IF_USED, 32768 },
+    {
+        .model_type = "llama",
+        .causal_lm = "LlamaForCausalLM",
+        .base = "LlamaModel",
+        .attention_bias = true,
+        .mlp_bias = true,
+        .window = WINDOW_NEVER,
+        .max_positions = 2048,
+    },
+    {
+        .model_type = "mistral",
+        .causal_lm = "MistralForCausalLM",
+        .base = "MistralModel",
+        .window = WINDOW_ALWAYS,
+        .absent_window = 4096,
+        .max_positions = 131072,
+    },
+    {
+        .model_type = "qwen2",
+        .causal_lm = "Qwen2ForCausalLM",
+        .base = "Qwen2Model",
+        .window = WINDOW_BY_LAYER,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "qwen3",
+        .causal_lm = "Qwen3ForCausalLM",
+        .base = "Qwen3Model",
+        .qk_norm = true,
+        .attention_bias = true,
+        .window = WINDOW_BY_LAYER,
+        .max_positions = 32768,
+    },
+    {
+        .model_type = "qwen3_moe",
+        .causal_lm = "Qwen3MoeForCausalLM",
+        .base = "Qwen3MoeModel",
+        .qk_norm = true,
+        .experts = true,
+        .attention_bias = true,
+        .window = WINDOW_IF_USED,
+        .max_positions = 32768,
+    },
 };
+#define N_FAMILIES (sizeof(families) / sizeof(*families))
 
 int
 js_unsupported(const struct js *js, const char *s, const char *known,
@@ -123,6 +156,18 @@ check_class(const struct js *root, const struct family *family, struct err *err)
 }
 
 static int
+unknown_family(const struct js *js, const char *name, struct err *err)
+{
+    struct str known = { 0 };
+
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        str_addf(&known, "%s%s", i ? ", " : "", families[i].model_type);
+    js_unsupported(js, name, known.s, err);
+    str_free(&known);
+    return -1;
+}
+
+static int
 parse_family(struct config *config, const struct js *root,
              const struct family **family, struct err *err)
 {
@@ -132,7 +177,7 @@ parse_family(struct config *config, const struct js *root,
 
     if (js_str(&js, &s, &n, err))
         return -1;
-    for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
+    for (size_t i = 0; i < N_FAMILIES; i++) {
         if (strcmp(s, families[i].model_type) != 0)
             continue;
         *family = &families[i];
@@ -140,7 +185,7 @@ parse_family(struct config *config, const struct js *root,
         config->qk_norm = families[i].qk_norm;
         return check_class(root, *family, err);
     }
-    return js_unsupported(&js, s, FAMILIES, err);
+    return unknown_family(&js, s, err);
 }
 
 static int
@@ -300,10 +345,11 @@ windows_if_used(struct config *c, const struct js *root, struct err *err)
 
 /* null is "no window" in Hugging Face, absent is its class's default. */
 static int
-windows_always(struct config *c, const struct js *root, struct err *err)
+windows_always(struct config *c, const struct js *root, int64_t absent,
+               struct err *err)
 {
     struct js js = js_get(root, "sliding_window");
-    int64_t window = js.v ? 0 : MISTRAL_WINDOW;
+    int64_t window = js.v ? 0 : absent;
 
     if (!js_absent(&js) && js_i64(&js, 1, MAX_POSITIONS, &window, err))
         return -1;
@@ -321,7 +367,7 @@ parse_windows(struct config *c, const struct js *root,
     case WINDOW_NEVER:
         break;
     case WINDOW_ALWAYS:
-        return windows_always(c, root, err);
+        return windows_always(c, root, family->absent_window, err);
     case WINDOW_IF_USED:
         return windows_if_used(c, root, err);
     case WINDOW_BY_LAYER:
@@ -351,33 +397,48 @@ parse_mlp_only(struct config *c, const struct js *root, struct err *err)
     return 0;
 }
 
-/* num_experts has another name in files of newer versions. */
-static int
-parse_n_experts(struct config *c, const struct js *root, struct err *err)
+int
+config_routing(struct config_routing *r, const struct js *root, int64_t most,
+               struct err *err)
 {
     struct js js = js_get(root, "num_experts");
     struct js used = js_get(root, "num_experts_per_tok");
 
+    *r = (struct config_routing){ 0 };
+    /* newer versions' name */
     if (js_absent(&js) && json_object_get(root->v, "num_local_experts"))
         js = js_get(root, "num_local_experts");
-    if (js_i64(&js, 1, MAX_EXPERTS, &c->n_experts, err))
+    if (!js_absent(&js) && js_i64(&js, 1, MAX_EXPERTS, &r->n_experts, err))
         return -1;
-    return js_i64(&used, 1, c->n_experts, &c->n_experts_used, err);
+    if (r->n_experts)
+        most = r->n_experts;
+    if (!js_absent(&used) && js_i64(&used, 1, most, &r->n_experts_used, err))
+        return -1;
+    return js_bool_or(root, "norm_topk_prob", false, &r->norm_topk_prob, err);
 }
 
 static int
 parse_experts(struct config *c, const struct js *root,
               const struct family *family, struct err *err)
 {
+    struct config_routing r;
     int64_t step;
 
     c->sparse = xcalloc((size_t)c->n_layers, sizeof(*c->sparse));
     if (!family->experts)
         return 0;
-    if (parse_n_experts(c, root, err) ||
-        need_count(root, "moe_intermediate_size", MAX_WIDTH, &c->expert_size,
+    if (config_routing(&r, root, MAX_EXPERTS, err))
+        return -1;
+    if (!r.n_experts)
+        return need_count(root, "num_experts", MAX_EXPERTS, &r.n_experts, err);
+    if (!r.n_experts_used)
+        return need_count(root, "num_experts_per_tok", MAX_EXPERTS,
+                          &r.n_experts_used, err);
+    c->n_experts = r.n_experts;
+    c->n_experts_used = r.n_experts_used;
+    c->norm_topk_prob = r.norm_topk_prob;
+    if (need_count(root, "moe_intermediate_size", MAX_WIDTH, &c->expert_size,
                    err) ||
-        js_bool_or(root, "norm_topk_prob", false, &c->norm_topk_prob, err) ||
         count_or(root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
         return -1;
     for (int64_t i = step - 1; i < c->n_layers; i += step)
@@ -517,6 +578,7 @@ config_load(struct config *config, const char *dir, struct err *err)
     struct str name = { 0 }, generation_name = { 0 };
     json_t *model, *generation = NULL;
     size_t n = strlen(dir);
+    struct stat st;
     int rc = -1;
 
     *config = (struct config){ 0 };
@@ -527,7 +589,8 @@ config_load(struct config *config, const char *dir, struct err *err)
     model = js_load(name.s, err);
     if (!model)
         goto out;
-    if (!access(generation_name.s, F_OK) || errno != ENOENT) {
+    /* a dangling link is there: loading it tells */
+    if (!lstat(generation_name.s, &st) || errno != ENOENT) {
         generation = js_load(generation_name.s, err);
         if (!generation)
             goto out;

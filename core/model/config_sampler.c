@@ -1,5 +1,5 @@
 /* generation_config.json: how the next token is drawn. */
-#include "core/model/engine.h"
+#include "core/model/config_impl.h"
 
 #define TOP_K 50 /* of transformers, which saves no default */
 

@@ -1,172 +1,122 @@
-/* Layers of experts: a router sends each token through some MLPs of many. */
+#include "core/model/experts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/model/activations.h"
 #include "core/model/engine.h"
-
-/* A row that an expert gets, and what its output counts. */
-struct slot {
-    uint32_t row;
-    float weight;
-};
+#include "core/model/mlp.h"
+#include "core/model/model.h"
+#include "core/model/router.h"
 
 struct experts_work {
     size_t n, k;        /* experts, those of a token */
     float *probability; /* [chunk, n] */
     uint32_t *chosen;   /* [chunk, k] */
-    struct slot *slots; /* [chunk * k], by expert, then by row */
+    float *weights;     /* [chunk, k] */
+    uint32_t *slots;    /* [chunk * k], by expert: slot i is row i / k's */
     size_t *first;      /* [n + 1] of the experts' slots */
     float *x, *y;       /* [chunk, hidden] an expert's input, output */
-    float *sum;         /* [chunk, hidden] */
 };
 
-/* What the steps work on. */
-struct step {
-    struct engine *e;
-    const float *x;           /* [rows, hidden] */
-    const struct slot *slots; /* of an expert */
+/* One expert's rows: x is gathered for it, and what it makes added to sum. */
+struct part {
+    const struct experts_work *work;
+    const uint32_t *slots; /* [n_rows] */
+    size_t n_rows, hidden;
+    const float *x; /* [rows, hidden] */
+    float *sum;     /* [rows, hidden] */
 };
 
-static int
-by_id(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* One token's experts, and in p, where they are, their weights. */
-static void
-choose(const struct config *c, float *p, uint32_t *chosen)
-{
-    size_t n = (size_t)c->n_experts, k = (size_t)c->n_experts_used;
-    float sum = vec_exp_sum(p, vec_max(p, n), n);
-
-    for (size_t i = 0; i < n; i++)
-        p[i] /= sum;
-    vec_topk(chosen, k, p, n);
-    sum = 0;
-    for (size_t i = 0; i < k; i++)
-        sum += p[chosen[i]];
-    for (size_t i = 0; i < k && c->norm_topk_prob; i++)
-        p[chosen[i]] /= sum;
-    qsort(chosen, k, sizeof(*chosen), by_id);
-}
+/* The router's rows: logits in, what is chosen and its weights out. */
+struct choice {
+    struct experts_work *work;
+    bool normalize;
+};
 
 static void
 choose_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct engine *e = ((struct step *)ctx)->e;
-    const struct experts_work *w = e->experts;
+    const struct choice *c = ctx;
+    const struct experts_work *w = c->work;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        choose(&e->model->config, w->probability + i * w->n,
-               w->chosen + i * w->k);
-}
-
-/* Sorts the chunk's slots by expert. */
-static void
-deal(const struct engine *e)
-{
-    struct experts_work *w = e->experts;
-    size_t n = e->n_rows * w->k, at = 0;
-
-    memset(w->first, 0, (w->n + 1) * sizeof(*w->first));
-    for (size_t i = 0; i < n; i++)
-        w->first[w->chosen[i]]++;
-    for (size_t i = 0; i <= w->n; i++) {
-        size_t count = w->first[i];
-
-        w->first[i] = at;
-        at += count;
-    }
-    for (size_t i = 0; i < n; i++) {
-        size_t row = i / w->k, id = w->chosen[i];
-
-        w->slots[w->first[id]++] =
-            (struct slot){ (uint32_t)row, w->probability[row * w->n + id] };
-    }
-    memmove(w->first + 1, w->first, w->n * sizeof(*w->first));
-    w->first[0] = 0;
+        router_select(w->chosen + i * w->k, w->weights + i * w->k, w->k,
+                      w->probability + i * w->n, w->n, c->normalize);
 }
 
 static void
 gather(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct step *step = ctx;
-    size_t hidden = (size_t)step->e->model->config.hidden_size;
-    float *to = step->e->experts->x;
+    const struct part *p = ctx;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        memcpy(to + i * hidden, step->x + step->slots[i].row * hidden,
-               hidden * sizeof(*to));
-}
-
-static void
-activate(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct engine *e = ((struct step *)ctx)->e;
-    size_t n = (size_t)e->model->config.expert_size;
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        mlp_activate(&e->model->config, e->gate + i * n, e->up + i * n, n);
+        memcpy(p->work->x + i * p->hidden,
+               p->x + p->slots[i] / p->work->k * p->hidden,
+               p->hidden * sizeof(*p->x));
 }
 
 /* A row is once among an expert's slots. */
 static void
 scatter(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct step *step = ctx;
-    const struct experts_work *w = step->e->experts;
-    size_t hidden = (size_t)step->e->model->config.hidden_size;
+    const struct part *p = ctx;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        vec_axpy(w->sum + step->slots[i].row * hidden, step->slots[i].weight,
-                 w->y + i * hidden, hidden);
+        vec_axpy(p->sum + p->slots[i] / p->work->k * p->hidden,
+                 p->work->weights[p->slots[i]], p->work->y + i * p->hidden,
+                 p->hidden);
 }
 
 static void
-run_expert(struct step *step, const struct mlp *m, size_t n_rows)
+run_expert(struct engine *e, const struct mlp *m, struct part *p, float *gate,
+           float *up)
 {
-    struct engine *e = step->e;
-    const struct experts_work *w = e->experts;
-
-    par_for(e->par, n_rows, 1, gather, step);
+    par_for(e->par, p->n_rows, 1, gather, p);
     linear_rows(e,
                 (struct apply[]){
-                    { &m->gate, e->gate, false },
-                    { &m->up, e->up, false },
+                    { &m->gate, gate, false },
+                    { &m->up, up, false },
                 },
-                2, w->x, n_rows);
-    par_for(e->par, n_rows, 1, activate, step);
-    linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, e->gate,
-                n_rows);
-    par_for(e->par, n_rows, 1, scatter, step);
+                2, p->work->x, p->n_rows);
+    mlp_activate(e->par, e->model->config.act, gate, gate, up, m->gate.rows,
+                 p->n_rows);
+    linear_rows(e, &(struct apply){ &m->down, p->work->y, false }, 1, gate,
+                p->n_rows);
+    par_for(e->par, p->n_rows, 1, scatter, p);
 }
 
-const float *
-experts_apply(struct engine *e, const struct layer *l, const float *x)
+void
+experts_apply(struct engine *e, const struct layer *l,
+              const struct activations *a, size_t n_rows)
 {
+    const struct config *c = &e->model->config;
     struct experts_work *w = e->experts;
-    struct step step = { .e = e, .x = x };
+    size_t hidden = (size_t)c->hidden_size;
 
-    router_rows(e, &(struct apply){ &l->router, w->probability, false }, x);
-    par_for(e->par, e->n_rows, 1, choose_rows, &step);
-    deal(e);
-    memset(w->sum, 0,
-           e->n_rows * (size_t)e->model->config.hidden_size * sizeof(float));
+    /* which experts it is must not depend on a rounding that is asked for */
+    linear_exact(e, &(struct apply){ &l->router, w->probability, false },
+                 a->mlp_in, n_rows);
+    par_for(e->par, n_rows, 1, choose_rows,
+            &(struct choice){ w, c->norm_topk_prob });
+    router_group(w->slots, w->first, w->chosen, n_rows * w->k, w->n);
+    memset(a->mlp_out, 0, n_rows * hidden * sizeof(*a->mlp_out));
     for (size_t i = 0; i < w->n; i++) {
-        step.slots = w->slots + w->first[i];
-        if (w->first[i + 1] > w->first[i])
-            run_expert(&step, &l->experts[i], w->first[i + 1] - w->first[i]);
+        struct part p = { w,
+                          w->slots + w->first[i],
+                          w->first[i + 1] - w->first[i],
+                          hidden,
+                          a->mlp_in,
+                          a->mlp_out };
+
+        if (p.n_rows > 0)
+            run_expert(e, &l->experts[i], &p, a->gate, a->up);
     }
-    return w->sum;
 }
 
 int
@@ -187,11 +137,11 @@ experts_work_open(struct engine *e, struct err *err)
     w->first = xcalloc(w->n + 1, sizeof(*w->first));
     w->probability = mem_try(chunk, w->n * sizeof(float), what, err);
     w->chosen = mem_try(chunk, w->k * sizeof(*w->chosen), what, err);
+    w->weights = mem_try(chunk, w->k * sizeof(*w->weights), what, err);
     w->slots = mem_try(chunk, w->k * sizeof(*w->slots), what, err);
     w->x = mem_try(chunk, row, what, err);
     w->y = mem_try(chunk, row, what, err);
-    w->sum = mem_try(chunk, row, what, err);
-    return w->probability && w->chosen && w->slots && w->x && w->y && w->sum
+    return w->probability && w->chosen && w->weights && w->slots && w->x && w->y
                ? 0
                : -1;
 }
@@ -203,10 +153,10 @@ experts_work_close(struct engine *e)
 
     if (!w)
         return;
-    free(w->sum);
     free(w->y);
     free(w->x);
     free(w->slots);
+    free(w->weights);
     free(w->chosen);
     free(w->probability);
     free(w->first);

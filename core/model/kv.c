@@ -1,5 +1,4 @@
-/* The KV cache of one sequence. */
-#include "core/model/engine.h"
+#include "core/model/kv.h"
 
 #include <stdlib.h>
 

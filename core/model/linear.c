@@ -1,26 +1,25 @@
-/* Linear layers of a chunk, in the class of exactness that is asked for. */
-#include "core/model/engine.h"
+#include "core/model/linear.h"
 
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
+#include "core/model/engine.h"
+#include "core/model/lora.h"
+#include "core/model/model.h"
+#include "core/model/tables.h"
 
-/* The jobs of n layers for the rows from 'row' on. */
-static void
-make_jobs(struct gemm_job *jobs, const struct apply *to, size_t n, size_t row)
+struct gemm_job
+linear_job(const struct linear *l, float *y, bool add)
 {
-    for (size_t i = 0; i < n; i++) {
-        const struct linear *l = to[i].linear;
-
-        jobs[i] = (struct gemm_job){
-            .w = { .data = l->w,
-                   .dtype = l->dtype,
-                   .n = l->rows,
-                   .k = l->cols,
-                   .ld = l->cols },
-            .c = to[i].y + row * l->rows,
-            .ldc = l->rows,
-            .end = { .bias = l->bias, .accumulate = to[i].add },
-        };
-    }
+    return (struct gemm_job){
+        .w = { .data = l->w,
+               .dtype = l->dtype,
+               .n = l->rows,
+               .k = l->cols,
+               .ld = l->cols },
+        .c = y,
+        .ldc = l->rows,
+        .end = { .bias = l->bias, .accumulate = add },
+    };
 }
 
 struct rounding {
@@ -62,7 +61,9 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     struct gemm_job jobs[MAX_APPLY];
     size_t k = to[0].linear->cols;
 
-    make_jobs(jobs, to, n, row);
+    for (size_t i = 0; i < n; i++)
+        jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->rows,
+                             to[i].add);
     if (e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, jobs, n, x + row * k, k, n_rows);
     } else if (generated) {
@@ -74,27 +75,28 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
 }
 
 static void
-apply_base(struct engine *e, const struct apply *to, size_t n, const float *x)
+apply_base(struct engine *e, const struct chunk *chunk, const struct apply *to,
+           size_t n, const float *x)
 {
-    const struct span *spans = e->spans;
+    const struct span *spans = chunk->spans;
     struct apply rest[MAX_APPLY];
 
     if (e->model->tables) {
-        n = tables_apply(e, to, n, x, rest);
+        n = tables_apply(e, to, n, x, chunk->n_rows, rest);
         to = rest;
         if (n == 0)
             return;
     }
 
     if (e->options.compute == COMPUTE_F32) {
-        apply_rows(e, to, n, x, 0, e->n_rows, false);
+        apply_rows(e, to, n, x, 0, chunk->n_rows, false);
         return;
     }
-    for (size_t i = 0, end; i < e->n_spans; i = end) {
+    for (size_t i = 0, end; i < chunk->n_spans; i = end) {
         size_t n_rows = 0;
 
         for (end = i;
-             end < e->n_spans && spans[end].generated == spans[i].generated;
+             end < chunk->n_spans && spans[end].generated == spans[i].generated;
              end++)
             n_rows += spans[end].n;
         apply_rows(e, to, n, x, spans[i].row, n_rows, spans[i].generated);
@@ -110,10 +112,11 @@ add_loras(struct engine *e, const struct apply *to, size_t n, const float *x,
 }
 
 void
-linear_apply(struct engine *e, const struct apply *to, size_t n, const float *x)
+linear_apply(struct engine *e, const struct chunk *chunk,
+             const struct apply *to, size_t n, const float *x)
 {
-    apply_base(e, to, n, x);
-    add_loras(e, to, n, x, e->n_rows);
+    apply_base(e, chunk, to, n, x);
+    add_loras(e, to, n, x, chunk->n_rows);
 }
 
 /* An expert gets few rows of a chunk: packing it would not pay, and without
@@ -126,24 +129,12 @@ linear_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     add_loras(e, to, n, x, n_rows);
 }
 
-/* What is chosen must not hang on a rounding that is asked for elsewhere. */
 void
-router_rows(struct engine *e, const struct apply *to, const float *x)
+linear_exact(struct engine *e, const struct apply *to, const float *x,
+             size_t n_rows)
 {
-    struct gemm_job job;
+    struct gemm_job job = linear_job(to->linear, to->y, to->add);
 
-    make_jobs(&job, to, 1, 0);
-    gemm_exact(e->gemm, &job, 1, x, to->linear->cols, e->n_rows);
-    lora_apply(e, to, x, e->n_rows);
-}
-
-/* Exact for prompts, too: packing this matrix pays for many rows alone, and
- * one row or all of them must have the same bits. */
-void
-linear_logits(struct engine *e, float *logits, const float *x, size_t n_rows)
-{
-    const struct apply to = { &e->model->lm_head, logits, false };
-
-    apply_rows(e, &to, 1, x, 0, n_rows, true);
-    lora_apply(e, &to, x, n_rows);
+    gemm_exact(e->gemm, &job, 1, x, to->linear->cols, n_rows);
+    lora_apply(e, to, x, n_rows);
 }

@@ -1,31 +1,20 @@
-/* --lora: what adapters add to linear layers, and moe-sft's files of them. */
+#include "core/model/lora.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/format/peft.h"
 #include "core/format/stwant.h"
+#include "core/kernel/gemm.h"
 #include "core/kernel/vec.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/lora_peft.h"
+#include "core/model/model.h"
 
 /* ---- running ---- */
-
-static struct gemm_job
-job_of(const struct linear *l, float *y, size_t ldy, bool accumulate)
-{
-    return (struct gemm_job){
-        .w = { .data = l->w,
-               .dtype = l->dtype,
-               .n = l->rows,
-               .k = l->cols,
-               .ld = l->cols },
-        .c = y,
-        .ldc = ldy,
-        .end = { .accumulate = accumulate },
-    };
-}
 
 void
 lora_apply(struct engine *e, const struct apply *to, const float *x,
@@ -33,8 +22,8 @@ lora_apply(struct engine *e, const struct apply *to, const float *x,
 {
     for (const struct lora *l = to->linear->lora; l; l = l->next) {
         size_t rank = l->a.rows;
-        struct gemm_job a = job_of(&l->a, e->low, rank, false);
-        struct gemm_job b = job_of(&l->b, to->y, l->b.rows, true);
+        struct gemm_job a = linear_job(&l->a, e->low, false);
+        struct gemm_job b = linear_job(&l->b, to->y, true);
 
         gemm_exact(e->gemm, &a, 1, x, l->a.cols, n_rows);
         vec_scale(e->low, l->scale, n_rows * rank);

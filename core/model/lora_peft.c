@@ -1,14 +1,14 @@
-/*
- * --lora: folders of PEFT, adapter_config.json and adapter_model.safetensors.
- * Source: Hugging Face peft, LoraConfig and what save_pretrained() writes.
- */
+#include "core/model/lora_peft.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/format/peft.h"
 #include "core/format/stwant.h"
 #include "core/mem.h"
-#include "core/model/engine.h"
+#include "core/model/linear_file.h"
+#include "core/model/lora.h"
+#include "core/model/model.h"
 
 #define TAIL_A ".lora_A.weight"
 #define TAIL_B ".lora_B.weight"
@@ -20,21 +20,6 @@ struct from {
     struct peft config;
     struct err *err;
 };
-
-static int
-take_matrix(struct linear *l, const struct stdir_tensor *t, size_t rows,
-            size_t cols, struct err *err)
-{
-    const struct st_want want = { .n_dims = 2, .shape = { rows, cols } };
-
-    if (st_want(t->st->path, t->t, &want, err))
-        return -1;
-    *l = (struct linear){ .w = st_data(t->st, t->t),
-                          .dtype = t->t->dtype,
-                          .rows = rows,
-                          .cols = cols };
-    return 0;
-}
 
 /* The module of a tensor's name, without 'tail'; NULL: it has another one. */
 static char *
@@ -48,26 +33,11 @@ module_of(const char *name, const char *tail)
     return xstrndup(name + root, n - k - root);
 }
 
-/* Files saved from the base class lack a "model.". */
-static struct linear *
-find_module(const struct from *p, const char *module)
-{
-    struct linear *l = model_linear(p->model, module);
-    struct str s = { 0 };
-
-    if (!l) {
-        str_addf(&s, "model.%s", module);
-        l = model_linear(p->model, s.s);
-        str_free(&s);
-    }
-    return l;
-}
-
 static int
 bind_pair(const struct from *p, const char *module,
           const struct stdir_tensor *a, const struct stdir_tensor *b)
 {
-    struct linear *to = find_module(p, module);
+    struct linear *to = model_linear(p->model, module);
     struct lora part = { 0 };
     struct peft_pair pair;
 
@@ -76,8 +46,8 @@ bind_pair(const struct from *p, const char *module,
                        a->st->path, a->t->name, p->model->dir.path);
     if (peft_target(&p->config, module, p->err) ||
         peft_pair(&p->config, module, &pair, p->err) ||
-        take_matrix(&part.a, a, (size_t)pair.r, to->cols, p->err) ||
-        take_matrix(&part.b, b, to->rows, (size_t)pair.r, p->err))
+        linear_file_bind(&part.a, a, (size_t)pair.r, to->cols, NULL, p->err) ||
+        linear_file_bind(&part.b, b, to->rows, (size_t)pair.r, NULL, p->err))
         return -1;
     part.scale = (float)pair.scale;
     return lora_bind(p->model, p->adapter, to, &part, p->err);
@@ -117,13 +87,13 @@ static int
 check_base(const struct from *p, const char *module,
            const struct stdir_tensor *t)
 {
-    const struct linear *to = find_module(p, module);
+    const struct linear *to = model_linear(p->model, module);
     struct linear base;
 
     if (!to)
         return err_set(p->err, EX_DATAERR, "%s: %s is of no linear layer of %s",
                        t->st->path, t->t->name, p->model->dir.path);
-    if (take_matrix(&base, t, to->rows, to->cols, p->err))
+    if (linear_file_bind(&base, t, to->rows, to->cols, NULL, p->err))
         return -1;
     if (same_numbers(&base, to))
         return 0;

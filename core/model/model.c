@@ -1,5 +1,4 @@
-/* A model folder's tensors, bound to the layers that use them. */
-#include "core/model/engine.h"
+#include "core/model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,13 +7,18 @@
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
+#include "core/model/linear_file.h"
+#include "core/model/lora.h"
+#include "core/model/names.h"
+
+#define BY " by config.json" /* what expects a shape */
 
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
 
 /* Binding: which names were asked for, and where they are looked up. */
 struct binder {
     struct model *model;
-    const char *prefix; /* "model.", or "" in files saved from the base class */
+    const char *prefix; /* names_root() */
     bool *used;         /* [dir.n_tensors] */
     struct err *err;
 };
@@ -37,25 +41,15 @@ missing(struct binder *b, const char *name, const char *why)
                    b->model->dir.path, name, why);
 }
 
-/* Of a type and shape that can be run?  cols 0: a vector of 'rows'. */
-static int
-check(struct binder *b, const struct stdir_tensor *t, size_t rows, size_t cols)
-{
-    const struct st_want want = { .n_dims = cols ? 2 : 1,
-                                  .shape = { rows, cols },
-                                  .by = " by config.json" };
-
-    return st_want(t->st->path, t->t, &want, b->err);
-}
-
 /* A norm or a bias, widened to f32; NULL with 'err' set. */
 static const float *
 widen(struct binder *b, const struct stdir_tensor *t, size_t n)
 {
+    const struct st_want want = { .n_dims = 1, .shape = { n }, .by = BY };
     struct model *m = b->model;
     float *v;
 
-    if (check(b, t, n, 0))
+    if (st_want(t->st->path, t->t, &want, b->err))
         return NULL;
     v = mem_try(n, sizeof(*v), t->t->name, b->err);
     if (!v)
@@ -67,27 +61,16 @@ widen(struct binder *b, const struct stdir_tensor *t, size_t n)
 }
 
 static int
-bind_norm(struct binder *b, const float **norm, const char *name, size_t n)
+bind_norm(struct binder *b, struct norm *norm, const char *name, size_t n)
 {
     const struct stdir_tensor *t = find(b, name);
 
     if (!t)
         return missing(b, name, "");
-    *norm = widen(b, t, n);
-    return *norm ? 0 : -1;
-}
-
-static int
-bind_matrix(struct binder *b, struct linear *linear,
-            const struct stdir_tensor *t, size_t rows, size_t cols)
-{
-    if (check(b, t, rows, cols))
-        return -1;
-    linear->w = st_data(t->st, t->t);
-    linear->dtype = t->t->dtype;
-    linear->rows = rows;
-    linear->cols = cols;
-    return 0;
+    norm->weight = widen(b, t, n);
+    norm->n = n;
+    norm->eps = b->model->config.rms_norm_eps;
+    return norm->weight ? 0 : -1;
 }
 
 /* What one linear layer of a block is called and has. */
@@ -110,7 +93,7 @@ bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
     t = find(b, name);
     if (!t)
         return missing(b, name, "");
-    if (bind_matrix(b, spec->to, t, spec->rows, spec->cols))
+    if (linear_file_bind(spec->to, t, spec->rows, spec->cols, BY, b->err))
         return -1;
     if (!spec->first)
         return 0;
@@ -228,7 +211,7 @@ bind_layer(struct binder *b, size_t i)
     size_t head_dim = (size_t)c->head_dim;
     const struct {
         const char *name;
-        const float **to;
+        struct norm *to;
         size_t n;
     } norms[] = {
         { "input_layernorm", &l->attn_norm, hidden },
@@ -302,8 +285,8 @@ bind_ends(struct binder *b)
         embed = head;
     if (!head)
         head = embed;
-    if (bind_matrix(b, &m->embed, embed, vocab, hidden) ||
-        bind_matrix(b, &m->lm_head, head, vocab, hidden))
+    if (linear_file_bind(&m->embed, embed, vocab, hidden, BY, b->err) ||
+        linear_file_bind(&m->lm_head, head, vocab, hidden, BY, b->err))
         return -1;
     if (m->config.tied && head_differs(b, embed, head))
         err_warn("%s: lm_head.weight is not the embedding, though "
@@ -360,13 +343,10 @@ warn_unused(const struct binder *b)
 static int
 bind_all(struct model *m, struct err *err)
 {
-    struct binder b = { m, "model.", NULL, err };
+    struct binder b = { m, names_root(&m->dir), NULL, err };
     size_t n_layers = (size_t)m->config.n_layers;
     int rc = -1;
 
-    if (!stdir_find(&m->dir, "model.norm.weight") &&
-        stdir_find(&m->dir, "norm.weight"))
-        b.prefix = "";
     b.used = xcalloc(m->dir.n_tensors, sizeof(*b.used));
     m->layers = xcalloc(n_layers, sizeof(*m->layers));
     if (bind_ends(&b))
@@ -459,16 +439,17 @@ sparse_linear(const struct model *m, struct layer *l, const char *name)
 struct linear *
 model_linear(struct model *m, const char *name)
 {
-    static const char prefix[] = "model.layers.";
+    static const char layers[] = "layers.";
     struct layer *l;
     size_t i;
 
     if (!strcmp(name, "lm_head"))
         return &m->lm_head;
-    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+    name = names_short(name);
+    if (strncmp(name, layers, sizeof(layers) - 1) != 0)
         return NULL;
     name =
-        number_below(name + sizeof(prefix) - 1, (size_t)m->config.n_layers, &i);
+        number_below(name + sizeof(layers) - 1, (size_t)m->config.n_layers, &i);
     if (!name)
         return NULL;
     l = &m->layers[i];

@@ -3,77 +3,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/model/moe_impl.h"
+#include "core/mem.h"
+#include "core/model/moe_cache.h"
+#include "core/model/moe_memory.h"
+#include "core/model/moe_operator.h"
+#include "core/model/moe_team.h"
+#include "core/model/moe_weights.h"
+#include "core/par.h"
 
 /* ---- opening and closing ---- */
 
-static void *
-allocate(struct moe *moe, const struct plan *plan, const char *what,
-         struct err *err)
-{
-    void *p = NULL;
-
-    if (plan->overflow)
-        err_set(err, EX_DATAERR, "%s: more bytes than 64 bits can count", what);
-    else
-        p = mem_big(plan->nbytes, 1, what, err);
-    if (p)
-        note_allocated(moe, plan->nbytes);
-    return p;
-}
-
-size_t
-moe_allocated(const struct moe *moe)
-{
-    return moe->allocated;
-}
-
-size_t
-moe_peak(const struct moe *moe)
-{
-    return moe->peak;
-}
-
 static int
-open_part(struct moe *moe, struct part *part, struct err *err)
+open_part(struct moe *moe, struct moe_part *part, struct err *err)
 {
     const struct moe_config *c = &moe->config;
-    struct plan weights = { 0 }, scratch = { 0 };
+    struct moe_plan weights = { 0 }, scratch = { 0 };
 
     part->gemm = moe->teams[part->index % moe->n_teams].gemm;
-    part_slice(c, part->index, &part->first, &part->n);
+    moe_slice(c, part->index, &part->first, &part->n);
     for (size_t kind = 0; kind < N_KINDS; kind++)
-        part->weights[kind] = xcalloc(c->n_experts, sizeof(struct weight));
-    plan_weights(&weights, c, part);
-    plan_part(&scratch, c, part);
-    part->packed = allocate(moe, &weights, "base weights", err);
+        part->weights[kind] = xcalloc(c->n_experts, sizeof(struct moe_weight));
+    moe_plan_weights(&weights, c, part);
+    moe_plan_part(&scratch, c, part);
+    part->packed = moe_allocate(moe, &weights, "base weights", err);
     if (!part->packed)
         return -1;
     part->packed_nbytes = weights.nbytes;
-    part->scratch = allocate(moe, &scratch, "scratch memory", err);
+    part->scratch = moe_allocate(moe, &scratch, "scratch memory", err);
     if (!part->scratch)
         return -1;
     part->scratch_nbytes = scratch.nbytes;
-    plan_weights(&(struct plan){ .base = part->packed }, c, part);
-    plan_part(&(struct plan){ .base = part->scratch }, c, part);
+    moe_plan_weights(&(struct moe_plan){ .base = part->packed }, c, part);
+    moe_plan_part(&(struct moe_plan){ .base = part->scratch }, c, part);
     return 0;
 }
 
 static int
 open_shared(struct moe *moe, int n_threads, struct err *err)
 {
-    struct plan plan = { 0 };
+    struct moe_plan plan = { 0 };
 
-    plan_shared(&plan, moe);
-    moe->scratch = allocate(moe, &plan, "scratch memory", err);
+    moe_plan_shared(&plan, moe);
+    moe->scratch = moe_allocate(moe, &plan, "scratch memory", err);
     if (!moe->scratch)
         return -1;
     moe->scratch_nbytes = plan.nbytes;
-    plan_shared(&(struct plan){ .base = moe->scratch }, moe);
+    moe_plan_shared(&(struct moe_plan){ .base = moe->scratch }, moe);
     if (par_open(&moe->par, n_threads, err) < 0)
         return -1;
-    note_allocated(moe, gemm_workspace(n_threads));
-    return teams_open(moe, n_threads, err);
+    moe_note_allocated(moe, gemm_workspace(n_threads));
+    return moe_teams_open(moe, n_threads, err);
 }
 
 int
@@ -87,11 +66,16 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
     *moe = NULL;
     if (moe_memory(config, n_threads, &memory, err) < 0)
         return -1;
+    if (config->n_experts > UINT32_MAX / config->top_k)
+        return err_set(err, EX_DATAERR,
+                       "n_experts x top_k is %zu x %zu, more than 2^32 "
+                       "segments",
+                       config->n_experts, config->top_k);
     m = xcalloc(1, sizeof(*m));
     m->config = *config;
     m->s = config->lora_alpha / (float)config->lora_rank;
     m->parts = xcalloc(config->n_parts, sizeof(*m->parts));
-    m->slots = xcalloc(config->max_cache_depth, sizeof(*m->slots));
+    m->saved = xcalloc(config->max_cache_depth, sizeof(*m->saved));
     for (size_t i = 0; i < 3; i++)
         m->base[i] = xcalloc(config->n_experts, sizeof(*m->base[i]));
     rc = open_shared(m, n_threads, err);
@@ -113,21 +97,21 @@ moe_close(struct moe *m)
     if (!m)
         return;
     for (size_t i = 0; i < m->config.n_parts; i++) {
-        struct part *part = &m->parts[i];
+        struct moe_part *part = &m->parts[i];
 
         mem_big_free(part->scratch, part->scratch_nbytes, 1);
         mem_big_free(part->packed, part->packed_nbytes, 1);
         for (size_t kind = 0; kind < N_KINDS; kind++)
             free(part->weights[kind]);
     }
-    teams_close(m);
+    moe_teams_close(m);
     par_close(m->par);
     mem_big_free(m->scratch, m->scratch_nbytes, 1);
     for (size_t i = 0; i < m->config.max_cache_depth; i++)
-        mem_big_free(m->slots[i].data, m->slot_nbytes, 1);
+        mem_big_free(m->saved[i].data, m->saved_nbytes, 1);
     for (size_t i = 0; i < 3; i++)
         free(m->base[i]);
-    free(m->slots);
+    free(m->saved);
     free(m->parts);
     free(m);
 }
@@ -138,214 +122,43 @@ moe_config(const struct moe *moe)
     return &moe->config;
 }
 
-/* ---- weights ---- */
+/* ---- the adapter ---- */
 
-int
-moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
+const char *const moe_lora_names[MOE_N_LORA] = {
+    "gate_lora_a", "gate_lora_b", "up_lora_a",
+    "up_lora_b",   "down_lora_a", "down_lora_b",
+};
+
+void
+moe_lora_shape(const struct moe_config *config, enum moe_lora_matrix m,
+               uint64_t shape[3])
 {
-    const struct gemm_matrix *from[3] = { base->gate, base->up, base->down };
+    bool down = m == MOE_DOWN_A || m == MOE_DOWN_B;
+    size_t in = down ? config->intermediate : config->hidden;
+    size_t out = down ? config->hidden : config->intermediate;
+    bool is_a = m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_A;
 
-    for (size_t i = 0; i < 3; i++)
-        for (size_t e = 0; e < moe->config.n_experts; e++) {
-            enum dtype dtype = from[i][e].dtype;
-            bool int8 = moe->config.mode == MOE_INT8 && base->scale[i];
-
-            if (!dtype_computes(dtype) && !(int8 && dtype == DT_I8))
-                return err_set(err, EX_DATAERR,
-                               "base weights of expert %zu are %s, not BF16, "
-                               "F16 or F32",
-                               e, dtype_table[dtype].name);
-            moe->base[i][e] = from[i][e];
-        }
-    memcpy(moe->base_scale, base->scale, sizeof(moe->base_scale));
-    if (weights_load(moe, err) < 0)
-        return -1;
-    moe->has_base = true;
-    return 0;
+    shape[0] = config->n_experts;
+    shape[1] = is_a ? config->lora_rank : out;
+    shape[2] = is_a ? in : config->lora_rank;
 }
 
-int
-moe_update_lora(struct moe *moe, const struct moe_lora *lora, struct err *err)
+size_t
+moe_lora_numbers(const struct moe_config *config, enum moe_lora_matrix m)
 {
-    for (size_t m = 0; m < MOE_N_LORA; m++)
-        if (!lora->m[m])
-            return err_set(err, EX_DATAERR, "the adapter has no %s",
-                           moe_lora_names[m]);
-    moe->lora = *lora;
-    moe->has_lora = true;
-    return 0;
-}
+    uint64_t shape[3];
+    size_t n;
 
-/* ---- the cache stack ---- */
-
-static int
-top_slot(struct moe *moe, struct slot **slot, struct err *err)
-{
-    struct plan plan = { 0 };
-    struct slot *s;
-
-    if (moe->depth == moe->config.max_cache_depth)
-        return err_set(err, EX_DATAERR,
-                       "the cache is full: %zu forwards wait for a backward",
-                       moe->depth);
-    *slot = s = &moe->slots[moe->depth];
-    if (s->data)
+    moe_lora_shape(config, m, shape);
+    if (!size_mul(shape[0], shape[1], &n) || !size_mul(n, shape[2], &n))
         return 0;
-    plan_slot(&plan, &moe->config, s);
-    s->data = allocate(moe, &plan, "a forward's cache", err);
-    if (!s->data)
-        return -1;
-    moe->slot_nbytes = plan.nbytes;
-    plan_slot(&(struct plan){ .base = s->data }, &moe->config, s);
-    return 0;
-}
-
-static int
-check_qlen(const struct moe *moe, size_t qlen, struct err *err)
-{
-    if (qlen > moe->config.max_len)
-        return err_set(err, EX_DATAERR,
-                       "the batch has %zu tokens, but max_len is %zu", qlen,
-                       moe->config.max_len);
-    return 0;
-}
-
-static void
-copy_batch(const struct moe_config *c, struct slot *s,
-           const struct moe_batch *batch)
-{
-    size_t n = batch->qlen * c->top_k;
-
-    s->qlen = batch->qlen;
-    if (n == 0)
-        return;
-    memcpy(s->ids, batch->expert_ids, n * sizeof(*s->ids));
-    memcpy(s->weights, batch->weights, n * sizeof(*s->weights));
-    memcpy(s->input, batch->input, batch->qlen * c->hidden * 2);
-}
-
-static struct moe_batch
-slot_batch(const struct slot *s)
-{
-    return (struct moe_batch){ s->qlen, s->ids, s->weights, s->input };
-}
-
-size_t
-moe_cache_depth(const struct moe *moe)
-{
-    return moe->depth;
-}
-
-int
-moe_cache_top(struct moe *moe, struct moe_cache *cache, struct err *err)
-{
-    const struct slot *s;
-
-    if (moe->depth == 0)
-        return err_set(err, EX_DATAERR, "the cache is empty");
-    s = &moe->slots[moe->depth - 1];
-    if (route_rows(moe, s->ids, s->qlen, err) < 0)
-        return -1;
-    *cache =
-        (struct moe_cache){ slot_batch(s), moe->route.n_rows, s->gate, s->up };
-    return 0;
-}
-
-int
-moe_cache_push(struct moe *moe, const struct moe_cache *cache, struct err *err)
-{
-    size_t n = cache->n_rows * moe->config.intermediate;
-    struct slot *s;
-
-    if (check_qlen(moe, cache->batch.qlen, err) < 0 ||
-        route_rows(moe, cache->batch.expert_ids, cache->batch.qlen, err) < 0)
-        return -1;
-    if (cache->n_rows != moe->route.n_rows)
-        return err_set(err, EX_DATAERR,
-                       "the cache has %zu rows, but its expert_ids make %zu",
-                       cache->n_rows, moe->route.n_rows);
-    if (top_slot(moe, &s, err) < 0)
-        return -1;
-    copy_batch(&moe->config, s, &cache->batch);
-    if (n > 0) {
-        memcpy(s->gate, cache->gate, n * sizeof(*s->gate));
-        memcpy(s->up, cache->up, n * sizeof(*s->up));
-    }
-    moe->depth++;
-    return 0;
-}
-
-/* ---- passes ---- */
-
-static int
-check_ready(const struct moe *moe, struct err *err)
-{
-    if (!moe->has_base)
-        return err_set(err, EX_DATAERR, "no base weights are loaded");
-    if (!moe->has_lora)
-        return err_set(err, EX_DATAERR, "there is no adapter");
-    return 0;
-}
-
-size_t
-moe_skipped(const struct moe *moe)
-{
-    return moe->skipped;
-}
-
-int
-moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
-            bool save, struct err *err)
-{
-    struct pass pass = { .moe = moe, .batch = *batch, .output = output };
-    struct slot *s = NULL;
-
-    if (check_ready(moe, err) < 0 || check_qlen(moe, batch->qlen, err) < 0 ||
-        (save && top_slot(moe, &s, err) < 0) ||
-        route_rows(moe, batch->expert_ids, batch->qlen, err) < 0)
-        return -1;
-    moe->skipped = moe->route.skipped;
-    if (s) {
-        copy_batch(&moe->config, s, batch);
-        pass.gate = s->gate;
-        pass.up = s->up;
-    }
-    if (batch->qlen > 0)
-        memset(output, 0, batch->qlen * moe->config.hidden * sizeof(*output));
-    for_each_block(&pass, forward_block);
-    moe->depth += save;
-    return 0;
-}
-
-int
-moe_backward(struct moe *moe, const uint16_t *grad_output,
-             const struct moe_grads *grads, struct err *err)
-{
-    struct pass pass = { .moe = moe,
-                         .grad_output = grad_output,
-                         .grads = grads };
-    const struct slot *s;
-
-    if (check_ready(moe, err) < 0)
-        return -1;
-    if (moe->depth == 0)
-        return err_set(err, EX_DATAERR,
-                       "the cache is empty: no forward was saved");
-    s = &moe->slots[moe->depth - 1];
-    if (route_rows(moe, s->ids, s->qlen, err) < 0)
-        return -1;
-    pass.batch = slot_batch(s);
-    pass.gate = s->gate;
-    pass.up = s->up;
-    backward_pass(&pass);
-    moe->depth--;
-    return 0;
+    return n;
 }
 
 /* ---- warming up ---- */
 
 static void
-touch(void *ctx, struct part *part)
+touch(void *ctx, struct moe_part *part)
 {
     (void)ctx;
     memset(part->scratch, 0, part->scratch_nbytes);
@@ -381,19 +194,19 @@ int
 moe_warm_up(struct moe *moe, struct err *err)
 {
     size_t depth = moe->depth, skipped = moe->skipped;
-    struct slot *s;
-    int rc = check_ready(moe, err);
+    struct moe_saved *s;
+    int rc = moe_check_weights(moe, err);
 
     for (; rc == 0 && moe->depth < moe->config.max_cache_depth; moe->depth++) {
-        rc = top_slot(moe, &s, err);
+        rc = moe_saved_room(moe, &s, err);
         if (rc == 0)
-            memset(s->data, 0, moe->slot_nbytes);
+            memset(s->data, 0, moe->saved_nbytes);
     }
     moe->depth = depth;
     if (rc < 0)
         return -1;
     memset(moe->scratch, 0, moe->scratch_nbytes);
-    run_parts(moe, touch, NULL); /* each from its node */
+    moe_for_parts(moe, touch, NULL); /* each from its node */
     if (depth < moe->config.max_cache_depth)
         rc = run_zeros(moe, err);
     moe->skipped = skipped;

@@ -176,21 +176,4 @@ int moe_cache_push(struct moe *moe, const struct moe_cache *cache,
                    struct err *err);
 size_t moe_cache_depth(const struct moe *moe);
 
-/*
- * A worker: a thread that runs tasks one after the other.  moe_submit() hands
- * it one and returns; moe_sync() waits for all so far and returns the first
- * error since the last sync.  After an error tasks are dropped until then.
- * What a task points at must live until the sync.  For programs that embed the
- * operator: the tool itself waits for each step.
- */
-struct moe_worker;
-struct moe_task {
-    int (*run)(void *ctx, struct err *err);
-    void *ctx;
-};
-int moe_worker_open(struct moe_worker **worker, struct err *err);
-void moe_worker_close(struct moe_worker *worker); /* syncs; NULL is fine */
-void moe_submit(struct moe_worker *worker, struct moe_task task);
-int moe_sync(struct moe_worker *worker, struct err *err);
-
 #endif

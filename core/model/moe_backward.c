@@ -11,149 +11,20 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
-#include "core/model/moe_impl.h"
+#include "core/mem.h"
+#include "core/model/moe_part.h"
+#include "core/model/moe_route.h"
+#include "core/model/moe_team.h"
+#include "core/model/moe_weights.h"
 
-/* ---- the ends of products ---- */
-
-struct end {
-    const struct pass *pass;
-    struct part *part;
-    const float *p;    /* [block, rank] */
-    const uint16_t *a; /* [rank, n] */
-    size_t lda;
+/* A block's backward, which the parts share. */
+struct backward {
+    const struct moe *moe;
+    const struct moe_saved *saved;
+    const uint16_t *grad_output; /* [qlen, hidden] */
+    const struct moe_grads *grads;
+    struct moe_block block;
 };
-
-static void
-add_lora(const struct end *e, float *t, size_t ldt, size_t row, size_t n_rows,
-         size_t col, size_t n_cols)
-{
-    size_t r = e->pass->moe->config.lora_rank;
-    const struct mix m = {
-        .y = t,
-        .w = e->a + col,
-        .p = e->p + row * r,
-        .ldy = ldt,
-        .ldw = e->lda,
-        .ldp = r,
-        .rows = r,
-        .cols = n_cols,
-        .n = n_rows,
-        .w_dtype = DT_BF16,
-        .add = true,
-    };
-
-    mix(&m);
-}
-
-/* From da0 to dg and du; returns <da0, h>. */
-static float
-activation_back(const struct pass *pass, struct part *part, const float *da0,
-                size_t row, size_t col, size_t n)
-{
-    size_t at = (pass->block.row + row) * pass->moe->config.intermediate +
-                part->first + col;
-    size_t to = row * gemm_ld_bf16(part->n) + col;
-    float g[GEMM_PANEL], u[GEMM_PANEL], h[GEMM_PANEL], w;
-
-    w = row_weight(pass, row);
-    cvt_to_f32(g, pass->gate + at, DT_BF16, n);
-    cvt_to_f32(u, pass->up + at, DT_BF16, n);
-    vec_silu_back(h, g, u, da0, n);
-    vec_scale(g, w, n);
-    vec_scale(u, w, n);
-    cvt_from_f32(part->h + to, DT_BF16, h, n);
-    cvt_from_f32(part->dg + to, DT_BF16, g, n);
-    cvt_from_f32(part->du + to, DT_BF16, u, n);
-    return vec_dot(da0, h, n);
-}
-
-static void
-end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
-        size_t n_cols, int thread)
-{
-    const struct end *e = ctx;
-    struct part *part = e->part;
-    size_t panels = (part->n - 1) / GEMM_PANEL + 1;
-
-    (void)thread;
-    add_lora(e, t, ldt, row, n_rows, col, n_cols);
-    for (size_t i = 0; i < n_rows; i++)
-        part->gw[(row + i) * panels + col / GEMM_PANEL] =
-            activation_back(e->pass, part, t + i * ldt, row + i, col, n_cols);
-}
-
-static void
-end_dx(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
-       size_t n_cols, int thread)
-{
-    const struct end *e = ctx;
-    const struct moe *moe = e->pass->moe;
-
-    (void)thread;
-    add_lora(e, t, ldt, row, n_rows, col, n_cols);
-    for (size_t i = 0; i < n_rows && !e->part->partial; i++)
-        vec_add(moe->dx + row_token(e->pass, row + i) * moe->config.hidden +
-                    col,
-                t + i * ldt, n_cols);
-}
-
-/* ---- the products ---- */
-
-/* s dy B of columns [at, at + n) of dy: B is [.., rank], B^T's rows its k. */
-static void
-lora_back(struct pass *pass, struct part *part, float *c,
-          enum moe_lora_matrix b, size_t at, size_t n, uint16_t *dy)
-{
-    size_t r = pass->moe->config.lora_rank;
-    struct gemm_matrix w = {
-        .data = lora_of(pass, b) + at * r,
-        .dtype = DT_BF16,
-        .n = r,
-        .k = n,
-        .ld = r,
-        .by_k = true,
-    };
-
-    lora_product(pass, part, c, &w, dy);
-}
-
-static void
-down_back(struct pass *pass, struct part *part)
-{
-    struct end e = {
-        .pass = pass,
-        .part = part,
-        .p = part->qd,
-        .a = lora_of(pass, MOE_DOWN_A) + part->first,
-        .lda = pass->moe->config.intermediate,
-    };
-    struct gemm_job job = base_job(pass, part, K_DOWN_T);
-
-    lora_back(pass, part, part->qd, MOE_DOWN_B, 0, pass->moe->config.hidden,
-              part->dy);
-    job.end.hook = end_da0;
-    job.end.ctx = &e;
-    base_products(pass, part, &job, 1, part->dy);
-}
-
-/* Adds a layer's share of dX. */
-static void
-input_back(struct pass *pass, struct part *part, enum kind kind, uint16_t *dy,
-           const float *p, enum moe_lora_matrix a, bool add)
-{
-    size_t hidden = pass->moe->config.hidden;
-    struct end e = { pass, part, p, lora_of(pass, a), hidden };
-    struct gemm_job job = base_job(pass, part, kind);
-
-    job.c = part->partial;
-    job.ldc = hidden;
-    job.end.accumulate = part->partial && add;
-    job.end.hook = end_dx;
-    job.end.ctx = &e;
-    base_products(pass, part, &job, 1, dy);
-}
-
-/* ---- gradients of the adapter ---- */
 
 /* grad += p^T w, p [block, rank] (times the routing weight), w [block, cols] */
 struct outer {
@@ -168,69 +39,176 @@ struct outer {
 /* Columns: 512 rows of them stay in the second cache for all of p's. */
 enum { N_OUTER = 6, OUTER_COLS = 64 };
 
-struct outers {
-    const struct pass *pass;
-    struct part *part;
-    struct outer list[N_OUTER];
+/* A part's share of it: what its threads see. */
+struct backward_part {
+    const struct backward *of;
+    struct moe_part *part;
+    struct outer outers[N_OUTER];
 };
 
-static float *
-transposed(const struct outers *o, size_t i)
+static void
+gather_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    return o->part->pt + i * o->pass->moe->config.lora_rank * o->pass->block.n;
+    const struct backward_part *p = ctx;
+    const struct backward *b = p->of;
+
+    (void)thread;
+    moe_gather(b->moe, &b->block, p->part->x, b->saved->input, begin, end);
+    moe_gather(b->moe, &b->block, p->part->dy, b->grad_output, begin, end);
+}
+
+/* ---- the ends of products ---- */
+
+/* From da0 to dg and du, of columns [col, col + n); returns <da0, h>. */
+static float
+activation_back(const struct backward_part *p, const float *da0, size_t row,
+                size_t col, size_t n)
+{
+    const struct backward *b = p->of;
+    struct moe_part *part = p->part;
+    size_t at =
+        (b->block.row + row) * b->moe->config.intermediate + part->first + col;
+    size_t to = row * gemm_ld_bf16(part->n) + col;
+    float g[GEMM_PANEL], u[GEMM_PANEL], h[GEMM_PANEL];
+    float w = b->saved->weights[b->block.slots[row]];
+
+    cvt_to_f32(g, b->saved->gate + at, DT_BF16, n);
+    cvt_to_f32(u, b->saved->up + at, DT_BF16, n);
+    vec_silu_back(h, g, u, da0, n);
+    vec_scale(g, w, n);
+    vec_scale(u, w, n);
+    cvt_from_f32(part->h + to, DT_BF16, h, n);
+    cvt_from_f32(part->dg + to, DT_BF16, g, n);
+    cvt_from_f32(part->du + to, DT_BF16, u, n);
+    return vec_dot(da0, h, n);
+}
+
+static size_t
+n_panels(const struct moe_part *part)
+{
+    return (part->n - 1) / GEMM_PANEL + 1;
+}
+
+static void
+end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+        size_t n_cols, int thread)
+{
+    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
+    const struct backward_part *p = ctx;
+    const struct moe *moe = p->of->moe;
+    size_t r = moe->config.lora_rank;
+
+    (void)thread;
+    moe_add_lora(&tile, r, p->part->qd, r,
+                 moe_lora_at(moe, MOE_DOWN_A, p->of->block.expert) +
+                     p->part->first,
+                 DT_BF16, moe->config.intermediate);
+    for (size_t i = 0; i < n_rows; i++)
+        p->part->gw[(row + i) * n_panels(p->part) + col / GEMM_PANEL] =
+            activation_back(p, t + i * ldt, row + i, col, n_cols);
+}
+
+/* Into dX; of several parts partial sums are kept. */
+static void
+add_dx(const struct backward_part *p, const struct moe_tile *tile,
+       const float *q, enum moe_lora_matrix a)
+{
+    const struct backward *b = p->of;
+    const struct moe *moe = b->moe;
+    size_t r = moe->config.lora_rank, hidden = moe->config.hidden;
+
+    moe_add_lora(tile, r, q, r, moe_lora_at(moe, a, b->block.expert), DT_BF16,
+                 hidden);
+    for (size_t i = 0; i < tile->n_rows && !p->part->partial; i++)
+        vec_add(moe->dx + moe_token(moe, &b->block, tile->row + i) * hidden +
+                    tile->col,
+                tile->t + i * tile->ld, tile->n_cols);
+}
+
+static void
+end_dx_gate(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+            size_t col, size_t n_cols, int thread)
+{
+    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
+    const struct backward_part *p = ctx;
+
+    (void)thread;
+    add_dx(p, &tile, p->part->pg, MOE_GATE_A);
+}
+
+static void
+end_dx_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+          size_t col, size_t n_cols, int thread)
+{
+    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
+    const struct backward_part *p = ctx;
+
+    (void)thread;
+    add_dx(p, &tile, p->part->pu, MOE_UP_A);
+}
+
+/* ---- gradients of the adapter ---- */
+
+static float *
+transposed(const struct backward_part *p, size_t i)
+{
+    return p->part->pt + i * p->of->moe->config.lora_rank * p->of->block.n;
 }
 
 static void
 transpose_p(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct outers *o = ctx;
+    const struct backward_part *p = ctx;
+    const struct backward *b = p->of;
+    size_t rows = b->block.n;
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        const struct outer *l = &o->list[i];
-        float *to = transposed(o, i);
+        const struct outer *o = &p->outers[i];
+        float *to = transposed(p, i);
 
-        for (size_t r = 0; r < o->pass->block.n; r++) {
-            float w = l->weighted ? row_weight(o->pass, r) : 1;
+        for (size_t r = 0; r < rows; r++) {
+            float w = o->weighted ? b->saved->weights[b->block.slots[r]] : 1;
 
-            for (size_t j = 0; j < o->pass->moe->config.lora_rank; j++)
-                to[j * o->pass->block.n + r] = w * l->p[r * l->ldp + j];
+            for (size_t j = 0; j < b->moe->config.lora_rank; j++)
+                to[j * rows + r] = w * o->p[r * o->ldp + j];
         }
     }
 }
 
 static size_t
-outer_chunks(const struct outer *l)
+n_chunks(const struct outer *o)
 {
-    return (l->cols - 1) / OUTER_COLS + 1;
+    return (o->cols - 1) / OUTER_COLS + 1;
 }
 
+/* Chunks of all the outer products, one behind the other. */
 static void
 add_outer(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct outers *o = ctx;
-    size_t rank = o->pass->moe->config.lora_rank;
+    const struct backward_part *p = ctx;
+    size_t rows = p->of->block.n;
 
     (void)thread;
     for (size_t c = begin; c < end; c++) {
         size_t i = 0, at = c;
-        const struct outer *l;
+        const struct outer *o;
         struct mix m;
 
-        for (; at >= outer_chunks(&o->list[i]); i++)
-            at -= outer_chunks(&o->list[i]);
-        l = &o->list[i];
+        for (; at >= n_chunks(&p->outers[i]); i++)
+            at -= n_chunks(&p->outers[i]);
+        o = &p->outers[i];
         at *= OUTER_COLS;
         m = (struct mix){
-            .y = o->part->grad[l->m] + at,
-            .w = l->w + at,
-            .p = transposed(o, i),
-            .ldy = l->cols,
-            .ldw = gemm_ld_bf16(l->cols),
-            .ldp = o->pass->block.n,
-            .rows = o->pass->block.n,
-            .cols = smaller(l->cols - at, OUTER_COLS),
-            .n = rank,
+            .y = p->part->grad[o->m] + at,
+            .w = o->w + at,
+            .p = transposed(p, i),
+            .ldy = o->cols,
+            .ldw = gemm_ld_bf16(o->cols),
+            .ldp = rows,
+            .rows = rows,
+            .cols = smaller(o->cols - at, OUTER_COLS),
+            .n = p->of->moe->config.lora_rank,
             .w_dtype = DT_BF16,
             .add = true,
         };
@@ -238,13 +216,38 @@ add_outer(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+/* ---- a block ---- */
+
+/* s dy B of rows [at, at + n) of B [.., rank]: B^T's rows its k. */
 static void
-lora_grads(struct pass *pass, struct part *part)
+lora_back(const struct backward_part *p, float *c, enum moe_lora_matrix b,
+          size_t at, size_t n, uint16_t *dy)
 {
-    size_t r = pass->moe->config.lora_rank, hidden = pass->moe->config.hidden;
-    size_t n = part->n, chunks = 0;
-    struct outers o = {
-        pass,
+    const struct moe *moe = p->of->moe;
+    size_t r = moe->config.lora_rank;
+    const struct gemm_matrix w = {
+        .data = moe_lora_at(moe, b, p->of->block.expert) + at * r,
+        .dtype = DT_BF16,
+        .n = r,
+        .k = n,
+        .ld = r,
+        .by_k = true,
+    };
+
+    moe_lora_product(moe, p->part, c, &w, dy, p->of->block.n);
+}
+
+static void
+backward_part(void *ctx, struct moe_part *part)
+{
+    const struct backward *b = ctx;
+    const struct moe *moe = b->moe;
+    size_t hidden = moe->config.hidden, r = moe->config.lora_rank;
+    size_t first = part->first, n = part->n, chunks = 0;
+    size_t rows = b->block.n, e = b->block.expert;
+    struct par *par = gemm_par(part->gemm);
+    struct backward_part p = {
+        b,
         part,
         {
             { part->pg, r, false, part->x, hidden, MOE_GATE_A },
@@ -255,47 +258,47 @@ lora_grads(struct pass *pass, struct part *part)
             { part->ud, r, true, part->dy, hidden, MOE_DOWN_B },
         },
     };
+    const struct gemm_job down =
+        moe_base_job(moe, part, K_DOWN_T, e, NULL, 0,
+                     (struct gemm_end){ .hook = end_da0, .ctx = &p });
+    const struct gemm_job gate =
+        moe_base_job(moe, part, K_GATE_T, e, part->partial, hidden,
+                     (struct gemm_end){ .hook = end_dx_gate, .ctx = &p });
+    const struct gemm_job up =
+        moe_base_job(moe, part, K_UP_T, e, part->partial, hidden,
+                     (struct gemm_end){ .accumulate = part->partial != NULL,
+                                        .hook = end_dx_up,
+                                        .ctx = &p });
 
+    par_for(par, rows, 8, gather_rows, &p);
+    lora_back(&p, part->qd, MOE_DOWN_B, 0, hidden, part->dy);
+    moe_base_products(moe, part, &down, 1, part->dy, rows); /* h, dg, du */
+    moe_lora_gate_up(moe, part, &b->block);
+    moe_lora_down(moe, part, &b->block);
+    lora_back(&p, part->pg, MOE_GATE_B, first, n, part->dg);
+    lora_back(&p, part->pu, MOE_UP_B, first, n, part->du);
+    moe_base_products(moe, part, &gate, 1, part->dg, rows); /* dX */
+    moe_base_products(moe, part, &up, 1, part->du, rows);
     for (size_t i = 0; i < N_OUTER; i++)
-        chunks += outer_chunks(&o.list[i]);
-    par_for(gemm_par(part->gemm), N_OUTER, 1, transpose_p, &o);
-    par_for(gemm_par(part->gemm), chunks, 1, add_outer, &o);
+        chunks += n_chunks(&p.outers[i]);
+    par_for(par, N_OUTER, 1, transpose_p, &p);
+    par_for(par, chunks, 1, add_outer, &p); /* dA, dB */
 }
 
-/* ---- a block ---- */
-
+/* Of the block's slots: what the parts' panels have summed. */
 static void
-backward_part(void *ctx, struct part *part)
+put_weight_grads(const struct backward *b)
 {
-    struct pass *pass = ctx;
-
-    gather(pass, part, part->x, pass->batch.input);
-    gather(pass, part, part->dy, pass->grad_output);
-    down_back(pass, part);
-    lora_gate_up(pass, part);
-    lora_down(pass, part);
-    lora_back(pass, part, part->pg, MOE_GATE_B, part->first, part->n, part->dg);
-    lora_back(pass, part, part->pu, MOE_UP_B, part->first, part->n, part->du);
-    input_back(pass, part, K_GATE_T, part->dg, part->pg, MOE_GATE_A, false);
-    input_back(pass, part, K_UP_T, part->du, part->pu, MOE_UP_A, true);
-    lora_grads(pass, part);
-}
-
-static void
-weight_grads(struct pass *pass)
-{
-    const struct moe *moe = pass->moe;
-
-    for (size_t i = 0; i < pass->block.n && pass->grads->weights; i++) {
+    for (size_t i = 0; i < b->block.n && b->grads->weights; i++) {
         float sum = 0;
 
-        for (size_t p = 0; p < moe->config.n_parts; p++) {
-            size_t panels = (moe->parts[p].n - 1) / GEMM_PANEL + 1;
+        for (size_t p = 0; p < b->moe->config.n_parts; p++) {
+            size_t panels = n_panels(&b->moe->parts[p]);
 
             for (size_t c = 0; c < panels; c++)
-                sum += moe->parts[p].gw[i * panels + c];
+                sum += b->moe->parts[p].gw[i * panels + c];
         }
-        pass->grads->weights[moe->route.slots[pass->block.row + i]] = sum;
+        b->grads->weights[b->block.slots[i]] = sum;
     }
 }
 
@@ -309,17 +312,16 @@ is_shared(enum moe_lora_matrix m)
 }
 
 static void
-clear_grads(void *ctx, struct part *part)
+clear_grads(void *ctx, struct moe_part *part)
 {
-    const struct pass *pass = ctx;
+    const struct moe_config *c = ctx;
 
-    for (size_t m = 0; m < MOE_N_LORA; m++)
+    for (size_t m = 0; m < MOE_N_LORA; m++) {
+        bool all = is_shared((enum moe_lora_matrix)m);
+
         memset(part->grad[m], 0,
-               pass->moe->config.lora_rank *
-                   (is_shared((enum moe_lora_matrix)m)
-                        ? pass->moe->config.hidden
-                        : part->n) *
-                   sizeof(float));
+               c->lora_rank * (all ? c->hidden : part->n) * sizeof(float));
+    }
 }
 
 static void
@@ -334,36 +336,35 @@ put(const struct moe_grads *g, enum moe_lora_matrix m, size_t at,
 
 /* A [rank, width], of which this is columns [first, first + n). */
 static void
-put_a(const struct pass *pass, enum moe_lora_matrix m, const float *grad,
+put_a(const struct backward *b, enum moe_lora_matrix m, const float *grad,
       size_t first, size_t n)
 {
-    size_t rank = pass->moe->config.lora_rank;
+    size_t rank = b->moe->config.lora_rank;
     uint64_t shape[3];
 
-    moe_lora_shape(&pass->moe->config, m, shape);
+    moe_lora_shape(&b->moe->config, m, shape);
     for (size_t j = 0; j < rank; j++)
-        put(pass->grads, m, (pass->block.expert * rank + j) * shape[2] + first,
+        put(b->grads, m, (b->block.expert * rank + j) * shape[2] + first,
             grad + j * n, n);
 }
 
 /* B [width, rank], whose rows [first, first + n) are columns here. */
 static void
-put_b(const struct pass *pass, enum moe_lora_matrix m, const float *grad,
+put_b(const struct backward *b, enum moe_lora_matrix m, const float *grad,
       size_t first, size_t n)
 {
-    size_t rank = pass->moe->config.lora_rank;
+    size_t rank = b->moe->config.lora_rank;
     uint64_t shape[3];
     float row[64];
 
-    moe_lora_shape(&pass->moe->config, m, shape);
+    moe_lora_shape(&b->moe->config, m, shape);
     for (size_t c = 0; c < n; c++)
         for (size_t j = 0, some; j < rank; j += some) {
             some = smaller(rank - j, 64);
             for (size_t i = 0; i < some; i++)
                 row[i] = grad[(j + i) * n + c];
-            put(pass->grads, m,
-                (pass->block.expert * shape[1] + first + c) * rank + j, row,
-                some);
+            put(b->grads, m,
+                (b->block.expert * shape[1] + first + c) * rank + j, row, some);
         }
 }
 
@@ -371,77 +372,106 @@ put_b(const struct pass *pass, enum moe_lora_matrix m, const float *grad,
 static void
 put_grads(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct pass *pass = ctx;
-    const struct moe_config *c = &pass->moe->config;
-    const struct part *parts = pass->moe->parts;
+    const struct backward *b = ctx;
+    const struct moe_config *c = &b->moe->config;
+    const struct moe_part *parts = b->moe->parts;
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         enum moe_lora_matrix m = (enum moe_lora_matrix)i;
         bool is_b = m == MOE_GATE_B || m == MOE_UP_B || m == MOE_DOWN_B;
 
-        if (!pass->grads->lora[m])
+        if (!b->grads->lora[m])
             continue;
         if (is_shared(m))
             for (size_t p = 1; p < c->n_parts; p++)
                 vec_add(parts[0].grad[m], parts[p].grad[m],
                         c->lora_rank * c->hidden);
         for (size_t p = 0; p < (is_shared(m) ? 1 : c->n_parts); p++)
-            (is_b ? put_b : put_a)(pass, m, parts[p].grad[m],
+            (is_b ? put_b : put_a)(b, m, parts[p].grad[m],
                                    is_shared(m) ? 0 : parts[p].first,
                                    is_shared(m) ? c->hidden : parts[p].n);
     }
 }
 
+/* The adapter's gradients are summed over an expert's blocks, then written. */
 static void
-backward_block(struct pass *pass)
+backward_expert(struct moe *moe, const struct moe_saved *saved,
+                const uint16_t *grad_output, const struct moe_grads *grads,
+                size_t expert)
 {
-    const struct moe *moe = pass->moe;
-    size_t k = moe->config.top_k, e = pass->block.expert;
+    size_t first = moe_first_row(moe, expert);
+    size_t end = moe_first_row(moe, expert + 1);
 
-    if (pass->block.row == moe->route.begin[e * k])
-        run_parts(pass->moe, clear_grads, pass);
-    run_parts(pass->moe, backward_part, pass);
-    add_partials(pass, moe->dx, false);
-    weight_grads(pass);
-    if (pass->block.row + pass->block.n == moe->route.begin[(e + 1) * k])
-        par_for(moe->par, MOE_N_LORA, 1, put_grads, pass);
+    for (size_t row = first; row < end;) {
+        struct backward b = { moe, saved, grad_output, grads,
+                              moe_block_at(moe, expert, row) };
+
+        if (row == first)
+            moe_for_parts(moe, clear_grads, &moe->config);
+        moe_for_parts(moe, backward_part, &b);
+        moe_add_partials(moe, &b.block, moe->dx, NULL);
+        put_weight_grads(&b);
+        row += b.block.n;
+        if (row == end)
+            par_for(moe->par, MOE_N_LORA, 1, put_grads, &b);
+    }
 }
 
 /* ---- all of it ---- */
 
 static void
-clear_outputs(struct pass *pass)
+clear_outputs(struct moe *moe, const struct moe_grads *g, size_t qlen)
 {
-    const struct moe_config *c = &pass->moe->config;
-    const struct moe_grads *g = pass->grads;
+    const struct moe_config *c = &moe->config;
     size_t size = dtype_table[g->lora_dtype].bits / 8;
 
-    memset(pass->moe->dx, 0, pass->batch.qlen * c->hidden * sizeof(float));
+    memset(moe->dx, 0, qlen * c->hidden * sizeof(float));
     for (size_t m = 0; m < MOE_N_LORA; m++)
         if (g->lora[m])
             memset(g->lora[m], 0,
                    moe_lora_numbers(c, (enum moe_lora_matrix)m) * size);
     if (g->weights)
-        memset(g->weights, 0, pass->batch.qlen * c->top_k * sizeof(float));
+        memset(g->weights, 0, qlen * c->top_k * sizeof(float));
 }
+
+/* dX, whole, to grad_input. */
+struct rounding {
+    uint16_t *to;
+    const float *dx;
+    size_t hidden;
+};
 
 static void
 round_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct pass *pass = ctx;
-    size_t hidden = pass->moe->config.hidden;
+    const struct rounding *r = ctx;
 
     (void)thread;
-    cvt_from_f32(pass->grads->input + begin * hidden, DT_BF16,
-                 pass->moe->dx + begin * hidden, (end - begin) * hidden);
+    cvt_from_f32(r->to + begin * r->hidden, DT_BF16, r->dx + begin * r->hidden,
+                 (end - begin) * r->hidden);
 }
 
-void
-backward_pass(struct pass *pass)
+int
+moe_backward(struct moe *moe, const uint16_t *grad_output,
+             const struct moe_grads *grads, struct err *err)
 {
-    clear_outputs(pass);
-    for_each_block(pass, backward_block);
-    if (pass->grads->input)
-        par_for(pass->moe->par, pass->batch.qlen, 16, round_rows, pass);
+    struct rounding r = { grads->input, moe->dx, moe->config.hidden };
+    const struct moe_saved *saved;
+
+    if (moe_check_weights(moe, err) < 0)
+        return -1;
+    if (moe->depth == 0)
+        return err_set(err, EX_DATAERR,
+                       "the cache is empty: no forward was saved");
+    saved = &moe->saved[moe->depth - 1];
+    if (moe_route_rows(moe, saved->ids, saved->qlen, err) < 0)
+        return -1;
+    clear_outputs(moe, grads, saved->qlen);
+    for (size_t e = 0; e < moe->config.n_experts; e++)
+        backward_expert(moe, saved, grad_output, grads, e);
+    if (grads->input)
+        par_for(moe->par, saved->qlen, 16, round_rows, &r);
+    moe->depth--;
+    return 0;
 }

@@ -1,200 +1,225 @@
-/*
- * The forward pass of a block.
- */
+/* The forward pass: expert by expert, block by block, each part its columns. */
+#include <string.h>
+
 #include "core/kernel/cvt.h"
-#include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
 #include "core/le.h"
-#include "core/model/moe_impl.h"
+#include "core/mem.h"
+#include "core/model/moe_cache.h"
+#include "core/model/moe_part.h"
+#include "core/model/moe_route.h"
+#include "core/model/moe_team.h"
+#include "core/model/moe_weights.h"
 
-/* What is added to a base product and where it goes. */
-struct end {
-    const struct pass *pass;
-    const float *p, *bt; /* s x A^T [block, rank] and B^T [rank, n] */
-    size_t ldp, n;
-    uint16_t *to; /* gate, up: rows ld apart */
+/* A block's forward, which the parts share. */
+struct forward {
+    const struct moe *moe;
+    const struct moe_batch *batch;
+    const struct moe_saved *saved; /* NULL: nothing is kept */
+    float *output;                 /* [qlen, hidden] */
+    struct moe_block block;
+};
+
+/* A part's share of it: what its threads see. */
+struct forward_part {
+    const struct forward *of;
+    struct moe_part *part;
+    uint16_t *gate, *up; /* [block, n], rows 'ld' apart */
     size_t ld;
-    float *output; /* down: [qlen, n]; NULL: a partial sum */
 };
 
 static void
-add_lora(const struct end *e, float *t, size_t ldt, size_t row, size_t n_rows,
-         size_t col, size_t n_cols)
+gather_input(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct mix m = {
-        .y = t,
-        .w = e->bt + col,
-        .p = e->p + row * e->ldp,
-        .ldy = ldt,
-        .ldw = e->n,
-        .ldp = e->ldp,
-        .rows = e->pass->moe->config.lora_rank,
-        .cols = n_cols,
-        .n = n_rows,
-        .w_dtype = DT_F32,
-        .add = true,
-    };
+    const struct forward_part *p = ctx;
 
-    mix(&m);
+    (void)thread;
+    moe_gather(p->of->moe, &p->of->block, p->part->x, p->of->batch->input,
+               begin, end);
+}
+
+/* Rows of B [n, rank] as columns of to [rank, n], f32: little-endian, as mix()
+ * reads it. */
+static void
+transpose_rows(float *to, const uint16_t *b, size_t n, size_t rank,
+               size_t begin, size_t end)
+{
+    float row[64];
+
+    for (size_t i = begin; i < end; i++)
+        for (size_t j = 0, some; j < rank; j += some) {
+            some = smaller(rank - j, 64);
+            cvt_to_f32(row, b + i * rank + j, DT_BF16, some);
+            for (size_t k = 0; k < some; k++)
+                put_le32(&to[(j + k) * n + i], f32_bits(row[k]));
+        }
+}
+
+static void
+transpose_gate_up_b(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct forward_part *p = ctx;
+    const struct moe *moe = p->of->moe;
+    size_t r = moe->config.lora_rank, n = p->part->n, at = p->part->first * r;
+    size_t expert = p->of->block.expert;
+
+    (void)thread;
+    transpose_rows(p->part->bt, moe_lora_at(moe, MOE_GATE_B, expert) + at, n, r,
+                   begin, end);
+    transpose_rows(p->part->bt + r * n, moe_lora_at(moe, MOE_UP_B, expert) + at,
+                   n, r, begin, end);
+}
+
+static void
+transpose_down_b(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct forward_part *p = ctx;
+    const struct moe *moe = p->of->moe;
+
+    (void)thread;
+    transpose_rows(p->part->bt,
+                   moe_lora_at(moe, MOE_DOWN_B, p->of->block.expert),
+                   moe->config.hidden, moe->config.lora_rank, begin, end);
+}
+
+static void
+round_tile(uint16_t *to, size_t ld, const struct moe_tile *tile)
+{
+    for (size_t i = 0; i < tile->n_rows; i++)
+        cvt_from_f32(to + (tile->row + i) * ld + tile->col, DT_BF16,
+                     tile->t + i * tile->ld, tile->n_cols);
 }
 
 static void
 end_gate(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
          size_t n_cols, int thread)
 {
-    const struct end *e = ctx;
+    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
+    const struct forward_part *p = ctx;
+    size_t r = p->of->moe->config.lora_rank;
 
     (void)thread;
-    add_lora(e, t, ldt, row, n_rows, col, n_cols);
-    for (size_t i = 0; i < n_rows; i++)
-        cvt_from_f32(e->to + (row + i) * e->ld + col, DT_BF16, t + i * ldt,
-                     n_cols);
+    moe_add_lora(&tile, r, p->part->ug, 2 * r, p->part->bt, DT_F32, p->part->n);
+    round_tile(p->gate, p->ld, &tile);
 }
 
 static void
-end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
-         size_t n_cols, int thread)
+end_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+       size_t n_cols, int thread)
 {
-    const struct end *e = ctx;
+    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
+    const struct forward_part *p = ctx;
+    size_t r = p->of->moe->config.lora_rank, n = p->part->n;
 
     (void)thread;
-    add_lora(e, t, ldt, row, n_rows, col, n_cols);
-    for (size_t i = 0; i < n_rows && e->output; i++)
-        vec_axpy(e->output + row_token(e->pass, row + i) * e->n + col,
-                 row_weight(e->pass, row + i), t + i * ldt, n_cols);
-}
-
-/* B [n, rank] to B^T [rank, n] in f32, little-endian, as mix() reads it. */
-struct turning {
-    float *to;
-    const uint16_t *b;
-    size_t n, rank;
-};
-
-static void
-turn_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct turning *t = ctx;
-    float row[64];
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        for (size_t j = 0, some; j < t->rank; j += some) {
-            some = smaller(t->rank - j, 64);
-            cvt_to_f32(row, t->b + i * t->rank + j, DT_BF16, some);
-            for (size_t k = 0; k < some; k++)
-                put_le32(&t->to[(j + k) * t->n + i], f32_bits(row[k]));
-        }
-}
-
-static void
-transpose_b(struct part *part, float *to, const uint16_t *b, size_t n,
-            size_t rank)
-{
-    struct turning t = { to, b, n, rank };
-
-    par_for(gemm_par(part->gemm), n, 256, turn_rows, &t);
-}
-
-static void
-gate_up(struct pass *pass, struct part *part, uint16_t *gate, uint16_t *up,
-        size_t ld)
-{
-    size_t r = pass->moe->config.lora_rank, n = part->n;
-    struct end ends[2] = {
-        { .pass = pass, .p = part->ug, .bt = part->bt, .to = gate },
-        { .pass = pass, .p = part->ug + r, .bt = part->bt + r * n, .to = up },
-    };
-    struct gemm_job jobs[2] = { base_job(pass, part, K_GATE),
-                                base_job(pass, part, K_UP) };
-
-    transpose_b(part, part->bt, lora_of(pass, MOE_GATE_B) + part->first * r, n,
-                r);
-    transpose_b(part, part->bt + r * n,
-                lora_of(pass, MOE_UP_B) + part->first * r, n, r);
-    for (size_t i = 0; i < 2; i++) {
-        ends[i].ldp = 2 * r;
-        ends[i].n = n;
-        ends[i].ld = ld;
-        jobs[i].end.hook = end_gate;
-        jobs[i].end.ctx = &ends[i];
-    }
-    base_products(pass, part, jobs, 2, part->x);
+    moe_add_lora(&tile, r, p->part->ug + r, 2 * r, p->part->bt + r * n, DT_F32,
+                 n);
+    round_tile(p->up, p->ld, &tile);
 }
 
 /* h = silu(gate) * up, rounded once. */
-struct activation {
-    uint16_t *h;
-    const uint16_t *gate, *up;
-    size_t n, ldh, ld;
-};
-
 static void
 activate(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct activation *a = ctx;
+    const struct forward_part *p = ctx;
+    size_t ldh = gemm_ld_bf16(p->part->n);
     float g[256], u[256];
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        for (size_t c = 0, n; c < a->n; c += n) {
-            n = smaller(a->n - c, 256);
-            cvt_to_f32(g, a->gate + i * a->ld + c, DT_BF16, n);
-            cvt_to_f32(u, a->up + i * a->ld + c, DT_BF16, n);
+        for (size_t c = 0, n; c < p->part->n; c += n) {
+            n = smaller(p->part->n - c, 256);
+            cvt_to_f32(g, p->gate + i * p->ld + c, DT_BF16, n);
+            cvt_to_f32(u, p->up + i * p->ld + c, DT_BF16, n);
             vec_silu_mul(g, u, n);
-            cvt_from_f32(a->h + i * a->ldh + c, DT_BF16, g, n);
+            cvt_from_f32(p->part->h + i * ldh + c, DT_BF16, g, n);
         }
 }
 
+/* Into the output; of several parts partial sums are kept. */
 static void
-down(struct pass *pass, struct part *part)
+end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+         size_t n_cols, int thread)
 {
-    size_t r = pass->moe->config.lora_rank, hidden = pass->moe->config.hidden;
-    struct end e = {
-        .pass = pass,
-        .p = part->ud,
-        .bt = part->bt,
-        .ldp = r,
-        .n = hidden,
-        .output = part->partial ? NULL : pass->output,
-    };
-    struct gemm_job job = base_job(pass, part, K_DOWN);
+    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
+    const struct forward_part *p = ctx;
+    const struct forward *f = p->of;
+    size_t r = f->moe->config.lora_rank, hidden = f->moe->config.hidden;
 
-    lora_down(pass, part);
-    transpose_b(part, part->bt, lora_of(pass, MOE_DOWN_B), hidden, r);
-    job.end.hook = end_down;
-    job.end.ctx = &e;
-    job.c = part->partial;
-    job.ldc = hidden;
-    base_products(pass, part, &job, 1, part->h);
+    (void)thread;
+    moe_add_lora(&tile, r, p->part->ud, r, p->part->bt, DT_F32, hidden);
+    for (size_t i = row; i < row + n_rows && !p->part->partial; i++)
+        vec_axpy(f->output + moe_token(f->moe, &f->block, i) * hidden + col,
+                 f->batch->weights[f->block.slots[i]], t + (i - row) * ldt,
+                 n_cols);
 }
 
 static void
-forward_part(void *ctx, struct part *part)
+forward_part(void *ctx, struct moe_part *part)
 {
-    struct pass *pass = ctx;
-    size_t ld = pass->moe->config.intermediate;
-    size_t at = pass->block.row * ld + part->first;
-    struct activation a = {
-        part->h, part->gate, part->up, part->n, gemm_ld_bf16(part->n), part->n
+    const struct forward *f = ctx;
+    const struct moe *moe = f->moe;
+    size_t hidden = moe->config.hidden, rows = f->block.n, e = f->block.expert;
+    struct par *par = gemm_par(part->gemm);
+    struct forward_part p = { f, part, part->gate, part->up, part->n };
+    const struct gemm_job gate_up[] = {
+        moe_base_job(moe, part, K_GATE, e, NULL, 0,
+                     (struct gemm_end){ .hook = end_gate, .ctx = &p }),
+        moe_base_job(moe, part, K_UP, e, NULL, 0,
+                     (struct gemm_end){ .hook = end_up, .ctx = &p }),
     };
-    uint16_t *gate = part->gate, *up = part->up;
+    const struct gemm_job down =
+        moe_base_job(moe, part, K_DOWN, e, part->partial, hidden,
+                     (struct gemm_end){ .hook = end_down, .ctx = &p });
 
-    if (pass->gate) {
-        a.gate = gate = pass->gate + at;
-        a.up = up = pass->up + at;
-        a.ld = ld;
+    if (f->saved) {
+        p.ld = moe->config.intermediate;
+        p.gate = f->saved->gate + f->block.row * p.ld + part->first;
+        p.up = f->saved->up + f->block.row * p.ld + part->first;
     }
-    gather(pass, part, part->x, pass->batch.input);
-    lora_gate_up(pass, part);
-    gate_up(pass, part, gate, up, a.ld);
-    par_for(gemm_par(part->gemm), pass->block.n, 4, activate, &a);
-    down(pass, part);
+    par_for(par, rows, 8, gather_input, &p);
+    moe_lora_gate_up(moe, part, &f->block);
+    par_for(par, part->n, 256, transpose_gate_up_b, &p);
+    moe_base_products(moe, part, gate_up, 2, part->x, rows);
+    par_for(par, rows, 4, activate, &p); /* h */
+    moe_lora_down(moe, part, &f->block);
+    par_for(par, hidden, 256, transpose_down_b, &p);
+    moe_base_products(moe, part, &down, 1, part->h, rows);
 }
 
-void
-forward_block(struct pass *pass)
+int
+moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
+            bool save, struct err *err)
 {
-    run_parts(pass->moe, forward_part, pass);
-    add_partials(pass, pass->output, true);
+    struct moe_saved *saved = NULL;
+
+    if (moe_check_weights(moe, err) < 0 ||
+        moe_check_qlen(moe, batch->qlen, err) < 0 ||
+        (save && moe_saved_room(moe, &saved, err) < 0) ||
+        moe_route_rows(moe, batch->expert_ids, batch->qlen, err) < 0)
+        return -1;
+    moe->skipped = moe->route.skipped;
+    if (saved)
+        moe_saved_batch(&moe->config, saved, batch);
+    if (batch->qlen > 0)
+        memset(output, 0, batch->qlen * moe->config.hidden * sizeof(*output));
+    for (size_t e = 0; e < moe->config.n_experts; e++)
+        for (size_t row = moe_first_row(moe, e),
+                    end = moe_first_row(moe, e + 1);
+             row < end;) {
+            struct forward f = { moe, batch, saved, output,
+                                 moe_block_at(moe, e, row) };
+
+            moe_for_parts(moe, forward_part, &f);
+            moe_add_partials(moe, &f.block, output, batch->weights);
+            row += f.block.n;
+        }
+    moe->depth += save;
+    return 0;
+}
+
+size_t
+moe_skipped(const struct moe *moe)
+{
+    return moe->skipped;
 }

@@ -1,15 +1,16 @@
-/*
- * How much memory everything takes: one function a thing, which names its
- * arrays, serves the estimate and the allocation alike.
- */
+#include "core/model/moe_memory.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "core/model/moe_impl.h"
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
+#include "core/model/moe_team.h"
+#include "core/model/moe_weights.h"
 
 /* Room for a * b elements of 'size', 64-byte aligned. */
 static void *
-plan_take(struct plan *plan, size_t a, size_t b, size_t size)
+plan_take(struct moe_plan *plan, size_t a, size_t b, size_t size)
 {
     void *at = plan->base ? plan->base + plan->nbytes : NULL;
     size_t n;
@@ -59,7 +60,7 @@ check_config(const struct moe_config *c, struct err *err)
 
 /* Slices are whole panels where there are enough for all parts. */
 void
-part_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n)
+moe_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n)
 {
     size_t unit = c->intermediate >= GEMM_PANEL * c->n_parts ? GEMM_PANEL : 1;
     size_t units = (c->intermediate - 1) / unit + 1;
@@ -78,23 +79,23 @@ rows_of(const struct moe_config *c)
 
 /* An expert's matrix; 'w' may be NULL. */
 static void
-plan_weight(struct plan *plan, enum gemm_class class, size_t n, size_t k,
-            struct weight *w)
+plan_weight(struct moe_plan *plan, enum gemm_class class, size_t n, size_t k,
+            struct moe_weight *w)
 {
     void *data = plan_take(plan, gemm_packed_nbytes(class, n, k), 1, 1);
     float *scale =
         class == GEMM_INT8 ? plan_take(plan, n, 1, sizeof(float)) : NULL;
 
     if (w)
-        *w = (struct weight){ { class, n, k, data }, scale };
+        *w = (struct moe_weight){ { class, n, k, data }, scale };
 }
 
 /* As many experts as one wants to know of take no longer than one. */
 static void
-estimate_weights(struct plan *plan, const struct moe_config *c,
+estimate_weights(struct moe_plan *plan, const struct moe_config *c,
                  enum gemm_class class, size_t n, size_t k)
 {
-    struct plan one = { 0 };
+    struct moe_plan one = { 0 };
 
     plan_weight(&one, class, n, k, NULL);
     plan_take(plan, c->n_experts, one.nbytes, 1);
@@ -102,7 +103,8 @@ estimate_weights(struct plan *plan, const struct moe_config *c,
 }
 
 void
-plan_weights(struct plan *plan, const struct moe_config *c, struct part *part)
+moe_plan_weights(struct moe_plan *plan, const struct moe_config *c,
+                 struct moe_part *part)
 {
     enum gemm_class class = c->mode == MOE_INT8 ? GEMM_INT8 : GEMM_BF16;
     size_t n_kinds = c->mode == MOE_INT8 ? N_KINDS : K_GATE_T;
@@ -120,7 +122,8 @@ plan_weights(struct plan *plan, const struct moe_config *c, struct part *part)
 }
 
 static void
-plan_int8(struct plan *plan, const struct moe_config *c, struct part *part)
+plan_int8(struct moe_plan *plan, const struct moe_config *c,
+          struct moe_part *part)
 {
     size_t rows = rows_of(c), k = larger(c->hidden, part->n);
 
@@ -130,7 +133,8 @@ plan_int8(struct plan *plan, const struct moe_config *c, struct part *part)
 }
 
 void
-plan_part(struct plan *plan, const struct moe_config *c, struct part *part)
+moe_plan_part(struct moe_plan *plan, const struct moe_config *c,
+              struct moe_part *part)
 {
     size_t rows = rows_of(c), hidden = c->hidden, n = part->n, r = c->lora_rank;
     size_t ldx = gemm_ld_bf16(hidden), ldh = gemm_ld_bf16(n);
@@ -164,38 +168,74 @@ plan_part(struct plan *plan, const struct moe_config *c, struct part *part)
 }
 
 void
-plan_shared(struct plan *plan, struct moe *moe)
+moe_plan_shared(struct moe_plan *plan, struct moe *moe)
 {
     const struct moe_config *c = &moe->config;
 
     moe->dx = plan_take(plan, c->max_len, c->hidden, sizeof(float));
+    moe->route.keys = plan_take(plan, c->max_len, c->top_k, sizeof(uint32_t));
     moe->route.slots = plan_take(plan, c->max_len, c->top_k, sizeof(uint32_t));
     moe->route.begin = plan_take(plan, c->n_experts, c->top_k, sizeof(size_t));
     plan_take(plan, 1, 1, sizeof(size_t)); /* the end of the last */
 }
 
 void
-plan_slot(struct plan *plan, const struct moe_config *c, struct slot *slot)
+moe_plan_saved(struct moe_plan *plan, const struct moe_config *c,
+               struct moe_saved *saved)
 {
     size_t n = c->max_len * c->top_k; /* in 32 bits: checked */
 
-    slot->ids = plan_take(plan, n, 1, sizeof(int64_t));
-    slot->weights = plan_take(plan, n, 1, sizeof(float));
-    slot->input = plan_take(plan, c->max_len, c->hidden, 2);
-    slot->gate = plan_take(plan, n, c->intermediate, 2);
-    slot->up = plan_take(plan, n, c->intermediate, 2);
+    saved->ids = plan_take(plan, n, 1, sizeof(int64_t));
+    saved->weights = plan_take(plan, n, 1, sizeof(float));
+    saved->input = plan_take(plan, c->max_len, c->hidden, 2);
+    saved->gate = plan_take(plan, n, c->intermediate, 2);
+    saved->up = plan_take(plan, n, c->intermediate, 2);
+}
+
+void *
+moe_allocate(struct moe *moe, const struct moe_plan *plan, const char *what,
+             struct err *err)
+{
+    void *p = NULL;
+
+    if (plan->overflow)
+        err_set(err, EX_DATAERR, "%s: more bytes than 64 bits can count", what);
+    else
+        p = mem_big(plan->nbytes, 1, what, err);
+    if (p)
+        moe_note_allocated(moe, plan->nbytes);
+    return p;
+}
+
+void
+moe_note_allocated(struct moe *moe, size_t nbytes)
+{
+    moe->allocated += nbytes;
+    moe->peak = larger(moe->peak, moe->allocated);
+}
+
+size_t
+moe_allocated(const struct moe *moe)
+{
+    return moe->allocated;
+}
+
+size_t
+moe_peak(const struct moe *moe)
+{
+    return moe->peak;
 }
 
 static bool
 sum_parts(const struct moe_config *c, struct moe_memory *m)
 {
     for (size_t i = 0; i < c->n_parts; i++) {
-        struct plan weights = { 0 }, scratch = { 0 };
-        struct part part = { 0 };
+        struct moe_plan weights = { 0 }, scratch = { 0 };
+        struct moe_part part = { 0 };
 
-        part_slice(c, i, &part.first, &part.n);
-        plan_weights(&weights, c, &part);
-        plan_part(&scratch, c, &part);
+        moe_slice(c, i, &part.first, &part.n);
+        moe_plan_weights(&weights, c, &part);
+        moe_plan_part(&scratch, c, &part);
         if (weights.overflow || scratch.overflow ||
             !size_add(m->base, weights.nbytes, &m->base) ||
             !size_add(m->scratch, scratch.nbytes, &m->scratch))
@@ -208,20 +248,20 @@ static bool
 sum_all(const struct moe_config *c, int n_threads, struct moe_memory *m)
 {
     struct moe moe = { .config = *c };
-    struct plan shared = { 0 }, slot_plan = { 0 };
-    struct slot slot;
+    struct moe_plan shared = { 0 }, saved_plan = { 0 };
+    struct moe_saved saved;
     size_t n;
 
     if (!sum_parts(c, m))
         return false;
-    plan_shared(&shared, &moe);
-    plan_slot(&slot_plan, c, &slot);
-    m->slot = slot_plan.nbytes;
-    return !shared.overflow && !slot_plan.overflow &&
+    moe_plan_shared(&shared, &moe);
+    moe_plan_saved(&saved_plan, c, &saved);
+    m->slot = saved_plan.nbytes;
+    return !shared.overflow && !saved_plan.overflow &&
            size_add(m->scratch, shared.nbytes, &m->scratch) &&
            size_add(m->scratch, gemm_workspace(n_threads), &m->scratch) &&
            size_mul(m->slot, c->max_cache_depth, &m->cache) &&
-           size_mul(weights_temp(c), team_count(c, n_threads), &m->load) &&
+           size_mul(moe_weights_temp(c), moe_teams(c, n_threads), &m->load) &&
            size_add(m->base, larger(m->cache, m->load), &n) &&
            size_add(n, m->scratch, &m->total) &&
            size_mul(c->top_k, c->intermediate, &n) && size_mul(n, 3, &n) &&

@@ -1,53 +1,38 @@
-/*
- * What the passes share: products of a block, and sums over parts.
- */
+#include "core/model/moe_part.h"
+
 #include <string.h>
 
 #include "core/kernel/cvt.h"
+#include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
-#include "core/model/moe_impl.h"
+#include "core/model/moe_route.h"
+#include "core/par.h"
 
 const uint16_t *
-lora_of(const struct pass *pass, enum moe_lora_matrix m)
+moe_lora_at(const struct moe *moe, enum moe_lora_matrix m, size_t expert)
 {
-    const struct moe *moe = pass->moe;
     uint64_t shape[3];
 
     moe_lora_shape(&moe->config, m, shape);
-    return moe->lora.m[m] + pass->block.expert * shape[1] * shape[2];
-}
-
-/* ---- operands ---- */
-
-struct gathering {
-    const struct pass *pass;
-    uint16_t *to;
-    const uint16_t *from;
-};
-
-static void
-gather_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct gathering *g = ctx;
-    size_t hidden = g->pass->moe->config.hidden, ld = gemm_ld_bf16(hidden);
-
-    (void)thread;
-    for (size_t i = begin; i < end; i++)
-        memcpy(g->to + i * ld, g->from + row_token(g->pass, i) * hidden,
-               hidden * sizeof(*g->to));
+    return moe->lora.m[m] + expert * shape[1] * shape[2];
 }
 
 void
-gather(struct pass *pass, struct part *part, uint16_t *to, const uint16_t *from)
+moe_gather(const struct moe *moe, const struct moe_block *block, uint16_t *to,
+           const uint16_t *from, size_t begin, size_t end)
 {
-    struct gathering g = { pass, to, from };
+    size_t hidden = moe->config.hidden, ld = gemm_ld_bf16(hidden);
 
-    par_for(gemm_par(part->gemm), pass->block.n, 8, gather_rows, &g);
+    for (size_t i = begin; i < end; i++)
+        memcpy(to + i * ld, from + moe_token(moe, block, i) * hidden,
+               hidden * sizeof(*to));
 }
+
+/* ---- products ---- */
 
 /* Our operands are little-endian, as the files; gemm wants the machine's. */
 static void
-turn(uint16_t *x, size_t n)
+swap_bytes(uint16_t *x, size_t n)
 {
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     for (size_t i = 0; i < n; i++)
@@ -59,17 +44,15 @@ turn(uint16_t *x, size_t n)
 }
 
 static void
-product(struct part *part, const struct gemm_job *jobs, size_t n_jobs,
-        uint16_t *x, size_t m)
+product(struct moe_part *part, const struct gemm_job *jobs, size_t n_jobs,
+        uint16_t *x, size_t n_rows)
 {
     size_t ld = gemm_ld_bf16(jobs->w.k);
 
-    turn(x, m * ld);
-    gemm_bf16(part->gemm, jobs, n_jobs, x, NULL, ld, m);
-    turn(x, m * ld);
+    swap_bytes(x, n_rows * ld);
+    gemm_bf16(part->gemm, jobs, n_jobs, x, NULL, ld, n_rows);
+    swap_bytes(x, n_rows * ld);
 }
-
-/* ---- base products ---- */
 
 struct widening {
     float *to;
@@ -89,90 +72,117 @@ widen_rows(void *ctx, size_t begin, size_t end, int thread)
 }
 
 void
-base_products(struct pass *pass, struct part *part, const struct gemm_job *jobs,
-              size_t n_jobs, uint16_t *x)
+moe_base_products(const struct moe *moe, struct moe_part *part,
+                  const struct gemm_job *jobs, size_t n_jobs, uint16_t *x,
+                  size_t n_rows)
 {
-    size_t m = pass->block.n, k = jobs->w.k;
+    size_t k = jobs->w.k;
     struct widening w = { part->wide, x, k };
 
-    if (pass->moe->config.mode == MOE_BF16) {
-        product(part, jobs, n_jobs, x, m);
+    if (moe->config.mode == MOE_BF16) {
+        product(part, jobs, n_jobs, x, n_rows);
         return;
     }
-    par_for(gemm_par(part->gemm), m, 8, widen_rows, &w);
-    gemm_to_int8(part->gemm, part->x8, part->x8_scale, part->wide, k, m, k);
+    par_for(gemm_par(part->gemm), n_rows, 8, widen_rows, &w);
+    gemm_to_int8(part->gemm, part->x8, part->x8_scale, part->wide, k, n_rows,
+                 k);
     gemm_int8(part->gemm, jobs, n_jobs, part->x8, part->x8_scale,
-              gemm_ld_int8(k), m);
+              gemm_ld_int8(k), n_rows);
 }
 
 /* ---- LoRA ---- */
 
 void
-lora_product(struct pass *pass, struct part *part, float *c,
-             const struct gemm_matrix *w, uint16_t *x)
+moe_lora_product(const struct moe *moe, struct moe_part *part, float *c,
+                 const struct gemm_matrix *w, uint16_t *x, size_t n_rows)
 {
-    struct gemm_job job = { .w = *w, .c = c, .ldc = w->n };
+    const struct gemm_job job = { .w = *w, .c = c, .ldc = w->n };
 
-    product(part, &job, 1, x, pass->block.n);
-    vec_scale(c, pass->moe->s, pass->block.n * w->n);
+    product(part, &job, 1, x, n_rows);
+    vec_scale(c, moe->s, n_rows * w->n);
 }
 
 void
-lora_gate_up(struct pass *pass, struct part *part)
+moe_lora_gate_up(const struct moe *moe, struct moe_part *part,
+                 const struct moe_block *block)
 {
-    size_t hidden = pass->moe->config.hidden, r = pass->moe->config.lora_rank;
-    struct gemm_matrix w = {
-        .data = part->a2, .dtype = DT_BF16, .n = 2 * r, .k = hidden
-    };
+    size_t hidden = moe->config.hidden, r = moe->config.lora_rank;
+    const struct gemm_matrix w = { part->a2, DT_BF16, 2 * r,
+                                   hidden,   hidden,  false };
 
-    w.ld = hidden;
-    memcpy(part->a2, lora_of(pass, MOE_GATE_A), r * hidden * 2);
-    memcpy(part->a2 + r * hidden, lora_of(pass, MOE_UP_A), r * hidden * 2);
-    lora_product(pass, part, part->ug, &w, part->x);
+    memcpy(part->a2, moe_lora_at(moe, MOE_GATE_A, block->expert),
+           r * hidden * 2);
+    memcpy(part->a2 + r * hidden, moe_lora_at(moe, MOE_UP_A, block->expert),
+           r * hidden * 2);
+    moe_lora_product(moe, part, part->ug, &w, part->x, block->n);
 }
 
 void
-lora_down(struct pass *pass, struct part *part)
+moe_lora_down(const struct moe *moe, struct moe_part *part,
+              const struct moe_block *block)
 {
-    struct gemm_matrix w = {
-        .data = lora_of(pass, MOE_DOWN_A) + part->first,
+    const struct gemm_matrix w = {
+        .data = moe_lora_at(moe, MOE_DOWN_A, block->expert) + part->first,
         .dtype = DT_BF16,
-        .n = pass->moe->config.lora_rank,
+        .n = moe->config.lora_rank,
         .k = part->n,
-        .ld = pass->moe->config.intermediate,
+        .ld = moe->config.intermediate,
     };
 
-    lora_product(pass, part, part->ud, &w, part->h);
+    moe_lora_product(moe, part, part->ud, &w, part->h, block->n);
+}
+
+void
+moe_add_lora(const struct moe_tile *tile, size_t rank, const float *p,
+             size_t ldp, const void *w, enum dtype w_dtype, size_t ldw)
+{
+    const struct mix m = {
+        .y = tile->t,
+        .w = (const char *)w + tile->col * (dtype_table[w_dtype].bits / 8),
+        .p = p + tile->row * ldp,
+        .ldy = tile->ld,
+        .ldw = ldw,
+        .ldp = ldp,
+        .rows = rank,
+        .cols = tile->n_cols,
+        .n = tile->n_rows,
+        .w_dtype = w_dtype,
+        .add = true,
+    };
+
+    mix(&m);
 }
 
 /* ---- sums over parts ---- */
 
 struct adding {
-    const struct pass *pass;
+    const struct moe *moe;
+    const struct moe_block *block;
     float *sum;
-    bool weighted;
+    const float *weights;
 };
 
 static void
 add_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct adding *a = ctx;
-    const struct moe *moe = a->pass->moe;
+    const struct moe *moe = a->moe;
     size_t hidden = moe->config.hidden;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
         for (size_t p = 0; p < moe->config.n_parts; p++)
-            vec_axpy(a->sum + row_token(a->pass, i) * hidden,
-                     a->weighted ? row_weight(a->pass, i) : 1,
+            vec_axpy(a->sum + moe_token(moe, a->block, i) * hidden,
+                     a->weights ? a->weights[a->block->slots[i]] : 1,
                      moe->parts[p].partial + i * hidden, hidden);
 }
 
 void
-add_partials(struct pass *pass, float *sum, bool weighted)
+moe_add_partials(const struct moe *moe, const struct moe_block *block,
+                 float *sum, const float *weights)
 {
-    struct adding a = { pass, sum, weighted };
+    struct adding a = { moe, block, sum, weights };
 
-    if (pass->moe->config.n_parts > 1)
-        par_for(pass->moe->par, pass->block.n, 8, add_rows, &a);
+    if (moe->config.n_parts > 1)
+        par_for(moe->par, block->n, 8, add_rows, &a);
 }

@@ -1,14 +1,14 @@
-/*
- * Who works on which part: teams of threads, each on a NUMA node, side by
- * side.  A part's memory is touched first, and so lies, where its team is.
- */
+#include "core/model/moe_team.h"
+
 #include <stdlib.h>
 
-#include "core/model/moe_impl.h"
+#include "core/kernel/gemm.h"
+#include "core/mem.h"
 #include "core/node.h"
+#include "core/par.h"
 
 size_t
-team_count(const struct moe_config *c, int n_threads)
+moe_teams(const struct moe_config *c, int n_threads)
 {
     return n_threads < 1 ? 1 : smaller(c->n_parts, (size_t)n_threads);
 }
@@ -16,7 +16,7 @@ team_count(const struct moe_config *c, int n_threads)
 static void
 open_team(void *ctx)
 {
-    struct team *t = ctx;
+    struct moe_team *t = ctx;
 
     if (t->node >= 0)
         node_bind(t->node);
@@ -26,9 +26,9 @@ open_team(void *ctx)
 
 /* One team is the caller and the operator's own threads. */
 int
-teams_open(struct moe *moe, int n_threads, struct err *err)
+moe_teams_open(struct moe *moe, int n_threads, struct err *err)
 {
-    size_t n = team_count(&moe->config, n_threads);
+    size_t n = moe_teams(&moe->config, n_threads);
     int nodes = node_count(), each = n_threads / (int)n;
     int more = n_threads % (int)n;
 
@@ -39,7 +39,7 @@ teams_open(struct moe *moe, int n_threads, struct err *err)
         return gemm_open(&moe->teams->gemm, moe->par, err);
     }
     for (size_t i = 0; i < n; i++) {
-        struct team *t = &moe->teams[i];
+        struct moe_team *t = &moe->teams[i];
 
         t->moe = moe;
         t->index = i;
@@ -60,10 +60,10 @@ teams_open(struct moe *moe, int n_threads, struct err *err)
 }
 
 void
-teams_close(struct moe *moe)
+moe_teams_close(struct moe *moe)
 {
     for (size_t i = 0; i < moe->n_teams; i++) {
-        struct team *t = &moe->teams[i];
+        struct moe_team *t = &moe->teams[i];
 
         par_worker_close(t->worker);
         gemm_close(t->gemm);
@@ -76,14 +76,15 @@ teams_close(struct moe *moe)
 static void
 run_team(void *ctx)
 {
-    const struct team *t = ctx;
+    const struct moe_team *t = ctx;
 
     for (size_t i = t->index; i < t->moe->config.n_parts; i += t->moe->n_teams)
         t->fn(t->ctx, &t->moe->parts[i]);
 }
 
 void
-run_parts(struct moe *moe, void (*fn)(void *ctx, struct part *part), void *ctx)
+moe_for_parts(struct moe *moe, void (*fn)(void *ctx, struct moe_part *part),
+              void *ctx)
 {
     for (size_t i = 0; i < moe->config.n_parts && moe->n_teams == 1; i++)
         fn(ctx, &moe->parts[i]);

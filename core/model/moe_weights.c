@@ -1,14 +1,17 @@
-/*
- * Base weights as the products want them.
- */
+#include "core/model/moe_weights.h"
+
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/model/moe_impl.h"
+#include "core/mem.h"
+#include "core/model/moe_memory.h"
+#include "core/model/moe_team.h"
+#include "core/par.h"
 
 /* The part's slice of an expert's matrix, as the kind wants it. */
 static struct gemm_matrix
-slice(const struct moe *moe, const struct part *part, enum kind kind, size_t e)
+slice(const struct moe *moe, const struct moe_part *part, enum moe_kind kind,
+      size_t e)
 {
     const struct moe_config *c = &moe->config;
     struct gemm_matrix w = moe->base[kind % K_GATE_T][e];
@@ -23,17 +26,21 @@ slice(const struct moe *moe, const struct part *part, enum kind kind, size_t e)
 }
 
 struct gemm_job
-base_job(const struct pass *pass, const struct part *part, enum kind kind)
+moe_base_job(const struct moe *moe, const struct moe_part *part,
+             enum moe_kind kind, size_t expert, float *c, size_t ldc,
+             struct gemm_end end)
 {
-    size_t e = pass->block.expert;
-    const struct weight *w = &part->weights[kind][e];
-    struct gemm_job job = { .w = slice(pass->moe, part, kind, e) };
+    const struct moe_weight *w = &part->weights[kind][expert];
+    bool packed = w->panels.data != NULL;
 
-    if (w->panels.data) {
-        job.panels = &w->panels;
-        job.scale = w->scale;
-    }
-    return job;
+    return (struct gemm_job){
+        .w = slice(moe, part, kind, expert),
+        .panels = packed ? &w->panels : NULL,
+        .scale = packed ? w->scale : NULL,
+        .c = c,
+        .ldc = ldc,
+        .end = end,
+    };
 }
 
 /* ---- int8 ---- */
@@ -46,10 +53,10 @@ struct quantizing {
 
 /* The slice's rows' scales, where the base weights are I8; else NULL. */
 static const float *
-row_scales(const struct moe *moe, const struct part *part, enum kind kind,
-           size_t e)
+row_scales(const struct moe *moe, const struct moe_part *part,
+           enum moe_kind kind, size_t e)
 {
-    enum kind of = kind % K_GATE_T;
+    enum moe_kind of = kind % K_GATE_T;
     const float *scale = moe->base_scale[of];
 
     if (!scale)
@@ -114,7 +121,7 @@ widen_columns(void *ctx, size_t begin, size_t end, int thread)
 
 /* 'scale': of w's rows, if it is I8; such rows are taken as they are. */
 static void
-quantize(const struct part *part, struct weight *to,
+quantize(const struct moe_part *part, struct moe_weight *to,
          const struct gemm_matrix *w, const float *scale, void *temp)
 {
     struct gemm_matrix rows = {
@@ -136,7 +143,7 @@ quantize(const struct part *part, struct weight *to,
 }
 
 size_t
-weights_temp(const struct moe_config *c)
+moe_weights_temp(const struct moe_config *c)
 {
     size_t in = c->hidden, out = c->intermediate;
     size_t rows = larger(in * gemm_ld_int8(out), out * gemm_ld_int8(in));
@@ -154,15 +161,15 @@ struct loading {
 };
 
 static void
-load_part(void *ctx, struct part *part)
+load_part(void *ctx, struct moe_part *part)
 {
     const struct loading *l = ctx;
     const struct moe *moe = l->moe;
     void *temp = l->temp + part->index % moe->n_teams * l->nbytes;
 
-    for (enum kind kind = 0; kind < N_KINDS; kind++)
+    for (enum moe_kind kind = 0; kind < N_KINDS; kind++)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
-            struct weight *to = &part->weights[kind][e];
+            struct moe_weight *to = &part->weights[kind][e];
             struct gemm_matrix w = slice(moe, part, kind, e);
 
             if (!to->panels.data)
@@ -174,19 +181,66 @@ load_part(void *ctx, struct part *part)
         }
 }
 
-int
-weights_load(struct moe *moe, struct err *err)
+static int
+load_parts(struct moe *moe, struct err *err)
 {
-    struct loading l = { .moe = moe, .nbytes = weights_temp(&moe->config) };
+    size_t nbytes = moe_weights_temp(&moe->config);
+    struct loading l = { .moe = moe, .nbytes = nbytes };
 
-    if (l.nbytes > 0) {
-        l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
+    if (nbytes > 0) {
+        l.temp = mem_big(moe->n_teams, nbytes, "base weights", err);
         if (!l.temp)
             return -1;
     }
-    note_allocated(moe, moe->n_teams * l.nbytes);
-    run_parts(moe, load_part, &l);
-    moe->allocated -= moe->n_teams * l.nbytes;
-    mem_big_free(l.temp, moe->n_teams, l.nbytes);
+    moe_note_allocated(moe, moe->n_teams * nbytes);
+    moe_for_parts(moe, load_part, &l);
+    moe->allocated -= moe->n_teams * nbytes;
+    mem_big_free(l.temp, moe->n_teams, nbytes);
+    return 0;
+}
+
+int
+moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
+{
+    const struct gemm_matrix *from[3] = { base->gate, base->up, base->down };
+
+    for (size_t i = 0; i < 3; i++)
+        for (size_t e = 0; e < moe->config.n_experts; e++) {
+            enum dtype dtype = from[i][e].dtype;
+            bool int8 = moe->config.mode == MOE_INT8 && base->scale[i];
+
+            if (!dtype_computes(dtype) && !(int8 && dtype == DT_I8))
+                return err_set(err, EX_DATAERR,
+                               "base weights of expert %zu are %s, not BF16, "
+                               "F16 or F32",
+                               e, dtype_table[dtype].name);
+            moe->base[i][e] = from[i][e];
+        }
+    memcpy(moe->base_scale, base->scale, sizeof(moe->base_scale));
+    if (load_parts(moe, err) < 0)
+        return -1;
+    moe->has_base = true;
+    return 0;
+}
+
+int
+moe_update_lora(struct moe *moe, const struct moe_lora *lora, struct err *err)
+{
+    for (size_t m = 0; m < MOE_N_LORA; m++)
+        if (!lora->m[m])
+            return err_set(err, EX_DATAERR, "the adapter has no %s",
+                           moe_lora_names[m]);
+    moe->lora = *lora;
+    moe->has_lora = true;
+    return 0;
+}
+
+int
+moe_check_weights(const struct moe *moe, struct err *err)
+{
+    if (!moe->has_base)
+        return err_set(err, EX_DATAERR, "no base weights are loaded");
+    if (!moe->has_lora)
+        return err_set(err, EX_DATAERR, "there is no adapter");
     return 0;
 }

@@ -1,10 +1,8 @@
-/*
- * Tasks one after the other in a thread of their own.
- */
+#include "core/model/moe_worker.h"
+
 #include <stdlib.h>
 
 #include "core/mem.h"
-#include "core/model/moe.h"
 #include "core/par.h"
 
 struct moe_worker {

@@ -1,9 +1,10 @@
-/* Rotary positions: what config.json says of them, and their tables. */
-#include "core/model/engine.h"
+#include "core/model/rope.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "core/model/config_impl.h"
 
 /* The number at 'key', of which 'least' is the least sensible one. */
 static int
@@ -133,7 +134,7 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
     return js_unsupported(&js, name, "default, linear, llama3, yarn", err);
 }
 
-/* Other models turn a part of each head, or turn by the kind of layer. */
+/* Other models rotate a part of each head, or rotate by the kind of layer. */
 static int
 refuse_partial(const struct js *obj, struct err *err)
 {

@@ -1,244 +1,10 @@
-/* Engines and sessions: which tokens make a chunk, and its memory. */
-#include "core/model/engine.h"
+#include "core/model/session.h"
 
 #include <stdlib.h>
 
 #include "core/mem.h"
-
-/* Bytes of a chunk's activations, or those of one token: a chunk of a model of
- * 600 GB takes 300 MiB, and a file of 2 MB whose heads have 2^18 numbers 2 GB
- * without this. */
-#define ACTIVATIONS_MAX ((size_t)512 << 20)
-
-size_t
-session_cached(const struct session *s)
-{
-    return s->n - s->gone;
-}
-
-/* ---- feeding ---- */
-
-static int
-check_feed(const struct feed *f, struct err *err)
-{
-    const struct session *s = f->session;
-    size_t vocab = (size_t)s->engine->model->config.vocab_size;
-
-    if (f->n > s->max_tokens - s->n)
-        return err_set(err, EX_DATAERR,
-                       "the text has %zu tokens, but the context has room for "
-                       "%zu",
-                       s->n + f->n, s->max_tokens);
-    for (size_t i = 0; i < f->n; i++)
-        if (f->ids[i] < 0 || (size_t)f->ids[i] >= vocab)
-            return err_set(err, EX_DATAERR,
-                           "token id %ld is not in the vocabulary (0 to %zu)",
-                           (long)f->ids[i], vocab - 1);
-    return 0;
-}
-
-/* Puts n tokens of a feed, from 'done' on, into the chunk. */
-static void
-add_span(struct engine *e, const struct feed *f, size_t done, size_t n)
-{
-    struct session *s = f->session;
-
-    e->spans[e->n_spans++] = (struct span){ .session = s,
-                                            .ids = f->ids + done,
-                                            .row = e->n_rows,
-                                            .n = n,
-                                            .first = s->n,
-                                            .slot = s->n - s->gone,
-                                            .generated = f->generated };
-    for (size_t i = done; i < done + n; i++) {
-        if (f->n - i <= f->n_logits)
-            e->wanted[e->n_wanted++] = e->n_rows;
-        e->rows[e->n_rows++] = (struct row){ .session = s,
-                                             .position = s->n + i - done,
-                                             .slot = s->n - s->gone + i - done,
-                                             .id = f->ids[i] };
-    }
-}
-
-/* Runs the chunk and starts the next one; returns its rows of logits. */
-static size_t
-flush(struct engine *e, float *logits)
-{
-    size_t n = e->n_wanted;
-
-    if (e->n_rows > 0)
-        chunk_run(e, logits);
-    for (size_t i = 0; i < e->n_spans; i++)
-        e->spans[i].session->n += e->spans[i].n;
-    e->n_spans = e->n_rows = e->n_wanted = 0;
-    return n;
-}
-
-int
-engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
-            float *logits, struct err *err)
-{
-    size_t vocab = (size_t)e->model->config.vocab_size;
-
-    for (size_t i = 0; i < n_feeds; i++)
-        if (check_feed(&feeds[i], err))
-            return -1;
-    for (size_t i = 0; i < n_feeds; i++)
-        if (kv_grow(&feeds[i].session->kv,
-                    session_cached(feeds[i].session) + feeds[i].n, err))
-            return -1;
-    for (size_t i = 0; i < n_feeds; i++)
-        for (size_t done = 0, n; done < feeds[i].n; done += n) {
-            size_t room = e->options.chunk - e->n_rows;
-
-            n = feeds[i].n - done < room ? feeds[i].n - done : room;
-            add_span(e, &feeds[i], done, n);
-            if (e->n_rows == e->options.chunk)
-                logits += flush(e, logits) * vocab;
-        }
-    flush(e, logits);
-    return 0;
-}
-
-int
-session_feed(struct session *s, const int32_t *ids, size_t n, float *logits,
-             size_t n_logits, struct err *err)
-{
-    const struct feed feed = { s, ids, n, n_logits, false };
-
-    return engine_feed(s->engine, &feed, 1, logits, err);
-}
-
-int
-session_step(struct session *s, int32_t id, float *logits, struct err *err)
-{
-    const struct feed feed = { s, &id, 1, 1, true };
-
-    return engine_feed(s->engine, &feed, 1, logits, err);
-}
-
-/* ---- memory ---- */
-
-/* Hands out 'floats' of the scratch, or counts them while there is none. */
-static float *
-take(struct engine *e, size_t *used, size_t floats)
-{
-    float *p = e->scratch ? e->scratch + *used : NULL;
-
-    *used += (floats + 15) / 16 * 16; /* whole cache lines */
-    return p;
-}
-
-/* The widest step between gate_proj and down_proj. */
-static size_t
-widest_inner(const struct config *c)
-{
-    size_t n = c->n_experts ? (size_t)c->expert_size : 0;
-
-    for (int64_t i = 0; i < c->n_layers; i++)
-        if (!c->sparse[i])
-            return larger(n, (size_t)c->intermediate_size);
-    return n;
-}
-
-static size_t
-lay_out(struct engine *e)
-{
-    const struct config *c = &e->model->config;
-    size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
-    size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
-    size_t inter = widest_inner(c);
-    size_t threads = (size_t)par_threads(e->par);
-    size_t used = 0;
-
-    e->x = take(e, &used, e->options.chunk * hidden);
-    e->h = take(e, &used, e->options.chunk * hidden);
-    e->q = take(e, &used, e->options.chunk * nq);
-    e->attended = take(e, &used, e->options.chunk * nq);
-    e->k = take(e, &used, e->options.chunk * nkv);
-    e->v = take(e, &used, e->options.chunk * nkv);
-    e->gate = take(e, &used, e->options.chunk * inter);
-    e->up = take(e, &used, e->options.chunk * inter);
-    e->cosines = take(e, &used, e->options.chunk * d / 2);
-    e->sines = take(e, &used, e->options.chunk * d / 2);
-    e->low = take(e, &used, e->options.chunk * e->model->lora_rank);
-    e->attention_scratch = take(e, &used, threads * attention_scratch(c));
-    if (e->options.compute == COMPUTE_BF16) {
-        size_t widest = larger(larger(hidden, nq), inter);
-
-        e->rounded = (uint16_t *)(void *)take(
-            e, &used, e->options.chunk * gemm_ld_bf16(widest) / 2);
-        e->widened = take(e, &used, e->options.chunk * widest);
-    }
-    return used;
-}
-
-/* The chunk that was asked for, or as much of it as ACTIVATIONS_MAX has room
- * for: the numbers do not depend on it. */
-static size_t
-fitting_chunk(struct engine *e, size_t chunk)
-{
-    const struct config *c = &e->model->config;
-    size_t floats, most;
-
-    e->options.chunk = 16; /* whole cache lines of each */
-    floats = lay_out(e);
-    e->options.chunk = 32;
-    floats = (lay_out(e) - floats) / 16 + tables_floats(e->model->tables);
-    if (c->n_experts)
-        floats +=
-            (size_t)(3 * (c->hidden_size + c->n_experts_used) + c->n_experts);
-    most = ACTIVATIONS_MAX / (floats * sizeof(float));
-    return chunk < most ? chunk : larger(most, 1);
-}
-
-int
-engine_open(struct engine **engine, const struct model *model, struct par *par,
-            const struct engine_options *options, struct err *err)
-{
-    struct engine *e = xcalloc(1, sizeof(*e));
-
-    *engine = NULL;
-    e->model = model;
-    e->par = par;
-    e->options = *options;
-    e->options.chunk = fitting_chunk(e, options->chunk);
-    e->spans = xcalloc(e->options.chunk, sizeof(*e->spans));
-    e->rows = xcalloc(e->options.chunk, sizeof(*e->rows));
-    e->wanted = xcalloc(e->options.chunk, sizeof(*e->wanted));
-    e->scratch_floats = lay_out(e);
-    e->scratch =
-        mem_big(e->scratch_floats, sizeof(float), "the activations", err);
-    if (!e->scratch || gemm_open(&e->gemm, par, err) ||
-        experts_work_open(e, err) || tables_work_open(e, err)) {
-        engine_close(e);
-        return -1;
-    }
-    lay_out(e);
-    *engine = e;
-    return 0;
-}
-
-void
-engine_close(struct engine *e)
-{
-    if (!e)
-        return;
-    tables_work_close(e);
-    experts_work_close(e);
-    gemm_close(e->gemm);
-    mem_big_free(e->scratch, e->scratch_floats, sizeof(float));
-    free(e->wanted);
-    free(e->rows);
-    free(e->spans);
-    free(e);
-}
-
-void
-engine_tap(struct engine *e, const struct tap *tap)
-{
-    e->tap = tap;
-}
+#include "core/model/engine.h"
+#include "core/model/model.h"
 
 struct session *
 session_new(struct engine *engine, size_t max_tokens)
@@ -270,8 +36,31 @@ session_length(const struct session *session)
     return session->n;
 }
 
+size_t
+session_cached(const struct session *s)
+{
+    return s->n - s->gone;
+}
+
 void
 session_reset(struct session *s)
 {
     s->n = s->gone = 0;
+}
+
+int
+session_feed(struct session *s, const int32_t *ids, size_t n, float *logits,
+             size_t n_logits, struct err *err)
+{
+    const struct feed feed = { s, ids, n, n_logits, false };
+
+    return engine_feed(s->engine, &feed, 1, logits, err);
+}
+
+int
+session_step(struct session *s, int32_t id, float *logits, struct err *err)
+{
+    const struct feed feed = { s, &id, 1, 1, true };
+
+    return engine_feed(s->engine, &feed, 1, logits, err);
 }

@@ -459,15 +459,15 @@ table_row(const struct table_work *w, size_t i)
     };
 }
 
-/* ---- weights turned ---- */
+/* ---- transposed weights ---- */
 
-#define FEW_DIMS   8 /* one in so many: a batch of 64 takes the layer's time */
-#define TURN_BLOCK 64
+#define FEW_DIMS        8 /* one in so many: a batch of 64 takes the layer's time */
+#define TRANSPOSE_BLOCK 64
 
 /* Row r, column c of the block to row c, column r. */
 static void
-turn_block(char *to, size_t ld_to, const char *from, size_t ld_from,
-           size_t n_rows, size_t n_cols, size_t size)
+transpose_block(char *to, size_t ld_to, const char *from, size_t ld_from,
+                size_t n_rows, size_t n_cols, size_t size)
 {
     for (size_t c = 0; c < n_cols; c++)
         for (size_t r = 0; r < n_rows; r++) {
@@ -482,7 +482,7 @@ turn_block(char *to, size_t ld_to, const char *from, size_t ld_from,
 }
 
 static bool
-can_turn(const struct table *t, const struct table_fix *fix)
+can_transpose(const struct table *t, const struct table_fix *fix)
 {
     bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
 
@@ -492,34 +492,35 @@ can_turn(const struct table *t, const struct table_fix *fix)
 }
 
 int
-table_turn(struct table *t, const struct table_fix *fix, struct err *err)
+table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
 {
     size_t size = t->dtype == DT_F32 ? 4 : 2, col = 0;
 
-    if (!can_turn(t, fix))
+    if (!can_transpose(t, fix))
         return 0;
-    t->turned = mem_big(t->in * t->out, size, "a layer's weights, turned", err);
-    if (!t->turned)
+    t->transposed =
+        mem_big(t->in * t->out, size, "a layer's transposed weights", err);
+    if (!t->transposed)
         return -1;
     for (size_t p = 0; p < t->n_parts; col += t->part[p++].out)
-        for (size_t r = 0; r < t->part[p].out; r += TURN_BLOCK)
-            for (size_t c = 0; c < t->in; c += TURN_BLOCK)
-                turn_block((char *)t->turned + (c * t->out + col + r) * size,
-                           t->out,
-                           (const char *)t->part[p].w + (r * t->in + c) * size,
-                           t->in, smaller(TURN_BLOCK, t->part[p].out - r),
-                           smaller(TURN_BLOCK, t->in - c), size);
-    t->weight_t = t->turned;
+        for (size_t r = 0; r < t->part[p].out; r += TRANSPOSE_BLOCK)
+            for (size_t c = 0; c < t->in; c += TRANSPOSE_BLOCK)
+                transpose_block(
+                    (char *)t->transposed + (c * t->out + col + r) * size,
+                    t->out, (const char *)t->part[p].w + (r * t->in + c) * size,
+                    t->in, smaller(TRANSPOSE_BLOCK, t->part[p].out - r),
+                    smaller(TRANSPOSE_BLOCK, t->in - c), size);
+    t->weight_t = t->transposed;
     return 0;
 }
 
 void
-table_unturn(struct table *t)
+table_untranspose(struct table *t)
 {
-    if (!t->turned)
+    if (!t->transposed)
         return;
-    mem_big_free(t->turned, t->in * t->out, t->dtype == DT_F32 ? 4 : 2);
-    t->weight_t = t->turned = NULL;
+    mem_big_free(t->transposed, t->in * t->out, t->dtype == DT_F32 ? 4 : 2);
+    t->weight_t = t->transposed = NULL;
 }
 
 /* ---- the layer itself ---- */

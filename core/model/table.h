@@ -49,7 +49,7 @@ struct table {
 
     /* weights for compensation: these, or else the parts, in their order */
     const void *weight_t; /* [in, out] of 'dtype', or NULL */
-    void *turned;         /* weight_t, if it is of table_turn() */
+    void *transposed;     /* weight_t, if it is of table_transpose() */
     struct table_part part[TABLE_PARTS];
     size_t n_parts;
 };
@@ -67,14 +67,16 @@ struct table_fix {
 size_t table_ratio(size_t in, double ratio);
 
 /*
- * table_turn() gives a table without weight_t one, [in, out], out of its parts,
- * where 'fix' takes so few dims that reading these alone costs less than the
- * layer: an eighth at most.  Does nothing where that is not so, or where the
- * parts are not of the table's dtype.  0, or -1 with 'err' set (EX_SOFTWARE).
- * Owner: the caller, until table_unturn(), which takes it away again.
+ * table_transpose() gives a table without weight_t one, [in, out], out of its
+ * parts, where 'fix' takes so few dims that reading these alone costs less than
+ * the layer: an eighth at most.  Does nothing where that is not so, or where
+ * the parts are not of the table's dtype.
+ * 0, or -1 with 'err' set (EX_SOFTWARE).
+ * Owner: the caller, until table_untranspose(), which takes it away again.
  */
-int table_turn(struct table *t, const struct table_fix *fix, struct err *err);
-void table_unturn(struct table *t); /* a zeroed struct is fine */
+int table_transpose(struct table *t, const struct table_fix *fix,
+                    struct err *err);
+void table_untranspose(struct table *t); /* a zeroed struct is fine */
 
 /*
  * table_open() makes a workspace for tables of at most 'in' inputs and 'k'

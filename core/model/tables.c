@@ -1,21 +1,25 @@
-/* --lut: linear layers that run on their lookup tables. */
-#include <fnmatch.h>
+#include "core/model/tables.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/format/lut.h"
+#include "core/js.h"
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
+#include "core/model/linear.h"
+#include "core/model/model.h"
+#include "core/model/names.h"
+#include "core/model/table.h"
+#include "core/model/table_bind.h"
 #include "core/model/table_stats.h"
 
 struct tabled {
-    struct lut_table file;
-    struct table table;
+    struct bound_table bound;
     struct table_fix fix;
-    float *bias; /* [out] of the layers, zeros where they have none */
     struct table_stats *stats; /* NULL without a report */
 };
 
@@ -26,54 +30,6 @@ struct tables {
     struct tabled *tabled; /* [n] */
     size_t max_in, max_out, max_k;
 };
-
-/* ---- which layers ---- */
-
-static bool
-glob_takes(const char *glob, const char *name)
-{
-    return fnmatch(glob, name, 0) == 0 ||
-           fnmatch(glob, name + strlen("model."), 0) == 0;
-}
-
-/* Is the layer among GLOB,GLOB,..? */
-static bool
-wanted(const char *globs, const char *name)
-{
-    bool yes = !globs;
-
-    while (globs && !yes) {
-        size_t n = strcspn(globs, ",");
-        char *glob = xstrndup(globs, n);
-
-        yes = glob_takes(glob, name);
-        free(glob);
-        globs = globs[n] ? globs + n + 1 : NULL;
-    }
-    return yes;
-}
-
-/* Does each pattern take a layer? */
-static int
-check_globs(const struct lut *lut, const char *globs, struct err *err)
-{
-    int rc = 0;
-
-    while (globs && rc == 0) {
-        size_t n = strcspn(globs, ","), i = 0;
-        char *glob = xstrndup(globs, n);
-
-        while (i < lut->n_layers && !glob_takes(glob, lut->layers[i].name))
-            i++;
-        if (i == lut->n_layers)
-            rc = err_set(err, EX_DATAERR,
-                         "%s/metadata.json: has no layer %s (--lut-layers)",
-                         lut->path, glob);
-        free(glob);
-        globs = globs[n] ? globs + n + 1 : NULL;
-    }
-    return rc;
-}
 
 /* The linear layer of a name, where it can have a table. */
 static struct linear *
@@ -101,35 +57,12 @@ find_linear(struct tables *ts, const char *name, struct err *err)
 
 /* ---- opening ---- */
 
-static void
-bind_table(struct tabled *t)
-{
-    const struct lut_table *f = &t->file;
-    const struct lut_layer *l = f->layer;
-
-    t->bias = xcalloc(l->out, sizeof(*t->bias));
-    t->table = (struct table){
-        .in = l->in,
-        .out = l->out,
-        .n_basis = l->n_basis,
-        .k = l->k,
-        .dtype = f->dtype,
-        .encoder_weight = f->encoder_weight,
-        .decoder_weight = f->decoder_weight,
-        .products = f->products,
-        .encoder_bias = f->encoder_bias,
-        .decoder_bias = f->decoder_bias,
-        .bias_product = f->bias_product,
-        .centered = l->centered,
-        .weight_t = f->compensation_weight_t,
-    };
-}
-
 static int
-bind_part(struct tables *ts, struct tabled *t, const char *name, size_t *out,
+bind_part(struct tables *ts, struct tabled *t, const char *name,
           struct err *err)
 {
     struct linear *l = find_linear(ts, name, err);
+    size_t col = t->bound.n_bound;
 
     if (!l)
         return -1;
@@ -138,40 +71,33 @@ bind_part(struct tables *ts, struct tabled *t, const char *name, size_t *out,
                        "%s/metadata.json: has two tables for %s (--lut-layers "
                        "chooses)",
                        ts->lut.path, name);
-    if (l->cols != t->table.in || l->rows > t->table.out - *out)
+    if (!table_bind_part(&t->bound, l))
         return err_set(err, EX_DATAERR,
                        "%s: is of %zu inputs and %zu outputs, but %s of the "
                        "model has %zu and %zu",
-                       t->file.st.path, t->table.in, t->table.out, name,
-                       l->cols, l->rows);
-    t->table.part[t->table.n_parts++] =
-        (struct table_part){ l->w, l->dtype, l->rows };
-    if (l->bias)
-        memcpy(t->bias + *out, l->bias, l->rows * sizeof(*l->bias));
+                       t->bound.file.st.path, t->bound.table.in,
+                       t->bound.table.out, name, l->cols, l->rows);
     l->table = t;
-    l->table_col = *out;
-    *out += l->rows;
+    l->table_col = col;
     return 0;
 }
 
 static int
 bind_parts(struct tables *ts, struct tabled *t, struct err *err)
 {
+    const struct lut_layer *layer = t->bound.file.layer;
     char *parts[LUT_MAX_PARTS];
-    size_t n = lut_parts(t->file.layer->name, parts), out = 0;
+    size_t n = lut_parts(layer->name, parts);
     int rc = 0;
 
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = bind_part(ts, t, parts[i], &out, err);
-    if (rc == 0 && out != t->table.out)
-        rc = err_set(err, EX_DATAERR,
-                     "%s: has %zu outputs, but %s of the model %zu",
-                     t->file.st.path, t->table.out, t->file.layer->name, out);
+        rc = bind_part(ts, t, parts[i], err);
+    if (rc == 0 && !table_bind_end(&t->bound))
+        rc = err_set(
+            err, EX_DATAERR, "%s: has %zu outputs, but %s of the model %zu",
+            t->bound.file.st.path, layer->out, layer->name, t->bound.n_bound);
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
-    /* the exporter forgets it */
-    if (rc == 0 && !t->file.layer->target_bias)
-        vec_add(t->file.bias_product, t->bias, t->table.out);
     return rc;
 }
 
@@ -181,23 +107,39 @@ open_table(struct tables *ts, const struct lut_layer *layer,
 {
     struct tabled *t = &ts->tabled[ts->n];
 
-    if (lut_table_open(&t->file, &ts->lut, layer, err) < 0)
+    if (table_bind_open(&t->bound, &ts->lut, layer, err) < 0)
         return -1;
     ts->n++;
-    bind_table(t);
     if (bind_parts(ts, t, err) < 0)
         return -1;
     if (o->ratio > 0)
         t->fix = (struct table_fix){ FIX_TOP, table_ratio(layer->in, o->ratio),
                                      0, NULL };
-    if (table_turn(&t->table, &t->fix, err) < 0)
+    if (table_transpose(&t->bound.table, &t->fix, err) < 0)
         return -1;
     if (o->report)
-        t->stats = table_stats_new(&t->table, layer->elbow);
+        t->stats = table_stats_new(&t->bound.table, layer->elbow);
     ts->max_in = larger(ts->max_in, layer->in);
     ts->max_out = larger(ts->max_out, layer->out);
     ts->max_k = larger(ts->max_k, layer->k);
     return 0;
+}
+
+/* Does each pattern of a list match a layer? */
+static int
+check_globs(struct globs *globs, const struct lut *lut, const char *list,
+            struct err *err)
+{
+    const char *unused;
+
+    for (size_t i = 0; i < lut->n_layers; i++)
+        globs_use(globs, lut->layers[i].name);
+    unused = list && globs->n == 0 ? list : globs_unused(globs);
+    if (!unused)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s/metadata.json: has no layer %s (--lut-layers)",
+                   lut->path, unused);
 }
 
 int
@@ -205,19 +147,22 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
             const struct tables_options *o, struct err *err)
 {
     struct tables *ts = xcalloc(1, sizeof(*ts));
+    struct globs globs;
     int rc = lut_open(&ts->lut, dir, err);
 
     *tables = NULL;
+    globs_open(&globs, o->layers);
     ts->model = model;
     ts->tabled = xcalloc(ts->lut.n_layers, sizeof(*ts->tabled));
     if (rc == 0)
-        rc = check_globs(&ts->lut, o->layers, err);
+        rc = check_globs(&globs, &ts->lut, o->layers, err);
     for (size_t i = 0; i < ts->lut.n_layers && rc == 0; i++)
-        if (wanted(o->layers, ts->lut.layers[i].name))
+        if (!o->layers || globs_match(&globs, ts->lut.layers[i].name))
             rc = open_table(ts, &ts->lut.layers[i], o, err);
     if (rc == 0 && ts->n == 0)
         rc = err_set(err, EX_DATAERR, "%s/metadata.json: has no layers",
                      ts->lut.path);
+    globs_close(&globs);
     model->tables = ts;
     if (rc < 0)
         tables_close(ts);
@@ -248,9 +193,7 @@ tables_close(struct tables *ts)
         struct tabled *t = &ts->tabled[i];
 
         table_stats_free(t->stats);
-        table_unturn(&t->table);
-        free(t->bias);
-        lut_table_close(&t->file);
+        table_bind_close(&t->bound);
     }
     free(ts->tabled);
     lut_close(&ts->lut);
@@ -269,7 +212,7 @@ tables_stored(const struct tables *ts)
     size_t n = 0;
 
     for (size_t i = 0; i < ts->n; i++)
-        n += ts->tabled[i].file.compensation_weight_t != NULL;
+        n += ts->tabled[i].bound.file.compensation_weight_t != NULL;
     return n;
 }
 
@@ -307,25 +250,26 @@ tables_work_close(struct engine *e)
 
 /* What the layer itself makes of the rows, for the report. */
 static void
-compare(struct engine *e, const struct tabled *t, const float *x)
+compare(struct engine *e, const struct tabled *t, const float *x, size_t n)
 {
-    size_t out = t->table.out, n = e->n_rows;
+    size_t out = t->bound.table.out;
     float *dense = e->table_y + e->options.chunk * e->table_out;
 
-    table_dense(e->gemm, &t->table, dense, out, x, t->table.in, n);
+    table_dense(e->gemm, &t->bound.table, dense, out, x, t->bound.table.in, n);
     for (size_t i = 0; i < n; i++)
-        vec_add(dense + i * out, t->bias, out);
+        vec_add(dense + i * out, t->bound.bias, out);
     table_stats_add(t->stats, e->table_work, e->table_y, out, dense, out, x,
-                    t->table.in, n);
+                    t->bound.table.in, n);
 }
 
-/* A part's columns of the table's output, to where they belong. */
+/* Copies a part's columns of the table's output to where they belong. */
 static void
-hand_out(const struct engine *e, const struct apply *to, size_t out)
+copy_columns(const struct engine *e, const struct apply *to, size_t out,
+             size_t n_rows)
 {
     const struct linear *l = to->linear;
 
-    for (size_t i = 0; i < e->n_rows; i++) {
+    for (size_t i = 0; i < n_rows; i++) {
         const float *y = e->table_y + i * out + l->table_col;
 
         if (to->add)
@@ -337,7 +281,7 @@ hand_out(const struct engine *e, const struct apply *to, size_t out)
 
 size_t
 tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
-             struct apply *rest)
+             size_t n_rows, struct apply *rest)
 {
     const struct tabled *last = NULL;
     size_t n_rest = 0;
@@ -350,14 +294,14 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
             continue;
         }
         if (t != last) {
-            table_apply(e->table_work, &t->table, &t->fix, e->table_y,
-                        t->table.out, x, t->table.in, e->n_rows,
+            table_apply(e->table_work, &t->bound.table, &t->fix, e->table_y,
+                        t->bound.table.out, x, t->bound.table.in, n_rows,
                         t->stats ? TABLE_ERROR | TABLE_COUNT : 0);
             if (t->stats)
-                compare(e, t, x);
+                compare(e, t, x, n_rows);
         }
         last = t;
-        hand_out(e, &to[i], t->table.out);
+        copy_columns(e, &to[i], t->bound.table.out, n_rows);
     }
     return n_rest;
 }
@@ -372,7 +316,7 @@ tables_report(const struct tables *ts, struct str *tsv)
                   "fvu_output\trel_l2\trow_rel_l2_p99\trow_rel_l2_max\t"
                   "cosine_mean\tcosine_min\tmax_abs\n");
     for (size_t i = 0; i < ts->n; i++) {
-        const struct lut_layer *l = ts->tabled[i].file.layer;
+        const struct lut_layer *l = ts->tabled[i].bound.file.layer;
         struct table_report r;
 
         table_stats_get(ts->tabled[i].stats, &r);

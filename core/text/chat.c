@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/text/tok_impl.h"
+#include "core/text/tok_norm.h"
 
 #define N_MARKS 4
 
@@ -108,21 +108,6 @@ flush(struct builder *b, struct err *err)
     return rc;
 }
 
-static int
-put_mark(struct builder *b, const char *mark, struct err *err)
-{
-    int32_t id = tok_id(b->tok, mark);
-
-    if (id < 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no %s, which template %s needs",
-                       tok_name(b->tok), mark, b->f->name);
-    if (flush(b, err) < 0)
-        return -1;
-    ids_add(b->ids, id);
-    return 0;
-}
-
 /* A piece of the template: its marks become special tokens. */
 static int
 put_template(struct builder *b, const char *s, struct err *err)
@@ -137,8 +122,16 @@ put_template(struct builder *b, const char *s, struct err *err)
             str_addc(&b->text, *s++);
             continue;
         }
-        if (put_mark(b, mark, err) < 0)
+
+        int32_t id = tok_id(b->tok, mark);
+
+        if (id < 0)
+            return err_set(err, EX_DATAERR,
+                           "%s: has no %s, which template %s needs",
+                           tok_name(b->tok), mark, b->f->name);
+        if (flush(b, err) < 0)
             return -1;
+        ids_add(b->ids, id);
         s += strlen(mark);
     }
     return 0;

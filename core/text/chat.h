@@ -5,7 +5,6 @@
 #ifndef CORE_TEXT_CHAT_H
 #define CORE_TEXT_CHAT_H
 
-#include "core/err.h"
 #include "core/text/tok.h"
 
 enum chat { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL };

@@ -3,7 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/mem.h"
+#include "core/text/tok_added.h"
+#include "core/text/tok_bpe.h"
 #include "core/text/tok_impl.h"
+#include "core/text/tok_norm.h"
+#include "core/text/tok_split.h"
+#include "core/text/tok_utf8.h"
 
 void
 ids_add(struct ids *ids, int32_t id)
@@ -20,16 +26,6 @@ ids_free(struct ids *ids)
 {
     free(ids->id);
     *ids = (struct ids){ 0 };
-}
-
-int
-growth_over(const struct growth *g, size_t i_step, struct err *err)
-{
-    return err_set(
-        err, EX_DATAERR,
-        "%s: %s: step %zu makes a text of %zu byte%s longer than %zu", g->file,
-        g->part, i_step + 1, g->nbytes, g->nbytes == 1 ? "" : "s",
-        growth_most(g));
 }
 
 /* Makes 'fixed' the text with U+FFFD where it is not UTF-8: so many places. It

@@ -1,8 +1,12 @@
-/* Added tokens: where a text is cut before anything else sees it. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_added.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>
+
+#include "core/mem.h"
+#include "core/text/tok_impl.h"
+#include "core/text/tok_map.h"
+#include "core/text/tok_norm.h"
 
 static uint32_t
 trie_child(const struct trie *trie, uint32_t at, uint8_t byte)

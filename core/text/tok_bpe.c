@@ -1,10 +1,15 @@
-/* Byte-pair merges: a word to ids, with the words that come again kept. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_bpe.h"
 
 #include <stdio.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "core/keyed.h"
+#include "core/mem.h"
+#include "core/text/tok_impl.h"
+#include "core/text/tok_map.h"
+#include "core/text/tok_utf8.h"
 
 enum {
     SHORT_WORD = 48,     /* symbols: below, scanning beats a heap */
@@ -103,7 +108,7 @@ static void
 rank_pair(const struct tok *tok, struct symbol *left,
           const struct symbol *right)
 {
-    struct merge merge = mergemap_get(&tok->merges, left->id, right->id);
+    struct bpe_merge merge = mergemap_get(&tok->merges, left->id, right->id);
 
     left->rank = merge.rank;
     left->merged = merge.id;
@@ -264,24 +269,6 @@ merge_word(struct encoder *enc, const char *s, size_t n)
     return 0;
 }
 
-static void
-remember(struct encoder *enc, struct cached *slot, const char *s, size_t n,
-         size_t first_id)
-{
-    if (enc->keys.n > CACHE_KEYS) {
-        memset(enc->cache, 0, enc->n_cache * sizeof(*enc->cache));
-        str_clear(&enc->keys);
-        enc->values.n = 0;
-    }
-    slot->key = (uint32_t)enc->keys.n;
-    slot->n_key = (uint32_t)n;
-    slot->ids = (uint32_t)enc->values.n;
-    slot->n_ids = (uint32_t)(enc->out->n - first_id);
-    str_add(&enc->keys, s, n);
-    for (size_t i = first_id; i < enc->out->n; i++)
-        ids_add(&enc->values, enc->out->id[i]);
-}
-
 static int
 encode_part(struct encoder *enc, const char *s, size_t n)
 {
@@ -302,7 +289,18 @@ encode_part(struct encoder *enc, const char *s, size_t n)
     if (merge_word(enc, s, n) < 0)
         return -1;
     slot->hash = hash;
-    remember(enc, slot, s, n, first_id);
+    if (enc->keys.n > CACHE_KEYS) {
+        memset(enc->cache, 0, enc->n_cache * sizeof(*enc->cache));
+        str_clear(&enc->keys);
+        enc->values.n = 0;
+    }
+    slot->key = (uint32_t)enc->keys.n;
+    slot->n_key = (uint32_t)n;
+    slot->ids = (uint32_t)enc->values.n;
+    slot->n_ids = (uint32_t)(enc->out->n - first_id);
+    str_add(&enc->keys, s, n);
+    for (size_t i = first_id; i < enc->out->n; i++)
+        ids_add(&enc->values, enc->out->id[i]);
     return 0;
 }
 
@@ -362,17 +360,6 @@ bpe_tables(struct tok *tok)
                                  : -1;
 }
 
-/* The length of the last character of s. */
-static size_t
-last_length(const char *s, size_t n)
-{
-    size_t length = 1;
-
-    while (length < n && ((uint8_t)s[n - length] & 0xc0) == 0x80)
-        length++;
-    return length;
-}
-
 void
 bpe_joins(struct tok *tok)
 {
@@ -393,12 +380,14 @@ bpe_joins(struct tok *tok)
         right = tok->vocab.text.s + b.off;
         if (a.n == 0 || b.n == 0)
             continue;
-        n = last_length(left, a.n);
+        n = 1; /* of the last character's bytes */
+        while (n < a.n && ((uint8_t)left[a.n - n] & 0xc0) == 0x80)
+            n++;
         last = char_id(tok, left + a.n - n, n);
         next = char_id(tok, right, (size_t)utf8_next(right, b.n, &c));
         if (last >= 0 && next >= 0) /* else no text is cut there anyway */
-            mergemap_put(
-                &tok->joins,
-                (struct merge){ (uint64_t)last << 32 | (uint32_t)next, 0, 0 });
+            mergemap_put(&tok->joins,
+                         (struct bpe_merge){
+                             (uint64_t)last << 32 | (uint32_t)next, 0, 0 });
     }
 }

@@ -1,8 +1,16 @@
-/* Ids to text: the chain of decoders, one token at a time. */
+#include "core/text/tok_decode.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/mem.h"
+#include "core/regex.h"
+#include "core/text/tok.h"
+#include "core/text/tok_added.h"
+#include "core/text/tok_growth.h"
 #include "core/text/tok_impl.h"
+#include "core/text/tok_parts.h"
+#include "core/text/tok_utf8.h"
 
 /*
  * A decoder is a chain of steps, each from a list of tokens to another.  To

@@ -2,90 +2,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/keyed.h"
 #include "core/map.h"
+#include "core/mem.h"
+#include "core/text/tok_bpe.h"
+#include "core/text/tok_decode.h"
 #include "core/text/tok_impl.h"
+#include "core/text/tok_norm.h"
+#include "core/text/tok_parts.h"
+#include "core/text/tok_scan.h"
 
 #define MAX_FILE ((size_t)1 << 30)
-
-int
-part_type(const struct js *js, const char **type, struct err *err)
-{
-    struct js at = js_get(js, "type");
-    size_t n;
-
-    return js_str(&at, type, &n, err);
-}
-
-int
-part_unknown(const struct js *js, const char *known, struct err *err)
-{
-    struct js at = js_get(js, "type");
-    struct str name = { 0 };
-    const char *s;
-    size_t n;
-
-    if (js_str(&at, &s, &n, err) < 0)
-        return -1;
-    js_put_str(&name, s, n);
-    err_set(err, EX_DATAERR, "%s: %s %s is not supported (%s)", at.file,
-            at.path, name.s, known);
-    str_free(&name);
-    return -1;
-}
-
-int
-part_too_many(const struct js *js, struct err *err)
-{
-    return err_set(err, EX_DATAERR, "%s: %s: more than %d steps", js->file,
-                   js->path, TOK_MAX_STEPS);
-}
-
-int
-part_bool(const struct js *js, const char *key, int absent, bool *v,
-          struct err *err)
-{
-    struct js at = js_get(js, key);
-
-    if (absent >= 0 && js_absent(&at)) {
-        *v = absent;
-        return 0;
-    }
-    return js_bool(&at, v, err);
-}
-
-int
-part_str(const struct js *js, const char *key, struct str *s, struct err *err)
-{
-    struct js at = js_get(js, key);
-    const char *bytes;
-    size_t n;
-
-    if (js_str(&at, &bytes, &n, err) < 0)
-        return -1;
-    if (n > TOK_MAX_PIECE)
-        return err_set(err, EX_DATAERR, "%s: %s has %zu bytes (at most %d)",
-                       at.file, at.path, n, TOK_MAX_PIECE);
-    str_add(s, bytes, n);
-    return 0;
-}
-
-int
-part_sequence(struct tok *tok, const struct js *js, const char *key,
-              int (*parse)(struct tok *, const struct js *, struct err *),
-              struct err *err)
-{
-    struct js list = js_get(js, key), at;
-
-    if (!js_is(&list, JSON_ARRAY))
-        return js_bad(&list, "an array", err);
-    for (size_t i = 0; i < json_array_size(list.v); i++) {
-        at = js_at(&list, i);
-        if (parse(tok, &at, err) < 0)
-            return -1;
-    }
-    return 0;
-}
 
 static int
 bad_hot(const struct tok *tok, const char *what, size_t i, const char *why,
@@ -135,7 +61,7 @@ add_token(struct tok *tok, const struct str *key, int64_t id, size_t *cap,
 }
 
 static int
-load_vocab(struct tok *tok, struct scan scan, struct err *err)
+load_vocab(struct tok *tok, struct json_scan scan, struct err *err)
 {
     struct str key = { 0 };
     size_t cap = 0;
@@ -161,7 +87,8 @@ load_vocab(struct tok *tok, struct scan scan, struct err *err)
 
 /* "left right" or ["left","right"]: *n is left's length in 'both'. */
 static bool
-scan_pair(struct scan *scan, struct str *both, struct str *right, size_t *n)
+scan_pair(struct json_scan *scan, struct str *both, struct str *right,
+          size_t *n)
 {
     char *space;
 
@@ -183,7 +110,7 @@ scan_pair(struct scan *scan, struct str *both, struct str *right, size_t *n)
 }
 
 static bool
-is_comment(struct scan scan)
+is_comment(struct json_scan scan)
 {
     static const char start[] = "\"#version";
 
@@ -207,13 +134,13 @@ add_merge(struct tok *tok, const struct str *both, size_t n, size_t rank,
                                    : "gives a token that vocab lacks",
                        err);
     mergemap_put(&tok->merges,
-                 (struct merge){ (uint64_t)left << 32 | (uint32_t)right,
-                                 (uint32_t)rank, id });
+                 (struct bpe_merge){ (uint64_t)left << 32 | (uint32_t)right,
+                                     (uint32_t)rank, id });
     return 0;
 }
 
 static int
-load_merges(struct tok *tok, struct scan scan, struct err *err)
+load_merges(struct tok *tok, struct json_scan scan, struct err *err)
 {
     struct str both = { 0 }, right = { 0 };
     size_t rank = 0, n;
@@ -256,8 +183,8 @@ static int
 load_tables(struct tok *tok, const struct hot *hot, const char *end,
             struct err *err)
 {
-    struct scan vocab = { hot->vocab, end }, merges = { hot->merges, end };
-    struct scan after;
+    struct json_scan vocab = { hot->vocab, end }, merges = { hot->merges, end };
+    struct json_scan after;
     size_t n;
 
     if (!hot->vocab || !hot->merges)

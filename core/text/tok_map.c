@@ -1,10 +1,10 @@
-/* The hash tables of the vocabulary and of its merges. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_map.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/keyed.h"
+#include "core/mem.h"
 
 /* The slot of a key, or the empty one where it belongs. */
 static struct map_slot *
@@ -89,7 +89,7 @@ mergemap_init(struct mergemap *map, const struct hash_key *key, size_t n)
     memset(map->slot, 0xff, map->n_slots * sizeof(*map->slot));
 }
 
-static struct merge *
+static struct bpe_merge *
 find_pair(const struct mergemap *map, uint64_t pair)
 {
     size_t i = keyed_hash(map->key, &pair, sizeof(pair)) & (map->n_slots - 1);
@@ -100,12 +100,12 @@ find_pair(const struct mergemap *map, uint64_t pair)
 }
 
 void
-mergemap_put(struct mergemap *map, struct merge merge)
+mergemap_put(struct mergemap *map, struct bpe_merge merge)
 {
     *find_pair(map, merge.pair) = merge;
 }
 
-struct merge
+struct bpe_merge
 mergemap_get(const struct mergemap *map, int32_t left, int32_t right)
 {
     return *find_pair(map, (uint64_t)left << 32 | (uint32_t)right);

@@ -1,9 +1,12 @@
-/* Normalizers: Unicode forms, replacements, lower case, strip. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_norm.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
+
+#include "core/mem.h"
+#include "core/text/tok_impl.h"
+#include "core/text/tok_parts.h"
 
 /* Code points of a stretch that is being put into a normal form. */
 struct points {

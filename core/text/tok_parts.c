@@ -1,11 +1,92 @@
-/*
- * The parts of tokenizer.json that add tokens: added_tokens and the
- * post-processor.
- */
-#include <stdlib.h>
+#include "core/text/tok_parts.h"
+
 #include <string.h>
 
+#include "core/mem.h"
+#include "core/text/tok.h"
+#include "core/text/tok_added.h"
 #include "core/text/tok_impl.h"
+#include "core/text/tok_map.h"
+#include "core/text/tok_norm.h"
+
+int
+part_type(const struct js *js, const char **type, struct err *err)
+{
+    struct js at = js_get(js, "type");
+    size_t n;
+
+    return js_str(&at, type, &n, err);
+}
+
+int
+part_unknown(const struct js *js, const char *known, struct err *err)
+{
+    struct js at = js_get(js, "type");
+    struct str name = { 0 };
+    const char *s;
+    size_t n;
+
+    if (js_str(&at, &s, &n, err) < 0)
+        return -1;
+    js_put_str(&name, s, n);
+    err_set(err, EX_DATAERR, "%s: %s %s is not supported (%s)", at.file,
+            at.path, name.s, known);
+    str_free(&name);
+    return -1;
+}
+
+int
+part_too_many(const struct js *js, struct err *err)
+{
+    return err_set(err, EX_DATAERR, "%s: %s: more than %d steps", js->file,
+                   js->path, TOK_MAX_STEPS);
+}
+
+int
+part_bool(const struct js *js, const char *key, int absent, bool *v,
+          struct err *err)
+{
+    struct js at = js_get(js, key);
+
+    if (absent >= 0 && js_absent(&at)) {
+        *v = absent;
+        return 0;
+    }
+    return js_bool(&at, v, err);
+}
+
+int
+part_str(const struct js *js, const char *key, struct str *s, struct err *err)
+{
+    struct js at = js_get(js, key);
+    const char *bytes;
+    size_t n;
+
+    if (js_str(&at, &bytes, &n, err) < 0)
+        return -1;
+    if (n > TOK_MAX_PIECE)
+        return err_set(err, EX_DATAERR, "%s: %s has %zu bytes (at most %d)",
+                       at.file, at.path, n, TOK_MAX_PIECE);
+    str_add(s, bytes, n);
+    return 0;
+}
+
+int
+part_sequence(struct tok *tok, const struct js *js, const char *key,
+              int (*parse)(struct tok *, const struct js *, struct err *),
+              struct err *err)
+{
+    struct js list = js_get(js, key), at;
+
+    if (!js_is(&list, JSON_ARRAY))
+        return js_bad(&list, "an array", err);
+    for (size_t i = 0; i < json_array_size(list.v); i++) {
+        at = js_at(&list, i);
+        if (parse(tok, &at, err) < 0)
+            return -1;
+    }
+    return 0;
+}
 
 static int
 parse_added(struct tok *tok, struct added *added, const struct js *js,

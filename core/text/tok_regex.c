@@ -1,5 +1,4 @@
-/* Regular expressions of Oniguruma's kind, as PCRE2's of core/regex.h. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_regex.h"
 
 #include <stdlib.h>
 #include <string.h>

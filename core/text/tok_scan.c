@@ -1,10 +1,9 @@
-/* JSON of the vocabulary and merges, read without a tree of it. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_scan.h"
 
 #include <string.h>
 
 static void
-scan_space(struct scan *scan)
+scan_space(struct json_scan *scan)
 {
     while (scan->p < scan->end && (*scan->p == ' ' || *scan->p == '\n' ||
                                    *scan->p == '\t' || *scan->p == '\r'))
@@ -12,7 +11,7 @@ scan_space(struct scan *scan)
 }
 
 bool
-scan_char(struct scan *scan, char c)
+scan_char(struct json_scan *scan, char c)
 {
     scan_space(scan);
     if (scan->p == scan->end || *scan->p != c)
@@ -22,7 +21,7 @@ scan_char(struct scan *scan, char c)
 }
 
 static bool
-scan_hex4(struct scan *scan, uint32_t *v)
+scan_hex4(struct json_scan *scan, uint32_t *v)
 {
     *v = 0;
     if (scan->end - scan->p < 4)
@@ -42,7 +41,7 @@ scan_hex4(struct scan *scan, uint32_t *v)
 
 /* After a backslash. */
 static bool
-scan_escape(struct scan *scan, struct str *s)
+scan_escape(struct json_scan *scan, struct str *s)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *at;
@@ -73,7 +72,7 @@ scan_escape(struct scan *scan, struct str *s)
 }
 
 bool
-scan_string(struct scan *scan, struct str *s)
+scan_string(struct json_scan *scan, struct str *s)
 {
     const char *p;
 
@@ -96,7 +95,7 @@ scan_string(struct scan *scan, struct str *s)
 }
 
 bool
-scan_int(struct scan *scan, int64_t *v)
+scan_int(struct json_scan *scan, int64_t *v)
 {
     const char *start;
 
@@ -113,7 +112,7 @@ scan_int(struct scan *scan, int64_t *v)
 
 /* Past a string without decoding it. */
 static bool
-skip_string(struct scan *scan)
+skip_string(struct json_scan *scan)
 {
     for (scan->p++; scan->p < scan->end && *scan->p != '"'; scan->p++)
         if (*scan->p == '\\')
@@ -125,7 +124,7 @@ skip_string(struct scan *scan)
 }
 
 bool
-scan_skip(struct scan *scan)
+scan_skip(struct json_scan *scan)
 {
     size_t depth = 0;
 
@@ -151,7 +150,7 @@ scan_skip(struct scan *scan)
 
 /* Steps to the next member of an object that 'first' says is not begun. */
 static bool
-next_member(struct scan *scan, struct str *key, bool first)
+next_member(struct json_scan *scan, struct str *key, bool first)
 {
     return (first || scan_char(scan, ',')) && scan_string(scan, key) &&
            scan_char(scan, ':');
@@ -165,7 +164,7 @@ is_key(const struct str *key, const char *name)
 
 /* Past a value; empties it in the slim copy, unless it is of another kind. */
 static bool
-take(struct scan *scan, struct hot *hot, const char **copied, char open,
+take(struct json_scan *scan, struct hot *hot, const char **copied, char open,
      const char **where)
 {
     scan_space(scan);
@@ -181,7 +180,7 @@ take(struct scan *scan, struct hot *hot, const char **copied, char open,
 }
 
 static bool
-scan_model(struct scan *scan, struct hot *hot, const char **copied,
+scan_model(struct json_scan *scan, struct hot *hot, const char **copied,
            struct str *key)
 {
     bool ok = true, first = true;
@@ -204,7 +203,7 @@ scan_model(struct scan *scan, struct hot *hot, const char **copied,
 bool
 scan_hot(const char *json, size_t nbytes, struct hot *hot)
 {
-    struct scan scan = { json, json + nbytes };
+    struct json_scan scan = { json, json + nbytes };
     const char *copied = json;
     struct str key = { 0 };
     bool ok = scan_char(&scan, '{'), first = true;

@@ -1,8 +1,12 @@
-/* Pre-tokenizers: a text cut into words. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_split.h"
 
 #include <string.h>
 #include <utf8proc.h>
+
+#include "core/text/tok_bpe.h"
+#include "core/text/tok_impl.h"
+#include "core/text/tok_parts.h"
+#include "core/text/tok_utf8.h"
 
 /* GPT-2's words: what ByteLevel splits into by itself. */
 #define GPT2_REGEX                                                       \

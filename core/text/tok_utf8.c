@@ -1,5 +1,6 @@
-/* ByteLevel's alphabet: a printable character for each byte. */
-#include "core/text/tok_impl.h"
+#include "core/text/tok_utf8.h"
+
+#include "core/str.h"
 
 size_t
 utf8_bad(const char *s, size_t n, bool *cut)

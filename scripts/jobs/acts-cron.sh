@@ -16,11 +16,13 @@ export PATH
     sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
-model=$1 docs=$2 spec=$3 ctx=$4 folder=$5
 set -e
 
-mkdir -p "$folder"
-meta=$("$(dirname "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
+mkdir -p -- "$5"
+# Names that no tool takes for an option: from the root on.
+model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4
+folder=$(realpath -- "$5")
+meta=$("$(dirname -- "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
 dump=$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2-)
 if [ -e "$dump" ]; then
     said=$(saev-read -q verify "$dump") && exit 0

@@ -25,6 +25,6 @@ n_imgs=$(awk 'END { print NR }' "$docs")
 sed -i "s/\"max_patches_per_shard\": .*/\"n_imgs\": $n_imgs,\n    \
 \"max_patches_per_shard\": $max_patches,/" "$meta"
 hash=$(saev-write -q --hash -m "$meta")
-cp "$meta" "$folder/.meta.$(hostname).$$"
-mv "$folder/.meta.$(hostname).$$" "$folder/$hash.json"
+cp -- "$meta" "$folder/.meta.$(hostname).$$"
+mv -- "$folder/.meta.$(hostname).$$" "$folder/$hash.json"
 printf '%s\n' "$folder/$hash.json"

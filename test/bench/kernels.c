@@ -8,7 +8,6 @@
  */
 #include "core/kernel/cvt.h"
 #include "core/kernel/gemm.h"
-#include "core/kernel/gemv.h"
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
@@ -159,7 +158,7 @@ product_row(struct par *par, enum class class, size_t m, size_t n, size_t k)
     product_close(&p);
 }
 
-/* Weights that no cache has, against reading them. */
+/* A row of X by weights that no cache has, against reading them. */
 static void
 gemv_row(struct par *par, enum dtype dtype, const char *what)
 {
@@ -168,9 +167,16 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
     double v[ROUNDS], read[ROUNDS], rate;
     char *w = big(nbytes, 1);
     float *x = big(K, 4), *y = big(N, 4);
+    struct gemm_job job = { .w = { w, dtype, N, K, K, false },
+                            .c = y,
+                            .ldc = N };
+    struct gemm *gemm;
+    struct err err;
 
+    if (gemm_open(&gemm, par, &err) < 0)
+        exit(1);
     memset(w, 0x3c, nbytes);
-    gemv(par, y, N, w, dtype, N, K, x, K, 1);
+    gemm_exact(gemm, &job, 1, x, K, 1);
     for (int i = 0; i < ROUNDS; i++) {
         double t;
 
@@ -178,12 +184,13 @@ gemv_row(struct par *par, enum dtype dtype, const char *what)
         read[i] = probe_read(par, w, nbytes);
         probe_evict(par);
         t = clock_s();
-        gemv(par, y, N, w, dtype, N, K, x, K, 1);
+        gemm_exact(gemm, &job, 1, x, K, 1);
         v[i] = (double)nbytes / (clock_s() - t);
     }
     rate = median(v, ROUNDS);
     row(what, "65536x1024", isa_name(cpu_isa()), par_threads(par), 1e-9 * rate,
         "GB/s", rate / median(read, ROUNDS), "read memory");
+    gemm_close(gemm);
     mem_big_free(w, nbytes, 1);
     mem_big_free(x, K, 4);
     mem_big_free(y, N, 4);

@@ -10,7 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/read.h"
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/gather.h"
+#include "cmd/saev-read/target.h"
+#include "core/clock.h"
+#include "core/kernel/cpu.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/rng.h"
@@ -142,7 +146,7 @@ measure_pipes(const char *dir, size_t n_shards)
 }
 
 static void
-read_in_order(struct target *t)
+read_in_order(struct dump_target *t)
 {
     static char piece[256 << 10];
     struct str path = { 0 };
@@ -174,14 +178,14 @@ gather(struct gather *g, const size_t *rows, char *buf)
 static void
 measure_gather(const char *dir)
 {
-    struct cmd cmd = { .tokens = SAEV_ALL,
-                       .layer = SAEV_ALL_LAYERS,
-                       .imgs = { 1, 0 } }; /* all of them */
+    struct read_cmd cmd = { .tokens = SAEV_ALL,
+                            .layer = SAEV_ALL_LAYERS,
+                            .imgs = { 1, 0 } }; /* all of them */
     int n_threads[3] = { 1, 1, par_default() };
     double best[3] = { 1e9, 1e9, 1e9 }, in_order;
     size_t *rows = xcalloc(N_RAND, sizeof(*rows));
     struct gather g[3] = { 0 };
-    struct target t;
+    struct dump_target t;
     struct err err;
     char *buf = mem_big(BATCH, D * 4, "rows", &err);
 

@@ -8,9 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/st-inspect/inspect.h"
+#include "cmd/st-inspect/cmd.h"
+#include "cmd/st-inspect/hashing.h"
+#include "cmd/st-inspect/scratch.h"
+#include "cmd/st-inspect/stats.h"
+#include "cmd/st-inspect/view.h"
 #include "core/format/stw.h"
-#include "core/map.h"
+#include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "test/bench/bench.h"
@@ -89,9 +93,9 @@ hash(const struct st *st, bool tensors)
 }
 
 static void
-stats(const struct st *st, enum dtype dtype, struct scratch *s)
+stats(const struct st *st, enum dtype dtype, struct stats_scratch *s)
 {
-    static const struct cmd cmd = {
+    static const struct inspect_cmd cmd = {
         .n_quantiles = 5, .quantiles = { 0.01, 0.25, 0.5, 0.75, 0.99 }
     };
     struct err err;
@@ -99,7 +103,7 @@ stats(const struct st *st, enum dtype dtype, struct scratch *s)
     for (size_t i = 0; i < st->n_tensors; i++) {
         struct stdir_tensor t = { &st->tensors[i], st };
         struct view v = view_of(&t);
-        struct stats one = { 0 };
+        struct tensor_stats one = { 0 };
 
         if (v.dtype == dtype)
             stats_of(&one, &v, &cmd, s, NULL, 0);
@@ -117,7 +121,7 @@ speed_row(const char *what, const char *shape, double speed, double read)
 
 /* The best of the rounds of each, which take turns. */
 static void
-measure(const struct st *st, struct scratch *s)
+measure(const struct st *st, struct stats_scratch *s)
 {
     double best[5] = { 1e9, 1e9, 1e9, 1e9, 1e9 };
     double bf16 = (double)N_BF16 * N_ELEMENTS * 2;
@@ -151,7 +155,7 @@ main(void)
 {
     const char *tmp = getenv("TMPDIR");
     struct str path = { 0 };
-    struct scratch s;
+    struct stats_scratch s;
     struct err err;
     struct st st;
 

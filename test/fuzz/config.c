@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/model/engine.h"
+#include "core/model/config.h"
 #include "test/fuzz/must.h"
 
 static void

@@ -2,10 +2,11 @@
  * cmd/kvc-convert/convert: a header of safetensors, or any bytes as a
  * checkpoint; the .bin that is made of them is a sound one.
  */
-#include "cmd/kvc-convert/kvc.h"
-
 #include <sys/stat.h>
 
+#include "cmd/kvc-convert/cmd.h"
+#include "core/format/kvc.h"
+#include "core/out.h"
 #include "test/fuzz/files.h"
 
 static void
@@ -19,17 +20,16 @@ static void
 try(const char *path, int64_t layers)
 {
     const char *output = fuzz_path("out.bin");
-    struct cmd cmd = { .input = path,
-                       .output = output,
-                       .from = FORM_AUTO,
-                       .dtype = -1,
-                       .factor = -1,
-                       .min_seq_len = -1,
-                       .num_heads = -1,
-                       .head_dim = -1,
-                       .quiet = true,
-                       .out_flags = OUT_FORCE,
-                       .layers = layers };
+    struct convert_cmd cmd = { .input = path,
+                               .output = output,
+                               .from = FORM_AUTO,
+                               .dtype = -1,
+                               .factor = -1,
+                               .min_seq_len = -1,
+                               .num_heads = -1,
+                               .head_dim = -1,
+                               .out_flags = OUT_FORCE,
+                               .layers = layers };
     struct err err = { 0 };
     struct kvc k;
     struct stat st;

@@ -4,10 +4,12 @@
  * leaves its storage, by arithmetic in 128 bits.
  */
 #include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/pickle_close.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/kvc-convert/pickle_global.h"
 #include "cmd/kvc-convert/rebuild.h"
 #include "test/fuzz/must.h"
 

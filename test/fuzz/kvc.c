@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/model/compressor_mlp.h"
 #include "test/fuzz/must.h"
 
 #define MAX_DIM 256
@@ -20,22 +21,22 @@ tell(void *ctx, const char *what)
 static void
 run(const struct kvc *k)
 {
-    struct kvc_mlp m;
+    struct compressor_mlp m;
     struct err err;
     float *x, *scratch;
 
-    if (kvc_mlp_load(&m, k, 0, KVC_TEXT_K, &err) < 0)
+    if (compressor_mlp_load(&m, k, 0, KVC_TEXT_K, &err) < 0)
         return;
     if (m.dims[0] <= MAX_DIM && m.dims[1] <= MAX_DIM && m.dims[2] <= MAX_DIM) {
         size_t rows = m.dims[0] / m.dims[KVC_SLOTS] + 1;
 
         x = calloc(rows, m.dims[KVC_SLOTS] * sizeof(*x));
-        scratch = calloc(kvc_scratch(&m), sizeof(*scratch));
-        kvc_compress(&m, x, x, rows, scratch);
+        scratch = calloc(compressor_mlp_scratch(&m), sizeof(*scratch));
+        compressor_mlp_run(&m, x, x, rows, scratch);
         free(x);
         free(scratch);
     }
-    kvc_mlp_free(&m);
+    compressor_mlp_free(&m);
 }
 
 int

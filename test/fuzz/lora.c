@@ -2,7 +2,8 @@
  * --lora: a hostile adapter_config.json and header of the adapter's tensors,
  * or that alone: moe-sft's file.  The model is a seed of model.
  */
-#include "core/model/engine.h"
+#include "core/model/lora.h"
+#include "core/model/model.h"
 
 #include "test/fuzz/files.h"
 

@@ -1,14 +1,14 @@
 /* cmd/lut-apply/input: any bytes as x, a .npy, and as the header of a tensor's
  * file; as many rows come as were promised. */
-#include "cmd/lut-apply/apply.h"
-
+#include "cmd/lut-apply/cmd.h"
+#include "cmd/lut-apply/input.h"
 #include "test/fuzz/files.h"
 
 static void
 try(const char *path, int dtype)
 {
-    struct cmd cmd = { .input = path, .x_dtype = dtype, .batch = 4 };
-    struct input in = { 0 };
+    struct apply_cmd cmd = { .input = path, .x_dtype = dtype, .batch = 4 };
+    struct row_input in = { 0 };
     struct err err = { 0 };
     uint64_t rows = 0;
     float x[4 * 3];

@@ -2,10 +2,9 @@
  * cmd/lut-precompute/index: a hostile metadata.json and header of a table's
  * file; the index that is made of them is made again from itself.
  */
-#include "cmd/lut-precompute/precompute.h"
-
+#include "cmd/lut-precompute/index.h"
+#include "core/format/lut.h"
 #include "core/map.h"
-#include "core/str.h"
 #include "test/fuzz/files.h"
 
 int

@@ -2,16 +2,17 @@
  * cmd/lut-precompute/target and plan: a hostile config.json and header of a
  * model, and --layers; the layers that are planned can be opened.
  */
-#include "cmd/lut-precompute/precompute.h"
-
+#include "cmd/lut-precompute/cmd.h"
+#include "cmd/lut-precompute/plan.h"
+#include "cmd/lut-precompute/target.h"
 #include "test/fuzz/files.h"
 
 static void
-make_plan(const struct cmd *cmd, const struct model *model)
+make_plan(const struct precompute_cmd *cmd, const struct target_model *model)
 {
     struct err err = { 0 };
-    struct target target;
-    struct plan plan;
+    struct target_layer target;
+    struct table_plan plan;
 
     if (plan_make(&plan, cmd, model, &err) < 0) {
         MUST(*err.what);
@@ -30,21 +31,21 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bytes rest = { data, n }, layers;
-    struct cmd cmd = { .model = fuzz_path("."), .fuse_qkv = n & 1 };
-    struct model model;
+    struct precompute_cmd cmd = { .model = fuzz_path("."), .fuse_qkv = n & 1 };
+    struct target_model model;
     struct err err = { 0 };
 
     fuzz_file("config.json", next_part(&rest));
     fuzz_st("model.safetensors", next_part(&rest));
     cmd.sae = fuzz_st("sae.safetensors", (struct bytes){ data, 0 });
     layers = next_part(&rest);
-    if (model_open(&model, fuzz_dir, &err) < 0) {
+    if (target_model_open(&model, fuzz_dir, &err) < 0) {
         MUST(*err.what);
         return 0;
     }
     cmd.layers = strndup((const char *)layers.data, layers.n);
     make_plan(&cmd, &model);
     free((char *)(uintptr_t)cmd.layers);
-    model_close(&model);
+    target_model_close(&model);
     return 0;
 }

@@ -2,7 +2,9 @@
  * cmd/hf-infer/model: a hostile config.json and header of model.safetensors;
  * a small model that opens can be run.
  */
+#include "core/model/model.h"
 #include "core/model/engine.h"
+#include "core/model/session.h"
 
 #include "test/fuzz/files.h"
 

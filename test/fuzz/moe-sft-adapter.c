@@ -3,13 +3,12 @@
  * tensors, or that alone: our own file.  What opens can be read, and comes back
  * from our file as it was.
  */
-#include "cmd/moe-sft/sft.h"
-
+#include "cmd/moe-sft/adapter.h"
 #include "core/out.h"
 #include "test/fuzz/files.h"
 
 static void
-digest(const struct adapter *a, char hex[HASH_MAX_HEX])
+digest(const struct expert_adapter *a, char hex[HASH_MAX_HEX])
 {
     struct hash *hash = hash_new(HASH_XXH3);
 
@@ -19,11 +18,11 @@ digest(const struct adapter *a, char hex[HASH_MAX_HEX])
 }
 
 static void
-check(struct adapter *a)
+check(struct expert_adapter *a)
 {
     const char *path = fuzz_path("again.safetensors");
     char first[HASH_MAX_HEX], again[HASH_MAX_HEX];
-    struct adapter b;
+    struct expert_adapter b;
     struct err err;
 
     MUST(a->n_experts && a->rank && a->hidden && a->intermediate);
@@ -40,7 +39,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct bytes rest = { data, n }, first = next_part(&rest);
     const char *path = fuzz_path("peft");
-    struct adapter a;
+    struct expert_adapter a;
     struct err err = { 0 };
 
     mkdir(path, 0700);

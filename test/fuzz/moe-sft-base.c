@@ -1,7 +1,6 @@
 /* cmd/moe-sft/base: a hostile config.json and header of base weights, the
  * layer named or not; what opens can be read, all of it. */
-#include "cmd/moe-sft/sft.h"
-
+#include "cmd/moe-sft/base.h"
 #include "test/fuzz/files.h"
 
 static void

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/batch.h"
 #include "test/fuzz/must.h"
 
 /* Touches all that a batch says it has. */

@@ -1,11 +1,12 @@
 /* cmd/moe-sft/cache: a hostile header of a forward's cache. */
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/cache.h"
+#include "cmd/moe-sft/run.h"
 #include "test/fuzz/files.h"
-
-#include "cmd/moe-sft/sft.h"
 
 /* A run's sizes are all that reading asks for, and digests. */
 static void
-run_new(struct run *run)
+run_new(struct sft_run *run)
 {
     static uint16_t zeros[3 * 2];
     static struct gemm_matrix m[3];
@@ -17,11 +18,11 @@ run_new(struct run *run)
                                      .n = i == 2 ? 2 : 3,
                                      .k = i == 2 ? 3 : 2,
                                      .ld = i == 2 ? 3 : 2 };
-    *run = (struct run){ .base = { .layer = -1,
-                                   .n_experts = 1,
-                                   .hidden = 2,
-                                   .intermediate = 3,
-                                   .matrices = m } };
+    *run = (struct sft_run){ .base = { .layer = -1,
+                                       .n_experts = 1,
+                                       .hidden = 2,
+                                       .intermediate = 3,
+                                       .matrices = m } };
     MUST(adapter_new(&run->adapter, &run->base, 1, 1, &err) == 0);
 }
 
@@ -31,7 +32,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const char *path = fuzz_st("cache", (struct bytes){ data, n });
     struct err err = { 0 };
     struct cache cache;
-    struct run run;
+    struct sft_run run;
 
     run_new(&run);
     if (cache_open(&cache, &run, path, -1, &err) < 0) {

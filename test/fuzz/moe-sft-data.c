@@ -1,7 +1,9 @@
 /* cmd/moe-sft's activations: any bytes as a .npy, and as the header of a
  * tensor's file; all batches of what opens can be read. */
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/data.h"
 #include "cmd/moe-sft/train.h"
-
 #include "test/fuzz/files.h"
 
 static void

@@ -1,7 +1,8 @@
 /* cmd/saev-read/list: any operand, and any bytes as --rows FILE, text or .npy;
  * the rows that come are of the view, and as many as were counted. */
-#include "cmd/saev-read/read.h"
-
+#include "cmd/saev-read/cmd.h"
+#include "cmd/saev-read/list.h"
+#include "cmd/saev-read/target.h"
 #include "test/fuzz/files.h"
 
 static const char metadata[] =
@@ -10,12 +11,12 @@ static const char metadata[] =
     "\"n_imgs\":5,\"max_patches_per_shard\":20,\"data\":\"\",\"seed\":1}";
 
 static void
-open_target(struct target *t)
+open_target(struct dump_target *t)
 {
     static char path[] = "d";
     struct err err;
 
-    *t = (struct target){ .dir.path = path };
+    *t = (struct dump_target){ .dir.path = path };
     MUST(saev_parse(&t->dir.saev, metadata, sizeof(metadata) - 1, "d", 0,
                     &err) == 0);
     MUST(saev_view_open(&t->view, &t->dir.saev, SAEV_ALL, SAEV_ALL_LAYERS,
@@ -24,10 +25,10 @@ open_target(struct target *t)
 }
 
 static void
-check(struct list *l, const struct target *t)
+check(struct row_list *l, const struct dump_target *t)
 {
     size_t n = 0;
-    struct range r;
+    struct index_range r;
     struct err err;
 
     while (list_next(l, &r, &err) > 0) {
@@ -44,8 +45,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct bytes rest = { data, n }, first = next_part(&rest);
     char *word = strndup((const char *)first.data, first.n);
     struct err err = { 0 };
-    struct target target;
-    struct list list;
+    struct dump_target target;
+    struct row_list list;
 
     open_target(&target);
     if (list_open(&list, &target, &word, 1, NULL, &err) == 0)

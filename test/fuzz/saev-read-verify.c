@@ -2,10 +2,10 @@
  * cmd/saev-read's verify, shards left out: a hostile metadata.json,
  * shards.json, manifest and names of files with their sizes, in this order.
  */
-#include "cmd/saev-read/check.h"
-
 #include <fcntl.h>
 
+#include "cmd/saev-read/beside.h"
+#include "cmd/saev-read/verify.h"
 #include "test/fuzz/files.h"
 
 /* Each byte is a shard of 0 .. 15 whole or half ones' size. */
@@ -44,7 +44,7 @@ tell(void *ctx, const char *what)
 static void
 check_dump(struct bytes shards)
 {
-    struct check c = { .path = fuzz_dir };
+    struct dump_check c = { .path = fuzz_dir };
     struct err err = { 0 };
 
     if (saevdir_meta(&c.dir, fuzz_dir, &err) < 0) {

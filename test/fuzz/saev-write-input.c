@@ -1,10 +1,10 @@
 /* cmd/saev-write/input: any bytes as a stream of activations. */
-#include "cmd/saev-write/write.h"
-
+#include "cmd/saev-write/cmd.h"
+#include "cmd/saev-write/input.h"
 #include "test/fuzz/files.h"
 
 static void
-read_all(struct input *in, size_t nbytes, size_t per_img)
+read_all(struct float_input *in, size_t nbytes, size_t per_img)
 {
     static const struct saev saev = { .d = 3, .img_nbytes = 6 * 4 };
     size_t n_imgs = 0, n = 0;
@@ -31,10 +31,10 @@ read_all(struct input *in, size_t nbytes, size_t per_img)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct cmd cmd = { .input_path =
-                           fuzz_file("x.npy", (struct bytes){ data, n }),
-                       .dtype = n & 1 ? DT_F16 : DT_F32 };
-    struct input in;
+    struct write_cmd cmd = { .input_path =
+                                 fuzz_file("x.npy", (struct bytes){ data, n }),
+                             .dtype = n & 1 ? DT_F16 : DT_F32 };
+    struct float_input in;
     struct err err;
 
     MUST(input_open(&in, &cmd, &err) == 0);

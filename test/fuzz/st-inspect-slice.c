@@ -1,7 +1,6 @@
 /* cmd/st-inspect/slice: any word as --slice of a shape; what is taken lies in
  * the tensor. */
-#include "cmd/st-inspect/inspect.h"
-
+#include "cmd/st-inspect/slice.h"
 #include "test/fuzz/files.h"
 
 __extension__ typedef __int128 int128;

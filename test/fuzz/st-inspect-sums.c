@@ -1,7 +1,6 @@
 /* cmd/st-inspect/sums: any bytes as the list of hash --check, and as names in
  * it; written as hash writes it, what was read is read again. */
-#include "cmd/st-inspect/inspect.h"
-
+#include "cmd/st-inspect/sums.h"
 #include "test/fuzz/files.h"
 
 static bool
@@ -35,7 +34,7 @@ put(struct str *to, const struct sums_line *e)
 static void
 check_again(const struct sums_line *v, size_t n)
 {
-    struct sums again = { 0 };
+    struct sums_list again = { 0 };
     struct str text = { 0 };
     struct err err;
 
@@ -70,7 +69,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     char *text = malloc(n + 1); /* no more: ASan sees who reads on */
-    struct sums sums = { 0 };
+    struct sums_list sums = { 0 };
     struct err err = { 0 };
 
     MUST(text);

@@ -37,12 +37,13 @@ check_json(const char *text, size_t n)
     str_free(&s);
 }
 
-/* JSON stays what it is. */
+/* JSON stays what it is; js_check() has refused a NUL. */
 static void
 check_value(const char *text, size_t n)
 {
     const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
-    json_t *v = json_loadb(text, n, flags, NULL), *w;
+    json_t *v = memchr(text, 0, n) ? NULL : json_loadb(text, n, flags, NULL);
+    json_t *w;
     struct str s = { 0 };
 
     if (v) {

@@ -2,7 +2,8 @@
  * --lut: a hostile metadata.json, header of a table's tensors, and
  * --lut-layers.  The model is a seed of model.
  */
-#include "core/model/engine.h"
+#include "core/model/tables.h"
+#include "core/model/model.h"
 
 #include "test/fuzz/files.h"
 

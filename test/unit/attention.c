@@ -1,13 +1,15 @@
 /*
- * Attention against its formula in f64, for any window and cut; a number that
- * is not finite reaches those who see it, and nobody else.
+ * Attention and its log-sum-exp against their formulas in f64, for any window
+ * and cut; a number that is not finite reaches those who see it, and nobody
+ * else.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
-#include "core/model/engine.h"
+#include "core/model/attention.h"
+#include "core/model/session.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 
@@ -42,10 +44,16 @@ score(size_t p, size_t head, size_t key)
     return sum / sqrt(DIM);
 }
 
+static size_t
+first_key(size_t p, size_t window)
+{
+    return window && p >= window ? p - window + 1 : 0;
+}
+
 static double
 expected(size_t p, size_t head, size_t i, size_t window)
 {
-    size_t first = window && p >= window ? p - window + 1 : 0;
+    size_t first = first_key(p, window);
     double sum = 0, total = 0;
 
     for (size_t key = first; key <= p; key++) {
@@ -57,9 +65,19 @@ expected(size_t p, size_t head, size_t i, size_t window)
     return sum / total;
 }
 
+static double
+expected_lse(size_t p, size_t head, size_t window)
+{
+    double sum = 0;
+
+    for (size_t key = first_key(p, window); key <= p; key++)
+        sum += exp(score(p, head, key) - 40);
+    return log(sum) + 40;
+}
+
 /* All queries, 'step' of them a call. */
 static void
-run(struct session *s, size_t window, size_t step, float *out)
+run(struct session *s, size_t window, size_t step, float *out, float *lse)
 {
     static float scratch[1 << 14];
     const struct config config = { .n_heads = HEADS,
@@ -82,6 +100,7 @@ run(struct session *s, size_t window, size_t step, float *out)
             .n_spans = 1,
             .q = q[at][0],
             .out = out + at * HEADS * DIM,
+            .lse = lse ? lse + at * HEADS : NULL,
             .scratch = scratch,
         };
 
@@ -93,9 +112,14 @@ static void
 test_window(struct session *s, size_t window, bool bad)
 {
     static float out[N * HEADS * DIM], cut[N * HEADS * DIM];
-    bool near = true, apart = true, same = true;
+    static float lse[N * HEADS], lse_cut[N * HEADS];
+    bool near = true, apart = true, same = true, near_lse = true;
 
-    run(s, window, 1, out);
+    run(s, window, 1, out, lse);
+    for (size_t p = 0, at = 0; p < N; p++)
+        for (size_t head = 0; head < HEADS; head++, at++)
+            near_lse &=
+                fabs((double)lse[at] - expected_lse(p, head, window)) < 1e-5;
     for (size_t p = 0, at = 0; p < N; p++)
         for (size_t head = 0; head < HEADS; head++)
             for (size_t i = 0; i < DIM; i++, at++)
@@ -105,7 +129,9 @@ test_window(struct session *s, size_t window, bool bad)
                     near &= fabs((double)out[at] -
                                  expected(p, head, i, window)) < 2e-5;
     for (size_t step = 2; step <= N; step = step * 3 - 1) {
-        run(s, window, step, cut);
+        run(s, window, step, cut, step % 2 ? NULL : lse_cut);
+        if (step % 2 == 0)
+            same &= !memcmp(lse, lse_cut, sizeof(lse));
         for (size_t at = 0; at < N * HEADS * DIM; at++)
             same &= isnan(out[at]) ? isnan(cut[at])
                                    : f32_bits(out[at]) == f32_bits(cut[at]);
@@ -113,6 +139,9 @@ test_window(struct session *s, size_t window, bool bad)
     tap_ok(near,
            "attention %s, window %zu%s: who sees finite values is near "
            "the f64 formula",
+           dtype_table[s->kv.dtype].name, window, bad ? ", an infinity" : "");
+    tap_ok(near_lse,
+           "attention %s, window %zu%s: log-sum-exp is near the f64 formula",
            dtype_table[s->kv.dtype].name, window, bad ? ", an infinity" : "");
     if (bad)
         tap_ok(apart, "attention %s, window %zu: who sees an infinity has it",

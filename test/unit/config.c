@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/model/engine.h"
+#include "core/js.h"
+#include "core/model/config.h"
 #include "core/str.h"
 #include "test/unit/tap.h"
 
@@ -493,6 +494,42 @@ test_refusals(void)
            "no folder: %s", err.what);
 }
 
+/* Of a file that says nothing else. */
+static void
+test_routing(void)
+{
+    static const struct {
+        const char *json;
+        int rc;
+        int64_t n_experts, used;
+        bool normalize;
+    } cases[] = {
+        { "{}", 0, 0, 0, false },
+        { "{\"num_experts\":8,\"num_experts_per_tok\":2,"
+          "\"norm_topk_prob\":true}",
+          0, 8, 2, true },
+        { "{\"num_local_experts\":8}", 0, 8, 0, false },
+        { "{\"num_experts_per_tok\":5}", 0, 0, 5, false },
+        { "{\"num_experts_per_tok\":6}", -1, 0, 0, false },
+        { "{\"num_experts\":4,\"num_experts_per_tok\":5}", -1, 0, 0, false },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = { 0 };
+        json_t *v = js_parse(cases[i].json, strlen(cases[i].json), "c", &err);
+        struct js root = js_root(v, "c");
+        struct config_routing r = { 0 };
+        int rc = config_routing(&r, &root, 5, &err);
+
+        tap_ok(rc == cases[i].rc &&
+                   (rc < 0 || (r.n_experts == cases[i].n_experts &&
+                               r.n_experts_used == cases[i].used &&
+                               r.norm_topk_prob == cases[i].normalize)),
+               "config_routing: %s, at most 5: %s", cases[i].json, err.what);
+        json_decref(v);
+    }
+}
+
 int
 main(void)
 {
@@ -505,5 +542,6 @@ main(void)
     test_windows();
     test_generation();
     test_refusals();
+    test_routing();
     return tap_done();
 }

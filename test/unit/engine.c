@@ -11,6 +11,7 @@
 
 #include "core/kernel/cpu.h"
 #include "core/model/engine.h"
+#include "core/model/session.h"
 #include "test/unit/model-ref.h"
 
 /*

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/kernel/gemv.h"
 #include "core/kernel/ops.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -213,10 +212,11 @@ restore(struct data *d)
     memcpy(d->c, d->old, d->s.m * (d->s.n + 1) * sizeof(float));
 }
 
-/* Every output has gemv()'s bits for its two rows. */
+/* Every output has the gemv kernels' bits for its two rows. */
 static bool
 as_gemv(const struct data *d)
 {
+    const struct gemv_ops *ops = gemv_ops_of(cpu_isa());
     size_t nbytes = d->s.k * size_of(d->dtype);
     char *row = make(nbytes, 1);
     bool good = true;
@@ -231,8 +231,10 @@ as_gemv(const struct data *d)
                            (d->by_k ? c * d->ldw + r : r * d->ldw + c) *
                                size_of(d->dtype),
                        size_of(d->dtype));
-            gemv(NULL, &y, 1, row, d->dtype, 1, d->s.k, d->x + i * d->ldx,
-                 d->ldx, 1);
+            (d->dtype == DT_BF16  ? ops->bf16
+             : d->dtype == DT_F16 ? ops->f16
+                                  : ops->f32)(&(struct gemv_args){
+                &y, row, d->x + i * d->ldx, 1, d->ldx, 1, d->s.k, 1 });
             good &= f32_bits(y) == f32_bits(d->c[i * (d->s.n + 1) + r]);
         }
     free(row);

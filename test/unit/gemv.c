@@ -1,10 +1,9 @@
 /* Decode's products against sums in float64, on every instruction set. */
-#include "core/kernel/gemv.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kernel/ops.h"
 #include "test/unit/edge.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
@@ -137,42 +136,6 @@ test_special(enum isa isa)
     tap_ok(good, "gemv %s: denormal, infinite and NaN weights", isa_name(isa));
 }
 
-static void
-test_threads(enum dtype dtype)
-{
-    enum { R = 700, C = 1030, X = 7 };
-    static float x[X * C], want[X * R], got[X * R];
-    static char w[R * C * 4 + 2];
-    struct err err = { 0 };
-    struct par *par;
-    size_t i;
-
-    for (i = 0; i < X * C; i++)
-        x[i] = rnd();
-    for (i = 0; i < (size_t)R * C; i++)
-        if (dtype == DT_F32)
-            put_le32(w + 2 + 4 * i, f32_bits(rnd()));
-        else
-            put_le16(w + 2 + 2 * i, (uint16_t)(f32_bits(rnd()) >> 16 & 0xbbff));
-    for (i = 0; i < X; i++)
-        gemv(NULL, want + i * R, R, w + 2, dtype, R, C, x + i * C, C, 1);
-    for (int j = 1; j <= 5; j += 2) {
-        if (par_open(&par, j, &err) < 0)
-            return;
-        memset(got, 0, sizeof(got));
-        gemv(par, got, R, w + 2, dtype, R, C, x, C, X);
-        par_close(par);
-        tap_ok(!memcmp(want, got, sizeof(want)),
-               "gemv %s: 7 x at once at -j %d have the bits of one by one",
-               dtype_table[dtype].name, j);
-    }
-    memset(got, 0, sizeof(got));
-    gemv(NULL, got, R, w + 2, dtype, R, C, x, C, 3);
-    gemv(NULL, got + 3 * R, R, w + 2, dtype, R, C, x + 3 * C, C, X - 3);
-    tap_ok(!memcmp(want, got, sizeof(want)), "gemv %s: 3 + 4 x do, too",
-           dtype_table[dtype].name);
-}
-
 int
 main(void)
 {
@@ -184,9 +147,5 @@ main(void)
             test_shapes(end, isa, dtypes[i]);
         test_special(isa);
     }
-    for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)
-        test_threads(dtypes[i]);
-    gemv(NULL, NULL, 0, NULL, DT_BF16, 0, 5, NULL, 0, 0);
-    tap_ok(1, "gemv of no rows touches nothing");
     return tap_done();
 }

@@ -67,6 +67,10 @@ test_depth(void)
                "js_parse: %d levels %s", depth, err.what);
         json_decref(v);
     }
+    tap_ok(js_check("[1,\n1\0]", 8, "t", 3, &err) < 0 &&
+               !strcmp(err.what, "t: line 4, column 2: a NUL byte (expected "
+                                 "JSON)"),
+           "js_check: a NUL ends no text: %s", err.what);
 }
 
 static void

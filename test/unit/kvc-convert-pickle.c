@@ -4,9 +4,11 @@
  * globals mean is tested with whole checkpoints, in kvc-convert-pth.c.
  */
 #include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/pickle_close.h"
 
 #include <unistd.h>
 
+#include "cmd/kvc-convert/pickle_global.h"
 #include "cmd/kvc-convert/rebuild.h"
 #include "core/le.h"
 #include "core/map.h"

@@ -11,6 +11,8 @@
 
 #include "core/kernel/cpu.h"
 #include "core/map.h"
+#include "core/model/engine.h"
+#include "core/model/session.h"
 #include "test/unit/model-ref.h"
 
 #define TOLERANCE 2e-4

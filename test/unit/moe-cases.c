@@ -3,7 +3,8 @@
  * what it refuses, what it takes.
  */
 #include "core/kernel/cpu.h"
-#include "core/model/moe_impl.h"
+#include "core/model/moe_memory.h"
+#include "core/model/moe_worker.h"
 #include "test/unit/moe-ref.h"
 
 static struct spec usual = {

@@ -8,7 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/sft.h"
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/peft.h"
 #include "core/map.h"
 #include "test/unit/ref.h"
 #include "test/unit/tap.h"
@@ -73,7 +76,7 @@ digest_of_adapter(const char *name, const struct base *base,
 {
     struct hash *h = hash_new(HASH_XXH3);
     struct err err = { 0 };
-    struct adapter a;
+    struct expert_adapter a;
 
     if (!tap_ok(adapter_open(&a, path(name), base, &err) == 0,
                 "adapter: %s opens: %s", name, err.what))
@@ -90,8 +93,8 @@ static void
 test_round_trip(const char *name, const char *want)
 {
     char hex[HASH_MAX_HEX] = "";
-    struct adapter a;
-    const struct adapter *one = &a;
+    struct expert_adapter a;
+    const struct expert_adapter *one = &a;
     struct err err = { 0 };
     int rc;
 
@@ -109,7 +112,7 @@ test_adapter(void)
 {
     char a[HASH_MAX_HEX] = "a", b[HASH_MAX_HEX] = "b", c[HASH_MAX_HEX] = "c";
     struct err err = { 0 };
-    struct adapter adapter;
+    struct expert_adapter adapter;
     struct base base;
 
     base_open(&base, path("base.safetensors"), -1, &err);

@@ -223,6 +223,9 @@ test_bounds(void)
           "rank_pattern has 4097 patterns (at most 4096)" },
         { "(?:a{9}[^b]|[^c]d|e[^f]|g[^h]|i[^j]|k[^l]|m[^n]){300}%zu", 0, 999,
           "bytes compiled (at most 16777216)" },
+        { "(?i)[\\\\x{100}-\\\\x{10ffff}]%zu", 0, 700,
+          "the first 4 of 700 patterns ignore the case of 4455424 characters in "
+          "ranges (at most 4194304)" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

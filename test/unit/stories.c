@@ -14,7 +14,9 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/engine.h"
 #include "core/model/model.h"
+#include "core/model/session.h"
 #include "test/unit/data.h"
 #include "test/unit/tap.h"
 

@@ -9,8 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/dtype.h"
 #include "core/format/st.h"
+#include "core/le.h"
 #include "core/map.h"
+#include "core/mem.h"
 #include "test/unit/tap.h"
 
 static char repository[512]; /* the folder that test/ref is in */
@@ -338,6 +341,43 @@ test_late(void)
     tap_ok(access("later", F_OK) < 0, "which leaves nothing");
 }
 
+/* More than it writes at once, on any machine as a little-endian one has it. */
+static void
+test_numbers(void)
+{
+    enum { N = 40000 };
+    static const uint64_t n = N;
+    double *wide = xcalloc(N, sizeof(*wide));
+    float *narrow = xcalloc(N, sizeof(*narrow));
+    struct stw *w = stw_new();
+    struct err err = { 0 };
+    struct st st = { 0 };
+    size_t n_good = 0;
+
+    for (size_t i = 0; i < N; i++)
+        narrow[i] = (float)(wide[i] = 0.5 * (double)i);
+    stw_add(w, "wide", DT_F64, 1, &n, &err);
+    stw_add(w, "narrow", DT_F32, 1, &n, &err);
+    if (tap_ok(stw_open(w, "numbers", 0, &err) == 0 &&
+                   stw_write_numbers(w, 0, wide, N, 8, &err) == 0 &&
+                   stw_write_numbers(w, 1, narrow, N, 4, &err) == 0 &&
+                   stw_commit(w, &err) == 0 &&
+                   st_open(&st, "numbers", &err) == 0 && st_map(&st, &err) == 0,
+               "numbers of 8 and 4 bytes are written: %s", err.what)) {
+        const char *d = st_data(&st, st_find(&st, "wide"));
+        const char *f = st_data(&st, st_find(&st, "narrow"));
+
+        for (size_t i = 0; i < N; i++)
+            n_good += le_f64(d + 8 * i) == wide[i] &&
+                      f32_from_bits(le32(f + 4 * i)) == narrow[i];
+    }
+    tap_ok(n_good == N, "little-endian, all %zu of %d", n_good, N);
+    st_close(&st);
+    stw_free(w);
+    free(narrow);
+    free(wide);
+}
+
 int
 main(void)
 {
@@ -354,6 +394,7 @@ main(void)
     test_pieces();
     test_out();
     test_late();
+    test_numbers();
     snprintf(command, sizeof(command), "rm -rf %s", root);
     if (chdir("/") < 0 || system(command) != 0)
         return 1;

@@ -1,0 +1,71 @@
+/*
+ * Tensors by name, from a checkpoint or from safetensors.
+ */
+#ifndef KVC_CONVERT_SOURCE_H
+#define KVC_CONVERT_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/kvc-convert/cmd.h"
+#include "cmd/kvc-convert/order.h"
+#include "cmd/kvc-convert/pth.h"
+#include "core/format/stdir.h"
+
+struct weight_source {
+    const char *path;
+    size_t nbytes;                 /* of all numbers that are stored */
+    struct pth *pth;               /* one of the two */
+    const struct pth_value *state; /* the dict of pth with the weights */
+    struct stdir dir;
+    const char *strip; /* what stands before names: "module."; "" */
+};
+
+struct source_tensor {
+    enum dtype dtype;
+    size_t n_dims;
+    uint64_t shape[2]; /* the first two */
+    uint64_t n_elements;
+    const struct pth_value *other; /* no tensor, but it has the name */
+    const struct pth_tensor *pth;
+    const struct stdir_tensor *st;
+};
+
+/* source_open(): -1 with 'err' set: it cannot be opened, or is neither.  Owner:
+ * the caller, until source_close(). */
+int source_open(struct weight_source *src, const struct convert_cmd *cmd,
+                struct err *err);
+/* source_settle() finds where in the file names with such prefixes are, and
+ * what stands before them: of what follows only source_meta() goes without.
+ * -1 with 'err' set (EX_DATAERR: no dict).  strict: as the engine's script. */
+int source_settle(struct weight_source *src, const struct order *order,
+                  bool strict, struct err *err);
+void source_close(struct weight_source *src); /* a zeroed struct is fine */
+
+size_t source_n(const struct weight_source *src);
+/* The i-th name; valid while src is open.  "" for what source_find() cannot
+ * find: no string, or one of over 1024 bytes, of which a pickle may have many
+ * that are the same. */
+const char *source_name(const struct weight_source *src, size_t i,
+                        size_t *nbytes);
+
+/* source_find() finds PREFIX.LAYER.SLOT.KIND; false if there is none or it is
+ * no tensor. */
+bool source_find(const struct weight_source *src, const char *name,
+                 struct source_tensor *t);
+/* source_want(): it will be read; all of them are named so first. */
+void source_want(const struct weight_source *src,
+                 const struct source_tensor *t);
+/* source_read() is n elements from 'first' on, in the file's dtype,
+ * little-endian; -1 with 'err' set, as pth_read(). */
+int source_read(const struct weight_source *src, const struct source_tensor *t,
+                size_t first, size_t n, void *to, struct err *err);
+
+/* source_meta() is a value of the safetensors __metadata__, or NULL. */
+const char *source_meta(const struct weight_source *src, const char *key);
+
+/* form_of() looks at a file's first bytes; FORM_AUTO: they begin none. */
+int form_of(const char *path, enum form *form, struct err *err);
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * The linear layers of a model folder, single and fused.
+ */
+#ifndef LUT_PRECOMPUTE_TARGET_H
+#define LUT_PRECOMPUTE_TARGET_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cmd/lut-precompute/matrix.h"
+#include "core/format/lut.h"
+#include "core/format/stdir.h"
+
+struct target_part {
+    char *name;         /* "model.layers.0.self_attn.q_proj" */
+    struct matrix w;    /* [out of it, in] */
+    struct matrix bias; /* [1, out of it], or none */
+};
+
+struct target_layer {
+    char *name;
+    const char *op; /* its last word, in name */
+    size_t in, out;
+    size_t n_parts;
+    struct target_part parts[LUT_MAX_PARTS];
+    bool has_bias;
+};
+
+struct target_model {
+    struct stdir dir;
+    size_t n_layers;
+    json_t *config; /* model_config of metadata.json */
+    char *name;     /* source_model */
+};
+
+/* target_model_open(): -1 with 'err' set, as stdir_open() or for its
+ * config.json. Owner: the caller, until target_model_close(). */
+int target_model_open(struct target_model *m, const char *path,
+                      struct err *err);
+void target_model_close(struct target_model *m); /* a zeroed struct is fine */
+
+/* base_name() is a path's last word, for the caller to free; of "" and "." that
+ * of the folder they mean.  NULL with 'err' set: nothing is there. */
+char *base_name(const char *path, struct err *err);
+
+/* target_open() finds a single or fused layer by its full name: 1, or 0 where
+ * the model has none; -1 with 'err' set. */
+int target_open(struct target_layer *t, const struct target_model *m,
+                const char *name, struct err *err);
+void target_close(struct target_layer *t);
+
+#endif

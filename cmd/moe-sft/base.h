@@ -1,0 +1,73 @@
+/* Base weights of one layer's experts, as files have them. */
+#ifndef MOE_SFT_BASE_H
+#define MOE_SFT_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/format/stdir.h"
+#include "core/hash.h"
+#include "core/model/moe.h"
+#include "core/str.h"
+
+/*
+ * Base weights, mapped: stacked (gate_proj, up_proj [E, I, H], down_proj
+ * [E, H, I]; with or without a prefix and ".weight"; I8 beside gate_proj_scale
+ * and so on, as quantize writes them), or of a layer of a
+ * Hugging Face folder (model.layers.N.mlp.experts.E.gate_proj.weight, ..).
+ * layer: -1 where there is one layer only; else it must be named.
+ * base_open(): -1 with 'err' set: as stdir_open(); EX_DATAERR names the
+ * tensor, what was found and what was expected.  base_open_in() is the same for
+ * tensors that are open, and mapped, for longer than the base.
+ * Owner: the caller, until base_close().
+ */
+enum base_matrix { BASE_GATE, BASE_UP, BASE_DOWN, BASE_N };
+extern const char *const base_names[BASE_N]; /* "gate_proj", .. */
+
+struct base {
+    const char *path; /* the caller's */
+    struct stdir *own;
+    const struct stdir *dir; /* own, or base_open_in()'s */
+    int64_t layer;           /* -1: stacked, without a number */
+    size_t n_experts, hidden, intermediate;
+    struct moe_base weights;
+    struct gemm_matrix *matrices; /* [BASE_N, n_experts] */
+    float *scale[BASE_N];         /* of I8: [n_experts, rows]; else NULL */
+    /* tensors are PREFIX gate_proj SUFFIX, or PREFIX E.gate_proj SUFFIX */
+    bool stacked;
+    char *prefix;
+    const char *suffix;
+    /* of the folder's config.json, where it says so; else 0 */
+    size_t top_k;
+    bool norm_topk_prob;
+    bool qwen; /* model_type has the router that batch_route() knows */
+    struct gemm_matrix router; /* mlp.gate.weight [E, H]; data NULL: none */
+};
+int base_open(struct base *base, const char *path, int64_t layer,
+              struct err *err);
+int base_open_in(struct base *base, const struct stdir *dir, const char *path,
+                 int64_t layer, struct err *err);
+bool base_has_layers(const struct stdir *dir); /* experts of more than one? */
+void base_close(struct base *base);            /* a zeroed struct is fine */
+
+/* base_tensor_name() appends a tensor's name; 'expert' where not stacked. */
+void base_tensor_name(const struct base *base, enum base_matrix m,
+                      size_t expert, struct str *name);
+
+size_t base_nbytes(const struct base *base); /* of all weights, in the file */
+
+/*
+ * base_mode() is the mode that was asked for, or where it is -1 that of the
+ * weights: -1 with 'err' set (TU_USAGE) for bf16 of int8 weights.
+ * base_want_float() refuses int8 (EX_DATAERR).
+ */
+int base_mode(const struct base *base, int asked, enum moe_mode *mode,
+              struct err *err);
+int base_want_float(const struct base *base, struct err *err);
+
+/* base_digest() adds all of the weights and their shapes to 'hash'. */
+void base_digest(const struct base *base, struct hash *hash);
+
+#endif

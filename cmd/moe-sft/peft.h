@@ -1,0 +1,44 @@
+/*
+ * Adapters in PEFT's form: a folder with adapter_config.json and
+ * adapter_model.safetensors, a pair of matrices for each linear layer.
+ * Source: Hugging Face peft 0.17, LoraConfig, save_pretrained() and
+ * get_pattern_key().
+ */
+#ifndef MOE_SFT_PEFT_H
+#define MOE_SFT_PEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "core/err.h"
+#include "core/format/peft.h"
+#include "core/format/stdir.h"
+#include "core/model/moe.h"
+
+/*
+ * An open PEFT folder, of which adapter_map_layer() maps one layer after the
+ * other: they last no longer than the folder.  peft_files_layers() lists those
+ * that have adapters of experts, in order; the caller frees it.
+ * peft_files_warn() counts the tensors that no layer so far has taken.
+ */
+struct peft_files {
+    struct peft config;
+    struct stdir dir;
+    size_t n_used;
+};
+int peft_files_open(struct peft_files *p, const char *path, struct err *err);
+int64_t *peft_files_layers(const struct peft_files *p, size_t *n);
+int adapter_map_layer(struct expert_adapter *a, struct peft_files *p,
+                      int64_t layer, const struct base *base, struct err *err);
+void peft_files_warn(const struct peft_files *p);
+void peft_files_close(struct peft_files *p); /* a zeroed struct is fine */
+
+/* adapter_write_peft() writes DIR/adapter_model.safetensors and
+ * DIR/adapter_config.json, whole or not at all, of adapters in order of their
+ * layers. */
+int adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
+                       const char *dir, int flags, struct err *err);
+
+#endif

@@ -1,0 +1,36 @@
+/* What forward, backward and check open alike. */
+#ifndef MOE_SFT_RUN_H
+#define MOE_SFT_RUN_H
+
+#include <stddef.h>
+
+#include "cmd/moe-sft/adapter.h"
+#include "cmd/moe-sft/base.h"
+#include "cmd/moe-sft/batch.h"
+#include "cmd/moe-sft/verbs.h"
+#include "core/err.h"
+#include "core/model/moe.h"
+
+struct sft_run {
+    const struct cmd *cmd;
+    struct base base;
+    struct expert_adapter adapter;
+    struct batch batch;
+    struct moe *moe;
+};
+
+/*
+ * run_files() opens base and adapter, run_batch() the command's --input, with
+ * the model's routing if it has none; run_moe() makes the operator, ready for a
+ * forward.  0, or -1 with 'err' set.
+ * Owner: the caller, until run_close(); a zeroed struct is fine.
+ */
+int run_files(struct sft_run *run, const struct cmd *cmd, struct err *err);
+int run_batch(struct sft_run *run, struct err *err);
+int run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
+            struct err *err);
+void run_close(struct sft_run *run);
+
+extern const char *const mode_names[]; /* "bf16", "int8", NULL */
+
+#endif

@@ -1,0 +1,54 @@
+/* Outputs: may they be written, are they there; numbers and texts in them. */
+#ifndef MOE_SFT_WRITE_H
+#define MOE_SFT_WRITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/moe-sft/verbs.h"
+#include "core/dtype.h"
+#include "core/err.h"
+#include "core/format/stw.h"
+#include "core/str.h"
+
+/* put_text() writes an answer: to a file, or to standard output (NULL). */
+int put_text(const char *path, int flags, const struct str *text,
+             struct err *err);
+
+/* check_files(): TU_USAGE where an output is the name of another output or of
+ * an input, or would replace the folder of one. */
+int check_files(const struct cmd *cmd, struct err *err);
+
+/* can_write(): EX_CANTCREAT for a file that is there and not to be replaced:
+ * told before the work is done. */
+int can_write(const struct cmd *cmd, const char *path, struct err *err);
+
+/* is_there(): 1 if all outputs are there and sound safetensors, 0, or -1. */
+int is_there(const struct cmd *cmd, struct err *err);
+
+/* is_half_done(): is there forward's cache, but no output, as a kill between
+ * their names leaves it? */
+bool is_half_done(const struct cmd *cmd);
+
+/* A tensor of an output: BF16 as files have it, F32 and I64 in this machine's
+ * order. */
+struct output_tensor {
+    const char *name;
+    enum dtype dtype;
+    size_t n_dims;
+    uint64_t shape[3]; /* n_dims of them */
+    const void *data;
+};
+
+/* write_tensors() announces, opens and fills a file, which its caller commits.
+ * 0, or -1 with 'err' set. */
+int write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
+                  const char *path, int flags, struct err *err);
+
+/* write_mapped() is stw_write() of what lies in a mapped file: copied first, as
+ * write(2) takes a page that has been cut off for a bad address. */
+int write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
+                 size_t offset, struct err *err);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * The deviations of all dims of a dump, the largest first, on a log scale, the
+ * outliers with their names.
+ */
+#ifndef SAEV_READ_SPECTRUM_H
+#define SAEV_READ_SPECTRUM_H
+
+#include <stddef.h>
+
+#include "cmd/saev-read/columns.h"
+#include "core/out.h"
+
+/* What stats.c computes. */
+struct dump_stats {
+    const char *path; /* of the dump */
+    const char *view; /* "cls", "image", "all" */
+    char layer_json[24];
+    struct columns columns;
+    size_t n_rows, n_finite; /* rows; those without a NaN or an infinity */
+    double mean_norm;        /* of the finite ones; NaN if there are none */
+    double scalar;           /* mean distance from the mean / sqrt(d) */
+};
+
+/* spectrum_svg() draws them; -1 with 'err' set: 'out' cannot be written, or no
+ * memory. */
+int spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * The list of hash --check.
+ */
+#ifndef ST_INSPECT_SUMS_H
+#define ST_INSPECT_SUMS_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "core/err.h"
+#include "core/hash.h"
+#include "core/str.h"
+
+struct sums_line {
+    enum hash_kind kind;
+    char digest[HASH_MAX_HEX];
+    struct str file, tensor; /* tensor.s NULL: the whole file */
+    dev_t dev;               /* which file that is; 0, 0: it is not there */
+    ino_t ino;
+    size_t first;       /* of its file's lines, in their order by file */
+    const char *result; /* NULL: not known yet */
+};
+
+struct sums_list {
+    struct sums_line *v; /* [n], in the list's order */
+    size_t n, cap;
+};
+
+/*
+ * sums_parse() reads text[0, nbytes), behind which is a NUL, into a zeroed
+ * struct: hash's own lines, sha256sum's and xxhsum's, those of --tag.  -1 with
+ * 'err' set, EX_DATAERR: a line that is none of them, or there is none.  Owner:
+ * the caller, until sums_free(), after an error as well.
+ */
+int sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
+               const char *name, struct err *err);
+void sums_free(struct sums_list *sums);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * The answer on its way out: rows that gather in cmd->text, and what they are
+ * made of.
+ */
+#ifndef ST_INSPECT_TEXT_H
+#define ST_INSPECT_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/st-inspect/cmd.h"
+#include "core/err.h"
+
+/*
+ * Verbs append to cmd->text and call text_end() after each row, which writes
+ * when enough has gathered.  text_finish() aligns if that is wanted, writes and
+ * commits cmd->out.  -1 with 'err' set: the output cannot be written.
+ */
+int text_end(struct inspect_cmd *cmd, struct err *err);
+int text_finish(struct inspect_cmd *cmd, struct err *err);
+
+/* What they append to a row: a number, "2x3", and so on. */
+void put_u64(struct str *to, uint64_t v);
+void put_shape(struct str *to, size_t n_dims, const uint64_t *shape);
+void put_g6(struct str *to, double v);               /* six digits, "nan" */
+void put_esc(struct str *to, const char *s);         /* str_esc() of a string */
+void put_json_str(struct str *to, const char *s);    /* quoted */
+void put_json_key(struct str *to, const char *name); /* ,"name": */
+
+/* A member, its key and its value; of NaN and infinities null. */
+void put_json_u64(struct str *to, const char *name, uint64_t v);
+void put_json_f64(struct str *to, const char *name, double v);
+void put_json_text(struct str *to, const char *name, const char *s);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * Attention of a chunk's queries over the KV cache.
+ */
+#ifndef CORE_MODEL_ATTENTION_H
+#define CORE_MODEL_ATTENTION_H
+
+#include <stddef.h>
+
+#include "core/model/chunk.h"
+#include "core/model/config.h"
+#include "core/par.h"
+
+/* One call of attention: the spans' queries, whose keys and values are in the
+ * cache already. */
+struct attention {
+    size_t n_heads, n_kv_heads, head_dim;
+    size_t window; /* 0: none */
+    size_t layer;
+    const struct span *spans;
+    size_t n_spans;
+    const float *q; /* [rows, n_heads, head_dim], rotated */
+    float *out;     /* [rows, n_heads, head_dim] */
+    float *lse; /* [rows, n_heads] log of the sum of exp of a query's scores,
+                 * which a backward needs; NULL: not wanted */
+    float *scratch; /* [threads, attention_scratch()] */
+};
+
+/* attention_scratch() is the number of floats each thread needs. */
+size_t attention_scratch(const struct config *config);
+
+/* attention_run() is causal softmax attention.  Each query is summed in an
+ * order fixed by its position alone. */
+void attention_run(struct par *par, const struct attention *a);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * The KV cache of one sequence.
+ */
+#ifndef CORE_MODEL_KV_H
+#define CORE_MODEL_KV_H
+
+#include <stddef.h>
+
+#include "core/dtype.h"
+#include "core/err.h"
+
+/* The KV cache is cut into blocks at fixed positions; attention sums block by
+ * block, so that no sum depends on how a prompt came in. */
+#define KV_BLOCK 64
+
+/*
+ * One sequence's keys and values.  A token's slot is its position, but for
+ * those that session_compress() made fewer.  Block b holds slots b * KV_BLOCK
+ * on, of all layers; a layer's part of it is
+ * keys [n_kv_heads, head_dim, KV_BLOCK], then
+ * values [n_kv_heads, KV_BLOCK, head_dim]: as mix() wants them, little-endian.
+ * Nobody reads what was not put: a cache is used again as it is.
+ */
+struct kv {
+    size_t n_layers, n_heads, head_dim; /* KV heads */
+    enum dtype dtype;                   /* F32, F16 or BF16 */
+    char **blocks;
+    size_t n_blocks;
+};
+
+/* kv_grow() makes room for n_tokens in all.  On failure (-1, EX_SOFTWARE)
+ * what there was remains. */
+int kv_grow(struct kv *kv, size_t n_tokens, struct err *err);
+
+/* kv_get() reads n keys and values of a head, [n, head_dim] each, from slot 0
+ * on; kv_set() writes them. */
+void kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
+            float *v);
+void kv_set(struct kv *kv, size_t layer, size_t head, size_t n, const float *k,
+            const float *v);
+
+/* kv_put() stores one token's keys and values, [n_heads, head_dim] each.
+ * Threads: any number, for different slots. */
+void kv_put(struct kv *kv, size_t layer, size_t slot, const float *k,
+            const float *v);
+
+/* kv_keys() and kv_values() are a head's part of a block: valid until the
+ * cache grows. */
+const void *kv_keys(const struct kv *kv, size_t layer, size_t head,
+                    size_t block);
+const void *kv_values(const struct kv *kv, size_t layer, size_t head,
+                      size_t block);
+void kv_free(struct kv *kv); /* a zeroed struct is fine */
+
+#endif

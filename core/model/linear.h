@@ -1,0 +1,57 @@
+/*
+ * Linear layers: weights as they lie in the mapped file, and a chunk's rows
+ * through them in the class of exactness that is asked for.
+ */
+#ifndef CORE_MODEL_LINEAR_H
+#define CORE_MODEL_LINEAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/dtype.h"
+#include "core/kernel/gemm.h"
+
+struct chunk;
+struct engine;
+struct lora;
+struct tabled;
+
+/* A linear layer: y = w x + bias, and what its adapters add. */
+struct linear {
+    const void *w; /* [rows, cols] in the mapped file, at any address */
+    enum dtype dtype;
+    size_t rows, cols;
+    const float *bias;          /* [rows], or NULL */
+    const struct tabled *table; /* instead of w, from this column of its
+                                 * outputs on; or NULL */
+    size_t table_col;
+    struct lora *lora; /* the first of its adapters' parts, or NULL */
+};
+
+/* One of the linear layers that share an input, and where it goes. */
+struct apply {
+    const struct linear *linear;
+    float *y; /* [rows, linear->rows] */
+    bool add; /* to what is there: the residual stream */
+};
+
+#define MAX_APPLY 3
+
+/* linear_job() is the product and the bias as gemm() takes them: y [rows,
+ * l->rows] = w x + bias, 'add'ed to what is there. */
+struct gemm_job linear_job(const struct linear *l, float *y, bool add);
+
+/*
+ * linear_apply() puts a chunk's rows x through n layers.  In COMPUTE_BF16 the
+ * rows of prompts and generated ones differ in class.
+ * linear_rows() puts rows x [n_rows] through them as generated ones;
+ * linear_exact() through one, in f32 whatever the engine computes in.
+ */
+void linear_apply(struct engine *engine, const struct chunk *chunk,
+                  const struct apply *to, size_t n, const float *x);
+void linear_rows(struct engine *engine, const struct apply *to, size_t n,
+                 const float *x, size_t n_rows);
+void linear_exact(struct engine *engine, const struct apply *to, const float *x,
+                  size_t n_rows);
+
+#endif

@@ -1,0 +1,75 @@
+#include "core/model/linear_file.h"
+
+#include "core/format/stwant.h"
+#include "core/mem.h"
+#include "core/model/names.h"
+
+static struct linear
+layer_of(const struct stdir_tensor *t)
+{
+    return (struct linear){ .w = st_data(t->st, t->t),
+                            .dtype = t->t->dtype,
+                            .rows = (size_t)t->t->shape[0],
+                            .cols = (size_t)t->t->shape[1] };
+}
+
+int
+linear_file_bind(struct linear *l, const struct stdir_tensor *t, size_t rows,
+                 size_t cols, const char *by, struct err *err)
+{
+    const struct st_want want = { .n_dims = 2,
+                                  .shape = { rows, cols },
+                                  .by = by };
+
+    if (st_want(t->st->path, t->t, &want, err))
+        return -1;
+    *l = layer_of(t);
+    return 0;
+}
+
+size_t
+linear_file_parts(const struct stdir *dir, const char *name,
+                  char *parts[LUT_MAX_PARTS])
+{
+    if (!names_tensor(dir, name, "weight"))
+        return lut_parts(name, parts);
+    parts[0] = xstrdup(name);
+    return 1;
+}
+
+/* A tensor of numbers: -1 with 'err' set where it is another. */
+static int
+check(const struct stdir_tensor *t, size_t n_dims, struct err *err)
+{
+    const struct st_want want = { .n_dims = n_dims,
+                                  .shape = { ST_OPEN, ST_OPEN },
+                                  .open = "outputs, inputs" };
+
+    if (st_want(t->st->path, t->t, &want, err) < 0)
+        return -1;
+    if (t->t->n_elements == 0)
+        return err_set(err, EX_DATAERR, "%s: %s is empty", t->st->path,
+                       t->t->name);
+    return 0;
+}
+
+int
+linear_file_find(struct linear *l, const struct stdir_tensor **bias,
+                 const struct stdir *dir, const char *name, struct err *err)
+{
+    const struct stdir_tensor *w = names_tensor(dir, name, "weight");
+    const struct stdir_tensor *b = names_tensor(dir, name, "bias");
+
+    *bias = b;
+    if (!w)
+        return 0;
+    if (check(w, 2, err) < 0 || (b && check(b, 1, err) < 0))
+        return -1;
+    *l = layer_of(w);
+    if (b && b->t->shape[0] != l->rows)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s.bias has %zu numbers (expected %zu, the rows "
+                       "of its weight)",
+                       dir->path, name, (size_t)b->t->shape[0], l->rows);
+    return 1;
+}

@@ -1,0 +1,42 @@
+/*
+ * Linear layers of a folder: of its tensors, or by their names alone, single or
+ * fused, for what needs no config.json.
+ */
+#ifndef CORE_MODEL_LINEAR_FILE_H
+#define CORE_MODEL_LINEAR_FILE_H
+
+#include <stddef.h>
+
+#include "core/err.h"
+#include "core/format/lut.h"
+#include "core/format/stdir.h"
+#include "core/model/linear.h"
+
+/*
+ * linear_file_bind() makes the layer of a tensor that must be [rows, cols] of
+ * numbers; 'by' is what says so, " by config.json", or NULL.  l->bias is not
+ * set.  -1 with 'err' set (EX_DATAERR).
+ */
+int linear_file_bind(struct linear *l, const struct stdir_tensor *t,
+                     size_t rows, size_t cols, const char *by, struct err *err);
+
+/*
+ * linear_file_parts() lists the layers that a name stands for in this folder:
+ * itself, also where it is a fused one whose weights are fused here, too; else
+ * the parts of a fused one.  Returns how many.  free() each.
+ */
+size_t linear_file_parts(const struct stdir *dir, const char *name,
+                         char *parts[LUT_MAX_PARTS]);
+
+/*
+ * linear_file_find() finds NAME.weight [rows, cols] and NAME.bias [rows], with
+ * or without "model.".  'bias' is NULL where there is none; l->bias, which is
+ * f32, is not set.
+ * 1; 0: there is no such weight; -1 with 'err' set (EX_DATAERR): of another
+ * type or shape, or empty.
+ */
+int linear_file_find(struct linear *l, const struct stdir_tensor **bias,
+                     const struct stdir *dir, const char *name,
+                     struct err *err);
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * The feed-forward part of a block, or of one of its experts:
+ * down (act(gate x) * up x).
+ */
+#ifndef CORE_MODEL_MLP_H
+#define CORE_MODEL_MLP_H
+
+#include <stddef.h>
+
+#include "core/model/config.h"
+#include "core/model/linear.h"
+#include "core/par.h"
+
+struct mlp {
+    struct linear gate, up, down;
+};
+
+/*
+ * mlp_activate() makes inner = act(gate) * up of rows [n_rows, n].  'inner' may
+ * be 'gate'; where it is not, gate and up stay as they are.  'par' may be NULL.
+ */
+void mlp_activate(struct par *par, enum act act, float *inner,
+                  const float *gate, const float *up, size_t n, size_t n_rows);
+
+#endif

@@ -1,0 +1,98 @@
+#include "core/model/names.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/str.h"
+
+#define ROOT "model."
+
+const char *
+names_short(const char *name)
+{
+    size_t n = strlen(ROOT);
+
+    return strncmp(name, ROOT, n) == 0 ? name + n : name;
+}
+
+const char *
+names_root(const struct stdir *dir)
+{
+    return !stdir_find(dir, ROOT "norm.weight") &&
+                   stdir_find(dir, "norm.weight")
+               ? ""
+               : ROOT;
+}
+
+const struct stdir_tensor *
+names_tensor(const struct stdir *dir, const char *name, const char *word)
+{
+    const struct stdir_tensor *t;
+    struct str s = { 0 };
+
+    str_addf(&s, "%s.%s", name, word);
+    t = stdir_find(dir, s.s);
+    if (!t)
+        t = stdir_find(dir, names_short(s.s));
+    str_free(&s);
+    return t;
+}
+
+bool
+names_match(const char *glob, const char *name)
+{
+    return fnmatch(glob, name, 0) == 0 ||
+           fnmatch(glob, names_short(name), 0) == 0;
+}
+
+void
+globs_open(struct globs *g, const char *list)
+{
+    char *copy = xstrdup(list ? list : ""), *save = NULL;
+
+    *g = (struct globs){ 0 };
+    for (char *s = strtok_r(copy, ",", &save); s;
+         s = strtok_r(NULL, ",", &save)) {
+        g->glob = xrealloc(g->glob, g->n + 1, sizeof(*g->glob));
+        g->glob[g->n++] = xstrdup(s);
+    }
+    g->used = xcalloc(g->n, sizeof(*g->used));
+    free(copy);
+}
+
+void
+globs_close(struct globs *g)
+{
+    for (size_t i = 0; i < g->n; i++)
+        free(g->glob[i]);
+    free(g->glob);
+    free(g->used);
+    *g = (struct globs){ 0 };
+}
+
+bool
+globs_match(const struct globs *g, const char *name)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (names_match(g->glob[i], name))
+            return true;
+    return false;
+}
+
+void
+globs_use(struct globs *g, const char *name)
+{
+    for (size_t i = 0; i < g->n; i++)
+        g->used[i] = g->used[i] || names_match(g->glob[i], name);
+}
+
+const char *
+globs_unused(const struct globs *g)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (!g->used[i])
+            return g->glob[i];
+    return NULL;
+}

@@ -1,0 +1,49 @@
+/*
+ * Names of layers and tensors: "model.layers.0.self_attn.q_proj".  Files saved
+ * from the base class of a model lack the "model.", and so may what a user
+ * types.  Only this file knows where.
+ */
+#ifndef CORE_MODEL_NAMES_H
+#define CORE_MODEL_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/format/stdir.h"
+
+/* names_short() is what follows "model." in a name, or all of it. */
+const char *names_short(const char *name);
+
+/* names_root() is what the names of a model's tensors begin with in this
+ * folder: "model." or "". */
+const char *names_root(const struct stdir *dir);
+
+/* names_tensor() finds the tensor NAME.WORD, "q_proj" and "weight", with or
+ * without the "model." of its name; NULL if there is none. */
+const struct stdir_tensor *names_tensor(const struct stdir *dir,
+                                        const char *name, const char *word);
+
+/* names_match(): does the pattern, as fnmatch(3) has it, match the name, with
+ * or without its "model."? */
+bool names_match(const char *glob, const char *name);
+
+/* Patterns of layers, GLOB,GLOB,.., and which of them some layer has matched.
+ */
+struct globs {
+    char **glob; /* [n] */
+    bool *used;  /* [n] */
+    size_t n;
+};
+
+/* globs_open() splits a list; empty patterns are left out, NULL has none.
+ * Owner: the caller, until globs_close(). */
+void globs_open(struct globs *globs, const char *list);
+void globs_close(struct globs *globs); /* a zeroed struct is fine */
+
+/* globs_match(): does any of them match?  globs_use() marks those that do.
+ * globs_unused() is the first that is not marked, or NULL. */
+bool globs_match(const struct globs *globs, const char *name);
+void globs_use(struct globs *globs, const char *name);
+const char *globs_unused(const struct globs *globs);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * RMSNorm: of the residual stream before each half of a block, and of the
+ * heads of q and k.
+ */
+#ifndef CORE_MODEL_NORM_H
+#define CORE_MODEL_NORM_H
+
+#include <stddef.h>
+
+#include "core/par.h"
+
+/* y = x / sqrt(mean(x^2) + eps) * weight */
+struct norm {
+    const float *weight; /* [n]; NULL: there is no such norm */
+    size_t n;
+    float eps;
+};
+
+/*
+ * norm_rows() normalizes rows x [n_rows, n] into y, which may be x;
+ * norm_gather() the rows 'from' [n_rows] of x, into y [n_rows, n] without gaps.
+ * 'par' may be NULL; a row's bits depend on it and the instruction set alone.
+ */
+void norm_rows(struct par *par, const struct norm *norm, float *y,
+               const float *x, size_t n_rows);
+void norm_gather(struct par *par, const struct norm *norm, float *y,
+                 const float *x, const size_t *from, size_t n_rows);
+
+#endif

@@ -1,0 +1,42 @@
+#include "core/model/router.h"
+
+#include <string.h>
+
+#include "core/kernel/vec.h"
+
+void
+router_select(uint32_t *ids, float *weights, size_t k, float *p, size_t n,
+              bool normalize)
+{
+    float sum = vec_exp_sum(p, vec_max(p, n), n);
+
+    for (size_t i = 0; i < n; i++)
+        p[i] /= sum;
+    vec_topk(ids, k, p, n);
+    sum = 0;
+    for (size_t i = 0; i < k; i++) {
+        weights[i] = p[ids[i]];
+        sum += weights[i];
+    }
+    for (size_t i = 0; normalize && i < k; i++)
+        weights[i] /= sum;
+}
+
+size_t
+router_group(uint32_t *slots, size_t *begin, const uint32_t *keys, size_t n,
+             size_t n_keys)
+{
+    memset(begin, 0, (n_keys + 1) * sizeof(*begin));
+    for (size_t i = 0; i < n; i++)
+        if (keys[i] < n_keys)
+            begin[keys[i] + 1]++;
+    for (size_t k = 0; k < n_keys; k++)
+        begin[k + 1] += begin[k];
+    for (size_t i = 0; i < n; i++)
+        if (keys[i] < n_keys)
+            slots[begin[keys[i]]++] = (uint32_t)i;
+    /* filled, begin[k] has moved to where k + 1 begins */
+    memmove(begin + 1, begin, n_keys * sizeof(*begin));
+    begin[0] = 0;
+    return begin[n_keys];
+}

@@ -1,0 +1,31 @@
+/* The router of a layer of experts: which of them a token gets, and which rows
+ * they get. */
+#ifndef CORE_MODEL_ROUTER_H
+#define CORE_MODEL_ROUTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * router_select() selects k <= n experts for a token: softmax over all logits,
+ * the k most probable, whose weights are divided by their sum if 'normalize'.
+ *   ids      [k]  most probable first, the lower id first among equals
+ *   weights  [k]  in the order of ids
+ *   p        [n]  in: logits; out: the probabilities of all
+ * All in f32, in the calling thread; cannot fail.
+ * Source: Hugging Face transformers, Qwen3MoeSparseMoeBlock.
+ */
+void router_select(uint32_t *ids, float *weights, size_t k, float *p, size_t n,
+                   bool normalize);
+
+/*
+ * router_group() orders slots 0 .. n - 1 by key: those of key i, ascending, are
+ * slots[begin[i]] .. slots[begin[i + 1] - 1].  Keys of n_keys and more are left
+ * out.  Returns how many there are in all.
+ *   slots  [n]      begin  [n_keys + 1]      keys  [n]
+ */
+size_t router_group(uint32_t *slots, size_t *begin, const uint32_t *keys,
+                    size_t n, size_t n_keys);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * Linear layers that run on their lookup tables: --lut.
+ */
+#ifndef CORE_MODEL_TABLES_H
+#define CORE_MODEL_TABLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/err.h"
+#include "core/str.h"
+
+struct apply;
+struct engine;
+struct model;
+
+/*
+ * Lookup tables, as lut(5) describes them.  tables_open() lets those layers of
+ * the model run on the folder's tables whose names match one of the globs
+ * 'layers', separated by commas (NULL: all), with or without "model."; engines
+ * are opened after it.  A fused table stands for its parts.
+ * -1 with 'err' set, as lut_open() does; EX_DATAERR for a table that is of no
+ * layer, of another shape, or the second of a layer.
+ * Owner: the caller, until tables_close(), after the engines.
+ */
+struct tables;
+struct tables_options {
+    const char *layers;
+    double ratio; /* of the inputs that are compensated, by the layer itself */
+    bool report;  /* run the layers as well, and compare */
+};
+int tables_open(struct tables **tables, struct model *model, const char *dir,
+                const struct tables_options *options, struct err *err);
+void tables_close(struct tables *tables); /* NULL is fine */
+size_t tables_count(const struct tables *tables);
+
+/* tables_stored(): how many hold the weights to compensate with; the others
+ * take the model's. */
+size_t tables_stored(const struct tables *tables);
+
+/* tables_report() appends a line for each table, of all rows so far. */
+void tables_report(const struct tables *tables, struct str *tsv);
+
+/*
+ * tables_apply() puts rows x [n_rows] through the tables among n layers, and
+ * leaves those that have none in 'rest' [n]; returns how many.  An engine has
+ * what it needs for that between the other two.
+ */
+size_t tables_apply(struct engine *engine, const struct apply *to, size_t n,
+                    const float *x, size_t n_rows, struct apply *rest);
+/* tables_floats() is what that takes for each row. */
+size_t tables_floats(const struct tables *tables);
+int tables_work_open(struct engine *engine, struct err *err);
+void tables_work_close(struct engine *engine);
+
+#endif

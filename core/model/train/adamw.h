@@ -1,0 +1,32 @@
+/*
+ * AdamW: Adam with decoupled weight decay, f32 parameters and moments, each
+ * step computed in double and rounded once.  The same bits for any number of
+ * threads.
+ * Source: torch.optim.AdamW (amsgrad, maximize: false); Loshchilov & Hutter,
+ * ICLR 2019.
+ */
+#ifndef CORE_MODEL_TRAIN_ADAMW_H
+#define CORE_MODEL_TRAIN_ADAMW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/par.h"
+
+struct adamw {
+    double beta1, beta2, eps, weight_decay;
+    size_t n;
+    float *master, *m, *v; /* [n]: parameters, first and second moment */
+};
+
+/* adamw_open() makes room for n parameters, all 0; the other fields are the
+ * caller's.  -1 with 'err' set (EX_SOFTWARE). */
+int adamw_open(struct adamw *a, size_t n, struct err *err);
+void adamw_close(struct adamw *a); /* a zeroed struct is fine */
+
+/* adamw_step() is step t = 1, 2, .. by the gradients scale * grad. */
+void adamw_step(struct adamw *a, const float *grad, double scale, double lr,
+                uint64_t t, struct par *par);
+
+#endif

@@ -1,0 +1,314 @@
+#include "core/model/train/log.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/map.h"
+#include "core/out.h"
+#include "core/svg.h"
+
+/* Pixels. */
+#define WIDTH   640
+#define HEIGHT  400
+#define LEFT    70
+#define TOP     44
+#define INNER_W 540.0
+#define INNER_H 290.0
+
+#define TITLE_END  ": loss</text>\n"
+#define FIRST_STEP "step 1: "
+#define MORE_MAX   ((size_t)16 << 20) /* bytes of a log beyond the records */
+
+#define N_TICKS  5
+#define N_POINTS ((size_t)540) /* at most; each is the mean of some steps */
+
+void
+train_log_head(struct str *to)
+{
+    str_adds(to, "step\tloss\tlr\tgrad_norm\ttokens\n");
+}
+
+void
+train_log_line(struct str *to, uint64_t step, const struct step_record *r)
+{
+    str_addf(to, "%llu\t%.9g\t%.9g\t%.9g\t%.0f\n", (unsigned long long)step,
+             r->loss, r->lr, r->grad_norm, r->tokens);
+}
+
+static void
+log_all(struct str *to, const struct step_record *records, size_t n)
+{
+    train_log_head(to);
+    for (size_t i = 0; i < n; i++)
+        train_log_line(to, i + 1, &records[i]);
+}
+
+/* Points of the curve: step and log10 of the loss. */
+struct curve {
+    size_t n;
+    double x[N_POINTS], y[N_POINTS];
+    double bottom, top; /* of y: logs of 1, 2 or 5 times powers of ten */
+    long low, high;     /* their ticks */
+    double last;        /* step */
+};
+
+/* 10^tick(i) is 1, 2, 5, 10, .. */
+static double
+tick(long i)
+{
+    static const double marks[] = { 1, 2, 5 };
+    long decade = i >= 0 ? i / 3 : -((2 - i) / 3);
+
+    return (double)decade + log10(marks[i - 3 * decade]);
+}
+
+static void
+settle_ends(struct curve *c)
+{
+    long low = -3 * 40, high;
+
+    while (tick(low + 1) <= c->bottom)
+        low++;
+    for (high = low + 1; tick(high) < c->top; high++)
+        ;
+    c->bottom = tick(low);
+    c->top = tick(high);
+    c->low = low;
+    c->high = high;
+}
+
+static void
+settle(struct curve *c, const struct step_record *records, size_t n)
+{
+    size_t each = (n + N_POINTS - 1) / N_POINTS;
+
+    *c = (struct curve){ .bottom = 1e9, .top = -1e9, .last = (double)n };
+    for (size_t i = 0; i < n; i += each, c->n++) {
+        size_t end = i + each < n ? i + each : n;
+        double sum = 0;
+
+        for (size_t k = i; k < end; k++)
+            sum += records[k].loss;
+        sum /= (double)(end - i);
+        c->x[c->n] = (double)(i + 1 + end) / 2;
+        c->y[c->n] = log10(sum > 1e-30 ? fmin(sum, 1e300) : 1e-30);
+        c->bottom = fmin(c->bottom, c->y[c->n]);
+        c->top = fmax(c->top, c->y[c->n]);
+    }
+    if (n > 0)
+        settle_ends(c);
+}
+
+static double
+x_of(const struct curve *c, double step)
+{
+    return LEFT + (c->last > 1 ? INNER_W * (step - 1) / (c->last - 1) : 0);
+}
+
+static double
+y_of(const struct curve *c, double y)
+{
+    return TOP + INNER_H * (c->top - y) / (c->top - c->bottom);
+}
+
+static void
+put_axes(struct str *to, const struct curve *c)
+{
+    /* over many decades one line for each */
+    long each = c->high - c->low > 4 * N_TICKS ? 3 : 1;
+    double was = 0;
+
+    for (long i = c->low; i <= c->high; i++)
+        if (i % each == 0)
+            str_addf(to,
+                     "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
+                     "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g"
+                     "</text>\n",
+                     LEFT, y_of(c, tick(i)), INNER_W, LEFT - 6,
+                     y_of(c, tick(i)) + 4, pow(10, tick(i)));
+    for (int i = 0; i <= N_TICKS; i++) {
+        double step = 1 + floor((c->last - 1) * i / N_TICKS);
+
+        if (step == was)
+            continue;
+        was = step;
+        str_addf(to,
+                 "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%.0f"
+                 "</text>\n",
+                 x_of(c, step), TOP + INNER_H + 18, step);
+    }
+    str_addf(to, "<text x=\"%d\" y=\"%.0f\">step</text>\n", LEFT,
+             TOP + INNER_H + 40);
+}
+
+void
+train_log_svg(struct str *to, const char *title,
+              const struct step_record *records, size_t n)
+{
+    struct curve c;
+
+    settle(&c, records, n);
+    svg_begin(to, WIDTH, HEIGHT);
+    str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
+    svg_name(to, title, strlen(title), SIZE_MAX);
+    str_adds(to, TITLE_END);
+    if (n > 0) {
+        put_axes(to, &c);
+        svg_line_begin(to);
+        for (size_t i = 0; i < c.n; i++)
+            svg_line_to(to, x_of(&c, c.x[i]), y_of(&c, c.y[i]));
+        svg_line_end(to);
+        str_addf(to,
+                 "<text x=\"%d\" y=\"36\">" FIRST_STEP "%.4g; step %zu: "
+                 "%.4g</text>\n",
+                 LEFT, records[0].loss, n, records[n - 1].loss);
+    }
+    svg_end(to);
+}
+
+/* The same lines as far as both go; of a run without steps, none. */
+static bool
+is_log(const struct str *there, const struct str *ours, bool any)
+{
+    size_t n = there->n < ours->n ? there->n : ours->n;
+
+    return (there->n <= ours->n || any) &&
+           (n == 0 || !memcmp(there->s, ours->s, n));
+}
+
+/* What of a picture all of its kind have, its end behind the title, and where
+ * that tells of the first step; NULLs: it is none. */
+struct parts {
+    size_t head_n;
+    const char *end, *first;
+};
+
+static struct parts
+parts_of(const struct str *svg)
+{
+    const char *end = svg->n ? strstr(svg->s, TITLE_END) : NULL;
+
+    if (!end)
+        return (struct parts){ 0 };
+    return (struct parts){ (size_t)(end - svg->s), end,
+                           strstr(end, FIRST_STEP) };
+}
+
+/* A picture of some of these steps, or of as good a first one. */
+static bool
+is_picture(const struct str *there, const struct step_record *records,
+           size_t n_steps)
+{
+    struct parts p = parts_of(there), q;
+    unsigned long long n = 0;
+    struct str ours = { 0 };
+    bool same;
+
+    if (p.first)
+        sscanf(p.first, FIRST_STEP "%*[^;]; step %llu", &n);
+    train_log_svg(&ours, "", records, n < n_steps ? n : n_steps);
+    q = parts_of(&ours);
+    same = p.end && p.head_n >= q.head_n && !memcmp(there->s, ours.s, q.head_n);
+    if (n <= n_steps)
+        same = same && !strcmp(p.end, q.end);
+    else
+        same = same && q.first &&
+               !strncmp(p.first, q.first, strcspn(q.first, ";") + 1);
+    str_free(&ours);
+    return same;
+}
+
+/* What is no file is nobody's. */
+static int
+check_one(const char *path, bool picture, const struct step_record *records,
+          size_t n, struct err *err)
+{
+    struct str there = { 0 }, ours = { 0 };
+    struct stat st;
+    bool same = false;
+    int rc;
+
+    if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
+        return 0;
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
+    log_all(&ours, records, n);
+    rc = file_read_regular(path, ours.n + MORE_MAX, &there, err);
+    if (rc == 0)
+        same = picture ? is_picture(&there, records, n)
+                       : is_log(&there, &ours, n > 0);
+    if (!same && (rc == 0 || err->status != EX_IOERR))
+        rc = err_set(err, EX_CANTCREAT,
+                     "%s: exists already and is no %s of this run (--force "
+                     "replaces it)",
+                     path, picture ? "picture" : "log");
+    str_free(&there);
+    str_free(&ours);
+    return rc;
+}
+
+static int
+is_free(const char *path, struct err *err)
+{
+    struct stat st;
+
+    /* not a link that points to nothing, either */
+    if (!path ||
+        (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+        return 0;
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
+    return out_exists(path, err);
+}
+
+int
+train_log_check(const struct train_log *log, bool resume,
+                const struct step_record *records, size_t n, struct err *err)
+{
+    if (!resume)
+        return is_free(log->path, err) < 0 ? -1 : is_free(log->svg, err);
+    return check_one(log->path, false, records, n, err) < 0
+               ? -1
+               : check_one(log->svg, true, records, n, err);
+}
+
+int
+train_log_write(const struct train_log *log, const struct step_record *records,
+                size_t n, struct err *err)
+{
+    struct str text = { 0 };
+    int rc = 0;
+
+    if (log->path) {
+        log_all(&text, records, n);
+        rc = out_put(log->path, OUT_FORCE, text.s, text.n, err);
+    }
+    if (rc == 0 && log->svg) {
+        str_clear(&text);
+        train_log_svg(&text, log->title, records, n);
+        rc = out_put(log->svg, OUT_FORCE, text.s, text.n, err);
+    }
+    str_free(&text);
+    return rc;
+}
+
+/* Not a device or a link to one, which were there before the run. */
+static void
+remove_file(const char *path)
+{
+    struct stat st;
+
+    if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+        unlink(path);
+}
+
+void
+train_log_remove(const struct train_log *log)
+{
+    remove_file(log->path);
+    remove_file(log->svg);
+}

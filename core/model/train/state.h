@@ -1,0 +1,65 @@
+/* The state of a training run as a file: man/moe-sft.1 "FILES". */
+#ifndef CORE_MODEL_TRAIN_STATE_H
+#define CORE_MODEL_TRAIN_STATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/err.h"
+#include "core/format/stw.h"
+#include "core/model/train/adamw.h"
+#include "core/model/train/log.h"
+
+/* What may not change from a run to the one that goes on with it. */
+struct train_setting {
+    const char *name; /* "--lr", or "base", "adapter", "data": digests */
+    char value[40];
+    const char *path; /* of what the digest is of, for messages */
+};
+#define TRAIN_MAX_SETTINGS 20
+
+/* Parameters by name: they, and their moments, follow each other in the
+ * optimizer's arrays. */
+struct train_tensor {
+    const char *name;
+    uint64_t shape[3]; /* n_dims of them */
+    size_t n_dims;
+};
+
+struct train_state {
+    const char *program; /* for messages: "moe-sft train" */
+    const char *format;  /* of the file: "moe-sft state 1" */
+    uint64_t step;
+    struct step_record *records; /* [step] */
+    size_t room;                 /* of records */
+    struct train_setting settings[TRAIN_MAX_SETTINGS];
+    size_t n_settings;
+    const struct train_tensor *tensors; /* [n_tensors] */
+    size_t n_tensors;
+    struct adamw *adamw;
+};
+
+/* train_state_set() adds a setting, whose value is copied; 'path' is what the
+ * digest is of, or NULL. */
+void train_state_set(struct train_state *state, const char *name,
+                     const char *value, const char *path);
+void train_state_set_number(struct train_state *state, const char *name,
+                            double value);
+
+/* train_state_record() appends what the next step was like. */
+void train_state_record(struct train_state *state,
+                        const struct step_record *record);
+
+/*
+ * train_state_write() writes the file but its name, which stw_commit() gives
+ * it; NULL with 'err' set.  train_state_read() fills step, records, parameters
+ * and moments; -1 with 'err' set: a state of other settings is EX_DATAERR and
+ * names the first that differs.  One of another instruction set is a warning.
+ * Owner: the caller, who frees the records.
+ */
+struct stw *train_state_write(const struct train_state *state, const char *path,
+                              struct err *err);
+int train_state_read(struct train_state *state, const char *path,
+                     struct err *err);
+
+#endif

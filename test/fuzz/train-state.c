@@ -1,0 +1,74 @@
+/* core/model/train/state: a hostile header of a training run's state; what is
+ * read can be drawn, and comes back from a file as it was. */
+#include "core/model/train/log.h"
+#include "core/model/train/state.h"
+#include "test/fuzz/files.h"
+
+#define N_TENSORS    6
+#define N_PARAMETERS (2 * (2 * 2 + 3 * 2) + (3 * 2 + 2 * 2)) /* of 1 expert */
+
+/* Of an adapter of rank 2 of one expert, 2 x 3. */
+static const struct train_tensor tensors[N_TENSORS] = {
+    { "gate_lora_a", { 1, 2, 2 }, 3 }, { "gate_lora_b", { 1, 3, 2 }, 3 },
+    { "up_lora_a", { 1, 2, 2 }, 3 },   { "up_lora_b", { 1, 3, 2 }, 3 },
+    { "down_lora_a", { 1, 2, 3 }, 3 }, { "down_lora_b", { 1, 2, 2 }, 3 },
+};
+
+static void
+state_new(struct train_state *s, struct adamw *a)
+{
+    struct err err;
+
+    *a = (struct adamw){ 0 };
+    MUST(adamw_open(a, N_PARAMETERS, &err) == 0);
+    *s = (struct train_state){ .program = "moe-sft train",
+                               .format = "moe-sft state 1",
+                               .settings = { { "--lr", "0.5", NULL },
+                                             { "base", "00ff", "base" } },
+                               .n_settings = 2,
+                               .tensors = tensors,
+                               .n_tensors = N_TENSORS,
+                               .adamw = a };
+}
+
+static void
+check(const struct train_state *s)
+{
+    size_t nbytes = N_PARAMETERS * sizeof(float);
+    struct str svg = { 0 };
+    struct adamw again;
+    struct train_state t;
+    struct stw *w;
+    struct err err;
+
+    train_log_svg(&svg, "<&>", s->records, s->step);
+    str_free(&svg);
+    w = train_state_write(s, fuzz_path("again"), &err);
+    MUST(w && stw_commit(w, &err) == 0);
+    stw_free(w);
+    state_new(&t, &again);
+    MUST(train_state_read(&t, fuzz_path("again"), &err) == 0 &&
+         t.step == s->step);
+    MUST(!memcmp(s->adamw->master, again.master, nbytes) &&
+         !memcmp(s->adamw->v, again.v, nbytes));
+    adamw_close(&again);
+    free(t.records);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    const char *path = fuzz_st("state", (struct bytes){ data, n });
+    struct err err = { 0 };
+    struct adamw adamw;
+    struct train_state s;
+
+    state_new(&s, &adamw);
+    if (train_state_read(&s, path, &err) < 0)
+        MUST(err.status == EX_DATAERR && *err.what);
+    else
+        check(&s);
+    adamw_close(&adamw);
+    free(s.records);
+    return 0;
+}

@@ -1,0 +1,287 @@
+/*
+ * A forward in which each layer keeps its activations: the bits of the
+ * engine's, which has one memory for all layers, and at each point what its
+ * taps show.
+ */
+#include "core/model/block.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/kernel/cpu.h"
+#include "core/model/activations.h"
+#include "core/model/engine.h"
+#include "core/model/session.h"
+#include "core/model/tap.h"
+#include "test/unit/model-ref.h"
+
+enum { N = 40, N_POINTS = TAP_IN_DOWN + 1 };
+
+/* What the taps of one point saw: [n_layers, N, dim]. */
+struct seen {
+    float *rows;
+    size_t dim;
+};
+
+static void
+keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
+     const float *rows)
+{
+    struct seen *seen = ctx;
+
+    (void)session;
+    if (layer >= 0)
+        memcpy(seen->rows + ((size_t)layer * N + first) * seen->dim, rows,
+               n * seen->dim * sizeof(*rows));
+}
+
+static int
+feed(struct engine *e, const struct sample *m, float *logits)
+{
+    struct session *s = session_new(e, N);
+    struct err err = { 0 };
+    int rc = session_feed(s, m->ids, N, logits, N, &err);
+
+    if (rc)
+        printf("# %s: %s\n", m->name, err.what);
+    session_close(s);
+    return rc;
+}
+
+static int
+look(struct engine *e, const struct sample *m, enum tap_point point,
+     struct seen *seen, float *logits)
+{
+    const struct config *c = model_config(m->model);
+    struct tap tap = { point, c->n_layers - 1, keep, seen };
+    int rc;
+
+    seen->dim = tap_dim(c, point);
+    seen->rows =
+        xcalloc((size_t)c->n_layers * N * seen->dim, sizeof(*seen->rows));
+    engine_tap(e, &tap);
+    rc = feed(e, m, logits);
+    engine_tap(e, NULL);
+    return rc;
+}
+
+/* Makes, or frees, memory of its own for each name but x. */
+static void
+acts_memory(struct activations *a, const struct config *c, bool make)
+{
+    size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
+    size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
+    size_t inner = larger((size_t)c->intermediate_size, (size_t)c->expert_size);
+    const struct {
+        float **to;
+        size_t n;
+    } each[] = {
+        { &a->attn_in, hidden },  { &a->q, nq },
+        { &a->k, nkv },           { &a->v, nkv },
+        { &a->q_rotated, nq },    { &a->k_rotated, nkv },
+        { &a->attended, nq },     { &a->lse, (size_t)c->n_heads },
+        { &a->attn_out, hidden }, { &a->mid, hidden },
+        { &a->mlp_in, hidden },   { &a->gate, inner },
+        { &a->up, inner },        { &a->inner, inner },
+        { &a->mlp_out, hidden },  { &a->out, hidden },
+    };
+
+    for (size_t i = 0; i < sizeof(each) / sizeof(*each); i++)
+        if (make)
+            *each[i].to = xcalloc(N * each[i].n, sizeof(float));
+        else
+            free(*each[i].to);
+}
+
+/* The sample's ids as one span, in one chunk. */
+static int
+run_kept(struct engine *e, struct session *s, const struct sample *m,
+         const struct activations *acts, float *logits)
+{
+    const struct config *c = model_config(m->model);
+    size_t half = (size_t)c->head_dim / 2, wanted[N];
+    struct span span = { .session = s, .n = N };
+    struct row rows[N];
+    struct chunk chunk = { &span,
+                           1,
+                           rows,
+                           N,
+                           wanted,
+                           N,
+                           xcalloc(N * half, sizeof(float)),
+                           xcalloc(N * half, sizeof(float)) };
+    struct err err;
+    int rc = kv_grow(&s->kv, N, &err);
+
+    for (size_t i = 0; i < N; i++) {
+        rows[i] = (struct row){ s, i, i, m->ids[i] };
+        wanted[i] = i;
+    }
+    if (rc == 0)
+        chunk_run(e, &chunk, acts, (size_t)c->n_layers, logits);
+    free(chunk.cosines);
+    free(chunk.sines);
+    return rc;
+}
+
+/* Is z[i] the sum x[i] + y[i]? */
+static bool
+is_sum(const float *z, const float *x, const float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (z[i] != x[i] + y[i])
+            return false;
+    return true;
+}
+
+static bool
+same(const float *x, const struct seen *seen, size_t layer)
+{
+    return !memcmp(x, seen->rows + layer * N * seen->dim,
+                   N * seen->dim * sizeof(*x));
+}
+
+/* Are the rotated keys those of the cache? */
+static bool
+keys_are_cached(const struct session *s, size_t layer,
+                const struct activations *a)
+{
+    size_t d = s->kv.head_dim, n_heads = s->kv.n_heads;
+    float *k = xcalloc(N * d, sizeof(*k)), *v = xcalloc(N * d, sizeof(*v));
+    bool same = true;
+
+    for (size_t j = 0; j < n_heads; j++) {
+        kv_get(&s->kv, layer, j, N, k, v);
+        for (size_t i = 0; i < N; i++) {
+            size_t at = (i * n_heads + j) * d;
+
+            same &= !memcmp(a->k_rotated + at, k + i * d, d * sizeof(*k)) &&
+                    !memcmp(a->v + at, v + i * d, d * sizeof(*v));
+        }
+    }
+    free(k);
+    free(v);
+    return same;
+}
+
+/* Queries keep their length when they are rotated, but where they are
+ * normalized before, or stretched (yarn). */
+static bool
+is_kept(const struct config *c, const struct activations *a)
+{
+    size_t d = (size_t)c->head_dim, n = N * (size_t)c->n_heads;
+    bool near = true;
+
+    for (size_t i = 0; i < n && !c->qk_norm && c->rope.type != ROPE_YARN; i++) {
+        double before = 0, after = 0;
+
+        for (size_t k = i * d; k < (i + 1) * d; k++) {
+            before += (double)a->q[k] * (double)a->q[k];
+            after += (double)a->q_rotated[k] * (double)a->q_rotated[k];
+        }
+        near &= fabs(after - before) <= 1e-5 * before;
+    }
+    return near;
+}
+
+static void
+check_layer(const struct sample *m, const struct session *s, size_t layer,
+            const struct activations *a, const struct seen *seen)
+{
+    const struct config *c = model_config(m->model);
+    size_t n = N * (size_t)c->hidden_size;
+
+    tap_ok(same(a->attn_in, &seen[TAP_IN_QKV], layer) &&
+               same(a->attended, &seen[TAP_IN_O], layer) &&
+               same(a->mlp_in, &seen[TAP_IN_GATE_UP], layer) &&
+               same(a->out, &seen[TAP_RESID], layer) &&
+               (c->sparse[layer] || same(a->inner, &seen[TAP_IN_DOWN], layer)),
+           "%s: layer %zu keeps what the taps show", m->name, layer);
+    tap_ok(is_sum(a->mid, a->x, seen[TAP_ATTN].rows + layer * n, n) &&
+               is_sum(a->out, a->mid, seen[TAP_MLP].rows + layer * n, n),
+           "%s: layer %zu: the residual stream before, between and after",
+           m->name, layer);
+    tap_ok(keys_are_cached(s, layer, a) && is_kept(c, a),
+           "%s: layer %zu: heads before and after rotation", m->name, layer);
+}
+
+static void
+test(const struct sample *m)
+{
+    const struct engine_options options = { N, COMPUTE_F32, DT_F32 };
+    const struct config *c = model_config(m->model);
+    size_t n_layers = (size_t)c->n_layers, n_logits = N * m->vocab;
+    struct activations *acts = xcalloc(n_layers, sizeof(*acts));
+    float *shared = xcalloc(n_logits, sizeof(*shared));
+    float *kept = xcalloc(n_logits, sizeof(*kept));
+    float *x = xcalloc(N * (size_t)c->hidden_size, sizeof(*x));
+    struct seen seen[N_POINTS];
+    struct engine *e = NULL;
+    struct par *par = NULL;
+    struct session *s;
+    struct err err = { 0 };
+    int rc = 0;
+
+    if (par_open(&par, 2, &err) ||
+        engine_open(&e, m->model, par, &options, &err)) {
+        tap_ok(0, "%s: %s", m->name, err.what);
+        return;
+    }
+    for (int point = 0; point < N_POINTS; point++)
+        rc |= look(e, m, (enum tap_point)point, &seen[point], shared);
+    s = session_new(e, N);
+    for (size_t i = 0; i < n_layers; i++) {
+        acts[i].x = i ? acts[i - 1].out : x;
+        acts_memory(&acts[i], c, true);
+    }
+    rc |= run_kept(e, s, m, acts, kept);
+    tap_ok(rc == 0 && !memcmp(kept, shared, n_logits * sizeof(*kept)),
+           "%s: logits have the engine's bits", m->name);
+    for (size_t i = 0; i < n_layers; i++)
+        check_layer(m, s, i, &acts[i], seen);
+    session_close(s);
+    for (size_t i = 0; i < n_layers; i++)
+        acts_memory(&acts[i], c, false);
+    for (int point = 0; point < N_POINTS; point++)
+        free(seen[point].rows);
+    free(x);
+    free(kept);
+    free(shared);
+    free(acts);
+    engine_close(e);
+    par_close(par);
+}
+
+int
+main(void)
+{
+    static const char *const names[] = { "llama-mqa-gelu", "mistral-window-7",
+                                         "qwen2", "qwen3",
+                                         "qwen3_moe-dense-first-last" };
+    char dir[] = "/tmp/hf-infer-block.XXXXXX";
+    struct str command = { 0 };
+    struct err err = { 0 };
+
+    if (cpu_check(&err)) {
+        tap_skip("the models of test/ref/tiny_models.py", err.what);
+        return tap_done();
+    }
+    if (!mkdtemp(dir) || python("test/ref/tiny_models.py", dir))
+        tap_ok(0, "test/ref/tiny_models.py runs");
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        struct sample m;
+
+        if (!sample_open(&m, dir, names[i]) && tap_ok(m.n >= N,
+                                                      "%s: is long "
+                                                      "enough",
+                                                      names[i]))
+            test(&m);
+        sample_close(&m);
+    }
+    str_addf(&command, "rm -r '%s'", dir);
+    tap_ok(system(command.s) == 0, "the models are removed");
+    str_free(&command);
+    return tap_done();
+}

@@ -1,0 +1,133 @@
+/* Names with and without "model.", and patterns of layers. */
+#include "core/model/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/le.h"
+#include "test/unit/tap.h"
+
+#define Q "layers.0.self_attn.q_proj"
+
+static void
+test_match(void)
+{
+    static const struct {
+        const char *glob, *name;
+        bool match;
+    } cases[] = {
+        { "model." Q, "model." Q, true },
+        { Q, "model." Q, true },
+        { "layers.*", "model." Q, true },
+        { "*.q_proj", Q, true },
+        { "model.*", Q, false },
+        { "*.k_proj", "model." Q, false },
+        { "self_attn.q_proj", "model." Q, false },
+        { "layers.[0-2].*", "model." Q, true },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        tap_ok(names_match(cases[i].glob, cases[i].name) == cases[i].match,
+               "names_match: %s %s %s", cases[i].glob,
+               cases[i].match ? "matches" : "does not match", cases[i].name);
+    tap_ok(!strcmp(names_short("model." Q), Q) && !strcmp(names_short(Q), Q) &&
+               !strcmp(names_short("models.x"), "models.x"),
+           "names_short: what follows \"model.\", or all of it");
+}
+
+static void
+test_globs(void)
+{
+    struct globs globs;
+
+    globs_open(&globs, ",*.q_proj,,layers.1.*,");
+    tap_ok(globs.n == 2 && !strcmp(globs.glob[1], "layers.1.*"),
+           "globs_open: empty patterns are left out");
+    tap_ok(globs_match(&globs, "model." Q) &&
+               globs_match(&globs, "model.layers.1.mlp.up_proj") &&
+               !globs_match(&globs, "model.layers.0.mlp.up_proj"),
+           "globs_match: any of them, with or without \"model.\"");
+    globs_use(&globs, "model." Q);
+    tap_ok(!strcmp(globs_unused(&globs), "layers.1.*"),
+           "globs_unused: the one that no layer has matched");
+    globs_use(&globs, "model.layers.1.mlp.up_proj");
+    tap_ok(!globs_unused(&globs), "globs_unused: NULL when all have");
+    globs_close(&globs);
+    globs_open(&globs, NULL);
+    tap_ok(globs.n == 0 && !globs_match(&globs, Q) && !globs_unused(&globs),
+           "globs_open: NULL has no patterns");
+    globs_close(&globs);
+}
+
+/* A file of two tensors of one F32, opened. */
+static int
+open_tensors(struct stdir *dir, const char *first, const char *second)
+{
+    char path[] = "/tmp/names.XXXXXX", header[512], n[8] = { 0 };
+    static const char zeros[8];
+    int len = snprintf(header, sizeof(header),
+                       "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1],"
+                       "\"data_offsets\":[0,4]},"
+                       "\"%s\":{\"dtype\":\"F32\",\"shape\":[1],"
+                       "\"data_offsets\":[4,8]}}",
+                       first, second);
+    struct err err = { 0 };
+    int fd = mkstemp(path), rc;
+
+    put_le32(n, (uint32_t)len);
+    if (fd < 0 || write(fd, n, 8) != 8 ||
+        write(fd, header, (size_t)len) != len || write(fd, zeros, 8) != 8)
+        return -1;
+    close(fd);
+    rc = stdir_open(dir, path, &err);
+    unlink(path);
+    if (rc)
+        printf("# %s\n", err.what);
+    return rc;
+}
+
+static bool
+found(const struct stdir *dir, const char *name, const char *word,
+      const char *as)
+{
+    const struct stdir_tensor *t = names_tensor(dir, name, word);
+
+    return as ? t && !strcmp(t->t->name, as) : !t;
+}
+
+static void
+test_tensors(void)
+{
+    struct stdir dir = { 0 };
+
+    tap_ok(!open_tensors(&dir, "model.norm.weight", Q ".weight") &&
+               found(&dir, "model.norm", "weight", "model.norm.weight") &&
+               found(&dir, "model." Q, "weight", Q ".weight") &&
+               found(&dir, Q, "weight", Q ".weight") &&
+               found(&dir, "model." Q, "bias", NULL),
+           "names_tensor: with or without \"model.\" in the file");
+    tap_ok(!strcmp(names_root(&dir), "model."), "names_root: \"model.\"");
+    stdir_close(&dir);
+    tap_ok(!open_tensors(&dir, "norm.weight", "lm_head.weight") &&
+               !strcmp(names_root(&dir), ""),
+           "names_root: \"\" of a file saved from the base class");
+    stdir_close(&dir);
+    tap_ok(!open_tensors(&dir, "norm.weight", "model.norm.weight") &&
+               !strcmp(names_root(&dir), "model."),
+           "names_root: \"model.\" where there are both");
+    stdir_close(&dir);
+    tap_ok(!open_tensors(&dir, "a", "b") && !strcmp(names_root(&dir), "model."),
+           "names_root: \"model.\" where there is neither");
+    stdir_close(&dir);
+}
+
+int
+main(void)
+{
+    test_match();
+    test_globs();
+    test_tensors();
+    return tap_done();
+}

@@ -1,0 +1,78 @@
+/* RMSNorm of rows against its formula in f64. */
+#include "core/model/norm.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+enum { ROWS = 13, MAX_N = 130 };
+
+static float x[ROWS * MAX_N], y[ROWS * MAX_N], weight[MAX_N];
+
+static double
+expected(const float *row, size_t n, double eps, size_t i)
+{
+    double sum = 0;
+
+    for (size_t k = 0; k < n; k++)
+        sum += (double)row[k] * (double)row[k];
+    return (double)row[i] / sqrt(sum / (double)n + eps) * (double)weight[i];
+}
+
+/* Row i of y is that of row from[i] of x, or i? */
+static bool
+near(const struct norm *norm, const size_t *from, size_t n_rows)
+{
+    bool near = true;
+
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t k = 0; k < norm->n; k++) {
+            const float *row = x + (from ? from[i] : i) * norm->n;
+            double want = expected(row, norm->n, (double)norm->eps, k);
+
+            near &= fabs((double)y[i * norm->n + k] - want) <=
+                    1e-6 * (fabs(want) + 1e-3);
+        }
+    return near;
+}
+
+static void
+test(size_t n, float eps, struct par *par)
+{
+    static const size_t from[] = { 12, 0, 3, 3, 7 };
+    const struct norm norm = { weight, n, eps };
+    static float in_place[ROWS * MAX_N];
+
+    norm_rows(par, &norm, y, x, ROWS);
+    tap_ok(near(&norm, NULL, ROWS), "norm_rows: %zu numbers, eps %g", n,
+           (double)eps);
+    memcpy(in_place, x, sizeof(x));
+    norm_rows(NULL, &norm, in_place, in_place, ROWS);
+    tap_ok(!memcmp(in_place, y, ROWS * n * sizeof(*y)),
+           "norm_rows: %zu numbers in place, by one thread: the same bits", n);
+    norm_gather(par, &norm, y, x, from, 5);
+    tap_ok(near(&norm, from, 5), "norm_gather: rows of %zu, one twice", n);
+}
+
+int
+main(void)
+{
+    struct par *par;
+    struct err err;
+
+    if (par_open(&par, 3, &err))
+        return 1;
+    for (size_t i = 0; i < ROWS * MAX_N; i++)
+        x[i] = 3 * rnd();
+    for (size_t i = 0; i < MAX_N; i++)
+        weight[i] = 1 + rnd();
+    test(1, 1e-6f, par);
+    test(8, 1e-5f, par);
+    test(MAX_N, 0, par);
+    memset(x, 0, sizeof(x));
+    test(64, 1e-6f, par);
+    par_close(par);
+    return tap_done();
+}

@@ -1,0 +1,276 @@
+/* core/model/train against torch (test/ref/train_ref.py) and by hand. */
+#include "core/model/train/adamw.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/dtype.h"
+#include "core/le.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/model/train/loss.h"
+#include "core/model/train/schedule.h"
+#include "test/unit/ref.h"
+#include "test/unit/tap.h"
+
+/* A file of doubles, read from its beginning on. */
+struct numbers {
+    struct str file;
+    size_t at;
+};
+
+static void
+numbers_open(struct numbers *n, const char *dir, const char *name)
+{
+    struct str path = { 0 };
+    struct err err;
+
+    *n = (struct numbers){ 0 };
+    str_addf(&path, "%s/%s", dir, name);
+    if (file_read_all(path.s, 1 << 24, &n->file, &err) < 0)
+        exit(tap_ok(0, "%s", err.what) || tap_done());
+    unlink(path.s);
+    str_free(&path);
+}
+
+static bool
+more(const struct numbers *n)
+{
+    return n->at + 8 <= n->file.n;
+}
+
+static double
+number(struct numbers *n)
+{
+    double f = more(n) ? le_f64(n->file.s + n->at) : NAN;
+
+    n->at += 8;
+    return f;
+}
+
+static float *
+floats(struct numbers *from, size_t n)
+{
+    float *f = xcalloc(n, sizeof(*f));
+
+    for (size_t i = 0; i < n; i++)
+        f[i] = (float)number(from);
+    return f;
+}
+
+/* The largest difference of n numbers from those that come next. */
+static double
+distance(struct numbers *from, const float *f, size_t n)
+{
+    double max = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs(number(from) - (double)f[i]);
+
+        max = d <= max ? max : d; /* NaN: is not <= */
+    }
+    return max;
+}
+
+static void
+test_mse(const char *dir, struct par *par)
+{
+    struct numbers n;
+    size_t count, differ = 0;
+    float *output, *target;
+    uint16_t *grad;
+    double loss;
+
+    numbers_open(&n, dir, "mse");
+    count = (size_t)number(&n);
+    output = floats(&n, count);
+    target = floats(&n, count);
+    grad = xcalloc(count, 2);
+    loss = loss_mse(grad, output, target, count, par);
+    tap_ok(fabs(loss - number(&n)) < 1e-12, "loss_mse: torch's mse_loss");
+    for (size_t i = 0; i < count; i++)
+        differ += (double)bf16_to_f32(le16(&grad[i])) != number(&n);
+    tap_ok(differ == 0,
+           "loss_mse: torch's gradient, rounded: %zu of %zu are "
+           "another number",
+           differ, count);
+    tap_ok(loss_mse(grad, output, target, 1, NULL) ==
+               pow((double)output[0] - (double)target[0], 2),
+           "loss_mse: of one element");
+    free(output);
+    free(target);
+    free(grad);
+    str_free(&n.file);
+}
+
+static void
+test_clip(const char *dir, struct par *par)
+{
+    struct numbers n;
+
+    numbers_open(&n, dir, "clip");
+    for (int run = 0; run < 2 && more(&n); run++) {
+        size_t count = (size_t)number(&n);
+        double clip = number(&n), norm, scale;
+        float *grad = floats(&n, count);
+
+        norm = grad_norm(grad, count, par);
+        tap_ok(fabs(norm / number(&n) - 1) < 1e-14, "grad_norm: torch's, %g",
+               norm);
+        scale = clip_scale(norm, clip);
+        for (size_t i = 0; i < count; i++)
+            grad[i] = (float)(scale * (double)grad[i]);
+        tap_ok(distance(&n, grad, count) < 1e-7,
+               "clip_scale: clip_grad_norm_ to %g", clip);
+        free(grad);
+    }
+    tap_ok(clip_scale(1e30, 0) == 1, "clip_scale: 0 is no limit");
+    str_free(&n.file);
+}
+
+static void
+test_adamw(const char *dir, struct par *par)
+{
+    struct numbers n;
+
+    numbers_open(&n, dir, "adamw");
+    for (int run = 0; run < 3 && more(&n); run++) {
+        size_t count = (size_t)number(&n), steps = (size_t)number(&n);
+        struct adamw a = { 0 };
+        struct err err;
+        double lr = number(&n), d[3];
+        float *p;
+
+        a.beta1 = number(&n);
+        a.beta2 = number(&n);
+        a.eps = number(&n);
+        a.weight_decay = number(&n);
+        adamw_open(&a, count, &err);
+        p = floats(&n, count);
+        memcpy(a.master, p, count * sizeof(*p));
+        free(p);
+        for (uint64_t t = 1; t <= steps; t++) {
+            float *grad = floats(&n, count);
+
+            for (size_t i = 0; i < count; i++)
+                grad[i] *= 4; /* the scale takes it off */
+            adamw_step(&a, grad, 0.25, lr, t, par);
+            free(grad);
+        }
+        d[0] = distance(&n, a.master, count);
+        d[1] = distance(&n, a.m, count);
+        d[2] = distance(&n, a.v, count);
+        /* 20 roundings to f32 of numbers below 4 */
+        tap_ok(d[0] < 5e-6 && d[1] < 5e-6 && d[2] < 5e-6,
+               "adamw_step: torch.optim.AdamW, run %d: %g %g %g", run, d[0],
+               d[1], d[2]);
+        adamw_close(&a);
+    }
+    str_free(&n.file);
+}
+
+static void
+test_falls(const char *dir, const char *name, enum schedule_kind kind)
+{
+    struct schedule s = { .kind = kind, .lr = 1, .total = 20 };
+    struct numbers n;
+    double max = 0;
+
+    numbers_open(&n, dir, name);
+    for (uint64_t i = 0; i < 20; i++) {
+        double d = fabs(schedule_lr(&s, i) - number(&n));
+
+        max = d <= max ? max : d;
+    }
+    tap_ok(max < 1e-12, "schedule_lr: torch's %s, to %g", name, max);
+    str_free(&n.file);
+}
+
+/* (step, rate) as transformers' formulas give them by hand. */
+static void
+test_warmup(void)
+{
+    static const struct {
+        struct schedule s;
+        uint64_t step;
+        double lr;
+    } cases[] = {
+        { { SCHEDULE_CONSTANT, 2, 0, 0 }, 0, 2 },
+        { { SCHEDULE_CONSTANT, 2, 4, 0 }, 0, 0 },
+        { { SCHEDULE_CONSTANT, 2, 4, 0 }, 3, 1.5 },
+        { { SCHEDULE_CONSTANT, 2, 4, 0 }, 4, 2 },
+        { { SCHEDULE_CONSTANT, 2, 4, 0 }, 1000, 2 },
+        { { SCHEDULE_LINEAR, 2, 4, 12 }, 2, 1 },
+        { { SCHEDULE_LINEAR, 2, 4, 12 }, 4, 2 },
+        { { SCHEDULE_LINEAR, 2, 4, 12 }, 10, 0.5 },
+        { { SCHEDULE_LINEAR, 2, 4, 12 }, 12, 0 },
+        { { SCHEDULE_LINEAR, 2, 4, 12 }, 99, 0 },
+        { { SCHEDULE_COSINE, 2, 4, 12 }, 1, 0.5 },
+        { { SCHEDULE_COSINE, 2, 4, 12 }, 4, 2 },
+        { { SCHEDULE_COSINE, 2, 4, 12 }, 8, 1 },
+        { { SCHEDULE_COSINE, 2, 4, 12 }, 10, 0.29289321881345254 },
+        { { SCHEDULE_COSINE, 2, 4, 4 }, 4, 2 },
+        { { SCHEDULE_COSINE, 2, 4, 12 }, 12, 0 },
+        { { SCHEDULE_COSINE, 2, 4, 12 }, 20, 0 }, /* not up again */
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        double lr = schedule_lr(&cases[i].s, cases[i].step);
+
+        tap_ok(fabs(lr - cases[i].lr) < 1e-15,
+               "schedule_lr: kind %d, warm-up %d of %d, step %d: %g",
+               (int)cases[i].s.kind, (int)cases[i].s.warmup,
+               (int)cases[i].s.total, (int)cases[i].step, lr);
+    }
+}
+
+/* Whatever the threads, the bits are the same. */
+static void
+test_threads(struct par *par)
+{
+    enum { N = 100003 };
+    float *x = xcalloc(N, sizeof(*x)), *y = xcalloc(N, sizeof(*y));
+    uint16_t *a = xcalloc(N, 2), *b = xcalloc(N, 2);
+    double loss;
+
+    for (size_t i = 0; i < N; i++) {
+        x[i] = sinf((float)i);
+        y[i] = cosf((float)(i * i % 1000));
+    }
+    loss = loss_mse(a, x, y, N, NULL);
+    tap_ok(loss_mse(b, x, y, N, par) == loss && !memcmp(a, b, N * 2),
+           "loss_mse: 3 threads have the bits of one");
+    tap_ok(grad_norm(x, N, NULL) == grad_norm(x, N, par),
+           "grad_norm: 3 threads have the bits of one");
+    grad_add(x, y, N, par);
+    tap_ok(x[N - 1] == sinf(N - 1) + y[N - 1], "grad_add: to the last");
+    free(x);
+    free(y);
+    free(a);
+    free(b);
+}
+
+int
+main(void)
+{
+    char dir[] = "/tmp/train.XXXXXX";
+    struct par *par;
+    struct err err;
+
+    if (!mkdtemp(dir) || par_open(&par, 3, &err) < 0)
+        return 1;
+    test_warmup();
+    test_threads(par);
+    if (ref_run("train_ref.py", dir, "torch")) {
+        test_mse(dir, par);
+        test_clip(dir, par);
+        test_adamw(dir, par);
+        test_falls(dir, "cosine", SCHEDULE_COSINE);
+        test_falls(dir, "linear", SCHEDULE_LINEAR);
+    }
+    par_close(par);
+    rmdir(dir);
+    return tap_done();
+}
