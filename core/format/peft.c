@@ -4,25 +4,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/format/peft_name.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/regex.h"
 
-/* Of rank_pattern and alpha_pattern each: peft's EVA writes one for each module
- * of a model, less than a kilobyte compiled. */
-#define MAX_PATTERNS 4096
+/* Of rank_pattern and alpha_pattern each.  A regex takes less than a kilobyte
+ * compiled. */
+#define MAX_PATTERNS 65536
+#define MAX_REGEXES  4096
 #define MAX_NBYTES   ((size_t)16 << 20)
 
-/* A name's bytes count once, and this part of them for each pattern that tries
- * it: 16 steps a byte.  A whole name as a pattern takes four. */
-#define PATTERN_SHARE (REGEX_STEPS_PER_BYTE / 16)
+#define MAX_TAILS 64 /* dots in a module's name */
+#define MAX_WORDS 64 /* of layers_pattern */
 
 #define SHOWN 80 /* bytes of a pattern, in messages */
 
 struct peft_pattern {
-    struct regex *regex;
-    double value;  /* a rank or an alpha */
-    struct js has; /* for messages: value and place */
+    const char *text;
+    struct regex *regex; /* NULL: it is a name */
+    double value;        /* a rank or an alpha */
+    struct js has;       /* for messages: value and place */
 };
 
 /* Keys that would change numbers, unless they are false, empty or null. */
@@ -120,12 +122,45 @@ read_value(struct peft_pattern *one, bool whole, struct err *err)
 }
 
 static int
+compile_all(const struct js *of, const struct peft_patterns *to,
+            struct err *err)
+{
+    size_t n = to->n_regexes, nbytes = 0, n_folded = 0;
+
+    if (n > MAX_REGEXES)
+        return err_set(err, EX_DATAERR,
+                       "%s: %s has %zu patterns that are not names (at most "
+                       "%d)",
+                       of->file, of->path, n, MAX_REGEXES);
+    for (size_t i = 0; i < n; i++) {
+        struct peft_pattern *one = to->regexes[i];
+
+        if (compile(of, one->text, true, &one->regex, err) < 0)
+            return -1;
+        nbytes += regex_nbytes(one->regex);
+        if (nbytes > MAX_NBYTES)
+            return err_set(err, EX_DATAERR,
+                           "%s: %s: the first %zu of %zu patterns take %zu "
+                           "bytes compiled (at most %zu)",
+                           of->file, of->path, i + 1, n, nbytes, MAX_NBYTES);
+        n_folded += regex_n_folded(one->regex);
+        if (n_folded > REGEX_MAX_FOLDED)
+            return err_set(err, EX_DATAERR,
+                           "%s: %s: the first %zu of %zu patterns ignore the "
+                           "case of %zu characters in ranges (at most %d)",
+                           of->file, of->path, i + 1, n, n_folded,
+                           REGEX_MAX_FOLDED);
+    }
+    return 0;
+}
+
+static int
 read_patterns(const struct peft *p, const char *key, bool whole,
               struct peft_patterns *to, struct err *err)
 {
     struct js js = js_get(&p->config, key);
     json_t *object = (json_t *)(uintptr_t)js.v; /* jansson's, not const */
-    size_t n = json_object_size(js.v), nbytes = 0, n_folded = 0;
+    size_t n = json_object_size(js.v);
     void *it;
 
     if (js_absent(&js))
@@ -136,31 +171,26 @@ read_patterns(const struct peft *p, const char *key, bool whole,
         return err_set(err, EX_DATAERR, "%s: %s has %zu patterns (at most %d)",
                        js.file, js.path, n, MAX_PATTERNS);
     to->list = xcalloc(n + 1, sizeof(*to->list));
+    to->names = xcalloc(n + 1, sizeof(*to->names));
+    to->regexes = xcalloc(n + 1, sizeof(*to->regexes));
     /* jansson hands out keys in the order of the file */
     for (it = json_object_iter(object); it;
          it = json_object_iter_next(object, it)) {
         struct peft_pattern *one = &to->list[to->n++];
+        char *name;
 
-        one->has = js_get(&js, json_object_iter_key(it));
-        if (compile(&js, json_object_iter_key(it), true, &one->regex, err) <
-                0 ||
-            read_value(one, whole, err) < 0)
+        one->text = json_object_iter_key(it);
+        one->has = js_get(&js, one->text);
+        name = peft_name_read(one->text);
+        if (name)
+            to->names[to->n_names++] = (struct peft_name){ name, to->n - 1 };
+        else
+            to->regexes[to->n_regexes++] = one;
+        if (read_value(one, whole, err) < 0)
             return -1;
-        nbytes += regex_nbytes(one->regex);
-        if (nbytes > MAX_NBYTES)
-            return err_set(err, EX_DATAERR,
-                           "%s: %s: the first %zu of %zu patterns take %zu "
-                           "bytes compiled (at most %zu)",
-                           js.file, js.path, to->n, n, nbytes, MAX_NBYTES);
-        n_folded += regex_n_folded(one->regex);
-        if (n_folded > REGEX_MAX_FOLDED)
-            return err_set(err, EX_DATAERR,
-                           "%s: %s: the first %zu of %zu patterns ignore the "
-                           "case of %zu characters in ranges (at most %d)",
-                           js.file, js.path, to->n, n, n_folded,
-                           REGEX_MAX_FOLDED);
     }
-    return 0;
+    peft_names_sort(to->names, to->n_names);
+    return compile_all(&js, to, err);
 }
 
 /* exclude_modules may be a pattern, of whole names, or a list. */
@@ -174,9 +204,31 @@ read_excluded(struct peft *p, struct err *err)
     if (!s || !*s)
         return 0;
     one = xcalloc(1, sizeof(*one));
-    p->excluded = (struct peft_patterns){ 1, one };
+    p->excluded = (struct peft_patterns){ .n = 1, .n_regexes = 1, .list = one };
+    p->excluded.regexes = xcalloc(1, sizeof(one));
+    p->excluded.regexes[0] = one;
     one->has = js;
     return compile(&js, s, false, &one->regex, err);
+}
+
+static int
+find_name(const struct peft *p, const struct peft_patterns *of,
+          const char *module, size_t n, const struct peft_pattern **found,
+          struct err *err)
+{
+    struct regex_work *work = p->regexes;
+    uint64_t max_steps = REGEX_STEPS + REGEX_STEPS_PER_BYTE * work->nbytes;
+    size_t place = peft_names_find(of->names, of->n_names, module, n,
+                                   &work->steps, max_steps);
+
+    *found = place < of->n ? &of->list[place] : NULL;
+    if (work->steps <= max_steps)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: looking up modules takes more than %llu steps for %llu "
+                   "bytes of names",
+                   p->path, (unsigned long long)max_steps,
+                   (unsigned long long)work->nbytes);
 }
 
 /* The first pattern that takes the module, or NULL; -1 with 'err' set. */
@@ -194,12 +246,16 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
     if (utf8_valid(module, n) != n)
         return err_set(err, EX_DATAERR, "%s: module \"%s\" is not UTF-8",
                        p->path, module);
-    p->regexes->nbytes += n + n * of->n / PATTERN_SHARE;
-    for (size_t i = 0; rc == 0 && i < of->n; i++) {
-        rc = regex_find(of->list[i].regex, p->regexes, module, n, 0, &a, &b,
+    p->regexes->nbytes += n;
+    if (find_name(p, of, module, n, found, err) < 0)
+        return -1;
+    for (size_t i = 0; rc == 0 && i < of->n_regexes; i++) {
+        if (*found && *found < of->regexes[i])
+            break;
+        rc = regex_find(of->regexes[i]->regex, p->regexes, module, n, 0, &a, &b,
                         err);
         if (rc > 0)
-            *found = &of->list[i];
+            *found = of->regexes[i];
     }
     return rc < 0 ? -1 : 0;
 }
@@ -233,21 +289,80 @@ peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
     return 0;
 }
 
+/* ---- target_modules, exclude_modules, layers_to_transform ---- */
+
+static int
+by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void
+read_names(const struct js *js, struct peft_list *to)
+{
+    size_t n = json_array_size(js->v);
+
+    to->list = xcalloc(n + 1, sizeof(*to->list));
+    for (size_t i = 0; i < n; i++) {
+        const char *s = json_string_value(json_array_get(js->v, i));
+
+        if (s)
+            to->list[to->n++] = s;
+    }
+    qsort(to->list, to->n, sizeof(*to->list), by_text);
+}
+
 /* Has a list the module's name, or, with 'tail', its end after a dot? */
 static bool
-names_module(const struct js *list, const char *module, bool tail)
+names_module(const struct peft_list *names, const char *module, bool tail)
 {
-    size_t n = strlen(module);
-
-    for (size_t i = 0; i < json_array_size(list->v); i++) {
-        const char *t = json_string_value(json_array_get(list->v, i));
-        size_t k = t ? strlen(t) : 0;
-
-        if (t && k <= n && !strcmp(module + n - k, t) &&
-            (k == n || (tail && module[n - k - 1] == '.')))
+    for (const char *dot; names->n; module = dot + 1) {
+        if (bsearch(&module, names->list, names->n, sizeof(*names->list),
+                    by_text))
             return true;
+        dot = tail ? strchr(module, '.') : NULL;
+        if (!dot)
+            break;
     }
     return false;
+}
+
+static int
+by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void
+read_layers(struct peft *p)
+{
+    struct js js = js_get(&p->config, "layers_to_transform");
+    size_t n = json_array_size(js.v);
+
+    p->layers = xcalloc(n + 1, sizeof(*p->layers));
+    if (js_is(&js, JSON_INTEGER))
+        p->layers[p->n_layers++] = json_integer_value(js.v);
+    for (size_t i = 0; i < n; i++)
+        p->layers[p->n_layers++] = json_integer_value(json_array_get(js.v, i));
+    qsort(p->layers, p->n_layers, sizeof(*p->layers), by_number);
+}
+
+static int
+read_lists(struct peft *p, struct err *err)
+{
+    struct js targets = js_get(&p->config, "target_modules");
+    struct js others = js_get(&p->config, "exclude_modules");
+    struct js words = js_get(&p->config, "layers_pattern");
+
+    read_names(&targets, &p->targets);
+    read_names(&others, &p->others);
+    read_layers(p);
+    if (json_array_size(words.v) <= MAX_WORDS)
+        return 0;
+    return err_set(err, EX_DATAERR, "%s: %s has %zu words (at most %d)",
+                   words.file, words.path, json_array_size(words.v), MAX_WORDS);
 }
 
 /* The last number N of ".WORD.N." in a module's name, of this word or, if NULL,
@@ -294,35 +409,44 @@ static bool
 takes_layer(const struct peft *p, int64_t layer)
 {
     struct js layers = js_get(&p->config, "layers_to_transform");
-    bool takes = js_absent(&layers) ||
-                 (js_is(&layers, JSON_ARRAY) && json_array_size(layers.v) == 0);
 
-    if (js_is(&layers, JSON_INTEGER))
-        return layer >= 0 && json_integer_value(layers.v) == layer;
-    for (size_t i = 0; i < json_array_size(layers.v); i++)
-        takes =
-            takes || (layer >= 0 &&
-                      json_integer_value(json_array_get(layers.v, i)) == layer);
-    return takes;
+    if (js_absent(&layers) ||
+        (js_is(&layers, JSON_ARRAY) && json_array_size(layers.v) == 0))
+        return true;
+    return layer >= 0 && bsearch(&layer, p->layers, p->n_layers,
+                                 sizeof(*p->layers), by_number);
+}
+
+static int
+check_dots(const struct peft *p, const char *module, struct err *err)
+{
+    size_t n = 0;
+
+    for (const char *at = strchr(module, '.'); at; at = strchr(at + 1, '.'))
+        n++;
+    if (n <= MAX_TAILS)
+        return 0;
+    return err_set(err, EX_DATAERR, "%s: %.80s... has %zu dots (at most %d)",
+                   p->path, module, n, MAX_TAILS);
 }
 
 int
 peft_target(const struct peft *p, const char *module, struct err *err)
 {
     struct js targets = js_get(&p->config, "target_modules");
-    struct js excluded = js_get(&p->config, "exclude_modules");
     const struct peft_pattern *pattern;
     const char *what = NULL;
 
     module = without_root(module);
-    if (find_pattern(p, &p->excluded, module, &pattern, err) < 0)
+    if (check_dots(p, module, err) < 0 ||
+        find_pattern(p, &p->excluded, module, &pattern, err) < 0)
         return -1;
-    if (pattern || names_module(&excluded, module, true))
+    if (pattern || names_module(&p->others, module, true))
         what = "exclude_modules has";
     else if (!js_is(&targets, JSON_ARRAY) ||
-             names_module(&targets, module, false)) /* of whatever layer */
+             names_module(&p->targets, module, false)) /* of whatever layer */
         return 0;
-    else if (!names_module(&targets, module, true))
+    else if (!names_module(&p->targets, module, true))
         what = "target_modules has no";
     else if (!takes_layer(p, layer_of(p, module)))
         what = "layers_to_transform has not the layer of";
@@ -353,7 +477,7 @@ peft_open(struct peft *p, const char *dir, struct err *err)
         js_f64(&alpha, &p->alpha, err) < 0 ||
         js_bool_or(&p->config, "use_rslora", false, &p->rslora, err) < 0)
         return -1;
-    if (read_excluded(p, err) < 0 ||
+    if (read_lists(p, err) < 0 || read_excluded(p, err) < 0 ||
         read_patterns(p, "rank_pattern", true, &p->r_of, err) < 0)
         return -1;
     return read_patterns(p, "alpha_pattern", false, &p->alpha_of, err);
@@ -364,6 +488,10 @@ free_patterns(struct peft_patterns *of)
 {
     for (size_t i = 0; i < of->n; i++)
         regex_free(of->list[i].regex);
+    for (size_t i = 0; i < of->n_names; i++)
+        free(of->names[i].reversed);
+    free(of->regexes);
+    free(of->names);
     free(of->list);
 }
 
@@ -376,6 +504,9 @@ peft_close(struct peft *p)
     if (p->regexes)
         regex_work_free(p->regexes);
     free(p->regexes);
+    free(p->targets.list);
+    free(p->others.list);
+    free(p->layers);
     json_decref(p->root);
     free(p->path);
     *p = (struct peft){ 0 };

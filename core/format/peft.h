@@ -16,9 +16,22 @@
 #define PEFT_MODEL  "adapter_model.safetensors"
 #define PEFT_ROOT   "base_model.model." /* before a module's name */
 
+struct peft_pattern;
+struct peft_name;
+
+/* rank_pattern or alpha_pattern: a pattern that is no more than a name, as
+ * peft's EVA writes one for each module, is looked up, not tried. */
 struct peft_patterns {
+    size_t n, n_names, n_regexes;
+    struct peft_pattern *list;     /* private; [n], in order of the file */
+    struct peft_name *names;       /* [n_names] */
+    struct peft_pattern **regexes; /* [n_regexes], in order of the file */
+};
+
+/* Modules' names, or their ends. */
+struct peft_list {
     size_t n;
-    struct peft_pattern *list; /* private; [n], in order of the file */
+    const char **list; /* [n], sorted */
 };
 
 /* All of it belongs to it and dies with peft_close(); read-only meanwhile, but
@@ -31,6 +44,9 @@ struct peft {
     double alpha;
     bool rslora; /* the scale is alpha / sqrt(r), not alpha / r */
     struct peft_patterns r_of, alpha_of, excluded;
+    struct peft_list targets, others; /* target_modules, exclude_modules */
+    size_t n_layers;
+    int64_t *layers;            /* layers_to_transform: [n_layers], sorted */
     struct regex_work *regexes; /* of all modules: core/regex.h bounds it */
 };
 
@@ -43,9 +59,9 @@ struct peft_pair {
 
 /*
  * peft_open() reads DIR/adapter_config.json.  -1 with 'err' set: EX_NOINPUT,
- * EX_IOERR, EX_DATAERR (no LoRA, a kind of it that is not done, more than 4096
- * patterns of a kind, or 16 MiB of them compiled).  After an error, too,
- * peft_close() may be called.
+ * EX_IOERR, EX_DATAERR (no LoRA, a kind of it that is not done, more than 65536
+ * patterns of a kind, 4096 that are not names, or 16 MiB of them compiled).
+ * After an error, too, peft_close() may be called.
  */
 int peft_open(struct peft *p, const char *dir, struct err *err);
 void peft_close(struct peft *p); /* a zeroed struct is fine */

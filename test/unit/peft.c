@@ -220,9 +220,10 @@ test_bounds(void)
         { "[xy]", 101, 1, "regex has 101 groups that capture (at most 100)" },
         { "(?:(?:(?:a{9}b){99}){99}){99}", 0, 1, "is too large" },
         { "(?:a{9}[^b]){%zu}", 0, 4097,
-          "rank_pattern has 4097 patterns (at most 4096)" },
+          "rank_pattern has 4097 patterns that are not names (at most 4096)" },
         { "(?:a{9}[^b]|[^c]d|e[^f]|g[^h]|i[^j]|k[^l]|m[^n]){300}%zu", 0, 999,
           "bytes compiled (at most 16777216)" },
+        { "a%zu", 0, 65537, "has 65537 patterns (at most 65536)" },
         { "(?i)[\\\\x{100}-\\\\x{10ffff}]%zu", 0, 700,
           "the first 4 of 700 patterns ignore the case of 4455424 characters in "
           "ranges (at most 4194304)" },
@@ -293,6 +294,161 @@ test_whole_names(void)
     str_free(&text);
 }
 
+/* What is looked up takes what peft's regex does, the first of the file before
+ * the others. */
+static void
+test_names(void)
+{
+    static const struct {
+        const char *module;
+        int64_t r;
+    } cases[] = {
+        { "m.q_proj", 1 },
+        { "q_proj", 1 },
+        { "xq_proj", 8 },
+        { "a.mXq_proj", 8 },
+        { "a.b", 2 },
+        { "x.a.b", 2 },
+        { "aXb", 3 },
+        { "x.a\xe4\xbd\xa0"
+          "b",
+          3 },
+        { "a\xe4\xbd\xa0\xe4\xbd\xa0"
+          "b",
+          8 },
+        { "a\nb", 8 },
+        { "ab", 8 },
+        { "x\ny.a.b", 8 },
+        { "l1.k", 5 },
+        { "l2.k", 4 },
+        { "l3.k", 6 },
+        { "a-b-c", 3 },
+        { "x.a-c", 9 },
+        { "b.c", 10 },
+        { "u.b.c", 10 },
+        { "bbc", 10 },
+        { "base_model.model.b.c", 10 },
+    };
+    struct err err;
+    struct peft p;
+    size_t n_right = 0, n = sizeof(cases) / sizeof(*cases);
+    int rc = open_text(&p,
+                       "{" LORA ", \"rank_pattern\": {\"q_proj\": 1, "
+                       "\"a\\\\.b\": 2, \"a.b\": 3, \"l2.k\": 4, "
+                       "\"l[12].k\": 5, \"l..k\": 6, \"l1.k\": 7, "
+                       "\"a\\\\-c\": 9, \"a-c\": 11, \"b.c\": 10, "
+                       "\"a-b-c\": 3, \".*nothing\": 1}}",
+                       &err);
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct peft_pair pair = { 0 };
+
+        rc = peft_pair(&p, cases[i].module, &pair, &err);
+        n_right += pair.r == cases[i].r;
+        if (pair.r != cases[i].r)
+            printf("# %s: %d\n", cases[i].module, (int)pair.r);
+    }
+    tap_ok(rc == 0 && n_right == n, "%zu of %zu names are found %s", n_right, n,
+           err.what);
+    peft_close(&p);
+}
+
+/* Names whose dots take anything, in all ways: the work is counted. */
+static void
+test_wild_names(void)
+{
+    struct str text = { 0 }, name = { 0 };
+    struct err err = { 0 };
+    struct peft_pair pair;
+    struct peft p;
+    size_t n = 0;
+    int rc;
+
+    str_adds(&text, "{" LORA ", \"rank_pattern\": {");
+    for (int i = 0; i < 1 << 12; i++) {
+        str_adds(&text, i ? ", \"" : "\"");
+        for (int k = 0; k < 12; k++)
+            str_addc(&text, i >> k & 1 ? '.' : 'a');
+        str_adds(&text, "b\": 1");
+    }
+    str_adds(&text, "}}");
+    rc = open_text(&p, text.s, &err);
+    str_adds(&name, "aaaaaaaaaaaab");
+    for (; n < 1000 && rc == 0; n++)
+        rc = peft_pair(&p, name.s, &pair, &err);
+    tap_ok(rc < 0 && n < 100 && err.status == EX_DATAERR &&
+               strstr(err.what, "looking up modules takes more than"),
+           "4096 names that match in turn: %zu modules, then %s", n, err.what);
+    peft_close(&p);
+    str_free(&name);
+    str_free(&text);
+}
+
+/* Lists as long as the modules are many: 1 s a hundred million comparisons. */
+static void
+test_long_lists(void)
+{
+    enum { N = 100000 };
+    static const char *const lists[] = { "target_modules", "exclude_modules",
+                                         "layers_to_transform" };
+    char name[64];
+    struct err err = { 0 };
+
+    for (size_t k = 0; k < 3; k++) {
+        struct str text = { 0 };
+        struct peft p;
+        int rc;
+
+        str_addf(&text, "{" LORA "%s, \"%s\": [",
+                 k ? ", \"target_modules\": [\"q\"]" : "", lists[k]);
+        for (int i = 0; i < N; i++)
+            str_addf(&text, k == 2 ? "%d," : "\"x%d\",", N - i);
+        str_adds(&text, k == 2 ? "0]}" : k ? "\"z\"]}" : "\"q\"]}");
+        rc = open_text(&p, text.s, &err);
+        for (int i = 0; i < N && rc == 0; i++) {
+            snprintf(name, sizeof(name), "model.layers.%d.q", i);
+            rc = peft_target(&p, name, &err);
+        }
+        tap_ok(rc == 0, "%d modules, %s as long %s", N, lists[k], err.what);
+        peft_close(&p);
+        str_free(&text);
+    }
+}
+
+static void
+test_dots(void)
+{
+    struct str text = { 0 }, name = { 0 };
+    struct err err;
+    struct peft p;
+    int rc = open_text(&p, "{" LORA ", \"target_modules\": [\"a\"]}", &err);
+
+    for (int i = 0; i < 64; i++)
+        str_adds(&name, "a.");
+    str_adds(&name, "a");
+    tap_ok(rc == 0 && !peft_target(&p, name.s, &err), "a name of 64 dots");
+    str_adds(&name, ".a");
+    tap_ok(peft_target(&p, name.s, &err) < 0 &&
+               strstr(err.what, "has 65 dots (at most 64)"),
+           "65 are refused: %s", err.what);
+    peft_close(&p);
+    str_adds(&text, "{" LORA ", \"layers_pattern\": [\"a\"");
+    for (int i = 1; i < 64; i++)
+        str_adds(&text, ", \"a\"");
+    rc = (str_adds(&text, "]}"), open_text(&p, text.s, &err));
+    tap_ok(rc == 0, "a layers_pattern of 64 words");
+    peft_close(&p);
+    text.s[text.n - 2] = '\0';
+    text.n -= 2;
+    rc = (str_adds(&text, ", \"a\"]}"), open_text(&p, text.s, &err));
+    tap_ok(rc < 0 &&
+               strstr(err.what, "layers_pattern has 65 words (at most 64)"),
+           "65 are refused: %s", err.what);
+    peft_close(&p);
+    str_free(&name);
+    str_free(&text);
+}
+
 static void
 test_targets(void)
 {
@@ -341,7 +497,7 @@ test_layers(void)
           "exclude_modules: \"^(?:()$\": regex: missing closing" },
         { "\"exclude_modules\": \"((a|a)+)+b\"",
           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac",
-          "regex takes more than 1057280 steps for 34 bytes of text" },
+          "regex takes more than 1056768 steps for 32 bytes of text" },
         { "\"exclude_modules\": \"x\"", "q\xff",
           "module \"q\xff\" is not UTF-8" },
         { "\"layers_to_transform\": [1]", "up_proj", NULL },
@@ -409,6 +565,10 @@ main(void)
     test_bad_pairs();
     test_bounds();
     test_whole_names();
+    test_names();
+    test_wild_names();
+    test_long_lists();
+    test_dots();
     test_targets();
     test_layers();
     test_missing();
