@@ -325,32 +325,40 @@ verb_name(const struct opt_line *line, size_t *n)
     return name;
 }
 
-/* Option 'o' is given where it does not apply, or missing where it must be. */
+/* Option 'o' is given where it does not apply. */
 static int
-refuse_option(const struct opt_line *line, const struct opt *o, bool missing,
-              struct err *err)
+refuse_given(const struct opt_line *line, const struct opt *o, const char *verb,
+             size_t n, struct err *err)
 {
     const struct opt_tool *tool = line->tool;
-    const char *dashes = tool->modes ? "--" : "", *verb;
-    bool silent = tool->modes && !line->verb; /* a mode that has no option */
     struct str text = { 0 };
-    size_t n;
 
-    verb = verb_name(line, &n);
-    if (missing && !silent)
-        str_addf(&text, "%s%.*s: ", dashes, (int)n, verb);
-    else if (!missing && !silent)
-        str_adds(&text, "option ");
-    add_name(&text, o);
-    if (missing) {
-        str_addf(&text, "%s%s is needed", o->arg ? " " : "",
-                 o->arg ? o->arg : "");
-    } else if (silent) {
+    if (tool->modes && line->verb == 0) { /* which no option stands for */
+        add_name(&text, o);
         str_adds(&text, " is for ");
         add_names(&text, tool, o->verbs);
     } else {
-        str_addf(&text, " has no meaning for %s%.*s", dashes, (int)n, verb);
+        str_adds(&text, "option ");
+        add_name(&text, o);
+        str_addf(&text, " has no meaning for %s%.*s", tool->modes ? "--" : "",
+                 (int)n, verb);
     }
+    return refuse(&text, err);
+}
+
+static int
+refuse_missing(const struct opt_line *line, const struct opt *o,
+               const char *verb, size_t n, struct err *err)
+{
+    const struct opt_tool *tool = line->tool;
+    struct str text = { 0 };
+
+    if (!tool->modes || line->verb > 0)
+        str_addf(&text, "%s%.*s: ", tool->modes ? "--" : "", (int)n, verb);
+    add_name(&text, o);
+    if (o->arg)
+        str_addf(&text, " %s", o->arg);
+    str_adds(&text, " is needed");
     return refuse(&text, err);
 }
 
@@ -361,12 +369,12 @@ check_verb(const struct opt_line *line, struct err *err)
     size_t n;
     const char *verb = verb_name(line, &n);
 
-    for (int i = 0; o[i].name && verb; i++)
+    for (int i = 0; verb && o[i].name; i++)
         if (line->given[i] && !applies(&o[i], verb, n))
-            return refuse_option(line, &o[i], false, err);
-    for (int i = 0; o[i].name && verb; i++)
+            return refuse_given(line, &o[i], verb, n, err);
+    for (int i = 0; verb && o[i].name; i++)
         if (!line->given[i] && applies(&o[i], verb, n) == 2)
-            return refuse_option(line, &o[i], true, err);
+            return refuse_missing(line, &o[i], verb, n, err);
     return 0;
 }
 

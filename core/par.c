@@ -185,13 +185,6 @@ finish(struct par *par)
     atomic_store(&par->waiting, 0);
 }
 
-static void
-run_alone(const struct job *job, size_t n_chunks)
-{
-    for (size_t i = 0; i < n_chunks; i++)
-        do_chunk(job, i, 0);
-}
-
 void
 par_for(struct par *par, size_t n, size_t grain,
         void (*fn)(void *ctx, size_t begin, size_t end, int thread), void *ctx)
@@ -205,7 +198,8 @@ par_for(struct par *par, size_t n, size_t grain,
         job.grain = grain = 1;
     n_chunks = (n - 1) / grain + 1;
     if (!par || par->n_threads == 1 || n_chunks == 1) {
-        run_alone(&job, n_chunks);
+        for (size_t i = 0; i < n_chunks; i++)
+            do_chunk(&job, i, 0);
         return;
     }
     for (; job.first < n_chunks; job.first += k) {

@@ -84,26 +84,19 @@ add_stops(sigset_t *set)
         sigaddset(set, stops[i]);
 }
 
-/* nohup and background shells ignore some: that is their wish. */
-static void
-install(int sig, const struct sigaction *act)
-{
-    struct sigaction old;
-
-    if (sigaction(sig, NULL, &old) < 0 || old.sa_handler != SIG_IGN)
-        sigaction(sig, act, NULL);
-}
-
 void
 sig_install(bool at_once)
 {
     struct sigaction act = { .sa_handler = at_once ? on_end : on_stop,
                              .sa_flags = SA_RESTART };
+    struct sigaction old;
 
     /* one at a time: the first decides how it ends */
     add_stops(&act.sa_mask);
+    /* nohup and background shells ignore some: that is their wish */
     for (size_t i = 0; i < N_STOPS; i++)
-        install(stops[i], &act);
+        if (sigaction(stops[i], NULL, &old) < 0 || old.sa_handler != SIG_IGN)
+            sigaction(stops[i], &act, NULL);
 }
 
 void

@@ -29,25 +29,20 @@ open_nameless(const char *dir)
     return fd;
 }
 
-static int
-reserve(const struct spill *s, struct err *err)
-{
-    size_t n_free = fd_free(s->fd, s->nbytes);
-
-    if (s->nbytes > n_free)
-        return err_set(err, EX_IOERR, "%s: %zu bytes are needed, %zu are free",
-                       s->dir, s->nbytes, n_free);
-    return fd_reserve(s->fd, s->dir, s->nbytes, err);
-}
-
 int
 spill_open(struct spill *s, const char *dir, size_t nbytes, struct err *err)
 {
+    size_t n_free;
+
     *s = (struct spill){ .dir = dir, .nbytes = nbytes };
     s->fd = open_nameless(dir);
     if (s->fd < 0)
         return err_sys(err, EX_CANTCREAT, "%s: no file can be made there", dir);
-    if (reserve(s, err) == 0)
+    n_free = fd_free(s->fd, nbytes);
+    if (nbytes > n_free)
+        err_set(err, EX_IOERR, "%s: %zu bytes are needed, %zu are free", dir,
+                nbytes, n_free);
+    else if (fd_reserve(s->fd, dir, nbytes, err) == 0)
         return 0;
     spill_close(s);
     return -1;

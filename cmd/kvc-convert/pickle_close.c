@@ -171,19 +171,13 @@ close_dict(struct pickle *p, struct pickle_list *list)
     return 0;
 }
 
-static int
-close_dicts(struct pickle *p)
+int
+pickle_close(struct pickle *p, const struct pth_value *root)
 {
     for (struct pickle_list *list = p->lists; list; list = list->next)
         if (list->dict && !list->closed && close_dict(p, list) < 0)
             return -1;
-    return 0;
-}
-
-int
-pickle_close(struct pickle *p, const struct pth_value *root)
-{
-    return close_dicts(p) < 0 ? -1 : walk(p, root);
+    return walk(p, root);
 }
 
 const struct pth_value *

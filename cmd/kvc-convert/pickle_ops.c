@@ -325,15 +325,6 @@ op_stack_global(struct pickle *p)
         p, pickle_global(p, module->u.s, module->n, name->u.s, name->n));
 }
 
-static int
-push_call(struct pickle *p, struct pth_value *callee, struct pth_value *args)
-{
-    if (args->kind != PK_TUPLE)
-        return pickle_bad(p, "%s with arguments that are no tuple",
-                          pickle_opcodes[p->data[p->op]].name);
-    return pickle_push(p, p->call(p, callee, args));
-}
-
 /* REDUCE and NEWOBJ alike: a class is called. */
 static int
 op_reduce(struct pickle *p)
@@ -341,7 +332,10 @@ op_reduce(struct pickle *p)
     struct pth_value *args = pickle_pop(p);
     struct pth_value *callee = args ? pickle_pop(p) : NULL;
 
-    return callee ? push_call(p, callee, args) : -1;
+    if (callee && args->kind != PK_TUPLE)
+        return pickle_bad(p, "%s with arguments that are no tuple",
+                          pickle_opcodes[p->data[p->op]].name);
+    return callee ? pickle_push(p, p->call(p, callee, args)) : -1;
 }
 
 static int

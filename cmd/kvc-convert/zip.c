@@ -290,21 +290,12 @@ check_names(struct zip *z, struct err *err)
     return 0;
 }
 
-static void
-find_root(struct zip *z)
-{
-    const struct zip_member *first = z->members;
-    const char *slash = memchr(first->name, '/', first->name_n);
-
-    z->root = first->name;
-    z->root_n = slash ? (size_t)(slash - first->name) : 0;
-}
-
 int
 zip_open(struct zip *z, const void *data, size_t size, const char *path,
          struct err *err)
 {
     struct directory d = { 0 };
+    const char *slash;
 
     *z = (struct zip){ .path = path, .data = data, .size = size };
     if (read_end(z, &d, err) < 0 || check_directory(z, &d, err) < 0)
@@ -315,7 +306,9 @@ zip_open(struct zip *z, const void *data, size_t size, const char *path,
     z->members = xcalloc(d.n, sizeof(*z->members));
     if (read_members(z, &d, err) < 0)
         return -1;
-    find_root(z);
+    z->root = z->members->name;
+    slash = memchr(z->root, '/', z->members->name_n);
+    z->root_n = slash ? (size_t)(slash - z->root) : 0;
     if (check_ranges(z, d.offset, err) < 0 || check_names(z, err) < 0)
         return -1;
     /* The sorted names that begin with ROOT/ follow each other. */

@@ -290,16 +290,6 @@ announce(struct stw *w, const struct layer_job *job)
     stw_meta(w, "weights_sha256", digits);
 }
 
-static int
-put_digests(struct stw *w, struct layer_job *job, struct par *par,
-            struct err *err)
-{
-    if (digests_end(&job->digests, par, err) < 0 ||
-        stw_late(w, "sae_sha256", job->digests.sae.hex, err) < 0)
-        return -1;
-    return stw_late(w, "weights_sha256", job->digests.weights.hex, err);
-}
-
 int
 job_write(struct layer_job *job, const struct threads *threads,
           struct tiles *tiles, struct progress *progress, uint64_t *done,
@@ -316,7 +306,11 @@ job_write(struct layer_job *job, const struct threads *threads,
     if (rc == 0)
         rc = tiles_write(tiles, threads->writing, w, &h, progress, done, err);
     if (rc == 0)
-        rc = put_digests(w, job, threads->par, err);
+        rc = digests_end(&job->digests, threads->par, err);
+    if (rc == 0)
+        rc = stw_late(w, "sae_sha256", job->digests.sae.hex, err);
+    if (rc == 0)
+        rc = stw_late(w, "weights_sha256", job->digests.weights.hex, err);
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);

@@ -39,13 +39,6 @@ last_word(const char *name)
 }
 
 static bool
-is_fused_by_option(const struct precompute_cmd *cmd, const char *word)
-{
-    return (cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
-           (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj"));
-}
-
-static bool
 ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), n_end = strlen(end);
@@ -86,7 +79,9 @@ find_sae(const struct planner *p, const struct op *op, const char *layer,
          bool named, struct err *err)
 {
     const char *word = last_word(op->name);
-    bool fused = is_fused_by_option(p->cmd, word) || (op->like && named);
+    bool fused = (p->cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
+                 (p->cmd->fuse_gate_up && !strcmp(word, "gate_up_proj")) ||
+                 (op->like && named);
     struct str like = { 0 };
     char *path;
 

@@ -257,35 +257,20 @@ make_all(struct precompute_run *run, struct err *err)
 }
 
 static int
-threads_open(struct threads *t, int n, struct err *err)
-{
-    if (par_open(&t->par, n, err) < 0)
-        return -1;
-    if (n > 1 && (par_worker_open(&t->writing, err) < 0 ||
-                  par_worker_open(&t->hashing, err) < 0))
-        return -1;
-    return 0;
-}
-
-static void
-threads_close(struct threads *t)
-{
-    par_worker_close(t->hashing);
-    par_worker_close(t->writing);
-    par_close(t->par);
-}
-
-static int
 run_open(struct precompute_run *run, struct err *err)
 {
     const struct precompute_cmd *cmd = run->cmd;
+    struct threads *t = &run->threads;
 
     if (cpu_check(err) < 0 ||
         target_model_open(&run->model, cmd->model, err) < 0 ||
         plan_make(&run->plan, cmd, &run->model, err) < 0 ||
-        threads_open(&run->threads, cmd->n_threads, err) < 0)
+        par_open(&t->par, cmd->n_threads, err) < 0)
         return -1;
-    return gemm_open(&run->gemm, run->threads.par, err);
+    if (cmd->n_threads > 1 && (par_worker_open(&t->writing, err) < 0 ||
+                               par_worker_open(&t->hashing, err) < 0))
+        return -1;
+    return gemm_open(&run->gemm, t->par, err);
 }
 
 int
@@ -297,7 +282,9 @@ run_all(const struct precompute_cmd *cmd, struct err *err)
     if (rc == 0)
         rc = cmd->dry_run ? estimate_all(&run, err) : make_all(&run, err);
     gemm_close(run.gemm);
-    threads_close(&run.threads);
+    par_worker_close(run.threads.hashing);
+    par_worker_close(run.threads.writing);
+    par_close(run.threads.par);
     plan_free(&run.plan);
     target_model_close(&run.model);
     return rc < 0 ? -1 : run.differs ? TU_NEGATIVE : 0;

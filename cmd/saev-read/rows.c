@@ -170,18 +170,6 @@ pump_list(struct pump *p, struct row_list *l, struct err *err)
 }
 
 static int
-pump_rows(struct pump *p, rows_next *next, void *ctx, struct err *err)
-{
-    do {
-        if (next(ctx, p->rows, p->most, &p->n, err) < 0)
-            return -1;
-        if (p->n == 0)
-            return 0;
-    } while (pump_flush(p, err) == 0);
-    return -1;
-}
-
-static int
 print_list(struct places *places, struct row_list *l, struct err *err)
 {
     struct index_range r;
@@ -225,7 +213,9 @@ rows_put(const struct read_cmd *cmd, const struct dump_target *t, size_t n_rows,
         return rc;
     }
     if (pump_open(&p, cmd, t, n_rows, err) == 0)
-        rc = pump_rows(&p, next, ctx, err);
+        do
+            rc = next(ctx, p.rows, p.most, &p.n, err);
+        while (rc == 0 && p.n && (rc = pump_flush(&p, err)) == 0);
     if (rc == 0)
         emit_say(&p.emit, cmd);
     pump_close(&p);

@@ -149,19 +149,13 @@ scatter(const struct piece *p, size_t n, const char *from)
         memcpy(p[i].to, from + (p[i].offset - p[0].offset), p[i].nbytes);
 }
 
-static bool
-adjoin(const struct piece *a, const struct piece *b)
-{
-    return a->offset + a->nbytes == b->offset &&
-           (char *)a->to + a->nbytes == b->to;
-}
-
 /* Are n pieces one, in the file and in memory? */
 static bool
 is_one(const struct piece *p, size_t n)
 {
     for (size_t i = 1; i < n; i++)
-        if (!adjoin(&p[i - 1], &p[i]))
+        if (p[i - 1].offset + p[i - 1].nbytes != p[i].offset ||
+            (char *)p[i - 1].to + p[i - 1].nbytes != p[i].to)
             return false;
     return true;
 }

@@ -430,35 +430,23 @@ put_part(struct ext *x, const struct part *part, struct err *err)
 }
 
 static int
-pass2(struct ext *x, struct err *err)
+two_passes(struct ext *x, const char *dir, struct err *err)
 {
-    int rc = 0;
+    struct str how = { 0 };
+    int rc;
 
+    if (spill_open(&x->spill, dir, x->n_kept * x->record, err) < 0)
+        return -1;
+    str_addf(&how, "by way of %s: %zu bytes in %zu parts", x->spill.dir,
+             x->spill.nbytes, x->n_parts - x->first_part);
+    shuffle_say(x->s, how.s);
+    str_free(&how);
+    rc = scatter(x, err);
     x->records = x->memory;
     x->items = after(x->memory, x->part_rows * x->record);
     for (size_t p = x->first_part; p < x->n_parts && rc == 0; p++)
         rc = put_part(x, &x->parts[p], err);
     return rc;
-}
-
-static void
-say(const struct ext *x)
-{
-    struct str how = { 0 };
-
-    str_addf(&how, "by way of %s: %zu bytes in %zu parts", x->spill.dir,
-             x->spill.nbytes, x->n_parts - x->first_part);
-    shuffle_say(x->s, how.s);
-    str_free(&how);
-}
-
-static int
-two_passes(struct ext *x, const char *dir, struct err *err)
-{
-    if (spill_open(&x->spill, dir, x->n_kept * x->record, err) < 0)
-        return -1;
-    say(x);
-    return scatter(x, err) < 0 ? -1 : pass2(x, err);
 }
 
 int

@@ -26,12 +26,6 @@ struct window {
     size_t draws[DRAWS]; /* of steps 64 k ..  */
 };
 
-static size_t
-records(size_t nbytes, size_t record)
-{
-    return nbytes > record ? nbytes / record : 1;
-}
-
 static int
 window_open(struct window *w, struct shuffle *s, struct err *err)
 {
@@ -39,20 +33,12 @@ window_open(struct window *w, struct shuffle *s, struct err *err)
 
     *w = (struct window){ .s = s, .record = record };
     w->n_slots = s->cmd->window < s->n ? s->cmd->window : s->n;
-    w->in_room = w->n_slots ? records(STREAM, record) : 0;
+    w->in_room = !w->n_slots ? 0 : STREAM > record ? STREAM / record : 1;
     w->out_room = w->n_slots ? (WAY + record - 1) / record : 0;
     w->slots = mem_big(w->n_slots, record, "a window", err);
     w->in = mem_big(w->in_room, record, "rows", err);
     w->out = mem_big(w->out_room, record, "rows", err);
     return w->slots && w->in && w->out ? 0 : -1;
-}
-
-static void
-window_close(struct window *w)
-{
-    mem_big_free(w->slots, w->n_slots, w->record);
-    mem_big_free(w->in, w->in_room, w->record);
-    mem_big_free(w->out, w->out_room, w->record);
 }
 
 /* Rows first .. first + n - 1 as records. */
@@ -150,6 +136,8 @@ shuffle_window(struct shuffle *s, struct err *err)
         rc = window_step(&w, step, err);
     if (rc == 0)
         rc = flush(&w, err);
-    window_close(&w);
+    mem_big_free(w.slots, w.n_slots, w.record);
+    mem_big_free(w.in, w.in_room, w.record);
+    mem_big_free(w.out, w.out_room, w.record);
     return rc;
 }

@@ -196,23 +196,16 @@ run_exists(struct write_run *run, struct err *err)
     return check_there(run, err) < 0 ? -1 : 1;
 }
 
-/* Is there a dump that was not there when the run began? */
-static bool
-is_new(const struct write_run *run)
-{
-    struct stat st;
-
-    return stat(run->path.s, &st) == 0 &&
-           (st.st_ino != run->old_ino || st.st_dev != run->old_dev);
-}
-
 /* The folder that was made anew when the other had taken its own: empty, or
  * with the shards of a whole stream, as that one's.  Parts are others' work. */
 static bool
 is_waste(const struct write_run *run, const struct err *err)
 {
-    if (!is_new(run))
-        return false;
+    struct stat st;
+
+    if (stat(run->path.s, &st) < 0 ||
+        (st.st_ino == run->old_ino && st.st_dev == run->old_dev))
+        return false; /* no dump that was not there when the run began */
     if (run->all_there && run->old_known && !run->cmd->force &&
         err->status == EX_CANTCREAT)
         return true;
@@ -444,15 +437,6 @@ too_long(struct write_run *run, struct err *err)
         run->saev.n_imgs_known ? "the metadata says" : "its header says");
 }
 
-/* Nobody makes a dump of nothing: what should have filled the pipe failed. */
-static int
-no_images(const struct write_run *run, struct err *err)
-{
-    return err_set(err, EX_DATAERR,
-                   "%s: is empty (expected images, as %s has no n_imgs)",
-                   run->in.name, run->saev.name);
-}
-
 /* Did a run before this one come to the stream's end there, and could not
  * publish what it had? */
 static bool
@@ -487,8 +471,14 @@ stream_shards(struct write_run *run, struct err *err)
     }
     if (more < 0)
         return -1;
-    if (run->end == SIZE_MAX)
-        return run->in.n_taken > 0 || had_ended(run) ? 0 : no_images(run, err);
+    if (run->end == SIZE_MAX) {
+        if (run->in.n_taken > 0 || had_ended(run))
+            return 0;
+        /* nobody makes a dump of nothing: what should have filled it failed */
+        return err_set(err, EX_DATAERR,
+                       "%s: is empty (expected images, as %s has no n_imgs)",
+                       run->in.name, run->saev.name);
+    }
     more = input_more(&run->in, err);
     return more < 0 ? -1 : more ? too_long(run, err) : 0;
 }

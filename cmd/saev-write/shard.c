@@ -31,13 +31,6 @@ data_nbytes(const struct write_run *run, size_t shard)
                                 : saev_shard_nbytes(&run->saev, shard);
 }
 
-/* With zeros behind the last image, where they are wished. */
-static size_t
-file_nbytes(const struct write_run *run, size_t shard)
-{
-    return run->cmd->pad ? run->saev.shard_nbytes : data_nbytes(run, shard);
-}
-
 bool
 shard_there(const struct write_run *run, size_t shard)
 {
@@ -49,7 +42,8 @@ shard_there(const struct write_run *run, size_t shard)
         return false;
     shard_path(run, shard, &path);
     there = stat(path.s, &st) == 0 && S_ISREG(st.st_mode) &&
-            (size_t)st.st_size == file_nbytes(run, shard);
+            (size_t)st.st_size == (run->cmd->pad ? run->saev.shard_nbytes
+                                                 : data_nbytes(run, shard));
     str_free(&path);
     return there;
 }

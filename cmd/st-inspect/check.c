@@ -16,19 +16,6 @@
 #define LIST_MAX ((size_t)1 << 30) /* bytes */
 
 static int
-read_list(struct sums_list *sums, const struct inspect_cmd *cmd,
-          struct err *err)
-{
-    struct str text = { 0 };
-    int rc = file_read_all(cmd->check, LIST_MAX, &text, err);
-
-    if (rc == 0)
-        rc = sums_parse(sums, text.s, text.n, cmd->check, err);
-    str_free(&text);
-    return rc;
-}
-
-static int
 put_result(struct inspect_cmd *cmd, const struct sums_line *e, struct err *err)
 {
     struct str *to = &cmd->text;
@@ -204,13 +191,16 @@ check_main(struct inspect_cmd *cmd, struct err *err)
 {
     struct sums_line **v = NULL;
     struct sums_list list = { 0 };
+    struct str text = { 0 };
     int status = -1;
 
     if (cmd->n_args)
         return err_set(err, TU_USAGE,
                        "hash --check FILE takes no operands: the list names "
                        "its files");
-    if (read_list(&list, cmd, err) == 0 && (v = group(&list, cmd, err))) {
+    if (file_read_all(cmd->check, LIST_MAX, &text, err) == 0 &&
+        sums_parse(&list, text.s, text.n, cmd->check, err) == 0 &&
+        (v = group(&list, cmd, err))) {
         str_adds(&cmd->text, cmd->json ? "[" : "result\tfile\ttensor\n");
         status = check_lines(cmd, &list, v, err);
     }
@@ -218,5 +208,6 @@ check_main(struct inspect_cmd *cmd, struct err *err)
         str_adds(&cmd->text, "\n]\n");
     free(v);
     sums_free(&list);
+    str_free(&text);
     return status;
 }

@@ -60,18 +60,6 @@ run_length(const struct st *st, const uint32_t *v, size_t n, compare *cmp)
     return i;
 }
 
-/* Merges v[0 .. a) and v[a .. a + b) by way of 'tmp'. */
-static void
-merge(const struct st *st, uint32_t *v, size_t a, size_t b, uint32_t *tmp,
-      compare *cmp)
-{
-    const uint32_t *s = tmp, *s_end = tmp + a, *t = v + a, *t_end = t + b;
-
-    memcpy(tmp, v, a * sizeof(*v));
-    while (s < s_end)
-        *v++ = t < t_end && cmp(st, *s, *t) > 0 ? *t++ : *s++;
-}
-
 /* Runs of a sort, not merged yet. */
 struct runs {
     const struct st *st;
@@ -81,12 +69,18 @@ struct runs {
     size_t length[128]; /* each more than twice the next: 64 would do */
 };
 
+/* v[0 .. a) and v[a .. a + b), the last two runs, become one by way of 'tmp'.
+ */
 static void
 merge_last(struct runs *r, size_t end)
 {
     size_t b = r->length[--r->n], a = r->length[r->n - 1];
+    uint32_t *v = r->v + end - a - b;
+    const uint32_t *s = r->tmp, *s_end = s + a, *t = v + a, *t_end = t + b;
 
-    merge(r->st, r->v + end - a - b, a, b, r->tmp, r->cmp);
+    memcpy(r->tmp, v, a * sizeof(*v));
+    while (s < s_end)
+        *v++ = t < t_end && r->cmp(r->st, *s, *t) > 0 ? *t++ : *s++;
     r->length[r->n - 1] = a + b;
 }
 

@@ -42,10 +42,12 @@ struct apply {
 struct gemm_job linear_job(const struct linear *l, float *y, bool add);
 
 /*
- * linear_apply() puts a chunk's rows x through n layers.  In COMPUTE_BF16 the
- * rows of prompts and generated ones differ in class.
- * linear_rows() puts rows x [n_rows] through them as generated ones;
- * linear_exact() through one, in f32 whatever the engine computes in.
+ * Rows x through n layers, and what their adapters add:
+ *                  rows             in COMPUTE_BF16             tables
+ *   linear_apply   a chunk's        rounded; those of prompts   yes
+ *                                   by gemm_bf16()
+ *   linear_rows    experts', head's rounded                     no
+ *   linear_exact   a router's       f32                         no
  */
 void linear_apply(struct engine *engine, const struct chunk *chunk,
                   const struct apply *to, size_t n, const float *x);

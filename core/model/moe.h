@@ -1,5 +1,7 @@
 /*
  * LoRA fine-tuning of one layer's experts: forward, backward, nothing else.
+ * (Inference has experts.h: f32 rows, weights where a model's files have them.
+ * Both take router.h's experts of a token, and its order of rows.)
  *
  * For token i and slot j with expert e = expert_ids[i][j], weight w = w[i][j]:
  *   y = x W^T + s (x A^T) B^T,  s = lora_alpha / lora_rank;  gate, up, down
@@ -80,8 +82,8 @@ extern const char *const moe_lora_names[MOE_N_LORA]; /* "gate_lora_a", .. */
 void moe_lora_shape(const struct moe_config *config, enum moe_lora_matrix m,
                     uint64_t shape[3]);
 
-/* moe_lora_numbers() is how many it has; 0 if they leave 64 bits, which
- * adapter_alloc() refuses. */
+/* moe_lora_numbers() is how many it has; 0 if they leave 64 bits: the
+ * caller refuses. */
 size_t moe_lora_numbers(const struct moe_config *config,
                         enum moe_lora_matrix m);
 
@@ -127,7 +129,7 @@ int moe_memory(const struct moe_config *config, int n_threads,
  * moe_load() packs or quantizes the base weights (read again by backward in
  * BF16: they must stay).  moe_update_lora() says where the adapter lies, before
  * the first forward and whenever its arrays move; new numbers in the same
- * arrays show in the next forward, and in TP after the next call of this.
+ * arrays show in the next forward.
  * moe_warm_up() touches all memory and runs a batch of zeros where the stack
  * has room for one; weights and adapter must be there.
  * 0, or -1 with 'err' set: EX_SOFTWARE (memory), EX_DATAERR (the config).

@@ -33,17 +33,16 @@ struct outer {
     bool weighted;
     const uint16_t *w;
     size_t cols;
-    enum moe_lora_matrix m;
 };
 
 /* Columns: 512 rows of them stay in the second cache for all of p's. */
-enum { N_OUTER = 6, OUTER_COLS = 64 };
+enum { OUTER_COLS = 64 };
 
 /* A part's share of it: what its threads see. */
 struct backward_share {
     const struct backward *of;
     struct moe_part *part;
-    struct outer outers[N_OUTER];
+    struct outer outers[MOE_N_LORA]; /* a gradient each */
 };
 
 static void
@@ -99,12 +98,12 @@ end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
     size_t r = moe->config.lora_rank;
 
     (void)thread;
-    moe_add_lora(&tile, r, p->part->qd, r,
+    moe_add_lora(&tile, r, p->part->dyb, r,
                  moe_lora_at(moe, MOE_DOWN_A, p->of->block.expert) +
                      p->part->first,
                  DT_BF16, moe->config.intermediate);
     for (size_t i = 0; i < n_rows; i++)
-        p->part->gw[(row + i) * n_panels(p->part) + col / GEMM_PANEL] =
+        p->part->dw[(row + i) * n_panels(p->part) + col / GEMM_PANEL] =
             activation_back(p, t + i * ldt, row + i, col, n_cols);
 }
 
@@ -133,7 +132,7 @@ end_dx_gate(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
     const struct backward_share *p = ctx;
 
     (void)thread;
-    add_dx(p, &tile, p->part->pg, MOE_GATE_A);
+    add_dx(p, &tile, p->part->dgb, MOE_GATE_A);
 }
 
 static void
@@ -144,7 +143,7 @@ end_dx_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
     const struct backward_share *p = ctx;
 
     (void)thread;
-    add_dx(p, &tile, p->part->pu, MOE_UP_A);
+    add_dx(p, &tile, p->part->dub, MOE_UP_A);
 }
 
 /* ---- gradients of the adapter ---- */
@@ -152,7 +151,7 @@ end_dx_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
 static float *
 transposed(const struct backward_share *p, size_t i)
 {
-    return p->part->pt + i * p->of->moe->config.lora_rank * p->of->block.n;
+    return p->part->outer_t + i * p->of->moe->config.lora_rank * p->of->block.n;
 }
 
 static void
@@ -200,7 +199,7 @@ add_outer(void *ctx, size_t begin, size_t end, int thread)
         o = &p->outers[i];
         at *= OUTER_COLS;
         m = (struct mix){
-            .y = p->part->grad[o->m] + at,
+            .y = p->part->grad[i] + at,
             .w = o->w + at,
             .p = transposed(p, i),
             .ldy = o->cols,
@@ -237,6 +236,17 @@ lora_back(const struct backward_share *p, float *c, enum moe_lora_matrix b,
     moe_lora_product(moe, p->part, c, &w, dy, p->of->block.n);
 }
 
+/*
+ * The steps, each from what those before it have left:
+ *   gather_rows                    x, dy
+ *   lora_back of dy                dyb = s dy B_down
+ *   product with W_down, end_da0   da0; h, dg, du of it, and dw = <da0, h>
+ *   moe_lora_gate_up, _down        xa = s x A^T, ha = s h A^T, as forward did
+ *   lora_back of dg, du            dgb = s dg B_gate, dub = s du B_up
+ *   products with W_gate, W_up,    dX, or the part's share of it
+ *     end_dx_gate, end_dx_up
+ *   transpose_p, add_outer         dA and dB
+ */
 static void
 backward_part(void *ctx, struct moe_part *part)
 {
@@ -250,12 +260,14 @@ backward_part(void *ctx, struct moe_part *part)
         b,
         part,
         {
-            { part->pg, r, false, part->x, hidden, MOE_GATE_A },
-            { part->ug, 2 * r, false, part->dg, n, MOE_GATE_B },
-            { part->pu, r, false, part->x, hidden, MOE_UP_A },
-            { part->ug + r, 2 * r, false, part->du, n, MOE_UP_B },
-            { part->qd, r, true, part->h, n, MOE_DOWN_A },
-            { part->ud, r, true, part->dy, hidden, MOE_DOWN_B },
+            /* dA_gate += (dg B)^T x, and so on; transposed: dB += (x A^T)^T dg
+             */
+            [MOE_GATE_A] = { part->dgb, r, false, part->x, hidden },
+            [MOE_GATE_B] = { part->xa, 2 * r, false, part->dg, n },
+            [MOE_UP_A] = { part->dub, r, false, part->x, hidden },
+            [MOE_UP_B] = { part->xa + r, 2 * r, false, part->du, n },
+            [MOE_DOWN_A] = { part->dyb, r, true, part->h, n },
+            [MOE_DOWN_B] = { part->ha, r, true, part->dy, hidden },
         },
     };
     const struct gemm_job down =
@@ -270,19 +282,19 @@ backward_part(void *ctx, struct moe_part *part)
                                         .hook = end_dx_up,
                                         .ctx = &p });
 
-    par_for(par, rows, 8, gather_rows, &p); /* x, dY */
-    lora_back(&p, part->qd, MOE_DOWN_B, 0, hidden, part->dy);
-    moe_base_products(moe, part, &down, 1, part->dy, rows); /* h, dg, du */
-    moe_lora_gate_up(moe, part, &b->block);                 /* s x A^T */
-    moe_lora_down(moe, part, &b->block);                    /* s h A^T */
-    lora_back(&p, part->pg, MOE_GATE_B, first, n, part->dg);
-    lora_back(&p, part->pu, MOE_UP_B, first, n, part->du);
-    moe_base_products(moe, part, &gate, 1, part->dg, rows); /* dX */
+    par_for(par, rows, 8, gather_rows, &p);
+    lora_back(&p, part->dyb, MOE_DOWN_B, 0, hidden, part->dy);
+    moe_base_products(moe, part, &down, 1, part->dy, rows);
+    moe_lora_gate_up(moe, part, part->xa, part->x, &b->block);
+    moe_lora_down(moe, part, part->ha, part->h, &b->block);
+    lora_back(&p, part->dgb, MOE_GATE_B, first, n, part->dg);
+    lora_back(&p, part->dub, MOE_UP_B, first, n, part->du);
+    moe_base_products(moe, part, &gate, 1, part->dg, rows);
     moe_base_products(moe, part, &up, 1, part->du, rows);
-    for (size_t i = 0; i < N_OUTER; i++)
+    for (size_t i = 0; i < MOE_N_LORA; i++)
         chunks += n_chunks(&p.outers[i]);
-    par_for(par, N_OUTER, 1, transpose_p, &p);
-    par_for(par, chunks, 1, add_outer, &p); /* dA, dB */
+    par_for(par, MOE_N_LORA, 1, transpose_p, &p);
+    par_for(par, chunks, 1, add_outer, &p);
 }
 
 /* Of the block's slots: what the parts' panels have summed. */
@@ -296,7 +308,7 @@ put_weight_grads(const struct backward *b)
             size_t panels = n_panels(&b->moe->parts[p]);
 
             for (size_t c = 0; c < panels; c++)
-                sum += b->moe->parts[p].gw[i * panels + c];
+                sum += b->moe->parts[p].dw[i * panels + c];
         }
         b->grads->weights[b->block.slots[i]] = sum;
     }

@@ -64,10 +64,10 @@ transpose_gate_up_b(void *ctx, size_t begin, size_t end, int thread)
     size_t expert = p->of->block.expert;
 
     (void)thread;
-    transpose_rows(p->part->bt, moe_lora_at(moe, MOE_GATE_B, expert) + at, n, r,
-                   begin, end);
-    transpose_rows(p->part->bt + r * n, moe_lora_at(moe, MOE_UP_B, expert) + at,
-                   n, r, begin, end);
+    transpose_rows(p->part->b_t, moe_lora_at(moe, MOE_GATE_B, expert) + at, n,
+                   r, begin, end);
+    transpose_rows(p->part->b_t + r * n,
+                   moe_lora_at(moe, MOE_UP_B, expert) + at, n, r, begin, end);
 }
 
 static void
@@ -77,7 +77,7 @@ transpose_down_b(void *ctx, size_t begin, size_t end, int thread)
     const struct moe *moe = p->of->moe;
 
     (void)thread;
-    transpose_rows(p->part->bt,
+    transpose_rows(p->part->b_t,
                    moe_lora_at(moe, MOE_DOWN_B, p->of->block.expert),
                    moe->config.hidden, moe->config.lora_rank, begin, end);
 }
@@ -99,7 +99,8 @@ end_gate(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
     size_t r = p->of->moe->config.lora_rank;
 
     (void)thread;
-    moe_add_lora(&tile, r, p->part->ug, 2 * r, p->part->bt, DT_F32, p->part->n);
+    moe_add_lora(&tile, r, p->part->xa, 2 * r, p->part->b_t, DT_F32,
+                 p->part->n);
     round_tile(p->gate, p->ld, &tile);
 }
 
@@ -112,7 +113,7 @@ end_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
     size_t r = p->of->moe->config.lora_rank, n = p->part->n;
 
     (void)thread;
-    moe_add_lora(&tile, r, p->part->ug + r, 2 * r, p->part->bt + r * n, DT_F32,
+    moe_add_lora(&tile, r, p->part->xa + r, 2 * r, p->part->b_t + r * n, DT_F32,
                  n);
     round_tile(p->up, p->ld, &tile);
 }
@@ -147,7 +148,7 @@ end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
     size_t r = f->moe->config.lora_rank, hidden = f->moe->config.hidden;
 
     (void)thread;
-    moe_add_lora(&tile, r, p->part->ud, r, p->part->bt, DT_F32, hidden);
+    moe_add_lora(&tile, r, p->part->ha, r, p->part->b_t, DT_F32, hidden);
     for (size_t i = row; i < row + n_rows && !p->part->partial; i++)
         vec_axpy(f->output + moe_token(f->moe, &f->block, i) * hidden + col,
                  f->batch->weights[f->block.slots[i]], t + (i - row) * ldt,
@@ -178,11 +179,11 @@ forward_part(void *ctx, struct moe_part *part)
         p.up = f->saved->up + f->block.row * p.ld + part->first;
     }
     par_for(par, rows, 8, gather_input, &p); /* x */
-    moe_lora_gate_up(moe, part, &f->block);  /* s x A^T */
+    moe_lora_gate_up(moe, part, part->xa, part->x, &f->block);
     par_for(par, part->n, 256, transpose_gate_up_b, &p);
     moe_base_products(moe, part, gate_up, 2, part->x, rows);
     par_for(par, rows, 4, activate, &p); /* h */
-    moe_lora_down(moe, part, &f->block); /* s h A^T */
+    moe_lora_down(moe, part, part->ha, part->h, &f->block);
     par_for(par, hidden, 256, transpose_down_b, &p);
     moe_base_products(moe, part, &down, 1, part->h, rows);
 }

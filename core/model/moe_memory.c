@@ -146,15 +146,15 @@ moe_plan_part(struct moe_plan *plan, const struct moe_config *c,
     part->du = plan_take(plan, rows, ldh, 2);
     part->gate = plan_take(plan, rows, n, 2);
     part->up = plan_take(plan, rows, n, 2);
-    part->a2 = plan_take(plan, 2 * r, hidden, 2);
-    part->ug = plan_take(plan, rows, 2 * r, sizeof(float));
-    part->ud = plan_take(plan, rows, r, sizeof(float));
-    part->qd = plan_take(plan, rows, r, sizeof(float));
-    part->pg = plan_take(plan, rows, r, sizeof(float));
-    part->pu = plan_take(plan, rows, r, sizeof(float));
-    part->bt = plan_take(plan, 2 * r, larger(n, hidden), sizeof(float));
-    part->pt = plan_take(plan, 6 * r, rows, sizeof(float));
-    part->gw = plan_take(plan, rows, (n - 1) / GEMM_PANEL + 1, sizeof(float));
+    part->a_gate_up = plan_take(plan, 2 * r, hidden, 2);
+    part->xa = plan_take(plan, rows, 2 * r, sizeof(float));
+    part->ha = plan_take(plan, rows, r, sizeof(float));
+    part->dyb = plan_take(plan, rows, r, sizeof(float));
+    part->dgb = plan_take(plan, rows, r, sizeof(float));
+    part->dub = plan_take(plan, rows, r, sizeof(float));
+    part->b_t = plan_take(plan, 2 * r, larger(n, hidden), sizeof(float));
+    part->outer_t = plan_take(plan, 6 * r, rows, sizeof(float));
+    part->dw = plan_take(plan, rows, (n - 1) / GEMM_PANEL + 1, sizeof(float));
     for (size_t m = 0; m < MOE_N_LORA; m++) {
         bool hidden_wide = m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B;
 

@@ -42,13 +42,13 @@ struct moe_part {
     uint16_t *x, *dy;        /* [block, hidden] */
     uint16_t *h, *dg, *du;   /* [block, n] */
     uint16_t *gate, *up;     /* [block, n], without padding: not saved */
-    uint16_t *a2;            /* [2 rank, hidden]: gate's A, up's A */
-    float *ug;               /* [block, 2 rank]: s x A^T of gate, up */
-    float *ud, *qd;          /* [block, rank]: s h A^T, s dy B of down */
-    float *pg, *pu;          /* [block, rank]: s dg B, s du B */
-    float *bt;               /* [2, rank, max(n, hidden)]: B^T */
-    float *pt;               /* [6, rank, block]: transposed, for mix() */
-    float *gw;               /* [block, panels of n]: of <da0, h> */
+    uint16_t *a_gate_up;     /* [2 rank, hidden]: gate's A, up's A */
+    float *xa;               /* [block, 2 rank]: s x A^T of gate, up */
+    float *ha;               /* [block, rank]: s h A^T of down */
+    float *dyb, *dgb, *dub;  /* [block, rank]: s dy B, s dg B, s du B */
+    float *b_t;              /* [2, rank, max(n, hidden)]: B^T */
+    float *outer_t;          /* [6, rank, block]: transposed, for mix() */
+    float *dw;               /* [block, panels of n]: of <da0, h> */
     float *partial;          /* [block, hidden]; n_parts > 1 */
     float *grad[MOE_N_LORA]; /* [rank, in], of B transposed [rank, out] */
     int8_t *x8;              /* int8: [block, max(hidden, n)] */

@@ -103,23 +103,23 @@ moe_lora_product(const struct moe *moe, struct moe_part *part, float *c,
 }
 
 void
-moe_lora_gate_up(const struct moe *moe, struct moe_part *part,
-                 const struct moe_block *block)
+moe_lora_gate_up(const struct moe *moe, struct moe_part *part, float *xa,
+                 uint16_t *x, const struct moe_block *block)
 {
     size_t hidden = moe->config.hidden, r = moe->config.lora_rank;
-    const struct gemm_matrix w = { part->a2, DT_BF16, 2 * r,
-                                   hidden,   hidden,  false };
+    const struct gemm_matrix w = { part->a_gate_up, DT_BF16, 2 * r,
+                                   hidden,          hidden,  false };
 
-    memcpy(part->a2, moe_lora_at(moe, MOE_GATE_A, block->expert),
+    memcpy(part->a_gate_up, moe_lora_at(moe, MOE_GATE_A, block->expert),
            r * hidden * 2);
-    memcpy(part->a2 + r * hidden, moe_lora_at(moe, MOE_UP_A, block->expert),
-           r * hidden * 2);
-    moe_lora_product(moe, part, part->ug, &w, part->x, block->n);
+    memcpy(part->a_gate_up + r * hidden,
+           moe_lora_at(moe, MOE_UP_A, block->expert), r * hidden * 2);
+    moe_lora_product(moe, part, xa, &w, x, block->n);
 }
 
 void
-moe_lora_down(const struct moe *moe, struct moe_part *part,
-              const struct moe_block *block)
+moe_lora_down(const struct moe *moe, struct moe_part *part, float *ha,
+              uint16_t *h, const struct moe_block *block)
 {
     const struct gemm_matrix w = {
         .data = moe_lora_at(moe, MOE_DOWN_A, block->expert) + part->first,
@@ -129,7 +129,7 @@ moe_lora_down(const struct moe *moe, struct moe_part *part,
         .ld = moe->config.intermediate,
     };
 
-    moe_lora_product(moe, part, part->ud, &w, part->h, block->n);
+    moe_lora_product(moe, part, ha, &w, h, block->n);
 }
 
 void

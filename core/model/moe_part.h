@@ -28,14 +28,14 @@ void moe_base_products(const struct moe *moe, struct moe_part *part,
                        size_t n_rows);
 
 /* moe_lora_product(): c [n_rows, w->n] = s x w^T, what LoRA puts between A and
- * B.  moe_lora_gate_up() makes that of x and both A in part->ug,
- * moe_lora_down() that of part->h in part->ud. */
+ * B.  moe_lora_gate_up(): xa [block, 2 rank] of x and both A; moe_lora_down():
+ * ha [block, rank] of h and the part's columns of A. */
 void moe_lora_product(const struct moe *moe, struct moe_part *part, float *c,
                       const struct gemm_matrix *w, uint16_t *x, size_t n_rows);
-void moe_lora_gate_up(const struct moe *moe, struct moe_part *part,
-                      const struct moe_block *block);
-void moe_lora_down(const struct moe *moe, struct moe_part *part,
-                   const struct moe_block *block);
+void moe_lora_gate_up(const struct moe *moe, struct moe_part *part, float *xa,
+                      uint16_t *x, const struct moe_block *block);
+void moe_lora_down(const struct moe *moe, struct moe_part *part, float *ha,
+                   uint16_t *h, const struct moe_block *block);
 
 /* Some of a base product's sums, as a hook of struct gemm_end gets them. */
 struct moe_tile {
