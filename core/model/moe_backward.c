@@ -39,7 +39,7 @@ struct outer {
 enum { OUTER_COLS = 64 };
 
 /* A part's share of it: what its threads see. */
-struct backward_part {
+struct backward_share {
     const struct backward *of;
     struct moe_part *part;
     struct outer outers[MOE_N_LORA]; /* a gradient each */
@@ -48,7 +48,7 @@ struct backward_part {
 static void
 gather_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct backward_part *p = ctx;
+    const struct backward_share *p = ctx;
     const struct backward *b = p->of;
 
     (void)thread;
@@ -60,7 +60,7 @@ gather_rows(void *ctx, size_t begin, size_t end, int thread)
 
 /* From da0 to dg and du, of columns [col, col + n); returns <da0, h>. */
 static float
-activation_back(const struct backward_part *p, const float *da0, size_t row,
+activation_back(const struct backward_share *p, const float *da0, size_t row,
                 size_t col, size_t n)
 {
     const struct backward *b = p->of;
@@ -93,7 +93,7 @@ end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
         size_t n_cols, int thread)
 {
     const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct backward_part *p = ctx;
+    const struct backward_share *p = ctx;
     const struct moe *moe = p->of->moe;
     size_t r = moe->config.lora_rank;
 
@@ -109,7 +109,7 @@ end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 
 /* Into dX; of several parts partial sums are kept. */
 static void
-add_dx(const struct backward_part *p, const struct moe_tile *tile,
+add_dx(const struct backward_share *p, const struct moe_tile *tile,
        const float *q, enum moe_lora_matrix a)
 {
     const struct backward *b = p->of;
@@ -129,7 +129,7 @@ end_dx_gate(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
             size_t col, size_t n_cols, int thread)
 {
     const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct backward_part *p = ctx;
+    const struct backward_share *p = ctx;
 
     (void)thread;
     add_dx(p, &tile, p->part->dgb, MOE_GATE_A);
@@ -140,7 +140,7 @@ end_dx_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
           size_t col, size_t n_cols, int thread)
 {
     const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct backward_part *p = ctx;
+    const struct backward_share *p = ctx;
 
     (void)thread;
     add_dx(p, &tile, p->part->dub, MOE_UP_A);
@@ -149,7 +149,7 @@ end_dx_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
 /* ---- gradients of the adapter ---- */
 
 static float *
-transposed(const struct backward_part *p, size_t i)
+transposed(const struct backward_share *p, size_t i)
 {
     return p->part->outer_t + i * p->of->moe->config.lora_rank * p->of->block.n;
 }
@@ -157,7 +157,7 @@ transposed(const struct backward_part *p, size_t i)
 static void
 transpose_p(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct backward_part *p = ctx;
+    const struct backward_share *p = ctx;
     const struct backward *b = p->of;
     size_t rows = b->block.n;
 
@@ -185,7 +185,7 @@ n_chunks(const struct outer *o)
 static void
 add_outer(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct backward_part *p = ctx;
+    const struct backward_share *p = ctx;
     size_t rows = p->of->block.n;
 
     (void)thread;
@@ -219,7 +219,7 @@ add_outer(void *ctx, size_t begin, size_t end, int thread)
 
 /* s dy B of rows [at, at + n) of B [.., rank]: B^T's rows its k. */
 static void
-lora_back(const struct backward_part *p, float *c, enum moe_lora_matrix b,
+lora_back(const struct backward_share *p, float *c, enum moe_lora_matrix b,
           size_t at, size_t n, uint16_t *dy)
 {
     const struct moe *moe = p->of->moe;
@@ -256,7 +256,7 @@ backward_part(void *ctx, struct moe_part *part)
     size_t first = part->first, n = part->n, chunks = 0;
     size_t rows = b->block.n, e = b->block.expert;
     struct par *par = gemm_par(part->gemm);
-    struct backward_part p = {
+    struct backward_share p = {
         b,
         part,
         {

@@ -21,7 +21,7 @@ struct forward {
 };
 
 /* A part's share of it: what its threads see. */
-struct forward_part {
+struct forward_share {
     const struct forward *of;
     struct moe_part *part;
     uint16_t *gate, *up; /* [block, n], rows 'ld' apart */
@@ -31,7 +31,7 @@ struct forward_part {
 static void
 gather_input(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct forward_part *p = ctx;
+    const struct forward_share *p = ctx;
 
     (void)thread;
     moe_gather(p->of->moe, &p->of->block, p->part->x, p->of->batch->input,
@@ -58,7 +58,7 @@ transpose_rows(float *to, const uint16_t *b, size_t n, size_t rank,
 static void
 transpose_gate_up_b(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct forward_part *p = ctx;
+    const struct forward_share *p = ctx;
     const struct moe *moe = p->of->moe;
     size_t r = moe->config.lora_rank, n = p->part->n, at = p->part->first * r;
     size_t expert = p->of->block.expert;
@@ -73,7 +73,7 @@ transpose_gate_up_b(void *ctx, size_t begin, size_t end, int thread)
 static void
 transpose_down_b(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct forward_part *p = ctx;
+    const struct forward_share *p = ctx;
     const struct moe *moe = p->of->moe;
 
     (void)thread;
@@ -95,7 +95,7 @@ end_gate(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
          size_t n_cols, int thread)
 {
     const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct forward_part *p = ctx;
+    const struct forward_share *p = ctx;
     size_t r = p->of->moe->config.lora_rank;
 
     (void)thread;
@@ -109,7 +109,7 @@ end_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
        size_t n_cols, int thread)
 {
     const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct forward_part *p = ctx;
+    const struct forward_share *p = ctx;
     size_t r = p->of->moe->config.lora_rank, n = p->part->n;
 
     (void)thread;
@@ -122,7 +122,7 @@ end_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 static void
 activate(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct forward_part *p = ctx;
+    const struct forward_share *p = ctx;
     size_t ldh = gemm_ld_bf16(p->part->n);
     float g[256], u[256];
 
@@ -143,7 +143,7 @@ end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
          size_t n_cols, int thread)
 {
     const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct forward_part *p = ctx;
+    const struct forward_share *p = ctx;
     const struct forward *f = p->of;
     size_t r = f->moe->config.lora_rank, hidden = f->moe->config.hidden;
 
@@ -162,7 +162,7 @@ forward_part(void *ctx, struct moe_part *part)
     const struct moe *moe = f->moe;
     size_t hidden = moe->config.hidden, rows = f->block.n, e = f->block.expert;
     struct par *par = gemm_par(part->gemm);
-    struct forward_part p = { f, part, part->gate, part->up, part->n };
+    struct forward_share p = { f, part, part->gate, part->up, part->n };
     const struct gemm_job gate_up[] = {
         moe_base_job(moe, part, K_GATE, e, NULL, 0,
                      (struct gemm_end){ .hook = end_gate, .ctx = &p }),
@@ -178,7 +178,7 @@ forward_part(void *ctx, struct moe_part *part)
         p.gate = f->saved->gate + f->block.row * p.ld + part->first;
         p.up = f->saved->up + f->block.row * p.ld + part->first;
     }
-    par_for(par, rows, 8, gather_input, &p);
+    par_for(par, rows, 8, gather_input, &p); /* x */
     moe_lora_gate_up(moe, part, part->xa, part->x, &f->block);
     par_for(par, part->n, 256, transpose_gate_up_b, &p);
     moe_base_products(moe, part, gate_up, 2, part->x, rows);
@@ -205,9 +205,8 @@ moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
     if (batch->qlen > 0)
         memset(output, 0, batch->qlen * moe->config.hidden * sizeof(*output));
     for (size_t e = 0; e < moe->config.n_experts; e++)
-        for (size_t row = moe_first_row(moe, e),
-                    end = moe_first_row(moe, e + 1);
-             row < end;) {
+        for (size_t row = moe_first_row(moe, e);
+             row < moe_first_row(moe, e + 1);) {
             struct forward f = { moe, batch, saved, output,
                                  moe_block_at(moe, e, row) };
 
