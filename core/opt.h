@@ -56,14 +56,15 @@ struct opt {
                        * added, the default unless "(default" ends it */
 };
 
-/* OPT_AT() is where in 'struct s' the field is: of another type it does not
- * compile. */
-#define OPT_AT(s, field, type) \
-    _Generic(((struct s *)0)->field, type : offsetof(struct s, field))
-#define OPT_AT_ENUM(s, field)                      \
-    _Generic(((struct s *)0)->field, int           \
-             : offsetof(struct s, field), unsigned \
-             : offsetof(struct s, field))
+/* A table stands after '#define OPT_INTO struct cmd', the tool's struct:
+ * OPT_AT() is where in it a field is, and does not compile for one of another
+ * type. */
+#define OPT_AT(field, type) \
+    _Generic(((OPT_INTO *)0)->field, type : offsetof(OPT_INTO, field))
+#define OPT_AT_ENUM(field)                         \
+    _Generic(((OPT_INTO *)0)->field, int           \
+             : offsetof(OPT_INTO, field), unsigned \
+             : offsetof(OPT_INTO, field))
 #define OPT_PUT(...) \
     {                \
         __VA_ARGS__  \
@@ -73,46 +74,44 @@ struct opt {
 #define OPT_NOTHING OPT_PUT(.kind = OPT_IS_NOTHING)
 
 /* A bool becomes true, or an int or enum that value. */
-#define OPT_FLAG(s, field) \
-    OPT_PUT(.kind = OPT_IS_FLAG, .at = OPT_AT(s, field, bool))
-#define OPT_CONST(s, field, value) \
-    OPT_PUT(.kind = OPT_IS_CONST, .at = OPT_AT_ENUM(s, field), .min = (value))
+#define OPT_FLAG(field) OPT_PUT(.kind = OPT_IS_FLAG, .at = OPT_AT(field, bool))
+#define OPT_CONST(field, value) \
+    OPT_PUT(.kind = OPT_IS_CONST, .at = OPT_AT_ENUM(field), .min = (value))
 
 /* const char *: the argument, of a file not empty; struct opt_list: all of
  * them, at most that many. */
-#define OPT_TEXT(s, field) \
-    OPT_PUT(.kind = OPT_IS_TEXT, .at = OPT_AT(s, field, const char *))
-#define OPT_FILE(s, field) \
-    OPT_PUT(.kind = OPT_IS_FILE, .at = OPT_AT(s, field, const char *))
-#define OPT_LIST(s, field, most)                                          \
-    OPT_PUT(.kind = OPT_IS_LIST, .at = OPT_AT(s, field, struct opt_list), \
+#define OPT_TEXT(field) \
+    OPT_PUT(.kind = OPT_IS_TEXT, .at = OPT_AT(field, const char *))
+#define OPT_FILE(field) \
+    OPT_PUT(.kind = OPT_IS_FILE, .at = OPT_AT(field, const char *))
+#define OPT_LIST(field, most)                                          \
+    OPT_PUT(.kind = OPT_IS_LIST, .at = OPT_AT(field, struct opt_list), \
             .max = (most))
 
 /* int, int64_t, uint64_t, double: a number from 'least' to 'most'; size_t:
  * bytes; two uint64_t: I and N of I/N. */
-#define OPT_INT(s, field, least, most)                                       \
-    OPT_PUT(.kind = OPT_IS_INT, .at = OPT_AT(s, field, int), .min = (least), \
+#define OPT_INT(field, least, most)                                       \
+    OPT_PUT(.kind = OPT_IS_INT, .at = OPT_AT(field, int), .min = (least), \
             .max = (most))
-#define OPT_I64(s, field, least, most)                           \
-    OPT_PUT(.kind = OPT_IS_I64, .at = OPT_AT(s, field, int64_t), \
-            .min = (least), .max = (most))
-#define OPT_U64(s, field, least, most)                            \
-    OPT_PUT(.kind = OPT_IS_U64, .at = OPT_AT(s, field, uint64_t), \
-            .min = (least), .max = (most))
-#define OPT_F64(s, field, least, most)                          \
-    OPT_PUT(.kind = OPT_IS_F64, .at = OPT_AT(s, field, double), \
-            .low = (least), .high = (most))
-#define OPT_SIZE(s, field, least) \
-    OPT_PUT(.kind = OPT_IS_SIZE, .at = OPT_AT(s, field, size_t), .min = (least))
-#define OPT_SHARD(s, part, n_parts)                                \
-    OPT_PUT(.kind = OPT_IS_SHARD, .at = OPT_AT(s, part, uint64_t), \
-            .also = OPT_AT(s, n_parts, uint64_t))
+#define OPT_I64(field, least, most)                                           \
+    OPT_PUT(.kind = OPT_IS_I64, .at = OPT_AT(field, int64_t), .min = (least), \
+            .max = (most))
+#define OPT_U64(field, least, most)                                            \
+    OPT_PUT(.kind = OPT_IS_U64, .at = OPT_AT(field, uint64_t), .min = (least), \
+            .max = (most))
+#define OPT_F64(field, least, most)                                          \
+    OPT_PUT(.kind = OPT_IS_F64, .at = OPT_AT(field, double), .low = (least), \
+            .high = (most))
+#define OPT_SIZE(field, least) \
+    OPT_PUT(.kind = OPT_IS_SIZE, .at = OPT_AT(field, size_t), .min = (least))
+#define OPT_SHARD(part, n_parts)                                \
+    OPT_PUT(.kind = OPT_IS_SHARD, .at = OPT_AT(part, uint64_t), \
+            .also = OPT_AT(n_parts, uint64_t))
 
 /* int or enum: 'first' + the place of the word in 'arg'; or its dtype. */
-#define OPT_WORD(s, field, first) \
-    OPT_PUT(.kind = OPT_IS_WORD, .at = OPT_AT_ENUM(s, field), .min = (first))
-#define OPT_DTYPE(s, field) \
-    OPT_PUT(.kind = OPT_IS_DTYPE, .at = OPT_AT_ENUM(s, field))
+#define OPT_WORD(field, first) \
+    OPT_PUT(.kind = OPT_IS_WORD, .at = OPT_AT_ENUM(field), .min = (first))
+#define OPT_DTYPE(field) OPT_PUT(.kind = OPT_IS_DTYPE, .at = OPT_AT_ENUM(field))
 
 /* What is none of these: 'to' is the tool's struct; 0, or -1 with 'err' set. */
 #define OPT_CALL(function) OPT_PUT(.kind = OPT_IS_CALL, .call = (function))

@@ -11,6 +11,7 @@
 
 #include "core/map.h"
 #include "core/out.h"
+#include "core/par.h"
 #include "core/sig.h"
 #include "core/str.h"
 
@@ -142,6 +143,15 @@ print_completion(const struct opt_tool *tool, int argc, char **argv)
     tool_end(0);
 }
 
+/* -j is what this process may use, until the command line says otherwise. */
+static void
+set_threads(const struct opt_tool *tool, void *to)
+{
+    for (const struct opt *o = tool->opts; o->name; o++)
+        if (o->letter == 'j')
+            *(int *)((char *)to + o->to.at) = par_default();
+}
+
 void
 tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
            char **argv, void *to)
@@ -151,6 +161,7 @@ tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
 
     start(tool);
     print_completion(tool, argc, argv);
+    set_threads(tool, to);
     c = opt_parse(line, tool, argc, argv, to, &err);
     if (c < 0)
         die_err(&err);

@@ -11,17 +11,17 @@
 
 /* Options that are the same in several tools; the fields are int n_threads
  * and out_flags, const char *out_path, bool quiet. */
-#define TOOL_THREADS(s, verbs)                                          \
-    OPT_PUT('j', "threads", "N", verbs, OPT_INT(s, n_threads, 1, 1024), \
+#define TOOL_THREADS(verbs)                                          \
+    OPT_PUT('j', "threads", "N", verbs, OPT_INT(n_threads, 1, 1024), \
             "threads (default: CPUs of this process)")
-#define TOOL_OUTPUT(s)                                          \
-    OPT_PUT('o', "output", "FILE", NULL, OPT_TEXT(s, out_path), \
+#define TOOL_OUTPUT                                          \
+    OPT_PUT('o', "output", "FILE", NULL, OPT_TEXT(out_path), \
             "write there, whole or not at all")
-#define TOOL_FORCE(s, verbs)                                               \
-    OPT_PUT('f', "force", NULL, verbs, OPT_CONST(s, out_flags, OUT_FORCE), \
+#define TOOL_FORCE(verbs)                                               \
+    OPT_PUT('f', "force", NULL, verbs, OPT_CONST(out_flags, OUT_FORCE), \
             "replace existing outputs")
-#define TOOL_QUIET(s)                                     \
-    OPT_PUT('q', "quiet", NULL, NULL, OPT_FLAG(s, quiet), \
+#define TOOL_QUIET                                     \
+    OPT_PUT('q', "quiet", NULL, NULL, OPT_FLAG(quiet), \
             "no warnings, no progress")
 #define TOOL_DEADLINE(verbs, when)                                    \
     OPT_PUT(0, "deadline", "SECONDS", verbs, OPT_CALL(tool_deadline), \
@@ -44,7 +44,8 @@
  * --help,
  * --version and --completions SHELL, which the installation uses, are answered
  * on stdout and exit 0, a usage error prints its line and "Try 'TOOL --help'"
- * and exits TU_USAGE, --quiet drops warnings.
+ * and exits TU_USAGE, --quiet drops warnings, and an int that -j sets is
+ * par_default() without it.
  */
 void tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
                 char **argv, void *to);

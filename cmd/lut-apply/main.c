@@ -8,43 +8,40 @@
 #include "core/sig.h"
 #include "core/tool.h"
 
+#define OPT_INTO struct apply_cmd
 static const struct opt opts[] = {
-    { 'm', "model", "MODEL", "apply report! bench", OPT_TEXT(apply_cmd, model),
+    { 'm', "model", "MODEL", "apply report! bench", OPT_TEXT(model),
       "the layer's own weights: for compensation and --report" },
-    { 'i', "input", "FILE", NULL, OPT_TEXT(apply_cmd, input),
+    { 'i', "input", "FILE", NULL, OPT_TEXT(input),
       "x: .npy, safetensors FILE[:TENSOR], or raw (default: standard input)" },
-    { 0, "ratio", "R", NULL, OPT_F64(apply_cmd, ratio, 0, 1),
+    { 0, "ratio", "R", NULL, OPT_F64(ratio, 0, 1),
       "compensate the part R of the inputs, rounded up" },
-    { 0, "top", "M", NULL, OPT_I64(apply_cmd, top, 0, INT64_MAX),
+    { 0, "top", "M", NULL, OPT_I64(top, 0, INT64_MAX),
       "compensate the M worst inputs of a row" },
-    { 0, "tau", "T", NULL, OPT_F64(apply_cmd, tau, 0, 1e30),
+    { 0, "tau", "T", NULL, OPT_F64(tau, 0, 1e30),
       "compensate inputs whose error is over T times the elbow threshold" },
-    { 0, "absolute", NULL, NULL, OPT_FLAG(apply_cmd, absolute),
+    { 0, "absolute", NULL, NULL, OPT_FLAG(absolute),
       "--tau is the threshold itself" },
-    { 0, "weighted", NULL, NULL, OPT_FLAG(apply_cmd, weighted),
+    { 0, "weighted", NULL, NULL, OPT_FLAG(weighted),
       "errors count times the norm of the weights that they meet" },
-    { 0, "x-dtype", "f32|f16|bf16", NULL, OPT_DTYPE(apply_cmd, x_dtype),
-      "x is numbers alone" },
-    { 0, "dtype", "f32|f16|bf16", "apply", OPT_DTYPE(apply_cmd, dtype),
-      "of y" },
-    { 0, "raw", NULL, "apply", OPT_FLAG(apply_cmd, raw),
+    { 0, "x-dtype", "f32|f16|bf16", NULL, OPT_DTYPE(x_dtype), "of a raw x" },
+    { 0, "dtype", "f32|f16|bf16", "apply", OPT_DTYPE(dtype), "of y" },
+    { 0, "raw", NULL, "apply", OPT_FLAG(raw),
       "y is numbers alone, without a .npy header" },
     { 0, "report", NULL, NULL, OPT_NOTHING,
       "instead of y, how far it is from the layer of --model" },
-    { 0, "json", NULL, "report", OPT_FLAG(apply_cmd, json),
-      "JSON instead of TSV" },
-    { 0, "svg", "FILE", "report", OPT_TEXT(apply_cmd, svg),
+    { 0, "json", NULL, "report", OPT_FLAG(json), "JSON instead of TSV" },
+    { 0, "svg", "FILE", "report", OPT_TEXT(svg),
       "draw the output's FVU against --ratio into FILE" },
     { 0, "bench", NULL, NULL, OPT_NOTHING,
       "instead of y, what each step costs with the first batch of x" },
-    { 0, "batch", "N", NULL, OPT_I64(apply_cmd, batch, 1, 65536),
+    { 0, "batch", "N", NULL, OPT_I64(batch, 1, 65536),
       "rows at once, same bits" },
-    TOOL_THREADS(apply_cmd, NULL),
-    TOOL_OUTPUT(apply_cmd),
-    TOOL_FORCE(apply_cmd, NULL),
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(apply_cmd, verbose),
-      "set-up on stderr" },
-    TOOL_QUIET(apply_cmd),
+    TOOL_THREADS(NULL),
+    TOOL_OUTPUT,
+    TOOL_FORCE(NULL),
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(verbose), "set-up on stderr" },
+    TOOL_QUIET,
     { 0 },
 };
 
@@ -99,7 +96,6 @@ main(int argc, char **argv)
     struct err err;
     int rc = -1;
 
-    cmd.n_threads = par_default();
     tool_parse(&line, &tool, argc, argv, &cmd);
     if (line.n_args != 2)
         die_usage("needs DIR LAYER (found %d operands)", line.n_args);

@@ -8,7 +8,6 @@
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/outdir.h"
-#include "core/par.h"
 #include "core/sig.h"
 #include "core/str.h"
 #include "core/tool.h"
@@ -30,42 +29,41 @@ set_fuse(void *to, const char *arg, struct err *err)
     return i < 0 ? -1 : 0;
 }
 
+#define OPT_INTO struct precompute_cmd
 static const struct opt opts[] = {
-    { 'm', "model", "MODEL", "make!", OPT_FILE(precompute_cmd, model),
+    { 'm', "model", "MODEL", "make!", OPT_FILE(model),
       "the model: a folder with config.json" },
-    { 's', "sae", "SAE", "make!", OPT_FILE(precompute_cmd, sae),
+    { 's', "sae", "SAE", "make!", OPT_FILE(sae),
       "a checkpoint, or a folder with one for each layer" },
-    { 'o', "output", "DIR", "make", OPT_FILE(precompute_cmd, output),
+    { 'o', "output", "DIR", "make", OPT_FILE(output),
       "the folder of tables (default MODEL/lut)" },
-    { 0, "layers", "GLOB,..", "make", OPT_TEXT(precompute_cmd, layers),
+    { 0, "layers", "GLOB,..", "make", OPT_TEXT(layers),
       "only these, with or without model. before (default: all with an SAE)" },
     { 0, "fuse", "qkv|gate_up,..", "make", OPT_CALL(set_fuse),
       "one table in place of several" },
-    { 0, "dtype", "bf16|f16|f32", "make", OPT_DTYPE(precompute_cmd, dtype),
-      "of the tables" },
-    { 0, "k", "K", "make", OPT_U64(precompute_cmd, k, 1, INT32_MAX),
+    { 0, "dtype", "bf16|f16|f32", "make", OPT_DTYPE(dtype), "of the tables" },
+    { 0, "k", "K", "make", OPT_U64(k, 1, INT32_MAX),
       "latents active at most (default: as the SAE says)" },
-    { 0, "centering", "fold|explicit", "make",
-      OPT_WORD(precompute_cmd, keep_centering, 0),
+    { 0, "centering", "fold|explicit", "make", OPT_WORD(keep_centering, 0),
       "fold it into the bias, or keep it explicit" },
-    { 0, "store-weights", NULL, "make", OPT_FLAG(precompute_cmd, store_weights),
+    { 0, "store-weights", NULL, "make", OPT_FLAG(store_weights),
       "the layer's weights, too: for compensation without the model" },
-    { 0, "index", "DIR", NULL, OPT_FILE(precompute_cmd, index),
+    { 0, "index", "DIR", NULL, OPT_FILE(index),
       "make metadata.json from the files" },
-    { 0, "resume", NULL, "make", OPT_FLAG(precompute_cmd, resume),
+    { 0, "resume", NULL, "make", OPT_FLAG(resume),
       "keep files that are there, of the same sources and options" },
-    { 0, "shard", "I/N", "make", OPT_SHARD(precompute_cmd, part, n_parts),
+    { 0, "shard", "I/N", "make", OPT_SHARD(part, n_parts),
       "every N-th layer from the I-th (from 0), no metadata.json" },
-    { 0, "verify", NULL, "make", OPT_FLAG(precompute_cmd, verify),
+    { 0, "verify", NULL, "make", OPT_FLAG(verify),
       "compare a sample of each file with sums in double precision" },
-    { 0, "dry-run", NULL, "make", OPT_FLAG(precompute_cmd, dry_run),
+    { 0, "dry-run", NULL, "make", OPT_FLAG(dry_run),
       "print layers, bytes, GFLOP and seconds; write nothing" },
     TOOL_DEADLINE("make", ""),
-    TOOL_THREADS(precompute_cmd, NULL),
-    TOOL_FORCE(precompute_cmd, "make"),
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(precompute_cmd, verbose),
+    TOOL_THREADS(NULL),
+    TOOL_FORCE("make"),
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(verbose),
       "a line on stderr for each layer" },
-    TOOL_QUIET(precompute_cmd),
+    TOOL_QUIET,
     { 0 },
 };
 
@@ -97,7 +95,6 @@ main(int argc, char **argv)
     struct err err = { 0 };
     int status;
 
-    cmd.n_threads = par_default();
     tool_parse(&line, &tool, argc, argv, &cmd);
     if (line.n_args)
         die_usage("\"%s\": no operands are taken", line.args[0]);

@@ -158,7 +158,7 @@ open_moe(struct bench *b, struct err *err)
 {
     struct moe_lora lora = adapter_lora(&b->adapter);
 
-    if (moe_open(&b->moe, &b->config, (int)b->cmd->n_threads, err) < 0 ||
+    if (moe_open(&b->moe, &b->config, b->cmd->n_threads, err) < 0 ||
         moe_load(b->moe, &b->base.weights, err) < 0 ||
         moe_update_lora(b->moe, &lora, err) < 0)
         return -1;
@@ -217,13 +217,12 @@ put_report(struct bench *b, struct err *err)
         str_addf(&s,
                  b->cmd->json
                      ? "%s{\"step\": \"%s\", \"mode\": \"%s\", \"isa\": "
-                       "\"%s\", \"threads\": %lld, \"tokens\": %zu, \"ms\": "
+                       "\"%s\", \"threads\": %d, \"tokens\": %zu, \"ms\": "
                        "%.3f, \"token_per_s\": %.0f}"
-                     : "%s%s\t%s\t%s\t%lld\t%zu\t%.3f\t%.0f\n",
+                     : "%s%s\t%s\t%s\t%d\t%zu\t%.3f\t%.0f\n",
                  b->cmd->json && i ? ",\n " : "", names[i],
                  mode_names[b->config.mode], isa_name(cpu_isa()),
-                 (long long)b->cmd->n_threads, n, 1e3 * median,
-                 (double)n / median);
+                 b->cmd->n_threads, n, 1e3 * median, (double)n / median);
     }
     str_adds(&s, b->cmd->json ? "]\n" : "");
     rc = put_text(b->cmd->output, b->cmd->out_flags, &s, err);

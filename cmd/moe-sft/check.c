@@ -313,9 +313,8 @@ check_main(const struct cmd *cmd, struct err *err)
     int rc = -1;
 
     if (can_write(cmd, cmd->output, err) == 0 &&
-        par_open(&c.par, (int)cmd->n_threads, err) == 0 &&
-        open_run(&c, err) == 0 && alloc_results(&c, err) == 0 &&
-        run_operator(&c, err) == 0)
+        par_open(&c.par, cmd->n_threads, err) == 0 && open_run(&c, err) == 0 &&
+        alloc_results(&c, err) == 0 && run_operator(&c, err) == 0)
         rc = check_all(&c, err);
     str_free(&c.table);
     exact_close(&c.exact);

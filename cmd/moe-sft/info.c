@@ -115,7 +115,7 @@ put_memory(struct report *r, const struct cmd *cmd, const struct moe_config *c,
 {
     struct moe_memory m;
 
-    if (moe_memory(c, (int)cmd->n_threads, &m, err) < 0)
+    if (moe_memory(c, cmd->n_threads, &m, err) < 0)
         return -1;
     put_size(r, "memory_base", m.base);
     put_size(r, "memory_load", m.load);

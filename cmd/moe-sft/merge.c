@@ -382,7 +382,7 @@ alloc(struct merge *g, struct err *err)
         for (int m = 0; m < MOE_N_LORA; m++)
             g->low = larger(g->low, adapter_size(&x->adapter, m));
     }
-    if (par_open(&g->par, (int)g->cmd->n_threads, err) < 0)
+    if (par_open(&g->par, g->cmd->n_threads, err) < 0)
         return -1;
     g->merged = mem_try(g->widest, 4, "merged matrix", err);
     g->a = mem_try(g->low, sizeof(*g->a), "adapter", err);

@@ -152,7 +152,7 @@ alloc(struct quantize *z, struct err *err)
     size_t h = z->base.hidden, i = z->base.intermediate;
     size_t longest = h > i ? h : i;
 
-    if (par_open(&z->par, (int)z->cmd->n_threads, err) < 0 ||
+    if (par_open(&z->par, z->cmd->n_threads, err) < 0 ||
         gemm_open(&z->gemm, z->par, err) < 0)
         return -1;
     z->x = mem_try(longest, ROWS * sizeof(*z->x), "rows", err);

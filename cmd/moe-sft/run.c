@@ -29,7 +29,7 @@ run_batch(struct sft_run *run, struct err *err)
         return -1;
     if (run->batch.expert_ids)
         return 0;
-    if (par_open(&par, (int)run->cmd->n_threads, err) < 0)
+    if (par_open(&par, run->cmd->n_threads, err) < 0)
         return -1;
     if (gemm_open(&gemm, par, err) == 0) {
         rc = batch_route(&run->batch, &run->base, gemm, err);
@@ -45,10 +45,10 @@ say_setup(const struct sft_run *run, const struct moe_config *c)
     if (!run->cmd->verbose)
         return;
     tool_say("%zu experts, %zu of them a token, %zu x %zu, rank %zu; %s on "
-             "%s, %lld threads, %zu parts",
+             "%s, %d threads, %zu parts",
              c->n_experts, c->top_k, c->hidden, c->intermediate, c->lora_rank,
-             mode_names[c->mode], isa_name(cpu_isa()),
-             (long long)run->cmd->n_threads, c->n_parts);
+             mode_names[c->mode], isa_name(cpu_isa()), run->cmd->n_threads,
+             c->n_parts);
 }
 
 int
@@ -63,7 +63,7 @@ run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
     config.mode = mode;
     config.strict_ids = run->cmd->strict_ids;
     say_setup(run, &config);
-    if (moe_open(&run->moe, &config, (int)run->cmd->n_threads, err) < 0)
+    if (moe_open(&run->moe, &config, run->cmd->n_threads, err) < 0)
         return -1;
     if (moe_load(run->moe, &run->base.weights, err) < 0)
         return -1;

@@ -153,7 +153,7 @@ train_main(const struct cmd *cmd, struct err *err)
         o.length = (uint64_t)cmd->length;
     o.mode = cmd->mode;
     o.n_parts = (size_t)cmd->n_parts;
-    o.n_threads = (int)cmd->n_threads;
+    o.n_threads = cmd->n_threads;
     if (check_inputs(&o, err) < 0 || check_data(&o, err) < 0 ||
         check_schedule(&o, err) < 0 || check_outputs(&o, err) < 0)
         return -1;

@@ -36,7 +36,8 @@ struct cmd {
     size_t n_loras;
     int64_t layer; /* -1: not given */
     int mode;      /* enum moe_mode; -1: not given */
-    int64_t n_threads, n_parts;
+    int n_threads;
+    int64_t n_parts;
     int64_t rank, top_k, length, depth;              /* 0: not given */
     int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
     int64_t samples;                                 /* of check */

@@ -15,14 +15,15 @@ struct all {
     uint64_t part, n_parts;
 };
 
+#define OPT_INTO struct all
 static const struct opt opts[] = {
-    { 'a', "all", NULL, NULL, OPT_FLAG(all, flag), "" },
-    { 'n', "number", "N", NULL, OPT_I64(all, number, 3, 9), "" },
-    { 'f', "file", "F", "list!", OPT_FILE(all, file), "" },
-    { 'l', "lists", "X", NULL, OPT_LIST(all, list, 3), "" },
-    { 0, "word", "x|yy|z,..", NULL, OPT_WORD(all, word, 1), "" },
-    { 0, "dtype", "f32|bf16", NULL, OPT_DTYPE(all, dtype), "" },
-    { 0, "shard", "I/N", "stats", OPT_SHARD(all, part, n_parts), "" },
+    { 'a', "all", NULL, NULL, OPT_FLAG(flag), "" },
+    { 'n', "number", "N", NULL, OPT_I64(number, 3, 9), "" },
+    { 'f', "file", "F", "list!", OPT_FILE(file), "" },
+    { 'l', "lists", "X", NULL, OPT_LIST(list, 3), "" },
+    { 0, "word", "x|yy|z,..", NULL, OPT_WORD(word, 1), "" },
+    { 0, "dtype", "f32|bf16", NULL, OPT_DTYPE(dtype), "" },
+    { 0, "shard", "I/N", "stats", OPT_SHARD(part, n_parts), "" },
     { 0 },
 };
 static const struct opt_verb verbs[] = { { "list", "", "" },
