@@ -89,7 +89,8 @@ search(struct search *s, size_t lo, size_t hi, size_t at, size_t pos)
         int c;
 
         s->steps += STEPS;
-        if (!s->names[lo].reversed[at]) { /* it ends here: the first of equals */
+        if (!s->names[lo]
+                 .reversed[at]) { /* it ends here: the first of equals */
             if (pos == 0 || module[pos - 1] == '.')
                 s->found = smaller(s->found, s->names[lo].place);
             lo = first_from(s, lo, hi, at, ANY);
