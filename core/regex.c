@@ -14,8 +14,9 @@
  * for compiled patterns of more than 64 KiB. */
 #define MAX_BLOCK ((size_t)4 << 20)
 
-/* The JIT makes some 50 bytes of one. */
-#define JIT_MAX_CODE 8192
+/* Bytes that one try of a quick search may go over: Llama's and GPT's patterns
+ * have up to 3000. */
+#define QUICK_MAX_COST 8192
 
 /* Of PCRE2's own counts, which are left as a second net: it makes at most so
  * many calls from item to item, and no frame of its stack is smaller. */
@@ -29,8 +30,9 @@
 
 struct regex {
     char *where;
-    pcre2_code *quick;   /* without counting; NULL without REGEX_LONG */
-    pcre2_code *counted; /* with a callout before each item */
+    pcre2_code *quick;    /* without counting; or NULL */
+    uint64_t quick_steps; /* that a search by it counts as */
+    pcre2_code *counted;  /* with a callout before each item */
     struct regex_text text;
     bool has_jit;
     bool has_references; /* \1 and the like */
@@ -144,14 +146,24 @@ check_code(const struct regex *re, struct err *err)
     return 0;
 }
 
-/* The copy for long texts.  Without a JIT the interpreter gives the same. */
+/* The copy for long texts, unless a try by it may take long.  Without a JIT the
+ * interpreter gives the same. */
 static int
 compile_quick(struct regex *re, const char *pattern, size_t n, uint32_t options,
               struct err *err)
 {
+    uint64_t cost;
+
     if (compile(re, &re->quick, pattern, n, options, err) < 0)
         return -1;
-    if (re->text.jit_counts && info(re->quick, PCRE2_INFO_SIZE) <= JIT_MAX_CODE)
+    cost = (1 + re->text.repeat) * info(re->quick, PCRE2_INFO_SIZE);
+    if (cost > QUICK_MAX_COST) {
+        pcre2_code_free(re->quick);
+        re->quick = NULL;
+        return 0;
+    }
+    re->quick_steps = 1 + (cost * cost >> 20);
+    if (re->text.jit_counts)
         re->has_jit =
             pcre2_jit_compile(re->quick, PCRE2_JIT_COMPLETE |
                                              PCRE2_JIT_PARTIAL_HARD) == 0 &&
@@ -308,6 +320,12 @@ window_end(const char *s, size_t n, size_t pos)
     return end;
 }
 
+static uint64_t
+max_steps(const struct regex_work *work)
+{
+    return REGEX_STEPS + REGEX_STEPS_PER_BYTE * work->nbytes;
+}
+
 /*
  * A search by the copy that does not count, from window to window.  A match
  * that might be another one if the window were longer is reported as partial,
@@ -317,9 +335,10 @@ window_end(const char *s, size_t n, size_t pos)
  * begins before *pos.
  */
 static int
-find_quick(const struct regex *re, struct regex_state *state, const char *s,
+find_quick(const struct regex *re, struct regex_work *work, const char *s,
            size_t n, size_t *pos)
 {
+    struct regex_state *state = work->state;
     const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(state->match);
     int rc;
 
@@ -331,6 +350,9 @@ find_quick(const struct regex *re, struct regex_state *state, const char *s,
             end--;
         if (end == *pos && end < n)
             return PCRE2_ERROR_PARTIAL;
+        work->steps += re->quick_steps;
+        if (work->steps > max_steps(work))
+            return PCRE2_ERROR_CALLOUT;
         rc = (re->has_jit ? pcre2_jit_match : pcre2_match)(
             re->quick, (PCRE2_SPTR)s, end, *pos,
             PCRE2_NO_UTF_CHECK | (end < n ? PCRE2_PARTIAL_HARD : 0),
@@ -342,12 +364,6 @@ find_quick(const struct regex *re, struct regex_state *state, const char *s,
         else
             return rc;
     }
-}
-
-static uint64_t
-max_steps(const struct regex_work *work)
-{
-    return REGEX_STEPS + REGEX_STEPS_PER_BYTE * work->nbytes;
 }
 
 static size_t
@@ -392,8 +408,8 @@ find(const struct regex *re, struct regex_work *work, const char *s, size_t n,
     if (!re->quick)
         return find_counted(re, work, s, n, pos, n);
     for (size_t end = pos; rc == PCRE2_ERROR_NOMATCH && end <= n; pos = end) {
-        rc = find_quick(re, work->state, s, n, &pos);
-        if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
+        rc = find_quick(re, work, s, n, &pos);
+        if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH || rc == PCRE2_ERROR_CALLOUT)
             return rc;
         end = window_end(s, n, pos) + (n - pos <= REGEX_WINDOW);
         rc = find_counted(re, work, s, n, pos, end - 1);

@@ -18,7 +18,10 @@
  * pattern that does not count (by PCRE2's JIT, where that is safe), over
  * REGEX_WINDOW bytes at a time and with REGEX_TRIES backtracks from each
  * character.  That bounds it, too, and suffices where matches are short.  What
- * it cannot tell is counted.  Both give the same matches.
+ * it cannot tell is counted, and so is a pattern of which one try may take
+ * long. A try costs what the pattern compiles to, once more for each
+ * repetition; a quick search is one step and the square of that cost, in KiB.
+ * Both give the same matches.
  */
 #ifndef CORE_REGEX_H
 #define CORE_REGEX_H
@@ -42,7 +45,7 @@ enum {
     REGEX_HEAP_PER_BYTE = 512,
     REGEX_MAX_HEAP = 64 << 20,
     REGEX_WINDOW = 128, /* bytes */
-    REGEX_TRIES = 128
+    REGEX_TRIES = 16
 };
 
 enum {

@@ -439,6 +439,7 @@ nesting test/unit/pyjson.c nested 65 levels deep
 nesting test/unit/st.c 129 levels are refused
 patterns test/unit/peft.c takes more than 1056768 steps for 32 bytes
 patterns test/unit/regex.c three million characters in ranges
+patterns test/unit/regex.c quick searches are steps, too
 patterns test/unit/peft.c ignore the case of 4455424 characters
 patterns test/unit/peft.c 65537 patterns (at most 65536)
 adapter test/unit/peft.c has 65 dots (at most 64)

@@ -294,7 +294,38 @@ test_work(void)
         str_addf(&pattern, "(?:a|a|%c)", c);
     str_adds(&pattern, "[bc]|.");
     too_much(pattern.s, &s);
+    /* a quick search would try 30 letters of 800 ranges twenty times */
+    str_clear(&pattern);
+    str_adds(&pattern, "(?:(?=[");
+    for (int c = 0; c < 800; c++)
+        str_addf(&pattern, "\\x{%x}", 0x100 + 2 * c);
+    str_adds(&pattern, "a]{30}Z)z|.){20}Q|[^x]");
+    too_much(pattern.s, &s);
     str_free(&pattern);
+    str_free(&s);
+}
+
+/* All quick searches are steps, too: of these each character costs as many. */
+static void
+test_quick(void)
+{
+    const size_t n = 20000;
+    struct regex_work work = { 0 };
+    struct str s = { 0 }, all = { 0 };
+    uint64_t cheap;
+
+    repeat(&s, "a", n);
+    matches("[ab]", LONG, s.s, s.n, &work, &all);
+    cheap = work.steps;
+    tap_ok(cheap >= n && cheap < 2 * n, "a search is a step: %llu",
+           (unsigned long long)cheap);
+    str_clear(&all);
+    matches("[ab]|b{50}(?:[cde]f){50}", LONG, s.s, s.n, &work, &all);
+    tap_ok(work.steps - cheap > 10 * n || !strncmp(all.s, "65 ", 3),
+           "of a long pattern it is more: %llu",
+           (unsigned long long)(work.steps - cheap));
+    regex_work_free(&work);
+    str_free(&all);
     str_free(&s);
 }
 
@@ -395,6 +426,7 @@ main(void)
     test_folded();
     test_work();
     test_calls();
+    test_quick();
     test_sum();
     test_runs();
     test_memory();

@@ -299,7 +299,7 @@ test_pre_tokenizer(void)
                      "\"pretokenizers\":[");
     for (int i = 0; i < 7; i++) /* each character a word, and one before it */
         str_addf(&parts,
-                 "%s{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\"},"
+                 "%s{\"type\":\"Split\",\"pattern\":{\"String\":\"\"},"
                  "\"behavior\":\"Isolated\"},{\"type\":\"Metaspace\","
                  "\"replacement\":\"%c\"}",
                  i ? "," : "", 'A' + i);
