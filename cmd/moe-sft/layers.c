@@ -7,6 +7,9 @@
 #include "core/map.h"
 #include "core/mem.h"
 
+/* Each goes over all tensors' names, of the base and of the adapter. */
+#define MAX_LAYERS 4096
+
 /* ---- -l ---- */
 
 /* PATH or FILE@LAYER; it becomes the command's. */
@@ -75,6 +78,10 @@ add_folder(struct layers *l, const char *path, struct err *err)
                      "%s: does not say of which layer it is, so it is given "
                      "alone",
                      path);
+    if (n > MAX_LAYERS)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: has adapters of %zu layers (expected at most %d)",
+                     path, n, MAX_LAYERS);
     if (n == 0) /* adapter_map_layer() says so */
         rc = add_layer(l, path, true, folder, -1, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
