@@ -6,6 +6,7 @@
 
 #include "cmd/hf-infer/acts.h"
 #include "cmd/hf-infer/jsonl.h"
+#include "cmd/hf-infer/prompt.h"
 #include "core/format/npy.h"
 #include "core/le.h"
 #include "core/map.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cmd/hf-infer/jsonl.h"
+#include "cmd/hf-infer/prompt.h"
 #include "cmd/hf-infer/sequence.h"
 #include "core/clock.h"
 #include "core/js.h"

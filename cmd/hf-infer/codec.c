@@ -1,6 +1,7 @@
 /* --encode and --decode: the tokenizer alone. */
 #include "cmd/hf-infer/run.h"
 
+#include "cmd/hf-infer/prompt.h"
 #include "core/map.h"
 #include "core/model/config.h"
 

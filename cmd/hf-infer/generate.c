@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/hf-infer/prompt.h"
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"

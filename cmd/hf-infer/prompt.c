@@ -1,5 +1,4 @@
-/* Where a prompt comes from, and how it becomes ids. */
-#include "cmd/hf-infer/run.h"
+#include "cmd/hf-infer/prompt.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/hf-infer/prompt.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/vec.h"
 #include "core/map.h"

@@ -106,26 +106,6 @@ int run_open_model(struct run *run, size_t max_tokens, struct err *err);
 int run_open_engine(struct run *run, size_t chunk, struct err *err);
 void run_close(struct run *run);
 
-/* prompt_name() is what a message about the prompt begins with: "-p", "--ids",
- * the file's name, "standard input". */
-const char *prompt_name(const struct run *run);
-
-/* prompt_ids() appends the prompt's ids, whichever way it came. */
-int prompt_ids(struct run *run, struct ids *ids, struct err *err);
-
-/* prompt_encode() appends the ids of a text as a prompt; 'name' is the text's,
- * for messages. */
-int prompt_encode(struct run *run, const char *name, const struct str *text,
-                  struct ids *ids, struct err *err);
-
-/* ids_parse() reads "1,47,387" or "1 47 387\n"; 'name' is for messages. */
-int ids_parse(const char *text, size_t nbytes, const char *name,
-              struct ids *ids, struct err *err);
-
-/* ids_check(): EX_DATAERR if one of n ids is not below vocab_size. */
-int ids_check(const int32_t *ids, size_t n, int64_t vocab_size,
-              const char *name, struct err *err);
-
 /* check_logits(): EX_DATAERR if among a position's logits is a NaN or infinity,
  * or nothing but its negative; 'where' is what the message begins with. */
 int check_logits(const struct run *run, const char *where, const float *logits,
@@ -157,9 +137,5 @@ int run_top(struct run *run, struct err *err);
 int run_acts(struct run *run, struct err *err);
 int run_encode(struct run *run, struct err *err);
 int run_decode(struct run *run, struct err *err);
-
-/* put_ids() appends "1 2 3"; put_json_ids() "[1,2,3]". */
-void put_ids(struct str *str, const int32_t *ids, size_t n);
-void put_json_ids(struct str *str, const int32_t *ids, size_t n);
 
 #endif

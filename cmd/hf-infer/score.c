@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cmd/hf-infer/prompt.h"
 #include "core/clock.h"
 #include "core/format/npy.h"
 #include "core/js.h"

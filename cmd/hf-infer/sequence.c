@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "cmd/hf-infer/prompt.h"
+
 #define DEFAULT_TOKENS 256 /* without -n */
 
 /* The text of a continuation depends on what it continues: the decoder hears

@@ -1,0 +1,39 @@
+/*
+ * The prompt: as text or as ids, wherever it comes from.
+ */
+#ifndef HF_INFER_PROMPT_H
+#define HF_INFER_PROMPT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cmd/hf-infer/run.h"
+#include "core/err.h"
+#include "core/str.h"
+#include "core/text/tok.h"
+
+/* prompt_name() is what a message about the prompt begins with: "-p", "--ids",
+ * the file's name, "standard input". */
+const char *prompt_name(const struct run *run);
+
+/* prompt_ids() appends the prompt's ids, whichever way it came. */
+int prompt_ids(struct run *run, struct ids *ids, struct err *err);
+
+/* prompt_encode() appends the ids of a text as a prompt; 'name' is the text's,
+ * for messages. */
+int prompt_encode(struct run *run, const char *name, const struct str *text,
+                  struct ids *ids, struct err *err);
+
+/* ids_parse() reads "1,47,387" or "1 47 387\n"; 'name' is for messages. */
+int ids_parse(const char *text, size_t nbytes, const char *name,
+              struct ids *ids, struct err *err);
+
+/* ids_check(): EX_DATAERR if one of n ids is not below vocab_size. */
+int ids_check(const int32_t *ids, size_t n, int64_t vocab_size,
+              const char *name, struct err *err);
+
+/* put_ids() appends "1 2 3"; put_json_ids() "[1,2,3]". */
+void put_ids(struct str *str, const int32_t *ids, size_t n);
+void put_json_ids(struct str *str, const int32_t *ids, size_t n);
+
+#endif
