@@ -151,11 +151,11 @@ opt_choice(const char *name, const char *arg, const char *words,
     struct str all = { 0 };
     size_t n;
 
-    for (int i = 0; (s = next_choice(&next, &n)); i++) {
+    for (int i = 0; (s = next_choice(&next, &n)); i++)
         if (strlen(arg) == n && !memcmp(arg, s, n))
             return i;
-        str_addf(&all, "%s%.*s", i ? ", " : "", (int)n, s);
-    }
+    for (next = words; (s = next_choice(&next, &n));)
+        str_addf(&all, "%s%.*s", all.n ? ", " : "", (int)n, s);
     err_set(err, TU_USAGE, "%s: \"%s\" is not one of %s", name, arg, all.s);
     str_free(&all);
     return -1;
