@@ -332,10 +332,12 @@ op_reduce(struct pickle *p)
     struct pth_value *args = pickle_pop(p);
     struct pth_value *callee = args ? pickle_pop(p) : NULL;
 
-    if (callee && args->kind != PK_TUPLE)
+    if (!callee)
+        return -1;
+    if (args->kind != PK_TUPLE)
         return pickle_bad(p, "%s with arguments that are no tuple",
                           pickle_opcodes[p->data[p->op]].name);
-    return callee ? pickle_push(p, p->call(p, callee, args)) : -1;
+    return pickle_push(p, p->call(p, callee, args));
 }
 
 static int

@@ -217,10 +217,11 @@ find_item(const struct merge *g, const struct st_tensor *t, struct item *it)
         size_t n = strlen(b->prefix);
         struct name name;
 
+        if (t->name_n < n || memcmp(t->name, b->prefix, n) != 0)
+            continue;
         str_clear(&tail);
         str_addf(&tail, "%s%s", base_names[m], b->suffix);
-        found = t->name_n >= n && !memcmp(t->name, b->prefix, n) &&
-                name_parse(&name, t, tail.s) &&
+        found = name_parse(&name, t, tail.s) &&
                 (name.expert < 0) == b->stacked && name.prefix_n == n;
         *it = (struct item){ of, m, found ? name.expert : -1 };
     }

@@ -213,9 +213,9 @@ rows_put(const struct read_cmd *cmd, const struct dump_target *t, size_t n_rows,
         return rc;
     }
     if (pump_open(&p, cmd, t, n_rows, err) == 0)
-        do
-            rc = next(ctx, p.rows, p.most, &p.n, err);
-        while (rc == 0 && p.n && (rc = pump_flush(&p, err)) == 0);
+        while ((rc = next(ctx, p.rows, p.most, &p.n, err)) == 0 && p.n &&
+               (rc = pump_flush(&p, err)) == 0)
+            ;
     if (rc == 0)
         emit_say(&p.emit, cmd);
     pump_close(&p);

@@ -186,20 +186,30 @@ check_lines(struct inspect_cmd *cmd, struct sums_list *list,
     return status;
 }
 
+static int
+read_list(struct sums_list *list, const char *path, struct err *err)
+{
+    struct str text = { 0 };
+    int rc = file_read_all(path, LIST_MAX, &text, err);
+
+    if (rc == 0)
+        rc = sums_parse(list, text.s, text.n, path, err);
+    str_free(&text);
+    return rc;
+}
+
 int
 check_main(struct inspect_cmd *cmd, struct err *err)
 {
     struct sums_line **v = NULL;
     struct sums_list list = { 0 };
-    struct str text = { 0 };
     int status = -1;
 
     if (cmd->n_args)
         return err_set(err, TU_USAGE,
                        "hash --check FILE takes no operands: the list names "
                        "its files");
-    if (file_read_all(cmd->check, LIST_MAX, &text, err) == 0 &&
-        sums_parse(&list, text.s, text.n, cmd->check, err) == 0 &&
+    if (read_list(&list, cmd->check, err) == 0 &&
         (v = group(&list, cmd, err))) {
         str_adds(&cmd->text, cmd->json ? "[" : "result\tfile\ttensor\n");
         status = check_lines(cmd, &list, v, err);
@@ -208,6 +218,5 @@ check_main(struct inspect_cmd *cmd, struct err *err)
         str_adds(&cmd->text, "\n]\n");
     free(v);
     sums_free(&list);
-    str_free(&text);
     return status;
 }

@@ -39,9 +39,11 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
         if (view_read(c->v, t->piece, at, n, &t->err) < 0)
             return;
         widen(t->wide, t->piece, c->v->dtype, n);
-        if (c->chunks)
+        if (c->chunks) {
             c->chunks[i].n_zero = moments_of(&c->chunks[i].m, t->wide, n);
-        for (size_t k = 0; !c->chunks && k < n; k++)
+            continue;
+        }
+        for (size_t k = 0; k < n; k++)
             if (isfinite(t->wide[k]))
                 t->hist[hist_bin(c->st, c->n_bins, t->wide[k])]++;
     }

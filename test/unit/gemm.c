@@ -528,11 +528,11 @@ test_jobs(struct gemm *g, const char *threads, size_t gap)
 }
 
 static void
-test_threads(struct gemm *one, struct gemm *many)
+test_threads(struct gemm *one, struct gemm *many, size_t gap)
 {
     struct shape s = tap_slow() ? (struct shape){ 130, 20, 90 }
                                 : (struct shape){ 530, 200, 1100 };
-    struct data d = data_new(s, DT_BF16, false, 3);
+    struct data d = data_new(s, DT_BF16, false, gap);
     struct gemm_job job = job_of(&d, NOTHING);
     size_t n = d.s.m * (d.s.n + 1), ld = gemm_ld_bf16(d.s.k);
     float *first = make(n, sizeof(*first));
@@ -540,17 +540,18 @@ test_threads(struct gemm *one, struct gemm *many)
 
     gemm_exact(one, &job, 1, d.x, d.ldx, d.s.m);
     memcpy(first, d.c, n * sizeof(*first));
+    restore(&d);
     gemm_exact(many, &job, 1, d.x, d.ldx, d.s.m);
     tap_ok(!memcmp(first, d.c, n * sizeof(*first)),
-           "gemm_exact: the same bits for 1 and 3 threads");
-    job.c = d.c;
+           "gemm_exact, gap %zu: the same bits for 1 and 3 threads", gap);
+    restore(&d);
     for (size_t i = 0, m; i < d.s.m; i += m) {
         m = i % 50 + 1 < d.s.m - i ? i % 50 + 1 : d.s.m - i;
         job.c = d.c + i * job.ldc;
         gemm_exact(many, &job, 1, d.x + i * d.ldx, d.ldx, m);
     }
     tap_ok(!memcmp(first, d.c, n * sizeof(*first)),
-           "gemm_exact: the same bits for any cut of X");
+           "gemm_exact, gap %zu: the same bits for any cut of X", gap);
     job.c = d.c;
     gemm_bf16(one, &job, 1, x, NULL, ld, d.s.m);
     memcpy(first, d.c, n * sizeof(*first));
@@ -637,11 +638,14 @@ main(void)
         test_int8(one, by_k);
     }
     test_exact(many, DT_BF16, false, 0);
+    test_exact(one, DT_F16, false, 0);
+    test_exact(many, DT_F32, false, 0);
     test_quantize(one);
     test_jobs(one, "1", 3);
     test_jobs(many, "3", 3);
     test_jobs(many, "3", 0);
-    test_threads(one, many);
+    test_threads(one, many, 3);
+    test_threads(one, many, 0);
     test_past(many);
     gemm_close(one);
     gemm_close(many);
