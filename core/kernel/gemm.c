@@ -21,9 +21,9 @@
 #define TILE_ROWS  512
 #define EXACT_ROWS 258 /* by EXACT_PART f32: of X, the most of that cache */
 #define GEMV_ROWS  48  /* up to here weights are read, not widened first */
-#define GEMV_BYTES                                                          \
-    (256u << 10) /* of W a chunk then: reading it takes long against taking \
-                    it, some 100 ns */
+/* Of W in a chunk then: reading it takes long against taking it, some 100 ns.
+ */
+#define GEMV_BYTES   (256u << 10)
 #define INT8_PANELS  4
 #define INT8_ROWS    24         /* that are made ready at once, at most */
 #define PAST_FLOATS  (1u << 20) /* of C, 4 MiB: two L2 caches; test_past() */
