@@ -1,8 +1,8 @@
 #!/bin/sh
-# check.sh FILE...: runs unit tests, then .bats files, as many at a time as there
-# are CPUs, and mandoc on man pages.  A line for each test file as it ends; at
-# the end what failed, and one line that counts all tests: "N passed, N failed,
-# N skipped".
+# check.sh FILE...: runs unit tests, then .bats files, one more at a time than
+# there are CPUs, for many wait, and mandoc on man pages.  A line for each test
+# file as it ends; at the end what failed, and one line that counts all tests:
+# "N passed, N failed, N skipped".
 case ${TMPDIR-} in *[[:space:]]*) unset TMPDIR ;; esac # many tests split words
 
 # count PATTERN FILE...: lines of TAP that match.
@@ -57,11 +57,11 @@ for t; do
     *) units="$units $t" ;;
     esac
 done
-# each FILE...: as many at a time as there are CPUs.  The longest first: none of
-# them is then left alone at the end.
+# each FILE...: several at a time.  The longest first, those that say so and then
+# by size: none of them is then left alone at the end.
 each() {
     # shellcheck disable=SC2011,SC2012
-    ls -S "$@" | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I '{}' sh "$0" -1 "$logs" '{}'
+    { grep -l '^# It takes minutes' "$@"; ls -S "$@"; } | awk '!begun[$0]++' | xargs -P $(($(getconf _NPROCESSORS_ONLN) + 1)) -I '{}' sh "$0" -1 "$logs" '{}'
 }
 # shellcheck disable=SC2086 # names without spaces
 {

@@ -1,5 +1,6 @@
 # Calls of libc that fail: a few of each kind in each tool's runs; `make
 # check-faults` is all of them.
+# It takes minutes, and waits for most of them.
 load helpers
 NEEDS=${LEFT_OUT-} # every tool
 

@@ -1,5 +1,6 @@
 # kill -9 at any moment, and a power cut, of all that writes: scripts/kills.sh,
 # of which make check-kills does more.
+# It takes minutes, and waits for most of them.
 load helpers
 NEEDS=${LEFT_OUT-} # every tool
 
