@@ -40,7 +40,7 @@ tiny() {
     done
 }
 
-@test "hf-infer: a generation_config.json that is a dangling link is told, none is none" {
+@test "hf-infer: a generation_config.json that is a dangling link is reported, a missing one is not" {
     tiny
     rm -f m/generation_config.json
     run -0 hf-infer m -p x -n 1 --greedy
