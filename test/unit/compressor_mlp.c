@@ -13,15 +13,6 @@
 
 static const char *dir;
 
-static char *
-path_of(const char *name)
-{
-    static char path[300];
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return path;
-}
-
 /* Case i: its MLPs' results follow each other in I.y. */
 static void
 test_forward(int i)
@@ -37,8 +28,8 @@ test_forward(int i)
     snprintf(name, sizeof(name), "%d.y", i);
     ref_read(dir, name, "", &y);
     snprintf(name, sizeof(name), "%d.bin", i);
-    if (!tap_ok(kvc_open(&k, path_of(name), &err) == 0, "kvc %d: opens %s", i,
-                err.what))
+    if (!tap_ok(kvc_open(&k, ref_path(dir, name), &err) == 0,
+                "kvc %d: opens %s", i, err.what))
         return;
     for (size_t j = 0; j < k.n_blocks / KVC_SLOTS; j++) {
         size_t per = k.header.weight_count_per_layer / KVC_SLOTS;
@@ -73,7 +64,7 @@ test_dims(void)
     struct err err = { 0 };
     struct compressor_mlp mlp;
     struct kvc k;
-    FILE *f = fopen(path_of("dims.bin"), "wb");
+    FILE *f = fopen(ref_path(dir, "dims.bin"), "wb");
 
     ref_read(dir, "0.bin", "", &s);
     s.n = KVC_HEADER_BYTES;
@@ -92,7 +83,7 @@ test_dims(void)
         fwrite(s.s, 1, s.n, f);
         fclose(f);
     }
-    tap_ok(kvc_open(&k, path_of("dims.bin"), &err) == 0, "kvc: opens %s",
+    tap_ok(kvc_open(&k, ref_path(dir, "dims.bin"), &err) == 0, "kvc: opens %s",
            err.what);
     tap_ok(compressor_mlp_load(&mlp, &k, 0, 0, &err) < 0 &&
                strstr(err.what, "5 columns are not a number of tokens of 2"),

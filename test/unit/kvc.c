@@ -15,15 +15,6 @@
 
 static const char *dir;
 
-static char *
-path_of(const char *name)
-{
-    static char path[300];
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return path;
-}
-
 static void
 keep(void *ctx, const char *what)
 {
@@ -37,7 +28,7 @@ spoil(size_t at, uint32_t value, size_t nbytes, const char *want, bool opens)
     struct str s = { 0 }, said = { 0 };
     struct err err = { 0 };
     struct kvc k;
-    FILE *f = fopen(path_of("bad.bin"), "wb");
+    FILE *f = fopen(ref_path(dir, "bad.bin"), "wb");
     bool as_wanted;
 
     ref_read(dir, "0.bin", "", &s);
@@ -47,7 +38,7 @@ spoil(size_t at, uint32_t value, size_t nbytes, const char *want, bool opens)
         fwrite(s.s, 1, nbytes ? nbytes : s.n - 1, f);
         fclose(f);
     }
-    if (kvc_open(&k, path_of("bad.bin"), &err) < 0) {
+    if (kvc_open(&k, ref_path(dir, "bad.bin"), &err) < 0) {
         as_wanted = !opens && strstr(err.what, want);
         str_adds(&said, err.what);
     } else {

@@ -45,6 +45,16 @@ ref_folder(void)
                : NULL;
 }
 
+/* ref_path() is DIR/NAME, until the next call. */
+static __attribute__((unused)) const char *
+ref_path(const char *dir, const char *name)
+{
+    static char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return path;
+}
+
 static __attribute__((unused)) void
 ref_remove(const char *dir)
 {
