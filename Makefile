@@ -1,18 +1,12 @@
 # tensorutils: GNU make, one file, no configure.
 #   make deps       install what is missing       make            build/TOOL for every tool
-#   make demo       the main job, explained       make check      unit tests, bats, man pages
+#   make demo       the main job, explained       make check      unit tests, bats, man pages (T=TOOL: one tool's)
 #   make V=1 ...    every command, not a line for each tool
 #   make lint       format, layers, names, sizes  make bench      a table of measurements (PEERS=1: others' too)
-#   make fuzz       SECONDS=60 for each parser    make check-cross  the tests under qemu
-#   make check-slurm  the job scripts on a Slurm  make check-kills  kill -9 at each step of every writer
-#   make check-power  what a power cut may leave   make check-faults  each call of libc that can fail, failing
-#   make check-limits  too little of everything, files that change
-#   make check-compilers  the same bits by all   make check-dead  nothing is, and the benchmarks compile
-#   make check-isa  what computes, by each instruction set here, or ISA="scalar avx2"
-#   make coverage   which lines of core the tests reach
-#   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, beside the normal build
+#   make install    DESTDIR= PREFIX=/usr/local    make SAN=1 ...  (or SAN=thread) sanitized, next to the normal build
 #   make uninstall  what install put there        make STATIC=half  only libc is left to the node that runs it
-#   make deb        a Debian package              make check-install  two builds, the same bits
+#   make deb        a Debian package              make fmt        clang-format
+# test/check.mk has the tests, test/hard.mk what takes longer; test/README lists them all.
 VERSION := 0.1
 PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
@@ -20,7 +14,6 @@ DATADIR ?= $(PREFIX)/share
 MANDIR  ?= $(DATADIR)/man
 BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
-SECONDS ?= 60
 
 # One line for each library and tool, none with -s; V=1 shows all commands.
 Q       := $(if $(V),,@)
@@ -60,12 +53,12 @@ LIBS     = -Wl,--as-needed -ljansson -lxxhash -lcrypto $(if $(call lacks,pcre2),
 lacks    = $(filter $1,$(LACKING))
 # The tools are in $(B); with STATIC=half, of the same objects, in $(B)/half.
 ifeq ($(STATIC),half)
-T       := $(B)/half
+TOOLDIR := $(B)/half
 LINK     = -static-libgcc -Wl,-Bstatic $(filter-out -lm,$(LIBS)) -Wl,-Bdynamic -lm -ldl
 else ifdef STATIC
 $(error STATIC is half, or not given)
 else
-T       := $(B)
+TOOLDIR := $(B)
 LINK     = $(LIBS)
 endif
 
@@ -85,8 +78,6 @@ TOOLS   := $(filter-out $(LEFT_OUT),$(TOOLS))
 NEED_pcre2    := peft regex tok% chat block engine lora model stories tables
 NEED_utf8proc := tok% chat
 without  = $(filter-out $(foreach t,$(LEFT_OUT),$1/$t-%) $(foreach l,$(LACKING),$(NEED_$l:%=$1/%)),$2)
-UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))
-FUZZ    := $(call without,$(B)/test/fuzz,$(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c)))
 
 # The end of a kernel's file name is its instruction set, a row of isa.def, and
 # decides its flags; build/isa.mk has these, and the ISAS that this compiler and
@@ -112,21 +103,14 @@ endif
 kernel   = KERNEL($1,$2)
 tables   = -D'KERNELS=$(foreach i,$(ISAS),$(patsubst $1/%_$i.c,$(call kernel,%,$i),$(wildcard $1/*_$i.c)))'
 $(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,core/kernel)
-$(B)/test/bench/probe.o: ISA_FLAGS = $(call tables,test/bench)
 # AdamW as vectors: a square root that sets errno cannot be one.
 $(B)/core/model/train/adamw.o $(B)/core/model/train/loss.o: ISA_FLAGS := -O3 -fno-math-errno
 
-all: $(TOOLS:%=$(T)/%)
+all: $(TOOLS:%=$(TOOLDIR)/%)
 ifneq ($(LEFT_OUT),)
 all:
 	@echo 'left out: $(LEFT_OUT) (no $(filter $(foreach t,$(LEFT_OUT),$(NEEDS_$t)),$(LACKING)) here: see make deps)' >&2
 endif
-
-# Benchmarks share the probes of the machine's limits.
-BENCH   := $(patsubst %.c,$(B)/%,$(filter-out %/probe.c $(ISA_ALL:%=\%_%.c),$(wildcard test/bench/*.c)))
-PROBES  := $(B)/test/bench/probe.o $(patsubst %.c,$(B)/%.o,$(call of_isas,test/bench))
-BENCH   := $(call without,$(B)/test/bench,$(BENCH))
-$(BENCH): $(PROBES)
 
 $(B)/isa.mk: scripts/isa.sh core/kernel/isa.def
 	@mkdir -p $(@D)
@@ -156,101 +140,15 @@ $(LIBRARIES):
 	$(built)
 
 tool_objs = $(patsubst %.c,$(B)/%.o,$(sort $(wildcard cmd/$1.c cmd/$1/*.c)))
-$(foreach t,$(TOOLS),$(eval $(T)/$t: $(call tool_objs,$t)))
-# test/*/TOOL-SUBJECT.c is linked with the tool's objects but main.
-$(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(eval $t: $t.o))
-$(foreach t,$(UNIT) $(BENCH) $(FUZZ),$(foreach c,$(sort $(basename $(notdir $(wildcard cmd/*)))),$(if $(filter $c-%,$(notdir $t)),\
-  $(eval $t: $(filter-out %/main.o,$(call tool_objs,$c))))))
-# Without libFuzzer a fuzzer runs its seeds.
-ifeq ($(SAN),fuzz)
-$(FUZZ): override LDFLAGS += -fsanitize=fuzzer
-else
-$(FUZZ): $(B)/test/replay.o
-endif
-$(TOOLS:%=$(T)/%) $(UNIT) $(BENCH) $(FUZZ): $(LIBRARIES)
+$(foreach t,$(TOOLS),$(eval $(TOOLDIR)/$t: $(call tool_objs,$t)))
+link     = $(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
+$(TOOLS:%=$(TOOLDIR)/%): $(LIBRARIES)
 	@mkdir -p $(@D)
-	$Q$(CC) $(FLAGS) -pie -Wl,-z,relro,-z,now $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LINK)
-	$(if $(filter $(TOOLS:%=$(T)/%),$@),$(built))
-
-# Shims that are preloaded, which no sanitizer likes.
-FAULT   := $(if $(SAN),,$(patsubst %,$(B)/test/fault/%,shim.so netfs.so power.so run))
-$(B)/test/fault/%.so: test/fault/%.c $(B)/flags
-	@mkdir -p $(@D)
-	$Q$(CC) $(FLAGS) -U_FORTIFY_SOURCE -fPIC -MMD -MP -shared $(LDFLAGS) -o $@ $< -ldl
-$(B)/test/fault/run: $(B)/test/fault/run.o $(B)/test/fault/tree.o
-	$Q$(CC) $(FLAGS) -pie $(LDFLAGS) -o $@ $^
-
-# Debian's python3 has numpy; another python3 may stand before it in PATH.
-PYTHON  ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import numpy' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
-TESTENV  = PATH=$(call quote,$(CURDIR)/$T):"$$PATH" PYTHON=$(call quote,$(PYTHON)) BUILD=$(call quote,$(CURDIR)/$B) LEFT_OUT='$(LEFT_OUT)'
-
-# BATS="test/st-inspect.bats .." of test/*.bats.
-BATS    ?= $(wildcard test/*.bats)
-check: all $(UNIT) $(FAULT) $(FUZZ)
-	@$(TESTENV) sh scripts/check.sh $(UNIT) $(FUZZ) $(BATS) man/*.[1-9]
-
-# The tests that compute, which test/computes names, with TU_ISA as each that
-# this machine has, or those of ISA=; BEST=no: but its best, as make check runs.
-check-isa: all $(UNIT)
-	@$(TESTENV) ISA='$(ISA)' BEST='$(BEST)' sh scripts/check-isa.sh $(B)/test/unit
-
-# Each call of libc that can fail does so, in one run after another: an hour.
-check-faults: all $(FAULT)
-	@$(TESTENV) sh scripts/faults.sh
-
-# The same commands with too little memory, files or room, streams closed or
-# full, inputs that change, clocks that jump, pipes and devices as files, and
-# file systems that are no local disk.
-check-limits: all $(FAULT)
-	@$(TESTENV) sh scripts/limits.sh
+	$Q$(link)
+	$(built)
 
 demo: all
-	@sh scripts/demo/demo.sh $(T)
-
-bench: all $(BENCH)
-	@$(TESTENV) PEERS='$(PEERS)' sh scripts/bench.sh
-
-# Each parser under libFuzzer, ASan and UBSan: seeds in test/fuzz/NAME.seeds/.
-# What it finds lies in build/fuzz/NAME.found/.
-fuzz: $(patsubst test/fuzz/%.c,fuzz-%,$(wildcard test/fuzz/*.c))
-fuzz-%: FORCE
-	@sh scripts/fuzz.sh $* $(SECONDS)
-
-# Which lines of core the tests reach: unit tests, the seeds of the fuzzers, and
-# bats but those that build, kill, or make calls fail.
-COVER_MIN  ?= 90
-COVER_BATS ?= $(filter-out $(patsubst %,test/%.bats,batch big build checks fault install kills limits man),$(wildcard test/*.bats))
-coverage:
-	@if command -v gcovr >/dev/null; then $(MAKE) SAN=cov coverage-run; \
-	else echo 'coverage: gcovr is not installed, skipped (Debian: gcovr)'; fi
-coverage-run: all $(UNIT) $(FUZZ)
-	@$(TESTENV) sh scripts/coverage.sh $(COVER_MIN) $(UNIT) $(FUZZ) $(COVER_BATS)
-
-# scripts/jobs on a real Slurm that SLURM_TOOLS=DIR starts and stops; skips
-# where there is none: test/slurm/helpers.bash.
-check-slurm: all
-	@$(TESTENV) bats test/slurm
-
-# Every writer killed with -9 at each system call that changes a file, and at
-# random; with SECONDS= a choice of them, again and again.
-check-kills: all
-	@$(TESTENV) bash scripts/kills.sh $(if $(filter command,$(origin SECONDS)),-s $(SECONDS))
-
-# The disk after a power cut at each step of every writer, made from a log of
-# what it wrote and synced.
-check-power: all $(FAULT)
-	@$(TESTENV) bash scripts/kills.sh -p
-	@FAULT_FS='no-exchange no-link' $(TESTENV) bash scripts/kills.sh -p
-
-# CROSS="s390x aarch64" picks platforms, PART="unit same formats kernels" what.
-check-cross:
-	@PYTHON='$(PYTHON)' PART='$(PART)' sh scripts/check-cross.sh $(CROSS)
-
-# The same bits from clang, -O0, -O3 and link-time optimization; musl compiles;
-# the tests where a library lacks that some tools alone need ("without").
-# COMPILERS="clang musl" picks some.
-check-compilers:
-	@PYTHON='$(PYTHON)' sh scripts/check-compilers.sh $(COMPILERS)
+	@sh scripts/demo/demo.sh $(TOOLDIR)
 
 # Done above, before any other goal.
 deps:
@@ -268,32 +166,24 @@ lint:
 	shellcheck .ci/run $$(git ls-files '*.sh')
 	mandoc -Tlint -Wwarning man/*.[1-9]
 
-# What objects tell: nothing is dead, and the benchmarks, which no other check
-# builds, compile.
-check-dead: all $(BENCH)
-	sh scripts/dead.sh $(B)
-
 install uninstall: export DESTDIR := $(DESTDIR)
 $(foreach d,PREFIX BINDIR DATADIR MANDIR BASHDIR ZSHDIR,$(eval install uninstall: export $d := $$($d)))
 install: all
-	@sh scripts/install.sh $(T) $(VERSION) $(TOOLS)
+	@sh scripts/install.sh $(TOOLDIR) $(VERSION) $(TOOLS)
 
 uninstall:
 	@sh scripts/install.sh -u
 
 # tensorutils_VERSION_ARCH.deb, beside the tools.
 deb: all
-	@sh scripts/deb.sh $(T) $(VERSION)
-
-# What takes minutes: two builds that may not differ in a bit.
-check-install: all
-	@$(TESTENV) SLOW=1 bats test/install.bats
-.PHONY: uninstall deb check-install
+	@sh scripts/deb.sh $(TOOLDIR) $(VERSION)
 
 clean:
 	rm -rf build
 
+include $(wildcard test/*.mk)
+
 -include $(shell test -d $(B) && find $(B) -name '*.d')
-.PHONY: all check check-dead coverage coverage-run demo bench fuzz check-compilers check-cross check-faults check-isa check-kills check-limits check-power check-slurm deps fmt lint install clean FORCE
+.PHONY: all deb demo deps fmt lint install uninstall clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -13,7 +13,7 @@ bad() {
 # Files over max_file lines that have a reason, "NAME: why", one a line.
 long_files=''
 
-sources=$(git ls-files '*.[ch]' '*.sh' '*.py' '*.bats' '*.bash' 'man/*' Makefile)
+sources=$(git ls-files '*.[ch]' '*.sh' '*.py' '*.bats' '*.bash' 'man/*' Makefile 'test/*.mk')
 for f in $sources; do
     n=$(wc -l <"$f")
     [ "$n" -le $max_file ] || printf '%s\n' "$long_files" | grep -q "^$f: ." ||

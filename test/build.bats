@@ -36,9 +36,10 @@ commands() {
     echo 'printf "%s\n" "$BUILD" "${PATH%%:*}"' >>bin/bats
     PATH=$PWD/bin:$PATH
     odd="a b;touch PWNED;\$(touch PWNED)\`touch PWNED\`'\"\$x&|<>(){}\\"
-    mkdir -p "$odd/core/kernel" "$odd/scripts"
+    mkdir -p "$odd/core/kernel" "$odd/scripts" "$odd/test"
     cd "$odd"
     cp "$ROOT/Makefile" .
+    cp "$ROOT"/test/*.mk test
     cp "$ROOT"/core/err.[ch] core
     cp "$ROOT"/core/kernel/isa.def core/kernel
     cp "$ROOT"/scripts/{isa,libs}.sh scripts

@@ -428,10 +428,22 @@ cross_tree() {
     run ! grep -vE '^(#|(yes|each|no) [a-z])' test/computes
 }
 
-@test "NEWS: as many commands, writers and fuzzers as there are" {
+@test "test/README: as many commands, writers and fuzzers as there are" {
     cd "$ROOT"
     news=$(tr -s ' \n' ' ' <NEWS)
     [[ $news == *", in $(sh -c ". test/fault/cases.sh; cases '*'" | wc -l) commands of all tools,"* ]]
     [[ $news == *" kills of $(. test/writers.bash && wc -l <<<"$WRITERS") writers,"* ]]
     [[ $news == *"make fuzz: $(ls test/fuzz/*.c | wc -l) fuzzers,"* ]]
+}
+
+@test "make check T=TOOL: its tests and page alone; no tool of that name is an error; T of the environment is not it" {
+    unset MAKEFLAGS MAKELEVEL SAN BATS
+    run -0 make -s -n -C "$ROOT" check T=saev-write
+    [[ ${lines[-1]} == *" test/saev-write.bats "*" man/saev-write.1" ]]
+    [[ ${lines[-1]} == */fuzz/saev-write-input\ * ]]
+    [[ ${lines[-1]} != *saev-read* ]]
+    run -2 make -s -n -C "$ROOT" check T=saev
+    [[ $output == *"T=saev is none of "*saev-read* ]]
+    T=saev-write run -0 make -s -n -C "$ROOT" check
+    [[ ${lines[-1]} == *" test/saev-read.bats "* ]]
 }
