@@ -430,10 +430,10 @@ cross_tree() {
 
 @test "test/README: as many commands, writers and fuzzers as there are" {
     cd "$ROOT"
-    news=$(tr -s ' \n' ' ' <NEWS)
-    [[ $news == *", in $(sh -c ". test/fault/cases.sh; cases '*'" | wc -l) commands of all tools,"* ]]
-    [[ $news == *" kills of $(. test/writers.bash && wc -l <<<"$WRITERS") writers,"* ]]
-    [[ $news == *"make fuzz: $(ls test/fuzz/*.c | wc -l) fuzzers,"* ]]
+    report=$(tr -s ' \n' ' ' <test/README)
+    [[ $report == *", in $(sh -c ". test/fault/cases.sh; cases '*'" | wc -l) commands of all tools,"* ]]
+    [[ $report == *" kills of $(. test/writers.bash && wc -l <<<"$WRITERS") writers,"* ]]
+    [[ $report == *"fuzz: $(ls test/fuzz/*.c | wc -l) fuzzers,"* ]]
 }
 
 @test "make check T=TOOL: its tests and page alone; no tool of that name is an error; T of the environment is not it" {
