@@ -49,64 +49,41 @@ by_key(const struct st *st, uint32_t a, uint32_t b)
     return st_name_cmp(s->key, s->key_n, t->key, t->key_n);
 }
 
-/* How many of v[0 .. n) are in order already. */
-static size_t
-run_length(const struct st *st, const uint32_t *v, size_t n, compare *cmp)
-{
-    size_t i = 1;
-
-    while (i < n && cmp(st, v[i - 1], v[i]) <= 0)
-        i++;
-    return i;
-}
-
-/* Runs of a sort, not merged yet. */
-struct runs {
+struct st_order {
     const struct st *st;
     compare *cmp;
-    uint32_t *v, *tmp;
-    size_t n;
-    size_t length[128]; /* each more than twice the next: 64 would do */
 };
 
-/* v[0 .. a) and v[a .. a + b), the last two runs, become one by way of 'tmp'.
- */
-static void
-merge_last(struct runs *r, size_t end)
+/* qsort_r()'s; equal ones stay in the file's order. */
+static int
+by_order(const void *a, const void *b, void *order)
 {
-    size_t b = r->length[--r->n], a = r->length[r->n - 1];
-    uint32_t *v = r->v + end - a - b;
-    const uint32_t *s = r->tmp, *s_end = s + a, *t = v + a, *t_end = t + b;
+    const struct st_order *o = order;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    int c = o->cmp(o->st, x, y);
 
-    memcpy(r->tmp, v, a * sizeof(*v));
-    while (s < s_end)
-        *v++ = t < t_end && r->cmp(r->st, *s, *t) > 0 ? *t++ : *s++;
-    r->length[r->n - 1] = a + b;
+    return c ? c : (x > y) - (x < y);
 }
 
 /*
- * The indices 0 .. n - 1 in order, or NULL.  A merge sort that keeps the runs
- * it finds: writers sort their tensors, so that one comparison each is the
- * rule and n log n the worst case, whatever the file.
+ * The indices 0 .. n - 1 in order, or NULL.  Writers sort their tensors: most
+ * files cost one comparison each, and need no sorting.
  */
 static uint32_t *
 sorted(const struct st *st, size_t n, compare *cmp, struct err *err)
 {
-    uint32_t *v = mem_try(n, 2 * sizeof(*v), st->path, err);
-    struct runs r = { .st = st, .cmp = cmp, .v = v, .tmp = v ? v + n : v };
+    struct st_order order = { st, cmp };
+    uint32_t *v = mem_try(n, sizeof(*v), st->path, err);
+    size_t in_order = 1;
 
     if (!v)
         return NULL;
     for (size_t i = 0; i < n; i++)
         v[i] = (uint32_t)i;
-    for (size_t i = 0; i < n;) {
-        r.length[r.n] = run_length(st, v + i, n - i, cmp);
-        i += r.length[r.n++];
-        while (r.n > 1 && r.length[r.n - 2] <= 2 * r.length[r.n - 1])
-            merge_last(&r, i);
-    }
-    while (r.n > 1)
-        merge_last(&r, n);
+    while (in_order < n && cmp(st, v[in_order - 1], v[in_order]) <= 0)
+        in_order++;
+    if (in_order < n)
+        qsort_r(v, n, sizeof(*v), by_order, &order);
     return v;
 }
 
@@ -123,10 +100,8 @@ check_names(struct st *st, struct err *err)
             const struct st_tensor *t = st->tensors + v[i];
 
             return err_set(err, EX_DATAERR,
-                           "%s: tensor \"%.*s\" is there "
-                           "twice",
-                           st->path, st_name_shown(t->name, t->name_n),
-                           t->name);
+                           "%s: tensor \"%.*s\" is there twice", st->path,
+                           st_name_shown(t->name, t->name_n), t->name);
         }
     return 0;
 }
