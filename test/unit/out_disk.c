@@ -238,9 +238,9 @@ test_room(void)
         tap_ok(out_reserve(o, 10, &err) < 0 && err.status == EX_IOERR &&
                    err.error == full[i],
                "%s", err.what);
-        tap_ok(out_copy(o, in, "x", 3, &err) < 0 && err.status == EX_IOERR &&
-                   !strncmp(err.what, "y: cannot be written: ", 22),
-               "%s", err.what);
+        tap_ok(lseek(in, 0, SEEK_SET) == 0 &&
+                   out_copy(o, in, "x", 3, &err) == 3,
+               "what copy_file_range() refuses is read and written");
     }
     fails.allocate = EOPNOTSUPP;
     tap_ok(out_reserve(o, 10, &err) == 0, "who cannot reserve need not");
@@ -268,10 +268,6 @@ test_room(void)
            "unless there is too little: %s", err.what);
     n_late = 0;
     n_free = 0;
-    fails.copy = EIO;
-    tap_ok(out_copy(o, in, "x", 3, &err) < 0 &&
-               !strncmp(err.what, "x: cannot be copied to y: ", 26),
-           "%s", err.what);
     fails.allocate = fails.copy = 0;
     out_abort(o);
     close(in);
