@@ -75,7 +75,7 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     hf-infer M --lut M --lut-layers '*.qkv_proj,' --ids $IDS --nll -q
     run -66 hf-infer M --lut nowhere --ids $IDS --nll
     run -65 hf-infer "$DEMO" --lut M --ids $IDS --nll
-    [[ "$output" = "hf-infer: M/lut/model.layers.0.mlp.down_proj.lut.safetensors: is of 172 inputs and 60 outputs, but model.layers.0.mlp.down_proj of the model has "* ]]
+    [[ "$output" = "hf-infer: M/lut/model.layers.0.mlp.down_proj.lut.safetensors: has 172 inputs and 60 outputs, but model.layers.0.mlp.down_proj of the model has "* ]]
     "$PYTHON" -c 'import json
 a, b = json.load(open("M/lut/metadata.json")), json.load(open("S/lut/metadata.json"))
 b["layers"]["model.layers.0.self_attn.qkv_proj"] = a["layers"]["model.layers.0.self_attn.qkv_proj"]
@@ -84,7 +84,7 @@ json.dump(b, open("S/lut/metadata.json", "w"))'
     cp M/lut/model.layers.0.self_attn.qkv_proj.lut.safetensors S/lut
     cp S/lut/model.layers.0.mlp.up_proj.lut.safetensors S/lut/seven
     run -65 hf-infer S --lut S --ids $IDS --nll
-    [ "$output" = "hf-infer: S/lut/metadata.json: has two tables for model.layers.0.self_attn.q_proj (--lut-layers chooses)" ]
+    [ "$output" = "hf-infer: S/lut/metadata.json: has two tables for model.layers.0.self_attn.q_proj (--lut-layers selects)" ]
     run -65 hf-infer S --lut S --lut-layers '*.7.*' --ids $IDS --nll
     [ "$output" = "hf-infer: S/lut/metadata.json: model.layers.7.mlp.up_proj is no linear layer of S" ]
     hf-infer S --lut S --lut-layers '*.qkv_proj,*.mlp.down_proj' --ids $IDS --nll -q

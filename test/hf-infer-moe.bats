@@ -71,7 +71,7 @@ for old, new in (("up_proj", "experts.6.up_proj"), ("down_proj", "gate")):
 json.dump(m, open("M/lut/metadata.json", "w"))'
     for name in experts.6.up_proj gate; do
         run -65 hf-infer "$(moe "")" --lut M --lut-layers "*.0.mlp.$name" --ids $IDS --nll
-        [ "$output" = "hf-infer: M/lut/metadata.json: model.layers.0.mlp.$name is a layer of experts, which run without tables (--lut-layers chooses)" ]
+        [ "$output" = "hf-infer: M/lut/metadata.json: model.layers.0.mlp.$name is a layer of experts, which run without tables (--lut-layers selects)" ]
     done
     run -65 hf-infer "$(moe "")" --lut M --lut-layers '*.0.mlp.gate_proj' --ids $IDS --nll
     [[ "$output" == *": model.layers.0.mlp.gate_proj is no linear layer of "* ]]

@@ -180,7 +180,7 @@ np.save("d.npy", np.zeros((3, 40)))'
     run -2 lut-apply DIR $LAYER --ratio 1 --top 2 <x.npy
     run -2 lut-apply DIR $LAYER --dtype bf16 <x.npy
     run -2 lut-apply DIR $LAYER -i DIR/model.safetensors:$LAYER.weight --x-dtype bf16
-    [[ "$output" = *"--x-dtype is for numbers alone"* ]]
+    [[ "$output" = *"--x-dtype is for raw numbers"* ]]
     run -2 lut-apply --report DIR $LAYER <x.npy
     mkdir other
     cp DIR/model.safetensors other

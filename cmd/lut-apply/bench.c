@@ -1,9 +1,7 @@
 /* --bench: what each step costs, on the first batch of x. */
 #include <stdlib.h>
 
-#include "cmd/lut-apply/input.h"
-#include "cmd/lut-apply/layer.h"
-#include "cmd/lut-apply/run.h"
+#include "cmd/lut-apply/apply.h"
 #include "core/clock.h"
 #include "core/kernel/sparse.h"
 #include "core/mem.h"
@@ -25,30 +23,11 @@ struct bench {
     float *v;
 };
 
-/* The product alone: what of table_encode() is not top-k. */
-static void
-encode(const struct bench *b)
-{
-    const struct table *t = &b->run->layer.bound.table;
-    const struct gemm_job job = {
-        .w = { .data = t->encoder_weight,
-               .dtype = t->dtype,
-               .n = t->n_basis,
-               .k = t->in,
-               .ld = t->in },
-        .c = b->p,
-        .ldc = t->n_basis,
-        .end = { .bias = t->encoder_bias },
-    };
-
-    gemm_exact(b->run->gemm, &job, 1, b->run->x, t->in, b->n);
-}
-
 static void
 topk_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct bench *b = ctx;
-    const struct table *t = &b->run->layer.bound.table;
+    const struct table *t = &b->run->table;
     size_t cap = topk_cap(t->k);
     uint64_t *key = b->key + (size_t)thread * 2 * cap;
     struct topk top;
@@ -65,11 +44,21 @@ static void
 step(struct bench *b, int which)
 {
     struct apply_run *r = b->run;
-    const struct table *t = &r->layer.bound.table;
+    const struct table *t = &r->table;
+    const struct gemm_job encode = { /* table_encode() but for its top-k */
+                                     .w = { .data = t->encoder_weight,
+                                            .dtype = t->dtype,
+                                            .n = t->n_basis,
+                                            .k = t->in,
+                                            .ld = t->in },
+                                     .c = b->p,
+                                     .ldc = t->n_basis,
+                                     .end = { .bias = t->encoder_bias }
+    };
 
     switch (which) {
     case ENCODE:
-        encode(b);
+        gemm_exact(r->gemm, &encode, 1, r->x, t->in, b->n);
         break;
     case TOPK:
         par_for(r->par, b->n, 1, topk_rows, b);
@@ -78,12 +67,11 @@ step(struct bench *b, int which)
         table_combine(r->work, t, r->y, t->out, b->n);
         break;
     case COMPENSATE:
-        table_compensate(r->work, t, &r->layer.fix, r->y, t->out, r->x, t->in,
-                         b->n, 0);
+        table_compensate(r->work, t, &r->fix, r->y, t->out, r->x, t->in, b->n,
+                         0);
         break;
     case ALL:
-        table_apply(r->work, t, &r->layer.fix, r->y, t->out, r->x, t->in, b->n,
-                    0);
+        table_apply(r->work, t, &r->fix, r->y, t->out, r->x, t->in, b->n, 0);
         break;
     default:
         table_dense(r->gemm, t, r->dense, t->out, r->x, t->in, b->n);
@@ -98,54 +86,16 @@ by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Steps in turns, so that a busy moment is none's alone. */
-static void
-measure(struct bench *b, double us[STEPS])
-{
-    double v[STEPS][ROUNDS];
-
-    step(b, ALL);
-    for (int i = 0; i < ROUNDS; i++)
-        for (int s = 0; s < STEPS; s++) {
-            double t = clock_s();
-
-            step(b, s);
-            v[s][i] = 1e6 * (clock_s() - t) / (double)b->n;
-        }
-    for (int s = 0; s < STEPS; s++) {
-        qsort(v[s], ROUNDS, sizeof(double), by_value);
-        us[s] = v[s][ROUNDS / 2];
-    }
-}
-
-static int
-put_table(const struct bench *b, const double us[STEPS], struct err *err)
-{
-    const struct applied_layer *l = &b->run->layer;
-    struct str s = { 0 };
-    int rc;
-
-    str_addf(&s, "step\trows\tus_per_row\tof_%s\n",
-             l->bound.table.n_parts ? "layer" : "table");
-    for (int i = 0; i < STEPS; i++)
-        if ((i != COMPENSATE || l->fix.how != FIX_NONE) &&
-            (i != DENSE || l->bound.table.n_parts))
-            str_addf(&s, "%s\t%zu\t%.3f\t%.4f\n", names[i], b->n, us[i],
-                     us[i] / us[l->bound.table.n_parts ? DENSE : ALL]);
-    rc = out_write(b->run->cmd->out, s.s, s.n, err);
-    str_free(&s);
-    return rc;
-}
-
 int
 bench_main(struct apply_run *run, struct err *err)
 {
-    const struct table *t = &run->layer.bound.table;
+    const struct table *t = &run->table;
     size_t threads = (size_t)par_threads(run->par);
     ssize_t n = input_rows(&run->input, run->x, run->batch, err);
     struct bench b = { .run = run, .n = n > 0 ? (size_t)n : 0 };
-    double us[STEPS];
-    int rc = -1;
+    double us[STEPS][ROUNDS];
+    struct str s = { 0 };
+    int rc = -1, whole = t->n_parts ? DENSE : ALL;
 
     if (n == 0)
         err_set(err, EX_DATAERR, "%s: has no rows", run->input.name);
@@ -155,10 +105,29 @@ bench_main(struct apply_run *run, struct err *err)
     b.idx = xcalloc(threads * t->k, sizeof(*b.idx));
     b.v = xcalloc(threads * t->k, sizeof(*b.v));
     b.p = mem_big(b.n, t->n_basis * sizeof(float), "pre-activations", err);
-    if (b.p) {
-        measure(&b, us);
-        rc = put_table(&b, us, err);
-    }
+    if (!b.p)
+        goto out;
+    step(&b, ALL); /* warms the caches */
+    /* round by round, so that a busy moment does not slow one step alone */
+    for (int i = 0; i < ROUNDS; i++)
+        for (int k = 0; k < STEPS; k++) {
+            double from = clock_s();
+
+            step(&b, k);
+            us[k][i] = 1e6 * (clock_s() - from) / (double)b.n;
+        }
+    for (int k = 0; k < STEPS; k++)
+        qsort(us[k], ROUNDS, sizeof(double), by_value);
+    str_addf(&s, "step\trows\tus_per_row\tof_%s\n", names[whole]);
+    for (int k = 0; k < STEPS; k++)
+        if ((k != COMPENSATE || run->fix.how != FIX_NONE) &&
+            (k != DENSE || whole == DENSE))
+            str_addf(&s, "%s\t%zu\t%.3f\t%.4f\n", names[k], b.n,
+                     us[k][ROUNDS / 2],
+                     us[k][ROUNDS / 2] / us[whole][ROUNDS / 2]);
+    rc = out_write(run->cmd->out, s.s, s.n, err);
+out:
+    str_free(&s);
     mem_big_free(b.p, b.n, t->n_basis * sizeof(float));
     free(b.v);
     free(b.idx);

@@ -1,8 +1,7 @@
 /* lut-apply: the command line. */
 #include <math.h>
 
-#include "cmd/lut-apply/cmd.h"
-#include "cmd/lut-apply/run.h"
+#include "cmd/lut-apply/apply.h"
 #include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
@@ -15,32 +14,33 @@ static const struct opt opts[] = {
     { 'i', "input", "FILE", NULL, OPT_TEXT(input),
       "x: .npy, safetensors FILE[:TENSOR], or raw (default: standard input)" },
     { 0, "ratio", "R", NULL, OPT_F64(ratio, 0, 1),
-      "compensate the part R of the inputs, rounded up" },
+      "compensate the fraction R of the inputs, rounded up" },
     { 0, "top", "M", NULL, OPT_I64(top, 0, INT64_MAX),
-      "compensate the M worst inputs of a row" },
+      "compensate the M inputs of a row with the largest errors" },
     { 0, "tau", "T", NULL, OPT_F64(tau, 0, 1e30),
       "compensate inputs whose error is over T times the elbow threshold" },
     { 0, "absolute", NULL, NULL, OPT_FLAG(absolute),
       "--tau is the threshold itself" },
     { 0, "weighted", NULL, NULL, OPT_FLAG(weighted),
-      "errors count times the norm of the weights that they meet" },
-    { 0, "x-dtype", "f32|f16|bf16", NULL, OPT_DTYPE(x_dtype), "of a raw x" },
+      "weight errors by the norm of the weights that they multiply" },
+    { 0, "x-dtype", "f32|f16|bf16", NULL, OPT_DTYPE(x_dtype), "of raw x" },
     { 0, "dtype", "f32|f16|bf16", "apply", OPT_DTYPE(dtype), "of y" },
     { 0, "raw", NULL, "apply", OPT_FLAG(raw),
-      "y is numbers alone, without a .npy header" },
+      "write raw numbers, without a .npy header" },
     { 0, "report", NULL, NULL, OPT_NOTHING,
-      "instead of y, how far it is from the layer of --model" },
+      "instead of y, write how far it is from the layer of --model" },
     { 0, "json", NULL, "report", OPT_FLAG(json), "JSON instead of TSV" },
     { 0, "svg", "FILE", "report", OPT_TEXT(svg),
       "draw the output's FVU against --ratio into FILE" },
     { 0, "bench", NULL, NULL, OPT_NOTHING,
-      "instead of y, what each step costs with the first batch of x" },
+      "instead of y, write what each step costs with the first batch of x" },
     { 0, "batch", "N", NULL, OPT_I64(batch, 1, 65536),
-      "rows at once, same bits" },
+      "rows at once; the bits stay the same" },
     TOOL_THREADS(NULL),
     TOOL_OUTPUT,
     TOOL_FORCE(NULL),
-    { 'v', "verbose", NULL, NULL, OPT_FLAG(verbose), "set-up on stderr" },
+    { 'v', "verbose", NULL, NULL, OPT_FLAG(verbose),
+      "the layer and its weights on stderr" },
     TOOL_QUIET,
     { 0 },
 };

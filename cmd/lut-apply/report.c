@@ -1,19 +1,120 @@
-/* --report: the table against the layer. */
+/* --report: the table against the layer; --svg: the output's FVU against the
+ * ratio of compensated inputs. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/curve.h"
-#include "cmd/lut-apply/input.h"
-#include "cmd/lut-apply/run.h"
+#include "cmd/lut-apply/apply.h"
 #include "core/js.h"
-#include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/table_stats.h"
-#include "core/out.h"
+#include "core/svg.h"
 
-#define SHOWN 20 /* dims of the ranking */
+#define N_SHOWN 20 /* dims of the ranking, in TSV */
 
-struct dim {
+/* Pixels. */
+#define WIDTH   640
+#define HEIGHT  400
+#define LEFT    70
+#define TOP     44
+#define INNER_W 480.0
+#define INNER_H 290.0
+
+#define N_POINTS 21 /* ratios 0, 0.05 .. 1 */
+#define N_TICKS  5
+
+/* ---- the picture ---- */
+
+struct curve {
+    struct out *out; /* NULL: none is drawn */
+    struct table_stats *stats[N_POINTS];
+    double fvu[N_POINTS], top; /* of the axis */
+};
+
+/* The batch that table_apply() has seen last, at each ratio: changes run->y. */
+static void
+curve_add(struct curve *c, struct apply_run *run, size_t n)
+{
+    const struct table *t = &run->table;
+    struct table_fix fix = { .how = FIX_TOP, .by = run->fix.by };
+
+    for (size_t i = 0; i < N_POINTS; i++) {
+        fix.top = table_ratio(t->in, (double)i / (N_POINTS - 1));
+        table_combine(run->work, t, run->y, t->out, n);
+        table_compensate(run->work, t, &fix, run->y, t->out, run->x, t->in, n,
+                         TABLE_ERROR);
+        table_stats_add(c->stats[i], run->work, run->y, t->out, run->dense,
+                        t->out, run->x, t->in, n);
+    }
+}
+
+static double
+y_of(const struct curve *c, double fvu)
+{
+    return TOP + INNER_H * (1 - fvu / c->top);
+}
+
+static void
+put_picture(struct str *to, struct curve *c, const struct apply_run *run)
+{
+    const char *name = run->table.file.layer->name;
+    double max = 0, unit, v[TABLE_N_METRICS];
+
+    for (size_t i = N_POINTS; i-- > 0;) {
+        table_stats_get(c->stats[i], v);
+        c->fvu[i] = v[TABLE_FVU_OUTPUT];
+        max = c->fvu[i] > max ? c->fvu[i] : max;
+    }
+    /* the axis ends at 1, 2 or 5 times a power of ten */
+    unit = max > 0 && isfinite(max) ? pow(10, floor(log10(max))) : 1;
+    c->top = max <= unit       ? unit
+             : max <= 2 * unit ? 2 * unit
+             : max <= 5 * unit ? 5 * unit
+                               : 10 * unit;
+    svg_begin(to, WIDTH, HEIGHT);
+    str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
+    svg_name(to, name, strlen(name), SIZE_MAX);
+    str_addf(to,
+             ": FVU of the output</text>\n<text x=\"%d\" y=\"36\">%.0f rows, "
+             "%zu of %zu directions</text>\n",
+             LEFT, v[TABLE_ROWS], run->table.k, run->table.n_basis);
+    for (int i = 0; i <= N_TICKS; i++) {
+        double tick = c->top * i / N_TICKS, y = y_of(c, tick);
+
+        str_addf(to,
+                 "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
+                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
+                 LEFT, y, INNER_W, LEFT - 6, y + 4, tick);
+        str_addf(to,
+                 "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%.1f"
+                 "</text>\n",
+                 LEFT + INNER_W * i / N_TICKS, TOP + INNER_H + 18,
+                 (double)i / N_TICKS);
+    }
+    str_addf(to,
+             "<text x=\"%d\" y=\"%.0f\">ratio of each row's inputs that are "
+             "compensated, the largest errors first</text>\n",
+             LEFT, TOP + INNER_H + 40);
+    if (v[TABLE_ROWS] > 0) {
+        const double step = INNER_W / (N_POINTS - 1);
+
+        svg_line_begin(to);
+        for (int i = 0; i < N_POINTS; i++)
+            svg_line_to(to, LEFT + step * i, y_of(c, c->fvu[i]));
+        svg_line_end(to);
+        for (int i = 0; i < N_POINTS; i += N_POINTS / 4)
+            str_addf(to,
+                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
+                     "<text x=\"%.1f\" y=\"%.1f\">%.3g</text>\n",
+                     LEFT + step * i, y_of(c, c->fvu[i]), LEFT + step * i + 5,
+                     y_of(c, c->fvu[i]) - 6, c->fvu[i]);
+    }
+    svg_end(to);
+}
+
+/* ---- the report ---- */
+
+struct dim_count {
     size_t dim;
     uint64_t count;
 };
@@ -21,137 +122,93 @@ struct dim {
 static int
 by_count(const void *a, const void *b)
 {
-    const struct dim *x = a, *y = b;
+    const struct dim_count *x = a, *y = b;
 
     if (x->count != y->count)
         return x->count < y->count ? 1 : -1;
     return x->dim < y->dim ? -1 : x->dim > y->dim;
 }
 
-static struct dim *
-rank(const struct table_stats *stats, size_t in)
+static void
+put_report(struct str *to, const struct apply_run *run,
+           const struct table_stats *stats)
 {
     const uint64_t *count = table_stats_fixed(stats);
-    struct dim *dims = xcalloc(in, sizeof(*dims));
+    const char *name = run->table.file.layer->name;
+    size_t in = run->table.in;
+    struct dim_count *dims = xcalloc(in, sizeof(*dims));
+    bool json = run->cmd->json;
+    double v[TABLE_N_METRICS];
 
     for (size_t d = 0; d < in; d++)
-        dims[d] = (struct dim){ d, count[d] };
+        dims[d] = (struct dim_count){ d, count[d] };
     qsort(dims, in, sizeof(*dims), by_count);
-    return dims;
-}
-
-struct line {
-    const char *name;
-    double value;
-};
-
-#define N_LINES 16
-
-static void
-fill(struct line *lines, const struct table_report *r, double threshold)
-{
-    const struct line all[N_LINES] = {
-        { "rows", (double)r->rows },
-        { "bad_rows", (double)r->bad_rows },
-        { "active_mean", r->active_mean },
-        { "positives_mean", r->positives_mean },
-        { "dead", (double)r->dead },
-        { "fvu_input", r->fvu_input },
-        { "threshold", threshold },
-        { "exceed", r->exceed },
-        { "compensated_mean", r->fixed_mean },
-        { "fvu_output", r->fvu_output },
-        { "rel_l2", r->rel_l2 },
-        { "row_rel_l2_p99", r->row_p99 },
-        { "row_rel_l2_max", r->row_max },
-        { "cosine_mean", r->cosine_mean },
-        { "cosine_min", r->cosine_min },
-        { "max_abs", r->max_abs },
-    };
-
-    for (size_t i = 0; i < N_LINES; i++)
-        lines[i] = all[i];
-}
-
-static void
-put_tsv(struct str *to, const struct line *lines, const struct dim *dims,
-        size_t in)
-{
-    str_adds(to, "metric\tvalue\n");
-    for (size_t i = 0; i < N_LINES; i++) {
-        str_addf(to, "%s\t", lines[i].name);
-        js_put_f64(to, lines[i].value);
-        str_addc(to, '\n');
+    table_stats_get(stats, v);
+    str_adds(to, json ? "{\"layer\":" : "metric\tvalue\n");
+    if (json)
+        js_put_str(to, name, strlen(name));
+    for (size_t i = 0; i < TABLE_N_METRICS; i++) {
+        str_addf(to, json ? ",\"%s\":" : "%s\t", table_metric_names[i]);
+        js_put_f64(to, v[i]);
+        if (!json)
+            str_addc(to, '\n');
     }
-    for (size_t i = 0; i < in && i < SHOWN && dims[i].count; i++)
-        str_addf(to, "dim %zu\t%llu\n", dims[i].dim,
+    if (json)
+        str_adds(to, ",\"dims\":[");
+    for (size_t i = 0; i < in && (json || i < N_SHOWN) && dims[i].count; i++) {
+        if (json && i > 0)
+            str_addc(to, ',');
+        str_addf(to, json ? "[%zu,%llu]" : "dim %zu\t%llu\n", dims[i].dim,
                  (unsigned long long)dims[i].count);
-}
-
-static void
-put_json(struct str *to, const char *name, const struct line *lines,
-         const struct dim *dims, size_t in)
-{
-    str_adds(to, "{\"layer\":");
-    js_put_str(to, name, strlen(name));
-    for (size_t i = 0; i < N_LINES; i++) {
-        str_addf(to, ",\"%s\":", lines[i].name);
-        js_put_f64(to, lines[i].value);
     }
-    str_adds(to, ",\"dims\":[");
-    for (size_t i = 0; i < in && dims[i].count; i++)
-        str_addf(to, "%s[%zu,%llu]", i ? "," : "", dims[i].dim,
-                 (unsigned long long)dims[i].count);
-    str_adds(to, "]}\n");
-}
-
-static int
-put_report(const struct apply_run *run, const struct table_stats *stats,
-           struct err *err)
-{
-    struct line lines[N_LINES];
-    struct table_report r;
-    size_t in = run->layer.bound.table.in;
-    struct dim *dims = rank(stats, in);
-    struct str s = { 0 };
-    int rc;
-
-    table_stats_get(stats, &r);
-    fill(lines, &r, run->layer.threshold);
-    if (run->cmd->json)
-        put_json(&s, run->layer.bound.file.layer->name, lines, dims, in);
-    else
-        put_tsv(&s, lines, dims, in);
-    rc = out_write(run->cmd->out, s.s, s.n, err);
-    str_free(&s);
+    if (json)
+        str_adds(to, "]}\n");
     free(dims);
-    return rc;
 }
 
 int
 report_main(struct apply_run *run, struct err *err)
 {
-    const struct table *t = &run->layer.bound.table;
-    struct table_stats *stats = table_stats_new(t, run->layer.threshold);
-    struct curve *curve;
-    ssize_t n = curve_open(&curve, run, err);
+    const struct apply_cmd *cmd = run->cmd;
+    const struct table *t = &run->table;
+    struct table_stats *stats = table_stats_new(t, run->threshold);
+    struct curve curve = { 0 };
+    struct str s = { 0 };
+    struct out *out;
+    ssize_t n = 0;
 
+    if (cmd->svg)
+        n = out_open(&curve.out, cmd->svg, cmd->out_flags, false, err);
+    for (size_t i = 0; curve.out && i < N_POINTS; i++)
+        curve.stats[i] = table_stats_new(t, NAN);
     while (n >= 0 &&
            (n = input_rows(&run->input, run->x, run->batch, err)) > 0) {
-        table_apply(run->work, t, &run->layer.fix, run->y, t->out, run->x,
-                    t->in, (size_t)n, TABLE_ERROR | TABLE_COUNT);
+        table_apply(run->work, t, &run->fix, run->y, t->out, run->x, t->in,
+                    (size_t)n, TABLE_ERROR | TABLE_COUNT);
         table_dense(run->gemm, t, run->dense, t->out, run->x, t->in, (size_t)n);
-        for (size_t i = 0; i < (size_t)n; i++)
-            vec_add(run->dense + i * t->out, run->layer.bound.bias, t->out);
         table_stats_add(stats, run->work, run->y, t->out, run->dense, t->out,
                         run->x, t->in, (size_t)n);
-        curve_add(curve, run, (size_t)n);
+        if (curve.out)
+            curve_add(&curve, run, (size_t)n);
     }
-    if (n == 0)
-        n = put_report(run, stats, err);
-    if (n == 0)
-        n = curve_commit(curve, run, err);
-    curve_close(curve);
+    if (n == 0) {
+        put_report(&s, run, stats);
+        n = out_write(cmd->out, s.s, s.n, err);
+    }
+    if (n == 0 && curve.out) {
+        str_clear(&s);
+        put_picture(&s, &curve, run);
+        n = out_write(curve.out, s.s, s.n, err);
+    }
+    out = curve.out;
+    if (n == 0 && out) {
+        curve.out = NULL;
+        n = out_commit(out, err);
+    }
+    out_abort(curve.out);
+    for (size_t i = 0; i < N_POINTS; i++)
+        table_stats_free(curve.stats[i]);
     table_stats_free(stats);
+    str_free(&s);
     return n < 0 ? -1 : 0;
 }

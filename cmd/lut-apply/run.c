@@ -1,173 +1,253 @@
-/* Rows in, rows out, a batch at a time. */
+/* A layer's table, the layer's own weights and its compensation; and rows
+ * through the table, a batch at a time. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-apply/run.h"
-
+#include "cmd/lut-apply/apply.h"
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
-#include "core/out.h"
+#include "core/model/linear_file.h"
 #include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
-static void *
-room(const struct apply_run *run, size_t n, size_t size, struct err *err)
+/* The model's weights and biases of the layers that the table stands for. */
+static int
+bind_model(struct apply_run *run, const char *path, struct err *err)
 {
-    return mem_big(run->batch * n, size, "a batch of rows", err);
+    struct table *t = &run->table;
+    const char *name = t->file.layer->name;
+    char *parts[LUT_MAX_PARTS];
+    bool fits = true;
+    size_t n;
+    int rc = 0;
+
+    if (stdir_open(&run->model, path, err) < 0 ||
+        stdir_map(&run->model, err) < 0)
+        return -1;
+    n = linear_file_parts(&run->model, name, parts);
+    for (size_t i = 0; i < n && rc == 0 && fits; i++) {
+        const struct stdir_tensor *b;
+        struct linear part;
+        float *bias = NULL;
+        int found = linear_file_find(&part, &b, &run->model, parts[i], err);
+
+        if (found <= 0) {
+            rc = found < 0 ? -1
+                           : err_set(err, EX_DATAERR,
+                                     "%s: tensor %s.weight is missing", path,
+                                     parts[i]);
+            break;
+        }
+        if (b) {
+            bias = xcalloc(part.rows, sizeof(*bias));
+            cvt_to_f32(bias, st_data(b->st, b->t), b->t->dtype, part.rows);
+            part.bias = bias;
+        }
+        fits = table_bind(t, &part);
+        if (!fits)
+            name = parts[i];
+        free(bias);
+    }
+    if (rc == 0 && (!fits || !table_bind_end(t)))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: the weights of %s do not fit %s (expected %zu "
+                     "outputs of %zu inputs in all)",
+                     path, name, t->file.st.path, t->out, t->in);
+    for (size_t i = 0; i < n; i++)
+        free(parts[i]);
+    return rc;
 }
 
-static void
-say_setup(const struct apply_run *run)
+/* Which inputs are compensated, and by which weights. */
+static int
+open_fix(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
-    const struct applied_layer *l = &run->layer;
-    const struct table *t = &l->bound.table;
+    struct table_fix *fix = &run->fix;
+    struct table *t = &run->table;
+    double tau = isnan(cmd->tau) ? 1 : cmd->tau;
 
-    tool_say("%s: %zu -> %zu, %zu of %zu directions, %s%s%s",
-             l->bound.file.layer->name, t->in, t->out, t->k, t->n_basis,
-             dtype_table[t->dtype].name, t->centered ? ", centred" : "",
-             l->bound.file.layer->target_bias ? ""
-                                              : ", without the layer's bias");
-    if (l->fix.how != FIX_NONE)
-        tool_say("compensation by %s", t->weight_t && !t->transposed
-                                           ? "the table's stored weights"
-                                           : "the model's weights");
+    run->threshold = cmd->absolute ? tau : tau * t->file.layer->elbow;
+    if (isnan(run->threshold) && !isnan(cmd->tau))
+        return err_set(err, EX_DATAERR,
+                       "%s/metadata.json: has no elbow threshold for %s "
+                       "(--absolute makes --tau the threshold itself)",
+                       run->lut.path, t->file.layer->name);
+    fix->threshold = (float)run->threshold;
+    if (!isnan(cmd->ratio))
+        fix->top = table_ratio(t->in, cmd->ratio);
+    else if (cmd->top >= 0)
+        fix->top = (size_t)cmd->top;
+    if (!isnan(cmd->ratio) || cmd->top >= 0)
+        fix->how = FIX_TOP;
+    else if (!isnan(cmd->tau))
+        fix->how = FIX_OVER;
+    else
+        return 0;
+    if (!t->weight_t && !t->n_parts)
+        return err_set(err, TU_USAGE,
+                       "%s: holds no weights to compensate with: -m MODEL has "
+                       "them",
+                       t->file.st.path);
+    if (cmd->weighted) {
+        run->norms = xcalloc(t->in, sizeof(*run->norms));
+        table_norms(run->norms, t);
+        fix->by = run->norms;
+    }
+    /* the picture's ratios go up to 1 */
+    return cmd->svg ? 0 : table_transpose(t, fix, err);
+}
+
+static int
+open_layer(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
+{
+    const struct lut_layer *meta;
+
+    if (lut_open(&run->lut, cmd->dir, err) < 0)
+        return -1;
+    meta = lut_find(&run->lut, cmd->name);
+    if (!meta)
+        return err_set(err, EX_DATAERR,
+                       "%s/metadata.json: has no layer %s (%zu others%s%s)",
+                       run->lut.path, cmd->name, run->lut.n_layers,
+                       run->lut.n_layers ? ", first " : "",
+                       run->lut.n_layers ? run->lut.layers[0].name : "");
+    if (table_open(&run->table, &run->lut, meta, err) < 0 ||
+        (cmd->model && bind_model(run, cmd->model, err) < 0))
+        return -1;
+    if (!cmd->model && run->lut.from_exporter && !meta->target_bias)
+        err_warn("%s: is from the Python exporter, which leaves out the "
+                 "layer's bias: if it has one, -m MODEL adds it",
+                 run->table.file.st.path);
+    return open_fix(run, cmd, err);
 }
 
 int
 run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
-    const struct table *t = &run->layer.bound.table;
+    const char *const what = "a batch of rows";
+    const struct table *t = &run->table;
+    size_t n = (size_t)cmd->batch;
 
     run->cmd = cmd;
-    run->batch = (size_t)cmd->batch;
-    if (layer_open(&run->layer, cmd, err) < 0 ||
-        input_open(&run->input, cmd, t->in, err) < 0 ||
-        par_open(&run->par, (int)cmd->n_threads, err) < 0 ||
+    run->batch = n;
+    if (open_layer(run, cmd, err) < 0 ||
+        input_open(&run->input, cmd->input, cmd->x_dtype, t->in, n, err) < 0 ||
+        par_open(&run->par, cmd->n_threads, err) < 0 ||
         gemm_open(&run->gemm, run->par, err) < 0 ||
-        table_open(&run->work, run->gemm, t->in, t->k, run->batch, err) < 0)
+        table_work_open(&run->work, run->gemm, t->in, t->k, n, err) < 0 ||
+        !(run->x = mem_big(n * t->in, sizeof(float), what, err)) ||
+        !(run->y = mem_big(n * t->out, sizeof(float), what, err)) ||
+        !(run->dense = mem_big(n * t->out, sizeof(float), what, err)) ||
+        !(run->bytes = mem_big(n * t->out, sizeof(float), what, err)))
         return -1;
-    run->x = room(run, t->in, sizeof(float), err);
-    run->y = room(run, t->out, sizeof(float), err);
-    run->dense = room(run, t->out, sizeof(float), err);
-    run->bytes = room(run, t->out, sizeof(float), err);
-    if (!run->x || !run->y || !run->dense || !run->bytes)
-        return -1;
-    if (cmd->verbose)
-        say_setup(run);
+    if (!cmd->verbose)
+        return 0;
+    tool_say("%s: %zu -> %zu, %zu of %zu directions, %s%s%s",
+             t->file.layer->name, t->in, t->out, t->k, t->n_basis,
+             dtype_table[t->dtype].name, t->centered ? ", centred" : "",
+             t->file.layer->target_bias ? "" : ", without the layer's bias");
+    if (run->fix.how != FIX_NONE)
+        tool_say("compensation by %s", t->weight_t && !t->transposed
+                                           ? "the table's stored weights"
+                                           : "the model's weights");
     return 0;
 }
 
 void
 run_close(struct apply_run *run)
 {
-    const struct table *t = &run->layer.bound.table;
+    const struct table *t = &run->table;
 
     mem_big_free(run->x, run->batch * t->in, sizeof(float));
     mem_big_free(run->y, run->batch * t->out, sizeof(float));
     mem_big_free(run->dense, run->batch * t->out, sizeof(float));
     mem_big_free(run->bytes, run->batch * t->out, sizeof(float));
-    table_close(run->work);
+    table_work_close(run->work);
     gemm_close(run->gemm);
     par_close(run->par);
     input_close(&run->input);
-    layer_close(&run->layer);
+    table_close(&run->table);
+    free(run->norms);
+    stdir_close(&run->model);
+    lut_close(&run->lut);
 }
 
-/* Room for the header and all rows, where their number is known. */
-static int
-reserve(const struct apply_run *run, size_t head_nbytes, struct err *err)
-{
-    size_t size = dtype_table[run->cmd->dtype].bits / 8, n;
-
-    if (run->input.n_dims == 0 ||
-        !size_mul(run->input.n_rows, run->layer.bound.table.out * size, &n) ||
-        !size_add(n, head_nbytes, &n))
-        return 0; /* too much is told when it is written */
-    return out_reserve(run->cmd->out, n, err);
-}
-
+/* The header of y, and disk space for all of y, where its size is known. */
 static int
 put_head(const struct apply_run *run, struct err *err)
 {
     const struct row_input *in = &run->input;
+    size_t size = dtype_table[run->cmd->dtype].bits / 8, nbytes;
     uint64_t shape[NPY_MAX_DIMS];
     struct str head = { 0 };
-    int rc;
+    int rc = 0;
 
-    if (run->cmd->raw)
-        return reserve(run, 0, err);
-    if (in->n_dims == 0)
+    if (!run->cmd->raw && in->n_dims == 0)
         return err_set(err, TU_USAGE,
                        "a stream of unknown length has no .npy header: --raw "
-                       "writes numbers alone");
-    memcpy(shape, in->shape, in->n_dims * sizeof(*shape));
-    shape[in->n_dims - 1] = run->layer.bound.table.out;
-    rc = npy_header(&head, run->cmd->dtype, in->n_dims, shape, err);
-    if (rc == 0)
-        rc = reserve(run, head.n, err);
-    if (rc == 0)
+                       "writes raw numbers");
+    if (!run->cmd->raw) {
+        memcpy(shape, in->shape, in->n_dims * sizeof(*shape));
+        shape[in->n_dims - 1] = run->table.out;
+        rc = npy_header(&head, run->cmd->dtype, in->n_dims, shape, err);
+    }
+    /* a size that overflows fails when it is written */
+    if (rc == 0 && in->n_dims > 0 &&
+        size_mul(in->n_rows, run->table.out * size, &nbytes) &&
+        size_add(nbytes, head.n, &nbytes))
+        rc = out_reserve(run->cmd->out, nbytes, err);
+    if (rc == 0 && head.n > 0)
         rc = out_write(run->cmd->out, head.s, head.n, err);
     str_free(&head);
     return rc;
 }
 
-/* Numbers that f16 cannot hold would become infinite unseen. */
-static int
-check_range(const struct apply_run *run, size_t n, struct err *err)
-{
-    size_t out = run->layer.bound.table.out;
-
-    for (size_t i = 0; run->cmd->dtype == DT_F16 && i < n * out; i++)
-        if (isfinite(run->y[i]) && fabsf(run->y[i]) >= 65520)
-            return err_set(err, EX_DATAERR,
-                           "%s: y of row %llu has %g, which f16 cannot hold",
-                           run->input.name,
-                           (unsigned long long)(run->input.taken - n + i / out),
-                           (double)run->y[i]);
-    return 0;
-}
-
 static int
 put_rows(const struct apply_run *run, size_t n, struct err *err)
 {
-    size_t numbers = n * run->layer.bound.table.out;
+    enum dtype dtype = run->cmd->dtype;
+    size_t out = run->table.out;
 
-    if (check_range(run, n, err) < 0)
-        return -1;
-    cvt_from_f32(run->bytes, run->cmd->dtype, run->y, numbers);
+    /* numbers that f16 cannot hold would silently become infinite */
+    for (size_t i = 0; dtype == DT_F16 && i < n * out; i++)
+        if (isfinite(run->y[i]) && fabsf(run->y[i]) >= 65520)
+            return err_set(
+                err, EX_DATAERR,
+                "%s: y of row %llu has %g, which f16 cannot hold",
+                run->input.name,
+                (unsigned long long)(run->input.n_read - n + i / out),
+                (double)run->y[i]);
+    cvt_from_f32(run->bytes, dtype, run->y, n * out);
     return out_write(run->cmd->out, run->bytes,
-                     numbers * (dtype_table[run->cmd->dtype].bits / 8), err);
+                     n * out * (dtype_table[dtype].bits / 8), err);
 }
 
 int
 apply_main(struct apply_run *run, struct err *err)
 {
-    const struct table *t = &run->layer.bound.table;
+    const struct table *t = &run->table;
     struct progress progress = { .what = "apply",
                                  .unit = "row",
                                  .total = run->input.n_rows,
                                  .quiet = run->cmd->quiet };
-    ssize_t n;
-    int rc = put_head(run, err);
+    uint64_t n_bad = 0;
+    ssize_t n = put_head(run, err);
 
     progress_start(&progress);
-    while (rc == 0 &&
-           (n = input_rows(&run->input, run->x, run->batch, err)) != 0) {
-        if (n < 0) {
-            rc = -1;
-            break;
-        }
-        run->bad_rows += table_apply(run->work, t, &run->layer.fix, run->y,
-                                     t->out, run->x, t->in, (size_t)n, 0);
-        rc = put_rows(run, (size_t)n, err);
-        progress_at(&progress, run->input.taken);
+    while (n == 0 &&
+           (n = input_rows(&run->input, run->x, run->batch, err)) > 0) {
+        n_bad += table_apply(run->work, t, &run->fix, run->y, t->out, run->x,
+                             t->in, (size_t)n, 0);
+        n = put_rows(run, (size_t)n, err);
+        progress_at(&progress, run->input.n_read);
     }
     progress_end(&progress);
-    if (rc == 0 && run->bad_rows)
-        err_warn("%s: %llu of %llu rows give pre-activations that are not "
-                 "finite: they are NaN",
-                 run->input.name, (unsigned long long)run->bad_rows,
-                 (unsigned long long)run->input.taken);
-    return rc;
+    if (n == 0 && n_bad)
+        err_warn("%s: %llu of %llu rows have pre-activations that are NaN or "
+                 "infinite: their outputs are NaN",
+                 run->input.name, (unsigned long long)n_bad,
+                 (unsigned long long)run->input.n_read);
+    return n < 0 ? -1 : 0;
 }

@@ -8,12 +8,17 @@
 #include "core/kernel/sparse.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
+#include "core/model/linear.h"
 
-#define PART_TERMS 64   /* of compensation, summed before they meet y */
+#define PART_TERMS 64   /* of compensation, summed before they are added to y */
 #define PART_COLS  4096 /* 16 KiB of them on the stack */
+#define FEW_DIMS                                                           \
+    8            /* one in this many: a batch of 64 takes the layer's time \
+                  */
+#define BLOCK 64 /* rows and columns transposed at a time */
 
-/* What one thread knows of one row while its p is made. */
-struct found {
+/* One thread's candidates for one row while its p is computed. */
+struct candidates {
     struct topk top;
     size_t positives;
 };
@@ -22,20 +27,22 @@ struct table_work {
     struct gemm *gemm;
     size_t in, k, rows, threads;
     size_t width; /* in of the table last applied: rows of what follows */
-    struct found *found; /* [threads, rows] */
-    uint64_t *keys;      /* [threads, rows, topk_cap(k)] */
-    uint64_t *room;      /* [threads, topk_cap(k)] */
-    uint64_t *order;     /* [threads, 2 in] */
-    uint32_t *idx;       /* [rows, k] */
-    float *v;            /* [rows, k] */
-    size_t *n;           /* [rows] */
-    bool *bad;           /* [rows] */
-    size_t *positives;   /* [rows] */
-    float *shifted;      /* [rows, in]: x - decoder_bias, masked errors */
-    float *error;        /* [rows, in] */
-    uint32_t *fixed;     /* [rows, in] */
-    float *gathered;     /* [threads, in] */
-    size_t *n_fixed;     /* [rows] */
+    struct candidates *candidates; /* [threads, rows] */
+    uint64_t *keys;                /* [threads, rows, topk_cap(k)] */
+    uint64_t *scratch;             /* [threads, topk_cap(k)] */
+    uint64_t *order;               /* [threads, 2 in] */
+    uint32_t *idx;                 /* [rows, k] */
+    float *v;                      /* [rows, k] */
+    size_t *n;                     /* [rows] */
+    bool *bad;                     /* [rows] */
+    size_t *positives;             /* [rows] */
+    float *shifted;  /* [rows, in]: x - decoder_bias, masked errors */
+    float *error;    /* [rows, in] */
+    uint32_t *fixed; /* [rows, in] */
+    float *gathered; /* [threads, in] */
+    size_t *n_fixed; /* [rows] */
+    char *memory;    /* of all of them, */
+    size_t nbytes;   /* each from a multiple of 64 bytes on */
 };
 
 /* What the threads share in one step. */
@@ -58,69 +65,164 @@ table_ratio(size_t in, double ratio)
     return n >= (double)in ? in : n <= 0 ? 0 : (size_t)n;
 }
 
-/* ---- memory ---- */
+/* ---- a layer's table ---- */
 
-static bool
-take(void *to, size_t n, size_t size, struct err *err)
+int
+table_open(struct table *t, const struct lut *lut, const struct lut_layer *l,
+           struct err *err)
 {
-    void *p = mem_big(n, size, "the workspace of tables", err);
+    struct lut_table *f = &t->file;
 
-    memcpy(to, &p, sizeof(p));
-    return p != NULL;
+    *t = (struct table){ 0 };
+    if (lut_table_open(f, lut, l, err) < 0)
+        return -1;
+    t->in = l->in;
+    t->out = l->out;
+    t->n_basis = l->n_basis;
+    t->k = l->k;
+    t->dtype = f->dtype;
+    t->encoder_weight = f->encoder_weight;
+    t->decoder_weight = f->decoder_weight;
+    t->products = f->products;
+    t->encoder_bias = f->encoder_bias;
+    t->decoder_bias = f->decoder_bias;
+    t->bias_product = f->bias_product;
+    t->centered = l->centered;
+    t->weight_t = f->compensation_weight_t;
+    t->bias = xcalloc(l->out, sizeof(*t->bias));
+    return 0;
+}
+
+void
+table_close(struct table *t)
+{
+    if (t->transposed)
+        mem_big_free(t->transposed, t->in * t->out, t->dtype == DT_F32 ? 4 : 2);
+    free(t->bias);
+    lut_table_close(&t->file);
+    *t = (struct table){ 0 };
+}
+
+bool
+table_bind(struct table *t, const struct linear *l)
+{
+    if (l->cols != t->in || l->rows > t->out - t->n_bound)
+        return false;
+    t->part[t->n_parts++] = (struct table_part){ l->w, l->dtype, l->rows };
+    if (l->bias)
+        memcpy(t->bias + t->n_bound, l->bias, l->rows * sizeof(*l->bias));
+    t->n_bound += l->rows;
+    return true;
+}
+
+bool
+table_bind_end(struct table *t)
+{
+    if (t->n_bound != t->out)
+        return false;
+    if (!t->file.layer->target_bias) /* as the exporter leaves it */
+        vec_add(t->file.bias_product, t->bias, t->out);
+    return true;
 }
 
 int
-table_open(struct table_work **work, struct gemm *gemm, size_t in, size_t k,
-           size_t rows, struct err *err)
+table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
+{
+    size_t size = t->dtype == DT_F32 ? 4 : 2, col = 0;
+    bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
+
+    for (size_t i = 0; i < t->n_parts; i++)
+        few &= t->part[i].dtype == t->dtype;
+    if (!few || t->n_parts == 0 || t->weight_t)
+        return 0;
+    t->transposed =
+        mem_big(t->in * t->out, size, "a layer's transposed weights", err);
+    if (!t->transposed)
+        return -1;
+    for (size_t p = 0; p < t->n_parts; col += t->part[p++].out)
+        for (size_t r0 = 0; r0 < t->part[p].out; r0 += BLOCK)
+            for (size_t c0 = 0; c0 < t->in; c0 += BLOCK)
+                for (size_t c = c0; c < smaller(c0 + BLOCK, t->in); c++)
+                    for (size_t r = r0; r < smaller(r0 + BLOCK, t->part[p].out);
+                         r++) {
+                        char *to = (char *)t->transposed +
+                                   (c * t->out + col + r) * size;
+                        const char *from =
+                            (const char *)t->part[p].w + (r * t->in + c) * size;
+
+                        if (size == 4)
+                            memcpy(to, from, 4);
+                        else
+                            memcpy(to, from, 2);
+                    }
+    t->weight_t = t->transposed;
+    return 0;
+}
+
+/* ---- the workspace ---- */
+
+/* The next n items of the workspace's memory; before there is any, it only
+ * grows. */
+static void *
+piece(struct table_work *w, size_t *at, size_t n, size_t size)
+{
+    void *p = w->memory ? w->memory + *at : NULL;
+
+    *at += (n * size + 63) / 64 * 64;
+    return p;
+}
+
+static size_t
+lay_out(struct table_work *w)
+{
+    size_t t = w->threads, rows = w->rows, in = w->in, at = 0;
+    size_t cap = topk_cap(w->k);
+
+    w->candidates = piece(w, &at, t * rows, sizeof(*w->candidates));
+    w->keys = piece(w, &at, t * rows * cap, sizeof(*w->keys));
+    w->scratch = piece(w, &at, t * cap, sizeof(*w->scratch));
+    w->order = piece(w, &at, t * 2 * in, sizeof(*w->order));
+    w->idx = piece(w, &at, rows * w->k, sizeof(*w->idx));
+    w->v = piece(w, &at, rows * w->k, sizeof(*w->v));
+    w->n = piece(w, &at, rows, sizeof(*w->n));
+    w->bad = piece(w, &at, rows, sizeof(*w->bad));
+    w->positives = piece(w, &at, rows, sizeof(*w->positives));
+    w->shifted = piece(w, &at, rows * in, sizeof(*w->shifted));
+    w->error = piece(w, &at, rows * in, sizeof(*w->error));
+    w->fixed = piece(w, &at, rows * in, sizeof(*w->fixed));
+    w->gathered = piece(w, &at, t * in, sizeof(*w->gathered));
+    w->n_fixed = piece(w, &at, rows, sizeof(*w->n_fixed));
+    return at;
+}
+
+int
+table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
+                size_t k, size_t rows, struct err *err)
 {
     struct table_work *w = xcalloc(1, sizeof(*w));
-    size_t threads = (size_t)par_threads(gemm_par(gemm));
 
     *work = NULL;
-    *w = (struct table_work){
-        .gemm = gemm, .in = in, .k = k, .rows = rows, .threads = threads
-    };
-    w->n = xcalloc(rows, sizeof(*w->n));
-    w->bad = xcalloc(rows, sizeof(*w->bad));
-    w->positives = xcalloc(rows, sizeof(*w->positives));
-    w->n_fixed = xcalloc(rows, sizeof(*w->n_fixed));
-    w->found = xcalloc(threads * rows, sizeof(*w->found));
-    if (!take(&w->keys, threads * rows * topk_cap(k), sizeof(*w->keys), err) ||
-        !take(&w->room, threads * topk_cap(k), sizeof(*w->room), err) ||
-        !take(&w->order, threads * 2 * in, sizeof(*w->order), err) ||
-        !take(&w->idx, rows * k, sizeof(*w->idx), err) ||
-        !take(&w->v, rows * k, sizeof(*w->v), err) ||
-        !take(&w->shifted, rows * in, sizeof(*w->shifted), err) ||
-        !take(&w->error, rows * in, sizeof(*w->error), err) ||
-        !take(&w->fixed, rows * in, sizeof(*w->fixed), err) ||
-        !take(&w->gathered, threads * in, sizeof(*w->gathered), err)) {
-        table_close(w);
+    w->gemm = gemm;
+    w->in = in;
+    w->k = k;
+    w->rows = rows;
+    w->threads = (size_t)par_threads(gemm_par(gemm));
+    w->nbytes = lay_out(w);
+    w->memory = mem_big(w->nbytes, 1, "the workspace of tables", err);
+    if (!w->memory) {
+        free(w);
         return -1;
     }
+    lay_out(w);
     *work = w;
     return 0;
 }
 
 void
-table_close(struct table_work *w)
+table_work_close(struct table_work *w)
 {
-    if (!w)
-        return;
-    mem_big_free(w->gathered, w->threads * w->in, sizeof(*w->gathered));
-    mem_big_free(w->fixed, w->rows * w->in, sizeof(*w->fixed));
-    mem_big_free(w->error, w->rows * w->in, sizeof(*w->error));
-    mem_big_free(w->shifted, w->rows * w->in, sizeof(*w->shifted));
-    mem_big_free(w->v, w->rows * w->k, sizeof(*w->v));
-    mem_big_free(w->idx, w->rows * w->k, sizeof(*w->idx));
-    mem_big_free(w->order, w->threads * 2 * w->in, sizeof(*w->order));
-    mem_big_free(w->room, w->threads * topk_cap(w->k), sizeof(*w->room));
-    mem_big_free(w->keys, w->threads * w->rows * topk_cap(w->k),
-                 sizeof(*w->keys));
-    free(w->found);
-    free(w->n_fixed);
-    free(w->positives);
-    free(w->bad);
-    free(w->n);
+    if (w)
+        mem_big_free(w->memory, w->nbytes, 1);
     free(w);
 }
 
@@ -147,13 +249,13 @@ shift(void *ctx, size_t begin, size_t end, int thread)
                 s->x[i * s->ldx + d] - s->t->decoder_bias[d];
 }
 
-/* A block of p: see struct gemm_end. */
+/* Offers a block of p to the rows' top-k: see struct gemm_end. */
 static void
-look(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
-     size_t n_cols, int thread)
+offer(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+      size_t n_cols, int thread)
 {
     struct step *s = ctx;
-    struct found *f = s->w->found + (size_t)thread * s->w->rows + row;
+    struct candidates *f = s->w->candidates + (size_t)thread * s->w->rows + row;
 
     for (size_t i = 0; i < n_rows; i++) {
         topk_put(&f[i].top, t + i * ldt, (uint32_t)col, n_cols);
@@ -175,17 +277,17 @@ table_encode(struct table_work *w, const struct table *t, const float *x,
                .n = t->n_basis,
                .k = t->in,
                .ld = t->in },
-        .end = { .bias = t->encoder_bias, .hook = look, .ctx = &s },
+        .end = { .bias = t->encoder_bias, .hook = offer, .ctx = &s },
     };
     size_t cap = topk_cap(w->k);
 
     w->width = t->in;
     for (size_t i = 0; i < w->threads; i++)
         for (size_t k = 0; k < n; k++) {
-            struct found *f = &w->found[i * w->rows + k];
+            struct candidates *f = &w->candidates[i * w->rows + k];
 
             topk_start(&f->top, w->keys + (i * w->rows + k) * cap,
-                       w->room + i * cap, t->k);
+                       w->scratch + i * cap, t->k);
             f->positives = 0;
         }
     if (t->centered)
@@ -201,9 +303,9 @@ select_rows(void *ctx, size_t begin, size_t end, int thread)
     struct table_work *w = s->w;
 
     for (size_t i = begin; i < end; i++) {
-        struct found *f = &w->found[i];
+        struct candidates *f = &w->candidates[i];
 
-        f->top.room = w->room + (size_t)thread * topk_cap(w->k);
+        f->top.room = w->scratch + (size_t)thread * topk_cap(w->k);
         for (size_t k = 1; k < w->threads; k++) {
             topk_add(&f->top, &f[k * w->rows].top);
             f->positives += f[k * w->rows].positives;
@@ -283,24 +385,6 @@ table_combine(struct table_work *w, const struct table *t, float *y, size_t ldy,
 
 /* ---- compensation ---- */
 
-static size_t
-choose(const struct step *s, uint32_t *fixed, const float *error, uint64_t *key)
-{
-    const struct table_fix *fix = s->fix;
-    size_t n = 0;
-
-    if (fix->how == FIX_TOP) {
-        n = smaller(fix->top, s->t->in);
-        topk_magnitudes(fixed, n, error, fix->by, s->t->in, key);
-        return n;
-    }
-    for (size_t d = 0; d < s->t->in; d++)
-        if (!(fabsf(fix->by ? error[d] * fix->by[d] : error[d]) <=
-              fix->threshold))
-            fixed[n++] = (uint32_t)d;
-    return n;
-}
-
 /* y += a sum of up to 'in' terms, some at a time: what one f32 alone loses
  * grows with their number. */
 static void
@@ -324,68 +408,67 @@ add_many(const struct sparse *all)
     }
 }
 
-/* From the dims of C alone: into y where weight_t is, else a row with zeros
- * elsewhere. */
-static void
-fix_row(struct step *s, size_t i, int thread)
-{
-    struct table_work *w = s->w;
-    size_t in = s->t->in, n = w->n_fixed[i];
-    const float *error = w->error + i * in;
-    float *to = s->t->weight_t ? w->gathered + (size_t)thread * w->in
-                               : w->shifted + i * in;
-    const struct sparse sum = {
-        .y = s->y + i * s->ldy,
-        .w = s->t->weight_t,
-        .idx = w->fixed + i * in,
-        .v = to,
-        .ldw = s->t->out,
-        .cols = s->t->out,
-        .n = n,
-        .w_dtype = s->t->dtype,
-    };
-
-    if (s->t->weight_t) {
-        for (size_t k = 0; k < n; k++)
-            to[k] = error[sum.idx[k]];
-        add_many(&sum);
-        return;
-    }
-    memset(to, 0, in * sizeof(*to));
-    for (size_t k = 0; k < n; k++)
-        to[sum.idx[k]] = error[sum.idx[k]];
-}
-
+/*
+ * A row's error, its dims in C, and what they give: added to y where weight_t
+ * is there, else errors of C alone, with zeros elsewhere, for apply_parts().
+ */
 static void
 compensate(void *ctx, size_t begin, size_t end, int thread)
 {
     struct step *s = ctx;
     struct table_work *w = s->w;
-    size_t in = s->t->in;
+    const struct table *t = s->t;
+    const struct table_fix *fix = s->fix;
+    size_t in = t->in;
 
     for (size_t i = begin; i < end; i++) {
-        float *error = w->error + i * in;
+        float *error = w->error + i * in, *to = w->shifted + i * in;
+        uint32_t *fixed = w->fixed + i * in;
+        size_t n = 0;
 
         w->n_fixed[i] = 0;
-        memcpy(error, s->t->decoder_bias, in * sizeof(*error));
-        add_terms(w, s->t, i, s->t->decoder_weight, in, 0, in, error);
+        memcpy(error, t->decoder_bias, in * sizeof(*error));
+        add_terms(w, t, i, t->decoder_weight, in, 0, in, error);
         for (size_t d = 0; d < in; d++)
             error[d] = s->x[i * s->ldx + d] - error[d];
-        if (s->fix->how == FIX_NONE)
+        if (fix->how == FIX_NONE)
             continue;
-        if (!w->bad[i])
-            w->n_fixed[i] = choose(s, w->fixed + i * in, error,
-                                   w->order + (size_t)thread * 2 * w->in);
-        fix_row(s, i, thread);
+        if (!w->bad[i] && fix->how == FIX_TOP) {
+            n = smaller(fix->top, in);
+            topk_magnitudes(fixed, n, error, fix->by, in,
+                            w->order + (size_t)thread * 2 * w->in);
+        }
+        for (size_t d = 0; !w->bad[i] && fix->how == FIX_OVER && d < in; d++)
+            if (!(fabsf(fix->by ? error[d] * fix->by[d] : error[d]) <=
+                  fix->threshold))
+                fixed[n++] = (uint32_t)d;
+        w->n_fixed[i] = n;
+        if (t->weight_t) {
+            to = w->gathered + (size_t)thread * w->in;
+            for (size_t k = 0; k < n; k++)
+                to[k] = error[fixed[k]];
+            add_many(&(struct sparse){ .y = s->y + i * s->ldy,
+                                       .w = t->weight_t,
+                                       .idx = fixed,
+                                       .v = to,
+                                       .ldw = t->out,
+                                       .cols = t->out,
+                                       .n = n,
+                                       .w_dtype = t->dtype });
+        } else {
+            memset(to, 0, in * sizeof(*to));
+            for (size_t k = 0; k < n; k++)
+                to[fixed[k]] = error[fixed[k]];
+        }
     }
 }
 
-/* y, or y += the layer by its own weights. */
+/* y = W x, or y += W x, by the layer's own weights. */
 static void
 apply_parts(struct gemm *gemm, const struct table *t, float *y, size_t ldy,
             const float *x, size_t ldx, size_t n, bool add)
 {
-    struct gemm_job jobs[TABLE_PARTS];
+    struct gemm_job jobs[LUT_MAX_PARTS];
     size_t col = 0;
 
     for (size_t i = 0; i < t->n_parts; i++) {
@@ -459,70 +542,6 @@ table_row(const struct table_work *w, size_t i)
     };
 }
 
-/* ---- transposed weights ---- */
-
-#define FEW_DIMS        8 /* one in so many: a batch of 64 takes the layer's time */
-#define TRANSPOSE_BLOCK 64
-
-/* Row r, column c of the block to row c, column r. */
-static void
-transpose_block(char *to, size_t ld_to, const char *from, size_t ld_from,
-                size_t n_rows, size_t n_cols, size_t size)
-{
-    for (size_t c = 0; c < n_cols; c++)
-        for (size_t r = 0; r < n_rows; r++) {
-            char *p = to + (c * ld_to + r) * size;
-            const char *q = from + (r * ld_from + c) * size;
-
-            if (size == 4)
-                memcpy(p, q, 4);
-            else
-                memcpy(p, q, 2);
-        }
-}
-
-static bool
-can_transpose(const struct table *t, const struct table_fix *fix)
-{
-    bool few = fix->how == FIX_TOP && fix->top <= t->in / FEW_DIMS;
-
-    for (size_t i = 0; i < t->n_parts; i++)
-        few &= t->part[i].dtype == t->dtype;
-    return few && t->n_parts > 0 && !t->weight_t;
-}
-
-int
-table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
-{
-    size_t size = t->dtype == DT_F32 ? 4 : 2, col = 0;
-
-    if (!can_transpose(t, fix))
-        return 0;
-    t->transposed =
-        mem_big(t->in * t->out, size, "a layer's transposed weights", err);
-    if (!t->transposed)
-        return -1;
-    for (size_t p = 0; p < t->n_parts; col += t->part[p++].out)
-        for (size_t r = 0; r < t->part[p].out; r += TRANSPOSE_BLOCK)
-            for (size_t c = 0; c < t->in; c += TRANSPOSE_BLOCK)
-                transpose_block(
-                    (char *)t->transposed + (c * t->out + col + r) * size,
-                    t->out, (const char *)t->part[p].w + (r * t->in + c) * size,
-                    t->in, smaller(TRANSPOSE_BLOCK, t->part[p].out - r),
-                    smaller(TRANSPOSE_BLOCK, t->in - c), size);
-    t->weight_t = t->transposed;
-    return 0;
-}
-
-void
-table_untranspose(struct table *t)
-{
-    if (!t->transposed)
-        return;
-    mem_big_free(t->transposed, t->in * t->out, t->dtype == DT_F32 ? 4 : 2);
-    t->weight_t = t->transposed = NULL;
-}
-
 /* ---- the layer itself ---- */
 
 void
@@ -530,14 +549,25 @@ table_dense(struct gemm *gemm, const struct table *t, float *y, size_t ldy,
             const float *x, size_t ldx, size_t n)
 {
     apply_parts(gemm, t, y, ldy, x, ldx, n, false);
+    for (size_t i = 0; i < n; i++)
+        vec_add(y + i * ldy, t->bias, t->out);
 }
 
-static void
-norms_of_columns(double *sum, const struct table *t)
+void
+table_norms(float *norms, const struct table *t)
 {
-    float *row = xmalloc(t->in * sizeof(*row));
+    double *sum = xcalloc(t->in, sizeof(*sum));
+    float *row = xmalloc(larger(t->in, t->out) * sizeof(*row));
 
-    for (size_t p = 0; p < t->n_parts; p++) {
+    for (size_t d = 0; t->weight_t && d < t->in; d++) {
+        size_t nbytes = t->out * (t->dtype == DT_F32 ? 4 : 2);
+
+        cvt_to_f32(row, (const char *)t->weight_t + d * nbytes, t->dtype,
+                   t->out);
+        for (size_t c = 0; c < t->out; c++)
+            sum[d] += (double)row[c] * (double)row[c];
+    }
+    for (size_t p = 0; !t->weight_t && p < t->n_parts; p++) {
         const struct table_part *part = &t->part[p];
         size_t nbytes = t->in * (part->dtype == DT_F32 ? 4 : 2);
 
@@ -548,34 +578,8 @@ norms_of_columns(double *sum, const struct table *t)
                 sum[d] += (double)row[d] * (double)row[d];
         }
     }
-    free(row);
-}
-
-static void
-norms_of_rows(double *sum, const struct table *t)
-{
-    float *row = xmalloc(t->out * sizeof(*row));
-    size_t nbytes = t->out * (t->dtype == DT_F32 ? 4 : 2);
-
-    for (size_t d = 0; d < t->in; d++) {
-        cvt_to_f32(row, (const char *)t->weight_t + d * nbytes, t->dtype,
-                   t->out);
-        for (size_t c = 0; c < t->out; c++)
-            sum[d] += (double)row[c] * (double)row[c];
-    }
-    free(row);
-}
-
-void
-table_norms(float *norms, const struct table *t)
-{
-    double *sum = xcalloc(t->in, sizeof(*sum));
-
-    if (t->weight_t)
-        norms_of_rows(sum, t);
-    else
-        norms_of_columns(sum, t);
     for (size_t d = 0; d < t->in; d++)
         norms[d] = (float)sqrt(sum[d]);
+    free(row);
     free(sum);
 }

@@ -8,6 +8,15 @@
 
 #define N_BUCKETS ((size_t)1 << 17) /* of f32's bits from the 15th up */
 
+const char *const table_metric_names[TABLE_N_METRICS] = {
+    "rows",           "bad_rows",    "active_mean",
+    "positives_mean", "dead",        "fvu_input",
+    "threshold",      "exceed",      "compensated_mean",
+    "fvu_output",     "rel_l2",      "row_rel_l2_p99",
+    "row_rel_l2_max", "cosine_mean", "cosine_min",
+    "max_abs",
+};
+
 /* The spread of vectors about their mean, by sums of what they differ from the
  * first one in. */
 struct spread {
@@ -27,23 +36,6 @@ struct table_stats {
     uint64_t *buckets; /* [N_BUCKETS] rows by their rel_l2 */
     bool *alive;       /* [n_basis] */
 };
-
-static void
-spread_new(struct spread *s, size_t dim)
-{
-    s->dim = dim;
-    s->first = xcalloc(dim, sizeof(double));
-    s->sum = xcalloc(dim, sizeof(double));
-    s->square = xcalloc(dim, sizeof(double));
-}
-
-static void
-spread_free(struct spread *s)
-{
-    free(s->first);
-    free(s->sum);
-    free(s->square);
-}
 
 static void
 spread_add(struct spread *s, const float *x, bool first)
@@ -79,8 +71,14 @@ table_stats_new(const struct table *t, double threshold)
     s->n_basis = t->n_basis;
     s->threshold = threshold;
     s->cosine_min = INFINITY;
-    spread_new(&s->x, t->in);
-    spread_new(&s->y, t->out);
+    for (int i = 0; i < 2; i++) {
+        struct spread *p = i ? &s->y : &s->x;
+
+        p->dim = i ? t->out : t->in;
+        p->first = xcalloc(p->dim, sizeof(double));
+        p->sum = xcalloc(p->dim, sizeof(double));
+        p->square = xcalloc(p->dim, sizeof(double));
+    }
     s->fixed = xcalloc(t->in, sizeof(*s->fixed));
     s->buckets = xcalloc(N_BUCKETS, sizeof(*s->buckets));
     s->alive = xcalloc(t->n_basis, sizeof(*s->alive));
@@ -92,8 +90,11 @@ table_stats_free(struct table_stats *s)
 {
     if (!s)
         return;
-    spread_free(&s->x);
-    spread_free(&s->y);
+    for (int i = 0; i < 2; i++) {
+        free((i ? &s->y : &s->x)->first);
+        free((i ? &s->y : &s->x)->sum);
+        free((i ? &s->y : &s->x)->square);
+    }
     free(s->fixed);
     free(s->buckets);
     free(s->alive);
@@ -109,75 +110,57 @@ all_finite(const float *x, size_t n)
     return true;
 }
 
-static void
-add_input(struct table_stats *s, const struct table_row *row, const float *x)
-{
-    spread_add(&s->x, x, s->rows == 0);
-    for (size_t d = 0; d < s->in; d++) {
-        double e = (double)row->error[d];
-
-        s->error2 += e * e;
-        s->over += fabs(e) > s->threshold;
-    }
-    for (size_t i = 0; i < row->n; i++)
-        s->alive[row->idx[i]] = true;
-    for (size_t i = 0; i < row->n_fixed; i++)
-        s->fixed[row->fixed[i]]++;
-    s->active += (double)row->n;
-    s->positives += (double)row->positives;
-    s->fixed_sum += (double)row->n_fixed;
-}
-
-static void
-add_row_error(struct table_stats *s, double rel)
-{
-    s->buckets[f32_bits((float)rel) >> 14]++;
-    s->row_max = rel > s->row_max ? rel : s->row_max;
-}
-
-static void
-add_output(struct table_stats *s, const float *y, const float *dense)
-{
-    double diff2 = 0, dense2 = 0, y2 = 0, dot = 0;
-
-    spread_add(&s->y, dense, s->rows == 0);
-    for (size_t c = 0; c < s->out; c++) {
-        double a = (double)y[c], b = (double)dense[c], d = fabs(a - b);
-
-        diff2 += d * d;
-        y2 += a * a;
-        dense2 += b * b;
-        dot += a * b;
-        s->max_abs = d > s->max_abs ? d : s->max_abs;
-    }
-    s->diff2 += diff2;
-    s->dense2 += dense2;
-    add_row_error(s, diff2 == 0 ? 0 : sqrt(diff2 / dense2));
-    if (y2 > 0 && dense2 > 0) {
-        double cosine = dot / sqrt(y2 * dense2);
-
-        s->n_cosines++;
-        s->cosine_sum += cosine;
-        s->cosine_min = cosine < s->cosine_min ? cosine : s->cosine_min;
-    }
-}
-
 void
 table_stats_add(struct table_stats *s, const struct table_work *work,
                 const float *y, size_t ldy, const float *dense, size_t ldd,
                 const float *x, size_t ldx, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++, x += ldx, y += ldy, dense += ldd) {
         struct table_row row = table_row(work, i);
+        double diff2 = 0, dense2 = 0, y2 = 0, dot = 0, rel;
 
-        if (row.bad || !all_finite(y + i * ldy, s->out) ||
-            !all_finite(dense + i * ldd, s->out) ||
-            !all_finite(x + i * ldx, s->in) || !all_finite(row.error, s->in)) {
+        if (row.bad || !all_finite(y, s->out) || !all_finite(dense, s->out) ||
+            !all_finite(x, s->in) || !all_finite(row.error, s->in)) {
             s->bad_rows++;
             continue;
         }
-        add_input(s, &row, x + i * ldx);
-        add_output(s, y + i * ldy, dense + i * ldd);
+        spread_add(&s->x, x, s->rows == 0);
+        for (size_t d = 0; d < s->in; d++) {
+            double e = (double)row.error[d];
+
+            s->error2 += e * e;
+            s->over += fabs(e) > s->threshold;
+        }
+        for (size_t k = 0; k < row.n; k++)
+            s->alive[row.idx[k]] = true;
+        for (size_t k = 0; k < row.n_fixed; k++)
+            s->fixed[row.fixed[k]]++;
+        s->active += (double)row.n;
+        s->positives += (double)row.positives;
+        s->fixed_sum += (double)row.n_fixed;
+
+        spread_add(&s->y, dense, s->rows == 0);
+        for (size_t c = 0; c < s->out; c++) {
+            double a = (double)y[c], b = (double)dense[c], d = fabs(a - b);
+
+            diff2 += d * d;
+            y2 += a * a;
+            dense2 += b * b;
+            dot += a * b;
+            s->max_abs = d > s->max_abs ? d : s->max_abs;
+        }
+        s->diff2 += diff2;
+        s->dense2 += dense2;
+        rel = diff2 == 0 ? 0 : sqrt(diff2 / dense2);
+        s->buckets[f32_bits((float)rel) >> 14]++;
+        s->row_max = rel > s->row_max ? rel : s->row_max;
+        if (y2 > 0 && dense2 > 0) {
+            double cosine = dot / sqrt(y2 * dense2);
+
+            s->n_cosines++;
+            s->cosine_sum += cosine;
+            s->cosine_min = cosine < s->cosine_min ? cosine : s->cosine_min;
+        }
         s->rows++;
     }
 }
@@ -196,29 +179,29 @@ p99(const struct table_stats *s)
 }
 
 void
-table_stats_get(const struct table_stats *s, struct table_report *r)
+table_stats_get(const struct table_stats *s, double v[TABLE_N_METRICS])
 {
     double n = (double)s->rows;
+    size_t dead = s->n_basis;
 
-    *r = (struct table_report){
-        .rows = s->rows,
-        .bad_rows = s->bad_rows,
-        .active_mean = s->active / n,
-        .positives_mean = s->positives / n,
-        .dead = s->n_basis,
-        .fvu_input = s->error2 / spread_total(&s->x, s->rows),
-        .exceed = isnan(s->threshold) ? NAN : s->over / n / (double)s->in,
-        .fixed_mean = s->fixed_sum / n,
-        .fvu_output = s->diff2 / spread_total(&s->y, s->rows),
-        .rel_l2 = sqrt(s->diff2 / s->dense2),
-        .row_p99 = s->rows ? p99(s) : NAN,
-        .row_max = s->rows ? s->row_max : NAN,
-        .cosine_mean = s->cosine_sum / (double)s->n_cosines,
-        .cosine_min = s->n_cosines ? s->cosine_min : NAN,
-        .max_abs = s->rows ? s->max_abs : NAN,
-    };
     for (size_t i = 0; i < s->n_basis; i++)
-        r->dead -= s->alive[i];
+        dead -= s->alive[i];
+    v[TABLE_ROWS] = n;
+    v[TABLE_BAD_ROWS] = (double)s->bad_rows;
+    v[TABLE_ACTIVE] = s->active / n;
+    v[TABLE_POSITIVES] = s->positives / n;
+    v[TABLE_DEAD] = (double)dead;
+    v[TABLE_FVU_INPUT] = s->error2 / spread_total(&s->x, s->rows);
+    v[TABLE_THRESHOLD] = s->threshold;
+    v[TABLE_EXCEED] = isnan(s->threshold) ? NAN : s->over / n / (double)s->in;
+    v[TABLE_FIXED] = s->fixed_sum / n;
+    v[TABLE_FVU_OUTPUT] = s->diff2 / spread_total(&s->y, s->rows);
+    v[TABLE_REL_L2] = sqrt(s->diff2 / s->dense2);
+    v[TABLE_ROW_P99] = s->rows ? p99(s) : NAN;
+    v[TABLE_ROW_MAX] = s->rows ? s->row_max : NAN;
+    v[TABLE_COSINE_MEAN] = s->cosine_sum / (double)s->n_cosines;
+    v[TABLE_COSINE_MIN] = s->n_cosines ? s->cosine_min : NAN;
+    v[TABLE_MAX_ABS] = s->rows ? s->max_abs : NAN;
 }
 
 const uint64_t *

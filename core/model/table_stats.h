@@ -1,6 +1,6 @@
 /*
- * How well tables stand for their layers: sums over all rows in f64, never
- * means of batches' means, so that no cut of the rows changes them.
+ * How close tables are to their layers: sums over all rows in f64, never means
+ * of batches' means, so that they do not depend on the batches.
  */
 #ifndef CORE_MODEL_TABLE_STATS_H
 #define CORE_MODEL_TABLE_STATS_H
@@ -26,23 +26,30 @@ void table_stats_add(struct table_stats *s, const struct table_work *work,
                      const float *y, size_t ldy, const float *dense, size_t ldd,
                      const float *x, size_t ldx, size_t n);
 
-/* Where nothing can be said, 0 by 0, a number is NaN. */
-struct table_report {
-    uint64_t rows, bad_rows;
-    double active_mean;    /* directions of a row */
-    double positives_mean; /* of its pre-activations */
-    uint64_t dead;         /* directions that no row has */
-    double fvu_input;      /* sum |x - x^|^2 / sum |x - mean x|^2 */
-    double exceed;         /* share of all |x - x^| over the threshold */
-    double fixed_mean;     /* dims of C of a row */
-    double fvu_output;     /* sum |y - Y|^2 / sum |Y - mean Y|^2 */
-    double rel_l2;         /* sqrt(sum |y - Y|^2 / sum |Y|^2) */
-    double row_p99;        /* of the rows' own rel_l2, to 2^-9 of itself */
-    double row_max;
-    double cosine_mean, cosine_min; /* of y and Y, of the rows */
-    double max_abs;                 /* |y - Y| of any number */
+/* The numbers of a report, by the names and in the order of its columns. */
+enum table_metric {
+    TABLE_ROWS,
+    TABLE_BAD_ROWS,
+    TABLE_ACTIVE,     /* directions of a row, mean */
+    TABLE_POSITIVES,  /* of its pre-activations, mean */
+    TABLE_DEAD,       /* directions that no row has */
+    TABLE_FVU_INPUT,  /* sum |x - x^|^2 / sum |x - mean x|^2 */
+    TABLE_THRESHOLD,  /* of the next */
+    TABLE_EXCEED,     /* share of all |x - x^| over the threshold */
+    TABLE_FIXED,      /* dims in C of a row, mean */
+    TABLE_FVU_OUTPUT, /* sum |y - Y|^2 / sum |Y - mean Y|^2 */
+    TABLE_REL_L2,     /* sqrt(sum |y - Y|^2 / sum |Y|^2) */
+    TABLE_ROW_P99,    /* of the rows' own rel_l2, to 2^-9 of itself */
+    TABLE_ROW_MAX,
+    TABLE_COSINE_MEAN, /* of y and Y, of the rows */
+    TABLE_COSINE_MIN,
+    TABLE_MAX_ABS, /* |y - Y| of any number */
+    TABLE_N_METRICS
 };
-void table_stats_get(const struct table_stats *s, struct table_report *r);
+extern const char *const table_metric_names[TABLE_N_METRICS];
+
+/* table_stats_get(): 0 / 0 is NaN. */
+void table_stats_get(const struct table_stats *s, double v[TABLE_N_METRICS]);
 
 /* table_stats_fixed() is how often each dim was in C.  [in], of the stats. */
 const uint64_t *table_stats_fixed(const struct table_stats *s);

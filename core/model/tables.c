@@ -6,7 +6,6 @@
 
 #include "core/format/lut.h"
 #include "core/js.h"
-#include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
@@ -14,11 +13,10 @@
 #include "core/model/model.h"
 #include "core/model/names.h"
 #include "core/model/table.h"
-#include "core/model/table_bind.h"
 #include "core/model/table_stats.h"
 
 struct tabled {
-    struct bound_table bound;
+    struct table table;
     struct table_fix fix;
     struct table_stats *stats; /* NULL without a report */
 };
@@ -48,7 +46,7 @@ find_linear(struct tables *ts, const char *name, struct err *err)
                    !strcmp(module, ".mlp.gate"))) {
         err_set(err, EX_DATAERR,
                 "%s/metadata.json: %s is a layer of experts, which run without "
-                "tables (--lut-layers chooses)",
+                "tables (--lut-layers selects)",
                 ts->lut.path, name);
         return NULL;
     }
@@ -58,44 +56,40 @@ find_linear(struct tables *ts, const char *name, struct err *err)
 /* ---- opening ---- */
 
 static int
-bind_part(struct tables *ts, struct tabled *t, const char *name,
-          struct err *err)
+bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
 {
-    struct linear *l = find_linear(ts, name, err);
-    size_t col = t->bound.n_bound;
-
-    if (!l)
-        return -1;
-    if (l->table)
-        return err_set(err, EX_DATAERR,
-                       "%s/metadata.json: has two tables for %s (--lut-layers "
-                       "chooses)",
-                       ts->lut.path, name);
-    if (!table_bind_part(&t->bound, l))
-        return err_set(err, EX_DATAERR,
-                       "%s: is of %zu inputs and %zu outputs, but %s of the "
-                       "model has %zu and %zu",
-                       t->bound.file.st.path, t->bound.table.in,
-                       t->bound.table.out, name, l->cols, l->rows);
-    l->table = t;
-    l->table_col = col;
-    return 0;
-}
-
-static int
-bind_parts(struct tables *ts, struct tabled *t, struct err *err)
-{
-    const struct lut_layer *layer = t->bound.file.layer;
+    struct table *t = &tabled->table;
+    const char *name = t->file.layer->name;
     char *parts[LUT_MAX_PARTS];
-    size_t n = lut_parts(layer->name, parts);
+    size_t n = lut_parts(name, parts);
     int rc = 0;
 
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = bind_part(ts, t, parts[i], err);
-    if (rc == 0 && !table_bind_end(&t->bound))
-        rc = err_set(
-            err, EX_DATAERR, "%s: has %zu outputs, but %s of the model %zu",
-            t->bound.file.st.path, layer->out, layer->name, t->bound.n_bound);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct linear *l = find_linear(ts, parts[i], err);
+        size_t col = t->n_bound;
+
+        if (!l) {
+            rc = -1;
+        } else if (l->table) {
+            rc = err_set(err, EX_DATAERR,
+                         "%s/metadata.json: has two tables for %s "
+                         "(--lut-layers selects)",
+                         ts->lut.path, parts[i]);
+        } else if (!table_bind(t, l)) {
+            rc = err_set(err, EX_DATAERR,
+                         "%s: has %zu inputs and %zu outputs, but %s of the "
+                         "model has %zu and %zu",
+                         t->file.st.path, t->in, t->out, parts[i], l->cols,
+                         l->rows);
+        } else {
+            l->table = tabled;
+            l->table_col = col;
+        }
+    }
+    if (rc == 0 && !table_bind_end(t))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: has %zu outputs, but %s of the model %zu",
+                     t->file.st.path, t->out, name, t->n_bound);
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
     return rc;
@@ -107,7 +101,7 @@ open_table(struct tables *ts, const struct lut_layer *layer,
 {
     struct tabled *t = &ts->tabled[ts->n];
 
-    if (table_bind_open(&t->bound, &ts->lut, layer, err) < 0)
+    if (table_open(&t->table, &ts->lut, layer, err) < 0)
         return -1;
     ts->n++;
     if (bind_parts(ts, t, err) < 0)
@@ -115,31 +109,14 @@ open_table(struct tables *ts, const struct lut_layer *layer,
     if (o->ratio > 0)
         t->fix = (struct table_fix){ FIX_TOP, table_ratio(layer->in, o->ratio),
                                      0, NULL };
-    if (table_transpose(&t->bound.table, &t->fix, err) < 0)
+    if (table_transpose(&t->table, &t->fix, err) < 0)
         return -1;
     if (o->report)
-        t->stats = table_stats_new(&t->bound.table, layer->elbow);
+        t->stats = table_stats_new(&t->table, layer->elbow);
     ts->max_in = larger(ts->max_in, layer->in);
     ts->max_out = larger(ts->max_out, layer->out);
     ts->max_k = larger(ts->max_k, layer->k);
     return 0;
-}
-
-/* Does each pattern of a list match a layer? */
-static int
-check_globs(struct globs *globs, const struct lut *lut, const char *list,
-            struct err *err)
-{
-    const char *unused;
-
-    for (size_t i = 0; i < lut->n_layers; i++)
-        globs_use(globs, lut->layers[i].name);
-    unused = list && globs->n == 0 ? list : globs_unused(globs);
-    if (!unused)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s/metadata.json: has no layer %s (--lut-layers)",
-                   lut->path, unused);
 }
 
 int
@@ -147,6 +124,7 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
             const struct tables_options *o, struct err *err)
 {
     struct tables *ts = xcalloc(1, sizeof(*ts));
+    const char *unused;
     struct globs globs;
     int rc = lut_open(&ts->lut, dir, err);
 
@@ -154,8 +132,13 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
     globs_open(&globs, o->layers);
     ts->model = model;
     ts->tabled = xcalloc(ts->lut.n_layers, sizeof(*ts->tabled));
-    if (rc == 0)
-        rc = check_globs(&globs, &ts->lut, o->layers, err);
+    for (size_t i = 0; i < ts->lut.n_layers; i++)
+        globs_use(&globs, ts->lut.layers[i].name);
+    unused = o->layers && globs.n == 0 ? o->layers : globs_unused(&globs);
+    if (rc == 0 && unused)
+        rc = err_set(err, EX_DATAERR,
+                     "%s/metadata.json: has no layer %s (--lut-layers)",
+                     ts->lut.path, unused);
     for (size_t i = 0; i < ts->lut.n_layers && rc == 0; i++)
         if (!o->layers || globs_match(&globs, ts->lut.layers[i].name))
             rc = open_table(ts, &ts->lut.layers[i], o, err);
@@ -171,12 +154,6 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
     return rc;
 }
 
-static void
-forget(struct linear *l)
-{
-    l->table = NULL;
-}
-
 void
 tables_close(struct tables *ts)
 {
@@ -185,15 +162,13 @@ tables_close(struct tables *ts)
     for (size_t i = 0; i < (size_t)ts->model->config.n_layers; i++) {
         struct layer *l = &ts->model->layers[i];
 
-        forget(&l->q), forget(&l->k), forget(&l->v), forget(&l->o);
-        forget(&l->mlp.gate), forget(&l->mlp.up), forget(&l->mlp.down);
+        l->q.table = l->k.table = l->v.table = l->o.table = NULL;
+        l->mlp.gate.table = l->mlp.up.table = l->mlp.down.table = NULL;
     }
     ts->model->tables = NULL;
     for (size_t i = 0; i < ts->n; i++) {
-        struct tabled *t = &ts->tabled[i];
-
-        table_stats_free(t->stats);
-        table_bind_close(&t->bound);
+        table_stats_free(ts->tabled[i].stats);
+        table_close(&ts->tabled[i].table);
     }
     free(ts->tabled);
     lut_close(&ts->lut);
@@ -212,7 +187,7 @@ tables_stored(const struct tables *ts)
     size_t n = 0;
 
     for (size_t i = 0; i < ts->n; i++)
-        n += ts->tabled[i].bound.file.compensation_weight_t != NULL;
+        n += ts->tabled[i].table.file.compensation_weight_t != NULL;
     return n;
 }
 
@@ -231,8 +206,8 @@ tables_work_open(struct engine *e, struct err *err)
 
     if (!ts)
         return 0;
-    if (table_open(&e->table_work, e->gemm, ts->max_in, ts->max_k,
-                   e->options.chunk, err) < 0)
+    if (table_work_open(&e->table_work, e->gemm, ts->max_in, ts->max_k,
+                        e->options.chunk, err) < 0)
         return -1;
     e->table_y = mem_big(e->options.chunk * 2, ts->max_out * sizeof(float),
                          "the outputs of tables", err);
@@ -245,90 +220,61 @@ tables_work_close(struct engine *e)
 {
     mem_big_free(e->table_y, e->options.chunk * 2,
                  e->table_out * sizeof(float));
-    table_close(e->table_work);
-}
-
-/* What the layer itself makes of the rows, for the report. */
-static void
-compare(struct engine *e, const struct tabled *t, const float *x, size_t n)
-{
-    size_t out = t->bound.table.out;
-    float *dense = e->table_y + e->options.chunk * e->table_out;
-
-    table_dense(e->gemm, &t->bound.table, dense, out, x, t->bound.table.in, n);
-    for (size_t i = 0; i < n; i++)
-        vec_add(dense + i * out, t->bound.bias, out);
-    table_stats_add(t->stats, e->table_work, e->table_y, out, dense, out, x,
-                    t->bound.table.in, n);
-}
-
-/* Copies a part's columns of the table's output to where they belong. */
-static void
-copy_columns(const struct engine *e, const struct apply *to, size_t out,
-             size_t n_rows)
-{
-    const struct linear *l = to->linear;
-
-    for (size_t i = 0; i < n_rows; i++) {
-        const float *y = e->table_y + i * out + l->table_col;
-
-        if (to->add)
-            vec_add(to->y + i * l->rows, y, l->rows);
-        else
-            memcpy(to->y + i * l->rows, y, l->rows * sizeof(*y));
-    }
+    table_work_close(e->table_work);
 }
 
 size_t
 tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
              size_t n_rows, struct apply *rest)
 {
+    float *y = e->table_y, *dense = y + e->options.chunk * e->table_out;
     const struct tabled *last = NULL;
     size_t n_rest = 0;
 
     for (size_t i = 0; i < n; i++) {
-        const struct tabled *t = to[i].linear->table;
+        const struct linear *l = to[i].linear;
+        const struct tabled *tabled = l->table;
+        const struct table *t;
 
-        if (!t) {
+        if (!tabled) {
             rest[n_rest++] = to[i];
             continue;
         }
-        if (t != last) {
-            table_apply(e->table_work, &t->bound.table, &t->fix, e->table_y,
-                        t->bound.table.out, x, t->bound.table.in, n_rows,
-                        t->stats ? TABLE_ERROR | TABLE_COUNT : 0);
-            if (t->stats)
-                compare(e, t, x, n_rows);
+        t = &tabled->table;
+        if (tabled != last)
+            table_apply(e->table_work, t, &tabled->fix, y, t->out, x, t->in,
+                        n_rows, tabled->stats ? TABLE_ERROR | TABLE_COUNT : 0);
+        if (tabled != last && tabled->stats) {
+            table_dense(e->gemm, t, dense, t->out, x, t->in, n_rows);
+            table_stats_add(tabled->stats, e->table_work, y, t->out, dense,
+                            t->out, x, t->in, n_rows);
         }
-        last = t;
-        copy_columns(e, &to[i], t->bound.table.out, n_rows);
+        last = tabled;
+        for (size_t r = 0; r < n_rows; r++) {
+            const float *part = y + r * t->out + l->table_col;
+
+            if (to[i].add)
+                vec_add(to[i].y + r * l->rows, part, l->rows);
+            else
+                memcpy(to[i].y + r * l->rows, part, l->rows * sizeof(*part));
+        }
     }
     return n_rest;
 }
 
-/* ---- --lut-report ---- */
-
 void
 tables_report(const struct tables *ts, struct str *tsv)
 {
-    str_adds(tsv, "layer\trows\tbad_rows\tactive_mean\tpositives_mean\tdead\t"
-                  "fvu_input\tthreshold\texceed\tcompensated_mean\t"
-                  "fvu_output\trel_l2\trow_rel_l2_p99\trow_rel_l2_max\t"
-                  "cosine_mean\tcosine_min\tmax_abs\n");
+    double v[TABLE_N_METRICS];
+
+    str_adds(tsv, "layer");
+    for (size_t k = 0; k < TABLE_N_METRICS; k++)
+        str_addf(tsv, "\t%s", table_metric_names[k]);
+    str_addc(tsv, '\n');
     for (size_t i = 0; i < ts->n; i++) {
-        const struct lut_layer *l = ts->tabled[i].bound.file.layer;
-        struct table_report r;
-
-        table_stats_get(ts->tabled[i].stats, &r);
-        str_addf(tsv, "%s\t%llu\t%llu", l->name, (unsigned long long)r.rows,
-                 (unsigned long long)r.bad_rows);
-        const double v[] = { r.active_mean, r.positives_mean, (double)r.dead,
-                             r.fvu_input,   l->elbow,         r.exceed,
-                             r.fixed_mean,  r.fvu_output,     r.rel_l2,
-                             r.row_p99,     r.row_max,        r.cosine_mean,
-                             r.cosine_min,  r.max_abs };
-
-        for (size_t k = 0; k < sizeof(v) / sizeof(v[0]); k++) {
+        str_adds(tsv, ts->tabled[i].table.file.layer->name);
+        table_stats_get(ts->tabled[i].stats, v);
+        for (size_t k = 0; k < TABLE_N_METRICS; k++) {
             str_addc(tsv, '\t');
             js_put_f64(tsv, v[k]);
         }

@@ -1,20 +1,18 @@
 /* cmd/lut-apply/input: any bytes as x, a .npy, and as the header of a tensor's
  * file; as many rows come as were promised. */
-#include "cmd/lut-apply/cmd.h"
 #include "cmd/lut-apply/input.h"
 #include "test/fuzz/files.h"
 
 static void
 try(const char *path, int dtype)
 {
-    struct apply_cmd cmd = { .input = path, .x_dtype = dtype, .batch = 4 };
     struct row_input in = { 0 };
     struct err err = { 0 };
     uint64_t rows = 0;
     float x[4 * 3];
     ssize_t n = -1;
 
-    if (input_open(&in, &cmd, 3, &err) == 0)
+    if (input_open(&in, path, dtype, 3, 4, &err) == 0)
         while ((n = input_rows(&in, x, 4, &err)) > 0)
             rows += (size_t)n;
     MUST(n == 0 || (*err.what && err.status));

@@ -258,14 +258,14 @@ def exporter():
                              {"elbow_value": 0.3}}})
     y, error, sure = c.steps(c.x)
     near(apply(c), y, sure)
-    forgets = b"exporter's, which forgets the layer's bias: if it has one"
-    assert forgets in run("x", Q, x=npy(c.x)).stderr
+    without = b"exporter, which leaves out the layer's bias: if it has one"
+    assert without in run("x", Q, x=npy(c.x)).stderr
     assert run("x", Q, "-m", "x", x=npy(c.x)).stderr == b""
     c.layer = Q[len("model."):]
     near(apply(c), y, sure)
     sure &= abs(abs(error) - 0.15).min(axis=1) > 1e-5
     want = lut.compensate(y, error, lut.choose(error, tau=0.15), c.w)
-    # the model knows the bias that the exporter forgets
+    # the model knows the bias that the exporter leaves out
     near(apply(c, "--tau", "0.5", "-m", "x"), want + c.bias, sure)
     dense = c.x.astype(np.float64) @ c.w.T + c.bias
     near(apply(c, "--ratio", "1", "-m", "x"), dense, sure)
