@@ -1,4 +1,4 @@
-/* Batches for training: files, cuts of activations, a stream. */
+/* Batches for training: files, slices of activations, a stream. */
 #ifndef MOE_SFT_DATA_H
 #define MOE_SFT_DATA_H
 
@@ -7,7 +7,7 @@
 
 #include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/batch.h"
-#include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/verbs.h"
 #include "core/dtype.h"
 #include "core/err.h"
 #include "core/format/st.h"
@@ -17,44 +17,49 @@
 #include "core/par.h"
 #include "core/perm.h"
 
-/*
- * Batches by number, 0, 1, ..: files in turn or cuts of an array, again and
- * again, in the permutation of core/perm for (seed, round) if shuffled; or a
- * stream's, each once.
- */
+/* Activations [rows, cols]: a .npy file, or a tensor of a safetensors file. */
 struct array {
     const char *path;
-    struct map map; /* .npy, or */
-    struct st st;   /* a tensor of a safetensors file */
+    struct map map;
+    struct st st;
     enum dtype dtype;
     const uint8_t *data;
     size_t rows, cols;
 };
 
+/*
+ * Batches by number, 0, 1, ..: files, or slices of --length tokens of two
+ * arrays, again and again, in the permutation of core/perm for (seed, epoch)
+ * with --shuffle; or the batches of a stream, each once.
+ */
 struct data {
-    const struct train_options *options;
+    const struct cmd *cmd;
     const struct base *base;
     struct gemm *gemm; /* of the router */
-    uint64_t n;        /* of a round; 0: a stream */
+    uint64_t n;        /* batches of an epoch; 0: a stream */
     uint64_t n_read;   /* of the stream */
     struct array input, target;
-    struct perm_item *order; /* of round 'round', if shuffled */
-    uint64_t round;
+    size_t length;           /* tokens of a slice */
+    struct perm_item *order; /* of 'epoch', with --shuffle */
+    uint64_t epoch;
 };
 
-int data_open(struct data *data, const struct train_options *options,
-              const struct base *base, struct par *par, struct err *err);
+int data_open(struct data *data, const struct cmd *cmd, const struct base *base,
+              struct par *par, struct err *err);
 void data_close(struct data *data); /* a zeroed struct is fine */
 
 /*
- * data_get() reads batch i, with routing and target; a stream's are asked for
- * in order.  1, 0 at the stream's end, or -1 with 'err' set.
+ * data_get() reads batch i, with routing and target; those of a stream are
+ * asked for in order.  1, 0 at the stream's end, or -1 with 'err' set.
  * Owner: the caller, batch_close().
  */
 int data_get(struct data *data, uint64_t i, struct batch *batch,
              struct err *err);
 
-/* data_digest() adds the names of the data. */
-void data_digest(const struct train_options *options, struct hash *hash);
+/* data_digest() adds the names of the data to 'hash'. */
+void data_digest(const struct data *data, struct hash *hash);
+
+/* data_path() is the first of the names, for messages. */
+const char *data_path(const struct data *data);
 
 #endif

@@ -1,41 +1,30 @@
-/* moe-sft train: its options, and the verb. */
+/* moe-sft train: the options that no other verb has. */
 #ifndef MOE_SFT_TRAIN_H
 #define MOE_SFT_TRAIN_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
+#include "cmd/moe-sft/verbs.h"
 #include "core/err.h"
 #include "core/model/train/schedule.h"
-#include "core/opt.h"
 
 struct train_options {
-    const char *base, *lora, *dir;
-    int64_t layer;      /* of the base; -1: its only one */
-    char *const *files; /* batches; "-" alone: a stream */
-    size_t n_files;
-    const char *input, *target; /* instead of files: activations */
-    uint64_t length;            /* tokens of a batch of those */
-    uint64_t steps;             /* 0: to the end of the stream */
-    uint64_t total;             /* of the schedule; 0: 'steps' */
+    const char *target; /* with --input: activations instead of batches */
+    uint64_t steps;     /* 0: to the end of the stream */
+    uint64_t total;     /* of the schedule; 0: 'steps' */
     enum schedule_kind schedule;
-    double lr, warmup; /* below 1: a part of 'total' */
+    double lr, warmup; /* warmup below 1: a fraction of 'total' */
     double clip, beta1, beta2, eps, weight_decay;
-    uint64_t accumulate, save_every; /* 0: at the end alone */
-    bool shuffle, resume, force, verbose, strict_ids;
-    uint64_t seed;
-    const char *log, *svg; /* NULL: none; no log: stdout */
-    int mode;              /* enum moe_mode; -1: the weights' */
-    size_t n_parts;
-    int n_threads;
+    uint64_t accumulate, save_every; /* save_every 0: only at the end */
+    bool shuffle, resume;
+    const char *log, *svg; /* NULL: none; without a log, lines go to stdout */
 };
 
-/*
- * train_run() is the verb.  -1 with 'err' set: SFT_NOT_FINITE (a loss or
- * gradient that is no number), EX_TEMPFAIL (stopped, the state is saved),
- * EX_CANTCREAT (DIR holds a run), and what the files' errors are.
- */
-int train_run(const struct train_options *options, struct err *err);
+/* train_is_stream(): do the batches come from standard input?
+ * train_check() checks the command line: -1 with 'err' set, TU_USAGE, or
+ * EX_CANTCREAT for a log or picture that cannot be a file. */
+bool train_is_stream(const struct cmd *cmd);
+int train_check(const struct cmd *cmd, struct err *err);
 
 #endif

@@ -4,57 +4,53 @@
 
 #include "core/dtype.h"
 #include "core/le.h"
+#include "core/mem.h"
 
 /* Sums are made of this many parts, added in their order. */
 #define N_PARTS 256
 #define GRAIN   ((size_t)16384) /* elements */
 
-/* What the parts of a sum see. */
+/* Sums of squares: of a - b, with the gradient of their mean; or of a. */
 struct parts {
-    const float *a, *b;
+    const float *a, *b; /* b NULL: of a */
     uint16_t *grad;
     size_t n;
     double sum[N_PARTS];
 };
 
-static size_t
-part_begin(size_t n, size_t part)
-{
-    size_t each = (n + N_PARTS - 1) / N_PARTS;
-
-    return part * each < n ? part * each : n;
-}
-
-static double
-add_parts(struct parts *parts, struct par *par,
-          void (*fn)(void *ctx, size_t begin, size_t end, int thread))
-{
-    double sum = 0;
-
-    par_for(par, N_PARTS, 1, fn, parts);
-    for (size_t i = 0; i < N_PARTS; i++)
-        sum += parts->sum[i];
-    return sum;
-}
-
 static void
-mse_part(void *ctx, size_t begin, size_t end, int thread)
+sum_part(void *ctx, size_t begin, size_t end, int thread)
 {
     struct parts *p = ctx;
+    size_t each = (p->n + N_PARTS - 1) / N_PARTS;
 
     (void)thread;
     for (size_t part = begin; part < end; part++) {
+        size_t first = smaller(part * each, p->n);
+        size_t last = smaller(first + each, p->n);
         double sum = 0;
 
-        for (size_t i = part_begin(p->n, part); i < part_begin(p->n, part + 1);
-             i++) {
-            double d = (double)p->a[i] - (double)p->b[i];
+        for (size_t i = first; i < last; i++) {
+            double d = (double)p->a[i] - (p->b ? (double)p->b[i] : 0);
 
             sum += d * d;
-            put_le16(&p->grad[i], f32_to_bf16((float)(2 * d / (double)p->n)));
+            if (p->grad)
+                put_le16(&p->grad[i],
+                         f32_to_bf16((float)(2 * d / (double)p->n)));
         }
         p->sum[part] = sum;
     }
+}
+
+static double
+sum_squares(struct parts *parts, struct par *par)
+{
+    double sum = 0;
+
+    par_for(par, N_PARTS, 1, sum_part, parts);
+    for (size_t i = 0; i < N_PARTS; i++)
+        sum += parts->sum[i];
+    return sum;
 }
 
 double
@@ -63,23 +59,7 @@ loss_mse(uint16_t *grad, const float *output, const float *target, size_t n,
 {
     struct parts parts = { .a = output, .b = target, .grad = grad, .n = n };
 
-    return add_parts(&parts, par, mse_part) / (double)n;
-}
-
-static void
-square_part(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct parts *p = ctx;
-
-    (void)thread;
-    for (size_t part = begin; part < end; part++) {
-        double sum = 0;
-
-        for (size_t i = part_begin(p->n, part); i < part_begin(p->n, part + 1);
-             i++)
-            sum += (double)p->a[i] * (double)p->a[i];
-        p->sum[part] = sum;
-    }
+    return sum_squares(&parts, par) / (double)n;
 }
 
 double
@@ -87,7 +67,7 @@ grad_norm(const float *grad, size_t n, struct par *par)
 {
     struct parts parts = { .a = grad, .n = n };
 
-    return sqrt(add_parts(&parts, par, square_part));
+    return sqrt(sum_squares(&parts, par));
 }
 
 double

@@ -19,8 +19,9 @@
 static const char *const kinds[] = { "master", "exp_avg", "exp_avg_sq" };
 #define N_KINDS 3
 
+/* The optimizer's array of a kind. */
 static float *
-of_kind(const struct adamw *a, size_t kind)
+array_of(const struct adamw *a, size_t kind)
 {
     float *const all[N_KINDS] = { a->master, a->m, a->v };
 
@@ -57,84 +58,56 @@ train_state_record(struct train_state *s, const struct step_record *record)
     s->records[s->step++] = *record;
 }
 
-static void
-put_name(struct str *to, const struct train_tensor *t, size_t kind)
-{
-    str_clear(to);
-    str_addf(to, "%s.%s", t->name, kinds[kind]);
-}
-
+/* Appends the name of a parameter's array of a kind; returns its elements. */
 static size_t
-n_elements(const struct train_tensor *t)
+name_of(const struct train_tensor *t, size_t kind, struct str *name)
 {
     size_t n = 1;
 
+    str_clear(name);
+    str_addf(name, "%s.%s", t->name, kinds[kind]);
     for (size_t i = 0; i < t->n_dims; i++)
         n *= (size_t)t->shape[i];
     return n;
-}
-
-static void
-describe(struct stw *w, const struct train_state *s)
-{
-    char number[32];
-
-    stw_meta(w, "format", s->format);
-    snprintf(number, sizeof(number), "%llu", (unsigned long long)s->step);
-    stw_meta(w, "step", number);
-    stw_meta(w, "isa", isa_name(cpu_isa()));
-    for (size_t i = 0; i < s->n_settings; i++)
-        stw_meta(w, s->settings[i].name, s->settings[i].value);
-}
-
-/* All tensors, in the order in which fill() writes them. */
-static int
-announce(struct stw *w, const struct train_state *s, struct err *err)
-{
-    const uint64_t shape[] = { s->step, N_FIELDS };
-    int rc = stw_add(w, "steps", DT_F64, 2, shape, err);
-    struct str name = { 0 };
-
-    for (size_t i = 0; i < s->n_tensors; i++)
-        for (size_t k = 0; k < N_KINDS && rc >= 0; k++) {
-            const struct train_tensor *t = &s->tensors[i];
-
-            put_name(&name, t, k);
-            rc = stw_add(w, name.s, DT_F32, t->n_dims, t->shape, err);
-        }
-    str_free(&name);
-    return rc < 0 ? -1 : 0;
-}
-
-static int
-fill(struct stw *w, const struct train_state *s, struct err *err)
-{
-    size_t at = 0;
-    int tensor = 1;
-
-    if (stw_write_numbers(w, 0, s->records, s->step * N_FIELDS, 8, err) < 0)
-        return -1;
-    for (size_t i = 0; i < s->n_tensors; i++) {
-        size_t n = n_elements(&s->tensors[i]);
-
-        for (size_t k = 0; k < N_KINDS; k++)
-            if (stw_write_numbers(w, tensor++, of_kind(s->adamw, k) + at, n, 4,
-                                  err) < 0)
-                return -1;
-        at += n;
-    }
-    return 0;
 }
 
 struct stw *
 train_state_write(const struct train_state *s, const char *path,
                   struct err *err)
 {
+    const uint64_t shape[] = { s->step, N_FIELDS };
     struct stw *w = stw_new();
+    struct str text = { 0 };
+    size_t at = 0, n;
+    int rc;
 
-    describe(w, s);
-    if (announce(w, s, err) == 0 && stw_open(w, path, OUT_FORCE, err) == 0 &&
-        fill(w, s, err) == 0)
+    str_addf(&text, "%llu", (unsigned long long)s->step);
+    stw_meta(w, "format", s->format);
+    stw_meta(w, "step", text.s);
+    stw_meta(w, "isa", isa_name(cpu_isa()));
+    for (size_t i = 0; i < s->n_settings; i++)
+        stw_meta(w, s->settings[i].name, s->settings[i].value);
+    rc = stw_add(w, "steps", DT_F64, 2, shape, err);
+    for (size_t i = 0; rc >= 0 && i < s->n_tensors * N_KINDS; i++) {
+        const struct train_tensor *t = &s->tensors[i / N_KINDS];
+
+        name_of(t, i % N_KINDS, &text);
+        rc = stw_add(w, text.s, DT_F32, t->n_dims, t->shape, err);
+    }
+    if (rc >= 0)
+        rc = stw_open(w, path, OUT_FORCE, err);
+    if (rc == 0)
+        rc = stw_write_numbers(w, 0, s->records, s->step * N_FIELDS, 8, err);
+    for (size_t i = 0; rc == 0 && i < s->n_tensors * N_KINDS; i++) {
+        size_t kind = i % N_KINDS;
+
+        n = name_of(&s->tensors[i / N_KINDS], kind, &text);
+        rc = stw_write_numbers(w, 1 + (int)i, array_of(s->adamw, kind) + at, n,
+                               4, err);
+        at += kind == N_KINDS - 1 ? n : 0;
+    }
+    str_free(&text);
+    if (rc == 0)
         return w;
     stw_free(w);
     return NULL;
@@ -148,45 +121,35 @@ meta(const struct st *st, const char *key)
     return value ? value : "";
 }
 
-/* The line that says which setting is another one. */
-static int
-other_setting(const struct st *st, const struct train_setting *now,
-              struct err *err)
-{
-    const char *was = meta(st, now->name);
-
-    if (now->path)
-        return err_set(err, EX_DATAERR,
-                       "%s: is of another %s than %s (--force begins anew)",
-                       st->path, now->name, now->path);
-    return err_set(err, EX_DATAERR,
-                   "%s: %s was %s (now %s; --force begins anew)", st->path,
-                   now->name, was, now->value);
-}
-
 static int
 check_settings(const struct st *st, const struct train_state *s,
                struct err *err)
 {
+    const char *isa = st_meta(st, "isa"), *now = isa_name(cpu_isa());
+
     if (strcmp(meta(st, "format"), s->format) != 0)
         return err_set(err, EX_DATAERR, "%s: is no state of %s (format \"%s\")",
                        st->path, s->program, meta(st, "format"));
-    for (size_t i = 0; i < s->n_settings; i++)
-        if (strcmp(meta(st, s->settings[i].name), s->settings[i].value) != 0)
-            return other_setting(st, &s->settings[i], err);
-    return 0;
-}
+    for (size_t i = 0; i < s->n_settings; i++) {
+        const struct train_setting *set = &s->settings[i];
+        const char *was = meta(st, set->name);
 
-/* Steps on another machine are as good, but not the same bits. */
-static void
-warn_isa(const struct st *st)
-{
-    const char *was = st_meta(st, "isa"), *now = isa_name(cpu_isa());
-
-    if (was && strcmp(was, now) != 0)
+        if (!strcmp(was, set->value))
+            continue;
+        if (set->path)
+            return err_set(err, EX_DATAERR,
+                           "%s: is of another %s than %s (--force begins anew)",
+                           st->path, set->name, set->path);
+        return err_set(err, EX_DATAERR,
+                       "%s: %s was %s (now %s; --force begins anew)", st->path,
+                       set->name, was, set->value);
+    }
+    /* the steps will be as good, but not the same bits */
+    if (isa && strcmp(isa, now) != 0)
         err_warn("%s: was made by %s, and goes on by %s, to other bits "
                  "(TU_ISA=%s is the same again, where it can be had)",
-                 st->path, was, now, was);
+                 st->path, isa, now, isa);
+    return 0;
 }
 
 /* A tensor of the state, of the shape it must have. */
@@ -227,42 +190,28 @@ read_records(struct train_state *s, const struct st *st, struct err *err)
 }
 
 static int
-read_floats(const struct st *st, const struct st_tensor *t, float *to,
-            struct err *err)
-{
-    float *le = xcalloc(CHUNK, sizeof(*le));
-    size_t n = (size_t)t->n_elements;
-    int rc = 0;
-
-    for (size_t i = 0; i < n && rc == 0; i += CHUNK) {
-        size_t part = n - i < CHUNK ? n - i : CHUNK;
-
-        rc = st_pread(st, t, le, part * 4, i * 4, err);
-        cvt_to_f32(to + i, le, DT_F32, part);
-    }
-    free(le);
-    return rc;
-}
-
-static int
 read_tensors(struct train_state *s, const struct st *st, struct err *err)
 {
+    float *le = xcalloc(CHUNK, sizeof(*le));
     struct str name = { 0 };
     size_t at = 0;
     int rc = 0;
 
-    for (size_t i = 0; i < s->n_tensors; i++) {
-        const struct train_tensor *want = &s->tensors[i];
+    for (size_t i = 0; rc == 0 && i < s->n_tensors * N_KINDS; i++) {
+        const struct train_tensor *want = &s->tensors[i / N_KINDS];
+        size_t kind = i % N_KINDS, n = name_of(want, kind, &name), part;
+        const struct st_tensor *t =
+            find(st, name.s, DT_F32, want->n_dims, want->shape, err);
 
-        for (size_t k = 0; k < N_KINDS && rc == 0; k++) {
-            const struct st_tensor *t;
-
-            put_name(&name, want, k);
-            t = find(st, name.s, DT_F32, want->n_dims, want->shape, err);
-            rc = t ? read_floats(st, t, of_kind(s->adamw, k) + at, err) : -1;
+        rc = t ? 0 : -1;
+        for (size_t k = 0; rc == 0 && k < n; k += part) {
+            part = smaller(n - k, CHUNK);
+            rc = st_pread(st, t, le, part * 4, k * 4, err);
+            cvt_to_f32(array_of(s->adamw, kind) + at + k, le, DT_F32, part);
         }
-        at += n_elements(want);
+        at += kind == N_KINDS - 1 ? n : 0;
     }
+    free(le);
     str_free(&name);
     return rc;
 }
@@ -271,16 +220,11 @@ int
 train_state_read(struct train_state *s, const char *path, struct err *err)
 {
     struct st st;
-    int rc;
+    int rc = -1;
 
     if (st_open(&st, path, err) < 0)
         return -1;
-    rc = check_settings(&st, s, err);
-    if (rc == 0) {
-        warn_isa(&st);
-        rc = read_records(s, &st, err);
-    }
-    if (rc == 0)
+    if (check_settings(&st, s, err) == 0 && read_records(s, &st, err) == 0)
         rc = read_tensors(s, &st, err);
     st_close(&st);
     return rc;

@@ -1,0 +1,116 @@
+/* moe-sft train: checks of the command line. */
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cmd/moe-sft/train.h"
+#include "core/format/stdir.h"
+#include "core/map.h"
+#include "core/out.h"
+#include "core/str.h"
+
+bool
+train_is_stream(const struct cmd *cmd)
+{
+    return cmd->n_args == 1 && !strcmp(cmd->args[0], "-");
+}
+
+static int
+check_data(const struct cmd *cmd, const struct train_options *o,
+           struct err *err)
+{
+    bool stream = train_is_stream(cmd);
+
+    if (cmd->length && !cmd->input)
+        return err_set(err, TU_USAGE, "--length is for --input");
+    if (!cmd->input != !o->target)
+        return err_set(err, TU_USAGE, "--input and --target come together");
+    if (!cmd->input && cmd->n_args == 0)
+        return err_set(err, TU_USAGE,
+                       "batches are missing: files, - for a stream, or --input "
+                       "and --target");
+    if (cmd->input && cmd->n_args > 0)
+        return err_set(err, TU_USAGE, "batches are files or --input, not both");
+    for (int i = 0; i < cmd->n_args; i++)
+        if (!strcmp(cmd->args[i], "-") && !stream)
+            return err_set(err, TU_USAGE,
+                           "batches are files or -, a stream, not both");
+    if (o->shuffle && stream)
+        return err_set(err, TU_USAGE, "--shuffle: a stream has its own order");
+    if (o->steps == 0 && !stream)
+        return err_set(err, TU_USAGE, "-n STEPS is missing");
+    if (o->steps == 0 && o->total == 0 &&
+        (o->schedule != SCHEDULE_CONSTANT || (o->warmup > 0 && o->warmup < 1)))
+        return err_set(err, TU_USAGE,
+                       "--schedule and --warmup need --total, or -n");
+    if (o->warmup >= 1 && o->warmup != floor(o->warmup))
+        return err_set(err, TU_USAGE,
+                       "--warmup %g is neither steps nor a part of them",
+                       o->warmup);
+    if (o->total && o->steps > o->total && o->schedule != SCHEDULE_CONSTANT)
+        return err_set(err, TU_USAGE, "-n %llu is beyond --total %llu",
+                       (unsigned long long)o->steps,
+                       (unsigned long long)o->total);
+    return 0;
+}
+
+/* Is 'path' one of the two files that the run keeps in DIR? */
+static bool
+is_kept(const struct cmd *cmd, const char *path)
+{
+    static const char *const names[] = { "state", "lora" };
+    bool found = false;
+
+    for (int i = 0; path && i < 2; i++) {
+        struct str kept = { 0 };
+
+        str_addf(&kept, "%s/%s.safetensors", cmd->output, names[i]);
+        found = found || file_same(path, kept.s);
+        str_free(&kept);
+    }
+    return found;
+}
+
+/* A log or picture: no other file of the run, and one that can be replaced. */
+static int
+check_output(const struct cmd *cmd, const char *option, const char *path,
+             const char *log, struct err *err)
+{
+    const char *const other[] = { cmd->base, cmd->lora, cmd->output, cmd->input,
+                                  cmd->train->target };
+    bool found = is_kept(cmd, path) || file_same(path, log);
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+        found = found || stdir_holds(other[i], path);
+    for (int i = 0; i < cmd->n_args; i++)
+        found = found || stdir_holds(cmd->args[i], path);
+    if (found)
+        return err_set(err, TU_USAGE,
+                       "--%s %s is the name of another file of this command",
+                       option, path);
+    if (path && stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISCHR(st.st_mode))
+        return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
+    return 0;
+}
+
+int
+train_check(const struct cmd *cmd, struct err *err)
+{
+    const struct train_options *o = cmd->train;
+
+    if (is_kept(cmd, cmd->base))
+        return err_set(err, TU_USAGE, "-b %s is what -o %s would replace",
+                       cmd->base, cmd->output);
+    if (is_kept(cmd, cmd->lora))
+        return err_set(err, TU_USAGE, "-l %s is what -o %s would replace",
+                       cmd->lora, cmd->output);
+    if (check_data(cmd, o, err) < 0)
+        return -1;
+    if (o->svg && !strcmp(o->svg, "-"))
+        return err_set(err, TU_USAGE, "--svg wants a file's name, not -");
+    if (check_output(cmd, "log", o->log, NULL, err) < 0)
+        return -1;
+    return check_output(cmd, "svg", o->svg, o->log, err);
+}
