@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/jpull.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
@@ -52,50 +53,30 @@ without_them(struct str *to, const char *s, size_t n)
     return found;
 }
 
-/* The first NUL, which jansson may take for an end, or bracket beyond JS_DEPTH;
- * nbytes if there is none. */
-static size_t
-unreadable(const char *s, size_t nbytes)
-{
-    bool in_string = false;
-    int depth = 0;
-
-    for (size_t i = 0; i < nbytes; i++) {
-        if (s[i] == '\0')
-            return i;
-        if (s[i] == '"')
-            in_string = !in_string;
-        else if (in_string)
-            i += s[i] == '\\';
-        else if (s[i] == ']' || s[i] == '}')
-            depth--;
-        else if ((s[i] == '[' || s[i] == '{') && ++depth > JS_DEPTH)
-            return i;
-    }
-    return nbytes;
-}
-
+/* What jansson would not bear; what else is wrong it says itself. */
 int
 js_check(const char *text, size_t nbytes, const char *name, size_t line,
          struct err *err)
 {
-    size_t at = unreadable(text, nbytes), start = 0;
+    struct jpull j = jpull_start(text, nbytes, JS_DEPTH);
+    size_t column;
 
-    if (at == nbytes)
+    j.python = true;
+    jpull_peek(&j);
+    if (jpull_skip(&j) && jpull_done(&j))
         return 0;
-    for (size_t i = 0; i < at; i++)
-        if (text[i] == '\n') {
-            line++;
-            start = i + 1;
-        }
-    if (!text[at])
+    line += jpull_line(&j, &column) - 1;
+    if (j.too_deep)
+        return err_set(
+            err, EX_DATAERR,
+            "%s: line %zu, column %zu: nested %d levels deep (expected "
+            "at most %d)",
+            name, line, column, JS_DEPTH + 1, JS_DEPTH);
+    if (j.at < j.end && !*j.at)
         return err_set(err, EX_DATAERR,
                        "%s: line %zu, column %zu: a NUL byte (expected JSON)",
-                       name, line, at - start + 1);
-    return err_set(err, EX_DATAERR,
-                   "%s: line %zu, column %zu: nested %d levels deep (expected "
-                   "at most %d)",
-                   name, line, at - start + 1, JS_DEPTH + 1, JS_DEPTH);
+                       name, line, column);
+    return 0;
 }
 
 json_t *
@@ -268,33 +249,6 @@ js_bool_or(const struct js *obj, const char *key, bool unset, bool *v,
     return js_absent(&js) ? 0 : js_bool(&js, v, err);
 }
 
-/* A byte that plain_ascii() leaves. */
-static void
-put_ascii(struct str *str, unsigned char c)
-{
-    static const char from[] = "\"\\\b\f\n\r\t";
-    static const char to[] = "\"\\bfnrt";
-    const char *p = c ? strchr(from, c) : NULL;
-
-    if (p) {
-        str_addc(str, '\\');
-        str_addc(str, to[p - from]);
-    } else {
-        str_addf(str, "\\u%04x", c);
-    }
-}
-
-/* JSON's own escapes: a pair of surrogates beyond 16 bits. */
-static void
-put_escaped(struct str *str, uint32_t c)
-{
-    if (c > 0xffff) {
-        str_addf(str, "\\u%04x", 0xd800 + ((c - 0x10000) >> 10));
-        c = 0xdc00 + ((c - 0x10000) & 0x3ff);
-    }
-    str_addf(str, "\\u%04x", c);
-}
-
 /* How many leading bytes JSON takes as they are. */
 static size_t
 plain_ascii(const char *s, size_t nbytes)
@@ -323,9 +277,9 @@ js_put_str(struct str *str, const char *s, size_t nbytes)
             break;
         n = utf8_next(s + i, nbytes - i, &c);
         if (n == 1)
-            put_ascii(str, (unsigned char)s[i]);
+            jput_escape(str, c);
         else if (n > 1 && utf8_deceives(c))
-            put_escaped(str, c);
+            jput_escape(str, c);
         else if (n > 1)
             str_add(str, s + i, (size_t)n);
         else
@@ -344,7 +298,7 @@ js_put_json(struct str *str, const char *json, size_t nbytes)
         n = (size_t)utf8_next(json + i, nbytes - i, &c);
         n += n == 0;
         if (c == 0x7f || utf8_deceives(c)) /* in a string */
-            put_escaped(str, c);
+            jput_escape(str, c);
         else if (c == '\r') /* between values */
             str_addc(str, ' ');
         else

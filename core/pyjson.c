@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/jpull.h"
 #include "core/mem.h"
 
 #define MAX_INT_DIGITS 4300 /* Python's own limit since 3.11 */
@@ -15,13 +16,13 @@ struct member {
     size_t key, key_n;       /* in 'keys': WTF-8, whose order is code points' */
     size_t value, value_end; /* in 'body' */
     size_t object;           /* the first that does not begin before 'value' */
-    size_t key_at, key_end, value_at, end; /* in the text */
-    size_t order;
+    const char *key_text, *value_text, *end;
+    size_t key_text_n, order;
 };
 
-/* One with members. */
+/* An object with members. */
 struct object {
-    size_t at, end; /* where in 'body' its members' values lie */
+    size_t at, end; /* where in 'body' its members' values are */
     size_t next;    /* the first object that is not in this one */
     struct member *members;
     size_t n;
@@ -29,15 +30,13 @@ struct object {
 };
 
 /*
- * The text is read once: what is no object is written to 'body' as it comes,
- * and of the members of an object their values.  Then all is copied once to
- * where it belongs, the members of each object in their order.
+ * The text is read once: values are written to 'body' as they come, without
+ * the keys and braces of objects.  Then 'body' is copied once to the output,
+ * the members of each object in their order.
  */
 struct reader {
-    const char *s;
-    size_t i, n;
+    struct jpull json;
     const char *name;
-    int depth;
     int indent;  /* spaces a level, keys as they come; 0: one line, sorted */
     bool unique; /* a key twice is an error */
     struct str body, keys;
@@ -48,23 +47,48 @@ struct reader {
 
 static int read_value(struct reader *r);
 
-__attribute__((format(printf, 3, 4))) static int
-bad(const struct reader *r, size_t at, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static int
+bad(const struct reader *r, const char *fmt, ...)
 {
-    size_t line = 1, start = 0;
+    size_t column, line = jpull_line(&r->json, &column);
     char what[80];
     va_list ap;
 
     va_start(ap, fmt);
     vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
-    for (size_t i = 0; i < at && i < r->n; i++)
-        if (r->s[i] == '\n') {
-            line++;
-            start = i + 1;
-        }
     return err_set(r->err, EX_DATAERR, "%s: line %zu, column %zu: %s", r->name,
-                   line, at - start + 1, what);
+                   line, column, what);
+}
+
+/* WTF-8 is well formed here: the first byte says how many there are. */
+static size_t
+wtf8_next(const char *s, uint32_t *c)
+{
+    const unsigned char *b = (const unsigned char *)s;
+    size_t n = b[0] < 0x80 ? 1 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
+
+    *c = n == 1 ? b[0] : b[0] & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++)
+        *c = *c << 6 | (b[i] & 0x3f);
+    return n;
+}
+
+/* Appends a string in quotes, everything but ' '..'~' escaped. */
+static void
+put_string(struct str *out, const char *s, size_t nbytes)
+{
+    uint32_t c;
+
+    str_addc(out, '"');
+    for (size_t i = 0; i < nbytes; i += wtf8_next(s + i, &c)) {
+        wtf8_next(s + i, &c);
+        if (c >= ' ' && c <= '~' && c != '"' && c != '\\')
+            str_addc(out, (char)c);
+        else
+            jput_escape(out, c);
+    }
+    str_addc(out, '"');
 }
 
 static void
@@ -77,195 +101,38 @@ reader_free(struct reader *r)
     str_free(&r->keys);
 }
 
-static void
-skip_space(struct reader *r)
-{
-    while (r->i < r->n && memchr(" \t\n\r", r->s[r->i], 4))
-        r->i++;
-}
-
-static bool
-next_is(const struct reader *r, char c)
-{
-    return r->i < r->n && r->s[r->i] == c;
-}
-
-static bool
-is_digit(const struct reader *r, size_t i)
-{
-    return i < r->n && r->s[i] >= '0' && r->s[i] <= '9';
-}
-
-/* A word if it stands here, and its canonical form. */
-static bool
-read_word(struct reader *r, const char *word)
-{
-    size_t n = strlen(word);
-
-    if (r->n - r->i < n || memcmp(r->s + r->i, word, n) != 0)
-        return false;
-    str_adds(&r->body, word);
-    r->i += n;
-    return true;
-}
-
 /* Python: int() keeps every digit; "-0" is the integer 0. */
-static int
-put_int(struct reader *r, size_t start, size_t end)
-{
-    size_t sign = r->s[start] == '-';
-
-    if (end - start - sign > MAX_INT_DIGITS)
-        return bad(r, start, "an integer of %zu digits (expected at most %d)",
-                   end - start - sign, MAX_INT_DIGITS);
-    if (end - start == 2 && sign && r->s[start + 1] == '0')
-        start++;
-    str_add(&r->body, r->s + start, end - start);
-    return 0;
-}
-
-static void
-put_float(struct reader *r, size_t start, size_t end)
-{
-    char *text = xstrndup(r->s + start, end - start);
-
-    py_float_repr(&r->body, strtod(text, NULL));
-    free(text);
-}
-
-/* -?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?  What does not belong to the longest
- * match is left for the caller to stumble over, as in Python. */
 static int
 read_number(struct reader *r)
 {
-    size_t start = r->i, i = start + (r->s[start] == '-'), e;
-    bool is_float = false;
+    const char *start = r->json.p;
+    size_t sign = *start == '-', n;
+    bool is_float;
+    char *text;
 
-    if (!is_digit(r, i))
-        return bad(r, start, "no value begins like this");
-    if (r->s[i++] != '0')
-        while (is_digit(r, i))
-            i++;
-    if (i < r->n && r->s[i] == '.' && is_digit(r, i + 1)) {
-        is_float = true;
-        for (i++; is_digit(r, i); i++)
-            ;
-    }
-    e = i;
-    if (e < r->n && (r->s[e] == 'e' || r->s[e] == 'E')) {
-        e++;
-        if (e < r->n && (r->s[e] == '-' || r->s[e] == '+'))
-            e++;
-        if (is_digit(r, e)) {
-            is_float = true;
-            for (i = e; is_digit(r, i); i++)
-                ;
-        }
-    }
-    r->i = i;
-    if (!is_float)
-        return put_int(r, start, i);
-    put_float(r, start, i);
-    return 0;
-}
-
-/* Four hex digits at r->s[i], or -1. */
-static long
-hex4(const struct reader *r, size_t i)
-{
-    long v = 0;
-
-    if (r->n - r->i < 4 || i + 4 > r->n)
+    if (!jpull_number(&r->json, &is_float))
         return -1;
-    for (size_t k = i; k < i + 4; k++) {
-        char c = r->s[k];
-        int d = c >= '0' && c <= '9'   ? c - '0'
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                       : -1;
-
-        if (d < 0)
-            return -1;
-        v = v << 4 | d;
-    }
-    return v;
-}
-
-/* \uXXXX, r->i behind the u: a pair of surrogates is one code point. */
-static int
-read_unicode_escape(struct reader *r, uint32_t *c)
-{
-    long hi = hex4(r, r->i), lo;
-
-    if (hi < 0)
-        return bad(r, r->i, "\\u needs four hex digits");
-    r->i += 4;
-    *c = (uint32_t)hi;
-    if (hi < 0xd800 || hi > 0xdbff || r->n - r->i < 6 || r->s[r->i] != '\\' ||
-        r->s[r->i + 1] != 'u')
+    n = (size_t)(r->json.p - start);
+    if (is_float) {
+        text = xstrndup(start, n);
+        py_float_repr(&r->body, strtod(text, NULL));
+        free(text);
         return 0;
-    lo = hex4(r, r->i + 2);
-    if (lo >= 0xdc00 && lo <= 0xdfff) {
-        r->i += 6;
-        *c = 0x10000 + (((uint32_t)hi & 0x3ff) << 10) + ((uint32_t)lo & 0x3ff);
     }
+    if (n - sign > MAX_INT_DIGITS) {
+        r->json.at = start;
+        return bad(r, "an integer of %zu digits (expected at most %d)",
+                   n - sign, MAX_INT_DIGITS);
+    }
+    if (n == 2 && sign && start[1] == '0')
+        str_addc(&r->body, '0');
+    else
+        str_add(&r->body, start, n);
     return 0;
 }
 
-static int
-read_escape(struct reader *r, uint32_t *c)
-{
-    static const char from[] = "\"\\/bfnrt";
-    static const char to[] = "\"\\/\b\f\n\r\t";
-    const char *p;
-
-    if (r->i >= r->n)
-        return bad(r, r->i, "the text ends in a string");
-    if (r->s[r->i] == 'u') {
-        r->i++;
-        return read_unicode_escape(r, c);
-    }
-    p = r->s[r->i] ? strchr(from, r->s[r->i]) : NULL;
-    if (!p)
-        return bad(r, r->i, "no such escape");
-    *c = (unsigned char)to[p - from];
-    r->i++;
-    return 0;
-}
-
-/* Appends a string as WTF-8: UTF-8 that may hold lone surrogates. */
-static int
-read_string(struct reader *r, struct str *wtf8)
-{
-    size_t start = r->i++;
-    char utf8[4];
-    uint32_t c;
-
-    for (;;) {
-        if (r->i >= r->n)
-            return bad(r, start, "the string does not end");
-        if (r->s[r->i] == '"')
-            break;
-        if (r->s[r->i] == '\\') {
-            r->i++;
-            if (read_escape(r, &c) < 0)
-                return -1;
-        } else {
-            int n = utf8_next(r->s + r->i, r->n - r->i, &c);
-
-            if (n == 0)
-                return bad(r, r->i, "not UTF-8");
-            if (c < 0x20)
-                return bad(r, r->i, "a control character in a string");
-            r->i += (size_t)n;
-        }
-        str_add(wtf8, utf8, (size_t)utf8_put(utf8, c));
-    }
-    r->i++;
-    return 0;
-}
-
-/* What stands before a member or element at this depth, and behind the last. */
+/* The separator and line break before a member or element at this depth, and
+ * after the last. */
 static void
 put_break(const struct reader *r, struct str *out, const char *separator,
           int depth)
@@ -280,44 +147,29 @@ put_break(const struct reader *r, struct str *out, const char *separator,
 static int
 read_array(struct reader *r)
 {
-    bool empty;
+    struct jpull *j = &r->json;
+    int depth = j->depth;
+    bool empty = true;
 
-    r->i++;
     str_addc(&r->body, '[');
-    skip_space(r);
-    empty = next_is(r, ']');
-    if (!empty)
-        put_break(r, &r->body, "", r->depth);
-    while (!next_is(r, ']')) {
+    for (; jpull_item(j, ']'); empty = false) {
+        put_break(r, &r->body, empty ? "" : ",", depth);
         if (read_value(r) < 0)
             return -1;
-        skip_space(r);
-        if (next_is(r, ']'))
-            break;
-        if (!next_is(r, ','))
-            return bad(r, r->i, "',' or ']' is missing");
-        r->i++;
-        skip_space(r);
-        if (next_is(r, ']'))
-            return bad(r, r->i, "a comma before ']'");
-        put_break(r, &r->body, ",", r->depth);
     }
-    r->i++;
     if (!empty)
-        put_break(r, &r->body, "", r->depth - 1);
+        put_break(r, &r->body, "", depth - 1);
     str_addc(&r->body, ']');
-    return 0;
+    return j->expected ? -1 : 0;
 }
 
-/* qsort has no context: the keys' bytes are reached through this. */
-static _Thread_local const char *sort_keys;
-
+/* qsort_r()'s: the members' keys, equal ones in the text's order. */
 static int
-by_key(const void *a, const void *b)
+by_key(const void *a, const void *b, void *keys)
 {
     const struct member *x = a, *y = b;
     size_t n = x->key_n < y->key_n ? x->key_n : y->key_n;
-    int c = n ? memcmp(sort_keys + x->key, sort_keys + y->key, n) : 0;
+    int c = memcmp((char *)keys + x->key, (char *)keys + y->key, n);
 
     if (c == 0 && x->key_n != y->key_n)
         c = x->key_n < y->key_n ? -1 : 1;
@@ -332,145 +184,77 @@ by_order(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static bool
-same_key(const struct member *a, const struct member *b, const char *keys)
-{
-    return a->key_n == b->key_n &&
-           !memcmp(keys + a->key, keys + b->key, a->key_n);
-}
-
-/* After sorting: an error if a key is there twice. */
+/*
+ * Brings members into the order in which they are written, each key once: at
+ * the place of its first member, with the value of its last.
+ */
 static int
-check_unique(const struct reader *r, const struct member *m, size_t n)
+sort_members(const struct reader *r, struct member *m, size_t *n)
 {
-    const char *keys = r->keys.s;
+    char *keys = r->keys.s;
+    size_t k = 0;
 
-    for (size_t i = 1; r->unique && i < n; i++)
-        if (same_key(&m[i - 1], &m[i], keys)) {
-            struct str key = { 0 };
+    qsort_r(m, *n, sizeof(*m), by_key, keys);
+    for (size_t i = 0; i < *n; i++) {
+        struct str key = { 0 };
 
-            py_str_put(&key, keys + m[i].key, m[i].key_n);
+        if (!k || m[k - 1].key_n != m[i].key_n ||
+            memcmp(keys + m[k - 1].key, keys + m[i].key, m[i].key_n) != 0) {
+            m[k++] = m[i];
+            continue;
+        }
+        if (r->unique) {
+            put_string(&key, keys + m[i].key, m[i].key_n);
             err_set(r->err, EX_DATAERR, "%s: the key %s is there twice",
                     r->name, key.s);
             str_free(&key);
             return -1;
         }
-    return 0;
-}
-
-/* One member a key, at the place of the first with the value of the last. */
-static size_t
-merge_equal(struct member *m, size_t n, const char *keys)
-{
-    size_t k = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        if (k && same_key(&m[k - 1], &m[i], keys)) {
-            m[k - 1].value = m[i].value;
-            m[k - 1].value_end = m[i].value_end;
-            m[k - 1].object = m[i].object;
-        } else {
-            m[k++] = m[i];
-        }
+        m[k - 1].value = m[i].value;
+        m[k - 1].value_end = m[i].value_end;
+        m[k - 1].object = m[i].object;
     }
-    return k;
-}
-
-/* In the order in which they are written, each key once. */
-static int
-sort_members(const struct reader *r, struct member *m, size_t *n)
-{
-    sort_keys = r->keys.s;
-    qsort(m, *n, sizeof(*m), by_key);
-    if (check_unique(r, m, *n) < 0)
-        return -1;
-    *n = merge_equal(m, *n, r->keys.s);
+    *n = k;
     if (r->indent)
-        qsort(m, *n, sizeof(*m), by_order);
+        qsort(m, k, sizeof(*m), by_order);
     return 0;
-}
-
-static int
-read_member(struct reader *r, struct member *m)
-{
-    if (!next_is(r, '"'))
-        return bad(r, r->i, "a member's name in double quotes is missing");
-    m->key = r->keys.n;
-    m->key_at = r->i;
-    if (read_string(r, &r->keys) < 0)
-        return -1;
-    m->key_n = r->keys.n - m->key;
-    m->key_end = r->i;
-    skip_space(r);
-    if (!next_is(r, ':'))
-        return bad(r, r->i, "':' is missing");
-    r->i++;
-    skip_space(r);
-    m->value = r->body.n;
-    m->object = r->n_objects;
-    m->value_at = r->i;
-    if (read_value(r) < 0)
-        return -1;
-    m->value_end = r->body.n;
-    m->end = r->i;
-    return 0;
-}
-
-/* The members between the braces, all of which the caller frees; r->i stands
- * behind the first brace. */
-static int
-read_members(struct reader *r, struct member **members, size_t *n)
-{
-    size_t cap = 0;
-
-    str_add(&r->keys, "", 0); /* all may be empty: never a null pointer */
-    skip_space(r);
-    while (!next_is(r, '}')) {
-        if (*n == cap)
-            *members =
-                xrealloc(*members, cap = cap ? 2 * cap : 4, sizeof(**members));
-        (*members)[*n].order = *n;
-        if (read_member(r, &(*members)[*n]) < 0)
-            return -1;
-        ++*n;
-        skip_space(r);
-        if (next_is(r, '}'))
-            break;
-        if (!next_is(r, ','))
-            return bad(r, r->i, "',' or '}' is missing");
-        r->i++;
-        skip_space(r);
-        if (next_is(r, '}'))
-            return bad(r, r->i, "a comma before '}'");
-    }
-    r->i++;
-    return 0;
-}
-
-/* An object's place in the list, which is known when it begins. */
-static size_t
-new_object(struct reader *r)
-{
-    if (r->n_objects == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 8;
-        r->objects = xrealloc(r->objects, r->cap, sizeof(*r->objects));
-    }
-    r->objects[r->n_objects] =
-        (struct object){ .at = r->body.n, .depth = r->depth };
-    return r->n_objects++;
 }
 
 static int
 read_object(struct reader *r)
 {
-    size_t at = new_object(r), n = 0;
+    struct jpull *j = &r->json;
+    size_t at = r->n_objects++, n = 0, cap = 0;
     struct member *m = NULL;
-    int rc;
+    struct jspan key;
+    struct object *o;
 
-    r->i++;
-    rc = read_members(r, &m, &n);
-    r->objects[at].members = m;
-    if (rc < 0)
+    if (at == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 8;
+        r->objects = xrealloc(r->objects, r->cap, sizeof(*r->objects));
+    }
+    r->objects[at] = (struct object){ .at = r->body.n, .depth = j->depth };
+    str_add(&r->keys, "", 0); /* all may be empty: never a null pointer */
+    for (; jpull_member(j, &key); n++) {
+        if (n == cap) {
+            m = xrealloc(m, cap = cap ? 2 * cap : 4, sizeof(*m));
+            r->objects[at].members = m;
+        }
+        m[n] = (struct member){ .order = n,
+                                .key = r->keys.n,
+                                .key_text = key.s - 1,
+                                .key_text_n = key.n + 2,
+                                .value = r->body.n,
+                                .value_text = j->p,
+                                .object = r->n_objects };
+        jspan_add(&key, &r->keys);
+        m[n].key_n = r->keys.n - m[n].key;
+        if (read_value(r) < 0)
+            return -1;
+        m[n].value_end = r->body.n;
+        m[n].end = j->p;
+    }
+    if (j->expected)
         return -1;
     if (n == 0) {
         r->n_objects--;
@@ -479,23 +263,12 @@ read_object(struct reader *r)
     }
     if (sort_members(r, m, &n) < 0)
         return -1;
-    r->objects[at].members = xrealloc(m, n, sizeof(*m));
-    r->objects[at].n = n;
-    r->objects[at].end = r->body.n;
-    r->objects[at].next = r->n_objects;
+    o = &r->objects[at];
+    o->members = xrealloc(m, n, sizeof(*m));
+    o->n = n;
+    o->end = r->body.n;
+    o->next = r->n_objects;
     return 0;
-}
-
-static int
-read_string_value(struct reader *r)
-{
-    struct str s = { 0 };
-    int rc = read_string(r, &s);
-
-    if (rc == 0)
-        py_str_put(&r->body, s.s, s.n);
-    str_free(&s);
-    return rc;
 }
 
 static int
@@ -503,32 +276,40 @@ read_value(struct reader *r)
 {
     static const char *const words[] = { "null", "true",      "false",
                                          "NaN",  "-Infinity", "Infinity" };
-    int rc;
+    struct jpull *j = &r->json;
+    char c = jpull_peek(j);
 
-    if (r->i >= r->n)
-        return bad(r, r->i, "a value is missing");
-    if (r->s[r->i] == '"')
-        return read_string_value(r);
-    if (r->s[r->i] == '{' || r->s[r->i] == '[') {
-        if (r->depth == PYJSON_DEPTH)
-            return bad(r, r->i, "nested %d levels deep (expected at most %d)",
-                       PYJSON_DEPTH + 1, PYJSON_DEPTH);
-        r->depth++;
-        rc = r->s[r->i] == '{' ? read_object(r) : read_array(r);
-        r->depth--;
-        return rc;
+    if (c == '{')
+        return jpull_enter(j, c, "a value") ? read_object(r) : -1;
+    if (c == '[')
+        return jpull_enter(j, c, "a value") ? read_array(r) : -1;
+    if (c == '"') {
+        struct str s = { 0 };
+        struct jspan span;
+
+        if (!jpull_string(j, "a string", &span))
+            return -1;
+        jspan_add(&span, &s);
+        put_string(&r->body, s.s, s.n);
+        str_free(&s);
+        return 0;
     }
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (read_word(r, words[i]))
+        if (jpull_word(j, words[i])) {
+            str_adds(&r->body, words[i]);
             return 0;
-    return read_number(r);
+        }
+    if (c == '-' || (c >= '0' && c <= '9'))
+        return read_number(r);
+    jpull_fail(j, j->p, "a JSON value");
+    return -1;
 }
 
 static void put_object(const struct reader *r, struct str *out,
                        const struct object *o);
 
-/* What stands at at..end of 'body', 'object' being the first in it or behind.
- */
+/* Copies at..end of 'body'; 'object' is the first that begins there, or after
+ * it. */
 static void
 put_span(const struct reader *r, struct str *out, size_t at, size_t end,
          size_t object)
@@ -551,7 +332,7 @@ put_object(const struct reader *r, struct str *out, const struct object *o)
         const struct member *m = &o->members[i];
 
         put_break(r, out, i ? "," : "{", o->depth);
-        py_str_put(out, r->keys.s + m->key, m->key_n);
+        put_string(out, r->keys.s + m->key, m->key_n);
         str_adds(out, ": ");
         put_span(r, out, m->value, m->value_end, m->object);
     }
@@ -560,17 +341,34 @@ put_object(const struct reader *r, struct str *out, const struct object *o)
 }
 
 static int
+read_document(struct reader *r)
+{
+    struct jpull *j = &r->json;
+
+    if (read_value(r) == 0 && jpull_done(j))
+        return 0;
+    if (j->too_deep)
+        return bad(r, "nested %d levels deep (expected at most %d)",
+                   PYJSON_DEPTH + 1, PYJSON_DEPTH);
+    return j->expected ? bad(r, "expected %s", j->expected) : -1;
+}
+
+static struct reader
+reader_start(const char *text, size_t nbytes, const char *name, struct err *err)
+{
+    struct reader r = { .json = jpull_start(text, nbytes, PYJSON_DEPTH),
+                        .name = name,
+                        .err = err };
+
+    r.json.python = true;
+    return r;
+}
+
+static int
 rewrite(struct reader *r, struct str *out)
 {
-    int rc;
+    int rc = read_document(r);
 
-    skip_space(r);
-    rc = read_value(r);
-    if (rc == 0) {
-        skip_space(r);
-        if (r->i != r->n)
-            rc = bad(r, r->i, "something follows the value");
-    }
     if (rc == 0)
         put_span(r, out, 0, r->body.n, 0);
     reader_free(r);
@@ -581,7 +379,7 @@ int
 pyjson_dumps(struct str *out, const char *text, size_t nbytes, const char *name,
              struct err *err)
 {
-    struct reader r = { .s = text, .n = nbytes, .name = name, .err = err };
+    struct reader r = reader_start(text, nbytes, name, err);
 
     return rewrite(&r, out);
 }
@@ -590,43 +388,10 @@ int
 pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
               const char *name, struct err *err)
 {
-    struct reader r = {
-        .s = text, .n = nbytes, .name = name, .indent = indent, .err = err
-    };
+    struct reader r = reader_start(text, nbytes, name, err);
 
+    r.indent = indent;
     return rewrite(&r, out);
-}
-
-/* The members in the text's order, each to 'each'. */
-static int
-hand_out(const struct reader *r, struct member *m, size_t n,
-         int (*each)(void *ctx, const struct pyjson_member *m, struct err *err),
-         void *ctx)
-{
-    int rc = n ? sort_members(r, m, &n) : 0; /* m may be NULL */
-
-    if (rc == 0 && n)
-        qsort(m, n, sizeof(*m), by_order);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        char *key = xstrndup(r->keys.s + m[i].key, m[i].key_n);
-        struct str value = { 0 };
-
-        put_span(r, &value, m[i].value, m[i].value_end, m[i].object);
-        rc = each(ctx,
-                  &(struct pyjson_member){
-                      .key = key,
-                      .key_nbytes = m[i].key_n,
-                      .value = value.s,
-                      .key_text = r->s + m[i].key_at,
-                      .key_text_nbytes = m[i].key_end - m[i].key_at,
-                      .value_text = r->s + m[i].value_at,
-                      .value_text_nbytes = m[i].end - m[i].value_at,
-                  },
-                  r->err);
-        free(key);
-        str_free(&value);
-    }
-    return rc;
 }
 
 int
@@ -635,33 +400,41 @@ pyjson_members(const char *text, size_t nbytes, const char *name,
                            struct err *err),
                void *ctx, struct err *err)
 {
-    struct reader r = { .s = text,
-                        .n = nbytes,
-                        .name = name,
-                        .depth = 1,
-                        .unique = true,
-                        .err = err };
-    struct member *members = NULL;
-    size_t n = 0;
+    struct reader r = reader_start(text, nbytes, name, err);
+    struct object *o;
     int rc;
 
+    r.unique = true;
     if (nbytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
         return err_set(err, EX_DATAERR,
                        "%s: begins with a byte order mark (expected '{')",
                        name);
-    skip_space(&r);
-    if (!next_is(&r, '{'))
-        return bad(&r, r.i, "an object is missing");
-    r.i++;
-    rc = read_members(&r, &members, &n);
-    if (rc == 0) {
-        skip_space(&r);
-        if (r.i != r.n)
-            rc = bad(&r, r.i, "something follows the object");
+    if (jpull_peek(&r.json) != '{')
+        jpull_fail(&r.json, r.json.p, "an object");
+    rc = read_document(&r);
+    o = r.objects; /* the first is the document; not there if it is empty */
+    if (rc == 0 && r.n_objects)
+        qsort(o->members, o->n, sizeof(*o->members), by_order);
+    for (size_t i = 0; rc == 0 && r.n_objects && i < o->n; i++) {
+        const struct member *m = &o->members[i];
+        char *key = xstrndup(r.keys.s + m->key, m->key_n);
+        struct str value = { 0 };
+
+        put_span(&r, &value, m->value, m->value_end, m->object);
+        rc = each(ctx,
+                  &(struct pyjson_member){
+                      .key = key,
+                      .key_nbytes = m->key_n,
+                      .value = value.s,
+                      .key_text = m->key_text,
+                      .key_text_nbytes = m->key_text_n,
+                      .value_text = m->value_text,
+                      .value_text_nbytes = (size_t)(m->end - m->value_text),
+                  },
+                  err);
+        free(key);
+        str_free(&value);
     }
-    if (rc == 0)
-        rc = hand_out(&r, members, n, each, ctx);
-    free(members);
     reader_free(&r);
     return rc;
 }

@@ -1,8 +1,8 @@
 /*
  * The bytes that Python's json.dumps(json.loads(text), sort_keys=True) gives,
- * exactly: content hashes of metadata are taken over them.  Own reader and
- * writer, because Python keeps what other libraries lose: integers of any
- * size, NaN and Infinity, lone surrogates, NUL in keys, -0.0, 1e400.
+ * exactly: content hashes of metadata are taken over them.  Not through
+ * jansson, because Python keeps what it loses: integers of any size, NaN and
+ * Infinity, lone surrogates, NUL in keys, -0.0, 1e400.
  */
 #ifndef CORE_PYJSON_H
 #define CORE_PYJSON_H
@@ -36,25 +36,20 @@ struct pyjson_member {
     const char *key; /* its own bytes, UTF-8, maybe with lone surrogates */
     size_t key_nbytes;
     const char *value; /* canonical; both are NUL-terminated */
-    /* as the text has them, quoted and escaped, NUL not there */
+    /* as the text has them, quoted and escaped, without a NUL at the end */
     const char *key_text, *value_text;
     size_t key_text_nbytes, value_text_nbytes;
 };
 
 /*
- * pyjson_members() takes a document that must be an object apart: 'each' gets
- * its members in the text's order.
- * A key that is there twice, at any depth, is an error, as is a byte order
- * mark.  -1 with 'err' set, by this or by 'each'.
+ * pyjson_members() calls 'each' for the members of a document that must be an
+ * object, in the text's order.  A key that is there twice, at any depth, is an
+ * error, as is a byte order mark.  -1 with 'err' set, by this or by 'each'.
  */
 int pyjson_members(const char *text, size_t nbytes, const char *name,
                    int (*each)(void *ctx, const struct pyjson_member *m,
                                struct err *err),
                    void *ctx, struct err *err);
-
-/* py_str_put() appends a string in quotes, everything but ASCII as \uXXXX.  's'
- * is UTF-8, maybe with lone surrogates, and must be well formed. */
-void py_str_put(struct str *out, const char *s, size_t nbytes);
 
 /* py_float_repr() appends v as json.dumps() writes it: repr(v), "1e-05"; NaN
  * and the infinities are "NaN", "Infinity", "-Infinity". */

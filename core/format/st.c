@@ -194,10 +194,10 @@ check_length(struct st *st, const void *head, size_t nbytes, struct err *err)
                        st->path, n, st->file_size);
     st->header_n = n;
     st->data_offset = n + 8;
-    st->arena->text = mem_try(n + ST_JSON_ROOM, 1, st->path, err);
+    st->arena->text = mem_try(n + 1, 1, st->path, err);
     if (!st->arena->text)
         return -1;
-    memset(st->arena->text + n, 0, ST_JSON_ROOM);
+    st->arena->text[n] = '\0';
     return 0;
 }
 

@@ -1,16 +1,15 @@
 /*
- * The JSON of a safetensors header, read in one pass: core/format/st.c alone
+ * The JSON of a safetensors header, read in one pass; only core/format/st.c
  * includes this.
  */
 #ifndef CORE_FORMAT_ST_HEADER_H
 #define CORE_FORMAT_ST_HEADER_H
 
 #include "core/format/st.h"
-#include "core/format/st_json.h"
 
 /* What an open file owns: each by malloc(), NULL if there is none. */
 struct st_arena {
-    char *text; /* the header; names are unescaped where they stand */
+    char *text; /* the header; names are decoded in place */
     struct st_tensor *tensors;
     uint64_t *dims; /* of all tensors, in their order */
     struct st_meta *meta;
@@ -18,12 +17,14 @@ struct st_arena {
 };
 
 /*
- * st_header_read() reads st->arena->text, st->header_n bytes and
- * ST_JSON_ROOM zeros, into tensors and metadata, in order of the header.
- * Each tensor alone is then sound (dtype, size, begin); names may still be
- * double and ranges may overlap.  0, or -1 with 'err' set: EX_DATAERR,
- * EX_SOFTWARE.  The text is overwritten.
+ * st_header_read() reads st->arena->text, st->header_n bytes and a NUL, into
+ * tensors and metadata, in order of the header.  Each tensor alone is then
+ * sound (dtype, size, begin); two may have the same name or overlap.  0, or -1
+ * with 'err' set: EX_DATAERR, EX_SOFTWARE.  The text is overwritten.
  */
 int st_header_read(struct st *st, struct err *err);
+
+/* st_name_shown() is how many bytes of a name a message shows. */
+int st_name_shown(const char *name, size_t nbytes);
 
 #endif

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/jpull.h"
+#include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/text/tok_bpe.h"
@@ -9,9 +11,16 @@
 #include "core/text/tok_impl.h"
 #include "core/text/tok_norm.h"
 #include "core/text/tok_parts.h"
-#include "core/text/tok_scan.h"
 
 #define MAX_FILE ((size_t)1 << 30)
+
+/* The two big parts of the file, which jansson would be slow at. */
+struct hot {
+    struct str slim;            /* the file with both emptied */
+    const char *copied;         /* the file up to here is in 'slim' */
+    const char *vocab, *merges; /* where they start in the file; or NULL */
+    size_t vocab_n, merges_n;   /* bytes */
+};
 
 static int
 bad_hot(const struct tok *tok, const char *what, size_t i, const char *why,
@@ -19,6 +28,50 @@ bad_hot(const struct tok *tok, const char *what, size_t i, const char *why,
 {
     return err_set(err, EX_DATAERR, "%s: model.%s: entry %zu %s", tok->name,
                    what, i, why);
+}
+
+/* Skips a value, and leaves out of 'slim' what is in its brackets. */
+static void
+leave_out(struct jpull *j, struct hot *hot, const char **start, size_t *n)
+{
+    bool object = jpull_peek(j) == '{';
+
+    *start = j->p;
+    str_add(&hot->slim, hot->copied, (size_t)(j->p - hot->copied));
+    str_adds(&hot->slim, object ? "{}" : "[]");
+    jpull_skip(j);
+    *n = (size_t)(j->p - *start);
+    hot->copied = j->p;
+}
+
+/* Finds both; false where the text is not a JSON object. */
+static bool
+find_hot(const char *json, size_t nbytes, struct hot *hot)
+{
+    struct jpull j = jpull_start(json, nbytes, JS_DEPTH);
+    struct jspan key;
+    int model = 0; /* the depth of its members */
+
+    j.python = true;
+    hot->copied = json;
+    jpull_peek(&j);
+    jpull_enter(&j, '{', "an object");
+    while (j.depth && !j.expected) {
+        if (!jpull_member(&j, &key)) {
+            model = 0;
+        } else if (model == 0 && *j.p == '{' && jspan_is(&key, "model")) {
+            jpull_enter(&j, '{', "an object");
+            model = j.depth;
+        } else if (model && *j.p == '{' && jspan_is(&key, "vocab")) {
+            leave_out(&j, hot, &hot->vocab, &hot->vocab_n);
+        } else if (model && *j.p == '[' && jspan_is(&key, "merges")) {
+            leave_out(&j, hot, &hot->merges, &hot->merges_n);
+        } else {
+            jpull_skip(&j);
+        }
+    }
+    str_add(&hot->slim, hot->copied, (size_t)(json + nbytes - hot->copied));
+    return jpull_done(&j);
 }
 
 /* Makes room for one more id. */
@@ -38,8 +91,20 @@ grow_ids(struct tok *tok, int32_t id, size_t *cap)
         tok->n_ids = (size_t)id + 1;
 }
 
+/* How many strings there can be in a text of JSON, for the tables. */
+static size_t
+count_quotes(const char *p, size_t nbytes)
+{
+    const char *end = p + nbytes;
+    size_t n = 0;
+
+    for (; (p = memchr(p, '"', (size_t)(end - p))); p++)
+        n++;
+    return n;
+}
+
 static int
-add_token(struct tok *tok, const struct str *key, int64_t id, size_t *cap,
+add_token(struct tok *tok, const struct str *key, uint64_t id, size_t *cap,
           struct err *err)
 {
     size_t i = tok->vocab.n;
@@ -61,62 +126,62 @@ add_token(struct tok *tok, const struct str *key, int64_t id, size_t *cap,
 }
 
 static int
-load_vocab(struct tok *tok, struct json_scan scan, struct err *err)
+load_vocab(struct tok *tok, const struct hot *hot, struct err *err)
 {
-    struct str key = { 0 };
+    struct jpull j = jpull_start(hot->vocab, hot->vocab_n, JS_DEPTH);
+    struct str text = { 0 };
+    struct jspan key;
     size_t cap = 0;
-    int64_t id;
+    uint64_t id;
     int rc = 0;
 
-    scan_char(&scan, '{');
-    if (scan_char(&scan, '}'))
-        return 0;
-    do {
-        if (!scan_string(&scan, &key) || !scan_char(&scan, ':') ||
-            !scan_int(&scan, &id))
+    strmap_reserve(&tok->vocab, count_quotes(hot->vocab, hot->vocab_n) / 2);
+    str_reserve(&tok->vocab.text, hot->vocab_n / 2);
+    jpull_enter(&j, '{', "an object");
+    while (rc == 0 && jpull_member(&j, &key)) {
+        str_clear(&text);
+        jspan_add(&key, &text);
+        if (!jpull_u64(&j, &id))
             rc = bad_hot(tok, "vocab", tok->vocab.n,
                          "is not a string with an id", err);
         else
-            rc = add_token(tok, &key, id, &cap, err);
-    } while (rc == 0 && scan_char(&scan, ','));
-    if (rc == 0 && !scan_char(&scan, '}'))
-        rc = bad_hot(tok, "vocab", tok->vocab.n, "is not JSON", err);
-    str_free(&key);
+            rc = add_token(tok, &text, id, &cap, err);
+    }
+    if (rc == 0 && j.expected) /* a lone surrogate */
+        rc = bad_hot(tok, "vocab", tok->vocab.n, "is not UTF-8", err);
+    str_free(&text);
     return rc;
 }
 
 /* "left right" or ["left","right"]: *n is left's length in 'both'. */
 static bool
-scan_pair(struct json_scan *scan, struct str *both, struct str *right,
-          size_t *n)
+read_pair(struct jpull *j, struct str *both, size_t *n)
 {
+    struct jspan s;
     char *space;
+    int k = 0;
 
-    if (!scan_char(scan, '[')) {
-        if (!scan_string(scan, both) || both->n == 0 ||
-            !(space = memchr(both->s, ' ', both->n)))
+    str_clear(both);
+    if (*j->p == '"') {
+        if (!jpull_string(j, "", &s))
+            return false;
+        jspan_add(&s, both);
+        space = memchr(both->s, ' ', both->n);
+        if (!space)
             return false;
         *n = (size_t)(space - both->s);
         memmove(space, space + 1, both->n - *n); /* with the NUL */
         both->n--;
-        return !memchr(both->s + *n, ' ', both->n - *n);
+        return !memchr(space, ' ', both->n - *n);
     }
-    if (!scan_string(scan, both) || !scan_char(scan, ',') ||
-        !scan_string(scan, right) || !scan_char(scan, ']'))
-        return false;
-    *n = both->n;
-    str_add(both, right->s, right->n);
-    return true;
-}
-
-static bool
-is_comment(struct json_scan scan)
-{
-    static const char start[] = "\"#version";
-
-    scan_char(&scan, ' ');
-    return (size_t)(scan.end - scan.p) >= sizeof(start) - 1 &&
-           memcmp(scan.p, start, sizeof(start) - 1) == 0;
+    jpull_enter(j, '[', "");
+    for (; jpull_item(j, ']'); k++) {
+        if (!jpull_string(j, "", &s))
+            return false;
+        *n = both->n; /* of the last: right's start */
+        jspan_add(&s, both);
+    }
+    return k == 2;
 }
 
 static int
@@ -140,67 +205,27 @@ add_merge(struct tok *tok, const struct str *both, size_t n, size_t rank,
 }
 
 static int
-load_merges(struct tok *tok, struct json_scan scan, struct err *err)
+load_merges(struct tok *tok, const struct hot *hot, struct err *err)
 {
-    struct str both = { 0 }, right = { 0 };
-    size_t rank = 0, n;
+    static const char comment[] = "\"#version";
+    struct jpull j = jpull_start(hot->merges, hot->merges_n, JS_DEPTH);
+    struct str both = { 0 };
+    size_t rank = 0, n = 0;
     int rc = 0;
 
-    scan_char(&scan, '[');
-    if (scan_char(&scan, ']'))
-        return 0;
-    do {
-        if (is_comment(scan)) {
-            scan_string(&scan, &both);
-            continue;
-        }
-        if (!scan_pair(&scan, &both, &right, &n))
+    mergemap_init(&tok->merges, tok->key,
+                  count_quotes(hot->merges, hot->merges_n) / 2);
+    jpull_enter(&j, '[', "an array");
+    while (rc == 0 && jpull_item(&j, ']')) {
+        if (strncmp(j.p, comment, sizeof(comment) - 1) == 0)
+            jpull_skip(&j);
+        else if (!read_pair(&j, &both, &n))
             rc = bad_hot(tok, "merges", rank, "is not a pair of tokens", err);
         else
             rc = add_merge(tok, &both, n, rank++, err);
-    } while (rc == 0 && scan_char(&scan, ','));
-    if (rc == 0 && !scan_char(&scan, ']'))
-        rc = bad_hot(tok, "merges", rank, "is not JSON", err);
-    str_free(&both);
-    str_free(&right);
-    return rc;
-}
-
-/* How many strings there can be in a stretch of JSON, for the tables. */
-static size_t
-count_quotes(const char *p, const char *end)
-{
-    size_t n = 0;
-
-    while ((p = memchr(p, '"', (size_t)(end - p)))) {
-        n++;
-        p++;
     }
-    return n;
-}
-
-static int
-load_tables(struct tok *tok, const struct hot *hot, const char *end,
-            struct err *err)
-{
-    struct json_scan vocab = { hot->vocab, end }, merges = { hot->merges, end };
-    struct json_scan after;
-    size_t n;
-
-    if (!hot->vocab || !hot->merges)
-        return err_set(err, EX_DATAERR, "%s: model has no %s", tok->name,
-                       hot->vocab ? "merges (an array)" : "vocab (an object)");
-    after = vocab;
-    scan_skip(&after);
-    strmap_reserve(&tok->vocab, count_quotes(vocab.p, after.p) / 2);
-    str_reserve(&tok->vocab.text, (size_t)(after.p - vocab.p) / 2);
-    if (load_vocab(tok, vocab, err) < 0)
-        return -1;
-    after = merges;
-    scan_skip(&after);
-    n = count_quotes(merges.p, after.p) / 2;
-    mergemap_init(&tok->merges, tok->key, n);
-    return load_merges(tok, merges, err);
+    str_free(&both);
+    return rc;
 }
 
 static int
@@ -301,7 +326,7 @@ load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
     int rc = -1;
 
     /* jansson says best what is wrong, and where. */
-    if (!scan_hot(json, nbytes, &hot)) {
+    if (!find_hot(json, nbytes, &hot)) {
         slim = js_parse(json, nbytes, tok->name, err);
         if (slim)
             err_set(err, EX_DATAERR, "%s: is not a JSON object", tok->name);
@@ -316,8 +341,14 @@ load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
         js_bad(&model, "an object", err);
         goto out;
     }
-    if (load_version(&root, err) < 0 || load_model(tok, &model, err) < 0 ||
-        load_tables(tok, &hot, json + nbytes, err) < 0)
+    if (load_version(&root, err) < 0 || load_model(tok, &model, err) < 0)
+        goto out;
+    if (!hot.vocab || !hot.merges) {
+        err_set(err, EX_DATAERR, "%s: model has no %s", tok->name,
+                hot.vocab ? "merges (an array)" : "vocab (an object)");
+        goto out;
+    }
+    if (load_vocab(tok, &hot, err) < 0 || load_merges(tok, &hot, err) < 0)
         goto out;
     bpe_tables(tok);
     warn_of(&root, "truncation", "text is never cut");

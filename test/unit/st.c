@@ -107,7 +107,7 @@ static const struct rule string_rules[] = {
     { "{'\\ud800\\u0041':" U8 "}", 1, "surrogate" },
     { "{'\\ud800\\ud800':" U8 "}", 1, "surrogate" },
     { "{'\\udc00\\ud800':" U8 "}", 1, "surrogate" },
-    { "{'\\ud800\\udc0':" U8 "}", 1, "surrogate" },
+    { "{'\\ud800\\udc0':" U8 "}", 1, "four hex digits" },
     { "{'\\ud800\\ue000':" U8 "}", 1, "surrogate" },
     { "{'\\", 0, "after a backslash" },
     { "{'\200':" U8 "}", 1, "is 0x80 (expected valid UTF-8)" },

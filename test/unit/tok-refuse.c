@@ -71,9 +71,11 @@ test_tables(void)
     refuses(VOCAB("\"a\":0,\"a\":1"), "t: model.vocab: entry 1 is there twice");
     refuses(VOCAB("\"a\":-1"),
             "t: model.vocab: entry 0 is not a string with an id");
-    refuses(VOCAB("\"a\":1.5"), "t: model.vocab: entry 1 is not JSON");
-    refuses(VOCAB("\"\\ud800\":1"),
+    refuses(VOCAB("\"a\":1.5"),
             "t: model.vocab: entry 0 is not a string with an id");
+    refuses(VOCAB("\"\\ud800\":1"), "t: model.vocab: entry 0 is not UTF-8");
+    refuses(VOCAB("\"a\":0,\"\xff\":1"),
+            "t: line 1, column 26: unable to decode byte 0xff near '\"'");
     refuses(MERGES("\"a b\",\"a c\""),
             "t: model.merges: entry 1 has a right part that vocab lacks");
     refuses(MERGES("[\"c\",\"a\"]"),
@@ -86,7 +88,8 @@ test_tables(void)
             "t: model.merges: entry 0 is not a pair of tokens");
     refuses(MERGES("[\"a\",\"b\",\"ab\"]"),
             "t: model.merges: entry 0 is not a pair of tokens");
-    refuses(MERGES("\"a b\" \"a b\""), "t: model.merges: entry 1 is not JSON");
+    refuses(MERGES("\"a b\" \"a b\""),
+            "t: line 1, column 60: ']' expected near '\"a b\"'");
 }
 
 static void
@@ -386,7 +389,7 @@ main(void)
     test_edges();
     test_limits();
     refuses("{\"model\":{\"vocab\":{\"a\":0,},\"merges\":[]}}",
-            "t: model.vocab: entry 1 is not a string with an id");
+            "t: line 1, column 26: string or '}' expected near '}'");
     refuses("[]", "t: is not a JSON object");
     refuses("{\"model\" 1}", "t: line 1, column 10: ':' expected near '1'");
     tap_ok(tok_open(&tok, "/nonexistent/t", &err) < 0 && !tok &&
