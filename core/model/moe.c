@@ -4,56 +4,10 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "core/model/moe_cache.h"
-#include "core/model/moe_memory.h"
 #include "core/model/moe_operator.h"
-#include "core/model/moe_team.h"
-#include "core/model/moe_weights.h"
 #include "core/par.h"
 
 /* ---- opening and closing ---- */
-
-static int
-open_part(struct moe *moe, struct moe_part *part, struct err *err)
-{
-    const struct moe_config *c = &moe->config;
-    struct moe_plan weights = { 0 }, scratch = { 0 };
-
-    part->gemm = moe->teams[part->index % moe->n_teams].gemm;
-    moe_slice(c, part->index, &part->first, &part->n);
-    for (size_t kind = 0; kind < N_KINDS; kind++)
-        part->weights[kind] = xcalloc(c->n_experts, sizeof(struct moe_weight));
-    moe_plan_weights(&weights, c, part);
-    moe_plan_part(&scratch, c, part);
-    part->packed = moe_allocate(moe, &weights, "base weights", err);
-    if (!part->packed)
-        return -1;
-    part->packed_nbytes = weights.nbytes;
-    part->scratch = moe_allocate(moe, &scratch, "scratch memory", err);
-    if (!part->scratch)
-        return -1;
-    part->scratch_nbytes = scratch.nbytes;
-    moe_plan_weights(&(struct moe_plan){ .base = part->packed }, c, part);
-    moe_plan_part(&(struct moe_plan){ .base = part->scratch }, c, part);
-    return 0;
-}
-
-static int
-open_shared(struct moe *moe, int n_threads, struct err *err)
-{
-    struct moe_plan plan = { 0 };
-
-    moe_plan_shared(&plan, moe);
-    moe->scratch = moe_allocate(moe, &plan, "scratch memory", err);
-    if (!moe->scratch)
-        return -1;
-    moe->scratch_nbytes = plan.nbytes;
-    moe_plan_shared(&(struct moe_plan){ .base = moe->scratch }, moe);
-    if (par_open(&moe->par, n_threads, err) < 0)
-        return -1;
-    moe_note_allocated(moe, gemm_workspace(n_threads));
-    return moe_teams_open(moe, n_threads, err);
-}
 
 int
 moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
@@ -61,7 +15,7 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
 {
     struct moe_memory memory;
     struct moe *m;
-    int rc;
+    int rc = 0;
 
     *moe = NULL;
     if (moe_memory(config, n_threads, &memory, err) < 0)
@@ -78,10 +32,20 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
     m->saved = xcalloc(config->max_cache_depth, sizeof(*m->saved));
     for (size_t i = 0; i < 3; i++)
         m->base[i] = xcalloc(config->n_experts, sizeof(*m->base[i]));
-    rc = open_shared(m, n_threads, err);
+    if (moe_allocate_shared(m, err) < 0 ||
+        par_open(&m->par, n_threads, err) < 0 ||
+        moe_teams_open(m, n_threads, err) < 0)
+        rc = -1;
     for (size_t i = 0; i < config->n_parts && rc == 0; i++) {
-        m->parts[i].index = i;
-        rc = open_part(m, &m->parts[i], err);
+        struct moe_part *part = &m->parts[i];
+
+        part->index = i;
+        part->gemm = m->teams[i % m->n_teams].gemm;
+        moe_slice(config, i, &part->first, &part->n);
+        for (size_t kind = 0; kind < N_KINDS; kind++)
+            part->weights[kind] =
+                xcalloc(config->n_experts, sizeof(struct moe_weight));
+        rc = moe_allocate_part(m, part, err);
     }
     if (rc < 0) {
         moe_close(m);
@@ -89,6 +53,12 @@ moe_open(struct moe **moe, const struct moe_config *config, int n_threads,
     }
     *moe = m;
     return 0;
+}
+
+static void
+close_region(struct moe_region *r)
+{
+    mem_big_free(r->data, r->nbytes, 1);
 }
 
 void
@@ -99,16 +69,16 @@ moe_close(struct moe *m)
     for (size_t i = 0; i < m->config.n_parts; i++) {
         struct moe_part *part = &m->parts[i];
 
-        mem_big_free(part->scratch, part->scratch_nbytes, 1);
-        mem_big_free(part->packed, part->packed_nbytes, 1);
+        close_region(&part->scratch);
+        close_region(&part->packed);
         for (size_t kind = 0; kind < N_KINDS; kind++)
             free(part->weights[kind]);
     }
     moe_teams_close(m);
     par_close(m->par);
-    mem_big_free(m->scratch, m->scratch_nbytes, 1);
+    close_region(&m->scratch);
     for (size_t i = 0; i < m->config.max_cache_depth; i++)
-        mem_big_free(m->saved[i].data, m->saved_nbytes, 1);
+        close_region(&m->saved[i].memory);
     for (size_t i = 0; i < 3; i++)
         free(m->base[i]);
     free(m->saved);
@@ -161,10 +131,10 @@ static void
 touch(void *ctx, struct moe_part *part)
 {
     (void)ctx;
-    memset(part->scratch, 0, part->scratch_nbytes);
+    memset(part->scratch.data, 0, part->scratch.nbytes);
 }
 
-/* A batch of zeros through everything; its slot is given back. */
+/* A batch of zeros through everything; the stack is then as before. */
 static int
 run_zeros(struct moe *moe, struct err *err)
 {
@@ -198,14 +168,14 @@ moe_warm_up(struct moe *moe, struct err *err)
     int rc = moe_check_weights(moe, err);
 
     for (; rc == 0 && moe->depth < moe->config.max_cache_depth; moe->depth++) {
-        rc = moe_saved_room(moe, &s, err);
+        rc = moe_saved_next(moe, &s, err);
         if (rc == 0)
-            memset(s->data, 0, moe->saved_nbytes);
+            memset(s->memory.data, 0, s->memory.nbytes);
     }
     moe->depth = depth;
     if (rc < 0)
         return -1;
-    memset(moe->scratch, 0, moe->scratch_nbytes);
+    memset(moe->scratch.data, 0, moe->scratch.nbytes);
     moe_for_parts(moe, touch, NULL); /* each from its node */
     if (depth < moe->config.max_cache_depth)
         rc = run_zeros(moe, err);

@@ -176,6 +176,5 @@ struct moe_cache {
 int moe_cache_top(struct moe *moe, struct moe_cache *cache, struct err *err);
 int moe_cache_push(struct moe *moe, const struct moe_cache *cache,
                    struct err *err);
-size_t moe_cache_depth(const struct moe *moe);
 
 #endif

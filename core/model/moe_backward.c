@@ -13,9 +13,6 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/moe_part.h"
-#include "core/model/moe_route.h"
-#include "core/model/moe_team.h"
-#include "core/model/moe_weights.h"
 
 /* A block's backward, which the parts share. */
 struct backward {

@@ -1,40 +1,17 @@
-#include "core/model/moe_cache.h"
-
+/* The stack of forwards that wait for a backward. */
 #include <string.h>
 
-#include "core/model/moe_memory.h"
-#include "core/model/moe_route.h"
+#include "core/model/moe_operator.h"
 
 int
-moe_saved_room(struct moe *moe, struct moe_saved **saved, struct err *err)
+moe_saved_next(struct moe *moe, struct moe_saved **saved, struct err *err)
 {
-    struct moe_plan plan = { 0 };
-    struct moe_saved *s;
-
     if (moe->depth == moe->config.max_cache_depth)
         return err_set(err, EX_DATAERR,
                        "the cache is full: %zu forwards wait for a backward",
                        moe->depth);
-    *saved = s = &moe->saved[moe->depth];
-    if (s->data)
-        return 0;
-    moe_plan_saved(&plan, &moe->config, s);
-    s->data = moe_allocate(moe, &plan, "a forward's cache", err);
-    if (!s->data)
-        return -1;
-    moe->saved_nbytes = plan.nbytes;
-    moe_plan_saved(&(struct moe_plan){ .base = s->data }, &moe->config, s);
-    return 0;
-}
-
-int
-moe_check_qlen(const struct moe *moe, size_t qlen, struct err *err)
-{
-    if (qlen > moe->config.max_len)
-        return err_set(err, EX_DATAERR,
-                       "the batch has %zu tokens, but max_len is %zu", qlen,
-                       moe->config.max_len);
-    return 0;
+    *saved = &moe->saved[moe->depth];
+    return (*saved)->memory.data ? 0 : moe_allocate_saved(moe, *saved, err);
 }
 
 void
@@ -51,18 +28,6 @@ moe_saved_batch(const struct moe_config *c, struct moe_saved *s,
     memcpy(s->input, batch->input, batch->qlen * c->hidden * 2);
 }
 
-static struct moe_batch
-batch_of(const struct moe_saved *s)
-{
-    return (struct moe_batch){ s->qlen, s->ids, s->weights, s->input };
-}
-
-size_t
-moe_cache_depth(const struct moe *moe)
-{
-    return moe->depth;
-}
-
 int
 moe_cache_top(struct moe *moe, struct moe_cache *cache, struct err *err)
 {
@@ -73,8 +38,10 @@ moe_cache_top(struct moe *moe, struct moe_cache *cache, struct err *err)
     s = &moe->saved[moe->depth - 1];
     if (moe_route_rows(moe, s->ids, s->qlen, err) < 0)
         return -1;
-    *cache =
-        (struct moe_cache){ batch_of(s), moe->route.n_rows, s->gate, s->up };
+    *cache = (struct moe_cache){ { s->qlen, s->ids, s->weights, s->input },
+                                 moe->route.n_rows,
+                                 s->gate,
+                                 s->up };
     return 0;
 }
 
@@ -84,15 +51,14 @@ moe_cache_push(struct moe *moe, const struct moe_cache *cache, struct err *err)
     size_t n = cache->n_rows * moe->config.intermediate;
     struct moe_saved *s;
 
-    if (moe_check_qlen(moe, cache->batch.qlen, err) < 0 ||
-        moe_route_rows(moe, cache->batch.expert_ids, cache->batch.qlen, err) <
-            0)
+    if (moe_route_rows(moe, cache->batch.expert_ids, cache->batch.qlen, err) <
+        0)
         return -1;
     if (cache->n_rows != moe->route.n_rows)
         return err_set(err, EX_DATAERR,
                        "the cache has %zu rows, but its expert_ids make %zu",
                        cache->n_rows, moe->route.n_rows);
-    if (moe_saved_room(moe, &s, err) < 0)
+    if (moe_saved_next(moe, &s, err) < 0)
         return -1;
     moe_saved_batch(&moe->config, s, &cache->batch);
     if (n > 0) {

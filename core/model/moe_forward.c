@@ -5,11 +5,7 @@
 #include "core/kernel/vec.h"
 #include "core/le.h"
 #include "core/mem.h"
-#include "core/model/moe_cache.h"
 #include "core/model/moe_part.h"
-#include "core/model/moe_route.h"
-#include "core/model/moe_team.h"
-#include "core/model/moe_weights.h"
 
 /* A block's forward, which the parts share. */
 struct forward {
@@ -195,9 +191,8 @@ moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
     struct moe_saved *saved = NULL;
 
     if (moe_check_weights(moe, err) < 0 ||
-        moe_check_qlen(moe, batch->qlen, err) < 0 ||
-        (save && moe_saved_room(moe, &saved, err) < 0) ||
-        moe_route_rows(moe, batch->expert_ids, batch->qlen, err) < 0)
+        moe_route_rows(moe, batch->expert_ids, batch->qlen, err) < 0 ||
+        (save && moe_saved_next(moe, &saved, err) < 0))
         return -1;
     moe->skipped = moe->route.skipped;
     if (saved)

@@ -1,23 +1,33 @@
-#include "core/model/moe_memory.h"
+/* How much memory the operator takes, and its allocation. */
+#include "core/model/moe_operator.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
-#include "core/model/moe_team.h"
-#include "core/model/moe_weights.h"
+
+/*
+ * Arrays that lie behind each other in one allocation.  The functions
+ * below list the arrays of something: with 'base' NULL the sizes are summed,
+ * for the estimate and for the allocation, then with 'base' set the arrays get
+ * their addresses in it.
+ */
+struct moe_layout {
+    char *base;
+    size_t nbytes;
+    bool overflow;
+};
 
 /* Room for a * b elements of 'size', 64-byte aligned. */
 static void *
-plan_take(struct moe_plan *plan, size_t a, size_t b, size_t size)
+place(struct moe_layout *l, size_t a, size_t b, size_t size)
 {
-    void *at = plan->base ? plan->base + plan->nbytes : NULL;
+    void *at = l->base ? l->base + l->nbytes : NULL;
     size_t n;
 
     if (!size_mul(a, b, &n) || !size_mul(n, size, &n) || !size_add(n, 63, &n) ||
-        !size_add(plan->nbytes, n / 64 * 64, &plan->nbytes))
-        plan->overflow = true;
+        !size_add(l->nbytes, n / 64 * 64, &l->nbytes))
+        l->overflow = true;
     return at;
 }
 
@@ -71,40 +81,10 @@ moe_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n)
     *n = smaller(unit * end, c->intermediate) - *first;
 }
 
-static size_t
-rows_of(const struct moe_config *c)
-{
-    return smaller(c->max_len, MOE_BLOCK);
-}
-
-/* An expert's matrix; 'w' may be NULL. */
+/* A part's packed weights. */
 static void
-plan_weight(struct moe_plan *plan, enum gemm_class class, size_t n, size_t k,
-            struct moe_weight *w)
-{
-    void *data = plan_take(plan, gemm_packed_nbytes(class, n, k), 1, 1);
-    float *scale =
-        class == GEMM_INT8 ? plan_take(plan, n, 1, sizeof(float)) : NULL;
-
-    if (w)
-        *w = (struct moe_weight){ { class, n, k, data }, scale };
-}
-
-/* As many experts as one wants to know of take no longer than one. */
-static void
-estimate_weights(struct moe_plan *plan, const struct moe_config *c,
-                 enum gemm_class class, size_t n, size_t k)
-{
-    struct moe_plan one = { 0 };
-
-    plan_weight(&one, class, n, k, NULL);
-    plan_take(plan, c->n_experts, one.nbytes, 1);
-    plan->overflow |= one.overflow;
-}
-
-void
-moe_plan_weights(struct moe_plan *plan, const struct moe_config *c,
-                 struct moe_part *part)
+lay_out_weights(struct moe_layout *l, const struct moe_config *c,
+                struct moe_part *part)
 {
     enum gemm_class class = c->mode == MOE_INT8 ? GEMM_INT8 : GEMM_BF16;
     size_t n_kinds = c->mode == MOE_INT8 ? N_KINDS : K_GATE_T;
@@ -113,151 +93,169 @@ moe_plan_weights(struct moe_plan *plan, const struct moe_config *c,
         bool by_row = kind == K_GATE || kind == K_UP || kind == K_DOWN_T;
         size_t n = by_row ? part->n : c->hidden;
         size_t k = by_row ? c->hidden : part->n;
+        size_t nbytes = gemm_packed_nbytes(class, n, k);
+        struct moe_layout one = { 0 };
 
-        if (!plan->base)
-            estimate_weights(plan, c, class, n, k);
-        for (size_t e = 0; plan->base && e < c->n_experts; e++)
-            plan_weight(plan, class, n, k, &part->weights[kind][e]);
+        place(&one, nbytes, 1, 1);
+        if (class == GEMM_INT8)
+            place(&one, n, 1, sizeof(float));
+        if (!l->base) /* n_experts may be anything, but takes no time */
+            place(l, c->n_experts, one.nbytes, 1);
+        l->overflow |= one.overflow;
+        for (size_t e = 0; l->base && e < c->n_experts; e++) {
+            struct moe_weight *w = &part->weights[kind][e];
+
+            w->panels =
+                (struct gemm_panels){ class, n, k, place(l, nbytes, 1, 1) };
+            if (class == GEMM_INT8)
+                w->scale = place(l, n, 1, sizeof(float));
+        }
     }
 }
 
+/* A part's scratch memory. */
 static void
-plan_int8(struct moe_plan *plan, const struct moe_config *c,
-          struct moe_part *part)
+lay_out_part(struct moe_layout *l, const struct moe_config *c,
+             struct moe_part *part)
 {
-    size_t rows = rows_of(c), k = larger(c->hidden, part->n);
-
-    part->x8 = plan_take(plan, rows, gemm_ld_int8(k), 1);
-    part->x8_scale = plan_take(plan, rows, 1, sizeof(float));
-    part->wide = plan_take(plan, rows, k, sizeof(float));
-}
-
-void
-moe_plan_part(struct moe_plan *plan, const struct moe_config *c,
-              struct moe_part *part)
-{
-    size_t rows = rows_of(c), hidden = c->hidden, n = part->n, r = c->lora_rank;
+    size_t rows = smaller(c->max_len, MOE_BLOCK), hidden = c->hidden,
+           n = part->n, r = c->lora_rank;
     size_t ldx = gemm_ld_bf16(hidden), ldh = gemm_ld_bf16(n);
 
-    part->x = plan_take(plan, rows, ldx, 2);
-    part->dy = plan_take(plan, rows, ldx, 2);
-    part->h = plan_take(plan, rows, ldh, 2);
-    part->dg = plan_take(plan, rows, ldh, 2);
-    part->du = plan_take(plan, rows, ldh, 2);
-    part->gate = plan_take(plan, rows, n, 2);
-    part->up = plan_take(plan, rows, n, 2);
-    part->a_gate_up = plan_take(plan, 2 * r, hidden, 2);
-    part->xa = plan_take(plan, rows, 2 * r, sizeof(float));
-    part->ha = plan_take(plan, rows, r, sizeof(float));
-    part->dyb = plan_take(plan, rows, r, sizeof(float));
-    part->dgb = plan_take(plan, rows, r, sizeof(float));
-    part->dub = plan_take(plan, rows, r, sizeof(float));
-    part->b_t = plan_take(plan, 2 * r, larger(n, hidden), sizeof(float));
-    part->outer_t = plan_take(plan, 6 * r, rows, sizeof(float));
-    part->dw = plan_take(plan, rows, (n - 1) / GEMM_PANEL + 1, sizeof(float));
+    part->x = place(l, rows, ldx, 2);
+    part->dy = place(l, rows, ldx, 2);
+    part->h = place(l, rows, ldh, 2);
+    part->dg = place(l, rows, ldh, 2);
+    part->du = place(l, rows, ldh, 2);
+    part->gate = place(l, rows, n, 2);
+    part->up = place(l, rows, n, 2);
+    part->a_gate_up = place(l, 2 * r, hidden, 2);
+    part->xa = place(l, rows, 2 * r, sizeof(float));
+    part->ha = place(l, rows, r, sizeof(float));
+    part->dyb = place(l, rows, r, sizeof(float));
+    part->dgb = place(l, rows, r, sizeof(float));
+    part->dub = place(l, rows, r, sizeof(float));
+    part->b_t = place(l, 2 * r, larger(n, hidden), sizeof(float));
+    part->outer_t = place(l, 6 * r, rows, sizeof(float));
+    part->dw = place(l, rows, (n - 1) / GEMM_PANEL + 1, sizeof(float));
     for (size_t m = 0; m < MOE_N_LORA; m++) {
         bool hidden_wide = m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B;
 
-        part->grad[m] =
-            plan_take(plan, r, hidden_wide ? hidden : n, sizeof(float));
+        part->grad[m] = place(l, r, hidden_wide ? hidden : n, sizeof(float));
     }
     if (c->n_parts > 1)
-        part->partial = plan_take(plan, rows, hidden, sizeof(float));
-    if (c->mode == MOE_INT8)
-        plan_int8(plan, c, part);
+        part->partial = place(l, rows, hidden, sizeof(float));
+    if (c->mode == MOE_INT8) {
+        part->x8 = place(l, rows, gemm_ld_int8(larger(hidden, n)), 1);
+        part->x8_scale = place(l, rows, 1, sizeof(float));
+        part->x_f32 = place(l, rows, larger(hidden, n), sizeof(float));
+    }
 }
 
-void
-moe_plan_shared(struct moe_plan *plan, struct moe *moe)
+/* What the parts share. */
+static void
+lay_out_shared(struct moe_layout *l, struct moe *moe)
 {
     const struct moe_config *c = &moe->config;
 
-    moe->dx = plan_take(plan, c->max_len, c->hidden, sizeof(float));
-    moe->route.keys = plan_take(plan, c->max_len, c->top_k, sizeof(uint32_t));
-    moe->route.slots = plan_take(plan, c->max_len, c->top_k, sizeof(uint32_t));
-    moe->route.begin = plan_take(plan, c->n_experts, c->top_k, sizeof(size_t));
-    plan_take(plan, 1, 1, sizeof(size_t)); /* the end of the last */
+    moe->dx = place(l, c->max_len, c->hidden, sizeof(float));
+    moe->route.keys = place(l, c->max_len, c->top_k, sizeof(uint32_t));
+    moe->route.slots = place(l, c->max_len, c->top_k, sizeof(uint32_t));
+    moe->route.begin = place(l, c->n_experts, c->top_k, sizeof(size_t));
+    place(l, 1, 1, sizeof(size_t)); /* the end of the last */
 }
 
-void
-moe_plan_saved(struct moe_plan *plan, const struct moe_config *c,
-               struct moe_saved *saved)
+/* A saved forward. */
+static void
+lay_out_saved(struct moe_layout *l, const struct moe_config *c,
+              struct moe_saved *saved)
 {
     size_t n = c->max_len * c->top_k; /* in 32 bits: checked */
 
-    saved->ids = plan_take(plan, n, 1, sizeof(int64_t));
-    saved->weights = plan_take(plan, n, 1, sizeof(float));
-    saved->input = plan_take(plan, c->max_len, c->hidden, 2);
-    saved->gate = plan_take(plan, n, c->intermediate, 2);
-    saved->up = plan_take(plan, n, c->intermediate, 2);
+    saved->ids = place(l, n, 1, sizeof(int64_t));
+    saved->weights = place(l, n, 1, sizeof(float));
+    saved->input = place(l, c->max_len, c->hidden, 2);
+    saved->gate = place(l, n, c->intermediate, 2);
+    saved->up = place(l, n, c->intermediate, 2);
 }
 
-void *
-moe_allocate(struct moe *moe, const struct moe_plan *plan, const char *what,
-             struct err *err)
+static int
+allocate(struct moe_region *r, const struct moe_layout *l, const char *what,
+         struct err *err)
 {
-    void *p = NULL;
-
-    if (plan->overflow)
-        err_set(err, EX_DATAERR, "%s: more bytes than 64 bits can count", what);
-    else
-        p = mem_big(plan->nbytes, 1, what, err);
-    if (p)
-        moe_note_allocated(moe, plan->nbytes);
-    return p;
+    if (l->overflow)
+        return err_set(err, EX_DATAERR, "%s: more bytes than 64 bits can count",
+                       what);
+    r->nbytes = l->nbytes;
+    r->data = mem_big(l->nbytes, 1, what, err);
+    return r->data ? 0 : -1;
 }
 
-void
-moe_note_allocated(struct moe *moe, size_t nbytes)
+int
+moe_allocate_part(const struct moe *moe, struct moe_part *part, struct err *err)
 {
-    moe->allocated += nbytes;
-    moe->peak = larger(moe->peak, moe->allocated);
+    const struct moe_config *c = &moe->config;
+    struct moe_layout weights = { 0 }, scratch = { 0 };
+
+    lay_out_weights(&weights, c, part);
+    lay_out_part(&scratch, c, part);
+    if (allocate(&part->packed, &weights, "base weights", err) < 0 ||
+        allocate(&part->scratch, &scratch, "scratch memory", err) < 0)
+        return -1;
+    lay_out_weights(&(struct moe_layout){ .base = part->packed.data }, c, part);
+    lay_out_part(&(struct moe_layout){ .base = part->scratch.data }, c, part);
+    return 0;
 }
 
-size_t
-moe_allocated(const struct moe *moe)
+int
+moe_allocate_shared(struct moe *moe, struct err *err)
 {
-    return moe->allocated;
+    struct moe_layout l = { 0 };
+
+    lay_out_shared(&l, moe);
+    if (allocate(&moe->scratch, &l, "scratch memory", err) < 0)
+        return -1;
+    lay_out_shared(&(struct moe_layout){ .base = moe->scratch.data }, moe);
+    return 0;
 }
 
-size_t
-moe_peak(const struct moe *moe)
+int
+moe_allocate_saved(const struct moe *moe, struct moe_saved *saved,
+                   struct err *err)
 {
-    return moe->peak;
+    struct moe_layout l = { 0 };
+
+    lay_out_saved(&l, &moe->config, saved);
+    if (allocate(&saved->memory, &l, "a forward's cache", err) < 0)
+        return -1;
+    lay_out_saved(&(struct moe_layout){ .base = saved->memory.data },
+                  &moe->config, saved);
+    return 0;
 }
 
 static bool
-sum_parts(const struct moe_config *c, struct moe_memory *m)
+estimate(const struct moe_config *c, int n_threads, struct moe_memory *m)
 {
+    struct moe moe = { .config = *c };
+    struct moe_layout shared = { 0 }, saved = { 0 };
+    size_t n;
+
     for (size_t i = 0; i < c->n_parts; i++) {
-        struct moe_plan weights = { 0 }, scratch = { 0 };
+        struct moe_layout weights = { 0 }, scratch = { 0 };
         struct moe_part part = { 0 };
 
         moe_slice(c, i, &part.first, &part.n);
-        moe_plan_weights(&weights, c, &part);
-        moe_plan_part(&scratch, c, &part);
+        lay_out_weights(&weights, c, &part);
+        lay_out_part(&scratch, c, &part);
         if (weights.overflow || scratch.overflow ||
             !size_add(m->base, weights.nbytes, &m->base) ||
             !size_add(m->scratch, scratch.nbytes, &m->scratch))
             return false;
     }
-    return true;
-}
-
-static bool
-sum_all(const struct moe_config *c, int n_threads, struct moe_memory *m)
-{
-    struct moe moe = { .config = *c };
-    struct moe_plan shared = { 0 }, saved_plan = { 0 };
-    struct moe_saved saved;
-    size_t n;
-
-    if (!sum_parts(c, m))
-        return false;
-    moe_plan_shared(&shared, &moe);
-    moe_plan_saved(&saved_plan, c, &saved);
-    m->slot = saved_plan.nbytes;
-    return !shared.overflow && !saved_plan.overflow &&
+    lay_out_shared(&shared, &moe);
+    lay_out_saved(&saved, c, &(struct moe_saved){ 0 });
+    m->slot = saved.nbytes;
+    return !shared.overflow && !saved.overflow &&
            size_add(m->scratch, shared.nbytes, &m->scratch) &&
            size_add(m->scratch, gemm_workspace(n_threads), &m->scratch) &&
            size_mul(m->slot, c->max_cache_depth, &m->cache) &&
@@ -273,10 +271,10 @@ int
 moe_memory(const struct moe_config *config, int n_threads,
            struct moe_memory *memory, struct err *err)
 {
-    memset(memory, 0, sizeof(*memory));
+    *memory = (struct moe_memory){ 0 };
     if (check_config(config, err) < 0)
         return -1;
-    if (!sum_all(config, n_threads, memory))
+    if (!estimate(config, n_threads, memory))
         return err_set(err, EX_DATAERR,
                        "the operator's memory has more bytes than 64 bits "
                        "can count");

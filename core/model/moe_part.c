@@ -5,7 +5,6 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/mix.h"
 #include "core/kernel/vec.h"
-#include "core/model/moe_route.h"
 #include "core/par.h"
 
 const uint16_t *
@@ -77,14 +76,14 @@ moe_base_products(const struct moe *moe, struct moe_part *part,
                   size_t n_rows)
 {
     size_t k = jobs->w.k;
-    struct widening w = { part->wide, x, k };
+    struct widening w = { part->x_f32, x, k };
 
     if (moe->config.mode == MOE_BF16) {
         product(part, jobs, n_jobs, x, n_rows);
         return;
     }
     par_for(gemm_par(part->gemm), n_rows, 8, widen_rows, &w);
-    gemm_to_int8(part->gemm, part->x8, part->x8_scale, part->wide, k, n_rows,
+    gemm_to_int8(part->gemm, part->x8, part->x8_scale, part->x_f32, k, n_rows,
                  k);
     gemm_int8(part->gemm, jobs, n_jobs, part->x8, part->x8_scale,
               gemm_ld_int8(k), n_rows);

@@ -1,6 +1,6 @@
 /*
- * What forward and backward share: a part's products for a block, what LoRA
- * adds to them, and sums over parts.
+ * The arithmetic that forward and backward share: a part's products for a
+ * block, what LoRA adds to them, and sums over parts.
  */
 #ifndef CORE_MODEL_MOE_PART_H
 #define CORE_MODEL_MOE_PART_H

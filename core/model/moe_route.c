@@ -1,8 +1,8 @@
-#include "core/model/moe_route.h"
-
+/* From expert ids to rows. */
 #include <inttypes.h>
 
 #include "core/mem.h"
+#include "core/model/moe_operator.h"
 #include "core/model/router.h"
 
 /* The segment of slot j of a token, or UINT32_MAX if its id is no expert. */
@@ -26,6 +26,10 @@ moe_route_rows(struct moe *moe, const int64_t *ids, size_t qlen,
     struct moe_route *r = &moe->route;
     size_t n_slots = qlen * c->top_k;
 
+    if (qlen > c->max_len)
+        return err_set(err, EX_DATAERR,
+                       "the batch has %zu tokens, but max_len is %zu", qlen,
+                       c->max_len);
     for (size_t i = 0; i < n_slots; i++) {
         size_t j = i % c->top_k;
 

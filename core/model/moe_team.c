@@ -1,9 +1,9 @@
-#include "core/model/moe_team.h"
-
+/* Teams of threads that share the parts of the operator. */
 #include <stdlib.h>
 
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
+#include "core/model/moe_operator.h"
 #include "core/node.h"
 #include "core/par.h"
 

@@ -1,11 +1,9 @@
-#include "core/model/moe_weights.h"
-
+/* Base weights in the form that the products read, and the adapter. */
 #include <string.h>
 
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
-#include "core/model/moe_memory.h"
-#include "core/model/moe_team.h"
+#include "core/model/moe_operator.h"
 #include "core/par.h"
 
 /* The part's slice of an expert's matrix, as the kind wants it. */
@@ -153,7 +151,7 @@ moe_weights_temp(const struct moe_config *c)
                                : 0;
 }
 
-/* Room for what quantizing needs: one for each team. */
+/* Room for quantizing: one for each team. */
 struct loading {
     struct moe *moe;
     char *temp;
@@ -181,28 +179,11 @@ load_part(void *ctx, struct moe_part *part)
         }
 }
 
-static int
-load_parts(struct moe *moe, struct err *err)
-{
-    size_t nbytes = moe_weights_temp(&moe->config);
-    struct loading l = { .moe = moe, .nbytes = nbytes };
-
-    if (nbytes > 0) {
-        l.temp = mem_big(moe->n_teams, nbytes, "base weights", err);
-        if (!l.temp)
-            return -1;
-    }
-    moe_note_allocated(moe, moe->n_teams * nbytes);
-    moe_for_parts(moe, load_part, &l);
-    moe->allocated -= moe->n_teams * nbytes;
-    mem_big_free(l.temp, moe->n_teams, nbytes);
-    return 0;
-}
-
 int
 moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
 {
     const struct gemm_matrix *from[3] = { base->gate, base->up, base->down };
+    struct loading l = { .moe = moe, .nbytes = moe_weights_temp(&moe->config) };
 
     for (size_t i = 0; i < 3; i++)
         for (size_t e = 0; e < moe->config.n_experts; e++) {
@@ -217,8 +198,11 @@ moe_load(struct moe *moe, const struct moe_base *base, struct err *err)
             moe->base[i][e] = from[i][e];
         }
     memcpy(moe->base_scale, base->scale, sizeof(moe->base_scale));
-    if (load_parts(moe, err) < 0)
+    l.temp = mem_big(moe->n_teams, l.nbytes, "base weights", err);
+    if (!l.temp)
         return -1;
+    moe_for_parts(moe, load_part, &l);
+    mem_big_free(l.temp, moe->n_teams, l.nbytes);
     moe->has_base = true;
     return 0;
 }

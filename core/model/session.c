@@ -42,12 +42,6 @@ session_cached(const struct session *s)
     return s->n - s->gone;
 }
 
-void
-session_reset(struct session *s)
-{
-    s->n = s->gone = 0;
-}
-
 int
 session_feed(struct session *s, const int32_t *ids, size_t n, float *logits,
              size_t n_logits, struct err *err)

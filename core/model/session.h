@@ -36,9 +36,6 @@ size_t session_length(const struct session *session);
  * session's length, until it is compressed. */
 size_t session_cached(const struct session *session);
 
-/* session_reset() makes it empty again; memory is kept. */
-void session_reset(struct session *session);
-
 /* session_feed() feeds one sequence with a prompt, or a part of it;
  * session_step() with a token that was generated. */
 int session_feed(struct session *session, const int32_t *ids, size_t n,

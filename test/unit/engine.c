@@ -226,7 +226,7 @@ test_batch(const struct sample *m, const struct way *way, size_t chunk)
             differ += engine_feed(engine, &f, 1, to, &err) != 0;
         }
         poison(t->session);
-        session_reset(t->session);
+        t->session->n = 0; /* what it has is not to be seen again */
     }
     differ += feed_together(m, texts, engine) != 0;
     for (size_t i = 0; i < N_BATCH; i++) {
