@@ -25,7 +25,7 @@ END
     lut-precompute -m model -s sparsify -o t --layers '*.0.mlp.down_proj'
     grep -q '"model.layers.8.mlp.up_proj"' t/metadata.json
     run -0 --separate-stderr lut-precompute --index t
-    [ "$stderr" = "lut-precompute: t: model.layers.8.mlp.up_proj: its file is not there, left out" ]
+    [ "$stderr" = "lut-precompute: t: model.layers.8.mlp.up_proj: its file is missing, left out" ]
     py - <<'END'
 import json
 doc = json.load(open("t/metadata.json"))
@@ -40,7 +40,7 @@ END
     own=model.layers.0.self_attn.q_proj.lut.safetensors
     cp t/$own t/z.lut.safetensors
     lut-precompute -m model -s sparsify -o t --layers '*.0.*.q_proj' --k 3 -f 2>said
-    [ "$(cat said)" = "lut-precompute: t/z.lut.safetensors: is of model.layers.0.self_attn.q_proj, which has a file of its own: left out" ]
+    [ "$(cat said)" = "lut-precompute: t/z.lut.safetensors: is a table of model.layers.0.self_attn.q_proj, which has its own file: left out" ]
     grep -q "\"file\": \"$own\"" t/metadata.json
     rm t/$own
     run -0 --separate-stderr lut-precompute --index t
@@ -108,7 +108,7 @@ END
     lut-precompute -m model -s sparsify -o t --layers $layer
     lut-precompute -m model -s sparsify -o t --layers $layer -f --shard 0/1 --centering explicit
     run -65 --separate-stderr lut-apply t $layer <x.npy
-    [ "$stderr" = "lut-apply: t/$layer.lut.safetensors: says that input_centering is true, but metadata.json false (lut-precompute --index makes it anew)" ]
+    [ "$stderr" = "lut-apply: t/$layer.lut.safetensors: says that input_centering is true, but metadata.json false (lut-precompute --index rewrites it)" ]
     lut-precompute --index t
     lut-apply t $layer <x.npy >/dev/null
     lut-precompute -m model -s sparsify -o t --layers $layer --resume --centering explicit --verify

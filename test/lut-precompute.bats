@@ -104,7 +104,7 @@ END
     [ -z "$stderr" ]
     run -0 check t f32
     run -0 --separate-stderr lut-precompute -m f32 -s silent -o s --dtype f32 --layers '*.0.*.q_proj'
-    [ "$stderr" = "lut-precompute: silent/sae.safetensors: does not say input_centering: it is taken to encode x, not x - decoder_bias" ]
+    [ "$stderr" = "lut-precompute: silent/sae.safetensors: does not say input_centering: it is assumed to encode x, not x - decoder_bias" ]
     # the encoder's bias is as it was
     py - <<'END'
 import lut_cases as c
@@ -255,7 +255,7 @@ for folder in "ab":
     for other in "--k 3" "--dtype f16" "--centering explicit" --store-weights "-m f32" "-s one/six"; do
         # shellcheck disable=SC2086
         run -73 --separate-stderr make --resume $other
-        [[ $stderr == *"is of other sources or options (--force replaces it)" ]]
+        [[ $stderr == *"was made from other sources or with other options (--force replaces it)" ]]
     done
     diff -r want t
     # what they are called is no difference: digests are compared
@@ -275,7 +275,7 @@ for folder in "ab":
     # a tensor under a damaged name is not there
     sed -i 's/"bias_product"/"bias_produkt"/' t/model.layers.0.*
     run -73 --separate-stderr make --resume
-    [[ $stderr == *"is of other sources or options (--force replaces it)" ]]
+    [[ $stderr == *"was made from other sources or with other options (--force replaces it)" ]]
     make --resume --force
     diff -r want t
 }
@@ -313,7 +313,7 @@ for folder in "ab":
     make -s centered --resume
     cp -r t want
     run -73 --separate-stderr make -s plain --resume
-    [[ $stderr == *"is of other sources or options (--force replaces it)" ]]
+    [[ $stderr == *"was made from other sources or with other options (--force replaces it)" ]]
     diff -r want t
     make -s plain --resume -f --verify
     run -73 make -s centered --resume
@@ -404,7 +404,7 @@ END
     refused sparsify "dict(num_tiles=4)" "{}" "num_tiles is 4"
     refused sparsify "dict(use_hadamard=True)" "{}" "use_hadamard is true"
     refused sparsify "{}" "dict(post_enc=$z)" "has post_enc, whose meaning is not known"
-    refused sparsify "dict(k=25)" "{}" "25 latents are to be active, but it has 24"
+    refused sparsify "dict(k=25)" "{}" "k is 25, but it has 24 latents"
     refused sparsify "dict(k=None)" "{}" "does not say how many latents are active (--k)"
     refused six "{}" "dict(log_threshold=$z)" "JumpReLU"
     refused saelens "dict(architecture='jumprelu')" "dict(threshold=$z)" 'architecture is "jumprelu"'
@@ -426,7 +426,7 @@ END
         [[ $stderr == "lut-precompute: all$beside/$beside: an SAE of transformed inputs"* ]]
     done
     run -65 --separate-stderr lut-precompute -m model -s one/six -o t --layers '*.q_proj' --k 182
-    [[ $stderr == *"182 latents are to be active, but it has 181" ]]
+    [[ $stderr == *"k is 182, but it has 181 latents" ]]
     # a transposed checkpoint is not guessed at
     py -c 'import numpy as np, lut_ref as ref
 s = ref.tiny_sae(np.random.default_rng(1), 24, 60)

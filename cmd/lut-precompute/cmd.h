@@ -1,5 +1,6 @@
 /*
- * lut-precompute's command line, as parsed; only main.c prints and exits.
+ * lut-precompute's command line as parsed, and what it does.  Only main.c
+ * prints errors and exits.
  */
 #ifndef LUT_PRECOMPUTE_CMD_H
 #define LUT_PRECOMPUTE_CMD_H
@@ -9,6 +10,7 @@
 #include <stdint.h>
 
 #include "core/dtype.h"
+#include "core/err.h"
 
 struct precompute_cmd {
     const char *model, *sae, *output; /* -m -s -o */
@@ -23,5 +25,22 @@ struct precompute_cmd {
     int n_threads;
     uint64_t part, n_parts; /* --shard; n_parts 0: all layers */
 };
+
+/* run_all() makes all tables of the command line, or prints what --dry-run
+ * does: 0, TU_NEGATIVE where --verify finds a difference, or -1 with 'err' set.
+ */
+int run_all(const struct precompute_cmd *cmd, struct err *err);
+
+/*
+ * index_write() makes metadata.json from the files of its layers.  What it
+ * said of layers whose files do not describe themselves is kept; with 'prune'
+ * only while the file exists, and a damaged file, which is left out, is an
+ * error (EX_DATAERR) when the rest is done.
+ */
+int index_write(const char *dir, bool prune, struct err *err);
+
+/* index_check(): may tables be added to DIR?  Called before the first product:
+ * an index of routed experts, or a damaged one, is refused. */
+int index_check(const char *dir, struct err *err);
 
 #endif

@@ -1,23 +1,22 @@
 /*
- * metadata.json from the files of a folder.  Array jobs write files without
- * asking each other, and any of them, or a last one, makes the index.
+ * metadata.json from the files of a directory.  Array jobs write files without
+ * coordination; any of them, or a last one, writes the index.
  */
-#include "cmd/lut-precompute/index.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/lut-precompute/cmd.h"
 #include "core/format/lut.h"
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/out.h"
 
-#define TRIES 100
+#define MAX_TRIES 100
 
-/* Files of layers, by name in natural order. */
-struct list {
+/* Names in natural order. */
+struct names {
     size_t n;
     char **names;
 };
@@ -29,63 +28,62 @@ by_name(const void *a, const void *b)
 }
 
 static void
-list_free(struct list *l)
+names_add(struct names *l, const char *name)
+{
+    l->names = xrealloc(l->names, l->n + 1, sizeof(*l->names));
+    l->names[l->n++] = xstrdup(name);
+}
+
+static void
+names_sort(struct names *l)
+{
+    if (l->n)
+        qsort(l->names, l->n, sizeof(*l->names), by_name);
+}
+
+static void
+names_free(struct names *l)
 {
     for (size_t i = 0; i < l->n; i++)
         free(l->names[i]);
     free(l->names);
-    *l = (struct list){ 0 };
+    *l = (struct names){ 0 };
 }
 
+/* The tables of a directory. */
 static int
-list_make(struct list *l, const char *dir, struct err *err)
+list_files(struct names *l, const char *dir, struct err *err)
 {
     const size_t n_end = strlen(LUT_SUFFIX);
     DIR *d = opendir(dir);
     struct dirent *e;
     int rc;
 
-    *l = (struct list){ 0 };
+    *l = (struct names){ 0 };
     if (!d)
         return err_sys(err, file_status(errno), "%s", dir);
     while ((rc = folder_next(d, dir, &e, err)) > 0) {
         size_t n = strlen(e->d_name);
 
-        if (e->d_name[0] == '.' || n <= n_end ||
-            strcmp(e->d_name + n - n_end, LUT_SUFFIX) != 0)
-            continue;
-        l->names = xrealloc(l->names, l->n + 1, sizeof(*l->names));
-        l->names[l->n++] = xstrdup(e->d_name);
+        if (e->d_name[0] != '.' && n > n_end &&
+            strcmp(e->d_name + n - n_end, LUT_SUFFIX) == 0)
+            names_add(l, e->d_name);
     }
     closedir(d);
-    if (l->n)
-        qsort(l->names, l->n, sizeof(*l->names), by_name);
+    names_sort(l);
     return rc;
 }
 
-static bool
-list_same(const struct list *a, const struct list *b)
-{
-    if (a->n != b->n)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (strcmp(a->names[i], b->names[i]) != 0)
-            return false;
-    return true;
-}
-
-/* What a file says of itself; NULL where that is nothing. */
+/* What a file says of itself; NULL where that is nothing, or with 'err' set. */
 static json_t *
-self_of(const char *dir, const char *name, struct err *err)
+describe(const char *dir, const char *name, struct err *err)
 {
     struct str path = { 0 };
     json_t *v = NULL;
     struct st st;
-    int rc;
 
     str_addf(&path, "%s/%s", dir, name);
-    rc = st_open(&st, path.s, err);
-    if (rc == 0) {
+    if (st_open(&st, path.s, err) == 0) {
         const struct st_meta *m = st_meta_find(&st, "lut");
 
         if (m)
@@ -100,19 +98,6 @@ self_of(const char *dir, const char *name, struct err *err)
     return NULL;
 }
 
-static bool
-is_there(const char *dir, const json_t *entry)
-{
-    const char *file = json_string_value(json_object_get(entry, "file"));
-    struct str path = { 0 };
-    bool there;
-
-    str_addf(&path, "%s/%s", dir, file ? file : "");
-    there = file && !file_missing(path.s);
-    str_free(&path);
-    return there;
-}
-
 struct index {
     const char *dir;
     bool prune;
@@ -122,107 +107,80 @@ struct index {
     struct err bad; /* of the first damaged one, if 'prune'; status 0: none */
 };
 
-/* A copy under another name, beside the layer's own file. */
-static bool
-is_copy(const struct list *files, const char *file, const char *layer)
-{
-    struct str own = { 0 };
-    bool copy;
-
-    str_addf(&own, "%s" LUT_SUFFIX, layer);
-    copy = strcmp(file, own.s) != 0 &&
-           bsearch(&own.s, files->names, files->n, sizeof(char *), by_name);
-    str_free(&own);
-    return copy;
-}
-
-/* A damaged file is left out; one that cannot be read now might be sound. */
+/* Damaged files are left out; one that cannot be read now might be sound. */
 static int
-add_files(struct index *x, const struct list *files, struct err *err)
+add_files(struct index *x, const struct names *files, struct err *err)
 {
     for (size_t i = 0; i < files->n; i++) {
+        const char *file = files->names[i];
         struct err why = { 0 };
-        json_t *self = self_of(x->dir, files->names[i], &why);
+        json_t *self = describe(x->dir, file, &why);
         json_t *entry = json_object_get(self, "entry");
-        char *name;
+        struct str own = { 0 };
+        char *layer;
 
         if (why.status && why.status != EX_DATAERR) {
             *err = why;
             return -1;
         }
-        if (!self) {
-            if (why.status && x->prune && !x->bad.status)
-                x->bad = why;
-            else if (why.status)
-                err_warn("%s", why.what);
+        if (why.status && x->prune && !x->bad.status)
+            x->bad = why;
+        else if (why.status)
+            err_warn("%s", why.what);
+        if (!self)
             continue;
-        }
-        name = lut_name(json_string_value(json_object_get(self, "layer")));
-        if (is_copy(files, files->names[i], name)) {
-            err_warn("%s/%s: is of %s, which has a file of its own: left out",
-                     x->dir, files->names[i], name);
+        layer = lut_name(json_string_value(json_object_get(self, "layer")));
+        str_addf(&own, "%s" LUT_SUFFIX, layer);
+        if (strcmp(file, own.s) != 0 &&
+            bsearch(&own.s, files->names, files->n, sizeof(char *), by_name)) {
+            err_warn("%s/%s: is a table of %s, which has its own file: left "
+                     "out",
+                     x->dir, file, layer);
         } else {
-            json_object_set_new(entry, "file", json_string(files->names[i]));
-            json_object_set(x->layers, name, entry);
+            json_object_set_new(entry, "file", json_string(file));
+            json_object_set(x->layers, layer, entry);
         }
         if (!x->first)
             x->first = json_incref(self);
         json_decref(self);
-        free(name);
+        str_free(&own);
+        free(layer);
     }
     return 0;
 }
 
-/* Layers that the old index has: they stay, as it says, where their files say
- * nothing. */
+/* Layers of the old index stay as they are where their files do not describe
+ * themselves. */
 static void
-keep_old(struct index *x)
+add_old(struct index *x)
 {
     const char *key;
     json_t *entry;
 
     json_object_foreach(json_object_get(x->old, "layers"), key, entry)
     {
-        char *name = lut_name(key);
-        bool known = json_object_get(x->layers, name) != NULL;
+        const char *file = json_string_value(json_object_get(entry, "file"));
+        char *layer = lut_name(key);
+        struct str path = { 0 };
 
-        if (!known && (!x->prune || is_there(x->dir, entry)))
-            json_object_set(x->layers, name, entry);
-        else if (!known)
-            err_warn("%s: %s: its file is not there, left out", x->dir, key);
-        free(name);
+        str_addf(&path, "%s/%s", x->dir, file ? file : "");
+        if (json_object_get(x->layers, layer))
+            ;
+        else if (!x->prune || (file && !file_missing(path.s)))
+            json_object_set(x->layers, layer, entry);
+        else
+            err_warn("%s: %s: its file is missing, left out", x->dir, key);
+        str_free(&path);
+        free(layer);
     }
 }
 
-/* An object's members in natural order of their names. */
-static json_t *
-sorted(json_t *o)
-{
-    json_t *to = json_object();
-    struct list l = { 0 };
-    const char *key;
-    json_t *v;
-
-    json_object_foreach(o, key, v)
-    {
-        l.names = xrealloc(l.names, l.n + 1, sizeof(*l.names));
-        l.names[l.n++] = xstrdup(key);
-    }
-    if (l.n)
-        qsort(l.names, l.n, sizeof(*l.names), by_name);
-    for (size_t i = 0; i < l.n; i++)
-        json_object_set(to, l.names[i], json_object_get(o, l.names[i]));
-    list_free(&l);
-    return to;
-}
-
-/* num_basis and k_active of all: of the first layer that has its own. */
+/* num_basis and k_active of the first layer, if all have their own. */
 static json_t *
 sae_config_of(const struct index *x, json_t *layers)
 {
-    json_t *old = json_object_get(x->old, "sae_config"), *config = NULL;
+    json_t *old = json_object_get(x->old, "sae_config"), *config = NULL, *e;
     const char *key;
-    json_t *e;
 
     json_object_foreach(layers, key, e)
     {
@@ -233,11 +191,8 @@ sae_config_of(const struct index *x, json_t *layers)
             json_decref(config);
             return json_incref(old);
         }
-        if (config)
-            continue;
-        config = json_object();
-        json_object_set(config, "num_basis", n);
-        json_object_set(config, "k_active", k);
+        if (!config)
+            config = json_pack("{s:O, s:O}", "num_basis", n, "k_active", k);
     }
     return config ? config : json_incref(old);
 }
@@ -246,25 +201,28 @@ sae_config_of(const struct index *x, json_t *layers)
 static json_t *
 document(const struct index *x)
 {
-    static const char *const kept[] = { "model_config", "creation_info" };
-    json_t *doc = json_object(), *layers = sorted(x->layers), *v, *config;
+    json_t *version = json_object_get(x->old, "version");
+    json_t *doc = json_object(), *layers = json_object(), *v;
+    struct names names = { 0 };
     const char *key;
 
-    v = json_object_get(x->old, "version");
+    json_object_foreach(x->layers, key, v) names_add(&names, key);
+    names_sort(&names);
+    for (size_t i = 0; i < names.n; i++)
+        json_object_set(layers, names.names[i],
+                        json_object_get(x->layers, names.names[i]));
+    names_free(&names);
     json_object_set_new(doc, "version",
-                        v ? json_incref(v) : json_string(LUT_VERSION));
-    config = sae_config_of(x, layers);
-    if (config)
-        json_object_set_new(doc, "sae_config", config);
-    v = json_object_get(x->old, kept[0]);
-    v = v ? v : json_object_get(x->first, kept[0]);
-    if (v)
-        json_object_set(doc, kept[0], v);
+                        version ? json_incref(version)
+                                : json_string(LUT_VERSION));
+    json_object_set_new(doc, "sae_config", sae_config_of(x, layers));
+    v = json_object_get(x->old, "model_config");
+    json_object_set(doc, "model_config",
+                    v ? v : json_object_get(x->first, "model_config"));
     json_object_set_new(doc, "layers", layers);
-    v = json_object_get(x->old, kept[1]);
-    v = v ? v : json_object_get(x->first, kept[1]);
-    if (v)
-        json_object_set(doc, kept[1], v);
+    v = json_object_get(x->old, "creation_info");
+    json_object_set(doc, "creation_info",
+                    v ? v : json_object_get(x->first, "creation_info"));
     json_object_foreach(x->old, key, v)
     {
         if (!json_object_get(doc, key))
@@ -273,28 +231,8 @@ document(const struct index *x)
     return doc;
 }
 
-static int
-write_json(const char *path, const json_t *doc, struct err *err)
-{
-    char *text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    struct str lines = { 0 };
-    int rc;
-
-    if (!text)
-        return err_set(err, EX_DATAERR, "%s: cannot be written as JSON", path);
-    js_put_json(&lines, text, strlen(text));
-    str_addc(&lines, '\n');
-    /* an entry lies one level deeper here than in its table */
-    rc = js_check(lines.s, lines.n, path, 1, err);
-    if (rc == 0)
-        rc = out_put(path, OUT_FORCE, lines.s, lines.n, err);
-    str_free(&lines);
-    free(text);
-    return rc;
-}
-
-/* metadata.json as it is; none is no error.  What is of another format is not
- * to be mixed with tables. */
+/* metadata.json as it is; none is no error.  One of another format must not be
+ * mixed with tables. */
 static int
 load_old(json_t **old, const char *path, struct err *err)
 {
@@ -340,58 +278,74 @@ index_check(const char *dir, struct err *err)
     return rc;
 }
 
-/* 'bad' is x.bad. */
+/* *bad is x.bad. */
 static int
-write_once(const char *dir, bool prune, const struct list *files,
+write_once(const char *dir, bool prune, const struct names *files,
            struct err *bad, struct err *err)
 {
     struct index x = { .dir = dir, .prune = prune };
-    struct str path = { 0 };
+    struct str path = { 0 }, lines = { 0 };
+    char *text = NULL;
     json_t *doc;
     int rc;
 
     str_addf(&path, "%s/metadata.json", dir);
     rc = load_old(&x.old, path.s, err);
     if (rc == 0 && !x.old && files->n == 0)
-        rc = err_set(err, EX_NOINPUT, "%s: has no tables (*.lut.safetensors)",
+        rc = err_set(err, EX_NOINPUT, "%s: has no tables (*" LUT_SUFFIX ")",
                      dir);
-    if (rc == 0) {
-        x.layers = json_object();
+    x.layers = json_object();
+    if (rc == 0)
         rc = add_files(&x, files, err);
+    if (rc == 0) {
+        add_old(&x);
+        doc = document(&x);
+        text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+        json_decref(doc);
+        if (!text)
+            rc = err_set(err, EX_DATAERR, "%s: cannot be written as JSON",
+                         path.s);
     }
     if (rc == 0) {
-        keep_old(&x);
-        doc = document(&x);
-        rc = write_json(path.s, doc, err);
-        json_decref(doc);
+        js_put_json(&lines, text, strlen(text));
+        str_addc(&lines, '\n');
+        /* an entry is one level deeper here than in its table */
+        rc = js_check(lines.s, lines.n, path.s, 1, err);
     }
+    if (rc == 0)
+        rc = out_put(path.s, OUT_FORCE, lines.s, lines.n, err);
     *bad = x.bad;
     json_decref(x.old);
     json_decref(x.layers);
     json_decref(x.first);
+    str_free(&lines);
     str_free(&path);
+    free(text);
     return rc;
 }
 
 int
-index_folder(const char *dir, bool prune, struct err *err)
+index_write(const char *dir, bool prune, struct err *err)
 {
-    struct list files, after = { 0 };
+    struct names files, after = { 0 };
     struct err bad = { 0 };
-    int rc = list_make(&files, dir, err);
+    bool same = false;
+    int rc = list_files(&files, dir, err);
 
-    /* a file that another run published in between is not to be left out */
-    for (int i = 0; i < TRIES && rc == 0; i++) {
+    /* until no other run has published a file in between */
+    for (int i = 0; i < MAX_TRIES && rc == 0 && !same; i++) {
         rc = write_once(dir, prune, &files, &bad, err);
-        if (rc < 0 || (rc = list_make(&after, dir, err)) < 0 ||
-            list_same(&files, &after))
+        if (rc < 0 || (rc = list_files(&after, dir, err)) < 0)
             break;
-        list_free(&files);
+        same = files.n == after.n;
+        for (size_t k = 0; same && k < files.n; k++)
+            same = strcmp(files.names[k], after.names[k]) == 0;
+        names_free(&files);
         files = after;
-        after = (struct list){ 0 };
+        after = (struct names){ 0 };
     }
-    list_free(&files);
-    list_free(&after);
+    names_free(&files);
+    names_free(&after);
     if (rc < 0 || !bad.status)
         return rc;
     *err = bad;

@@ -1,49 +1,114 @@
-/* A layer's file: what it says of itself, and its tensors. */
+/* A layer's file: what it says of itself, and what it was made from. */
 #include "cmd/lut-precompute/job.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/lut-precompute/matrix.h"
-#include "core/format/lut.h"
 #include "core/format/stw.h"
 #include "core/js.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/sig.h"
 
 #define GROWTH_MAX  64 /* a table's bytes for one of its sources' */
 #define SMALL_TABLE ((size_t)64 << 20) /* bytes that any may have */
+#define PIECE       ((size_t)4 << 20)  /* of a digest: some milliseconds */
 
-static json_t *
-size_json(size_t n)
+/* ---- digests ---- */
+
+/* The next piece of a digest. */
+static void
+advance(struct digest *d)
 {
-    return json_integer((json_int_t)n);
+    const struct matrix *m;
+    size_t n;
+
+    if (!d->hash)
+        return;
+    if (d->at == d->n) {
+        hash_hex(d->hash, d->hex);
+        hash_free(d->hash);
+        d->hash = NULL;
+        return;
+    }
+    m = d->parts[d->at];
+    n = smaller(matrix_nbytes(m) - d->nbytes, PIECE);
+    hash_add(d->hash, (const char *)m->data + d->nbytes, n);
+    d->nbytes += n;
+    if (d->nbytes == matrix_nbytes(m)) {
+        d->at++;
+        d->nbytes = 0;
+    }
 }
+
+static bool
+digests_remain(const struct layer_job *job)
+{
+    return job->digests[OF_SAE].hash || job->digests[OF_WEIGHTS].hash;
+}
+
+static void
+advance_all(void *ctx)
+{
+    struct layer_job *job = ctx;
+
+    while (digests_remain(job) && !atomic_load(&job->pause))
+        for (int i = 0; i < N_DIGESTS; i++)
+            advance(&job->digests[i]);
+}
+
+static void
+advance_each(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct layer_job *job = ctx;
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        advance(&job->digests[i]);
+}
+
+static void
+pause_digests(struct layer_job *job)
+{
+    atomic_store(&job->pause, true);
+    if (job->hashing)
+        par_sync(job->hashing);
+}
+
+/* What is left of them: 0, or -1 (EX_TEMPFAIL). */
+static int
+finish_digests(struct layer_job *job, struct par *par, struct err *err)
+{
+    pause_digests(job);
+    while (digests_remain(job)) {
+        if (sig_stop())
+            return job_stopped(err);
+        par_for(par, N_DIGESTS, 1, advance_each, job);
+    }
+    return 0;
+}
+
+/* ---- what the file says ---- */
 
 /* The layer's entry in metadata.json. */
 static json_t *
 entry_of(const struct layer_job *job)
 {
     const struct target_layer *t = job->target;
-    json_t *e = json_object(), *encoder = json_object();
     json_t *parts = json_array();
     struct str file = { 0 };
+    json_t *e;
 
     str_addf(&file, "%s" LUT_SUFFIX, t->name);
-    json_object_set_new(e, "input_dim", size_json(t->in));
-    json_object_set_new(e, "output_dim", size_json(t->out));
-    json_object_set_new(e, "file", json_string(file.s));
-    json_object_set_new(e, "num_basis", size_json(job->sae->n));
-    json_object_set_new(e, "k_active", size_json(job->k));
-    json_object_set_new(
-        encoder, "input_centering",
-        json_boolean(job->sae->centered && job->cmd->keep_centering));
-    json_object_set_new(e, "encoder", encoder);
-    json_object_set_new(e, "target_bias", json_boolean(t->has_bias));
-    json_object_set_new(e, "operator", json_string(t->op));
     for (size_t i = 0; i < t->n_parts; i++)
         json_array_append_new(parts, json_string(t->parts[i].name));
-    json_object_set_new(e, "parts", parts);
+    e = json_pack(
+        "{s:I, s:I, s:s, s:I, s:I, s:{s:b}, s:b, s:s, s:o}", "input_dim",
+        (json_int_t)t->in, "output_dim", (json_int_t)t->out, "file", file.s,
+        "num_basis", (json_int_t)job->sae->n, "k_active", (json_int_t)job->k,
+        "encoder", "input_centering",
+        (int)(job->sae->centered && job->cmd->keep_centering), "target_bias",
+        (int)t->has_bias, "operator", t->op, "parts", parts);
     str_free(&file);
     return e;
 }
@@ -52,17 +117,18 @@ static char *
 lut_text(const struct layer_job *job, struct err *err)
 {
     char *name = base_name(job->cmd->sae, err), *text;
-    json_t *v, *info, *sae;
+    json_t *v, *info = json_object(), *sae;
 
-    if (!name)
+    if (!name) {
+        json_decref(info);
         return NULL;
+    }
     v = json_object();
-    info = json_object();
     json_object_set_new(v, "version", json_string(LUT_VERSION));
     json_object_set_new(v, "layer", json_string(job->target->name));
     json_object_set_new(v, "entry", entry_of(job));
     json_object_set(v, "model_config", job->model->config);
-    /* of the SAE's config, which no digest knows; entry says what is left */
+    /* a part of the SAE's config, which no digest covers; entry has the rest */
     if (job->sae->centered && !job->cmd->keep_centering)
         json_object_set_new(v, "centering_folded", json_true());
     json_object_set_new(info, "source_model", json_string(job->model->name));
@@ -75,39 +141,37 @@ lut_text(const struct layer_job *job, struct err *err)
     return text ? text : xstrdup("");
 }
 
+static size_t
+n_tensors(const struct layer_job *job)
+{
+    return job->cmd->store_weights ? LUT_N_TENSORS : LUT_WEIGHT_T;
+}
+
+/* Numbers in a tensor of the table. */
+static uint64_t
+n_numbers(const struct layer_job *job, size_t tensor)
+{
+    uint64_t shape[2];
+    size_t n_dims = lut_shape((enum lut_tensor)tensor, job->sae->n,
+                              job->target->in, job->target->out, shape);
+
+    return n_dims == 2 ? shape[0] * shape[1] : shape[0];
+}
+
 uint64_t
 job_nbytes(const struct layer_job *job)
 {
-    uint64_t n = job->sae->n, in = job->target->in, out = job->target->out;
-    uint64_t numbers = n * (2 * in + out + 1) + in + out;
+    uint64_t n = 0;
 
-    if (job->cmd->store_weights)
-        numbers += in * out;
-    return numbers * (dtype_table[job->cmd->dtype].bits / 8);
+    for (size_t i = 0; i < n_tensors(job); i++)
+        n += n_numbers(job, i);
+    return n * (dtype_table[job->cmd->dtype].bits / 8);
 }
 
-/* A table has latents x outputs numbers, a product that two small files can
- * have made as large as they like: models have up to 8 outputs for an input. */
-static int
-check_size(const struct layer_job *job, struct err *err)
+uint64_t
+job_flop(const struct layer_job *job)
 {
-    const struct target_layer *t = job->target;
-    size_t sources = matrix_nbytes(&job->sae->encoder_weight) +
-                     matrix_nbytes(&job->sae->decoder_weight);
-    size_t products;
-    bool counted = size_mul(job->sae->n, t->out, &products) &&
-                   products < SIZE_MAX / 16; /* the rest is in files */
-    uint64_t nbytes = counted ? job_nbytes(job) : UINT64_MAX;
-
-    for (size_t i = 0; i < t->n_parts; i++)
-        sources += matrix_nbytes(&t->parts[i].w);
-    if (nbytes <= GROWTH_MAX * (uint64_t)sources + SMALL_TABLE)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: the table of %zu latents x %zu outputs has %zu bytes "
-                   "(expected at most %d times the %zu of what it is made of)",
-                   t->name, job->sae->n, t->out, (size_t)nbytes, GROWTH_MAX,
-                   sources);
+    return 2 * (uint64_t)job->sae->n * job->target->in * job->target->out;
 }
 
 int
@@ -115,7 +179,25 @@ job_open(struct layer_job *job, struct err *err)
 {
     const struct sae *s = job->sae;
     const struct target_layer *t = job->target;
+    const struct matrix *of_sae[] = { &s->encoder_weight, &s->encoder_bias,
+                                      &s->decoder_weight, &s->decoder_bias };
+    size_t sources = matrix_nbytes(of_sae[0]) + matrix_nbytes(of_sae[2]);
+    struct digest *d = job->digests;
+    uint64_t nbytes;
+    size_t products;
 
+    for (size_t i = 0; i < N_DIGESTS; i++)
+        d[i] = (struct digest){ .hash = hash_new(HASH_SHA256) };
+    for (size_t i = 0; i < 4; i++)
+        d[OF_SAE].parts[d[OF_SAE].n++] = of_sae[i];
+    for (size_t i = 0; i < t->n_parts; i++) {
+        const struct target_part *p = &t->parts[i];
+
+        d[OF_WEIGHTS].parts[d[OF_WEIGHTS].n++] = &p->w;
+        if (p->bias.data)
+            d[OF_WEIGHTS].parts[d[OF_WEIGHTS].n++] = &p->bias;
+        sources += matrix_nbytes(&p->w);
+    }
     if (s->in != t->in)
         return err_set(err, EX_DATAERR, "%s: is for %zu inputs, but %s has %zu",
                        s->path, s->in, t->name, t->in);
@@ -125,13 +207,21 @@ job_open(struct layer_job *job, struct err *err)
                        "%s: does not say how many latents are active (--k)",
                        s->path);
     if (job->k > s->n)
-        return err_set(err, EX_DATAERR,
-                       "%s: %zu latents are to be active, but it has %zu",
+        return err_set(err, EX_DATAERR, "%s: k is %zu, but it has %zu latents",
                        s->path, job->k, s->n);
-    if (check_size(job, err) < 0)
-        return -1;
+    /* A table has latents x outputs numbers, a product that two small files can
+     * make as large as they like: models have up to 8 outputs for an input. */
+    nbytes = size_mul(s->n, t->out, &products) && products < SIZE_MAX / 16
+                 ? job_nbytes(job)
+                 : UINT64_MAX;
+    if (nbytes > GROWTH_MAX * (uint64_t)sources + SMALL_TABLE)
+        return err_set(err, EX_DATAERR,
+                       "%s: the table of %zu latents x %zu outputs has %zu "
+                       "bytes (expected at most %d times the %zu of its "
+                       "sources)",
+                       t->name, s->n, t->out, (size_t)nbytes, GROWTH_MAX,
+                       sources);
     str_addf(&job->path, "%s/%s" LUT_SUFFIX, job->cmd->output, t->name);
-    digests_open(&job->digests, s, t);
     job->lut = lut_text(job, err);
     return job->lut ? 0 : -1;
 }
@@ -139,7 +229,9 @@ job_open(struct layer_job *job, struct err *err)
 void
 job_close(struct layer_job *job)
 {
-    digests_close(&job->digests);
+    pause_digests(job);
+    for (size_t i = 0; i < N_DIGESTS; i++)
+        hash_free(job->digests[i].hash);
     str_free(&job->path);
     free(job->lut);
 }
@@ -153,15 +245,8 @@ job_stopped(struct err *err)
 
 /* ---- the file ---- */
 
-static bool
-says(const struct st *st, const char *key, const char *value)
-{
-    const struct st_meta *m = st_meta_find(st, key);
-
-    return m && !strcmp(m->value, value);
-}
-
-/* A layer's text but for what its sources were called: digests know them. */
+/* A layer's text but for what its sources were called: digests identify them.
+ */
 static json_t *
 nameless(const char *text, size_t n)
 {
@@ -172,59 +257,42 @@ nameless(const char *text, size_t n)
     return v;
 }
 
-static bool
-same_layer(const struct layer_job *job, const struct st *st)
-{
-    const struct st_meta *m = st_meta_find(st, "lut");
-    json_t *there = m ? nameless(m->value, m->value_n) : NULL;
-    json_t *ours = nameless(job->lut, strlen(job->lut));
-    bool same = there && ours && json_equal(there, ours);
-
-    json_decref(there);
-    json_decref(ours);
-    return same;
-}
-
-static bool
-holds(const struct layer_job *job, const struct st *st, const char *name,
-      size_t n)
-{
-    const struct st_tensor *t = st_find(st, name);
-
-    return t && t->dtype == job->cmd->dtype && t->n_elements == n;
-}
-
-static bool
-holds_all(const struct layer_job *job, const struct st *st)
-{
-    size_t n = job->sae->n, in = job->target->in, out = job->target->out;
-
-    return holds(job, st, "encoder_weight", n * in) &&
-           holds(job, st, "encoder_bias", n) &&
-           holds(job, st, "decoder_weight", n * in) &&
-           holds(job, st, "decoder_bias", in) &&
-           holds(job, st, "precomputed_products", n * out) &&
-           holds(job, st, "bias_product", out) &&
-           job->cmd->store_weights ==
-               holds(job, st, "compensation_weight_t", in * out);
-}
-
-/* A file is of one run: its metadata say all but dtype and --store-weights. */
+/* Is that the file which this job would write?  1, 0, or -1 (EX_TEMPFAIL). */
 static int
 is_same(struct layer_job *job, const struct st *st, struct par *par,
         struct err *err)
 {
-    if (!same_layer(job, st) || !holds_all(job, st))
+    static const char *const keys[] = {
+        [OF_SAE] = "sae_sha256", [OF_WEIGHTS] = "weights_sha256"
+    };
+    const struct st_meta *m = st_meta_find(st, "lut");
+    json_t *theirs = m ? nameless(m->value, m->value_n) : NULL;
+    json_t *ours = nameless(job->lut, strlen(job->lut));
+    bool same = theirs && ours && json_equal(theirs, ours);
+
+    json_decref(theirs);
+    json_decref(ours);
+    for (size_t i = 0; i < LUT_N_TENSORS; i++) {
+        const struct st_tensor *t = st_find(st, lut_tensor_names[i]);
+
+        same &= i < n_tensors(job) ? t && t->dtype == job->cmd->dtype &&
+                                         t->n_elements == n_numbers(job, i)
+                                   : !t;
+    }
+    if (!same)
         return 0;
-    if (digests_end(&job->digests, par, err) < 0)
+    if (finish_digests(job, par, err) < 0)
         return -1;
-    return says(st, "sae_sha256", job->digests.sae.hex) &&
-           says(st, "weights_sha256", job->digests.weights.hex);
+    for (size_t i = 0; i < N_DIGESTS; i++) {
+        m = st_meta_find(st, keys[i]);
+        same &= m && !strcmp(m->value, job->digests[i].hex);
+    }
+    return same;
 }
 
 int
-job_is_there(struct layer_job *job, const struct threads *threads,
-             struct err *err)
+job_exists(struct layer_job *job, const struct job_threads *threads,
+           struct err *err)
 {
     bool replace = job->cmd->out_flags & OUT_FORCE;
     struct st st;
@@ -244,74 +312,42 @@ job_is_there(struct layer_job *job, const struct threads *threads,
     if (same || replace)
         return same;
     return err_set(err, EX_CANTCREAT,
-                   "%s: is of other sources or options (--force replaces it)",
+                   "%s: was made from other sources or with other options "
+                   "(--force replaces it)",
                    job->path.s);
 }
 
-static int
-add(struct stw *w, int *handle, const struct layer_job *job, const char *name,
-    size_t rows, size_t cols, struct err *err)
+int
+job_write(struct layer_job *job, const struct job_threads *threads,
+          struct progress *progress, uint64_t *done, struct err *err)
 {
-    uint64_t shape[] = { rows, cols };
-
-    *handle = stw_add(w, name, job->cmd->dtype, cols ? 2 : 1, shape, err);
-    return *handle < 0 ? -1 : 0;
-}
-
-static int
-add_all(struct stw *w, struct table_handles *h, const struct layer_job *job,
-        struct err *err)
-{
-    size_t n = job->sae->n, in = job->target->in, out = job->target->out;
-
-    h->weight_t = -1;
-    if (add(w, &h->encoder_weight, job, "encoder_weight", n, in, err) < 0 ||
-        add(w, &h->encoder_bias, job, "encoder_bias", n, 0, err) < 0 ||
-        add(w, &h->decoder_weight, job, "decoder_weight", n, in, err) < 0 ||
-        add(w, &h->decoder_bias, job, "decoder_bias", in, 0, err) < 0 ||
-        add(w, &h->products, job, "precomputed_products", n, out, err) < 0 ||
-        add(w, &h->bias_product, job, "bias_product", out, 0, err) < 0)
-        return -1;
-    if (!job->cmd->store_weights)
-        return 0;
-    return add(w, &h->weight_t, job, "compensation_weight_t", in, out, err);
-}
-
-/* The digests come late: these are their size. */
-static void
-announce(struct stw *w, const struct layer_job *job)
-{
-    static const char digits[] =
+    static const char digits[] = /* of a digest, which comes late */
         "0000000000000000000000000000000000000000000000000000000000000000";
+    struct stw *w = stw_new();
+    int rc = 0;
 
+    job->hashing = threads->hashing;
+    if (job->hashing && digests_remain(job))
+        par_submit(job->hashing, advance_all, job);
     stw_meta(w, "format", "pt");
     stw_meta(w, "lut", job->lut);
     stw_meta(w, "sae_sha256", digits);
     stw_meta(w, "weights_sha256", digits);
-}
+    for (size_t i = 0; i < n_tensors(job) && rc >= 0; i++) {
+        uint64_t shape[2];
+        size_t n_dims = lut_shape((enum lut_tensor)i, job->sae->n,
+                                  job->target->in, job->target->out, shape);
 
-int
-job_write(struct layer_job *job, const struct threads *threads,
-          struct tiles *tiles, struct progress *progress, uint64_t *done,
-          struct err *err)
-{
-    struct stw *w = stw_new();
-    struct table_handles h;
-    int rc;
-
-    announce(w, job);
-    rc = add_all(w, &h, job, err);
-    if (rc == 0)
-        rc = stw_open(w, job->path.s, job->cmd->out_flags, err);
-    if (rc == 0)
-        rc = tiles_write(tiles, threads->writing, w, &h, progress, done, err);
-    if (rc == 0)
-        rc = digests_end(&job->digests, threads->par, err);
-    if (rc == 0)
-        rc = stw_late(w, "sae_sha256", job->digests.sae.hex, err);
-    if (rc == 0)
-        rc = stw_late(w, "weights_sha256", job->digests.weights.hex, err);
-    if (rc == 0)
+        rc = stw_add(w, lut_tensor_names[i], job->cmd->dtype, n_dims, shape,
+                     err);
+    }
+    if (rc < 0 || stw_open(w, job->path.s, job->cmd->out_flags, err) < 0 ||
+        tiles_write(job, threads, w, progress, done, err) < 0 ||
+        finish_digests(job, threads->par, err) < 0 ||
+        stw_late(w, "sae_sha256", job->digests[OF_SAE].hex, err) < 0 ||
+        stw_late(w, "weights_sha256", job->digests[OF_WEIGHTS].hex, err) < 0)
+        rc = -1;
+    else
         rc = stw_commit(w, err);
     stw_free(w);
     return rc;

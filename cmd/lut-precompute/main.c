@@ -3,8 +3,6 @@
 #include <string.h>
 
 #include "cmd/lut-precompute/cmd.h"
-#include "cmd/lut-precompute/index.h"
-#include "cmd/lut-precompute/run.h"
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/outdir.h"
@@ -106,7 +104,7 @@ main(int argc, char **argv)
         cmd.output = lut.s;
     }
     status =
-        cmd.index ? index_folder(cmd.index, true, &err) : run_all(&cmd, &err);
+        cmd.index ? index_write(cmd.index, true, &err) : run_all(&cmd, &err);
     str_free(&lut);
     if (status < 0)
         die_err(&err);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "cmd/lut-precompute/sae.h"
-#include "cmd/lut-precompute/sae_config.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/names.h"
@@ -194,8 +193,6 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
         return err_set(err, TU_USAGE,
                        "%s: is one SAE: --layers says of which layers",
                        cmd->sae);
-    if (!p.one && sae_beside(cmd->sae, err) < 0)
-        return -1;
     globs_open(&p.globs, cmd->layers);
     for (size_t i = 0; i < m->n_layers && rc == 0; i++)
         for (size_t j = 0; j < N_OPS && rc == 0; j++)

@@ -1,22 +1,31 @@
 /*
- * SAE checkpoints.  The names of its tensors say which library wrote one and
- * so how each lies; shapes are only checked.
+ * SAE checkpoints.  The names of the tensors say which library wrote one and
+ * so which way they are stored; shapes are only checked.
  * Source: EleutherAI sparsify, SAELens, dictionary_learning; man/lut.5.
  */
 #include "cmd/lut-precompute/sae.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/lut-precompute/sae_config.h"
 #include "core/format/lut.h"
 #include "core/format/stwant.h"
-#include "core/map.h"
+#include "core/js.h"
 #include "core/mem.h"
 #include "core/model/names.h"
 #include "core/str.h"
+
+enum layout { SPARSIFY, SIX, SAELENS, DICTIONARY };
+
+/* What the files next to a checkpoint say. */
+struct sae_config {
+    size_t k;
+    bool centered, unsure;
+    bool ignore_threshold; /* a tensor that encoding does not use */
+};
 
 enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
 
@@ -44,7 +53,7 @@ static const struct layout_info {
 };
 #define N_LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
-/* Names of what is no plain SAE. */
+/* Tensors of what is not a plain SAE. */
 static const struct {
     const char *name, *what;
 } refused[] = {
@@ -60,7 +69,7 @@ static const struct {
     { "scaling_factor", "a fine-tuned SAE" },
 };
 
-/* What may be there besides and is not used: a table's other tensors, and what
+/* What may be there and is not used: a table's other tensors, and what
  * training leaves. */
 static const char *const ignored[] = { "precomputed_products", "bias_product",
                                        "compensation_weight_t", "k",
@@ -70,17 +79,326 @@ static const char *const files[] = { "sae.safetensors",
                                      "sae_weights.safetensors",
                                      "ae.safetensors" };
 
+/* ---- what is next to them ---- */
+
+#define MAX_K ((int64_t)1 << 31)
+
+/* The directory of a path. */
+static char *
+directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? xstrndup(path, (size_t)(slash - path) + (slash == path))
+                 : xstrdup(".");
+}
+
+/* "hadamard" or "outlier" in a name, of either case; or NULL. */
+static const char *
+names_transform(const char *name)
+{
+    if (strcasestr(name, "hadamard"))
+        return "hadamard";
+    return strcasestr(name, "outlier") ? "outlier" : NULL;
+}
+
+/* Are there files in a directory that say that inputs are transformed?  -1 with
+ * 'err' set. */
+static int
+check_directory(const char *dir, struct err *err)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    int rc;
+
+    if (!d)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? 0
+                   : err_sys(err, file_status(errno), "%s: cannot be listed",
+                             dir);
+    while ((rc = folder_next(d, dir, &e, err)) > 0)
+        if (names_transform(e->d_name)) {
+            rc = err_set(err, EX_DATAERR,
+                         "%s/%s: an SAE of transformed inputs (%s) is not "
+                         "supported",
+                         dir, e->d_name, names_transform(e->d_name));
+            break;
+        }
+    closedir(d);
+    return rc;
+}
+
+/* Is a switch on: true, a number but 0, a word but "none"? */
+static bool
+is_on(const json_t *v)
+{
+    if (json_is_number(v))
+        return json_number_value(v) != 0;
+    if (json_is_string(v))
+        return *json_string_value(v) && strcmp(json_string_value(v), "none") &&
+               strcmp(json_string_value(v), "None");
+    return v && !json_is_null(v) && !json_is_false(v);
+}
+
+/* Keys that are refused where they are on, by any library's name. */
+static int
+check_switches(const struct js *root, struct err *err)
+{
+    static const char *const off[] = {
+        "transcode", "skip_connection", "signed",
+        "tiled",     "gated",           "normalize_activations",
+        "is_gated",  "is_transcoder",   "finetuning_scaling_factor",
+        "W_skip",    "use_threshold",   "rescale_acts_by_decoder_norm",
+    };
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
+        struct js js = js_get(root, off[i]);
+
+        if (is_on(js.v))
+            return js_bad(&js, "off: it is not supported", err);
+    }
+    json_object_foreach((json_t *)(uintptr_t)root->v, key, v)
+    {
+        struct js js = js_get(root, key);
+
+        if (names_transform(key) && is_on(v))
+            return js_bad(&js, "off: it is not supported", err);
+        if (!strcmp(key, "num_tiles") && json_number_value(v) > 1)
+            return js_bad(&js, "1: tiles are not supported", err);
+    }
+    return 0;
+}
+
+/* A word that must be one of 'known', if it is there. */
+static int
+check_word(const struct js *root, const char *key, const char *const *known,
+           const char *expected, struct err *err)
+{
+    struct js js = js_get(root, key);
+    const char *s;
+    size_t n;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_str(&js, &s, &n, err) < 0)
+        return -1;
+    for (size_t i = 0; known[i]; i++)
+        if (!strcasecmp(s, known[i]))
+            return 0;
+    return js_bad(&js, expected, err);
+}
+
+static int
+read_k(const struct js *root, const char *key, struct sae_config *c,
+       struct err *err)
+{
+    struct js js = js_get(root, key);
+    int64_t k;
+
+    if (js_absent(&js))
+        return 0;
+    if (js_i64(&js, 1, MAX_K, &k, err) < 0)
+        return -1;
+    c->k = (size_t)k;
+    return 0;
+}
+
+static int
+sparsify(const struct js *root, struct sae_config *c, struct err *err)
+{
+    static const char *const activations[] = { "topk", NULL };
+
+    c->centered = true;
+    if (check_word(root, "activation", activations, "\"topk\"", err) < 0)
+        return -1;
+    return read_k(root, "k", c, err);
+}
+
+static int
+six(const struct js *root, struct sae_config *c, struct err *err)
+{
+    struct js centering = js_get(root, "input_centering");
+
+    c->unsure = js_absent(&centering);
+    if (js_bool_or(root, "input_centering", false, &c->centered, err) < 0 ||
+        read_k(root, "k", c, err) < 0)
+        return -1;
+    return read_k(root, "k_active", c, err);
+}
+
+static int
+saelens(const struct js *root, struct sae_config *c, struct err *err)
+{
+    static const char *const known[] = { "topk", "standard", NULL };
+    static const char *const activations[] = { "topk", "relu", NULL };
+    static const char *const shapes[] = { "none", "hook_z", NULL };
+    struct js args = js_get(root, "activation_fn_kwargs");
+
+    if (check_word(root, "architecture", known, "\"topk\" or \"standard\"",
+                   err) < 0 ||
+        check_word(root, "activation_fn", activations, "\"topk\" or \"relu\"",
+                   err) < 0 ||
+        check_word(root, "activation_fn_str", activations,
+                   "\"topk\" or \"relu\"", err) < 0 ||
+        check_word(root, "reshape_activations", shapes, "\"none\"", err) < 0 ||
+        js_bool_or(root, "apply_b_dec_to_input", true, &c->centered, err) < 0 ||
+        read_k(root, "k", c, err) < 0)
+        return -1;
+    return js_is(&args, JSON_OBJECT) ? read_k(&args, "k", c, err) : 0;
+}
+
+static int
+dictionary(const struct js *root, struct sae_config *c, struct err *err)
+{
+    static const char *const known[] = { "AutoEncoder", "AutoEncoderTopK",
+                                         NULL };
+    struct js trainer = js_get(root, "trainer");
+    const struct js *js = js_absent(&trainer) ? root : &trainer;
+    struct js class = js_get(js, "dict_class");
+    const char *name = json_string_value(class.v);
+
+    c->centered = true;
+    if (check_switches(js, err) < 0 ||
+        check_word(js, "dict_class", known,
+                   "\"AutoEncoderTopK\" or \"AutoEncoder\"", err) < 0)
+        return -1;
+    c->ignore_threshold = name && !strcmp(name, "AutoEncoderTopK");
+    return read_k(js, "k", c, err);
+}
+
+/* The configuration next to a checkpoint; 1, or 0 if there is none. */
+static int
+load_config(json_t **v, struct str *path, const char *dir, struct err *err)
+{
+    static const char *const names[] = { "cfg.json", "config.json" };
+
+    for (size_t i = 0; i < 2; i++) {
+        str_clear(path);
+        str_addf(path, "%s/%s", dir, names[i]);
+        if (file_missing(path->s))
+            continue;
+        *v = js_load(path->s, err);
+        return *v ? 1 : -1;
+    }
+    return 0;
+}
+
+/* k and input_centering of a layer's entry, or of all layers. */
+static json_t *
+of_entry(const json_t *entry, const json_t *all)
+{
+    const json_t *encoder = json_object_get(entry, "encoder");
+    json_t *k = json_object_get(entry, "k_active"), *v = json_object();
+
+    json_object_set(v, "k", k ? k : json_object_get(all, "k_active"));
+    json_object_set(v, "input_centering",
+                    json_object_get(encoder, "input_centering"));
+    return v;
+}
+
+/* A table's file as a checkpoint: its own metadata say what it is. */
+static int
+from_metadata(const struct sae *sae, json_t **v, struct str *path,
+              struct err *err)
+{
+    const struct st_meta *m = st_meta_find(&sae->st, "lut");
+    json_t *lut;
+
+    if (!m)
+        return 0;
+    str_addf(path, "%s: __metadata__ lut", sae->path);
+    lut = js_parse(m->value, m->value_n, path->s, err);
+    if (!lut)
+        return -1;
+    *v = of_entry(json_object_get(lut, "entry"), NULL);
+    json_decref(lut);
+    return 1;
+}
+
+/* A table's file that says nothing: metadata.json next to it does, or it is
+ * from the Python exporter, whose encoders are centred. */
+static int
+from_index(const struct sae *sae, json_t **v, struct str *path, const char *dir,
+           struct err *err)
+{
+    const char *slash = strrchr(sae->path, '/');
+    const char *file = slash ? slash + 1 : sae->path, *key;
+    json_t *index, *e;
+
+    str_clear(path);
+    str_addf(path, "%s/metadata.json", dir);
+    if (file_missing(path->s))
+        return 0;
+    if (!(index = js_load(path->s, err)))
+        return -1;
+    json_object_foreach(json_object_get(index, "layers"), key, e)
+    {
+        const char *name = json_string_value(json_object_get(e, "file"));
+
+        if (*v || !name || strcmp(name, file) != 0)
+            continue;
+        *v = of_entry(e, json_object_get(index, "sae_config"));
+        if (!json_object_get(*v, "input_centering") &&
+            json_object_get(json_object_get(index, "creation_info"),
+                            "script_version"))
+            json_object_set_new(*v, "input_centering", json_true());
+    }
+    json_decref(index);
+    return *v != NULL;
+}
+
+static int
+read_config(struct sae_config *c, enum layout layout, const struct sae *sae,
+            struct err *err)
+{
+    static int (*const libraries[])(const struct js *root, struct sae_config *c,
+                                    struct err *err) = {
+        [SPARSIFY] = sparsify,
+        [SIX] = six,
+        [SAELENS] = saelens,
+        [DICTIONARY] = dictionary,
+    };
+    char *dir = directory_of(sae->path);
+    struct str path = { 0 };
+    json_t *v = NULL;
+    int rc = check_directory(dir, err);
+
+    *c = (struct sae_config){ .centered = layout != SIX,
+                              .unsure = layout == SIX };
+    if (rc == 0 && layout == SIX)
+        rc = from_metadata(sae, &v, &path, err);
+    if (rc == 0)
+        rc = load_config(&v, &path, dir, err);
+    if (rc == 0 && layout == SIX)
+        rc = from_index(sae, &v, &path, dir, err);
+    if (rc > 0) {
+        struct js root = js_root(v, path.s);
+
+        rc = -1;
+        if (!js_is(&root, JSON_OBJECT))
+            js_bad(&root, "an object", err);
+        else if (check_switches(&root, err) == 0)
+            rc = libraries[layout](&root, c, err);
+    }
+    json_decref(v);
+    str_free(&path);
+    free(dir);
+    return rc;
+}
+
 /* ---- where they are ---- */
 
-/* The checkpoint in a folder, or NULL. */
+/* The checkpoint in a directory, or NULL. */
 static char *
-in_folder(const char *folder)
+in_directory(const char *dir)
 {
     struct str s = { 0 };
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         str_clear(&s);
-        str_addf(&s, "%s/%s", folder, files[i]);
+        str_addf(&s, "%s/%s", dir, files[i]);
         if (!file_missing(s.s))
             return s.s;
     }
@@ -96,9 +414,9 @@ sae_is_one(const char *path, struct err *err)
 
     if (folder <= 0)
         return folder < 0 ? -1 : 1;
-    file = in_folder(path);
+    file = in_directory(path);
     if (!file)
-        return 0;
+        return check_directory(path, err);
     if (access(file, F_OK) < 0)
         rc = err_sys(err, file_status(errno), "%s", file);
     free(file);
@@ -106,7 +424,7 @@ sae_is_one(const char *path, struct err *err)
 }
 
 char *
-sae_path(const char *folder, const char *layer, struct err *err)
+sae_path(const char *dir, const char *layer, struct err *err)
 {
     static const char *const ends[] = { "", ".safetensors", LUT_SUFFIX };
     const char *names[] = { layer, names_short(layer) };
@@ -114,7 +432,7 @@ sae_path(const char *folder, const char *layer, struct err *err)
 
     for (size_t i = 0; i < 6; i++) {
         str_clear(&s);
-        str_addf(&s, "%s/%s%s", folder, names[i % 2], ends[i / 2]);
+        str_addf(&s, "%s/%s%s", dir, names[i % 2], ends[i / 2]);
         if (access(s.s, F_OK) == 0)
             return s.s;
         if (errno != ENOENT && errno != ENOTDIR) {
@@ -128,23 +446,6 @@ sae_path(const char *folder, const char *layer, struct err *err)
 
 /* ---- what they hold ---- */
 
-static int
-find_layout(const struct sae *s, enum layout *layout, struct err *err)
-{
-    for (size_t i = 0; i < N_LAYOUTS; i++)
-        if (st_find(&s->st, layouts[i].names[E_WEIGHT]) &&
-            st_find(&s->st, layouts[i].names[D_WEIGHT])) {
-            *layout = (enum layout)i;
-            return 0;
-        }
-    return err_set(err, EX_DATAERR,
-                   "%s: no SAE that is known: neither encoder.weight and W_dec "
-                   "(sparsify), nor encoder.weight and decoder.weight "
-                   "(dictionary_learning), W_enc and W_dec (SAELens), "
-                   "encoder_weight and decoder_weight",
-                   s->path);
-}
-
 static bool
 is_one_of(const char *name, const char *const *names, size_t n)
 {
@@ -154,20 +455,8 @@ is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-/* AutoEncoderTopK keeps a threshold that it does not use unless asked to. */
-static int
-check_threshold(const struct sae *s, const struct st_tensor *t,
-                const struct sae_config *c, struct err *err)
-{
-    if (c->ignore_threshold)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: has %s: JumpReLU is not supported (a TopK SAE is)",
-                   s->path, t->name);
-}
-
-/* Every tensor that is there is understood: one that is not may change what
- * the SAE computes. */
+/* Every tensor must be known: another one may change what the SAE computes.
+ * AutoEncoderTopK keeps a threshold that it does not use unless told to. */
 static int
 check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
             struct err *err)
@@ -181,9 +470,12 @@ check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
                                "%s: has %s: %s is not supported", s->path,
                                t->name, refused[j].what);
         if (!strcmp(t->name, "threshold")) {
-            if (check_threshold(s, t, c, err) < 0)
-                return -1;
-            continue;
+            if (c->ignore_threshold)
+                continue;
+            return err_set(err, EX_DATAERR,
+                           "%s: has %s: JumpReLU is not supported (a TopK SAE "
+                           "is)",
+                           s->path, t->name);
         }
         if (!is_one_of(t->name, layouts[layout].names, N_WHICH) &&
             !is_one_of(t->name, &layouts[layout].or_bias, 1) &&
@@ -195,107 +487,83 @@ check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
     return 0;
 }
 
-static const struct st_tensor *
-find(const struct sae *s, const char *name, const struct st_want *want,
-     struct err *err)
+/* A matrix of this shape, or of any where that is ST_OPEN; with 0 rows a
+ * vector.  'by_col': stored transposed. */
+static int
+find(const struct sae *s, struct matrix *to, const char *name, bool by_col,
+     size_t rows, size_t cols, struct err *err)
 {
     const struct st_tensor *t = st_find(&s->st, name);
-
-    if (!t)
-        st_missing(s->path, name, err);
-    else if (st_want(s->path, t, want, err) < 0)
-        return NULL;
-    else if (t->n_elements == 0)
-        err_set(err, EX_DATAERR, "%s: %s is empty", s->path, name);
-    else
-        return t;
-    return NULL;
-}
-
-static int
-take_vector(const struct sae *s, struct matrix *to, const char *name, size_t n,
-            struct err *err)
-{
-    const struct st_want want = { .n_dims = 1, .shape = { n } };
-    const struct st_tensor *t = find(s, name, &want, err);
-
-    if (!t)
-        return -1;
-    *to = (struct matrix){
-        .data = st_data(&s->st, t), .dtype = t->dtype, .rows = 1, .cols = n
-    };
-    return 0;
-}
-
-/* ST_OPEN: a size that is not known yet. */
-static int
-take_matrix(const struct sae *s, struct matrix *to, const char *name,
-            bool by_col, size_t rows, size_t cols, struct err *err)
-{
     const struct st_want want = {
-        .n_dims = 2,
-        .shape = { by_col ? cols : rows, by_col ? rows : cols },
+        .n_dims = rows ? 2 : 1,
+        .shape = { by_col || !rows ? cols : rows, by_col ? rows : cols },
         .open = by_col ? "inputs, latents" : "latents, inputs",
     };
-    const struct st_tensor *t = find(s, name, &want, err);
 
     if (!t)
+        return st_missing(s->path, name, err);
+    if (st_want(s->path, t, &want, err) < 0)
         return -1;
+    if (t->n_elements == 0)
+        return err_set(err, EX_DATAERR, "%s: %s is empty", s->path, name);
     *to = (struct matrix){ .data = st_data(&s->st, t),
                            .dtype = t->dtype,
-                           .rows = (size_t)t->shape[by_col ? 1 : 0],
-                           .cols = (size_t)t->shape[by_col ? 0 : 1],
+                           .rows = rows ? (size_t)t->shape[by_col] : 1,
+                           .cols = (size_t)t->shape[rows && !by_col],
                            .by_col = by_col };
-    return 0;
-}
-
-static int
-take_all(struct sae *s, enum layout layout, struct err *err)
-{
-    const struct layout_info *l = &layouts[layout];
-    const char *bias = l->names[D_BIAS];
-
-    if (l->or_bias && !st_find(&s->st, bias))
-        bias = l->or_bias;
-    if (take_matrix(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col,
-                    ST_OPEN, ST_OPEN, err) < 0)
-        return -1;
-    s->n = s->encoder_weight.rows;
-    s->in = s->encoder_weight.cols;
-    if (take_vector(s, &s->encoder_bias, l->names[E_BIAS], s->n, err) < 0 ||
-        take_matrix(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col,
-                    s->n, s->in, err) < 0 ||
-        take_vector(s, &s->decoder_bias, bias, s->in, err) < 0)
-        return -1;
     return 0;
 }
 
 static int
 load(struct sae *s, struct err *err)
 {
-    struct sae_config config;
     enum layout layout = SPARSIFY;
+    const struct layout_info *l = NULL;
+    struct sae_config config;
+    const char *bias;
 
-    if (find_layout(s, &layout, err) < 0 ||
-        sae_config(&config, layout, s, err) < 0 ||
+    for (size_t i = 0; i < N_LAYOUTS && !l; i++)
+        if (st_find(&s->st, layouts[i].names[E_WEIGHT]) &&
+            st_find(&s->st, layouts[i].names[D_WEIGHT])) {
+            layout = (enum layout)i;
+            l = &layouts[i];
+        }
+    if (!l)
+        return err_set(err, EX_DATAERR,
+                       "%s: is not a known SAE: it has neither encoder.weight "
+                       "and W_dec (sparsify), nor encoder.weight and "
+                       "decoder.weight (dictionary_learning), W_enc and W_dec "
+                       "(SAELens), encoder_weight and decoder_weight",
+                       s->path);
+    if (read_config(&config, layout, s, err) < 0 ||
         check_names(s, layout, &config, err) < 0 ||
-        take_all(s, layout, err) < 0)
+        find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col, ST_OPEN,
+             ST_OPEN, err) < 0)
         return -1;
+    s->n = s->encoder_weight.rows;
+    s->in = s->encoder_weight.cols;
     s->k = config.k;
     s->centered = config.centered;
     s->unsure = config.unsure;
-    return 0;
+    bias = l->names[D_BIAS];
+    if (l->or_bias && !st_find(&s->st, bias))
+        bias = l->or_bias;
+    if (find(s, &s->encoder_bias, l->names[E_BIAS], false, 0, s->n, err) < 0 ||
+        find(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col, s->n,
+             s->in, err) < 0)
+        return -1;
+    return find(s, &s->decoder_bias, bias, false, 0, s->in, err);
 }
 
 int
 sae_open(struct sae *s, const char *path, struct err *err)
 {
-    int folder = file_is_folder(path, err);
+    int is_dir = file_is_folder(path, err);
 
     *s = (struct sae){ 0 };
-    if (folder < 0)
+    if (is_dir < 0)
         return -1;
-    s->path = folder ? in_folder(path) : xstrdup(path);
+    s->path = is_dir ? in_directory(path) : xstrdup(path);
     if (!s->path)
         return err_set(err, EX_NOINPUT,
                        "%s: has no sae.safetensors, sae_weights.safetensors "

@@ -1,20 +1,16 @@
 /*
- * P = W_dec W^T and all else of a table, some rows at a time.
+ * P = W_dec W^T and the other tensors of a table, some rows at a time.
  *
  * Where weights are bf16 already and the machine has AMX, W_dec is split into
- * two bf16 (2^-17 of it lost) and two such products are made, at three times
- * the speed of f32; else one of f32, which VDPBF16PS, twice, does not reach
- * (test/bench/machine).  W_dec alone in bf16 would lose 2^-9.
+ * two bf16 (2^-17 of it lost) and two such products are computed, at three
+ * times the speed of f32; else one of f32, which VDPBF16PS, twice, does not
+ * reach (test/bench/machine).  W_dec alone in bf16 would lose 2^-9.
  */
-#include "cmd/lut-precompute/tile.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/lut-precompute/f64.h"
 #include "cmd/lut-precompute/job.h"
-#include "cmd/lut-precompute/matrix.h"
 #include "core/clock.h"
 #include "core/format/stw.h"
 #include "core/kernel/cpu.h"
@@ -23,13 +19,60 @@
 #include "core/mem.h"
 #include "core/sig.h"
 
-#define MIN_ROWS 64
-#define PROBE_S  0.4
+/* Memory is the packed weights of the layer and this, whatever the number of
+ * latents. */
+#define TILE_BYTES ((size_t)64 << 20)
+#define MIN_ROWS   64
+#define PROBE_S    0.4
 
-/* What comes out of a product stays in the caches: 12 MiB of 6144 outputs.
- * More where many threads are to have enough of it. */
+/* The products of a tile stay in the caches: 12 MiB of 6144 outputs.  More
+ * rows where many threads share them. */
 #define TILE_ROWS    512
 #define TILE_THREADS 16 /* that these rows are enough for */
+
+/* A tensor's piece is written while the next one is computed. */
+struct writer {
+    struct par_worker *worker; /* NULL: writing waits */
+    struct stw *w;
+    int tensor;
+    const void *data;
+    size_t nbytes, offset;
+    int rc;
+    struct err err;
+};
+
+struct tile_part {
+    struct tiles *t;
+    size_t col; /* of the table, where the part's columns begin */
+};
+
+struct tiles {
+    struct gemm *gemm;
+    const struct target_layer *target;
+    const struct sae *sae;
+    enum dtype dtype;
+    bool fold;  /* centring into encoder_bias */
+    bool split; /* two bf16 products, which AMX makes faster than one of f32 */
+    size_t rows, ld;
+    size_t item, width; /* bytes of a number, the larger of in and out */
+    float *f32;         /* [rows, in] */
+    uint16_t *hi, *lo;  /* [rows, ld]; lo NULL: f32 is bf16 */
+    float *p;           /* [rows, out], unrounded */
+    void *rounded[2];   /* [rows, width]: one is filled, one written */
+    int filling;
+    double *bias, *b64; /* [n] encoder_bias, [in] decoder_bias */
+    double *sums;       /* [out] */
+    char *memory;       /* of all these, */
+    size_t nbytes;      /* each from a multiple of 64 bytes on */
+    atomic_size_t bad;  /* first row of a tile with what dtype cannot hold */
+    struct writer writer;
+    struct tile_part parts[LUT_MAX_PARTS];
+    struct gemm_job jobs[LUT_MAX_PARTS];
+    struct gemm_panels panels[LUT_MAX_PARTS];
+    size_t packed_nbytes[LUT_MAX_PARTS];
+};
+
+/* ---- writing ---- */
 
 static void
 write_piece(void *ctx)
@@ -49,16 +92,20 @@ writer_wait(struct writer *w, struct err *err)
     return w->rc;
 }
 
+/* The rounded rows first .. first + n - 1 of a tensor go to the file. */
 static int
-writer_put(struct writer *w, int tensor, const void *data, size_t nbytes,
-           size_t offset, struct err *err)
+put_rows(struct tiles *t, int tensor, size_t first, size_t n, size_t cols,
+         struct err *err)
 {
+    struct writer *w = &t->writer;
+
     if (writer_wait(w, err) < 0)
         return -1;
     w->tensor = tensor;
-    w->data = data;
-    w->nbytes = nbytes;
-    w->offset = offset;
+    w->data = t->rounded[t->filling];
+    w->nbytes = n * cols * t->item;
+    w->offset = first * cols * t->item;
+    t->filling = !t->filling;
     if (w->worker) {
         par_submit(w->worker, write_piece, w);
         return 0;
@@ -67,21 +114,9 @@ writer_put(struct writer *w, int tensor, const void *data, size_t nbytes,
     return writer_wait(w, err);
 }
 
-static size_t
-item(const struct tiles *t)
-{
-    return dtype_table[t->dtype].bits / 8;
-}
-
-static size_t
-width(const struct tiles *t)
-{
-    return t->target->in > t->target->out ? t->target->in : t->target->out;
-}
-
 /* ---- numbers to the table's dtype ---- */
 
-/* 8 bytes at a time: an exponent of ones carries if one is added. */
+/* 8 bytes at a time: adding one to an exponent of ones carries. */
 static bool
 all_finite(const char *v, enum dtype dtype, size_t n)
 {
@@ -104,12 +139,12 @@ all_finite(const char *v, enum dtype dtype, size_t n)
     return !(bad & carries);
 }
 
-/* n numbers of a row of the tile, from its column 'col' on, to the buffer. */
+/* Rounds n numbers of the tile's row, from column 'col' of 'cols' on. */
 static void
 round_some(struct tiles *t, const float *from, size_t row, size_t col,
            size_t cols, size_t n)
 {
-    char *to = (char *)t->rounded[t->turn] + (row * cols + col) * item(t);
+    char *to = (char *)t->rounded[t->filling] + (row * cols + col) * t->item;
 
     cvt_from_f32(to, t->dtype, from, n);
     if (!all_finite(to, t->dtype, n)) {
@@ -131,10 +166,10 @@ can_hold(const struct tiles *t, float f)
     return all_finite(v, t->dtype, 1);
 }
 
-/* A number that the dtype cannot hold, or none that is one. */
+/* A number that is not finite, or that the dtype cannot hold. */
 static int
-not_held(const struct tiles *t, const char *name, const char *place, double v,
-         struct err *err)
+bad_number(const struct tiles *t, const char *name, const char *place, double v,
+           struct err *err)
 {
     if (!isfinite(v))
         return err_set(
@@ -147,8 +182,8 @@ not_held(const struct tiles *t, const char *name, const char *place, double v,
 
 /* The first of them in a row. */
 static int
-overflow(const struct tiles *t, const char *name, const float *from, size_t row,
-         struct err *err)
+bad_row(const struct tiles *t, const char *name, const float *from, size_t row,
+        struct err *err)
 {
     char place[48];
     size_t c = 0;
@@ -156,42 +191,32 @@ overflow(const struct tiles *t, const char *name, const float *from, size_t row,
     while (can_hold(t, from[c]))
         c++;
     snprintf(place, sizeof(place), "%zu, %zu", row, c);
-    return not_held(t, name, place, (double)from[c], err);
+    return bad_number(t, name, place, (double)from[c], err);
 }
 
-/* The rounded rows first .. first + n - 1 of a tensor go to the file. */
+/* A vector of sums in double, each rounded once. */
 static int
-put_rows(struct tiles *t, int tensor, size_t first, size_t n, size_t cols,
+put_sums(struct tiles *t, enum lut_tensor tensor, const double *sums, size_t n,
          struct err *err)
 {
-    size_t nbytes = cols * item(t);
-    void *data = t->rounded[t->turn];
-
-    t->turn = !t->turn;
-    return writer_put(&t->writer, tensor, data, n * nbytes, first * nbytes,
-                      err);
-}
-
-/* A vector of sums in double. */
-static int
-put_sums(struct tiles *t, struct stw *w, int tensor, const char *name,
-         const double *sums, size_t n, struct err *err)
-{
-    void *rounded = t->rounded[t->turn];
+    void *rounded = t->rounded[t->filling];
     char place[24];
 
     for (size_t at = 0, some; at < n; at += some) {
         some = smaller(n - at, t->target->out);
         for (size_t i = 0; i < some; i++) {
-            t->p[i] = f64_round(sums[at + i], t->dtype);
+            double v = sums[at + i];
+
+            /* to f32 with a sticky bit, so that rounding twice is once */
+            t->p[i] = t->dtype == DT_F32 ? (float)v : f64_to_odd(v);
             if (can_hold(t, t->p[i]))
                 continue;
             snprintf(place, sizeof(place), "%zu", at + i);
-            return not_held(t, name, place, sums[at + i], err);
+            return bad_number(t, lut_tensor_names[tensor], place, v, err);
         }
         cvt_from_f32(rounded, t->dtype, t->p, some);
-        if (stw_write(w, tensor, rounded, some * item(t), at * item(t), err) <
-            0)
+        if (stw_write(t->writer.w, (int)tensor, rounded, some * t->item,
+                      at * t->item, err) < 0)
             return -1;
     }
     return 0;
@@ -199,17 +224,17 @@ put_sums(struct tiles *t, struct stw *w, int tensor, const char *name,
 
 /* ---- rows of the SAE ---- */
 
-struct rows {
+struct sae_rows {
     struct tiles *t;
     const struct matrix *m;
     size_t first;
-    bool center; /* these rows' bias, too */
+    bool fold; /* b_dec into these rows' bias */
 };
 
 static void
-take_rows(void *ctx, size_t begin, size_t end, int thread)
+round_sae_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct rows *r = ctx;
+    const struct sae_rows *r = ctx;
     struct tiles *t = r->t;
     size_t in = t->target->in;
 
@@ -219,7 +244,7 @@ take_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++) {
         const float *row = t->f32 + i * in;
 
-        if (r->center)
+        if (r->fold)
             t->bias[r->first + i] -= dot64(row, t->b64, in);
         round_some(t, row, i, 0, in, in);
     }
@@ -227,19 +252,19 @@ take_rows(void *ctx, size_t begin, size_t end, int thread)
 
 /* Rows of an SAE's matrix: to t->f32, and rounded to the file. */
 static int
-write_rows(struct tiles *t, int tensor, const char *name,
-           const struct matrix *m, size_t first, size_t n, bool center,
-           struct err *err)
+write_sae_rows(struct tiles *t, enum lut_tensor tensor, const struct matrix *m,
+               size_t first, size_t n, bool fold, struct err *err)
 {
-    struct rows r = { t, m, first, center };
+    struct sae_rows r = { t, m, first, fold };
     size_t in = t->target->in, bad;
 
     atomic_store(&t->bad, SIZE_MAX);
-    par_for(gemm_par(t->gemm), n, m->by_col ? 64 : 8, take_rows, &r);
+    par_for(gemm_par(t->gemm), n, m->by_col ? 64 : 8, round_sae_rows, &r);
     bad = atomic_load(&t->bad);
     if (bad != SIZE_MAX)
-        return overflow(t, name, t->f32 + bad * in, first + bad, err);
-    return put_rows(t, tensor, first, n, in, err);
+        return bad_row(t, lut_tensor_names[tensor], t->f32 + bad * in,
+                       first + bad, err);
+    return put_rows(t, (int)tensor, first, n, in, err);
 }
 
 /* ---- products ---- */
@@ -257,90 +282,50 @@ round_block(void *ctx, float *from, size_t ld, size_t row, size_t n_rows,
                    p->t->target->out, n_cols);
 }
 
-/* Rows row .. row + n - 1 of the tile, which split() has seen. */
+/* Products of the n rows of t->f32 from 'row' on. */
 static void
 multiply(struct tiles *t, const struct gemm_job *jobs, size_t row, size_t n)
 {
     size_t in = t->target->in, n_jobs = t->target->n_parts;
-    const uint16_t *hi = t->hi + row * t->ld, *lo = t->lo;
+    const float *f32 = t->f32 + row * in;
+    uint16_t *hi = t->hi + row * t->ld;
+    uint16_t *lo = t->lo ? t->lo + row * t->ld : NULL;
 
-    if (!t->split)
-        gemm_exact(t->gemm, jobs, n_jobs, t->f32 + row * in, in, n);
+    if (!t->split) {
+        gemm_exact(t->gemm, jobs, n_jobs, f32, in, n);
+        return;
+    }
+    if (lo)
+        gemm_split(t->gemm, hi, lo, f32, in, n, in);
     else
-        gemm_bf16(t->gemm, jobs, n_jobs, hi, lo ? lo + row * t->ld : NULL,
-                  t->ld, n);
+        gemm_to_bf16(t->gemm, hi, f32, in, n, in);
+    gemm_bf16(t->gemm, jobs, n_jobs, hi, lo, t->ld, n);
 }
 
-static void
-split(struct tiles *t, size_t n)
-{
-    size_t in = t->target->in;
-
-    if (t->split && t->lo)
-        gemm_split(t->gemm, t->hi, t->lo, t->f32, in, n, in);
-    else if (t->split)
-        gemm_to_bf16(t->gemm, t->hi, t->f32, in, n, in);
-}
-
-/* The first product that is too large: its row is made again, unrounded. */
 static int
-bad_product(struct tiles *t, size_t first, size_t bad, struct err *err)
+write_products(struct tiles *t, size_t first, size_t n, struct err *err)
 {
     struct gemm_job jobs[LUT_MAX_PARTS];
+    size_t bad;
 
+    atomic_store(&t->bad, SIZE_MAX);
+    multiply(t, t->jobs, 0, n);
+    bad = atomic_load(&t->bad);
+    if (bad == SIZE_MAX)
+        return put_rows(t, LUT_PRODUCTS, first, n, t->target->out, err);
+    /* the first row with one that is too large, again, unrounded */
     for (size_t i = 0; i < t->target->n_parts; i++) {
         jobs[i] = t->jobs[i];
         jobs[i].end = (struct gemm_end){ 0 };
-        jobs[i].c = t->p + t->tile_parts[i].col;
+        jobs[i].c = t->p + t->parts[i].col;
         jobs[i].ldc = t->target->out;
     }
     multiply(t, jobs, bad, 1);
-    return overflow(t, "precomputed_products", t->p, first + bad, err);
-}
-
-static int
-write_tile(struct tiles *t, const struct table_handles *h, size_t first,
-           size_t n, struct err *err)
-{
-    const struct sae *sae = t->sae;
-    size_t bad;
-
-    if (write_rows(t, h->encoder_weight, "encoder_weight", &sae->encoder_weight,
-                   first, n, t->fold, err) < 0 ||
-        write_rows(t, h->decoder_weight, "decoder_weight", &sae->decoder_weight,
-                   first, n, false, err) < 0)
-        return -1;
-    atomic_store(&t->bad, SIZE_MAX);
-    split(t, n);
-    multiply(t, t->jobs, 0, n);
-    bad = atomic_load(&t->bad);
-    if (bad != SIZE_MAX)
-        return bad_product(t, first, bad, err);
-    return put_rows(t, h->products, first, n, t->target->out, err);
-}
-
-static int
-write_biases(struct tiles *t, struct stw *w, const struct table_handles *h,
-             struct err *err)
-{
-    size_t out = t->target->out;
-    double *sums = mem_big(out, sizeof(*sums), "bias_product", err);
-    int rc;
-
-    if (!sums)
-        return -1;
-    bias_products(gemm_par(t->gemm), t->target, t->b64, sums);
-    rc = put_sums(t, w, h->bias_product, "bias_product", sums, out, err);
-    mem_big_free(sums, out, sizeof(*sums));
-    if (rc < 0 || put_sums(t, w, h->decoder_bias, "decoder_bias", t->b64,
-                           t->sae->in, err) < 0)
-        return -1;
-    return put_sums(t, w, h->encoder_bias, "encoder_bias", t->bias, t->sae->n,
-                    err);
+    return bad_row(t, lut_tensor_names[LUT_PRODUCTS], t->p, first + bad, err);
 }
 
 static void
-round_rows(void *ctx, size_t begin, size_t end, int thread)
+round_weight_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     struct tiles *t = ctx;
     size_t out = t->target->out;
@@ -350,9 +335,9 @@ round_rows(void *ctx, size_t begin, size_t end, int thread)
         round_some(t, t->p + i * out, i, 0, out, out);
 }
 
-/* compensation_weight_t [in, out]: the parts' W, turned. */
+/* compensation_weight_t [in, out]: the parts' W, transposed. */
 static int
-write_weight_t(struct tiles *t, int tensor, struct err *err)
+write_weight_t(struct tiles *t, struct err *err)
 {
     size_t in = t->target->in, out = t->target->out, bad;
     struct par *par = gemm_par(t->gemm);
@@ -361,208 +346,196 @@ write_weight_t(struct tiles *t, int tensor, struct err *err)
         size_t n = smaller(t->rows, in - first);
 
         for (size_t i = 0; i < t->target->n_parts; i++) {
-            const struct matrix *part = &t->target->parts[i].w;
-            struct matrix turned = { part->data, part->dtype, in, part->rows,
-                                     true };
+            const struct matrix *w = &t->target->parts[i].w;
+            const struct matrix w_t = { w->data, w->dtype, in, w->rows, true };
 
-            matrix_rows(par, &turned, first, n, t->p + t->tile_parts[i].col,
-                        out);
+            matrix_rows(par, &w_t, first, n, t->p + t->parts[i].col, out);
         }
         atomic_store(&t->bad, SIZE_MAX);
-        par_for(par, n, 8, round_rows, t);
+        par_for(par, n, 8, round_weight_rows, t);
         bad = atomic_load(&t->bad);
         if (bad != SIZE_MAX)
-            return overflow(t, "compensation_weight_t", t->p + bad * out,
-                            first + bad, err);
-        if (put_rows(t, tensor, first, n, out, err) < 0)
+            return bad_row(t, lut_tensor_names[LUT_WEIGHT_T], t->p + bad * out,
+                           first + bad, err);
+        if (put_rows(t, LUT_WEIGHT_T, first, n, out, err) < 0)
             return -1;
     }
     return writer_wait(&t->writer, err);
 }
 
-static int
-write_all(struct tiles *t, struct stw *w, const struct table_handles *h,
-          struct progress *progress, uint64_t *done, struct err *err)
-{
-    for (size_t first = 0; first < t->sae->n; first += t->rows) {
-        size_t n = smaller(t->rows, t->sae->n - first);
-
-        if (sig_stop())
-            return job_stopped(err);
-        if (write_tile(t, h, first, n, err) < 0)
-            return -1;
-        *done += 2 * n * t->target->in * t->target->out;
-        progress_at(progress, *done);
-    }
-    if (writer_wait(&t->writer, err) < 0 || write_biases(t, w, h, err) < 0)
-        return -1;
-    return h->weight_t < 0 ? 0 : write_weight_t(t, h->weight_t, err);
-}
-
-int
-tiles_write(struct tiles *t, struct par_worker *worker, struct stw *w,
-            const struct table_handles *h, struct progress *progress,
-            uint64_t *done, struct err *err)
-{
-    struct err late;
-    int rc;
-
-    t->writer = (struct writer){ .worker = worker, .w = w };
-    rc = write_all(t, w, h, progress, done, err);
-    if (rc < 0)
-        writer_wait(&t->writer, &late);
-    return rc;
-}
-
-double
-tiles_probe(struct tiles *t)
-{
-    size_t n = smaller(t->rows, t->sae->n), done = 0;
-    double began, s;
-
-    matrix_rows(gemm_par(t->gemm), &t->sae->decoder_weight, 0, n, t->f32,
-                t->sae->in);
-    split(t, n);
-    multiply(t, t->jobs, 0, smaller(n, 32)); /* threads and pages wake up */
-    began = clock_s();
-    do {
-        multiply(t, t->jobs, 0, n);
-        done += n;
-        s = clock_s() - began;
-    } while (s < PROBE_S);
-    return 2e-9 * (double)done * (double)t->target->in *
-           (double)t->target->out / s;
-}
-
 /* ---- memory ---- */
 
-static bool
-can_split(const struct tiles *t)
+/* The next n items of the tiles' memory; before there is any, it only grows. */
+static void *
+piece(struct tiles *t, size_t n, size_t size)
+{
+    void *p = t->memory ? t->memory + t->nbytes : NULL;
+
+    t->nbytes += (n * size + 63) / 64 * 64;
+    return p;
+}
+
+static void
+lay_out(struct tiles *t)
+{
+    bool split = t->split, lo = t->sae->decoder_weight.dtype != DT_BF16;
+
+    t->nbytes = 0;
+    t->f32 = piece(t, t->rows * t->target->in, sizeof(*t->f32));
+    t->p = piece(t, t->rows * t->target->out, sizeof(*t->p));
+    t->rounded[0] = piece(t, t->rows * t->width, t->item);
+    t->rounded[1] = piece(t, t->rows * t->width, t->item);
+    t->bias = piece(t, t->sae->n, sizeof(*t->bias));
+    t->b64 = piece(t, t->target->in, sizeof(*t->b64));
+    t->sums = piece(t, t->target->out, sizeof(*t->sums));
+    t->hi = split ? piece(t, t->rows * t->ld, sizeof(*t->hi)) : NULL;
+    t->lo = split && lo ? piece(t, t->rows * t->ld, sizeof(*t->lo)) : NULL;
+}
+
+static void
+tiles_close(struct tiles *t)
 {
     for (size_t i = 0; i < t->target->n_parts; i++)
-        if (t->target->parts[i].w.dtype != DT_BF16)
-            return false;
-    return t->dtype != DT_F32 && cpu_isa() == ISA_AMX;
+        if (t->panels[i].data)
+            mem_big_free(t->panels[i].data, t->packed_nbytes[i], 1);
+    if (t->memory)
+        mem_big_free(t->memory, t->nbytes, 1);
 }
 
+/* -1 with 'err' set: EX_SOFTWARE, no memory. */
 static int
-pack(struct tiles *t, size_t i, struct err *err)
-{
-    struct gemm_job *job = &t->jobs[i];
-    size_t nbytes = gemm_packed_nbytes(GEMM_BF16, job->w.n, job->w.k);
-
-    t->panels[i].class = GEMM_BF16;
-    t->panels[i].data = mem_big(nbytes, 1, "packed weights", err);
-    if (!t->panels[i].data)
-        return -1;
-    t->packed_nbytes[i] = nbytes;
-    gemm_pack(t->gemm, &t->panels[i], &job->w);
-    job->panels = &t->panels[i];
-    return 0;
-}
-
-static int
-make_jobs(struct tiles *t, struct err *err)
-{
-    size_t col = 0;
-
-    for (size_t i = 0; i < t->target->n_parts; i++) {
-        const struct matrix *w = &t->target->parts[i].w;
-
-        t->tile_parts[i] = (struct tile_part){ t, col };
-        t->jobs[i] = (struct gemm_job){
-            .w = { w->data, w->dtype, w->rows, w->cols, w->cols, false },
-            .end = { .hook = round_block, .ctx = &t->tile_parts[i] },
-        };
-        col += w->rows;
-        if (t->split && pack(t, i, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int
-make_buffers(struct tiles *t, bool need_lo, struct err *err)
-{
-    size_t in = t->target->in, out = t->target->out;
-    const char *what = "a tile of products";
-
-    if (!(t->f32 = mem_big(t->rows, in * sizeof(float), what, err)) ||
-        !(t->p = mem_big(t->rows, out * sizeof(float), what, err)) ||
-        !(t->rounded[0] = mem_big(t->rows, width(t) * item(t), what, err)) ||
-        !(t->rounded[1] = mem_big(t->rows, width(t) * item(t), what, err)) ||
-        !(t->bias = mem_big(t->sae->n, sizeof(double), what, err)) ||
-        !(t->b64 = mem_big(in, sizeof(double), what, err)))
-        return -1;
-    if (t->split && !(t->hi = mem_big(t->rows, t->ld * 2, what, err)))
-        return -1;
-    if (t->split && need_lo &&
-        !(t->lo = mem_big(t->rows, t->ld * 2, what, err)))
-        return -1;
-    return 0;
-}
-
-static size_t
-tile_rows(const struct tiles *t)
-{
-    size_t threads = (size_t)par_threads(gemm_par(t->gemm)), rows;
-    size_t row = (t->target->in + t->target->out) * sizeof(float) +
-                 2 * width(t) * item(t) + (t->split ? 4 * t->ld : 0);
-
-    rows = TILE_BYTES / row / MIN_ROWS * MIN_ROWS;
-    rows = smaller(rows, TILE_ROWS * (1 + threads / TILE_THREADS));
-    return smaller(rows ? rows : MIN_ROWS, t->sae->n);
-}
-
-int
-tiles_open(struct tiles *t, const struct precompute_cmd *cmd, struct gemm *gemm,
-           const struct target_layer *target, const struct sae *sae,
+tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
            struct err *err)
 {
+    const struct target_layer *target = job->target;
+    const struct sae *sae = job->sae;
+    size_t in = target->in, out = target->out, row, col = 0;
+    size_t threads = (size_t)par_threads(gemm_par(gemm));
 
     *t = (struct tiles){ .gemm = gemm,
                          .target = target,
                          .sae = sae,
-                         .dtype = cmd->dtype,
-                         .fold = sae->centered && !cmd->keep_centering,
-                         .ld = gemm_ld_bf16(target->in) };
-    t->split = can_split(t);
-    t->rows = tile_rows(t);
-    if (make_buffers(t, sae->decoder_weight.dtype != DT_BF16, err) < 0 ||
-        make_jobs(t, err) < 0) {
-        tiles_close(t);
+                         .dtype = job->cmd->dtype,
+                         .fold = sae->centered && !job->cmd->keep_centering,
+                         .item = dtype_table[job->cmd->dtype].bits / 8,
+                         .width = larger(in, out),
+                         .ld = gemm_ld_bf16(in) };
+    t->split = t->dtype != DT_F32 && cpu_isa() == ISA_AMX;
+    for (size_t i = 0; i < target->n_parts; i++)
+        t->split &= target->parts[i].w.dtype == DT_BF16;
+    row = (in + out) * sizeof(float) + 2 * t->width * t->item +
+          (t->split ? 4 * t->ld : 0);
+    t->rows = smaller(TILE_BYTES / row / MIN_ROWS * MIN_ROWS,
+                      TILE_ROWS * (1 + threads / TILE_THREADS));
+    t->rows = smaller(t->rows ? t->rows : MIN_ROWS, sae->n);
+    lay_out(t);
+    t->memory = mem_big(t->nbytes, 1, "a tile of products", err);
+    if (!t->memory)
         return -1;
+    lay_out(t);
+    for (size_t i = 0; i < target->n_parts; i++) {
+        const struct matrix *w = &target->parts[i].w;
+        struct gemm_job *g = &t->jobs[i];
+
+        t->parts[i] = (struct tile_part){ t, col };
+        *g = (struct gemm_job){
+            .w = { w->data, w->dtype, w->rows, w->cols, w->cols, false },
+            .end = { .hook = round_block, .ctx = &t->parts[i] },
+        };
+        col += w->rows;
+        if (!t->split)
+            continue;
+        t->packed_nbytes[i] = gemm_packed_nbytes(GEMM_BF16, g->w.n, g->w.k);
+        t->panels[i].class = GEMM_BF16;
+        t->panels[i].data =
+            mem_big(t->packed_nbytes[i], 1, "packed weights", err);
+        if (!t->panels[i].data) {
+            tiles_close(t);
+            return -1;
+        }
+        gemm_pack(gemm, &t->panels[i], &g->w);
+        g->panels = &t->panels[i];
     }
-    for (size_t i = 0; i < sae->n; i++)
-        t->bias[i] =
-            dtype_get(sae->encoder_bias.dtype, sae->encoder_bias.data, i);
-    for (size_t i = 0; i < sae->in; i++)
-        t->b64[i] =
-            dtype_get(sae->decoder_bias.dtype, sae->decoder_bias.data, i);
+    matrix_vector(&sae->encoder_bias, t->bias);
+    matrix_vector(&sae->decoder_bias, t->b64);
     return 0;
 }
 
-static void
-drop(void *p, size_t n, size_t size)
+/* ---- all of a table ---- */
+
+static int
+write_all(struct tiles *t, struct progress *progress, uint64_t *done,
+          struct err *err)
 {
-    if (p)
-        mem_big_free(p, n, size);
+    const struct target_layer *target = t->target;
+    const struct sae *sae = t->sae;
+
+    for (size_t first = 0; first < sae->n; first += t->rows) {
+        size_t n = smaller(t->rows, sae->n - first);
+
+        if (sig_stop())
+            return job_stopped(err);
+        /* the decoder's rows last: multiply() takes them */
+        if (write_sae_rows(t, LUT_ENCODER_WEIGHT, &sae->encoder_weight, first,
+                           n, t->fold, err) < 0 ||
+            write_sae_rows(t, LUT_DECODER_WEIGHT, &sae->decoder_weight, first,
+                           n, false, err) < 0 ||
+            write_products(t, first, n, err) < 0)
+            return -1;
+        *done += 2 * n * target->in * target->out;
+        progress_at(progress, *done);
+    }
+    for (size_t i = 0; i < target->n_parts; i++)
+        matrix_times(gemm_par(t->gemm), &target->parts[i].w, t->b64,
+                     &target->parts[i].bias, t->sums + t->parts[i].col);
+    if (writer_wait(&t->writer, err) < 0 ||
+        put_sums(t, LUT_BIAS_PRODUCT, t->sums, target->out, err) < 0 ||
+        put_sums(t, LUT_DECODER_BIAS, t->b64, sae->in, err) < 0)
+        return -1;
+    return put_sums(t, LUT_ENCODER_BIAS, t->bias, sae->n, err);
 }
 
-void
-tiles_close(struct tiles *t)
+int
+tiles_write(const struct layer_job *job, const struct job_threads *threads,
+            struct stw *w, struct progress *progress, uint64_t *done,
+            struct err *err)
 {
-    if (!t->target)
-        return;
-    drop(t->f32, t->rows, t->target->in * sizeof(float));
-    drop(t->p, t->rows, t->target->out * sizeof(float));
-    drop(t->rounded[0], t->rows, width(t) * item(t));
-    drop(t->rounded[1], t->rows, width(t) * item(t));
-    drop(t->bias, t->sae->n, sizeof(double));
-    drop(t->b64, t->target->in, sizeof(double));
-    drop(t->hi, t->rows, t->ld * 2);
-    drop(t->lo, t->rows, t->ld * 2);
-    for (size_t i = 0; i < t->target->n_parts; i++)
-        drop(t->panels[i].data, t->packed_nbytes[i], 1);
-    *t = (struct tiles){ 0 };
+    struct tiles t;
+    struct err other;
+    int rc;
+
+    if (tiles_open(&t, job, threads->gemm, err) < 0)
+        return -1;
+    t.writer = (struct writer){ .worker = threads->writing, .w = w };
+    rc = write_all(&t, progress, done, err);
+    if (rc == 0 && job->cmd->store_weights)
+        rc = write_weight_t(&t, err);
+    if (rc < 0)
+        writer_wait(&t.writer, &other);
+    tiles_close(&t);
+    return rc;
+}
+
+int
+tiles_probe(const struct layer_job *job, const struct job_threads *threads,
+            double *rate, struct err *err)
+{
+    double began, s, done = 0;
+    struct tiles t;
+    size_t n;
+
+    if (tiles_open(&t, job, threads->gemm, err) < 0)
+        return -1;
+    n = smaller(t.rows, t.sae->n);
+    matrix_rows(threads->par, &t.sae->decoder_weight, 0, n, t.f32, t.sae->in);
+    multiply(&t, t.jobs, 0, smaller(n, 32)); /* threads and pages wake up */
+    began = clock_s();
+    do {
+        multiply(&t, t.jobs, 0, n);
+        done += (double)n;
+        s = clock_s() - began;
+    } while (s < PROBE_S);
+    *rate = 2e-9 * done * (double)t.target->in * (double)t.target->out / s;
+    tiles_close(&t);
+    return 0;
 }

@@ -1,25 +1,19 @@
 /*
- * A layer's file against sums in double: some rows, chosen by a seed, of all
- * that has rows, and the biases of inputs and outputs whole.
+ * A layer's file against sums in double: some rows, selected by a seed, of
+ * every tensor that has rows, and the biases of inputs and outputs whole.
  */
-#include "cmd/lut-precompute/verify.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/lut-precompute/f64.h"
-#include "cmd/lut-precompute/matrix.h"
-#include "cmd/lut-precompute/sae.h"
-#include "cmd/lut-precompute/target.h"
+#include "cmd/lut-precompute/job.h"
 #include "core/mem.h"
 #include "core/rng.h"
-#include "core/str.h"
 
 #define N_ROWS 16
 #define SEED   0x6c7574 /* "lut" */
 
-/* A split loses 2^-17 of a product's size, and as much again is for sums. */
+/* A split loses 2^-17 of a product's size, and sums may lose as much again. */
 #define SPLIT_ERROR 0x1p-16
 
 struct check {
@@ -27,64 +21,43 @@ struct check {
     const struct lut_table *table;
     size_t row[N_ROWS], dim[N_ROWS]; /* of latents, of inputs */
     size_t n_rows;
-    double sum_error;        /* of products, as part of their size */
-    double *rows, *rows_abs; /* [n_rows, in] of W_dec, and their sizes */
+    double sum_error;        /* of products, relative to their size */
+    double *rows, *rows_abs; /* [n_rows, in] of W_dec, and their magnitudes */
     float *w;                /* [threads, in] */
-    double *errors;          /* [threads] largest, in units of what may be */
+    double *errors;          /* [threads] largest, in units of the tolerance */
 };
 
-static double
-half_ulp(double v, enum dtype dtype)
+/* Raises *most to a number's distance from v, in units of what rounding and
+ * sums, 'lost', may cost. */
+static void
+compare(const struct check *c, double got, double v, double lost, double *most)
 {
+    enum dtype dtype = c->table->dtype;
     int bits = dtype == DT_BF16 ? 8 : dtype == DT_F16 ? 11 : 24;
-    int least = dtype == DT_BF16 ? -133 : dtype == DT_F16 ? -24 : -149;
-    int e;
+    int min = dtype == DT_BF16 ? -133 : dtype == DT_F16 ? -24 : -149, e;
+    double half_ulp, error;
 
     frexp(v, &e);
-    return ldexp(0.5, e - bits > least ? e - bits : least);
+    half_ulp = ldexp(0.5, e - bits > min ? e - bits : min);
+    error = fabs(got - v) / (half_ulp * 1.001 + lost);
+    if (isnan(error))
+        error = INFINITY;
+    *most = error > *most ? error : *most;
 }
 
 static void
-worse(double *most, double e)
+compare_item(const struct check *c, const void *tensor, size_t i, double v,
+             double lost, double *most)
 {
-    if (!(e <= *most))
-        *most = e;
+    compare(c, dtype_get(c->table->dtype, tensor, i), v, lost, most);
 }
 
-/* How far a table's number is from v, in units of what rounding and sums,
- * 'lost', may do. */
-static double
-distance(const struct check *c, double got, double v, double lost)
-{
-    double e = fabs(got - v) / (half_ulp(v, c->table->dtype) * 1.001 + lost);
-
-    return isnan(e) ? INFINITY : e;
-}
-
-static double
-number(const struct check *c, const void *data, size_t i)
-{
-    return dtype_get(c->table->dtype, data, i);
-}
-
-/* Of the stored weights, what output o has in the sampled inputs. */
-static void
-check_weights(const struct check *c, size_t o, const float *w, double *most)
-{
-    size_t out = c->job->target->out;
-
-    for (size_t i = 0; c->table->compensation_weight_t && i < N_ROWS; i++)
-        worse(most, distance(c,
-                             number(c, c->table->compensation_weight_t,
-                                    c->dim[i] * out + o),
-                             (double)w[c->dim[i]], 0));
-}
-
-/* Outputs begin .. end - 1 of all sampled rows; and the bias product. */
+/* Outputs begin .. end - 1 of all sampled rows, and of the stored weights. */
 static void
 check_outputs(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct check *c = ctx;
+    const struct lut_table *table = c->table;
     const struct target_layer *t = c->job->target;
     float *w = c->w + (size_t)thread * t->in;
     double *most = &c->errors[thread];
@@ -96,149 +69,116 @@ check_outputs(void *ctx, size_t begin, size_t end, int thread)
         for (; at >= p->w.rows; p++)
             at -= p->w.rows;
         matrix_rows(NULL, &p->w, at, 1, w, t->in);
-        check_weights(c, o, w, most);
+        for (size_t i = 0; table->compensation_weight_t && i < N_ROWS; i++)
+            compare_item(c, table->compensation_weight_t,
+                         c->dim[i] * t->out + o, (double)w[c->dim[i]], 0, most);
         for (size_t i = 0; i < c->n_rows; i++) {
+            const double *row = c->rows + i * t->in;
             double size = 0;
 
             for (size_t j = 0; j < t->in; j++)
                 size += fabs((double)w[j]) * c->rows_abs[i * t->in + j];
-            worse(most,
-                  distance(
-                      c, number(c, c->table->products, c->row[i] * t->out + o),
-                      dot64(w, c->rows + i * t->in, t->in),
-                      c->sum_error * size));
+            compare_item(c, table->products, c->row[i] * t->out + o,
+                         dot64(w, row, t->in), c->sum_error * size, most);
         }
     }
 }
 
+/* The SAE's own tensors, and bias_product. */
 static void
-check_sums(struct check *c, struct par *par, const double *b_dec)
+check_sae(struct check *c, struct par *par)
 {
     const struct sae *s = c->job->sae;
+    const struct lut_table *table = c->table;
     const struct target_layer *t = c->job->target;
-    double *sums = xcalloc(t->out, sizeof(*sums));
+    double *b_dec = xcalloc(s->in, sizeof(*b_dec));
+    double *sums = xcalloc(t->out, sizeof(*sums)), *part = sums;
     float *row = xcalloc(s->in, sizeof(*row));
     bool fold = s->centered && !c->job->cmd->keep_centering;
 
-    bias_products(par, t, b_dec, sums);
+    matrix_vector(&s->decoder_bias, b_dec);
+    for (size_t i = 0; i < t->n_parts; part += t->parts[i++].w.rows)
+        matrix_times(par, &t->parts[i].w, b_dec, &t->parts[i].bias, part);
     for (size_t i = 0; i < t->out; i++)
-        worse(c->errors,
-              distance(c, (double)c->table->bias_product[i], sums[i], 1e-14));
+        compare(c, (double)table->bias_product[i], sums[i], 1e-14, c->errors);
     for (size_t i = 0; i < s->in; i++)
-        worse(c->errors,
-              distance(c, (double)c->table->decoder_bias[i], b_dec[i], 0));
+        compare(c, (double)table->decoder_bias[i], b_dec[i], 0, c->errors);
     for (size_t i = 0; i < c->n_rows; i++) {
-        double b =
-            dtype_get(s->encoder_bias.dtype, s->encoder_bias.data, c->row[i]);
+        size_t r = c->row[i];
+        double b = dtype_get(s->encoder_bias.dtype, s->encoder_bias.data, r);
 
-        matrix_rows(NULL, &s->encoder_weight, c->row[i], 1, row, s->in);
+        matrix_rows(NULL, &s->encoder_weight, r, 1, row, s->in);
         b -= fold ? dot64(row, b_dec, s->in) : 0;
-        worse(c->errors,
-              distance(c, (double)c->table->encoder_bias[c->row[i]], b, 1e-14));
+        compare(c, (double)table->encoder_bias[r], b, 1e-14, c->errors);
         for (size_t j = 0; j < s->in; j++) {
-            worse(c->errors, distance(c,
-                                      number(c, c->table->encoder_weight,
-                                             c->row[i] * s->in + j),
-                                      (double)row[j], 0));
-            worse(c->errors, distance(c,
-                                      number(c, c->table->decoder_weight,
-                                             c->row[i] * s->in + j),
-                                      c->rows[i * s->in + j], 0));
+            compare_item(c, table->encoder_weight, r * s->in + j,
+                         (double)row[j], 0, c->errors);
+            compare_item(c, table->decoder_weight, r * s->in + j,
+                         c->rows[i * s->in + j], 0, c->errors);
         }
     }
+    free(row);
     free(sums);
-    free(row);
-}
-
-static void
-sample(struct check *c)
-{
-    const struct sae *s = c->job->sae;
-    float *row = xcalloc(s->in, sizeof(*row));
-
-    c->n_rows = s->n < N_ROWS ? s->n : N_ROWS;
-    for (size_t i = 0; i < N_ROWS; i++)
-        c->dim[i] = (size_t)(rng_f64(SEED, 1, i) * (double)s->in);
-    for (size_t i = 0; i < c->n_rows; i++) {
-        c->row[i] = (size_t)(rng_f64(SEED, 0, i) * (double)s->n);
-        matrix_rows(NULL, &s->decoder_weight, c->row[i], 1, row, s->in);
-        for (size_t j = 0; j < s->in; j++) {
-            c->rows[i * s->in + j] = (double)row[j];
-            c->rows_abs[i * s->in + j] = fabs((double)row[j]);
-        }
-    }
-    free(row);
-}
-
-/* The layer as metadata.json would describe it. */
-static struct lut_layer
-layer_of(const struct layer_job *job, char **file)
-{
-    struct str s = { 0 };
-
-    str_addf(&s, "%s" LUT_SUFFIX, job->target->name);
-    *file = s.s;
-    return (struct lut_layer){ .name = job->target->name,
-                               .file = s.s,
-                               .in = job->target->in,
-                               .out = job->target->out,
-                               .n_basis = job->sae->n,
-                               .k = job->k,
-                               .centered = job->sae->centered &&
-                                           job->cmd->keep_centering,
-                               .target_bias = job->target->has_bias };
-}
-
-static double
-largest(struct check *c, struct par *par)
-{
-    const struct sae *s = c->job->sae;
-    size_t in = s->in, n = (size_t)par_threads(par);
-    double *b_dec = xcalloc(in, sizeof(*b_dec)), most = 0;
-
-    c->rows = xcalloc(N_ROWS * in, sizeof(*c->rows));
-    c->rows_abs = xcalloc(N_ROWS * in, sizeof(*c->rows_abs));
-    c->w = xcalloc(n * in, sizeof(*c->w));
-    c->errors = xcalloc(n, sizeof(*c->errors));
-    for (size_t i = 0; i < in; i++)
-        b_dec[i] = dtype_get(s->decoder_bias.dtype, s->decoder_bias.data, i);
-    sample(c);
-    /* f32 sums wander, of numbers of one sign the furthest */
-    c->sum_error =
-        c->table->dtype == DT_F32 ? 0x1p-23 * sqrt((double)in) : SPLIT_ERROR;
-    par_for(par, c->job->target->out, 16, check_outputs, c);
-    check_sums(c, par, b_dec);
-    for (size_t i = 0; i < n; i++)
-        worse(&most, c->errors[i]);
     free(b_dec);
-    free(c->rows);
-    free(c->rows_abs);
-    free(c->w);
-    free(c->errors);
-    return most;
 }
 
 int
 job_verify(const struct layer_job *job, struct par *par, bool *header,
            struct err *err)
 {
+    const struct sae *s = job->sae;
+    size_t in = s->in, n = (size_t)par_threads(par);
     struct lut lut = { .path = (char *)(uintptr_t)job->cmd->output };
-    char *file;
-    struct lut_layer layer = layer_of(job, &file);
+    struct lut_layer layer = { .name = job->target->name,
+                               .in = in,
+                               .out = job->target->out,
+                               .n_basis = s->n,
+                               .k = job->k,
+                               .centered =
+                                   s->centered && job->cmd->keep_centering,
+                               .target_bias = job->target->has_bias };
     struct lut_table table;
     struct check c = { .job = job, .table = &table };
+    struct str file = { 0 };
     double most = 0;
-    int rc = lut_table_open(&table, &lut, &layer, err);
+    int rc;
 
-    if (rc == 0) {
-        most = largest(&c, par);
-        lut_table_close(&table);
-        if (!*header)
-            printf("layer\trows\terror\n");
-        *header = true;
-        printf("%s\t%zu\t%.3f\n", job->target->name, c.n_rows, most);
-        rc = most > 1;
+    str_addf(&file, "%s" LUT_SUFFIX, layer.name);
+    layer.file = file.s;
+    rc = lut_table_open(&table, &lut, &layer, err);
+    str_free(&file);
+    if (rc < 0)
+        return -1;
+    c.rows = xcalloc(N_ROWS * in, sizeof(*c.rows));
+    c.rows_abs = xcalloc(N_ROWS * in, sizeof(*c.rows_abs));
+    c.w = xcalloc(n * in, sizeof(*c.w));
+    c.errors = xcalloc(n, sizeof(*c.errors));
+    c.n_rows = smaller(s->n, N_ROWS);
+    for (size_t i = 0; i < N_ROWS; i++)
+        c.dim[i] = (size_t)(rng_f64(SEED, 1, i) * (double)in);
+    for (size_t i = 0; i < c.n_rows; i++) {
+        c.row[i] = (size_t)(rng_f64(SEED, 0, i) * (double)s->n);
+        matrix_rows(NULL, &s->decoder_weight, c.row[i], 1, c.w, in);
+        for (size_t j = 0; j < in; j++) {
+            c.rows[i * in + j] = (double)c.w[j];
+            c.rows_abs[i * in + j] = fabs((double)c.w[j]);
+        }
     }
-    free(file);
-    return rc;
+    /* f32 sums drift, furthest where all terms have one sign */
+    c.sum_error =
+        table.dtype == DT_F32 ? 0x1p-23 * sqrt((double)in) : SPLIT_ERROR;
+    par_for(par, job->target->out, 16, check_outputs, &c);
+    check_sae(&c, par);
+    for (size_t i = 0; i < n; i++)
+        most = c.errors[i] > most ? c.errors[i] : most;
+    free(c.rows);
+    free(c.rows_abs);
+    free(c.w);
+    free(c.errors);
+    lut_table_close(&table);
+    if (!*header)
+        printf("layer\trows\terror\n");
+    *header = true;
+    printf("%s\t%zu\t%.3f\n", layer.name, c.n_rows, most);
+    return most > 1;
 }

@@ -24,6 +24,31 @@ static const struct {
 };
 #define N_FUSED (sizeof(fused) / sizeof(fused[0]))
 
+const char *const lut_tensor_names[LUT_N_TENSORS] = {
+    [LUT_ENCODER_WEIGHT] = "encoder_weight",
+    [LUT_ENCODER_BIAS] = "encoder_bias",
+    [LUT_DECODER_WEIGHT] = "decoder_weight",
+    [LUT_DECODER_BIAS] = "decoder_bias",
+    [LUT_PRODUCTS] = "precomputed_products",
+    [LUT_BIAS_PRODUCT] = "bias_product",
+    [LUT_WEIGHT_T] = "compensation_weight_t",
+};
+
+size_t
+lut_shape(enum lut_tensor tensor, size_t n, size_t in, size_t out,
+          uint64_t shape[2])
+{
+    static const char dims[LUT_N_TENSORS][3] = { "ni", "n", "ni", "i",
+                                                 "no", "o", "io" };
+    size_t n_dims = 0;
+
+    for (; dims[tensor][n_dims]; n_dims++)
+        shape[n_dims] = dims[tensor][n_dims] == 'n'   ? n
+                        : dims[tensor][n_dims] == 'i' ? in
+                                                      : out;
+    return n_dims;
+}
+
 char *
 lut_name(const char *name)
 {
@@ -380,69 +405,51 @@ lut_find(const struct lut *lut, const char *name)
 
 /* ---- a layer's file ---- */
 
-/* One tensor of [rows, cols], or [rows] for cols 0; NULL and 'err' set. */
-static const void *
-take_tensor(struct lut_table *t, const char *name, size_t rows, size_t cols,
-            struct err *err)
-{
-    const struct st_tensor *x = st_find(&t->st, name);
-    const struct st_want want = { .n_dims = cols ? 2 : 1,
-                                  .shape = { rows, cols } };
-
-    if (!x) {
-        st_missing(t->st.path, name, err);
-        return NULL;
-    }
-    if (st_want_shape(t->st.path, x, &want, err) < 0)
-        return NULL;
-    if (x->dtype != t->dtype) {
-        err_set(err, EX_DATAERR, "%s: %s is %s (expected %s, as the first)",
-                t->st.path, name, dtype_table[x->dtype].name,
-                dtype_table[t->dtype].name);
-        return NULL;
-    }
-    return st_data(&t->st, x);
-}
-
-/* A vector of n, widened; NULL and 'err' set. */
-static float *
-take_vector(struct lut_table *t, const char *name, size_t n, struct err *err)
-{
-    const void *from = take_tensor(t, name, n, 0, err);
-    float *to = from ? xcalloc(n, sizeof(*to)) : NULL;
-
-    for (size_t i = 0; to && i < n; i++)
-        to[i] = (float)dtype_get(t->dtype, from, i);
-    return to;
-}
-
 static int
-take_tensors(struct lut_table *t, struct err *err)
+find_tensors(struct lut_table *t, struct err *err)
 {
     const struct lut_layer *l = t->layer;
-    const struct st_tensor *first = st_find(&t->st, "encoder_weight");
+    const void *data[LUT_N_TENSORS] = { 0 };
+    float **vectors[LUT_N_TENSORS] = { [LUT_ENCODER_BIAS] = &t->encoder_bias,
+                                       [LUT_DECODER_BIAS] = &t->decoder_bias,
+                                       [LUT_BIAS_PRODUCT] = &t->bias_product };
 
-    t->dtype = first ? first->dtype : DT_F32;
-    if (first && st_want_dtype(t->st.path, first, err) < 0)
-        return -1;
-    if (!(t->encoder_weight =
-              take_tensor(t, "encoder_weight", l->n_basis, l->in, err)) ||
-        !(t->encoder_bias = take_vector(t, "encoder_bias", l->n_basis, err)) ||
-        !(t->decoder_weight =
-              take_tensor(t, "decoder_weight", l->n_basis, l->in, err)) ||
-        !(t->decoder_bias = take_vector(t, "decoder_bias", l->in, err)) ||
-        !(t->products = take_tensor(t, "precomputed_products", l->n_basis,
-                                    l->out, err)) ||
-        !(t->bias_product = take_vector(t, "bias_product", l->out, err)))
-        return -1;
-    if (st_find(&t->st, "compensation_weight_t") &&
-        !(t->compensation_weight_t =
-              take_tensor(t, "compensation_weight_t", l->in, l->out, err)))
-        return -1;
+    for (int i = 0; i < LUT_N_TENSORS; i++) {
+        const struct st_tensor *x = st_find(&t->st, lut_tensor_names[i]);
+        struct st_want want = { 0 };
+
+        if (!x && i == LUT_WEIGHT_T)
+            break;
+        if (!x)
+            return st_missing(t->st.path, lut_tensor_names[i], err);
+        if (i == 0 && st_want_dtype(t->st.path, x, err) < 0)
+            return -1;
+        if (i == 0)
+            t->dtype = x->dtype;
+        want.n_dims = lut_shape((enum lut_tensor)i, l->n_basis, l->in, l->out,
+                                want.shape);
+        if (st_want_shape(t->st.path, x, &want, err) < 0)
+            return -1;
+        if (x->dtype != t->dtype)
+            return err_set(
+                err, EX_DATAERR, "%s: %s is %s (expected %s, as the first)",
+                t->st.path, lut_tensor_names[i], dtype_table[x->dtype].name,
+                dtype_table[t->dtype].name);
+        data[i] = st_data(&t->st, x);
+        if (!vectors[i])
+            continue;
+        *vectors[i] = xcalloc(want.shape[0], sizeof(float));
+        for (size_t k = 0; k < want.shape[0]; k++)
+            (*vectors[i])[k] = (float)dtype_get(t->dtype, data[i], k);
+    }
+    t->encoder_weight = data[LUT_ENCODER_WEIGHT];
+    t->decoder_weight = data[LUT_DECODER_WEIGHT];
+    t->products = data[LUT_PRODUCTS];
+    t->compensation_weight_t = data[LUT_WEIGHT_T];
     return 0;
 }
 
-/* Of what changes y, and no shape shows, the file's own word counts. */
+/* What changes y and shows in no shape must agree with the file's own word. */
 static int
 check_flag(const struct lut_table *t, const json_t *v, const char *key,
            bool ours, struct err *err)
@@ -453,7 +460,7 @@ check_flag(const struct lut_table *t, const json_t *v, const char *key,
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: says that %s is %s, but metadata.json %s "
-                   "(lut-precompute --index makes it anew)",
+                   "(lut-precompute --index rewrites it)",
                    t->st.path, key, ours ? "false" : "true",
                    ours ? "true" : "false");
 }
@@ -496,7 +503,7 @@ lut_table_open(struct lut_table *t, const struct lut *lut,
     if (rc < 0)
         return -1;
     if (check_own_word(t, err) == 0 && st_map(&t->st, err) == 0 &&
-        take_tensors(t, err) == 0)
+        find_tensors(t, err) == 0)
         return 0;
     lut_table_close(t);
     return -1;

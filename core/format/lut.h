@@ -19,6 +19,22 @@
 #define LUT_SUFFIX    ".lut.safetensors"
 #define LUT_MAX_PARTS 3 /* layers that a fused one stands for */
 
+/* The tensors of a layer's file, in the order of lut(5); the last is optional.
+ * lut_shape() is one's shape for n_basis n: returns its dims, 1 or 2. */
+enum lut_tensor {
+    LUT_ENCODER_WEIGHT,
+    LUT_ENCODER_BIAS,
+    LUT_DECODER_WEIGHT,
+    LUT_DECODER_BIAS,
+    LUT_PRODUCTS,
+    LUT_BIAS_PRODUCT,
+    LUT_WEIGHT_T,
+    LUT_N_TENSORS
+};
+extern const char *const lut_tensor_names[LUT_N_TENSORS];
+size_t lut_shape(enum lut_tensor tensor, size_t n, size_t in, size_t out,
+                 uint64_t shape[2]);
+
 /* What metadata.json says of a layer. */
 struct lut_layer {
     char *name; /* "model.layers.0.self_attn.q_proj", whatever it was there */
