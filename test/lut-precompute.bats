@@ -142,7 +142,7 @@ END
 @test "lut-precompute: one SAE is for the layers that --layers names" {
     make_cases
     run -2 --separate-stderr lut-precompute -m model -s one/saelens -o t
-    [ "${stderr_lines[0]}" = "lut-precompute: one/saelens: is one SAE: --layers says of which layers" ]
+    [ "${stderr_lines[0]}" = "lut-precompute: one/saelens: is one SAE: --layers has to name its layers" ]
     lut-precompute -m model -s one/saelens -o t --layers '*.q_proj,layers.1.self_attn.qkv_proj'
     [ "$(ls t)" = "$(printf '%s\n' metadata.json model.layers.0.self_attn.q_proj.lut.safetensors \
         model.layers.1.self_attn.q_proj.lut.safetensors model.layers.1.self_attn.qkv_proj.lut.safetensors)" ]
@@ -153,7 +153,7 @@ END
     run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.down_proj'
     [ "$stderr" = "lut-precompute: one/six/sae.safetensors: is for 60 inputs, but model.layers.0.mlp.down_proj has 172" ]
     run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.q_proj,*.w_proj'
-    [ "$stderr" = 'lut-precompute: --layers: "*.w_proj" is no layer of the model' ]
+    [ "$stderr" = 'lut-precompute: --layers: "*.w_proj" matches no layer of the model' ]
     [ ! -e v ]
 }
 

@@ -167,7 +167,7 @@ check(const struct planner *p, struct err *err)
         return err_set(err, TU_USAGE, "--layers: \"%s\" has no pattern",
                        p->cmd->layers);
     if (unused)
-        return err_set(err, EX_DATAERR, "--layers: \"%s\" is no layer of %s",
+        return err_set(err, EX_DATAERR, "--layers: \"%s\" matches no layer of %s",
                        unused, what);
     if (p->plan->n == 0 && p->count == 0)
         return err_set(err, EX_NOINPUT,
@@ -191,7 +191,7 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
     p.one = one;
     if (p.one && !cmd->layers)
         return err_set(err, TU_USAGE,
-                       "%s: is one SAE: --layers says of which layers",
+                       "%s: is one SAE: --layers has to name its layers",
                        cmd->sae);
     globs_open(&p.globs, cmd->layers);
     for (size_t i = 0; i < m->n_layers && rc == 0; i++)
