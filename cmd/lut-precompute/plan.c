@@ -167,8 +167,8 @@ check(const struct planner *p, struct err *err)
         return err_set(err, TU_USAGE, "--layers: \"%s\" has no pattern",
                        p->cmd->layers);
     if (unused)
-        return err_set(err, EX_DATAERR, "--layers: \"%s\" matches no layer of %s",
-                       unused, what);
+        return err_set(err, EX_DATAERR,
+                       "--layers: \"%s\" matches no layer of %s", unused, what);
     if (p->plan->n == 0 && p->count == 0)
         return err_set(err, EX_NOINPUT,
                        "%s: has no SAE for any linear layer of %s", p->cmd->sae,
