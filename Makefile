@@ -90,19 +90,23 @@ endif
 endif
 -include $(B)/isa.mk
 ISA_ALL := $(shell sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.def)
+# FAMILY_simd.c, over the vectors of core/kernel/simd.h, is compiled for each of
+# VECTORS that has no FAMILY_ISA.c: FAMILY_simd_ISA.o.
+VECTORS := $(filter avx2 avx512 neon,$(ISAS))
 of_isas  = $(foreach i,$(ISAS),$(wildcard $1/*_$i.c))
-KERNELS := $(call of_isas,core/kernel)
+SIMD    := $(foreach i,$(VECTORS),$(patsubst %,%_simd_$i.c,$(filter-out $(patsubst %_$i.c,%,$(wildcard core/kernel/*_$i.c)),$(patsubst %_simd.c,%,$(wildcard core/kernel/*_simd.c)))))
+KERNELS := $(call of_isas,core/kernel) $(SIMD)
 CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c),$(wildcard core/*.c core/format/*.c)) \
-             $(filter-out $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
+             $(filter-out %_simd.c $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
 MODEL   := $(filter-out $(if $(call lacks,utf8proc),%/tok_norm.c),$(sort $(wildcard core/model/*.c core/model/*/*.c core/text/*.c)))
 # No parser is among the kernels, and clang takes minutes to instrument them.
 ifeq ($(SAN),fuzz)
 $(B)/core/kernel/%.o: HARDEN := -fPIE
 endif
-# KERNEL(family, isa) for each FAMILY_ISA.c of a folder.
+# KERNEL(family, isa) for each FAMILY_ISA.c or FAMILY_simd_ISA.c of these.
 kernel   = KERNEL($1,$2)
-tables   = -D'KERNELS=$(foreach i,$(ISAS),$(patsubst $1/%_$i.c,$(call kernel,%,$i),$(wildcard $1/*_$i.c)))'
-$(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,core/kernel)
+tables   = -D'KERNELS=$(foreach i,$(ISAS),$(patsubst %_$i.c,$(call kernel,%,$i),$(filter %_$i.c,$(subst _simd_,_,$(notdir $1)))))'
+$(B)/core/kernel/cpu.o $(B)/core/kernel/dispatch.o: ISA_FLAGS = $(call tables,$(KERNELS))
 # AdamW as vectors: a square root that sets errno cannot be one.
 $(B)/core/model/train/adamw.o $(B)/core/model/train/loss.o: ISA_FLAGS := -O3 -fno-math-errno
 
@@ -121,9 +125,16 @@ $(B)/libs.mk: scripts/libs.sh $(if $(LACKING),$(if $(MAKE_RESTARTS),,FORCE))
 	@mkdir -p $(@D)
 	@CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' sh scripts/libs.sh >$@
 
+compile  = $(CC) $(FLAGS) $(ISA_FLAGS) -MMD -MP -c $< -o $@
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
-	$Q$(CC) $(FLAGS) $(ISA_FLAGS) -MMD -MP -c $< -o $@
+	$Q$(compile)
+define simd
+$(B)/%_simd_$1.o: %_simd.c $(B)/flags
+	@mkdir -p $$(@D)
+	$$Q$$(compile) -DSIMD=$1
+endef
+$(foreach i,$(VECTORS),$(eval $(call simd,$i)))
 
 ALL_NEED := $(filter jansson xxhash libcrypto,$(LACKING))
 $(B)/flags: FORCE

@@ -49,9 +49,7 @@ for f in $sources; do
     own=${f%.c}.h
     head -1 "$f" | grep -qF "#include \"$own\"" && f=$own
     general=$(printf '%s\n' "$f" | sed -E "s/_($isas)\.c$//")
-    for own in "$general.h" "${general}_simd.h"; do
-        [ -e "$own" ] && f=$own
-    done
+    [ ! -e "$general.h" ] || f=$general.h
     purpose "$f" || bad "$f: its first lines do not say what it is for"
 done
 

@@ -4,7 +4,7 @@
 UNIT    := $(call without,$(B)/test/unit,$(patsubst %.c,$(B)/%,$(wildcard test/unit/*.c)))
 FUZZ    := $(call without,$(B)/test/fuzz,$(patsubst %.c,$(B)/%,$(wildcard test/fuzz/*.c)))
 
-$(B)/test/bench/probe.o: ISA_FLAGS = $(call tables,test/bench)
+$(B)/test/bench/probe.o: ISA_FLAGS = $(call tables,$(call of_isas,test/bench))
 # Benchmarks share the probes of the machine's limits.
 BENCH   := $(patsubst %.c,$(B)/%,$(filter-out %/probe.c $(ISA_ALL:%=\%_%.c),$(wildcard test/bench/*.c)))
 PROBES  := $(B)/test/bench/probe.o $(patsubst %.c,$(B)/%.o,$(call of_isas,test/bench))

@@ -29,7 +29,7 @@ ISA_NAME=".*_($(grep -v scalar <<<"$ALL_ISAS" | paste -sd'|'))\.o"
     while read -r o; do
         n=$((n + 1))
         symbols=$(nm -g --defined-only "$o" | grep -v '__odr_asan' | sed 's/.* //')
-        expected=$(basename "$o" .o)
+        expected=$(basename "$o" .o | sed s/_simd_/_/)
         [ "$symbols" = "$expected" ] || {
             echo "$o exports: $symbols"
             return 1

@@ -3,7 +3,7 @@
 
 #include "cmd/lut-apply/apply.h"
 #include "core/clock.h"
-#include "core/kernel/sparse.h"
+#include "core/kernel/sums.h"
 #include "core/mem.h"
 #include "core/str.h"
 

@@ -11,15 +11,14 @@
     FAMILY(gemm_bf16) \
     FAMILY(gemm_int8) \
     FAMILY(gemv)      \
-    FAMILY(mix)       \
-    FAMILY(sparse)    \
+    FAMILY(sums)      \
     FAMILY(vec)
 
 #define FAMILY(name) name##_family,
 enum family { FAMILIES FAMILY_COUNT };
 #undef FAMILY
 
-/* What the Makefile found: a KERNEL(family, isa) for each FAMILY_ISA.c. */
+/* What the Makefile found: a KERNEL(family, isa) for each table. */
 #define KERNEL(family, isa) extern const struct family##_ops family##_##isa;
 KERNELS
 #undef KERNEL

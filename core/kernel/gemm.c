@@ -16,25 +16,29 @@
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 
-/* A part of k: 256 KiB of weights, a fraction of an L2 cache. */
-#define EXACT_COLS 64 /* by EXACT_PART f32 */
-#define TILE_ROWS  512
-#define EXACT_ROWS 258 /* by EXACT_PART f32: of X, the most of that cache */
-#define GEMV_ROWS  48  /* up to here weights are read, not widened first */
-/* Of W in a chunk then: reading it takes long against taking it, some 100 ns.
+/*
+ * Blocking, for an L2 cache of 2 MiB and 64 columns of C (rows of W) at a time.
+ * A part of k takes 256 KiB there in the exact class, GEMM_PANEL x EXACT_PART
+ * f32, which the rows of X pass; 128 KiB in the packed ones: pack_layout().
  */
-#define GEMV_BYTES   (256u << 10)
-#define INT8_PANELS  4
-#define INT8_ROWS    24         /* that are made ready at once, at most */
-#define PAST_FLOATS  (1u << 20) /* of C, 4 MiB: two L2 caches; test_past() */
-#define CHUNKS       4          /* a thread's, at least, if there is enough */
-#define TILE_FLOATS  (TILE_ROWS * GEMM_PANEL)
-#define BLOCK_BYTES  (256u << 10)
-#define STAGE_BYTES  (384u << 10)
-#define STAY_BYTES   (3u << 19) /* three quarters of an L2 cache */
-#define THREAD_BYTES (TILE_FLOATS * 4 + BLOCK_BYTES + STAGE_BYTES)
+#define TILE_ROWS  512
+#define EXACT_ROWS 258 /* of X, 1 MiB of a part; a multiple of GEMM_X */
+#define GEMV_ROWS  48  /* up to here weights are read, not widened first */
+/* Of W in a chunk then: reading them takes about 12 us at 20 GB/s, taking the
+ * chunk some 0.1 us. */
+#define GEMV_BYTES  (256u << 10)
+#define INT8_PANELS 4
+#define INT8_ROWS   24 /* that are made ready at once, at most */
+/* Of C, 4 MiB: two L2 caches; test_streamed() relies on it. */
+#define STREAM_FLOATS (1u << 20)
+#define CHUNKS        4 /* a thread's, at least, if there is enough */
+#define TILE_FLOATS   (TILE_ROWS * GEMM_PANEL)
+#define BLOCK_BYTES   (256u << 10)
+#define STAGE_BYTES   (384u << 10)
+#define STAY_BYTES    (3u << 19) /* three quarters of an L2 cache */
+#define THREAD_BYTES  (TILE_FLOATS * 4 + BLOCK_BYTES + STAGE_BYTES)
 
-_Static_assert(EXACT_COLS *EXACT_PART * 4 <= BLOCK_BYTES, "w");
+_Static_assert(GEMM_PANEL *EXACT_PART * 4 <= BLOCK_BYTES, "w");
 _Static_assert(PACK_BLOCK <= BLOCK_BYTES, "panel");
 _Static_assert(PACK_STAGE + TILE_FLOATS * 4 +
                        INT8_ROWS * (PACK_STAGE / 64 + 64) <=
@@ -64,7 +68,7 @@ struct call {
     const uint16_t *lo;   /* bf16 */
     const float *x_scale; /* int8 */
     size_t ldx, m;
-    size_t rows; /* of a chunk */
+    size_t rows; /* of a chunk, and its columns; NULL: GEMM_PANEL */
     size_t (*cols)(const struct call *call, const struct gemm_job *job);
     void (*chunk)(const struct call *call, const struct gemm_job *job,
                   const struct area *a, int thread);
@@ -129,15 +133,15 @@ is_plain(const struct gemm_job *job)
 }
 
 /*
- * Does C go past the caches?  A store into them first reads its line, from
- * memory if C is large: without that, products by AMX take half the time to two
- * thirds, by VNNI 5 % less; others do not gain.  All lines but those of int8's
- * last panel are whole.
+ * Is C written by streaming stores?  An ordinary store first reads its line,
+ * from memory if C is large: without that, products by AMX take half the time
+ * to two thirds, by VNNI 5 % less; others do not gain.  All lines but those of
+ * int8's last panel are whole.
  */
 static bool
-goes_past(const struct call *call, const struct gemm_job *job)
+is_streamed(const struct call *call, const struct gemm_job *job)
 {
-    return is_plain(job) && call->m * job->w.n >= PAST_FLOATS &&
+    return is_plain(job) && call->m * job->w.n >= STREAM_FLOATS &&
            job->ldc % 16 == 0 && (uintptr_t)job->c % 64 == 0;
 }
 
@@ -162,9 +166,15 @@ finish(const struct gemm_job *job, const struct area *a, float *t, size_t ldt,
 }
 
 static size_t
+cols_of(const struct call *call, const struct gemm_job *job)
+{
+    return call->cols ? call->cols(call, job) : GEMM_PANEL;
+}
+
+static size_t
 n_chunks(const struct call *call, const struct gemm_job *job)
 {
-    size_t cols = call->cols(call, job);
+    size_t cols = cols_of(call, job);
 
     return (job->w.n + cols - 1) / cols *
            ((call->m + call->rows - 1) / call->rows);
@@ -182,7 +192,7 @@ run_chunks(void *ctx, size_t begin, size_t end, int thread)
 
         for (; at >= n_chunks(call, job); job++)
             at -= n_chunks(call, job);
-        cols = call->cols(call, job);
+        cols = cols_of(call, job);
         across = (job->w.n + cols - 1) / cols;
         a.row = at / across * call->rows;
         a.col = at % across * cols;
@@ -220,14 +230,6 @@ run(struct call *call, size_t max, size_t unit)
 
 /* ---- exact ---- */
 
-static size_t
-exact_cols(const struct call *call, const struct gemm_job *job)
-{
-    (void)call;
-    (void)job;
-    return EXACT_COLS;
-}
-
 /* Row r of a block of n_k columns: see struct gemm_block. */
 static float *
 block_row(float *block, size_t r, size_t n_k)
@@ -235,50 +237,23 @@ block_row(float *block, size_t r, size_t n_k)
     return block + r / 4 * 4 * round_up(n_k, 16) + r % 4 * 16;
 }
 
-/* n elements, a row's last, and zeros up to 16. */
-static void
-widen_tail(float *to, const char *from, enum dtype dtype, size_t n)
-{
-    memset(to, 0, 16 * sizeof(*to));
-    cvt_to_f32(to, from, dtype, n);
-}
-
-static void
-widen_transposed(float *to, const struct gemm_matrix *w, const struct area *a,
-                 size_t k0, size_t n_k)
-{
-    float row[EXACT_COLS];
-
-    memset(to, 0, round_up(a->n_cols, 4) * round_up(n_k, 16) * sizeof(*to));
-    for (size_t c = 0; c < n_k; c++) {
-        cvt_to_f32(row, element(w, a->col, k0 + c), w->dtype, a->n_cols);
-        for (size_t r = 0; r < a->n_cols; r++)
-            block_row(to, r, n_k)[c / 16 * 64 + c % 16] = row[r];
-    }
-}
-
 /* The area's rows of W, columns [k0, k0 + n_k), in f32; zeros to 4 rows. */
 static void
 widen(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
       const struct area *a, size_t k0, size_t n_k)
 {
-    size_t n = n_k / 16, tail = n_k % 16;
+    float column[GEMM_PANEL];
 
-    if (w->by_k) {
-        widen_transposed(to, w, a, k0, n_k);
-        return;
+    if (w->by_k || a->n_cols % 4)
+        memset(to, 0, round_up(a->n_cols, 4) * round_up(n_k, 16) * sizeof(*to));
+    for (size_t c = 0; c < n_k && w->by_k; c++) {
+        cvt_to_f32(column, element(w, a->col, k0 + c), w->dtype, a->n_cols);
+        for (size_t r = 0; r < a->n_cols; r++)
+            block_row(to, r, n_k)[c / 16 * 64 + c % 16] = column[r];
     }
-    for (size_t r = 0; r < a->n_cols; r++) {
-        float *row = block_row(to, r, n_k);
-
-        ops->widen(row, element(w, a->col + r, k0), w->dtype, n);
-        if (tail)
-            widen_tail(row + 64 * n, element(w, a->col + r, k0 + 16 * n),
-                       w->dtype, tail);
-    }
-    for (size_t r = a->n_cols; r % 4; r++)
-        for (size_t i = 0; i < round_up(n_k, 16); i += 16)
-            memset(block_row(to, r, n_k) + 4 * i, 0, 16 * sizeof(*to));
+    for (size_t r = 0; r < a->n_cols && !w->by_k; r++)
+        ops->widen(block_row(to, r, n_k), element(w, a->col + r, k0), w->dtype,
+                   n_k);
 }
 
 static void
@@ -289,10 +264,10 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
     const float *x = (const float *)call->x + a->row * call->ldx;
     bool direct = is_plain(job) && a->n_cols % 4 == 0 && job->w.k > 0;
     float *t = direct ? job->c + a->row * job->ldc + a->col : s.tile;
-    size_t ldt = direct ? job->ldc : EXACT_COLS, k = job->w.k;
+    size_t ldt = direct ? job->ldc : GEMM_PANEL, k = job->w.k;
 
     if (k == 0)
-        memset(s.tile, 0, a->n_rows * EXACT_COLS * sizeof(float));
+        memset(s.tile, 0, a->n_rows * GEMM_PANEL * sizeof(float));
     for (size_t k0 = 0; k0 < k; k0 += EXACT_PART) {
         size_t n_k = smaller(EXACT_PART, k - k0);
         struct gemm_block b = {
@@ -311,7 +286,7 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
         call->ops->exact(&b);
     }
     if (!direct)
-        finish(job, a, s.tile, EXACT_COLS, thread);
+        finish(job, a, s.tile, GEMM_PANEL, thread);
 }
 
 /* Few rows of X: reading W is the work, and gemv's kernels are made for it. */
@@ -329,7 +304,6 @@ static void
 gemv_chunk(const struct call *call, const struct gemm_job *job,
            const struct area *a, int thread)
 {
-    const struct gemv_ops *ops = gemv_ops_of(cpu_isa());
     struct gemv_args args = {
         .y = scratch_of(call->gemm, thread).tile,
         .w = element(&job->w, a->col, 0),
@@ -339,16 +313,15 @@ gemv_chunk(const struct call *call, const struct gemm_job *job,
         .rows = a->n_cols,
         .cols = job->w.k,
         .n_x = a->n_rows,
+        .w_dtype = job->w.dtype,
     };
 
-    (job->w.dtype == DT_BF16  ? ops->bf16
-     : job->w.dtype == DT_F16 ? ops->f16
-                              : ops->f32)(&args);
+    gemv_ops_of(cpu_isa())->gemv(&args);
     finish(job, a, args.y, args.ldy, thread);
 }
 
 static bool
-for_gemv(const struct gemm_job *jobs, size_t n_jobs, size_t m)
+suits_gemv(const struct gemm_job *jobs, size_t n_jobs, size_t m)
 {
     for (size_t i = 0; i < n_jobs; i++)
         if (jobs[i].w.by_k || jobs[i].w.ld != jobs[i].w.k)
@@ -367,11 +340,10 @@ gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         .x = x,
         .ldx = ldx,
         .m = m,
-        .cols = exact_cols,
         .chunk = exact_chunk,
     };
 
-    if (for_gemv(jobs, n_jobs, m)) {
+    if (suits_gemv(jobs, n_jobs, m)) {
         call.cols = gemv_cols;
         call.chunk = gemv_chunk;
         run(&call, GEMV_ROWS, GEMV_ROWS); /* one cut: W is to be read once */
@@ -381,14 +353,6 @@ gemm_exact(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
 }
 
 /* ---- packed classes ---- */
-
-static size_t
-panel_cols(const struct call *call, const struct gemm_job *job)
-{
-    (void)call;
-    (void)job;
-    return GEMM_PANEL;
-}
 
 struct pack_task {
     const struct gemm *gemm;
@@ -441,8 +405,8 @@ part_of(const struct call *call, const struct gemm_job *job,
     return s->block;
 }
 
-/* Asks for C's lines before the sums are made that will be stored there: the
- * rows lie pages apart, and no prefetcher sees them coming. */
+/* C's lines, before their sums are computed: its rows are pages apart, which
+ * no hardware prefetcher follows. */
 static void
 prefetch_c(const struct gemm_job *job, const struct area *a)
 {
@@ -453,41 +417,15 @@ prefetch_c(const struct gemm_job *job, const struct area *a)
             __builtin_prefetch(c + i * job->ldc + j, 1);
 }
 
-static struct area
-rows_of(const struct area *a, size_t i, size_t n)
-{
-    return (struct area){ a->row + i, smaller(n, a->n_rows - i), a->col,
-                          a->n_cols };
-}
-
-/* A part of k for some rows: to t, or from there to c where that is given. */
-static void
-bf16_part(const struct call *call, const struct gemm_job *job, float *t,
-          float *c, size_t at, const uint16_t *b, size_t m, size_t n_k,
-          bool add)
-{
-    const struct gemm_bf16_ops *ops = call->bf16;
-    const uint16_t *x = (const uint16_t *)call->x + at;
-    const uint16_t *lo = call->lo ? call->lo + at : NULL;
-
-    if (ops->product_to) {
-        ops->product_to(t, c, job->ldc, goes_past(call, job), x, lo, call->ldx,
-                        b, m, n_k, add);
-        return;
-    }
-    ops->product(t, x, call->ldx, b, m, n_k, add);
-    if (lo)
-        ops->product(t, lo, call->ldx, b, m, n_k, true);
-}
-
 static void
 bf16_chunk(const struct call *call, const struct gemm_job *job,
            const struct area *a, int thread)
 {
+    const struct gemm_bf16_ops *ops = call->bf16;
     struct scratch s = scratch_of(call->gemm, thread);
     const size_t part = pack_layout(GEMM_BF16).part;
-    const bool straight =
-        call->bf16->product_to && is_plain(job) && a->n_cols == GEMM_PANEL;
+    const bool direct =
+        ops->product_to && is_plain(job) && a->n_cols == GEMM_PANEL;
     size_t k = job->w.k;
     int32_t *comp;
 
@@ -501,18 +439,27 @@ bf16_chunk(const struct call *call, const struct gemm_job *job,
         bool last = k0 + n_k >= k;
         /* The last part goes tile by tile if the kernel allows: C's lines are
          * then waited for during the next sums. */
-        size_t step =
-            last && call->bf16->tile > 0 ? call->bf16->tile : a->n_rows;
+        size_t step = last && ops->tile > 0 ? ops->tile : a->n_rows;
 
         for (size_t i = 0; i < a->n_rows; i += step) {
-            struct area rows = rows_of(a, i, step);
-            float *t = s.tile + (k <= part ? 0 : i * GEMM_PANEL), *c = NULL;
+            struct area rows = { a->row + i, smaller(step, a->n_rows - i),
+                                 a->col, a->n_cols };
+            size_t at = rows.row * call->ldx + k0, m = rows.n_rows;
+            const uint16_t *x = (const uint16_t *)call->x + at;
+            const uint16_t *lo = call->lo ? call->lo + at : NULL;
+            float *t = s.tile + (k <= part ? 0 : i * GEMM_PANEL);
+            float *c =
+                last && direct ? job->c + rows.row * job->ldc + a->col : NULL;
 
-            if (last && straight)
-                c = job->c + rows.row * job->ldc + a->col;
-            bf16_part(call, job, t, c, rows.row * call->ldx + k0, b,
-                      rows.n_rows, n_k, k0 > 0);
-            if (last && !straight)
+            if (ops->product_to) {
+                ops->product_to(t, c, job->ldc, is_streamed(call, job), x, lo,
+                                call->ldx, b, m, n_k, k0 > 0);
+            } else {
+                ops->product(t, x, call->ldx, b, m, n_k, k0 > 0);
+                if (lo)
+                    ops->product(t, lo, call->ldx, b, m, n_k, true);
+            }
+            if (last && !c)
                 finish(job, &rows, t, GEMM_PANEL, thread);
         }
     }
@@ -544,7 +491,6 @@ gemm_bf16(struct gemm *g, const struct gemm_job *jobs, size_t n_jobs,
         .lo = lo,
         .ldx = ldx,
         .m = m,
-        .cols = panel_cols,
         .chunk = bf16_chunk,
     };
 
@@ -561,85 +507,65 @@ scale_to_c(const struct call *call, const struct gemm_job *job,
 
     call->ops->rescale(t, ldt, sums, call->x_scale + a->row,
                        job->scale + a->col, a->n_rows, a->n_cols,
-                       goes_past(call, job));
+                       is_streamed(call, job));
     if (!direct)
         finish(job, a, t, ldt, thread);
-}
-
-/* The area's panels of a part of k, and where int8's compensation is. */
-struct int8_part {
-    const int8_t *b[INT8_PANELS];
-    int32_t *comp[INT8_PANELS];
-    size_t k0, n_k;
-    bool last;
-};
-
-/* A few rows of X by all of the part's panels: sums [rows][64] of each. */
-static void
-int8_rows(const struct call *call, const struct gemm_job *job,
-          const struct area *a, const struct int8_part *p, struct scratch *s,
-          int32_t *sums, int thread)
-{
-    const int8_t *x = (const int8_t *)call->x + a->row * call->ldx + p->k0;
-    size_t ldx = call->ldx;
-
-    if (call->int8->rows) {
-        int8_t *to = (int8_t *)s->stage + PACK_STAGE + TILE_FLOATS * 4;
-
-        ldx = gemm_ld_int8(p->n_k);
-        call->int8->rows(to, ldx, x, call->ldx, a->n_rows, p->n_k);
-        x = to;
-    }
-    for (size_t j = 0; j < a->n_cols; j += GEMM_PANEL) {
-        struct area panel = { a->row, a->n_rows, a->col + j,
-                              smaller(GEMM_PANEL, a->n_cols - j) };
-
-        if (p->last && job->c && call->int8->tile && !goes_past(call, job))
-            prefetch_c(job, &panel);
-        call->int8->product(sums, x, ldx, p->b[j / GEMM_PANEL],
-                            p->comp[j / GEMM_PANEL], a->n_rows, p->n_k,
-                            p->k0 > 0);
-        if (p->last)
-            scale_to_c(call, job, &panel, s->tile, sums, thread);
-    }
 }
 
 static void
 int8_chunk(const struct call *call, const struct gemm_job *job,
            const struct area *a, int thread)
 {
+    const struct gemm_int8_ops *ops = call->int8;
     struct scratch s = scratch_of(call->gemm, thread);
     int32_t *sums = (int32_t *)(void *)(s.stage + PACK_STAGE);
+    int8_t *ready = (int8_t *)s.stage + PACK_STAGE + TILE_FLOATS * 4;
     const size_t part = pack_layout(GEMM_INT8).part;
-    size_t k = job->w.k, tile = call->int8->tile;
-    size_t step = tile > 0 ? smaller(tile, INT8_ROWS) : a->n_rows;
+    size_t k = job->w.k, step = a->n_rows;
 
+    if (ops->tile > 0)
+        step = smaller(ops->tile, INT8_ROWS);
     if (k == 0) {
         memset(sums, 0, a->n_rows * GEMM_PANEL * sizeof(*sums));
         scale_to_c(call, job, a, s.tile, sums, thread);
     }
     for (size_t k0 = 0; k0 < k; k0 += part) {
-        struct int8_part p = { .k0 = k0, .last = part >= k - k0 };
+        size_t n_k = round_up(smaller(part, k - k0), 64), n = 0;
+        bool last = part >= k - k0;
+        struct area panels[INT8_PANELS];
+        const int8_t *b[INT8_PANELS];
+        int32_t *comp[INT8_PANELS];
 
-        p.n_k = round_up(smaller(part, k - k0), 64);
-        for (size_t j = 0; j < a->n_cols; j += GEMM_PANEL) {
-            struct area panel = { .col = a->col + j };
-
-            panel.n_cols = smaller(GEMM_PANEL, a->n_cols - j);
-            p.b[j / GEMM_PANEL] = part_of(call, job, GEMM_INT8, &panel, k0, &s,
-                                          &p.comp[j / GEMM_PANEL]);
+        for (size_t j = 0; j < a->n_cols; j += GEMM_PANEL, n++) {
+            panels[n] = (struct area){ .col = a->col + j };
+            panels[n].n_cols = smaller(GEMM_PANEL, a->n_cols - j);
+            b[n] = part_of(call, job, GEMM_INT8, &panels[n], k0, &s, &comp[n]);
         }
         for (size_t i = 0; i < a->n_rows; i += step) {
-            struct area rows = rows_of(a, i, step);
+            size_t m = smaller(step, a->n_rows - i), ldx = call->ldx;
+            const int8_t *x = (const int8_t *)call->x + (a->row + i) * ldx + k0;
+            int32_t *t = sums + (k <= part ? 0 : i * GEMM_PANEL);
 
-            int8_rows(call, job, &rows, &p, &s,
-                      sums + (k <= part ? 0 : i * GEMM_PANEL), thread);
+            if (ops->rows) {
+                ops->rows(ready, gemm_ld_int8(n_k), x, ldx, m, n_k);
+                x = ready;
+                ldx = gemm_ld_int8(n_k);
+            }
+            for (size_t p = 0; p < n; p++) {
+                panels[p].row = a->row + i;
+                panels[p].n_rows = m;
+                if (last && job->c && ops->tile && !is_streamed(call, job))
+                    prefetch_c(job, &panels[p]);
+                ops->product(t, x, ldx, b[p], comp[p], m, n_k, k0 > 0);
+                if (last)
+                    scale_to_c(call, job, &panels[p], s.tile, t, thread);
+            }
         }
     }
 }
 
-/* Rows that are made ready are so for several panels at once: where these are
- * packed, their sums end with the part, and all threads have some. */
+/* X's rows are prepared for several panels at once if these are packed, have
+ * one part of k, and leave every thread enough chunks. */
 static size_t
 int8_cols(const struct call *call, const struct gemm_job *job)
 {

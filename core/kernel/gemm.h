@@ -24,8 +24,8 @@
  * pays from a few hundred rows of X.
  *
  * A C of these two classes that is stored as it is summed (struct gemm_end all
- * 0) goes past the caches from 4 MiB on, if it and its rows are 64-byte
- * aligned: up to twice as fast, and its next reader finds it in memory.
+ * 0) is written by streaming stores from 4 MiB on, if it and its rows are
+ * 64-byte aligned: up to twice as fast, and its next reader finds it in memory.
  */
 #ifndef CORE_KERNEL_GEMM_H
 #define CORE_KERNEL_GEMM_H

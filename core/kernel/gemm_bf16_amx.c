@@ -2,7 +2,7 @@
 #include "core/kernel/gemm_tiles_simd.h"
 
 static void
-bf16_to(float *t, float *c, size_t ldc, bool past, const uint16_t *a,
+bf16_to(float *t, float *c, size_t ldc, bool stream, const uint16_t *a,
         const uint16_t *lo, size_t lda, const uint16_t *b, size_t m, size_t k,
         bool add)
 {
@@ -10,7 +10,7 @@ bf16_to(float *t, float *c, size_t ldc, bool past, const uint16_t *a,
         .t = (char *)t,
         .c = (char *)c,
         .ldc = 4 * ldc,
-        .past = past,
+        .stream = stream,
         .x = (const char *)a,
         .lo = (const char *)lo,
         .b = (const char *)b,

@@ -30,11 +30,8 @@ exact(const struct gemm_block *b)
 static void
 widen(float *to, const void *from, enum dtype dtype, size_t n)
 {
-    for (size_t i = 0; i < 16 * n; i++)
-        to[i / 16 * 64 + i % 16] = dtype == DT_F32 ? load_f32(from, i)
-                                   : dtype == DT_BF16
-                                       ? bf16_to_f32(load16(from, i))
-                                       : f16_to_f32(load16(from, i));
+    for (size_t i = 0; i < n || i % 16; i++)
+        to[i / 16 * 64 + i % 16] = i < n ? weight(from, dtype, i) : 0;
 }
 
 static void
@@ -57,9 +54,9 @@ interleave(uint32_t *to, const void *from, size_t ld, size_t n)
 
 static void
 rescale(float *c, size_t ldc, const int32_t *s, const float *x_scale,
-        const float *w_scale, size_t m, size_t n, bool past)
+        const float *w_scale, size_t m, size_t n, bool stream)
 {
-    (void)past;
+    (void)stream;
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++)
             c[i * ldc + j] = (float)s[i * 64 + j] * x_scale[i] * w_scale[j];

@@ -20,8 +20,6 @@
 
 #include "core/kernel/ops.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 #define ROWS   16
 #define STEP_X 64   /* bytes of a row of X that a step takes */
 #define STEP_B 4096 /* bytes of a panel */
@@ -167,15 +165,15 @@ tiles(enum product p, const struct tile_sums *t, const char *x, const char *lo,
 struct panel_part {
     char *t, *c; /* c NULL: to t */
     size_t ldc;  /* bytes */
-    bool past;   /* the caches */
+    bool stream; /* c is written by streaming stores */
     const char *x, *lo, *b;
     size_t ldx, steps; /* bytes; 64 of k each */
     bool add;
 };
 
-/* Rows of sums to C, past the caches. */
+/* Rows of sums to C by streaming stores. */
 static void
-stream(char *c, size_t ldc, const char *t, size_t m)
+store_stream(char *c, size_t ldc, const char *t, size_t m)
 {
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < LD_T; j += 16)
@@ -217,7 +215,7 @@ rows(enum product p, const struct panel_part *a, size_t begin, size_t end,
         last = a->c && s + n == a->steps;
         for (size_t i = begin; i < end; i += step) {
             size_t at = i * a->ldx + s * STEP_X;
-            bool direct = last && !a->past;
+            bool direct = last && !a->stream;
             const struct next next = next_of(a, s, i, begin, end, step);
             const struct tile_sums t = {
                 .from = add ? a->t + i * LD_T : NULL,
@@ -228,8 +226,8 @@ rows(enum product p, const struct panel_part *a, size_t begin, size_t end,
 
             tiles(p, &t, a->x + at, p == SPLIT ? a->lo + at : NULL, a->ldx, b,
                   n, &next);
-            if (last && a->past)
-                stream(a->c + i * a->ldc, a->ldc, a->t + i * LD_T, step);
+            if (last && a->stream)
+                store_stream(a->c + i * a->ldc, a->ldc, a->t + i * LD_T, step);
         }
     }
 }
@@ -249,6 +247,6 @@ run(enum product p, const struct panel_part *a, size_t m)
         rows(p, a, full, m, m - full);
     }
     _tile_release();
-    if (a->c && a->past)
+    if (a->c && a->stream)
         _mm_sfence();
 }

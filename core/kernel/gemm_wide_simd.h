@@ -1,5 +1,5 @@
 /*
- * Of gemm_bf16_simd.h and gemm_int8_simd.h, for instruction sets without such
+ * Of gemm_bf16_simd.c and gemm_int8_simd.c, for instruction sets without such
  * a product: words are widened to two each, once for a block of W that stays in
  * the first cache while all rows of X pass, and once for each of these.
  */
@@ -10,12 +10,6 @@ enum { WIDE_BLOCK = 48 }; /* words: 24 KiB of widened W */
 typedef vf half_fn(vf words);
 
 #if VF == 16
-INLINE vf
-load_words(const char *p)
-{
-    return _mm512_loadu_ps(p);
-}
-
 /* VF / 2 words, each twice. */
 INLINE vf
 load_twice(const char *p)
@@ -34,12 +28,6 @@ alternate(vf a, vf b)
 
 #elif VF == 8
 INLINE vf
-load_words(const char *p)
-{
-    return _mm256_loadu_ps((const void *)p);
-}
-
-INLINE vf
 load_twice(const char *p)
 {
     __m128i w = _mm_loadu_si128((const void *)p);
@@ -55,12 +43,6 @@ alternate(vf a, vf b)
 }
 
 #else
-INLINE vf
-load_words(const char *p)
-{
-    return vreinterpretq_f32_u8(vld1q_u8((const void *)p));
-}
-
 INLINE vf
 load_twice(const char *p)
 {
@@ -86,7 +68,7 @@ widen_b(float *to, const char *b, size_t n, half_fn *const high,
 {
     for (size_t w = 0; w < n; w++, to += 2 * COLS, b += 4 * COLS)
         for (size_t j = 0; j < COLS; j += VF) {
-            vf v = load_words(b + 4 * j);
+            vf v = vf_load((const void *)(b + 4 * j));
 
             vf_store(to + j, high(v));
             vf_store(to + COLS + j, low(v));

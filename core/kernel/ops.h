@@ -35,32 +35,23 @@ struct gemv_args {
     const float *x;
     size_t ldy, ldx; /* in floats */
     size_t rows, cols, n_x;
+    enum dtype w_dtype;
 };
 
 struct gemv_ops {
-    void (*bf16)(const struct gemv_args *a);
-    void (*f16)(const struct gemv_args *a);
-    void (*f32)(const struct gemv_args *a);
+    void (*gemv)(const struct gemv_args *a);
 };
 
-struct mix;
+struct weighted_sum;
+struct sparse_sum;
 
-struct mix_ops {
-    void (*bf16)(const struct mix *m);
-    void (*f16)(const struct mix *m);
-    void (*f32)(const struct mix *m);
-};
-
-struct sparse;
-
-struct sparse_ops {
-    void (*bf16)(const struct sparse *s);
-    void (*f16)(const struct sparse *s);
-    void (*f32)(const struct sparse *s);
+struct sums_ops {
+    void (*weighted)(const struct weighted_sum *s);
+    void (*sparse)(const struct sparse_sum *s);
     /* bit i: x[i] is not within lo .. hi, or is a NaN; n <= 64 */
     uint64_t (*outside)(const float *x, size_t n, float lo, float hi);
-    /* keys of sparse.c, all under 2^63: of the x[i] whose bit is set, whose
-     * index is first + i; returns how many.  to [64] */
+    /* topk_key() of the x[i] whose bit is set, whose index is first + i;
+     * returns how many.  to [64] */
     size_t (*keys)(uint64_t *to, const float *x, uint64_t bits, uint32_t first);
     /* how many are over lo; those over lo and under hi, in their order, to
      * 'to' [n], which may be 'key' */
@@ -102,15 +93,16 @@ struct gemm_block {
 /*
  * The inner loops of gemm.h, in three tables: of each, an instruction set has
  * all or none.  b is one panel's part of k, t [m][64].
- *   widen        n groups of 16 weights to f32, the groups 64 floats apart
+ *   widen        n weights to f32, in groups of 16 that are 64 floats apart;
+ *                zeros to the end of the last
  *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
  *   interleave   to[i][j] = element j of rows 2 i and 2 i + 1, bf16, as one
  *                word: n pairs of rows of 64, ld bytes apart
  *   rescale      c[i][j] = s[i][j] * x_scale[i] * w_scale[j], rows of c ldc
  *                apart, of s 64
- *   past         c is stored past the caches, for any thread to see when the
- *                call returns.  c 64-byte aligned, ldc a multiple of 16, t
- *                16-byte aligned.
+ *   stream       c is written by streaming stores, which any thread sees when
+ *                the call returns.  c 64-byte aligned, ldc a multiple of 16,
+ *                t 16-byte aligned.
  *   absmax       the largest |x|; NaN if one is NaN
  *   quantize     to[i] = x[i] * by, to nearest even, within -127 .. 127
  *   rest         to[i] = x[i] - hi[i], which is exact if hi is x rounded
@@ -123,7 +115,7 @@ struct gemm_ops {
     void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*rescale)(float *c, size_t ldc, const int32_t *s,
                     const float *x_scale, const float *w_scale, size_t m,
-                    size_t n, bool past);
+                    size_t n, bool stream);
     float (*absmax)(const float *x, size_t n);
     void (*quantize)(int8_t *to, const float *x, float by, size_t n);
     void (*rest)(float *to, const float *x, const uint16_t *hi, size_t n);
@@ -142,7 +134,7 @@ struct gemm_ops {
 struct gemm_bf16_ops {
     void (*product)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
                     size_t m, size_t k, bool add);
-    void (*product_to)(float *t, float *c, size_t ldc, bool past,
+    void (*product_to)(float *t, float *c, size_t ldc, bool stream,
                        const uint16_t *a, const uint16_t *lo, size_t lda,
                        const uint16_t *b, size_t m, size_t k, bool add);
     size_t tile;
@@ -163,6 +155,11 @@ struct gemm_int8_ops {
     size_t tile;
 };
 
+/* TABLE(vec) is vec_avx2 where FAMILY_simd.c is compiled with -DSIMD=avx2. */
+#define TABLE_OF(family, isa)   family##_##isa
+#define TABLE_NAME(family, isa) TABLE_OF(family, isa)
+#define TABLE(family)           TABLE_NAME(family, SIMD)
+
 /* The table of the best level up to 'isa' that has one and that this compiler
  * could build. */
 const struct cvt_ops *cvt_ops_of(enum isa isa);
@@ -170,12 +167,32 @@ const struct gemm_ops *gemm_ops_of(enum isa isa);
 const struct gemm_bf16_ops *gemm_bf16_ops_of(enum isa isa);
 const struct gemm_int8_ops *gemm_int8_ops_of(enum isa isa);
 const struct gemv_ops *gemv_ops_of(enum isa isa);
-const struct mix_ops *mix_ops_of(enum isa isa);
-const struct sparse_ops *sparse_ops_of(enum isa isa);
+const struct sums_ops *sums_ops_of(enum isa isa);
 const struct vec_ops *vec_ops_of(enum isa isa);
 
-/* topk's key of a number that is not negative: of two the larger one is
- * wanted, of equal numbers the lower index. */
+/* kernel(args, dtype) of the weights' type, for a function that is inlined once
+ * for each of them. */
+#define BY_DTYPE(kernel, args)              \
+    do {                                    \
+        if ((args)->w_dtype == DT_BF16)     \
+            kernel(args, DT_BF16);          \
+        else if ((args)->w_dtype == DT_F16) \
+            kernel(args, DT_F16);           \
+        else                                \
+            kernel(args, DT_F32);           \
+    } while (0)
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+/* Bytes of a weight that BY_DTYPE() knows. */
+INLINE size_t
+weight_nbytes(enum dtype dtype)
+{
+    return dtype == DT_F32 ? 4 : 2;
+}
+
+/* topk's key of a number that is not negative: of two keys that of the larger
+ * number is larger, of equal numbers that of the lower index.  Under 2^63. */
 static inline uint64_t
 topk_key(float v, uint32_t i)
 {

@@ -1,5 +1,5 @@
 /*
- * What the references share: numbers as they lie, and the order of a sum.
+ * What the references share: weights, and the order of a sum.
  * Product and sum round separately there: a CPU without FMA would need a
  * function call for each.
  */
@@ -11,17 +11,10 @@
 
 #define LANES 8 /* two registers of the four floats that x86-64 begins with */
 
-static inline float
-get_bf16(const void *w, size_t i)
-{
-    return bf16_to_f32(load16(w, i));
-}
-
 /* Times 2^112 moves the exponent's bias from 15 to 127, denormals too. */
-static inline float
-get_f16(const void *w, size_t i)
+INLINE float
+weight_f16(uint32_t h)
 {
-    uint32_t h = load16(w, i);
     uint32_t a = (h & 0x7fff) << 13;
     float f = f32_from_bits(a) * 0x1p112f;
 
@@ -31,10 +24,12 @@ get_f16(const void *w, size_t i)
     return f32_from_bits(f32_bits(f) | (h & 0x8000) << 16);
 }
 
-static inline float
-get_f32(const void *w, size_t i)
+INLINE float
+weight(const void *w, enum dtype dtype, size_t i)
 {
-    return load_f32(w, i);
+    return dtype == DT_F32    ? load_f32(w, i)
+           : dtype == DT_BF16 ? bf16_to_f32(load16(w, i))
+                              : weight_f16(load16(w, i));
 }
 
 /* sum_lanes() adds the lanes in halves. */

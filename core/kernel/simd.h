@@ -1,20 +1,23 @@
 /*
  * Vectors of floats, as much of them as the kernels need, in the widest form
- * that the including file's flags allow: the FAMILY_simd.h templates are
- * written once over these and compiled for each instruction set.
+ * that the including file's flags allow: FAMILY_simd.c is written once over
+ * these and compiled for each instruction set of the Makefile's VECTORS.
  *
  *   VF                lanes of a vector, type 'vf'; + - * / are C's own
  *   vf_load, _store   VF floats at any address
- *   vf_stream         vf_store() past the caches, p aligned to a vector;
- *                     stream_end() before another thread may look
- *   vf_load_n, ..     the first n < VF lanes alone are touched, 0 in the others
- *   vf_bf16, vf_f16   VF weights, little-endian, at any address, widened
- *   vf_fma(a, b, c)   a * b + c, rounded once
- *   vf_max(a, b), _min  b if either is a NaN (x86); NEON: NaN
+ *   vf_stream         vf_store() that bypasses the caches, p aligned to a
+ * vector; stream_end() before another thread may look vf_load_n, ..     the
+ * first n < VF lanes alone are touched, 0 in the others vf_bf16, vf_f16   VF
+ * weights, little-endian, at any address, widened vf_weights(dtype, p)  either
+ * of them, or f32: where it is compiled for one vf_fma(a, b, c)   a * b + c,
+ * rounded once vf_max(a, b), _min  b if either is a NaN (x86); NEON: NaN
  *   vf_outside(v, lo, hi)  bit i: lane i is not within lo .. hi, or is a NaN
  *   vf_sum            lanes added in halves: i and i + VF / 2 first
  *   vf_sum4(p, a..d)  p[0..3] = vf_sum() of each, together
  *   vf_pow2(t)        2^n of EXP_ROUND + n
+ *   vf_f16_exact      vf_f16() that keeps a NaN's bits
+ *   vf_to_bf16, _f16  VF floats rounded to nearest even
+ *   vu                a vector's bits: C's own operators, (vu)v and (vf)u
  */
 #ifndef CORE_KERNEL_SIMD_H
 #define CORE_KERNEL_SIMD_H
@@ -24,8 +27,7 @@
 #include <string.h>
 
 #include "core/kernel/exp.h"
-
-#define INLINE static inline __attribute__((always_inline, unused))
+#include "core/kernel/ops.h"
 
 /* Before a short loop: all of it, so that an array's elements are registers. */
 #if defined(__clang__)
@@ -39,6 +41,8 @@
 
 #define VF 16
 typedef __m512 vf;
+typedef uint32_t vu __attribute__((vector_size(64)));
+typedef int32_t vs __attribute__((vector_size(64)));
 
 INLINE __mmask16
 first(size_t n)
@@ -149,15 +153,6 @@ vf_has_nan(vf a)
     return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0;
 }
 
-INLINE vf
-vf_pow2(vf t)
-{
-    __m512i n =
-        _mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127));
-
-    return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
-}
-
 INLINE float
 vf_sum(vf v)
 {
@@ -195,34 +190,10 @@ vf_sum4(float *p, vf a, vf b, vf c, vf d)
     _mm_storeu_ps(p, _mm512_castps512_ps128(_mm512_permutexvar_ps(order, q)));
 }
 
-/* VF halves, with NaNs' quiet bit (0x200) as it was: the instruction sets it.
- */
-INLINE vf
-vf_f16_exact(const void *p)
-{
-    __m256i h = _mm256_loadu_si256(p);
-    __m512 f = _mm512_cvtph_ps(h);
-    __mmask16 nan = _mm512_cmp_ps_mask(f, f, _CMP_UNORD_Q);
-    __m512i w = _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 13);
-
-    /* f without bit 22, or it with the half's own */
-    w = _mm512_ternarylogic_epi32(_mm512_castps_si512(f),
-                                  _mm512_set1_epi32(0x400000), w, 0xb8);
-    return _mm512_mask_mov_ps(f, nan, _mm512_castsi512_ps(w));
-}
-
 INLINE void
-vf_to_bf16(void *p, vf v)
+store_high(void *p, vu v)
 {
-    const __m512i one = _mm512_set1_epi32(1);
-    __m512i u = _mm512_castps_si512(v);
-    __m512i lsb = _mm512_and_si512(_mm512_srli_epi32(u, 16), one);
-    __m512i r =
-        _mm512_add_epi32(_mm512_add_epi32(u, lsb), _mm512_set1_epi32(0x7fff));
-    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-
-    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
-    _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
+    _mm256_storeu_si256(p, _mm512_cvtepi32_epi16((__m512i)(v >> 16)));
 }
 
 INLINE void
@@ -236,6 +207,8 @@ vf_to_f16(void *p, vf v)
 
 #define VF 8
 typedef __m256 vf;
+typedef uint32_t vu __attribute__((vector_size(32)));
+typedef int32_t vs __attribute__((vector_size(32)));
 
 INLINE __m256i
 first(size_t n)
@@ -255,15 +228,6 @@ INLINE vf
 vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);
-}
-
-INLINE vf
-vf_load_n(const float *p, size_t n)
-{
-    float f[8] = { 0 }; /* no vmaskmov: QEMU 7 reads what is masked, too */
-
-    memcpy(f, p, 4 * n);
-    return _mm256_loadu_ps(f);
 }
 
 INLINE void
@@ -290,15 +254,6 @@ vf_store_n(float *p, vf v, size_t n)
     _mm256_maskstore_ps(p, first(n), v);
 }
 
-INLINE __m128i
-load16_n(const void *p, size_t n)
-{
-    uint16_t h[8] = { 0 };
-
-    memcpy(h, p, 2 * n);
-    return _mm_loadu_si128((const __m128i *)h);
-}
-
 INLINE vf
 widen_bf16(__m128i h)
 {
@@ -312,21 +267,9 @@ vf_bf16(const void *p)
 }
 
 INLINE vf
-vf_bf16_n(const void *p, size_t n)
-{
-    return widen_bf16(load16_n(p, n));
-}
-
-INLINE vf
 vf_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
-}
-
-INLINE vf
-vf_f16_n(const void *p, size_t n)
-{
-    return _mm256_cvtph_ps(load16_n(p, n));
 }
 
 INLINE vf
@@ -360,15 +303,6 @@ vf_has_nan(vf a)
     return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0;
 }
 
-INLINE vf
-vf_pow2(vf t)
-{
-    __m256i n =
-        _mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127));
-
-    return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
-}
-
 INLINE float
 vf_sum(vf v)
 {
@@ -395,35 +329,13 @@ vf_sum4(float *p, vf a, vf b, vf c, vf d)
                                      _mm256_extractf128_ps(q, 1)));
 }
 
-INLINE vf
-vf_f16_exact(const void *p)
-{
-    const __m256i quiet = _mm256_set1_epi32(0x400000);
-    __m128i h = _mm_loadu_si128(p);
-    __m256 f = _mm256_cvtph_ps(h);
-    __m256 nan = _mm256_cmp_ps(f, f, _CMP_UNORD_Q);
-    __m256i w = _mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 13);
-    __m256i clear = _mm256_andnot_si256(w, quiet); /* the half had it not */
-
-    clear = _mm256_and_si256(clear, _mm256_castps_si256(nan));
-    return _mm256_andnot_ps(_mm256_castsi256_ps(clear), f);
-}
-
 INLINE void
-vf_to_bf16(void *p, vf v)
+store_high(void *p, vu v)
 {
-    __m256i u = _mm256_castps_si256(v);
-    __m256i lsb =
-        _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-    __m256i r =
-        _mm256_add_epi32(_mm256_add_epi32(u, lsb), _mm256_set1_epi32(0x7fff));
-    __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
-    __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+    __m256i high = (__m256i)(v >> 16);
 
-    r = _mm256_blendv_epi8(r, quiet, _mm256_castps_si256(nan));
-    r = _mm256_srli_epi32(r, 16);
-    _mm_storeu_si128(p, _mm_packus_epi32(_mm256_castsi256_si128(r),
-                                         _mm256_extracti128_si256(r, 1)));
+    _mm_storeu_si128(p, _mm_packus_epi32(_mm256_castsi256_si128(high),
+                                         _mm256_extracti128_si256(high, 1)));
 }
 
 INLINE void
@@ -437,6 +349,8 @@ vf_to_f16(void *p, vf v)
 
 #define VF 4
 typedef float32x4_t vf;
+typedef uint32_t vu __attribute__((vector_size(16)));
+typedef int32_t vs __attribute__((vector_size(16)));
 
 INLINE vf
 vf_set1(float x)
@@ -448,15 +362,6 @@ INLINE vf
 vf_load(const float *p)
 {
     return vld1q_f32(p);
-}
-
-INLINE vf
-vf_load_n(const float *p, size_t n)
-{
-    float f[4] = { 0 };
-
-    memcpy(f, p, 4 * n);
-    return vld1q_f32(f);
 }
 
 INLINE void
@@ -485,15 +390,6 @@ vf_store_n(float *p, vf v, size_t n)
     memcpy(p, f, 4 * n);
 }
 
-INLINE uint16x4_t
-load16_n(const void *p, size_t n)
-{
-    uint16_t h[4] = { 0 };
-
-    memcpy(h, p, 2 * n);
-    return vld1_u16(h);
-}
-
 INLINE vf
 vf_bf16(const void *p)
 {
@@ -501,21 +397,9 @@ vf_bf16(const void *p)
 }
 
 INLINE vf
-vf_bf16_n(const void *p, size_t n)
-{
-    return vreinterpretq_f32_u32(vshll_n_u16(load16_n(p, n), 16));
-}
-
-INLINE vf
 vf_f16(const void *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(load16_n(p, 4)));
-}
-
-INLINE vf
-vf_f16_n(const void *p, size_t n)
-{
-    return vcvt_f32_f16(vreinterpret_f16_u16(load16_n(p, n)));
 }
 
 INLINE vf
@@ -551,14 +435,6 @@ vf_has_nan(vf a)
     return vminvq_u32(vceqq_f32(a, a)) == 0;
 }
 
-INLINE vf
-vf_pow2(vf t)
-{
-    uint32x4_t n = vaddq_u32(vreinterpretq_u32_f32(t), vdupq_n_u32(127));
-
-    return vreinterpretq_f32_u32(vshlq_n_u32(n, 23));
-}
-
 INLINE float
 vf_sum(vf v)
 {
@@ -578,27 +454,11 @@ vf_sum4(float *p, vf a, vf b, vf c, vf d)
     vst1q_f32(p, vpaddq_f32(ab, cd));
 }
 
-INLINE vf
-vf_f16_exact(const void *p)
-{
-    uint16x4_t h = load16_n(p, 4);
-    float32x4_t f = vcvt_f32_f16(vreinterpret_f16_u16(h));
-    uint32x4_t quiet = vbicq_u32(vdupq_n_u32(0x400000), vshll_n_u16(h, 13));
-    uint32x4_t clear = vbicq_u32(quiet, vceqq_f32(f, f)); /* of NaNs alone */
-
-    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(f), clear));
-}
-
 INLINE void
-vf_to_bf16(void *p, vf v)
+store_high(void *p, vu v)
 {
-    uint32x4_t u = vreinterpretq_u32_f32(v);
-    uint32x4_t lsb = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
-    uint32x4_t r = vaddq_u32(vaddq_u32(u, lsb), vdupq_n_u32(0x7fff));
-    uint16x4_t h;
+    uint16x4_t h = vshrn_n_u32((uint32x4_t)v, 16);
 
-    r = vbslq_u32(vceqq_f32(v, v), r, vorrq_u32(u, vdupq_n_u32(0x400000)));
-    h = vshrn_n_u32(r, 16);
     memcpy(p, &h, sizeof(h));
 }
 
@@ -610,5 +470,77 @@ vf_to_f16(void *p, vf v)
     memcpy(p, &h, sizeof(h));
 }
 #endif
+
+#if VF < 16
+INLINE vf
+vf_load_n(const float *p, size_t n)
+{
+    float f[VF] = { 0 }; /* no vmaskmov: QEMU 7 reads what is masked, too */
+
+    memcpy(f, p, 4 * n);
+    return vf_load(f);
+}
+
+INLINE vf
+vf_bf16_n(const void *p, size_t n)
+{
+    uint16_t h[VF] = { 0 };
+
+    memcpy(h, p, 2 * n);
+    return vf_bf16(h);
+}
+
+INLINE vf
+vf_f16_n(const void *p, size_t n)
+{
+    uint16_t h[VF] = { 0 };
+
+    memcpy(h, p, 2 * n);
+    return vf_f16(h);
+}
+#endif
+
+INLINE vf
+vf_weights(enum dtype dtype, const void *p)
+{
+    return dtype == DT_BF16  ? vf_bf16(p)
+           : dtype == DT_F16 ? vf_f16(p)
+                             : vf_load(p);
+}
+
+INLINE vf
+vf_weights_n(enum dtype dtype, const void *p, size_t n)
+{
+    return dtype == DT_BF16  ? vf_bf16_n(p, n)
+           : dtype == DT_F16 ? vf_f16_n(p, n)
+                             : vf_load_n(p, n);
+}
+
+INLINE vf
+vf_pow2(vf t)
+{
+    return (vf)(((vu)t + 127u) << 23);
+}
+
+/* The conversion sets a NaN's quiet bit, 0x200 of the half: cleared again if
+ * it was not set.  (The half is in the upper 16 bits of its bf16.) */
+INLINE vf
+vf_f16_exact(const void *p)
+{
+    vf f = vf_f16(p);
+    vu nan = (vu)(f != f), half = (vu)vf_bf16(p) >> 3;
+
+    return (vf)((vu)f & ~(nan & ~half & 0x400000u));
+}
+
+/* To nearest even; a NaN stays one, and quiet. */
+INLINE void
+vf_to_bf16(void *p, vf v)
+{
+    vu u = (vu)v, nan = (vu)(v != v);
+    vu rounded = u + 0x7fffu + (u >> 16 & 1u);
+
+    store_high(p, (nan & (u | 0x400000u)) | (~nan & rounded));
+}
 
 #endif

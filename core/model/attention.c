@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/kernel/mix.h"
+#include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/model/session.h"
 
@@ -150,19 +150,19 @@ tile_block(const struct attention *a, struct tile *t, size_t b)
 {
     const struct kv *kv = &t->span->session->kv;
     size_t d = a->head_dim, begin, end, from = 0, oldest = 0, n_keys = 0;
-    struct mix scores = { .w = kv_keys(kv, a->layer, t->kv_head, b),
-                          .w_dtype = kv->dtype,
-                          .ldw = KV_BLOCK,
-                          .rows = d,
-                          .ldp = d,
-                          .ldy = KV_BLOCK };
-    struct mix sums = { .w = kv_values(kv, a->layer, t->kv_head, b),
-                        .w_dtype = kv->dtype,
-                        .ldw = d,
-                        .cols = d,
-                        .ldp = KV_BLOCK,
-                        .ldy = d,
-                        .add = true };
+    struct weighted_sum scores = { .w = kv_keys(kv, a->layer, t->kv_head, b),
+                                   .w_dtype = kv->dtype,
+                                   .ldw = KV_BLOCK,
+                                   .rows = d,
+                                   .ldp = d,
+                                   .ldy = KV_BLOCK };
+    struct weighted_sum sums = { .w = kv_values(kv, a->layer, t->kv_head, b),
+                                 .w_dtype = kv->dtype,
+                                 .ldw = d,
+                                 .cols = d,
+                                 .ldp = KV_BLOCK,
+                                 .ldy = d,
+                                 .add = true };
 
     rows_seeing(a, t, b, &begin, &end);
     if (begin == end)
@@ -173,7 +173,7 @@ tile_block(const struct attention *a, struct tile *t, size_t b)
     scores.p = t->q + begin * d;
     scores.y = t->score + begin * KV_BLOCK;
     scores.n = end - begin;
-    mix(&scores);
+    weighted_sum(&scores);
     for (size_t r = begin; r < end; r++) {
         size_t last = 0;
 
@@ -186,7 +186,7 @@ tile_block(const struct attention *a, struct tile *t, size_t b)
     sums.p = t->score + begin * KV_BLOCK + oldest;
     sums.y = t->sum + begin * d;
     sums.n = end - begin;
-    mix(&sums);
+    weighted_sum(&sums);
 }
 
 /* Writes the tile's rows; is every number one? */

@@ -18,8 +18,8 @@
  * those that session_compress() made fewer.  Block b holds slots b * KV_BLOCK
  * on, of all layers; a layer's part of it is
  * keys [n_kv_heads, head_dim, KV_BLOCK], then
- * values [n_kv_heads, KV_BLOCK, head_dim]: as mix() wants them, little-endian.
- * Nobody reads what was not put: a cache is used again as it is.
+ * values [n_kv_heads, KV_BLOCK, head_dim]: as weighted_sum() wants them,
+ * little-endian. Nobody reads what was not put: a cache is used again as it is.
  */
 struct kv {
     size_t n_layers, n_heads, head_dim; /* KV heads */

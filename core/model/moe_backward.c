@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/kernel/mix.h"
+#include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/moe_part.h"
@@ -189,13 +189,13 @@ add_outer(void *ctx, size_t begin, size_t end, int thread)
     for (size_t c = begin; c < end; c++) {
         size_t i = 0, at = c;
         const struct outer *o;
-        struct mix m;
+        struct weighted_sum m;
 
         for (; at >= n_chunks(&p->outers[i]); i++)
             at -= n_chunks(&p->outers[i]);
         o = &p->outers[i];
         at *= OUTER_COLS;
-        m = (struct mix){
+        m = (struct weighted_sum){
             .y = p->part->grad[i] + at,
             .w = o->w + at,
             .p = transposed(p, i),
@@ -208,7 +208,7 @@ add_outer(void *ctx, size_t begin, size_t end, int thread)
             .w_dtype = DT_BF16,
             .add = true,
         };
-        mix(&m);
+        weighted_sum(&m);
     }
 }
 

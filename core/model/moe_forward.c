@@ -34,8 +34,8 @@ gather_input(void *ctx, size_t begin, size_t end, int thread)
                begin, end);
 }
 
-/* Rows of B [n, rank] as columns of to [rank, n], f32: little-endian, as mix()
- * reads it. */
+/* Rows of B [n, rank] as columns of to [rank, n], f32: little-endian, as
+ * weighted_sum() reads it. */
 static void
 transpose_rows(float *to, const uint16_t *b, size_t n, size_t rank,
                size_t begin, size_t end)

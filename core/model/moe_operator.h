@@ -44,17 +44,17 @@ struct moe_part {
     struct moe_weight *weights[N_KINDS]; /* [n_experts] */
     struct moe_region packed, scratch;   /* what the pointers below lie in */
 
-    uint16_t *x, *dy;        /* [block, hidden] */
-    uint16_t *h, *dg, *du;   /* [block, n] */
-    uint16_t *gate, *up;     /* [block, n], without padding: not saved */
-    uint16_t *a_gate_up;     /* [2 rank, hidden]: gate's A, up's A */
-    float *xa;               /* [block, 2 rank]: s x A^T of gate, up */
-    float *ha;               /* [block, rank]: s h A^T of down */
-    float *dyb, *dgb, *dub;  /* [block, rank]: s dy B, s dg B, s du B */
-    float *b_t;              /* [2, rank, max(n, hidden)]: B^T */
-    float *outer_t;          /* [6, rank, block]: transposed, for mix() */
-    float *dw;               /* [block, panels of n]: of <da0, h> */
-    float *partial;          /* [block, hidden]; n_parts > 1 */
+    uint16_t *x, *dy;       /* [block, hidden] */
+    uint16_t *h, *dg, *du;  /* [block, n] */
+    uint16_t *gate, *up;    /* [block, n], without padding: not saved */
+    uint16_t *a_gate_up;    /* [2 rank, hidden]: gate's A, up's A */
+    float *xa;              /* [block, 2 rank]: s x A^T of gate, up */
+    float *ha;              /* [block, rank]: s h A^T of down */
+    float *dyb, *dgb, *dub; /* [block, rank]: s dy B, s dg B, s du B */
+    float *b_t;             /* [2, rank, max(n, hidden)]: B^T */
+    float *outer_t; /* [6, rank, block]: transposed, for weighted_sum() */
+    float *dw;      /* [block, panels of n]: of <da0, h> */
+    float *partial; /* [block, hidden]; n_parts > 1 */
     float *grad[MOE_N_LORA]; /* [rank, in], of B transposed [rank, out] */
     int8_t *x8;              /* int8: [block, max(hidden, n)] */
     float *x8_scale, *x_f32; /* [block]; [block, max(hidden, n)] */

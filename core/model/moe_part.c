@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/kernel/mix.h"
+#include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/par.h"
 
@@ -135,7 +135,7 @@ void
 moe_add_lora(const struct moe_tile *tile, size_t rank, const float *p,
              size_t ldp, const void *w, enum dtype w_dtype, size_t ldw)
 {
-    const struct mix m = {
+    const struct weighted_sum m = {
         .y = tile->t,
         .w = (const char *)w + tile->col * (dtype_table[w_dtype].bits / 8),
         .p = p + tile->row * ldp,
@@ -149,7 +149,7 @@ moe_add_lora(const struct moe_tile *tile, size_t rank, const float *p,
         .add = true,
     };
 
-    mix(&m);
+    weighted_sum(&m);
 }
 
 /* ---- sums over parts ---- */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/kernel/cvt.h"
-#include "core/kernel/sparse.h"
+#include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/linear.h"
@@ -338,7 +338,7 @@ static void
 add_terms(const struct table_work *w, const struct table *t, size_t i,
           const void *from, size_t ld, size_t c, size_t n, float *y)
 {
-    const struct sparse sum = {
+    const struct sparse_sum sum = {
         .y = y,
         .w = (const char *)from + c * (t->dtype == DT_F32 ? 4 : 2),
         .idx = w->idx + i * w->k,
@@ -388,10 +388,10 @@ table_combine(struct table_work *w, const struct table *t, float *y, size_t ldy,
 /* y += a sum of up to 'in' terms, some at a time: what one f32 alone loses
  * grows with their number. */
 static void
-add_many(const struct sparse *all)
+add_many(const struct sparse_sum *all)
 {
     float part[PART_COLS];
-    struct sparse s = *all;
+    struct sparse_sum s = *all;
 
     s.y = part;
     for (size_t c = 0; c < all->cols; c += s.cols) {
@@ -447,14 +447,14 @@ compensate(void *ctx, size_t begin, size_t end, int thread)
             to = w->gathered + (size_t)thread * w->in;
             for (size_t k = 0; k < n; k++)
                 to[k] = error[fixed[k]];
-            add_many(&(struct sparse){ .y = s->y + i * s->ldy,
-                                       .w = t->weight_t,
-                                       .idx = fixed,
-                                       .v = to,
-                                       .ldw = t->out,
-                                       .cols = t->out,
-                                       .n = n,
-                                       .w_dtype = t->dtype });
+            add_many(&(struct sparse_sum){ .y = s->y + i * s->ldy,
+                                           .w = t->weight_t,
+                                           .idx = fixed,
+                                           .v = to,
+                                           .ldw = t->out,
+                                           .cols = t->out,
+                                           .n = n,
+                                           .w_dtype = t->dtype });
         } else {
             memset(to, 0, in * sizeof(*to));
             for (size_t k = 0; k < n; k++)

@@ -8,7 +8,7 @@
  */
 #include "core/kernel/cvt.h"
 #include "core/kernel/gemm.h"
-#include "core/kernel/mix.h"
+#include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "test/bench/bench.h"
@@ -214,19 +214,19 @@ attend_heads(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t h = begin; h < end; h++) {
-        struct mix m = { .y = a->y + h * a->n * HEAD_DIM,
-                         .w = a->w + h * CONTEXT * HEAD_DIM * 4,
-                         .p = a->p,
-                         .ldy = HEAD_DIM,
-                         .ldw = HEAD_DIM,
-                         .ldp = CONTEXT,
-                         .rows = BLOCK,
-                         .cols = HEAD_DIM,
-                         .n = a->n,
-                         .w_dtype = DT_F32 };
+        struct weighted_sum m = { .y = a->y + h * a->n * HEAD_DIM,
+                                  .w = a->w + h * CONTEXT * HEAD_DIM * 4,
+                                  .p = a->p,
+                                  .ldy = HEAD_DIM,
+                                  .ldw = HEAD_DIM,
+                                  .ldp = CONTEXT,
+                                  .rows = BLOCK,
+                                  .cols = HEAD_DIM,
+                                  .n = a->n,
+                                  .w_dtype = DT_F32 };
 
         for (size_t i = 0; i < CONTEXT; i += BLOCK) {
-            mix(&m);
+            weighted_sum(&m);
             m.w = (const char *)m.w + (size_t)BLOCK * HEAD_DIM * 4;
             m.p += BLOCK;
             m.add = true;
@@ -238,7 +238,7 @@ attend_heads(void *ctx, size_t begin, size_t end, int thread)
  * when a token is made, against reading the values; a tile of a prompt's, 64,
  * against the peak. */
 static void
-mix_row(struct par *par, size_t n)
+weighted_sum_row(struct par *par, size_t n)
 {
     const size_t nbytes = (size_t)HEADS * CONTEXT * HEAD_DIM * 4;
     char *w = big(nbytes, 1);
@@ -265,7 +265,7 @@ mix_row(struct par *par, size_t n)
     }
     rate = median(v, ROUNDS); /* four bytes are two operations */
     snprintf(shape, sizeof(shape), "%zux%dx%d", n, CONTEXT, HEAD_DIM);
-    row("mix, attention", shape, isa_name(cpu_isa()), par_threads(par),
+    row("weighted sum", shape, isa_name(cpu_isa()), par_threads(par),
         1e-9 * rate, reads ? "GB/s" : "GFLOP/s", rate / median(limit, ROUNDS),
         reads ? "read memory" : "its peak");
     mem_big_free(w, nbytes, 1);
@@ -333,8 +333,8 @@ table(int threads, bool products_alone)
     if (!products_alone) {
         gemv_row(par, DT_BF16, "gemv bf16");
         gemv_row(par, DT_F32, "gemv f32");
-        mix_row(par, 2);
-        mix_row(par, 64);
+        weighted_sum_row(par, 2);
+        weighted_sum_row(par, 64);
         if (threads == 1) { /* bytes read and written an element */
             vec_row("cvt bf16 to f32", widen, 6);
             vec_row("cvt f32 to bf16", round_bf16, 6);

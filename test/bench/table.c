@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "core/kernel/gemm.h"
-#include "core/kernel/sparse.h"
+#include "core/kernel/sums.h"
 #include "core/mem.h"
 #include "core/model/table.h"
 #include "test/bench/bench.h"

@@ -291,9 +291,9 @@ test_interleave(const struct gemm_ops *ops, enum isa isa)
            isa_name(isa));
 }
 
-/* Rows at any address; or past the caches, a multiple of 64 bytes apart. */
+/* Rows at any address; or by streaming stores, a multiple of 64 bytes apart. */
 static void
-test_rescale(const struct gemm_ops *ops, enum isa isa, bool past)
+test_rescale(const struct gemm_ops *ops, enum isa isa, bool stream)
 {
     static _Alignas(64) float lines[3][80];
     bool good = true;
@@ -301,7 +301,7 @@ test_rescale(const struct gemm_ops *ops, enum isa isa, bool past)
     for (size_t n = 0; n <= COLS; n++) {
         int32_t *s = room(0, 3 * COLS * 4);
         float *w = room(1, n * 4), x[3],
-              *c = past ? lines[0] : room(2, 240 * 4);
+              *c = stream ? lines[0] : room(2, 240 * 4);
 
         for (size_t j = 0; j < 3 * COLS; j++)
             s[j] = (int32_t)(rnd() * 0x1p31f);
@@ -311,7 +311,7 @@ test_rescale(const struct gemm_ops *ops, enum isa isa, bool past)
             x[i] = rnd();
         for (size_t j = 0; j < 240; j++)
             c[j] = 7;
-        ops->rescale(c, 80, s, x, w, 3, n, past);
+        ops->rescale(c, 80, s, x, w, 3, n, stream);
         for (size_t i = 0; i < 3; i++)
             for (size_t j = 0; j < 80; j++) {
                 float want = j < n ? (float)s[i * COLS + j] : 7;
@@ -322,7 +322,7 @@ test_rescale(const struct gemm_ops *ops, enum isa isa, bool past)
             }
     }
     tap_ok(good, "gemm %s rescale%s: 0..64 sums, rounded after each factor",
-           isa_name(isa), past ? " past the caches" : "");
+           isa_name(isa), stream ? " by streaming stores" : "");
 }
 
 static void

@@ -231,10 +231,8 @@ as_gemv(const struct data *d)
                            (d->by_k ? c * d->ldw + r : r * d->ldw + c) *
                                size_of(d->dtype),
                        size_of(d->dtype));
-            (d->dtype == DT_BF16  ? ops->bf16
-             : d->dtype == DT_F16 ? ops->f16
-                                  : ops->f32)(&(struct gemv_args){
-                &y, row, d->x + i * d->ldx, 1, d->ldx, 1, d->s.k, 1 });
+            ops->gemv(&(struct gemv_args){ &y, row, d->x + i * d->ldx, 1,
+                                           d->ldx, 1, d->s.k, 1, d->dtype });
             good &= f32_bits(y) == f32_bits(d->c[i * (d->s.n + 1) + r]);
         }
     free(row);
@@ -568,9 +566,9 @@ test_threads(struct gemm *one, struct gemm *many, size_t gap)
     data_free(&d);
 }
 
-/* A C of more than gemm.c's PAST_FLOATS, and by a few rows at a time. */
+/* A C of more than gemm.c's STREAM_FLOATS, and by a few rows at a time. */
 static void
-test_past(struct gemm *g)
+test_streamed(struct gemm *g)
 {
     const struct shape s = { 520, 2027, 20 };
     const size_t ldc = 2048, ld = gemm_ld_bf16(s.k), ld8 = gemm_ld_int8(s.k);
@@ -602,11 +600,11 @@ test_past(struct gemm *g)
     if (gemm_bf16_ops_of(cpu_isa())->product_to)
         tap_ok(!memcmp(c[0], c[2], s.m * ldc * sizeof(float)) &&
                    c[0][2026] != 0,
-               "gemm_bf16: a C that goes past the caches has the same bits");
+               "gemm_bf16: a C of streaming stores has the same bits");
     else
-        tap_skip("gemm_bf16: a C that goes past the caches", "none does");
+        tap_skip("gemm_bf16: a C of streaming stores", "none does");
     tap_ok(!memcmp(c[1], c[3], s.m * ldc * sizeof(float)) && c[1][2026] != 0,
-           "gemm_int8: a C that goes past the caches has the same bits");
+           "gemm_int8: a C of streaming stores has the same bits");
     for (int i = 0; i < 4; i++)
         mem_big_free(c[i], s.m * ldc, sizeof(float));
     free(x);
@@ -646,7 +644,7 @@ main(void)
     test_jobs(many, "3", 0);
     test_threads(one, many, 3);
     test_threads(one, many, 0);
-    test_past(many);
+    test_streamed(many);
     gemm_close(one);
     gemm_close(many);
     par_close(par);

@@ -1,4 +1,4 @@
-#include "core/kernel/sparse.h"
+#include "core/kernel/sums.h"
 
 #include <float.h>
 #include <math.h>
@@ -11,13 +11,15 @@
 #define SAMPLE 5
 
 void
-sparse_sum(const struct sparse *s)
+weighted_sum(const struct weighted_sum *s)
 {
-    const struct sparse_ops *ops = sparse_ops_of(cpu_isa());
+    sums_ops_of(cpu_isa())->weighted(s);
+}
 
-    (s->w_dtype == DT_BF16  ? ops->bf16
-     : s->w_dtype == DT_F16 ? ops->f16
-                            : ops->f32)(s);
+void
+sparse_sum(const struct sparse_sum *s)
+{
+    sums_ops_of(cpu_isa())->sparse(s);
 }
 
 /* ---- keys: see topk_key() ---- */
@@ -64,7 +66,7 @@ pivot_of(const uint64_t *key, size_t n, size_t k)
 
 /* The k-th largest of keys that all differ.  0 < k <= n; room [n]. */
 static uint64_t
-kth_largest(const struct sparse_ops *ops, const uint64_t *key, uint64_t *room,
+kth_largest(const struct sums_ops *ops, const uint64_t *key, uint64_t *room,
             size_t n, size_t k)
 {
     while (n > SHORT) {
@@ -96,7 +98,7 @@ void
 topk_start(struct topk *t, uint64_t *key, uint64_t *room, size_t k)
 {
     *t = (struct topk){
-        .ops = sparse_ops_of(cpu_isa()), .key = key, .room = room, .k = k
+        .ops = sums_ops_of(cpu_isa()), .key = key, .room = room, .k = k
     };
 }
 
@@ -125,7 +127,7 @@ make_room(struct topk *t)
 void
 topk_put(struct topk *t, const float *x, uint32_t first, size_t n)
 {
-    const struct sparse_ops *ops = t->ops;
+    const struct sums_ops *ops = t->ops;
 
     for (size_t i = 0; i < n; i += BLOCK) {
         size_t n_block = n - i < BLOCK ? n - i : BLOCK;
@@ -144,7 +146,7 @@ topk_put(struct topk *t, const float *x, uint32_t first, size_t n)
 void
 topk_add(struct topk *t, const struct topk *other)
 {
-    const struct sparse_ops *ops = t->ops;
+    const struct sums_ops *ops = t->ops;
 
     for (size_t i = 0; i < other->n; i += BLOCK) {
         size_t n_block = other->n - i < BLOCK ? other->n - i : BLOCK;
@@ -214,7 +216,7 @@ void
 topk_magnitudes(uint32_t *idx, size_t k, const float *x, const float *by,
                 size_t n, uint64_t *key)
 {
-    const struct sparse_ops *ops = sparse_ops_of(cpu_isa());
+    const struct sums_ops *ops = sums_ops_of(cpu_isa());
     uint64_t last;
 
     for (size_t i = 0; i < n; i++) {

@@ -1,6 +1,8 @@
-/* Template of cvt_ISA.c: CVT_OPS fills its table. */
+/*
+ * cvt by vectors: compiled for each instruction set that simd.h knows.  Tails
+ * go through the scalar functions of core/dtype.h, to the same bits.
+ */
 #include "core/dtype.h"
-#include "core/kernel/ops.h"
 #include "core/kernel/simd.h"
 #include "core/le.h"
 
@@ -52,8 +54,9 @@ to_f16(void *to, const float *from, size_t n)
         put_le16(p + 2 * i, f32_to_f16(from[i]));
 }
 
-#define CVT_OPS                                                           \
-    {                                                                     \
-        .from_bf16 = from_bf16, .from_f16 = from_f16, .to_bf16 = to_bf16, \
-        .to_f16 = to_f16                                                  \
-    }
+const struct cvt_ops TABLE(cvt) = {
+    .from_bf16 = from_bf16,
+    .from_f16 = from_f16,
+    .to_bf16 = to_bf16,
+    .to_f16 = to_f16,
+};

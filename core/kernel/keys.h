@@ -1,9 +1,9 @@
 /*
- * Keys of top-k, one by one: see struct sparse_ops.  The reference, and what
- * an instruction set has that knows no quicker way.
+ * Keys of top-k, one by one: see struct sums_ops.  The reference, and what an
+ * instruction set has that knows no quicker way.
  */
-#ifndef CORE_KERNEL_SPARSE_KEYS_H
-#define CORE_KERNEL_SPARSE_KEYS_H
+#ifndef CORE_KERNEL_KEYS_H
+#define CORE_KERNEL_KEYS_H
 
 #include "core/kernel/ops.h"
 

@@ -1,11 +1,126 @@
 /*
- * Template of gemm_ISA.c: what goes on around the products of the packed
- * classes.  GEMM_PACK_OPS are its entries of the table.
+ * gemm by vectors: compiled for each instruction set that simd.h knows.
+ *
+ * The exact class sums as gemv_simd.c does: column c adds to lane c % VF of
+ * its output's accumulator, vf_sum()'s order ends it with the part of k, and
+ * the parts' sums are added in order.
  */
-#include <math.h>
-
-#include "core/kernel/ops.h"
 #include "core/kernel/simd.h"
+
+enum { ROWS = 4 }; /* of w in a tile */
+
+#if defined(__AVX2__) && VF == 8
+enum { MAX_X = 3 }; /* 12 of 16 registers accumulate */
+#else
+enum { MAX_X = 6 }; /* 24 of 32 */
+#endif
+
+/* VF columns of a tile, or the last n of them; w's rows are 16 floats apart. */
+INLINE void
+exact_step(vf (*acc)[MAX_X], const float *w, const float *x, size_t ldx,
+           const size_t X, size_t n)
+{
+    vf xv[MAX_X];
+
+#pragma GCC unroll 8
+    for (size_t i = 0; i < X; i++)
+        xv[i] = n == VF ? vf_load(x + i * ldx) : vf_load_n(x + i * ldx, n);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < ROWS; r++) {
+        vf wv = vf_load(w + 16 * r);
+
+#pragma GCC unroll 8
+        for (size_t i = 0; i < X; i++)
+            acc[r][i] = vf_fma(wv, xv[i], acc[r][i]);
+    }
+}
+
+/* ROWS rows of w from 'row' on by X of x from i0 on. */
+INLINE void
+exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X)
+{
+    const float *w = b->w + row * ((b->k + 15) / 16 * 16);
+    const float *x = b->x + i0 * b->ldx, *end = x + b->k / 16 * 16;
+    vf acc[ROWS][MAX_X];
+
+#pragma GCC unroll 8
+    for (size_t i = 0; i < X; i++)
+#pragma GCC unroll 8
+        for (size_t r = 0; r < ROWS; r++)
+            acc[r][i] = vf_set1(0);
+    for (; x < end; x += 16, w += 64)
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 16; j += VF)
+            exact_step(acc, w + j, x + j, b->ldx, X, VF);
+    for (size_t j = 0; j < b->k % 16; j += VF)
+        exact_step(acc, w + j, x + j, b->ldx, X,
+                   b->k % 16 - j < VF ? b->k % 16 - j : VF);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < X; i++) {
+        float *t = b->t + (i0 + i) * b->ldt + row, sum[ROWS];
+
+        vf_sum4(b->add ? sum : t, acc[0][i], acc[1][i], acc[2][i], acc[3][i]);
+        for (size_t r = 0; r < ROWS && b->add; r++)
+            t[r] += sum[r];
+    }
+}
+
+/* X of the x, which stay in the first cache while all of w passes. */
+INLINE void
+exact_strip(const struct gemm_block *b, size_t i0, const size_t X)
+{
+    for (size_t row = 0; row < b->rows; row += ROWS)
+        exact_tile(b, row, i0, X);
+}
+
+static void
+exact(const struct gemm_block *b)
+{
+    size_t i = 0;
+
+    for (; i + MAX_X <= b->m; i += MAX_X)
+        exact_strip(b, i, MAX_X);
+#define LAST(n)                                   \
+    case n:                                       \
+        exact_strip(b, i, (n) < MAX_X ? (n) : 1); \
+        break;
+    switch (b->m - i) {
+        LAST(5)
+        LAST(4)
+        LAST(3)
+        LAST(2)
+        LAST(1)
+    default:
+        break;
+    }
+}
+
+INLINE void
+widen_as(float *to, const char *from, enum dtype t, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_store(to + i / 16 * 64 + i % 16,
+                 vf_weights(t, from + i * weight_nbytes(t)));
+    for (; i < n || i % 16; i += VF)
+        vf_store(
+            to + i / 16 * 64 + i % 16,
+            vf_weights_n(t, from + i * weight_nbytes(t), i < n ? n - i : 0));
+}
+
+static void
+widen(float *to, const void *from, enum dtype dtype, size_t n)
+{
+    if (dtype == DT_BF16)
+        widen_as(to, from, DT_BF16, n);
+    else if (dtype == DT_F16)
+        widen_as(to, from, DT_F16, n);
+    else
+        widen_as(to, from, DT_F32, n);
+}
+
+/* ---- weights into panels, int8's scales ---- */
 
 #if VF == 16
 /* VF words of each of VF rows, transposed. */
@@ -46,24 +161,12 @@ transpose_block(uint32_t *to, const char *from, size_t ld)
     }
 }
 
-INLINE vf
-vf_s32(const int32_t *p)
-{
-    return _mm512_cvtepi32_ps(_mm512_loadu_si512(p));
-}
-
 /* Bits of a positive float, and those of NaNs, grow as integers do. */
 INLINE vf
 max_bits(vf a, vf b)
 {
     return _mm512_castsi512_ps(
         _mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
-}
-
-INLINE vf
-abs_bits(vf a)
-{
-    return _mm512_andnot_ps(vf_set1(-0.f), a);
 }
 
 INLINE void
@@ -81,15 +184,6 @@ sum_128(vf acc, const int8_t *b)
     return _mm512_castsi512_ps(
         _mm512_add_epi32(_mm512_castps_si512(acc),
                          _mm512_madd_epi16(pairs, _mm512_set1_epi16(128))));
-}
-
-INLINE vf
-interleaved(const uint16_t *a, const uint16_t *b)
-{
-    __m512i lo = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)a));
-    __m512i hi = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)b));
-
-    return _mm512_castsi512_ps(_mm512_or_si512(lo, _mm512_slli_epi32(hi, 16)));
 }
 
 #elif VF == 8
@@ -123,22 +217,10 @@ transpose_block(uint32_t *to, const char *from, size_t ld)
 }
 
 INLINE vf
-vf_s32(const int32_t *p)
-{
-    return _mm256_cvtepi32_ps(_mm256_loadu_si256((const void *)p));
-}
-
-INLINE vf
 max_bits(vf a, vf b)
 {
     return _mm256_castsi256_ps(
         _mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
-}
-
-INLINE vf
-abs_bits(vf a)
-{
-    return _mm256_andnot_ps(vf_set1(-0.f), a);
 }
 
 INLINE void
@@ -162,15 +244,6 @@ sum_128(vf acc, const int8_t *b)
                          _mm256_madd_epi16(pairs, _mm256_set1_epi16(128))));
 }
 
-INLINE vf
-interleaved(const uint16_t *a, const uint16_t *b)
-{
-    __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)a));
-    __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)b));
-
-    return _mm256_castsi256_ps(_mm256_or_si256(lo, _mm256_slli_epi32(hi, 16)));
-}
-
 #else
 INLINE void
 transpose_block(uint32_t *to, const char *from, size_t ld)
@@ -190,22 +263,10 @@ transpose_block(uint32_t *to, const char *from, size_t ld)
 }
 
 INLINE vf
-vf_s32(const int32_t *p)
-{
-    return vcvtq_f32_s32(vld1q_s32(p));
-}
-
-INLINE vf
 max_bits(vf a, vf b)
 {
     return vreinterpretq_f32_s32(
         vmaxq_s32(vreinterpretq_s32_f32(a), vreinterpretq_s32_f32(b)));
-}
-
-INLINE vf
-abs_bits(vf a)
-{
-    return vabsq_f32(a);
 }
 
 INLINE void
@@ -225,14 +286,28 @@ sum_128(vf acc, const int8_t *b)
     return vreinterpretq_f32_s32(
         vaddq_s32(vreinterpretq_s32_f32(acc), vshlq_n_s32(sum, 7)));
 }
+#endif
+
+INLINE vf
+vf_s32(const int32_t *p)
+{
+    vf bits = vf_load((const void *)p);
+
+    return __builtin_convertvector((vs)bits, vf);
+}
+
+INLINE vf
+abs_bits(vf a)
+{
+    return (vf)((vu)a & 0x7fffffffu);
+}
+
+/* Words of two bf16: the low halves from a, the high ones from b. */
 INLINE vf
 interleaved(const uint16_t *a, const uint16_t *b)
 {
-    return vreinterpretq_f32_u16(
-        vcombine_u16(vzip1_u16(load16_n(a, 4), load16_n(b, 4)),
-                     vzip2_u16(load16_n(a, 4), load16_n(b, 4))));
+    return (vf)((vu)vf_bf16(a) >> 16 | (vu)vf_bf16(b));
 }
-#endif
 
 /* Rows: those of the caller's weights are pages apart, which no CPU foresees.
  */
@@ -278,14 +353,14 @@ transpose(uint32_t *to, const void *from, size_t ld, size_t n)
 
 static void
 rescale(float *c, size_t ldc, const int32_t *s, const float *x_scale,
-        const float *w_scale, size_t m, size_t n, bool past)
+        const float *w_scale, size_t m, size_t n, bool stream)
 {
     for (size_t i = 0; i < m; i++, s += 64) {
         const vf x = vf_set1(x_scale[i]);
         float *row = c + i * ldc;
         size_t j = 0;
 
-        if (past)
+        if (stream)
             for (; j + VF <= n; j += VF)
                 vf_stream(row + j, vf_s32(s + j) * x * vf_load(w_scale + j));
         for (; j + VF <= n; j += VF)
@@ -293,7 +368,7 @@ rescale(float *c, size_t ldc, const int32_t *s, const float *x_scale,
         for (; j < n; j++)
             row[j] = (float)s[j] * x_scale[i] * w_scale[j];
     }
-    if (past)
+    if (stream)
         stream_end();
 }
 
@@ -370,6 +445,14 @@ sums(int32_t *sum, const int8_t *b, size_t k)
     }
 }
 
-#define GEMM_PACK_OPS                                                     \
-    .transpose = transpose, .interleave = interleave, .rescale = rescale, \
-    .absmax = absmax, .quantize = quantize, .rest = rest, .sums = sums
+const struct gemm_ops TABLE(gemm) = {
+    .exact = exact,
+    .widen = widen,
+    .transpose = transpose,
+    .interleave = interleave,
+    .rescale = rescale,
+    .absmax = absmax,
+    .quantize = quantize,
+    .rest = rest,
+    .sums = sums,
+};

@@ -1,14 +1,111 @@
 /*
- * Template of sparse_ISA.c: SPARSE_OPS fills its table.
+ * sums by vectors: compiled for each instruction set that simd.h knows.
  *
- * Lanes are columns, so that no sum crosses them.  ROWS rows of the table are
- * read side by side, each a stream that lies anywhere: y is loaded and stored
- * once for all of them, and the first lines of the next ones are asked for.
+ * Lanes are columns, so that no sum crosses them.  A tile of a dense sum, N
+ * rows of p by C vectors of columns, has N * C accumulators: at least the 8
+ * that hide an FMA's latency (4 cycles, two at once).  A sparse sum reads ROWS
+ * rows of the table side by side, each a stream that lies anywhere: y is loaded
+ * and stored once for all of them, and the first lines of the next ones are
+ * prefetched.
  */
-#include "core/kernel/ops.h"
-#include "core/kernel/sparse.h"
-#include "core/kernel/sparse_keys.h"
-#include "core/kernel/weight_simd.h"
+#include "core/kernel/sums.h"
+
+#include "core/kernel/keys.h"
+#include "core/kernel/simd.h"
+
+/* ---- dense ---- */
+
+#if defined(__AVX2__) && VF == 8
+enum { TILE_N = 6, TILE_C = 2 }; /* 12 of 16 registers accumulate */
+#else
+enum { TILE_N = 6, TILE_C = 4 }; /* 24 of 32 */
+#endif
+
+/* C vectors of columns from c on, the last of 'n_last', for N rows from i. */
+INLINE void
+tile(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N,
+     size_t c, const size_t C, size_t n_last)
+{
+    const float *p = s->p + i * s->ldp;
+    float *y = s->y + i * s->ldy + c;
+    vf acc[TILE_N][TILE_C], wv[TILE_C];
+
+#pragma GCC unroll 8
+    for (size_t k = 0; k < N; k++)
+#pragma GCC unroll 8
+        for (size_t v = 0; v < C; v++)
+            acc[k][v] = !s->add ? vf_set1(0)
+                        : n_last == VF
+                            ? vf_load(y + k * s->ldy + v * VF)
+                            : vf_load_n(y + k * s->ldy + v * VF, n_last);
+    for (size_t r = 0; r < s->rows; r++) {
+#pragma GCC unroll 8
+        for (size_t v = 0; v < C; v++) {
+            const char *w = (const char *)s->w +
+                            (r * s->ldw + c + v * VF) * weight_nbytes(t);
+
+            wv[v] =
+                n_last == VF ? vf_weights(t, w) : vf_weights_n(t, w, n_last);
+        }
+#pragma GCC unroll 8
+        for (size_t k = 0; k < N; k++) {
+            vf pv = vf_set1(p[k * s->ldp + r]);
+
+#pragma GCC unroll 8
+            for (size_t v = 0; v < C; v++)
+                acc[k][v] = vf_fma(pv, wv[v], acc[k][v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (size_t k = 0; k < N; k++)
+#pragma GCC unroll 8
+        for (size_t v = 0; v < C; v++)
+            if (n_last == VF)
+                vf_store(y + k * s->ldy + v * VF, acc[k][v]);
+            else
+                vf_store_n(y + k * s->ldy + v * VF, acc[k][v], n_last);
+}
+
+/* All columns for N rows of p. */
+INLINE void
+columns(const struct weighted_sum *s, enum dtype t, size_t i, const size_t N)
+{
+    size_t c = 0;
+
+    for (; c + TILE_C * VF <= s->cols; c += TILE_C * VF)
+        tile(s, t, i, N, c, TILE_C, VF);
+    for (; c + VF <= s->cols; c += VF)
+        tile(s, t, i, N, c, 1, VF);
+    if (c < s->cols)
+        tile(s, t, i, N, c, 1, s->cols - c);
+}
+
+INLINE void
+weighted_by(const struct weighted_sum *s, enum dtype t)
+{
+    size_t i = 0;
+
+    for (; i + TILE_N <= s->n; i += TILE_N)
+        columns(s, t, i, TILE_N);
+    if (i + 4 <= s->n) {
+        columns(s, t, i, 4);
+        i += 4;
+    }
+    if (i + 2 <= s->n) {
+        columns(s, t, i, 2);
+        i += 2;
+    }
+    if (i < s->n)
+        columns(s, t, i, 1);
+}
+
+static void
+weighted(const struct weighted_sum *s)
+{
+    BY_DTYPE(weighted_by, s);
+}
+
+/* ---- sparse ---- */
 
 enum {
     ROWS = 8,
@@ -18,20 +115,21 @@ enum {
 
 /* N rows from i on, added to 'n' of the columns from c on, at most VF. */
 INLINE vf
-add_rows(enum weight_type t, const char *const *w, const vf *v, const size_t N,
+add_rows(enum dtype t, const char *const *w, const vf *v, const size_t N,
          size_t c, vf y, size_t n)
 {
 #pragma GCC unroll 8
     for (size_t k = 0; k < N; k++) {
-        const char *from = w[k] + c * size_of(t);
+        const char *from = w[k] + c * weight_nbytes(t);
 
-        y = vf_fma(v[k], n == VF ? load_w(t, from) : load_w_n(t, from, n), y);
+        y = vf_fma(v[k],
+                   n == VF ? vf_weights(t, from) : vf_weights_n(t, from, n), y);
     }
     return y;
 }
 
 INLINE void
-strip(const struct sparse *s, enum weight_type t, size_t i, const size_t N)
+add_strip(const struct sparse_sum *s, enum dtype t, size_t i, const size_t N)
 {
     const char *w[ROWS];
     size_t c = 0;
@@ -39,13 +137,14 @@ strip(const struct sparse *s, enum weight_type t, size_t i, const size_t N)
 
 #pragma GCC unroll 8
     for (size_t k = 0; k < N; k++) {
-        w[k] = (const char *)s->w + s->idx[i + k] * s->ldw * size_of(t);
+        w[k] = (const char *)s->w + s->idx[i + k] * s->ldw * weight_nbytes(t);
         v[k] = vf_set1(s->v[i + k]);
     }
     for (size_t k = i + N; k < s->n && k < i + N + ROWS; k++) {
-        const char *next = (const char *)s->w + s->idx[k] * s->ldw * size_of(t);
+        const char *next =
+            (const char *)s->w + s->idx[k] * s->ldw * weight_nbytes(t);
 
-        for (size_t b = 0; b < AHEAD * LINE && b < s->cols * size_of(t);
+        for (size_t b = 0; b < AHEAD * LINE && b < s->cols * weight_nbytes(t);
              b += LINE)
             __builtin_prefetch(next + b);
     }
@@ -68,35 +167,25 @@ strip(const struct sparse *s, enum weight_type t, size_t i, const size_t N)
 }
 
 INLINE void
-kernel(const struct sparse *s, enum weight_type t)
+sparse_by(const struct sparse_sum *s, enum dtype t)
 {
     size_t i = 0;
 
     for (; i + ROWS <= s->n; i += ROWS)
-        strip(s, t, i, ROWS);
+        add_strip(s, t, i, ROWS);
     for (; i + 2 <= s->n; i += 2)
-        strip(s, t, i, 2);
+        add_strip(s, t, i, 2);
     if (i < s->n)
-        strip(s, t, i, 1);
+        add_strip(s, t, i, 1);
 }
 
 static void
-bf16(const struct sparse *s)
+sparse(const struct sparse_sum *s)
 {
-    kernel(s, W_BF16);
+    BY_DTYPE(sparse_by, s);
 }
 
-static void
-f16(const struct sparse *s)
-{
-    kernel(s, W_F16);
-}
-
-static void
-f32(const struct sparse *s)
-{
-    kernel(s, W_F32);
-}
+/* ---- top-k ---- */
 
 static uint64_t
 outside(const float *x, size_t n, float lo, float hi)
@@ -195,13 +284,19 @@ between(uint64_t *to, const uint64_t *key, size_t n, uint64_t lo, uint64_t hi)
     return n_kept + i;
 }
 
-#define SPARSE_KEYS .keys = keys, .over = over, .between = between
-#else
-#define SPARSE_KEYS \
-    .keys = keys_each, .over = keys_over, .between = keys_between
 #endif
 
-#define SPARSE_OPS                                                            \
-    {                                                                         \
-        .bf16 = bf16, .f16 = f16, .f32 = f32, .outside = outside, SPARSE_KEYS \
-    }
+const struct sums_ops TABLE(sums) = {
+    .weighted = weighted,
+    .sparse = sparse,
+    .outside = outside,
+#if VF == 16
+    .keys = keys,
+    .over = over,
+    .between = between,
+#else
+    .keys = keys_each,
+    .over = keys_over,
+    .between = keys_between,
+#endif
+};

@@ -1,5 +1,5 @@
 /* sparse_sum() and topk against plain loops, on every instruction set. */
-#include "core/kernel/sparse.h"
+#include "core/kernel/sums.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,29 +13,22 @@ enum { ROWS = 40, COLS = 150, MAX_N = 3000 };
 
 static const enum dtype dtypes[] = { DT_BF16, DT_F16, DT_F32 };
 
-static void (*kernel_of(const struct sparse_ops *ops,
-                        enum dtype dtype))(const struct sparse *)
-{
-    return dtype == DT_BF16 ? ops->bf16 : dtype == DT_F16 ? ops->f16 : ops->f32;
-}
-
 /* Is each sum near its f64, the same bits alone, and nothing else touched? */
 static bool
-check_sum(void (*kernel)(const struct sparse *), enum dtype dtype, size_t cols,
-          size_t n)
+check_sum(const struct sums_ops *ops, enum dtype dtype, size_t cols, size_t n)
 {
     size_t size = dtype == DT_F32 ? 4 : 2;
     uint8_t *w = malloc(ROWS * cols * size + 1);
     float y[COLS + 4], before[COLS + 4], v[ROWS];
     uint32_t idx[ROWS];
-    struct sparse s = { .y = y,
-                        .w = w + 1,
-                        .idx = idx,
-                        .v = v,
-                        .ldw = cols,
-                        .cols = cols,
-                        .n = n,
-                        .w_dtype = dtype };
+    struct sparse_sum s = { .y = y,
+                            .w = w + 1,
+                            .idx = idx,
+                            .v = v,
+                            .ldw = cols,
+                            .cols = cols,
+                            .n = n,
+                            .w_dtype = dtype };
     bool good = true;
 
     for (size_t i = 0; i < ROWS * cols; i++) {
@@ -53,7 +46,7 @@ check_sum(void (*kernel)(const struct sparse *), enum dtype dtype, size_t cols,
     }
     for (size_t c = 0; c < COLS + 4; c++)
         before[c] = y[c] = rnd();
-    kernel(&s);
+    ops->sparse(&s);
     for (size_t c = 0; c < COLS + 4; c++) {
         double sum = (double)before[c], abs = fabs(sum);
         float alone = before[c];
@@ -72,7 +65,7 @@ check_sum(void (*kernel)(const struct sparse *), enum dtype dtype, size_t cols,
         s.y = &alone;
         s.w = w + 1 + c * size;
         s.cols = 1;
-        kernel(&s);
+        ops->sparse(&s);
         good &= fabs((double)y[c] - sum) <= abs * 0x1p-18 &&
                 memcmp(&alone, &y[c], sizeof(alone)) == 0;
     }
@@ -88,16 +81,16 @@ test_sums(enum isa isa)
 
         for (size_t cols = 0; cols <= COLS; cols += cols < 70 ? 1 : 20)
             for (size_t n = 0; n <= ROWS; n += n < 19 ? 1 : 7)
-                if (!check_sum(kernel_of(sparse_ops_of(isa), dtypes[k]),
-                               dtypes[k], cols, n)) {
+                if (!check_sum(sums_ops_of(isa), dtypes[k], cols, n)) {
                     n_bad++;
                     bad_cols = cols;
                     bad_n = n;
                 }
-        tap_ok(n_bad == 0,
-               "sparse_%s: %s: within 2^-18 of f64, each alone has its bits, "
-               "nothing else is touched (cols %zu, n %zu)",
-               isa_name(isa), dtype_table[dtypes[k]].name, bad_cols, bad_n);
+        tap_ok(
+            n_bad == 0,
+            "sparse_sum %s: %s: within 2^-18 of f64, each alone has its bits, "
+            "nothing else is touched (cols %zu, n %zu)",
+            isa_name(isa), dtype_table[dtypes[k]].name, bad_cols, bad_n);
     }
 }
 
@@ -118,9 +111,9 @@ test_outside(enum isa isa)
                 x[i] = (i + at) % 4 ? rnd() : odd[(i + at) % 10];
                 want |= (uint64_t) !(x[i] >= -1 && x[i] <= hi) << i;
             }
-            good &= sparse_ops_of(isa)->outside(x, n, -1, hi) == want;
+            good &= sums_ops_of(isa)->outside(x, n, -1, hi) == want;
         }
-    tap_ok(good, "sparse_%s: outside: the comparison of each number, 0..64",
+    tap_ok(good, "topk %s: outside: the comparison of each number, 0..64",
            isa_name(isa));
 }
 
@@ -128,7 +121,7 @@ test_outside(enum isa isa)
 static void
 test_keys(enum isa isa)
 {
-    const struct sparse_ops *ops = sparse_ops_of(isa);
+    const struct sums_ops *ops = sums_ops_of(isa);
     uint64_t got[64], want[64];
     bool good = true;
     float x[64];
@@ -147,13 +140,13 @@ test_keys(enum isa isa)
         n_got = ops->keys(got, x, bits, 700);
         good &= n_got == n && memcmp(got, want, n * sizeof(*got)) == 0;
     }
-    tap_ok(good, "sparse_%s: keys: of the bits that are set", isa_name(isa));
+    tap_ok(good, "topk %s: keys: of the bits that are set", isa_name(isa));
 }
 
 static void
 test_between(enum isa isa)
 {
-    const struct sparse_ops *ops = sparse_ops_of(isa);
+    const struct sums_ops *ops = sums_ops_of(isa);
     uint64_t key[70], got[70], want[70];
     bool good = true;
 
@@ -174,7 +167,7 @@ test_between(enum isa isa)
                     ops->between(key, key, n, lo, hi) == n_want &&
                     memcmp(key, want, n_want * sizeof(*got)) == 0;
         }
-    tap_ok(good, "sparse_%s: over, between: in their order, in place as well",
+    tap_ok(good, "topk %s: over, between: in their order, in place as well",
            isa_name(isa));
 }
 
@@ -332,7 +325,7 @@ test_magnitudes(void)
 int
 main(void)
 {
-    FOR_EACH_TABLE(sparse, isa)
+    FOR_EACH_TABLE(sums, isa)
     {
         test_sums(isa);
         test_outside(isa);

@@ -1,5 +1,6 @@
-/* mix() against sums in f64, on every instruction set that runs here. */
-#include "core/kernel/mix.h"
+/* weighted_sum() against sums in f64, on every instruction set that runs here.
+ */
+#include "core/kernel/sums.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,24 +14,18 @@ enum { ROWS = 64, COLS = 67, N = 14, ROOM = 1 << 16 };
 
 static const enum dtype dtypes[] = { DT_BF16, DT_F16, DT_F32 };
 
-static void (*kernel_of(const struct mix_ops *ops,
-                        enum dtype dtype))(const struct mix *)
-{
-    return dtype == DT_BF16 ? ops->bf16 : dtype == DT_F16 ? ops->f16 : ops->f32;
-}
-
 static float p[N * (ROWS + 3)], y[N * (COLS + 5)], before[N * (COLS + 5)];
 static double v[ROWS * COLS];
 
 /* Is output (i, c) near the sum in f64, and the same bits by itself? */
 static bool
-check_sum(const struct mix *m, void (*kernel)(const struct mix *), size_t i,
+check_sum(const struct weighted_sum *m, const struct sums_ops *ops, size_t i,
           size_t c)
 {
     double sum = m->add ? (double)before[i * m->ldy + c] : 0, abs = fabs(sum);
     size_t size = m->w_dtype == DT_F32 ? 4 : 2;
     float alone = before[i * m->ldy + c];
-    struct mix one = *m;
+    struct weighted_sum one = *m;
 
     for (size_t r = 0; r < m->rows; r++) {
         double term = (double)m->p[i * m->ldp + r] * v[r * m->ldw + c];
@@ -42,13 +37,13 @@ check_sum(const struct mix *m, void (*kernel)(const struct mix *), size_t i,
     one.w = (const char *)m->w + c * size;
     one.p = m->p + i * m->ldp;
     one.cols = one.n = 1;
-    kernel(&one);
+    ops->weighted(&one);
     return fabs((double)y[i * m->ldy + c] - sum) <= abs * 0x1p-18 &&
            memcmp(&alone, &y[i * m->ldy + c], sizeof(alone)) == 0;
 }
 
 static bool
-check_shape(char *end, void (*kernel)(const struct mix *), struct mix m)
+check_shape(char *end, const struct sums_ops *ops, struct weighted_sum m)
 {
     bool good = true;
 
@@ -62,12 +57,12 @@ check_shape(char *end, void (*kernel)(const struct mix *), struct mix m)
         p[i] = rnd();
     for (size_t i = 0; i < sizeof(y) / sizeof(*y); i++)
         before[i] = y[i] = rnd();
-    kernel(&m);
+    ops->weighted(&m);
     for (size_t i = 0; i < sizeof(y) / sizeof(*y); i++) {
         size_t row = i / m.ldy, c = i % m.ldy;
 
         if (row < m.n && c < m.cols)
-            good &= check_sum(&m, kernel, row, c);
+            good &= check_sum(&m, ops, row, c);
         else
             good &= memcmp(&y[i], &before[i], sizeof(*y)) == 0;
     }
@@ -77,23 +72,24 @@ check_shape(char *end, void (*kernel)(const struct mix *), struct mix m)
 static void
 test_isa(char *end, enum isa isa, enum dtype dtype)
 {
-    void (*kernel)(const struct mix *) = kernel_of(mix_ops_of(isa), dtype);
-    struct mix bad = { 0 }, m = { .w_dtype = dtype };
+    const struct sums_ops *ops = sums_ops_of(isa);
+    struct weighted_sum bad = { 0 }, m = { .w_dtype = dtype };
     size_t n_bad = 0;
 
     for (m.cols = 0; m.cols <= COLS; m.cols++)
         for (m.n = 0; m.n <= N; m.n += m.cols == COLS ? 1 : 13)
             for (m.rows = 0; m.rows <= ROWS; m.rows += 1 + m.rows * 2) {
                 m.add = (m.cols + m.rows) % 2;
-                if (check_shape(end, kernel, m))
+                if (check_shape(end, ops, m))
                     continue;
                 bad = m;
                 n_bad++;
             }
-    tap_ok(n_bad == 0,
-           "mix_%s: %s: within 2^-18 of f64, each alone has its bits, nothing "
-           "else is touched (%zu x %zu, n %zu)",
-           isa_name(isa), dtype_table[dtype].name, bad.rows, bad.cols, bad.n);
+    tap_ok(
+        n_bad == 0,
+        "weighted_sum %s: %s: within 2^-18 of f64, each alone has its bits, nothing "
+        "else is touched (%zu x %zu, n %zu)",
+        isa_name(isa), dtype_table[dtype].name, bad.rows, bad.cols, bad.n);
 }
 
 int
@@ -101,7 +97,7 @@ main(void)
 {
     char *end = edge_make(ROOM);
 
-    FOR_EACH_TABLE(mix, isa)
+    FOR_EACH_TABLE(sums, isa)
     {
         for (size_t i = 0; i < 3; i++)
             test_isa(end, isa, dtypes[i]);

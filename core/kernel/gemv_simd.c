@@ -1,13 +1,12 @@
 /*
- * Template of gemv_ISA.c: GEMV_OPS fills its table.
+ * gemv by vectors: compiled for each instruction set that simd.h knows.
  *
  * Column c adds to lane c % VF of its output's one accumulator; after
  * EXACT_PART columns the lanes are added by vf_sum(), to y.  A tile of R rows
  * and X columns of x has R * X such accumulators, enough to hide the latency of
  * FMA; its shape decides which sums run side by side, never their order.
  */
-#include "core/kernel/ops.h"
-#include "core/kernel/weight_simd.h"
+#include "core/kernel/simd.h"
 
 #define PREFETCH 2048 /* bytes ahead in each stream: see test/bench/probe.c */
 
@@ -20,9 +19,9 @@ enum { ROWS = 4, MAX_X = 3 }; /* 12 of 16 */
 /* n columns, of R rows 'w_step' bytes apart by X rows of x: their sums, 'step'
  * apart in y, or added there. */
 INLINE void
-tile_part(const struct gemv_args *a, enum weight_type t, const char *w,
-          size_t w_step, const float *x, size_t n, float *y, size_t step,
-          bool add, const size_t R, const size_t X)
+tile_part(const struct gemv_args *a, enum dtype t, const char *w, size_t w_step,
+          const float *x, size_t n, float *y, size_t step, bool add,
+          const size_t R, const size_t X)
 {
     const size_t tail = n % VF;
     vf acc[ROWS][MAX_X], xv[MAX_X];
@@ -39,8 +38,8 @@ tile_part(const struct gemv_args *a, enum weight_type t, const char *w,
             xv[i] = vf_load(x + i * a->ldx + c);
 #pragma GCC unroll 8
         for (size_t r = 0; r < R; r++) {
-            const char *p = w + r * w_step + c * size_of(t);
-            vf wv = load_w(t, p);
+            const char *p = w + r * w_step + c * weight_nbytes(t);
+            vf wv = vf_weights(t, p);
 
             __builtin_prefetch(p + PREFETCH, 0, 2);
 #pragma GCC unroll 8
@@ -54,7 +53,8 @@ tile_part(const struct gemv_args *a, enum weight_type t, const char *w,
             xv[i] = vf_load_n(x + i * a->ldx + c, tail);
 #pragma GCC unroll 8
         for (size_t r = 0; r < R; r++) {
-            vf wv = load_w_n(t, w + r * w_step + c * size_of(t), tail);
+            vf wv =
+                vf_weights_n(t, w + r * w_step + c * weight_nbytes(t), tail);
 
 #pragma GCC unroll 8
             for (size_t i = 0; i < X; i++)
@@ -73,10 +73,10 @@ tile_part(const struct gemv_args *a, enum weight_type t, const char *w,
 
 /* y of R rows, 'step' apart, for X of the x. */
 INLINE void
-tile(const struct gemv_args *a, enum weight_type t, size_t row, size_t step,
+tile(const struct gemv_args *a, enum dtype t, size_t row, size_t step,
      size_t i0, const size_t R, const size_t X)
 {
-    const size_t row_nbytes = a->cols * size_of(t);
+    const size_t row_nbytes = a->cols * weight_nbytes(t);
     const char *w = (const char *)a->w + row * row_nbytes;
     const float *x = a->x + i0 * a->ldx;
     size_t c = 0;
@@ -84,7 +84,7 @@ tile(const struct gemv_args *a, enum weight_type t, size_t row, size_t step,
     do {
         size_t n = smaller(a->cols - c, EXACT_PART);
 
-        tile_part(a, t, w + c * size_of(t), step * row_nbytes, x + c, n,
+        tile_part(a, t, w + c * weight_nbytes(t), step * row_nbytes, x + c, n,
                   a->y + i0 * a->ldy + row, step, c > 0, R, X);
         c += EXACT_PART;
     } while (c < a->cols);
@@ -97,7 +97,7 @@ tile(const struct gemv_args *a, enum weight_type t, size_t row, size_t step,
  * than many that jump from block to block (0.83).
  */
 INLINE void
-strip(const struct gemv_args *a, enum weight_type t, size_t i0, const size_t X)
+strip(const struct gemv_args *a, enum dtype t, size_t i0, const size_t X)
 {
     const size_t n = a->rows / ROWS;
 
@@ -108,52 +108,31 @@ strip(const struct gemv_args *a, enum weight_type t, size_t i0, const size_t X)
 }
 
 INLINE void
-kernel(const struct gemv_args *a, enum weight_type t)
+products(const struct gemv_args *a, enum dtype t)
 {
     size_t i = 0;
 
     for (; i + MAX_X <= a->n_x; i += MAX_X)
         strip(a, t, i, MAX_X);
+#define LAST(n)                                \
+    case n:                                    \
+        strip(a, t, i, (n) < MAX_X ? (n) : 1); \
+        break;
     switch (a->n_x - i) { /* one more pass over the weights, not two */
-    case 5:
-        strip(a, t, i, MAX_X > 5 ? 5 : 1);
-        break;
-    case 4:
-        strip(a, t, i, MAX_X > 4 ? 4 : 1);
-        break;
-    case 3:
-        strip(a, t, i, MAX_X > 3 ? 3 : 1);
-        break;
-    case 2:
-        strip(a, t, i, 2);
-        break;
-    case 1:
-        strip(a, t, i, 1);
-        break;
+        LAST(5)
+        LAST(4)
+        LAST(3)
+        LAST(2)
+        LAST(1)
     default:
         break;
     }
 }
 
 static void
-bf16(const struct gemv_args *a)
+gemv(const struct gemv_args *a)
 {
-    kernel(a, W_BF16);
+    BY_DTYPE(products, a);
 }
 
-static void
-f16(const struct gemv_args *a)
-{
-    kernel(a, W_F16);
-}
-
-static void
-f32(const struct gemv_args *a)
-{
-    kernel(a, W_F32);
-}
-
-#define GEMV_OPS                             \
-    {                                        \
-        .bf16 = bf16, .f16 = f16, .f32 = f32 \
-    }
+const struct gemv_ops TABLE(gemv) = { .gemv = gemv };

@@ -1,9 +1,10 @@
 /*
- * Weighted sums of a few rows of a table, and which rows: what a layer that
- * runs on a lookup table does instead of a product.
+ * Weighted sums of rows: of all rows of a matrix, as attention's of its values
+ * (and of its keys, transposed); of a few rows of a lookup table; and which
+ * few.
  */
-#ifndef CORE_KERNEL_SPARSE_H
-#define CORE_KERNEL_SPARSE_H
+#ifndef CORE_KERNEL_SUMS_H
+#define CORE_KERNEL_SUMS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,17 +13,34 @@
 #include "core/dtype.h"
 
 /*
+ * weighted_sum() computes y[i][c] = sum over r of p[i][r] * w[r][c], and what y
+ * held before if 'add'.
+ *   w  [rows, cols]  BF16, F16 or F32 ('w_dtype'), little-endian, rows 'ldw'
+ *                    elements apart, at any address
+ *   p  [n, rows]     f32, rows 'ldp' floats apart
+ *   y  [n, cols]     f32, rows 'ldy' floats apart; must not overlap p
+ *
  * sparse_sum() computes y[c] += sum over i of v[i] * w[idx[i]][c].
- *   w    BF16, F16 or F32 ('w_dtype'), little-endian, rows 'ldw' elements
- *        apart, at any address
+ *   w    as above
  *   idx  [n] rows of w, in the order of the sum
  *   v    [n] f32
  *   y    [cols] f32; must not overlap v
- * Each y[c] is one f32 accumulator, i ascending (FMA, where the instruction
- * set has it): its bits depend on nothing but its own numbers.  Runs in the
- * calling thread.  Cannot fail.
+ *
+ * In both a sum is one f32 accumulator, r or i ascending (FMA, where the
+ * instruction set has it): its bits depend on nothing but its own numbers.
+ * They run in the calling thread and cannot fail.
  */
-struct sparse {
+struct weighted_sum {
+    float *y;
+    const void *w;
+    const float *p;
+    size_t ldy, ldw, ldp;
+    size_t rows, cols, n;
+    enum dtype w_dtype;
+    bool add;
+};
+
+struct sparse_sum {
     float *y;
     const void *w;
     const uint32_t *idx;
@@ -31,17 +49,18 @@ struct sparse {
     enum dtype w_dtype;
 };
 
-void sparse_sum(const struct sparse *s);
+void weighted_sum(const struct weighted_sum *s);
+void sparse_sum(const struct sparse_sum *s);
 
 /*
  * The k largest of many numbers that are over 0, of equals those with lower
  * indices; exact, however the numbers come.  Numbers at or under what is
- * surely not among them are passed over by a compare; the others are kept
- * until there are 4 k, then a selection leaves k.
+ * surely not among them are skipped by a comparison; the others are kept until
+ * there are 4 k, then a selection leaves k.
  */
-struct sparse_ops;
+struct sums_ops;
 struct topk {
-    const struct sparse_ops *ops;
+    const struct sums_ops *ops;
     uint64_t *key;  /* [topk_cap(k)] of the caller's */
     uint64_t *room; /* as many: scratch, which others may use in between */
     size_t k, n;

@@ -1,10 +1,9 @@
 /*
- * Template of vec_ISA.c: VEC_OPS fills its table.  Every tail goes through the
- * same operations in the same lanes as a full vector.
+ * vec by vectors: compiled for each instruction set that simd.h knows.  Every
+ * tail goes through the same operations in the same lanes as a full vector.
  */
 #include <math.h>
 
-#include "core/kernel/ops.h"
 #include "core/kernel/simd.h"
 
 /* Four accumulators, or FMA's latency would be dot's speed. */
@@ -234,9 +233,16 @@ rope(float *x, const float *c, const float *s, size_t half)
     }
 }
 
-#define VEC_OPS                                                              \
-    {                                                                        \
-        .dot = dot, .axpy = axpy, .add = add, .scale = scale, .max = max,    \
-        .scale_mul = scale_mul, .exp_sum = exp_sum, .silu_mul = silu_mul,    \
-        .silu_back = silu_back, .gelu_tanh_mul = gelu_tanh_mul, .rope = rope \
-    }
+const struct vec_ops TABLE(vec) = {
+    .dot = dot,
+    .axpy = axpy,
+    .add = add,
+    .scale = scale,
+    .max = max,
+    .scale_mul = scale_mul,
+    .exp_sum = exp_sum,
+    .silu_mul = silu_mul,
+    .silu_back = silu_back,
+    .gelu_tanh_mul = gelu_tanh_mul,
+    .rope = rope,
+};

@@ -1,3 +1,0 @@
-#include "core/kernel/cvt_simd.h"
-
-const struct cvt_ops cvt_avx2 = CVT_OPS;

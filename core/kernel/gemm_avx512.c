@@ -1,4 +1,0 @@
-#include "core/kernel/gemm_pack_simd.h"
-#include "core/kernel/gemm_simd.h"
-
-const struct gemm_ops gemm_avx512 = { GEMM_EXACT_OPS, GEMM_PACK_OPS };
