@@ -17,7 +17,7 @@
 static const struct {
     const char *word;
     const char *parts[LUT_MAX_PARTS];
-    const char *sae; /* the part whose SAE, and threshold, a script takes */
+    const char *sae; /* the part whose SAE and threshold scripts use */
 } fused[] = {
     { "qkv_proj", { "q_proj", "k_proj", "v_proj" }, "q_proj" },
     { "gate_up_proj", { "gate_proj", "up_proj" }, "up_proj" },
@@ -58,7 +58,7 @@ lut_name(const char *name)
     return s.s;
 }
 
-/* Where the last word of a name begins. */
+/* Offset of the last word of a name. */
 static size_t
 last_word(const char *name)
 {
@@ -67,7 +67,7 @@ last_word(const char *name)
     return dot ? (size_t)(dot - name) + 1 : 0;
 }
 
-/* A fused layer's place in the table, or -1. */
+/* A fused layer's index in the table, or -1. */
 static int
 find_fused(const char *name)
 {
@@ -106,71 +106,25 @@ lut_parts(const char *name, char *parts[LUT_MAX_PARTS])
 /* ---- metadata.json ---- */
 
 static int
-take_size(const struct js *obj, const char *key, int64_t max, size_t *v,
-          struct err *err)
+read_size(const struct js *obj, const char *key, size_t *v, struct err *err)
 {
     struct js js = js_get(obj, key);
     int64_t n;
 
-    if (js_i64(&js, 1, max, &n, err) < 0)
+    if (js_i64(&js, 1, MAX_DIM, &n, err) < 0)
         return -1;
     *v = (size_t)n;
     return 0;
 }
 
-/* An optional key of the layer, or what sae_config says of all. */
-static int
-take_common(const struct js *layer, const struct js *sae, const char *key,
-            size_t *v, struct err *err)
+/* A threshold under one of the names that scripts give a layer, or NaN. */
+static double
+read_elbow(const struct js *root, const char *name)
 {
-    struct js own = js_get(layer, key);
-
-    return take_size(js_absent(&own) ? sae : layer, key, MAX_DIM, v, err);
-}
-
-/* The file lies in the folder: a name, not a way. */
-static int
-take_file(const struct js *obj, struct lut_layer *l, struct err *err)
-{
-    struct js js = js_get(obj, "file");
-    const char *s;
-    size_t n;
-
-    if (js_str(&js, &s, &n, err) < 0)
-        return -1;
-    if (n == 0 || strlen(s) != n || strchr(s, '/') || s[0] == '.')
-        return js_bad(&js, "the name of a file in this folder", err);
-    l->file = xstrdup(s);
-    return 0;
-}
-
-static int
-take_centering(const struct js *obj, struct lut_layer *l, bool exporter,
-               bool *silent, struct err *err)
-{
-    struct js encoder = js_get(obj, "encoder");
-    struct js js;
-
-    l->centered = exporter;
-    if (!js_absent(&encoder)) {
-        if (!js_is(&encoder, JSON_OBJECT))
-            return js_bad(&encoder, "an object", err);
-        js = js_get(&encoder, "input_centering");
-        if (!js_absent(&js))
-            return js_bool(&js, &l->centered, err);
-    }
-    *silent = true;
-    return 0;
-}
-
-/* A threshold under one of the names that scripts give a layer. */
-static const json_t *
-find_elbow(const json_t *all, const char *name)
-{
+    const json_t *all = js_get(root, "elbow_thresholds").v, *v = NULL;
     int f = find_fused(name);
     char *part = f < 0 ? xstrdup(name) : with_word(name, fused[f].sae);
     const char *names[] = { name, name + 6, part, part + 6 };
-    const json_t *v = NULL;
     struct str key = { 0 };
     const char *dot;
 
@@ -187,62 +141,53 @@ find_elbow(const json_t *all, const char *name)
     }
     str_free(&key);
     free(part);
-    return v;
-}
-
-static void
-take_elbow(const struct js *root, struct lut_layer *l)
-{
-    const json_t *v = find_elbow(js_get(root, "elbow_thresholds").v, l->name);
-
     if (json_is_object(v))
         v = json_object_get(v, "elbow_value");
-    l->elbow = json_is_number(v) ? json_number_value(v) : NAN;
+    return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+/* *silent: it does not say whether it is centred. */
 static int
-take_layer(struct lut *lut, const struct js *root, const char *key,
-           const json_t *v, bool *silent, struct err *err)
+read_layer(struct lut *lut, const struct js *root, const char *key,
+           bool *silent, struct err *err)
 {
     struct lut_layer *l = &lut->layers[lut->n_layers++];
-    struct js layers = js_get(root, "layers"), sae = js_get(root, "sae_config");
-    struct js js = js_get(&layers, key);
+    struct js layers = js_get(root, "layers"), js = js_get(&layers, key);
+    struct js all = js_get(root, "sae_config");
+    struct js own_n = js_get(&js, "num_basis"), own_k = js_get(&js, "k_active");
+    struct js file = js_get(&js, "file"), encoder = js_get(&js, "encoder");
+    struct js centering = js_get(&encoder, "input_centering");
+    const char *s;
+    size_t n;
 
     *l = (struct lut_layer){ .name = lut_name(key) };
-    if (!json_is_object(v))
+    if (!js_is(&js, JSON_OBJECT))
         return js_bad(&js, "an object", err);
-    if (take_size(&js, "input_dim", MAX_DIM, &l->in, err) < 0 ||
-        take_size(&js, "output_dim", MAX_DIM, &l->out, err) < 0 ||
-        take_file(&js, l, err) < 0 ||
-        take_common(&js, &sae, "num_basis", &l->n_basis, err) < 0 ||
-        take_common(&js, &sae, "k_active", &l->k, err) < 0 ||
-        js_bool_or(&js, "target_bias", false, &l->target_bias, err) < 0 ||
-        take_centering(&js, l, lut->from_exporter, silent, err) < 0)
+    if (read_size(&js, "input_dim", &l->in, err) < 0 ||
+        read_size(&js, "output_dim", &l->out, err) < 0 ||
+        js_str(&file, &s, &n, err) < 0)
+        return -1;
+    if (n == 0 || strlen(s) != n || strchr(s, '/') || s[0] == '.')
+        return js_bad(&file, "the name of a file in this directory", err);
+    l->file = xstrdup(s);
+    if (read_size(js_absent(&own_n) ? &all : &js, "num_basis", &l->n_basis,
+                  err) < 0 ||
+        read_size(js_absent(&own_k) ? &all : &js, "k_active", &l->k, err) < 0 ||
+        js_bool_or(&js, "target_bias", false, &l->target_bias, err) < 0)
+        return -1;
+    if (!js_absent(&encoder) && !js_is(&encoder, JSON_OBJECT))
+        return js_bad(&encoder, "an object", err);
+    l->centered = lut->from_exporter;
+    *silent |= js_absent(&centering);
+    if (!js_absent(&centering) && js_bool(&centering, &l->centered, err) < 0)
         return -1;
     if (l->k > l->n_basis)
         return err_set(err, EX_DATAERR,
                        "%s: %s: k_active is %zu (expected at most num_basis, "
                        "%zu)",
                        js.file, l->name, l->k, l->n_basis);
-    take_elbow(root, l);
+    l->elbow = read_elbow(root, l->name);
     return 0;
-}
-
-static int
-check_version(const struct js *root, struct err *err)
-{
-    struct js js = js_get(root, "version");
-    const char *s;
-    size_t n;
-
-    if (js_str(&js, &s, &n, err) < 0)
-        return -1;
-    if (!strncmp(s, "1.", 2))
-        return 0;
-    if (!strncmp(s, "2.", 2))
-        return js_bad(&js, "1.x: tables of routed experts are not supported",
-                      err);
-    return js_bad(&js, "1.x", err);
 }
 
 static int
@@ -269,21 +214,21 @@ by_inode(const void *a, const void *b)
     return (x->ino > y->ino) - (x->ino < y->ino);
 }
 
-/* A file of two layers, also by links, would be taken, and widened, for each of
- * a thousand.  One that is not there is for those who open it to tell. */
+/* One file of a thousand layers, also by links, would be mapped and widened for
+ * each of them.  A missing one is reported when it is opened. */
 static int
-check_files(const struct lut *lut, const char *file, struct err *err)
+check_files(const struct lut *lut, const char *path, struct err *err)
 {
     struct inode *v = xcalloc(lut->n_layers, sizeof(*v));
-    struct str path = { 0 };
+    struct str file = { 0 };
     struct stat st;
     size_t n = 0;
     int rc = 0;
 
     for (size_t i = 0; i < lut->n_layers; i++) {
-        str_clear(&path);
-        str_addf(&path, "%s/%s", lut->path, lut->layers[i].file);
-        if (stat(path.s, &st) == 0)
+        str_clear(&file);
+        str_addf(&file, "%s/%s", lut->path, lut->layers[i].file);
+        if (stat(file.s, &st) == 0)
             v[n++] = (struct inode){ st.st_dev, st.st_ino, &lut->layers[i] };
     }
     qsort(v, n, sizeof(*v), by_inode);
@@ -292,67 +237,55 @@ check_files(const struct lut *lut, const char *file, struct err *err)
             rc = err_set(err, EX_DATAERR,
                          "%s: %.200s of %s and %.200s of %s are one file "
                          "(expected one for each layer)",
-                         file, v[i - 1].of->file, v[i - 1].of->name,
+                         path, v[i - 1].of->file, v[i - 1].of->name,
                          v[i].of->file, v[i].of->name);
-    str_free(&path);
+    str_free(&file);
     free(v);
     return rc;
 }
 
 static int
-take_layers(struct lut *lut, const struct js *root, struct err *err)
+read_metadata(struct lut *lut, const struct js *root, struct err *err)
 {
+    struct js version = js_get(root, "version");
     struct js layers = js_get(root, "layers");
     struct js info = js_get(root, "creation_info");
     bool silent = false;
-    const char *key;
+    const char *s, *key;
     json_t *v;
+    size_t n;
 
-    if (check_version(root, err) < 0)
+    if (!js_is(root, JSON_OBJECT))
+        return js_bad(root, "an object", err);
+    if (js_str(&version, &s, &n, err) < 0)
         return -1;
+    if (strncmp(s, "1.", 2) != 0)
+        return js_bad(&version,
+                      strncmp(s, "2.", 2)
+                          ? "1.x"
+                          : "1.x: tables of routed experts are not supported",
+                      err);
     if (!js_is(&layers, JSON_OBJECT))
         return js_bad(&layers, "an object", err);
     lut->from_exporter = json_object_get(info.v, "script_version") != NULL;
     lut->layers = xcalloc(json_object_size(layers.v), sizeof(*lut->layers));
     json_object_foreach((json_t *)(uintptr_t)layers.v, key, v)
     {
-        if (take_layer(lut, root, key, v, &silent, err) < 0)
+        if (read_layer(lut, root, key, &silent, err) < 0)
             return -1;
     }
     qsort(lut->layers, lut->n_layers, sizeof(*lut->layers), by_name);
     for (size_t i = 1; i < lut->n_layers; i++)
         if (!strcmp(lut->layers[i - 1].name, lut->layers[i].name))
-            return err_set(err, EX_DATAERR, "%s: the layer %s is there twice",
+            return err_set(err, EX_DATAERR, "%s: has the layer %s twice",
                            root->file, lut->layers[i].name);
     if (check_files(lut, root->file, err) < 0)
         return -1;
     if (silent && !lut->from_exporter)
-        err_warn("%s: does not say encoder.input_centering: inputs are taken "
-                 "as they are",
+        err_warn("%s: does not say encoder.input_centering: inputs are not "
+                 "centred",
                  root->file);
     return 0;
-}
-
-/* DIR, or DIR/lut. */
-static char *
-find_folder(const char *dir)
-{
-    struct str s = { 0 };
-
-    str_addf(&s, "%s/metadata.json", dir);
-    if (!file_missing(s.s)) {
-        str_free(&s);
-        return xstrdup(dir);
-    }
-    str_clear(&s);
-    str_addf(&s, "%s/lut/metadata.json", dir);
-    if (!file_missing(s.s)) {
-        str_clear(&s);
-        str_addf(&s, "%s/lut", dir);
-        return s.s;
-    }
-    str_free(&s);
-    return xstrdup(dir);
 }
 
 int
@@ -363,13 +296,24 @@ lut_open(struct lut *lut, const char *dir, struct err *err)
     json_t *v;
     int rc = -1;
 
-    *lut = (struct lut){ .path = find_folder(dir) };
+    *lut = (struct lut){ .path = xstrdup(dir) };
+    str_addf(&path, "%s/lut/metadata.json", dir);
+    if (!file_missing(path.s)) {
+        free(lut->path);
+        lut->path = xstrndup(path.s, path.n - strlen("/metadata.json"));
+    }
+    str_clear(&path);
+    str_addf(&path, "%s/metadata.json", dir);
+    if (!file_missing(path.s)) {
+        free(lut->path);
+        lut->path = xstrdup(dir);
+    }
+    str_clear(&path);
     str_addf(&path, "%s/metadata.json", lut->path);
     v = js_load(path.s, err);
     if (v) {
         root = js_root(v, path.s);
-        rc = js_is(&root, JSON_OBJECT) ? take_layers(lut, &root, err)
-                                       : js_bad(&root, "an object", err);
+        rc = read_metadata(lut, &root, err);
     }
     json_decref(v);
     str_free(&path);
@@ -451,23 +395,10 @@ find_tensors(struct lut_table *t, struct err *err)
 
 /* What changes y and shows in no shape must agree with the file's own word. */
 static int
-check_flag(const struct lut_table *t, const json_t *v, const char *key,
-           bool ours, struct err *err)
+check_metadata(const struct lut_table *t, struct err *err)
 {
-    const json_t *theirs = json_object_get(v, key);
-
-    if (!json_is_boolean(theirs) || json_is_true(theirs) == ours)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: says that %s is %s, but metadata.json %s "
-                   "(lut-precompute --index rewrites it)",
-                   t->st.path, key, ours ? "false" : "true",
-                   ours ? "true" : "false");
-}
-
-static int
-check_own_word(const struct lut_table *t, struct err *err)
-{
+    static const char *const keys[] = { "input_centering", "target_bias" };
+    const bool ours[] = { t->layer->centered, t->layer->target_bias };
     const struct st_meta *m = st_meta_find(&t->st, "lut");
     struct str name = { 0 };
     json_t *v, *entry;
@@ -481,10 +412,17 @@ check_own_word(const struct lut_table *t, struct err *err)
     if (!v)
         return -1;
     entry = json_object_get(v, "entry");
-    if (check_flag(t, json_object_get(entry, "encoder"), "input_centering",
-                   t->layer->centered, err) < 0 ||
-        check_flag(t, entry, "target_bias", t->layer->target_bias, err) < 0)
-        rc = -1;
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        const json_t *of = i ? entry : json_object_get(entry, "encoder");
+        const json_t *theirs = json_object_get(of, keys[i]);
+
+        if (json_is_boolean(theirs) && json_is_true(theirs) != ours[i])
+            rc = err_set(err, EX_DATAERR,
+                         "%s: says that %s is %s, but metadata.json %s "
+                         "(lut-precompute --index rewrites it)",
+                         t->st.path, keys[i], ours[i] ? "false" : "true",
+                         ours[i] ? "true" : "false");
+    }
     json_decref(v);
     return rc;
 }
@@ -502,7 +440,7 @@ lut_table_open(struct lut_table *t, const struct lut *lut,
     str_free(&path);
     if (rc < 0)
         return -1;
-    if (check_own_word(t, err) == 0 && st_map(&t->st, err) == 0 &&
+    if (check_metadata(t, err) == 0 && st_map(&t->st, err) == 0 &&
         find_tensors(t, err) == 0)
         return 0;
     lut_table_close(t);

@@ -1,7 +1,6 @@
 /*
- * Lookup tables in place of linear layers: a folder with metadata.json and one
- * safetensors file a layer.  Here is what the files mean; reading is checked
- * once, on opening.
+ * Lookup tables instead of linear layers: a directory with metadata.json and
+ * one safetensors file for each layer.  Everything is checked on opening.
  * Source: man/lut.5.
  */
 #ifndef CORE_FORMAT_LUT_H
@@ -37,8 +36,8 @@ size_t lut_shape(enum lut_tensor tensor, size_t n, size_t in, size_t out,
 
 /* What metadata.json says of a layer. */
 struct lut_layer {
-    char *name; /* "model.layers.0.self_attn.q_proj", whatever it was there */
-    char *file; /* within the folder */
+    char *name; /* always with "model.": "model.layers.0.self_attn.q_proj" */
+    char *file; /* within the directory */
     size_t in, out;
     size_t n_basis;   /* N: of the layer, or of sae_config */
     size_t k;         /* active at most, 1 .. N */
@@ -48,7 +47,7 @@ struct lut_layer {
 };
 
 struct lut {
-    char *path;         /* the folder with metadata.json */
+    char *path;         /* the directory with metadata.json */
     bool from_exporter; /* creation_info.script_version is there */
     size_t n_layers;
     struct lut_layer *layers; /* [n_layers], by name in natural order */
@@ -56,18 +55,18 @@ struct lut {
 
 /*
  * lut_open() reads DIR/metadata.json, or DIR/lut/metadata.json.  The files of
- * the layers are not opened, but no two layers may have one, by whatever name.
- * A layer that does not say whether it is centred is, where the Python
- * exporter made the folder; else it is not, and err_warn() says so once.
+ * the layers are not opened, but no two layers may share one, by any name.
+ * A layer that does not say whether it is centred is, if the Python exporter
+ * wrote the directory; else it is not, and err_warn() says so once.
  * 0, or -1 with 'err' set: EX_NOINPUT, EX_DATAERR (a key is missing or wrong,
- * a version other than 1.x, a file outside the folder, or of two layers).
+ * a version other than 1.x, a file outside the directory, or of two layers).
  * Owner: the caller, until lut_close().
  */
 int lut_open(struct lut *lut, const char *dir, struct err *err);
 void lut_close(struct lut *lut); /* a zeroed struct is fine */
 
-/* lut_find() finds a layer by its name, with or without "model." before it;
- * NULL if there is none. */
+/* lut_find() is a layer by its name, with or without "model." before it, or
+ * NULL. */
 const struct lut_layer *lut_find(const struct lut *lut, const char *name);
 
 /* lut_name() is a layer's name with "model." before it.  Owner: the caller. */

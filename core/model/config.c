@@ -527,56 +527,12 @@ parse_model(struct config *c, const struct js *root, struct err *err)
     return config_ends(c, root, err);
 }
 
-/* Both files as values; 'generation' may be NULL. */
-static int
-parse(struct config *config, const json_t *model, const char *model_name,
-      const json_t *generation, const char *generation_name, struct err *err)
-{
-    struct js root = js_root(model, model_name);
-    struct js sampler = js_root(generation, generation_name);
-
-    *config = (struct config){ 0 };
-    if (!parse_model(config, &root, err)) {
-        if (!generation || js_is(&sampler, JSON_OBJECT)) {
-            if (!config_sampler(config, &sampler, err))
-                return 0;
-        } else {
-            js_bad(&sampler, "an object", err);
-        }
-    }
-    config_free(config);
-    return -1;
-}
-
-int
-config_parse(struct config *config, const char *json, size_t nbytes,
-             const char *generation_json, size_t generation_nbytes,
-             struct err *err)
-{
-    const char *name = "config.json";
-    const char *generation_name = "generation_config.json";
-    json_t *model = js_parse(json, nbytes, name, err);
-    json_t *generation = NULL;
-    int rc = -1;
-
-    *config = (struct config){ 0 };
-    if (!model)
-        return -1;
-    if (generation_json)
-        generation =
-            js_parse(generation_json, generation_nbytes, generation_name, err);
-    if (generation || !generation_json)
-        rc = parse(config, model, name, generation, generation_name, err);
-    json_decref(generation);
-    json_decref(model);
-    return rc;
-}
-
 int
 config_load(struct config *config, const char *dir, struct err *err)
 {
     struct str name = { 0 }, generation_name = { 0 };
     json_t *model, *generation = NULL;
+    struct js root, sampler;
     size_t n = strlen(dir);
     struct stat st;
     int rc = -1;
@@ -589,13 +545,21 @@ config_load(struct config *config, const char *dir, struct err *err)
     model = js_load(name.s, err);
     if (!model)
         goto out;
-    /* a dangling link is there: loading it tells */
+    /* a dangling link is there: loading it fails */
     if (!lstat(generation_name.s, &st) || errno != ENOENT) {
         generation = js_load(generation_name.s, err);
         if (!generation)
             goto out;
     }
-    rc = parse(config, model, name.s, generation, generation_name.s, err);
+    root = js_root(model, name.s);
+    sampler = js_root(generation, generation_name.s);
+    rc = parse_model(config, &root, err);
+    if (rc == 0 && generation && !js_is(&sampler, JSON_OBJECT))
+        rc = js_bad(&sampler, "an object", err);
+    if (rc == 0)
+        rc = config_sampler(config, &sampler, err);
+    if (rc < 0)
+        config_free(config);
 out:
     json_decref(generation);
     json_decref(model);

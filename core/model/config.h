@@ -55,9 +55,6 @@ struct config {
  * is not supported is refused by its name.  Owner: until config_free().
  */
 int config_load(struct config *config, const char *dir, struct err *err);
-int config_parse(struct config *config, const char *json, size_t nbytes,
-                 const char *generation_json, size_t generation_nbytes,
-                 struct err *err); /* generation_json may be NULL */
 void config_free(struct config *config);
 
 /* How tokens are routed to experts; 0: config.json does not say. */

@@ -2,12 +2,11 @@
  * A hostile config.json, and a generation_config.json after "\n%%\n": it is
  * refused, or its numbers are safe to compute sizes and positions with.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/model/config.h"
-#include "test/fuzz/must.h"
+
+#include <math.h>
+
+#include "test/fuzz/files.h"
 
 static void
 check_positions(const struct config *c)
@@ -52,18 +51,16 @@ check_config(const struct config *c)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const char *json = (const char *)data, *generation = NULL;
-    const char *cut = size ? memmem(data, size, "\n%%\n", 4) : NULL;
-    size_t n = size, generation_n = 0;
+    struct bytes rest = { data, size };
     struct config c;
     struct err err = { 0 };
 
-    if (cut) {
-        n = (size_t)(cut - json);
-        generation = cut + 4;
-        generation_n = size - n - 4;
-    }
-    if (config_parse(&c, json, n, generation, generation_n, &err)) {
+    fuzz_file("config.json", next_part(&rest));
+    if (rest.n)
+        fuzz_file("generation_config.json", rest);
+    else
+        unlink(fuzz_path("generation_config.json"));
+    if (config_load(&c, fuzz_dir, &err)) {
         MUST(err.status == EX_DATAERR && *err.what && !c.window && !c.sparse);
         return 0;
     }

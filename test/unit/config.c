@@ -5,9 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/js.h"
 #include "core/model/config.h"
+#include "core/out.h"
 #include "core/str.h"
 #include "test/unit/tap.h"
 
@@ -44,6 +46,26 @@ put_json(struct str *s, const char *changes)
     str_addc(s, '}');
 }
 
+/* config_load() of these texts, in "config.json" and, unless that is NULL,
+ * "generation_config.json" here. */
+static int
+load(struct config *c, const char *json, const char *generation,
+     struct err *err)
+{
+    remove("generation_config.json");
+    if (out_put("config.json", OUT_FORCE | OUT_NO_SYNC, json, strlen(json),
+                err) < 0 ||
+        (generation &&
+         out_put("generation_config.json", OUT_FORCE | OUT_NO_SYNC, generation,
+                 strlen(generation), err) < 0))
+        return -1;
+    if (config_load(c, ".", err) == 0)
+        return 0;
+    if (!strncmp(err->what, "./", 2))
+        memmove(err->what, err->what + 2, strlen(err->what + 2) + 1);
+    return -1;
+}
+
 static int
 parse(struct config *c, const char *changes, const char *generation,
       struct err *err)
@@ -52,8 +74,7 @@ parse(struct config *c, const char *changes, const char *generation,
     int rc;
 
     put_json(&s, changes);
-    rc = config_parse(c, s.s, s.n, generation,
-                      generation ? strlen(generation) : 0, err);
+    rc = load(c, s.s, generation, err);
     str_free(&s);
     return rc;
 }
@@ -487,7 +508,7 @@ test_refusals(void)
                    !strncmp(err.what, generations[i][1],
                             strlen(generations[i][1])),
                "%s", err.what);
-    tap_ok(config_parse(&c, "", 0, NULL, 0, &err) && err.status == EX_DATAERR,
+    tap_ok(load(&c, "", NULL, &err) && err.status == EX_DATAERR,
            "an empty file: %s", err.what);
     tap_ok(config_load(&c, "/nonexistent/folder", &err) &&
                err.status == EX_NOINPUT,
@@ -533,6 +554,10 @@ test_routing(void)
 int
 main(void)
 {
+    char dir[] = "/tmp/config.XXXXXX";
+
+    if (!mkdtemp(dir) || chdir(dir) < 0)
+        return 1;
     test_shape();
     test_biases();
     test_rope();
@@ -543,5 +568,9 @@ main(void)
     test_generation();
     test_refusals();
     test_routing();
+    unlink("config.json");
+    unlink("generation_config.json");
+    if (chdir("/") == 0)
+        rmdir(dir);
     return tap_done();
 }

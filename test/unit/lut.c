@@ -124,7 +124,7 @@ test_refused(void)
           "encoder is 1 (expected an object)" },
         { "{\"version\": \"1.0\", " SAE ", \"layers\": {\"layers.0.x\": {" LAYER
           "}, \"model.layers.0.x\": {" LAYER "}}}",
-          "the layer model.layers.0.x is there twice" },
+          "has the layer model.layers.0.x twice" },
     };
     static const char *const files[] = { "../a", "/etc/passwd", "",
                                          "..",   "a/b",         ".hidden" };
