@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-/* clock_s(): seconds since some moment, by a clock that nobody sets. */
+/* clock_s(): seconds since some moment, by a clock that is never set. */
 static inline double
 clock_s(void)
 {

@@ -76,8 +76,8 @@ allocate(int fd, size_t nbytes)
 
 /* fallocate() may take all that is free before it fails: nobody else could
  * write meanwhile, and a kill would leave it so.  Where there is too little,
- * one byte tells whether the file system promises room at all: of one that does
- * not, what it says is free is no reason to refuse, nor to wait. */
+ * one byte shows whether the file system reserves room at all: if not, what it
+ * reports as free is no reason to refuse, nor to wait. */
 int
 fd_reserve(int fd, const char *name, size_t nbytes, struct err *err)
 {

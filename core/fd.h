@@ -1,5 +1,5 @@
 /*
- * What output files, folders and scratch do alike with what open(2) gave them.
+ * What output files, directories and scratch files do with descriptors.
  */
 #ifndef CORE_FD_H
 #define CORE_FD_H
@@ -10,7 +10,7 @@
 #include "core/err.h"
 
 /*
- * fd_free() tells how many bytes are free where 'fd' is, SIZE_MAX if the file
+ * fd_free() is how many bytes are free where 'fd' is, SIZE_MAX if the file
  * system does not say.  If that seems less than 'nbytes', it waits, a second at
  * most and for a sync, for the room of what was removed just now.
  */
@@ -18,16 +18,16 @@ size_t fd_free(int fd, size_t nbytes);
 
 /*
  * fd_reserve() asks for room for 'nbytes' of a file; a file system that cannot
- * promise any is fine: writing will tell.  'name' is for messages.
+ * reserve any is fine: writing will show.  'name' is for messages.
  * 0, or -1 with 'err' set (EX_IOERR): a full disk or quota.
  */
 int fd_reserve(int fd, const char *name, size_t nbytes, struct err *err);
 
-/* fd_sync() waits until a file or folder is on the disk; a file system that
- * cannot tell is fine.  0, or -1 with errno set. */
+/* fd_sync() waits until a file or directory is on the disk; a file
+ * system that cannot sync is fine.  0, or -1 with errno set. */
 int fd_sync(int fd);
 
-/* fd_read_only() takes all rights to write to a file from it; a file system
+/* fd_read_only() takes all write permissions from a file; a file system
  * where modes do not change is fine.  0, or -1 with errno set. */
 int fd_read_only(int fd);
 

@@ -7,7 +7,8 @@
 
 #include "core/rng.h"
 
-/* Guessed only by who sees this process: its addresses are random, too. */
+/* Only what can inspect this process could guess it: its addresses are random,
+ * too. */
 static void
 draw_without_kernel(struct hash_key *key)
 {

@@ -1,6 +1,6 @@
 /*
- * Hash tables whose keys come from a file: under a key that nobody knows
- * beforehand, no file can be made whose keys meet in one place.
+ * Hash tables whose keys come from a file: under a random key, no file
+ * can be made whose keys all collide.
  */
 #ifndef CORE_KEYED_H
 #define CORE_KEYED_H

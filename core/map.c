@@ -30,22 +30,24 @@ file_status(int e)
     return EX_NOINPUT;
 }
 
-/* Opens anything but a folder; O_NONBLOCK keeps a FIFO from hanging us until
- * somebody writes to it, and is no use to a regular file: what an archive has
- * to bring back first would not be waited for. */
+/* Opens anything but a directory.  O_NONBLOCK, so that a FIFO without a writer
+ * does not block; for a regular file it is cleared again, or a file that an
+ * archive has to restore first could not be read. */
 static int
 open_input(const char *path, struct stat *st, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-    if (fd < 0 && errno == EWOULDBLOCK) /* another's lease: he is being told */
+    if (fd < 0 &&
+        errno ==
+            EWOULDBLOCK) /* another's lease: its holder is being notified */
         fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, file_status(errno), "%s", path);
     if (fstat(fd, st) < 0)
         err_sys(err, EX_IOERR, "%s", path);
     else if (S_ISDIR(st->st_mode))
-        err_set(err, EX_NOINPUT, "%s: is a folder, not a file", path);
+        err_set(err, EX_NOINPUT, "%s: is a directory, not a file", path);
     else if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) < 0)
         err_sys(err, EX_IOERR, "%s", path);
     else
@@ -87,7 +89,7 @@ file_wait(int fd, struct err *err)
         int n = poll(&p, 1, POLL_MS);
 
         if (n > 0 || (n < 0 && errno != EINTR))
-            return 0; /* what is wrong with it, read() tells */
+            return 0; /* read() reports what is wrong */
     }
     return sig_stopped("run it again", err);
 }
@@ -97,7 +99,7 @@ map_fd(int fd, size_t nbytes, const char *name, struct err *err)
 {
     void *p = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
 
-    if (p == MAP_FAILED) /* FUSE past the page cache knows private ones alone */
+    if (p == MAP_FAILED) /* FUSE without the page cache has only private ones */
         p = mmap(NULL, nbytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p != MAP_FAILED)
         return p;
@@ -174,7 +176,7 @@ file_cut_layer(char **path)
     return layer;
 }
 
-/* Where the link 'path', which says 'to', leads. */
+/* What the link 'path', whose text is 'to', names. */
 static char *
 link_target(const char *path, const char *to)
 {
@@ -214,18 +216,18 @@ file_target(const char *path)
     return NULL;
 }
 
-/* The folder a name is in. */
+/* The directory that a name is in. */
 static int
 stat_parent(const char *path, const char *name, struct stat *st)
 {
-    char *folder = name > path ? xstrndup(path, (size_t)(name - path)) : NULL;
-    int rc = stat(folder ? folder : ".", st);
+    char *dir = name > path ? xstrndup(path, (size_t)(name - path)) : NULL;
+    int rc = stat(dir ? dir : ".", st);
 
-    free(folder);
+    free(dir);
     return rc;
 }
 
-/* Of two that are not there: would they be one? */
+/* Would two paths that do not exist yet be one file? */
 static bool
 same_new(const char *a, const char *b)
 {
@@ -265,22 +267,22 @@ file_same(const char *a, const char *b)
 
 /* Both are real paths. */
 static bool
-begins_with(const char *path, const char *folder)
+begins_with(const char *path, const char *dir)
 {
-    size_t n = strlen(folder);
+    size_t n = strlen(dir);
 
-    return !strncmp(path, folder, n) &&
-           (path[n] == '/' || path[n] == '\0' || folder[n - 1] == '/');
+    return !strncmp(path, dir, n) &&
+           (path[n] == '/' || path[n] == '\0' || dir[n - 1] == '/');
 }
 
 static bool
-parent_is_in(const char *path, const char *real_folder)
+parent_is_in(const char *path, const char *real_dir)
 {
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) : 0;
     char *parent = slash ? xstrndup(path, n ? n : 1) : xstrdup(".");
     char *real = realpath(parent, NULL);
-    bool is_in = real && begins_with(real, real_folder);
+    bool is_in = real && begins_with(real, real_dir);
 
     free(real);
     free(parent);
@@ -288,19 +290,19 @@ parent_is_in(const char *path, const char *real_folder)
 }
 
 bool
-file_is_in(const char *path, const char *folder)
+file_is_in(const char *path, const char *dir)
 {
-    char *real_folder = realpath(folder, NULL), *target = file_target(path);
-    bool is_in = real_folder && (parent_is_in(path, real_folder) ||
-                                 (target && parent_is_in(target, real_folder)));
+    char *real_dir = realpath(dir, NULL), *target = file_target(path);
+    bool is_in = real_dir && (parent_is_in(path, real_dir) ||
+                              (target && parent_is_in(target, real_dir)));
 
     free(target);
-    free(real_folder);
+    free(real_dir);
     return is_in;
 }
 
 int
-file_is_folder(const char *path, struct err *err)
+file_is_dir(const char *path, struct err *err)
 {
     struct stat st;
 
@@ -312,7 +314,7 @@ file_is_folder(const char *path, struct err *err)
 }
 
 int
-folder_next(DIR *dir, const char *path, struct dirent **entry, struct err *err)
+dir_next(DIR *dir, const char *path, struct dirent **entry, struct err *err)
 {
     errno = 0;
     *entry = readdir(dir);

@@ -24,7 +24,7 @@ struct map {
  * EX_NOINPUT (not there, no permission, not a regular file), EX_IOERR (that
  * many files are open already, too).
  * Owner: the caller, until map_close().  A file that is cut short while
- * mapped ends the program by SIGBUS (core/tool.c turns that into a message).
+ * mapped ends the program by SIGBUS (core/tool.c makes that a message).
  */
 int map_open(struct map *map, const char *path, struct err *err);
 void map_close(struct map *map); /* a zeroed struct is fine */
@@ -34,12 +34,12 @@ void map_close(struct map *map); /* a zeroed struct is fine */
  * Owner: the caller, munmap(). */
 void *map_fd(int fd, size_t nbytes, const char *name, struct err *err);
 
-/* file_open() opens a regular file for reading and tells its size; an fd or
+/* file_open() opens a regular file for reading and gives its size; an fd or
  * -1 with 'err' set as for map_open(). */
 int file_open(const char *path, size_t *size, struct err *err);
 
 /* file_status() is the exit status of an open(2) or opendir(3) that failed so:
- * EX_NOINPUT, or EX_IOERR where not the file is to blame. */
+ * EX_NOINPUT, or EX_IOERR where the file is not to blame. */
 int file_status(int e);
 
 /*
@@ -76,11 +76,11 @@ int file_read_all(const char *path, size_t max, struct str *str,
 int file_read_regular(const char *path, size_t max, struct str *str,
                       struct err *err);
 
-/* file_missing(): is nothing called 'path'?  What cannot be told (a folder
- * without permission, a disk that fails) counts as there: opening it tells. */
+/* file_missing(): does 'path' not exist?  False where that is unknown (a
+ * directory without permission, a failing disk): opening it gives the error. */
 bool file_missing(const char *path);
 
-/* file_split(): the FILE of "FILE:TENSOR" or "FILE@LAYER", with *rest behind
+/* file_split(): the FILE of "FILE:TENSOR" or "FILE@LAYER", with *rest after
  * the last 'mark' of 'spec'.  NULL where there is no mark, or a file of the
  * whole name.  Owner: the caller, free(). */
 char *file_split(const char *spec, char mark, const char **rest);
@@ -89,31 +89,31 @@ char *file_split(const char *spec, char mark, const char **rest);
  * digits; -1 where it is none, or a file of the whole name is there. */
 int64_t file_cut_layer(char **path);
 
-/* file_target() is what a writer that opens 'path' makes or replaces: a link is
- * followed, also to what is not there.  NULL with errno set.  Owner: the
- * caller, free(). */
+/* file_target() is what a writer that opens 'path' makes or replaces: links are
+ * followed, also to a file that does not exist.  NULL with errno set.  Owner:
+ * the caller, free(). */
 char *file_target(const char *path);
 
-/* file_same(): do both paths name one file or folder, or would they, where
+/* file_same(): do both paths name one file or directory, or would they, where
  * nothing is there yet?  NULL names none, "-" is a stream, and a device
  * may be written twice where it is spelled in two ways. */
 bool file_same(const char *a, const char *b);
 
-/* file_is_in(): is what 'path' names, or would make, in 'folder' or below it,
+/* file_is_in(): is what 'path' names, or would make, in 'dir' or below it,
  * as it is spelled or where its links lead? */
-bool file_is_in(const char *path, const char *folder);
+bool file_is_in(const char *path, const char *dir);
 
-/* file_is_folder(): 1, 0 (or nothing is there), or -1 with 'err' set
- * (EX_NOINPUT, EX_IOERR) where that cannot be told. */
-int file_is_folder(const char *path, struct err *err);
+/* file_is_dir(): 1, 0 (or nothing is there), or -1 with 'err' set
+ * (EX_NOINPUT, EX_IOERR) where that is unknown. */
+int file_is_dir(const char *path, struct err *err);
 
 /*
- * folder_next() is the next entry of the folder 'path', "." and ".." among
- * them: 1, 0 at the end, or -1 with 'err' set (EX_IOERR), as readdir(3) alone
- * does not tell apart.
+ * dir_next() is the next entry of the directory 'path', "." and ".." among
+ * them: 1, 0 at the end, or -1 with 'err' set (EX_IOERR), which readdir(3)
+ * alone does not distinguish.
  */
-int folder_next(DIR *dir, const char *path, struct dirent **entry,
-                struct err *err);
+int dir_next(DIR *dir, const char *path, struct dirent **entry,
+             struct err *err);
 
 /* read_some() is read(2) that goes on after EINTR. */
 long read_some(int fd, void *buf, size_t nbytes);

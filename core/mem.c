@@ -13,7 +13,7 @@
 #define HUGE_PAGE ((size_t)2 << 20)
 
 /* Ends the program: see mem.h.  Not by exit(): what that tears down, other
- * threads are still using.  Who lacks memory, too, waits. */
+ * threads are still using.  Other threads that fail, too, wait. */
 static void
 out_of_memory(size_t nbytes)
 {

@@ -6,7 +6,7 @@
 #define CORE_NODE_H
 
 /* node_count() is how many nodes have CPUs of this process's affinity mask;
- * 1 where that is not to be found out. */
+ * 1 where that is unknown. */
 int node_count(void);
 
 /* node_bind() keeps the calling thread, and those that it starts from then on,

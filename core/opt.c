@@ -29,7 +29,7 @@ opt_at(const struct opt_tool *tool, int i)
 }
 
 /* getopt_long's two tables from ours; the string starts with ":" so that a
- * missing argument is told apart from an unknown option. */
+ * missing argument and an unknown option differ. */
 static void
 build(const struct opt_tool *tool, char *letters, struct option *longs)
 {

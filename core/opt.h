@@ -70,7 +70,7 @@ struct opt {
         __VA_ARGS__  \
     }
 
-/* Its being given is all: a mode, or what opt_given() asks for. */
+/* It takes no value: a mode, or an option that opt_given() finds. */
 #define OPT_NOTHING OPT_PUT(.kind = OPT_IS_NOTHING)
 
 /* A bool becomes true, or an int or enum that value. */
@@ -84,26 +84,27 @@ struct opt {
     OPT_PUT(.kind = OPT_IS_TEXT, .at = OPT_AT(field, const char *))
 #define OPT_FILE(field) \
     OPT_PUT(.kind = OPT_IS_FILE, .at = OPT_AT(field, const char *))
-#define OPT_LIST(field, most)                                          \
+#define OPT_LIST(field, max_value)                                     \
     OPT_PUT(.kind = OPT_IS_LIST, .at = OPT_AT(field, struct opt_list), \
-            .max = (most))
+            .max = (max_value))
 
-/* int, int64_t, uint64_t, double: a number from 'least' to 'most'; size_t:
- * bytes; two uint64_t: I and N of I/N. */
-#define OPT_INT(field, least, most)                                       \
-    OPT_PUT(.kind = OPT_IS_INT, .at = OPT_AT(field, int), .min = (least), \
-            .max = (most))
-#define OPT_I64(field, least, most)                                           \
-    OPT_PUT(.kind = OPT_IS_I64, .at = OPT_AT(field, int64_t), .min = (least), \
-            .max = (most))
-#define OPT_U64(field, least, most)                                            \
-    OPT_PUT(.kind = OPT_IS_U64, .at = OPT_AT(field, uint64_t), .min = (least), \
-            .max = (most))
-#define OPT_F64(field, least, most)                                          \
-    OPT_PUT(.kind = OPT_IS_F64, .at = OPT_AT(field, double), .low = (least), \
-            .high = (most))
-#define OPT_SIZE(field, least) \
-    OPT_PUT(.kind = OPT_IS_SIZE, .at = OPT_AT(field, size_t), .min = (least))
+/* int, int64_t, uint64_t, double: a number from 'min_value' to 'max_value';
+ * size_t: bytes; two uint64_t: I and N of I/N. */
+#define OPT_INT(field, min_value, max_value)                                  \
+    OPT_PUT(.kind = OPT_IS_INT, .at = OPT_AT(field, int), .min = (min_value), \
+            .max = (max_value))
+#define OPT_I64(field, min_value, max_value)                  \
+    OPT_PUT(.kind = OPT_IS_I64, .at = OPT_AT(field, int64_t), \
+            .min = (min_value), .max = (max_value))
+#define OPT_U64(field, min_value, max_value)                   \
+    OPT_PUT(.kind = OPT_IS_U64, .at = OPT_AT(field, uint64_t), \
+            .min = (min_value), .max = (max_value))
+#define OPT_F64(field, min_value, max_value)                 \
+    OPT_PUT(.kind = OPT_IS_F64, .at = OPT_AT(field, double), \
+            .low = (min_value), .high = (max_value))
+#define OPT_SIZE(field, min_value)                            \
+    OPT_PUT(.kind = OPT_IS_SIZE, .at = OPT_AT(field, size_t), \
+            .min = (min_value))
 #define OPT_SHARD(part, n_parts)                                \
     OPT_PUT(.kind = OPT_IS_SHARD, .at = OPT_AT(part, uint64_t), \
             .also = OPT_AT(n_parts, uint64_t))
@@ -151,7 +152,7 @@ struct opt_tool {
     const void *defaults;         /* the tool's struct as it begins */
 };
 
-/* A command line, and what it says beside values. */
+/* A command line, and what it says besides values. */
 struct opt_line {
     const struct opt_tool *tool;
     int given[OPT_MAX]; /* how often, in the table's order */
@@ -184,7 +185,7 @@ void opt_help(const struct opt_tool *tool, const struct opt *o,
 const struct opt *opt_at(const struct opt_tool *tool, int i);
 
 /* opt_set_next() is the next name of a set, *n bytes without the "!" that may
- * follow, and moves *set behind it; NULL after the last. */
+ * follow, and moves *set past it; NULL after the last. */
 const char *opt_set_next(const char **set, size_t *n);
 
 /*

@@ -59,7 +59,7 @@ has_words(const char *arg)
     return print_words(arg, NULL) > 0;
 }
 
-/* In single quotes, within which 'escape' asks for a backslash. */
+/* In single quotes, with a backslash before the characters of 'escape'. */
 static void
 print_quoted(const char *s, const char *escape, FILE *to)
 {

@@ -38,8 +38,8 @@ int opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts,
 int opt_choice(const char *name, const char *arg, const char *words,
                struct err *err);
 
-/* The arguments of an option that may be given again.  Owner: who has the
- * struct frees 'item'. */
+/* The arguments of an option that may be given again.  Owner: the
+ * struct's owner frees 'item'. */
 struct opt_list {
     const char **item; /* [n], then NULL; or NULL */
     size_t n;

@@ -17,9 +17,9 @@
 
 /*
  * One 64-bit ticket holds the number of the call in its high half and the
- * chunks that nobody took yet in its low half; taking one is a compare and
- * swap that fails if either half has moved.  So only who is running holds a
- * chunk, the caller never waits for a worker that did not take one, and a
+ * chunks not yet taken in its low half; taking one is a compare and swap that
+ * fails if either half has changed.  So only a running thread holds a chunk,
+ * the caller never waits for a worker that did not take one, and a
  * worker that wakes late finds a ticket without chunks.
  *
  * What can make everybody wait is a worker that loses its CPU to a neighbour

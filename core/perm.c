@@ -173,12 +173,12 @@ perm_below(const struct perm *perm, uint64_t i, uint64_t m)
 {
     __extension__ typedef unsigned __int128 u128;
     u128 x = (u128)word(perm, i, 0, DRAWS) * m;
-    uint64_t least;
+    uint64_t rejected;
 
     if ((uint64_t)x >= m) /* the usual case: 2^64 mod m is below m */
         return (uint64_t)(x >> 64);
-    least = -m % m;
-    for (uint64_t t = 1; (uint64_t)x < least; t++)
+    rejected = -m % m;
+    for (uint64_t t = 1; (uint64_t)x < rejected; t++)
         x = (u128)word(perm, i, t, DRAWS) * m;
     return (uint64_t)(x >> 64);
 }

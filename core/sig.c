@@ -93,7 +93,7 @@ sig_install(bool at_once)
 
     /* one at a time: the first decides how it ends */
     add_stops(&act.sa_mask);
-    /* nohup and background shells ignore some: that is their wish */
+    /* nohup and background shells ignore some: they stay ignored */
     for (size_t i = 0; i < N_STOPS; i++)
         if (sigaction(stops[i], NULL, &old) < 0 || old.sa_handler != SIG_IGN)
             sigaction(stops[i], &act, NULL);

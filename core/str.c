@@ -196,7 +196,7 @@ str_xml(struct str *str, const char *s, size_t nbytes)
 int
 utf8_next(const char *s, size_t nbytes, uint32_t *code_point)
 {
-    static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
+    static const uint32_t smallest[5] = { 0, 0, 0x80, 0x800, 0x10000 };
     unsigned char b = (unsigned char)s[0];
     int n = b < 0x80   ? 1
             : b < 0xc2 ? 0
@@ -215,7 +215,7 @@ utf8_next(const char *s, size_t nbytes, uint32_t *code_point)
             return 0;
         c = c << 6 | (t & 0x3f);
     }
-    if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+    if (c < smallest[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
         return 0;
     *code_point = c;
     return n;

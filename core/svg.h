@@ -1,5 +1,5 @@
 /*
- * What all pictures have alike: SVG, in pixels.
+ * What all pictures share: SVG, in pixels.
  */
 #ifndef CORE_SVG_H
 #define CORE_SVG_H

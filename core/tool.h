@@ -1,5 +1,5 @@
 /*
- * What every tool's main does alike: messages, statuses, the end.  Nothing but
+ * What the mains of all tools share: messages, statuses, the end.  Nothing but
  * cmd/ includes it.
  */
 #ifndef CORE_TOOL_H

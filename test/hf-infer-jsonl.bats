@@ -176,7 +176,7 @@ is 4, together 514 (expected at most 512, the model's context)"
     mkdir folder
     for how in "--jsonl -n 1 --greedy" "--acts resid:0" "--acts resid:0 --jsonl"; do
         run -66 --separate-stderr hf-infer "$DEMO" $how --file folder
-        [ "$stderr" = "hf-infer: folder: is a folder, not a file" ]
+        [ "$stderr" = "hf-infer: folder: is a directory, not a file" ]
         run -66 --separate-stderr hf-infer "$DEMO" $how --file none
         [ "$stderr" = "hf-infer: none: No such file or directory" ]
         # nothing is mapped at its byte 0

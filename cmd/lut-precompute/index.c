@@ -62,7 +62,7 @@ list_files(struct names *l, const char *dir, struct err *err)
     *l = (struct names){ 0 };
     if (!d)
         return err_sys(err, file_status(errno), "%s", dir);
-    while ((rc = folder_next(d, dir, &e, err)) > 0) {
+    while ((rc = dir_next(d, dir, &e, err)) > 0) {
         size_t n = strlen(e->d_name);
 
         if (e->d_name[0] != '.' && n > n_end &&

@@ -116,7 +116,7 @@ check_directory(const char *dir, struct err *err)
                    ? 0
                    : err_sys(err, file_status(errno), "%s: cannot be listed",
                              dir);
-    while ((rc = folder_next(d, dir, &e, err)) > 0)
+    while ((rc = dir_next(d, dir, &e, err)) > 0)
         if (names_transform(e->d_name)) {
             rc = err_set(err, EX_DATAERR,
                          "%s/%s: an SAE of transformed inputs (%s) is not "
@@ -409,7 +409,7 @@ in_directory(const char *dir)
 int
 sae_is_one(const char *path, struct err *err)
 {
-    int folder = file_is_folder(path, err), rc = 1;
+    int folder = file_is_dir(path, err), rc = 1;
     char *file;
 
     if (folder <= 0)
@@ -558,7 +558,7 @@ load(struct sae *s, struct err *err)
 int
 sae_open(struct sae *s, const char *path, struct err *err)
 {
-    int is_dir = file_is_folder(path, err);
+    int is_dir = file_is_dir(path, err);
 
     *s = (struct sae){ 0 };
     if (is_dir < 0)

@@ -368,7 +368,7 @@ int
 adapter_map(struct expert_adapter *a, const char *path, int64_t layer,
             const struct base *base, struct err *err)
 {
-    int rc = file_is_folder(path, err);
+    int rc = file_is_dir(path, err);
 
     if (rc < 0)
         return -1;

@@ -338,7 +338,7 @@ open_config(struct base *base, struct err *err)
     struct str path = { 0 };
     struct js root;
     json_t *v;
-    int rc = file_is_folder(base->path, err);
+    int rc = file_is_dir(base->path, err);
 
     if (rc <= 0)
         return rc;

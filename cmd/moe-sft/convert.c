@@ -85,7 +85,7 @@ convert_main(const struct cmd *cmd, struct err *err)
 {
     struct layers l;
     size_t n = strlen(cmd->output), k = strlen(SUFFIX);
-    int folder = file_is_folder(cmd->loras[0].path, err), rc;
+    int folder = file_is_dir(cmd->loras[0].path, err), rc;
     bool ours = folder && cmd->n_loras == 1;
 
     if (folder < 0)

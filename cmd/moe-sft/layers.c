@@ -124,7 +124,7 @@ find_layer(const struct layers *l, const struct lora_arg *lora, int64_t *layer,
 static int
 add_lora(struct layers *l, const struct lora_arg *lora, struct err *err)
 {
-    int folder = file_is_folder(lora->path, err);
+    int folder = file_is_dir(lora->path, err);
     int64_t layer;
 
     if (folder < 0)

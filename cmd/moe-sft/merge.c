@@ -306,7 +306,7 @@ copy_others(const struct merge *g, const char *to, struct err *err)
 
     if (!d)
         return err_sys(err, file_status(errno), "%s", g->cmd->base);
-    while ((rc = folder_next(d, g->cmd->base, &e, err)) > 0) {
+    while ((rc = dir_next(d, g->cmd->base, &e, err)) > 0) {
         str_clear(&from);
         str_clear(&path);
         str_addf(&from, "%s/%s", g->cmd->base, e->d_name);
@@ -417,7 +417,7 @@ int
 merge_main(const struct cmd *cmd, struct err *err)
 {
     struct merge g = { .cmd = cmd };
-    int rc = -1, folder = file_is_folder(cmd->base, err);
+    int rc = -1, folder = file_is_dir(cmd->base, err);
 
     if (folder < 0 || can_write(cmd, cmd->output, err) < 0 ||
         layers_open(&g.layers, cmd, err) < 0)

@@ -173,7 +173,7 @@ check_leftovers(struct dump_check *c, struct err *err)
 
     if (!d)
         return err_sys(err, file_status(errno), "%s", c->dir.path);
-    while ((rc = folder_next(d, c->dir.path, &e, err)) > 0)
+    while ((rc = dir_next(d, c->dir.path, &e, err)) > 0)
         if (*e->d_name == '.' && strstr(e->d_name, ".tmp.")) {
             str_clear(&line);
             str_addf(&line, "%s: a writer left it, or still writes it",

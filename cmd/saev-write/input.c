@@ -32,7 +32,7 @@ input_open(struct float_input *in, const struct write_cmd *cmd, struct err *err)
     if (fstat(in->fd, &st) < 0)
         return err_sys(err, file_status(errno), "%s", in->name);
     if (S_ISDIR(st.st_mode))
-        return err_set(err, EX_NOINPUT, "%s: is a folder, not a file",
+        return err_set(err, EX_NOINPUT, "%s: is a directory, not a file",
                        in->name);
     if (isatty(in->fd))
         return err_set(err, TU_USAGE,

@@ -116,7 +116,7 @@ list_files(struct checker *c, struct err *err)
 
     if (!d)
         return err_sys(err, file_status(errno), "%s", dir->path);
-    while ((rc = folder_next(d, dir->path, &e, err)) > 0) {
+    while ((rc = dir_next(d, dir->path, &e, err)) > 0) {
         size_t shard;
         struct stat st;
         bool there;

@@ -337,7 +337,7 @@ open_only(struct stdir *dir, struct err *err)
 
     if (!folder)
         return err_sys(err, file_status(errno), "%s", dir->path);
-    while ((rc = folder_next(folder, dir->path, &entry, err)) > 0)
+    while ((rc = dir_next(folder, dir->path, &entry, err)) > 0)
         if (entry->d_name[0] != '.' &&
             has_suffix(entry->d_name, strlen(entry->d_name)) && n++ == 0)
             name = xstrdup(entry->d_name);
@@ -376,7 +376,7 @@ open_folder(struct stdir *dir, struct err *err)
 int
 stdir_open(struct stdir *dir, const char *path, struct err *err)
 {
-    int rc = file_is_folder(path, err);
+    int rc = file_is_dir(path, err);
 
     *dir = (struct stdir){ .path = xstrdup(path) };
     if (rc >= 0)

@@ -27,7 +27,7 @@ enum isa cpu_isa(void);
 bool isa_is_under(enum isa isa, enum isa top);
 
 /* cpu_check() is -1 with TU_USAGE if TU_ISA names no ISA, or one that this
- * machine lacks: main asks once, so that a typing error is not ignored. */
+ * machine does not have: main calls it once, so that a typo is not ignored. */
 int cpu_check(struct err *err);
 
 #endif

@@ -5,7 +5,7 @@
  */
 #include "core/kernel/gemm_words_simd.h"
 
-/* Words: 32 KiB of b stay in the first cache while the rows pass by. */
+/* Words: 32 KiB of b stay in the first cache, of 48, for all rows. */
 enum { BLOCK = 128 };
 
 INLINE vf

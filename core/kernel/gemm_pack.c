@@ -9,7 +9,7 @@
 #include "core/kernel/cvt.h"
 
 /* An odd number of cache lines: rows a power of two apart would share sets of
- * the first cache, and a tile's 16 rows did not fit beside another's. */
+ * the first cache, which then could not hold two tiles of 16 rows. */
 static size_t
 odd_lines(size_t k, size_t line)
 {
@@ -81,17 +81,17 @@ row_to_element(void *to, const void *from, enum gemm_class class,
         memcpy(to, from, n);
 }
 
-/* Can the words of the matrix be taken as they lie? */
+/* Are the words of the matrix those of the panel? */
 static bool
-as_it_lies(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
-           size_t n_k)
+has_words(const struct gemm_matrix *w, enum gemm_class class, size_t n_cols,
+          size_t n_k)
 {
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n_cols == GEMM_PANEL &&
            n_k % pack_layout(class).word == 0 &&
            w->dtype == (class == GEMM_BF16 ? DT_BF16 : DT_I8);
 }
 
-/* Rows of k of a transposed matrix: neighbours interleave.  Zeros behind an
+/* Rows of k of a transposed matrix: neighbours interleave.  Zeros after an
  * odd one. */
 static void
 pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
@@ -100,7 +100,7 @@ pack_bf16_by_k(const struct gemm_ops *ops, uint32_t *to, char *stage,
 {
     size_t ld = GEMM_PANEL * sizeof(uint16_t);
 
-    if (as_it_lies(w, GEMM_BF16, a->n_cols, n_k)) {
+    if (has_words(w, GEMM_BF16, a->n_cols, n_k)) {
         ops->interleave(to, element(w, a->col, k0), w->ld * sizeof(uint16_t),
                         n_k / 2);
         return;
@@ -142,7 +142,7 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
             pack_bf16_by_k(ops, to, stage, w, a, k0, n_k);
         else
             pack_int8_by_k(to, w, a, k0, n_k);
-    } else if (as_it_lies(w, class, a->n_cols, n_k)) {
+    } else if (has_words(w, class, a->n_cols, n_k)) {
         size_t n = n_k / l.word;
 
         ops->transpose(to, element(w, a->col, k0), w->ld * l.size, n);

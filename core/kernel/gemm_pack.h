@@ -43,7 +43,7 @@ struct pack_layout pack_layout(enum gemm_class class);
 
 /*
  * pack_part() packs the part of k from k0 on of the panel of a's columns.
- * comp [64]: where int8's compensation goes (see ops.h); NULL: behind the part
+ * comp [64]: where int8's compensation goes (see ops.h); NULL: after the part,
  * at to[PACK_STAGE].  stage [PACK_STAGE].  Returns comp.
  */
 int32_t *pack_part(const struct gemm_ops *ops, void *to, int32_t *comp,

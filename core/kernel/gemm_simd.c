@@ -4,6 +4,13 @@
  * The exact class sums as gemv_simd.c does: column c adds to lane c % VF of
  * its output's accumulator, vf_sum()'s order ends it with the part of k, and
  * the parts' sums are added in order.
+ *
+ * A tile is 4 rows of W by 6 of X (AVX2: 3): 24 accumulators, where an FMA's
+ * latency of 4 cycles needs 8, and 10 loads for 24 FMAs.  The rows of X, 24 KiB
+ * of a part, stay in the first cache while the 256 KiB of W come from the
+ * second.  512 x 4096 x 1024 takes 1.35 times what FMAs alone would, or 1.12
+ * times with all data in the first cache: the rest is W from the second,
+ * widening it, and C.
  */
 #include "core/kernel/simd.h"
 
@@ -65,7 +72,7 @@ exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X)
     }
 }
 
-/* X of the x, which stay in the first cache while all of w passes. */
+/* X rows of x, which stay in the first cache while all of w is read. */
 INLINE void
 exact_strip(const struct gemm_block *b, size_t i0, const size_t X)
 {
@@ -309,8 +316,8 @@ interleaved(const uint16_t *a, const uint16_t *b)
     return (vf)((vu)vf_bf16(a) >> 16 | (vu)vf_bf16(b));
 }
 
-/* Rows: those of the caller's weights are pages apart, which no CPU foresees.
- */
+/* Rows: those of the caller's weights are pages apart, which no hardware
+ * prefetcher follows. */
 enum { AHEAD = 32 };
 
 static void
@@ -335,7 +342,7 @@ interleave(uint32_t *to, const void *from, size_t ld, size_t n)
     }
 }
 
-/* Rows in the outer loop: VF streams at a time are what a CPU can foresee. */
+/* Rows in the outer loop: a hardware prefetcher follows VF streams, not 64. */
 static void
 transpose(uint32_t *to, const void *from, size_t ld, size_t n)
 {
@@ -391,7 +398,7 @@ absmax(const float *x, size_t n)
         m1 = max_bits(m1, abs_bits(vf_load_n(x + i, n - i)));
     vf_store(lanes, max_bits(m0, m1));
     for (i = 0; i < VF; i++)
-        if (!(lanes[i] <= max)) /* a NaN enters, and stays */
+        if (!(lanes[i] <= max)) /* true for a NaN, which stays */
             max = isnan(max) ? max : lanes[i];
     return max;
 }

@@ -7,11 +7,10 @@
  *
  * A step takes 4 KiB of the panel in the 64 cycles of its products, which only
  * the first cache can give: k comes in blocks of 24 KiB of a panel, which stay
- * there while all rows pass by, and the sums wait in t meanwhile.  The rows of
- * X that come next are asked for, and have room beside it: blocks of 32 KiB are
- * 10 to 20 % slower.  (2 x 2 tiles load less, but the rows twice.)  Of a split
- * X both halves meet a tile of the panel while it is there: 6 KiB in 128
- * cycles.
+ * there for all rows, while the sums wait in t.  The next rows of X are
+ * prefetched and need room there, too: blocks of 32 KiB are 10 to 20 % slower.
+ * (2 x 2 tiles load less, but the rows twice.)  Of a split X both halves meet a
+ * tile of the panel while it is there: 6 KiB in 128 cycles.
  *
  * TDPBF16PS rounds to nearest and takes denormals for zero; within a step the
  * even and the odd elements of a row are two chains of sums.  TDPBSSD is exact.
@@ -66,9 +65,8 @@ struct tile_sums {
 };
 
 /*
- * What is to be in the caches next: the rows of X that follow, which lie too
- * far apart for any prefetcher, and the panel's next block, a share of it a
- * tile of rows.
+ * What to prefetch: the rows of X that follow, too far apart for the hardware
+ * to do it, and the panel's next block, a share of it for each tile of rows.
  */
 struct next {
     ptrdiff_t x; /* bytes from these rows to those */
@@ -92,8 +90,8 @@ fetch(const struct next *next, size_t s)
         _mm_prefetch(b + i, _MM_HINT_T1);
 }
 
-/* Loads first: a core that is shared looks less far ahead, and does not find
- * them behind products that wait. */
+/* Loads first: a core with two threads looks less far ahead, and would not
+ * reach them behind products that wait. */
 INLINE void
 step(enum product p, const char *x, size_t ldx, const char *b)
 {
@@ -181,8 +179,8 @@ store_stream(char *c, size_t ldc, const char *t, size_t m)
                           _mm_load_ps((const void *)(t + i * LD_T + j)));
 }
 
-/* After rows i of block s: the rows below, or the next block's first; and of
- * that block the share of this tile of rows, unless full tiles had it. */
+/* After rows i of block s: the rows below, or the next block's first; and this
+ * tile's share of that block, unless full tiles have fetched it. */
 INLINE struct next
 next_of(const struct panel_part *a, size_t s, size_t i, size_t begin,
         size_t end, size_t step)

@@ -5,7 +5,8 @@
  */
 #include "core/kernel/gemm_words_simd.h"
 
-enum { WIDE_BLOCK = 48 }; /* words: 24 KiB of widened W */
+/* Words: 24 KiB of widened W and 2 KiB of X, of a first cache of 32. */
+enum { WIDE_BLOCK = 48 };
 
 typedef vf half_fn(vf words);
 

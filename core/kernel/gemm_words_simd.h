@@ -8,6 +8,9 @@
  * f32, or two s16, which widen_b() and widen_a() make of a word, a pair of
  * words each.  A row's sum goes through w in its order, whatever rows are with
  * it in a tile and however k is cut.
+ *
+ * A tile is 6 rows of a by 4 vectors of b (AVX2: 2): 24 accumulators, and 10
+ * loads for 24 products.
  */
 #include "core/kernel/ops.h"
 #include "core/kernel/simd.h"

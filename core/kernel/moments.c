@@ -1,6 +1,8 @@
 #include "core/kernel/moments.h"
 
-#define WIDTH ((size_t)64) /* sums side by side: a block stays in the cache */
+/* Sums side by side: with MOMENTS_ROWS, 32 KiB of float64 in the first cache.
+ */
+#define WIDTH ((size_t)64)
 
 /*
  * Pairs, which every 64-bit CPU computes at once.  In this shape compilers see
@@ -13,7 +15,7 @@ typedef int64_t pair_mask __attribute__((vector_size(16), aligned(8)));
 #define PUT(p, v) (*(pair *)(void *)(p) = (v))
 
 static inline pair
-least(pair a, pair b)
+smaller_of(pair a, pair b)
 {
     pair r;
 
@@ -23,7 +25,7 @@ least(pair a, pair b)
 }
 
 static inline pair
-largest(pair a, pair b)
+larger_of(pair a, pair b)
 {
     pair r;
 
@@ -62,11 +64,11 @@ sum_rows(struct sums *s, const double *x, size_t ld, size_t n_rows, size_t n,
             const double *p = x + r * ld + i;
             pair a = AT(p), b = AT(p + ld);
             pair c = AT(p + 2 * ld), d = AT(p + 3 * ld);
-            pair low = least(least(a, b), least(c, d));
-            pair high = largest(largest(a, b), largest(c, d));
+            pair low = smaller_of(smaller_of(a, b), smaller_of(c, d));
+            pair high = larger_of(larger_of(a, b), larger_of(c, d));
 
-            PUT(s->min + i, least(low, AT(s->min + i)));
-            PUT(s->max + i, largest(high, AT(s->max + i)));
+            PUT(s->min + i, smaller_of(low, AT(s->min + i)));
+            PUT(s->max + i, larger_of(high, AT(s->max + i)));
             PUT(s->mean + i, AT(s->mean + i) + ((a + b) + (c + d)));
         }
     for (; r < n_rows; r++)
@@ -109,7 +111,7 @@ square_rows(struct sums *s, const double *x, size_t ld, size_t n_rows, size_t n,
 }
 
 static inline pair
-wide(const float *p)
+widened(const float *p)
 {
     return (pair){ (double)p[0], (double)p[1] };
 }
@@ -128,7 +130,7 @@ stripe(struct moments *m, const float *x, size_t ld, size_t n_rows, size_t n,
         double *to = block + r * WIDTH;
 
         for (size_t i = 0; i + 2 <= n; i += 2)
-            PUT(to + i, wide(x + i));
+            PUT(to + i, widened(x + i));
         if (n % 2)
             PUT(to + n - 1, ((pair){ (double)x[n - 1], 0 }));
     }
@@ -262,8 +264,8 @@ distance(const float *x, const double *from, size_t n)
     size_t i = 0;
 
     for (; i + 8 <= n; i += 8) {
-        pair p = wide(x + i), q = wide(x + i + 2);
-        pair r = wide(x + i + 4), s = wide(x + i + 6);
+        pair p = widened(x + i), q = widened(x + i + 2);
+        pair r = widened(x + i + 4), s = widened(x + i + 6);
 
         if (from) {
             p -= AT(from + i);

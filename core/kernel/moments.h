@@ -1,9 +1,9 @@
 /*
  * Means, deviations and ranges, in float64.  A set of numbers comes in blocks:
  * the moments of each are computed on their own, from its mean, and merged in
- * an order of the caller's, so that no result needs to depend on who did which.
- * NaN and infinities are counted apart, and everything else is over the other
- * numbers.
+ * an order of the caller's, so that no result needs to depend on which thread
+ * computed which. NaN and infinities are counted apart, and everything else is
+ * over the other numbers.
  */
 #ifndef CORE_KERNEL_MOMENTS_H
 #define CORE_KERNEL_MOMENTS_H

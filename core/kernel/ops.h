@@ -1,7 +1,7 @@
 /*
  * What the objects of one instruction set export, each one table a family,
- * and who finds the right one.  Private to core/kernel and its tests: tools
- * call the families' own headers.
+ * and the functions that find the right one.  Private to core/kernel and its
+ * tests: tools call the families' own headers.
  */
 #ifndef CORE_KERNEL_OPS_H
 #define CORE_KERNEL_OPS_H
@@ -22,11 +22,12 @@ struct cvt_ops {
     void (*to_f16)(void *to, const float *from, size_t n);
 };
 
-/* The exact class: this many columns add up in lanes, and such sums in order.
- * Then the weights of a part may stay in the cache without the lanes. */
+/* The exact class: this many columns add up in lanes, and the sums of such
+ * parts in order, so that a part's weights can stay in the cache for all rows
+ * of X while its lanes are not kept. */
 #define EXACT_PART 1024
 
-/* y[i][r] = sum over c of w[r][c] * x[i][c]: rows of w one behind the other, at
+/* y[i][r] = sum over c of w[r][c] * x[i][c]: rows of w one after the other, at
  * any address, those of x and y 'ldx' and 'ldy' apart.  Each sum is made in an
  * order fixed by 'cols' and the instruction set alone. */
 struct gemv_args {
@@ -129,7 +130,7 @@ struct gemm_ops {
  *                scratch, or in t if c is NULL; with lo, the other half of a
  *                split a, (a + lo) b.  NULL: there is none
  *   tile         rows of t that are done at once, or 0: then a call prepares
- *                what pays over many rows alone
+ *                what pays only over many rows
  */
 struct gemm_bf16_ops {
     void (*product)(float *t, const uint16_t *a, size_t lda, const uint16_t *b,
@@ -142,8 +143,8 @@ struct gemm_bf16_ops {
 
 /*
  *   product      as of bf16, k a multiple of 64.  comp [64]: 128 * the sums
- *                over k of b's columns, for who takes a as unsigned a + 128
- *   rows         m rows of a, at most 'tile', as product wants them; NULL: as
+ *                over k of b's columns, for kernels that read a as unsigned a +
+ * 128 rows         m rows of a, at most 'tile', as product wants them; NULL: as
  *                they are
  *   tile         as of bf16
  */

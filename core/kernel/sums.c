@@ -102,8 +102,8 @@ topk_start(struct topk *t, uint64_t *key, uint64_t *room, size_t k)
     };
 }
 
-/* Leaves k, in their order: a number under the last of them has no chance any
- * more; one that equals it has, if its index is lower. */
+/* Leaves k, in their order: a number under the last of them cannot be among
+ * them any more; an equal one can, if its index is lower. */
 static void
 thin_out(struct topk *t)
 {
@@ -116,7 +116,7 @@ thin_out(struct topk *t)
     t->below = f32_from_bits((uint32_t)(last >> 32) - 1); /* > 0 */
 }
 
-/* So that a block has room. */
+/* For one more block. */
 static void
 make_room(struct topk *t)
 {

@@ -62,7 +62,7 @@ struct sums_ops;
 struct topk {
     const struct sums_ops *ops;
     uint64_t *key;  /* [topk_cap(k)] of the caller's */
-    uint64_t *room; /* as many: scratch, which others may use in between */
+    uint64_t *room; /* as many: scratch, which others may use between calls */
     size_t k, n;
     float below; /* a number at or under it is not among them */
     bool bad;    /* one was infinite, or a NaN */

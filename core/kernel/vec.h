@@ -1,5 +1,5 @@
 /*
- * Vectors of f32: what lies between the matrices of a transformer.  All run
+ * Vectors of f32: what is between the matrices of a transformer.  All run
  * in the calling thread; sums are made in an order fixed by n and the
  * instruction set; pointers need no alignment.
  */
@@ -45,7 +45,7 @@ void vec_gelu_tanh_mul(float *gate, const float *up, size_t n);
 void vec_silu_back(float *h, float *gate, float *up, const float *dh, size_t n);
 
 /*
- * vec_rope() turns one head in place, half rotation, as Hugging Face's llama:
+ * vec_rope() rotates one head in place, half rotation, as Hugging Face's llama:
  * x1 = x[0..half), x2 = x[half..2 half):
  *   x1' = x1 c - x2 s,  x2' = x2 c + x1 s      cos, sin: [half]
  */

@@ -237,7 +237,7 @@ lora_open(struct model *m, const char *path, struct err *err)
     adapter->next = m->adapters;
     m->adapters = adapter;
     peft_enter_trained(&file);
-    folder = file_is_folder(file, err);
+    folder = file_is_dir(file, err);
     if (folder < 0)
         rc = -1;
     else if (!folder)
