@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/kvc-convert/cmd.h"
-#include "cmd/kvc-convert/order.h"
+#include "cmd/kvc-convert/source.h"
 #include "core/format/st.h"
 #include "core/format/stw.h"
 #include "core/mem.h"
@@ -60,27 +59,28 @@ check_lossless(const struct order *o, const struct kvc *k, struct err *err)
     return 0;
 }
 
-static void
-meta_u32(struct stw *w, const char *key, uint32_t v)
-{
-    char text[16];
-
-    snprintf(text, sizeof(text), "%u", v);
-    stw_meta(w, key, text);
-}
-
+/* What the names do not say goes to __metadata__. */
 static void
 add_meta(struct stw *w, const struct order *o, const struct kvc *k)
 {
     const struct kvc_header *h = &k->header;
+    const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = { { "kvc.num_heads", h->num_heads },
+                    { "kvc.head_dim", h->head_dim },
+                    { "kvc.compression_factor", h->compression_factor },
+                    { "kvc.min_seq_len", h->min_seq_len } };
     struct str s = { 0 };
 
     stw_meta(w, "format", "pt");
     stw_meta(w, "kvc.dtype", dtype_table[k->dtype].name);
-    meta_u32(w, "kvc.num_heads", h->num_heads);
-    meta_u32(w, "kvc.head_dim", h->head_dim);
-    meta_u32(w, "kvc.compression_factor", h->compression_factor);
-    meta_u32(w, "kvc.min_seq_len", h->min_seq_len);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+        str_clear(&s);
+        str_addf(&s, "%u", numbers[i].value);
+        stw_meta(w, numbers[i].key, s.s);
+    }
+    str_clear(&s);
     for (size_t i = 0; i < o->n_prefixes; i++)
         str_addf(&s, "%s%s", i ? "," : "", o->prefixes[i]);
     stw_meta(w, "kvc.prefix_order", s.s);
@@ -96,34 +96,22 @@ add_meta(struct stw *w, const struct order *o, const struct kvc *k)
     str_free(&s);
 }
 
-/* The name of block i with 'kind' behind it. */
-static void
-block_name(const struct order *o, size_t i, const char *kind, struct str *name)
-{
-    size_t per = o->n_prefixes * KVC_SLOTS;
-
-    str_clear(name);
-    str_addf(name, "%s.%zu.%s.%s", o->prefixes[i % per / KVC_SLOTS], i / per,
-             o->slots[i % KVC_SLOTS], kind);
-}
-
+/* Adds the weight of block i, or its bias; returns a handle, or -1. */
 static int
-add_block(struct stw *w, const struct order *o, const struct kvc *k, size_t i,
-          int handles[2], struct err *err)
+add_tensor(struct stw *w, const struct order *o, const struct kvc *k, size_t i,
+           bool bias, struct err *err)
 {
     const struct kvc_block *b = &k->blocks[i];
     const uint64_t shape[] = { b->rows, b->cols };
+    size_t per = o->n_prefixes * KVC_SLOTS;
     struct str name = { 0 };
+    int handle;
 
-    handles[1] = -1;
-    block_name(o, i, "weight", &name);
-    handles[0] = stw_add(w, name.s, k->dtype, 2, shape, err);
-    if (handles[0] >= 0 && b->has_bias) {
-        block_name(o, i, "bias", &name);
-        handles[1] = stw_add(w, name.s, k->dtype, 1, shape, err);
-    }
+    str_addf(&name, "%s.%zu.%s.%s", o->prefixes[i % per / KVC_SLOTS], i / per,
+             o->slots[i % KVC_SLOTS], bias ? "bias" : "weight");
+    handle = stw_add(w, name.s, k->dtype, bias ? 1 : 2, shape, err);
     str_free(&name);
-    return handles[0] < 0 || (b->has_bias && handles[1] < 0) ? -1 : 0;
+    return handle;
 }
 
 static int
@@ -131,7 +119,7 @@ put(struct stw *w, int handle, const uint8_t *from, size_t nbytes,
     struct err *err)
 {
     for (size_t at = 0, n; at < nbytes; at += n) {
-        n = nbytes - at < PIECE ? nbytes - at : PIECE;
+        n = smaller(nbytes - at, PIECE);
         if (stw_write(w, handle, from + at, n, at, err) < 0)
             return -1;
     }
@@ -139,69 +127,57 @@ put(struct stw *w, int handle, const uint8_t *from, size_t nbytes,
 }
 
 static int
-put_block(struct stw *w, const struct kvc *k, size_t i, const int handles[2],
-          struct err *err)
-{
-    const struct kvc_block *b = &k->blocks[i];
-    size_t item = dtype_table[k->dtype].bits / 8;
-
-    if (put(w, handles[0], k->map.data + b->weight, b->bias - b->weight, err) <
-        0)
-        return -1;
-    return b->has_bias
-               ? put(w, handles[1], k->map.data + b->bias, b->rows * item, err)
-               : 0;
-}
-
-static int
 write_file(struct stw *w, const struct convert_cmd *cmd, const struct order *o,
            const struct kvc *k, struct err *err)
 {
+    size_t item = dtype_table[k->dtype].bits / 8;
     int(*handles)[2] = xcalloc(k->n_blocks, sizeof(*handles));
     int rc = 0;
 
     add_meta(w, o, k);
-    for (size_t i = 0; i < k->n_blocks && rc == 0; i++)
-        rc = add_block(w, o, k, i, handles[i], err);
+    for (size_t i = 0; i < k->n_blocks && rc == 0; i++) {
+        handles[i][0] = add_tensor(w, o, k, i, false, err);
+        if (handles[i][0] >= 0 && k->blocks[i].has_bias)
+            handles[i][1] = add_tensor(w, o, k, i, true, err);
+        rc = handles[i][0] < 0 || handles[i][1] < 0 ? -1 : 0;
+    }
     if (rc == 0)
         rc = stw_open(w, cmd->output, cmd->out_flags, err);
-    for (size_t i = 0; i < k->n_blocks && rc == 0; i++)
-        rc = put_block(w, k, i, handles[i], err);
+    for (size_t i = 0; i < k->n_blocks && rc == 0; i++) {
+        const struct kvc_block *b = &k->blocks[i];
+
+        rc = put(w, handles[i][0], k->map.data + b->weight, b->bias - b->weight,
+                 err);
+        if (rc == 0 && b->has_bias)
+            rc = put(w, handles[i][1], k->map.data + b->bias, b->rows * item,
+                     err);
+    }
     if (rc == 0)
         rc = stw_commit(w, err);
     free(handles);
     return rc;
 }
 
-/* The default names four prefixes; a file for text has two of them. */
-static int
-plan_order(struct order *o, const struct convert_cmd *cmd, const struct kvc *k,
-           struct err *err)
-{
-    size_t n = k->header.weight_count_per_layer / KVC_SLOTS;
-    const char *slots = cmd->slot_order ? cmd->slot_order : DEFAULT_SLOTS;
-
-    if (order_prefixes(o,
-                       cmd->prefix_order ? cmd->prefix_order : DEFAULT_PREFIXES,
-                       err) < 0 ||
-        order_slots(o, slots, err) < 0)
-        return -1;
-    if (!cmd->prefix_order && n > 0 && n < o->n_prefixes)
-        o->n_prefixes = n;
-    return 0;
-}
-
 int
 back(const struct convert_cmd *cmd, struct err *err)
 {
+    const char *prefixes = cmd->prefix_order, *slots = cmd->slot_order;
     struct stw *w = stw_new();
     struct order o = { 0 };
     struct kvc k = { 0 };
+    size_t n;
     int rc = -1;
 
     if (kvc_open(&k, cmd->input, err) == 0 &&
-        plan_order(&o, cmd, &k, err) == 0 && check_lossless(&o, &k, err) == 0)
-        rc = write_file(w, cmd, &o, &k, err);
+        order_read(&o, prefixes ? prefixes : DEFAULT_PREFIXES,
+                   slots ? slots : DEFAULT_SLOTS, err) == 0) {
+        /* the default names four prefixes; a file for text has two of them */
+        n = k.header.weight_count_per_layer / KVC_SLOTS;
+        if (!prefixes && n > 0 && n < o.n_prefixes)
+            o.n_prefixes = n;
+        if (check_lossless(&o, &k, err) == 0)
+            rc = write_file(w, cmd, &o, &k, err);
+    }
     order_free(&o);
     stw_free(w);
     kvc_close(&k);

@@ -35,6 +35,6 @@ int back(const struct convert_cmd *cmd, struct err *err); /* to safetensors */
 
 /* The modes. */
 typedef int mode_main(const struct convert_cmd *cmd, struct err *err);
-mode_main convert_main, info, check, diff;
+mode_main info, check, diff;
 
 #endif

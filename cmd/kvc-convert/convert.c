@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/kvc-convert/cmd.h"
-#include "cmd/kvc-convert/order.h"
-#include "cmd/kvc-convert/pth.h"
 #include "cmd/kvc-convert/source.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
@@ -15,40 +12,26 @@
 #include "core/out.h"
 #include "core/tool.h"
 
-static bool
-round_known(enum dtype from)
-{
-    return dtype_table[from].bits >= 8 && dtype_table[from].kind != DK_COMPLEX;
-}
-
-/* All go through f32, 64-bit whole numbers in one rounding. */
-static float
-to_f32(const void *from, enum dtype type, size_t i)
-{
-    const char *p = from;
-
-    if (type == DT_I64)
-        return (float)(int64_t)le64(p + 8 * i);
-    if (type == DT_U64)
-        return (float)le64(p + 8 * i);
-    return (float)dtype_get(type, from, i);
-}
-
-/* n elements of any dtype to f16, bf16 or f32, as torch's to() does; 'scratch'
- * has room for n floats. */
+/* n elements of any dtype to f16, bf16 or f32 by way of f32, as torch's to()
+ * does; 'scratch' has room for n floats. */
 static void
 round_to(void *to, enum dtype dtype, const void *from, enum dtype from_type,
          size_t n, float *scratch)
 {
-    if (dtype == from_type) { /* NaN keep what they carry */
+    const uint8_t *p = from;
+
+    if (dtype == from_type) { /* NaN keep their bits */
         memcpy(to, from, n * dtype_table[dtype].bits / 8);
         return;
     }
     if (dtype_computes(from_type))
         cvt_to_f32(scratch, from, from_type, n);
     else
-        for (size_t i = 0; i < n; i++)
-            scratch[i] = to_f32(from, from_type, i);
+        for (size_t i = 0; i < n; i++) /* 64-bit integers in one rounding */
+            scratch[i] = from_type == DT_I64 ? (float)(int64_t)le64(p + 8 * i)
+                         : from_type == DT_U64
+                             ? (float)le64(p + 8 * i)
+                             : (float)dtype_get(from_type, from, i);
     cvt_from_f32(to, dtype, scratch, n);
 }
 
@@ -134,7 +117,9 @@ check_numbers(const struct plan *p, const char *name,
 {
     if (t->other) { /* text, a list, quantized, sparse, ... */
         const struct pth_global *g =
-            pth_kind(t->other) == PTH_OPAQUE ? pth_global(t->other) : NULL;
+            t->other->kind == PTH_OPAQUE || t->other->kind == PTH_GLOBAL
+                ? t->other->u.global
+                : NULL;
 
         if (!g)
             return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
@@ -144,7 +129,8 @@ check_numbers(const struct plan *p, const char *name,
                        "(expected a plain tensor)",
                        p->src.path, name, g->module, g->name, g->at);
     }
-    if (!round_known(t->dtype))
+    if (dtype_table[t->dtype].bits < 8 ||
+        dtype_table[t->dtype].kind == DK_COMPLEX)
         return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
                        p->src.path, name, dtype_table[t->dtype].name);
     return 0;
@@ -173,24 +159,6 @@ find_weight(const struct plan *p, const char *name, struct source_tensor *t,
 }
 
 static int
-find_bias(const struct plan *p, const char *name, size_t rows,
-          struct source_tensor *t, bool *found, struct err *err)
-{
-    *found = source_find(&p->src, name, t);
-    if (!*found && !t->other)
-        return 0;
-    if (check_numbers(p, name, t, err) < 0)
-        return -1;
-    if (t->n_elements != rows)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s has %llu numbers (expected %zu, the rows of its "
-                       "weight)",
-                       p->src.path, name, (unsigned long long)t->n_elements,
-                       rows);
-    return 0;
-}
-
-static int
 put_numbers(struct plan *p, const struct source_tensor *t, struct err *err)
 {
     size_t item = dtype_table[p->dtype].bits / 8;
@@ -215,60 +183,73 @@ static int
 find_block(const struct plan *p, uint32_t layer, const char *prefix,
            const char *slot, struct block *block, struct err *err)
 {
+    struct source_tensor *b = &block->b;
+    uint64_t rows;
     struct str name = { 0 };
     int rc;
 
     str_addf(&name, "%s.%u.%s.weight", prefix, layer, slot);
     rc = find_weight(p, name.s, &block->w, err);
+    rows = block->w.shape[0];
     str_clear(&name);
     str_addf(&name, "%s.%u.%s.bias", prefix, layer, slot);
-    if (rc == 0)
-        rc = find_bias(p, name.s, (size_t)block->w.shape[0], &block->b,
-                       &block->has_bias, err);
+    block->has_bias = rc == 0 && (source_find(&p->src, name.s, b) || b->other);
+    if (block->has_bias)
+        rc = check_numbers(p, name.s, b, err);
+    if (rc == 0 && block->has_bias && b->n_elements != rows)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: %s has %llu numbers (expected %llu, the rows of its "
+                     "weight)",
+                     p->src.path, name.s, (unsigned long long)b->n_elements,
+                     (unsigned long long)rows);
     str_free(&name);
     return rc;
 }
 
-/* In the order of the file. */
-static int
-each_block(struct plan *p,
-           int (*act)(struct plan *p, const struct block *b, struct err *err),
-           struct err *err)
-{
-    const struct order *o = &p->order;
-    struct block b;
-
-    for (uint32_t layer = 0; layer < p->header.num_layers; layer++)
-        for (size_t i = 0; i < o->n_prefixes; i++)
-            for (size_t j = 0; j < KVC_SLOTS; j++)
-                if (find_block(p, layer, o->prefixes[i], o->slots[j], &b, err) <
-                        0 ||
-                    act(p, &b, err) < 0)
-                    return -1;
-    return 0;
-}
-
-/* Adds the bytes of a tensor's numbers to the output; what is beyond 64 bits
- * stays there. */
+/* Adds the bytes of a tensor's numbers to the output; a sum beyond 64 bits
+ * becomes SIZE_MAX. */
 static void
 plan_tensor(struct plan *p, const struct source_tensor *t)
 {
     size_t nbytes;
 
-    source_want(&p->src, t);
+    if (t->pth)
+        pth_want(t->pth);
     if (!size_mul(t->n_elements, dtype_table[p->dtype].bits / 8, &nbytes) ||
         !size_add(p->nbytes, nbytes, &p->nbytes))
         p->nbytes = SIZE_MAX;
 }
 
+/* Finds all blocks in the order of the file, and adds up their sizes or, with
+ * 'write', writes them. */
 static int
-plan_block(struct plan *p, const struct block *b, struct err *err)
+each_block(struct plan *p, bool write, struct err *err)
 {
-    (void)err;
-    plan_tensor(p, &b->w);
-    if (b->has_bias)
-        plan_tensor(p, &b->b);
-    p->n_blocks++;
+    const struct order *o = &p->order;
+    size_t per = o->n_prefixes * KVC_SLOTS;
+    size_t n = p->header.num_layers * per;
+
+    for (size_t i = 0; i < n; i++) {
+        unsigned char head[KVC_BLOCK_BYTES];
+        struct block b;
+
+        if (find_block(p, (uint32_t)(i / per), o->prefixes[i % per / KVC_SLOTS],
+                       o->slots[i % KVC_SLOTS], &b, err) < 0)
+            return -1;
+        if (!write) {
+            plan_tensor(p, &b.w);
+            if (b.has_bias)
+                plan_tensor(p, &b.b);
+            p->n_blocks++;
+            continue;
+        }
+        kvc_put_block(head, (uint32_t)b.w.shape[0], (uint32_t)b.w.shape[1],
+                      b.has_bias);
+        if (out_write(p->out, head, sizeof(head), err) < 0 ||
+            put_numbers(p, &b.w, err) < 0 ||
+            (b.has_bias && put_numbers(p, &b.b, err) < 0))
+            return -1;
+    }
     return 0;
 }
 
@@ -294,19 +275,6 @@ check_views(const struct plan *p, struct err *err)
                    "(expected at most %zu%s)",
                    p->src.path, p->n_blocks, p->nbytes, stored, most,
                    p->cmd->allow_views ? "" : ", or --allow-views");
-}
-
-static int
-put_block(struct plan *p, const struct block *b, struct err *err)
-{
-    unsigned char head[KVC_BLOCK_BYTES];
-
-    kvc_put_block(head, (uint32_t)b->w.shape[0], (uint32_t)b->w.shape[1],
-                  b->has_bias);
-    if (out_write(p->out, head, sizeof(head), err) < 0 ||
-        put_numbers(p, &b->w, err) < 0)
-        return -1;
-    return b->has_bias ? put_numbers(p, &b->b, err) : 0;
 }
 
 /* A header field: from the option, from what the safetensors came from, or
@@ -411,25 +379,6 @@ plan_metadata(struct plan *p, struct err *err)
     return 0;
 }
 
-/* What is missing, and a disk that is too small, is told before the work. */
-static int
-write_all(struct plan *p, struct err *err)
-{
-    unsigned char head[KVC_HEADER_BYTES];
-
-    kvc_put_header(head, &p->header);
-    if (each_block(p, plan_block, err) < 0 || check_views(p, err) < 0 ||
-        out_reserve(p->out,
-                    sizeof(head) + p->metadata.n +
-                        p->n_blocks * KVC_BLOCK_BYTES + p->nbytes,
-                    err) < 0 ||
-        out_write(p->out, head, sizeof(head), err) < 0 ||
-        out_write(p->out, p->metadata.n ? p->metadata.s : "", p->metadata.n,
-                  err) < 0)
-        return -1;
-    return each_block(p, put_block, err);
-}
-
 /* Is it the name of a weight or bias of the order, as written? */
 static bool
 is_used(const struct plan *p, const char *name, size_t n)
@@ -456,12 +405,19 @@ is_used(const struct plan *p, const char *name, size_t n)
     return false;
 }
 
-/* A line for each name, used or not, and how many are. */
+/* -v: what was used, what was not, and what the pickle would have called. */
 static void
-say_names(const struct plan *p)
+say_all(const struct plan *p, bool done)
 {
+    const struct kvc_header *h = &p->header;
     size_t n, n_used = 0, n_names = source_n(&p->src);
 
+    if (done)
+        tool_say("%s: %u layers of %u blocks, %s, compression_factor %u, "
+                 "head_dim %u, min_seq_len %u",
+                 p->cmd->output, h->num_layers, h->weight_count_per_layer,
+                 dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
+                 h->min_seq_len);
     for (size_t i = 0; i < n_names; i++) {
         const char *name = source_name(&p->src, i, &n);
         bool used = is_used(p, name, n);
@@ -472,24 +428,7 @@ say_names(const struct plan *p)
     }
     tool_say("%s: %zu tensors used, %zu ignored", p->src.path, n_used,
              n_names - n_used);
-}
-
-/* -v: what was used, what was not, and what the pickle would have called. */
-static void
-say_all(const struct plan *p, bool done)
-{
-    const struct kvc_header *h = &p->header;
-
-    if (done)
-        tool_say("%s: %u layers of %u blocks, %s, compression_factor %u, "
-                 "head_dim %u, min_seq_len %u",
-                 p->cmd->output, h->num_layers, h->weight_count_per_layer,
-                 dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
-                 h->min_seq_len);
-    say_names(p);
-    for (const struct pth_global *g = p->src.pth ? pth_globals(p->src.pth)
-                                                 : NULL;
-         g; g = g->next)
+    for (const struct pth_global *g = p->src.pth.pickle.globals; g; g = g->next)
         tool_say("global: %s.%s at byte %zu, not called", g->module, g->name,
                  g->at);
 }
@@ -507,9 +446,8 @@ plan_order(struct plan *p, struct err *err)
             p->cmd->prefix_order ? p->cmd->prefix_order : DEFAULT_PREFIXES;
     if (p->cmd->slot_order || !slots)
         slots = p->cmd->slot_order ? p->cmd->slot_order : DEFAULT_SLOTS;
-    /* main.c has looked at the options: what is wrong is the file's */
-    if (order_prefixes(&p->order, prefixes, err) < 0 ||
-        order_slots(&p->order, slots, err) < 0)
+    /* main.c has checked the options: what is wrong is the file's */
+    if (order_read(&p->order, prefixes, slots, err) < 0)
         return err_set(err, EX_DATAERR,
                        "%s: __metadata__ kvc.prefix_order is \"%s\", "
                        "kvc.slot_order \"%s\" (expected 1 to %d names, %d "
@@ -522,6 +460,7 @@ static int
 run(struct plan *p, struct err *err)
 {
     const struct convert_cmd *cmd = p->cmd;
+    unsigned char head[KVC_HEADER_BYTES];
     const char *was;
 
     if (source_open(&p->src, cmd, err) < 0)
@@ -531,14 +470,24 @@ run(struct plan *p, struct err *err)
                : was && !strcmp(was, "BF16") ? DT_BF16
                : was && !strcmp(was, "F32")  ? DT_F32
                                              : DT_F16;
-    p->raw = xmalloc(PIECE * 8);
-    p->rounded = xmalloc(PIECE * 4);
-    p->f32 = xmalloc(PIECE * 4);
     if (plan_order(p, err) < 0 || count_layers(p, err) < 0 ||
         plan_header(p, err) < 0 || plan_metadata(p, err) < 0 ||
         out_open(&p->out, cmd->output, cmd->out_flags, true, err) < 0)
         return -1;
-    if (write_all(p, err) < 0) {
+    p->raw = xmalloc(PIECE * 8);
+    p->rounded = xmalloc(PIECE * 4);
+    p->f32 = xmalloc(PIECE * 4);
+    kvc_put_header(head, &p->header);
+    /* missing tensors and a disk that is too small are reported before work */
+    if (each_block(p, false, err) < 0 || check_views(p, err) < 0 ||
+        out_reserve(p->out,
+                    sizeof(head) + p->metadata.n +
+                        p->n_blocks * KVC_BLOCK_BYTES + p->nbytes,
+                    err) < 0 ||
+        out_write(p->out, head, sizeof(head), err) < 0 ||
+        out_write(p->out, p->metadata.n ? p->metadata.s : "", p->metadata.n,
+                  err) < 0 ||
+        each_block(p, true, err) < 0) {
         out_abort(p->out);
         return -1;
     }
@@ -552,7 +501,7 @@ convert(const struct convert_cmd *cmd, struct err *err)
     int rc = run(&p, err);
 
     if (cmd->verbose && source_n(&p.src))
-        say_all(&p, rc == 0); /* after a failure it tells what there is */
+        say_all(&p, rc == 0); /* also after a failure */
     source_close(&p.src);
     order_free(&p.order);
     str_free(&p.metadata);

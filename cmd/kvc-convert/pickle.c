@@ -1,4 +1,4 @@
-/* The machine: memory, stack, marks, memo. */
+/* The machine: memory, values, stack, marks. */
 #include "cmd/kvc-convert/pickle.h"
 
 #include <stdarg.h>
@@ -8,8 +8,9 @@
 
 #include "core/mem.h"
 
-#define CHUNK_MIN 16384
-#define CHUNK_MAX 262144
+#define CHUNK_MIN ((size_t)16 << 10)
+#define CHUNK_MAX ((size_t)256 << 10)
+#define MAX_NAME  1000 /* bytes of a module, or of a name in it */
 
 struct arena {
     struct arena *next;
@@ -43,37 +44,145 @@ charge(struct pickle *p, size_t nbytes)
     return true;
 }
 
-static bool
-new_chunk(struct pickle *p, size_t nbytes)
-{
-    size_t size = p->arena ? 2 * p->arena->size : CHUNK_MIN;
-    struct arena *a;
-
-    size = size < CHUNK_MAX ? size : CHUNK_MAX;
-    size = size > nbytes ? size : nbytes;
-    if (!charge(p, sizeof(*a) + size))
-        return false;
-    a = xcalloc(1, sizeof(*a) + size);
-    a->size = size;
-    a->next = p->arena;
-    p->arena = a;
-    return true;
-}
-
 void *
 pickle_alloc(struct pickle *p, size_t n, size_t size)
 {
+    struct arena *a = p->arena;
     size_t nbytes = SIZE_MAX;
     void *v;
 
     if (!size_mul(n, size, &nbytes) || nbytes > SIZE_MAX / 2)
         nbytes = SIZE_MAX / 2; /* more than is left: an error */
     nbytes = (nbytes + 15) & ~(size_t)15;
-    if ((!p->arena || nbytes > p->arena->size - p->arena->used) &&
-        !new_chunk(p, nbytes))
+    if (!a || nbytes > a->size - a->used) {
+        size_t chunk = a ? smaller(2 * a->size, CHUNK_MAX) : CHUNK_MIN;
+
+        chunk = larger(chunk, nbytes);
+        if (!charge(p, sizeof(*a) + chunk))
+            return NULL;
+        a = xcalloc(1, sizeof(*a) + chunk);
+        a->size = chunk;
+        a->next = p->arena;
+        p->arena = a;
+    }
+    v = a->bytes + a->used;
+    a->used += nbytes;
+    return v;
+}
+
+struct pth_value *
+pickle_value(struct pickle *p, enum pth_kind kind)
+{
+    struct pth_value *v = pickle_alloc(p, 1, sizeof(*v));
+
+    if (v)
+        v->kind = (uint8_t)kind;
+    return v;
+}
+
+struct pth_value *
+pickle_opaque(struct pickle *p, const struct pth_value *callee)
+{
+    struct pth_value *v = pickle_value(p, PTH_OPAQUE);
+
+    if (v && (callee->kind == PTH_GLOBAL || callee->kind == PTH_OPAQUE))
+        v->u.global = callee->u.global;
+    return v;
+}
+
+struct pth_value *
+pickle_list(struct pickle *p, enum pth_kind kind)
+{
+    struct pth_value *v = pickle_value(p, kind);
+    struct pth_list *list = v ? pickle_alloc(p, 1, sizeof(*list)) : NULL;
+
+    if (!list)
         return NULL;
-    v = p->arena->bytes + p->arena->used;
-    p->arena->used += nbytes;
+    v->u.list = list;
+    list->dict = kind == PTH_DICT;
+    list->next = p->lists;
+    p->lists = list;
+    return v;
+}
+
+int
+pickle_extend(struct pickle *p, struct pth_value *v, struct pth_value **items,
+              size_t n)
+{
+    struct pth_list *list = v->u.list;
+    size_t need = list->n + n;
+
+    if (need > UINT32_MAX / 2)
+        return pickle_bad(p, "%zu items are too many", need);
+    if (need > list->cap) {
+        size_t cap = larger(need, 2 * (size_t)list->cap);
+        struct pth_value **more = pickle_alloc(p, cap, sizeof(*more));
+
+        if (!more)
+            return -1;
+        if (list->n > 0)
+            memcpy(more, list->items, list->n * sizeof(*more));
+        list->items = more;
+        list->cap = (uint32_t)cap;
+    }
+    if (n > 0)
+        memcpy(list->items + list->n, items, n * sizeof(*items));
+    list->n = (uint32_t)need;
+    return 0;
+}
+
+struct pth_value *
+pickle_global(struct pickle *p, const char *module_s, size_t module_n,
+              const char *name_s, size_t name_n)
+{
+    struct pth_value *v = pickle_value(p, PTH_GLOBAL);
+    struct pth_global *g = v ? pickle_alloc(p, 1, sizeof(*g)) : NULL;
+    char *module, *name;
+
+    if (module_n > MAX_NAME || name_n > MAX_NAME) {
+        pickle_bad(p, "a global's name of %zu bytes (expected at most %d)",
+                   module_n > MAX_NAME ? module_n : name_n, MAX_NAME);
+        return NULL;
+    }
+    module = g ? pickle_alloc(p, module_n + 1, 1) : NULL;
+    name = module ? pickle_alloc(p, name_n + 1, 1) : NULL;
+    if (!name)
+        return NULL;
+    memcpy(module, module_s, module_n);
+    memcpy(name, name_s, name_n);
+    if (strlen(module) != module_n || strlen(name) != name_n) {
+        pickle_bad(p, "a global's name has a NUL in it");
+        return NULL;
+    }
+    if (pickle_dangerous(module, name)) {
+        pickle_bad(p,
+                   "global %.200s.%.200s could run code: no checkpoint needs "
+                   "it",
+                   module, name);
+        return NULL;
+    }
+    if (!pickle_listed(module, name)) {
+        const char *const *ok = p->allowed;
+
+        while (ok && *ok &&
+               (strncmp(*ok, module, module_n) || (*ok)[module_n] != '.' ||
+                strcmp(*ok + module_n + 1, name)))
+            ok++;
+        if (!ok || !*ok) {
+            pickle_bad(p,
+                       "global %.200s.%.200s is not one that weights need "
+                       "(--allow %.200s.%.200s passes over it)",
+                       module, name, module, name);
+            return NULL;
+        }
+    }
+    *g = (struct pth_global){ .module = module, .name = name, .at = p->op };
+    if (p->last_global)
+        p->last_global->next = g;
+    else
+        p->globals = g;
+    p->last_global = g;
+    v->u.global = g;
     return v;
 }
 
@@ -107,28 +216,6 @@ pickle_take(struct pickle *p, size_t n)
     return b;
 }
 
-const char *
-pickle_line(struct pickle *p, size_t *n)
-{
-    const char *s = (const char *)p->data + p->pos;
-    const char *end = memchr(s, '\n', p->end - p->pos);
-
-    if (!end) {
-        pickle_bad(p, "a line without an end");
-        return NULL;
-    }
-    *n = (size_t)(end - s);
-    p->pos += *n + 1;
-    return s;
-}
-
-/* What lies below the last mark cannot be popped. */
-static size_t
-floor_of(const struct pickle *p)
-{
-    return p->n_marks ? p->marks[p->n_marks - 1] : 0;
-}
-
 int
 pickle_push(struct pickle *p, struct pth_value *v)
 {
@@ -144,10 +231,10 @@ pickle_push(struct pickle *p, struct pth_value *v)
 struct pth_value *
 pickle_top(struct pickle *p)
 {
-    if (p->n_stack > floor_of(p))
+    /* what lies below the last mark cannot be popped */
+    if (p->n_stack > (p->n_marks ? p->marks[p->n_marks - 1] : 0))
         return p->stack[p->n_stack - 1];
-    pickle_bad(p, "%s has nothing on the stack",
-               pickle_opcodes[p->data[p->op]].name);
+    pickle_bad(p, "%s has nothing on the stack", p->opcode->name);
     return NULL;
 }
 
@@ -180,7 +267,7 @@ pickle_pop_mark(struct pickle *p, size_t *n)
     size_t at;
 
     if (p->n_marks == 0) {
-        pickle_bad(p, "%s without a MARK", pickle_opcodes[p->data[p->op]].name);
+        pickle_bad(p, "%s without a MARK", p->opcode->name);
         return NULL;
     }
     at = p->marks[--p->n_marks];
@@ -189,96 +276,41 @@ pickle_pop_mark(struct pickle *p, size_t *n)
     return p->stack ? p->stack + at : &none;
 }
 
-/* The slot of an id in the tree; with 'make', NULL is an error. */
-static void **
-memo_slot(struct pickle *p, uint32_t id, bool make)
-{
-    void **node = (void **)&p->memo;
-
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        if (!*node && make)
-            *node = pickle_alloc(p, 256, sizeof(void *));
-        if (!*node)
-            return NULL;
-        node = (void **)*node + (id >> shift & 255);
-    }
-    return node;
-}
-
-int
-pickle_memo_put(struct pickle *p, uint32_t id)
-{
-    struct pth_value *v = pickle_top(p);
-    void **slot = v ? memo_slot(p, id, true) : NULL;
-
-    if (!slot)
-        return -1;
-    p->n_memo += !*slot;
-    *slot = v;
-    return 0;
-}
-
-int
-pickle_memo_get(struct pickle *p, uint32_t id)
-{
-    void **slot = memo_slot(p, id, false);
-
-    if (slot && *slot)
-        return pickle_push(p, *slot);
-    return pickle_bad(p, "memo %u was never set", id);
-}
-
-static int
-step(struct pickle *p, bool *stop)
-{
-    const uint8_t *b;
-    pickle_op *run;
-
-    p->op = p->pos;
-    b = pickle_take(p, 1);
-    if (!b)
-        return -1;
-    *stop = *b == '.';
-    run = pickle_opcodes[*b].run;
-    p->arg = pickle_opcodes[*b].arg;
-    if (run)
-        return run(p);
-    if (*stop)
-        return 0;
-    return pickle_bad(p, "opcode 0x%02x is %s", *b,
-                      pickle_opcodes[*b].name ? "not supported" : "none");
-}
-
-static int
-check_protocol(struct pickle *p)
-{
-    const uint8_t *b = p->data + p->pos;
-    size_t left = p->end - p->pos;
-
-    p->op = p->pos;
-    if (left >= 2 && b[0] == 0x80 && b[1] >= 2 && b[1] <= 5)
-        return 0;
-    if (left >= 2 && b[0] == 0x80)
-        return pickle_bad(p, "pickle protocol %d (expected 2 to 5)", b[1]);
-    return pickle_bad(p, "no pickle of protocol 2 to 5 starts here");
-}
-
 struct pth_value *
 pickle_run(struct pickle *p, size_t at, size_t *end)
 {
+    const uint8_t *b = p->data + at;
     size_t left = p->size - at;
     struct pth_value *v;
-    bool stop = false;
 
-    p->pos = at;
-    p->end = at + (left < PICKLE_MAX_NBYTES ? left : PICKLE_MAX_NBYTES);
+    p->pos = p->op = at;
+    p->end = at + smaller(left, PICKLE_MAX_NBYTES);
     p->n_stack = p->n_marks = p->n_memo = 0;
     p->memo = NULL;
-    if (check_protocol(p) < 0)
+    if (left < 2 || b[0] != 0x80) {
+        pickle_bad(p, "no pickle of protocol 2 to 5 starts here");
         return NULL;
-    while (!stop)
-        if (step(p, &stop) < 0)
+    }
+    if (b[1] < 2 || b[1] > 5) {
+        pickle_bad(p, "pickle protocol %d (expected 2 to 5)", b[1]);
+        return NULL;
+    }
+    for (;;) {
+        p->op = p->pos;
+        b = pickle_take(p, 1);
+        if (!b)
             return NULL;
+        p->opcode = &pickle_opcodes[*b];
+        if (*b == '.')
+            break;
+        if (!p->opcode->run) {
+            pickle_bad(p, "opcode 0x%02x is %s", *b,
+                       p->opcode->name ? "not supported" : "none");
+            return NULL;
+        }
+        if (p->opcode->run(p) < 0)
+            return NULL;
+    }
     v = pickle_pop(p);
     *end = p->pos;
     return v;

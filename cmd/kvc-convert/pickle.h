@@ -1,47 +1,37 @@
 /*
  * Python's pickles, protocols 2 to 5, read without Python: a stack machine
  * that builds plain values and calls nothing.  Where a pickle calls a function
- * or makes an object, a hook decides what that is.
+ * or makes an object, rebuild.c decides what that becomes.
  * Source: CPython 3.13, Lib/pickletools.py and Modules/_pickle.c.
  */
 #ifndef KVC_CONVERT_PICKLE_H
 #define KVC_CONVERT_PICKLE_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "cmd/kvc-convert/pickle_value.h"
+#include "cmd/kvc-convert/pth_value.h"
+#include "core/err.h"
 
 #define PICKLE_MAX_NBYTES ((size_t)256 << 20) /* of one pickle */
 #define PICKLE_MAX_MEMORY ((size_t)40 << 20)  /* for all values of a file */
+#define PICKLE_MAX_DEPTH  128 /* of containers in containers, from the root */
+#define PICKLE_MAX_VALUES ((size_t)1 << 24) /* counted on every path */
 
 struct pickle {
     const char *path, *where; /* "FILE", "data.pkl: " or "": for messages */
     const uint8_t *data;      /* [size]; strings of the values point into it */
     size_t size;
-    size_t extra; /* bytes of memory more: a large file may need them */
-    size_t op;    /* where the current opcode lies */
-    uint8_t arg;  /* of its row in pickle_opcodes */
+    size_t extra; /* bytes of memory beyond the limit: large files need them */
     struct err *err;
     const char *const *allowed; /* as for pth_open() */
 
-    /*
-     * Called for REDUCE, NEWOBJ and the like: what is callee(*args)?  'callee'
-     * may be anything, 'args' is a TUPLE.  NULL with an error set, or a value,
-     * for instance pickle_opaque().
-     */
-    struct pth_value *(*call)(struct pickle *p, struct pth_value *callee,
-                              struct pth_value *args);
-    /* What is the object of this persistent id?  Likewise. */
-    struct pth_value *(*persistent)(struct pickle *p, struct pth_value *id);
-
     struct pth_global *globals, *last_global;
-    struct pickle_list *lists; /* all of them */
+    struct pth_list *lists; /* all of them */
     struct pth_storage *storages;
 
-    struct arena *arena; /* of all values */
-    size_t memory;       /* bytes taken, of PICKLE_MAX_MEMORY + extra */
-    size_t pos, end;     /* the next byte, and behind the last */
+    const struct pickle_opcode *opcode; /* the current one */
+    size_t op;                          /* its offset */
+    struct arena *arena;                /* of all values */
+    size_t memory;   /* bytes taken, of PICKLE_MAX_MEMORY + extra */
+    size_t pos, end; /* the next byte, and the first after the pickle */
     struct pth_value **stack;
     size_t n_stack, cap_stack;
     size_t *marks; /* heights of the stack */
@@ -52,14 +42,27 @@ struct pickle {
 
 /*
  * pickle_run() reads the pickle that starts at 'at' and ends with STOP; '*end'
- * is the byte behind it.  'path' to 'persistent' of the struct are the
- * caller's to set before; all else starts as zeros, and adds up from one
- * pickle to the next.
- * The value or NULL with p->err set (EX_DATAERR).  pickle_close() must follow
- * the last before values are looked at from outside.
+ * is the byte after it.  'path' to 'allowed' of the struct are the caller's to
+ * set before; all else starts as zeros, and adds up from one pickle to the
+ * next.
+ * Returns the value, or NULL with p->err set (EX_DATAERR).
  * Memory: PICKLE_MAX_MEMORY + p->extra at most.  Never recurses.
  */
 struct pth_value *pickle_run(struct pickle *p, size_t at, size_t *end);
+
+/*
+ * pickle_close() must follow the last pickle_run() before values are used
+ * outside: it checks that the tree below 'root' is free of cycles, at most
+ * PICKLE_MAX_DEPTH deep, and has at most PICKLE_MAX_VALUES nodes counted on
+ * every path from the root, so that it can be walked by recursion.  It drops
+ * all but the last item of equal keys (strings of at most PTH_MAX_KEY bytes,
+ * and integers), and sorts these for pth_get().
+ * Returns 0, or -1 with p->err set (EX_DATAERR).
+ */
+int pickle_close(struct pickle *p, const struct pth_value *root);
+
+/* Orders two keys: short strings first, then integers, of which True is one. */
+int pickle_key_cmp(const struct pth_value *a, const struct pth_value *b);
 
 void pickle_free(struct pickle *p); /* with every value; zeroed is fine */
 
@@ -70,27 +73,68 @@ int pickle_bad(struct pickle *p, const char *fmt, ...)
 /* Memory that lives as long as the values; NULL with an error set. */
 void *pickle_alloc(struct pickle *p, size_t n, size_t size);
 
-/* Parts of pickle_run(), for the tables of opcodes. */
+/* New values; NULL with an error set. */
+struct pth_value *pickle_value(struct pickle *p, enum pth_kind kind);
+struct pth_value *pickle_opaque(struct pickle *p,
+                                const struct pth_value *callee);
+struct pth_value *pickle_list(struct pickle *p, enum pth_kind kind);
+
+/* Adds 'n' items to a LIST or SET, or keys and items to a DICT. */
+int pickle_extend(struct pickle *p, struct pth_value *list,
+                  struct pth_value **items, size_t n);
+
+/* pickle_global() names a global: one that is listed, or that p->allowed has
+ * and that is not dangerous; NULL with an error set. */
+struct pth_value *pickle_global(struct pickle *p, const char *module,
+                                size_t module_n, const char *name,
+                                size_t name_n);
+
+/*
+ * pickle_listed(): is module.name data, or does it make data, and is it found
+ * in checkpoints?  pickle_dangerous(): is it not listed, and of a module that
+ * runs code or touches files?  Each part of a dotted name counts.  None is ever
+ * looked up or called here; but whoever loads the file with Python next may
+ * call it.
+ */
+bool pickle_listed(const char *module, const char *name);
+bool pickle_dangerous(const char *module, const char *name);
+
+/* Is it a global of one of these modules and names?  Words. */
+bool pickle_is(const struct pth_value *v, const char *modules,
+               const char *names);
+
+/* rebuild_call() returns what callee(*args) becomes, for REDUCE, NEWOBJ and
+ * the like; rebuild_persistent() the object of a persistent id.  'callee' and
+ * 'id' may be anything, 'args' is a TUPLE.  NULL with an error set. */
+struct pth_value *rebuild_call(struct pickle *p, struct pth_value *callee,
+                               struct pth_value *args);
+struct pth_value *rebuild_persistent(struct pickle *p, struct pth_value *id);
+
+/* Parts of pickle_run(), for the opcodes. */
 typedef int pickle_op(struct pickle *p);
 struct pickle_opcode {
     const char *name;
     pickle_op *run;
-    uint8_t arg; /* a width in bytes, a count, or an enum pickle_kind */
+    uint8_t arg;  /* bytes of its argument's width, or a count */
+    uint8_t kind; /* enum pth_kind: what it makes or changes */
 };
 extern const struct pickle_opcode pickle_opcodes[256];
 
 /* The next n bytes; NULL with an error set. */
 const uint8_t *pickle_take(struct pickle *p, size_t n);
-/* The bytes up to a newline, which is skipped; NULL with an error set. */
-const char *pickle_line(struct pickle *p, size_t *n);
 int pickle_push(struct pickle *p, struct pth_value *v); /* NULL: -1 */
 struct pth_value *pickle_pop(struct pickle *p); /* NULL with an error set */
 struct pth_value *pickle_top(struct pickle *p); /* NULL with an error set */
 int pickle_mark(struct pickle *p);
-/* Items above the last mark, which is gone; they are still at 'items' until
+/* Items above the last mark, which is removed; they are still at 'items' until
  * the next push.  NULL with an error set. */
 struct pth_value **pickle_pop_mark(struct pickle *p, size_t *n);
-int pickle_memo_put(struct pickle *p, uint32_t id);
-int pickle_memo_get(struct pickle *p, uint32_t id);
+
+/* Opcodes of text.  pickle_line(): the bytes up to a newline, which is skipped;
+ * NULL with an error set. */
+const char *pickle_line(struct pickle *p, size_t *n);
+/* A memo's id as a line of text; -1 with an error set. */
+int pickle_text_id(struct pickle *p, uint32_t *id);
+pickle_op pickle_op_int, pickle_op_float, pickle_op_string, pickle_op_unicode;
 
 #endif

@@ -1,4 +1,5 @@
-#include "cmd/kvc-convert/pickle_global.h"
+/* Which classes and functions a pickle may name. */
+#include "cmd/kvc-convert/pickle.h"
 
 #include <string.h>
 
@@ -91,29 +92,23 @@ static const char *const parts[] = {
 
 /* clang-format on */
 
+/* Is one of the parts between dots, or with 'all' false the first of them, in
+ * the list? */
 static bool
-among(const char *const *list, size_t n, const char *s, size_t s_n)
+has_part(const char *const *list, size_t n_list, const char *s, bool all)
 {
-    for (size_t i = 0; i < n; i++)
-        if (strlen(list[i]) == s_n && !memcmp(list[i], s, s_n))
-            return true;
-    return false;
-}
-
-#define AMONG(list, s, n) among(list, sizeof(list) / sizeof(*(list)), s, n)
-
-static bool
-bad_part(const char *s)
-{
-    while (*s) {
+    do {
         size_t n = strcspn(s, ".");
 
-        if (AMONG(parts, s, n))
-            return true;
+        for (size_t i = 0; i < n_list; i++)
+            if (strlen(list[i]) == n && !memcmp(list[i], s, n))
+                return true;
         s += n + (s[n] == '.');
-    }
+    } while (all && *s);
     return false;
 }
+
+#define N(list) (sizeof(list) / sizeof(*(list)))
 
 /* Is 's' one of the words? */
 static bool
@@ -132,7 +127,7 @@ is_word(const char *words, const char *s)
 bool
 pickle_listed(const char *module, const char *name)
 {
-    for (size_t i = 0; i < sizeof(listed) / sizeof(*listed); i++)
+    for (size_t i = 0; i < N(listed); i++)
         if (is_word(listed[i].modules, module) &&
             is_word(listed[i].names, name))
             return true;
@@ -143,18 +138,14 @@ bool
 pickle_dangerous(const char *module, const char *name)
 {
     return !pickle_listed(module, name) &&
-           (AMONG(modules, module, strcspn(module, ".")) || bad_part(module) ||
-            bad_part(name));
+           (has_part(modules, N(modules), module, false) ||
+            has_part(parts, N(parts), module, true) ||
+            has_part(parts, N(parts), name, true));
 }
 
 bool
-pickle_allowed(const char *const *allowed, const char *module, const char *name)
+pickle_is(const struct pth_value *v, const char *modules_of, const char *names)
 {
-    size_t n = strlen(module);
-
-    for (; allowed && *allowed; allowed++)
-        if (!strncmp(*allowed, module, n) && (*allowed)[n] == '.' &&
-            !strcmp(*allowed + n + 1, name))
-            return true;
-    return false;
+    return v->kind == PTH_GLOBAL && is_word(modules_of, v->u.global->module) &&
+           is_word(names, v->u.global->name);
 }

@@ -2,20 +2,19 @@
 #include <string.h>
 
 #include "cmd/kvc-convert/pickle.h"
-#include "cmd/kvc-convert/pickle_text.h"
 #include "core/le.h"
 
 /* What many nodes of a tree are: nobody changes these. */
-static struct pth_value none_value = { .kind = PK_NONE };
+static struct pth_value none_value = { .kind = PTH_NONE };
 static struct pth_value bool_values[2] = {
-    { .kind = PK_BOOL, .u.i = 0 },
-    { .kind = PK_BOOL, .u.i = 1 },
+    { .kind = PTH_BOOL, .u.i = 0 },
+    { .kind = PTH_BOOL, .u.i = 1 },
 };
 
 static int
 push_int(struct pickle *p, int64_t i)
 {
-    struct pth_value *v = pickle_value(p, PK_INT);
+    struct pth_value *v = pickle_value(p, PTH_INT);
 
     if (v)
         v->u.i = i;
@@ -25,58 +24,55 @@ push_int(struct pickle *p, int64_t i)
 static int
 op_binint(struct pickle *p)
 {
-    const uint8_t *b = pickle_take(p, p->arg);
+    size_t width = p->opcode->arg;
+    const uint8_t *b = pickle_take(p, width);
 
     if (!b)
         return -1;
-    return push_int(p, p->arg == 1   ? *b
-                       : p->arg == 2 ? le16(b)
-                                     : (int32_t)le32(b));
+    return push_int(p, width == 1   ? *b
+                       : width == 2 ? le16(b)
+                                    : (int32_t)le32(b));
 }
 
-/* A length in 'width' bytes, then so many bytes. */
+/* A length in as many bytes as the opcode says, then so many bytes. */
 static const uint8_t *
-counted(struct pickle *p, size_t width, uint32_t *n)
+counted(struct pickle *p, uint32_t *n)
 {
+    size_t width = p->opcode->arg;
     const uint8_t *b = pickle_take(p, width);
-    uint64_t len;
+    uint64_t nbytes;
 
     if (!b)
         return NULL;
-    len = width == 1 ? *b : width == 4 ? le32(b) : le64(b);
-    if (len > p->end - p->pos) {
-        pickle_bad(p, "%zu bytes are named, but %zu are there", (size_t)len,
+    nbytes = width == 1 ? *b : width == 4 ? le32(b) : le64(b);
+    if (nbytes > p->end - p->pos) {
+        pickle_bad(p, "%zu bytes are named, but %zu are there", (size_t)nbytes,
                    p->end - p->pos);
         return NULL;
     }
-    *n = (uint32_t)len; /* <= PICKLE_MAX_NBYTES */
-    return pickle_take(p, len);
+    *n = (uint32_t)nbytes; /* <= PICKLE_MAX_NBYTES */
+    return pickle_take(p, nbytes);
 }
 
 static int
-push_bytes(struct pickle *p, enum pickle_kind kind, size_t width)
+push_bytes(struct pickle *p, enum pth_kind kind, const uint8_t *b, uint32_t n)
 {
-    uint32_t n = 0;
-    const uint8_t *b = counted(p, width, &n);
-    struct pth_value *v = b ? pickle_value(p, kind) : NULL;
+    struct pth_value *v = pickle_value(p, kind);
 
-    if (!v)
-        return -1;
-    v->u.s = (const char *)b;
-    v->n = n;
+    if (v) {
+        v->u.s = (const char *)b;
+        v->n = n;
+    }
     return pickle_push(p, v);
-}
-
-static int
-op_str(struct pickle *p)
-{
-    return push_bytes(p, PK_STR, p->arg);
 }
 
 static int
 op_bytes(struct pickle *p)
 {
-    return push_bytes(p, PK_BYTES, p->arg);
+    uint32_t n = 0;
+    const uint8_t *b = counted(p, &n);
+
+    return b ? push_bytes(p, p->opcode->kind, b, n) : -1;
 }
 
 /* Little-endian two's complement of any length, as short as it can be made. */
@@ -84,22 +80,15 @@ static int
 op_long(struct pickle *p)
 {
     uint32_t n = 0;
-    const uint8_t *b = counted(p, p->arg, &n);
+    const uint8_t *b = counted(p, &n);
     uint64_t u = b && n > 0 && b[n - 1] & 0x80 ? UINT64_MAX : 0;
-    struct pth_value *v;
 
     if (!b)
         return -1;
     while (n > 1 && b[n - 1] == (b[n - 2] & 0x80 ? 0xff : 0))
         n--; /* the sign once more */
-    if (n > 8) {
-        v = pickle_value(p, PK_LONG);
-        if (v) {
-            v->u.s = (const char *)b;
-            v->n = n;
-        }
-        return pickle_push(p, v);
-    }
+    if (n > 8)
+        return push_bytes(p, PTH_LONG, b, n);
     for (uint32_t i = n; i-- > 0;)
         u = u << 8 | b[i];
     return push_int(p, (int64_t)u);
@@ -114,14 +103,14 @@ op_none(struct pickle *p)
 static int
 op_bool(struct pickle *p)
 {
-    return pickle_push(p, &bool_values[p->arg]);
+    return pickle_push(p, &bool_values[p->opcode->arg]);
 }
 
 static int
 op_binfloat(struct pickle *p)
 {
     const uint8_t *b = pickle_take(p, 8);
-    struct pth_value *v = b ? pickle_value(p, PK_FLOAT) : NULL;
+    struct pth_value *v = b ? pickle_value(p, PTH_FLOAT) : NULL;
     uint64_t u = 0;
 
     if (!v)
@@ -135,13 +124,13 @@ op_binfloat(struct pickle *p)
 static int
 op_empty(struct pickle *p)
 {
-    return pickle_push(p, pickle_list(p, (enum pickle_kind)p->arg));
+    return pickle_push(p, pickle_list(p, p->opcode->kind));
 }
 
 static struct pth_value *
 tuple(struct pickle *p, struct pth_value **items, size_t n)
 {
-    struct pth_value *v = pickle_value(p, PK_TUPLE);
+    struct pth_value *v = pickle_value(p, PTH_TUPLE);
 
     if (!v || n == 0)
         return v;
@@ -157,7 +146,7 @@ static int
 op_tuple_of(struct pickle *p)
 {
     struct pth_value *items[3];
-    size_t n = p->arg;
+    size_t n = p->opcode->arg;
 
     for (size_t i = n; i-- > 0;) {
         items[i] = pickle_pop(p);
@@ -180,14 +169,14 @@ op_tuple(struct pickle *p)
 static int
 op_list(struct pickle *p)
 {
-    enum pickle_kind kind = (enum pickle_kind)p->arg;
+    enum pth_kind kind = p->opcode->kind;
     size_t n = 0;
     struct pth_value **items = pickle_pop_mark(p, &n);
     struct pth_value *v = items ? pickle_list(p, kind) : NULL;
 
     if (!v)
         return -1;
-    if (kind == PK_DICT && n % 2)
+    if (kind == PTH_DICT && n % 2)
         return pickle_bad(p, "DICT with a key without a value");
     return pickle_extend(p, v, items, n) < 0 ? -1 : pickle_push(p, v);
 }
@@ -196,22 +185,21 @@ op_list(struct pickle *p)
 static int
 add_items(struct pickle *p, struct pth_value **items, size_t n)
 {
-    enum pickle_kind kind = (enum pickle_kind)p->arg;
+    enum pth_kind kind = p->opcode->kind;
     struct pth_value *v = items ? pickle_top(p) : NULL;
 
     if (!v)
         return -1;
-    if (v->kind == kind && kind == PK_DICT && n % 2)
+    if (v->kind == kind && kind == PTH_DICT && n % 2)
         return pickle_bad(p, "a key without a value");
     if (v->kind == kind)
         return pickle_extend(p, v, items, n);
-    if (v->kind == PK_OPAQUE)
+    if (v->kind == PTH_OPAQUE)
         return 0;
-    return pickle_bad(p, "%s on what is no %s",
-                      pickle_opcodes[p->data[p->op]].name,
-                      kind == PK_DICT  ? "dict"
-                      : kind == PK_SET ? "set"
-                                       : "list");
+    return pickle_bad(p, "%s on what is no %s", p->opcode->name,
+                      kind == PTH_DICT  ? "dict"
+                      : kind == PTH_SET ? "set"
+                                        : "list");
 }
 
 static int
@@ -266,14 +254,34 @@ op_pop_mark(struct pickle *p)
     return pickle_pop_mark(p, &n) ? 0 : -1;
 }
 
-/* The number of a memo in one byte or four. */
+/* The slot of an id in the memo; with 'make', NULL is an error. */
+static void **
+memo_slot(struct pickle *p, uint32_t id, bool make)
+{
+    void **node = (void **)&p->memo;
+
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        if (!*node && make)
+            *node = pickle_alloc(p, 256, sizeof(void *));
+        if (!*node)
+            return NULL;
+        node = (void **)*node + (id >> shift & 255);
+    }
+    return node;
+}
+
+/* A memo's id in one byte, in four, or as text. */
 static bool
 read_id(struct pickle *p, uint32_t *id)
 {
-    const uint8_t *b = pickle_take(p, p->arg);
+    size_t width = p->opcode->arg;
+    const uint8_t *b;
 
+    if (width == 0)
+        return pickle_text_id(p, id) == 0;
+    b = pickle_take(p, width);
     if (b)
-        *id = p->arg == 1 ? *b : le32(b);
+        *id = width == 1 ? *b : le32(b);
     return b;
 }
 
@@ -281,8 +289,27 @@ static int
 op_get(struct pickle *p)
 {
     uint32_t id;
+    void **slot;
 
-    return read_id(p, &id) ? pickle_memo_get(p, id) : -1;
+    if (!read_id(p, &id))
+        return -1;
+    slot = memo_slot(p, id, false);
+    if (slot && *slot)
+        return pickle_push(p, *slot);
+    return pickle_bad(p, "memo %u was never set", id);
+}
+
+static int
+memo_put(struct pickle *p, uint32_t id)
+{
+    struct pth_value *v = pickle_top(p);
+    void **slot = v ? memo_slot(p, id, true) : NULL;
+
+    if (!slot)
+        return -1;
+    p->n_memo += !*slot;
+    *slot = v;
+    return 0;
 }
 
 static int
@@ -290,13 +317,13 @@ op_put(struct pickle *p)
 {
     uint32_t id;
 
-    return read_id(p, &id) ? pickle_memo_put(p, id) : -1;
+    return read_id(p, &id) ? memo_put(p, id) : -1;
 }
 
 static int
 op_memoize(struct pickle *p)
 {
-    return pickle_memo_put(p, (uint32_t)p->n_memo);
+    return memo_put(p, (uint32_t)p->n_memo);
 }
 
 static int
@@ -319,7 +346,7 @@ op_stack_global(struct pickle *p)
 
     if (!module)
         return -1;
-    if (name->kind != PK_STR || module->kind != PK_STR)
+    if (name->kind != PTH_STR || module->kind != PTH_STR)
         return pickle_bad(p, "STACK_GLOBAL of what are no strings");
     return pickle_push(
         p, pickle_global(p, module->u.s, module->n, name->u.s, name->n));
@@ -334,10 +361,10 @@ op_reduce(struct pickle *p)
 
     if (!callee)
         return -1;
-    if (args->kind != PK_TUPLE)
+    if (args->kind != PTH_TUPLE)
         return pickle_bad(p, "%s with arguments that are no tuple",
-                          pickle_opcodes[p->data[p->op]].name);
-    return pickle_push(p, p->call(p, callee, args));
+                          p->opcode->name);
+    return pickle_push(p, rebuild_call(p, callee, args));
 }
 
 static int
@@ -384,7 +411,7 @@ op_binpersid(struct pickle *p)
 {
     struct pth_value *id = pickle_pop(p);
 
-    return id ? pickle_push(p, p->persistent(p, id)) : -1;
+    return id ? pickle_push(p, rebuild_persistent(p, id)) : -1;
 }
 
 static int
@@ -411,74 +438,74 @@ op_frame(struct pickle *p)
                       (size_t)le64(b), p->end - p->pos);
 }
 
-/* With p->arg.  A name without a function: known to Python, not supported. */
+/* A name without a function: known to Python, not supported. */
 const struct pickle_opcode pickle_opcodes[256] = {
-    ['('] = { "MARK", pickle_mark, 0 },
-    [')'] = { "EMPTY_TUPLE", op_tuple_of, 0 },
-    ['.'] = { "STOP", NULL, 0 },
-    ['0'] = { "POP", op_pop, 0 },
-    ['1'] = { "POP_MARK", op_pop_mark, 0 },
-    ['2'] = { "DUP", op_dup, 0 },
-    ['B'] = { "BINBYTES", op_bytes, 4 },
-    ['C'] = { "SHORT_BINBYTES", op_bytes, 1 },
-    ['F'] = { "FLOAT", pickle_op_float, 0 },
-    ['G'] = { "BINFLOAT", op_binfloat, 0 },
-    ['I'] = { "INT", pickle_op_int, 0 },
-    ['J'] = { "BININT", op_binint, 4 },
-    ['K'] = { "BININT1", op_binint, 1 },
-    ['L'] = { "LONG", pickle_op_long, 0 },
-    ['M'] = { "BININT2", op_binint, 2 },
-    ['N'] = { "NONE", op_none, 0 },
-    ['P'] = { "PERSID", NULL, 0 },
-    ['Q'] = { "BINPERSID", op_binpersid, 0 },
-    ['R'] = { "REDUCE", op_reduce, 0 },
-    ['S'] = { "STRING", pickle_op_string, 0 },
-    ['T'] = { "BINSTRING", op_str, 4 },
-    ['U'] = { "SHORT_BINSTRING", op_str, 1 },
-    ['V'] = { "UNICODE", pickle_op_unicode, 0 },
-    ['X'] = { "BINUNICODE", op_str, 4 },
-    [']'] = { "EMPTY_LIST", op_empty, PK_LIST },
-    ['a'] = { "APPEND", op_append, PK_LIST },
-    ['b'] = { "BUILD", op_build, 0 },
-    ['c'] = { "GLOBAL", op_global, 0 },
-    ['d'] = { "DICT", op_list, PK_DICT },
-    ['e'] = { "APPENDS", op_add_marked, PK_LIST },
-    ['g'] = { "GET", pickle_op_get, 0 },
-    ['h'] = { "BINGET", op_get, 1 },
-    ['i'] = { "INST", op_inst, 0 },
-    ['j'] = { "LONG_BINGET", op_get, 4 },
-    ['l'] = { "LIST", op_list, PK_LIST },
-    ['o'] = { "OBJ", op_obj, 0 },
-    ['p'] = { "PUT", pickle_op_put, 0 },
-    ['q'] = { "BINPUT", op_put, 1 },
-    ['r'] = { "LONG_BINPUT", op_put, 4 },
-    ['s'] = { "SETITEM", op_setitem, PK_DICT },
-    ['t'] = { "TUPLE", op_tuple, 0 },
-    ['u'] = { "SETITEMS", op_add_marked, PK_DICT },
-    ['}'] = { "EMPTY_DICT", op_empty, PK_DICT },
-    [0x80] = { "PROTO", op_proto, 0 },
-    [0x81] = { "NEWOBJ", op_reduce, 0 },
-    [0x82] = { "EXT1", NULL, 0 },
-    [0x83] = { "EXT2", NULL, 0 },
-    [0x84] = { "EXT4", NULL, 0 },
-    [0x85] = { "TUPLE1", op_tuple_of, 1 },
-    [0x86] = { "TUPLE2", op_tuple_of, 2 },
-    [0x87] = { "TUPLE3", op_tuple_of, 3 },
-    [0x88] = { "NEWTRUE", op_bool, 1 },
-    [0x89] = { "NEWFALSE", op_bool, 0 },
-    [0x8a] = { "LONG1", op_long, 1 },
-    [0x8b] = { "LONG4", op_long, 4 },
-    [0x8c] = { "SHORT_BINUNICODE", op_str, 1 },
-    [0x8d] = { "BINUNICODE8", op_str, 8 },
-    [0x8e] = { "BINBYTES8", op_bytes, 8 },
-    [0x8f] = { "EMPTY_SET", op_empty, PK_SET },
-    [0x90] = { "ADDITEMS", op_add_marked, PK_SET },
-    [0x91] = { "FROZENSET", op_list, PK_SET },
-    [0x92] = { "NEWOBJ_EX", op_newobj_ex, 0 },
-    [0x93] = { "STACK_GLOBAL", op_stack_global, 0 },
-    [0x94] = { "MEMOIZE", op_memoize, 0 },
-    [0x95] = { "FRAME", op_frame, 0 },
-    [0x96] = { "BYTEARRAY8", op_bytes, 8 },
-    [0x97] = { "NEXT_BUFFER", NULL, 0 },
-    [0x98] = { "READONLY_BUFFER", NULL, 0 },
+    ['('] = { "MARK", pickle_mark, 0, 0 },
+    [')'] = { "EMPTY_TUPLE", op_tuple_of, 0, 0 },
+    ['.'] = { "STOP", NULL, 0, 0 },
+    ['0'] = { "POP", op_pop, 0, 0 },
+    ['1'] = { "POP_MARK", op_pop_mark, 0, 0 },
+    ['2'] = { "DUP", op_dup, 0, 0 },
+    ['B'] = { "BINBYTES", op_bytes, 4, PTH_BYTES },
+    ['C'] = { "SHORT_BINBYTES", op_bytes, 1, PTH_BYTES },
+    ['F'] = { "FLOAT", pickle_op_float, 0, 0 },
+    ['G'] = { "BINFLOAT", op_binfloat, 0, 0 },
+    ['I'] = { "INT", pickle_op_int, 0, PTH_INT },
+    ['J'] = { "BININT", op_binint, 4, 0 },
+    ['K'] = { "BININT1", op_binint, 1, 0 },
+    ['L'] = { "LONG", pickle_op_int, 0, PTH_LONG },
+    ['M'] = { "BININT2", op_binint, 2, 0 },
+    ['N'] = { "NONE", op_none, 0, 0 },
+    ['P'] = { "PERSID", NULL, 0, 0 },
+    ['Q'] = { "BINPERSID", op_binpersid, 0, 0 },
+    ['R'] = { "REDUCE", op_reduce, 0, 0 },
+    ['S'] = { "STRING", pickle_op_string, 0, 0 },
+    ['T'] = { "BINSTRING", op_bytes, 4, PTH_STR },
+    ['U'] = { "SHORT_BINSTRING", op_bytes, 1, PTH_STR },
+    ['V'] = { "UNICODE", pickle_op_unicode, 0, 0 },
+    ['X'] = { "BINUNICODE", op_bytes, 4, PTH_STR },
+    [']'] = { "EMPTY_LIST", op_empty, 0, PTH_LIST },
+    ['a'] = { "APPEND", op_append, 0, PTH_LIST },
+    ['b'] = { "BUILD", op_build, 0, 0 },
+    ['c'] = { "GLOBAL", op_global, 0, 0 },
+    ['d'] = { "DICT", op_list, 0, PTH_DICT },
+    ['e'] = { "APPENDS", op_add_marked, 0, PTH_LIST },
+    ['g'] = { "GET", op_get, 0, 0 },
+    ['h'] = { "BINGET", op_get, 1, 0 },
+    ['i'] = { "INST", op_inst, 0, 0 },
+    ['j'] = { "LONG_BINGET", op_get, 4, 0 },
+    ['l'] = { "LIST", op_list, 0, PTH_LIST },
+    ['o'] = { "OBJ", op_obj, 0, 0 },
+    ['p'] = { "PUT", op_put, 0, 0 },
+    ['q'] = { "BINPUT", op_put, 1, 0 },
+    ['r'] = { "LONG_BINPUT", op_put, 4, 0 },
+    ['s'] = { "SETITEM", op_setitem, 0, PTH_DICT },
+    ['t'] = { "TUPLE", op_tuple, 0, 0 },
+    ['u'] = { "SETITEMS", op_add_marked, 0, PTH_DICT },
+    ['}'] = { "EMPTY_DICT", op_empty, 0, PTH_DICT },
+    [0x80] = { "PROTO", op_proto, 0, 0 },
+    [0x81] = { "NEWOBJ", op_reduce, 0, 0 },
+    [0x82] = { "EXT1", NULL, 0, 0 },
+    [0x83] = { "EXT2", NULL, 0, 0 },
+    [0x84] = { "EXT4", NULL, 0, 0 },
+    [0x85] = { "TUPLE1", op_tuple_of, 1, 0 },
+    [0x86] = { "TUPLE2", op_tuple_of, 2, 0 },
+    [0x87] = { "TUPLE3", op_tuple_of, 3, 0 },
+    [0x88] = { "NEWTRUE", op_bool, 1, 0 },
+    [0x89] = { "NEWFALSE", op_bool, 0, 0 },
+    [0x8a] = { "LONG1", op_long, 1, 0 },
+    [0x8b] = { "LONG4", op_long, 4, 0 },
+    [0x8c] = { "SHORT_BINUNICODE", op_bytes, 1, PTH_STR },
+    [0x8d] = { "BINUNICODE8", op_bytes, 8, PTH_STR },
+    [0x8e] = { "BINBYTES8", op_bytes, 8, PTH_BYTES },
+    [0x8f] = { "EMPTY_SET", op_empty, 0, PTH_SET },
+    [0x90] = { "ADDITEMS", op_add_marked, 0, PTH_SET },
+    [0x91] = { "FROZENSET", op_list, 0, PTH_SET },
+    [0x92] = { "NEWOBJ_EX", op_newobj_ex, 0, 0 },
+    [0x93] = { "STACK_GLOBAL", op_stack_global, 0, 0 },
+    [0x94] = { "MEMOIZE", op_memoize, 0, 0 },
+    [0x95] = { "FRAME", op_frame, 0, 0 },
+    [0x96] = { "BYTEARRAY8", op_bytes, 8, PTH_BYTES },
+    [0x97] = { "NEXT_BUFFER", NULL, 0, 0 },
+    [0x98] = { "READONLY_BUFFER", NULL, 0, 0 },
 };

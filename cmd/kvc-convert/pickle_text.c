@@ -1,4 +1,6 @@
-#include "cmd/kvc-convert/pickle_text.h"
+/* Opcodes whose argument is a line of text: Python 2 wrote them, and some tools
+ * that rewrite pickles. */
+#include "cmd/kvc-convert/pickle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,53 +29,48 @@ decimal(const char *s, size_t n, int64_t *v)
     return minus ? (*v = i, true) : !__builtin_sub_overflow(0, i, v);
 }
 
-static int
-push_number(struct pickle *p, enum pickle_kind kind, int64_t i, double f)
+const char *
+pickle_line(struct pickle *p, size_t *n)
 {
-    struct pth_value *v = pickle_value(p, kind);
+    const char *s = (const char *)p->data + p->pos;
+    const char *end = memchr(s, '\n', p->end - p->pos);
 
-    if (v && kind == PK_FLOAT)
-        v->u.f = f;
-    else if (v)
-        v->u.i = i;
-    return pickle_push(p, v);
+    if (!end) {
+        pickle_bad(p, "a line without an end");
+        return NULL;
+    }
+    *n = (size_t)(end - s);
+    p->pos += *n + 1;
+    return s;
 }
 
-/* Integers beyond 64 bits are of no use here: opaque. */
-static int
-push_decimal(struct pickle *p, const char *s, size_t n)
-{
-    int64_t i;
-
-    if (decimal(s, n, &i))
-        return push_number(p, PK_INT, i, 0);
-    if (n == 0 || strspn(s + (*s == '-'), "0123456789") < n - (*s == '-'))
-        return pickle_bad(p, "an integer of other characters than digits");
-    return pickle_push(p, pickle_value(p, PK_OPAQUE));
-}
-
+/* INT, of which 00 and 01 are False and True, or LONG, which may end with L.
+ * Integers beyond 64 bits are of no use here: opaque. */
 int
 pickle_op_int(struct pickle *p)
 {
+    bool is_long = p->opcode->kind == PTH_LONG;
+    enum pth_kind kind = PTH_INT;
     size_t n = 0;
     const char *s = pickle_line(p, &n);
+    int64_t i = 0;
+    struct pth_value *v;
 
     if (!s)
         return -1;
-    if (n == 2 && s[0] == '0' && (s[1] == '0' || s[1] == '1'))
-        return push_number(p, PK_BOOL, s[1] - '0', 0);
-    return push_decimal(p, s, n);
-}
-
-int
-pickle_op_long(struct pickle *p)
-{
-    size_t n = 0;
-    const char *s = pickle_line(p, &n);
-
-    if (!s)
-        return -1;
-    return push_decimal(p, s, n > 0 && s[n - 1] == 'L' ? n - 1 : n);
+    if (is_long)
+        n -= n > 0 && s[n - 1] == 'L';
+    else if (n == 2 && s[0] == '0' && (s[1] == '0' || s[1] == '1'))
+        kind = PTH_BOOL;
+    if (!decimal(s, n, &i)) {
+        if (n == 0 || strspn(s + (*s == '-'), "0123456789") < n - (*s == '-'))
+            return pickle_bad(p, "an integer of other characters than digits");
+        kind = PTH_OPAQUE;
+    }
+    v = pickle_value(p, kind);
+    if (v && kind != PTH_OPAQUE)
+        v->u.i = i;
+    return pickle_push(p, v);
 }
 
 int
@@ -82,17 +79,20 @@ pickle_op_float(struct pickle *p)
     char number[MAX_NUMBER + 1] = "", *end;
     size_t n = 0;
     const char *s = pickle_line(p, &n);
-    double f;
+    struct pth_value *v;
 
     if (!s)
         return -1;
     if (n > MAX_NUMBER)
         return pickle_bad(p, "FLOAT of %zu characters", n);
     memcpy(number, s, n);
-    f = strtod(number, &end);
+    v = pickle_value(p, PTH_FLOAT);
+    if (!v)
+        return -1;
+    v->u.f = strtod(number, &end);
     if (n == 0 || end != number + n)
         return pickle_bad(p, "FLOAT is no number");
-    return push_number(p, PK_FLOAT, 0, f);
+    return pickle_push(p, v);
 }
 
 static int
@@ -136,7 +136,7 @@ unescape(const char *s, const char *end, char *c)
 static struct pth_value *
 new_str(struct pickle *p, size_t most, char **to)
 {
-    struct pth_value *v = pickle_value(p, PK_STR);
+    struct pth_value *v = pickle_value(p, PTH_STR);
 
     *to = v ? pickle_alloc(p, most ? most : 1, 1) : NULL;
     if (!*to)
@@ -204,8 +204,8 @@ pickle_op_unicode(struct pickle *p)
     return pickle_push(p, v);
 }
 
-static int
-memo_id(struct pickle *p, uint32_t *id)
+int
+pickle_text_id(struct pickle *p, uint32_t *id)
 {
     size_t n = 0;
     const char *s = pickle_line(p, &n);
@@ -217,20 +217,4 @@ memo_id(struct pickle *p, uint32_t *id)
         return pickle_bad(p, "a memo's number is not 0 to %u", UINT32_MAX);
     *id = (uint32_t)i;
     return 0;
-}
-
-int
-pickle_op_get(struct pickle *p)
-{
-    uint32_t id;
-
-    return memo_id(p, &id) < 0 ? -1 : pickle_memo_get(p, id);
-}
-
-int
-pickle_op_put(struct pickle *p)
-{
-    uint32_t id;
-
-    return memo_id(p, &id) < 0 ? -1 : pickle_memo_put(p, id);
 }

@@ -2,36 +2,17 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "cmd/kvc-convert/pickle.h"
-#include "cmd/kvc-convert/pickle_close.h"
-#include "cmd/kvc-convert/pth_impl.h"
-#include "cmd/kvc-convert/rebuild.h"
-#include "cmd/kvc-convert/zip.h"
 #include "core/format/st.h"
 #include "core/mem.h"
+#include "core/spill.h"
 
 /* Values take some 700 bytes a tensor: a file of more tensors than the fixed
  * limit allows for is read if they have 45 kB each, on average. */
 #define FILE_PER_MEMORY 64
 
-static int
-refuse(const struct pth *pth, struct err *err)
-{
-    const struct map *m = &pth->map;
-    const char *what =
-        m->size ? st_sniff(m->data, m->size < 512 ? m->size : 512) : NULL;
-
-    if (m->size == 0)
-        return err_set(err, EX_DATAERR, "%s: is empty (0 bytes)", pth->path);
-    if (what)
-        return err_set(err, EX_DATAERR, "%s: is %s, no PyTorch checkpoint",
-                       pth->path, what);
-    return err_set(err, EX_DATAERR,
-                   "%s: is no PyTorch checkpoint (found byte 0x%02x at its "
-                   "start, expected a zip archive or a pickle)",
-                   pth->path, m->data[0]);
-}
+#define IN_MEMORY ((size_t)4 << 20) /* more unpacked bytes go to scratch */
 
 static bool
 is_zip(const uint8_t *d, size_t n)
@@ -52,182 +33,211 @@ pth_sniff(const uint8_t *head, size_t n)
 }
 
 static int
-open_map(struct pth *pth, const char *const *allowed, struct err *err)
+refuse(const char *path, const struct map *m, struct err *err)
 {
-    const uint8_t *d = pth->map.data;
-    size_t n = pth->map.size;
+    const char *what =
+        m->size ? st_sniff(m->data, smaller(m->size, 512)) : NULL;
 
-    pth->pickle = (struct pickle){ .path = pth->path,
-                                   .err = err,
-                                   .allowed = allowed,
-                                   .extra = n / FILE_PER_MEMORY,
-                                   .call = rebuild_call,
-                                   .persistent = rebuild_persistent };
-    if (is_zip(d, n))
-        return pth_zip_open(pth, err);
-    if (is_pickle(d, n))
-        return pth_legacy_open(pth, err);
-    return refuse(pth, err);
+    if (m->size == 0)
+        return err_set(err, EX_DATAERR, "%s: is empty (0 bytes)", path);
+    if (what)
+        return err_set(err, EX_DATAERR, "%s: is %s, no PyTorch checkpoint",
+                       path, what);
+    return err_set(err, EX_DATAERR,
+                   "%s: is no PyTorch checkpoint (found byte 0x%02x at its "
+                   "start, expected a zip archive or a pickle)",
+                   path, m->data[0]);
+}
+
+static void
+unpacked_free(struct unpacked *u)
+{
+    if (u->scratch && u->data)
+        munmap(u->data, u->nbytes);
+    else
+        free(u->data);
+    *u = (struct unpacked){ 0 };
+}
+
+/* Replaces what 'u' holds by the bytes of n ZIP_DEFLATE members, one after the
+ * other. */
+static int
+unpack(struct unpacked *u, const struct zip *z, struct zip_member *const *m,
+       size_t n, struct err *err)
+{
+    const char *dir = getenv("TMPDIR");
+    struct spill spill = { .fd = -1 };
+    int rc = 0;
+
+    unpacked_free(u);
+    for (size_t i = 0; i < n; i++)
+        u->nbytes += m[i]->nbytes;
+    u->scratch = u->nbytes > IN_MEMORY;
+    if (!u->scratch)
+        u->data = xmalloc(u->nbytes);
+    else if (spill_open(&spill, dir && *dir ? dir : "/tmp", u->nbytes, err) < 0)
+        return -1;
+    for (size_t i = 0, at = 0; i < n && rc == 0; at += m[i++]->nbytes)
+        rc = zip_inflate(z, m[i], u->data ? u->data + at : NULL, &spill, at,
+                         err);
+    if (rc == 0 && u->scratch) {
+        u->data = map_fd(spill.fd, u->nbytes, spill.dir, err);
+        rc = u->data ? 0 : -1;
+    }
+    spill_close(&spill);
+    return rc;
+}
+
+/* A member's bytes, whole and checked; unpacked ones stay in 'u'. */
+static const uint8_t *
+member_data(struct unpacked *u, const struct zip *z, struct zip_member *m,
+            struct err *err)
+{
+    const uint8_t *data = zip_packed(z, m, err);
+
+    if (!data)
+        return NULL;
+    if (m->method == ZIP_STORED)
+        return zip_check(z, m, data, err) < 0 ? NULL : data;
+    return unpack(u, z, &m, 1, err) < 0 ? NULL : u->data;
+}
+
+static int
+find_storage(struct pth *pth, struct pth_storage *s, struct err *err)
+{
+    char name[128] = "data/";
+
+    memcpy(name + 5, s->key->u.s, s->key->n);
+    s->member = zip_find(&pth->zip, name, 5 + s->key->n);
+    if (!s->member && s->n > 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: data.pkl: byte %zu: storage %.*s is not in the "
+                       "archive",
+                       pth->pickle.path, s->at, (int)s->key->n, s->key->u.s);
+    if (!s->member)
+        return 0;
+    if (!s->member->storage)
+        pth->nbytes += s->member->nbytes;
+    s->member->storage = true;
+    if (s->member->nbytes == s->total * s->size)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: data.pkl: byte %zu: storage %.*s has %zu elements of "
+                   "%zu bytes, but its member has %zu bytes",
+                   pth->pickle.path, s->at, (int)s->key->n, s->key->u.s,
+                   s->total, s->size, s->member->nbytes);
+}
+
+/* A zip archive of data.pkl, which is the tree, and data/KEY, one for each
+ * storage. */
+static int
+open_zip(struct pth *pth, struct err *err)
+{
+    struct pickle *p = &pth->pickle;
+    struct zip *z = &pth->zip;
+    struct unpacked u = { 0 };
+    struct zip_member *pkl, *order;
+    size_t end;
+
+    if (zip_open(z, pth->map.data, pth->map.size, p->path, err) < 0)
+        return -1;
+    if (zip_find(z, "constants.pkl", 13))
+        return err_set(err, EX_DATAERR,
+                       "%s: is a TorchScript archive, a program (expected what "
+                       "torch.save() writes of a state_dict)",
+                       p->path);
+    pkl = zip_find(z, "data.pkl", 8);
+    if (!pkl)
+        return err_set(err, EX_DATAERR,
+                       "%s: is a zip archive, but no PyTorch checkpoint "
+                       "(there is no data.pkl)",
+                       p->path);
+    order = zip_find(z, "byteorder", 9);
+    if (order && order->nbytes > 16)
+        return err_set(err, EX_DATAERR,
+                       "%s: member byteorder has %zu bytes (expected 6, "
+                       "\"little\")",
+                       p->path, order->nbytes);
+    if (order) {
+        const uint8_t *data = member_data(&u, z, order, err);
+
+        if (data && (order->nbytes < 6 || memcmp(data, "little", 6) != 0)) {
+            err_set(err, EX_DATAERR,
+                    "%s: its byte order is %.*s (expected little)", p->path,
+                    (int)order->nbytes, (const char *)data);
+            data = NULL;
+        }
+        unpacked_free(&u);
+        if (!data)
+            return -1;
+    }
+    if (pkl->nbytes > PICKLE_MAX_NBYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: data.pkl has %zu bytes (expected at most %zu)",
+                       p->path, pkl->nbytes, PICKLE_MAX_NBYTES);
+    p->data = member_data(&pth->pkl, z, pkl, err);
+    if (!p->data)
+        return -1;
+    p->size = pkl->nbytes;
+    p->where = "data.pkl: ";
+    pth->root = pickle_run(p, 0, &end);
+    if (!pth->root)
+        return -1;
+    for (struct pth_storage *storage = p->storages; storage;
+         storage = storage->next)
+        if (find_storage(pth, storage, err) < 0)
+            return -1;
+    return 0;
 }
 
 int
-pth_open(struct pth **to, const char *path, const char *const *allowed,
+pth_open(struct pth *pth, const char *path, const char *const *allowed,
          struct err *err)
 {
-    struct pth *pth = xcalloc(1, sizeof(*pth));
+    struct pickle *p = &pth->pickle;
+    int rc;
 
-    *to = NULL;
-    pth->path = xstrdup(path);
-    pth->storages = xcalloc(1, sizeof(*pth->storages));
-    if (map_open(&pth->map, path, err) < 0 || open_map(pth, allowed, err) < 0 ||
-        pickle_close(&pth->pickle, pth->root) < 0) {
-        pth_close(pth);
+    *pth = (struct pth){
+        .pickle = { .path = path, .where = "", .err = err, .allowed = allowed }
+    };
+    if (map_open(&pth->map, path, err) < 0)
         return -1;
+    p->extra = pth->map.size / FILE_PER_MEMORY;
+    if (is_zip(pth->map.data, pth->map.size)) {
+        rc = open_zip(pth, err);
+    } else if (is_pickle(pth->map.data, pth->map.size)) {
+        p->data = pth->map.data;
+        p->size = pth->map.size;
+        pth->root = pth_legacy(p, &pth->nbytes);
+        rc = pth->root ? 0 : -1;
+    } else {
+        rc = refuse(path, &pth->map, err);
     }
-    pth->pickle.err = NULL;
-    *to = pth;
-    return 0;
+    if (rc == 0)
+        rc = pickle_close(p, pth->root);
+    if (rc < 0)
+        pth_close(pth);
+    p->err = NULL;
+    return rc;
 }
 
 void
 pth_close(struct pth *pth)
 {
-    if (!pth)
-        return;
     pickle_free(&pth->pickle);
-    unpacked_free(&pth->storages->one);
-    unpacked_free(&pth->storages->shared);
+    unpacked_free(&pth->one);
+    unpacked_free(&pth->shared);
     unpacked_free(&pth->pkl);
     zip_close(&pth->zip);
     map_close(&pth->map);
-    free(pth->storages);
-    free(pth->path);
-    free(pth);
-}
-
-const struct pth_value *
-pth_root(const struct pth *pth)
-{
-    return pth->root;
-}
-
-size_t
-pth_nbytes(const struct pth *pth)
-{
-    return pth->nbytes;
-}
-
-const struct pth_global *
-pth_globals(const struct pth *pth)
-{
-    return pth->pickle.globals;
-}
-
-enum pth_kind
-pth_kind(const struct pth_value *v)
-{
-    static const enum pth_kind kinds[] = {
-        [PK_NONE] = PTH_NONE,      [PK_BOOL] = PTH_BOOL,
-        [PK_INT] = PTH_INT,        [PK_LONG] = PTH_OPAQUE,
-        [PK_FLOAT] = PTH_FLOAT,    [PK_STR] = PTH_STR,
-        [PK_BYTES] = PTH_OPAQUE,   [PK_TUPLE] = PTH_LIST,
-        [PK_LIST] = PTH_LIST,      [PK_SET] = PTH_LIST,
-        [PK_DICT] = PTH_DICT,      [PK_GLOBAL] = PTH_OPAQUE,
-        [PK_STORAGE] = PTH_OPAQUE, [PK_TENSOR] = PTH_TENSOR,
-        [PK_OPAQUE] = PTH_OPAQUE,
-    };
-
-    return kinds[v->kind];
-}
-
-size_t
-pth_n(const struct pth_value *v)
-{
-    switch (v->kind) {
-    case PK_TUPLE:
-        return v->n;
-    case PK_LIST:
-    case PK_SET:
-        return v->u.list->n;
-    case PK_DICT:
-        return v->u.list->n / 2;
-    default:
-        return 0;
-    }
-}
-
-const struct pth_value *
-pth_key(const struct pth_value *dict, size_t i)
-{
-    return dict->u.list->items[2 * i];
-}
-
-const struct pth_value *
-pth_item(const struct pth_value *v, size_t i)
-{
-    if (v->kind == PK_TUPLE)
-        return v->u.items[i];
-    return v->u.list->items[v->kind == PK_DICT ? 2 * i + 1 : i];
-}
-
-const struct pth_value *
-pth_get(const struct pth_value *dict, const char *key)
-{
-    struct pth_value want = { .kind = PK_STR };
-    size_t n = strlen(key);
-
-    if (dict->kind != PK_DICT || n > PICKLE_MAX_KEY)
-        return NULL;
-    want.n = (uint32_t)n;
-    want.u.s = key;
-    return pickle_find(dict->u.list, &want);
-}
-
-const char *
-pth_str(const struct pth_value *v, size_t *nbytes)
-{
-    if (v->kind != PK_STR)
-        return NULL;
-    *nbytes = v->n;
-    return v->u.s;
-}
-
-bool
-pth_int(const struct pth_value *v, int64_t *i)
-{
-    if (v->kind != PK_INT && v->kind != PK_BOOL)
-        return false;
-    *i = v->u.i;
-    return true;
-}
-
-bool
-pth_float(const struct pth_value *v, double *f)
-{
-    if (v->kind != PK_FLOAT)
-        return false;
-    *f = v->u.f;
-    return true;
-}
-
-const struct pth_tensor *
-pth_tensor(const struct pth_value *v)
-{
-    return v->kind == PK_TENSOR ? v->u.tensor : NULL;
-}
-
-const struct pth_global *
-pth_global(const struct pth_value *v)
-{
-    return v->kind == PK_GLOBAL || v->kind == PK_OPAQUE ? v->u.global : NULL;
+    *pth = (struct pth){ 0 };
 }
 
 void
-pth_want(struct pth *pth, const struct pth_tensor *t)
+pth_want(const struct pth_tensor *t)
 {
     struct zip_member *m = t->storage->member;
 
-    (void)pth;
     if (m && t->n_elements > 0) {
         m->shared = m->wanted;
         m->wanted = true;
@@ -237,12 +247,11 @@ pth_want(struct pth *pth, const struct pth_tensor *t)
 /* Unpacks all shared storages: each is wanted sooner or later, and in between
  * no other may take its place. */
 static int
-unpack_shared(const struct pth *pth, struct err *err)
+unpack_shared(struct pth *pth, struct err *err)
 {
     const struct zip *z = &pth->zip;
-    struct unpacked *u = &pth->storages->shared;
     struct zip_member **m = xmalloc(z->n_members * sizeof(*m));
-    size_t n = 0, at = 0;
+    size_t n = 0;
     int rc = 0;
 
     for (size_t i = 0; i < z->n_members && rc == 0; i++)
@@ -251,21 +260,17 @@ unpack_shared(const struct pth *pth, struct err *err)
             rc = zip_packed(z, z->members + i, err) ? 0 : -1;
         }
     if (rc == 0)
-        rc = unpack(u, z, m, n, err);
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        m[i]->unpacked = u->data + at;
-        at += m[i]->nbytes;
-    }
+        rc = unpack(&pth->shared, z, m, n, err);
+    for (size_t i = 0, at = 0; i < n && rc == 0; at += m[i++]->nbytes)
+        m[i]->unpacked = pth->shared.data + at;
     free(m);
     return rc;
 }
 
 /* A storage's bytes, checked when they are first needed. */
 static const uint8_t *
-storage_data(const struct pth *pth, const struct pth_storage *s,
-             struct err *err)
+storage_data(struct pth *pth, const struct pth_storage *s, struct err *err)
 {
-    struct storages *held = pth->storages;
     struct zip_member *m = s->member;
     const uint8_t *data = m ? zip_packed(&pth->zip, m, err) : s->data;
 
@@ -279,69 +284,15 @@ storage_data(const struct pth *pth, const struct pth_storage *s,
             return NULL;
         data = m->unpacked;
     } else if (m) {
-        if (held->last != m) {
-            held->last = NULL;
-            if (unpack(&held->one, &pth->zip, &m, 1, err) < 0)
+        if (pth->last != m) {
+            pth->last = NULL;
+            if (unpack(&pth->one, &pth->zip, &m, 1, err) < 0)
                 return NULL;
-            held->last = m;
+            pth->last = m;
         }
-        data = held->one.data;
+        data = pth->one.data;
     }
     return data + s->base * s->size;
-}
-
-/* A tensor as blocks that are contiguous in its storage, each of the last
- * dims; the dims before them are walked, those of 1 left out. */
-struct walk {
-    const uint8_t *from;
-    size_t size; /* bytes of an element */
-    size_t n_dims;
-    size_t block; /* elements */
-    int64_t shape[PTH_MAX_DIMS], strides[PTH_MAX_DIMS];
-    size_t index[PTH_MAX_DIMS];
-    size_t at; /* element of the storage: that of 'index' */
-};
-
-static void
-walk_start(struct walk *w, const struct pth_tensor *t, const uint8_t *data,
-           size_t first)
-{
-    w->from = data;
-    w->size = dtype_table[t->dtype].bits / 8;
-    w->block = 1;
-    w->at = t->offset;
-    w->n_dims = 0;
-    for (size_t d = 0; d < t->n_dims; d++)
-        if (t->shape[d] != 1) {
-            w->shape[w->n_dims] = t->shape[d];
-            w->strides[w->n_dims++] = t->strides[d];
-        }
-    while (w->n_dims > 0 && (size_t)w->strides[w->n_dims - 1] == w->block)
-        w->block *= (size_t)w->shape[--w->n_dims];
-    first /= w->block;
-    for (size_t d = w->n_dims; d-- > 0;) {
-        w->index[d] = first % (size_t)w->shape[d];
-        w->at += w->index[d] * (size_t)w->strides[d];
-        first /= (size_t)w->shape[d];
-    }
-}
-
-/* Goes 'n' blocks on, not beyond the end of the last dim that is walked. */
-static void
-walk_on(struct walk *w, size_t n)
-{
-    size_t d = w->n_dims;
-
-    if (d == 0)
-        return;
-    w->index[--d] += n;
-    w->at += n * (size_t)w->strides[d];
-    while (w->index[d] == (size_t)w->shape[d] && d > 0) {
-        w->at -= w->index[d] * (size_t)w->strides[d];
-        w->index[d] = 0;
-        w->index[--d]++;
-        w->at += (size_t)w->strides[d];
-    }
 }
 
 #define COPY_STEPS(bytes)                                   \
@@ -373,54 +324,61 @@ copy_steps(uint8_t *to, const uint8_t *from, size_t n, size_t nbytes,
     }
 }
 
-/* Part of a block: elements 'skip' .. 'skip' + n - 1. */
-static void
-copy_part(const struct walk *w, uint8_t *to, size_t skip, size_t n)
-{
-    memcpy(to, w->from + (w->at + skip) * w->size, n * w->size);
-}
-
-static void
-gather(struct walk *w, size_t first, size_t n, uint8_t *to)
-{
-    size_t skip = first % w->block;
-
-    if (skip > 0 || w->n_dims == 0) {
-        size_t part = n < w->block - skip ? n : w->block - skip;
-
-        copy_part(w, to, skip, part);
-        to += part * w->size;
-        n -= part;
-        walk_on(w, 1);
-    }
-    while (n >= w->block && w->n_dims > 0) {
-        size_t d = w->n_dims - 1;
-        size_t left = (size_t)w->shape[d] - w->index[d];
-        size_t blocks = n / w->block < left ? n / w->block : left;
-
-        copy_steps(to, w->from + w->at * w->size, blocks, w->block * w->size,
-                   (size_t)w->strides[d] * w->size);
-        to += blocks * w->block * w->size;
-        n -= blocks * w->block;
-        walk_on(w, blocks);
-    }
-    if (n > 0)
-        copy_part(w, to, 0, n);
-}
-
 int
-pth_read(const struct pth *pth, const struct pth_tensor *t, size_t first,
-         size_t n, void *to, struct err *err)
+pth_read(struct pth *pth, const struct pth_tensor *t, size_t first, size_t n,
+         void *to_v, struct err *err)
 {
-    const uint8_t *data;
-    struct walk w;
+    size_t size = dtype_table[t->dtype].bits / 8, at = t->offset;
+    size_t shape[PTH_MAX_DIMS], strides[PTH_MAX_DIMS], index[PTH_MAX_DIMS];
+    size_t n_dims = 0, block = 1, skip;
+    const uint8_t *data = n ? storage_data(pth, t->storage, err) : NULL;
+    uint8_t *to = to_v;
 
-    if (n == 0)
-        return 0;
-    data = storage_data(pth, t->storage, err);
     if (!data)
-        return -1;
-    walk_start(&w, t, data, first);
-    gather(&w, first, n, to);
+        return n ? -1 : 0;
+    /* The tensor as blocks of elements that are contiguous in its storage,
+     * each of the last dims; the dims before them are stepped through, those
+     * of 1 left out. */
+    for (size_t d = 0; d < t->n_dims; d++)
+        if (t->shape[d] != 1) {
+            shape[n_dims] = (size_t)t->shape[d];
+            strides[n_dims++] = (size_t)t->strides[d];
+        }
+    while (n_dims > 0 && strides[n_dims - 1] == block)
+        block *= shape[--n_dims];
+    skip = first % block; /* of the first block */
+    first /= block;
+    for (size_t d = n_dims; d-- > 0;) {
+        index[d] = first % shape[d];
+        at += index[d] * strides[d];
+        first /= shape[d];
+    }
+    for (size_t d; n > 0;) {
+        const uint8_t *from = data + (at + skip) * size;
+        size_t n_blocks = 1, n_read = smaller(n, block - skip);
+
+        if (n_dims == 0 || n_read < block) {
+            memcpy(to, from, n_read * size);
+        } else {
+            d = n_dims - 1;
+            n_blocks = smaller(n / block, shape[d] - index[d]);
+            n_read = n_blocks * block;
+            copy_steps(to, from, n_blocks, block * size, strides[d] * size);
+        }
+        to += n_read * size;
+        n -= n_read;
+        skip = 0;
+        if (n == 0)
+            break;
+        d = n_dims - 1;
+        index[d] += n_blocks;
+        at += n_blocks * strides[d];
+        while (index[d] == shape[d] && d > 0) {
+            at -= index[d] * strides[d];
+            index[d] = 0;
+            index[--d]++;
+            at += strides[d];
+        }
+    }
     return 0;
 }

@@ -1,8 +1,11 @@
-#include "cmd/kvc-convert/rebuild.h"
-
+/*
+ * What the globals of a PyTorch checkpoint mean: storages by persistent id,
+ * tensors, parameters, and the standard containers.  All else is opaque.
+ * Source: torch/_utils.py and torch/serialization.py, 0.1.12 to 2.9.
+ */
 #include <string.h>
 
-#include "cmd/kvc-convert/pth.h"
+#include "cmd/kvc-convert/pickle.h"
 #include "core/mem.h"
 
 #define MAX_KEY 100 /* bytes; torch's have at most 20 */
@@ -54,13 +57,13 @@ static const struct {
 static bool
 is_str(const struct pth_value *v, const char *s)
 {
-    return v->kind == PK_STR && v->n == strlen(s) && !memcmp(v->u.s, s, v->n);
+    return v->kind == PTH_STR && v->n == strlen(s) && !memcmp(v->u.s, s, v->n);
 }
 
 static bool
 get_size(const struct pth_value *v, size_t *n)
 {
-    if (v->kind != PK_INT || v->u.i < 0)
+    if (v->kind != PTH_INT || v->u.i < 0)
         return false;
     *n = (size_t)v->u.i;
     return true;
@@ -72,7 +75,7 @@ find_type(const struct pth_value *v, bool dtype)
 {
     const struct pth_global *g = v->u.global;
 
-    if (v->kind != PK_GLOBAL || strncmp(g->module, "torch", 5) != 0)
+    if (v->kind != PTH_GLOBAL || strncmp(g->module, "torch", 5) != 0)
         return -1;
     for (size_t i = 0; i < N_TYPES; i++) {
         const char *name = dtype ? types[i].name : types[i].storage;
@@ -90,53 +93,45 @@ fail(struct pickle *p, const char *what)
     return NULL;
 }
 
-/* The legacy stream's (view_key, offset, size): a part of a storage. */
-static int
-apply_view(struct pickle *p, struct pth_storage *s, const struct pth_value *v)
-{
-    size_t offset, n, end;
-
-    if (v->kind == PK_NONE)
-        return 0;
-    if (v->kind != PK_TUPLE || v->n != 3 || !get_size(v->u.items[1], &offset) ||
-        !get_size(v->u.items[2], &n))
-        return pickle_bad(p, "a storage's view is not (key, offset, size)");
-    if (!size_add(offset, n, &end) || end > s->n)
-        return pickle_bad(p,
-                          "a view of %zu elements at %zu, but the storage has "
-                          "%zu",
-                          n, offset, s->n);
-    s->base = offset;
-    s->n = n;
-    return 0;
-}
-
-/* ('storage', class, key, location, numel[, view]) */
+/* ('storage', class, key, location, numel[, view]); the view of a legacy stream
+ * is (view_key, offset, size): a part of a storage. */
 static int
 read_storage(struct pickle *p, struct pth_storage *s, struct pth_value **id,
              uint32_t n)
 {
+    const struct pth_value *view = n > 5 ? id[5] : NULL;
     int type = find_type(id[1], false);
-    size_t nbytes;
+    size_t nbytes, end;
 
-    if (type < 0 && id[1]->kind == PK_GLOBAL)
+    if (type < 0 && id[1]->kind == PTH_GLOBAL)
         return pickle_bad(p, "storage class %.100s.%.100s is not known",
                           id[1]->u.global->module, id[1]->u.global->name);
-    if (type < 0 || id[2]->kind != PK_STR || !get_size(id[4], &s->n))
+    if (type < 0 || id[2]->kind != PTH_STR || !get_size(id[4], &s->total))
         return pickle_bad(p, "a storage's id is not ('storage', class, key, "
                              "location, size)");
     if (id[2]->n > MAX_KEY)
         return pickle_bad(p, "a storage's key of %u bytes", id[2]->n);
     s->type = id[1];
     s->key = id[2];
-    s->total = s->n;
+    s->n = s->total;
     s->dtype = types[type].dtype;
     s->size = types[type].size;
     s->at = p->op;
     if (!size_mul(s->n, s->size, &nbytes) || nbytes > INT64_MAX)
         return pickle_bad(p, "a storage of %zu elements overflows 63 bits",
                           s->n);
-    return n > 5 ? apply_view(p, s, id[5]) : 0;
+    if (!view || view->kind == PTH_NONE)
+        return 0;
+    if (view->kind != PTH_TUPLE || view->n != 3 ||
+        !get_size(view->u.items[1], &s->base) ||
+        !get_size(view->u.items[2], &s->n))
+        return pickle_bad(p, "a storage's view is not (key, offset, size)");
+    if (!size_add(s->base, s->n, &end) || end > s->total)
+        return pickle_bad(p,
+                          "a view of %zu elements at %zu, but the storage has "
+                          "%zu",
+                          s->n, s->base, s->total);
+    return 0;
 }
 
 struct pth_value *
@@ -145,13 +140,13 @@ rebuild_persistent(struct pickle *p, struct pth_value *id)
     struct pth_value *v;
     struct pth_storage *s;
 
-    if (id->kind == PK_TUPLE && id->n > 0 && is_str(id->u.items[0], "module") &&
-        id->n > 1)
+    if (id->kind == PTH_TUPLE && id->n > 0 &&
+        is_str(id->u.items[0], "module") && id->n > 1)
         return id->u.items[1]; /* its source code follows: not for us */
-    if (id->kind != PK_TUPLE || id->n < 5 || id->n > 6 ||
+    if (id->kind != PTH_TUPLE || id->n < 5 || id->n > 6 ||
         !is_str(id->u.items[0], "storage"))
         return fail(p, "a persistent id is not ('storage', ...)");
-    v = pickle_value(p, PK_STORAGE);
+    v = pickle_value(p, PTH_STORAGE);
     s = v ? pickle_alloc(p, 1, sizeof(*s)) : NULL;
     if (!s || read_storage(p, s, id->u.items, id->n) < 0)
         return NULL;
@@ -161,20 +156,15 @@ rebuild_persistent(struct pickle *p, struct pth_value *id)
     return v;
 }
 
-/* A tuple or list of sizes; false if they are none. */
+/* A tuple or list of sizes. */
 static int
 read_dims(struct pickle *p, const struct pth_value *v, size_t *n,
           int64_t **dims, const char *what)
 {
-    struct pth_value **items = v->u.items;
+    struct pth_value **items = pth_items(v, n);
 
-    *n = v->n;
-    if (v->kind == PK_LIST) {
-        items = v->u.list->items;
-        *n = v->u.list->n;
-    } else if (v->kind != PK_TUPLE) {
+    if (v->kind != PTH_TUPLE && v->kind != PTH_LIST)
         return pickle_bad(p, "a tensor's %s is no tuple", what);
-    }
     if (*n > PTH_MAX_DIMS)
         return pickle_bad(p, "a tensor of %zu dims (expected at most %d)", *n,
                           PTH_MAX_DIMS);
@@ -192,38 +182,15 @@ read_dims(struct pickle *p, const struct pth_value *v, size_t *n,
     return 0;
 }
 
-/* Is every element within the storage?  'room': its elements, of t's type. */
-static int
-check_bounds(struct pickle *p, struct pth_tensor *t, size_t room)
-{
-    size_t n = 1, last = t->offset, step, nbytes;
-    bool sound = true;
-
-    for (size_t i = 0; i < t->n_dims; i++)
-        if (t->shape[i] == 0)
-            return t->n_elements = 0, 0;
-    for (size_t i = 0; sound && i < t->n_dims; i++)
-        sound =
-            size_mul(n, (size_t)t->shape[i], &n) &&
-            size_mul((size_t)t->shape[i] - 1, (size_t)t->strides[i], &step) &&
-            size_add(last, step, &last);
-    if (!sound || !size_mul(n, dtype_table[t->dtype].bits / 8, &nbytes) ||
-        nbytes > INT64_MAX)
-        return pickle_bad(p, "a tensor's shape and strides overflow 63 bits");
-    if (last >= room)
-        return pickle_bad(p,
-                          "a tensor reaches element %zu of a storage of %zu "
-                          "elements",
-                          last, room);
-    t->n_elements = n;
-    return 0;
-}
-
+/* Sets the tensor's shape and checks that every element is in the storage. */
 static int
 read_tensor(struct pickle *p, struct pth_tensor *t, struct pth_value **args)
 {
-    size_t n_strides;
+    size_t size = dtype_table[t->dtype].bits / 8;
+    size_t stored = t->storage->n * t->storage->size / size, n_strides;
+    size_t n = 1, last, step, nbytes;
     int64_t *shape, *strides;
+    bool sound = true;
 
     if (!get_size(args[1], &t->offset))
         return pickle_bad(p, "a tensor's offset is no number >= 0");
@@ -235,9 +202,23 @@ read_tensor(struct pickle *p, struct pth_tensor *t, struct pth_value **args)
                           n_strides);
     t->shape = shape;
     t->strides = strides;
-    return check_bounds(p, t,
-                        t->storage->n * t->storage->size /
-                            (dtype_table[t->dtype].bits / 8));
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (shape[i] == 0)
+            return 0;
+    last = t->offset;
+    for (size_t i = 0; sound && i < t->n_dims; i++)
+        sound = size_mul(n, (size_t)shape[i], &n) &&
+                size_mul((size_t)shape[i] - 1, (size_t)strides[i], &step) &&
+                size_add(last, step, &last);
+    if (!sound || !size_mul(n, size, &nbytes) || nbytes > INT64_MAX)
+        return pickle_bad(p, "a tensor's shape and strides overflow 63 bits");
+    if (last >= stored)
+        return pickle_bad(p,
+                          "a tensor reaches element %zu of a storage of %zu "
+                          "elements",
+                          last, stored);
+    t->n_elements = n;
+    return 0;
 }
 
 /* (storage, offset, shape, strides, ...): 'dtype' < 0 is the storage's. */
@@ -247,19 +228,18 @@ tensor(struct pickle *p, struct pth_value *args, int dtype)
     struct pth_value *v;
     struct pth_tensor *t;
 
-    if (args->n < 4 || args->u.items[0]->kind != PK_STORAGE)
+    if (args->n < 4 || args->u.items[0]->kind != PTH_STORAGE)
         return fail(p, "a tensor without (storage, offset, shape, strides)");
     if (dtype < 0)
         dtype = args->u.items[0]->u.storage->dtype;
     if (dtype < 0) /* complex128, quantized */
         return pickle_opaque(p, args->u.items[0]->u.storage->type);
-    v = pickle_value(p, PK_TENSOR);
+    v = pickle_value(p, PTH_TENSOR);
     t = v ? pickle_alloc(p, 1, sizeof(*t)) : NULL;
     if (!t)
         return NULL;
     t->dtype = (enum dtype)dtype;
     t->storage = args->u.items[0]->u.storage;
-    t->at = p->op;
     v->u.tensor = t;
     return read_tensor(p, t, args->u.items) < 0 ? NULL : v;
 }
@@ -271,7 +251,7 @@ static bool
 is_lazy(const struct pth_value *args, uint32_t i)
 {
     const struct pth_value *v = args->n > i ? args->u.items[i] : NULL;
-    struct pickle_list *list = v && v->kind == PK_DICT ? v->u.list : NULL;
+    struct pth_list *list = v && v->kind == PTH_DICT ? v->u.list : NULL;
 
     for (; list && list->n_searched + 1 < list->n; list->n_searched += 2) {
         const struct pth_value *key = list->items[list->n_searched];
@@ -305,8 +285,8 @@ call_parameter(struct pickle *p, struct pth_value *callee,
                struct pth_value *args)
 {
     (void)callee;
-    if (args->n > 0 && (args->u.items[0]->kind == PK_TENSOR ||
-                        args->u.items[0]->kind == PK_OPAQUE))
+    if (args->n > 0 && (args->u.items[0]->kind == PTH_TENSOR ||
+                        args->u.items[0]->kind == PTH_OPAQUE))
         return args->u.items[0];
     return fail(p, "a Parameter without a tensor");
 }
@@ -318,52 +298,34 @@ call_from_type(struct pickle *p, struct pth_value *callee,
 {
     struct pth_value **a = args->u.items;
 
-    if (args->n < 3 || a[2]->kind != PK_TUPLE || a[0]->kind != PK_GLOBAL ||
+    if (args->n < 3 || a[2]->kind != PTH_TUPLE || a[0]->kind != PTH_GLOBAL ||
         pickle_is(a[0], "torch._tensor", "_rebuild_from_type_v2"))
         return pickle_opaque(p, callee);
     return rebuild_call(p, a[0], a[2]);
-}
-
-/* Each item a pair: the items of a dict. */
-static int
-extend_pairs(struct pickle *p, struct pth_value *dict, struct pth_value **items,
-             size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const struct pth_value *v = items[i];
-        struct pth_value **pair = v->u.items;
-        size_t n_pair = v->n;
-
-        if (v->kind == PK_LIST) {
-            pair = v->u.list->items;
-            n_pair = v->u.list->n;
-        } else if (v->kind != PK_TUPLE) {
-            n_pair = 0;
-        }
-        if (n_pair != 2)
-            return pickle_bad(p, "a dict of what are no pairs");
-        if (pickle_extend(p, dict, pair, 2) < 0)
-            return -1;
-    }
-    return 0;
 }
 
 /* dict(), dict(pairs), dict(dict) and its kin; the items come later, mostly. */
 static struct pth_value *
 new_dict(struct pickle *p, const struct pth_value *from)
 {
-    struct pth_value *v = pickle_list(p, PK_DICT);
-    int rc = 0;
+    struct pth_value *v = pickle_list(p, PTH_DICT), **items;
+    size_t n, n_pair;
 
-    if (!v || !from)
+    if (!v || !from || from->kind == PTH_SET)
         return v;
-    if (from->kind == PK_DICT)
-        rc = pickle_extend(p, v, from->u.list->items, from->u.list->n);
-    else if (from->kind == PK_LIST)
-        rc = extend_pairs(p, v, from->u.list->items, from->u.list->n);
-    else if (from->kind == PK_TUPLE)
-        rc = extend_pairs(p, v, from->u.items, from->n);
-    return rc < 0 ? NULL : v;
+    items = pth_items(from, &n);
+    if (from->kind == PTH_DICT)
+        return pickle_extend(p, v, items, n) < 0 ? NULL : v;
+    for (size_t i = 0; i < n; i++) {
+        struct pth_value **pair = pth_items(items[i], &n_pair);
+
+        if (n_pair != 2 ||
+            (items[i]->kind != PTH_TUPLE && items[i]->kind != PTH_LIST))
+            return fail(p, "a dict of what are no pairs");
+        if (pickle_extend(p, v, pair, 2) < 0)
+            return NULL;
+    }
+    return v;
 }
 
 static struct pth_value *
@@ -386,51 +348,40 @@ static struct pth_value *
 call_list(struct pickle *p, struct pth_value *callee, struct pth_value *args)
 {
     const struct pth_value *from = args->n ? args->u.items[0] : NULL;
-    struct pth_value *v = pickle_list(p, PK_LIST);
-    int rc = 0;
+    struct pth_value *v = pickle_list(p, PTH_LIST), **items;
+    size_t n;
 
     if (!v || !from)
         return v;
-    if (from->kind == PK_LIST || from->kind == PK_SET)
-        rc = pickle_extend(p, v, from->u.list->items, from->u.list->n);
-    else if (from->kind == PK_TUPLE)
-        rc = pickle_extend(p, v, from->u.items, from->n);
-    else
+    items = pth_items(from, &n);
+    if (from->kind != PTH_LIST && from->kind != PTH_SET &&
+        from->kind != PTH_TUPLE)
         return pickle_opaque(p, callee);
-    return rc < 0 ? NULL : v;
+    return pickle_extend(p, v, items, n) < 0 ? NULL : v;
 }
 
 static const struct {
-    const char *module, *name;
+    const char *modules, *names;
     struct pth_value *(*call)(struct pickle *, struct pth_value *,
                               struct pth_value *);
 } calls[] = {
-    { "torch._utils", "_rebuild_tensor_v2", call_tensor },
-    { "torch._utils", "_rebuild_parameter", call_parameter },
+    { "torch._utils", "_rebuild_tensor_v2 _rebuild_tensor", call_tensor },
+    { "torch._utils", "_rebuild_parameter _rebuild_parameter_with_state",
+      call_parameter },
     { "collections", "OrderedDict", call_dict },
-    { "torch._utils", "_rebuild_tensor", call_tensor },
     { "torch._utils", "_rebuild_tensor_v3", call_tensor_v3 },
-    { "torch._utils", "_rebuild_parameter_with_state", call_parameter },
     { "torch._tensor", "_rebuild_from_type_v2", call_from_type },
     { "torch", "Size", call_list },
     { "collections", "defaultdict", call_defaultdict },
-    { "builtins", "dict", call_dict },
-    { "__builtin__", "dict", call_dict },
-    { "builtins", "set", call_list },
-    { "__builtin__", "set", call_list },
-    { "builtins", "frozenset", call_list },
-    { "__builtin__", "frozenset", call_list },
-    { "builtins", "list", call_list },
-    { "__builtin__", "list", call_list },
-    { "builtins", "tuple", call_list },
-    { "__builtin__", "tuple", call_list },
+    { "builtins __builtin__", "dict", call_dict },
+    { "builtins __builtin__", "set frozenset list tuple", call_list },
 };
 
 struct pth_value *
 rebuild_call(struct pickle *p, struct pth_value *callee, struct pth_value *args)
 {
     for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
-        if (pickle_is(callee, calls[i].module, calls[i].name))
+        if (pickle_is(callee, calls[i].modules, calls[i].names))
             return calls[i].call(p, callee, args);
     return pickle_opaque(p, callee);
 }

@@ -1,13 +1,76 @@
 #include "cmd/kvc-convert/source.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "core/format/kvc.h"
 #include "core/format/st.h"
+#include "core/mem.h"
 
-#define MAX_NAME 1024
+/* Each name is compared with each prefix, and safetensors may say which: a long
+ * one would cost its length for each of the names. */
+#define MAX_WORD 256 /* bytes */
+
+/* Splits "a, b,c" at its commas, blanks and empty ones dropped; how many, or
+ * -1 for more than 'max', or one that is too long. */
+static int
+split(const char *list, char **items, size_t max)
+{
+    size_t n = 0;
+
+    for (const char *p = list; *p; p += *p == ',') {
+        size_t begin = strspn(p, " "), next = strcspn(p, ","), end = next;
+
+        while (end > begin && p[end - 1] == ' ')
+            end--;
+        if (end > begin && (n == max || end - begin > MAX_WORD))
+            return -1;
+        if (end > begin)
+            items[n++] = xstrndup(p + begin, end - begin);
+        p += next;
+    }
+    return (int)n;
+}
+
+int
+order_read(struct order *o, const char *prefixes, const char *slots,
+           struct err *err)
+{
+    int n;
+
+    order_free(o);
+    n = split(prefixes, o->prefixes, MAX_PREFIXES);
+    if (n <= 0)
+        return err_set(
+            err, TU_USAGE,
+            "--prefix-order: \"%s\" is not 1 to %d names of up to %d bytes",
+            prefixes, MAX_PREFIXES, MAX_WORD);
+    o->n_prefixes = (size_t)n;
+    if (split(slots, o->slots, KVC_SLOTS) != KVC_SLOTS)
+        return err_set(err, TU_USAGE, "--slot-order: \"%s\" is not %d numbers",
+                       slots, KVC_SLOTS);
+    for (size_t i = 0; i < KVC_SLOTS; i++) {
+        char *slot = o->slots[i], *digits = slot + strspn(slot, "0");
+
+        if (strspn(slot, "0123456789") != strlen(slot))
+            return err_set(err, TU_USAGE,
+                           "--slot-order: \"%s\" is not a number", slot);
+        digits -= !*digits; /* names have 3 for 03, and 0 for 00 */
+        memmove(slot, digits, strlen(digits) + 1);
+    }
+    return 0;
+}
+
+void
+order_free(struct order *o)
+{
+    for (size_t i = 0; i < MAX_PREFIXES; i++)
+        free(o->prefixes[i]);
+    for (size_t i = 0; i < KVC_SLOTS; i++)
+        free(o->slots[i]);
+    *o = (struct order){ 0 };
+}
 
 int
 form_of(const char *path, enum form *form, struct err *err)
@@ -32,45 +95,36 @@ form_of(const char *path, enum form *form, struct err *err)
     return 0;
 }
 
-/* The dict below 'v' under 'key', or NULL. */
-static const struct pth_value *
-dict_at(const struct pth_value *v, const char *key)
-{
-    const struct pth_value *item = v ? pth_get(v, key) : NULL;
-
-    return item && pth_kind(item) == PTH_DICT ? item : NULL;
-}
-
 size_t
 source_n(const struct weight_source *src)
 {
-    if (!src->pth)
+    size_t n = 0;
+
+    if (!src->is_pth)
         return src->dir.n_tensors;
-    return src->state ? pth_n(src->state) : 0;
+    if (src->state)
+        pth_items(src->state, &n);
+    return n / 2;
 }
 
 const char *
 source_name(const struct weight_source *src, size_t i, size_t *nbytes)
 {
-    const struct st_tensor *t = src->pth ? NULL : src->dir.tensors[i].t;
-    const char *s = t ? t->name : pth_str(pth_key(src->state, i), nbytes);
+    const char *name = "";
 
-    if (t)
-        *nbytes = t->name_n;
-    if (s && *nbytes <= MAX_NAME)
-        return s;
     *nbytes = 0;
-    return "";
-}
+    if (src->is_pth) {
+        const struct pth_value *key = src->state->u.list->items[2 * i];
 
-/* Does a name begin with 'start' and then with a prefix and a dot? */
-static bool
-has_prefix(const char *name, size_t n, const char *start, const char *prefix)
-{
-    size_t s = strlen(start), p = strlen(prefix);
-
-    return n > s + p && !memcmp(name, start, s) &&
-           !memcmp(name + s, prefix, p) && name[s + p] == '.';
+        if (key->kind == PTH_STR && key->n <= PTH_MAX_KEY) {
+            *nbytes = key->n;
+            name = key->u.s;
+        }
+    } else if (src->dir.tensors[i].t->name_n <= PTH_MAX_KEY) {
+        *nbytes = src->dir.tensors[i].t->name_n;
+        name = src->dir.tensors[i].t->name;
+    }
+    return name;
 }
 
 /* Does a name of the state begin with 'start', a prefix of the order, a dot? */
@@ -78,13 +132,18 @@ static bool
 has_names(const struct weight_source *src, const struct order *order,
           const char *start)
 {
+    size_t s = strlen(start), n;
+
     for (size_t i = 0; i < source_n(src); i++) {
-        size_t n;
         const char *name = source_name(src, i, &n);
 
-        for (size_t k = 0; k < order->n_prefixes; k++)
-            if (has_prefix(name, n, start, order->prefixes[k]))
+        for (size_t k = 0; k < order->n_prefixes; k++) {
+            size_t p = strlen(order->prefixes[k]);
+
+            if (n > s + p && !memcmp(name, start, s) &&
+                !memcmp(name + s, order->prefixes[k], p) && name[s + p] == '.')
                 return true;
+        }
     }
     return false;
 }
@@ -104,47 +163,50 @@ find_start(const struct weight_source *src, const struct order *order)
     return NULL;
 }
 
-/*
- * Where a checkpoint keeps the compressor's state: the first of the places
- * that has weights, those of the engine's script before what other trainers
- * call theirs.  Where none has, and if 'strict', it is the script's choice.
- */
-static int
-find_state(struct weight_source *src, const struct order *order, bool strict,
-           struct err *err)
+/* The dict below 'v' under 'key', or NULL. */
+static const struct pth_value *
+dict_at(const struct pth_value *v, const char *key)
 {
-    const struct pth_value *root = pth_root(src->pth);
-    const struct pth_value *model = dict_at(root, "model_state_dict");
-    const struct pth_value *state = dict_at(root, "state_dict");
-    const struct pth_value *places[] = { dict_at(model, "compressor"),
-                                         dict_at(root, "compressor"),
-                                         root,
-                                         dict_at(state, "compressor"),
-                                         state,
-                                         model };
+    const struct pth_value *item = v ? pth_get(v, key) : NULL;
 
-    if (pth_kind(root) != PTH_DICT)
-        return err_set(err, EX_DATAERR,
-                       "%s: is a pickle of something else than a state dict",
-                       src->path);
-    for (size_t i = 0; !strict && i < sizeof(places) / sizeof(*places); i++) {
-        src->state = places[i];
-        if (src->state && find_start(src, order))
-            return 0;
-    }
-    src->state = places[0] ? places[0] : places[1] ? places[1] : root;
-    return 0;
+    return item && item->kind == PTH_DICT ? item : NULL;
 }
 
+/*
+ * A checkpoint keeps the compressor's state in the first of several places that
+ * has weights, those of the engine's script before what other trainers call
+ * theirs.  Where none has, and if 'strict', it is the script's choice.
+ */
 int
 source_settle(struct weight_source *src, const struct order *order, bool strict,
               struct err *err)
 {
-    const char *start;
+    const struct pth_value *root = src->pth.root;
+    const char *start = NULL;
 
-    if (src->pth && find_state(src, order, strict, err) < 0)
-        return -1;
-    start = strict ? NULL : find_start(src, order);
+    if (src->is_pth && root->kind != PTH_DICT)
+        return err_set(err, EX_DATAERR,
+                       "%s: is a pickle of something else than a state dict",
+                       src->path);
+    if (src->is_pth) {
+        const struct pth_value *model = dict_at(root, "model_state_dict");
+        const struct pth_value *state = dict_at(root, "state_dict");
+        const struct pth_value *places[] = { dict_at(model, "compressor"),
+                                             dict_at(root, "compressor"),
+                                             root,
+                                             dict_at(state, "compressor"),
+                                             state,
+                                             model };
+
+        for (size_t i = 0; !strict && !start && i < 6; i++) {
+            src->state = places[i];
+            start = src->state ? find_start(src, order) : NULL;
+        }
+        if (!start)
+            src->state = places[0] ? places[0] : places[1] ? places[1] : root;
+    }
+    if (!strict && !src->is_pth)
+        start = find_start(src, order);
     src->strip = start ? start : "";
     return 0;
 }
@@ -165,16 +227,17 @@ source_open(struct weight_source *src, const struct convert_cmd *cmd,
             src->nbytes += src->dir.tensors[i].t->nbytes;
         return 0;
     }
+    src->is_pth = true;
     if (pth_open(&src->pth, cmd->input, cmd->allowed.item, err) < 0)
         return -1;
-    src->nbytes = pth_nbytes(src->pth);
+    src->nbytes = src->pth.nbytes;
     return 0;
 }
 
 void
 source_close(struct weight_source *src)
 {
-    pth_close(src->pth);
+    pth_close(&src->pth);
     stdir_close(&src->dir);
     *src = (struct weight_source){ 0 };
 }
@@ -183,19 +246,20 @@ bool
 source_find(const struct weight_source *src, const char *name,
             struct source_tensor *t)
 {
-    char full[MAX_NAME + 1];
+    char full[PTH_MAX_KEY + 1];
     int n = snprintf(full, sizeof(full), "%s%s", src->strip, name);
 
     *t = (struct source_tensor){ 0 };
     if (n < 0 || (size_t)n >= sizeof(full))
         return false;
-    if (src->pth) {
+    if (src->is_pth) {
         const struct pth_value *v = pth_get(src->state, full);
 
-        t->pth = v ? pth_tensor(v) : NULL;
-        t->other = t->pth ? NULL : v;
-        if (!t->pth)
+        if (!v || v->kind != PTH_TENSOR) {
+            t->other = v;
             return false;
+        }
+        t->pth = v->u.tensor;
         t->dtype = t->pth->dtype;
         t->n_dims = t->pth->n_dims;
         t->n_elements = t->pth->n_elements;
@@ -214,29 +278,20 @@ source_find(const struct weight_source *src, const char *name,
     return true;
 }
 
-void
-source_want(const struct weight_source *src, const struct source_tensor *t)
-{
-    if (t->pth)
-        pth_want(src->pth, t->pth);
-}
-
 int
-source_read(const struct weight_source *src, const struct source_tensor *t,
+source_read(struct weight_source *src, const struct source_tensor *t,
             size_t first, size_t n, void *to, struct err *err)
 {
     size_t item = dtype_table[t->dtype].bits / 8;
 
     if (t->pth)
-        return pth_read(src->pth, t->pth, first, n, to, err);
+        return pth_read(&src->pth, t->pth, first, n, to, err);
     return st_pread(t->st->st, t->st->t, to, n * item, first * item, err);
 }
 
 const char *
 source_meta(const struct weight_source *src, const char *key)
 {
-    if (src->pth)
-        return NULL;
     for (size_t i = 0; i < src->dir.n_files; i++) {
         const char *value = st_meta(&src->dir.files[i], key);
 

@@ -1,25 +1,41 @@
 /*
- * Tensors by name, from a checkpoint or from safetensors.
+ * Tensors by name, from a checkpoint or from safetensors, and which names:
+ * PREFIX.LAYER.SLOT.weight and .bias.
  */
 #ifndef KVC_CONVERT_SOURCE_H
 #define KVC_CONVERT_SOURCE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "cmd/kvc-convert/cmd.h"
-#include "cmd/kvc-convert/order.h"
 #include "cmd/kvc-convert/pth.h"
+#include "core/format/kvc.h"
 #include "core/format/stdir.h"
+
+#define MAX_PREFIXES 16
+
+#define DEFAULT_PREFIXES "compress_tk,compress_tv,compress_ik,compress_iv"
+#define DEFAULT_SLOTS    "0,3,6"
+
+/* Which MLPs a file has, and in which order. */
+struct order {
+    char *prefixes[MAX_PREFIXES];
+    size_t n_prefixes;
+    char *slots[KVC_SLOTS];
+};
+
+/* order_read() reads lists as "a,b": -1 with 'err' set (TU_USAGE), which names
+ * the option.  Owner: the caller, until order_free(), also after an error. */
+int order_read(struct order *order, const char *prefixes, const char *slots,
+               struct err *err);
+void order_free(struct order *order); /* a zeroed struct is fine */
 
 struct weight_source {
     const char *path;
-    size_t nbytes;                 /* of all numbers that are stored */
-    struct pth *pth;               /* one of the two */
+    bool is_pth;   /* 'pth', or else 'dir' */
+    size_t nbytes; /* of all numbers that are stored */
+    struct pth pth;
     const struct pth_value *state; /* the dict of pth with the weights */
     struct stdir dir;
-    const char *strip; /* what stands before names: "module."; "" */
+    const char *strip; /* before each name: "module."; "" */
 };
 
 struct source_tensor {
@@ -27,7 +43,7 @@ struct source_tensor {
     size_t n_dims;
     uint64_t shape[2]; /* the first two */
     uint64_t n_elements;
-    const struct pth_value *other; /* no tensor, but it has the name */
+    const struct pth_value *other; /* not a tensor, but it has the name */
     const struct pth_tensor *pth;
     const struct stdir_tensor *st;
 };
@@ -37,7 +53,7 @@ struct source_tensor {
 int source_open(struct weight_source *src, const struct convert_cmd *cmd,
                 struct err *err);
 /* source_settle() finds where in the file names with such prefixes are, and
- * what stands before them: of what follows only source_meta() goes without.
+ * what comes before them: before it only source_meta() may be called.
  * -1 with 'err' set (EX_DATAERR: no dict).  strict: as the engine's script. */
 int source_settle(struct weight_source *src, const struct order *order,
                   bool strict, struct err *err);
@@ -51,15 +67,12 @@ const char *source_name(const struct weight_source *src, size_t i,
                         size_t *nbytes);
 
 /* source_find() finds PREFIX.LAYER.SLOT.KIND; false if there is none or it is
- * no tensor. */
+ * not a tensor. */
 bool source_find(const struct weight_source *src, const char *name,
                  struct source_tensor *t);
-/* source_want(): it will be read; all of them are named so first. */
-void source_want(const struct weight_source *src,
-                 const struct source_tensor *t);
-/* source_read() is n elements from 'first' on, in the file's dtype,
+/* source_read() reads n elements from 'first' on, in the file's dtype,
  * little-endian; -1 with 'err' set, as pth_read(). */
-int source_read(const struct weight_source *src, const struct source_tensor *t,
+int source_read(struct weight_source *src, const struct source_tensor *t,
                 size_t first, size_t n, void *to, struct err *err);
 
 /* source_meta() is a value of the safetensors __metadata__, or NULL. */

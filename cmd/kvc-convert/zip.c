@@ -28,31 +28,6 @@ signed_by(const struct zip *z, size_t at, const char *signature)
            !memcmp(z->data + at, signature, 4);
 }
 
-static int
-find_end(const struct zip *z, size_t *at, struct err *err)
-{
-    size_t p = z->size;
-    size_t last =
-        z->size > END_NBYTES + MAX_COMMENT ? p - END_NBYTES - MAX_COMMENT : 0;
-
-    for (p = p < END_NBYTES ? 0 : p - END_NBYTES; p > last; p--)
-        if (signed_by(z, p, "PK\5\6"))
-            break;
-    if (z->size < END_NBYTES || !signed_by(z, p, "PK\5\6"))
-        return err_set(err, EX_DATAERR,
-                       "%s: zip archive without an end record (cut short at "
-                       "byte %zu?)",
-                       z->path, z->size);
-    if (le16(z->data + p + 20) != z->size - p - END_NBYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip end record at byte %zu has a comment of %u "
-                       "bytes, but %zu bytes follow",
-                       z->path, p, le16(z->data + p + 20),
-                       z->size - p - END_NBYTES);
-    *at = p;
-    return 0;
-}
-
 /* A field of the old record that is not "see ZIP64" must agree with it. */
 static bool
 agrees(uint64_t small, uint64_t most, uint64_t big)
@@ -94,30 +69,40 @@ read_end64(const struct zip *z, size_t old, struct directory *d,
                    z->path, (size_t)at, old);
 }
 
+/* Finds the end record, and by it the directory. */
 static int
 read_end(const struct zip *z, struct directory *d, struct err *err)
 {
-    size_t at = 0;
+    size_t at = z->size < END_NBYTES ? 0 : z->size - END_NBYTES;
+    size_t last = at > MAX_COMMENT ? at - MAX_COMMENT : 0;
     const uint8_t *e;
 
-    if (find_end(z, &at, err) < 0)
-        return -1;
+    while (at > last && !signed_by(z, at, "PK\5\6"))
+        at--;
     e = z->data + at;
-    if (at >= LOCATOR_NBYTES && signed_by(z, at - LOCATOR_NBYTES, "PK\6\7"))
-        return read_end64(z, at, d, err);
-    if (le16(e + 4) != 0 || le16(e + 6) != 0 || le16(e + 8) != le16(e + 10))
+    if (z->size < END_NBYTES || !signed_by(z, at, "PK\5\6"))
+        return err_set(err, EX_DATAERR,
+                       "%s: zip archive without an end record (cut short at "
+                       "byte %zu?)",
+                       z->path, z->size);
+    if (le16(e + 20) != z->size - at - END_NBYTES)
+        return err_set(err, EX_DATAERR,
+                       "%s: zip end record at byte %zu has a comment of %u "
+                       "bytes, but %zu bytes follow",
+                       z->path, at, le16(e + 20), z->size - at - END_NBYTES);
+    if (at >= LOCATOR_NBYTES && signed_by(z, at - LOCATOR_NBYTES, "PK\6\7")) {
+        if (read_end64(z, at, d, err) < 0)
+            return -1;
+    } else if (le16(e + 4) != 0 || le16(e + 6) != 0 ||
+               le16(e + 8) != le16(e + 10)) {
         return err_set(err, EX_DATAERR, "%s: zip archive of several parts",
                        z->path);
-    *d = (struct directory){ .n = le16(e + 10),
-                             .nbytes = le32(e + 12),
-                             .offset = le32(e + 16),
-                             .end = at };
-    return 0;
-}
-
-static int
-check_directory(const struct zip *z, const struct directory *d, struct err *err)
-{
+    } else {
+        *d = (struct directory){ .n = le16(e + 10),
+                                 .nbytes = le32(e + 12),
+                                 .offset = le32(e + 16),
+                                 .end = at };
+    }
     if (d->offset > d->end || d->nbytes != d->end - d->offset)
         return err_set(err, EX_DATAERR,
                        "%s: zip directory of %zu bytes at byte %zu, but the "
@@ -132,36 +117,35 @@ check_directory(const struct zip *z, const struct directory *d, struct err *err)
                        "%s: zip directory of %zu bytes is too short for %zu "
                        "members",
                        z->path, (size_t)d->nbytes, (size_t)d->n);
+    if (d->n == 0)
+        return err_set(err, EX_DATAERR, "%s: zip archive without members",
+                       z->path);
     return 0;
 }
 
-/* A 64-bit value of the ZIP64 extra field, where the old one says so. */
-static bool
-wide(size_t *v, const uint8_t **p, size_t *left)
-{
-    if (*v != 0xffffffff)
-        return true;
-    if (*left < 8)
-        return false;
-    *v = le64(*p);
-    *p += 8;
-    *left -= 8;
-    return true;
-}
-
+/* The 64-bit values of the ZIP64 extra field, for those members of the entry
+ * that point there. */
 static bool
 read_extra(struct zip_member *m, const uint8_t *p, size_t left)
 {
+    size_t *const values[] = { &m->nbytes, &m->packed_bytes, &m->header };
+
     while (left >= 4) {
         size_t n = le16(p + 2);
 
         if (n > left - 4)
             return false;
         if (le16(p) == 1) {
-            const uint8_t *q = p + 4;
+            const uint8_t *q = p + 4, *end = q + n;
 
-            return wide(&m->nbytes, &q, &n) && wide(&m->packed_bytes, &q, &n) &&
-                   wide(&m->header, &q, &n);
+            for (size_t i = 0; i < 3; i++)
+                if (*values[i] == 0xffffffff) {
+                    if (end - q < 8)
+                        return false;
+                    *values[i] = le64(q);
+                    q += 8;
+                }
+            return true;
         }
         p += 4 + n;
         left -= 4 + n;
@@ -254,16 +238,18 @@ by_name(const void *a, const void *b)
     return name_cmp(x->name, x->name_n, y->name, y->name_n);
 }
 
-/* Sets each member's end.  What a local header adds, zip_packed() checks. */
+/* Sets each member's end, and sorts them by name.  What a local header adds,
+ * zip_packed() checks. */
 static int
-check_ranges(struct zip *z, size_t directory, struct err *err)
+check_members(struct zip *z, size_t directory, struct err *err)
 {
-    qsort(z->members, z->n_members, sizeof(*z->members), by_header);
-    for (size_t i = 0; i < z->n_members; i++) {
-        struct zip_member *m = z->members + i;
+    struct zip_member *m = z->members, *end = m + z->n_members;
+
+    qsort(m, z->n_members, sizeof(*m), by_header);
+    for (; m < end; m++) {
         size_t need = (size_t)LOCAL_NBYTES + m->name_n;
 
-        m->end = i + 1 < z->n_members ? m[1].header : directory;
+        m->end = m + 1 < end ? m[1].header : directory;
         if (m->end > directory || m->header > m->end ||
             need > m->end - m->header ||
             m->packed_bytes > m->end - m->header - need)
@@ -273,20 +259,12 @@ check_ranges(struct zip *z, size_t directory, struct err *err)
                            z->path, (int)m->name_n, m->name, m->header,
                            m->packed_bytes, m->end);
     }
-    return 0;
-}
-
-static int
-check_names(struct zip *z, struct err *err)
-{
-    const struct zip_member *m = z->members;
-
     qsort(z->members, z->n_members, sizeof(*m), by_name);
-    for (size_t i = 1; i < z->n_members; i++)
-        if (by_name(m + i - 1, m + i) == 0)
+    for (m = z->members + 1; m < end; m++)
+        if (by_name(m - 1, m) == 0)
             return err_set(err, EX_DATAERR,
                            "%s: zip member %.*s is there twice", z->path,
-                           (int)m[i].name_n, m[i].name);
+                           (int)m->name_n, m->name);
     return 0;
 }
 
@@ -298,18 +276,15 @@ zip_open(struct zip *z, const void *data, size_t size, const char *path,
     const char *slash;
 
     *z = (struct zip){ .path = path, .data = data, .size = size };
-    if (read_end(z, &d, err) < 0 || check_directory(z, &d, err) < 0)
+    if (read_end(z, &d, err) < 0)
         return -1;
-    if (d.n == 0)
-        return err_set(err, EX_DATAERR, "%s: zip archive without members",
-                       path);
     z->members = xcalloc(d.n, sizeof(*z->members));
     if (read_members(z, &d, err) < 0)
         return -1;
     z->root = z->members->name;
     slash = memchr(z->root, '/', z->members->name_n);
     z->root_n = slash ? (size_t)(slash - z->root) : 0;
-    if (check_ranges(z, d.offset, err) < 0 || check_names(z, err) < 0)
+    if (check_members(z, d.offset, err) < 0)
         return -1;
     /* The sorted names that begin with ROOT/ follow each other. */
     for (size_t i = 0; i < z->n_members && z->root_n > 0; i++) {
@@ -399,7 +374,7 @@ zip_packed(const struct zip *z, struct zip_member *m, struct err *err)
     return z->data + m->data;
 }
 
-/* A checksum of 0 was not computed: torch can be told so. */
+/* A checksum of 0 was not computed: torch has an option for that. */
 static int
 check_crc(const struct zip *z, struct zip_member *m, uint32_t crc,
           struct err *err)
@@ -419,72 +394,57 @@ zip_check(const struct zip *z, struct zip_member *m, const uint8_t *data,
 {
     if (m->checked)
         return 0;
-    if (m->crc == 0)
-        return check_crc(z, m, 0, err);
-    return check_crc(z, m, (uint32_t)crc32_z(0, data, m->nbytes), err);
-}
-
-/* One piece: all that the bytes at hand give, at most PIECE of them. */
-static int
-inflate_piece(z_stream *s, uint8_t *buf, const uint8_t *end, size_t *n)
-{
-    size_t left = (size_t)(end - s->next_in);
-    int rc;
-
-    s->next_out = buf;
-    s->avail_out = (uInt)PIECE;
-    s->avail_in = (uInt)(left < PIECE ? left : PIECE);
-    rc = inflate(s, Z_NO_FLUSH);
-    *n = PIECE - s->avail_out;
-    return rc;
-}
-
-/* Never more than m->nbytes go to the sink. */
-static int
-inflate_all(const struct zip *z, struct zip_member *m, z_stream *s,
-            const uint8_t *end,
-            int (*sink)(void *, const void *, size_t, size_t, struct err *),
-            void *arg, struct err *err)
-{
-    uint8_t buf[PIECE];
-    size_t done = 0, n = 0;
-    uLong crc = 0;
-    int rc;
-
-    do {
-        rc = inflate_piece(s, buf, end, &n);
-        if (rc == Z_MEM_ERROR)
-            return err_set(err, EX_SOFTWARE, "zlib: out of memory");
-        if (rc != Z_OK && rc != Z_STREAM_END)
-            return bad(z, m, "is damaged: its bytes are not DEFLATE's", err);
-        if (n > m->nbytes - done)
-            return bad(z, m, "unpacks to more than it says", err);
-        crc = crc32_z(crc, buf, n);
-        if (n > 0 && sink(arg, buf, n, done, err) < 0)
-            return -1;
-        done += n;
-    } while (rc == Z_OK);
-    if (done != m->nbytes || s->next_in != end)
-        return bad(z, m, "unpacks to less than it says", err);
-    return check_crc(z, m, (uint32_t)crc, err);
+    return check_crc(z, m, m->crc ? (uint32_t)crc32_z(0, data, m->nbytes) : 0,
+                     err);
 }
 
 int
-zip_inflate(const struct zip *z, struct zip_member *m,
-            int (*sink)(void *arg, const void *data, size_t nbytes,
-                        size_t offset, struct err *err),
-            void *arg, struct err *err)
+zip_inflate(const struct zip *z, struct zip_member *m, uint8_t *to,
+            const struct spill *spill, size_t offset, struct err *err)
 {
-    const uint8_t *p = zip_packed(z, m, err);
+    const uint8_t *p = zip_packed(z, m, err), *end;
+    uint8_t buf[PIECE];
     z_stream s = { 0 };
-    int rc;
+    size_t done = 0, n;
+    uLong crc = 0;
+    int status, rc = -1;
 
     if (!p)
         return -1;
+    end = p + m->packed_bytes;
     s.next_in = (z_const Bytef *)(uintptr_t)p;
     if (inflateInit2(&s, -15) != Z_OK)
         return err_set(err, EX_SOFTWARE, "zlib: out of memory");
-    rc = inflate_all(z, m, &s, p + m->packed_bytes, sink, arg, err);
+    do {
+        s.next_out = buf;
+        s.avail_out = (uInt)PIECE;
+        s.avail_in = (uInt)smaller((size_t)(end - s.next_in), PIECE);
+        status = inflate(&s, Z_NO_FLUSH);
+        n = PIECE - s.avail_out;
+        if (status == Z_MEM_ERROR) {
+            err_set(err, EX_SOFTWARE, "zlib: out of memory");
+            goto out;
+        }
+        if (status != Z_OK && status != Z_STREAM_END) {
+            bad(z, m, "is damaged: its bytes are not DEFLATE's", err);
+            goto out;
+        }
+        if (n > m->nbytes - done) {
+            bad(z, m, "unpacks to more than it says", err);
+            goto out;
+        }
+        crc = crc32_z(crc, buf, n);
+        if (to)
+            memcpy(to + done, buf, n);
+        else if (spill_write(spill, buf, n, offset + done, err) < 0)
+            goto out;
+        done += n;
+    } while (status == Z_OK);
+    if (done != m->nbytes || s.next_in != end)
+        bad(z, m, "unpacks to less than it says", err);
+    else
+        rc = check_crc(z, m, (uint32_t)crc, err);
+out:
     inflateEnd(&s);
     return rc;
 }

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/err.h"
+#include "core/spill.h"
 
 #define ZIP_MAX_MEMBERS 131072
 
@@ -75,13 +75,11 @@ int zip_check(const struct zip *zip, struct zip_member *m, const uint8_t *data,
               struct err *err);
 
 /*
- * zip_inflate() unpacks a ZIP_DEFLATE member in pieces, each given to 'sink',
- * and checks length and checksum.  0, or -1 with 'err' set: EX_DATAERR, or
- * what 'sink' sets when it returns -1.
+ * zip_inflate() unpacks a ZIP_DEFLATE member to 'to' [m->nbytes] or, if that is
+ * NULL, to 'spill' at 'offset', and checks its size and checksum.  0, or -1
+ * with 'err' set: EX_DATAERR, or as spill_write().
  */
-int zip_inflate(const struct zip *zip, struct zip_member *m,
-                int (*sink)(void *arg, const void *data, size_t nbytes,
-                            size_t offset, struct err *err),
-                void *arg, struct err *err);
+int zip_inflate(const struct zip *zip, struct zip_member *m, uint8_t *to,
+                const struct spill *spill, size_t offset, struct err *err);
 
 #endif

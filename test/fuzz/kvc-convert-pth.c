@@ -16,8 +16,7 @@
 #define MOST 64 /* elements read of a tensor, from either end */
 
 static void
-read_window(const struct pth *pth, const struct pth_tensor *t, size_t first,
-            size_t n)
+read_window(struct pth *pth, const struct pth_tensor *t, size_t first, size_t n)
 {
     size_t size = dtype_table[t->dtype].bits / 8;
     uint8_t *all = malloc(n * size), one[8];
@@ -36,33 +35,38 @@ read_window(const struct pth *pth, const struct pth_tensor *t, size_t first,
 }
 
 static void
-want(struct pth *pth, const struct pth_value *v, size_t *left)
+want(const struct pth_value *v, size_t *left)
 {
+    size_t n;
+    struct pth_value **items = pth_items(v, &n);
+
     if (*left == 0)
         return;
     --*left;
-    if (pth_tensor(v))
-        pth_want(pth, pth_tensor(v));
-    for (size_t i = 0; i < pth_n(v); i++)
-        want(pth, pth_item(v, i), left);
+    if (v->kind == PTH_TENSOR)
+        pth_want(v->u.tensor);
+    for (size_t i = 0; i < n; i++)
+        want(items[i], left);
 }
 
 static void
-check(const struct pth *pth, const struct pth_value *v, size_t *left)
+check(struct pth *pth, const struct pth_value *v, size_t *left)
 {
-    const struct pth_tensor *t = pth_tensor(v);
+    size_t n_items;
+    struct pth_value **items = pth_items(v, &n_items);
 
     if (*left == 0)
         return;
     --*left;
-    if (t) {
+    if (v->kind == PTH_TENSOR) {
+        const struct pth_tensor *t = v->u.tensor;
         size_t n = t->n_elements < MOST ? t->n_elements : MOST;
 
         read_window(pth, t, 0, n);
         read_window(pth, t, t->n_elements - n, n);
     }
-    for (size_t i = 0; i < pth_n(v); i++)
-        check(pth, pth_item(v, i), left);
+    for (size_t i = 0; i < n_items; i++)
+        check(pth, items[i], left);
 }
 
 int
@@ -71,7 +75,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static int fd = -1;
     char path[64];
     struct err err = { 0 };
-    struct pth *pth;
+    struct pth pth;
     size_t left = 1000, left_to_want = left;
 
     if (fd < 0)
@@ -80,14 +84,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
          pwrite(fd, data, size, 0) == (ssize_t)size);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     if (pth_open(&pth, path, NULL, &err) < 0) {
-        MUST(!pth && (err.status == EX_DATAERR || err.status == EX_IOERR));
+        MUST(!pth.root && (err.status == EX_DATAERR || err.status == EX_IOERR));
         MUST(strlen(err.what) > 0 && !strncmp(err.what, path, strlen(path)));
     } else {
-        MUST(pth_nbytes(pth) / 1032 <= size);
+        MUST(pth.nbytes / 1032 <= size);
         if (size & 1)
-            want(pth, pth_root(pth), &left_to_want);
-        check(pth, pth_root(pth), &left);
+            want(pth.root, &left_to_want);
+        check(&pth, pth.root, &left);
     }
-    pth_close(pth);
+    pth_close(&pth);
     return 0;
 }

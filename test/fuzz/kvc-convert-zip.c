@@ -7,25 +7,11 @@
 
 #include "test/fuzz/must.h"
 
-struct sum {
-    size_t nbytes;
-    size_t most;
-};
-
-static int
-add(void *arg, const void *data, size_t nbytes, size_t offset, struct err *err)
-{
-    struct sum *s = arg;
-
-    MUST(data && offset == s->nbytes && nbytes <= s->most - offset);
-    s->nbytes += nbytes;
-    return s->nbytes > 1 << 20 ? err_set(err, EX_IOERR, "f: enough") : 0;
-}
+#define MOST ((size_t)1 << 20) /* bytes to unpack */
 
 static void
 check_member(const struct zip *z, struct zip_member *m)
 {
-    struct sum sum = { .most = m->nbytes };
     struct err err = { 0 };
     const uint8_t *p = zip_packed(z, m, &err);
 
@@ -40,10 +26,15 @@ check_member(const struct zip *z, struct zip_member *m)
         MUST(m->nbytes == m->packed_bytes);
     else
         MUST(m->nbytes / 1032 <= m->packed_bytes);
-    if (m->method == ZIP_STORED)
+    if (m->method == ZIP_STORED) {
         zip_check(z, m, p, &err);
-    else if (zip_inflate(z, m, add, &sum, &err) == 0)
-        MUST(sum.nbytes == m->nbytes && m->checked);
+    } else if (m->nbytes <= MOST) {
+        uint8_t *data = malloc(m->nbytes);
+
+        if (data && zip_inflate(z, m, data, NULL, 0, &err) == 0)
+            MUST(m->checked);
+        free(data);
+    }
 }
 
 static void

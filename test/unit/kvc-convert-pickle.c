@@ -4,12 +4,9 @@
  * globals mean is tested with whole checkpoints, in kvc-convert-pth.c.
  */
 #include "cmd/kvc-convert/pickle.h"
-#include "cmd/kvc-convert/pickle_close.h"
 
 #include <unistd.h>
 
-#include "cmd/kvc-convert/pickle_global.h"
-#include "cmd/kvc-convert/rebuild.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "test/unit/kvc-convert-tree.h"
@@ -27,9 +24,7 @@ describe(struct str *out, const void *data, size_t nbytes,
                         .data = data,
                         .size = nbytes,
                         .err = &err,
-                        .allowed = allowed,
-                        .call = rebuild_call,
-                        .persistent = rebuild_persistent };
+                        .allowed = allowed };
     size_t end = 0;
     struct pth_value *v = pickle_run(&p, 0, &end);
     int rc = v ? pickle_close(&p, v) : -1;

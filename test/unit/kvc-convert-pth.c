@@ -26,15 +26,15 @@ static int
 describe_file(struct str *out, const char *path)
 {
     struct err err = { 0 };
-    struct pth *pth;
+    struct pth pth;
 
     str_clear(out);
     if (pth_open(&pth, path, NULL, &err) < 0) {
         str_addf(out, "%d %s", err.status, err.what);
         return -1;
     }
-    tree_describe(out, pth, pth_root(pth), "");
-    pth_close(pth);
+    tree_describe(out, &pth, pth.root, "");
+    pth_close(&pth);
     return 0;
 }
 
@@ -177,22 +177,24 @@ test_parts(const char *name)
 {
     struct str path = { 0 };
     struct err err = { 0 };
-    struct pth *pth;
-    size_t n_wrong = 0, n_parts = 0;
+    struct pth pth;
+    size_t n_wrong = 0, n_parts = 0, n_items;
+    struct pth_value **items;
 
     str_addf(&path, "%s/%s", dir, name);
     if (!tap_ok(pth_open(&pth, path.s, NULL, &err) == 0, "pth: %s opens", name))
         return;
-    for (size_t k = 0; k < pth_n(pth_root(pth)); k++) {
-        const struct pth_tensor *t = pth_tensor(pth_item(pth_root(pth), k));
+    items = pth_items(pth.root, &n_items);
+    for (size_t k = 1; k < n_items; k += 2) { /* of a dict */
+        const struct pth_tensor *t = items[k]->u.tensor;
         size_t size = dtype_table[t->dtype].bits / 8;
         uint8_t all[1024], part[1024];
 
-        n_wrong += pth_read(pth, t, 0, t->n_elements, all, &err) < 0;
+        n_wrong += pth_read(&pth, t, 0, t->n_elements, all, &err) < 0;
         for (size_t i = 0; i <= t->n_elements; i++)
             for (size_t n = 0; i + n <= t->n_elements; n++, n_parts++) {
                 part[n * size] = 0xa5;
-                n_wrong += pth_read(pth, t, i, n, part, &err) < 0 ||
+                n_wrong += pth_read(&pth, t, i, n, part, &err) < 0 ||
                            memcmp(part, all + i * size, n * size) != 0 ||
                            part[n * size] != 0xa5;
             }
@@ -200,7 +202,7 @@ test_parts(const char *name)
     tap_ok(n_wrong == 0 && n_parts > 1000,
            "pth: %zu parts of the tensors of %s are parts of the whole",
            n_parts, name);
-    pth_close(pth);
+    pth_close(&pth);
     str_free(&path);
 }
 
@@ -210,7 +212,8 @@ test_wanted(const char *name)
 {
     struct str path = { 0 };
     struct err err = { 0 };
-    struct pth *pth[2];
+    struct pth pth[2];
+    struct pth_value **items[2];
     size_t n_wrong = 0, n = 0;
 
     str_addf(&path, "%s/%s", dir, name);
@@ -218,26 +221,27 @@ test_wanted(const char *name)
         if (!tap_ok(pth_open(&pth[k], path.s, NULL, &err) == 0, "pth: %s opens",
                     name))
             return;
-    n = pth_n(pth_root(pth[0]));
+    for (int k = 0; k < 2; k++)
+        items[k] = pth_items(pth[k].root, &n);
+    n /= 2; /* a dict's keys and values */
     for (size_t i = 0; i < n; i++)
-        pth_want(pth[1], pth_tensor(pth_item(pth_root(pth[1]), i)));
+        pth_want(items[1][2 * i + 1]->u.tensor);
     for (size_t i = 0; i < 3 * n; i++) {
         uint8_t bytes[2][1024] = { 0 };
 
         for (int k = 0; k < 2; k++) {
-            const struct pth_value *v =
-                pth_item(pth_root(pth[k]), i < n ? i : 7 * i % n);
-            const struct pth_tensor *t = pth_tensor(v);
+            const struct pth_tensor *t =
+                items[k][2 * (i < n ? i : 7 * i % n) + 1]->u.tensor;
 
             n_wrong +=
-                pth_read(pth[k], t, 0, t->n_elements, bytes[k], &err) < 0;
+                pth_read(&pth[k], t, 0, t->n_elements, bytes[k], &err) < 0;
         }
         n_wrong += memcmp(bytes[0], bytes[1], sizeof(bytes[0])) != 0;
     }
     tap_ok(n_wrong == 0 && n > 3,
            "pth: %s is read the same after pth_want(), in any order", name);
-    pth_close(pth[0]);
-    pth_close(pth[1]);
+    pth_close(&pth[0]);
+    pth_close(&pth[1]);
     str_free(&path);
 }
 
@@ -266,10 +270,10 @@ test_cases(void)
 static void
 test_no_file(void)
 {
-    struct pth *pth;
+    struct pth pth;
     struct err err = { 0 };
 
-    tap_ok(pth_open(&pth, "/nowhere/x.pth", NULL, &err) < 0 && !pth &&
+    tap_ok(pth_open(&pth, "/nowhere/x.pth", NULL, &err) < 0 && !pth.root &&
                err.status == EX_NOINPUT,
            "pth: a file that is not there: %s", err.what);
     tap_ok(pth_open(&pth, "/dev/null", NULL, &err) < 0 &&
@@ -283,18 +287,18 @@ show(const char *path)
 {
     struct str s = { 0 };
     struct err err = { 0 };
-    struct pth *pth;
+    struct pth pth;
 
     if (pth_open(&pth, path, NULL, &err) < 0) {
         printf("%d %s\n", err.status, err.what);
         return err.status;
     }
-    tree_describe(&s, pth, pth_root(pth), "");
+    tree_describe(&s, &pth, pth.root, "");
     fputs(s.s, stdout);
-    for (const struct pth_global *g = pth_globals(pth); g; g = g->next)
+    for (const struct pth_global *g = pth.pickle.globals; g; g = g->next)
         printf("global %s.%s at byte %zu\n", g->module, g->name, g->at);
     str_free(&s);
-    pth_close(pth);
+    pth_close(&pth);
     return 0;
 }
 

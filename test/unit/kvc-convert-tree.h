@@ -21,12 +21,11 @@ double_bits(double f)
 }
 
 /* One line a node: "PATH KIND VALUE". */
-static void tree_describe(struct str *out, const struct pth *pth,
+static void tree_describe(struct str *out, struct pth *pth,
                           const struct pth_value *v, const char *path);
 
 static void
-describe_tensor(struct str *out, const struct pth *pth,
-                const struct pth_tensor *t)
+describe_tensor(struct str *out, struct pth *pth, const struct pth_tensor *t)
 {
     size_t size = dtype_table[t->dtype].bits / 8;
     uint8_t *data = xmalloc(t->n_elements * size);
@@ -45,67 +44,71 @@ describe_tensor(struct str *out, const struct pth *pth,
 }
 
 static void
-describe_items(struct str *out, const struct pth *pth,
-               const struct pth_value *v, const char *path)
+describe_items(struct str *out, struct pth *pth, const struct pth_value *v,
+               const char *path)
 {
-    for (size_t i = 0; i < pth_n(v); i++) {
-        struct str below = { 0 };
-        int64_t k;
-        size_t n;
-        const char *s = NULL;
+    bool dict = v->kind == PTH_DICT;
+    size_t n;
+    struct pth_value **items = pth_items(v, &n);
 
-        if (pth_kind(v) == PTH_DICT)
-            s = pth_str(pth_key(v, i), &n);
-        if (s)
-            str_addf(&below, "%s.%.*s", path, (int)n, s);
-        else if (pth_kind(v) == PTH_DICT && pth_int(pth_key(v, i), &k))
-            str_addf(&below, "%s.%" PRId64, path, k);
+    for (size_t i = 0; i < n; i += 1 + dict) {
+        const struct pth_value *key = items[i];
+        struct str below = { 0 };
+
+        if (dict && key->kind == PTH_STR)
+            str_addf(&below, "%s.%.*s", path, (int)key->n, key->u.s);
+        else if (dict && (key->kind == PTH_INT || key->kind == PTH_BOOL))
+            str_addf(&below, "%s.%" PRId64, path, key->u.i);
         else
-            str_addf(&below, "%s[%zu]", path, i);
-        tree_describe(out, pth, pth_item(v, i), below.s);
+            str_addf(&below, "%s[%zu]", path, i / (1 + dict));
+        tree_describe(out, pth, items[i + dict], below.s);
         str_free(&below);
     }
 }
 
 static void
-describe_plain(struct str *out, const struct pth_value *v)
-{
-    const struct pth_global *g = pth_global(v);
-    int64_t i = 0;
-    double f = 0;
-    size_t n = 0;
-    const char *s = pth_str(v, &n);
-
-    if (pth_kind(v) == PTH_NONE)
-        str_adds(out, "NONE");
-    else if (s)
-        str_addf(out, "STR %.*s", (int)n, s);
-    else if (pth_int(v, &i))
-        str_addf(out, "%s %" PRId64, pth_kind(v) == PTH_INT ? "INT" : "BOOL",
-                 i);
-    else if (pth_float(v, &f))
-        str_addf(out, "FLOAT %016" PRIx64, double_bits(f));
-    else
-        str_addf(out, "OPAQUE %s.%s", g ? g->module : "", g ? g->name : "");
-}
-
-static void
-tree_describe(struct str *out, const struct pth *pth, const struct pth_value *v,
+tree_describe(struct str *out, struct pth *pth, const struct pth_value *v,
               const char *path)
 {
+    const struct pth_global *g = NULL;
+    size_t n;
+
     str_addf(out, "%s ", *path ? path : ".");
-    switch (pth_kind(v)) {
+    pth_items(v, &n);
+    switch (v->kind) {
     case PTH_DICT:
+        str_addf(out, "DICT %zu\n", n / 2);
+        describe_items(out, pth, v, path);
+        return;
+    case PTH_TUPLE:
     case PTH_LIST:
-        str_addf(out, "%s %zu\n", pth_kind(v) == PTH_DICT ? "DICT" : "LIST",
-                 pth_n(v));
+    case PTH_SET:
+        str_addf(out, "LIST %zu\n", n);
         describe_items(out, pth, v, path);
         return;
     case PTH_TENSOR:
-        describe_tensor(out, pth, pth_tensor(v));
+        describe_tensor(out, pth, v->u.tensor);
         break;
+    case PTH_NONE:
+        str_adds(out, "NONE");
+        break;
+    case PTH_STR:
+        str_addf(out, "STR %.*s", (int)v->n, v->u.s);
+        break;
+    case PTH_INT:
+    case PTH_BOOL:
+        str_addf(out, "%s %" PRId64, v->kind == PTH_INT ? "INT" : "BOOL",
+                 v->u.i);
+        break;
+    case PTH_FLOAT:
+        str_addf(out, "FLOAT %016" PRIx64, double_bits(v->u.f));
+        break;
+    case PTH_GLOBAL:
+    case PTH_OPAQUE:
+        g = v->u.global;
+        /* fall through */
     default:
-        describe_plain(out, v);
+        str_addf(out, "OPAQUE %s.%s", g ? g->module : "", g ? g->name : "");
     }
     str_addc(out, '\n');
 }
