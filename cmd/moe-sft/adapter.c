@@ -8,11 +8,11 @@
 #include "cmd/moe-sft/tensor.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/st.h"
-#include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/model/lora_stack.h"
 #include "core/pyjson.h"
 
 struct moe_config
@@ -141,116 +141,7 @@ adapter_digest(const struct expert_adapter *a, struct hash *hash)
         hash_add(hash, a->m[m], n_numbers(a, m) * sizeof(*a->m[m]));
 }
 
-/* ---- our file ---- */
-
-/* Sizes as the metadata have them. */
-enum { N_SIZES = 4 };
-struct named_size {
-    const char *key;
-    size_t size;
-};
-
-static void
-list_sizes(struct named_size sizes[N_SIZES], const struct expert_adapter *a)
-{
-    sizes[0] = (struct named_size){ "lora_rank", a->rank };
-    sizes[1] = (struct named_size){ "expert_num", a->n_experts };
-    sizes[2] = (struct named_size){ "hidden_size", a->hidden };
-    sizes[3] = (struct named_size){ "intermediate_size", a->intermediate };
-}
-
-static int
-read_layer(const struct st *st, int64_t *layer, struct err *err)
-{
-    double v;
-    int rc = st_meta_f64(st, "layer_idx", &v, err);
-
-    *layer = rc > 0 && v >= 0 && v < INT32_MAX ? (int64_t)v : -1;
-    return rc < 0 ? -1 : 0;
-}
-
-/* Sizes that the metadata have must be those of the tensors. */
-static int
-check_meta(struct expert_adapter *a, const struct st *st, struct err *err)
-{
-    struct named_size sizes[N_SIZES];
-    double v;
-    int rc;
-
-    list_sizes(sizes, a);
-    for (size_t i = 0; i < N_SIZES; i++) {
-        if ((rc = st_meta_f64(st, sizes[i].key, &v, err)) < 0)
-            return -1;
-        if (rc > 0 && v != (double)sizes[i].size)
-            return err_set(err, EX_DATAERR,
-                           "%s: __metadata__ %s is \"%s\", but the tensors "
-                           "have %zu",
-                           st->path, sizes[i].key, st_meta(st, sizes[i].key),
-                           sizes[i].size);
-    }
-    if (read_layer(st, &a->layer, err) < 0)
-        return -1;
-    if ((rc = st_meta_f64(st, "lora_alpha", &v, err)) < 0)
-        return -1;
-    if (rc == 0)
-        return err_set(err, EX_DATAERR, "%s: __metadata__ has no lora_alpha",
-                       st->path);
-    a->alpha = (float)v;
-    if (!isfinite(a->alpha))
-        return err_set(err, EX_DATAERR,
-                       "%s: __metadata__ lora_alpha is \"%s\", more than F32 "
-                       "holds",
-                       st->path, st_meta(st, "lora_alpha"));
-    return 0;
-}
-
-static const struct st_tensor *
-find(const struct st *st, enum moe_lora_matrix m, struct err *err)
-{
-    const struct st_tensor *t = st_find(st, moe_lora_names[m]);
-
-    if (!t)
-        st_missing(st->path, moe_lora_names[m], err);
-    return t;
-}
-
-/* Sizes: the base's if there is one, else those of the gate's tensors. */
-static int
-take_sizes(struct expert_adapter *a, const struct st *st,
-           const struct base *base, struct err *err)
-{
-    const struct st_tensor *ga = find(st, MOE_GATE_A, err), *gb;
-    struct st_want of_a = { .n_dims = 3,
-                            .shape = { ST_OPEN, ST_OPEN, ST_OPEN },
-                            .open = "experts, rank, hidden" };
-    struct st_want of_b = { .n_dims = 3,
-                            .open = "experts, intermediate, rank" };
-
-    if (base) {
-        of_a.shape[0] = base->n_experts;
-        of_a.shape[2] = base->hidden;
-    }
-    if (!ga || st_want(st->path, ga, &of_a, err) < 0)
-        return -1;
-    gb = find(st, MOE_GATE_B, err);
-    of_b.shape[0] = ga->shape[0];
-    of_b.shape[1] = base ? base->intermediate : ST_OPEN;
-    of_b.shape[2] = ga->shape[1];
-    if (!gb || st_want(st->path, gb, &of_b, err) < 0)
-        return -1;
-    if (ga->n_elements == 0 || gb->n_elements == 0)
-        return err_set(err, EX_DATAERR, "%s: %s is empty", st->path,
-                       ga->n_elements ? gb->name : ga->name);
-    if (ga->shape[0] > MOE_MAX_EXPERTS)
-        return err_set(err, EX_DATAERR,
-                       "%s: has %zu experts (expected at most %d)", st->path,
-                       (size_t)ga->shape[0], MOE_MAX_EXPERTS);
-    a->n_experts = ga->shape[0];
-    a->rank = ga->shape[1];
-    a->hidden = ga->shape[2];
-    a->intermediate = gb->shape[1];
-    return 0;
-}
+/* ---- from files ---- */
 
 int
 adapter_parts(struct expert_adapter *a, struct err *err)
@@ -304,46 +195,41 @@ adapter_unchanged(const struct expert_adapter *a, struct err *err)
     return 0;
 }
 
-/* All six are checked before one is taken. */
-static int
-map_matrices(struct expert_adapter *a, const struct st *st, struct err *err)
-{
-    struct moe_config config = adapter_config(a, 1);
-    const struct st_tensor *t[MOE_N_LORA];
-    struct st_want want = { .n_dims = 3 };
-
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        t[m] = find(st, m, err);
-        moe_lora_shape(&config, m, want.shape);
-        if (!t[m] || st_want(st->path, t[m], &want, err) < 0)
-            return -1;
-    }
-    if (adapter_parts(a, err) < 0)
-        return -1;
-    for (int m = 0; m < MOE_N_LORA; m++)
-        adapter_take(a, m, 0, a->n_experts, st, t[m]);
-    return 0;
-}
-
 static int
 map_file(struct expert_adapter *a, const char *path, const struct base *base,
          struct err *err)
 {
+    struct lora_stack s = { 0 };
     const struct st *st;
 
-    *a = (struct expert_adapter){ .layer = -1, .dtype = -1 };
+    *a = (struct expert_adapter){ .dtype = -1 };
+    if (base) {
+        s.n_experts = base->n_experts;
+        s.hidden = base->hidden;
+        s.intermediate = base->intermediate;
+    }
     if (stdir_open(&a->dir, path, err) < 0)
         return -1;
     st = a->dir.files;
-    if (stdir_map(&a->dir, err) < 0 || take_sizes(a, st, base, err) < 0 ||
-        check_meta(a, st, err) < 0 || map_matrices(a, st, err) < 0) {
-        adapter_close(a);
-        return -1;
+    if (stdir_map(&a->dir, err) == 0 && lora_stack_read(&s, st, err) == 0) {
+        a->n_experts = s.n_experts;
+        a->hidden = s.hidden;
+        a->intermediate = s.intermediate;
+        a->rank = s.rank;
+        a->alpha = (float)s.alpha;
+        a->layer = s.layer;
+        if (adapter_parts(a, err) == 0) {
+            for (int m = 0; m < MOE_N_LORA; m++)
+                adapter_take(a, m, 0, a->n_experts, st, s.m[m]);
+            if (base && base->layer >= 0 && a->layer >= 0 &&
+                base->layer != a->layer)
+                err_warn("%s: is of layer %lld, the base weights of layer %lld",
+                         path, (long long)a->layer, (long long)base->layer);
+            return 0;
+        }
     }
-    if (base && base->layer >= 0 && a->layer >= 0 && base->layer != a->layer)
-        err_warn("%s: is of layer %lld, the base weights of layer %lld", path,
-                 (long long)a->layer, (long long)base->layer);
-    return 0;
+    adapter_close(a);
+    return -1;
 }
 
 static int
@@ -376,12 +262,16 @@ adapter_map(struct expert_adapter *a, const char *path, int64_t layer,
               : map_file(a, path, base, err);
 }
 
-/* From the file into memory. */
-static int
-load(struct expert_adapter *a, struct err *err)
+int
+adapter_open(struct expert_adapter *a, const char *path,
+             const struct base *base, struct err *err)
 {
-    if (alloc(a, err) < 0)
+    if (adapter_map(a, path, -1, base, err) < 0)
         return -1;
+    if (alloc(a, err) < 0) {
+        adapter_close(a);
+        return -1;
+    }
     for (size_t i = 0; i < MOE_N_LORA * a->n_experts; i++) {
         enum moe_lora_matrix m = (enum moe_lora_matrix)(i / a->n_experts);
         size_t n = adapter_size(a, m), e = i % a->n_experts;
@@ -395,18 +285,6 @@ load(struct expert_adapter *a, struct err *err)
 }
 
 int
-adapter_open(struct expert_adapter *a, const char *path,
-             const struct base *base, struct err *err)
-{
-    if (adapter_map(a, path, -1, base, err) < 0)
-        return -1;
-    if (load(a, err) == 0)
-        return 0;
-    adapter_close(a);
-    return -1;
-}
-
-int
 adapter_layer(const char *path, int64_t *layer, struct err *err)
 {
     struct st st;
@@ -414,7 +292,7 @@ adapter_layer(const char *path, int64_t *layer, struct err *err)
 
     if (st_open(&st, path, err) < 0)
         return -1;
-    rc = read_layer(&st, layer, err);
+    rc = lora_stack_layer(&st, layer, err);
     st_close(&st);
     return rc;
 }
@@ -430,28 +308,26 @@ adapter_put_alpha(const struct expert_adapter *a, struct str *text)
         py_float_repr(text, v);
 }
 
-static void
-put_size(struct stw *w, const char *key, size_t size)
-{
-    struct str s = { 0 };
-
-    str_addf(&s, "%zu", size);
-    stw_meta(w, key, s.s);
-    str_free(&s);
-}
-
 void
 adapter_meta(const struct expert_adapter *a, struct stw *w)
 {
-    struct named_size sizes[N_SIZES];
+    const struct {
+        const char *key;
+        size_t size;
+    } sizes[] = { { "lora_rank", a->rank },
+                  { "expert_num", a->n_experts },
+                  { "hidden_size", a->hidden },
+                  { "intermediate_size", a->intermediate },
+                  { "layer_idx", (size_t)a->layer } };
     struct str s = { 0 };
 
-    list_sizes(sizes, a);
     stw_meta(w, "format", "pt");
-    for (size_t i = 0; i < N_SIZES; i++)
-        put_size(w, sizes[i].key, sizes[i].size);
-    if (a->layer >= 0)
-        put_size(w, "layer_idx", (size_t)a->layer);
+    for (size_t i = 0; i < (a->layer >= 0 ? 5 : 4); i++) {
+        str_clear(&s);
+        str_addf(&s, "%zu", sizes[i].size);
+        stw_meta(w, sizes[i].key, s.s);
+    }
+    str_clear(&s);
     adapter_put_alpha(a, &s);
     stw_meta(w, "lora_alpha", s.s);
     str_free(&s);

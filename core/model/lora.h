@@ -49,8 +49,8 @@ void lora_apply(struct engine *engine, const struct apply *to, const float *x,
                 size_t n_rows);
 
 /* lora_bind() makes the adapter's next part that of a linear layer. */
-int lora_bind(struct model *model, struct adapter *adapter, struct linear *to,
-              const struct lora *part, struct err *err);
+void lora_bind(struct model *model, struct adapter *adapter, struct linear *to,
+               const struct lora *part);
 
 /* lora_close() closes all of a model's adapters. */
 void lora_close(struct model *model);

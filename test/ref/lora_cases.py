@@ -260,7 +260,7 @@ def bad_stacked(root, rng, config):
     yield "s-no-alpha", "", "__metadata__ has no lora_alpha", t, dict(x="y")
     yield ("s-alpha", "", '__metadata__ lora_alpha is "x" (expected a number)',
            t, dict(meta, lora_alpha="x"))
-    yield ("s-rank", "", "__metadata__ lora_rank is 5, but gate_lora_a has 4",
+    yield ("s-rank", "", '__metadata__ lora_rank is "5", but the tensors have 4',
            t, dict(meta, lora_rank="5"))
     yield ("s-dense", "", "is of experts, but layer 0 of %s has none"
            % os.path.join(root, "moe"), t, dict(meta, layer_idx="0"))
@@ -277,9 +277,9 @@ def bad_stacked(root, rng, config):
     yield ("s-shape", "", "down_lora_a is [7, 4, 43] (expected "
            "[7, 4, 44])", dict(t, down_lora_a=np.zeros((7, 4, 43))), meta)
     yield ("s-experts", "", "gate_lora_a is [6, 4, 60] (expected "
-           "[7, 4, 60])", {n: x[:6] for n, x in t.items()}, meta)
-    yield ("s-scale", "", "lora_alpha over the rank is no number of 32 bits",
-           t, dict(meta, lora_alpha="1e300"))
+           "[7, rank, 60])", {n: x[:6] for n, x in t.items()}, meta)
+    yield ("s-scale", "", '__metadata__ lora_alpha is "1e300", more than F32 '
+           "holds", t, dict(meta, lora_alpha="1e300"))
 
 
 def bad(root, rng):
