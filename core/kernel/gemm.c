@@ -554,6 +554,15 @@ int8_chunk(const struct call *call, const struct gemm_job *job,
             for (size_t p = 0; p < n; p++) {
                 panels[p].row = a->row + i;
                 panels[p].n_rows = m;
+                if (last && ops->product_to && is_plain(job) &&
+                    panels[p].n_cols == GEMM_PANEL) {
+                    ops->product_to(
+                        t, job->c + panels[p].row * job->ldc + panels[p].col,
+                        job->ldc, is_streamed(call, job), x, ldx, b[p],
+                        call->x_scale + panels[p].row,
+                        job->scale + panels[p].col, m, n_k, k0 > 0);
+                    continue;
+                }
                 if (last && job->c && ops->tile && !is_streamed(call, job))
                     prefetch_c(job, &panels[p]);
                 ops->product(t, x, ldx, b[p], comp[p], m, n_k, k0 > 0);

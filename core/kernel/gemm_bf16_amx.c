@@ -15,14 +15,15 @@ bf16_to(float *t, float *c, size_t ldc, bool stream, const uint16_t *a,
         .lo = (const char *)lo,
         .b = (const char *)b,
         .ldx = 2 * lda,
+        .m = m,
         .steps = k / 32,
         .add = add,
     };
 
     if (lo)
-        run(SPLIT, &part, m);
+        run(SPLIT, &part);
     else
-        run(BF16, &part, m);
+        run(BF16, &part);
 }
 
 static void

@@ -2,15 +2,15 @@
  * Of gemm_bf16_amx.c and gemm_int8_amx.c.
  *
  * Tiles: 16 rows of 64 bytes.  Both classes have one geometry: 64 bytes of a
- * row of X, 32 bf16 or 64 int8, meet 16 rows of a panel, which lie 256 bytes
- * apart; a step makes four tiles of sums, 16 rows by the panel's 64 columns.
+ * row of X, 32 bf16 or 64 int8, meet 16 columns of a panel.  A step multiplies
+ * two tiles of X by two of the panel: 4 KiB of loads in the 64 cycles of its 4
+ * products, which the first cache can give and the second one cannot (it gives
+ * about 47 bytes a cycle).  So k comes in blocks of 8 steps: 16 KiB of X meet
+ * both halves of the panel before the next block.  That is 10 % faster than
+ * sums which stay in the tiles over all of k; 4 and 16 steps are slower.
  *
- * A step takes 4 KiB of the panel in the 64 cycles of its products, which only
- * the first cache can give: k comes in blocks of 24 KiB of a panel, which stay
- * there for all rows, while the sums wait in t.  The next rows of X are
- * prefetched and need room there, too: blocks of 32 KiB are 10 to 20 % slower.
- * (2 x 2 tiles load less, but the rows twice.)  Of a split X both halves meet a
- * tile of the panel while it is there: 6 KiB in 128 cycles.
+ * While these rows are multiplied, the panel that lies behind this one is
+ * fetched into the second cache (8 %), and the sums before these go to C.
  *
  * TDPBF16PS rounds to nearest and takes denormals for zero; within a step the
  * even and the odd elements of a row are two chains of sums.  TDPBSSD is exact.
@@ -19,12 +19,14 @@
 
 #include "core/kernel/ops.h"
 
-#define ROWS   16
+#define ROWS   16   /* of a tile */
+#define BOTH   32   /* rows that a step multiplies */
+#define BLOCK  8    /* steps */
 #define STEP_X 64   /* bytes of a row of X that a step takes */
 #define STEP_B 4096 /* bytes of a panel */
-#define BLOCK  6    /* steps */
 #define LD_B   256  /* bytes */
 #define LD_T   256
+#define HALF   128 /* bytes of a row of sums, two tiles */
 
 struct tilecfg {
     uint8_t palette, start_row, reserved[14];
@@ -34,19 +36,70 @@ struct tilecfg {
 
 enum product { BF16, SPLIT, INT8 };
 
-/* Sums in 0..3, m <= 16 rows of X in 4 (SPLIT: and 5), the panel in others. */
+/* Sums in 0 to 3, m <= 32 rows of X in 4 and 5, the panel in 6 and 7. */
 static void
-configure(enum product p, size_t m)
+configure(size_t m)
 {
     struct tilecfg c = { .palette = 1 };
+    uint8_t upper = m < ROWS ? (uint8_t)m : ROWS;
+    uint8_t lower = m > ROWS ? (uint8_t)(m - ROWS) : ROWS;
+    const uint8_t rows[8] = { upper, upper, lower, lower,
+                              upper, lower, ROWS,  ROWS };
 
     for (int i = 0; i < 8; i++) {
         c.colsb[i] = 64;
-        c.rows[i] = i < (p == SPLIT ? 6 : 5) ? (uint8_t)m : ROWS;
+        c.rows[i] = rows[i];
     }
     /* gcc's intrinsic says that it reads 8 bytes: the others are read, too. */
     __asm__ volatile("" : : "m"(c));
     _tile_loadconfig(&c);
+}
+
+/* A panel's part for m rows: t = (add ? t : 0) + x b, or what that is to c. */
+struct panel_part {
+    char *t;
+    const char *x, *lo, *b; /* lo: the other half of a SPLIT x */
+    size_t ldx, m, steps;   /* ldx: bytes; 64 of k are a step */
+    bool add;
+    char *c;                        /* NULL: to t */
+    size_t ldc;                     /* bytes */
+    bool stream;                    /* c is written by streaming stores */
+    const float *x_scale, *w_scale; /* INT8, for c: [m], [64] */
+};
+
+/*
+ * Rows of sums on their way to C, some lines a step of the next rows': a burst
+ * would take the fill buffers that the loads need.
+ */
+struct leaving {
+    _Alignas(64) char sums[BOTH * LD_T];
+    size_t row;        /* where they belong */
+    size_t at, nbytes; /* of sums: done, in all */
+};
+
+/* The next 'nbytes' of them; a line is 16 sums. */
+INLINE void
+leave(enum product p, const struct panel_part *a, struct leaving *l,
+      size_t nbytes)
+{
+    size_t end = l->at + nbytes < l->nbytes ? l->at + nbytes : l->nbytes;
+
+    for (; l->at < end; l->at += 64) {
+        size_t row = l->row + l->at / LD_T, col = l->at % LD_T;
+        float *to = (float *)(void *)(a->c + row * a->ldc + col);
+        const void *from = l->sums + l->at;
+        __m512 v = _mm512_load_ps(from);
+
+        if (p == INT8) {
+            v = _mm512_cvtepi32_ps(_mm512_load_si512(from));
+            v = _mm512_mul_ps(v, _mm512_set1_ps(a->x_scale[row]));
+            v = _mm512_mul_ps(v, _mm512_loadu_ps(a->w_scale + col / 4));
+        }
+        if (a->stream)
+            _mm512_stream_ps(to, v);
+        else
+            _mm512_storeu_ps(to, v);
+    }
 }
 
 #define PRODUCT(p, sum, x, b)          \
@@ -57,194 +110,103 @@ configure(enum product p, size_t m)
             _tile_dpbf16ps(sum, x, b); \
     } while (0)
 
-/* Where sums come from, where they go, and how far apart their rows are. */
-struct tile_sums {
-    const char *from; /* NULL: zero */
-    char *to;
-    size_t ld_from, ld_to; /* bytes */
-};
-
-/*
- * What to prefetch: the rows of X that follow, too far apart for the hardware
- * to do it, and the panel's next block, a share of it for each tile of rows.
- */
-struct next {
-    ptrdiff_t x; /* bytes from these rows to those */
-    const char *b;
-    size_t b_nbytes; /* a step's share */
-};
-
+/* One half of X by two tiles of the panel. */
 INLINE void
-fetch_rows(const char *x, size_t ldx)
-{
-    for (size_t i = 0; i < ROWS; i++)
-        _mm_prefetch(x + i * ldx, _MM_HINT_T0);
-}
-
-INLINE void
-fetch(const struct next *next, size_t s)
-{
-    const char *b = next->b + s * next->b_nbytes;
-
-    for (size_t i = 0; i < next->b_nbytes; i += 64)
-        _mm_prefetch(b + i, _MM_HINT_T1);
-}
-
-/* Loads first: a core with two threads looks less far ahead, and would not
- * reach them behind products that wait. */
-INLINE void
-step(enum product p, const char *x, size_t ldx, const char *b)
-{
-    _tile_loadd(5, b, LD_B);
-    _tile_loadd(6, b + 64, LD_B);
-    _tile_loadd(7, b + 128, LD_B);
-    _tile_loadd(4, x, ldx);
-    PRODUCT(p, 0, 4, 5);
-    _tile_loadd(5, b + 192, LD_B);
-    PRODUCT(p, 1, 4, 6);
-    PRODUCT(p, 2, 4, 7);
-    PRODUCT(p, 3, 4, 5);
-}
-
-INLINE void
-step_of_both(const char *x, const char *lo, size_t ldx, const char *b)
+products(enum product p, const char *x, size_t ldx, bool two)
 {
     _tile_loadd(4, x, ldx);
-    _tile_loadd(6, b, LD_B);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b + 64, LD_B);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, lo, ldx);
-    _tile_dpbf16ps(0, 5, 6);
-    _tile_dpbf16ps(1, 5, 7);
-    _tile_loadd(6, b + 128, LD_B);
-    _tile_dpbf16ps(2, 4, 6);
-    _tile_loadd(7, b + 192, LD_B);
-    _tile_dpbf16ps(3, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    if (two)
+        _tile_loadd(5, x + ROWS * ldx, ldx);
+    PRODUCT(p, 0, 4, 6);
+    PRODUCT(p, 1, 4, 7);
+    if (two) {
+        PRODUCT(p, 2, 5, 6);
+        PRODUCT(p, 3, 5, 7);
+    }
 }
 
-/* The configured rows by a block of k. */
+/* Rows [i, i + BOTH), or with !two the last up to 16, by half h of the panel's
+ * columns, steps [s, end). */
 INLINE void
-tiles(enum product p, const struct tile_sums *t, const char *x, const char *lo,
-      size_t ldx, const char *b, size_t steps, const struct next *next)
+block(enum product p, const struct panel_part *a, size_t i, bool two, size_t h,
+      size_t s, size_t end, struct leaving *l)
 {
-    if (t->from) {
-        _tile_loadd(0, t->from, t->ld_from);
-        _tile_loadd(1, t->from + 64, t->ld_from);
-        _tile_loadd(2, t->from + 128, t->ld_from);
-        _tile_loadd(3, t->from + 192, t->ld_from);
+    const size_t n_rows = (a->m + BOTH - 1) / BOTH;
+    const size_t lines = (BOTH + n_rows - 1) / n_rows; /* of the next panel */
+    const size_t share = (BOTH * LD_T / 64 / 2 + a->steps - 1) / a->steps * 128;
+    const char *b = a->b + h * HALF, *next = a->b + a->steps * STEP_B;
+    char *t = a->t + (a->c && !a->add ? 0 : i * LD_T) + h * HALF, *to = t;
+    size_t ld = LD_T;
+
+    next += (i / BOTH * 2 + h) * a->steps * lines * 64;
+    if (a->add || s > 0) {
+        _tile_loadd(0, t, LD_T);
+        _tile_loadd(1, t + 64, LD_T);
+        if (two) {
+            _tile_loadd(2, t + ROWS * LD_T, LD_T);
+            _tile_loadd(3, t + ROWS * LD_T + 64, LD_T);
+        }
     } else {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (size_t s = 0; s < steps; s++) {
-        const char *xs = x + s * STEP_X, *bs = b + s * STEP_B;
+    for (; s < end; s++) {
+        size_t x = i * a->ldx + s * STEP_X;
 
-        fetch(next, s);
-        fetch_rows(xs + next->x, ldx);
+        leave(p, a, l, share);
+        for (size_t n = 0; n < lines; n++)
+            _mm_prefetch(next + (s * lines + n) * 64, _MM_HINT_T1);
+        _tile_loadd(6, b + s * STEP_B, LD_B);
+        _tile_loadd(7, b + s * STEP_B + 64, LD_B);
+        products(p, a->x + x, a->ldx, two);
         if (p == SPLIT)
-            fetch_rows(lo + s * STEP_X + next->x, ldx);
-        if (p == SPLIT)
-            step_of_both(xs, lo + s * STEP_X, ldx, bs);
-        else
-            step(p, xs, ldx, bs);
+            products(p, a->lo + x, a->ldx, two);
     }
-    _tile_stored(0, t->to, t->ld_to);
-    _tile_stored(1, t->to + 64, t->ld_to);
-    _tile_stored(2, t->to + 128, t->ld_to);
-    _tile_stored(3, t->to + 192, t->ld_to);
-}
-
-/* A panel's part for m rows; c: where the last block's sums go instead. */
-struct panel_part {
-    char *t, *c; /* c NULL: to t */
-    size_t ldc;  /* bytes */
-    bool stream; /* c is written by streaming stores */
-    const char *x, *lo, *b;
-    size_t ldx, steps; /* bytes; 64 of k each */
-    bool add;
-};
-
-/* Rows of sums to C by streaming stores. */
-static void
-store_stream(char *c, size_t ldc, const char *t, size_t m)
-{
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < LD_T; j += 16)
-            _mm_stream_ps((float *)(void *)(c + i * ldc + j),
-                          _mm_load_ps((const void *)(t + i * LD_T + j)));
-}
-
-/* After rows i of block s: the rows below, or the next block's first; and this
- * tile's share of that block, unless full tiles have fetched it. */
-INLINE struct next
-next_of(const struct panel_part *a, size_t s, size_t i, size_t begin,
-        size_t end, size_t step)
-{
-    size_t n_tiles = (end - begin + step - 1) / step;
-    size_t share = (STEP_B / n_tiles + 63) / 64 * 64;
-    size_t at = (i - begin) / step * BLOCK * share;
-    bool more = s + BLOCK < a->steps;
-    struct next next = { .x = (ptrdiff_t)(step * a->ldx) };
-
-    if (i + step >= end)
-        next.x = more ? BLOCK * STEP_X - (ptrdiff_t)((i - begin) * a->ldx) : 0;
-    if (begin == 0 && at < BLOCK * STEP_B) {
-        next.b = a->b + (s + BLOCK) * STEP_B + at;
-        next.b_nbytes = share;
+    if (a->c && end == a->steps && p != INT8 && !a->stream) {
+        to = a->c + i * a->ldc + h * HALF;
+        ld = a->ldc;
+    } else if (a->c && end == a->steps) {
+        if (h == 0)
+            leave(p, a, l, sizeof(l->sums));
+        to = l->sums + h * HALF;
+        l->row = i;
+        l->at = 0;
+        l->nbytes = h == 0 ? 0 : (a->m - i < BOTH ? a->m - i : BOTH) * LD_T;
     }
-    return next;
+    _tile_stored(0, to, ld);
+    _tile_stored(1, to + 64, ld);
+    if (two) {
+        _tile_stored(2, to + ROWS * ld, ld);
+        _tile_stored(3, to + ROWS * ld + 64, ld);
+    }
 }
 
-/* Rows [begin, end), 'step' of them at a time, which are configured. */
+/* A sum's steps come in one order wherever its row lies. */
 INLINE void
-rows(enum product p, const struct panel_part *a, size_t begin, size_t end,
-     size_t step)
+run(enum product p, const struct panel_part *a)
 {
-    for (size_t s = 0, n; s < a->steps; s += n) {
-        const char *b = a->b + s * STEP_B;
-        bool last, add = a->add || s;
+    struct leaving l;
 
-        n = a->steps - s < BLOCK ? a->steps - s : BLOCK;
-        last = a->c && s + n == a->steps;
-        for (size_t i = begin; i < end; i += step) {
-            size_t at = i * a->ldx + s * STEP_X;
-            bool direct = last && !a->stream;
-            const struct next next = next_of(a, s, i, begin, end, step);
-            const struct tile_sums t = {
-                .from = add ? a->t + i * LD_T : NULL,
-                .to = direct ? a->c + i * a->ldc : a->t + i * LD_T,
-                .ld_from = LD_T,
-                .ld_to = direct ? a->ldc : LD_T,
-            };
+    l.at = l.nbytes = 0;
+    configure(BOTH);
+    for (size_t i = 0; i < a->m; i += BOTH) {
+        size_t n = a->m - i;
 
-            tiles(p, &t, a->x + at, p == SPLIT ? a->lo + at : NULL, a->ldx, b,
-                  n, &next);
-            if (last && a->stream)
-                store_stream(a->c + i * a->ldc, a->ldc, a->t + i * LD_T, step);
+        if (n < BOTH)
+            configure(n);
+        for (size_t s = 0, end; s < a->steps; s = end) {
+            end = s + BLOCK < a->steps ? s + BLOCK : a->steps;
+            for (size_t h = 0; h < 2; h++)
+                if (n > ROWS)
+                    block(p, a, i, true, h, s, end, &l);
+                else
+                    block(p, a, i, false, h, s, end, &l);
         }
     }
-}
-
-/* Full tiles first; a sum's blocks come in one order wherever its row lies. */
-INLINE void
-run(enum product p, const struct panel_part *a, size_t m)
-{
-    size_t full = m / ROWS * ROWS;
-
-    if (full) {
-        configure(p, ROWS);
-        rows(p, a, 0, full, ROWS);
-    }
-    if (m > full) {
-        configure(p, m - full);
-        rows(p, a, full, m, m - full);
-    }
     _tile_release();
+    leave(p, a, &l, sizeof(l.sums));
     if (a->c && a->stream)
         _mm_sfence();
 }

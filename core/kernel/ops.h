@@ -143,14 +143,21 @@ struct gemm_bf16_ops {
 
 /*
  *   product      as of bf16, k a multiple of 64.  comp [64]: 128 * the sums
- *                over k of b's columns, for kernels that read a as unsigned a +
- * 128 rows         m rows of a, at most 'tile', as product wants them; NULL: as
+ *                over k of b's columns, for kernels that read a as unsigned
+ *                a + 128
+ *   product_to   the same, rescaled (see gemm_ops) into c [m][64], rows ldc
+ *                apart; t is scratch.  NULL: there is none
+ *   rows         m rows of a, at most 'tile', as product wants them; NULL: as
  *                they are
  *   tile         as of bf16
  */
 struct gemm_int8_ops {
     void (*product)(int32_t *t, const int8_t *a, size_t lda, const int8_t *b,
                     const int32_t *comp, size_t m, size_t k, bool add);
+    void (*product_to)(int32_t *t, float *c, size_t ldc, bool stream,
+                       const int8_t *a, size_t lda, const int8_t *b,
+                       const float *x_scale, const float *w_scale, size_t m,
+                       size_t k, bool add);
     void (*rows)(int8_t *to, size_t ldt, const int8_t *a, size_t lda, size_t m,
                  size_t k);
     size_t tile;
