@@ -7,7 +7,6 @@
 #include "cmd/st-inspect/select.h"
 #include "cmd/st-inspect/slice.h"
 #include "cmd/st-inspect/text.h"
-#include "cmd/st-inspect/view.h"
 #include "core/format/npy.h"
 #include "core/js.h"
 #include "core/le.h"
@@ -16,8 +15,8 @@
 /* Shorter runs than this are copied from a map: a read each would cost more. */
 #define SHORT_RUN ((size_t)4096) /* bytes */
 
-/* Pages of a map are given back after so many bytes of them.  A fault brings
- * those around it, too. */
+/* Pages of a map are released after so many bytes of them.  A fault also reads
+ * the pages around it. */
 #define MAPPED_NBYTES ((size_t)4 << 20)
 #define FAULT_NBYTES  ((size_t)64 << 10)
 
@@ -37,8 +36,8 @@ struct runs {
 };
 
 /*
- * The elements that a slice takes are gathered, as they are in the file, into
- * a buffer, which is converted and written whenever it is full.
+ * The elements of a slice are copied, as they are in the file, into a buffer,
+ * which is converted and written whenever it is full.
  */
 struct slice_copy {
     struct inspect_cmd *cmd;
@@ -56,15 +55,6 @@ struct slice_copy {
     uint64_t *shape; /* [n_dims] */
 };
 
-/* Rounded once: a double on the way would round 64-bit integers twice. */
-static float
-to_f32(enum dtype dtype, const uint8_t *p, double wide)
-{
-    if (dtype == DT_I64)
-        return (float)(int64_t)le64(p);
-    return dtype == DT_U64 ? (float)le64(p) : (float)wide;
-}
-
 static int
 write_as(struct slice_copy *g, const uint8_t *from, const double *x, size_t n,
          struct err *err)
@@ -73,15 +63,18 @@ write_as(struct slice_copy *g, const uint8_t *from, const double *x, size_t n,
 
     for (size_t i = 0; i < n; i++) {
         uint64_t bits;
+        float f = (float)x[i];
 
-        if (f32) {
-            float f = to_f32(g->v.dtype, from + i * g->size, x[i]);
-
-            put_le32(g->converted + 4 * i, f32_bits(f));
-            continue;
-        }
+        /* rounded once: a double on the way would round these twice */
+        if (g->v.dtype == DT_I64)
+            f = (float)(int64_t)le64(from + i * g->size);
+        else if (g->v.dtype == DT_U64)
+            f = (float)le64(from + i * g->size);
         memcpy(&bits, &x[i], sizeof(bits));
-        put_le64(g->converted + 8 * i, bits);
+        if (f32)
+            put_le32(g->converted + 4 * i, f32_bits(f));
+        else
+            put_le64(g->converted + 8 * i, bits);
     }
     return out_write(g->cmd->out, g->converted, n * (f32 ? 4 : 8), err);
 }
@@ -149,26 +142,20 @@ flush(struct slice_copy *g, struct err *err)
     return rc;
 }
 
-/* Before a run at 'at' is copied: what the map holds stays small. */
-static void
-give_back(struct slice_copy *g, size_t at)
-{
-    size_t step = at > g->last ? at - g->last : g->last - at;
-
-    g->touched += step < FAULT_NBYTES ? step : FAULT_NBYTES;
-    g->last = at;
-    if (g->touched < MAPPED_NBYTES)
-        return;
-    madvise((void *)(uintptr_t)g->map.data, g->map.size, MADV_DONTNEED);
-    g->touched = 0;
-}
-
 /* 'nbytes' of the tensor from byte 'at' on. */
 static int
-take_run(struct slice_copy *g, size_t at, size_t nbytes, struct err *err)
+copy_run(struct slice_copy *g, size_t at, size_t nbytes, struct err *err)
 {
-    if (g->mapped)
-        give_back(g, at);
+    if (g->mapped) { /* few pages of the map stay in memory */
+        size_t step = at > g->last ? at - g->last : g->last - at;
+
+        g->touched += step < FAULT_NBYTES ? step : FAULT_NBYTES;
+        g->last = at;
+        if (g->touched >= MAPPED_NBYTES) {
+            madvise((void *)(uintptr_t)g->map.data, g->map.size, MADV_DONTNEED);
+            g->touched = 0;
+        }
+    }
     while (nbytes > 0) {
         size_t room = PIECE_NBYTES - g->n;
         size_t n = nbytes < room ? nbytes : room;
@@ -210,13 +197,13 @@ split_runs(struct runs *r, const struct slice *s, const uint64_t *shape)
 }
 
 static int
-take_slice(struct slice_copy *g, struct runs *r, uint64_t n, struct err *err)
+copy_slice(struct slice_copy *g, struct runs *r, uint64_t n, struct err *err)
 {
     uint64_t at = r->first;
     int rc = 0;
 
     for (; rc == 0 && n > 0; n -= r->run) {
-        rc = take_run(g, at * g->size, r->run * g->size, err);
+        rc = copy_run(g, at * g->size, r->run * g->size, err);
         for (size_t k = 0; k < r->n; k++) {
             struct outer *o = &r->outer[k];
 
@@ -227,40 +214,7 @@ take_slice(struct slice_copy *g, struct runs *r, uint64_t n, struct err *err)
             o->i = 0;
         }
     }
-    return rc == 0 ? flush(g, err) : rc;
-}
-
-/* The shape of what is written: axes with an integer index are gone. */
-static int
-keep_shape(struct slice_copy *g, const struct slice *s, const char *name,
-           struct err *err)
-{
-    const struct inspect_cmd *cmd = g->cmd;
-
-    g->shape = xcalloc(s->n_dims, sizeof(*g->shape));
-    for (size_t k = 0; k < s->n_dims; k++)
-        if (s->axis[k].keep)
-            g->shape[g->n_dims++] = s->axis[k].count;
-    if (cmd->raw || g->n_dims <= NPY_MAX_DIMS)
-        return 0;
-    return err_set(err, EX_DATAERR, "%s: %s has %zu dims (%s takes at most %d)",
-                   cmd->args[0], name, g->n_dims, cmd->json ? "--json" : ".npy",
-                   NPY_MAX_DIMS);
-}
-
-/* Room for the header and the numbers. */
-static int
-reserve(struct inspect_cmd *cmd, const struct st_tensor *t,
-        const struct slice *s, size_t head_nbytes, struct err *err)
-{
-    int dtype = cmd->dtype < 0 ? (int)t->dtype : cmd->dtype;
-    size_t bits = dtype_table[dtype].bits;
-    size_t n = t->nbytes; /* all of what is less than a byte */
-
-    if ((bits >= 8 && !size_mul(s->n, bits / 8, &n)) ||
-        !size_add(n, head_nbytes, &n))
-        return 0; /* too much is told when it is written */
-    return out_reserve(cmd->out, n, err);
+    return rc;
 }
 
 static int
@@ -269,6 +223,9 @@ put_head(const struct slice_copy *g, const struct st_tensor *t,
 {
     struct inspect_cmd *cmd = g->cmd;
     enum dtype dtype = cmd->dtype < 0 ? t->dtype : (enum dtype)cmd->dtype;
+    size_t bits = dtype_table[dtype].bits;
+    size_t n = t->nbytes; /* if an element is less than a byte: always whole */
+    struct str head = { 0 };
     int rc = 0;
 
     if (cmd->json) {
@@ -280,17 +237,17 @@ put_head(const struct slice_copy *g, const struct st_tensor *t,
         put_json_key(&cmd->text, "data");
         if (s->n == 0)
             str_adds(&cmd->text, "[]");
-    } else {
-        struct str head = { 0 };
-
-        if (!cmd->raw)
-            rc = npy_header(&head, dtype, g->n_dims, g->shape, err);
-        if (rc == 0)
-            rc = reserve(cmd, t, s, head.n, err);
-        if (rc == 0)
-            rc = out_write(cmd->out, head.s, head.n, err);
-        str_free(&head);
+        return 0;
     }
+    if (!cmd->raw)
+        rc = npy_header(&head, dtype, g->n_dims, g->shape, err);
+    /* what overflows is reported when it is written */
+    if (rc == 0 && (bits < 8 || size_mul(s->n, bits / 8, &n)) &&
+        size_add(n, head.n, &n))
+        rc = out_reserve(cmd->out, n, err);
+    if (rc == 0)
+        rc = out_write(cmd->out, head.s, head.n, err);
+    str_free(&head);
     return rc;
 }
 
@@ -322,30 +279,6 @@ check_form(const struct inspect_cmd *cmd, const struct st_tensor *t,
 }
 
 static int
-open_gather(struct slice_copy *g, struct stdir *dir,
-            const struct stdir_tensor *t, uint64_t n, size_t run_nbytes,
-            struct err *err)
-{
-    bool whole_bytes = dtype_table[t->t->dtype].bits >= 8;
-
-    g->size = dtype_table[t->t->dtype].bits / 8;
-    g->buf = mem_big(PIECE_NBYTES, 1, "a buffer", err);
-    if (!g->buf)
-        return -1;
-    if (whole_bytes && run_nbytes < SHORT_RUN && n) {
-        if (st_map(&dir->files[t->st - dir->files], err) < 0)
-            return -1;
-        g->mapped = st_data(t->st, t->t);
-        g->map = t->st->map;
-    }
-    if (!g->cmd->json && g->cmd->dtype < 0)
-        return 0;
-    g->wide = mem_big(CHUNK, sizeof(*g->wide), "a buffer", err);
-    g->converted = mem_big(CHUNK, 8, "a buffer", err);
-    return g->wide && g->converted ? 0 : -1;
-}
-
-static int
 cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
            const struct stdir_tensor *t, struct err *err)
 {
@@ -355,20 +288,43 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
     int rc = -1;
 
     if (check_form(cmd, t->t, err) < 0 ||
-        slice_parse(&s, cmd->slice, g.v.n_dims, g.v.shape, err) < 0 ||
-        keep_shape(&g, &s, t->t->name, err) < 0)
+        slice_parse(&s, cmd->slice, g.v.n_dims, g.v.shape, err) < 0)
         goto out;
-    split_runs(&runs, &s, g.v.shape);
-    if (open_gather(&g, dir, t, s.n,
-                    runs.run * (dtype_table[g.v.dtype].bits / 8), err) < 0 ||
-        put_head(&g, t->t, &s, err) < 0)
+    g.size = dtype_table[g.v.dtype].bits / 8;
+    g.shape = xcalloc(s.n_dims, sizeof(*g.shape));
+    for (size_t k = 0; k < s.n_dims; k++)
+        if (s.axis[k].keep)
+            g.shape[g.n_dims++] = s.axis[k].count;
+    if (!cmd->raw && g.n_dims > NPY_MAX_DIMS) {
+        err_set(err, EX_DATAERR, "%s: %s has %zu dims (%s takes at most %d)",
+                cmd->args[0], t->t->name, g.n_dims,
+                cmd->json ? "--json" : ".npy", NPY_MAX_DIMS);
         goto out;
-    if (g.size == 0) { /* less than a byte: whole, and raw */
-        rc = take_run(&g, 0, g.v.nbytes, err);
-        rc = rc == 0 ? flush(&g, err) : rc;
-    } else {
-        rc = take_slice(&g, &runs, s.n, err);
     }
+    split_runs(&runs, &s, g.v.shape);
+    g.buf = mem_big(PIECE_NBYTES, 1, "a buffer", err);
+    if (!g.buf)
+        goto out;
+    if (g.size && s.n && runs.run * g.size < SHORT_RUN) {
+        if (st_map(&dir->files[t->st - dir->files], err) < 0)
+            goto out;
+        g.mapped = st_data(t->st, t->t);
+        g.map = t->st->map;
+    }
+    if (cmd->json || cmd->dtype >= 0) {
+        g.wide = mem_big(CHUNK, sizeof(*g.wide), "a buffer", err);
+        g.converted = mem_big(CHUNK, 8, "a buffer", err);
+        if (!g.wide || !g.converted)
+            goto out;
+    }
+    if (put_head(&g, t->t, &s, err) < 0)
+        goto out;
+    if (g.size == 0) /* less than a byte: whole, and raw */
+        rc = copy_run(&g, 0, g.v.nbytes, err);
+    else
+        rc = copy_slice(&g, &runs, s.n, err);
+    if (rc == 0)
+        rc = flush(&g, err);
     if (rc == 0 && g.mapped)
         rc = st_unchanged(t->st, err);
     if (cmd->json)

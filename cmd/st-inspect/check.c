@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "cmd/st-inspect/cmd.h"
-#include "cmd/st-inspect/hashing.h"
+#include "cmd/st-inspect/hash.h"
 #include "cmd/st-inspect/sums.h"
 #include "cmd/st-inspect/text.h"
 #include "core/js.h"
@@ -42,34 +42,6 @@ put_result(struct inspect_cmd *cmd, const struct sums_line *e, struct err *err)
     return text_end(cmd, err);
 }
 
-/* The digest that the entry's thing has now; false: it is not there. */
-static bool
-digest_now(const struct sums_line *e, const struct st *st,
-           const struct file_hash *fh, char hex[HASH_MAX_HEX])
-{
-    const struct st_tensor *t;
-
-    if (!e->tensor.s) {
-        memcpy(hex, fh->whole, HASH_MAX_HEX);
-        return true;
-    }
-    t = fh->tensors ? st_find_n(st, e->tensor.s, e->tensor.n) : NULL;
-    if (t)
-        memcpy(hex, fh->tensors[t - st->tensors], HASH_MAX_HEX);
-    return t != NULL;
-}
-
-/* A line without a tensor is the file's, or that of one without a name. */
-static bool
-is_nameless(const struct sums_line *e, const struct st *st,
-            const struct file_hash *fh)
-{
-    const struct st_tensor *t = fh->tensors ? st_find(st, "") : NULL;
-
-    return t && !e->tensor.s &&
-           !strcmp(fh->tensors[t - st->tensors], e->digest);
-}
-
 /* Lines of one file follow each other, as the list has them. */
 static int
 by_file(const void *pa, const void *pb)
@@ -86,12 +58,6 @@ by_file(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-static bool
-same_file(const struct sums_line *a, const struct sums_line *b)
-{
-    return a->kind == b->kind && a->dev == b->dev && a->ino == b->ino && a->ino;
-}
-
 /* Which lines are of one file: pointers to all, those of a file together. */
 static struct sums_line **
 group(struct sums_list *list, const struct inspect_cmd *cmd, struct err *err)
@@ -99,103 +65,67 @@ group(struct sums_list *list, const struct inspect_cmd *cmd, struct err *err)
     struct sums_line **v = mem_try(list->n, sizeof(*v), cmd->check, err);
     struct stat st;
 
-    for (size_t i = 0; v && i < list->n; i++) {
+    if (!v)
+        return NULL;
+    for (size_t i = 0; i < list->n; i++) {
         v[i] = &list->v[i];
         if (stat(v[i]->file.s, &st) == 0) {
             v[i]->dev = st.st_dev;
             v[i]->ino = st.st_ino;
         }
     }
-    if (v)
-        qsort(v, list->n, sizeof(*v), by_file);
-    for (size_t i = 0; v && i < list->n; i++)
-        v[i]->first = i > 0 && same_file(v[i - 1], v[i]) ? v[i - 1]->first : i;
+    qsort(v, list->n, sizeof(*v), by_file);
+    for (size_t i = 0; i < list->n; i++) {
+        const struct sums_line *last = i ? v[i - 1] : v[i];
+        bool same = v[i]->kind == last->kind && v[i]->dev == last->dev &&
+                    v[i]->ino == last->ino && v[i]->ino;
+
+        v[i]->first = i && same ? last->first : i;
+    }
     return v;
 }
 
 /*
- * Hashes one file as its entries need it: any file when they are all of the
- * whole, else one of tensors.  false: it cannot be read as such.
+ * The results of the n lines of one file.  It may be any file if they are all
+ * of the whole; else it must be one of tensors.
  */
-static bool
-hash_entry_file(struct inspect_cmd *cmd, const struct sums_line *e,
-                bool tensors, struct st *st, struct file_hash *fh)
-{
-    struct err err = { 0 };
-    bool good;
-
-    *fh = (struct file_hash){ 0 };
-    *st = (struct st){ .fd = -1 };
-    if (!tensors)
-        good = hash_plain(fh->whole, e->file.s, e->kind, &err) == 0;
-    else
-        good = st_open(st, e->file.s, &err) == 0 &&
-               hash_st(fh, st, e->kind, true, cmd->par, &err) == 0;
-    if (!good)
-        err_warn("%s", err.what);
-    return good;
-}
-
-/* What the n lines of one file say of it. */
 static void
 check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
 {
-    struct file_hash fh;
-    struct st st;
-    bool tensors = false, good;
+    struct file_hash fh = { 0 };
+    struct st st = { .fd = -1 };
+    struct err err = { 0 };
+    bool tensors = false, readable;
 
     for (size_t i = 0; i < n; i++)
         tensors |= e[i]->tensor.s != NULL;
-    good = hash_entry_file(cmd, e[0], tensors, &st, &fh);
+    if (!tensors)
+        readable = hash_plain(fh.whole, e[0]->file.s, e[0]->kind, &err) == 0;
+    else
+        readable = st_open(&st, e[0]->file.s, &err) == 0 &&
+                   hash_st(&fh, &st, e[0]->kind, true, cmd->par, &err) == 0;
+    if (!readable)
+        err_warn("%s", err.what);
     for (size_t i = 0; i < n; i++) {
-        char hex[HASH_MAX_HEX];
-        bool there = good && digest_now(e[i], &st, &fh, hex);
-        bool same = there &&
-                    (!strcmp(hex, e[i]->digest) || is_nameless(e[i], &st, &fh));
+        const struct str *name = &e[i]->tensor;
+        const char *digest = e[i]->digest;
+        /* a line without a tensor is the file's, or that of one without a
+         * name */
+        const struct st_tensor *t =
+            readable && fh.tensors
+                ? st_find_n(&st, name->s ? name->s : "", name->n)
+                : NULL;
+        bool same = t && !strcmp(fh.tensors[t - st.tensors], digest);
 
-        e[i]->result = same    ? "ok"
-                       : there ? "differs"
-                       : good  ? "missing"
-                               : "unreadable";
+        same |= readable && !name->s && !strcmp(fh.whole, digest);
+        e[i]->result = same            ? "ok"
+                       : !readable     ? "unreadable"
+                       : t || !name->s ? "differs"
+                                       : "missing";
     }
     file_hash_free(&fh);
     if (tensors)
         st_close(&st);
-}
-
-/* Lines in their order, each when its file is known. */
-static int
-check_lines(struct inspect_cmd *cmd, struct sums_list *list,
-            struct sums_line **v, struct err *err)
-{
-    int status = 0;
-
-    for (size_t i = 0; i < list->n; i++) {
-        struct sums_line *e = &list->v[i];
-        size_t end = e->first;
-
-        while (!e->result && end < list->n && v[end]->first == e->first)
-            end++;
-        if (!e->result)
-            check_file(cmd, v + e->first, end - e->first);
-        if (strcmp(e->result, "ok") != 0)
-            status = TU_NEGATIVE;
-        if (put_result(cmd, e, err) < 0)
-            return -1;
-    }
-    return status;
-}
-
-static int
-read_list(struct sums_list *list, const char *path, struct err *err)
-{
-    struct str text = { 0 };
-    int rc = file_read_all(path, LIST_MAX, &text, err);
-
-    if (rc == 0)
-        rc = sums_parse(list, text.s, text.n, path, err);
-    str_free(&text);
-    return rc;
 }
 
 int
@@ -203,19 +133,37 @@ check_main(struct inspect_cmd *cmd, struct err *err)
 {
     struct sums_line **v = NULL;
     struct sums_list list = { 0 };
+    struct str text = { 0 };
     int status = -1;
 
     if (cmd->n_args)
         return err_set(err, TU_USAGE,
                        "hash --check FILE takes no operands: the list names "
                        "its files");
-    if (read_list(&list, cmd->check, err) == 0 &&
-        (v = group(&list, cmd, err))) {
-        str_adds(&cmd->text, cmd->json ? "[" : "result\tfile\ttensor\n");
-        status = check_lines(cmd, &list, v, err);
+    if (file_read_all(cmd->check, LIST_MAX, &text, err) < 0 ||
+        sums_parse(&list, text.s, text.n, cmd->check, err) < 0 ||
+        !(v = group(&list, cmd, err)))
+        goto out;
+    str_adds(&cmd->text, cmd->json ? "[" : "result\tfile\ttensor\n");
+    status = 0;
+    /* lines in their order, each when its file is known */
+    for (size_t i = 0; status >= 0 && i < list.n; i++) {
+        struct sums_line *e = &list.v[i];
+        size_t end = e->first;
+
+        while (!e->result && end < list.n && v[end]->first == e->first)
+            end++;
+        if (!e->result)
+            check_file(cmd, v + e->first, end - e->first);
+        if (strcmp(e->result, "ok") != 0)
+            status = TU_NEGATIVE;
+        if (put_result(cmd, e, err) < 0)
+            status = -1;
     }
+out:
     if (cmd->json)
         str_adds(&cmd->text, "\n]\n");
+    str_free(&text);
     free(v);
     sums_free(&list);
     return status;

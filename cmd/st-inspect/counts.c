@@ -2,15 +2,15 @@
  * Types of at most 16 bits have so few values that counting each of them says
  * everything exactly, in one pass over the data.
  */
-#include "cmd/st-inspect/counts.h"
+#include "cmd/st-inspect/stats.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "cmd/st-inspect/hist.h"
 #include "core/dtype.h"
 #include "core/kernel/moments.h"
 #include "core/le.h"
+#include "core/mem.h"
 
 /* Fewer elements than this are sorted: the tables cost 65536 steps to read. */
 #define SORT_BELOW 8192
@@ -19,12 +19,6 @@
 #define SPAN_PIECES ((size_t)16384)
 _Static_assert(SPAN_PIECES *PIECE_NBYTES <= UINT32_MAX + (uint64_t)1,
                "a count must fit 32 bits");
-
-struct counting {
-    const struct view *v;
-    struct stats_scratch *s;
-    size_t first; /* piece of the tensor */
-};
 
 /* Adds n little-endian 16-bit values to four tables, each 65536 long:
  * neighbours go to different ones, so that equal values in a row do not wait
@@ -60,20 +54,20 @@ count_u8(uint32_t *tables, const uint8_t *p, size_t n)
         tables[p[i]]++;
 }
 
-/* Pieces [begin, end) after ctx->first, into the tables of 'thread'. */
+/* Pieces [begin, end) after j->first, into the tables of 'thread'. */
 static void
 count_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
-    const struct counting *c = ctx;
-    struct thread_scratch *t = &c->s->threads[thread];
-    size_t size = dtype_table[c->v->dtype].bits / 8;
+    const struct stats_job *j = ctx;
+    struct thread_scratch *t = &j->scratch->threads[thread];
+    size_t size = dtype_table[j->v.dtype].bits / 8;
     size_t per_piece = PIECE_NBYTES / size;
 
     for (size_t i = begin; i < end && !t->err.status; i++) {
-        uint64_t at = (c->first + i) * per_piece;
-        size_t n = c->v->n - at < per_piece ? c->v->n - at : per_piece;
+        uint64_t at = (j->first + i) * per_piece;
+        size_t n = j->v.n - at < per_piece ? j->v.n - at : per_piece;
 
-        if (view_read(c->v, t->piece, at, n, &t->err) < 0)
+        if (view_read(&j->v, t->piece, at, n, &t->err) < 0)
             return;
         if (size == 2)
             count_u16(t->tables, t->piece, n);
@@ -96,15 +90,6 @@ counts_drain(uint64_t *totals, uint32_t *tables, size_t n_keys)
         memset(tables + i * COUNT_KEYS, 0, n_keys * sizeof(*tables));
 }
 
-/* The i-th smallest element, walking on from where the last call stopped. */
-static double
-element(const struct bin *bins, size_t *bin, uint64_t *before, uint64_t i)
-{
-    while (i >= *before + bins[*bin].n)
-        *before += bins[(*bin)++].n;
-    return bins[*bin].v;
-}
-
 double
 between(double a, double b, double at)
 {
@@ -114,52 +99,23 @@ between(double a, double b, double at)
 }
 
 static double
-quantile(const struct bin *bins, uint64_t n, double q)
+quantile(const struct value_count *values, uint64_t n, double q)
 {
-    double at = q * (double)(n - 1);
-    uint64_t i = (uint64_t)at;
-    uint64_t before = 0;
-    size_t bin = 0;
-    double a = element(bins, &bin, &before, i);
-    double b = i + 1 < n ? element(bins, &bin, &before, i + 1) : a;
+    double at = q * (double)(n - 1), a;
+    uint64_t i = (uint64_t)at, end = values->n; /* of those up to *values */
 
-    return between(a, b, at);
+    for (; i >= end; end += values->n)
+        values++;
+    a = values->v;
+    if (++i < n && i >= end)
+        values++;
+    return between(a, values->v, at);
 }
 
-/* Everything over the finite values, from them and their counts. */
-static void
-summarize(struct tensor_stats *st, const struct bin *bins, size_t n_bins,
-          const struct inspect_cmd *cmd)
-{
-    struct moments_sum sum = { 0 }, squares = { 0 };
-
-    if (n_bins == 0)
-        return;
-    for (size_t i = 0; i < n_bins; i++)
-        moments_add(&sum, bins[i].v * (double)bins[i].n);
-    st->min = bins[0].v;
-    st->max = bins[n_bins - 1].v;
-    st->mean = (sum.s + sum.c) / (double)st->n_finite;
-    for (size_t i = 0; i < n_bins; i++) {
-        double d = bins[i].v - st->mean;
-
-        moments_add(&squares, d * d * (double)bins[i].n);
-    }
-    st->std = sqrt((squares.s + squares.c) / (double)st->n_finite);
-    for (size_t i = 0; i < cmd->n_quantiles; i++)
-        st->quantiles[i] = quantile(bins, st->n_finite, cmd->quantiles[i]);
-    st->has_quantiles = true;
-    if (!st->hist)
-        return;
-    hist_range(st);
-    for (size_t i = 0; i < n_bins; i++)
-        st->hist[hist_bin(st, (size_t)cmd->n_bins, bins[i].v)] += bins[i].n;
-}
-
-/* One more value: to the bins, or to what is only counted. */
+/* One more value: to the list of n_values, or to what is only counted. */
 static size_t
-add_value(struct tensor_stats *st, struct bin *bins, size_t n_bins, double v,
-          uint64_t n)
+add_value(struct tensor_stats *st, struct value_count *values, size_t n_values,
+          double v, uint64_t n)
 {
     if (isnan(v)) {
         st->n_nan += n;
@@ -169,40 +125,36 @@ add_value(struct tensor_stats *st, struct bin *bins, size_t n_bins, double v,
         st->n_finite += n;
         if (v == 0)
             st->n_zero += n;
-        bins[n_bins++] = (struct bin){ v, n };
+        values[n_values++] = (struct value_count){ v, n };
     }
-    return n_bins;
+    return n_values;
 }
 
-/* Counts the tensor over all threads of 'par', and lists what occurs. */
+/* Counts the tensor by all threads of the job, and lists its values. */
 static size_t
-bins_by_table(struct tensor_stats *st, struct counting *c, struct par *par,
-              int thread)
+values_by_table(struct stats_job *j)
 {
-    struct thread_scratch *t = &c->s->threads[thread];
-    const struct key_order *o = &c->s->order[c->v->dtype];
-    size_t n_keys = (size_t)1 << dtype_table[c->v->dtype].bits;
-    size_t n_pieces = (c->v->nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
-    size_t n_bins = 0;
+    struct thread_scratch *t = &j->scratch->threads[j->thread];
+    const struct key_order *o = &j->scratch->order[j->v.dtype];
+    size_t n_keys = (size_t)1 << dtype_table[j->v.dtype].bits;
+    size_t n_pieces = (j->v.nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
+    size_t n_values = 0;
 
     memset(t->totals, 0, n_keys * sizeof(*t->totals));
-    for (; c->first < n_pieces; c->first += SPAN_PIECES) {
-        size_t n = n_pieces - c->first < SPAN_PIECES ? n_pieces - c->first
+    for (; j->first < n_pieces; j->first += SPAN_PIECES) {
+        size_t n = n_pieces - j->first < SPAN_PIECES ? n_pieces - j->first
                                                      : SPAN_PIECES;
 
-        if (par)
-            par_for(par, n, 8, count_pieces, c);
-        else
-            count_pieces(c, 0, n, thread);
-        for (int i = 0; i < c->s->n_threads; i++)
-            if (par || i == thread)
-                counts_drain(t->totals, c->s->threads[i].tables, n_keys);
+        stats_for(j, n, 8, count_pieces, j);
+        for (int i = 0; i < j->scratch->n_threads; i++)
+            if (stats_thread(j, i))
+                counts_drain(t->totals, j->scratch->threads[i].tables, n_keys);
     }
     for (size_t r = 0; r < n_keys; r++)
         if (t->totals[o->keys[r]])
-            n_bins = add_value(st, t->bins, n_bins, o->values[r],
-                               t->totals[o->keys[r]]);
-    return n_bins;
+            n_values = add_value(j->st, t->values, n_values, o->values[r],
+                                 t->totals[o->keys[r]]);
+    return n_values;
 }
 
 /* One pass of a radix sort, by the byte at 'shift'. */
@@ -221,15 +173,15 @@ sort_by_byte(uint16_t *to, const uint16_t *from, size_t n, int shift)
 
 /* The same for few elements. */
 static size_t
-bins_by_sort(struct tensor_stats *st, const struct counting *c, int thread)
+values_by_sort(const struct stats_job *j)
 {
-    struct thread_scratch *t = &c->s->threads[thread];
-    const struct key_order *o = &c->s->order[c->v->dtype];
+    struct thread_scratch *t = &j->scratch->threads[j->thread];
+    const struct key_order *o = &j->scratch->order[j->v.dtype];
     uint16_t a[SORT_BELOW], b[SORT_BELOW];
-    size_t n = c->v->n, n_bins = 0;
-    bool two = dtype_table[c->v->dtype].bits == 16;
+    size_t n = j->v.n, n_values = 0;
+    bool two = dtype_table[j->v.dtype].bits == 16;
 
-    if (n == 0 || view_read(c->v, t->piece, 0, n, &t->err) < 0)
+    if (n == 0 || view_read(&j->v, t->piece, 0, n, &t->err) < 0)
         return 0;
     for (size_t i = 0; i < n; i++)
         a[i] = o->ranks[two ? le16(t->piece + 2 * i) : t->piece[i]];
@@ -238,19 +190,86 @@ bins_by_sort(struct tensor_stats *st, const struct counting *c, int thread)
     for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && a[end] == a[i];)
             end++;
-        n_bins = add_value(st, t->bins, n_bins, o->values[a[i]], end - i);
+        n_values =
+            add_value(j->st, t->values, n_values, o->values[a[i]], end - i);
     }
-    return n_bins;
+    return n_values;
 }
 
 void
-counts_stats(struct tensor_stats *st, const struct view *v,
-             const struct inspect_cmd *cmd, struct stats_scratch *s,
-             struct par *par, int thread)
+counts_stats(struct stats_job *j)
 {
-    struct counting c = { .v = v, .s = s };
-    size_t n_bins = v->n < SORT_BELOW ? bins_by_sort(st, &c, thread)
-                                      : bins_by_table(st, &c, par, thread);
+    size_t n = j->v.n < SORT_BELOW ? values_by_sort(j) : values_by_table(j);
+    const struct value_count *values = j->scratch->threads[j->thread].values;
+    const struct inspect_cmd *cmd = j->cmd;
+    struct moments_sum sum = { 0 }, squares = { 0 };
+    struct tensor_stats *st = j->st;
 
-    summarize(st, s->threads[thread].bins, n_bins, cmd);
+    if (n == 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        moments_add(&sum, values[i].v * (double)values[i].n);
+    st->min = values[0].v;
+    st->max = values[n - 1].v;
+    st->mean = (sum.s + sum.c) / (double)st->n_finite;
+    for (size_t i = 0; i < n; i++) {
+        double d = values[i].v - st->mean;
+
+        moments_add(&squares, d * d * (double)values[i].n);
+    }
+    st->std = sqrt((squares.s + squares.c) / (double)st->n_finite);
+    for (size_t i = 0; i < cmd->n_quantiles; i++)
+        st->quantiles[i] = quantile(values, st->n_finite, cmd->quantiles[i]);
+    st->has_quantiles = true;
+    if (!st->hist)
+        return;
+    hist_range(st);
+    for (size_t i = 0; i < n; i++)
+        st->hist[hist_bin(st, (size_t)cmd->n_bins, values[i].v)] += values[i].n;
+}
+
+bool
+is_counted(enum dtype dtype)
+{
+    return dtype_table[dtype].bits == 8 || dtype_table[dtype].bits == 16;
+}
+
+static unsigned
+key_of_rank(enum dtype dtype, unsigned rank)
+{
+    unsigned half = 1u << (dtype_table[dtype].bits - 1);
+
+    if (dtype == DT_F8_E8M0) /* has no sign */
+        return rank;
+    switch (dtype_table[dtype].kind) {
+    case DK_FLOAT:
+        return rank < half ? 2 * half - 1 - rank : rank - half;
+    case DK_INT:
+        return rank ^ half;
+    default:
+        return rank;
+    }
+}
+
+void
+counts_prepare(struct stats_scratch *s, enum dtype dtype)
+{
+    struct key_order *o = &s->order[dtype];
+    size_t n;
+
+    if (!is_counted(dtype) || o->values)
+        return;
+    n = (size_t)1 << dtype_table[dtype].bits;
+    o->values = xcalloc(n, sizeof(*o->values));
+    o->keys = xcalloc(n, sizeof(*o->keys));
+    o->ranks = xcalloc(n, sizeof(*o->ranks));
+    for (unsigned r = 0; r < n; r++) {
+        unsigned key = key_of_rank(dtype, r);
+        uint8_t bytes[2];
+
+        put_le16(bytes, (uint16_t)key);
+        o->values[r] = dtype_get(dtype, bytes, 0);
+        o->keys[r] = (uint16_t)key;
+        o->ranks[key] = (uint16_t)r;
+    }
 }

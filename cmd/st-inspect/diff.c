@@ -1,16 +1,246 @@
-/* diff: what two models have, then how far their numbers differ. */
+/*
+ * diff: what two models have, then how far their numbers differ.  Chunks are
+ * compared on their own and merged in their order.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cmd/st-inspect/cmd.h"
-#include "cmd/st-inspect/compare.h"
 #include "cmd/st-inspect/select.h"
 #include "cmd/st-inspect/text.h"
-#include "cmd/st-inspect/view.h"
+#include "core/dtype.h"
 #include "core/format/npy.h"
 #include "core/js.h"
+#include "core/le.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "core/par.h"
 #include "core/tool.h"
 #include "core/tty.h"
+
+#define SPAN_CHUNKS 1024 /* between two merges */
+
+/* How far B's numbers are from A's.  NaN in both is no difference; NaN in one
+ * makes max_abs, relative and cosine NaN. */
+struct tensor_distance {
+    bool other_bytes;
+    bool measured;     /* false: the same, or not of real numbers */
+    uint64_t n_differ; /* |a - b| > atol + rtol |a| */
+    double max_abs;
+    double relative; /* norm of B - A, by the norm of A */
+    double cosine;
+    uint64_t max_ulp; /* only between floats of one type */
+};
+
+struct diff_buffers {
+    uint8_t *raw[2];
+    double *wide[2];
+    struct err err;
+};
+
+/* Of one chunk: sums and maxima, which are merged in the order of chunks. */
+struct part {
+    uint64_t n_differ, max_ulp;
+    double max_abs, dd, aa, bb, ab;
+    bool other_bytes;
+};
+
+struct differ {
+    struct inspect_cmd *cmd;
+    struct view v[2];
+    int n_threads;
+    struct diff_buffers *threads;
+    struct part *parts; /* [SPAN_CHUNKS] */
+    size_t first;       /* chunk */
+    bool measure;       /* false: only whether the bytes are the same */
+    double scale;       /* of numbers in sums of squares, a power of 2 */
+    size_t n_same, n_rows;
+};
+
+/* A float's place among all of its type: neighbours differ by 1. */
+static int64_t
+place(enum dtype dtype, const uint8_t *p, size_t i)
+{
+    unsigned bits = dtype_table[dtype].bits;
+    uint64_t u = bits == 8    ? p[i]
+                 : bits == 16 ? le16(p + 2 * i)
+                 : bits == 32 ? le32(p + 4 * i)
+                              : le64(p + 8 * i);
+    uint64_t sign = UINT64_C(1) << (bits - 1);
+
+    if (dtype == DT_F8_E8M0)
+        return (int64_t)u;
+    return u & sign ? -(int64_t)(u & ~sign) : (int64_t)u;
+}
+
+static void
+measure(struct part *p, const struct differ *c, const double *a,
+        const double *b, size_t n)
+{
+    const struct inspect_cmd *cmd = c->cmd;
+
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs(a[i] - b[i]);
+        double sd = c->scale * d, sa = c->scale * a[i], sb = c->scale * b[i];
+
+        if (a[i] == b[i] && !isfinite(a[i]))
+            continue; /* the same infinity */
+        if (a[i] != a[i] && b[i] != b[i])
+            continue; /* NaN in both is not a difference */
+        /* an infinite tolerance would let an infinity pass for anything */
+        if (!(d <= cmd->atol + cmd->rtol * fabs(a[i])) || isinf(d))
+            p->n_differ++;
+        if (!(d <= p->max_abs)) /* a NaN enters, and then stays */
+            p->max_abs = p->max_abs != p->max_abs ? p->max_abs : d;
+        p->dd += sd * sd;
+        p->aa += sa * sa;
+        p->bb += sb * sb;
+        p->ab += sa * sb;
+    }
+}
+
+static void
+measure_ulps(struct part *p, enum dtype dtype, struct diff_buffers *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t x = place(dtype, t->raw[0], i), y = place(dtype, t->raw[1], i);
+        uint64_t u =
+            x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
+
+        if (!isnan(t->wide[0][i]) && !isnan(t->wide[1][i]) && u > p->max_ulp)
+            p->max_ulp = u;
+    }
+}
+
+static void
+do_chunks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct differ *c = ctx;
+    struct diff_buffers *t = &c->threads[thread];
+    enum dtype dtype[2] = { c->v[0].dtype, c->v[1].dtype };
+
+    for (size_t i = begin; i < end && !t->err.status; i++) {
+        struct part *p = &c->parts[i];
+        uint64_t at = (c->first + i) * CHUNK;
+        size_t n = c->v[0].n - at < CHUNK ? c->v[0].n - at : CHUNK;
+
+        *p = (struct part){ 0 };
+        for (int k = 0; k < 2; k++)
+            if (view_read(&c->v[k], t->raw[k], at, n, &t->err) < 0)
+                return;
+        p->other_bytes = dtype[0] != dtype[1] ||
+                         memcmp(t->raw[0], t->raw[1],
+                                n * (dtype_table[dtype[0]].bits / 8)) != 0;
+        if (!c->measure)
+            continue;
+        for (int k = 0; k < 2; k++)
+            widen(t->wide[k], t->raw[k], dtype[k], n);
+        measure(p, c, t->wide[0], t->wide[1], n);
+        if (p->other_bytes && dtype[0] == dtype[1] &&
+            dtype_table[dtype[0]].kind == DK_FLOAT)
+            measure_ulps(p, dtype[0], t, n);
+    }
+}
+
+/* All chunks; without measuring only up to the first that is not the same. */
+static int
+compare_chunks(struct differ *c, struct part *all, struct err *err)
+{
+    size_t n_chunks = (c->v[0].n + CHUNK - 1) / CHUNK;
+
+    *all = (struct part){ 0 };
+    for (c->first = 0; c->first < n_chunks; c->first += SPAN_CHUNKS) {
+        size_t n = n_chunks - c->first < SPAN_CHUNKS ? n_chunks - c->first
+                                                     : SPAN_CHUNKS;
+
+        par_for(c->cmd->par, n, 1, do_chunks, c);
+        for (int i = 0; i < c->n_threads; i++)
+            if (c->threads[i].err.status) {
+                *err = c->threads[i].err;
+                return -1;
+            }
+        for (const struct part *p = c->parts; p < c->parts + n; p++) {
+            all->n_differ += p->n_differ;
+            all->other_bytes |= p->other_bytes;
+            if (p->max_ulp > all->max_ulp)
+                all->max_ulp = p->max_ulp;
+            if (!(p->max_abs <= all->max_abs) && all->max_abs == all->max_abs)
+                all->max_abs = p->max_abs;
+            all->dd += p->dd;
+            all->aa += p->aa;
+            all->bb += p->bb;
+            all->ab += p->ab;
+        }
+        if (!c->measure && all->other_bytes)
+            break;
+    }
+    return 0;
+}
+
+/* Squares of F64 may overflow or underflow: by how much to scale numbers then;
+ * 1 where they do not, or where nothing helps. */
+static double
+better_scale(const struct part *p)
+{
+    double least = fmin(p->dd, fmin(p->aa, p->bb));
+    double most = fmax(p->dd, fmax(p->aa, p->bb));
+
+    if (isinf(p->max_abs) || isnan(p->max_abs))
+        return 1;
+    if (isinf(p->dd) || isinf(p->aa) || isinf(p->bb))
+        return 0x1p-600;
+    /* zeros are so small as well: nothing may overflow instead */
+    return p->max_abs > 0 && least < DBL_MIN / DBL_EPSILON && most < 0x1p20
+               ? 0x1p500
+               : 1;
+}
+
+/* Reads a and b, of as many elements, once or more; -1 with 'err' set as
+ * view_read(). */
+static int
+compare(struct differ *c, struct tensor_distance *d, const struct view *a,
+        const struct view *b, struct err *err)
+{
+    struct part all;
+
+    *d = (struct tensor_distance){ 0 };
+    c->v[0] = *a;
+    c->v[1] = *b;
+    c->measure = false;
+    c->scale = 1;
+    if (!widens(a->dtype) || !widens(b->dtype)) {
+        /* less than a byte, or complex: only the bytes are compared */
+        d->other_bytes = a->dtype != b->dtype;
+        if (d->other_bytes)
+            return 0;
+        for (int k = 0; k < 2; k++) {
+            c->v[k].dtype = DT_U8;
+            c->v[k].n = c->v[k].nbytes;
+        }
+    }
+    if (compare_chunks(c, &all, err) < 0)
+        return -1;
+    d->other_bytes = all.other_bytes;
+    if (!all.other_bytes || !widens(a->dtype) || !widens(b->dtype))
+        return 0;
+    c->measure = true;
+    if (compare_chunks(c, &all, err) < 0)
+        return -1;
+    if (a->dtype == DT_F64 || b->dtype == DT_F64)
+        c->scale = better_scale(&all);
+    if (c->scale != 1 && compare_chunks(c, &all, err) < 0)
+        return -1;
+    d->measured = true;
+    d->n_differ = all.n_differ;
+    d->max_abs = all.max_abs;
+    d->max_ulp = all.max_ulp;
+    d->relative = all.dd == 0 ? 0 : sqrt(all.dd) / sqrt(all.aa);
+    d->cosine = all.ab / (sqrt(all.aa) * sqrt(all.bb));
+    return 0;
+}
 
 /* One of the two: a model, or an array that has no name. */
 struct side {
@@ -29,41 +259,29 @@ struct diff_row {
     struct tensor_distance d;
 };
 
-struct tally {
-    struct comparer *comparer;
-    size_t n_same, n_rows;
-};
-
 static int
-open_npy(struct side *side, struct err *err)
+open_side(struct side *side, const char *path, const struct inspect_cmd *cmd,
+          struct err *err)
 {
     struct str head = { 0 };
     struct err not_a_file;
     size_t size, n;
-    int rc = -1;
+    int rc = 0;
 
-    side->fd = file_open(side->path, &size, &not_a_file);
-    if (side->fd < 0)
-        return 0; /* a folder, or the next to open it says what it is */
+    side->path = path;
+    side->fd = file_open(path, &size, &not_a_file);
+    if (side->fd < 0) /* a directory, or select_open() says what it is */
+        return select_open(&side->sel, path, cmd, err);
     n = size < NPY_MAX_HEAD ? size : NPY_MAX_HEAD;
     str_reserve(&head, n + 1);
-    if (file_pread(side->fd, side->path, head.s, n, 0, err) < 0)
-        goto out;
-    side->is_npy = npy_sniff(head.s, n);
-    rc = side->is_npy ? npy_parse(&side->npy, head.s, n, side->path, err) : 0;
-    if (side->is_npy && rc == 0)
-        rc = npy_fits(&side->npy, size, side->path, err);
-out:
+    rc = file_pread(side->fd, path, head.s, n, 0, err);
+    side->is_npy = rc == 0 && npy_sniff(head.s, n);
+    if (side->is_npy && (npy_parse(&side->npy, head.s, n, path, err) < 0 ||
+                         npy_fits(&side->npy, size, path, err) < 0))
+        rc = -1;
     str_free(&head);
-    return rc;
-}
-
-static int
-open_side(struct side *side, const struct inspect_cmd *cmd, struct err *err)
-{
-    if (open_npy(side, err) < 0)
-        return -1;
-    return side->is_npy ? 0 : select_open(&side->sel, side->path, cmd, err);
+    return rc < 0 || side->is_npy ? rc
+                                  : select_open(&side->sel, path, cmd, err);
 }
 
 static void
@@ -74,23 +292,12 @@ close_side(struct side *side)
     select_close(&side->sel);
 }
 
-static void
-put_pair(struct str *to, const struct diff_row *r)
+static bool
+same_shape(const struct view *a, const struct view *b)
 {
-    const struct view *a = r->a ? r->a : r->b, *b = r->b ? r->b : r->a;
-    bool same = a->n_dims == b->n_dims &&
-                (a->n_dims == 0 ||
-                 !memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)));
-
-    str_adds(to, dtype_table[a->dtype].name);
-    if (a->dtype != b->dtype)
-        str_addf(to, "/%s", dtype_table[b->dtype].name);
-    str_addc(to, '\t');
-    put_shape(to, a->n_dims, a->shape);
-    if (!same) {
-        str_addc(to, '/');
-        put_shape(to, b->n_dims, b->shape);
-    }
+    return a->n_dims == b->n_dims &&
+           (a->n_dims == 0 ||
+            !memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)));
 }
 
 static bool
@@ -103,8 +310,17 @@ has_ulps(const struct diff_row *r)
 static void
 put_row(struct str *to, const struct diff_row *r)
 {
-    str_addf(to, "%s\t", r->result);
-    put_pair(to, r);
+    const struct view *a = r->a ? r->a : r->b, *b = r->b ? r->b : r->a;
+
+    str_addf(to, "%s\t%s", r->result, dtype_table[a->dtype].name);
+    if (a->dtype != b->dtype)
+        str_addf(to, "/%s", dtype_table[b->dtype].name);
+    str_addc(to, '\t');
+    put_shape(to, a->n_dims, a->shape);
+    if (!same_shape(a, b)) {
+        str_addc(to, '/');
+        put_shape(to, b->n_dims, b->shape);
+    }
     str_addc(to, '\t');
     if (r->d.measured) {
         put_u64(to, r->d.n_differ);
@@ -159,24 +375,24 @@ put_json(struct str *to, const struct diff_row *r)
 }
 
 static int
-put(struct inspect_cmd *cmd, struct tally *tally, const struct diff_row *r,
-    struct err *err)
+put(struct differ *c, const struct diff_row *r, struct err *err)
 {
+    struct inspect_cmd *cmd = c->cmd;
     bool same = !strcmp(r->result, "same");
 
-    tally->n_same += same;
+    c->n_same += same;
     if (same && !cmd->all)
         return 0;
     if (cmd->json) {
-        str_adds(&cmd->text, tally->n_rows ? ",\n" : "\n");
+        str_adds(&cmd->text, c->n_rows ? ",\n" : "\n");
         put_json(&cmd->text, r);
     } else {
-        if (tally->n_rows == 0)
+        if (c->n_rows == 0)
             str_adds(&cmd->text, "result\tdtype\tshape\tdiffer\tmax_abs\t"
                                  "relative\tcosine\tmax_ulp\tname\n");
         put_row(&cmd->text, r);
     }
-    tally->n_rows++;
+    c->n_rows++;
     return text_end(cmd, err);
 }
 
@@ -199,41 +415,26 @@ judge(const struct inspect_cmd *cmd, const struct diff_row *r)
 }
 
 static int
-diff_pair(struct inspect_cmd *cmd, struct tally *tally, struct diff_row *r,
-          struct err *err)
+diff_pair(struct differ *c, struct diff_row *r, struct err *err)
 {
-    const struct view *a = r->a, *b = r->b;
-
-    if (a->n_dims != b->n_dims ||
-        (a->n_dims &&
-         memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)))) {
+    if (!same_shape(r->a, r->b)) {
         r->result = "shape";
     } else {
-        if (compare(tally->comparer, &r->d, a, b, err) < 0)
+        if (compare(c, &r->d, r->a, r->b, err) < 0)
             return -1;
-        r->result = judge(cmd, r);
+        r->result = judge(c->cmd, r);
     }
-    return put(cmd, tally, r, err);
-}
-
-/* The other model's tensor of that name, if -t means it. */
-static const struct stdir_tensor *
-partner(const struct side *side, const struct st_tensor *t,
-        const struct inspect_cmd *cmd)
-{
-    const struct stdir_tensor *u =
-        stdir_find_n(&side->sel.dir, t->name, t->name_n);
-
-    return u && select_matches(cmd, u->t) ? u : NULL;
+    return put(c, r, err);
 }
 
 static int
-diff_models(struct inspect_cmd *cmd, struct side *a, struct side *b,
-            struct tally *tally, struct err *err)
+diff_models(struct differ *c, const struct side *a, const struct side *b,
+            struct err *err)
 {
-    struct progress p = {
-        .what = "diff", .unit = "B", .total = a->sel.nbytes, .quiet = cmd->quiet
-    };
+    struct progress p = { .what = "diff",
+                          .unit = "B",
+                          .total = a->sel.nbytes,
+                          .quiet = c->cmd->quiet };
     uint64_t done = 0;
     int rc = 0;
 
@@ -243,30 +444,33 @@ diff_models(struct inspect_cmd *cmd, struct side *a, struct side *b,
 
         for (size_t i = 0; rc == 0 && i < sel->n; i++) {
             const struct st_tensor *t = sel->t[i]->t;
-            const struct stdir_tensor *u = partner(k ? a : b, t, cmd);
+            const struct stdir_tensor *u =
+                stdir_find_n(k ? &a->sel.dir : &b->sel.dir, t->name, t->name_n);
             struct view v = view_of(sel->t[i]), w;
             struct diff_row r = { .name = t->name, .name_n = t->name_n };
 
+            if (u && !select_matches(c->cmd, u->t))
+                u = NULL;
             if (u && k)
                 continue; /* was compared already */
             if (u) {
                 w = view_of(u);
                 r.a = &v;
                 r.b = &w;
-                rc = diff_pair(cmd, tally, &r, err);
+                rc = diff_pair(c, &r, err);
                 progress_at(&p, done += v.nbytes);
                 continue;
             }
             r.result = k ? "only_b" : "only_a";
             *(k ? &r.b : &r.a) = &v;
-            rc = put(cmd, tally, &r, err);
+            rc = put(c, &r, err);
         }
     }
     progress_end(&p);
     return rc;
 }
 
-/* The one tensor of a side that stands against an unnamed array. */
+/* The one tensor of a side that is compared with an unnamed array. */
 static int
 only_view(const struct side *side, struct view *v, struct err *err)
 {
@@ -291,8 +495,8 @@ only_view(const struct side *side, struct view *v, struct err *err)
 }
 
 static int
-diff_arrays(struct inspect_cmd *cmd, struct side *a, struct side *b,
-            struct tally *tally, struct err *err)
+diff_arrays(struct differ *c, const struct side *a, const struct side *b,
+            struct err *err)
 {
     struct view v, w;
     struct diff_row r = { .a = &v, .b = &w, .name = b->path };
@@ -305,25 +509,34 @@ diff_arrays(struct inspect_cmd *cmd, struct side *a, struct side *b,
         r.name = named->sel.t[0]->t->name;
         r.name_n = named->sel.t[0]->t->name_n;
     }
-    return diff_pair(cmd, tally, &r, err);
+    return diff_pair(c, &r, err);
 }
 
 int
 diff_main(struct inspect_cmd *cmd, struct err *err)
 {
     struct side a = { .fd = -1 }, b = { .fd = -1 };
-    struct tally tally = { 0 };
+    struct differ c = { .cmd = cmd };
     size_t n_other;
     int rc = -1;
 
     if (cmd->n_args != 2)
         return err_set(err, TU_USAGE, "diff takes A B (found %d)", cmd->n_args);
-    a.path = cmd->args[0];
-    b.path = cmd->args[1];
     if (par_open(&cmd->par, cmd->n_threads, err) < 0 ||
-        open_side(&a, cmd, err) < 0 || open_side(&b, cmd, err) < 0 ||
-        !(tally.comparer = compare_open(cmd, err)))
+        open_side(&a, cmd->args[0], cmd, err) < 0 ||
+        open_side(&b, cmd->args[1], cmd, err) < 0)
         goto out;
+    c.n_threads = par_threads(cmd->par);
+    c.threads = xcalloc((size_t)c.n_threads, sizeof(*c.threads));
+    c.parts = xcalloc(SPAN_CHUNKS, sizeof(*c.parts));
+    for (int i = 0; i < 2 * c.n_threads; i++) {
+        struct diff_buffers *t = &c.threads[i / 2];
+
+        t->raw[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
+        t->wide[i % 2] = mem_big(CHUNK, 8, "a buffer", err);
+        if (!t->raw[i % 2] || !t->wide[i % 2])
+            goto out;
+    }
     if (cmd->json) {
         str_adds(&cmd->text, "{\"a\":");
         put_json_str(&cmd->text, cmd->args[0]);
@@ -331,19 +544,22 @@ diff_main(struct inspect_cmd *cmd, struct err *err)
         put_json_key(&cmd->text, "tensors");
         str_addc(&cmd->text, '[');
     }
-    rc = (a.is_npy || b.is_npy ? diff_arrays : diff_models)(cmd, &a, &b, &tally,
-                                                            err);
-    n_other = tally.n_rows - (cmd->all ? tally.n_same : 0);
+    rc = (a.is_npy || b.is_npy ? diff_arrays : diff_models)(&c, &a, &b, err);
+    n_other = c.n_rows - (cmd->all ? c.n_same : 0);
     if (cmd->json)
         str_addf(&cmd->text, "\n],\"n_same\":%zu,\"n_different\":%zu}\n",
-                 tally.n_same, n_other);
+                 c.n_same, n_other);
     if (rc == 0 && cmd->verbose)
-        tool_say("%zu tensors are the same, %zu are not", tally.n_same,
-                 n_other);
+        tool_say("%zu tensors are the same, %zu are not", c.n_same, n_other);
     if (rc == 0 && n_other)
         rc = TU_NEGATIVE;
 out:
-    compare_close(tally.comparer);
+    for (int i = 0; i < 2 * c.n_threads; i++) {
+        mem_big_free(c.threads[i / 2].raw[i % 2], CHUNK, 8);
+        mem_big_free(c.threads[i / 2].wide[i % 2], CHUNK, 8);
+    }
+    free(c.threads);
+    free(c.parts);
     close_side(&a);
     close_side(&b);
     return rc;

@@ -10,10 +10,10 @@
 #define MAX_COMPONENTS 64
 
 /*
- * Names are folded one component at a time, the last one first: all that
+ * Names are folded one component at a time, the last one first: those that
  * agree in everything else become one, with the set of numbers in its place.
- * Each step is exact, so that a set of names which is not a product (layers
- * of two kinds) simply gives more rows.
+ * Each step is exact, so a set of names that is not a product (layers of two
+ * kinds) gives more rows.
  */
 struct item {
     struct fold_row row;
@@ -61,16 +61,14 @@ is_number(const char *s, size_t n, uint64_t *number)
 static int
 compare_bytes(const char *a, size_t a_n, const char *b, size_t b_n)
 {
-    int c = a_n == b_n ? 0 : a_n < b_n ? -1 : 1;
-
-    return c ? c : memcmp(a, b, a_n);
+    return a_n != b_n ? a_n < b_n ? -1 : 1 : memcmp(a, b, a_n);
 }
 
 /* All but the number itself: 0 if the two may become one row. */
 static int
 compare_rest(const struct item *a, const struct item *b)
 {
-    const struct st_tensor *s = a->row.t, *t = b->row.t;
+    const struct st_tensor *s = a->row.t->t, *t = b->row.t->t;
     int c = compare_bytes(a->row.name, a->from, b->row.name, b->from);
 
     if (!c)
@@ -102,9 +100,16 @@ by_first(const void *pa, const void *pb)
     return (a->first > b->first) - (a->first < b->first);
 }
 
+static void
+free_name(const struct fold_row *r)
+{
+    if (r->name != r->t->t->name)
+        free((char *)(uintptr_t)r->name);
+}
+
 /* items[0, n) become items[0]. */
 static void
-join(struct item *items, size_t n)
+join_items(struct item *items, size_t n)
 {
     struct item one = items[0];
     struct str name = { 0 };
@@ -123,15 +128,14 @@ join(struct item *items, size_t n)
     }
     str_addc(&name, '}');
     str_add(&name, one.row.name + one.to, one.row.name_n - one.to);
-    for (size_t i = 1; i < n; i++) {
-        one.row.count += items[i].row.count;
+    for (size_t i = 0; i < n; i++) {
+        one.row.count += i ? items[i].row.count : 0;
         if (items[i].first < one.first) {
             one.first = items[i].first;
             one.row.t = items[i].row.t;
         }
+        free_name(&items[i].row);
     }
-    for (size_t i = 0; i < n; i++)
-        free(items[i].row.name);
     one.row.name = name.s;
     one.row.name_n = name.n;
     items[0] = one;
@@ -159,7 +163,7 @@ fold_component(struct item *items, size_t n, size_t c)
             if (compare_rest(&items[i], &items[end]) != 0)
                 break;
         if (end - i > 1)
-            join(items + i, end - i);
+            join_items(items + i, end - i);
         items[left++] = items[i];
     }
     memmove(items + left, items + n_numbers, (n - n_numbers) * sizeof(*items));
@@ -167,7 +171,8 @@ fold_component(struct item *items, size_t n, size_t c)
 }
 
 int
-fold(struct folded *folded, const struct selection *sel, struct err *err)
+fold(struct folded *folded, const struct selection *sel, bool join,
+     struct err *err)
 {
     struct item *items = mem_try(sel->n, sizeof(*items), sel->dir.path, err);
     size_t n = sel->n, depth = 0;
@@ -179,32 +184,30 @@ fold(struct folded *folded, const struct selection *sel, struct err *err)
         const struct st_tensor *t = sel->t[i]->t;
         size_t c = 0, from, to;
 
-        items[i] = (struct item){
-            .row = { .t = t, .name_n = t->name_n, .count = 1 },
-            .first = i,
-        };
-        items[i].row.name = xstrndup(t->name, t->name_n);
-        while (c < MAX_COMPONENTS &&
+        items[i] = (struct item){ .row = { sel->t[i], t->name, t->name_n, 1 },
+                                  .first = i };
+        while (join && c < MAX_COMPONENTS &&
                component(t->name, t->name_n, c, &from, &to))
             c++;
-        if (c > depth)
-            depth = c;
+        depth = c > depth ? c : depth;
     }
     while (depth-- > 0)
         n = fold_component(items, n, depth);
-    qsort(items, n, sizeof(*items), by_first);
-    folded->rows = xcalloc(n, sizeof(*folded->rows));
-    for (; folded->n < n; folded->n++)
+    if (join)
+        qsort(items, n, sizeof(*items), by_first);
+    folded->rows = mem_try(n, sizeof(*folded->rows), sel->dir.path, err);
+    for (; folded->rows && folded->n < n; folded->n++)
         folded->rows[folded->n] = items[folded->n].row;
+    for (size_t i = folded->n; i < n; i++)
+        free_name(&items[i].row);
     free(items);
-    return 0;
+    return folded->rows ? 0 : -1;
 }
 
 void
 fold_free(struct folded *folded)
 {
     for (size_t i = 0; i < folded->n; i++)
-        free(folded->rows[i].name);
+        free_name(&folded->rows[i]);
     free(folded->rows);
-    *folded = (struct folded){ 0 };
 }

@@ -1,4 +1,5 @@
-#include "cmd/st-inspect/hist.h"
+/* Histograms: their range and bins, and the drawing, as rows and as SVG. */
+#include "cmd/st-inspect/stats.h"
 
 #include <math.h>
 

@@ -140,22 +140,6 @@ check_output(const struct inspect_cmd *cmd, const char *path)
         die_usage("%s is the name of an input", path);
 }
 
-/* A name mistyped is told before the work on the others, and not after it;
- * verify goes on to the next. */
-static void
-check_inputs(const struct inspect_cmd *cmd)
-{
-    bool all_files =
-        strcmp(cmd->verb, "verify") != 0 && strcmp(cmd->verb, "cat") != 0;
-    struct err err;
-
-    for (int i = 0; all_files && i < cmd->n_args; i++)
-        if (file_missing(cmd->args[i])) {
-            err_sys(&err, EX_NOINPUT, "%s", cmd->args[i]);
-            die_err(&err);
-        }
-}
-
 int
 main(int argc, char **argv)
 {
@@ -175,7 +159,14 @@ main(int argc, char **argv)
     check_output(&cmd, cmd.out_path);
     if (cmd.svg)
         check_output(&cmd, cmd.svg);
-    check_inputs(&cmd);
+    /* A missing input is reported before the work on the others; verify goes on
+     * to the next. */
+    for (int i = 0; i < cmd.n_args; i++)
+        if (strcmp(cmd.verb, "verify") != 0 && strcmp(cmd.verb, "cat") != 0 &&
+            file_missing(cmd.args[i])) {
+            err_sys(&err, EX_NOINPUT, "%s", cmd.args[i]);
+            die_err(&err);
+        }
     sig_install(true);
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
                  !strcmp(cmd.verb, "cat") && !cmd.json, &err) < 0)

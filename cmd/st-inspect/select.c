@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/le.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
 #include "core/tool.h"
@@ -27,12 +29,6 @@ struct keyed {
     size_t n;
 };
 
-static bool
-is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 static void
 put_key(struct str *keys, const char *s, size_t n)
 {
@@ -41,11 +37,11 @@ put_key(struct str *keys, const char *s, size_t n)
     while (i < n) {
         size_t from = i;
 
-        while (i < n && is_digit(s[i]))
+        while (i < n && s[i] >= '0' && s[i] <= '9')
             i++;
         if (i > from) /* after '0' + 9 runs of any length are alike */
             str_addc(keys, (char)('0' + (i - from < 9 ? i - from : 9)));
-        while (i < n && !is_digit(s[i]))
+        while (i < n && (s[i] < '0' || s[i] > '9'))
             i++;
         str_add(keys, s + from, i - from);
     }
@@ -63,20 +59,59 @@ by_key(const void *pa, const void *pb, void *text)
     return c ? c : (a->n > b->n) - (a->n < b->n);
 }
 
-static int
-sort_naturally(struct selection *sel, struct err *err)
+bool
+select_matches(const struct inspect_cmd *cmd, const struct st_tensor *t)
 {
-    struct keyed *k = mem_try(sel->n, sizeof(*k), sel->dir.path, err);
+    bool has_nul = strlen(t->name) != t->name_n, yes = cmd->globs.n == 0;
+    struct str shown = { 0 };
+
+    for (size_t i = 0; !yes && i < cmd->globs.n; i++) {
+        const char *glob = cmd->globs.item[i];
+
+        yes = !has_nul && !fnmatch(glob, t->name, 0);
+        if (yes)
+            break;
+        str_clear(&shown); /* as list prints it: what a user can copy */
+        str_esc(&shown, t->name, t->name_n);
+        yes = !strcmp(glob, shown.s ? shown.s : "") ||
+              (has_nul && !fnmatch(glob, shown.s, FNM_NOESCAPE));
+    }
+    str_free(&shown);
+    return yes;
+}
+
+int
+select_open(struct selection *sel, const char *path,
+            const struct inspect_cmd *cmd, struct err *err)
+{
     struct str keys = { 0 };
+    struct keyed *k = NULL;
 
-    if (!k)
+    *sel = (struct selection){ 0 };
+    if (stdir_open(&sel->dir, path, err) < 0)
         return -1;
-    for (size_t i = 0; i < sel->n; i++) {
-        const struct st_tensor *t = sel->t[i]->t;
+    sel->t = mem_try(sel->dir.n_tensors, sizeof(*sel->t), path, err);
+    k = mem_try(sel->dir.n_tensors, sizeof(*k), path, err);
+    if (!sel->t || !k)
+        goto fail;
+    for (size_t i = 0; i < sel->dir.n_tensors; i++) {
+        const struct st_tensor *t = sel->dir.tensors[i].t;
 
-        k[i] = (struct keyed){ .t = sel->t[i], .at = keys.n };
+        if (!select_matches(cmd, t))
+            continue;
+        k[sel->n] = (struct keyed){ .t = &sel->dir.tensors[i], .at = keys.n };
         put_key(&keys, t->name, t->name_n);
-        k[i].n = keys.n - k[i].at;
+        k[sel->n].n = keys.n - k[sel->n].at;
+        sel->n++;
+        /* files cannot hold 2^64 bytes; elements of F4 are half of one */
+        sel->n_elements += t->n_elements;
+        sel->nbytes += t->nbytes;
+    }
+    if (sel->n == 0 && cmd->globs.n) {
+        err_set(err, EX_NOINPUT, "%s: no tensor matches \"%s\"%s", path,
+                cmd->globs.item[0],
+                cmd->globs.n > 1 ? " or the other globs" : "");
+        goto fail;
     }
     qsort_r(k, sel->n, sizeof(*k), by_key, keys.s);
     for (size_t i = 0; i < sel->n; i++)
@@ -84,70 +119,11 @@ sort_naturally(struct selection *sel, struct err *err)
     str_free(&keys);
     free(k);
     return 0;
-}
-
-static bool
-glob_matches(const char *glob, const struct st_tensor *t)
-{
-    bool has_nul = strlen(t->name) != t->name_n;
-    struct str shown = { 0 };
-    bool yes = !has_nul && !fnmatch(glob, t->name, 0);
-
-    if (!yes) { /* as list prints it: what a user can copy */
-        str_esc(&shown, t->name, t->name_n);
-        yes = !strcmp(glob, shown.s ? shown.s : "") ||
-              (has_nul && !fnmatch(glob, shown.s, FNM_NOESCAPE));
-        str_free(&shown);
-    }
-    return yes;
-}
-
-bool
-select_matches(const struct inspect_cmd *cmd, const struct st_tensor *t)
-{
-    if (cmd->globs.n == 0)
-        return true;
-    for (size_t i = 0; i < cmd->globs.n; i++)
-        if (glob_matches(cmd->globs.item[i], t))
-            return true;
-    return false;
-}
-
-static int
-collect(struct selection *sel, const struct inspect_cmd *cmd, struct err *err)
-{
-    sel->t = mem_try(sel->dir.n_tensors, sizeof(*sel->t), sel->dir.path, err);
-    if (!sel->t)
-        return -1;
-    for (size_t i = 0; i < sel->dir.n_tensors; i++) {
-        const struct stdir_tensor *t = &sel->dir.tensors[i];
-
-        if (!select_matches(cmd, t->t))
-            continue;
-        sel->t[sel->n++] = t;
-        /* files cannot hold 2^64 bytes; elements of F4 are half of one */
-        sel->n_elements += t->t->n_elements;
-        sel->nbytes += t->t->nbytes;
-    }
-    if (sel->n == 0 && cmd->globs.n)
-        return err_set(err, EX_NOINPUT, "%s: no tensor matches \"%s\"%s",
-                       sel->dir.path, cmd->globs.item[0],
-                       cmd->globs.n > 1 ? " or the other globs" : "");
-    return sort_naturally(sel, err);
-}
-
-int
-select_open(struct selection *sel, const char *path,
-            const struct inspect_cmd *cmd, struct err *err)
-{
-    *sel = (struct selection){ 0 };
-    if (stdir_open(&sel->dir, path, err) < 0)
-        return -1;
-    if (collect(sel, cmd, err) < 0) {
-        select_close(sel);
-        return -1;
-    }
-    return 0;
+fail:
+    str_free(&keys);
+    free(k);
+    select_close(sel);
+    return -1;
 }
 
 void
@@ -212,4 +188,53 @@ one_operand(const struct inspect_cmd *cmd, struct err *err)
     err_set(err, TU_USAGE, "%s takes one FILE or FOLDER (found %d)", cmd->verb,
             cmd->n_args);
     return NULL;
+}
+
+struct view
+view_of(const struct stdir_tensor *t)
+{
+    return (struct view){
+        .path = t->st->path,
+        .fd = t->st->fd,
+        .offset = t->st->data_offset + t->t->begin,
+        .dtype = t->t->dtype,
+        .n_dims = t->t->n_dims,
+        .shape = t->t->shape,
+        .n = t->t->n_elements,
+        .nbytes = t->t->nbytes,
+    };
+}
+
+int
+view_read(const struct view *v, void *buf, uint64_t first, size_t n,
+          struct err *err)
+{
+    size_t size = dtype_table[v->dtype].bits / 8;
+
+    return file_pread(v->fd, v->path, buf, n * size, v->offset + first * size,
+                      err);
+}
+
+bool
+widens(enum dtype dtype)
+{
+    return dtype_table[dtype].bits >= 8 &&
+           dtype_table[dtype].kind != DK_COMPLEX;
+}
+
+void
+widen(double *to, const void *from, enum dtype dtype, size_t n)
+{
+    if (dtype == DT_F32)
+        for (size_t i = 0; i < n; i++)
+            to[i] = (double)le_f32((const uint8_t *)from + 4 * i);
+    else if (dtype == DT_F64)
+        for (size_t i = 0; i < n; i++)
+            to[i] = le_f64((const uint8_t *)from + 8 * i);
+    else if (dtype == DT_BF16)
+        for (size_t i = 0; i < n; i++)
+            to[i] = bf16_to_f32(le16((const uint8_t *)from + 2 * i));
+    else
+        for (size_t i = 0; i < n; i++)
+            to[i] = dtype_get(dtype, from, i);
 }

@@ -1,6 +1,7 @@
 /*
- * One file or folder and the tensors in it that -t means, in natural order of
- * names (layers.2 before layers.10).
+ * One file or folder and the tensors in it that -t selects, in natural order of
+ * names (layers.2 before layers.10); and their bytes, for the verbs that read
+ * values.
  */
 #ifndef ST_INSPECT_SELECT_H
 #define ST_INSPECT_SELECT_H
@@ -10,6 +11,7 @@
 #include <stdint.h>
 
 #include "cmd/st-inspect/cmd.h"
+#include "core/dtype.h"
 #include "core/format/stdir.h"
 
 struct selection {
@@ -41,5 +43,32 @@ const char *one_operand(const struct inspect_cmd *cmd, struct err *err);
 
 /* say_totals() is -v's line on stderr: "m: 311 tensors, ...". */
 void say_totals(const struct inspect_cmd *cmd, const struct selection *sel);
+
+#define PIECE_NBYTES ((size_t)256 << 10) /* of a read: stays in the cache */
+#define CHUNK        ((size_t)32768)     /* elements summed at a time */
+
+/* An array in a file. */
+struct view {
+    const char *path;
+    int fd;
+    size_t offset; /* in the file */
+    enum dtype dtype;
+    size_t n_dims;
+    const uint64_t *shape;
+    uint64_t n; /* elements */
+    size_t nbytes;
+};
+
+/* view_of() is a view of a tensor: valid as long as its file is open. */
+struct view view_of(const struct stdir_tensor *t);
+
+/* view_read() reads elements [first, first + n), of a type of whole bytes, as
+ * they lie in the file.  -1 with 'err' set, as file_pread(). */
+int view_read(const struct view *v, void *buf, uint64_t first, size_t n,
+              struct err *err);
+
+/* widen() makes doubles of n elements; exact but for 64-bit integers. */
+void widen(double *to, const void *from, enum dtype dtype, size_t n);
+bool widens(enum dtype dtype); /* has elements that are real numbers */
 
 #endif

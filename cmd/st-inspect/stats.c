@@ -5,12 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/st-inspect/counts.h"
-#include "cmd/st-inspect/hist.h"
-#include "cmd/st-inspect/moments.h"
-#include "cmd/st-inspect/select.h"
 #include "cmd/st-inspect/text.h"
 #include "core/js.h"
+#include "core/kernel/moments.h"
 #include "core/mem.h"
 #include "core/tty.h"
 
@@ -22,6 +19,129 @@
 #define WINDOW_TENSORS 256
 #define WINDOW_NBYTES  ((uint64_t)1 << 30)
 
+#define SPAN_CHUNKS 1024 /* between two merges */
+
+/* Types of 32 and 64 bits: chunks are summed on their own and merged in their
+ * order, so that no result depends on how many threads there are. */
+struct chunk_sums {
+    struct moments m;
+    uint64_t n_zero;
+};
+
+struct summing {
+    const struct stats_job *job;
+    struct chunk_sums *chunks; /* [SPAN_CHUNKS]; NULL: fill histograms */
+};
+
+void
+stats_for(const struct stats_job *j, size_t n, size_t grain,
+          void (*fn)(void *ctx, size_t begin, size_t end, int thread),
+          void *ctx)
+{
+    if (j->par)
+        par_for(j->par, n, grain, fn, ctx);
+    else
+        fn(ctx, 0, n, j->thread);
+}
+
+bool
+stats_thread(const struct stats_job *j, int i)
+{
+    return j->par || i == j->thread;
+}
+
+static void
+do_chunks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct summing *c = ctx;
+    const struct stats_job *j = c->job;
+    struct thread_scratch *t = &j->scratch->threads[thread];
+
+    for (size_t i = begin; i < end && !t->err.status; i++) {
+        uint64_t at = (j->first + i) * CHUNK;
+        size_t n = j->v.n - at < CHUNK ? j->v.n - at : CHUNK;
+
+        if (view_read(&j->v, t->piece, at, n, &t->err) < 0)
+            return;
+        widen(t->wide, t->piece, j->v.dtype, n);
+        if (c->chunks) {
+            c->chunks[i].n_zero = moments_of(&c->chunks[i].m, t->wide, n);
+            continue;
+        }
+        for (size_t k = 0; k < n; k++)
+            if (isfinite(t->wide[k]))
+                t->hist[hist_bin(j->st, (size_t)j->cmd->n_bins, t->wide[k])]++;
+    }
+}
+
+/* All chunks, a span at a time; 'all' gets their sums, if wanted. */
+static void
+sum_chunks(struct stats_job *j, struct chunk_sums *chunks,
+           struct chunk_sums *all)
+{
+    struct summing c = { j, chunks };
+    size_t n_chunks = (j->v.n + CHUNK - 1) / CHUNK;
+
+    for (j->first = 0; j->first < n_chunks; j->first += SPAN_CHUNKS) {
+        size_t n = n_chunks - j->first < SPAN_CHUNKS ? n_chunks - j->first
+                                                     : SPAN_CHUNKS;
+
+        stats_for(j, n, 1, do_chunks, &c);
+        for (size_t i = 0; chunks && i < n; i++) {
+            moments_merge(&all->m, &chunks[i].m);
+            all->n_zero += chunks[i].n_zero;
+        }
+    }
+}
+
+static void
+wide_stats(struct stats_job *j)
+{
+    struct chunk_sums *chunks = xcalloc(SPAN_CHUNKS, sizeof(*chunks));
+    struct chunk_sums all = { .m = MOMENTS_NONE };
+    struct tensor_stats *st = j->st;
+    size_t n_bins = (size_t)j->cmd->n_bins;
+
+    sum_chunks(j, chunks, &all);
+    free(chunks);
+    st->n_nan = all.m.n_nan;
+    st->n_inf = j->v.n - all.m.n - all.m.n_nan;
+    st->n_zero = all.n_zero;
+    st->n_finite = all.m.n;
+    if (all.m.n == 0)
+        return;
+    st->min = all.m.min;
+    st->max = all.m.max;
+    st->mean = moments_mean(&all.m);
+    st->std = moments_std(&all.m);
+    if (dtype_table[j->v.dtype].bits == 32 && j->v.n <= UINT32_MAX)
+        ranks_quantiles(j);
+    if (!st->hist)
+        return;
+    hist_range(st);
+    sum_chunks(j, NULL, NULL);
+    for (int i = 0; i < j->scratch->n_threads; i++) {
+        uint64_t *hist = j->scratch->threads[i].hist;
+
+        if (!stats_thread(j, i))
+            continue;
+        for (size_t k = 0; k < n_bins; k++)
+            st->hist[k] += hist[k];
+        memset(hist, 0, n_bins * sizeof(*hist));
+    }
+}
+
+void
+stats_of(struct stats_job *j)
+{
+    j->st->n = j->v.n;
+    j->st->min = j->st->max = j->st->mean = j->st->std = (double)NAN;
+    j->st->known = widens(j->v.dtype);
+    if (j->st->known)
+        (is_counted(j->v.dtype) ? counts_stats : wide_stats)(j);
+}
+
+/* The tensors that are computed before their rows are written. */
 struct window {
     const struct inspect_cmd *cmd;
     const struct selection *sel;
@@ -30,53 +150,30 @@ struct window {
     size_t first;
 };
 
-void
-stats_of(struct tensor_stats *st, const struct view *v,
-         const struct inspect_cmd *cmd, struct stats_scratch *s,
-         struct par *par, int thread)
+/* Tensor i if it is large and 'par' is set, or is not and 'par' is NULL. */
+static void
+stats_one(const struct window *w, size_t i, struct par *par, int thread)
 {
-    st->n = v->n;
-    st->min = st->max = st->mean = st->std = (double)NAN;
-    if (!widens(v->dtype))
-        return;
-    st->known = true;
-    if (is_counted(v->dtype))
-        counts_stats(st, v, cmd, s, par, thread);
-    else
-        moments_stats(st, v, cmd, s, par, thread);
+    struct stats_job j = {
+        .st = &w->stats[i],
+        .v = view_of(w->sel->t[i]),
+        .cmd = w->cmd,
+        .scratch = w->scratch,
+        .par = par,
+        .thread = thread,
+    };
+
+    if ((j.v.nbytes >= LARGE_NBYTES) == (par != NULL))
+        stats_of(&j);
 }
 
 static void
 stats_some(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct window *w = ctx;
+    const struct window *w = ctx;
 
-    for (size_t i = w->first + begin; i < w->first + end; i++) {
-        struct view v = view_of(w->sel->t[i]);
-
-        if (v.nbytes < LARGE_NBYTES)
-            stats_of(&w->stats[i], &v, w->cmd, w->scratch, NULL, thread);
-    }
-}
-
-/* The tensors from w->first on, as many as make a window; returns the end. */
-static size_t
-do_window(struct window *w)
-{
-    size_t end = w->first, n = 0;
-    uint64_t nbytes = 0;
-
-    for (; end < w->sel->n && n < WINDOW_TENSORS && nbytes < WINDOW_NBYTES;
-         end++, n++) {
-        struct view v = view_of(w->sel->t[end]);
-
-        nbytes += v.nbytes;
-        scratch_prepare(w->scratch, v.dtype);
-        if (v.nbytes >= LARGE_NBYTES)
-            stats_of(&w->stats[end], &v, w->cmd, w->scratch, w->cmd->par, 0);
-    }
-    par_for(w->cmd->par, n, 1, stats_some, w);
-    return end;
+    for (size_t i = begin; i < end; i++)
+        stats_one(w, w->first + i, NULL, thread);
 }
 
 static void
@@ -131,22 +228,6 @@ put_json_count(struct str *to, const char *key, const struct tensor_stats *st,
 }
 
 static void
-put_json_hist(struct str *to, const struct tensor_stats *st, size_t n_bins)
-{
-    put_json_key(to, "histogram");
-    if (!st->n_finite) {
-        str_adds(to, "null");
-        return;
-    }
-    str_adds(to, "{\"from\":");
-    js_put_f64(to, st->lo);
-    put_json_f64(to, "to", st->hi);
-    put_json_key(to, "counts");
-    put_shape(to, n_bins, st->hist);
-    str_addc(to, '}');
-}
-
-static void
 put_json(struct str *to, const struct inspect_cmd *cmd,
          const struct st_tensor *t, const struct tensor_stats *st)
 {
@@ -169,8 +250,16 @@ put_json(struct str *to, const struct inspect_cmd *cmd,
         js_put_f64(to, st->quantiles[i]);
     }
     str_adds(to, st->has_quantiles ? "]" : "null");
-    if (st->hist)
-        put_json_hist(to, st, (size_t)cmd->n_bins);
+    if (st->hist && st->n_finite) {
+        str_adds(to, ",\"histogram\":{\"from\":");
+        js_put_f64(to, st->lo);
+        put_json_f64(to, "to", st->hi);
+        put_json_key(to, "counts");
+        put_shape(to, (size_t)cmd->n_bins, st->hist);
+        str_addc(to, '}');
+    } else if (st->hist) {
+        str_adds(to, ",\"histogram\":null");
+    }
     str_addc(to, '}');
 }
 
@@ -196,27 +285,71 @@ put_head(struct str *to, const struct inspect_cmd *cmd, const char *path)
     }
 }
 
-static int
-put_window(struct inspect_cmd *cmd, const struct window *w, size_t end,
-           struct err *err)
+void
+scratch_close(struct stats_scratch *s)
 {
-    for (size_t i = w->first; i < end; i++) {
-        const struct st_tensor *t = w->sel->t[i]->t;
+    for (int i = 0; i < s->n_threads && s->threads; i++) {
+        struct thread_scratch *t = &s->threads[i];
 
-        if (cmd->json) {
-            str_adds(&cmd->text, i ? ",\n" : "\n");
-            put_json(&cmd->text, cmd, t, &w->stats[i]);
-        } else if (cmd->hist) {
-            hist_rows(&cmd->text, &w->stats[i], (size_t)cmd->n_bins, t);
-        } else {
-            put_row(&cmd->text, cmd, t, &w->stats[i]);
-        }
-        if (text_end(cmd, err) < 0)
+        mem_big_free(t->piece, PIECE_NBYTES, 1);
+        mem_big_free(t->wide, CHUNK, sizeof(*t->wide));
+        mem_big_free(t->tables, COUNT_TABLES * COUNT_KEYS, sizeof(*t->tables));
+        mem_big_free(t->totals, COUNT_KEYS, sizeof(*t->totals));
+        mem_big_free(t->values, COUNT_KEYS, sizeof(*t->values));
+        free(t->hist);
+    }
+    for (int i = 0; i < DT_COUNT; i++) {
+        free(s->order[i].values);
+        free(s->order[i].keys);
+        free(s->order[i].ranks);
+    }
+    free(s->threads);
+}
+
+int
+scratch_open(struct stats_scratch *s, int n_threads, struct err *err)
+{
+    s->n_threads = n_threads;
+    s->threads = xcalloc((size_t)n_threads, sizeof(*s->threads));
+    for (int i = 0; i < n_threads; i++) {
+        struct thread_scratch *t = &s->threads[i];
+
+        t->piece = mem_big(PIECE_NBYTES, 1, "a buffer", err);
+        t->wide = mem_big(CHUNK, sizeof(*t->wide), "a buffer", err);
+        t->tables = mem_big(COUNT_TABLES * COUNT_KEYS, sizeof(*t->tables),
+                            "tables of counts", err);
+        t->totals =
+            mem_big(COUNT_KEYS, sizeof(*t->totals), "a table of counts", err);
+        t->values =
+            mem_big(COUNT_KEYS, sizeof(*t->values), "a table of values", err);
+        t->hist = xcalloc(MAX_BINS, sizeof(*t->hist));
+        if (!t->piece || !t->wide || !t->tables || !t->totals || !t->values)
             return -1;
     }
     return 0;
 }
 
+/* The tensors from w->first on, as many as make a window; returns the end. */
+static size_t
+do_window(struct window *w)
+{
+    size_t end = w->first;
+    uint64_t nbytes = 0;
+
+    for (; end < w->sel->n && end - w->first < WINDOW_TENSORS &&
+           nbytes < WINDOW_NBYTES;
+         end++) {
+        const struct st_tensor *t = w->sel->t[end]->t;
+
+        nbytes += t->nbytes;
+        counts_prepare(w->scratch, t->dtype);
+        stats_one(w, end, w->cmd->par, 0);
+    }
+    par_for(w->cmd->par, end - w->first, 1, stats_some, w);
+    return end;
+}
+
+/* All windows and their rows. */
 static int
 run(struct inspect_cmd *cmd, struct window *w, struct err *err)
 {
@@ -231,35 +364,37 @@ run(struct inspect_cmd *cmd, struct window *w, struct err *err)
     progress_start(&p);
     for (; rc == 0 && w->first < w->sel->n; w->first = end) {
         end = do_window(w);
+        for (int i = 0; rc == 0 && i < w->scratch->n_threads; i++)
+            if (w->scratch->threads[i].err.status) {
+                *err = w->scratch->threads[i].err;
+                rc = -1;
+            }
         for (size_t i = w->first; i < end; i++)
             done += w->sel->t[i]->t->nbytes;
         progress_at(&p, done);
-        rc = scratch_error(w->scratch, err);
-        rc = rc == 0 ? put_window(cmd, w, end, err) : rc;
+        for (size_t i = w->first; rc == 0 && i < end; i++) {
+            const struct st_tensor *t = w->sel->t[i]->t;
+
+            if (cmd->json) {
+                str_adds(&cmd->text, i ? ",\n" : "\n");
+                put_json(&cmd->text, cmd, t, &w->stats[i]);
+            } else if (cmd->hist) {
+                hist_rows(&cmd->text, &w->stats[i], (size_t)cmd->n_bins, t);
+            } else {
+                put_row(&cmd->text, cmd, t, &w->stats[i]);
+            }
+            rc = text_end(cmd, err);
+        }
     }
     progress_end(&p);
     return rc;
-}
-
-/* Room for the histograms, in one piece; 'all' is NULL if none is wanted. */
-static int
-add_hists(struct window *w, uint64_t **all, struct err *err)
-{
-    size_t n_bins = (size_t)w->cmd->n_bins;
-
-    *all = NULL;
-    if (!w->cmd->hist && !w->cmd->svg)
-        return 0;
-    *all = mem_big(w->sel->n, n_bins * sizeof(**all), "histograms", err);
-    for (size_t i = 0; *all && i < w->sel->n; i++)
-        w->stats[i].hist = *all + i * n_bins;
-    return *all ? 0 : -1;
 }
 
 int
 stats_main(struct inspect_cmd *cmd, struct err *err)
 {
     const char *path = one_operand(cmd, err);
+    size_t n_bins = (size_t)cmd->n_bins;
     struct selection sel;
     struct stats_scratch scratch = { 0 };
     struct window w = { .cmd = cmd, .sel = &sel, .scratch = &scratch };
@@ -273,13 +408,19 @@ stats_main(struct inspect_cmd *cmd, struct err *err)
     if (!w.stats)
         goto out;
     memset(w.stats, 0, sel.n * sizeof(*w.stats));
-    /* before the work: an output that cannot be is told at once */
+    /* before the work: an output that cannot be opened is reported at once */
     if ((cmd->svg &&
          out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0) ||
         par_open(&cmd->par, cmd->n_threads, err) < 0 ||
-        scratch_open(&scratch, par_threads(cmd->par), err) < 0 ||
-        add_hists(&w, &hists, err) < 0)
+        scratch_open(&scratch, par_threads(cmd->par), err) < 0)
         goto out;
+    if (cmd->hist || cmd->svg) {
+        hists = mem_big(sel.n, n_bins * sizeof(*hists), "histograms", err);
+        if (!hists)
+            goto out;
+        for (size_t i = 0; i < sel.n; i++)
+            w.stats[i].hist = hists + i * n_bins;
+    }
     put_head(&cmd->text, cmd, path);
     rc = run(cmd, &w, err);
     if (cmd->json)
@@ -295,7 +436,7 @@ stats_main(struct inspect_cmd *cmd, struct err *err)
     say_totals(cmd, &sel);
 out:
     out_abort(svg);
-    mem_big_free(hists, sel.n, (size_t)cmd->n_bins * sizeof(*hists));
+    mem_big_free(hists, sel.n, n_bins * sizeof(*hists));
     free(w.stats);
     scratch_close(&scratch);
     select_close(&sel);

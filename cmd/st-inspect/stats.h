@@ -1,7 +1,8 @@
 /*
  * What stats says of a tensor.  NaN and infinities are counted; everything else
- * is over the finite elements.  stats.c drives; counts.c, moments.c and ranks.c
- * compute, hist.c draws.
+ * is over the finite elements.  stats.c has the verb, and types of 32 and 64
+ * bits; counts.c types of up to 16 bits, ranks.c quantiles of 32-bit types,
+ * hist.c histograms.
  */
 #ifndef ST_INSPECT_STATS_H
 #define ST_INSPECT_STATS_H
@@ -10,8 +11,10 @@
 #include <stdint.h>
 
 #include "cmd/st-inspect/cmd.h"
-#include "cmd/st-inspect/scratch.h"
-#include "cmd/st-inspect/view.h"
+#include "cmd/st-inspect/select.h"
+
+#define COUNT_TABLES 4
+#define COUNT_KEYS   65536
 
 struct tensor_stats {
     uint64_t n, n_finite, n_nan, n_inf, n_zero;
@@ -23,13 +26,96 @@ struct tensor_stats {
     uint64_t *hist; /* [cmd->n_bins]; NULL: none wanted */
 };
 
-/*
- * stats_of() fills 'st', whose hist the caller has set.  par NULL: in this
- * thread, which is 'thread'.  The result depends on neither.  Errors go to
- * the scratch memory of the threads.
- */
-void stats_of(struct tensor_stats *st, const struct view *v,
-              const struct inspect_cmd *cmd, struct stats_scratch *s,
-              struct par *par, int thread);
+/* A value and how often it occurs. */
+struct value_count {
+    double v;
+    uint64_t n;
+};
+
+/* The bit patterns ("keys") of a counted type in the order of their values:
+ * sign and magnitude for floats, with NaNs at both ends; two's complement for
+ * integers; or as they are. */
+struct key_order {
+    double *values;  /* [rank]; NULL: the type is not used */
+    uint16_t *keys;  /* [rank] */
+    uint16_t *ranks; /* [key] */
+};
+
+struct thread_scratch {
+    uint8_t *piece;             /* [PIECE_NBYTES] */
+    double *wide;               /* [CHUNK] */
+    uint32_t *tables;           /* [COUNT_TABLES][COUNT_KEYS], zero between */
+    uint64_t *totals;           /* [COUNT_KEYS] */
+    struct value_count *values; /* [COUNT_KEYS] */
+    uint64_t *hist;             /* [MAX_BINS], zero between uses */
+    struct err err;             /* the thread's first; status 0: none */
+};
+
+/* Memory for each thread, and what each key of a counted type means. */
+struct stats_scratch {
+    int n_threads;
+    struct thread_scratch *threads;
+    struct key_order order[DT_COUNT];
+};
+
+/* scratch_open() allocates some 3 MiB a thread: -1 with 'err' set if there is
+ * no memory.  's' is zeroed before, and scratch_close() frees it after an error
+ * as well. */
+int scratch_open(struct stats_scratch *s, int n_threads, struct err *err);
+void scratch_close(struct stats_scratch *s);
+
+/* A tensor, and who computes. */
+struct stats_job {
+    struct tensor_stats *st;
+    struct view v;
+    const struct inspect_cmd *cmd;
+    struct stats_scratch *scratch; /* errors go there */
+    struct par *par;               /* NULL: only the thread 'thread' */
+    int thread;
+    size_t first; /* piece or chunk of the tensor, of those now computed */
+};
+
+/* stats_of() fills the job's 'st', zeroed but for 'hist'; the result does not
+ * depend on threads. */
+void stats_of(struct stats_job *j);
+
+/* stats_for() is par_for() by all threads of the job; stats_thread() says
+ * whether the i-th is one. */
+void stats_for(const struct stats_job *j, size_t n, size_t grain,
+               void (*fn)(void *ctx, size_t begin, size_t end, int thread),
+               void *ctx);
+bool stats_thread(const struct stats_job *j, int i);
+
+/* is_counted(): a type of 8 or 16 bits, of which counts_stats() sets all. */
+bool is_counted(enum dtype dtype);
+void counts_stats(struct stats_job *j);
+
+/* counts_prepare() fills order[dtype], before threads use it. */
+void counts_prepare(struct stats_scratch *s, enum dtype dtype);
+
+/* counts_drain() adds a thread's tables to 'totals' and clears them. */
+void counts_drain(uint64_t *totals, uint32_t *tables, size_t n_keys);
+
+/* between() is the value at the place 'at', a and b being those at the whole
+ * numbers around it: numpy's linear method, in its formula, for its bits. */
+double between(double a, double b, double at);
+
+/* ranks_quantiles() sets the quantiles of a 32-bit type with finite elements,
+ * when all else is known. */
+void ranks_quantiles(struct stats_job *j);
+
+/* hist_range() sets lo and hi from min and max, hist_bin() is the bin of n_bins
+ * that v in [lo, hi] falls into: both as numpy. */
+void hist_range(struct tensor_stats *st);
+size_t hist_bin(const struct tensor_stats *st, size_t n_bins, double v);
+
+/* hist_rows() adds name, edges, count and bar of each bin; hist_svg() writes a
+ * picture of all tensors of 'sel', stats [sel->n]: -1 with 'err' set if that
+ * fails.  'out' is still the caller's. */
+void hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
+               const struct st_tensor *t);
+int hist_svg(struct out *out, const struct inspect_cmd *cmd,
+             const struct selection *sel, const struct tensor_stats *stats,
+             struct err *err);
 
 #endif

@@ -145,56 +145,41 @@ parse_tag(struct sums_line *e, const char *line, size_t n)
     return e->file.n > 0;
 }
 
-/* Our own lines have a tab behind their first word; in one of sha256sum only
- * the file's name can have it. */
-static bool
-is_own(const char *line)
-{
-    return line[strcspn(line, " \t\n")] == '\t';
-}
-
-static int
-parse_line(struct sums_list *sums, const char *line, size_t n, size_t number,
-           const char *name, struct err *err)
-{
-    struct sums_line e = { 0 };
-
-    if (n == 0 || (n == strlen(HEAD) && !memcmp(line, HEAD, n)))
-        return 0;
-    if (!is_own(line) && line[n - 1] == '\r')
-        n--; /* written elsewhere */
-    if (n == 0)
-        return 0;
-    if (is_own(line) ? !parse_own(&e, line, n)
-                     : !parse_tag(&e, line, n) && !parse_sums(&e, line, n)) {
-        str_free(&e.file);
-        str_free(&e.tensor);
-        return err_set(err, EX_DATAERR,
-                       "%s: line %zu is no digest (expected st-inspect hash's "
-                       "or sha256sum's lines)",
-                       name, number);
-    }
-    if (sums->n == sums->cap) {
-        sums->cap = sums->cap ? 2 * sums->cap : 64;
-        sums->v = xrealloc(sums->v, sums->cap, sizeof(*sums->v));
-    }
-    sums->v[sums->n++] = e;
-    return 0;
-}
-
 int
 sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
            const char *name, struct err *err)
 {
-    size_t at = 0;
+    const char *line = text, *end = text + nbytes, *next;
 
-    for (size_t number = 1; at < nbytes; number++) {
-        const char *nl = memchr(text + at, '\n', nbytes - at);
-        size_t n = nl ? (size_t)(nl - text) - at : nbytes - at;
+    for (size_t number = 1; line < end; number++, line = next) {
+        const char *nl = memchr(line, '\n', (size_t)(end - line));
+        size_t n = (size_t)((nl ? nl : end) - line);
+        struct sums_line e = { 0 };
+        /* our own lines have a tab after their first word; in one of sha256sum
+         * only the file's name can have it */
+        bool own = line[strcspn(line, " \t\n")] == '\t';
 
-        if (parse_line(sums, text + at, n, number, name, err) < 0)
-            return -1;
-        at += n + 1;
+        next = line + n + 1;
+        if (n == strlen(HEAD) && !memcmp(line, HEAD, n))
+            continue;
+        if (n && !own && line[n - 1] == '\r')
+            n--; /* written elsewhere */
+        if (n == 0)
+            continue;
+        if (own ? !parse_own(&e, line, n)
+                : !parse_tag(&e, line, n) && !parse_sums(&e, line, n)) {
+            str_free(&e.file);
+            str_free(&e.tensor);
+            return err_set(err, EX_DATAERR,
+                           "%s: line %zu is no digest (expected st-inspect "
+                           "hash's or sha256sum's lines)",
+                           name, number);
+        }
+        if (sums->n == sums->cap) {
+            sums->cap = sums->cap ? 2 * sums->cap : 64;
+            sums->v = xrealloc(sums->v, sums->cap, sizeof(*sums->v));
+        }
+        sums->v[sums->n++] = e;
     }
     return sums->n ? 0 : err_set(err, EX_DATAERR, "%s: holds no digests", name);
 }

@@ -8,21 +8,16 @@
 
 #define FLUSH_AT 65536 /* bytes */
 
-static int
-flush(struct inspect_cmd *cmd, struct err *err)
-{
-    int rc = out_write(cmd->out, cmd->text.s, cmd->text.n, err);
-
-    str_clear(&cmd->text);
-    return rc;
-}
-
 int
 text_end(struct inspect_cmd *cmd, struct err *err)
 {
+    int rc;
+
     if (cmd->align || cmd->text.n < FLUSH_AT)
         return 0;
-    return flush(cmd, err);
+    rc = out_write(cmd->out, cmd->text.s, cmd->text.n, err);
+    str_clear(&cmd->text);
+    return rc;
 }
 
 /* How many columns a terminal gives the text: one for each code point. */
@@ -44,27 +39,9 @@ width_of(const char *s, size_t nbytes)
 
 struct column {
     size_t width;
+    bool head; /* its header was seen */
     bool text; /* something under the header is not a number */
 };
-
-/* Calls are made line by line; 'line' ends at its newline. */
-static void
-measure(struct column *columns, const char *line, const char *end, bool head)
-{
-    for (int c = 0; c < MAX_COLUMNS; c++) {
-        const char *tab = memchr(line, '\t', (size_t)(end - line));
-        size_t n = (size_t)((tab ? tab : end) - line);
-        size_t w = width_of(line, n);
-
-        if (w > columns[c].width && w <= ALIGN_MAX)
-            columns[c].width = w;
-        if (!head && n && strspn(line, "0123456789.+-einfa") < n)
-            columns[c].text = true;
-        if (!tab)
-            break;
-        line = tab + 1;
-    }
-}
 
 static void
 pad(struct str *to, size_t n)
@@ -73,43 +50,46 @@ pad(struct str *to, size_t n)
         str_addc(to, ' ');
 }
 
-static void
-align_line(struct str *to, const struct column *columns, const char *line,
-           const char *end)
-{
-    for (int c = 0; c < MAX_COLUMNS; c++) {
-        const char *tab = memchr(line, '\t', (size_t)(end - line));
-        size_t n = (size_t)((tab ? tab : end) - line);
-        size_t w = width_of(line, n);
-        size_t gap = w < columns[c].width ? columns[c].width - w : 0;
-
-        if (!columns[c].text)
-            pad(to, gap);
-        str_add(to, line, n);
-        if (!tab)
-            break;
-        pad(to, (columns[c].text ? gap : 0) + 2);
-        line = tab + 1;
-    }
-    str_addc(to, '\n');
-}
-
-/* Tabs become spaces; numbers move to the right of their columns. */
+/* Tabs become spaces; numbers move to the right of their columns.  The first
+ * pass measures, the second writes. */
 static void
 align(struct str *text)
 {
     struct column columns[MAX_COLUMNS] = { { 0 } };
     struct str to = { 0 };
-    const char *end = text->s + text->n;
-    const char *nl;
+    const char *end = text->s + text->n, *nl;
 
     for (const char *p = text->s; p < end; p = nl + 1) {
         nl = memchr(p, '\n', (size_t)(end - p));
-        measure(columns, p, nl, p == text->s);
+        for (struct column *c = columns; c < columns + MAX_COLUMNS; c++) {
+            const char *tab = memchr(p, '\t', (size_t)(nl - p));
+            size_t n = (size_t)((tab ? tab : nl) - p), w = width_of(p, n);
+
+            if (w > c->width && w <= ALIGN_MAX)
+                c->width = w;
+            if (c->head && n && strspn(p, "0123456789.+-einfa") < n)
+                c->text = true;
+            c->head = true;
+            if (!tab)
+                break;
+            p = tab + 1;
+        }
     }
     for (const char *p = text->s; p < end; p = nl + 1) {
         nl = memchr(p, '\n', (size_t)(end - p));
-        align_line(&to, columns, p, nl);
+        for (struct column *c = columns; c < columns + MAX_COLUMNS; c++) {
+            const char *tab = memchr(p, '\t', (size_t)(nl - p));
+            size_t n = (size_t)((tab ? tab : nl) - p), w = width_of(p, n);
+            size_t gap = w < c->width ? c->width - w : 0;
+
+            pad(&to, c->text ? 0 : gap);
+            str_add(&to, p, n);
+            if (!tab)
+                break;
+            pad(&to, (c->text ? gap : 0) + 2);
+            p = tab + 1;
+        }
+        str_addc(&to, '\n');
     }
     str_free(text);
     *text = to;
@@ -122,7 +102,7 @@ text_finish(struct inspect_cmd *cmd, struct err *err)
 
     if (cmd->align && cmd->text.n)
         align(&cmd->text);
-    if (cmd->text.n && flush(cmd, err) < 0)
+    if (cmd->text.n && out_write(out, cmd->text.s, cmd->text.n, err) < 0)
         return -1;
     cmd->out = NULL;
     return out_commit(out, err);

@@ -63,28 +63,19 @@ component_end(const struct fold_row *r, size_t i)
     return i;
 }
 
-/* Is the open node at this depth the one that name[0, end) belongs to? */
-static bool
-is_open(const struct tree *tree, size_t depth, const char *name, size_t end)
-{
-    const struct node *node;
-
-    if (depth >= tree->n_open)
-        return false;
-    node = &tree->nodes[tree->open[depth]];
-    return node->path_n == end && !memcmp(node->path, name, end);
-}
-
-/* Rows arrive so that those of one module follow each other. */
+/* Rows come so that those of one module follow each other. */
 static void
 add_row(struct tree *tree, const struct fold_row *r)
 {
     size_t at = 0, depth = 1, end;
 
     for (;; at = end + 1, depth++) {
+        const struct node *node =
+            depth < tree->n_open ? &tree->nodes[tree->open[depth]] : NULL;
+
         end = component_end(r, at);
-        if (!is_open(tree, depth, r->name, end)) {
-            if (depth < tree->n_open)
+        if (!node || node->path_n != end || memcmp(node->path, r->name, end)) {
+            if (node)
                 tree->n_open = depth;
             add_node(tree, r->name, end, at);
         }
@@ -96,14 +87,14 @@ add_row(struct tree *tree, const struct fold_row *r)
     for (size_t i = 0; i <= depth; i++) {
         struct node *node = &tree->nodes[tree->open[i]];
 
-        node->n_elements += r->count * r->t->n_elements;
-        node->nbytes += r->count * r->t->nbytes;
+        node->n_elements += r->count * r->t->t->n_elements;
+        node->nbytes += r->count * r->t->t->nbytes;
         node->n_tensors += r->count;
-        node->dtypes |= UINT32_C(1) << r->t->dtype;
+        node->dtypes |= UINT32_C(1) << r->t->t->dtype;
     }
 }
 
-/* "up_proj" says it all, where "weight" is its only tensor, and has none below
+/* "up_proj" is enough where "weight" is its only tensor, and has none below
  * it, such as "weight.absmax". */
 static void
 find_lone(struct tree *tree)
@@ -157,21 +148,6 @@ put_node(struct str *to, const struct node *node, const struct node *root)
     str_addc(to, '\n');
 }
 
-static void
-put_json_node(struct str *to, const struct node *node)
-{
-    str_adds(to, "{\"module\":");
-    js_put_str(to, node->path, node->path_n);
-    put_json_u64(to, "depth", node->depth);
-    put_json_u64(to, "n_elements", node->n_elements);
-    put_json_u64(to, "nbytes", node->nbytes);
-    put_json_u64(to, "n_tensors", node->n_tensors);
-    put_json_key(to, "dtypes");
-    str_addc(to, '[');
-    put_dtypes(to, node->dtypes, true);
-    str_adds(to, "]}");
-}
-
 static int
 print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
            struct err *err)
@@ -193,7 +169,15 @@ print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
             continue;
         if (cmd->json) {
             str_adds(to, before);
-            put_json_node(to, node);
+            str_adds(to, "{\"module\":");
+            js_put_str(to, node->path, node->path_n);
+            put_json_u64(to, "depth", node->depth);
+            put_json_u64(to, "n_elements", node->n_elements);
+            put_json_u64(to, "nbytes", node->nbytes);
+            put_json_u64(to, "n_tensors", node->n_tensors);
+            str_adds(to, ",\"dtypes\":[");
+            put_dtypes(to, node->dtypes, true);
+            str_adds(to, "]}");
             before = ",\n";
         } else {
             put_node(to, node, &tree->nodes[0]);
@@ -230,20 +214,15 @@ tree_main(struct inspect_cmd *cmd, struct err *err)
 
     if (!path || select_open(&sel, path, cmd, err) < 0)
         return -1;
-    if (cmd->fold && fold(&folded, &sel, err) < 0)
+    if (fold(&folded, &sel, cmd->fold, err) < 0)
         goto out;
     /* folding keeps the order of names, which can part a module's rows */
-    if (folded.n)
+    if (cmd->fold)
         qsort(folded.rows, folded.n, sizeof(*folded.rows), by_name);
     tree.max_depth = cmd->depth ? (size_t)cmd->depth : TREE_MAX_DEPTH;
     add_node(&tree, "", 0, 0);
-    for (size_t i = 0; i < (cmd->fold ? folded.n : sel.n); i++) {
-        const struct st_tensor *t = sel.t[i]->t;
-        /* names of the file: only read, through the same struct */
-        struct fold_row row = { t, (char *)(uintptr_t)t->name, t->name_n, 1 };
-
-        add_row(&tree, cmd->fold ? &folded.rows[i] : &row);
-    }
+    for (size_t i = 0; i < folded.n; i++)
+        add_row(&tree, &folded.rows[i]);
     find_lone(&tree);
     rc = print_tree(cmd, &tree, path, err);
     say_totals(cmd, &sel);

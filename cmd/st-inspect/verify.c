@@ -12,24 +12,18 @@
  * Files are opened by several threads: on a network file system the wait for
  * each header is what takes the time.
  */
-struct job {
+struct verify_job {
     const char *path;
     size_t n_tensors;
     struct err err; /* status 0: sound */
 };
 
-struct jobs {
-    struct job *jobs;
-};
-
 static void
 verify_some(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct jobs *jobs = ctx;
-
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        struct job *job = &jobs->jobs[i];
+        struct verify_job *job = (struct verify_job *)ctx + i;
         struct stdir dir;
 
         if (stdir_open(&dir, job->path, &job->err) < 0)
@@ -39,76 +33,67 @@ verify_some(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* The line without the path that its own column already says. */
-static const char *
-problem(const struct job *job)
+static void
+put_problem(struct inspect_cmd *cmd, const struct verify_job *job, bool first)
 {
+    const char *problem = job->err.what;
     size_t n = strlen(job->path);
-    const char *s = job->err.what;
+    struct str *to = &cmd->text;
 
-    return !strncmp(s, job->path, n) && !strncmp(s + n, ": ", 2) ? s + n + 2
-                                                                 : s;
-}
-
-/*
- * A file that is not sound is the answer "no"; one that could not be read at
- * all is no answer, and its status wins over 0 but not over "no".
- */
-static int
-report(struct inspect_cmd *cmd, const struct job *job, size_t n_bad, int status,
-       struct err *err)
-{
-    if (job->err.status == 0) {
-        if (cmd->verbose)
-            tool_say("%s: sound, %zu tensors", job->path, job->n_tensors);
-        return status;
-    }
-    if (cmd->json)
-        str_adds(&cmd->text, n_bad ? ",\n" : "\n");
-    else if (n_bad == 0)
-        str_adds(&cmd->text, "file\tproblem\n");
+    /* the path has a column of its own */
+    if (!strncmp(problem, job->path, n) && !strncmp(problem + n, ": ", 2))
+        problem += n + 2;
     if (cmd->json) {
-        str_adds(&cmd->text, "{\"path\":");
-        put_json_str(&cmd->text, job->path);
-        put_json_text(&cmd->text, "problem", problem(job));
-        put_json_u64(&cmd->text, "status", (uint64_t)job->err.status);
-        str_addc(&cmd->text, '}');
+        str_adds(to, first ? "\n{\"path\":" : ",\n{\"path\":");
+        put_json_str(to, job->path);
+        put_json_text(to, "problem", problem);
+        put_json_u64(to, "status", (uint64_t)job->err.status);
+        str_addc(to, '}');
     } else {
-        put_esc(&cmd->text, job->path);
-        str_addc(&cmd->text, '\t');
-        put_esc(&cmd->text, problem(job));
-        str_addc(&cmd->text, '\n');
+        str_adds(to, first ? "file\tproblem\n" : "");
+        put_esc(to, job->path);
+        str_addc(to, '\t');
+        put_esc(to, problem);
+        str_addc(to, '\n');
     }
-    if (text_end(cmd, err) < 0)
-        return -1;
-    if (job->err.status == EX_DATAERR || status == TU_NEGATIVE)
-        return TU_NEGATIVE;
-    return job->err.status;
 }
 
 int
 verify_main(struct inspect_cmd *cmd, struct err *err)
 {
     size_t n = (size_t)cmd->n_args, n_bad = 0;
-    struct jobs jobs;
+    struct verify_job *jobs;
     int status = 0;
 
     if (n == 0)
         return err_set(err, TU_USAGE, "verify: a FILE or FOLDER is missing");
     if (par_open(&cmd->par, cmd->n_threads, err) < 0)
         return -1;
-    jobs.jobs = xcalloc(n, sizeof(*jobs.jobs));
+    jobs = xcalloc(n, sizeof(*jobs));
     for (size_t i = 0; i < n; i++)
-        jobs.jobs[i].path = cmd->args[i];
-    par_for(cmd->par, n, 1, verify_some, &jobs);
+        jobs[i].path = cmd->args[i];
+    par_for(cmd->par, n, 1, verify_some, jobs);
     if (cmd->json)
         str_addf(&cmd->text, "{\"checked\":%zu,\"bad\":[", n);
     for (size_t i = 0; i < n && status >= 0; i++) {
-        status = report(cmd, &jobs.jobs[i], n_bad, status, err);
-        n_bad += jobs.jobs[i].err.status != 0;
+        if (jobs[i].err.status == 0) {
+            if (cmd->verbose)
+                tool_say("%s: sound, %zu tensors", jobs[i].path,
+                         jobs[i].n_tensors);
+            continue;
+        }
+        put_problem(cmd, &jobs[i], n_bad++ == 0);
+        /* A file that is not sound is the answer "no"; one that could not be
+         * read at all is no answer: its status replaces 0, but not "no". */
+        if (text_end(cmd, err) < 0)
+            status = -1;
+        else if (jobs[i].err.status == EX_DATAERR)
+            status = TU_NEGATIVE;
+        else if (status != TU_NEGATIVE)
+            status = jobs[i].err.status;
     }
     if (cmd->json)
         str_adds(&cmd->text, n_bad ? "\n]}\n" : "]}\n");
-    free(jobs.jobs);
+    free(jobs);
     return status;
 }

@@ -9,10 +9,8 @@
 #include <unistd.h>
 
 #include "cmd/st-inspect/cmd.h"
-#include "cmd/st-inspect/hashing.h"
-#include "cmd/st-inspect/scratch.h"
+#include "cmd/st-inspect/hash.h"
 #include "cmd/st-inspect/stats.h"
-#include "cmd/st-inspect/view.h"
 #include "core/format/stw.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
@@ -98,18 +96,19 @@ stats(const struct st *st, enum dtype dtype, struct stats_scratch *s)
     static const struct inspect_cmd cmd = {
         .n_quantiles = 5, .quantiles = { 0.01, 0.25, 0.5, 0.75, 0.99 }
     };
-    struct err err;
 
     for (size_t i = 0; i < st->n_tensors; i++) {
         struct stdir_tensor t = { &st->tensors[i], st };
-        struct view v = view_of(&t);
         struct tensor_stats one = { 0 };
+        struct stats_job job = {
+            .st = &one, .v = view_of(&t), .cmd = &cmd, .scratch = s
+        };
 
-        if (v.dtype == dtype)
-            stats_of(&one, &v, &cmd, s, NULL, 0);
+        if (job.v.dtype == dtype)
+            stats_of(&job);
     }
-    if (scratch_error(s, &err) < 0)
-        die(&err);
+    if (s->threads[0].err.status)
+        die(&s->threads[0].err);
 }
 
 static void
@@ -155,7 +154,7 @@ main(void)
 {
     const char *tmp = getenv("TMPDIR");
     struct str path = { 0 };
-    struct stats_scratch s;
+    struct stats_scratch s = { 0 };
     struct err err;
     struct st st;
 
@@ -165,7 +164,7 @@ main(void)
     if (st_open(&st, path.s, &err) < 0 || scratch_open(&s, 1, &err) < 0)
         die(&err);
     unlink(path.s);
-    scratch_prepare(&s, DT_BF16);
+    counts_prepare(&s, DT_BF16);
     measure(&st, &s);
     scratch_close(&s);
     st_close(&st);

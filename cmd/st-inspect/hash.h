@@ -1,12 +1,11 @@
 /*
  * Digests of a file and its tensors in one pass.
  */
-#ifndef ST_INSPECT_HASHING_H
-#define ST_INSPECT_HASHING_H
+#ifndef ST_INSPECT_HASH_H
+#define ST_INSPECT_HASH_H
 
 #include <stdbool.h>
 
-#include "cmd/st-inspect/view.h"
 #include "core/format/st.h"
 #include "core/hash.h"
 #include "core/par.h"
@@ -23,9 +22,7 @@ int hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
             bool tensors, struct par *par, struct err *err);
 void file_hash_free(struct file_hash *fh); /* a zeroed struct is fine */
 
-/* One tensor; one file of any format.  -1 with 'err' set, as above. */
-int hash_range(char hex[HASH_MAX_HEX], const struct view *v,
-               enum hash_kind kind, struct err *err);
+/* hash_plain() is of one file of any format.  -1 with 'err' set, as above. */
 int hash_plain(char hex[HASH_MAX_HEX], const char *path, enum hash_kind kind,
                struct err *err);
 
