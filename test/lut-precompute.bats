@@ -64,55 +64,6 @@ c.check_layer("of_bf16", "model.layers.0.self_attn.q_proj", entry, c.ref.read_mo
               True, c.sae_of("layers.0.self_attn.q_proj", 60, "BF16"))'
 }
 
-@test "lut-precompute: every checkpoint layout gives the same tensors" {
-    make_cases
-    for layout in sparsify six saelens saelens_args dictionary_learning dictionary_topk dictionary_plain; do
-        lut-precompute -m model -s $layout -o "of_$layout" --fuse qkv,gate_up
-        run -0 check "of_$layout" model
-        for f in of_sparsify/*.safetensors; do
-            same_tensors "$f" "of_$layout/${f##*/}"
-        done
-    done
-    # a table is a checkpoint, too: its encoder is folded already
-    lut-precompute -m model -s of_sparsify -o again
-    for f in of_sparsify/*.safetensors; do
-        py -c 'import sys, lut_ref as ref
-a, b = (ref.read_safetensors(f)[0] for f in sys.argv[1:])
-assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
-    done
-    cmp <(grep -v sae_model of_sparsify/metadata.json) <(grep -v sae_model again/metadata.json)
-}
-
-@test "lut-precompute: an SAE may have one latent" {
-    make_cases
-    for layout in sparsify six saelens dictionary_learning; do
-        py "$ROOT/test/ref/lut_cases.py" one-latent $layout
-    done
-}
-
-@test "lut-precompute: an exporter's table is a checkpoint that is centred; one that says nothing is told" {
-    make_cases
-    py - <<'END'
-import json, lut_cases as c
-lut, name = c.ref, "model.layers.0.self_attn.q_proj"
-sae = c.sae_of("layers.0.self_attn.q_proj", 60)
-w, bias = lut.target(lut.read_model("f32"), name)
-lut.write_lut("exported", {name: lut.table(sae, w, fold=False)}, c.K, "F32", True, True)
-lut.write_sae("silent", "six", sae, 4, cfg=dict(input_centering=None))
-END
-    run -0 --separate-stderr lut-precompute -m f32 -s exported -o t --dtype f32
-    [ -z "$stderr" ]
-    run -0 check t f32
-    run -0 --separate-stderr lut-precompute -m f32 -s silent -o s --dtype f32 --layers '*.0.*.q_proj'
-    [ "$stderr" = "lut-precompute: silent/sae.safetensors: does not say input_centering: it is assumed to encode x, not x - decoder_bias" ]
-    # the encoder's bias is as it was
-    py - <<'END'
-import lut_cases as c
-t = c.ref.read_safetensors("s/model.layers.0.self_attn.q_proj.lut.safetensors")[0]
-assert (t["encoder_bias"] == c.sae_of("layers.0.self_attn.q_proj", 60)["encoder_bias"]).all()
-END
-}
-
 @test "lut-precompute: a model whose tensors are layers.0, or fused already, is the same model" {
     make_cases
     py - <<'END'
@@ -139,22 +90,66 @@ END
     done
 }
 
-@test "lut-precompute: one SAE is for the layers that --layers names" {
+@test "lut-precompute: any matrix of a model can have a table, by its name" {
     make_cases
-    run -2 --separate-stderr lut-precompute -m model -s one/saelens -o t
-    [ "${stderr_lines[0]}" = "lut-precompute: one/saelens: is one SAE: --layers has to name its layers" ]
-    lut-precompute -m model -s one/saelens -o t --layers '*.q_proj,layers.1.self_attn.qkv_proj'
-    [ "$(ls t)" = "$(printf '%s\n' metadata.json model.layers.0.self_attn.q_proj.lut.safetensors \
-        model.layers.1.self_attn.q_proj.lut.safetensors model.layers.1.self_attn.qkv_proj.lut.safetensors)" ]
-    for f in one/saelens/sae_weights.safetensors one/saelens; do
-        lut-precompute -m model -s $f -o u -f --layers layers.0.self_attn.q_proj
-        same_tensors {t,u}/model.layers.0.self_attn.q_proj.lut.safetensors
-    done
-    run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.down_proj'
-    [ "$stderr" = "lut-precompute: one/six/sae.safetensors: is for 60 inputs, but model.layers.0.mlp.down_proj has 172" ]
-    run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.q_proj,*.w_proj'
-    [ "$stderr" = 'lut-precompute: --layers: "*.w_proj" matches no layer of the model' ]
-    [ ! -e v ]
+    py - <<'END'
+import json, os, numpy as np, lut_ref as ref
+from tiny_models import write_safetensors
+rng = np.random.default_rng(7)
+shapes = {"lm_head": (20, 12), "model.layers.0.mlp.experts.3.gate_proj": (6, 12),
+          "model.layers.0.mlp.experts.3.up_proj": (6, 12), "model.layers.0.mlp.fc1": (9, 12),
+          "model.language_model.layers.1.self_attn.q_proj": (8, 12), "model.layers.10.x": (5, 12)}
+w = {n + ".weight": ref.round_to(rng.normal(size=s), "BF16") for n, s in shapes.items()}
+w["model.norm.weight"] = np.ones(12)
+w["model.bad/name.weight"] = np.ones((3, 12))
+os.mkdir("any")
+write_safetensors("any/model.safetensors", w, lambda _: "BF16")
+json.dump({"model_type": "new", "text_config": {"hidden_size": 12}}, open("any/config.json", "w"))
+for i, name in enumerate(["lm_head", "layers.0.mlp.fc1", "layers.0.mlp.experts.3.up_proj",
+                          "language_model.layers.1.self_attn.q_proj"]):
+    ref.write_sae("anysae/" + name, "sparsify", ref.tiny_sae(np.random.default_rng(i), 30, 12), 3)
+END
+    lut-precompute -m any -s anysae -o t --dtype f32 --fuse gate_up
+    py - <<'END'
+import json, numpy as np, lut_ref as ref
+doc, w = json.load(open("t/metadata.json")), ref.read_model("any")
+assert doc["model_config"] == {"model_type": "new", "hidden_size": 12}
+saes = {"model.lm_head": 0, "model.layers.0.mlp.fc1": 1, "model.layers.0.mlp.experts.3.gate_up_proj": 2,
+        "model.language_model.layers.1.self_attn.q_proj": 3}
+assert sorted(doc["layers"]) == sorted(saes)
+for name, i in saes.items():
+    parts = [name.replace("model.lm_head", "lm_head")]
+    if "gate_up" in name:
+        parts = [name.replace("gate_up", p) for p in ("gate", "up")]
+    dense = np.concatenate([w[p + ".weight"] for p in parts])
+    want = ref.table(ref.tiny_sae(np.random.default_rng(i), 30, 12), dense)["precomputed_products"]
+    got = ref.read_safetensors("t/%s.lut.safetensors" % name)[0]["precomputed_products"]
+    assert got.shape == want.shape and abs(got - want).max() < 1e-5, name
+END
+    run -0 lut-precompute -m any -s anysae/lm_head -o u --layers '*.x,*.q_proj,lm_head' --dry-run
+    [ "$(printf '%s\n' "${lines[@]}" | cut -f 1 | xargs)" = \
+        "layer model.language_model.layers.1.self_attn.q_proj model.layers.10.x model.lm_head total" ]
+    run -65 --separate-stderr lut-precompute -m any -s anysae/lm_head -o u --layers '*.norm'
+    run -65 --separate-stderr lut-precompute -m any -s anysae/lm_head -o u --layers '*name*'
+    [ "$stderr" = 'lut-precompute: --layers: "*name*" matches no layer of the model' ]
+    # weights that are [inputs, outputs] would give tables that are wrong
+    echo '{"model_type": "gpt2"}' >any/config.json
+    run -65 --separate-stderr lut-precompute -m any -s anysae -o u
+    [ "$stderr" = 'lut-precompute: any/config.json: model_type is "gpt2" (expected a model whose weights are [outputs, inputs])' ]
+    [ ! -e u ]
+}
+
+@test "lut-precompute --fuse: the SAEs of parts that are not used are named" {
+    make_cases
+    cp -r sparsify/layers.0.self_attn.{q,k}_proj
+    cp -r sparsify/layers.0.mlp.{up,gate}_proj
+    run -0 --separate-stderr lut-precompute -m model -s sparsify -o t --fuse qkv --layers '*.0.*'
+    name=model.layers.0.self_attn
+    [ "$stderr" = "lut-precompute: sparsify/layers.0.self_attn.k_proj: not used: $name.qkv_proj is made instead of its parts, from sparsify/layers.0.self_attn.q_proj" ]
+    [ ! -e t/$name.k_proj.lut.safetensors ]
+    [ -e t/model.layers.0.mlp.gate_proj.lut.safetensors ]
+    run -0 --separate-stderr lut-precompute -q -m model -s sparsify -o u --fuse qkv --layers '*.0.*'
+    [ -z "$stderr" ]
 }
 
 @test "lut-precompute: patterns that overlap mean the same in any order, a fused layer is made instead of its parts" {
@@ -386,59 +381,6 @@ for name, i, o, n, k, nbytes, gflop, seconds in lines[1:]:
 END
 }
 
-@test "lut-precompute: SAEs that are not understood are refused by name" {
-    make_cases
-    refused() { # LAYOUT CFG TENSORS WHAT
-        rm -rf bad
-        sae bad "$1" "$2" "$3"
-        run -65 --separate-stderr lut-precompute -m model -s bad -o t --layers '*.q_proj'
-        [[ $stderr == "lut-precompute: bad/"*"$4"* ]] || { echo "$stderr"; return 1; }
-        [ ! -e t ]
-    }
-    z='np.zeros(24)'
-    refused sparsify "dict(transcode=True)" "{}" "cfg.json: transcode is true"
-    refused sparsify "dict(skip_connection=True)" "{}" "skip_connection is true"
-    refused sparsify "{}" "dict(W_skip=np.zeros((60, 60)))" "has W_skip: a transcoder's skip connection"
-    refused sparsify "dict(activation='groupmax')" "{}" 'activation is "groupmax" (expected "topk")'
-    refused sparsify "dict(signed=True)" "{}" "signed is true"
-    refused sparsify "dict(num_tiles=4)" "{}" "num_tiles is 4"
-    refused sparsify "dict(use_hadamard=True)" "{}" "use_hadamard is true"
-    refused sparsify "{}" "dict(post_enc=$z)" "has post_enc, whose meaning is not known"
-    refused sparsify "dict(k=25)" "{}" "k is 25, but it has 24 latents"
-    refused sparsify "dict(k=None)" "{}" "does not say how many latents are active (--k)"
-    refused six "{}" "dict(log_threshold=$z)" "JumpReLU"
-    refused saelens "dict(architecture='jumprelu')" "dict(threshold=$z)" 'architecture is "jumprelu"'
-    refused saelens "dict(architecture='gated')" "{}" 'architecture is "gated"'
-    refused saelens "{}" "dict(threshold=$z)" "has threshold: JumpReLU is not supported"
-    refused saelens "dict(normalize_activations='layer_norm')" "{}" 'normalize_activations is "layer_norm"'
-    refused saelens "dict(rescale_acts_by_decoder_norm=True)" "{}" "rescale_acts_by_decoder_norm is true"
-    refused dictionary_learning "dict(dict_class='GatedAutoEncoder')" "{}" 'trainer.dict_class is "GatedAutoEncoder"'
-    refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(.5))" 'BatchTopKSAE'
-    refused dictionary_learning "dict(dict_class='AutoEncoder')" "dict(gate_bias=$z)" "gated"
-    for beside in hadamard.pt outlier_channels.json; do
-        sae "good$beside" sparsify
-        touch "good$beside/$beside"
-        run -65 --separate-stderr lut-precompute -m model -s "good$beside" -o t --layers '*.q_proj'
-        [[ $stderr == *"$beside: an SAE of transformed inputs"* ]]
-        cp -r sparsify "all$beside"
-        touch "all$beside/$beside"
-        run -65 --separate-stderr lut-precompute -m model -s "all$beside" -o t
-        [[ $stderr == "lut-precompute: all$beside/$beside: an SAE of transformed inputs"* ]]
-    done
-    run -65 --separate-stderr lut-precompute -m model -s one/six -o t --layers '*.q_proj' --k 182
-    [[ $stderr == *"k is 182, but it has 181 latents" ]]
-    # a transposed checkpoint is not guessed at
-    py -c 'import numpy as np, lut_ref as ref
-s = ref.tiny_sae(np.random.default_rng(1), 24, 60)
-s["decoder_weight"] = s["decoder_weight"].T
-ref.write_sae("turned", "six", s, 4)'
-    run -65 --separate-stderr lut-precompute -m model -s turned -o t --layers '*.q_proj'
-    [ "$stderr" = "lut-precompute: turned/sae.safetensors: decoder_weight is [60, 24] (expected [24, 60])" ]
-    # the threshold of a TopK SAE is not used unless asked for
-    sae topk dictionary_learning '{}' 'dict(threshold=np.array(-1.0), k=np.array(4.0))'
-    lut-precompute -m model -s topk -o t --layers '*.q_proj'
-}
-
 @test "lut-precompute: what a dtype cannot hold is an error, not infinity" {
     make_cases
     py -c 'import numpy as np, lut_ref as ref
@@ -638,7 +580,7 @@ assert error < float(sys.argv[1]), error' ${dtype#*:}
     run -66 --separate-stderr lut-precompute -m nothing -s six
     mkdir empty
     run -66 --separate-stderr lut-precompute -m model -s empty
-    [ "$stderr" = "lut-precompute: empty: has no SAE for any linear layer of model" ]
+    [ "$stderr" = "lut-precompute: empty: has no SAE for any layer of model" ]
 }
 
 @test "lut-precompute(1): the examples run as typed" {

@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "cmd/lut-precompute/job.h"
-#include "cmd/lut-precompute/plan.h"
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/out.h"

@@ -3,29 +3,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "cmd/lut-precompute/sae.h"
 #include "core/js.h"
-#include "core/map.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"
+#include "core/model/names.h"
 #include "core/str.h"
-
-#define MAX_LAYERS 4096
-
-/* An object with those of the keys that are there. */
-static json_t *
-some_of(const struct js *root, const char *const keys[][2])
-{
-    json_t *o = json_object();
-
-    for (size_t i = 0; keys[i][0]; i++) {
-        struct js js = js_get(root, keys[i][1]);
-
-        if (!js_absent(&js))
-            json_object_set_new(o, keys[i][0], json_deep_copy(js.v));
-    }
-    return o;
-}
 
 char *
 base_name(const char *path, struct err *err)
@@ -42,32 +27,45 @@ base_name(const char *path, struct err *err)
     return name;
 }
 
+/* What metadata.json quotes of config.json.  Nothing here depends on its
+ * values, so that layers of any model can have tables. */
 static int
-take_config(struct target_model *m, const char *path, struct err *err)
+quote_config(struct target_model *m, const char *path, struct err *err)
 {
     static const char *const keys[][2] = {
         { "model_type", "model_type" },
         { "num_layers", "num_hidden_layers" },
         { "num_attention_heads", "num_attention_heads" },
         { "hidden_size", "hidden_size" },
-        { NULL, NULL },
     };
+    /* Their Conv1D layers are [inputs, outputs], as no shape may show. */
+    static const char *const conv1d[] = { "gpt2", "openai-gpt", "imagegpt",
+                                          "decision_transformer" };
     struct str file = { 0 };
     json_t *v;
-    int64_t n;
     int rc = -1;
 
     str_addf(&file, "%s/config.json", path);
     v = js_load(file.s, err);
     if (v) {
-        struct js root = js_root(v, file.s);
-        struct js js = js_get(&root, "num_hidden_layers");
+        struct js root = js_root(v, file.s), type = js_get(&root, "model_type");
+        struct js text = js_get(&root, "text_config");
+        const char *s = json_string_value(type.v);
 
-        rc = js_is(&root, JSON_OBJECT) ? js_i64(&js, 1, MAX_LAYERS, &n, err)
-                                       : js_bad(&root, "an object", err);
-        if (rc == 0) {
-            m->n_layers = (size_t)n;
-            m->config = some_of(&root, keys);
+        rc = js_is(&root, JSON_OBJECT) ? 0 : js_bad(&root, "an object", err);
+        for (size_t i = 0; rc == 0 && i < sizeof(conv1d) / sizeof(*conv1d); i++)
+            if (s && !strcmp(s, conv1d[i]))
+                rc = js_bad(&type,
+                            "a model whose weights are [outputs, inputs]", err);
+        m->config = json_object();
+        for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+            struct js js = js_get(&root, keys[i][1]);
+
+            if (js_absent(&js)) /* a model of images and text */
+                js = js_get(&text, keys[i][1]);
+            if (!js_absent(&js))
+                json_object_set_new(m->config, keys[i][0],
+                                    json_deep_copy(js.v));
         }
     }
     json_decref(v);
@@ -79,11 +77,9 @@ int
 target_model_open(struct target_model *m, const char *path, struct err *err)
 {
     *m = (struct target_model){ .name = base_name(path, err) };
-    if (m->name && take_config(m, path, err) == 0 &&
-        stdir_open(&m->dir, path, err) == 0) {
-        if (stdir_map(&m->dir, err) == 0)
-            return 0;
-    }
+    if (m->name && quote_config(m, path, err) == 0 &&
+        stdir_open(&m->dir, path, err) == 0 && stdir_map(&m->dir, err) == 0)
+        return 0;
     target_model_close(m);
     return -1;
 }
@@ -97,47 +93,44 @@ target_model_close(struct target_model *m)
     *m = (struct target_model){ 0 };
 }
 
-static int
-take_part(struct target_layer *t, const struct target_model *m,
-          struct target_part *p, struct err *err)
-{
-    const struct stdir_tensor *bias;
-    struct linear l;
-    int has = linear_file_find(&l, &bias, &m->dir, p->name, err);
-
-    if (has <= 0)
-        return has;
-    if (t->out > 0 && l.cols != t->in)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s.weight has %zu columns, but %s.weight %zu",
-                       m->dir.path, p->name, l.cols, t->parts[0].name, t->in);
-    p->w = (struct matrix){ l.w, l.dtype, l.rows, l.cols, false };
-    if (bias)
-        p->bias = (struct matrix){ st_data(bias->st, bias->t), bias->t->dtype,
-                                   1, l.rows, false };
-    t->in = l.cols;
-    t->out += l.rows;
-    t->has_bias |= bias != NULL;
-    return 1;
-}
-
 int
 target_open(struct target_layer *t, const struct target_model *m,
             const char *name, struct err *err)
 {
-    char *parts[LUT_MAX_PARTS];
-    int there = 1;
+    char *names[LUT_MAX_PARTS];
+    int found = 1;
 
     *t = (struct target_layer){ .name = xstrdup(name) };
     t->op = strrchr(t->name, '.') ? strrchr(t->name, '.') + 1 : t->name;
-    t->n_parts = linear_file_parts(&m->dir, name, parts);
+    t->n_parts = linear_file_parts(&m->dir, name, names);
     for (size_t i = 0; i < t->n_parts; i++)
-        t->parts[i].name = parts[i];
-    for (size_t i = 0; i < t->n_parts && there > 0; i++)
-        there = take_part(t, m, &t->parts[i], err);
-    if (there <= 0)
+        t->parts[i].name = names[i];
+    for (size_t i = 0; i < t->n_parts && found > 0; i++) {
+        struct target_part *p = &t->parts[i];
+        const struct stdir_tensor *bias;
+        struct linear l;
+
+        found = linear_file_find(&l, &bias, &m->dir, p->name, err);
+        if (found <= 0)
+            break;
+        if (i > 0 && l.cols != t->in) {
+            found =
+                err_set(err, EX_DATAERR,
+                        "%s: %s.weight has %zu columns, but %s.weight %zu",
+                        m->dir.path, p->name, l.cols, t->parts[0].name, t->in);
+            break;
+        }
+        p->w = (struct matrix){ l.w, l.dtype, l.rows, l.cols, false };
+        if (bias)
+            p->bias = (struct matrix){ st_data(bias->st, bias->t),
+                                       bias->t->dtype, 1, l.rows, false };
+        t->in = l.cols;
+        t->out += l.rows;
+        t->has_bias |= bias != NULL;
+    }
+    if (found <= 0)
         target_close(t);
-    return there;
+    return found;
 }
 
 void
@@ -147,4 +140,250 @@ target_close(struct target_layer *t)
         free(t->parts[i].name);
     free(t->name);
     *t = (struct target_layer){ 0 };
+}
+
+/* ---- the plan ---- */
+
+struct candidate {
+    char *layer;
+    char *sae;  /* NULL: it is not made */
+    bool fused; /* in place of its parts, which the model has */
+};
+
+struct candidates {
+    size_t n;
+    struct candidate *list; /* [n], in the order of the model */
+};
+
+/* The rank of a name's word in a layer's computation, a fused one before its
+ * parts; others follow. */
+static size_t
+rank(const char *word, size_t n)
+{
+    static const char *const order[] = {
+        "self_attn", "mlp",          "qkv_proj",  "q_proj",  "k_proj",
+        "v_proj",    "gate_up_proj", "gate_proj", "up_proj", "down_proj",
+    };
+    size_t i = 0;
+
+    while (i < sizeof(order) / sizeof(*order) &&
+           (strlen(order[i]) != n || memcmp(order[i], word, n) != 0))
+        i++;
+    return i;
+}
+
+/* Word by word: by rank, else in natural order. */
+static int
+by_place(const void *a, const void *b)
+{
+    const char *x = ((const struct candidate *)a)->layer;
+    const char *y = ((const struct candidate *)b)->layer;
+    size_t n, m, r, s;
+
+    for (;; x += n + 1, y += m + 1) {
+        n = strcspn(x, ".");
+        m = strcspn(y, ".");
+        if (n != m || memcmp(x, y, n) != 0)
+            break;
+        if (!x[n] || !y[m])
+            return (x[n] != 0) - (y[m] != 0);
+    }
+    r = rank(x, n);
+    s = rank(y, m);
+    return r != s ? (r < s ? -1 : 1) : strverscmp(x, y);
+}
+
+static void
+candidates_add(struct candidates *c, char *layer, bool fused)
+{
+    c->list = xrealloc(c->list, c->n + 1, sizeof(*c->list));
+    c->list[c->n++] = (struct candidate){ .layer = layer, .fused = fused };
+}
+
+static struct candidate *
+candidates_find(const struct candidates *c, char *layer)
+{
+    const struct candidate key = { .layer = layer };
+
+    return layer && c->n ? bsearch(&key, c->list, c->n, sizeof(key), by_place)
+                         : NULL;
+}
+
+/* Every NAME.weight that is a matrix, and the fused layers whose parts are all
+ * there.  A name becomes a file's: others than words with dots are none. */
+static void
+candidates_open(struct candidates *c, const struct stdir *dir)
+{
+    static const char end[] = ".weight";
+    size_t n, kept = 0;
+
+    *c = (struct candidates){ 0 };
+    for (size_t i = 0; i < dir->n_tensors; i++) {
+        const struct st_tensor *t = dir->tensors[i].t;
+        size_t n_name = t->name_n - smaller(t->name_n, strlen(end));
+        char *stem;
+
+        if (t->n_dims != 2 || n_name == 0 || strcmp(t->name + n_name, end) ||
+            strspn(t->name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx"
+                            "yz0123456789_-.") != t->name_n)
+            continue;
+        stem = xstrndup(t->name, n_name);
+        candidates_add(c, lut_name(stem), false);
+        free(stem);
+    }
+    n = c->n;
+    for (size_t i = 0; i < n; i++) {
+        char *parts[LUT_MAX_PARTS], *fused = lut_fused(c->list[i].layer);
+        size_t n_parts = fused ? lut_parts(fused, parts) : 0;
+        bool all = n_parts > 0 && !strcmp(parts[0], c->list[i].layer);
+
+        for (size_t k = 0; k < n_parts; k++) {
+            all = all && names_tensor(dir, parts[k], "weight");
+            free(parts[k]);
+        }
+        if (all && !names_tensor(dir, fused, "weight"))
+            candidates_add(c, fused, true);
+        else
+            free(fused);
+    }
+    if (c->n)
+        qsort(c->list, c->n, sizeof(*c->list), by_place);
+    /* one layer by two names, with and without "model." */
+    for (size_t i = 0; i < c->n; i++) {
+        if (kept > 0 && !strcmp(c->list[kept - 1].layer, c->list[i].layer))
+            free(c->list[i].layer);
+        else
+            c->list[kept++] = c->list[i];
+    }
+    c->n = kept;
+}
+
+static void
+candidates_close(struct candidates *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        free(c->list[i].layer);
+        free(c->list[i].sae);
+    }
+    free(c->list);
+}
+
+/* The SAE of a layer, or NULL, also with 'err' set. */
+static char *
+find_sae(const struct precompute_cmd *cmd, const struct candidate *x, bool one,
+         bool asked, struct err *err)
+{
+    char *part, *path;
+
+    if (one)
+        return x->fused && !asked ? NULL : xstrdup(cmd->sae);
+    path = sae_path(cmd->sae, x->layer, err);
+    if (path || !asked || err->status)
+        return path;
+    part = lut_fused_sae(x->layer);
+    if (part)
+        path = sae_path(cmd->sae, part, err);
+    free(part);
+    return path;
+}
+
+/* Is a layer in the plan, and from which SAE? */
+static int
+consider(struct candidates *c, struct candidate *x,
+         const struct precompute_cmd *cmd, const struct globs *globs, bool one,
+         struct err *err)
+{
+    const char *word = strrchr(x->layer, '.') + 1;
+    bool meant = !cmd->layers, named = false, asked;
+    struct candidate *whole;
+    char *fused, *own;
+
+    /* named: by a pattern that ends in the layer's last word */
+    for (size_t i = 0; i < globs->n; i++)
+        if (names_match(globs->glob[i], x->layer)) {
+            size_t n = strlen(globs->glob[i]), n_word = strlen(word);
+
+            meant = true;
+            named |= n >= n_word && !strcmp(globs->glob[i] + n - n_word, word);
+        }
+    if (!meant)
+        return 0;
+    fused = named ? NULL : lut_fused(x->layer);
+    whole = candidates_find(c, fused);
+    free(fused);
+    if (whole && whole->sae) {
+        own = one ? NULL : sae_path(cmd->sae, x->layer, err);
+        if (own && strcmp(own, whole->sae) != 0)
+            err_warn("%s: not used: %s is made instead of its parts, from %s",
+                     own, whole->layer, whole->sae);
+        free(own);
+        return err->status ? -1 : 0;
+    }
+    asked = !x->fused || named ||
+            (cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
+            (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj"));
+    x->sae = find_sae(cmd, x, one, asked, err);
+    return x->sae || !err->status ? 0 : -1;
+}
+
+int
+plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
+          const struct target_model *m, struct err *err)
+{
+    struct candidates c;
+    struct globs globs;
+    const char *unused;
+    uint64_t count = 0;
+    int rc = 0, one;
+
+    *plan = (struct table_plan){ 0 };
+    err->status = 0;
+    if (access(cmd->sae, F_OK) < 0)
+        return err_sys(err, file_status(errno), "%s", cmd->sae);
+    one = sae_is_one(cmd->sae, err);
+    if (one < 0)
+        return -1;
+    if (one && !cmd->layers)
+        return err_set(err, TU_USAGE,
+                       "%s: is one SAE: --layers has to name its layers",
+                       cmd->sae);
+    globs_open(&globs, cmd->layers);
+    candidates_open(&c, &m->dir);
+    for (size_t i = 0; i < c.n && rc == 0; i++) {
+        struct candidate *x = &c.list[i];
+
+        rc = consider(&c, x, cmd, &globs, one, err);
+        if (rc < 0 || !x->sae)
+            continue;
+        globs_use(&globs, x->layer);
+        if (cmd->n_parts == 0 || count++ % cmd->n_parts == cmd->part) {
+            plan->work = xrealloc(plan->work, plan->n + 1, sizeof(*plan->work));
+            plan->work[plan->n++] =
+                (struct planned_table){ xstrdup(x->layer), xstrdup(x->sae) };
+        }
+    }
+    unused = globs_unused(&globs);
+    if (rc == 0 && cmd->layers && globs.n == 0)
+        rc = err_set(err, TU_USAGE, "--layers: \"%s\" has no pattern",
+                     cmd->layers);
+    else if (rc == 0 && unused)
+        rc = err_set(err, EX_DATAERR, "--layers: \"%s\" matches no layer of %s",
+                     unused, one ? "the model" : cmd->sae);
+    else if (rc == 0 && plan->n == 0 && count == 0)
+        rc = err_set(err, EX_NOINPUT, "%s: has no SAE for any layer of %s",
+                     cmd->sae, cmd->model);
+    candidates_close(&c);
+    globs_close(&globs);
+    return rc;
+}
+
+void
+plan_free(struct table_plan *plan)
+{
+    for (size_t i = 0; i < plan->n; i++) {
+        free(plan->work[i].layer);
+        free(plan->work[i].sae);
+    }
+    free(plan->work);
+    *plan = (struct table_plan){ 0 };
 }

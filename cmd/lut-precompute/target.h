@@ -1,5 +1,6 @@
 /*
- * The linear layers of a model folder, single and fused.
+ * The linear layers of a model's directory, single and fused, and which of them
+ * are made, each from which SAE.
  */
 #ifndef LUT_PRECOMPUTE_TARGET_H
 #define LUT_PRECOMPUTE_TARGET_H
@@ -8,14 +9,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "cmd/lut-precompute/cmd.h"
 #include "cmd/lut-precompute/matrix.h"
 #include "core/format/lut.h"
 #include "core/format/stdir.h"
 
 struct target_part {
     char *name;         /* "model.layers.0.self_attn.q_proj" */
-    struct matrix w;    /* [out of it, in] */
-    struct matrix bias; /* [1, out of it], or none */
+    struct matrix w;    /* [its outputs, in] */
+    struct matrix bias; /* [1, its outputs], or none */
 };
 
 struct target_layer {
@@ -29,19 +31,18 @@ struct target_layer {
 
 struct target_model {
     struct stdir dir;
-    size_t n_layers;
     json_t *config; /* model_config of metadata.json */
     char *name;     /* source_model */
 };
 
 /* target_model_open(): -1 with 'err' set, as stdir_open() or for its
- * config.json. Owner: the caller, until target_model_close(). */
+ * config.json.  Owner: the caller, until target_model_close(). */
 int target_model_open(struct target_model *m, const char *path,
                       struct err *err);
 void target_model_close(struct target_model *m); /* a zeroed struct is fine */
 
-/* base_name() is a path's last word, for the caller to free; of "" and "." that
- * of the folder they mean.  NULL with 'err' set: nothing is there. */
+/* base_name() is a path's last component, for the caller to free; of "" and "."
+ * that of the directory they mean.  NULL with 'err' set: it does not exist. */
 char *base_name(const char *path, struct err *err);
 
 /* target_open() finds a single or fused layer by its full name: 1, or 0 where
@@ -49,5 +50,24 @@ char *base_name(const char *path, struct err *err);
 int target_open(struct target_layer *t, const struct target_model *m,
                 const char *name, struct err *err);
 void target_close(struct target_layer *t);
+
+/* A layer that has an SAE and is asked for. */
+struct planned_table {
+    char *layer, *sae; /* full name; path of a checkpoint */
+};
+
+struct table_plan {
+    size_t n;
+    struct planned_table *work; /* [n], in the order of the model */
+};
+
+/*
+ * plan_make() lists the layers to make: every 2-D tensor NAME.weight of the
+ * model is one.  -1 with 'err' set: EX_NOINPUT, EX_DATAERR, TU_USAGE
+ * (--layers).  Owner: the caller, until plan_free().
+ */
+int plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
+              const struct target_model *m, struct err *err);
+void plan_free(struct table_plan *plan);
 
 #endif

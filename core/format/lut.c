@@ -103,6 +103,26 @@ lut_parts(const char *name, char *parts[LUT_MAX_PARTS])
     return n;
 }
 
+char *
+lut_fused(const char *name)
+{
+    const char *word = name + last_word(name);
+
+    for (size_t i = 0; i < N_FUSED; i++)
+        for (size_t k = 0; k < LUT_MAX_PARTS && fused[i].parts[k]; k++)
+            if (!strcmp(word, fused[i].parts[k]))
+                return with_word(name, fused[i].word);
+    return NULL;
+}
+
+char *
+lut_fused_sae(const char *name)
+{
+    int f = find_fused(name);
+
+    return f < 0 ? NULL : with_word(name, fused[f].sae);
+}
+
 /* ---- metadata.json ---- */
 
 static int
@@ -122,8 +142,8 @@ static double
 read_elbow(const struct js *root, const char *name)
 {
     const json_t *all = js_get(root, "elbow_thresholds").v, *v = NULL;
-    int f = find_fused(name);
-    char *part = f < 0 ? xstrdup(name) : with_word(name, fused[f].sae);
+    char *of_fused = lut_fused_sae(name);
+    char *part = of_fused ? of_fused : xstrdup(name);
     const char *names[] = { name, name + 6, part, part + 6 };
     struct str key = { 0 };
     const char *dot;

@@ -79,6 +79,11 @@ char *lut_name(const char *name);
  */
 size_t lut_parts(const char *name, char *parts[LUT_MAX_PARTS]);
 
+/* lut_fused() is the fused layer that a layer is a part of, and lut_fused_sae()
+ * the part of a fused layer whose SAE it can use, or NULL.  free() it. */
+char *lut_fused(const char *name);
+char *lut_fused_sae(const char *name);
+
 /* The tensors of a file, all of one dtype, BF16, F16 or F32; the vectors are
  * widened, and whoever opened the table may change them. */
 struct lut_table {

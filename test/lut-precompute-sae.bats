@@ -1,0 +1,148 @@
+# SAE checkpoints that lut-precompute reads: each library's gives the same
+# tables (test/ref/lut_cases.py), what is not understood is refused.
+load helpers
+
+# make_cases: model, f32, one/LAYOUT, and LAYOUT/LAYER of every layout.
+make_cases() {
+    py "$ROOT/test/ref/lut_cases.py" .
+}
+
+# check DIR MODEL [CENTERING]: is every table there what float64 says?
+check() {
+    py "$ROOT/test/ref/lut_cases.py" check "$@"
+}
+
+# sae DIR LAYOUT [CFG [TENSORS]]: a checkpoint of 24 latents, with changes.
+sae() {
+    py -c 'import sys, numpy as np, lut_ref as ref
+d, layout, cfg, extra = sys.argv[1:]
+ref.write_sae(d, layout, ref.tiny_sae(np.random.default_rng(1), 24, 60), 4,
+              cfg=eval(cfg), extra=eval(extra))' "$1" "$2" "${3:-{\}}" "${4:-{\}}"
+}
+
+# same_tensors A B: two files differ in what they say of themselves alone.
+same_tensors() {
+    py -c 'import sys, lut_ref as ref
+a, b = (ref.read_safetensors(f)[0] for f in sys.argv[1:])
+assert a.keys() == b.keys() and all((a[n] == b[n]).all() for n in a)' "$1" "$2"
+}
+
+@test "lut-precompute: every checkpoint layout gives the same tensors" {
+    make_cases
+    for layout in sparsify six saelens saelens_args dictionary_learning dictionary_topk dictionary_plain; do
+        lut-precompute -m model -s $layout -o "of_$layout" --fuse qkv,gate_up
+        run -0 check "of_$layout" model
+        for f in of_sparsify/*.safetensors; do
+            same_tensors "$f" "of_$layout/${f##*/}"
+        done
+    done
+    # a table is a checkpoint, too: its encoder is folded already
+    lut-precompute -m model -s of_sparsify -o again
+    for f in of_sparsify/*.safetensors; do
+        py -c 'import sys, lut_ref as ref
+a, b = (ref.read_safetensors(f)[0] for f in sys.argv[1:])
+assert all((a[n] == b[n]).all() for n in ref.SIX[:4])' "$f" "again/${f##*/}"
+    done
+    cmp <(grep -v sae_model of_sparsify/metadata.json) <(grep -v sae_model again/metadata.json)
+}
+
+@test "lut-precompute: an SAE may have one latent" {
+    make_cases
+    for layout in sparsify six saelens dictionary_learning; do
+        py "$ROOT/test/ref/lut_cases.py" one-latent $layout
+    done
+}
+
+@test "lut-precompute: an exporter's table is a checkpoint that is centred; one that says nothing is told" {
+    make_cases
+    py - <<'END'
+import json, lut_cases as c
+lut, name = c.ref, "model.layers.0.self_attn.q_proj"
+sae = c.sae_of("layers.0.self_attn.q_proj", 60)
+w, bias = lut.target(lut.read_model("f32"), name)
+lut.write_lut("exported", {name: lut.table(sae, w, fold=False)}, c.K, "F32", True, True)
+lut.write_sae("silent", "six", sae, 4, cfg=dict(input_centering=None))
+END
+    run -0 --separate-stderr lut-precompute -m f32 -s exported -o t --dtype f32
+    [ -z "$stderr" ]
+    run -0 check t f32
+    run -0 --separate-stderr lut-precompute -m f32 -s silent -o s --dtype f32 --layers '*.0.*.q_proj'
+    [ "$stderr" = "lut-precompute: silent/sae.safetensors: does not say input_centering: it is assumed to encode x, not x - decoder_bias" ]
+    # the encoder's bias is as it was
+    py - <<'END'
+import lut_cases as c
+t = c.ref.read_safetensors("s/model.layers.0.self_attn.q_proj.lut.safetensors")[0]
+assert (t["encoder_bias"] == c.sae_of("layers.0.self_attn.q_proj", 60)["encoder_bias"]).all()
+END
+}
+
+@test "lut-precompute: one SAE is for the layers that --layers names" {
+    make_cases
+    run -2 --separate-stderr lut-precompute -m model -s one/saelens -o t
+    [ "${stderr_lines[0]}" = "lut-precompute: one/saelens: is one SAE: --layers has to name its layers" ]
+    lut-precompute -m model -s one/saelens -o t --layers '*.q_proj,layers.1.self_attn.qkv_proj'
+    [ "$(ls t)" = "$(printf '%s\n' metadata.json model.layers.0.self_attn.q_proj.lut.safetensors \
+        model.layers.1.self_attn.q_proj.lut.safetensors model.layers.1.self_attn.qkv_proj.lut.safetensors)" ]
+    for f in one/saelens/sae_weights.safetensors one/saelens; do
+        lut-precompute -m model -s $f -o u -f --layers layers.0.self_attn.q_proj
+        same_tensors {t,u}/model.layers.0.self_attn.q_proj.lut.safetensors
+    done
+    run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.down_proj'
+    [ "$stderr" = "lut-precompute: one/six/sae.safetensors: is for 60 inputs, but model.layers.0.mlp.down_proj has 172" ]
+    run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.q_proj,*.w_proj'
+    [ "$stderr" = 'lut-precompute: --layers: "*.w_proj" matches no layer of the model' ]
+    [ ! -e v ]
+}
+
+@test "lut-precompute: SAEs that are not understood are refused by name" {
+    make_cases
+    refused() { # LAYOUT CFG TENSORS WHAT
+        rm -rf bad
+        sae bad "$1" "$2" "$3"
+        run -65 --separate-stderr lut-precompute -m model -s bad -o t --layers '*.q_proj'
+        [[ $stderr == "lut-precompute: bad/"*"$4"* ]] || { echo "$stderr"; return 1; }
+        [ ! -e t ]
+    }
+    z='np.zeros(24)'
+    refused sparsify "dict(transcode=True)" "{}" "cfg.json: transcode is true"
+    refused sparsify "dict(skip_connection=True)" "{}" "skip_connection is true"
+    refused sparsify "{}" "dict(W_skip=np.zeros((60, 60)))" "has W_skip: a transcoder's skip connection"
+    refused sparsify "dict(activation='groupmax')" "{}" 'activation is "groupmax" (expected "topk")'
+    refused sparsify "dict(signed=True)" "{}" "signed is true"
+    refused sparsify "dict(num_tiles=4)" "{}" "num_tiles is 4"
+    refused sparsify "dict(use_hadamard=True)" "{}" "use_hadamard is true"
+    refused sparsify "{}" "dict(post_enc=$z)" "has post_enc, whose meaning is not known"
+    refused sparsify "dict(k=25)" "{}" "k is 25, but it has 24 latents"
+    refused sparsify "dict(k=None)" "{}" "does not say how many latents are active (--k)"
+    refused six "{}" "dict(log_threshold=$z)" "JumpReLU"
+    refused saelens "dict(architecture='jumprelu')" "dict(threshold=$z)" 'architecture is "jumprelu"'
+    refused saelens "dict(architecture='gated')" "{}" 'architecture is "gated"'
+    refused saelens "{}" "dict(threshold=$z)" "has threshold: JumpReLU is not supported"
+    refused saelens "dict(normalize_activations='layer_norm')" "{}" 'normalize_activations is "layer_norm"'
+    refused saelens "dict(rescale_acts_by_decoder_norm=True)" "{}" "rescale_acts_by_decoder_norm is true"
+    refused dictionary_learning "dict(dict_class='GatedAutoEncoder')" "{}" 'trainer.dict_class is "GatedAutoEncoder"'
+    refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(.5))" 'BatchTopKSAE'
+    refused dictionary_learning "dict(dict_class='AutoEncoder')" "dict(gate_bias=$z)" "gated"
+    for beside in hadamard.pt outlier_channels.json; do
+        sae "good$beside" sparsify
+        touch "good$beside/$beside"
+        run -65 --separate-stderr lut-precompute -m model -s "good$beside" -o t --layers '*.q_proj'
+        [[ $stderr == *"$beside: an SAE of transformed inputs"* ]]
+        cp -r sparsify "all$beside"
+        touch "all$beside/$beside"
+        run -65 --separate-stderr lut-precompute -m model -s "all$beside" -o t
+        [[ $stderr == "lut-precompute: all$beside/$beside: an SAE of transformed inputs"* ]]
+    done
+    run -65 --separate-stderr lut-precompute -m model -s one/six -o t --layers '*.q_proj' --k 182
+    [[ $stderr == *"k is 182, but it has 181 latents" ]]
+    # a transposed checkpoint is not guessed at
+    py -c 'import numpy as np, lut_ref as ref
+s = ref.tiny_sae(np.random.default_rng(1), 24, 60)
+s["decoder_weight"] = s["decoder_weight"].T
+ref.write_sae("turned", "six", s, 4)'
+    run -65 --separate-stderr lut-precompute -m model -s turned -o t --layers '*.q_proj'
+    [ "$stderr" = "lut-precompute: turned/sae.safetensors: decoder_weight is [60, 24] (expected [24, 60])" ]
+    # the threshold of a TopK SAE is not used unless asked for
+    sae topk dictionary_learning '{}' 'dict(threshold=np.array(-1.0), k=np.array(4.0))'
+    lut-precompute -m model -s topk -o t --layers '*.q_proj'
+}
