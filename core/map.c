@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/inuse.h"
 #include "core/mem.h"
 #include "core/sig.h"
 
@@ -50,7 +51,7 @@ open_input(const char *path, struct stat *st, struct err *err)
         err_set(err, EX_NOINPUT, "%s: is a directory, not a file", path);
     else if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) < 0)
         err_sys(err, EX_IOERR, "%s", path);
-    else
+    else if (inuse_input(path, st, err) == 0)
         return fd;
     close(fd);
     return -1;

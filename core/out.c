@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/fd.h"
+#include "core/inuse.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
@@ -48,6 +49,7 @@ struct out {
     enum copy_way way; /* what out_copy() tries first */
     enum lend_way lend;
     size_t begin, end; /* written without a gap, no hint of it given yet */
+    struct inuse_output use;
 };
 
 /* What a signal handler has to unlink: pointers set and cleared whole. */
@@ -258,8 +260,11 @@ out_open(struct out **out, const char *path, int flags, bool binary,
         o->path = xstrdup("standard output");
         o->fd = 1;
         fflush(stdout);
+        rc = inuse_output(&o->use, "-", false, err);
     } else {
         rc = take_path(o, path, err);
+        if (rc == 0)
+            rc = inuse_output(&o->use, o->path, flags & OUT_OWN, err);
         if (rc == 0)
             rc = open_path(o, err);
     }
@@ -512,6 +517,7 @@ forget(struct out *o, bool remove_tmp)
     if (o->tmp && remove_tmp && o->slot >= 0)
         unlink(o->tmp);
     out_forget(o->slot);
+    inuse_end(&o->use);
     free(o->tmp);
     free(o->path);
     free(o->buf);
@@ -521,8 +527,10 @@ forget(struct out *o, bool remove_tmp)
 int
 out_commit(struct out *o, struct err *err)
 {
-    int rc = out_flush(o, err);
+    int rc = inuse_publish(&o->use, err);
 
+    if (rc == 0)
+        rc = out_flush(o, err);
     if (o->tmp && rc == 0 && (o->flags & OUT_READ_ONLY) &&
         fd_read_only(o->fd) < 0)
         rc = err_sys(err, EX_IOERR, "%s: cannot be made read-only", o->path);

@@ -19,9 +19,10 @@
 #include "core/err.h"
 
 enum {
-    OUT_FORCE = 1,     /* replace an existing file */
+    OUT_FORCE = 1,     /* replace an existing file, unless it is an input */
     OUT_READ_ONLY = 2, /* published without write permission, if it can be */
-    OUT_NO_SYNC = 4    /* a power cut may take it: for scratch */
+    OUT_NO_SYNC = 4,   /* a power cut may take it: for scratch */
+    OUT_OWN = 8        /* with OUT_FORCE: even what this command has read */
 };
 
 struct out;
@@ -33,7 +34,7 @@ int out_exists(const char *path, struct err *err);
  * out_open() starts the file 'path', or standard output for "-" (then nothing
  * is atomic, and a terminal is refused with TU_USAGE if 'binary').
  * 0, or -1 with 'err' set: EX_CANTCREAT (exists and no OUT_FORCE, no such
- * folder, no permission).
+ * folder, no permission), TU_USAGE (an input or another output, core/inuse.h).
  * Owner: the caller, until out_commit() or out_abort().
  */
 int out_open(struct out **out, const char *path, int flags, bool binary,

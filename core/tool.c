@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/map.h"
+#include "core/inuse.h"
 #include "core/out.h"
 #include "core/par.h"
 #include "core/sig.h"
@@ -82,6 +82,7 @@ start(const struct opt_tool *tool)
 
     self = tool;
     guard_streams();
+    inuse_begin();
     /* it makes getopt stop at the first operand: "TOOL MODEL -p TEXT" */
     unsetenv("POSIXLY_CORRECT");
     err_warn_hook(say);
@@ -185,14 +186,4 @@ tool_deadline(void *to, const char *arg, struct err *err)
         return -1;
     sig_deadline(seconds);
     return 0;
-}
-
-void
-tool_check_svg(const char *svg, const char *output)
-{
-    if (svg && !strcmp(svg, "-") && !strcmp(output, "-"))
-        die_usage("--svg - leaves standard output to the picture: -o FILE "
-                  "takes the numbers");
-    if (file_same(svg, output))
-        die_usage("--svg and -o are both %s", svg);
 }

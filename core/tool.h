@@ -53,10 +53,6 @@ void tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
 /* tool_deadline() is OPT_CALL of --deadline SECONDS: from now on. */
 int tool_deadline(void *to, const char *arg, struct err *err);
 
-/* tool_check_svg() exits TU_USAGE where the picture and the answer would be in
- * one file; 'svg' may be NULL. */
-void tool_check_svg(const char *svg, const char *output);
-
 /* tool_say() prints "TOOL: what" to stderr, escaped, of a printf format without
  * a newline. */
 void tool_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -326,7 +326,7 @@ END
     run -65 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts mlp:0 --ctx 3
     [ "$stderr" = "hf-infer: --ids: 2 tokens, not one window (expected at least 3)" ]
     run -2 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts mlp:0 --acts-meta -
-    [ "${stderr_lines[0]}" = "hf-infer: -o and --acts-meta name the same file" ]
+    [ "${stderr_lines[0]}" = "hf-infer: standard output: would be two outputs of this command" ]
     run -2 --separate-stderr hf-infer "$DEMO" --ids 1,2 --acts mlp:0 --ctx 100000
     [[ ${stderr_lines[0]} == "hf-infer: --ctx 100000: the model's context is "* ]]
 }

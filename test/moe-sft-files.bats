@@ -80,12 +80,17 @@ END
         for how in "" -f --resume; do
             # shellcheck disable=SC2086
             run -2 moe-sft train -b base.safetensors -l $l -o run -n 1 $how batch.safetensors
-            [ "${lines[0]}" = "moe-sft: -l $l is what -o run would replace" ]
+            [ "${lines[0]}" = "moe-sft: run/lora.safetensors: is both an input and an output of this command" ]
         done
     done
     cp base.safetensors run/state.safetensors
     run -2 moe-sft train -b run/state.safetensors -l lora.safetensors -o run -n 1 -f batch.safetensors
     cmp run/lora.safetensors was
+    # nor does it write two things to one file
+    for path in run/state.safetensors ./run/lora.safetensors x; do
+        run -2 moe-sft train -b base.safetensors -l lora.safetensors -o run -n 1 -f --log x --svg $path batch.safetensors
+        [ "${lines[0]}" = "moe-sft: --svg $path is the name of another file of this command" ]
+    done
 }
 
 @test "moe-sft quantize: weights that are not finite are refused, and named" {

@@ -541,7 +541,7 @@ PY
         "--log run/state.safetensors" "--svg run/lora.safetensors" "--log run" "--log x --svg x"; do
         # shellcheck disable=SC2086
         run -2 train run -n 2 --resume $line b?.safetensors
-        [[ ${lines[0]} =~ ^"moe-sft: --"(log|svg) ]]
+        [[ ${lines[0]} =~ ^"moe-sft: --"(log|svg) || ${lines[0]} == *": is both an input and an output of this command" ]]
         [ ! -e run ]
     done
     [ "$before" = "$(cat b?.safetensors base.safetensors student.safetensors | cksum)" ]

@@ -216,19 +216,19 @@ try() {
     done
     st-inspect verify there
     run -2 moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -f -o batch.safetensors
-    [[ $output == "moe-sft: -o batch.safetensors is the name of another file of this command"* ]]
+    [[ $output == "moe-sft: batch.safetensors: is both an input and an output of this command"* ]]
     run -2 forward -f -c lora.safetensors
-    [[ $output == "moe-sft: -c lora.safetensors is the name of another file of this command"* ]]
+    [[ $output == "moe-sft: lora.safetensors: is both an input and an output of this command"* ]]
 }
 
 @test "moe-sft --force: an input is not replaced, however it is spelled" {
     data .
     before=$(cat hf/* lora.safetensors | cksum)
     run -2 moe-sft merge -b hf -l lora.safetensors -o hf/ -f
-    [ "${lines[0]}" = "moe-sft: -o hf/ is the name of another file of this command" ]
+    [[ ${lines[0]} == "moe-sft: hf: is replaced, but "*" in it is an input of this command" ]]
     run -2 moe-sft merge -b base.safetensors -l lora.safetensors -o ./lora.safetensors -f
     run -2 moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o x -c ./lora.safetensors -f
-    [ "${lines[0]}" = "moe-sft: -c ./lora.safetensors is the name of another file of this command" ]
+    [ "${lines[0]}" = "moe-sft: ./lora.safetensors: is both an input and an output of this command" ]
     [ "$before" = "$(cat hf/* lora.safetensors | cksum)" ]
 }
 

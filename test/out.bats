@@ -172,28 +172,32 @@ END
     lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" --fuse gate_up -o lut
     py -c 'from saev_dump import *
 np.save("x.npy", np.ones((2, 128), "f4"))
-dump("dump", n=1)'
+dump("dump", n=1)
+import moe; moe.save_all(".")'
     refused() {
-        local first=$1 a b
-        shift
+        local a b
         ln -sf b a
         # by its name, a path, and a link
         for a in b ./b "$PWD/b" a; do
             run -2 "${@/#A=/$a}"
-            [[ ${lines[0]} == "$first"* ]] || { echo "$a: $output"; return 1; }
+            [[ $output == *": would be two outputs of this command"* ]] || { echo "$a: $output"; return 1; }
             [ ! -e b ]
         done
         : >b
         run -2 "${@/#A=/a}"
         rm a b
     }
-    refused "st-inspect: --svg and -o are both " st-inspect stats "$DEMO" -f -o b --svg A=
-    refused "saev-read: --svg and -o are both " saev-read stats -f -o b --svg A= dump
-    refused "lut-apply: --svg and -o are both " lut-apply lut layers.1.mlp.gate_up_proj -m "$DEMO" -i x.npy --report -f -o b --svg A=
-    refused "hf-infer: -o and --acts-meta name " hf-infer "$DEMO" "${ids[@]}" --acts mlp:0 -o b --acts-meta A=
-    refused "hf-infer: --lut-report needs " hf-infer "$DEMO" "${ids[@]}" --lut lut --nll -o b --lut-report A=
-    refused "hf-infer: --lut-report needs " hf-infer "$DEMO" "${ids[@]}" --lut lut --logits b --lut-report A=
-    refused "moe-sft: -o b is the name of another" moe-sft forward -b base -l lora -i batch -f -o b -c A=
+    refused st-inspect stats "$DEMO" -f -o b --svg A=
+    refused saev-read stats -f -o b --svg A= dump
+    refused lut-apply lut layers.1.mlp.gate_up_proj -m "$DEMO" -i x.npy --report -f -o b --svg A=
+    refused hf-infer "$DEMO" "${ids[@]}" --acts mlp:0 -o b --acts-meta A=
+    refused hf-infer "$DEMO" "${ids[@]}" --lut lut --nll -o b --lut-report A=
+    refused hf-infer "$DEMO" "${ids[@]}" --lut lut --logits b --lut-report A=
+    refused moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -f -o b -c A=
+    # nor do two go to standard output
+    run -2 --separate-stderr st-inspect stats "$DEMO" --svg -
+    [ "${stderr_lines[0]}" = "st-inspect: standard output: would be two outputs of this command" ]
+    [ -z "$output" ]
 }
 
 @test "out: no input is replaced, not even by --force" {
@@ -204,7 +208,7 @@ dump("dump", n=1)'
     mkdir d
     refused() {
         run -2 "$@"
-        [[ ${lines[0]} == *" "*" the name of an"* ]]
+        [[ ${lines[0]} == *": is both an input and an output of this command" ]] || { echo "$*: $output"; return 1; }
         md5sum --quiet -c sums
     }
     refused st-inspect cat --raw -f -o m m model.norm.weight
@@ -224,14 +228,18 @@ dump("dump", n=1)'
     st-inspect hash -o model/hashes model
     rm -r model blobs link
     sed -i /model.model/d sums
-    refused lut-apply lut layer -i x.npy -f -o ./x.npy
-    refused lut-apply lut layer -i m:model.norm.weight -f -o ./m
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" -o lut
+    refused lut-apply lut layers.1.mlp.up_proj -i x.npy -f -o ./x.npy
+    refused lut-apply lut layers.1.mlp.up_proj -i m:model.norm.weight -f -o ./m
+    rm -r lut
     refused hf-infer "$DEMO" --file p -n 1 -f -o "$PWD/p"
     refused hf-infer "$DEMO" --lora m@0 --ids 1,2 --nll -f -o m
     refused hf-infer "$DEMO" --kvc m --ids 1,2 --nll -f -o ./m
-    refused hf-infer "$DEMO" --lora d,./m --ids 1,2 --acts mlp:0 --acts-meta m
-    run -2 kvc-convert --input m -f --output ./m
-    [ "${lines[0]}" = "kvc-convert: --input and --output are both ./m" ]
+    refused hf-infer "$DEMO" --file p --acts mlp:0 -f -o acts --acts-meta ./p
+    py -c 'import kvc_model, kvc_ref
+kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)'
+    md5sum c.bin >>sums
+    refused kvc-convert --input c.bin -f --output ./c.bin
     # what is in a folder, or leads there
     cp -rL "$DEMO" model
     lut-precompute -q -m model -s "$ROOT/demo/sae" -o lut
@@ -239,17 +247,22 @@ dump("dump", n=1)'
     md5sum model/* lut/* >>sums
     for o in model/model.safetensors link model/config.json lut/metadata.json; do
         refused hf-infer model --lut lut --ids 1,2 --nll -f -o $o
-        refused hf-infer model --lut ./lut --ids 1,2 --acts mlp:0 -f --acts-meta $o
+        refused hf-infer model --lut ./lut --ids 1,2 --acts mlp:0 -f -o acts --acts-meta $o
         refused hf-infer ./model --lut lut --ids 1,2 --nll -f --lut-report $o
-        refused lut-apply lut layers.1.mlp.up_proj -m model -i x.npy -f -o $o
+    done
+    for o in model/model.safetensors link lut/metadata.json; do
+        refused lut-apply lut layers.1.mlp.up_proj -m model -i x.npy --report -f -o $o
         refused lut-apply lut layers.1.mlp.up_proj -m model -i x.npy --report -f --svg $o
     done
-    refused hf-infer "$DEMO" --lora model --ids 1,2 --nll -f -o model/model.safetensors
-    for o in model/model.safetensors link model/config.json; do
-        refused moe-sft init -b model -f -o $o
-        refused moe-sft train -b model -l l -i x.npy --target x.npy -n 1 -o run --svg $o
-        refused moe-sft train -b x -l l -i model/model.safetensors:x --target x.npy -n 1 -o run --log model/model.safetensors
+    mkdir moe
+    py -c 'import moe; moe.save_all("moe")'
+    md5sum moe/*.safetensors >>sums
+    train=(moe-sft train -b moe/base.safetensors -l moe/lora.safetensors -n 1 -f -o run)
+    for o in base lora batch; do
+        refused "${train[@]}" moe/batch.safetensors --log ./moe/$o.safetensors
+        refused "${train[@]}" moe/batch.safetensors --svg moe/../moe/$o.safetensors
     done
+    refused moe-sft init -b moe/base.safetensors -f -o moe/base.safetensors
     hf-infer model --lut lut --ids 1,2 --nll -f -o model/answer.json
     # a tensor's name is no file's; standard input is no output
     st-inspect cat --dtype f32 -o model.norm.weight m model.norm.weight

@@ -246,8 +246,8 @@ END
     done
     run -2 saev-read meta -f -o dump/metadata.json as_it_was dump
     (cd dump && run -2 saev-read -f -o acts000000.bin .)
-    run -2 saev-read -f -o ./rows --rows rows dump
-    [ "${lines[0]}" = "saev-read: ./rows is the name of an input" ]
+    run -2 --separate-stderr saev-read -q -f -o ./rows --rows rows dump
+    [ "${stderr_lines[0]}" = "saev-read: rows: is both an input and an output of this command" ]
     diff -r as_it_was dump
     [ "$(cat rows)" = 1 ]
     # an index is no folder; a device is not in one

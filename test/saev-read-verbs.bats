@@ -632,8 +632,8 @@ END
     run -73 saev-read stats -q --svg p.svg none
     [ "$output" = "saev-read: p.svg: exists already (--force replaces it)" ]
     run -2 saev-read stats --svg - none
-    run -2 saev-read stats -f --svg both -o both none
-    [ "${lines[0]}" = "saev-read: --svg and -o are both both" ]
+    run -2 saev-read stats -q -f --svg both -o both none
+    [ "${lines[0]}" = "saev-read: both: would be two outputs of this command" ]
     [ ! -e both ]
     saev-read stats -q --svg - -o table none | grep -q '^</svg>$'
     [ "$(wc -l <table)" -eq 6 ]

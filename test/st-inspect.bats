@@ -412,7 +412,7 @@ assert len(d.getElementsByTagName("rect")) == 4'
     make_layers a.safetensors
     run -2 --separate-stderr st-inspect stats --svg - a.safetensors
     [ -z "$output" ]
-    [ "${stderr_lines[0]}" = "st-inspect: --svg - leaves standard output to the picture: -o FILE takes the numbers" ]
+    [ "${stderr_lines[0]}" = "st-inspect: standard output: would be two outputs of this command" ]
     st-inspect stats --svg - -o table a.safetensors >picture
     py -c 'import xml.etree.ElementTree as e; e.parse("picture")'
     [ "$(wc -l <table)" -eq 26 ]

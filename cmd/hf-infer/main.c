@@ -222,7 +222,7 @@ main(int argc, char **argv)
     run.mode = (enum mode)line.verb;
     take_operands(&run, &line);
     take_sampler(&run, &line);
-    if (outputs_check(&run, &err) < 0 || cpu_check(&err) < 0)
+    if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
     if (outputs_open(&run, &err) == 0)

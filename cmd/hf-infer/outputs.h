@@ -6,12 +6,10 @@
 #include "core/err.h"
 
 /*
- * outputs_check(): TU_USAGE where an output would replace an input or another
- * output.  outputs_open() opens the answer's file and --lut-report's.
+ * outputs_open() opens the answer's file and --lut-report's.
  * outputs_close() writes that report and gives both their names, or removes
  * them if 'rc', of the mode, is -1: 0, or -1 with 'err' set.
  */
-int outputs_check(const struct run *run, struct err *err);
 int outputs_open(struct run *run, struct err *err);
 int outputs_close(struct run *run, int rc, struct err *err);
 

@@ -75,18 +75,6 @@ static const struct opt_tool tool = {
 
 static mode_main *const mains[] = { apply_main, report_main, bench_main };
 
-/* An input is not to be replaced by what is made of it. */
-static void
-check_files(const struct apply_cmd *cmd)
-{
-    const char *const in[] = { cmd->input, cmd->model, cmd->dir };
-
-    tool_check_svg(cmd->svg, cmd->out_path);
-    for (size_t i = 0; i < sizeof(in) / sizeof(in[0]); i++)
-        if (stdir_holds(in[i], cmd->out_path) || stdir_holds(in[i], cmd->svg))
-            die_usage("%s is, or has in it, the name of an output", in[i]);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -103,7 +91,6 @@ main(int argc, char **argv)
     cmd.name = line.args[1];
     if (cmd.dtype == DT_BF16 && !cmd.raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
-    check_files(&cmd);
     sig_install(true);
     if (cpu_check(&err) < 0 ||
         out_open(&cmd.out, cmd.out_path, cmd.out_flags,

@@ -313,7 +313,7 @@ write_once(const char *dir, bool prune, const struct names *files,
         rc = js_check(lines.s, lines.n, path.s, 1, err);
     }
     if (rc == 0)
-        rc = out_put(path.s, OUT_FORCE, lines.s, lines.n, err);
+        rc = out_put(path.s, OUT_FORCE | OUT_OWN, lines.s, lines.n, err);
     *bad = x.bad;
     json_decref(x.old);
     json_decref(x.layers);

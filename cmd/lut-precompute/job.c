@@ -324,7 +324,7 @@ job_write(struct layer_job *job, const struct job_threads *threads,
     static const char digits[] = /* of a digest, which comes late */
         "0000000000000000000000000000000000000000000000000000000000000000";
     struct stw *w = stw_new();
-    int rc = 0;
+    int rc = 0, flags = job->cmd->out_flags;
 
     job->hashing = threads->hashing;
     if (job->hashing && digests_remain(job))
@@ -341,7 +341,9 @@ job_write(struct layer_job *job, const struct job_threads *threads,
         rc = stw_add(w, lut_tensor_names[i], job->cmd->dtype, n_dims, shape,
                      err);
     }
-    if (rc < 0 || stw_open(w, job->path.s, job->cmd->out_flags, err) < 0 ||
+    if (job->cmd->resume) /* the old table was read, to see what it is of */
+        flags |= OUT_OWN;
+    if (rc < 0 || stw_open(w, job->path.s, flags, err) < 0 ||
         tiles_write(job, threads, w, progress, done, err) < 0 ||
         finish_digests(job, threads->par, err) < 0 ||
         stw_late(w, "sae_sha256", job->digests[OF_SAE].hex, err) < 0 ||

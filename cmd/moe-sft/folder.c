@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/inuse.h"
 #include "core/mem.h"
 #include "core/out.h"
 
@@ -27,7 +28,8 @@ folder_open(struct folder *f, const char *path, int flags, struct err *err)
                           .flags = flags };
     if (!(flags & OUT_FORCE) && access(whole, F_OK) == 0)
         rc = out_exists(whole, err);
-    else if ((rc = outdir_replaceable(whole, err)) == 0)
+    else if ((rc = outdir_replaceable(whole, err)) == 0 &&
+             (rc = inuse_check_files(whole, err)) == 0)
         rc = outdir_open(&f->dir, parent, f->name, false, err);
     free(whole);
     free(parent);

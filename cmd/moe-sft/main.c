@@ -239,14 +239,14 @@ main(int argc, char **argv)
         die_usage("%s: \"%s\": files are named by options", cmd->verb,
                   cmd->args[0]);
     take_loras(cmd, &all.loras, run == merge_main || run == convert_main);
-    if (check_files(cmd, &err) < 0 || cpu_check(&err) < 0)
+    if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
     status = cmd->if_missing ? is_there(cmd, &err) : 0;
     if (status > 0)
         tool_end(0);
     if (status == 0 && cmd->if_missing && is_half_done(cmd))
-        cmd->out_flags = OUT_FORCE;
+        cmd->out_flags = OUT_FORCE | OUT_OWN;
     if (status < 0 || (status = run(cmd, &err)) < 0)
         die_err(&err);
     tool_end(status);

@@ -28,6 +28,7 @@
 #include "cmd/moe-sft/run.h"
 #include "core/clock.h"
 #include "core/hash.h"
+#include "core/inuse.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/map.h"
@@ -136,6 +137,24 @@ round_parameters(struct train *t)
                      t->at[m + 1] - t->at[m]);
 }
 
+/* No file that is read is written over, nor are the batches still to come. */
+static int
+check_outputs(const struct train *t, struct err *err)
+{
+    const char *const written[] = { t->state_path.s, t->lora_path.s, t->o->log,
+                                    t->o->svg };
+    struct stat st;
+
+    for (int i = 0; i < t->cmd->n_args; i++)
+        if (stat(t->cmd->args[i], &st) == 0 &&
+            inuse_input(t->cmd->args[i], &st, err) < 0)
+            return -1;
+    for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++)
+        if (written[i] && inuse_check(written[i], err) < 0)
+            return -1;
+    return 0;
+}
+
 /* Makes and locks DIR, and reads the state of the run that is resumed. */
 static int
 open_dir(struct train *t, struct err *err)
@@ -146,7 +165,8 @@ open_dir(struct train *t, struct err *err)
 
     str_addf(&t->state_path, "%s/state.safetensors", dir);
     str_addf(&t->lora_path, "%s/lora.safetensors", dir);
-    if (outdir_check_name(dir, err) < 0 || outdir_make(dir, err) < 0)
+    if (outdir_check_name(dir, err) < 0 || check_outputs(t, err) < 0 ||
+        outdir_make(dir, err) < 0)
         return -1;
     if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is no folder", dir);
@@ -392,8 +412,9 @@ static int
 save(struct train *t, struct err *err)
 {
     struct stw *state = train_state_write(&t->state, t->state_path.s, err);
-    int rc =
-        state ? adapter_write(&t->adapter, t->lora_path.s, OUT_FORCE, err) : -1;
+    int rc = state ? adapter_write(&t->adapter, t->lora_path.s,
+                                   OUT_FORCE | OUT_OWN, err)
+                   : -1;
 
     if (rc == 0)
         rc = stw_commit(state, err);

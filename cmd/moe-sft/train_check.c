@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include "cmd/moe-sft/train.h"
-#include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/out.h"
 #include "core/str.h"
@@ -54,12 +53,15 @@ check_data(const struct cmd *cmd, const struct train_options *o,
     return 0;
 }
 
-/* Is 'path' one of the two files that the run keeps in DIR? */
-static bool
-is_kept(const struct cmd *cmd, const char *path)
+/* A log or picture: no other file that the run writes, and one that can be
+ * replaced. */
+static int
+check_output(const struct cmd *cmd, const char *option, const char *path,
+             const char *log, struct err *err)
 {
     static const char *const names[] = { "state", "lora" };
-    bool found = false;
+    bool found = file_same(path, log) || file_same(path, cmd->output);
+    struct stat st;
 
     for (int i = 0; path && i < 2; i++) {
         struct str kept = { 0 };
@@ -68,23 +70,6 @@ is_kept(const struct cmd *cmd, const char *path)
         found = found || file_same(path, kept.s);
         str_free(&kept);
     }
-    return found;
-}
-
-/* A log or picture: no other file of the run, and one that can be replaced. */
-static int
-check_output(const struct cmd *cmd, const char *option, const char *path,
-             const char *log, struct err *err)
-{
-    const char *const other[] = { cmd->base, cmd->lora, cmd->output, cmd->input,
-                                  cmd->train->target };
-    bool found = is_kept(cmd, path) || file_same(path, log);
-    struct stat st;
-
-    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
-        found = found || stdir_holds(other[i], path);
-    for (int i = 0; i < cmd->n_args; i++)
-        found = found || stdir_holds(cmd->args[i], path);
     if (found)
         return err_set(err, TU_USAGE,
                        "--%s %s is the name of another file of this command",
@@ -100,12 +85,6 @@ train_check(const struct cmd *cmd, struct err *err)
 {
     const struct train_options *o = cmd->train;
 
-    if (is_kept(cmd, cmd->base))
-        return err_set(err, TU_USAGE, "-b %s is what -o %s would replace",
-                       cmd->base, cmd->output);
-    if (is_kept(cmd, cmd->lora))
-        return err_set(err, TU_USAGE, "-l %s is what -o %s would replace",
-                       cmd->lora, cmd->output);
     if (check_data(cmd, o, err) < 0)
         return -1;
     if (o->svg && !strcmp(o->svg, "-"))

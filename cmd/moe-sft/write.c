@@ -1,6 +1,5 @@
 #include "cmd/moe-sft/write.h"
 
-#include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -8,60 +7,6 @@
 #include "core/format/stdir.h"
 #include "core/map.h"
 #include "core/out.h"
-
-/* An input in the folder that another is exchanged for goes with it. */
-static int
-check_folder(const char *in, const char *output, struct err *err)
-{
-    DIR *d = in ? opendir(output) : NULL;
-    struct str path = { 0 };
-    struct dirent *e;
-    int rc = 0;
-
-    while (d && rc == 0 && (e = readdir(d))) {
-        str_clear(&path);
-        str_addf(&path, "%s/%s", output, e->d_name);
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-            stdir_holds(in, path.s))
-            rc = err_set(err, TU_USAGE,
-                         "-o %s: is replaced, but %s in it is a file of this "
-                         "command",
-                         output, e->d_name);
-    }
-    str_free(&path);
-    if (d)
-        closedir(d);
-    return rc;
-}
-
-int
-check_files(const struct cmd *cmd, struct err *err)
-{
-    /* what --force does not replace may lie in a folder that is read */
-    bool (*is_lost)(const char *, const char *) =
-        cmd->out_flags & OUT_FORCE ? stdir_holds : file_same;
-    bool forward = !strcmp(cmd->verb, "forward");
-    const char *in[] = { cmd->cache, cmd->base, cmd->lora, cmd->input,
-                         cmd->grad };
-    size_t n = sizeof(in) / sizeof(in[0]);
-
-    for (size_t i = 0; i < n + cmd->n_loras; i++)
-        if (is_lost(i < n ? in[i] : cmd->loras[i - n].path, cmd->output))
-            return err_set(err, TU_USAGE,
-                           "-o %s is the name of another file of this command",
-                           cmd->output);
-    for (size_t i = 1; forward && i < n; i++)
-        if (is_lost(in[i], cmd->cache))
-            return err_set(err, TU_USAGE,
-                           "-c %s is the name of another file of this command",
-                           cmd->cache);
-    for (size_t i = 0; cmd->out_flags && i < cmd->n_loras; i++)
-        if (check_folder(cmd->loras[i].path, cmd->output, err) < 0)
-            return -1;
-    return cmd->out_flags && cmd->n_loras
-               ? check_folder(cmd->base, cmd->output, err)
-               : 0;
-}
 
 int
 can_write(const struct cmd *cmd, const char *path, struct err *err)

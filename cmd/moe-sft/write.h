@@ -16,10 +16,6 @@
 int put_text(const char *path, int flags, const struct str *text,
              struct err *err);
 
-/* check_files(): TU_USAGE where an output is the name of another output or of
- * an input, or would replace the folder of one. */
-int check_files(const struct cmd *cmd, struct err *err);
-
 /* can_write(): EX_CANTCREAT for a file that is there and not to be replaced:
  * told before the work is done. */
 int can_write(const struct cmd *cmd, const char *path, struct err *err);

@@ -302,7 +302,12 @@ open_file(struct row_list *l, const char *path, struct err *err)
 
     l->name = strcmp(path, "-") != 0 ? path : "standard input";
     if (l->name == path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-        l->file = fopen(path, "re");
+        size_t size;
+        int fd = file_open(path, &size, err);
+
+        l->file = fd < 0 ? NULL : fdopen(fd, "r");
+        if (fd < 0)
+            return -1;
     } else {
         if (file_read_all(path, LIST_MAX, &l->kept, err) < 0)
             return -1;

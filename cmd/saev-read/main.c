@@ -137,7 +137,7 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
-/* Nothing in a dump is changed, nor what --rows reads. */
+/* Nothing in a dump is changed. */
 static void
 check_output(const struct read_cmd *cmd, const char *path)
 {
@@ -145,8 +145,6 @@ check_output(const struct read_cmd *cmd, const char *path)
 
     if (!path || !strcmp(path, "-"))
         return;
-    if (file_same(cmd->rows, path))
-        die_usage("%s is the name of an input", path);
     for (int i = 0; i < n_dumps && i < cmd->n_args; i++)
         if (file_is_in(path, cmd->args[i]))
             die_usage("%s is in %s, of which nothing is changed", path,
@@ -170,7 +168,6 @@ main(int argc, char **argv)
     cmd.sharded = opt_given(&line, "shard");
     check_output(&cmd, cmd.out_path);
     check_output(&cmd, cmd.svg);
-    tool_check_svg(cmd.svg, cmd.out_path);
     if (cmd.dtype == DT_BF16 && !cmd.raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
     sig_install(!cmd.deep); /* what was found until then is told */

@@ -32,7 +32,8 @@ add_extra_shard(struct write_run *run, struct err *err)
     int rc;
 
     shard_path(run, s->n_shards, &path);
-    rc = out_open(&out, path.s, OUT_FORCE | OUT_READ_ONLY, false, err);
+    rc =
+        out_open(&out, path.s, OUT_FORCE | OUT_OWN | OUT_READ_ONLY, false, err);
     if (rc == 0)
         rc = shard_pad(out, hash, s->shard_nbytes, err);
     if (rc < 0)
@@ -77,7 +78,7 @@ write_metadata(const struct write_run *run, struct err *err)
 
     str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
     if (rc == 0)
-        rc = out_put(path.s, OUT_FORCE, json.s, json.n, err);
+        rc = out_put(path.s, OUT_FORCE | OUT_OWN, json.s, json.n, err);
     str_free(&path);
     str_free(&json);
     return rc;
@@ -163,7 +164,7 @@ write_manifest(struct write_run *run, size_t n_files, struct err *err)
     }
     str_addf(&path, "%s/manifest.xxh3", outdir_path(run->dir));
     if (rc == 0)
-        rc = out_put(path.s, OUT_FORCE, text.s, text.n, err);
+        rc = out_put(path.s, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     str_free(&path);
     str_free(&text);
     return rc == 0 ? check_sums(run, n_files, err) : -1;

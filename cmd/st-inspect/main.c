@@ -125,21 +125,6 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
-/* An input is not to be replaced by what is found in it. */
-static void
-check_output(const struct inspect_cmd *cmd, const char *path)
-{
-    int n_files = strcmp(cmd->verb, "cat") ? cmd->n_args : 1;
-    bool input = file_same(cmd->check, path);
-
-    if (!strcmp(path, "-"))
-        return;
-    for (int i = 0; i < n_files && i < cmd->n_args; i++)
-        input = input || stdir_holds(cmd->args[i], path);
-    if (input)
-        die_usage("%s is the name of an input", path);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -155,10 +140,6 @@ main(int argc, char **argv)
     if (cmd.fold && cmd.sort == SORT_FILE)
         die_usage(
             "--fold joins tensors, which then have no one file to sort by");
-    tool_check_svg(cmd.svg, cmd.out_path);
-    check_output(&cmd, cmd.out_path);
-    if (cmd.svg)
-        check_output(&cmd, cmd.svg);
     /* A missing input is reported before the work on the others; verify goes on
      * to the next. */
     for (int i = 0; i < cmd.n_args; i++)

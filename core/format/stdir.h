@@ -45,13 +45,4 @@ const struct stdir_tensor *stdir_find(const struct stdir *dir,
 const struct stdir_tensor *stdir_find_n(const struct stdir *dir,
                                         const char *name, size_t n);
 
-/*
- * stdir_holds(): is 'path' there, and a file that 'model' is read from, or
- * could be?  'model' is a file, also as FILE:TENSOR, or a folder of a model,
- * adapters or tables: what is called like its files, in it or below, and what
- * its links lead to, as the blobs of a hub cache.  A tool's output must not
- * replace it. NULL and "-" hold nothing.
- */
-bool stdir_holds(const char *model, const char *path);
-
 #endif

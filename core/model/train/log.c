@@ -285,12 +285,12 @@ train_log_write(const struct train_log *log, const struct step_record *records,
 
     if (log->path) {
         log_all(&text, records, n);
-        rc = out_put(log->path, OUT_FORCE, text.s, text.n, err);
+        rc = out_put(log->path, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     }
     if (rc == 0 && log->svg) {
         str_clear(&text);
         train_log_svg(&text, log->title, records, n);
-        rc = out_put(log->svg, OUT_FORCE, text.s, text.n, err);
+        rc = out_put(log->svg, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     }
     str_free(&text);
     return rc;

@@ -95,7 +95,7 @@ train_state_write(const struct train_state *s, const char *path,
         rc = stw_add(w, text.s, DT_F32, t->n_dims, t->shape, err);
     }
     if (rc >= 0)
-        rc = stw_open(w, path, OUT_FORCE, err);
+        rc = stw_open(w, path, OUT_FORCE | OUT_OWN, err);
     if (rc == 0)
         rc = stw_write_numbers(w, 0, s->records, s->step * N_FIELDS, 8, err);
     for (size_t i = 0; rc == 0 && i < s->n_tensors * N_KINDS; i++) {

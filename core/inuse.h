@@ -1,0 +1,55 @@
+/*
+ * What a command reads it never replaces, and no two of its outputs have one
+ * name.  core/map reports each file that it opens and core/out each that it
+ * makes; files are compared by device and inode, so no spelling and no link
+ * gets around it.
+ *
+ * Nothing is kept before inuse_begin(), which tool_parse() calls: a program
+ * that uses these functions may well replace what it has read.
+ * Threads: any.
+ */
+#ifndef CORE_INUSE_H
+#define CORE_INUSE_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "core/err.h"
+
+/* An output, from inuse_output() to inuse_end(). */
+struct inuse_output {
+    const char *path; /* "-": standard output */
+    bool replaces;    /* the file that is 'path' now: */
+    dev_t dev;
+    ino_t ino;
+    bool was_read; /* while this was being written */
+    struct inuse_output *next;
+};
+
+void inuse_begin(void);
+
+/* inuse_input(): 'path', which is 'st', is read now, or will be.
+ * 0, or -1 with 'err' set (TU_USAGE): it is an output as well. */
+int inuse_input(const char *path, const struct stat *st, struct err *err);
+
+/*
+ * inuse_output() begins an output.  'own': what it replaces may have been read,
+ * as a program's own earlier state.  'path' must live until inuse_end(), which
+ * may be called in any case of a struct that began as zeros.
+ * 0, or -1 with 'err' set (TU_USAGE): it has been read, or is another output.
+ */
+int inuse_output(struct inuse_output *output, const char *path, bool own,
+                 struct err *err);
+void inuse_end(struct inuse_output *output);
+
+/* inuse_publish() asks last, as some tools go on after an input that could not
+ * be opened: may the output replace the file?  0, or -1 with 'err' set. */
+int inuse_publish(const struct inuse_output *output, struct err *err);
+
+/* inuse_check() asks before the work whether the file 'path' has been read, and
+ * inuse_check_files() whether one in the directory 'path' has, which is to be
+ * replaced with all in it.  0, or -1 with 'err' set (TU_USAGE). */
+int inuse_check(const char *path, struct err *err);
+int inuse_check_files(const char *path, struct err *err);
+
+#endif
