@@ -245,7 +245,7 @@ END
     [ -z "$output" ]
     (cd "$name" && saev-read verify -q .)
     run -1 saev-read verify -q "$(printf %064d 0)"
-    [ "${lines[1]}" = "$(printf "%064d\tmetadata.json: has the hash %s (expected the folder's name)" 0 "$name")" ]
+    [ "${lines[1]}" = "$(printf "%064d\tmetadata.json: has the hash %s (expected the directory's name)" 0 "$name")" ]
     sed -i 's/42/43/' "$name/metadata.json"
     run -1 saev-read verify -q link
 }

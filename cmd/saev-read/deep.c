@@ -1,35 +1,32 @@
-#include "cmd/saev-read/deep.h"
-
-#include <errno.h>
+/* verify: the data of a dump, read once, a shard a thread; and holes. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/saev-read/cmd.h"
-#include "core/format/saevdir.h"
+#include "cmd/saev-read/verify.h"
 #include "core/hash.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/par.h"
 #include "core/sig.h"
 #include "core/tty.h"
 
 #define PIECE        ((size_t)256 << 10) /* of a read: stays in the cache */
 #define SHARDS_AHEAD 8                   /* for each thread, between reports */
 
-/* What is to be known of a shard, and what was found. */
+/* What is expected of a shard, and what was found. */
 struct scan {
     const struct saevdir_file *file;
-    size_t data_nbytes;   /* of images; behind them zeros are expected */
-    bool pads;            /* what is behind them is to be judged */
-    const char *expected; /* from the manifest; NULL: not there */
+    size_t data_nbytes;   /* of images; zeros are expected after them */
+    bool padded;          /* the padding is checked */
+    const char *expected; /* from the manifest; NULL: not listed */
     size_t n_nan, n_inf, n_zero_imgs;
     size_t first_bad, first_zero; /* images of the shard */
     size_t pad_at;                /* byte that should be zero; SIZE_MAX: none */
     bool img_zero;                /* of the image that is read now */
     char hex[HASH_MAX_HEX];
-    int status;      /* why it could not be read; 0 */
-    char *status_of; /* and the line */
+    struct err err; /* why it could not be read */
 };
 
 struct deep {
@@ -41,16 +38,6 @@ struct deep {
 typedef uint32_t words __attribute__((vector_size(16)));
 
 #define EXPONENT 0x7f800000u
-
-/* One number's bits as they stand in a file. */
-static uint32_t
-as_stored(uint32_t bits)
-{
-    uint32_t stored;
-
-    put_le32(&stored, bits);
-    return stored;
-}
 
 static words
 words_at(const uint8_t *p)
@@ -67,15 +54,15 @@ any_of(words w)
     return w[0] | w[1] | w[2] | w[3];
 }
 
-/* Looks at numbers that lie together: is one not zero, not finite? */
+/* Of adjacent numbers: is one not zero, not finite? */
 static void
-look(const uint8_t *p, size_t nbytes, bool *not_zero, bool *not_finite)
+scan_numbers(const uint8_t *p, size_t nbytes, bool *not_zero, bool *not_finite)
 {
-    const uint32_t exponent = as_stored(EXPONENT);
     words bits[2] = { { 0 } }, bad[2] = { { 0 } };
     size_t i = 0;
-    uint32_t rest = 0, rest_bad = 0;
+    uint32_t rest = 0, rest_bad = 0, exponent;
 
+    put_le32(&exponent, EXPONENT); /* as files have it */
     for (; i + 2 * sizeof(words) <= nbytes; i += 2 * sizeof(words))
         for (size_t k = 0; k < 2; k++) {
             words w = words_at(p + i + k * sizeof(words));
@@ -105,8 +92,8 @@ scan_images(struct scan *s, const uint8_t *p, size_t at, size_t nbytes,
 
         if (at % img_nbytes == 0)
             s->img_zero = true;
-        n = nbytes < left ? nbytes : left;
-        look(p, n, &not_zero, &not_finite);
+        n = smaller(nbytes, left);
+        scan_numbers(p, n, &not_zero, &not_finite);
         s->img_zero &= !not_zero;
         if (not_finite) {
             if (s->n_nan + s->n_inf == 0)
@@ -127,48 +114,44 @@ scan_images(struct scan *s, const uint8_t *p, size_t at, size_t nbytes,
     }
 }
 
-static void
-scan_padding(struct scan *s, const uint8_t *p, size_t at, size_t nbytes)
-{
-    if (!s->pads || s->pad_at != SIZE_MAX)
-        return;
-    for (size_t i = 0; i < nbytes; i++)
-        if (p[i]) {
-            s->pad_at = at + i;
-            return;
-        }
-}
-
+/* Reads a shard to its end, or as far as there is something to find. */
 static int
-scan_pieces(const struct deep *d, struct scan *s, int fd, const char *path,
-            uint8_t *buf, struct err *err)
+scan_shard(const struct deep *d, struct scan *s, uint8_t *buf, struct err *err)
 {
-    size_t img_nbytes = d->c->dir.saev.img_nbytes;
+    const struct saevdir *dir = &d->c->dir;
     struct hash *hash = s->expected ? hash_new(HASH_XXH3) : NULL;
-    int rc = 0;
+    struct str path = { 0 };
+    int fd = saevdir_shard(dir, s->file->shard, err);
+    int rc = fd < 0 ? -1 : 0;
 
+    saevdir_shard_path(dir, s->file->shard, &path);
     for (size_t at = 0, n; at < s->file->nbytes && rc == 0; at += n) {
         size_t data = at < s->data_nbytes ? s->data_nbytes - at : 0;
 
-        n = s->file->nbytes - at < PIECE ? s->file->nbytes - at : PIECE;
-        if (!hash && !s->pads && data == 0)
+        if (!hash && !s->padded && data == 0)
             break; /* nothing is asked of the rest */
         if (sig_stop()) {
             rc = sig_stopped("run it again", err);
             break;
         }
-        data = data < n ? data : n;
-        rc = file_pread(fd, path, buf, n, at, err);
+        n = smaller(s->file->nbytes - at, PIECE);
+        data = smaller(data, n);
+        rc = file_pread(fd, path.s, buf, n, at, err);
         if (rc < 0)
             break;
-        scan_images(s, buf, at, data, img_nbytes);
-        scan_padding(s, buf + data, at + data, n - data);
+        scan_images(s, buf, at, data, dir->saev.img_nbytes);
+        for (size_t i = data; s->padded && i < n && s->pad_at == SIZE_MAX; i++)
+            if (buf[i])
+                s->pad_at = at + i;
         if (hash)
             hash_add(hash, buf, n);
     }
     if (hash)
         hash_hex(hash, s->hex);
     hash_free(hash);
+    if (fd >= 0)
+        close(fd);
+    str_free(&path);
     return rc;
 }
 
@@ -176,25 +159,9 @@ static void
 scan_some(void *ctx, size_t begin, size_t end, int thread)
 {
     struct deep *d = ctx;
-    struct str path = { 0 };
-    struct err err;
 
-    for (size_t i = begin; i < end; i++) {
-        struct scan *s = &d->scans[i];
-        int fd = saevdir_shard(&d->c->dir, s->file->shard, &err);
-        int rc = -1;
-
-        saevdir_shard_path(&d->c->dir, s->file->shard, &path);
-        if (fd >= 0) {
-            rc = scan_pieces(d, s, fd, path.s, d->pieces[thread], &err);
-            close(fd);
-        }
-        if (rc < 0) {
-            s->status = err.status;
-            s->status_of = xstrdup(err.what);
-        }
-    }
-    str_free(&path);
+    for (size_t i = begin; i < end; i++)
+        scan_shard(d, &d->scans[i], d->pieces[thread], &d->scans[i].err);
 }
 
 /* The digest that the manifest has for a shard, or NULL. */
@@ -216,7 +183,7 @@ digest_of(const struct dump_check *c, size_t shard)
                : NULL;
 }
 
-/* What is asked of a file: whole images of it, even if it is too short. */
+/* What is expected of a file: whole images, even if it is too short. */
 static struct scan
 scan_of(const struct dump_check *c, const struct saevdir_file *f)
 {
@@ -227,12 +194,12 @@ scan_of(const struct dump_check *c, const struct saevdir_file *f)
     if (nbytes > f->nbytes)
         nbytes = f->nbytes - f->nbytes % s->img_nbytes;
     scan.data_nbytes = nbytes;
-    scan.pads = right_size(&c->dir, f);
+    scan.padded = right_size(&c->dir, f);
     scan.expected = digest_of(c, f->shard);
     return scan;
 }
 
-/* Images are told by their number in the dump. */
+/* Images are counted from the first of the dump. */
 static void
 report(struct dump_check *c, const struct scan *s)
 {
@@ -241,54 +208,57 @@ report(struct dump_check *c, const struct scan *s)
     size_t n_imgs = s->data_nbytes / c->dir.saev.img_nbytes;
 
     if (s->n_nan || s->n_inf)
-        shard_problem(c, shard,
-                      "%zu NaN, %zu infinite (the first in image %zu)",
-                      s->n_nan, s->n_inf, first + s->first_bad);
+        saevdir_problem(&c->run, shard, shard,
+                        "%zu NaN, %zu infinite (the first in image %zu)",
+                        s->n_nan, s->n_inf, first + s->first_bad);
     if (s->n_zero_imgs && s->n_zero_imgs == n_imgs)
-        shard_problem(c, shard, "all its images are zeros, as in a hole");
+        saevdir_problem(&c->run, shard, shard,
+                        "all its images are zeros, as in a hole");
     else if (s->n_zero_imgs)
-        shard_problem(
-            c, shard,
+        saevdir_problem(
+            &c->run, shard, shard,
             "%zu of %zu images are zeros, as in a hole (the first is image %zu)",
             s->n_zero_imgs, n_imgs, first + s->first_zero);
     if (s->pad_at != SIZE_MAX)
-        shard_problem(c, shard, "padding is not zero at byte %zu", s->pad_at);
+        saevdir_problem(&c->run, shard, shard,
+                        "padding is not zero at byte %zu", s->pad_at);
     if (s->expected && strcmp(s->expected, s->hex) != 0)
-        shard_problem(c, shard, "has the checksum %s (expected %s)", s->hex,
-                      s->expected);
+        saevdir_problem(&c->run, shard, shard,
+                        "has the checksum %s (expected %s)", s->hex,
+                        s->expected);
 }
 
-/* A stop wins: what was not read is still to be judged.  What could not be
- * read is told, too. */
+/* Scans files first .. first + n - 1.  A stop wins: what was not read is still
+ * to be judged.  What could not be read is reported, too. */
 static int
 scan_window(struct deep *d, size_t first, size_t n, struct err *err)
 {
+    struct dump_check *c = d->c;
     struct err unread = { 0 };
     bool stopped = false;
 
     for (size_t i = 0; i < n; i++)
-        d->scans[i] = scan_of(d->c, &d->c->dir.files[first + i]);
-    par_for(d->c->cmd->par, n, 1, scan_some, d);
+        d->scans[i] = scan_of(c, &c->dir.files[first + i]);
+    par_for(c->cmd->par, n, 1, scan_some, d);
     for (size_t i = 0; i < n; i++) {
         struct scan *s = &d->scans[i];
 
-        if (s->status == 0) {
-            report(d->c, s);
-            d->c->n_read++;
-            d->c->nbytes_read += s->file->nbytes;
-        } else {
+        if (s->err.status == 0) {
+            report(c, s);
+            c->n_read++;
+            c->nbytes_read += s->file->nbytes;
+        } else if (s->err.status == EX_DATAERR) {
             /* A file that changed under us is a problem; one that cannot be
              * read leaves the question open, and the first of them says why. */
-            if (s->status == EX_DATAERR)
-                problem(d->c, "%s", short_of(d->c, s->status_of));
-            else if (s->status != EX_TEMPFAIL && !unread.status)
-                err_set(&unread, s->status, "%s", s->status_of);
-            stopped |= s->status == EX_TEMPFAIL;
+            problem(c, "%s", s->err.what);
+        } else if (s->err.status == EX_TEMPFAIL) {
+            stopped = true;
+        } else if (!unread.status) {
+            unread = s->err;
         }
-        free(s->status_of);
     }
     if (stopped && unread.status)
-        problem(d->c, "%s", short_of(d->c, unread.what));
+        problem(c, "%s", unread.what);
     if (stopped)
         return sig_stopped("run it again", err);
     if (!unread.status)
@@ -297,63 +267,50 @@ scan_window(struct deep *d, size_t first, size_t n, struct err *err)
     return -1;
 }
 
-static int
-open_pieces(struct deep *d, int n_threads, struct err *err)
+int
+check_deep(struct dump_check *c, struct err *err)
 {
-    d->pieces = xcalloc((size_t)n_threads, sizeof(*d->pieces));
-    for (int i = 0; i < n_threads; i++) {
-        d->pieces[i] = mem_try(PIECE, 1, "a buffer", err);
-        if (!d->pieces[i])
-            return -1;
-    }
-    return 0;
-}
-
-/* Keeps the files of this part; what is behind the last shard belongs to the
- * last one.  Files that are none are left out: they have been told. */
-static size_t
-take_part(struct saevdir *dir, const struct read_cmd *cmd, uint64_t *nbytes)
-{
+    const struct read_cmd *cmd = c->cmd;
+    struct saevdir *dir = &c->dir;
     size_t begin = saev_part_begin(&dir->saev, cmd->part, cmd->n_parts);
     size_t end = saev_part_begin(&dir->saev, cmd->part + 1, cmd->n_parts);
-    size_t n = 0;
+    int n_threads = par_threads(cmd->par), rc = 0;
+    size_t window = SHARDS_AHEAD * (size_t)n_threads, n = 0;
+    struct deep d = { .c = c };
+    struct progress progress = { .what = "verify",
+                                 .unit = "B",
+                                 .quiet = cmd->quiet };
+    uint64_t done = 0;
 
+    /* The files of this part are kept: those after the last shard belong to
+     * the last one, and what is not a file has been reported. */
     if (cmd->part + 1 == cmd->n_parts)
         end = SIZE_MAX;
-    for (size_t i = 0; i < dir->n_there; i++) {
+    for (size_t i = 0; i < dir->n_listed; i++) {
         const struct saevdir_file *f = &dir->files[i];
 
         if (f->nbytes == SIZE_MAX || f->shard < begin || f->shard >= end)
             continue;
-        *nbytes += f->nbytes;
+        progress.total += f->nbytes;
         dir->files[n++] = *f;
     }
-    return dir->n_there = n;
-}
+    c->n_part = dir->n_listed = n;
 
-int
-check_deep(struct dump_check *c, struct err *err)
-{
-    int n_threads = par_threads(c->cmd->par);
-    size_t window = SHARDS_AHEAD * (size_t)n_threads, n;
-    struct deep d = { .c = c };
-    struct progress progress = { .what = "verify",
-                                 .unit = "B",
-                                 .quiet = c->cmd->quiet };
-    uint64_t done = 0;
-    int rc = open_pieces(&d, n_threads, err);
-
-    n = c->n_part = take_part(&c->dir, c->cmd, &progress.total);
+    d.pieces = xcalloc((size_t)n_threads, sizeof(*d.pieces));
+    for (int i = 0; i < n_threads && rc == 0; i++) {
+        d.pieces[i] = mem_try(PIECE, 1, "a buffer", err);
+        rc = d.pieces[i] ? 0 : -1;
+    }
     d.scans = xcalloc(window, sizeof(*d.scans));
     progress_start(&progress);
     for (size_t i = 0, k; i < n && rc == 0; i += k) {
-        k = n - i < window ? n - i : window;
+        k = smaller(n - i, window);
         rc = scan_window(&d, i, k, err);
         for (size_t j = i; j < i + k; j++)
-            done += c->dir.files[j].nbytes;
+            done += dir->files[j].nbytes;
         progress_at(&progress, done);
     }
-    end_run(c);
+    saevdir_end_run(&c->run);
     progress_end(&progress);
     for (int i = 0; i < n_threads; i++)
         free(d.pieces[i]);
@@ -362,50 +319,42 @@ check_deep(struct dump_check *c, struct err *err)
     return rc;
 }
 
-/* Whole images in a hole from 'at' on, which lies before 'end': the first of
- * them and their number. */
-static size_t
-imgs_in_hole(int fd, size_t at, size_t end, size_t img_nbytes, size_t *first)
-{
-    off_t data = lseek(fd, (off_t)at, SEEK_DATA);
-    size_t to = data < 0 || (size_t)data > end ? end : (size_t)data;
-
-    *first = (at + img_nbytes - 1) / img_nbytes;
-    return to / img_nbytes > *first ? to / img_nbytes - *first : 0;
-}
-
+/* Whole images in holes: their number, and the first of them. */
 static void
 find_holes(struct dump_check *c, int fd, size_t shard)
 {
     const struct saev *s = &c->dir.saev;
     size_t end = saev_shard_nbytes(s, shard), n = 0, n_first = 0, first = 0;
+    size_t img_nbytes = s->img_nbytes;
 
     for (size_t at = 0; at < end;) {
         off_t hole = lseek(fd, (off_t)at, SEEK_HOLE), data;
-        size_t from;
+        size_t from, to;
 
         if (hole < 0 || (size_t)hole >= end)
             break;
-        n += imgs_in_hole(fd, (size_t)hole, end, s->img_nbytes, &from);
-        if (n && n_first == 0) {
-            n_first = n;
-            first = from;
-        }
         data = lseek(fd, hole, SEEK_DATA);
         at = data < 0 ? end : (size_t)data;
+        from = ((size_t)hole + img_nbytes - 1) / img_nbytes;
+        to = smaller(at, end) / img_nbytes;
+        n += to > from ? to - from : 0;
+        if (n && n_first == 0) {
+            n_first = n;
+            first = shard * s->shard_imgs + from;
+        }
     }
     if (n && n == saev_shard_imgs(s, shard))
-        shard_problem(c, shard, "all its images are a hole in the file");
+        saevdir_problem(&c->run, shard, shard,
+                        "all its images are a hole in the file");
     else if (n > n_first)
-        shard_problem(c, shard,
-                      "%zu of %zu images are holes in the file (the first is "
-                      "image %zu)",
-                      n, saev_shard_imgs(s, shard),
-                      shard * s->shard_imgs + first);
+        saevdir_problem(&c->run, shard, shard,
+                        "%zu of %zu images are holes in the file (the first is "
+                        "image %zu)",
+                        n, saev_shard_imgs(s, shard), first);
     else if (n)
-        shard_problem(c, shard, "images %zu .. %zu are a hole in the file",
-                      shard * s->shard_imgs + first,
-                      shard * s->shard_imgs + first + n - 1);
+        saevdir_problem(&c->run, shard, shard,
+                        "images %zu .. %zu are a hole in the file", first,
+                        first + n - 1);
 }
 
 int
@@ -413,7 +362,7 @@ check_holes(struct dump_check *c, struct err *err)
 {
     const struct saevdir *dir = &c->dir;
 
-    for (size_t i = 0; i < dir->n_there; i++) {
+    for (size_t i = 0; i < dir->n_listed; i++) {
         const struct saevdir_file *f = &dir->files[i];
         int fd;
 
@@ -425,6 +374,6 @@ check_holes(struct dump_check *c, struct err *err)
         find_holes(c, fd, f->shard);
         close(fd);
     }
-    end_run(c);
+    saevdir_end_run(&c->run);
     return 0;
 }

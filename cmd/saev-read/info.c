@@ -1,7 +1,6 @@
-/* What a dump is, and how much of it is there. */
+/* info: what a dump is, and how much of it is there. */
 #include <string.h>
 
-#include "cmd/saev-read/beside.h"
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/verify.h"
 #include "core/js.h"
@@ -10,9 +9,9 @@
 
 #define DATA_MAX 200 /* bytes of "data" that are shown */
 
-/* One dump's facts on their way out: TSV rows or members of an object. */
+/* One dump's facts as they are printed: TSV rows or members of an object. */
 struct facts {
-    struct str *to;
+    struct str to;
     bool json;
     const struct saevdir *dir;
 };
@@ -21,25 +20,24 @@ static void
 begin(struct facts *f, const char *key)
 {
     if (f->json) {
-        str_addf(f->to, ",\"%s\":", key);
+        str_addf(&f->to, ",\"%s\":", key);
         return;
     }
-    str_esc(f->to, f->dir->path, strlen(f->dir->path));
-    str_addf(f->to, "\t%s\t", key);
+    str_esc(&f->to, f->dir->path, strlen(f->dir->path));
+    str_addf(&f->to, "\t%s\t", key);
 }
 
 static void
 end(struct facts *f)
 {
-    if (!f->json)
-        str_addc(f->to, '\n');
+    str_adds(&f->to, f->json ? "" : "\n");
 }
 
 static void
 put_size(struct facts *f, const char *key, size_t n)
 {
     begin(f, key);
-    str_addf(f->to, "%zu", n);
+    str_addf(&f->to, "%zu", n);
     end(f);
 }
 
@@ -49,11 +47,11 @@ put_text(struct facts *f, const char *key, const char *s)
 {
     begin(f, key);
     if (!s)
-        str_adds(f->to, f->json ? "null" : "-");
+        str_adds(&f->to, f->json ? "null" : "-");
     else if (f->json)
-        js_put_str(f->to, s, strlen(s));
+        js_put_str(&f->to, s, strlen(s));
     else
-        str_esc(f->to, s, strlen(s));
+        str_esc(&f->to, s, strlen(s));
     end(f);
 }
 
@@ -62,49 +60,8 @@ static void
 put_escaped(struct facts *f, const char *key, const char *s)
 {
     begin(f, key);
-    str_addf(f->to, f->json ? "\"%s\"" : "%s", s);
+    str_addf(&f->to, f->json ? "\"%s\"" : "%s", s);
     end(f);
-}
-
-static void
-put_layers(struct facts *f)
-{
-    const struct saev *s = &f->dir->saev;
-
-    begin(f, "layers");
-    str_adds(f->to, f->json ? "[" : "");
-    for (size_t i = 0; i < s->n_layers; i++)
-        str_addf(f->to, "%s%lld", i ? "," : "", (long long)s->layers[i]);
-    str_adds(f->to, f->json ? "]" : "");
-    end(f);
-}
-
-/* Rows of each view: of one layer, and of all. */
-static void
-put_rows(struct facts *f)
-{
-    static const char *const names[] = { "cls", "image", "all" };
-    const struct saev *s = &f->dir->saev;
-    const size_t n_tokens[] = { s->cls_token, s->n_patches, s->n_tokens };
-
-    if (f->json)
-        begin(f, "rows");
-    for (int i = 0; i < 3; i++) {
-        size_t one = s->n_imgs * n_tokens[i], all = one * s->n_layers;
-        char key[32];
-
-        if (f->json) {
-            str_addf(f->to, "%s\"%s\":{\"one\":%zu,\"all\":%zu}", i ? "," : "{",
-                     names[i], one, all);
-            continue;
-        }
-        snprintf(key, sizeof(key), "rows.%s.one", names[i]);
-        put_size(f, key, one);
-        snprintf(key, sizeof(key), "rows.%s.all", names[i]);
-        put_size(f, key, all);
-    }
-    if (f->json)
-        str_addc(f->to, '}');
 }
 
 /* How the last image ends: the words of saev-read(1). */
@@ -112,7 +69,7 @@ static const char *
 form_of(const struct saevdir *dir, bool sound)
 {
     const struct saev *s = &dir->saev;
-    size_t n = dir->n_there;
+    size_t n = dir->n_listed;
 
     if (!sound)
         return "broken";
@@ -121,6 +78,54 @@ form_of(const struct saevdir *dir, bool sound)
     if (s->n_imgs % s->shard_imgs == 0)
         return "full";
     return dir->padded ? "padded" : "short";
+}
+
+/* The shape, and rows of each view: of one layer, and of all. */
+static void
+put_geometry(struct facts *f)
+{
+    const struct saev *s = &f->dir->saev;
+    const struct {
+        const char *name;
+        size_t n_tokens;
+    } views[] = { { "cls", s->cls_token },
+                  { "image", s->n_patches },
+                  { "all", s->n_tokens } };
+
+    put_escaped(f, "vit_family", s->family);
+    put_escaped(f, "vit_ckpt", s->ckpt);
+    begin(f, "layers");
+    str_adds(&f->to, f->json ? "[" : "");
+    for (size_t i = 0; i < s->n_layers; i++)
+        str_addf(&f->to, "%s%lld", i ? "," : "", (long long)s->layers[i]);
+    str_adds(&f->to, f->json ? "]" : "");
+    end(f);
+    put_size(f, "n_imgs", s->n_imgs);
+    put_size(f, "n_patches_per_img", s->n_patches);
+    begin(f, "cls_token");
+    str_adds(&f->to, s->cls_token ? "true" : "false");
+    end(f);
+    put_size(f, "tokens_per_img", s->n_tokens);
+    put_size(f, "d_vit", s->d);
+    put_size(f, "max_patches_per_shard", s->max_patches);
+    put_size(f, "imgs_per_shard", s->shard_imgs);
+    if (f->json)
+        begin(f, "rows");
+    for (int i = 0; i < 3; i++) {
+        size_t one = s->n_imgs * views[i].n_tokens, all = one * s->n_layers;
+        char key[32];
+
+        if (f->json) {
+            str_addf(&f->to, "%s\"%s\":{\"one\":%zu,\"all\":%zu}",
+                     i ? "," : "{", views[i].name, one, all);
+            continue;
+        }
+        snprintf(key, sizeof(key), "rows.%s.one", views[i].name);
+        put_size(f, key, one);
+        snprintf(key, sizeof(key), "rows.%s.all", views[i].name);
+        put_size(f, key, all);
+    }
+    str_adds(&f->to, f->json ? "}" : "");
 }
 
 /* The member "data", cut. */
@@ -135,36 +140,15 @@ put_data(void *ctx, const struct pyjson_member *m, struct err *err)
     if (strcmp(m->key, "data") != 0)
         return 0;
     str_add(&text, m->value, n < DATA_MAX ? n : DATA_MAX);
-    if (n > DATA_MAX)
-        str_adds(&text, "...");
+    str_adds(&text, n > DATA_MAX ? "..." : "");
     begin(f, "data");
     if (f->json)
-        js_put_str(f->to, text.s, text.n);
+        js_put_str(&f->to, text.s, text.n);
     else /* JSON in ASCII: nothing to escape */
-        str_add(f->to, text.s, text.n);
+        str_add(&f->to, text.s, text.n);
     end(f);
     str_free(&text);
     return 0;
-}
-
-static void
-put_geometry(struct facts *f)
-{
-    const struct saev *s = &f->dir->saev;
-
-    put_escaped(f, "vit_family", s->family);
-    put_escaped(f, "vit_ckpt", s->ckpt);
-    put_layers(f);
-    put_size(f, "n_imgs", s->n_imgs);
-    put_size(f, "n_patches_per_img", s->n_patches);
-    begin(f, "cls_token");
-    str_adds(f->to, s->cls_token ? "true" : "false");
-    end(f);
-    put_size(f, "tokens_per_img", s->n_tokens);
-    put_size(f, "d_vit", s->d);
-    put_size(f, "max_patches_per_shard", s->max_patches);
-    put_size(f, "imgs_per_shard", s->shard_imgs);
-    put_rows(f);
 }
 
 static int
@@ -173,13 +157,13 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     const struct saevdir *dir = f->dir;
     const struct saev *s = &dir->saev;
     char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
-    bool named = folder_hash(dir, name);
+    bool named = hash_in_path(dir, name);
 
     if (saev_hash(s, hash, err) < 0)
         return -1;
     if (f->json) {
-        str_adds(f->to, "{\"dump\":");
-        js_put_str(f->to, dir->path, strlen(dir->path));
+        str_adds(&f->to, "{\"dump\":");
+        js_put_str(&f->to, dir->path, strlen(dir->path));
     }
     put_escaped(f, "protocol", s->protocol);
     put_text(f, "hash", *hash ? hash : NULL);
@@ -194,67 +178,49 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
         return -1;
     if (f->json)
         begin(f, "problems");
-    str_adds(f->to, f->json ? "[" : "");
+    str_adds(&f->to, f->json ? "[" : "");
     for (size_t i = 0; i < problems->n; i++)
         if (f->json) {
-            str_adds(f->to, i ? "," : "");
-            js_put_str(f->to, problems->s[i], strlen(problems->s[i]));
+            str_adds(&f->to, i ? "," : "");
+            js_put_str(&f->to, problems->s[i], strlen(problems->s[i]));
         } else {
             put_text(f, "problem", problems->s[i]);
         }
-    str_adds(f->to, f->json ? "]}" : "");
+    str_adds(&f->to, f->json ? "]}" : "");
     return 0;
-}
-
-/* Returns how many problems there are, or -1. */
-static int
-info_dump(struct read_cmd *cmd, const char *path, struct err *err)
-{
-    struct dump_check c = { .cmd = cmd, .path = path };
-    struct str text = { 0 };
-    struct facts f = { .to = &text, .json = cmd->json, .dir = &c.dir };
-    int rc;
-
-    if (saevdir_meta(&c.dir, path, err) < 0)
-        return -1;
-    rc = saevdir_check(&c.dir, check_tell, &c, err);
-    if (rc >= 0 && (put_facts(&f, &c.problems, err) < 0 ||
-                    out_write(cmd->out, text.s, text.n, err) < 0))
-        rc = -1;
-    str_free(&text);
-    lines_free(&c.problems);
-    saevdir_close(&c.dir);
-    return rc;
-}
-
-static int
-put(struct read_cmd *cmd, const char *s, struct err *err)
-{
-    return out_write(cmd->out, s, strlen(s), err);
 }
 
 int
 info_main(struct read_cmd *cmd, struct err *err)
 {
-    int status = 0;
+    struct facts f = { .json = cmd->json };
+    int status = 0, rc = 0;
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "info: a DUMP is missing");
     for (int i = 0; i < cmd->n_args; i++) /* before the work on the others */
         if (file_missing(cmd->args[i]))
             return err_sys(err, EX_NOINPUT, "%s", cmd->args[i]);
-    if (put(cmd, cmd->json ? "[" : "dump\tkey\tvalue\n", err) < 0)
-        return -1;
-    for (int i = 0; i < cmd->n_args; i++) {
-        int n;
+    str_adds(&f.to, cmd->json ? "[" : "dump\tkey\tvalue\n");
+    for (int i = 0; i < cmd->n_args && rc == 0; i++) {
+        struct dump_check c;
 
-        if (cmd->json && put(cmd, i ? ",\n" : "\n", err) < 0)
-            return -1;
-        n = info_dump(cmd, cmd->args[i], err);
-        if (n < 0)
-            return -1;
-        if (n > 0)
+        str_adds(&f.to, !cmd->json ? "" : i ? ",\n" : "\n");
+        check_init(&c, cmd, cmd->args[i]);
+        f.dir = &c.dir;
+        if (saevdir_meta(&c.dir, c.path, err) < 0 ||
+            saevdir_check(&c.dir, check_report, &c, err) < 0 ||
+            put_facts(&f, &c.problems, err) < 0)
+            rc = -1;
+        if (c.problems.n)
             status = TU_NEGATIVE;
+        check_close(&c);
+        if (rc == 0)
+            rc = out_write(cmd->out, f.to.s, f.to.n, err);
+        str_clear(&f.to);
     }
-    return cmd->json && put(cmd, "\n]\n", err) < 0 ? -1 : status;
+    if (rc == 0 && cmd->json)
+        rc = out_write(cmd->out, "\n]\n", 3, err);
+    str_free(&f.to);
+    return rc < 0 ? -1 : status;
 }

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cmd/saev-read/cmd.h"
-#include "cmd/saev-read/target.h"
+#include "cmd/saev-read/select.h"
 #include "core/map.h"
 #include "core/par.h"
 #include "core/sig.h"
@@ -23,7 +23,7 @@ set_layer(void *to, const char *arg, struct err *err)
 static int
 set_imgs(void *to, const char *arg, struct err *err)
 {
-    if (range_parse(&((struct read_cmd *)to)->imgs, arg, strlen(arg)) == 0)
+    if (range_parse(&((struct read_cmd *)to)->imgs, arg) == 0)
         return 0;
     return err_set(err, TU_USAGE, "--imgs: \"%s\" is not A-B with A <= B", arg);
 }

@@ -1,78 +1,70 @@
 /* The default verb: rows of a view, in the order that was asked for. */
-#include "cmd/saev-read/rows.h"
-
 #include <stdlib.h>
 
 #include "cmd/saev-read/emit.h"
 #include "cmd/saev-read/gather.h"
-#include "cmd/saev-read/list.h"
-#include "cmd/saev-read/sample.h"
-#include "cmd/saev-read/shards.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
 
-#define COPY_MIN  ((size_t)256 << 10) /* a run worth a copy by the kernel */
-#define RANGE_MIN ((size_t)1 << 20)   /* a range read for itself */
-#define STREAM    ((size_t)1 << 20)   /* bytes read at a time, in order */
-#define DIRECT    ((size_t)16 << 20)  /* the same past the page cache */
-#define BATCH     ((size_t)32 << 20)  /* of rows in any order, at most */
-#define BATCH_MIN ((size_t)2 << 20)   /* a thread: about what its cache holds */
-#define BATCH_MAX ((size_t)256 << 10) /* rows of it */
+#define COPY_MIN   ((size_t)256 << 10) /* a run worth a copy by the kernel */
+#define RANGE_MIN  ((size_t)1 << 20)   /* a range read on its own */
+#define STREAM     ((size_t)1 << 20)   /* bytes read at a time, in order */
+#define DIRECT     ((size_t)16 << 20)  /* the same past the page cache */
+#define BATCH      ((size_t)32 << 20)  /* of rows in any order, at most */
+#define BATCH_MIN  ((size_t)2 << 20) /* a thread: about what its cache holds */
+#define BATCH_ROWS ((size_t)256 << 10) /* of a batch, at most */
 
-/* Rows on their way from the dump to the output. */
-struct pump {
+/* Named rows on their way from the dump to the output. */
+struct row_copy {
     const struct read_cmd *cmd;
     const struct dump_target *t;
     struct gather gather;
     struct emit emit;
     size_t row_nbytes;
     char *buf;
-    size_t least, most; /* rows of a batch: at least, and now */
-    size_t room;        /* rows that fit 'buf' */
-    size_t *rows;       /* [room], of which n wait to be read */
+    size_t min_batch, batch; /* rows read at once: at least, and now */
+    size_t room;             /* rows that fit 'buf' */
+    size_t *rows;            /* [room], of which n wait to be read */
     size_t n;
 };
 
-/* At least one row. */
+/* How many rows 'nbytes' hold: at least one, and at most 'max'. */
 static size_t
-rows_of(size_t nbytes, size_t row_nbytes, size_t max)
+rows_in(size_t nbytes, size_t row_nbytes, size_t max)
 {
-    size_t n = nbytes / row_nbytes;
-
-    return n == 0 ? 1 : n < max ? n : max;
+    return smaller(larger(nbytes / row_nbytes, 1), max);
 }
 
+/* Nothing is read for --index, where a row that the metadata claim may be of
+ * any size. */
 static int
-pump_open(struct pump *p, const struct read_cmd *cmd,
+copy_open(struct row_copy *c, const struct read_cmd *cmd,
           const struct dump_target *t, size_t n_rows, struct err *err)
 {
-    size_t d = t->dir.saev.d;
-
-    *p = (struct pump){ .cmd = cmd,
-                        .t = t,
-                        .row_nbytes = t->dir.saev.row_nbytes };
-    p->room = rows_of(BATCH, p->row_nbytes, BATCH_MAX);
-    if (p->room > n_rows) /* none: what the metadata call a row is nowhere */
-        p->room = n_rows;
-    p->buf = mem_big(p->room, p->row_nbytes, "a batch of rows", err);
-    if (!p->buf ||
-        gather_open(&p->gather, t, cmd->n_threads, cmd->direct, err) < 0)
+    *c = (struct row_copy){ .cmd = cmd,
+                            .t = t,
+                            .row_nbytes = t->dir.saev.row_nbytes };
+    if (cmd->index)
+        return emit_open(&c->emit, cmd, t, n_rows, err);
+    c->room = smaller(rows_in(BATCH, c->row_nbytes, BATCH_ROWS), n_rows);
+    c->buf = mem_big(c->room, c->row_nbytes, "a batch of rows", err);
+    if (!c->buf ||
+        gather_open(&c->gather, t, cmd->n_threads, cmd->direct, err) < 0)
         return -1;
-    p->rows = xcalloc(p->room, sizeof(*p->rows));
-    p->least =
-        rows_of(BATCH_MIN * p->gather.shards.n_scratch, p->row_nbytes, p->room);
-    p->most = p->least;
-    return emit_open(&p->emit, cmd, n_rows, d, err);
+    c->rows = xcalloc(c->room, sizeof(*c->rows));
+    c->min_batch = rows_in(BATCH_MIN * (size_t)c->gather.n_threads,
+                           c->row_nbytes, c->room);
+    c->batch = c->min_batch;
+    return emit_open(&c->emit, cmd, t, n_rows, err);
 }
 
 static void
-pump_close(struct pump *p)
+copy_close(struct row_copy *c)
 {
-    emit_close(&p->emit);
-    gather_close(&p->gather);
-    free(p->rows);
-    if (p->buf)
-        mem_big_free(p->buf, p->room, p->row_nbytes);
+    emit_close(&c->emit);
+    gather_close(&c->gather);
+    free(c->rows);
+    mem_big_free(c->buf, c->room, c->row_nbytes);
 }
 
 /*
@@ -81,165 +73,109 @@ pump_close(struct pump *p)
  * few of them stay in the CPU's.
  */
 static int
-pump_flush(struct pump *p, struct err *err)
+copy_waiting(struct row_copy *c, struct err *err)
 {
-    size_t n = p->n;
+    size_t n = c->n;
 
-    p->n = 0;
+    c->n = 0;
     if (n == 0)
         return 0;
-    p->gather.shards.missed = false;
-    if (gather_rows(&p->gather, p->rows, n, p->buf, err) < 0)
+    c->gather.missed = false;
+    if (gather_rows(&c->gather, c->rows, n, c->buf, err) < 0)
         return -1;
-    p->most = !p->gather.shards.missed ? p->least
-              : p->most < p->room / 2  ? 2 * p->most
-                                       : p->room;
-    return emit_rows(&p->emit, p->buf, n, err);
+    c->batch = c->gather.missed ? smaller(2 * c->batch, c->room) : c->min_batch;
+    return emit_rows(&c->emit, c->buf, n, err);
 }
 
-/* A run of rows that needs no change goes by the kernel's own copy. */
+/* Rows first .. first + n - 1 at once: runs that need no change by the
+ * kernel's own copy. */
 static int
-copy_run(struct pump *p, size_t first, size_t n, struct err *err)
+copy_long_range(struct row_copy *c, size_t first, size_t n, struct err *err)
 {
-    struct saev_place at = target_at(p->t, first);
-    struct str path = { 0 };
-    int fd = shards_fd(&p->gather.shards, at.shard, err);
-    int rc;
+    bool by_kernel = c->cmd->dtype == DT_F32 && !c->cmd->direct &&
+                     gather_run(c->t, first) * c->row_nbytes >= COPY_MIN;
+    size_t most =
+        rows_in(c->cmd->direct ? DIRECT : STREAM, c->row_nbytes, c->room);
 
-    if (fd < 0)
-        return -1;
-    saevdir_shard_path(&p->t->dir, at.shard, &path);
-    rc = emit_copy(&p->emit, fd, path.s, at.offset, n, err);
-    str_free(&path);
-    return rc;
-}
-
-static int
-read_range(struct pump *p, size_t first, size_t n, struct err *err)
-{
-    size_t piece = p->cmd->direct ? DIRECT : STREAM;
-    size_t most = rows_of(piece, p->row_nbytes, p->room);
-
+    c->gather.sequential = true;
     for (size_t k; n > 0; n -= k, first += k) {
-        k = n < most ? n : most;
-        if (gather_range(&p->gather, first, k, p->buf, err) < 0 ||
-            emit_rows(&p->emit, p->buf, k, err) < 0)
+        struct saev_place at = target_at(c->t, first);
+        struct str path = { 0 };
+        int fd, rc = -1;
+
+        k = smaller(n, by_kernel ? gather_run(c->t, first) : most);
+        if (by_kernel) {
+            saevdir_shard_path(&c->t->dir, at.shard, &path);
+            fd = gather_fd(&c->gather, at.shard, err);
+            if (fd >= 0)
+                rc = emit_copy(&c->emit, fd, path.s, at.offset, k, err);
+            str_free(&path);
+        } else if (gather_range(&c->gather, first, k, c->buf, err) == 0) {
+            rc = emit_rows(&c->emit, c->buf, k, err);
+        }
+        if (rc < 0)
             return -1;
     }
     return 0;
 }
 
-/* Rows first .. first + n - 1 behind each other. */
+/* Rows first .. first + n - 1 come next in the answer. */
 static int
-pump_range(struct pump *p, size_t first, size_t n, struct err *err)
+copy_range(struct row_copy *c, size_t first, size_t n, struct err *err)
 {
-    bool plain = p->cmd->dtype == DT_F32 && !p->cmd->direct;
-
-    p->gather.shards.sequential = true;
-    if (!plain || gather_run(p->t, first) * p->row_nbytes < COPY_MIN)
-        return read_range(p, first, n, err);
-    for (size_t run; n > 0; n -= run, first += run) {
-        run = gather_run(p->t, first);
-        run = run < n ? run : n;
-        if (copy_run(p, first, run, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int
-pump_list(struct pump *p, struct row_list *l, struct err *err)
-{
-    struct index_range r;
-    int rc;
-
-    while ((rc = list_next(l, &r, err)) > 0) {
-        if ((r.last - r.first + 1) * p->row_nbytes >= RANGE_MIN) {
-            if (pump_flush(p, err) < 0 ||
-                pump_range(p, r.first, r.last - r.first + 1, err) < 0)
+    if (!c->cmd->index && n * c->row_nbytes >= RANGE_MIN)
+        return copy_waiting(c, err) < 0 ? -1
+                                        : copy_long_range(c, first, n, err);
+    for (size_t row = first; row < first + n; row++) {
+        if (c->cmd->index) {
+            if (emit_place(&c->emit, row, err) < 0)
                 return -1;
             continue;
         }
-        for (size_t row = r.first; row <= r.last; row++) {
-            p->rows[p->n++] = row;
-            if (p->n == p->most && pump_flush(p, err) < 0)
-                return -1;
-        }
-    }
-    return rc < 0 ? -1 : pump_flush(p, err);
-}
-
-static int
-print_list(struct places *places, struct row_list *l, struct err *err)
-{
-    struct index_range r;
-    int rc;
-
-    while ((rc = list_next(l, &r, err)) > 0)
-        for (size_t row = r.first; row <= r.last; row++)
-            if (places_put(places, row, err) < 0)
-                return -1;
-    return rc < 0 ? -1 : places_end(places, err);
-}
-
-static int
-print_rows(struct places *places, rows_next *next, void *ctx, struct err *err)
-{
-    size_t rows[1024], n;
-
-    for (;;) {
-        if (next(ctx, rows, sizeof(rows) / sizeof(*rows), &n, err) < 0)
+        c->rows[c->n++] = row;
+        if (c->n == c->batch && copy_waiting(c, err) < 0)
             return -1;
-        if (n == 0)
-            return places_end(places, err);
-        for (size_t i = 0; i < n; i++)
-            if (places_put(places, rows[i], err) < 0)
-                return -1;
     }
+    return 0;
 }
 
-int
-rows_put(const struct read_cmd *cmd, const struct dump_target *t, size_t n_rows,
-         rows_next *next, void *ctx, struct err *err)
+static int
+copy_list(const struct read_cmd *cmd, const struct dump_target *t,
+          struct err *err)
 {
-    struct places places;
-    struct pump p;
+    struct row_list l;
+    struct row_copy c = { 0 };
+    struct index_range r;
     int rc = -1;
 
-    if (cmd->index) {
-        places_open(&places, cmd, t);
-        rc = print_rows(&places, next, ctx, err);
-        places_close(&places);
-        return rc;
-    }
-    if (pump_open(&p, cmd, t, n_rows, err) == 0)
-        while ((rc = next(ctx, p.rows, p.most, &p.n, err)) == 0 && p.n &&
-               (rc = pump_flush(&p, err)) == 0)
-            ;
-    if (rc == 0)
-        emit_say(&p.emit, cmd);
-    pump_close(&p);
+    if (list_open(&l, t, cmd->args + 1, cmd->n_args - 1, cmd->rows, err) < 0)
+        return -1;
+    if (copy_open(&c, cmd, t, l.n_rows, err) == 0)
+        while ((rc = list_next(&l, &r, err)) > 0)
+            if (copy_range(&c, r.first, r.last - r.first + 1, err) < 0) {
+                rc = -1;
+                break;
+            }
+    if (rc == 0 && (rc = copy_waiting(&c, err)) == 0)
+        rc = emit_end(&c.emit, err);
+    copy_close(&c);
+    list_close(&l);
     return rc;
 }
 
 static int
-put_list(const struct read_cmd *cmd, struct row_list *l, struct err *err)
+copy_sample(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
 {
-    struct places places;
-    struct pump p;
-    int rc = -1;
+    struct row_copy c = { 0 };
+    struct perm_item *items = sample_rows(cmd, t, err);
+    int rc = items ? copy_open(&c, cmd, t, cmd->sample, err) : -1;
 
-    if (cmd->index) {
-        places_open(&places, cmd, l->t);
-        rc = print_list(&places, l, err);
-        places_close(&places);
-        return rc;
-    }
-    if (pump_open(&p, cmd, l->t, l->n_rows, err) == 0)
-        rc = pump_list(&p, l, err);
-    if (rc == 0)
-        emit_say(&p.emit, cmd);
-    pump_close(&p);
+    for (size_t i = 0; i < cmd->sample && rc == 0; i++)
+        rc = copy_range(&c, items[i].at, 1, err);
+    if (rc == 0 && (rc = copy_waiting(&c, err)) == 0)
+        rc = emit_end(&c.emit, err);
+    copy_close(&c);
+    free(items);
     return rc;
 }
 
@@ -247,9 +183,8 @@ int
 rows_main(struct read_cmd *cmd, struct err *err)
 {
     struct dump_target t;
-    struct row_list l;
     bool random = cmd->shuffle || cmd->window || cmd->sample;
-    int rc = -1;
+    int rc;
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "a DUMP is missing");
@@ -261,15 +196,12 @@ rows_main(struct read_cmd *cmd, struct err *err)
                        "INDEX");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
-    if (random) {
-        rc = cmd->sample ? sample_main(cmd, &t, err)
-                         : shuffle_main(cmd, &t, err);
-        target_close(&t);
-        return rc;
-    }
-    if (list_open(&l, &t, cmd->args + 1, cmd->n_args - 1, cmd->rows, err) == 0)
-        rc = put_list(cmd, &l, err);
-    list_close(&l);
+    if (cmd->sample)
+        rc = copy_sample(cmd, &t, err);
+    else if (random)
+        rc = shuffle_main(cmd, &t, err);
+    else
+        rc = copy_list(cmd, &t, err);
     target_close(&t);
     return rc;
 }

@@ -1,31 +1,27 @@
 /*
- * --sample: the rows that come first in the order of --shuffle.  Keys below a
- * bound that lets through a few more than K are all that is kept.
+ * --sample: the rows that come first in the order of --shuffle.  Only keys up
+ * to a bound are kept, which a few more than K rows do not exceed.
  */
-#include "cmd/saev-read/sample.h"
-
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "cmd/saev-read/rows.h"
+#include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
-#include "core/perm.h"
 
-#define CHUNK ((size_t)1 << 18) /* rows that a thread looks at */
+#define CHUNK ((size_t)1 << 18) /* rows of a thread at a time */
 #define KEYS  1024
 
 struct sample {
     const struct perm *perm;
-    size_t n_rows;
     uint64_t bound; /* keys up to it */
-    size_t *first;  /* [chunks + 1] counts, then places in 'items' */
+    size_t *first;  /* [chunks] counts, then where in 'items' each begins */
     struct perm_item *items;
-    size_t n, next;
 };
 
-/* Counts a chunk's keys up to the bound, or keeps them where it is known. */
+/* Counts a chunk's keys up to the bound, or stores them if there is 'items'. */
 static void
-look(void *ctx, size_t begin, size_t end, int thread)
+find_keys(void *ctx, size_t begin, size_t end, int thread)
 {
     struct sample *s = ctx;
     uint64_t keys[KEYS];
@@ -34,7 +30,7 @@ look(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin, n; i < end; i += n) {
-        n = end - i < KEYS ? end - i : KEYS;
+        n = smaller(end - i, KEYS);
         perm_keys(s->perm, i, n, keys);
         for (size_t j = 0; j < n; j++) {
             if (keys[j] > s->bound)
@@ -57,83 +53,52 @@ bound_for(size_t k, size_t n_rows)
     return p < 1 ? (uint64_t)ldexp(p, 64) : UINT64_MAX;
 }
 
-/* Finds the bound's rows, by number. */
-static int
-find(struct sample *s, size_t k, struct par *par, struct err *err)
+struct perm_item *
+sample_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
 {
-    size_t n_chunks = (s->n_rows + CHUNK - 1) / CHUNK;
+    struct sample s = { .perm = &cmd->perm };
+    size_t n_chunks = (t->n_rows + CHUNK - 1) / CHUNK, k = cmd->sample, n = 0;
+    struct perm_item *order = NULL;
 
-    s->first = mem_try(n_chunks + 1, sizeof(*s->first), "a sample", err);
-    if (!s->first)
-        return -1;
-    for (s->bound = bound_for(k, s->n_rows);;
-         s->bound = s->bound >> 63 ? UINT64_MAX : 2 * s->bound) {
-        par_for(par, s->n_rows, CHUNK, look, s);
-        s->n = 0;
+    if (k > t->n_rows) {
+        err_set(err, EX_DATAERR, "%s: --sample %zu, but %zu rows", t->dir.path,
+                k, t->n_rows);
+        return NULL;
+    }
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0)
+        return NULL;
+    s.first = mem_try(n_chunks, sizeof(*s.first), "a sample", err);
+    if (!s.first)
+        return NULL;
+    for (s.bound = bound_for(k, t->n_rows);;
+         s.bound = s.bound >> 63 ? UINT64_MAX : 2 * s.bound) {
+        par_for(cmd->par, t->n_rows, CHUNK, find_keys, &s);
+        n = 0;
         for (size_t c = 0; c < n_chunks; c++) {
-            size_t n = s->first[c];
+            size_t found = s.first[c];
 
-            s->first[c] = s->n;
-            s->n += n;
+            s.first[c] = n;
+            n += found;
         }
-        if (s->n >= k)
+        if (n >= k)
             break;
     }
-    s->items = mem_try(s->n, sizeof(*s->items), "a sample", err);
-    if (!s->items)
-        return -1;
-    par_for(par, s->n_rows, CHUNK, look, s);
-    return 0;
-}
+    s.items = mem_try(n, sizeof(*s.items), "a sample", err);
+    if (s.items)
+        order = mem_try(n, sizeof(*order), "a sample", err);
+    if (order) {
+        par_for(cmd->par, t->n_rows, CHUNK, find_keys, &s);
+        memcpy(order, s.items, n * sizeof(*order));
+        perm_sort(s.perm, order, n, NULL, NULL, cmd->par);
+    }
+    if (order && !cmd->shuffle) { /* the first k, by their numbers */
+        struct perm_item last = order[k - 1], *to = order;
 
-/* Of the rows that were found, keeps the first k of the order, by number. */
-static int
-keep(struct sample *s, size_t k, bool in_order, struct par *par,
-     struct err *err)
-{
-    struct perm_item *order = mem_try(s->n, sizeof(*order), "a sample", err);
-    size_t n = 0;
-
-    if (!order)
-        return -1;
-    for (size_t i = 0; i < s->n; i++)
-        order[i] = s->items[i];
-    perm_sort(s->perm, order, s->n, NULL, NULL, par);
-    for (size_t i = 0; i < s->n && !in_order; i++)
-        if (!perm_before(s->perm, &order[k - 1], &s->items[i], NULL, NULL))
-            s->items[n++] = s->items[i];
-    for (; n < k; n++)
-        s->items[n] = order[n];
-    s->n = k;
-    free(order);
-    return 0;
-}
-
-static int
-next(void *ctx, size_t *rows, size_t max, size_t *n, struct err *err)
-{
-    struct sample *s = ctx;
-
-    (void)err;
-    for (*n = 0; *n < max && s->next < s->n; s->next++)
-        rows[(*n)++] = s->items[s->next].at;
-    return 0;
-}
-
-int
-sample_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
-{
-    struct sample s = { .perm = &cmd->perm, .n_rows = t->n_rows };
-    int rc = -1;
-
-    if (cmd->sample > t->n_rows)
-        return err_set(err, EX_DATAERR, "%s: --sample %llu, but %zu rows",
-                       t->dir.path, (unsigned long long)cmd->sample, t->n_rows);
-    if (par_open(&cmd->par, cmd->n_threads, err) == 0 &&
-        find(&s, cmd->sample, cmd->par, err) == 0 &&
-        keep(&s, cmd->sample, cmd->shuffle, cmd->par, err) == 0)
-        rc = rows_put(cmd, t, s.n, next, &s, err);
+        for (size_t i = 0; i < n; i++)
+            if (!perm_before(s.perm, &last, &s.items[i], NULL, NULL))
+                *to++ = s.items[i];
+    }
     free(s.items);
     free(s.first);
-    return rc;
+    return order;
 }

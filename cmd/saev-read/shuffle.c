@@ -8,23 +8,126 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
-#include "cmd/saev-read/shuffle_map.h"
-#include "core/dtype.h"
+#include "core/compat.h"
 #include "core/mem.h"
 #include "core/tool.h"
 
-#define PIECES 512                 /* rows at a time */
-#define WAY    ((size_t)256 << 10) /* bytes gathered at a time: stay in L2 */
+#define PROBE      ((size_t)1 << 20)   /* bytes from one probe to the next */
+#define MAX_SHARDS 4096                /* of 65530 maps that Linux allows */
+#define PIECES     512                 /* rows at a time */
+#define COPIED     ((size_t)256 << 10) /* bytes gathered at a time: in L2 */
+#define KEYS       512
 
-/* Two halves of a row of steps: one is gathered while the other is written. */
-struct flow {
+/* Is the page cache warm there?  One byte in each PROBE tells. */
+static bool
+is_cached(struct shuffle *s, size_t shard, size_t nbytes)
+{
+    struct err err;
+    char byte;
+    struct iovec v = { &byte, 1 };
+    int fd = gather_fd(&s->gather, shard, &err);
+
+    for (size_t at = 0; fd >= 0 && at < nbytes; at += PROBE)
+        if (preadv2(fd, &v, 1, (off_t)at, RWF_NOWAIT) != 1)
+            return false;
+    return fd >= 0;
+}
+
+bool
+mapped_open(struct mapped *m, struct shuffle *s, size_t max_nbytes)
+{
+    const struct saevdir *dir = &s->t->dir;
+    struct str path = { 0 };
+    bool ok = true;
+
+    *m = (struct mapped){ 0 };
+    if (s->n == 0)
+        return false;
+    m->first = target_at(s->t, 0).shard;
+    m->n = target_at(s->t, s->n - 1).shard - m->first + 1;
+    if (m->n > MAX_SHARDS || m->n * dir->saev.shard_nbytes > max_nbytes) {
+        m->n = 0;
+        return false;
+    }
+    m->maps = xcalloc(m->n, sizeof(*m->maps));
+    for (size_t i = 0; i < m->n && ok; i++) {
+        size_t nbytes = saev_shard_nbytes(&dir->saev, m->first + i);
+        struct err err;
+
+        saevdir_shard_path(dir, m->first + i, &path);
+        ok = is_cached(s, m->first + i, nbytes) &&
+             map_open(&m->maps[i], path.s, &err) == 0 &&
+             m->maps[i].size >= nbytes;
+    }
+    str_free(&path);
+    if (!ok)
+        mapped_close(m);
+    return ok;
+}
+
+/* What was after the end of a file reads as zeros in its last page, and as an
+ * error of the output beyond. */
+int
+mapped_check(const struct mapped *m, const struct shuffle *s, struct err *err)
+{
+    struct str path = { 0 };
+    int rc = 0;
+
+    for (size_t i = 0; i < m->n && rc == 0; i++) {
+        size_t nbytes = saev_shard_nbytes(&s->t->dir.saev, m->first + i);
+        struct stat st;
+
+        saevdir_shard_path(&s->t->dir, m->first + i, &path);
+        if (stat(path.s, &st) == 0 && (size_t)st.st_size < nbytes)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: ended at byte %zu while it was read (expected "
+                         "%zu)",
+                         path.s, (size_t)st.st_size, nbytes);
+    }
+    str_free(&path);
+    return rc;
+}
+
+void
+mapped_close(struct mapped *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        map_close(&m->maps[i]);
+    free(m->maps);
+    *m = (struct mapped){ 0 };
+}
+
+const char *
+mapped_row(const struct mapped *m, const struct dump_target *t, size_t row)
+{
+    struct saev_place p = target_at(t, row);
+
+    return (const char *)m->maps[p.shard - m->first].data + p.offset;
+}
+
+void
+mapped_drop(struct mapped *m, const struct dump_target *t, size_t row)
+{
+    size_t n = row < t->n_rows ? target_at(t, row).shard - m->first : m->n;
+    struct map *map = &m->maps[n];
+
+    for (size_t i = 0; i < n; i++)
+        map_close(&m->maps[i]);
+    if (n < m->n && map->data)
+        madvise((void *)(uintptr_t)map->data, map->size, MADV_DONTNEED);
+}
+
+/* Two buffers: one is filled while the other is written. */
+struct row_flow {
     const struct row_block *block;
     struct shuffle *s;
     struct err *err;
-    char *half[2];
-    size_t step_rows; /* of a half */
-    size_t step;      /* which one is written; the next is gathered */
+    char *buf[2];
+    size_t step_rows; /* of a buffer */
+    size_t step;      /* which one is written; the next is filled */
     int rc;
     int cause; /* errno of that */
 };
@@ -35,49 +138,44 @@ block_row(const struct shuffle *s, const struct row_block *b, size_t i)
 {
     if (b->mapped)
         return mapped_row(b->mapped, s->t, b->items[i].at);
-    return b->rows + b->items[i].at * b->stride + b->skip;
+    return b->rows + b->items[i].at * b->stride + b->offset;
 }
 
 static void
-gather(const struct flow *f, size_t step)
+fill(const struct row_flow *f, size_t step)
 {
     const struct row_block *b = f->block;
-    size_t d4 = f->s->row_nbytes;
-    size_t i = step * f->step_rows;
-    size_t end = b->n - i < f->step_rows ? b->n : i + f->step_rows;
-    char *to = f->half[step % 2];
+    size_t row_nbytes = f->s->row_nbytes;
+    size_t i = step * f->step_rows, end = smaller(b->n, i + f->step_rows);
+    char *to = f->buf[step % 2];
 
-    for (; i < end; i++, to += d4) {
+    for (; i < end; i++, to += row_nbytes) {
         if (!b->mapped && i + 8 < end)
             __builtin_prefetch(b->rows + b->items[i + 8].at * b->stride);
-        memcpy(to, block_row(f->s, b, i), d4);
+        memcpy(to, block_row(f->s, b, i), row_nbytes);
     }
 }
 
+/* Chunk 0 writes a buffer, chunk 1 fills the other. */
 static void
-put(struct flow *f, size_t step)
+do_step(void *ctx, size_t begin, size_t end, int thread)
 {
-    size_t i = step * f->step_rows;
-    size_t n = f->block->n - i < f->step_rows ? f->block->n - i : f->step_rows;
-
-    f->rc = emit_rows(&f->s->emit, f->half[step % 2], n, f->err);
-    f->cause = errno;
-}
-
-static void
-do_half(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct flow *f = ctx;
+    struct row_flow *f = ctx;
+    size_t first = f->step * f->step_rows;
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        if (i == 0)
-            put(f, f->step);
-        else if ((f->step + 1) * f->step_rows < f->block->n)
-            gather(f, f->step + 1);
+        if (i == 0) {
+            f->rc =
+                emit_rows(&f->s->emit, f->buf[f->step % 2],
+                          smaller(f->block->n - first, f->step_rows), f->err);
+            f->cause = errno;
+        } else if (first + f->step_rows < f->block->n) {
+            fill(f, f->step + 1);
+        }
 }
 
-/* Rows that are large enough go out from where they lie. */
+/* Rows that are large enough go out from where they are in memory. */
 static int
 put_pieces(struct shuffle *s, const struct row_block *b, struct err *err)
 {
@@ -85,7 +183,7 @@ put_pieces(struct shuffle *s, const struct row_block *b, struct err *err)
     size_t n;
 
     for (size_t i = 0; i < b->n; i += n) {
-        n = b->n - i < PIECES ? b->n - i : PIECES;
+        n = smaller(b->n - i, PIECES);
         for (size_t k = 0; k < n; k++) {
             v[k].iov_base = (void *)(uintptr_t)block_row(s, b, i + k);
             v[k].iov_len = s->row_nbytes;
@@ -99,22 +197,23 @@ put_pieces(struct shuffle *s, const struct row_block *b, struct err *err)
 int
 block_put(struct shuffle *s, const struct row_block *block, struct err *err)
 {
-    struct flow f = { .block = block, .s = s, .err = err };
-    size_t d4 = s->row_nbytes;
+    struct row_flow f = { .block = block, .s = s, .err = err };
+    size_t row_nbytes = s->row_nbytes;
 
     if (s->cmd->index) {
         for (size_t i = 0; i < block->n; i++) {
             uint64_t at = block->items[i].at;
             uint64_t row = block->element ? block->element(block->ctx, at) : at;
 
-            if (places_put(&s->places, row, err) < 0)
+            if (emit_place(&s->emit, row, err) < 0)
                 return -1;
         }
         return 0;
     }
-    if (d4 >= (block->stays ? LEND_MIN : PIECE_MIN) && s->emit.dtype == DT_F32)
+    if (row_nbytes >= (block->stays ? LEND_MIN : PIECE_MIN) &&
+        s->cmd->dtype == DT_F32)
         return put_pieces(s, block, err);
-    if (d4 >= WAY) {
+    if (row_nbytes >= COPIED) {
         for (size_t i = 0; i < block->n; i++)
             if (emit_rows(&s->emit, block_row(s, block, i), 1, err) < 0)
                 return -1;
@@ -122,16 +221,16 @@ block_put(struct shuffle *s, const struct row_block *block, struct err *err)
     }
     if (block->n == 0)
         return 0;
-    f.step_rows = (WAY + d4 - 1) / d4;
-    f.half[0] = xmalloc(f.step_rows * d4);
-    f.half[1] = xmalloc(f.step_rows * d4);
-    gather(&f, 0);
+    f.step_rows = (COPIED + row_nbytes - 1) / row_nbytes;
+    f.buf[0] = xmalloc(f.step_rows * row_nbytes);
+    f.buf[1] = xmalloc(f.step_rows * row_nbytes);
+    fill(&f, 0);
     for (; f.rc == 0 && f.step * f.step_rows < block->n; f.step++)
-        par_for(s->par, 2, 1, do_half, &f);
+        par_for(s->par, 2, 1, do_step, &f);
     if (f.rc < 0 && f.cause == EPIPE)
         raise(SIGPIPE); /* it was for a thread that does not take signals */
-    free(f.half[0]);
-    free(f.half[1]);
+    free(f.buf[0]);
+    free(f.buf[1]);
     return f.rc;
 }
 
@@ -145,6 +244,7 @@ shuffle_say(const struct shuffle *s, const char *how)
              (unsigned long long)s->perm->epoch, how);
 }
 
+/* The keys of all rows, to be sorted. */
 struct keying {
     const struct perm *perm;
     struct perm_item *items;
@@ -154,91 +254,51 @@ static void
 make_items(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct keying *k = ctx;
-    uint64_t keys[512];
+    uint64_t keys[KEYS];
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        size_t j = (i - begin) % 512;
+        size_t j = (i - begin) % KEYS;
 
         if (j == 0)
-            perm_keys(k->perm, i, end - i < 512 ? end - i : 512, keys);
+            perm_keys(k->perm, i, smaller(end - i, KEYS), keys);
         k->items[i] = (struct perm_item){ keys[j], i };
     }
-}
-
-/* Orders the items, and writes their rows. */
-static int
-put_in_order(struct shuffle *s, struct row_block *b, struct perm_item *items,
-             struct err *err)
-{
-    struct keying k = { s->perm, items };
-
-    par_for(s->par, s->n, 1 << 14, make_items, &k);
-    perm_sort(s->perm, items, s->n, NULL, NULL, s->par);
-    b->items = items + s->skip;
-    b->n = s->n - s->skip;
-    b->stays = true;
-    return block_put(s, b, err);
-}
-
-static int
-put_read(struct shuffle *s, struct perm_item *items, struct err *err)
-{
-    char *rows = mem_big(s->n, s->row_nbytes, "rows", err);
-    struct row_block block = { .rows = rows, .stride = s->row_nbytes };
-    int rc = rows ? 0 : -1;
-
-    if (rc == 0 && s->row_nbytes)
-        rc = gather_range(&s->gather, 0, s->n, rows, err);
-    if (rc == 0)
-        rc = put_in_order(s, &block, items, err);
-    mem_big_free(rows, s->n, s->row_nbytes);
-    return rc;
 }
 
 /* What is in the page cache need not be read: that is warm memory, too. */
 static int
 shuffle_in_memory(struct shuffle *s, struct err *err)
 {
-    struct perm_item *items = mem_big(s->n, sizeof(*items), "keys", err);
-    bool plain = s->row_nbytes >= MAP_MIN && !s->cmd->direct;
+    struct keying k = { s->perm, mem_big(s->n, sizeof(*k.items), "keys", err) };
+    size_t keys_nbytes = s->n * sizeof(*k.items);
     struct mapped mapped = { 0 };
-    struct row_block block = { .mapped = &mapped };
-    int rc = -1;
+    struct row_block block = { .stays = true, .stride = s->row_nbytes };
+    char *rows = NULL;
+    int rc = k.items ? 0 : -1;
 
     shuffle_say(s, "in memory");
-    if (items && plain &&
-        mapped_open(&mapped, s, s->cmd->mem - s->n * sizeof(*items))) {
-        rc = put_in_order(s, &block, items, err);
-        if (mapped_check(&mapped, s, err) < 0)
-            rc = -1;
-    } else if (items) {
-        rc = put_read(s, items, err);
+    if (rc == 0 && s->row_nbytes >= MAP_MIN && !s->cmd->direct &&
+        mapped_open(&mapped, s, s->cmd->mem - keys_nbytes)) {
+        block.mapped = &mapped;
+    } else if (rc == 0) {
+        block.rows = rows = mem_big(s->n, s->row_nbytes, "rows", err);
+        rc = rows ? 0 : -1;
+        if (rc == 0 && s->row_nbytes)
+            rc = gather_range(&s->gather, 0, s->n, rows, err);
     }
+    if (rc == 0) {
+        par_for(s->par, s->n, 1 << 14, make_items, &k);
+        perm_sort(s->perm, k.items, s->n, NULL, NULL, s->par);
+        block.items = k.items + s->cmd->skip;
+        block.n = s->n - s->cmd->skip;
+        rc = block_put(s, &block, err);
+    }
+    if (mapped_check(&mapped, s, err) < 0)
+        rc = -1;
     mapped_close(&mapped);
-    mem_big_free(items, s->n, sizeof(*items));
-    return rc;
-}
-
-static int
-shuffle_rows(struct shuffle *s, struct err *err)
-{
-    size_t fit = s->cmd->mem / (s->row_nbytes + sizeof(struct perm_item));
-    int rc;
-
-    if (s->cmd->index)
-        places_open(&s->places, s->cmd, s->t);
-    else if (emit_open(&s->emit, s->cmd, s->n - s->skip, s->t->dir.saev.d,
-                       err) < 0)
-        return -1;
-    if (s->cmd->window)
-        rc = shuffle_window(s, err);
-    else
-        rc = s->n <= fit ? shuffle_in_memory(s, err) : shuffle_external(s, err);
-    if (rc == 0 && s->cmd->index)
-        return places_end(&s->places, err);
-    if (rc == 0)
-        emit_say(&s->emit, s->cmd);
+    mem_big_free(rows, s->n, s->row_nbytes);
+    mem_big_free(k.items, s->n, sizeof(*k.items));
     return rc;
 }
 
@@ -249,19 +309,23 @@ shuffle_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
                          .t = t,
                          .perm = &cmd->perm,
                          .n = t->n_rows,
-                         .skip = cmd->skip };
+                         .row_nbytes =
+                             cmd->index ? 0 : t->dir.saev.row_nbytes };
+    size_t fit = cmd->mem / (s.row_nbytes + sizeof(struct perm_item));
     int rc = -1;
 
-    if (s.skip > s.n)
+    if (cmd->skip > s.n)
         return err_set(err, EX_DATAERR, "%s: --skip %zu, but %zu rows",
-                       t->dir.path, s.skip, s.n);
-    if (!cmd->index)
-        s.row_nbytes = t->dir.saev.row_nbytes;
-    if (gather_open(&s.gather, t, cmd->n_threads, cmd->direct, err) == 0) {
-        s.par = s.gather.shards.par;
-        rc = shuffle_rows(&s, err);
+                       t->dir.path, (size_t)cmd->skip, s.n);
+    if (gather_open(&s.gather, t, cmd->n_threads, cmd->direct, err) == 0 &&
+        emit_open(&s.emit, cmd, t, s.n - cmd->skip, err) == 0) {
+        s.par = s.gather.par;
+        rc = cmd->window  ? shuffle_window(&s, err)
+             : s.n <= fit ? shuffle_in_memory(&s, err)
+                          : shuffle_external(&s, err);
     }
-    places_close(&s.places);
+    if (rc == 0)
+        rc = emit_end(&s.emit, err);
     emit_close(&s.emit);
     gather_close(&s.gather);
     return rc;

@@ -1,6 +1,7 @@
 /*
  * Rows in another order than the dump's: in memory (shuffle.c), by way of
- * the disk (shuffle_ext.c), through a window of slots (window.c).
+ * the disk (shuffle_ext.c), through a window of slots (window.c); and a sample
+ * of them (sample.c).
  */
 #ifndef SAEV_READ_SHUFFLE_H
 #define SAEV_READ_SHUFFLE_H
@@ -11,10 +12,10 @@
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/emit.h"
 #include "cmd/saev-read/gather.h"
-#include "cmd/saev-read/target.h"
+#include "core/map.h"
 
 /* Bytes of a row that is not copied: to a pipe, where pages are lent, or as a
- * piece of a longer write; and of a row that is found in its mapped shard. */
+ * piece of a longer write; and of a row that is read from its mapped shard. */
 #define LEND_MIN  ((size_t)1 << 10)
 #define PIECE_MIN ((size_t)2 << 10)
 #define MAP_MIN   ((size_t)256)
@@ -25,24 +26,42 @@ struct shuffle {
     const struct dump_target *t;
     const struct perm *perm;
     size_t n, row_nbytes; /* 0 bytes: --index, where rows are their numbers */
-    size_t skip;          /* rows of the order that do not go out */
     struct gather gather;
-    struct par *par; /* gather's; NULL: one thread */
+    struct par *par; /* gather's */
     struct emit emit;
-    struct places places;
 };
 
-struct mapped; /* of shuffle_map.h */
+/* Shards that the page cache holds, mapped. */
+struct mapped {
+    struct map *maps; /* [n], of shards from 'first' on */
+    size_t first, n;
+};
+
+/* mapped_open(): true if all rows are in the page cache, and their shards have
+ * at most 'max_nbytes' in all.  mapped_check(): are the shards as long as they
+ * were?  -1 with 'err' set. */
+bool mapped_open(struct mapped *m, struct shuffle *s, size_t max_nbytes);
+int mapped_check(const struct mapped *m, const struct shuffle *s,
+                 struct err *err);
+void mapped_close(struct mapped *m); /* a zeroed struct is fine */
+
+/* mapped_row() is the address of a row of the target. */
+const char *mapped_row(const struct mapped *m, const struct dump_target *t,
+                       size_t row);
+
+/* mapped_drop(): rows before this one are not asked for any more, and are not
+ * memory of this process from now on. */
+void mapped_drop(struct mapped *m, const struct dump_target *t, size_t row);
 
 /* Rows in memory, and the order in which they go out. */
 struct row_block {
-    const struct mapped *mapped;   /* NULL: in 'rows' */
-    bool stays;                    /* nobody will write to the rows again */
-    const char *rows;              /* record at: rows + at * stride */
-    size_t stride, skip;           /* from 'skip' on it is the row */
+    const struct mapped *mapped; /* NULL: in 'rows' */
+    bool stays;                  /* nobody will write to the rows again */
+    const char *rows;            /* row at: rows + at * stride + offset */
+    size_t stride, offset;
     const struct perm_item *items; /* [n], in order */
     size_t n;
-    perm_element_fn *element; /* a row's number from its place */
+    perm_element_fn *element; /* a row's number from its 'at' */
     const void *ctx;
 };
 
@@ -63,5 +82,11 @@ int shuffle_window(struct shuffle *s, struct err *err);
  * of cmd->perm, or drawn by it. */
 int shuffle_main(struct read_cmd *cmd, const struct dump_target *t,
                  struct err *err);
+
+/* sample_rows() selects cmd->sample rows: items whose 'at' is a row, in the
+ * dump's order or, with --shuffle, in that one; NULL with 'err' set.  Owner:
+ * the caller, free(). */
+struct perm_item *sample_rows(struct read_cmd *cmd, const struct dump_target *t,
+                              struct err *err);
 
 #endif

@@ -2,43 +2,41 @@
  * --shuffle of more rows than --mem holds, in two passes over the disk.
  *
  * Keys are known without the rows, so the number of rows in any range of keys
- * is counted first, and the ranges are chosen such that each fits.  Pass 1
- * reads the rows in blocks as large as --mem and appends each range's rows,
- * with their numbers, to the range's part of one scratch file; pass 2 reads
- * part after part, sorts it and writes it.  As the order of the keys is the
- * order of the rows, where the ranges' ends lie changes nothing.  Ranges that
- * --skip leaves out as a whole are not written.
+ * is counted first, and the ranges are cut such that each fits.  Pass 1 reads
+ * the rows in blocks as large as --mem and appends each range's rows, with
+ * their numbers, to the range's part of one scratch file; pass 2 reads part
+ * after part, sorts it and writes it.  As the order of the keys is the order of
+ * the rows, where a range ends changes nothing.  Ranges of which --skip leaves
+ * out all are not written.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/shuffle.h"
-#include "cmd/saev-read/shuffle_map.h"
 #include "core/mem.h"
 #include "core/spill.h"
 #include "core/str.h"
 #include "core/tty.h"
 
-#define LEAST_WRITE ((size_t)64 << 10) /* bytes, on average, of pass 1 */
+#define MIN_WRITE   ((size_t)64 << 10) /* bytes, on average, of pass 1 */
 #define GOOD_WRITE  ((size_t)1 << 20)
-#define MAP_RUN     ((size_t)256 << 10) /* less: maps hold too much else */
-#define BOUNCE      ((size_t)1 << 20)   /* of a thread: what a write gathers */
-#define LEAST_MEM   ((size_t)1 << 20)
-#define LEAST_ROWS  16  /* in --mem */
-#define PIECES      256 /* rows written at a time, from where they lie */
+#define MIN_RUN     ((size_t)256 << 10) /* to map: a map of less has much else */
+#define BUF_NBYTES  ((size_t)1 << 20)   /* of a thread: written at a time */
+#define MIN_MEM     ((size_t)1 << 20)
+#define MIN_ROWS    16  /* in --mem */
+#define PIECES      256 /* rows written at a time without a copy */
 #define CHUNK       4096
 #define ALIGN       64
 #define BIN_BITS    20 /* at most, of the key: 8 MiB of counts and parts */
 #define BINS_A_PART 16 /* at least: parts are filled to 15/16 or so */
 
-struct part {
+struct shuffle_part {
     size_t first, n; /* records of the scratch file */
     size_t filled;
 };
 
-struct ext {
+struct shuffle_ext {
     struct shuffle *s;
     struct spill spill;
     char *memory; /* what a block, or a part, needs; passes share it */
@@ -48,20 +46,21 @@ struct ext {
     size_t part_rows;  /* of pass 2, at most */
     int shift;         /* of a key: its bin */
     uint32_t *part_of; /* [bins] */
-    struct part *parts;
+    struct shuffle_part *parts;
     size_t n_parts;
     size_t first_part; /* those before are left out */
-    size_t skip;       /* rows of that one, in order, that are, too */
+    size_t skip;       /* rows of that one, in order, that are left out too */
     size_t n_kept;     /* rows of all from there on */
+    struct err *errs;  /* [threads] */
     /* pass 1 */
     struct mapped mapped; /* n 0: the rows are read */
     char *rows;           /* [block_rows] */
     uint32_t *where;      /* [block_rows]: the part of each */
     uint32_t *order;      /* [block_rows]: those of part 0, of part 1, ... */
     size_t block_first, block_n;
-    size_t *ends;  /* [n_parts]: in 'order' */
-    char **bounce; /* [threads][BOUNCE or a record] */
-    struct err *errs;
+    size_t *ends; /* [n_parts]: in 'order' */
+    char **bufs;  /* [threads][buf_rows records] */
+    size_t buf_rows;
     /* pass 2 */
     char *records;
     struct perm_item *items;
@@ -71,39 +70,23 @@ struct ext {
 #define PASS1_ROW(row_nbytes) ((row_nbytes) + 2 * sizeof(uint32_t))
 #define PASS2_ROW(record)     ((record) + sizeof(struct perm_item))
 
-/* Less, and the parts are so many that pass 1 writes in smaller pieces. */
+/* Memory with which pass 1 writes 'nbytes' at a time on average: with less,
+ * there are more parts. */
 static size_t
 mem_for(size_t n_rows, size_t record, size_t nbytes)
 {
     double row = (double)PASS2_ROW(record);
     double piece = row > (double)nbytes ? row : (double)nbytes;
-    double least = sqrt((double)n_rows * row * piece);
+    double mem = fmax(sqrt((double)n_rows * row * piece), MIN_ROWS * row);
 
-    if (least < (double)LEAST_ROWS * row)
-        least = (double)LEAST_ROWS * row;
-    return least < (double)LEAST_MEM ? LEAST_MEM : (size_t)least;
-}
-
-static uint32_t *
-count_bins(const struct ext *x, size_t n_bins)
-{
-    uint32_t *count = xcalloc(n_bins, sizeof(*count));
-    uint64_t keys[CHUNK];
-
-    for (size_t i = 0, n; i < x->s->n; i += n) {
-        n = x->s->n - i < CHUNK ? x->s->n - i : CHUNK;
-        perm_keys(x->s->perm, i, n, keys);
-        for (size_t j = 0; j < n; j++)
-            count[keys[j] >> x->shift]++;
-    }
-    return count;
+    return larger((size_t)mem, MIN_MEM);
 }
 
 /* Neighbouring bins make a part as long as they fit; -1: one does not. */
 static int
-cut(struct ext *x, const uint32_t *count, size_t n_bins)
+cut_parts(struct shuffle_ext *x, const uint32_t *count, size_t n_bins)
 {
-    struct part *p = NULL;
+    struct shuffle_part *p = NULL;
     size_t room = 0, first = 0;
 
     for (size_t b = 0; b < n_bins; b++) {
@@ -115,7 +98,7 @@ cut(struct ext *x, const uint32_t *count, size_t n_bins)
                 x->parts = xrealloc(x->parts, room, sizeof(*p));
             }
             p = &x->parts[x->n_parts++];
-            *p = (struct part){ .first = first };
+            *p = (struct shuffle_part){ .first = first };
         }
         x->part_of[b] = (uint32_t)(x->n_parts - 1);
         p->n += count[b];
@@ -124,84 +107,73 @@ cut(struct ext *x, const uint32_t *count, size_t n_bins)
     return 0;
 }
 
-/* Memory for a block and for a part: no more than good writes need, as the
- * caches and the kernel, which clears it, do better with less. */
+/*
+ * Cuts the rows into parts.  Memory for a block and for a part: no more than
+ * good writes need, as the caches, and the kernel, which clears it, do better
+ * with less.
+ */
 static int
-size_up(struct ext *x, size_t mem, struct err *err)
+plan(struct shuffle_ext *x, struct err *err)
 {
-    size_t row_nbytes = x->s->row_nbytes, n = x->s->n;
-    size_t least, good;
+    size_t row_nbytes = x->s->row_nbytes, n = x->s->n, mem = x->s->cmd->mem;
+    size_t min, n_bins;
+    uint32_t *count;
+    uint64_t keys[CHUNK];
+    int bits = 4, rc;
 
     x->record = sizeof(uint64_t) + row_nbytes;
-    least = mem_for(n, x->record, LEAST_WRITE);
-    good = mem_for(n, x->record, GOOD_WRITE);
-    if (mem < least)
+    min = mem_for(n, x->record, MIN_WRITE);
+    if (mem < min)
         return err_set(err, TU_USAGE,
                        "--mem: %zu bytes are too few for %zu rows of %zu: %zu "
                        "will do",
-                       mem, n, row_nbytes, least);
-    x->memory_nbytes = mem < good ? mem : good;
+                       mem, n, row_nbytes, min);
+    x->memory_nbytes = smaller(mem, mem_for(n, x->record, GOOD_WRITE));
     x->part_rows = x->memory_nbytes / PASS2_ROW(x->record);
     x->block_rows = x->memory_nbytes / PASS1_ROW(row_nbytes);
-    if (x->block_rows > UINT32_MAX)
-        x->block_rows = UINT32_MAX;
-    if (x->block_rows > n)
-        x->block_rows = n;
-    return 0;
-}
-
-/* The parts that are not left out as a whole lie from the file's begin on. */
-static void
-leave_out(struct ext *x)
-{
-    x->skip = x->s->skip;
-    x->n_kept = x->s->n;
-    for (; x->first_part < x->n_parts; x->first_part++) {
-        size_t n = x->parts[x->first_part].n;
-
-        if (n > x->skip)
-            break;
-        x->skip -= n;
-        x->n_kept -= n;
-    }
-    for (size_t p = x->first_part; p < x->n_parts; p++)
-        x->parts[p].first -= x->s->n - x->n_kept;
-}
-
-static int
-plan(struct ext *x, struct err *err)
-{
-    size_t n = x->s->n, n_bins;
-    uint32_t *count;
-    int bits = 4, rc;
-
+    x->block_rows = smaller(smaller(x->block_rows, UINT32_MAX), n);
     while (bits < BIN_BITS &&
            (size_t)1 << bits < BINS_A_PART * (n / x->part_rows + 1))
         bits++;
     n_bins = (size_t)1 << bits;
     x->shift = 64 - bits;
     x->part_of = xcalloc(n_bins, sizeof(*x->part_of));
-    count = count_bins(x, n_bins);
-    rc = cut(x, count, n_bins);
+    count = xcalloc(n_bins, sizeof(*count));
+    for (size_t i = 0, k; i < n; i += k) {
+        k = smaller(n - i, CHUNK);
+        perm_keys(x->s->perm, i, k, keys);
+        for (size_t j = 0; j < k; j++)
+            count[keys[j] >> x->shift]++;
+    }
+    rc = cut_parts(x, count, n_bins);
     free(count);
     if (rc < 0)
         return err_set(err, TU_USAGE,
                        "--mem: %zu bytes are too few for %zu rows of %zu",
-                       x->memory_nbytes, n, x->s->row_nbytes);
-    leave_out(x);
+                       x->memory_nbytes, n, row_nbytes);
+
+    /* the file begins with the first part of which any row is kept */
+    x->skip = x->s->cmd->skip;
+    x->n_kept = n;
+    while (x->first_part < x->n_parts && x->parts[x->first_part].n <= x->skip) {
+        x->skip -= x->parts[x->first_part].n;
+        x->n_kept -= x->parts[x->first_part++].n;
+    }
+    for (size_t p = x->first_part; p < x->n_parts; p++)
+        x->parts[p].first -= n - x->n_kept;
     return 0;
 }
 
-/* Which part each row of the block belongs to. */
+/* Finds the part of each row of the block. */
 static void
 find_parts(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct ext *x = ctx;
+    struct shuffle_ext *x = ctx;
     uint64_t keys[CHUNK];
 
     (void)thread;
     for (size_t i = begin, n; i < end; i += n) {
-        n = end - i < CHUNK ? end - i : CHUNK;
+        n = smaller(end - i, CHUNK);
         perm_keys(x->s->perm, x->block_first + i, n, keys);
         for (size_t j = 0; j < n; j++)
             x->where[i + j] = x->part_of[keys[j] >> x->shift];
@@ -209,7 +181,7 @@ find_parts(void *ctx, size_t begin, size_t end, int thread)
 }
 
 static void
-sort_block(struct ext *x)
+sort_block(struct shuffle_ext *x)
 {
     size_t sum = 0;
 
@@ -228,42 +200,41 @@ sort_block(struct ext *x)
 
 /* A row of the block. */
 static const char *
-row_at(const struct ext *x, size_t at)
+row_at(const struct shuffle_ext *x, size_t at)
 {
     if (x->mapped.n)
         return mapped_row(&x->mapped, x->s->t, x->block_first + at);
     return x->rows + at * x->s->row_nbytes;
 }
 
-/* Small rows, by a copy: as many as fit the bounce, of n. */
+/* Small rows are copied, as many of n as a write takes. */
 static size_t
-append_copies(struct ext *x, struct part *part, const uint32_t *order, size_t n,
-              int thread)
+append_copies(struct shuffle_ext *x, struct shuffle_part *part,
+              const uint32_t *order, size_t n, int thread)
 {
-    size_t room = BOUNCE > x->record ? BOUNCE / x->record : 1;
-    char *to = x->bounce[thread];
+    char *to = x->bufs[thread];
 
-    n = n < room ? n : room;
+    n = smaller(n, x->buf_rows);
     for (size_t k = 0; k < n; k++, to += x->record) {
         uint64_t row = x->block_first + order[k];
 
         memcpy(to, &row, sizeof(row));
         memcpy(to + sizeof(row), row_at(x, order[k]), x->s->row_nbytes);
     }
-    spill_write(&x->spill, x->bounce[thread], n * x->record,
+    spill_write(&x->spill, x->bufs[thread], n * x->record,
                 (part->first + part->filled) * x->record, &x->errs[thread]);
     return n;
 }
 
-/* Large ones, from where they lie. */
+/* Large ones are written from where they are. */
 static size_t
-append_pieces(struct ext *x, struct part *part, const uint32_t *order, size_t n,
-              int thread)
+append_pieces(struct shuffle_ext *x, struct shuffle_part *part,
+              const uint32_t *order, size_t n, int thread)
 {
     uint64_t rows[PIECES];
     struct iovec v[2 * PIECES];
 
-    n = n < PIECES ? n : PIECES;
+    n = smaller(n, PIECES);
     for (size_t k = 0; k < n; k++) {
         rows[k] = x->block_first + order[k];
         v[2 * k] = (struct iovec){ &rows[k], sizeof(rows[k]) };
@@ -280,11 +251,11 @@ append_pieces(struct ext *x, struct part *part, const uint32_t *order, size_t n,
 static void
 append_parts(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct ext *x = ctx;
+    struct shuffle_ext *x = ctx;
     bool small = x->s->row_nbytes < PIECE_MIN;
 
     for (size_t p = x->first_part + begin; p < x->first_part + end; p++) {
-        struct part *part = &x->parts[p];
+        struct shuffle_part *part = &x->parts[p];
         size_t i = p ? x->ends[p - 1] : 0;
 
         for (size_t n; i < x->ends[p] && !x->errs[thread].status; i += n) {
@@ -296,7 +267,7 @@ append_parts(void *ctx, size_t begin, size_t end, int thread)
 }
 
 static int
-first_error(const struct ext *x, struct err *err)
+first_error(const struct shuffle_ext *x, struct err *err)
 {
     for (int i = 0; i < par_threads(x->s->par); i++)
         if (x->errs[i].status) {
@@ -313,78 +284,60 @@ after(char *p, size_t nbytes)
     return p + (nbytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* The next block, into memory where it is not mapped. */
+/* Pass 1: all rows, to their parts of the file. */
 static int
-read_block(struct ext *x, struct err *err)
+write_parts(struct shuffle_ext *x, struct err *err)
 {
     struct shuffle *s = x->s;
-    size_t left = s->n - x->block_first;
-
-    x->block_n = left < x->block_rows ? left : x->block_rows;
-    if (x->mapped.n || !s->row_nbytes)
-        return 0;
-    return gather_range(&s->gather, x->block_first, x->block_n, x->rows, err);
-}
-
-static int
-pass1(struct ext *x, struct err *err)
-{
-    struct shuffle *s = x->s;
+    int n_threads = par_threads(s->par), rc = 0;
+    bool map = s->row_nbytes >= MAP_MIN && !s->cmd->direct &&
+               gather_run(s->t, 0) * s->row_nbytes >= MIN_RUN &&
+               mapped_open(&x->mapped, s, SIZE_MAX);
     struct progress progress = { .what = "to scratch",
                                  .unit = "B",
                                  .total = s->n * x->record,
                                  .quiet = s->cmd->quiet };
-    int rc = 0;
-
-    progress_start(&progress);
-    for (; x->block_first < s->n && rc == 0; x->block_first += x->block_n) {
-        if ((rc = read_block(x, err)) < 0)
-            break;
-        par_for(s->par, x->block_n, (size_t)1 << 16, find_parts, x);
-        sort_block(x);
-        par_for(s->par, x->n_parts - x->first_part, 1, append_parts, x);
-        if (x->mapped.n)
-            mapped_pass(&x->mapped, s->t, x->block_first + x->block_n);
-        rc = first_error(x, err);
-        progress_at(&progress, (x->block_first + x->block_n) * x->record);
-    }
-    progress_end(&progress);
-    return rc;
-}
-
-static int
-scatter(struct ext *x, struct err *err)
-{
-    struct shuffle *s = x->s;
-    int n_threads = par_threads(s->par);
-    bool runs = s->row_nbytes >= MAP_MIN && !s->cmd->direct &&
-                gather_run(s->t, 0) * s->row_nbytes >= MAP_RUN;
-    int rc;
 
     x->rows = x->memory;
     x->where = after(x->memory, x->block_rows * s->row_nbytes);
     x->order = x->where + x->block_rows;
     x->ends = xcalloc(x->n_parts, sizeof(*x->ends));
-    x->bounce = xcalloc((size_t)n_threads, sizeof(*x->bounce));
+    x->buf_rows = larger(BUF_NBYTES / x->record, 1);
+    x->bufs = xcalloc((size_t)n_threads, sizeof(*x->bufs));
     for (int i = 0; i < n_threads; i++)
-        x->bounce[i] = xmalloc(BOUNCE > x->record ? BOUNCE : x->record);
-    if (runs)
-        mapped_open(&x->mapped, s, SIZE_MAX);
-    rc = pass1(x, err);
-    if (rc == 0 && runs)
+        x->bufs[i] = xmalloc(x->buf_rows * x->record);
+    progress_start(&progress);
+    for (; x->block_first < s->n && rc == 0; x->block_first += x->block_n) {
+        x->block_n = smaller(s->n - x->block_first, x->block_rows);
+        if (!map && s->row_nbytes)
+            rc = gather_range(&s->gather, x->block_first, x->block_n, x->rows,
+                              err);
+        if (rc < 0)
+            break;
+        par_for(s->par, x->block_n, (size_t)1 << 16, find_parts, x);
+        sort_block(x);
+        par_for(s->par, x->n_parts - x->first_part, 1, append_parts, x);
+        if (map)
+            mapped_drop(&x->mapped, s->t, x->block_first + x->block_n);
+        rc = first_error(x, err);
+        progress_at(&progress, (x->block_first + x->block_n) * x->record);
+    }
+    progress_end(&progress);
+    if (rc == 0)
         rc = mapped_check(&x->mapped, s, err);
     mapped_close(&x->mapped);
     for (int i = 0; i < n_threads; i++)
-        free(x->bounce[i]);
-    free(x->bounce);
+        free(x->bufs[i]);
+    free(x->bufs);
     free(x->ends);
     return rc;
 }
 
+/* The number of a row that was read back. */
 static uint64_t
 element(const void *ctx, uint64_t at)
 {
-    const struct ext *x = ctx;
+    const struct shuffle_ext *x = ctx;
     uint64_t row;
 
     memcpy(&row, x->records + at * x->record, sizeof(row));
@@ -395,7 +348,7 @@ element(const void *ctx, uint64_t at)
 static void
 read_records(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct ext *x = ctx;
+    struct shuffle_ext *x = ctx;
 
     if (x->errs[thread].status)
         return;
@@ -407,13 +360,15 @@ read_records(void *ctx, size_t begin, size_t end, int thread)
             (struct perm_item){ perm_word(x->s->perm, element(x, i), 0), i };
 }
 
+/* Pass 2: a part's rows, in their order. */
 static int
-put_part(struct ext *x, const struct part *part, struct err *err)
+put_part(struct shuffle_ext *x, const struct shuffle_part *part,
+         struct err *err)
 {
     size_t skip = part == &x->parts[x->first_part] ? x->skip : 0;
     struct row_block block = { .rows = x->records,
                                .stride = x->record,
-                               .skip = sizeof(uint64_t),
+                               .offset = sizeof(uint64_t),
                                .items = x->items + skip,
                                .n = part->n - skip,
                                .element = element,
@@ -429,40 +384,33 @@ put_part(struct ext *x, const struct part *part, struct err *err)
     return block_put(x->s, &block, err);
 }
 
-static int
-two_passes(struct ext *x, const char *dir, struct err *err)
-{
-    struct str how = { 0 };
-    int rc;
-
-    if (spill_open(&x->spill, dir, x->n_kept * x->record, err) < 0)
-        return -1;
-    str_addf(&how, "by way of %s: %zu bytes in %zu parts", x->spill.dir,
-             x->spill.nbytes, x->n_parts - x->first_part);
-    shuffle_say(x->s, how.s);
-    str_free(&how);
-    rc = scatter(x, err);
-    x->records = x->memory;
-    x->items = after(x->memory, x->part_rows * x->record);
-    for (size_t p = x->first_part; p < x->n_parts && rc == 0; p++)
-        rc = put_part(x, &x->parts[p], err);
-    return rc;
-}
-
 int
 shuffle_external(struct shuffle *s, struct err *err)
 {
-    struct ext x = { .s = s, .spill = { .fd = -1 } };
+    struct shuffle_ext x = { .s = s, .spill = { .fd = -1 } };
     const char *dir = s->cmd->tmpdir ? s->cmd->tmpdir : getenv("TMPDIR");
-    int rc = -1;
+    struct str how = { 0 };
+    int rc = plan(&x, err);
 
     if (!dir || !*dir)
         dir = "/tmp";
     x.errs = xcalloc((size_t)par_threads(s->par), sizeof(*x.errs));
-    if (size_up(&x, s->cmd->mem, err) == 0)
-        x.memory = mem_big(x.memory_nbytes + ALIGN, 1, "rows", err);
-    if (x.memory && plan(&x, err) == 0)
-        rc = x.n_kept ? two_passes(&x, dir, err) : 0;
+    if (rc < 0 || x.n_kept == 0)
+        goto out;
+    rc = -1;
+    x.memory = mem_big(x.memory_nbytes + ALIGN, 1, "rows", err);
+    if (!x.memory || spill_open(&x.spill, dir, x.n_kept * x.record, err) < 0)
+        goto out;
+    str_addf(&how, "by way of %s: %zu bytes in %zu parts", x.spill.dir,
+             x.spill.nbytes, x.n_parts - x.first_part);
+    shuffle_say(s, how.s);
+    rc = write_parts(&x, err);
+    x.records = x.memory;
+    x.items = after(x.memory, x.part_rows * x.record);
+    for (size_t p = x.first_part; p < x.n_parts && rc == 0; p++)
+        rc = put_part(&x, &x.parts[p], err);
+out:
+    str_free(&how);
     mem_big_free(x.memory, x.memory_nbytes + ALIGN, 1);
     spill_close(&x.spill);
     free(x.errs);

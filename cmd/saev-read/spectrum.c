@@ -1,10 +1,10 @@
-#include "cmd/saev-read/spectrum.h"
+/* stats --svg: the deviations of all dims. */
+#include "cmd/saev-read/stats.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/kernel/moments.h"
 #include "core/mem.h"
 #include "core/svg.h"
 
@@ -17,10 +17,10 @@
 #define INNER_H    320.0
 #define LABEL_X    646
 #define LABEL_GAP  15
-#define PATH_CHARS 56 /* of the dump's path; its end is what tells more */
+#define PATH_CHARS 56 /* of the dump's path: its end */
 
 #define MAX_NAMED 20
-#define OUTLIER   3.0 /* times the median deviation: has a name */
+#define OUTLIER   3.0 /* times the median deviation: labelled */
 
 struct bar {
     double std;
@@ -47,14 +47,14 @@ by_std(const void *pa, const void *pb)
 }
 
 static int
-spectrum_of(struct spectrum *s, const struct columns *c, struct err *err)
+spectrum_of(struct spectrum *s, const struct dump_stats *st, struct err *err)
 {
     *s = (struct spectrum){ .low = 0.1, .high = 1 };
-    s->bars = mem_try(c->d, sizeof(*s->bars), "a spectrum", err);
+    s->bars = mem_try(st->d, sizeof(*s->bars), "a spectrum", err);
     if (!s->bars)
         return -1;
-    for (size_t i = 0; i < c->d; i++) {
-        double std = moments_std(&c->all[i]);
+    for (size_t i = 0; i < st->d; i++) {
+        double std = moments_std(&st->dims[i]);
 
         if (std > 0)
             s->bars[s->n++] = (struct bar){ std, i };
@@ -89,92 +89,68 @@ y_of(const struct spectrum *s, double v)
     return TOP + INNER_H * log10(s->high / v) / log10(s->high / s->low);
 }
 
-static void
-put_title(struct str *to, const struct dump_stats *st)
+int
+spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
 {
-    const char *layer = st->layer_json;
+    const char *layer = *st->layer_json == '"' ? "all" : st->layer_json;
+    struct spectrum s;
+    struct str to = { 0 };
+    int rc = spectrum_of(&s, st, err), first, last;
+    size_t step;
 
-    str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    svg_name(to, st->path, strlen(st->path), PATH_CHARS);
-    str_addf(to, ": std of %zu dims, view %s, layer %s</text>\n", st->columns.d,
-             st->view, *layer == '"' ? "all" : layer);
-    str_addf(to,
+    if (rc < 0)
+        return -1;
+    svg_begin(&to, WIDTH, HEIGHT);
+    str_addf(&to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
+    svg_name(&to, st->path, strlen(st->path), PATH_CHARS);
+    str_addf(&to, ": std of %zu dims, view %s, layer %s</text>\n", st->d,
+             st->view, layer);
+    str_addf(&to,
              "<text x=\"%d\" y=\"36\">%zu rows, mean norm %.6g, scalar "
              "%.6g</text>\n",
              LEFT, st->n_rows, st->mean_norm, st->scalar);
-}
 
-/* A line and its number for each power of ten, 12 of them at most. */
-static void
-put_axis(struct str *to, const struct spectrum *s)
-{
-    int first = (int)lrint(log10(s->low)), last = (int)lrint(log10(s->high));
-    int step = (last - first) / 12 + 1;
+    /* a line and its number for each power of ten, 12 of them at most */
+    first = (int)lrint(log10(s.low));
+    last = (int)lrint(log10(s.high));
+    for (int e = first; e <= last; e += (last - first) / 12 + 1) {
+        double y = y_of(&s, pow(10, e));
 
-    for (int e = first; e <= last; e += step) {
-        double y = y_of(s, pow(10, e));
-
-        str_addf(to,
+        str_addf(&to,
                  "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
                  "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">1e%d</text>\n",
                  LEFT, y, INNER_W, LEFT - 6, y + 4, e);
     }
-    str_addf(to,
+    str_addf(&to,
              "<text x=\"%d\" y=\"%.0f\">rank of the dim, largest std first"
              "</text>\n",
              LEFT, TOP + INNER_H + 20);
-    str_addf(to, "<text x=\"%d\" y=\"%.0f\">", LEFT, TOP + INNER_H + 36);
-    str_addf(to, "median %.4g; %zu dims with std 0, %zu without numbers</text>",
-             s->median, s->n_constant, s->n_unknown);
-    str_addc(to, '\n');
-}
+    str_addf(&to,
+             "<text x=\"%d\" y=\"%.0f\">median %.4g; %zu dims with std 0, %zu "
+             "without numbers</text>\n",
+             LEFT, TOP + INNER_H + 36, s.median, s.n_constant, s.n_unknown);
 
-/* At most two points a pixel: the eye sees no more. */
-static void
-put_curve(struct str *to, const struct spectrum *s)
-{
-    size_t step = s->n / (2 * (size_t)INNER_W) + 1;
+    /* at most two points a pixel: the eye sees no more */
+    step = s.n / (2 * (size_t)INNER_W) + 1;
+    if (s.n)
+        svg_line_begin(&to);
+    for (size_t i = 0; i < s.n; i += step)
+        svg_line_to(&to, x_of(&s, i), y_of(&s, s.bars[i].std));
+    if (s.n)
+        svg_line_end(&to);
 
-    svg_line_begin(to);
-    for (size_t i = 0; i < s->n; i += step)
-        svg_line_to(to, x_of(s, i), y_of(s, s->bars[i].std));
-    svg_line_end(to);
-}
-
-/* Dots on the curve, and their names in the margin, in the same order. */
-static void
-put_names(struct str *to, const struct spectrum *s)
-{
-    if (s->n_named)
-        str_addf(to, "<text x=\"%d\" y=\"%d\">over %g x median:</text>\n",
+    /* dots on the curve, and their names in the margin, in the same order */
+    if (s.n_named)
+        str_addf(&to, "<text x=\"%d\" y=\"%d\">over %g x median:</text>\n",
                  LABEL_X, TOP + 4, OUTLIER);
-    for (size_t i = 0; i < s->n_named; i++) {
-        str_addf(to,
-                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" "
-                 "fill=\"#c30\"/>",
-                 x_of(s, i), y_of(s, s->bars[i].std));
-        str_addf(to, "<text x=\"%d\" y=\"%zu\">dim %zu: %.4g</text>\n", LABEL_X,
-                 TOP + 22 + LABEL_GAP * i, s->bars[i].dim, s->bars[i].std);
-    }
-}
-
-int
-spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
-{
-    struct spectrum s;
-    struct str to = { 0 };
-    int rc = spectrum_of(&s, &st->columns, err);
-
-    if (rc == 0) {
-        svg_begin(&to, WIDTH, HEIGHT);
-        put_title(&to, st);
-        put_axis(&to, &s);
-        if (s.n)
-            put_curve(&to, &s);
-        put_names(&to, &s);
-        svg_end(&to);
-        rc = out_write(out, to.s, to.n, err);
-    }
+    for (size_t i = 0; i < s.n_named; i++)
+        str_addf(&to,
+                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c30\"/>"
+                 "<text x=\"%d\" y=\"%zu\">dim %zu: %.4g</text>\n",
+                 x_of(&s, i), y_of(&s, s.bars[i].std), LABEL_X,
+                 TOP + 22 + LABEL_GAP * i, s.bars[i].dim, s.bars[i].std);
+    svg_end(&to);
+    rc = out_write(out, to.s, to.n, err);
     free(s.bars);
     str_free(&to);
     return rc;

@@ -1,13 +1,19 @@
-/* Moments of each dim, and the numbers that scale an SAE's input. */
+/*
+ * Moments of each dim, and the numbers that scale an SAE's input.
+ *
+ * Rows come in spans; within one, blocks of rows and columns are summed on
+ * their own and merged in order, so that no result depends on the number of
+ * threads, nor on the spans' length if it is a multiple of MOMENTS_ROWS.
+ */
+#include "cmd/saev-read/stats.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/saev-read/cmd.h"
-#include "cmd/saev-read/columns.h"
 #include "cmd/saev-read/gather.h"
-#include "cmd/saev-read/spectrum.h"
-#include "cmd/saev-read/target.h"
+#include "cmd/saev-read/select.h"
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/le.h"
@@ -15,92 +21,70 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-#define SPAN_NBYTES                                                          \
-    ((size_t)1 << 20)                 /* for each thread: stays in its cache \
-                                       */
-#define LONG_NBYTES ((size_t)4 << 20) /* and where rows are long, for all */
-#define SPAN_ROWS   ((size_t)65536)
-#define MAX_THREADS 16
-#define FLUSH_AT    65536 /* bytes of text */
+#define MAX_DIMS      ((size_t)1 << 19)  /* some 48 MiB */
+#define SPAN_NBYTES   ((size_t)1 << 20)  /* a thread: stays in its cache */
+#define LONG_NBYTES   ((size_t)4 << 20)  /* where rows are long, of all */
+#define SPAN_ROWS     ((size_t)65536)    /* at most */
+#define BLOCK_COLUMNS ((size_t)256)      /* summed by one thread */
+#define GRAIN_NBYTES  ((size_t)64 << 10) /* of rows, for a thread */
+#define MAX_THREADS   16
+#define TEXT_NBYTES   65536 /* written at a time */
 
-/* The mean of the norms that are numbers: of rows that are finite. */
-struct total {
-    struct moments_sum sum;
-    size_t n;
-};
-
-static double
-mean_of(const struct total *t)
-{
-    return t->n ? (t->sum.s + t->sum.c) / (double)t->n : (double)NAN;
-}
-
-/* Both passes over the rows. */
-struct stats_run {
+/* A span of rows; in the second pass there is 'mean'. */
+struct stats_span {
     struct dump_stats *st;
-    struct dump_target *t;
-    struct gather gather;
-    float *x; /* [span_rows, d] */
-    size_t span_rows;
-    double *mean; /* [d] in the second pass; NULL in the first */
-    struct progress progress;
-    size_t n_done; /* rows of both */
+    float *x; /* [n, d] */
+    size_t n;
+    double *mean;          /* [d] or NULL */
+    double *norms;         /* [n] of x - mean; NaN where one is not finite */
+    struct moments *parts; /* [blocks][d] */
+    size_t n_across;       /* blocks side by side */
 };
 
-/* The files' order of bytes to this machine's. */
 static void
-to_native(float *x, size_t n)
+find_norms(void *ctx, size_t begin, size_t end, int thread)
 {
-    for (size_t i = 0; __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ && i < n; i++)
-        x[i] = le_f32(&x[i]);
-}
+    const struct stats_span *s = ctx;
+    size_t d = s->st->d;
 
-static int
-pass(struct stats_run *r, struct total *total, struct err *err)
-{
-    struct columns *c = &r->st->columns;
-    struct par *par = r->gather.shards.par;
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        double v = moments_distance(s->x + r * d, s->mean, d);
 
-    for (size_t row = 0, n; row < r->t->n_rows; row += n) {
-        n = r->t->n_rows - row;
-        n = n < r->span_rows ? n : r->span_rows;
-        if (gather_range(&r->gather, row, n, r->x, err) < 0)
-            return -1;
-        to_native(r->x, n * c->d);
-        if (r->mean)
-            columns_distances(c, r->x, n, r->mean, par);
-        else
-            columns_add(c, r->x, n, par);
-        for (size_t i = 0; i < n; i++)
-            if (!isnan(c->norms[i])) {
-                moments_add(&total->sum, c->norms[i]);
-                total->n++;
-            }
-        r->n_done += n;
-        progress_at(&r->progress, r->n_done * r->t->dir.saev.row_nbytes);
+        s->norms[r] = isfinite(v) ? v : (double)NAN;
     }
-    return 0;
 }
 
-static int
-two_passes(struct stats_run *r, struct err *err)
+static void
+find_parts(void *ctx, size_t begin, size_t end, int thread)
 {
-    struct dump_stats *st = r->st;
-    struct total norms = { 0 }, distances = { 0 };
-    int rc;
+    const struct stats_span *s = ctx;
+    size_t d = s->st->d;
 
-    if (pass(r, &norms, err) < 0)
-        return -1;
-    st->n_rows = r->t->n_rows;
-    st->n_finite = norms.n;
-    st->mean_norm = mean_of(&norms);
-    r->mean = xcalloc(st->columns.d, sizeof(*r->mean));
-    for (size_t i = 0; i < st->columns.d; i++)
-        r->mean[i] = moments_mean(&st->columns.all[i]);
-    rc = pass(r, &distances, err);
-    st->scalar = mean_of(&distances) / sqrt((double)st->columns.d);
-    free(r->mean);
-    return rc;
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        size_t row = i / s->n_across * MOMENTS_ROWS;
+        size_t column = i % s->n_across * BLOCK_COLUMNS;
+        size_t n = smaller(s->n - row, MOMENTS_ROWS);
+        double bad = 0; /* NaN if any of the norms is */
+
+        for (size_t r = row; r < row + n; r++)
+            bad += s->norms[r] - s->norms[r];
+        moments_columns(s->parts + row / MOMENTS_ROWS * d + column,
+                        s->x + row * d + column, d, n,
+                        smaller(d - column, BLOCK_COLUMNS), bad == 0);
+    }
+}
+
+static void
+merge_parts(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct stats_span *s = ctx;
+
+    (void)thread;
+    for (size_t block = 0; block * MOMENTS_ROWS < s->n; block++)
+        for (size_t i = begin; i < end; i++)
+            moments_merge(&s->st->dims[i], &s->parts[block * s->st->d + i]);
 }
 
 /* Whole blocks, so that their sums do not depend on the number of threads;
@@ -116,70 +100,85 @@ span_rows(size_t row_nbytes, int n_threads)
     return n ? n : MOMENTS_ROWS;
 }
 
+/* Both passes over the rows: the second for the distances from the mean. */
 static int
 measure(struct dump_stats *st, const struct read_cmd *cmd,
-        struct dump_target *t, struct err *err)
+        const struct dump_target *t, struct err *err)
 {
-    const struct saev *s = &t->dir.saev;
-    struct stats_run r = { .st = st, .t = t };
+    size_t d = st->d, row_nbytes = t->dir.saev.row_nbytes, n_done = 0;
     int n_threads = cmd->n_threads < MAX_THREADS ? cmd->n_threads : MAX_THREADS;
+    size_t most = span_rows(row_nbytes, n_threads);
+    size_t grain = GRAIN_NBYTES / row_nbytes + 1;
+    struct stats_span s = { .st = st,
+                            .n_across =
+                                (d + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS };
+    struct progress progress = { .what = "stats",
+                                 .unit = "B",
+                                 .total = 2 * t->n_rows * row_nbytes,
+                                 .quiet = cmd->quiet };
+    struct gather gather = { 0 };
+    size_t n_blocks = (most + MOMENTS_ROWS - 1) / MOMENTS_ROWS;
     int rc = -1;
 
-    if (s->d > COLUMNS_MAX)
-        return err_set(err, EX_DATAERR,
-                       "%s: d_vit is %zu (stats takes at most %zu)", s->name,
-                       s->d, COLUMNS_MAX);
-    r.span_rows = span_rows(s->row_nbytes, n_threads);
-    r.progress = (struct progress){ .what = "stats",
-                                    .unit = "B",
-                                    .total = 2 * t->n_rows * s->row_nbytes,
-                                    .quiet = cmd->quiet };
-    r.x = mem_big(r.span_rows, s->row_nbytes, "a span of rows", err);
-    if (r.x && gather_open(&r.gather, t, n_threads, false, err) == 0) {
-        progress_start(&r.progress);
-        if (columns_open(&st->columns, s->d, r.span_rows, err) == 0)
-            rc = two_passes(&r, err);
-        progress_end(&r.progress);
+    s.x = mem_big(most, row_nbytes, "a span of rows", err);
+    if (!s.x || gather_open(&gather, t, n_threads, false, err) < 0)
+        goto out;
+    s.norms = mem_try(most, sizeof(*s.norms), "norms", err);
+    st->dims = mem_try(d, sizeof(*st->dims), "moments", err);
+    s.parts = mem_try(n_blocks * d, sizeof(*s.parts), "moments", err);
+    if (!s.norms || !st->dims || !s.parts)
+        goto out;
+    for (size_t i = 0; i < d; i++)
+        st->dims[i] = MOMENTS_NONE;
+    st->n_rows = t->n_rows;
+    progress_start(&progress);
+    for (int pass = 0; pass < 2; pass++) {
+        struct moments_sum sum = { 0 };
+        double mean_norm;
+        size_t n_finite = 0;
+
+        for (size_t row = 0; row < t->n_rows; row += s.n) {
+            s.n = smaller(t->n_rows - row, most);
+            rc = gather_range(&gather, row, s.n, s.x, err);
+            if (rc < 0)
+                goto out;
+            for (size_t i = 0;
+                 __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ && i < s.n * d; i++)
+                s.x[i] = le_f32(&s.x[i]);
+            par_for(gather.par, s.n, grain, find_norms, &s);
+            if (pass == 0) {
+                n_blocks = (s.n + MOMENTS_ROWS - 1) / MOMENTS_ROWS;
+                par_for(gather.par, n_blocks * s.n_across, 1, find_parts, &s);
+                par_for(gather.par, d, BLOCK_COLUMNS, merge_parts, &s);
+            }
+            for (size_t i = 0; i < s.n; i++)
+                if (!isnan(s.norms[i])) {
+                    moments_add(&sum, s.norms[i]);
+                    n_finite++;
+                }
+            n_done += s.n;
+            progress_at(&progress, n_done * row_nbytes);
+        }
+        mean_norm = n_finite ? (sum.s + sum.c) / (double)n_finite : (double)NAN;
+        if (pass == 1) {
+            st->scalar = mean_norm / sqrt((double)d);
+            break;
+        }
+        st->n_finite = n_finite;
+        st->mean_norm = mean_norm;
+        s.mean = xcalloc(d, sizeof(*s.mean));
+        for (size_t i = 0; i < d; i++)
+            s.mean[i] = moments_mean(&st->dims[i]);
     }
-    gather_close(&r.gather);
-    if (r.x)
-        mem_big_free(r.x, r.span_rows, s->row_nbytes);
+    rc = 0;
+out:
+    progress_end(&progress);
+    gather_close(&gather);
+    mem_big_free(s.x, most, row_nbytes);
+    free(s.norms);
+    free(s.parts);
+    free(s.mean);
     return rc;
-}
-
-static void
-put_g6(struct str *to, double v)
-{
-    if (isnan(v)) /* printf would show its sign */
-        str_adds(to, "\tnan");
-    else
-        str_addf(to, "\t%.6g", v);
-}
-
-/* The range of a dim without finite numbers is none. */
-static double
-known(const struct moments *m, double v)
-{
-    return m->n ? v : (double)NAN;
-}
-
-static size_t
-n_inf(const struct columns *c, size_t i)
-{
-    return c->n_rows - (size_t)(c->all[i].n + c->all[i].n_nan);
-}
-
-static void
-put_row(struct str *to, const struct columns *c, size_t i)
-{
-    const struct moments *m = &c->all[i];
-
-    str_addf(to, "%zu", i);
-    put_g6(to, moments_mean(m));
-    put_g6(to, moments_std(m));
-    put_g6(to, known(m, m->min));
-    put_g6(to, known(m, m->max));
-    str_addf(to, "\t%zu\t%zu\n", (size_t)m->n_nan, n_inf(c, i));
 }
 
 static void
@@ -190,97 +189,63 @@ put_value(struct str *to, const char *key, double v)
 }
 
 static void
-put_object(struct str *to, const struct columns *c, size_t i)
+put_dim(struct str *to, const struct dump_stats *st, size_t i, bool json)
 {
-    const struct moments *m = &c->all[i];
+    const struct moments *m = &st->dims[i];
+    size_t n_inf = st->n_rows - (size_t)(m->n + m->n_nan);
+    const struct {
+        const char *name;
+        double v;
+    } values[] = { { "mean", moments_mean(m) },
+                   { "std", moments_std(m) },
+                   /* without finite numbers there is no range */
+                   { "min", m->n ? m->min : (double)NAN },
+                   { "max", m->n ? m->max : (double)NAN } };
 
-    str_addf(to, "%s\n{\"dim\":%zu", i ? "," : "", i);
-    put_value(to, "mean", moments_mean(m));
-    put_value(to, "std", moments_std(m));
-    put_value(to, "min", known(m, m->min));
-    put_value(to, "max", known(m, m->max));
-    str_addf(to, ",\"n_nan\":%zu,\"n_inf\":%zu}", (size_t)m->n_nan,
-             n_inf(c, i));
-}
-
-static void
-put_head(struct str *to, const struct read_cmd *cmd,
-         const struct dump_stats *st)
-{
-    if (!cmd->json) {
-        str_adds(to, "dim\tmean\tstd\tmin\tmax\tnan\tinf\n");
-        return;
-    }
-    str_adds(to, "{\"dump\":");
-    js_put_str(to, st->path, strlen(st->path));
-    str_addf(to, ",\"view\":\"%s\",\"layer\":%s", st->view, st->layer_json);
-    str_addf(to, ",\"n_rows\":%zu,\"n_not_finite\":%zu", st->n_rows,
-             st->n_rows - st->n_finite);
-    put_value(to, "mean_norm", st->mean_norm);
-    put_value(to, "scalar", st->scalar);
-    str_adds(to, ",\"dims\":[");
+    str_addf(to, json ? "%s\n{\"dim\":%zu" : "%s%zu", json && i ? "," : "", i);
+    for (size_t k = 0; k < sizeof(values) / sizeof(*values); k++)
+        if (json)
+            put_value(to, values[k].name, values[k].v);
+        else if (isnan(values[k].v)) /* printf would show its sign */
+            str_adds(to, "\tnan");
+        else
+            str_addf(to, "\t%.6g", values[k].v);
+    str_addf(to, json ? ",\"n_nan\":%zu,\"n_inf\":%zu}" : "\t%zu\t%zu\n",
+             (size_t)m->n_nan, n_inf);
 }
 
 static int
 put_stats(const struct read_cmd *cmd, const struct dump_stats *st,
           struct err *err)
 {
-    const struct columns *c = &st->columns;
     struct str text = { 0 };
     int rc = 0;
 
-    put_head(&text, cmd, st);
-    for (size_t i = 0; i < c->d && rc == 0; i++) {
-        if (cmd->json)
-            put_object(&text, c, i);
-        else
-            put_row(&text, c, i);
-        if (text.n >= FLUSH_AT) {
+    if (cmd->json) {
+        str_adds(&text, "{\"dump\":");
+        js_put_str(&text, st->path, strlen(st->path));
+        str_addf(&text, ",\"view\":\"%s\",\"layer\":%s", st->view,
+                 st->layer_json);
+        str_addf(&text, ",\"n_rows\":%zu,\"n_not_finite\":%zu", st->n_rows,
+                 st->n_rows - st->n_finite);
+        put_value(&text, "mean_norm", st->mean_norm);
+        put_value(&text, "scalar", st->scalar);
+        str_adds(&text, ",\"dims\":[");
+    } else {
+        str_adds(&text, "dim\tmean\tstd\tmin\tmax\tnan\tinf\n");
+    }
+    for (size_t i = 0; i < st->d && rc == 0; i++) {
+        put_dim(&text, st, i, cmd->json);
+        if (text.n >= TEXT_NBYTES) {
             rc = out_write(cmd->out, text.s, text.n, err);
             str_clear(&text);
         }
     }
-    if (cmd->json)
-        str_adds(&text, "\n]}\n");
+    str_adds(&text, cmd->json ? "\n]}\n" : "");
     if (rc == 0)
         rc = out_write(cmd->out, text.s, text.n, err);
     str_free(&text);
     return rc;
-}
-
-static int
-stats_of(struct read_cmd *cmd, struct dump_target *t, struct dump_stats *st,
-         struct err *err)
-{
-    struct out *svg = NULL;
-    double start = clock_s();
-
-    /* before the work: an output that cannot be is told at once */
-    if (cmd->svg && out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0)
-        return -1;
-    if (measure(st, cmd, t, err) < 0 || put_stats(cmd, st, err) < 0) {
-        out_abort(svg);
-        return -1;
-    }
-    if (cmd->verbose) {
-        /* The line of -v. */
-        double seconds = clock_s() - start;
-        double nbytes = (double)st->n_rows * (double)st->columns.d * 4;
-
-        tool_say(
-            "%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
-            "scalar %.6g, two passes in %.3f s, %.2f GB/s each",
-            st->path, st->n_rows, st->columns.d, st->n_rows - st->n_finite,
-            st->mean_norm, st->scalar, seconds,
-            seconds > 0 ? 2 * nbytes / seconds / 1e9 : 0);
-    }
-    /* The picture, once all is known. */
-    if (!svg)
-        return 0;
-    if (spectrum_svg(svg, st, err) == 0)
-        return out_commit(svg, err);
-    out_abort(svg);
-    return -1;
 }
 
 int
@@ -289,20 +254,46 @@ stats_main(struct read_cmd *cmd, struct err *err)
     static const char *const views[] = { "cls", "image", "all" };
     struct dump_stats st = { .view = views[cmd->tokens] };
     struct dump_target t;
-    int rc;
+    struct out *svg = NULL;
+    double start = clock_s(), seconds;
+    int rc = -1;
 
     if (cmd->n_args != 1)
         return err_set(err, TU_USAGE, "stats: one DUMP is expected");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
     st.path = t.dir.path;
-    if (cmd->layer == SAEV_ALL_LAYERS)
-        snprintf(st.layer_json, sizeof(st.layer_json), "\"all\"");
-    else
-        snprintf(st.layer_json, sizeof(st.layer_json), "%lld",
-                 (long long)cmd->layer);
-    rc = stats_of(cmd, &t, &st, err);
-    columns_close(&st.columns);
+    st.d = t.dir.saev.d;
+    snprintf(st.layer_json, sizeof(st.layer_json),
+             cmd->layer == SAEV_ALL_LAYERS ? "\"all\"" : "%lld",
+             (long long)cmd->layer);
+    if (st.d > MAX_DIMS) {
+        err_set(err, EX_DATAERR, "%s: d_vit is %zu (stats takes at most %zu)",
+                t.dir.saev.name, st.d, MAX_DIMS);
+        goto out;
+    }
+    /* before the work: an output that cannot be is an error at once */
+    if (cmd->svg && out_open(&svg, cmd->svg, cmd->out_flags, false, err) < 0)
+        goto out;
+    if (measure(&st, cmd, &t, err) < 0 || put_stats(cmd, &st, err) < 0)
+        goto out;
+    seconds = clock_s() - start;
+    if (cmd->verbose)
+        tool_say(
+            "%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
+            "scalar %.6g, two passes in %.3f s, %.2f GB/s each",
+            st.path, st.n_rows, st.d, st.n_rows - st.n_finite, st.mean_norm,
+            st.scalar, seconds,
+            seconds > 0 ? 8e-9 * (double)st.n_rows * (double)st.d / seconds
+                        : 0);
+    rc = svg ? spectrum_svg(svg, &st, err) : 0;
+    if (rc == 0 && svg) {
+        rc = out_commit(svg, err);
+        svg = NULL;
+    }
+out:
+    out_abort(svg);
+    free(st.dims);
     target_close(&t);
     return rc;
 }

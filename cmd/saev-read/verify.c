@@ -1,100 +1,94 @@
-/* verify: is a dump whole?  What is found, and how it is told. */
+/* verify: is a dump whole?  What is found, and how it is reported. */
 #include "cmd/saev-read/verify.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "cmd/saev-read/beside.h"
-#include "cmd/saev-read/deep.h"
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
-void
-lines_add(struct lines *lines, const char *s)
+#define HASH_DIGITS     64
+#define XXH3_DIGITS     32
+#define MANIFEST_MAX    ((size_t)1 << 30)
+#define MANIFEST_NAME   "manifest.xxh3"
+#define LOWER_HEX       "0123456789abcdef"
+#define MANIFEST_MIDDLE "  "
+
+/* Takes ownership of 's'. */
+static void
+lines_add(struct lines *lines, char *s)
 {
     if (lines->n == lines->cap) {
         lines->cap = 2 * lines->cap + 16;
         lines->s = xrealloc(lines->s, lines->cap, sizeof(*lines->s));
     }
-    lines->s[lines->n++] = xstrdup(s);
+    lines->s[lines->n++] = s;
 }
 
-void
+static void
 lines_free(struct lines *lines)
 {
     for (size_t i = 0; i < lines->n; i++)
         free(lines->s[i]);
     free(lines->s);
-    *lines = (struct lines){ 0 };
 }
 
-static __attribute__((format(printf, 1, 0))) char *
-format(const char *fmt, va_list ap)
+/* A problem or a file's name without the dump's own name in front. */
+static const char *
+short_of(const struct dump_check *c, const char *what)
 {
-    char *s;
+    size_t n = strlen(c->path);
 
-    if (vasprintf(&s, fmt, ap) < 0)
-        return xstrdup("out of memory");
-    return s;
+    while (n > 1 && c->path[n - 1] == '/')
+        n--;
+    return !strncmp(what, c->path, n) && what[n] == '/' ? what + n + 1 : what;
+}
+
+void
+check_report(void *ctx, const char *what)
+{
+    struct dump_check *c = ctx;
+
+    lines_add(&c->problems, xstrdup(short_of(c, what)));
+}
+
+void
+check_init(struct dump_check *c, struct read_cmd *cmd, const char *path)
+{
+    *c = (struct dump_check){ .cmd = cmd,
+                              .path = path,
+                              .run = { .report = check_report, .ctx = c } };
+}
+
+void
+check_close(struct dump_check *c)
+{
+    free(c->manifest.entries);
+    lines_free(&c->problems);
+    lines_free(&c->notes);
+    saevdir_close(&c->dir);
 }
 
 void
 problem(struct dump_check *c, const char *fmt, ...)
 {
-    va_list ap;
-    char *what;
-
-    end_run(c);
-    va_start(ap, fmt);
-    what = format(fmt, ap);
-    va_end(ap);
-    lines_add(&c->problems, what);
-    free(what);
-}
-
-void
-end_run(struct dump_check *c)
-{
     struct str line = { 0 };
-    char name[32];
-
-    if (!c->run.what)
-        return;
-    saev_shard_name(name, c->run.first);
-    str_adds(&line, name);
-    if (c->run.last > c->run.first) {
-        saev_shard_name(name, c->run.last);
-        str_addf(&line, " .. %s", name);
-    }
-    str_addf(&line, ": %s", c->run.what);
-    lines_add(&c->problems, line.s);
-    str_free(&line);
-    free(c->run.what);
-    c->run.what = NULL;
-}
-
-void
-shard_problem(struct dump_check *c, size_t shard, const char *fmt, ...)
-{
     va_list ap;
-    char *what;
 
+    saevdir_end_run(&c->run);
     va_start(ap, fmt);
-    what = format(fmt, ap);
+    str_addv(&line, fmt, ap);
     va_end(ap);
-    if (c->run.what && shard == c->run.last + 1 && !strcmp(what, c->run.what)) {
-        c->run.last = shard;
-        free(what);
-        return;
-    }
-    end_run(c);
-    c->run =
-        (struct problem_run){ .first = shard, .last = shard, .what = what };
+    check_report(c, line.s);
+    str_free(&line);
 }
 
 bool
@@ -110,52 +104,269 @@ right_size(const struct saevdir *dir, const struct saevdir_file *f)
            (f->shard == s->n_shards && s->n_imgs % s->shard_imgs == 0);
 }
 
-const char *
-short_of(const struct dump_check *c, const char *what)
+/* The last name of a path: 64 hex digits, or NULL. */
+static const char *
+hash_name_of(const char *path)
 {
-    size_t n = strlen(c->path);
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
 
-    while (n > 1 && c->path[n - 1] == '/')
-        n--;
-    return !strncmp(what, c->path, n) && what[n] == '/' ? what + n + 1 : what;
+    return strlen(name) == HASH_DIGITS && strspn(name, LOWER_HEX) == HASH_DIGITS
+               ? name
+               : NULL;
 }
 
-void
-check_tell(void *ctx, const char *what)
+bool
+hash_in_path(const struct saevdir *dir, char hash[SAEV_HASH_MAX])
 {
-    struct dump_check *c = ctx;
+    char *real = realpath(dir->path, NULL);
+    const char *name = hash_name_of(dir->path);
 
-    lines_add(&c->problems, short_of(c, what));
+    if (!name && real)
+        name = hash_name_of(real);
+    if (name)
+        memcpy(hash, name, SAEV_HASH_MAX);
+    free(real);
+    return name != NULL;
+}
+
+/* shards.json, one entry a shard: {"name", "n_imgs" or "n_examples"}. */
+static int
+check_shards_json(struct dump_check *c, struct js *root, struct err *err)
+{
+    const struct saev *s = &c->dir.saev;
+    size_t n = json_array_size(root->v);
+    bool extra = s->n_imgs % s->shard_imgs == 0 && n == s->n_shards + 1;
+
+    if (!js_is(root, JSON_ARRAY))
+        return js_bad(root, "an array", err);
+    if (n != s->n_shards && !extra)
+        problem(c, "shards.json: lists %zu shards (expected %zu)", n,
+                s->n_shards);
+    for (size_t i = 0; i < n && i < s->n_shards + extra; i++) {
+        struct js entry = js_at(root, i);
+        struct js name = js_get(&entry, "name");
+        struct js count = js_get(&entry, "n_imgs");
+        const char *found, *key = "n_imgs";
+        char expected[32];
+        int64_t n_imgs;
+        size_t want = i < s->n_shards ? saev_shard_imgs(s, i) : 0;
+
+        if (js_absent(&count)) {
+            key = "n_examples";
+            count = js_get(&entry, key);
+        }
+        if (js_str(&name, &found, NULL, err) < 0 ||
+            js_i64(&count, 0, INT64_MAX, &n_imgs, err) < 0) {
+            saevdir_end_run(&c->run);
+            return -1;
+        }
+        saev_shard_name(expected, i);
+        if (strcmp(found, expected) != 0)
+            problem(c, "shards.json: [%zu].name is \"%s\" (expected \"%s\")", i,
+                    found, expected);
+        else if ((size_t)n_imgs != want)
+            saevdir_problem(&c->run, i, i,
+                            "%s in shards.json is %zu (expected %zu)", key,
+                            (size_t)n_imgs, want);
+    }
+    saevdir_end_run(&c->run);
+    return 0;
+}
+
+/* "HEX  acts000012.bin" in [line, end); false: it is not that. */
+static bool
+parse_entry(struct manifest_entry *entry, const char *line, const char *end)
+{
+    char name[32] = "";
+    size_t n = (size_t)(end - line);
+    const size_t fixed = XXH3_DIGITS + sizeof(MANIFEST_MIDDLE) - 1;
+
+    if (n <= fixed || n - fixed >= sizeof(name) ||
+        memcmp(line + XXH3_DIGITS, MANIFEST_MIDDLE, fixed - XXH3_DIGITS) != 0)
+        return false;
+    memcpy(entry->hex, line, XXH3_DIGITS);
+    entry->hex[XXH3_DIGITS] = '\0';
+    memcpy(name, line + fixed, n - fixed);
+    return strspn(entry->hex, LOWER_HEX) == XXH3_DIGITS &&
+           saev_shard_of(name, &entry->shard);
 }
 
 static int
-check_all(struct dump_check *c, struct err *err)
+by_shard(const void *a, const void *b)
 {
-    if (saevdir_check(&c->dir, check_tell, c, err) < 0 ||
-        check_beside(c, err) < 0)
-        return -1;
-    return c->cmd->deep ? check_deep(c, err) : check_holes(c, err);
+    size_t x = ((const struct manifest_entry *)a)->shard;
+    size_t y = ((const struct manifest_entry *)b)->shard;
+
+    return x < y ? -1 : x > y;
 }
 
 static void
-put_lines(struct str *to, const char *key, const struct lines *lines)
+parse_manifest(struct dump_check *c, const struct str *text)
 {
-    str_addf(to, ",\"%s\":[", key);
-    for (size_t i = 0; i < lines->n; i++) {
-        str_adds(to, i ? "," : "");
-        js_put_str(to, lines->s[i], strlen(lines->s[i]));
+    struct manifest *m = &c->manifest;
+    const char *end = text->s + text->n, *line_end;
+    size_t n_lines = 1, first_bad = 0, n_bad = 0;
+
+    for (const char *p = text->s; p < end; p = line_end + 1, n_lines++) {
+        struct manifest_entry entry;
+
+        line_end = memchr(p, '\n', (size_t)(end - p));
+        if (!line_end)
+            line_end = end;
+        if (!parse_entry(&entry, p, line_end)) {
+            first_bad = n_bad++ ? first_bad : n_lines;
+            continue;
+        }
+        if (m->n == m->cap) {
+            m->cap = 2 * m->cap + 64;
+            m->entries = xrealloc(m->entries, m->cap, sizeof(*m->entries));
+        }
+        m->entries[m->n++] = entry;
     }
-    str_addc(to, ']');
+    if (n_bad)
+        problem(c,
+                MANIFEST_NAME ": %zu lines are not HASH, two spaces and a "
+                              "shard's name (the first is line %zu)",
+                n_bad, first_bad);
+    if (m->n)
+        qsort(m->entries, m->n, sizeof(*m->entries), by_shard);
 }
 
+/* Every file has one entry, every entry a file; a shard that is missing has
+ * been reported. */
+static void
+match_manifest(struct dump_check *c)
+{
+    const struct manifest *m = &c->manifest;
+    const struct saevdir *dir = &c->dir;
+    size_t i = 0, k = 0;
+
+    while (i < m->n || k < dir->n_listed) {
+        size_t entry = i < m->n ? m->entries[i].shard : SIZE_MAX;
+        size_t file = k < dir->n_listed ? dir->files[k].shard : SIZE_MAX;
+        size_t before = i;
+
+        while (i < m->n && m->entries[i].shard == entry && entry <= file)
+            i++;
+        if (i - before > 1)
+            saevdir_problem(&c->run, entry, entry,
+                            "%zu times in " MANIFEST_NAME, i - before);
+        else if (file < entry)
+            saevdir_problem(&c->run, file, file, "not in " MANIFEST_NAME);
+        else if (entry < file && entry >= dir->saev.n_shards)
+            saevdir_problem(&c->run, entry, entry,
+                            "in " MANIFEST_NAME ", but not there");
+        k += file <= entry && k < dir->n_listed;
+    }
+    saevdir_end_run(&c->run);
+}
+
+/* Files that a writer left, or still writes: no problem, but a note each. */
+static int
+note_temporaries(struct dump_check *c, struct err *err)
+{
+    DIR *d = opendir(c->dir.path);
+    struct dirent *e;
+    int rc;
+
+    if (!d)
+        return err_sys(err, file_status(errno), "%s", c->dir.path);
+    while ((rc = dir_next(d, c->dir.path, &e, err)) > 0)
+        if (*e->d_name == '.' && strstr(e->d_name, ".tmp.")) {
+            struct str line = { 0 };
+
+            str_addf(&line, "%s: a writer left it, or still writes it",
+                     e->d_name);
+            lines_add(&c->notes, line.s);
+        }
+    closedir(d);
+    return rc;
+}
+
+int
+check_others(struct dump_check *c, struct err *err)
+{
+    const struct saev *s = &c->dir.saev;
+    char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
+    struct str path = { 0 }, text = { 0 };
+    struct stat st;
+    size_t want;
+    int rc = 0;
+
+    if (s->version >= SAEV_1_1) { /* u8 [n_imgs, n_patches], if it is there */
+        str_addf(&path, "%s/labels.bin", c->dir.path);
+        if (file_missing(path.s))
+            ;
+        else if (stat(path.s, &st) < 0)
+            rc = err_sys(err, file_status(errno), "%s", path.s);
+        else if (size_mul(s->n_imgs, s->n_patches, &want) &&
+                 (size_t)st.st_size != want)
+            problem(c, "labels.bin: %zu bytes (expected %zu)",
+                    (size_t)st.st_size, want);
+    }
+    if (rc == 0 && hash_in_path(&c->dir, name)) {
+        rc = saev_hash(s, hash, err);
+        if (rc == 0 && *hash && strcmp(name, hash) != 0)
+            problem(c,
+                    "metadata.json: has the hash %s (expected the directory's "
+                    "name)",
+                    hash);
+    }
+    if (rc == 0 && s->version >= SAEV_1_0) {
+        json_t *v;
+
+        str_clear(&path);
+        str_addf(&path, "%s/shards.json", c->dir.path);
+        v = js_load(path.s, err);
+        rc = -1;
+        if (v) {
+            struct js root = js_root(v, path.s);
+
+            rc = check_shards_json(c, &root, err);
+        }
+        json_decref(v);
+        if (rc < 0 && err->status != EX_IOERR && err->status != EX_TEMPFAIL) {
+            problem(c, "%s", err->what);
+            rc = 0;
+        }
+    }
+    str_clear(&path);
+    str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);
+    if (rc == 0 && !file_missing(path.s)) {
+        rc = file_read_regular(path.s, MANIFEST_MAX, &text, err);
+        if (rc == 0) {
+            parse_manifest(c, &text);
+            match_manifest(c);
+        }
+    }
+    str_free(&path);
+    str_free(&text);
+    return rc == 0 ? note_temporaries(c, err) : -1;
+}
+
+/* A dump's object in --json. */
 static void
 put_json(struct str *to, const struct dump_check *c, int status)
 {
+    const struct {
+        const char *key;
+        const struct lines *lines;
+    } lists[] = { { "problems", &c->problems }, { "notes", &c->notes } };
+
     str_adds(to, "{\"dump\":");
     js_put_str(to, c->path, strlen(c->path));
     str_addf(to, ",\"status\":%d", status);
-    put_lines(to, "problems", &c->problems);
-    put_lines(to, "notes", &c->notes);
+    for (size_t k = 0; k < 2; k++) {
+        str_addf(to, ",\"%s\":[", lists[k].key);
+        for (size_t i = 0; i < lists[k].lines->n; i++) {
+            const char *s = lists[k].lines->s[i];
+
+            str_adds(to, i ? "," : "");
+            js_put_str(to, s, strlen(s));
+        }
+        str_addc(to, ']');
+    }
     str_addc(to, '}');
 }
 
@@ -172,20 +383,6 @@ put_tsv(struct str *to, const struct dump_check *c)
     }
     for (size_t i = 0; i < c->notes.n; i++)
         err_warn("%s: %s", c->path, c->notes.s[i]);
-}
-
-static void
-say_sound(const struct dump_check *c)
-{
-    const struct read_cmd *cmd = c->cmd;
-
-    if (cmd->sharded)
-        tool_say("%s: part %llu/%llu is sound, %zu shards, %zu bytes", c->path,
-                 (unsigned long long)cmd->part,
-                 (unsigned long long)cmd->n_parts, c->n_read, c->nbytes_read);
-    else
-        tool_say("%s: sound, %zu shards, %zu bytes", c->path, c->dir.n_files,
-                 c->dir.nbytes);
 }
 
 /* The line of a stop, wherever that was. */
@@ -210,33 +407,37 @@ say_stopped(const struct dump_check *c, struct err *err)
 static int
 verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
 {
-    struct dump_check c = { .cmd = cmd, .path = path };
+    struct dump_check c;
     struct err err = { 0 };
     int status = 0;
-    bool failed =
-        saevdir_meta(&c.dir, path, &err) < 0 || check_all(&c, &err) < 0;
 
-    if (failed && err.status == EX_TEMPFAIL) {
-        status = EX_TEMPFAIL;
+    check_init(&c, cmd, path);
+    if (saevdir_meta(&c.dir, path, &err) < 0 ||
+        saevdir_check(&c.dir, check_report, &c, &err) < 0 ||
+        check_others(&c, &err) < 0 ||
+        (cmd->deep ? check_deep(&c, &err) : check_holes(&c, &err)) < 0)
+        status = err.status;
+    saevdir_end_run(&c.run);
+    if (status == EX_TEMPFAIL) {
         say_stopped(&c, &err);
-    } else if (failed) {
-        end_run(&c);
-        status = c.problems.n ? TU_NEGATIVE : err.status;
-        lines_add(&c.problems, short_of(&c, err.what)); /* a line, too */
+    } else if (status) {
+        status = c.problems.n ? TU_NEGATIVE : status;
+        check_report(&c, err.what); /* a line, too */
     } else if (c.problems.n) {
         status = TU_NEGATIVE;
+    } else if (cmd->verbose && cmd->sharded) {
+        tool_say("%s: part %llu/%llu is sound, %zu shards, %zu bytes", path,
+                 (unsigned long long)cmd->part,
+                 (unsigned long long)cmd->n_parts, c.n_read, c.nbytes_read);
     } else if (cmd->verbose) {
-        say_sound(&c);
+        tool_say("%s: sound, %zu shards, %zu bytes", path, c.dir.n_files,
+                 c.dir.nbytes);
     }
     if (cmd->json)
         put_json(to, &c, status);
     else
         put_tsv(to, &c);
-    free(c.manifest.entries);
-    free(c.run.what);
-    lines_free(&c.problems);
-    lines_free(&c.notes);
-    saevdir_close(&c.dir);
+    check_close(&c);
     return status;
 }
 

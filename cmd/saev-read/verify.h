@@ -1,6 +1,6 @@
 /*
  * What is wrong with one dump, as lines that say it without the dump's own
- * name: what beside.c and deep.c report to, and what info shows of it.
+ * name: what verify prints, and what info shows of it.
  */
 #ifndef SAEV_READ_VERIFY_H
 #define SAEV_READ_VERIFY_H
@@ -17,22 +17,12 @@ struct lines {
     size_t n, cap;
 };
 
-/* lines_add() keeps a copy of 's'. */
-void lines_add(struct lines *lines, const char *s);
-void lines_free(struct lines *lines);
-
-/* A problem of neighbouring shards, not told yet. */
-struct problem_run {
-    size_t first, last;
-    char *what; /* NULL: none */
-};
-
 struct dump_check {
     struct read_cmd *cmd;
     const char *path; /* as the user named it */
     struct saevdir dir;
     struct lines problems, notes;
-    struct problem_run run;
+    struct saevdir_run run;
     size_t n_part;              /* check_deep(): files of the part */
     size_t n_read, nbytes_read; /* of them, to their ends */
     struct manifest {
@@ -44,23 +34,34 @@ struct dump_check {
     } manifest;
 };
 
-/* problem() adds a line as it is; shard_problem() one that begins with the
- * name of a shard, or of several neighbours with the same problem; end_run()
- * is due after the last of them. */
+/* check_init() must come first.  Owner: the caller, until check_close(). */
+void check_init(struct dump_check *c, struct read_cmd *cmd, const char *path);
+void check_close(struct dump_check *c);
+
+/* problem() adds a line as it is, without the dump's path if it begins with it;
+ * check_report() does as a callback of saevdir_check(), with ctx a 'struct
+ * dump_check'.  Problems of shards go through 'run'. */
 void problem(struct dump_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void shard_problem(struct dump_check *c, size_t shard, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-void end_run(struct dump_check *c);
-
-/* short_of(): a message without the dump's own name in front. */
-const char *short_of(const struct dump_check *c, const char *what);
-
-/* check_tell() has a 'struct dump_check' as ctx: what saevdir_check() is to
- * call. */
-void check_tell(void *ctx, const char *what);
+void check_report(void *ctx, const char *what);
 
 /* Is the size of a file what its place allows? */
 bool right_size(const struct saevdir *dir, const struct saevdir_file *f);
+
+/* hash_in_path(): the last name of the dump's path, or else that of what a link
+ * means, if it is 64 hex digits. */
+bool hash_in_path(const struct saevdir *dir, char hash[SAEV_HASH_MAX]);
+
+/*
+ * Each finds problems of its own kind; -1 with 'err' set if it cannot be
+ * known (EX_IOERR, or EX_TEMPFAIL: asked to stop).  check_others(): the
+ * directory's name and the files that are not shards.  check_holes(): holes in
+ * shards.  check_deep() reads all data of the part, once, a shard a thread;
+ * asked to stop, it leaves what it found in shards that were read to their
+ * ends.
+ */
+int check_others(struct dump_check *c, struct err *err);
+int check_holes(struct dump_check *c, struct err *err);
+int check_deep(struct dump_check *c, struct err *err);
 
 #endif

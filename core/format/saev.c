@@ -31,8 +31,8 @@ enum quantity {
 
 _Static_assert(Q_COUNT == SAEV_N_QUANTITIES, "one name for each");
 
-/* Names in the order of age, and the versions in which they mean something: in
- * others, a member of that name is one like any other. */
+/* Names in the order of age, and the versions in which they have a meaning: in
+ * others, a member of that name has none. */
 static const struct {
     const char *key;
     enum quantity quantity;
@@ -67,18 +67,11 @@ static const struct {
 };
 #define N_KEYS (sizeof(keys) / sizeof(*keys))
 
-/* A member that means something: its value in canonical JSON. */
-struct member {
-    char *value;
-    const char *key; /* of the table */
-};
-
 struct parser {
     struct saev *saev;
     const char *name;
-    struct member m[Q_COUNT];
-    /* what tells versions without a protocol apart */
-    bool has_layers, has_n_layers, has_budget, has_old_budget;
+    char *values[N_KEYS]; /* in canonical JSON; NULL: no such member */
+    int used[Q_COUNT];    /* the key of each quantity; -1: none */
 };
 
 /* The names of a quantity in this project's version. */
@@ -102,58 +95,54 @@ own_key(enum quantity q)
     return names[q];
 }
 
-static void
-set_member(struct member *m, const char *key, const char *value)
-{
-    free(m->value);
-    *m = (struct member){ xstrdup(value), key };
-}
-
 static int
-take_evidence(void *ctx, const struct pyjson_member *member, struct err *err)
+keep_member(void *ctx, const struct pyjson_member *member, struct err *err)
 {
     struct parser *p = ctx;
-    const struct {
-        const char *key;
-        bool *has;
-    } evidence[] = { { "layers", &p->has_layers },
-                     { "n_layers", &p->has_n_layers },
-                     { "max_patches_per_shard", &p->has_budget },
-                     { "n_patches_per_shard", &p->has_old_budget } };
 
     (void)err;
-    if (strlen(member->key) != member->key_nbytes)
-        return 0;
-    for (size_t i = 0; i < sizeof(evidence) / sizeof(*evidence); i++)
-        *evidence[i].has |= !strcmp(member->key, evidence[i].key);
-    if (!strcmp(member->key, "protocol"))
-        set_member(&p->m[Q_PROTOCOL], "protocol", member->value);
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (strlen(keys[i].key) == member->key_nbytes &&
+            !strcmp(keys[i].key, member->key))
+            p->values[i] = xstrdup(member->value);
     return 0;
 }
 
-/* Of two names for one thing the protocol's own counts, up to its version; else
- * which of them is meant is not known. */
-static int
-take_member(void *ctx, const struct pyjson_member *member, struct err *err)
+static const char *
+value_of(const struct parser *p, enum quantity q)
 {
-    struct parser *p = ctx;
+    return p->used[q] < 0 ? NULL : p->values[p->used[q]];
+}
+
+static bool
+has(const struct parser *p, const char *key)
+{
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (!strcmp(keys[i].key, key))
+            return p->values[i] != NULL;
+    return false;
+}
+
+/* Of two names for one quantity the protocol's own counts, up to its version;
+ * else which of them is meant is not known. */
+static int
+select_keys(struct parser *p, struct err *err)
+{
     enum saev_version v = p->saev->version;
 
-    if (strlen(member->key) != member->key_nbytes)
-        return 0;
     for (size_t i = 0; i < N_KEYS; i++) {
-        enum quantity q = keys[i].quantity;
-        const char *own = v <= SAEV_1 ? own_key(q) : "";
+        int *used = &p->used[keys[i].quantity];
+        const char *own = v <= SAEV_1 ? own_key(keys[i].quantity) : "";
 
-        if (strcmp(member->key, keys[i].key) != 0 || v < keys[i].since ||
-            v > keys[i].until || q == Q_PROTOCOL)
+        if (!p->values[i] || *used == (int)i || v < keys[i].since ||
+            v > keys[i].until)
             continue;
-        if (!p->m[q].key || !strcmp(keys[i].key, own))
-            set_member(&p->m[q], keys[i].key, member->value);
-        else if (strcmp(p->m[q].key, own) != 0)
+        if (*used < 0 || !strcmp(keys[i].key, own))
+            *used = (int)i;
+        else if (strcmp(keys[*used].key, own) != 0)
             return err_set(err, EX_DATAERR,
                            "%s: both %s and %s are there (expected one)",
-                           p->name, p->m[q].key, keys[i].key);
+                           p->name, keys[*used].key, keys[i].key);
     }
     return 0;
 }
@@ -163,17 +152,17 @@ static int
 bad(const struct parser *p, enum quantity q, const char *expected,
     struct err *err)
 {
-    const struct member *m = &p->m[q];
-    int n = strlen(m->value) > 60 ? 60 : (int)strlen(m->value);
+    const char *value = value_of(p, q);
 
-    return err_set(err, EX_DATAERR, "%s: %s is %.*s%s (expected %s)", p->name,
-                   m->key, n, m->value, m->value[n] ? "..." : "", expected);
+    return err_set(err, EX_DATAERR, "%s: %s is %.60s%s (expected %s)", p->name,
+                   keys[p->used[q]].key, value, strlen(value) > 60 ? "..." : "",
+                   expected);
 }
 
 static int
 need(const struct parser *p, enum quantity q, struct err *err)
 {
-    if (p->m[q].key)
+    if (p->used[q] >= 0)
         return 0;
     return err_set(err, EX_DATAERR, "%s: the key %s is missing", p->name,
                    own_key(q));
@@ -204,7 +193,7 @@ take_size(const struct parser *p, enum quantity q, int64_t min, size_t *size,
     if (need(p, q, err) < 0)
         return -1;
     snprintf(expected, sizeof(expected), "an integer of at least %d", (int)min);
-    if (!parse_int(p->m[q].value, &end, &v) || *end || v < min)
+    if (!parse_int(value_of(p, q), &end, &v) || *end || v < min)
         return bad(p, q, expected, err);
     *size = (size_t)v;
     return 0;
@@ -214,7 +203,7 @@ take_size(const struct parser *p, enum quantity q, int64_t min, size_t *size,
 static int
 take_string(const struct parser *p, enum quantity q, char **s, struct err *err)
 {
-    const char *v = p->m[q].value;
+    const char *v = value_of(p, q);
 
     if (need(p, q, err) < 0)
         return -1;
@@ -229,13 +218,12 @@ take_bool(const struct parser *p, enum quantity q, bool *b, struct err *err)
 {
     if (need(p, q, err) < 0)
         return -1;
-    *b = !strcmp(p->m[q].value, "true");
-    if (!*b && strcmp(p->m[q].value, "false") != 0)
+    *b = !strcmp(value_of(p, q), "true");
+    if (!*b && strcmp(value_of(p, q), "false") != 0)
         return bad(p, q, "true or false", err);
     return 0;
 }
 
-/* In order or not: finds a value that is there twice. */
 static int
 by_value(const void *a, const void *b)
 {
@@ -245,32 +233,14 @@ by_value(const void *a, const void *b)
 }
 
 static int
-check_layers(const struct parser *p, struct err *err)
-{
-    const struct saev *s = p->saev;
-    int64_t *sorted = xcalloc(s->n_layers + 1, sizeof(*sorted));
-    bool ascending = true;
-    int rc = 0;
-
-    memcpy(sorted, s->layers, s->n_layers * sizeof(*sorted));
-    qsort(sorted, s->n_layers, sizeof(*sorted), by_value);
-    for (size_t i = 1; i < s->n_layers && rc == 0; i++) {
-        ascending &= s->layers[i - 1] < s->layers[i];
-        if (sorted[i - 1] == sorted[i])
-            rc = bad(p, Q_LAYERS, "each layer once", err);
-    }
-    if (rc == 0 && !ascending)
-        err_warn("%s: layers is not ascending: its order is kept", p->name);
-    free(sorted);
-    return rc;
-}
-
-static int
 take_layers(const struct parser *p, struct err *err)
 {
     static const char expected[] = "1 to 65536 integers";
     struct saev *s = p->saev;
-    const char *at = p->m[Q_LAYERS].value;
+    const char *at = value_of(p, Q_LAYERS);
+    bool ascending = true;
+    int64_t *sorted;
+    int rc = 0;
 
     if (need(p, Q_LAYERS, err) < 0)
         return -1;
@@ -285,7 +255,18 @@ take_layers(const struct parser *p, struct err *err)
         s->layers = xrealloc(s->layers, s->n_layers + 1, sizeof(*s->layers));
         s->layers[s->n_layers++] = v;
     }
-    return check_layers(p, err);
+    sorted = xcalloc(s->n_layers + 1, sizeof(*sorted));
+    memcpy(sorted, s->layers, s->n_layers * sizeof(*sorted));
+    qsort(sorted, s->n_layers, sizeof(*sorted), by_value);
+    for (size_t i = 1; i < s->n_layers && rc == 0; i++) {
+        ascending &= s->layers[i - 1] < s->layers[i];
+        if (sorted[i - 1] == sorted[i])
+            rc = bad(p, Q_LAYERS, "each layer once", err);
+    }
+    if (rc == 0 && !ascending)
+        err_warn("%s: layers is not ascending: its order is kept", p->name);
+    free(sorted);
+    return rc;
 }
 
 /* 2024-10 kept the last n layers: -n .. -1. */
@@ -318,46 +299,33 @@ major_of(const char *protocol)
     return *s == '.' || *s == '"' ? major : -1;
 }
 
-static const char *
-version_name(enum saev_version v)
+/* Which version has these members; a writer's input is SAEV_1, on disk any may
+ * be. */
+static int
+find_version(const struct parser *p, int flags, struct err *err)
 {
     static const char *const names[] = { "2024-10", "2025-06-09", "2025-06-17",
                                          "1.0.0",   "1.1",        "2.0",
                                          "2.1" };
-
-    return names[v];
-}
-
-static int
-find_version(const struct parser *p, struct err *err)
-{
-    const char *v = p->m[Q_PROTOCOL].value;
+    const char *v = value_of(p, Q_PROTOCOL);
+    int major = v ? major_of(v) : 0;
     struct saev *s = p->saev;
 
-    if (!v && p->has_n_layers && !p->has_layers) {
+    if (!v && has(p, "n_layers") && !has(p, "layers"))
         s->version = SAEV_2024_10;
-    } else if (!v) {
-        s->version =
-            p->has_old_budget && !p->has_budget ? SAEV_2025_06 : SAEV_1;
-    } else if (major_of(v) != 1 && major_of(v) != 2) {
-        return bad(p, Q_PROTOCOL, "\"1.x\" or \"2.x\"", err);
-    } else if (major_of(v) == 1) {
+    else if (!v && has(p, "n_patches_per_shard") &&
+             !has(p, "max_patches_per_shard"))
+        s->version = SAEV_2025_06;
+    else if (!v)
+        s->version = SAEV_1;
+    else if (major == 1)
         s->version = !strcmp(v, "\"1.0.0\"") ? SAEV_1_0 : SAEV_1_1;
-    } else {
+    else if (major == 2)
         s->version = !strcmp(v, "\"2.0\"") ? SAEV_2_0 : SAEV_2_1;
-    }
+    else
+        return bad(p, Q_PROTOCOL, "\"1.x\" or \"2.x\"", err);
     s->protocol =
-        v ? xstrndup(v + 1, strlen(v) - 2) : xstrdup(version_name(s->version));
-    return 0;
-}
-
-/* A writer's input is SAEV_1; on disk any version may be. */
-static int
-check_version(const struct parser *p, int flags, struct err *err)
-{
-    const struct saev *s = p->saev;
-    const char *known = version_name(s->version);
-
+        v ? xstrndup(v + 1, strlen(v) - 2) : xstrdup(names[s->version]);
     if (s->version == SAEV_1)
         return 0;
     if (flags & SAEV_INPUT)
@@ -368,7 +336,8 @@ check_version(const struct parser *p, int flags, struct err *err)
     err_warn("%s: breaking: protocol %.60s, not 2025-06-17: read as %s means "
              "it",
              p->name, s->protocol,
-             strcmp(s->protocol, known) != 0 ? known : "that version");
+             strcmp(s->protocol, names[s->version]) != 0 ? names[s->version]
+                                                         : "that version");
     return 0;
 }
 
@@ -377,21 +346,22 @@ check_version(const struct parser *p, int flags, struct err *err)
 static int
 check_rest(const struct parser *p, struct err *err)
 {
-    const char *end;
-    int64_t seed;
+    const char *data = value_of(p, Q_DATA), *dtype = value_of(p, Q_DTYPE);
+    const char *seed = value_of(p, Q_SEED), *end;
+    int64_t v;
 
     if (need(p, Q_DATA, err) < 0)
         return -1;
-    if (*p->m[Q_DATA].value != '"' && *p->m[Q_DATA].value != '{')
+    if (*data != '"' && *data != '{')
         return bad(p, Q_DATA, "a string or an object", err);
-    if (p->m[Q_DTYPE].key && strcmp(p->m[Q_DTYPE].value, "\"float32\"") != 0)
+    if (dtype && strcmp(dtype, "\"float32\"") != 0)
         return bad(p, Q_DTYPE, "\"float32\"", err);
     if (p->saev->version > SAEV_1)
         return 0;
     if (need(p, Q_SEED, err) < 0)
         return -1;
-    if ((!parse_int(p->m[Q_SEED].value, &end, &seed) || *end) &&
-        strspn(p->m[Q_SEED].value, "-0123456789") != strlen(p->m[Q_SEED].value))
+    if ((!parse_int(seed, &end, &v) || *end) &&
+        strspn(seed, "-0123456789") != strlen(seed))
         return bad(p, Q_SEED, "an integer", err);
     return 0;
 }
@@ -422,8 +392,8 @@ take_geometry(const struct parser *p, struct err *err)
         return err_set(err, EX_DATAERR,
                        "%s: %s is %zu, but an image has %zu layers x %zu "
                        "tokens (expected at least %zu)",
-                       p->name, p->m[Q_BUDGET].key, s->max_patches, s->n_layers,
-                       s->n_tokens, per_img);
+                       p->name, keys[p->used[Q_BUDGET]].key, s->max_patches,
+                       s->n_layers, s->n_tokens, per_img);
     if (!size_mul(s->shard_imgs, s->img_nbytes, &s->shard_nbytes))
         return overflow(p->name, err);
     return s->n_imgs_known ? saev_set_n_imgs(s, s->n_imgs, err) : 0;
@@ -433,13 +403,10 @@ static int
 take_all(struct parser *p, int flags, struct err *err)
 {
     struct saev *s = p->saev;
-    bool old = false;
+    bool old = s->version == SAEV_2024_10;
 
-    if (check_version(p, flags, err) < 0)
-        return -1;
-    old = s->version == SAEV_2024_10;
     s->cls_token = old; /* it had no key: there was always one */
-    s->n_imgs_known = p->m[Q_IMGS].key || !(flags & SAEV_INPUT);
+    s->n_imgs_known = p->used[Q_IMGS] >= 0 || !(flags & SAEV_INPUT);
     if ((!old && take_string(p, Q_FAMILY, &s->family, err) < 0) ||
         take_string(p, Q_CKPT, &s->ckpt, err) < 0 ||
         (old ? count_layers(p, err) : take_layers(p, err)) < 0 ||
@@ -466,17 +433,22 @@ saev_parse(struct saev *saev, const char *text, size_t nbytes, const char *name,
     saev->name = xstrdup(name);
     saev->text = xstrndup(text, nbytes);
     saev->text_nbytes = nbytes;
-    rc = pyjson_members(text, nbytes, name, take_evidence, &p, err);
+    for (size_t q = 0; q < Q_COUNT; q++)
+        p.used[q] = -1;
+    rc = pyjson_members(text, nbytes, name, keep_member, &p, err);
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (keys[i].quantity == Q_PROTOCOL && p.values[i])
+            p.used[Q_PROTOCOL] = (int)i;
     if (rc == 0)
-        rc = find_version(&p, err);
+        rc = find_version(&p, flags, err);
     if (rc == 0)
-        rc = pyjson_members(text, nbytes, name, take_member, &p, err);
+        rc = select_keys(&p, err);
     if (rc == 0)
         rc = take_all(&p, flags, err);
-    for (size_t i = 0; i < Q_COUNT; i++) {
-        saev->key_of[i] = p.m[i].key;
-        free(p.m[i].value);
-    }
+    for (size_t q = 0; q < Q_COUNT; q++)
+        saev->key_of[q] = p.used[q] < 0 ? NULL : keys[p.used[q]].key;
+    for (size_t i = 0; i < N_KEYS; i++)
+        free(p.values[i]);
     if (rc < 0)
         saev_free(saev);
     return rc;
@@ -535,27 +507,36 @@ saev_json(const struct saev *s, struct str *out, struct err *err)
 }
 
 int
+saev_hash_text(const char *text, size_t nbytes, const char *name,
+               char hash[SAEV_HASH_MAX], struct err *err)
+{
+    struct str canonical = { 0 };
+    int rc = pyjson_dumps(&canonical, text, nbytes, name, err);
+
+    if (rc == 0) {
+        struct hash *h = hash_new(HASH_SHA256);
+
+        hash_add(h, canonical.s, canonical.n);
+        hash_hex(h, hash);
+        hash_free(h);
+    }
+    str_free(&canonical);
+    return rc;
+}
+
+int
 saev_hash(const struct saev *s, char hash[SAEV_HASH_MAX], struct err *err)
 {
-    struct str text = { 0 }, canonical = { 0 };
-    struct hash *h;
+    struct str text = { 0 };
+    int rc;
 
     hash[0] = '\0';
     if (s->version > SAEV_1)
         return 0; /* compact or raw UTF-8 forms of other writers */
     complete(s, &text);
-    if (pyjson_dumps(&canonical, text.s, text.n, s->name, err) < 0) {
-        str_free(&text);
-        str_free(&canonical);
-        return -1;
-    }
-    h = hash_new(HASH_SHA256);
-    hash_add(h, canonical.s, canonical.n);
-    hash_hex(h, hash);
-    hash_free(h);
+    rc = saev_hash_text(text.s, text.n, s->name, hash, err);
     str_free(&text);
-    str_free(&canonical);
-    return 0;
+    return rc;
 }
 
 const char *

@@ -87,6 +87,10 @@ int saev_hash(const struct saev *saev, char hash[SAEV_HASH_MAX],
               struct err *err);
 int saev_json(const struct saev *saev, struct str *out, struct err *err);
 
+/* saev_hash_text(): the same hash of a document in the protocol's own form. */
+int saev_hash_text(const char *text, size_t nbytes, const char *name,
+                   char hash[SAEV_HASH_MAX], struct err *err);
+
 /*
  * saev_own_key() is what SAEV_1 calls a member of this document: the key
  * itself if it means nothing, NULL if SAEV_1 has no such member (protocol).

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,21 +11,6 @@
 #include "core/mem.h"
 
 #define META_MAX ((size_t)64 << 20) /* a pickle in "data" can be large */
-
-/* Neighbours with one problem, not told yet. */
-struct group {
-    enum { G_NONE, G_MISSING, G_SIZE, G_EXTRA, G_NO_FILE } kind;
-    size_t first, last, found, expected;
-};
-
-struct checker {
-    struct saevdir *dir;
-    size_t cap; /* of dir->files */
-    void (*tell)(void *ctx, const char *what);
-    void *ctx;
-    int n_told;
-    struct group group;
-};
 
 int
 saevdir_meta(struct saevdir *dir, const char *path, struct err *err)
@@ -89,165 +75,147 @@ by_shard(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void
-add_file(struct checker *c, size_t shard, size_t nbytes)
-{
-    struct saevdir *dir = c->dir;
-
-    if (dir->n_there == c->cap) {
-        c->cap = 2 * c->cap + 64;
-        dir->files = xrealloc(dir->files, c->cap, sizeof(*dir->files));
-    }
-    dir->files[dir->n_there++] = (struct saevdir_file){ shard, nbytes };
-}
-
-/* Fills dir->files anew. */
+/* Lists dir->files anew. */
 static int
-list_files(struct checker *c, struct err *err)
+list_files(struct saevdir *dir, struct err *err)
 {
-    struct saevdir *dir = c->dir;
     DIR *d = opendir(dir->path);
     struct dirent *e;
+    size_t cap = 0;
     int rc;
 
     free(dir->files);
     dir->files = NULL;
-    dir->n_there = 0;
-
+    dir->n_listed = 0;
     if (!d)
         return err_sys(err, file_status(errno), "%s", dir->path);
     while ((rc = dir_next(d, dir->path, &e, err)) > 0) {
         size_t shard;
         struct stat st;
-        bool there;
+        bool found;
 
         if (!saev_shard_of(e->d_name, &shard))
             continue;
-        there = fstatat(dirfd(d), e->d_name, &st, 0) == 0;
-        if (!there && errno != ENOENT && errno != ELOOP) {
+        found = fstatat(dirfd(d), e->d_name, &st, 0) == 0;
+        if (!found && errno != ENOENT && errno != ELOOP) {
             rc = err_sys(err, EX_IOERR, "%s/%s", dir->path, e->d_name);
             break;
         }
-        add_file(c, shard,
-                 there && S_ISREG(st.st_mode) ? (size_t)st.st_size : SIZE_MAX);
+        if (dir->n_listed == cap) {
+            cap = 2 * cap + 64;
+            dir->files = xrealloc(dir->files, cap, sizeof(*dir->files));
+        }
+        dir->files[dir->n_listed++] = (struct saevdir_file){
+            shard, found && S_ISREG(st.st_mode) ? (size_t)st.st_size : SIZE_MAX
+        };
     }
     closedir(d);
     if (rc < 0)
         return -1;
-    if (dir->n_there)
-        qsort(dir->files, dir->n_there, sizeof(*dir->files), by_shard);
+    if (dir->n_listed)
+        qsort(dir->files, dir->n_listed, sizeof(*dir->files), by_shard);
     return 0;
 }
 
-static void
-tell_group(struct checker *c)
+void
+saevdir_problem(struct saevdir_run *run, size_t first, size_t last,
+                const char *fmt, ...)
 {
-    const struct group *g = &c->group;
-    struct str s = { 0 };
+    struct str what = { 0 };
+    va_list ap;
+
+    va_start(ap, fmt);
+    str_addv(&what, fmt, ap);
+    va_end(ap);
+    if (run->what && run->last + 1 == first && !strcmp(run->what, what.s)) {
+        run->last = last;
+        str_free(&what);
+        return;
+    }
+    saevdir_end_run(run);
+    run->first = first;
+    run->last = last;
+    run->what = what.s;
+}
+
+void
+saevdir_end_run(struct saevdir_run *run)
+{
+    struct str line = { 0 };
     char name[32];
 
-    if (g->kind == G_NONE)
+    if (!run->what)
         return;
-    saevdir_shard_path(c->dir, g->first, &s);
-    if (g->last > g->first) {
-        saev_shard_name(name, g->last);
-        str_addf(&s, " .. %s", name);
+    saev_shard_name(name, run->first);
+    str_addf(&line, "%s%s%s", run->path ? run->path : "", run->path ? "/" : "",
+             name);
+    if (run->last > run->first) {
+        saev_shard_name(name, run->last);
+        str_addf(&line, " .. %s", name);
     }
-    if (g->kind == G_MISSING)
-        str_addf(&s, ": missing");
-    else if (g->kind == G_SIZE)
-        str_addf(&s, ": %zu bytes (expected %zu)", g->found, g->expected);
-    else if (g->kind == G_EXTRA)
-        str_addf(&s, ": beyond the last shard (n_imgs is %zu, %zu a shard)",
-                 c->dir->saev.n_imgs, c->dir->saev.shard_imgs);
-    else
-        str_adds(&s, ": is not a regular file");
-    c->tell(c->ctx, s.s);
-    c->n_told++;
-    str_free(&s);
-    c->group.kind = G_NONE;
+    str_addf(&line, ": %s", run->what);
+    run->report(run->ctx, line.s);
+    run->n_reported++;
+    str_free(&line);
+    free(run->what);
+    run->what = NULL;
 }
 
+/* Full size is right for the last shard, too, and for one more after it. */
 static void
-problem(struct checker *c, struct group now)
+check_file(struct saevdir *dir, const struct saevdir_file *f,
+           struct saevdir_run *run)
 {
-    struct group *g = &c->group;
-
-    if (g->kind == now.kind && g->last + 1 == now.first &&
-        (g->kind != G_SIZE ||
-         (g->found == now.found && g->expected == now.expected))) {
-        g->last = now.last;
-        return;
-    }
-    tell_group(c);
-    *g = now;
-}
-
-/* Full size is right for the last shard, too, and for one more behind it. */
-static void
-check_file(struct checker *c, const struct saevdir_file *f)
-{
-    struct saevdir *dir = c->dir;
     const struct saev *s = &dir->saev;
-    struct group g = { .first = f->shard,
-                       .last = f->shard,
-                       .found = f->nbytes };
     bool extra = f->shard == s->n_shards && s->n_imgs % s->shard_imgs == 0;
+    bool full = f->shard + 1 == s->n_shards && f->nbytes == s->shard_nbytes;
+    size_t expected;
 
     if (f->nbytes == SIZE_MAX) {
-        g.kind = G_NO_FILE;
-    } else if (f->shard >= s->n_shards && !extra) {
-        g.kind = G_EXTRA;
-    } else {
-        g.expected = extra ? s->shard_nbytes : saev_shard_nbytes(s, f->shard);
-        if (f->shard + 1 == s->n_shards && f->nbytes == s->shard_nbytes)
-            dir->padded |= f->nbytes > g.expected;
-        else if (f->nbytes != g.expected)
-            g.kind = G_SIZE;
-        dir->padded |= extra;
-        dir->nbytes += f->nbytes;
-        dir->n_files++;
+        saevdir_problem(run, f->shard, f->shard, "is not a regular file");
+        return;
     }
-    if (g.kind != G_NONE)
-        problem(c, g);
-}
-
-static void
-check_files(struct checker *c)
-{
-    size_t n_shards = c->dir->saev.n_shards;
-    size_t next = 0; /* the shard that has to come now */
-
-    for (size_t i = 0; i < c->dir->n_there; i++) {
-        const struct saevdir_file *f = &c->dir->files[i];
-        size_t shard = f->shard;
-        size_t gap = shard < n_shards ? shard : n_shards;
-
-        if (next < gap)
-            problem(c, (struct group){
-                           .kind = G_MISSING, .first = next, .last = gap - 1 });
-        check_file(c, f);
-        next = shard < n_shards ? shard + 1 : n_shards;
+    if (f->shard >= s->n_shards && !extra) {
+        saevdir_problem(run, f->shard, f->shard,
+                        "beyond the last shard (n_imgs is %zu, %zu a shard)",
+                        s->n_imgs, s->shard_imgs);
+        return;
     }
-    if (next < n_shards)
-        problem(c, (struct group){ .kind = G_MISSING,
-                                   .first = next,
-                                   .last = n_shards - 1 });
-    tell_group(c);
+    expected = extra ? s->shard_nbytes : saev_shard_nbytes(s, f->shard);
+    if (f->nbytes != expected && !full)
+        saevdir_problem(run, f->shard, f->shard, "%zu bytes (expected %zu)",
+                        f->nbytes, expected);
+    dir->padded |= extra || (full && f->nbytes > expected);
+    dir->nbytes += f->nbytes;
+    dir->n_files++;
 }
 
 int
-saevdir_check(struct saevdir *dir, void (*tell)(void *ctx, const char *what),
+saevdir_check(struct saevdir *dir, void (*report)(void *ctx, const char *what),
               void *ctx, struct err *err)
 {
-    struct checker c = { .dir = dir, .tell = tell, .ctx = ctx };
-    int rc = list_files(&c, err);
+    struct saevdir_run run = { .report = report,
+                               .ctx = ctx,
+                               .path = dir->path };
+    size_t n_shards = dir->saev.n_shards;
+    size_t next = 0; /* the shard that has to come now */
 
     dir->n_files = dir->nbytes = 0;
     dir->padded = false;
-    if (rc == 0)
-        check_files(&c);
-    return rc < 0 ? -1 : c.n_told;
+    if (list_files(dir, err) < 0)
+        return -1;
+    for (size_t i = 0; i < dir->n_listed; i++) {
+        size_t shard = smaller(dir->files[i].shard, n_shards);
+
+        if (next < shard)
+            saevdir_problem(&run, next, shard - 1, "missing");
+        check_file(dir, &dir->files[i], &run);
+        next = smaller(shard + 1, n_shards);
+    }
+    if (next < n_shards)
+        saevdir_problem(&run, next, n_shards - 1, "missing");
+    saevdir_end_run(&run);
+    return run.n_reported;
 }
 
 /* Keeps the first problem. */

@@ -1,5 +1,5 @@
 /*
- * A SAEV dump on disk: its metadata.json, and whether the shards beside it are
+ * A SAEV dump on disk: its metadata.json, and whether the shards next to it are
  * those that it promises.  Names and sizes only; the data is not touched.
  * Source: man/saev.5.
  */
@@ -19,14 +19,14 @@ struct saevdir_file {
 };
 
 struct saevdir {
-    char *path; /* the folder, without a slash at its end */
+    char *path; /* of the directory, without a slash at its end */
     struct saev saev;
     /* set by saevdir_check(), freed by saevdir_close() */
-    struct saevdir_file *files; /* [n_there] by shard, wrong ones, too */
-    size_t n_there;
-    size_t n_files; /* shards there, the extra one counted */
+    struct saevdir_file *files; /* [n_listed] by shard, wrong ones, too */
+    size_t n_listed;
+    size_t n_files; /* shards found, the extra one counted */
     size_t nbytes;  /* of all of them */
-    bool padded;    /* zeros behind the last image, or an extra shard of them */
+    bool padded;    /* zeros after the last image, or an extra shard of them */
 };
 
 /*
@@ -44,13 +44,30 @@ void saevdir_close(struct saevdir *dir); /* a zeroed struct is fine */
 int saevdir_meta(struct saevdir *dir, const char *path, struct err *err);
 
 /*
- * saevdir_check() tells every problem, one line each for neighbours with the
+ * saevdir_check() reports every problem, one line each for neighbours with the
  * same one: "DIR/acts000003.bin .. acts000007.bin: missing".  Returns how many
- * lines, or -1 with 'err' set (EX_IOERR: the folder cannot be read).
+ * lines, or -1 with 'err' set (EX_IOERR: the directory cannot be read).
  */
 int saevdir_check(struct saevdir *dir,
-                  void (*tell)(void *ctx, const char *what), void *ctx,
+                  void (*report)(void *ctx, const char *what), void *ctx,
                   struct err *err);
+
+/* Shards with the same problem, to be reported in one line. */
+struct saevdir_run {
+    void (*report)(void *ctx, const char *what);
+    void *ctx;
+    const char *path; /* in front of names; NULL: none */
+    int n_reported;
+    size_t first, last;
+    char *what; /* NULL: none */
+};
+
+/* saevdir_problem() adds a problem of the shards first .. last, and reports
+ * those before if it is another; saevdir_end_run() is due after the last. */
+void saevdir_problem(struct saevdir_run *run, size_t first, size_t last,
+                     const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void saevdir_end_run(struct saevdir_run *run);
 
 /* saevdir_shard() opens a shard for reading; an fd that the caller closes, or
  * -1 with 'err' set.  saevdir_shard_path() is its name for messages. */

@@ -12,7 +12,7 @@
 
 #include "cmd/saev-read/cmd.h"
 #include "cmd/saev-read/gather.h"
-#include "cmd/saev-read/target.h"
+#include "cmd/saev-read/select.h"
 #include "core/clock.h"
 #include "core/kernel/cpu.h"
 #include "core/map.h"

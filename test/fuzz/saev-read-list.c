@@ -1,8 +1,7 @@
-/* cmd/saev-read/list: any operand, and any bytes as --rows FILE, text or .npy;
- * the rows that come are of the view, and as many as were counted. */
+/* cmd/saev-read/select: any operand, and any bytes as --rows FILE, text or
+ * .npy; the rows that come are of the view, and as many as were counted. */
 #include "cmd/saev-read/cmd.h"
-#include "cmd/saev-read/list.h"
-#include "cmd/saev-read/target.h"
+#include "cmd/saev-read/select.h"
 #include "test/fuzz/files.h"
 
 static const char metadata[] =

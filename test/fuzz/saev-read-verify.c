@@ -4,7 +4,6 @@
  */
 #include <fcntl.h>
 
-#include "cmd/saev-read/beside.h"
 #include "cmd/saev-read/verify.h"
 #include "test/fuzz/files.h"
 
@@ -36,32 +35,24 @@ remove_shards(void)
 }
 
 static void
-tell(void *ctx, const char *what)
-{
-    problem(ctx, "%s", what);
-}
-
-static void
 check_dump(struct bytes shards)
 {
-    struct dump_check c = { .path = fuzz_dir };
+    struct dump_check c;
     struct err err = { 0 };
 
+    check_init(&c, NULL, fuzz_dir);
     if (saevdir_meta(&c.dir, fuzz_dir, &err) < 0) {
         MUST(err.status == EX_DATAERR && *err.what);
         return;
     }
     make_shards(shards, &c.dir.saev);
-    MUST(saevdir_check(&c.dir, tell, &c, &err) >= 0);
-    for (size_t i = 1; i < c.dir.n_there; i++)
+    MUST(saevdir_check(&c.dir, check_report, &c, &err) >= 0);
+    for (size_t i = 1; i < c.dir.n_listed; i++)
         MUST(c.dir.files[i - 1].shard < c.dir.files[i].shard);
-    MUST(check_beside(&c, &err) == 0 && !c.run.what);
+    MUST(check_others(&c, &err) == 0 && !c.run.what);
     for (size_t i = 0; i < c.problems.n; i++)
         MUST(*c.problems.s[i]);
-    lines_free(&c.problems);
-    lines_free(&c.notes);
-    free(c.manifest.entries);
-    saevdir_close(&c.dir);
+    check_close(&c);
 }
 
 int

@@ -1,4 +1,4 @@
-#include "cmd/saev-read/list.h"
+#include "cmd/saev-read/select.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -6,12 +6,70 @@
 #include <sys/stat.h>
 
 #include "core/dtype.h"
-#include "core/format/saev.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
 
 #define LIST_MAX ((size_t)1 << 40) /* bytes of standard input, or of a pipe */
+
+int
+range_parse(struct index_range *range, const char *s)
+{
+    size_t *to = &range->first;
+    bool digits = false;
+
+    *range = (struct index_range){ 0 };
+    for (size_t i = 0; s[i]; i++) {
+        if (s[i] == '-' && digits && to == &range->first) {
+            to = &range->last;
+            digits = false;
+        } else if (s[i] < '0' || s[i] > '9' ||
+                   __builtin_mul_overflow(*to, 10u, to) ||
+                   __builtin_add_overflow(*to, (size_t)(s[i] - '0'), to)) {
+            return -1;
+        } else {
+            digits = true;
+        }
+    }
+    if (to == &range->first)
+        range->last = range->first;
+    return digits && range->first <= range->last ? 0 : -1;
+}
+
+int
+target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
+            struct err *err)
+{
+    const struct saev *s = &t->dir.saev;
+    struct index_range imgs = cmd->imgs;
+
+    *t = (struct dump_target){ 0 };
+    if (saevdir_open(&t->dir, path, err) < 0)
+        return -1;
+    if (saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
+        goto bad;
+    t->n_rows = t->view.n_rows;
+    if (imgs.first > imgs.last)
+        return 0;
+    if (imgs.last >= s->n_imgs) {
+        err_set(err, EX_DATAERR, "%s: --imgs %zu-%zu, but the dump has %zu",
+                t->dir.path, imgs.first, imgs.last, s->n_imgs);
+        goto bad;
+    }
+    t->first = imgs.first * t->view.img_rows;
+    t->n_rows = (imgs.last - imgs.first + 1) * t->view.img_rows;
+    return 0;
+bad:
+    target_close(t);
+    return -1;
+}
+
+void
+target_close(struct dump_target *t)
+{
+    saevdir_close(&t->dir);
+    *t = (struct dump_target){ 0 };
+}
 
 /* "N", "-N": a whole number up to 'end'; false if it is not that. */
 static bool
@@ -36,47 +94,33 @@ bad_word(const struct row_list *l, const char *word, const char *why,
     return err_set(err, TU_USAGE, "\"%s\" %s", word, why);
 }
 
-/* "FILE: line 3: DUMP: ", or "DUMP: " alone. */
-static void
-put_where(const struct row_list *l, struct str *s)
+/* "FILE: line 3: DUMP: index 7, but ...", or without the line, of operands. */
+static int
+no_such_row(const struct row_list *l, const char *word, bool is_index,
+            struct err *err)
 {
+    struct str where = { 0 };
+    int rc;
+
     if (l->reading)
-        str_addf(s, "%s: %s %zu: ", l->name, l->is_npy ? "element" : "line",
-                 l->line);
-    str_addf(s, "%s: ", l->t->dir.path);
-}
-
-static int
-beyond(const struct row_list *l, const char *index, struct err *err)
-{
-    struct str s = { 0 };
-    int rc;
-
-    put_where(l, &s);
-    rc = err_set(err, EX_DATAERR, "%sindex %s, but the view has %zu rows", s.s,
-                 index, l->t->n_rows);
-    str_free(&s);
+        str_addf(&where, "%s: %s %zu: ", l->name,
+                 l->is_npy ? "element" : "line", l->line);
+    str_addf(&where, "%s: ", l->t->dir.path);
+    if (is_index)
+        rc = err_set(err, EX_DATAERR, "%sindex %s, but the view has %zu rows",
+                     where.s, word, l->t->n_rows);
+    else
+        rc = err_set(err, EX_DATAERR,
+                     "%simage:layer:patch %s is not among the view's %zu rows",
+                     where.s, word, l->t->n_rows);
+    str_free(&where);
     return rc;
 }
 
-static int
-no_place(const struct row_list *l, const char *word, struct err *err)
-{
-    struct str s = { 0 };
-    int rc;
-
-    put_where(l, &s);
-    rc = err_set(err, EX_DATAERR,
-                 "%simage:layer:patch %s is not among the view's %zu rows", s.s,
-                 word, l->t->n_rows);
-    str_free(&s);
-    return rc;
-}
-
-/* A layer, and its place in the dump's list of them. */
+/* A layer, and its position in the metadata's list. */
 struct list_layer {
     int64_t layer;
-    size_t place;
+    size_t position;
 };
 
 static int
@@ -102,8 +146,8 @@ sorted_layers(const struct saev *s)
 
 /* IMG:LAYER:PATCH. */
 static int
-parse_place(const struct row_list *l, const char *word, struct index_range *r,
-            struct err *err)
+parse_triple(const struct row_list *l, const char *word, struct index_range *r,
+             struct err *err)
 {
     const struct dump_target *t = l->t;
     const struct saev *s = &t->dir.saev;
@@ -117,11 +161,11 @@ parse_place(const struct row_list *l, const char *word, struct index_range *r,
         return bad_word(l, word, "is not IMG:LAYER:PATCH", err);
     found = bsearch(&key, l->layers, s->n_layers, sizeof(key), by_layer);
     if (img >= 0 && patch >= -(int64_t)s->cls_token && found)
-        row = saev_view_row(&t->view, (size_t)img, found->place,
+        row = saev_view_row(&t->view, (size_t)img, found->position,
                             (size_t)patch + s->cls_token);
     row -= (int64_t)t->first;
     if (row < 0 || (size_t)row >= t->n_rows)
-        return no_place(l, word, err);
+        return no_such_row(l, word, false, err);
     *r = (struct index_range){ (size_t)row, (size_t)row };
     return 0;
 }
@@ -133,38 +177,23 @@ parse_word(const struct row_list *l, const char *word, struct index_range *r,
     char last[24];
 
     if (strchr(word, ':'))
-        return parse_place(l, word, r, err);
-    if (range_parse(r, word, strlen(word)) < 0)
+        return parse_triple(l, word, r, err);
+    if (range_parse(r, word) < 0)
         return bad_word(l, word, "is not INDEX, A-B or IMG:LAYER:PATCH", err);
     if (r->last < l->t->n_rows)
         return 0;
     snprintf(last, sizeof(last), "%zu", r->last);
-    return beyond(l, last, err);
-}
-
-/* Of any of numpy's integer types; a negative one has *minus set. */
-static uint64_t
-npy_int(enum dtype dtype, const unsigned char *p, bool *minus)
-{
-    unsigned bits = dtype_table[dtype].bits;
-    uint64_t v = bits == 8    ? *p
-                 : bits == 16 ? le16(p)
-                 : bits == 32 ? le32(p)
-                              : le64(p);
-
-    *minus = dtype_table[dtype].kind == DK_INT && v >> (bits - 1);
-    if (*minus && bits < 64)
-        v |= ~(uint64_t)0 << bits;
-    return v;
+    return no_such_row(l, last, true, err);
 }
 
 static int
 next_npy(struct row_list *l, struct index_range *r, struct err *err)
 {
-    size_t size = dtype_table[l->npy.dtype].bits / 8;
+    unsigned size = dtype_table[l->npy.dtype].bits / 8;
     unsigned char bytes[8];
     char text[24];
-    bool minus;
+    unsigned bits = 8 * size;
+    bool negative;
     uint64_t v;
 
     if (l->line == l->npy.n_elements) { /* the end of the file as well */
@@ -183,17 +212,23 @@ next_npy(struct row_list *l, struct index_range *r, struct err *err)
         return err_set(err, EX_DATAERR, "%s: ends after %zu of %llu elements",
                        l->name, l->line, (unsigned long long)l->npy.n_elements);
     l->line++;
-    v = npy_int(l->npy.dtype, bytes, &minus);
-    if (minus || v >= l->t->n_rows) {
-        snprintf(text, sizeof(text), minus ? "%lld" : "%llu",
+    v = size == 1   ? bytes[0]
+        : size == 2 ? le16(bytes)
+        : size == 4 ? le32(bytes)
+                    : le64(bytes);
+    negative = dtype_table[l->npy.dtype].kind == DK_INT && v >> (bits - 1) != 0;
+    if (negative || v >= l->t->n_rows) {
+        if (negative && bits < 64)
+            v |= ~(uint64_t)0 << bits;
+        snprintf(text, sizeof(text), negative ? "%lld" : "%llu",
                  (unsigned long long)v);
-        return beyond(l, text, err);
+        return no_such_row(l, text, true, err);
     }
     *r = (struct index_range){ v, v };
     return 1;
 }
 
-/* Blanks around a word, and lines of them, mean nothing; a NUL is none. */
+/* Blanks around a word, and blank lines, mean nothing; a NUL is an error. */
 static int
 next_line(struct row_list *l, struct index_range *r, struct err *err)
 {
@@ -228,7 +263,7 @@ next_range(struct row_list *l, struct index_range *r, struct err *err)
     return l->is_npy ? next_npy(l, r, err) : next_line(l, r, err);
 }
 
-/* The answer has room for what was counted: a file must not change since. */
+/* The output was sized by list_open()'s count: the file must not change. */
 int
 list_next(struct row_list *l, struct index_range *r, struct err *err)
 {
@@ -254,51 +289,15 @@ rewind_list(struct row_list *l, struct err *err)
     return 0;
 }
 
-/* Every index is looked at before the first row is written. */
-static int
-count(struct row_list *l, struct err *err)
-{
-    size_t nbytes;
-    struct index_range r;
-    int rc;
-
-    while ((rc = next_range(l, &r, err)) > 0)
-        if (!size_add(l->n_rows, r.last - r.first + 1, &l->n_rows) ||
-            !size_mul(l->n_rows, l->t->dir.saev.row_nbytes, &nbytes))
-            return err_set(err, EX_DATAERR, "more rows than 64 bits count");
-    l->n_left = l->n_rows;
-    return rc < 0 ? -1 : rewind_list(l, err);
-}
-
-/* Integers in .npy, or text. */
-static int
-sniff(struct row_list *l, struct err *err)
-{
-    char *head = xmalloc(NPY_MAX_HEAD);
-    size_t n = fread(head, 1, NPY_MAX_HEAD, l->file);
-    int rc = 0;
-
-    if (ferror(l->file))
-        rc = err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
-    l->is_npy = rc == 0 && npy_sniff(head, n);
-    if (l->is_npy)
-        rc = npy_parse(&l->npy, head, n, l->name, err);
-    free(head);
-    if (l->is_npy && rc == 0) {
-        enum dtype_kind kind = dtype_table[l->npy.dtype].kind;
-
-        if (kind != DK_INT && kind != DK_UINT)
-            return err_set(err, EX_DATAERR, "%s: is %s (expected integers)",
-                           l->name, dtype_table[l->npy.dtype].name);
-    }
-    return rc == 0 ? rewind_list(l, err) : -1;
-}
-
-/* A file that can be read twice is; anything else is kept in memory. */
+/* Integers in .npy, or text.  A file that can be read twice is; anything else
+ * is kept in memory. */
 static int
 open_file(struct row_list *l, const char *path, struct err *err)
 {
     struct stat st;
+    char *head;
+    size_t n;
+    int rc = 0;
 
     l->name = strcmp(path, "-") != 0 ? path : "standard input";
     if (l->name == path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
@@ -317,13 +316,32 @@ open_file(struct row_list *l, const char *path, struct err *err)
     }
     if (!l->file)
         return err_sys(err, file_status(errno), "%s", path);
-    return sniff(l, err);
+    head = xmalloc(NPY_MAX_HEAD);
+    n = fread(head, 1, NPY_MAX_HEAD, l->file);
+    if (ferror(l->file))
+        rc = err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
+    l->is_npy = rc == 0 && npy_sniff(head, n);
+    if (l->is_npy)
+        rc = npy_parse(&l->npy, head, n, l->name, err);
+    free(head);
+    if (l->is_npy && rc == 0) {
+        const struct dtype_info *type = &dtype_table[l->npy.dtype];
+
+        if (type->kind != DK_INT && type->kind != DK_UINT)
+            return err_set(err, EX_DATAERR, "%s: is %s (expected integers)",
+                           l->name, type->name);
+    }
+    return rc == 0 ? rewind_list(l, err) : -1;
 }
 
 int
 list_open(struct row_list *l, const struct dump_target *t, char **words,
           int n_words, const char *path, struct err *err)
 {
+    struct index_range r;
+    size_t nbytes;
+    int rc;
+
     *l = (struct row_list){ .t = t, .layers = sorted_layers(&t->dir.saev) };
     l->ranges = xcalloc((size_t)n_words + 1, sizeof(*l->ranges));
     for (int i = 0; i < n_words; i++)
@@ -333,7 +351,14 @@ list_open(struct row_list *l, const struct dump_target *t, char **words,
         l->ranges[l->n_ranges++] = (struct index_range){ 0, t->n_rows - 1 };
     if (path && open_file(l, path, err) < 0)
         goto bad;
-    if (count(l, err) == 0)
+    while ((rc = next_range(l, &r, err)) > 0)
+        if (!size_add(l->n_rows, r.last - r.first + 1, &l->n_rows) ||
+            !size_mul(l->n_rows, t->dir.saev.row_nbytes, &nbytes)) {
+            rc = err_set(err, EX_DATAERR, "more rows than 64 bits count");
+            break;
+        }
+    l->n_left = l->n_rows;
+    if (rc == 0 && rewind_list(l, err) == 0)
         return 0;
 bad:
     list_close(l);
