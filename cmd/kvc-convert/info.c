@@ -12,49 +12,17 @@
 
 #define PIECE ((size_t)64 << 10) /* bytes printed at once */
 
-/* The header's fields, by the names of the format. */
-static const struct {
-    const char *name;
-    size_t offset;
-} fields[] = {
-    { "num_layers", offsetof(struct kvc_header, num_layers) },
-    { "num_heads", offsetof(struct kvc_header, num_heads) },
-    { "head_dim", offsetof(struct kvc_header, head_dim) },
-    { "hidden_size", offsetof(struct kvc_header, hidden_size) },
-    { "compression_factor", offsetof(struct kvc_header, compression_factor) },
-    { "min_seq_len", offsetof(struct kvc_header, min_seq_len) },
-    { "weight_count_per_layer",
-      offsetof(struct kvc_header, weight_count_per_layer) },
-    { "metadata_size_bytes", offsetof(struct kvc_header, metadata_size) },
-};
-#define N_FIELDS (sizeof(fields) / sizeof(fields[0]))
-
-static uint32_t
-field(const struct kvc_header *h, size_t i)
-{
-    uint32_t v;
-
-    memcpy(&v, (const char *)h + fields[i].offset, sizeof(v));
-    return v;
-}
-
-static size_t
-block_nbytes(const struct kvc *k, const struct kvc_block *b)
-{
-    size_t item = dtype_table[k->dtype].bits / 8;
-
-    return b->bias - b->weight + (b->has_bias ? b->rows * item : 0);
-}
-
 static void
 put_block(struct str *s, const struct kvc *k, size_t i, bool json)
 {
     const struct kvc_block *b = &k->blocks[i];
     size_t per = k->header.weight_count_per_layer;
     struct hash *h = hash_new(HASH_XXH3);
+    size_t bias_nbytes =
+        b->has_bias ? b->rows * dtype_table[k->dtype].bits / 8 : 0;
     char hex[HASH_MAX_HEX];
 
-    hash_add(h, k->map.data + b->weight, block_nbytes(k, b));
+    hash_add(h, k->map.data + b->weight, b->bias - b->weight + bias_nbytes);
     hash_hex(h, hex);
     hash_free(h);
     if (json)
@@ -88,8 +56,8 @@ put_info(struct str *s, const struct kvc *k, bool json)
         js_put_str(s, k->path, strlen(k->path));
         str_addf(s, ",\"version\":%d,\"dtype\":\"%s\"", KVC_VERSION,
                  dtype_table[k->dtype].name);
-        for (size_t i = 0; i < N_FIELDS; i++)
-            str_addf(s, ",\"%s\":%u", fields[i].name, field(h, i));
+        for (size_t i = 0; i < KVC_N_FIELDS; i++)
+            str_addf(s, ",\"%s\":%u", kvc_fields[i].name, kvc_field(h, i));
         str_adds(s, ",\"metadata\":");
         js_put_str(s, (const char *)k->map.data + KVC_HEADER_BYTES,
                    h->metadata_size);
@@ -97,8 +65,8 @@ put_info(struct str *s, const struct kvc *k, bool json)
     } else {
         str_addf(s, "version\t%d\ndtype\t%s\n", KVC_VERSION,
                  dtype_table[k->dtype].name);
-        for (size_t i = 0; i < N_FIELDS; i++)
-            str_addf(s, "%s\t%u\n", fields[i].name, field(h, i));
+        for (size_t i = 0; i < KVC_N_FIELDS; i++)
+            str_addf(s, "%s\t%u\n", kvc_fields[i].name, kvc_field(h, i));
         str_addf(s,
                  "nbytes\t%zu\n\n"
                  "layer\tblock\trows\tcols\tbias\toffset\txxh3\n",
@@ -261,10 +229,10 @@ diff_header(struct str *s, const struct kvc *a, const struct kvc *b,
                  dtype_table[b->dtype].name);
         n++;
     }
-    for (size_t i = 0; i < N_FIELDS; i++)
-        if (field(&a->header, i) != field(&b->header, i)) {
-            str_addf(s, "%s\t%u\t%u\n", fields[i].name, field(&a->header, i),
-                     field(&b->header, i));
+    for (size_t i = 0; i < KVC_N_FIELDS; i++)
+        if (kvc_field(&a->header, i) != kvc_field(&b->header, i)) {
+            str_addf(s, "%s\t%u\t%u\n", kvc_fields[i].name,
+                     kvc_field(&a->header, i), kvc_field(&b->header, i));
             n++;
         }
     if (a->header.reserved != b->header.reserved) {

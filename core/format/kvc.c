@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/le.h"
 #include "core/mem.h"
@@ -11,13 +12,6 @@
 
 static const enum dtype dtypes[] = { DT_F16, DT_BF16, DT_F32 };
 #define N_DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
-
-/* A code's type, or -1. */
-static int
-type_of(uint16_t code)
-{
-    return code < N_DTYPES ? (int)dtypes[code] : -1;
-}
 
 int
 kvc_code(enum dtype dtype)
@@ -34,24 +28,36 @@ kvc_sniff(const void *head, size_t nbytes)
     return nbytes >= 4 && le32(head) == KVC_MAGIC;
 }
 
+const struct kvc_field kvc_fields[KVC_N_FIELDS] = {
+    { "num_layers", offsetof(struct kvc_header, num_layers) },
+    { "num_heads", offsetof(struct kvc_header, num_heads) },
+    { "head_dim", offsetof(struct kvc_header, head_dim) },
+    { "hidden_size", offsetof(struct kvc_header, hidden_size) },
+    { "compression_factor", offsetof(struct kvc_header, compression_factor) },
+    { "min_seq_len", offsetof(struct kvc_header, min_seq_len) },
+    { "weight_count_per_layer",
+      offsetof(struct kvc_header, weight_count_per_layer) },
+    { "metadata_size_bytes", offsetof(struct kvc_header, metadata_size) },
+};
+
+uint32_t
+kvc_field(const struct kvc_header *h, size_t i)
+{
+    uint32_t v;
+
+    memcpy(&v, (const char *)h + kvc_fields[i].offset, sizeof(v));
+    return v;
+}
+
 void
 kvc_put_header(unsigned char to[KVC_HEADER_BYTES], const struct kvc_header *h)
 {
-    const uint32_t fields[] = { h->num_layers,
-                                h->num_heads,
-                                h->head_dim,
-                                h->hidden_size,
-                                h->compression_factor,
-                                h->min_seq_len,
-                                h->weight_count_per_layer,
-                                h->metadata_size };
-
     put_le32(to, KVC_MAGIC);
     put_le32(to + 4, KVC_VERSION);
     put_le16(to + 8, h->dtype_code);
     put_le16(to + 10, h->reserved);
-    for (size_t i = 0; i < 8; i++)
-        put_le32(to + 12 + 4 * i, fields[i]);
+    for (size_t i = 0; i < KVC_N_FIELDS; i++)
+        put_le32(to + 12 + 4 * i, kvc_field(h, i));
 }
 
 void
@@ -61,24 +67,6 @@ kvc_put_block(unsigned char to[KVC_BLOCK_BYTES], uint32_t rows, uint32_t cols,
     put_le32(to, rows);
     put_le32(to + 4, cols);
     put_le32(to + 8, has_bias);
-}
-
-static void
-get_header(struct kvc_header *h, const uint8_t *from)
-{
-    uint32_t *const fields[] = { &h->num_layers,
-                                 &h->num_heads,
-                                 &h->head_dim,
-                                 &h->hidden_size,
-                                 &h->compression_factor,
-                                 &h->min_seq_len,
-                                 &h->weight_count_per_layer,
-                                 &h->metadata_size };
-
-    h->dtype_code = le16(from + 8);
-    h->reserved = le16(from + 10);
-    for (size_t i = 0; i < 8; i++)
-        *fields[i] = le32(from + 12 + 4 * i);
 }
 
 static int
@@ -98,13 +86,19 @@ read_header(struct kvc *k, struct err *err)
     if (le32(p + 4) != KVC_VERSION)
         return err_set(err, EX_DATAERR, "%s: version is %u (expected %d)",
                        k->path, le32(p + 4), KVC_VERSION);
-    get_header(h, p);
-    if (type_of(h->dtype_code) < 0)
+    h->dtype_code = le16(p + 8);
+    h->reserved = le16(p + 10);
+    for (size_t i = 0; i < KVC_N_FIELDS; i++) {
+        uint32_t v = le32(p + 12 + 4 * i);
+
+        memcpy((char *)h + kvc_fields[i].offset, &v, sizeof(v));
+    }
+    if (h->dtype_code >= N_DTYPES)
         return err_set(err, EX_DATAERR,
                        "%s: dtype code is %u (expected 0, f16; 1, bf16; 2, "
                        "f32)",
                        k->path, h->dtype_code);
-    k->dtype = (enum dtype)type_of(h->dtype_code);
+    k->dtype = dtypes[h->dtype_code];
     if (h->num_layers == 0 || h->weight_count_per_layer == 0)
         return err_set(err, EX_DATAERR,
                        "%s: %u layers of %u blocks (expected 1 or more)",

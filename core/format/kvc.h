@@ -36,6 +36,15 @@ struct kvc_header {
     uint32_t metadata_size; /* bytes behind the header */
 };
 
+/* The header's numbers of 32 bits in the order of the file. */
+#define KVC_N_FIELDS 8
+struct kvc_field {
+    const char *name; /* the format's */
+    size_t offset;    /* in struct kvc_header */
+};
+extern const struct kvc_field kvc_fields[KVC_N_FIELDS];
+uint32_t kvc_field(const struct kvc_header *header, size_t i);
+
 /* A linear layer: y = W x + bias. */
 struct kvc_block {
     uint32_t rows, cols;

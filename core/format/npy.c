@@ -183,42 +183,33 @@ read_order(struct reader *r)
     return 0;
 }
 
-/* One member of the dict; 'seen' has a bit for each key. */
-static int
-read_member(struct reader *r, struct npy *npy, unsigned *seen)
-{
-    static const char keys[3][16] = { "descr", "fortran_order", "shape" };
-    const char *key;
-    size_t n;
-    int i = 0;
-
-    if (read_string(r, "a key in quotes", &key, &n) < 0)
-        return -1;
-    while (i < 3 && (n != strlen(keys[i]) || memcmp(key, keys[i], n)))
-        i++;
-    if (i == 3 || *seen & 1u << i)
-        return err_set(r->err, EX_DATAERR,
-                       "%s: .npy header: key \"%.*s\" is %s (expected descr, "
-                       "fortran_order and shape)",
-                       r->path, (int)(n < 40 ? n : 40), key,
-                       i == 3 ? "unknown" : "there twice");
-    *seen |= 1u << i;
-    if (expect(r, ':', "':'") < 0)
-        return -1;
-    return i == 0   ? read_descr(r, npy)
-           : i == 1 ? read_order(r)
-                    : read_shape(r, npy);
-}
-
 static int
 read_dict(struct reader *r, struct npy *npy)
 {
-    unsigned seen = 0;
+    static const char keys[3][16] = { "descr", "fortran_order", "shape" };
+    bool seen[3] = { false };
 
     if (expect(r, '{', "'{'") < 0)
         return -1;
     while (peek(r) != '}') {
-        if (read_member(r, npy, &seen) < 0)
+        const char *key;
+        size_t n;
+        int i = 0;
+
+        if (read_string(r, "a key in quotes", &key, &n) < 0)
+            return -1;
+        while (i < 3 && (n != strlen(keys[i]) || memcmp(key, keys[i], n)))
+            i++;
+        if (i == 3 || seen[i])
+            return err_set(r->err, EX_DATAERR,
+                           "%s: .npy header: key \"%.*s\" is %s (expected "
+                           "descr, fortran_order and shape)",
+                           r->path, (int)(n < 40 ? n : 40), key,
+                           i == 3 ? "unknown" : "there twice");
+        seen[i] = true;
+        if (expect(r, ':', "':'") < 0 || (i == 0   ? read_descr(r, npy)
+                                          : i == 1 ? read_order(r)
+                                                   : read_shape(r, npy)) < 0)
             return -1;
         if (peek(r) != ',')
             break;
@@ -226,28 +217,12 @@ read_dict(struct reader *r, struct npy *npy)
     }
     if (expect(r, '}', "',' or '}'") < 0)
         return -1;
-    if (seen != 7)
-        return err_set(r->err, EX_DATAERR, "%s: .npy header has no %s", r->path,
-                       !(seen & 1)   ? "descr"
-                       : !(seen & 2) ? "fortran_order"
-                                     : "shape");
+    for (int i = 0; i < 3; i++)
+        if (!seen[i])
+            return err_set(r->err, EX_DATAERR, "%s: .npy header has no %s",
+                           r->path, keys[i]);
     peek(r);
     return r->p == r->end ? 0 : bad(r, "blanks behind the dict");
-}
-
-static int
-check_size(struct npy *npy, const char *path, struct err *err)
-{
-    npy->n_elements = 1;
-    for (size_t i = 0; i < npy->n_dims; i++)
-        if (!size_mul(npy->n_elements, npy->shape[i], &npy->n_elements))
-            return err_set(err, EX_DATAERR,
-                           "%s: the product of shape overflows 64 bits", path);
-    if (!dtype_nbytes(npy->dtype, npy->n_elements, &npy->nbytes))
-        return err_set(err, EX_DATAERR,
-                       "%s: %zu elements of %s overflow 64 bits", path,
-                       npy->n_elements, dtype_table[npy->dtype].name);
-    return 0;
 }
 
 int
@@ -299,7 +274,18 @@ npy_parse(struct npy *npy, const void *head, size_t nbytes, const char *path,
     npy->data_offset = fixed + n;
     r.text = r.p = (const char *)b + fixed;
     r.end = r.p + n;
-    return read_dict(&r, npy) < 0 ? -1 : check_size(npy, path, err);
+    if (read_dict(&r, npy) < 0)
+        return -1;
+    npy->n_elements = 1;
+    for (size_t i = 0; i < npy->n_dims; i++)
+        if (!size_mul(npy->n_elements, npy->shape[i], &npy->n_elements))
+            return err_set(err, EX_DATAERR,
+                           "%s: the product of shape overflows 64 bits", path);
+    if (!dtype_nbytes(npy->dtype, npy->n_elements, &npy->nbytes))
+        return err_set(err, EX_DATAERR,
+                       "%s: %zu elements of %s overflow 64 bits", path,
+                       npy->n_elements, dtype_table[npy->dtype].name);
+    return 0;
 }
 
 int

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/format/peft_name.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/regex.h"
@@ -15,8 +14,9 @@
 #define MAX_REGEXES  4096
 #define MAX_NBYTES   ((size_t)16 << 20)
 
-#define MAX_TAILS 64 /* dots in a module's name */
-#define MAX_WORDS 64 /* of layers_pattern */
+#define MAX_NAME  1024 /* bytes of a pattern that is read as a name */
+#define MAX_TAILS 64   /* dots in a module's name */
+#define MAX_WORDS 64   /* of layers_pattern */
 
 #define SHOWN 80 /* bytes of a pattern, in messages */
 
@@ -26,6 +26,15 @@ struct peft_pattern {
     double value;        /* a rank or an alpha */
     struct js has;       /* for messages: value and place */
 };
+
+/* A pattern that is only a name, from its end; '.', which takes any character,
+ * is ANY. */
+struct peft_name {
+    char *reversed;
+    size_t place; /* in the file */
+};
+
+#define ANY '\1' /* sorts before all characters of names */
 
 /* Keys that would change numbers, unless they are false, empty or null. */
 static const char *const refused[] = {
@@ -43,27 +52,9 @@ static const char *const refused[] = {
 };
 
 static bool
-says_nothing(const struct js *js)
-{
-    return js_absent(js) || js_is(js, JSON_FALSE) ||
-           (js_is(js, JSON_ARRAY) && json_array_size(js->v) == 0) ||
-           (js_is(js, JSON_OBJECT) && json_object_size(js->v) == 0);
-}
-
-static bool
 is_word(const struct js *js, const char *word)
 {
     return js_is(js, JSON_STRING) && !strcmp(json_string_value(js->v), word);
-}
-
-/* Does a start leave the base's weights as they are?  Those of PiSSA and the
- * like take from them what the adapter has. */
-static bool
-is_plain_start(const struct js *js)
-{
-    return js_absent(js) || js_is(js, JSON_TRUE) || js_is(js, JSON_FALSE) ||
-           is_word(js, "gaussian") || is_word(js, "eva") ||
-           is_word(js, "orthogonal");
 }
 
 static int
@@ -78,14 +69,119 @@ check_kind(const struct peft *p, struct err *err)
     for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
         struct js js = js_get(&p->config, refused[i]);
 
-        if (!says_nothing(&js))
+        if (!js_absent(&js) && !js_is(&js, JSON_FALSE) &&
+            (!js_is(&js, JSON_ARRAY) || json_array_size(js.v)) &&
+            (!js_is(&js, JSON_OBJECT) || json_object_size(js.v)))
             return js_bad(&js, "nothing: it is not supported", err);
     }
     if (!js_absent(&bias) && !is_word(&bias, "none"))
         return js_bad(&bias, "\"none\"", err);
-    if (!is_plain_start(&start))
+    /* PiSSA and the like take from the base's weights what the adapter has */
+    if (!js_absent(&start) && !js_is(&start, JSON_TRUE) &&
+        !js_is(&start, JSON_FALSE) && !is_word(&start, "gaussian") &&
+        !is_word(&start, "eva") && !is_word(&start, "orthogonal"))
         return js_bad(&start, "one that leaves the base as it is", err);
     return 0;
+}
+
+/* ---- Patterns that are names ---- */
+
+/* A step of a search compares names some dozen times. */
+#define STEPS 4
+
+static bool
+is_plain(char c)
+{
+    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
+           c == '_' || c == '-';
+}
+
+/* A pattern as a name, reversed: one of letters, digits, '_', '-', '.', and
+ * punctuation after a backslash.  NULL if it is none. */
+static char *
+read_name(const char *pattern)
+{
+    size_t n = strlen(pattern), at = n;
+    char *name;
+
+    if (n == 0 || n > MAX_NAME)
+        return NULL;
+    name = xcalloc(n + 1, 1);
+    for (const char *p = pattern; *p; p++) {
+        bool escaped = *p == '\\' && p[1] && strchr("._-/ ", p[1]);
+
+        p += escaped;
+        if (!escaped && *p != '.' && !is_plain(*p)) {
+            free(name);
+            return NULL;
+        }
+        name[--at] = escaped || *p != '.' ? *p : ANY;
+    }
+    memmove(name, name + at, n - at + 1);
+    return name;
+}
+
+static int
+by_end(const void *a, const void *b)
+{
+    const struct peft_name *x = a, *y = b;
+    int order = strcmp(x->reversed, y->reversed);
+
+    return order ? order : (x->place > y->place) - (x->place < y->place);
+}
+
+/* A search for the first name in the file that takes a module, or its end after
+ * a dot: all names at once, the module read from its end. */
+struct search {
+    const struct peft_name *names; /* sorted */
+    const char *module;
+    uint64_t steps, max_steps; /* gives up beyond these */
+    size_t found;              /* its place; SIZE_MAX: none */
+};
+
+/* The first of names[lo..hi[ whose character 'at' is 'from' or more. */
+static size_t
+first_from(const struct search *s, size_t lo, size_t hi, size_t at, int from)
+{
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if ((unsigned char)s->names[mid].reversed[at] < from)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Of names[lo..hi[ the last 'at' characters take the module from 'pos' on. */
+static void
+search(struct search *s, size_t lo, size_t hi, size_t at, size_t pos)
+{
+    const char *module = s->module;
+
+    for (; lo < hi && s->steps <= s->max_steps; at++, pos--) {
+        size_t some, before = pos;
+        int c;
+
+        s->steps += STEPS;
+        /* the name ends here: the first of equals */
+        if (!s->names[lo].reversed[at]) {
+            if (pos == 0 || module[pos - 1] == '.')
+                s->found = smaller(s->found, s->names[lo].place);
+            lo = first_from(s, lo, hi, at, ANY);
+        }
+        if (pos == 0)
+            return;
+        do
+            before--;
+        while (before > 0 && ((uint8_t)module[before] & 0xc0) == 0x80);
+        some = first_from(s, lo, hi, at, ANY + 1);
+        search(s, lo, some, at + 1, before);
+        c = (unsigned char)module[pos - 1];
+        lo = first_from(s, some, hi, at, c);
+        hi = first_from(s, lo, hi, at, c + 1);
+    }
 }
 
 /* ---- rank_pattern, alpha_pattern ---- */
@@ -106,19 +202,6 @@ compile(const struct js *of, const char *pattern, bool tail, struct regex **to,
     str_free(&where);
     str_free(&s);
     return rc;
-}
-
-static int
-read_value(struct peft_pattern *one, bool whole, struct err *err)
-{
-    int64_t n = 0;
-
-    if (!whole)
-        return js_f64(&one->has, &one->value, err);
-    if (js_i64(&one->has, 1, INT32_MAX, &n, err) < 0)
-        return -1;
-    one->value = (double)n;
-    return 0;
 }
 
 static int
@@ -161,6 +244,7 @@ read_patterns(const struct peft *p, const char *key, bool whole,
     struct js js = js_get(&p->config, key);
     json_t *object = (json_t *)(uintptr_t)js.v; /* jansson's, not const */
     size_t n = json_object_size(js.v);
+    int64_t rank = 0;
     void *it;
 
     if (js_absent(&js))
@@ -173,7 +257,7 @@ read_patterns(const struct peft *p, const char *key, bool whole,
     to->list = xcalloc(n + 1, sizeof(*to->list));
     to->names = xcalloc(n + 1, sizeof(*to->names));
     to->regexes = xcalloc(n + 1, sizeof(*to->regexes));
-    /* jansson hands out keys in the order of the file */
+    /* jansson iterates in the order of the file */
     for (it = json_object_iter(object); it;
          it = json_object_iter_next(object, it)) {
         struct peft_pattern *one = &to->list[to->n++];
@@ -181,15 +265,18 @@ read_patterns(const struct peft *p, const char *key, bool whole,
 
         one->text = json_object_iter_key(it);
         one->has = js_get(&js, one->text);
-        name = peft_name_read(one->text);
+        name = read_name(one->text);
         if (name)
             to->names[to->n_names++] = (struct peft_name){ name, to->n - 1 };
         else
             to->regexes[to->n_regexes++] = one;
-        if (read_value(one, whole, err) < 0)
+        if (whole ? js_i64(&one->has, 1, INT32_MAX, &rank, err) < 0
+                  : js_f64(&one->has, &one->value, err) < 0)
             return -1;
+        if (whole)
+            one->value = (double)rank;
     }
-    peft_names_sort(to->names, to->n_names);
+    qsort(to->names, to->n_names, sizeof(*to->names), by_end);
     return compile_all(&js, to, err);
 }
 
@@ -211,32 +298,17 @@ read_excluded(struct peft *p, struct err *err)
     return compile(&js, s, false, &one->regex, err);
 }
 
-static int
-find_name(const struct peft *p, const struct peft_patterns *of,
-          const char *module, size_t n, const struct peft_pattern **found,
-          struct err *err)
-{
-    struct regex_work *work = p->regexes;
-    uint64_t max_steps = REGEX_STEPS + REGEX_STEPS_PER_BYTE * work->nbytes;
-    size_t place = peft_names_find(of->names, of->n_names, module, n,
-                                   &work->steps, max_steps);
-
-    *found = place < of->n ? &of->list[place] : NULL;
-    if (work->steps <= max_steps)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: looking up modules takes more than %llu steps for %llu "
-                   "bytes of names",
-                   p->path, (unsigned long long)max_steps,
-                   (unsigned long long)work->nbytes);
-}
-
 /* The first pattern that takes the module, or NULL; -1 with 'err' set. */
 static int
 find_pattern(const struct peft *p, const struct peft_patterns *of,
              const char *module, const struct peft_pattern **found,
              struct err *err)
 {
+    struct regex_work *work = p->regexes;
+    struct search s = { .names = of->names,
+                        .module = module,
+                        .steps = work->steps,
+                        .found = SIZE_MAX };
     size_t n = strlen(module), a, b;
     int rc = 0;
 
@@ -246,14 +318,23 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
     if (utf8_valid(module, n) != n)
         return err_set(err, EX_DATAERR, "%s: module \"%s\" is not UTF-8",
                        p->path, module);
-    p->regexes->nbytes += n;
-    if (find_name(p, of, module, n, found, err) < 0)
-        return -1;
+    work->nbytes += n;
+    s.max_steps = REGEX_STEPS + REGEX_STEPS_PER_BYTE * work->nbytes;
+    if (!strchr(module, '\n')) /* '.' does not take it */
+        search(&s, 0, of->n_names, 0, n);
+    work->steps = s.steps;
+    if (s.steps > s.max_steps)
+        return err_set(err, EX_DATAERR,
+                       "%s: looking up modules takes more than %llu steps for "
+                       "%llu bytes of names",
+                       p->path, (unsigned long long)s.max_steps,
+                       (unsigned long long)work->nbytes);
+    if (s.found < of->n)
+        *found = &of->list[s.found];
     for (size_t i = 0; rc == 0 && i < of->n_regexes; i++) {
         if (*found && *found < of->regexes[i])
             break;
-        rc = regex_find(of->regexes[i]->regex, p->regexes, module, n, 0, &a, &b,
-                        err);
+        rc = regex_find(of->regexes[i]->regex, work, module, n, 0, &a, &b, err);
         if (rc > 0)
             *found = of->regexes[i];
     }
@@ -335,30 +416,24 @@ by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void
-read_layers(struct peft *p)
-{
-    struct js js = js_get(&p->config, "layers_to_transform");
-    size_t n = json_array_size(js.v);
-
-    p->layers = xcalloc(n + 1, sizeof(*p->layers));
-    if (js_is(&js, JSON_INTEGER))
-        p->layers[p->n_layers++] = json_integer_value(js.v);
-    for (size_t i = 0; i < n; i++)
-        p->layers[p->n_layers++] = json_integer_value(json_array_get(js.v, i));
-    qsort(p->layers, p->n_layers, sizeof(*p->layers), by_number);
-}
-
 static int
 read_lists(struct peft *p, struct err *err)
 {
     struct js targets = js_get(&p->config, "target_modules");
     struct js others = js_get(&p->config, "exclude_modules");
     struct js words = js_get(&p->config, "layers_pattern");
+    struct js layers = js_get(&p->config, "layers_to_transform");
+    size_t n = json_array_size(layers.v);
 
     read_names(&targets, &p->targets);
     read_names(&others, &p->others);
-    read_layers(p);
+    p->layers = xcalloc(n + 1, sizeof(*p->layers));
+    if (js_is(&layers, JSON_INTEGER))
+        p->layers[p->n_layers++] = json_integer_value(layers.v);
+    for (size_t i = 0; i < n; i++)
+        p->layers[p->n_layers++] =
+            json_integer_value(json_array_get(layers.v, i));
+    qsort(p->layers, p->n_layers, sizeof(*p->layers), by_number);
     if (json_array_size(words.v) <= MAX_WORDS)
         return 0;
     return err_set(err, EX_DATAERR, "%s: %s has %zu words (at most %d)",
@@ -404,43 +479,28 @@ layer_of(const struct peft *p, const char *module)
     return layer;
 }
 
-/* layers_to_transform is a number or a list of them; none is all. */
-static bool
-takes_layer(const struct peft *p, int64_t layer)
-{
-    struct js layers = js_get(&p->config, "layers_to_transform");
-
-    if (js_absent(&layers) ||
-        (js_is(&layers, JSON_ARRAY) && json_array_size(layers.v) == 0))
-        return true;
-    return layer >= 0 && bsearch(&layer, p->layers, p->n_layers,
-                                 sizeof(*p->layers), by_number);
-}
-
-static int
-check_dots(const struct peft *p, const char *module, struct err *err)
-{
-    size_t n = 0;
-
-    for (const char *at = strchr(module, '.'); at; at = strchr(at + 1, '.'))
-        n++;
-    if (n <= MAX_TAILS)
-        return 0;
-    return err_set(err, EX_DATAERR, "%s: %.80s... has %zu dots (at most %d)",
-                   p->path, module, n, MAX_TAILS);
-}
-
 int
 peft_target(const struct peft *p, const char *module, struct err *err)
 {
     struct js targets = js_get(&p->config, "target_modules");
+    struct js layers = js_get(&p->config, "layers_to_transform");
+    bool all_layers = js_absent(&layers) || (js_is(&layers, JSON_ARRAY) &&
+                                             json_array_size(layers.v) == 0);
     const struct peft_pattern *pattern;
     const char *what = NULL;
+    size_t n_dots = 0;
+    int64_t layer;
 
     module = without_root(module);
-    if (check_dots(p, module, err) < 0 ||
-        find_pattern(p, &p->excluded, module, &pattern, err) < 0)
+    for (const char *s = strchr(module, '.'); s; s = strchr(s + 1, '.'))
+        n_dots++;
+    if (n_dots > MAX_TAILS)
+        return err_set(err, EX_DATAERR,
+                       "%s: %.80s... has %zu dots (at most %d)", p->path,
+                       module, n_dots, MAX_TAILS);
+    if (find_pattern(p, &p->excluded, module, &pattern, err) < 0)
         return -1;
+    layer = all_layers ? 0 : layer_of(p, module);
     if (pattern || names_module(&p->others, module, true))
         what = "exclude_modules has";
     else if (!js_is(&targets, JSON_ARRAY) ||
@@ -448,7 +508,9 @@ peft_target(const struct peft *p, const char *module, struct err *err)
         return 0;
     else if (!names_module(&p->targets, module, true))
         what = "target_modules has no";
-    else if (!takes_layer(p, layer_of(p, module)))
+    else if (!all_layers &&
+             (layer < 0 || !bsearch(&layer, p->layers, p->n_layers,
+                                    sizeof(*p->layers), by_number)))
         what = "layers_to_transform has not the layer of";
     if (!what)
         return 0;

@@ -16,15 +16,12 @@
 #define PEFT_MODEL  "adapter_model.safetensors"
 #define PEFT_ROOT   "base_model.model." /* before a module's name */
 
-struct peft_pattern;
-struct peft_name;
-
 /* rank_pattern or alpha_pattern: a pattern that is no more than a name, as
  * peft's EVA writes one for each module, is looked up, not tried. */
 struct peft_patterns {
     size_t n, n_names, n_regexes;
     struct peft_pattern *list;     /* private; [n], in order of the file */
-    struct peft_name *names;       /* [n_names] */
+    struct peft_name *names;       /* private; [n_names] */
     struct peft_pattern **regexes; /* [n_regexes], in order of the file */
 };
 
