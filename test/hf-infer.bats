@@ -289,7 +289,7 @@ for file in "json", "lines":
     done
 }
 
-@test "hf-infer: a stored lm_head that is not the embedding is run, and told" {
+@test "hf-infer: a stored lm_head that is not the embedding is used, with a warning" {
     py - "$DEMO" <<'END'
 import json, os, sys
 import numpy as np, transformer
@@ -316,7 +316,7 @@ END
     cmp m.nll same.nll
     cmp two.nll untied.nll
     run -1 cmp -s same.nll two.nll
-    grep -qFx "hf-infer: two: lm_head.weight is not the embedding, though tie_word_embeddings is true: it is taken as it is" two.said
+    grep -qFx "hf-infer: two: lm_head.weight is not the embedding, though tie_word_embeddings is true: both are used" two.said
     run -1 grep lm_head same.said untied.said
 }
 

@@ -15,9 +15,8 @@
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
+#include "core/model/block.h"
 #include "core/model/engine.h"
-#include "core/model/session.h"
-#include "core/model/tap.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -93,7 +92,6 @@ set_tap(struct acts *a)
         if (a->spec.layers[i] > a->tap.last_layer)
             a->tap.last_layer = a->spec.layers[i];
     }
-    engine_tap(a->run->engine, &a->tap);
 }
 
 /* ---- what is written ---- */
@@ -254,7 +252,7 @@ run_windows(struct acts *a, struct err *err)
         feeds[i].ids = a->ids.id + w->first;
         feeds[i].n = w->n_ids;
     }
-    rc = engine_feed(a->run->engine, feeds, a->n_windows, NULL, err);
+    rc = engine_feed(a->run->engine, feeds, a->n_windows, &a->tap, NULL, err);
     for (size_t i = 0; i < a->n_windows; i++)
         session_close(a->windows[i].session);
     if (rc == 0)

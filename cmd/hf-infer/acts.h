@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "cmd/hf-infer/run.h"
-#include "core/model/tap.h"
+#include "core/model/block.h"
 
 /* What --acts names: "resid:0,3", "attn:all", "in:q_proj:0-5". */
 struct acts_spec {

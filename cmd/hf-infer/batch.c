@@ -12,7 +12,6 @@
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
-#include "core/model/session.h"
 #include "core/tool.h"
 #include "core/tty.h"
 
@@ -169,7 +168,7 @@ add_feeds(struct prompt_batch *b, size_t n, bool fresh)
     for (size_t i = 0; i < b->n_active; i++) {
         struct entry *e = b->active[i];
         const struct ids *ids = &e->seq.ids;
-        size_t fed = session_length(e->session);
+        size_t fed = e->session->n;
 
         if ((fed == 0) != fresh)
             continue;
@@ -202,7 +201,7 @@ step(struct prompt_batch *b, struct err *err)
 {
     size_t n = add_feeds(b, add_feeds(b, 0, false), true);
 
-    if (engine_feed(b->run->engine, b->feeds, n, b->logits, err) < 0)
+    if (engine_feed(b->run->engine, b->feeds, n, NULL, b->logits, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
         if (!b->feeds[i].generated &&
@@ -213,7 +212,7 @@ step(struct prompt_batch *b, struct err *err)
     for (size_t i = 0; i < n; i++) {
         struct entry *e = b->fed[i];
 
-        b->n_output += e->seq.ids.n - session_length(e->session);
+        b->n_output += e->seq.ids.n - e->session->n;
         if (!e->failed && !e->seq.finish_reason) {
             b->active[b->n_active++] = e;
             continue;

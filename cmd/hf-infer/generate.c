@@ -8,7 +8,7 @@
 #include "core/clock.h"
 #include "core/js.h"
 #include "core/mem.h"
-#include "core/model/session.h"
+#include "core/model/engine.h"
 #include "core/tool.h"
 
 struct generation {
@@ -48,8 +48,11 @@ loop(struct generation *g, struct err *err)
             return -1;
         if (seq->finish_reason)
             return 0;
-        if (session_step(g->run->session, seq->ids.id[seq->ids.n - 1],
-                         g->logits, err) < 0)
+        if (engine_feed(g->run->engine,
+                        &(struct feed){ g->run->session,
+                                        seq->ids.id + seq->ids.n - 1, 1, 1,
+                                        true },
+                        1, NULL, g->logits, err) < 0)
             return -1;
     }
 }

@@ -16,7 +16,6 @@
 #include "core/model/engine.h"
 #include "core/model/lora.h"
 #include "core/model/model.h"
-#include "core/model/session.h"
 #include "core/model/tables.h"
 #include "core/tool.h"
 #include "core/tty.h"
@@ -262,13 +261,12 @@ run_close(struct run *run)
 int
 compress(struct run *run, struct session *session, struct err *err)
 {
-    size_t before = session_cached(session);
+    size_t before = session->n_cached;
     int rc =
         run->compressor ? session_compress(session, run->compressor, err) : 0;
 
     if (run->verbose && rc > 0)
-        tool_say("%zu keys and values became %zu", before,
-                 session_cached(session));
+        tool_say("%zu keys and values became %zu", before, session->n_cached);
     return rc < 0 ? -1 : 0;
 }
 

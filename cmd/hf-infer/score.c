@@ -11,7 +11,7 @@
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
-#include "core/model/session.h"
+#include "core/model/engine.h"
 #include "core/tool.h"
 
 static int
@@ -279,7 +279,7 @@ feed_compressed(struct nll_sink *sink, struct err *err)
     if (feed(run, ids->id, n, NULL, score_rows, sink, err) < 0 ||
         compress(run, run->session, err) < 0)
         return -1;
-    sink->n_cached = session_cached(run->session);
+    sink->n_cached = run->session->n_cached;
     if (sink->n_cached == n)
         err_warn("%s: %zu tokens are too few groups: nothing is compressed",
                  run->kvc, n);

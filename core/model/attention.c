@@ -5,7 +5,7 @@
 
 #include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
-#include "core/model/session.h"
+#include "core/model/engine.h"
 
 /* Rows of queries that share a pass over the keys: those of one KV head, of
  * as many positions as fit. */

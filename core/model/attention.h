@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "core/model/chunk.h"
+#include "core/model/block.h"
 #include "core/model/config.h"
 #include "core/par.h"
 

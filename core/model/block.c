@@ -4,14 +4,13 @@
 
 #include "core/kernel/cvt.h"
 #include "core/kernel/vec.h"
+#include "core/mem.h"
 #include "core/model/attention.h"
 #include "core/model/engine.h"
 #include "core/model/experts.h"
 #include "core/model/mlp.h"
 #include "core/model/model.h"
 #include "core/model/norm.h"
-#include "core/model/session.h"
-#include "core/model/tap.h"
 
 /* One block of a chunk.  Nothing in it changes while its steps run. */
 struct step {
@@ -52,7 +51,7 @@ rotate(const struct step *s, float *to, const float *heads, size_t n_heads,
     to += i * n_heads * d;
     heads += i * n_heads * d;
     if (norm->weight)
-        norm_rows(NULL, norm, to, heads, n_heads);
+        norm_rows(NULL, norm, to, heads, NULL, n_heads);
     else if (to != heads)
         memcpy(to, heads, n_heads * d * sizeof(*to));
     for (size_t j = 0; j < n_heads; j++)
@@ -79,31 +78,10 @@ rotate_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static void
-attend(const struct step *s)
-{
-    const struct config *c = &s->e->model->config;
-    const struct attention attention = {
-        .n_heads = (size_t)c->n_heads,
-        .n_kv_heads = (size_t)c->n_kv_heads,
-        .head_dim = (size_t)c->head_dim,
-        .window = (size_t)c->window[s->index],
-        .layer = s->index,
-        .spans = s->chunk->spans,
-        .n_spans = s->chunk->n_spans,
-        .q = s->a->q_rotated,
-        .out = s->a->attended,
-        .lse = s->a->lse,
-        .scratch = s->e->attention_scratch,
-    };
-
-    attention_run(s->e->par, &attention);
-}
-
 static bool
 tapped(const struct step *s, enum tap_point point)
 {
-    return s->e->tap && s->e->tap->point == point;
+    return s->chunk->tap && s->chunk->tap->point == point;
 }
 
 /* Passes the chunk's rows at a point to the tap, if one is set here. */
@@ -111,7 +89,7 @@ static void
 tap(const struct step *s, enum tap_point point, const float *rows)
 {
     size_t dim = tap_dim(&s->e->model->config, point);
-    const struct tap *tap = s->e->tap;
+    const struct tap *tap = s->chunk->tap;
 
     for (size_t i = 0; tapped(s, point) && i < s->chunk->n_spans; i++) {
         const struct span *span = &s->chunk->spans[i];
@@ -168,81 +146,63 @@ apply_output(const struct step *s, const struct linear *l, const float *input,
     }
 }
 
+/* Both halves of a block, one step after another. */
 static void
-run_attention(struct step *s)
+run_block(struct step *s)
 {
     struct engine *e = s->e;
+    const struct chunk *chunk = s->chunk;
+    const struct config *c = &e->model->config;
     const struct activations *a = s->a;
     const struct layer *l = s->layer;
+    const struct mlp *m = &l->mlp;
 
-    norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, s->chunk->n_rows);
+    norm_rows(e->par, &l->attn_norm, a->attn_in, a->x, NULL, chunk->n_rows);
     tap(s, TAP_IN_QKV, a->attn_in);
-    linear_apply(e, s->chunk,
+    linear_apply(e, chunk,
                  (struct apply[]){
                      { &l->q, a->q, false },
                      { &l->k, a->k, false },
                      { &l->v, a->v, false },
                  },
                  3, a->attn_in);
-    par_for(e->par, s->chunk->n_rows, 1, rotate_rows, s);
-    attend(s);
+    par_for(e->par, chunk->n_rows, 1, rotate_rows, s);
+    attention_run(e->par, &(struct attention){
+                              .n_heads = (size_t)c->n_heads,
+                              .n_kv_heads = (size_t)c->n_kv_heads,
+                              .head_dim = (size_t)c->head_dim,
+                              .window = (size_t)c->window[s->index],
+                              .layer = s->index,
+                              .spans = chunk->spans,
+                              .n_spans = chunk->n_spans,
+                              .q = a->q_rotated,
+                              .out = a->attended,
+                              .lse = a->lse,
+                              .scratch = e->attention_scratch,
+                          });
     tap(s, TAP_IN_O, a->attended);
     apply_output(s, &l->o, a->attended, a->attn_out, TAP_ATTN, a->mid, a->x);
-}
 
-static void
-run_mlp(const struct step *s)
-{
-    struct engine *e = s->e;
-    const struct activations *a = s->a;
-    const struct mlp *m = &s->layer->mlp;
-
-    linear_apply(e, s->chunk,
-                 (struct apply[]){
-                     { &m->gate, a->gate, false },
-                     { &m->up, a->up, false },
-                 },
-                 2, a->mlp_in);
-    mlp_activate(e->par, e->model->config.act, a->inner, a->gate, a->up,
-                 m->gate.rows, s->chunk->n_rows);
-    tap(s, TAP_IN_DOWN, a->inner);
-    apply_output(s, &m->down, a->inner, a->mlp_out, TAP_MLP, a->out, a->mid);
-}
-
-static void
-run_experts(const struct step *s)
-{
-    const struct activations *a = s->a;
-
-    experts_apply(s->e, s->layer, a, s->chunk->n_rows);
-    tap(s, TAP_MLP, a->mlp_out);
-    add_output(s, a->out, a->mid, a->mlp_out);
-}
-
-static void
-run_feed_forward(const struct step *s)
-{
-    const struct activations *a = s->a;
-
-    norm_rows(s->e->par, &s->layer->mlp_norm, a->mlp_in, a->mid,
-              s->chunk->n_rows);
+    norm_rows(e->par, &l->mlp_norm, a->mlp_in, a->mid, NULL, chunk->n_rows);
     tap(s, TAP_IN_GATE_UP, a->mlp_in);
-    if (s->layer->experts)
-        run_experts(s);
-    else
-        run_mlp(s);
+    if (l->experts) {
+        experts_apply(e, l, a, chunk->n_rows);
+        tap(s, TAP_MLP, a->mlp_out);
+        add_output(s, a->out, a->mid, a->mlp_out);
+    } else {
+        linear_apply(e, chunk,
+                     (struct apply[]){
+                         { &m->gate, a->gate, false },
+                         { &m->up, a->up, false },
+                     },
+                     2, a->mlp_in);
+        mlp_activate(e->par, c->act, a->inner, a->gate, a->up, m->gate.rows,
+                     chunk->n_rows);
+        tap(s, TAP_IN_DOWN, a->inner);
+        apply_output(s, &m->down, a->inner, a->mlp_out, TAP_MLP, a->out,
+                     a->mid);
+    }
     tap(s, TAP_RESID, a->out);
-}
-
-/* Nobody looks at what comes after the last tapped layer. */
-static size_t
-n_layers(const struct engine *e, const struct chunk *chunk)
-{
-    size_t n = (size_t)e->model->config.n_layers;
-
-    if (e->tap && chunk->n_wanted == 0 && e->tap->last_layer + 1 < (int64_t)n)
-        return (size_t)(e->tap->last_layer + 1);
-    return n;
 }
 
 void
@@ -250,21 +210,33 @@ chunk_run(struct engine *e, const struct chunk *chunk,
           const struct activations *acts, size_t n_acts, float *logits)
 {
     const struct model *m = e->model;
+    const struct tap *shown = chunk->tap;
+    size_t n_layers = (size_t)m->config.n_layers;
     struct step s = { .e = e, .chunk = chunk, .a = acts };
 
+    /* nothing is read after the last tapped layer */
+    if (shown && chunk->n_wanted == 0)
+        n_layers = smaller(n_layers, (size_t)(shown->last_layer + 1));
     par_for(e->par, chunk->n_rows, 1, embed, &s);
     tap(&s, TAP_RESID, acts->x);
-    for (size_t i = 0; i < n_layers(e, chunk); i++) {
+    for (size_t i = 0; i < n_layers; i++) {
         s.a = &acts[i % n_acts];
         s.layer = &m->layers[i];
         s.index = i;
-        run_attention(&s);
-        run_feed_forward(&s);
+        run_block(&s);
     }
-    norm_gather(e->par, &m->norm, e->head_in, s.a->out, chunk->wanted,
-                chunk->n_wanted);
+    norm_rows(e->par, &m->norm, e->head_in, s.a->out, chunk->wanted,
+              chunk->n_wanted);
     /* exact for prompts, too: packing this matrix pays for many rows alone, and
      * one row or all of them must have the same bits */
     linear_rows(e, &(struct apply){ &m->lm_head, logits, false }, 1, e->head_in,
                 chunk->n_wanted);
+}
+
+size_t
+tap_dim(const struct config *c, enum tap_point point)
+{
+    return point == TAP_IN_O      ? (size_t)(c->n_heads * c->head_dim)
+           : point == TAP_IN_DOWN ? (size_t)c->intermediate_size
+                                  : (size_t)c->hidden_size;
 }

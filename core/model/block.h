@@ -1,15 +1,76 @@
 /*
- * The order of a model's steps, and the points where its activations can be
- * looked at: tap.h.
+ * The order of a model's steps: what goes through a block, what its steps leave
+ * behind, and the points where that can be looked at.
  */
 #ifndef CORE_MODEL_BLOCK_H
 #define CORE_MODEL_BLOCK_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-struct activations;
-struct chunk;
+#include "core/model/config.h"
+
 struct engine;
+struct session;
+
+/* Consecutive tokens of one sequence: rows row .. row + n - 1 of a chunk, at
+ * positions first .. first + n - 1, in slots slot .. slot + n - 1. */
+struct span {
+    struct session *session;
+    size_t row, n, first, slot;
+    bool generated; /* see COMPUTE_BF16 */
+};
+
+/* One token of a chunk. */
+struct row {
+    struct session *session;
+    size_t position, slot;
+    int32_t id;
+};
+
+/* The tokens that go through the layers together: the spans cover the rows, in
+ * their order. */
+struct chunk {
+    struct span *spans; /* [n_spans] */
+    size_t n_spans;
+    struct row *rows; /* [n_rows] */
+    size_t n_rows;
+    size_t *wanted; /* [n_wanted] rows whose logits are asked for, ascending */
+    size_t n_wanted;
+    float *cosines, *sines; /* [n_rows, head_dim / 2] of the rows' positions,
+                             * filled by chunk_run() */
+    const struct tap *tap;  /* or NULL */
+};
+
+/*
+ * What a block computes for a chunk's rows: [rows, ...] f32 each, owned by
+ * whoever runs the block.  A step reads its operands here and leaves its result
+ * here, so a forward that is followed by a backward gives each layer one of
+ * these, and a layer's x is the out of the layer before it.
+ *
+ * An engine has one for all layers, in which names share memory where a step
+ * may overwrite what it reads: x, mid and out; q and q_rotated; k and
+ * k_rotated; gate and inner; attn_in, attn_out, mlp_in and, in a model without
+ * experts, mlp_out.
+ */
+struct activations {
+    float *x;         /* hidden: the residual stream before the block */
+    float *attn_in;   /* hidden: x, normalized */
+    float *q, *k, *v; /* heads, KV heads, KV heads x head_dim: of the layers */
+    float *q_rotated; /* as q: normalized (qwen3) and rotated */
+    float *k_rotated; /* as k */
+    float *attended;  /* as q: the heads, concatenated */
+    float *lse;       /* heads: as struct attention leaves it; or NULL */
+    float *attn_out;  /* hidden: room for the output of o_proj */
+    float *mid;       /* hidden: the residual stream between the halves */
+    float *mlp_in;    /* hidden: mid, normalized */
+    float *gate, *up; /* intermediate; with experts, room for one of them */
+    float *inner;     /* intermediate: act(gate) * up; not with experts */
+    float *mlp_out;   /* hidden: room for the output of down_proj; the sum of
+                       * the experts' */
+    float *out;       /* hidden: the residual stream after the block */
+};
 
 /*
  * chunk_run() puts a chunk of at most the engine's rows, whose keys and values
@@ -19,5 +80,38 @@ struct engine;
  */
 void chunk_run(struct engine *engine, const struct chunk *chunk,
                const struct activations *acts, size_t n_acts, float *logits);
+
+/* Points of a block.  q_proj, k_proj and v_proj share an input, and so do
+ * gate_proj and up_proj. */
+enum tap_point {
+    TAP_RESID,      /* the residual stream after the block; layer -1: before
+                     * the first one, the embedding */
+    TAP_ATTN,       /* output of o_proj, before it is added */
+    TAP_MLP,        /* output of down_proj, or of all a token's experts,
+                     * before it is added */
+    TAP_IN_QKV,     /* input of q_proj, k_proj, v_proj: after the norm */
+    TAP_IN_O,       /* input of o_proj: the heads, concatenated */
+    TAP_IN_GATE_UP, /* input of gate_proj, up_proj: after the norm */
+    TAP_IN_DOWN,    /* input of down_proj: act(gate) * up; not with experts,
+                     * which have one each */
+};
+
+/*
+ * A tap at one point.  'fn' gets rows [n, tap_dim()] f32, the tokens at
+ * positions first .. first + n - 1 of a session, layer by layer, from the
+ * thread that feeds; they are valid during the call.  A tap changes no bit.
+ * Where no logits are asked for, the layers after 'last_layer' are not run: a
+ * session fed so cannot give logits later.
+ */
+struct tap {
+    enum tap_point point;
+    int64_t last_layer;
+    void (*fn)(void *ctx, struct session *session, int64_t layer, size_t first,
+               size_t n, const float *rows);
+    void *ctx;
+};
+
+/* tap_dim() is the size of a point's activations. */
+size_t tap_dim(const struct config *config, enum tap_point point);
 
 #endif

@@ -1,13 +1,154 @@
 #include "core/model/compressor.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "core/format/kvc.h"
+#include "core/dtype.h"
 #include "core/mem.h"
-#include "core/model/compressor_mlp.h"
 #include "core/model/engine.h"
-#include "core/model/session.h"
 #include "core/par.h"
+
+/* ---- one MLP ---- */
+
+static float
+round_f16(float x)
+{
+    return f16_to_f32(f32_to_f16(x));
+}
+
+static void
+load_f16(float *to, const struct kvc *k, size_t offset, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = round_f16((float)dtype_get(k->dtype, k->map.data + offset, i));
+}
+
+static int
+load_slot(struct compressor_mlp *m, const struct kvc *k,
+          const struct kvc_block *b, size_t slot, struct err *err)
+{
+    if (slot && b->cols != m->dims[slot])
+        return err_set(err, EX_DATAERR,
+                       "%s: the block at byte %zu has %u columns (expected "
+                       "%zu, the rows before it)",
+                       k->path, b->at, b->cols, m->dims[slot]);
+    m->dims[slot] = b->cols;
+    m->dims[slot + 1] = b->rows;
+    m->w[slot] = mem_try((size_t)b->rows * b->cols, sizeof(float),
+                         "a compressor's weights", err);
+    if (!m->w[slot])
+        return -1;
+    m->bias[slot] = xcalloc(b->rows, sizeof(float));
+    load_f16(m->w[slot], k, b->weight, (size_t)b->rows * b->cols);
+    if (b->has_bias)
+        load_f16(m->bias[slot], k, b->bias, b->rows);
+    return 0;
+}
+
+int
+compressor_mlp_load(struct compressor_mlp *m, const struct kvc *k, size_t layer,
+                    enum kvc_prefix prefix, struct err *err)
+{
+    size_t per = k->header.weight_count_per_layer;
+    size_t first = (size_t)prefix * KVC_SLOTS;
+
+    *m = (struct compressor_mlp){ 0 };
+    if (layer >= k->header.num_layers || first + KVC_SLOTS > per)
+        return err_set(err, EX_DATAERR,
+                       "%s: no blocks %zu .. %zu of layer %zu (%u layers of "
+                       "%zu)",
+                       k->path, first, first + KVC_SLOTS - 1, layer,
+                       k->header.num_layers, per);
+    for (size_t i = 0; i < KVC_SLOTS; i++)
+        if (load_slot(m, k, &k->blocks[layer * per + first + i], i, err) < 0)
+            goto fail;
+    if (m->dims[0] % m->dims[KVC_SLOTS] == 0)
+        return 0;
+    err_set(err, EX_DATAERR,
+            "%s: layer %zu block %zu: %zu columns are not a number of tokens "
+            "of %zu",
+            k->path, layer, first, m->dims[0], m->dims[KVC_SLOTS]);
+fail:
+    compressor_mlp_free(m);
+    return -1;
+}
+
+void
+compressor_mlp_free(struct compressor_mlp *m)
+{
+    for (size_t i = 0; i < KVC_SLOTS; i++) {
+        free(m->w[i]);
+        free(m->bias[i]);
+    }
+    *m = (struct compressor_mlp){ 0 };
+}
+
+size_t
+compressor_mlp_scratch(const struct compressor_mlp *m)
+{
+    return m->dims[0] + m->dims[1] + m->dims[2];
+}
+
+/* W x in double: whatever the order, f32 has it exactly rounded but for ties.
+ * Eight sums side by side keep the adders busy. */
+static double
+dot(const float *w, const float *x, size_t n)
+{
+    double sums[8] = { 0 };
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (size_t j = 0; j < 8; j++)
+            sums[j] += (double)w[i + j] * x[i + j];
+    for (; i < n; i++)
+        sums[i % 8] += (double)w[i] * x[i];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
+           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+static void
+apply_slot(const struct compressor_mlp *m, size_t slot, float *y,
+           const float *x)
+{
+    size_t cols = m->dims[slot];
+
+    for (size_t r = 0; r < m->dims[slot + 1]; r++) {
+        const float *w = m->w[slot] + r * cols;
+
+        y[r] = round_f16((float)(dot(w, x, cols) + m->bias[slot][r]));
+    }
+}
+
+static void
+relu(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] > 0 || x[i] != x[i] ? x[i] : 0;
+}
+
+size_t
+compressor_mlp_run(const struct compressor_mlp *m, float *y, const float *x,
+                   size_t n, float *scratch)
+{
+    float *in = scratch, *h0 = in + m->dims[0], *h1 = h0 + m->dims[1];
+    size_t d = m->dims[KVC_SLOTS], factor = m->dims[0] / d;
+    size_t n_groups = n / factor, n_left = n % factor;
+
+    for (size_t i = 0; i < n_groups; i++) {
+        for (size_t j = 0; j < m->dims[0]; j++)
+            in[j] = round_f16(x[i * m->dims[0] + j]);
+        apply_slot(m, 0, h0, in);
+        relu(h0, m->dims[1]);
+        apply_slot(m, 1, h1, h0);
+        relu(h1, m->dims[2]);
+        apply_slot(m, 2, y + i * d, h1);
+    }
+    memmove(y + n_groups * d, x + n_groups * factor * d,
+            n_left * d * sizeof(*y));
+    return n_groups + n_left;
+}
+
+/* ---- those of a model ---- */
 
 struct compressor {
     size_t n_layers, factor, min_groups;
@@ -35,10 +176,10 @@ check_header(const struct kvc *kvc, const struct config *c, struct err *err)
 }
 
 static int
-load(struct compressor_mlp *mlp, const struct kvc *kvc, size_t layer,
-     enum kvc_prefix prefix, const struct config *c, struct err *err)
+load_layer(struct compressor_mlp *mlp, const struct kvc *kvc, size_t layer,
+           enum kvc_prefix prefix, size_t d, struct err *err)
 {
-    size_t d = (size_t)c->head_dim, factor = kvc->header.compression_factor;
+    size_t factor = kvc->header.compression_factor;
 
     if (compressor_mlp_load(mlp, kvc, layer, prefix, err) < 0)
         return -1;
@@ -55,15 +196,15 @@ int
 compressor_open(struct compressor **compressor, const char *path,
                 const struct config *config, struct err *err)
 {
-    struct compressor *c = xcalloc(1, sizeof(*c));
+    size_t d = (size_t)config->head_dim;
+    struct compressor *c;
     struct kvc kvc;
     int rc;
 
     *compressor = NULL;
-    if (kvc_open(&kvc, path, err) < 0) {
-        free(c);
+    if (kvc_open(&kvc, path, err) < 0)
         return -1;
-    }
+    c = xcalloc(1, sizeof(*c));
     rc = check_header(&kvc, config, err);
     c->n_layers = rc < 0 ? 0 : (size_t)config->n_layers;
     c->factor = kvc.header.compression_factor;
@@ -71,8 +212,8 @@ compressor_open(struct compressor **compressor, const char *path,
     c->k = xcalloc(c->n_layers, sizeof(*c->k));
     c->v = xcalloc(c->n_layers, sizeof(*c->v));
     for (size_t i = 0; i < c->n_layers && rc == 0; i++)
-        if (load(&c->k[i], &kvc, i, KVC_TEXT_K, config, err) < 0 ||
-            load(&c->v[i], &kvc, i, KVC_TEXT_V, config, err) < 0)
+        if (load_layer(&c->k[i], &kvc, i, KVC_TEXT_K, d, err) < 0 ||
+            load_layer(&c->v[i], &kvc, i, KVC_TEXT_V, d, err) < 0)
             rc = -1;
     kvc_close(&kvc);
     if (rc < 0)
@@ -123,40 +264,27 @@ compress_heads(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* The most that any of the MLPs needs. */
-static size_t
-scratch_floats(const struct compressor *c)
-{
-    size_t max = 0;
-
-    for (size_t i = 0; i < c->n_layers; i++) {
-        size_t k = compressor_mlp_scratch(&c->k[i]),
-               v = compressor_mlp_scratch(&c->v[i]);
-
-        max = k > max ? k : max;
-        max = v > max ? v : max;
-    }
-    return max;
-}
-
 int
 session_compress(struct session *s, const struct compressor *c, struct err *err)
 {
     struct par *par = s->engine->par;
-    struct work w = { .kv = &s->kv, .c = c, .n = session_cached(s) };
+    struct work w = { .kv = &s->kv, .c = c, .n = s->n_cached };
     size_t n_groups = w.n / c->factor, threads = (size_t)par_threads(par);
     size_t room;
 
     if (n_groups < c->min_groups || n_groups == 0)
         return 0;
     w.n_after = n_groups + w.n % c->factor;
-    w.scratch_n = scratch_floats(c);
+    for (size_t i = 0; i < c->n_layers; i++)
+        w.scratch_n =
+            larger(w.scratch_n, larger(compressor_mlp_scratch(&c->k[i]),
+                                       compressor_mlp_scratch(&c->v[i])));
     room = 2 * w.n * s->kv.head_dim + w.scratch_n;
     w.memory = mem_try(threads, room * sizeof(float), "the compressor", err);
     if (!w.memory)
         return -1;
     par_for(par, s->kv.n_layers * s->kv.n_heads, 1, compress_heads, &w);
     free(w.memory);
-    s->gone += w.n - w.n_after;
+    s->n_cached = w.n_after;
     return 1;
 }

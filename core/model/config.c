@@ -19,8 +19,6 @@
 #define MAX_EXPERTS   (1 << 12)
 #define MAX_POSITIONS ((int64_t)1 << 30)
 
-#define ACTS "silu, gelu_pytorch_tanh"
-
 enum window_rule {
     WINDOW_NEVER,
     WINDOW_ALWAYS,
@@ -93,24 +91,16 @@ js_unsupported(const struct js *js, const char *s, const char *known,
                    js->file, js->path, s, known);
 }
 
-/* A whole number in 1 .. max that must be there. */
+/* A whole number in 1 .. max; 'absent' is what it is where config.json does not
+ * say, 0 that it must. */
 static int
-need_count(const struct js *root, const char *key, int64_t max, int64_t *v,
-           struct err *err)
-{
-    struct js js = js_get(root, key);
-
-    return js_i64(&js, 1, max, v, err);
-}
-
-static int
-count_or(const struct js *root, const char *key, int64_t max, int64_t absent,
-         int64_t *v, struct err *err)
+count(const struct js *root, const char *key, int64_t max, int64_t absent,
+      int64_t *v, struct err *err)
 {
     struct js js = js_get(root, key);
 
     *v = absent;
-    return js_absent(&js) ? 0 : js_i64(&js, 1, max, v, err);
+    return js_absent(&js) && absent ? 0 : js_i64(&js, 1, max, v, err);
 }
 
 int
@@ -134,58 +124,48 @@ config_range(const struct js *root, const char *key, double least, double most,
     return 0;
 }
 
-static int
-check_class(const struct js *root, const struct family *family, struct err *err)
-{
-    struct js js = js_get(root, "architectures");
-    char known[80];
-    const char *s;
-    size_t n;
-
-    if (js_absent(&js) || (js_is(&js, JSON_ARRAY) && !json_array_size(js.v)))
-        return 0;
-    if (!js_is(&js, JSON_ARRAY))
-        return js_bad(&js, "an array", err);
-    js = js_at(&js, 0);
-    if (js_str(&js, &s, &n, err))
-        return -1;
-    if (!strcmp(s, family->causal_lm) || !strcmp(s, family->base))
-        return 0;
-    snprintf(known, sizeof(known), "%s, %s", family->causal_lm, family->base);
-    return js_unsupported(&js, s, known, err);
-}
-
-static int
-unknown_family(const struct js *js, const char *name, struct err *err)
-{
-    struct str known = { 0 };
-
-    for (size_t i = 0; i < N_FAMILIES; i++)
-        str_addf(&known, "%s%s", i ? ", " : "", families[i].model_type);
-    js_unsupported(js, name, known.s, err);
-    str_free(&known);
-    return -1;
-}
-
+/* The row of model_type; a class that architectures names must be of it. */
 static int
 parse_family(struct config *config, const struct js *root,
              const struct family **family, struct err *err)
 {
     struct js js = js_get(root, "model_type");
+    struct js classes = js_get(root, "architectures");
+    struct str known = { 0 };
+    const struct family *f = NULL;
     const char *s;
     size_t n;
+    int rc;
 
     if (js_str(&js, &s, &n, err))
         return -1;
     for (size_t i = 0; i < N_FAMILIES; i++) {
-        if (strcmp(s, families[i].model_type) != 0)
-            continue;
-        *family = &families[i];
-        snprintf(config->arch, sizeof(config->arch), "%s", s);
-        config->qk_norm = families[i].qk_norm;
-        return check_class(root, *family, err);
+        if (strcmp(s, families[i].model_type) == 0)
+            *family = f = &families[i];
+        str_addf(&known, "%s%s", i ? ", " : "", families[i].model_type);
     }
-    return unknown_family(&js, s, err);
+    rc = f ? 0 : js_unsupported(&js, s, known.s, err);
+    str_free(&known);
+    if (rc < 0)
+        return -1;
+    snprintf(config->arch, sizeof(config->arch), "%s", s);
+    config->qk_norm = f->qk_norm;
+
+    if (js_absent(&classes))
+        return 0;
+    if (!js_is(&classes, JSON_ARRAY))
+        return js_bad(&classes, "an array", err);
+    if (json_array_size(classes.v) == 0)
+        return 0;
+    js = js_at(&classes, 0);
+    if (js_str(&js, &s, &n, err))
+        return -1;
+    if (!strcmp(s, f->causal_lm) || !strcmp(s, f->base))
+        return 0;
+    str_addf(&known, "%s, %s", f->causal_lm, f->base);
+    js_unsupported(&js, s, known.s, err);
+    str_free(&known);
+    return -1;
 }
 
 static int
@@ -210,9 +190,9 @@ parse_heads(struct config *c, const struct js *root, struct err *err)
     struct js head_dim = js_get(root, "head_dim");
     struct js kv = js_get(root, "num_key_value_heads");
 
-    if (need_count(root, "num_attention_heads", MAX_HEADS, &c->n_heads, err) ||
-        count_or(root, "num_key_value_heads", MAX_HEADS, c->n_heads,
-                 &c->n_kv_heads, err))
+    if (count(root, "num_attention_heads", MAX_HEADS, 0, &c->n_heads, err) ||
+        count(root, "num_key_value_heads", MAX_HEADS, c->n_heads,
+              &c->n_kv_heads, err))
         return -1;
     if (c->n_heads % c->n_kv_heads)
         return js_bad(&kv, "a divisor of num_attention_heads", err);
@@ -221,8 +201,8 @@ parse_heads(struct config *c, const struct js *root, struct err *err)
                       "a number, as num_attention_heads does not divide "
                       "hidden_size",
                       err);
-    if (count_or(root, "head_dim", MAX_HEAD_DIM, c->hidden_size / c->n_heads,
-                 &c->head_dim, err))
+    if (count(root, "head_dim", MAX_HEAD_DIM, c->hidden_size / c->n_heads,
+              &c->head_dim, err))
         return -1;
     if (c->head_dim % 2 || c->head_dim < 2 || c->head_dim > MAX_HEAD_DIM)
         return err_set(err, EX_DATAERR,
@@ -247,7 +227,7 @@ parse_act(struct config *c, const struct js *root, struct err *err)
     if (!strcmp(s, "gelu_pytorch_tanh"))
         c->act = ACT_GELU_TANH;
     else if (strcmp(s, "silu") != 0)
-        return js_unsupported(&js, s, ACTS, err);
+        return js_unsupported(&js, s, "silu, gelu_pytorch_tanh", err);
     return 0;
 }
 
@@ -269,8 +249,8 @@ parse_biases(struct config *c, const struct js *root,
 
 /* "layer_types": one name a layer, which says whether its window is on. */
 static int
-windows_by_type(struct config *c, const struct js *types, bool use,
-                int64_t window, struct err *err)
+windows_by_type(struct config *c, const struct js *types, int64_t window,
+                struct err *err)
 {
     if (!js_is(types, JSON_ARRAY))
         return js_bad(types, "an array", err);
@@ -292,7 +272,7 @@ windows_by_type(struct config *c, const struct js *types, bool use,
         if (strcmp(s, "sliding_attention") != 0)
             return js_unsupported(&js, s, "full_attention, sliding_attention",
                                   err);
-        if (!use || !window)
+        if (!window)
             return js_bad(&js,
                           "full_attention, as use_sliding_window or "
                           "sliding_window is off",
@@ -302,77 +282,35 @@ windows_by_type(struct config *c, const struct js *types, bool use,
     return 0;
 }
 
-static int
-windows_by_layer(struct config *c, const struct js *root, struct err *err)
-{
-    struct js js = js_get(root, "sliding_window");
-    struct js types = js_get(root, "layer_types");
-    struct js upper = js_get(root, "max_window_layers");
-    int64_t window = 0, first = 0;
-    bool use;
-
-    if (js_bool_or(root, "use_sliding_window", false, &use, err))
-        return -1;
-    /* null is "no window" in Hugging Face, absent is not said: refused. */
-    if (use && !js_is(&js, JSON_NULL) &&
-        js_i64(&js, 1, MAX_POSITIONS, &window, err))
-        return -1;
-    if (!js_absent(&types))
-        return windows_by_type(c, &types, use, window, err);
-    if (!window)
-        return 0;
-    if (js_i64(&upper, 0, MAX_LAYERS, &first, err))
-        return -1;
-    for (int64_t i = first; i < c->n_layers; i++)
-        c->window[i] = window;
-    return 0;
-}
-
-static int
-windows_if_used(struct config *c, const struct js *root, struct err *err)
-{
-    struct js js = js_get(root, "sliding_window");
-    bool use;
-
-    if (js_bool_or(root, "use_sliding_window", false, &use, err))
-        return -1;
-    /* as in windows_by_layer() */
-    for (int64_t i = 0; use && !js_is(&js, JSON_NULL) && i < c->n_layers; i++)
-        if (js_i64(&js, 1, MAX_POSITIONS, &c->window[i], err))
-            return -1;
-    return 0;
-}
-
-/* null is "no window" in Hugging Face, absent is its class's default. */
-static int
-windows_always(struct config *c, const struct js *root, int64_t absent,
-               struct err *err)
-{
-    struct js js = js_get(root, "sliding_window");
-    int64_t window = js.v ? 0 : absent;
-
-    if (!js_absent(&js) && js_i64(&js, 1, MAX_POSITIONS, &window, err))
-        return -1;
-    for (int64_t i = 0; i < c->n_layers; i++)
-        c->window[i] = window;
-    return 0;
-}
-
+/* In Hugging Face's classes a sliding_window of null is none. */
 static int
 parse_windows(struct config *c, const struct js *root,
               const struct family *family, struct err *err)
 {
+    struct js js = js_get(root, "sliding_window");
+    struct js types = js_get(root, "layer_types");
+    struct js first_layer = js_get(root, "max_window_layers");
+    int64_t window = 0, first = 0;
+    bool use = family->window == WINDOW_ALWAYS;
+
     c->window = xcalloc((size_t)c->n_layers, sizeof(*c->window));
-    switch (family->window) {
-    case WINDOW_NEVER:
-        break;
-    case WINDOW_ALWAYS:
-        return windows_always(c, root, family->absent_window, err);
-    case WINDOW_IF_USED:
-        return windows_if_used(c, root, err);
-    case WINDOW_BY_LAYER:
-        return windows_by_layer(c, root, err);
+    if (family->window == WINDOW_NEVER)
+        return 0;
+    if (!use && js_bool_or(root, "use_sliding_window", false, &use, err))
+        return -1;
+    if (!js.v) /* only where the class has no default it must be said */
+        window = family->absent_window;
+    if (use && !window && !js_is(&js, JSON_NULL) &&
+        js_i64(&js, 1, MAX_POSITIONS, &window, err))
+        return -1;
+    if (family->window == WINDOW_BY_LAYER) {
+        if (!js_absent(&types))
+            return windows_by_type(c, &types, window, err);
+        if (window && js_i64(&first_layer, 0, MAX_LAYERS, &first, err))
+            return -1;
     }
+    for (int64_t i = first; i < c->n_layers; i++)
+        c->window[i] = window;
     return 0;
 }
 
@@ -430,16 +368,16 @@ parse_experts(struct config *c, const struct js *root,
     if (config_routing(&r, root, MAX_EXPERTS, err))
         return -1;
     if (!r.n_experts)
-        return need_count(root, "num_experts", MAX_EXPERTS, &r.n_experts, err);
+        return count(root, "num_experts", MAX_EXPERTS, 0, &r.n_experts, err);
     if (!r.n_experts_used)
-        return need_count(root, "num_experts_per_tok", MAX_EXPERTS,
-                          &r.n_experts_used, err);
+        return count(root, "num_experts_per_tok", MAX_EXPERTS, 0,
+                     &r.n_experts_used, err);
     c->n_experts = r.n_experts;
     c->n_experts_used = r.n_experts_used;
     c->norm_topk_prob = r.norm_topk_prob;
-    if (need_count(root, "moe_intermediate_size", MAX_WIDTH, &c->expert_size,
-                   err) ||
-        count_or(root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
+    if (count(root, "moe_intermediate_size", MAX_WIDTH, 0, &c->expert_size,
+              err) ||
+        count(root, "decoder_sparse_step", MAX_LAYERS, 1, &step, err))
         return -1;
     for (int64_t i = step - 1; i < c->n_layers; i += step)
         c->sparse[i] = true;
@@ -506,14 +444,14 @@ parse_model(struct config *c, const struct js *root, struct err *err)
     if (!js_is(root, JSON_OBJECT))
         return js_bad(root, "an object", err);
     if (parse_family(c, root, &family, err) || refuse_quantized(root, err) ||
-        need_count(root, "hidden_size", MAX_WIDTH, &c->hidden_size, err) ||
-        need_count(root, "intermediate_size", MAX_WIDTH, &c->intermediate_size,
-                   err) ||
-        need_count(root, "num_hidden_layers", MAX_LAYERS, &c->n_layers, err) ||
-        need_count(root, "vocab_size", CONFIG_MAX_VOCAB, &c->vocab_size, err) ||
+        count(root, "hidden_size", MAX_WIDTH, 0, &c->hidden_size, err) ||
+        count(root, "intermediate_size", MAX_WIDTH, 0, &c->intermediate_size,
+              err) ||
+        count(root, "num_hidden_layers", MAX_LAYERS, 0, &c->n_layers, err) ||
+        count(root, "vocab_size", CONFIG_MAX_VOCAB, 0, &c->vocab_size, err) ||
         parse_heads(c, root, err) ||
-        count_or(root, "max_position_embeddings", MAX_POSITIONS,
-                 family->max_positions, &c->max_positions, err) ||
+        count(root, "max_position_embeddings", MAX_POSITIONS,
+              family->max_positions, &c->max_positions, err) ||
         config_range(root, "rms_norm_eps", 0, 1, &eps, err) ||
         parse_act(c, root, err) || rope_parse(&c->rope, root, err) ||
         parse_biases(c, root, family, err) ||

@@ -1,6 +1,6 @@
 /*
- * What runs a model on the CPU: threads, and the activations of a chunk of
- * tokens, of one or more sequences.
+ * What runs a model on the CPU: threads, the activations of a chunk of tokens
+ * of one or more sequences, and those sequences.
  */
 #ifndef CORE_MODEL_ENGINE_H
 #define CORE_MODEL_ENGINE_H
@@ -11,14 +11,13 @@
 
 #include "core/dtype.h"
 #include "core/err.h"
-#include "core/model/activations.h"
-#include "core/model/chunk.h"
+#include "core/model/block.h"
+#include "core/model/experts.h"
+#include "core/model/kv.h"
 #include "core/par.h"
 
 struct gemm;
 struct model;
-struct session;
-struct tap;
 
 /*
  * How exact the linear layers are: all in f32, or with their inputs rounded to
@@ -30,7 +29,7 @@ enum compute { COMPUTE_F32, COMPUTE_BF16 };
 
 struct engine_options {
     size_t chunk; /* tokens that go through the layers together, 1 or more;
-                   * fewer of a model so wide that they take over 512 MiB */
+                   * fewer where their activations take over 512 MiB */
     enum compute compute;
     enum dtype kv; /* of keys and values in the cache: F32, F16 or BF16 */
 };
@@ -40,20 +39,19 @@ struct engine {
     struct par *par;
     struct gemm *gemm;
     struct engine_options options;
-    const struct tap *tap; /* or NULL */
 
     struct chunk chunk;      /* that is filled, then run */
     struct activations acts; /* of one layer after the other */
 
-    float *scratch; /* these activations and what follows lie in it */
+    float *scratch; /* these activations and what follows are parts of it */
     size_t scratch_floats;
     float *head_in;           /* [chunk, hidden]: of lm_head */
     float *attention_scratch; /* [threads, attention_scratch()] */
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */
-    uint16_t *rounded;            /* [chunk, gemm_ld_bf16(widest input)] */
-    float *widened;               /* [chunk, widest input] */
-    struct experts_work *experts; /* NULL: the model has none */
-    float *low;                   /* [chunk, lora_rank]: between a and b */
+    uint16_t *rounded;           /* [chunk, gemm_ld_bf16(widest input)] */
+    float *widened;              /* [chunk, widest input] */
+    struct experts_work experts; /* if the model has experts */
+    float *low;                  /* [chunk, lora_rank]: between a and b */
     /* where the model has tables */
     struct table_work *table_work;
     float *table_y; /* [2, chunk, table_out]: a table's, the layer's */
@@ -61,8 +59,8 @@ struct engine {
 };
 
 /*
- * engine_open() makes the threads' workspace and room for the activations of
- * a chunk of tokens: the matrices are read once for them.  'par' is borrowed
+ * engine_open() allocates the threads' workspace and room for the activations
+ * of a chunk of tokens: the matrices are read once for them.  'par' is borrowed
  * and may be NULL.
  * -1 with 'err' set (EX_SOFTWARE).  One thread at a time may use an engine.
  * Owner: the caller, until engine_close(), after its sessions.
@@ -72,8 +70,23 @@ int engine_open(struct engine **engine, const struct model *model,
                 struct err *err);
 void engine_close(struct engine *engine); /* NULL is fine */
 
-/* engine_tap() sets the engine's listener, borrowed; NULL: none. */
-void engine_tap(struct engine *engine, const struct tap *tap);
+/* One sequence and its KV cache, which grows as it is filled. */
+struct session {
+    struct engine *engine;
+    size_t max_tokens;
+    size_t n;        /* tokens fed */
+    size_t n_cached; /* keys in the cache, of each head: n, or fewer after
+                      * session_compress() */
+    struct kv kv;
+};
+
+/*
+ * session_new() starts an empty sequence of at most 'max_tokens'; whether that
+ * may be more than config.max_positions is the caller's decision.
+ * Owner: the caller, until session_close().
+ */
+struct session *session_new(struct engine *engine, size_t max_tokens);
+void session_close(struct session *session); /* NULL is fine */
 
 /* n tokens that are appended to a session. */
 struct feed {
@@ -86,14 +99,19 @@ struct feed {
 
 /*
  * engine_feed() feeds several sequences at once: their tokens share the passes
- * over the matrices.  A session may be there once.  'logits' takes the rows
- * [vocab_size] f32 that are asked for, in the order of the feeds, without gaps.
+ * over the matrices.  A session may be there once.  'tap' may be NULL.
+ * 'logits' gets the rows [vocab_size] f32 that are asked for, in the order of
+ * the feeds, without gaps.
  * The bits do not depend on how a sequence is cut into calls, on what else is
  * fed, the chunk, nor on threads.
  * -1 with 'err' set and nothing fed: an id outside the vocabulary, more than
  * max_tokens (EX_DATAERR), memory (EX_SOFTWARE).
  */
 int engine_feed(struct engine *engine, const struct feed *feeds, size_t n_feeds,
-                float *logits, struct err *err);
+                const struct tap *tap, float *logits, struct err *err);
+
+/* session_feed() feeds one sequence with a prompt, or a part of it. */
+int session_feed(struct session *session, const int32_t *ids, size_t n,
+                 float *logits, size_t n_logits, struct err *err);
 
 #endif

@@ -42,56 +42,37 @@ kv_grow(struct kv *kv, size_t n_tokens, struct err *err)
     return 0;
 }
 
-static char *
-keys(const struct kv *kv, size_t layer, size_t head, size_t block)
+void *
+kv_keys(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
     size_t at = layer * 2 * kv->n_heads + head;
 
     return kv->blocks[block] + at * head_nbytes(kv);
 }
 
-static char *
-values(const struct kv *kv, size_t layer, size_t head, size_t block)
-{
-    return keys(kv, layer, kv->n_heads + head, block);
-}
-
-const void *
-kv_keys(const struct kv *kv, size_t layer, size_t head, size_t block)
-{
-    return keys(kv, layer, head, block);
-}
-
-const void *
+void *
 kv_values(const struct kv *kv, size_t layer, size_t head, size_t block)
 {
-    return values(kv, layer, head, block);
+    return kv_keys(kv, layer, kv->n_heads + head, block);
 }
 
-/* A token's key of one head: each number in another row. */
+/* One head's key and value of a slot; each number of the key is in another row
+ * of its block. */
 static void
-put_column(const struct kv *kv, char *rows, size_t slot, const float *k)
+put_head(struct kv *kv, size_t layer, size_t head, size_t slot, const float *k,
+         const float *v)
 {
-    size_t nbytes = item_nbytes(kv);
-    char *to = rows + slot * nbytes;
+    size_t d = kv->head_dim, nbytes = item_nbytes(kv);
+    size_t block = slot / KV_BLOCK, at = slot % KV_BLOCK;
+    char *to = (char *)kv_keys(kv, layer, head, block) + at * nbytes;
 
-    for (size_t i = 0; i < kv->head_dim; i++, to += KV_BLOCK * nbytes) {
+    for (size_t i = 0; i < d; i++, to += KV_BLOCK * nbytes) {
         if (kv->dtype == DT_F32)
             put_le32(to, f32_bits(k[i]));
         else
             cvt_from_f32(to, kv->dtype, k + i, 1);
     }
-}
-
-/* One head's key and value of a slot. */
-static void
-put_head(struct kv *kv, size_t layer, size_t head, size_t slot, const float *k,
-         const float *v)
-{
-    size_t d = kv->head_dim, block = slot / KV_BLOCK, at = slot % KV_BLOCK;
-
-    put_column(kv, keys(kv, layer, head, block), at, k);
-    cvt_from_f32(values(kv, layer, head, block) + at * d * item_nbytes(kv),
+    cvt_from_f32((char *)kv_values(kv, layer, head, block) + at * d * nbytes,
                  kv->dtype, v, d);
 }
 
@@ -120,11 +101,13 @@ kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
 
     for (size_t i = 0; i < n; i++) {
         size_t block = i / KV_BLOCK, at = i % KV_BLOCK;
-        const char *from = keys(kv, layer, head, block) + at * nbytes;
+        const char *from =
+            (char *)kv_keys(kv, layer, head, block) + at * nbytes;
 
         for (size_t j = 0; j < d; j++, from += KV_BLOCK * nbytes)
             cvt_to_f32(k + i * d + j, from, kv->dtype, 1);
-        cvt_to_f32(v + i * d, values(kv, layer, head, block) + at * d * nbytes,
+        cvt_to_f32(v + i * d,
+                   (char *)kv_values(kv, layer, head, block) + at * d * nbytes,
                    kv->dtype, d);
     }
 }

@@ -46,10 +46,8 @@ void kv_put(struct kv *kv, size_t layer, size_t slot, const float *k,
 
 /* kv_keys() and kv_values() are a head's part of a block: valid until the
  * cache grows. */
-const void *kv_keys(const struct kv *kv, size_t layer, size_t head,
-                    size_t block);
-const void *kv_values(const struct kv *kv, size_t layer, size_t head,
-                      size_t block);
+void *kv_keys(const struct kv *kv, size_t layer, size_t head, size_t block);
+void *kv_values(const struct kv *kv, size_t layer, size_t head, size_t block);
 void kv_free(struct kv *kv); /* a zeroed struct is fine */
 
 #endif

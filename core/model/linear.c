@@ -42,18 +42,8 @@ round_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Rows through the exact class, their numbers rounded to bf16 before. */
-static void
-apply_rounded(struct engine *e, const struct gemm_job *jobs, size_t n,
-              const float *x, size_t n_rows)
-{
-    struct rounding r = { e, x, jobs[0].w.k };
-
-    par_for(n_rows > 1 ? e->par : NULL, n_rows, 4, round_rows, &r);
-    gemm_exact(e->gemm, jobs, n, e->widened, r.k, n_rows);
-}
-
-/* Some consecutive rows, all of prompts or all generated. */
+/* Some consecutive rows, all of prompts or all generated, and the layers
+ * without their adapters. */
 static void
 apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
            size_t row, size_t n_rows, bool generated)
@@ -61,62 +51,50 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
     struct gemm_job jobs[MAX_APPLY];
     size_t k = to[0].linear->cols;
 
+    x += row * k;
     for (size_t i = 0; i < n; i++)
         jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->rows,
                              to[i].add);
     if (e->options.compute == COMPUTE_F32) {
-        gemm_exact(e->gemm, jobs, n, x + row * k, k, n_rows);
+        gemm_exact(e->gemm, jobs, n, x, k, n_rows);
     } else if (generated) {
-        apply_rounded(e, jobs, n, x + row * k, n_rows);
+        par_for(n_rows > 1 ? e->par : NULL, n_rows, 4, round_rows,
+                &(struct rounding){ e, x, k });
+        gemm_exact(e->gemm, jobs, n, e->widened, k, n_rows);
     } else {
-        gemm_to_bf16(e->gemm, e->rounded, x + row * k, k, n_rows, k);
+        gemm_to_bf16(e->gemm, e->rounded, x, k, n_rows, k);
         gemm_bf16(e->gemm, jobs, n, e->rounded, NULL, gemm_ld_bf16(k), n_rows);
     }
-}
-
-static void
-apply_base(struct engine *e, const struct chunk *chunk, const struct apply *to,
-           size_t n, const float *x)
-{
-    const struct span *spans = chunk->spans;
-    struct apply rest[MAX_APPLY];
-
-    if (e->model->tables) {
-        n = tables_apply(e, to, n, x, chunk->n_rows, rest);
-        to = rest;
-        if (n == 0)
-            return;
-    }
-
-    if (e->options.compute == COMPUTE_F32) {
-        apply_rows(e, to, n, x, 0, chunk->n_rows, false);
-        return;
-    }
-    for (size_t i = 0, end; i < chunk->n_spans; i = end) {
-        size_t n_rows = 0;
-
-        for (end = i;
-             end < chunk->n_spans && spans[end].generated == spans[i].generated;
-             end++)
-            n_rows += spans[end].n;
-        apply_rows(e, to, n, x, spans[i].row, n_rows, spans[i].generated);
-    }
-}
-
-static void
-add_loras(struct engine *e, const struct apply *to, size_t n, const float *x,
-          size_t n_rows)
-{
-    for (size_t i = 0; i < n; i++)
-        lora_apply(e, &to[i], x, n_rows);
 }
 
 void
 linear_apply(struct engine *e, const struct chunk *chunk,
              const struct apply *to, size_t n, const float *x)
 {
-    apply_base(e, chunk, to, n, x);
-    add_loras(e, to, n, x, chunk->n_rows);
+    const struct span *spans = chunk->spans;
+    const struct apply *left = to;
+    struct apply without_table[MAX_APPLY];
+    size_t n_left = n;
+
+    if (e->model->tables) {
+        n_left = tables_apply(e, to, n, x, chunk->n_rows, without_table);
+        left = without_table;
+    }
+    if (n_left > 0 && e->options.compute == COMPUTE_F32)
+        apply_rows(e, left, n_left, x, 0, chunk->n_rows, false);
+    else if (n_left > 0)
+        for (size_t i = 0, end; i < chunk->n_spans; i = end) {
+            bool generated = spans[i].generated;
+            size_t n_rows = 0;
+
+            for (end = i;
+                 end < chunk->n_spans && spans[end].generated == generated;
+                 end++)
+                n_rows += spans[end].n;
+            apply_rows(e, left, n_left, x, spans[i].row, n_rows, generated);
+        }
+    for (size_t i = 0; i < n; i++)
+        lora_apply(e, &to[i], x, chunk->n_rows);
 }
 
 /* An expert gets few rows of a chunk: packing it would not pay, and without
@@ -126,7 +104,8 @@ linear_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
             size_t n_rows)
 {
     apply_rows(e, to, n, x, 0, n_rows, true);
-    add_loras(e, to, n, x, n_rows);
+    for (size_t i = 0; i < n; i++)
+        lora_apply(e, &to[i], x, n_rows);
 }
 
 void

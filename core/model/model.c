@@ -1,5 +1,6 @@
 #include "core/model/model.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 
 #define TIED_ROWS 64 /* compared of two matrices that should be one, twice */
 
-/* Binding: which names were asked for, and where they are looked up. */
+/* The tensors of a model that is being opened, and which were asked for. */
 struct binder {
     struct model *model;
     const char *prefix; /* names_root() */
@@ -115,91 +116,38 @@ bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
 }
 
 static int
-bind_specs(struct binder *b, const struct linear_spec *specs, size_t n,
-           size_t layer)
-{
-    for (size_t k = 0; k < n; k++)
-        if (bind_linear(b, &specs[k], layer))
-            return -1;
-    return 0;
-}
-
-static int
-bind_mlp(struct binder *b, size_t i)
-{
-    const struct config *c = &b->model->config;
-    struct mlp *m = &b->model->layers[i].mlp;
-    const struct mlp *m0 = &b->model->layers[0].mlp;
-    size_t hidden = (size_t)c->hidden_size;
-    size_t inter = (size_t)c->intermediate_size;
-    bool bias = c->need_mlp_bias;
-    const struct linear_spec specs[] = {
-        { "mlp.gate_proj", &m->gate, inter, hidden, bias, &m0->gate },
-        { "mlp.up_proj", &m->up, inter, hidden, bias, &m0->up },
-        { "mlp.down_proj", &m->down, hidden, inter, bias, &m0->down },
-    };
-
-    return bind_specs(b, specs, 3, i);
-}
-
-static int
-bind_expert(struct binder *b, size_t i, size_t expert)
-{
-    const struct config *c = &b->model->config;
-    struct mlp *m = &b->model->layers[i].experts[expert];
-    size_t hidden = (size_t)c->hidden_size, inter = (size_t)c->expert_size;
-    char names[3][64];
-    const struct linear_spec specs[] = {
-        { names[0], &m->gate, inter, hidden, false, NULL },
-        { names[1], &m->up, inter, hidden, false, NULL },
-        { names[2], &m->down, hidden, inter, false, NULL },
-    };
-
-    for (size_t k = 0; k < 3; k++)
-        snprintf(names[k], sizeof(names[k]), "mlp.experts.%zu.%s_proj", expert,
-                 (const char *[]){ "gate", "up", "down" }[k]);
-    return bind_specs(b, specs, 3, i);
-}
-
-static int
 bind_experts(struct binder *b, size_t i)
 {
     const struct config *c = &b->model->config;
     struct layer *l = &b->model->layers[i];
-    size_t n = (size_t)c->n_experts;
-    const struct linear_spec router = { "mlp.gate", &l->router,
-                                        n,          (size_t)c->hidden_size,
-                                        false,      NULL };
+    size_t n = (size_t)c->n_experts, hidden = (size_t)c->hidden_size;
+    size_t inter = (size_t)c->expert_size;
+    const struct linear_spec router = { "mlp.gate", &l->router, n,
+                                        hidden,     false,      NULL };
 
     l->experts = xcalloc(n, sizeof(*l->experts));
     if (bind_linear(b, &router, i))
         return -1;
-    for (size_t k = 0; k < n; k++)
-        if (bind_expert(b, i, k))
-            return -1;
+    for (size_t k = 0; k < n; k++) {
+        struct mlp *m = &l->experts[k];
+        char name[64];
+        const struct linear_spec specs[] = {
+            { "gate", &m->gate, inter, hidden, false, NULL },
+            { "up", &m->up, inter, hidden, false, NULL },
+            { "down", &m->down, hidden, inter, false, NULL },
+        };
+
+        for (size_t j = 0; j < 3; j++) {
+            struct linear_spec spec = specs[j];
+
+            snprintf(name, sizeof(name), "mlp.experts.%zu.%s_proj", k,
+                     spec.name);
+            spec.name = name;
+            if (bind_linear(b, &spec, i))
+                return -1;
+        }
+    }
     return 0;
-}
-
-static int
-bind_linears(struct binder *b, size_t i)
-{
-    const struct config *c = &b->model->config;
-    struct layer *l = &b->model->layers[i];
-    const struct layer *l0 = &b->model->layers[0];
-    size_t hidden = (size_t)c->hidden_size;
-    size_t nq = (size_t)(c->n_heads * c->head_dim);
-    size_t nkv = (size_t)(c->n_kv_heads * c->head_dim);
-    bool qkv = c->need_qkv_bias;
-    const struct linear_spec specs[] = {
-        { "self_attn.q_proj", &l->q, nq, hidden, qkv, &l0->q },
-        { "self_attn.k_proj", &l->k, nkv, hidden, qkv, &l0->k },
-        { "self_attn.v_proj", &l->v, nkv, hidden, qkv, &l0->v },
-        { "self_attn.o_proj", &l->o, hidden, nq, c->need_o_bias, &l0->o },
-    };
-
-    if (bind_specs(b, specs, sizeof(specs) / sizeof(*specs), i))
-        return -1;
-    return c->sparse[i] ? bind_experts(b, i) : bind_mlp(b, i);
 }
 
 static int
@@ -207,8 +155,11 @@ bind_layer(struct binder *b, size_t i)
 {
     const struct config *c = &b->model->config;
     struct layer *l = &b->model->layers[i];
-    size_t hidden = (size_t)c->hidden_size;
-    size_t head_dim = (size_t)c->head_dim;
+    const struct layer *l0 = &b->model->layers[0];
+    size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
+    size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
+    size_t inter = (size_t)c->intermediate_size;
+    bool qkv = c->need_qkv_bias, mlp = c->need_mlp_bias;
     const struct {
         const char *name;
         struct norm *to;
@@ -216,8 +167,17 @@ bind_layer(struct binder *b, size_t i)
     } norms[] = {
         { "input_layernorm", &l->attn_norm, hidden },
         { "post_attention_layernorm", &l->mlp_norm, hidden },
-        { "self_attn.q_norm", &l->q_norm, head_dim },
-        { "self_attn.k_norm", &l->k_norm, head_dim },
+        { "self_attn.q_norm", &l->q_norm, d },
+        { "self_attn.k_norm", &l->k_norm, d },
+    };
+    const struct linear_spec linears[] = {
+        { "self_attn.q_proj", &l->q, nq, hidden, qkv, &l0->q },
+        { "self_attn.k_proj", &l->k, nkv, hidden, qkv, &l0->k },
+        { "self_attn.v_proj", &l->v, nkv, hidden, qkv, &l0->v },
+        { "self_attn.o_proj", &l->o, hidden, nq, c->need_o_bias, &l0->o },
+        { "mlp.gate_proj", &l->mlp.gate, inter, hidden, mlp, &l0->mlp.gate },
+        { "mlp.up_proj", &l->mlp.up, inter, hidden, mlp, &l0->mlp.up },
+        { "mlp.down_proj", &l->mlp.down, hidden, inter, mlp, &l0->mlp.down },
     };
 
     for (size_t k = 0; k < (c->qk_norm ? 4 : 2); k++) {
@@ -228,7 +188,10 @@ bind_layer(struct binder *b, size_t i)
         if (bind_norm(b, norms[k].to, name, norms[k].n))
             return -1;
     }
-    return bind_linears(b, i);
+    for (size_t k = 0; k < (c->sparse[i] ? 4 : 7); k++)
+        if (bind_linear(b, &linears[k], i))
+            return -1;
+    return c->sparse[i] ? bind_experts(b, i) : 0;
 }
 
 /*
@@ -290,7 +253,7 @@ bind_ends(struct binder *b)
         return -1;
     if (m->config.tied && head_differs(b, embed, head))
         err_warn("%s: lm_head.weight is not the embedding, though "
-                 "tie_word_embeddings is true: it is taken as it is",
+                 "tie_word_embeddings is true: both are used",
                  m->dir.path);
     else if (m->config.tied)
         m->lm_head = m->embed;
@@ -298,63 +261,46 @@ bind_ends(struct binder *b)
     return bind_norm(b, &m->norm, name, hidden);
 }
 
-/* Buffers that older files carry and that follow from config.json. */
+/* Is it a buffer that older files have and that follows from config.json? */
 static bool
 is_buffer(const char *name)
 {
-    static const char *const ends[] = { ".rotary_emb.inv_freq",
-                                        ".rotary_emb.cos_cached",
-                                        ".rotary_emb.sin_cached" };
-    size_t n = strlen(name);
-
-    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
-        size_t k = strlen(ends[i]);
-
-        if (n > k && !strcmp(name + n - k, ends[i]))
-            return true;
-    }
-    return false;
-}
-
-static void
-warn_unused(const struct binder *b)
-{
-    const struct stdir *dir = &b->model->dir;
-    const char *first = NULL;
-    size_t n = 0;
-
-    for (size_t i = 0; i < dir->n_tensors; i++) {
-        const char *name = dir->tensors[i].t->name;
-
-        if (b->used[i] || is_buffer(name))
-            continue;
-        first = first ? first : name;
-        n++;
-    }
-    if (n == 1)
-        err_warn("%s: tensor %s is no weight of this model, ignored", dir->path,
-                 first);
-    else if (n > 1)
-        err_warn("%s: %zu tensors are no weights of this model, ignored "
-                 "(the first is %s)",
-                 dir->path, n, first);
+    return fnmatch("*?.rotary_emb.inv_freq", name, 0) == 0 ||
+           fnmatch("*?.rotary_emb.cos_cached", name, 0) == 0 ||
+           fnmatch("*?.rotary_emb.sin_cached", name, 0) == 0;
 }
 
 static int
 bind_all(struct model *m, struct err *err)
 {
-    struct binder b = { m, names_root(&m->dir), NULL, err };
-    size_t n_layers = (size_t)m->config.n_layers;
+    const struct stdir *dir = &m->dir;
+    struct binder b = { m, names_root(dir), NULL, err };
+    size_t n_layers = (size_t)m->config.n_layers, n_unused = 0;
+    const char *first = NULL; /* of the unused */
     int rc = -1;
 
-    b.used = xcalloc(m->dir.n_tensors, sizeof(*b.used));
+    b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
     m->layers = xcalloc(n_layers, sizeof(*m->layers));
     if (bind_ends(&b))
         goto out;
     for (size_t i = 0; i < n_layers; i++)
         if (bind_layer(&b, i))
             goto out;
-    warn_unused(&b);
+    for (size_t i = 0; i < dir->n_tensors; i++) {
+        const char *name = dir->tensors[i].t->name;
+
+        if (b.used[i] || is_buffer(name))
+            continue;
+        first = first ? first : name;
+        n_unused++;
+    }
+    if (n_unused == 1)
+        err_warn("%s: tensor %s is no weight of this model, ignored", dir->path,
+                 first);
+    else if (n_unused > 1)
+        err_warn("%s: %zu tensors are no weights of this model, ignored "
+                 "(the first is %s)",
+                 dir->path, n_unused, first);
     rc = 0;
 out:
     free(b.used);

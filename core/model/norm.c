@@ -26,16 +26,7 @@ run(void *ctx, size_t begin, size_t end, int thread)
 
 void
 norm_rows(struct par *par, const struct norm *norm, float *y, const float *x,
-          size_t n_rows)
-{
-    struct task task = { norm, y, x, NULL };
-
-    par_for(par, n_rows, 1, run, &task);
-}
-
-void
-norm_gather(struct par *par, const struct norm *norm, float *y, const float *x,
-            const size_t *from, size_t n_rows)
+          const size_t *from, size_t n_rows)
 {
     struct task task = { norm, y, x, from };
 

@@ -17,13 +17,11 @@ struct norm {
 };
 
 /*
- * norm_rows() normalizes rows x [n_rows, n] into y, which may be x;
- * norm_gather() the rows 'from' [n_rows] of x, into y [n_rows, n] without gaps.
+ * norm_rows() normalizes rows into y [n_rows, n]: those of x, which may be y,
+ * or where 'from' [n_rows] is given the rows from[i] of x.
  * 'par' may be NULL; a row's bits depend on it and the instruction set alone.
  */
 void norm_rows(struct par *par, const struct norm *norm, float *y,
-               const float *x, size_t n_rows);
-void norm_gather(struct par *par, const struct norm *norm, float *y,
-                 const float *x, const size_t *from, size_t n_rows);
+               const float *x, const size_t *from, size_t n_rows);
 
 #endif

@@ -32,30 +32,7 @@ number_or(const struct js *obj, const char *key, double least, double absent,
     return js_absent(&js) ? 0 : number(obj, key, least, v, err);
 }
 
-static int
-original_max(const struct js *obj, int64_t *v, struct err *err)
-{
-    struct js js = js_get(obj, "original_max_position_embeddings");
-
-    return js_i64(&js, 1, INT32_MAX, v, err);
-}
-
-static int
-parse_llama3(struct rope_config *rope, const struct js *obj, struct err *err)
-{
-    struct js high = js_get(obj, "high_freq_factor");
-
-    if (number(obj, "factor", 1, &rope->factor, err) ||
-        number(obj, "low_freq_factor", 1e-6, &rope->low_freq_factor, err) ||
-        number(obj, "high_freq_factor", 1e-6, &rope->high_freq_factor, err) ||
-        original_max(obj, &rope->original_max_positions, err))
-        return -1;
-    if (rope->high_freq_factor <= rope->low_freq_factor)
-        return js_bad(&high, "more than low_freq_factor", err);
-    return 0;
-}
-
-/* The length of cos and sin at a context stretched by 'factor': YaRN's
+/* The scale of cos and sin in a context stretched by 'factor': YaRN's
  * 0.1 ln(s) + 1, with DeepSeek's weight. */
 static double
 mscale(double factor, double weight)
@@ -70,9 +47,7 @@ parse_yarn(struct rope_config *rope, const struct js *obj, struct err *err)
     struct js fast = js_get(obj, "beta_fast");
     double m, m_all, attention;
 
-    if (number(obj, "factor", 1, &rope->factor, err) ||
-        original_max(obj, &rope->original_max_positions, err) ||
-        number_or(obj, "beta_fast", 1e-6, 32, &rope->beta_fast, err) ||
+    if (number_or(obj, "beta_fast", 1e-6, 32, &rope->beta_fast, err) ||
         number_or(obj, "beta_slow", 1e-6, 1, &rope->beta_slow, err) ||
         number_or(obj, "mscale", 0, 0, &m, err) ||
         number_or(obj, "mscale_all_dim", 0, 0, &m_all, err))
@@ -89,52 +64,48 @@ parse_yarn(struct rope_config *rope, const struct js *obj, struct err *err)
                      &rope->attention_factor, err);
 }
 
-/* The type's name: "rope_type", or "type" in older files. */
-static int
-type_name(const struct js *obj, struct js *js, const char **name,
-          struct err *err)
-{
-    struct js factor = js_get(obj, "factor");
-    size_t n;
-
-    *name = "default";
-    *js = js_get(obj, "rope_type");
-    if (js_absent(js))
-        *js = js_get(obj, "type");
-    if (!js_absent(js))
-        return js_str(js, name, &n, err);
-    if (js_absent(&factor))
-        return 0;
-    *js = js_get(obj, "rope_type");
-    return js_bad(js, "a name, as there is a factor", err);
-}
-
+/* "rope_type", or "type" in older files, and what belongs to it. */
 static int
 parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
 {
-    struct js js;
-    const char *name;
+    static const char *const names[] = { "default", "linear", "llama3",
+                                         "yarn" }; /* enum rope_type */
+    struct js js = js_get(obj, "rope_type"), factor = js_get(obj, "factor");
+    struct js original = js_get(obj, "original_max_position_embeddings");
+    struct js high = js_get(obj, "high_freq_factor");
+    const char *name = names[ROPE_DEFAULT];
+    size_t n, type = 0;
 
-    if (type_name(obj, &js, &name, err))
+    if (js_absent(&js))
+        js = js_get(obj, "type");
+    if (js_absent(&js) && !js_absent(&factor)) {
+        js = js_get(obj, "rope_type");
+        return js_bad(&js, "a name, as there is a factor", err);
+    }
+    if (!js_absent(&js) && js_str(&js, &name, &n, err))
         return -1;
-    if (!strcmp(name, "default"))
+    while (type < 4 && strcmp(name, names[type]) != 0)
+        type++;
+    if (type == 4)
+        return js_unsupported(&js, name, "default, linear, llama3, yarn", err);
+    rope->type = (enum rope_type)type;
+    if (type == ROPE_DEFAULT)
         return 0;
-    if (!strcmp(name, "linear")) {
-        rope->type = ROPE_LINEAR;
-        return number(obj, "factor", 1, &rope->factor, err);
-    }
-    if (!strcmp(name, "llama3")) {
-        rope->type = ROPE_LLAMA3;
-        return parse_llama3(rope, obj, err);
-    }
-    if (!strcmp(name, "yarn")) {
-        rope->type = ROPE_YARN;
-        return parse_yarn(rope, obj, err);
-    }
-    return js_unsupported(&js, name, "default, linear, llama3, yarn", err);
+    if (number(obj, "factor", 1, &rope->factor, err))
+        return -1;
+    if (type == ROPE_LLAMA3 &&
+        (number(obj, "low_freq_factor", 1e-6, &rope->low_freq_factor, err) ||
+         number(obj, "high_freq_factor", 1e-6, &rope->high_freq_factor, err)))
+        return -1;
+    if (type != ROPE_LINEAR &&
+        js_i64(&original, 1, INT32_MAX, &rope->original_max_positions, err))
+        return -1;
+    if (type == ROPE_LLAMA3 && rope->high_freq_factor <= rope->low_freq_factor)
+        return js_bad(&high, "more than low_freq_factor", err);
+    return type == ROPE_YARN ? parse_yarn(rope, obj, err) : 0;
 }
 
-/* Other models rotate a part of each head, or rotate by the kind of layer. */
+/* Some models rotate a part of each head. */
 static int
 refuse_partial(const struct js *obj, struct err *err)
 {
@@ -143,22 +114,7 @@ refuse_partial(const struct js *obj, struct err *err)
 
     if (!js_absent(&js) && js_f64(&js, &v, err))
         return -1;
-    return v == 1 ? 0 : js_bad(&js, "1: whole heads are turned", err);
-}
-
-static int
-refuse_by_layer(const struct js *obj, struct err *err)
-{
-    const char *kinds[] = { "full_attention", "sliding_attention" };
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-        struct js js = js_get(obj, kinds[i]);
-
-        if (js.v)
-            return js_unsupported(obj, kinds[i], "one rotation for all layers",
-                                  err);
-    }
-    return 0;
+    return v == 1 ? 0 : js_bad(&js, "1: whole heads are rotated", err);
 }
 
 static const struct rope_config plain = { .factor = 1, .attention_factor = 1 };
@@ -189,7 +145,7 @@ is_same(const struct js *a, const struct js *b)
 }
 
 /* Transformers 5 writes rope_parameters, 4 wrote rope_scaling; where a file has
- * both, 5 takes the latter. */
+ * both, 5 reads the latter. */
 static int
 find_rope(struct js *obj, const struct js *root, struct err *err)
 {
@@ -200,8 +156,8 @@ find_rope(struct js *obj, const struct js *root, struct err *err)
         return 0;
     if (!is_empty(obj) && !is_same(obj, &scaling))
         return err_set(err, EX_DATAERR,
-                       "%s: rope_parameters and rope_scaling are both there, "
-                       "and differ (expected one)",
+                       "%s: rope_parameters and rope_scaling differ "
+                       "(expected one of them)",
                        root->file);
     if (!json_object_get(obj->v, "rope_theta")) /* or it is empty */
         *obj = scaling;
@@ -211,6 +167,8 @@ find_rope(struct js *obj, const struct js *root, struct err *err)
 int
 rope_parse(struct rope_config *rope, const struct js *root, struct err *err)
 {
+    static const char *const kinds[] = { "full_attention",
+                                         "sliding_attention" };
     struct js obj, theta;
 
     *rope = plain;
@@ -221,8 +179,12 @@ rope_parse(struct rope_config *rope, const struct js *root, struct err *err)
         return 0;
     if (!js_is(&obj, JSON_OBJECT))
         return js_bad(&obj, "an object", err);
+    for (size_t i = 0; i < 2; i++)
+        if (json_object_get(obj.v, kinds[i]))
+            return js_unsupported(&obj, kinds[i], "one rotation for all layers",
+                                  err);
     theta = js_get(&obj, "rope_theta");
-    if (refuse_by_layer(&obj, err) || refuse_partial(&obj, err) ||
+    if (refuse_partial(&obj, err) ||
         (!js_absent(&theta) &&
          number(&obj, "rope_theta", 1.0001, &rope->theta, err)))
         return -1;
@@ -233,20 +195,20 @@ rope_parse(struct rope_config *rope, const struct js *root, struct err *err)
 static double
 llama3_freq(const struct rope_config *rope, double freq)
 {
-    double turns = (double)rope->original_max_positions * freq / (2 * M_PI);
-    double smooth = (turns - rope->low_freq_factor) /
+    double rotations = (double)rope->original_max_positions * freq / (2 * M_PI);
+    double smooth = (rotations - rope->low_freq_factor) /
                     (rope->high_freq_factor - rope->low_freq_factor);
 
     smooth = fmin(fmax(smooth, 0), 1);
     return (1 - smooth) * freq / rope->factor + smooth * freq;
 }
 
-/* YaRN: the dimension that makes 'turns' turns in the original context. */
+/* YaRN: the dimension that makes so many rotations in the original context. */
 static double
-yarn_dim(const struct rope_config *rope, double turns, double head_dim)
+yarn_dim(const struct rope_config *rope, double rotations, double head_dim)
 {
     return head_dim *
-           log((double)rope->original_max_positions / (turns * 2 * M_PI)) /
+           log((double)rope->original_max_positions / (rotations * 2 * M_PI)) /
            (2 * log(rope->theta));
 }
 

@@ -20,7 +20,6 @@
 #include "core/mem.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
-#include "core/model/session.h"
 #include "core/str.h"
 #include "test/bench/bench.h"
 #include "test/bench/probe.h"
@@ -74,7 +73,9 @@ decode(struct engine *engine, const struct model *model, struct par *par,
     for (size_t i = 0; i < N_DECODE; i++) {
         double start = clock_s();
 
-        check(session_step(s, id, logits, &err), &err);
+        check(engine_feed(s->engine, &(struct feed){ s, &id, 1, 1, true }, 1,
+                          NULL, logits, &err),
+              &err);
         id = (int32_t)vec_argmax(logits,
                                  (size_t)model_config(model)->vocab_size);
         token[i] = clock_s() - start;
@@ -195,7 +196,7 @@ batch_line(const struct model *model, int threads, double token_s)
     for (int i = 0; i < ROUNDS; i++) {
         double start = clock_s();
 
-        check(engine_feed(engine, feeds, N_BATCH, logits, &err), &err);
+        check(engine_feed(engine, feeds, N_BATCH, NULL, logits, &err), &err);
         v[i] = clock_s() - start;
     }
     row("  batch of 16", "Qwen3-0.6B", isa_name(cpu_isa()), threads,
@@ -233,7 +234,7 @@ prompt_line(const struct model *model, int threads, enum compute compute)
         peak[i] = probe_best(par, kind);
         if (peak[i] == 0) /* no bf16 instruction: widened to f32 */
             peak[i] = probe_best(par, PROBE_F32);
-        s->n = 0; /* the same prompt again */
+        s->n = s->n_cached = 0; /* the same prompt again */
         start = clock_s();
         check(session_feed(s, ids, N_PROMPT, logits, 1, &err), &err);
         speed[i] = N_PROMPT / (clock_s() - start);

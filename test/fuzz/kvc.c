@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/model/compressor_mlp.h"
+#include "core/model/compressor.h"
 #include "test/fuzz/must.h"
 
 #define MAX_DIM 256

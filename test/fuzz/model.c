@@ -4,7 +4,6 @@
  */
 #include "core/model/model.h"
 #include "core/model/engine.h"
-#include "core/model/session.h"
 
 #include "test/fuzz/files.h"
 

@@ -9,7 +9,7 @@
 
 #include "core/mem.h"
 #include "core/model/attention.h"
-#include "core/model/session.h"
+#include "core/model/engine.h"
 #include "test/unit/isa.h"
 #include "test/unit/tap.h"
 

@@ -11,10 +11,7 @@
 #include <unistd.h>
 
 #include "core/kernel/cpu.h"
-#include "core/model/activations.h"
 #include "core/model/engine.h"
-#include "core/model/session.h"
-#include "core/model/tap.h"
 #include "test/unit/model-ref.h"
 
 enum { N = 40, N_POINTS = TAP_IN_DOWN + 1 };
@@ -38,11 +35,13 @@ keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
 }
 
 static int
-feed(struct engine *e, const struct sample *m, float *logits)
+feed(struct engine *e, const struct sample *m, const struct tap *tap,
+     float *logits)
 {
     struct session *s = session_new(e, N);
+    struct feed f = { s, m->ids, N, N, false };
     struct err err = { 0 };
-    int rc = session_feed(s, m->ids, N, logits, N, &err);
+    int rc = engine_feed(e, &f, 1, tap, logits, &err);
 
     if (rc)
         printf("# %s: %s\n", m->name, err.what);
@@ -56,15 +55,11 @@ look(struct engine *e, const struct sample *m, enum tap_point point,
 {
     const struct config *c = model_config(m->model);
     struct tap tap = { point, c->n_layers - 1, keep, seen };
-    int rc;
 
     seen->dim = tap_dim(c, point);
     seen->rows =
         xcalloc((size_t)c->n_layers * N * seen->dim, sizeof(*seen->rows));
-    engine_tap(e, &tap);
-    rc = feed(e, m, logits);
-    engine_tap(e, NULL);
-    return rc;
+    return feed(e, m, &tap, logits);
 }
 
 /* Makes, or frees, memory of its own for each name but x. */
@@ -111,7 +106,8 @@ run_kept(struct engine *e, struct session *s, const struct sample *m,
                            wanted,
                            N,
                            xcalloc(N * half, sizeof(float)),
-                           xcalloc(N * half, sizeof(float)) };
+                           xcalloc(N * half, sizeof(float)),
+                           NULL };
     struct err err;
     int rc = kv_grow(&s->kv, N, &err);
 

@@ -397,8 +397,8 @@ static const char *const refused[][2] = {
       "linear, llama3, yarn)" },
     { "\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{"
       "\"rope_type\":\"linear\",\"factor\":2}",
-      "config.json: rope_parameters and rope_scaling are both there, and "
-      "differ (expected one)" },
+      "config.json: rope_parameters and rope_scaling differ "
+      "(expected one of them)" },
     { "\"rope_parameters\":{\"rope_type\":\"longrope\"}",
       "config.json: rope_parameters.rope_type \"longrope\" is not supported" },
     { "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}",

@@ -11,7 +11,6 @@
 
 #include "core/kernel/cpu.h"
 #include "core/model/engine.h"
-#include "core/model/session.h"
 #include "test/unit/model-ref.h"
 
 /*
@@ -38,7 +37,7 @@ static const struct way {
 static struct feed
 piece(struct session *s, const int32_t *ids, size_t n, size_t most)
 {
-    size_t at = session_length(s), half = n / 2;
+    size_t at = s->n, half = n / 2;
     size_t left = (at < half ? half : n) - at;
     size_t k = most < left ? most : left;
 
@@ -63,11 +62,10 @@ run(const struct sample *m, const struct way *way, int threads, size_t chunk,
         goto out;
     s = session_new(engine, m->n);
     rc = 0;
-    while (rc == 0 && session_length(s) < m->n) {
+    while (rc == 0 && s->n < m->n) {
         struct feed f = piece(s, m->ids, m->n, most);
 
-        rc = engine_feed(engine, &f, 1, logits + session_length(s) * m->vocab,
-                         &err);
+        rc = engine_feed(engine, &f, 1, NULL, logits + s->n * m->vocab, &err);
     }
 out:
     if (rc)
@@ -172,10 +170,10 @@ feed_together(const struct sample *m, struct text *texts, struct engine *engine)
             feeds[n_feeds] = piece(t->session, t->ids, t->n, sizes[i]);
             n_feeds += feeds[n_feeds].n > 0;
         }
-        rc = engine_feed(engine, feeds, n_feeds, logits, &err);
+        rc = engine_feed(engine, feeds, n_feeds, NULL, logits, &err);
         for (size_t i = 0, k = 0; rc == 0 && k < n_feeds; i++) {
             struct text *t = &texts[i];
-            size_t end = session_length(t->session);
+            size_t end = t->session->n;
 
             if (t->session != feeds[k].session)
                 continue;
@@ -219,14 +217,15 @@ test_batch(const struct sample *m, const struct way *way, size_t chunk)
     for (size_t i = 0; i < N_BATCH; i++) {
         struct text *t = &texts[i];
 
-        while (session_length(t->session) < t->n) {
+        while (t->session->n < t->n) {
             struct feed f = piece(t->session, t->ids, t->n, SIZE_MAX);
-            float *to = t->alone + session_length(t->session) * m->vocab;
+            float *to = t->alone + t->session->n * m->vocab;
 
-            differ += engine_feed(engine, &f, 1, to, &err) != 0;
+            differ += engine_feed(engine, &f, 1, NULL, to, &err) != 0;
         }
         poison(t->session);
-        t->session->n = 0; /* what it has is not to be seen again */
+        t->session->n = t->session->n_cached = 0; /* what it has is not to be
+                                                   * seen again */
     }
     differ += feed_together(m, texts, engine) != 0;
     for (size_t i = 0; i < N_BATCH; i++) {

@@ -12,7 +12,6 @@
 #include "core/map.h"
 #include "core/model/engine.h"
 #include "core/model/lora.h"
-#include "core/model/session.h"
 #include "test/unit/model-ref.h"
 
 #define TOLERANCE 2e-4

@@ -12,7 +12,6 @@
 #include "core/kernel/cpu.h"
 #include "core/map.h"
 #include "core/model/engine.h"
-#include "core/model/session.h"
 #include "test/unit/model-ref.h"
 
 #define TOLERANCE 2e-4
@@ -161,7 +160,7 @@ test_last_and_reset(const struct sample *m, float *logits)
         good &= !session_feed(s, m->ids, m->n, logits, last, &err);
         good &=
             !memcmp(logits, m->first + (m->n - last) * m->vocab, last * row);
-        good &= session_length(s) == m->n;
+        good &= s->n == m->n;
         session_close(s);
     }
     tap_ok(good, "%s: the last 0..3 logits alone, each in a new session",
@@ -216,10 +215,9 @@ test_refusals(const char *dir)
     tap_ok(session_feed(s, &id, 1, logits, 1, &err) != 0,
            "a negative id is refused: %s", err.what);
     tap_ok(session_feed(s, ok, 3, logits, 1, &err) &&
-               err.status == EX_DATAERR && session_length(s) == 0,
+               err.status == EX_DATAERR && s->n == 0,
            "three tokens in a context of two are refused: %s", err.what);
-    tap_ok(!session_feed(s, ok, 2, logits, 1, &err) && session_length(s) == 2,
-           "two fit");
+    tap_ok(!session_feed(s, ok, 2, logits, 1, &err) && s->n == 2, "two fit");
     session_close(s);
     engine_close(engine);
     model_close(model);

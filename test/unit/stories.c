@@ -16,7 +16,6 @@
 #include "core/mem.h"
 #include "core/model/engine.h"
 #include "core/model/model.h"
-#include "core/model/session.h"
 #include "test/unit/data.h"
 #include "test/unit/tap.h"
 

@@ -1,5 +1,5 @@
 /* core/model/compressor_mlp against numpy: test/ref/kvc_ref.py. */
-#include "core/model/compressor_mlp.h"
+#include "core/model/compressor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
