@@ -40,48 +40,42 @@ struct hashing {
     struct err errs[BLOCK_PIECES];
 };
 
-/* The part of tensor i that lies in the block. */
-static void
-hash_tensor_part(struct hashing *h, size_t i)
-{
-    const struct st_tensor *t = &h->st->tensors[i];
-    size_t begin = h->st->data_offset + t->begin, end = begin + t->nbytes;
-    const struct block *b = &h->now;
-    size_t from = begin > b->at ? begin : b->at;
-    size_t to = end < b->at + b->nbytes ? end : b->at + b->nbytes;
-
-    if (!h->open[i])
-        h->open[i] = hash_new(h->kind);
-    hash_add(h->open[i], b->data + (from - b->at), to - from);
-    if (to == end) {
-        hash_hex(h->open[i], h->to->tensors[i]);
-        hash_free(h->open[i]);
-        h->open[i] = NULL;
-    }
-}
-
 /* The file's digest is the longest task, so it comes first; reading is cut in
  * the smallest pieces, so it comes last. */
 static void
-do_tasks(void *ctx, size_t begin, size_t end, int thread)
+do_tasks(void *ctx, size_t first, size_t last, int thread)
 {
     struct hashing *h = ctx;
-    const struct block *b = &h->next;
+    const struct block *now = &h->now, *next = &h->next;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++)
+    for (size_t i = first; i < last; i++) {
         if (i == 0) {
-            hash_add(h->whole, h->now.data, h->now.nbytes);
-        } else if (i <= h->n) {
-            hash_tensor_part(h, h->order[h->first + i - 1]);
+            hash_add(h->whole, now->data, now->nbytes);
+        } else if (i <= h->n) { /* the part of a tensor in the block */
+            size_t k = h->order[h->first + i - 1];
+            const struct st_tensor *t = &h->st->tensors[k];
+            size_t begin = h->st->data_offset + t->begin;
+            size_t end = begin + t->nbytes;
+            size_t from = larger(begin, now->at);
+            size_t to = smaller(end, now->at + now->nbytes);
+
+            if (!h->open[k])
+                h->open[k] = hash_new(h->kind);
+            hash_add(h->open[k], now->data + (from - now->at), to - from);
+            if (to == end) {
+                hash_hex(h->open[k], h->to->tensors[k]);
+                hash_free(h->open[k]);
+                h->open[k] = NULL;
+            }
         } else {
             size_t k = i - 1 - h->n, at = k * PIECE_NBYTES;
-            size_t n = b->nbytes - at;
 
-            file_pread(h->st->fd, h->st->path, b->data + at,
-                       n < PIECE_NBYTES ? n : PIECE_NBYTES, b->at + at,
+            file_pread(h->st->fd, h->st->path, next->data + at,
+                       smaller(next->nbytes - at, PIECE_NBYTES), next->at + at,
                        &h->errs[k]);
         }
+    }
 }
 
 /* Hashes the block that was read, which is empty at first, while the next one
@@ -317,28 +311,6 @@ by_file(struct selection *sel)
     return first;
 }
 
-/* A file, and n of its tensors. */
-static int
-hash_file(struct inspect_cmd *cmd, const struct st *st,
-          const struct stdir_tensor *const *t, size_t n, struct err *err)
-{
-    struct file_hash fh = { 0 };
-    int status = -1;
-
-    if (hash_st(&fh, st, cmd->hash, !cmd->whole, cmd->par, err) < 0 ||
-        put(cmd, st, NULL, fh.whole, err) < 0)
-        goto out;
-    status = check_blob(cmd, st->path, fh.whole);
-    for (size_t i = 0; !cmd->whole && i < n; i++)
-        if (put(cmd, st, t[i]->t, fh.tensors[t[i]->t - st->tensors], err) < 0) {
-            status = -1;
-            break;
-        }
-out:
-    file_hash_free(&fh);
-    return status;
-}
-
 static void
 hash_some(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -379,37 +351,38 @@ out:
     return rc;
 }
 
+/* Each file of an operand and its tensors. */
 static int
-hash_operand(struct inspect_cmd *cmd, const char *path, struct err *err)
+hash_files(struct inspect_cmd *cmd, struct selection *sel, struct err *err)
 {
     struct progress p = { .what = "hash", .unit = "B", .quiet = cmd->quiet };
-    struct selection sel;
-    size_t *first;
+    size_t *first = by_file(sel);
     int status = 0;
     uint64_t done = 0;
 
-    if (select_open(&sel, path, cmd, err) < 0)
-        return -1;
-    say_totals(cmd, &sel);
-    if (cmd->globs.n) {
-        status = hash_selected(cmd, &sel, err);
-        select_close(&sel);
-        return status;
-    }
-    for (size_t i = 0; i < sel.dir.n_files; i++)
-        p.total += sel.dir.files[i].file_size;
-    first = by_file(&sel);
+    for (size_t i = 0; i < sel->dir.n_files; i++)
+        p.total += sel->dir.files[i].file_size;
     progress_start(&p);
-    for (size_t i = 0; status >= 0 && i < sel.dir.n_files; i++) {
-        int one = hash_file(cmd, &sel.dir.files[i], sel.t + first[i],
-                            first[i + 1] - first[i], err);
+    for (size_t i = 0; status >= 0 && i < sel->dir.n_files; i++) {
+        const struct st *st = &sel->dir.files[i];
+        struct file_hash fh = { 0 };
+        int rc = hash_st(&fh, st, cmd->hash, !cmd->whole, cmd->par, err);
 
-        status = one < 0 ? one : status | one;
-        progress_at(&p, done += sel.dir.files[i].file_size);
+        rc = rc == 0 ? put(cmd, st, NULL, fh.whole, err) : rc;
+        if (rc == 0)
+            status |= check_blob(cmd, st->path, fh.whole);
+        for (size_t k = first[i]; rc == 0 && !cmd->whole && k < first[i + 1];
+             k++) {
+            const struct st_tensor *t = sel->t[k]->t;
+
+            rc = put(cmd, st, t, fh.tensors[t - st->tensors], err);
+        }
+        status = rc < 0 ? -1 : status;
+        file_hash_free(&fh);
+        progress_at(&p, done += st->file_size);
     }
     progress_end(&p);
     free(first);
-    select_close(&sel);
     return status;
 }
 
@@ -427,9 +400,16 @@ hash_main(struct inspect_cmd *cmd, struct err *err)
     str_adds(&cmd->text,
              cmd->json ? "[" : "algorithm\tdigest\tbytes\tfile\ttensor\n");
     for (int i = 0; status >= 0 && i < cmd->n_args; i++) {
-        int one = hash_operand(cmd, cmd->args[i], err);
+        struct selection sel;
+        int one;
 
+        if (select_open(&sel, cmd->args[i], cmd, err) < 0)
+            return -1;
+        say_totals(cmd, &sel);
+        one = cmd->globs.n ? hash_selected(cmd, &sel, err)
+                           : hash_files(cmd, &sel, err);
         status = one < 0 ? one : status | one;
+        select_close(&sel);
     }
     if (cmd->json)
         str_adds(&cmd->text, "\n]\n");

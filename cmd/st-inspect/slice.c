@@ -37,25 +37,43 @@ clamp(int64_t at, int64_t size, bool backwards)
     return at < low ? low : at > high ? high : at;
 }
 
-/* "start:stop:step" of which each may be absent; 'p' is at the item. */
-static bool
-parse_range(struct slice_axis *axis, const char **p, int64_t size)
+/* One item between commas, for axis 'i': an index, or "start:stop:step" of
+ * which each may be absent. */
+static int
+parse_item(struct slice_axis *axis, const char **p, size_t i, int64_t size,
+           const char *text, struct err *err)
 {
-    int64_t start = 0, stop = 0, step = 1;
-    bool has_start = take_number(p, &start), has_stop;
+    const char *end = *p = skip_spaces(*p);
+    int64_t start, stop = 0, step = 1;
+    bool has_start, has_stop, ok;
 
+    if (take_number(&end, &start) && *skip_spaces(end) != ':') {
+        if (start < -size || start >= size)
+            return err_set(err, TU_USAGE,
+                           "--slice: index %lld is out of range for axis %zu "
+                           "of size %lld",
+                           (long long)start, i, (long long)size);
+        *axis = (struct slice_axis){ start < 0 ? start + size : start, 1, 1,
+                                     false };
+        *p = skip_spaces(end);
+        return 0;
+    }
+    has_start = take_number(p, &start);
     *p = skip_spaces(*p);
-    if (*(*p)++ != ':')
-        return false;
-    has_stop = take_number(p, &stop);
-    *p = skip_spaces(*p);
-    if (**p == ':') {
+    ok = *(*p)++ == ':';
+    has_stop = ok && take_number(p, &stop);
+    *p = ok ? skip_spaces(*p) : *p;
+    if (ok && **p == ':') {
         ++*p;
         if (!take_number(p, &step))
             step = 1;
-        if (step == 0 || step == INT64_MIN)
-            return false;
     }
+    if (!ok || step == 0 || step == INT64_MIN)
+        return err_set(err, TU_USAGE,
+                       "--slice: \"%s\" is not an index (expected numbers and "
+                       "start:stop:step, one for each axis)",
+                       text);
+    *p = skip_spaces(*p);
     start = has_start ? clamp(start, size, step < 0) : step < 0 ? size - 1 : 0;
     stop = has_stop ? clamp(stop, size, step < 0) : step < 0 ? -1 : size;
     *axis = (struct slice_axis){ start, step, 0, true };
@@ -63,35 +81,6 @@ parse_range(struct slice_axis *axis, const char **p, int64_t size)
         axis->count = (uint64_t)((stop - start - 1) / step + 1);
     else if (step < 0 && stop < start)
         axis->count = (uint64_t)((start - stop - 1) / -step + 1);
-    return true;
-}
-
-/* One item between commas, for axis 'i'. */
-static int
-parse_item(struct slice_axis *axis, const char **p, size_t i, uint64_t size,
-           const char *text, struct err *err)
-{
-    const char *start = skip_spaces(*p), *end = start;
-    int64_t index;
-
-    if (take_number(&end, &index) && *skip_spaces(end) != ':') {
-        if (index < -(int64_t)size || index >= (int64_t)size)
-            return err_set(err, TU_USAGE,
-                           "--slice: index %lld is out of range for axis %zu "
-                           "of size %llu",
-                           (long long)index, i, (unsigned long long)size);
-        *axis = (struct slice_axis){ index < 0 ? index + (int64_t)size : index,
-                                     1, 1, false };
-        *p = skip_spaces(end);
-        return 0;
-    }
-    *p = start;
-    if (!parse_range(axis, p, (int64_t)size))
-        return err_set(err, TU_USAGE,
-                       "--slice: \"%s\" is not an index (expected numbers and "
-                       "start:stop:step, one for each axis)",
-                       text);
-    *p = skip_spaces(*p);
     return 0;
 }
 
@@ -134,7 +123,8 @@ parse_text(struct slice *s, const char *text, const uint64_t *shape,
             p = skip_spaces(p + 3);
         } else if (i == s->n_dims) { /* "0..." of a scalar */
             break;
-        } else if (parse_item(&s->axis[i], &p, i, shape[i], text, err) < 0) {
+        } else if (parse_item(&s->axis[i], &p, i, (int64_t)shape[i], text,
+                              err) < 0) {
             return -1;
         } else {
             i++;

@@ -94,24 +94,6 @@ add_row(struct tree *tree, const struct fold_row *r)
     }
 }
 
-/* "up_proj" is enough where "weight" is its only tensor, and has none below
- * it, such as "weight.absmax". */
-static void
-find_lone(struct tree *tree)
-{
-    tree->n_open = 0;
-    for (size_t i = 0; i < tree->n; i++) {
-        struct node *node = &tree->nodes[i];
-
-        tree->open[node->depth] = i;
-        node->lone =
-            node->leaf && node->depth > 1 &&
-            tree->nodes[tree->open[node->depth - 1]].n_tensors ==
-                node->n_tensors &&
-            (i + 1 == tree->n || tree->nodes[i + 1].depth <= node->depth);
-    }
-}
-
 static void
 put_dtypes(struct str *to, uint32_t dtypes, bool json)
 {
@@ -223,7 +205,19 @@ tree_main(struct inspect_cmd *cmd, struct err *err)
     add_node(&tree, "", 0, 0);
     for (size_t i = 0; i < folded.n; i++)
         add_row(&tree, &folded.rows[i]);
-    find_lone(&tree);
+    /* "up_proj" is enough where "weight" is its only tensor, and has none below
+     * it, such as "weight.absmax" */
+    tree.n_open = 0;
+    for (size_t i = 0; i < tree.n; i++) {
+        struct node *node = &tree.nodes[i];
+
+        tree.open[node->depth] = i;
+        node->lone =
+            node->leaf && node->depth > 1 &&
+            tree.nodes[tree.open[node->depth - 1]].n_tensors ==
+                node->n_tensors &&
+            (i + 1 == tree.n || tree.nodes[i + 1].depth <= node->depth);
+    }
     rc = print_tree(cmd, &tree, path, err);
     say_totals(cmd, &sel);
 out:

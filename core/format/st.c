@@ -125,48 +125,37 @@ check_meta(const struct st *st, struct err *err)
     return rc;
 }
 
-/* "tensor B begins at byte 8 of the data, but tensor A ends at 12". */
-static int
-bad_place(const struct st *st, const struct st_tensor *last,
-          const struct st_tensor *t, struct err *err)
-{
-    int n = st_name_shown(t->name, t->name_n);
-
-    if (!last)
-        return err_set(err, EX_DATAERR,
-                       "%s: the first tensor, \"%.*s\", begins at byte %zu of "
-                       "the data (expected 0)",
-                       st->path, n, t->name, t->begin);
-    return err_set(
-        err, EX_DATAERR,
-        "%s: tensor \"%.*s\" begins at byte %zu of the data, but "
-        "\"%.*s\" ends at %zu (%s)",
-        st->path, n, t->name, t->begin, st_name_shown(last->name, last->name_n),
-        last->name, last->begin + last->nbytes,
-        t->begin < last->begin + last->nbytes ? "they overlap" : "a hole");
-}
-
-/* Every byte behind the header belongs to one tensor. */
+/* Every byte after the header belongs to one tensor. */
 static int
 check_places(const struct st *st, struct err *err)
 {
     uint32_t *v = sorted(st, st->n_tensors, by_place, err);
-    const struct st_tensor *last = NULL;
-    size_t end = 0;
+    size_t data_nbytes = st->file_size - st->data_offset, end = 0;
     int rc = 0;
 
     if (!v)
         return -1;
     for (size_t i = 0; i < st->n_tensors && rc == 0; i++) {
         const struct st_tensor *t = st->tensors + v[i];
+        const struct st_tensor *last = i ? st->tensors + v[i - 1] : NULL;
+        int n = st_name_shown(t->name, t->name_n);
 
-        if (t->begin != end)
-            rc = bad_place(st, last, t, err);
+        if (t->begin != end && !last)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: the first tensor, \"%.*s\", begins at byte %zu "
+                         "of the data (expected 0)",
+                         st->path, n, t->name, t->begin);
+        else if (t->begin != end)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: tensor \"%.*s\" begins at byte %zu of the data, "
+                         "but \"%.*s\" ends at %zu (%s)",
+                         st->path, n, t->name, t->begin,
+                         st_name_shown(last->name, last->name_n), last->name,
+                         end, t->begin < end ? "they overlap" : "a hole");
         end = t->begin + t->nbytes;
-        last = t;
     }
     free(v);
-    if (rc == 0 && end != st->file_size - st->data_offset)
+    if (rc == 0 && end != data_nbytes)
         rc = err_set(err, EX_DATAERR,
                      "%s: the header promises %zu bytes from byte %zu on, but "
                      "the file has %zu bytes",
@@ -174,8 +163,9 @@ check_places(const struct st *st, struct err *err)
     return rc;
 }
 
+/* Fills st->arena->text, from the file or, without an fd, from memory. */
 static int
-check_length(struct st *st, const void *head, size_t nbytes, struct err *err)
+load_text(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
 {
     uint64_t n;
 
@@ -198,21 +188,13 @@ check_length(struct st *st, const void *head, size_t nbytes, struct err *err)
     if (!st->arena->text)
         return -1;
     st->arena->text[n] = '\0';
-    return 0;
-}
-
-/* Fills st->arena->text: from the file, or from memory. */
-static int
-load_text(struct st *st, const uint8_t *file, size_t nbytes, struct err *err)
-{
     if (st->fd >= 0)
-        return file_pread(st->fd, st->path, st->arena->text, st->header_n, 8,
-                          err);
-    if (nbytes < st->data_offset)
+        return file_pread(st->fd, st->path, st->arena->text, n, 8, err);
+    if (nbytes - 8 < n)
         return err_set(err, EX_DATAERR,
                        "%s: header length %zu, but %zu bytes are at hand",
-                       st->path, st->header_n, nbytes);
-    memcpy(st->arena->text, file + 8, st->header_n);
+                       st->path, n, nbytes);
+    memcpy(st->arena->text, head + 8, n);
     return 0;
 }
 
@@ -220,8 +202,7 @@ load_text(struct st *st, const uint8_t *file, size_t nbytes, struct err *err)
 static int
 read_file(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
 {
-    if (check_length(st, head, nbytes, err) < 0 ||
-        load_text(st, head, nbytes, err) < 0 || st_header_read(st, err) < 0) {
+    if (load_text(st, head, nbytes, err) < 0 || st_header_read(st, err) < 0) {
         /* A header that opens with '{' was meant to be one, whatever its
          * length. */
         const char *what =

@@ -21,10 +21,8 @@
 struct index {
     struct stdir *dir;
     const char *path; /* of the index, for messages */
-    json_t *root;
-    struct js weight_map;
-    json_t *shards; /* file name -> its place in dir->files */
-    json_t *inodes; /* "DEV INODE" -> the file name that led there */
+    json_t *shards;   /* file name -> its place in dir->files */
+    json_t *inodes;   /* "DEV INODE" -> the file name that led there */
     struct err *err;
 };
 
@@ -66,43 +64,19 @@ compare_tensors(const void *a, const void *b)
     return st_name_cmp(s->name, s->name_n, t->name, t->name_n);
 }
 
-/* An index is mostly sorted as it comes: then one pass is all. */
-static void
-sort_tensors(struct stdir *dir)
-{
-    struct stdir_tensor *v = dir->tensors;
-
-    for (size_t i = 1; i < dir->n_tensors; i++)
-        if (compare_tensors(v + i - 1, v + i) > 0) {
-            qsort(v, dir->n_tensors, sizeof(*v), compare_tensors);
-            return;
-        }
-}
-
-static int
-alloc_tensors(struct stdir *dir, size_t n, struct err *err)
-{
-    dir->tensors = mem_try(n, sizeof(*dir->tensors), dir->path, err);
-    return dir->tensors ? 0 : -1;
-}
-
-static int
-alloc_files(struct stdir *dir, size_t n, struct err *err)
-{
-    dir->files = mem_try(n, sizeof(*dir->files), dir->path, err);
-    return dir->files ? 0 : -1;
-}
-
 static int
 open_one(struct stdir *dir, const char *path, struct err *err)
 {
     const struct st *st;
 
-    if (alloc_files(dir, 1, err) < 0 || st_open(dir->files, path, err) < 0)
+    dir->files = mem_try(1, sizeof(*dir->files), dir->path, err);
+    if (!dir->files || st_open(dir->files, path, err) < 0)
         return -1;
     dir->n_files = 1;
     st = dir->files;
-    if (alloc_tensors(dir, st->n_tensors, err) < 0)
+    dir->tensors =
+        mem_try(st->n_tensors, sizeof(*dir->tensors), dir->path, err);
+    if (!dir->tensors)
         return -1;
     dir->n_tensors = st->n_tensors;
     for (size_t i = 0; i < st->n_tensors; i++)
@@ -148,159 +122,132 @@ is_missing(const char *path)
            errno == ENAMETOOLONG;
 }
 
-/* Two names of one file would have it read once for each of a thousand links,
- * and no writer makes an index of such. */
-static int
-check_once(struct index *index, const struct st *st, const char *shard)
-{
-    struct stat s;
-    char key[48];
-    const char *other;
-
-    if (fstat(st->fd, &s) < 0)
-        return err_sys(index->err, EX_IOERR, "%s", st->path);
-    snprintf(key, sizeof(key), "%llu %llu", (unsigned long long)s.st_dev,
-             (unsigned long long)s.st_ino);
-    if (s.st_ino == 0) /* of a file system that numbers none */
-        return 0;
-    other = json_string_value(json_object_get(index->inodes, key));
-    if (other)
-        return err_set(index->err, EX_DATAERR,
-                       "%s: %.200s and %.200s are one file (expected one name)",
-                       index->path, other, shard);
-    if (json_object_set_new(index->inodes, key, json_string(shard)) < 0)
-        return err_set(index->err, EX_SOFTWARE, "%s: out of memory",
-                       index->path);
-    return 0;
-}
-
-/* Opens one more shard; 'tensor' is the first that the index puts there. */
+/*
+ * Opens one more shard; 'tensor' is the first that the index puts there.  Two
+ * names of one file are refused: it would be read once for each of a thousand
+ * links, and no writer makes such an index.
+ */
 static int
 open_shard(struct index *index, const char *shard, const char *tensor)
 {
     struct stdir *dir = index->dir;
+    struct err *err = index->err;
     char *path = join(dir->path, shard);
-    int rc = st_open(dir->files + dir->n_files, path, index->err);
+    const char *other;
+    struct stat s = { 0 };
+    char key[48];
+    int rc = st_open(dir->files + dir->n_files, path, err);
 
-    if (rc == 0)
-        rc = check_once(index, dir->files + dir->n_files++, shard);
-    else if (index->err->status == EX_NOINPUT) {
-        struct err why = *index->err;
+    if (rc < 0) {
+        struct err why = *err;
 
-        err_set(index->err, is_missing(path) ? EX_DATAERR : EX_NOINPUT,
-                "%s: tensor \"%.200s\" is in %s", index->path, tensor,
-                why.what);
+        if (why.status == EX_NOINPUT)
+            err_set(err, is_missing(path) ? EX_DATAERR : EX_NOINPUT,
+                    "%s: tensor \"%.200s\" is in %s", index->path, tensor,
+                    why.what);
+        goto out;
     }
+    rc = fstat(dir->files[dir->n_files++].fd, &s);
+    if (rc < 0)
+        err_sys(err, EX_IOERR, "%s", path);
+    if (rc < 0 || s.st_ino == 0) /* of a file system that numbers none */
+        goto out;
+    snprintf(key, sizeof(key), "%llu %llu", (unsigned long long)s.st_dev,
+             (unsigned long long)s.st_ino);
+    other = json_string_value(json_object_get(index->inodes, key));
+    if (other)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: %.200s and %.200s are one file (expected one name)",
+                     index->path, other, shard);
+    else if (json_object_set_new(index->inodes, key, json_string(shard)) < 0)
+        rc = err_set(err, EX_SOFTWARE, "%s: out of memory", index->path);
+out:
     free(path);
     return rc;
 }
 
-/* The shard of a tensor, as the index says it, or NULL. */
-static const char *
-shard_of(struct index *index, const char *tensor)
-{
-    struct js value = js_get(&index->weight_map, tensor);
-    const char *shard;
-    size_t n;
-
-    if (js_str(&value, &shard, &n, index->err) < 0)
-        return NULL;
-    if (safe_path(shard, n))
-        return shard;
-    js_bad(&value, "a path within the folder, ending in " SUFFIX, index->err);
-    return NULL;
-}
-
 /* Checks every path and numbers the shards, before any of them is opened. */
 static int
-list_shards(struct index *index)
+list_shards(struct index *index, const struct js *weight_map)
 {
-    json_t *map = json_object_get(index->root, "weight_map");
-    const char *tensor;
+    const char *tensor, *shard;
     json_t *value;
+    size_t n;
 
-    json_object_foreach(map, tensor, value)
+    json_object_foreach((json_t *)(uintptr_t)weight_map->v, tensor, value)
     {
-        const char *shard = shard_of(index, tensor);
-        size_t n = json_object_size(index->shards);
+        struct js js = js_get(weight_map, tensor);
 
-        if (!shard)
+        if (js_str(&js, &shard, &n, index->err) < 0)
             return -1;
+        if (!safe_path(shard, n))
+            return js_bad(&js, "a path within the folder, ending in " SUFFIX,
+                          index->err);
+        n = json_object_size(index->shards);
         if (!json_object_get(index->shards, shard) &&
             json_object_set_new(index->shards, shard,
                                 json_integer((json_int_t)n)) < 0)
             return err_set(index->err, EX_SOFTWARE, "%s: out of memory",
                            index->path);
     }
-    if (json_object_size(map) == 0)
-        return err_set(index->err, EX_DATAERR, "%s: weight_map is empty",
-                       index->path);
     return 0;
 }
 
 static int
-bind_tensors(struct index *index)
+read_index(struct index *index, const json_t *document)
 {
-    json_t *map = json_object_get(index->root, "weight_map");
+    struct js root = js_root(document, index->path);
+    struct js weight_map = js_get(&root, "weight_map");
+    struct js metadata = js_get(&root, "metadata");
+    struct js total = js_get(&metadata, "total_size");
+    json_t *map = json_object_get(document, "weight_map");
     struct stdir *dir = index->dir;
+    struct err *err = index->err;
     const char *tensor;
+    uint64_t sum = 0;
+    bool sorted = true;
     json_t *value;
 
-    if (alloc_tensors(dir, json_object_size(map), index->err) < 0)
+    if (!js_is(&weight_map, JSON_OBJECT))
+        return js_bad(&weight_map, "an object", err);
+    if (json_object_size(map) == 0)
+        return err_set(err, EX_DATAERR, "%s: weight_map is empty", index->path);
+    if (list_shards(index, &weight_map) < 0)
+        return -1;
+    dir->files = mem_try(json_object_size(index->shards), sizeof(*dir->files),
+                         dir->path, err);
+    dir->tensors =
+        mem_try(json_object_size(map), sizeof(*dir->tensors), dir->path, err);
+    if (!dir->files || !dir->tensors)
         return -1;
     json_object_foreach(map, tensor, value)
     {
         const char *shard = json_string_value(value);
         size_t i =
             (size_t)json_integer_value(json_object_get(index->shards, shard));
-        const struct st_tensor *t;
+        struct stdir_tensor *t = dir->tensors + dir->n_tensors;
 
         if (i == dir->n_files && open_shard(index, shard, tensor) < 0)
             return -1;
-        t = st_find(dir->files + i, tensor);
-        if (!t)
-            return err_set(index->err, EX_DATAERR,
+        *t = (struct stdir_tensor){ st_find(dir->files + i, tensor),
+                                    dir->files + i };
+        if (!t->t)
+            return err_set(err, EX_DATAERR,
                            "%s: tensor \"%.200s\" is not in %s", index->path,
                            tensor, dir->files[i].path);
-        dir->tensors[dir->n_tensors++] =
-            (struct stdir_tensor){ t, dir->files + i };
+        sorted = sorted && (!dir->n_tensors || compare_tensors(t - 1, t) <= 0);
+        sum += t->t->nbytes;
+        dir->n_tensors++;
     }
-    return 0;
-}
-
-/* Writers disagree on what total_size counts: worth a line, no more. */
-static void
-check_total_size(const struct index *index)
-{
-    struct js root = js_root(index->root, index->path);
-    struct js metadata = js_get(&root, "metadata");
-    struct js total = js_get(&metadata, "total_size");
-    uint64_t sum = 0;
-
-    for (size_t i = 0; i < index->dir->n_tensors; i++)
-        sum += index->dir->tensors[i].t->nbytes;
+    if (!sorted) /* most are */
+        qsort(dir->tensors, dir->n_tensors, sizeof(*dir->tensors),
+              compare_tensors);
+    /* Writers disagree on what total_size counts: worth a line, no more. */
     if (js_is(&total, JSON_INTEGER) &&
         (uint64_t)json_integer_value(total.v) != sum)
         err_warn("%s: total_size is %lld, but the tensors are %zu bytes; "
                  "the tensors count",
                  index->path, (long long)json_integer_value(total.v), sum);
-}
-
-static int
-read_index(struct index *index)
-{
-    struct js root = js_root(index->root, index->path);
-
-    index->weight_map = js_get(&root, "weight_map");
-    if (!js_is(&index->weight_map, JSON_OBJECT))
-        return js_bad(&index->weight_map, "an object", index->err);
-    if (list_shards(index) < 0 ||
-        alloc_files(index->dir, json_object_size(index->shards), index->err) <
-            0 ||
-        bind_tensors(index) < 0)
-        return -1;
-    check_total_size(index);
-    sort_tensors(index->dir);
     return 0;
 }
 
@@ -309,18 +256,18 @@ open_index(struct stdir *dir, struct err *err)
 {
     char *path = join(dir->path, INDEX);
     struct index index = { .dir = dir, .path = path, .err = err };
+    json_t *document = js_load(path, err);
     int rc = -1;
 
-    index.root = js_load(path, err);
     index.shards = json_object();
     index.inodes = json_object();
     if (!index.shards || !index.inodes)
         err_set(err, EX_SOFTWARE, "%s: out of memory", path);
-    else if (index.root)
-        rc = read_index(&index);
+    else if (document)
+        rc = read_index(&index, document);
     json_decref(index.shards);
     json_decref(index.inodes);
-    json_decref(index.root);
+    json_decref(document);
     free(path);
     return rc;
 }
@@ -358,29 +305,22 @@ open_only(struct stdir *dir, struct err *err)
     return rc;
 }
 
-static int
-open_folder(struct stdir *dir, struct err *err)
-{
-    char *path;
-    int rc;
-
-    if (!exists(dir->path, ONE_FILE))
-        return exists(dir->path, INDEX) ? open_index(dir, err)
-                                        : open_only(dir, err);
-    path = join(dir->path, ONE_FILE);
-    rc = open_one(dir, path, err);
-    free(path);
-    return rc;
-}
-
 int
 stdir_open(struct stdir *dir, const char *path, struct err *err)
 {
     int rc = file_is_dir(path, err);
+    char *file;
 
     *dir = (struct stdir){ .path = xstrdup(path) };
-    if (rc >= 0)
-        rc = rc ? open_folder(dir, err) : open_one(dir, path, err);
+    if (rc > 0 && exists(path, ONE_FILE)) {
+        file = join(path, ONE_FILE);
+        rc = open_one(dir, file, err);
+        free(file);
+    } else if (rc > 0) {
+        rc = exists(path, INDEX) ? open_index(dir, err) : open_only(dir, err);
+    } else if (rc == 0) {
+        rc = open_one(dir, path, err);
+    }
     if (rc < 0)
         stdir_close(dir);
     return rc;

@@ -95,22 +95,13 @@ is_utf8(const char *s)
     return utf8_valid(s, strlen(s)) == strlen(s);
 }
 
-static bool
-count_nbytes(struct tensor *t)
-{
-    uint64_t n = 1;
-
-    for (size_t i = 0; i < t->n_dims; i++)
-        if (!size_mul(n, t->shape[i], &n))
-            return false;
-    return dtype_nbytes(t->dtype, n, &t->nbytes);
-}
-
 int
 stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
         const uint64_t *shape, struct err *err)
 {
     struct tensor t = { .dtype = dtype, .n_dims = n_dims };
+    uint64_t n = 1;
+    bool counted = true;
 
     /* Adds 'name' to the set; jansson's hash is seeded, so that no list of
      * names makes it slow. */
@@ -128,7 +119,10 @@ stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
     t.shape = xcalloc(n_dims, sizeof(*shape));
     if (n_dims)
         memcpy(t.shape, shape, n_dims * sizeof(*shape));
-    if (!count_nbytes(&t) || w->n_tensors == INT_MAX ||
+    for (size_t i = 0; counted && i < n_dims; i++)
+        counted = size_mul(n, shape[i], &n);
+    if (!counted || !dtype_nbytes(dtype, n, &t.nbytes) ||
+        w->n_tensors == INT_MAX ||
         !size_add(w->data_nbytes, t.nbytes, &w->data_nbytes)) {
         free(t.shape);
         return err_set(err, EX_DATAERR,
@@ -163,9 +157,13 @@ by_key(const void *a, const void *b)
     return strcmp(((const struct meta *)a)->key, ((const struct meta *)b)->key);
 }
 
+/* Gives each tensor its place and appends the header, without the length. */
 static int
-put_meta(struct stw *w, struct str *json, struct err *err)
+lay_out(struct stw *w, struct str *json, struct err *err)
 {
+    struct tensor **order;
+    size_t begin = 0;
+
     if (w->n_meta == 0)
         stw_meta(w, "format", "pt");
     qsort(w->meta, w->n_meta, sizeof(*w->meta), by_key);
@@ -182,48 +180,33 @@ put_meta(struct stw *w, struct str *json, struct err *err)
         js_put_str(json, m->value, strlen(m->value));
     }
     str_addc(json, '}');
-    return 0;
-}
-
-static void
-put_tensor(const struct tensor *t, struct str *json)
-{
-    str_addc(json, ',');
-    js_put_str(json, t->name, strlen(t->name));
-    str_addf(json, ":{\"dtype\":\"%s\",\"shape\":[",
-             dtype_table[t->dtype].name);
-    for (size_t i = 0; i < t->n_dims; i++)
-        str_addf(json, "%s%zu", i ? "," : "", t->shape[i]);
-    str_addf(json, "],\"data_offsets\":[%zu,%zu]}", t->begin,
-             t->begin + t->nbytes);
-}
-
-/* Gives each tensor its place and appends the header, without the length. */
-static int
-lay_out(struct stw *w, struct str *json, struct err *err)
-{
-    struct tensor **order = xcalloc(w->n_tensors, sizeof(struct tensor *));
-    size_t begin = 0;
-    int rc = put_meta(w, json, err);
-
+    order = xcalloc(w->n_tensors, sizeof(struct tensor *));
     for (size_t i = 0; i < w->n_tensors; i++)
         order[i] = w->tensors + i;
     qsort(order, w->n_tensors, sizeof(*order), by_place);
     for (size_t i = 0; i < w->n_tensors; i++) {
-        order[i]->begin = begin;
-        begin += order[i]->nbytes;
-        put_tensor(order[i], json);
+        struct tensor *t = order[i];
+
+        t->begin = begin;
+        begin += t->nbytes;
+        str_addc(json, ',');
+        js_put_str(json, t->name, strlen(t->name));
+        str_addf(json, ":{\"dtype\":\"%s\",\"shape\":[",
+                 dtype_table[t->dtype].name);
+        for (size_t k = 0; k < t->n_dims; k++)
+            str_addf(json, "%s%zu", k ? "," : "", t->shape[k]);
+        str_addf(json, "],\"data_offsets\":[%zu,%zu]}", t->begin, begin);
     }
     free(order);
     str_addc(json, '}');
     while (json->n % 8)
         str_addc(json, ' ');
-    if (rc == 0 && json->n > ST_MAX_HEADER)
-        rc = err_set(err, EX_DATAERR,
-                     "%s: header length %zu (expected at most %zu)", w->path,
-                     json->n, ST_MAX_HEADER);
     w->data_offset = 8 + json->n;
-    return rc;
+    if (json->n > ST_MAX_HEADER)
+        return err_set(err, EX_DATAERR,
+                       "%s: header length %zu (expected at most %zu)", w->path,
+                       json->n, ST_MAX_HEADER);
+    return 0;
 }
 
 static int

@@ -46,17 +46,8 @@ growth_room(const struct growth *g, size_t i_step)
     return growth_most(g) - g->grown[i_step];
 }
 
-/* growth_over() is -1 with 'err' set (EX_DATAERR). */
-int growth_over(const struct growth *g, size_t i_step, struct err *err);
-
-/* growth_add() adds the bytes that a step made of a piece, if it may. */
-static inline int
-growth_add(struct growth *g, size_t i_step, size_t nbytes, struct err *err)
-{
-    if (nbytes > growth_room(g, i_step))
-        return growth_over(g, i_step, err);
-    g->grown[i_step] += nbytes;
-    return 0;
-}
+/* growth_add() adds the bytes that a step made of a piece; -1 with 'err' set
+ * (EX_DATAERR) if those are too many. */
+int growth_add(struct growth *g, size_t i_step, size_t nbytes, struct err *err);
 
 #endif

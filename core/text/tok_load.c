@@ -265,20 +265,6 @@ load_model(struct tok *tok, const struct js *js, struct err *err)
     return 0;
 }
 
-static int
-load_version(const struct js *root, struct err *err)
-{
-    struct js at = js_get(root, "version");
-    const char *s;
-    size_t n;
-
-    if (js_absent(&at))
-        return 0;
-    if (js_str(&at, &s, &n, err) < 0)
-        return -1;
-    return strcmp(s, "1.0") == 0 ? 0 : js_bad(&at, "\"1.0\"", err);
-}
-
 /* What the file asks for that encoding a prompt never does. */
 static void
 warn_of(const struct js *root, const char *key, const char *what)
@@ -321,7 +307,7 @@ static int
 load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
 {
     struct hot hot = { 0 };
-    struct js root, model;
+    struct js root, model, version;
     json_t *slim = NULL;
     int rc = -1;
 
@@ -336,12 +322,23 @@ load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
     if (!slim)
         goto out;
     root = js_root(slim, tok->name);
+    version = js_get(&root, "version");
     model = js_get(&root, "model");
     if (!js_is(&model, JSON_OBJECT)) {
         js_bad(&model, "an object", err);
         goto out;
     }
-    if (load_version(&root, err) < 0 || load_model(tok, &model, err) < 0)
+    if (!js_absent(&version)) {
+        const char *s;
+
+        if (js_str(&version, &s, NULL, err) < 0)
+            goto out;
+        if (strcmp(s, "1.0") != 0) {
+            js_bad(&version, "\"1.0\"", err);
+            goto out;
+        }
+    }
+    if (load_model(tok, &model, err) < 0)
         goto out;
     if (!hot.vocab || !hot.merges) {
         err_set(err, EX_DATAERR, "%s: model has no %s", tok->name,
