@@ -119,7 +119,8 @@ END
     refused saelens "dict(architecture='gated')" "{}" 'architecture is "gated"'
     refused saelens "{}" "dict(threshold=$z)" "has threshold: JumpReLU is not supported"
     refused saelens "dict(normalize_activations='layer_norm')" "{}" 'normalize_activations is "layer_norm"'
-    refused saelens "dict(rescale_acts_by_decoder_norm=True)" "{}" "rescale_acts_by_decoder_norm is true"
+    refused sparsify "dict(rescale_acts_by_decoder_norm=True)" "{}" "rescale_acts_by_decoder_norm is true"
+    refused dictionary_learning "dict(dict_class=None)" "dict(threshold=np.array(.5))" "has threshold: JumpReLU is not supported"
     refused dictionary_learning "dict(dict_class='GatedAutoEncoder')" "{}" 'trainer.dict_class is "GatedAutoEncoder"'
     refused dictionary_learning "dict(dict_class='BatchTopKSAE')" "dict(threshold=np.array(.5))" 'BatchTopKSAE'
     refused dictionary_learning "dict(dict_class='AutoEncoder')" "dict(gate_bias=$z)" "gated"
@@ -145,4 +146,42 @@ ref.write_sae("turned", "six", s, 4)'
     # the threshold of a TopK SAE is not used unless asked for
     sae topk dictionary_learning '{}' 'dict(threshold=np.array(-1.0), k=np.array(4.0))'
     lut-precompute -m model -s topk -o t --layers '*.q_proj'
+    # -1 is none, whatever the class; k is a tensor, too
+    sae none dictionary_learning 'dict(dict_class=None, k=None)' 'dict(threshold=np.array(-1.0), k=np.array(4.0))'
+    lut-precompute -m model -s none -o u --layers '*.q_proj'
+    grep -q '"k_active": 4' u/metadata.json
+    same_tensors {t,u}/model.layers.0.self_attn.q_proj.lut.safetensors
+}
+
+@test "lut-precompute: activations that SAELens rescales by the decoder's norms are folded" {
+    make_cases
+    layer=model.layers.0.self_attn.q_proj
+    py -c 'import numpy as np, lut_ref as ref
+rng = np.random.default_rng(3)
+s = ref.tiny_sae(rng, 40, 60)
+s["decoder_weight"] *= rng.uniform(.2, 5, (40, 1))
+s["decoder_weight"][7] = 0 # a dead latent has no direction
+s = {n: ref.round_to(a, "F32") for n, a in s.items()}
+np.savez("s.npz", **s)
+np.save("x.npy", rng.normal(0, 1, (200, 60)).astype("<f4"))
+for dir, on in ("plain", False), ("scaled", True):
+    ref.write_sae(dir, "saelens", s, 5, cfg=dict(rescale_acts_by_decoder_norm=on))'
+    lut-precompute -m f32 -s scaled -o t --layers $layer --dtype f32 --verify
+    lut-apply t $layer <x.npy >y.npy
+    # as SAELens has it: hidden_pre * norm, topk, acts / norm @ W_dec + b_dec
+    py -c 'import sys, numpy as np, lut_ref as ref
+s, x, y = np.load("s.npz"), np.load("x.npy").astype(float), np.load("y.npy")
+w, b = ref.target(ref.read_model("f32"), sys.argv[1])
+norm = np.linalg.norm(s["decoder_weight"], axis=1)
+z = ((x - s["decoder_bias"]) @ s["encoder_weight"].T + s["encoder_bias"]) * norm
+sets = ref.top_k(z, 5)
+direction = s["decoder_weight"] / np.where(norm, norm, 1)[:, None]
+x_hat = np.stack([r[c] @ direction[c] for r, c in zip(z, sets)]) + s["decoder_bias"]
+sure = ref.margin(z, 5) > 1e-4
+assert sure.mean() > .9
+assert abs(y - (x_hat @ w.T + b))[sure].max() < 1e-4' $layer
+    # the same tensors without it are another SAE
+    run -73 lut-precompute -m f32 -s plain -o t --layers $layer --dtype f32 --resume
+    lut-precompute -m f32 -s scaled -o t --layers $layer --dtype f32 --resume
+    lut-precompute -m model -s scaled -o bf16 --layers $layer --verify
 }

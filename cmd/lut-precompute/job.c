@@ -131,6 +131,8 @@ lut_text(const struct layer_job *job, struct err *err)
     /* a part of the SAE's config, which no digest covers; entry has the rest */
     if (job->sae->centered && !job->cmd->keep_centering)
         json_object_set_new(v, "centering_folded", json_true());
+    if (job->sae->norms)
+        json_object_set_new(v, "decoder_norm_folded", json_true());
     json_object_set_new(info, "source_model", json_string(job->model->name));
     sae = json_string(name); /* NULL: the name is not UTF-8 */
     json_object_set_new(info, "sae_model", sae ? sae : json_string(""));

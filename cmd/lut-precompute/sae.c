@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ struct sae_config {
     size_t k;
     bool centered, unsure;
     bool ignore_threshold; /* a tensor that encoding does not use */
+    bool scaled;           /* activations, by the norms of the decoder's rows */
 };
 
 enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
@@ -148,7 +150,7 @@ check_switches(const struct js *root, struct err *err)
         "transcode", "skip_connection", "signed",
         "tiled",     "gated",           "normalize_activations",
         "is_gated",  "is_transcoder",   "finetuning_scaling_factor",
-        "W_skip",    "use_threshold",   "rescale_acts_by_decoder_norm",
+        "W_skip",    "use_threshold",
     };
     const char *key;
     json_t *v;
@@ -244,6 +246,8 @@ saelens(const struct js *root, struct sae_config *c, struct err *err)
                    "\"topk\" or \"relu\"", err) < 0 ||
         check_word(root, "reshape_activations", shapes, "\"none\"", err) < 0 ||
         js_bool_or(root, "apply_b_dec_to_input", true, &c->centered, err) < 0 ||
+        js_bool_or(root, "rescale_acts_by_decoder_norm", false, &c->scaled,
+                   err) < 0 ||
         read_k(root, "k", c, err) < 0)
         return -1;
     return js_is(&args, JSON_OBJECT) ? read_k(&args, "k", c, err) : 0;
@@ -375,10 +379,13 @@ read_config(struct sae_config *c, enum layout layout, const struct sae *sae,
         rc = from_index(sae, &v, &path, dir, err);
     if (rc > 0) {
         struct js root = js_root(v, path.s);
+        struct js scaled = js_get(&root, "rescale_acts_by_decoder_norm");
 
         rc = -1;
         if (!js_is(&root, JSON_OBJECT))
             js_bad(&root, "an object", err);
+        else if (layout != SAELENS && is_on(scaled.v))
+            js_bad(&scaled, "off: it is not supported", err);
         else if (check_switches(&root, err) == 0)
             rc = libraries[layout](&root, c, err);
     }
@@ -455,6 +462,15 @@ is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
+/* A tensor of one number, or NaN. */
+static double
+scalar(const struct sae *s, const struct st_tensor *t)
+{
+    return t->n_elements == 1 && dtype_table[t->dtype].bits % 8 == 0
+               ? dtype_get(t->dtype, st_data(&s->st, t), 0)
+               : NAN;
+}
+
 /* Every tensor must be known: another one may change what the SAE computes.
  * AutoEncoderTopK keeps a threshold that it does not use unless told to. */
 static int
@@ -470,7 +486,9 @@ check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
                                "%s: has %s: %s is not supported", s->path,
                                t->name, refused[j].what);
         if (!strcmp(t->name, "threshold")) {
-            if (c->ignore_threshold)
+            /* -1: dictionary_learning's for none */
+            if (c->ignore_threshold ||
+                (layout == DICTIONARY && scalar(s, t) == -1))
                 continue;
             return err_set(err, EX_DATAERR,
                            "%s: has %s: JumpReLU is not supported (a TopK SAE "
@@ -519,6 +537,7 @@ load(struct sae *s, struct err *err)
 {
     enum layout layout = SPARSIFY;
     const struct layout_info *l = NULL;
+    const struct st_tensor *t;
     struct sae_config config;
     const char *bias;
 
@@ -543,6 +562,9 @@ load(struct sae *s, struct err *err)
     s->n = s->encoder_weight.rows;
     s->in = s->encoder_weight.cols;
     s->k = config.k;
+    t = layout == DICTIONARY && !s->k ? st_find(&s->st, "k") : NULL;
+    if (t && scalar(s, t) >= 1 && scalar(s, t) <= (double)MAX_K)
+        s->k = (size_t)scalar(s, t);
     s->centered = config.centered;
     s->unsure = config.unsure;
     bias = l->names[D_BIAS];
@@ -552,7 +574,34 @@ load(struct sae *s, struct err *err)
         find(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col, s->n,
              s->in, err) < 0)
         return -1;
-    return find(s, &s->decoder_bias, bias, false, 0, s->in, err);
+    if (find(s, &s->decoder_bias, bias, false, 0, s->in, err) < 0)
+        return -1;
+    if (config.scaled) {
+        float *row = xcalloc(s->in, sizeof(*row));
+
+        s->norms = xcalloc(s->n, sizeof(*s->norms));
+        for (size_t i = 0; i < s->n; i++) {
+            matrix_rows(NULL, &s->decoder_weight, i, 1, row, s->in);
+            for (size_t j = 0; j < s->in; j++)
+                s->norms[i] += (double)row[j] * (double)row[j];
+            s->norms[i] = sqrt(s->norms[i]);
+        }
+        free(row);
+    }
+    return 0;
+}
+
+void
+sae_fold(const struct sae *s, size_t i, bool decoder, float *row)
+{
+    double norm = s->norms ? s->norms[i] : 1;
+
+    if (norm == 1)
+        return;
+    for (size_t j = 0; j < s->in; j++)
+        row[j] = (float)(!decoder    ? (double)row[j] * norm
+                         : norm == 0 ? 0
+                                     : (double)row[j] / norm);
 }
 
 int
@@ -580,6 +629,7 @@ void
 sae_close(struct sae *s)
 {
     st_close(&s->st);
+    free(s->norms);
     free(s->path);
     *s = (struct sae){ 0 };
 }

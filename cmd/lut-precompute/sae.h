@@ -19,6 +19,8 @@ struct sae {
     bool unsure;                                /* of that: nothing says so */
     struct matrix encoder_weight, encoder_bias; /* [n, in], [1, n] */
     struct matrix decoder_weight, decoder_bias; /* [n, in], [1, in] */
+    double *norms; /* [n] of decoder_weight's rows, which scale activations; or
+                    * NULL: see sae_fold() */
 };
 
 /* sae_open() opens a checkpoint as sae_is_one() or sae_path() finds it.  -1
@@ -26,6 +28,13 @@ struct sae {
  * the caller, until sae_close(). */
 int sae_open(struct sae *sae, const char *path, struct err *err);
 void sae_close(struct sae *sae); /* a zeroed struct is fine */
+
+/*
+ * sae_fold() makes row i of the encoder's weight, or of the decoder's, what it
+ * is in the same SAE without norms: pre-activations n_i times as large, and
+ * directions of length 1.  A latent without a direction is never active.
+ */
+void sae_fold(const struct sae *sae, size_t i, bool decoder, float *row);
 
 /* sae_is_one(): 1 if that is a checkpoint, 0 if a directory with one for each
  * layer, or -1 with 'err' set (EX_NOINPUT; EX_DATAERR: files in it say that

@@ -226,9 +226,8 @@ put_sums(struct tiles *t, enum lut_tensor tensor, const double *sums, size_t n,
 
 struct sae_rows {
     struct tiles *t;
-    const struct matrix *m;
+    bool decoder;
     size_t first;
-    bool fold; /* b_dec into these rows' bias */
 };
 
 static void
@@ -236,35 +235,45 @@ round_sae_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct sae_rows *r = ctx;
     struct tiles *t = r->t;
-    size_t in = t->target->in;
+    const struct sae *sae = t->sae;
+    size_t in = sae->in;
 
     (void)thread;
-    matrix_rows(NULL, r->m, r->first + begin, end - begin, t->f32 + begin * in,
-                in);
+    matrix_rows(NULL, r->decoder ? &sae->decoder_weight : &sae->encoder_weight,
+                r->first + begin, end - begin, t->f32 + begin * in, in);
     for (size_t i = begin; i < end; i++) {
-        const float *row = t->f32 + i * in;
+        float *row = t->f32 + i * in;
+        double *bias = &t->bias[r->first + i];
 
-        if (r->fold)
-            t->bias[r->first + i] -= dot64(row, t->b64, in);
+        if (!r->decoder && t->fold)
+            *bias -= dot64(row, t->b64, in);
+        if (!r->decoder && sae->norms)
+            *bias *= sae->norms[r->first + i];
+        sae_fold(sae, r->first + i, r->decoder, row);
         round_some(t, row, i, 0, in, in);
     }
 }
 
-/* Rows of an SAE's matrix: to t->f32, and rounded to the file. */
+/* Rows of an SAE's matrix: to t->f32, and rounded to the file.  Those of the
+ * encoder complete its bias. */
 static int
-write_sae_rows(struct tiles *t, enum lut_tensor tensor, const struct matrix *m,
-               size_t first, size_t n, bool fold, struct err *err)
+write_sae_rows(struct tiles *t, bool decoder, size_t first, size_t n,
+               struct err *err)
 {
-    struct sae_rows r = { t, m, first, fold };
-    size_t in = t->target->in, bad;
+    const struct sae *sae = t->sae;
+    enum lut_tensor tensor = decoder ? LUT_DECODER_WEIGHT : LUT_ENCODER_WEIGHT;
+    bool by_col =
+        decoder ? sae->decoder_weight.by_col : sae->encoder_weight.by_col;
+    struct sae_rows r = { t, decoder, first };
+    size_t bad;
 
     atomic_store(&t->bad, SIZE_MAX);
-    par_for(gemm_par(t->gemm), n, m->by_col ? 64 : 8, round_sae_rows, &r);
+    par_for(gemm_par(t->gemm), n, by_col ? 64 : 8, round_sae_rows, &r);
     bad = atomic_load(&t->bad);
     if (bad != SIZE_MAX)
-        return bad_row(t, lut_tensor_names[tensor], t->f32 + bad * in,
+        return bad_row(t, lut_tensor_names[tensor], t->f32 + bad * sae->in,
                        first + bad, err);
-    return put_rows(t, (int)tensor, first, n, in, err);
+    return put_rows(t, (int)tensor, first, n, sae->in, err);
 }
 
 /* ---- products ---- */
@@ -378,7 +387,8 @@ piece(struct tiles *t, size_t n, size_t size)
 static void
 lay_out(struct tiles *t)
 {
-    bool split = t->split, lo = t->sae->decoder_weight.dtype != DT_BF16;
+    bool split = t->split;
+    bool lo = t->sae->decoder_weight.dtype != DT_BF16 || t->sae->norms;
 
     t->nbytes = 0;
     t->f32 = piece(t, t->rows * t->target->in, sizeof(*t->f32));
@@ -476,10 +486,8 @@ write_all(struct tiles *t, struct progress *progress, uint64_t *done,
         if (sig_stop())
             return job_stopped(err);
         /* the decoder's rows last: multiply() takes them */
-        if (write_sae_rows(t, LUT_ENCODER_WEIGHT, &sae->encoder_weight, first,
-                           n, t->fold, err) < 0 ||
-            write_sae_rows(t, LUT_DECODER_WEIGHT, &sae->decoder_weight, first,
-                           n, false, err) < 0 ||
+        if (write_sae_rows(t, false, first, n, err) < 0 ||
+            write_sae_rows(t, true, first, n, err) < 0 ||
             write_products(t, first, n, err) < 0)
             return -1;
         *done += 2 * n * target->in * target->out;

@@ -109,6 +109,8 @@ check_sae(struct check *c, struct par *par)
 
         matrix_rows(NULL, &s->encoder_weight, r, 1, row, s->in);
         b -= fold ? dot64(row, b_dec, s->in) : 0;
+        b *= s->norms ? s->norms[r] : 1;
+        sae_fold(s, r, false, row);
         compare(c, (double)table->encoder_bias[r], b, 1e-14, c->errors);
         for (size_t j = 0; j < s->in; j++) {
             compare_item(c, table->encoder_weight, r * s->in + j,
@@ -159,6 +161,7 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
     for (size_t i = 0; i < c.n_rows; i++) {
         c.row[i] = (size_t)(rng_f64(SEED, 0, i) * (double)s->n);
         matrix_rows(NULL, &s->decoder_weight, c.row[i], 1, c.w, in);
+        sae_fold(s, c.row[i], true, c.w);
         for (size_t j = 0; j < in; j++) {
             c.rows[i * in + j] = (double)c.w[j];
             c.rows_abs[i * in + j] = fabs((double)c.w[j]);
