@@ -12,29 +12,6 @@
 #include "core/out.h"
 #include "core/tool.h"
 
-/* n elements of any dtype to f16, bf16 or f32 by way of f32, as torch's to()
- * does; 'scratch' has room for n floats. */
-static void
-round_to(void *to, enum dtype dtype, const void *from, enum dtype from_type,
-         size_t n, float *scratch)
-{
-    const uint8_t *p = from;
-
-    if (dtype == from_type) { /* NaN keep their bits */
-        memcpy(to, from, n * dtype_table[dtype].bits / 8);
-        return;
-    }
-    if (dtype_computes(from_type))
-        cvt_to_f32(scratch, from, from_type, n);
-    else
-        for (size_t i = 0; i < n; i++) /* 64-bit integers in one rounding */
-            scratch[i] = from_type == DT_I64 ? (float)(int64_t)le64(p + 8 * i)
-                         : from_type == DT_U64
-                             ? (float)le64(p + 8 * i)
-                             : (float)dtype_get(from_type, from, i);
-    cvt_from_f32(to, dtype, scratch, n);
-}
-
 #define PIECE ((size_t)64 << 10) /* elements converted at a time */
 
 struct plan {
@@ -90,26 +67,6 @@ layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
     return -1;
 }
 
-static int
-count_layers(struct plan *p, struct err *err)
-{
-    int64_t max = -1;
-
-    for (size_t i = 0; i < source_n(&p->src); i++) {
-        size_t n;
-        const char *name = source_name(&p->src, i, &n), *rest;
-        int64_t layer = layer_of(p, name, n, &rest);
-
-        max = layer > max ? layer : max;
-    }
-    if (max < 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no %s.LAYER.SLOT.weight (of %zu names)",
-                       p->src.path, p->order.prefixes[0], source_n(&p->src));
-    p->header.num_layers = (uint32_t)max + 1;
-    return 0;
-}
-
 /* Is it a tensor of numbers?  EX_DATAERR says what else. */
 static int
 check_numbers(const struct plan *p, const char *name,
@@ -158,17 +115,31 @@ find_weight(const struct plan *p, const char *name, struct source_tensor *t,
     return 0;
 }
 
+/* Writes a tensor's numbers, of any dtype, as f16, bf16 or f32 by way of f32,
+ * as torch's to() converts them; of the same dtype NaN keep their bits. */
 static int
 put_numbers(struct plan *p, const struct source_tensor *t, struct err *err)
 {
     size_t item = dtype_table[p->dtype].bits / 8;
+    bool same = p->dtype == t->dtype;
 
     for (size_t at = 0, n; at < t->n_elements; at += n) {
-        n = t->n_elements - at < PIECE ? t->n_elements - at : PIECE;
+        const uint8_t *raw = p->raw;
+
+        n = smaller(t->n_elements - at, PIECE);
         if (source_read(&p->src, t, at, n, p->raw, err) < 0)
             return -1;
-        round_to(p->rounded, p->dtype, p->raw, t->dtype, n, p->f32);
-        if (out_write(p->out, p->rounded, n * item, err) < 0)
+        if (!same && dtype_computes(t->dtype))
+            cvt_to_f32(p->f32, raw, t->dtype, n);
+        else if (!same)
+            for (size_t i = 0; i < n; i++) /* 64-bit integers in one rounding */
+                p->f32[i] =
+                    t->dtype == DT_I64   ? (float)(int64_t)le64(raw + 8 * i)
+                    : t->dtype == DT_U64 ? (float)le64(raw + 8 * i)
+                                         : (float)dtype_get(t->dtype, raw, i);
+        if (!same)
+            cvt_from_f32(p->rounded, p->dtype, p->f32, n);
+        if (out_write(p->out, same ? p->raw : p->rounded, n * item, err) < 0)
             return -1;
     }
     return 0;
@@ -300,7 +271,7 @@ take_field(const struct plan *p, int64_t option, const char *key,
     return 0;
 }
 
-/* Sizes are those of the first weight. */
+/* Layers are counted by their names, sizes are those of the first weight. */
 static int
 plan_header(struct plan *p, struct err *err)
 {
@@ -308,10 +279,23 @@ plan_header(struct plan *p, struct err *err)
     struct kvc_header *h = &p->header;
     struct str name = { 0 };
     struct source_tensor w;
+    int64_t last = -1;
     uint32_t factor = 0;
     bool known, kept; /* a .bin's header comes back, whatever it said */
     int rc;
 
+    for (size_t i = 0; i < source_n(&p->src); i++) {
+        size_t n;
+        const char *s = source_name(&p->src, i, &n), *rest;
+        int64_t layer = layer_of(p, s, n, &rest);
+
+        last = layer > last ? layer : last;
+    }
+    if (last < 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no %s.LAYER.SLOT.weight (of %zu names)",
+                       p->src.path, p->order.prefixes[0], source_n(&p->src));
+    h->num_layers = (uint32_t)last + 1;
     str_addf(&name, "%s.0.%s.weight", p->order.prefixes[0], p->order.slots[0]);
     rc = find_weight(p, name.s, &w, err);
     str_free(&name);
@@ -433,47 +417,45 @@ say_all(const struct plan *p, bool done)
                  g->at);
 }
 
-/* The options' order, or that of the .bin it comes from, or the script's, and
- * where the names that it makes are. */
-static int
-plan_order(struct plan *p, struct err *err)
+static const char *
+first_of(const char *a, const char *b, const char *c)
 {
-    const char *prefixes = source_meta(&p->src, "kvc.prefix_order");
-    const char *slots = source_meta(&p->src, "kvc.slot_order");
-
-    if (p->cmd->prefix_order || !prefixes)
-        prefixes =
-            p->cmd->prefix_order ? p->cmd->prefix_order : DEFAULT_PREFIXES;
-    if (p->cmd->slot_order || !slots)
-        slots = p->cmd->slot_order ? p->cmd->slot_order : DEFAULT_SLOTS;
-    /* main.c has checked the options: what is wrong is the file's */
-    if (order_read(&p->order, prefixes, slots, err) < 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: __metadata__ kvc.prefix_order is \"%s\", "
-                       "kvc.slot_order \"%s\" (expected 1 to %d names, %d "
-                       "numbers)",
-                       p->src.path, prefixes, slots, MAX_PREFIXES, KVC_SLOTS);
-    return source_settle(&p->src, &p->order, p->cmd->strict, err);
+    return a ? a : b ? b : c;
 }
 
-static int
-run(struct plan *p, struct err *err)
+int
+convert(const struct convert_cmd *cmd, struct err *err)
 {
-    const struct convert_cmd *cmd = p->cmd;
+    struct plan plan = { .cmd = cmd }, *p = &plan;
     unsigned char head[KVC_HEADER_BYTES];
-    const char *was;
+    const char *prefixes, *slots, *was;
+    int rc = -1;
 
     if (source_open(&p->src, cmd, err) < 0)
-        return -1;
+        goto out;
+    /* the options', or those of the .bin it comes from, or the script's */
     was = source_meta(&p->src, "kvc.dtype");
     p->dtype = cmd->dtype >= 0               ? (enum dtype)cmd->dtype
                : was && !strcmp(was, "BF16") ? DT_BF16
                : was && !strcmp(was, "F32")  ? DT_F32
                                              : DT_F16;
-    if (plan_order(p, err) < 0 || count_layers(p, err) < 0 ||
+    prefixes =
+        first_of(cmd->prefix_order, source_meta(&p->src, "kvc.prefix_order"),
+                 DEFAULT_PREFIXES);
+    slots = first_of(cmd->slot_order, source_meta(&p->src, "kvc.slot_order"),
+                     DEFAULT_SLOTS);
+    if (order_read(&p->order, prefixes, slots, err) < 0) {
+        /* main.c has checked the options: what is wrong is the file's */
+        err_set(err, EX_DATAERR,
+                "%s: __metadata__ kvc.prefix_order is \"%s\", kvc.slot_order "
+                "\"%s\" (expected 1 to %d names, %d numbers)",
+                p->src.path, prefixes, slots, MAX_PREFIXES, KVC_SLOTS);
+        goto out;
+    }
+    if (source_settle(&p->src, &p->order, cmd->strict, err) < 0 ||
         plan_header(p, err) < 0 || plan_metadata(p, err) < 0 ||
         out_open(&p->out, cmd->output, cmd->out_flags, true, err) < 0)
-        return -1;
+        goto out;
     p->raw = xmalloc(PIECE * 8);
     p->rounded = xmalloc(PIECE * 4);
     p->f32 = xmalloc(PIECE * 4);
@@ -487,26 +469,18 @@ run(struct plan *p, struct err *err)
         out_write(p->out, head, sizeof(head), err) < 0 ||
         out_write(p->out, p->metadata.n ? p->metadata.s : "", p->metadata.n,
                   err) < 0 ||
-        each_block(p, true, err) < 0) {
+        each_block(p, true, err) < 0)
         out_abort(p->out);
-        return -1;
-    }
-    return out_commit(p->out, err);
-}
-
-int
-convert(const struct convert_cmd *cmd, struct err *err)
-{
-    struct plan p = { .cmd = cmd };
-    int rc = run(&p, err);
-
-    if (cmd->verbose && source_n(&p.src))
-        say_all(&p, rc == 0); /* also after a failure */
-    source_close(&p.src);
-    order_free(&p.order);
-    str_free(&p.metadata);
-    free(p.raw);
-    free(p.rounded);
-    free(p.f32);
+    else
+        rc = out_commit(p->out, err);
+out:
+    if (cmd->verbose && source_n(&p->src))
+        say_all(p, rc == 0); /* also after a failure */
+    source_close(&p->src);
+    order_free(&p->order);
+    str_free(&p->metadata);
+    free(p->raw);
+    free(p->rounded);
+    free(p->f32);
     return rc;
 }

@@ -108,20 +108,22 @@ has_end(const char *path, const char *end)
     return n > n_end && !strcmp(path + n - n_end, end);
 }
 
-/* Checks the options, finds out which way to convert, and whether it is done
- * already (1: --if-missing, and the output is there and sound). */
 static int
-prepare(const struct convert_cmd *cmd, enum form *form, struct err *err)
+convert_main(const struct convert_cmd *cmd, struct err *err)
 {
+    enum form form = cmd->from;
     struct order order = { 0 };
-    struct stdir dir;
-    struct kvc k;
+    struct stdir dir = { 0 };
+    struct kvc k = { 0 };
     int rc;
 
     if (cmd->n_args)
         return err_set(err, TU_USAGE,
                        "\"%s\": files are named by --input and --output",
                        cmd->args[0]);
+    if (file_same(cmd->input, cmd->output))
+        return err_set(err, TU_USAGE, "--input and --output are both %s",
+                       cmd->output);
     for (size_t i = 0; i < cmd->allowed.n; i++)
         if (check_allowed(cmd->allowed.item[i], err) < 0)
             return -1;
@@ -129,16 +131,14 @@ prepare(const struct convert_cmd *cmd, enum form *form, struct err *err)
                     cmd->prefix_order ? cmd->prefix_order : DEFAULT_PREFIXES,
                     cmd->slot_order ? cmd->slot_order : DEFAULT_SLOTS, err);
     order_free(&order);
-    if (rc < 0)
+    if (rc < 0 || (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0))
         return -1;
-    if (*form == FORM_AUTO && form_of(cmd->input, form, err) < 0)
-        return -1;
-    if ((*form == FORM_PTH || *form == FORM_SAFETENSORS) &&
+    if ((form == FORM_PTH || form == FORM_SAFETENSORS) &&
         has_end(cmd->output, ".safetensors"))
         return err_set(err, TU_USAGE,
                        "--output: %s becomes a .bin; that becomes safetensors",
                        cmd->input);
-    if (*form == FORM_BIN &&
+    if (form == FORM_BIN &&
         (cmd->dtype >= 0 || cmd->factor >= 0 || cmd->min_seq_len >= 0 ||
          cmd->num_heads >= 0 || cmd->head_dim >= 0 || cmd->strict ||
          cmd->allowed.n || cmd->allow_views || cmd->provenance))
@@ -147,28 +147,12 @@ prepare(const struct convert_cmd *cmd, enum form *form, struct err *err)
                        "only --prefix-order and --slot-order go with it",
                        cmd->input);
     if (!cmd->if_missing || access(cmd->output, F_OK) < 0)
-        return 0;
-    if (*form == FORM_BIN) {
-        if (stdir_open(&dir, cmd->output, err) < 0)
-            return -1;
-        stdir_close(&dir);
-    } else {
-        if (kvc_open(&k, cmd->output, err) < 0)
-            return -1;
-        kvc_close(&k);
-    }
-    return 1;
-}
-
-static int
-convert_main(const struct convert_cmd *cmd, struct err *err)
-{
-    enum form form = cmd->from;
-    int rc = prepare(cmd, &form, err);
-
-    if (rc)
-        return rc < 0 ? -1 : 0;
-    return form == FORM_BIN ? back(cmd, err) : convert(cmd, err);
+        return form == FORM_BIN ? back(cmd, err) : convert(cmd, err);
+    rc = form == FORM_BIN ? stdir_open(&dir, cmd->output, err)
+                          : kvc_open(&k, cmd->output, err);
+    stdir_close(&dir);
+    kvc_close(&k);
+    return rc;
 }
 
 static mode_main *const mains[] = { convert_main, info, check, diff };

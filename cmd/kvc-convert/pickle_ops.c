@@ -5,8 +5,8 @@
 #include "core/le.h"
 
 /* What many nodes of a tree are: nobody changes these. */
-static struct pth_value none_value = { .kind = PTH_NONE };
-static struct pth_value bool_values[2] = {
+static struct pth_value constants[] = {
+    { .kind = PTH_NONE },
     { .kind = PTH_BOOL, .u.i = 0 },
     { .kind = PTH_BOOL, .u.i = 1 },
 };
@@ -95,15 +95,9 @@ op_long(struct pickle *p)
 }
 
 static int
-op_none(struct pickle *p)
+op_constant(struct pickle *p)
 {
-    return pickle_push(p, &none_value);
-}
-
-static int
-op_bool(struct pickle *p)
-{
-    return pickle_push(p, &bool_values[p->opcode->arg]);
+    return pickle_push(p, &constants[p->opcode->arg]);
 }
 
 static int
@@ -127,33 +121,39 @@ op_empty(struct pickle *p)
     return pickle_push(p, pickle_list(p, p->opcode->kind));
 }
 
-static struct pth_value *
-tuple(struct pickle *p, struct pth_value **items, size_t n)
+static int
+push_tuple(struct pickle *p, struct pth_value **items, size_t n)
 {
     struct pth_value *v = pickle_value(p, PTH_TUPLE);
 
-    if (!v || n == 0)
-        return v;
-    v->n = (uint32_t)n; /* fewer than the bytes of a pickle */
-    v->u.items = pickle_alloc(p, n, sizeof(*items));
-    if (!v->u.items)
-        return NULL;
-    memcpy(v->u.items, items, n * sizeof(*items));
-    return v;
+    if (v && n > 0) {
+        v->n = (uint32_t)n; /* fewer than the bytes of a pickle */
+        v->u.items = pickle_alloc(p, n, sizeof(*items));
+        if (!v->u.items)
+            return -1;
+        memcpy(v->u.items, items, n * sizeof(*items));
+    }
+    return pickle_push(p, v);
+}
+
+/* As many items as the opcode's argument says, in their order. */
+static bool
+pop_items(struct pickle *p, struct pth_value *items[3])
+{
+    for (size_t i = p->opcode->arg; i-- > 0;) {
+        items[i] = pickle_pop(p);
+        if (!items[i])
+            return false;
+    }
+    return true;
 }
 
 static int
 op_tuple_of(struct pickle *p)
 {
     struct pth_value *items[3];
-    size_t n = p->opcode->arg;
 
-    for (size_t i = n; i-- > 0;) {
-        items[i] = pickle_pop(p);
-        if (!items[i])
-            return -1;
-    }
-    return pickle_push(p, tuple(p, items, n));
+    return pop_items(p, items) ? push_tuple(p, items, p->opcode->arg) : -1;
 }
 
 static int
@@ -162,7 +162,7 @@ op_tuple(struct pickle *p)
     size_t n = 0;
     struct pth_value **items = pickle_pop_mark(p, &n);
 
-    return items ? pickle_push(p, tuple(p, items, n)) : -1;
+    return items ? push_tuple(p, items, n) : -1;
 }
 
 /* LIST, DICT, FROZENSET: of all that stands above the mark. */
@@ -211,22 +211,13 @@ op_add_marked(struct pickle *p)
     return add_items(p, items, n);
 }
 
+/* APPEND, SETITEM */
 static int
-op_append(struct pickle *p)
+op_add(struct pickle *p)
 {
-    struct pth_value *item = pickle_pop(p);
+    struct pth_value *items[3];
 
-    return item ? add_items(p, &item, 1) : -1;
-}
-
-static int
-op_setitem(struct pickle *p)
-{
-    struct pth_value *items[2];
-
-    items[1] = pickle_pop(p);
-    items[0] = items[1] ? pickle_pop(p) : NULL;
-    return items[0] ? add_items(p, items, 2) : -1;
+    return pop_items(p, items) ? add_items(p, items, p->opcode->arg) : -1;
 }
 
 /* A mark on top counts as something to pop, as in CPython. */
@@ -352,25 +343,23 @@ op_stack_global(struct pickle *p)
         p, pickle_global(p, module->u.s, module->n, name->u.s, name->n));
 }
 
-/* REDUCE and NEWOBJ alike: a class is called. */
+/* REDUCE and NEWOBJ alike: a class is called; NEWOBJ_EX: without the keywords
+ * on top. */
 static int
 op_reduce(struct pickle *p)
 {
-    struct pth_value *args = pickle_pop(p);
-    struct pth_value *callee = args ? pickle_pop(p) : NULL;
+    struct pth_value *args, *callee;
 
+    if (p->opcode->arg && !pickle_pop(p))
+        return -1;
+    args = pickle_pop(p);
+    callee = args ? pickle_pop(p) : NULL;
     if (!callee)
         return -1;
     if (args->kind != PTH_TUPLE)
         return pickle_bad(p, "%s with arguments that are no tuple",
                           p->opcode->name);
     return pickle_push(p, rebuild_call(p, callee, args));
-}
-
-static int
-op_newobj_ex(struct pickle *p)
-{
-    return pickle_pop(p) ? op_reduce(p) : -1; /* without the keywords */
 }
 
 /* The state of an object: nothing that we make has one of use. */
@@ -455,7 +444,7 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['K'] = { "BININT1", op_binint, 1, 0 },
     ['L'] = { "LONG", pickle_op_int, 0, PTH_LONG },
     ['M'] = { "BININT2", op_binint, 2, 0 },
-    ['N'] = { "NONE", op_none, 0, 0 },
+    ['N'] = { "NONE", op_constant, 0, 0 },
     ['P'] = { "PERSID", NULL, 0, 0 },
     ['Q'] = { "BINPERSID", op_binpersid, 0, 0 },
     ['R'] = { "REDUCE", op_reduce, 0, 0 },
@@ -465,7 +454,7 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['V'] = { "UNICODE", pickle_op_unicode, 0, 0 },
     ['X'] = { "BINUNICODE", op_bytes, 4, PTH_STR },
     [']'] = { "EMPTY_LIST", op_empty, 0, PTH_LIST },
-    ['a'] = { "APPEND", op_append, 0, PTH_LIST },
+    ['a'] = { "APPEND", op_add, 1, PTH_LIST },
     ['b'] = { "BUILD", op_build, 0, 0 },
     ['c'] = { "GLOBAL", op_global, 0, 0 },
     ['d'] = { "DICT", op_list, 0, PTH_DICT },
@@ -479,7 +468,7 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['p'] = { "PUT", op_put, 0, 0 },
     ['q'] = { "BINPUT", op_put, 1, 0 },
     ['r'] = { "LONG_BINPUT", op_put, 4, 0 },
-    ['s'] = { "SETITEM", op_setitem, 0, PTH_DICT },
+    ['s'] = { "SETITEM", op_add, 2, PTH_DICT },
     ['t'] = { "TUPLE", op_tuple, 0, 0 },
     ['u'] = { "SETITEMS", op_add_marked, 0, PTH_DICT },
     ['}'] = { "EMPTY_DICT", op_empty, 0, PTH_DICT },
@@ -491,8 +480,8 @@ const struct pickle_opcode pickle_opcodes[256] = {
     [0x85] = { "TUPLE1", op_tuple_of, 1, 0 },
     [0x86] = { "TUPLE2", op_tuple_of, 2, 0 },
     [0x87] = { "TUPLE3", op_tuple_of, 3, 0 },
-    [0x88] = { "NEWTRUE", op_bool, 1, 0 },
-    [0x89] = { "NEWFALSE", op_bool, 0, 0 },
+    [0x88] = { "NEWTRUE", op_constant, 2, 0 },
+    [0x89] = { "NEWFALSE", op_constant, 1, 0 },
     [0x8a] = { "LONG1", op_long, 1, 0 },
     [0x8b] = { "LONG4", op_long, 4, 0 },
     [0x8c] = { "SHORT_BINUNICODE", op_bytes, 1, PTH_STR },
@@ -501,7 +490,7 @@ const struct pickle_opcode pickle_opcodes[256] = {
     [0x8f] = { "EMPTY_SET", op_empty, 0, PTH_SET },
     [0x90] = { "ADDITEMS", op_add_marked, 0, PTH_SET },
     [0x91] = { "FROZENSET", op_list, 0, PTH_SET },
-    [0x92] = { "NEWOBJ_EX", op_newobj_ex, 0, 0 },
+    [0x92] = { "NEWOBJ_EX", op_reduce, 1, 0 },
     [0x93] = { "STACK_GLOBAL", op_stack_global, 0, 0 },
     [0x94] = { "MEMOIZE", op_memoize, 0, 0 },
     [0x95] = { "FRAME", op_frame, 0, 0 },

@@ -127,29 +127,8 @@ source_name(const struct weight_source *src, size_t i, size_t *nbytes)
     return name;
 }
 
-/* Does a name of the state begin with 'start', a prefix of the order, a dot? */
-static bool
-has_names(const struct weight_source *src, const struct order *order,
-          const char *start)
-{
-    size_t s = strlen(start), n;
-
-    for (size_t i = 0; i < source_n(src); i++) {
-        const char *name = source_name(src, i, &n);
-
-        for (size_t k = 0; k < order->n_prefixes; k++) {
-            size_t p = strlen(order->prefixes[k]);
-
-            if (n > s + p && !memcmp(name, start, s) &&
-                !memcmp(name + s, order->prefixes[k], p) && name[s + p] == '.')
-                return true;
-        }
-    }
-    return false;
-}
-
 /* Training wrappers put a word before every name: which one?  NULL: no name is
- * one of the order's. */
+ * one of the order's, after any of the words. */
 static const char *
 find_start(const struct weight_source *src, const struct order *order)
 {
@@ -158,8 +137,20 @@ find_start(const struct weight_source *src, const struct order *order)
                                           "compressor.module." };
 
     for (size_t j = 0; j < sizeof(starts) / sizeof(starts[0]); j++)
-        if (has_names(src, order, starts[j]))
-            return starts[j];
+        for (size_t i = 0; i < source_n(src); i++) {
+            size_t n_start = strlen(starts[j]), n;
+            const char *name = source_name(src, i, &n);
+
+            if (n < n_start || memcmp(name, starts[j], n_start) != 0)
+                continue;
+            for (size_t k = 0; k < order->n_prefixes; k++) {
+                size_t n_prefix = strlen(order->prefixes[k]);
+
+                if (n > n_start + n_prefix && name[n_start + n_prefix] == '.' &&
+                    !memcmp(name + n_start, order->prefixes[k], n_prefix))
+                    return starts[j];
+            }
+        }
     return NULL;
 }
 
