@@ -155,10 +155,10 @@ END
     for more in --raw --direct "--batch 3" "--dtype f16"; do
         # shellcheck disable=SC2086
         run -2 saev-read --index $more d1
-        [ "${lines[0]}" = "saev-read: --index gives places: --raw, --dtype, --batch and --direct are of numbers" ]
+        [ "${lines[0]}" = "saev-read: --index prints no numbers: --raw, --dtype, --batch and --direct need them" ]
     done
     run -2 saev-read --json d1
-    [ "${lines[0]}" = "saev-read: --json is of places: it needs --index" ]
+    [ "${lines[0]}" = "saev-read: --json of rows needs --index" ]
 }
 
 @test "saev-read --rows: 200000 rows of many shards, any number of threads" {

@@ -373,7 +373,7 @@ d	manifest.xxh3: 3 lines are not HASH, two spaces and a shard's name (the first 
 d	acts000004.bin .. acts000006.bin: not in manifest.xxh3
 d	acts000008.bin: 2 times in manifest.xxh3
 d	acts000010.bin: not in manifest.xxh3
-d	acts000077.bin: in manifest.xxh3, but not there
+d	acts000077.bin: in manifest.xxh3, but missing
 END
     : >d/manifest.xxh3
     run -1 saev-read verify -q d

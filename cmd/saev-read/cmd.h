@@ -15,7 +15,7 @@
 #include "core/perm.h"
 
 struct index_range {
-    size_t first, last; /* both counted */
+    size_t first, last; /* inclusive */
 };
 
 struct read_cmd {
@@ -29,16 +29,16 @@ struct read_cmd {
     bool raw;                /* no .npy header */
     uint64_t batch;          /* rows of an array; 0: all in one */
     const char *rows;        /* --rows FILE */
-    bool index, json;        /* where rows lie, instead of them */
+    bool index, json;        /* --index, --json */
     bool direct, deep;
     bool sharded; /* --shard: */
     uint64_t part, n_parts;
     uint64_t max_patches; /* --max-patches; 0: as it is */
     bool shuffle;
     uint64_t window, sample; /* slots, rows; 0: not asked for */
-    uint64_t skip;           /* rows of the order that are not put out */
+    uint64_t skip;           /* rows of the order that are left out */
     struct perm perm;        /* --seed, --epoch */
-    size_t mem;              /* bytes that a shuffle may take */
+    size_t mem;              /* bytes that a shuffle may use */
     const char *tmpdir;      /* NULL: $TMPDIR, or /tmp */
     bool quiet, verbose;
     int n_threads;   /* -j */

@@ -35,51 +35,50 @@ static const struct opt opts[] = {
     { 0, "layer", "N|all", "rows meta stats", OPT_CALL(set_layer),
       "a layer as the metadata lists it (default all)" },
     { 0, "imgs", "A-B", "rows meta stats", OPT_CALL(set_imgs),
-      "images A to B alone, as if the dump had no others" },
+      "only images A to B, as if the dump had no others" },
     { 0, "rows", "FILE", "rows", OPT_TEXT(rows),
       "indices, one or a range a line, or .npy of integers; - is stdin" },
     { 0, "raw", NULL, "rows", OPT_FLAG(raw),
-      "numbers alone, without a .npy header" },
+      "only the numbers, without a .npy header" },
     { 0, "dtype", "f32|f16|bf16", "rows", OPT_DTYPE(dtype),
-      "of the numbers written" },
+      "type of the numbers written" },
     { 0, "batch", "N", "rows", OPT_U64(batch, 1, INT64_MAX),
       "one .npy array after another, each of N rows" },
     { 0, "index", NULL, "rows", OPT_FLAG(index),
-      "where rows lie, instead of them" },
+      "print where the rows are instead of the rows" },
     { 0, "json", NULL, "rows verify info stats", OPT_FLAG(json),
       "JSON on stdout instead of TSV" },
     { 0, "direct", NULL, "rows", OPT_FLAG(direct),
-      "read past the page cache, where that can be" },
+      "bypass the page cache (O_DIRECT) where possible" },
     TOOL_THREADS("rows verify stats"),
     { 0, "max-patches", "N", "meta", OPT_U64(max_patches, 1, INT64_MAX),
-      "activations that a shard may hold (default: as the first DUMP's)" },
+      "activations a shard may hold (default: as in the first DUMP)" },
     { 0, "deep", NULL, "verify", OPT_FLAG(deep),
-      "read all data: checksums, NaN, zeros where none belong" },
+      "read all data: checksums, NaN, images of zeros" },
     { 0, "shard", "I/N", "verify", OPT_SHARD(part, n_parts),
-      "with --deep: the data of part I of N alone (from 0)" },
+      "with --deep: only the data of part I of N (from 0)" },
     TOOL_DEADLINE("verify", "with --deep: "),
     { 0, "svg", "FILE", "stats", OPT_TEXT(svg),
-      "draw the dims' deviations into FILE" },
+      "draw the deviations of all dims to FILE" },
     { 0, "shuffle", NULL, "rows", OPT_FLAG(shuffle),
       "all rows in a uniformly random order" },
     { 0, "window", "W", "rows", OPT_U64(window, 1, INT64_MAX),
-      "shuffle by W slots that rows pass through" },
+      "a locally random order, through W slots of a row each" },
     { 0, "sample", "K", "rows", OPT_U64(sample, 1, INT64_MAX),
-      "K of the rows, chosen at random" },
+      "K rows selected at random" },
     { 0, "seed", "S", "rows", OPT_U64(perm.seed, 0, UINT64_MAX),
-      "which order" },
+      "of the random order" },
     { 0, "epoch", "E", "rows", OPT_U64(perm.epoch, 0, UINT64_MAX),
-      "another one for each E" },
+      "as --seed: each pass has another order" },
     { 0, "skip", "N", "rows", OPT_U64(skip, 0, INT64_MAX),
       "leave out the first N rows of --shuffle or --window" },
-    { 0, "mem", "SIZE", "rows", OPT_SIZE(mem, 1),
-      "what --shuffle may hold in memory" },
+    { 0, "mem", "SIZE", "rows", OPT_SIZE(mem, 1), "memory for --shuffle" },
     { 0, "tmpdir", "DIR", "rows", OPT_TEXT(tmpdir),
-      "where --shuffle puts what is more (default $TMPDIR, /tmp)" },
+      "where --shuffle puts what exceeds it (default $TMPDIR, /tmp)" },
     TOOL_OUTPUT,
     TOOL_FORCE(NULL),
     { 'v', "verbose", NULL, "rows verify stats", OPT_FLAG(verbose),
-      "sum up on stderr" },
+      "a summary on stderr" },
     TOOL_QUIET,
     { 0 },
 };
@@ -93,7 +92,7 @@ static const struct opt_rule rules[] = {
     { OPT_NEEDS, "shard deadline", "deep", NULL },
     { OPT_NOT, "batch", "raw", "--batch needs .npy headers: --raw has none" },
     { OPT_NOT, "index", "raw batch direct dtype",
-      "--index gives places: --raw, --dtype, --batch and --direct are of numbers" },
+      "--index prints no numbers: --raw, --dtype, --batch and --direct need them" },
     { 0 },
 };
 
@@ -109,7 +108,8 @@ static const struct read_cmd defaults = {
 
 static const struct opt_verb verbs[] = {
     { "rows", "DUMP [INDEX...]", "activations of a view (the default verb)" },
-    { "verify", "DUMP...", "is the dump whole? names all that is wrong" },
+    { "verify", "DUMP...",
+      "is the dump complete and sound? lists all problems" },
     { "info", "DUMP...", "shape, version, bytes expected and found" },
     { "stats", "DUMP", "moments of each dim, NaN, norms, the SAE scalar" },
     { "meta", "DUMP...", "metadata.json of a view, of images, of a merge" },
@@ -170,14 +170,14 @@ main(int argc, char **argv)
     check_output(&cmd, cmd.svg);
     if (cmd.dtype == DT_BF16 && !cmd.raw)
         die_usage(".npy has no bf16: --dtype bf16 needs --raw");
-    sig_install(!cmd.deep); /* what was found until then is told */
+    sig_install(!cmd.deep); /* what was found until then is printed */
     if (out_open(&cmd.out, cmd.out_path, cmd.out_flags,
                  mains[line.verb].binary && !cmd.index, &err) < 0)
         die_err(&err);
     status = mains[line.verb].main(&cmd, &err);
     par_close(cmd.par);
     if (status == EX_TEMPFAIL && strcmp(cmd.out_path, "-") != 0) {
-        out_abort(cmd.out); /* part of an answer is no file */
+        out_abort(cmd.out); /* no file of half an answer */
         tool_end(status);
     }
     if (status < 0 || out_commit(cmd.out, &err) < 0) {

@@ -189,11 +189,11 @@ rows_main(struct read_cmd *cmd, struct err *err)
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "a DUMP is missing");
     if (cmd->json && !cmd->index)
-        return err_set(err, TU_USAGE, "--json is of places: it needs --index");
+        return err_set(err, TU_USAGE, "--json of rows needs --index");
     if (random && (cmd->n_args > 1 || cmd->rows))
         return err_set(err, TU_USAGE,
-                       "--shuffle, --window, --sample are of all rows: no "
-                       "INDEX");
+                       "--shuffle, --window and --sample take all rows: no "
+                       "INDEX or --rows");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
     if (cmd->sample)

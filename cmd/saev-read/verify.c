@@ -256,7 +256,7 @@ match_manifest(struct dump_check *c)
             saevdir_problem(&c->run, file, file, "not in " MANIFEST_NAME);
         else if (entry < file && entry >= dir->saev.n_shards)
             saevdir_problem(&c->run, entry, entry,
-                            "in " MANIFEST_NAME ", but not there");
+                            "in " MANIFEST_NAME ", but missing");
         k += file <= entry && k < dir->n_listed;
     }
     saevdir_end_run(&c->run);
@@ -294,7 +294,7 @@ check_others(struct dump_check *c, struct err *err)
     size_t want;
     int rc = 0;
 
-    if (s->version >= SAEV_1_1) { /* u8 [n_imgs, n_patches], if it is there */
+    if (s->version >= SAEV_1_1) { /* u8 [n_imgs, n_patches], optional */
         str_addf(&path, "%s/labels.bin", c->dir.path);
         if (file_missing(path.s))
             ;

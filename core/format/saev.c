@@ -141,8 +141,8 @@ select_keys(struct parser *p, struct err *err)
             *used = (int)i;
         else if (strcmp(keys[*used].key, own) != 0)
             return err_set(err, EX_DATAERR,
-                           "%s: both %s and %s are there (expected one)",
-                           p->name, keys[*used].key, keys[i].key);
+                           "%s: has both %s and %s (expected one)", p->name,
+                           keys[*used].key, keys[i].key);
     }
     return 0;
 }
@@ -285,7 +285,7 @@ count_layers(const struct parser *p, struct err *err)
     return 0;
 }
 
-/* "N.": a protocol's major version; -1 if it is none. */
+/* The N of "N.": a protocol's major version, or -1. */
 static int
 major_of(const char *protocol)
 {

@@ -1,6 +1,6 @@
 /*
- * SAEV: activations cached on disk, and where each of them lies.  A dump is a
- * folder named by the hash of its metadata, with shards of
+ * SAEV: activations cached on disk, and where each of them is.  A dump is a
+ * directory named by the hash of its metadata, with shards of
  * [imgs, layers, tokens, d] little-endian f32.
  *
  * Here is what the bytes mean: metadata of every version found on disk, the
@@ -61,7 +61,7 @@ struct saev {
 /*
  * saev_parse() reads a metadata document; 'name' is for messages.
  * 0, or -1 with 'err' set (EX_DATAERR: a key is missing, has another type or
- * is there twice, a BOM, products that overflow, a budget of less than one
+ * is given twice, a BOM, products that overflow, a budget of less than one
  * image, an unknown major version).  A version other than SAEV_1 is said by
  * err_warn(), once, as breaking.
  * SAEV_INPUT: it is a writer's input: SAEV_1 alone, n_imgs may be left out.
@@ -136,7 +136,7 @@ struct saev_view {
 int saev_view_open(struct saev_view *view, const struct saev *saev,
                    enum saev_tokens tokens, int64_t layer, struct err *err);
 
-/* Where a row lies. */
+/* Where a row is. */
 struct saev_place {
     size_t img;
     size_t layer;         /* place in saev->layers */

@@ -1,4 +1,4 @@
-/* SAEV's geometry: names and sizes of shards, and where a view's rows lie. */
+/* SAEV's geometry: names and sizes of shards, and where a view's rows are. */
 #include <stdio.h>
 #include <string.h>
 

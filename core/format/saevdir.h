@@ -30,10 +30,10 @@ struct saevdir {
 };
 
 /*
- * saevdir_open() reads the metadata and checks the shards: each is there with
+ * saevdir_open() reads the metadata and checks the shards: each exists with
  * its size, the last one short or of full size, and one more of zeros at most
  * where the images fill theirs.
- * 0, or -1 with 'err' set: EX_NOINPUT (no dump there), EX_DATAERR (the first
+ * 0, or -1 with 'err' set: EX_NOINPUT (no such dump), EX_DATAERR (the first
  * problem), EX_IOERR.
  * Owner: the caller, until saevdir_close().
  */
