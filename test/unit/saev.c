@@ -267,7 +267,7 @@ test_names(void)
                !strcmp(err.what, "m: the key vit_family is missing"),
            "saev: a later version's names alone are none of this one");
     tap_ok(saev_parse(&s, both, strlen(both), "m", 0, &err) < 0 &&
-               !strcmp(err.what, "m: both vit_family and family are there "
+               !strcmp(err.what, "m: has both vit_family and family "
                                  "(expected one)"),
            "saev: two names for one thing, in a later one");
     tap_ok(
