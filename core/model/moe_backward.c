@@ -14,7 +14,7 @@
 #include "core/mem.h"
 #include "core/model/moe_part.h"
 
-/* A block's backward, which the parts share. */
+/* A block's backward, of which each part does its columns. */
 struct backward {
     const struct moe *moe;
     const struct moe_saved *saved;
@@ -32,7 +32,7 @@ struct outer {
     size_t cols;
 };
 
-/* Columns: 512 rows of them stay in the second cache for all of p's. */
+/* Columns: 512 rows of them (64 KiB) stay in the L2 cache for all of p's. */
 enum { OUTER_COLS = 64 };
 
 /* A part's share of it: what its threads see. */
@@ -104,43 +104,30 @@ end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
             activation_back(p, t + i * ldt, row + i, col, n_cols);
 }
 
-/* Into dX; of several parts partial sums are kept. */
+/* A product that adds to dX: what LoRA adds to it is q A. */
+struct dx_product {
+    const struct backward_share *share;
+    const float *q; /* [block, rank] */
+    enum moe_lora_matrix a;
+};
+
+/* Into dX, or, where there are several parts, into partial sums. */
 static void
-add_dx(const struct backward_share *p, const struct moe_tile *tile,
-       const float *q, enum moe_lora_matrix a)
+end_dx(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
+       size_t n_cols, int thread)
 {
-    const struct backward *b = p->of;
+    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
+    const struct dx_product *p = ctx;
+    const struct backward *b = p->share->of;
     const struct moe *moe = b->moe;
     size_t r = moe->config.lora_rank, hidden = moe->config.hidden;
 
-    moe_add_lora(tile, r, q, r, moe_lora_at(moe, a, b->block.expert), DT_BF16,
-                 hidden);
-    for (size_t i = 0; i < tile->n_rows && !p->part->partial; i++)
-        vec_add(moe->dx + moe_token(moe, &b->block, tile->row + i) * hidden +
-                    tile->col,
-                tile->t + i * tile->ld, tile->n_cols);
-}
-
-static void
-end_dx_gate(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
-            size_t col, size_t n_cols, int thread)
-{
-    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct backward_share *p = ctx;
-
     (void)thread;
-    add_dx(p, &tile, p->part->dgb, MOE_GATE_A);
-}
-
-static void
-end_dx_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
-          size_t col, size_t n_cols, int thread)
-{
-    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct backward_share *p = ctx;
-
-    (void)thread;
-    add_dx(p, &tile, p->part->dub, MOE_UP_A);
+    moe_add_lora(&tile, r, p->q, r, moe_lora_at(moe, p->a, b->block.expert),
+                 DT_BF16, hidden);
+    for (size_t i = 0; i < n_rows && !p->share->part->partial; i++)
+        vec_add(moe->dx + moe_token(moe, &b->block, row + i) * hidden + col,
+                t + i * ldt, n_cols);
 }
 
 /* ---- gradients of the adapter ---- */
@@ -241,7 +228,7 @@ lora_back(const struct backward_share *p, float *c, enum moe_lora_matrix b,
  *   moe_lora_gate_up, _down        xa = s x A^T, ha = s h A^T, as forward did
  *   lora_back of dg, du            dgb = s dg B_gate, dub = s du B_up
  *   products with W_gate, W_up,    dX, or the part's share of it
- *     end_dx_gate, end_dx_up
+ *     end_dx
  *   transpose_p, add_outer         dA and dB
  */
 static void
@@ -267,17 +254,19 @@ backward_part(void *ctx, struct moe_part *part)
             [MOE_DOWN_B] = { part->ha, r, true, part->dy, hidden },
         },
     };
+    struct dx_product dx_gate = { &p, part->dgb, MOE_GATE_A };
+    struct dx_product dx_up = { &p, part->dub, MOE_UP_A };
     const struct gemm_job down =
         moe_base_job(moe, part, K_DOWN_T, e, NULL, 0,
                      (struct gemm_end){ .hook = end_da0, .ctx = &p });
     const struct gemm_job gate =
         moe_base_job(moe, part, K_GATE_T, e, part->partial, hidden,
-                     (struct gemm_end){ .hook = end_dx_gate, .ctx = &p });
+                     (struct gemm_end){ .hook = end_dx, .ctx = &dx_gate });
     const struct gemm_job up =
         moe_base_job(moe, part, K_UP_T, e, part->partial, hidden,
                      (struct gemm_end){ .accumulate = part->partial != NULL,
-                                        .hook = end_dx_up,
-                                        .ctx = &p });
+                                        .hook = end_dx,
+                                        .ctx = &dx_up });
 
     par_for(par, rows, 8, gather_rows, &p);
     lora_back(&p, part->dyb, MOE_DOWN_B, 0, hidden, part->dy);
@@ -343,63 +332,49 @@ put(const struct moe_grads *g, enum moe_lora_matrix m, size_t at,
         cvt_from_f32((uint16_t *)g->lora[m] + at, DT_BF16, from, n);
 }
 
-/* A [rank, width], of which this is columns [first, first + n). */
-static void
-put_a(const struct backward *b, enum moe_lora_matrix m, const float *grad,
-      size_t first, size_t n)
-{
-    size_t rank = b->moe->config.lora_rank;
-    uint64_t shape[3];
-
-    moe_lora_shape(&b->moe->config, m, shape);
-    for (size_t j = 0; j < rank; j++)
-        put(b->grads, m, (b->block.expert * rank + j) * shape[2] + first,
-            grad + j * n, n);
-}
-
-/* B [width, rank], whose rows [first, first + n) are columns here. */
-static void
-put_b(const struct backward *b, enum moe_lora_matrix m, const float *grad,
-      size_t first, size_t n)
-{
-    size_t rank = b->moe->config.lora_rank;
-    uint64_t shape[3];
-    float row[64];
-
-    moe_lora_shape(&b->moe->config, m, shape);
-    for (size_t c = 0; c < n; c++)
-        for (size_t j = 0, some; j < rank; j += some) {
-            some = smaller(rank - j, 64);
-            for (size_t i = 0; i < some; i++)
-                row[i] = grad[(j + i) * n + c];
-            put(b->grads, m,
-                (b->block.expert * shape[1] + first + c) * rank + j, row, some);
-        }
-}
-
-/* A matrix's gradient of the parts: their sum, or slice by slice. */
+/*
+ * An expert's gradients, from the parts: those that is_shared() are added up,
+ * the others are side by side.  A [rank, width] has columns [first, first + n)
+ * of a part; B [width, rank] has them as rows.
+ */
 static void
 put_grads(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct backward *b = ctx;
     const struct moe_config *c = &b->moe->config;
     const struct moe_part *parts = b->moe->parts;
+    size_t rank = c->lora_rank, e = b->block.expert;
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         enum moe_lora_matrix m = (enum moe_lora_matrix)i;
         bool is_b = m == MOE_GATE_B || m == MOE_UP_B || m == MOE_DOWN_B;
+        bool shared = is_shared(m);
+        uint64_t shape[3];
+        float row[64];
 
         if (!b->grads->lora[m])
             continue;
-        if (is_shared(m))
-            for (size_t p = 1; p < c->n_parts; p++)
-                vec_add(parts[0].grad[m], parts[p].grad[m],
-                        c->lora_rank * c->hidden);
-        for (size_t p = 0; p < (is_shared(m) ? 1 : c->n_parts); p++)
-            (is_b ? put_b : put_a)(b, m, parts[p].grad[m],
-                                   is_shared(m) ? 0 : parts[p].first,
-                                   is_shared(m) ? c->hidden : parts[p].n);
+        moe_lora_shape(c, m, shape);
+        for (size_t p = 1; shared && p < c->n_parts; p++)
+            vec_add(parts[0].grad[m], parts[p].grad[m], rank * c->hidden);
+        for (size_t p = 0; p < (shared ? 1 : c->n_parts); p++) {
+            const float *grad = parts[p].grad[m]; /* [rank, n] */
+            size_t first = shared ? 0 : parts[p].first;
+            size_t n = shared ? c->hidden : parts[p].n;
+
+            for (size_t j = 0; !is_b && j < rank; j++)
+                put(b->grads, m, (e * rank + j) * shape[2] + first,
+                    grad + j * n, n);
+            for (size_t col = 0; is_b && col < n; col++)
+                for (size_t j = 0, some; j < rank; j += some) {
+                    some = smaller(rank - j, 64);
+                    for (size_t k = 0; k < some; k++)
+                        row[k] = grad[(j + k) * n + col];
+                    put(b->grads, m, (e * shape[1] + first + col) * rank + j,
+                        row, some);
+                }
+        }
     }
 }
 
@@ -429,21 +404,6 @@ backward_expert(struct moe *moe, const struct moe_saved *saved,
 
 /* ---- all of it ---- */
 
-static void
-clear_outputs(struct moe *moe, const struct moe_grads *g, size_t qlen)
-{
-    const struct moe_config *c = &moe->config;
-    size_t size = dtype_table[g->lora_dtype].bits / 8;
-
-    memset(moe->dx, 0, qlen * c->hidden * sizeof(float));
-    for (size_t m = 0; m < MOE_N_LORA; m++)
-        if (g->lora[m])
-            memset(g->lora[m], 0,
-                   moe_lora_numbers(c, (enum moe_lora_matrix)m) * size);
-    if (g->weights)
-        memset(g->weights, 0, qlen * c->top_k * sizeof(float));
-}
-
 /* dX, whole, to grad_input. */
 struct rounding {
     uint16_t *to;
@@ -465,7 +425,9 @@ int
 moe_backward(struct moe *moe, const uint16_t *grad_output,
              const struct moe_grads *grads, struct err *err)
 {
-    struct rounding r = { grads->input, moe->dx, moe->config.hidden };
+    const struct moe_config *c = &moe->config;
+    struct rounding r = { grads->input, moe->dx, c->hidden };
+    size_t item = dtype_table[grads->lora_dtype].bits / 8;
     const struct moe_saved *saved;
 
     if (moe_check_weights(moe, err) < 0)
@@ -476,8 +438,13 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
     saved = &moe->saved[moe->depth - 1];
     if (moe_route_rows(moe, saved->ids, saved->qlen, err) < 0)
         return -1;
-    clear_outputs(moe, grads, saved->qlen);
-    for (size_t e = 0; e < moe->config.n_experts; e++)
+    memset(moe->dx, 0, saved->qlen * c->hidden * sizeof(float));
+    for (enum moe_lora_matrix m = 0; m < MOE_N_LORA; m++)
+        if (grads->lora[m])
+            memset(grads->lora[m], 0, moe_lora_numbers(c, m) * item);
+    if (grads->weights)
+        memset(grads->weights, 0, saved->qlen * c->top_k * sizeof(float));
+    for (size_t e = 0; e < c->n_experts; e++)
         backward_expert(moe, saved, grad_output, grads, e);
     if (grads->input)
         par_for(moe->par, saved->qlen, 16, round_rows, &r);

@@ -352,9 +352,9 @@ lora_gradient(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* From the expert's rows to where the results belong. */
+/* Adds the expert's rows to the results. */
 static void
-give(struct exact *exact, struct expert *e, size_t expert)
+add_results(struct exact *exact, struct expert *e, size_t expert)
 {
     struct gradients of = { .e = e };
 
@@ -412,46 +412,28 @@ load_matrix(double *to, const struct gemm_matrix *m, const float *scale,
     free(b);
 }
 
-static const float *
-scales(const struct moe_base *base, int m, size_t first)
-{
-    return base->scale[m] ? base->scale[m] + first : NULL;
-}
-
+/* Operands in float64: the expert's base weights, its adapter, its rows. */
 static void
 load_expert(struct expert *e, size_t expert)
 {
     const struct moe_base *base = e->p->base;
+    const struct moe_batch *b = e->p->batch;
+    const struct gemm_matrix *const matrices[] = { base->gate, base->up,
+                                                   base->down };
+    size_t k = e->p->config->top_k, row = 0;
 
-    load_matrix(e->w[GATE], &base->gate[expert],
-                scales(base, GATE, expert * e->i), e->i, e->h);
-    load_matrix(e->w[UP], &base->up[expert], scales(base, UP, expert * e->i),
-                e->i, e->h);
-    load_matrix(e->w[DOWN], &base->down[expert],
-                scales(base, DOWN, expert * e->h), e->h, e->i);
+    for (int m = 0; m < 3; m++) {
+        size_t n = m == DOWN ? e->h : e->i, width = m == DOWN ? e->i : e->h;
+        const float *scale = base->scale[m];
+
+        load_matrix(e->w[m], &matrices[m][expert],
+                    scale ? scale + expert * n : NULL, n, width);
+    }
     for (int m = 0; m < MOE_N_LORA; m++) {
         size_t n = lora_elements(e->p, m);
 
         widen(e->lora[m], e->p->lora->m[m] + expert * n, n);
     }
-}
-
-static size_t
-count_rows(const struct exact_problem *p, size_t expert)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < p->batch->qlen * p->config->top_k; i++)
-        n += p->batch->expert_ids[i] == (int64_t)expert;
-    return n;
-}
-
-static void
-gather_rows(struct expert *e, size_t expert)
-{
-    const struct moe_batch *b = e->p->batch;
-    size_t k = e->p->config->top_k, row = 0;
-
     for (size_t i = 0; i < b->qlen * k; i++)
         if (b->expert_ids[i] == (int64_t)expert) {
             e->at[row] = i;
@@ -506,36 +488,13 @@ run_expert(struct exact *exact, struct expert *e, size_t expert,
     e->weight = xcalloc(2 * e->n, sizeof(double));
     e->value = e->weight + e->n;
     load_expert(e, expert);
-    gather_rows(e, expert);
     par_for(e->par, e->n, 1, both_rows, e);
-    give(exact, e, expert);
+    add_results(exact, e, expert);
     take_samples(e, expert, samples, n_samples);
     free(e->at);
     free(e->weight);
     mem_big_free(memory, n, sizeof(double));
     return 0;
-}
-
-static int
-open_results(struct exact *exact, const struct exact_problem *p,
-             struct err *err)
-{
-    const struct moe_config *c = p->config;
-
-    *exact = (struct exact){ .n_output = p->batch->qlen * c->hidden };
-    for (int m = 0; m < MOE_N_LORA; m++)
-        exact->n[m] = c->n_experts * lora_elements(p, m);
-    exact->n[EXACT_INPUT] = exact->n_output;
-    exact->n[EXACT_WEIGHTS] = p->batch->qlen * c->top_k;
-    exact->output =
-        mem_big(exact->n_output, sizeof(double), "the float64 output", err);
-    for (int m = 0; m < EXACT_N; m++) {
-        exact->grad[m] =
-            mem_big(exact->n[m], sizeof(double), "a float64 gradient", err);
-        if (!exact->grad[m])
-            return -1;
-    }
-    return exact->output ? 0 : -1;
 }
 
 int
@@ -544,18 +503,34 @@ exact_run(struct exact *exact, const struct exact_problem *problem,
           struct err *err)
 {
     const struct moe_config *c = problem->config;
+    size_t qlen = problem->batch->qlen;
     struct expert e = { .p = problem,
                         .par = par,
                         .h = c->hidden,
                         .i = c->intermediate,
                         .r = c->lora_rank,
                         .s = (double)c->lora_alpha / (double)c->lora_rank };
-    int rc = open_results(exact, problem, err);
+    int rc;
 
+    *exact = (struct exact){ .n_output = qlen * c->hidden };
+    for (int m = 0; m < MOE_N_LORA; m++)
+        exact->n[m] = c->n_experts * lora_elements(problem, m);
+    exact->n[EXACT_INPUT] = exact->n_output;
+    exact->n[EXACT_WEIGHTS] = qlen * c->top_k;
+    exact->output =
+        mem_big(exact->n_output, sizeof(double), "the float64 output", err);
+    rc = exact->output ? 0 : -1;
+    for (int m = 0; m < EXACT_N && rc == 0; m++) {
+        exact->grad[m] =
+            mem_big(exact->n[m], sizeof(double), "a float64 gradient", err);
+        rc = exact->grad[m] ? 0 : -1;
+    }
     for (size_t k = 0; k < n_samples; k++)
         samples[k].difference = 0;
     for (size_t i = 0; i < c->n_experts && rc == 0; i++) {
-        e.n = count_rows(problem, i);
+        e.n = 0;
+        for (size_t k = 0; k < qlen * c->top_k; k++)
+            e.n += problem->batch->expert_ids[k] == (int64_t)i;
         if (e.n > 0)
             rc = run_expert(exact, &e, i, samples, n_samples, err);
     }

@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "core/model/moe_part.h"
 
-/* A block's forward, which the parts share. */
+/* A block's forward, of which each part does its columns. */
 struct forward {
     const struct moe *moe;
     const struct moe_batch *batch;
@@ -24,6 +24,21 @@ struct forward_share {
     size_t ld;
 };
 
+/* The product that makes gate or up. */
+struct forward_product {
+    const struct forward_share *share;
+    uint16_t *to;          /* gate or up */
+    const float *xa, *b_t; /* [block, rank], 2 rank apart; [rank, n] */
+};
+
+/* Rows of B [n, rank] become columns of to [rank, n], f32: little-endian, as
+ * mix() reads it. */
+struct transposing {
+    float *to;
+    const uint16_t *b;
+    size_t n, rank;
+};
+
 static void
 gather_input(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -34,84 +49,50 @@ gather_input(void *ctx, size_t begin, size_t end, int thread)
                begin, end);
 }
 
-/* Rows of B [n, rank] as columns of to [rank, n], f32: little-endian, as
- * weighted_sum() reads it. */
 static void
-transpose_rows(float *to, const uint16_t *b, size_t n, size_t rank,
-               size_t begin, size_t end)
+transpose_rows(void *ctx, size_t begin, size_t end, int thread)
 {
+    const struct transposing *t = ctx;
     float row[64];
 
+    (void)thread;
     for (size_t i = begin; i < end; i++)
-        for (size_t j = 0, some; j < rank; j += some) {
-            some = smaller(rank - j, 64);
-            cvt_to_f32(row, b + i * rank + j, DT_BF16, some);
+        for (size_t j = 0, some; j < t->rank; j += some) {
+            some = smaller(t->rank - j, 64);
+            cvt_to_f32(row, t->b + i * t->rank + j, DT_BF16, some);
             for (size_t k = 0; k < some; k++)
-                put_le32(&to[(j + k) * n + i], f32_bits(row[k]));
+                put_le32(&t->to[(j + k) * t->n + i], f32_bits(row[k]));
         }
 }
 
+/* B^T of an expert's matrix, from row 'first' on. */
 static void
-transpose_gate_up_b(void *ctx, size_t begin, size_t end, int thread)
+transpose_b(const struct forward_share *p, enum moe_lora_matrix m, float *to,
+            size_t first, size_t n)
 {
-    const struct forward_share *p = ctx;
     const struct moe *moe = p->of->moe;
-    size_t r = moe->config.lora_rank, n = p->part->n, at = p->part->first * r;
-    size_t expert = p->of->block.expert;
+    size_t r = moe->config.lora_rank;
+    struct transposing t = {
+        to, moe_lora_at(moe, m, p->of->block.expert) + first * r, n, r
+    };
 
-    (void)thread;
-    transpose_rows(p->part->b_t, moe_lora_at(moe, MOE_GATE_B, expert) + at, n,
-                   r, begin, end);
-    transpose_rows(p->part->b_t + r * n,
-                   moe_lora_at(moe, MOE_UP_B, expert) + at, n, r, begin, end);
+    par_for(gemm_par(p->part->gemm), n, 256, transpose_rows, &t);
 }
 
+/* gate or up: what LoRA adds, then the rounding. */
 static void
-transpose_down_b(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct forward_share *p = ctx;
-    const struct moe *moe = p->of->moe;
-
-    (void)thread;
-    transpose_rows(p->part->b_t,
-                   moe_lora_at(moe, MOE_DOWN_B, p->of->block.expert),
-                   moe->config.hidden, moe->config.lora_rank, begin, end);
-}
-
-static void
-round_tile(uint16_t *to, size_t ld, const struct moe_tile *tile)
-{
-    for (size_t i = 0; i < tile->n_rows; i++)
-        cvt_from_f32(to + (tile->row + i) * ld + tile->col, DT_BF16,
-                     tile->t + i * tile->ld, tile->n_cols);
-}
-
-static void
-end_gate(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
-         size_t n_cols, int thread)
+end_gate_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows,
+            size_t col, size_t n_cols, int thread)
 {
     const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct forward_share *p = ctx;
-    size_t r = p->of->moe->config.lora_rank;
+    const struct forward_product *p = ctx;
+    size_t r = p->share->of->moe->config.lora_rank;
 
     (void)thread;
-    moe_add_lora(&tile, r, p->part->xa, 2 * r, p->part->b_t, DT_F32,
-                 p->part->n);
-    round_tile(p->gate, p->ld, &tile);
-}
-
-static void
-end_up(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
-       size_t n_cols, int thread)
-{
-    const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
-    const struct forward_share *p = ctx;
-    size_t r = p->of->moe->config.lora_rank, n = p->part->n;
-
-    (void)thread;
-    moe_add_lora(&tile, r, p->part->xa + r, 2 * r, p->part->b_t + r * n, DT_F32,
-                 n);
-    round_tile(p->up, p->ld, &tile);
+    moe_add_lora(&tile, r, p->xa, 2 * r, p->b_t, DT_F32, p->share->part->n);
+    for (size_t i = 0; i < n_rows; i++)
+        cvt_from_f32(p->to + (row + i) * p->share->ld + col, DT_BF16,
+                     t + i * ldt, n_cols);
 }
 
 /* h = silu(gate) * up, rounded once. */
@@ -133,7 +114,7 @@ activate(void *ctx, size_t begin, size_t end, int thread)
         }
 }
 
-/* Into the output; of several parts partial sums are kept. */
+/* Into the output, or, where there are several parts, into partial sums. */
 static void
 end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
          size_t n_cols, int thread)
@@ -151,36 +132,51 @@ end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
                  n_cols);
 }
 
+/*
+ * The steps, each from what those before it have left:
+ *   gather_input                    x
+ *   moe_lora_gate_up, transpose_b   xa = s x A^T, B^T of gate and up
+ *   products with W_gate, W_up      gate, up, rounded
+ *   activate                        h
+ *   moe_lora_down, transpose_b      ha = s h A^T, B^T of down
+ *   product with W_down             the output, or the part's share of it
+ */
 static void
 forward_part(void *ctx, struct moe_part *part)
 {
     const struct forward *f = ctx;
     const struct moe *moe = f->moe;
-    size_t hidden = moe->config.hidden, rows = f->block.n, e = f->block.expert;
+    size_t hidden = moe->config.hidden, r = moe->config.lora_rank;
+    size_t rows = f->block.n, e = f->block.expert, n = part->n;
     struct par *par = gemm_par(part->gemm);
-    struct forward_share p = { f, part, part->gate, part->up, part->n };
-    const struct gemm_job gate_up[] = {
-        moe_base_job(moe, part, K_GATE, e, NULL, 0,
-                     (struct gemm_end){ .hook = end_gate, .ctx = &p }),
-        moe_base_job(moe, part, K_UP, e, NULL, 0,
-                     (struct gemm_end){ .hook = end_up, .ctx = &p }),
-    };
-    const struct gemm_job down =
-        moe_base_job(moe, part, K_DOWN, e, part->partial, hidden,
-                     (struct gemm_end){ .hook = end_down, .ctx = &p });
+    struct forward_share p = { f, part, part->gate, part->up, n };
+    struct forward_product gate, up;
+    struct gemm_job gate_up[2], down;
 
     if (f->saved) {
         p.ld = moe->config.intermediate;
         p.gate = f->saved->gate + f->block.row * p.ld + part->first;
         p.up = f->saved->up + f->block.row * p.ld + part->first;
     }
-    par_for(par, rows, 8, gather_input, &p); /* x */
+    gate = (struct forward_product){ &p, p.gate, part->xa, part->b_t };
+    up = (struct forward_product){ &p, p.up, part->xa + r, part->b_t + r * n };
+    gate_up[0] =
+        moe_base_job(moe, part, K_GATE, e, NULL, 0,
+                     (struct gemm_end){ .hook = end_gate_up, .ctx = &gate });
+    gate_up[1] =
+        moe_base_job(moe, part, K_UP, e, NULL, 0,
+                     (struct gemm_end){ .hook = end_gate_up, .ctx = &up });
+    down = moe_base_job(moe, part, K_DOWN, e, part->partial, hidden,
+                        (struct gemm_end){ .hook = end_down, .ctx = &p });
+
+    par_for(par, rows, 8, gather_input, &p);
     moe_lora_gate_up(moe, part, part->xa, part->x, &f->block);
-    par_for(par, part->n, 256, transpose_gate_up_b, &p);
+    transpose_b(&p, MOE_GATE_B, part->b_t, part->first, n);
+    transpose_b(&p, MOE_UP_B, part->b_t + r * n, part->first, n);
     moe_base_products(moe, part, gate_up, 2, part->x, rows);
-    par_for(par, rows, 4, activate, &p); /* h */
+    par_for(par, rows, 4, activate, &p);
     moe_lora_down(moe, part, part->ha, part->h, &f->block);
-    par_for(par, hidden, 256, transpose_down_b, &p);
+    transpose_b(&p, MOE_DOWN_B, part->b_t, 0, hidden);
     moe_base_products(moe, part, &down, 1, part->h, rows);
 }
 
