@@ -79,22 +79,10 @@ write_grads(const struct moe_grads *g, const struct sft_run *run,
     return rc;
 }
 
-static int
-backward(struct sft_run *run, struct err *err)
-{
-    struct moe_grads grads = { .lora_dtype = run->cmd->grads };
-    int rc = -1;
-
-    if (grads_open(&grads, moe_config(run->moe), run->batch.qlen, err) == 0 &&
-        moe_backward(run->moe, run->batch.grad_output, &grads, err) == 0)
-        rc = write_grads(&grads, run, err);
-    grads_close(&grads, moe_config(run->moe));
-    return rc;
-}
-
 int
 backward_main(const struct cmd *cmd, struct err *err)
 {
+    struct moe_grads grads = { .lora_dtype = cmd->grads };
     struct sft_run run = { 0 };
     struct cache c = { 0 };
     struct moe_cache top;
@@ -102,16 +90,20 @@ backward_main(const struct cmd *cmd, struct err *err)
 
     if (can_write(cmd, cmd->output, err) < 0)
         return -1;
-    if (run_files(&run, cmd, err) == 0 &&
+    if (run_files(&run, cmd, err) < 0 ||
         batch_open(&run.batch, cmd->grad, BATCH_GRAD_OUTPUT, run.base.hidden,
-                   err) == 0 &&
-        cache_open(&c, &run, cmd->cache, cmd->mode, err) == 0 &&
-        check_batch(&run, &c, err) == 0 &&
-        run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, err) == 0) {
-        top = (struct moe_cache){ batch_of(&c.batch), c.n_rows, c.gate, c.up };
-        if (moe_cache_push(run.moe, &top, err) == 0)
-            rc = backward(&run, err);
-    }
+                   err) < 0 ||
+        cache_open(&c, &run, cmd->cache, cmd->mode, err) < 0 ||
+        check_batch(&run, &c, err) < 0 ||
+        run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, err) < 0)
+        goto out;
+    top = (struct moe_cache){ batch_of(&c.batch), c.n_rows, c.gate, c.up };
+    if (moe_cache_push(run.moe, &top, err) == 0 &&
+        grads_open(&grads, moe_config(run.moe), run.batch.qlen, err) == 0 &&
+        moe_backward(run.moe, run.batch.grad_output, &grads, err) == 0)
+        rc = write_grads(&grads, &run, err);
+    grads_close(&grads, moe_config(run.moe));
+out:
     cache_close(&c);
     run_close(&run);
     return rc;

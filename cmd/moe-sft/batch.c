@@ -18,178 +18,121 @@
 
 #define MAX_HEADER ((uint64_t)1 << 20) /* bytes, of a batch in a stream */
 
+/* A batch's file in memory. */
 struct parse {
     struct batch *b;
     struct st st;
-    const char *data; /* behind the header */
+    const char *data; /* after the header */
     unsigned need;
+    size_t hidden; /* expected; 0: any */
     struct err *err;
 };
 
-static const void *
-data_of(const struct parse *p, const struct st_tensor *t)
-{
-    return p->data + t->begin;
-}
-
-/* A tensor by name; *rc is -1 if it is needed and not there. */
-static const struct st_tensor *
-find(const struct parse *p, const char *name, bool needed, int *rc)
-{
-    const struct st_tensor *t = st_find(&p->st, name);
-
-    *rc = !t && needed ? st_missing(p->st.path, name, p->err) : 0;
-    return t;
-}
-
-/* The first tensor says how many tokens there are, and of which width. */
-static int
-check_rows(struct parse *p, const struct st_tensor *t, size_t hidden)
-{
-    struct st_want want = { .n_dims = 2,
-                            .shape = { ST_OPEN, hidden ? hidden : ST_OPEN },
-                            .open = "qlen, hidden" };
-
-    if (p->b->hidden) {
-        want.shape[0] = p->b->qlen;
-        want.shape[1] = p->b->hidden;
-    }
-    if (st_want(p->st.path, t, &want, p->err) < 0)
-        return -1;
-    if (t->shape[1] == 0)
-        return err_set(p->err, EX_DATAERR, "%s: %s has rows of no numbers",
-                       p->st.path, t->name);
-    p->b->qlen = t->shape[0];
-    p->b->hidden = t->shape[1];
-    return 0;
-}
-
-/* n + 1, so that no tokens are not NULL. */
+/*
+ * Rows of 'hidden' numbers as bf16, or as f32 where 'size' is 4.  NULL where
+ * the tensor is not there and not needed; else *rc is set to -1 on errors.
+ * The first of these tensors says how many tokens there are, and of which
+ * width.
+ */
 static void *
-room(const struct parse *p, size_t n, size_t size)
+read_rows(const struct parse *p, const char *name, unsigned flag, size_t size,
+          int *rc)
 {
-    return mem_try(n + 1, size, p->b->name, p->err);
-}
+    struct batch *b = p->b;
+    const struct st_tensor *t = st_find(&p->st, name);
+    struct st_want want = { .n_dims = 2,
+                            .shape = { b->hidden ? b->qlen : ST_OPEN,
+                                       b->hidden   ? b->hidden
+                                       : p->hidden ? p->hidden
+                                                   : ST_OPEN },
+                            .open = "qlen, hidden" };
+    void *to;
 
-static int
-take_bf16(struct parse *p, const char *name, bool needed, size_t hidden,
-          uint16_t **to)
-{
-    int rc;
-    const struct st_tensor *t = find(p, name, needed, &rc);
-
-    if (!t || check_rows(p, t, hidden) < 0)
-        return t ? -1 : rc;
-    *to = room(p, t->n_elements, sizeof(**to));
-    if (!*to)
-        return -1;
-    tensor_bf16(*to, data_of(p, t), t->dtype, t->n_elements);
-    return 0;
-}
-
-static int
-take_f32(struct parse *p, const struct st_tensor *t, float **to)
-{
-    *to = room(p, t->n_elements, sizeof(**to));
-    if (!*to)
-        return -1;
-    cvt_to_f32(*to, data_of(p, t), t->dtype, t->n_elements);
-    return 0;
-}
-
-static int
-take_target(struct parse *p, size_t hidden)
-{
-    int rc;
-    const struct st_tensor *t = find(p, "target", p->need & BATCH_TARGET, &rc);
-
-    if (!t || check_rows(p, t, hidden) < 0)
-        return t ? -1 : rc;
-    return take_f32(p, t, &p->b->target);
-}
-
-static int
-take_ids(struct parse *p, const struct st_tensor *t)
-{
-    const size_t qlen = p->b->hidden ? p->b->qlen : ST_OPEN;
-    const struct st_want want = { .n_dims = 2,
-                                  .shape = { qlen, ST_OPEN },
-                                  .open = "qlen, top_k" };
-    const char *data = data_of(p, t);
-
-    if (t->dtype != DT_I64 && t->dtype != DT_I32)
-        return err_set(p->err, EX_DATAERR,
-                       "%s: expert_ids is %s (expected I64 or I32)", p->st.path,
-                       dtype_table[t->dtype].name);
-    if (st_want_shape(p->st.path, t, &want, p->err) < 0)
-        return -1;
-    if (t->shape[1] == 0 || t->shape[1] > MOE_MAX_TOP_K)
-        return err_set(p->err, EX_DATAERR,
-                       "%s: expert_ids has %llu slots a token (expected 1 to "
-                       "%d)",
-                       p->st.path, (unsigned long long)t->shape[1],
-                       MOE_MAX_TOP_K);
-    p->b->expert_ids = room(p, t->n_elements, sizeof(int64_t));
-    if (!p->b->expert_ids)
-        return -1;
-    for (size_t i = 0; i < t->n_elements; i++)
-        p->b->expert_ids[i] = t->dtype == DT_I64 ? (int64_t)le64(data + 8 * i)
-                                                 : (int32_t)le32(data + 4 * i);
-    p->b->qlen = t->shape[0];
-    p->b->top_k = t->shape[1];
-    return 0;
+    if (*rc < 0 || (!t && !(p->need & flag)))
+        return NULL;
+    *rc = -1;
+    if (!t)
+        st_missing(p->st.path, name, p->err);
+    if (!t || st_want(p->st.path, t, &want, p->err) < 0)
+        return NULL;
+    if (t->shape[1] == 0) {
+        err_set(p->err, EX_DATAERR, "%s: %s has rows of no numbers", p->st.path,
+                name);
+        return NULL;
+    }
+    b->qlen = t->shape[0];
+    b->hidden = t->shape[1];
+    to = mem_try(t->n_elements + 1, size, b->name, p->err);
+    if (to && size == 4)
+        cvt_to_f32(to, p->data + t->begin, t->dtype, t->n_elements);
+    else if (to)
+        tensor_bf16(to, p->data + t->begin, t->dtype, t->n_elements);
+    *rc = to ? 0 : -1;
+    return to;
 }
 
 /* expert_ids and weights: both, or neither. */
 static int
-take_routing(struct parse *p)
-{
-    bool needed = p->need & BATCH_ROUTING;
-    int rc;
-    const struct st_tensor *ids = find(p, "expert_ids", needed, &rc), *w;
-    struct st_want want = { .n_dims = 2 };
-
-    if (rc < 0)
-        return -1;
-    w = find(p, "weights", needed || ids, &rc);
-    if (rc < 0)
-        return -1;
-    if (!ids)
-        return w ? st_missing(p->st.path, "expert_ids", p->err) : 0;
-    if (take_ids(p, ids) < 0)
-        return -1;
-    want.shape[0] = p->b->qlen;
-    want.shape[1] = p->b->top_k;
-    if (st_want(p->st.path, w, &want, p->err) < 0)
-        return -1;
-    return take_f32(p, w, &p->b->weights);
-}
-
-static int
-take_all(struct parse *p, size_t hidden)
+read_routing(const struct parse *p)
 {
     struct batch *b = p->b;
+    const struct st_tensor *ids = st_find(&p->st, "expert_ids");
+    const struct st_tensor *w = st_find(&p->st, "weights");
+    struct st_want want = { .n_dims = 2,
+                            .shape = { b->hidden ? b->qlen : ST_OPEN, ST_OPEN },
+                            .open = "qlen, top_k" };
+    const char *data;
 
-    if (take_bf16(p, "input", p->need & BATCH_INPUT, hidden, &b->input) < 0 ||
-        take_bf16(p, "grad_output", p->need & BATCH_GRAD_OUTPUT, hidden,
-                  &b->grad_output) < 0 ||
-        take_target(p, hidden) < 0)
+    if (!ids && !w && !(p->need & BATCH_ROUTING))
+        return 0;
+    if (!ids || !w)
+        return st_missing(p->st.path, ids ? "weights" : "expert_ids", p->err);
+    if (ids->dtype != DT_I64 && ids->dtype != DT_I32)
+        return err_set(p->err, EX_DATAERR,
+                       "%s: expert_ids is %s (expected I64 or I32)", p->st.path,
+                       dtype_table[ids->dtype].name);
+    if (st_want_shape(p->st.path, ids, &want, p->err) < 0)
         return -1;
-    return take_routing(p);
+    if (ids->shape[1] == 0 || ids->shape[1] > MOE_MAX_TOP_K)
+        return err_set(p->err, EX_DATAERR,
+                       "%s: expert_ids has %llu slots a token (expected 1 to "
+                       "%d)",
+                       p->st.path, (unsigned long long)ids->shape[1],
+                       MOE_MAX_TOP_K);
+    want.shape[0] = b->qlen = ids->shape[0];
+    want.shape[1] = b->top_k = ids->shape[1];
+    if (st_want(p->st.path, w, &want, p->err) < 0)
+        return -1;
+    b->expert_ids =
+        mem_try(ids->n_elements + 1, sizeof(int64_t), b->name, p->err);
+    b->weights = mem_try(ids->n_elements + 1, sizeof(float), b->name, p->err);
+    if (!b->expert_ids || !b->weights)
+        return -1;
+    data = p->data + ids->begin;
+    for (size_t i = 0; i < ids->n_elements; i++)
+        b->expert_ids[i] = ids->dtype == DT_I64 ? (int64_t)le64(data + 8 * i)
+                                                : (int32_t)le32(data + 4 * i);
+    cvt_to_f32(b->weights, p->data + w->begin, w->dtype, w->n_elements);
+    return 0;
 }
 
 int
 batch_parse(struct batch *b, const void *file, size_t nbytes, const char *name,
             unsigned need, size_t hidden, struct err *err)
 {
-    struct parse p = { .b = b, .need = need, .err = err };
+    struct parse p = { .b = b, .need = need, .hidden = hidden, .err = err };
     int rc;
 
     *b = (struct batch){ .name = xstrdup(name) };
     rc = st_parse(&p.st, file, nbytes, nbytes, name, err);
     if (rc == 0) {
         p.data = (const char *)file + p.st.data_offset;
-        rc = take_all(&p, hidden);
+        b->input = read_rows(&p, "input", BATCH_INPUT, 2, &rc);
+        b->grad_output =
+            read_rows(&p, "grad_output", BATCH_GRAD_OUTPUT, 2, &rc);
+        b->target = read_rows(&p, "target", BATCH_TARGET, 4, &rc);
+        if (rc == 0)
+            rc = read_routing(&p);
         st_close(&p.st);
     }
     if (rc < 0)
@@ -289,37 +232,29 @@ batch_next(struct batch *b, int fd, const char *name, unsigned need,
     return rc;
 }
 
-/* Standard input, a pipe or a device: the first of its batches. */
-static int
-open_stream(struct batch *b, const char *path, unsigned need, size_t hidden,
-            struct err *err)
-{
-    bool std = !strcmp(path, "-");
-    const char *name = std ? "standard input" : path;
-    int fd = std ? 0 : file_open_any(path, err), rc;
-
-    if (fd < 0)
-        return -1;
-    rc = batch_next(b, fd, name, need, hidden, err);
-    if (!std)
-        close(fd);
-    if (rc == 0)
-        return err_set(err, EX_DATAERR, "%s: is empty", name);
-    return rc < 0 ? -1 : 0;
-}
-
 int
 batch_open(struct batch *b, const char *path, unsigned need, size_t hidden,
            struct err *err)
 {
+    bool std = !strcmp(path, "-");
+    const char *name = std ? "standard input" : path;
     struct stat st;
     struct map map;
-    int rc;
+    int rc, fd;
 
     *b = (struct batch){ 0 };
-    if (!strcmp(path, "-") ||
-        (stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))))
-        return open_stream(b, path, need, hidden, err);
+    if (std || (stat(path, &st) == 0 &&
+                (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))) {
+        fd = std ? 0 : file_open_any(path, err);
+        if (fd < 0)
+            return -1;
+        rc = batch_next(b, fd, name, need, hidden, err);
+        if (!std)
+            close(fd);
+        if (rc == 0)
+            return err_set(err, EX_DATAERR, "%s: is empty", name);
+        return rc < 0 ? -1 : 0;
+    }
     if (map_open(&map, path, err) < 0)
         return -1;
     rc = batch_parse(b, map.data, map.size, path, need, hidden, err);
@@ -349,23 +284,6 @@ batch_of(const struct batch *b)
 
 #define ROWS 256 /* tokens at a time */
 
-/* The ids and weights of rows from 'first' on. */
-static void
-select_rows(struct batch *b, const struct base *base, float *logits,
-            size_t first, size_t n_rows, uint32_t *ids)
-{
-    size_t k = b->top_k, n = base->n_experts;
-
-    for (size_t i = 0; i < n_rows; i++) {
-        size_t at = (first + i) * k;
-
-        router_select(ids, b->weights + at, k, logits + i * n, n,
-                      base->norm_topk_prob);
-        for (size_t j = 0; j < k; j++)
-            b->expert_ids[at + j] = ids[j];
-    }
-}
-
 int
 batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
             struct err *err)
@@ -373,7 +291,7 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
     size_t h = base->hidden, n = base->n_experts, k = base->top_k;
     float *x, *logits;
     uint32_t *ids;
-    bool made;
+    int rc = -1;
 
     if (b->expert_ids)
         return 0;
@@ -388,8 +306,9 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
     x = mem_try(ROWS, h * sizeof(float), b->name, err);
     logits = mem_try(ROWS, n * sizeof(float), b->name, err);
     ids = mem_try(k, sizeof(*ids), b->name, err);
-    made = b->expert_ids && b->weights && x && logits && ids;
-    for (size_t i = 0, m; made && i < b->qlen; i += m) {
+    if (b->expert_ids && b->weights && x && logits && ids)
+        rc = 0;
+    for (size_t i = 0, m; rc == 0 && i < b->qlen; i += m) {
         const struct gemm_job job = { .w = base->router,
                                       .c = logits,
                                       .ldc = n };
@@ -397,10 +316,17 @@ batch_route(struct batch *b, const struct base *base, struct gemm *gemm,
         m = smaller(b->qlen - i, ROWS);
         cvt_to_f32(x, b->input + i * h, DT_BF16, m * h);
         gemm_exact(gemm, &job, 1, x, h, m);
-        select_rows(b, base, logits, i, m, ids);
+        for (size_t row = 0; row < m; row++) {
+            size_t at = (i + row) * k;
+
+            router_select(ids, b->weights + at, k, logits + row * n, n,
+                          base->norm_topk_prob);
+            for (size_t j = 0; j < k; j++)
+                b->expert_ids[at + j] = ids[j];
+        }
     }
     free(ids);
     free(logits);
     free(x);
-    return made ? 0 : -1;
+    return rc;
 }

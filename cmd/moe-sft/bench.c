@@ -80,18 +80,22 @@ fill_routing(struct batch *b, size_t n_experts, uint64_t seed)
     }
 }
 
+/* Base weights, adapter, batch, and the operator with them. */
 static int
-make_base(struct bench *b, struct err *err)
+prepare(struct bench *b, struct err *err)
 {
     const struct moe_config *c = &b->config;
+    size_t qlen = c->max_len, h = c->hidden, k = c->top_k, one, each;
+    uint64_t seed = b->cmd->seed, shape[3];
     struct base *base = &b->base;
-    size_t one, each;
+    struct batch *batch = &b->batch;
+    struct moe_lora lora;
 
     base->n_experts = c->n_experts;
-    base->hidden = c->hidden;
+    base->hidden = h;
     base->intermediate = c->intermediate;
     base->layer = -1;
-    if (!size_mul(c->hidden, c->intermediate, &one) ||
+    if (!size_mul(h, c->intermediate, &one) ||
         !size_mul(one, c->n_experts, &each) ||
         !size_mul(each, BASE_N, &b->n_weights))
         return err_set(err, EX_DATAERR, "base weights are too large");
@@ -101,43 +105,24 @@ make_base(struct bench *b, struct err *err)
     base->matrices = xcalloc(BASE_N * c->n_experts, sizeof(*base->matrices));
     for (size_t i = 0; i < BASE_N * c->n_experts; i++) {
         bool down = i / c->n_experts == BASE_DOWN;
-        size_t k = down ? c->intermediate : c->hidden;
+        size_t cols = down ? c->intermediate : h;
 
-        fill(b->weights + i * one, one, k, b->cmd->seed, 10 + i);
+        fill(b->weights + i * one, one, cols, seed, 10 + i);
         base->matrices[i] = (struct gemm_matrix){
-            b->weights + i * one, DT_BF16, one / k, k, k, false
+            b->weights + i * one, DT_BF16, one / cols, cols, cols, false
         };
     }
     base->weights =
         (struct moe_base){ .gate = base->matrices,
                            .up = base->matrices + c->n_experts,
                            .down = base->matrices + 2 * c->n_experts };
-    return 0;
-}
-
-static int
-make_adapter(struct bench *b, struct err *err)
-{
-    if (adapter_new(&b->adapter, &b->base, b->config.lora_rank,
-                    b->config.lora_alpha, err) < 0)
+    if (adapter_new(&b->adapter, base, c->lora_rank, c->lora_alpha, err) < 0)
         return -1;
     for (int m = 0; m < MOE_N_LORA; m++) {
-        uint64_t shape[3];
-
-        moe_lora_shape(&b->config, m, shape);
-        fill(b->adapter.m[m], shape[0] * shape[1] * shape[2], shape[2],
-             b->cmd->seed, (uint64_t)m);
+        moe_lora_shape(c, m, shape);
+        fill(b->adapter.m[m], shape[0] * shape[1] * shape[2], shape[2], seed,
+             (uint64_t)m);
     }
-    return 0;
-}
-
-static int
-make_batch(struct bench *b, struct err *err)
-{
-    struct batch *batch = &b->batch;
-    size_t qlen = b->config.max_len, h = b->config.hidden;
-    size_t k = b->config.top_k;
-
     *batch = (struct batch){ .qlen = qlen, .top_k = k, .hidden = h };
     batch->input = mem_try(qlen, h * 2, "batch", err);
     batch->grad_output = mem_try(qlen, h * 2, "batch", err);
@@ -147,27 +132,21 @@ make_batch(struct bench *b, struct err *err)
     if (!batch->input || !batch->grad_output || !batch->expert_ids ||
         !batch->weights || !b->output)
         return -1;
-    fill(batch->input, qlen * h, 1, b->cmd->seed, 101);
-    fill(batch->grad_output, qlen * h, 1, b->cmd->seed, 102);
-    fill_routing(batch, b->config.n_experts, b->cmd->seed);
-    return 0;
-}
-
-static int
-open_moe(struct bench *b, struct err *err)
-{
-    struct moe_lora lora = adapter_lora(&b->adapter);
-
-    if (moe_open(&b->moe, &b->config, b->cmd->n_threads, err) < 0 ||
-        moe_load(b->moe, &b->base.weights, err) < 0 ||
+    fill(batch->input, qlen * h, 1, seed, 101);
+    fill(batch->grad_output, qlen * h, 1, seed, 102);
+    fill_routing(batch, c->n_experts, seed);
+    lora = adapter_lora(&b->adapter);
+    if (grads_open(&b->grads, c, qlen, err) < 0 ||
+        moe_open(&b->moe, c, b->cmd->n_threads, err) < 0 ||
+        moe_load(b->moe, &base->weights, err) < 0 ||
         moe_update_lora(b->moe, &lora, err) < 0)
         return -1;
     return moe_warm_up(b->moe, err);
 }
 
-/* One round of all: the first, with 'at' NULL, is not counted. */
+/* One round; its times are not kept if 'at' is NULL. */
 static int
-turn(struct bench *b, const size_t *at, struct err *err)
+run_round(struct bench *b, const size_t *at, struct err *err)
 {
     struct moe_batch batch = batch_of(&b->batch);
     double t[4];
@@ -230,33 +209,6 @@ put_report(struct bench *b, struct err *err)
     return rc;
 }
 
-static int
-measure(struct bench *b, struct err *err)
-{
-    for (int i = 0; i < STEPS; i++)
-        b->seconds[i] = xcalloc(b->rounds, sizeof(double));
-    if (turn(b, NULL, err) < 0)
-        return -1;
-    for (size_t i = 0; i < b->rounds; i++)
-        if (turn(b, &i, err) < 0)
-            return -1;
-    return put_report(b, err);
-}
-
-static void
-bench_close(struct bench *b)
-{
-    moe_close(b->moe);
-    for (int i = 0; i < STEPS; i++)
-        free(b->seconds[i]);
-    grads_close(&b->grads, &b->config);
-    free(b->output);
-    batch_close(&b->batch);
-    adapter_close(&b->adapter);
-    free(b->base.matrices);
-    mem_big_free(b->weights, b->n_weights, sizeof(uint16_t));
-}
-
 static size_t
 given(int64_t v, size_t otherwise)
 {
@@ -283,13 +235,25 @@ bench_main(const struct cmd *cmd, struct err *err)
         .grads = { .lora_dtype = DT_F32 },
         .rounds = given(cmd->rounds, ROUNDS),
     };
-    int rc = -1;
+    int rc;
 
-    if (make_base(&b, err) == 0 && make_adapter(&b, err) == 0 &&
-        make_batch(&b, err) == 0 &&
-        grads_open(&b.grads, &b.config, b.config.max_len, err) == 0 &&
-        open_moe(&b, err) == 0)
-        rc = measure(&b, err);
-    bench_close(&b);
+    for (int i = 0; i < STEPS; i++)
+        b.seconds[i] = xcalloc(b.rounds, sizeof(double));
+    rc = prepare(&b, err);
+    if (rc == 0)
+        rc = run_round(&b, NULL, err);
+    for (size_t i = 0; rc == 0 && i < b.rounds; i++)
+        rc = run_round(&b, &i, err);
+    if (rc == 0)
+        rc = put_report(&b, err);
+    moe_close(b.moe);
+    for (int i = 0; i < STEPS; i++)
+        free(b.seconds[i]);
+    grads_close(&b.grads, &b.config);
+    free(b.output);
+    batch_close(&b.batch);
+    adapter_close(&b.adapter);
+    free(b.base.matrices);
+    mem_big_free(b.weights, b.n_weights, sizeof(uint16_t));
     return rc;
 }

@@ -62,20 +62,6 @@ digest_all(char hex[N_DIGESTS][HASH_MAX_HEX], const struct sft_run *run,
 
 /* ---- writing ---- */
 
-static void
-put_meta(struct stw *w, const struct sft_run *run, const struct moe_cache *top)
-{
-    char hex[N_DIGESTS][HASH_MAX_HEX];
-
-    digest_all(hex, run, &run->batch, top->gate, top->up,
-               top->n_rows * run->base.intermediate);
-    adapter_meta(&run->adapter, w);
-    stw_meta(w, CACHE_VERSION_KEY, VERSION_1);
-    stw_meta(w, "mode", mode_names[moe_config(run->moe)->mode]);
-    for (int i = 0; i < N_DIGESTS; i++)
-        stw_meta(w, keys[i], hex[i]);
-}
-
 struct stw *
 cache_write(const struct sft_run *run, const char *path, struct err *err)
 {
@@ -93,7 +79,14 @@ cache_write(const struct sft_run *run, const char *path, struct err *err)
             { "up", DT_BF16, 2, { top.n_rows, inter }, top.up },
         };
 
-        put_meta(w, run, &top);
+        char hex[N_DIGESTS][HASH_MAX_HEX];
+
+        digest_all(hex, run, b, top.gate, top.up, top.n_rows * inter);
+        adapter_meta(&run->adapter, w);
+        stw_meta(w, CACHE_VERSION_KEY, VERSION_1);
+        stw_meta(w, "mode", mode_names[moe_config(run->moe)->mode]);
+        for (int i = 0; i < N_DIGESTS; i++)
+            stw_meta(w, keys[i], hex[i]);
         if (write_tensors(w, tensors, sizeof(tensors) / sizeof(*tensors), path,
                           run->cmd->out_flags, err) == 0)
             return w;
@@ -128,7 +121,7 @@ check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
 }
 
 static int
-take_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
+read_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
             size_t cols, struct err *err)
 {
     const struct st_want want = { .n_dims = 2, .shape = { rows, cols } };
@@ -172,17 +165,6 @@ check_digests(const struct cache *c, const struct sft_run *run,
     return 0;
 }
 
-/* Slots whose id is an expert's. */
-static size_t
-cache_rows(const struct batch *b, size_t n_experts)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < b->qlen * b->top_k; i++)
-        n += b->expert_ids[i] >= 0 && (uint64_t)b->expert_ids[i] < n_experts;
-    return n;
-}
-
 static int
 read_all(struct cache *c, const struct sft_run *run, const struct st *st,
          int mode, struct err *err)
@@ -193,9 +175,11 @@ read_all(struct cache *c, const struct sft_run *run, const struct st *st,
         batch_parse(&c->batch, st->map.data, st->map.size, st->path,
                     BATCH_INPUT | BATCH_ROUTING, run->base.hidden, err) < 0)
         return -1;
-    c->n_rows = cache_rows(&c->batch, run->base.n_experts);
-    if (take_values(st, "gate", &c->gate, c->n_rows, inter, err) < 0 ||
-        take_values(st, "up", &c->up, c->n_rows, inter, err) < 0)
+    for (size_t i = 0; i < c->batch.qlen * c->batch.top_k; i++)
+        c->n_rows += c->batch.expert_ids[i] >= 0 &&
+                     (uint64_t)c->batch.expert_ids[i] < run->base.n_experts;
+    if (read_values(st, "gate", &c->gate, c->n_rows, inter, err) < 0 ||
+        read_values(st, "up", &c->up, c->n_rows, inter, err) < 0)
         return -1;
     return check_digests(c, run, st, err);
 }

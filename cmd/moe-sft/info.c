@@ -40,26 +40,19 @@ put_word(struct report *r, const char *key, const char *v)
     str_addf(&r->s, r->json ? "\"%s\"" : "%s\n", v);
 }
 
-static void
-put_real(struct report *r, const char *key, double v)
-{
-    put_key(r, key);
-    py_float_repr(&r->s, v);
-    str_adds(&r->s, r->json ? "" : "\n");
-}
-
-/* The first that is given. */
+/* The first that is not 0. */
 static size_t
 either(size_t a, size_t b, size_t c)
 {
     return a ? a : b ? b : c;
 }
 
-static struct moe_config
-config_of(const struct cmd *cmd, const struct base *base,
-          const struct expert_adapter *a, const struct batch *batch)
+static int
+put_all(struct report *r, const struct cmd *cmd, const struct base *base,
+        const struct expert_adapter *a, const struct batch *batch,
+        struct err *err)
 {
-    return (struct moe_config){
+    struct moe_config c = {
         .n_experts =
             either(base->n_experts, (size_t)cmd->n_experts, DEFAULT_EXPERTS),
         .hidden = either(base->hidden, (size_t)cmd->hidden,
@@ -74,12 +67,29 @@ config_of(const struct cmd *cmd, const struct base *base,
         .max_cache_depth = either((size_t)cmd->depth, 0, 1),
         .n_parts = (size_t)cmd->n_parts,
     };
-}
+    struct moe_memory m;
 
-static void
-put_files(struct report *r, const struct base *base,
-          const struct expert_adapter *a)
-{
+    if (!cmd->base && a->rank) {
+        c.n_experts = a->n_experts;
+        c.hidden = a->hidden;
+        c.intermediate = a->intermediate;
+    }
+    if (base_mode(base, cmd->mode, &c.mode, err) < 0)
+        return -1;
+    put_size(r, "experts", c.n_experts);
+    put_size(r, "top_k", c.top_k);
+    put_size(r, "hidden", c.hidden);
+    put_size(r, "intermediate", c.intermediate);
+    put_size(r, "lora_rank", c.lora_rank);
+    put_key(r, "lora_alpha");
+    py_float_repr(&r->s, (double)c.lora_alpha);
+    str_adds(&r->s, r->json ? "" : "\n");
+    put_size(r, "max_len", c.max_len);
+    put_size(r, "depth", c.max_cache_depth);
+    put_size(r, "parts", c.n_parts);
+    put_word(r, "mode", mode_names[c.mode]);
+    put_word(r, "isa", isa_name(cpu_isa()));
+    put_size(r, "threads", (size_t)cmd->n_threads);
     if (base->n_experts) {
         put_word(r, "base_dtype", dtype_table[base->matrices->dtype].name);
         put_size(r, "base_nbytes", base_nbytes(base));
@@ -90,32 +100,7 @@ put_files(struct report *r, const struct base *base,
     }
     if (a->rank)
         put_size(r, "lora_nbytes", adapter_nbytes(a));
-}
-
-static void
-put_config(struct report *r, const struct cmd *cmd, const struct moe_config *c)
-{
-    put_size(r, "experts", c->n_experts);
-    put_size(r, "top_k", c->top_k);
-    put_size(r, "hidden", c->hidden);
-    put_size(r, "intermediate", c->intermediate);
-    put_size(r, "lora_rank", c->lora_rank);
-    put_real(r, "lora_alpha", (double)c->lora_alpha);
-    put_size(r, "max_len", c->max_len);
-    put_size(r, "depth", c->max_cache_depth);
-    put_size(r, "parts", c->n_parts);
-    put_word(r, "mode", mode_names[c->mode]);
-    put_word(r, "isa", isa_name(cpu_isa()));
-    put_size(r, "threads", (size_t)cmd->n_threads);
-}
-
-static int
-put_memory(struct report *r, const struct cmd *cmd, const struct moe_config *c,
-           struct err *err)
-{
-    struct moe_memory m;
-
-    if (moe_memory(c, cmd->n_threads, &m, err) < 0)
+    if (moe_memory(&c, cmd->n_threads, &m, err) < 0)
         return -1;
     put_size(r, "memory_base", m.base);
     put_size(r, "memory_load", m.load);
@@ -124,6 +109,7 @@ put_memory(struct report *r, const struct cmd *cmd, const struct moe_config *c,
     put_size(r, "memory_scratch", m.scratch);
     put_size(r, "memory_total", m.total);
     put_size(r, "origin_slot", m.origin_slot);
+    str_adds(&r->s, r->json ? "}\n" : "");
     return 0;
 }
 
@@ -134,29 +120,15 @@ info_main(const struct cmd *cmd, struct err *err)
     struct base base = { 0 };
     struct expert_adapter a = { 0 };
     struct batch batch = { 0 };
-    struct moe_config c;
     int rc = -1;
 
-    if ((cmd->base && base_open(&base, cmd->base, cmd->layer, err) < 0) ||
-        (cmd->lora &&
-         adapter_open(&a, cmd->lora, cmd->base ? &base : NULL, err) < 0) ||
-        (cmd->input && batch_open(&batch, cmd->input, 0, base.hidden, err) < 0))
-        goto out;
-    c = config_of(cmd, &base, &a, &batch);
-    if (!cmd->base && a.rank) {
-        c.n_experts = a.n_experts;
-        c.hidden = a.hidden;
-        c.intermediate = a.intermediate;
-    }
-    if (base_mode(&base, cmd->mode, &c.mode, err) < 0)
-        goto out;
-    put_config(&r, cmd, &c);
-    put_files(&r, &base, &a);
-    if (put_memory(&r, cmd, &c, err) < 0)
-        goto out;
-    str_adds(&r.s, cmd->json ? "}\n" : "");
-    rc = put_text(cmd->output, cmd->out_flags, &r.s, err);
-out:
+    if ((!cmd->base || base_open(&base, cmd->base, cmd->layer, err) == 0) &&
+        (!cmd->lora ||
+         adapter_open(&a, cmd->lora, cmd->base ? &base : NULL, err) == 0) &&
+        (!cmd->input ||
+         batch_open(&batch, cmd->input, 0, base.hidden, err) == 0) &&
+        put_all(&r, cmd, &base, &a, &batch, err) == 0)
+        rc = put_text(cmd->output, cmd->out_flags, &r.s, err);
     str_free(&r.s);
     batch_close(&batch);
     adapter_close(&a);

@@ -8,7 +8,6 @@
 
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"
-#include "cmd/moe-sft/folder.h"
 #include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/tensor.h"
 #include "cmd/moe-sft/verbs.h"
@@ -39,7 +38,7 @@ struct merge {
     float *rounded; /* [threads, longest] */
 };
 
-/* An expert's matrix of a layer, or those of all of them. */
+/* An expert's matrix of a layer, or the stack of all. */
 struct item {
     const struct adapted_layer *of;
     enum base_matrix m;
@@ -55,7 +54,6 @@ struct job {
     const struct gemm_matrix *w;
     const float *a; /* [rank, k] */
     const float *b; /* [n, rank] */
-    enum dtype dtype;
 };
 
 static void
@@ -64,8 +62,7 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     const struct job *j = ctx;
     const struct merge *g = j->g;
     size_t rank = j->adapter->rank, k = j->w->k;
-    size_t from = dtype_table[j->w->dtype].bits / 8;
-    size_t to = dtype_table[j->dtype].bits / 8;
+    size_t item = dtype_table[j->w->dtype].bits / 8;
     double s = (double)j->adapter->alpha / (double)rank;
     double *sums = g->sums + (size_t)thread * g->longest;
     float *row = g->rounded + (size_t)thread * g->longest;
@@ -78,36 +75,19 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
             for (size_t c = 0; c < k; c++)
                 sums[c] += b * (double)j->a[i * k + c];
         }
-        cvt_to_f32(row, (const char *)j->w->data + r * j->w->ld * from,
+        cvt_to_f32(row, (const char *)j->w->data + r * j->w->ld * item,
                    j->w->dtype, k);
         for (size_t c = 0; c < k; c++) {
             double v = (double)row[c] + s * sums[c];
 
-            row[c] = j->dtype == DT_F32 ? (float)v : f64_to_odd(v);
+            row[c] = j->w->dtype == DT_F32 ? (float)v : f64_to_odd(v);
         }
-        cvt_from_f32((char *)g->merged + r * k * to, j->dtype, row, k);
+        cvt_from_f32((char *)g->merged + r * k * item, j->w->dtype, row, k);
     }
 }
 
-/* Fills g->merged with one expert's matrix; returns its bytes. */
-static size_t
-merge_matrix(struct merge *g, const struct adapted_layer *of,
-             enum base_matrix m, size_t expert, enum dtype dtype)
-{
-    struct job j = { .g = g,
-                     .adapter = &of->adapter,
-                     .w = of->base.matrices + m * of->base.n_experts + expert,
-                     .a = g->a,
-                     .b = g->b,
-                     .dtype = dtype };
-
-    adapter_f32(&of->adapter, 2 * m, expert, g->a);
-    adapter_f32(&of->adapter, 2 * m + 1, expert, g->b);
-    par_for(g->par, j.w->n, 16, merge_rows, &j);
-    return j.w->n * j.w->k * (dtype_table[dtype].bits / 8);
-}
-
-/* Writes one expert, or all of them, one behind the other, as a tensor. */
+/* Writes one expert's matrix, or those of all behind each other, as a tensor.
+ */
 static int
 put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
            struct err *err)
@@ -115,12 +95,19 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
     const struct base *base = &it.of->base;
     size_t first = it.expert < 0 ? 0 : (size_t)it.expert;
     size_t end = it.expert < 0 ? base->n_experts : first + 1;
-    enum dtype dtype = base->matrices[it.m * base->n_experts + first].dtype;
     size_t at = 0;
 
     for (size_t e = first; e < end; e++) {
-        size_t nbytes = merge_matrix(g, it.of, it.m, e, dtype);
+        const struct gemm_matrix *x =
+            base->matrices + it.m * base->n_experts + e;
+        struct job j = {
+            .g = g, .adapter = &it.of->adapter, .w = x, .a = g->a, .b = g->b
+        };
+        size_t nbytes = x->n * x->k * (dtype_table[x->dtype].bits / 8);
 
+        adapter_f32(j.adapter, 2 * it.m, e, g->a);
+        adapter_f32(j.adapter, 2 * it.m + 1, e, g->b);
+        par_for(g->par, x->n, 16, merge_rows, &j);
         if (stw_write(w, tensor, g->merged, nbytes, at, err) < 0)
             return -1;
         at += nbytes;
@@ -329,55 +316,60 @@ copy_others(const struct merge *g, const char *to, struct err *err)
 }
 
 static int
-copy_shards(struct merge *g, const char *to, struct err *err)
+write_folder(struct merge *g, struct err *err)
 {
     const struct stdir *dir = &g->layers.dir;
     size_t n = strlen(dir->path) + 1;
-    int rc = 0;
+    struct folder f;
+    int rc;
 
+    if (folder_open(&f, g->cmd->output, g->cmd->out_flags, err) < 0)
+        return -1;
+    rc = copy_others(g, outdir_path(f.dir), err);
     for (size_t i = 0; rc == 0 && i < dir->n_files; i++) {
         const struct st *st = dir->files + i;
         struct str path = { 0 };
 
-        if (strchr(st->path + n, '/'))
-            return err_set(err, EX_DATAERR,
+        str_addf(&path, "%s/%s", outdir_path(f.dir), st->path + n);
+        rc = strchr(st->path + n, '/')
+                 ? err_set(err, EX_DATAERR,
                            "%s: lies in a folder of its own (expected beside "
                            "the index)",
-                           st->path);
-        str_addf(&path, "%s/%s", to, st->path + n);
-        rc = write_shard(g, st, path.s, err);
+                           st->path)
+                 : write_shard(g, st, path.s, err);
         str_free(&path);
     }
-    return rc;
-}
-
-static int
-write_folder(struct merge *g, struct err *err)
-{
-    struct folder f;
-
-    if (folder_open(&f, g->cmd->output, g->cmd->out_flags, err) < 0)
-        return -1;
-    if (copy_others(g, outdir_path(f.dir), err) < 0 ||
-        copy_shards(g, outdir_path(f.dir), err) < 0 ||
-        inputs_unchanged(g, err) < 0) {
-        folder_abort(&f);
-        return -1;
-    }
-    return folder_commit(&f, err);
+    if (rc == 0)
+        rc = inputs_unchanged(g, err);
+    if (rc == 0)
+        return folder_commit(&f, err);
+    folder_abort(&f);
+    return -1;
 }
 
 /* ---- the verb ---- */
 
+/* Checks that the layers can be written together, and allocates what the
+ * largest of them needs. */
 static int
-alloc(struct merge *g, struct err *err)
+prepare(struct merge *g, struct err *err)
 {
+    const struct layers *l = &g->layers;
     size_t threads = (size_t)g->cmd->n_threads;
 
-    for (size_t i = 0; i < g->layers.n; i++) {
-        const struct adapted_layer *x = &g->layers.list[i];
+    if (g->cmd->stacked && l->n > 1)
+        return err_set(err, TU_USAGE,
+                       "--stacked is for one layer, and %s has adapters of "
+                       "layers %lld to %lld",
+                       l->cmd->n_loras > 1 ? "-l" : l->cmd->loras[0].path,
+                       (long long)l->list[0].adapter.layer,
+                       (long long)l->list[l->n - 1].adapter.layer);
+    for (size_t i = 0; i < l->n; i++) {
+        const struct adapted_layer *x = &l->list[i];
         size_t h = x->base.hidden, k = x->base.intermediate;
 
+        if (base_want_float(&x->base, err) < 0)
+            return -1;
         g->widest = larger(g->widest, h * k);
         g->longest = larger(g->longest, larger(h, k));
         for (int m = 0; m < MOE_N_LORA; m++)
@@ -394,25 +386,6 @@ alloc(struct merge *g, struct err *err)
     return g->merged && g->a && g->b && g->sums && g->rounded ? 0 : -1;
 }
 
-/* What is written together can be. */
-static int
-check_layers(const struct merge *g, struct err *err)
-{
-    const struct layers *l = &g->layers;
-
-    if (g->cmd->stacked && l->n > 1)
-        return err_set(err, TU_USAGE,
-                       "--stacked is for one layer, and %s has adapters of "
-                       "layers %lld to %lld",
-                       l->cmd->n_loras > 1 ? "-l" : l->cmd->loras[0].path,
-                       (long long)l->list[0].adapter.layer,
-                       (long long)l->list[l->n - 1].adapter.layer);
-    for (size_t i = 0; i < l->n; i++)
-        if (base_want_float(&l->list[i].base, err) < 0)
-            return -1;
-    return 0;
-}
-
 int
 merge_main(const struct cmd *cmd, struct err *err)
 {
@@ -422,7 +395,7 @@ merge_main(const struct cmd *cmd, struct err *err)
     if (folder < 0 || can_write(cmd, cmd->output, err) < 0 ||
         layers_open(&g.layers, cmd, err) < 0)
         return -1;
-    if (check_layers(&g, err) == 0 && alloc(&g, err) == 0)
+    if (prepare(&g, err) == 0)
         rc = (folder && !cmd->stacked && !has_suffix(cmd->output)
                   ? write_folder
                   : write_experts)(&g, err);

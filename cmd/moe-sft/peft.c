@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/moe-sft/folder.h"
 #include "cmd/moe-sft/tensor.h"
+#include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/format/stwant.h"
 #include "core/map.h"
@@ -131,86 +131,72 @@ take_sizes(struct from *p, struct err *err)
                    p->dir->path);
 }
 
-/* One module's rank and alpha, which must be those of the ones before. */
-static int
-take_scale(struct from *p, const char *module, bool *first, struct err *err)
-{
-    struct peft_pair pair;
-
-    if (peft_target(&p->files->config, module, err) < 0 ||
-        peft_pair(&p->files->config, module, &pair, err) < 0)
-        return -1;
-    if (*first) {
-        p->a->rank = (size_t)pair.r;
-        p->a->alpha = (float)pair.alpha;
-        *first = false;
-    }
-    if (p->a->rank == (size_t)pair.r && p->a->alpha == (float)pair.alpha)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: %s has rank %lld and alpha %.9g, others have %zu and "
-                   "%.9g: experts of different ones are not supported",
-                   p->files->config.path, module, (long long)pair.r, pair.alpha,
-                   p->a->rank, (double)p->a->alpha);
-}
-
 /* The experts have one rank and one alpha, whatever patterns say it. */
 static int
 take_scales(struct from *p, struct err *err)
 {
+    const struct peft *config = &p->files->config;
+    struct expert_adapter *a = p->a;
     struct str module = { 0 };
     bool first = true;
     int rc = 0;
 
-    for (size_t e = 0; rc == 0 && e < p->a->n_experts; e++)
-        for (int i = 0; rc == 0 && i < BASE_N; i++) {
-            if (!find(p, 2 * i, e) && !find(p, 2 * i + 1, e))
-                continue;
-            str_clear(&module);
-            str_addf(&module, "%s%zu.%s", p->prefix.s, e, base_names[i]);
-            rc = take_scale(p, module.s, &first, err);
+    for (size_t i = 0; rc == 0 && i < BASE_N * a->n_experts; i++) {
+        size_t e = i / BASE_N, which = i % BASE_N;
+        struct peft_pair pair;
+
+        if (!find(p, 2 * which, e) && !find(p, 2 * which + 1, e))
+            continue;
+        str_clear(&module);
+        str_addf(&module, "%s%zu.%s", p->prefix.s, e, base_names[which]);
+        if (peft_target(config, module.s, err) < 0 ||
+            peft_pair(config, module.s, &pair, err) < 0) {
+            rc = -1;
+            continue;
         }
+        if (first) {
+            a->rank = (size_t)pair.r;
+            a->alpha = (float)pair.alpha;
+            first = false;
+        }
+        if (a->rank != (size_t)pair.r || a->alpha != (float)pair.alpha)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: %s has rank %lld and alpha %.9g, others have %zu "
+                         "and %.9g: experts of different ones are not "
+                         "supported",
+                         config->path, module.s, (long long)pair.r, pair.alpha,
+                         a->rank, (double)a->alpha);
+    }
     str_free(&module);
     return rc;
 }
 
-/* A pair of matrices: both are there, or neither. */
+/* Of a pair of matrices both are there, or neither. */
 static int
-read_pair(struct from *p, enum base_matrix which, size_t expert,
-          struct err *err)
+read_all(struct from *p, struct err *err)
 {
     struct moe_config config = adapter_config(p->a, 1);
 
-    for (int m = 2 * (int)which; m < 2 * (int)which + 2; m++) {
-        const struct stdir_tensor *t = find(p, m, expert);
+    for (size_t i = 0; i < MOE_N_LORA * p->a->n_experts; i++) {
+        enum moe_lora_matrix m = (enum moe_lora_matrix)(i % MOE_N_LORA);
+        size_t e = i / MOE_N_LORA;
+        const struct stdir_tensor *t = find(p, m, e);
         struct st_want want = { .n_dims = 2 };
         uint64_t shape[3];
 
-        if (!t && !find(p, m ^ 1, expert))
-            return 0;
+        if (!t && !find(p, m ^ 1, e))
+            continue;
         if (!t)
-            return err_set(err, EX_DATAERR,
-                           "%s: tensor %s%zu.%s.lora_%c.weight is missing",
-                           p->dir->path, p->prefix.s, expert, base_names[which],
-                           "AB"[m % 2]);
+            return err_set(err, EX_DATAERR, "%s: tensor %s%zu.%s is missing",
+                           p->dir->path, p->prefix.s, e, peft_tails[m]);
         moe_lora_shape(&config, m, shape);
         want.shape[0] = shape[1];
         want.shape[1] = shape[2];
         if (st_want(p->dir->path, t->t, &want, err) < 0)
             return -1;
-        adapter_take(p->a, m, expert, 1, t->st, t->t);
+        adapter_take(p->a, m, e, 1, t->st, t->t);
         p->files->n_used++;
     }
-    return 0;
-}
-
-static int
-read_all(struct from *p, struct err *err)
-{
-    for (size_t e = 0; e < p->a->n_experts; e++)
-        for (int i = 0; i < BASE_N; i++)
-            if (read_pair(p, i, e, err) < 0)
-                return -1;
     return 0;
 }
 
@@ -237,26 +223,20 @@ adapter_map_layer(struct expert_adapter *a, struct peft_files *files,
 
 /* ---- the folder ---- */
 
-/* PEFT's file, whatever lies beside it; else the only one there is. */
-static int
-open_tensors(struct peft_files *p, const char *dir, struct err *err)
-{
-    struct str path = { 0 };
-    int rc;
-
-    str_addf(&path, "%s/" PEFT_MODEL, dir);
-    rc = stdir_open(&p->dir, file_missing(path.s) ? dir : path.s, err);
-    str_free(&path);
-    return rc;
-}
-
 int
 peft_files_open(struct peft_files *p, const char *path, struct err *err)
 {
+    struct str model = { 0 };
+    int rc;
+
     *p = (struct peft_files){ 0 };
-    if (peft_open(&p->config, path, err) < 0 || open_tensors(p, path, err) < 0)
+    if (peft_open(&p->config, path, err) < 0)
         return -1;
-    return stdir_map(&p->dir, err);
+    /* PEFT's file, whatever else is there; else the only one there is */
+    str_addf(&model, "%s/" PEFT_MODEL, path);
+    rc = stdir_open(&p->dir, file_missing(model.s) ? path : model.s, err);
+    str_free(&model);
+    return rc < 0 ? -1 : stdir_map(&p->dir, err);
 }
 
 static int
@@ -304,96 +284,64 @@ peft_files_close(struct peft_files *p)
 
 /* ---- writing ---- */
 
-#define ROOT PEFT_ROOT "model."
-
-struct to {
-    const struct expert_adapter *const
-        *adapters; /* [n], in order of their layers */
-    size_t n;
-    const char *dir;
-};
-
-/* ---- adapter_config.json ---- */
-
-static bool
-same_rank(const struct expert_adapter *a, const struct expert_adapter *b)
-{
-    return a->rank == b->rank;
-}
-
-static bool
-same_alpha(const struct expert_adapter *a, const struct expert_adapter *b)
-{
-    return a->alpha == b->alpha;
-}
-
+/* What layers have otherwise than the first one, rank or alpha: patterns of
+ * their modules. */
 static void
-put_rank(const struct expert_adapter *a, struct str *text)
+put_patterns(struct str *text, const char *key,
+             const struct expert_adapter *const *adapters, size_t n, bool rank)
 {
-    str_addf(text, "%zu", a->rank);
-}
-
-/* What layers have otherwise than the first one: patterns of their modules. */
-static void
-put_patterns(const struct to *to, const char *key,
-             bool (*same)(const struct expert_adapter *,
-                          const struct expert_adapter *),
-             void (*put)(const struct expert_adapter *, struct str *),
-             struct str *text)
-{
+    const struct expert_adapter *first = adapters[0];
     const char *comma = "";
 
     str_addf(text, "\"%s\": {", key);
-    for (size_t i = 1; i < to->n; i++) {
-        const struct expert_adapter *a = to->adapters[i];
+    for (size_t i = 1; i < n; i++) {
+        const struct expert_adapter *a = adapters[i];
 
-        if (same(a, to->adapters[0]))
+        if (rank ? a->rank == first->rank : a->alpha == first->alpha)
             continue;
         str_addf(text,
                  "%s\"layers\\\\.%lld\\\\.mlp\\\\.experts\\\\..*\": ", comma,
                  (long long)a->layer);
-        put(a, text);
+        if (rank)
+            str_addf(text, "%zu", a->rank);
+        else
+            adapter_put_alpha(a, text);
         comma = ", ";
     }
     str_adds(text, "}, ");
 }
 
-/* The fields that PEFT needs, and those that say what the tensors are. */
-static void
-put_config(const struct to *to, struct str *text)
-{
-    str_adds(text, "{");
-    put_patterns(to, "alpha_pattern", same_alpha, adapter_put_alpha, text);
-    str_adds(text, "\"auto_mapping\": null, "
-                   "\"base_model_name_or_path\": null, \"bias\": \"none\", "
-                   "\"fan_in_fan_out\": false, \"inference_mode\": true, "
-                   "\"init_lora_weights\": true, "
-                   "\"layers_pattern\": \"layers\", "
-                   "\"layers_to_transform\": [");
-    for (size_t i = 0; i < to->n; i++)
-        str_addf(text, "%s%lld", i ? ", " : "",
-                 (long long)to->adapters[i]->layer);
-    str_adds(text, "], \"lora_alpha\": ");
-    adapter_put_alpha(to->adapters[0], text);
-    str_addf(text,
-             ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "
-             "\"peft_type\": \"LORA\", \"r\": %zu, ",
-             to->adapters[0]->rank);
-    put_patterns(to, "rank_pattern", same_rank, put_rank, text);
-    str_adds(text, "\"revision\": null, \"target_modules\": [\"down_proj\", "
-                   "\"gate_proj\", \"up_proj\"], "
-                   "\"task_type\": \"CAUSAL_LM\", "
-                   "\"use_dora\": false, \"use_rslora\": false}");
-}
-
+/* adapter_config.json: the fields that PEFT needs, and those that say what the
+ * tensors are. */
 static int
-write_config(const struct to *to, struct err *err)
+write_config(const struct expert_adapter *const *adapters, size_t n,
+             const char *dir, struct err *err)
 {
     struct str text = { 0 }, lines = { 0 }, path = { 0 };
     int rc;
 
-    put_config(to, &text);
-    str_addf(&path, "%s/" PEFT_CONFIG, to->dir);
+    str_adds(&text, "{");
+    put_patterns(&text, "alpha_pattern", adapters, n, false);
+    str_adds(&text, "\"auto_mapping\": null, "
+                    "\"base_model_name_or_path\": null, \"bias\": \"none\", "
+                    "\"fan_in_fan_out\": false, \"inference_mode\": true, "
+                    "\"init_lora_weights\": true, "
+                    "\"layers_pattern\": \"layers\", "
+                    "\"layers_to_transform\": [");
+    for (size_t i = 0; i < n; i++)
+        str_addf(&text, "%s%lld", i ? ", " : "", (long long)adapters[i]->layer);
+    str_adds(&text, "], \"lora_alpha\": ");
+    adapter_put_alpha(adapters[0], &text);
+    str_addf(&text,
+             ", \"lora_dropout\": 0.0, \"modules_to_save\": null, "
+             "\"peft_type\": \"LORA\", \"r\": %zu, ",
+             adapters[0]->rank);
+    put_patterns(&text, "rank_pattern", adapters, n, true);
+    str_adds(&text, "\"revision\": null, \"target_modules\": [\"down_proj\", "
+                    "\"gate_proj\", \"up_proj\"], "
+                    "\"task_type\": \"CAUSAL_LM\", "
+                    "\"use_dora\": false, \"use_rslora\": false}");
+    str_addf(&path, "%s/" PEFT_CONFIG, dir);
     rc = pyjson_indent(&lines, text.s, text.n, 2, PEFT_CONFIG, err);
     if (rc == 0)
         rc = out_put(path.s, 0, lines.s, lines.n, err);
@@ -403,63 +351,46 @@ write_config(const struct to *to, struct err *err)
     return rc;
 }
 
-/* ---- adapter_model.safetensors ---- */
-
+/* adapter_model.safetensors: an expert's six matrices follow each other. */
 static int
-add_tensors(const struct expert_adapter *a, struct stw *w, struct err *err)
+write_model(const struct expert_adapter *const *adapters, size_t n,
+            const char *dir, struct err *err)
 {
-    struct moe_config config = adapter_config(a, 1);
-    struct str name = { 0 };
-    int rc = 0;
-
-    for (int i = 0; rc >= 0 && i < MOE_N_LORA * (int)a->n_experts; i++) {
-        uint64_t shape[3];
-
-        moe_lora_shape(&config, i % MOE_N_LORA, shape);
-        str_clear(&name);
-        str_addf(&name, ROOT "layers.%lld.mlp.experts.%d.%s",
-                 (long long)a->layer, i / MOE_N_LORA,
-                 peft_tails[i % MOE_N_LORA]);
-        rc = stw_add(w, name.s, adapter_dtype(a), 2, shape + 1, err);
-    }
-    str_free(&name);
-    return rc < 0 ? -1 : 0;
-}
-
-static int
-write_tensors(const struct to *to, struct stw *w, const char *path,
-              struct err *err)
-{
-    int tensor = 0;
-
-    for (size_t i = 0; i < to->n; i++)
-        if (add_tensors(to->adapters[i], w, err) < 0)
-            return -1;
-    if (stw_open(w, path, 0, err) < 0)
-        return -1;
-    for (size_t i = 0; i < to->n; i++)
-        for (size_t k = 0; k < MOE_N_LORA * to->adapters[i]->n_experts; k++)
-            if (adapter_put(to->adapters[i], w, tensor++,
-                            (enum moe_lora_matrix)(k % MOE_N_LORA),
-                            (int64_t)(k / MOE_N_LORA), err) < 0)
-                return -1;
-    for (size_t i = 0; i < to->n; i++)
-        if (adapter_unchanged(to->adapters[i], err) < 0)
-            return -1;
-    return stw_commit(w, err);
-}
-
-static int
-write_model(const struct to *to, struct err *err)
-{
-    struct str path = { 0 };
+    struct str s = { 0 };
     struct stw *w = stw_new();
-    int rc;
+    int tensor = 0, rc = 0;
 
-    str_addf(&path, "%s/" PEFT_MODEL, to->dir);
-    rc = write_tensors(to, w, path.s, err);
+    for (size_t i = 0; rc >= 0 && i < n; i++) {
+        const struct expert_adapter *a = adapters[i];
+        struct moe_config config = adapter_config(a, 1);
+
+        for (size_t k = 0; rc >= 0 && k < MOE_N_LORA * a->n_experts; k++) {
+            enum moe_lora_matrix m = (enum moe_lora_matrix)(k % MOE_N_LORA);
+            uint64_t shape[3];
+
+            moe_lora_shape(&config, m, shape);
+            str_clear(&s);
+            str_addf(&s, PEFT_ROOT "model.layers.%lld.mlp.experts.%zu.%s",
+                     (long long)a->layer, k / MOE_N_LORA, peft_tails[m]);
+            rc = stw_add(w, s.s, adapter_dtype(a), 2, shape + 1, err);
+        }
+    }
+    str_clear(&s);
+    str_addf(&s, "%s/" PEFT_MODEL, dir);
+    if (rc >= 0)
+        rc = stw_open(w, s.s, 0, err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        for (size_t k = 0; rc == 0 && k < MOE_N_LORA * adapters[i]->n_experts;
+             k++)
+            rc = adapter_put(adapters[i], w, tensor++,
+                             (enum moe_lora_matrix)(k % MOE_N_LORA),
+                             (int64_t)(k / MOE_N_LORA), err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = adapter_unchanged(adapters[i], err);
+    if (rc == 0)
+        rc = stw_commit(w, err);
     stw_free(w);
-    str_free(&path);
+    str_free(&s);
     return rc;
 }
 
@@ -467,13 +398,12 @@ int
 adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
                    const char *dir, int flags, struct err *err)
 {
-    struct to to = { adapters, n, NULL };
     struct folder f;
 
     if (folder_open(&f, dir, flags, err) < 0)
         return -1;
-    to.dir = outdir_path(f.dir);
-    if (write_config(&to, err) < 0 || write_model(&to, err) < 0) {
+    if (write_config(adapters, n, outdir_path(f.dir), err) < 0 ||
+        write_model(adapters, n, outdir_path(f.dir), err) < 0) {
         folder_abort(&f);
         return -1;
     }

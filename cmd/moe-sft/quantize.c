@@ -34,89 +34,62 @@ struct quantize {
     struct str report;
 };
 
-struct error {
-    double sum, size, max; /* of |w - q s|, of |w| */
-};
-
-static void
-add_error(const struct quantize *z, struct error *e, size_t rows, size_t k)
-{
-    size_t ld = gemm_ld_int8(k);
-
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < k; c++) {
-            double w = (double)z->x[r * k + c];
-            double d = fabs(w - (double)z->q[r * ld + c] * (double)z->scale[r]);
-
-            e->sum += d;
-            e->size += fabs(w);
-            e->max = d > e->max ? d : e->max;
-        }
-}
-
-static int
-put_rows(struct quantize *z, enum base_matrix m, size_t first, size_t rows,
-         size_t k, struct err *err)
-{
-    size_t ld = gemm_ld_int8(k);
-    uint8_t bytes[ROWS * 4];
-
-    for (size_t r = 0; r < rows; r++)
-        memmove(z->q + r * k, z->q + r * ld, k);
-    if (stw_write(z->w, z->values[m], z->q, rows * k, first * k, err) < 0)
-        return -1;
-    cvt_from_f32(bytes, DT_F32, z->scale, rows);
-    return stw_write(z->w, z->scales[m], bytes, 4 * rows, 4 * first, err);
-}
-
-static void
-report(struct quantize *z, enum base_matrix m, size_t expert,
-       const struct error *e)
-{
-    double relative = e->size > 0 ? e->sum / e->size : 0;
-    bool first = z->report.n == 0;
-
-    if (z->cmd->json) {
-        str_addf(&z->report, "%s{\"tensor\": \"%s\", \"expert\": %zu, ",
-                 first ? "[" : ",\n ", base_names[m], expert);
-        str_adds(&z->report, "\"relative_diff\": ");
-        js_put_f64(&z->report, relative);
-        str_adds(&z->report, ", \"max_abs_diff\": ");
-        js_put_f64(&z->report, e->max);
-        str_addc(&z->report, '}');
-        return;
-    }
-    if (first)
-        str_adds(&z->report, "tensor\texpert\trelative_diff\tmax_abs_diff\n");
-    str_addf(&z->report, "%s\t%zu\t%.6f\t%.6g\n", base_names[m], expert,
-             relative, e->max);
-}
-
 static int
 put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
            struct err *err)
 {
     const struct gemm_matrix *w =
         z->base.matrices + m * z->base.n_experts + expert;
-    size_t item = dtype_table[w->dtype].bits / 8;
-    struct error e = { 0 };
+    size_t item = dtype_table[w->dtype].bits / 8, k = w->k;
+    size_t ld = gemm_ld_int8(k);
+    double sum = 0, size = 0, max = 0, relative; /* of |w - q s|, of |w| */
 
-    for (size_t r = 0, n; r < w->n; r += n) {
-        n = w->n - r < ROWS ? w->n - r : ROWS;
-        cvt_to_f32(z->x, (const char *)w->data + r * w->ld * item, w->dtype,
-                   n * w->k);
-        gemm_to_int8(z->gemm, z->q, z->scale, z->x, w->k, n, w->k);
-        for (size_t i = 0; i < n; i++)
-            if (!isfinite(z->scale[i]))
+    for (size_t first = 0, n; first < w->n; first += n) {
+        size_t row = expert * w->n + first;
+        uint8_t bytes[ROWS * 4];
+
+        n = smaller(w->n - first, ROWS);
+        cvt_to_f32(z->x, (const char *)w->data + first * w->ld * item, w->dtype,
+                   n * k);
+        gemm_to_int8(z->gemm, z->q, z->scale, z->x, k, n, k);
+        for (size_t r = 0; r < n; r++) {
+            if (!isfinite(z->scale[r]))
                 return err_set(err, EX_DATAERR,
                                "%s: %s of expert %zu has a number in row %zu "
                                "that is not finite",
-                               z->cmd->base, base_names[m], expert, r + i);
-        add_error(z, &e, n, w->k);
-        if (put_rows(z, m, expert * w->n + r, n, w->k, err) < 0)
+                               z->cmd->base, base_names[m], expert, first + r);
+            for (size_t c = 0; c < k; c++) {
+                double v = (double)z->x[r * k + c];
+                double d =
+                    fabs(v - (double)z->q[r * ld + c] * (double)z->scale[r]);
+
+                sum += d;
+                size += fabs(v);
+                max = d > max ? d : max;
+            }
+        }
+        for (size_t r = 0; r < n; r++)
+            memmove(z->q + r * k, z->q + r * ld, k);
+        cvt_from_f32(bytes, DT_F32, z->scale, n);
+        if (stw_write(z->w, z->values[m], z->q, n * k, row * k, err) < 0 ||
+            stw_write(z->w, z->scales[m], bytes, 4 * n, 4 * row, err) < 0)
             return -1;
     }
-    report(z, m, expert, &e);
+    relative = size > 0 ? sum / size : 0;
+    if (z->cmd->json) {
+        str_addf(&z->report, "%s{\"tensor\": \"%s\", \"expert\": %zu, ",
+                 z->report.n ? ",\n " : "[", base_names[m], expert);
+        str_adds(&z->report, "\"relative_diff\": ");
+        js_put_f64(&z->report, relative);
+        str_adds(&z->report, ", \"max_abs_diff\": ");
+        js_put_f64(&z->report, max);
+        str_addc(&z->report, '}');
+        return 0;
+    }
+    if (z->report.n == 0)
+        str_adds(&z->report, "tensor\texpert\trelative_diff\tmax_abs_diff\n");
+    str_addf(&z->report, "%s\t%zu\t%.6f\t%.6g\n", base_names[m], expert,
+             relative, max);
     return 0;
 }
 
@@ -146,34 +119,27 @@ write_all(struct quantize *z, struct err *err)
     return stw_commit(z->w, err);
 }
 
-static int
-alloc(struct quantize *z, struct err *err)
-{
-    size_t h = z->base.hidden, i = z->base.intermediate;
-    size_t longest = h > i ? h : i;
-
-    if (par_open(&z->par, z->cmd->n_threads, err) < 0 ||
-        gemm_open(&z->gemm, z->par, err) < 0)
-        return -1;
-    z->x = mem_try(longest, ROWS * sizeof(*z->x), "rows", err);
-    z->q = mem_try(gemm_ld_int8(longest), ROWS, "rows", err);
-    return z->x && z->q ? 0 : -1;
-}
-
 int
 quantize_main(const struct cmd *cmd, struct err *err)
 {
     struct quantize z = { .cmd = cmd, .w = stw_new() };
+    size_t longest;
     int rc = -1;
 
-    if (can_write(cmd, cmd->output, err) == 0 &&
-        base_open(&z.base, cmd->base, cmd->layer, err) == 0 &&
-        base_want_float(&z.base, err) == 0 && alloc(&z, err) == 0)
-        rc = write_all(&z, err);
-    if (rc == 0) {
-        str_adds(&z.report, cmd->json ? "]\n" : "");
-        rc = put_text(NULL, 0, &z.report, err);
-    }
+    if (can_write(cmd, cmd->output, err) < 0 ||
+        base_open(&z.base, cmd->base, cmd->layer, err) < 0 ||
+        base_want_float(&z.base, err) < 0 ||
+        par_open(&z.par, cmd->n_threads, err) < 0 ||
+        gemm_open(&z.gemm, z.par, err) < 0)
+        goto out;
+    longest = larger(z.base.hidden, z.base.intermediate);
+    z.x = mem_try(longest, ROWS * sizeof(*z.x), "rows", err);
+    z.q = mem_try(gemm_ld_int8(longest), ROWS, "rows", err);
+    if (!z.x || !z.q || write_all(&z, err) < 0)
+        goto out;
+    str_adds(&z.report, cmd->json ? "]\n" : "");
+    rc = put_text(NULL, 0, &z.report, err);
+out:
     str_free(&z.report);
     stw_free(z.w);
     free(z.q);

@@ -39,18 +39,6 @@ run_batch(struct sft_run *run, struct err *err)
     return rc;
 }
 
-static void
-say_setup(const struct sft_run *run, const struct moe_config *c)
-{
-    if (!run->cmd->verbose)
-        return;
-    tool_say("%zu experts, %zu of them a token, %zu x %zu, rank %zu; %s on "
-             "%s, %d threads, %zu parts",
-             c->n_experts, c->top_k, c->hidden, c->intermediate, c->lora_rank,
-             mode_names[c->mode], isa_name(cpu_isa()), run->cmd->n_threads,
-             c->n_parts);
-}
-
 int
 run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
         struct err *err)
@@ -62,7 +50,12 @@ run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
     config.n_parts = (size_t)run->cmd->n_parts;
     config.mode = mode;
     config.strict_ids = run->cmd->strict_ids;
-    say_setup(run, &config);
+    if (run->cmd->verbose)
+        tool_say("%zu experts, %zu of them a token, %zu x %zu, rank %zu; %s on "
+                 "%s, %d threads, %zu parts",
+                 config.n_experts, top_k, config.hidden, config.intermediate,
+                 config.lora_rank, mode_names[mode], isa_name(cpu_isa()),
+                 run->cmd->n_threads, config.n_parts);
     if (moe_open(&run->moe, &config, run->cmd->n_threads, err) < 0)
         return -1;
     if (moe_load(run->moe, &run->base.weights, err) < 0)

@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "core/err.h"
 #include "core/format/stw.h"
+#include "core/outdir.h"
 #include "core/str.h"
 
 /* put_text() writes an answer: to a file, or to standard output (NULL). */
@@ -46,5 +47,19 @@ int write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
  * write(2) takes a page that has been cut off for a bad address. */
 int write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
                  size_t offset, struct err *err);
+
+/*
+ * A directory that appears whole or not at all, at any path: folder_open()
+ * fails if it exists and 'flags' have no OUT_FORCE (EX_CANTCREAT), else files
+ * are made in outdir_path(folder.dir).
+ */
+struct folder {
+    struct outdir *dir;
+    char *name;
+    int flags;
+};
+int folder_open(struct folder *f, const char *path, int flags, struct err *err);
+int folder_commit(struct folder *f, struct err *err);
+void folder_abort(struct folder *f);
 
 #endif
