@@ -17,9 +17,9 @@ die_without_memory(void)
     json_set_alloc_funcs(xmalloc, free);
 }
 
-/* A word that Python's json writes for a number that is none; its length. */
+/* The length of NaN or an infinity as Python's json writes them, or 0. */
 static size_t
-no_number(const char *s, size_t n)
+nan_word(const char *s, size_t n)
 {
     static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
 
@@ -32,15 +32,15 @@ no_number(const char *s, size_t n)
     return 0;
 }
 
-/* With these words as strings: no number for those who want one, and nothing to
- * the others; false if there are none. */
+/* Copies the text with these words in quotes: strings, which no reader of
+ * numbers accepts; false if there are none. */
 static bool
-without_them(struct str *to, const char *s, size_t n)
+quote_nans(struct str *to, const char *s, size_t n)
 {
     bool in_string = false, found = false;
 
     for (size_t i = 0, k; i < n; i += k) {
-        k = in_string ? 0 : no_number(s + i, n - i);
+        k = in_string ? 0 : nan_word(s + i, n - i);
         if (k > 0) {
             str_addf(to, "\"%.*s\"", (int)k, s + i);
             found = true;
@@ -95,7 +95,7 @@ js_parse(const char *text, size_t nbytes, const char *name, struct err *err)
     if (js_check(text, nbytes, name, 1, err) < 0)
         return NULL;
     v = json_loadb(text, nbytes, flags, &e);
-    if (!v && without_them(&other, text, nbytes))
+    if (!v && quote_nans(&other, text, nbytes))
         v = json_loadb(other.s, other.n, flags, &e);
     str_free(&other);
     if (!v)

@@ -13,8 +13,8 @@
 #include "core/err.h"
 #include "core/str.h"
 
-/* Bytes of a text, at most.  In memory jansson's values take some 80 bytes for
- * one of "[{},{},{}]": that is the worst. */
+/* Bytes of a text, at most.  jansson uses up to 80 bytes of memory for each,
+ * at worst with "[{},{},{}]". */
 #define JS_MAX_BYTES ((size_t)128 << 20)
 
 /* A value and where it came from; cheap to copy, lives as long as its root. */
@@ -25,12 +25,12 @@ struct js {
 };
 
 /*
- * js_load() reads a whole JSON file, a regular one: a FIFO would be waited for
- * (duplicate keys are an error; NaN and Infinity, which Python writes, are
- * strings).  NULL with 'err' set: EX_NOINPUT, EX_IOERR,
- * EX_DATAERR (with line and column).  Nested at most JS_DEPTH deep: written
- * again in lines, a value may take JS_DEPTH times the indentation.
- * Owner: the caller, until json_decref().
+ * js_load() reads a whole JSON file, which must be regular: a FIFO
+ * would block (duplicate keys are an error; NaN and Infinity, which Python
+ * writes, are strings).  NULL with 'err' set: EX_NOINPUT, EX_IOERR, EX_DATAERR
+ * (with line and column).  Nested at most JS_DEPTH deep: written again in
+ * lines, a value may take JS_DEPTH times the indentation. Owner: the caller,
+ * until json_decref().
  */
 #define JS_DEPTH 64
 json_t *js_load(const char *path, struct err *err);
@@ -74,7 +74,7 @@ void js_put_json(struct str *str, const char *json, size_t nbytes);
 
 /* js_put_f64() appends the fewest digits that read back as v, as Python does,
  * but whole numbers under 10^15 without ".0"; NaN and infinities, which JSON
- * lacks, become null. */
+ * does not have, become null. */
 void js_put_f64(struct str *str, double v);
 
 #endif

@@ -205,8 +205,8 @@ sort_members(const struct reader *r, struct member *m, size_t *n)
         }
         if (r->unique) {
             put_string(&key, keys + m[i].key, m[i].key_n);
-            err_set(r->err, EX_DATAERR, "%s: the key %s is there twice",
-                    r->name, key.s);
+            err_set(r->err, EX_DATAERR, "%s: the key %s appears twice", r->name,
+                    key.s);
             str_free(&key);
             return -1;
         }

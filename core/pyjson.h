@@ -43,7 +43,7 @@ struct pyjson_member {
 
 /*
  * pyjson_members() calls 'each' for the members of a document that must be an
- * object, in the text's order.  A key that is there twice, at any depth, is an
+ * object, in the text's order.  A key that appears twice, at any depth, is an
  * error, as is a byte order mark.  -1 with 'err' set, by this or by 'each'.
  */
 int pyjson_members(const char *text, size_t nbytes, const char *name,

@@ -257,8 +257,8 @@ longest_capture(const pcre2_callout_block *block)
     return n;
 }
 
-/* Before each item: what the one before it took.  An item that has failed has
- * gone over no more characters than it has to take. */
+/* Before each item: what the one before it took.  A failed item has gone over
+ * at most the characters that it has to match. */
 static int
 count(pcre2_callout_block *block, void *data)
 {

@@ -155,7 +155,7 @@ is_letter(char c)
     return (c | 32) >= 'a' && (c | 32) <= 'z';
 }
 
-/* (?i), also where it is none, after a backslash or in brackets. */
+/* (?i), and what looks like it after a backslash or in brackets. */
 static bool
 ignores_case(const char *p, const char *end)
 {
@@ -222,8 +222,8 @@ skip_blanks(const char *p, const char *end)
 }
 
 /*
- * Characters in all ranges A-Z, also where a comment or what stands outside of
- * brackets looks like one.
+ * Characters in all ranges A-Z, also in comments or outside of brackets, if it
+ * looks like one.
  */
 static size_t
 count_ranges(const char *p, const char *end)

@@ -66,7 +66,7 @@ mkst.save("a", {"": np.arange(3.0), "b": np.arange(2.0)})'
     [ "$stderr" = "st-inspect: b.txt: No such file or directory" ]
     echo nonsense >sums
     run -65 st-inspect hash --check sums
-    [ "$output" = "st-inspect: sums: line 1 is no digest (expected st-inspect hash's or sha256sum's lines)" ]
+    [ "$output" = "st-inspect: sums: line 1 is not a digest (expected st-inspect hash's or sha256sum's lines)" ]
 }
 
 @test "hash: --check reads upper case, CRLF and --tag, as sha256sum -c does" {
@@ -388,7 +388,7 @@ np.save("w.npy", np.ones(4, np.float32)); np.save("v.npy", np.arange(4, dtype="<
     run -1 st-inspect diff v.npy a.safetensors -t model.norm.weight
     run -1 st-inspect diff v.npy w.npy
     run -2 st-inspect diff a.safetensors w.npy
-    [ "${lines[0]}" = "st-inspect: diff: a.safetensors has 25 tensors for one array: choose by --tensor" ]
+    [ "${lines[0]}" = "st-inspect: diff: a.safetensors has 25 tensors for one array: select one with --tensor" ]
     py -c 'import struct, numpy as np # as long a header as is read
 h = b"{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (4,)}".ljust(65535) + b"\n"
 open("long.npy", "wb").write(b"\x93NUMPY\2\0" + struct.pack("<I", 65536) + h + np.ones(4, "<f4").tobytes())'

@@ -239,7 +239,7 @@ END
     printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0' >gguf
     printf 'PK\3\4aaaaaaaaaaaaaaaa' >zip
     printf '{"metadata":{"total_size":1},"weight_map":{}}' >index
-    for f in lfs:git-lfs html:HTML gguf:GGUF zip:zip index:'name its folder'; do
+    for f in lfs:git-lfs html:HTML gguf:GGUF zip:zip index:'name its directory'; do
         run -65 st-inspect "${f%%:*}"
         [[ $output == "st-inspect: ${f%%:*}: "*"${f##*:}"* ]]
     done
@@ -428,7 +428,7 @@ assert len(d.getElementsByTagName("rect")) == 4'
     done
     run -2 st-inspect
     run -2 st-inspect list
-    [ "${lines[0]}" = "st-inspect: list takes one FILE or FOLDER (found 0)" ]
+    [ "${lines[0]}" = "st-inspect: list takes one FILE or DIR (found 0)" ]
     run -2 st-inspect a.safetensors a.safetensors
     run -2 st-inspect --json --align a.safetensors
     run -2 st-inspect --sort best a.safetensors

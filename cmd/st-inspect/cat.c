@@ -20,14 +20,14 @@
 #define MAPPED_NBYTES ((size_t)4 << 20)
 #define FAULT_NBYTES  ((size_t)64 << 10)
 
-/* An axis that stands outside of runs, and has more than one element: there
- * are no more of them than bits in a size, however many dims there are. */
+/* An axis outside of runs that has more than one element: there are at most as
+ * many as bits in a size, however many dims there are. */
 struct outer {
     uint64_t count, i;
     uint64_t step; /* in elements of the tensor, modulo 2^64 */
 };
 
-/* Elements of a slice that lie together in the file are a run. */
+/* Elements of a slice that are adjacent in the file are a run. */
 struct runs {
     uint64_t run;   /* elements */
     uint64_t first; /* the slice's first element */
@@ -43,7 +43,7 @@ struct slice_copy {
     struct inspect_cmd *cmd;
     struct view v;
     const uint8_t *mapped; /* the tensor; NULL: runs are long, and read */
-    struct map map;        /* the file, where 'mapped' lies */
+    struct map map;        /* the file, which 'mapped' points into */
     size_t last, touched;  /* of 'mapped': the place, bytes that came with it */
     size_t size;           /* bytes of an element */
     uint8_t *buf;          /* [PIECE_NBYTES] */
@@ -174,7 +174,8 @@ copy_run(struct slice_copy *g, size_t at, size_t nbytes, struct err *err)
     return 0;
 }
 
-/* The last axes that are taken whole, and the range before them, are a run. */
+/* The last axes that are selected whole, and the range before them, are a run.
+ */
 static void
 split_runs(struct runs *r, const struct slice *s, const uint64_t *shape)
 {

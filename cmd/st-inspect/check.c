@@ -1,6 +1,6 @@
 /*
  * hash --check: the digests of a list, computed again.  A file is read once,
- * however many lines name it, by whatever names, and wherever they stand.
+ * however many lines name it, by whatever names and in whatever order.
  */
 #include <stdlib.h>
 #include <string.h>

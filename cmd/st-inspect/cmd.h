@@ -28,7 +28,7 @@ struct inspect_cmd {
     const char *verb;
     char **args; /* operands after the verb */
     int n_args;
-    struct opt_list globs; /* -t; a tensor is meant if any of them matches */
+    struct opt_list globs; /* -t; a tensor is selected if any of them matches */
     bool json, align, fold, long_rows, hist, raw, whole, all, ignore_dtype;
     bool quiet, verbose;
     int out_flags; /* OUT_FORCE or 0 */
@@ -52,7 +52,8 @@ struct inspect_cmd {
 /*
  * The verbs, each in the file of its name, and check_main(), which is hash
  * --check.  They return the exit status of the answer (0, or TU_NEGATIVE), or
- * -1 with 'err' set; what they took is freed, and the answer lies in cmd->text.
+ * -1 with 'err' set; what they allocated is freed, and the answer is in
+ * cmd->text.
  */
 int list_main(struct inspect_cmd *cmd, struct err *err);
 int tree_main(struct inspect_cmd *cmd, struct err *err);

@@ -487,8 +487,8 @@ only_view(const struct side *side, struct view *v, struct err *err)
     }
     if (side->sel.n != 1)
         return err_set(err, TU_USAGE,
-                       "diff: %s has %zu tensors for one array: choose by "
-                       "--tensor",
+                       "diff: %s has %zu tensors for one array: select one "
+                       "with --tensor",
                        side->path, side->sel.n);
     *v = view_of(side->sel.t[0]);
     return 0;

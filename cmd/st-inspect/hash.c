@@ -396,7 +396,7 @@ hash_main(struct inspect_cmd *cmd, struct err *err)
     if (cmd->check)
         return check_main(cmd, err);
     if (cmd->n_args == 0)
-        return err_set(err, TU_USAGE, "hash: a FILE or FOLDER is missing");
+        return err_set(err, TU_USAGE, "hash: a FILE or DIR is missing");
     str_adds(&cmd->text,
              cmd->json ? "[" : "algorithm\tdigest\tbytes\tfile\ttensor\n");
     for (int i = 0; status >= 0 && i < cmd->n_args; i++) {

@@ -14,7 +14,7 @@
 #define PLOT_HEIGHT  130
 #define PLOT_INNER_W 236.0
 #define PLOT_INNER_H 72.0
-#define NAME_CHARS   38 /* of a name; the end is what tells tensors apart */
+#define NAME_CHARS   38 /* of a name; names differ at the end */
 
 void
 hist_range(struct tensor_stats *st)

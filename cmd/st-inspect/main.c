@@ -24,7 +24,7 @@ set_quantiles(void *to, const char *arg, struct err *err)
 static const struct opt opts[] = {
     { 't', "tensor", "GLOB", "list tree stats hash diff",
       OPT_LIST(globs, SIZE_MAX),
-      "only tensors whose name matches; may be given again" },
+      "only tensors whose name matches; may be repeated" },
     { 'l', "long", NULL, "list", OPT_FLAG(long_rows),
       "add each tensor's place and file" },
     { 0, "fold", NULL, "list tree", OPT_FLAG(fold),
@@ -47,7 +47,7 @@ static const struct opt opts[] = {
       "files only, without their tensors" },
     { 0, "check", "FILE", "hash", OPT_TEXT(check),
       "read digests from FILE and check them; - is stdin" },
-    { 0, "all", NULL, "diff", OPT_FLAG(all), "rows for equal tensors, too" },
+    { 0, "all", NULL, "diff", OPT_FLAG(all), "also rows for equal tensors" },
     { 0, "ignore-dtype", NULL, "diff", OPT_FLAG(ignore_dtype),
       "equal numbers are equal, whatever their type" },
     { 0, "atol", "X", "diff", OPT_F64(atol, 0, 1e300),
@@ -60,12 +60,12 @@ static const struct opt opts[] = {
       "as in numpy: \"0:4,:,-1\"" },
     { 0, "json", NULL, NULL, OPT_FLAG(json), "JSON on stdout instead of TSV" },
     { 0, "align", NULL, "list tree stats hash diff meta verify",
-      OPT_FLAG(align), "columns padded with spaces instead of tabs" },
+      OPT_FLAG(align), "pad columns with spaces instead of tabs" },
     TOOL_OUTPUT,
     TOOL_FORCE(NULL),
     TOOL_THREADS("stats hash verify diff"),
     { 'v', "verbose", NULL, "list tree stats hash verify diff",
-      OPT_FLAG(verbose), "sum up on stderr" },
+      OPT_FLAG(verbose), "a summary on stderr" },
     TOOL_QUIET,
     { 0 },
 };
@@ -82,7 +82,7 @@ static const struct opt_rule rules[] = {
       "--check FILE says what is hashed and how: not with --tensor, --sha256 or --whole" },
     { OPT_NOT, "whole", "tensor", "--whole hashes files, without --tensor" },
     { OPT_NOT, "fold", "long",
-      "--fold joins tensors, which then have no one place" },
+      "--fold joins tensors, which have different places" },
     { 0 },
 };
 
@@ -96,14 +96,14 @@ static const struct inspect_cmd defaults = {
 };
 
 static const struct opt_verb verbs[] = {
-    { "list", "FILE|FOLDER", "one row a tensor (the default verb)" },
-    { "tree", "FILE|FOLDER", "parameters and bytes by module" },
-    { "stats", "FILE|FOLDER", "range, moments, quantiles, NaN, histogram" },
-    { "hash", "FILE|FOLDER...", "digests of files and tensors" },
-    { "verify", "FILE|FOLDER...", "is the file whole? names the bad ones" },
+    { "list", "FILE|DIR", "one row a tensor (the default verb)" },
+    { "tree", "FILE|DIR", "parameters and bytes by module" },
+    { "stats", "FILE|DIR", "range, moments, quantiles, NaN, histogram" },
+    { "hash", "FILE|DIR...", "digests of files and tensors" },
+    { "verify", "FILE|DIR...", "is the file whole? names the bad ones" },
     { "diff", "A B", "structure, then values; .npy, too" },
     { "cat", "FILE TENSOR", "one tensor as .npy" },
-    { "meta", "FILE|FOLDER...", "the header's __metadata__" },
+    { "meta", "FILE|DIR...", "the header's __metadata__" },
     { 0 },
 };
 
@@ -116,8 +116,8 @@ TOOL_MAINS(mains, verbs);
 
 static const struct opt_tool tool = {
     .name = "st-inspect",
-    .usage = "st-inspect [VERB] [OPTION...] FILE|FOLDER...",
-    .summary = "Shows what is in safetensors files and model folders, and "
+    .usage = "st-inspect [VERB] [OPTION...] FILE|DIR...",
+    .summary = "Shows what is in safetensors files and model directories, and "
                "checks it.",
     .opts = opts,
     .verbs = verbs,
@@ -139,7 +139,7 @@ main(int argc, char **argv)
     cmd.n_args = line.n_args;
     if (cmd.fold && cmd.sort == SORT_FILE)
         die_usage(
-            "--fold joins tensors, which then have no one file to sort by");
+            "--fold joins tensors of different files: nothing to sort by");
     /* A missing input is reported before the work on the others; verify goes on
      * to the next. */
     for (int i = 0; i < cmd.n_args; i++)

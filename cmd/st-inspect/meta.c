@@ -38,7 +38,7 @@ int
 meta_main(struct inspect_cmd *cmd, struct err *err)
 {
     if (cmd->n_args == 0)
-        return err_set(err, TU_USAGE, "meta: a FILE or FOLDER is missing");
+        return err_set(err, TU_USAGE, "meta: a FILE or DIR is missing");
     str_adds(&cmd->text, cmd->json ? "[" : "file\tkey\tvalue\n");
     for (int i = 0; i < cmd->n_args; i++) {
         struct stdir dir;

@@ -1,7 +1,7 @@
 /*
- * One file or folder and the tensors in it that -t selects, in natural order of
- * names (layers.2 before layers.10); and their bytes, for the verbs that read
- * values.
+ * One file or directory and the tensors in it that -t selects, in natural order
+ * of names (layers.2 before layers.10); and their bytes, for the verbs that
+ * read values.
  */
 #ifndef ST_INSPECT_SELECT_H
 #define ST_INSPECT_SELECT_H

@@ -6,9 +6,9 @@
 
 #include "core/mem.h"
 
-/* A whole number at *p, which moves past it; false if there is none. */
+/* Reads a whole number at *p and moves *p after it; false if there is none. */
 static bool
-take_number(const char **p, int64_t *v)
+read_number(const char **p, int64_t *v)
 {
     char *end;
 
@@ -47,7 +47,7 @@ parse_item(struct slice_axis *axis, const char **p, size_t i, int64_t size,
     int64_t start, stop = 0, step = 1;
     bool has_start, has_stop, ok;
 
-    if (take_number(&end, &start) && *skip_spaces(end) != ':') {
+    if (read_number(&end, &start) && *skip_spaces(end) != ':') {
         if (start < -size || start >= size)
             return err_set(err, TU_USAGE,
                            "--slice: index %lld is out of range for axis %zu "
@@ -58,14 +58,14 @@ parse_item(struct slice_axis *axis, const char **p, size_t i, int64_t size,
         *p = skip_spaces(end);
         return 0;
     }
-    has_start = take_number(p, &start);
+    has_start = read_number(p, &start);
     *p = skip_spaces(*p);
     ok = *(*p)++ == ':';
-    has_stop = ok && take_number(p, &stop);
+    has_stop = ok && read_number(p, &stop);
     *p = ok ? skip_spaces(*p) : *p;
     if (ok && **p == ':') {
         ++*p;
-        if (!take_number(p, &step))
+        if (!read_number(p, &step))
             step = 1;
     }
     if (!ok || step == 0 || step == INT64_MIN)
@@ -146,7 +146,8 @@ slice_parse(struct slice *s, const char *text, size_t n_dims,
     s->axis = xcalloc(n_dims, sizeof(*s->axis));
     for (size_t i = 0; i < n_dims; i++) {
         s->axis[i] = (struct slice_axis){ 0, 1, shape[i], true };
-        if (text && shape[i] > INT64_MAX) /* beside an axis of size 0 */
+        if (text &&
+            shape[i] > INT64_MAX) /* possible next to an axis of size 0 */
             return err_set(err, TU_USAGE,
                            "--slice: axis %zu has size %llu (at most 2^63-1)",
                            i, (unsigned long long)shape[i]);

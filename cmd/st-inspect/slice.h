@@ -19,10 +19,10 @@ struct slice_axis {
 struct slice {
     size_t n_dims;
     struct slice_axis *axis; /* [n_dims] of the tensor */
-    uint64_t n;              /* elements taken */
+    uint64_t n;              /* elements selected */
 };
 
-/* slice_parse(): text NULL takes everything.  -1 with 'err' set (TU_USAGE).
+/* slice_parse(): text NULL selects everything.  -1 with 'err' set (TU_USAGE).
  * Owner: the caller, until slice_free(). */
 int slice_parse(struct slice *s, const char *text, size_t n_dims,
                 const uint64_t *shape, struct err *err);

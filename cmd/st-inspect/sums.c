@@ -98,7 +98,7 @@ parse_own(struct sums_line *e, const char *line, size_t n)
            (field_n[4] == 0 || unescape(&e->tensor, field[4], field_n[4]));
 }
 
-/* "digest  file", or " *file" for what sha256sum calls binary; behind a
+/* "digest  file", or " *file" for what sha256sum calls binary; after a
  * backslash at the beginning the name has escapes. */
 static bool
 parse_sums(struct sums_line *e, const char *line, size_t n)
@@ -171,7 +171,7 @@ sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
             str_free(&e.file);
             str_free(&e.tensor);
             return err_set(err, EX_DATAERR,
-                           "%s: line %zu is no digest (expected st-inspect "
+                           "%s: line %zu is not a digest (expected st-inspect "
                            "hash's or sha256sum's lines)",
                            name, number);
         }
@@ -181,7 +181,7 @@ sums_parse(struct sums_list *sums, const char *text, size_t nbytes,
         }
         sums->v[sums->n++] = e;
     }
-    return sums->n ? 0 : err_set(err, EX_DATAERR, "%s: holds no digests", name);
+    return sums->n ? 0 : err_set(err, EX_DATAERR, "%s: has no digests", name);
 }
 
 void

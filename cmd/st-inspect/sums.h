@@ -27,7 +27,7 @@ struct sums_list {
 };
 
 /*
- * sums_parse() reads text[0, nbytes), behind which is a NUL, into a zeroed
+ * sums_parse() reads text[0, nbytes), after which is a NUL, into a zeroed
  * struct: hash's own lines, sha256sum's and xxhsum's, those of --tag.  -1 with
  * 'err' set, EX_DATAERR: a line that is none of them, or there is none.  Owner:
  * the caller, until sums_free(), after an error as well.

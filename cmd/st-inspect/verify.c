@@ -66,7 +66,7 @@ verify_main(struct inspect_cmd *cmd, struct err *err)
     int status = 0;
 
     if (n == 0)
-        return err_set(err, TU_USAGE, "verify: a FILE or FOLDER is missing");
+        return err_set(err, TU_USAGE, "verify: a FILE or DIR is missing");
     if (par_open(&cmd->par, cmd->n_threads, err) < 0)
         return -1;
     jobs = xcalloc(n, sizeof(*jobs));

@@ -99,9 +99,9 @@ check_names(struct st *st, struct err *err)
         if (by_name(st, v[i - 1], v[i]) == 0) {
             const struct st_tensor *t = st->tensors + v[i];
 
-            return err_set(err, EX_DATAERR,
-                           "%s: tensor \"%.*s\" is there twice", st->path,
-                           st_name_shown(t->name, t->name_n), t->name);
+            return err_set(err, EX_DATAERR, "%s: tensor \"%.*s\" appears twice",
+                           st->path, st_name_shown(t->name, t->name_n),
+                           t->name);
         }
     return 0;
 }
@@ -192,7 +192,7 @@ load_text(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
         return file_pread(st->fd, st->path, st->arena->text, n, 8, err);
     if (nbytes - 8 < n)
         return err_set(err, EX_DATAERR,
-                       "%s: header length %zu, but %zu bytes are at hand",
+                       "%s: header length %zu, but only %zu bytes are given",
                        st->path, n, nbytes);
     memcpy(st->arena->text, head + 8, n);
     return 0;

@@ -69,7 +69,7 @@ bad_json(const struct reader *r)
     return bad(r, "byte %zu is 0x%02x (expected %s)", offset, c, j->expected);
 }
 
-/* "NAME is TOKEN (expected EXPECTED)", of what stands at the reader's place. */
+/* "NAME is TOKEN (expected EXPECTED)", of the text at the reader's place. */
 static int
 bad_token(struct reader *r, const char *name, const char *expected)
 {
@@ -237,7 +237,7 @@ read_tensor(struct reader *r, const struct jspan *name)
             continue;
         }
         if (seen[i])
-            return bad(r, "%s is there twice", fields[i]);
+            return bad(r, "%s appears twice", fields[i]);
         seen[i] = true;
         rc = i == 0   ? read_dtype(r, t)
              : i == 1 ? read_shape(r, t)

@@ -39,7 +39,7 @@ is_text(const uint8_t *head, size_t nbytes)
     return true;
 }
 
-/* What begins with a word, in any case, behind spaces. */
+/* What begins with a word, in upper or lower case, after spaces. */
 static const char *
 sniff_markup(const uint8_t *head, size_t nbytes)
 {
@@ -56,7 +56,7 @@ sniff_markup(const uint8_t *head, size_t nbytes)
     if (!strncasecmp(s, "<?xml", 5))
         return "an XML document (an error message, saved as the file?)";
     if (s[0] == '{' && is_text(head, 8))
-        return "JSON without the 8 bytes of its length (an index? name its folder)";
+        return "JSON without the 8 bytes of its length (an index? name its directory)";
     return NULL;
 }
 

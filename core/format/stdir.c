@@ -43,7 +43,8 @@ has_suffix(const char *s, size_t nbytes)
     return nbytes >= n && !memcmp(s + nbytes - n, SUFFIX, n);
 }
 
-/* Is there an entry of that name?  A dangling link is one: it must be told. */
+/* Is there an entry of that name?  A dangling link is one: it must be reported.
+ */
 static bool
 exists(const char *dir, const char *name)
 {
@@ -86,7 +87,7 @@ open_one(struct stdir *dir, const char *path, struct err *err)
 }
 
 /*
- * A path of an index comes from the network and must stay in the folder:
+ * A path of an index comes from the network and must stay in the directory:
  * relative, without "", "." and "..", no backslash or NUL in it.
  */
 static bool
@@ -150,7 +151,7 @@ open_shard(struct index *index, const char *shard, const char *tensor)
     rc = fstat(dir->files[dir->n_files++].fd, &s);
     if (rc < 0)
         err_sys(err, EX_IOERR, "%s", path);
-    if (rc < 0 || s.st_ino == 0) /* of a file system that numbers none */
+    if (rc < 0 || s.st_ino == 0) /* the file system has no inode numbers */
         goto out;
     snprintf(key, sizeof(key), "%llu %llu", (unsigned long long)s.st_dev,
              (unsigned long long)s.st_ino);
@@ -181,7 +182,7 @@ list_shards(struct index *index, const struct js *weight_map)
         if (js_str(&js, &shard, &n, index->err) < 0)
             return -1;
         if (!safe_path(shard, n))
-            return js_bad(&js, "a path within the folder, ending in " SUFFIX,
+            return js_bad(&js, "a path inside the directory, ending in " SUFFIX,
                           index->err);
         n = json_object_size(index->shards);
         if (!json_object_get(index->shards, shard) &&
@@ -242,7 +243,7 @@ read_index(struct index *index, const json_t *document)
     if (!sorted) /* most are */
         qsort(dir->tensors, dir->n_tensors, sizeof(*dir->tensors),
               compare_tensors);
-    /* Writers disagree on what total_size counts: worth a line, no more. */
+    /* Writers disagree on what total_size counts: a warning is enough. */
     if (js_is(&total, JSON_INTEGER) &&
         (uint64_t)json_integer_value(total.v) != sum)
         err_warn("%s: total_size is %lld, but the tensors are %zu bytes; "
@@ -272,23 +273,23 @@ open_index(struct stdir *dir, struct err *err)
     return rc;
 }
 
-/* The only file of that kind in a folder: an adapter's, say. */
+/* The only file of that kind in a directory: an adapter's, for example. */
 static int
 open_only(struct stdir *dir, struct err *err)
 {
-    DIR *folder = opendir(dir->path);
+    DIR *d = opendir(dir->path);
     struct dirent *entry;
     char *name = NULL, *path;
     size_t n = 0;
     int rc;
 
-    if (!folder)
+    if (!d)
         return err_sys(err, file_status(errno), "%s", dir->path);
-    while ((rc = dir_next(folder, dir->path, &entry, err)) > 0)
+    while ((rc = dir_next(d, dir->path, &entry, err)) > 0)
         if (entry->d_name[0] != '.' &&
             has_suffix(entry->d_name, strlen(entry->d_name)) && n++ == 0)
             name = xstrdup(entry->d_name);
-    closedir(folder);
+    closedir(d);
     if (rc == 0 && n == 0)
         rc = err_set(err, EX_NOINPUT, "%s: has no " ONE_FILE " and no " INDEX,
                      dir->path);

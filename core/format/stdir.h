@@ -1,5 +1,5 @@
 /*
- * A model's tensors: one safetensors file, or a folder with
+ * A model's tensors: one safetensors file, or a directory with
  * model.safetensors, or with shards and model.safetensors.index.json, or with
  * exactly one *.safetensors file of another name (adapter_model.safetensors).
  * The first of these that is there counts, as with transformers.
@@ -11,7 +11,7 @@
 
 struct stdir_tensor {
     const struct st_tensor *t;
-    const struct st *st; /* the file it lies in */
+    const struct st *st; /* the file it is in */
 };
 
 struct stdir {
@@ -23,13 +23,13 @@ struct stdir {
 };
 
 /*
- * stdir_open() opens a file or folder and checks every header, every path of
+ * stdir_open() opens a file or directory and checks every header, every path of
  * the index (relative, no "." or ".." or empty component, no backslash or
  * NUL, ends in .safetensors), and that each tensor is where the index says.
  * A total_size that does not fit is a warning.  A tensor of a shard that the
  * index does not name is left out, as the index decides.  Two shards that are
  * one file, by links, are refused: it would be read once for each name.
- * 0, or -1 with 'err' set as st_open() does; EX_NOINPUT for a folder without
+ * 0, or -1 with 'err' set as st_open() does; EX_NOINPUT for a directory without
  * tensors; a missing shard or tensor names both (EX_DATAERR).  After an error
  * there is nothing to close.  Symbolic links are followed: hub caches are made
  * of them.

@@ -113,7 +113,7 @@ stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
         return err_set(err, EX_DATAERR, "tensor \"%s\": is a reserved name",
                        name);
     if (json_object_get(w->names, name))
-        return err_set(err, EX_DATAERR, "tensor \"%s\": is there twice", name);
+        return err_set(err, EX_DATAERR, "tensor \"%s\": appears twice", name);
     if (json_object_set_new(w->names, name, json_true()) < 0)
         return err_set(err, EX_SOFTWARE, "tensor \"%s\": out of memory", name);
     t.shape = xcalloc(n_dims, sizeof(*shape));
@@ -126,8 +126,8 @@ stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,
         !size_add(w->data_nbytes, t.nbytes, &w->data_nbytes)) {
         free(t.shape);
         return err_set(err, EX_DATAERR,
-                       "tensor \"%s\": its size overflows 64 bits, or is no "
-                       "whole number of bytes",
+                       "tensor \"%s\": its size overflows 64 bits, or is not "
+                       "a whole number of bytes",
                        name);
     }
     t.name = xstrdup(name);

@@ -27,8 +27,8 @@ void stw_free(struct stw *w); /* NULL is fine; an open file is aborted */
 void stw_meta(struct stw *w, const char *key, const char *value);
 
 /*
- * stw_add() announces a tensor and returns its handle (0, 1, ..), or -1 with
- * 'err' set (EX_DATAERR: a name twice, not UTF-8 or reserved, a size that
+ * stw_add() declares a tensor and returns its handle (0, 1, ..), or -1 with
+ * 'err' set (EX_DATAERR: a name used twice, not UTF-8 or reserved, a size that
  * overflows).  All of them come before stw_open().
  */
 int stw_add(struct stw *w, const char *name, enum dtype dtype, size_t n_dims,

@@ -1,6 +1,7 @@
 /*
- * What tensors of safetensors files have to be, in the words of messages:
- * "FILE: NAME is FOUND (expected WANTED)".  'path' is the file or the folder.
+ * Checks of tensors' types and shapes, with messages of one form:
+ * "FILE: NAME is FOUND (expected WANTED)".  'path' is the file or the
+ * directory.
  */
 #ifndef CORE_FORMAT_STWANT_H
 #define CORE_FORMAT_STWANT_H

@@ -94,8 +94,8 @@ int tok_stream_end(struct tok_stream *stream, struct str *text,
                    struct err *err);
 void tok_stream_free(struct tok_stream *stream);
 
-/* Look-ups: id of a token's text or -1; the token's text, with a NUL behind
- * it, or NULL. */
+/* Look-ups: id of a token's text or -1; the token's text, followed by a NUL, or
+ * NULL. */
 int32_t tok_id(const struct tok *tok, const char *token);
 const char *tok_text(const struct tok *tok, int32_t id, size_t *nbytes);
 bool tok_is_special(const struct tok *tok, int32_t id);

@@ -186,7 +186,7 @@ is_single_word(const char *s, size_t n, size_t a, size_t b)
     return b == n || !utf8_next(s + b, n - b, &c) || !is_word(c);
 }
 
-/* lstrip and rstrip: the token takes the white space beside it. */
+/* lstrip and rstrip: the token includes the white space next to it. */
 static void
 strip_around(struct added_iter *it, const struct added *added, size_t *a,
              size_t *b)
@@ -226,14 +226,14 @@ next_token(struct added_iter *it)
 
     while ((i = find(it, &a, &b)) >= 0) {
         added = &it->tok->added[i];
-        it->pos = b; /* the search goes on behind it, whatever it strips */
+        it->pos = b; /* the search goes on after it, whatever it strips */
         if (it->plain && strmap_get(&it->tok->special_set, added->content.s,
                                     added->content.n) >= 0)
             continue;
         if (added->single_word && !is_single_word(it->s, it->n, a, b))
             continue;
         strip_around(it, added, &a, &b);
-        if (a >= b) /* the token before it took all its white space */
+        if (a >= b) /* the token before it has all its white space */
             continue;
         it->held = i;
         it->held_a = a;

@@ -50,9 +50,9 @@ struct added_iter {
     bool plain;            /* TOK_PLAIN */
     struct added_hit *hit; /* [n_hits] still to come, the next one last */
     size_t n_hits;
-    size_t start; /* of what was not handed out */
+    size_t start; /* of what was not returned yet */
     size_t pos;   /* of the search */
-    int32_t held; /* a token waiting behind the text before it, or -1 */
+    int32_t held; /* the next token, after the text before it; or -1 */
     size_t held_a, held_b;
     size_t run_a, run_b; /* white space that an rstrip went over */
 };

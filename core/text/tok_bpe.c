@@ -28,7 +28,7 @@ add_symbol(struct encoder *enc, int32_t id)
     enc->symbol[enc->n_symbols++].id = id;
 }
 
-/* A character that the vocabulary lacks, as its bytes, if those are there. */
+/* A character that is not in the vocabulary, as its bytes if they all are. */
 static bool
 add_bytes(struct encoder *enc, const char *s, size_t n)
 {
@@ -202,7 +202,7 @@ merge_long(struct encoder *enc)
     size_t n = enc->n_symbols, n_heap = 0, n_left = 0;
     uint64_t *heap;
 
-    /* Each merge takes one entry out and puts two in at most. */
+    /* Each merge removes one entry and adds at most two. */
     if (enc->cap_heap < 2 * n) {
         enc->cap_heap = 2 * n;
         enc->heap = xrealloc(enc->heap, enc->cap_heap, sizeof(*enc->heap));

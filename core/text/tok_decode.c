@@ -32,8 +32,8 @@ struct dec_state {
     struct str held;  /* a token that has not ended */
     struct str bytes; /* ByteLevel, ByteFallback: not yet characters */
     size_t n_tokens;  /* Metaspace: that ended */
-    size_t n_cut;     /* Strip: characters taken from the token's start */
-    bool past_start;  /* Strip: no more are to be taken */
+    size_t n_cut;     /* Strip: characters removed from the token's start */
+    bool past_start;  /* Strip: no more are to be removed */
     struct regex_work regexes; /* Replace: of all its tokens */
 };
 
@@ -75,7 +75,7 @@ whole(struct dec_state *state, const char **s, size_t *n, bool last)
     return last;
 }
 
-/* Hands on what of the bytes is UTF-8 already, or never will be. */
+/* Passes on the bytes that are whole characters, or never will be. */
 static void
 put_utf8(struct str *bytes, bool end, struct list *out)
 {
@@ -278,7 +278,7 @@ step_end(const struct dec_step *step, struct dec_state *state, struct list *out)
     }
 }
 
-/* Takes stream->in through all steps. */
+/* Runs all steps on stream->in. */
 static int
 run(struct tok_stream *stream, bool end, struct str *text, struct err *err)
 {

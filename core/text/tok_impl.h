@@ -19,7 +19,7 @@
 #include "core/text/tok_map.h"
 #include "core/text/tok_norm.h"
 
-/* Where a token's text lies in the map that 'added' chooses. */
+/* Where a token's text is in vocab.text. */
 struct text_span {
     uint32_t off, n; /* off == UINT32_MAX: no token has this id */
 };

@@ -120,7 +120,7 @@ add_token(struct tok *tok, const struct str *key, uint64_t id, size_t *cap,
     if (tok->span[id].off != UINT32_MAX)
         return bad_hot(tok, "vocab", i, "has an id that another has", err);
     if (!strmap_put(&tok->vocab, key->s, key->n, (int32_t)id, &span.off))
-        return bad_hot(tok, "vocab", i, "is there twice", err);
+        return bad_hot(tok, "vocab", i, "appears twice", err);
     tok->span[id] = span;
     return 0;
 }
@@ -194,9 +194,9 @@ add_merge(struct tok *tok, const struct str *both, size_t n, size_t rank,
 
     if (left < 0 || right < 0 || id < 0)
         return bad_hot(tok, "merges", rank,
-                       left < 0    ? "has a left part that vocab lacks"
-                       : right < 0 ? "has a right part that vocab lacks"
-                                   : "gives a token that vocab lacks",
+                       left < 0    ? "has a left part that is not in vocab"
+                       : right < 0 ? "has a right part that is not in vocab"
+                                   : "gives a token that is not in vocab",
                        err);
     mergemap_put(&tok->merges,
                  (struct bpe_merge){ (uint64_t)left << 32 | (uint32_t)right,

@@ -28,7 +28,7 @@ struct strmap {
 };
 
 void strmap_reserve(struct strmap *map, size_t n);
-/* strmap_put() says where the key lies in 'text'; false: it was there. */
+/* strmap_put() sets *off to the key's place in 'text'; false: it was there. */
 bool strmap_put(struct strmap *map, const char *s, size_t n, int32_t id,
                 uint32_t *off);
 int32_t strmap_get(const struct strmap *map, const char *s, size_t n);

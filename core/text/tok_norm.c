@@ -28,8 +28,8 @@ is_white_space(uint32_t c)
 
 /*
  * A plain character is the same in any normal form that 'step' may ask for,
- * and what stands before it has no influence on what comes after: text can be
- * cut in front of it.  What composes with a character before it is a mark or
+ * and the text before it does not influence the text after it: text can be cut
+ * before it.  What composes with a character before it is a mark or
  * a jamo (Kirat Rai has vowels of that kind, too); Hangul syllables fall apart
  * without a decomposition in the tables.
  */
@@ -168,8 +168,8 @@ normalize(const struct norm_step *step, const char *s, size_t n, size_t max,
 }
 
 /*
- * What replaces a match stands where the match's last character stood, in the
- * reference's books: *at_start becomes false when that is not the start.  It
+ * The reference counts a replacement as being where the match's last character
+ * was: *at_start becomes false when that is not the start.  It
  * ends where 'out' is longer than 'max'.
  */
 static int

@@ -117,8 +117,8 @@ parse_added(struct tok *tok, struct added *added, const struct js *js,
 
 /* The id that the reference gives: the vocabulary's, or the next free one. */
 static int32_t
-choose_id(struct tok *tok, const struct added *added, const struct js *js,
-          int64_t id, int32_t *next)
+added_id(struct tok *tok, const struct added *added, const struct js *js,
+         int64_t id, int32_t *next)
 {
     int32_t known =
         strmap_get(&tok->added_ids, added->content.s, added->content.n);
@@ -188,7 +188,7 @@ parse_all(struct tok *tok, const struct js *list, struct regex_work *work,
             tok->n_added--;
             continue;
         }
-        added->id = choose_id(tok, added, &js, id, &next);
+        added->id = added_id(tok, added, &js, id, &next);
         strmap_put(&tok->added_ids, added->content.s, added->content.n,
                    added->id, NULL);
         if (added->special)
@@ -232,7 +232,7 @@ template_ids(const struct js *special, const char *name, struct ids *ids,
     return 0;
 }
 
-/* One piece of a template; 'before' is what stands ahead of the text. */
+/* One piece of a template; 'before' gets the ids before the text. */
 static int
 parse_piece(const struct js *js, const struct js *special, struct ids *before,
             struct ids *after, bool *seen, struct err *err)

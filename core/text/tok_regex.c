@@ -20,7 +20,7 @@
 #define WORD_LATIN1 "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 /* A word's boundary, and where there is none: groups that are called, and are
- * defined once, behind the pattern, where they change no other's number. */
+ * defined once, after the pattern, where they change no other's number. */
 #define WORD        "[" WORD_SET WORD_LATIN1 "]"
 #define EDGE        "(?>(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))"
 #define NOT_EDGE    "(?>(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))"
@@ -96,7 +96,7 @@ put_property(struct onig *o, const struct js *js, struct err *err)
     return 0;
 }
 
-/* What PCRE2 takes otherwise, or gives a match that Oniguruma has not. */
+/* What means something else to PCRE2, or matches only with it. */
 static int
 refuse_escape(const char *p, const char *end, const struct js *js,
               struct err *err)
@@ -116,7 +116,7 @@ refuse_escape(const char *p, const char *end, const struct js *js,
 static int
 put_escape(struct onig *o, const struct js *js, struct err *err)
 {
-    char c = o->p[1]; /* or the NUL behind the text */
+    char c = o->p[1]; /* or the NUL after the text */
     const char *set = c == 's' || (c == 'S' && !o->in_class) ? SPACE_SET
                       : c == 'S'                             ? NO_SPACE_SET
                                                              : WORD_SET;

@@ -59,7 +59,7 @@ flush(struct cutter *cut)
     return pending ? emit(cut, cut->a, cut->b) : 0;
 }
 
-/* The text's next segment: a match of the pattern or what lies between. */
+/* The text's next segment: a match of the pattern or the text between two. */
 static int
 segment(struct cutter *cut, size_t a, size_t b, bool match)
 {

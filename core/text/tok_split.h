@@ -44,7 +44,7 @@ struct split_step {
 
 struct encoder;
 
-/* split_run() hands each word of a piece to word_encode(), in order. */
+/* split_run() calls word_encode() for each word of a piece, in order. */
 int split_run(struct encoder *enc, size_t i_step, const char *s, size_t n,
               bool first);
 

@@ -234,7 +234,7 @@ test_twice(void)
     char want[80];
 
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-        snprintf(want, sizeof(want), "m: the key %s is there twice", t[i].key);
+        snprintf(want, sizeof(want), "m: the key %s appears twice", t[i].key);
         tap_ok(pyjson_members(t[i].text, strlen(t[i].text), "m", NULL, NULL,
                               &err) < 0 &&
                    err.status == EX_DATAERR && !strcmp(err.what, want),

@@ -185,7 +185,7 @@ test_part(void)
 
     memcpy(part, s.s, 40);
     tap_ok(st_parse(&st, part, 40, s.n, "f", &err) < 0 &&
-               says(&err, "f: header length 137, but 40 bytes are at hand"),
+               says(&err, "f: header length 137, but only 40 bytes are given"),
            "a part of the header is not enough: %s", err.what);
     tap_ok(st_parse(&st, part, 7, s.n, "f", &err) < 0 &&
                says(&err, "f: has 7 bytes"),

@@ -213,14 +213,14 @@ test_refused(void)
     struct stw *w = stw_new();
     struct err err = { 0 };
 
-    refused("there", DT_F32, 0, NULL, "\"there\": is there twice");
+    refused("there", DT_F32, 0, NULL, "\"there\": appears twice");
     refused("\377", DT_F32, 0, NULL, "is not UTF-8");
     refused("a\300\200", DT_F32, 0, NULL, "is not UTF-8");
     refused("\355\240\200", DT_F32, 0, NULL, "is not UTF-8");
     refused("__metadata__", DT_F32, 0, NULL, "reserved");
     refused("x", DT_U8, 3, huge, "overflows");
     refused("x", DT_U8, 1, bits61, "overflows");
-    refused("x", DT_F4, 1, odd, "no whole number of bytes");
+    refused("x", DT_F4, 1, odd, "not a whole number of bytes");
     stw_meta(w, "k", "\377");
     tap_ok(stw_open(w, "meta", 0, &err) < 0 && err.status == EX_DATAERR &&
                strstr(err.what, "meta: metadata \"k\" is not UTF-8"),

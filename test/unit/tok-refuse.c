@@ -68,7 +68,7 @@ test_tables(void)
             "t: model.vocab: entry 1 has an id that is too large");
     refuses(VOCAB("\"a\":0,\"b\":0"),
             "t: model.vocab: entry 1 has an id that another has");
-    refuses(VOCAB("\"a\":0,\"a\":1"), "t: model.vocab: entry 1 is there twice");
+    refuses(VOCAB("\"a\":0,\"a\":1"), "t: model.vocab: entry 1 appears twice");
     refuses(VOCAB("\"a\":-1"),
             "t: model.vocab: entry 0 is not a string with an id");
     refuses(VOCAB("\"a\":1.5"),
@@ -77,11 +77,11 @@ test_tables(void)
     refuses(VOCAB("\"a\":0,\"\xff\":1"),
             "t: line 1, column 26: unable to decode byte 0xff near '\"'");
     refuses(MERGES("\"a b\",\"a c\""),
-            "t: model.merges: entry 1 has a right part that vocab lacks");
+            "t: model.merges: entry 1 has a right part that is not in vocab");
     refuses(MERGES("[\"c\",\"a\"]"),
-            "t: model.merges: entry 0 has a left part that vocab lacks");
+            "t: model.merges: entry 0 has a left part that is not in vocab");
     refuses(MERGES("\"b a\""),
-            "t: model.merges: entry 0 gives a token that vocab lacks");
+            "t: model.merges: entry 0 gives a token that is not in vocab");
     refuses(MERGES("\"ab\""),
             "t: model.merges: entry 0 is not a pair of tokens");
     refuses(MERGES("\"a b ab\""),
