@@ -61,7 +61,7 @@ END
     bad=model.layers.0.self_attn.o_proj.lut.safetensors
     printf '\377\377\0\0\0\0\0\0{}' >t/$bad
     run -65 --separate-stderr lut-precompute --index t
-    [ "$stderr" = "lut-precompute: t/$bad: header length 65535, but the file has 10 bytes" ]
+    [ "${stderr_lines[-1]}" = "lut-precompute: t/$bad: header length 65535, but the file has 10 bytes" ]
     [ "$(grep -c '"file"' t/metadata.json)" = 3 ]
     run -1 grep $bad t/metadata.json
     # what an index said stays; a run that makes other tables is not to blame
@@ -112,4 +112,62 @@ END
     lut-precompute --index t
     lut-apply t $layer <x.npy >/dev/null
     lut-precompute -m model -s sparsify -o t --layers $layer --resume --centering explicit --verify
+}
+
+@test "lut-precompute --index: tables that nothing describes are described by their tensors" {
+    py - <<'END'
+import numpy as np, lut_ref as ref
+rng = np.random.default_rng(2)
+saes = {"model.layers.%d.mlp.down_proj" % i: ref.tiny_sae(rng, n, 10) for i, n in enumerate((30, 30, 20))}
+t = {name: ref.table(s, rng.normal(size=(7, 10))) for name, s in saes.items()}
+ref.write_lut("t", t, 4, exporter=True)
+END
+    rm t/metadata.json
+    run -65 --separate-stderr lut-precompute --index t
+    [ "${#stderr_lines[@]}" = 3 ]
+    [ "${stderr_lines[-1]}" = "lut-precompute: t/layers.0.mlp.down_proj.lut.safetensors: nothing says how many latents are active (--k)" ]
+    [ ! -e t/metadata.json ]
+    run -65 --separate-stderr lut-precompute --index t --k 25
+    [ "$stderr" = "lut-precompute: t/layers.2.mlp.down_proj.lut.safetensors: k is 25, but it has 20 latents" ]
+    grep -q '"num_basis": 30' t/metadata.json
+    rm t/metadata.json
+    run -0 --separate-stderr lut-precompute --index t --k 4
+    [ "$stderr" = "lut-precompute: t/metadata.json: layers differ in num_basis or k_active: sae_config has the most frequent, 30 and 4" ]
+    py - <<'END'
+import json
+doc = json.load(open("t/metadata.json"))
+assert doc["sae_config"] == {"num_basis": 30, "k_active": 4}
+assert doc["layers"] == {"model.layers.%d.mlp.down_proj" % i: {
+    "input_dim": 10, "output_dim": 7, "file": "layers.%d.mlp.down_proj.lut.safetensors" % i,
+    "num_basis": n, "k_active": 4} for i, n in enumerate((30, 30, 20))}
+END
+    "$PYTHON" -c 'import numpy as np; np.save("x.npy", np.ones((3, 10), "<f4"))'
+    lut-apply t layers.2.mlp.down_proj <x.npy >y.npy
+    # what the index says of k goes for a file that comes later
+    cp t/layers.1.mlp.down_proj.lut.safetensors t/layers.5.mlp.down_proj.lut.safetensors
+    lut-precompute --index t -q
+    py -c 'import json; assert json.load(open("t/metadata.json"))["layers"]["model.layers.5.mlp.down_proj"]["k_active"] == 4'
+    # what only looks like a table
+    echo >t/a.lut.safetensors
+    run -65 lut-precompute --index t -q
+    py -c 'from tiny_models import write_safetensors
+import numpy as np
+write_safetensors("t/a.lut.safetensors", {"encoder_weight": np.ones((3, 4))}, lambda _: "F32")'
+    run -65 --separate-stderr lut-precompute --index t -q
+    [ "$stderr" = "lut-precompute: t/a.lut.safetensors: has no matrix precomputed_products" ]
+    [ "$(grep -c '"file"' t/metadata.json)" = 4 ]
+}
+
+@test "lut-precompute --index: numbers keep their value and their digits" {
+    make_cases
+    lut-precompute -m model -s sparsify -o t --layers '*.q_proj'
+    numbers='0.69, 0.1, 1.0, -0.0, 100000.0, 1e+22, 1e-05, 123456789.125, 5e-324, 9007199254740993, -7, "1.50e3 \" 0.680"'
+    py - "$numbers" <<'END'
+import json, sys
+doc = json.load(open("t/metadata.json"))
+doc["note"] = json.loads("[%s]" % sys.argv[1])
+json.dump(doc, open("t/metadata.json", "w"))
+END
+    lut-precompute --index t
+    [ "$(sed -n '/"note"/,/]/p' t/metadata.json | tail -n +2 | head -n -1 | xargs -d '\n' | sed 's/,  */, /g; s/^ *//')" = "$numbers" ]
 }

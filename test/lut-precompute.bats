@@ -565,7 +565,7 @@ assert error < float(sys.argv[1]), error' ${dtype#*:}
     for args in "" "-m model" "-m model -s six --dtype fp8" "-m model -s six --fuse kv" \
         "-m model -s six --centering none" "-m model -s six --shard 3/3" "-m model -s six --k 0" \
         "-m model -s six extra" "--index t -m model" \
-        "--index t --k 3" "--index t --resume" "-m model -s six --dry-run --verify"; do
+        "--index t --layers x" "--index t --resume" "-m model -s six --dry-run --verify"; do
         # shellcheck disable=SC2086
         run -2 --separate-stderr lut-precompute $args
         [ -z "$output" ]

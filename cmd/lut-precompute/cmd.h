@@ -34,10 +34,12 @@ int run_all(const struct precompute_cmd *cmd, struct err *err);
 /*
  * index_write() makes metadata.json from the files of its layers.  What it
  * said of layers whose files do not describe themselves is kept; with 'prune'
- * only while the file exists, and a damaged file, which is left out, is an
- * error (EX_DATAERR) when the rest is done.
+ * only while the file exists.  Files that neither describe are described by
+ * their names and tensors, and k, 0 being sae_config's.
+ * A damaged file, or one whose k nothing says, is left out: with 'prune' an
+ * error (EX_DATAERR) when the rest is done, else a warning.
  */
-int index_write(const char *dir, bool prune, struct err *err);
+int index_write(const char *dir, bool prune, size_t k, struct err *err);
 
 /* index_check(): may tables be added to DIR?  Called before the first product:
  * an index of routed experts, or a damaged one, is refused. */

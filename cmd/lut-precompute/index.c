@@ -12,6 +12,7 @@
 #include "core/js.h"
 #include "core/mem.h"
 #include "core/out.h"
+#include "core/pyjson.h"
 
 #define MAX_TRIES 100
 
@@ -98,9 +99,63 @@ describe(const char *dir, const char *name, struct err *err)
     return NULL;
 }
 
+/* The same by a file's tensors: NULL with 'err' set. */
+static json_t *
+measure(const char *dir, const char *name, size_t k, struct err *err)
+{
+    struct lut lut = { .path = (char *)(uintptr_t)dir };
+    struct lut_layer layer = { .name = (char *)(uintptr_t)name,
+                               .file = (char *)(uintptr_t)name,
+                               .k = k };
+    struct lut_table table = { 0 };
+    struct str path = { 0 };
+    struct st st = { 0 };
+    json_t *v = NULL;
+
+    str_addf(&path, "%s/%s", dir, name);
+    if (st_open(&st, path.s, err) == 0) {
+        static const enum lut_tensor matrices[] = { LUT_ENCODER_WEIGHT,
+                                                    LUT_PRODUCTS };
+        size_t *sizes[][2] = { { &layer.n_basis, &layer.in },
+                               { &layer.n_basis, &layer.out } };
+
+        for (size_t i = 0; i < 2; i++) {
+            const char *tensor = lut_tensor_names[matrices[i]];
+            const struct st_tensor *t = st_find(&st, tensor);
+
+            if (!t || t->n_dims != 2 || t->n_elements == 0) {
+                err_set(err, EX_DATAERR, "%s: has no matrix %s", path.s,
+                        tensor);
+                goto out;
+            }
+            *sizes[i][0] = (size_t)t->shape[0];
+            *sizes[i][1] = (size_t)t->shape[1];
+        }
+        if (k == 0)
+            err_set(err, EX_DATAERR,
+                    "%s: nothing says how many latents are active (--k)",
+                    path.s);
+        else if (k > layer.n_basis)
+            err_set(err, EX_DATAERR, "%s: k is %zu, but it has %zu latents",
+                    path.s, k, layer.n_basis);
+        else if (lut_table_open(&table, &lut, &layer, err) == 0)
+            v = json_pack("{s:I, s:I, s:s, s:I, s:I}", "input_dim",
+                          (json_int_t)layer.in, "output_dim",
+                          (json_int_t)layer.out, "file", name, "num_basis",
+                          (json_int_t)layer.n_basis, "k_active", (json_int_t)k);
+    }
+out:
+    lut_table_close(&table);
+    st_close(&st);
+    str_free(&path);
+    return v;
+}
+
 struct index {
     const char *dir;
     bool prune;
+    size_t k;       /* of files that nothing describes; 0: unknown */
+    json_t *listed; /* an object with the files of the old index as keys */
     json_t *old;    /* what metadata.json was; NULL: nothing */
     json_t *layers; /* new, by full names */
     json_t *first;  /* what the first of our files says */
@@ -119,6 +174,17 @@ add_files(struct index *x, const struct names *files, struct err *err)
         struct str own = { 0 };
         char *layer;
 
+        if (!self && !why.status && !json_object_get(x->listed, file)) {
+            char *stem = xstrndup(file, strlen(file) - strlen(LUT_SUFFIX));
+
+            layer = lut_name(stem);
+            entry = measure(x->dir, file, x->k, &why);
+            if (entry && !json_object_get(x->layers, layer))
+                json_object_set(x->layers, layer, entry);
+            json_decref(entry);
+            free(layer);
+            free(stem);
+        }
         if (why.status && why.status != EX_DATAERR) {
             *err = why;
             return -1;
@@ -175,26 +241,52 @@ add_old(struct index *x)
     }
 }
 
-/* num_basis and k_active of the first layer, if all have their own. */
+/* num_basis and k_active of most layers, if all have their own. */
 static json_t *
 sae_config_of(const struct index *x, json_t *layers)
 {
-    json_t *old = json_object_get(x->old, "sae_config"), *config = NULL, *e;
+    json_t *configs = json_array(), *most = NULL, *old, *e;
     const char *key;
+    size_t index;
 
     json_object_foreach(layers, key, e)
     {
         json_t *n = json_object_get(e, "num_basis");
         json_t *k = json_object_get(e, "k_active");
+        json_t *config, *count = NULL;
+        size_t i = 0;
 
         if (!n || !k) {
-            json_decref(config);
-            return json_incref(old);
+            json_decref(configs);
+            return json_incref(json_object_get(x->old, "sae_config"));
         }
-        if (!config)
-            config = json_pack("{s:O, s:O}", "num_basis", n, "k_active", k);
+        config = json_pack("{s:O, s:O}", "num_basis", n, "k_active", k);
+        for (; i < json_array_size(configs) && !count; i++)
+            if (json_equal(json_array_get(json_array_get(configs, i), 0),
+                           config))
+                count = json_array_get(json_array_get(configs, i), 1);
+        if (!count)
+            json_array_append_new(
+                configs, json_pack("[O, o]", config, count = json_integer(0)));
+        json_integer_set(count, json_integer_value(count) + 1);
+        json_decref(config);
     }
-    return config ? config : json_incref(old);
+    json_array_foreach(configs, index, e)
+    {
+        if (!most || json_integer_value(json_array_get(e, 1)) >
+                         json_integer_value(json_array_get(most, 1)))
+            most = e;
+    }
+    e = json_incref(json_array_get(most, 0));
+    old = json_object_get(x->old, "sae_config");
+    if (x->prune && json_array_size(configs) > 1 && !json_equal(e, old))
+        err_warn("%s/metadata.json: layers differ in num_basis or k_active: "
+                 "sae_config has the most frequent, %lld and %lld",
+                 x->dir,
+                 (long long)json_integer_value(json_object_get(e, "num_basis")),
+                 (long long)json_integer_value(json_object_get(e, "k_active")));
+    json_decref(configs);
+    return e ? e : json_incref(old);
 }
 
 /* The document: its own keys first, then whatever else the old one had. */
@@ -278,15 +370,39 @@ index_check(const char *dir, struct err *err)
     return rc;
 }
 
+/* JSON with each real number in the fewest digits that read back as it:
+ * jansson writes 0.69 as 0.68999999999999995. */
+static void
+put_shortest(struct str *to, const char *json)
+{
+    while (*json) {
+        size_t n = strspn(json, "+-.0123456789eE");
+
+        if (*json == '"') {
+            for (n = 1; json[n] != '"'; n++)
+                n += json[n] == '\\';
+            n++;
+        }
+        if (strchr("-0123456789", *json) && strcspn(json, ".eE") < n) {
+            py_float_repr(to, strtod(json, NULL));
+        } else {
+            n = n ? n : 1;
+            str_add(to, json, n);
+        }
+        json += n;
+    }
+}
+
 /* *bad is x.bad. */
 static int
-write_once(const char *dir, bool prune, const struct names *files,
+write_once(const char *dir, bool prune, size_t k, const struct names *files,
            struct err *bad, struct err *err)
 {
-    struct index x = { .dir = dir, .prune = prune };
-    struct str path = { 0 }, lines = { 0 };
+    struct index x = { .dir = dir, .prune = prune, .listed = json_object() };
+    struct str path = { 0 }, shortest = { 0 }, lines = { 0 };
     char *text = NULL;
-    json_t *doc;
+    const char *key;
+    json_t *doc, *entry, *all;
     int rc;
 
     str_addf(&path, "%s/metadata.json", dir);
@@ -295,10 +411,27 @@ write_once(const char *dir, bool prune, const struct names *files,
         rc = err_set(err, EX_NOINPUT, "%s: has no tables (*" LUT_SUFFIX ")",
                      dir);
     x.layers = json_object();
+    all = json_object_get(json_object_get(x.old, "sae_config"), "k_active");
+    x.k = k                             ? k
+          : json_integer_value(all) > 0 ? (size_t)json_integer_value(all)
+                                        : 0;
+    json_object_foreach(json_object_get(x.old, "layers"), key, entry)
+    {
+        const char *file = json_string_value(json_object_get(entry, "file"));
+
+        if (file)
+            json_object_set_new(x.listed, file, json_true());
+    }
     if (rc == 0)
         rc = add_files(&x, files, err);
     if (rc == 0) {
         add_old(&x);
+        if (json_object_size(x.layers) == 0 && x.bad.status) {
+            *err = x.bad;
+            rc = -1;
+        }
+    }
+    if (rc == 0) {
         doc = document(&x);
         text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
         json_decref(doc);
@@ -307,7 +440,8 @@ write_once(const char *dir, bool prune, const struct names *files,
                          path.s);
     }
     if (rc == 0) {
-        js_put_json(&lines, text, strlen(text));
+        put_shortest(&shortest, text);
+        js_put_json(&lines, shortest.s, shortest.n);
         str_addc(&lines, '\n');
         /* an entry is one level deeper here than in its table */
         rc = js_check(lines.s, lines.n, path.s, 1, err);
@@ -318,6 +452,8 @@ write_once(const char *dir, bool prune, const struct names *files,
     json_decref(x.old);
     json_decref(x.layers);
     json_decref(x.first);
+    json_decref(x.listed);
+    str_free(&shortest);
     str_free(&lines);
     str_free(&path);
     free(text);
@@ -325,7 +461,7 @@ write_once(const char *dir, bool prune, const struct names *files,
 }
 
 int
-index_write(const char *dir, bool prune, struct err *err)
+index_write(const char *dir, bool prune, size_t k, struct err *err)
 {
     struct names files, after = { 0 };
     struct err bad = { 0 };
@@ -334,12 +470,12 @@ index_write(const char *dir, bool prune, struct err *err)
 
     /* until no other run has published a file in between */
     for (int i = 0; i < MAX_TRIES && rc == 0 && !same; i++) {
-        rc = write_once(dir, prune, &files, &bad, err);
+        rc = write_once(dir, prune, k, &files, &bad, err);
         if (rc < 0 || (rc = list_files(&after, dir, err)) < 0)
             break;
         same = files.n == after.n;
-        for (size_t k = 0; same && k < files.n; k++)
-            same = strcmp(files.names[k], after.names[k]) == 0;
+        for (size_t f = 0; same && f < files.n; f++)
+            same = strcmp(files.names[f], after.names[f]) == 0;
         names_free(&files);
         files = after;
         after = (struct names){ 0 };

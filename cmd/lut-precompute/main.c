@@ -40,7 +40,7 @@ static const struct opt opts[] = {
     { 0, "fuse", "qkv|gate_up,..", "make", OPT_CALL(set_fuse),
       "one table instead of several" },
     { 0, "dtype", "bf16|f16|f32", "make", OPT_DTYPE(dtype), "of the tables" },
-    { 0, "k", "K", "make", OPT_U64(k, 1, INT32_MAX),
+    { 0, "k", "K", NULL, OPT_U64(k, 1, INT32_MAX),
       "the most latents that are active (default: the SAE's)" },
     { 0, "centering", "fold|explicit", "make", OPT_WORD(keep_centering, 0),
       "fold it into the encoder's bias, or keep it" },
@@ -75,7 +75,7 @@ static const struct precompute_cmd defaults = { .dtype = DT_BF16 };
 static const struct opt_tool tool = {
     .name = "lut-precompute",
     .usage = "lut-precompute -m MODEL -s SAE [-o DIR] [OPTION...]\n"
-             "lut-precompute --index DIR",
+             "lut-precompute --index DIR [--k K]",
     .summary = "Makes lookup tables of linear layers from sparse "
                "autoencoders.",
     .opts = opts,
@@ -103,8 +103,8 @@ main(int argc, char **argv)
         str_addf(&lut, "%s/lut", cmd.model);
         cmd.output = lut.s;
     }
-    status =
-        cmd.index ? index_write(cmd.index, true, &err) : run_all(&cmd, &err);
+    status = cmd.index ? index_write(cmd.index, true, cmd.k, &err)
+                       : run_all(&cmd, &err);
     str_free(&lut);
     if (status < 0)
         die_err(&err);
