@@ -137,7 +137,7 @@ END
     poke long.bin 52 '\002'
     poke long.bin 56 '\000\174\000\176'
     run -1 kvc-convert --check long.bin
-    [ "${lines[0]}" = "long.bin: 3 bytes behind the last block" ]
+    [ "${lines[0]}" = "long.bin: 3 bytes after the last block" ]
     [ "${lines[1]}" = "long.bin: layer 0 block 0: has_bias is 2 (expected 0 or 1)" ]
     [ "${lines[2]}" = "long.bin: layer 0 block 0: 2 numbers are NaN or infinite" ]
     py - <<'END'
@@ -298,7 +298,7 @@ END
         rm Y.bin
     done
     run -65 kvc-convert --input X.pth --output Y.bin
-    [[ $output == "kvc-convert: X.pth: data.pkl: byte "*": global mine.Config is not one that weights need (--allow mine.Config passes over it)" ]]
+    [[ $output == "kvc-convert: X.pth: data.pkl: byte "*": global mine.Config is not one that weights need (--allow mine.Config ignores it)" ]]
     run -65 kvc-convert --input X.pth --output Y.bin --allow mine.Config
     [[ $output == *": global mine.Odd is not one "* ]]
     [ ! -e Y.bin ]
@@ -372,7 +372,7 @@ END
     run -65 kvc-convert --input empty.pth --output Y.bin
     [[ $output == "kvc-convert: empty.pth: compress_iv.0.6.weight is 0 x "*" (expected 1 to 4294967295)" ]]
     refuse layer.pth "layer.pth: tensor compress_tk.2.0.weight is missing"
-    refuse text.pth "text.pth: compress_tk.0.3.weight is no tensor"
+    refuse text.pth "text.pth: compress_tk.0.3.weight is not a tensor"
     at=$(py -c 'import pickletools, zipfile
 for name, what in ("neg", "torch._utils _rebuild_tensor_v2"), ("quantized", "torch QUInt8Storage"):
     print(next(at for op, arg, at in pickletools.genops(zipfile.ZipFile(name + ".pth").read("archive/data.pkl"))
@@ -384,11 +384,11 @@ for name, what in ("neg", "torch._utils _rebuild_tensor_v2"), ("quantized", "tor
     grep -q '^kvc-convert: used: compress_tk.0.0.weight$' <<<"$output"
     grep -q '^kvc-convert: global: torch._utils._rebuild_tensor_v2 at byte' <<<"$output"
     run -65 kvc-convert --input list.pth --output Y.bin -v
-    refuse other-bias.pth "other-bias.pth: compress_tv.0.3.bias is no tensor"
+    refuse other-bias.pth "other-bias.pth: compress_tv.0.3.bias is not a tensor"
     refuse other.pth "other.pth: has no compress_tk.LAYER.SLOT.weight (of 1 names)"
     run -65 kvc-convert --input other.pth --output Y.bin -v
     [ "${lines[0]}" = "kvc-convert: ignored: a" ]
-    refuse list.pth "list.pth: is a pickle of something else than a state dict"
+    refuse list.pth "list.pth: is a pickle, but not of a state dict"
     run -65 kvc-convert --input vast.pth --output Y.bin
     [[ $output =~ ^kvc-convert:\ vast.pth:\ 24\ weights\ become\ 687194[0-9]{5}\ bytes,\ but\ only\ [0-9]+\ are\ stored ]]
     run -65 kvc-convert --input missing.pth --output Y.bin --head-dim 3
@@ -449,7 +449,7 @@ open("X.pth", "wb").write(archive(build()[0]))'
         run -65 kvc-convert --input empty --output $o
         [ "$output" = "kvc-convert: empty: is empty (0 bytes)" ]
         run -65 kvc-convert --input beheaded --output $o
-        [[ $output == "kvc-convert: beheaded: is no PyTorch checkpoint (found byte "* ]]
+        [[ $output == "kvc-convert: beheaded: is not a PyTorch checkpoint (found byte "* ]]
         [ ! -e $o ]
     done
     py -c 'from kvc_pth import *
@@ -457,7 +457,7 @@ open("c.pth", "wb").write(archive(build()[0]))'
     kvc-convert --input a.bin --output a.safetensors
     for from in c.pth a.safetensors; do
         run -2 kvc-convert --input $from --output b.safetensors
-        [ "${lines[0]}" = "kvc-convert: --output: $from becomes a .bin; that becomes safetensors" ]
+        [ "${lines[0]}" = "kvc-convert: --output: $from is converted to a .bin, not to safetensors" ]
     done
 }
 

@@ -1,5 +1,5 @@
-/* A .bin to safetensors, with the names of a state dict; what names cannot
- * say goes to __metadata__, so that the way back gives the same file. */
+/* Converts a .bin to safetensors with the names of a state dict; what names do
+ * not say goes to __metadata__, so that converting back gives the same file. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +12,8 @@
 #define PIECE        ((size_t)1 << 20)
 #define ENTRY_NBYTES 64 /* a header has more than that for each tensor */
 
-/* What would be lost on the way: the file is no loader's in the first place. */
+/* Refuses what safetensors cannot keep: no loader would take the file anyway.
+ */
 static int
 check_lossless(const struct order *o, const struct kvc *k, struct err *err)
 {
@@ -24,7 +25,7 @@ check_lossless(const struct order *o, const struct kvc *k, struct err *err)
                            "%s: block %zu has has_bias %u (expected 0 or 1)",
                            k->path, i, k->blocks[i].has_bias);
     if (k->end != k->map.size)
-        return err_set(err, EX_DATAERR, "%s: %zu bytes behind the last block",
+        return err_set(err, EX_DATAERR, "%s: %zu bytes after the last block",
                        k->path, k->map.size - k->end);
     if (h->reserved)
         return err_set(err, EX_DATAERR, "%s: reserved is %u (expected 0)",

@@ -27,9 +27,9 @@ struct plan {
     size_t n_blocks, nbytes; /* of the output, and of its numbers */
 };
 
-/* A whole number between dots; false for anything else. */
+/* Reads an integer that ends with a dot; false for anything else. */
 static bool
-take_number(const char **at, const char *end, uint32_t *v)
+read_number(const char **at, const char *end, uint32_t *v)
 {
     const char *s = *at;
     uint64_t n = 0;
@@ -58,7 +58,7 @@ layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
         uint32_t layer;
 
         if (n > skip && !memcmp(name + strip, prefix, strlen(prefix)) &&
-            at[-1] == '.' && take_number(&at, end, &layer) &&
+            at[-1] == '.' && read_number(&at, end, &layer) &&
             memchr(at, '.', (size_t)(end - at))) {
             *rest = at;
             return layer;
@@ -67,7 +67,7 @@ layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
     return -1;
 }
 
-/* Is it a tensor of numbers?  EX_DATAERR says what else. */
+/* Refuses what is not a tensor of numbers, and says what it is. */
 static int
 check_numbers(const struct plan *p, const char *name,
               const struct source_tensor *t, struct err *err)
@@ -79,8 +79,8 @@ check_numbers(const struct plan *p, const char *name,
                 : NULL;
 
         if (!g)
-            return err_set(err, EX_DATAERR, "%s: %s is no tensor", p->src.path,
-                           name);
+            return err_set(err, EX_DATAERR, "%s: %s is not a tensor",
+                           p->src.path, name);
         return err_set(err, EX_DATAERR,
                        "%s: %s is made by %.100s.%.100s, named at byte %zu "
                        "(expected a plain tensor)",
@@ -93,7 +93,7 @@ check_numbers(const struct plan *p, const char *name,
     return 0;
 }
 
-/* Finds a weight; EX_DATAERR names what is not right with it. */
+/* Finds a weight; -1 with 'err' set: missing, or its shape is wrong. */
 static int
 find_weight(const struct plan *p, const char *name, struct source_tensor *t,
             struct err *err)
@@ -116,7 +116,7 @@ find_weight(const struct plan *p, const char *name, struct source_tensor *t,
 }
 
 /* Writes a tensor's numbers, of any dtype, as f16, bf16 or f32 by way of f32,
- * as torch's to() converts them; of the same dtype NaN keep their bits. */
+ * as torch's to() converts them; NaN of the same dtype keep their bits. */
 static int
 put_numbers(struct plan *p, const struct source_tensor *t, struct err *err)
 {
@@ -226,8 +226,8 @@ each_block(struct plan *p, bool write, struct err *err)
 
 /*
  * Numbers that are stored once can be viewed many times, by expand() and by
- * tensors that share a storage.  To f32 a byte becomes four; what is beyond
- * that and some small views would fill the disk with the same numbers.
+ * tensors that share a storage.  A byte becomes four in f32; more than that,
+ * and some room for small views, would fill the disk with the same numbers.
  */
 #define VIEW_RATIO 4
 #define VIEW_EXTRA ((size_t)64 << 20)
@@ -251,7 +251,7 @@ check_views(const struct plan *p, struct err *err)
 /* A header field: from the option, from what the safetensors came from, or
  * the default. */
 static int
-take_field(const struct plan *p, int64_t option, const char *key,
+read_field(const struct plan *p, int64_t option, const char *key,
            uint32_t unset, uint32_t *v, struct err *err)
 {
     const char *text = source_meta(&p->src, key);
@@ -281,7 +281,7 @@ plan_header(struct plan *p, struct err *err)
     struct source_tensor w;
     int64_t last = -1;
     uint32_t factor = 0;
-    bool known, kept; /* a .bin's header comes back, whatever it said */
+    bool known, kept; /* a .bin's header is kept, whatever it said */
     int rc;
 
     for (size_t i = 0; i < source_n(&p->src); i++) {
@@ -300,13 +300,13 @@ plan_header(struct plan *p, struct err *err)
     rc = find_weight(p, name.s, &w, err);
     str_free(&name);
     if (rc < 0 ||
-        take_field(p, cmd->num_heads, "kvc.num_heads", 0, &h->num_heads, err) <
+        read_field(p, cmd->num_heads, "kvc.num_heads", 0, &h->num_heads, err) <
             0 ||
-        take_field(p, cmd->head_dim > 0 ? cmd->head_dim : -1, "kvc.head_dim",
+        read_field(p, cmd->head_dim > 0 ? cmd->head_dim : -1, "kvc.head_dim",
                    (uint32_t)w.shape[0], &h->head_dim, err) < 0 ||
-        take_field(p, cmd->min_seq_len, "kvc.min_seq_len", 2, &h->min_seq_len,
+        read_field(p, cmd->min_seq_len, "kvc.min_seq_len", 2, &h->min_seq_len,
                    err) < 0 ||
-        take_field(p, cmd->factor > 0 ? cmd->factor : -1,
+        read_field(p, cmd->factor > 0 ? cmd->factor : -1,
                    "kvc.compression_factor", 0, &factor, err) < 0)
         return -1;
     h->dtype_code = (uint16_t)kvc_code(p->dtype);
@@ -332,7 +332,7 @@ hex_digit(char c)
                                   : -1;
 }
 
-/* The metadata area: what a .bin had before, or where this one is from. */
+/* The metadata area: what a .bin had before, or the source of this one. */
 static int
 plan_metadata(struct plan *p, struct err *err)
 {
@@ -363,12 +363,13 @@ plan_metadata(struct plan *p, struct err *err)
     return 0;
 }
 
-/* Is it the name of a weight or bias of the order, as written? */
+/* Is it the name of a weight or bias in the order, as find_block() spells it?
+ */
 static bool
 is_used(const struct plan *p, const char *name, size_t n)
 {
     static const char *const kinds[] = { ".weight", ".bias" };
-    char number[16]; /* 01 is a layer, but not as written */
+    char number[16]; /* 01 names a layer, but is not spelled so */
     const char *rest;
     int64_t layer = layer_of(p, name, n, &rest);
     size_t left, number_n;
@@ -389,7 +390,8 @@ is_used(const struct plan *p, const char *name, size_t n)
     return false;
 }
 
-/* -v: what was used, what was not, and what the pickle would have called. */
+/* -v: names that were used or ignored, and what the pickle would have called.
+ */
 static void
 say_all(const struct plan *p, bool done)
 {
@@ -433,7 +435,7 @@ convert(const struct convert_cmd *cmd, struct err *err)
 
     if (source_open(&p->src, cmd, err) < 0)
         goto out;
-    /* the options', or those of the .bin it comes from, or the script's */
+    /* from the options, else from the .bin it comes from, else the script's */
     was = source_meta(&p->src, "kvc.dtype");
     p->dtype = cmd->dtype >= 0               ? (enum dtype)cmd->dtype
                : was && !strcmp(was, "BF16") ? DT_BF16

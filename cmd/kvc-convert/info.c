@@ -1,5 +1,5 @@
-/* --info, --check and --diff: what a .bin says, whether that can be, and how
- * far two of them are apart. */
+/* --info, --check and --diff: what a .bin says, whether engines can use it, and
+ * how far two of them are apart. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ put_block(struct str *s, const struct kvc *k, size_t i, bool json)
                  b->rows, b->cols, b->has_bias, b->at, hex);
 }
 
-/* Prints what there is of a long answer, so that it need not fit in memory. */
+/* Prints a long answer in pieces, so that it need not fit in memory. */
 static void
 print_some(struct str *s)
 {
@@ -80,7 +80,7 @@ put_info(struct str *s, const struct kvc *k, bool json)
         str_adds(s, "]}\n");
 }
 
-/* What a verb prints, on standard output. */
+/* Prints the rest of the answer. */
 static int
 answer(struct str *s, int status)
 {
@@ -141,8 +141,7 @@ check(const struct convert_cmd *cmd, struct err *err)
     return answer(&s, n_bad ? TU_NEGATIVE : 0);
 }
 
-/* Floats in the order of their size as whole numbers: neighbours differ by 1,
- * and -0 is 0. */
+/* An integer that orders floats: neighbours differ by 1, and -0 is 0. */
 static int64_t
 rank(const struct kvc *k, size_t offset, size_t i)
 {
@@ -187,7 +186,8 @@ measure(struct distance *d, const struct kvc *a, size_t a_at,
     }
 }
 
-/* The row of a pair of blocks: how far apart, or which shape each has. */
+/* Adds the row of a pair of blocks: how far apart, or both shapes.  Returns 1
+ * if they differ. */
 static int
 diff_block(struct str *s, const struct kvc *a, const struct kvc *b, size_t i)
 {
@@ -217,7 +217,8 @@ diff_block(struct str *s, const struct kvc *a, const struct kvc *b, size_t i)
     return d.n_differ > 0;
 }
 
-/* The header's differences; whether blocks can be compared one by one. */
+/* Adds the header's differences and returns how many.  '*same_blocks': can the
+ * blocks be compared one by one? */
 static int
 diff_header(struct str *s, const struct kvc *a, const struct kvc *b,
             bool *same_blocks)

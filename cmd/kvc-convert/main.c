@@ -13,17 +13,17 @@ static const struct opt opts[] = {
     { 0, "input", "FILE", "convert!", OPT_TEXT(input),
       "a .pth, .safetensors or .bin" },
     { 'o', "output", "FILE", "convert!", OPT_TEXT(output),
-      "a .bin, or of a .bin, safetensors; whole or not at all" },
+      "the .bin, or the safetensors of a .bin; whole or not at all" },
     { 0, "from", "pth|safetensors|bin", "convert", OPT_WORD(from, FORM_PTH),
-      "the form of --input (default: what it begins like)" },
+      "the format of --input (default: by its first bytes)" },
     { 0, "dtype", "fp16|bf16|fp32", "convert", OPT_DTYPE(dtype),
-      "of the numbers written (default fp16)" },
+      "type of the numbers in the .bin (default fp16)" },
     { 0, "prefix-order", "LIST", "convert", OPT_TEXT(prefix_order),
       "names of the MLPs (default compress_tk,compress_tv,compress_ik,..)" },
     { 0, "slot-order", "LIST", "convert", OPT_TEXT(slot_order),
       "their linear layers (default 0,3,6)" },
     { 0, "compression-factor", "N", "convert", OPT_I64(factor, 0, UINT32_MAX),
-      "tokens that become one (default 0: columns / head_dim)" },
+      "tokens compressed to one (default 0: columns / head_dim)" },
     { 0, "min-seq-len", "N", "convert", OPT_I64(min_seq_len, 0, UINT32_MAX),
       "groups below which nothing is compressed (default 2)" },
     { 0, "num-heads", "N", "convert", OPT_I64(num_heads, 0, UINT32_MAX),
@@ -31,26 +31,25 @@ static const struct opt opts[] = {
     { 0, "head-dim", "N", "convert", OPT_I64(head_dim, 0, UINT32_MAX),
       "of the header (default 0: rows of the first weight)" },
     { 0, "strict", NULL, "convert", OPT_FLAG(strict),
-      "no names with module. or compressor. before them, no state_dict" },
+      "look for the weights only where the engine's script does" },
     { 0, "allow", "NAME", "convert", OPT_LIST(allowed, SIZE_MAX),
-      "a class or function that the checkpoint may name, unused; repeatable" },
+      "a class or function to ignore in the checkpoint; repeatable" },
     { 0, "allow-views", NULL, "convert", OPT_FLAG(allow_views),
-      "views of few numbers may become many: no bound on the output" },
+      "no bound on the numbers that views of few stored ones become" },
     { 0, "provenance", NULL, "convert", OPT_FLAG(provenance),
-      "say in the file's metadata where it is from" },
+      "record the source in the file's metadata" },
     { 0, "if-missing", NULL, "convert", OPT_FLAG(if_missing),
-      "a sound OUTPUT that is there already is success" },
+      "succeed without writing if a sound OUTPUT exists" },
     { 0, "info", NULL, NULL, OPT_NOTHING, "print a .bin's header and blocks" },
     { 0, "check", NULL, NULL, OPT_NOTHING,
-      "is a .bin one that an engine can use?" },
+      "check that an engine can use a .bin" },
     { 0, "layers", "N", "check", OPT_I64(layers, 1, UINT32_MAX),
       "layers of the model" },
-    { 0, "diff", NULL, NULL, OPT_NOTHING,
-      "how far two .bin are apart, in ULP" },
+    { 0, "diff", NULL, NULL, OPT_NOTHING, "compare two .bin, in ULP" },
     { 0, "json", NULL, "info", OPT_FLAG(json), "JSON instead of TSV" },
     TOOL_FORCE("convert"),
     { 'v', "verbose", NULL, NULL, OPT_FLAG(verbose),
-      "what was used, ignored, and not called" },
+      "report what was used, ignored, and not called" },
     { 'q', "quiet", NULL, NULL, OPT_NOTHING, "no warnings" },
     { 0 },
 };
@@ -73,7 +72,7 @@ static const struct opt_tool tool = {
              "kvc-convert --info Y.bin\n"
              "kvc-convert --check [--layers N] Y.bin...\n"
              "kvc-convert --diff A.bin B.bin",
-    .summary = "Turns KV-cache compressor checkpoints into the .bin that "
+    .summary = "Converts KV-cache compressor checkpoints to the .bin that "
                "engines load, and back.",
     .opts = opts,
     .modes = "convert info check diff",
@@ -119,7 +118,7 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
 
     if (cmd->n_args)
         return err_set(err, TU_USAGE,
-                       "\"%s\": files are named by --input and --output",
+                       "\"%s\": name files with --input and --output",
                        cmd->args[0]);
     if (file_same(cmd->input, cmd->output))
         return err_set(err, TU_USAGE, "--input and --output are both %s",
@@ -135,16 +134,17 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
         return -1;
     if ((form == FORM_PTH || form == FORM_SAFETENSORS) &&
         has_end(cmd->output, ".safetensors"))
-        return err_set(err, TU_USAGE,
-                       "--output: %s becomes a .bin; that becomes safetensors",
-                       cmd->input);
+        return err_set(
+            err, TU_USAGE,
+            "--output: %s is converted to a .bin, not to safetensors",
+            cmd->input);
     if (form == FORM_BIN &&
         (cmd->dtype >= 0 || cmd->factor >= 0 || cmd->min_seq_len >= 0 ||
          cmd->num_heads >= 0 || cmd->head_dim >= 0 || cmd->strict ||
          cmd->allowed.n || cmd->allow_views || cmd->provenance))
         return err_set(err, TU_USAGE,
-                       "--input: %s is a .bin already: of what shapes one, "
-                       "only --prefix-order and --slot-order go with it",
+                       "--input: %s is a .bin already: of the options for a "
+                       ".bin, only --prefix-order and --slot-order apply",
                        cmd->input);
     if (!cmd->if_missing || access(cmd->output, F_OK) < 0)
         return form == FORM_BIN ? back(cmd, err) : convert(cmd, err);

@@ -171,7 +171,7 @@ pickle_global(struct pickle *p, const char *module_s, size_t module_n,
         if (!ok || !*ok) {
             pickle_bad(p,
                        "global %.200s.%.200s is not one that weights need "
-                       "(--allow %.200s.%.200s passes over it)",
+                       "(--allow %.200s.%.200s ignores it)",
                        module, name, module, name);
             return NULL;
         }
@@ -305,7 +305,7 @@ pickle_run(struct pickle *p, size_t at, size_t *end)
             break;
         if (!p->opcode->run) {
             pickle_bad(p, "opcode 0x%02x is %s", *b,
-                       p->opcode->name ? "not supported" : "none");
+                       p->opcode->name ? "not supported" : "unknown");
             return NULL;
         }
         if (p->opcode->run(p) < 0)

@@ -5,9 +5,10 @@
 
 /*
  * What torch.load(weights_only=True) accepts (torch 2.9,
- * torch/_weights_only_unpickler.py), and what else holds data alone and stands
- * in checkpoints: containers, numpy's numbers and arrays, arguments, paths,
- * dates.  Words: each name of a row is allowed in each module of it.
+ * torch/_weights_only_unpickler.py), and other names that are found in
+ * checkpoints and hold only data: containers, numpy's numbers and arrays,
+ * arguments, paths, dates.  Words: each name of a row is allowed in each module
+ * of it.
  */
 /* clang-format off */
 static const struct {
@@ -68,7 +69,7 @@ static const struct {
     { "datetime", "date datetime time timedelta timezone" },
 };
 
-/* No checkpoint has use for these, whatever --allow says; with all their
+/* No checkpoint needs these, and --allow does not allow them; with all their
  * submodules. */
 static const char *const modules[] = {
     "_operator", "_osx_support", "_pickle", "_posixsubprocess", "_winapi",

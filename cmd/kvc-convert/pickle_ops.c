@@ -4,7 +4,7 @@
 #include "cmd/kvc-convert/pickle.h"
 #include "core/le.h"
 
-/* What many nodes of a tree are: nobody changes these. */
+/* Shared by all nodes that have these values, which nobody changes. */
 static struct pth_value constants[] = {
     { .kind = PTH_NONE },
     { .kind = PTH_BOOL, .u.i = 0 },
@@ -34,7 +34,7 @@ op_binint(struct pickle *p)
                                     : (int32_t)le32(b));
 }
 
-/* A length in as many bytes as the opcode says, then so many bytes. */
+/* Reads a count, as wide as the opcode says, and that many bytes. */
 static const uint8_t *
 counted(struct pickle *p, uint32_t *n)
 {
@@ -46,8 +46,8 @@ counted(struct pickle *p, uint32_t *n)
         return NULL;
     nbytes = width == 1 ? *b : width == 4 ? le32(b) : le64(b);
     if (nbytes > p->end - p->pos) {
-        pickle_bad(p, "%zu bytes are named, but %zu are there", (size_t)nbytes,
-                   p->end - p->pos);
+        pickle_bad(p, "%zu bytes are promised, but %zu are left",
+                   (size_t)nbytes, p->end - p->pos);
         return NULL;
     }
     *n = (uint32_t)nbytes; /* <= PICKLE_MAX_NBYTES */
@@ -75,7 +75,7 @@ op_bytes(struct pickle *p)
     return b ? push_bytes(p, p->opcode->kind, b, n) : -1;
 }
 
-/* Little-endian two's complement of any length, as short as it can be made. */
+/* A two's complement integer of any size, little-endian. */
 static int
 op_long(struct pickle *p)
 {
@@ -86,7 +86,7 @@ op_long(struct pickle *p)
     if (!b)
         return -1;
     while (n > 1 && b[n - 1] == (b[n - 2] & 0x80 ? 0xff : 0))
-        n--; /* the sign once more */
+        n--; /* repeats the sign */
     if (n > 8)
         return push_bytes(p, PTH_LONG, b, n);
     for (uint32_t i = n; i-- > 0;)
@@ -136,7 +136,7 @@ push_tuple(struct pickle *p, struct pth_value **items, size_t n)
     return pickle_push(p, v);
 }
 
-/* As many items as the opcode's argument says, in their order. */
+/* Pops as many items as the opcode's argument says. */
 static bool
 pop_items(struct pickle *p, struct pth_value *items[3])
 {
@@ -165,7 +165,7 @@ op_tuple(struct pickle *p)
     return items ? push_tuple(p, items, n) : -1;
 }
 
-/* LIST, DICT, FROZENSET: of all that stands above the mark. */
+/* LIST, DICT, FROZENSET: of all items above the mark. */
 static int
 op_list(struct pickle *p)
 {
@@ -181,7 +181,7 @@ op_list(struct pickle *p)
     return pickle_extend(p, v, items, n) < 0 ? -1 : pickle_push(p, v);
 }
 
-/* Adds items to what is now on top; those of opaque objects are of no use. */
+/* Adds items to what is now on top; opaque objects ignore them. */
 static int
 add_items(struct pickle *p, struct pth_value **items, size_t n)
 {
@@ -196,7 +196,7 @@ add_items(struct pickle *p, struct pth_value **items, size_t n)
         return pickle_extend(p, v, items, n);
     if (v->kind == PTH_OPAQUE)
         return 0;
-    return pickle_bad(p, "%s on what is no %s", p->opcode->name,
+    return pickle_bad(p, "%s on what is not a %s", p->opcode->name,
                       kind == PTH_DICT  ? "dict"
                       : kind == PTH_SET ? "set"
                                         : "list");
@@ -245,7 +245,7 @@ op_pop_mark(struct pickle *p)
     return pickle_pop_mark(p, &n) ? 0 : -1;
 }
 
-/* The slot of an id in the memo; with 'make', NULL is an error. */
+/* The slot of an id in the memo; NULL: not set, or, with 'make', an error. */
 static void **
 memo_slot(struct pickle *p, uint32_t id, bool make)
 {
@@ -338,7 +338,7 @@ op_stack_global(struct pickle *p)
     if (!module)
         return -1;
     if (name->kind != PTH_STR || module->kind != PTH_STR)
-        return pickle_bad(p, "STACK_GLOBAL of what are no strings");
+        return pickle_bad(p, "STACK_GLOBAL of values that are not strings");
     return pickle_push(
         p, pickle_global(p, module->u.s, module->n, name->u.s, name->n));
 }
@@ -357,12 +357,12 @@ op_reduce(struct pickle *p)
     if (!callee)
         return -1;
     if (args->kind != PTH_TUPLE)
-        return pickle_bad(p, "%s with arguments that are no tuple",
+        return pickle_bad(p, "%s with arguments that are not a tuple",
                           p->opcode->name);
     return pickle_push(p, rebuild_call(p, callee, args));
 }
 
-/* The state of an object: nothing that we make has one of use. */
+/* The state of an object, which no value here needs. */
 static int
 op_build(struct pickle *p)
 {
@@ -423,7 +423,7 @@ op_frame(struct pickle *p)
         return -1;
     if (le64(b) <= p->end - p->pos)
         return 0;
-    return pickle_bad(p, "FRAME of %zu bytes, but %zu are there",
+    return pickle_bad(p, "FRAME of %zu bytes, but %zu are left",
                       (size_t)le64(b), p->end - p->pos);
 }
 

@@ -9,7 +9,7 @@
 
 #define MAX_NUMBER 400 /* characters; a double's repr has 24 */
 
-/* Decimal, of all of 's'; false if that is no int64_t. */
+/* All of 's' as a decimal; false if it is not an int64_t. */
 static bool
 decimal(const char *s, size_t n, int64_t *v)
 {
@@ -45,7 +45,7 @@ pickle_line(struct pickle *p, size_t *n)
 }
 
 /* INT, of which 00 and 01 are False and True, or LONG, which may end with L.
- * Integers beyond 64 bits are of no use here: opaque. */
+ * Integers beyond 64 bits become opaque. */
 int
 pickle_op_int(struct pickle *p)
 {
@@ -64,7 +64,8 @@ pickle_op_int(struct pickle *p)
         kind = PTH_BOOL;
     if (!decimal(s, n, &i)) {
         if (n == 0 || strspn(s + (*s == '-'), "0123456789") < n - (*s == '-'))
-            return pickle_bad(p, "an integer of other characters than digits");
+            return pickle_bad(p,
+                              "an integer with characters that are not digits");
         kind = PTH_OPAQUE;
     }
     v = pickle_value(p, kind);
@@ -91,7 +92,7 @@ pickle_op_float(struct pickle *p)
         return -1;
     v->u.f = strtod(number, &end);
     if (n == 0 || end != number + n)
-        return pickle_bad(p, "FLOAT is no number");
+        return pickle_bad(p, "FLOAT is not a number");
     return pickle_push(p, v);
 }
 
@@ -112,7 +113,7 @@ hex_digits(const char *s, const char *end, int n, uint32_t *v)
     return 0;
 }
 
-/* One escape of a STRING at 's', which is a backslash; its length or 0. */
+/* Decodes the escape of a STRING at 's'; returns its size, or 0. */
 static int
 unescape(const char *s, const char *end, char *c)
 {
@@ -163,19 +164,19 @@ pickle_op_string(struct pickle *p)
     if (!v)
         return -1;
     for (s++, end--; s < end; v->n++) {
-        int taken = 1;
+        int n_read = 1;
 
         to[v->n] = *s;
         if (*s == '\\')
-            taken = unescape(s, end, &to[v->n]);
-        if (taken == 0)
-            return pickle_bad(p, "STRING with an escape of no kind");
-        s += taken;
+            n_read = unescape(s, end, &to[v->n]);
+        if (n_read == 0)
+            return pickle_bad(p, "STRING with an unknown escape");
+        s += n_read;
     }
     return pickle_push(p, v);
 }
 
-/* Latin-1, and \uXXXX for all else. */
+/* UNICODE is Latin-1, and \uXXXX for other characters. */
 int
 pickle_op_unicode(struct pickle *p)
 {

@@ -30,7 +30,7 @@ bad(struct pickle *p, const char *what, size_t n)
 }
 
 /*
- * Walks every path from the root, as whoever recurses later will.  A container
+ * Walks every path from the root, as later recursion will.  A container
  * within itself is deeper than any limit, and lists that hold the one before
  * twice have more values than any limit.
  */

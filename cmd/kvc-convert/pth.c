@@ -41,10 +41,10 @@ refuse(const char *path, const struct map *m, struct err *err)
     if (m->size == 0)
         return err_set(err, EX_DATAERR, "%s: is empty (0 bytes)", path);
     if (what)
-        return err_set(err, EX_DATAERR, "%s: is %s, no PyTorch checkpoint",
+        return err_set(err, EX_DATAERR, "%s: is %s, not a PyTorch checkpoint",
                        path, what);
     return err_set(err, EX_DATAERR,
-                   "%s: is no PyTorch checkpoint (found byte 0x%02x at its "
+                   "%s: is not a PyTorch checkpoint (found byte 0x%02x at its "
                    "start, expected a zip archive or a pickle)",
                    path, m->data[0]);
 }
@@ -149,7 +149,7 @@ open_zip(struct pth *pth, struct err *err)
     pkl = zip_find(z, "data.pkl", 8);
     if (!pkl)
         return err_set(err, EX_DATAERR,
-                       "%s: is a zip archive, but no PyTorch checkpoint "
+                       "%s: is a zip archive, but not a PyTorch checkpoint "
                        "(there is no data.pkl)",
                        p->path);
     order = zip_find(z, "byteorder", 9);
@@ -244,8 +244,8 @@ pth_want(const struct pth_tensor *t)
     }
 }
 
-/* Unpacks all shared storages: each is wanted sooner or later, and in between
- * no other may take its place. */
+/* Unpacks all shared storages: each will be read, and none
+ * replaces another before that. */
 static int
 unpack_shared(struct pth *pth, struct err *err)
 {

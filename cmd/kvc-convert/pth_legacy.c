@@ -66,7 +66,7 @@ read_storages(struct pickle *p, const struct pth_value *keys, size_t at,
         if (!size_mul(count, s->size, &nbytes) || nbytes > left - 8)
             return pickle_bad(p,
                               "storage %.*s has %zu elements of %zu bytes, but "
-                              "%zu bytes are there",
+                              "%zu bytes are left",
                               name_n, name, count, s->size, left - 8);
         for (; found < list + n && by_key(found, &s) == 0; found++) {
             if ((*found)->total != count || (*found)->size != s->size)
@@ -76,8 +76,7 @@ read_storages(struct pickle *p, const struct pth_value *keys, size_t at,
                                   name_n, name, count, s->size, (*found)->total,
                                   (*found)->size, (*found)->at);
             if ((*found)->data)
-                return pickle_bad(p, "storage %.*s is there twice", name_n,
-                                  name);
+                return pickle_bad(p, "storage %.*s occurs twice", name_n, name);
             (*found)->data = p->data + at + 8;
         }
         at += 8 + nbytes;
@@ -113,7 +112,7 @@ pth_legacy(struct pickle *p, size_t *nbytes)
     if (!v)
         return NULL;
     if (v->kind != PTH_INT) {
-        pickle_bad(p, "torch.save()'s protocol is no integer (expected %d)",
+        pickle_bad(p, "torch.save()'s protocol is not an integer (expected %d)",
                    PROTOCOL);
         return NULL;
     }
@@ -136,7 +135,7 @@ pth_legacy(struct pickle *p, size_t *nbytes)
     if (!v)
         return NULL;
     if (v->kind != PTH_LIST) {
-        pickle_bad(p, "the storages' keys are no list");
+        pickle_bad(p, "the storages' keys are not a list");
         return NULL;
     }
     return read_storages(p, v, at, nbytes) < 0 ? NULL : root;

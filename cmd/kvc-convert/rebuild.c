@@ -69,7 +69,7 @@ get_size(const struct pth_value *v, size_t *n)
     return true;
 }
 
-/* The row of a storage class or, with 'dtype', of torch.float32; or -1. */
+/* The row of a storage class or, with 'dtype', of a torch.dtype; or -1. */
 static int
 find_type(const struct pth_value *v, bool dtype)
 {
@@ -142,7 +142,7 @@ rebuild_persistent(struct pickle *p, struct pth_value *id)
 
     if (id->kind == PTH_TUPLE && id->n > 0 &&
         is_str(id->u.items[0], "module") && id->n > 1)
-        return id->u.items[1]; /* its source code follows: not for us */
+        return id->u.items[1]; /* its source code follows, unused */
     if (id->kind != PTH_TUPLE || id->n < 5 || id->n > 6 ||
         !is_str(id->u.items[0], "storage"))
         return fail(p, "a persistent id is not ('storage', ...)");
@@ -164,7 +164,7 @@ read_dims(struct pickle *p, const struct pth_value *v, size_t *n,
     struct pth_value **items = pth_items(v, n);
 
     if (v->kind != PTH_TUPLE && v->kind != PTH_LIST)
-        return pickle_bad(p, "a tensor's %s is no tuple", what);
+        return pickle_bad(p, "a tensor's %s is not a tuple", what);
     if (*n > PTH_MAX_DIMS)
         return pickle_bad(p, "a tensor of %zu dims (expected at most %d)", *n,
                           PTH_MAX_DIMS);
@@ -175,8 +175,8 @@ read_dims(struct pickle *p, const struct pth_value *v, size_t *n,
         size_t d;
 
         if (!get_size(items[i], &d))
-            return pickle_bad(p, "a tensor's %s[%zu] is no number >= 0", what,
-                              i);
+            return pickle_bad(p, "a tensor's %s[%zu] is not a number >= 0",
+                              what, i);
         (*dims)[i] = (int64_t)d;
     }
     return 0;
@@ -193,7 +193,7 @@ read_tensor(struct pickle *p, struct pth_tensor *t, struct pth_value **args)
     bool sound = true;
 
     if (!get_size(args[1], &t->offset))
-        return pickle_bad(p, "a tensor's offset is no number >= 0");
+        return pickle_bad(p, "a tensor's offset is not a number >= 0");
     if (read_dims(p, args[2], &t->n_dims, &shape, "shape") < 0 ||
         read_dims(p, args[3], &n_strides, &strides, "strides") < 0)
         return -1;
@@ -246,7 +246,7 @@ tensor(struct pickle *p, struct pth_value *args, int dtype)
 
 /* Does args[i], a tensor's metadata, say that it is the conjugate or the
  * negative of what is stored?  (torch 2.0 and later)  Many tensors may share
- * one dict, and it may grow between them: each key is looked at once. */
+ * one dict, and it may grow between them: each key is read once. */
 static bool
 is_lazy(const struct pth_value *args, uint32_t i)
 {
@@ -321,7 +321,7 @@ new_dict(struct pickle *p, const struct pth_value *from)
 
         if (n_pair != 2 ||
             (items[i]->kind != PTH_TUPLE && items[i]->kind != PTH_LIST))
-            return fail(p, "a dict of what are no pairs");
+            return fail(p, "a dict made of what are not pairs");
         if (pickle_extend(p, v, pair, 2) < 0)
             return NULL;
     }

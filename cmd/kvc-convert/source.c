@@ -177,8 +177,7 @@ source_settle(struct weight_source *src, const struct order *order, bool strict,
 
     if (src->is_pth && root->kind != PTH_DICT)
         return err_set(err, EX_DATAERR,
-                       "%s: is a pickle of something else than a state dict",
-                       src->path);
+                       "%s: is a pickle, but not of a state dict", src->path);
     if (src->is_pth) {
         const struct pth_value *model = dict_at(root, "model_state_dict");
         const struct pth_value *state = dict_at(root, "state_dict");

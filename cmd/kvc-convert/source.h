@@ -61,8 +61,8 @@ void source_close(struct weight_source *src); /* a zeroed struct is fine */
 
 size_t source_n(const struct weight_source *src);
 /* The i-th name; valid while src is open.  "" for what source_find() cannot
- * find: no string, or one of over 1024 bytes, of which a pickle may have many
- * that are the same. */
+ * find: not a string, or one of over 1024 bytes, of which a pickle may have
+ * many equal ones. */
 const char *source_name(const struct weight_source *src, size_t i,
                         size_t *nbytes);
 
@@ -78,7 +78,7 @@ int source_read(struct weight_source *src, const struct source_tensor *t,
 /* source_meta() is a value of the safetensors __metadata__, or NULL. */
 const char *source_meta(const struct weight_source *src, const char *key);
 
-/* form_of() looks at a file's first bytes; FORM_AUTO: they begin none. */
+/* form_of() looks at a file's first bytes; FORM_AUTO: of none. */
 int form_of(const char *path, enum form *form, struct err *err);
 
 #endif

@@ -15,7 +15,7 @@
 #define MAX_COMMENT    65535
 #define MAX_RATIO      1032 /* of DEFLATE: 258 bytes for two bits */
 
-/* Where the directory lies, and what says so. */
+/* Where the directory is. */
 struct directory {
     uint64_t offset, nbytes, n;
     size_t end; /* the directory ends here, and the end record starts */
@@ -28,7 +28,7 @@ signed_by(const struct zip *z, size_t at, const char *signature)
            !memcmp(z->data + at, signature, 4);
 }
 
-/* A field of the old record that is not "see ZIP64" must agree with it. */
+/* A field of the old record is "see ZIP64" or agrees with it. */
 static bool
 agrees(uint64_t small, uint64_t most, uint64_t big)
 {
@@ -49,7 +49,7 @@ read_end64(const struct zip *z, size_t old, struct directory *d,
         le64(z->data + at + 4) != locator - at - 12)
         return err_set(err, EX_DATAERR,
                        "%s: zip64 locator at byte %zu points to byte %zu, "
-                       "where no zip64 end record lies",
+                       "where there is no zip64 end record",
                        z->path, locator, (size_t)at);
     p = z->data + at;
     if (le32(p + 16) != 0 || le32(p + 20) != 0 || le64(p + 24) != le64(p + 32))
@@ -123,8 +123,8 @@ read_end(const struct zip *z, struct directory *d, struct err *err)
     return 0;
 }
 
-/* The 64-bit values of the ZIP64 extra field, for those members of the entry
- * that point there. */
+/* Reads the ZIP64 extra field: 64-bit values for those fields of the entry that
+ * are all ones. */
 static bool
 read_extra(struct zip_member *m, const uint8_t *p, size_t left)
 {
@@ -153,7 +153,8 @@ read_extra(struct zip_member *m, const uint8_t *p, size_t left)
     return true;
 }
 
-/* The entry at 'p' of which 'left' bytes are there; its size, or 0. */
+/* Reads the entry at 'p', which has at most 'left' bytes; returns its size, or
+ * 0. */
 static size_t
 read_entry(struct zip_member *m, const uint8_t *p, size_t left)
 {
@@ -262,9 +263,8 @@ check_members(struct zip *z, size_t directory, struct err *err)
     qsort(z->members, z->n_members, sizeof(*m), by_name);
     for (m = z->members + 1; m < end; m++)
         if (by_name(m - 1, m) == 0)
-            return err_set(err, EX_DATAERR,
-                           "%s: zip member %.*s is there twice", z->path,
-                           (int)m->name_n, m->name);
+            return err_set(err, EX_DATAERR, "%s: zip member %.*s occurs twice",
+                           z->path, (int)m->name_n, m->name);
     return 0;
 }
 
@@ -286,7 +286,7 @@ zip_open(struct zip *z, const void *data, size_t size, const char *path,
     z->root_n = slash ? (size_t)(slash - z->root) : 0;
     if (check_members(z, d.offset, err) < 0)
         return -1;
-    /* The sorted names that begin with ROOT/ follow each other. */
+    /* The sorted names that begin with ROOT/ are next to each other. */
     for (size_t i = 0; i < z->n_members && z->root_n > 0; i++) {
         const struct zip_member *m = z->members + i;
 
@@ -357,7 +357,7 @@ read_local(const struct zip *z, struct zip_member *m, const uint8_t *p,
                        le16(p + 8), m->header, m->flags, m->method);
     n += le16(p + 28);
     if (n > m->end - m->header || m->packed_bytes > m->end - m->header - n)
-        return bad(z, m, "runs into what follows it", err);
+        return bad(z, m, "overlaps what follows it", err);
     if (m->flags & 1)
         return bad(z, m, "is encrypted", err);
     if (m->method != ZIP_STORED && m->method != ZIP_DEFLATE)
@@ -430,7 +430,7 @@ zip_inflate(const struct zip *z, struct zip_member *m, uint8_t *to,
             goto out;
         }
         if (n > m->nbytes - done) {
-            bad(z, m, "unpacks to more than it says", err);
+            bad(z, m, "unpacks to more than its size", err);
             goto out;
         }
         crc = crc32_z(crc, buf, n);
@@ -441,7 +441,7 @@ zip_inflate(const struct zip *z, struct zip_member *m, uint8_t *to,
         done += n;
     } while (status == Z_OK);
     if (done != m->nbytes || s.next_in != end)
-        bad(z, m, "unpacks to less than it says", err);
+        bad(z, m, "unpacks to less than its size", err);
     else
         rc = check_crc(z, m, (uint32_t)crc, err);
 out:

@@ -1,8 +1,8 @@
 /*
  * Zip archives in memory, as torch.save() and miniz write them: ZIP64, STORED
- * and DEFLATE.  The central directory alone says what is there: the local
- * headers of such files hold sizes and checksums of 0.  Flags and methods they
- * hold as well, and these have to be the directory's: other readers go by them.
+ * and DEFLATE.  Only the central directory is read: the local
+ * headers of such files hold sizes and checksums of 0.  Their flags and methods
+ * must be the directory's, because other readers use these.
  * Source: PKWARE's APPNOTE.TXT 6.3.9.
  */
 #ifndef KVC_CONVERT_ZIP_H
@@ -18,7 +18,7 @@
 
 struct zip_member {
     size_t header;       /* offset of the local header */
-    size_t data;         /* what zip_packed() found; 0: not looked at yet */
+    size_t data;         /* set by zip_packed(); 0: not yet */
     size_t end;          /* where the next member, or the directory, starts */
     size_t nbytes;       /* of the data */
     size_t packed_bytes; /* in the archive */
@@ -27,8 +27,8 @@ struct zip_member {
     uint16_t name_n;
     uint16_t flags;
     uint16_t method;     /* ZIP_STORED, ZIP_DEFLATE or what is not supported */
-    bool checked;        /* the checksum was found to be right */
-    bool storage;        /* of a tensor: see pth_nbytes() */
+    bool checked;        /* the checksum was verified */
+    bool storage;        /* counted in pth.nbytes */
     bool wanted, shared; /* by one tensor, by several: see pth_want() */
     const uint8_t *unpacked; /* of what is shared and deflated, or NULL */
 };
@@ -41,7 +41,7 @@ struct zip {
     size_t size;
     struct zip_member *members; /* [n_members], by name */
     size_t n_members;
-    const char *root; /* [root_n], the first member's folder without '/' */
+    const char *root; /* [root_n], the first member's directory without '/' */
     size_t root_n;
     size_t first, n_below; /* members[first ..] are below it */
 };
@@ -49,20 +49,20 @@ struct zip {
 /*
  * zip_open() reads the directory of the archive in 'data'; both it and 'path'
  * must outlive the struct.  Afterwards names are unique, no two members' ranges
- * overlap, and no member says that it unpacks to more than DEFLATE can make of
- * its bytes, 1032 times as many.
+ * overlap, and no member claims to unpack to more than DEFLATE can make of its
+ * bytes, 1032 times as many.
  * 0, or -1 with 'err' set (EX_DATAERR).  zip_close() in either case.
  */
 int zip_open(struct zip *zip, const void *data, size_t size, const char *path,
              struct err *err);
 void zip_close(struct zip *zip); /* a zeroed struct is fine */
 
-/* zip_find() finds a member by its name below the root folder; or NULL. */
+/* zip_find() finds a member by its name below the root directory; or NULL. */
 struct zip_member *zip_find(const struct zip *zip, const char *name,
                             size_t nbytes);
 
 /*
- * zip_packed() is a member's bytes as they lie in the archive; for ZIP_STORED
+ * zip_packed() is a member's bytes as they are in the archive; for ZIP_STORED
  * its data.  NULL with 'err' set (EX_DATAERR): the local header is another
  * member's or contradicts the directory, the data runs into the next one, the
  * method is not supported.  The local header is read once.

@@ -106,7 +106,7 @@ read_header(struct kvc *k, struct err *err)
     return 0;
 }
 
-/* Reads the block at k->end and moves behind it. */
+/* Reads the block at k->end and moves k->end after it. */
 static int
 read_block(struct kvc *k, size_t i, struct err *err)
 {
@@ -163,7 +163,7 @@ read_blocks(struct kvc *k, struct err *err)
                        k->path, h->num_layers, h->weight_count_per_layer,
                        k->map.size);
     for (size_t i = 0, room = 0; i < k->n_blocks; i++) {
-        if (i == room) { /* as many as are there, not as a header says */
+        if (i == room) { /* grows with the blocks found: a header may lie */
             room = room ? 2 * room : 64;
             k->blocks = xrealloc(k->blocks, room, sizeof(*k->blocks));
         }
@@ -198,7 +198,7 @@ kvc_close(struct kvc *k)
 /* What kvc_check() has found so far. */
 struct checker {
     const struct kvc *kvc;
-    void (*tell)(void *ctx, const char *what);
+    void (*report)(void *ctx, const char *what);
     void *ctx;
     int n;
 };
@@ -213,7 +213,7 @@ problem(struct checker *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
     va_end(ap);
-    c->tell(c->ctx, line);
+    c->report(c->ctx, line);
     c->n++;
 }
 
@@ -248,7 +248,7 @@ check_header(struct checker *c, size_t n_layers)
         problem(c, "head_dim %u x compression_factor %u is not hidden_size, %u",
                 h->head_dim, h->compression_factor, h->hidden_size);
     if (k->end != k->map.size)
-        problem(c, "%zu bytes behind the last block", k->map.size - k->end);
+        problem(c, "%zu bytes after the last block", k->map.size - k->end);
 }
 
 static void
@@ -305,9 +305,9 @@ check_mlp(struct checker *c, size_t i)
 
 int
 kvc_check(const struct kvc *kvc, size_t n_layers,
-          void (*tell)(void *ctx, const char *what), void *ctx)
+          void (*report)(void *ctx, const char *what), void *ctx)
 {
-    struct checker c = { .kvc = kvc, .tell = tell, .ctx = ctx };
+    struct checker c = { .kvc = kvc, .report = report, .ctx = ctx };
     size_t per = kvc->header.weight_count_per_layer;
 
     check_header(&c, n_layers);

@@ -33,7 +33,7 @@ struct kvc_header {
     uint32_t compression_factor;
     uint32_t min_seq_len; /* groups, of 'factor' tokens */
     uint32_t weight_count_per_layer;
-    uint32_t metadata_size; /* bytes behind the header */
+    uint32_t metadata_size; /* bytes after the header */
 };
 
 /* The header's numbers of 32 bits in the order of the file. */
@@ -48,7 +48,7 @@ uint32_t kvc_field(const struct kvc_header *header, size_t i);
 /* A linear layer: y = W x + bias. */
 struct kvc_block {
     uint32_t rows, cols;
-    uint32_t has_bias;   /* as it is there; loaders take all but 0 as 1 */
+    uint32_t has_bias;   /* as in the file; loaders treat all but 0 as 1 */
     size_t at;           /* of these 12 bytes in the file */
     size_t weight, bias; /* of the numbers, [rows, cols] and [rows] */
 };
@@ -67,11 +67,11 @@ struct kvc {
 int kvc_code(enum dtype dtype);
 
 /*
- * kvc_open() maps the file and walks through its blocks: what a loader needs
- * is there.  Whether it makes sense is kvc_check()'s question.
- * 0, or -1 with 'err' set: EX_NOINPUT, EX_DATAERR (magic, version, dtype code,
- * no layers or blocks, a shape with a 0, numbers beyond the end).
- * Owner: the caller, until kvc_close().
+ * kvc_open() maps the file and walks through its blocks: all that a loader
+ * reads is within the file.  kvc_check() says whether it makes sense. 0, or -1
+ * with 'err' set: EX_NOINPUT, EX_DATAERR (magic, version, dtype code, no layers
+ * or blocks, a shape with a 0, numbers beyond the end). Owner: the caller,
+ * until kvc_close().
  */
 int kvc_open(struct kvc *kvc, const char *path, struct err *err);
 void kvc_close(struct kvc *kvc); /* a zeroed struct is fine */
@@ -79,23 +79,23 @@ void kvc_close(struct kvc *kvc); /* a zeroed struct is fine */
 /* kvc_sniff(): do these bytes begin such a file? */
 bool kvc_sniff(const void *head, size_t nbytes);
 
-/* kvc_put_header(), kvc_put_block() write the wire's bytes. */
+/* kvc_put_header(), kvc_put_block() write the file's bytes. */
 void kvc_put_header(unsigned char to[KVC_HEADER_BYTES],
                     const struct kvc_header *header);
 void kvc_put_block(unsigned char to[KVC_BLOCK_BYTES], uint32_t rows,
                    uint32_t cols, bool has_bias);
 
 /*
- * kvc_check() tells what an engine would stumble over, a line each, and
- * returns how many: MLPs whose shapes do not follow each other, a header that
- * says other than the blocks, more layers or numbers than it loads, a bias flag
- * of neither 0 nor 1, bytes behind the end, NaN and infinities.  n_layers: of
- * the model; 0: not known.
+ * kvc_check() reports what an engine would fail on or compute wrong with, a
+ * line each, and returns how many: MLPs whose shapes do not chain, a header
+ * that contradicts the blocks, more layers or numbers than engines load, a bias
+ * flag other than 0 or 1, bytes after the end, NaN and infinities.  n_layers:
+ * of the model; 0: not known.
  */
 int kvc_check(const struct kvc *kvc, size_t n_layers,
-              void (*tell)(void *ctx, const char *what), void *ctx);
+              void (*report)(void *ctx, const char *what), void *ctx);
 
-/* Prefixes in the order of an engine: text keys, text values, then image. */
+/* Prefixes in the order of engines: text keys, text values, then image. */
 enum kvc_prefix { KVC_TEXT_K, KVC_TEXT_V, KVC_IMAGE_K, KVC_IMAGE_V };
 
 #endif

@@ -9,7 +9,7 @@
 #define MAGIC_NBYTES 6
 #define ALIGN        64 /* numpy.lib.format.ARRAY_ALIGN */
 
-/* Blanks behind the dict, so that the first dim can grow in place. */
+/* Blanks after the dict, so that the first dim can grow in place. */
 #define GROWTH_AXIS_MAX_DIGITS 21
 
 static const char magic[] = "\223NUMPY";
@@ -60,7 +60,7 @@ expect(struct reader *r, char c, const char *what)
     return 0;
 }
 
-/* A string in either kind of quotes; what needs escapes is nothing of ours. */
+/* A string in either kind of quotes, without escapes. */
 static int
 read_string(struct reader *r, const char *what, const char **s, size_t *nbytes)
 {
@@ -205,7 +205,7 @@ read_dict(struct reader *r, struct npy *npy)
                            "%s: .npy header: key \"%.*s\" is %s (expected "
                            "descr, fortran_order and shape)",
                            r->path, (int)(n < 40 ? n : 40), key,
-                           i == 3 ? "unknown" : "there twice");
+                           i == 3 ? "unknown" : "repeated");
         seen[i] = true;
         if (expect(r, ':', "':'") < 0 || (i == 0   ? read_descr(r, npy)
                                           : i == 1 ? read_order(r)
@@ -222,19 +222,19 @@ read_dict(struct reader *r, struct npy *npy)
             return err_set(r->err, EX_DATAERR, "%s: .npy header has no %s",
                            r->path, keys[i]);
     peek(r);
-    return r->p == r->end ? 0 : bad(r, "blanks behind the dict");
+    return r->p == r->end ? 0 : bad(r, "blanks after the dict");
 }
 
 int
 npy_fits(const struct npy *npy, size_t size, const char *path, struct err *err)
 {
-    size_t there = size > npy->data_offset ? size - npy->data_offset : 0;
+    size_t found = size > npy->data_offset ? size - npy->data_offset : 0;
 
-    if (there == npy->nbytes)
+    if (found == npy->nbytes)
         return 0;
     return err_set(err, EX_DATAERR,
                    "%s: has %zu bytes of data (expected %zu by its header)",
-                   path, there, npy->nbytes);
+                   path, found, npy->nbytes);
 }
 
 bool
@@ -269,7 +269,7 @@ npy_parse(struct npy *npy, const void *head, size_t nbytes, const char *path,
                        path, n, NPY_MAX_HEADER);
     if (n > nbytes - fixed)
         return err_set(err, EX_DATAERR,
-                       "%s: .npy header of %zu bytes, but %zu are there", path,
+                       "%s: .npy header of %zu bytes, but %zu are left", path,
                        fixed + n, nbytes);
     npy->data_offset = fixed + n;
     r.text = r.p = (const char *)b + fixed;

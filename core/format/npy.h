@@ -14,7 +14,7 @@
 
 #define NPY_MAX_DIMS   32    /* numpy's own limit before 2.0; 64 since */
 #define NPY_MAX_HEADER 65536 /* bytes; more is refused */
-#define NPY_MAX_HEAD   (12 + NPY_MAX_HEADER) /* with what stands before it */
+#define NPY_MAX_HEAD   (12 + NPY_MAX_HEADER) /* with the fixed part */
 
 struct npy {
     enum dtype dtype;
@@ -26,16 +26,16 @@ struct npy {
 };
 
 /*
- * npy_parse() reads the header at 'head', of which 'nbytes' are there (at
- * most NPY_MAX_HEAD of a file are needed).
+ * npy_parse() reads the header in the first 'nbytes' of a file, 'head' (at most
+ * NPY_MAX_HEAD are needed).
  * 0, or -1 with 'err' set (EX_DATAERR): not .npy, Fortran order, big-endian,
  * objects, a dtype without a name here, sizes that overflow, cut short.
  */
 int npy_parse(struct npy *npy, const void *head, size_t nbytes,
               const char *path, struct err *err);
 
-/* npy_fits(): has a file of 'size' bytes the data that its header tells of, and
- * nothing behind them?  0, or -1 with 'err' set (EX_DATAERR). */
+/* npy_fits() is 0 if a file of 'size' bytes has exactly the data that its
+ * header promises, or -1 with 'err' set (EX_DATAERR). */
 int npy_fits(const struct npy *npy, size_t size, const char *path,
              struct err *err);
 
@@ -44,9 +44,9 @@ bool npy_sniff(const void *head, size_t nbytes);
 
 /*
  * npy_header() appends the header that numpy.save() would write (version 1,
- * padded to 64 bytes).  A dtype that numpy lacks (BF16, F8) and more than
- * NPY_MAX_DIMS dims cannot be said in .npy: -1 with 'err' set (EX_DATAERR),
- * which names no file.
+ * padded to 64 bytes).  A dtype that numpy does not have (BF16, F8) and more
+ * than NPY_MAX_DIMS dims cannot be said in .npy: -1 with 'err' set
+ * (EX_DATAERR), which names no file.
  */
 int npy_header(struct str *out, enum dtype dtype, size_t n_dims,
                const uint64_t *shape, struct err *err);

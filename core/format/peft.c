@@ -24,11 +24,11 @@ struct peft_pattern {
     const char *text;
     struct regex *regex; /* NULL: it is a name */
     double value;        /* a rank or an alpha */
-    struct js has;       /* for messages: value and place */
+    struct js js;        /* for messages: value and place */
 };
 
-/* A pattern that is only a name, from its end; '.', which takes any character,
- * is ANY. */
+/* A pattern that is only a name, reversed; '.', which matches any character, is
+ * ANY. */
 struct peft_name {
     char *reversed;
     size_t place; /* in the file */
@@ -130,8 +130,8 @@ by_end(const void *a, const void *b)
     return order ? order : (x->place > y->place) - (x->place < y->place);
 }
 
-/* A search for the first name in the file that takes a module, or its end after
- * a dot: all names at once, the module read from its end. */
+/* A search for the first name in the file that matches a module, or its end
+ * after a dot: all names at once, the module read from its end. */
 struct search {
     const struct peft_name *names; /* sorted */
     const char *module;
@@ -154,7 +154,7 @@ first_from(const struct search *s, size_t lo, size_t hi, size_t at, int from)
     return lo;
 }
 
-/* Of names[lo..hi[ the last 'at' characters take the module from 'pos' on. */
+/* The last 'at' characters of names[lo..hi[ match the module from 'pos' on. */
 static void
 search(struct search *s, size_t lo, size_t hi, size_t at, size_t pos)
 {
@@ -186,7 +186,8 @@ search(struct search *s, size_t lo, size_t hi, size_t at, size_t pos)
 
 /* ---- rank_pattern, alpha_pattern ---- */
 
-/* What takes a module's name; 'tail': or an end of it after a dot. */
+/* Compiles what matches a module's name; 'tail': or an end of it after a dot.
+ */
 static int
 compile(const struct js *of, const char *pattern, bool tail, struct regex **to,
         struct err *err)
@@ -264,14 +265,14 @@ read_patterns(const struct peft *p, const char *key, bool whole,
         char *name;
 
         one->text = json_object_iter_key(it);
-        one->has = js_get(&js, one->text);
+        one->js = js_get(&js, one->text);
         name = read_name(one->text);
         if (name)
             to->names[to->n_names++] = (struct peft_name){ name, to->n - 1 };
         else
             to->regexes[to->n_regexes++] = one;
-        if (whole ? js_i64(&one->has, 1, INT32_MAX, &rank, err) < 0
-                  : js_f64(&one->has, &one->value, err) < 0)
+        if (whole ? js_i64(&one->js, 1, INT32_MAX, &rank, err) < 0
+                  : js_f64(&one->js, &one->value, err) < 0)
             return -1;
         if (whole)
             one->value = (double)rank;
@@ -294,11 +295,11 @@ read_excluded(struct peft *p, struct err *err)
     p->excluded = (struct peft_patterns){ .n = 1, .n_regexes = 1, .list = one };
     p->excluded.regexes = xcalloc(1, sizeof(one));
     p->excluded.regexes[0] = one;
-    one->has = js;
+    one->js = js;
     return compile(&js, s, false, &one->regex, err);
 }
 
-/* The first pattern that takes the module, or NULL; -1 with 'err' set. */
+/* Sets '*found' to the first pattern that matches the module, or NULL. */
 static int
 find_pattern(const struct peft *p, const struct peft_patterns *of,
              const char *module, const struct peft_pattern **found,
@@ -320,7 +321,7 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
                        p->path, module);
     work->nbytes += n;
     s.max_steps = REGEX_STEPS + REGEX_STEPS_PER_BYTE * work->nbytes;
-    if (!strchr(module, '\n')) /* '.' does not take it */
+    if (!strchr(module, '\n')) /* '.' does not match it */
         search(&s, 0, of->n_names, 0, n);
     work->steps = s.steps;
     if (s.steps > s.max_steps)
@@ -366,7 +367,7 @@ peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
     pair->scale = a / (p->rslora ? sqrt((double)pair->r) : (double)pair->r);
     pair->alpha = p->rslora ? a * sqrt((double)pair->r) : a;
     if (!isfinite((float)pair->alpha))
-        return js_bad(alpha ? &alpha->has : &js, "what F32 holds", err);
+        return js_bad(alpha ? &alpha->js : &js, "what F32 holds", err);
     return 0;
 }
 
@@ -393,7 +394,7 @@ read_names(const struct js *js, struct peft_list *to)
     qsort(to->list, to->n, sizeof(*to->list), by_text);
 }
 
-/* Has a list the module's name, or, with 'tail', its end after a dot? */
+/* Does a list have the module's name, or, with 'tail', its end after a dot? */
 static bool
 names_module(const struct peft_list *names, const char *module, bool tail)
 {
@@ -511,7 +512,7 @@ peft_target(const struct peft *p, const char *module, struct err *err)
     else if (!all_layers &&
              (layer < 0 || !bsearch(&layer, p->layers, p->n_layers,
                                     sizeof(*p->layers), by_number)))
-        what = "layers_to_transform has not the layer of";
+        what = "layers_to_transform does not have the layer of";
     if (!what)
         return 0;
     return err_set(err, EX_DATAERR, "%s: %s %s, but the tensors do", p->path,
@@ -581,7 +582,7 @@ peft_enter_trained(char **path)
 
     str_addf(&peft, "%s/" PEFT_CONFIG, *path);
     str_addf(&file, "%s/lora.safetensors", *path);
-    /* what cannot be told of either is for those who open it to say */
+    /* opening them reports what is wrong with either */
     if (file_missing(peft.s) && !file_missing(file.s)) {
         free(*path);
         *path = xstrdup(file.s);

@@ -1,6 +1,6 @@
 /*
  * PEFT's adapter_config.json: rank and scale of a pair of LoRA's matrices, and
- * what would change the numbers but is not done here, refused by its name.
+ * what would change the numbers but is not supported, refused by its name.
  * Source: Hugging Face peft 0.17, LoraConfig and get_pattern_key().
  */
 #ifndef CORE_FORMAT_PEFT_H
@@ -16,8 +16,8 @@
 #define PEFT_MODEL  "adapter_model.safetensors"
 #define PEFT_ROOT   "base_model.model." /* before a module's name */
 
-/* rank_pattern or alpha_pattern: a pattern that is no more than a name, as
- * peft's EVA writes one for each module, is looked up, not tried. */
+/* rank_pattern or alpha_pattern: a pattern that is only a name, as peft's EVA
+ * writes one for each module, is looked up, not matched. */
 struct peft_patterns {
     size_t n, n_names, n_regexes;
     struct peft_pattern *list;     /* private; [n], in order of the file */
@@ -31,8 +31,8 @@ struct peft_list {
     const char **list; /* [n], sorted */
 };
 
-/* All of it belongs to it and dies with peft_close(); read-only meanwhile, but
- * for what matching costs: one thread asks. */
+/* All of it belongs to it and dies with peft_close(); read-only
+ * meanwhile, but matching counts its steps there: one thread at a time. */
 struct peft {
     char *path; /* of adapter_config.json */
     json_t *root;
@@ -56,17 +56,17 @@ struct peft_pair {
 
 /*
  * peft_open() reads DIR/adapter_config.json.  -1 with 'err' set: EX_NOINPUT,
- * EX_IOERR, EX_DATAERR (no LoRA, a kind of it that is not done, more than 65536
- * patterns of a kind, 4096 that are not names, or 16 MiB of them compiled).
- * After an error, too, peft_close() may be called.
+ * EX_IOERR, EX_DATAERR (not LoRA, a kind of it that is not supported, more than
+ * 65536 patterns of a kind, 4096 that are not names, or 16 MiB of them
+ * compiled). After an error, too, peft_close() may be called.
  */
 int peft_open(struct peft *p, const char *dir, struct err *err);
 void peft_close(struct peft *p); /* a zeroed struct is fine */
 
 /*
  * peft_pair() is rank and scale of a module, with PEFT_ROOT before its name or
- * without: those of the first pattern that takes the name, or its end after a
- * dot.  -1 with 'err' set (EX_DATAERR): matching takes too many steps, or an
+ * without: those of the first pattern that matches the name, or its end after
+ * a dot.  -1 with 'err' set (EX_DATAERR): matching takes too many steps, or an
  * alpha is beyond F32.
  */
 int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
@@ -79,8 +79,8 @@ int peft_pair(const struct peft *p, const char *module, struct peft_pair *pair,
  */
 int peft_target(const struct peft *p, const char *module, struct err *err);
 
-/* peft_enter_trained(): a folder as moe-sft's train leaves it, no PEFT folder,
- * becomes the path of its adapter, DIR/lora.safetensors. */
+/* peft_enter_trained() replaces the path of a directory that moe-sft's train
+ * wrote, which is not PEFT's, by that of its adapter, DIR/lora.safetensors. */
 void peft_enter_trained(char **path);
 
 #endif

@@ -60,7 +60,7 @@ for i, data in enumerate((
 for module, name in (("torch", "load"), ("types", "CodeType"), ("uuid", "_get_command_stdout"),
                      ("torch.storage", "_load_from_bytes"), ("pandas", "read_pickle"), ("mine", "Config"),
                      ("torch", "PaperStorage"), ("numpy", "load")):
-    said = "global %s.%s is not one that weights need (--allow %s.%s passes over it)" % (2 * (module, name))
+    said = "global %s.%s is not one that weights need (--allow %s.%s ignores it)" % (2 * (module, name))
     pkl("other-%s-%s" % (module, name), b"\x80\2c%s\n%s\n0N." % (module.encode(), name.encode()), said)
     pkl("other-%s-%s-4" % (module, name), b"\x80\4\x8c%c%s\x8c%c%s\x930N." % (
         len(module), module.encode(), len(name), name.encode()), said)
@@ -109,41 +109,41 @@ for name, data, message in (
         ("empty", b"", "no pickle"),
         ("no-stop", b"\x80\x02N", "1 bytes of the pickle are missing"),
         ("stop-empty", b"\x80\x02.", "byte 2: STOP has nothing on the stack"),
-        ("opcode", b"\x80\x02\xff.", "byte 2: opcode 0xff is none"),
+        ("opcode", b"\x80\x02\xff.", "byte 2: opcode 0xff is unknown"),
         ("ext", b"\x80\x02\x82\x01.", "opcode 0x82 is not supported"),
         ("buffer", b"\x80\x05\x97.", "opcode 0x97 is not supported"),
         ("persid-text", b"\x80\x02Px\n.", "opcode 0x50 is not supported"),
         ("str-long", b"\x80\x02X\xff\xff\xff\x7fabc.",
-         "2147483647 bytes are named, but 4 are there"),
+         "2147483647 bytes are promised, but 4 are left"),
         ("str-8", b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xffa.",
-         "bytes are named, but 2 are there"),
-        ("bytes-8", b"\x80\x04\x8e\0\0\0\0\1\0\0\0a.", "bytes are named"),
-        ("long4", b"\x80\x02\x8b\xff\xff\xff\xff.", "bytes are named"),
+         "bytes are promised, but 2 are left"),
+        ("bytes-8", b"\x80\x04\x8e\0\0\0\0\1\0\0\0a.", "bytes are promised"),
+        ("long4", b"\x80\x02\x8b\xff\xff\xff\xff.", "bytes are promised"),
         ("frame", b"\x80\x04\x95\xff\0\0\0\0\0\0\0N.", "FRAME of 255 bytes"),
         ("line", b"\x80\x02I123", "a line without an end"),
         ("string-line", b"\x80\x02S'a'", "a line without an end"),
         ("unicode-line", b"\x80\x02Va", "a line without an end"),
-        ("int", b"\x80\x02I12x\n.", "other characters than digits"),
-        ("float", b"\x80\x02F1,5\n.", "FLOAT is no number"),
+        ("int", b"\x80\x02I12x\n.", "characters that are not digits"),
+        ("float", b"\x80\x02F1,5\n.", "FLOAT is not a number"),
         ("float-long", b"\x80\x02F" + b"1" * 500 + b"\n.",
          "FLOAT of 500 characters"),
         ("string", b"\x80\x02S'a\n.", "STRING without quotes"),
-        ("escape", b"\x80\x02S'\\q'\n.", "STRING with an escape of no kind"),
+        ("escape", b"\x80\x02S'\\q'\n.", "STRING with an unknown escape"),
         ("unicode", b"\x80\x02V\\u12\n.", "UNICODE with a bad escape"),
         ("pop", b"\x80\x020.", "POP has nothing"),
         ("append", b"\x80\x02]a.", "APPEND has nothing"),
-        ("append-none", b"\x80\x02NNa.", "APPEND on what is no list"),
-        ("setitem-list", b"\x80\x02]NNs.", "SETITEM on what is no dict"),
+        ("append-none", b"\x80\x02NNa.", "APPEND on what is not a list"),
+        ("setitem-list", b"\x80\x02]NNs.", "SETITEM on what is not a dict"),
         ("odd", b"\x80\x02}(Nu.", "a key without a value"),
         ("odd-dict", b"\x80\x02(Nd.", "DICT with a key without a value"),
         ("mark", b"\x80\x02t.", "TUPLE without a MARK"),
         ("below-mark", b"\x80\x02N(\x85.", "TUPLE1 has nothing"),
-        ("reduce", b"\x80\x02NNR.", "REDUCE with arguments that are no tuple"),
+        ("reduce", b"\x80\x02NNR.", "REDUCE with arguments that are not a tuple"),
         ("obj", b"\x80\x02(o.", "OBJ without a class"),
-        ("stack-global", b"\x80\x04NN\x93.", "what are no strings"),
+        ("stack-global", b"\x80\x04NN\x93.", "values that are not strings"),
         ("build", b"\x80\x02Nb.", "BUILD has nothing"),
         ("no-pairs", b"\x80\x02ccollections\nOrderedDict\n]Na\x85R.",
-         "a dict of what are no pairs"),
+         "a dict made of what are not pairs"),
         ("persid", b"\x80\x02NQ.", "a persistent id is not"),
         ("persid-short", b"\x80\x02U\x07storage\x85Q.", "a persistent id")):
     pkl("pickle-" + name, data, message)
@@ -192,7 +192,7 @@ for name, data, message in (
          "offset is no"),
         ("stride", rebuilt(storage(4), 0, (2, 2), (3, 1)), "element 4 of"),
         ("stride-negative", rebuilt(storage(4), 3, (4,), (-1,)),
-         "strides[0] is no number >= 0"),
+         "strides[0] is not a number >= 0"),
         ("stride-wraps", rebuilt(storage(4), 0, (2**32 + 1,), (2**32,)),
          "overflow 63 bits"),
         ("stride-sums", rebuilt(storage(4), 0, (2, 2, 2),
@@ -202,9 +202,9 @@ for name, data, message in (
         ("shape-bytes", rebuilt(storage(4), 0, (2**62,), (0,)),
          "overflow 63 bits"),
         ("shape-negative", rebuilt(storage(4), 0, (-4,), (1,)),
-         "shape[0] is no number >= 0"),
+         "shape[0] is not a number >= 0"),
         ("shape-float", rebuilt(storage(4), 0, (4.0,), (1,)), "shape[0] is no"),
-        ("shape-none", rebuilt(storage(4), 0, None, (1,)), "shape is no tuple"),
+        ("shape-none", rebuilt(storage(4), 0, None, (1,)), "shape is not a tuple"),
         ("strides-count", rebuilt(storage(4), 0, (2, 2), (1,)),
          "2 dims with 1 strides"),
         ("dims", rebuilt(storage(4), 0, (1,) * 65, (1,) * 65), "65 dims"),
@@ -235,7 +235,7 @@ case("zip-beyond", zip_bytes(changed(2, header=10**6)), "the next one starts")
 case("zip-size", zip_bytes(changed(2, size=2**31, packed=2**31)),
      "the next one starts at byte")
 case("zip-stored", zip_bytes(changed(2, size=95)), "is stored, but has 96")
-case("zip-twice", zip_bytes(GOOD + [GOOD[2]]), "data/0 is there twice")
+case("zip-twice", zip_bytes(GOOD + [GOOD[2]]), "data/0 occurs twice")
 case("zip-method", zip_bytes(changed(0, method=12)), "another way than by")
 case("zip-encrypted", zip_bytes(changed(0, flags=1)), "is encrypted")
 case("zip-local", zip_bytes(changed(0, local_name=b"archive/evil.pkl")),
@@ -253,7 +253,7 @@ case("zip-count-64", zip_bytes(GOOD, zip64=True, count=2**40), "at most 131072")
 case("zip-shift", zip_bytes(GOOD, shift=1), "but the end record is at byte")
 case("zip-shift-64", zip_bytes(GOOD, zip64=True, shift=2**62), "end record is")
 case("zip-locator", zip_bytes(GOOD, zip64=True).replace(b"PK\6\6", b"PK\6\5"),
-     "where no zip64 end record lies")
+     "where there is no zip64 end record")
 case("zip-cut", whole[:-30], "without an end record")
 case("zip-no-root", zip_bytes([Member("data.pkl", DATA)]), "no data.pkl")
 case("zip-nothing", zip_bytes([]), "without members")
@@ -263,12 +263,12 @@ case("zip-deflate-cut", zip_bytes(changed(0, method=8,
                                           bytes=deflate(DATA)[:-5])),
      "archive/data.pkl is damaged")
 case("zip-deflate-more", zip_bytes(changed(0, method=8, size=len(DATA) - 1)),
-     "unpacks to more than it says")
+     "unpacks to more than its size")
 case("zip-deflate-less", zip_bytes(changed(0, method=8, size=len(DATA) + 1)),
-     "unpacks to less than it says")
+     "unpacks to less than its size")
 case("zip-deflate-behind", zip_bytes(changed(0, method=8,
                                              bytes=deflate(DATA) + b"x")),
-     "unpacks to less than it says")
+     "unpacks to less than its size")
 case("zip-bomb", zip_bytes(changed(0, method=8, size=2**28)),
      "cannot unpack to")
 case("zip-bomb-pkl", zip_bytes(changed(
@@ -298,10 +298,10 @@ case("lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
      "is a git-lfs pointer")
 case("html", b"<!DOCTYPE html>\n<html></html>\n", "is an HTML page")
 case("nothing", b"", "is empty (0 bytes)")
-case("one", b"\x80", "is no PyTorch checkpoint (found byte 0x80")
+case("one", b"\x80", "is not a PyTorch checkpoint (found byte 0x80")
 case("zeros", bytes(1000), "is nothing but zeros")
 case("text", b"hello, this is text\n", "is a text file")
-case("noise", b"\xfe\xdc" * 20, "is no PyTorch checkpoint (found byte 0xfe")
+case("noise", b"\xfe\xdc" * 20, "is not a PyTorch checkpoint (found byte 0xfe")
 case("plain-pickle", pickle.dumps({"a": 1}, 2), "its magic number is missing")
 
 # The old stream.
@@ -311,22 +311,22 @@ for name, data, message in (
         ("version", legacy_bytes(LEGACY, OLD, version=1000),
          "torch.save()'s protocol is 1000 (expected 1001)"),
         ("version-type", legacy_bytes(LEGACY, OLD, version="1001"),
-         "torch.save()'s protocol is no integer (expected 1001)"),
+         "torch.save()'s protocol is not an integer (expected 1001)"),
         ("global", legacy_bytes(b"\x80\x02cposix\nsystem\n.", {}), RUN),
         ("global-keys", legacy_bytes(LEGACY, {})[:-4] +
          b"\x80\x02cposix\nsystem\n.", RUN),
         ("missing", legacy_bytes(LEGACY, OLD, keys=[]), "0 is not in the file"),
         ("unknown", legacy_bytes(LEGACY, dict(OLD, x=OLD["0"])),
          "key 1 of the storages is not in the tree"),
-        ("twice", legacy_bytes(LEGACY, OLD, keys=["0", "0"]), "is there twice"),
+        ("twice", legacy_bytes(LEGACY, OLD, keys=["0", "0"]), "occurs twice"),
         ("keys", legacy_bytes(LEGACY, {}, keys=None)[:-4] + b"\x80\x02N.",
-         "keys are no list"),
+         "keys are not a list"),
         ("key-type", legacy_bytes(LEGACY, {0: OLD["0"]}), "not in the tree")):
     case("legacy-" + name, data, message)
 data = legacy_bytes(LEGACY, OLD)
 for n, message in ((2**61, "has 2305843009213693952 elements of 4 bytes, but"),
                    (2**64 - 1, "has 18446744073709551615 elements"),
-                   (25, "but 96 bytes are there"),
+                   (25, "but 96 bytes are left"),
                    (23, "has 23 elements of 4 bytes (expected 24 of 4")):
     case("legacy-count-%d" % n, data[:-104] + struct.pack("<Q", n) + data[-96:],
          message)
@@ -346,9 +346,9 @@ case("read-encrypted", zip_bytes(changed(2, flags=1)), "is encrypted")
 case("read-deflate", zip_bytes(changed(2, method=8, bytes=b"\xff")),
      "its bytes are not DEFLATE's")
 case("read-more", zip_bytes(changed(2, method=8, bytes=deflate(bytes(97)))),
-     "unpacks to more than it says")
+     "unpacks to more than its size")
 case("read-less", zip_bytes(changed(2, method=8, bytes=deflate(bytes(95)))),
-     "unpacks to less than it says")
+     "unpacks to less than its size")
 case("read-crc-deflate", zip_bytes(changed(2, method=8, crc=1)),
      "data/0 is damaged: its CRC is")
 huge = {"a": Tensor(Storage(np.zeros(2000000, "<f4")), 0, (1,), (1,))}

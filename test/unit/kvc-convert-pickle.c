@@ -280,10 +280,10 @@ test_allowed(void)
         { "\x80\2ca\nb.Config\n.", ". OPAQUE a.b.Config\n" },
         { "\x80\2ca.b\nConfigs\n.",
           "f: byte 2: global a.b.Configs is not one that weights need "
-          "(--allow a.b.Configs passes over it)" },
+          "(--allow a.b.Configs ignores it)" },
         { "\x80\2ca.bb\nConfig\n.",
           "f: byte 2: global a.bb.Config is not one that weights need "
-          "(--allow a.bb.Config passes over it)" },
+          "(--allow a.bb.Config ignores it)" },
         { "\x80\2cos\nsystem\n.", "f: byte 2: global os.system could run "
                                   "code: no checkpoint needs it" },
     };

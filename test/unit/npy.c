@@ -67,7 +67,7 @@ static const struct rule rules[] = {
     { "{'descr': '<f4', 'fortran_order': False}", "has no shape" },
     { "{'fortran_order': False, 'shape': (3,)}", "has no descr" },
     { "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': ()}",
-      "key \"descr\" is there twice" },
+      "key \"descr\" is repeated" },
     { "{'descr': '<f4', 'fortran_order': False, 'shape': (), 'x': 1}",
       "key \"x\" is unknown" },
     { "{'descr': '<f4' 'fortran_order': False, 'shape': ()}", "',' or '}'" },

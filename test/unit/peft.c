@@ -506,9 +506,9 @@ test_layers(void)
         { "\"layers_to_transform\": 1", "model.layers.1.q_proj", NULL },
         { "\"layers_to_transform\": [0, 12]", "model.layers.12.q_proj", NULL },
         { "\"layers_to_transform\": [0, 12]", "model.layers.2.q_proj",
-          "layers_to_transform has not the layer of" },
+          "layers_to_transform does not have the layer of" },
         { "\"layers_to_transform\": [1]", "lm.up_proj",
-          "layers_to_transform has not the layer of" },
+          "layers_to_transform does not have the layer of" },
         /* without a pattern the last number is the layer's */
         { "\"layers_to_transform\": [5]",
           "model.layers.3.mlp.experts.5.up_proj", NULL },
@@ -519,7 +519,7 @@ test_layers(void)
           "model.layers.3.mlp.experts.5.up_proj", NULL },
         { "\"layers_to_transform\": [3], \"layers_pattern\": [\"h\"]",
           "model.layers.3.up_proj",
-          "layers_to_transform has not the layer of" },
+          "layers_to_transform does not have the layer of" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
