@@ -105,9 +105,9 @@ def check(folder, model, centering="fold"):
     assert doc["model_config"] == {
         "model_type": "llama", "num_layers": 2, "num_attention_heads": 6,
         "hidden_size": 60}
-    first = next(iter(doc["layers"].values()))
-    assert doc["sae_config"] == {"num_basis": first["num_basis"],
-                                 "k_active": first["k_active"]}
+    pairs = [(e["num_basis"], e["k_active"]) for e in doc["layers"].values()]
+    n, k = max(dict.fromkeys(pairs), key=pairs.count)
+    assert doc["sae_config"] == {"num_basis": n, "k_active": k}
     assert doc["creation_info"]["source_model"] == os.path.basename(model)
     for layer, entry in doc["layers"].items():
         check_layer(folder, layer, entry, weights, centering == "fold")
