@@ -1,4 +1,4 @@
-/* Floats as Python writes them: the number half of pyjson.h. */
+/* Floats as Python writes them: py_float_repr() of pyjson.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 
 /*
  * The fewest digits that read back as v, and of those the nearest.  printf
- * rounds to the nearest decimal of its length; below a power of two the
- * floats lie twice as close, so there the nearest decimal may belong to the
- * lower neighbour while the next one up still means v.
+ * rounds to the nearest decimal of its length; below a power of two floats are
+ * twice as close, so there the nearest decimal may read back as the lower
+ * neighbour while the next one up reads back as v.
  */
 static int
 shortest_digits(double v, char buf[32])

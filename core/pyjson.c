@@ -185,8 +185,8 @@ by_order(const void *a, const void *b)
 }
 
 /*
- * Brings members into the order in which they are written, each key once: at
- * the place of its first member, with the value of its last.
+ * Sorts members into the order in which they are written, each key once: at the
+ * place of its first member, with the value of its last.
  */
 static int
 sort_members(const struct reader *r, struct member *m, size_t *n)

@@ -1,8 +1,8 @@
 /*
  * The bytes that Python's json.dumps(json.loads(text), sort_keys=True) gives,
- * exactly: content hashes of metadata are taken over them.  Not through
- * jansson, because Python keeps what it loses: integers of any size, NaN and
- * Infinity, lone surrogates, NUL in keys, -0.0, 1e400.
+ * exactly: metadata is hashed in this form. Not through jansson, because Python
+ * keeps what jansson loses: integers of any size, NaN and Infinity, lone
+ * surrogates, NUL in keys, -0.0, 1e400.
  */
 #ifndef CORE_PYJSON_H
 #define CORE_PYJSON_H

@@ -12,7 +12,8 @@
 #include "core/le.h"
 #include "core/mem.h"
 
-/* Shorter runs than this are copied from a map: a read each would cost more. */
+/* Runs shorter than this are copied from a map: a read for each would cost
+ * more. */
 #define SHORT_RUN ((size_t)4096) /* bytes */
 
 /* Pages of a map are released after so many bytes of them.  A fault also reads

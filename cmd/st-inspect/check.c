@@ -86,8 +86,8 @@ group(struct sums_list *list, const struct inspect_cmd *cmd, struct err *err)
 }
 
 /*
- * The results of the n lines of one file.  It may be any file if they are all
- * of the whole; else it must be one of tensors.
+ * The results of the n lines of one file.  If none of them names a tensor, it
+ * may be a file of any format.
  */
 static void
 check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
@@ -109,7 +109,7 @@ check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
     for (size_t i = 0; i < n; i++) {
         const struct str *name = &e[i]->tensor;
         const char *digest = e[i]->digest;
-        /* a line without a tensor is the file's, or that of one without a
+        /* a line without a tensor is that of the file, or of a tensor without a
          * name */
         const struct st_tensor *t =
             readable && fh.tensors

@@ -1,6 +1,6 @@
 /*
- * st-inspect's command line, as parsed, and its verbs, which get it; only
- * main.c prints errors and exits.
+ * st-inspect's command line, parsed, and its verbs.  Only main.c prints errors
+ * and exits.
  */
 #ifndef ST_INSPECT_CMD_H
 #define ST_INSPECT_CMD_H
@@ -18,8 +18,8 @@
 #define MAX_QUANTILES 16
 #define MAX_BINS      1000
 
-/* Levels of a tree: a name of nothing but dots prints no more rows, and no
- * longer ones, than that times its bytes. */
+/* Levels of a tree. Bounds the rows, and their length, that one name can cause,
+ * such as a name that consists of dots. */
 #define TREE_MAX_DEPTH 64
 
 enum sort_key { SORT_NAME, SORT_FILE, SORT_SIZE };

@@ -1,6 +1,6 @@
 /*
- * Types of at most 16 bits have so few values that counting each of them says
- * everything exactly, in one pass over the data.
+ * Types of at most 16 bits have so few values that counting each of them gives
+ * exact results in one pass over the data.
  */
 #include "cmd/st-inspect/stats.h"
 
@@ -12,17 +12,17 @@
 #include "core/le.h"
 #include "core/mem.h"
 
-/* Fewer elements than this are sorted: the tables cost 65536 steps to read. */
+/* Fewer elements than this are sorted: reading the tables takes 65536 steps. */
 #define SORT_BELOW 8192
 
-/* A table's entry has 32 bits, so this many elements fit for certain. */
+/* An entry of a table has 32 bits: the counts of so many pieces fit. */
 #define SPAN_PIECES ((size_t)16384)
 _Static_assert(SPAN_PIECES *PIECE_NBYTES <= UINT32_MAX + (uint64_t)1,
                "a count must fit 32 bits");
 
-/* Adds n little-endian 16-bit values to four tables, each 65536 long:
- * neighbours go to different ones, so that equal values in a row do not wait
- * for each other's store. */
+/* Adds n little-endian 16-bit values to four tables of 65536 entries.
+ * Neighbours go to different tables, so that equal values in a row need not
+ * wait for each other's store. */
 static void
 count_u16(uint32_t *tables, const void *data, size_t n)
 {
@@ -112,7 +112,8 @@ quantile(const struct value_count *values, uint64_t n, double q)
     return between(a, values->v, at);
 }
 
-/* One more value: to the list of n_values, or to what is only counted. */
+/* Adds a value to the list of n_values, or only counts it if it is not finite.
+ */
 static size_t
 add_value(struct tensor_stats *st, struct value_count *values, size_t n_values,
           double v, uint64_t n)

@@ -1,6 +1,6 @@
 /*
- * diff: what two models have, then how far their numbers differ.  Chunks are
- * compared on their own and merged in their order.
+ * diff: compares the tensors that two models have, then their values.  Chunks
+ * are compared independently and merged in their order.
  */
 #include <float.h>
 #include <math.h>
@@ -60,7 +60,8 @@ struct differ {
     size_t n_same, n_rows;
 };
 
-/* A float's place among all of its type: neighbours differ by 1. */
+/* A float's place in the order of all floats of its type: neighbours differ by
+ * 1. */
 static int64_t
 place(enum dtype dtype, const uint8_t *p, size_t i)
 {
@@ -145,7 +146,7 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* All chunks; without measuring only up to the first that is not the same. */
+/* All chunks; if nothing is measured, only up to the first that differs. */
 static int
 compare_chunks(struct differ *c, struct part *all, struct err *err)
 {
@@ -180,8 +181,8 @@ compare_chunks(struct differ *c, struct part *all, struct err *err)
     return 0;
 }
 
-/* Squares of F64 may overflow or underflow: by how much to scale numbers then;
- * 1 where they do not, or where nothing helps. */
+/* By how much to scale F64, whose squares may overflow or underflow; 1 if they
+ * do not, or if no scale helps. */
 static double
 better_scale(const struct part *p)
 {
@@ -192,14 +193,14 @@ better_scale(const struct part *p)
         return 1;
     if (isinf(p->dd) || isinf(p->aa) || isinf(p->bb))
         return 0x1p-600;
-    /* zeros are so small as well: nothing may overflow instead */
+    /* also true of zeros: then no other sum may overflow */
     return p->max_abs > 0 && least < DBL_MIN / DBL_EPSILON && most < 0x1p20
                ? 0x1p500
                : 1;
 }
 
-/* Reads a and b, of as many elements, once or more; -1 with 'err' set as
- * view_read(). */
+/* Reads a and b, which have the same number of elements, once or more; -1 with
+ * 'err' set as view_read(). */
 static int
 compare(struct differ *c, struct tensor_distance *d, const struct view *a,
         const struct view *b, struct err *err)

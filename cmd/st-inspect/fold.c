@@ -6,7 +6,7 @@
 #include "core/mem.h"
 #include "core/str.h"
 
-/* Components that are looked at; a hostile name can have 50 million. */
+/* Components that may be folded; a hostile name can have 50 million. */
 #define MAX_COMPONENTS 64
 
 /*
@@ -64,7 +64,7 @@ compare_bytes(const char *a, size_t a_n, const char *b, size_t b_n)
     return a_n != b_n ? a_n < b_n ? -1 : 1 : memcmp(a, b, a_n);
 }
 
-/* All but the number itself: 0 if the two may become one row. */
+/* Compares all but the number itself: 0 if the two may become one row. */
 static int
 compare_rest(const struct item *a, const struct item *b)
 {

@@ -1,6 +1,7 @@
 /*
- * hash: digests of files and of their tensors, in one pass over a file: while a
- * block is hashed, by one thread for each digest, the others read the next one.
+ * hash: digests of files and of their tensors, in one pass over each file.
+ * While a block is hashed, with one thread for each digest, other threads read
+ * the next block.
  */
 #include "cmd/st-inspect/hash.h"
 
@@ -18,7 +19,8 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-/* Pieces are in the cache from reading to hashing: few, but enough to share. */
+/* Few enough for the cache to keep a piece from reading to hashing, but enough
+ * to share among threads. */
 #define BLOCK_PIECES 16
 #define BLOCK_NBYTES (BLOCK_PIECES * PIECE_NBYTES)
 
@@ -40,8 +42,8 @@ struct hashing {
     struct err errs[BLOCK_PIECES];
 };
 
-/* The file's digest is the longest task, so it comes first; reading is cut in
- * the smallest pieces, so it comes last. */
+/* The file's digest is the longest task, so it comes first; pieces to read are
+ * the shortest, so they come last. */
 static void
 do_tasks(void *ctx, size_t first, size_t last, int thread)
 {
@@ -92,7 +94,7 @@ do_block(struct hashing *h, struct par *par, struct err *err)
     h->next.at = at;
     h->next.nbytes = left < h->block_nbytes ? left : h->block_nbytes;
     n = (h->next.nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
-    /* which tensors reach into the block; those before it are done */
+    /* find the tensors that overlap the block; those before it are done */
     h->n = 0;
     for (; h->to->tensors && at > data && h->first < st->n_tensors;
          h->first++) {
@@ -128,7 +130,7 @@ by_begin(const void *pa, const void *pb, void *tensors)
     return (a_end > b_end) - (a_end < b_end);
 }
 
-/* The order of the file; the digest of no bytes for what has none. */
+/* Sorts the tensors by place, and sets the digests of empty ones. */
 static int
 prepare(struct hashing *h, struct err *err)
 {
@@ -152,7 +154,7 @@ prepare(struct hashing *h, struct err *err)
     }
     qsort_r(h->order, n, sizeof(*h->order), by_begin,
             (void *)(uintptr_t)h->st->tensors);
-    /* the empty ones of them sort before the first that is not, at its place */
+    /* empty tensors sort before the one that has bytes at their place */
     return 0;
 }
 
@@ -260,7 +262,7 @@ check_blob(const struct inspect_cmd *cmd, const char *path, const char *hex)
     return TU_NEGATIVE;
 }
 
-/* JSON is one array over all operands: its last byte says what comes next. */
+/* JSON is one array for all operands. */
 static int
 put(struct inspect_cmd *cmd, const struct st *st, const struct st_tensor *t,
     const char *hex, struct err *err)

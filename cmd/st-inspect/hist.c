@@ -32,7 +32,7 @@ hist_range(struct tensor_stats *st)
 static double
 hist_edge(const struct tensor_stats *st, size_t n_bins, size_t i)
 {
-    /* halves: the difference of the largest numbers would be infinite */
+    /* halved: the difference of the largest numbers would be infinite */
     double step = (st->hi / 2 - st->lo / 2) / (double)n_bins * 2;
 
     if (i == n_bins)
@@ -140,8 +140,8 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
                  12 + i % PLOT_COLUMNS * PLOT_WIDTH,
                  4 + i / PLOT_COLUMNS * PLOT_HEIGHT);
-        /* All of a name is in its title, which shows when a pointer rests
-         * there. */
+        /* The title, which appears when the pointer is on the plot, has the
+         * whole name. */
         str_adds(&to, "<title>");
         svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, SIZE_MAX);
         str_adds(&to, "</title><text y=\"14\">");

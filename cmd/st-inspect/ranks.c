@@ -47,7 +47,7 @@ is_finite(enum dtype dtype, uint32_t u)
     return dtype != DT_F32 || (u & 0x7f800000) != 0x7f800000;
 }
 
-/* Both loops are compiled for F32 on its own: see count_pieces(). */
+/* Inlined for F32 and for the other types: see count_pieces(). */
 static inline void
 count_upper(uint32_t *tables, const uint8_t *p, size_t n, enum dtype dtype)
 {
@@ -98,7 +98,8 @@ count_pieces(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* The elements at the places ranks[n] in the order of all finite ones. */
+/* values[i] becomes the element at place ranks[i] in the order of all finite
+ * ones. */
 static int
 by_tables(const struct stats_job *j, const uint64_t *ranks, double *values,
           size_t n, struct err *err)

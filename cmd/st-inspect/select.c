@@ -134,8 +134,7 @@ select_close(struct selection *sel)
     *sel = (struct selection){ 0 };
 }
 
-/* A name as list prints it comes first: one that has a backslash itself is
- * printed with two. */
+/* Prefers a name as list prints it, in which a backslash is doubled. */
 const struct stdir_tensor *
 select_find(const struct stdir *dir, const char *name, struct err *err)
 {

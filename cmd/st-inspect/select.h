@@ -29,8 +29,8 @@ int select_open(struct selection *sel, const char *path,
 void select_close(struct selection *sel);
 bool select_matches(const struct inspect_cmd *cmd, const struct st_tensor *t);
 
-/* dot_first() orders bytes with the dot before all others: a module's tensors
- * then follow each other, and a tensor of the module's own name. */
+/* dot_first() orders bytes with the dot before all others, so that the tensors
+ * of a module are adjacent, also if a tensor has the module's name. */
 unsigned char dot_first(char c);
 
 /* select_find() finds a tensor by its name, or by its name as list prints it;
@@ -63,7 +63,7 @@ struct view {
 struct view view_of(const struct stdir_tensor *t);
 
 /* view_read() reads elements [first, first + n), of a type of whole bytes, as
- * they lie in the file.  -1 with 'err' set, as file_pread(). */
+ * they are in the file.  -1 with 'err' set, as file_pread(). */
 int view_read(const struct view *v, void *buf, uint64_t first, size_t n,
               struct err *err);
 

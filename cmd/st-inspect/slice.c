@@ -84,8 +84,8 @@ parse_item(struct slice_axis *axis, const char **p, size_t i, int64_t size,
     return 0;
 }
 
-/* How many axes a text names: "..." and what follows the last comma, if that
- * is nothing, are not among them. */
+/* How many axes a text names, without "..." and without nothing after a last
+ * comma. */
 static size_t
 count_items(const char *text)
 {

@@ -11,8 +11,8 @@
 #include "core/mem.h"
 #include "core/tty.h"
 
-/* Tensors from here on are spread over the threads; of smaller ones each is
- * one thread's. */
+/* All threads work on a tensor of so many bytes; smaller ones have one thread
+ * each. */
 #define LARGE_NBYTES ((size_t)32 << 20)
 
 /* Rows appear after so many tensors, or so many bytes. */
@@ -21,8 +21,8 @@
 
 #define SPAN_CHUNKS 1024 /* between two merges */
 
-/* Types of 32 and 64 bits: chunks are summed on their own and merged in their
- * order, so that no result depends on how many threads there are. */
+/* Types of 32 and 64 bits: chunks are summed independently and merged in their
+ * order, so that results do not depend on the number of threads. */
 struct chunk_sums {
     struct moments m;
     uint64_t n_zero;
@@ -329,7 +329,7 @@ scratch_open(struct stats_scratch *s, int n_threads, struct err *err)
     return 0;
 }
 
-/* The tensors from w->first on, as many as make a window; returns the end. */
+/* Computes the tensors from w->first on that make a window; returns its end. */
 static size_t
 do_window(struct window *w)
 {

@@ -1,8 +1,8 @@
 /*
- * What stats says of a tensor.  NaN and infinities are counted; everything else
- * is over the finite elements.  stats.c has the verb, and types of 32 and 64
- * bits; counts.c types of up to 16 bits, ranks.c quantiles of 32-bit types,
- * hist.c histograms.
+ * Statistics of a tensor.  NaN and infinities are counted; everything else is
+ * over the finite elements.  stats.c has the verb, and types of 32 and 64 bits;
+ * counts.c types of up to 16 bits, ranks.c quantiles of 32-bit types, hist.c
+ * histograms.
  */
 #ifndef ST_INSPECT_STATS_H
 #define ST_INSPECT_STATS_H
@@ -86,7 +86,8 @@ void stats_for(const struct stats_job *j, size_t n, size_t grain,
                void *ctx);
 bool stats_thread(const struct stats_job *j, int i);
 
-/* is_counted(): a type of 8 or 16 bits, of which counts_stats() sets all. */
+/* is_counted(): a type of 8 or 16 bits, whose statistics counts_stats()
+ * computes. */
 bool is_counted(enum dtype dtype);
 void counts_stats(struct stats_job *j);
 
@@ -101,7 +102,7 @@ void counts_drain(uint64_t *totals, uint32_t *tables, size_t n_keys);
 double between(double a, double b, double at);
 
 /* ranks_quantiles() sets the quantiles of a 32-bit type with finite elements,
- * when all else is known. */
+ * after everything else. */
 void ranks_quantiles(struct stats_job *j);
 
 /* hist_range() sets lo and hi from min and max, hist_bin() is the bin of n_bins

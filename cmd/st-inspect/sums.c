@@ -16,7 +16,7 @@ hex_value(char c)
                                   : -1;
 }
 
-/* What str_esc() did, undone; false if it cannot have written this. */
+/* Undoes str_esc(); false if str_esc() cannot have written this. */
 static bool
 unescape(struct str *to, const char *s, size_t n)
 {

@@ -33,8 +33,8 @@ width_of(const char *s, size_t nbytes)
 
 #define MAX_COLUMNS 40
 
-/* Characters.  A longer cell widens no column: the padding of all rows would be
- * that of the longest, and a file's size squared. */
+/* Characters.  A longer cell does not widen its column: padding all rows to the
+ * longest name could take the square of a file's size. */
 #define ALIGN_MAX 100
 
 struct column {

@@ -1,6 +1,5 @@
 /*
- * The answer on its way out: rows that gather in cmd->text, and what they are
- * made of.
+ * Output: rows are collected in cmd->text and written in large pieces.
  */
 #ifndef ST_INSPECT_TEXT_H
 #define ST_INSPECT_TEXT_H
@@ -12,8 +11,8 @@
 #include "core/err.h"
 
 /*
- * Verbs append to cmd->text and call text_end() after each row, which writes
- * when enough has gathered.  text_finish() aligns if that is wanted, writes and
+ * Verbs append to cmd->text and call text_end() after each row, which writes if
+ * there is enough.  text_finish() aligns the text if asked to, writes it and
  * commits cmd->out.  -1 with 'err' set: the output cannot be written.
  */
 int text_end(struct inspect_cmd *cmd, struct err *err);

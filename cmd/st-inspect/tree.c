@@ -49,8 +49,8 @@ add_node(struct tree *tree, const char *path, size_t path_n, size_t at)
     return tree->n++;
 }
 
-/* Where the component that starts at 'i' ends; dots in a set of folded
- * numbers, "{0..31}", are no ends. */
+/* Where the component that starts at 'i' ends; dots in a set of folded numbers,
+ * "{0..31}", do not end it. */
 static size_t
 component_end(const struct fold_row *r, size_t i)
 {
@@ -63,7 +63,7 @@ component_end(const struct fold_row *r, size_t i)
     return i;
 }
 
-/* Rows come so that those of one module follow each other. */
+/* Rows of one module must be adjacent. */
 static void
 add_row(struct tree *tree, const struct fold_row *r)
 {
@@ -198,7 +198,8 @@ tree_main(struct inspect_cmd *cmd, struct err *err)
         return -1;
     if (fold(&folded, &sel, cmd->fold, err) < 0)
         goto out;
-    /* folding keeps the order of names, which can part a module's rows */
+    /* folding keeps the order of names, which can separate the rows of a module
+     */
     if (cmd->fold)
         qsort(folded.rows, folded.n, sizeof(*folded.rows), by_name);
     tree.max_depth = cmd->depth ? (size_t)cmd->depth : TREE_MAX_DEPTH;

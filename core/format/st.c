@@ -203,7 +203,7 @@ static int
 read_file(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
 {
     if (load_text(st, head, nbytes, err) < 0 || st_header_read(st, err) < 0) {
-        /* A header that opens with '{' was meant to be one, whatever its
+        /* It was meant to be a header if it begins with '{', whatever its
          * length. */
         const char *what =
             nbytes > 8 && head[8] == '{' ? NULL : st_sniff(head, nbytes);

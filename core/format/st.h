@@ -70,12 +70,13 @@ int st_parse(struct st *st, const void *file, size_t nbytes, size_t file_size,
              const char *path, struct err *err);
 
 /* st_map() maps the whole file, so that st_data() works.  -1 with 'err' set:
- * EX_IOERR, also where the file has another size by now, or EX_SOFTWARE where
- * there is no room for it. */
+ * EX_IOERR, also if the size of the file has changed, or EX_SOFTWARE if there
+ * is no address space. */
 int st_map(struct st *st, struct err *err);
 
-/* st_unchanged(): is the file as long as when it was opened?  What was cut off
- * a mapped one reads as zeros.  0, or -1 with 'err' set (EX_IOERR). */
+/* st_unchanged(): is the file as long as when it was opened?  The part of a
+ * mapped file that was cut off reads as zeros.  0, or -1 with 'err' set
+ * (EX_IOERR). */
 int st_unchanged(const struct st *st, struct err *err);
 
 void st_close(struct st *st); /* a zeroed struct is fine */

@@ -28,8 +28,8 @@ ids_free(struct ids *ids)
     *ids = (struct ids){ 0 };
 }
 
-/* Makes 'fixed' the text with U+FFFD where it is not UTF-8: so many places. It
- * stays empty where the text is sound. */
+/* Makes 'fixed' the text with U+FFFD where it is not UTF-8, and returns in how
+ * many places.  'fixed' stays empty if the text is valid. */
 static size_t
 fix_utf8(const char *s, size_t n, struct str *fixed)
 {

@@ -19,7 +19,7 @@ struct ids {
     size_t n, cap;
 };
 
-/* ids_add() appends one; memory that is gone ends the process. */
+/* ids_add() appends one; running out of memory ends the process. */
 void ids_add(struct ids *ids, int32_t id);
 void ids_free(struct ids *ids);
 
@@ -48,10 +48,10 @@ enum {
 };
 
 /*
- * tok_utf8() is for a text from outside, before tok_encode(): where it is not
- * UTF-8, 'fixed' becomes the text with U+FFFD there, and a warning says so; or
- * that is EX_DATAERR, if 'strict'.  Both begin with 'name'.  'fixed' stays
- * empty where the text is sound.
+ * tok_utf8() checks a text from outside before tok_encode(): if it is not
+ * UTF-8, 'fixed' becomes the text with U+FFFD there, with a warning; or with
+ * 'strict' it is an error (EX_DATAERR).  Both messages begin with 'name'.
+ * 'fixed' stays empty if the text is valid.
  */
 int tok_utf8(const char *name, const char *text, size_t nbytes, bool strict,
              struct str *fixed, struct err *err);

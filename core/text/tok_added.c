@@ -18,7 +18,7 @@ trie_child(const struct trie *trie, uint32_t at, uint8_t byte)
     return child;
 }
 
-/* Where a byte leads: to the longest string that ends with it and that some
+/* The node after a byte: the longest string that ends with it and that some
  * token ends with. */
 static inline uint32_t
 trie_next(const struct trie *trie, uint32_t at, uint8_t byte)
@@ -90,9 +90,9 @@ trie_link(struct trie *trie)
 }
 
 /*
- * Backwards, one step a byte: where a string of the trie ends, a token begins,
- * and the longest of those.  Forwards, each byte would begin a walk as long as
- * the longest token.
+ * Goes backwards, one step for each byte: where a string of the trie ends, a
+ * token begins, and this finds the longest.  Going forwards, each byte could
+ * begin a walk as long as the longest token.
  */
 void
 added_begin(struct added_iter *it)
@@ -202,7 +202,8 @@ strip_around(struct added_iter *it, const struct added *added, size_t *a,
         *a = it->start;
     if (!added->rstrip)
         return;
-    /* Tokens of white space would go over the same run again and again. */
+    /* Without this, tokens of white space would scan the same run repeatedly.
+     */
     if (*b >= it->run_a && *b < it->run_b) {
         *b = it->run_b;
         return;

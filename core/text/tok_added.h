@@ -1,5 +1,5 @@
 /*
- * Added tokens: where a text is cut before anything else sees it.
+ * Added tokens: a text is cut at them before anything else.
  */
 #ifndef CORE_TEXT_TOK_ADDED_H
 #define CORE_TEXT_TOK_ADDED_H
@@ -31,8 +31,8 @@ struct trie {
     uint32_t first[256]; /* the root's children by byte */
 };
 
-/* trie_add() adds a token's text, backwards; trie_link() makes the automaton of
- * Aho and Corasick of them all. */
+/* trie_add() adds a token's text, backwards; trie_link() then makes the
+ * Aho-Corasick automaton. */
 void trie_add(struct trie *trie, const struct str *s, int32_t added);
 void trie_link(struct trie *trie);
 

@@ -41,8 +41,8 @@ add_bytes(struct encoder *enc, const char *s, size_t n)
 }
 
 /*
- * One character and its id, or -1.  An unknown token waits in *unk for others
- * to fuse with; bytes do not make it come out, which is the reference's way.
+ * One character and its id, or -1. An unknown token waits in *unk for others to
+ * fuse with; byte tokens do not flush it, as in the reference.
  */
 static int
 add_char(struct encoder *enc, const char *s, size_t n, int32_t id, bool *unk)
@@ -140,7 +140,7 @@ merge_short(const struct tok *tok, struct symbol *y, size_t n)
     return n;
 }
 
-/* A binary heap of rank << 32 | position, the least on top. */
+/* A binary heap of rank << 32 | position, the smallest on top. */
 static void
 sift_down(uint64_t *heap, size_t n, size_t i)
 {
@@ -313,9 +313,8 @@ char_id(const struct tok *tok, const char *s, size_t n)
 }
 
 /*
- * A long word is cut between two characters that no merge ever joins:
- * SentencePiece's "word" is a whole text, and its merges hardly ever reach
- * over a space.
+ * A long word is cut between two characters that no merge joins:
+ * SentencePiece's "word" is a whole text, and its merges rarely cross a space.
  */
 int
 word_encode(struct encoder *enc, const char *s, size_t n)

@@ -1,5 +1,5 @@
 /*
- * Byte-pair merges: a word to ids, with the words that come again kept.
+ * Byte-pair merges: a word to ids, with a cache of words.
  */
 #ifndef CORE_TEXT_TOK_BPE_H
 #define CORE_TEXT_TOK_BPE_H
@@ -45,7 +45,7 @@ struct encoder {
  * text or, after ByteLevel, raw bytes. */
 int word_encode(struct encoder *enc, const char *s, size_t n);
 
-/* The tables of 'tok' that encoding needs and no file has. */
+/* The tables of 'tok' that are derived from those in the file. */
 void bpe_tables(struct tok *tok); /* after vocab and merges are there */
 void bpe_joins(struct tok *tok);  /* for words of text, not of bytes */
 

@@ -62,7 +62,7 @@ put(struct list *list, const char *s, size_t n, bool last)
 
 /* Collects a token's fragments; true when it is whole, in *s and *n. */
 static bool
-whole(struct dec_state *state, const char **s, size_t *n, bool last)
+collect(struct dec_state *state, const char **s, size_t *n, bool last)
 {
     if (last && state->held.n == 0)
         return true;
@@ -194,7 +194,7 @@ strip(const struct dec_step *step, struct dec_state *state, const char *s,
 {
     const struct str *content = &step->content;
 
-    if (step->stop && !whole(state, &s, &n, last))
+    if (step->stop && !collect(state, &s, &n, last))
         return;
     while (!state->past_start && n) {
         state->past_start = state->n_cut == step->start || n < content->n ||
@@ -224,7 +224,7 @@ step_token(const struct dec_step *step, struct dec_state *state, const char *s,
 
     switch (step->type) {
     case DEC_BYTE_LEVEL:
-        if (whole(state, &s, &n, last)) {
+        if (collect(state, &s, &n, last)) {
             byte_level(&state->bytes, s, n);
             put_utf8(&state->bytes, false, out);
         }
@@ -234,11 +234,11 @@ step_token(const struct dec_step *step, struct dec_state *state, const char *s,
         state->n_tokens += last;
         break;
     case DEC_REPLACE:
-        if (whole(state, &s, &n, last))
+        if (collect(state, &s, &n, last))
             return replace(step, state, s, n, max, out, err);
         break;
     case DEC_BYTE_FALLBACK:
-        if (!whole(state, &s, &n, last))
+        if (!collect(state, &s, &n, last))
             break;
         byte = fallback_byte(s, n);
         if (byte >= 0) {

@@ -57,8 +57,8 @@ struct tok {
     struct ids before, after; /* what the post-processor adds */
 };
 
-/* tok_parse_keyed() is tok_parse() with tables under the given key, of which
- * nothing that is looked up depends. */
+/* tok_parse_keyed() is tok_parse() with a given key for the hash tables, on
+ * which no result depends. */
 int tok_parse_keyed(struct tok **tok, const char *json, size_t nbytes,
                     const char *name, const struct hash_key *key,
                     struct err *err);

@@ -14,46 +14,48 @@
 
 #define MAX_FILE ((size_t)1 << 30)
 
-/* The two big parts of the file, which jansson would be slow at. */
-struct hot {
-    struct str slim;            /* the file with both emptied */
-    const char *copied;         /* the file up to here is in 'slim' */
+/* The two large parts of the file, which are read without a tree: jansson would
+ * be slow. */
+struct tables_json {
+    struct str rest;            /* the file with both emptied */
+    const char *copied;         /* the file up to here is in 'rest' */
     const char *vocab, *merges; /* where they start in the file; or NULL */
     size_t vocab_n, merges_n;   /* bytes */
 };
 
 static int
-bad_hot(const struct tok *tok, const char *what, size_t i, const char *why,
-        struct err *err)
+bad_entry(const struct tok *tok, const char *what, size_t i, const char *why,
+          struct err *err)
 {
     return err_set(err, EX_DATAERR, "%s: model.%s: entry %zu %s", tok->name,
                    what, i, why);
 }
 
-/* Skips a value, and leaves out of 'slim' what is in its brackets. */
+/* Skips a value, and leaves the contents of its brackets out of 'rest'. */
 static void
-leave_out(struct jpull *j, struct hot *hot, const char **start, size_t *n)
+leave_out(struct jpull *j, struct tables_json *tables, const char **start,
+          size_t *n)
 {
     bool object = jpull_peek(j) == '{';
 
     *start = j->p;
-    str_add(&hot->slim, hot->copied, (size_t)(j->p - hot->copied));
-    str_adds(&hot->slim, object ? "{}" : "[]");
+    str_add(&tables->rest, tables->copied, (size_t)(j->p - tables->copied));
+    str_adds(&tables->rest, object ? "{}" : "[]");
     jpull_skip(j);
     *n = (size_t)(j->p - *start);
-    hot->copied = j->p;
+    tables->copied = j->p;
 }
 
 /* Finds both; false where the text is not a JSON object. */
 static bool
-find_hot(const char *json, size_t nbytes, struct hot *hot)
+find_tables(const char *json, size_t nbytes, struct tables_json *tables)
 {
     struct jpull j = jpull_start(json, nbytes, JS_DEPTH);
     struct jspan key;
     int model = 0; /* the depth of its members */
 
     j.python = true;
-    hot->copied = json;
+    tables->copied = json;
     jpull_peek(&j);
     jpull_enter(&j, '{', "an object");
     while (j.depth && !j.expected) {
@@ -63,14 +65,15 @@ find_hot(const char *json, size_t nbytes, struct hot *hot)
             jpull_enter(&j, '{', "an object");
             model = j.depth;
         } else if (model && *j.p == '{' && jspan_is(&key, "vocab")) {
-            leave_out(&j, hot, &hot->vocab, &hot->vocab_n);
+            leave_out(&j, tables, &tables->vocab, &tables->vocab_n);
         } else if (model && *j.p == '[' && jspan_is(&key, "merges")) {
-            leave_out(&j, hot, &hot->merges, &hot->merges_n);
+            leave_out(&j, tables, &tables->merges, &tables->merges_n);
         } else {
             jpull_skip(&j);
         }
     }
-    str_add(&hot->slim, hot->copied, (size_t)(json + nbytes - hot->copied));
+    str_add(&tables->rest, tables->copied,
+            (size_t)(json + nbytes - tables->copied));
     return jpull_done(&j);
 }
 
@@ -115,40 +118,41 @@ add_token(struct tok *tok, const struct str *key, uint64_t id, size_t *cap,
                        "%s: model.vocab: entry %zu has %zu bytes (at most %d)",
                        tok->name, i, key->n, TOK_MAX_TOKEN);
     if (id > TOK_MAX_ID)
-        return bad_hot(tok, "vocab", i, "has an id that is too large", err);
+        return bad_entry(tok, "vocab", i, "has an id that is too large", err);
     grow_ids(tok, (int32_t)id, cap);
     if (tok->span[id].off != UINT32_MAX)
-        return bad_hot(tok, "vocab", i, "has an id that another has", err);
+        return bad_entry(tok, "vocab", i, "has an id that another has", err);
     if (!strmap_put(&tok->vocab, key->s, key->n, (int32_t)id, &span.off))
-        return bad_hot(tok, "vocab", i, "appears twice", err);
+        return bad_entry(tok, "vocab", i, "appears twice", err);
     tok->span[id] = span;
     return 0;
 }
 
 static int
-load_vocab(struct tok *tok, const struct hot *hot, struct err *err)
+load_vocab(struct tok *tok, const struct tables_json *tables, struct err *err)
 {
-    struct jpull j = jpull_start(hot->vocab, hot->vocab_n, JS_DEPTH);
+    struct jpull j = jpull_start(tables->vocab, tables->vocab_n, JS_DEPTH);
     struct str text = { 0 };
     struct jspan key;
     size_t cap = 0;
     uint64_t id;
     int rc = 0;
 
-    strmap_reserve(&tok->vocab, count_quotes(hot->vocab, hot->vocab_n) / 2);
-    str_reserve(&tok->vocab.text, hot->vocab_n / 2);
+    strmap_reserve(&tok->vocab,
+                   count_quotes(tables->vocab, tables->vocab_n) / 2);
+    str_reserve(&tok->vocab.text, tables->vocab_n / 2);
     jpull_enter(&j, '{', "an object");
     while (rc == 0 && jpull_member(&j, &key)) {
         str_clear(&text);
         jspan_add(&key, &text);
         if (!jpull_u64(&j, &id))
-            rc = bad_hot(tok, "vocab", tok->vocab.n,
-                         "is not a string with an id", err);
+            rc = bad_entry(tok, "vocab", tok->vocab.n,
+                           "is not a string with an id", err);
         else
             rc = add_token(tok, &text, id, &cap, err);
     }
     if (rc == 0 && j.expected) /* a lone surrogate */
-        rc = bad_hot(tok, "vocab", tok->vocab.n, "is not UTF-8", err);
+        rc = bad_entry(tok, "vocab", tok->vocab.n, "is not UTF-8", err);
     str_free(&text);
     return rc;
 }
@@ -193,11 +197,11 @@ add_merge(struct tok *tok, const struct str *both, size_t n, size_t rank,
     int32_t id = strmap_get(&tok->vocab, both->s, both->n);
 
     if (left < 0 || right < 0 || id < 0)
-        return bad_hot(tok, "merges", rank,
-                       left < 0    ? "has a left part that is not in vocab"
-                       : right < 0 ? "has a right part that is not in vocab"
-                                   : "gives a token that is not in vocab",
-                       err);
+        return bad_entry(tok, "merges", rank,
+                         left < 0    ? "has a left part that is not in vocab"
+                         : right < 0 ? "has a right part that is not in vocab"
+                                     : "gives a token that is not in vocab",
+                         err);
     mergemap_put(&tok->merges,
                  (struct bpe_merge){ (uint64_t)left << 32 | (uint32_t)right,
                                      (uint32_t)rank, id });
@@ -205,22 +209,22 @@ add_merge(struct tok *tok, const struct str *both, size_t n, size_t rank,
 }
 
 static int
-load_merges(struct tok *tok, const struct hot *hot, struct err *err)
+load_merges(struct tok *tok, const struct tables_json *tables, struct err *err)
 {
     static const char comment[] = "\"#version";
-    struct jpull j = jpull_start(hot->merges, hot->merges_n, JS_DEPTH);
+    struct jpull j = jpull_start(tables->merges, tables->merges_n, JS_DEPTH);
     struct str both = { 0 };
     size_t rank = 0, n = 0;
     int rc = 0;
 
     mergemap_init(&tok->merges, tok->key,
-                  count_quotes(hot->merges, hot->merges_n) / 2);
+                  count_quotes(tables->merges, tables->merges_n) / 2);
     jpull_enter(&j, '[', "an array");
     while (rc == 0 && jpull_item(&j, ']')) {
         if (strncmp(j.p, comment, sizeof(comment) - 1) == 0)
             jpull_skip(&j);
         else if (!read_pair(&j, &both, &n))
-            rc = bad_hot(tok, "merges", rank, "is not a pair of tokens", err);
+            rc = bad_entry(tok, "merges", rank, "is not a pair of tokens", err);
         else
             rc = add_merge(tok, &both, n, rank++, err);
     }
@@ -265,7 +269,7 @@ load_model(struct tok *tok, const struct js *js, struct err *err)
     return 0;
 }
 
-/* What the file asks for that encoding a prompt never does. */
+/* Warns of a setting that does not apply to encoding a prompt. */
 static void
 warn_of(const struct js *root, const char *key, const char *what)
 {
@@ -306,22 +310,22 @@ load_parts(struct tok *tok, const struct js *root, struct err *err)
 static int
 load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
 {
-    struct hot hot = { 0 };
+    struct tables_json tables = { 0 };
     struct js root, model, version;
-    json_t *slim = NULL;
+    json_t *document = NULL;
     int rc = -1;
 
     /* jansson says best what is wrong, and where. */
-    if (!find_hot(json, nbytes, &hot)) {
-        slim = js_parse(json, nbytes, tok->name, err);
-        if (slim)
+    if (!find_tables(json, nbytes, &tables)) {
+        document = js_parse(json, nbytes, tok->name, err);
+        if (document)
             err_set(err, EX_DATAERR, "%s: is not a JSON object", tok->name);
         goto out;
     }
-    slim = js_parse(hot.slim.s, hot.slim.n, tok->name, err);
-    if (!slim)
+    document = js_parse(tables.rest.s, tables.rest.n, tok->name, err);
+    if (!document)
         goto out;
-    root = js_root(slim, tok->name);
+    root = js_root(document, tok->name);
     version = js_get(&root, "version");
     model = js_get(&root, "model");
     if (!js_is(&model, JSON_OBJECT)) {
@@ -340,20 +344,20 @@ load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
     }
     if (load_model(tok, &model, err) < 0)
         goto out;
-    if (!hot.vocab || !hot.merges) {
+    if (!tables.vocab || !tables.merges) {
         err_set(err, EX_DATAERR, "%s: model has no %s", tok->name,
-                hot.vocab ? "merges (an array)" : "vocab (an object)");
+                tables.vocab ? "merges (an array)" : "vocab (an object)");
         goto out;
     }
-    if (load_vocab(tok, &hot, err) < 0 || load_merges(tok, &hot, err) < 0)
+    if (load_vocab(tok, &tables, err) < 0 || load_merges(tok, &tables, err) < 0)
         goto out;
     bpe_tables(tok);
     warn_of(&root, "truncation", "text is never cut");
     warn_of(&root, "padding", "text is never padded");
     rc = load_parts(tok, &root, err);
 out:
-    str_free(&hot.slim);
-    json_decref(slim);
+    str_free(&tables.rest);
+    json_decref(document);
     return rc;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Strings to ids, and pairs of ids to their merge: the hash tables of the
- * vocabulary.  No file can make keys collide, as 'key' (core/keyed.h) is
- * another in each run.  Memory that is gone ends the process.
+ * The hash tables of the vocabulary: strings to ids, and pairs of ids to their
+ * merge. No file can make keys collide, as 'key' (core/keyed.h) differs in each
+ * run.  Running out of memory ends the process.
  */
 #ifndef CORE_TEXT_TOK_MAP_H
 #define CORE_TEXT_TOK_MAP_H

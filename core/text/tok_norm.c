@@ -8,7 +8,7 @@
 #include "core/text/tok_impl.h"
 #include "core/text/tok_parts.h"
 
-/* Code points of a stretch that is being put into a normal form. */
+/* Code points that are being put into a normal form. */
 struct points {
     int32_t *c;
     size_t n, cap;
@@ -77,8 +77,8 @@ combining_class(int32_t c)
 }
 
 /*
- * Canonical ordering: marks between starters, stably by class.  Counting,
- * because text may be a megabyte of marks.
+ * Canonical ordering: marks between starters, stably by combining class.  A
+ * counting sort, because a text may be a megabyte of marks.
  */
 static void
 order_marks(int32_t *c, size_t n)

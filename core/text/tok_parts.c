@@ -147,7 +147,8 @@ index_added(struct tok *tok)
     tok->n_ids = n;
     tok->added_of = xrealloc(NULL, n, sizeof(*tok->added_of));
     memset(tok->added_of, 0xff, n * sizeof(*tok->added_of));
-    /* The last of several with one id counts, here and in the tries. */
+    /* If several have the same id, the last one counts, here and in the tries.
+     */
     for (size_t i = 0; i < tok->n_added; i++)
         tok->added_of[tok->added[i].id] = (int32_t)i;
     for (size_t i = 0; i < tok->n_added; i++) {

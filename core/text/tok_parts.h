@@ -14,8 +14,8 @@
 int added_parse(struct tok *tok, const struct js *list, struct err *err);
 int post_parse(struct tok *tok, const struct js *js, struct err *err);
 
-/* A part's "type"; the errors that it is not among the 'known' and has too many
- * steps; a member of it; the parts of a Sequence, or the only one. */
+/* part_type() is a part's "type"; part_unknown() and part_too_many() are
+ * errors; part_sequence() calls 'parse' for each part of a Sequence. */
 int part_type(const struct js *js, const char **type, struct err *err);
 int part_unknown(const struct js *js, const char *known, struct err *err);
 int part_bool(const struct js *js, const char *key, int absent, bool *v,

@@ -67,9 +67,9 @@ is_pcre2s(const char *name, size_t n)
 }
 
 /*
- * \p{L} and the like, as a whole: this brace is no interval's.  A script is to
- * Oniguruma what is of that script alone; to PCRE2 since 10.40 also what more
- * than one of them use, unless it is asked for as sc:Han.
+ * \p{L} and the like, as a whole: its brace does not begin an interval.  A
+ * script in Oniguruma contains only characters of that script; in PCRE2 since
+ * 10.40 also those shared with other scripts, unless it is written sc:Han.
  */
 static int
 put_property(struct onig *o, const struct js *js, struct err *err)
@@ -188,8 +188,8 @@ options_of(const struct onig *o, size_t *n)
     return *n && p + *n < o->end && strchr("):", p[*n]) ? p : NULL;
 }
 
-/* "(?m" means to Oniguruma what "(?s" means to PCRE2; (?i) in the middle is to
- * it a group up to the end of the one it is in, with all its alternatives. */
+/* "(?m" in Oniguruma is "(?s" in PCRE2; (?i) in the middle opens a group in
+ * Oniguruma, up to the end of the one it is in, with all its alternatives. */
 static int
 check_group(struct onig *o, const struct js *js, struct err *err)
 {
@@ -214,7 +214,8 @@ check_group(struct onig *o, const struct js *js, struct err *err)
     return 0;
 }
 
-/* "{,n}" is no interval to PCRE2 before 10.43; of "{n}" what follows counts. */
+/* PCRE2 before 10.43 does not read "{,n}" as an interval; what follows "{n}"
+ * matters. */
 static void
 put_interval(struct onig *o)
 {

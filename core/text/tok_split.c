@@ -13,7 +13,7 @@
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" \
     "\\s+(?!\\S)|\\s+"
 
-/* One piece being cut by one step; pieces that may still grow are pending. */
+/* One piece being cut by one step; a segment that may still grow is pending. */
 struct cutter {
     struct encoder *enc;
     size_t i_step;
@@ -34,7 +34,7 @@ emit(struct cutter *cut, size_t a, size_t b)
                      cut->first && a == 0);
 }
 
-/* Does the segment that comes now belong to the one before it? */
+/* Does the new segment belong to the one before it? */
 static bool
 joins(const struct cutter *cut, bool match)
 {

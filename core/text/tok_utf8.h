@@ -1,6 +1,5 @@
 /*
- * What is not UTF-8, and ByteLevel's alphabet: a printable character for each
- * byte.
+ * Invalid UTF-8, and ByteLevel's alphabet: a printable character for each byte.
  */
 #ifndef CORE_TEXT_TOK_UTF8_H
 #define CORE_TEXT_TOK_UTF8_H
@@ -10,9 +9,9 @@
 #include <stdint.h>
 
 /*
- * utf8_bad() is the length of the maximal subpart of an ill-formed sequence
- * at s: what becomes one U+FFFD.  *cut: all of it is there and only the end of
- * the text makes it ill-formed.
+ * utf8_bad() is the length of the maximal subpart of an ill-formed sequence at
+ * s, which is replaced by one U+FFFD. *cut: the sequence is ill-formed only
+ * because the text ends.
  */
 size_t utf8_bad(const char *s, size_t n, bool *cut);
 #define REPLACEMENT "\xef\xbf\xbd"
