@@ -33,6 +33,7 @@ struct read_cmd {
     bool direct, deep;
     bool sharded; /* --shard: */
     uint64_t part, n_parts;
+    bool strict;          /* a dump has to have its own hash as its name */
     uint64_t max_patches; /* --max-patches; 0: as it is */
     bool shuffle;
     uint64_t window, sample; /* slots, rows; 0: not asked for */

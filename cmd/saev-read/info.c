@@ -157,7 +157,7 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     const struct saevdir *dir = f->dir;
     const struct saev *s = &dir->saev;
     char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
-    bool named = hash_in_path(dir, name);
+    bool named = saevdir_name_hash(dir, name);
 
     if (saev_hash(s, hash, err) < 0)
         return -1;

@@ -58,6 +58,8 @@ static const struct opt opts[] = {
     { 0, "shard", "I/N", "verify", OPT_SHARD(part, n_parts),
       "with --deep: only the data of part I of N (from 0)" },
     TOOL_DEADLINE("verify", "with --deep: "),
+    { 0, "strict", NULL, "rows stats meta", OPT_FLAG(strict),
+      "refuse a dump that is not named by the hash of its metadata" },
     { 0, "svg", "FILE", "stats", OPT_TEXT(svg),
       "draw the deviations of all dims to FILE" },
     { 0, "shuffle", NULL, "rows", OPT_FLAG(shuffle),

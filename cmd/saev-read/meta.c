@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cmd/saev-read/cmd.h"
-#include "core/format/saevdir.h"
+#include "cmd/saev-read/select.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
 
@@ -202,7 +202,9 @@ merge(struct meta_doc *doc, const struct read_cmd *cmd, struct err *err)
         rc = saevdir_meta(&dir, cmd->args[i], err);
         if (rc < 0)
             break;
-        rc = check_fits(doc->saev, &dir.saev, err);
+        rc = check_name(&dir, cmd, err);
+        if (rc == 0)
+            rc = check_fits(doc->saev, &dir.saev, err);
         if (rc == 0 && !size_add(doc->n_imgs, dir.saev.n_imgs, &doc->n_imgs))
             rc = err_set(err, EX_DATAERR, "%s: n_imgs of all is beyond 2^64",
                          dir.saev.name);
@@ -296,7 +298,9 @@ meta_main(struct read_cmd *cmd, struct err *err)
     doc = doc_of(&dir.saev);
     if (cmd->max_patches)
         doc.max_patches = cmd->max_patches;
-    rc = select_view(&doc, cmd, err);
+    rc = check_name(&dir, cmd, err);
+    if (rc == 0)
+        rc = select_view(&doc, cmd, err);
     if (rc == 0 && some_imgs)
         rc = select_imgs(&doc, cmd->imgs, err);
     if (rc == 0 && cmd->n_args > 1)

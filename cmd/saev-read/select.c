@@ -37,6 +37,21 @@ range_parse(struct index_range *range, const char *s)
 }
 
 int
+check_name(const struct saevdir *dir, const struct read_cmd *cmd,
+           struct err *err)
+{
+    struct str what = { 0 };
+    int rc = saevdir_name_problem(dir, &what, err);
+
+    if (rc == 0 && what.n && cmd->strict)
+        rc = err_set(err, EX_DATAERR, "%s/%s", dir->path, what.s);
+    else if (rc == 0 && what.n)
+        err_warn("%s/%s, read as it is", dir->path, what.s);
+    str_free(&what);
+    return rc;
+}
+
+int
 target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
             struct err *err)
 {
@@ -46,7 +61,8 @@ target_open(struct dump_target *t, const struct read_cmd *cmd, const char *path,
     *t = (struct dump_target){ 0 };
     if (saevdir_open(&t->dir, path, err) < 0)
         return -1;
-    if (saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
+    if (check_name(&t->dir, cmd, err) < 0 ||
+        saev_view_open(&t->view, s, cmd->tokens, cmd->layer, err) < 0)
         goto bad;
     t->n_rows = t->view.n_rows;
     if (imgs.first > imgs.last)

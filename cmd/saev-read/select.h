@@ -27,6 +27,11 @@ struct dump_target {
     size_t first, n_rows;
 };
 
+/* check_name() warns if a dump is not named by the hash of its metadata, which
+ * were changed then, or with --strict: -1 with 'err' set (EX_DATAERR). */
+int check_name(const struct saevdir *dir, const struct read_cmd *cmd,
+               struct err *err);
+
 /* target_open(): -1 with 'err' set, as saevdir_open(), or EX_DATAERR: the dump
  * has no such view, layer or images.  Owner: the caller, until target_close().
  */

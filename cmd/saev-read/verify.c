@@ -15,7 +15,6 @@
 #include "core/sig.h"
 #include "core/tool.h"
 
-#define HASH_DIGITS     64
 #define XXH3_DIGITS     32
 #define MANIFEST_MAX    ((size_t)1 << 30)
 #define MANIFEST_NAME   "manifest.xxh3"
@@ -102,32 +101,6 @@ right_size(const struct saevdir *dir, const struct saevdir_file *f)
         return false;
     return f->shard + 1 == s->n_shards ||
            (f->shard == s->n_shards && s->n_imgs % s->shard_imgs == 0);
-}
-
-/* The last name of a path: 64 hex digits, or NULL. */
-static const char *
-hash_name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-
-    return strlen(name) == HASH_DIGITS && strspn(name, LOWER_HEX) == HASH_DIGITS
-               ? name
-               : NULL;
-}
-
-bool
-hash_in_path(const struct saevdir *dir, char hash[SAEV_HASH_MAX])
-{
-    char *real = realpath(dir->path, NULL);
-    const char *name = hash_name_of(dir->path);
-
-    if (!name && real)
-        name = hash_name_of(real);
-    if (name)
-        memcpy(hash, name, SAEV_HASH_MAX);
-    free(real);
-    return name != NULL;
 }
 
 /* shards.json, one entry a shard: {"name", "n_imgs" or "n_examples"}. */
@@ -288,7 +261,6 @@ int
 check_others(struct dump_check *c, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
-    char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
     struct str path = { 0 }, text = { 0 };
     struct stat st;
     size_t want;
@@ -305,13 +277,11 @@ check_others(struct dump_check *c, struct err *err)
             problem(c, "labels.bin: %zu bytes (expected %zu)",
                     (size_t)st.st_size, want);
     }
-    if (rc == 0 && hash_in_path(&c->dir, name)) {
-        rc = saev_hash(s, hash, err);
-        if (rc == 0 && *hash && strcmp(name, hash) != 0)
-            problem(c,
-                    "metadata.json: has the hash %s (expected the directory's "
-                    "name)",
-                    hash);
+    if (rc == 0) {
+        rc = saevdir_name_problem(&c->dir, &text, err);
+        if (rc == 0 && text.n)
+            problem(c, "%s", text.s);
+        str_clear(&text);
     }
     if (rc == 0 && s->version >= SAEV_1_0) {
         json_t *v;

@@ -48,10 +48,6 @@ void check_report(void *ctx, const char *what);
 /* Is the size of a file what its place allows? */
 bool right_size(const struct saevdir *dir, const struct saevdir_file *f);
 
-/* hash_in_path(): the last name of the dump's path, or else that of what a link
- * means, if it is 64 hex digits. */
-bool hash_in_path(const struct saevdir *dir, char hash[SAEV_HASH_MAX]);
-
 /*
  * Each finds problems of its own kind; -1 with 'err' set if it cannot be
  * known (EX_IOERR, or EX_TEMPFAIL: asked to stop).  check_others(): the

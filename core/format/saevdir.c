@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "core/map.h"
@@ -41,6 +42,53 @@ saevdir_close(struct saevdir *dir)
     free(dir->files);
     saev_free(&dir->saev);
     *dir = (struct saevdir){ 0 };
+}
+
+/* The last name of a path: 64 hex digits, or NULL. */
+static const char *
+hash_name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    size_t n = SAEV_HASH_MAX - 1;
+
+    return strlen(name) == n && strspn(name, "0123456789abcdefABCDEF") == n
+               ? name
+               : NULL;
+}
+
+bool
+saevdir_name_hash(const struct saevdir *dir, char hash[SAEV_HASH_MAX])
+{
+    char *real = realpath(dir->path, NULL);
+    const char *name = hash_name_of(dir->path);
+
+    if (!name && real)
+        name = hash_name_of(real);
+    if (name)
+        memcpy(hash, name, SAEV_HASH_MAX);
+    free(real);
+    return name != NULL;
+}
+
+int
+saevdir_name_problem(const struct saevdir *dir, struct str *problem,
+                     struct err *err)
+{
+    char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
+
+    if (!saevdir_name_hash(dir, name))
+        return 0;
+    if (saev_hash(&dir->saev, hash, err) < 0)
+        return -1;
+    if (!*hash || !strcmp(name, hash))
+        return 0;
+    str_addf(problem, "metadata.json: has the hash %s", hash);
+    str_adds(problem, !strcasecmp(name, hash)
+                          ? ", but the directory's name has it in upper case, "
+                            "where other readers do not find it"
+                          : " (expected the directory's name)");
+    return 0;
 }
 
 void

@@ -69,6 +69,19 @@ void saevdir_problem(struct saevdir_run *run, size_t first, size_t last,
     __attribute__((format(printf, 4, 5)));
 void saevdir_end_run(struct saevdir_run *run);
 
+/* saevdir_name_hash(): the last name of the dump's path, or else that of what a
+ * link means, if it is 64 hex digits, in any case. */
+bool saevdir_name_hash(const struct saevdir *dir, char name[SAEV_HASH_MAX]);
+
+/*
+ * saevdir_name_problem() appends what is wrong with such a name, without the
+ * dump's path: it is not the hash of the metadata, or in upper case.  Nothing
+ * for names that are no hash, and versions that hash another form.
+ * -1 with 'err' set (EX_DATAERR): the metadata cannot be hashed.
+ */
+int saevdir_name_problem(const struct saevdir *dir, struct str *problem,
+                         struct err *err);
+
 /* saevdir_shard() opens a shard for reading; an fd that the caller closes, or
  * -1 with 'err' set.  saevdir_shard_path() is its name for messages. */
 int saevdir_shard(const struct saevdir *dir, size_t shard, struct err *err);

@@ -1,0 +1,65 @@
+# saev-read: a dump's directory is named by the hash of its metadata; what reads
+# it under another name says so, --strict refuses.  The hash is Python's.
+load helpers
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    py - <<'END'
+import hashlib, json
+from saev_dump import *
+m = meta(layers=(-2, 13))
+name = hashlib.sha256(json.dumps(m, sort_keys=True).encode()).hexdigest()
+dump(name, layers=(-2, 13))
+open("name", "w").write(name)
+m["seed"] = 43
+open("changed", "w").write(hashlib.sha256(json.dumps(m, sort_keys=True).encode()).hexdigest())
+END
+    name=$(cat name)
+}
+
+@test "saev-read: metadata that were changed after the dump got its name are read with a warning" {
+    saev-read "$name" >before.npy 2>err
+    [ ! -s err ]
+    sed -i 's/42/43/' "$name/metadata.json"
+    said="saev-read: $name/metadata.json: has the hash $(cat changed) (expected the directory's name), read as it is"
+    saev-read "$name/" >after.npy 2>err
+    [ "$(cat err)" = "$said" ]
+    cmp before.npy after.npy
+    ln -s "$name" link
+    for verb in stats meta "rows --index" "rows --sample 3"; do
+        # shellcheck disable=SC2086
+        saev-read $verb link 2>err >/dev/null
+        [ "$(cat err)" = "${said/$name\//link/}" ]
+    done
+    saev-read -q "$name" 2>err >/dev/null
+    [ ! -s err ]
+}
+
+@test "saev-read --strict: a dump whose metadata are not those of its name is refused with 65" {
+    saev-read --strict "$name" >/dev/null
+    saev-read meta --strict "$name" >/dev/null
+    sed -i 's/42/43/' "$name/metadata.json"
+    for verb in rows stats meta; do
+        run -65 saev-read $verb --strict "$name"
+        [ "$output" = "saev-read: $name/metadata.json: has the hash $(cat changed) (expected the directory's name)" ]
+    done
+    mv "$name" plain # a name that promises nothing
+    saev-read --strict plain >/dev/null
+    ln -s plain "$name"
+    run -65 saev-read meta --strict plain "$name"
+}
+
+@test "saev-read: a hash in upper case is no name of a dump" {
+    upper=$(tr a-f A-F <name)
+    mv "$name" "$upper"
+    said="metadata.json: has the hash $name, but the directory's name has it in upper case, where other readers do not find it"
+    run -1 saev-read verify -q "$upper"
+    [ "${lines[1]}" = "$upper"$'\t'"$said" ]
+    saev-read "$upper" 2>err >/dev/null
+    [ "$(cat err)" = "saev-read: $upper/$said, read as it is" ]
+    run -65 saev-read --strict "$upper"
+    sed -i 's/42/43/' "$upper/metadata.json"
+    run -1 saev-read verify -q "$upper"
+    [ "${lines[1]}" = "$upper"$'\t'"metadata.json: has the hash $(cat changed) (expected the directory's name)" ]
+}
