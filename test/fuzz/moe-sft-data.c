@@ -4,6 +4,7 @@
 #include "cmd/moe-sft/batch.h"
 #include "cmd/moe-sft/data.h"
 #include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/verbs.h"
 #include "test/fuzz/files.h"
 
 static void
@@ -17,14 +18,13 @@ try(const char *path)
         .top_k = 1,
         .router = { .data = zeros, .dtype = DT_BF16, .n = 1, .k = 3, .ld = 3 },
     };
-    struct train_options options = { 0 };
+    struct train_options train = { .target = path };
+    const struct cmd cmd = { .input = path, .length = 2, .train = &train };
     struct err err = { 0 };
     struct batch batch;
     struct data data;
 
-    options.input = options.target = path;
-    options.length = 2;
-    if (data_open(&data, &options, &base, NULL, &err) < 0)
+    if (data_open(&data, &cmd, &base, NULL, &err) < 0)
         MUST(err.status == EX_DATAERR && *err.what);
     else
         for (uint64_t i = 0; i < data.n && i < 100; i++) {
