@@ -74,38 +74,6 @@ small_float(unsigned v, int e, int m, int bias)
 }
 
 float
-f8_e4m3_to_f32(uint8_t v)
-{
-    return (v & 0x7f) == 0x7f ? NAN : small_float(v, 4, 3, 7);
-}
-
-float
-f8_e5m2_to_f32(uint8_t v)
-{
-    if ((v & 0x7c) == 0x7c)
-        return v & 3 ? NAN : v & 0x80 ? -INFINITY : INFINITY;
-    return small_float(v, 5, 2, 15);
-}
-
-float
-f8_e4m3fnuz_to_f32(uint8_t v)
-{
-    return v == 0x80 ? NAN : small_float(v, 4, 3, 8);
-}
-
-float
-f8_e5m2fnuz_to_f32(uint8_t v)
-{
-    return v == 0x80 ? NAN : small_float(v, 5, 2, 16);
-}
-
-float
-f8_e8m0_to_f32(uint8_t v)
-{
-    return v == 255 ? NAN : ldexpf(1, v - 127);
-}
-
-float
 f16_to_f32(uint16_t v)
 {
     uint32_t sign = (uint32_t)(v & 0x8000) << 16;
@@ -144,16 +112,16 @@ dtype_get(enum dtype dtype, const void *data, size_t i)
         return *p;
     case DT_I8:
         return (int8_t)*p;
-    case DT_F8_E5M2:
-        return f8_e5m2_to_f32(*p);
-    case DT_F8_E4M3:
-        return f8_e4m3_to_f32(*p);
-    case DT_F8_E8M0:
-        return f8_e8m0_to_f32(*p);
-    case DT_F8_E4M3FNUZ:
-        return f8_e4m3fnuz_to_f32(*p);
+    case DT_F8_E5M2: /* the upper byte of an F16 */
+        return f16_to_f32((uint16_t)(*p << 8));
+    case DT_F8_E4M3: /* no infinity */
+        return (*p & 0x7f) == 0x7f ? NAN : small_float(*p, 4, 3, 7);
+    case DT_F8_E8M0: /* a power of two */
+        return *p == 255 ? NAN : ldexpf(1, *p - 127);
+    case DT_F8_E4M3FNUZ: /* no infinity, no -0 */
+        return *p == 0x80 ? NAN : small_float(*p, 4, 3, 8);
     case DT_F8_E5M2FNUZ:
-        return f8_e5m2fnuz_to_f32(*p);
+        return *p == 0x80 ? NAN : small_float(*p, 5, 2, 16);
     case DT_I16:
         return (int16_t)le16(p);
     case DT_U16:

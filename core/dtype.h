@@ -69,12 +69,6 @@ bool dtype_nbytes(enum dtype dtype, uint64_t n, uint64_t *nbytes);
  */
 double dtype_get(enum dtype dtype, const void *data, size_t i);
 
-float f8_e4m3_to_f32(uint8_t v);     /* no infinity; 0x7f and 0xff are NaN */
-float f8_e5m2_to_f32(uint8_t v);     /* IEEE-like */
-float f8_e4m3fnuz_to_f32(uint8_t v); /* bias 8, 0x80 is NaN, no -0, no inf */
-float f8_e5m2fnuz_to_f32(uint8_t v); /* bias 16, 0x80 is NaN, no -0, no inf */
-float f8_e8m0_to_f32(uint8_t v);     /* 2^(v-127); 255 is NaN */
-
 static inline float
 f32_from_bits(uint32_t u)
 {

@@ -1,9 +1,7 @@
-/* Written by scripts/invisible.py. */
-#include "core/invisible.h"
+/* Written by scripts/invisible.py from Unicode 15.0. */
+#include "core/str.h"
 
 #include <stddef.h>
-
-const char invisible_unicode[] = "15.0";
 
 static const struct {
     uint32_t first, last;

@@ -9,8 +9,8 @@
 
 __extension__ typedef unsigned __int128 u128;
 
-static inline void
-philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
+void
+rng_philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
 {
     uint64_t k0 = key[0], k1 = key[1];
     uint64_t c0 = counter[0], c1 = counter[1];
@@ -28,12 +28,6 @@ philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
     out[1] = c1;
     out[2] = c2;
     out[3] = c3;
-}
-
-void
-rng_philox(const uint64_t key[2], const uint64_t counter[4], uint64_t out[4])
-{
-    philox(key, counter, out);
 }
 
 /* numpy counts up before it makes a block: the first counter is 1. */
@@ -60,7 +54,7 @@ rng_words(uint64_t seed, uint64_t stream, uint64_t first, size_t n,
     for (; n - i >= 4; i += 4) {
         const uint64_t counter[4] = { (first + i) / 4 + 1, 0, 0, 0 };
 
-        philox(key, counter, words + i);
+        rng_philox(key, counter, words + i);
     }
     for (; i < n; i++)
         words[i] = rng_u64(seed, stream, first + i);

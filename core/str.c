@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/invisible.h"
 #include "core/mem.h"
 
 void

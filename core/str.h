@@ -62,6 +62,14 @@ void str_xml(struct str *str, const char *s, size_t nbytes);
 int utf8_next(const char *s, size_t nbytes, uint32_t *code_point);
 
 /*
+ * invisible(): has a code point the property Default_Ignorable_Code_Point?
+ * Joiners, variation selectors, fillers, tags and bidi marks have it, and code
+ * points that Unicode reserves for more of them.  Text needs some of them: a
+ * name does not.  core/invisible.c has the table.
+ */
+bool invisible(uint32_t code_point);
+
+/*
  * utf8_deceives(): does a code point drive a terminal (C1), end a line (U+2028,
  * U+2029), or show as nothing: what is invisible(), U+2800, annotation marks
  * (U+FFF9 to U+FFFB), and U+FFFE and U+FFFF, which are no characters?

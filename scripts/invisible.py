@@ -21,12 +21,10 @@ for first, last in sorted((int(a, 16), int(b or a, 16)) for a, b in found):
     else:
         ranges.append([first, last])
 print(f"""\
-/* Written by scripts/invisible.py. */
-#include "core/invisible.h"
+/* Written by scripts/invisible.py from Unicode {version}. */
+#include "core/str.h"
 
 #include <stddef.h>
-
-const char invisible_unicode[] = "{version}";
 
 static const struct {{
     uint32_t first, last;

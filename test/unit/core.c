@@ -250,14 +250,14 @@ test_f8(void)
 
         if ((i & 0x7c) == 0x7c)
             e5 = i & 3 ? NAN : i & 128 ? -INFINITY : INFINITY;
-        n_wrong += !same(f8_e5m2_to_f32(v), e5);
-        n_wrong +=
-            !same(f8_e4m3_to_f32(v), (i & 127) == 127 ? NAN : small(i, 3, 7));
-        n_wrong +=
-            !same(f8_e4m3fnuz_to_f32(v), i == 128 ? NAN : small(i, 3, 8));
-        n_wrong +=
-            !same(f8_e5m2fnuz_to_f32(v), i == 128 ? NAN : small(i, 2, 16));
-        n_wrong += !same(f8_e8m0_to_f32(v),
+        n_wrong += !same((float)dtype_get(DT_F8_E5M2, &v, 0), e5);
+        n_wrong += !same((float)dtype_get(DT_F8_E4M3, &v, 0),
+                         (i & 127) == 127 ? NAN : small(i, 3, 7));
+        n_wrong += !same((float)dtype_get(DT_F8_E4M3FNUZ, &v, 0),
+                         i == 128 ? NAN : small(i, 3, 8));
+        n_wrong += !same((float)dtype_get(DT_F8_E5M2FNUZ, &v, 0),
+                         i == 128 ? NAN : small(i, 2, 16));
+        n_wrong += !same((float)dtype_get(DT_F8_E8M0, &v, 0),
                          i == 255 ? NAN : (float)pow(2, (int)i - 127));
     }
     tap_ok(n_wrong == 0, "all codes of five f8 types are their formula's");
