@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/map.h"
+#include "core/near.h"
 #include "core/str.h"
 
 /* getopt's value of an option without a letter: this and its place. */
@@ -64,6 +66,35 @@ find_value(const struct opt_tool *tool, int c)
     return -1;
 }
 
+/* An option that is not there, "--depht", or that begins several. */
+static int
+bad_name(const struct opt_tool *tool, const char *word, struct err *err)
+{
+    size_t n = strcspn(word += 2, "=");
+    struct str text = { 0 };
+    const struct opt *o;
+    struct near near;
+    char name[NEAR_MAX];
+    int n_begun = 0;
+
+    snprintf(name, sizeof(name), "%.*s", (int)n, word);
+    near_start(&near, name);
+    for (int i = 0; (o = opt_at(tool, i)); i++) {
+        near_try(&near, o->name, strlen(o->name));
+        if (!strncmp(o->name, word, n))
+            str_addf(&text, "%s--%s", n_begun++ ? ", " : "", o->name);
+    }
+    if (n_begun)
+        err_set(err, TU_USAGE, "option --%.*s is ambiguous: %s", (int)n, word,
+                text.s);
+    else
+        err_set(err, TU_USAGE, "there is no option --%.*s%s%s%s", (int)n, word,
+                *near.name ? " (did you mean --" : "", near.name,
+                *near.name ? "?)" : "");
+    str_free(&text);
+    return -1;
+}
+
 /* getopt says '?' or ':' of the word before optind, if it is a long option or
  * the last letter of it: name it as it was typed. */
 static int
@@ -84,8 +115,7 @@ bad_option(const struct opt_tool *tool, int c, char **argv, struct err *err)
         return err_set(err, TU_USAGE, "option %s needs an argument", word);
     if (optopt)
         return err_set(err, TU_USAGE, "option %s takes no argument", word);
-    return err_set(err, TU_USAGE, "there is no option %s, or it is ambiguous",
-                   word);
+    return bad_name(tool, word, err);
 }
 
 const char *
@@ -286,25 +316,40 @@ find_mode(struct opt_line *line, struct err *err)
     return 0;
 }
 
-/* The first operand, if it is a verb. */
+/* The first operand, if it is a verb; where it need not be one, it can be a
+ * file. */
 static int
 find_verb(struct opt_line *line, struct err *err)
 {
     const struct opt_verb *verbs = line->tool->verbs;
-    const char *word = line->n_args ? line->args[0] : NULL;
+    const char *word = line->n_args ? line->args[0] : "";
+    bool needed = line->tool->verb_needed;
+    struct str text = { 0 };
+    struct near near;
+    int rc = 0;
 
-    for (int i = 0; word && verbs[i].name; i++)
+    near_start(&near, word);
+    for (int i = 0; verbs[i].name; i++) {
         if (!strcmp(verbs[i].name, word)) {
             line->verb = i;
             line->args++;
             line->n_args--;
-            return 0;
+            goto out;
         }
-    if (!line->tool->verb_needed)
-        return 0;
-    if (!word)
-        return err_set(err, TU_USAGE, "a verb is missing");
-    return err_set(err, TU_USAGE, "\"%s\" is no verb", word);
+        near_try(&near, verbs[i].name, strlen(verbs[i].name));
+        str_addf(&text, "%s%s", i ? ", " : "", verbs[i].name);
+    }
+    if (!needed && (!*near.name || !file_missing(word)))
+        goto out;
+    if (!*word)
+        rc = err_set(err, TU_USAGE, "a verb is missing: %s", text.s);
+    else
+        rc = err_set(err, TU_USAGE, "\"%s\" is %s a verb: %s%s", word,
+                     needed ? "not" : "neither a file nor", text.s,
+                     near_hint(&near));
+out:
+    str_free(&text);
+    return rc;
 }
 
 /* The verb's or mode's name, of *n bytes; NULL: the tool has none. */

@@ -301,7 +301,7 @@ END
     done <<'END'
 resid|: "resid" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections)
 x:0|: "x:0" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections)
-in:q:0|: "in:q:0" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections)
+in:q_porj:0|: "in:q_porj:0" is no POINT:LAYERS (points: resid, attn, mlp, in:q_proj and in: the other projections) (did you mean "in:q_proj"?)
 mlp:-1| mlp:-1: "-1" is no layer (0 to 3, A-B, or all)
 resid:-2| resid:-2: "-2" is no layer (-1 to 3, A-B, or all)
 mlp:| mlp:: "" is no layer (0 to 3, A-B, or all)

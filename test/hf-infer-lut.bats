@@ -70,6 +70,8 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     [ "$output" = "hf-infer: M/lut/metadata.json: has no layer *.9.* (--lut-layers)" ]
     run -65 hf-infer M --lut M --lut-layers '*.qkv_proj,*.w_proj' --ids $IDS --nll
     [ "$output" = "hf-infer: M/lut/metadata.json: has no layer *.w_proj (--lut-layers)" ]
+    run -65 hf-infer M --lut M --lut-layers layers.0.self_attn.qvk_proj --ids $IDS --nll
+    [ "$output" = 'hf-infer: M/lut/metadata.json: has no layer layers.0.self_attn.qvk_proj (--lut-layers) (did you mean "layers.0.self_attn.qkv_proj"?)' ]
     run -65 hf-infer M --lut M --lut-layers , --ids $IDS --nll
     [ "$output" = "hf-infer: M/lut/metadata.json: has no layer , (--lut-layers)" ]
     hf-infer M --lut M --lut-layers '*.qkv_proj,' --ids $IDS --nll -q

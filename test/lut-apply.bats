@@ -170,7 +170,9 @@ np.save("d.npy", np.zeros((3, 40)))'
     run -65 lut-apply DIR $LAYER <d.npy
     [ "$output" = "lut-apply: standard input: x is F64 (expected F32, F16 or BF16)" ]
     run -65 lut-apply DIR model.layers.1.mlp.up_proj <x.npy
-    [ "$output" = "lut-apply: DIR/lut/metadata.json: has no layer model.layers.1.mlp.up_proj (1 others, first $LAYER)" ]
+    [ "$output" = "lut-apply: DIR/lut/metadata.json: has no layer model.layers.1.mlp.up_proj (of 1, the first is $LAYER)" ]
+    run -65 lut-apply DIR ${LAYER/q_proj/q_porj} <x.npy
+    [ "$output" = "lut-apply: DIR/lut/metadata.json: has no layer ${LAYER/q_proj/q_porj} (of 1, the first is $LAYER) (did you mean \"$LAYER\"?)" ]
     run -65 lut-apply DIR $LAYER <<<"these are no numbers"
     [[ "$output" = *"neither .npy nor safetensors"* ]]
     run -2 lut-apply DIR $LAYER --ratio 0.5 <x.npy

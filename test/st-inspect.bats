@@ -102,6 +102,24 @@ END
     [ "$output" -eq 4 ]
     run -66 st-inspect a.safetensors -t 'nothing*'
     [ "$output" = 'st-inspect: a.safetensors: no tensor matches "nothing*"' ]
+    run -66 st-inspect stats -t model.nrom.weight a.safetensors
+    [ "$output" = 'st-inspect: a.safetensors: no tensor matches "model.nrom.weight" (did you mean "model.norm.weight"?)' ]
+}
+
+@test "a mistyped verb or option is refused with the one that it is near" {
+    make_layers a.safetensors
+    verbs='list, tree, stats, hash, verify, diff, cat, meta'
+    run -2 --separate-stderr st-inspect lst a.safetensors
+    [ "${stderr_lines[0]}" = "st-inspect: \"lst\" is neither a file nor a verb: $verbs (did you mean \"list\"?)" ]
+    run -66 st-inspect nothing a.safetensors # near none
+    [ "$output" = "st-inspect: nothing: No such file or directory" ]
+    cp a.safetensors lst
+    st-inspect lst >by-name
+    st-inspect list lst | cmp - by-name
+    run -2 --separate-stderr st-inspect tree --depht 1 a.safetensors
+    [ "${stderr_lines[0]}" = "st-inspect: there is no option --depht (did you mean --depth?)" ]
+    run -2 --separate-stderr st-inspect --a a.safetensors
+    [ "${stderr_lines[0]}" = "st-inspect: option --a is ambiguous: --all, --atol, --align" ]
 }
 
 @test "list: a glob is held against all of a name, with a NUL in it, too" {

@@ -1,10 +1,12 @@
 /* --acts SPEC: which point, which layers. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/hf-infer/acts.h"
 #include "core/mem.h"
+#include "core/near.h"
 
 static const struct {
     const char *name;
@@ -111,18 +113,24 @@ acts_spec_parse(struct acts_spec *spec, const char *text,
     struct parser p = { spec, text, config->n_layers, config->sparse, err };
     const char *colon = strrchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : 0;
+    char point[NEAR_MAX];
+    struct near near;
 
     memset(spec, 0, sizeof(*spec));
-    for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++)
+    snprintf(point, sizeof(point), "%.*s", (int)smaller(n, NEAR_MAX), text);
+    near_start(&near, point);
+    for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++) {
+        near_try(&near, points[i].name, strlen(points[i].name));
         if (strlen(points[i].name) == n && !memcmp(points[i].name, text, n)) {
             spec->name = xstrndup(text, n);
             spec->point = points[i].point;
             return add_layers(&p, colon + 1);
         }
+    }
     return err_set(err, TU_USAGE,
                    "--acts: \"%s\" is no POINT:LAYERS (points: resid, attn, "
-                   "mlp, in:q_proj and in: the other projections)",
-                   text);
+                   "mlp, in:q_proj and in: the other projections)%s",
+                   text, near_hint(&near));
 }
 
 void

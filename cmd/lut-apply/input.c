@@ -11,6 +11,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/near.h"
 
 /* Checks that x, of this shape, has the layer's inputs as rows. */
 static int
@@ -62,8 +63,15 @@ open_st(struct row_input *in, const char *path, const char *tensor,
                        "%s: has %zu tensors: -i FILE:NAME selects one",
                        in->name, in->st.n_tensors);
     t = tensor ? st_find(&in->st, tensor) : &in->st.tensors[0];
-    if (!t)
-        return st_missing(in->name, tensor, err);
+    if (!t) {
+        struct near near;
+
+        near_start(&near, tensor);
+        for (size_t i = 0; i < in->st.n_tensors; i++)
+            near_try(&near, in->st.tensors[i].name, in->st.tensors[i].name_n);
+        return err_set(err, EX_DATAERR, "%s: there is no tensor \"%s\"%s",
+                       in->name, tensor, near_hint(&near));
+    }
     in->fd = in->st.fd;
     if (lseek(in->fd, (off_t)(in->st.data_offset + t->begin), SEEK_SET) < 0)
         return err_sys(err, EX_IOERR, "%s", in->name);

@@ -8,6 +8,7 @@
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/model/linear_file.h"
+#include "core/near.h"
 #include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
@@ -100,6 +101,22 @@ open_fix(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 }
 
 static int
+no_layer(const struct lut *lut, const char *name, struct err *err)
+{
+    struct near near;
+
+    near_start(&near, name);
+    for (size_t i = 0; i < lut->n_layers; i++)
+        near_try(&near, lut->layers[i].name, strlen(lut->layers[i].name));
+    return err_set(err, EX_DATAERR,
+                   "%s/metadata.json: has no layer %s (of %zu, the first is "
+                   "%s)%s",
+                   lut->path, name, lut->n_layers,
+                   lut->n_layers ? lut->layers[0].name : "none",
+                   near_hint(&near));
+}
+
+static int
 open_layer(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
     const struct lut_layer *meta;
@@ -108,11 +125,7 @@ open_layer(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         return -1;
     meta = lut_find(&run->lut, cmd->name);
     if (!meta)
-        return err_set(err, EX_DATAERR,
-                       "%s/metadata.json: has no layer %s (%zu others%s%s)",
-                       run->lut.path, cmd->name, run->lut.n_layers,
-                       run->lut.n_layers ? ", first " : "",
-                       run->lut.n_layers ? run->lut.layers[0].name : "");
+        return no_layer(&run->lut, cmd->name, err);
     if (table_open(&run->table, &run->lut, meta, err) < 0 ||
         (cmd->model && bind_model(run, cmd->model, err) < 0))
         return -1;

@@ -353,6 +353,7 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
         struct candidate *x = &c.list[i];
 
         rc = consider(&c, x, cmd, &globs, one, err);
+        globs_near(&globs, x->layer);
         if (rc < 0 || !x->sae)
             continue;
         globs_use(&globs, x->layer);
@@ -367,8 +368,9 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
         rc = err_set(err, TU_USAGE, "--layers: \"%s\" has no pattern",
                      cmd->layers);
     else if (rc == 0 && unused)
-        rc = err_set(err, EX_DATAERR, "--layers: \"%s\" matches no layer of %s",
-                     unused, one ? "the model" : cmd->sae);
+        rc = err_set(err, EX_DATAERR,
+                     "--layers: \"%s\" matches no layer of %s%s", unused,
+                     one ? "the model" : cmd->sae, globs_hint(&globs));
     else if (rc == 0 && plan->n == 0 && count == 0)
         rc = err_set(err, EX_NOINPUT, "%s: has no SAE for any layer of %s",
                      cmd->sae, cmd->model);

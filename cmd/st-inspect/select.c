@@ -7,6 +7,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/near.h"
 #include "core/str.h"
 #include "core/tool.h"
 #include "core/tty.h"
@@ -86,6 +87,7 @@ select_open(struct selection *sel, const char *path,
 {
     struct str keys = { 0 };
     struct keyed *k = NULL;
+    struct near near;
 
     *sel = (struct selection){ 0 };
     if (stdir_open(&sel->dir, path, err) < 0)
@@ -108,9 +110,14 @@ select_open(struct selection *sel, const char *path,
         sel->nbytes += t->nbytes;
     }
     if (sel->n == 0 && cmd->globs.n) {
-        err_set(err, EX_NOINPUT, "%s: no tensor matches \"%s\"%s", path,
+        near_start(&near, cmd->globs.item[0]);
+        for (size_t i = 0; i < sel->dir.n_tensors; i++)
+            near_try(&near, sel->dir.tensors[i].t->name,
+                     sel->dir.tensors[i].t->name_n);
+        err_set(err, EX_NOINPUT, "%s: no tensor matches \"%s\"%s%s", path,
                 cmd->globs.item[0],
-                cmd->globs.n > 1 ? " or the other globs" : "");
+                cmd->globs.n > 1 ? " or the other globs" : "",
+                near_hint(&near));
         goto fail;
     }
     qsort_r(k, sel->n, sizeof(*k), by_key, keys.s);
@@ -139,9 +146,10 @@ const struct stdir_tensor *
 select_find(const struct stdir *dir, const char *name, struct err *err)
 {
     const struct stdir_tensor *t = NULL;
-    const struct st_tensor *like = NULL;
+    struct near near;
     struct str shown = { 0 };
 
+    near_start(&near, name);
     if (!strchr(name, '\\'))
         t = stdir_find(dir, name);
     for (size_t i = 0; !t && i < dir->n_tensors; i++) {
@@ -151,18 +159,14 @@ select_find(const struct stdir *dir, const char *name, struct err *err)
         str_esc(&shown, u->name, u->name_n);
         if (shown.s && !strcmp(shown.s, name))
             t = &dir->tensors[i];
-        else if (!like && *name && strstr(u->name, name))
-            like = u;
+        else
+            near_try(&near, u->name, u->name_n);
     }
     str_free(&shown);
     t = t ? t : stdir_find(dir, name);
-    if (!t && like)
-        err_set(err, EX_NOINPUT,
-                "%s: there is no tensor \"%s\" (did you mean \"%s\"?)",
-                dir->path, name, like->name);
-    else if (!t)
-        err_set(err, EX_NOINPUT, "%s: there is no tensor \"%s\"", dir->path,
-                name);
+    if (!t)
+        err_set(err, EX_NOINPUT, "%s: there is no tensor \"%s\"%s", dir->path,
+                name, near_hint(&near));
     return t;
 }
 

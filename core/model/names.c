@@ -59,6 +59,9 @@ globs_open(struct globs *g, const char *list)
         g->glob[g->n++] = xstrdup(s);
     }
     g->used = xcalloc(g->n, sizeof(*g->used));
+    g->near = xcalloc(g->n, sizeof(*g->near));
+    for (size_t i = 0; i < g->n; i++)
+        near_start(&g->near[i], g->glob[i]);
     free(copy);
 }
 
@@ -69,6 +72,7 @@ globs_close(struct globs *g)
         free(g->glob[i]);
     free(g->glob);
     free(g->used);
+    free(g->near);
     *g = (struct globs){ 0 };
 }
 
@@ -86,6 +90,18 @@ globs_use(struct globs *g, const char *name)
 {
     for (size_t i = 0; i < g->n; i++)
         g->used[i] = g->used[i] || names_match(g->glob[i], name);
+    globs_near(g, name);
+}
+
+void
+globs_near(struct globs *g, const char *name)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        if (g->used[i])
+            continue;
+        near_try(&g->near[i], name, strlen(name));
+        near_try(&g->near[i], names_short(name), strlen(names_short(name)));
+    }
 }
 
 const char *
@@ -95,4 +111,13 @@ globs_unused(const struct globs *g)
         if (!g->used[i])
             return g->glob[i];
     return NULL;
+}
+
+const char *
+globs_hint(struct globs *g)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (!g->used[i])
+            return near_hint(&g->near[i]);
+    return "";
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "core/format/stdir.h"
+#include "core/near.h"
 
 /* names_short() is what follows "model." in a name, or all of it. */
 const char *names_short(const char *name);
@@ -30,8 +31,9 @@ bool names_match(const char *glob, const char *name);
 /* Patterns of layers, GLOB,GLOB,.., and which of them some layer has matched.
  */
 struct globs {
-    char **glob; /* [n] */
-    bool *used;  /* [n] */
+    char **glob;       /* [n] */
+    bool *used;        /* [n] */
+    struct near *near; /* [n] of the names that it did not match */
     size_t n;
 };
 
@@ -41,9 +43,12 @@ void globs_open(struct globs *globs, const char *list);
 void globs_close(struct globs *globs); /* a zeroed struct is fine */
 
 /* globs_match(): does any of them match?  globs_use() marks those that do.
- * globs_unused() is the first that is not marked, or NULL. */
+ * globs_unused() is the first that is not marked, or NULL; globs_hint() is
+ * near_hint() of it, of the names that globs_use() or globs_near() has seen. */
 bool globs_match(const struct globs *globs, const char *name);
 void globs_use(struct globs *globs, const char *name);
+void globs_near(struct globs *globs, const char *name);
 const char *globs_unused(const struct globs *globs);
+const char *globs_hint(struct globs *globs);
 
 #endif

@@ -137,8 +137,8 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
     unused = o->layers && globs.n == 0 ? o->layers : globs_unused(&globs);
     if (rc == 0 && unused)
         rc = err_set(err, EX_DATAERR,
-                     "%s/metadata.json: has no layer %s (--lut-layers)",
-                     ts->lut.path, unused);
+                     "%s/metadata.json: has no layer %s (--lut-layers)%s",
+                     ts->lut.path, unused, globs_hint(&globs));
     for (size_t i = 0; i < ts->lut.n_layers && rc == 0; i++)
         if (!o->layers || globs_match(&globs, ts->lut.layers[i].name))
             rc = open_table(ts, &ts->lut.layers[i], o, err);

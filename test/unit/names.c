@@ -50,10 +50,17 @@ test_globs(void)
                !globs_match(&globs, "model.layers.0.mlp.up_proj"),
            "globs_match: any of them, with or without \"model.\"");
     globs_use(&globs, "model." Q);
-    tap_ok(!strcmp(globs_unused(&globs), "layers.1.*"),
+    tap_ok(!strcmp(globs_unused(&globs), "layers.1.*") && !*globs_hint(&globs),
            "globs_unused: the one that no layer has matched");
     globs_use(&globs, "model.layers.1.mlp.up_proj");
     tap_ok(!globs_unused(&globs), "globs_unused: NULL when all have");
+    globs_close(&globs);
+    globs_open(&globs, "*,layers.0.self_attn.qproj");
+    globs_use(&globs, "model.layers.0.mlp.up_proj");
+    globs_near(&globs, "model.layers.0.self_attn.q_proj");
+    tap_ok(!strcmp(globs_hint(&globs),
+                   " (did you mean \"layers.0.self_attn.q_proj\"?)"),
+           "globs_hint: the nearest name, without \"model.\" as it was typed");
     globs_close(&globs);
     globs_open(&globs, NULL);
     tap_ok(globs.n == 0 && !globs_match(&globs, Q) && !globs_unused(&globs),

@@ -361,7 +361,11 @@ test_getopt(void)
     parse(&tool, "-q --version", &line, &rc, &err);
     tap_ok(rc == 'V', "opt_parse: the common options");
     refused(&tool, "-x", "there is no option -x");
-    refused(&tool, "--nope", "there is no option --nope, or it is ambiguous");
+    refused(&tool, "--nope", "there is no option --nope");
+    refused(&tool, "--threds=4",
+            "there is no option --threds (did you mean --threads?)");
+    refused(&tool, "--VERSOIN",
+            "there is no option --VERSOIN (did you mean --version?)");
     refused(&tool, "-j", "option -j needs an argument");
     refused(&tool, "--output", "option --output needs an argument");
     refused(&tool, "--raw -xq a", "there is no option -x");
@@ -415,8 +419,8 @@ test_values(void)
     refused(&plain_tool, "--output=", "-o: \"\" is no file's name");
     refused(&plain_tool, "-ta -tb -tc", "-t: given more than 2 times");
     refused(&plain_tool, "--first=", "--first: nothing");
-    refused(&plain_tool, "--nope",
-            "there is no option --nope, or it is ambiguous");
+    refused(&plain_tool, "--s 4",
+            "option --s is ambiguous: --seed, --shard, --sort");
 }
 
 static void
@@ -436,13 +440,16 @@ test_line_verbs(void)
            "opt_parse: a verb without operands");
     refused(&verbs_tool, "list", "list: --raw is needed");
     refused(&verbs_tool, "tree", "tree: -o FILE is needed");
-    parse(&verbs_tool, "stat --raw", &line, &rc, &err);
+    refused(&verbs_tool, "stat --raw",
+            "\"stat\" is neither a file nor a verb: list, tree, stats (did you "
+            "mean \"stats\"?)");
+    parse(&verbs_tool, "stump --raw", &line, &rc, &err);
     tap_ok(rc == 0 && line.verb == 0 && line.n_args == 1,
-           "opt_parse: a part of a verb is none");
+           "opt_parse: what is like no verb is an operand");
     refused(&verbs_tool, "stats --raw",
             "option --raw has no meaning for stats");
-    refused(&needy_tool, "--json", "a verb is missing");
-    refused(&needy_tool, "fly", "\"fly\" is no verb");
+    refused(&needy_tool, "--json", "a verb is missing: list, tree, stats");
+    refused(&needy_tool, "fly", "\"fly\" is not a verb: list, tree, stats");
 }
 
 static void

@@ -1,0 +1,112 @@
+#include "core/near.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+enum {
+    MAX_COST = 3,
+    PART = MAX_COST + 1, /* the word is a part of the name */
+    FAR = PART + 1
+};
+
+void
+near_start(struct near *near, const char *word)
+{
+    near->word = word;
+    near->cost = FAR;
+    near->name[0] = near->hint[0] = '\0';
+}
+
+/* Of one letter more or less. */
+static unsigned
+cost_of(char c)
+{
+    return isdigit((unsigned char)c) ? FAR : 1;
+}
+
+static bool
+is_same(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+static unsigned
+lesser(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+/*
+ * The optimal string alignment distance (Damerau and Levenshtein's, where no
+ * letter is changed twice), or anything over 'max' if it is more.
+ */
+static unsigned
+distance(const char *a, size_t n_a, const char *b, size_t n_b, unsigned max)
+{
+    unsigned rows[3][NEAR_MAX + 1];
+    unsigned *before = rows[0], *last = rows[1], *row = rows[2], *t;
+
+    last[0] = 0;
+    for (size_t j = 0; j < n_b; j++)
+        last[j + 1] = last[j] + cost_of(b[j]);
+    for (size_t i = 0; i < n_a; i++) {
+        unsigned row_min = row[0] = last[0] + cost_of(a[i]);
+
+        for (size_t j = 0; j < n_b; j++) {
+            unsigned other =
+                is_same(a[i], b[j]) ? 0 : cost_of(a[i]) * cost_of(b[j]);
+            unsigned cost =
+                lesser(last[j] + other, lesser(last[j + 1] + cost_of(a[i]),
+                                               row[j] + cost_of(b[j])));
+
+            if (i > 0 && j > 0 && is_same(a[i], b[j - 1]) &&
+                is_same(a[i - 1], b[j]))
+                cost =
+                    lesser(cost, before[j - 1] + cost_of(a[i]) * cost_of(b[j]));
+            row[j + 1] = cost;
+            row_min = lesser(row_min, cost);
+        }
+        if (row_min > max)
+            return row_min;
+        t = before;
+        before = last;
+        last = row;
+        row = t;
+    }
+    return last[n_b];
+}
+
+void
+near_try(struct near *near, const char *name, size_t n)
+{
+    size_t n_word = strlen(near->word);
+    unsigned max = (unsigned)smaller((n_word + 1) / 4, MAX_COST);
+    unsigned cost = FAR;
+
+    if (n == 0 || n >= NEAR_MAX || n_word == 0 || n_word >= NEAR_MAX ||
+        near->cost == 0)
+        return;
+    max = lesser(max, near->cost - 1);
+    if (larger(n, n_word) - smaller(n, n_word) <= max)
+        cost = distance(near->word, n_word, name, n, max);
+    if (cost > max)
+        cost = n_word >= 3 && memmem(name, n, near->word, n_word) ? PART : FAR;
+    if (cost >= near->cost)
+        return;
+    near->cost = cost;
+    memcpy(near->name, name, n);
+    near->name[n] = '\0';
+}
+
+const char *
+near_hint(struct near *near)
+{
+    if (near->name[0])
+        snprintf(near->hint, sizeof(near->hint), " (did you mean \"%s\"?)",
+                 near->name);
+    return near->hint;
+}
