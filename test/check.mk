@@ -55,7 +55,7 @@ check-isa: all $(UNIT)
 bench: all $(BENCH)
 	@$(TESTENV) PEERS='$(PEERS)' sh scripts/bench.sh
 
-# What objects tell: nothing is dead, and the benchmarks, which no other check
+# What objects show: nothing is dead, and the benchmarks, which no other check
 # builds, compile.
 check-dead: all $(BENCH)
 	sh scripts/dead.sh $(B)

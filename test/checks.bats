@@ -83,11 +83,12 @@ stub() {
     headers 1 "b is defined more than once: cmd/t/a.c:1 core/a.h:2"
 }
 
-@test "dead.sh: a function that nothing refers to is found" {
+@test "dead.sh: what nothing but tests refers to is found, and what could be static" {
     need_commands git nm cc
     git init -q tree && cd tree
     mkdir -p core cmd/t test b/core b/cmd/t
-    echo 'int used(void); int idle; int used(void) { return idle; }' >core/a.c
+    printf '%s\n' 'int used(void); int idle;' '/* idle, used */' \
+        'int used(void) {' 'return idle; }' >core/a.c
     echo 'int used(void); int main(void) { return used(); }' >cmd/t/main.c
     dead() { # dead STATUS
         for f in core/a cmd/t/main; do cc -c -o b/$f.o $f.c; done
@@ -95,12 +96,14 @@ stub() {
         run "-$1" sh "$ROOT/scripts/dead.sh" b
     }
     dead 1
-    [ "$output" = "dead: core/a.c: nothing else refers to idle" ]
-    echo 'idle' >test/a.c
+    [ "$output" = "dead: core/a.c: idle is public, but nothing else refers to it" ]
+    echo 'idle' >test/a.c # its own file uses it, too
     dead 0
     echo 'int main(void) { return 0; }' >cmd/t/main.c
+    printf '%s\n' 'int idle;' 'int used(void) { return idle; }' >core/a.c
+    echo 'used' >>test/a.c # a test alone is no user
     dead 1
-    [ "$output" = "dead: core/a.c: nothing else refers to used" ]
+    [ "$output" = "dead: core/a.c: nothing but tests refers to used" ]
 }
 
 @test "coverage.sh: too few lines, a test that fails, lines without a reason" {
