@@ -73,31 +73,6 @@ is_known_group(struct shape *shape)
     return known && next_is(shape, i, i > 2 ? ":)" : ":=!<>&");
 }
 
-static void
-open_group(struct shape *shape)
-{
-    shape->has_verb = shape->has_verb || next_is(shape, 1, "*");
-    shape->to->jit_counts = is_known_group(shape) && shape->to->jit_counts;
-    shape->depth++;
-    shape->bar[shape->depth] = false;
-    shape->atomic[shape->depth] =
-        next_is(shape, 1, "?") &&
-        (next_is(shape, 2, "=!>(") ||
-         (next_is(shape, 2, "<") && next_is(shape, 3, "=!")));
-}
-
-static void
-close_group(struct shape *shape)
-{
-    bool bar = shape->bar[shape->depth] && !shape->atomic[shape->depth];
-
-    if (shape->depth == 0)
-        return;
-    shape->depth--;
-    shape->bar[shape->depth] = shape->bar[shape->depth] || bar;
-    shape->closed = bar;
-}
-
 /*
  * What follows a group with alternatives makes the JIT come back to them, which
  * it counts if the group is repeated, but not by a fixed number or lazily.
@@ -110,26 +85,19 @@ is_counted_after_group(const struct shape *shape)
 }
 
 static void
-read_interval(const struct shape *shape)
-{
-    size_t n = 0, i = 1;
-
-    while (next_is(shape, i, " \t")) /* since PCRE2 10.43 */
-        i++;
-    for (; n < 65536 && next_is(shape, i, "0123456789"); i++)
-        n = 10 * n + (size_t)(shape->p[i] - '0');
-    shape->to->repeat = larger(shape->to->repeat, n);
-}
-
-static void
 read_char(struct shape *shape)
 {
     char c = *shape->p;
+    size_t n = 0, i = 1, d;
 
     if (c == '\\') {
         skip_escape(shape);
     } else if (c == '{') {
-        read_interval(shape);
+        while (next_is(shape, i, " \t")) /* since PCRE2 10.43 */
+            i++;
+        for (; n < 65536 && next_is(shape, i, "0123456789"); i++)
+            n = 10 * n + (size_t)(shape->p[i] - '0');
+        shape->to->repeat = larger(shape->to->repeat, n);
     } else if (shape->in_class) {
         shape->in_class = c != ']';
         shape->verb_in_class =
@@ -141,9 +109,18 @@ read_char(struct shape *shape)
     } else if (c == '|') {
         shape->bar[shape->depth] = true;
     } else if (c == '(' && shape->depth <= REGEX_MAX_NEST) {
-        open_group(shape);
-    } else if (c == ')') {
-        close_group(shape);
+        shape->has_verb = shape->has_verb || next_is(shape, 1, "*");
+        shape->to->jit_counts = is_known_group(shape) && shape->to->jit_counts;
+        d = ++shape->depth;
+        shape->bar[d] = false;
+        shape->atomic[d] =
+            next_is(shape, 1, "?") &&
+            (next_is(shape, 2, "=!>(") ||
+             (next_is(shape, 2, "<") && next_is(shape, 3, "=!")));
+    } else if (c == ')' && shape->depth > 0) {
+        d = shape->depth--;
+        shape->closed = shape->bar[d] && !shape->atomic[d];
+        shape->bar[d - 1] = shape->bar[d - 1] || shape->closed;
     }
 }
 

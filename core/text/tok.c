@@ -127,38 +127,6 @@ encode_text(struct encoder *enc, const char *s, size_t n, int flags)
 }
 
 static void
-encoder_start(struct encoder *enc, size_t nbytes)
-{
-    const char *file = enc->tok->name;
-
-    enc->norm =
-        (struct growth){ file, "normalizer", TOK_MAX_GROWN, nbytes, { 0 } };
-    enc->split = enc->norm;
-    enc->split.part = "pre_tokenizer";
-    /* Text this short has few words, and fewer twice. */
-    if (nbytes < 1024)
-        return;
-    enc->n_cache = 256;
-    while (enc->n_cache < 32768 && enc->n_cache < nbytes / 16)
-        enc->n_cache *= 2;
-    enc->cache = xcalloc(enc->n_cache, sizeof(*enc->cache));
-}
-
-static void
-encoder_end(struct encoder *enc)
-{
-    for (size_t i = 0; i < TOK_MAX_STEPS; i++)
-        str_free(&enc->scratch[i]);
-    regex_work_free(&enc->regexes);
-    str_free(&enc->mapped);
-    str_free(&enc->keys);
-    ids_free(&enc->values);
-    free(enc->symbol);
-    free(enc->heap);
-    free(enc->cache);
-}
-
-static void
 add_all(struct ids *ids, const struct ids *more)
 {
     for (size_t i = 0; i < more->n; i++)
@@ -170,7 +138,12 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
            struct ids *ids, struct err *err)
 {
     struct encoder enc = {
-        .tok = tok, .out = ids, .err = err, .regexes.nbytes = nbytes
+        .tok = tok,
+        .out = ids,
+        .err = err,
+        .norm = { tok->name, "normalizer", TOK_MAX_GROWN, nbytes, { 0 } },
+        .split = { tok->name, "pre_tokenizer", TOK_MAX_GROWN, nbytes, { 0 } },
+        .regexes.nbytes = nbytes,
     };
     size_t n_before = ids->n;
     struct str fixed = { 0 };
@@ -188,7 +161,12 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
         str_free(&fixed);
         return -1;
     }
-    encoder_start(&enc, nbytes);
+    if (nbytes >= 1024) { /* a shorter text has few words, and fewer twice */
+        enc.n_cache = 256;
+        while (enc.n_cache < 32768 && enc.n_cache < nbytes / 16)
+            enc.n_cache *= 2;
+        enc.cache = xcalloc(enc.n_cache, sizeof(*enc.cache));
+    }
     if (flags & TOK_SPECIAL)
         add_all(ids, &tok->before);
     rc = encode_text(&enc, fixed.n ? fixed.s : text, fixed.n ? fixed.n : nbytes,
@@ -197,7 +175,15 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
         add_all(ids, &tok->after);
     if (rc < 0)
         ids->n = n_before;
-    encoder_end(&enc);
+    for (size_t i = 0; i < TOK_MAX_STEPS; i++)
+        str_free(&enc.scratch[i]);
+    regex_work_free(&enc.regexes);
+    str_free(&enc.mapped);
+    str_free(&enc.keys);
+    ids_free(&enc.values);
+    free(enc.symbol);
+    free(enc.heap);
+    free(enc.cache);
     str_free(&fixed);
     return rc;
 }

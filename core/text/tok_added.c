@@ -122,22 +122,6 @@ added_end(struct added_iter *it)
     free(it->hit);
 }
 
-/* The leftmost, and of those the longest, token at it->pos or later. */
-static int32_t
-find(struct added_iter *it, size_t *a, size_t *b)
-{
-    struct added_hit hit;
-
-    do {
-        if (it->n_hits == 0)
-            return -1;
-        hit = it->hit[--it->n_hits];
-    } while (hit.at < it->pos);
-    *a = hit.at;
-    *b = hit.at + it->tok->added[hit.added].pattern.n;
-    return hit.added;
-}
-
 /* Rust's \w. */
 static bool
 is_word(uint32_t c)
@@ -175,17 +159,6 @@ char_before(const char *s, size_t at, size_t *start)
     return c;
 }
 
-static bool
-is_single_word(const char *s, size_t n, size_t a, size_t b)
-{
-    size_t start;
-    uint32_t c;
-
-    if (a > 0 && is_word(char_before(s, a, &start)))
-        return false;
-    return b == n || !utf8_next(s + b, n - b, &c) || !is_word(c);
-}
-
 /* lstrip and rstrip: the token includes the white space next to it. */
 static void
 strip_around(struct added_iter *it, const struct added *added, size_t *a,
@@ -218,25 +191,34 @@ strip_around(struct added_iter *it, const struct added *added, size_t *a,
     it->run_b = *b;
 }
 
+/* Sets the leftmost token at it->pos or later that counts, and of those the
+ * longest; false if there is none. */
 static bool
 next_token(struct added_iter *it)
 {
-    const struct added *added;
-    size_t a = 0, b = 0;
-    int32_t i;
+    size_t n = it->n, start;
+    const char *s = it->s;
+    uint32_t c;
 
-    while ((i = find(it, &a, &b)) >= 0) {
-        added = &it->tok->added[i];
+    while (it->n_hits > 0) {
+        struct added_hit hit = it->hit[--it->n_hits];
+        const struct added *added = &it->tok->added[hit.added];
+        size_t a = hit.at, b = a + added->pattern.n;
+
+        if (a < it->pos)
+            continue;
         it->pos = b; /* the search goes on after it, whatever it strips */
         if (it->plain && strmap_get(&it->tok->special_set, added->content.s,
                                     added->content.n) >= 0)
             continue;
-        if (added->single_word && !is_single_word(it->s, it->n, a, b))
+        if (added->single_word &&
+            ((a > 0 && is_word(char_before(s, a, &start))) ||
+             (b < n && utf8_next(s + b, n - b, &c) && is_word(c))))
             continue;
         strip_around(it, added, &a, &b);
         if (a >= b) /* the token before it has all its white space */
             continue;
-        it->held = i;
+        it->held = hit.added;
         it->held_a = a;
         it->held_b = b;
         return true;

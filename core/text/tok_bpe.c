@@ -28,18 +28,6 @@ add_symbol(struct encoder *enc, int32_t id)
     enc->symbol[enc->n_symbols++].id = id;
 }
 
-/* A character that is not in the vocabulary, as its bytes if they all are. */
-static bool
-add_bytes(struct encoder *enc, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (enc->tok->byte_id[(uint8_t)s[i]] < 0)
-            return false;
-    for (size_t i = 0; i < n; i++)
-        add_symbol(enc, enc->tok->byte_id[(uint8_t)s[i]]);
-    return true;
-}
-
 /*
  * One character and its id, or -1. An unknown token waits in *unk for others to
  * fuse with; byte tokens do not flush it, as in the reference.
@@ -48,6 +36,7 @@ static int
 add_char(struct encoder *enc, const char *s, size_t n, int32_t id, bool *unk)
 {
     const struct tok *tok = enc->tok;
+    bool as_bytes = tok->byte_fallback;
 
     if (id >= 0) {
         if (*unk)
@@ -56,7 +45,11 @@ add_char(struct encoder *enc, const char *s, size_t n, int32_t id, bool *unk)
         add_symbol(enc, id);
         return 0;
     }
-    if ((tok->byte_fallback && add_bytes(enc, s, n)) || !tok->unk_token)
+    for (size_t i = 0; as_bytes && i < n; i++) /* all of them, or none */
+        as_bytes = tok->byte_id[(uint8_t)s[i]] >= 0;
+    for (size_t i = 0; as_bytes && i < n; i++)
+        add_symbol(enc, tok->byte_id[(uint8_t)s[i]]);
+    if (as_bytes || !tok->unk_token)
         return 0;
     if (tok->unk_id < 0)
         return err_set(enc->err, EX_DATAERR,

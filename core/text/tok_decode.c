@@ -258,26 +258,6 @@ step_token(const struct dec_step *step, struct dec_state *state, const char *s,
     return 0;
 }
 
-/* After the last token. */
-static void
-step_end(const struct dec_step *step, struct dec_state *state, struct list *out)
-{
-    switch (step->type) {
-    case DEC_BYTE_LEVEL:
-        put_utf8(&state->bytes, true, out);
-        put(out, "", 0, true);
-        break;
-    case DEC_FUSE:
-        put(out, "", 0, true);
-        break;
-    case DEC_BYTE_FALLBACK:
-        put_run(&state->bytes, out);
-        break;
-    default:
-        break;
-    }
-}
-
 /* Runs all steps on stream->in. */
 static int
 run(struct tok_stream *stream, bool end, struct str *text, struct err *err)
@@ -298,8 +278,16 @@ run(struct tok_stream *stream, bool end, struct str *text, struct err *err)
                 return -1;
             at = in->fragment[k].end;
         }
-        if (end)
-            step_end(&tok->dec[i], &stream->state[i], out);
+        if (end) {
+            enum dec_type type = tok->dec[i].type;
+
+            if (type == DEC_BYTE_LEVEL)
+                put_utf8(&stream->state[i].bytes, true, out);
+            if (type == DEC_BYTE_FALLBACK)
+                put_run(&stream->state[i].bytes, out);
+            if (type == DEC_BYTE_LEVEL || type == DEC_FUSE)
+                put(out, "", 0, true);
+        }
         if (growth_add(&stream->growth, i, out->text.n, err) < 0)
             return -1;
         t = *in;
@@ -322,34 +310,25 @@ tok_stream_new(const struct tok *tok, bool skip_special)
     return stream;
 }
 
-/* What the decoder sees of an id; NULL: nothing. */
-static const char *
-decoded_token(const struct tok *tok, int32_t id, size_t *n)
-{
-    const struct added *added;
-
-    if (id < 0 || (size_t)id >= tok->n_ids || tok->added_of[id] < 0)
-        return tok_text(tok, id, n);
-    added = &tok->added[tok->added_of[id]];
-    *n = added->pattern.n;
-    return added->pattern.s ? added->pattern.s : "";
-}
-
 int
 tok_stream_add(struct tok_stream *stream, int32_t id, struct str *text,
                struct err *err)
 {
-    const char *s;
+    const struct tok *tok = stream->tok;
     size_t n;
+    const char *s = tok_text(tok, id, &n);
 
-    if (stream->skip_special && tok_is_special(stream->tok, id))
+    if (!s || (stream->skip_special && tok_is_special(tok, id)))
         return 0;
-    s = decoded_token(stream->tok, id, &n);
-    if (!s)
-        return 0;
+    if (tok->added_of[id] >= 0) {
+        const struct str *pattern = &tok->added[tok->added_of[id]].pattern;
+
+        s = pattern->s ? pattern->s : "";
+        n = pattern->n;
+    }
     str_clear(&stream->in.text);
     stream->in.n = 0;
-    if (stream->begun && !stream->tok->has_decoder)
+    if (stream->begun && !tok->has_decoder)
         put(&stream->in, " ", 1, false);
     stream->begun = true;
     stream->growth.nbytes += n;

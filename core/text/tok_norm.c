@@ -118,21 +118,6 @@ order(struct points *points)
     }
 }
 
-static void
-put_points(struct points *points, bool compose, size_t max, struct str *out)
-{
-    utf8proc_ssize_t n = (utf8proc_ssize_t)points->n;
-    char utf8[4];
-
-    order(points);
-    if (compose)
-        n = utf8proc_normalize_utf32(points->c, n,
-                                     UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    for (utf8proc_ssize_t i = 0; i < n && out->n <= max; i++)
-        str_add(out, utf8, (size_t)utf8_put(utf8, (uint32_t)points->c[i]));
-    points->n = 0;
-}
-
 /* Copies plain text; the rest goes through utf8proc, from cut to cut.  It ends
  * where 'out' is longer than 'max'. */
 static void
@@ -140,7 +125,9 @@ normalize(const struct norm_step *step, const char *s, size_t n, size_t max,
           struct str *out)
 {
     struct points points = { 0 };
+    utf8proc_ssize_t n_points;
     size_t copied = 0, last = 0, i = 0;
+    char utf8[4];
     uint32_t c;
 
     while (i < n && out->n <= max) {
@@ -160,7 +147,14 @@ normalize(const struct norm_step *step, const char *s, size_t n, size_t max,
             add_decomposed(&points, c, step->compat);
             i += length;
         }
-        put_points(&points, step->compose, max, out);
+        order(&points);
+        n_points = (utf8proc_ssize_t)points.n;
+        if (step->compose)
+            n_points = utf8proc_normalize_utf32(
+                points.c, n_points, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        for (utf8proc_ssize_t k = 0; k < n_points && out->n <= max; k++)
+            str_add(out, utf8, (size_t)utf8_put(utf8, (uint32_t)points.c[k]));
+        points.n = 0;
         copied = last = i;
     }
     str_add(out, s + copied, n - copied);

@@ -162,10 +162,10 @@ index_added(struct tok *tok)
     trie_link(&tok->normalized);
 }
 
-static int
-parse_all(struct tok *tok, const struct js *list, struct regex_work *work,
-          struct err *err)
+int
+added_parse(struct tok *tok, const struct js *list, struct err *err)
 {
+    struct regex_work work = { 0 };
     struct growth growth = {
         tok->name, "added_tokens", TOK_MAX_GROWN, 0, { 0 }
     };
@@ -180,8 +180,10 @@ parse_all(struct tok *tok, const struct js *list, struct regex_work *work,
         struct added *added = &tok->added[tok->n_added++];
         int64_t id;
 
-        if (parse_added(tok, added, &js, &growth, work, &id, err) < 0)
+        if (parse_added(tok, added, &js, &growth, &work, &id, err) < 0) {
+            regex_work_free(&work);
             return -1;
+        }
         if (added->content.n == 0) { /* the reference leaves it out */
             str_free(&added->content);
             str_free(&added->pattern);
@@ -196,18 +198,9 @@ parse_all(struct tok *tok, const struct js *list, struct regex_work *work,
             strmap_put(&tok->special_set, added->content.s, added->content.n,
                        added->id, NULL);
     }
+    regex_work_free(&work);
     index_added(tok);
     return 0;
-}
-
-int
-added_parse(struct tok *tok, const struct js *list, struct err *err)
-{
-    struct regex_work work = { 0 };
-    int rc = parse_all(tok, list, &work, err);
-
-    regex_work_free(&work);
-    return rc;
 }
 
 /* Appends the ids that special_tokens gives the name of a template's piece. */
@@ -233,32 +226,11 @@ template_ids(const struct js *special, const char *name, struct ids *ids,
     return 0;
 }
 
-/* One piece of a template; 'before' gets the ids before the text. */
-static int
-parse_piece(const struct js *js, const struct js *special, struct ids *before,
-            struct ids *after, bool *seen, struct err *err)
-{
-    struct js token = js_get(js, "SpecialToken");
-    struct js sequence = js_get(js, "Sequence");
-    struct js id = js_get(js_absent(&token) ? &sequence : &token, "id");
-    const char *s;
-    size_t n;
-
-    if (js_str(&id, &s, &n, err) < 0)
-        return -1;
-    if (!js_absent(&token))
-        return template_ids(special, s, *seen ? after : before, err);
-    if (strcmp(s, "A") != 0 || *seen)
-        return js_bad(&id, "one \"A\"", err);
-    *seen = true;
-    return 0;
-}
-
 static int
 parse_template(struct tok *tok, const struct js *js, struct err *err)
 {
     struct js single = js_get(js, "single");
-    struct js special = js_get(js, "special_tokens"), at;
+    struct js special = js_get(js, "special_tokens");
     struct ids before = { 0 }, after = { 0 };
     bool seen = false;
     int rc = 0;
@@ -266,8 +238,20 @@ parse_template(struct tok *tok, const struct js *js, struct err *err)
     if (!js_is(&single, JSON_ARRAY))
         return js_bad(&single, "an array", err);
     for (size_t i = 0; i < json_array_size(single.v) && rc == 0; i++) {
-        at = js_at(&single, i);
-        rc = parse_piece(&at, &special, &before, &after, &seen, err);
+        struct js piece = js_at(&single, i);
+        struct js token = js_get(&piece, "SpecialToken");
+        struct js text = js_get(&piece, "Sequence");
+        struct js id = js_get(js_absent(&token) ? &text : &token, "id");
+        const char *s;
+
+        rc = js_str(&id, &s, NULL, err);
+        if (rc == 0 && !js_absent(&token)) {
+            rc = template_ids(&special, s, seen ? &after : &before, err);
+        } else if (rc == 0) {
+            if (strcmp(s, "A") != 0 || seen)
+                rc = js_bad(&id, "one \"A\"", err);
+            seen = true;
+        }
     }
     if (rc == 0 && !seen)
         rc = js_bad(&single, "a template with the sequence \"A\"", err);

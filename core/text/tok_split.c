@@ -34,22 +34,6 @@ emit(struct cutter *cut, size_t a, size_t b)
                      cut->first && a == 0);
 }
 
-/* Does the new segment belong to the one before it? */
-static bool
-joins(const struct cutter *cut, bool match)
-{
-    switch (cut->behavior) {
-    case SPLIT_CONTIGUOUS:
-        return match == cut->match;
-    case SPLIT_PREVIOUS:
-        return match && !cut->match;
-    case SPLIT_NEXT:
-        return !match && cut->match;
-    default:
-        return false;
-    }
-}
-
 static int
 flush(struct cutter *cut)
 {
@@ -70,7 +54,11 @@ segment(struct cutter *cut, size_t a, size_t b, bool match)
         return emit(cut, a, b);
     if (cut->behavior == SPLIT_REMOVED)
         return match ? 0 : emit(cut, a, b);
-    if (cut->pending && joins(cut, match)) {
+    /* does it belong to the one before? */
+    if (cut->pending &&
+        (cut->behavior == SPLIT_CONTIGUOUS ? match == cut->match
+         : cut->behavior == SPLIT_PREVIOUS ? match && !cut->match
+                                           : !match && cut->match)) {
         cut->b = b;
         cut->match = match;
         return 0;
