@@ -390,16 +390,25 @@ vf_store_n(float *p, vf v, size_t n)
     memcpy(p, f, 4 * n);
 }
 
+INLINE uint16x4_t
+load_halves(const void *p)
+{
+    uint16x4_t h;
+
+    memcpy(&h, p, sizeof(h));
+    return h;
+}
+
 INLINE vf
 vf_bf16(const void *p)
 {
-    return vreinterpretq_f32_u32(vshll_n_u16(load16_n(p, 4), 16));
+    return vreinterpretq_f32_u32(vshll_n_u16(load_halves(p), 16));
 }
 
 INLINE vf
 vf_f16(const void *p)
 {
-    return vcvt_f32_f16(vreinterpret_f16_u16(load16_n(p, 4)));
+    return vcvt_f32_f16(vreinterpret_f16_u16(load_halves(p)));
 }
 
 INLINE vf
