@@ -100,13 +100,13 @@ END_PY
     for how in "merge -b hf" "convert -b hf" convert; do
         refuse 2 "-l: two adapters are of layer 0" $how -l l0.safetensors -l l0.safetensors -o x
         refuse 2 "-l: two adapters are of layer 1" $how -l peft,l1.safetensors -o x
-        refuse 2 "unknown.safetensors: does not say of which layer it is: unknown.safetensors@LAYER does" \
+        refuse 2 "unknown.safetensors: does not say which layer it is for: unknown.safetensors@LAYER does" \
             $how -l l1.safetensors -l unknown.safetensors -o x
         refuse 2 "--layer is for one adapter: -l FILE@LAYER says it of each" \
             $how --layer 0 -l l0.safetensors -l l1.safetensors -o x
-        refuse 65 "l0.safetensors: is of layer 0 by its metadata, but @1 asks for another" \
+        refuse 65 "l0.safetensors: is for layer 0 by its metadata, but @1 asks for another" \
             $how -l l0.safetensors@1 -o x
-        refuse 2 "-l peft@1: a folder's tensors name their layers, @LAYER is for files" $how -l peft@1 -o x
+        refuse 2 "-l peft@1: the tensors of a directory name their layers, @LAYER is for files" $how -l peft@1 -o x
     done
     for how in "merge -b hf" "convert -b hf" convert; do
         refuse 2 "-l unknown.safetensors@1: --layer asks for layer 0" $how --layer 0 -l unknown.safetensors@1 -o x
@@ -123,12 +123,12 @@ END_PY
         merge -b hf -l l0.safetensors -l l1.safetensors --stacked -o x
     refuse 2 "peft/adapter_model.safetensors: has adapters of layers 0 to 1: --layer N names one" convert -l peft -o x
     refuse 2 "peft: has adapters of layers 0 to 1: --layer N names one" convert -b hf -l peft -o x
-    refuse 2 "-o x.safetensors: what has several layers becomes a PEFT folder, which has another kind of name" \
+    refuse 2 "-o x.safetensors: what has several layers becomes a PEFT directory, whose name does not end so" \
         convert -l l0.safetensors -l l1.safetensors -o x.safetensors
     refuse 2 "l0.safetensors: is both an input and an output of this command" \
         merge -f -b hf -l l0.safetensors,l1.safetensors -o l0.safetensors
     moe-sft merge -b hf --layer 0 -l l0.safetensors --stacked -o stacked.safetensors
-    refuse 2 "stacked.safetensors: does not say of which layer it is, so it takes one adapter" \
+    refuse 2 "stacked.safetensors: does not say which layer it is, so it takes one adapter" \
         merge -b stacked.safetensors -l l0.safetensors,l1.safetensors -o x
 }
 
@@ -153,7 +153,7 @@ print(*t["gate_lora_a"][1][::2], t["gate_lora_b"][1][1])')
     for sizes in "$((e + 1)) $h $wide" "$e $((h + 1)) $wide" "$e $h $((wide + 1))"; do
         mkst_size $sizes
         set -- $sizes
-        refuse 65 "l2.safetensors: has $1 experts of $2 x $3, but l0.safetensors $e of $h x $wide: of one model they would be alike" \
+        refuse 65 "l2.safetensors: has $1 experts of $2 x $3, but l0.safetensors $e of $h x $wide: adapters of one model have the same sizes" \
             -l l2.safetensors,l0.safetensors
     done
     mkst_size $((e + 1)) $h $wide
@@ -188,8 +188,8 @@ END_PY
     cp -r peft0 nl
     edit nl/adapter_model.safetensors 't = {n.replace("layers.0.", ""): v for n, v in t.items()}'
     py -c 'import json; c = json.load(open("peft0/adapter_config.json")); del c["layers_to_transform"], c["layers_pattern"]; json.dump(c, open("nl/adapter_config.json", "w"))'
-    refuse 2 "nl: does not say of which layer it is, so it is given alone" -l l0.safetensors,nl
-    refuse 2 "unknown.safetensors: does not say of which layer it is: --layer N does" -l unknown.safetensors
+    refuse 2 "nl: does not say which layer it is for, so it must be the only one" -l l0.safetensors,nl
+    refuse 2 "unknown.safetensors: does not say which layer it is for: --layer N does" -l unknown.safetensors
     moe-sft convert -l nl -o nl.safetensors
     st-inspect diff nl.safetensors l0.safetensors
 }

@@ -111,7 +111,7 @@ sound() {
     cp -r run silent
     cp -r run old
     run -0 --separate-stderr train run -n 6 --resume b?.safetensors
-    [ "$stderr" = "moe-sft: run/state.safetensors: was made by scalar, and goes on by $now, to other bits (TU_ISA=scalar is the same again, where it can be had)" ]
+    [ "$stderr" = "moe-sft: run/state.safetensors: was made with scalar and continues with $now, so that its bits will differ (TU_ISA=scalar keeps them, where the CPU has it)" ]
     run -0 --separate-stderr train silent -n 6 --resume -q b?.safetensors
     [ -z "$stderr" ]
     # it has gone on: what it is of is what it goes on with
@@ -155,7 +155,7 @@ mkst.save(p, mkst.load(p), m)'
     # what is no whole step is left out
     run -0 --separate-stderr train part --accumulate 3 - < <(cat b?.safetensors)
     [ "${#lines[@]}" = 2 ]
-    [[ $stderr == *"1 batches at its end are no whole step, left out" ]]
+    [[ $stderr == *"1 batches at its end are less than a step and ignored" ]]
 }
 
 @test "moe-sft train: --input and --target are cut into batches and routed by the model" {
@@ -245,7 +245,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
         exec 7>&-
         rm pipe
         [ "$status" = 75 ]
-        [ "$(cat said)" = "moe-sft: stopped by SIG$signal: run holds step 3, --resume goes on" ]
+        [ "$(cat said)" = "moe-sft: stopped by SIG$signal: run holds step 3, --resume continues" ]
         sound run
         cat b?.safetensors b?.safetensors | train run --resume - | tail -n +2 >>log
         cmp want.log log
@@ -262,7 +262,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     until [ "$(wc -l <log)" -ge 2 ]; do kill -0 $pid; sleep 0.02; done
     for how in --resume --force; do
         run -73 --separate-stderr train run -n 3 $how b?.safetensors
-        [ "$stderr" = "moe-sft: run: another train is at work there" ]
+        [ "$stderr" = "moe-sft: run: another train is running there" ]
     done
     kill -9 $pid
     wait $pid || :
@@ -277,7 +277,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
         run -75 --separate-stderr train run -n 1000000 --deadline $s b?.safetensors
         [[ $stderr == *" holds nothing yet"* ]] || break
     done
-    [[ $stderr =~ ^"moe-sft: stopped by the deadline: run holds step "([0-9]+)", --resume goes on"$ ]]
+    [[ $stderr =~ ^"moe-sft: stopped by the deadline: run holds step "([0-9]+)", --resume continues"$ ]]
     n=${BASH_REMATCH[1]}
     [ "$n" -ge 1 ]
     train run -n $((n + 3)) --resume b?.safetensors >/dev/null
@@ -354,29 +354,29 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
         run -65 --separate-stderr "${@:2}"
         [[ $stderr == "moe-sft: run/state.safetensors: $1"* ]] || { echo "$stderr"; false; }
     }
-    refused "--lr was 0.0001 (now 0.0002; --force begins anew)" train run -n 6 --resume --lr 2e-4 b?.safetensors
+    refused "--lr was 0.0001 (now 0.0002; --force starts a new run)" train run -n 6 --resume --lr 2e-4 b?.safetensors
     refused "--mode was bf16 (now int8" train run -n 6 --resume --mode int8 b?.safetensors
     refused "--betas (the second) was 0.999 (now 0.95; " train run -n 6 --resume --betas 0.9,0.95 b?.safetensors
     refused "--schedule was constant (now linear" train run -n 6 --resume --schedule linear b?.safetensors
-    refused "is of another data than b1.safetensors" train run -n 6 --resume b1.safetensors
-    refused "is of another adapter than teacher.safetensors" \
+    refused "its data is not that of b1.safetensors" train run -n 6 --resume b1.safetensors
+    refused "its adapter is not that of teacher.safetensors" \
         moe-sft train -b base.safetensors -l teacher.safetensors -o run -n 6 --resume b?.safetensors
     ref make other qlen=64 seed=2
-    refused "is of another base than other/base.safetensors" \
+    refused "its base is not that of other/base.safetensors" \
         moe-sft train -b other/base.safetensors -l student.safetensors -o run -n 6 --resume b?.safetensors
     head -c 1000 run/state.safetensors >short
     cp short run/state.safetensors
     run -65 --separate-stderr train run -n 6 --resume b?.safetensors
     [[ $stderr == "moe-sft: run/state.safetensors: "* ]]
     cp b0.safetensors run/state.safetensors
-    refused "is no state of moe-sft train" train run -n 6 --resume b?.safetensors
+    refused "is not a state of moe-sft train" train run -n 6 --resume b?.safetensors
 }
 
 @test "moe-sft train: a run that is there is kept, unless --resume or --force" {
     train run -n 3 --log log --svg loss.svg b?.safetensors
     before=$(cat run/* log | cksum)
     run -73 --separate-stderr train run -n 3 b?.safetensors
-    [ "$stderr" = "moe-sft: run: holds a run already (--resume goes on with it, --force begins anew)" ]
+    [ "$stderr" = "moe-sft: run: already has a run (--resume continues it, --force starts a new one)" ]
     run -73 --separate-stderr train new -n 3 --log log b?.safetensors
     [ "$stderr" = "moe-sft: log: exists already (--force replaces it)" ]
     [ "$before" = "$(cat run/* log | cksum)" ]
@@ -396,7 +396,7 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     theirs() {
         before=$(cksum <"$2")
         run -73 --separate-stderr train run -n "$3" --resume "--$1" "$2" b?.safetensors
-        [ "$stderr" = "moe-sft: $2: exists already and is no ${1/svg/picture} of this run (--force replaces it)" ]
+        [ "$stderr" = "moe-sft: $2: exists already and is not the ${1/svg/picture} of this run (--force replaces it)" ]
         [ "$before" = "$(cksum <"$2")" ]
     }
     train other -n 2 --lr 3e-3 --log other.log --svg other.svg b?.safetensors

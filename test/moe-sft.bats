@@ -283,20 +283,20 @@ try() {
     }
     flip='n = %s; d, s, b = t[n]; t[n] = (d, s, bytes([b[0] ^ 1]) + b[1:])'
     try base.safetensors "${flip/\%s/\"up_proj\"}"
-    refuse 65 "cache.safetensors: is of a forward with other base weights" backward
+    refuse 65 "cache.safetensors: was made by a forward with other base weights" backward
     cp good/base.safetensors .
     try lora.safetensors "${flip/\%s/\"up_lora_b\"}"
-    refuse 65 "cache.safetensors: is of a forward with another adapter" backward
+    refuse 65 "cache.safetensors: was made by a forward with another adapter" backward
     try lora.safetensors 'm["lora_alpha"] = "11"'
-    refuse 65 "cache.safetensors: is of a forward with another adapter" backward
+    refuse 65 "cache.safetensors: was made by a forward with another adapter" backward
     cp good/lora.safetensors .
-    refuse 65 "cache.safetensors: is of a forward in bf16 (not int8)" backward --mode int8
+    refuse 65 "cache.safetensors: was made by a forward in bf16 (not int8)" backward --mode int8
     for n in expert_ids weights input; do
         try batch.safetensors "${flip/\%s/\"$n\"}"
-        refuse 65 "cache.safetensors: is of a forward with other $n than those of batch.safetensors" backward
+        refuse 65 "cache.safetensors: was made by a forward with other $n than those of batch.safetensors" backward
     done
     try batch.safetensors 'd, s, b = t["grad_output"]; t = {"grad_output": (d, [36, 96], b[:36 * 192])}'
-    refuse 65 "cache.safetensors: is of a forward of 37 tokens, but grad_output of batch.safetensors has 36" backward
+    refuse 65 "cache.safetensors: was made by a forward of 37 tokens, but grad_output of batch.safetensors has 36" backward
     try batch.safetensors 'del t["grad_output"]'
     refuse 65 "batch.safetensors: tensor grad_output is missing" backward
     cp good/batch.safetensors .
@@ -308,7 +308,7 @@ try() {
     try cache.safetensors 'd, s, b = t["gate"]; t["gate"] = (d, [73, 80], b[:73 * 160])'
     refuse 65 "cache.safetensors: gate is [73, 80] (expected [74, 80])" backward
     cp good/batch.safetensors cache.safetensors
-    refuse 65 "cache.safetensors: is no cache of moe-sft forward (has no moe_sft_cache)" backward
+    refuse 65 "cache.safetensors: is not a cache of moe-sft forward (has no moe_sft_cache)" backward
     cp good/cache.safetensors .
     try batch.safetensors 't = {"grad_output": t["grad_output"]}'
     backward
@@ -462,7 +462,7 @@ END
     done
     # another scale is another base
     edit q.safetensors 'n = "up_proj_scale"; d, s, b = t[n]; t[n] = (d, s, bytes([b[0] ^ 1]) + b[1:])'
-    refuse 65 "cache.safetensors: is of a forward with other base weights" moe-sft backward -b q.safetensors \
+    refuse 65 "cache.safetensors: was made by a forward with other base weights" moe-sft backward -b q.safetensors \
         -l lora.safetensors -c cache.safetensors -g batch.safetensors -o out.safetensors
     edit q.safetensors 'n = "up_proj_scale"; d, s, b = t[n]; t[n] = (d, s, b[:324] + b"\0\0\xc0\x7f" + b[328:])'
     refuse 65 "q.safetensors: up_proj_scale of expert 1, row 1 is nan" forward -b q.safetensors -o out.safetensors
@@ -534,7 +534,7 @@ c = json.load(open("peft/adapter_config.json")); exec(sys.argv[1]); json.dump(c,
         moe-sft convert -l p -o out.safetensors
     config 'c["lora_alpha"] = 2.0 ** 130'
     refuse 65 "p/adapter_config.json: lora_alpha is 1.3611294676837539e39 (expected what F32 holds)" moe-sft convert -l p -o out.safetensors
-    refuse 2 "-o out.safetensors: lora.safetensors becomes a PEFT folder, which has another kind of name" \
+    refuse 2 "-o out.safetensors: lora.safetensors becomes a PEFT directory, whose name does not end so" \
         moe-sft convert -l lora.safetensors -o out.safetensors
     config 'c["use_rslora"] = True; c["r"] = 5; c["lora_alpha"] = 4'
     moe-sft convert -l p -o rs.safetensors
@@ -612,7 +612,7 @@ assert d["memory_total"] >= d["memory_base"] + d["memory_cache"]' <<<"$output"
     data .
     edit lora.safetensors 'm["layer_idx"] = "5"'
     run -0 --separate-stderr moe-sft forward -b hf -l lora.safetensors -i batch.safetensors -o out.safetensors
-    [ "$stderr" = "moe-sft: lora.safetensors: is of layer 5, the base weights of layer 3" ]
+    [ "$stderr" = "moe-sft: lora.safetensors: is for layer 5, but the base weights are those of layer 3" ]
     run -0 --separate-stderr moe-sft forward -q -f -b hf -l lora.safetensors -i batch.safetensors -o out.safetensors
     [ -z "$stderr" ]
 }

@@ -223,8 +223,10 @@ map_file(struct expert_adapter *a, const char *path, const struct base *base,
                 adapter_take(a, m, 0, a->n_experts, st, s.m[m]);
             if (base && base->layer >= 0 && a->layer >= 0 &&
                 base->layer != a->layer)
-                err_warn("%s: is of layer %lld, the base weights of layer %lld",
-                         path, (long long)a->layer, (long long)base->layer);
+                err_warn(
+                    "%s: is for layer %lld, but the base weights are those of "
+                    "layer %lld",
+                    path, (long long)a->layer, (long long)base->layer);
             return 0;
         }
     }

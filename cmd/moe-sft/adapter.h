@@ -16,9 +16,9 @@
 
 /*
  * An adapter: our file (gate_lora_a .. down_lora_b, sizes in __metadata__), or
- * a layer of a PEFT folder (-1: base's, or the only one there is), whose
- * experts without an adapter have zeros; it must fit 'base' if that is given.
- * adapter_open() reads it into memory, bf16 (F16 and F32 are rounded);
+ * a layer of a PEFT directory (-1: base's, or the only one), whose
+ * experts without an adapter have zeros; it must fit 'base' unless that is
+ * NULL. adapter_open() reads it into memory, bf16 (F16 and F32 are rounded);
  * adapter_map() leaves the numbers in the file, as they are.
  * Owner: the caller, until adapter_close().
  */
@@ -33,9 +33,8 @@ struct expert_adapter {
     int64_t layer;              /* -1: not said */
     uint16_t *m[MOE_N_LORA];    /* as struct moe_lora; NULL: mapped */
     struct adapter_part *parts; /* [MOE_N_LORA, n_experts]; NULL: in memory */
-    struct stdir dir;           /* what the parts lie in, if it is its own */
-    int dtype; /* of the file's tensors, F32 where they have several; -1: of no
-                * file */
+    struct stdir dir;           /* the files of the parts, if it owns them */
+    int dtype; /* of the file's tensors, F32 if they differ; -1: no file */
 };
 int adapter_new(struct expert_adapter *a, const struct base *base, size_t rank,
                 float alpha, struct err *err); /* zeros */
@@ -61,7 +60,7 @@ void adapter_f32(const struct expert_adapter *a, enum moe_lora_matrix m,
 int adapter_unchanged(const struct expert_adapter *a, struct err *err);
 
 /* adapter_parts() makes parts without data, for sizes that it checks;
- * adapter_take() says where 'n' experts' matrices lie from 'first' on. */
+ * adapter_take() sets where 'n' experts' matrices are, from 'first' on. */
 int adapter_parts(struct expert_adapter *a, struct err *err);
 void adapter_take(struct expert_adapter *a, enum moe_lora_matrix m,
                   size_t first, size_t n, const struct st *st,

@@ -19,10 +19,11 @@ check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
     const char *what = NULL;
 
     if (b->qlen != was->qlen)
-        return err_set(err, EX_DATAERR,
-                       "%s: is of a forward of %zu tokens, but grad_output of "
-                       "%s has %zu",
-                       run->cmd->cache, was->qlen, b->name, b->qlen);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: was made by a forward of %zu tokens, but grad_output of "
+            "%s has %zu",
+            run->cmd->cache, was->qlen, b->name, b->qlen);
     if (b->expert_ids &&
         (b->top_k != was->top_k ||
          memcmp(b->expert_ids, was->expert_ids, n * sizeof(int64_t)) != 0))
@@ -36,7 +37,7 @@ check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
     if (!what)
         return 0;
     return err_set(err, EX_DATAERR,
-                   "%s: is of a forward with other %s than those of %s",
+                   "%s: was made by a forward with other %s than those of %s",
                    run->cmd->cache, what, b->name);
 }
 

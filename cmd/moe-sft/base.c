@@ -16,7 +16,7 @@
 
 const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };
 
-/* What a file says of its gate_proj: one layer of it is what is wanted. */
+/* What is found of gate_proj tensors, of which one layer's are wanted. */
 struct search {
     const struct stdir *dir;
     const struct st_tensor *tensor; /* the first of the layer */
@@ -24,9 +24,9 @@ struct search {
     bool weight;       /* its name ends in ".weight" */
     size_t n_gates;    /* of the same prefix */
     int64_t last;      /* highest number of an expert */
-    size_t n_prefixes; /* of any layer that is wanted */
+    size_t n_prefixes; /* different ones, of the layer or of any */
     const char *other; /* a tensor of another prefix */
-    int64_t low, high; /* layers there are */
+    int64_t low, high; /* layers that are found */
 };
 
 static bool
@@ -76,7 +76,8 @@ look_at(struct search *s, const struct st_tensor *t, int64_t layer)
     }
 }
 
-/* Finds the layer; 'err' names those there are if it cannot choose. */
+/* Finds the layer; where it could be several, 'err' names the first and last.
+ */
 static int
 find_layer(struct search *s, int64_t layer, struct err *err)
 {
@@ -118,7 +119,7 @@ base_tensor_name(const struct base *base, enum base_matrix m, size_t expert,
 
 /* ---- one tensor, or one for each expert ---- */
 
-/* The tensor of a matrix, or that with 'tail' behind its name. */
+/* The tensor of a matrix, or the one with 'tail' after its name. */
 static const struct stdir_tensor *
 find(const struct base *base, enum base_matrix m, size_t expert,
      const char *tail, struct err *err)
@@ -283,7 +284,7 @@ take_sizes(struct base *base, const struct search *s, struct err *err)
     return 0;
 }
 
-/* ---- what a model folder says besides ---- */
+/* ---- config.json and the router of a model directory ---- */
 
 static int
 read_config(struct base *base, const struct js *root, struct err *err)

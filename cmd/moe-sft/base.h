@@ -14,10 +14,10 @@
 
 /*
  * Base weights, mapped: stacked (gate_proj, up_proj [E, I, H], down_proj
- * [E, H, I]; with or without a prefix and ".weight"; I8 beside gate_proj_scale
+ * [E, H, I]; with or without a prefix and ".weight"; I8 with gate_proj_scale
  * and so on, as quantize writes them), or of a layer of a
- * Hugging Face folder (model.layers.N.mlp.experts.E.gate_proj.weight, ..).
- * layer: -1 where there is one layer only; else it must be named.
+ * Hugging Face directory (model.layers.N.mlp.experts.E.gate_proj.weight, ..).
+ * layer: -1 for the only one; where there are several, it must be named.
  * base_open(): -1 with 'err' set: as stdir_open(); EX_DATAERR names the
  * tensor, what was found and what was expected.  base_open_in() is the same for
  * tensors that are open, and mapped, for longer than the base.
@@ -39,7 +39,7 @@ struct base {
     bool stacked;
     char *prefix;
     const char *suffix;
-    /* of the folder's config.json, where it says so; else 0 */
+    /* of the directory's config.json; 0 where it does not say */
     size_t top_k;
     bool norm_topk_prob;
     bool qwen; /* model_type has the router that batch_route() knows */

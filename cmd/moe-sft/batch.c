@@ -56,8 +56,7 @@ read_rows(const struct parse *p, const char *name, unsigned flag, size_t size,
     if (!t || st_want(p->st.path, t, &want, p->err) < 0)
         return NULL;
     if (t->shape[1] == 0) {
-        err_set(p->err, EX_DATAERR, "%s: %s has rows of no numbers", p->st.path,
-                name);
+        err_set(p->err, EX_DATAERR, "%s: %s has no columns", p->st.path, name);
         return NULL;
     }
     b->qlen = t->shape[0];
@@ -173,7 +172,7 @@ cut_short(const char *name, size_t n, size_t want, struct err *err)
 }
 
 /* Reads up to 'nbytes' in all into 'file', as they come: no more memory is
- * asked for than there are bytes. */
+ * allocated than bytes have come. */
 static int
 read_to(struct str *file, size_t nbytes, int fd, const char *name,
         struct err *err)

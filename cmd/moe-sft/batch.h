@@ -1,4 +1,4 @@
-/* Batches: what a layer's experts are given, from a file or a stream. */
+/* Batches: the input of a layer's experts, from a file or a stream. */
 #ifndef MOE_SFT_BATCH_H
 #define MOE_SFT_BATCH_H
 
@@ -11,10 +11,10 @@
 #include "core/model/moe.h"
 
 /*
- * A batch.  batch_open() reads what is there of 'input' [qlen, H] (BF16, F16
- * or F32, rounded), expert_ids [qlen, k] (I64; I32 is widened), weights
- * [qlen, k] (F32), grad_output [qlen, H] and target [qlen, H]; what 'need'
- * names must be, and fit 'hidden' (0: any).
+ * A batch.  batch_open() reads those of these tensors that the file has:
+ * 'input' [qlen, H] (BF16, F16 or F32, rounded), expert_ids [qlen, k] (I64; I32
+ * is widened), weights [qlen, k] (F32), grad_output [qlen, H] and target [qlen,
+ * H]; those that 'need' names must be there, and fit 'hidden' (0: any).
  * batch_next() reads the next of safetensors files that follow each other in
  * a stream: 1, 0 at its end, or -1 with 'err' set.
  * Owner: the caller, until batch_close().

@@ -105,7 +105,7 @@ check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
 
     if (!version || strcmp(version, VERSION_1) != 0)
         return err_set(err, EX_DATAERR,
-                       "%s: is no cache of moe-sft forward (%s)", st->path,
+                       "%s: is not a cache of moe-sft forward (%s)", st->path,
                        version ? "of another version"
                                : "has no " CACHE_VERSION_KEY);
     c->mode = text && !strcmp(text, "int8") ? MOE_INT8 : MOE_BF16;
@@ -115,8 +115,9 @@ check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
                        "int8)",
                        st->path, text ? text : "");
     if (mode >= 0 && (enum moe_mode)mode != c->mode)
-        return err_set(err, EX_DATAERR, "%s: is of a forward in %s (not %s)",
-                       st->path, mode_names[c->mode], mode_names[mode]);
+        return err_set(err, EX_DATAERR,
+                       "%s: was made by a forward in %s (not %s)", st->path,
+                       mode_names[c->mode], mode_names[mode]);
     return 0;
 }
 
@@ -155,7 +156,7 @@ check_digests(const struct cache *c, const struct sft_run *run,
         if (said && !strcmp(said, hex[i]))
             continue;
         if (said && i <= D_LORA)
-            return err_set(err, EX_DATAERR, "%s: is of a forward with %s",
+            return err_set(err, EX_DATAERR, "%s: was made by a forward with %s",
                            st->path, what[i]);
         return err_set(err, EX_DATAERR,
                        "%s: %s is \"%s\", but what it has gives %s: the file "

@@ -75,7 +75,7 @@ alloc_results(struct check *c, struct err *err)
 
 /* What the batch has: a gradient, or a target, or neither. */
 static void
-choose_grad_output(struct check *c)
+set_grad_output(struct check *c)
 {
     size_t n = c->n[EXACT_INPUT];
 
@@ -102,7 +102,7 @@ run_operator(struct check *c, struct err *err)
     for (int m = 0; m < MOE_N_LORA; m++)
         grads.lora[m] = c->grad[m];
     if (input && moe_forward(c->run.moe, &batch, c->output, true, err) == 0) {
-        choose_grad_output(c);
+        set_grad_output(c);
         rc = moe_backward(c->run.moe, c->grad_output, &grads, err);
     }
     if (rc == 0)
@@ -152,7 +152,7 @@ draw_all(struct check *c)
 
 /* ---- the table ---- */
 
-/* Differences of pairs, in units of the mean of all there are. */
+/* Differences of pairs, in units of the mean of all. */
 struct tally {
     size_t n;
     double max, sum;

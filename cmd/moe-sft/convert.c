@@ -1,4 +1,4 @@
-/* convert: our files of adapters to PEFT's folder, and back. */
+/* convert: stacked adapters to a PEFT directory, and back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,16 +27,16 @@ to_ours(const struct layers *l, struct err *err)
     return adapter_write(&l->list[0].adapter, cmd->output, cmd->out_flags, err);
 }
 
-/* Can both be of layers of one model?  A folder tells no more experts than have
- * an adapter. */
+/* Can both be of layers of one model?  A PEFT directory may have no adapter of
+ * the last experts. */
 static bool
 fit(const struct adapted_layer *a, const struct adapted_layer *b)
 {
     const struct expert_adapter *x = &a->adapter, *y = &b->adapter;
 
     return x->hidden == y->hidden && x->intermediate == y->intermediate &&
-           (x->n_experts <= y->n_experts || b->folder) &&
-           (y->n_experts <= x->n_experts || a->folder);
+           (x->n_experts <= y->n_experts || b->is_peft) &&
+           (y->n_experts <= x->n_experts || a->is_peft);
 }
 
 static int
@@ -48,12 +48,12 @@ check_sizes(const struct layers *l, struct err *err)
             const struct expert_adapter *x = &a->adapter, *y = &b->adapter;
 
             if (!fit(a, b))
-                return err_set(err, EX_DATAERR,
-                               "%s: has %zu experts of %zu x %zu, but %s %zu "
-                               "of %zu x %zu: of one model they would be alike",
-                               b->path, y->n_experts, y->hidden,
-                               y->intermediate, a->path, x->n_experts,
-                               x->hidden, x->intermediate);
+                return err_set(
+                    err, EX_DATAERR,
+                    "%s: has %zu experts of %zu x %zu, but %s %zu "
+                    "of %zu x %zu: adapters of one model have the same sizes",
+                    b->path, y->n_experts, y->hidden, y->intermediate, a->path,
+                    x->n_experts, x->hidden, x->intermediate);
         }
     return 0;
 }
@@ -69,7 +69,7 @@ to_peft(const struct layers *l, struct err *err)
         adapters[i] = &l->list[i].adapter;
     if (adapters[0]->layer < 0)
         rc = err_set(err, TU_USAGE,
-                     "%s: does not say of which layer it is: --layer N does",
+                     "%s: does not say which layer it is for: --layer N does",
                      l->list[0].path);
     else if (check_sizes(l, err) < 0)
         rc = -1;
@@ -91,12 +91,11 @@ convert_main(const struct cmd *cmd, struct err *err)
     if (folder < 0)
         return -1;
     if (!ours && n > k && !strcmp(cmd->output + n - k, SUFFIX))
-        return err_set(err, TU_USAGE,
-                       "-o %s: %s becomes a PEFT folder, which has another "
-                       "kind of name",
-                       cmd->output,
-                       cmd->n_loras > 1 ? "what has several layers"
-                                        : cmd->loras[0].path);
+        return err_set(
+            err, TU_USAGE,
+            "-o %s: %s becomes a PEFT directory, whose name does not end so",
+            cmd->output,
+            cmd->n_loras > 1 ? "what has several layers" : cmd->loras[0].path);
     if (can_write(cmd, cmd->output, err) < 0 || layers_open(&l, cmd, err) < 0)
         return -1;
     rc = (ours ? to_ours : to_peft)(&l, err);

@@ -90,10 +90,11 @@ data_open(struct data *d, const struct cmd *cmd, const struct base *base,
     if (d->input.rows == 0)
         return err_set(err, EX_DATAERR, "%s: has no tokens", input);
     if (!base->router.data || base->top_k == 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no router for --input (a model's folder has, "
-                       "or batches with expert_ids and weights)",
-                       base->path);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: has no router for --input (a model directory has one; or use "
+            "batches with expert_ids and weights)",
+            base->path);
     d->length = cmd->length ? (size_t)cmd->length : DEFAULT_LENGTH;
     d->n = (d->input.rows - 1) / d->length + 1;
     return 0;

@@ -1,4 +1,4 @@
-/* info: shapes, bytes, and what a run will take before it takes it. */
+/* info: shapes, bytes, and the memory that a run needs. */
 #include "cmd/moe-sft/adapter.h"
 #include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/batch.h"

@@ -7,7 +7,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-/* Each goes over all tensors' names, of the base and of the adapter. */
+/* Each takes a pass over all tensors' names, of the base and of the adapter. */
 #define MAX_LAYERS 4096
 
 /* ---- -l ---- */
@@ -28,7 +28,7 @@ add_one(struct cmd *cmd, char *path, struct err *err)
 int
 lora_add(struct cmd *cmd, const char *arg, struct err *err)
 {
-    if (access(arg, F_OK) == 0) /* a comma in its name is none of a list */
+    if (access(arg, F_OK) == 0) /* its name may have a comma */
         return add_one(cmd, xstrdup(arg), err);
     for (const char *at = arg; at;) {
         size_t n = strcspn(at, ",");
@@ -42,7 +42,7 @@ lora_add(struct cmd *cmd, const char *arg, struct err *err)
 
 /* ---- layers ---- */
 
-/* A layer's base, and its adapter: of an open PEFT folder, or of a path. */
+/* A layer's base, and its adapter: of an open PEFT directory, or of a path. */
 static int
 add_layer(struct layers *l, const char *path, bool is_folder,
           struct peft_files *folder, int64_t layer, struct err *err)
@@ -52,7 +52,7 @@ add_layer(struct layers *l, const char *path, bool is_folder,
 
     l->list = xrealloc(l->list, l->n + 1, sizeof(*l->list));
     x = &l->list[l->n++];
-    *x = (struct adapted_layer){ .path = path, .folder = is_folder };
+    *x = (struct adapted_layer){ .path = path, .is_peft = is_folder };
     if (base && base_open_in(&x->base, &l->dir, base, layer, err) < 0)
         return -1;
     if (folder)
@@ -61,7 +61,7 @@ add_layer(struct layers *l, const char *path, bool is_folder,
     return adapter_map(&x->adapter, path, layer, base ? &x->base : NULL, err);
 }
 
-/* All layers of a PEFT folder. */
+/* All layers of a PEFT directory. */
 static int
 add_folder(struct layers *l, const char *path, struct err *err)
 {
@@ -74,10 +74,11 @@ add_folder(struct layers *l, const char *path, struct err *err)
         return -1;
     layers = peft_files_layers(folder, &n);
     if (n && layers[0] < 0 && l->cmd->n_loras > 1)
-        rc = err_set(err, TU_USAGE,
-                     "%s: does not say of which layer it is, so it is given "
-                     "alone",
-                     path);
+        rc = err_set(
+            err, TU_USAGE,
+            "%s: does not say which layer it is for, so it must be the only "
+            "one",
+            path);
     if (n > MAX_LAYERS)
         rc = err_set(err, EX_DATAERR,
                      "%s: has adapters of %zu layers (expected at most %d)",
@@ -106,17 +107,17 @@ find_layer(const struct layers *l, const struct lora_arg *lora, int64_t *layer,
     if (adapter_layer(lora->path, &said, err) < 0)
         return -1;
     if (lora->layer >= 0 && said >= 0 && lora->layer != said)
-        return err_set(err, EX_DATAERR,
-                       "%s: is of layer %lld by its metadata, but @%lld asks "
-                       "for another",
-                       lora->path, (long long)said, (long long)lora->layer);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: is for layer %lld by its metadata, but @%lld asks for another",
+            lora->path, (long long)said, (long long)lora->layer);
     if (lora->layer >= 0)
         *layer = lora->layer;
     else if (l->each)
         *layer = said;
     if (*layer < 0 && l->cmd->n_loras > 1)
         return err_set(err, TU_USAGE,
-                       "%s: does not say of which layer it is: %s@LAYER does",
+                       "%s: does not say which layer it is for: %s@LAYER does",
                        lora->path, lora->path);
     return 0;
 }
@@ -130,10 +131,11 @@ add_lora(struct layers *l, const struct lora_arg *lora, struct err *err)
     if (folder < 0)
         return -1;
     if (folder && lora->layer >= 0)
-        return err_set(err, TU_USAGE,
-                       "-l %s@%lld: a folder's tensors name their layers, "
-                       "@LAYER is for files",
-                       lora->path, (long long)lora->layer);
+        return err_set(
+            err, TU_USAGE,
+            "-l %s@%lld: the tensors of a directory name their layers, "
+            "@LAYER is for files",
+            lora->path, (long long)lora->layer);
     if (folder && l->each)
         return add_folder(l, lora->path, err);
     if (folder)
@@ -166,10 +168,10 @@ check_layers(const struct layers *l, struct err *err)
             return err_set(err, TU_USAGE, "-l: two adapters are of layer %lld",
                            (long long)x->adapter.layer);
         if (l->cmd->base && !strcmp(x->base.prefix, x[-1].base.prefix))
-            return err_set(err, TU_USAGE,
-                           "%s: does not say of which layer it is, so it "
-                           "takes one adapter",
-                           l->cmd->base);
+            return err_set(
+                err, TU_USAGE,
+                "%s: does not say which layer it is, so it takes one adapter",
+                l->cmd->base);
     }
     return 0;
 }

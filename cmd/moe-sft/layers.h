@@ -21,7 +21,7 @@
  */
 struct adapted_layer {
     const char *path; /* as -l has it */
-    bool folder;      /* PEFT's, whose last experts may have no adapter */
+    bool is_peft;     /* its last experts may have no adapter */
     struct base base; /* if the command has one */
     struct expert_adapter adapter;
 };

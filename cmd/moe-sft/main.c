@@ -42,25 +42,26 @@ static const struct opt opts[] = {
     { 'b', "base", "BASE",
       "info init! forward! backward! merge! convert quantize! train! check!",
       OPT_TEXT(cmd.base),
-      "frozen weights: stacked safetensors, or a model folder" },
+      "frozen weights: stacked safetensors, or a model directory" },
     { 'l', "lora", "LORA",
       "info forward! backward! merge! convert! train! check!",
       OPT_LIST(loras, SIZE_MAX),
-      "the adapter: safetensors, or a PEFT folder; merge, convert: some,.." },
+      "the adapter: safetensors, or a PEFT directory; merge, convert: a list" },
     { 'i', "input", "BATCH", "info forward! train check!", OPT_TEXT(cmd.input),
       "input, expert_ids, weights; - is stdin; train: x, with --target" },
     { 'c', "cache", "FILE", "forward backward!", OPT_TEXT(cmd.cache),
-      "what backward needs of a forward" },
+      "what backward needs from a forward" },
     { 'g', "grad", "BATCH", "backward!", OPT_TEXT(cmd.grad),
       "safetensors with grad_output" },
     { 'o', "output", "FILE",
-      "info init! forward! backward! train! check merge! convert! quantize! bench",
+      "info init! forward! backward! train! check merge! convert! quantize! "
+      "bench",
       OPT_TEXT(cmd.output),
-      "write there, whole or not at all; train: a folder" },
+      "write there, whole or not at all; train: a directory" },
     { 0, "layer", "N",
       "info init forward backward merge convert quantize train check",
       OPT_I64(cmd.layer, 0, INT_MAX),
-      "of a model folder or PEFT folder (default: the only one)" },
+      "of a model or PEFT directory (default: the only one)" },
     { 0, "mode", "bf16|int8", "info forward backward bench train check",
       OPT_WORD(cmd.mode, MOE_BF16),
       "arithmetic (default: the weights'; backward: the cache's)" },
@@ -77,17 +78,17 @@ static const struct opt opts[] = {
     { 0, "rank", "R", "info init bench", OPT_I64(cmd.rank, 1, INT_MAX),
       "of the adapter (default 8; for bench 16)" },
     { 0, "alpha", "A", "init", OPT_F64(cmd.alpha, -1e30, 1e30),
-      "the adapter counts A / rank times" },
+      "the adapter is scaled by A / rank" },
     { 0, "seed", "S", "init bench train check",
       OPT_U64(cmd.seed, 0, UINT64_MAX), "of random numbers" },
     { 0, "stacked", NULL, "merge", OPT_FLAG(cmd.stacked),
-      "a folder's layer as gate_proj, up_proj, down_proj" },
+      "a directory's layer as gate_proj, up_proj, down_proj" },
     { 0, "top-k", "K", "info bench", OPT_I64(cmd.top_k, 1, INT_MAX),
       "experts of a token (default: the batch's, the model's, or 2)" },
     { 0, "length", "N", "info bench train", OPT_I64(cmd.length, 1, 1 << 30),
       "tokens of a batch (default: the batch's, or 512)" },
     { 0, "depth", "N", "info", OPT_I64(cmd.depth, 1, INT_MAX),
-      "forwards kept (default 1)" },
+      "saved forwards (default 1)" },
     { 0, "experts", "N", "info bench", OPT_I64(cmd.n_experts, 1, INT_MAX),
       "without -b (default 8)" },
     { 0, "hidden", "N", "info bench", OPT_I64(cmd.hidden, 1, INT_MAX),
@@ -95,24 +96,24 @@ static const struct opt opts[] = {
     { 0, "intermediate", "N", "info bench",
       OPT_I64(cmd.intermediate, 1, INT_MAX), "without -b (default 1408)" },
     { 0, "rounds", "N", "bench", OPT_I64(cmd.rounds, 1, 10000),
-      "the median of so many is shown (default 7)" },
+      "rounds, whose median is shown (default 7)" },
     { 0, "json", NULL, "info quantize bench", OPT_FLAG(cmd.json),
       "JSON instead of TSV" },
     { 0, "samples", "N", "check", OPT_I64(cmd.samples, 0, 1 << 20),
       "elements of each tensor to differentiate" },
     { 'n', "steps", "N", "train", OPT_U64(train.steps, 1, 1 << 30),
-      "train to that step" },
+      "train up to step N" },
     { 0, "target", "FILE", "train", OPT_TEXT(train.target),
-      "what the output shall be, with -i: .npy or FILE:TENSOR" },
+      "the output to learn, with -i: .npy or FILE:TENSOR" },
     { 0, "lr", "RATE", "train", OPT_F64(train.lr, 0, 1e15), "learning rate" },
     { 0, "schedule", "constant|linear|cosine", "train",
       OPT_WORD(train.schedule, 0), "of the learning rate" },
     { 0, "total", "N", "train", OPT_U64(train.total, 1, 1 << 30),
       "steps of the schedule (default: -n)" },
     { 0, "warmup", "N", "train", OPT_F64(train.warmup, 0, 1e15),
-      "steps, or below 1 a part of all, with a growing rate" },
+      "steps with a growing rate; below 1: a fraction of all" },
     { 0, "clip", "NORM", "train", OPT_F64(train.clip, 0, 1e15),
-      "largest norm of a gradient, 0: any" },
+      "largest norm of a gradient; 0: no limit" },
     { 0, "weight-decay", "D", "train", OPT_F64(train.weight_decay, 0, 1e15),
       "of AdamW" },
     { 0, "betas", "B1,B2", "train", OPT_CALL(set_betas),
@@ -121,18 +122,18 @@ static const struct opt opts[] = {
     { 0, "accumulate", "N", "train", OPT_U64(train.accumulate, 1, 1 << 30),
       "batches of a step" },
     { 0, "shuffle", NULL, "train", OPT_FLAG(train.shuffle),
-      "batches in an order that --seed decides, another each time" },
+      "batches in a random order, by --seed, new in each epoch" },
     { 0, "save-every", "N", "train", OPT_U64(train.save_every, 0, 1 << 30),
-      "steps between checkpoints, 0: at the end alone" },
+      "steps between checkpoints; 0: only at the end" },
     { 0, "resume", NULL, "train", OPT_FLAG(train.resume),
-      "go on with what DIR holds" },
+      "continue the run that DIR holds" },
     { 0, "log", "FILE", "train", OPT_TEXT(train.log),
-      "TSV of all steps, with each checkpoint (default: stdout, a line a step)" },
+      "TSV of all steps, with each checkpoint (default: stdout, at once)" },
     { 0, "svg", "FILE", "train", OPT_TEXT(train.svg), "the loss as a picture" },
     TOOL_DEADLINE("train", ""),
     { 0, "if-missing", NULL, "init forward backward merge convert quantize",
       OPT_FLAG(cmd.if_missing),
-      "sound outputs that are there already are success" },
+      "succeed without writing if sound outputs exist" },
     { 'f', "force", NULL, NULL, OPT_CONST(cmd.out_flags, OUT_FORCE),
       "replace existing outputs" },
     { 'v', "verbose", NULL, NULL, OPT_FLAG(cmd.verbose),
@@ -142,7 +143,7 @@ static const struct opt opts[] = {
 };
 
 static const struct opt_rule rules[] = {
-    /* of two, one would be silently dropped */
+    /* else one of two would be ignored */
     { OPT_ONCE, "base input cache grad output layer target log svg", NULL,
       NULL },
     { OPT_NOT, "if-missing", "force", TOOL_IF_MISSING },
@@ -173,9 +174,9 @@ static const struct opt_verb verbs[] = {
     { "train", "BATCH...", "trains the adapter: DIR/lora.safetensors" },
     { "check", "", "are the gradients right? 1: no" },
     { "merge", "", "base weights with the adapter added, rounded once" },
-    { "convert", "", "an adapter to PEFT's names, or back" },
-    { "quantize", "", "base weights as int8 with a scale a row" },
-    { "bench", "", "tokens a second" },
+    { "convert", "", "an adapter to PEFT's form, or back" },
+    { "quantize", "", "base weights as int8 with a scale per row" },
+    { "bench", "", "tokens per second" },
     { 0 },
 };
 
@@ -197,9 +198,9 @@ static int (*const mains[])(const struct cmd *cmd, struct err *err) = {
 };
 TOOL_MAINS(mains, verbs);
 
-/* The adapters of -l: one, or as many as a verb takes. */
+/* The adapters of -l: one, or, for some verbs, several. */
 static void
-take_loras(struct cmd *cmd, const struct opt_list *loras, bool several)
+set_loras(struct cmd *cmd, const struct opt_list *loras, bool several)
 {
     char *path;
     struct err err;
@@ -238,7 +239,7 @@ main(int argc, char **argv)
     if (cmd->n_args && run != train_main)
         die_usage("%s: \"%s\": files are named by options", cmd->verb,
                   cmd->args[0]);
-    take_loras(cmd, &all.loras, run == merge_main || run == convert_main);
+    set_loras(cmd, &all.loras, run == merge_main || run == convert_main);
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);

@@ -86,8 +86,7 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Writes one expert's matrix, or those of all behind each other, as a tensor.
- */
+/* Writes one expert's matrix, or all of them, as a tensor. */
 static int
 put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
            struct err *err)
@@ -115,7 +114,7 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
     return 0;
 }
 
-/* Is all that was read as long as it was? */
+/* Checks that no file that was read has another size by now. */
 static int
 inputs_unchanged(const struct merge *g, struct err *err)
 {
@@ -132,7 +131,7 @@ inputs_unchanged(const struct merge *g, struct err *err)
 
 /* ---- a file of the experts alone ---- */
 
-/* Item i of a layer, or false: there are no more. */
+/* Item i of a layer; false after the last. */
 static bool
 item_at(const struct merge *g, const struct adapted_layer *of, size_t i,
         struct item *it)
@@ -188,7 +187,7 @@ write_experts(struct merge *g, struct err *err)
     return rc;
 }
 
-/* ---- a whole folder ---- */
+/* ---- a whole directory ---- */
 
 /* Is a tensor one of a layer that is merged? */
 static bool
@@ -230,7 +229,8 @@ write_shard(struct merge *g, const struct st *st, const char *path,
         const struct st_tensor *t = st->tensors + i;
 
         if (strlen(t->name) != t->name_n)
-            rc = err_set(err, EX_DATAERR, "%s: \"%s\" is a part of a name",
+            rc = err_set(err, EX_DATAERR,
+                         "%s: \"%s\" ends at a NUL, as a name here may not",
                          st->path, t->name);
         else
             rc = stw_add(w, t->name, t->dtype, t->n_dims, t->shape, err);
@@ -281,7 +281,7 @@ has_suffix(const char *s)
     return n >= k && !strcmp(s + n - k, SUFFIX);
 }
 
-/* What is no tensors: configuration, tokenizer, index. */
+/* Files that are not tensors: configuration, tokenizer, index. */
 static int
 copy_others(const struct merge *g, const char *to, struct err *err)
 {
@@ -320,10 +320,10 @@ write_folder(struct merge *g, struct err *err)
 {
     const struct stdir *dir = &g->layers.dir;
     size_t n = strlen(dir->path) + 1;
-    struct folder f;
+    struct outdir_at f;
     int rc;
 
-    if (folder_open(&f, g->cmd->output, g->cmd->out_flags, err) < 0)
+    if (outdir_at_open(&f, g->cmd->output, g->cmd->out_flags, err) < 0)
         return -1;
     rc = copy_others(g, outdir_path(f.dir), err);
     for (size_t i = 0; rc == 0 && i < dir->n_files; i++) {
@@ -332,18 +332,19 @@ write_folder(struct merge *g, struct err *err)
 
         str_addf(&path, "%s/%s", outdir_path(f.dir), st->path + n);
         rc = strchr(st->path + n, '/')
-                 ? err_set(err, EX_DATAERR,
-                           "%s: lies in a folder of its own (expected beside "
-                           "the index)",
-                           st->path)
+                 ? err_set(
+                       err, EX_DATAERR,
+                       "%s: is in a directory of its own (expected next to the "
+                       "index)",
+                       st->path)
                  : write_shard(g, st, path.s, err);
         str_free(&path);
     }
     if (rc == 0)
         rc = inputs_unchanged(g, err);
     if (rc == 0)
-        return folder_commit(&f, err);
-    folder_abort(&f);
+        return outdir_at_commit(&f, err);
+    outdir_at_abort(&f);
     return -1;
 }
 

@@ -30,7 +30,7 @@ static const char *const peft_tails[MOE_N_LORA] = {
 
 /* ---- the tensors ---- */
 
-/* Takes a tensor's name apart if it is of some expert. */
+/* Parses a tensor's name; false if it is not an expert's. */
 static bool
 is_expert(const struct st_tensor *t, struct name *name)
 {
@@ -40,7 +40,7 @@ is_expert(const struct st_tensor *t, struct name *name)
     return false;
 }
 
-/* The layer's prefix, and how many experts the names speak of. */
+/* Finds the layer's prefix and its highest expert. */
 static int
 find_layer(struct from *p, int64_t layer, struct err *err)
 {
@@ -98,7 +98,7 @@ find(const struct from *p, enum moe_lora_matrix m, size_t expert)
     return t;
 }
 
-/* The sizes that no base gives: of the layer's tensors. */
+/* Without a base, the sizes are those of the layer's tensors. */
 static int
 take_sizes(struct from *p, struct err *err)
 {
@@ -127,7 +127,7 @@ take_sizes(struct from *p, struct err *err)
     if (a->hidden && a->intermediate)
         return 0;
     return err_set(err, EX_DATAERR,
-                   "%s: the experts' sizes do not show (-b BASE tells them)",
+                   "%s: does not show the experts' sizes (-b BASE does)",
                    p->dir->path);
 }
 
@@ -171,7 +171,7 @@ take_scales(struct from *p, struct err *err)
     return rc;
 }
 
-/* Of a pair of matrices both are there, or neither. */
+/* A pair of matrices: both are there, or neither. */
 static int
 read_all(struct from *p, struct err *err)
 {
@@ -221,7 +221,7 @@ adapter_map_layer(struct expert_adapter *a, struct peft_files *files,
     return rc;
 }
 
-/* ---- the folder ---- */
+/* ---- the directory ---- */
 
 int
 peft_files_open(struct peft_files *p, const char *path, struct err *err)
@@ -232,7 +232,7 @@ peft_files_open(struct peft_files *p, const char *path, struct err *err)
     *p = (struct peft_files){ 0 };
     if (peft_open(&p->config, path, err) < 0)
         return -1;
-    /* PEFT's file, whatever else is there; else the only one there is */
+    /* PEFT's name, or the only file of tensors */
     str_addf(&model, "%s/" PEFT_MODEL, path);
     rc = stdir_open(&p->dir, file_missing(model.s) ? path : model.s, err);
     str_free(&model);
@@ -398,14 +398,14 @@ int
 adapter_write_peft(const struct expert_adapter *const *adapters, size_t n,
                    const char *dir, int flags, struct err *err)
 {
-    struct folder f;
+    struct outdir_at f;
 
-    if (folder_open(&f, dir, flags, err) < 0)
+    if (outdir_at_open(&f, dir, flags, err) < 0)
         return -1;
     if (write_config(adapters, n, outdir_path(f.dir), err) < 0 ||
         write_model(adapters, n, outdir_path(f.dir), err) < 0) {
-        folder_abort(&f);
+        outdir_at_abort(&f);
         return -1;
     }
-    return folder_commit(&f, err);
+    return outdir_at_commit(&f, err);
 }

@@ -1,5 +1,5 @@
 /*
- * Adapters in PEFT's form: a folder with adapter_config.json and
+ * Adapters in PEFT's form: a directory with adapter_config.json and
  * adapter_model.safetensors, a pair of matrices for each linear layer.
  * Source: Hugging Face peft 0.17, LoraConfig, save_pretrained() and
  * get_pattern_key().
@@ -18,10 +18,10 @@
 #include "core/model/moe.h"
 
 /*
- * An open PEFT folder, of which adapter_map_layer() maps one layer after the
- * other: they last no longer than the folder.  peft_files_layers() lists those
- * that have adapters of experts, in order; the caller frees it.
- * peft_files_warn() counts the tensors that no layer so far has taken.
+ * An open PEFT directory, of which adapter_map_layer() maps one layer after the
+ * other: they are valid until it is closed.  peft_files_layers() lists the
+ * layers that have adapters of experts, in order; the caller frees it.
+ * peft_files_warn() counts the tensors that are of no layer mapped so far.
  */
 struct peft_files {
     struct peft config;

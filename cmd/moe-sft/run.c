@@ -51,11 +51,12 @@ run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
     config.mode = mode;
     config.strict_ids = run->cmd->strict_ids;
     if (run->cmd->verbose)
-        tool_say("%zu experts, %zu of them a token, %zu x %zu, rank %zu; %s on "
-                 "%s, %d threads, %zu parts",
-                 config.n_experts, top_k, config.hidden, config.intermediate,
-                 config.lora_rank, mode_names[mode], isa_name(cpu_isa()),
-                 run->cmd->n_threads, config.n_parts);
+        tool_say(
+            "%zu experts, %zu of them per token, %zu x %zu, rank %zu; %s on "
+            "%s, %d threads, %zu parts",
+            config.n_experts, top_k, config.hidden, config.intermediate,
+            config.lora_rank, mode_names[mode], isa_name(cpu_isa()),
+            run->cmd->n_threads, config.n_parts);
     if (moe_open(&run->moe, &config, run->cmd->n_threads, err) < 0)
         return -1;
     if (moe_load(run->moe, &run->base.weights, err) < 0)

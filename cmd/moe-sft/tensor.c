@@ -23,7 +23,7 @@ tensor_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n)
     }
 }
 
-/* The number that ends at 'end' (its digits begin behind a dot or at 's'). */
+/* The number that ends at 'end' (its digits begin after a dot or at 's'). */
 static bool
 number_before(const char *s, const char *end, const char **start, int64_t *v)
 {

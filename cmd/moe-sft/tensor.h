@@ -12,8 +12,8 @@
 void tensor_bf16(uint16_t *to, const void *from, enum dtype dtype, size_t n);
 
 /*
- * A name taken apart: PREFIX, the expert's number and a dot where there is
- * one, and the tail that it was asked for, "gate_proj.weight".
+ * The parts of a name: PREFIX, the expert's number and a dot where it has
+ * one, and the tail that was asked for, "gate_proj.weight".
  */
 struct name {
     size_t prefix_n; /* bytes */

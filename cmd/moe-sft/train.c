@@ -59,7 +59,7 @@ struct train {
     float *grad, *sum;         /* gradients: of a batch, of the step so far */
 
     struct moe_config config;
-    struct moe *moe; /* opened for the first batch, anew for longer ones */
+    struct moe *moe; /* opened for the first batch, again for longer ones */
     float *output;   /* [max_len, hidden] */
     uint16_t *grad_output; /* [max_len, hidden] */
     size_t skipped;        /* slots of the step whose id is no expert */
@@ -169,7 +169,7 @@ open_dir(struct train *t, struct err *err)
         outdir_make(dir, err) < 0)
         return -1;
     if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is no folder", dir);
+        return err_set(err, EX_CANTCREAT, "%s: is not a directory", dir);
     if (access(dir, W_OK | X_OK) < 0)
         return err_sys(err, EX_CANTCREAT, "%s: cannot be written", dir);
     /* two runs would overwrite each other's state; where there are no locks
@@ -177,7 +177,7 @@ open_dir(struct train *t, struct err *err)
     t->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) < 0 &&
         errno == EWOULDBLOCK)
-        return err_set(err, EX_CANTCREAT, "%s: another train is at work there",
+        return err_set(err, EX_CANTCREAT, "%s: another train is running there",
                        dir);
     any_state = !file_missing(t->state_path.s);
     any_lora = !file_missing(t->lora_path.s);
@@ -188,10 +188,11 @@ open_dir(struct train *t, struct err *err)
         t->any_saved = true;
         round_parameters(t);
     } else if (!t->o->resume && !force && (any_state || any_lora)) {
-        return err_set(err, EX_CANTCREAT,
-                       "%s: holds a run already (--resume goes on with it, "
-                       "--force begins anew)",
-                       dir);
+        return err_set(
+            err, EX_CANTCREAT,
+            "%s: already has a run (--resume continues it, --force starts a "
+            "new one)",
+            dir);
     }
     if (!force && train_log_check(&t->log, t->o->resume, t->state.records,
                                   (size_t)t->state.step, err) < 0)
@@ -376,9 +377,10 @@ run_step(struct train *t, struct err *err)
             return 0;
         rc = data_get(&t->data, first + i, &b, err);
         if (rc == 0 && i > 0)
-            err_warn("standard input: %llu batches at its end are no whole "
-                     "step, left out",
-                     (unsigned long long)i);
+            err_warn(
+                "standard input: %llu batches at its end are less than a step "
+                "and ignored",
+                (unsigned long long)i);
         if (rc <= 0)
             return rc;
         rc = batch_gradients(t, &b, i ? t->grad : t->sum, &loss, err);
@@ -492,7 +494,7 @@ train(struct train *t, struct err *err)
     if (!done && sig_stop()) {
         char how[256];
 
-        snprintf(how, sizeof(how), "%.160s holds step %llu, --resume goes on",
+        snprintf(how, sizeof(how), "%.160s holds step %llu, --resume continues",
                  t->cmd->output, (unsigned long long)step);
         return sig_stopped(how, err);
     }

@@ -43,9 +43,10 @@ check_data(const struct cmd *cmd, const struct train_options *o,
         return err_set(err, TU_USAGE,
                        "--schedule and --warmup need --total, or -n");
     if (o->warmup >= 1 && o->warmup != floor(o->warmup))
-        return err_set(err, TU_USAGE,
-                       "--warmup %g is neither steps nor a part of them",
-                       o->warmup);
+        return err_set(
+            err, TU_USAGE,
+            "--warmup %g is neither a number of steps nor a fraction of them",
+            o->warmup);
     if (o->total && o->steps > o->total && o->schedule != SCHEDULE_CONSTANT)
         return err_set(err, TU_USAGE, "-n %llu is beyond --total %llu",
                        (unsigned long long)o->steps,
@@ -88,7 +89,7 @@ train_check(const struct cmd *cmd, struct err *err)
     if (check_data(cmd, o, err) < 0)
         return -1;
     if (o->svg && !strcmp(o->svg, "-"))
-        return err_set(err, TU_USAGE, "--svg wants a file's name, not -");
+        return err_set(err, TU_USAGE, "--svg needs a file name, not -");
     if (check_output(cmd, "log", o->log, NULL, err) < 0)
         return -1;
     return check_output(cmd, "svg", o->svg, o->log, err);

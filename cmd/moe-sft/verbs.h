@@ -1,4 +1,4 @@
-/* The command line of moe-sft: what it says, and a main for each verb. */
+/* The command line of moe-sft, and a main for each verb. */
 #ifndef MOE_SFT_VERBS_H
 #define MOE_SFT_VERBS_H
 
@@ -9,10 +9,10 @@
 #include "core/dtype.h"
 #include "core/err.h"
 
-/* Exit status of training whose loss is not a number. */
+/* Exit status of training whose loss is NaN or infinite. */
 #define SFT_NOT_FINITE 76
 
-/* A layer's sizes where neither options nor files say them. */
+/* A layer's sizes where neither options nor files give them. */
 enum {
     DEFAULT_EXPERTS = 8,
     DEFAULT_TOP_K = 2,
@@ -32,7 +32,7 @@ struct lora_arg {
 struct cmd {
     const char *verb;
     const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
-    struct lora_arg *loras; /* [n_loras]: of the verbs that take several */
+    struct lora_arg *loras; /* [n_loras]: for verbs with several */
     size_t n_loras;
     int64_t layer; /* -1: not given */
     int mode;      /* enum moe_mode; -1: not given */
@@ -41,7 +41,7 @@ struct cmd {
     int64_t rank, top_k, length, depth;              /* 0: not given */
     int64_t n_experts, hidden, intermediate, rounds; /* 0: not given */
     int64_t samples;                                 /* of check */
-    struct train_options *train;                     /* what train alone has */
+    struct train_options *train;                     /* of train alone */
     double alpha;
     uint64_t seed;
     enum dtype grads; /* of the LoRA gradients: F32 or BF16 */

@@ -107,7 +107,8 @@ write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
 }
 
 int
-folder_open(struct folder *f, const char *path, int flags, struct err *err)
+outdir_at_open(struct outdir_at *f, const char *path, int flags,
+               struct err *err)
 {
     size_t n = strlen(path);
     const char *slash;
@@ -122,8 +123,8 @@ folder_open(struct folder *f, const char *path, int flags, struct err *err)
     slash = strrchr(whole, '/');
     parent = slash ? xstrndup(whole, slash == whole ? 1 : slash - whole)
                    : xstrdup(".");
-    *f = (struct folder){ .name = xstrdup(slash ? slash + 1 : whole),
-                          .flags = flags };
+    *f = (struct outdir_at){ .name = xstrdup(slash ? slash + 1 : whole),
+                             .flags = flags };
     if (!(flags & OUT_FORCE) && access(whole, F_OK) == 0)
         rc = out_exists(whole, err);
     else if ((rc = outdir_replaceable(whole, err)) == 0 &&
@@ -132,25 +133,25 @@ folder_open(struct folder *f, const char *path, int flags, struct err *err)
     free(whole);
     free(parent);
     if (rc < 0)
-        folder_abort(f);
+        outdir_at_abort(f);
     return rc;
 }
 
 int
-folder_commit(struct folder *f, struct err *err)
+outdir_at_commit(struct outdir_at *f, struct err *err)
 {
     int rc = outdir_commit(f->dir, f->name, f->flags & OUT_FORCE, err);
 
     free(f->name);
-    *f = (struct folder){ 0 };
+    *f = (struct outdir_at){ 0 };
     return rc;
 }
 
 void
-folder_abort(struct folder *f)
+outdir_at_abort(struct outdir_at *f)
 {
     if (f->dir)
         outdir_abort(f->dir);
     free(f->name);
-    *f = (struct folder){ 0 };
+    *f = (struct outdir_at){ 0 };
 }

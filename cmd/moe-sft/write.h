@@ -1,4 +1,4 @@
-/* Outputs: may they be written, are they there; numbers and texts in them. */
+/* Outputs: checks before the work, tensors, text, directories. */
 #ifndef MOE_SFT_WRITE_H
 #define MOE_SFT_WRITE_H
 
@@ -17,15 +17,15 @@
 int put_text(const char *path, int flags, const struct str *text,
              struct err *err);
 
-/* can_write(): EX_CANTCREAT for a file that is there and not to be replaced:
- * told before the work is done. */
+/* can_write(): EX_CANTCREAT for a file that exists and is not to be replaced,
+ * before the work is done. */
 int can_write(const struct cmd *cmd, const char *path, struct err *err);
 
-/* is_there(): 1 if all outputs are there and sound safetensors, 0, or -1. */
+/* is_there(): 1 if all outputs exist and are sound safetensors, 0, or -1. */
 int is_there(const struct cmd *cmd, struct err *err);
 
-/* is_half_done(): is there forward's cache, but no output, as a kill between
- * their names leaves it? */
+/* is_half_done(): does forward's cache exist, but not its output?  A run that
+ * is killed between naming the two leaves that. */
 bool is_half_done(const struct cmd *cmd);
 
 /* A tensor of an output: BF16 as files have it, F32 and I64 in this machine's
@@ -43,23 +43,24 @@ struct output_tensor {
 int write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
                   const char *path, int flags, struct err *err);
 
-/* write_mapped() is stw_write() of what lies in a mapped file: copied first, as
- * write(2) takes a page that has been cut off for a bad address. */
+/* write_mapped() is stw_write() of a part of a mapped file: copied first, as
+ * write(2) reports a page that was cut off as a bad address. */
 int write_mapped(struct stw *w, int tensor, const void *data, size_t nbytes,
                  size_t offset, struct err *err);
 
 /*
- * A directory that appears whole or not at all, at any path: folder_open()
+ * A directory that appears whole or not at all, at any path: outdir_at_open()
  * fails if it exists and 'flags' have no OUT_FORCE (EX_CANTCREAT), else files
- * are made in outdir_path(folder.dir).
+ * are made in outdir_path(f->dir).
  */
-struct folder {
+struct outdir_at {
     struct outdir *dir;
     char *name;
     int flags;
 };
-int folder_open(struct folder *f, const char *path, int flags, struct err *err);
-int folder_commit(struct folder *f, struct err *err);
-void folder_abort(struct folder *f);
+int outdir_at_open(struct outdir_at *f, const char *path, int flags,
+                   struct err *err);
+int outdir_at_commit(struct outdir_at *f, struct err *err);
+void outdir_at_abort(struct outdir_at *f);
 
 #endif

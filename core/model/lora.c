@@ -66,13 +66,13 @@ find_layer(const struct model *m, const struct st *st, int64_t *layer,
     if (lora_stack_layer(st, &said, err) < 0)
         return -1;
     if (asked >= 0 && said >= 0 && said != asked)
-        return err_set(err, EX_DATAERR,
-                       "%s: is of layer %lld by its metadata, but @%lld asks "
-                       "for another",
-                       st->path, (long long)said, (long long)asked);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: is for layer %lld by its metadata, but @%lld asks for another",
+            st->path, (long long)said, (long long)asked);
     if (asked < 0 && said < 0 && n > 1)
         return err_set(err, EX_DATAERR,
-                       "%s: does not say of which layer it is, and %s has %zu "
+                       "%s: does not say which layer it is for, and %s has %zu "
                        "with experts (--lora FILE@LAYER says it)",
                        st->path, m->dir.path, n);
     *layer = asked >= 0 ? asked : said >= 0 ? said : last;
@@ -155,7 +155,7 @@ lora_open(struct model *m, const char *path, struct err *err)
         rc = open_stack(m, adapter, file, layer, err);
     else if (layer >= 0)
         rc = err_set(err, TU_USAGE,
-                     "--lora %s: a folder's tensors name their layers, "
+                     "--lora %s: the tensors of a directory name their layers, "
                      "@%lld is for files",
                      path, (long long)layer);
     else

@@ -30,7 +30,7 @@ struct adapter {
 
 /*
  * lora_open() adds a low-rank adapter to linear layers of the model,
- * y += s (x A^T) B^T: a folder of PEFT, or FILE, FILE@LAYER with the stacked
+ * y += s (x A^T) B^T: a PEFT directory, or FILE, FILE@LAYER with the stacked
  * experts of a layer, as moe-sft has them.  Some may be opened; engines are
  * opened after them.
  * -1 with 'err' set, as stdir_open() does; EX_DATAERR for a tensor that is of

@@ -1,5 +1,5 @@
 /*
- * Adapters as PEFT saves them: a folder of adapter_config.json and
+ * Adapters as PEFT saves them: a directory of adapter_config.json and
  * adapter_model.safetensors.
  * Source: Hugging Face peft, LoraConfig and what save_pretrained() writes.
  */
@@ -11,7 +11,7 @@
 struct adapter;
 struct model;
 
-/* lora_peft() binds all tensors of a PEFT folder. */
+/* lora_peft() binds all tensors of a PEFT directory. */
 int lora_peft(struct model *model, struct adapter *adapter, const char *dir,
               struct err *err);
 

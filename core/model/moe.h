@@ -1,7 +1,7 @@
 /*
  * LoRA fine-tuning of one layer's experts: forward, backward, nothing else.
  * (Inference has experts.h: f32 rows, weights where a model's files have them.
- * Both take router.h's experts of a token, and its order of rows.)
+ * Both get a token's experts and the order of rows from router.h.)
  *
  * For token i and slot j with expert e = expert_ids[i][j], weight w = w[i][j]:
  *   y = x W^T + s (x A^T) B^T,  s = lora_alpha / lora_rank;  gate, up, down
@@ -15,7 +15,7 @@
  * B is f32 in both.
  *
  * Every result's bits depend on the operands, the mode and the instruction set
- * alone: not on threads, nor on where the arrays lie.  Tensor parallelism over
+ * alone: not on threads, nor on addresses.  Tensor parallelism over
  * n_parts sums in another order, so its results agree, but not bit for bit
  * (the cache of one is right for another).
  *
@@ -33,8 +33,9 @@
 #include "core/err.h"
 #include "core/kernel/gemm.h"
 
-/* Of files, at most: each expert takes some 12 KiB however small it is, and
- * each slot looks at those before it.  Models have 512 experts and 10 slots. */
+/* Limits for files: each expert takes about 12 KiB however small it is, and
+ * each slot is compared with those before it.  Models have 512 experts and 10
+ * slots. */
 #define MOE_MAX_EXPERTS 4096
 #define MOE_MAX_TOP_K   1024
 
@@ -88,7 +89,7 @@ size_t moe_lora_numbers(const struct moe_config *config,
                         enum moe_lora_matrix m);
 
 struct moe_lora {
-    const uint16_t *m[MOE_N_LORA]; /* bf16; read where they lie */
+    const uint16_t *m[MOE_N_LORA]; /* bf16; not copied */
 };
 
 struct moe_batch {
@@ -98,7 +99,7 @@ struct moe_batch {
     const uint16_t *input;     /* [qlen, hidden], bf16 */
 };
 
-/* Where backward writes; what was there is overwritten.  Any may be NULL. */
+/* Where backward writes, overwriting.  Any may be NULL. */
 struct moe_grads {
     uint16_t *input;        /* [qlen, hidden], bf16 */
     void *lora[MOE_N_LORA]; /* as the matrices: f32 or bf16 */
@@ -107,12 +108,12 @@ struct moe_grads {
 };
 
 /*
- * What a config takes, in bytes, before anything is allocated.  -1 with 'err'
- * set (EX_DATAERR) if a number leaves 64 bits or makes no sense.
+ * The memory that a config needs, in bytes, before anything is allocated.  -1
+ * with 'err' set (EX_DATAERR) if a number leaves 64 bits or makes no sense.
  */
 struct moe_memory {
     size_t base;    /* weights, packed or quantized, with transposed copies */
-    size_t load;    /* int8: what moe_load() gives back, before any forward */
+    size_t load;    /* int8: during moe_load() alone, before any forward */
     size_t slot;    /* one forward's cache, at most */
     size_t cache;   /* all of them */
     size_t scratch; /* what forward and backward need besides */
@@ -124,10 +125,10 @@ int moe_memory(const struct moe_config *config, int n_threads,
 
 /*
  * moe_open() makes an operator with n_threads threads, which its parts share:
- * parts work side by side, each on a NUMA node where there are several, and
- * one after the other where there are more of them than threads.
+ * parts run in parallel, each on a NUMA node where there are several, and
+ * in turn where there are more of them than threads.
  * moe_load() packs or quantizes the base weights (read again by backward in
- * BF16: they must stay).  moe_update_lora() says where the adapter lies, before
+ * BF16: they must stay).  moe_update_lora() sets where the adapter is, before
  * the first forward and whenever its arrays move; new numbers in the same
  * arrays show in the next forward.
  * moe_warm_up() touches all memory and runs a batch of zeros where the stack
@@ -161,12 +162,10 @@ int moe_backward(struct moe *moe, const uint16_t *grad_output,
 size_t moe_skipped(const struct moe *moe);
 
 /*
- * The cache, for files.  Slots of a kind of expert lie together: 'rows' are
- * ordered by expert, then occurrence of the expert in its token, then token;
- * skipped slots have none.
- * moe_cache_top() shows the last saved forward, until the next call of any
- * other function; moe_cache_push() saves one from elsewhere, copied, checked
- * (EX_DATAERR).
+ * The cache, for files.  'rows' are slots ordered by expert, then occurrence of
+ * the expert in its token, then token; skipped slots have none. moe_cache_top()
+ * shows the last saved forward, until the next call of any other function;
+ * moe_cache_push() saves one from elsewhere, copied, checked (EX_DATAERR).
  */
 struct moe_cache {
     struct moe_batch batch;

@@ -165,7 +165,7 @@ n_chunks(const struct outer *o)
     return (o->cols - 1) / OUTER_COLS + 1;
 }
 
-/* Chunks of all the outer products, one behind the other. */
+/* Chunks of the outer products, which are numbered one after the other. */
 static void
 add_outer(void *ctx, size_t begin, size_t end, int thread)
 {

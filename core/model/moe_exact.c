@@ -77,7 +77,7 @@ sigmoid(double v)
     return 1 / (1 + exp(-v));
 }
 
-/* gate and up of a row, and h: what lies over base and input. */
+/* gate and up of a row, and h, from base products and input. */
 static void
 activate(const struct expert *e, double *const xa[2], double *const y[2],
          double *act, const double *const base[2], const double *x)
@@ -373,7 +373,7 @@ add_results(struct exact *exact, struct expert *e, size_t expert)
     }
 }
 
-/* n bf16, wherever they lie. */
+/* n bf16 of any address, in float64. */
 static void
 widen(double *to, const void *from, size_t n)
 {

@@ -9,7 +9,7 @@
 #include "core/model/moe.h"
 #include "core/par.h"
 
-/* Tensors of a gradient, behind the adapter's matrices. */
+/* Tensors of a gradient, after the adapter's matrices. */
 enum { EXACT_INPUT = MOE_N_LORA, EXACT_WEIGHTS, EXACT_N };
 
 /*

@@ -7,10 +7,10 @@
 #include "core/mem.h"
 
 /*
- * Arrays that lie behind each other in one allocation.  The functions
- * below list the arrays of something: with 'base' NULL the sizes are summed,
- * for the estimate and for the allocation, then with 'base' set the arrays get
- * their addresses in it.
+ * Arrays that follow each other in one allocation.  Each lay_out_ function
+ * below lists the arrays of one thing.  With 'base' NULL it sums their sizes,
+ * for the estimate and for the allocation; with 'base' set it gives the arrays
+ * their addresses.
  */
 struct moe_layout {
     char *base;
@@ -99,7 +99,7 @@ lay_out_weights(struct moe_layout *l, const struct moe_config *c,
         place(&one, nbytes, 1, 1);
         if (class == GEMM_INT8)
             place(&one, n, 1, sizeof(float));
-        if (!l->base) /* n_experts may be anything, but takes no time */
+        if (!l->base) /* any n_experts takes no time */
             place(l, c->n_experts, one.nbytes, 1);
         l->overflow |= one.overflow;
         for (size_t e = 0; l->base && e < c->n_experts; e++) {

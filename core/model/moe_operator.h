@@ -37,12 +37,12 @@ struct moe_region {
 };
 
 /* A part works on columns [first, first + n) of 'intermediate'.
- * bf16 is little-endian, with rows of gemm's length and zeros behind. */
+ * bf16 is little-endian, in rows of gemm's length, padded with zeros. */
 struct moe_part {
     size_t index, first, n;
     struct gemm *gemm;
     struct moe_weight *weights[N_KINDS]; /* [n_experts] */
-    struct moe_region packed, scratch;   /* what the pointers below lie in */
+    struct moe_region packed, scratch;   /* memory of the pointers below */
 
     uint16_t *x, *dy;       /* [block, hidden] */
     uint16_t *h, *dg, *du;  /* [block, n] */
@@ -79,7 +79,7 @@ struct moe_route {
     size_t n_rows, skipped;
 };
 
-/* Threads that work on some of the parts, beside other teams. */
+/* Threads that work on some of the parts, while other teams do others. */
 struct moe_team {
     struct moe *moe;
     size_t index;
@@ -134,7 +134,7 @@ int moe_allocate_saved(const struct moe *moe, struct moe_saved *saved,
 
 /*
  * moe_team.c: teams of threads, side by side, each on a NUMA node.  A part's
- * memory is touched first, and so lies, where its team is.
+ * memory is touched first, and so allocated, on its team's node.
  * moe_teams() is how many teams n_threads make; moe_teams_open() starts them,
  * -1 with 'err' set (EX_SOFTWARE).  moe_for_parts() calls fn for every part,
  * each team's one after the other, and returns when all are done.

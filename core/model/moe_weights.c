@@ -46,7 +46,7 @@ moe_base_job(const struct moe *moe, const struct moe_part *part,
 struct quantizing {
     const struct gemm_matrix *w;
     const float *scale; /* of w's rows, if it is I8 */
-    float *wide;        /* [n, k] */
+    float *f32;         /* [n, k] */
 };
 
 /* The slice's rows' scales, where the base weights are I8; else NULL. */
@@ -90,7 +90,7 @@ widen_rows(void *ctx, size_t begin, size_t end, int thread)
 
     (void)thread;
     for (size_t i = begin; i < end; i++)
-        widen_row(q->wide + i * w->k,
+        widen_row(q->f32 + i * w->k,
                   (const char *)w->data +
                       i * w->ld * (dtype_table[w->dtype].bits / 8),
                   w->dtype, w->k);
@@ -112,12 +112,12 @@ widen_columns(void *ctx, size_t begin, size_t end, int thread)
                       (c * w->ld + begin) * (dtype_table[w->dtype].bits / 8),
                   w->dtype, n);
         for (size_t i = 0; i < n; i++)
-            q->wide[(begin + i) * w->k + c] =
+            q->f32[(begin + i) * w->k + c] =
                 q->scale ? row[i] * q->scale[c] : row[i];
     }
 }
 
-/* 'scale': of w's rows, if it is I8; such rows are taken as they are. */
+/* 'scale': of w's rows, if it is I8; such rows are packed unchanged. */
 static void
 quantize(const struct moe_part *part, struct moe_weight *to,
          const struct gemm_matrix *w, const float *scale, void *temp)
@@ -133,10 +133,10 @@ quantize(const struct moe_part *part, struct moe_weight *to,
         return;
     }
     rows.ld = gemm_ld_int8(w->k);
-    q.wide = (float *)(void *)((char *)temp + (w->n * rows.ld + 63) / 64 * 64);
+    q.f32 = (float *)(void *)((char *)temp + (w->n * rows.ld + 63) / 64 * 64);
     par_for(gemm_par(part->gemm), w->n, w->by_k ? 64 : 4,
             w->by_k ? widen_columns : widen_rows, &q);
-    gemm_to_int8(part->gemm, temp, to->scale, q.wide, w->k, w->n, w->k);
+    gemm_to_int8(part->gemm, temp, to->scale, q.f32, w->k, w->n, w->k);
     gemm_pack(part->gemm, &to->panels, &rows);
 }
 

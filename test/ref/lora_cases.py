@@ -268,7 +268,7 @@ def bad_stacked(root, rng, config):
            % os.path.join(root, "moe"), t, dict(meta, layer_idx="3"))
     yield ("s-at", "@0", "is of experts, but layer 0 of %s has none"
            % os.path.join(root, "moe"), t, dict(lora_alpha="8"))
-    yield ("s-other", "@2", "is of layer 1 by its metadata, but @2 asks for "
+    yield ("s-other", "@2", "is for layer 1 by its metadata, but @2 asks for "
            "another", t, meta)
     yield ("s-missing", "", "tensor up_lora_b is missing",
            tiny.without(t, "up_lora_b"), meta)

@@ -318,7 +318,7 @@ test_state(const char *dir)
            "not with another setting: %s", err.what);
     t.format = "another format";
     tap_ok(train_state_read(&t, path.s, &err) < 0 &&
-               strstr(err.what, "is no state of a trainer"),
+               strstr(err.what, "is not a state of a trainer"),
            "nor as another trainer's: %s", err.what);
     state_free(&t);
     state_free(&s);

@@ -242,10 +242,11 @@ check_one(const char *path, bool picture, const struct step_record *records,
         same = picture ? is_picture(&there, records, n)
                        : is_log(&there, &ours, n > 0);
     if (!same && (rc == 0 || err->status != EX_IOERR))
-        rc = err_set(err, EX_CANTCREAT,
-                     "%s: exists already and is no %s of this run (--force "
-                     "replaces it)",
-                     path, picture ? "picture" : "log");
+        rc =
+            err_set(err, EX_CANTCREAT,
+                    "%s: exists already and is not the %s of this run (--force "
+                    "replaces it)",
+                    path, picture ? "picture" : "log");
     str_free(&there);
     str_free(&ours);
     return rc;

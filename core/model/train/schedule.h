@@ -6,7 +6,7 @@
 
 /*
  * A learning rate that grows from 0 over 'warmup' steps, then stays, or falls
- * to 0 at step 'total' on a line or half a cosine, and stays there.
+ * to 0 at step 'total' on a line or half a cosine, and stays 0.
  * Source: Hugging Face transformers, get_constant_schedule_with_warmup,
  * get_linear_schedule_with_warmup, get_cosine_schedule_with_warmup.
  */

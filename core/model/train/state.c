@@ -128,8 +128,9 @@ check_settings(const struct st *st, const struct train_state *s,
     const char *isa = st_meta(st, "isa"), *now = isa_name(cpu_isa());
 
     if (strcmp(meta(st, "format"), s->format) != 0)
-        return err_set(err, EX_DATAERR, "%s: is no state of %s (format \"%s\")",
-                       st->path, s->program, meta(st, "format"));
+        return err_set(err, EX_DATAERR,
+                       "%s: is not a state of %s (format \"%s\")", st->path,
+                       s->program, meta(st, "format"));
     for (size_t i = 0; i < s->n_settings; i++) {
         const struct train_setting *set = &s->settings[i];
         const char *was = meta(st, set->name);
@@ -137,17 +138,18 @@ check_settings(const struct st *st, const struct train_state *s,
         if (!strcmp(was, set->value))
             continue;
         if (set->path)
-            return err_set(err, EX_DATAERR,
-                           "%s: is of another %s than %s (--force begins anew)",
-                           st->path, set->name, set->path);
+            return err_set(
+                err, EX_DATAERR,
+                "%s: its %s is not that of %s (--force starts a new run)",
+                st->path, set->name, set->path);
         return err_set(err, EX_DATAERR,
-                       "%s: %s was %s (now %s; --force begins anew)", st->path,
-                       set->name, was, set->value);
+                       "%s: %s was %s (now %s; --force starts a new run)",
+                       st->path, set->name, was, set->value);
     }
     /* the steps will be as good, but not the same bits */
     if (isa && strcmp(isa, now) != 0)
-        err_warn("%s: was made by %s, and goes on by %s, to other bits "
-                 "(TU_ISA=%s is the same again, where it can be had)",
+        err_warn("%s: was made with %s and continues with %s, so that its bits "
+                 "will differ (TU_ISA=%s keeps them, where the CPU has it)",
                  st->path, isa, now, isa);
     return 0;
 }

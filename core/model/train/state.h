@@ -10,7 +10,7 @@
 #include "core/model/train/adamw.h"
 #include "core/model/train/log.h"
 
-/* What may not change from a run to the one that goes on with it. */
+/* What must be the same when a run is resumed. */
 struct train_setting {
     const char *name; /* "--lr", or "base", "adapter", "data": digests */
     char value[40];
@@ -51,8 +51,8 @@ void train_state_record(struct train_state *state,
                         const struct step_record *record);
 
 /*
- * train_state_write() writes the file but its name, which stw_commit() gives
- * it; NULL with 'err' set.  train_state_read() fills step, records, parameters
+ * train_state_write() writes the file, which gets its name by stw_commit();
+ * NULL with 'err' set.  train_state_read() fills step, records, parameters
  * and moments; -1 with 'err' set: a state of other settings is EX_DATAERR and
  * names the first that differs.  One of another instruction set is a warning.
  * Owner: the caller, who frees the records.
