@@ -358,6 +358,40 @@ END
     done
 }
 
+@test "lut-precompute --verify, lut-apply, hf-infer: a number of a table that is NaN or infinite is found" {
+    make_cases
+    layer=model.layers.0.self_attn.q_proj
+    make() {
+        lut-precompute -q -m model -s sparsify -o t --layers $layer "$@"
+    }
+    "$PYTHON" -c 'import numpy as np
+np.save("x.npy", np.random.default_rng(1).normal(0, 1, (50, 60)).astype("<f4"))'
+    make --verify
+    for number in nan inf; do
+        py - $number <<'END' # one product of each latent, in a column
+import json, struct, sys
+import numpy as np
+f = "t/model.layers.0.self_attn.q_proj.lut.safetensors"
+data = bytearray(open(f, "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+a, b = (8 + n + i for i in json.loads(data[8:8 + n])["precomputed_products"]["data_offsets"])
+v = np.frombuffer(data[a:b], "<u2").reshape(181, -1).copy()
+v[100, 3] = (np.float32(sys.argv[1]).view("u4") >> 16)
+if sys.argv[1] == "inf":
+    v[:, 3] = v[100, 3]
+data[a:b] = v.tobytes()
+open(f, "wb").write(data)
+END
+        run -1 make --resume --verify
+        [ "${lines[1]}" = "$layer	16	inf" ]
+    done
+    run -0 --separate-stderr lut-apply t $layer -i x.npy -o y.npy
+    [ "$stderr" = "lut-apply: t/$layer.lut.safetensors: 50 of 50 rows have outputs that are NaN or infinite, though their pre-activations are finite" ]
+    run -65 --separate-stderr hf-infer model --lut t --ids 3,1,4,1 --nll
+    [ "${stderr_lines[0]}" = "hf-infer: t/$layer.lut.safetensors: 4 rows of outputs are NaN or infinite" ]
+    [[ ${stderr_lines[1]} == *"are not finite" ]]
+}
+
 @test "lut-precompute --dry-run: bytes are those of the files, GFLOP those of numpy" {
     make_cases
     run -0 --separate-stderr lut-precompute -m model -s sparsify -o t --fuse qkv --dry-run
@@ -407,7 +441,13 @@ ref.write_sae("nan", "sparsify", s, 4)'
     [ "$stderr" = "lut-precompute: model.layers.0.self_attn.q_proj: encoder_bias[7] is 65520, which F16 cannot hold (--dtype bf16)" ]
     run -65 --separate-stderr make nan f32
     [[ $stderr == *": decoder_weight[3, 2] is NaN (expected a finite number)" ]]
-    [ -z "$(ls -A t)" ]
+    [ ! -e t ]
+    # nor directories above it; those that were there stay
+    mkdir there
+    run -65 lut-precompute -m model -s nan -o there/a/b/ --layers '*.0.*.q_proj'
+    [ -z "$(ls -A there)" ]
+    run -65 lut-precompute -m model -s nan -o there --layers '*.0.*.q_proj'
+    [ -d there ]
     make below f16
     rm -r t
     make large bf16
@@ -500,7 +540,7 @@ for i in range(2):
     make_cases
     run -75 --separate-stderr lut-precompute -m model -s sparsify -o t --deadline 0
     [[ $stderr == "lut-precompute: stopped by the deadline: "* ]]
-    [ -z "$(ls -A t 2>/dev/null)" ]
+    [ ! -e t ]
     lut-precompute -m model -s sparsify -o t --resume --deadline 1000
     run -0 check t model
     run -2 lut-precompute -m model -s sparsify -o t --deadline soon

@@ -245,7 +245,7 @@ apply_main(struct apply_run *run, struct err *err)
                                  .unit = "row",
                                  .total = run->input.n_rows,
                                  .quiet = run->cmd->quiet };
-    uint64_t n_bad = 0;
+    uint64_t n_bad = 0, n_bad_p = 0;
     ssize_t n = put_head(run, err);
 
     progress_start(&progress);
@@ -253,14 +253,21 @@ apply_main(struct apply_run *run, struct err *err)
            (n = input_rows(&run->input, run->x, run->batch, err)) > 0) {
         n_bad += table_apply(run->work, t, &run->fix, run->y, t->out, run->x,
                              t->in, (size_t)n, 0);
+        for (size_t i = 0; i < (size_t)n; i++)
+            n_bad_p += table_row(run->work, i).bad;
         n = put_rows(run, (size_t)n, err);
         progress_at(&progress, run->input.n_read);
     }
     progress_end(&progress);
-    if (n == 0 && n_bad)
+    if (n == 0 && n_bad_p)
         err_warn("%s: %llu of %llu rows have pre-activations that are NaN or "
                  "infinite: their outputs are NaN",
-                 run->input.name, (unsigned long long)n_bad,
+                 run->input.name, (unsigned long long)n_bad_p,
+                 (unsigned long long)run->input.n_read);
+    if (n == 0 && n_bad > n_bad_p)
+        err_warn("%s: %llu of %llu rows have outputs that are NaN or infinite, "
+                 "though their pre-activations are finite",
+                 t->file.st.path, (unsigned long long)(n_bad - n_bad_p),
                  (unsigned long long)run->input.n_read);
     return n < 0 ? -1 : 0;
 }

@@ -1,5 +1,9 @@
 /* A run: the layers of a plan, each made, checked or estimated. */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "cmd/lut-precompute/job.h"
 #include "core/kernel/cpu.h"
@@ -23,24 +27,43 @@ struct precompute_run {
     double rate; /* GFLOP/s, of a probe */
 };
 
-/* The directory and those above it. */
+/* The directory and those above it; *n_old is how many bytes of the path were
+ * there before. */
 static int
-make_directory(const char *path, struct err *err)
+make_directory(const char *path, size_t *n_old, struct err *err)
 {
     struct str s = { 0 };
+    size_t n = strlen(path);
+    bool old = true;
     int rc = 0;
 
-    for (const char *p = path; rc == 0 && *p; p++) {
-        if (p == path || *p != '/')
+    *n_old = 0;
+    for (size_t i = 1; rc == 0 && i <= n; i++) {
+        if (i < n && path[i] != '/')
             continue;
         str_clear(&s);
-        str_add(&s, path, (size_t)(p - path));
+        str_add(&s, path, i);
+        old = old && !file_missing(s.s);
+        if (old)
+            *n_old = i;
         rc = outdir_make(s.s, err);
     }
-    if (rc == 0)
-        rc = outdir_make(path, err);
     str_free(&s);
     return rc;
+}
+
+/* What make_directory() made, where nothing is in it. */
+static void
+remove_directory(const char *path, size_t n_old)
+{
+    char *s = xstrdup(path), *slash = s;
+
+    while (slash && strlen(s) > n_old && (rmdir(s) == 0 || errno == ENOENT)) {
+        slash = strrchr(s, '/');
+        if (slash)
+            *slash = '\0';
+    }
+    free(s);
 }
 
 /* Before the first product: does everything exist, and fit? */
@@ -163,10 +186,11 @@ make_all(struct precompute_run *run, struct err *err)
     const struct precompute_cmd *cmd = run->cmd;
     struct str shard = { 0 };
     struct err other;
+    size_t n_old;
     int rc;
 
     if (index_check(cmd->output, err) < 0 || for_layers(run, look, err) < 0 ||
-        make_directory(cmd->output, err) < 0)
+        make_directory(cmd->output, &n_old, err) < 0)
         return -1;
     if (cmd->n_parts)
         str_addf(&shard, ", shard %llu/%llu", (unsigned long long)cmd->part,
@@ -181,6 +205,9 @@ make_all(struct precompute_run *run, struct err *err)
     progress_start(&run->progress);
     rc = for_layers(run, make, err);
     progress_end(&run->progress);
+    /* tasks of an array may just be about to write there */
+    if (rc < 0 && run->n_made == 0 && cmd->n_parts == 0)
+        remove_directory(cmd->output, n_old);
     /* what is finished is usable, even if the rest is not */
     if (cmd->n_parts == 0 && (rc == 0 || run->n_made > 0) &&
         index_write(cmd->output, false, 0, rc < 0 ? &other : err) < 0)

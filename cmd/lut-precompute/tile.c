@@ -117,9 +117,10 @@ put_rows(struct tiles *t, int tensor, size_t first, size_t n, size_t cols,
 /* ---- numbers to the table's dtype ---- */
 
 /* 8 bytes at a time: adding one to an exponent of ones carries. */
-static bool
-all_finite(const char *v, enum dtype dtype, size_t n)
+bool
+all_finite(const void *numbers, enum dtype dtype, size_t n)
 {
+    const char *v = numbers;
     const uint64_t exponents = dtype == DT_F32   ? 0x7f8000007f800000
                                : dtype == DT_F16 ? 0x7c007c007c007c00
                                                  : 0x7f807f807f807f80;

@@ -1,6 +1,7 @@
 /*
  * A layer's file against sums in double: some rows, selected by a seed, of
- * every tensor that has rows, and the biases of inputs and outputs whole.
+ * every tensor that has rows, and the biases of inputs and outputs whole.  No
+ * number may be NaN or infinite.
  */
 #include <math.h>
 #include <stdio.h>
@@ -172,6 +173,12 @@ job_verify(const struct layer_job *job, struct par *par, bool *header,
         table.dtype == DT_F32 ? 0x1p-23 * sqrt((double)in) : SPLIT_ERROR;
     par_for(par, job->target->out, 16, check_outputs, &c);
     check_sae(&c, par);
+    for (size_t i = 0; i < LUT_N_TENSORS; i++) {
+        const struct st_tensor *t = st_find(&table.st, lut_tensor_names[i]);
+
+        if (t && !all_finite(st_data(&table.st, t), t->dtype, t->n_elements))
+            most = INFINITY;
+    }
     for (size_t i = 0; i < n; i++)
         most = c.errors[i] > most ? c.errors[i] : most;
     free(c.rows);

@@ -12,9 +12,10 @@
 
 #define PART_TERMS 64   /* of compensation, summed before they are added to y */
 #define PART_COLS  4096 /* 16 KiB of them on the stack */
-#define FEW_DIMS                                                           \
-    8            /* one in this many: a batch of 64 takes the layer's time \
-                  */
+#define FEW_DIMS                                                \
+    8 /* one in this many: a batch of 64 takes the layer's time \
+       */
+#define LANES 16
 #define BLOCK 64 /* rows and columns transposed at a time */
 
 /* One thread's candidates for one row while its p is computed. */
@@ -319,16 +320,12 @@ select_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-size_t
+void
 table_select(struct table_work *w, const struct table *t, size_t n)
 {
     struct step s = { .w = w, .t = t, .n = n };
-    size_t n_bad = 0;
 
     over_rows(&s, select_rows);
-    for (size_t i = 0; i < n; i++)
-        n_bad += w->bad[i];
-    return n_bad;
 }
 
 /* ---- combine ---- */
@@ -513,17 +510,36 @@ table_compensate(struct table_work *w, const struct table *t,
             y[i * ldy + c] = NAN;
 }
 
+/* Are all finite?  0 times another is NaN. */
+static bool
+is_finite(const float *y, size_t n)
+{
+    float lane[LANES] = { 0 }, sum = 0;
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++)
+            lane[j] += 0 * y[i + j];
+    for (; i < n; i++)
+        sum += 0 * y[i];
+    for (size_t j = 0; j < LANES; j++)
+        sum += lane[j];
+    return sum == 0;
+}
+
 size_t
 table_apply(struct table_work *w, const struct table *t,
             const struct table_fix *fix, float *y, size_t ldy, const float *x,
             size_t ldx, size_t n, int flags)
 {
-    size_t n_bad;
+    size_t n_bad = 0;
 
     table_encode(w, t, x, ldx, n, flags);
-    n_bad = table_select(w, t, n);
+    table_select(w, t, n);
     table_combine(w, t, y, ldy, n);
     table_compensate(w, t, fix, y, ldy, x, ldx, n, flags);
+    for (size_t i = 0; i < n; i++)
+        n_bad += !is_finite(y + i * ldy, t->out);
     return n_bad;
 }
 

@@ -127,7 +127,9 @@ enum { TABLE_ERROR = 1, TABLE_COUNT = 2 }; /* flags: make error, positives */
 
 /*
  * table_apply() computes y [n, out] from rows x [n, in]; at most the
- * workspace's rows.  'fix' may be NULL.  Returns how many rows are bad.
+ * workspace's rows.  'fix' may be NULL.  Returns how many rows of y have a
+ * number that is NaN or infinite: the bad ones, and where the table has such
+ * numbers.
  * An output's bits depend on its row and the instruction set alone.
  */
 size_t table_apply(struct table_work *work, const struct table *t,
@@ -138,7 +140,7 @@ struct table_row table_row(const struct table_work *work, size_t i);
 /* The steps of table_apply(), to be timed: they are called in this order. */
 void table_encode(struct table_work *work, const struct table *t,
                   const float *x, size_t ldx, size_t n, int flags);
-size_t table_select(struct table_work *work, const struct table *t, size_t n);
+void table_select(struct table_work *work, const struct table *t, size_t n);
 void table_combine(struct table_work *work, const struct table *t, float *y,
                    size_t ldy, size_t n);
 void table_compensate(struct table_work *work, const struct table *t,

@@ -19,6 +19,7 @@ struct tabled {
     struct table table;
     struct table_fix fix;
     struct table_stats *stats; /* NULL without a report */
+    uint64_t n_bad; /* rows of outputs with a number that is NaN or infinite */
 };
 
 struct tables {
@@ -157,8 +158,20 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
 void
 tables_close(struct tables *ts)
 {
+    const struct tabled *bad = NULL;
+    int n_bad = 0;
+
     if (!ts)
         return;
+    for (size_t i = ts->n; i-- > 0;)
+        if (ts->tabled[i].n_bad) {
+            bad = &ts->tabled[i];
+            n_bad++;
+        }
+    if (bad)
+        err_warn("%s: %llu rows of outputs are NaN or infinite%s",
+                 bad->table.file.st.path, (unsigned long long)bad->n_bad,
+                 n_bad > 1 ? ", and of other tables" : "");
     for (size_t i = 0; i < (size_t)ts->model->config.n_layers; i++) {
         struct layer *l = &ts->model->layers[i];
 
@@ -228,12 +241,14 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
              size_t n_rows, struct apply *rest)
 {
     float *y = e->table_y, *dense = y + e->options.chunk * e->table_out;
+    const struct tables *ts = e->model->tables;
     const struct tabled *last = NULL;
     size_t n_rest = 0;
 
     for (size_t i = 0; i < n; i++) {
         const struct linear *l = to[i].linear;
-        const struct tabled *tabled = l->table;
+        struct tabled *tabled =
+            l->table ? ts->tabled + (l->table - ts->tabled) : NULL;
         const struct table *t;
 
         if (!tabled) {
@@ -242,8 +257,9 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
         }
         t = &tabled->table;
         if (tabled != last)
-            table_apply(e->table_work, t, &tabled->fix, y, t->out, x, t->in,
-                        n_rows, tabled->stats ? TABLE_ERROR | TABLE_COUNT : 0);
+            tabled->n_bad += table_apply(
+                e->table_work, t, &tabled->fix, y, t->out, x, t->in, n_rows,
+                tabled->stats ? TABLE_ERROR | TABLE_COUNT : 0);
         if (tabled != last && tabled->stats) {
             table_dense(e->gemm, t, dense, t->out, x, t->in, n_rows);
             table_stats_add(tabled->stats, e->table_work, y, t->out, dense,

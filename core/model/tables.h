@@ -21,7 +21,8 @@ struct model;
  * are opened after it.  A fused table stands for its parts.
  * -1 with 'err' set, as lut_open() does; EX_DATAERR for a table that is of no
  * layer, of another shape, or the second of a layer.
- * Owner: the caller, until tables_close(), after the engines.
+ * Owner: the caller, until tables_close(), after the engines; it warns where
+ * outputs were NaN or infinite.
  */
 struct tables;
 struct tables_options {
