@@ -42,7 +42,31 @@ poke() {
 
 @test "kvc-convert: missing biases, text only, other prefixes and slots, header options" {
     converts orders
-    [ "$output" = 11 ]
+    [ "$output" = 14 ]
+}
+
+@test "kvc-convert: what --check will refuse is written with a warning" {
+    py -c 'from kvc_pth import *
+open("c.pth", "wb").write(archive(build()[0]))
+state, values = build()
+state["compress_tv.1.3.bias"].storage.array[2] = 1e6
+open("inf.pth", "wb").write(archive(state))'
+    warns() {
+        run -0 --separate-stderr kvc-convert --output Y.bin -f "${@:2}"
+        [ "$stderr" = "kvc-convert: Y.bin: --check will refuse it: $1" ]
+        run -0 --separate-stderr kvc-convert --output Y.bin -qf "${@:2}"
+        [ -z "$stderr" ]
+        run -1 kvc-convert --check Y.bin
+    }
+    more="layer 0 block 0: 40 columns (expected compression_factor"
+    warns "head_dim 4 x compression_factor 5 is not hidden_size, 40, and 16 more" --input c.pth --head-dim 4 --compression-factor 5
+    [ "${lines[1]}" = "Y.bin: $more 5 x head_dim 4)" ]
+    warns "head_dim 8 x compression_factor 4 is not hidden_size, 40, and 8 more" --input c.pth --compression-factor 4
+    [ "${lines[1]}" = "Y.bin: $more 4 x head_dim 8)" ]
+    warns "weight_count_per_layer is 3 (expected 6, text, or 12, text and image)" --input c.pth --prefix-order compress_tk
+    warns "layer 1 block 4: 1 numbers are NaN or infinite" --input inf.pth
+    run -0 --separate-stderr kvc-convert --input inf.pth --output Z.bin --dtype fp32
+    [ -z "$stderr" ]
 }
 
 @test "kvc-convert: safetensors with a state dict's names" {

@@ -25,7 +25,18 @@ struct plan {
     float *f32;
     struct out *out;
     size_t n_blocks, nbytes; /* of the output, and of its numbers */
+    struct kvc_checker checker;
+    struct str problem; /* the first that --check will have */
 };
+
+static void
+keep_first(void *ctx, const char *what)
+{
+    struct str *problem = ctx;
+
+    if (problem->n == 0)
+        str_adds(problem, what);
+}
 
 /* Reads an integer that ends with a dot; false for anything else. */
 static bool
@@ -115,10 +126,30 @@ find_weight(const struct plan *p, const char *name, struct source_tensor *t,
     return 0;
 }
 
+/* How many of n numbers are NaN or infinite: all bits of the exponent are 1. */
+static size_t
+count_bad(const void *numbers, enum dtype dtype, size_t n)
+{
+    const uint8_t *p = numbers;
+    uint32_t ones = dtype == DT_F32    ? 0x7f800000
+                    : dtype == DT_BF16 ? 0x7f80
+                                       : 0x7c00;
+    size_t n_bad = 0;
+
+    if (dtype == DT_F32)
+        for (size_t i = 0; i < n; i++)
+            n_bad += (le32(p + 4 * i) & ones) == ones;
+    else
+        for (size_t i = 0; i < n; i++)
+            n_bad += (le16(p + 2 * i) & ones) == ones;
+    return n_bad;
+}
+
 /* Writes a tensor's numbers, of any dtype, as f16, bf16 or f32 by way of f32,
  * as torch's to() converts them; NaN of the same dtype keep their bits. */
 static int
-put_numbers(struct plan *p, const struct source_tensor *t, struct err *err)
+put_numbers(struct plan *p, const struct source_tensor *t, size_t *n_bad,
+            struct err *err)
 {
     size_t item = dtype_table[p->dtype].bits / 8;
     bool same = p->dtype == t->dtype;
@@ -139,6 +170,7 @@ put_numbers(struct plan *p, const struct source_tensor *t, struct err *err)
                                          : (float)dtype_get(t->dtype, raw, i);
         if (!same)
             cvt_from_f32(p->rounded, p->dtype, p->f32, n);
+        *n_bad += count_bad(same ? p->raw : p->rounded, p->dtype, n);
         if (out_write(p->out, same ? p->raw : p->rounded, n * item, err) < 0)
             return -1;
     }
@@ -192,17 +224,20 @@ plan_tensor(struct plan *p, const struct source_tensor *t)
 }
 
 /* Finds all blocks in the order of the file, and adds up their sizes or, with
- * 'write', writes them. */
+ * 'write', writes and checks them. */
 static int
 each_block(struct plan *p, bool write, struct err *err)
 {
     const struct order *o = &p->order;
     size_t per = o->n_prefixes * KVC_SLOTS;
     size_t n = p->header.num_layers * per;
+    struct kvc_block mlp[KVC_SLOTS];
 
     for (size_t i = 0; i < n; i++) {
+        struct kvc_block *k = &mlp[i % KVC_SLOTS];
         unsigned char head[KVC_BLOCK_BYTES];
         struct block b;
+        size_t n_bad = 0;
 
         if (find_block(p, (uint32_t)(i / per), o->prefixes[i % per / KVC_SLOTS],
                        o->slots[i % KVC_SLOTS], &b, err) < 0)
@@ -214,12 +249,17 @@ each_block(struct plan *p, bool write, struct err *err)
             p->n_blocks++;
             continue;
         }
-        kvc_put_block(head, (uint32_t)b.w.shape[0], (uint32_t)b.w.shape[1],
-                      b.has_bias);
+        *k = (struct kvc_block){ .rows = (uint32_t)b.w.shape[0],
+                                 .cols = (uint32_t)b.w.shape[1],
+                                 .has_bias = b.has_bias };
+        kvc_put_block(head, k->rows, k->cols, b.has_bias);
         if (out_write(p->out, head, sizeof(head), err) < 0 ||
-            put_numbers(p, &b.w, err) < 0 ||
-            (b.has_bias && put_numbers(p, &b.b, err) < 0))
+            put_numbers(p, &b.w, &n_bad, err) < 0 ||
+            (b.has_bias && put_numbers(p, &b.b, &n_bad, err) < 0))
             return -1;
+        kvc_check_block(&p->checker, i, k, n_bad);
+        if (k == &mlp[KVC_SLOTS - 1])
+            kvc_check_mlp(&p->checker, i + 1 - KVC_SLOTS, mlp);
     }
     return 0;
 }
@@ -271,7 +311,42 @@ read_field(const struct plan *p, int64_t option, const char *key,
     return 0;
 }
 
-/* Layers are counted by their names, sizes are those of the first weight. */
+/* The number of a slot is digits without leading zeros. */
+static bool
+is_higher(const char *slot, const char *than)
+{
+    size_t a = strlen(slot), b = strlen(than);
+
+    return a != b ? a > b : strcmp(slot, than) > 0;
+}
+
+/*
+ * head_dim where nothing says it: the rows of the MLP's last weight, that of
+ * the highest slot.  The engine's script uses the rows of the first one, which
+ * its loader then refuses if they differ; they remain where the last one's do
+ * not divide the columns of the first.
+ */
+static uint32_t
+guess_head_dim(const struct plan *p, const struct source_tensor *first)
+{
+    const char *end = p->order.slots[0];
+    struct source_tensor last;
+    struct str name = { 0 };
+    struct err err = { 0 };
+    uint64_t rows = first->shape[0];
+
+    for (size_t i = 1; i < KVC_SLOTS; i++)
+        if (is_higher(p->order.slots[i], end))
+            end = p->order.slots[i];
+    str_addf(&name, "%s.0.%s.weight", p->order.prefixes[0], end);
+    if (find_weight(p, name.s, &last, &err) == 0 &&
+        first->shape[1] % last.shape[0] == 0)
+        rows = last.shape[0];
+    str_free(&name);
+    return (uint32_t)rows;
+}
+
+/* Layers are counted by their names, hidden_size is the first weight's. */
 static int
 plan_header(struct plan *p, struct err *err)
 {
@@ -303,7 +378,7 @@ plan_header(struct plan *p, struct err *err)
         read_field(p, cmd->num_heads, "kvc.num_heads", 0, &h->num_heads, err) <
             0 ||
         read_field(p, cmd->head_dim > 0 ? cmd->head_dim : -1, "kvc.head_dim",
-                   (uint32_t)w.shape[0], &h->head_dim, err) < 0 ||
+                   guess_head_dim(p, &w), &h->head_dim, err) < 0 ||
         read_field(p, cmd->min_seq_len, "kvc.min_seq_len", 2, &h->min_seq_len,
                    err) < 0 ||
         read_field(p, cmd->factor > 0 ? cmd->factor : -1,
@@ -462,6 +537,10 @@ convert(const struct convert_cmd *cmd, struct err *err)
     p->rounded = xmalloc(PIECE * 4);
     p->f32 = xmalloc(PIECE * 4);
     kvc_put_header(head, &p->header);
+    p->checker = (struct kvc_checker){ .header = &p->header,
+                                       .report = keep_first,
+                                       .ctx = &p->problem };
+    kvc_check_header(&p->checker, p->header.hidden_size);
     /* missing tensors and a disk that is too small are reported before work */
     if (each_block(p, false, err) < 0 || check_views(p, err) < 0 ||
         out_reserve(p->out,
@@ -475,12 +554,18 @@ convert(const struct convert_cmd *cmd, struct err *err)
         out_abort(p->out);
     else
         rc = out_commit(p->out, err);
+    if (rc == 0 && p->checker.n == 1)
+        err_warn("%s: --check will refuse it: %s", cmd->output, p->problem.s);
+    else if (rc == 0 && p->checker.n > 1)
+        err_warn("%s: --check will refuse it: %s, and %zu more", cmd->output,
+                 p->problem.s, p->checker.n - 1);
 out:
     if (cmd->verbose && source_n(&p->src))
         say_all(p, rc == 0); /* also after a failure */
     source_close(&p->src);
     order_free(&p->order);
     str_free(&p->metadata);
+    str_free(&p->problem);
     free(p->raw);
     free(p->rounded);
     free(p->f32);

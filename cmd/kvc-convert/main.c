@@ -29,7 +29,7 @@ static const struct opt opts[] = {
     { 0, "num-heads", "N", "convert", OPT_I64(num_heads, 0, UINT32_MAX),
       "of the header (default 0)" },
     { 0, "head-dim", "N", "convert", OPT_I64(head_dim, 0, UINT32_MAX),
-      "of the header (default 0: rows of the first weight)" },
+      "of the header (default 0: rows of the last weight)" },
     { 0, "strict", NULL, "convert", OPT_FLAG(strict),
       "look for the weights only where the engine's script does" },
     { 0, "allow", "NAME", "convert", OPT_LIST(allowed, SIZE_MAX),

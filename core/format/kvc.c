@@ -195,20 +195,12 @@ kvc_close(struct kvc *k)
     *k = (struct kvc){ 0 };
 }
 
-/* What kvc_check() has found so far. */
-struct checker {
-    const struct kvc *kvc;
-    void (*report)(void *ctx, const char *what);
-    void *ctx;
-    int n;
-};
-
 static void __attribute__((format(printf, 2, 3)))
-problem(struct checker *c, const char *fmt, ...)
+problem(struct kvc_checker *c, const char *fmt, ...)
 {
-    char line[400];
+    char line[400] = "";
     va_list ap;
-    int n = snprintf(line, sizeof(line), "%.200s: ", c->kvc->path);
+    int n = c->path ? snprintf(line, sizeof(line), "%.200s: ", c->path) : 0;
 
     va_start(ap, fmt);
     vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
@@ -217,20 +209,16 @@ problem(struct checker *c, const char *fmt, ...)
     c->n++;
 }
 
-static void
-check_header(struct checker *c, size_t n_layers)
+void
+kvc_check_header(struct kvc_checker *c, uint32_t cols)
 {
-    const struct kvc *k = c->kvc;
-    const struct kvc_header *h = &k->header;
+    const struct kvc_header *h = c->header;
 
     if (h->reserved)
         problem(c, "reserved is %u (expected 0)", h->reserved);
     if (h->num_layers > KVC_MAX_LAYERS)
         problem(c, "has %u layers (engines load at most %d)", h->num_layers,
                 KVC_MAX_LAYERS);
-    if (n_layers && h->num_layers != n_layers)
-        problem(c, "has %u layers (expected the model's %zu)", h->num_layers,
-                n_layers);
     if (h->weight_count_per_layer != 2 * KVC_SLOTS &&
         h->weight_count_per_layer != 4 * KVC_SLOTS)
         problem(c,
@@ -240,26 +228,22 @@ check_header(struct checker *c, size_t n_layers)
     if (h->compression_factor <= 1)
         problem(c, "compression_factor is %u: nothing is compressed",
                 h->compression_factor);
-    if (h->hidden_size != k->blocks[0].cols)
+    if (h->hidden_size != cols)
         problem(c, "hidden_size is %u, but the first block has %u columns",
-                h->hidden_size, k->blocks[0].cols);
+                h->hidden_size, cols);
     if (h->head_dim &&
         (uint64_t)h->head_dim * h->compression_factor != h->hidden_size)
         problem(c, "head_dim %u x compression_factor %u is not hidden_size, %u",
                 h->head_dim, h->compression_factor, h->hidden_size);
-    if (k->end != k->map.size)
-        problem(c, "%zu bytes after the last block", k->map.size - k->end);
 }
 
-static void
-check_block(struct checker *c, size_t i)
+void
+kvc_check_block(struct kvc_checker *c, size_t i, const struct kvc_block *b,
+                size_t n_bad)
 {
-    const struct kvc *k = c->kvc;
-    const struct kvc_block *b = &k->blocks[i];
-    size_t per = k->header.weight_count_per_layer;
-    size_t n = (size_t)b->rows * b->cols, n_bad = 0;
+    size_t per = c->header->weight_count_per_layer;
 
-    if (n > KVC_MAX_NUMBERS)
+    if ((size_t)b->rows * b->cols > KVC_MAX_NUMBERS)
         problem(c,
                 "layer %zu block %zu: %u x %u numbers (engines load at most "
                 "%d)",
@@ -267,22 +251,15 @@ check_block(struct checker *c, size_t i)
     if (b->has_bias > 1)
         problem(c, "layer %zu block %zu: has_bias is %u (expected 0 or 1)",
                 i / per, i % per, b->has_bias);
-    for (size_t j = 0; j < n; j++)
-        n_bad += !isfinite(dtype_get(k->dtype, k->map.data + b->weight, j));
-    for (size_t j = 0; b->has_bias && j < b->rows; j++)
-        n_bad += !isfinite(dtype_get(k->dtype, k->map.data + b->bias, j));
     if (n_bad)
         problem(c, "layer %zu block %zu: %zu numbers are NaN or infinite",
                 i / per, i % per, n_bad);
 }
 
-/* The three blocks of an MLP, from block i on. */
-static void
-check_mlp(struct checker *c, size_t i)
+void
+kvc_check_mlp(struct kvc_checker *c, size_t i, const struct kvc_block *b)
 {
-    const struct kvc *k = c->kvc;
-    const struct kvc_block *b = &k->blocks[i];
-    const struct kvc_header *h = &k->header;
+    const struct kvc_header *h = c->header;
     size_t per = h->weight_count_per_layer;
     uint64_t d = h->head_dim ? h->head_dim : b[2].rows;
 
@@ -303,18 +280,39 @@ check_mlp(struct checker *c, size_t i)
                 i / per, i % per + 2, b[2].rows, (unsigned long long)d);
 }
 
+static size_t
+count_bad(const struct kvc *k, size_t offset, size_t n)
+{
+    size_t n_bad = 0;
+
+    for (size_t j = 0; j < n; j++)
+        n_bad += !isfinite(dtype_get(k->dtype, k->map.data + offset, j));
+    return n_bad;
+}
+
 int
-kvc_check(const struct kvc *kvc, size_t n_layers,
+kvc_check(const struct kvc *k, size_t n_layers,
           void (*report)(void *ctx, const char *what), void *ctx)
 {
-    struct checker c = { .kvc = kvc, .report = report, .ctx = ctx };
-    size_t per = kvc->header.weight_count_per_layer;
+    struct kvc_checker c = {
+        .header = &k->header, .path = k->path, .report = report, .ctx = ctx
+    };
+    size_t per = k->header.weight_count_per_layer;
 
-    check_header(&c, n_layers);
-    for (size_t i = 0; i < kvc->n_blocks; i++) {
-        check_block(&c, i);
+    if (n_layers && k->header.num_layers != n_layers)
+        problem(&c, "has %u layers (expected the model's %zu)",
+                k->header.num_layers, n_layers);
+    kvc_check_header(&c, k->blocks[0].cols);
+    if (k->end != k->map.size)
+        problem(&c, "%zu bytes after the last block", k->map.size - k->end);
+    for (size_t i = 0; i < k->n_blocks; i++) {
+        const struct kvc_block *b = &k->blocks[i];
+
+        kvc_check_block(&c, i, b,
+                        count_bad(k, b->weight, (size_t)b->rows * b->cols) +
+                            count_bad(k, b->bias, b->has_bias ? b->rows : 0));
         if (i % per % KVC_SLOTS == 0 && i % per + KVC_SLOTS <= per)
-            check_mlp(&c, i);
+            kvc_check_mlp(&c, i, b);
     }
-    return c.n;
+    return (int)c.n;
 }

@@ -95,6 +95,24 @@ void kvc_put_block(unsigned char to[KVC_BLOCK_BYTES], uint32_t rows,
 int kvc_check(const struct kvc *kvc, size_t n_layers,
               void (*report)(void *ctx, const char *what), void *ctx);
 
+/*
+ * The parts of kvc_check() that a file's writer can check as well.  Each adds
+ * to 'n'.  kvc_check_header(): 'cols' of the first block, of the file.
+ * kvc_check_block(): block i of the file, of whose numbers 'n_bad' are NaN or
+ * infinite.  kvc_check_mlp(): blocks i .. i + KVC_SLOTS - 1, which are at 'b'.
+ */
+struct kvc_checker {
+    const struct kvc_header *header;
+    const char *path; /* before each line; NULL: nothing is */
+    void (*report)(void *ctx, const char *what);
+    void *ctx;
+    size_t n; /* lines so far */
+};
+void kvc_check_header(struct kvc_checker *c, uint32_t cols);
+void kvc_check_block(struct kvc_checker *c, size_t i, const struct kvc_block *b,
+                     size_t n_bad);
+void kvc_check_mlp(struct kvc_checker *c, size_t i, const struct kvc_block *b);
+
 /* Prefixes in the order of engines: text keys, text values, then image. */
 enum kvc_prefix { KVC_TEXT_K, KVC_TEXT_V, KVC_IMAGE_K, KVC_IMAGE_V };
 

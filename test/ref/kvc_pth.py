@@ -121,8 +121,8 @@ def build(layers=2, prefixes=P4, slots=(0, 3, 6), dk=8, factor=5, dims=(8, 6),
 
 def expected(values, layers=2, prefixes=P4, slots=(0, 3, 6), dtype="fp16", head_dim=0,
              factor=0, min_seq_len=2, num_heads=0):
-    w0 = values["%s.0.%d.weight" % (prefixes[0], slots[0])]
-    head_dim = head_dim or w0.shape[0]
+    w0, end = (values["%s.0.%d.weight" % (prefixes[0], s)] for s in (slots[0], max(slots)))
+    head_dim = head_dim or (w0 if w0.shape[1] % end.shape[0] else end).shape[0]
     out = kvc_ref.header(layers, dtype, num_heads, head_dim, w0.shape[1],
                          factor or w0.shape[1] // head_dim, min_seq_len, 3 * len(prefixes))
     blocks = ["%s.%d.%d." % (p, layer, s) for layer in range(layers) for p in prefixes for s in slots]
@@ -141,7 +141,18 @@ def run(data, want, *options, name="c.pth"):
         os.remove("c.bin")
     line = ["kvc-convert", "--input", name, "--output", "c.bin", *options]
     r = subprocess.run(line, capture_output=True, text=True)
-    assert r.returncode == 0 and not r.stdout and not r.stderr, (line, r)
+    assert r.returncode == 0 and not r.stdout, (line, r)
+    # what --check refuses is not written without a warning
+    check = subprocess.run(["kvc-convert", "--check", "c.bin"], capture_output=True, text=True)
+    more = check.stdout.count("\n") - 1
+    first = r.stderr.partition("--check will refuse it: ")[2].rstrip("\n")
+    if more < 0:
+        assert check.returncode == 0 and not r.stderr, (line, r)
+    else:
+        if more:
+            first = first.removesuffix(", and %d more" % more)
+        assert check.returncode == 1 and r.stderr.startswith("kvc-convert: c.bin: "), (line, r, check)
+        assert "c.bin: %s\n" % first in check.stdout and r.stderr.count("\n") == 1, (line, r, check)
     with open("c.bin", "rb") as f:
         got = f.read()
     assert got == want, (line, len(got), len(want),
@@ -263,6 +274,26 @@ def orders():
         "--num-heads", "32", "--dtype", "fp32")
     state, values = build(layers=1)
     run(archive(state), expected(values, layers=1))
+    # head_dim is the rows of the chain's end where the first weight has others
+    state, values = build(prefixes=text, dk=32, factor=4, dims=(64, 48))
+    want = expected(values, prefixes=text)
+    assert kvc_ref.header(2, head_dim=32, hidden=128, factor=4, per_layer=6) == want[:44]
+    run(archive(state), want, "--prefix-order", ",".join(text))
+    # where these do not divide the columns, the script's guess remains
+    state, values = build(dk=12, factor=5, dims=(10, 24))
+    for i in range(2):
+        for p in P4:
+            for kind in "weight", "bias":
+                name = "%s.%d.6.%s" % (p, i, kind)
+                values[name] = values[name][:11]
+                state[name].shape = (11, *state[name].shape[1:])
+    want = expected(values)
+    assert kvc_ref.header(2, head_dim=10, hidden=60, factor=6) == want[:44]
+    run(archive(state), want)
+    state, values = build(dk=8, factor=2, dims=(16, 8))
+    want = expected(values, slots=(6, 3, 0))
+    assert kvc_ref.header(2, head_dim=8, hidden=8, factor=1) == want[:44]
+    run(archive(state), want, "--slot-order", "6,3,0")
 
 
 def safetensors():
