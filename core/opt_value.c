@@ -76,7 +76,8 @@ opt_f64_list(const char *name, const char *arg, double min, double max,
     return n;
 }
 
-/* The power of two that a suffix stands for; -1: none. */
+/* The power of two that a suffix such as "M" or "MiB" stands for, or -1; "MB"
+ * may mean 10^6. */
 static int
 size_shift(const char *suffix)
 {
@@ -86,7 +87,9 @@ size_shift(const char *suffix)
     if (!*suffix)
         return 0;
     unit = strchr(units, *suffix);
-    return unit && !suffix[1] ? 10 * (int)(unit - units + 1) : -1;
+    if (!unit || (suffix[1] && strcmp(suffix + 1, "iB") != 0))
+        return -1;
+    return 10 * (int)(unit - units + 1);
 }
 
 int
@@ -102,7 +105,7 @@ opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
     shift = size_shift(end);
     if (*arg < '0' || *arg > '9' || shift < 0)
         return err_set(err, TU_USAGE,
-                       "%s: \"%s\" is not a size such as 100000, 64M or 2G",
+                       "%s: \"%s\" is not a size such as 100000, 64M or 2GiB",
                        name, arg);
     if (errno || n > SIZE_MAX >> shift)
         return err_set(err, TU_USAGE, "%s: %s is beyond %llu bytes", name, arg,

@@ -215,10 +215,11 @@ json.dump(meta(n=1 << 21, p=7, d=1, imgs_a_shard=1 << 21), open("d/metadata.json
     [ "${stderr_lines[0]}" = "saev-read: --mem: 1024000 bytes are too few for 200 rows of 80000: $least will do" ]
     run -2 saev-read --raw --shuffle --mem $((least - 1)) d
     saev-read --raw --shuffle --mem "$least" d | cmp - <(saev-read --raw --shuffle d)
+    saev-read --raw --shuffle --mem 64MiB d | cmp - <(saev-read --raw --shuffle d)
     run -2 saev-read --seed 5 d
     [ "${lines[0]}" = "saev-read: --seed is for --shuffle, --window and --sample" ]
     run -2 saev-read --shuffle --mem x d
-    [ "${lines[0]}" = 'saev-read: --mem: "x" is not a size such as 100000, 64M or 2G' ]
+    [ "${lines[0]}" = 'saev-read: --mem: "x" is not a size such as 100000, 64M or 2GiB' ]
 }
 
 # The definition of saev-read(1) in Python.

@@ -94,13 +94,18 @@ test_size_arguments(void)
                  { "2G", 2147483648 },
                  { "1K", 1024 },
                  { "3T", 3298534883328 },
+                 { "5KiB", 5120 },
+                 { "64MiB", 67108864 },
+                 { "2GiB", 2147483648 },
+                 { "3TiB", 3298534883328 },
                  { "17", 17 },
                  { "18446744073709551615", SIZE_MAX },
                  { "16777215T", 18446742974197923840u } };
     static const char *const bad[] = {
-        "",   "M",        "-1M",  " 1M", "1MB",       "1.5G",
-        "1m", "64 M",     "0x10", "1P",  "16777216T", "18446744073709551616",
-        "16", "16777217T"
+        "",     "M",         "-1M",  " 1M", "1MB",       "1.5G",
+        "1m",   "64 M",      "0x10", "1P",  "16777216T", "18446744073709551616",
+        "16",   "16777217T", "1Ki",  "1iB", "1kiB",      "1KiBB",
+        "1GIB", "1B"
     };
     struct err err;
     size_t n;
@@ -112,11 +117,11 @@ test_size_arguments(void)
     for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
         n_refused += opt_size("--mem", bad[k], 17, &n, &err) < 0 &&
                      err.status == TU_USAGE;
-    tap_ok(n_good == 8, "opt_size: bytes, and powers of 1024");
-    tap_ok(n_refused == 14, "opt_size: no size, too large, too small");
+    tap_ok(n_good == 12, "opt_size: bytes, and powers of 1024");
+    tap_ok(n_refused == 20, "opt_size: no size, too large, too small");
     opt_size("--mem", "1m", 0, &n, &err);
     tap_ok(!strcmp(err.what,
-                   "--mem: \"1m\" is not a size such as 100000, 64M or 2G"),
+                   "--mem: \"1m\" is not a size such as 100000, 64M or 2GiB"),
            "opt_size: the message shows how");
 }
 
