@@ -11,10 +11,12 @@
 /* getopt's value of an option without a letter: this and its place. */
 #define NO_LETTER 1024
 
-/* The two options of every tool. */
+/* The options of every tool. */
 static const struct opt common[] = {
     { 'h', "help", NULL, NULL, OPT_NOTHING, "print this help" },
     { 'V', "version", NULL, NULL, OPT_NOTHING, "print the version" },
+    { 0, "completions", "bash|zsh", NULL, OPT_NOTHING,
+      "print completions for this shell" },
 };
 #define N_COMMON ((int)(sizeof(common) / sizeof(common[0])))
 
@@ -495,6 +497,10 @@ take_options(struct opt_line *line, int argc, char **argv, void *to,
         if (c == '?' || c == ':')
             return bad_option(tool, c, argv, err);
         i = find_value(tool, c);
+        if (!strcmp(opt_at(tool, i)->name, "completions")) {
+            line->shell = optarg;
+            return 'C';
+        }
         line->given[i]++;
         add_name(&name, &tool->opts[i]);
         rc = opt_put(&tool->opts[i], name.s, optarg, to, err);

@@ -159,12 +159,13 @@ struct opt_line {
     int verb;           /* or mode: its place among the tool's */
     char **args;        /* [n_args] operands, after the verb */
     int n_args;
+    const char *shell; /* of --completions */
 };
 
 /*
  * opt_parse() reads a command line: values go into the tool's struct, 'to'.
- * Returns 0, -1 with 'err' set (TU_USAGE), or 'h' or 'V' where that comes
- * first, for the caller to answer.
+ * Returns 0, -1 with 'err' set (TU_USAGE), or what comes first of 'h', 'V'
+ * and 'C' (--completions, 'shell' is set), for the caller to answer.
  * Owner: what 'to' points to is argv's, but the caller frees lists.
  */
 int opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,

@@ -131,19 +131,6 @@ tool_end(int status)
     exit(status);
 }
 
-/* --completions SHELL, alone, which the installation uses. */
-static void
-print_completion(const struct opt_tool *tool, int argc, char **argv)
-{
-    if (argc < 2 || strcmp(argv[1], "--completions") != 0)
-        return;
-    if (argc != 3)
-        die_usage("--completions takes bash or zsh");
-    if (opt_print_completion(tool, argv[2], stdout) < 0)
-        die_usage("--completions: \"%s\" is not bash or zsh", argv[2]);
-    tool_end(0);
-}
-
 /* -j is what this process may use, until the command line says otherwise. */
 static void
 set_threads(const struct opt_tool *tool, void *to)
@@ -161,7 +148,6 @@ tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
     int c;
 
     start(tool);
-    print_completion(tool, argc, argv);
     set_threads(tool, to);
     c = opt_parse(line, tool, argc, argv, to, &err);
     if (c < 0)
@@ -170,6 +156,8 @@ tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
         opt_print_help(tool, stdout);
     else if (c == 'V')
         printf("%s (tensorutils) %s\n", tool->name, VERSION);
+    else if (c == 'C' && opt_print_completion(tool, line->shell, stdout) < 0)
+        die_usage("--completions: \"%s\" is not bash or zsh", line->shell);
     if (c)
         tool_end(0);
     if (opt_given(line, "quiet"))

@@ -366,12 +366,14 @@ enumerated() {
     [ -n "${LEFT_OUT:-}" ] || [ "$n" -ge 40 ]
 }
 
-@test "completions: only for shells that there are" {
+@test "completions: each page and --help name them, only for shells that exist" {
     run -2 --separate-stderr st-inspect --completions fish
     [ "${stderr_lines[0]}" = 'st-inspect: --completions: "fish" is not bash or zsh' ]
     run -2 --separate-stderr st-inspect --completions
-    [ "${stderr_lines[0]}" = 'st-inspect: --completions takes bash or zsh' ]
+    [ "${stderr_lines[0]}" = 'st-inspect: option --completions needs an argument' ]
     for t in $TOOLS; do
+        grep -q '^\.It Fl -completions Cm bash | zsh$' "$ROOT/man/$t.1"
+        "$t" --help | grep -q '^      --completions bash|zsh '
         bash -n <("$t" --completions bash)
         [ "$("$t" --completions zsh | head -n 1)" = "#compdef $t" ]
     done
