@@ -375,7 +375,7 @@ END
         run -"$([ $out = 317 ] && echo 0 || echo 65)" lut-precompute -q -m m -s s --dtype f32 \
             --layers 'layers.0.mlp.up_proj' --dry-run -o t
     done
-    [[ $output == "lut-precompute: model.layers.0.mlp.up_proj: the table of 65536 latents x 318 outputs has "*" bytes (expected at most 64 times the 262780 of what it is made of)" ]]
+    [[ $output == "lut-precompute: model.layers.0.mlp.up_proj: the table of 65536 latents x 318 outputs has "*" bytes (expected at most 64 times the 262780 of its sources)" ]]
 }
 
 @test "bounds: table: no two layers have one file, nor links to it" {

@@ -196,8 +196,9 @@ make_all(struct precompute_run *run, struct err *err)
         str_addf(&shard, ", shard %llu/%llu", (unsigned long long)cmd->part,
                  (unsigned long long)cmd->n_parts);
     if (cmd->verbose)
-        tool_say("%s, %s, %d threads%s", tool_host(), isa_name(cpu_isa()),
-                 cmd->n_threads, shard.n ? shard.s : "");
+        tool_say("%s, %s, %d thread%s%s", tool_host(), isa_name(cpu_isa()),
+                 cmd->n_threads, cmd->n_threads == 1 ? "" : "s",
+                 shard.n ? shard.s : "");
     str_free(&shard);
     run->progress.what = "products";
     run->progress.unit = "FLOP";

@@ -272,23 +272,6 @@ dictionary(const struct js *root, struct sae_config *c, struct err *err)
     return read_k(js, "k", c, err);
 }
 
-/* The configuration next to a checkpoint; 1, or 0 if there is none. */
-static int
-load_config(json_t **v, struct str *path, const char *dir, struct err *err)
-{
-    static const char *const names[] = { "cfg.json", "config.json" };
-
-    for (size_t i = 0; i < 2; i++) {
-        str_clear(path);
-        str_addf(path, "%s/%s", dir, names[i]);
-        if (file_missing(path->s))
-            continue;
-        *v = js_load(path->s, err);
-        return *v ? 1 : -1;
-    }
-    return 0;
-}
-
 /* k and input_centering of a layer's entry, or of all layers. */
 static json_t *
 of_entry(const json_t *entry, const json_t *all)
@@ -302,54 +285,61 @@ of_entry(const json_t *entry, const json_t *all)
     return v;
 }
 
-/* A table's file as a checkpoint: its own metadata say what it is. */
+/*
+ * A checkpoint's configuration, and its path for messages: 1, 0 if there is
+ * none, or -1.  A table's own metadata say what it is, else the metadata.json
+ * next to it does, where the Python exporter's tables are all centred.
+ */
 static int
-from_metadata(const struct sae *sae, json_t **v, struct str *path,
-              struct err *err)
+load_config(json_t **v, struct str *path, const struct sae *sae,
+            enum layout layout, const char *dir, struct err *err)
 {
-    const struct st_meta *m = st_meta_find(&sae->st, "lut");
-    json_t *lut;
-
-    if (!m)
-        return 0;
-    str_addf(path, "%s: __metadata__ lut", sae->path);
-    lut = js_parse(m->value, m->value_n, path->s, err);
-    if (!lut)
-        return -1;
-    *v = of_entry(json_object_get(lut, "entry"), NULL);
-    json_decref(lut);
-    return 1;
-}
-
-/* A table's file that says nothing: metadata.json next to it does, or it is
- * from the Python exporter, whose encoders are centred. */
-static int
-from_index(const struct sae *sae, json_t **v, struct str *path, const char *dir,
-           struct err *err)
-{
+    static const char *const names[] = { "cfg.json", "config.json",
+                                         "metadata.json" };
     const char *slash = strrchr(sae->path, '/');
     const char *file = slash ? slash + 1 : sae->path, *key;
-    json_t *index, *e;
+    const struct st_meta *m =
+        layout == SIX ? st_meta_find(&sae->st, "lut") : NULL;
+    json_t *doc, *info, *e;
+    size_t i = 0;
 
-    str_clear(path);
-    str_addf(path, "%s/metadata.json", dir);
-    if (file_missing(path->s))
+    *v = NULL;
+    if (m) {
+        str_addf(path, "%s: __metadata__ lut", sae->path);
+        doc = js_parse(m->value, m->value_n, path->s, err);
+        if (doc)
+            *v = of_entry(json_object_get(doc, "entry"), NULL);
+        json_decref(doc);
+        return *v ? 1 : -1;
+    }
+    for (; i < 3; i++) {
+        str_clear(path);
+        str_addf(path, "%s/%s", dir, names[i]);
+        if (!file_missing(path->s))
+            break;
+    }
+    if (i == 3 || (i == 2 && layout != SIX))
         return 0;
-    if (!(index = js_load(path->s, err)))
+    doc = js_load(path->s, err);
+    if (!doc)
         return -1;
-    json_object_foreach(json_object_get(index, "layers"), key, e)
+    if (i < 2) {
+        *v = doc;
+        return 1;
+    }
+    info = json_object_get(doc, "creation_info");
+    json_object_foreach(json_object_get(doc, "layers"), key, e)
     {
         const char *name = json_string_value(json_object_get(e, "file"));
 
         if (*v || !name || strcmp(name, file) != 0)
             continue;
-        *v = of_entry(e, json_object_get(index, "sae_config"));
+        *v = of_entry(e, json_object_get(doc, "sae_config"));
         if (!json_object_get(*v, "input_centering") &&
-            json_object_get(json_object_get(index, "creation_info"),
-                            "script_version"))
+            json_object_get(info, "script_version"))
             json_object_set_new(*v, "input_centering", json_true());
     }
-    json_decref(index);
+    json_decref(doc);
     return *v != NULL;
 }
 
@@ -371,12 +361,8 @@ read_config(struct sae_config *c, enum layout layout, const struct sae *sae,
 
     *c = (struct sae_config){ .centered = layout != SIX,
                               .unsure = layout == SIX };
-    if (rc == 0 && layout == SIX)
-        rc = from_metadata(sae, &v, &path, err);
     if (rc == 0)
-        rc = load_config(&v, &path, dir, err);
-    if (rc == 0 && layout == SIX)
-        rc = from_index(sae, &v, &path, dir, err);
+        rc = load_config(&v, &path, sae, layout, dir, err);
     if (rc > 0) {
         struct js root = js_root(v, path.s);
         struct js scaled = js_get(&root, "rescale_acts_by_decoder_norm");
@@ -416,11 +402,11 @@ in_directory(const char *dir)
 int
 sae_is_one(const char *path, struct err *err)
 {
-    int folder = file_is_dir(path, err), rc = 1;
+    int is_dir = file_is_dir(path, err), rc = 1;
     char *file;
 
-    if (folder <= 0)
-        return folder < 0 ? -1 : 1;
+    if (is_dir <= 0)
+        return is_dir < 0 ? -1 : 1;
     file = in_directory(path);
     if (!file)
         return check_directory(path, err);
@@ -472,7 +458,8 @@ scalar(const struct sae *s, const struct st_tensor *t)
 }
 
 /* Every tensor must be known: another one may change what the SAE computes.
- * AutoEncoderTopK keeps a threshold that it does not use unless told to. */
+ * AutoEncoderTopK keeps a threshold that it does not use without use_threshold.
+ */
 static int
 check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
             struct err *err)

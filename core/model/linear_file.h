@@ -1,6 +1,6 @@
 /*
- * Linear layers of a folder: of its tensors, or by their names alone, single or
- * fused, for what needs no config.json.
+ * Linear layers of a directory: from tensors of known shape, or by names alone,
+ * single or fused, without a config.json.
  */
 #ifndef CORE_MODEL_LINEAR_FILE_H
 #define CORE_MODEL_LINEAR_FILE_H
@@ -21,9 +21,9 @@ int linear_file_bind(struct linear *l, const struct stdir_tensor *t,
                      size_t rows, size_t cols, const char *by, struct err *err);
 
 /*
- * linear_file_parts() lists the layers that a name stands for in this folder:
- * itself, also where it is a fused one whose weights are fused here, too; else
- * the parts of a fused one.  Returns how many.  free() each.
+ * linear_file_parts() lists the layers that a name stands for in this
+ * directory: itself, also if it is a fused one whose weights are stored fused;
+ * else the parts of a fused one.  Returns how many.  free() each.
  */
 size_t linear_file_parts(const struct stdir *dir, const char *name,
                          char *parts[LUT_MAX_PARTS]);

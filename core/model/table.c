@@ -12,11 +12,9 @@
 
 #define PART_TERMS 64   /* of compensation, summed before they are added to y */
 #define PART_COLS  4096 /* 16 KiB of them on the stack */
-#define FEW_DIMS                                                \
-    8 /* one in this many: a batch of 64 takes the layer's time \
-       */
-#define LANES 16
-#define BLOCK 64 /* rows and columns transposed at a time */
+#define FEW_DIMS   8    /* one in 8: a batch of 64 takes the layer's time */
+#define LANES      16
+#define BLOCK      64 /* rows and columns transposed at a time */
 
 /* One thread's candidates for one row while its p is computed. */
 struct candidates {

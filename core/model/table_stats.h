@@ -17,9 +17,9 @@ struct table_stats *table_stats_new(const struct table *t, double threshold);
 void table_stats_free(struct table_stats *s); /* NULL is fine */
 
 /*
- * table_stats_add() takes the rows that the workspace's last table_apply() made
- * with TABLE_ERROR and TABLE_COUNT, and what the layer itself makes of them,
- * bias included.  Rows with a number that is not finite are counted as bad and
+ * table_stats_add() compares the rows of the workspace's last table_apply(),
+ * with TABLE_ERROR and TABLE_COUNT, with the layer's own outputs, bias
+ * included.  Rows with a number that is not finite are counted as bad and
  * are in no other sum.
  */
 void table_stats_add(struct table_stats *s, const struct table_work *work,

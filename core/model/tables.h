@@ -15,10 +15,10 @@ struct engine;
 struct model;
 
 /*
- * Lookup tables, as lut(5) describes them.  tables_open() lets those layers of
- * the model run on the folder's tables whose names match one of the globs
- * 'layers', separated by commas (NULL: all), with or without "model."; engines
- * are opened after it.  A fused table stands for its parts.
+ * tables_open() has layers of the model run on the tables, lut(5), of a
+ * directory: those whose names match one of the globs 'layers', separated by
+ * commas (NULL: all), with or without "model.".  Engines are opened after it.
+ * A fused table stands for its parts.
  * -1 with 'err' set, as lut_open() does; EX_DATAERR for a table that is of no
  * layer, of another shape, or the second of a layer.
  * Owner: the caller, until tables_close(), after the engines; it warns where
@@ -36,20 +36,20 @@ void tables_close(struct tables *tables); /* NULL is fine */
 size_t tables_count(const struct tables *tables);
 
 /* tables_stored(): how many hold the weights to compensate with; the others
- * take the model's. */
+ * use the model's. */
 size_t tables_stored(const struct tables *tables);
 
 /* tables_report() appends a line for each table, of all rows so far. */
 void tables_report(const struct tables *tables, struct str *tsv);
 
 /*
- * tables_apply() puts rows x [n_rows] through the tables among n layers, and
- * leaves those that have none in 'rest' [n]; returns how many.  An engine has
- * what it needs for that between the other two.
+ * tables_apply() applies the tables among n layers to rows x [n_rows], and
+ * copies the layers without one to 'rest' [n]; returns how many.  An engine has
+ * the memory for it from tables_work_open() to tables_work_close().
  */
 size_t tables_apply(struct engine *engine, const struct apply *to, size_t n,
                     const float *x, size_t n_rows, struct apply *rest);
-/* tables_floats() is what that takes for each row. */
+/* tables_floats() is how many floats that is for each row. */
 size_t tables_floats(const struct tables *tables);
 int tables_work_open(struct engine *engine, struct err *err);
 void tables_work_close(struct engine *engine);
