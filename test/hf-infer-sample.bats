@@ -53,11 +53,11 @@ tiny() {
     tiny
     echo '{"do_sample":true,"temperature":0.6,"num_beams":4,"typical_p":1.0,"suppress_tokens":[],"stop_strings":["x"]}' >m/generation_config.json
     run -0 --separate-stderr hf-infer m -p Hello -n 2 --seed 1 -v
-    [[ $stderr == *"hf-infer: m/generation_config.json: num_beams is passed over"*"stop_strings is passed over"* ]]
+    [[ $stderr == *"hf-infer: m/generation_config.json: num_beams is ignored"*"stop_strings is ignored"* ]]
     [[ $stderr == *", top-k 50, "* ]]
-    [ "$(grep -c 'passed over' <<<"$stderr")" = 2 ]
+    [ "$(grep -c 'is ignored' <<<"$stderr")" = 2 ]
     run -0 --separate-stderr hf-infer m -p "Hello you" --nll
-    [[ $stderr != *"passed over"* ]]
+    [[ $stderr != *"is ignored"* ]]
 }
 
 @test "hf-infer: draws what numpy draws by Hugging Face's processors, token after token" {

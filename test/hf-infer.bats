@@ -604,7 +604,7 @@ t.write_model("narrow", c, w, dtype_of=lambda n: "BF16" if "_proj" in n else "F3
     run -66 --separate-stderr hf-infer nowhere -p x
     [ "$stderr" = "hf-infer: nowhere: No such file or directory" ]
     mkdir m
-    spoil 66 "hf-infer: m: is no model folder (it has no config.json and no tokenizer.json)"
+    spoil 66 "hf-infer: m: not a model directory (config.json and tokenizer.json are missing)"
     rm m/config.json
     spoil 66 "hf-infer: m/config.json: No such file or directory"
     rm m/tokenizer.json

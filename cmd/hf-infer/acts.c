@@ -453,7 +453,7 @@ begin(struct acts *a, struct err *err)
     struct run *run = a->run;
     size_t n = run->output ? strlen(run->output) : 0;
 
-    if (run_open_model(run, 0, err) < 0 ||
+    if (run_open_model(run, err) < 0 ||
         acts_spec_parse(&a->spec, run->acts, run->config, err) < 0 ||
         check_ctx(run, err) < 0 || docs_open(&a->docs, run, err) < 0 ||
         run_open_engine(run, (size_t)run->chunk, err) < 0)

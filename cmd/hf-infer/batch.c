@@ -1,6 +1,6 @@
 /*
- * --jsonl: many prompts, some of them at once.  A prompt takes the place of one
- * that has ended; answers wait for those before them.
+ * --jsonl: many prompts, some of them at once.  When one has ended the next
+ * begins; answers wait for those before them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,39 +53,35 @@ entry_free(struct entry *e)
     free(e);
 }
 
-/* The ids of a line's prompt. */
-static int
-encode(struct run *run, struct entry *e, struct err *err)
-{
-    struct err cause;
-
-    if (e->doc.is_ids) {
-        e->seq.ids = e->doc.ids;
-        e->doc.ids = (struct ids){ 0 };
-        return 0;
-    }
-    if (run_open_tok(run, err) < 0)
-        return -1;
-    if (prompt_encode(run, "text", &e->doc.text, &e->seq.ids, &cause) < 0)
-        return err_set(err, cause.status, "%s: %s", e->doc.where, cause.what);
-    str_free(&e->doc.text);
-    return 0;
-}
-
+/* Encodes the prompt of a line and makes it active. */
 static int
 begin(struct prompt_batch *b, struct entry *e, struct err *err)
 {
-    e->seq.run = b->run;
+    struct run *run = b->run;
+    struct err cause;
+
+    e->seq.run = run;
     e->seq.where = e->doc.where;
-    if (encode(b->run, e, err) < 0 || sequence_plan(&e->seq, err) < 0)
+    if (e->doc.is_ids) {
+        e->seq.ids = e->doc.ids;
+        e->doc.ids = (struct ids){ 0 };
+    } else {
+        if (run_open_tok(run, err) < 0)
+            return -1;
+        if (prompt_encode(run, "text", &e->doc.text, &e->seq.ids, &cause) < 0)
+            return err_set(err, cause.status, "%s: %s", e->doc.where,
+                           cause.what);
+        str_free(&e->doc.text);
+    }
+    if (sequence_plan(&e->seq, err) < 0)
         return -1;
-    e->session = session_new(b->run->engine,
-                             e->seq.n_prompt + (size_t)e->seq.max_tokens);
+    e->session =
+        session_new(run->engine, e->seq.n_prompt + (size_t)e->seq.max_tokens);
     b->active[b->n_active++] = e;
     return 0;
 }
 
-/* Fills the places that are free with lines, as long as some can be had. */
+/* Begins lines, as many as may be active and are there to read. */
 static void
 refill(struct prompt_batch *b)
 {
@@ -133,8 +129,8 @@ print(struct prompt_batch *b, const struct entry *e, struct err *err)
     return rc;
 }
 
-/* Prints what is finished, up to the first that is not; -1 at one that is
- * wrong. */
+/* Prints what is finished, up to the first that is not; -1 at one that
+ * failed. */
 static int
 print_ready(struct prompt_batch *b, struct err *err)
 {
@@ -182,7 +178,7 @@ add_feeds(struct prompt_batch *b, size_t n, bool fresh)
 }
 
 static void
-choose(void *ctx, size_t begin, size_t end, int thread)
+select_tokens(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct prompt_batch *b = ctx;
     size_t vocab_size = (size_t)b->run->config->vocab_size;
@@ -207,7 +203,7 @@ step(struct prompt_batch *b, struct err *err)
         if (!b->feeds[i].generated &&
             compress(b->run, b->fed[i]->session, err) < 0)
             return -1;
-    par_for(b->run->par, n, 1, choose, b);
+    par_for(b->run->par, n, 1, select_tokens, b);
     b->n_active = 0;
     for (size_t i = 0; i < n; i++) {
         struct entry *e = b->fed[i];
@@ -225,25 +221,12 @@ step(struct prompt_batch *b, struct err *err)
 }
 
 static int
-loop(struct prompt_batch *b, struct err *err)
-{
-    while (!b->ended || b->n_waiting > 0) {
-        refill(b);
-        if (b->n_active > 0 && step(b, err) < 0)
-            return -1;
-        if (print_ready(b, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int
 open_batch(struct prompt_batch *b, struct err *err)
 {
     struct run *run = b->run;
     size_t n = (size_t)run->batch, chunk = (size_t)run->chunk;
 
-    if (run_open_model(run, 0, err) < 0 ||
+    if (run_open_model(run, err) < 0 ||
         run_open_engine(run, chunk > n ? chunk : n, err) < 0 ||
         jsonl_open(&b->in, run->prompt_file ? run->prompt_file : "-", err) < 0)
         return -1;
@@ -280,20 +263,11 @@ close_batch(struct prompt_batch *b)
     free(b->waiting);
 }
 
-static void
-say_speed(const struct prompt_batch *b, double seconds)
-{
-    tool_say("%zu prompts, %zu tokens in, %zu out, in %.3f s (%.1f token/s "
-             "out)",
-             b->n_done, b->n_prompt, b->n_output, seconds,
-             (double)b->n_output / seconds);
-}
-
 int
 run_batch(struct run *run, struct err *err)
 {
     struct prompt_batch b = { .run = run, .in.fd = -1 };
-    double started;
+    double started, seconds;
     int rc = open_batch(&b, err);
 
     if (rc == 0) {
@@ -302,10 +276,20 @@ run_batch(struct run *run, struct err *err)
                                         .quiet = !run->verbose };
         progress_start(&b.progress);
         started = clock_s();
-        rc = loop(&b, err);
+        while (rc == 0 && (!b.ended || b.n_waiting > 0)) {
+            refill(&b);
+            if (b.n_active > 0)
+                rc = step(&b, err);
+            if (rc == 0)
+                rc = print_ready(&b, err);
+        }
         progress_end(&b.progress);
+        seconds = clock_s() - started;
         if (run->verbose)
-            say_speed(&b, clock_s() - started);
+            tool_say("%zu prompts, %zu tokens in, %zu out, in %.3f s (%.1f "
+                     "token/s out)",
+                     b.n_done, b.n_prompt, b.n_output, seconds,
+                     (double)b.n_output / seconds);
     }
     close_batch(&b);
     return rc;

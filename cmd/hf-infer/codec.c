@@ -27,7 +27,8 @@ run_encode(struct run *run, struct err *err)
     return rc;
 }
 
-/* Ids of the model that its tokenizer lacks have no text; others are wrong. */
+/* Ids that the model has but its tokenizer has not have no text; others are
+ * wrong. */
 static int
 check_decodable(const struct run *run, const struct ids *ids, const char *name,
                 struct err *err)

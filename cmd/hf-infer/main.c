@@ -1,7 +1,7 @@
 /* hf-infer: options, and which of the modes runs. */
 #include <unistd.h>
 
-#include "cmd/hf-infer/outputs.h"
+#include "cmd/hf-infer/run.h"
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
 #include "core/text/chat.h"
@@ -170,23 +170,9 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
+/* The operand, and which of the sampler's settings are the user's own. */
 static void
-take_operands(struct run *run, const struct opt_line *line)
-{
-    if (line->n_args == 0)
-        die_usage("no model folder given");
-    if (line->n_args > 1)
-        die_usage("\"%s\": there is one model, and the prompt is given by "
-                  "-p, --file or standard input",
-                  line->args[1]);
-    run->dir = line->args[0];
-    if (!run->prompt && !run->prompt_file && !run->ids_text && isatty(0))
-        die_usage("no prompt: give -p, --file or --ids, or pipe it in");
-}
-
-/* Which of the sampler's settings are the user's own. */
-static void
-take_sampler(struct run *run, const struct opt_line *line)
+read_line(struct run *run, const struct opt_line *line)
 {
     static const struct {
         unsigned bit;
@@ -201,6 +187,15 @@ take_sampler(struct run *run, const struct opt_line *line)
         { SET_GREEDY, "greedy" },
     };
 
+    if (line->n_args == 0)
+        die_usage("no model directory given");
+    if (line->n_args > 1)
+        die_usage("\"%s\": there is one model, and the prompt is given by "
+                  "-p, --file or standard input",
+                  line->args[1]);
+    run->dir = line->args[0];
+    if (!run->prompt && !run->prompt_file && !run->ids_text && isatty(0))
+        die_usage("no prompt: give -p, --file or --ids, or pipe it in");
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         if (opt_given(line, settings[i].option))
             run->sampler_set |= settings[i].bit;
@@ -220,8 +215,7 @@ main(int argc, char **argv)
 
     tool_parse(&line, &tool, argc, argv, &run);
     run.mode = (enum mode)line.verb;
-    take_operands(&run, &line);
-    take_sampler(&run, &line);
+    read_line(&run, &line);
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);

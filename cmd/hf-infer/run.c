@@ -1,4 +1,4 @@
-/* Opening and closing what a run needs, and feeding the session. */
+/* Opening and closing what a run needs: model, session, outputs. */
 #include "cmd/hf-infer/run.h"
 
 #include <errno.h>
@@ -20,31 +20,31 @@
 #include "core/tool.h"
 #include "core/tty.h"
 
-#define LOGITS_BYTES ((size_t)64 << 20) /* at once, where all are asked for */
+#define LOGITS_BYTES ((size_t)64 << 20) /* at once, where all are wanted */
 
 static bool
-lacks(const char *dir, const char *name)
+is_missing(const char *dir, const char *name)
 {
     struct str path = { 0 };
-    bool yes;
+    bool missing;
 
     str_addf(&path, "%s/%s", dir, name);
-    yes = file_missing(path.s);
+    missing = file_missing(path.s);
     str_free(&path);
-    return yes;
+    return missing;
 }
 
-/* Where nothing is there it is the folder's name that is wrong, not a file. */
+/* Where both files are missing the directory's name is wrong, not a file's. */
 static int
-check_folder(const char *dir, struct err *err)
+check_dir(const char *dir, struct err *err)
 {
-    if (!lacks(dir, "config.json") || !lacks(dir, "tokenizer.json"))
+    if (!is_missing(dir, "config.json") || !is_missing(dir, "tokenizer.json"))
         return 0;
     if (file_missing(dir))
         return err_set(err, EX_NOINPUT, "%s: %s", dir, strerror(ENOENT));
     return err_set(err, EX_NOINPUT,
-                   "%s: is no model folder (it has no config.json and no "
-                   "tokenizer.json)",
+                   "%s: not a model directory (config.json and tokenizer.json "
+                   "are missing)",
                    dir);
 }
 
@@ -54,7 +54,7 @@ run_open_tok(struct run *run, struct err *err)
     struct str path = { 0 };
     int rc = 0;
 
-    if (!run->tok && (rc = check_folder(run->dir, err)) == 0) {
+    if (!run->tok && (rc = check_dir(run->dir, err)) == 0) {
         str_addf(&path, "%s/tokenizer.json", run->dir);
         rc = tok_open(&run->tok, path.s, err);
         str_free(&path);
@@ -62,18 +62,7 @@ run_open_tok(struct run *run, struct err *err)
     return rc;
 }
 
-/* --json, --nll and --top show tokens' texts where a tokenizer is there;
- * --stop cannot do without. */
-static int
-open_tok_if_there(struct run *run, struct err *err)
-{
-    if (run->mode != MODE_LOGITS && run->mode != MODE_ACTS && !run->ids_out &&
-        (run->stop.n > 0 || !lacks(run->dir, "tokenizer.json")))
-        return run_open_tok(run, err);
-    return 0;
-}
-
-/* The user's settings over generation_config.json's over none. */
+/* The user's settings, else those of generation_config.json, else none. */
 static int
 settle_sampler(struct run *run, struct err *err)
 {
@@ -98,7 +87,7 @@ settle_sampler(struct run *run, struct err *err)
     if (!(run->sampler_set & SET_PENALTY))
         s->repetition_penalty = c->repetition_penalty;
     for (size_t i = 0; run->mode == MODE_GENERATE && c->passed_over[i]; i++)
-        err_warn("%s/generation_config.json: %s is passed over", run->dir,
+        err_warn("%s/generation_config.json: %s is ignored", run->dir,
                  c->passed_over[i]);
     /* do_sample false means argmax, unless the user asks for a draw */
     if (s->temperature == 0 ||
@@ -128,17 +117,6 @@ say_setup(const struct run *run)
                  s->top_p, s->min_p, (unsigned long long)s->seed);
 }
 
-static int
-check_context(const struct run *run, size_t n, struct err *err)
-{
-    if ((int64_t)n <= run->config->max_positions)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: the prompt has %zu tokens (expected at most %lld, "
-                   "the model's context)",
-                   prompt_name(run), n, (long long)run->config->max_positions);
-}
-
 int
 run_open_engine(struct run *run, size_t chunk, struct err *err)
 {
@@ -153,32 +131,28 @@ run_open_engine(struct run *run, size_t chunk, struct err *err)
     return 0;
 }
 
-static void
-say_tables(const struct run *run)
-{
-    size_t n = tables_count(run->tables), stored = tables_stored(run->tables);
-
-    tool_say("%zu tables of %s, ratio %g", n, run->lut,
-             run->lut_ratio > 0 ? run->lut_ratio : 0);
-    if (run->lut_ratio > 0 && stored > 0 && stored < n)
-        tool_say("compensation by the stored weights of %zu tables, else by "
-                 "the model's",
-                 stored);
-    else if (run->lut_ratio > 0)
-        tool_say("compensation by %s",
-                 stored ? "the tables' stored weights" : "the model's weights");
-}
-
 static int
 open_tables(struct run *run, struct err *err)
 {
     const struct tables_options o = { run->lut_layers, run->lut_ratio,
                                       run->lut_report != NULL };
+    size_t n, n_stored;
 
     if (tables_open(&run->tables, run->model, run->lut, &o, err) < 0)
         return -1;
-    if (run->verbose)
-        say_tables(run);
+    if (!run->verbose)
+        return 0;
+    n = tables_count(run->tables);
+    n_stored = tables_stored(run->tables);
+    tool_say("%zu tables of %s, ratio %g", n, run->lut,
+             run->lut_ratio > 0 ? run->lut_ratio : 0);
+    if (run->lut_ratio > 0 && n_stored > 0 && n_stored < n)
+        tool_say("compensation by the stored weights of %zu tables, else by "
+                 "the model's",
+                 n_stored);
+    else if (run->lut_ratio > 0)
+        tool_say("compensation by %s", n_stored ? "the tables' stored weights"
+                                                : "the model's weights");
     return 0;
 }
 
@@ -202,30 +176,39 @@ open_adapters(struct run *run, struct err *err)
     return rc;
 }
 
-/* First without a length (0) to learn the configuration, then with one. */
 int
-run_open_model(struct run *run, size_t max_tokens, struct err *err)
+run_open_model(struct run *run, struct err *err)
 {
-    if (!run->model) {
-        if (check_folder(run->dir, err) < 0 ||
-            open_tok_if_there(run, err) < 0 ||
-            model_open(&run->model, run->dir, err) < 0)
-            return -1;
-        run->config = model_config(run->model);
-        if (settle_sampler(run, err) < 0 ||
-            (run->kvc &&
-             compressor_open(&run->compressor, run->kvc, run->config, err) < 0))
-            return -1;
-        if ((run->lut && open_tables(run, err) < 0) ||
-            open_adapters(run, err) < 0)
-            return -1;
-    }
-    if (max_tokens == 0)
-        return 0;
-    if (check_context(run, max_tokens, err) < 0 ||
-        run_open_engine(run, smaller((size_t)run->chunk, max_tokens), err) < 0)
+    /* --json, --nll and --top show tokens' texts if there is a tokenizer;
+     * --stop needs one */
+    bool text = run->mode != MODE_LOGITS && run->mode != MODE_ACTS &&
+                !run->ids_out &&
+                (run->stop.n > 0 || !is_missing(run->dir, "tokenizer.json"));
+
+    if (check_dir(run->dir, err) < 0 || (text && run_open_tok(run, err) < 0) ||
+        model_open(&run->model, run->dir, err) < 0)
         return -1;
-    run->session = session_new(run->engine, max_tokens);
+    run->config = model_config(run->model);
+    if (settle_sampler(run, err) < 0 ||
+        (run->kvc &&
+         compressor_open(&run->compressor, run->kvc, run->config, err) < 0) ||
+        (run->lut && open_tables(run, err) < 0))
+        return -1;
+    return open_adapters(run, err);
+}
+
+int
+run_open_session(struct run *run, size_t n_tokens, struct err *err)
+{
+    if (n_tokens > (size_t)run->config->max_positions)
+        return err_set(err, EX_DATAERR,
+                       "%s: the prompt has %zu tokens (expected at most %lld, "
+                       "the model's context)",
+                       prompt_name(run), n_tokens,
+                       (long long)run->config->max_positions);
+    if (run_open_engine(run, smaller((size_t)run->chunk, n_tokens), err) < 0)
+        return -1;
+    run->session = session_new(run->engine, n_tokens);
     return 0;
 }
 
@@ -281,44 +264,68 @@ check_logits(const struct run *run, const char *where, const float *logits,
                    n_tokens);
 }
 
-/* How many positions' logits are made at once. */
-static size_t
+size_t
 rows_at_once(const struct run *run, size_t n)
 {
     size_t row = (size_t)run->config->vocab_size * sizeof(float);
     size_t rows = smaller(LOGITS_BYTES / row, (size_t)run->chunk);
 
-    return smaller(rows ? rows : 1, n);
+    return smaller(larger(rows, 1), n);
 }
 
 int
-feed(struct run *run, const int32_t *ids, size_t n, float *last,
-     int (*each)(void *ctx, const float *logits, size_t first, size_t n,
-                 struct err *err),
-     void *ctx, struct err *err)
+feed_prompt(struct run *run, const int32_t *ids, size_t n, float *last,
+            struct err *err)
 {
-    size_t vocab_size = (size_t)run->config->vocab_size;
-    size_t rows = each ? rows_at_once(run, n) : (size_t)run->chunk;
-    size_t n_logits = each ? rows : 0;
     struct progress progress = {
         .what = "prompt", .unit = "token", .total = n, .quiet = !run->verbose
     };
-    float *logits =
-        mem_big(n_logits, vocab_size * sizeof(*logits), "logits", err);
-    int rc = logits ? 0 : -1;
+    int rc = 0;
 
     progress_start(&progress);
     for (size_t i = 0, k; rc == 0 && i < n; i += k) {
-        k = smaller(n - i, rows);
-        if (each)
-            rc = session_feed(run->session, ids + i, k, logits, k, err);
-        else
-            rc = session_feed(run->session, ids + i, k, last, i + k == n, err);
-        if (rc == 0 && each)
-            rc = each(ctx, logits, i, k, err);
+        k = smaller(n - i, (size_t)run->chunk);
+        rc = session_feed(run->session, ids + i, k, last, i + k == n, err);
         progress_at(&progress, i + k);
     }
     progress_end(&progress);
-    mem_big_free(logits, n_logits, vocab_size * sizeof(*logits));
+    return rc;
+}
+
+int
+outputs_open(struct run *run, struct err *err)
+{
+    bool binary = run->mode == MODE_LOGITS || run->mode == MODE_ACTS;
+    const char *path = run->logits_path ? run->logits_path
+                       : run->output    ? run->output
+                                        : "-";
+
+    if (out_open(&run->out, path, run->out_flags, binary, err) < 0)
+        return -1;
+    return run->lut_report ? out_open(&run->lut_out, run->lut_report,
+                                      run->out_flags, false, err)
+                           : 0;
+}
+
+int
+outputs_close(struct run *run, int rc, struct err *err)
+{
+    struct out *report = run->lut_out;
+    struct str tsv = { 0 };
+
+    if (rc == 0 && report) {
+        tables_report(run->tables, &tsv);
+        rc = out_write(report, tsv.s, tsv.n, err);
+        str_free(&tsv);
+        if (rc == 0) {
+            run->lut_out = NULL;
+            rc = out_commit(report, err);
+        }
+    }
+    if (rc == 0 && run->out) /* a mode may have committed it */
+        rc = out_commit(run->out, err);
+    else
+        out_abort(run->out);
+    out_abort(run->lut_out);
     return rc;
 }

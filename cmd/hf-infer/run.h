@@ -26,7 +26,7 @@ enum mode {
 };
 
 struct run {
-    const char *dir; /* the model folder */
+    const char *dir; /* the model */
     enum mode mode;
 
     /* the prompt: one of the first three, or standard input */
@@ -71,7 +71,7 @@ struct run {
     int n_threads;
     bool json, verbose, quiet;
 
-    /* open while running */
+    /* while it runs */
     struct model *model;
     const struct config *config; /* NULL without a model */
     struct tok *tok;             /* NULL until it is needed */
@@ -81,7 +81,7 @@ struct run {
     struct compressor *compressor; /* NULL without --kvc */
     struct tables *tables;         /* NULL without --lut */
     struct out *out;               /* where the answer goes */
-    struct out *lut_out;           /* where --lut-report goes, until it did */
+    struct out *lut_out;           /* for --lut-report, until it is written */
 };
 
 /* Bits of sampler_set. */
@@ -96,36 +96,42 @@ enum {
 };
 
 /*
- * What a run needs, opened in this order: the tokenizer; the model, with
- * max_tokens 0 for its configuration alone, then with a length; the
- * engine, for chunks of so many tokens.
+ * What a run needs, opened in this order: the tokenizer; the model with what
+ * changes it; the engine for chunks of so many tokens, or with it a session of
+ * n_tokens (EX_DATAERR: more than the model's context).
  * 0, or -1 with 'err' set, as all below.
  */
 int run_open_tok(struct run *run, struct err *err);
-int run_open_model(struct run *run, size_t max_tokens, struct err *err);
+int run_open_model(struct run *run, struct err *err);
 int run_open_engine(struct run *run, size_t chunk, struct err *err);
+int run_open_session(struct run *run, size_t n_tokens, struct err *err);
 void run_close(struct run *run);
 
-/* check_logits(): EX_DATAERR if among a position's logits is a NaN or infinity,
- * or nothing but its negative; 'where' is what the message begins with. */
+/*
+ * outputs_open() opens the answer's file and --lut-report's.
+ * outputs_close() writes that report and gives both their names, or removes
+ * them if 'rc', of the mode, is -1: 0, or -1 with 'err' set.
+ */
+int outputs_open(struct run *run, struct err *err);
+int outputs_close(struct run *run, int rc, struct err *err);
+
+/* check_logits(): EX_DATAERR if one position's logits have a NaN or an
+ * infinity, or are all minus infinity; 'where' begins the message. */
 int check_logits(const struct run *run, const char *where, const float *logits,
                  size_t n_tokens, struct err *err);
 
-/*
- * feed() puts ids into the session and hands the logits of every position to
- * 'each', some at a time ([n, vocab], first is the position of the first);
- * each NULL: only the last position's logits are made, into 'last'.
- */
-int feed(struct run *run, const int32_t *ids, size_t n, float *last,
-         int (*each)(void *ctx, const float *logits, size_t first, size_t n,
-                     struct err *err),
-         void *ctx, struct err *err);
+/* feed_prompt() feeds ids to the session; 'last' gets the last one's logits. */
+int feed_prompt(struct run *run, const int32_t *ids, size_t n, float *last,
+                struct err *err);
+
+/* rows_at_once() is for how many of n tokens to ask for logits in one call. */
+size_t rows_at_once(const struct run *run, size_t n);
 
 /* compress() is session_compress() where --kvc asks for it; -v says so. */
 int compress(struct run *run, struct session *session, struct err *err);
 
-/* print_text() writes a model's text: where a person reads it, made safe for a
- * terminal, but for --raw-text. */
+/* print_text() writes a model's text: on a terminal made safe, but for
+ * --raw-text. */
 int print_text(const struct run *run, const struct str *text, struct err *err);
 
 /* The modes. */

@@ -145,13 +145,13 @@ sorted(struct sample *s, const struct sampler *sampler, const float *logits)
 static size_t
 with_ties(const struct sample *s, const float *logits, size_t k)
 {
-    struct candidate least = s->candidates[k - 1];
+    struct candidate last = s->candidates[k - 1];
     size_t n = k;
 
     /* equals are listed by id: those left out come after the last one */
-    for (size_t i = (size_t)least.id + 1; i < s->vocab_size; i++)
-        if (logits[i] == least.logit)
-            s->candidates[n++] = (struct candidate){ least.logit, (int32_t)i };
+    for (size_t i = (size_t)last.id + 1; i < s->vocab_size; i++)
+        if (logits[i] == last.logit)
+            s->candidates[n++] = (struct candidate){ last.logit, (int32_t)i };
     return n;
 }
 

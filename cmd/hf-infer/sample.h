@@ -1,5 +1,5 @@
 /*
- * Choosing the next token, in the order of Hugging Face's generate():
+ * Selecting the next token, in the order of Hugging Face's generate():
  * repetition penalty, temperature, top-k, top-p, min-p, then the draw.
  */
 #ifndef HF_INFER_SAMPLE_H
@@ -25,7 +25,7 @@ struct sample *sample_new(size_t vocab_size); /* dies if memory is gone */
 void sample_free(struct sample *sample);
 
 /*
- * sample_next() picks an id from 'logits' [vocab_size], which it overwrites.
+ * sample_next() selects an id from 'logits' [vocab_size], which it overwrites.
  * 'seen' [n_seen] are the ids of prompt and output so far; 'step' counts the
  * draws of a sequence: the result is a pure function of all of these.
  * Equal logits: the lower id stands first everywhere.

@@ -6,67 +6,50 @@
 
 #define DEFAULT_TOKENS 256 /* without -n */
 
-/* The text of a continuation depends on what it continues: the decoder hears
- * the prompt first, and nobody sees that. */
-static int
-open_stream(struct sequence *seq, struct err *err)
-{
-    struct str unseen = { 0 };
-    int rc = 0;
-
-    if (!seq->run->tok)
-        return 0;
-    seq->stream = tok_stream_new(seq->run->tok, true);
-    for (size_t i = 0; i < seq->n_prompt && rc == 0; i++)
-        rc = tok_stream_add(seq->stream, seq->ids.id[i], &unseen, err);
-    str_free(&unseen);
-    return rc;
-}
-
-static int
-check_room(const struct sequence *seq, int64_t context, int64_t asked,
-           struct err *err)
-{
-    int64_t n = (int64_t)seq->n_prompt;
-
-    if (asked < 0 && n > context)
-        return err_set(err, EX_DATAERR,
-                       "%s: the prompt has %zu tokens (expected at most %lld, "
-                       "the model's context)",
-                       seq->where, seq->n_prompt, (long long)context);
-    if (asked > context - n)
-        return err_set(err, EX_DATAERR,
-                       "%s: the prompt has %zu tokens and -n is %lld, "
-                       "together %lld (expected at most %lld, the model's "
-                       "context)",
-                       seq->where, seq->n_prompt, (long long)asked,
-                       (long long)(n + asked), (long long)context);
-    return 0;
-}
-
 int
 sequence_plan(struct sequence *seq, struct err *err)
 {
     const struct run *run = seq->run;
     int64_t context = run->config->max_positions, asked = run->max_tokens;
-    int64_t room = context - (int64_t)seq->ids.n;
+    int64_t n = (int64_t)seq->ids.n, room = context - n;
+    struct str unseen = { 0 };
+    int rc = 0;
 
     seq->n_prompt = seq->ids.n;
     seq->sampler = run->sampler;
     seq->sampler.sequence = seq->number;
     seq->stop = run->stop;
-    if (seq->n_prompt == 0)
+    if (n == 0)
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has no tokens (expected at least 1)",
                        seq->where);
-    if (check_room(seq, context, asked, err) < 0 ||
-        ids_check(seq->ids.id, seq->n_prompt, run->config->vocab_size,
+    if (asked < 0 && room < 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: the prompt has %lld tokens (expected at most %lld, "
+                       "the model's context)",
+                       seq->where, (long long)n, (long long)context);
+    if (asked > room)
+        return err_set(err, EX_DATAERR,
+                       "%s: the prompt has %lld tokens and -n is %lld, "
+                       "together %lld (expected at most %lld, the model's "
+                       "context)",
+                       seq->where, (long long)n, (long long)asked,
+                       (long long)(n + asked), (long long)context);
+    if (ids_check(seq->ids.id, seq->n_prompt, run->config->vocab_size,
                   seq->where, err) < 0)
         return -1;
     seq->max_tokens = asked >= 0              ? asked
                       : room < DEFAULT_TOKENS ? room
                                               : DEFAULT_TOKENS;
-    return open_stream(seq, err);
+    if (!run->tok)
+        return 0;
+    /* the text of a continuation depends on what it continues: the decoder
+     * gets the prompt first, whose text is not printed */
+    seq->stream = tok_stream_new(run->tok, true);
+    for (size_t i = 0; i < seq->n_prompt && rc == 0; i++)
+        rc = tok_stream_add(seq->stream, seq->ids.id[i], &unseen, err);
+    str_free(&unseen);
+    return rc;
 }
 
 static bool
@@ -78,9 +61,10 @@ is_eos(const struct config *config, int32_t id)
     return false;
 }
 
-/* Passes a piece of text through the stop strings; true if one ended it. */
+/* Adds a piece of text as far as no stop string begins in it; true: one
+ * ended the text. */
 static bool
-pass(struct sequence *seq, const struct str *piece)
+add_text(struct sequence *seq, const struct str *piece)
 {
     if (seq->stop.n)
         return stop_pass(&seq->stop, piece->s ? piece->s : "", piece->n,
@@ -101,27 +85,9 @@ finish(struct sequence *seq, const char *reason, struct err *err)
     if (!seq->stream)
         return 0;
     rc = tok_stream_end(seq->stream, &piece, err);
-    if (rc == 0 && (pass(seq, &piece) || stop_end(&seq->stop, &seq->text)))
+    if (rc == 0 && (add_text(seq, &piece) || stop_end(&seq->stop, &seq->text)))
         seq->finish_reason = "stop";
     str_free(&piece);
-    return rc;
-}
-
-static int
-take(struct sequence *seq, int32_t id, struct err *err)
-{
-    struct str piece = { 0 };
-    int rc = 0;
-
-    ids_add(&seq->ids, id);
-    if (is_eos(seq->run->config, id))
-        return finish(seq, "eos", err);
-    if (seq->stream) {
-        rc = tok_stream_add(seq->stream, id, &piece, err);
-        if (rc == 0 && pass(seq, &piece))
-            seq->finish_reason = "stop";
-        str_free(&piece);
-    }
     return rc;
 }
 
@@ -129,23 +95,34 @@ int
 sequence_next(struct sequence *seq, struct sample *sample, float *logits,
               struct err *err)
 {
+    const struct run *run = seq->run;
     int64_t n = (int64_t)(seq->ids.n - seq->n_prompt);
 
     if (n < seq->max_tokens) {
+        struct str piece = { 0 };
+        int32_t id;
+        int rc = 0;
+
         /* the model's fault, but of many prompts one is named */
-        if (check_logits(seq->run, seq->run->jsonl ? seq->where : seq->run->dir,
-                         logits, seq->ids.n, err) < 0)
+        if (check_logits(run, run->jsonl ? seq->where : run->dir, logits,
+                         seq->ids.n, err) < 0)
             return -1;
-        if (take(seq,
-                 sample_next(sample, &seq->sampler, logits, seq->ids.id,
-                             seq->ids.n, (uint64_t)n++),
-                 err) < 0)
+        id = sample_next(sample, &seq->sampler, logits, seq->ids.id, seq->ids.n,
+                         (uint64_t)n++);
+        ids_add(&seq->ids, id);
+        if (is_eos(run->config, id))
+            return finish(seq, "eos", err);
+        if (seq->stream)
+            rc = tok_stream_add(seq->stream, id, &piece, err);
+        if (rc == 0 && add_text(seq, &piece))
+            seq->finish_reason = "stop";
+        str_free(&piece);
+        if (rc < 0)
             return -1;
     }
     if (!seq->finish_reason && n >= seq->max_tokens)
         return finish(seq,
-                      seq->run->max_tokens < 0 &&
-                              seq->max_tokens < DEFAULT_TOKENS
+                      run->max_tokens < 0 && seq->max_tokens < DEFAULT_TOKENS
                           ? "context"
                           : "length",
                       err);

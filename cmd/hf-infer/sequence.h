@@ -21,15 +21,15 @@ struct sequence {
 };
 
 /*
- * sequence_plan() settles what -n and the context allow for the prompt in
- * seq->ids, and begins.  -1 with 'err' set (EX_DATAERR).
+ * sequence_plan() decides how many tokens -n and the context allow after the
+ * prompt in seq->ids, and begins.  -1 with 'err' set (EX_DATAERR).
  */
 int sequence_plan(struct sequence *seq, struct err *err);
 
 /*
- * sequence_next() chooses a token by its logits [vocab_size], which it
- * overwrites, and adds its text to seq->text.  Afterwards finish_reason tells
- * whether more are to come; the text then is whole.
+ * sequence_next() selects a token by its logits [vocab_size], which it
+ * overwrites, and adds its text to seq->text.  Once finish_reason is set
+ * the text is complete.
  * Threads: several, each with a sequence and a sample of its own.
  * -1 with 'err' set: logits that are not finite, or tok_stream_add()'s
  * (EX_DATAERR).
