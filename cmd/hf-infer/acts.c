@@ -1,7 +1,7 @@
 /*
  * --acts: documents become windows of tokens, windows go through the model
- * some at a time, and what the listener saw of each is written in their order:
- * [window, layer, token, dim].
+ * some at a time, and what the tap was passed for each is written in their
+ * order: [window, layer, token, dim].
  */
 #include "cmd/hf-infer/acts.h"
 
@@ -22,7 +22,7 @@
 
 #define MAX_WINDOWS 64 /* at once */
 
-/* A window on its way. */
+/* A window that is run with others. */
 struct window {
     struct session *session;
     size_t first, n_ids; /* a->ids: the tokens that are run */
@@ -39,7 +39,7 @@ struct acts {
     size_t dim;        /* floats of a token in a layer */
     size_t row_nbytes; /* of a token in all layers */
     size_t n_tokens;   /* of a window; the first one's where they differ */
-    size_t n_expected; /* windows, or 0: the end will tell */
+    size_t n_expected; /* windows, or 0: not known before the end */
     struct ids ids;    /* of the windows, one after another */
     uint8_t *acts;     /* room for acts_tokens rows of the windows */
     size_t acts_tokens;
@@ -61,11 +61,11 @@ struct acts {
     double started;
 };
 
-/* ---- what the listener sees ---- */
+/* ---- what the tap is passed ---- */
 
 static void
-listen(void *ctx, struct session *session, int64_t layer, size_t first,
-       size_t n, const float *rows)
+keep(void *ctx, struct session *session, int64_t layer, size_t first, size_t n,
+     const float *rows)
 {
     struct acts *a = ctx;
     const struct window *w = a->windows;
@@ -86,7 +86,7 @@ set_tap(struct acts *a)
 
     a->place = xcalloc(n, sizeof(*a->place));
     memset(a->place, 0xff, n * sizeof(*a->place));
-    a->tap = (struct tap){ a->spec.point, -1, listen, a };
+    a->tap = (struct tap){ a->spec.point, -1, keep, a };
     for (size_t i = 0; i < a->spec.n_layers; i++) {
         a->place[a->spec.layers[i] + 1] = i;
         if (a->spec.layers[i] > a->tap.last_layer)
@@ -96,14 +96,8 @@ set_tap(struct acts *a)
 
 /* ---- what is written ---- */
 
-static const char *
-kind_of(const struct run *run)
-{
-    return run->ctx == 0 ? "whole" : run->pad ? "padded" : "packed";
-}
-
-/* The metadata goes before the first activation where a pipe's reader waits
- * for both, and after the last where what it is about is then known. */
+/* The metadata is written before the first activation where a pipe's reader
+ * waits for both, else after the last, when all of it is known. */
 static int
 publish_meta(struct acts *a, bool at_end, struct err *err)
 {
@@ -115,7 +109,9 @@ publish_meta(struct acts *a, bool at_end, struct err *err)
         .n_windows_known = at_end || a->n_expected > 0,
         .n_windows = at_end ? a->n_written : a->n_expected,
         .input = docs_input(a->docs),
-        .windows = kind_of(a->run),
+        .windows = a->run->ctx == 0 ? "whole"
+                   : a->run->pad    ? "padded"
+                                    : "packed",
         .sha256 = at_end ? sum : NULL,
     };
     struct str s = { 0 };
@@ -161,19 +157,6 @@ write_head(struct acts *a, struct err *err)
     return rc;
 }
 
-static int
-write_acts(struct acts *a, size_t nbytes, struct err *err)
-{
-    size_t at = a->out_nbytes;
-
-    a->out_nbytes += nbytes;
-    if (!a->npy)
-        return out_write(a->run->out, a->acts, nbytes, err);
-    if (at == 0 && write_head(a, err) < 0)
-        return -1;
-    return out_pwrite(a->run->out, a->acts, nbytes, a->head_nbytes + at, err);
-}
-
 /* The windows' ids as int32 [window, token], -1 where padded. */
 static void
 sum_ids(struct acts *a, const struct window *w)
@@ -192,7 +175,7 @@ write_windows(struct acts *a, struct err *err)
 {
     const char *output = a->run->output;
     bool to_stdout = !output || strcmp(output, "-") == 0;
-    size_t n_tokens = 0;
+    size_t n_tokens = 0, nbytes, at;
 
     if (a->n_written == 0 && to_stdout && publish_meta(a, false, err) < 0)
         return -1;
@@ -203,17 +186,25 @@ write_windows(struct acts *a, struct err *err)
     a->n_written += a->n_windows;
     a->n_real += a->ids.n;
     progress_at(&a->progress, a->n_real);
-    return write_acts(a, n_tokens * a->row_nbytes, err);
+    at = a->out_nbytes;
+    nbytes = n_tokens * a->row_nbytes;
+    a->out_nbytes += nbytes;
+    if (!a->npy)
+        return out_write(a->run->out, a->acts, nbytes, err);
+    if (at == 0 && write_head(a, err) < 0)
+        return -1;
+    return out_pwrite(a->run->out, a->acts, nbytes, a->head_nbytes + at, err);
 }
 
 /* ---- windows through the model ---- */
 
-/* Room for what the windows give, zeros where one is padded. */
 static int
-make_room(struct acts *a, struct err *err)
+run_windows(struct acts *a, struct err *err)
 {
+    struct feed feeds[MAX_WINDOWS] = { 0 };
     size_t n_tokens = 0;
     uint8_t *at;
+    int rc;
 
     for (size_t i = 0; i < a->n_windows; i++)
         n_tokens += a->windows[i].n_tokens;
@@ -230,23 +221,8 @@ make_room(struct acts *a, struct err *err)
 
         w->acts = at;
         at += w->n_tokens * a->row_nbytes;
-        if (w->n_ids < w->n_tokens)
+        if (w->n_ids < w->n_tokens) /* padding is zeros */
             memset(w->acts, 0, w->n_tokens * a->row_nbytes);
-    }
-    return 0;
-}
-
-static int
-run_windows(struct acts *a, struct err *err)
-{
-    struct feed feeds[MAX_WINDOWS] = { 0 };
-    int rc;
-
-    if (make_room(a, err) < 0)
-        return -1;
-    for (size_t i = 0; i < a->n_windows; i++) {
-        struct window *w = &a->windows[i];
-
         w->session = session_new(a->run->engine, w->n_ids);
         feeds[i].session = w->session;
         feeds[i].ids = a->ids.id + w->first;
@@ -261,7 +237,7 @@ run_windows(struct acts *a, struct err *err)
     return rc;
 }
 
-/* Is there a chunk of tokens, or too little room for one window more? */
+/* Are there a chunk of tokens, or not room for one window more? */
 static bool
 is_full(const struct acts *a)
 {
@@ -314,8 +290,8 @@ cut_windows(struct acts *a, struct err *err)
     return 0;
 }
 
-/* Documents joined by eos, cut every --ctx tokens: one with no tokens is not
- * there. */
+/* Documents joined by eos, cut every --ctx tokens: one without tokens is
+ * skipped. */
 static int
 pack(struct acts *a, struct err *err)
 {
@@ -400,16 +376,7 @@ one_each(struct acts *a, struct err *err)
 
 /* ---- from begin to end ---- */
 
-static int
-check_ctx(const struct run *run, struct err *err)
-{
-    if (run->ctx <= run->config->max_positions)
-        return 0;
-    return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
-                   (long long)run->ctx, (long long)run->config->max_positions);
-}
-
-/* Windows that there will be, and tokens to run; 0: unknown. */
+/* How many windows, and how many tokens to run; 0: unknown. */
 static void
 count_windows(struct acts *a)
 {
@@ -428,7 +395,7 @@ count_windows(struct acts *a)
         a->n_tokens = n_ids / n_docs;
 }
 
-/* Room for all of the windows. */
+/* Asks for room for all windows on the disk. */
 static int
 reserve(struct acts *a, struct err *err)
 {
@@ -438,7 +405,7 @@ reserve(struct acts *a, struct err *err)
 
     if (a->n_expected == 0 || !size_mul(a->n_expected, a->n_tokens, &n) ||
         !size_mul(n, a->row_nbytes, &n))
-        return 0; /* too much is told when it is written */
+        return 0; /* too much: writing fails */
     if (a->npy)
         rc = head_of(&head, a, a->n_expected, err);
     if (rc == 0 && size_add(n, head.n, &n))
@@ -454,8 +421,13 @@ begin(struct acts *a, struct err *err)
     size_t n = run->output ? strlen(run->output) : 0;
 
     if (run_open_model(run, err) < 0 ||
-        acts_spec_parse(&a->spec, run->acts, run->config, err) < 0 ||
-        check_ctx(run, err) < 0 || docs_open(&a->docs, run, err) < 0 ||
+        acts_spec_parse(&a->spec, run->acts, run->config, err) < 0)
+        return -1;
+    if (run->ctx > run->config->max_positions)
+        return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
+                       (long long)run->ctx,
+                       (long long)run->config->max_positions);
+    if (docs_open(&a->docs, run, err) < 0 ||
         run_open_engine(run, (size_t)run->chunk, err) < 0)
         return -1;
     if (run->acts_meta &&
@@ -480,25 +452,10 @@ begin(struct acts *a, struct err *err)
     return reserve(a, err);
 }
 
-static void
-warn_left_out(const struct acts *a)
-{
-    const char *input = docs_input(a->docs);
-
-    if (a->stream.n)
-        err_warn("%s: the last %zu tokens fill no window of %zu, dropped",
-                 input, a->stream.n, a->n_tokens);
-    if (a->n_cut)
-        err_warn("%s: %zu documents are longer than %zu tokens, cut", input,
-                 a->n_cut, a->n_tokens);
-    if (a->n_empty)
-        err_warn("%s: %zu documents have no tokens, left out", input,
-                 a->n_empty);
-}
-
 static int
 end(struct acts *a, struct err *err)
 {
+    const char *input = docs_input(a->docs);
     double seconds;
 
     if (a->n_windows > 0 && run_windows(a, err) < 0)
@@ -511,26 +468,20 @@ end(struct acts *a, struct err *err)
                        docs_where(a->docs), a->stream.n, a->n_tokens);
     if (a->n_written == 0)
         return err_set(err, EX_DATAERR, "%s: there is no document with tokens",
-                       docs_input(a->docs));
-    warn_left_out(a);
+                       input);
+    if (a->stream.n)
+        err_warn("%s: the last %zu tokens fill no window of %zu, dropped",
+                 input, a->stream.n, a->n_tokens);
+    if (a->n_cut)
+        err_warn("%s: %zu documents are longer than %zu tokens, cut", input,
+                 a->n_cut, a->n_tokens);
+    if (a->n_empty)
+        err_warn("%s: %zu documents have no tokens, left out", input,
+                 a->n_empty);
     if (a->run->verbose)
         tool_say("%zu windows, %zu tokens in %.3f s (%.1f token/s)",
                  a->n_written, a->n_real, seconds, (double)a->n_real / seconds);
     return a->npy ? write_head(a, err) : 0;
-}
-
-static void
-acts_free(struct acts *a)
-{
-    progress_end(&a->progress);
-    out_abort(a->meta);
-    mem_big_free(a->acts, a->acts_tokens, a->row_nbytes);
-    hash_free(a->sum);
-    ids_free(&a->ids);
-    ids_free(&a->stream);
-    free(a->place);
-    docs_close(a->docs);
-    acts_spec_free(&a->spec);
 }
 
 int
@@ -543,13 +494,21 @@ run_acts(struct run *run, struct err *err)
         rc = run->ctx && !run->pad ? pack(&a, err) : one_each(&a, err);
     if (rc == 0)
         rc = end(&a, err);
-    /* The activations first: metadata of a dump that is not there mislead. */
+    /* The activations first: metadata must not be there without its dump. */
     if (rc == 0 && a.meta) {
         rc = out_commit(run->out, err);
         run->out = NULL;
         if (rc == 0)
             rc = publish_meta(&a, true, err);
     }
-    acts_free(&a);
+    progress_end(&a.progress);
+    out_abort(a.meta);
+    mem_big_free(a.acts, a.acts_tokens, a.row_nbytes);
+    hash_free(a.sum);
+    ids_free(&a.ids);
+    ids_free(&a.stream);
+    free(a.place);
+    docs_close(a.docs);
+    acts_spec_free(&a.spec);
     return rc;
 }

@@ -23,7 +23,7 @@ struct docs {
     bool ended;
     struct ids one;     /* ONE */
     struct jsonl jsonl; /* LINES */
-    int fd;             /* what follows: NPY, and a text until it is read */
+    int fd;             /* of the rest: NPY, and a text until it is read */
     struct str head;    /* read while the input was not known */
     size_t used;        /* of it: then the rest is read from fd */
     enum dtype dtype;
@@ -39,7 +39,7 @@ set_where(struct docs *d, const char *where)
     str_adds(&d->where, where);
 }
 
-/* What there is next, up to nbytes; 0 at the end. */
+/* Reads up to nbytes; 0 at the end. */
 static long
 read_docs(const struct docs *d, void *to, size_t nbytes, struct err *err)
 {
@@ -139,7 +139,7 @@ read_more(struct docs *d, void *to, size_t nbytes, struct err *err)
     return 0;
 }
 
-/* What does not fit is no id anyway. */
+/* An element; one above 2^63 becomes negative, and is no token id either. */
 static int64_t
 integer(enum dtype dtype, const uint8_t *p)
 {
@@ -156,45 +156,9 @@ integer(enum dtype dtype, const uint8_t *p)
         return le32(p);
     case DT_I32:
         return (int32_t)le32(p);
-    default: /* beyond 2^63 an unsigned one turns negative */
+    default:
         return (int64_t)le64(p);
     }
-}
-
-/* The bytes' ids. */
-static int
-take_piece(struct docs *d, const uint8_t *bytes, size_t n, struct ids *ids,
-           struct err *err)
-{
-    size_t size = dtype_table[d->dtype].bits / 8;
-
-    for (size_t i = 0; i < n; i++) {
-        int64_t id = integer(d->dtype, bytes + i * size);
-
-        if (id < 0 || id > INT32_MAX)
-            return err_set(err, EX_DATAERR,
-                           "%s: element %zu: %.0f is no token id (0 to %d)",
-                           d->where.s, (size_t)d->i + i,
-                           dtype_get(d->dtype, bytes, i), INT32_MAX);
-        ids_add(ids, (int32_t)id);
-    }
-    return 0;
-}
-
-/* A file's size was compared with its header; a pipe's is known now. */
-static int
-check_end(struct docs *d, struct err *err)
-{
-    char more;
-    long n = d->used < d->head.n ? 1 : read_docs(d, &more, 1, err);
-
-    if (n < 0)
-        return -1;
-    if (n > 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: more data (expected %zu elements by its header)",
-                       d->name, (size_t)(d->n_rows * d->length));
-    return 0;
 }
 
 static int
@@ -204,15 +168,28 @@ next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
     uint64_t left = d->length - d->i;
     size_t n = left < PIECE ? (size_t)left : PIECE;
     uint8_t *bytes = xmalloc(n * size + 1);
+    long n_more;
+    char more;
     int rc;
 
     set_where(d, d->name);
     if (d->rows)
         str_addf(&d->where, ": row %zu", (size_t)d->row);
     rc = read_more(d, bytes, n * size, err);
-    if (rc == 0)
-        rc = take_piece(d, bytes, n, ids, err);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        int64_t id = integer(d->dtype, bytes + i * size);
+
+        if (id < 0 || id > INT32_MAX)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: element %zu: %.0f is no token id (0 to %d)",
+                         d->where.s, (size_t)d->i + i,
+                         dtype_get(d->dtype, bytes, i), INT32_MAX);
+        else
+            ids_add(ids, (int32_t)id);
+    }
     free(bytes);
+    if (rc < 0)
+        return -1;
     d->i += n;
     *last = d->i == d->length;
     if (*last) {
@@ -220,13 +197,19 @@ next_piece(struct docs *d, struct ids *ids, bool *last, struct err *err)
         d->i = 0;
     }
     d->ended = d->row == d->n_rows;
-    if (rc == 0 && d->ended)
-        rc = check_end(d, err);
-    return rc < 0 ? -1 : 1;
+    if (!d->ended)
+        return 1;
+    /* a file's size was compared with its header, a pipe's was not known */
+    n_more = d->used < d->head.n ? 1 : read_docs(d, &more, 1, err);
+    if (n_more > 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: more data (expected %zu elements by its header)",
+                       d->name, (size_t)(d->n_rows * d->length));
+    return n_more < 0 ? -1 : 1;
 }
 
 static int
-take_head(struct docs *d, const struct npy *npy, struct err *err)
+open_npy(struct docs *d, const struct npy *npy, struct err *err)
 {
     const struct run *run = d->run;
     enum dtype_kind kind = dtype_table[npy->dtype].kind;
@@ -256,7 +239,7 @@ take_head(struct docs *d, const struct npy *npy, struct err *err)
     return 0;
 }
 
-/* A file or standard input: its first bytes tell what it is. */
+/* A file or standard input: its first bytes say what it is. */
 static int
 open_stream(struct docs *d, const char *path, struct err *err)
 {
@@ -279,37 +262,30 @@ open_stream(struct docs *d, const char *path, struct err *err)
         return open_text(d, head, err);
     if (npy_parse(&npy, head->s, head->n, d->name, err) < 0)
         return -1;
-    return take_head(d, &npy, err);
+    return open_npy(d, &npy, err);
 }
 
 /* ---- any ---- */
-
-static int
-open_input(struct docs *d, struct err *err)
-{
-    struct run *run = d->run;
-    const char *path = run->prompt_file ? run->prompt_file : "-";
-
-    if (run->jsonl) {
-        d->kind = LINES;
-        return jsonl_open(&d->jsonl, path, err);
-    }
-    if (run->prompt || run->ids_text)
-        return prompt_ids(run, &d->one, err);
-    return open_stream(d, path, err);
-}
 
 int
 docs_open(struct docs **docs, struct run *run, struct err *err)
 {
     struct docs *d = xcalloc(1, sizeof(*d));
+    const char *path = run->prompt_file ? run->prompt_file : "-";
     int rc;
 
     d->run = run;
     d->fd = d->jsonl.fd = -1;
     d->name = prompt_name(run);
     set_where(d, d->name);
-    rc = open_input(d, err);
+    if (run->jsonl) {
+        d->kind = LINES;
+        rc = jsonl_open(&d->jsonl, path, err);
+    } else if (run->prompt || run->ids_text) {
+        rc = prompt_ids(run, &d->one, err);
+    } else {
+        rc = open_stream(d, path, err);
+    }
     if (rc < 0) {
         docs_close(d);
         d = NULL;

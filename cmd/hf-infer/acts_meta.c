@@ -8,7 +8,7 @@
 /* Activations a shard, the SAEV default, if one window does not need more. */
 #define SHARD_TOKENS 2400000
 
-/* The folder as it was named, without a slash at its end. */
+/* The directory as it was named, without a slash at its end. */
 static void
 put_ckpt(struct str *s, const char *dir)
 {
@@ -42,8 +42,8 @@ add_true(struct str *s, const char *key, bool value)
         str_addf(s, ", \"%s\": true", key);
 }
 
-/* What else makes the numbers others, where it was asked for: saev-write names
- * a dump's folder by these words. */
+/* Options that change the numbers, where they were given: saev-write names a
+ * dump's directory by a hash of these words. */
 static void
 add_how(struct str *s, const struct run *run)
 {

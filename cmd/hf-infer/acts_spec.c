@@ -24,93 +24,71 @@ static const struct {
     { "in:down_proj", TAP_IN_DOWN },
 };
 
-struct parser {
-    struct acts_spec *spec;
-    const char *text;   /* all of it, for messages */
-    int64_t n_layers;   /* of the model */
-    const bool *sparse; /* [n_layers] has experts; NULL: none has */
-    struct err *err;
-};
-
 static int
-bad_layers(const struct parser *p, const char *at)
+bad_layers(const struct acts_spec *s, const char *text, const char *at,
+           int64_t n_layers, struct err *err)
 {
-    int n = (int)strcspn(at, ",");
-    const char *first = p->spec->point == TAP_RESID ? "-1" : "0";
-
-    return err_set(p->err, TU_USAGE,
+    return err_set(err, TU_USAGE,
                    "--acts %s: \"%.*s\" is no layer (%s to %lld, A-B, or all)",
-                   p->text, n, at, first, (long long)p->n_layers - 1);
+                   text, (int)strcspn(at, ","), at,
+                   s->point == TAP_RESID ? "-1" : "0", (long long)n_layers - 1);
 }
 
 static int
-add_layer(struct parser *p, int64_t layer, const char *at)
+add_layer(struct acts_spec *s, const char *text, int64_t layer,
+          const bool *sparse, struct err *err)
 {
-    struct acts_spec *s = p->spec;
-
-    if (layer >= p->n_layers || layer < (s->point == TAP_RESID ? -1 : 0))
-        return bad_layers(p, at);
-    if (s->point == TAP_IN_DOWN && p->sparse && p->sparse[layer])
+    if (s->point == TAP_IN_DOWN && layer >= 0 && sparse && sparse[layer])
         return err_set(
-            p->err, TU_USAGE,
+            err, TU_USAGE,
             "--acts %s: layer %lld has experts, and each has its own "
             "down_proj (in:gate_proj and mlp are of all)",
-            p->text, (long long)layer);
+            text, (long long)layer);
     for (size_t i = 0; i < s->n_layers; i++)
         if (s->layers[i] == layer)
-            return err_set(p->err, TU_USAGE,
-                           "--acts %s: layer %lld is there twice", p->text,
+            return err_set(err, TU_USAGE,
+                           "--acts %s: layer %lld is there twice", text,
                            (long long)layer);
     s->layers = xrealloc(s->layers, s->n_layers + 1, sizeof(*s->layers));
     s->layers[s->n_layers++] = layer;
     return 0;
 }
 
-/* "3", "-1", "0-5" at the start of 'at'; *end is what follows. */
+/* "all", or "3", "-1" and "0-5" with commas between. */
 static int
-add_range(struct parser *p, const char *at, const char **end)
+add_layers(struct acts_spec *s, const char *text, const char *at,
+           const struct config *config, struct err *err)
 {
-    char *e;
-    long long a, b;
+    int64_t n_layers = config->n_layers, min = s->point == TAP_RESID ? -1 : 0;
 
-    errno = 0;
-    if ((*at < '0' || *at > '9') && strncmp(at, "-1", 2) != 0)
-        return bad_layers(p, at);
-    a = b = strtoll(at, &e, 10);
-    if (*e == '-' && e[1] >= '0' && e[1] <= '9')
-        b = strtoll(e + 1, &e, 10);
-    if (errno || (*e && *e != ',') || b < a || b >= p->n_layers)
-        return bad_layers(p, at);
-    for (long long i = a; i <= b; i++)
-        if (add_layer(p, i, at) < 0)
-            return -1;
-    *end = e;
-    return 0;
-}
+    for (bool all = !strcmp(at, "all"), more = true; more;) {
+        long long first = 0, last = n_layers - 1;
+        char *end;
 
-static int
-add_layers(struct parser *p, const char *at)
-{
-    if (!strcmp(at, "all")) {
-        for (int64_t i = 0; i < p->n_layers; i++)
-            if (add_layer(p, i, at) < 0)
+        if (!all) {
+            errno = 0;
+            if ((*at < '0' || *at > '9') && strncmp(at, "-1", 2) != 0)
+                return bad_layers(s, text, at, n_layers, err);
+            first = last = strtoll(at, &end, 10);
+            if (*end == '-' && end[1] >= '0' && end[1] <= '9')
+                last = strtoll(end + 1, &end, 10);
+            if (errno || (*end && *end != ',') || first < min || last < first ||
+                last >= n_layers)
+                return bad_layers(s, text, at, n_layers, err);
+            at = *end ? end + 1 : end;
+        }
+        more = !all && *end;
+        for (long long i = first; i <= last; i++)
+            if (add_layer(s, text, i, config->sparse, err) < 0)
                 return -1;
-        return 0;
     }
-    for (;;) {
-        if (add_range(p, at, &at) < 0)
-            return -1;
-        if (!*at)
-            return 0;
-        at++;
-    }
+    return 0;
 }
 
 int
 acts_spec_parse(struct acts_spec *spec, const char *text,
                 const struct config *config, struct err *err)
 {
-    struct parser p = { spec, text, config->n_layers, config->sparse, err };
     const char *colon = strrchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : 0;
     char point[NEAR_MAX];
@@ -124,7 +102,7 @@ acts_spec_parse(struct acts_spec *spec, const char *text,
         if (strlen(points[i].name) == n && !memcmp(points[i].name, text, n)) {
             spec->name = xstrndup(text, n);
             spec->point = points[i].point;
-            return add_layers(&p, colon + 1);
+            return add_layers(spec, text, colon + 1, config, err);
         }
     }
     return err_set(err, TU_USAGE,
