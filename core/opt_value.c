@@ -146,6 +146,18 @@ next_choice(const char **words, size_t *n)
     return s;
 }
 
+/* Is 'arg' this word, or its synonym: "fp16" and "fp32" of "f16" and "f32"? */
+static bool
+is_choice(const char *arg, const char *word, size_t n)
+{
+    bool is_float =
+        !strncmp(arg, "fp", 2) && n > 1 && isdigit((unsigned char)word[1]);
+
+    if (is_float && *word == 'f')
+        return is_choice(arg + 2, word + 1, n - 1);
+    return strlen(arg) == n && !memcmp(arg, word, n);
+}
+
 int
 opt_choice(const char *name, const char *arg, const char *words,
            struct err *err)
@@ -155,7 +167,7 @@ opt_choice(const char *name, const char *arg, const char *words,
     size_t n;
 
     for (int i = 0; (s = next_choice(&next, &n)); i++)
-        if (strlen(arg) == n && !memcmp(arg, s, n))
+        if (is_choice(arg, s, n))
             return i;
     for (next = words; (s = next_choice(&next, &n));)
         str_addf(&all, "%s%.*s", all.n ? ", " : "", (int)n, s);

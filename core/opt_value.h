@@ -35,8 +35,8 @@ int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
 int opt_shard(const char *arg, uint64_t *part, uint64_t *n_parts,
               struct err *err);
 
-/* opt_choice() is the place of 'arg' among words such as "f32|f16", or -1 with
- * TU_USAGE and all of them in the message. */
+/* opt_choice() is the place of 'arg' among words such as "f32|f16" ("fp16" is
+ * "f16", "fp32" "f32"), or -1 with TU_USAGE and all of them in the message. */
 int opt_choice(const char *name, const char *arg, const char *words,
                struct err *err);
 

@@ -421,7 +421,7 @@ offers() { # offers "WORDS" WORD...
     offers "f32 f64" st-inspect cat --dtype = ''
     offers "bf16" hf-infer m --compute = b
     offers "f16" lut-apply --x-dtype f1
-    offers "fp16 fp32" kvc-convert --dtype fp
+    offers "f16 f32" kvc-convert --dtype f
     offers "all" saev-read --layer ''
     offers "qkv gate_up" lut-precompute --fuse ''
     offers "constant cosine" moe-sft train --schedule co

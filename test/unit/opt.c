@@ -166,6 +166,14 @@ test_choices(void)
                err.status == TU_USAGE &&
                !strcmp(err.what, "--view: \"imag\" is not one of cls, image"),
            "opt_choice: another word, and those that could be");
+    tap_ok(opt_choice("--dtype", "fp16", "bf16|f16|f32", &err) == 1 &&
+               opt_choice("--dtype", "fp32", "bf16|f16|f32", &err) == 2 &&
+               opt_choice("--dtype", "f32", "bf16|f16|f32", &err) == 2 &&
+               opt_choice("--dtype", "fp", "bf16|f16|f32", &err) < 0 &&
+               opt_choice("--dtype", "bfp16", "bf16|f16|f32", &err) < 0 &&
+               opt_choice("--dtype", "fp64", "f32|f16", &err) < 0 &&
+               opt_choice("--dtype", "fpile", "file|f16", &err) < 0,
+           "opt_choice: fp16 and fp32 are f16 and f32");
     tap_ok(opt_choice("--view", "", "cls|image,..", &err) < 0 &&
                opt_choice("--view", "..", "cls|image,..", &err) < 0,
            "opt_choice: what follows a comma is no word");
