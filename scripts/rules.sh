@@ -11,7 +11,7 @@ bad() {
 }
 
 # Files over max_file lines that have a reason, "NAME: why", one a line.
-long_files=''
+long_files='man/hf-infer.1: one page for all of its modes'
 
 sources=$(git ls-files '*.[ch]' '*.sh' '*.py' '*.bats' '*.bash' 'man/*' Makefile 'test/*.mk')
 for f in $sources; do

@@ -151,6 +151,7 @@ static const struct run defaults = {
     .batch = 16,
     .kv_dtype = DT_F32,
     .format = -1,
+    .chat_format = -1,
     .lut_ratio = -1,
 };
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/text/chat.h"
@@ -82,6 +83,67 @@ prompt_name(const struct run *run)
     return run->ids_text ? "--ids" : file;
 }
 
+/* Reads the model's own chat_template: 'text' stays empty without one. */
+static int
+read_template(const char *dir, struct str *text, struct err *err)
+{
+    struct str jinja = { 0 }, name = { 0 };
+    json_t *config = NULL;
+    struct js root, js;
+    int rc = 0;
+
+    str_addf(&jinja, "%s/chat_template.jinja", dir);
+    str_addf(&name, "%s/tokenizer_config.json", dir);
+    if (!file_missing(jinja.s)) {
+        rc = file_read_all(jinja.s, JS_MAX_BYTES, text, err);
+    } else if (!file_missing(name.s)) {
+        config = js_load(name.s, err);
+        rc = config ? 0 : -1;
+    }
+    root = js_root(config, name.s);
+    js = js_get(&root, "chat_template");
+    /* a string, or objects with names of which "default" is used */
+    for (size_t i = 0; json_is_array(js.v) && i < json_array_size(js.v); i++) {
+        const json_t *each = json_array_get(js.v, i);
+        const char *s = json_string_value(json_object_get(each, "name"));
+
+        if (s && !strcmp(s, "default"))
+            js.v = json_object_get(each, "template");
+    }
+    if (json_is_string(js.v))
+        str_add(text, json_string_value(js.v), json_string_length(js.v));
+    json_decref(config);
+    str_free(&name);
+    str_free(&jinja);
+    return rc;
+}
+
+/* Which format --chat uses: the given one, or the tokenizer's, with a warning
+ * where the model's own template may give another prompt. */
+static int
+find_format(struct run *run, struct err *err)
+{
+    struct str own = { 0 };
+    struct err cause;
+
+    if (run->chat_format >= 0)
+        return 0;
+    run->chat_format = run->format;
+    if (run->format >= 0)
+        return 0;
+    run->chat_format = chat_recognise(run->tok, err);
+    if (run->chat_format < 0)
+        return -1;
+    if (read_template(run->dir, &own, &cause) < 0)
+        err_warn("%s", cause.what);
+    else if (own.n && !chat_is_same((enum chat)run->chat_format, own.s, own.n))
+        err_warn("%s: the model's own chat_template is not run: --template %s "
+                 "is used",
+                 run->dir, chat_name(run->chat_format));
+    str_free(&own);
+    return 0;
+}
+
 int
 prompt_encode(struct run *run, const char *name, const struct str *text,
               struct ids *ids, struct err *err)
@@ -89,7 +151,7 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
     struct str fixed = { 0 }, system = { 0 };
     const char *s = text->s ? text->s : "";
     size_t n = text->n;
-    int flags = run->plain ? TOK_PLAIN : 0, format = run->format, rc = -1;
+    int flags = run->plain ? TOK_PLAIN : 0, rc = -1;
 
     if (tok_utf8(name, s, n, run->strict_utf8, &fixed, err) < 0)
         goto out;
@@ -103,12 +165,12 @@ prompt_encode(struct run *run, const char *name, const struct str *text,
         rc = tok_encode(run->tok, s, n, flags, ids, err);
         goto out;
     }
-    if (format < 0 && (format = chat_recognise(run->tok, err)) < 0)
+    if (find_format(run, err) < 0)
         goto out;
     if (run->system && tok_utf8("--system", run->system, strlen(run->system),
                                 run->strict_utf8, &system, err) < 0)
         goto out;
-    rc = chat_encode(run->tok, (enum chat)format,
+    rc = chat_encode(run->tok, (enum chat)run->chat_format,
                      system.n ? system.s : run->system, s, n, 0, ids, err);
 out:
     str_free(&system);

@@ -37,7 +37,8 @@ struct run {
     bool skip_special; /* --decode leaves special tokens out */
     bool strict_utf8;
     bool chat;
-    int format; /* of --chat: enum chat, or -1: recognise it */
+    int format;      /* of --chat: enum chat, or -1: recognise it */
+    int chat_format; /* that is used; -1 before it is known */
     const char *system;
 
     /* generation */

@@ -2,25 +2,29 @@
 
 #include <string.h>
 
+#include "core/hash.h"
+#include "core/text/tok_impl.h"
 #include "core/text/tok_norm.h"
 
 #define N_MARKS 4
 
 /*
- * The prompt is 'start', the system turn if there is one, the user's turn,
- * 'answer'; a turn is its 'before', the text, its 'after'.  Source: the
+ * The prompt is 'start', the system message if there is one, the user's,
+ * 'answer'; a message is its 'before', the text, its 'after'.  Source: the
  * chat_template of Qwen3, Meta-Llama-3-8B-Instruct, Mistral-7B-Instruct v0.3
- * and v0.1.  Mistral has no system turn: that text leads the user's.
+ * and v0.1, Mistral-Nemo.  Mistral has no system message: that text is put
+ * before the user's.
  */
 struct format {
     const char *name;
-    const char *mark[N_MARKS]; /* special tokens; the first gives it away */
+    const char
+        *mark[N_MARKS]; /* special tokens; by the first it is recognised */
     const char *start;
     const char *system_before, *system_after;
     const char *user_before, *user_after;
     const char *answer;
     bool system_in_user;
-    bool trim; /* white space around texts goes */
+    bool trim; /* remove white space around texts */
 };
 
 static const struct format formats[] = {
@@ -57,21 +61,70 @@ static const struct format formats[] = {
 };
 #define N_FORMATS ((int)(sizeof(formats) / sizeof(formats[0])))
 
-/* Mistral's before v0.3, whose tokenizers have no [INST]: it is text there. */
-static const struct format old_mistral = { .name = "mistral",
-                                           .mark = { "<s>" },
-                                           .start = "<s>",
-                                           .system_before = "",
-                                           .system_after = "\n\n",
-                                           .user_before = "[INST] ",
-                                           .user_after = " [/INST]",
-                                           .answer = "",
-                                           .system_in_user = true };
+/* Where [INST] is no special token, as in Mistral's tokenizers before v0.3. */
+static const struct format text_mistral = { .name = "mistral",
+                                            .mark = { "<s>" },
+                                            .start = "<s>",
+                                            .system_before = "",
+                                            .system_after = "\n\n",
+                                            .user_before = "[INST] ",
+                                            .user_after = " [/INST]",
+                                            .answer = "",
+                                            .system_in_user = true };
+
+/* Where the tokenizer is of bytes, as since Mistral-Nemo: no space that a
+ * SentencePiece tokenizer has before a word. */
+static const struct format byte_mistral = { .name = "mistral",
+                                            .mark = { "[INST]", "[/INST]",
+                                                      "<s>" },
+                                            .start = "<s>",
+                                            .system_before = "",
+                                            .system_after = "\n\n",
+                                            .user_before = "[INST]",
+                                            .user_after = "[/INST]",
+                                            .answer = "",
+                                            .system_in_user = true };
+
+/* SHA-256 of chat_templates, without a newline at the end, whose prompts for a
+ * user's text, with or without a system text, are those of a format. */
+static const struct {
+    enum chat chat;
+    const char *sha256;
+} same_templates[] = {
+    { CHAT_CHATML, /* OpenHermes 2.5 and many others */
+      "fcf7a096fe99a48fd9ad2b250bf9237e"
+      "96e8f48bffec1c7ea4d3f225176cd40e" },
+    { CHAT_CHATML, /* Qwen3 */
+      "87a2728cb8dc9fe424d624542f6060ec"
+      "05a1d285ebbec578bb078900e33396b5" },
+    { CHAT_MISTRAL, /* Mistral-Nemo-Instruct-2407 */
+      "e7deee034838db2bfc7487788a3013d8"
+      "a307ab69f72f3c54a85f06fd76007d4e" },
+};
 
 const char *
 chat_name(int chat)
 {
     return formats[chat].name;
+}
+
+bool
+chat_is_same(enum chat chat, const char *text, size_t nbytes)
+{
+    struct hash *hash = hash_new(HASH_SHA256);
+    char sum[HASH_MAX_HEX];
+
+    while (nbytes > 0 && text[nbytes - 1] == '\n')
+        nbytes--;
+    hash_add(hash, text, nbytes);
+    hash_hex(hash, sum);
+    hash_free(hash);
+    for (size_t i = 0; i < sizeof(same_templates) / sizeof(*same_templates);
+         i++)
+        if (same_templates[i].chat == chat &&
+            !strcmp(same_templates[i].sha256, sum))
+            return true;
+    return false;
 }
 
 int
@@ -86,7 +139,7 @@ chat_recognise(const struct tok *tok, struct err *err)
                    tok_name(tok));
 }
 
-/* A prompt in the making: text waits until the next special token, so that
+/* A prompt as it grows: text waits until the next special token, so that
  * it is tokenized as one piece. */
 struct builder {
     const struct tok *tok;
@@ -149,7 +202,7 @@ space_at(const char *s, size_t n)
     return space ? (size_t)length : 0;
 }
 
-/* What a person wrote. */
+/* A text of the user's. */
 static void
 put_text(struct builder *b, const char *s, size_t n)
 {
@@ -170,25 +223,13 @@ put_text(struct builder *b, const char *s, size_t n)
 }
 
 static int
-put_system(struct builder *b, const char *system, struct err *err)
+put_message(struct builder *b, const char *before, const char *text, size_t n,
+            const char *after, struct err *err)
 {
-    if (!system)
-        return 0;
-    if (put_template(b, b->f->system_before, err) < 0)
+    if (put_template(b, before, err) < 0)
         return -1;
-    put_text(b, system, strlen(system));
-    return put_template(b, b->f->system_after, err);
-}
-
-static int
-put_user(struct builder *b, const char *system, const char *user, size_t nbytes,
-         struct err *err)
-{
-    if (put_template(b, b->f->user_before, err) < 0 ||
-        (b->f->system_in_user && put_system(b, system, err) < 0))
-        return -1;
-    put_text(b, user, nbytes);
-    return put_template(b, b->f->user_after, err);
+    put_text(b, text, n);
+    return put_template(b, after, err);
 }
 
 int
@@ -196,17 +237,25 @@ chat_encode(const struct tok *tok, enum chat chat, const char *system,
             const char *user, size_t user_nbytes, int flags, struct ids *ids,
             struct err *err)
 {
-    bool old = chat == CHAT_MISTRAL && tok_id(tok, "[INST]") < 0;
-    struct builder b = { .tok = tok,
-                         .f = old ? &old_mistral : &formats[chat],
-                         .flags = flags,
-                         .ids = ids };
+    struct builder b = {
+        .tok = tok, .f = &formats[chat], .flags = flags, .ids = ids
+    };
+    const struct format *f;
     int rc = -1;
 
-    if (put_template(&b, b.f->start, err) < 0 ||
-        (!b.f->system_in_user && put_system(&b, system, err) < 0) ||
-        put_user(&b, system, user, user_nbytes, err) < 0 ||
-        put_template(&b, b.f->answer, err) < 0 || flush(&b, err) < 0)
+    if (chat == CHAT_MISTRAL && tok_id(tok, "[INST]") < 0)
+        b.f = &text_mistral;
+    else if (chat == CHAT_MISTRAL && tok->bytes)
+        b.f = &byte_mistral;
+
+    f = b.f;
+    if (put_template(&b, f->start, err) < 0 ||
+        (f->system_in_user && put_template(&b, f->user_before, err) < 0) ||
+        (system && put_message(&b, f->system_before, system, strlen(system),
+                               f->system_after, err) < 0) ||
+        put_message(&b, f->system_in_user ? "" : f->user_before, user,
+                    user_nbytes, f->user_after, err) < 0 ||
+        put_template(&b, f->answer, err) < 0 || flush(&b, err) < 0)
         goto out;
     rc = 0;
 out:

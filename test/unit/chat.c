@@ -7,6 +7,10 @@
 #include "test/unit/tap.h"
 #include "test/unit/tok.h"
 
+/* Of ByteLevel's alphabet. */
+#define SPACE   "\xc4\xa0"
+#define NEWLINE "\xc4\x8a"
+
 /* A tokenizer of single characters and these special tokens. */
 static struct tok *
 make_tok(const char *parts, const char *const *special)
@@ -23,9 +27,11 @@ make_tok(const char *parts, const char *const *special)
         js_put_str(&json, &c, 1);
         str_addf(&json, ":%d", id++);
     }
-    str_addf(&json, ",\"\\n\":%d,\"" M "\":%d}},\"added_tokens\":[", id,
-             id + 1);
-    id += 2;
+    str_addf(&json,
+             ",\"\\n\":%d,\"" M "\":%d,\"" SPACE "\":%d,\"" NEWLINE
+             "\":%d}},\"added_tokens\":[",
+             id, id + 1, id + 2, id + 3);
+    id += 4;
     for (int i = 0; special[i]; i++)
         str_addf(&json,
                  "%s{\"id\":%d,\"content\":\"%s\",\"special\":true,"
@@ -118,17 +124,27 @@ test_llama3(void)
     "\"replacement\":\"" M "\",\"prepend_scheme\":\"first\"," \
     "\"split\":false},"
 
+#define BYTE_LEVEL                                                   \
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":false," \
+    "\"add_prefix_space\":false},"
+
 static void
 test_mistral(void)
 {
     struct tok *tok = make_tok("", WORDS("<s>", "</s>", "[INST]", "[/INST]"));
     struct tok *meta = make_tok(METASPACE, WORDS("<s>", "</s>"));
     struct tok *old = make_tok("", WORDS("<unk>", "<s>", "</s>"));
+    struct tok *bytes =
+        make_tok(BYTE_LEVEL, WORDS("<s>", "</s>", "[INST]", "[/INST]"));
     struct err err = { 0 };
 
     gives("mistral v0.3", tok, -1, NULL, "Hi", "{<s>}{[INST]} Hi{[/INST]}");
     gives("mistral v0.3 with a system text", tok, -1, "S", "Hi",
           "{<s>}{[INST]} S\n\nHi{[/INST]}");
+    gives("mistral of bytes has no space after [INST]", bytes, -1, NULL, "Hi",
+          "{<s>}{[INST]}Hi{[/INST]}");
+    gives("mistral of bytes with a system text", bytes, -1, "S", "Hi",
+          "{<s>}{[INST]}S" NEWLINE NEWLINE "Hi{[/INST]}");
     gives("mistral v0.1, where [INST] is text", old, CHAT_MISTRAL, NULL, "Hi",
           "{<s>}[INST] Hi [/INST]");
     gives("mistral v0.1, no space is put before what is not first", meta,
@@ -142,6 +158,7 @@ test_mistral(void)
     tok_close(tok);
     tok_close(meta);
     tok_close(old);
+    tok_close(bytes);
 }
 
 int
