@@ -119,6 +119,14 @@ make(struct precompute_run *run, struct layer_job *job, struct err *err)
     return rc < 0 ? -1 : 0;
 }
 
+static void
+print_header(struct precompute_run *run)
+{
+    if (!run->header)
+        printf("layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds\n");
+    run->header = true;
+}
+
 /* --dry-run: a line of the table. */
 static int
 estimate(struct precompute_run *run, struct layer_job *job, struct err *err)
@@ -127,6 +135,7 @@ estimate(struct precompute_run *run, struct layer_job *job, struct err *err)
 
     if (run->rate == 0 && tiles_probe(job, &run->threads, &run->rate, err) < 0)
         return -1;
+    print_header(run);
     printf("%s\t%zu\t%zu\t%zu\t%zu\t%llu\t%.6g\t%.3g\n", job->target->name,
            job->target->in, job->target->out, job->sae->n, job->k,
            (unsigned long long)job_nbytes(job), gflop, gflop / run->rate);
@@ -171,9 +180,9 @@ for_layers(struct precompute_run *run,
 static int
 estimate_all(struct precompute_run *run, struct err *err)
 {
-    printf("layer\tin\tout\tnum_basis\tk\tbytes\tGFLOP\tseconds\n");
     if (for_layers(run, estimate, err) < 0)
         return -1;
+    print_header(run);
     printf("total\t-\t-\t-\t-\t%llu\t%.6g\t%.3g\n",
            (unsigned long long)run->nbytes, run->gflop,
            run->gflop > 0 ? run->gflop / run->rate : 0);
