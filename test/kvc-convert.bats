@@ -355,6 +355,25 @@ assert m["order"] == "compress_tk,compress_tv,compress_ik,compress_iv" and len(m
     [ "$(grep -c differs <<<"$output")" = 0 ]
 }
 
+@test "kvc-convert: the prefixes of a file are named where others are looked for" {
+    py -c 'import mkst
+def save(name, *prefixes):
+    mkst.save(name, {f"{p}.{l}.{s}.weight": ("F32", [4, 4], bytes(64))
+                     for p in prefixes for l in range(2) for s in (0, 3, 6)})
+save("text.safetensors", "compress_tk", "compress_tv")
+save("odd.safetensors", "x.0", "a,b")'
+    run -65 kvc-convert --input text.safetensors --output Y.bin
+    [ "$output" = "kvc-convert: text.safetensors: tensor compress_ik.0.0.weight is missing (the file has --prefix-order compress_tk,compress_tv)" ]
+    kvc-convert --input text.safetensors --output Y.bin --prefix-order compress_tk,compress_tv
+    run -65 kvc-convert --input text.safetensors --output Z.bin --prefix-order compres_tk,compress_tv
+    [ "$output" = "kvc-convert: text.safetensors: tensor compres_tk.0.0.weight is missing (the file has --prefix-order compress_tk,compress_tv)" ]
+    run -65 kvc-convert --input text.safetensors --output Z.bin --prefix-order k,v
+    [ "$output" = "kvc-convert: text.safetensors: has no k.LAYER.SLOT.weight (of 12 names) (the file has --prefix-order compress_tk,compress_tv)" ]
+    run -65 kvc-convert --input odd.safetensors --output Z.bin # no list can have a comma in a name
+    [ "$output" = "kvc-convert: odd.safetensors: has no compress_tk.LAYER.SLOT.weight (of 12 names) (the file has --prefix-order x.0)" ]
+    [ ! -e Z.bin ]
+}
+
 @test "kvc-convert: what is missing or does not fit is named, nothing is left" {
     py - <<'END'
 from kvc_pth import *
@@ -409,7 +428,7 @@ for name, what in ("neg", "torch._utils _rebuild_tensor_v2"), ("quantized", "tor
     grep -q '^kvc-convert: global: torch._utils._rebuild_tensor_v2 at byte' <<<"$output"
     run -65 kvc-convert --input list.pth --output Y.bin -v
     refuse other-bias.pth "other-bias.pth: compress_tv.0.3.bias is not a tensor"
-    refuse other.pth "other.pth: has no compress_tk.LAYER.SLOT.weight (of 1 names)"
+    refuse other.pth "other.pth: has no compress_tk.LAYER.SLOT.weight (of 1 name)"
     run -65 kvc-convert --input other.pth --output Y.bin -v
     [ "${lines[0]}" = "kvc-convert: ignored: a" ]
     refuse list.pth "list.pth: is a pickle, but not of a state dict"

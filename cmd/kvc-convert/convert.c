@@ -109,9 +109,15 @@ static int
 find_weight(const struct plan *p, const char *name, struct source_tensor *t,
             struct err *err)
 {
-    if (!source_find(&p->src, name, t) && !t->other)
-        return err_set(err, EX_DATAERR, "%s: tensor %s%s is missing",
-                       p->src.path, p->src.strip, name);
+    if (!source_find(&p->src, name, t) && !t->other) {
+        struct str text = { 0 };
+
+        source_hint(&p->src, &p->order, &text);
+        err_set(err, EX_DATAERR, "%s: tensor %s%s is missing%s", p->src.path,
+                p->src.strip, name, text.n ? text.s : "");
+        str_free(&text);
+        return -1;
+    }
     if (check_numbers(p, name, t, err) < 0)
         return -1;
     if (t->n_dims != 2)
@@ -366,10 +372,15 @@ plan_header(struct plan *p, struct err *err)
 
         last = layer > last ? layer : last;
     }
-    if (last < 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no %s.LAYER.SLOT.weight (of %zu names)",
-                       p->src.path, p->order.prefixes[0], source_n(&p->src));
+    if (last < 0) {
+        source_hint(&p->src, &p->order, &name);
+        err_set(
+            err, EX_DATAERR, "%s: has no %s.LAYER.SLOT.weight (of %zu %s)%s",
+            p->src.path, p->order.prefixes[0], source_n(&p->src),
+            source_n(&p->src) == 1 ? "name" : "names", name.n ? name.s : "");
+        str_free(&name);
+        return -1;
+    }
     h->num_layers = (uint32_t)last + 1;
     str_addf(&name, "%s.0.%s.weight", p->order.prefixes[0], p->order.slots[0]);
     rc = find_weight(p, name.s, &w, err);

@@ -81,4 +81,9 @@ const char *source_meta(const struct weight_source *src, const char *key);
 /* form_of() looks at a file's first bytes; FORM_AUTO: of none. */
 int form_of(const char *path, enum form *form, struct err *err);
 
+/* source_hint() appends a hint at the prefixes that the file's names have, if
+ * 'order' has one that none of them has. */
+void source_hint(const struct weight_source *src, const struct order *order,
+                 struct str *text);
+
 #endif
