@@ -1,25 +1,12 @@
 /*
- * What Linux has and a C library may lack: musl has no renameat2(), and
- * preadv2() since 1.2.5 alone.
+ * What Linux has and a C library may lack: musl has preadv2() only since 1.2.5.
  */
 #ifndef CORE_COMPAT_H
 #define CORE_COMPAT_H
 
-#include <stdio.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-#ifndef RENAME_EXCHANGE
-#define RENAME_EXCHANGE 2
-
-static inline int
-renameat2(int from_dir, const char *from, int to_dir, const char *to,
-          unsigned flags)
-{
-    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
-}
-#endif
 
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 8

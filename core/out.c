@@ -119,8 +119,7 @@ out_remove_folder(int at, const char *path)
     return rc;
 }
 
-/* Was it under way?  One that is linked has its name already, and what ends
- * in two '/' is what was replaced. */
+/* Was it under way?  One that is linked has its name already. */
 static bool
 abort_one(const char *tmp)
 {
@@ -128,7 +127,7 @@ abort_one(const char *tmp)
     struct stat st;
 
     if (tmp[n - 1] == '/')
-        return out_remove_folder(AT_FDCWD, tmp) == 0 && tmp[n - 2] != '/';
+        return out_remove_folder(AT_FDCWD, tmp) == 0;
     return stat(tmp, &st) == 0 && unlink(tmp) == 0 && st.st_nlink == 1;
 }
 

@@ -6,50 +6,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "core/compat.h"
 #include "core/fd.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
-#include "core/sig.h"
-#include "core/str.h"
 #include "core/tmpname.h"
 
-#define WAIT_MS   10
-#define MAX_WAITS 1000 /* for whom removes a folder */
-#define MAX_JOINS 100  /* of one that is removed again and again */
+#define MAX_JOINS 100 /* of a shared one that vanishes again and again */
 
 struct outdir {
     char *parent, *name;
-    char *stage; /* the folder's path now */
-    char *waste; /* the same with a '/' behind it, until it is published */
-    int slot;    /* of out_remember() */
+    char *stage;  /* its path until it is published */
+    char *inside; /* the same with a '/' after it */
+    int slot;     /* of out_remember(); -1: shared */
     bool shared;
-    int lock;  /* a shared one, open: its lock says that we fill it; or -1 */
-    dev_t dev; /* what it is, whatever its path */
+    int fd; /* the directory, whatever its path is by now */
+    dev_t dev;
     ino_t ino;
 };
 
-/* It may be what was replaced, by one who was killed before the new one's name
- * was on the disk: that comes first. */
-static void
-remove_waste(int at, const char *name)
-{
-    if (fd_sync(at) == 0)
-        out_remove_folder(at, name);
-}
-
-bool
-outdir_remove(const char *path)
-{
-    return out_remove_folder(AT_FDCWD, path) == 0;
-}
-
-/* PARENT/NAME; the caller frees it. */
+/* PARENT/NAME, or PARENT/.NAME.old; the caller frees it. */
 static char *
 child(const char *parent, const char *name)
 {
@@ -59,27 +38,19 @@ child(const char *parent, const char *name)
     return s.s;
 }
 
+static char *
+old_path(const char *parent, const char *name)
+{
+    struct str s = { 0 };
+
+    str_addf(&s, "%s/.%s.old", parent, name);
+    return s.s;
+}
+
 void
 outdir_part_path(struct str *path, const char *parent, const char *name)
 {
     str_addf(path, "%s/.%s.part", parent, name);
-}
-
-static void
-free_dir(struct outdir *d)
-{
-    free(d->parent);
-    free(d->name);
-    if (d->lock >= 0) {
-        /* Another may have published it between the kernel's finding of the
-         * folder and its making of our file there. */
-        tmp_sweep_own(d->lock);
-        close(d->lock);
-    }
-    out_forget(d->slot);
-    free(d->waste);
-    free(d->stage);
-    free(d);
 }
 
 /* 1, or 0 if it was there. */
@@ -126,141 +97,32 @@ outdir_make(const char *path, struct err *err)
     return rc;
 }
 
-static bool
-is_it(const struct outdir *d, const struct stat *st)
+/* ---- what killed runs left ---- */
+
+/* Of a directory that was replaced; it is never needed again once the name of
+ * the new one is on the disk. */
+static void
+settle_old(const char *parent, const char *name)
 {
-    return st->st_ino == d->ino && st->st_dev == d->dev;
-}
+    char *path = child(parent, name), *old = old_path(parent, name);
+    struct err err;
 
-static bool
-is_at(const struct outdir *d, const char *path)
-{
-    struct stat st;
-
-    return lstat(path, &st) == 0 && is_it(d, &st);
-}
-
-bool
-outdir_there(const struct outdir *d)
-{
-    struct stat st;
-
-    if (lstat(d->stage, &st) == 0)
-        return is_it(d, &st);
-    return errno != ENOENT && errno != ENOTDIR;
-}
-
-/* Waits for whom removes it, who is gone soon; a stopped run that will not fill
- * it need not.  Where there are no locks (some network file systems) nothing is
- * held. */
-static bool
-share(int fd, bool fills)
-{
-    struct timespec t = { .tv_nsec = WAIT_MS * 1000000 };
-
-    for (int i = 0; flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
-         i++) {
-        if (sig_stop() && (!fills || i >= MAX_WAITS))
-            return false;
-        nanosleep(&t, NULL);
+    if (!file_missing(old)) {
+        if (file_missing(path)) {
+            if (name_move(old, path) == 0)
+                folder_sync(path, &err);
+        } else if (folder_sync(path, &err) == 0) {
+            out_remove_folder(AT_FDCWD, old);
+        }
     }
-    return true;
+    free(old);
+    free(path);
 }
 
-/* Makes or joins a folder: 1, or 0 if it was removed at that very moment. */
-static int
-join(struct outdir *d, bool fills, struct err *err)
+static void
+remove_stage(int at, const char *name)
 {
-    struct stat st;
-
-    /* synced, too, if who made it was killed before he did */
-    if (make(d->stage, err) < 0 || folder_sync(d->stage, err) < 0)
-        return -1;
-    d->lock = open(d->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (d->lock < 0 && errno == ENOENT)
-        return 0;
-    if (d->lock < 0 || fstat(d->lock, &st) < 0)
-        return err_sys(err, EX_CANTCREAT, "%s", d->stage);
-    d->dev = st.st_dev;
-    d->ino = st.st_ino;
-    if (!share(d->lock, fills) && fills)
-        return err_set(err, EX_CANTCREAT, "%s: another run removes it",
-                       d->stage);
-    if (outdir_there(d))
-        return 1;
-    close(d->lock);
-    d->lock = -1;
-    return 0;
-}
-
-static int
-make_shared(struct outdir *d, bool fills, struct err *err)
-{
-    int rc = 0;
-
-    for (int i = 0; rc == 0 && i < MAX_JOINS; i++)
-        rc = join(d, fills, err);
-    if (rc == 0)
-        return err_set(err, EX_CANTCREAT, "%s: is removed again and again",
-                       d->stage);
-    return rc < 0 ? -1 : 0;
-}
-
-static int
-make_stage(struct outdir *d, struct err *err)
-{
-    struct stat st;
-
-    if (d->shared)
-        return make_shared(d, false, err);
-    if (make(d->stage, err) < 0)
-        return -1;
-    if (stat(d->stage, &st) < 0) {
-        err_sys(err, EX_CANTCREAT, "%s", d->stage);
-        rmdir(d->stage);
-        return -1;
-    }
-    d->dev = st.st_dev;
-    d->ino = st.st_ino;
-    return 0;
-}
-
-/* Does anyone write there, whatever the lock says, which some network file
- * systems do not keep?  Hardly ever has he no temporary. */
-static bool
-is_filled(const char *path)
-{
-    DIR *dir = opendir(path);
-    struct dirent *e;
-    bool yes = false;
-
-    while (dir && !yes && (e = readdir(dir)))
-        yes = tmp_is_live(dirfd(dir), e->d_name);
-    if (dir)
-        closedir(dir);
-    return yes;
-}
-
-void
-outdir_drop_part(const char *parent, const char *name)
-{
-    struct outdir d = { .lock = -1 };
-    struct str part = { 0 };
-    struct stat st;
-
-    outdir_part_path(&part, parent, name);
-    d.stage = part.s;
-    d.lock = open(d.stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (d.lock >= 0 && fstat(d.lock, &st) == 0 &&
-        (flock(d.lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)) {
-        d.dev = st.st_dev;
-        d.ino = st.st_ino;
-        if (is_at(&d, d.stage) && !is_filled(d.stage))
-            outdir_remove(d.stage);
-    }
-    if (d.lock >= 0)
-        close(d.lock);
-    str_free(&part);
+    out_remove_folder(at, name);
 }
 
 void
@@ -268,8 +130,48 @@ outdir_sweep(const char *parent, const char *name)
 {
     char *path = child(parent, name);
 
-    tmp_sweep(path, remove_waste);
+    settle_old(parent, name);
+    tmp_sweep(path, remove_stage);
     free(path);
+}
+
+void
+outdir_drop_part(const char *parent, const char *name)
+{
+    struct str part = { 0 };
+    bool is_filled = false;
+    struct dirent *e;
+    DIR *dir;
+
+    outdir_part_path(&part, parent, name);
+    dir = opendir(part.s);
+    while (dir && !is_filled && (e = readdir(dir)))
+        is_filled = tmp_is_live(dirfd(dir), e->d_name);
+    if (dir && !is_filled)
+        out_remove_folder(AT_FDCWD, part.s);
+    if (dir)
+        closedir(dir);
+    str_free(&part);
+}
+
+/* ---- from start to end ---- */
+
+static void
+free_dir(struct outdir *d)
+{
+    free(d->parent);
+    free(d->name);
+    if (d->fd >= 0) {
+        /* Another run may have published it after the kernel had found it and
+         * before it made our file there. */
+        if (d->shared)
+            tmp_sweep_own(d->fd);
+        close(d->fd);
+    }
+    out_forget(d->slot);
+    free(d->inside);
+    free(d->stage);
+    free(d);
 }
 
 int
@@ -278,6 +180,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
 {
     struct outdir *d = xcalloc(1, sizeof(*d));
     struct str part = { 0 };
+    struct stat st;
     char *path;
     int rc;
 
@@ -285,7 +188,7 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     d->parent = xstrdup(parent);
     d->name = xstrdup(name);
     d->shared = shared;
-    d->slot = d->lock = -1;
+    d->slot = d->fd = -1;
     rc = outdir_make(parent, err);
     outdir_sweep(parent, name);
     path = child(parent, name);
@@ -294,19 +197,39 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
         d->stage = part.s;
     } else {
         d->stage = tmp_name(path);
-        if (rc == 0 && (rc = folder_sync(d->stage, err)) == 0)
-            outdir_remove(d->stage); /* a dead process had our PID */
-        d->waste = child(d->stage, "");
-        d->slot = out_remember(d->waste);
     }
-    if (rc == 0)
-        rc = make_stage(d, err);
     free(path);
-    if (rc < 0)
+    d->inside = child(d->stage, "");
+    if (!shared) {
+        d->slot = out_remember(d->inside);
+        if (rc == 0)
+            out_remove_folder(AT_FDCWD, d->stage); /* by a dead process with
+                                                      our PID */
+    }
+    for (int i = 0; rc == 0 && d->fd < 0; i++) {
+        rc = make(d->stage, err) < 0 ? -1 : 0;
+        /* others may have made it, and been killed before they synced it */
+        if (rc == 0 && shared)
+            rc = folder_sync(d->stage, err);
+        if (rc == 0)
+            d->fd =
+                open(d->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        /* ENOENT: another run has just published it */
+        if (rc == 0 && d->fd < 0 && (errno != ENOENT || i == MAX_JOINS))
+            rc = err_sys(err, EX_CANTCREAT, "%s", d->stage);
+    }
+    if (rc == 0 && fstat(d->fd, &st) < 0)
+        rc = err_sys(err, EX_CANTCREAT, "%s", d->stage);
+    if (rc < 0) {
+        if (!shared)
+            rmdir(d->stage);
         free_dir(d);
-    else
-        *dir = d;
-    return rc;
+        return -1;
+    }
+    d->dev = st.st_dev;
+    d->ino = st.st_ino;
+    *dir = d;
+    return 0;
 }
 
 const char *
@@ -315,103 +238,21 @@ outdir_path(const struct outdir *dir)
     return dir->stage;
 }
 
-/* Moves all files but hidden ones, which are not finished. */
-static int
-move_files(const char *from, const char *to, struct err *err)
-{
-    DIR *d = opendir(from);
-    int at = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct dirent *e;
-    int rc = 0;
-
-    while (d && at >= 0 && rc == 0 && (errno = 0, e = readdir(d)))
-        if (e->d_name[0] != '.' &&
-            renameat(dirfd(d), e->d_name, at, e->d_name) < 0 &&
-            (errno != ENOENT || faccessat(at, e->d_name, F_OK, 0) < 0))
-            rc = -1; /* there, but ENOENT: a lost answer, as in name_move() */
-    if (!d || at < 0 || rc < 0 || errno)
-        rc = err_sys(err, EX_CANTCREAT, "%s: cannot be filled", to);
-    if (at >= 0)
-        close(at);
-    if (d)
-        closedir(d);
-    return rc;
-}
-
-int
-outdir_keep(struct outdir *d, struct err *err)
-{
-    struct outdir part = { .lock = -1 };
-    struct str path = { 0 };
-    char *inside;
-    int rc;
-
-    if (d->shared) {
-        free_dir(d);
-        return 0;
-    }
-    outdir_part_path(&path, d->parent, d->name);
-    part.stage = path.s;
-    inside = child(path.s, "");
-    rc = make_shared(&part, true, err);
-    if (rc == 0)
-        rc = move_files(d->stage, path.s, err);
-    if (rc == 0)
-        rc = folder_sync(inside, err);
-    if (part.lock >= 0)
-        close(part.lock);
-    free(inside);
-    str_free(&path);
-    outdir_abort(d);
-    return rc;
-}
-
-void
-outdir_abort(struct outdir *d)
+bool
+outdir_is_gone(const struct outdir *d)
 {
     struct stat st;
 
-    if (!d)
-        return;
-    /* not what it was to replace, where that could not be put back */
-    if (!d->shared && (lstat(d->stage, &st) < 0 || is_it(d, &st)))
-        outdir_remove(d->stage);
-    free_dir(d);
-}
-
-bool
-outdir_remove_empty(struct outdir *d)
-{
-    bool alone = flock(d->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-    bool gone = alone && outdir_there(d) && rmdir(d->stage) == 0;
-
-    if (!gone)
-        share(d->lock, false); /* as before */
-    return gone;
+    if (lstat(d->stage, &st) == 0)
+        return st.st_ino != d->ino || st.st_dev != d->dev;
+    return errno == ENOENT || errno == ENOTDIR;
 }
 
 int
-outdir_was_quicker(const char *path, struct err *err)
+outdir_second(const char *path, struct err *err)
 {
-    return err_set(err, EX_CANTCREAT, "%s: another run has just published it",
-                   path);
-}
-
-/*
- * Takes what was replaced and 'waste' now is aside, to be removed: under
- * 'name', its own, so that nobody joins it as a shared folder.  NULL: there is
- * nothing to remove, as where another has just put the new one there: it goes
- * back to him.
- */
-static const char *
-take_aside(const struct outdir *d, const char *waste, const char *name)
-{
-    if (name_move(waste, name) < 0)
-        return is_at(d, waste) ? NULL : waste;
-    if (!is_at(d, name))
-        return name;
-    name_move(name, waste);
-    return NULL;
+    err_set(err, EX_TEMPFAIL, "%s: another run has just published it", path);
+    return -1;
 }
 
 static int
@@ -423,123 +264,6 @@ not_replaced(const char *path, struct err *err)
                        "file system: remove it first",
                        path);
     return err_sys(err, EX_CANTCREAT, "%s: cannot be replaced", path);
-}
-
-/* In one step, where the file system can (not NFS, not GPFS).  The stage is
- * then what 'path' was: 1. */
-static int
-swap(const struct outdir *d, const char *path, struct err *err)
-{
-    if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) < 0)
-        return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP
-                   ? 0
-                   : not_replaced(path, err);
-    if (!is_at(d, d->stage))
-        return 1;
-    /* it was at 'path': another was quicker */
-    renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE);
-    return outdir_was_quicker(path, err);
-}
-
-/* Where even that fails, nothing is lost, if one is told where it is. */
-static void
-put_back(const char *old, const char *path, struct err *err)
-{
-    if (name_move(old, path) < 0)
-        err_set(err, EX_CANTCREAT,
-                "%s: cannot be replaced, and what it was is now %s: %s", path,
-                old, strerror(errno));
-}
-
-/* Elsewhere there is a moment in which that one is 'old', and nothing 'path'.
- */
-static int
-swap_by_steps(const struct outdir *d, const char *path, const char *old,
-              struct err *err)
-{
-    if (folder_sync(path, err) < 0) /* see remove_waste() */
-        return -1;
-    outdir_remove(old);
-    if (name_move(path, old) < 0)
-        return not_replaced(path, err);
-    if (name_move(d->stage, path) == 0)
-        return 0;
-    not_replaced(path, err);
-    put_back(old, path, err);
-    return -1;
-}
-
-/* The new one's name cannot be made to last.  Where not even that can be
- * undone, the old one is kept as one who dies keeps it. */
-static void
-swap_back(const struct outdir *d, const char *path, const char *waste,
-          const char *old, struct err *err)
-{
-    if (waste != d->stage) {
-        if (name_move(path, d->stage) == 0)
-            put_back(waste, path, err);
-    } else if (renameat2(AT_FDCWD, d->stage, AT_FDCWD, path, RENAME_EXCHANGE) <
-               0) {
-        outdir_remove(old);
-        name_move(d->stage, old);
-    }
-}
-
-/* Puts the stage where another folder is, which goes once the new one is sure
- * to stay: 'aside', to be removed, under 'name' if that can be. */
-static int
-exchange(const struct outdir *d, const char *path, const char *old,
-         const char *name, const char **aside, struct err *err)
-{
-    const char *waste = d->stage;
-    int rc = swap(d, path, err);
-
-    if (rc == 0) {
-        waste = old;
-        rc = swap_by_steps(d, path, old, err);
-    }
-    if (rc < 0)
-        return -1;
-    if (folder_sync(path, err) < 0) {
-        swap_back(d, path, waste, old, err);
-        return -1;
-    }
-    *aside = take_aside(d, waste, name);
-    return 0;
-}
-
-/* The same, whole even where a second INT comes, or memory lacks.  What is
- * there is locked: for a moment it has a shared folder's name, and nobody is to
- * join or drop it. */
-static int
-replace_folder(struct outdir *d, const char *path, const char *old,
-               struct err *err)
-{
-    int lock = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    char *name = tmp_name(path), *waste = child(name, "/");
-    const char *aside = NULL;
-    sigset_t signals;
-    int rc;
-
-    if (lock >= 0)
-        flock(lock, LOCK_EX | LOCK_NB);
-    sig_hold(&signals);
-    rc = exchange(d, path, old, name, &aside, err);
-    if (aside) {
-        out_forget(d->slot);
-        d->slot = aside == name ? out_remember(waste) : -1;
-    }
-    sig_release(&signals);
-    if (lock >= 0)
-        close(lock);
-    if (aside) {
-        outdir_remove(aside);
-        out_forget(d->slot);
-        d->slot = -1;
-    }
-    free(waste);
-    free(name);
-    return rc;
 }
 
 int
@@ -567,74 +291,99 @@ outdir_replaceable(const char *path, struct err *err)
     return rc == 0 && name_is_fixed(path) ? not_replaced(path, err) : rc;
 }
 
-/* A rename that failed.  By what, where a folder is in the way, each file
- * system has its own mind about. */
+/* As outdir_commit(), with the paths of NAME and .NAME.old. */
 static int
-publish_over(struct outdir *d, const char *path, const char *old, bool replace,
-             struct err *err)
+publish(const struct outdir *d, const char *name, const char *path,
+        const char *old, bool replace, struct err *err)
 {
     struct stat st;
-    int e = errno;
+    int e;
 
-    if (lstat(path, &st) < 0) {
+    if (folder_sync(d->inside, err) < 0)
+        return -1;
+    if (replace && lstat(path, &st) == 0) {
+        if (outdir_replaceable(path, err) < 0)
+            return -1;
+        settle_old(d->parent, name);
+        if (name_move(path, old) < 0 && errno != ENOENT)
+            return not_replaced(path, err);
+    }
+    if (outdir_is_gone(d) || name_move(d->stage, path) < 0) {
+        e = errno;
+        settle_old(d->parent, name);
+        /* file systems differ in how rename(2) refuses an existing one */
+        if (outdir_is_gone(d) || lstat(path, &st) == 0) {
+            outdir_second(path, err);
+            return 1;
+        }
         errno = e;
         return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
     }
-    if (!replace)
-        return out_exists(path, err);
-    if (outdir_replaceable(path, err) < 0)
+    if (folder_sync(path, err) < 0)
         return -1;
-    return replace_folder(d, path, old, err);
-}
-
-/* A rename over it may be done in part, and said to be done, where a file
- * system is a union of others (mergerfs). */
-static bool
-is_folder(const char *path)
-{
-    struct stat st;
-    int e = errno;
-    bool yes = lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
-
-    errno = e;
-    return yes;
-}
-
-static int
-publish(struct outdir *d, const char *path, bool replace, struct err *err)
-{
-    struct str old = { 0 };
-    int rc;
-
-    if (!outdir_there(d))
-        return outdir_was_quicker(path, err);
-    str_addf(&old, "%s/.%s.old", d->parent, strrchr(path, '/') + 1);
-    errno = EEXIST;
-    if ((replace && is_folder(path)) || name_move(d->stage, path) < 0) {
-        rc = publish_over(d, path, old.s, replace, err);
-    } else {
-        rc = folder_sync(path, err);
-        if (rc == 0)
-            outdir_remove(old.s); /* of one who died replacing it */
-    }
-    str_free(&old);
-    return rc;
+    out_remove_folder(AT_FDCWD, old);
+    return 0;
 }
 
 int
 outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
 {
-    char *path = child(d->parent, name);
-    char *inside = child(d->stage, "");
-    int rc = folder_sync(inside, err);
+    char *path = child(d->parent, name), *old = old_path(d->parent, name);
+    int rc = publish(d, name, path, old, replace, err);
 
-    if (rc == 0)
-        rc = publish(d, path, replace, err);
+    free(old);
     free(path);
-    free(inside);
-    if (rc < 0)
+    if (rc != 0)
         outdir_abort(d);
     else
         free_dir(d);
     return rc;
+}
+
+int
+outdir_keep(struct outdir *d, struct err *err)
+{
+    struct str part = { 0 };
+    DIR *from;
+    char *inside;
+    struct dirent *e;
+    int to = -1, rc = 0;
+
+    if (d->shared) {
+        free_dir(d);
+        return 0;
+    }
+    outdir_part_path(&part, d->parent, d->name);
+    inside = child(part.s, "");
+    from = opendir(d->stage);
+    if (make(part.s, err) < 0 || folder_sync(part.s, err) < 0)
+        rc = -1;
+    else
+        to = open(part.s, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    while (from && to >= 0 && rc == 0 && (errno = 0, e = readdir(from)))
+        if (e->d_name[0] != '.' &&
+            renameat(dirfd(from), e->d_name, to, e->d_name) < 0 &&
+            (errno != ENOENT || faccessat(to, e->d_name, F_OK, 0) < 0))
+            break; /* there, but ENOENT: a lost answer, as in name_move() */
+    if (rc == 0 && (!from || to < 0 || errno))
+        rc = err_sys(err, EX_CANTCREAT, "%s: cannot be filled", part.s);
+    if (rc == 0)
+        rc = folder_sync(inside, err);
+    if (to >= 0)
+        close(to);
+    if (from)
+        closedir(from);
+    free(inside);
+    str_free(&part);
+    outdir_abort(d);
+    return rc;
+}
+
+void
+outdir_abort(struct outdir *d)
+{
+    if (d && !d->shared && !outdir_is_gone(d))
+        out_remove_folder(AT_FDCWD, d->stage);
+    if (d)
+        free_dir(d);
 }

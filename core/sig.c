@@ -100,22 +100,6 @@ sig_install(bool at_once)
 }
 
 void
-sig_hold(sigset_t *old)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    add_stops(&set);
-    pthread_sigmask(SIG_BLOCK, &set, old);
-}
-
-void
-sig_release(const sigset_t *old)
-{
-    pthread_sigmask(SIG_SETMASK, old, NULL);
-}
-
-void
 sig_deadline(double seconds)
 {
     deadline = clock_s() + seconds;

@@ -28,9 +28,4 @@ bool sig_stop(void);
 /* sig_stopped() fills 'err' (EX_TEMPFAIL): "stopped by SIGTERM: HOW". */
 int sig_stopped(const char *how_to_resume, struct err *err);
 
-/* sig_hold() keeps these signals waiting until sig_release(), for steps of
- * which none may be the last. */
-void sig_hold(sigset_t *old);
-void sig_release(const sigset_t *old);
-
 #endif

@@ -140,7 +140,7 @@ outdir_at_open(struct outdir_at *f, const char *path, int flags,
 int
 outdir_at_commit(struct outdir_at *f, struct err *err)
 {
-    int rc = outdir_commit(f->dir, f->name, f->flags & OUT_FORCE, err);
+    int rc = outdir_commit(f->dir, f->name, f->flags & OUT_FORCE, err) ? -1 : 0;
 
     free(f->name);
     *f = (struct outdir_at){ 0 };

@@ -18,15 +18,15 @@
 #define PIPE_BYTES (1 << 20) /* what an ordinary user may ask for */
 
 int
-input_open(struct float_input *in, const struct write_cmd *cmd, struct err *err)
+input_open(struct float_input *in, const char *path, enum dtype dtype,
+           struct err *err)
 {
-    bool std = !strcmp(cmd->input_path, "-");
+    bool std = !strcmp(path, "-");
     struct stat st;
 
-    *in =
-        (struct float_input){ .name = std ? "standard input" : cmd->input_path,
-                              .dtype = cmd->dtype };
-    in->fd = std ? 0 : file_open_any(cmd->input_path, err);
+    *in = (struct float_input){ .name = std ? "standard input" : path,
+                                .dtype = dtype };
+    in->fd = std ? 0 : file_open_any(path, err);
     if (in->fd < 0)
         return -1;
     if (fstat(in->fd, &st) < 0)

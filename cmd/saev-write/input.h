@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cmd/saev-write/cmd.h"
+#include "core/dtype.h"
 #include "core/format/saev.h"
 #include "core/out.h"
 
@@ -23,9 +23,10 @@ struct float_input {
     float *native;    /* for conversion */
 };
 
-/* input_open(): -1 with 'err' set, EX_NOINPUT: it cannot be opened.  Owner: the
+/* input_open() opens 'path', or standard input for "-"; 'dtype' is that of raw
+ * numbers.  -1 with 'err' set, EX_NOINPUT: it cannot be opened.  Owner: the
  * caller, until input_close(). */
-int input_open(struct float_input *in, const struct write_cmd *cmd,
+int input_open(struct float_input *in, const char *path, enum dtype dtype,
                struct err *err);
 void input_close(struct float_input *in); /* a zeroed struct is fine */
 

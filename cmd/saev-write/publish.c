@@ -1,5 +1,4 @@
-#include "cmd/saev-write/publish.h"
-
+/* From shards to a dump: zeros, checksums, metadata, one rename. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,17 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/input.h"
-#include "cmd/saev-write/shard.h"
+#include "cmd/saev-write/run.h"
 #include "core/fd.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/outdir.h"
 #include "core/sig.h"
 #include "core/tmpname.h"
-
-#define MAX_TRIES 20
 
 /* Python's writer leaves one shard of zeros where the images fill theirs. */
 static int
@@ -42,7 +37,8 @@ add_extra_shard(struct write_run *run, struct err *err)
         rc = out_commit(out, err);
     if (rc == 0 && hash)
         shard_set_sum(run, s->n_shards, s->shard_nbytes, hash);
-    hash_free(hash);
+    else
+        hash_free(hash);
     str_free(&path);
     return rc;
 }
@@ -56,7 +52,7 @@ pad_last(struct write_run *run, struct err *err)
     struct stat st;
     int fd = -1, rc = 0;
 
-    if (shard_there(run, s->n_shards - 1))
+    if (shard_exists(run, s->n_shards - 1))
         return 0;
     shard_path(run, s->n_shards - 1, &path);
     if (stat(path.s, &st) == 0) /* where modes change; open() tells */
@@ -110,14 +106,16 @@ sum_file(struct write_run *run, size_t shard, struct err *err)
         close(fd);
     if (n == 0)
         shard_set_sum(run, shard, done, hash);
-    hash_free(hash);
+    else
+        hash_free(hash);
     str_free(&path);
     return n < 0 ? -1 : 0;
 }
 
-/* Is its checksum known, and has it still the size that it is of? */
+/* Is its checksum known, and has it the size that it is of?  Another run that
+ * fills the stage may have padded it meanwhile. */
 static bool
-summed(const struct write_run *run, size_t shard)
+is_summed(const struct write_run *run, size_t shard)
 {
     struct str path = { 0 };
     struct stat st;
@@ -132,20 +130,6 @@ summed(const struct write_run *run, size_t shard)
     return yes;
 }
 
-/* While the manifest was written, another run may have given the last shard
- * zeros, or taken them: then it is to be written again. */
-static int
-check_sums(const struct write_run *run, size_t n_files, struct err *err)
-{
-    for (size_t i = 0; i < n_files; i++)
-        if (!summed(run, i)) {
-            errno = ESTALE;
-            return err_sys(err, EX_CANTCREAT, "%s: shards change",
-                           outdir_path(run->dir));
-        }
-    return 0;
-}
-
 /* What "xxhsum -H2 acts*.bin" prints, and "xxhsum -c" reads. */
 static int
 write_manifest(struct write_run *run, size_t n_files, struct err *err)
@@ -156,7 +140,7 @@ write_manifest(struct write_run *run, size_t n_files, struct err *err)
     for (size_t i = 0; i < n_files && rc == 0; i++) {
         char name[32];
 
-        if (!summed(run, i))
+        if (!is_summed(run, i))
             rc = sum_file(run, i, err);
         saev_shard_name(name, i);
         if (rc == 0)
@@ -167,12 +151,12 @@ write_manifest(struct write_run *run, size_t n_files, struct err *err)
         rc = out_put(path.s, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     str_free(&path);
     str_free(&text);
-    return rc == 0 ? check_sums(run, n_files, err) : -1;
+    return rc;
 }
 
-/* Removes what is no part of the dump: temporaries of writers that died.  Those
- * of others that fill the folder, too, wait until it has its name: without
- * them, but with the folder, these would not know what happened. */
+/* Removes what is not part of the dump, as temporaries of writers that died.
+ * Those of others that fill the stage wait until it has its name: without
+ * them, but with the stage, these would not know what happened. */
 static void
 sweep(const struct write_run *run, size_t n_files)
 {
@@ -211,7 +195,7 @@ count_problem(void *ctx, const char *what)
 
 /* Are all shards there, with their sizes? */
 static int
-check(const struct write_run *run, struct err *err)
+check_shards(const struct write_run *run, struct err *err)
 {
     struct saevdir dir = { .path = xstrdup(outdir_path(run->dir)),
                            .saev = run->saev };
@@ -227,96 +211,85 @@ check(const struct write_run *run, struct err *err)
     return n ? -1 : 0;
 }
 
+/* All but the name. */
 static int
-commit(struct write_run *run, struct err *err)
-{
-    struct outdir *dir = run->dir;
-
-    run->dir = NULL;
-    if (outdir_commit(dir, run->hash, run->cmd->force, err) < 0)
-        return -1;
-
-    /* Another that fills the folder, too, may have begun a file in it just
-     * before it got its name; what is made later still, core/outdir.c sweeps.
-     */
-    DIR *d = opendir(run->path.s);
-    struct dirent *e;
-
-    while (d && (e = readdir(d)))
-        if (e->d_name[0] == '.' && strstr(e->d_name, ".tmp."))
-            unlinkat(dirfd(d), e->d_name, 0);
-    if (d)
-        closedir(d);
-    return 0;
-}
-
-static int
-publish_now(struct write_run *run, struct err *err)
+complete(struct write_run *run, struct err *err)
 {
     struct saev *s = &run->saev;
-    bool extra;
-    size_t n_files;
+    bool extra = run->cmd->pad && s->n_imgs % s->shard_imgs == 0;
+    size_t n_files = s->n_shards + extra;
 
-    if (check(run, err) < 0)
+    if (check_shards(run, err) < 0)
         return -1;
-    extra = run->cmd->pad && s->n_imgs % s->shard_imgs == 0;
-    n_files = s->n_shards + extra;
     run->end = s->n_shards; /* they are counted now */
     run->counted = s->n_imgs;
-    /* metadata before zeros: run.c, load_counted() */
+    /* metadata before zeros: see run_stage() */
     if (write_metadata(run, err) < 0 ||
         (run->cmd->pad && !extra && pad_last(run, err) < 0) ||
         (extra && add_extra_shard(run, err) < 0) ||
         (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
         return -1;
-    if (access(run->path.s, F_OK) == 0 && !run->cmd->force)
-        return out_exists(run->path.s, err);
-    sweep(run, n_files);
-    return commit(run, err);
-}
-
-/* Another that publishes the same shards removes what is no part of its dump,
- * as a manifest, or gives the last one zeros. */
-static bool
-disturbed(const struct write_run *run, const struct err *err)
-{
-    return (err->error == ENOENT || err->error == ESTALE) && run->dir &&
-           outdir_there(run->dir);
+    if (access(run->path.s, F_OK) < 0 || run->cmd->force)
+        sweep(run, n_files);
+    return 0;
 }
 
 int
 publish(struct write_run *run, bool shared, struct err *err)
 {
-    int tries = 0, rc;
+    struct outdir *dir = run->dir;
+    struct dirent *e;
+    DIR *d;
+    int rc;
 
     if (saev_set_n_imgs(&run->saev, run->saev.n_imgs, err) < 0 ||
         run_name(run, err) < 0)
         return -1;
-    do
-        rc = publish_now(run, err);
-    while (rc < 0 && shared && disturbed(run, err) && ++tries < MAX_TRIES);
-    if (rc == 0 && !shared)
-        run_drop_part(run);
-    return rc;
+    if (complete(run, err) < 0) {
+        /* it may have been published before this run made a new stage */
+        bool is_second =
+            outdir_is_gone(dir) ||
+            (!run->counts && !run->cmd->force && !file_missing(run->path.s));
+
+        return is_second ? run_second(run, err) : -1;
+    }
+    if (!run->cmd->force && access(run->path.s, F_OK) == 0) {
+        /* who counts learns only now which dump it is */
+        if (run->counts && !run->cmd->if_missing)
+            return out_exists(run->path.s, err);
+        return run_second(run, err);
+    }
+    run->dir = NULL;
+    rc = outdir_commit(dir, run->hash, run->cmd->force, err);
+    if (rc != 0)
+        return rc > 0 ? run_second(run, err) : -1;
+    /* Another run that fills the stage may have begun a file in it just before
+     * it got its name; what is made later, core/outdir.c removes. */
+    d = opendir(run->path.s);
+    while (d && (e = readdir(d)))
+        if (e->d_name[0] == '.' && strstr(e->d_name, ".tmp."))
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+    if (!shared)
+        outdir_drop_part(run->cmd->parent, run->stage.s);
+    return 0;
 }
 
 int
 finish(struct write_run *run, struct err *err)
 {
-    int rc = 0;
-
-    if (!run->saev.n_imgs_known)
+    if (run->counts)
         return err_set(err, EX_DATAERR,
                        "%s: the key n_imgs is missing (--finish needs it)",
                        run->saev.name);
-    if (!run_part_exists(run))
-        rc = err_set(err, EX_NOINPUT, "%s: no part of it has been written",
-                     run->path.s);
-    if (rc == 0)
-        rc = run_stage(run, true, err);
-    if (rc == 0)
-        rc = run_buffers(run, err);
-    if (rc == 0)
-        rc = publish(run, true, err);
-    return rc < 0 ? run_late(run, true, err) : 0;
+    if (!run_part_exists(run)) {
+        if (!run->cmd->force && !file_missing(run->path.s))
+            return run_second(run, err);
+        return err_set(err, EX_NOINPUT, "%s: no part of it has been written",
+                       run->path.s);
+    }
+    if (run_stage(run, true, err) < 0 || run_buffers(run, err) < 0)
+        return -1;
+    return publish(run, true, err);
 }

@@ -1,3 +1,4 @@
+/* A run from its metadata to its last shard. */
 #include "cmd/saev-write/run.h"
 
 #include <dirent.h>
@@ -9,9 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/publish.h"
-#include "cmd/saev-write/shard.h"
-#include "core/dtype.h"
 #include "core/fd.h"
 #include "core/format/saevdir.h"
 #include "core/map.h"
@@ -20,7 +18,8 @@
 
 #define META_MAX ((size_t)64 << 20)
 
-/* HASH and PARENT/HASH, once the number of images is known. */
+/* ---- what the dump is ---- */
+
 int
 run_name(struct write_run *run, struct err *err)
 {
@@ -32,25 +31,12 @@ run_name(struct write_run *run, struct err *err)
     return 0;
 }
 
-/* What the folder of unfinished shards is called: by HASH, or by what HASH
- * would be without images, as long as they are counted. */
-static int
-stage_name(struct write_run *run, struct err *err)
-{
-    char key[SAEV_HASH_MAX];
-
-    if (saev_hash(&run->saev, key, err) < 0)
-        return -1;
-    str_addf(&run->stage, "%s%s", key,
-             run->saev.n_imgs_known ? "" : ".counted");
-    return 0;
-}
-
 int
 run_load(struct write_run *run, const struct write_cmd *cmd, struct err *err)
 {
+    const struct saev *s = &run->saev;
+    char key[SAEV_HASH_MAX]; /* HASH, or what it would be without n_imgs */
     struct str text = { 0 };
-    struct stat st;
     int rc = file_read_all(cmd->meta_path, META_MAX, &text, err);
 
     run->cmd = cmd;
@@ -60,17 +46,23 @@ run_load(struct write_run *run, const struct write_cmd *cmd, struct err *err)
                                                     : "standard input",
                         SAEV_INPUT, err);
     str_free(&text);
+    if (rc < 0 || saev_hash(s, key, err) < 0)
+        return -1;
+    run->counts = !s->n_imgs_known;
     run->end = run->counted = SIZE_MAX;
-    if (rc == 0)
-        rc = stage_name(run, err);
-    run->old_known = rc == 0 && run->saev.n_imgs_known;
-    if (run->old_known)
-        rc = run_name(run, err);
-    if (rc == 0 && stat(run->path.s ? run->path.s : "", &st) == 0) {
-        run->old_dev = st.st_dev;
-        run->old_ino = st.st_ino;
+    str_addf(&run->stage, "%s%s", key, run->counts ? ".counted" : "");
+    if (run->counts && cmd->sharded)
+        return err_set(err, EX_DATAERR,
+                       "%s: the key n_imgs is missing (--shard needs it)",
+                       s->name);
+    if (run->counts)
+        return 0;
+    run->end = s->n_shards;
+    if (cmd->sharded) {
+        run->begin = saev_part_begin(s, cmd->part, cmd->n_parts);
+        run->end = saev_part_begin(s, cmd->part + 1, cmd->n_parts);
     }
-    return rc;
+    return run_name(run, err);
 }
 
 void
@@ -88,38 +80,75 @@ run_free(struct write_run *run)
     *run = (struct write_run){ 0 };
 }
 
-int
-run_part(struct write_run *run, struct err *err)
-{
-    const struct write_cmd *cmd = run->cmd;
-    const struct saev *s = &run->saev;
+/* ---- is it there already? ---- */
 
-    if (!s->n_imgs_known) {
-        if (!cmd->sharded)
-            return 0;
-        return err_set(err, EX_DATAERR,
-                       "%s: the key n_imgs is missing (--shard needs it)",
-                       s->name);
+/* Is what has the dump's name the dump, with all its shards? */
+static int
+check_whole(const struct write_run *run, struct err *err)
+{
+    char hash[SAEV_HASH_MAX] = "";
+    struct saevdir found;
+    struct err why = { 0 };
+
+    if (saevdir_open(&found, run->path.s, &why) == 0 &&
+        saev_hash(&found.saev, hash, &why) == 0 && strcmp(hash, run->hash) != 0)
+        err_set(&why, EX_DATAERR, "its metadata.json is another's");
+    saevdir_close(&found);
+    if (!why.status)
+        return 0;
+    if ((why.status != EX_DATAERR && why.status != EX_NOINPUT) ||
+        why.error == EACCES) {
+        *err = why; /* it could not be read */
+        return -1;
     }
-    run->end = s->n_shards;
-    if (cmd->sharded) {
-        run->begin = saev_part_begin(s, cmd->part, cmd->n_parts);
-        run->end = saev_part_begin(s, cmd->part + 1, cmd->n_parts);
-    }
-    return 0;
+    return err_set(err, EX_CANTCREAT,
+                   "%s: exists already, but is broken: %s (--force replaces "
+                   "it)",
+                   run->path.s, why.what);
 }
 
-/* A counted run that came as far as its metadata may have put zeros behind its
- * last image: shards from there on are not complete for another one. */
-static int
-load_counted(struct write_run *run, struct err *err)
+int
+run_exists(struct write_run *run, struct err *err)
 {
-    struct saevdir dir;
+    if (run->cmd->force)
+        return outdir_replaceable(run->path.s, err);
+    outdir_sweep(run->cmd->parent, run->hash);
+    if (file_missing(run->path.s))
+        return 0;
+    if (run->cmd->if_missing)
+        return check_whole(run, err) < 0 ? -1 : 1;
+    /* where that cannot be known, the files that are made next will tell */
+    return access(run->path.s, F_OK) < 0 ? 0 : out_exists(run->path.s, err);
+}
+
+int
+run_second(struct write_run *run, struct err *err)
+{
+    if (!*run->hash) /* not counted to the end: nobody knows which dump it is */
+        return outdir_second(outdir_path(run->dir), err);
+    outdir_abort(run->dir);
+    run->dir = NULL;
+    outdir_drop_part(run->cmd->parent, run->stage.s);
+    if (run->cmd->if_missing)
+        return check_whole(run, err);
+    return outdir_second(run->path.s, err);
+}
+
+/* ---- the stage ---- */
+
+int
+run_stage(struct write_run *run, bool shared, struct err *err)
+{
     struct str path = { 0 };
+    struct saevdir dir;
     int rc = 0;
 
+    if (outdir_open(&run->dir, run->cmd->parent, run->stage.s, shared, err) < 0)
+        return -1;
+    /* A run that counted to the stream's end may have put zeros after the last
+     * image: the shards from there on are not complete for this one. */
     str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
-    if (!run->saev.n_imgs_known && !file_missing(path.s)) {
+    if (run->counts && !file_missing(path.s)) {
         rc = saevdir_meta(&dir, outdir_path(run->dir), err);
         if (rc == 0)
             run->counted = dir.saev.n_imgs;
@@ -130,11 +159,11 @@ load_counted(struct write_run *run, struct err *err)
 }
 
 int
-run_stage(struct write_run *run, bool shared, struct err *err)
+run_buffers(struct write_run *run, struct err *err)
 {
-    if (outdir_open(&run->dir, run->cmd->parent, run->stage.s, shared, err) < 0)
-        return -1;
-    return load_counted(run, err);
+    run->buf = mem_try(INPUT_FLOATS, sizeof(float), "the stream", err);
+    run->old = mem_try(INPUT_FLOATS, sizeof(float), "the stream", err);
+    return run->buf && run->old ? 0 : -1;
 }
 
 bool
@@ -149,118 +178,18 @@ run_part_exists(const struct write_run *run)
     return !missing;
 }
 
-void
-run_drop_part(const struct write_run *run)
-{
-    outdir_drop_part(run->cmd->parent, run->stage.s);
-}
-
-/* Is what is there the dump, with all its shards? */
-static int
-check_there(const struct write_run *run, struct err *err)
-{
-    char hash[SAEV_HASH_MAX] = "";
-    struct saevdir there;
-    struct err why = { 0 };
-
-    if (saevdir_open(&there, run->path.s, &why) == 0 &&
-        saev_hash(&there.saev, hash, &why) == 0 && strcmp(hash, run->hash) != 0)
-        err_set(&why, EX_DATAERR, "its metadata.json is another's");
-    saevdir_close(&there);
-    if (!why.status)
-        return 0;
-    if ((why.status != EX_DATAERR && why.status != EX_NOINPUT) ||
-        why.error == EACCES) {
-        /* it was not read to the end */
-        *err = why;
-        return -1;
-    }
-    return err_set(err, EX_CANTCREAT,
-                   "%s: exists already, but is broken: %s (--force replaces "
-                   "it)",
-                   run->path.s, why.what);
-}
-
-int
-run_exists(struct write_run *run, struct err *err)
-{
-    if (run->cmd->force)
-        return outdir_replaceable(run->path.s, err);
-    if (file_missing(run->path.s))
-        return 0;
-    if (!run->cmd->if_missing && access(run->path.s, F_OK) < 0)
-        return 0; /* nobody can say that it exists: what is made next tells */
-    outdir_sweep(run->cmd->parent, run->stage.s);
-    if (!run->cmd->if_missing)
-        return out_exists(run->path.s, err);
-    return check_there(run, err) < 0 ? -1 : 1;
-}
-
-/* The folder that was made anew when the other had taken its own: empty, or
- * with the shards of a whole stream, as that one's.  Parts are others' work. */
-static bool
-is_waste(const struct write_run *run, const struct err *err)
-{
-    struct stat st;
-
-    if (stat(run->path.s, &st) < 0 ||
-        (st.st_ino == run->old_ino && st.st_dev == run->old_dev))
-        return false; /* no dump that was not there when the run began */
-    if (run->all_there && run->old_known && !run->cmd->force &&
-        err->status == EX_CANTCREAT)
-        return true;
-    return run->dir && outdir_remove_empty(run->dir);
-}
-
-static void
-leave_part(struct write_run *run)
-{
-    outdir_abort(run->dir);
-    run->dir = NULL;
-    run_drop_part(run);
-}
-
-int
-run_late(struct write_run *run, bool shared, struct err *err)
-{
-    bool late = run->dir && !outdir_there(run->dir);
-    struct err why;
-    int there;
-
-    if (err->status == EX_TEMPFAIL)
-        return -1;
-    if (!*run->hash) /* not counted to the end: nobody knows which dump it is */
-        return late ? outdir_was_quicker(outdir_path(run->dir), err) : -1;
-    if (err->status == EX_IOERR && !run->dir)
-        return -1; /* what is there may be ours, and not synced */
-    if (shared && is_waste(run, err)) {
-        leave_part(run);
-        late = true;
-    }
-    there = run->cmd->if_missing ? run_exists(run, &why) : 0;
-    if (there > 0 && !late)
-        leave_part(run);
-    if (there > 0)
-        return 0;
-    if (there < 0 && why.status != EX_CANTCREAT) { /* it was not read */
-        *err = why;
-        return -1;
-    }
-    return late ? outdir_was_quicker(run->path.s, err) : -1;
-}
-
-/* Images before shard 'end'; SIZE_MAX is where a stream ends that is counted.
- */
+/* Images before shard 'end'; SIZE_MAX before the end of a stream that is
+ * counted. */
 static size_t
 imgs_before(const struct write_run *run, size_t end)
 {
-    bool counted = run->end == SIZE_MAX;
+    bool counting = run->end == SIZE_MAX;
     size_t n;
 
-    if (end == SIZE_MAX && counted)
+    if (end == SIZE_MAX && counting)
         return SIZE_MAX;
     if (!size_mul(end, run->saev.shard_imgs, &n) ||
-        (!counted && n > run->saev.n_imgs))
+        (!counting && n > run->saev.n_imgs))
         return run->saev.n_imgs;
     return n;
 }
@@ -275,11 +204,11 @@ first_img(const struct write_run *run)
 
 /* How many shards of the run are complete, counted from its first on. */
 static size_t
-count_there(const struct write_run *run)
+count_complete(const struct write_run *run)
 {
     size_t shard = run->begin;
 
-    while (shard < run->end && shard_there(run, shard))
+    while (shard < run->end && shard_exists(run, shard))
         shard++;
     return shard - run->begin;
 }
@@ -287,32 +216,86 @@ count_there(const struct write_run *run)
 int
 run_images(struct write_run *run, size_t *first, size_t *n, struct err *err)
 {
-    size_t done, end;
+    const struct write_cmd *cmd = run->cmd;
+    size_t done = run->begin, end;
 
-    if (!run->saev.n_imgs_known && !run->cmd->resume)
+    if (run->counts && !cmd->resume)
         return err_set(err, EX_DATAERR,
                        "%s: the key n_imgs is missing (--images needs it, or "
                        "--resume)",
                        run->saev.name);
-    if (run_part(run, err) < 0)
-        return -1;
-    done = run->begin;
-    if (run->cmd->parent && run->saev.n_imgs_known && !run->cmd->force &&
+    if (cmd->parent && !run->counts && !cmd->force &&
         !file_missing(run->path.s)) {
-        if (check_there(run, err) < 0)
+        if (check_whole(run, err) < 0)
             return -1;
         done = run->end;
-    } else if (run->cmd->parent && (run->cmd->sharded || run->cmd->resume) &&
+    } else if (cmd->parent && (cmd->sharded || cmd->resume) &&
                run_part_exists(run)) {
         if (run_stage(run, true, err) < 0)
             return -1;
-        done += count_there(run);
+        done += count_complete(run);
     }
     end = imgs_before(run, run->end);
     *first = imgs_before(run, done);
     *n = end == SIZE_MAX ? SIZE_MAX : end - *first;
     return 0;
 }
+
+/* Bytes of the dump that are in the stage: complete shards, and the blocks so
+ * far of those that other tasks are writing, or were until they were killed:
+ * who writes such a shard removes that file first. */
+static size_t
+bytes_staged(const struct write_run *run)
+{
+    DIR *d = opendir(outdir_path(run->dir));
+    size_t total = 0, shard;
+    struct dirent *e;
+    struct stat st;
+
+    while (d && (e = readdir(d))) {
+        if (!saev_shard_of(e->d_name, &shard)) {
+            if (strstr(e->d_name, ".tmp.") &&
+                fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                total += (size_t)st.st_blocks * 512;
+        } else if (shard < run->saev.n_shards && shard_exists(run, shard)) {
+            total += saev_shard_nbytes(&run->saev, shard);
+        }
+    }
+    if (d)
+        closedir(d);
+    return total;
+}
+
+/* Is there room for what will be written?  A part asks for the whole dump's:
+ * with less, all tasks would begin and none could end. */
+static int
+check_space(const struct write_run *run, struct err *err)
+{
+    size_t need = 0, room = 0;
+
+    /* Twice, as a file that is just getting its name may be missed.  The room
+     * is asked for before the files are looked at, so that what others write
+     * meanwhile is not counted against it. */
+    for (int i = 0; run->end != SIZE_MAX && i < 2; i++) {
+        int fd =
+            open(outdir_path(run->dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        room = fd_free(fd, need);
+        if (fd >= 0)
+            close(fd);
+        need = run->saev.n_imgs * run->saev.img_nbytes;
+        if (need > room) /* seldom: each shard is looked at */
+            need -= smaller(need, bytes_staged(run));
+        if (need <= room)
+            return 0;
+    }
+    if (run->end == SIZE_MAX)
+        return 0;
+    return err_set(err, EX_IOERR, "%s: no room for %zu bytes (%zu are free)",
+                   run->cmd->parent, need, room);
+}
+
+/* ---- the stream ---- */
 
 /* --first must name a shard's first image. */
 static int
@@ -330,162 +313,9 @@ check_first(const struct write_run *run, struct err *err)
                    first, s, begin, last);
 }
 
-/* The shard where the stream begins: those before it must be complete. */
+/* Reads the header of a .npy, which has what the metadata may leave out. */
 static int
-skip_shards(struct write_run *run, size_t *shard, struct err *err)
-{
-    size_t first = first_img(run), s = run->saev.shard_imgs;
-
-    *shard = first == imgs_before(run, run->end) ? run->end : first / s;
-    for (size_t i = run->begin; i < *shard; i++)
-        if (!shard_there(run, i))
-            return err_set(err, TU_USAGE,
-                           "--first: %zu leaves out images from %zu on, which "
-                           "are not there yet",
-                           first, i * s);
-    run->n_kept = *shard - run->begin;
-    return 0;
-}
-
-/* Bytes that a file in the folder has of the dump: all of a shard that is
- * complete, and the blocks so far of one that another task is writing, or was
- * until it was killed: who writes that shard removes it first. */
-static size_t
-nbytes_of(const struct write_run *run, int dir_fd, const char *name)
-{
-    struct stat st;
-    size_t shard;
-
-    if (saev_shard_of(name, &shard))
-        return shard < run->saev.n_shards && shard_there(run, shard)
-                   ? saev_shard_nbytes(&run->saev, shard)
-                   : 0;
-    if (!strstr(name, ".tmp.") ||
-        fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return 0;
-    return (size_t)st.st_blocks * 512;
-}
-
-/* Bytes of the whole dump that are still to be written, by this run or by the
- * tasks beside it, and the room for them, after a wait for 'wanted'; true if
- * there is that, or where the file system does not say.  The room comes first:
- * what others write meanwhile then lies in the folder, and is not asked for
- * twice. */
-static bool
-has_room(const struct write_run *run, size_t wanted, size_t *need, size_t *room)
-{
-    int fd = open(outdir_path(run->dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    size_t there = 0;
-    struct dirent *e;
-    DIR *d;
-
-    *room = fd_free(fd, wanted);
-    if (fd >= 0)
-        close(fd);
-    *need = run->saev.n_imgs * run->saev.img_nbytes;
-    if (*need <= *room) /* mostly: no need to look at each shard */
-        return true;
-    d = opendir(outdir_path(run->dir));
-    while (d && (e = readdir(d)))
-        there += nbytes_of(run, dirfd(d), e->d_name);
-    if (d)
-        closedir(d);
-    *need = *need > there ? *need - there : 0;
-    return *need <= *room;
-}
-
-/* Is there room for what will be written?  A part asks for the whole dump's:
- * with less, all tasks would begin and none could end.  A file that is getting
- * its name may be missed once. */
-static int
-check_space(const struct write_run *run, struct err *err)
-{
-    size_t need, room;
-
-    if (run->end == SIZE_MAX || has_room(run, 0, &need, &room) ||
-        has_room(run, need, &need, &room))
-        return 0;
-    return err_set(err, EX_IOERR, "%s: no room for %zu bytes (%zu are free)",
-                   run->cmd->parent, need, room);
-}
-
-static int
-one_shard(struct write_run *run, size_t shard, struct err *err)
-{
-    if (!shard_there(run, shard)) /* never, in a folder of our own */
-        return shard_write(run, shard, err);
-    if (run->end == SIZE_MAX)
-        run->saev.n_imgs = (shard + 1) * run->saev.shard_imgs;
-    return shard_check(run, shard, err);
-}
-
-/* More than n_imgs promised: then the shards made of it are wrong, too. */
-static int
-too_long(struct write_run *run, struct err *err)
-{
-    struct str path = { 0 };
-
-    for (size_t i = 0; i < run->n_made; i++) {
-        shard_path(run, run->made[i], &path);
-        unlink(path.s);
-    }
-    str_free(&path);
-    return err_set(
-        err, EX_DATAERR, "%s: goes on after %llu bytes (%zu images, as %s)",
-        run->in.name, (unsigned long long)run->in.n_taken,
-        imgs_before(run, run->end) - first_img(run),
-        run->saev.n_imgs_known ? "the metadata says" : "its header says");
-}
-
-/* Did a run before this one come to the stream's end there, and could not
- * publish what it had? */
-static bool
-had_ended(const struct write_run *run)
-{
-    struct saevdir dir;
-    struct err err;
-    bool yes;
-
-    if (saevdir_meta(&dir, outdir_path(run->dir), &err) < 0)
-        return false;
-    yes = dir.saev.n_imgs == run->saev.n_imgs;
-    saevdir_close(&dir);
-    return yes;
-}
-
-static int
-stream_shards(struct write_run *run, struct err *err)
-{
-    size_t first;
-    int more = 1;
-
-    if (skip_shards(run, &first, err) < 0)
-        return -1;
-    if (run->end == SIZE_MAX)
-        run->saev.n_imgs = first * run->saev.shard_imgs;
-    for (size_t shard = first; shard < run->end; shard++) {
-        if (run->end == SIZE_MAX && (more = input_more(&run->in, err)) <= 0)
-            break;
-        if (one_shard(run, shard, err) < 0)
-            return -1;
-    }
-    if (more < 0)
-        return -1;
-    if (run->end == SIZE_MAX) {
-        if (run->in.n_taken > 0 || had_ended(run))
-            return 0;
-        /* nobody makes a dump of nothing: what should have filled it failed */
-        return err_set(err, EX_DATAERR,
-                       "%s: is empty (expected images, as %s has no n_imgs)",
-                       run->in.name, run->saev.name);
-    }
-    more = input_more(&run->in, err);
-    return more < 0 ? -1 : more ? too_long(run, err) : 0;
-}
-
-/* Takes the header of a .npy, which may know what the metadata leaves out. */
-static int
-take_header(struct write_run *run, struct err *err)
+read_header(struct write_run *run, struct err *err)
 {
     size_t n, want = SIZE_MAX;
     int known = run->cmd->raw ? 0 : input_header(&run->in, &run->saev, &n, err);
@@ -509,25 +339,82 @@ take_header(struct write_run *run, struct err *err)
     return 0;
 }
 
-int
-run_buffers(struct write_run *run, struct err *err)
+/* The stream has more than n_imgs promised: the shards made of it are wrong. */
+static int
+too_long(struct write_run *run, struct err *err)
 {
-    run->buf = mem_try(INPUT_FLOATS, sizeof(float), "the stream", err);
-    run->old = mem_try(INPUT_FLOATS, sizeof(float), "the stream", err);
-    return run->buf && run->old ? 0 : -1;
+    struct str path = { 0 };
+
+    for (size_t i = 0; i < run->n_made; i++) {
+        shard_path(run, run->made[i], &path);
+        unlink(path.s);
+    }
+    str_free(&path);
+    return err_set(
+        err, EX_DATAERR, "%s: goes on after %llu bytes (%zu images, as %s)",
+        run->in.name, (unsigned long long)run->in.n_taken,
+        imgs_before(run, run->end) - first_img(run),
+        run->saev.n_imgs_known ? "the metadata says" : "its header says");
 }
 
-/* What to do to go on, for one who was stopped. */
+/* The stream from the shard of --first on, where those before it are complete,
+ * to its end. */
 static int
-say_stopped(struct write_run *run, struct err *err)
+stream_shards(struct write_run *run, struct err *err)
+{
+    bool counting = run->end == SIZE_MAX;
+    size_t first = first_img(run), s = run->saev.shard_imgs;
+    size_t shard = first == imgs_before(run, run->end) ? run->end : first / s;
+    int more = 1;
+
+    for (size_t i = run->begin; i < shard; i++)
+        if (!shard_exists(run, i))
+            return err_set(err, TU_USAGE,
+                           "--first: %zu leaves out images from %zu on, which "
+                           "are not there yet",
+                           first, i * s);
+    run->n_kept = shard - run->begin;
+    if (counting)
+        run->saev.n_imgs = shard * s;
+    for (; shard < run->end; shard++) {
+        if (counting && (more = input_more(&run->in, err)) <= 0)
+            break;
+        if (!shard_exists(run, shard)) {
+            if (shard_write(run, shard, err) < 0)
+                return -1;
+            continue;
+        }
+        if (counting)
+            run->saev.n_imgs = (shard + 1) * s;
+        if (shard_check(run, shard, err) < 0)
+            return -1;
+    }
+    if (more >= 0 && !counting)
+        more = input_more(&run->in, err);
+    if (more < 0)
+        return -1;
+    if (!counting)
+        return more ? too_long(run, err) : 0;
+    /* No image at all is an error, as what should have written them has failed;
+     * but a run before this one may have come to the end right here. */
+    if (run->in.n_taken == 0 && run->counted != run->saev.n_imgs)
+        return err_set(err, EX_DATAERR,
+                       "%s: is empty (expected images, as %s has no n_imgs)",
+                       run->in.name, run->saev.name);
+    return 0;
+}
+
+/* How to go on after a signal; what is complete of the shards is kept. */
+static int
+keep_shards(struct write_run *run, struct err *err)
 {
     const struct write_cmd *cmd = run->cmd;
     size_t n;
     char how[160];
 
-    if (!run->saev.n_imgs_known)
+    if (run->counts)
         run->end = SIZE_MAX; /* the next run counts again */
-    n = run->dir ? count_there(run) : 0;
+    n = run->dir ? count_complete(run) : 0;
     if (n == 0)
         return sig_stopped("no shard was complete, run it again", err);
     if (!cmd->sharded) {
@@ -538,9 +425,10 @@ say_stopped(struct write_run *run, struct err *err)
             return -1;
     }
     snprintf(how, sizeof(how),
-             "%zu shards are kept, run it again%s (--first %zu: the stream may "
-             "start there)",
-             n, cmd->sharded || cmd->resume ? "" : " with --resume",
+             "%zu %s kept, run it again%s (--first %zu: the stream may start "
+             "there)",
+             n, n == 1 ? "shard is" : "shards are",
+             cmd->sharded || cmd->resume ? "" : " with --resume",
              imgs_before(run, run->begin + n));
     return sig_stopped(how, err);
 }
@@ -555,7 +443,7 @@ run_stream(struct write_run *run, struct err *err)
                                        .unit = "B",
                                        .quiet = run->cmd->quiet };
     if (check_first(run, err) == 0 && run_buffers(run, err) == 0 &&
-        take_header(run, err) == 0 && run_stage(run, shared, err) == 0 &&
+        read_header(run, err) == 0 && run_stage(run, shared, err) == 0 &&
         check_space(run, err) == 0) {
         if (run->end != SIZE_MAX)
             run->progress.total =
@@ -564,12 +452,12 @@ run_stream(struct write_run *run, struct err *err)
         progress_start(&run->progress);
         rc = stream_shards(run, err);
         progress_end(&run->progress);
+        if (rc < 0 && outdir_is_gone(run->dir))
+            return run_second(run, err);
     }
-    if (rc == 0 && !run->cmd->sharded) {
-        run->all_there = true;
+    if (rc == 0 && !run->cmd->sharded)
         rc = publish(run, shared, err);
-    }
-    if (rc < 0 && err->status == EX_TEMPFAIL)
-        return say_stopped(run, err);
-    return rc < 0 ? run_late(run, shared, err) : 0;
+    if (rc < 0 && err->status == EX_TEMPFAIL && run->dir)
+        return keep_shards(run, err);
+    return rc;
 }

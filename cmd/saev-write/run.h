@@ -1,23 +1,47 @@
 /*
- * A run: some images of a dump, from their stream to the shards that gather in
- * a folder of the run's.
+ * saev-write: the command line, a run, and its steps.
+ *
+ * A run takes some images of a dump from a stream to shards, which are
+ * collected in a hidden directory, the stage, until it is published.  The
+ * images may be all, those of one --shard, or, when the metadata leave out
+ * n_imgs, as many as the stream has: then they are counted.
+ *
+ *   run_load()     what the dump is, and which of its shards are this run's
+ *   run_exists()   is it there already?
+ *   run_stream()   the shards, from the stream (shard.c: one of them)
+ *   publish()      zeros, checksums, metadata, the name (publish.c)
+ *
+ * All return 0, or -1 with 'err' set; only main.c prints errors and exits.
  */
 #ifndef SAEV_WRITE_RUN_H
 #define SAEV_WRITE_RUN_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/types.h>
+#include <stdint.h>
 
-#include "cmd/saev-write/cmd.h"
 #include "cmd/saev-write/input.h"
 #include "core/hash.h"
 #include "core/outdir.h"
 #include "core/str.h"
 #include "core/tty.h"
 
-/* A shard's checksum, and of how many bytes: another run that fills the folder,
- * too, may have the last one with zeros, or without. */
+struct write_cmd {
+    const char *meta_path;  /* -m */
+    const char *parent;     /* -o, without a slash at its end */
+    const char *input_path; /* "-": standard input */
+    enum dtype dtype;       /* of raw input */
+    bool dtype_given;
+    bool raw; /* do not look for a .npy header */
+    bool pad, if_missing, force, manifest, resume, no_sync;
+    bool sharded; /* --shard: */
+    uint64_t part, n_parts;
+    bool first_given; /* --first: */
+    uint64_t first;   /* the image the stream begins with */
+    bool quiet, verbose;
+};
+
+/* The checksum of the first 'nbytes' bytes of a shard. */
 struct shard_sum {
     char hex[HASH_MAX_HEX]; /* "": not known */
     size_t nbytes;
@@ -26,15 +50,13 @@ struct shard_sum {
 struct write_run {
     const struct write_cmd *cmd;
     struct saev saev;
-    char hash[SAEV_HASH_MAX]; /* "" until the images are counted */
-    struct str path;          /* PARENT/HASH, then */
-    dev_t old_dev;            /* what that was when the run began; 0: nothing */
-    ino_t old_ino;
-    bool old_known;   /* not while the images were to be counted */
-    struct str stage; /* name of the folder where shards gather */
-    struct outdir *dir;
-    bool all_there; /* in dir, written or compared */
-    size_t counted; /* images there, of a run that was counted to its end */
+    bool counts;              /* the metadata leave out n_imgs */
+    char hash[SAEV_HASH_MAX]; /* "" until the images are counted, as 'path': */
+    struct str path;          /* PARENT/HASH */
+    struct str stage;         /* the stage's name, which has no '.' before it */
+    struct outdir *dir;       /* the stage */
+    size_t counted; /* images that an earlier run has counted to the stream's
+                       end; SIZE_MAX: none has */
     struct float_input in;
     size_t begin, end;      /* shards of this run; end SIZE_MAX: counted */
     size_t n_kept;          /* shards found complete */
@@ -45,34 +67,62 @@ struct write_run {
     struct progress progress;
 };
 
-/*
- * Each of these fills the fields that stand behind it; -1 with 'err' set.
- * run_load() begins with the metadata of -m and the command line.  Owner: the
- * caller, until run_free().
- */
-int run_name(struct write_run *run, struct err *err); /* hash, path */
+/* ---- run.c ---- */
+
+/* run_load() reads the metadata.  Owner: the caller, until run_free(), which
+ * takes a zeroed struct, too. */
 int run_load(struct write_run *run, const struct write_cmd *cmd,
              struct err *err);
-void run_free(struct write_run *run); /* a zeroed struct is fine */
-int run_part(struct write_run *run, struct err *err); /* begin, end */
-int run_exists(struct write_run *run,
-               struct err *err); /* 1: is there, and right */
+void run_free(struct write_run *run);
 
-/* run_late(): a run failed with 'err'.  Was it for another that published the
- * same dump meanwhile?  Then 0 with --if-missing, once HASH is known, else -1
- * and EX_CANTCREAT. */
-int run_late(struct write_run *run, bool shared, struct err *err);
-int run_stage(struct write_run *run, bool shared, struct err *err); /* dir */
-int run_buffers(struct write_run *run, struct err *err); /* buf, old */
+/* run_name() sets hash and path once n_imgs is known; run_stage() opens the
+ * stage, which is 'shared' with other runs; run_buffers() allocates buf, old.
+ */
+int run_name(struct write_run *run, struct err *err);
+int run_stage(struct write_run *run, bool shared, struct err *err);
+int run_buffers(struct write_run *run, struct err *err);
 
-/* The folder of a run that was stopped, or of parts: is there one?  Once the
- * dump is published it is waste. */
+/* run_exists(): 1 if the dump is there and --if-missing makes that success. */
+int run_exists(struct write_run *run, struct err *err);
+
+/* run_second(): another run has published the dump meanwhile.  0 with
+ * --if-missing if that one is whole; else -1 and EX_TEMPFAIL.  The shards of
+ * this run, which nobody needs any more, are removed. */
+int run_second(struct write_run *run, struct err *err);
+
+/* run_part_exists(): is there a stage of parts, or of a run that was stopped?
+ */
 bool run_part_exists(const struct write_run *run);
-void run_drop_part(const struct write_run *run);
 
-/* run_images(): what the run still lacks; n is SIZE_MAX where nobody knows. */
+/* run_images(): the first image that is missing, and how many are from there
+ * on, SIZE_MAX if nobody knows. */
 int run_images(struct write_run *run, size_t *first, size_t *n,
                struct err *err);
-int run_stream(struct write_run *run, struct err *err); /* all the rest */
+int run_stream(struct write_run *run, struct err *err);
+
+/* ---- shard.c ---- */
+
+/* shard_path() replaces 'path' by that of a shard in the stage. */
+void shard_path(const struct write_run *run, size_t shard, struct str *path);
+
+/* shard_exists(): is there a file of its size?  shard_check() compares the
+ * stream with it.  shard_write() fills one from the stream. */
+bool shard_exists(const struct write_run *run, size_t shard);
+int shard_check(struct write_run *run, size_t shard, struct err *err);
+int shard_write(struct write_run *run, size_t shard, struct err *err);
+
+/* shard_pad() adds zeros to a shard and to its hash (or NULL); shard_set_sum()
+ * keeps that and frees it. */
+int shard_pad(struct out *out, struct hash *hash, size_t nbytes,
+              struct err *err);
+void shard_set_sum(struct write_run *run, size_t shard, size_t nbytes,
+                   struct hash *hash);
+
+/* ---- publish.c ---- */
+
+/* publish() takes the last steps of a run, finish() those of shards that were
+ * written before, by it or by others. */
+int publish(struct write_run *run, bool shared, struct err *err);
+int finish(struct write_run *run, struct err *err);
 
 #endif

@@ -1,15 +1,13 @@
-#include "cmd/saev-write/shard.h"
+/* One shard: is it complete in the stage, and its images from the stream. */
+#include "cmd/saev-write/run.h"
 
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/saev-write/input.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/outdir.h"
 #include "core/sig.h"
-#include "core/tty.h"
 
 #define MOVE_BYTES ((size_t)8 << 20) /* between looks at the clock */
 
@@ -32,20 +30,20 @@ data_nbytes(const struct write_run *run, size_t shard)
 }
 
 bool
-shard_there(const struct write_run *run, size_t shard)
+shard_exists(const struct write_run *run, size_t shard)
 {
     struct str path = { 0 };
     struct stat st;
-    bool there;
+    bool found;
 
-    if (!run->saev.n_imgs_known && shard >= run->counted / run->saev.shard_imgs)
+    if (run->counts && shard >= run->counted / run->saev.shard_imgs)
         return false;
     shard_path(run, shard, &path);
-    there = stat(path.s, &st) == 0 && S_ISREG(st.st_mode) &&
+    found = stat(path.s, &st) == 0 && S_ISREG(st.st_mode) &&
             (size_t)st.st_size == (run->cmd->pad ? run->saev.shard_nbytes
                                                  : data_nbytes(run, shard));
     str_free(&path);
-    return there;
+    return found;
 }
 
 void
@@ -58,6 +56,7 @@ shard_set_sum(struct write_run *run, size_t shard, size_t nbytes,
             run->sums[run->n_sums++].hex[0] = '\0';
     }
     hash_hex(hash, run->sums[shard].hex);
+    hash_free(hash);
     run->sums[shard].nbytes = nbytes;
 }
 
@@ -87,33 +86,12 @@ too_short(const struct write_run *run, struct err *err)
                    first + (unsigned long long)in->n_taken / img, s->n_imgs);
 }
 
-/* Compares n floats of the stream with what a shard has at 'offset'. */
-static int
-compare(struct write_run *run, int fd, const char *path, size_t n,
-        size_t offset, struct err *err)
-{
-    size_t row = run->saev.row_nbytes, i = 0;
-
-    if (file_pread(fd, path, run->old, n * 4, offset, err) < 0)
-        return -1;
-    if (!memcmp(run->buf, run->old, n * 4))
-        return 0;
-    while (run->buf[i] == run->old[i])
-        i++;
-    return err_set(err, EX_DATAERR,
-                   "%s: differs from %s, written before, in activation %zu of "
-                   "it (another stream? then remove %s)",
-                   run->in.name, path, (offset + i) / row,
-                   outdir_path(run->dir));
-}
-
-/* Passes over a shard that is complete: what the stream has must be it. */
+/* What the stream has must be what the shard has. */
 int
 shard_check(struct write_run *run, size_t shard, struct err *err)
 {
-    size_t left = data_nbytes(run, shard) / 4, offset = 0;
+    size_t left = data_nbytes(run, shard) / 4, offset = 0, size, i = 0;
     struct str path = { 0 };
-    size_t size;
     int fd, rc = 0;
 
     shard_path(run, shard, &path);
@@ -125,7 +103,17 @@ shard_check(struct write_run *run, size_t shard, struct err *err)
             rc = n < 0 ? -1 : too_short(run, err);
             break;
         }
-        rc = compare(run, fd, path.s, (size_t)n, offset, err);
+        rc = file_pread(fd, path.s, run->old, (size_t)n * 4, offset, err);
+        if (rc == 0 && memcmp(run->buf, run->old, (size_t)n * 4) != 0) {
+            while (run->buf[i] == run->old[i])
+                i++;
+            rc = err_set(err, EX_DATAERR,
+                         "%s: differs from %s, written before, in activation "
+                         "%zu of it (another stream? then remove %s)",
+                         run->in.name, path.s,
+                         (offset + i) / run->saev.row_nbytes,
+                         outdir_path(run->dir));
+        }
         offset += (size_t)n * 4;
     }
     if (fd >= 0)
@@ -135,16 +123,34 @@ shard_check(struct write_run *run, size_t shard, struct err *err)
     return fd < 0 ? -1 : rc;
 }
 
-/* Up to 'nbytes' of the stream, to 'out': how many, less only at its end. */
+/* Zeros after the last image, for readers that map full shards. */
+int
+shard_pad(struct out *out, struct hash *hash, size_t nbytes, struct err *err)
+{
+    static const char zeros[65536];
+
+    if (nbytes && out_zeros(out, nbytes, err) < 0)
+        return -1;
+    for (size_t n, left = hash ? nbytes : 0; left > 0; left -= n) {
+        if (sig_stop())
+            return sig_stopped("run it again", err);
+        n = left < sizeof(zeros) ? left : sizeof(zeros);
+        hash_add(hash, zeros, n);
+    }
+    return 0;
+}
+
+/* The images of one shard; the end of a counted stream may come between two of
+ * them.  How many bytes it then has, or -1. */
 static ssize_t
-fill(struct write_run *run, struct out *out, struct hash *hash, size_t nbytes,
+fill(struct write_run *run, size_t shard, struct out *out, struct hash *hash,
      struct err *err)
 {
-    bool move = input_moves(&run->in) && !hash;
-    size_t done = 0;
+    size_t want = data_nbytes(run, shard), done = 0;
+    bool move = input_moves(&run->in) && !hash, counting = run->end == SIZE_MAX;
 
-    while (done < nbytes) {
-        size_t left = nbytes - done;
+    while (done < want) {
+        size_t left = want - done;
         ssize_t n;
 
         if (move) {
@@ -167,48 +173,17 @@ fill(struct write_run *run, struct out *out, struct hash *hash, size_t nbytes,
         done += (size_t)n;
         progress_at(&run->progress, run->in.n_taken);
     }
-    return (ssize_t)done;
-}
-
-/* Zeros behind the last image, for readers that map full shards. */
-int
-shard_pad(struct out *out, struct hash *hash, size_t nbytes, struct err *err)
-{
-    static const char zeros[65536];
-
-    if (nbytes && out_zeros(out, nbytes, err) < 0)
-        return -1;
-    for (size_t n, left = hash ? nbytes : 0; left > 0; left -= n) {
-        if (sig_stop())
-            return sig_stopped("run it again", err);
-        n = left < sizeof(zeros) ? left : sizeof(zeros);
-        hash_add(hash, zeros, n);
-    }
-    return 0;
-}
-
-/* The images of one shard; a counted stream may end between two.  How many
- * bytes it then has, or -1. */
-static ssize_t
-fill_shard(struct write_run *run, size_t shard, struct out *out,
-           struct hash *hash, struct err *err)
-{
-    size_t want = data_nbytes(run, shard);
-    ssize_t n = fill(run, out, hash, want, err);
-
-    if (n < 0)
-        return -1;
-    if ((size_t)n < want &&
-        (run->end != SIZE_MAX || (size_t)n % run->saev.img_nbytes != 0 ||
+    if (done < want &&
+        (!counting || done % run->saev.img_nbytes != 0 ||
          run->in.n_taken % (run->in.dtype == DT_F32 ? 4 : 2) != 0))
         return too_short(run, err);
-    if (run->end == SIZE_MAX)
+    if (counting)
         run->saev.n_imgs =
-            shard * run->saev.shard_imgs + (size_t)n / run->saev.img_nbytes;
+            shard * run->saev.shard_imgs + done / run->saev.img_nbytes;
     /* to another run that counts, zeros would look like images */
-    if (!run->cmd->pad || !run->saev.n_imgs_known)
-        return n;
-    if (shard_pad(out, hash, run->saev.shard_nbytes - (size_t)n, err) < 0)
+    if (!run->cmd->pad || run->counts)
+        return (ssize_t)done;
+    if (shard_pad(out, hash, run->saev.shard_nbytes - done, err) < 0)
         return -1;
     return (ssize_t)run->saev.shard_nbytes;
 }
@@ -230,17 +205,18 @@ shard_write(struct write_run *run, size_t shard, struct err *err)
         rc = out_reserve(
             out, smaller(data_nbytes(run, shard), input_left(&run->in)), err);
     if (rc == 0)
-        n = fill_shard(run, shard, out, hash, err);
+        n = fill(run, shard, out, hash, err);
     if (rc < 0 || n < 0)
         out_abort(out);
     rc = rc < 0 || n < 0 ? -1 : out_commit(out, err);
     if (rc == 0 && hash)
         shard_set_sum(run, shard, (size_t)n, hash);
+    else
+        hash_free(hash);
     if (rc == 0) {
         run->made = xrealloc(run->made, run->n_made + 1, sizeof(*run->made));
         run->made[run->n_made++] = shard;
     }
-    hash_free(hash);
     str_free(&path);
     return rc;
 }

@@ -47,7 +47,6 @@ struct fault {
     unsigned part; /* then: bytes / part, at least 1 */
     int signal;    /* comes once that call is done, 'times' times; else 0 */
     int times;
-    bool no_exchange; /* a file system without RENAME_EXCHANGE */
     atomic_uint calls[FAULT_CLASSES];
     atomic_uint injected;
     char name[32]; /* of the first function that failed */

@@ -515,17 +515,17 @@ def odd_folder(case, word, name, mode):
 
 # What netfs.c makes of one.
 FILE_SYSTEMS = {
-    "NFS 3": "no-lock no-room no-copy no-tmpfile no-exchange no-seek silly"
+    "NFS 3": "no-lock no-room no-copy no-tmpfile no-seek silly"
              " odd-stat rights twice",
-    "NFS 4": "no-copy:EINVAL no-tmpfile no-exchange silly rights:EROFS"
+    "NFS 4": "no-copy:EINVAL no-tmpfile silly rights:EROFS"
              " lease",
-    "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR no-exchange"
+    "Lustre": "no-lock:ENOSYS no-room no-tmpfile:EISDIR"
               " no-copy:EOPNOTSUPP odd-stat",
-    "GPFS": "no-exchange:ENOSYS no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
-    "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP no-exchange:EOPNOTSUPP"
+    "GPFS": "no-tmpfile no-hint:EOPNOTSUPP no-copy:ENOSYS",
+    "SMB": "no-lock:EOPNOTSUPP no-link:EOPNOTSUPP"
            " no-tmpfile:EINVAL no-dirsync:EBADF no-over:EXDEV",
     "FUSE": "no-link no-sync no-dirsync no-hint no-direct no-seek"
-            " no-room:ENOSYS no-exchange no-copy:EPERM no-shared"
+            " no-room:ENOSYS no-copy:EPERM no-shared"
             " no-statvfs skip short no-over",
 }
 # Of these it may be told.

@@ -38,7 +38,6 @@ enum quirk {
     NO_HINT,
     NO_DIRECT,
     NO_TMPFILE,
-    NO_EXCHANGE,
     NO_LINK,
     NO_OVER,
     NO_SHARED,
@@ -73,7 +72,6 @@ static struct {
     [NO_HINT] = { "no-hint", EINVAL, 0 },       /* what may fail */
     [NO_DIRECT] = { "no-direct", EINVAL, 0 },
     [NO_TMPFILE] = { "no-tmpfile", EOPNOTSUPP, 0 },
-    [NO_EXCHANGE] = { "no-exchange", EINVAL, 0 }, /* renameat2()'s flags */
     [NO_LINK] = { "no-link", EPERM, 0 },
     [NO_OVER] = { "no-over", EPERM, 0 }, /* a folder's rename, to another's;
                                         0: is said to be done, as where unions
@@ -157,9 +155,6 @@ WRAP(NO_HINT, true, int, quirks[NO_HINT].error, posix_fadvise,
 WRAP(NO_HINT, true, ssize_t, -1, preadv2,
      (int fd, const struct iovec *v, int n, off_t at, int flags),
      (fd, v, n, at, flags))
-WRAP(NO_EXCHANGE, flags, int, -1, renameat2,
-     (int at, const char *a, int bt, const char *b, unsigned flags),
-     (at, a, bt, b, flags))
 WRAP(NO_CHMOD, true, int, -1, chmod, (const char *path, mode_t mode),
      (path, mode))
 WRAP(NO_CHMOD, true, int, -1, fchmod, (int fd, mode_t mode), (fd, mode))

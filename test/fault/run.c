@@ -14,9 +14,7 @@
  *   -m         several outputs: each is whole, but not all need be there
  *   -k GLOB    may stay in ./out for the next run (a temporary may not)
  *   -r ARG     a further argument of the run after a failed one; -r again
- *   -s         a folder whose replacing cannot be synced is as it was
  *   -w         what is wrong is told on standard output (verify)
- *   -x         a file system that cannot exchange two names
  *   -o         the words of two runs differ (seconds, a resumed log)
  *   -d         says which fault is next (for a debugger)
  *
@@ -151,7 +149,7 @@ struct result {
 static struct {
     const char *shim, *name, *input, *class, *keep;
     char **argv, *more[MAX_MORE + 1];
-    bool pipe, many, others, tells, debug, undoes, no_exchange;
+    bool pipe, many, others, tells, debug;
     unsigned most;
 } opt = { .name = "run", .input = "/dev/null" };
 
@@ -305,12 +303,15 @@ new_lines(const struct result *r, bool *house)
     return count;
 }
 
-/* A temporary stays where what removes it was made to fail, and shards where
- * the run was stopped; the next one takes or removes them. */
+/* A temporary stays where what removes it was made to fail, what is replaced
+ * where the new name could not be synced, and shards where the run was stopped;
+ * the next one uses or removes them. */
 static bool
 is_waste(const char *path)
 {
     if (now_kind->verdict == STOP && !fnmatch(".*.part*", path, 0))
+        return true;
+    if (now_kind->class == FAULT_SYNC && !fnmatch(".*.old*", path, 0))
         return true;
     return now_kind->error &&
            (now_kind->class == FAULT_REMOVE || now_kind->class == FAULT_OPEN ||
@@ -353,8 +354,6 @@ judge_tree(const struct result *r, bool done)
         broken(r, "success, but not the output");
     if (is && !was && r->status == EX_TEMPFAIL && !opt.many)
         broken(r, "stopped, but all of the output");
-    if (!done && !was && opt.undoes && now_kind->class == FAULT_SYNC)
-        broken(r, "a failure, but not what was there");
     if (!done && !was && !is && !opt.many && !opt.keep)
         broken(r, "some of the output");
 }
@@ -487,7 +486,6 @@ inject(const struct kind *k, unsigned n)
     page->part = k->part;
     page->signal = k->signal;
     page->times = k->times;
-    page->no_exchange = opt.no_exchange;
     if (opt.debug)
         printf("# %s %u\n", k->name, n);
     run(&r, opt.argv);
@@ -550,7 +548,7 @@ options(int argc, char **argv)
     unsigned n;
     int c, more = 0;
 
-    while ((c = getopt(argc, argv, "+p:n:i:Pq:c:mk:r:oswxd")) != -1) {
+    while ((c = getopt(argc, argv, "+p:n:i:Pq:c:mk:r:owd")) != -1) {
         switch (c) {
         case 'p':
             opt.shim = optarg;
@@ -581,14 +579,8 @@ options(int argc, char **argv)
         case 'o':
             opt.others = true;
             break;
-        case 's':
-            opt.undoes = true;
-            break;
         case 'w':
             opt.tells = true;
-            break;
-        case 'x':
-            opt.no_exchange = true;
             break;
         case 'd':
             opt.debug = true;
@@ -623,7 +615,6 @@ open_page(void)
     page = mmap(NULL, FAULT_ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         err(99, "%s", page_path);
-    page->no_exchange = opt.no_exchange;
     close(fd);
 }
 

@@ -352,9 +352,7 @@ renameat2(int at, const char *a, int bt, const char *b, unsigned flags)
     int rc = -1;
     REAL(int, renameat2, (int, const char *, int, const char *, unsigned));
 
-    if (page && page->no_exchange)
-        errno = EINVAL;
-    else if (!fails(FAULT_NAME, "renameat2"))
+    if (!fails(FAULT_NAME, "renameat2"))
         rc = real(at, a, bt, b, flags);
     strike();
     return rc;

@@ -284,7 +284,7 @@ test_folder(void)
     memset(synced, 0, sizeof(synced));
     tap_ok(outdir_commit(d, "x", false, &err) == 0 && !strcmp(synced, "dD"),
            "it is synced before it has its name, the one above after that");
-    outdir_remove("x");
+    out_remove_folder(AT_FDCWD, "x");
     outdir_open(&d, ".", "x", false, &err);
     fails.folder = EIO;
     tap_ok(outdir_commit(d, "x", false, &err) < 0 && err.status == EX_IOERR &&

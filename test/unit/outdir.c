@@ -1,5 +1,5 @@
 /*
- * core/outdir: a folder is there whole or not at all.  Each expectation is
+ * core/outdir: a directory is there whole or not at all.  Each expectation is
  * outdir.h's text.
  */
 #include "core/outdir.h"
@@ -11,14 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/mem.h"
-#include "core/sig.h"
+#include "core/out.h"
 #include "core/tmpname.h"
 #include "test/unit/host.h"
 #include "test/unit/tap.h"
@@ -77,6 +76,12 @@ count(const char *path)
     return n;
 }
 
+static void
+outdir_remove(const char *path)
+{
+    out_remove_folder(AT_FDCWD, path);
+}
+
 static struct outdir *
 start(const char *name, bool shared, const char *text)
 {
@@ -102,15 +107,15 @@ test_alone(void)
                !strcmp(get("p/x/a"), "1") && count("p") == 1,
            "a folder filled alone gets its name");
     d = start("k", false, "2");
-    tap_ok(outdir_commit(d, "x", false, &err) < 0 &&
-               err.status == EX_CANTCREAT &&
-               !strcmp(err.what, "p/x: exists already (--force replaces it)") &&
+    tap_ok(outdir_commit(d, "x", false, &err) == 1 &&
+               err.status == EX_TEMPFAIL &&
+               !strcmp(err.what, "p/x: another run has just published it") &&
                !strcmp(get("p/x/a"), "1") && count("p") == 1,
-           "one that is there stays, and ours is gone");
+           "who comes second is told so, and leaves the first one's");
     d = start("k", false, "3");
     tap_ok(outdir_commit(d, "x", true, &err) == 0 &&
                !strcmp(get("p/x/a"), "3") && count("p") == 1,
-           "'replace' exchanges it");
+           "'replace' replaces it");
     tap_ok(outdir_replaceable("p/x", &err) == 0 &&
                outdir_replaceable("p/none", &err) == 0,
            "a flat one may be, as what is not there");
@@ -133,8 +138,24 @@ test_alone(void)
     mkdir("p/.y.old", 0777);
     put("p/.y.old", "a", "0");
     d = start("k", false, "9");
-    tap_ok(outdir_commit(d, "y", true, &err) == 0 && count("p") == 2,
+    tap_ok(outdir_commit(d, "y", true, &err) == 0 && count("p") == 2 &&
+               !strcmp(get("p/y/a"), "9"),
            "what one who died replacing it left goes");
+    tap_ok(rename("p/y", "p/.y.old") == 0 &&
+               (outdir_sweep("p", "y"), !strcmp(get("p/y/a"), "9")) &&
+               count("p") == 2,
+           "or is restored, where the new one has not come");
+    mkdir("p/.y.old", 0777);
+    put("p/.y.old", "a", "0");
+    d = start("y", false, "1");
+    tap_ok(count("p") == 3 && !strcmp(get("p/y/a"), "9"),
+           "and removed where it has, by the next run of that name");
+    outdir_abort(d);
+    rename("p/y", "p/.y.old");
+    d = start("k", false, "2");
+    tap_ok(outdir_commit(d, "y", true, &err) == 0 && count("p") == 2 &&
+               !strcmp(get("p/y/a"), "2"),
+           "as it is by one that publishes");
     outdir_remove("p/y");
     put("p", "y", "");
     d = start("k", false, "9");
@@ -201,8 +222,11 @@ test_unsynced(void)
     d = start("k", false, "3");
     no_sync = 2;
     tap_ok(outdir_commit(d, "x", true, &err) < 0 && !strcmp(err.what, what) &&
-               !strcmp(get("p/x/a"), "2") && count("p") == 1,
-           "but not in the place of another, which stays");
+               !strcmp(get("p/x/a"), "3") && !strcmp(get("p/.x.old/a"), "2"),
+           "and the one that it replaced is kept until it can be");
+    outdir_sweep("p", "x");
+    tap_ok(count("p") == 1 && !strcmp(get("p/x/a"), "3"),
+           "which is the next run's part");
     outdir_remove("p/x");
 }
 
@@ -225,121 +249,42 @@ test_late(void)
     free(ours);
 }
 
+/* A process that writes there has a temporary in it. */
 static void
-test_empty(void)
+test_drop(void)
 {
-    struct err err = { 0 };
-    struct outdir *d, *e;
+    char *ours = tmp_name("p/.k.part/b");
+    struct outdir *d = start("k", true, "1");
 
-    mkdir("p", 0777);
-    d = start("k", true, "1");
-    tap_ok(d && !outdir_remove_empty(d) && count("p/.k.part") == 1,
-           "a shared folder with a file is not empty");
-    unlink("p/.k.part/a");
-    tap_ok(outdir_open(&e, "p", "k", true, &err) == 0 &&
-               !outdir_remove_empty(d) && !outdir_remove_empty(e) &&
-               count("p") == 1,
-           "nor is one removed that another fills");
+    put(".", ours, "");
     outdir_drop_part("p", "k");
-    tap_ok(count("p") == 1, "nor dropped");
-    outdir_abort(e);
-    tap_ok(outdir_remove_empty(d) && count("p") == 0, "alone, it is");
-    outdir_abort(d);
-}
-
-/* On another node, whose lock is not told. */
-static void
-test_filled(void)
-{
+    tap_ok(count("p/.k.part") == 2, "a .part with a live file in it stays");
+    unlink(ours);
+    outdir_drop_part("p", "k");
+    tap_ok(count("p") == 0 && outdir_is_gone(d), "and goes without");
     mkdir("p/.k.part", 0777);
+    tap_ok(outdir_is_gone(d), "a new one of its name is another");
+    outdir_abort(d);
     put("p/.k.part", ".b.tmp.other.1.0", "");
     outdir_drop_part("p", "k");
-    tap_ok(count("p/.k.part") == 1, "a .part with a file under way stays");
-    unlink("p/.k.part/.b.tmp.other.1.0");
-    put("p/.k.part", "b", "");
-    outdir_drop_part("p", "k");
-    tap_ok(count("p") == 0, "and goes without");
+    tap_ok(count("p/.k.part") == 1, "nor is one that another host fills");
+    outdir_remove("p/.k.part");
+    free(ours);
 }
 
-/* In another process: p/.k.part is about to go, as outdir_drop_part() has it
- * locked; then it goes with all that is in it. */
-static bool
-drop_soon(void)
-{
-    int fds[2], fd;
-    pid_t pid;
-    char c;
-
-    mkdir("p/.k.part", 0777);
-    if (pipe(fds) < 0)
-        return false;
-    pid = fork();
-    if (pid == 0) {
-        fd = open("p/.k.part", O_RDONLY | O_DIRECTORY);
-        flock(fd, LOCK_EX);
-        close(fds[0]);
-        close(fds[1]);
-        usleep(200000);
-        outdir_remove("p/.k.part");
-        _exit(0);
-    }
-    close(fds[1]);
-    c = read(fds[0], &c, 1) == 0; /* it has the lock */
-    close(fds[0]);
-    return pid > 0 && c;
-}
-
-/* 0 if what a run keeps, stopped or not, is there when the other is done. */
-static int
-keep_while_dropped(bool stopped)
+/* Both join .k.part; one publishes, and the other one's is not there. */
+static void
+test_second(void)
 {
     struct err err = { 0 };
-    struct outdir *d = start("k", false, "1");
+    struct outdir *d = start("k", true, "1"), *e = start("k", true, "2");
 
-    if (!drop_soon())
-        return 1;
-    if (stopped) {
-        sig_install(false);
-        raise(SIGTERM);
-    }
-    if (outdir_keep(d, &err) < 0)
-        return 2;
-    wait(NULL);
-    return strcmp(get("p/.k.part/a"), "1") ? 3 : 0;
-}
-
-static void
-test_keep_while_dropped(bool stopped)
-{
-    int status = -1;
-    pid_t pid;
-
-    fflush(stdout);
-    pid = fork();
-    if (pid == 0)
-        _exit(keep_while_dropped(stopped));
-    waitpid(pid, &status, 0);
-    tap_ok(status == 0, "what a run%s keeps stays, though another drops .part",
-           stopped ? " that was stopped" : "");
-    outdir_remove("p/.k.part");
-}
-
-/* Where a replaced folder did not come back, the stage is that one. */
-static void
-test_abort_of_another(void)
-{
-    struct outdir *d = start("k", false, "new");
-    char *stage = xstrdup(outdir_path(d));
-
-    rename(stage, "p/x");
-    mkdir(stage, 0777);
-    put(stage, "a", "old");
-    outdir_abort(d);
-    tap_ok(count(stage) == 1 && count("p") == 2,
-           "what is not ours any more is not removed");
-    outdir_remove(stage);
-    outdir_remove("p/x");
-    free(stage);
+    tap_ok(outdir_commit(d, "y", false, &err) == 0 && outdir_is_gone(e) &&
+               outdir_commit(e, "y", true, &err) == 1 &&
+               err.status == EX_TEMPFAIL && !strcmp(get("p/y/a"), "2") &&
+               count("p") == 1,
+           "of two that publish .part one is told that it was second");
+    outdir_remove("p/y");
 }
 
 /* What a killed process left goes when the same folder is started again. */
@@ -404,11 +349,8 @@ main(void)
     test_part();
     test_unsynced();
     test_late();
-    test_empty();
-    test_filled();
-    test_keep_while_dropped(false);
-    test_keep_while_dropped(true);
-    test_abort_of_another();
+    test_drop();
+    test_second();
     test_sweep();
     test_live();
     tap_ok(rmdir("p") == 0, "the parent is empty");
