@@ -361,6 +361,16 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     refused "its data is not that of b1.safetensors" train run -n 6 --resume b1.safetensors
     refused "its adapter is not that of teacher.safetensors" \
         moe-sft train -b base.safetensors -l teacher.safetensors -o run -n 6 --resume b?.safetensors
+    # the same name, one number of one target changed
+    cp b1.safetensors kept
+    py - <<'PY'
+d = bytearray(open("b1.safetensors", "rb").read())
+d[-3] ^= 1
+open("b1.safetensors", "wb").write(d)
+PY
+    ! cmp -s b1.safetensors kept
+    refused "its data is not that of b0.safetensors" train run -n 6 --resume b?.safetensors
+    mv kept b1.safetensors
     ref make other qlen=64 seed=2
     refused "its base is not that of other/base.safetensors" \
         moe-sft train -b other/base.safetensors -l student.safetensors -o run -n 6 --resume b?.safetensors
@@ -370,6 +380,19 @@ for n in "xy": np.save(n + "4.npy", np.load(n + ".npy").reshape(5, 1, 14, 96))'
     [[ $stderr == "moe-sft: run/state.safetensors: "* ]]
     cp b0.safetensors run/state.safetensors
     refused "is not a state of moe-sft train" train run -n 6 --resume b?.safetensors
+}
+
+@test "moe-sft train: what goes on must have the same activations, whatever they are called" {
+    arrays() { moe-sft train -b hf -l student.safetensors -o run --input "$1" --target "$2" --length 32 "${@:3}"; }
+    arrays x.npy y.npy -n 2 >/dev/null
+    cp y.npy same.npy
+    arrays x.npy same.npy -n 3 --resume >/dev/null
+    "$PYTHON" -c 'import numpy as np
+y = np.load("y.npy")
+y[69, 95] += 1
+np.save("y.npy", y)'
+    run -65 --separate-stderr arrays x.npy y.npy -n 4 --resume
+    [ "$stderr" = "moe-sft: run/state.safetensors: its data is not that of x.npy (--force starts a new run)" ]
 }
 
 @test "moe-sft train: a run that is there is kept, unless --resume or --force" {

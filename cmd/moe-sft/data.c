@@ -2,12 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/moe-sft/train.h"
 #include "core/format/npy.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"
+#include "core/le.h"
 #include "core/mem.h"
 #include "core/str.h"
 
@@ -106,17 +108,50 @@ data_path(const struct data *d)
     return d->cmd->input ? d->cmd->input : d->cmd->args[0];
 }
 
-void
-data_digest(const struct data *d, struct hash *hash)
+static int
+digest_file(const char *path, struct hash *hash, struct err *err)
 {
-    const struct cmd *cmd = d->cmd;
+    struct stat st;
+    struct map map;
+    uint8_t size[8];
 
-    for (int i = 0; i < cmd->n_args; i++)
-        hash_add(hash, cmd->args[i], strlen(cmd->args[i]) + 1);
-    if (cmd->input) {
-        hash_add(hash, cmd->input, strlen(cmd->input) + 1);
-        hash_add(hash, cmd->train->target, strlen(cmd->train->target) + 1);
+    if (!strcmp(path, "-") || (stat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
+        hash_add(hash, path, strlen(path) + 1);
+        return 0;
     }
+    if (map_open(&map, path, err) < 0)
+        return -1;
+    put_le64(size, map.size);
+    hash_add(hash, size, sizeof(size));
+    hash_add(hash, map.data, map.size);
+    map_close(&map);
+    return 0;
+}
+
+static void
+digest_array(const struct array *a, struct hash *hash)
+{
+    uint8_t sizes[3 * 8];
+
+    put_le64(sizes, a->rows);
+    put_le64(sizes + 8, a->cols);
+    put_le64(sizes + 16, a->dtype);
+    hash_add(hash, sizes, sizeof(sizes));
+    hash_add(hash, a->data,
+             a->rows * a->cols * (dtype_table[a->dtype].bits / 8));
+}
+
+int
+data_digest(const struct data *d, struct hash *hash, struct err *err)
+{
+    for (int i = 0; i < d->cmd->n_args; i++)
+        if (digest_file(d->cmd->args[i], hash, err) < 0)
+            return -1;
+    if (d->cmd->input) {
+        digest_array(&d->input, hash);
+        digest_array(&d->target, hash);
+    }
+    return 0;
 }
 
 void

@@ -56,8 +56,12 @@ void data_close(struct data *data); /* a zeroed struct is fine */
 int data_get(struct data *data, uint64_t i, struct batch *batch,
              struct err *err);
 
-/* data_digest() adds the names of the data to 'hash'. */
-void data_digest(const struct data *data, struct hash *hash);
+/*
+ * data_digest() adds what the data are to 'hash': all bytes of files, in their
+ * order, or, where they are read only once, as a pipe, the name.
+ * 0, or -1 with 'err' set.
+ */
+int data_digest(const struct data *data, struct hash *hash, struct err *err);
 
 /* data_path() is the first of the names, for messages. */
 const char *data_path(const struct data *data);

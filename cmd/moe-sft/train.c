@@ -79,8 +79,8 @@ struct train {
 /* ---- opening ---- */
 
 /* What a resumed run must have in common with the first one. */
-static void
-set_settings(struct train *t)
+static int
+set_settings(struct train *t, struct err *err)
 {
     const struct train_options *o = t->o;
     const struct {
@@ -109,15 +109,18 @@ set_settings(struct train *t)
     for (int i = 0; i < 3; i++) {
         struct hash *hash = hash_new(HASH_XXH3);
         char hex[HASH_MAX_HEX];
+        int rc = 0;
 
         if (i == 0)
             base_digest(&t->base, hash);
         else if (i == 1)
             adapter_digest(&t->adapter, hash);
         else
-            data_digest(&t->data, hash);
+            rc = data_digest(&t->data, hash, err);
         hash_hex(hash, hex);
         hash_free(hash);
+        if (rc < 0)
+            return -1;
         train_state_set(&t->state, files[i].name, hex, files[i].path);
     }
     train_state_set(&t->state, "--mode", mode_names[t->config.mode], NULL);
@@ -126,6 +129,7 @@ set_settings(struct train *t)
         train_state_set_number(&t->state, "--total", (double)t->schedule.total);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         train_state_set_number(&t->state, numbers[i].name, numbers[i].value);
+    return 0;
 }
 
 /* The adapter is the parameters, rounded. */
@@ -250,8 +254,7 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
                                      .tensors = t->tensors,
                                      .n_tensors = MOE_N_LORA,
                                      .adamw = &t->adamw };
-    set_settings(t);
-    if (open_dir(t, err) < 0)
+    if (set_settings(t, err) < 0 || open_dir(t, err) < 0)
         return -1;
     if (cmd->verbose)
         tool_say("%s, %s, %d threads; %zu experts of %zu x %zu, rank %zu; from "
