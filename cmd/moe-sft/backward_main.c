@@ -96,7 +96,7 @@ backward_main(const struct cmd *cmd, struct err *err)
                    err) < 0 ||
         cache_open(&c, &run, cmd->cache, cmd->mode, err) < 0 ||
         check_batch(&run, &c, err) < 0 ||
-        run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, err) < 0)
+        run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, true, err) < 0)
         goto out;
     top = (struct moe_cache){ batch_of(&c.batch), c.n_rows, c.gate, c.up };
     if (moe_cache_push(run.moe, &top, err) == 0 &&

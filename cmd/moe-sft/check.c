@@ -284,7 +284,7 @@ open_run(struct check *c, struct err *err)
     if (run_files(&c->run, c->cmd, err) < 0 || run_batch(&c->run, err) < 0 ||
         base_mode(&c->run.base, c->cmd->mode, &mode, err) < 0)
         return -1;
-    return run_moe(&c->run, b->top_k, b->qlen, mode, err);
+    return run_moe(&c->run, b->top_k, b->qlen, mode, false, err);
 }
 
 static int

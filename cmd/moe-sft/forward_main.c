@@ -49,7 +49,7 @@ forward_main(const struct cmd *cmd, struct err *err)
     if (run_files(&run, cmd, err) < 0 ||
         base_mode(&run.base, cmd->mode, &mode, err) < 0 ||
         run_batch(&run, err) < 0 ||
-        run_moe(&run, run.batch.top_k, run.batch.qlen, mode, err) < 0)
+        run_moe(&run, run.batch.top_k, run.batch.qlen, mode, false, err) < 0)
         goto out;
     batch = batch_of(&run.batch);
     output = mem_try(batch.qlen * run.batch.hidden + 1, sizeof(*output),

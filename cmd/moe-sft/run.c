@@ -41,7 +41,7 @@ run_batch(struct sft_run *run, struct err *err)
 
 int
 run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
-        struct err *err)
+        bool backward_only, struct err *err)
 {
     struct moe_config config = adapter_config(&run->adapter, top_k);
     struct moe_lora lora = adapter_lora(&run->adapter);
@@ -50,6 +50,7 @@ run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
     config.n_parts = (size_t)run->cmd->n_parts;
     config.mode = mode;
     config.strict_ids = run->cmd->strict_ids;
+    config.backward_only = backward_only;
     if (run->cmd->verbose)
         tool_say(
             "%zu experts, %zu of them per token, %zu x %zu, rank %zu; %s on "

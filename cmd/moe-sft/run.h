@@ -22,13 +22,14 @@ struct sft_run {
 /*
  * run_files() opens base and adapter, run_batch() the command's --input, with
  * the model's routing if it has none; run_moe() makes the operator, ready for a
- * forward.  0, or -1 with 'err' set.
- * Owner: the caller, until run_close(); a zeroed struct is fine.
+ * forward, or, with 'backward_only', for a cache and its backward.  0, or -1
+ * with 'err' set. Owner: the caller, until run_close(); a zeroed struct is
+ * fine.
  */
 int run_files(struct sft_run *run, const struct cmd *cmd, struct err *err);
 int run_batch(struct sft_run *run, struct err *err);
 int run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
-            struct err *err);
+            bool backward_only, struct err *err);
 void run_close(struct sft_run *run);
 
 /*

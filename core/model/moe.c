@@ -177,7 +177,7 @@ moe_warm_up(struct moe *moe, struct err *err)
         return -1;
     memset(moe->scratch.data, 0, moe->scratch.nbytes);
     moe_for_parts(moe, touch, NULL); /* each from its node */
-    if (depth < moe->config.max_cache_depth)
+    if (depth < moe->config.max_cache_depth && !moe->config.backward_only)
         rc = run_zeros(moe, err);
     moe->skipped = skipped;
     return rc;

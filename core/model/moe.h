@@ -51,6 +51,8 @@ struct moe_config {
     size_t n_parts;         /* of 'intermediate': tensor parallelism; 1: none */
     enum moe_mode mode;
     bool strict_ids; /* an id outside [0, n_experts) is an error, not a skip */
+    bool
+        backward_only; /* of pushed caches: no weights are packed for forward */
 };
 
 /*
@@ -151,7 +153,8 @@ int moe_warm_up(struct moe *moe, struct err *err);
  * backward needs on the cache stack; moe_backward() pops it.
  *   grad_output [qlen, hidden], bf16, qlen of that forward
  * -1 with 'err' set (EX_DATAERR): qlen > max_len, an id with strict_ids, a
- * stack that is full or empty; EX_SOFTWARE (memory).  Nothing is changed then.
+ * stack that is full or empty, a forward with backward_only; EX_SOFTWARE
+ * (memory).  Nothing is changed then.
  */
 int moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
                 bool save, struct err *err);

@@ -186,6 +186,8 @@ moe_forward(struct moe *moe, const struct moe_batch *batch, float *output,
 {
     struct moe_saved *saved = NULL;
 
+    if (moe->config.backward_only)
+        return err_set(err, EX_DATAERR, "the operator is for backward only");
     if (moe_check_weights(moe, err) < 0 ||
         moe_route_rows(moe, batch->expert_ids, batch->qlen, err) < 0 ||
         (save && moe_saved_next(moe, &saved, err) < 0))

@@ -88,8 +88,9 @@ lay_out_weights(struct moe_layout *l, const struct moe_config *c,
 {
     enum gemm_class class = c->mode == MOE_INT8 ? GEMM_INT8 : GEMM_BF16;
     size_t n_kinds = c->mode == MOE_INT8 ? N_KINDS : K_GATE_T;
+    size_t kind = c->backward_only ? K_GATE_T : K_GATE;
 
-    for (size_t kind = 0; kind < n_kinds; kind++) {
+    for (; kind < n_kinds; kind++) {
         bool by_row = kind == K_GATE || kind == K_UP || kind == K_DOWN_T;
         size_t n = by_row ? part->n : c->hidden;
         size_t k = by_row ? c->hidden : part->n;

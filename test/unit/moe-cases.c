@@ -175,6 +175,39 @@ test_push(size_t n_parts)
     closed(&o);
 }
 
+/* An operator for backward alone has no weights packed for forward. */
+static void
+test_backward_only(enum moe_mode mode, size_t n_parts)
+{
+    struct opened o = opened(usual, mode, n_parts, 2);
+    struct moe_config c = *moe_config(o.moe);
+    struct moe_memory all = { 0 }, less = { 0 };
+    struct moe_cache cache;
+    struct moe_batch batch = batch_of(&o.d);
+    struct moe *other;
+    struct err err = { 0 };
+
+    moe_memory(&c, 2, &all, &err);
+    c.backward_only = true;
+    moe_memory(&c, 2, &less, &err);
+    tap_ok(less.base <= (mode == MOE_BF16 ? 0 : all.base * 51 / 100),
+           "backward only, %zu parts: %zu bytes of weights instead of %zu",
+           n_parts, less.base, all.base);
+    other = open_moe(&o.d, &c, 2, &err);
+    tap_ok(moe_forward(other, &batch, o.b.output, true, &err) < 0 &&
+               err.status == EX_DATAERR && moe_warm_up(other, &err) == 0,
+           "it refuses a forward");
+    forward(&o, &o.a, true, &err);
+    forward(&o, &o.b, false, &err);
+    moe_cache_top(o.moe, &cache, &err);
+    moe_cache_push(other, &cache, &err);
+    backward(o.moe, &o.d, &o.a, &err);
+    backward(other, &o.d, &o.b, &err);
+    tap_ok(equal_got(&usual, &o.a, &o.b), "its backward has the same bits");
+    moe_close(other);
+    closed(&o);
+}
+
 /* ---- tokens and ids ---- */
 
 static void
@@ -541,6 +574,9 @@ main(void)
     test_order();
     test_push(1);
     test_push(3);
+    for (enum moe_mode mode = MOE_BF16; mode <= MOE_INT8; mode++)
+        for (size_t n_parts = 1; n_parts <= 3; n_parts += 2)
+            test_backward_only(mode, n_parts);
     test_qlen();
     test_ids();
     for (enum moe_mode mode = MOE_BF16; mode <= MOE_INT8; mode++)
