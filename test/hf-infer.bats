@@ -83,6 +83,17 @@ END
     done <"$ROOT/demo/expected.tsv"
 }
 
+@test "hf-infer --top: std divides by n - 1, as torch.std does" {
+    hf-infer "$DEMO" --ids 16,10,16,28 --logits l.npy
+    hf-infer "$DEMO" --ids 16,10,16,28 --top 1 --json >top
+    "$PYTHON" - <<'END'
+import json, numpy as np
+x = np.load('l.npy')[-1].astype(np.float64)
+got = json.load(open('top'))['std']
+assert abs(got / x.std(ddof=1) - 1) < 1e-9, (got, x.std(ddof=1), x.std())
+END
+}
+
 @test "hf-infer --nll: equals numpy's log-softmax of --logits" {
     printf 'The capital of France is Paris.' >p
     hf-infer "$DEMO" --nll <p >nll.tsv 2>summary

@@ -326,8 +326,8 @@ run_top(struct run *run, struct err *err)
         goto out;
     for (size_t i = 0; i < n; i++)
         mean += (double)x[i] / (double)n;
-    for (size_t i = 0; i < n; i++)
-        var += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)n;
+    for (size_t i = 0; i < n; i++) /* torch.std's: of a sample, over n - 1 */
+        var += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)(n - 1);
     idx = xmalloc(k * sizeof(*idx));
     vec_topk(idx, k, x, n);
     put_top(run, &text, x, idx, k, mean, sqrt(var));

@@ -56,7 +56,7 @@ def describe(model, tok, prompt):
         "greedy_text": tok.decode(out),
         "smallest_gap": round(float((first - second).min()), 6),
         "mean": round(float(last.mean()), 6),
-        "std": round(float(last.std(unbiased=False)), 6),
+        "std": round(float(last.std()), 6),
         "top": [
             {"id": int(i), "token": tok.decode([int(i)]), "logit": round(x, 6)}
             for i, x in zip(top.indices, top.values.tolist())
