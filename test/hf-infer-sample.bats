@@ -22,6 +22,22 @@ tiny() {
     [ "$(hf-infer "$DEMO" -p "12+34=" --temperature 1 --min-p 1)" = "$g" ]
 }
 
+@test "hf-infer --temperature 0: greedy, whatever else is asked for" {
+    endless
+    g=$(hf-infer m -p Hello -n 20 --greedy --ids-out)
+    [ "$(hf-infer m -p Hello -n 20 --ids-out --temperature 3)" != "$g" ]
+    for how in '' '--seed 5' '--top-k 9 --top-p 0.9 --min-p 0.1'; do
+        for t in 0 1e-7 0.0; do
+            # shellcheck disable=SC2086
+            [ "$(hf-infer m -p Hello -n 20 --ids-out --temperature $t $how)" = "$g" ]
+        done
+    done
+    echo '{"do_sample":true,"temperature":0.6}' >m/generation_config.json
+    [ "$(hf-infer m -p Hello -n 20 --ids-out --temperature 0)" = "$g" ]
+    run -0 --separate-stderr hf-infer m -p Hello -n 1 --temperature 0 -v
+    [[ $stderr == *"hf-infer: greedy, repetition penalty 1"* ]]
+}
+
 @test "hf-infer: a generation_config.json of temperature 0 is greedy until --temperature" {
     tiny
     g=$(hf-infer "$DEMO" -p Hello -n 9 --greedy --ids-out)

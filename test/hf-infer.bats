@@ -552,7 +552,7 @@ END
     bad "$DEMO" -p x --nll --greedy
     bad "$DEMO" -p x --encode --json --ids-out
     bad "$DEMO" -p x --greedy --temperature 2
-    bad "$DEMO" -p x --temperature 0
+    bad "$DEMO" -p x --temperature -1
     bad "$DEMO" -p x --top-p 1.5
     bad "$DEMO" -p x --system y
     bad "$DEMO" -p x --chat --template nope

@@ -78,6 +78,8 @@ settle_sampler(struct run *run, struct err *err)
                        run->dir);
     if (!(run->sampler_set & SET_TEMPERATURE))
         s->temperature = c->temperature;
+    if (s->temperature < SAMPLE_MIN_TEMPERATURE)
+        s->temperature = 0;
     if (!(run->sampler_set & SET_TOP_K))
         s->top_k = c->top_k;
     if (!(run->sampler_set & SET_TOP_P))

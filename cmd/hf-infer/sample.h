@@ -9,9 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Lower temperatures are 0, which is greedy: logits divided by them overflow.
+ */
+#define SAMPLE_MIN_TEMPERATURE 1e-6
+
 struct sampler {
     bool greedy;               /* argmax, after the repetition penalty */
-    double temperature;        /* > 0; 1: off */
+    double temperature;        /* 0: greedy; 1: off */
     int64_t top_k;             /* 0: off */
     double top_p;              /* 1: off */
     double min_p;              /* 0: off */
