@@ -65,6 +65,34 @@ tiny() {
     [ "$output" = "hf-infer: m/generation_config.json: No such file or directory" ]
 }
 
+@test "hf-infer: without -n, max_new_tokens of generation_config.json counts; max_length is ignored, with a warning" {
+    endless # never ends by itself; the context is 512
+    count() { # OPTION...: how many tokens, and why no more
+        run -0 --separate-stderr hf-infer m --ids 16,10,16,28 --greedy --json "$@"
+        "$PYTHON" -c 'import json, sys; a = json.loads(sys.argv[1]); print(len(a["ids"]), a["finish_reason"])' "$output"
+        echo "$stderr"
+    }
+    for sample in '"do_sample":true,' ''; do
+        echo "{$sample\"max_new_tokens\":37,\"max_length\":99}" >m/generation_config.json
+        [ "$(count)" = "37 length" ]
+        [ "$(count -n 5)" = "5 length" ]
+    done
+    echo '{"ids":[16,10,16,28]}' | hf-infer m --jsonl --greedy >out
+    [ "$("$PYTHON" -c 'import json; print(len(json.load(open("out"))["ids"]))')" = 37 ]
+    echo '{"max_new_tokens":600}' >m/generation_config.json
+    [ "$(count)" = "508 context
+hf-infer: m: the context of 512 tokens is full: the text ends here" ]
+    echo '{"max_length":99}' >m/generation_config.json
+    [ "$(count)" = "256 length
+hf-infer: m/generation_config.json: max_length is ignored" ]
+    [ "$(count -n 300)" = "300 length" ]
+    echo '{"max_length":20}' >m/generation_config.json # of transformers
+    [ "$(count)" = "256 length" ]
+    echo '{"max_new_tokens":0}' >m/generation_config.json
+    run -65 hf-infer m --ids 1 --greedy --json
+    [ "$output" = "hf-infer: m/generation_config.json: max_new_tokens is 0 (expected a whole number from 1 to 2147483647)" ]
+}
+
 @test "hf-infer: what a generation_config.json asks for in vain is told" {
     tiny
     echo '{"do_sample":true,"temperature":0.6,"num_beams":4,"typical_p":1.0,"suppress_tokens":[],"stop_strings":["x"]}' >m/generation_config.json

@@ -89,8 +89,9 @@ settle_sampler(struct run *run, struct err *err)
     if (!(run->sampler_set & SET_PENALTY))
         s->repetition_penalty = c->repetition_penalty;
     for (size_t i = 0; run->mode == MODE_GENERATE && c->passed_over[i]; i++)
-        err_warn("%s/generation_config.json: %s is ignored", run->dir,
-                 c->passed_over[i]);
+        if (run->max_tokens < 0 || strcmp(c->passed_over[i], "max_length") != 0)
+            err_warn("%s/generation_config.json: %s is ignored", run->dir,
+                     c->passed_over[i]);
     /* do_sample false means argmax, unless the user asks for a draw */
     if (s->temperature == 0 ||
         (!c->do_sample && !(run->sampler_set & ~SET_PENALTY)))

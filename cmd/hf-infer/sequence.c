@@ -4,7 +4,7 @@
 
 #include "cmd/hf-infer/prompt.h"
 
-#define DEFAULT_TOKENS 256 /* without -n */
+#define DEFAULT_TOKENS 256 /* without -n or max_new_tokens */
 
 int
 sequence_plan(struct sequence *seq, struct err *err)
@@ -38,9 +38,13 @@ sequence_plan(struct sequence *seq, struct err *err)
     if (ids_check(seq->ids.id, seq->n_prompt, run->config->vocab_size,
                   seq->where, err) < 0)
         return -1;
-    seq->max_tokens = asked >= 0              ? asked
-                      : room < DEFAULT_TOKENS ? room
-                                              : DEFAULT_TOKENS;
+    seq->max_tokens = asked >= 0 ? asked
+                      : run->config->max_new_tokens
+                          ? run->config->max_new_tokens
+                          : DEFAULT_TOKENS;
+    seq->to_context = asked < 0 && room < seq->max_tokens;
+    if (seq->to_context)
+        seq->max_tokens = room;
     if (!run->tok)
         return 0;
     /* the text of a continuation depends on what it continues: the decoder
@@ -121,11 +125,7 @@ sequence_next(struct sequence *seq, struct sample *sample, float *logits,
             return -1;
     }
     if (!seq->finish_reason && n >= seq->max_tokens)
-        return finish(seq,
-                      run->max_tokens < 0 && seq->max_tokens < DEFAULT_TOKENS
-                          ? "context"
-                          : "length",
-                      err);
+        return finish(seq, seq->to_context ? "context" : "length", err);
     return 0;
 }
 

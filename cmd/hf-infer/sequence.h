@@ -14,6 +14,7 @@ struct sequence {
     struct ids ids; /* the prompt, then what is generated */
     size_t n_prompt;
     int64_t max_tokens;
+    bool to_context; /* max_tokens is what is left of the context */
     struct stop stop;
     struct tok_stream *stream; /* NULL without a tokenizer */
     struct str text;           /* what is certain of it */

@@ -16,7 +16,7 @@ enum act { ACT_SILU, ACT_GELU_TANH };
 
 #define CONFIG_MAX_EOS   16
 #define CONFIG_MAX_VOCAB (1 << 24)
-#define CONFIG_MAX_KEYS  20
+#define CONFIG_MAX_KEYS  21
 
 struct config {
     char arch[32]; /* model_type: "qwen3" */
@@ -45,6 +45,7 @@ struct config {
     bool do_sample;
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k;                            /* 0: off */
+    int64_t max_new_tokens;                   /* 0: it does not say */
     const char *passed_over[CONFIG_MAX_KEYS]; /* its keys that would change a
                                                * text, up to a NULL; static */
 };

@@ -1,4 +1,6 @@
 /* generation_config.json: how the next token is drawn. */
+#include <string.h>
+
 #include "core/model/config_impl.h"
 
 #define TOP_K 50 /* of transformers, which saves no default */
@@ -17,6 +19,7 @@ static const struct {
     { "eta_cutoff", 0 },
     { "encoder_repetition_penalty", 1 },
     { "no_repeat_ngram_size", 0 },
+    { "max_length", 20 }, /* what transformers has without the key */
     { "min_length", 0 },
     { "min_new_tokens", 0 },
     { "guidance_scale", 1 },
@@ -50,6 +53,9 @@ note_passed_over(struct config *c, const struct js *root)
     for (size_t i = 0; i < N_KEYS; i++) {
         struct js js = js_get(root, passed_over[i].key);
 
+        /* as in transformers, max_new_tokens is before max_length */
+        if (c->max_new_tokens && !strcmp(passed_over[i].key, "max_length"))
+            continue;
         if (!is_neutral(&js, passed_over[i].neutral))
             c->passed_over[n++] = passed_over[i].key;
     }
@@ -59,6 +65,7 @@ int
 config_sampler(struct config *c, const struct js *root, struct err *err)
 {
     struct js top_k = js_get(root, "top_k");
+    struct js max_new = js_get(root, "max_new_tokens");
 
     c->temperature = c->top_p = c->repetition_penalty = 1;
     if (!root->v)
@@ -77,6 +84,9 @@ config_sampler(struct config *c, const struct js *root, struct err *err)
         c->temperature = 0;
         c->do_sample = false;
     }
+    if (!js_absent(&max_new) &&
+        js_i64(&max_new, 1, INT32_MAX, &c->max_new_tokens, err))
+        return -1;
     note_passed_over(c, root);
     return js_absent(&top_k)
                ? 0
