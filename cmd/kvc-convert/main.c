@@ -120,9 +120,6 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE,
                        "\"%s\": name files with --input and --output",
                        cmd->args[0]);
-    if (file_same(cmd->input, cmd->output))
-        return err_set(err, TU_USAGE, "--input and --output are both %s",
-                       cmd->output);
     for (size_t i = 0; i < cmd->allowed.n; i++)
         if (check_allowed(cmd->allowed.item[i], err) < 0)
             return -1;
