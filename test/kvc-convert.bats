@@ -25,6 +25,19 @@ poke() {
     [ "$output" = 42 ]
 }
 
+@test "kvc-convert --dtype: f32 is fp32, f16 is fp16" {
+    py -c 'from kvc_pth import *
+state, values = build()
+open("X.pth", "wb").write(archive(state))
+open("want.bin", "wb").write(expected(values, dtype="fp32"))'
+    for o in f32 fp32; do
+        kvc-convert --input X.pth --output $o.bin --dtype $o
+        cmp $o.bin want.bin
+    done
+    run -2 kvc-convert --input X.pth --output Y.bin --dtype f64
+    [ "${lines[0]}" = 'kvc-convert: --dtype: "f64" is not one of f16, bf16, f32' ]
+}
+
 @test "kvc-convert: NaN of the same type keep their bits" {
     converts nans
     [ "$output" = 6 ]
@@ -89,6 +102,8 @@ open("X.pth", "wb").write(archive(state)); open("want.bin", "wb").write(expected
     [ "$(kvc-convert --info Y.bin | grep weight_count)" = "$(printf 'weight_count_per_layer\t6')" ]
     kvc-convert --input X.pth --output Y.bin -f
     cmp Y.bin want.bin
+    kvc-convert -i X.pth -o I.bin --dtype f16
+    cmp I.bin want.bin
     kvc-convert --input Y.bin --output Z.safetensors
     st-inspect verify Z.safetensors
     kvc-convert --info Y.bin

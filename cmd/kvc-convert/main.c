@@ -10,7 +10,7 @@
 
 #define OPT_INTO struct convert_cmd
 static const struct opt opts[] = {
-    { 0, "input", "FILE", "convert!", OPT_TEXT(input),
+    { 'i', "input", "FILE", "convert!", OPT_TEXT(input),
       "a .pth, .safetensors or .bin" },
     { 'o', "output", "FILE", "convert!", OPT_TEXT(output),
       "the .bin, or the safetensors of a .bin; whole or not at all" },
