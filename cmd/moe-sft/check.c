@@ -209,14 +209,15 @@ slack(double n)
     return n > 0 ? 1 + 6 / sqrt(n) : 1;
 }
 
-/* Three rows about elements [first, first + n) of a tensor's gradient. */
+/* Three rows about elements [first, first + n) of a tensor's gradient, whose
+ * unit is the mean of |want|, or 'size' where cancellation makes that less. */
 static void
 put_part(struct check *c, int tensor, const char *expert, size_t first,
-         size_t n)
+         size_t n, double size)
 {
     const double *want = c->exact.grad[tensor];
     const float *got = c->grad[tensor];
-    double unit = unit_of(want + first, n),
+    double unit = fmax(unit_of(want + first, n), size),
            limit = limits[moe_config(c->run.moe)->mode][1];
     struct tally all = { 0 }, exact = { 0 }, moved = { 0 };
     double sampled = 0, squares = 0, sample_unit, n_counting;
@@ -261,15 +262,16 @@ put_table(struct check *c)
 {
     str_adds(&c->table, "tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok\n");
     put_output(c);
-    put_part(c, EXACT_INPUT, "-", 0, c->n[EXACT_INPUT]);
-    put_part(c, EXACT_WEIGHTS, "-", 0, c->n[EXACT_WEIGHTS]);
+    put_part(c, EXACT_INPUT, "-", 0, c->n[EXACT_INPUT], 0);
+    put_part(c, EXACT_WEIGHTS, "-", 0, c->n[EXACT_WEIGHTS],
+             *c->exact.size[EXACT_WEIGHTS]);
     for (int m = 0; m < MOE_N_LORA; m++)
         for (size_t e = 0; e < c->run.base.n_experts; e++) {
             size_t n = c->n[m] / c->run.base.n_experts;
             char expert[24];
 
             snprintf(expert, sizeof(expert), "%zu", e);
-            put_part(c, m, expert, e * n, n);
+            put_part(c, m, expert, e * n, n, c->exact.size[m][e]);
         }
 }
 

@@ -19,19 +19,22 @@ struct expert {
     struct par *par;
     size_t h, i, r; /* hidden, intermediate, rank */
     double s;
-    double *w[3];             /* base: [i, h], [i, h], [h, i] */
-    double *lora[MOE_N_LORA]; /* A: [r, in], B: [out, r] */
-    size_t n;                 /* rows */
-    size_t *at;               /* [n]: token * top_k + slot */
-    double *weight;           /* [n] */
-    double *x, *g;            /* [n, h]: input, output's gradient */
-    double *out, *dx;         /* [n, h]: output without weight */
-    double *base[2], *q;      /* [n, i]: W x of gate and up; Wd^T g */
-    double *y[2], *act;       /* [n, i]: gate, up, and h of the two */
-    double *dy[2];            /* [n, i]: their gradients */
-    double *xa[2], *ha;       /* [n, r]: what is between A and B */
-    double *t[2], *tg;        /* [n, r]: B^T dy, B^T g */
-    double *value;            /* [n]: of the loss */
+    double *w[3];                 /* base: [i, h], [i, h], [h, i] */
+    double *lora[MOE_N_LORA];     /* A: [r, in], B: [out, r] */
+    size_t n;                     /* rows */
+    size_t *at;                   /* [n]: token * top_k + slot */
+    double *weight;               /* [n] */
+    double *x, *g;                /* [n, h]: input, output's gradient */
+    double *out, *dx;             /* [n, h]: output without weight */
+    double *base[2], *q;          /* [n, i]: W x of gate and up; Wd^T g */
+    double *y[2], *act;           /* [n, i]: gate, up, and h of the two */
+    double *dy[2];                /* [n, i]: their gradients */
+    double *xa[2], *ha;           /* [n, r]: what is between A and B */
+    double *t[2], *tg;            /* [n, r]: B^T dy, B^T g */
+    double *xa_size[2], *ha_size; /* [n, r]: without cancellation */
+    double *t_size[2], *tg_size;
+    double *value;    /* [n]: of the loss */
+    double *dot_size; /* [n]: of <da0, h> */
 };
 
 /* y = W x, or y += s W x */
@@ -60,6 +63,32 @@ mul_t(double *y, double s, const double *w, const double *x, size_t n, size_t k)
     for (size_t a = 0; a < n; a++)
         for (size_t b = 0; b < k; b++)
             y[b] += s * x[a] * w[a * k + b];
+}
+
+/* y [n] = root of the sum of squares of what W x adds up */
+static void
+mul_size(double *y, const double *w, const double *x, size_t n, size_t k)
+{
+    for (size_t a = 0; a < n; a++) {
+        double sum = 0;
+
+        for (size_t b = 0; b < k; b++)
+            sum += w[a * k + b] * x[b] * w[a * k + b] * x[b];
+        y[a] = sqrt(sum);
+    }
+}
+
+/* y [k], the same of W^T x */
+static void
+mul_t_size(double *y, const double *w, const double *x, size_t n, size_t k)
+{
+    for (size_t b = 0; b < k; b++) {
+        double sum = 0;
+
+        for (size_t a = 0; a < n; a++)
+            sum += x[a] * w[a * k + b] * x[a] * w[a * k + b];
+        y[b] = sqrt(sum);
+    }
 }
 
 static double
@@ -265,6 +294,9 @@ row_forward(const struct expert *e, size_t row)
         mul(base[m], 1, false, e->w[m], x, e->i, e->h);
     activate(e, xa, y, act, (const double *const[]){ base[0], base[1] }, x);
     mul(e->ha + row * e->r, 1, false, e->lora[MOE_DOWN_A], act, e->r, e->i);
+    for (size_t m = 0; m < 2; m++)
+        mul_size(e->xa_size[m] + row * e->r, e->lora[2 * m], x, e->r, e->h);
+    mul_size(e->ha_size + row * e->r, e->lora[MOE_DOWN_A], act, e->r, e->i);
     mul(out, 1, false, e->w[DOWN], act, e->h, e->i);
     mul(out, e->s, true, e->lora[MOE_DOWN_B], e->ha + row * e->r, e->h, e->r);
 }
@@ -285,6 +317,8 @@ row_backward(const struct expert *e, size_t row)
     mul_t(tg, 1, e->lora[MOE_DOWN_B], g, e->h, e->r);
     memcpy(dy[UP], q, e->i * sizeof(double));
     mul_t(dy[UP], e->s, e->lora[MOE_DOWN_A], tg, e->r, e->i);
+    mul_t_size(e->tg_size + row * e->r, e->lora[MOE_DOWN_B], g, e->h, e->r);
+    mul_size(e->dot_size + row, e->act + row * e->i, dy[UP], 1, e->i);
     for (size_t j = 0; j < e->i; j++) {
         double dh = e->weight[row] * dy[UP][j], sig = sigmoid(y[GATE][j]);
 
@@ -295,6 +329,8 @@ row_backward(const struct expert *e, size_t row)
         int a = m == GATE ? MOE_GATE_A : MOE_UP_A;
 
         mul_t(t[m], 1, e->lora[a + 1], dy[m], e->i, e->r);
+        mul_t_size(e->t_size[m] + row * e->r, e->lora[a + 1], dy[m], e->i,
+                   e->r);
         mul_t(dx, 1, e->w[m], dy[m], e->i, e->h);
         mul_t(dx, e->s, e->lora[a], t[m], e->r, e->h);
     }
@@ -325,10 +361,40 @@ outer(double *grad, const struct expert *e, bool weighted, const double *left,
         }
 }
 
-/* The six gradients of an expert. */
+/* Of the root of a sum of squares: see struct exact. */
+static double
+without_cancellation(double n)
+{
+    return sqrt(2 / M_PI) * (0.5 + 2 / sqrt(n));
+}
+
+/* struct exact's size of that, one of the two being sums' sizes. */
+static double
+outer_size(const struct expert *e, bool weighted, const double *left,
+           size_t n_left, const double *right, size_t n_right)
+{
+    double total = 0;
+
+    for (size_t a = 0; a < n_left; a++)
+        for (size_t b = 0; b < n_right; b++) {
+            double sum = 0;
+
+            for (size_t row = 0; row < e->n; row++) {
+                double v = left[row * n_left + a] * right[row * n_right + b] *
+                           (weighted ? e->weight[row] : 1);
+
+                sum += v * v;
+            }
+            total += sqrt(sum);
+        }
+    return e->s * total / (double)(n_left * n_right) *
+           without_cancellation((double)(e->n * e->r));
+}
+
+/* The six gradients of an expert, and their sizes. */
 struct gradients {
     const struct expert *e;
-    double *grad[MOE_N_LORA];
+    double *grad[MOE_N_LORA], *size[MOE_N_LORA];
 };
 
 static void
@@ -341,14 +407,20 @@ lora_gradient(void *ctx, size_t begin, size_t end, int thread)
     for (size_t m = begin; m < end; m++) {
         size_t k = m / 2;
 
-        if (m == MOE_DOWN_A)
-            outer(of->grad[m], e, true, e->tg, e->r, e->act, e->i);
-        else if (m == MOE_DOWN_B)
-            outer(of->grad[m], e, true, e->g, e->h, e->ha, e->r);
-        else if (m % 2 == 0)
-            outer(of->grad[m], e, false, e->t[k], e->r, e->x, e->h);
-        else
-            outer(of->grad[m], e, false, e->dy[k], e->i, e->xa[k], e->r);
+        bool down = k == DOWN, a = m % 2 == 0;
+        const double *dy = down ? e->g : e->dy[k], *x = down ? e->act : e->x;
+        size_t n_dy = down ? e->h : e->i, n_x = down ? e->i : e->h;
+
+        if (a) {
+            outer(of->grad[m], e, down, down ? e->tg : e->t[k], e->r, x, n_x);
+            *of->size[m] = outer_size(e, down, down ? e->tg_size : e->t_size[k],
+                                      e->r, x, n_x);
+        } else {
+            outer(of->grad[m], e, down, dy, n_dy, down ? e->ha : e->xa[k],
+                  e->r);
+            *of->size[m] = outer_size(e, down, dy, n_dy,
+                                      down ? e->ha_size : e->xa_size[k], e->r);
+        }
     }
 }
 
@@ -356,10 +428,13 @@ lora_gradient(void *ctx, size_t begin, size_t end, int thread)
 static void
 add_results(struct exact *exact, struct expert *e, size_t expert)
 {
+    double n_weights = (double)exact->n[EXACT_WEIGHTS];
     struct gradients of = { .e = e };
 
-    for (int m = 0; m < MOE_N_LORA; m++)
+    for (int m = 0; m < MOE_N_LORA; m++) {
         of.grad[m] = exact->grad[m] + expert * lora_elements(e->p, m);
+        of.size[m] = exact->size[m] + expert;
+    }
     par_for(e->par, MOE_N_LORA, 1, lora_gradient, &of);
     for (size_t row = 0; row < e->n; row++) {
         size_t token = e->at[row] / e->p->config->top_k * e->h;
@@ -370,6 +445,8 @@ add_results(struct exact *exact, struct expert *e, size_t expert)
         }
         exact->grad[EXACT_WEIGHTS][e->at[row]] =
             dot(e->g + row * e->h, e->out + row * e->h, e->h);
+        *exact->size[EXACT_WEIGHTS] +=
+            e->dot_size[row] / n_weights * without_cancellation(n_weights);
     }
 }
 
@@ -455,8 +532,10 @@ lay_out(struct expert *e, double *memory)
     double **const of_i[] = { &e->base[GATE], &e->base[UP], &e->q,
                               &e->y[GATE],    &e->y[UP],    &e->act,
                               &e->dy[GATE],   &e->dy[UP] };
-    double **const of_r[] = { &e->xa[GATE], &e->xa[UP], &e->ha,
-                              &e->t[GATE],  &e->t[UP],  &e->tg };
+    double **const of_r[] = { &e->xa[GATE],      &e->xa[UP],      &e->ha,
+                              &e->t[GATE],       &e->t[UP],       &e->tg,
+                              &e->xa_size[GATE], &e->xa_size[UP], &e->ha_size,
+                              &e->t_size[GATE],  &e->t_size[UP],  &e->tg_size };
 #define PUT(list, size)                                           \
     for (size_t j = 0; j < sizeof(list) / sizeof(*(list)); j++) { \
         *(list)[j] = memory ? memory + at : NULL;                 \
@@ -485,8 +564,9 @@ run_expert(struct exact *exact, struct expert *e, size_t expert,
         return -1;
     lay_out(e, memory);
     e->at = xcalloc(e->n, sizeof(*e->at));
-    e->weight = xcalloc(2 * e->n, sizeof(double));
+    e->weight = xcalloc(3 * e->n, sizeof(double));
     e->value = e->weight + e->n;
+    e->dot_size = e->value + e->n;
     load_expert(e, expert);
     par_for(e->par, e->n, 1, both_rows, e);
     add_results(exact, e, expert);
@@ -523,6 +603,7 @@ exact_run(struct exact *exact, const struct exact_problem *problem,
     for (int m = 0; m < EXACT_N && rc == 0; m++) {
         exact->grad[m] =
             mem_big(exact->n[m], sizeof(double), "a float64 gradient", err);
+        exact->size[m] = xcalloc(c->n_experts, sizeof(double));
         rc = exact->grad[m] ? 0 : -1;
     }
     for (size_t k = 0; k < n_samples; k++)
@@ -543,6 +624,8 @@ void
 exact_close(struct exact *exact)
 {
     mem_big_free(exact->output, exact->n_output, sizeof(double));
+    for (int m = 0; m < EXACT_N; m++)
+        free(exact->size[m]);
     for (int m = 0; m < EXACT_N; m++)
         mem_big_free(exact->grad[m], exact->n[m], sizeof(double));
     *exact = (struct exact){ 0 };

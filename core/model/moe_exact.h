@@ -16,9 +16,18 @@ enum { EXACT_INPUT = MOE_N_LORA, EXACT_WEIGHTS, EXACT_N };
  * Results, for L = sum of grad_output * output: the output, and the gradients
  * of L, shaped as the tensors they are of.
  */
+/*
+ * size: how large the mean of |gradient| is at least, but for cancellation in
+ * sums that it is made of: x A^T and B^T dy of LoRA, <da0, h> of a weight.
+ * Rounding before such a sum leaves an error of this size, however small the
+ * sum is.  It is the root of the sum of squares, times sqrt(2 / pi), the mean
+ * of a normal sum, times 1/2 + 2 / sqrt(n) for n sums, rows times rank: of few,
+ * all may cancel; of many, the mean of |gradient| itself is larger.
+ */
 struct exact {
     double *output;
     double *grad[EXACT_N];
+    double *size[EXACT_N]; /* [n_experts]; of weights the first; input: 0 */
     size_t n_output, n[EXACT_N]; /* elements */
 };
 
