@@ -1,9 +1,10 @@
-"""What the story of tensorutils(7) needs and no tool makes.
+"""What the tests of tensorutils(7) need and no tool makes.
 
-    story.py trainer DIR < ROWS.f32    a TopK SAE of rows of 128 numbers
+    story.py trainer DIR < ROWS.f32    a TopK SAE of rows of 128 numbers, for
+                                       batch.mk
     story.py random DIR                one that has learnt nothing
-    story.py compressor C.pth          of a KV cache: means of two tokens,
-                                       for --head-dim 32
+    story.py compressor C.pth          demo/compressor.pth: of a KV cache, the
+                                       mean of two tokens, for --head-dim 32
     story.py jsonl TEXT                its documents, one JSON object a line
     story.py damage MODEL              zeros in layer 0's down_proj of experts
 
@@ -45,11 +46,12 @@ def compressor(path):
     from kvc_model import average
     from pth_make import Storage, Tensor, archive
     state = collections.OrderedDict()
-    for layer, mlps in enumerate(average(4, 32, 2)):
-        for prefix, mlp in zip(("compress_tk", "compress_tv"), mlps):
-            for slot, (w, _) in zip((0, 3, 6), mlp):
+    weights = [w for w, _ in average(1, 32, 2)[0][0]] # the same in all layers
+    storages = [Storage(np.ascontiguousarray(w).reshape(-1), "FloatStorage") for w in weights]
+    for layer in range(4):
+        for prefix in ("compress_tk", "compress_tv"):
+            for slot, w, s in zip((0, 3, 6), weights, storages):
                 name = "%s.%d.%d.weight" % (prefix, layer, slot)
-                s = Storage(np.ascontiguousarray(w).reshape(-1), "FloatStorage")
                 state[name] = Tensor(s, 0, w.shape, (w.shape[1], 1))
     with open(path, "wb") as f:
         f.write(archive({"compressor": state}))

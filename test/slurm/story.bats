@@ -15,13 +15,9 @@ story() {
 setup_file() {
     slurm_up
     export HOME=$PWD/home SCRATCH=$PWD/scratch
-    mkdir -p home/.local/share bin scratch
+    mkdir -p home/.local/share scratch
     ln -s "$ROOT/scripts/jobs" home/.local/share/tensorutils
-    printf '#!/bin/sh\nexec "%s" "%s" trainer "$1"\n' "$PYTHON" "$ROOT/test/ref/story.py" >bin/trainer
-    chmod +x bin/trainer
-    export PATH=$PWD/bin:$PATH
     ln -s "$ROOT/demo" home/demo
-    cp "$ROOT/demo/held-out.txt" home
     cp -rL "$ROOT/demo/qwen3-moe-tiny" home/damaged
     story damage home/damaged
     story jsonl "$ROOT/demo/training.txt" >home/docs.jsonl
@@ -58,13 +54,13 @@ nll() {
     hf-infer demo/qwen3-tiny --acts in:up_proj:1 --ctx 64 --pad --jsonl -q --file docs.jsonl |
         saev-write -q -m "$meta" -o "$SCRATCH/want"
     diff -r -x manifest.xxh3 "$SCRATCH"/want/* "${meta%.json}"
-    saev-read --shuffle --seed 1 --raw "${meta%.json}" | story trainer "$SCRATCH/sae2/layers.1.mlp.up_proj"
-    diff -r "$SCRATCH/sae" "$SCRATCH/sae2"
+    saev-read --shuffle --seed 1 --raw "${meta%.json}" | cmp - "$SCRATCH/rows.f32"
+    diff -r "$SCRATCH/sae" "$ROOT/demo/sae"
     lut-precompute -q -m demo/qwen3-tiny -s "$SCRATCH/sae" --fuse gate_up -o "$SCRATCH/lut2"
     diff -r -x '*.log' "$SCRATCH/lut" "$SCRATCH/lut2"
     for f in dense: 'lut:--lut lut2'; do
         # shellcheck disable=SC2086
-        (cd "$SCRATCH" && hf-infer "$HOME/demo/qwen3-tiny" --nll --json -q --file "$HOME/held-out.txt" ${f#*:}) |
+        (cd "$SCRATCH" && hf-infer "$HOME/demo/qwen3-tiny" --nll --json -q --file "$HOME/demo/held-out.txt" ${f#*:}) |
             cmp - "$SCRATCH/${f%%:*}.json"
     done
     awk 'BEGIN { exit !(ARGV[2] > ARGV[1]) }' "$(nll "$SCRATCH/dense.json")" "$(nll "$SCRATCH/lut.json")"
