@@ -352,50 +352,34 @@ END
     [[ $stderr == *", 1 threads"* ]]
 }
 
-@test "hf-infer --chat: a chat_template of the model's own that is not run is reported" {
-    tiny
-    said() { # OPTION...
-        run -0 --separate-stderr hf-infer m --encode -p Hi --chat "$@"
-        [ "$output" = "$(hf-infer "$DEMO" --encode -p Hi --chat -q)" ]
-        echo "$stderr"
+@test "hf-infer: a model in another format is refused by the format's name" {
+    # the first bytes by each format's specification
+    printf 'GGUF\3\0\0\0\0\0\0\0' >x.gguf
+    printf 'PK\3\4aaaaaaaaaaaa' >x.pth
+    printf '\200\2}q\0aaaaaaa' >old.pth
+    echo 'hello world' >note
+    cp "$DEMO/model.safetensors" one.safetensors
+    is() { # STATUS LINE MODEL, for what needs the weights, and the tokenizer alone
+        run "-$1" hf-infer "$3" -p x -n 1
+        [ "$output" = "hf-infer: $3: $2" ]
     }
-    warning="hf-infer: m: the model's own chat_template is not run: --template chatml is used"
-    # what it renders, by hand, is <|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n, or not
-    plain="{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-    config=m/tokenizer_config.json
-    [ -z "$(said)" ]
-    json() { "$PYTHON" -c 'import json, sys; print(json.dumps({"chat_template": eval(sys.argv[1], {"plain": sys.argv[2]})}))' "$1" "$plain" >$config; }
-    json plain
-    [ -z "$(said)" ]
-    json '"You are kind. " + plain'
-    [ "$(said)" = "$warning" ]
-    [ -z "$(said --template chatml)" ]
-    [ -z "$(said -q)" ]
-    json '[{"name": "tool_use", "template": "x"}, {"name": "default", "template": plain}]'
-    [ -z "$(said)" ]
-    json '[{"name": "tool_use", "template": plain}, {"name": "default", "template": "x"}]'
-    [ "$(said)" = "$warning" ]
-    printf '%s\n' "${plain//\\\\/\\}" >m/chat_template.jinja # wins
-    [ -z "$(said)" ]
-    rm m/chat_template.jinja
-    echo '{' >$config
-    [[ $(said) == "hf-infer: m/tokenizer_config.json: line "* ]]
-    # of many prompts once
-    json '"x"'
-    printf '{"prompt":"a"}\n{"prompt":"b"}\n' | hf-infer m --jsonl --chat -n 1 2>err >out
-    [ "$(cat err)" = "$warning" ]
-}
-
-@test "hf-infer --chat: the template is recognised, its marks are needed" {
+    is 65 "is a GGUF file (llama.cpp's), not a model directory" x.gguf
+    is 65 "is a zip archive (PyTorch's .pth and .bin are), not a model directory" x.pth
+    is 65 "is a pickle (PyTorch's old .pth and .bin are), not a model directory" old.pth
+    is 65 "is a safetensors file, not a model directory" one.safetensors
+    is 65 "is a text file, not a model directory" note
+    is 66 "No such file or directory" nothere
+    mkdir g
+    cp x.gguf g/model-q4.gguf
+    is 66 "not a model directory (config.json and tokenizer.json are missing); model-q4.gguf is a GGUF file (llama.cpp's)" g
     tiny
-    ids=$(printf 'Hi <|im_end|>' | hf-infer m --encode --chat --system S)
-    want=$'<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi <|im_end|><|im_end|>\n<|im_start|>assistant\n'
-    [ "$(hf-infer m --decode <<<"$ids"; echo .)" = "$want." ]
-    # the user's <|im_end|> is text: only the template's three turns are marks
-    [ "$(tr ' ' '\n' <<<"$ids" | grep -cx "$(printf '<|im_end|>' | hf-infer m --encode)")" = 2 ]
-    run -65 --separate-stderr hf-infer m -p Hi --chat --template llama3
-    [ "$stderr" = "hf-infer: m/tokenizer.json: has no <|begin_of_text|>, which template llama3 needs" ]
-    [ -z "$output" ]
+    rm m/model.safetensors
+    none="has no model.safetensors and no model.safetensors.index.json"
+    is 66 "$none" m
+    cp x.pth m/pytorch_model.bin
+    cp old.pth m/training_args.bin
+    is 66 "$none; pytorch_model.bin is a zip archive (PyTorch's .pth and .bin are)" m
+    [ "$(hf-infer m --encode -p 1+1=)" = "16 10 16 28" ] # needs no weights
 }
 
 @test "hf-infer: a context overflow is an error before anything is printed" {
