@@ -449,6 +449,34 @@ np.save("y.npy", y)'
     cmp svg other.svg
 }
 
+@test "moe-sft train: the log has each step when it is done, and --resume cuts back what no checkpoint has" {
+    cat b?.safetensors b?.safetensors | train want --log want.log -
+    for every in 0 2; do # killed before the first checkpoint, and after it
+        rm -rf run log
+        mkfifo pipe
+        moe-sft train -b base.safetensors -l student.safetensors -o run --save-every $every --log log - <pipe >said &
+        pid=$!
+        exec 7>pipe
+        cat b0.safetensors b1.safetensors b2.safetensors >&7
+        until [ -e log ] && [ "$(wc -l <log)" -ge 4 ]; do kill -0 $pid; sleep 0.02; done
+        kill -9 $pid
+        wait $pid || :
+        exec 7>&-
+        rm pipe
+        [ ! -s said ]
+        [ -e run/state.safetensors ] || [ $every = 0 ]
+        cmp log <(head -n 4 want.log)
+        # a kill may leave a part of a line
+        printf '4\t0.1' >>log
+        if [ $every = 0 ]; then
+            printf 'step\tloss\tlr\tgrad_norm\ttokens\n1\t' >log
+        fi
+        cat b?.safetensors b?.safetensors | train run --resume --log log -
+        cmp want.log log
+        cmp want/state.safetensors run/state.safetensors
+    done
+}
+
 @test "moe-sft train: -v says the set-up and each step's rate, stdout stays" {
     train want -n 2 b?.safetensors >want.log
     run -0 --separate-stderr train run -n 2 -v -j 1 b?.safetensors

@@ -128,7 +128,7 @@ static const struct opt opts[] = {
     { 0, "resume", NULL, "train", OPT_FLAG(train.resume),
       "continue the run that DIR holds" },
     { 0, "log", "FILE", "train", OPT_TEXT(train.log),
-      "TSV of all steps, with each checkpoint (default: stdout, at once)" },
+      "TSV, a line for each step as it is done (default: stdout)" },
     { 0, "svg", "FILE", "train", OPT_TEXT(train.svg), "the loss as a picture" },
     TOOL_DEADLINE("train", ""),
     { 0, "if-missing", NULL, "init forward backward merge convert quantize",

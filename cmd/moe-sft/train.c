@@ -202,7 +202,7 @@ open_dir(struct train *t, struct err *err)
                                   (size_t)t->state.step, err) < 0)
         return -1;
     t->log_is_new = !t->o->resume && !force;
-    return train_log_write(&t->log, t->state.records, (size_t)t->state.step,
+    return train_log_begin(&t->log, t->state.records, (size_t)t->state.step,
                            err); /* a log that cannot be written ends it now */
 }
 
@@ -212,7 +212,7 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     const struct train_options *o = cmd->train;
     uint64_t total = o->total ? o->total : o->steps;
 
-    *t = (struct train){ .cmd = cmd, .o = o, .lock = -1 };
+    *t = (struct train){ .cmd = cmd, .o = o, .lock = -1, .log.fd = -1 };
     if (par_open(&t->par, cmd->n_threads, err) < 0 ||
         base_open(&t->base, cmd->base, cmd->layer, err) < 0 ||
         adapter_open(&t->adapter, cmd->lora, &t->base, err) < 0 ||
@@ -248,7 +248,9 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     t->sum = mem_big(t->adamw.n, sizeof(float), "gradients", err);
     if (!t->grad || !t->sum)
         return -1;
-    t->log = (struct train_log){ o->log, o->svg, cmd->output };
+    t->log.path = o->log;
+    t->log.svg = o->svg;
+    t->log.title = cmd->output;
     t->state = (struct train_state){ .program = "moe-sft train",
                                      .format = "moe-sft state 1",
                                      .tensors = t->tensors,
@@ -288,6 +290,7 @@ train_close(struct train *t)
     base_close(&t->base);
     par_close(t->par);
     free(t->state.records);
+    train_log_close(&t->log);
     if (t->lock >= 0)
         close(t->lock);
     str_free(&t->state_path);
@@ -428,8 +431,8 @@ save(struct train *t, struct err *err)
         return -1;
     t->saved = t->state.step;
     t->any_saved = true;
-    return train_log_write(&t->log, t->state.records, (size_t)t->state.step,
-                           err);
+    return train_log_draw(&t->log, t->state.records, (size_t)t->state.step,
+                          err);
 }
 
 /* A line of the log on standard output; but a pipe that nobody reads must not
@@ -466,6 +469,8 @@ run_steps(struct train *t, struct err *err)
         if (!o->log) {
             train_log_line(&line, t->state.step, r);
             print(t, &line);
+        } else if (train_log_step(&t->log, t->state.step, r, err) < 0) {
+            return -1;
         }
         if (t->cmd->verbose)
             tool_say("step %llu: loss %.4g, %.0f tokens/s, %zu slots skipped",
@@ -507,8 +512,9 @@ train(struct train *t, struct err *err)
                        "holds it)",
                        (unsigned long long)step, (unsigned long long)steps,
                        t->cmd->output);
-    errno = t->stdout_errno;
-    return errno ? err_sys(err, EX_IOERR, "standard output: cannot be written")
+    errno = t->log.error ? t->log.error : t->stdout_errno;
+    return errno ? err_sys(err, EX_IOERR, "%s: cannot be written",
+                           t->log.error ? t->o->log : "standard output")
                  : 0;
 }
 

@@ -1,6 +1,7 @@
 #include "core/model/train/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/map.h"
+#include "core/mem.h"
 #include "core/out.h"
 #include "core/svg.h"
 
@@ -170,18 +172,8 @@ train_log_svg(struct str *to, const char *title,
     svg_end(to);
 }
 
-/* The same lines as far as both go; of a run without steps, none. */
-static bool
-is_log(const struct str *there, const struct str *ours, bool any)
-{
-    size_t n = there->n < ours->n ? there->n : ours->n;
-
-    return (there->n <= ours->n || any) &&
-           (n == 0 || !memcmp(there->s, ours->s, n));
-}
-
-/* What of a picture all of its kind have, its end behind the title, and where
- * that tells of the first step; NULLs: it is none. */
+/* The parts of a picture: its beginning, which all have; its end, after the
+ * title; where that names the first step.  NULLs: it is not one. */
 struct parts {
     size_t head_n;
     const char *end, *first;
@@ -198,7 +190,7 @@ parts_of(const struct str *svg)
                            strstr(end, FIRST_STEP) };
 }
 
-/* A picture of some of these steps, or of as good a first one. */
+/* Is it a picture of some of these steps, or of more after the same first? */
 static bool
 is_picture(const struct str *there, const struct step_record *records,
            size_t n_steps)
@@ -222,12 +214,23 @@ is_picture(const struct str *there, const struct step_record *records,
     return same;
 }
 
-/* What is no file is nobody's. */
 static int
-check_one(const char *path, bool picture, const struct step_record *records,
-          size_t n, struct err *err)
+not_ours(const char *path, const char *what, struct err *err)
 {
-    struct str there = { 0 }, ours = { 0 };
+    return err_set(err, EX_CANTCREAT,
+                   "%s: exists already and is not the %s of this run (--force "
+                   "replaces it)",
+                   path, what);
+}
+
+/* Is the log of a resumed run, or its picture, that of these steps?  Only a
+ * regular file needs to be. */
+static int
+check_one(struct train_log *log, bool picture,
+          const struct step_record *records, size_t n, struct err *err)
+{
+    const char *path = picture ? log->svg : log->path;
+    struct str found = { 0 }, ours = { 0 };
     struct stat st;
     bool same = false;
     int rc;
@@ -237,17 +240,16 @@ check_one(const char *path, bool picture, const struct step_record *records,
     if (lstat(path, &st) < 0)
         return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
     log_all(&ours, records, n);
-    rc = file_read_regular(path, ours.n + MORE_MAX, &there, err);
-    if (rc == 0)
-        same = picture ? is_picture(&there, records, n)
-                       : is_log(&there, &ours, n > 0);
+    rc = file_read_regular(path, ours.n + MORE_MAX, &found, err);
+    if (rc == 0 && picture)
+        same = is_picture(&found, records, n);
+    else if (rc == 0) /* the same lines as far as both go */
+        same = !found.n || !memcmp(found.s, ours.s, smaller(found.n, ours.n));
+    if (same && !picture && n == 0 && found.n > ours.n)
+        str_add(&log->first, found.s + ours.n, strcspn(found.s + ours.n, "\n"));
     if (!same && (rc == 0 || err->status != EX_IOERR))
-        rc =
-            err_set(err, EX_CANTCREAT,
-                    "%s: exists already and is not the %s of this run (--force "
-                    "replaces it)",
-                    path, picture ? "picture" : "log");
-    str_free(&there);
+        rc = not_ours(path, picture ? "picture" : "log", err);
+    str_free(&found);
     str_free(&ours);
     return rc;
 }
@@ -267,37 +269,90 @@ is_free(const char *path, struct err *err)
 }
 
 int
-train_log_check(const struct train_log *log, bool resume,
+train_log_check(struct train_log *log, bool resume,
                 const struct step_record *records, size_t n, struct err *err)
 {
     if (!resume)
         return is_free(log->path, err) < 0 ? -1 : is_free(log->svg, err);
-    return check_one(log->path, false, records, n, err) < 0
+    return check_one(log, false, records, n, err) < 0
                ? -1
-               : check_one(log->svg, true, records, n, err);
+               : check_one(log, true, records, n, err);
 }
 
 int
-train_log_write(const struct train_log *log, const struct step_record *records,
+train_log_begin(struct train_log *log, const struct step_record *records,
                 size_t n, struct err *err)
 {
     struct str text = { 0 };
     int rc = 0;
 
-    if (log->path) {
+    log->fd = -1;
+    if (log->path && !log->first.n) {
         log_all(&text, records, n);
         rc = out_put(log->path, OUT_FORCE | OUT_OWN, text.s, text.n, err);
+        if (rc == 0)
+            log->fd = open(log->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+        if (rc == 0 && log->fd < 0)
+            rc = err_sys(err, EX_CANTCREAT, "%s: cannot be written", log->path);
     }
-    if (rc == 0 && log->svg) {
-        str_clear(&text);
-        train_log_svg(&text, log->title, records, n);
-        rc = out_put(log->svg, OUT_FORCE | OUT_OWN, text.s, text.n, err);
+    str_free(&text);
+    return rc < 0 ? -1 : train_log_draw(log, records, n, err);
+}
+
+int
+train_log_step(struct train_log *log, uint64_t step,
+               const struct step_record *record, struct err *err)
+{
+    struct str line = { 0 };
+    bool ours;
+    int rc = 0;
+
+    if (!log->path)
+        return 0;
+    train_log_line(&line, step, record);
+    if (log->first.n) { /* of it a kill may have left a part */
+        ours = log->first.n < line.n &&
+               !memcmp(log->first.s, line.s, log->first.n);
+        str_free(&log->first);
+        rc = ours ? train_log_begin(log, record, 0, err)
+                  : not_ours(log->path, "log", err);
     }
+    for (size_t at = 0; rc == 0 && !log->error && at < line.n;) {
+        ssize_t n = write(log->fd, line.s + at, line.n - at);
+
+        if (n < 0 && errno != EINTR)
+            log->error = errno;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    str_free(&line);
+    return rc;
+}
+
+int
+train_log_draw(const struct train_log *log, const struct step_record *records,
+               size_t n, struct err *err)
+{
+    struct str text = { 0 };
+    int rc;
+
+    if (!log->svg)
+        return 0;
+    train_log_svg(&text, log->title, records, n);
+    rc = out_put(log->svg, OUT_FORCE | OUT_OWN, text.s, text.n, err);
     str_free(&text);
     return rc;
 }
 
-/* Not a device or a link to one, which were there before the run. */
+void
+train_log_close(struct train_log *log)
+{
+    if (log->fd >= 0)
+        close(log->fd);
+    log->fd = -1;
+    str_free(&log->first);
+}
+
+/* Not a device or a link to one, which existed before the run. */
 static void
 remove_file(const char *path)
 {

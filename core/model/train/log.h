@@ -14,9 +14,12 @@ struct step_record {
     double loss, lr, grad_norm, tokens;
 };
 
-/* Its files, or NULL, and what stands over the picture. */
+/* Its files, or NULL, and the heading of the picture; the rest is private. */
 struct train_log {
     const char *path, *svg, *title;
+    int fd;           /* 'path', for the next line; -1: not open */
+    int error;        /* errno of the first line that was lost; 0 */
+    struct str first; /* step 1 of a log that no checkpoint has */
 };
 
 /* train_log_head(), train_log_line(): TSV.  train_log_svg(): the curve of the
@@ -28,17 +31,27 @@ void train_log_svg(struct str *to, const char *title,
                    const struct step_record *records, size_t n);
 
 /*
- * train_log_write() writes both files, train_log_remove() takes them away, no
- * devices.  train_log_check(): may it write?  Only what is free or, to
- * 'resume', was written by the run of these steps.
- * 0, or -1 with 'err' set (EX_CANTCREAT).
+ * train_log_check(): may it write?  Only what is free or, to 'resume', was
+ * written by the run of these steps.  Where there are none, as of a run that
+ * was killed before its first checkpoint, a log is kept until its step 1 turns
+ * out to be that of this run.
+ * train_log_begin() writes both files for n steps, and so cuts off the lines of
+ * later ones; train_log_step() appends a line at once, and keeps in 'error'
+ * that it could not; train_log_draw() replaces the picture. 0, or -1 with 'err'
+ * set (EX_CANTCREAT, EX_IOERR). train_log_remove() removes the files, but no
+ * devices.
  */
-int train_log_write(const struct train_log *log,
+int train_log_check(struct train_log *log, bool resume,
                     const struct step_record *records, size_t n,
                     struct err *err);
+int train_log_begin(struct train_log *log, const struct step_record *records,
+                    size_t n, struct err *err);
+int train_log_step(struct train_log *log, uint64_t step,
+                   const struct step_record *record, struct err *err);
+int train_log_draw(const struct train_log *log,
+                   const struct step_record *records, size_t n,
+                   struct err *err);
+void train_log_close(struct train_log *log);
 void train_log_remove(const struct train_log *log);
-int train_log_check(const struct train_log *log, bool resume,
-                    const struct step_record *records, size_t n,
-                    struct err *err);
 
 #endif
