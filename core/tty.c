@@ -48,15 +48,16 @@ amount_si(char buf[48], const char *unit, double n)
     return buf;
 }
 
-/* "1.2 GiB", "1.98 GFLOP", or "1200 token". */
+/* "1.2 GiB", "1.98 GFLOP", "1 token", or of a rate "1 tokens". */
 static const char *
-amount(char buf[48], const struct progress *p, double n)
+amount(char buf[48], const struct progress *p, double n, bool is_rate)
 {
     if (!strcmp(p->unit, "B"))
         return size_iec(buf, (uint64_t)n);
     if (!strcmp(p->unit, "FLOP"))
         return amount_si(buf, p->unit, n);
-    snprintf(buf, 48, "%.0f %s", n, p->unit);
+    snprintf(buf, 48, "%.0f %s%s", n, p->unit,
+             is_rate ? "s" : plural((uint64_t)n));
     return buf;
 }
 
@@ -76,8 +77,8 @@ draw(const struct progress *p, uint64_t done, double t)
         snprintf(eta, sizeof(eta), ", %.0f s left",
                  left ? (double)left / rate : 0);
     fprintf(stderr, "%s%s: %s, %s/s%s%s%s", p->on_tty ? "\r" : "", p->what,
-            amount(a, p, (double)done), amount(b, p, rate), percent, eta,
-            p->on_tty ? "\033[K" : "\n");
+            amount(a, p, (double)done, false), amount(b, p, rate, true),
+            percent, eta, p->on_tty ? "\033[K" : "\n");
     fflush(stderr);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Progress on stderr, and sizes as people read them.
+ * Progress on stderr, and numbers as people read them.
  */
 #ifndef CORE_TTY_H
 #define CORE_TTY_H
@@ -14,9 +14,10 @@
  */
 struct progress {
     const char *what; /* "hash" */
-    const char *unit; /* "B" prints IEC sizes, "FLOP" MFLOP, GFLOP; "token" */
-    uint64_t total;   /* 0: unknown */
-    uint64_t kept;    /* of what is done, was done before: no part of a rate */
+    const char
+        *unit; /* "B": IEC sizes, "FLOP": MFLOP, GFLOP; or a noun, "token" */
+    uint64_t total; /* 0: unknown */
+    uint64_t kept;  /* of what is done, was done before: no part of a rate */
     bool quiet;
     double started, drawn; /* of clock_s(); set by progress_start() */
     bool on_tty, dirty;
@@ -25,6 +26,14 @@ struct progress {
 void progress_start(struct progress *p);
 void progress_at(struct progress *p, uint64_t done);
 void progress_end(struct progress *p); /* clears the line on a terminal */
+
+/* plural() is the end of a noun after its number: "%zu token%s", n, plural(n).
+ */
+static inline const char *
+plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 
 /* size_iec() writes "1.2 GiB" (three figures) into buf. */
 char *size_iec(char buf[16], uint64_t nbytes);

@@ -63,7 +63,8 @@ docs() {
         --file docs.jsonl -o got.f32
     cmp want.f32 got.f32
     left=$((${#all[@]} % 5))
-    [ "$left" -eq 0 ] || [ "$stderr" = "hf-infer: docs.jsonl: the last $left tokens fill no window of 5, dropped" ]
+    [ "$left" -eq 1 ] # of the demo's tokenizer: a noun without its s
+    [ "$stderr" = "hf-infer: docs.jsonl: the last 1 token fills no window of 5, dropped" ]
 }
 
 @test "hf-infer --acts --pad: a document a window, zeros behind its end" {
@@ -89,7 +90,7 @@ docs() {
     cmp last.f32 <(tail -c "$(stat -c %s last.f32)" out.f32)
     npy "np.save('bad.npy', np.array([1.5]))"
     run -65 --separate-stderr hf-infer "$DEMO" --acts mlp:0 --file bad.npy
-    [ "$stderr" = "hf-infer: bad.npy: F64 with 1 dims (expected integers, token ids, [n] or [rows, n])" ]
+    [ "$stderr" = "hf-infer: bad.npy: F64 with 1 dim (expected integers, token ids, [n] or [rows, n])" ]
 }
 
 @test "hf-infer --acts: a .npy of token ids is a stream, from a pipe, too" {
@@ -146,7 +147,7 @@ for line in open('p.jsonl'):
     run -0 --separate-stderr hf-infer "$DEMO" --acts mlp:0 --ctx 4 --jsonl \
         --file p.jsonl -o got.f32
     cmp got.f32 want.f32
-    [ "$stderr" = "hf-infer: p.jsonl: 2 documents have no tokens, left out" ]
+    [ "$stderr" = "hf-infer: p.jsonl: 2 documents without tokens, left out" ]
     hf-infer "$DEMO" --acts mlp:0 --ctx 4 --pad --jsonl <p.jsonl -q >got.f32
     [ "$(stat -c %s got.f32)" -eq $((2 * 4 * 128 * 4)) ]
     run -65 --separate-stderr hf-infer "$DEMO" --acts mlp:0 --jsonl \
@@ -261,7 +262,7 @@ assert m[5]["lut_layers"] == "*.1.*"'
     run -0 --separate-stderr hf-infer "$DEMO" --acts resid:3 -v -j 1 \
         --ids "$(seq -s, 1 500)" --chunk 512 -o out.f32
     # a model of a million weights: a gigaflop
-    [[ $stderr =~ "1 windows, 500 tokens in "([0-9.]+)" s" ]]
+    [[ $stderr =~ "1 window, 500 tokens in "([0-9.]+)" s" ]]
     [ "${BASH_REMATCH[1]}" != 0.000 ]
 }
 
@@ -289,7 +290,7 @@ for more, n in ([], 20000), (['--ctx', '300', '--pad'], 12000), (['--ctx', '512'
     status, said = terminal.run(['hf-infer', sys.argv[1], '--acts', 'resid:all', '-j', '1', '-f',
                                  '--chunk', '16', '-o', 'x'] + more, rows)
     assert status == 0, said
-    done = re.findall(rb'(\d+) token, .*?, (\d+) %', said)
+    done = re.findall(rb'(\d+) tokens, .*?, (\d+) %', said)
     assert done and all(abs(int(p) - 100 * int(i) / n) <= 0.5 for i, p in done), (more, said)
 END
 }

@@ -42,7 +42,7 @@ kvc_ref.save(sys.argv[2], kvc_model.average(4, 32, int(sys.argv[1])), 32, int(sy
     hf-infer "$DEMO" --ids "$ids" --nll -q >plain
     run -0 --separate-stderr hf-infer "$DEMO" --ids "$ids" --nll --kvc c.bin --kvc-after 3
     [ "$output" = "$(cat plain)" ]
-    [ "${stderr_lines[0]}" = "hf-infer: c.bin: 3 tokens are too few groups: nothing is compressed" ]
+    [ "${stderr_lines[0]}" = "hf-infer: c.bin: 3 tokens: too few groups, nothing is compressed" ]
     # min_seq_len counts groups: two of two tokens are enough
     hf-infer "$DEMO" --ids "$ids" --nll -q --kvc c.bin --kvc-after 4 >compressed
     run -1 cmp -s plain compressed

@@ -59,7 +59,7 @@ IDS=3,141,59,26,53,58,97,9,32,38,46,264,338,32,7
     [ "$(said)" = "hf-infer: compensation by the model's weights" ]
     layer=layers.0.mlp.up_proj
     lut-precompute -q -m M -s $lut/model.$layer.lut.safetensors -o t --layers $layer --store-weights -f
-    [ "$(said)" = "hf-infer: compensation by the stored weights of 1 tables, else by the model's" ]
+    [ "$(said)" = "hf-infer: compensation by the stored weights of 1 table, else by the model's" ]
     [ "$(said --lut-layers '*.up_proj')" = "hf-infer: compensation by the tables' stored weights" ]
 }
 

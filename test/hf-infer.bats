@@ -335,21 +335,21 @@ END
     run -0 --separate-stderr env TU_ISA=scalar hf-infer "$DEMO" -p "1+1=" -v \
         --temperature 0.5 --seed 9 -j 1 --top-k 1
     [ "$output" = 2 ]
-    [[ $stderr == *"qwen3"*"$(uname -n), scalar, 1 thread"*"temperature 0.5"*"seed 9"*"token/s"* ]]
+    [[ $stderr == *"qwen3"*"$(uname -n), scalar, 1 thread"*"temperature 0.5"*"seed 9"*"tokens/s"* ]]
     for o in --nll "--top 1" "--logits l.npy" "--acts resid:0 -o a"; do
         # shellcheck disable=SC2086
         run -0 --separate-stderr hf-infer "$DEMO" --ids 1,2,3,4 $o -v
-        [[ $stderr == *"$(uname -n), "*" tokens in "*" s ("*" token/s)"* ]]
+        [[ $stderr == *"$(uname -n), "*" tokens in "*" s ("*" tokens/s)"* ]]
     done
     run -0 --separate-stderr hf-infer "$DEMO" --jsonl -v --greedy -n 2 <<<'{"ids": [1, 2, 3]}'
-    [[ $stderr == *"$(uname -n), "*"1 prompts, 3 tokens in, 2 out, in "*" s ("*" token/s out)"* ]]
+    [[ $stderr == *"$(uname -n), "*"1 prompt, 3 tokens in, 2 out, in "*" s ("*" tokens/s out)"* ]]
 }
 
 @test "hf-infer -v: as many threads as the process may use CPUs" {
     cpus=$(taskset -cp $$)
     run -0 --separate-stderr taskset -c "$(grep -o '[0-9]*' <<<"${cpus##*:}" | head -n 1)" \
         hf-infer "$DEMO" --ids 1,2 --top 1 -v
-    [[ $stderr == *", 1 threads"* ]]
+    [[ $stderr == *", 1 thread"* ]]
 }
 
 @test "hf-infer: a model in another format is refused by the format's name" {
@@ -430,7 +430,7 @@ END
     [ -z "$output" ]
     [ "$stderr" = "hf-infer: m: the logits after 2 tokens are not finite" ]
     run -65 --separate-stderr hf-infer m --ids 1,2,3 --nll -o nll.tsv
-    [ "$stderr" = "hf-infer: m: the logits after 1 tokens are not finite" ]
+    [ "$stderr" = "hf-infer: m: the logits after 1 token are not finite" ]
     [ ! -e nll.tsv ]
 }
 

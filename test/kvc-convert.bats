@@ -426,7 +426,7 @@ END
     }
     refuse missing.pth "missing.pth: tensor compress_ik.1.3.weight is missing"
     refuse bias.pth "bias.pth: compress_tk.1.3.bias has 5 numbers (expected 6, the rows of its weight)"
-    refuse flat.pth "flat.pth: compress_iv.0.6.weight has 1 dims (expected 2)"
+    refuse flat.pth "flat.pth: compress_iv.0.6.weight has 1 dim (expected 2)"
     run -65 kvc-convert --input empty.pth --output Y.bin
     [[ $output == "kvc-convert: empty.pth: compress_iv.0.6.weight is 0 x "*" (expected 1 to 4294967295)" ]]
     refuse layer.pth "layer.pth: tensor compress_tk.2.0.weight is missing"

@@ -481,7 +481,7 @@ np.save("y.npy", y)'
     train want -n 2 b?.safetensors >want.log
     run -0 --separate-stderr train run -n 2 -v -j 1 b?.safetensors
     [ "$output" = "$(cat want.log)" ]
-    [[ ${stderr_lines[0]} == *", 1 threads; 4 experts of 96 x 80, rank 5; from step 0 on" ]]
+    [[ ${stderr_lines[0]} == *", 1 thread; 4 experts of 96 x 80, rank 5; from step 0 on" ]]
     [[ ${stderr_lines[2]} =~ ^"moe-sft: step 2: loss "[0-9.]+", "[0-9]+" tokens/s, 0 slots skipped"$ ]]
 }
 
@@ -546,7 +546,7 @@ PY
     named none.safetensors "tensor target is missing"
     named rows.safetensors "target is [63, 96] (expected [64, 96]"
     named type.safetensors "target is F64 (expected "
-    named slots.safetensors "expert_ids has 1 slots a token (expected 2, as the batches before)"
+    named slots.safetensors "expert_ids has 1 slot a token (expected 2, as the batches before)"
     named route.safetensors "has no expert_ids, and base.safetensors no router"
     named empty.safetensors "has no tokens"
     run -66 train run -n 4 -f nothing.safetensors

@@ -65,7 +65,7 @@ END
     make_huge || skip "no file of 2 TiB here"
     run -75 --separate-stderr timeout 30 saev-read verify -q --deep -j 1 --deadline 1 d d
     diff - want <<<"$output"
-    [ "$stderr" = "saev-read: stopped by the deadline: 1 of 3 shards of d were read, run it again" ]
+    [ "$stderr" = "saev-read: stopped by the deadline: 1 of 3 shards of d read, run it again" ]
     run -75 --separate-stderr timeout 30 saev-read verify -q --deep --json --deadline 1 d
     py -c 'import json, sys
 got = json.load(sys.stdin)
@@ -77,7 +77,7 @@ assert got["dumps"][0]["status"] == 75 and len(got["dumps"][0]["problems"]) == 2
     wait $! || status=$?
     [ $status = 75 ]
     [ ! -e out ]
-    [ "$(cat err)" = "saev-read: stopped by SIGTERM: 1 of 3 shards of d were read, run it again" ]
+    [ "$(cat err)" = "saev-read: stopped by SIGTERM: 1 of 3 shards of d read, run it again" ]
     # what is there stays
     echo old >out
     run -75 --separate-stderr timeout 30 saev-read verify -q --deep -f -o out --deadline 1 d
@@ -126,7 +126,7 @@ END
     }
     run -75 --separate-stderr fail :signal=TERM:when=1 2
     diff - want <<<"$output"
-    [ "$stderr" = "saev-read: stopped by SIGTERM: 2 of 10 shards of d were read, run it again" ]
+    [ "$stderr" = "saev-read: stopped by SIGTERM: 2 of 10 shards of d read, run it again" ]
     # without a stop, the first of them
     run -1 --separate-stderr fail "" 2 3 7
     diff - want <<<"$output"

@@ -317,7 +317,7 @@ for k, (d, p, form) in enumerate(((10, 3, "padded"), (2050, 3, "padded"), (50000
             want.append(f"{path[3:]}: {np.isnan(x[:n]).sum()} NaN, {np.isinf(x[:n]).sum()} infinite "
                         f"(the first in image {3 * shard + np.argwhere(bad)[0][0]})")
         if shard == 0:
-            want.append(f"{path[3:]}: 1 of 3 images are zeros, as in a hole (the first is image 1)")
+            want.append(f"{path[3:]}: 1 of 3 images is zeros, as in a hole (the first is image 1)")
         if shard == 1:
             want.append(f"{path[3:]}: all its images are zeros, as in a hole")
         if shard == 2 and form == "padded":
@@ -613,7 +613,7 @@ std = a[:, 0, 1:].reshape(-1, 300).astype("f8").std(0)
 assert text[0] == "<&\">\\n\\u{202e}: std of 300 dims, view image, layer 13", text[0]
 assert f"dim 17: {std[17]:.4g}" in text and f"dim 133: {std[133]:.4g}" in text
 assert sum(t.startswith("dim ") for t in text) == 2
-assert f"median {np.median(std[std > 0]):.4g}; 1 dims with std 0, 0 without numbers" in text
+assert f"median {np.median(std[std > 0]):.4g}; 1 dim with std 0, 0 without numbers" in text
 assert len(points) == 299
 y = np.array(points)
 assert (np.diff(y[:, 0]) > 0).all() and (np.diff(y[:, 1]) >= 0).all()

@@ -280,7 +280,7 @@ mkst.save("b.safetensors", dict(reversed(t.items())))'
     run -0 --separate-stderr st-inspect diff a.safetensors b.safetensors
     [ -z "$output$stderr" ]
     run -0 --separate-stderr st-inspect -v diff a.safetensors b.safetensors
-    [ "$stderr" = "st-inspect: 25 tensors are the same, 0 are not" ]
+    [ "$stderr" = "st-inspect: tensors: 25 the same, 0 not" ]
     run -0 bash -c 'st-inspect diff --all a.safetensors b.safetensors | cut -f1 | sort | uniq -c | tr -s " "'
     [ "$output" = "$(printf ' 1 result\n 25 same')" ]
 }

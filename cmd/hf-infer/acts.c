@@ -258,9 +258,10 @@ add_window(struct acts *a, size_t first, struct err *err)
         a->n_tokens = n_tokens;
     if (n_tokens != a->n_tokens && (a->npy || a->run->acts_meta))
         return err_set(err, EX_DATAERR,
-                       "%s: %zu tokens, but those before have %zu (expected "
+                       "%s: %zu token%s, but those before have %zu (expected "
                        "one length: --ctx makes windows)",
-                       docs_where(a->docs), n_tokens, a->n_tokens);
+                       docs_where(a->docs), n_tokens, plural(n_tokens),
+                       a->n_tokens);
     a->windows[a->n_windows++] =
         (struct window){ .first = first, .n_ids = n, .n_tokens = n_tokens };
     return is_full(a) ? run_windows(a, err) : 0;
@@ -470,17 +471,19 @@ end(struct acts *a, struct err *err)
         return err_set(err, EX_DATAERR, "%s: there is no document with tokens",
                        input);
     if (a->stream.n)
-        err_warn("%s: the last %zu tokens fill no window of %zu, dropped",
-                 input, a->stream.n, a->n_tokens);
+        err_warn("%s: the last %zu token%s fill%s no window of %zu, dropped",
+                 input, a->stream.n, plural(a->stream.n),
+                 a->stream.n == 1 ? "s" : "", a->n_tokens);
     if (a->n_cut)
-        err_warn("%s: %zu documents are longer than %zu tokens, cut", input,
-                 a->n_cut, a->n_tokens);
+        err_warn("%s: %zu document%s longer than %zu token%s, cut", input,
+                 a->n_cut, plural(a->n_cut), a->n_tokens, plural(a->n_tokens));
     if (a->n_empty)
-        err_warn("%s: %zu documents have no tokens, left out", input,
-                 a->n_empty);
+        err_warn("%s: %zu document%s without tokens, left out", input,
+                 a->n_empty, plural(a->n_empty));
     if (a->run->verbose)
-        tool_say("%zu windows, %zu tokens in %.3f s (%.1f token/s)",
-                 a->n_written, a->n_real, seconds, (double)a->n_real / seconds);
+        tool_say("%zu window%s, %zu token%s in %.3f s (%.1f tokens/s)",
+                 a->n_written, plural(a->n_written), a->n_real,
+                 plural(a->n_real), seconds, (double)a->n_real / seconds);
     return a->npy ? write_head(a, err) : 0;
 }
 

@@ -11,6 +11,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define PIECE    ((size_t)65536)   /* ids of a .npy at once; bytes of a text */
 #define TEXT_MAX ((size_t)1 << 30) /* bytes */
@@ -130,10 +131,10 @@ read_more(struct docs *d, void *to, size_t nbytes, struct err *err)
             return -1;
         if (n == 0)
             return err_set(
-                err, EX_DATAERR, "%s: the file ends after %zu of %zu elements",
+                err, EX_DATAERR, "%s: the file ends after %zu of %zu element%s",
                 d->where.s,
                 (size_t)d->i + done / (dtype_table[d->dtype].bits / 8),
-                (size_t)d->length);
+                (size_t)d->length, plural(d->length));
         done += (size_t)n;
     }
     return 0;
@@ -223,9 +224,10 @@ open_npy(struct docs *d, const struct npy *npy, struct err *err)
     if ((kind != DK_INT && kind != DK_UINT) || npy->n_dims < 1 ||
         npy->n_dims > 2)
         return err_set(err, EX_DATAERR,
-                       "%s: %s with %zu dims (expected integers, token ids, "
+                       "%s: %s with %zu dim%s (expected integers, token ids, "
                        "[n] or [rows, n])",
-                       d->name, dtype_table[npy->dtype].name, npy->n_dims);
+                       d->name, dtype_table[npy->dtype].name, npy->n_dims,
+                       plural(npy->n_dims));
     if (d->fd > 0 && fstat(d->fd, &st) == 0 && S_ISREG(st.st_mode) &&
         npy_fits(npy, (size_t)st.st_size, d->name, err) < 0)
         return -1;

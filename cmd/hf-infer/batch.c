@@ -286,10 +286,10 @@ run_batch(struct run *run, struct err *err)
         progress_end(&b.progress);
         seconds = clock_s() - started;
         if (run->verbose)
-            tool_say("%zu prompts, %zu tokens in, %zu out, in %.3f s (%.1f "
-                     "token/s out)",
-                     b.n_done, b.n_prompt, b.n_output, seconds,
-                     (double)b.n_output / seconds);
+            tool_say("%zu prompt%s, %zu token%s in, %zu out, in %.3f s (%.1f "
+                     "tokens/s out)",
+                     b.n_done, plural(b.n_done), b.n_prompt, plural(b.n_prompt),
+                     b.n_output, seconds, (double)b.n_output / seconds);
     }
     close_batch(&b);
     return rc;

@@ -4,6 +4,7 @@
 #include "cmd/hf-infer/prompt.h"
 #include "core/map.h"
 #include "core/model/config.h"
+#include "core/tty.h"
 
 #define IDS_TEXT_MAX ((size_t)1 << 32) /* bytes */
 
@@ -49,8 +50,9 @@ check_decodable(const struct run *run, const struct ids *ids, const char *name,
     }
     if (ids_check(ids->id, ids->n, vocab_size, name, err) < 0)
         return -1;
-    err_warn("%s: %zu of %zu ids %s beyond the tokenizer's %lld: no text", name,
-             n, ids->n, n == 1 ? "is" : "are", (long long)n_tokens);
+    err_warn("%s: %zu of %zu id%s %s beyond the tokenizer's %lld: no text",
+             name, n, ids->n, plural(ids->n), n == 1 ? "is" : "are",
+             (long long)n_tokens);
     return 0;
 }
 

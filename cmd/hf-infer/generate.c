@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "core/model/engine.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 /* Prints the text as far as it is certain; 'last' is its last byte. */
 static int
@@ -87,13 +88,15 @@ generate(struct run *run, struct sequence *seq, struct err *err)
     if (rc < 0)
         return -1;
     if (strcmp(seq->finish_reason, "context") == 0)
-        err_warn("%s: the context of %lld tokens is full: the text ends here",
-                 run->dir, (long long)run->config->max_positions);
+        err_warn("%s: the context of %lld token%s is full: the text ends here",
+                 run->dir, (long long)run->config->max_positions,
+                 plural(run->config->max_positions));
     if (run->verbose) {
         n = seq->ids.n - seq->n_prompt;
-        tool_say("prompt %zu tokens in %.3f s (%.1f token/s)", seq->n_prompt,
-                 t1 - t0, (double)seq->n_prompt / (t1 - t0));
-        tool_say("output %zu tokens in %.3f s (%.1f token/s)", n,
+        tool_say("prompt %zu token%s in %.3f s (%.1f tokens/s)", seq->n_prompt,
+                 plural(seq->n_prompt), t1 - t0,
+                 (double)seq->n_prompt / (t1 - t0));
+        tool_say("output %zu token%s in %.3f s (%.1f tokens/s)", n, plural(n),
                  clock_s() - t1, (double)n / (clock_s() - t1));
     }
     if (!as_it_comes)

@@ -182,10 +182,11 @@ say_setup(const struct run *run)
     const struct sampler *s = &run->sampler;
     const struct config *c = run->config;
 
-    tool_say("%s, %lld layers, hidden %lld, context %lld; %s, %s, %d threads",
-             c->arch, (long long)c->n_layers, (long long)c->hidden_size,
-             (long long)c->max_positions, tool_host(), isa_name(cpu_isa()),
-             par_threads(run->par));
+    tool_say("%s, %lld layer%s, hidden %lld, context %lld; %s, %s, %d thread%s",
+             c->arch, (long long)c->n_layers, plural(c->n_layers),
+             (long long)c->hidden_size, (long long)c->max_positions,
+             tool_host(), isa_name(cpu_isa()), par_threads(run->par),
+             plural(par_threads(run->par)));
     if (run->mode != MODE_GENERATE)
         return;
     if (s->greedy)
@@ -224,12 +225,12 @@ open_tables(struct run *run, struct err *err)
         return 0;
     n = tables_count(run->tables);
     n_stored = tables_stored(run->tables);
-    tool_say("%zu tables of %s, ratio %g", n, run->lut,
+    tool_say("%zu table%s of %s, ratio %g", n, plural(n), run->lut,
              run->lut_ratio > 0 ? run->lut_ratio : 0);
     if (run->lut_ratio > 0 && n_stored > 0 && n_stored < n)
-        tool_say("compensation by the stored weights of %zu tables, else by "
+        tool_say("compensation by the stored weights of %zu table%s, else by "
                  "the model's",
-                 n_stored);
+                 n_stored, plural(n_stored));
     else if (run->lut_ratio > 0)
         tool_say("compensation by %s", n_stored ? "the tables' stored weights"
                                                 : "the model's weights");
@@ -341,8 +342,8 @@ check_logits(const struct run *run, const char *where, const float *logits,
     if (isfinite(vec_max(logits, (size_t)run->config->vocab_size)))
         return 0;
     return err_set(err, EX_DATAERR,
-                   "%s: the logits after %zu tokens are not finite", where,
-                   n_tokens);
+                   "%s: the logits after %zu token%s are not finite", where,
+                   n_tokens, plural(n_tokens));
 }
 
 size_t

@@ -22,8 +22,8 @@ say_speed(const struct run *run, size_t n_tokens, double started)
     double seconds = clock_s() - started;
 
     if (run->verbose)
-        tool_say("%zu tokens in %.3f s (%.1f token/s)", n_tokens, seconds,
-                 (double)n_tokens / seconds);
+        tool_say("%zu token%s in %.3f s (%.1f tokens/s)", n_tokens,
+                 plural(n_tokens), seconds, (double)n_tokens / seconds);
 }
 
 /* Opens the prompt, of at least so many tokens, the model and a session:
@@ -36,8 +36,8 @@ start(struct run *run, size_t min, const char *what, struct ids *ids,
         return -1;
     if (ids->n < min)
         return err_set(err, EX_DATAERR,
-                       "%s: the prompt has %zu tokens (%s needs at least %zu)",
-                       prompt_name(run), ids->n, what, min);
+                       "%s: the prompt has %zu token%s (%s needs at least %zu)",
+                       prompt_name(run), ids->n, plural(ids->n), what, min);
     if (run_open_model(run, err) < 0 ||
         ids_check(ids->id, ids->n, run->config->vocab_size, prompt_name(run),
                   err) < 0)
@@ -220,8 +220,8 @@ run_nll(struct run *run, struct err *err)
                         compress(run, run->session, err) < 0))
             rc = -1;
         if (rc == 0 && run->session->n_cached == n_before)
-            err_warn("%s: %zu tokens are too few groups: nothing is compressed",
-                     run->kvc, n_before);
+            err_warn("%s: %zu token%s: too few groups, nothing is compressed",
+                     run->kvc, n_before, plural(n_before));
         else if (rc == 0)
             n_after = ids.n - 1 - n_before;
         nll.part = 0;
@@ -250,13 +250,14 @@ run_nll(struct run *run, struct err *err)
         rc = out_write(run->out, line.s, line.n, err);
     }
     if (!run->quiet)
-        tool_say("%zu tokens, mean nll %.6f nats, perplexity %.6g", ids.n - 1,
-                 mean, exp(mean));
+        tool_say("%zu token%s, mean nll %.6f nats, perplexity %.6g", ids.n - 1,
+                 plural(ids.n - 1), mean, exp(mean));
     mean = nll.part / (double)n_after;
     if (!run->quiet && n_after)
-        tool_say("after %zu tokens, kept as %zu: %zu tokens, mean nll %.6f "
+        tool_say("after %zu token%s, kept as %zu: %zu token%s, mean nll %.6f "
                  "nats, perplexity %.6g",
-                 n_before, n_cached, n_after, mean, exp(mean));
+                 n_before, plural(n_before), n_cached, n_after, plural(n_after),
+                 mean, exp(mean));
 out:
     mem_big_free(nll.logits, nll.rows, vocab_size * sizeof(float));
     free(nll.of_row);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/hf-infer/prompt.h"
+#include "core/tty.h"
 
 #define DEFAULT_TOKENS 256 /* without -n or max_new_tokens */
 
@@ -30,10 +31,10 @@ sequence_plan(struct sequence *seq, struct err *err)
                        seq->where, (long long)n, (long long)context);
     if (asked > room)
         return err_set(err, EX_DATAERR,
-                       "%s: the prompt has %lld tokens and -n is %lld, "
+                       "%s: the prompt has %lld token%s and -n is %lld, "
                        "together %lld (expected at most %lld, the model's "
                        "context)",
-                       seq->where, (long long)n, (long long)asked,
+                       seq->where, (long long)n, plural(n), (long long)asked,
                        (long long)(n + asked), (long long)context);
     if (ids_check(seq->ids.id, seq->n_prompt, run->config->vocab_size,
                   seq->where, err) < 0)

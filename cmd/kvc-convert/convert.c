@@ -11,6 +11,7 @@
 #include "core/mem.h"
 #include "core/out.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 #define PIECE ((size_t)64 << 10) /* elements converted at a time */
 
@@ -121,8 +122,8 @@ find_weight(const struct plan *p, const char *name, struct source_tensor *t,
     if (check_numbers(p, name, t, err) < 0)
         return -1;
     if (t->n_dims != 2)
-        return err_set(err, EX_DATAERR, "%s: %s has %zu dims (expected 2)",
-                       p->src.path, name, t->n_dims);
+        return err_set(err, EX_DATAERR, "%s: %s has %zu dim%s (expected 2)",
+                       p->src.path, name, t->n_dims, plural(t->n_dims));
     if (t->shape[0] == 0 || t->shape[1] == 0 || t->shape[0] > UINT32_MAX ||
         t->shape[1] > UINT32_MAX)
         return err_set(err, EX_DATAERR,
@@ -207,10 +208,10 @@ find_block(const struct plan *p, uint32_t layer, const char *prefix,
         rc = check_numbers(p, name.s, b, err);
     if (rc == 0 && block->has_bias && b->n_elements != rows)
         rc = err_set(err, EX_DATAERR,
-                     "%s: %s has %llu numbers (expected %llu, the rows of its "
+                     "%s: %s has %llu number%s (expected %llu, the rows of its "
                      "weight)",
                      p->src.path, name.s, (unsigned long long)b->n_elements,
-                     (unsigned long long)rows);
+                     plural(b->n_elements), (unsigned long long)rows);
     str_free(&name);
     return rc;
 }
@@ -288,9 +289,10 @@ check_views(const struct plan *p, struct err *err)
     if (p->nbytes <= most)
         return 0;
     return err_set(err, EX_DATAERR,
-                   "%s: %zu weights become %zu bytes, but only %zu are stored "
+                   "%s: %zu weight%s become %zu bytes, but only %zu are stored "
                    "(expected at most %zu%s)",
-                   p->src.path, p->n_blocks, p->nbytes, stored, most,
+                   p->src.path, p->n_blocks, plural(p->n_blocks), p->nbytes,
+                   stored, most,
                    p->cmd->allow_views ? "" : ", or --allow-views");
 }
 
@@ -402,10 +404,11 @@ plan_header(struct plan *p, struct err *err)
     kept = cmd->head_dim <= 0 && source_meta(&p->src, "kvc.head_dim");
     if (!(known && kept) &&
         (h->head_dim == 0 || h->hidden_size % h->head_dim != 0))
-        return err_set(err, EX_DATAERR,
-                       "%s: the first weight has %u columns, which head_dim %u "
-                       "does not divide (--head-dim)",
-                       p->src.path, h->hidden_size, h->head_dim);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: the first weight has %u column%s, which head_dim %u "
+            "does not divide (--head-dim)",
+            p->src.path, h->hidden_size, plural(h->hidden_size), h->head_dim);
     h->compression_factor = known ? factor : h->hidden_size / h->head_dim;
     return 0;
 }
@@ -485,9 +488,10 @@ say_all(const struct plan *p, bool done)
     size_t n, n_used = 0, n_names = source_n(&p->src);
 
     if (done)
-        tool_say("%s: %u layers of %u blocks, %s, compression_factor %u, "
+        tool_say("%s: %u layer%s of %u block%s, %s, compression_factor %u, "
                  "head_dim %u, min_seq_len %u",
-                 p->cmd->output, h->num_layers, h->weight_count_per_layer,
+                 p->cmd->output, h->num_layers, plural(h->num_layers),
+                 h->weight_count_per_layer, plural(h->weight_count_per_layer),
                  dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
                  h->min_seq_len);
     for (size_t i = 0; i < n_names; i++) {
@@ -498,8 +502,8 @@ say_all(const struct plan *p, bool done)
         if (n > 0)
             tool_say("%s: %.*s", used ? "used" : "ignored", (int)n, name);
     }
-    tool_say("%s: %zu tensors used, %zu ignored", p->src.path, n_used,
-             n_names - n_used);
+    tool_say("%s: %zu tensor%s used, %zu ignored", p->src.path, n_used,
+             plural(n_used), n_names - n_used);
     for (const struct pth_global *g = p->src.pth.pickle.globals; g; g = g->next)
         tool_say("global: %s.%s at byte %zu, not called", g->module, g->name,
                  g->at);

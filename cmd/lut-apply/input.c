@@ -12,6 +12,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/near.h"
+#include "core/tty.h"
 
 /* Checks that x, of this shape, has the layer's inputs as rows. */
 static int
@@ -24,9 +25,9 @@ set_shape(struct row_input *in, enum dtype dtype, size_t n_dims,
                        dtype_table[dtype].name);
     if (n_dims == 0 || n_dims > NPY_MAX_DIMS || shape[n_dims - 1] != in->width)
         return err_set(err, EX_DATAERR,
-                       "%s: the last of x's %zu dims is %llu (expected %zu, "
+                       "%s: the last of x's %zu dim%s is %llu (expected %zu, "
                        "the layer's inputs)",
-                       in->name, n_dims,
+                       in->name, n_dims, plural(n_dims),
                        n_dims ? (unsigned long long)shape[n_dims - 1] : 0,
                        in->width);
     in->dtype = dtype;
@@ -60,8 +61,8 @@ open_st(struct row_input *in, const char *path, const char *tensor,
         return -1;
     if (!tensor && in->st.n_tensors != 1)
         return err_set(err, TU_USAGE,
-                       "%s: has %zu tensors: -i FILE:NAME selects one",
-                       in->name, in->st.n_tensors);
+                       "%s: has %zu tensor%s: -i FILE:NAME selects one",
+                       in->name, in->st.n_tensors, plural(in->st.n_tensors));
     t = tensor ? st_find(&in->st, tensor) : &in->st.tensors[0];
     if (!t) {
         struct near near;
@@ -205,9 +206,11 @@ input_rows(struct row_input *in, float *x, size_t n, struct err *err)
         got = in->is_npy ? file_read_full(in->fd, in->name, &more, 1, err) : 0;
         return got <= 0
                    ? got
-                   : err_set(err, EX_DATAERR,
-                             "%s: more data (expected %llu rows by its header)",
-                             in->name, (unsigned long long)in->n_rows);
+                   : err_set(
+                         err, EX_DATAERR,
+                         "%s: more data (expected %llu row%s by its header)",
+                         in->name, (unsigned long long)in->n_rows,
+                         plural(in->n_rows));
     }
     got = file_read_full(in->fd, in->name, in->buf, n * row, err);
     if (got < 0)

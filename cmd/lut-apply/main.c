@@ -6,6 +6,7 @@
 #include "core/kernel/cpu.h"
 #include "core/sig.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 #define OPT_INTO struct apply_cmd
 static const struct opt opts[] = {
@@ -86,7 +87,8 @@ main(int argc, char **argv)
 
     tool_parse(&line, &tool, argc, argv, &cmd);
     if (line.n_args != 2)
-        die_usage("needs DIR LAYER (found %d operands)", line.n_args);
+        die_usage("needs DIR LAYER (found %d operand%s)", line.n_args,
+                  plural(line.n_args));
     cmd.dir = line.args[0];
     cmd.name = line.args[1];
     if (cmd.dtype == DT_BF16 && !cmd.raw)

@@ -54,8 +54,9 @@ bind_model(struct apply_run *run, const char *path, struct err *err)
     if (rc == 0 && (!fits || !table_bind_end(t)))
         rc = err_set(err, EX_DATAERR,
                      "%s: the weights of %s do not fit %s (expected %zu "
-                     "outputs of %zu inputs in all)",
-                     path, name, t->file.st.path, t->out, t->in);
+                     "output%s of %zu input%s in all)",
+                     path, name, t->file.st.path, t->out, plural(t->out), t->in,
+                     plural(t->in));
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
     return rc;
@@ -157,9 +158,10 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
         return -1;
     if (!cmd->verbose)
         return 0;
-    tool_say("%s: %zu -> %zu, %zu of %zu directions, %s%s%s",
+    tool_say("%s: %zu -> %zu, %zu of %zu direction%s, %s%s%s",
              t->file.layer->name, t->in, t->out, t->k, t->n_basis,
-             dtype_table[t->dtype].name, t->centered ? ", centred" : "",
+             plural(t->n_basis), dtype_table[t->dtype].name,
+             t->centered ? ", centred" : "",
              t->file.layer->target_bias ? "" : ", without the layer's bias");
     if (run->fix.how != FIX_NONE)
         tool_say("compensation by %s", t->weight_t && !t->transposed

@@ -9,6 +9,7 @@
 #include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
 #include "core/model/moe.h"
+#include "core/tty.h"
 
 /* A batch that has more than gradients must be the forward's. */
 static int
@@ -21,9 +22,9 @@ check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
     if (b->qlen != was->qlen)
         return err_set(
             err, EX_DATAERR,
-            "%s: was made by a forward of %zu tokens, but grad_output of "
+            "%s: was made by a forward of %zu token%s, but grad_output of "
             "%s has %zu",
-            run->cmd->cache, was->qlen, b->name, b->qlen);
+            run->cmd->cache, was->qlen, plural(was->qlen), b->name, b->qlen);
     if (b->expert_ids &&
         (b->top_k != was->top_k ||
          memcmp(b->expert_ids, was->expert_ids, n * sizeof(int64_t)) != 0))

@@ -15,6 +15,7 @@
 #include "core/mem.h"
 #include "core/model/router.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 #define MAX_HEADER ((uint64_t)1 << 20) /* bytes, of a batch in a stream */
 
@@ -94,10 +95,10 @@ read_routing(const struct parse *p)
         return -1;
     if (ids->shape[1] == 0 || ids->shape[1] > MOE_MAX_TOP_K)
         return err_set(p->err, EX_DATAERR,
-                       "%s: expert_ids has %llu slots a token (expected 1 to "
+                       "%s: expert_ids has %llu slot%s a token (expected 1 to "
                        "%d)",
                        p->st.path, (unsigned long long)ids->shape[1],
-                       MOE_MAX_TOP_K);
+                       plural(ids->shape[1]), MOE_MAX_TOP_K);
     want.shape[0] = b->qlen = ids->shape[0];
     want.shape[1] = b->top_k = ids->shape[1];
     if (st_want(p->st.path, w, &want, p->err) < 0)

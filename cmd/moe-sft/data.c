@@ -12,6 +12,7 @@
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 /* Maps a .npy file or FILE.safetensors:TENSOR of F32, F16 or BF16 whose last
  * dimension is 'cols'; each place of the other dimensions is a row. */
@@ -60,9 +61,9 @@ array_open(struct array *a, const char *path, size_t cols, struct err *err)
         fits = size_mul(a->rows, (size_t)shape[i], &a->rows);
     if (!fits)
         return err_set(err, EX_DATAERR,
-                       "%s: has %zu dims, the last %zu (expected 2 or more, "
+                       "%s: has %zu dim%s, the last %zu (expected 2 or more, "
                        "the last %zu, the model's width)",
-                       path, n_dims, last, cols);
+                       path, n_dims, plural(n_dims), last, cols);
     return 0;
 }
 
@@ -87,8 +88,9 @@ data_open(struct data *d, const struct cmd *cmd, const struct base *base,
         array_open(&d->target, target, base->hidden, err) < 0)
         return -1;
     if (d->input.rows != d->target.rows)
-        return err_set(err, EX_DATAERR, "%s: has %zu tokens, but %s has %zu",
-                       target, d->target.rows, input, d->input.rows);
+        return err_set(err, EX_DATAERR, "%s: has %zu token%s, but %s has %zu",
+                       target, d->target.rows, plural(d->target.rows), input,
+                       d->input.rows);
     if (d->input.rows == 0)
         return err_set(err, EX_DATAERR, "%s: has no tokens", input);
     if (!base->router.data || base->top_k == 0)

@@ -11,6 +11,7 @@
 #include "core/mem.h"
 #include "core/model/moe.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 /* Both files are complete before either gets its name. */
 static int
@@ -57,9 +58,10 @@ forward_main(const struct cmd *cmd, struct err *err)
     if (!output || moe_forward(run.moe, &batch, output, cmd->cache, err) < 0)
         goto out;
     if (cmd->verbose)
-        tool_say("%s: %zu of %zu slots skipped: their id is no expert",
+        tool_say("%s: %zu of %zu slot%s skipped: their id is no expert",
                  run.batch.name, moe_skipped(run.moe),
-                 batch.qlen * run.batch.top_k);
+                 batch.qlen * run.batch.top_k,
+                 plural(batch.qlen * run.batch.top_k));
     rc = write_files(&run, output, err);
 out:
     free(output);

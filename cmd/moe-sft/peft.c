@@ -13,6 +13,7 @@
 #include "core/outdir.h"
 #include "core/pyjson.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 struct from {
     struct expert_adapter *a;
@@ -79,9 +80,9 @@ find_layer(struct from *p, int64_t layer, struct err *err)
     if (last >= most)
         return err_set(err, EX_DATAERR,
                        "%s: has an adapter of expert %lld (expected %lld "
-                       "experts%s)",
+                       "expert%s%s)",
                        p->dir->path, (long long)last, (long long)most,
-                       p->base ? "" : " at most");
+                       plural(most), p->base ? "" : " at most");
     p->a->n_experts = (size_t)last + 1;
     return 0;
 }
@@ -270,8 +271,9 @@ void
 peft_files_warn(const struct peft_files *p)
 {
     if (p->n_used < p->dir.n_tensors)
-        err_warn("%s: %zu tensors are not of these experts, ignored",
-                 p->dir.path, p->dir.n_tensors - p->n_used);
+        err_warn("%s: %zu tensor%s not of these experts, ignored", p->dir.path,
+                 p->dir.n_tensors - p->n_used,
+                 plural(p->dir.n_tensors - p->n_used));
 }
 
 void

@@ -5,6 +5,7 @@
 #include "core/kernel/cpu.h"
 #include "core/mem.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 const char *const mode_names[] = { "bf16", "int8", NULL };
 
@@ -53,11 +54,13 @@ run_moe(struct sft_run *run, size_t top_k, size_t qlen, enum moe_mode mode,
     config.backward_only = backward_only;
     if (run->cmd->verbose)
         tool_say(
-            "%zu experts, %zu of them per token, %zu x %zu, rank %zu; %s on "
-            "%s, %d threads, %zu parts",
-            config.n_experts, top_k, config.hidden, config.intermediate,
-            config.lora_rank, mode_names[mode], isa_name(cpu_isa()),
-            run->cmd->n_threads, config.n_parts);
+            "%zu expert%s, %zu of them per token, %zu x %zu, rank %zu; %s on "
+            "%s, %d thread%s, %zu part%s",
+            config.n_experts, plural(config.n_experts), top_k, config.hidden,
+            config.intermediate, config.lora_rank, mode_names[mode],
+            isa_name(cpu_isa()), run->cmd->n_threads,
+            plural(run->cmd->n_threads), config.n_parts,
+            plural(config.n_parts));
     if (moe_open(&run->moe, &config, run->cmd->n_threads, err) < 0)
         return -1;
     if (moe_load(run->moe, &run->base.weights, err) < 0)

@@ -44,6 +44,7 @@
 #include "core/sig.h"
 #include "core/str.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 struct train {
     const struct cmd *cmd;
@@ -259,11 +260,13 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     if (set_settings(t, err) < 0 || open_dir(t, err) < 0)
         return -1;
     if (cmd->verbose)
-        tool_say("%s, %s, %d threads; %zu experts of %zu x %zu, rank %zu; from "
-                 "step %llu on",
-                 tool_host(), isa_name(cpu_isa()), cmd->n_threads,
-                 t->base.n_experts, t->base.hidden, t->base.intermediate,
-                 t->adapter.rank, (unsigned long long)t->state.step);
+        tool_say(
+            "%s, %s, %d thread%s; %zu expert%s of %zu x %zu, rank %zu; from "
+            "step %llu on",
+            tool_host(), isa_name(cpu_isa()), cmd->n_threads,
+            plural(cmd->n_threads), t->base.n_experts,
+            plural(t->base.n_experts), t->base.hidden, t->base.intermediate,
+            t->adapter.rank, (unsigned long long)t->state.step);
     return 0;
 }
 
@@ -310,10 +313,11 @@ open_operator(struct train *t, const struct batch *b, struct err *err)
     if (t->config.top_k == 0)
         t->config.top_k = b->top_k;
     if (b->top_k != t->config.top_k)
-        return err_set(err, EX_DATAERR,
-                       "%s: expert_ids has %zu slots a token (expected %zu, as "
-                       "the batches before)",
-                       b->name, b->top_k, t->config.top_k);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: expert_ids has %zu slot%s a token (expected %zu, as "
+            "the batches before)",
+            b->name, b->top_k, plural(b->top_k), t->config.top_k);
     if (t->moe && n <= t->config.max_len)
         return 0;
     if (t->moe)
@@ -473,9 +477,10 @@ run_steps(struct train *t, struct err *err)
             return -1;
         }
         if (t->cmd->verbose)
-            tool_say("step %llu: loss %.4g, %.0f tokens/s, %zu slots skipped",
+            tool_say("step %llu: loss %.4g, %.0f tokens/s, %zu slot%s skipped",
                      (unsigned long long)t->state.step, r->loss,
-                     r->tokens / (clock_s() - started + 1e-9), t->skipped);
+                     r->tokens / (clock_s() - started + 1e-9), t->skipped,
+                     plural(t->skipped));
         if (o->save_every && t->state.step % o->save_every == 0 &&
             save(t, err) < 0)
             return -1;

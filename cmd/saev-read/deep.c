@@ -217,8 +217,10 @@ report(struct dump_check *c, const struct scan *s)
     else if (s->n_zero_imgs)
         saevdir_problem(
             &c->run, shard, shard,
-            "%zu of %zu images are zeros, as in a hole (the first is image %zu)",
-            s->n_zero_imgs, n_imgs, first + s->first_zero);
+            "%zu of %zu images %s zeros, as in a hole (the first is image "
+            "%zu)",
+            s->n_zero_imgs, n_imgs, s->n_zero_imgs == 1 ? "is" : "are",
+            first + s->first_zero);
     if (s->pad_at != SIZE_MAX)
         saevdir_problem(&c->run, shard, shard,
                         "padding is not zero at byte %zu", s->pad_at);

@@ -10,6 +10,7 @@
 #include "core/kernel/cvt.h"
 #include "core/mem.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 #define EMIT_FLOATS ((size_t)64 << 10) /* converted at a time: stays in L2 */
 #define COPY_NBYTES                                                          \
@@ -211,9 +212,10 @@ emit_end(struct emit *emit, struct err *err)
         return 0;
     progress_end(&emit->progress);
     s = clock_s() - emit->progress.started;
-    tool_say("%zu rows, %zu bytes in %.3f s, %.2f GB/s, %s, %s, threads: %d",
-             emit->n_done, nbytes, s, 1e-9 * (double)nbytes / (s + 1e-9),
-             tool_host(), isa_name(cpu_isa()), cmd->n_threads);
+    tool_say("%zu row%s, %zu bytes in %.3f s, %.2f GB/s, %s, %s, threads: %d",
+             emit->n_done, plural(emit->n_done), nbytes, s,
+             1e-9 * (double)nbytes / (s + 1e-9), tool_host(),
+             isa_name(cpu_isa()), cmd->n_threads);
     return 0;
 }
 

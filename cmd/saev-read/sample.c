@@ -8,6 +8,7 @@
 
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define CHUNK ((size_t)1 << 18) /* rows of a thread at a time */
 #define KEYS  1024
@@ -61,8 +62,8 @@ sample_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
     struct perm_item *order = NULL;
 
     if (k > t->n_rows) {
-        err_set(err, EX_DATAERR, "%s: --sample %zu, but %zu rows", t->dir.path,
-                k, t->n_rows);
+        err_set(err, EX_DATAERR, "%s: --sample %zu, but %zu row%s", t->dir.path,
+                k, t->n_rows, plural(t->n_rows));
         return NULL;
     }
     if (par_open(&cmd->par, cmd->n_threads, err) < 0)

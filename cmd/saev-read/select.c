@@ -9,6 +9,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define LIST_MAX ((size_t)1 << 40) /* bytes of standard input, or of a pipe */
 
@@ -123,12 +124,12 @@ no_such_row(const struct row_list *l, const char *word, bool is_index,
                  l->is_npy ? "element" : "line", l->line);
     str_addf(&where, "%s: ", l->t->dir.path);
     if (is_index)
-        rc = err_set(err, EX_DATAERR, "%sindex %s, but the view has %zu rows",
-                     where.s, word, l->t->n_rows);
+        rc = err_set(err, EX_DATAERR, "%sindex %s, but the view has %zu row%s",
+                     where.s, word, l->t->n_rows, plural(l->t->n_rows));
     else
         rc = err_set(err, EX_DATAERR,
-                     "%simage:layer:patch %s is not among the view's %zu rows",
-                     where.s, word, l->t->n_rows);
+                     "%simage:layer:patch %s is not among the view's %zu row%s",
+                     where.s, word, l->t->n_rows, plural(l->t->n_rows));
     str_free(&where);
     return rc;
 }
@@ -225,8 +226,9 @@ next_npy(struct row_list *l, struct index_range *r, struct err *err)
     if (fread(bytes, size, 1, l->file) != 1 && ferror(l->file))
         return err_sys(err, EX_IOERR, "%s: cannot be read", l->name);
     if (feof(l->file))
-        return err_set(err, EX_DATAERR, "%s: ends after %zu of %llu elements",
-                       l->name, l->line, (unsigned long long)l->npy.n_elements);
+        return err_set(err, EX_DATAERR, "%s: ends after %zu of %llu element%s",
+                       l->name, l->line, (unsigned long long)l->npy.n_elements,
+                       plural(l->npy.n_elements));
     l->line++;
     v = size == 1   ? bytes[0]
         : size == 2 ? le16(bytes)

@@ -14,6 +14,7 @@
 #include "core/compat.h"
 #include "core/mem.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 #define PROBE      ((size_t)1 << 20)   /* bytes from one probe to the next */
 #define MAX_SHARDS 4096                /* of 65530 maps that Linux allows */
@@ -315,8 +316,8 @@ shuffle_main(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
     int rc = -1;
 
     if (cmd->skip > s.n)
-        return err_set(err, EX_DATAERR, "%s: --skip %zu, but %zu rows",
-                       t->dir.path, (size_t)cmd->skip, s.n);
+        return err_set(err, EX_DATAERR, "%s: --skip %zu, but %zu row%s",
+                       t->dir.path, (size_t)cmd->skip, s.n, plural(s.n));
     if (gather_open(&s.gather, t, cmd->n_threads, cmd->direct, err) == 0 &&
         emit_open(&s.emit, cmd, t, s.n - cmd->skip, err) == 0) {
         s.par = s.gather.par;

@@ -125,9 +125,9 @@ plan(struct shuffle_ext *x, struct err *err)
     min = mem_for(n, x->record, MIN_WRITE);
     if (mem < min)
         return err_set(err, TU_USAGE,
-                       "--mem: %zu bytes are too few for %zu rows of %zu: %zu "
+                       "--mem: %zu bytes are too few for %zu row%s of %zu: %zu "
                        "will do",
-                       mem, n, row_nbytes, min);
+                       mem, n, plural(n), row_nbytes, min);
     x->memory_nbytes = smaller(mem, mem_for(n, x->record, GOOD_WRITE));
     x->part_rows = x->memory_nbytes / PASS2_ROW(x->record);
     x->block_rows = x->memory_nbytes / PASS1_ROW(row_nbytes);
@@ -149,8 +149,8 @@ plan(struct shuffle_ext *x, struct err *err)
     free(count);
     if (rc < 0)
         return err_set(err, TU_USAGE,
-                       "--mem: %zu bytes are too few for %zu rows of %zu",
-                       x->memory_nbytes, n, row_nbytes);
+                       "--mem: %zu bytes are too few for %zu row%s of %zu",
+                       x->memory_nbytes, n, plural(n), row_nbytes);
 
     /* the file begins with the first part of which any row is kept */
     x->skip = x->s->cmd->skip;
@@ -401,8 +401,9 @@ shuffle_external(struct shuffle *s, struct err *err)
     x.memory = mem_big(x.memory_nbytes + ALIGN, 1, "rows", err);
     if (!x.memory || spill_open(&x.spill, dir, x.n_kept * x.record, err) < 0)
         goto out;
-    str_addf(&how, "by way of %s: %zu bytes in %zu parts", x.spill.dir,
-             x.spill.nbytes, x.n_parts - x.first_part);
+    str_addf(&how, "by way of %s: %zu bytes in %zu part%s", x.spill.dir,
+             x.spill.nbytes, x.n_parts - x.first_part,
+             plural(x.n_parts - x.first_part));
     shuffle_say(s, how.s);
     rc = write_parts(&x, err);
     x.records = x.memory;

@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "core/svg.h"
+#include "core/tty.h"
 
 /* Pixels. */
 #define WIDTH      760
@@ -103,12 +104,12 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
     svg_begin(&to, WIDTH, HEIGHT);
     str_addf(&to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
     svg_name(&to, st->path, strlen(st->path), PATH_CHARS);
-    str_addf(&to, ": std of %zu dims, view %s, layer %s</text>\n", st->d,
-             st->view, layer);
+    str_addf(&to, ": std of %zu dim%s, view %s, layer %s</text>\n", st->d,
+             plural(st->d), st->view, layer);
     str_addf(&to,
-             "<text x=\"%d\" y=\"36\">%zu rows, mean norm %.6g, scalar "
+             "<text x=\"%d\" y=\"36\">%zu row%s, mean norm %.6g, scalar "
              "%.6g</text>\n",
-             LEFT, st->n_rows, st->mean_norm, st->scalar);
+             LEFT, st->n_rows, plural(st->n_rows), st->mean_norm, st->scalar);
 
     /* a line and its number for each power of ten, 12 of them at most */
     first = (int)lrint(log10(s.low));
@@ -126,9 +127,10 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
              "</text>\n",
              LEFT, TOP + INNER_H + 20);
     str_addf(&to,
-             "<text x=\"%d\" y=\"%.0f\">median %.4g; %zu dims with std 0, %zu "
+             "<text x=\"%d\" y=\"%.0f\">median %.4g; %zu dim%s with std 0, %zu "
              "without numbers</text>\n",
-             LEFT, TOP + INNER_H + 36, s.median, s.n_constant, s.n_unknown);
+             LEFT, TOP + INNER_H + 36, s.median, s.n_constant,
+             plural(s.n_constant), s.n_unknown);
 
     /* at most two points a pixel: the eye sees no more */
     step = s.n / (2 * (size_t)INNER_W) + 1;

@@ -280,10 +280,11 @@ stats_main(struct read_cmd *cmd, struct err *err)
     seconds = clock_s() - start;
     if (cmd->verbose)
         tool_say(
-            "%s: %zu rows x %zu dims, %zu rows not finite, mean norm %.6g, "
+            "%s: %zu row%s x %zu dim%s, %zu row%s not finite, mean norm %.6g, "
             "scalar %.6g, two passes in %.3f s, %.2f GB/s each",
-            st.path, st.n_rows, st.d, st.n_rows - st.n_finite, st.mean_norm,
-            st.scalar, seconds,
+            st.path, st.n_rows, plural(st.n_rows), st.d, plural(st.d),
+            st.n_rows - st.n_finite, plural(st.n_rows - st.n_finite),
+            st.mean_norm, st.scalar, seconds,
             seconds > 0 ? 8e-9 * (double)st.n_rows * (double)st.d / seconds
                         : 0);
     rc = svg ? spectrum_svg(svg, &st, err) : 0;

@@ -14,6 +14,7 @@
 #include "core/out.h"
 #include "core/sig.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 #define XXH3_DIGITS     32
 #define MANIFEST_MAX    ((size_t)1 << 30)
@@ -114,8 +115,8 @@ check_shards_json(struct dump_check *c, struct js *root, struct err *err)
     if (!js_is(root, JSON_ARRAY))
         return js_bad(root, "an array", err);
     if (n != s->n_shards && !extra)
-        problem(c, "shards.json: lists %zu shards (expected %zu)", n,
-                s->n_shards);
+        problem(c, "shards.json: lists %zu shard%s (expected %zu)", n,
+                plural(n), s->n_shards);
     for (size_t i = 0; i < n && i < s->n_shards + extra; i++) {
         struct js entry = js_at(root, i);
         struct js name = js_get(&entry, "name");
@@ -362,8 +363,8 @@ say_stopped(const struct dump_check *c, struct err *err)
     struct str how = { 0 };
 
     if (c->n_part)
-        str_addf(&how, "%zu of %zu shards of %s were read", c->n_read,
-                 c->n_part, c->path);
+        str_addf(&how, "%zu of %zu shard%s of %s read", c->n_read, c->n_part,
+                 plural(c->n_part), c->path);
     else
         str_addf(&how, "no shard of %s was read", c->path);
     str_adds(&how, ", run it again");
@@ -396,12 +397,13 @@ verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
     } else if (c.problems.n) {
         status = TU_NEGATIVE;
     } else if (cmd->verbose && cmd->sharded) {
-        tool_say("%s: part %llu/%llu is sound, %zu shards, %zu bytes", path,
+        tool_say("%s: part %llu/%llu is sound, %zu shard%s, %zu bytes", path,
                  (unsigned long long)cmd->part,
-                 (unsigned long long)cmd->n_parts, c.n_read, c.nbytes_read);
+                 (unsigned long long)cmd->n_parts, c.n_read, plural(c.n_read),
+                 c.nbytes_read);
     } else if (cmd->verbose) {
-        tool_say("%s: sound, %zu shards, %zu bytes", path, c.dir.n_files,
-                 c.dir.nbytes);
+        tool_say("%s: sound, %zu shard%s, %zu bytes", path, c.dir.n_files,
+                 plural(c.dir.n_files), c.dir.nbytes);
     }
     if (cmd->json)
         put_json(to, &c, status);

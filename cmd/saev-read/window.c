@@ -6,6 +6,7 @@
 
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define IN_NBYTES  ((size_t)1 << 20)   /* read at a time */
 #define OUT_NBYTES ((size_t)256 << 10) /* written at a time */
@@ -107,7 +108,7 @@ shuffle_window(struct shuffle *s, struct err *err)
         w.in = mem_big(w.in_room, w.record, "rows", err);
     if (w.in)
         w.out = mem_big(w.out_room, w.record, "rows", err);
-    str_addf(&how, "through %zu slots", w.n_slots);
+    str_addf(&how, "through %zu slot%s", w.n_slots, plural(w.n_slots));
     shuffle_say(s, how.s);
     str_free(&how);
     if (w.out)

@@ -12,6 +12,7 @@
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define INPUT_HEAD NPY_MAX_HEAD
 #define PEEK_BYTES ((size_t)64 << 10)
@@ -132,14 +133,16 @@ check_npy(const struct float_input *in, const struct npy *npy,
         return err_set(err, EX_DATAERR, "%s: dtype is %s (expected F32 or F16)",
                        in->name, dtype_table[npy->dtype].name);
     if (last != saev->d)
-        return err_set(err, EX_DATAERR,
-                       "%s: the last of %zu dims is %llu (expected d_vit, %zu)",
-                       in->name, npy->n_dims, (unsigned long long)last,
-                       saev->d);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: the last of %zu dim%s is %llu (expected d_vit, %zu)", in->name,
+            npy->n_dims, plural(npy->n_dims), (unsigned long long)last,
+            saev->d);
     if (npy->n_elements % per_img != 0)
         return err_set(err, EX_DATAERR,
-                       "%s: has %llu numbers (expected whole images of %zu)",
-                       in->name, (unsigned long long)npy->n_elements, per_img);
+                       "%s: has %llu number%s (expected whole images of %zu)",
+                       in->name, (unsigned long long)npy->n_elements,
+                       plural(npy->n_elements), per_img);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "core/sig.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 enum write_mode { STREAM, HASH, IMAGES, FINISH };
 
@@ -125,9 +126,10 @@ write_dump(struct write_run *run, const struct write_cmd *cmd,
         return 0;
     seconds = clock_s() - started;
     tool_say(
-        "%s: %zu shards written, %zu kept, %zu images in all; %s in %.1f "
+        "%s: %zu shard%s written, %zu kept, %zu image%s in all; %s in %.1f "
         "s, %s/s, on %s",
-        run->hash, run->n_made, run->n_kept, run->saev.n_imgs,
+        run->hash, run->n_made, plural(run->n_made), run->n_kept,
+        run->saev.n_imgs, plural(run->saev.n_imgs),
         size_iec(size, run->in.n_taken), seconds,
         size_iec(rate, (uint64_t)((double)run->in.n_taken / (seconds + 1e-9))),
         tool_host());

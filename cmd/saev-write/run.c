@@ -15,6 +15,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/sig.h"
+#include "core/tty.h"
 
 #define META_MAX ((size_t)64 << 20)
 
@@ -329,8 +330,8 @@ read_header(struct write_run *run, struct err *err)
     if (run->end != SIZE_MAX)
         want = imgs_before(run, run->end) - first_img(run);
     if (want != SIZE_MAX && n != want)
-        return err_set(err, EX_DATAERR, "%s: has %zu images (expected %zu)",
-                       run->in.name, n, want);
+        return err_set(err, EX_DATAERR, "%s: has %zu image%s (expected %zu)",
+                       run->in.name, n, plural(n), want);
     if (want != SIZE_MAX)
         return 0;
     if (saev_set_n_imgs(&run->saev, n + first_img(run), err) < 0)
@@ -351,9 +352,10 @@ too_long(struct write_run *run, struct err *err)
     }
     str_free(&path);
     return err_set(
-        err, EX_DATAERR, "%s: goes on after %llu bytes (%zu images, as %s)",
+        err, EX_DATAERR, "%s: goes on after %llu bytes (%zu image%s, as %s)",
         run->in.name, (unsigned long long)run->in.n_taken,
         imgs_before(run, run->end) - first_img(run),
+        plural(imgs_before(run, run->end) - first_img(run)),
         run->saev.n_imgs_known ? "the metadata says" : "its header says");
 }
 

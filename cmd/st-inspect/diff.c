@@ -488,9 +488,9 @@ only_view(const struct side *side, struct view *v, struct err *err)
     }
     if (side->sel.n != 1)
         return err_set(err, TU_USAGE,
-                       "diff: %s has %zu tensors for one array: select one "
+                       "diff: %s has %zu tensor%s for one array: select one "
                        "with --tensor",
-                       side->path, side->sel.n);
+                       side->path, side->sel.n, plural(side->sel.n));
     *v = view_of(side->sel.t[0]);
     return 0;
 }
@@ -551,7 +551,7 @@ diff_main(struct inspect_cmd *cmd, struct err *err)
         str_addf(&cmd->text, "\n],\"n_same\":%zu,\"n_different\":%zu}\n",
                  c.n_same, n_other);
     if (rc == 0 && cmd->verbose)
-        tool_say("%zu tensors are the same, %zu are not", c.n_same, n_other);
+        tool_say("tensors: %zu the same, %zu not", c.n_same, n_other);
     if (rc == 0 && n_other)
         rc = TU_NEGATIVE;
 out:

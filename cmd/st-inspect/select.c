@@ -177,8 +177,9 @@ say_totals(const struct inspect_cmd *cmd, const struct selection *sel)
 
     if (!cmd->verbose)
         return;
-    tool_say("%s: %zu tensors, %llu parameters, %s in %zu file%s",
-             sel->dir.path, sel->n, (unsigned long long)sel->n_elements,
+    tool_say("%s: %zu tensor%s, %llu parameter%s, %s in %zu file%s",
+             sel->dir.path, sel->n, plural(sel->n),
+             (unsigned long long)sel->n_elements, plural(sel->n_elements),
              size_iec(size, sel->nbytes), sel->dir.n_files,
              sel->dir.n_files == 1 ? "" : "s");
 }

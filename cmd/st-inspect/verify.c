@@ -7,6 +7,7 @@
 #include "core/format/stdir.h"
 #include "core/mem.h"
 #include "core/tool.h"
+#include "core/tty.h"
 
 /*
  * Files are opened by several threads: on a network file system the wait for
@@ -78,8 +79,8 @@ verify_main(struct inspect_cmd *cmd, struct err *err)
     for (size_t i = 0; i < n && status >= 0; i++) {
         if (jobs[i].err.status == 0) {
             if (cmd->verbose)
-                tool_say("%s: sound, %zu tensors", jobs[i].path,
-                         jobs[i].n_tensors);
+                tool_say("%s: sound, %zu tensor%s", jobs[i].path,
+                         jobs[i].n_tensors, plural(jobs[i].n_tensors));
             continue;
         }
         put_problem(cmd, &jobs[i], n_bad++ == 0);

@@ -7,6 +7,7 @@
 #include "core/model/attention.h"
 #include "core/model/model.h"
 #include "core/model/tables.h"
+#include "core/tty.h"
 
 /* Bytes of a chunk's activations, or those of one token: a chunk of a model of
  * 600 GB takes 300 MiB, and a file of 2 MB whose heads have 2^18 numbers 2 GB
@@ -162,9 +163,9 @@ check_feed(const struct feed *f, struct err *err)
 
     if (f->n > s->max_tokens - s->n)
         return err_set(err, EX_DATAERR,
-                       "the text has %zu tokens, but the context has room for "
+                       "the text has %zu token%s, but the context has room for "
                        "%zu",
-                       s->n + f->n, s->max_tokens);
+                       s->n + f->n, plural(s->n + f->n), s->max_tokens);
     for (size_t i = 0; i < f->n; i++)
         if (f->ids[i] < 0 || (size_t)f->ids[i] >= vocab)
             return err_set(err, EX_DATAERR,

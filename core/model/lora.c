@@ -11,6 +11,7 @@
 #include "core/model/lora_peft.h"
 #include "core/model/lora_stack.h"
 #include "core/model/model.h"
+#include "core/tty.h"
 
 /* ---- running ---- */
 
@@ -116,9 +117,9 @@ open_stack(struct model *m, struct adapter *adapter, const char *path,
         return -1;
     if (st->n_tensors != MOE_N_LORA)
         return err_set(err, EX_DATAERR,
-                       "%s: has %zu tensors (expected gate_lora_a to "
+                       "%s: has %zu tensor%s (expected gate_lora_a to "
                        "down_lora_b, 6)",
-                       path, st->n_tensors);
+                       path, st->n_tensors, plural(st->n_tensors));
     adapter->parts =
         xcalloc(s.n_experts * MOE_N_LORA / 2, sizeof(*adapter->parts));
     for (size_t e = 0; e < s.n_experts; e++) {

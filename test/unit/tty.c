@@ -66,7 +66,7 @@ test_log(void)
     int left;
 
     log_of(&p, 61, text);
-    tap_ok(!strncmp(text, "hash: 50 token, 1 token/s, 25 %, ", 33) &&
+    tap_ok(!strncmp(text, "hash: 50 tokens, 1 tokens/s, 25 %, ", 35) &&
                strstr(text, " s left\n") + 8 == text + strlen(text),
            "a log gets one line a minute");
     log_of(&p, 59, text);
@@ -86,15 +86,19 @@ test_log(void)
         .what = "x", .unit = "row", .total = 90, .kept = 30
     };
     log_of(&p, 80, text);
-    tap_ok(sscanf(text, "x: 50 row, 0 row/s, 56 %%, %d s left", &left) == 1 &&
+    tap_ok(sscanf(text, "x: 50 rows, 0 rows/s, 56 %%, %d s left", &left) == 1 &&
                left >= 160 && left < 170,
            "what was kept is done, but took no time");
     p = (struct progress){
         .what = "x", .unit = "row", .total = 90, .kept = 50
     };
     log_of(&p, 100, text);
-    tap_ok(!strcmp(text, "x: 50 row, 0 row/s, 56 %\n"),
+    tap_ok(!strcmp(text, "x: 50 rows, 0 rows/s, 56 %\n"),
            "where nothing was done yet, who knows how long it takes");
+    p = (struct progress){ .what = "x", .unit = "row", .total = 2 };
+    log_done(&p, 1, 100, text);
+    tap_ok(!strncmp(text, "x: 1 row, 0 rows/s, ", 20),
+           "one has no plural, a rate always");
 }
 
 static void
