@@ -144,6 +144,8 @@ measure(const char *dir, const char *name, size_t k, struct err *err)
                           (json_int_t)layer.out, "file", name, "num_basis",
                           (json_int_t)layer.n_basis, "k_active", (json_int_t)k);
     }
+    if (!v && !err->status)
+        err_set(err, EX_DATAERR, "%s: its name is not UTF-8", path.s);
 out:
     lut_table_close(&table);
     st_close(&st);
