@@ -39,10 +39,10 @@ else ifdef SAN
 B       := build/san
 HARDEN  := -fPIE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 endif
-# A word of the shell's, whatever folder this is.
+# One word for the shell, whatever the directory's name.
 quote    = '$(subst ','\'',$1)'
 # Results must not depend on the compiler: fma only where the source says so.
-# Binaries must not depend on the folder they were built in.
+# Binaries must not depend on the directory they were built in.
 # (s390x alone computes float as double in ISO C: gcc's FLT_EVAL_METHOD is 1.)
 EXCESS  := $(if $(findstring s390,$(shell $(CC) -dumpmachine 2>&1)),-fexcess-precision=fast)
 FLAGS    = -std=c11 -ffp-contract=off $(EXCESS) -pthread $(call quote,-ffile-prefix-map=$(CURDIR)=.) $(HARDEN) $(WARN) \
@@ -185,7 +185,7 @@ install: all
 uninstall:
 	@sh scripts/install.sh -u
 
-# tensorutils_VERSION_ARCH.deb, beside the tools.
+# tensorutils_VERSION_ARCH.deb, next to the tools.
 deb: all
 	@sh scripts/deb.sh $(TOOLDIR) $(VERSION)
 

@@ -63,8 +63,8 @@ char *xstrndup(const char *s, size_t n);
 void *mem_try(size_t n, size_t size, const char *what, struct err *err);
 
 /*
- * mem_big() maps n * size zeroed bytes, 64-byte aligned at least, and asks
- * for huge pages where that pays.  NULL with 'err' set (EX_SOFTWARE) if that
+ * mem_big() maps n * size zeroed bytes, 64-byte aligned or more, and advises
+ * huge pages where that pays.  NULL with 'err' set (EX_SOFTWARE) if that
  * is impossible; 'what' names the thing in the message.  n * size may be 0.
  * Owner: the caller, until mem_big_free() with the same n and size.
  */

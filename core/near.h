@@ -1,6 +1,6 @@
 /*
  * What a user meant by a name that is not found: the one of those that exist
- * which a typing error turns into it.
+ * of which a typing error makes it.
  */
 #ifndef CORE_NEAR_H
 #define CORE_NEAR_H

@@ -33,12 +33,12 @@ uint64_t perm_word(const struct perm *perm, uint64_t i, uint64_t t);
 void perm_keys(const struct perm *perm, uint64_t first, size_t n,
                uint64_t *keys);
 
-/* An element and its key; 'at' is for the caller: where it lies. */
+/* An element and its key; 'at' is for the caller: where it is. */
 struct perm_item {
     uint64_t key, at;
 };
 
-/* Which element lies at 'at'; a NULL 'element' below: element 'at' does. */
+/* Which element is at 'at'; a NULL 'element' below: element 'at' is. */
 typedef uint64_t perm_element_fn(const void *ctx, uint64_t at);
 
 /* perm_before(): does a come before b?  Never for the same element. */

@@ -14,7 +14,7 @@ check-limits: all $(FAULT)
 SECONDS ?= 60
 
 # Each parser under libFuzzer, ASan and UBSan: seeds in test/fuzz/NAME.seeds/.
-# What it finds lies in build/fuzz/NAME.found/.
+# What it finds is in build/fuzz/NAME.found/.
 fuzz: $(patsubst test/fuzz/%.c,fuzz-%,$(wildcard test/fuzz/*.c))
 fuzz-%: FORCE
 	@sh scripts/fuzz.sh $* $(SECONDS)
@@ -50,7 +50,7 @@ check-cross:
 	@PYTHON='$(PYTHON)' PART='$(PART)' sh scripts/check-cross.sh $(CROSS)
 
 # The same bits from clang, -O0, -O3 and link-time optimization; musl compiles;
-# the tests where a library lacks that some tools alone need ("without").
+# the tests where a library is missing that only some tools need ("without").
 # COMPILERS="clang musl" picks some.
 check-compilers:
 	@PYTHON='$(PYTHON)' sh scripts/check-compilers.sh $(COMPILERS)

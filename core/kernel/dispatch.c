@@ -23,7 +23,7 @@ enum family { FAMILIES FAMILY_COUNT };
 KERNELS
 #undef KERNEL
 
-/* NULL where a level has no kernels of its own, until it is asked for. */
+/* NULL where a level has no kernels of its own, until its first use. */
 #define KERNEL(family, isa) [family##_family][ISA_##isa] = &family##_##isa,
 static _Atomic(const void *) tables[FAMILY_COUNT][ISA_COUNT] = { KERNELS };
 

@@ -1,7 +1,7 @@
 /*
  * The constants of every instruction set's exp(): e^x = 2^n e^r with
  * n = round(x / ln 2) and |r| <= ln 2 / 2, where n * EXP_LN2_HI is exact
- * (9 bits) and the rest of ln 2 is taken off after it (Cody and Waite), and
+ * (9 bits) and the rest of ln 2 is subtracted after it (Cody and Waite), and
  * e^r = 1 + r + r^2 P(r), P of degree 4 (coefficients: Cephes' expf).
  */
 #ifndef CORE_KERNEL_EXP_H

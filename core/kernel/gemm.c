@@ -31,7 +31,7 @@
 #define INT8_ROWS   24 /* that are made ready at once, at most */
 /* Of C, 4 MiB: two L2 caches; test_streamed() relies on it. */
 #define STREAM_FLOATS (1u << 20)
-#define CHUNKS        4 /* a thread's, at least, if there is enough */
+#define CHUNKS        4 /* of each thread, if the work is enough */
 #define TILE_FLOATS   (TILE_ROWS * GEMM_PANEL)
 #define BLOCK_BYTES   (256u << 10)
 #define STAGE_BYTES   (384u << 10)

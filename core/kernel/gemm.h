@@ -54,7 +54,7 @@ struct par *gemm_par(const struct gemm *gemm);
 size_t gemm_workspace(int n_threads); /* bytes that gemm_open() takes */
 
 /*
- * Weights as they lie somewhere, little-endian, at any address.  Element
+ * Weights in memory, little-endian, at any address.  Element
  * (r, c) is at data[r * ld + c], or at data[c * ld + r] if 'by_k' (a
  * transposed matrix, as backward wants it).
  * BF16, F16 or F32; I8 for the int8 class alone.

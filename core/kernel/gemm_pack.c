@@ -161,7 +161,7 @@ pack_part(const struct gemm_ops *ops, void *to, int32_t *comp, char *stage,
     return comp;
 }
 
-/* The compensation lies after all panels: [panels][parts][64]. */
+/* The compensation comes after all panels: [panels][parts][64]. */
 char *
 pack_find(const struct gemm_panels *p, size_t col, size_t k0, int32_t **comp)
 {

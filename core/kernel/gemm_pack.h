@@ -17,7 +17,7 @@ struct pack_layout {
     size_t part;
     size_t unit; /* k is rounded up to */
     size_t size; /* of an element */
-    size_t word; /* neighbours in k that lie together: 4 bytes */
+    size_t word; /* neighbours in k that are stored together: 4 bytes */
 };
 
 #define PACK_STAGE (128u << 10)            /* 64 rows of a part */
@@ -38,7 +38,7 @@ element(const struct gemm_matrix *w, size_t r, size_t c)
     return (const char *)w->data + i * (dtype_table[w->dtype].bits / 8);
 }
 
-/* pack_layout() is how a class's panels lie. */
+/* pack_layout() is how a class's panels are stored. */
 struct pack_layout pack_layout(enum gemm_class class);
 
 /*
@@ -50,7 +50,7 @@ int32_t *pack_part(const struct gemm_ops *ops, void *to, int32_t *comp,
                    char *stage, const struct gemm_matrix *w,
                    enum gemm_class class, const struct area *a, size_t k0);
 
-/* pack_find(): where that part lies in a packed matrix, and its comp. */
+/* pack_find(): where that part is in a packed matrix, and its comp. */
 char *pack_find(const struct gemm_panels *panels, size_t col, size_t k0,
                 int32_t **comp);
 

@@ -11,7 +11,7 @@
  * int8 16 steps are the best by 4 %: twice the k goes by while sums come and
  * go.
  *
- * While these rows are multiplied, the panel that lies behind this one is
+ * While these rows are multiplied, the panel after this one is
  * fetched into the second cache (8 %), and the sums before these go to C.
  *
  * TDPBF16PS rounds to nearest and takes denormals for zero; within a step the
@@ -191,7 +191,7 @@ block(enum product p, const struct panel_part *a, size_t i, bool two, size_t h,
     }
 }
 
-/* A sum's steps come in one order wherever its row lies. */
+/* A sum's steps come in one order wherever its row is. */
 INLINE void
 run(enum product p, const struct panel_part *a)
 {

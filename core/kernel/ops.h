@@ -128,7 +128,7 @@ struct gemm_ops {
  *                multiple of 32
  *   product_to   the same, stored in c [m][64], rows ldc apart, and t is
  *                scratch, or in t if c is NULL; with lo, the other half of a
- *                split a, (a + lo) b.  NULL: there is none
+ *                split a, (a + lo) b.  NULL: not available
  *   tile         rows of t that are done at once, or 0: then a call prepares
  *                what pays only over many rows
  */
@@ -146,7 +146,7 @@ struct gemm_bf16_ops {
  *                over k of b's columns, for kernels that read a as unsigned
  *                a + 128
  *   product_to   the same, rescaled (see gemm_ops) into c [m][64], rows ldc
- *                apart; t is scratch.  NULL: there is none
+ *                apart; t is scratch.  NULL: not available
  *   rows         m rows of a, at most 'tile', as product wants them; NULL: as
  *                they are
  *   tile         as of bf16

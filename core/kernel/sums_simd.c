@@ -4,7 +4,7 @@
  * Lanes are columns, so that no sum crosses them.  A tile of a dense sum, N
  * rows of p by C vectors of columns, has N * C accumulators: at least the 8
  * that hide an FMA's latency (4 cycles, two at once).  A sparse sum reads ROWS
- * rows of the table side by side, each a stream that lies anywhere: y is loaded
+ * rows of the table side by side, each a stream of its own: y is loaded
  * and stored once for all of them, and the first lines of the next ones are
  * prefetched.
  */
