@@ -667,3 +667,24 @@ assert abs(merged - lora) < 0.1 * abs(lora - plain), (plain, lora, merged)'
         unset TU_ISA
     done
 }
+
+@test "moe-sft: weights and adapters with NaN or Inf are refused, and named" {
+    data good
+    cp -r good/* .
+    edit base.safetensors 'd, s, v = t["up_proj"]
+v = bytearray(v)
+k = (2 * s[1] + 7) * s[2] + 3  # expert 2, row 7
+v[2 * k:2 * k + 2] = b"\x80\xff"
+t["up_proj"] = d, s, bytes(v)'
+    said="base.safetensors: up_proj of expert 2, row 7 has NaN or Inf"
+    refuse 65 "$said" moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -o out.safetensors
+    refuse 65 "$said" moe-sft merge -b base.safetensors -l lora.safetensors -o out.safetensors
+    refuse 65 "$said" moe-sft check -b base.safetensors -l lora.safetensors -i batch.safetensors
+    refuse 65 "$said" moe-sft train -b base.safetensors -l lora.safetensors -o run -n 1 batch.safetensors
+    edit lora.safetensors 't["down_lora_b"] = t["down_lora_b"][:2] + (t["down_lora_b"][2][:-2] + b"\xc0\x7f",)'
+    refuse 65 "lora.safetensors: down_lora_b of expert 3 has NaN or Inf" moe-sft train -b good/base.safetensors \
+        -l lora.safetensors -o run -n 1 batch.safetensors
+    refuse 65 "lora.safetensors: down_proj of expert 3 has an adapter with NaN or Inf" moe-sft merge \
+        -b good/base.safetensors -l lora.safetensors -o out.safetensors
+    [ ! -e out.safetensors ]
+}

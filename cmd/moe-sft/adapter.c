@@ -277,10 +277,20 @@ adapter_open(struct expert_adapter *a, const char *path,
     for (size_t i = 0; i < MOE_N_LORA * a->n_experts; i++) {
         enum moe_lora_matrix m = (enum moe_lora_matrix)(i / a->n_experts);
         size_t n = adapter_size(a, m), e = i % a->n_experts;
+        uint16_t *to = a->m[m] + e * n;
+        unsigned bad = 0;
 
-        if (a->parts[i].data)
-            tensor_bf16(a->m[m] + e * n, a->parts[i].data, a->parts[i].dtype,
-                        n);
+        if (!a->parts[i].data)
+            continue;
+        tensor_bf16(to, a->parts[i].data, a->parts[i].dtype, n);
+        for (size_t k = 0; k < n; k++)
+            bad |= (le16(&to[k]) & 0x7f80) == 0x7f80;
+        if (bad) {
+            err_set(err, EX_DATAERR, "%s: %s of expert %zu has NaN or Inf",
+                    path, moe_lora_names[m], e);
+            adapter_close(a);
+            return -1;
+        }
     }
     unmap(a);
     return 0;

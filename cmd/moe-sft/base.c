@@ -1,6 +1,7 @@
 #include "cmd/moe-sft/base.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -452,6 +453,77 @@ base_want_float(const struct base *base, struct err *err)
     return err_set(err, EX_DATAERR,
                    "%s: has weights in int8 (expected BF16, F16 or F32)",
                    base->path);
+}
+
+/* A matrix in which threads look for NaN and Inf. */
+struct finite_check {
+    const struct gemm_matrix *w;
+    bool rounded;
+    _Atomic size_t bad; /* row; w->n: none */
+};
+
+static void
+check_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct finite_check *c = ctx;
+    size_t item = dtype_table[c->w->dtype].bits / 8;
+    uint16_t half[256];
+    float f[256];
+
+    (void)thread;
+    for (size_t r = begin; r < end; r++) {
+        const char *row = (const char *)c->w->data + r * c->w->ld * item;
+        unsigned bad = 0;
+
+        for (size_t i = 0, n; i < c->w->k; i += n) {
+            n = smaller(c->w->k - i, 256);
+            cvt_to_f32(f, row + i * item, c->w->dtype, n);
+            if (c->rounded && c->w->dtype != DT_BF16) {
+                cvt_from_f32(half, DT_BF16, f, n);
+                cvt_to_f32(f, half, DT_BF16, n);
+            }
+            for (size_t j = 0; j < n; j++)
+                bad |= (f32_bits(f[j]) & 0x7f800000) == 0x7f800000;
+        }
+        if (bad) {
+            size_t first = c->bad;
+
+            while (r < first &&
+                   !atomic_compare_exchange_weak(&c->bad, &first, r))
+                ;
+        }
+    }
+}
+
+int
+base_check_matrix(const struct base *base, enum base_matrix m, size_t expert,
+                  bool rounded, struct par *par, struct err *err)
+{
+    const struct gemm_matrix *w = base->matrices + m * base->n_experts + expert;
+    struct finite_check c = { w, rounded, w->n };
+    struct str name = { 0 };
+
+    if (w->dtype == DT_I8)
+        return 0;
+    par_for(par, w->n, 16, check_rows, &c);
+    if (c.bad == w->n)
+        return 0;
+    base_tensor_name(base, m, expert, &name);
+    err_set(err, EX_DATAERR, "%s: %s of expert %zu, row %zu has NaN or Inf%s",
+            base->path, name.s, expert, (size_t)c.bad,
+            rounded && w->dtype != DT_BF16 ? " in bf16" : "");
+    str_free(&name);
+    return -1;
+}
+
+int
+base_check(const struct base *base, struct par *par, struct err *err)
+{
+    for (size_t i = 0; i < BASE_N * base->n_experts; i++)
+        if (base_check_matrix(base, (enum base_matrix)(i / base->n_experts),
+                              i % base->n_experts, true, par, err) < 0)
+            return -1;
+    return 0;
 }
 
 /* Rows of all experts that have a scale. */

@@ -10,6 +10,7 @@
 #include "core/format/stdir.h"
 #include "core/hash.h"
 #include "core/model/moe.h"
+#include "core/par.h"
 #include "core/str.h"
 
 /*
@@ -66,6 +67,17 @@ size_t base_nbytes(const struct base *base); /* of all weights, in the file */
 int base_mode(const struct base *base, int asked, enum moe_mode *mode,
               struct err *err);
 int base_want_float(const struct base *base, struct err *err);
+
+/*
+ * base_check_matrix() looks for NaN and Inf in an expert's weights, as they are
+ * after rounding to bf16 if 'rounded': one of them is in the output of every
+ * token of that expert.  base_check() does for all.  Scales are checked by
+ * base_open().  0, or -1 with 'err' set (EX_DATAERR).
+ */
+int base_check_matrix(const struct base *base, enum base_matrix m,
+                      size_t expert, bool rounded, struct par *par,
+                      struct err *err);
+int base_check(const struct base *base, struct par *par, struct err *err);
 
 /* base_digest() adds all of the weights and their shapes to 'hash'. */
 void base_digest(const struct base *base, struct hash *hash);

@@ -1,6 +1,7 @@
 /* merge: W + s B A, summed in f64 and rounded once to the base's type. */
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -86,6 +87,16 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+static bool
+all_finite(const float *x, size_t n)
+{
+    bool finite = true;
+
+    for (size_t i = 0; i < n; i++)
+        finite &= isfinite(x[i]) != 0;
+    return finite;
+}
+
 /* Writes one expert's matrix, or all of them, as a tensor. */
 static int
 put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
@@ -104,8 +115,16 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
         };
         size_t nbytes = x->n * x->k * (dtype_table[x->dtype].bits / 8);
 
+        if (base_check_matrix(base, it.m, e, false, g->par, err) < 0)
+            return -1;
         adapter_f32(j.adapter, 2 * it.m, e, g->a);
         adapter_f32(j.adapter, 2 * it.m + 1, e, g->b);
+        if (!all_finite(g->a, adapter_size(j.adapter, 2 * it.m)) ||
+            !all_finite(g->b, adapter_size(j.adapter, 2 * it.m + 1)))
+            return err_set(err, EX_DATAERR,
+                           "%s: %s of expert %zu has an adapter with NaN or "
+                           "Inf",
+                           it.of->path, base_names[it.m], e);
         par_for(g->par, x->n, 16, merge_rows, &j);
         if (stw_write(w, tensor, g->merged, nbytes, at, err) < 0)
             return -1;

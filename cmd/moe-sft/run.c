@@ -12,10 +12,17 @@ const char *const mode_names[] = { "bf16", "int8", NULL };
 int
 run_files(struct sft_run *run, const struct cmd *cmd, struct err *err)
 {
+    struct par *par;
+    int rc;
+
     *run = (struct sft_run){ .cmd = cmd };
-    if (base_open(&run->base, cmd->base, cmd->layer, err) < 0)
+    if (base_open(&run->base, cmd->base, cmd->layer, err) < 0 ||
+        par_open(&par, cmd->n_threads, err) < 0)
         return -1;
-    return adapter_open(&run->adapter, cmd->lora, &run->base, err);
+    rc = base_check(&run->base, par, err);
+    par_close(par);
+    return rc < 0 ? -1
+                  : adapter_open(&run->adapter, cmd->lora, &run->base, err);
 }
 
 int

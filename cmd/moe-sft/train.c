@@ -219,6 +219,8 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
         adapter_open(&t->adapter, cmd->lora, &t->base, err) < 0 ||
         data_open(&t->data, cmd, &t->base, t->par, err) < 0)
         return -1;
+    if (base_check(&t->base, t->par, err) < 0)
+        return -1;
     t->config = adapter_config(&t->adapter, 0);
     t->config.n_parts = (size_t)cmd->n_parts;
     t->config.strict_ids = cmd->strict_ids;
