@@ -54,6 +54,7 @@ struct run {
     const char *acts, *acts_meta; /* --acts SPEC, --acts-meta FILE */
     int64_t ctx;                  /* tokens of a window; 0: as they come */
     bool pad;                     /* a document a window */
+    int64_t stride;               /* of --nll's windows; 0: one window */
 
     int64_t top_k_logits; /* --top */
     const char *logits_path;

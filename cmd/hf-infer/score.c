@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cmd/hf-infer/jsonl.h"
 #include "cmd/hf-infer/prompt.h"
 #include "core/clock.h"
 #include "core/format/npy.h"
@@ -26,11 +27,10 @@ say_speed(const struct run *run, size_t n_tokens, double started)
                  plural(n_tokens), seconds, (double)n_tokens / seconds);
 }
 
-/* Opens the prompt, of at least so many tokens, the model and a session:
- * nothing is written for a prompt that the model cannot have. */
+/* Reads the prompt, of at least so many tokens, and opens the model. */
 static int
-start(struct run *run, size_t min, const char *what, struct ids *ids,
-      struct err *err)
+read_prompt(struct run *run, size_t min, const char *what, struct ids *ids,
+            struct err *err)
 {
     if (prompt_ids(run, ids, err) < 0)
         return -1;
@@ -38,9 +38,17 @@ start(struct run *run, size_t min, const char *what, struct ids *ids,
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has %zu token%s (%s needs at least %zu)",
                        prompt_name(run), ids->n, plural(ids->n), what, min);
-    if (run_open_model(run, err) < 0 ||
-        ids_check(ids->id, ids->n, run->config->vocab_size, prompt_name(run),
-                  err) < 0)
+    if (run_open_model(run, err) < 0)
+        return -1;
+    return ids_check(ids->id, ids->n, run->config->vocab_size, prompt_name(run),
+                     err);
+}
+
+/* The same, with a session for it. */
+static int
+start(struct run *run, const char *what, struct ids *ids, struct err *err)
+{
+    if (read_prompt(run, 1, what, ids, err) < 0)
         return -1;
     return run_open_session(run, ids->n, err);
 }
@@ -53,7 +61,7 @@ run_logits(struct run *run, struct err *err)
     size_t rows = 0, vocab_size = 0;
     float *logits = NULL;
     char *le = NULL; /* one row in little-endian */
-    int rc = start(run, 1, "--logits", &ids, err);
+    int rc = start(run, "--logits", &ids, err);
     struct progress progress = { .what = "prompt",
                                  .unit = "token",
                                  .total = ids.n,
@@ -95,13 +103,15 @@ out:
 
 struct nll {
     struct run *run;
-    const int32_t *ids; /* [n_ids] the text */
+    const char *where;  /* the text, in messages */
+    const int32_t *ids; /* [n_ids] the text, up to a window's end */
     size_t n_ids;
     size_t rows;         /* positions whose logits are asked for in one call */
     float *logits;       /* [rows, vocab_size] */
     const int32_t *next; /* [rows] what they are about: the token after each */
     double *of_row;      /* [rows] nats */
     double sum, part;    /* nats of all tokens, and since part was set to 0 */
+    size_t n, n_fed;     /* tokens in sum; all that were run */
     struct progress progress;
 };
 
@@ -122,11 +132,14 @@ score_rows(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Feeds tokens begin .. end - 1 of the text and scores the token after each,
- * the text's last one excepted.  Rows are scored by any thread, and summed in
- * their order. */
+/*
+ * Feeds tokens begin .. end - 1 of the text and scores the token after each
+ * that has one, from token 'first' on.  Rows are scored by any thread, and
+ * summed in their order.
+ */
 static int
-feed_scored(struct nll *nll, size_t begin, size_t end, struct err *err)
+feed_scored(struct nll *nll, size_t begin, size_t end, size_t first,
+            struct err *err)
 {
     struct run *run = nll->run;
     size_t vocab_size = (size_t)run->config->vocab_size;
@@ -134,9 +147,13 @@ feed_scored(struct nll *nll, size_t begin, size_t end, struct err *err)
     int rc = 0;
 
     for (size_t i = begin, n, n_scored; rc == 0 && i < end; i += n) {
-        n = smaller(end - i, nll->rows);
-        n_scored = smaller(n, nll->n_ids - 1 - i);
-        rc = session_feed(run->session, nll->ids + i, n, nll->logits, n, err);
+        /* rows whose next token is not scored come without logits */
+        bool scored = i + 1 >= first;
+
+        n = smaller((scored ? end : first - 1) - i, nll->rows);
+        n_scored = scored ? smaller(n, nll->n_ids - 1 - i) : 0;
+        rc = session_feed(run->session, nll->ids + i, n, nll->logits,
+                          scored ? n : 0, err);
         if (rc < 0)
             break;
         nll->next = nll->ids + i + 1;
@@ -146,13 +163,14 @@ feed_scored(struct nll *nll, size_t begin, size_t end, struct err *err)
             const char *text;
 
             if (!isfinite(nll->of_row[k])) /* where the logits are not */
-                rc = check_logits(run, run->dir, nll->logits + k * vocab_size,
+                rc = check_logits(run, nll->where, nll->logits + k * vocab_size,
                                   i + k + 1, err);
             if (rc < 0)
                 break;
+            nll->n++;
             nll->sum += nll->of_row[k];
             nll->part += nll->of_row[k];
-            if (run->json)
+            if (run->json || run->jsonl)
                 continue;
             str_addf(&tsv, "%zu\t%d\t%.6f\t", i + k + 1, (int)nll->next[k],
                      nll->of_row[k]);
@@ -164,13 +182,65 @@ feed_scored(struct nll *nll, size_t begin, size_t end, struct err *err)
         if (tsv.n && out_write(run->out, tsv.s, tsv.n, err) < 0)
             rc = -1;
         str_clear(&tsv);
-        progress_at(&nll->progress, i + n);
+        nll->n_fed += n;
+        progress_at(&nll->progress, nll->n_fed);
     }
     str_free(&tsv);
     return rc;
 }
 
-/* ,"nll_mean":..,"perplexity":.. */
+static size_t
+window_of(const struct run *run)
+{
+    return (size_t)(run->ctx ? run->ctx : run->config->max_positions);
+}
+
+/* A text longer than the context needs windows that were asked for. */
+static int
+check_length(const struct run *run, const char *where, size_t n_tokens,
+             struct err *err)
+{
+    if (n_tokens <= window_of(run) || run->ctx || run->stride)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: the prompt has %zu tokens (expected at most %zu, the "
+                   "model's context; --stride scores it in windows)",
+                   where, n_tokens, window_of(run));
+}
+
+/*
+ * Scores a text, by windows where it is longer than one: they begin every
+ * --stride tokens, and each scores the tokens that the one before it did not
+ * have, so that these have at least a window less a stride before them.
+ * Source: the perplexity guide of transformers.
+ */
+static int
+score_text(struct nll *nll, const char *where, const struct ids *ids,
+           struct err *err)
+{
+    struct run *run = nll->run;
+    size_t window = window_of(run);
+    size_t stride = run->stride ? (size_t)run->stride : window;
+    int rc = 0;
+
+    if (check_length(run, where, ids->n, err) < 0 ||
+        ids_check(ids->id, ids->n, run->config->vocab_size, where, err) < 0)
+        return -1;
+    nll->where = run->jsonl ? where : run->dir;
+    nll->ids = ids->id;
+    for (size_t begin = 0, end = 0; rc == 0 && end < ids->n; begin += stride) {
+        size_t first = end;
+
+        end = smaller(begin + window, ids->n);
+        nll->n_ids = end;
+        session_close(run->session);
+        run->session = session_new(run->engine, end - begin);
+        rc = feed_scored(nll, begin, end, larger(first, begin + 1), err);
+    }
+    return rc;
+}
+
+/* "nll_mean":..,"perplexity":..: null where there are no tokens. */
 static void
 put_mean(struct str *line, double mean)
 {
@@ -180,88 +250,183 @@ put_mean(struct str *line, double mean)
     js_put_f64(line, exp(mean));
 }
 
+/* --kvc: the first tokens of the text are the prompt whose cache is compressed;
+ * 'json' and 'said' get what it costs the tokens after them. */
+static int
+score_compressed(struct nll *nll, const struct ids *ids, struct str *json,
+                 struct str *said, struct err *err)
+{
+    struct run *run = nll->run;
+    size_t n_before = run->kvc_after ? (size_t)run->kvc_after : ids->n / 2;
+    size_t n_cached, n_after;
+    double mean;
+
+    if (n_before > ids->n - 2)
+        return err_set(err, EX_DATAERR,
+                       "%s: the text has %zu tokens (expected at least 2 after "
+                       "the %zu that --kvc compresses)",
+                       prompt_name(run), ids->n, n_before);
+    nll->where = run->dir;
+    nll->ids = ids->id;
+    nll->n_ids = ids->n;
+    run->session = session_new(run->engine, ids->n);
+    if (feed_scored(nll, 0, n_before, 1, err) < 0 ||
+        compress(run, run->session, err) < 0)
+        return -1;
+    n_cached = run->session->n_cached;
+    nll->part = 0;
+    if (feed_scored(nll, n_before, ids->n, 1, err) < 0)
+        return -1;
+    if (n_cached == n_before) {
+        err_warn("%s: %zu token%s: too few groups, nothing is compressed",
+                 run->kvc, n_before, plural(n_before));
+        return 0;
+    }
+    n_after = ids->n - 1 - n_before;
+    mean = nll->part / (double)n_after;
+    str_addf(json,
+             ",\"kvc\":{\"n_before\":%zu,\"n_cached\":%zu,\"n_tokens\":%zu",
+             n_before, n_cached, n_after);
+    put_mean(json, mean);
+    str_addc(json, '}');
+    str_addf(said,
+             "after %zu token%s, kept as %zu: %zu token%s, mean nll %.6f nats, "
+             "perplexity %.6g",
+             n_before, plural(n_before), n_cached, n_after, plural(n_after),
+             mean, exp(mean));
+    return 0;
+}
+
+/* Writes a line of JSON; 'more' is what --kvc adds. */
+static int
+put_nll(struct run *run, const char *id, size_t n, double sum, const char *more,
+        struct err *err)
+{
+    struct str line = { 0 };
+    int rc;
+
+    str_addf(&line, "{%s%s%s\"n_tokens\":%zu,\"nll_sum\":", id ? "\"id\":" : "",
+             id ? id : "", id ? "," : "", n);
+    js_put_f64(&line, sum);
+    put_mean(&line, sum / (double)n);
+    str_addf(&line, "%s}\n", more ? more : "");
+    rc = out_write(run->out, line.s, line.n, err);
+    str_free(&line);
+    return rc;
+}
+
+/* --jsonl: a document a line, scored one after another. */
+static int
+score_lines(struct nll *nll, struct err *err)
+{
+    struct run *run = nll->run;
+    struct jsonl in = { .fd = -1 };
+    double sum = 0;
+    size_t n = 0;
+    int rc = jsonl_open(&in, run->prompt_file ? run->prompt_file : "-", err);
+
+    while (rc == 0) {
+        struct jsonl_doc doc = { 0 };
+        struct err cause;
+
+        rc = jsonl_next(&in, &doc, true, err);
+        if (rc == 0)
+            break;
+        if (rc > 0 && !doc.is_ids) {
+            rc = run_open_tok(run, err);
+            if (rc == 0 &&
+                prompt_encode(run, "text", &doc.text, &doc.ids, &cause) < 0)
+                rc =
+                    err_set(err, cause.status, "%s: %s", doc.where, cause.what);
+        }
+        nll->n = 0;
+        nll->sum = 0;
+        if (rc >= 0)
+            rc = score_text(nll, doc.where, &doc.ids, err);
+        if (rc == 0)
+            rc = put_nll(run, doc.id.n ? doc.id.s : NULL, nll->n, nll->sum,
+                         NULL, err);
+        if (rc == 0)
+            rc = out_flush(run->out, err);
+        n += nll->n;
+        sum += nll->sum;
+        jsonl_doc_free(&doc);
+    }
+    jsonl_close(&in);
+    nll->n = n;
+    nll->sum = sum;
+    return rc;
+}
+
 int
 run_nll(struct run *run, struct err *err)
 {
     static const char head[] = "position\tid\tnll\ttoken\n";
     struct ids ids = { 0 };
     struct nll nll = { .run = run };
-    struct str line = { 0 };
-    size_t vocab_size = 0, n_after = 0, n_before = 0, n_cached;
-    double mean, started;
-    int rc = start(run, 2, "--nll", &ids, err);
+    struct str json = { 0 }, said = { 0 };
+    size_t vocab_size = 0;
+    double started;
+    int rc = 0;
 
+    if (run->jsonl && run->kvc)
+        rc = err_set(err, TU_USAGE, "--nll --kvc scores one text: not --jsonl");
+    if (rc == 0 && !run->jsonl)
+        rc = read_prompt(run, 2, "--nll", &ids, err);
+    if (rc == 0 && !run->model)
+        rc = run_open_model(run, err);
+    if (rc == 0 && run->ctx > run->config->max_positions)
+        rc =
+            err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
+                    (long long)run->ctx, (long long)run->config->max_positions);
+    if (rc == 0 && run->stride > (int64_t)window_of(run))
+        rc = err_set(err, TU_USAGE,
+                     "--stride %lld: windows have %zu tokens, and some tokens "
+                     "would be in none",
+                     (long long)run->stride, window_of(run));
+    if (rc == 0) /* before anything is written */
+        rc = check_length(run, prompt_name(run), ids.n, err);
+    if (rc == 0)
+        rc = run_open_engine(
+            run, smaller((size_t)run->chunk, run->jsonl ? SIZE_MAX : ids.n),
+            err);
     if (rc < 0)
         goto out;
     started = clock_s();
     vocab_size = (size_t)run->config->vocab_size;
-    nll.ids = ids.id;
-    nll.n_ids = ids.n;
-    nll.rows = rows_at_once(run, ids.n);
+    nll.rows = rows_at_once(run, (size_t)run->chunk);
     nll.of_row = xcalloc(nll.rows, sizeof(*nll.of_row));
-    nll.progress = (struct progress){ .what = "prompt",
-                                      .unit = "token",
-                                      .total = ids.n,
-                                      .quiet = !run->verbose };
+    nll.progress =
+        (struct progress){ .what = "prompt",
+                           .unit = "token",
+                           .total = ids.n <= window_of(run) ? ids.n : 0,
+                           .quiet = !run->verbose };
     nll.logits = mem_big(nll.rows, vocab_size * sizeof(float), "logits", err);
     rc = nll.logits ? 0 : -1;
-    if (rc == 0 && !run->json)
+    if (rc == 0 && !run->json && !run->jsonl)
         rc = out_write(run->out, head, sizeof(head) - 1, err);
     progress_start(&nll.progress);
-    if (rc == 0 && run->compressor) {
-        /* the first tokens are the prompt whose cache is compressed */
-        n_before = run->kvc_after ? (size_t)run->kvc_after : ids.n / 2;
-        if (n_before > ids.n - 2)
-            rc = err_set(err, EX_DATAERR,
-                         "%s: the text has %zu tokens (expected at least 2 "
-                         "after the %zu that --kvc compresses)",
-                         prompt_name(run), ids.n, n_before);
-        if (rc == 0 && (feed_scored(&nll, 0, n_before, err) < 0 ||
-                        compress(run, run->session, err) < 0))
-            rc = -1;
-        if (rc == 0 && run->session->n_cached == n_before)
-            err_warn("%s: %zu token%s: too few groups, nothing is compressed",
-                     run->kvc, n_before, plural(n_before));
-        else if (rc == 0)
-            n_after = ids.n - 1 - n_before;
-        nll.part = 0;
-    }
-    n_cached = run->session->n_cached;
     if (rc == 0)
-        rc = feed_scored(&nll, n_before, ids.n, err);
+        rc = run->jsonl        ? score_lines(&nll, err)
+             : run->compressor ? score_compressed(&nll, &ids, &json, &said, err)
+                               : score_text(&nll, prompt_name(run), &ids, err);
     progress_end(&nll.progress);
     if (rc < 0)
         goto out;
-    say_speed(run, ids.n, started);
-    mean = nll.sum / (double)(ids.n - 1);
-    if (run->json) {
-        str_addf(&line, "{\"n_tokens\":%zu,\"nll_sum\":", ids.n - 1);
-        js_put_f64(&line, nll.sum);
-        put_mean(&line, mean);
-        if (n_after) {
-            str_addf(&line,
-                     ",\"kvc\":{\"n_before\":%zu,\"n_cached\":%zu,"
-                     "\"n_tokens\":%zu",
-                     n_before, n_cached, n_after);
-            put_mean(&line, nll.part / (double)n_after);
-            str_addc(&line, '}');
-        }
-        str_adds(&line, "}\n");
-        rc = out_write(run->out, line.s, line.n, err);
-    }
+    say_speed(run, nll.n_fed, started);
+    if (run->json)
+        rc = put_nll(run, NULL, nll.n, nll.sum, json.s, err);
     if (!run->quiet)
-        tool_say("%zu token%s, mean nll %.6f nats, perplexity %.6g", ids.n - 1,
-                 plural(ids.n - 1), mean, exp(mean));
-    mean = nll.part / (double)n_after;
-    if (!run->quiet && n_after)
-        tool_say("after %zu token%s, kept as %zu: %zu token%s, mean nll %.6f "
-                 "nats, perplexity %.6g",
-                 n_before, plural(n_before), n_cached, n_after, plural(n_after),
-                 mean, exp(mean));
+        tool_say("%zu token%s, mean nll %.6f nats, perplexity %.6g", nll.n,
+                 plural(nll.n), nll.sum / (double)nll.n,
+                 exp(nll.sum / (double)nll.n));
+    if (!run->quiet && said.n)
+        tool_say("%s", said.s);
 out:
     mem_big_free(nll.logits, nll.rows, vocab_size * sizeof(float));
     free(nll.of_row);
-    str_free(&line);
+    str_free(&said);
+    str_free(&json);
     ids_free(&ids);
     return rc;
 }
@@ -312,7 +477,7 @@ run_top(struct run *run, struct err *err)
     float *x = NULL; /* the last logits */
     double mean = 0, var = 0, started;
     size_t n, k;
-    int rc = start(run, 1, "--top", &ids, err);
+    int rc = start(run, "--top", &ids, err);
 
     if (rc < 0)
         goto out;

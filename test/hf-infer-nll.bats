@@ -1,0 +1,92 @@
+# hf-infer --nll: many texts, and texts longer than the context.
+load helpers
+
+@test "hf-infer --nll --stride: numpy's log-likelihoods of each window's logits, as in transformers' guide" {
+    head -c 120 "$ROOT/demo/held-out.txt" >text
+    ids=$(hf-infer "$DEMO" --encode --special --file text)
+    for how in '16 5' '16 16' '16' '20 1' '500 7'; do
+        # shellcheck disable=SC2086
+        set -- $how
+        hf-infer "$DEMO" --nll --file text --ctx "$1" ${2:+--stride $2} -q >tsv
+        hf-infer "$DEMO" --nll --file text --ctx "$1" ${2:+--stride $2} -q --json --chunk 3 >json
+        "$PYTHON" - "$DEMO" "$1" "${2:-$1}" "$ids" <<'END'
+import json, subprocess, sys, numpy as np
+model, ctx, stride, ids = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split()
+want, prev_end = {}, 0
+for begin in range(0, len(ids), stride):  # the guide's loop
+    end = min(begin + ctx, len(ids))
+    subprocess.run(['hf-infer', model, '--ids', ','.join(ids[begin:end]), '--logits', 'l.npy', '-f'], check=True)
+    x = np.load('l.npy').astype(np.float64)
+    x -= x.max(1, keepdims=True)
+    x -= np.log(np.exp(x).sum(1, keepdims=True))
+    for t in range(max(prev_end, begin + 1), end):
+        want[t] = -x[t - 1 - begin, int(ids[t])]
+    prev_end = end
+    if end == len(ids):
+        break
+rows = [line.split('\t') for line in open('tsv').read().split('\n')[1:-1]]
+assert [int(r[0]) for r in rows] == sorted(want), rows
+assert [r[1] for r in rows] == [ids[t] for t in sorted(want)]
+assert max(abs(float(r[2]) - want[int(r[0])]) for r in rows) < 2e-5
+a = json.load(open('json'))
+mean = sum(want.values()) / len(want)
+assert a['n_tokens'] == len(want) and abs(a['nll_mean'] - mean) < 2e-5, (a, mean)
+assert abs(a['perplexity'] / np.exp(mean) - 1) < 1e-4
+END
+    done
+}
+
+@test "hf-infer --nll: a text longer than the context needs --stride or --ctx" {
+    cp -r "$DEMO" m
+    sed -i 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 24/' m/config.json
+    head -c 200 "$ROOT/demo/held-out.txt" >text
+    n=$(hf-infer m --encode --special --file text | wc -w)
+    run -65 --separate-stderr hf-infer m --nll --file text
+    [ -z "$output" ]
+    [ "$stderr" = "hf-infer: text: the prompt has $n tokens (expected at most 24, the model's context; --stride scores it in windows)" ]
+    [ "$(hf-infer m --nll --file text --stride 12 -q | wc -l)" = "$n" ]
+    # at most a window's tokens are fed: the first window is the text cut there
+    ids=$(hf-infer m --encode --special --file text | cut -d ' ' -f -24)
+    hf-infer m --nll --ids "$ids" -q >first
+    hf-infer m --nll --file text --stride 12 -q | head -n 24 | cmp - first
+    for bad in '--ctx 25 --stride 5' '--stride 25' '--ctx 8 --stride 9'; do
+        # shellcheck disable=SC2086
+        run -2 hf-infer m --nll --file text $bad
+    done
+    run -2 hf-infer m --nll --file text --stride 5 --kvc x
+}
+
+@test "hf-infer --nll --jsonl: each line's sums are those of its text alone" {
+    cat >docs.jsonl <<'END'
+{"id":"a","text":"The capital of France is Paris."}
+{"prompt":"1+1=2"}
+
+{"id":3,"ids":[16,10,16,28,17]}
+{"id":[4],"ids":[16]}
+END
+    hf-infer "$DEMO" --nll --jsonl <docs.jsonl >out 2>said
+    "$PYTHON" - "$DEMO" <<'END'
+import json, math, subprocess, sys
+def alone(*how):
+    return json.loads(subprocess.run(('hf-infer', sys.argv[1], '--nll', '--json', '-q') + how,
+                                     check=True, capture_output=True).stdout)
+got = [json.loads(line) for line in open('out')]
+want = [{'id': 'a', **alone('-p', 'The capital of France is Paris.')}, alone('-p', '1+1=2'),
+        {'id': 3, **alone('--ids', '16,10,16,28,17')},
+        {'id': [4], 'n_tokens': 0, 'nll_sum': 0, 'nll_mean': None, 'perplexity': None}]
+assert got == want, got
+n, total = sum(w['n_tokens'] for w in want), sum(w['nll_sum'] for w in want)
+assert open('said').read() == ('hf-infer: %d tokens, mean nll %.6f nats, perplexity %.6g\n'
+                               % (n, total / n, math.exp(total / n)))
+END
+    hf-infer "$DEMO" --nll --jsonl -q --chunk 2 -j 1 --file docs.jsonl -o again
+    cmp out again
+    hf-infer "$DEMO" --nll --jsonl -q --ctx 4 --stride 2 <docs.jsonl >windows
+    hf-infer "$DEMO" --nll --json -q --ids 16,10,16,28,17 --ctx 4 --stride 2 >one
+    [ "$(sed -n 3p windows)" = "{\"id\":3,$(tail -c +2 one)" ]
+    echo '{"ids":[99999]}' >>docs.jsonl
+    run -65 --separate-stderr hf-infer "$DEMO" --nll --jsonl --file docs.jsonl
+    [ "${#lines[@]}" = 4 ]
+    [ "$stderr" = "hf-infer: docs.jsonl: line 6: token id 99999 is not in the vocabulary (0 to 1023)" ]
+    run -2 hf-infer "$DEMO" --nll --jsonl --kvc x --file docs.jsonl
+}
