@@ -94,7 +94,8 @@ ISA_ALL := $(shell sed -n 's/^ISA[^,]*, \([a-z0-9]*\),.*/\1/p' core/kernel/isa.d
 # VECTORS that has no FAMILY_ISA.c: FAMILY_simd_ISA.o.
 VECTORS := $(filter avx2 avx512 neon,$(ISAS))
 of_isas  = $(foreach i,$(ISAS),$(wildcard $1/*_$i.c))
-SIMD    := $(foreach i,$(VECTORS),$(patsubst %,%_simd_$i.c,$(filter-out $(patsubst %_$i.c,%,$(wildcard core/kernel/*_$i.c)),$(patsubst %_simd.c,%,$(wildcard core/kernel/*_simd.c)))))
+families = $(patsubst %_$1.c,%,$(wildcard core/kernel/*_$1.c))
+SIMD    := $(foreach i,$(VECTORS),$(patsubst %,%_simd_$i.c,$(filter-out $(call families,$i),$(call families,simd))))
 KERNELS := $(call of_isas,core/kernel) $(SIMD)
 CORE    := $(sort $(KERNELS) $(filter-out $(if $(call lacks,pcre2),%/regex.c),$(wildcard core/*.c core/format/*.c)) \
              $(filter-out %_simd.c $(ISA_ALL:%=\%_%.c),$(wildcard core/kernel/*.c)))
