@@ -10,8 +10,8 @@
 # nll.tsv says how likely MODEL finds TEXT as it is, on tables, with a compressed
 # cache, and MOE with an adapter.
 #
-# Documents or a model that have changed want another name, or an empty folder:
-# a dump is known by its metadata, and kept.
+# Documents or a model that have changed make another dump, as its metadata have
+# their checksums; the old one stays in acts/.
 #
 # What there is to do, each a part that may be left out:
 #   DOCS     documents, one JSON object a line: the activations of SPEC, in
@@ -132,6 +132,7 @@ meta.json: hashes inputs/DOCS
 DUMPS := $(I:%=done/acts-%-of-$(PARTS))
 $(DUMPS): done/acts-%-of-$(PARTS): meta.json | done
 	shard=(-q -m meta.json -o acts --shard $*/$(PARTS)); \
+	export TU_ISA=$$(sed -n 's/.*"isa": "\([a-z0-9]*\)".*/\1/p' meta.json); \
 	images=$$(saev-write --images "$${shard[@]}"); \
 	read -r first n <<<"$$images"; \
 	[ $$n = 0 ] || sed -n "$$((first + 1)),$$((first + n))p;$$((first + n))q" "$$DOCS" | \

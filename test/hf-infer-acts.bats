@@ -162,8 +162,22 @@ for line in open('p.jsonl'):
     hf-infer "$DEMO" --acts in:gate_proj:2,0 --ctx 12 --pad --jsonl -q \
         --file docs.jsonl -o acts.npy --acts-meta meta.json
     "$PYTHON" - "$DEMO" <<'END'
-import hashlib, json, subprocess, sys
+import ctypes, hashlib, json, os, subprocess, sys
 import numpy as np
+class H(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+f = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+f.restype, f.argtypes = H, [ctypes.c_char_p, ctypes.c_size_t]
+def xxh3(b):
+    h = f(b, len(b))
+    return "%016x%016x" % (h.high, h.low)
+def directory(path): # names, sizes and bytes
+    out = b""
+    for name in sorted(os.listdir(path)):
+        if name.endswith((".json", ".safetensors")):
+            b = open(os.path.join(path, name), "rb").read()
+            out += name.encode() + b"\0" + len(b).to_bytes(8, "little") + b
+    return out
 docs = [json.loads(line) for line in open('docs.jsonl')]
 ids = np.full((3, 12), -1, '<i4')
 for row, doc in zip(ids, docs):
@@ -179,7 +193,9 @@ want = {'vit_family': 'qwen3', 'vit_ckpt': sys.argv[1], 'layers': [2, 0],
         'n_patches_per_img': 12, 'cls_token': False, 'd_vit': 128, 'seed': 0,
         'n_imgs': 3, 'max_patches_per_shard': 2400000,
         'data': {'acts': 'in:gate_proj', 'input': 'docs.jsonl',
-                 'windows': 'padded',
+                 'windows': 'padded', 'isa': json.load(open('meta.json'))['data']['isa'],
+                 'input_xxh3': xxh3(open('docs.jsonl', 'rb').read()),
+                 'model_xxh3': xxh3(directory(sys.argv[1])),
                  'ids_sha256': hashlib.sha256(ids.tobytes()).hexdigest()}}
 got = json.load(open('meta.json'))
 assert got == want and list(got) == list(want), got
@@ -218,6 +234,48 @@ assert m[0]["lora"] == ["cases/qwen3-patterns/lora0"] and "lora" not in m[1]
 assert m[1]["compute"] == "bf16" and m[2]["raw"] is True is m[3]["plain"]
 assert m[4]["lut"] == "lut" and m[4]["ratio"] == 0.5
 assert m[5]["lut_layers"] == "*.1.*"'
+}
+
+@test "hf-infer --acts-meta: what the numbers depend on makes another name when it changes" {
+    command -v saev-write >/dev/null || skip "no saev-write here"
+    "$PYTHON" "$BATS_TEST_DIRNAME/ref/lora_cases.py" cases
+    cp -rL "$DEMO" m
+    cp -r cases/qwen3-patterns/lora0 lora
+    printf '1 2 3 4' >ids
+    of() { # HASH of what is there now
+        hf-infer "$@" --acts resid:0 --ctx 4 -f -o acts.f32 --acts-meta meta.json -q
+        saev-write --hash -q -m meta.json
+    }
+    first=$(of m --file ids)
+    [ "$(of m --file ids)" = "$first" ]
+    # of the same name and size, and as old
+    touch -r ids time
+    printf '1 2 3 5' >ids
+    touch -r time ids
+    second=$(of m --file ids)
+    [ "$second" != "$first" ]
+    [ "$(of m <ids)" != "$second" ] # of another name
+    sed -i 's/"rms_norm_eps": *[0-9.e-]*/"rms_norm_eps": 1e-3/' m/config.json
+    third=$(of m --file ids)
+    [ "$third" != "$second" ]
+    TU_ISA=scalar of m --file ids >scalar
+    [ "$(npy "json.load(open('meta.json'))['data']['isa']")" = scalar ]
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" -o lut
+    with=$(of "$DEMO" --file ids --lut lut)
+    rm lut/*.safetensors
+    lut-precompute -q -m "$DEMO" -s "$ROOT/demo/sae" -o lut -f --dtype f32
+    [ "$(of "$DEMO" --file ids --lut lut)" != "$with" ]
+    m=cases/qwen3-patterns
+    with=$(of $m --ids 1,2,3,4 --lora lora)
+    py -c 'import sys, mkst, glob
+for p in glob.glob("lora/*.safetensors"):
+    t = mkst.load(p)
+    mkst.save(p, {n: (d, s, bytes(len(b)) if "lora_B" in n else b) for n, (d, s, b) in t.items()})'
+    [ "$(of $m --ids 1,2,3,4 --lora lora)" != "$with" ]
+    # of a stream nothing is known
+    run -0 --separate-stderr hf-infer m --acts resid:0 --ctx 4 -f -o acts.f32 --acts-meta meta.json < <(cat ids)
+    [[ ${stderr_lines[*]} == *"hf-infer: standard input: is a stream: the metadata say nothing of what was in it"* ]]
+    [ "$(npy "'input_xxh3' in json.load(open('meta.json'))['data']")" = False ]
 }
 
 @test "hf-infer --acts: saev-write takes dump and metadata" {

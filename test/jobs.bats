@@ -63,6 +63,29 @@ not_run() {
     not_run
 }
 
+@test "acts-cron.sh: documents or a model that have changed are another dump" {
+    export MAX_PATCHES=320 TU_BIN=$BUILD
+    cp -r "$odd/m" m
+    cp "$odd/docs" docs
+    newest() { # dump, made by another command line
+        dump=$(ls -td a/*/ | head -n 1)
+        hf-infer m --acts resid:0,3 --ctx 8 --pad --jsonl -q --file docs | cmp - <(cat "$dump"/acts*.bin)
+    }
+    n=0
+    for change in true 's/few/many/' 's/many/some/' model; do
+        case $change in
+        true) ;;
+        model) sed -i 's/"rms_norm_eps": *[0-9.e-]*/"rms_norm_eps": 1e-3/' m/config.json ;;
+        *) sed -i "$change" docs ;;
+        esac
+        for _ in 1 2; do "$ROOT/scripts/jobs/acts-cron.sh" m docs resid:0,3 8 a; done
+        n=$((n + 1))
+        [ "$(find a -name metadata.json | wc -l)" = $n ]
+        newest
+        sleep 0.01
+    done
+}
+
 @test "acts-cron.sh, acts-submit.sh, acts-meta.sh, lut-submit.sh: names that look like options are none" {
     export MAX_PATCHES=320 TU_BIN=$BUILD
     cp -r "$odd/m" ./-m

@@ -49,6 +49,7 @@ struct acts {
     size_t stream_at;
     bool join;          /* a document ended: the next comes after eos */
     struct out *meta;   /* of --acts-meta, or NULL */
+    struct str sources; /* for it */
     struct hash *sum;   /* of all ids */
     bool npy;           /* -o FILE.npy */
     size_t head_nbytes; /* of its header */
@@ -113,6 +114,7 @@ publish_meta(struct acts *a, bool at_end, struct err *err)
                    : a->run->pad    ? "padded"
                                     : "packed",
         .sha256 = at_end ? sum : NULL,
+        .sources = a->sources.s,
     };
     struct str s = { 0 };
     struct out *out = a->meta;
@@ -428,6 +430,8 @@ begin(struct acts *a, struct err *err)
         return err_set(err, TU_USAGE, "--ctx %lld: the model's context is %lld",
                        (long long)run->ctx,
                        (long long)run->config->max_positions);
+    if (run->acts_meta && acts_sources(&a->sources, run, err) < 0)
+        return -1;
     if (docs_open(&a->docs, run, err) < 0 ||
         run_open_engine(run, (size_t)run->chunk, err) < 0)
         return -1;
@@ -506,6 +510,7 @@ run_acts(struct run *run, struct err *err)
     }
     progress_end(&a.progress);
     out_abort(a.meta);
+    str_free(&a.sources);
     mem_big_free(a.acts, a.acts_tokens, a.row_nbytes);
     hash_free(a.sum);
     ids_free(&a.ids);

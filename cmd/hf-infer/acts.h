@@ -64,7 +64,17 @@ struct acts_shape {
     const char *input;   /* its name */
     const char *windows; /* "packed", "padded", "whole" */
     const char *sha256;  /* of all ids as int32, -1 where padded; or NULL */
+    const char *sources; /* of acts_sources() */
 };
+
+/*
+ * acts_sources() appends what the numbers depend on, to be asked for before the
+ * input is read: the instruction set, and the XXH3 of the input, the model, its
+ * adapters and its tables.  Of an input that cannot be read twice there is
+ * none, which a warning says.
+ * 0, or -1 with 'err' set (EX_NOINPUT, EX_IOERR).  Cost: reads all these files.
+ */
+int acts_sources(struct str *s, const struct run *run, struct err *err);
 
 /* acts_meta() appends that metadata.json, complete but for what is not known:
  * n_imgs and the ids' sum. */

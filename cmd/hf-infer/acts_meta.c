@@ -1,8 +1,17 @@
 /* --acts-meta: the metadata.json that saev-write takes with the dump. */
+#include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cmd/hf-infer/acts.h"
+#include "core/hash.h"
 #include "core/js.h"
+#include "core/kernel/cpu.h"
+#include "core/le.h"
+#include "core/map.h"
+#include "core/mem.h"
 #include "core/text/chat.h"
 
 /* Activations a shard, the SAEV default, if one window does not need more. */
@@ -70,6 +79,171 @@ add_how(struct str *s, const struct run *run)
     add_text(s, "system", run->system);
 }
 
+/* ---- what the numbers depend on ---- */
+
+#define PIECE     ((size_t)1 << 20)
+#define MAX_DEPTH 4 /* directories of tables in each other */
+
+/* A file from 'at' on, without moving where it stands. */
+static int
+hash_fd(struct hash *hash, int fd, const char *name, off_t at, struct err *err)
+{
+    char *buf = xmalloc(PIECE);
+    ssize_t n;
+
+    while ((n = pread(fd, buf, PIECE, at)) > 0) {
+        hash_add(hash, buf, (size_t)n);
+        at += n;
+    }
+    free(buf);
+    return n < 0 ? err_sys(err, EX_IOERR, "%s: cannot be read", name) : 0;
+}
+
+static int
+by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int
+is_visible(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+static bool
+ends_in(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), k = strlen(suffix);
+
+    return n > k && !strcmp(name + n - k, suffix);
+}
+
+/*
+ * A file's bytes, or those of the .json and .safetensors files in a directory,
+ * in the order of their names, each after its name, a 0 and its size (u64); and
+ * so in the directories in it, 'depth' deep.
+ */
+static int
+hash_path(struct hash *hash, const char *path, int depth, struct err *err)
+{
+    struct dirent **list;
+    int n, rc = 0, fd;
+    size_t size;
+
+    if (file_is_dir(path, err) != 1) {
+        fd = file_open(path, &size, err);
+        if (fd < 0)
+            return -1;
+        rc = hash_fd(hash, fd, path, 0, err);
+        close(fd);
+        return rc;
+    }
+    n = scandir(path, &list, is_visible, by_name);
+    if (n < 0)
+        return err_sys(err, EX_IOERR, "%s: cannot be listed", path);
+    for (int i = 0; i < n; i++) {
+        const char *name = list[i]->d_name;
+        struct str inner = { 0 };
+        uint8_t le[8];
+        struct stat st;
+
+        str_addf(&inner, "%s/%s", path, name);
+        if (rc == 0 && stat(inner.s, &st) == 0 &&
+            ((S_ISDIR(st.st_mode) && depth > 0) ||
+             (S_ISREG(st.st_mode) &&
+              (ends_in(name, ".json") || ends_in(name, ".safetensors"))))) {
+            put_le64(le, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
+            hash_add(hash, name, strlen(name) + 1);
+            hash_add(hash, le, sizeof(le));
+            rc = hash_path(hash, inner.s, depth - 1, err);
+        }
+        str_free(&inner);
+        free(list[i]);
+    }
+    free(list);
+    return rc;
+}
+
+/* 1, or 0 if the input cannot be read twice. */
+static int
+hash_input(struct hash *hash, const struct run *run, struct err *err)
+{
+    const char *path = run->prompt_file ? run->prompt_file : "-";
+    const char *text = run->prompt ? run->prompt : run->ids_text;
+    bool is_stdin = !strcmp(path, "-");
+    struct stat st;
+
+    if (text) {
+        hash_add(hash, text, strlen(text));
+        return 1;
+    }
+    if ((is_stdin ? fstat(0, &st) : stat(path, &st)) < 0 ||
+        !S_ISREG(st.st_mode))
+        return 0;
+    if (!is_stdin)
+        return hash_path(hash, path, 0, err) < 0 ? -1 : 1;
+    return hash_fd(hash, 0, "standard input", lseek(0, 0, SEEK_CUR), err) < 0
+               ? -1
+               : 1;
+}
+
+/* --lora DIR, FILE or FILE@LAYER, with commas between several. */
+static int
+hash_adapters(struct hash *hash, const char *list, struct err *err)
+{
+    char *copy = xstrdup(list), *next = copy, *item;
+    int rc = 0;
+
+    while (rc == 0 && (item = strsep(&next, ","))) {
+        char *path = xstrdup(item);
+
+        file_cut_layer(&path);
+        rc = hash_path(hash, path, 0, err);
+        free(path);
+    }
+    free(copy);
+    return rc;
+}
+
+int
+acts_sources(struct str *s, const struct run *run, struct err *err)
+{
+    static const char *const keys[] = { "input_xxh3", "model_xxh3", "lora_xxh3",
+                                        "lut_xxh3" };
+    int rc = 0;
+
+    add_text(s, "isa", isa_name(cpu_isa()));
+    for (int i = 0; i < 4 && rc >= 0; i++) {
+        struct hash *hash = hash_new(HASH_XXH3);
+        char hex[HASH_MAX_HEX];
+        bool any = i == 0 || i == 1 || (i == 2 ? run->lora.n > 0 : !!run->lut);
+
+        if (i == 0) {
+            rc = hash_input(hash, run, err);
+            any = rc > 0;
+            if (rc == 0)
+                err_warn("%s: is a stream: the metadata say nothing of what "
+                         "was in it, so that a dump of another goes by the "
+                         "same name",
+                         run->prompt_file ? run->prompt_file
+                                          : "standard input");
+        } else if (i == 1) {
+            rc = hash_path(hash, run->dir, 0, err);
+        } else if (i == 2) {
+            for (size_t k = 0; k < run->lora.n && rc >= 0; k++)
+                rc = hash_adapters(hash, run->lora.item[k], err);
+        } else if (run->lut) {
+            rc = hash_path(hash, run->lut, MAX_DEPTH, err);
+        }
+        hash_hex(hash, hex);
+        if (rc >= 0 && any)
+            add_text(s, keys[i], hex);
+        hash_free(hash);
+    }
+    return rc < 0 ? -1 : 0;
+}
+
 void
 acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
 {
@@ -96,6 +270,7 @@ acts_meta(struct str *s, const struct run *run, const struct acts_shape *a)
     str_adds(s, ", ");
     put_text(s, "windows", a->windows);
     add_how(s, run);
+    str_adds(s, a->sources);
     add_text(s, "ids_sha256", a->sha256);
     str_adds(s, "}\n}\n");
 }

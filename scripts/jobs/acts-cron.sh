@@ -2,6 +2,7 @@
 # usage: acts-cron.sh MODEL DOCS.jsonl SPEC T FOLDER
 # For cron: makes the dump of DOCS if it is missing, goes on with one that was
 # stopped, stops itself after an hour, and says nothing when all is well.
+# Documents or a model that have changed make another dump; the old one stays.
 #
 # in one line of the crontab:
 #
@@ -13,7 +14,7 @@
 PATH=${TU_BIN:+$TU_BIN:}$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin
 export PATH
 [ $# -eq 5 ] || {
-    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 set -e
@@ -23,6 +24,9 @@ mkdir -p -- "$5"
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4
 folder=$(realpath -- "$5")
 meta=$("$(dirname -- "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
+# The metadata name the instruction set: all of a dump is made by one.
+TU_ISA=$(sed -n 's/.*"isa": "\([a-z0-9]*\)".*/\1/p' "$meta")
+export TU_ISA
 dump=$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2-)
 if [ -e "$dump" ]; then
     said=$(saev-read -q verify "$dump") && exit 0
