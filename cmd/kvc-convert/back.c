@@ -12,10 +12,8 @@
 #define PIECE        ((size_t)1 << 20)
 #define ENTRY_NBYTES 64 /* a header has more than that for each tensor */
 
-/* Refuses what safetensors cannot keep: no loader would take the file anyway.
- */
-static int
-check_lossless(const struct order *o, const struct kvc *k, struct err *err)
+int
+check_bin(const struct kvc *k, struct err *err)
 {
     const struct kvc_header *h = &k->header;
 
@@ -30,6 +28,21 @@ check_lossless(const struct order *o, const struct kvc *k, struct err *err)
     if (h->reserved)
         return err_set(err, EX_DATAERR, "%s: reserved is %u (expected 0)",
                        k->path, h->reserved);
+    if (h->weight_count_per_layer % KVC_SLOTS)
+        return err_set(err, EX_DATAERR,
+                       "%s: %u blocks a layer (expected %d a prefix)", k->path,
+                       h->weight_count_per_layer, KVC_SLOTS);
+    return 0;
+}
+
+/* Refuses what safetensors cannot keep. */
+static int
+check_lossless(const struct order *o, const struct kvc *k, struct err *err)
+{
+    const struct kvc_header *h = &k->header;
+
+    if (check_bin(k, err) < 0)
+        return -1;
     if (h->metadata_size > ST_MAX_HEADER / 2) /* two digits a byte */
         return err_set(err, EX_DATAERR,
                        "%s: metadata of %u bytes (expected at most %u, for "
@@ -42,10 +55,6 @@ check_lossless(const struct order *o, const struct kvc *k, struct err *err)
                        "of safetensors)",
                        k->path, k->n_blocks,
                        (unsigned)(ST_MAX_HEADER / ENTRY_NBYTES));
-    if (h->weight_count_per_layer % KVC_SLOTS)
-        return err_set(err, EX_DATAERR,
-                       "%s: %u blocks a layer (expected %d a prefix)", k->path,
-                       h->weight_count_per_layer, KVC_SLOTS);
     if (h->weight_count_per_layer != o->n_prefixes * KVC_SLOTS)
         return err_set(err, EX_DATAERR,
                        "%s: %u blocks a layer, but --prefix-order names %zu "

@@ -33,6 +33,11 @@ struct convert_cmd {
 int convert(const struct convert_cmd *cmd, struct err *err); /* to .bin */
 int back(const struct convert_cmd *cmd, struct err *err); /* to safetensors */
 
+/* check_bin() refuses a .bin that no loader reads and that would not be the
+ * same again after converting it: -1 with 'err' set (EX_DATAERR). */
+struct kvc;
+int check_bin(const struct kvc *k, struct err *err);
+
 /* The modes. */
 typedef int mode_main(const struct convert_cmd *cmd, struct err *err);
 mode_main info, check, diff;

@@ -1,4 +1,5 @@
-/* A state dict's linear layers, in the order of the options, to .bin. */
+/* A state dict's linear layers, in the order of the options, or a .bin's, to
+ * .bin. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,7 +237,7 @@ static int
 each_block(struct plan *p, bool write, struct err *err)
 {
     const struct order *o = &p->order;
-    size_t per = o->n_prefixes * KVC_SLOTS;
+    size_t per = p->header.weight_count_per_layer;
     size_t n = p->header.num_layers * per;
     struct kvc_block mlp[KVC_SLOTS];
 
@@ -246,8 +247,13 @@ each_block(struct plan *p, bool write, struct err *err)
         struct block b;
         size_t n_bad = 0;
 
-        if (find_block(p, (uint32_t)(i / per), o->prefixes[i % per / KVC_SLOTS],
-                       o->slots[i % KVC_SLOTS], &b, err) < 0)
+        if (p->src.is_bin) {
+            b.has_bias = p->src.bin.blocks[i].has_bias;
+            source_block(&p->src, i, false, &b.w);
+            source_block(&p->src, i, true, &b.b);
+        } else if (find_block(p, (uint32_t)(i / per),
+                              o->prefixes[i % per / KVC_SLOTS],
+                              o->slots[i % KVC_SLOTS], &b, err) < 0)
             return -1;
         if (!write) {
             plan_tensor(p, &b.w);
@@ -319,6 +325,45 @@ read_field(const struct plan *p, int64_t option, const char *key,
     return 0;
 }
 
+static int
+hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+/* The metadata area: what a .bin had before, or the source of this one. */
+static int
+plan_metadata(struct plan *p, struct err *err)
+{
+    const char *hex = source_meta(&p->src, "kvc.metadata");
+
+    if (p->cmd->provenance) {
+        str_adds(&p->metadata,
+                 "{\"tool\": \"kvc-convert " VERSION "\", \"source\": ");
+        js_put_str(&p->metadata, p->src.path, strlen(p->src.path));
+        str_adds(&p->metadata, ", \"order\": \"");
+        for (size_t i = 0; i < p->order.n_prefixes; i++)
+            str_addf(&p->metadata, "%s%s", i ? "," : "", p->order.prefixes[i]);
+        str_adds(&p->metadata, "\"}");
+    } else {
+        for (; hex && *hex; hex += 2) {
+            int high = hex_digit(hex[0]);
+            int low = high < 0 ? -1 : hex_digit(hex[1]);
+
+            if (low < 0)
+                return err_set(err, EX_DATAERR,
+                               "%s: __metadata__ kvc.metadata is not "
+                               "hexadecimal",
+                               p->src.path);
+            str_addc(&p->metadata, (char)(high << 4 | low));
+        }
+    }
+    p->header.metadata_size = (uint32_t)p->metadata.n;
+    return 0;
+}
+
 /* The number of a slot is digits without leading zeros. */
 static bool
 is_higher(const char *slot, const char *than)
@@ -352,6 +397,26 @@ guess_head_dim(const struct plan *p, const struct source_tensor *first)
         rows = last.shape[0];
     str_free(&name);
     return (uint32_t)rows;
+}
+
+/* A .bin's header, with what the options give. */
+static int
+plan_bin(struct plan *p, struct err *err)
+{
+    const struct convert_cmd *cmd = p->cmd;
+    struct kvc_header *h = &p->header;
+
+    *h = p->src.bin.header;
+    h->dtype_code = (uint16_t)kvc_code(p->dtype);
+    if (cmd->num_heads >= 0)
+        h->num_heads = (uint32_t)cmd->num_heads;
+    if (cmd->head_dim > 0)
+        h->head_dim = (uint32_t)cmd->head_dim;
+    if (cmd->min_seq_len >= 0)
+        h->min_seq_len = (uint32_t)cmd->min_seq_len;
+    if (cmd->factor > 0)
+        h->compression_factor = (uint32_t)cmd->factor;
+    return check_bin(&p->src.bin, err);
 }
 
 /* Layers are counted by their names, hidden_size is the first weight's. */
@@ -410,46 +475,7 @@ plan_header(struct plan *p, struct err *err)
             "does not divide (--head-dim)",
             p->src.path, h->hidden_size, plural(h->hidden_size), h->head_dim);
     h->compression_factor = known ? factor : h->hidden_size / h->head_dim;
-    return 0;
-}
-
-static int
-hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-}
-
-/* The metadata area: what a .bin had before, or the source of this one. */
-static int
-plan_metadata(struct plan *p, struct err *err)
-{
-    const char *hex = source_meta(&p->src, "kvc.metadata");
-
-    if (p->cmd->provenance) {
-        str_adds(&p->metadata,
-                 "{\"tool\": \"kvc-convert " VERSION "\", \"source\": ");
-        js_put_str(&p->metadata, p->src.path, strlen(p->src.path));
-        str_adds(&p->metadata, ", \"order\": \"");
-        for (size_t i = 0; i < p->order.n_prefixes; i++)
-            str_addf(&p->metadata, "%s%s", i ? "," : "", p->order.prefixes[i]);
-        str_adds(&p->metadata, "\"}");
-    } else {
-        for (; hex && *hex; hex += 2) {
-            int high = hex_digit(hex[0]);
-            int low = high < 0 ? -1 : hex_digit(hex[1]);
-
-            if (low < 0)
-                return err_set(err, EX_DATAERR,
-                               "%s: __metadata__ kvc.metadata is not "
-                               "hexadecimal",
-                               p->src.path);
-            str_addc(&p->metadata, (char)(high << 4 | low));
-        }
-    }
-    p->header.metadata_size = (uint32_t)p->metadata.n;
-    return 0;
+    return plan_metadata(p, err);
 }
 
 /* Is it the name of a weight or bias in the order, as find_block() spells it?
@@ -521,6 +547,7 @@ convert(const struct convert_cmd *cmd, struct err *err)
     struct plan plan = { .cmd = cmd }, *p = &plan;
     unsigned char head[KVC_HEADER_BYTES];
     const char *prefixes, *slots, *was;
+    const void *metadata;
     int rc = -1;
 
     if (source_open(&p->src, cmd, err) < 0)
@@ -528,6 +555,7 @@ convert(const struct convert_cmd *cmd, struct err *err)
     /* from the options, else from the .bin it comes from, else the script's */
     was = source_meta(&p->src, "kvc.dtype");
     p->dtype = cmd->dtype >= 0               ? (enum dtype)cmd->dtype
+               : p->src.is_bin               ? p->src.bin.dtype
                : was && !strcmp(was, "BF16") ? DT_BF16
                : was && !strcmp(was, "F32")  ? DT_F32
                                              : DT_F16;
@@ -545,7 +573,7 @@ convert(const struct convert_cmd *cmd, struct err *err)
         goto out;
     }
     if (source_settle(&p->src, &p->order, cmd->strict, err) < 0 ||
-        plan_header(p, err) < 0 || plan_metadata(p, err) < 0 ||
+        (p->src.is_bin ? plan_bin(p, err) : plan_header(p, err)) < 0 ||
         out_open(&p->out, cmd->output, cmd->out_flags, true, err) < 0)
         goto out;
     p->raw = xmalloc(PIECE * 8);
@@ -555,16 +583,19 @@ convert(const struct convert_cmd *cmd, struct err *err)
     p->checker = (struct kvc_checker){ .header = &p->header,
                                        .report = keep_first,
                                        .ctx = &p->problem };
-    kvc_check_header(&p->checker, p->header.hidden_size);
+    kvc_check_header(&p->checker, p->src.is_bin ? p->src.bin.blocks[0].cols
+                                                : p->header.hidden_size);
+    metadata = p->src.is_bin   ? p->src.bin.map.data + KVC_HEADER_BYTES
+               : p->metadata.n ? (const void *)p->metadata.s
+                               : "";
     /* missing tensors and a disk that is too small are reported before work */
     if (each_block(p, false, err) < 0 || check_views(p, err) < 0 ||
         out_reserve(p->out,
-                    sizeof(head) + p->metadata.n +
+                    sizeof(head) + p->header.metadata_size +
                         p->n_blocks * KVC_BLOCK_BYTES + p->nbytes,
                     err) < 0 ||
         out_write(p->out, head, sizeof(head), err) < 0 ||
-        out_write(p->out, p->metadata.n ? p->metadata.s : "", p->metadata.n,
-                  err) < 0 ||
+        out_write(p->out, metadata, p->header.metadata_size, err) < 0 ||
         each_block(p, true, err) < 0)
         out_abort(p->out);
     else

@@ -13,7 +13,7 @@ static const struct opt opts[] = {
     { 'i', "input", "FILE", "convert!", OPT_TEXT(input),
       "a .pth, .safetensors or .bin" },
     { 'o', "output", "FILE", "convert!", OPT_TEXT(output),
-      "the .bin, or the safetensors of a .bin; whole or not at all" },
+      "a .bin or, of a .bin, .safetensors; whole or not at all" },
     { 0, "from", "pth|safetensors|bin", "convert", OPT_WORD(from, FORM_PTH),
       "the format of --input (default: by its first bytes)" },
     { 0, "dtype", "f16|bf16|f32", "convert", OPT_DTYPE(dtype),
@@ -68,7 +68,7 @@ static const struct convert_cmd defaults = { .dtype = -1,
 static const struct opt_tool tool = {
     .name = "kvc-convert",
     .usage = "kvc-convert --input X.pth --output Y.bin [OPTION...]\n"
-             "kvc-convert --input Y.bin --output Z.safetensors\n"
+             "kvc-convert --input Y.bin --output Z.safetensors|Z.bin\n"
              "kvc-convert --info Y.bin\n"
              "kvc-convert --check [--layers N] Y.bin...\n"
              "kvc-convert --diff A.bin B.bin",
@@ -114,6 +114,13 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
     struct order order = { 0 };
     struct stdir dir = { 0 };
     struct kvc k = { 0 };
+    bool of_names =
+        cmd->strict || cmd->allowed.n || cmd->allow_views || cmd->provenance;
+    bool of_bin = cmd->dtype >= 0 || cmd->factor >= 0 ||
+                  cmd->min_seq_len >= 0 || cmd->num_heads >= 0 ||
+                  cmd->head_dim >= 0;
+    bool orders = cmd->prefix_order || cmd->slot_order;
+    bool to_bin;
     int rc;
 
     if (cmd->n_args)
@@ -129,24 +136,28 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
     order_free(&order);
     if (rc < 0 || (form == FORM_AUTO && form_of(cmd->input, &form, err) < 0))
         return -1;
+    if (has_end(cmd->output, ".pth"))
+        return err_set(err, TU_USAGE,
+                       "--output: %s: checkpoints are not written (expected "
+                       ".bin or .safetensors)",
+                       cmd->output);
     if ((form == FORM_PTH || form == FORM_SAFETENSORS) &&
         has_end(cmd->output, ".safetensors"))
         return err_set(
             err, TU_USAGE,
             "--output: %s is converted to a .bin, not to safetensors",
             cmd->input);
-    if (form == FORM_BIN &&
-        (cmd->dtype >= 0 || cmd->factor >= 0 || cmd->min_seq_len >= 0 ||
-         cmd->num_heads >= 0 || cmd->head_dim >= 0 || cmd->strict ||
-         cmd->allowed.n || cmd->allow_views || cmd->provenance))
+    to_bin = form != FORM_BIN || has_end(cmd->output, ".bin");
+    if (form == FORM_BIN && (of_names || (to_bin ? orders : of_bin)))
         return err_set(err, TU_USAGE,
-                       "--input: %s is a .bin already: of the options for a "
-                       ".bin, only --prefix-order and --slot-order apply",
-                       cmd->input);
+                       "--input: %s is a .bin already: only %s apply",
+                       cmd->input,
+                       to_bin ? "--dtype and the header's options"
+                              : "--prefix-order and --slot-order");
     if (!cmd->if_missing || access(cmd->output, F_OK) < 0)
-        return form == FORM_BIN ? back(cmd, err) : convert(cmd, err);
-    rc = form == FORM_BIN ? stdir_open(&dir, cmd->output, err)
-                          : kvc_open(&k, cmd->output, err);
+        return to_bin ? convert(cmd, err) : back(cmd, err);
+    rc = to_bin ? kvc_open(&k, cmd->output, err)
+                : stdir_open(&dir, cmd->output, err);
     stdir_close(&dir);
     kvc_close(&k);
     return rc;

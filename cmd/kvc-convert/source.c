@@ -218,6 +218,13 @@ source_open(struct weight_source *src, const struct convert_cmd *cmd,
             src->nbytes += src->dir.tensors[i].t->nbytes;
         return 0;
     }
+    if (form == FORM_BIN) {
+        src->is_bin = true;
+        if (kvc_open(&src->bin, src->path, err) < 0)
+            return -1;
+        src->nbytes = src->bin.map.size;
+        return 0;
+    }
     src->is_pth = true;
     if (pth_open(&src->pth, cmd->input, cmd->allowed.item, err) < 0)
         return -1;
@@ -230,6 +237,7 @@ source_close(struct weight_source *src)
 {
     pth_close(&src->pth);
     stdir_close(&src->dir);
+    kvc_close(&src->bin);
     *src = (struct weight_source){ 0 };
 }
 
@@ -269,12 +277,29 @@ source_find(const struct weight_source *src, const char *name,
     return true;
 }
 
+void
+source_block(const struct weight_source *src, size_t i, bool bias,
+             struct source_tensor *t)
+{
+    const struct kvc_block *b = &src->bin.blocks[i];
+
+    *t = (struct source_tensor){ .dtype = src->bin.dtype,
+                                 .n_dims = bias ? 1 : 2,
+                                 .shape = { b->rows, bias ? 0 : b->cols } };
+    t->n_elements = bias ? b->rows : (uint64_t)b->rows * b->cols;
+    t->data = src->bin.map.data + (bias ? b->bias : b->weight);
+}
+
 int
 source_read(struct weight_source *src, const struct source_tensor *t,
             size_t first, size_t n, void *to, struct err *err)
 {
     size_t item = dtype_table[t->dtype].bits / 8;
 
+    if (t->data) {
+        memcpy(to, t->data + first * item, n * item);
+        return 0;
+    }
     if (t->pth)
         return pth_read(&src->pth, t->pth, first, n, to, err);
     return st_pread(t->st->st, t->st->t, to, n * item, first * item, err);

@@ -1,6 +1,6 @@
 /*
  * Tensors by name, from a checkpoint or from safetensors, and which names:
- * PREFIX.LAYER.SLOT.weight and .bias.
+ * PREFIX.LAYER.SLOT.weight and .bias; or those of a .bin, by number.
  */
 #ifndef KVC_CONVERT_SOURCE_H
 #define KVC_CONVERT_SOURCE_H
@@ -30,11 +30,13 @@ void order_free(struct order *order); /* a zeroed struct is fine */
 
 struct weight_source {
     const char *path;
+    bool is_bin;   /* 'bin', whose blocks have no names */
     bool is_pth;   /* 'pth', or else 'dir' */
     size_t nbytes; /* of all numbers that are stored */
     struct pth pth;
     const struct pth_value *state; /* the dict of pth with the weights */
     struct stdir dir;
+    struct kvc bin;
     const char *strip; /* before each name: "module."; "" */
 };
 
@@ -46,6 +48,7 @@ struct source_tensor {
     const struct pth_value *other; /* not a tensor, but it has the name */
     const struct pth_tensor *pth;
     const struct stdir_tensor *st;
+    const uint8_t *data; /* of a .bin */
 };
 
 /* source_open(): -1 with 'err' set: it cannot be opened, or is neither.  Owner:
@@ -70,6 +73,9 @@ const char *source_name(const struct weight_source *src, size_t i,
  * not a tensor. */
 bool source_find(const struct weight_source *src, const char *name,
                  struct source_tensor *t);
+/* source_block() is the weight of block i of a .bin, or its bias. */
+void source_block(const struct weight_source *src, size_t i, bool bias,
+                  struct source_tensor *t);
 /* source_read() reads n elements from 'first' on, in the file's dtype,
  * little-endian; -1 with 'err' set, as pth_read(). */
 int source_read(struct weight_source *src, const struct source_tensor *t,
