@@ -102,6 +102,47 @@ not_run() {
     [ -e ./-l/metadata.json ]
 }
 
+@test "acts-submit.sh: every part has shards, and what it has is said" {
+    unset MAX_PATCHES
+    for parts in 1 3 7 40 50; do
+        "$ROOT/scripts/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 "a$parts" "$parts" >ids 2>said || { cat logs.said; false; }
+        IFS=$'\t' read -r _ _ dump <ids
+        n=$(ls "$dump"/acts*.bin | wc -l)
+        [ "$n" -ge $((parts < 40 ? parts : 40)) ]
+        [ "$parts" != 1 ] || [ "$n" = 1 ]
+        saev-read verify -q "$dump"
+        cat "$dump"/acts*.bin | cmp - <(cat "a1"/*/acts*.bin)
+    done
+    [ "$(cat said)" = "acts-submit.sh: each part has 0 to 1 documents" ]
+    MAX_PATCHES=640 "$ROOT/scripts/jobs/acts-submit.sh" "$odd/m" "$odd/docs" resid:0,3 8 b 3 >ids 2>said
+    [ "$(cat said)" = "acts-submit.sh: each part has 0 to 40 documents" ]
+}
+
+@test "jobs: tools are those installed with the scripts, then those in PATH" {
+    mkdir -p pre/bin pre/share/tensorutils path mine
+    cp "$ROOT"/scripts/jobs/* "$ROOT/scripts/batch.mk" pre/share/tensorutils
+    for d in pre/bin path mine; do
+        for t in hf-infer saev-write lut-precompute st-inspect; do
+            printf '#!/bin/sh\necho of %s >&2; exit 9\n' $d >$d/$t
+            chmod +x $d/$t
+        done
+    done
+    found() { # WHERE COMMAND...
+        run "${@:2}"
+        [[ $output == *"of $1"* && $output != *"of "*"of "* ]] || { echo "$output" && false; }
+    }
+    s=$PWD/pre/share/tensorutils
+    for first in pre/bin mine path; do
+        [ $first != mine ] || export TU_BIN=$PWD/mine
+        [ $first != path ] || { unset TU_BIN; rm -r pre/bin; }
+        for script in acts-meta.sh "acts-cron.sh" "acts-submit.sh"; do
+            found $first env PATH="$PWD/path:$PATH" HOME="$PWD" "$s/$script" "$DEMO" "$odd/docs" resid:0 8 acts \
+                $([ $script != acts-submit.sh ] || echo 2)
+        done
+        found $first env PATH="$PWD/path:$PATH" make -s -C "$PWD" -f "$s/batch.mk" MODEL="$DEMO" TEXT="$odd/docs"
+    done
+}
+
 @test "lut-submit.sh: names of any characters are inputs like others, and not run" {
     cp -r "$ROOT/demo/sae" "$odd/sae"
     touch -- '--dtype=f16' # a name that a pattern of LUT_OPTIONS would find

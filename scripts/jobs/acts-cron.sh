@@ -9,12 +9,15 @@
 #   17 2 * * *  $HOME/.local/share/tensorutils/acts-cron.sh $HOME/Qwen3-0.6B
 #               $HOME/docs.jsonl resid:13 512 /fs/scratch/acts
 #
-# TU_BIN: a folder whose tools are taken before the installed ones; default
-# none.  MAX_PATCHES: activations a shard; default 2400000.
-PATH=${TU_BIN:+$TU_BIN:}$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin
+# Tools are those of TU_BIN, a folder, if it is set, then those installed with
+# this script, then those in PATH.
+# MAX_PATCHES: activations a shard; default 2400000.
+own=$(dirname -- "$(realpath -- "$0")")/../../bin
+[ -d "$own" ] || own=$HOME/.local/bin
+PATH=${TU_BIN:+$TU_BIN:}$own:$PATH:/usr/local/bin:/usr/bin:/bin
 export PATH
 [ $# -eq 5 ] || {
-    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 set -e

@@ -3,16 +3,23 @@
 # Writes the metadata of the dump that "hf-infer MODEL --acts SPEC --ctx T --pad
 # --jsonl" makes of all documents, a document an image, before any is made, and
 # prints its path: FOLDER/HASH.json, so that dumps of one folder share nothing.
-# MAX_PATCHES: activations a shard; default 2400000.
+# MIN_SHARDS: at least so many, if there are as many documents; default 1.
+# MAX_PATCHES: activations a shard, whatever MIN_SHARDS; default 2400000.
 set -euo pipefail
-[ $# -eq 5 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 5 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 # Names count in HASH: whole ones, however they were typed.
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 folder=$5
-max_patches=${MAX_PATCHES:-2400000}
-[[ $max_patches =~ ^[1-9][0-9]*$ ]] || {
-    echo "acts-meta.sh: MAX_PATCHES is $max_patches (expected a number)" >&2
-    exit 2
-}
+max_patches=${MAX_PATCHES:-2400000} min_shards=${MIN_SHARDS:-1}
+for name in max_patches min_shards; do
+    [[ ${!name} =~ ^[1-9][0-9]{0,17}$ ]] || {
+        echo "acts-meta.sh: ${name^^} is ${!name} (expected a number)" >&2
+        exit 2
+    }
+done
+# Tools of TU_BIN come first, then those installed with this script.
+own=$(dirname -- "$(realpath -- "$0")")/../../bin
+[ ! -d "$own" ] || PATH=$own:$PATH
+PATH=${TU_BIN:+$TU_BIN:}$PATH
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 meta=$tmp/meta.json
@@ -22,6 +29,14 @@ meta=$tmp/meta.json
     -q --acts-meta "$meta" || { s=$?; [ $s -eq 141 ] || exit $s; }; } |
     head -c 1 >/dev/null
 n_imgs=$(awk 'END { print NR }' "$docs")
+if [ -z "${MAX_PATCHES:-}" ]; then
+    layers=$(sed -n 's/.*"layers": \[\(.*\)\],$/\1/p' "$meta" | tr , '\n' | wc -l)
+    tokens=$(sed -n 's/.*"n_patches_per_img": \([0-9]*\),$/\1/p' "$meta")
+    imgs=$((n_imgs / min_shards)) # of a shard, at most
+    [ $imgs -gt 0 ] || imgs=1
+    [ $((imgs * layers * tokens)) -ge "$max_patches" ] ||
+        [ "$min_shards" -eq 1 ] || max_patches=$((imgs * layers * tokens))
+fi
 sed -i "s/\"max_patches_per_shard\": .*/\"n_imgs\": $n_imgs,\n    \
 \"max_patches_per_shard\": $max_patches,/" "$meta"
 hash=$(saev-write -q --hash -m "$meta")

@@ -6,11 +6,13 @@
 #   acts-submit.sh ~/Qwen3-0.6B docs.jsonl resid:13 512 $SCRATCH/acts 32 \
 #       --account=PAS1234 --time=4:00:00 --cpus-per-task=8
 #
-# Prints the ids of both jobs and the path that the dump will have.  A task that
-# is killed, preempted or out of time goes on at its first missing shard when it
-# runs again.
+# Prints the ids of both jobs and the path that the dump will have, and says on
+# standard error how many documents each part has.  Shards are so small that no
+# part is without one, unless MAX_PATCHES, activations a shard, is set.  A task
+# that is killed, preempted or out of time goes on at its first missing shard
+# when it runs again.
 set -euo pipefail
-[ $# -ge 6 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 6 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4 folder=$5 parts=$6
 shift 6
 [[ $parts =~ ^[1-9][0-9]*$ ]] || {
@@ -18,11 +20,21 @@ shift 6
     exit 2
 }
 here=$(dirname "$(realpath -- "$0")")
+# Tools of TU_BIN come first, then those installed with this script; the jobs
+# get this PATH from sbatch.
+[ ! -d "$here/../../bin" ] || PATH=$here/../../bin:$PATH
+PATH=${TU_BIN:+$TU_BIN:}$PATH
+export PATH
 
 mkdir -p -- "$folder"
 folder=$(realpath -- "$folder")
 log=${folder//%/%%} # a % is Slurm's
-meta=$("$here/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
+meta=$(MIN_SHARDS=$parts "$here/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" \
+    "$folder")
+for i in $(seq 0 $((parts - 1))); do
+    saev-write -q --images -m "$meta" --shard "$i/$parts"
+done | cut -f 2 | sort -n | sed -n '1p;$p' | xargs printf \
+    'acts-submit.sh: each part has %s to %s documents\n' >&2
 tasks=$(sbatch --parsable "$@" --array="0-$((parts - 1))" --job-name=acts \
     --requeue --open-mode=append --signal=B:USR1@120 -o "$log/acts-%a.log" \
     "$here/acts-task.sh" "$here" "$model" "$docs" "$spec" "$ctx" "$meta" \

@@ -18,6 +18,11 @@ shift 4
     exit 2
 }
 here=$(dirname "$(realpath -- "$0")")
+# Tools of TU_BIN come first, then those installed with this script; the jobs
+# get this PATH from sbatch.
+[ ! -d "$here/../../bin" ] || PATH=$here/../../bin:$PATH
+PATH=${TU_BIN:+$TU_BIN:}$PATH
+export PATH
 
 mkdir -p -- "$folder"
 folder=$(realpath -- "$folder")

@@ -3,6 +3,11 @@
 # does this task's part; the batch shell gets the signals, and hands them on.
 # The program finishes what it can and says 75: then Slurm runs the task again.
 # Ends the script with its status.
+# Tools of TU_BIN come first, then those installed with this file.
+own=$(dirname -- "${BASH_SOURCE[0]}")/../../bin
+[ ! -d "$own" ] || PATH=$own:$PATH
+PATH=${TU_BIN:+$TU_BIN:}$PATH
+
 wait_part() {
     local pid=$1 what=$2 status=0
 
