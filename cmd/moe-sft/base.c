@@ -170,44 +170,34 @@ bind_scale(struct base *base, enum base_matrix m, size_t n, struct err *err)
     return 0;
 }
 
+/* The experts' matrices [n, k]. */
 static int
-bind_stacked(struct base *base, enum base_matrix m, size_t n, size_t k,
-             struct err *err)
+bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
 {
-    const struct st_want want = { .n_dims = 3,
-                                  .shape = { base->n_experts, n, k } };
-    const struct stdir_tensor *t = find(base, m, 0, "", err);
+    const struct st_want one = { .n_dims = 2, .shape = { n, k } };
+    const struct st_want stack = { .n_dims = 3,
+                                   .shape = { base->n_experts, n, k } };
     struct gemm_matrix *to = base->matrices + m * base->n_experts;
-    const char *data;
-    size_t item;
-
-    if (!t || want_stacked(base, t->t, &want, err) < 0 ||
-        (t->t->dtype == DT_I8 && bind_scale(base, m, n, err) < 0))
-        return -1;
-    item = dtype_table[t->t->dtype].bits / 8;
-    data = st_data(t->st, t->t);
-    for (size_t e = 0; e < base->n_experts; e++)
-        to[e] = (struct gemm_matrix){
-            data + e * n * k * item, t->t->dtype, n, k, k, false
-        };
-    return 0;
-}
-
-static int
-bind_each(struct base *base, enum base_matrix m, size_t n, size_t k,
-          struct err *err)
-{
-    const struct st_want want = { .n_dims = 2, .shape = { n, k } };
-    struct gemm_matrix *to = base->matrices + m * base->n_experts;
+    const struct stdir_tensor *t = NULL;
 
     for (size_t e = 0; e < base->n_experts; e++) {
-        const struct stdir_tensor *t = find(base, m, e, "", err);
-
-        if (!t || st_want(base->path, t->t, &want, err) < 0)
-            return -1;
-        to[e] = (struct gemm_matrix){
-            st_data(t->st, t->t), t->t->dtype, n, k, k, false
-        };
+        if (e == 0 || !base->stacked) {
+            t = find(base, m, e, "", err);
+            if (!t || (base->stacked ? want_stacked(base, t->t, &stack, err)
+                                     : st_want(base->path, t->t, &one, err)))
+                return -1;
+            if (t->t->dtype == DT_I8 && bind_scale(base, m, n, err) < 0)
+                return -1;
+        }
+        to[e] =
+            (struct gemm_matrix){ (const char *)st_data(t->st, t->t) +
+                                      (base->stacked ? e : 0) * n * k *
+                                          (dtype_table[t->t->dtype].bits / 8),
+                                  t->t->dtype,
+                                  n,
+                                  k,
+                                  k,
+                                  false };
     }
     return 0;
 }
@@ -215,8 +205,6 @@ bind_each(struct base *base, enum base_matrix m, size_t n, size_t k,
 static int
 bind_all(struct base *base, struct err *err)
 {
-    int (*bind)(struct base *, enum base_matrix, size_t, size_t, struct err *) =
-        base->stacked ? bind_stacked : bind_each;
     size_t h = base->hidden, i = base->intermediate, e = base->n_experts;
 
     base->matrices = xcalloc(BASE_N * e, sizeof(*base->matrices));
@@ -234,19 +222,8 @@ bind_all(struct base *base, struct err *err)
 
 /* ---- sizes ---- */
 
-/* Experts are 0 .. last, or the first that is missing is named. */
 static int
-count_experts(struct base *base, const struct search *s, struct err *err)
-{
-    base->n_experts = (size_t)s->last + 1;
-    for (size_t e = 0; e <= s->n_gates && e < base->n_experts; e++)
-        if (!find(base, BASE_GATE, e, "", err))
-            return -1;
-    return 0;
-}
-
-static int
-take_sizes(struct base *base, const struct search *s, struct err *err)
+read_sizes(struct base *base, const struct search *s, struct err *err)
 {
     static const struct st_want stack = {
         .n_dims = 3,
@@ -271,10 +248,12 @@ take_sizes(struct base *base, const struct search *s, struct err *err)
     last = t->shape + t->n_dims;
     base->hidden = last[-1];
     base->intermediate = last[-2];
-    if (base->stacked)
-        base->n_experts = t->shape[0];
-    else if (count_experts(base, s, err) < 0)
-        return -1;
+    base->n_experts = base->stacked ? t->shape[0] : (size_t)s->last + 1;
+    /* experts are 0 .. last, or the first that is missing is named */
+    for (size_t e = 0; !base->stacked && e <= s->n_gates && e < base->n_experts;
+         e++)
+        if (!find(base, BASE_GATE, e, "", err))
+            return -1;
     /* an empty tensor's other sizes may be anything */
     if (t->n_elements == 0)
         return err_set(err, EX_DATAERR, "%s: %s is empty", base->path, t->name);
@@ -372,7 +351,7 @@ base_open_in(struct base *base, const struct stdir *dir, const char *path,
     struct search s = { .dir = dir, .low = -1, .high = -1, .last = -1 };
 
     *base = (struct base){ .path = path, .dir = dir, .layer = -1 };
-    if (find_layer(&s, layer, err) == 0 && take_sizes(base, &s, err) == 0 &&
+    if (find_layer(&s, layer, err) == 0 && read_sizes(base, &s, err) == 0 &&
         bind_all(base, err) == 0 && open_config(base, err) == 0) {
         base->layer = base->layer < 0 ? layer : base->layer;
         return 0;

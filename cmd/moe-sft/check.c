@@ -53,16 +53,22 @@ tensor_name(int tensor)
 
 /* ---- the operator's results ---- */
 
+/* Output and gradients; the output's gradient is the batch's, or that of its
+ * target, or random. */
 static int
-alloc_results(struct check *c, struct err *err)
+run_operator(struct check *c, struct err *err)
 {
-    size_t n = c->run.batch.qlen * c->run.base.hidden;
+    const struct batch *b = &c->run.batch;
+    struct moe_batch batch = batch_of(b);
+    struct moe_grads grads = { .lora_dtype = DT_F32 };
+    size_t n = b->qlen * c->run.base.hidden;
+    uint16_t *input;
+    int rc = -1;
 
-    for (int m = 0; m < MOE_N_LORA; m++)
-        c->n[m] =
-            moe_lora_numbers(moe_config(c->run.moe), (enum moe_lora_matrix)m);
+    for (enum moe_lora_matrix m = 0; m < MOE_N_LORA; m++)
+        c->n[m] = moe_lora_numbers(moe_config(c->run.moe), m);
     c->n[EXACT_INPUT] = n;
-    c->n[EXACT_WEIGHTS] = c->run.batch.qlen * c->run.batch.top_k;
+    c->n[EXACT_WEIGHTS] = b->qlen * b->top_k;
     for (int m = 0; m < EXACT_N; m++) {
         c->grad[m] = mem_try(c->n[m] + 1, sizeof(float), "gradients", err);
         if (!c->grad[m])
@@ -70,43 +76,26 @@ alloc_results(struct check *c, struct err *err)
     }
     c->output = mem_try(n + 1, sizeof(float), "outputs", err);
     c->grad_output = mem_try(n + 1, 2, "gradients", err);
-    return c->output && c->grad_output ? 0 : -1;
-}
-
-/* What the batch has: a gradient, or a target, or neither. */
-static void
-set_grad_output(struct check *c)
-{
-    size_t n = c->n[EXACT_INPUT];
-
-    if (c->run.batch.grad_output)
-        memcpy(c->grad_output, c->run.batch.grad_output, n * 2);
-    else if (c->run.batch.target && n > 0)
-        loss_mse(c->grad_output, c->output, c->run.batch.target, n, c->par);
-    else
-        for (size_t i = 0; i < n; i++)
-            put_le16(&c->grad_output[i],
-                     f32_to_bf16(2 * rng_f32(c->cmd->seed, EXACT_N, i) - 1));
-}
-
-static int
-run_operator(struct check *c, struct err *err)
-{
-    struct moe_batch batch = batch_of(&c->run.batch);
-    struct moe_grads grads = { .lora_dtype = DT_F32,
-                               .weights = c->grad[EXACT_WEIGHTS] };
-    uint16_t *input = mem_try(c->n[EXACT_INPUT] + 1, 2, "gradients", err);
-    int rc = -1;
-
+    input = mem_try(n + 1, 2, "gradients", err);
     grads.input = input;
+    grads.weights = c->grad[EXACT_WEIGHTS];
     for (int m = 0; m < MOE_N_LORA; m++)
         grads.lora[m] = c->grad[m];
-    if (input && moe_forward(c->run.moe, &batch, c->output, true, err) == 0) {
-        set_grad_output(c);
+    if (c->output && c->grad_output && input &&
+        moe_forward(c->run.moe, &batch, c->output, true, err) == 0) {
+        if (b->grad_output)
+            memcpy(c->grad_output, b->grad_output, n * 2);
+        else if (b->target && n > 0)
+            loss_mse(c->grad_output, c->output, b->target, n, c->par);
+        else
+            for (size_t i = 0; i < n; i++)
+                put_le16(
+                    &c->grad_output[i],
+                    f32_to_bf16(2 * rng_f32(c->cmd->seed, EXACT_N, i) - 1));
         rc = moe_backward(c->run.moe, c->grad_output, &grads, err);
     }
     if (rc == 0)
-        cvt_to_f32(c->grad[EXACT_INPUT], input, DT_BF16, c->n[EXACT_INPUT]);
+        cvt_to_f32(c->grad[EXACT_INPUT], input, DT_BF16, n);
     free(input);
     return rc;
 }
@@ -201,14 +190,6 @@ unit_of(const double *want, size_t n)
     return n > 0 ? sum / (double)n : 0;
 }
 
-/* The mean of a few samples strays from that of all: errors have a long tail.
- */
-static double
-slack(double n)
-{
-    return n > 0 ? 1 + 6 / sqrt(n) : 1;
-}
-
 /* Three rows about elements [first, first + n) of a tensor's gradient, whose
  * unit is the mean of |want|, or 'size' where cancellation makes that less. */
 static void
@@ -241,27 +222,24 @@ put_part(struct check *c, int tensor, const char *expert, size_t first,
     put_row(c, tensor, expert, "exact:difference", &exact, sample_unit,
             DIFFERENCE_LIMIT);
     put_row(c, tensor, expert, "operator:exact", &all, unit, limit);
+    /* the mean of a few samples strays from that of all: errors have a long
+     * tail */
     put_row(c, tensor, expert, "operator:difference", &moved, sample_unit,
-            limit * slack(n_counting));
-}
-
-static void
-put_output(struct check *c)
-{
-    struct tally t = { 0 };
-
-    for (size_t i = 0; i < c->exact.n_output; i++)
-        tally(&t, (double)c->output[i], c->exact.output[i]);
-    put_row(c, -1, "-", "operator:exact", &t,
-            unit_of(c->exact.output, c->exact.n_output),
-            limits[moe_config(c->run.moe)->mode][0]);
+            n_counting > 0 ? limit * (1 + 6 / sqrt(n_counting)) : limit);
 }
 
 static void
 put_table(struct check *c)
 {
+    const double *output = c->exact.output;
+    struct tally t = { 0 };
+
     str_adds(&c->table, "tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok\n");
-    put_output(c);
+    for (size_t i = 0; i < c->exact.n_output; i++)
+        tally(&t, (double)c->output[i], output[i]);
+    put_row(c, -1, "-", "operator:exact", &t,
+            unit_of(output, c->exact.n_output),
+            limits[moe_config(c->run.moe)->mode][0]);
     put_part(c, EXACT_INPUT, "-", 0, c->n[EXACT_INPUT], 0);
     put_part(c, EXACT_WEIGHTS, "-", 0, c->n[EXACT_WEIGHTS],
              *c->exact.size[EXACT_WEIGHTS]);
@@ -278,32 +256,32 @@ put_table(struct check *c)
 /* ---- the verb ---- */
 
 static int
-open_run(struct check *c, struct err *err)
+check(struct check *c, struct err *err)
 {
-    const struct batch *b = &c->run.batch;
+    const struct cmd *cmd = c->cmd;
+    struct sft_run *run = &c->run;
+    struct moe_lora lora;
+    struct moe_batch batch;
+    struct exact_problem problem;
     enum moe_mode mode;
 
-    if (run_files(&c->run, c->cmd, err) < 0 || run_batch(&c->run, err) < 0 ||
-        base_mode(&c->run.base, c->cmd->mode, &mode, err) < 0)
+    if (can_write(cmd, cmd->output, err) < 0 ||
+        par_open(&c->par, cmd->n_threads, err) < 0 ||
+        run_files(run, cmd, err) < 0 || run_batch(run, err) < 0 ||
+        base_mode(&run->base, cmd->mode, &mode, err) < 0 ||
+        run_moe(run, run->batch.top_k, run->batch.qlen, mode, false, err) < 0 ||
+        run_operator(c, err) < 0)
         return -1;
-    return run_moe(&c->run, b->top_k, b->qlen, mode, false, err);
-}
-
-static int
-check_all(struct check *c, struct err *err)
-{
-    struct moe_lora lora = adapter_lora(&c->run.adapter);
-    struct moe_batch batch = batch_of(&c->run.batch);
-    const struct exact_problem problem = { moe_config(c->run.moe),
-                                           &c->run.base.weights, &lora, &batch,
-                                           c->grad_output };
-
+    lora = adapter_lora(&run->adapter);
+    batch = batch_of(&run->batch);
+    problem = (struct exact_problem){ moe_config(run->moe), &run->base.weights,
+                                      &lora, &batch, c->grad_output };
     draw_all(c);
     if (exact_run(&c->exact, &problem, c->samples, c->n_samples, c->par, err) <
         0)
         return -1;
     put_table(c);
-    if (put_text(c->cmd->output, c->cmd->out_flags, &c->table, err) < 0)
+    if (put_text(cmd->output, cmd->out_flags, &c->table, err) < 0)
         return -1;
     return c->n_bad ? TU_NEGATIVE : 0;
 }
@@ -312,12 +290,8 @@ int
 check_main(const struct cmd *cmd, struct err *err)
 {
     struct check c = { .cmd = cmd };
-    int rc = -1;
+    int rc = check(&c, err);
 
-    if (can_write(cmd, cmd->output, err) == 0 &&
-        par_open(&c.par, cmd->n_threads, err) == 0 && open_run(&c, err) == 0 &&
-        alloc_results(&c, err) == 0 && run_operator(&c, err) == 0)
-        rc = check_all(&c, err);
     str_free(&c.table);
     exact_close(&c.exact);
     free(c.samples);

@@ -12,21 +12,6 @@
 
 #define SUFFIX ".safetensors"
 
-static int
-to_ours(const struct layers *l, struct err *err)
-{
-    const struct cmd *cmd = l->cmd;
-    int64_t last = l->list[l->n - 1].adapter.layer;
-
-    if (l->n > 1)
-        return err_set(err, TU_USAGE,
-                       "%s: has adapters of layers %lld to %lld: --layer N "
-                       "names one",
-                       cmd->loras[0].path, (long long)l->list[0].adapter.layer,
-                       (long long)last);
-    return adapter_write(&l->list[0].adapter, cmd->output, cmd->out_flags, err);
-}
-
 /* Can both be of layers of one model?  A PEFT directory may have no adapter of
  * the last experts. */
 static bool
@@ -98,7 +83,17 @@ convert_main(const struct cmd *cmd, struct err *err)
             cmd->n_loras > 1 ? "what has several layers" : cmd->loras[0].path);
     if (can_write(cmd, cmd->output, err) < 0 || layers_open(&l, cmd, err) < 0)
         return -1;
-    rc = (ours ? to_ours : to_peft)(&l, err);
+    if (!ours)
+        rc = to_peft(&l, err);
+    else if (l.n > 1)
+        rc = err_set(err, TU_USAGE,
+                     "%s: has adapters of layers %lld to %lld: --layer N names "
+                     "one",
+                     cmd->loras[0].path, (long long)l.list[0].adapter.layer,
+                     (long long)l.list[l.n - 1].adapter.layer);
+    else
+        rc =
+            adapter_write(&l.list[0].adapter, cmd->output, cmd->out_flags, err);
     layers_close(&l);
     return rc;
 }
