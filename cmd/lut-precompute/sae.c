@@ -85,16 +85,6 @@ static const char *const files[] = { "sae.safetensors",
 
 #define MAX_K ((int64_t)1 << 31)
 
-/* The directory of a path. */
-static char *
-directory_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? xstrndup(path, (size_t)(slash - path) + (slash == path))
-                 : xstrdup(".");
-}
-
 /* "hadamard" or "outlier" in a name, of either case; or NULL. */
 static const char *
 names_transform(const char *name)
@@ -354,7 +344,9 @@ read_config(struct sae_config *c, enum layout layout, const struct sae *sae,
         [SAELENS] = saelens,
         [DICTIONARY] = dictionary,
     };
-    char *dir = directory_of(sae->path);
+    const char *slash = strrchr(sae->path, '/');
+    size_t n = slash ? (size_t)(slash - sae->path) : 0;
+    char *dir = slash ? xstrndup(sae->path, n ? n : 1) : xstrdup(".");
     struct str path = { 0 };
     json_t *v = NULL;
     int rc = check_directory(dir, err);

@@ -200,15 +200,6 @@ candidates_add(struct candidates *c, char *layer, bool fused)
     c->list[c->n++] = (struct candidate){ .layer = layer, .fused = fused };
 }
 
-static struct candidate *
-candidates_find(const struct candidates *c, char *layer)
-{
-    const struct candidate key = { .layer = layer };
-
-    return layer && c->n ? bsearch(&key, c->list, c->n, sizeof(key), by_place)
-                         : NULL;
-}
-
 /* Every NAME.weight that is a matrix, and the fused layers whose parts are all
  * there.  A name becomes a file's: others than words with dots are none. */
 static void
@@ -258,71 +249,54 @@ candidates_open(struct candidates *c, const struct stdir *dir)
     c->n = kept;
 }
 
-static void
-candidates_close(struct candidates *c)
-{
-    for (size_t i = 0; i < c->n; i++) {
-        free(c->list[i].layer);
-        free(c->list[i].sae);
-    }
-    free(c->list);
-}
-
-/* The SAE of a layer, or NULL, also with 'err' set. */
-static char *
-find_sae(const struct precompute_cmd *cmd, const struct candidate *x, bool one,
-         bool asked, struct err *err)
-{
-    char *part, *path;
-
-    if (one)
-        return x->fused && !asked ? NULL : xstrdup(cmd->sae);
-    path = sae_path(cmd->sae, x->layer, err);
-    if (path || !asked || err->status)
-        return path;
-    part = lut_fused_sae(x->layer);
-    if (part)
-        path = sae_path(cmd->sae, part, err);
-    free(part);
-    return path;
-}
-
-/* Is a layer in the plan, and from which SAE? */
+/* Sets the SAE of a layer that is in the plan. */
 static int
-consider(struct candidates *c, struct candidate *x,
+consider(const struct candidates *c, struct candidate *x,
          const struct precompute_cmd *cmd, const struct globs *globs, bool one,
          struct err *err)
 {
     const char *word = strrchr(x->layer, '.') + 1;
-    bool meant = !cmd->layers, named = false, asked;
-    struct candidate *whole;
-    char *fused, *own;
+    bool selected = !cmd->layers, named = false, requested;
+    char *fused, *part, *own;
 
     /* named: by a pattern that ends in the layer's last word */
     for (size_t i = 0; i < globs->n; i++)
         if (names_match(globs->glob[i], x->layer)) {
             size_t n = strlen(globs->glob[i]), n_word = strlen(word);
 
-            meant = true;
+            selected = true;
             named |= n >= n_word && !strcmp(globs->glob[i] + n - n_word, word);
         }
-    if (!meant)
+    if (!selected)
         return 0;
     fused = named ? NULL : lut_fused(x->layer);
-    whole = candidates_find(c, fused);
-    free(fused);
-    if (whole && whole->sae) {
-        own = one ? NULL : sae_path(cmd->sae, x->layer, err);
-        if (own && strcmp(own, whole->sae) != 0)
-            err_warn("%s: not used: %s is made instead of its parts, from %s",
-                     own, whole->layer, whole->sae);
-        free(own);
-        return err->status ? -1 : 0;
+    if (fused) {
+        const struct candidate key = { .layer = fused };
+        const struct candidate *whole =
+            bsearch(&key, c->list, c->n, sizeof(key), by_place);
+
+        free(fused);
+        if (whole && whole->sae) {
+            own = one ? NULL : sae_path(cmd->sae, x->layer, err);
+            if (own && strcmp(own, whole->sae) != 0)
+                err_warn("%s: not used: %s is made instead of its parts, from "
+                         "%s",
+                         own, whole->layer, whole->sae);
+            free(own);
+            return err->status ? -1 : 0;
+        }
     }
-    asked = !x->fused || named ||
-            (cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
-            (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj"));
-    x->sae = find_sae(cmd, x, one, asked, err);
+    requested = !x->fused || named ||
+                (cmd->fuse_qkv && !strcmp(word, "qkv_proj")) ||
+                (cmd->fuse_gate_up && !strcmp(word, "gate_up_proj"));
+    if (one)
+        x->sae = requested ? xstrdup(cmd->sae) : NULL;
+    else
+        x->sae = sae_path(cmd->sae, x->layer, err);
+    part = lut_fused_sae(x->layer);
+    if (!one && part && requested && !x->sae && !err->status)
+        x->sae = sae_path(cmd->sae, part, err);
+    free(part);
     return x->sae || !err->status ? 0 : -1;
 }
 
@@ -374,7 +348,11 @@ plan_make(struct table_plan *plan, const struct precompute_cmd *cmd,
     else if (rc == 0 && plan->n == 0 && count == 0)
         rc = err_set(err, EX_NOINPUT, "%s: has no SAE for any layer of %s",
                      cmd->sae, cmd->model);
-    candidates_close(&c);
+    for (size_t i = 0; i < c.n; i++) {
+        free(c.list[i].layer);
+        free(c.list[i].sae);
+    }
+    free(c.list);
     globs_close(&globs);
     return rc;
 }
