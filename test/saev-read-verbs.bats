@@ -126,6 +126,8 @@ dump("nopatch", p=0), dump("x", vit_ckpt="other")'
     [ "$output" = "saev-read: a/metadata.json: --imgs 5-7, but n_imgs is 7" ]
     run -65 saev-read meta -q --max-patches 7 a
     [ "$output" = "saev-read: a/metadata.json: --max-patches is 7, but an image has 2 layers x 4 tokens (expected at least 8)" ]
+    run -65 saev-read meta -q --layer 13 --max-patches 3 a
+    [ "$output" = "saev-read: a/metadata.json: --max-patches is 3, but an image has 1 layer x 4 tokens (expected at least 4)" ]
     run -65 saev-read meta -q --view image nopatch
     [ "$output" = "saev-read: nopatch/metadata.json: n_patches_per_img is 0: the view has no tokens" ]
     run -65 saev-read meta -q --layer 5 a

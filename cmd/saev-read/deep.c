@@ -115,13 +115,13 @@ scan_images(struct scan *s, const uint8_t *p, size_t at, size_t nbytes,
 }
 
 /* Reads a shard to its end, or as far as there is something to find. */
-static int
-scan_shard(const struct deep *d, struct scan *s, uint8_t *buf, struct err *err)
+static void
+scan_shard(const struct deep *d, struct scan *s, uint8_t *buf)
 {
     const struct saevdir *dir = &d->c->dir;
     struct hash *hash = s->expected ? hash_new(HASH_XXH3) : NULL;
     struct str path = { 0 };
-    int fd = saevdir_shard(dir, s->file->shard, err);
+    int fd = saevdir_shard(dir, s->file->shard, &s->err);
     int rc = fd < 0 ? -1 : 0;
 
     saevdir_shard_path(dir, s->file->shard, &path);
@@ -131,12 +131,12 @@ scan_shard(const struct deep *d, struct scan *s, uint8_t *buf, struct err *err)
         if (!hash && !s->padded && data == 0)
             break; /* nothing is asked of the rest */
         if (sig_stop()) {
-            rc = sig_stopped("run it again", err);
+            sig_stopped("run it again", &s->err);
             break;
         }
         n = smaller(s->file->nbytes - at, PIECE);
         data = smaller(data, n);
-        rc = file_pread(fd, path.s, buf, n, at, err);
+        rc = file_pread(fd, path.s, buf, n, at, &s->err);
         if (rc < 0)
             break;
         scan_images(s, buf, at, data, dir->saev.img_nbytes);
@@ -152,7 +152,6 @@ scan_shard(const struct deep *d, struct scan *s, uint8_t *buf, struct err *err)
     if (fd >= 0)
         close(fd);
     str_free(&path);
-    return rc;
 }
 
 static void
@@ -161,7 +160,7 @@ scan_some(void *ctx, size_t begin, size_t end, int thread)
     struct deep *d = ctx;
 
     for (size_t i = begin; i < end; i++)
-        scan_shard(d, &d->scans[i], d->pieces[thread], &d->scans[i].err);
+        scan_shard(d, &d->scans[i], d->pieces[thread]);
 }
 
 /* The digest that the manifest has for a shard, or NULL. */

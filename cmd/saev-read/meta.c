@@ -5,6 +5,7 @@
 #include "cmd/saev-read/select.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
+#include "core/tty.h"
 
 /* The document, which grows member by member: what it says where that is not
  * what the first dump says. */
@@ -269,9 +270,10 @@ check_size(const struct meta_doc *doc, struct err *err)
 
     if (doc->max_patches < per_img)
         return err_set(err, EX_DATAERR,
-                       "%s: --max-patches is %zu, but an image has %zu layers "
-                       "x %zu tokens (expected at least %zu)",
-                       s->name, doc->max_patches, doc->n_layers, n_tokens,
+                       "%s: --max-patches is %zu, but an image has %zu layer%s "
+                       "x %zu token%s (expected at least %zu)",
+                       s->name, doc->max_patches, doc->n_layers,
+                       plural(doc->n_layers), n_tokens, plural(n_tokens),
                        per_img);
     if (!size_mul(per_img * s->row_nbytes, doc->n_imgs, &nbytes) ||
         nbytes > INT64_MAX || doc->max_patches > INT64_MAX)

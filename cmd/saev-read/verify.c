@@ -413,18 +413,6 @@ verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
     return status;
 }
 
-/* "Run me again" wins over "no", that over "cannot be judged", and that over
- * "sound". */
-static int
-worse(int a, int b)
-{
-    if (b == EX_TEMPFAIL)
-        return b;
-    if (a == TU_NEGATIVE || b == TU_NEGATIVE)
-        return TU_NEGATIVE;
-    return a ? a : b;
-}
-
 int
 verify_main(struct read_cmd *cmd, struct err *err)
 {
@@ -446,7 +434,9 @@ verify_main(struct read_cmd *cmd, struct err *err)
         one = verify_dump(cmd, cmd->args[n++], &rows);
         if (rows.n && one && n_bad++ == 0 && !cmd->json)
             str_adds(&text, "dump\tproblem\n");
-        status = worse(status, one);
+        /* "run me again" wins over "no", and that over "cannot be judged" */
+        if (one == EX_TEMPFAIL || one == TU_NEGATIVE || !status)
+            status = one;
         str_add(&text, rows.s ? rows.s : "", rows.n);
         str_free(&rows);
     }

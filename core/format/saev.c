@@ -8,6 +8,7 @@
 #include "core/hash.h"
 #include "core/mem.h"
 #include "core/pyjson.h"
+#include "core/tty.h"
 
 #define MAX_LAYERS 65536
 
@@ -390,10 +391,11 @@ take_geometry(const struct parser *p, struct err *err)
     s->shard_imgs = s->max_patches / per_img;
     if (s->shard_imgs == 0)
         return err_set(err, EX_DATAERR,
-                       "%s: %s is %zu, but an image has %zu layers x %zu "
-                       "tokens (expected at least %zu)",
+                       "%s: %s is %zu, but an image has %zu layer%s x %zu "
+                       "token%s (expected at least %zu)",
                        p->name, keys[p->used[Q_BUDGET]].key, s->max_patches,
-                       s->n_layers, s->n_tokens, per_img);
+                       s->n_layers, plural(s->n_layers), s->n_tokens,
+                       plural(s->n_tokens), per_img);
     if (!size_mul(s->shard_imgs, s->img_nbytes, &s->shard_nbytes))
         return overflow(p->name, err);
     return s->n_imgs_known ? saev_set_n_imgs(s, s->n_imgs, err) : 0;
