@@ -77,7 +77,7 @@ open("inf.pth", "wb").write(archive(state))'
     warns "head_dim 8 x compression_factor 4 is not hidden_size, 40, and 8 more" --input c.pth --compression-factor 4
     [ "${lines[1]}" = "Y.bin: $more 4 x head_dim 8)" ]
     warns "weight_count_per_layer is 3 (expected 6, text, or 12, text and image)" --input c.pth --prefix-order compress_tk
-    warns "layer 1 block 4: 1 numbers are NaN or infinite" --input inf.pth
+    warns "layer 1 block 4: 1 NaN or infinite number" --input inf.pth
     run -0 --separate-stderr kvc-convert --input inf.pth --output Z.bin --dtype fp32
     [ -z "$stderr" ]
 }
@@ -217,7 +217,7 @@ END
     run -1 kvc-convert --check long.bin
     [ "${lines[0]}" = "long.bin: 3 bytes after the last block" ]
     [ "${lines[1]}" = "long.bin: layer 0 block 0: has_bias is 2 (expected 0 or 1)" ]
-    [ "${lines[2]}" = "long.bin: layer 0 block 0: 2 numbers are NaN or infinite" ]
+    [ "${lines[2]}" = "long.bin: layer 0 block 0: 2 NaN or infinite numbers" ]
     py - <<'END'
 import numpy as np, kvc_ref as k
 r = np.random.default_rng(0)

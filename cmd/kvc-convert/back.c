@@ -8,6 +8,7 @@
 #include "core/format/stw.h"
 #include "core/mem.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 #define PIECE        ((size_t)1 << 20)
 #define ENTRY_NBYTES 64 /* a header has more than that for each tensor */
@@ -23,8 +24,9 @@ check_bin(const struct kvc *k, struct err *err)
                            "%s: block %zu has has_bias %u (expected 0 or 1)",
                            k->path, i, k->blocks[i].has_bias);
     if (k->end != k->map.size)
-        return err_set(err, EX_DATAERR, "%s: %zu bytes after the last block",
-                       k->path, k->map.size - k->end);
+        return err_set(err, EX_DATAERR, "%s: %zu byte%s after the last block",
+                       k->path, k->map.size - k->end,
+                       plural(k->map.size - k->end));
     if (h->reserved)
         return err_set(err, EX_DATAERR, "%s: reserved is %u (expected 0)",
                        k->path, h->reserved);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define CHUNK_MIN ((size_t)16 << 10)
 #define CHUNK_MAX ((size_t)256 << 10)
@@ -208,8 +209,8 @@ pickle_take(struct pickle *p, size_t n)
     const uint8_t *b = p->data + p->pos;
 
     if (n > p->end - p->pos) {
-        pickle_bad(p, "%zu bytes of the pickle are missing",
-                   n - (p->end - p->pos));
+        pickle_bad(p, "the pickle is cut short: %zu byte%s missing",
+                   n - (p->end - p->pos), plural(n - (p->end - p->pos)));
         return NULL;
     }
     p->pos += n;

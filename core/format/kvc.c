@@ -9,6 +9,7 @@
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/str.h"
+#include "core/tty.h"
 
 static const enum dtype dtypes[] = { DT_F16, DT_BF16, DT_F32 };
 #define N_DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
@@ -252,8 +253,8 @@ kvc_check_block(struct kvc_checker *c, size_t i, const struct kvc_block *b,
         problem(c, "layer %zu block %zu: has_bias is %u (expected 0 or 1)",
                 i / per, i % per, b->has_bias);
     if (n_bad)
-        problem(c, "layer %zu block %zu: %zu numbers are NaN or infinite",
-                i / per, i % per, n_bad);
+        problem(c, "layer %zu block %zu: %zu NaN or infinite number%s", i / per,
+                i % per, n_bad, plural(n_bad));
 }
 
 void
@@ -304,7 +305,8 @@ kvc_check(const struct kvc *k, size_t n_layers,
                 k->header.num_layers, n_layers);
     kvc_check_header(&c, k->blocks[0].cols);
     if (k->end != k->map.size)
-        problem(&c, "%zu bytes after the last block", k->map.size - k->end);
+        problem(&c, "%zu byte%s after the last block", k->map.size - k->end,
+                plural(k->map.size - k->end));
     for (size_t i = 0; i < k->n_blocks; i++) {
         const struct kvc_block *b = &k->blocks[i];
 

@@ -107,7 +107,7 @@ for name, data, message in (
         ("proto-6", b"\x80\x06N.", "protocol 6 (expected 2 to 5)"),
         ("proto-again", b"\x80\x02\x80\x09N.", "protocol 9"),
         ("empty", b"", "no pickle"),
-        ("no-stop", b"\x80\x02N", "1 bytes of the pickle are missing"),
+        ("no-stop", b"\x80\x02N", "the pickle is cut short: 1 byte missing"),
         ("stop-empty", b"\x80\x02.", "byte 2: STOP has nothing on the stack"),
         ("opcode", b"\x80\x02\xff.", "byte 2: opcode 0xff is unknown"),
         ("ext", b"\x80\x02\x82\x01.", "opcode 0x82 is not supported"),

@@ -79,7 +79,7 @@ test_defects(void)
     spoil(first, 0xffffffff, 0, "block 0 at byte 44 is 4294967295 x 40", false);
     spoil(8, 0, s.n - 1, "bytes are left", false);
     spoil(8, 0, 43, "has 43 bytes (expected at least 44)", false);
-    spoil(8, 0, s.n + 1, "1 bytes after the last block", true);
+    spoil(8, 0, s.n + 1, "1 byte after the last block", true);
     spoil(8, 7u << 16, 0, "reserved is 7 (expected 0)", true);
     spoil(first + 8, 2, 0, "has_bias is 2 (expected 0 or 1)", true);
     spoil(20, 7, 0, "head_dim 7 x compression_factor 5 is not hidden_size, 40",
@@ -89,7 +89,7 @@ test_defects(void)
     spoil(36, 3, 0, "weight_count_per_layer is 3 (expected 6, text, or 12",
           true);
     spoil(28, 1, 0, "compression_factor is 1: nothing is compressed", true);
-    spoil(first + 12, 0x7e007c00, 0, "2 numbers are NaN or infinite", true);
+    spoil(first + 12, 0x7e007c00, 0, "2 NaN or infinite numbers", true);
     str_free(&s);
 }
 
