@@ -155,7 +155,7 @@ mkst.save(p, mkst.load(p), m)'
     # what is no whole step is left out
     run -0 --separate-stderr train part --accumulate 3 - < <(cat b?.safetensors)
     [ "${#lines[@]}" = 2 ]
-    [[ $stderr == *"1 batches at its end are less than a step and ignored" ]]
+    [[ $stderr == *"standard input: 1 batch at its end, less than a step, ignored" ]]
 }
 
 @test "moe-sft train: --input and --target are cut into batches and routed by the model" {

@@ -390,9 +390,9 @@ run_step(struct train *t, struct err *err)
         rc = data_get(&t->data, first + i, &b, err);
         if (rc == 0 && i > 0)
             err_warn(
-                "standard input: %llu batches at its end are less than a step "
-                "and ignored",
-                (unsigned long long)i);
+                "standard input: %llu batch%s at its end, less than a step, "
+                "ignored",
+                (unsigned long long)i, i == 1 ? "" : "es");
         if (rc <= 0)
             return rc;
         rc = batch_gradients(t, &b, i ? t->grad : t->sum, &loss, err);

@@ -8,7 +8,7 @@ moe_saved_next(struct moe *moe, struct moe_saved **saved, struct err *err)
 {
     if (moe->depth == moe->config.max_cache_depth)
         return err_set(err, EX_DATAERR,
-                       "the cache is full: %zu forwards wait for a backward",
+                       "the cache is full (%zu, by max_cache_depth)",
                        moe->depth);
     *saved = &moe->saved[moe->depth];
     return (*saved)->memory.data ? 0 : moe_allocate_saved(moe, *saved, err);
