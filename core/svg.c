@@ -6,8 +6,9 @@ svg_begin(struct str *to, size_t width, size_t height)
     str_addf(to,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%zu\" "
              "height=\"%zu\" font-family=\"sans-serif\" font-size=\"11\" "
-             "fill=\"#345\">\n",
-             width, height);
+             "fill=\"#345\">\n<rect width=\"%zu\" height=\"%zu\" "
+             "fill=\"#fff\"/>\n",
+             width, height, width, height);
 }
 
 void
@@ -31,6 +32,26 @@ svg_name(struct str *to, const char *name, size_t nbytes, size_t max)
         str_adds(to, "...");
     str_xml(to, s.s ? s.s + from : "", s.n - from);
     str_free(&s);
+}
+
+void
+svg_tick_x(struct str *to, double x, double y, int digits, double v)
+{
+    str_addf(to,
+             "<path class=\"x\" d=\"M%.1f %.1fv5\" stroke=\"#888\"/>"
+             "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.*g"
+             "</text>\n",
+             x, y, x, y + 18, digits, v);
+}
+
+void
+svg_tick_y(struct str *to, double x, double y, double width, int digits,
+           double v)
+{
+    str_addf(to,
+             "<path class=\"y\" d=\"M%.1f %.1fh%.1f\" stroke=\"#ccc\"/>"
+             "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.*g</text>\n",
+             x - 4, y, width + 4, x - 6, y + 4, digits, v);
 }
 
 void

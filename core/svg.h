@@ -6,13 +6,20 @@
 
 #include "core/str.h"
 
-/* svg_begin() opens a picture; svg_end() closes it. */
+/* svg_begin() opens a picture, on a white background, so that it can be read in
+ * a dark viewer too; svg_end() closes it. */
 void svg_begin(struct str *to, size_t width, size_t height);
 void svg_end(struct str *to);
 
 /* svg_name() appends a name from a file, escaped; of one of more characters
  * than 'max' the end alone, after "...". */
 void svg_name(struct str *to, const char *name, size_t nbytes, size_t max);
+
+/* A tick of an axis and its value, of so many digits: svg_tick_x() below y,
+ * svg_tick_y() left of x, with a grid line of 'width' to the right. */
+void svg_tick_x(struct str *to, double x, double y, int digits, double v);
+void svg_tick_y(struct str *to, double x, double y, double width, int digits,
+                double v);
 
 /* svg_line_begin(), svg_line_to() a point, the next, .., svg_line_end(). */
 void svg_line_begin(struct str *to);

@@ -498,6 +498,7 @@ assert len(n) == 30, n
 marks = [float(t.firstChild.data) for t in d.getElementsByTagName("text")
          if t.getAttribute("text-anchor") == "end"]
 assert marks == [1, 2, 5], marks'
+    "$PYTHON" "$ROOT/test/ref/svg.py" loss.svg 1
 }
 
 @test "moe-sft train: a picture of no steps, or of losses that are no numbers, takes no time" {

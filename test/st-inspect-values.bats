@@ -156,3 +156,13 @@ for s, v, k in rows:
 END
     py f8.py
 }
+
+@test "stats --svg: a background, ticks on both axes, and all text inside the picture" {
+    py -c 'import mkst, numpy as np
+r = np.random.default_rng(0)
+mkst.save("a.safetensors", {"x": r.normal(size=2000000).astype("f4"), "y" * 80: np.array([-1.5e-7, 2], "f4"),
+                            "z": r.normal(size=3000).astype("f8") * 1e300, "one": np.ones(1, "f4")})'
+    st-inspect stats --svg p.svg --bins 3 a.safetensors >/dev/null
+    "$PYTHON" "$ROOT/test/ref/svg.py" p.svg 3 # "one" has two counts, 0 and 1
+    grep -q '>a.safetensors: values of 4 tensors, in 3 bins</text>' p.svg
+}

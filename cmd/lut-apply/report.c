@@ -20,6 +20,8 @@
 #define INNER_W 480.0
 #define INNER_H 290.0
 
+#define NAME_CHARS 56 /* of the layer's name: its end */
+
 #define N_POINTS 21 /* ratios 0, 0.05 .. 1 */
 #define N_TICKS  5
 
@@ -73,23 +75,17 @@ put_picture(struct str *to, struct curve *c, const struct apply_run *run)
                                : 10 * unit;
     svg_begin(to, WIDTH, HEIGHT);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    svg_name(to, name, strlen(name), SIZE_MAX);
+    svg_name(to, name, strlen(name), NAME_CHARS);
     str_addf(to,
              ": FVU of the output</text>\n<text x=\"%d\" y=\"36\">%.0f rows, "
              "%zu of %zu directions</text>\n",
              LEFT, v[TABLE_ROWS], run->table.k, run->table.n_basis);
     for (int i = 0; i <= N_TICKS; i++) {
-        double tick = c->top * i / N_TICKS, y = y_of(c, tick);
+        double fvu = c->top * i / N_TICKS;
 
-        str_addf(to,
-                 "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
-                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
-                 LEFT, y, INNER_W, LEFT - 6, y + 4, tick);
-        str_addf(to,
-                 "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%.1f"
-                 "</text>\n",
-                 LEFT + INNER_W * i / N_TICKS, TOP + INNER_H + 18,
-                 (double)i / N_TICKS);
+        svg_tick_y(to, LEFT, y_of(c, fvu), INNER_W, 4, fvu);
+        svg_tick_x(to, LEFT + INNER_W * i / N_TICKS, TOP + INNER_H, 4,
+                   (double)i / N_TICKS);
     }
     str_addf(to,
              "<text x=\"%d\" y=\"%.0f\">ratio of each row's inputs that are "

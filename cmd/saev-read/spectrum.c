@@ -11,14 +11,16 @@
 
 /* Pixels. */
 #define WIDTH      760
-#define HEIGHT     420
+#define HEIGHT     430
 #define LEFT       70
+#define TITLE_X    12
 #define TOP        44
 #define INNER_W    560.0
 #define INNER_H    320.0
 #define LABEL_X    646
 #define LABEL_GAP  15
-#define PATH_CHARS 56 /* of the dump's path: its end */
+#define PATH_CHARS 44 /* of the dump's path: its end */
+#define N_TICKS    6  /* of the ranks, at most */
 
 #define MAX_NAMED 20
 #define OUTLIER   3.0 /* times the median deviation: labelled */
@@ -102,34 +104,36 @@ spectrum_svg(struct out *out, const struct dump_stats *st, struct err *err)
     if (rc < 0)
         return -1;
     svg_begin(&to, WIDTH, HEIGHT);
-    str_addf(&to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
+    str_addf(&to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", TITLE_X);
     svg_name(&to, st->path, strlen(st->path), PATH_CHARS);
     str_addf(&to, ": std of %zu dim%s, view %s, layer %s</text>\n", st->d,
              plural(st->d), st->view, layer);
     str_addf(&to,
              "<text x=\"%d\" y=\"36\">%zu row%s, mean norm %.6g, scalar "
              "%.6g</text>\n",
-             LEFT, st->n_rows, plural(st->n_rows), st->mean_norm, st->scalar);
+             TITLE_X, st->n_rows, plural(st->n_rows), st->mean_norm,
+             st->scalar);
 
     /* a line and its number for each power of ten, 12 of them at most */
     first = (int)lrint(log10(s.low));
     last = (int)lrint(log10(s.high));
-    for (int e = first; e <= last; e += (last - first) / 12 + 1) {
-        double y = y_of(&s, pow(10, e));
+    for (int e = first; e <= last; e += (last - first) / 12 + 1)
+        svg_tick_y(&to, LEFT, y_of(&s, pow(10, e)), INNER_W, 6, pow(10, e));
+    for (size_t i = 0, was = SIZE_MAX; s.n && i < N_TICKS; i++) {
+        size_t rank = (s.n - 1) * i / (N_TICKS - 1);
 
-        str_addf(&to,
-                 "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
-                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">1e%d</text>\n",
-                 LEFT, y, INNER_W, LEFT - 6, y + 4, e);
+        if (rank != was)
+            svg_tick_x(&to, x_of(&s, rank), TOP + INNER_H, 6, (double)rank + 1);
+        was = rank;
     }
     str_addf(&to,
              "<text x=\"%d\" y=\"%.0f\">rank of the dim, largest std first"
              "</text>\n",
-             LEFT, TOP + INNER_H + 20);
+             LEFT, TOP + INNER_H + 36);
     str_addf(&to,
              "<text x=\"%d\" y=\"%.0f\">median %.4g; %zu dim%s with std 0, %zu "
              "without numbers</text>\n",
-             LEFT, TOP + INNER_H + 36, s.median, s.n_constant,
+             LEFT, TOP + INNER_H + 52, s.median, s.n_constant,
              plural(s.n_constant), s.n_unknown);
 
     /* at most two points a pixel: the eye sees no more */

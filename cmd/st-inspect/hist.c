@@ -2,19 +2,24 @@
 #include "cmd/st-inspect/stats.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "cmd/st-inspect/text.h"
 #include "core/svg.h"
+#include "core/tty.h"
 
 #define BAR_COLUMNS 40
 
 /* An SVG is a grid of small plots, each with its tensor's name. */
 #define PLOT_COLUMNS 4
-#define PLOT_WIDTH   260 /* pixels, with its margin */
-#define PLOT_HEIGHT  130
+#define PLOT_WIDTH   340 /* pixels, with its margins */
+#define PLOT_LEFT    64
+#define PLOT_HEIGHT  140
+#define TITLE_HEIGHT 28
 #define PLOT_INNER_W 236.0
 #define PLOT_INNER_H 72.0
 #define NAME_CHARS   38 /* of a name; names differ at the end */
+#define PATH_CHARS   60
 
 void
 hist_range(struct tensor_stats *st)
@@ -109,8 +114,16 @@ static void
 put_plot(struct str *to, const struct tensor_stats *st, size_t n_bins)
 {
     uint64_t max = highest(st, n_bins);
-    double width = PLOT_INNER_W / (double)n_bins;
+    double width = PLOT_INNER_W / (double)n_bins, bottom = 26 + PLOT_INNER_H;
+    const uint64_t counts[] = { 0, max, max / 2 };
+    const double values[] = { st->lo, st->lo / 2 + st->hi / 2, st->hi };
 
+    for (int i = 0; i < 2 + (max > 1); i++)
+        svg_tick_y(to, 0,
+                   bottom - PLOT_INNER_H * (double)counts[i] / (double)max,
+                   PLOT_INNER_W, max < 1000000 ? 6 : 3, (double)counts[i]);
+    for (int i = 0; i <= 2; i++)
+        svg_tick_x(to, PLOT_INNER_W * i / 2, bottom, 3, values[i]);
     for (size_t i = 0; i < n_bins; i++) {
         double h = PLOT_INNER_H * (double)st->hist[i] / (double)max;
 
@@ -118,12 +131,8 @@ put_plot(struct str *to, const struct tensor_stats *st, size_t n_bins)
             str_addf(to,
                      "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
                      "height=\"%.2f\"/>\n",
-                     (double)i * width, 20 + PLOT_INNER_H - h, width * 0.92, h);
+                     (double)i * width, bottom - h, width * 0.92, h);
     }
-    str_addf(to, "<text y=\"%.0f\">%.4g</text>", PLOT_INNER_H + 34, st->lo);
-    str_addf(to,
-             "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%.4g</text>\n",
-             PLOT_INNER_W, PLOT_INNER_H + 34, st->hi);
 }
 
 int
@@ -135,16 +144,21 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
     struct str to = { 0 };
     int rc = 0;
 
-    svg_begin(&to, PLOT_COLUMNS * PLOT_WIDTH, n_rows * PLOT_HEIGHT);
+    svg_begin(&to, PLOT_COLUMNS * PLOT_WIDTH,
+              TITLE_HEIGHT + n_rows * PLOT_HEIGHT);
+    str_adds(&to, "<text x=\"12\" y=\"20\" font-size=\"13\">");
+    svg_name(&to, sel->dir.path, strlen(sel->dir.path), PATH_CHARS);
+    str_addf(&to, ": values of %zu tensor%s, in %zu bin%s</text>\n", sel->n,
+             plural(sel->n), (size_t)cmd->n_bins, plural((size_t)cmd->n_bins));
     for (size_t i = 0; rc == 0 && i < sel->n; i++) {
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
-                 12 + i % PLOT_COLUMNS * PLOT_WIDTH,
-                 4 + i / PLOT_COLUMNS * PLOT_HEIGHT);
+                 PLOT_LEFT + i % PLOT_COLUMNS * PLOT_WIDTH,
+                 TITLE_HEIGHT + i / PLOT_COLUMNS * PLOT_HEIGHT);
         /* The title, which appears when the pointer is on the plot, has the
          * whole name. */
         str_adds(&to, "<title>");
         svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, SIZE_MAX);
-        str_adds(&to, "</title><text y=\"14\">");
+        str_adds(&to, "</title><text x=\"-52\" y=\"14\">");
         svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, NAME_CHARS);
         str_adds(&to, "</text>\n");
         if (stats[i].n_finite)

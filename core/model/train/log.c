@@ -21,9 +21,10 @@
 #define INNER_W 540.0
 #define INNER_H 290.0
 
-#define TITLE_END  ": loss</text>\n"
-#define FIRST_STEP "step 1: "
-#define MORE_MAX   ((size_t)16 << 20) /* bytes of a log beyond the records */
+#define TITLE_CHARS 72 /* of the title: its end */
+#define TITLE_END   ": loss</text>\n"
+#define FIRST_STEP  "step 1: "
+#define MORE_MAX    ((size_t)16 << 20) /* bytes of a log beyond the records */
 
 #define N_TICKS  5
 #define N_POINTS ((size_t)540) /* at most; each is the mean of some steps */
@@ -126,22 +127,15 @@ put_axes(struct str *to, const struct curve *c)
 
     for (long i = c->low; i <= c->high; i++)
         if (i % each == 0)
-            str_addf(to,
-                     "<path d=\"M%d %.1fh%.0f\" stroke=\"#ccc\"/>"
-                     "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g"
-                     "</text>\n",
-                     LEFT, y_of(c, tick(i)), INNER_W, LEFT - 6,
-                     y_of(c, tick(i)) + 4, pow(10, tick(i)));
+            svg_tick_y(to, LEFT, y_of(c, tick(i)), INNER_W, 3,
+                       pow(10, tick(i)));
     for (int i = 0; i <= N_TICKS; i++) {
         double step = 1 + floor((c->last - 1) * i / N_TICKS);
 
         if (step == was)
             continue;
         was = step;
-        str_addf(to,
-                 "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%.0f"
-                 "</text>\n",
-                 x_of(c, step), TOP + INNER_H + 18, step);
+        svg_tick_x(to, x_of(c, step), TOP + INNER_H, 9, step);
     }
     str_addf(to, "<text x=\"%d\" y=\"%.0f\">step</text>\n", LEFT,
              TOP + INNER_H + 40);
@@ -156,7 +150,7 @@ train_log_svg(struct str *to, const char *title,
     settle(&c, records, n);
     svg_begin(to, WIDTH, HEIGHT);
     str_addf(to, "<text x=\"%d\" y=\"20\" font-size=\"13\">", LEFT);
-    svg_name(to, title, strlen(title), SIZE_MAX);
+    svg_name(to, title, strlen(title), TITLE_CHARS);
     str_adds(to, TITLE_END);
     if (n > 0) {
         put_axes(to, &c);
