@@ -153,6 +153,99 @@ is 4, together 514 (expected at most 512, the model's context)"
     [ ! -e out ]
 }
 
+@test "hf-infer --jsonl --skip-bad: a wrong line is reported, all others are answered" {
+    prompts 6 >good
+    hf-infer "$DEMO" --jsonl -n 4 --temperature 2 --seed 3 --batch 2 <good | sed 2d >want
+    { head -n 1 good; echo '{"id":3'; sed -n 3,4p good; echo; sed -n 5,6p good; } >p.jsonl
+    hf-infer "$DEMO" --jsonl -n 4 --temperature 2 --seed 3 --batch 2 --skip-bad -o out <p.jsonl 2>err
+    cmp out want # each line's draws are those of its place
+    [[ $(cat err) == "hf-infer: standard input: line 2: column "*": skipped" ]]
+    for bad in '{"id":3}' '[1]' '{"prompt":5}' '{"ids":[1,99999]}' '{"ids":[]}' '{"prompt":"a","max_tokens":600}'; do
+        for at in 1 4 7; do
+            sed "$at{h;s/.*/$bad/;G}" <(cat good; echo) | sed '$d' >p.jsonl
+            [ $at != 7 ] || { cat good; echo "$bad"; } >p.jsonl
+            hf-infer "$DEMO" --jsonl -n 4 --greedy --skip-bad --batch 3 <p.jsonl >out 2>err
+            hf-infer "$DEMO" --jsonl -n 4 --greedy <good | cmp - out
+            [ "$(wc -l <err)" = 1 ]
+            grep -q "^hf-infer: standard input: line $at: .*: skipped\$" err
+        done
+    done
+    run -74 hf-infer "$DEMO" --jsonl -n 1 --skip-bad --file /proc/self/mem
+    run -2 hf-infer "$DEMO" -p a --skip-bad
+}
+
+@test "hf-infer --jsonl: a line's settings are those of the options for it alone" {
+    endless # draws differ, and nothing ends by itself
+    cat >p.jsonl <<'END'
+{"ids":[16,10,16,28],"max_tokens":7}
+{"ids":[16,10,16,28],"temperature":3,"seed":5}
+{"ids":[16,10,16,28],"temperature":2,"top_p":0.5,"seed":5,"max_tokens":20}
+{"ids":[16,10,16,28],"temperature":3,"top_k":3,"seed":9007199254740993}
+{"ids":[16,10,16,28],"temperature":0}
+{"prompt":"What is the capital of France?","stop":["zzz","is"],"temperature":0}
+{"prompt":"What is the capital of France?","stop":"is","top_k":1,"max_tokens":null}
+{"ids":[16,10,16,28]}
+END
+    "$PYTHON" - >want <<'END'
+import json, subprocess
+options = {'max_tokens': '-n', 'stop': '--stop', 'ids': '--ids', 'prompt': '-p'}
+for line in open('p.jsonl'):
+    how = ['-n', '12'] # the command's, unless the line says otherwise
+    for k, v in json.loads(line).items():
+        if v is None:
+            continue
+        if k == 'ids':
+            v = ','.join(map(str, v))
+        if k == 'max_tokens':
+            how = how[2:]
+        for one in v if isinstance(v, list) else [v]:
+            how += [options.get(k, '--' + k.replace('_', '-')), str(one)]
+    out = json.loads(subprocess.run(['hf-infer', 'm', '--json'] + how, check=True, capture_output=True).stdout)
+    del out['prompt_ids']
+    print(json.dumps(out, sort_keys=True))
+END
+    for batch in 1 3 16; do
+        hf-infer m --jsonl -n 12 --batch $batch <p.jsonl 2>err | sorted | cmp - want
+        [ ! -s err ]
+    done
+    # the command's draws go by the line's number, a line's own seed does not
+    for _ in 1 2 3; do echo '{"ids":[16,10,16,28],"seed":5}'; done |
+        hf-infer m --jsonl -n 12 --temperature 3 >out
+    [ "$(sort -u out | wc -l)" = 1 ]
+    # --greedy stays, but for a temperature
+    printf '%s\n' '{"ids":[16],"seed":5,"top_p":0.9}' '{"ids":[16]}' | hf-infer m --jsonl -n 12 --greedy >out
+    [ "$(sort -u out | wc -l)" = 1 ]
+    wrong() {
+        run -65 --separate-stderr hf-infer m --jsonl -n 1 <<<"{\"ids\":[1],$1}"
+        [ "$stderr" = "hf-infer: standard input: line 1: $2" ]
+    }
+    wrong '"max_tokens":-1' 'max_tokens is -1 (expected a whole number from 0 to 2147483647)'
+    wrong '"max_tokens":600' "the prompt has 1 token and max_tokens is 600, together 601 (expected at most 512, the model's context)"
+    wrong '"temperature":-1' 'temperature is -1 (expected a number from 0 to 1e+06)'
+    wrong '"top_p":1.5' 'top_p is 1.5 (expected a number from 0 to 1)'
+    wrong '"top_k":"a"' 'top_k is "a" (expected a whole number from 0 to 2147483647)'
+    wrong '"seed":0.5' 'seed is 0.5 (expected a whole number from 0 to 9223372036854775807)'
+    wrong '"stop":5' 'stop is 5 (expected a string, or an array of at most 16)'
+    wrong '"stop":[""]' 'stop[0] is "" (expected a text of at least a character, without NUL)'
+}
+
+@test "hf-infer --jsonl: members that are not known are named, each once" {
+    cat >p.jsonl <<'END'
+{"ids":[16],"max_new_tokens":5,"meta":{"max_tokens":1}}
+{"ids":[16],"meta":1,"id":1}
+{"ids":[16],"Temperature":1}
+END
+    run -0 --separate-stderr hf-infer "$DEMO" --jsonl -n 1 --greedy --file p.jsonl
+    [ "$(sort <<<"$stderr")" = 'hf-infer: p.jsonl: line 1: member "max_new_tokens" is not known, ignored here and below
+hf-infer: p.jsonl: line 1: member "meta" is not known, ignored here and below
+hf-infer: p.jsonl: line 3: member "Temperature" is not known, ignored here and below' ]
+    run -0 --separate-stderr hf-infer "$DEMO" --jsonl -n 1 --greedy --file p.jsonl -q
+    [ -z "$stderr" ]
+    # documents of a data set have members of all kinds
+    run -0 --separate-stderr hf-infer "$DEMO" --nll --jsonl -q --file p.jsonl
+    [ -z "$stderr" ]
+}
+
 @test "hf-infer --jsonl: a member that is null is not there" {
     echo '{"prompt":"1+1=","text":null,"ids":null}' | hf-infer "$DEMO" --jsonl -n 4 --greedy >nulls
     echo '{"prompt":"1+1="}' | hf-infer "$DEMO" --jsonl -n 4 --greedy >want

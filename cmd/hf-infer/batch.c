@@ -23,7 +23,7 @@ struct entry {
     struct jsonl_doc doc;
     struct sequence seq;
     struct session *session; /* while it is generated */
-    bool failed;
+    bool failed, fatal;      /* fatal: not to be skipped */
     struct err err;
 };
 
@@ -40,7 +40,8 @@ struct prompt_batch {
     float *logits;           /* [max_active, vocab_size] */
     struct sample **samples; /* [n_samples] one a thread */
     size_t n_samples;
-    size_t n_done, n_prompt, n_output; /* prompts; tokens in, out */
+    size_t n_done, n_skipped;  /* prompts */
+    size_t n_prompt, n_output; /* tokens in, out */
     struct progress progress;
 };
 
@@ -53,6 +54,37 @@ entry_free(struct entry *e)
     free(e);
 }
 
+/* The settings of a line over the run's.  A line that asks for a draw gets one,
+ * but by --greedy; one with a seed has the draws of a prompt alone. */
+static void
+apply_settings(const struct run *run, struct entry *e, size_t number)
+{
+    const struct jsonl_doc *doc = &e->doc;
+    struct sampler *s = &e->seq.sampler;
+
+    s->sequence = doc->set & SET_SEED ? 0 : number;
+    if (doc->set & SET_SEED)
+        s->seed = doc->seed;
+    if (doc->set & SET_TOP_K)
+        s->top_k = doc->top_k;
+    if (doc->set & SET_TOP_P)
+        s->top_p = doc->top_p;
+    if (doc->set & SET_TEMPERATURE)
+        s->temperature =
+            doc->temperature < SAMPLE_MIN_TEMPERATURE ? 0 : doc->temperature;
+    if (doc->set & SET_TEMPERATURE ||
+        (doc->set && !(run->sampler_set & SET_GREEDY)))
+        s->greedy = s->temperature == 0;
+    if (doc->max_tokens >= 0) {
+        e->seq.asked = doc->max_tokens;
+        e->seq.asked_by = "max_tokens";
+    }
+    if (doc->n_stop > 0)
+        e->seq.stop.n = doc->n_stop;
+    for (size_t i = 0; i < doc->n_stop; i++)
+        e->seq.stop.string[i] = doc->stop[i];
+}
+
 /* Encodes the prompt of a line and makes it active. */
 static int
 begin(struct prompt_batch *b, struct entry *e, struct err *err)
@@ -60,8 +92,10 @@ begin(struct prompt_batch *b, struct entry *e, struct err *err)
     struct run *run = b->run;
     struct err cause;
 
-    e->seq.run = run;
-    e->seq.where = e->doc.where;
+    sequence_init(&e->seq, run, e->doc.where);
+    apply_settings(run, e, b->n_done + b->n_skipped + b->n_waiting - 1);
+    if (e->doc.n_stop > 0 && run_open_tok(run, err) < 0)
+        return -1;
     if (e->doc.is_ids) {
         e->seq.ids = e->doc.ids;
         e->doc.ids = (struct ids){ 0 };
@@ -88,6 +122,7 @@ refill(struct prompt_batch *b)
     while (!b->ended && b->n_active < b->max_active &&
            b->n_waiting < b->max_waiting) {
         struct entry *e = xcalloc(1, sizeof(*e));
+        size_t n_lines = b->in.n_lines;
         int rc = jsonl_next(&b->in, &e->doc, b->n_active == 0, &e->err);
 
         if (rc == 0 || rc == 2) {
@@ -95,10 +130,14 @@ refill(struct prompt_batch *b)
             b->ended = rc == 0;
             return;
         }
-        e->seq.number = b->n_done + b->n_waiting;
         b->waiting[b->n_waiting++] = e;
-        if (rc < 0 || begin(b, e, &e->err) < 0)
-            e->failed = b->ended = true;
+        if (rc == 1 && begin(b, e, &e->err) == 0)
+            continue;
+        e->failed = true;
+        /* what follows a line that was not read whole is not known */
+        e->fatal = e->err.status != EX_DATAERR || b->in.n_lines == n_lines;
+        if (e->fatal || !b->run->skip_bad)
+            b->ended = true;
     }
 }
 
@@ -129,29 +168,41 @@ print(struct prompt_batch *b, const struct entry *e, struct err *err)
     return rc;
 }
 
-/* Prints what is finished, up to the first that is not; -1 at one that
- * failed. */
+/* Prints what is finished, up to the first that is not; -1 at one that failed
+ * and is not skipped. */
 static int
 print_ready(struct prompt_batch *b, struct err *err)
 {
-    size_t n = 0;
+    const struct err *failed = NULL;
+    size_t n = 0, n_printed = 0;
     int rc = 0;
 
     for (; rc == 0 && n < b->n_waiting; n++) {
         struct entry *e = b->waiting[n];
+        bool skip = e->failed && b->run->skip_bad && !e->fatal;
 
-        if (!e->seq.finish_reason)
+        if (e->failed && !skip) {
+            failed = &e->err;
             break;
-        rc = print(b, e, err);
+        }
+        if (!skip && !e->seq.finish_reason)
+            break;
+        if (skip) {
+            err_warn("%s: skipped", e->err.what);
+            b->n_skipped++;
+        } else {
+            rc = print(b, e, err);
+            n_printed++;
+        }
         entry_free(e);
     }
-    b->n_done += n;
+    b->n_done += n_printed;
     b->n_waiting -= n;
     memmove(b->waiting, b->waiting + n, b->n_waiting * sizeof(*b->waiting));
-    if (n > 0 && rc == 0)
+    if (n_printed > 0 && rc == 0)
         rc = out_flush(b->run->out, err);
-    if (rc == 0 && b->n_waiting > 0 && b->waiting[0]->failed) {
-        *err = b->waiting[0]->err;
+    if (rc == 0 && failed) {
+        *err = *failed;
         rc = -1;
     }
     return rc;
@@ -226,6 +277,7 @@ open_batch(struct prompt_batch *b, struct err *err)
     struct run *run = b->run;
     size_t n = (size_t)run->batch, chunk = (size_t)run->chunk;
 
+    b->in.settings = true;
     if (run_open_model(run, err) < 0 ||
         run_open_engine(run, chunk > n ? chunk : n, err) < 0 ||
         jsonl_open(&b->in, run->prompt_file ? run->prompt_file : "-", err) < 0)
@@ -273,7 +325,8 @@ run_batch(struct run *run, struct err *err)
     if (rc == 0) {
         b.progress = (struct progress){ .what = "tokens",
                                         .unit = "token",
-                                        .quiet = !run->verbose };
+                                        .quiet = run->quiet ||
+                                                 out_is_terminal(run->out) };
         progress_start(&b.progress);
         started = clock_s();
         while (rc == 0 && (!b.ended || b.n_waiting > 0)) {

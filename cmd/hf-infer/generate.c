@@ -110,7 +110,7 @@ generate(struct run *run, struct sequence *seq, struct err *err)
 int
 run_generate(struct run *run, struct err *err)
 {
-    struct sequence seq = { .run = run, .where = prompt_name(run) };
+    struct sequence seq = { 0 };
     int rc;
 
     if (run->jsonl)
@@ -120,6 +120,7 @@ run_generate(struct run *run, struct err *err)
         rc = run_open_model(run, err);
     if (rc == 0 && !run->ids_out && !run->json)
         rc = run_open_tok(run, err);
+    sequence_init(&seq, run, prompt_name(run));
     if (rc == 0)
         rc = sequence_plan(&seq, err);
     if (rc == 0)

@@ -1,10 +1,12 @@
 #include "cmd/hf-infer/jsonl.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/hf-infer/run.h"
 #include "core/js.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -18,7 +20,8 @@ jsonl_open(struct jsonl *j, const char *path, struct err *err)
 {
     bool input = strcmp(path, "-") == 0;
 
-    *j = (struct jsonl){ .name = input ? "standard input" : path };
+    *j = (struct jsonl){ .name = input ? "standard input" : path,
+                         .settings = j->settings };
     j->fd = input ? 0 : file_open_any(path, err);
     return j->fd < 0 ? -1 : 0;
 }
@@ -29,6 +32,8 @@ jsonl_close(struct jsonl *j)
     if (j->fd > 0)
         close(j->fd);
     str_free(&j->buf);
+    for (size_t i = 0; i < j->n_unknown; i++)
+        free(j->unknown[i]);
 }
 
 /* Reads some more: 0, 2 if nothing is there yet, or -1. */
@@ -170,15 +175,15 @@ take_id(struct jsonl_doc *doc, const json_t *v, const char *line, size_t nbytes)
 
 /* A whole number; where load() made doubles of all, a double. */
 static int
-token_id(const struct js *js, int64_t *id, struct err *err)
+whole_number(const struct js *js, int64_t max, int64_t *v, struct err *err)
 {
     double real = json_real_value(js->v);
 
-    if (!js_is(js, JSON_REAL))
-        return js_i64(js, 0, INT32_MAX, id, err);
-    if (!(real >= 0 && real <= INT32_MAX && real == (double)(int64_t)real))
-        return js_bad(js, "a token id", err);
-    *id = (int64_t)real;
+    if (!js_is(js, JSON_REAL) ||
+        !(real >= 0 && real <= (double)max && real < 0x1p53 &&
+          real == (double)(int64_t)real))
+        return js_i64(js, 0, max, v, err);
+    *v = (int64_t)real;
     return 0;
 }
 
@@ -191,7 +196,7 @@ take_ids(struct jsonl_doc *doc, const struct js *array, struct err *err)
         struct js item = js_at(array, i);
         int64_t id;
 
-        if (token_id(&item, &id, err))
+        if (whole_number(&item, INT32_MAX, &id, err))
             return -1;
         ids_add(&doc->ids, (int32_t)id);
     }
@@ -222,6 +227,107 @@ take_object(struct jsonl_doc *doc, const json_t *v, struct err *err)
         return -1;
     str_add(&doc->text, s, nbytes);
     return 0;
+}
+
+static int
+add_stop(struct jsonl_doc *doc, const struct js *js, struct err *err)
+{
+    const char *s;
+    size_t n;
+
+    if (js_str(js, &s, &n, err))
+        return -1;
+    if (n == 0 || strlen(s) < n)
+        return js_bad(js, "a text of at least a character, without NUL", err);
+    doc->stop[doc->n_stop++] = xstrndup(s, n);
+    return 0;
+}
+
+static int
+real_number(const struct js *root, const char *key, double max, unsigned bit,
+            double *v, struct jsonl_doc *doc, struct err *err)
+{
+    struct js js = js_get(root, key);
+    char expected[64];
+
+    if (js_absent(&js))
+        return 0;
+    if (js_f64(&js, v, err))
+        return -1;
+    snprintf(expected, sizeof(expected), "a number from 0 to %g", max);
+    if (!(*v >= 0 && *v <= max))
+        return js_bad(&js, expected, err);
+    doc->set |= bit;
+    return 0;
+}
+
+/* How a line's text is generated, where it says so. */
+static int
+take_settings(struct jsonl_doc *doc, const struct js *root, struct err *err)
+{
+    struct js max_tokens = js_get(root, "max_tokens");
+    struct js seed = js_get(root, "seed"), top_k = js_get(root, "top_k");
+    struct js stop = js_get(root, "stop");
+    int64_t v;
+
+    if (!js_absent(&max_tokens) &&
+        whole_number(&max_tokens, INT32_MAX, &doc->max_tokens, err))
+        return -1;
+    if (!js_absent(&seed)) {
+        if (whole_number(&seed, INT64_MAX, &v, err))
+            return -1;
+        doc->seed = (uint64_t)v;
+        doc->set |= SET_SEED;
+    }
+    if (!js_absent(&top_k)) {
+        if (whole_number(&top_k, INT32_MAX, &doc->top_k, err))
+            return -1;
+        doc->set |= SET_TOP_K;
+    }
+    if (real_number(root, "temperature", 1e6, SET_TEMPERATURE,
+                    &doc->temperature, doc, err) ||
+        real_number(root, "top_p", 1, SET_TOP_P, &doc->top_p, doc, err))
+        return -1;
+    if (js_is(&stop, JSON_STRING))
+        return add_stop(doc, &stop, err);
+    if (js_absent(&stop))
+        return 0;
+    if (!js_is(&stop, JSON_ARRAY) || json_array_size(stop.v) > STOP_MAX)
+        return js_bad(&stop, "a string, or an array of at most 16", err);
+    for (size_t i = 0; i < json_array_size(stop.v); i++) {
+        struct js item = js_at(&stop, i);
+
+        if (add_stop(doc, &item, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Warns of members that mean nothing, of each name once. */
+static void
+warn_unknown(struct jsonl *j, const struct jsonl_doc *doc, json_t *object)
+{
+    static const char *const known[] = {
+        "id",   "prompt",      "text",  "ids",   "max_tokens",
+        "seed", "temperature", "top_k", "top_p", "stop",
+    };
+    const char *key;
+    json_t *member;
+
+    json_object_foreach(object, key, member)
+    {
+        bool skip = j->n_unknown == JSONL_MAX_UNKNOWN;
+
+        for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+            skip |= strcmp(key, known[i]) == 0;
+        for (size_t i = 0; i < j->n_unknown; i++)
+            skip |= strcmp(key, j->unknown[i]) == 0;
+        if (skip)
+            continue;
+        err_warn("%s: member \"%s\" is not known, ignored here and below",
+                 doc->where, key);
+        j->unknown[j->n_unknown++] = xstrdup(key);
+    }
 }
 
 /* An integer beyond 64 bits, such as a hash that is a line's id, is no error:
@@ -260,7 +366,14 @@ jsonl_next(struct jsonl *j, struct jsonl_doc *doc, bool wait, struct err *err)
     if (!v)
         return err_set(err, EX_DATAERR, "%s: column %d: %s", doc->where,
                        e.column, e.text);
+    doc->max_tokens = -1;
     rc = take_object(doc, v, err);
+    if (rc == 0 && j->settings) {
+        struct js root = js_root(v, doc->where);
+
+        rc = take_settings(doc, &root, err);
+        warn_unknown(j, doc, v);
+    }
     if (rc == 0)
         take_id(doc, v, line, nbytes);
     json_decref(v);
@@ -274,4 +387,6 @@ jsonl_doc_free(struct jsonl_doc *doc)
     str_free(&doc->id);
     str_free(&doc->text);
     ids_free(&doc->ids);
+    for (size_t i = 0; i < doc->n_stop; i++)
+        free(doc->stop[i]);
 }

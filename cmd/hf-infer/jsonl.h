@@ -1,8 +1,10 @@
 /*
  * Prompts as JSON objects, one a line:
  *   {"id": anything, "prompt": "text"}   or   {"id": ..., "ids": [1, 47, 387]}
- * "text" is another name of "prompt", as data sets have it.  Other members are
- * ignored, and so are empty lines.
+ * "text" is another name of "prompt", as data sets have it.  Where they are
+ * prompts to generate from, max_tokens, stop (a string or an array of them),
+ * seed, temperature, top_p and top_k may be there, too; each name of another
+ * member is warned of once.  Empty lines are ignored.
  */
 #ifndef HF_INFER_JSONL_H
 #define HF_INFER_JSONL_H
@@ -10,9 +12,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "cmd/hf-infer/stop.h"
 #include "core/err.h"
 #include "core/str.h"
 #include "core/text/tok.h"
+
+#define JSONL_MAX_UNKNOWN 32
 
 struct jsonl {
     int fd;
@@ -22,6 +27,9 @@ struct jsonl {
     size_t scanned;   /* no end of line before here */
     size_t n_lines;
     bool ended;
+    bool settings;                    /* of generation are read */
+    char *unknown[JSONL_MAX_UNKNOWN]; /* members that were warned of */
+    size_t n_unknown;
 };
 
 /* One line.  Starts as { 0 }, ends with jsonl_doc_free(). */
@@ -31,6 +39,14 @@ struct jsonl_doc {
     bool is_ids;   /* else text */
     struct str text;
     struct ids ids;
+
+    unsigned set;       /* what follows: SET_TEMPERATURE .. SET_SEED of run.h */
+    int64_t max_tokens; /* -1: not there */
+    int64_t top_k;
+    double temperature, top_p;
+    uint64_t seed;
+    char *stop[STOP_MAX]; /* [n_stop] */
+    size_t n_stop;
 };
 
 /* jsonl_open() reads 'path', "-" for standard input.  -1 with 'err' set

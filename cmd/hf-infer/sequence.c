@@ -7,19 +7,27 @@
 
 #define DEFAULT_TOKENS 256 /* without -n or max_new_tokens */
 
+void
+sequence_init(struct sequence *seq, const struct run *run, const char *where)
+{
+    seq->run = run;
+    seq->where = where;
+    seq->sampler = run->sampler;
+    seq->stop = run->stop;
+    seq->asked_by = "-n";
+    seq->asked = run->max_tokens;
+}
+
 int
 sequence_plan(struct sequence *seq, struct err *err)
 {
     const struct run *run = seq->run;
-    int64_t context = run->config->max_positions, asked = run->max_tokens;
+    int64_t context = run->config->max_positions, asked = seq->asked;
     int64_t n = (int64_t)seq->ids.n, room = context - n;
     struct str unseen = { 0 };
     int rc = 0;
 
     seq->n_prompt = seq->ids.n;
-    seq->sampler = run->sampler;
-    seq->sampler.sequence = seq->number;
-    seq->stop = run->stop;
     if (n == 0)
         return err_set(err, EX_DATAERR,
                        "%s: the prompt has no tokens (expected at least 1)",
@@ -31,11 +39,12 @@ sequence_plan(struct sequence *seq, struct err *err)
                        seq->where, (long long)n, (long long)context);
     if (asked > room)
         return err_set(err, EX_DATAERR,
-                       "%s: the prompt has %lld token%s and -n is %lld, "
+                       "%s: the prompt has %lld token%s and %s is %lld, "
                        "together %lld (expected at most %lld, the model's "
                        "context)",
-                       seq->where, (long long)n, plural(n), (long long)asked,
-                       (long long)(n + asked), (long long)context);
+                       seq->where, (long long)n, plural(n), seq->asked_by,
+                       (long long)asked, (long long)(n + asked),
+                       (long long)context);
     if (ids_check(seq->ids.id, seq->n_prompt, run->config->vocab_size,
                   seq->where, err) < 0)
         return -1;

@@ -9,9 +9,10 @@
 struct sequence {
     const struct run *run;
     const char *where; /* what an error about the prompt begins with */
-    uint64_t number;   /* among the prompts of a run, from 0: its own draws */
     struct sampler sampler;
-    struct ids ids; /* the prompt, then what is generated */
+    const char *asked_by; /* "-n", or what asks for 'asked' tokens */
+    int64_t asked;        /* -1: as many as usual */
+    struct ids ids;       /* the prompt, then what is generated */
     size_t n_prompt;
     int64_t max_tokens;
     bool to_context; /* max_tokens is what is left of the context */
@@ -20,6 +21,10 @@ struct sequence {
     struct str text;           /* what is certain of it */
     const char *finish_reason; /* NULL until it ends */
 };
+
+/* sequence_init() gives a sequence of a zeroed struct the run's settings. */
+void sequence_init(struct sequence *seq, const struct run *run,
+                   const char *where);
 
 /*
  * sequence_plan() decides how many tokens -n and the context allow after the

@@ -40,7 +40,8 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct jsonl jsonl = { .fd = memfd_create("fuzz", MFD_CLOEXEC),
-                           .name = "fuzz" };
+                           .name = "fuzz",
+                           .settings = true };
     struct err err = { 0 };
     int rc = 1;
 
