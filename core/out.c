@@ -83,7 +83,7 @@ struct entry {
     char name[];
 };
 
-/* One look through a folder: how much it removed.  Not by readdir(), which
+/* One look through a directory: how much it removed.  Not by readdir(), which
  * takes memory. */
 static int
 remove_entries(int at, const char *path)
@@ -108,7 +108,7 @@ remove_entries(int at, const char *path)
 /* Again while there is more: some network file systems pass over entries when
  * those before them go. */
 int
-out_remove_folder(int at, const char *path)
+out_remove_dir(int at, const char *path)
 {
     int count, rc;
 
@@ -127,7 +127,7 @@ abort_one(const char *tmp)
     struct stat st;
 
     if (tmp[n - 1] == '/')
-        return out_remove_folder(AT_FDCWD, tmp) == 0;
+        return out_remove_dir(AT_FDCWD, tmp) == 0;
     return stat(tmp, &st) == 0 && unlink(tmp) == 0 && st.st_nlink == 1;
 }
 
@@ -204,7 +204,7 @@ open_path(struct out *o, struct err *err)
         return open_tmp(o, err);
     }
     if (S_ISDIR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is a folder", o->path);
+        return err_set(err, EX_CANTCREAT, "%s: is a directory", o->path);
     if (S_ISREG(st.st_mode)) {
         if (!(o->flags & OUT_FORCE))
             return out_exists(o->path, err);
@@ -481,7 +481,7 @@ out_pwrite(struct out *o, const void *data, size_t nbytes, size_t offset,
 static int
 sync_name(const struct out *o, struct err *err)
 {
-    return o->flags & OUT_NO_SYNC ? 0 : folder_sync(o->path, err);
+    return o->flags & OUT_NO_SYNC ? 0 : dir_sync(o->path, err);
 }
 
 /* Gives the finished temporary its name: the first writer wins, or the last

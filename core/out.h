@@ -34,8 +34,8 @@ int out_exists(const char *path, struct err *err);
  * out_open() starts the file 'path', or standard output for "-" (then nothing
  * is atomic, and a terminal is refused with TU_USAGE if 'binary').
  * 0, or -1 with 'err' set: EX_CANTCREAT (exists and no OUT_FORCE, no such
- * folder, no permission), TU_USAGE (an input or another output, core/inuse.h).
- * Owner: the caller, until out_commit() or out_abort().
+ * directory, no permission), TU_USAGE (an input or another output,
+ * core/inuse.h). Owner: the caller, until out_commit() or out_abort().
  */
 int out_open(struct out **out, const char *path, int flags, bool binary,
              struct err *err);
@@ -83,8 +83,8 @@ int out_flush(struct out *out, struct err *err);
 /*
  * out_commit() makes the file durable and visible under its name, then frees
  * 'out', whatever the result.  0, or -1 with 'err' set and nothing visible;
- * only where the line says that the folder cannot be synced is the file there,
- * whole, but a power cut may still take its name.
+ * only where the line says that the directory cannot be synced is the file
+ * there, whole, but a power cut may still take its name.
  */
 int out_commit(struct out *out, struct err *err);
 
@@ -113,15 +113,15 @@ bool out_stdout_ready(void);
 
 /*
  * out_remember() has out_abort_all() remove 'tmp', too: a file, or a flat
- * folder if it ends in '/'.  A number for out_forget(), or -1 (too many).
+ * directory if it ends in '/'.  A number for out_forget(), or -1 (too many).
  * Owner: the caller, and only after out_forget() may it be freed.
  */
 int out_remember(char *tmp);
 void out_forget(int slot);
 
-/* out_remove_folder() removes a flat folder, its name relative to the folder
+/* out_remove_dir() removes a flat directory, its name relative to the directory
  * 'at' as in openat(2); for signal handlers, too.  -1: it is still there. */
-int out_remove_folder(int at, const char *path);
+int out_remove_dir(int at, const char *path);
 
 /*
  * out_close_stdout() is every main's last step: flushes stdio's stdout and

@@ -76,7 +76,7 @@ outdir_check_name(const char *path, struct err *err)
     if (strcmp(path, "-") != 0)
         return 0;
     return err_set(err, TU_USAGE,
-                   "a folder cannot be written to standard output (./- has "
+                   "a directory cannot be written to standard output (./- has "
                    "that name)");
 }
 
@@ -92,7 +92,7 @@ outdir_make(const char *path, struct err *err)
     name = xstrndup(path, n);
     rc = make(name, err);
     if (rc > 0)
-        rc = folder_sync(name, err);
+        rc = dir_sync(name, err);
     free(name);
     return rc;
 }
@@ -110,9 +110,9 @@ settle_old(const char *parent, const char *name)
     if (!file_missing(old)) {
         if (file_missing(path)) {
             if (name_move(old, path) == 0)
-                folder_sync(path, &err);
-        } else if (folder_sync(path, &err) == 0) {
-            out_remove_folder(AT_FDCWD, old);
+                dir_sync(path, &err);
+        } else if (dir_sync(path, &err) == 0) {
+            out_remove_dir(AT_FDCWD, old);
         }
     }
     free(old);
@@ -122,7 +122,7 @@ settle_old(const char *parent, const char *name)
 static void
 remove_stage(int at, const char *name)
 {
-    out_remove_folder(at, name);
+    out_remove_dir(at, name);
 }
 
 void
@@ -148,7 +148,7 @@ outdir_drop_part(const char *parent, const char *name)
     while (dir && !is_filled && (e = readdir(dir)))
         is_filled = tmp_is_live(dirfd(dir), e->d_name);
     if (dir && !is_filled)
-        out_remove_folder(AT_FDCWD, part.s);
+        out_remove_dir(AT_FDCWD, part.s);
     if (dir)
         closedir(dir);
     str_free(&part);
@@ -203,14 +203,14 @@ outdir_open(struct outdir **dir, const char *parent, const char *name,
     if (!shared) {
         d->slot = out_remember(d->inside);
         if (rc == 0)
-            out_remove_folder(AT_FDCWD, d->stage); /* by a dead process with
+            out_remove_dir(AT_FDCWD, d->stage); /* by a dead process with
                                                       our PID */
     }
     for (int i = 0; rc == 0 && d->fd < 0; i++) {
         rc = make(d->stage, err) < 0 ? -1 : 0;
         /* others may have made it, and been killed before they synced it */
         if (rc == 0 && shared)
-            rc = folder_sync(d->stage, err);
+            rc = dir_sync(d->stage, err);
         if (rc == 0)
             d->fd =
                 open(d->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -275,7 +275,7 @@ outdir_replaceable(const char *path, struct err *err)
     int rc = 0;
 
     if (lstat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is not a folder", path);
+        return err_set(err, EX_CANTCREAT, "%s: is not a directory", path);
     dir = opendir(path);
     while (dir && rc == 0 && (e = readdir(dir)))
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
@@ -284,7 +284,7 @@ outdir_replaceable(const char *path, struct err *err)
             rc = errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
         else if (S_ISDIR(st.st_mode))
             rc = err_set(err, EX_CANTCREAT,
-                         "%s: has the folder %s in it, and is not replaced",
+                         "%s: has the directory %s in it, and is not replaced",
                          path, e->d_name);
     if (dir)
         closedir(dir);
@@ -299,7 +299,7 @@ publish(const struct outdir *d, const char *name, const char *path,
     struct stat st;
     int e;
 
-    if (folder_sync(d->inside, err) < 0)
+    if (dir_sync(d->inside, err) < 0)
         return -1;
     if (replace && lstat(path, &st) == 0) {
         if (outdir_replaceable(path, err) < 0)
@@ -319,9 +319,9 @@ publish(const struct outdir *d, const char *name, const char *path,
         errno = e;
         return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
     }
-    if (folder_sync(path, err) < 0)
+    if (dir_sync(path, err) < 0)
         return -1;
-    out_remove_folder(AT_FDCWD, old);
+    out_remove_dir(AT_FDCWD, old);
     return 0;
 }
 
@@ -356,7 +356,7 @@ outdir_keep(struct outdir *d, struct err *err)
     outdir_part_path(&part, d->parent, d->name);
     inside = child(part.s, "");
     from = opendir(d->stage);
-    if (make(part.s, err) < 0 || folder_sync(part.s, err) < 0)
+    if (make(part.s, err) < 0 || dir_sync(part.s, err) < 0)
         rc = -1;
     else
         to = open(part.s, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -368,7 +368,7 @@ outdir_keep(struct outdir *d, struct err *err)
     if (rc == 0 && (!from || to < 0 || errno))
         rc = err_sys(err, EX_CANTCREAT, "%s: cannot be filled", part.s);
     if (rc == 0)
-        rc = folder_sync(inside, err);
+        rc = dir_sync(inside, err);
     if (to >= 0)
         close(to);
     if (from)
@@ -383,7 +383,7 @@ void
 outdir_abort(struct outdir *d)
 {
     if (d && !d->shared && !outdir_is_gone(d))
-        out_remove_folder(AT_FDCWD, d->stage);
+        out_remove_dir(AT_FDCWD, d->stage);
     if (d)
         free_dir(d);
 }

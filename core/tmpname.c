@@ -24,9 +24,9 @@
 #define MOUNT_ROOT 0x2000 /* STATX_ATTR_MOUNT_ROOT, of Linux 5.8 */
 #define FIRST_NS   "pid:[4026531836]" /* PROC_PID_INIT_INO */
 
-/* The length of a path's folder, "" or ending in '/'. */
+/* The length of a path's directory, "" or ending in '/'. */
 static size_t
-folder_bytes(const char *path)
+dir_bytes(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
@@ -53,7 +53,7 @@ host_name(char host[HOST_MAX])
 static char *
 tmp_prefix(const char *path)
 {
-    size_t dir_n = folder_bytes(path);
+    size_t dir_n = dir_bytes(path);
     size_t room = dir_n + NAME_MAX + 2;
     const char *name = path + dir_n;
     size_t n = strnlen(name, TMP_ROOM);
@@ -131,7 +131,7 @@ void
 tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name))
 {
     char *prefix = tmp_prefix(path);
-    size_t dir_n = folder_bytes(prefix);
+    size_t dir_n = dir_bytes(prefix);
     const char *name = prefix + dir_n;
     size_t name_n = strlen(name);
     char *dir_path = dir_n ? xstrndup(prefix, dir_n) : xstrdup(".");
@@ -248,9 +248,9 @@ name_is_fixed(const char *path)
 }
 
 int
-folder_sync(const char *path, struct err *err)
+dir_sync(const char *path, struct err *err)
 {
-    int n = (int)folder_bytes(path);
+    int n = (int)dir_bytes(path);
     char dir[PATH_MAX]; /* memory may lack, and the name has been given */
     int fd, rc = 0;
 
@@ -258,7 +258,7 @@ folder_sync(const char *path, struct err *err)
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* one that may not be read cannot be synced */
     if (fd < 0 ? file_status(errno) == EX_IOERR : fd_sync(fd) < 0)
-        rc = err_sys(err, EX_IOERR, "%s: folder cannot be synced", dir);
+        rc = err_sys(err, EX_IOERR, "%s: directory cannot be synced", dir);
     if (fd >= 0)
         close(fd);
     return rc;

@@ -1,6 +1,7 @@
 /*
  * Names of what is not finished: ".NAME.tmp.HOST.PID.SERIAL" beside NAME.
- * Shared by core/out (files) and core/outdir (folders); nothing else needs it.
+ * Shared by core/out (files) and core/outdir (directories); nothing else needs
+ * it.
  */
 #ifndef CORE_TMPNAME_H
 #define CORE_TMPNAME_H
@@ -10,9 +11,9 @@
 
 #include "core/err.h"
 
-/* folder_sync() makes the names in the folder of 'path' durable.
+/* dir_sync() makes the names in the directory of 'path' durable.
  * -1 with 'err' set (EX_IOERR). */
-int folder_sync(const char *path, struct err *err);
+int dir_sync(const char *path, struct err *err);
 
 /*
  * name_move() and name_link() are rename(2) and link(2) of what nobody else
@@ -38,7 +39,7 @@ void tmp_sweep(const char *path, void (*remove)(int dir_fd, const char *name));
 /* tmp_is_live(): is it the name of a temporary that somebody may finish? */
 bool tmp_is_live(int dir_fd, const char *name);
 
-/* tmp_sweep_own() removes the temporaries of this process from a folder,
+/* tmp_sweep_own() removes the temporaries of this process from a directory,
  * whatever that is called by now.  None may be under way. */
 void tmp_sweep_own(int dir_fd);
 

@@ -212,7 +212,7 @@ try() {
     for how in "convert -l lora.safetensors" "merge -b hf -l lora.safetensors"; do
         # shellcheck disable=SC2086
         run -73 moe-sft $how -o there -f
-        [ "$output" = "moe-sft: there: has the folder mine in it, and is not replaced" ]
+        [ "$output" = "moe-sft: there: has the directory mine in it, and is not replaced" ]
     done
     st-inspect verify there
     run -2 moe-sft forward -b base.safetensors -l lora.safetensors -i batch.safetensors -f -o batch.safetensors

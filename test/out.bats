@@ -301,7 +301,7 @@ kvc_ref.save("c.bin", kvc_model.average(3, 8, 2), 8, 2)'
         "moe-sft merge -b $moe --layer 0 -l lora.safetensors" "moe-sft convert -b $moe --layer 0 -l lora.safetensors"; do
         # shellcheck disable=SC2086
         run -2 $line -o - </dev/null
-        [ "${lines[0]}" = "${line%% *}: a folder cannot be written to standard output (./- has that name)" ]
+        [ "${lines[0]}" = "${line%% *}: a directory cannot be written to standard output (./- has that name)" ]
         [ ! -e ./- ]
     done
     mkdir ./- # as one above it it is a folder like others

@@ -83,11 +83,11 @@ END
     for how in "-m m.json" "-m m.json --resume" "-m c.json"; do
         # shellcheck disable=SC2086
         run -73 saev-write -q $how -o D -f a.f32
-        [ "$output" = "saev-write: $dump: has the folder notes in it, and is not replaced" ]
+        [ "$output" = "saev-write: $dump: has the directory notes in it, and is not replaced" ]
     done
     # before the stream is read
     run -73 saev-write -q -m m.json -o D -f </dev/null
-    [ "$output" = "saev-write: $dump: has the folder notes in it, and is not replaced" ]
+    [ "$output" = "saev-write: $dump: has the directory notes in it, and is not replaced" ]
     rmdir "$dump/notes"
     saev-write -q -m m.json -o D -f a.f32
 }

@@ -15,8 +15,8 @@ enum write_mode { STREAM, HASH, IMAGES, FINISH };
 static const struct opt opts[] = {
     { 'm', "meta", "FILE", "stream! hash! images! finish!", OPT_TEXT(meta_path),
       "metadata.json of the dump; read after the stream's first byte" },
-    { 'o', "output", "FOLDER", "stream! hash images finish!", OPT_TEXT(parent),
-      "the dump becomes FOLDER/HASH" },
+    { 'o', "output", "DIR", "stream! hash images finish!", OPT_TEXT(parent),
+      "the dump becomes DIR/HASH" },
     { 0, "dtype", "f32|f16|bf16", "stream", OPT_DTYPE(dtype),
       "of a raw stream" },
     { 0, "raw", NULL, "stream", OPT_FLAG(raw),
@@ -59,10 +59,10 @@ static const struct write_cmd defaults = { .input_path = "-", .dtype = DT_F32 };
 
 static const struct opt_tool tool = {
     .name = "saev-write",
-    .usage = "saev-write -m META -o FOLDER [OPTION...] [FILE]\n"
-             "saev-write -m META -o FOLDER --shard I/N [FILE]\n"
-             "saev-write -m META -o FOLDER --finish\n"
-             "saev-write -m META --hash | --images [-o FOLDER]",
+    .usage = "saev-write -m META -o DIR [OPTION...] [FILE]\n"
+             "saev-write -m META -o DIR --shard I/N [FILE]\n"
+             "saev-write -m META -o DIR --finish\n"
+             "saev-write -m META --hash | --images [-o DIR]",
     .summary = "Caches a stream of activations on disk, in the SAEV protocol.",
     .opts = opts,
     .modes = "stream hash images finish", /* as enum write_mode */
@@ -159,7 +159,7 @@ main(int argc, char **argv)
     if (line.verb == STREAM && is_stdin && !strcmp(cmd.meta_path, "-"))
         die_usage("standard input cannot be both metadata and stream");
     if (line.verb == IMAGES && cmd.resume && !cmd.parent)
-        die_usage("--images --resume: -o FOLDER is needed");
+        die_usage("--images --resume: -o DIR is needed");
     cmd.dtype_given = opt_given(&line, "dtype");
     cmd.first_given = opt_given(&line, "first");
     cmd.sharded = opt_given(&line, "shard");

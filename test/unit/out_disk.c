@@ -23,11 +23,11 @@
 
 /* The errors that calls fail with; 0: they do not. */
 static struct {
-    int sync, folder, open, close, link, allocate, copy;
+    int sync, directory, open, close, link, allocate, copy;
 } fails;
 
-/* Whether "x" had its name when files and folders were synced, a letter each:
- * f and d, or F and D if it had. */
+/* Whether "x" had its name when files and directories were synced, a letter
+ * each: f and d, or F and D if it had. */
 static char synced[16];
 
 static int
@@ -41,16 +41,16 @@ int
 fsync(int fd)
 {
     struct stat st;
-    bool folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
-    int error = folder ? fails.folder : fails.sync;
+    bool directory = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+    int error = directory ? fails.directory : fails.sync;
     size_t n = strlen(synced);
 
     if (n + 1 < sizeof(synced))
-        synced[n] = (folder ? "dD" : "fF")[access("x", F_OK) == 0];
+        synced[n] = (directory ? "dD" : "fF")[access("x", F_OK) == 0];
     return error ? fail(error) : (int)syscall(SYS_fsync, fd);
 }
 
-/* Of folders. */
+/* Of directories. */
 int
 open(const char *path, int flags, ...)
 {
@@ -157,7 +157,7 @@ test_sync(void)
     struct err err = { 0 };
 
     tap_ok(put("a", 0, &err) == 0 && !strcmp(synced, "fD"),
-           "a file is synced before it has its name, its folder after that");
+           "a file is synced before it has its name, its directory after that");
     tap_ok(put("b", OUT_FORCE | OUT_NO_SYNC, &err) == 0 && !*synced,
            "OUT_NO_SYNC: neither is");
     fails.sync = EIO;
@@ -168,18 +168,18 @@ test_sync(void)
     tap_ok(put("c", 0, &err) < 0 && err.status == EX_IOERR && alone(""),
            "and gets no name");
     fails.sync = 0;
-    fails.folder = EIO;
+    fails.directory = EIO;
     tap_ok(put("d", 0, &err) < 0 && err.status == EX_IOERR &&
-               strstr(err.what, "folder cannot be synced") &&
+               strstr(err.what, "directory cannot be synced") &&
                !strcmp(now(), "d") && alone("x"),
-           "a folder that cannot be synced is told");
-    fails.folder = EINVAL;
+           "a directory that cannot be synced is told");
+    fails.directory = EINVAL;
     tap_ok(put("e", OUT_FORCE, &err) == 0 && !strcmp(now(), "e"),
-           "but not where folders never can");
-    fails.folder = 0;
+           "but not where directories never can");
+    fails.directory = 0;
     fails.open = ENFILE;
     tap_ok(put("d", OUT_FORCE, &err) < 0 && err.status == EX_IOERR &&
-               strstr(err.what, "folder cannot be synced"),
+               strstr(err.what, "directory cannot be synced"),
            "and one that cannot be opened for that");
     fails.open = EACCES;
     tap_ok(put("e", OUT_FORCE, &err) == 0 && !strcmp(now(), "e"),
@@ -280,17 +280,17 @@ test_folder(void)
     struct outdir *d;
 
     unlink("x");
-    tap_ok(outdir_open(&d, ".", "x", false, &err) == 0, "a folder is begun");
+    tap_ok(outdir_open(&d, ".", "x", false, &err) == 0, "a directory is begun");
     memset(synced, 0, sizeof(synced));
     tap_ok(outdir_commit(d, "x", false, &err) == 0 && !strcmp(synced, "dD"),
            "it is synced before it has its name, the one above after that");
-    out_remove_folder(AT_FDCWD, "x");
+    out_remove_dir(AT_FDCWD, "x");
     outdir_open(&d, ".", "x", false, &err);
-    fails.folder = EIO;
+    fails.directory = EIO;
     tap_ok(outdir_commit(d, "x", false, &err) < 0 && err.status == EX_IOERR &&
                alone(""),
            "one that cannot be synced gets no name: %s", err.what);
-    fails.folder = 0;
+    fails.directory = 0;
 }
 
 /* Standard output is full for a moment, in which 'text' goes there. */

@@ -79,7 +79,7 @@ count(const char *path)
 static void
 outdir_remove(const char *path)
 {
-    out_remove_folder(AT_FDCWD, path);
+    out_remove_dir(AT_FDCWD, path);
 }
 
 static struct outdir *
@@ -105,7 +105,7 @@ test_alone(void)
     tap_ok(d && access("p/x", F_OK) < 0, "nothing is visible before the end");
     tap_ok(outdir_commit(d, "x", false, &err) == 0 &&
                !strcmp(get("p/x/a"), "1") && count("p") == 1,
-           "a folder filled alone gets its name");
+           "a directory filled alone gets its name");
     d = start("k", false, "2");
     tap_ok(outdir_commit(d, "x", false, &err) == 1 &&
                err.status == EX_TEMPFAIL &&
@@ -121,19 +121,19 @@ test_alone(void)
            "a flat one may be, as what is not there");
     tap_ok(outdir_replaceable("p/x/a", &err) < 0 &&
                err.status == EX_CANTCREAT &&
-               !strcmp(err.what, "p/x/a: is not a folder") &&
+               !strcmp(err.what, "p/x/a: is not a directory") &&
                symlink("x", "p/link") == 0 &&
                outdir_replaceable("p/link", &err) < 0 && unlink("p/link") == 0,
            "a file or link is none, and refused");
     mkdir("p/x/sub", 0777);
     d = start("k", false, "3x");
-    tap_ok(outdir_commit(d, "x", true, &err) < 0 &&
-               err.status == EX_CANTCREAT &&
-               !strcmp(err.what,
-                       "p/x: has the folder sub in it, and is not replaced") &&
-               !strcmp(get("p/x/a"), "3") && count("p") == 1 &&
-               outdir_replaceable("p/x", &err) < 0,
-           "one with folders in it is somebody's, and stays");
+    tap_ok(
+        outdir_commit(d, "x", true, &err) < 0 && err.status == EX_CANTCREAT &&
+            !strcmp(err.what,
+                    "p/x: has the directory sub in it, and is not replaced") &&
+            !strcmp(get("p/x/a"), "3") && count("p") == 1 &&
+            outdir_replaceable("p/x", &err) < 0,
+        "one with directories in it is somebody's, and stays");
     rmdir("p/x/sub");
     mkdir("p/.y.old", 0777);
     put("p/.y.old", "a", "0");
@@ -160,7 +160,7 @@ test_alone(void)
     put("p", "y", "");
     d = start("k", false, "9");
     tap_ok(outdir_commit(d, "y", true, &err) < 0 &&
-               !strcmp(err.what, "p/y: is not a folder") && count("p") == 2,
+               !strcmp(err.what, "p/y: is not a directory") && count("p") == 2,
            "a file is not replaced");
     unlink("p/y");
     d = start("k", false, "4");
@@ -179,7 +179,7 @@ test_part(void)
     struct outdir *d = start("k", true, "1"), *e = start("k", true, "2");
 
     outdir_abort(e);
-    tap_ok(!strcmp(get("p/.k.part/a"), "2"), "a shared folder stays");
+    tap_ok(!strcmp(get("p/.k.part/a"), "2"), "a shared directory stays");
     put("p/.k.part", "b", "b");
     tap_ok(outdir_commit(d, "y", false, &err) == 0 &&
                !strcmp(get("p/y/b"), "b") && count("p") == 1,
@@ -189,7 +189,7 @@ test_part(void)
     put(outdir_path(d), ".b.tmp.h.1.0", "");
     tap_ok(outdir_keep(d, &err) == 0 && !strcmp(get("p/.k.part/a"), "1") &&
                count("p/.k.part") == 1,
-           "what is finished of a folder filled alone can be kept");
+           "what is finished of a directory filled alone can be kept");
     put("p/.k.part", "c", "c");
     d = start("k", false, "2");
     put(outdir_path(d), "b", "b");
@@ -201,11 +201,11 @@ test_part(void)
     tap_ok(count("p") == 0, "and nothing else is left");
 }
 
-/* The folder's own sync comes first, then its parent's. */
+/* The directory's own sync comes first, then its parent's. */
 static void
 test_unsynced(void)
 {
-    static const char what[] = "p/: folder cannot be synced: "
+    static const char what[] = "p/: directory cannot be synced: "
                                "Input/output error";
     struct outdir *d = start("k", false, "1");
     struct err err = { 0 };
@@ -213,7 +213,7 @@ test_unsynced(void)
     no_sync = 1;
     tap_ok(d && outdir_commit(d, "x", false, &err) < 0 &&
                err.status == EX_IOERR && count("p") == 0,
-           "a folder that cannot be synced is gone");
+           "a directory that cannot be synced is gone");
     d = start("k", false, "2");
     no_sync = 2;
     tap_ok(outdir_commit(d, "x", false, &err) < 0 && !strcmp(err.what, what) &&
@@ -230,7 +230,7 @@ test_unsynced(void)
     outdir_remove("p/x");
 }
 
-/* What another publishes may have a file of ours in it: its folder was found
+/* What another publishes may have a file of ours in it: its directory was found
  * before that, and the file made after. */
 static void
 test_late(void)
@@ -287,7 +287,7 @@ test_second(void)
     outdir_remove("p/y");
 }
 
-/* What a killed process left goes when the same folder is started again. */
+/* What a killed process left goes when the same directory is started again. */
 static void
 test_sweep(void)
 {
@@ -302,7 +302,8 @@ test_sweep(void)
     waitpid(pid, NULL, 0);
     before = count("p");
     d = start("k", false, "alive");
-    tap_ok(before == 1 && count("p") == 1, "a dead writer's folder is removed");
+    tap_ok(before == 1 && count("p") == 1,
+           "a dead writer's directory is removed");
     outdir_abort(d);
     if (fork() == 0) {
         start("k", false, "dead");
