@@ -420,7 +420,7 @@ assert h["max"]["counts"] == [1, 1, 1], h'
     "$PYTHON" -c 'import xml.dom.minidom as m
 d = m.parse("a.svg")
 assert [t.firstChild.data for t in d.getElementsByTagName("title")] == ["a<b>&\\x1b", "nothing"]
-assert len(d.getElementsByTagName("rect")) == 4'
+assert len(d.getElementsByTagName("rect")) == 1 + 4 # the background, the bars'
     run -73 st-inspect stats --svg a.svg a.safetensors
     [ "$output" = "st-inspect: a.svg: exists already (--force replaces it)" ]
     run -0 st-inspect stats -f --svg a.svg a.safetensors
