@@ -128,7 +128,8 @@ test_meta(bool known, size_t n_tokens)
                                 .n_windows = 7,
                                 .input = "a\nb\\",
                                 .windows = "packed",
-                                .sha256 = known ? "00" : NULL };
+                                .sha256 = known ? "00" : NULL,
+                                .sources = ", \"isa\": \"scalar\"" };
     struct saev saev = { 0 };
     struct str s = { 0 };
     struct err err = { 0 };
