@@ -523,6 +523,20 @@ forget(struct out *o, bool remove_tmp)
     free(o);
 }
 
+bool
+out_rename(struct out *o, const char *path)
+{
+    struct err none;
+
+    if (!o->tmp)
+        return false;
+    inuse_end(&o->use);
+    free(o->path);
+    o->path = xstrdup(path);
+    o->flags |= OUT_FORCE;
+    return inuse_output(&o->use, o->path, true, &none) == 0;
+}
+
 int
 out_commit(struct out *o, struct err *err)
 {

@@ -88,6 +88,11 @@ int out_flush(struct out *out, struct err *err);
  */
 int out_commit(struct out *out, struct err *err);
 
+/* out_rename() makes 'path', in the same directory, what out_commit() will name
+ * the file, replacing one that is there.  False: it is written in place, or
+ * 'path' is another output. */
+bool out_rename(struct out *out, const char *path);
+
 /* out_abort() removes what was written and frees 'out'; NULL is fine. */
 void out_abort(struct out *out);
 

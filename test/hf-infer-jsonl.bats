@@ -151,6 +151,7 @@ is 4, together 514 (expected at most 512, the model's context)"
     [[ $stderr == "hf-infer: standard input: line 6: column "* ]]
     run -65 hf-infer "$DEMO" --jsonl -n 4 --greedy -o out <p.jsonl
     [ ! -e out ]
+    cmp out.partial want
 }
 
 @test "hf-infer --jsonl --skip-bad: a wrong line is reported, all others are answered" {
@@ -172,6 +173,39 @@ is 4, together 514 (expected at most 512, the model's context)"
     done
     run -74 hf-infer "$DEMO" --jsonl -n 1 --skip-bad --file /proc/self/mem
     run -2 hf-infer "$DEMO" -p a --skip-bad
+}
+
+@test "hf-infer --jsonl --resume: after a wrong line is mended, to the same bytes" {
+    prompts 9 >good
+    go() { hf-infer "$DEMO" --jsonl -n 6 --temperature 2 --seed 3 --batch 2 "$@"; }
+    go <good >want
+    sed '4s/.*/{"id":3/; 8s/.*/[1]/' good >p.jsonl
+    run -65 --separate-stderr go -o out --file p.jsonl
+    [[ ${stderr_lines[0]} == "hf-infer: out.partial: 3 answers are kept: --resume goes on after them" ]]
+    [[ ${stderr_lines[1]} == "hf-infer: p.jsonl: line 4: column "* ]]
+    [ ! -e out ]
+    cmp out.partial <(head -n 3 want)
+    sed '8s/.*/[1]/' good >p.jsonl # the next wrong line
+    run -65 go -o out --resume --file p.jsonl
+    cmp out.partial <(head -n 7 want)
+    run -65 --separate-stderr go -o out --resume --file <(head -n 5 good)
+    [[ $stderr == *"out.partial: has more answers than "* ]]
+    cmp out.partial <(head -n 7 want)
+    run -65 --separate-stderr go -o out --resume --file <(sed '2s/"id": 1/"id": 7/' good)
+    [[ $stderr == *"hf-infer: out.partial: answer 2 is not of "*": line 2, which has another id" ]]
+    cmp out.partial <(head -n 7 want)
+    run -0 --separate-stderr go -o out --resume --file good
+    [ -z "$stderr" ]
+    cmp out want
+    [ ! -e out.partial ]
+    # there is nothing to resume: from the beginning
+    run -0 go -o new --resume --file good
+    cmp new want
+    # nothing is kept where nothing was answered, or the answers went out
+    run -65 go -o none <<<'[1]'
+    [ ! -e none.partial ]
+    run -2 go --resume
+    run -2 hf-infer "$DEMO" -p a --resume -o x
 }
 
 @test "hf-infer --jsonl: a line's settings are those of the options for it alone" {

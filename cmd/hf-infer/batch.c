@@ -4,12 +4,14 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd/hf-infer/jsonl.h"
 #include "cmd/hf-infer/prompt.h"
 #include "cmd/hf-infer/sequence.h"
 #include "core/clock.h"
 #include "core/js.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
 #include "core/tool.h"
@@ -297,6 +299,76 @@ open_batch(struct prompt_batch *b, struct err *err)
     return b->logits ? 0 : -1;
 }
 
+/*
+ * --resume: the answers of NAME.partial are the first of the output, and their
+ * lines are passed over.  Without that file all is done from the beginning.
+ */
+static int
+resume(struct prompt_batch *b, const char *partial, struct err *err)
+{
+    struct map map = { 0 };
+    const char *at, *end, *next;
+    int rc = 0;
+
+    if (file_missing(partial))
+        return 0;
+    if (map_open(&map, partial, err) < 0)
+        return -1;
+    at = (const char *)map.data;
+    end = at + map.size;
+    rc = out_write(b->run->out, at, map.size, err);
+    for (; rc == 0 && at < end; at = next) {
+        struct jsonl_doc doc = { 0 };
+        struct str head = { 0 };
+
+        next = memchr(at, '\n', (size_t)(end - at));
+        if (!next) {
+            rc = err_set(err, EX_DATAERR, "%s: its last line has no end",
+                         partial);
+            break;
+        }
+        next++;
+        rc = jsonl_next(&b->in, &doc, true, err);
+        if (rc == 0)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: has more answers than %s has lines", partial,
+                         b->in.name);
+        if (doc.id.n)
+            str_addf(&head, "{\"id\":%s,", doc.id.s);
+        else
+            str_addc(&head, '{');
+        if (rc == 1 &&
+            ((size_t)(next - at) < head.n || memcmp(at, head.s, head.n) != 0 ||
+             (!doc.id.n && !strncmp(at, "{\"id\":", 6))))
+            rc = err_set(err, EX_DATAERR,
+                         "%s: answer %zu is not of %s, which has another id",
+                         partial, b->n_done + 1, doc.where);
+        str_free(&head);
+        jsonl_doc_free(&doc);
+        b->n_done += rc == 1;
+        rc = rc < 0 ? -1 : 0;
+    }
+    map_close(&map);
+    return rc;
+}
+
+/* The answers so far become NAME.partial, where a line is wrong. */
+static void
+keep_partial(struct prompt_batch *b, const char *partial)
+{
+    struct run *run = b->run;
+    struct err err;
+
+    if (b->n_done == 0 || !out_rename(run->out, partial))
+        return;
+    if (out_commit(run->out, &err) < 0)
+        err_warn("%s", err.what);
+    else
+        tool_say("%s: %zu answer%s kept: --resume goes on after them", partial,
+                 b->n_done, b->n_done == 1 ? " is" : "s are");
+    run->out = NULL;
+}
+
 static void
 close_batch(struct prompt_batch *b)
 {
@@ -320,8 +392,14 @@ run_batch(struct run *run, struct err *err)
 {
     struct prompt_batch b = { .run = run, .in.fd = -1 };
     double started, seconds;
+    struct str partial = { 0 };
+    bool resumed;
     int rc = open_batch(&b, err);
 
+    str_addf(&partial, "%s.partial", run->output ? run->output : "");
+    if (rc == 0 && run->resume)
+        rc = resume(&b, partial.s, err);
+    resumed = rc == 0;
     if (rc == 0) {
         b.progress = (struct progress){ .what = "tokens",
                                         .unit = "token",
@@ -344,6 +422,15 @@ run_batch(struct run *run, struct err *err)
                      b.n_done, plural(b.n_done), b.n_prompt, plural(b.n_prompt),
                      b.n_output, seconds, (double)b.n_output / seconds);
     }
+    if (rc < 0 && resumed && err->status == EX_DATAERR && run->output)
+        keep_partial(&b, partial.s);
+    if (rc == 0 && run->resume) {
+        rc = out_commit(run->out, err);
+        run->out = NULL;
+        if (rc == 0)
+            unlink(partial.s);
+    }
+    str_free(&partial);
     close_batch(&b);
     return rc;
 }

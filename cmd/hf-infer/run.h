@@ -51,6 +51,7 @@ struct run {
     bool jsonl;    /* many prompts, of which */
     int64_t batch; /* so many at once */
     bool skip_bad; /* a wrong line is reported, and no more */
+    bool resume;   /* after the answers of -o's FILE.partial */
 
     const char *acts, *acts_meta; /* --acts SPEC, --acts-meta FILE */
     int64_t ctx;                  /* tokens of a window; 0: as they come */
