@@ -68,20 +68,6 @@ input_left(const struct float_input *in)
     return (head + rest) * (in->dtype == DT_F32 ? 1 : 2);
 }
 
-/* Bytes of the input, some: 0 at its end. */
-static ssize_t
-read_raw(struct float_input *in, void *to, size_t nbytes, struct err *err)
-{
-    ssize_t n;
-
-    if (file_wait(in->fd, err) < 0)
-        return -1;
-    n = read_some(in->fd, to, nbytes);
-    if (n < 0)
-        return err_sys(err, EX_IOERR, "%s: cannot be read", in->name);
-    return n;
-}
-
 /* Has the head n bytes?  It takes what is there, in whole pages: the kernel
  * then moves the rest without shifting it. */
 static int
@@ -90,11 +76,15 @@ fill_head(struct float_input *in, size_t n, struct err *err)
     size_t room = n > PEEK_BYTES ? n : PEEK_BYTES;
 
     while (in->head_n < n) {
-        ssize_t got =
-            read_raw(in, in->head + in->head_n, room - in->head_n, err);
+        ssize_t got;
 
-        if (got <= 0)
-            return got < 0 ? -1 : 0;
+        if (file_wait(in->fd, err) < 0)
+            return -1;
+        got = read_some(in->fd, in->head + in->head_n, room - in->head_n);
+        if (got < 0)
+            return err_sys(err, EX_IOERR, "%s: cannot be read", in->name);
+        if (got == 0)
+            return 0;
         in->head_n += (size_t)got;
     }
     return 1;
@@ -121,36 +111,13 @@ npy_head_nbytes(const struct float_input *in)
     return n < INPUT_HEAD ? n : INPUT_HEAD;
 }
 
-/* Whole images, then?  Any dims will do, whose last is D. */
-static int
-check_npy(const struct float_input *in, const struct npy *npy,
-          const struct saev *saev, struct err *err)
-{
-    size_t per_img = saev->img_nbytes / sizeof(float);
-    uint64_t last = npy->n_dims ? npy->shape[npy->n_dims - 1] : 0;
-
-    if (npy->dtype != DT_F32 && npy->dtype != DT_F16)
-        return err_set(err, EX_DATAERR, "%s: dtype is %s (expected F32 or F16)",
-                       in->name, dtype_table[npy->dtype].name);
-    if (last != saev->d)
-        return err_set(
-            err, EX_DATAERR,
-            "%s: the last of %zu dim%s is %llu (expected d_vit, %zu)", in->name,
-            npy->n_dims, plural(npy->n_dims), (unsigned long long)last,
-            saev->d);
-    if (npy->n_elements % per_img != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has %llu number%s (expected whole images of %zu)",
-                       in->name, (unsigned long long)npy->n_elements,
-                       plural(npy->n_elements), per_img);
-    return 0;
-}
-
 int
 input_header(struct float_input *in, const struct saev *saev, size_t *n_imgs,
              struct err *err)
 {
+    size_t per_img = saev->img_nbytes / sizeof(float);
     struct npy npy;
+    uint64_t last;
 
     if (fill_head(in, 8, err) < 0)
         return -1;
@@ -163,12 +130,26 @@ input_header(struct float_input *in, const struct saev *saev, size_t *n_imgs,
         if (in->head_n < n)
             break; /* cut short: npy_parse() says so */
     }
-    if (npy_parse(&npy, in->head, in->head_n, in->name, err) < 0 ||
-        check_npy(in, &npy, saev, err) < 0)
+    if (npy_parse(&npy, in->head, in->head_n, in->name, err) < 0)
         return -1;
+    if (npy.dtype != DT_F32 && npy.dtype != DT_F16)
+        return err_set(err, EX_DATAERR, "%s: dtype is %s (expected F32 or F16)",
+                       in->name, dtype_table[npy.dtype].name);
+    /* any dims will do, if the last is D and they hold whole images */
+    last = npy.n_dims ? npy.shape[npy.n_dims - 1] : 0;
+    if (last != saev->d)
+        return err_set(
+            err, EX_DATAERR,
+            "%s: the last of %zu dim%s is %llu (expected d_vit, %zu)", in->name,
+            npy.n_dims, plural(npy.n_dims), (unsigned long long)last, saev->d);
+    if (npy.n_elements % per_img != 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has %llu number%s (expected whole images of %zu)",
+                       in->name, (unsigned long long)npy.n_elements,
+                       plural(npy.n_elements), per_img);
     in->dtype = npy.dtype;
     in->head_at = npy.data_offset;
-    *n_imgs = (size_t)npy.n_elements / (saev->img_nbytes / sizeof(float));
+    *n_imgs = (size_t)npy.n_elements / per_img;
     return 1;
 }
 

@@ -70,9 +70,21 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
+/* --hash, --images */
 static int
-print_hash(const struct write_run *run, struct err *err)
+print_plan(struct write_run *run, enum write_mode mode, struct err *err)
 {
+    size_t first, n;
+
+    if (mode == IMAGES) {
+        if (run_images(run, &first, &n, err) < 0)
+            return -1;
+        if (n == SIZE_MAX)
+            printf("%zu\t-\n", first);
+        else
+            printf("%zu\t%zu\n", first, n);
+        return 0;
+    }
     if (run->counts)
         return err_set(err, EX_DATAERR,
                        "%s: the key n_imgs is missing (HASH is known when the "
@@ -82,20 +94,6 @@ print_hash(const struct write_run *run, struct err *err)
         printf("%s\t%s\n", run->hash, run->path.s);
     else
         printf("%s\n", run->hash);
-    return 0;
-}
-
-static int
-print_images(struct write_run *run, struct err *err)
-{
-    size_t first, n;
-
-    if (run_images(run, &first, &n, err) < 0)
-        return -1;
-    if (n == SIZE_MAX)
-        printf("%zu\t-\n", first);
-    else
-        printf("%zu\t%zu\n", first, n);
     return 0;
 }
 
@@ -175,8 +173,7 @@ main(int argc, char **argv)
     if (line.verb == STREAM || line.verb == FINISH)
         rc = write_dump(&run, &cmd, (enum write_mode)line.verb, &err);
     else if ((rc = run_load(&run, &cmd, &err)) == 0)
-        rc = line.verb == HASH ? print_hash(&run, &err)
-                               : print_images(&run, &err);
+        rc = print_plan(&run, (enum write_mode)line.verb, &err);
     run_free(&run);
     if (rc < 0)
         die_err(&err);

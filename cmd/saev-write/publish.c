@@ -66,20 +66,6 @@ pad_last(struct write_run *run, struct err *err)
     return rc;
 }
 
-static int
-write_metadata(const struct write_run *run, struct err *err)
-{
-    struct str path = { 0 }, json = { 0 };
-    int rc = saev_json(&run->saev, &json, err);
-
-    str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
-    if (rc == 0)
-        rc = out_put(path.s, OUT_FORCE | OUT_OWN, json.s, json.n, err);
-    str_free(&path);
-    str_free(&json);
-    return rc;
-}
-
 /* The checksum of a shard that this run did not write. */
 static int
 sum_file(struct write_run *run, size_t shard, struct err *err)
@@ -193,39 +179,38 @@ count_problem(void *ctx, const char *what)
         err_set(p->err, EX_DATAERR, "%s", what);
 }
 
-/* Are all shards there, with their sizes? */
-static int
-check_shards(const struct write_run *run, struct err *err)
-{
-    struct saevdir dir = { .path = xstrdup(outdir_path(run->dir)),
-                           .saev = run->saev };
-    struct problems p = { .err = err };
-    int n = saevdir_check(&dir, count_problem, &p, err);
-    size_t used = strlen(err->what);
-
-    free(dir.path);
-    free(dir.files);
-    if (n > 1)
-        snprintf(err->what + used, sizeof(err->what) - used,
-                 " (and %d more such lines)", n - 1);
-    return n ? -1 : 0;
-}
-
-/* All but the name. */
+/* All but the name, of shards that must be there with their sizes. */
 static int
 complete(struct write_run *run, struct err *err)
 {
     struct saev *s = &run->saev;
     bool extra = run->cmd->pad && s->n_imgs % s->shard_imgs == 0;
+    struct saevdir dir = { .path = xstrdup(outdir_path(run->dir)), .saev = *s };
+    struct problems p = { .err = err };
+    struct str path = { 0 }, json = { 0 };
     size_t n_files = s->n_shards + extra;
+    int rc, n = saevdir_check(&dir, count_problem, &p, err);
 
-    if (check_shards(run, err) < 0)
+    free(dir.path);
+    free(dir.files);
+    if (n > 1) {
+        size_t used = strlen(err->what);
+
+        snprintf(err->what + used, sizeof(err->what) - used,
+                 " (and %d more such line%s)", n - 1, plural(n - 1));
+    }
+    if (n != 0)
         return -1;
     run->end = s->n_shards; /* they are counted now */
     run->counted = s->n_imgs;
     /* metadata before zeros: see run_stage() */
-    if (write_metadata(run, err) < 0 ||
-        (run->cmd->pad && !extra && pad_last(run, err) < 0) ||
+    str_addf(&path, "%s/metadata.json", outdir_path(run->dir));
+    rc = saev_json(s, &json, err);
+    if (rc == 0)
+        rc = out_put(path.s, OUT_FORCE | OUT_OWN, json.s, json.n, err);
+    str_free(&path);
+    str_free(&json);
+    if (rc < 0 || (run->cmd->pad && !extra && pad_last(run, err) < 0) ||
         (extra && add_extra_shard(run, err) < 0) ||
         (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
         return -1;

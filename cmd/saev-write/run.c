@@ -298,22 +298,6 @@ check_space(const struct write_run *run, struct err *err)
 
 /* ---- the stream ---- */
 
-/* --first must name a shard's first image. */
-static int
-check_first(const struct write_run *run, struct err *err)
-{
-    size_t first = first_img(run), s = run->saev.shard_imgs;
-    size_t begin = imgs_before(run, run->begin);
-    size_t last = imgs_before(run, run->end);
-
-    if (first >= begin && (first == last || (first < last && first % s == 0)))
-        return 0;
-    return err_set(err, TU_USAGE,
-                   "--first: %zu is not the first image of a shard here "
-                   "(expected a multiple of %zu from %zu to %zu)",
-                   first, s, begin, last);
-}
-
 /* Reads the header of a .npy, which has what the metadata may leave out. */
 static int
 read_header(struct write_run *run, struct err *err)
@@ -439,14 +423,21 @@ int
 run_stream(struct write_run *run, struct err *err)
 {
     bool shared = run->cmd->sharded || run->cmd->resume;
+    size_t first = first_img(run), s = run->saev.shard_imgs;
+    size_t begin = imgs_before(run, run->begin);
+    size_t last = imgs_before(run, run->end);
     int rc = -1;
 
+    if (first < begin || first > last || (first != last && first % s != 0))
+        return err_set(err, TU_USAGE,
+                       "--first: %zu is not the first image of a shard here "
+                       "(expected a multiple of %zu from %zu to %zu)",
+                       first, s, begin, last);
     run->progress = (struct progress){ .what = "saev-write",
                                        .unit = "B",
                                        .quiet = run->cmd->quiet };
-    if (check_first(run, err) == 0 && run_buffers(run, err) == 0 &&
-        read_header(run, err) == 0 && run_stage(run, shared, err) == 0 &&
-        check_space(run, err) == 0) {
+    if (run_buffers(run, err) == 0 && read_header(run, err) == 0 &&
+        run_stage(run, shared, err) == 0 && check_space(run, err) == 0) {
         if (run->end != SIZE_MAX)
             run->progress.total =
                 (imgs_before(run, run->end) - first_img(run)) *
