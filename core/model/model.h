@@ -41,7 +41,7 @@ struct model {
 };
 
 /*
- * model_open() maps a Hugging Face model folder and binds every weight,
+ * model_open() maps a Hugging Face model directory and binds every weight,
  * checking names and shapes against the configuration (EX_DATAERR).  No
  * weight is converted or copied, norms and biases (small) excepted.
  * Owner: the caller, until model_close(), after its engines.

@@ -16,7 +16,7 @@
 const char *names_short(const char *name);
 
 /* names_root() is what the names of a model's tensors begin with in this
- * folder: "model." or "". */
+ * directory: "model." or "". */
 const char *names_root(const struct stdir *dir);
 
 /* names_tensor() finds the tensor NAME.WORD, "q_proj" and "weight", with or
