@@ -78,16 +78,6 @@ open_text(struct docs *d, struct str *text, struct err *err)
     return prompt_encode(run, d->name, text, &d->one, err);
 }
 
-static int
-next_one(struct docs *d, struct ids *ids)
-{
-    for (size_t i = 0; i < d->one.n; i++)
-        ids_add(ids, d->one.id[i]);
-    ids_free(&d->one);
-    d->ended = true;
-    return 1;
-}
-
 /* ---- JSON lines ---- */
 
 static int
@@ -319,9 +309,16 @@ docs_next(struct docs *d, struct ids *ids, bool *last, struct err *err)
     if (d->ended)
         return 0;
     *last = true;
-    rc = d->kind == LINES ? next_line(d, ids, err)
-         : d->kind == NPY ? next_piece(d, ids, last, err)
-                          : next_one(d, ids);
+    if (d->kind == ONE) {
+        for (size_t i = 0; i < d->one.n; i++)
+            ids_add(ids, d->one.id[i]);
+        ids_free(&d->one);
+        d->ended = true;
+        rc = 1;
+    } else {
+        rc = d->kind == LINES ? next_line(d, ids, err)
+                              : next_piece(d, ids, last, err);
+    }
     if (rc == 1 && ids_check(ids->id + from, ids->n - from,
                              d->run->config->vocab_size, d->where.s, err) < 0)
         return -1;

@@ -131,46 +131,34 @@ skip_value(const char *s, size_t i, size_t n)
 }
 
 /*
- * The value of a sound object's member "id" as it was written: numbers go
- * through no double, and \u escapes stay.  Jansson has decoded the names: an
- * "id" spelled with them is found by its order.
+ * The value of the member "id" as it was written: numbers go through no double,
+ * and \u escapes stay.  Jansson has decoded the names, and keeps their order:
+ * an "id" spelled with escapes is found by that.
  */
 static void
-raw_id(const char *s, size_t n, size_t order, struct str *id)
+take_id(struct jsonl_doc *doc, json_t *v, const char *line, size_t nbytes)
 {
-    size_t i = skip_space(s, 0, n) + 1;
-
-    for (size_t k = 0;; k++) {
-        size_t start, end;
-
-        i = skip_string(s, skip_space(s, i, n));
-        start = skip_space(s, skip_space(s, i, n) + 1, n);
-        end = skip_value(s, start, n);
-        if (k == order) {
-            js_put_json(id, s + start, end - start);
-            return;
-        }
-        i = skip_space(s, end, n) + 1;
-    }
-}
-
-static void
-take_id(struct jsonl_doc *doc, const json_t *v, const char *line, size_t nbytes)
-{
-    size_t order = 0;
+    size_t order = 0, i = skip_space(line, 0, nbytes) + 1, end;
     const char *key;
     json_t *member;
 
     if (!json_object_get(v, "id"))
         return;
-    /* jansson keeps the order of members */
-    json_object_foreach((json_t *)(uintptr_t)v, key, member)
+    json_object_foreach(v, key, member)
     {
         if (strcmp(key, "id") == 0)
             break;
         order++;
     }
-    raw_id(line, nbytes, order, &doc->id);
+    for (size_t k = 0;; k++) {
+        i = skip_string(line, skip_space(line, i, nbytes));
+        i = skip_space(line, skip_space(line, i, nbytes) + 1, nbytes);
+        end = skip_value(line, i, nbytes);
+        if (k == order)
+            break;
+        i = skip_space(line, end, nbytes) + 1;
+    }
+    js_put_json(&doc->id, line + i, end - i);
 }
 
 /* A whole number; where load() made doubles of all, a double. */

@@ -74,14 +74,6 @@ penalize(struct sample *s, double penalty, float *logits, const int32_t *seen,
     }
 }
 
-/* Not a product with 1/t: a last bit would differ, and a tie could break. */
-static void
-divide(float *logits, float t, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        logits[i] /= t;
-}
-
 /* Ascending keys are descending logits; a NaN comes last. */
 static uint32_t
 sort_key(float logit)
@@ -141,20 +133,6 @@ sorted(struct sample *s, const struct sampler *sampler, const float *logits)
     return k;
 }
 
-/* HF's top-k keeps what equals the k-th logit, too. */
-static size_t
-with_ties(const struct sample *s, const float *logits, size_t k)
-{
-    struct candidate last = s->candidates[k - 1];
-    size_t n = k;
-
-    /* equals are listed by id: those left out come after the last one */
-    for (size_t i = (size_t)last.id + 1; i < s->vocab_size; i++)
-        if (logits[i] == last.logit)
-            s->candidates[n++] = (struct candidate){ last.logit, (int32_t)i };
-    return n;
-}
-
 static void
 softmax(struct sample *s, size_t n)
 {
@@ -166,49 +144,42 @@ softmax(struct sample *s, size_t n)
     vec_scale(s->p, 1 / sum, n);
 }
 
-/* The fewest that hold top_p together; HF drops the tail whose sum, added
- * from the smallest, is at most 1 - top_p. */
-static size_t
-cut_top_p(const struct sample *s, double top_p, size_t n)
-{
-    double tail = 0;
-
-    while (n > 1) {
-        tail += (double)s->p[n - 1];
-        if (tail > 1 - top_p)
-            break;
-        n--;
-    }
-    return n;
-}
-
-static size_t
-cut_min_p(const struct sample *s, double min_p, size_t n)
-{
-    while (n > 1 && s->p[n - 1] < (float)min_p * s->p[0])
-        n--;
-    return n;
-}
-
 size_t
 sample_distribution(struct sample *s, const struct sampler *sampler,
                     float *logits, const int32_t *seen, size_t n_seen,
                     const int32_t **id, const float **p)
 {
+    struct candidate last;
     size_t n;
 
     penalize(s, sampler->repetition_penalty, logits, seen, n_seen);
-    if (sampler->temperature != 1)
-        divide(logits, (float)sampler->temperature, s->vocab_size);
+    /* not a product with 1/t: a last bit would differ, and a tie could break */
+    for (size_t i = 0; sampler->temperature != 1 && i < s->vocab_size; i++)
+        logits[i] /= (float)sampler->temperature;
     n = sorted(s, sampler, logits);
-    n = with_ties(s, logits, n);
+    /* HF's top-k keeps what equals the k-th logit, too: equals are listed by
+     * id, so those left out come after the last one */
+    last = s->candidates[n - 1];
+    for (size_t i = (size_t)last.id + 1; i < s->vocab_size; i++)
+        if (logits[i] == last.logit)
+            s->candidates[n++] = (struct candidate){ last.logit, (int32_t)i };
     softmax(s, n);
     if (sampler->top_p < 1) {
-        n = cut_top_p(s, sampler->top_p, n);
+        double tail = 0;
+
+        /* the fewest that hold top_p together; HF drops the tail whose sum,
+         * added from the smallest, is at most 1 - top_p */
+        while (n > 1) {
+            tail += (double)s->p[n - 1];
+            if (tail > 1 - sampler->top_p)
+                break;
+            n--;
+        }
         softmax(s, n);
     }
     if (sampler->min_p > 0) {
-        n = cut_min_p(s, sampler->min_p, n);
+        while (n > 1 && s->p[n - 1] < (float)sampler->min_p * s->p[0])
+            n--;
         softmax(s, n);
     }
     for (size_t i = 0; i < n; i++)
