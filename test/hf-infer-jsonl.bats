@@ -263,6 +263,35 @@ END
     wrong '"stop":[""]' 'stop[0] is "" (expected a text of at least a character, without NUL)'
 }
 
+@test "hf-infer --jsonl: progress on a terminal, where the answers do not go there" {
+    endless
+    prompts 60 >p.jsonl
+    # tty OPTION...: what a terminal shows of its standard error
+    tty() {
+        "$PYTHON" - "$@" <<'END'
+import os, pty, subprocess, sys
+ours, theirs = pty.openpty()
+p = subprocess.Popen(['hf-infer', 'm', '--jsonl', '--file', 'p.jsonl', '-n', '60', '--greedy'] + sys.argv[1:],
+                     stdout=theirs if '--here' in os.environ.get('HOW', '') else open('out', 'w'), stderr=theirs)
+os.close(theirs)
+seen = b''
+try:
+    while piece := os.read(ours, 65536):
+        seen += piece
+except OSError: # the other end is closed
+    pass
+assert p.wait() == 0
+sys.stdout.buffer.write(seen)
+END
+    }
+    [[ $(tty) == *token* ]]
+    [ "$(wc -l <out)" = 60 ]
+    [ -z "$(tty -q)" ]
+    HOW=--here tty >both
+    [ "$(grep -c finish_reason both)" = 60 ]
+    ! grep -q 'tokens:\|token/s\|tokens/s' both
+}
+
 @test "hf-infer --jsonl: members that are not known are named, each once" {
     cat >p.jsonl <<'END'
 {"ids":[16],"max_new_tokens":5,"meta":{"max_tokens":1}}
