@@ -67,6 +67,14 @@ struct write_run {
     struct progress progress;
 };
 
+enum write_mode { STREAM, HASH, IMAGES, FINISH };
+
+/* ---- mode.c ---- */
+
+/* run_mode() does what the mode asks for, and prints it. */
+int run_mode(struct write_run *run, const struct write_cmd *cmd,
+             enum write_mode mode, struct err *err);
+
 /* ---- run.c ---- */
 
 /* run_load() reads the metadata.  Owner: the caller, until run_free(), which
