@@ -425,10 +425,15 @@ run_step(struct train *t, struct err *err)
 static int
 save(struct train *t, struct err *err)
 {
-    struct stw *state = train_state_write(&t->state, t->state_path.s, err);
-    int rc = state ? adapter_write(&t->adapter, t->lora_path.s,
-                                   OUT_FORCE | OUT_OWN, err)
-                   : -1;
+    struct stw *state;
+    int rc;
+
+    /* a state that is done is not resumed: nothing would write lost lines */
+    train_log_sync(&t->log);
+    state = train_state_write(&t->state, t->state_path.s, err);
+    rc = state ? adapter_write(&t->adapter, t->lora_path.s, OUT_FORCE | OUT_OWN,
+                               err)
+               : -1;
 
     if (rc == 0)
         rc = stw_commit(state, err);

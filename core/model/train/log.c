@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/fd.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/out.h"
@@ -320,6 +321,13 @@ train_log_step(struct train_log *log, uint64_t step,
     }
     str_free(&line);
     return rc;
+}
+
+void
+train_log_sync(struct train_log *log)
+{
+    if (log->fd >= 0 && !log->error && fd_sync(log->fd) < 0)
+        log->error = errno;
 }
 
 int

@@ -37,7 +37,8 @@ void train_log_svg(struct str *to, const char *title,
  * out to be that of this run.
  * train_log_begin() writes both files for n steps, and so cuts off the lines of
  * later ones; train_log_step() appends a line at once, and keeps in 'error'
- * that it could not; train_log_draw() replaces the picture. 0, or -1 with 'err'
+ * that it could not, as train_log_sync() does, which waits until the lines are
+ * on the disk; train_log_draw() replaces the picture. 0, or -1 with 'err'
  * set (EX_CANTCREAT, EX_IOERR). train_log_remove() removes the files, but no
  * devices.
  */
@@ -48,6 +49,7 @@ int train_log_begin(struct train_log *log, const struct step_record *records,
                     size_t n, struct err *err);
 int train_log_step(struct train_log *log, uint64_t step,
                    const struct step_record *record, struct err *err);
+void train_log_sync(struct train_log *log);
 int train_log_draw(const struct train_log *log,
                    const struct step_record *records, size_t n,
                    struct err *err);
