@@ -42,8 +42,8 @@ bind_model(struct apply_run *run, const char *path, struct err *err)
             break;
         }
         if (b) {
-            bias = xcalloc(part.rows, sizeof(*bias));
-            cvt_to_f32(bias, st_data(b->st, b->t), b->t->dtype, part.rows);
+            bias = xcalloc(part.out, sizeof(*bias));
+            cvt_to_f32(bias, st_data(b->st, b->t), b->t->dtype, part.out);
             part.bias = bias;
         }
         fits = table_bind(t, &part);

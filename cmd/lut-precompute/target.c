@@ -113,19 +113,19 @@ target_open(struct target_layer *t, const struct target_model *m,
         found = linear_file_find(&l, &bias, &m->dir, p->name, err);
         if (found <= 0)
             break;
-        if (i > 0 && l.cols != t->in) {
+        if (i > 0 && l.in != t->in) {
             found =
                 err_set(err, EX_DATAERR,
                         "%s: %s.weight has %zu columns, but %s.weight %zu",
-                        m->dir.path, p->name, l.cols, t->parts[0].name, t->in);
+                        m->dir.path, p->name, l.in, t->parts[0].name, t->in);
             break;
         }
-        p->w = (struct matrix){ l.w, l.dtype, l.rows, l.cols, false };
+        p->w = (struct matrix){ l.w, l.dtype, l.out, l.in, false };
         if (bias)
             p->bias = (struct matrix){ st_data(bias->st, bias->t),
-                                       bias->t->dtype, 1, l.rows, false };
-        t->in = l.cols;
-        t->out += l.rows;
+                                       bias->t->dtype, 1, l.out, false };
+        t->in = l.in;
+        t->out += l.out;
         t->has_bias |= bias != NULL;
     }
     if (found <= 0)

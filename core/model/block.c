@@ -28,14 +28,14 @@ embed(void *ctx, size_t begin, size_t end, int thread)
     const struct chunk *chunk = s->chunk;
     const struct model *m = s->e->model;
     const struct linear *w = &m->embed;
-    size_t row = w->cols * dtype_table[w->dtype].bits / 8;
+    size_t row = w->in * dtype_table[w->dtype].bits / 8;
     size_t half = (size_t)m->config.head_dim / 2;
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
-        cvt_to_f32(s->a->x + i * w->cols,
+        cvt_to_f32(s->a->x + i * w->in,
                    (const char *)w->w + (size_t)chunk->rows[i].id * row,
-                   w->dtype, w->cols);
+                   w->dtype, w->in);
         rope_table(chunk->cosines + i * half, chunk->sines + i * half,
                    &m->config.rope, m->inv_freq, half, chunk->rows[i].position);
     }
@@ -74,7 +74,7 @@ rotate_rows(void *ctx, size_t begin, size_t end, int thread)
         rotate(s, a->q_rotated, a->q, (size_t)c->n_heads, &l->q_norm, i);
         rotate(s, a->k_rotated, a->k, (size_t)c->n_kv_heads, &l->k_norm, i);
         kv_put(&row->session->kv, s->index, row->slot,
-               a->k_rotated + i * l->k.rows, a->v + i * l->v.rows);
+               a->k_rotated + i * l->k.out, a->v + i * l->v.out);
     }
 }
 
@@ -141,7 +141,7 @@ apply_output(const struct step *s, const struct linear *l, const float *input,
         add_output(s, to, x, y);
     } else {
         if (to != x)
-            memcpy(to, x, s->chunk->n_rows * l->rows * sizeof(*to));
+            memcpy(to, x, s->chunk->n_rows * l->out * sizeof(*to));
         linear_apply(s->e, s->chunk, &(struct apply){ l, to, true }, 1, input);
     }
 }
@@ -196,7 +196,7 @@ run_block(struct step *s)
                          { &m->up, a->up, false },
                      },
                      2, a->mlp_in);
-        mlp_activate(e->par, c->act, a->inner, a->gate, a->up, m->gate.rows,
+        mlp_activate(e->par, c->act, a->inner, a->gate, a->up, m->gate.out,
                      chunk->n_rows);
         tap(s, TAP_IN_DOWN, a->inner);
         apply_output(s, &m->down, a->inner, a->mlp_out, TAP_MLP, a->out,

@@ -87,7 +87,7 @@ experts_apply(struct engine *e, const struct layer *l,
                         { &m->up, a->up, false },
                     },
                     2, w->x, n);
-        mlp_activate(e->par, c->act, a->gate, a->gate, a->up, m->gate.rows, n);
+        mlp_activate(e->par, c->act, a->gate, a->gate, a->up, m->gate.out, n);
         linear_rows(e, &(struct apply){ &m->down, w->y, false }, 1, a->gate, n);
         par_for(e->par, n, 1, scatter, &r);
     }

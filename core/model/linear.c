@@ -13,11 +13,11 @@ linear_job(const struct linear *l, float *y, bool add)
     return (struct gemm_job){
         .w = { .data = l->w,
                .dtype = l->dtype,
-               .n = l->rows,
-               .k = l->cols,
-               .ld = l->cols },
+               .n = l->out,
+               .k = l->in,
+               .ld = l->in },
         .c = y,
-        .ldc = l->rows,
+        .ldc = l->out,
         .end = { .bias = l->bias, .accumulate = add },
     };
 }
@@ -49,11 +49,11 @@ apply_rows(struct engine *e, const struct apply *to, size_t n, const float *x,
            size_t row, size_t n_rows, bool generated)
 {
     struct gemm_job jobs[MAX_APPLY];
-    size_t k = to[0].linear->cols;
+    size_t k = to[0].linear->in;
 
     x += row * k;
     for (size_t i = 0; i < n; i++)
-        jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->rows,
+        jobs[i] = linear_job(to[i].linear, to[i].y + row * to[i].linear->out,
                              to[i].add);
     if (e->options.compute == COMPUTE_F32) {
         gemm_exact(e->gemm, jobs, n, x, k, n_rows);
@@ -114,6 +114,6 @@ linear_exact(struct engine *e, const struct apply *to, const float *x,
 {
     struct gemm_job job = linear_job(to->linear, to->y, to->add);
 
-    gemm_exact(e->gemm, &job, 1, x, to->linear->cols, n_rows);
+    gemm_exact(e->gemm, &job, 1, x, to->linear->in, n_rows);
     lora_apply(e, to, x, n_rows);
 }

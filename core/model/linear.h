@@ -18,10 +18,10 @@ struct tabled;
 
 /* A linear layer: y = w x + bias, and what its adapters add. */
 struct linear {
-    const void *w; /* [rows, cols] in the mapped file, at any address */
+    const void *w; /* [out, in] in the mapped file, at any address */
     enum dtype dtype;
-    size_t rows, cols;
-    const float *bias;          /* [rows], or NULL */
+    size_t in, out;
+    const float *bias;          /* [out], or NULL */
     const struct tabled *table; /* instead of w, from this column of its
                                  * outputs on; or NULL */
     size_t table_col;
@@ -31,14 +31,14 @@ struct linear {
 /* One of the linear layers that share an input, and where it goes. */
 struct apply {
     const struct linear *linear;
-    float *y; /* [rows, linear->rows] */
+    float *y; /* [rows, linear->out] */
     bool add; /* to what is there: the residual stream */
 };
 
 #define MAX_APPLY 3
 
 /* linear_job() is the product and the bias as gemm() takes them: y [rows,
- * l->rows] = w x + bias, 'add'ed to what is there. */
+ * l->out] = w x + bias, 'add'ed to what is there. */
 struct gemm_job linear_job(const struct linear *l, float *y, bool add);
 
 /*

@@ -9,17 +9,15 @@ layer_of(const struct stdir_tensor *t)
 {
     return (struct linear){ .w = st_data(t->st, t->t),
                             .dtype = t->t->dtype,
-                            .rows = (size_t)t->t->shape[0],
-                            .cols = (size_t)t->t->shape[1] };
+                            .out = (size_t)t->t->shape[0],
+                            .in = (size_t)t->t->shape[1] };
 }
 
 int
-linear_file_bind(struct linear *l, const struct stdir_tensor *t, size_t rows,
-                 size_t cols, const char *by, struct err *err)
+linear_file_bind(struct linear *l, const struct stdir_tensor *t, size_t out,
+                 size_t in, const char *by, struct err *err)
 {
-    const struct st_want want = { .n_dims = 2,
-                                  .shape = { rows, cols },
-                                  .by = by };
+    const struct st_want want = { .n_dims = 2, .shape = { out, in }, .by = by };
 
     if (st_want(t->st->path, t->t, &want, err))
         return -1;
@@ -66,10 +64,10 @@ linear_file_find(struct linear *l, const struct stdir_tensor **bias,
     if (check(w, 2, err) < 0 || (b && check(b, 1, err) < 0))
         return -1;
     *l = layer_of(w);
-    if (b && b->t->shape[0] != l->rows)
+    if (b && b->t->shape[0] != l->out)
         return err_set(err, EX_DATAERR,
                        "%s: %s.bias has %zu numbers (expected %zu, the rows "
                        "of its weight)",
-                       dir->path, name, (size_t)b->t->shape[0], l->rows);
+                       dir->path, name, (size_t)b->t->shape[0], l->out);
     return 1;
 }

@@ -13,12 +13,12 @@
 #include "core/model/linear.h"
 
 /*
- * linear_file_bind() makes the layer of a tensor that must be [rows, cols] of
+ * linear_file_bind() makes the layer of a tensor that must be [out, in] of
  * numbers; 'by' is what says so, " by config.json", or NULL.  l->bias is not
  * set.  -1 with 'err' set (EX_DATAERR).
  */
-int linear_file_bind(struct linear *l, const struct stdir_tensor *t,
-                     size_t rows, size_t cols, const char *by, struct err *err);
+int linear_file_bind(struct linear *l, const struct stdir_tensor *t, size_t out,
+                     size_t in, const char *by, struct err *err);
 
 /*
  * linear_file_parts() lists the layers that a name stands for in this
@@ -29,7 +29,7 @@ size_t linear_file_parts(const struct stdir *dir, const char *name,
                          char *parts[LUT_MAX_PARTS]);
 
 /*
- * linear_file_find() finds NAME.weight [rows, cols] and NAME.bias [rows], with
+ * linear_file_find() finds NAME.weight [out, in] and NAME.bias [out], with
  * or without "model.".  'bias' is NULL where there is none; l->bias, which is
  * f32, is not set.
  * 1; 0: there is no such weight; -1 with 'err' set (EX_DATAERR): of another

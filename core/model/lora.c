@@ -20,11 +20,11 @@ lora_apply(struct engine *e, const struct apply *to, const float *x,
            size_t n_rows)
 {
     for (const struct lora *l = to->linear->lora; l; l = l->next) {
-        size_t rank = l->a.rows;
+        size_t rank = l->a.out;
         struct gemm_job a = linear_job(&l->a, e->low, false);
         struct gemm_job b = linear_job(&l->b, to->y, true);
 
-        gemm_exact(e->gemm, &a, 1, x, l->a.cols, n_rows);
+        gemm_exact(e->gemm, &a, 1, x, l->a.in, n_rows);
         vec_scale(e->low, l->scale, n_rows * rank);
         gemm_exact(e->gemm, &b, 1, e->low, rank, n_rows);
     }
@@ -43,8 +43,8 @@ lora_bind(struct model *m, struct adapter *adapter, struct linear *to,
     while (*end) /* in the order in which adapters are given */
         end = &(*end)->next;
     *end = l;
-    if (l->a.rows > m->lora_rank)
-        m->lora_rank = l->a.rows;
+    if (l->a.out > m->lora_rank)
+        m->lora_rank = l->a.out;
 }
 
 /* ---- stacked experts ---- */
@@ -84,17 +84,17 @@ find_layer(const struct model *m, const struct st *st, int64_t *layer,
     return 0;
 }
 
-/* An expert's matrix [rows, cols] of a stack. */
+/* An expert's matrix [out, in] of a stack. */
 static struct linear
 matrix_at(const struct st *st, const struct st_tensor *t, size_t expert)
 {
-    size_t rows = t->shape[1], cols = t->shape[2];
-    size_t nbytes = rows * cols * dtype_table[t->dtype].bits / 8;
+    size_t out = t->shape[1], in = t->shape[2];
+    size_t nbytes = out * in * dtype_table[t->dtype].bits / 8;
 
     return (struct linear){ .w = (const char *)st_data(st, t) + expert * nbytes,
                             .dtype = t->dtype,
-                            .rows = rows,
-                            .cols = cols };
+                            .out = out,
+                            .in = in };
 }
 
 static int
@@ -111,8 +111,8 @@ open_stack(struct model *m, struct adapter *adapter, const char *path,
     if (find_layer(m, st, &layer, err))
         return -1;
     experts = m->layers[layer].experts;
-    s.hidden = experts->gate.cols;
-    s.intermediate = experts->gate.rows;
+    s.hidden = experts->gate.in;
+    s.intermediate = experts->gate.out;
     if (lora_stack_read(&s, st, err))
         return -1;
     if (st->n_tensors != MOE_N_LORA)

@@ -46,8 +46,8 @@ bind_pair(const struct from *p, const char *module,
                        a->st->path, a->t->name, p->model->dir.path);
     if (peft_target(&p->config, module, p->err) ||
         peft_pair(&p->config, module, &pair, p->err) ||
-        linear_file_bind(&part.a, a, (size_t)pair.r, to->cols, NULL, p->err) ||
-        linear_file_bind(&part.b, b, to->rows, (size_t)pair.r, NULL, p->err))
+        linear_file_bind(&part.a, a, (size_t)pair.r, to->in, NULL, p->err) ||
+        linear_file_bind(&part.b, b, to->out, (size_t)pair.r, NULL, p->err))
         return -1;
     part.scale = (float)pair.scale;
     lora_bind(p->model, p->adapter, to, &part);
@@ -72,7 +72,7 @@ find_other(const struct from *p, const char *module, const char *tail)
 static bool
 same_numbers(const struct linear *a, const struct linear *b)
 {
-    size_t n = a->rows * a->cols;
+    size_t n = a->out * a->in;
 
     if (a->dtype == b->dtype)
         return !memcmp(a->w, b->w, n * dtype_table[a->dtype].bits / 8);
@@ -94,7 +94,7 @@ check_base(const struct from *p, const char *module,
     if (!to)
         return err_set(p->err, EX_DATAERR, "%s: %s is of no linear layer of %s",
                        t->st->path, t->t->name, p->model->dir.path);
-    if (linear_file_bind(&base, t, to->rows, to->cols, NULL, p->err))
+    if (linear_file_bind(&base, t, to->out, to->in, NULL, p->err))
         return -1;
     if (same_numbers(&base, to))
         return 0;

@@ -78,7 +78,7 @@ bind_norm(struct binder *b, struct norm *norm, const char *name, size_t n)
 struct linear_spec {
     const char *name; /* "self_attn.q_proj" */
     struct linear *to;
-    size_t rows, cols;
+    size_t out, in;
     bool need_bias;
     const struct linear *first; /* the same in layer 0; NULL: an expert's */
 };
@@ -94,7 +94,7 @@ bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
     t = find(b, name);
     if (!t)
         return missing(b, name, "");
-    if (linear_file_bind(spec->to, t, spec->rows, spec->cols, BY, b->err))
+    if (linear_file_bind(spec->to, t, spec->out, spec->in, BY, b->err))
         return -1;
     if (!spec->first)
         return 0;
@@ -111,7 +111,7 @@ bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
         return err_set(b->err, EX_DATAERR,
                        "%s: %s is there, but layer 0 has no such bias",
                        t->st->path, name);
-    spec->to->bias = widen(b, t, spec->rows);
+    spec->to->bias = widen(b, t, spec->out);
     return spec->to->bias ? 0 : -1;
 }
 

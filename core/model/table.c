@@ -105,12 +105,12 @@ table_close(struct table *t)
 bool
 table_bind(struct table *t, const struct linear *l)
 {
-    if (l->cols != t->in || l->rows > t->out - t->n_bound)
+    if (l->in != t->in || l->out > t->out - t->n_bound)
         return false;
-    t->part[t->n_parts++] = (struct table_part){ l->w, l->dtype, l->rows };
+    t->part[t->n_parts++] = (struct table_part){ l->w, l->dtype, l->out };
     if (l->bias)
-        memcpy(t->bias + t->n_bound, l->bias, l->rows * sizeof(*l->bias));
-    t->n_bound += l->rows;
+        memcpy(t->bias + t->n_bound, l->bias, l->out * sizeof(*l->bias));
+    t->n_bound += l->out;
     return true;
 }
 

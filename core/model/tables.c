@@ -80,8 +80,8 @@ bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
             rc = err_set(err, EX_DATAERR,
                          "%s: has %zu inputs and %zu outputs, but %s of the "
                          "model has %zu and %zu",
-                         t->file.st.path, t->in, t->out, parts[i], l->cols,
-                         l->rows);
+                         t->file.st.path, t->in, t->out, parts[i], l->in,
+                         l->out);
         } else {
             l->table = tabled;
             l->table_col = col;
@@ -270,9 +270,9 @@ tables_apply(struct engine *e, const struct apply *to, size_t n, const float *x,
             const float *part = y + r * t->out + l->table_col;
 
             if (to[i].add)
-                vec_add(to[i].y + r * l->rows, part, l->rows);
+                vec_add(to[i].y + r * l->out, part, l->out);
             else
-                memcpy(to[i].y + r * l->rows, part, l->rows * sizeof(*part));
+                memcpy(to[i].y + r * l->out, part, l->out * sizeof(*part));
         }
     }
     return n_rest;

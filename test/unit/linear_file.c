@@ -69,10 +69,10 @@ test_found(void)
                 { "x.k.weight", 2, 5 }) == 0,
            "a file is opened");
     tap_ok(linear_file_find(&l, &bias, &dir, "model.x.q", &err) == 1 &&
-               l.rows == 3 && l.cols == 5 && l.w && !l.bias && bias &&
+               l.out == 3 && l.in == 5 && l.w && !l.bias && bias &&
                !strcmp(bias->t->name, "x.q.bias"),
            "a layer with its bias, of a file without \"model.\"");
-    tap_ok(linear_file_find(&l, &bias, &dir, "x.k", &err) == 1 && l.rows == 2 &&
+    tap_ok(linear_file_find(&l, &bias, &dir, "x.k", &err) == 1 && l.out == 2 &&
                !bias,
            "a layer without a bias");
     tap_ok(linear_file_find(&l, &bias, &dir, "x.v", &err) == 0,
