@@ -19,7 +19,7 @@ struct tile {
     size_t group, head, kv_head; /* query heads: head .. head + group - 1 */
     float *q;                    /* [rows, head_dim], scaled */
     float *sum;                  /* [rows, head_dim]: softmax numerator */
-    float *score;                /* [rows, KV_BLOCK] */
+    float *score;                /* [rows, KV_BLOCK], then weights */
     float *max, *total;          /* [rows] */
 };
 
@@ -38,16 +38,6 @@ attention_scratch(const struct config *config)
     return rows * (2 * (size_t)config->head_dim + KV_BLOCK + 2);
 }
 
-static void
-tile_memory(struct tile *t, float *scratch, size_t rows, size_t head_dim)
-{
-    t->q = scratch;
-    t->sum = t->q + rows * head_dim;
-    t->score = t->sum + rows * head_dim;
-    t->max = t->score + rows * KV_BLOCK;
-    t->total = t->max + rows;
-}
-
 /* Row r of a tile is query head r % group at position r / group: among the
  * queries [rows, n_heads] that is this one. */
 static size_t
@@ -56,23 +46,6 @@ query_of(const struct attention *a, const struct tile *t, size_t r)
     size_t i = t->span->row + t->first - t->span->slot + r / t->group;
 
     return i * a->n_heads + t->head + r % t->group;
-}
-
-static void
-tile_load(const struct attention *a, struct tile *t)
-{
-    float scale = (float)(1 / sqrt((double)a->head_dim));
-
-    for (size_t r = 0; r < t->n_rows; r++) {
-        float *q = t->q + r * a->head_dim;
-
-        memcpy(q, a->q + query_of(a, t, r) * a->head_dim,
-               a->head_dim * sizeof(*q));
-        vec_scale(q, scale, a->head_dim);
-        t->max[r] = -INFINITY;
-        t->total[r] = 0;
-    }
-    memset(t->sum, 0, t->n_rows * a->head_dim * sizeof(*t->sum));
 }
 
 /* The keys [*begin, *end) of block b that the token in slot p sees. */
@@ -90,18 +63,6 @@ visible(const struct attention *a, size_t p, size_t b, size_t *begin,
     return true;
 }
 
-/* exp(old - new): 1 while the maximum stands. */
-static float
-shrink(float old, float max)
-{
-    float x = old;
-
-    if (old == max)
-        return 1;
-    vec_exp_sum(&x, max, 1);
-    return x;
-}
-
 /*
  * Turns a row's scores into weights against the largest so far, and scales
  * what was summed against an older one.  Keys it does not see weigh 0.
@@ -111,45 +72,24 @@ weigh(const struct attention *a, struct tile *t, size_t r, size_t begin,
       size_t end)
 {
     float *s = t->score + r * KV_BLOCK;
-    float max = vec_max(s + begin, end - begin);
-    float by;
+    float max = vec_max(s + begin, end - begin), by = t->max[r];
 
-    if (max < t->max[r])
-        max = t->max[r];
-    by = shrink(t->max[r], max);
-    if (by != 1) {
+    if (!(max <= by)) {           /* larger, or NaN */
+        vec_exp_sum(&by, max, 1); /* exp(old - new) */
         vec_scale(t->sum + r * a->head_dim, by, a->head_dim);
         t->total[r] *= by;
+        t->max[r] = max;
     }
-    t->max[r] = max;
-    t->total[r] += vec_exp_sum(s + begin, max, end - begin);
+    t->total[r] += vec_exp_sum(s + begin, t->max[r], end - begin);
     memset(s, 0, begin * sizeof(*s));
     memset(s + end, 0, (KV_BLOCK - end) * sizeof(*s));
-}
-
-/* The rows [*begin, *end) that see keys of block b: later ones see more of
- * its keys, until a window has passed it. */
-static void
-rows_seeing(const struct attention *a, const struct tile *t, size_t b,
-            size_t *begin, size_t *end)
-{
-    size_t from, to;
-
-    *begin = 0;
-    while (*begin < t->n_rows &&
-           !visible(a, t->first + *begin / t->group, b, &from, &to))
-        *begin += t->group;
-    *end = *begin;
-    while (*end < t->n_rows &&
-           visible(a, t->first + *end / t->group, b, &from, &to))
-        *end += t->group;
 }
 
 static void
 tile_block(const struct attention *a, struct tile *t, size_t b)
 {
     const struct kv *kv = &t->span->session->kv;
-    size_t d = a->head_dim, begin, end, from = 0, oldest = 0, n_keys = 0;
+    size_t d = a->head_dim, begin = 0, end, from = 0, oldest = 0, n_keys = 0;
     struct weighted_sum scores = { .w = kv_keys(kv, a->layer, t->kv_head, b),
                                    .w_dtype = kv->dtype,
                                    .ldw = KV_BLOCK,
@@ -164,11 +104,16 @@ tile_block(const struct attention *a, struct tile *t, size_t b)
                                  .ldy = d,
                                  .add = true };
 
-    rows_seeing(a, t, b, &begin, &end);
+    /* the rows that see keys of the block: later ones see more of them, until
+     * a window has passed it */
+    while (begin < t->n_rows &&
+           !visible(a, t->first + begin / t->group, b, &oldest, &n_keys))
+        begin += t->group;
+    for (end = begin; end < t->n_rows &&
+                      visible(a, t->first + end / t->group, b, &from, &n_keys);)
+        end += t->group;
     if (begin == end)
         return;
-    visible(a, t->first + begin / t->group, b, &oldest, &n_keys);
-    visible(a, t->first + (end - 1) / t->group, b, &from, &n_keys);
     scores.cols = n_keys;
     scores.p = t->q + begin * d;
     scores.y = t->score + begin * KV_BLOCK;
@@ -189,51 +134,36 @@ tile_block(const struct attention *a, struct tile *t, size_t b)
     weighted_sum(&sums);
 }
 
-/* Writes the tile's rows; is every number one? */
-static bool
-tile_store(const struct attention *a, struct tile *t)
-{
-    bool numbers = true;
-
-    for (size_t r = 0; r < t->n_rows; r++) {
-        float *sum = t->sum + r * a->head_dim;
-        size_t query = query_of(a, t, r);
-
-        vec_scale(sum, 1 / t->total[r], a->head_dim);
-        memcpy(a->out + query * a->head_dim, sum, a->head_dim * sizeof(*sum));
-        if (a->lse)
-            a->lse[query] =
-                (float)((double)t->max[r] + log((double)t->total[r]));
-        numbers &= !isnan(vec_max(sum, a->head_dim));
-    }
-    return numbers;
-}
-
+/* Is every number of its output one? */
 static bool
 tile_run(const struct attention *a, struct tile *t)
 {
-    size_t last = t->first + (t->n_rows - 1) / t->group;
+    size_t last = t->first + (t->n_rows - 1) / t->group, d = a->head_dim;
     size_t oldest =
         a->window && t->first >= a->window ? t->first - a->window + 1 : 0;
+    bool numbers = true;
 
-    tile_load(a, t);
+    for (size_t r = 0; r < t->n_rows; r++) {
+        memcpy(t->q + r * d, a->q + query_of(a, t, r) * d, d * sizeof(*t->q));
+        vec_scale(t->q + r * d, (float)(1 / sqrt((double)d)), d);
+        t->max[r] = -INFINITY;
+        t->total[r] = 0;
+    }
+    memset(t->sum, 0, t->n_rows * d * sizeof(*t->sum));
     for (size_t b = oldest / KV_BLOCK; b <= last / KV_BLOCK; b++)
         tile_block(a, t, b);
-    return tile_store(a, t);
-}
+    for (size_t r = 0; r < t->n_rows; r++) {
+        float *sum = t->sum + r * d;
+        size_t query = query_of(a, t, r);
 
-/* A weight of 0 hides no infinity that another position alone sees: the
- * product is NaN.  Each position then sums what is its own. */
-static void
-tile_alone(const struct attention *a, struct tile *t)
-{
-    size_t first = t->first, n = t->n_rows / t->group;
-
-    t->n_rows = t->group;
-    for (size_t i = 0; i < n; i++) {
-        t->first = first + i;
-        tile_run(a, t);
+        vec_scale(sum, 1 / t->total[r], d);
+        memcpy(a->out + query * d, sum, d * sizeof(*sum));
+        if (a->lse)
+            a->lse[query] =
+                (float)((double)t->max[r] + log((double)t->total[r]));
+        numbers &= !isnan(vec_max(sum, d));
     }
+    return numbers;
 }
 
 static size_t
@@ -256,7 +186,7 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
 
     for (size_t i = begin; i < end; i++) {
         struct tile t = { .group = group, .span = a->spans };
-        size_t task = i, at;
+        size_t task = i, at, first, n;
 
         for (; task >= n_tasks(a, t.span); t.span++)
             task -= n_tasks(a, t.span);
@@ -265,10 +195,22 @@ run_tasks(void *ctx, size_t begin, size_t end, int thread)
         t.head = t.kv_head * group;
         t.first = t.span->slot + at;
         t.n_rows = (t.span->n - at < step ? t.span->n - at : step) * group;
-        tile_memory(&t, a->scratch + (size_t)thread * scratch, rows,
-                    a->head_dim);
-        if (!tile_run(a, &t) && t.n_rows > group)
-            tile_alone(a, &t);
+        t.q = a->scratch + (size_t)thread * scratch;
+        t.sum = t.q + rows * a->head_dim;
+        t.score = t.sum + rows * a->head_dim;
+        t.max = t.score + rows * KV_BLOCK;
+        t.total = t.max + rows;
+        if (tile_run(a, &t) || t.n_rows == group)
+            continue;
+        /* A weight of 0 hides no infinity that another position alone sees:
+         * the product is NaN.  Each position then sums what is its own. */
+        first = t.first;
+        n = t.n_rows / group;
+        t.n_rows = group;
+        for (size_t k = 0; k < n; k++) {
+            t.first = first + k;
+            tile_run(a, &t);
+        }
     }
 }
 
