@@ -142,3 +142,46 @@ mem_big_free(void *p, size_t n, size_t size)
     if (p && rounded(n, size, &nbytes))
         munmap(p, nbytes);
 }
+
+/* Adds an array to a size. */
+static bool
+add_array(const struct mem_array *a, size_t *nbytes)
+{
+    size_t n;
+
+    return size_mul(a->rows, a->cols, &n) && size_mul(n, a->size, &n) &&
+           size_add(n, 63, &n) && size_add(*nbytes, n / 64 * 64, nbytes);
+}
+
+bool
+mem_arrays_nbytes(const struct mem_array *arrays, size_t n, size_t *nbytes)
+{
+    bool fits = true;
+
+    *nbytes = 0;
+    for (size_t i = 0; i < n; i++)
+        fits = fits && add_array(&arrays[i], nbytes);
+    return fits;
+}
+
+void *
+mem_arrays(const struct mem_array *arrays, size_t n, size_t *nbytes,
+           const char *what, struct err *err)
+{
+    size_t at = 0;
+    char *p, *to;
+
+    if (!mem_arrays_nbytes(arrays, n, nbytes)) {
+        err_set(err, EX_SOFTWARE, "%s: more bytes than 64 bits can count",
+                what);
+        return NULL;
+    }
+    p = mem_big(*nbytes, 1, what, err);
+    for (size_t i = 0; p && i < n; i++) {
+        to = p + at;
+        if (arrays[i].to) /* a pointer of any type */
+            memcpy(arrays[i].to, &to, sizeof(to));
+        add_array(&arrays[i], &at);
+    }
+    return p;
+}

@@ -71,4 +71,21 @@ void *mem_try(size_t n, size_t size, const char *what, struct err *err);
 void *mem_big(size_t n, size_t size, const char *what, struct err *err);
 void mem_big_free(void *p, size_t n, size_t size);
 
+/* Arrays that share one mem_big(): rows * cols elements each, from a multiple
+ * of 64 bytes on. */
+struct mem_array {
+    void *to; /* the pointer that gets its address: &p; NULL: none does */
+    size_t rows, cols, size;
+};
+
+/*
+ * mem_arrays() allocates n of them, and sets *nbytes to the size of all; free
+ * with mem_big_free(p, nbytes, 1).  NULL with 'err' set (EX_SOFTWARE).
+ * mem_arrays_nbytes() is that size alone; false if it leaves 64 bits.
+ */
+void *mem_arrays(const struct mem_array *arrays, size_t n, size_t *nbytes,
+                 const char *what, struct err *err);
+bool mem_arrays_nbytes(const struct mem_array *arrays, size_t n,
+                       size_t *nbytes);
+
 #endif

@@ -17,6 +17,7 @@ struct step {
     struct engine *e;
     const struct chunk *chunk;
     const struct activations *a;
+    const struct tap *tap;     /* or NULL */
     const struct layer *layer; /* NULL before the first one */
     size_t index;              /* of the layer */
 };
@@ -81,21 +82,21 @@ rotate_rows(void *ctx, size_t begin, size_t end, int thread)
 static bool
 tapped(const struct step *s, enum tap_point point)
 {
-    return s->chunk->tap && s->chunk->tap->point == point;
+    return s->tap && s->tap->point == point;
 }
 
-/* Passes the chunk's rows at a point to the tap, if one is set here. */
+/* Passes the chunk's rows at a point to the tap, if it is of this point. */
 static void
 tap(const struct step *s, enum tap_point point, const float *rows)
 {
     size_t dim = tap_dim(&s->e->model->config, point);
-    const struct tap *tap = s->chunk->tap;
 
     for (size_t i = 0; tapped(s, point) && i < s->chunk->n_spans; i++) {
         const struct span *span = &s->chunk->spans[i];
 
-        tap->fn(tap->ctx, span->session, s->layer ? (int64_t)s->index : -1,
-                span->first, span->n, rows + span->row * dim);
+        s->tap->fn(s->tap->ctx, span->session,
+                   s->layer ? (int64_t)s->index : -1, span->first, span->n,
+                   rows + span->row * dim);
     }
 }
 
@@ -207,12 +208,12 @@ run_block(struct step *s)
 
 void
 chunk_run(struct engine *e, const struct chunk *chunk,
-          const struct activations *acts, size_t n_acts, float *logits)
+          const struct activations *acts, size_t n_acts,
+          const struct tap *shown, float *logits)
 {
     const struct model *m = e->model;
-    const struct tap *shown = chunk->tap;
     size_t n_layers = (size_t)m->config.n_layers;
-    struct step s = { .e = e, .chunk = chunk, .a = acts };
+    struct step s = { .e = e, .chunk = chunk, .a = acts, .tap = shown };
 
     /* nothing is read after the last tapped layer */
     if (shown && chunk->n_wanted == 0)

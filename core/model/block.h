@@ -13,6 +13,7 @@
 
 struct engine;
 struct session;
+struct tap;
 
 /* Consecutive tokens of one sequence: rows row .. row + n - 1 of a chunk, at
  * positions first .. first + n - 1, in slots slot .. slot + n - 1. */
@@ -40,7 +41,6 @@ struct chunk {
     size_t n_wanted;
     float *cosines, *sines; /* [n_rows, head_dim / 2] of the rows' positions,
                              * filled by chunk_run() */
-    const struct tap *tap;  /* or NULL */
 };
 
 /*
@@ -76,10 +76,11 @@ struct activations {
  * chunk_run() puts a chunk of at most the engine's rows, whose keys and values
  * have room, through all layers, and writes the wanted rows' logits, [n_wanted,
  * vocab_size].  acts [n_acts]: 1, which all layers use one after the other, or
- * as many as there are layers.
+ * as many as there are layers.  'tap' may be NULL.
  */
 void chunk_run(struct engine *engine, const struct chunk *chunk,
-               const struct activations *acts, size_t n_acts, float *logits);
+               const struct activations *acts, size_t n_acts,
+               const struct tap *tap, float *logits);
 
 /* Points of a block.  q_proj, k_proj and v_proj share an input, and so do
  * gate_proj and up_proj. */

@@ -14,13 +14,6 @@
  * without this. */
 #define ACTIVATIONS_MAX ((size_t)512 << 20)
 
-/* Floats in whole cache lines. */
-static size_t
-padded(size_t floats)
-{
-    return (floats + 15) / 16 * 16;
-}
-
 int
 engine_open(struct engine **engine, const struct model *model, struct par *par,
             const struct engine_options *options, struct err *err)
@@ -35,76 +28,64 @@ engine_open(struct engine **engine, const struct model *model, struct par *par,
     size_t inter = (size_t)c->expert_size, widest;
     size_t of_experts = n_experts ? hidden : 0;
     bool bf16 = options->compute == COMPUTE_BF16;
-    float *rounded, *selected, *slots;
 
     for (int64_t i = 0; i < c->n_layers; i++)
         if (!c->sparse[i])
             inter = larger(inter, (size_t)c->intermediate_size);
     widest = larger(larger(hidden, nq), inter);
 
-    const struct {
-        float **to;
-        size_t n; /* for each token */
-    } rooms[] = {
-        { &a->x, hidden },
-        { &a->attn_in, hidden },
-        { &a->mlp_out, of_experts },
-        { &a->q, nq },
-        { &a->attended, nq },
-        { &a->k, nkv },
-        { &a->v, nkv },
-        { &a->gate, inter },
-        { &a->up, inter },
-        { &e->chunk.cosines, d / 2 },
-        { &e->chunk.sines, d / 2 },
-        { &e->low, model->lora_rank },
-        { &rounded, bf16 ? gemm_ld_bf16(widest) / 2 : 0 },
-        { &e->widened, bf16 ? widest : 0 },
-        { &w->x, of_experts },
-        { &w->y, of_experts },
-        { &w->probability, n_experts },
-        { &w->weights, k },
-        { &selected, k },
-        { &slots, k },
+    struct mem_array arrays[] = {
+        { &e->attention_scratch, (size_t)par_threads(par), attention_scratch(c),
+          4 },
+        /* all others: for each token of the chunk */
+        { &e->chunk.spans, 1, 1, sizeof(*e->chunk.spans) },
+        { &e->chunk.rows, 1, 1, sizeof(*e->chunk.rows) },
+        { &e->chunk.wanted, 1, 1, sizeof(*e->chunk.wanted) },
+        { &a->x, 1, hidden, 4 },
+        { &a->attn_in, 1, hidden, 4 },
+        { &a->mlp_out, 1, of_experts, 4 },
+        { &a->q, 1, nq, 4 },
+        { &a->attended, 1, nq, 4 },
+        { &a->k, 1, nkv, 4 },
+        { &a->v, 1, nkv, 4 },
+        { &a->gate, 1, inter, 4 },
+        { &a->up, 1, inter, 4 },
+        { &e->chunk.cosines, 1, d / 2, 4 },
+        { &e->chunk.sines, 1, d / 2, 4 },
+        { &e->low, 1, model->lora_rank, 4 },
+        { &e->rounded, 1, bf16 ? gemm_ld_bf16(widest) : 0, 2 },
+        { &e->widened, 1, bf16 ? widest : 0, 4 },
+        { &w->x, 1, of_experts, 4 },
+        { &w->y, 1, of_experts, 4 },
+        { &w->probability, 1, n_experts, 4 },
+        { &w->weights, 1, k, 4 },
+        { &w->selected, 1, k, 4 },
+        { &w->slots, 1, k, 4 },
     };
-    const size_t n_rooms = sizeof(rooms) / sizeof(*rooms);
-    size_t n_floats = tables_floats(model->tables), chunk;
-    float *at;
+    const size_t n_arrays = sizeof(arrays) / sizeof(*arrays);
+    size_t nbytes = tables_floats(model->tables) * sizeof(float), chunk;
 
-    for (size_t i = 0; i < n_rooms; i++)
-        n_floats += rooms[i].n;
-    chunk = larger(ACTIVATIONS_MAX / (n_floats * sizeof(float)), 1);
-    chunk = smaller(chunk, options->chunk);
+    for (size_t i = 1; i < n_arrays; i++)
+        nbytes += arrays[i].cols * arrays[i].size;
+    chunk = smaller(larger(ACTIVATIONS_MAX / nbytes, 1), options->chunk);
+    for (size_t i = 1; i < n_arrays; i++)
+        arrays[i].rows = chunk;
 
     *engine = NULL;
     e->model = model;
     e->par = par;
     e->options = *options;
     e->options.chunk = chunk;
-    e->chunk.spans = xcalloc(chunk, sizeof(*e->chunk.spans));
-    e->chunk.rows = xcalloc(chunk, sizeof(*e->chunk.rows));
-    e->chunk.wanted = xcalloc(chunk, sizeof(*e->chunk.wanted));
     w->n = n_experts;
     w->k = k;
     w->first = xcalloc(n_experts + 1, sizeof(*w->first));
-    e->scratch_floats = (size_t)par_threads(par) * attention_scratch(c);
-    for (size_t i = 0; i < n_rooms; i++)
-        e->scratch_floats += padded(chunk * rooms[i].n);
-    e->scratch = at =
-        mem_big(e->scratch_floats, sizeof(float), "the activations", err);
-    if (!e->scratch || gemm_open(&e->gemm, par, err) ||
+    e->memory =
+        mem_arrays(arrays, n_arrays, &e->nbytes, "the activations", err);
+    if (!e->memory || gemm_open(&e->gemm, par, err) ||
         tables_work_open(e, err)) {
         engine_close(e);
         return -1;
     }
-    for (size_t i = 0; i < n_rooms; i++) {
-        *rooms[i].to = at;
-        at += padded(chunk * rooms[i].n);
-    }
-    e->attention_scratch = at;
-    e->rounded = (uint16_t *)(void *)rounded;
-    w->selected = (uint32_t *)(void *)selected;
-    w->slots = (uint32_t *)(void *)slots;
     a->mid = a->out = a->x;
     a->attn_out = a->mlp_in = e->head_in = a->attn_in;
     if (!n_experts)
@@ -123,11 +104,8 @@ engine_close(struct engine *e)
         return;
     tables_work_close(e);
     gemm_close(e->gemm);
-    mem_big_free(e->scratch, e->scratch_floats, sizeof(float));
+    mem_big_free(e->memory, e->nbytes, 1);
     free(e->experts.first);
-    free(e->chunk.wanted);
-    free(e->chunk.rows);
-    free(e->chunk.spans);
     free(e);
 }
 
@@ -155,33 +133,14 @@ session_close(struct session *s)
     free(s);
 }
 
-static int
-check_feed(const struct feed *f, struct err *err)
-{
-    const struct session *s = f->session;
-    size_t vocab = (size_t)s->engine->model->config.vocab_size;
-
-    if (f->n > s->max_tokens - s->n)
-        return err_set(err, EX_DATAERR,
-                       "the text has %zu token%s, but the context has room for "
-                       "%zu",
-                       s->n + f->n, plural(s->n + f->n), s->max_tokens);
-    for (size_t i = 0; i < f->n; i++)
-        if (f->ids[i] < 0 || (size_t)f->ids[i] >= vocab)
-            return err_set(err, EX_DATAERR,
-                           "token id %ld is not in the vocabulary (0 to %zu)",
-                           (long)f->ids[i], vocab - 1);
-    return 0;
-}
-
 /* Runs the chunk and starts the next one; returns where its logits end. */
 static float *
-flush(struct engine *e, float *logits)
+flush(struct engine *e, const struct tap *tap, float *logits)
 {
     struct chunk *c = &e->chunk;
 
     if (c->n_rows > 0)
-        chunk_run(e, c, &e->acts, 1, logits);
+        chunk_run(e, c, &e->acts, 1, tap, logits);
     for (size_t i = 0; i < c->n_spans; i++) {
         c->spans[i].session->n += c->spans[i].n;
         c->spans[i].session->n_cached += c->spans[i].n;
@@ -195,17 +154,29 @@ int
 engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
             const struct tap *tap, float *logits, struct err *err)
 {
+    const struct feed *end = feeds + n_feeds;
+    size_t vocab = (size_t)e->model->config.vocab_size;
     struct chunk *c = &e->chunk;
 
-    for (size_t i = 0; i < n_feeds; i++)
-        if (check_feed(&feeds[i], err))
+    for (const struct feed *f = feeds; f < end; f++) {
+        size_t n = f->session->n + f->n, room = f->session->max_tokens;
+
+        if (n > room)
+            return err_set(err, EX_DATAERR,
+                           "the text has %zu token%s, but the context has room "
+                           "for %zu",
+                           n, plural(n), room);
+        for (size_t i = 0; i < f->n; i++)
+            if (f->ids[i] < 0 || (size_t)f->ids[i] >= vocab)
+                return err_set(err, EX_DATAERR,
+                               "token id %ld is not in the vocabulary (0 to "
+                               "%zu)",
+                               (long)f->ids[i], vocab - 1);
+    }
+    for (const struct feed *f = feeds; f < end; f++)
+        if (kv_grow(&f->session->kv, f->session->n_cached + f->n, err))
             return -1;
-    for (size_t i = 0; i < n_feeds; i++)
-        if (kv_grow(&feeds[i].session->kv,
-                    feeds[i].session->n_cached + feeds[i].n, err))
-            return -1;
-    c->tap = tap;
-    for (const struct feed *f = feeds; f < feeds + n_feeds; f++) {
+    for (const struct feed *f = feeds; f < end; f++) {
         struct session *s = f->session;
 
         for (size_t done = 0, n; done < f->n; done += n) {
@@ -225,10 +196,10 @@ engine_feed(struct engine *e, const struct feed *feeds, size_t n_feeds,
                                                      .id = f->ids[done + i] };
             }
             if (c->n_rows == e->options.chunk)
-                logits = flush(e, logits);
+                logits = flush(e, tap, logits);
         }
     }
-    flush(e, logits);
+    flush(e, tap, logits);
     return 0;
 }
 

@@ -43,8 +43,8 @@ struct engine {
     struct chunk chunk;      /* that is filled, then run */
     struct activations acts; /* of one layer after the other */
 
-    float *scratch; /* these activations and what follows are parts of it */
-    size_t scratch_floats;
+    void *memory; /* of these activations and of what follows */
+    size_t nbytes;
     float *head_in;           /* [chunk, hidden]: of lm_head */
     float *attention_scratch; /* [threads, attention_scratch()] */
     /* COMPUTE_BF16: the input of a linear layer, rounded, and in f32 again */

@@ -106,8 +106,7 @@ run_kept(struct engine *e, struct session *s, const struct sample *m,
                            wanted,
                            N,
                            xcalloc(N * half, sizeof(float)),
-                           xcalloc(N * half, sizeof(float)),
-                           NULL };
+                           xcalloc(N * half, sizeof(float)) };
     struct err err;
     int rc = kv_grow(&s->kv, N, &err);
 
@@ -116,7 +115,7 @@ run_kept(struct engine *e, struct session *s, const struct sample *m,
         wanted[i] = i;
     }
     if (rc == 0)
-        chunk_run(e, &chunk, acts, (size_t)c->n_layers, logits);
+        chunk_run(e, &chunk, acts, (size_t)c->n_layers, NULL, logits);
     free(chunk.cosines);
     free(chunk.sines);
     return rc;

@@ -71,6 +71,23 @@ test_mem(void)
     tap_ok(p && (uintptr_t)p % 64 == 0 && !p[0] && !p[(9 << 20) - 1],
            "mem_big is aligned and zero to its last byte");
     mem_big_free(p, 3, 3 << 20);
+    {
+        char *a, *b;
+        float *c;
+        const struct mem_array list[] = { { &a, 3, 5, 1 },
+                                          { &b, 0, 9, 1 },
+                                          { NULL, 65, 1, 1 },
+                                          { &c, 2, 2, 4 } };
+        const struct mem_array many = { &a, SIZE_MAX / 4, 1, 8 };
+        size_t nbytes = 0;
+
+        p = mem_arrays(list, 4, &nbytes, "w", &err);
+        tap_ok(p && nbytes == 256 && (void *)a == p && b == a + 64 &&
+                   (char *)c == a + 192 &&
+                   !mem_arrays_nbytes(&many, 1, &nbytes),
+               "mem_arrays places each on 64 bytes, and counts them");
+        mem_big_free(p, 256, 1);
+    }
 }
 
 /* UTF-8 by RFC 3629's table of well-formed sequences, as code points. */
