@@ -23,28 +23,6 @@ load_f16(float *to, const struct kvc *k, size_t offset, size_t n)
         to[i] = round_f16((float)dtype_get(k->dtype, k->map.data + offset, i));
 }
 
-static int
-load_slot(struct compressor_mlp *m, const struct kvc *k,
-          const struct kvc_block *b, size_t slot, struct err *err)
-{
-    if (slot && b->cols != m->dims[slot])
-        return err_set(err, EX_DATAERR,
-                       "%s: the block at byte %zu has %u columns (expected "
-                       "%zu, the rows before it)",
-                       k->path, b->at, b->cols, m->dims[slot]);
-    m->dims[slot] = b->cols;
-    m->dims[slot + 1] = b->rows;
-    m->w[slot] = mem_try((size_t)b->rows * b->cols, sizeof(float),
-                         "a compressor's weights", err);
-    if (!m->w[slot])
-        return -1;
-    m->bias[slot] = xcalloc(b->rows, sizeof(float));
-    load_f16(m->w[slot], k, b->weight, (size_t)b->rows * b->cols);
-    if (b->has_bias)
-        load_f16(m->bias[slot], k, b->bias, b->rows);
-    return 0;
-}
-
 int
 compressor_mlp_load(struct compressor_mlp *m, const struct kvc *k, size_t layer,
                     enum kvc_prefix prefix, struct err *err)
@@ -59,9 +37,27 @@ compressor_mlp_load(struct compressor_mlp *m, const struct kvc *k, size_t layer,
                        "%zu)",
                        k->path, first, first + KVC_SLOTS - 1, layer,
                        k->header.num_layers, per);
-    for (size_t i = 0; i < KVC_SLOTS; i++)
-        if (load_slot(m, k, &k->blocks[layer * per + first + i], i, err) < 0)
+    for (size_t i = 0; i < KVC_SLOTS; i++) {
+        const struct kvc_block *b = &k->blocks[layer * per + first + i];
+
+        if (i > 0 && b->cols != m->dims[i]) {
+            err_set(err, EX_DATAERR,
+                    "%s: the block at byte %zu has %u columns (expected %zu, "
+                    "the rows before it)",
+                    k->path, b->at, b->cols, m->dims[i]);
             goto fail;
+        }
+        m->dims[i] = b->cols;
+        m->dims[i + 1] = b->rows;
+        m->w[i] = mem_try((size_t)b->rows * b->cols, sizeof(float),
+                          "a compressor's weights", err);
+        if (!m->w[i])
+            goto fail;
+        m->bias[i] = xcalloc(b->rows, sizeof(float));
+        load_f16(m->w[i], k, b->weight, (size_t)b->rows * b->cols);
+        if (b->has_bias)
+            load_f16(m->bias[i], k, b->bias, b->rows);
+    }
     if (m->dims[0] % m->dims[KVC_SLOTS] == 0)
         return 0;
     err_set(err, EX_DATAERR,
@@ -175,23 +171,6 @@ check_header(const struct kvc *kvc, const struct config *c, struct err *err)
     return 0;
 }
 
-static int
-load_layer(struct compressor_mlp *mlp, const struct kvc *kvc, size_t layer,
-           enum kvc_prefix prefix, size_t d, struct err *err)
-{
-    size_t factor = kvc->header.compression_factor;
-
-    if (compressor_mlp_load(mlp, kvc, layer, prefix, err) < 0)
-        return -1;
-    if (mlp->dims[KVC_SLOTS] == d && mlp->dims[0] == factor * d)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: layer %zu makes %zu numbers of %zu (expected %zu of "
-                   "%zu: head_dim of %zu tokens)",
-                   kvc->path, layer, mlp->dims[KVC_SLOTS], mlp->dims[0], d,
-                   factor * d, factor);
-}
-
 int
 compressor_open(struct compressor **compressor, const char *path,
                 const struct config *config, struct err *err)
@@ -211,10 +190,19 @@ compressor_open(struct compressor **compressor, const char *path,
     c->min_groups = kvc.header.min_seq_len;
     c->k = xcalloc(c->n_layers, sizeof(*c->k));
     c->v = xcalloc(c->n_layers, sizeof(*c->v));
-    for (size_t i = 0; i < c->n_layers && rc == 0; i++)
-        if (load_layer(&c->k[i], &kvc, i, KVC_TEXT_K, d, err) < 0 ||
-            load_layer(&c->v[i], &kvc, i, KVC_TEXT_V, d, err) < 0)
-            rc = -1;
+    for (size_t i = 0; i < 2 * c->n_layers && rc == 0; i++) {
+        struct compressor_mlp *mlp = i % 2 ? &c->v[i / 2] : &c->k[i / 2];
+
+        rc = compressor_mlp_load(mlp, &kvc, i / 2,
+                                 i % 2 ? KVC_TEXT_V : KVC_TEXT_K, err);
+        if (rc == 0 &&
+            (mlp->dims[KVC_SLOTS] != d || mlp->dims[0] != c->factor * d))
+            rc = err_set(err, EX_DATAERR,
+                         "%s: layer %zu makes %zu numbers of %zu (expected %zu "
+                         "of %zu: head_dim of %zu tokens)",
+                         kvc.path, i / 2, mlp->dims[KVC_SLOTS], mlp->dims[0], d,
+                         c->factor * d, c->factor);
+    }
     kvc_close(&kvc);
     if (rc < 0)
         compressor_close(c);

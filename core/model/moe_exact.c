@@ -187,71 +187,6 @@ moved_input(const struct expert *e, size_t row, size_t j, double v)
     return loss;
 }
 
-static double
-input_difference(const struct expert *e, size_t token, size_t j)
-{
-    double sum = 0;
-
-    for (size_t row = 0; row < e->n; row++)
-        if (e->at[row] / e->p->config->top_k == token) {
-            double v = e->x[row * e->h + j];
-
-            sum += moved_input(e, row, j, v + STEP) -
-                   moved_input(e, row, j, v - STEP);
-        }
-    return sum / (2 * STEP);
-}
-
-static double
-weight_difference(struct expert *e, size_t at)
-{
-    double up, down;
-
-    for (size_t row = 0; row < e->n; row++)
-        if (e->at[row] == at) {
-            double w = e->weight[row];
-
-            e->weight[row] = w + STEP;
-            loss_rows(e, row, row + 1, 0);
-            up = e->value[row];
-            e->weight[row] = w - STEP;
-            loss_rows(e, row, row + 1, 0);
-            down = e->value[row];
-            e->weight[row] = w;
-            return (up - down) / (2 * STEP);
-        }
-    return 0;
-}
-
-/* What a matrix is multiplied with may be far from 1, as an outlier dimension
- * of the residual stream is: the step is then smaller by that. */
-static double
-lora_step(const struct expert *e, int m, size_t i)
-{
-    int which = m / 2;
-    bool down = which == DOWN, a = m % 2 == 0;
-    const double *in = a ? (down ? e->act : e->x) : down ? e->ha : e->xa[which];
-    size_t width = !a ? e->r : down ? e->i : e->h;
-    double most = 1;
-
-    for (size_t row = 0; row < e->n; row++)
-        most = fmax(most, fabs(in[row * width + i % width]));
-    return STEP / most;
-}
-
-static double
-lora_difference(struct expert *e, int m, size_t i)
-{
-    double *v = e->lora[m] + i, was = *v, d = lora_step(e, m, i), up, down;
-
-    *v = was + d;
-    up = expert_loss(e);
-    *v = was - d;
-    down = expert_loss(e);
-    *v = was;
-    return (up - down) / (2 * d);
-}
-
 static size_t
 lora_elements(const struct exact_problem *p, int m)
 {
@@ -261,88 +196,114 @@ lora_elements(const struct exact_problem *p, int m)
     return (size_t)(shape[1] * shape[2]);
 }
 
+/* The central difference by an element of an expert's matrix m.  What it is
+ * multiplied with may be far from 1, as an outlier dimension of the residual
+ * stream is: the step is then smaller by that. */
+static double
+lora_difference(struct expert *e, int m, size_t i)
+{
+    int which = m / 2;
+    bool down = which == DOWN, a = m % 2 == 0;
+    const double *in = a ? (down ? e->act : e->x) : down ? e->ha : e->xa[which];
+    size_t width = !a ? e->r : down ? e->i : e->h;
+    double *v = e->lora[m] + i, was = *v, most = 1, d, up, down_by;
+
+    for (size_t row = 0; row < e->n; row++)
+        most = fmax(most, fabs(in[row * width + i % width]));
+    d = STEP / most;
+    *v = was + d;
+    up = expert_loss(e);
+    *v = was - d;
+    down_by = expert_loss(e);
+    *v = was;
+    return (up - down_by) / (2 * d);
+}
+
 static void
 take_samples(struct expert *e, size_t expert, struct exact_sample *samples,
              size_t n_samples)
 {
     for (size_t k = 0; k < n_samples; k++) {
         struct exact_sample *s = &samples[k];
+        bool input = s->tensor == EXACT_INPUT;
+        size_t token = s->i / e->h, j = s->i % e->h, n;
+        double sum = 0;
 
-        if (s->tensor == EXACT_INPUT) {
-            s->difference += input_difference(e, s->i / e->h, s->i % e->h);
-        } else if (s->tensor == EXACT_WEIGHTS) {
-            s->difference += weight_difference(e, s->i);
-        } else {
-            size_t n = lora_elements(e->p, s->tensor);
-
+        if (s->tensor < MOE_N_LORA) {
+            n = lora_elements(e->p, s->tensor);
             if (s->i / n == expert)
                 s->difference = lora_difference(e, s->tensor, s->i % n);
+            continue;
         }
+        for (size_t row = 0; row < e->n; row++) {
+            double x = e->x[row * e->h + j], w = e->weight[row];
+
+            if (input && e->at[row] / e->p->config->top_k == token) {
+                sum += moved_input(e, row, j, x + STEP) -
+                       moved_input(e, row, j, x - STEP);
+            } else if (!input && e->at[row] == s->i) {
+                e->weight[row] = w + STEP;
+                loss_rows(e, row, row + 1, 0);
+                sum = e->value[row];
+                e->weight[row] = w - STEP;
+                loss_rows(e, row, row + 1, 0);
+                sum -= e->value[row];
+                e->weight[row] = w;
+            }
+        }
+        s->difference += sum / (2 * STEP);
     }
 }
 
+/* Forward and backward of rows. */
 static void
-row_forward(const struct expert *e, size_t row)
+run_rows(void *ctx, size_t begin, size_t end, int thread)
 {
-    const double *x = e->x + row * e->h;
-    double *y[] = { e->y[GATE] + row * e->i, e->y[UP] + row * e->i };
-    double *base[] = { e->base[GATE] + row * e->i, e->base[UP] + row * e->i };
-    double *xa[] = { e->xa[GATE] + row * e->r, e->xa[UP] + row * e->r };
-    double *act = e->act + row * e->i, *out = e->out + row * e->h;
+    const struct expert *e = ctx;
+    size_t h = e->h, i = e->i, r = e->r;
 
-    for (size_t m = 0; m < 2; m++)
-        mul(base[m], 1, false, e->w[m], x, e->i, e->h);
-    activate(e, xa, y, act, (const double *const[]){ base[0], base[1] }, x);
-    mul(e->ha + row * e->r, 1, false, e->lora[MOE_DOWN_A], act, e->r, e->i);
-    for (size_t m = 0; m < 2; m++)
-        mul_size(e->xa_size[m] + row * e->r, e->lora[2 * m], x, e->r, e->h);
-    mul_size(e->ha_size + row * e->r, e->lora[MOE_DOWN_A], act, e->r, e->i);
-    mul(out, 1, false, e->w[DOWN], act, e->h, e->i);
-    mul(out, e->s, true, e->lora[MOE_DOWN_B], e->ha + row * e->r, e->h, e->r);
-}
-
-static void
-row_backward(const struct expert *e, size_t row)
-{
-    const double *g = e->g + row * e->h, *y[2];
-    double *q = e->q + row * e->i, *tg = e->tg + row * e->r;
-    double *dx = e->dx + row * e->h, *dy[2], *t[2];
-
-    for (size_t m = 0; m < 2; m++) {
-        y[m] = e->y[m] + row * e->i;
-        dy[m] = e->dy[m] + row * e->i;
-        t[m] = e->t[m] + row * e->r;
-    }
-    mul_t(q, 1, e->w[DOWN], g, e->h, e->i);
-    mul_t(tg, 1, e->lora[MOE_DOWN_B], g, e->h, e->r);
-    memcpy(dy[UP], q, e->i * sizeof(double));
-    mul_t(dy[UP], e->s, e->lora[MOE_DOWN_A], tg, e->r, e->i);
-    mul_t_size(e->tg_size + row * e->r, e->lora[MOE_DOWN_B], g, e->h, e->r);
-    mul_size(e->dot_size + row, e->act + row * e->i, dy[UP], 1, e->i);
-    for (size_t j = 0; j < e->i; j++) {
-        double dh = e->weight[row] * dy[UP][j], sig = sigmoid(y[GATE][j]);
-
-        dy[UP][j] = dh * y[GATE][j] * sig;
-        dy[GATE][j] = dh * y[UP][j] * sig * (1 + y[GATE][j] * (1 - sig));
-    }
-    for (size_t m = 0; m < 2; m++) {
-        int a = m == GATE ? MOE_GATE_A : MOE_UP_A;
-
-        mul_t(t[m], 1, e->lora[a + 1], dy[m], e->i, e->r);
-        mul_t_size(e->t_size[m] + row * e->r, e->lora[a + 1], dy[m], e->i,
-                   e->r);
-        mul_t(dx, 1, e->w[m], dy[m], e->i, e->h);
-        mul_t(dx, e->s, e->lora[a], t[m], e->r, e->h);
-    }
-}
-
-static void
-both_rows(void *ctx, size_t begin, size_t end, int thread)
-{
     (void)thread;
     for (size_t row = begin; row < end; row++) {
-        row_forward(ctx, row);
-        row_backward(ctx, row);
+        const double *x = e->x + row * h, *g = e->g + row * h;
+        double *y[] = { e->y[GATE] + row * i, e->y[UP] + row * i };
+        double *base[] = { e->base[GATE] + row * i, e->base[UP] + row * i };
+        double *xa[] = { e->xa[GATE] + row * r, e->xa[UP] + row * r };
+        double *act = e->act + row * i, *ha = e->ha + row * r;
+        double *out = e->out + row * h, *dx = e->dx + row * h;
+        double *q = e->q + row * i, *tg = e->tg + row * r;
+        double *dy[] = { e->dy[GATE] + row * i, e->dy[UP] + row * i };
+
+        for (size_t m = 0; m < 2; m++) {
+            mul(base[m], 1, false, e->w[m], x, i, h);
+            mul_size(e->xa_size[m] + row * r, e->lora[2 * m], x, r, h);
+        }
+        activate(e, xa, y, act, (const double *const[]){ base[0], base[1] }, x);
+        mul(ha, 1, false, e->lora[MOE_DOWN_A], act, r, i);
+        mul_size(e->ha_size + row * r, e->lora[MOE_DOWN_A], act, r, i);
+        mul(out, 1, false, e->w[DOWN], act, h, i);
+        mul(out, e->s, true, e->lora[MOE_DOWN_B], ha, h, r);
+
+        mul_t(q, 1, e->w[DOWN], g, h, i);
+        mul_t(tg, 1, e->lora[MOE_DOWN_B], g, h, r);
+        memcpy(dy[UP], q, i * sizeof(double));
+        mul_t(dy[UP], e->s, e->lora[MOE_DOWN_A], tg, r, i);
+        mul_t_size(e->tg_size + row * r, e->lora[MOE_DOWN_B], g, h, r);
+        mul_size(e->dot_size + row, act, dy[UP], 1, i);
+        for (size_t j = 0; j < i; j++) {
+            double dh = e->weight[row] * dy[UP][j], sig = sigmoid(y[GATE][j]);
+
+            dy[UP][j] = dh * y[GATE][j] * sig;
+            dy[GATE][j] = dh * y[UP][j] * sig * (1 + y[GATE][j] * (1 - sig));
+        }
+        for (size_t m = 0; m < 2; m++) {
+            const double *a = e->lora[2 * m], *b = e->lora[2 * m + 1];
+            double *t = e->t[m] + row * r;
+
+            mul_t(t, 1, b, dy[m], i, r);
+            mul_t_size(e->t_size[m] + row * r, b, dy[m], i, r);
+            mul_t(dx, 1, e->w[m], dy[m], i, h);
+            mul_t(dx, e->s, a, t, r, h);
+        }
     }
 }
 
@@ -521,59 +482,60 @@ load_expert(struct expert *e, size_t expert)
         }
 }
 
-/* Where an expert's arrays begin in one piece of memory; its size in doubles.
- */
-static size_t
-lay_out(struct expert *e, double *memory)
-{
-    size_t h = e->h, i = e->i, r = e->r, n = e->n, at = 0;
-    double **const of_base[] = { &e->w[GATE], &e->w[UP], &e->w[DOWN] };
-    double **const of_h[] = { &e->x, &e->g, &e->out, &e->dx };
-    double **const of_i[] = { &e->base[GATE], &e->base[UP], &e->q,
-                              &e->y[GATE],    &e->y[UP],    &e->act,
-                              &e->dy[GATE],   &e->dy[UP] };
-    double **const of_r[] = { &e->xa[GATE],      &e->xa[UP],      &e->ha,
-                              &e->t[GATE],       &e->t[UP],       &e->tg,
-                              &e->xa_size[GATE], &e->xa_size[UP], &e->ha_size,
-                              &e->t_size[GATE],  &e->t_size[UP],  &e->tg_size };
-#define PUT(list, size)                                           \
-    for (size_t j = 0; j < sizeof(list) / sizeof(*(list)); j++) { \
-        *(list)[j] = memory ? memory + at : NULL;                 \
-        at += (size);                                             \
-    }
-    PUT(of_base, i * h);
-    PUT(of_h, n * h);
-    PUT(of_i, n * i);
-    PUT(of_r, n * r);
-#undef PUT
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        e->lora[m] = memory ? memory + at : NULL;
-        at += lora_elements(e->p, m);
-    }
-    return at;
-}
-
 static int
 run_expert(struct exact *exact, struct expert *e, size_t expert,
            struct exact_sample *samples, size_t n_samples, struct err *err)
 {
-    size_t n = lay_out(e, NULL);
-    double *memory = mem_big(n, sizeof(double), "the float64 reference", err);
+    size_t h = e->h, i = e->i, r = e->r, n = e->n, nbytes;
+    const struct mem_array arrays[] = {
+        { &e->w[GATE], i, h, 8 },
+        { &e->w[UP], i, h, 8 },
+        { &e->w[DOWN], h, i, 8 },
+        { &e->lora[MOE_GATE_A], r, h, 8 },
+        { &e->lora[MOE_GATE_B], i, r, 8 },
+        { &e->lora[MOE_UP_A], r, h, 8 },
+        { &e->lora[MOE_UP_B], i, r, 8 },
+        { &e->lora[MOE_DOWN_A], r, i, 8 },
+        { &e->lora[MOE_DOWN_B], h, r, 8 },
+        { &e->x, n, h, 8 },
+        { &e->g, n, h, 8 },
+        { &e->out, n, h, 8 },
+        { &e->dx, n, h, 8 },
+        { &e->base[GATE], n, i, 8 },
+        { &e->base[UP], n, i, 8 },
+        { &e->q, n, i, 8 },
+        { &e->y[GATE], n, i, 8 },
+        { &e->y[UP], n, i, 8 },
+        { &e->act, n, i, 8 },
+        { &e->dy[GATE], n, i, 8 },
+        { &e->dy[UP], n, i, 8 },
+        { &e->xa[GATE], n, r, 8 },
+        { &e->xa[UP], n, r, 8 },
+        { &e->ha, n, r, 8 },
+        { &e->t[GATE], n, r, 8 },
+        { &e->t[UP], n, r, 8 },
+        { &e->tg, n, r, 8 },
+        { &e->xa_size[GATE], n, r, 8 },
+        { &e->xa_size[UP], n, r, 8 },
+        { &e->ha_size, n, r, 8 },
+        { &e->t_size[GATE], n, r, 8 },
+        { &e->t_size[UP], n, r, 8 },
+        { &e->tg_size, n, r, 8 },
+        { &e->weight, n, 1, 8 },
+        { &e->value, n, 1, 8 },
+        { &e->dot_size, n, 1, 8 },
+        { &e->at, n, 1, sizeof(*e->at) },
+    };
+    void *memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &nbytes,
+                              "the float64 reference", err);
 
     if (!memory)
         return -1;
-    lay_out(e, memory);
-    e->at = xcalloc(e->n, sizeof(*e->at));
-    e->weight = xcalloc(3 * e->n, sizeof(double));
-    e->value = e->weight + e->n;
-    e->dot_size = e->value + e->n;
     load_expert(e, expert);
-    par_for(e->par, e->n, 1, both_rows, e);
+    par_for(e->par, e->n, 1, run_rows, e);
     add_results(exact, e, expert);
     take_samples(e, expert, samples, n_samples);
-    free(e->at);
-    free(e->weight);
-    mem_big_free(memory, n, sizeof(double));
+    mem_big_free(memory, nbytes, 1);
     return 0;
 }
 

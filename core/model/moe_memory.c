@@ -6,29 +6,19 @@
 #include "core/kernel/gemm.h"
 #include "core/mem.h"
 
-/*
- * Arrays that follow each other in one allocation.  Each lay_out_ function
- * below lists the arrays of one thing.  With 'base' NULL it sums their sizes,
- * for the estimate and for the allocation; with 'base' set it gives the arrays
- * their addresses.
- */
-struct moe_layout {
-    char *base;
-    size_t nbytes;
-    bool overflow;
+#define MAX_ARRAYS 32 /* of a list */
+
+/* The arrays of one thing, for its size and its allocation. */
+struct list {
+    size_t n;
+    struct mem_array arrays[MAX_ARRAYS];
 };
 
-/* Room for a * b elements of 'size', 64-byte aligned. */
-static void *
-place(struct moe_layout *l, size_t a, size_t b, size_t size)
+/* 'to' is the address of a pointer. */
+static void
+add(struct list *l, void *to, size_t rows, size_t cols, size_t size)
 {
-    void *at = l->base ? l->base + l->nbytes : NULL;
-    size_t n;
-
-    if (!size_mul(a, b, &n) || !size_mul(n, size, &n) || !size_add(n, 63, &n) ||
-        !size_add(l->nbytes, n / 64 * 64, &l->nbytes))
-        l->overflow = true;
-    return at;
+    l->arrays[l->n++] = (struct mem_array){ to, rows, cols, size };
 }
 
 static int
@@ -81,10 +71,18 @@ moe_slice(const struct moe_config *c, size_t i, size_t *first, size_t *n)
     *n = smaller(unit * end, c->intermediate) - *first;
 }
 
-/* A part's packed weights. */
+/* Bytes from an expert's packed weights of a kind to the next one's. */
+static size_t
+packed_stride(const struct gemm_panels *p)
+{
+    return (gemm_packed_nbytes(p->class, p->n, p->k) + 63) / 64 * 64;
+}
+
+/* A part's packed weights: of each kind all experts' panels, then scales.
+ * 'first' gets the first expert's. */
 static void
-lay_out_weights(struct moe_layout *l, const struct moe_config *c,
-                struct moe_part *part)
+list_weights(struct list *l, const struct moe_config *c,
+             const struct moe_part *part, struct moe_weight first[N_KINDS])
 {
     enum gemm_class class = c->mode == MOE_INT8 ? GEMM_INT8 : GEMM_BF16;
     size_t n_kinds = c->mode == MOE_INT8 ? N_KINDS : K_GATE_T;
@@ -92,192 +90,177 @@ lay_out_weights(struct moe_layout *l, const struct moe_config *c,
 
     for (; kind < n_kinds; kind++) {
         bool by_row = kind == K_GATE || kind == K_UP || kind == K_DOWN_T;
-        size_t n = by_row ? part->n : c->hidden;
-        size_t k = by_row ? c->hidden : part->n;
-        size_t nbytes = gemm_packed_nbytes(class, n, k);
-        struct moe_layout one = { 0 };
+        struct moe_weight *w = &first[kind];
 
-        place(&one, nbytes, 1, 1);
+        w->panels.class = class;
+        w->panels.n = by_row ? part->n : c->hidden;
+        w->panels.k = by_row ? c->hidden : part->n;
+        add(l, &w->panels.data, c->n_experts, packed_stride(&w->panels), 1);
         if (class == GEMM_INT8)
-            place(&one, n, 1, sizeof(float));
-        if (!l->base) /* any n_experts takes no time */
-            place(l, c->n_experts, one.nbytes, 1);
-        l->overflow |= one.overflow;
-        for (size_t e = 0; l->base && e < c->n_experts; e++) {
-            struct moe_weight *w = &part->weights[kind][e];
-
-            w->panels =
-                (struct gemm_panels){ class, n, k, place(l, nbytes, 1, 1) };
-            if (class == GEMM_INT8)
-                w->scale = place(l, n, 1, sizeof(float));
-        }
+            add(l, &w->scale, c->n_experts, (w->panels.n + 15) / 16 * 16, 4);
     }
 }
 
 /* A part's scratch memory. */
 static void
-lay_out_part(struct moe_layout *l, const struct moe_config *c,
-             struct moe_part *part)
+list_scratch(struct list *l, const struct moe_config *c, struct moe_part *part)
 {
     size_t rows = smaller(c->max_len, MOE_BLOCK), hidden = c->hidden,
            n = part->n, r = c->lora_rank;
     size_t ldx = gemm_ld_bf16(hidden), ldh = gemm_ld_bf16(n);
 
-    part->x = place(l, rows, ldx, 2);
-    part->dy = place(l, rows, ldx, 2);
-    part->h = place(l, rows, ldh, 2);
-    part->dg = place(l, rows, ldh, 2);
-    part->du = place(l, rows, ldh, 2);
-    part->gate = place(l, rows, n, 2);
-    part->up = place(l, rows, n, 2);
-    part->a_gate_up = place(l, 2 * r, hidden, 2);
-    part->xa = place(l, rows, 2 * r, sizeof(float));
-    part->ha = place(l, rows, r, sizeof(float));
-    part->dyb = place(l, rows, r, sizeof(float));
-    part->dgb = place(l, rows, r, sizeof(float));
-    part->dub = place(l, rows, r, sizeof(float));
-    part->b_t = place(l, 2 * r, larger(n, hidden), sizeof(float));
-    part->outer_t = place(l, 6 * r, rows, sizeof(float));
-    part->dw = place(l, rows, (n - 1) / GEMM_PANEL + 1, sizeof(float));
+    add(l, &part->x, rows, ldx, 2);
+    add(l, &part->dy, rows, ldx, 2);
+    add(l, &part->h, rows, ldh, 2);
+    add(l, &part->dg, rows, ldh, 2);
+    add(l, &part->du, rows, ldh, 2);
+    add(l, &part->gate, rows, n, 2);
+    add(l, &part->up, rows, n, 2);
+    add(l, &part->a_gate_up, 2 * r, hidden, 2);
+    add(l, &part->xa, rows, 2 * r, 4);
+    add(l, &part->ha, rows, r, 4);
+    add(l, &part->dyb, rows, r, 4);
+    add(l, &part->dgb, rows, r, 4);
+    add(l, &part->dub, rows, r, 4);
+    add(l, &part->b_t, 2 * r, larger(n, hidden), 4);
+    add(l, &part->outer_t, 6 * r, rows, 4);
+    add(l, &part->dw, rows, (n - 1) / GEMM_PANEL + 1, 4);
     for (size_t m = 0; m < MOE_N_LORA; m++) {
-        bool hidden_wide = m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B;
+        bool of_hidden = m == MOE_GATE_A || m == MOE_UP_A || m == MOE_DOWN_B;
 
-        part->grad[m] = place(l, r, hidden_wide ? hidden : n, sizeof(float));
+        add(l, &part->grad[m], r, of_hidden ? hidden : n, 4);
     }
     if (c->n_parts > 1)
-        part->partial = place(l, rows, hidden, sizeof(float));
+        add(l, &part->partial, rows, hidden, 4);
     if (c->mode == MOE_INT8) {
-        part->x8 = place(l, rows, gemm_ld_int8(larger(hidden, n)), 1);
-        part->x8_scale = place(l, rows, 1, sizeof(float));
-        part->x_f32 = place(l, rows, larger(hidden, n), sizeof(float));
+        add(l, &part->x8, rows, gemm_ld_int8(larger(hidden, n)), 1);
+        add(l, &part->x8_scale, rows, 1, 4);
+        add(l, &part->x_f32, rows, larger(hidden, n), 4);
     }
 }
 
 /* What the parts share. */
 static void
-lay_out_shared(struct moe_layout *l, struct moe *moe)
+list_shared(struct list *l, struct moe *moe)
 {
     const struct moe_config *c = &moe->config;
 
-    moe->dx = place(l, c->max_len, c->hidden, sizeof(float));
-    moe->route.keys = place(l, c->max_len, c->top_k, sizeof(uint32_t));
-    moe->route.slots = place(l, c->max_len, c->top_k, sizeof(uint32_t));
-    moe->route.begin = place(l, c->n_experts, c->top_k, sizeof(size_t));
-    place(l, 1, 1, sizeof(size_t)); /* the end of the last */
+    add(l, &moe->dx, c->max_len, c->hidden, 4);
+    add(l, &moe->route.keys, c->max_len, c->top_k, sizeof(uint32_t));
+    add(l, &moe->route.slots, c->max_len, c->top_k, sizeof(uint32_t));
+    add(l, &moe->route.begin, c->n_experts, c->top_k, sizeof(size_t));
+    add(l, NULL, 1, 1, sizeof(size_t)); /* the end of the last */
 }
 
 /* A saved forward. */
 static void
-lay_out_saved(struct moe_layout *l, const struct moe_config *c,
-              struct moe_saved *saved)
+list_saved(struct list *l, const struct moe_config *c, struct moe_saved *saved)
 {
     size_t n = c->max_len * c->top_k; /* in 32 bits: checked */
 
-    saved->ids = place(l, n, 1, sizeof(int64_t));
-    saved->weights = place(l, n, 1, sizeof(float));
-    saved->input = place(l, c->max_len, c->hidden, 2);
-    saved->gate = place(l, n, c->intermediate, 2);
-    saved->up = place(l, n, c->intermediate, 2);
+    add(l, &saved->ids, n, 1, sizeof(int64_t));
+    add(l, &saved->weights, n, 1, 4);
+    add(l, &saved->input, c->max_len, c->hidden, 2);
+    add(l, &saved->gate, n, c->intermediate, 2);
+    add(l, &saved->up, n, c->intermediate, 2);
 }
 
 static int
-allocate(struct moe_region *r, const struct moe_layout *l, const char *what,
+allocate(struct moe_region *r, const struct list *l, const char *what,
          struct err *err)
 {
-    if (l->overflow)
-        return err_set(err, EX_DATAERR, "%s: more bytes than 64 bits can count",
-                       what);
-    r->nbytes = l->nbytes;
-    r->data = mem_big(l->nbytes, 1, what, err);
+    r->data = mem_arrays(l->arrays, l->n, &r->nbytes, what, err);
     return r->data ? 0 : -1;
 }
 
 int
 moe_allocate_part(const struct moe *moe, struct moe_part *part, struct err *err)
 {
-    const struct moe_config *c = &moe->config;
-    struct moe_layout weights = { 0 }, scratch = { 0 };
+    struct moe_weight first[N_KINDS] = { 0 };
+    struct list weights = { 0 }, scratch = { 0 };
 
-    lay_out_weights(&weights, c, part);
-    lay_out_part(&scratch, c, part);
+    list_weights(&weights, &moe->config, part, first);
+    list_scratch(&scratch, &moe->config, part);
     if (allocate(&part->packed, &weights, "base weights", err) < 0 ||
         allocate(&part->scratch, &scratch, "scratch memory", err) < 0)
         return -1;
-    lay_out_weights(&(struct moe_layout){ .base = part->packed.data }, c, part);
-    lay_out_part(&(struct moe_layout){ .base = part->scratch.data }, c, part);
+    for (size_t kind = 0; kind < N_KINDS; kind++)
+        for (size_t e = 0; e < moe->config.n_experts; e++) {
+            struct moe_weight *w = &part->weights[kind][e];
+
+            *w = first[kind];
+            if (w->panels.data)
+                w->panels.data =
+                    (char *)w->panels.data + e * packed_stride(&w->panels);
+            if (w->scale)
+                w->scale += e * ((w->panels.n + 15) / 16 * 16);
+        }
     return 0;
 }
 
 int
 moe_allocate_shared(struct moe *moe, struct err *err)
 {
-    struct moe_layout l = { 0 };
+    struct list l = { 0 };
 
-    lay_out_shared(&l, moe);
-    if (allocate(&moe->scratch, &l, "scratch memory", err) < 0)
-        return -1;
-    lay_out_shared(&(struct moe_layout){ .base = moe->scratch.data }, moe);
-    return 0;
+    list_shared(&l, moe);
+    return allocate(&moe->scratch, &l, "scratch memory", err);
 }
 
 int
 moe_allocate_saved(const struct moe *moe, struct moe_saved *saved,
                    struct err *err)
 {
-    struct moe_layout l = { 0 };
+    struct list l = { 0 };
 
-    lay_out_saved(&l, &moe->config, saved);
-    if (allocate(&saved->memory, &l, "a forward's cache", err) < 0)
-        return -1;
-    lay_out_saved(&(struct moe_layout){ .base = saved->memory.data },
-                  &moe->config, saved);
-    return 0;
+    list_saved(&l, &moe->config, saved);
+    return allocate(&saved->memory, &l, "a forward's cache", err);
 }
 
+/* Adds the size of a list; false if it leaves 64 bits. */
 static bool
-estimate(const struct moe_config *c, int n_threads, struct moe_memory *m)
+add_size(size_t *nbytes, const struct list *l)
 {
-    struct moe moe = { .config = *c };
-    struct moe_layout shared = { 0 }, saved = { 0 };
     size_t n;
 
-    for (size_t i = 0; i < c->n_parts; i++) {
-        struct moe_layout weights = { 0 }, scratch = { 0 };
-        struct moe_part part = { 0 };
-
-        moe_slice(c, i, &part.first, &part.n);
-        lay_out_weights(&weights, c, &part);
-        lay_out_part(&scratch, c, &part);
-        if (weights.overflow || scratch.overflow ||
-            !size_add(m->base, weights.nbytes, &m->base) ||
-            !size_add(m->scratch, scratch.nbytes, &m->scratch))
-            return false;
-    }
-    lay_out_shared(&shared, &moe);
-    lay_out_saved(&saved, c, &(struct moe_saved){ 0 });
-    m->slot = saved.nbytes;
-    return !shared.overflow && !saved.overflow &&
-           size_add(m->scratch, shared.nbytes, &m->scratch) &&
-           size_add(m->scratch, gemm_workspace(n_threads), &m->scratch) &&
-           size_mul(m->slot, c->max_cache_depth, &m->cache) &&
-           size_mul(moe_weights_temp(c), moe_teams(c, n_threads), &m->load) &&
-           size_add(m->base, larger(m->cache, m->load), &n) &&
-           size_add(n, m->scratch, &m->total) &&
-           size_mul(c->top_k, c->intermediate, &n) && size_mul(n, 3, &n) &&
-           size_add(n, c->hidden, &n) && size_mul(n, c->max_len, &n) &&
-           size_mul(n, 2, &m->origin_slot);
+    return mem_arrays_nbytes(l->arrays, l->n, &n) &&
+           size_add(*nbytes, n, nbytes);
 }
 
 int
-moe_memory(const struct moe_config *config, int n_threads,
-           struct moe_memory *memory, struct err *err)
+moe_memory(const struct moe_config *c, int n_threads, struct moe_memory *m,
+           struct err *err)
 {
-    *memory = (struct moe_memory){ 0 };
-    if (check_config(config, err) < 0)
+    struct moe moe = { .config = *c };
+    struct list shared = { 0 }, saved = { 0 };
+    bool fits = true;
+    size_t n;
+
+    *m = (struct moe_memory){ 0 };
+    if (check_config(c, err) < 0)
         return -1;
-    if (!estimate(config, n_threads, memory))
-        return err_set(err, EX_DATAERR,
-                       "the operator's memory has more bytes than 64 bits "
-                       "can count");
-    return 0;
+    for (size_t i = 0; i < c->n_parts && fits; i++) {
+        struct list weights = { 0 }, scratch = { 0 };
+        struct moe_part part = { 0 };
+
+        moe_slice(c, i, &part.first, &part.n);
+        list_weights(&weights, c, &part, (struct moe_weight[N_KINDS]){ 0 });
+        list_scratch(&scratch, c, &part);
+        fits = add_size(&m->base, &weights) && add_size(&m->scratch, &scratch);
+    }
+    list_shared(&shared, &moe);
+    list_saved(&saved, c, &(struct moe_saved){ 0 });
+    if (fits && add_size(&m->scratch, &shared) && add_size(&m->slot, &saved) &&
+        size_add(m->scratch, gemm_workspace(n_threads), &m->scratch) &&
+        size_mul(m->slot, c->max_cache_depth, &m->cache) &&
+        size_mul(moe_weights_temp(c), moe_teams(c, n_threads), &m->load) &&
+        size_add(m->base, larger(m->cache, m->load), &n) &&
+        size_add(n, m->scratch, &m->total) &&
+        size_mul(c->top_k, c->intermediate, &n) && size_mul(n, 3, &n) &&
+        size_add(n, c->hidden, &n) && size_mul(n, c->max_len, &n) &&
+        size_mul(n, 2, &m->origin_slot))
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "the operator's memory has more bytes than 64 bits can "
+                   "count");
 }

@@ -40,8 +40,8 @@ struct table_work {
     uint32_t *fixed; /* [rows, in] */
     float *gathered; /* [threads, in] */
     size_t *n_fixed; /* [rows] */
-    char *memory;    /* of all of them, */
-    size_t nbytes;   /* each from a multiple of 64 bytes on */
+    void *memory;    /* of all of them */
+    size_t nbytes;
 };
 
 /* What the threads share in one step. */
@@ -160,61 +160,40 @@ table_transpose(struct table *t, const struct table_fix *fix, struct err *err)
 
 /* ---- the workspace ---- */
 
-/* The next n items of the workspace's memory; before there is any, it only
- * grows. */
-static void *
-piece(struct table_work *w, size_t *at, size_t n, size_t size)
-{
-    void *p = w->memory ? w->memory + *at : NULL;
-
-    *at += (n * size + 63) / 64 * 64;
-    return p;
-}
-
-static size_t
-lay_out(struct table_work *w)
-{
-    size_t t = w->threads, rows = w->rows, in = w->in, at = 0;
-    size_t cap = topk_cap(w->k);
-
-    w->candidates = piece(w, &at, t * rows, sizeof(*w->candidates));
-    w->keys = piece(w, &at, t * rows * cap, sizeof(*w->keys));
-    w->scratch = piece(w, &at, t * cap, sizeof(*w->scratch));
-    w->order = piece(w, &at, t * 2 * in, sizeof(*w->order));
-    w->idx = piece(w, &at, rows * w->k, sizeof(*w->idx));
-    w->v = piece(w, &at, rows * w->k, sizeof(*w->v));
-    w->n = piece(w, &at, rows, sizeof(*w->n));
-    w->bad = piece(w, &at, rows, sizeof(*w->bad));
-    w->positives = piece(w, &at, rows, sizeof(*w->positives));
-    w->shifted = piece(w, &at, rows * in, sizeof(*w->shifted));
-    w->error = piece(w, &at, rows * in, sizeof(*w->error));
-    w->fixed = piece(w, &at, rows * in, sizeof(*w->fixed));
-    w->gathered = piece(w, &at, t * in, sizeof(*w->gathered));
-    w->n_fixed = piece(w, &at, rows, sizeof(*w->n_fixed));
-    return at;
-}
-
 int
 table_work_open(struct table_work **work, struct gemm *gemm, size_t in,
                 size_t k, size_t rows, struct err *err)
 {
     struct table_work *w = xcalloc(1, sizeof(*w));
+    size_t threads = (size_t)par_threads(gemm_par(gemm)), cap = topk_cap(k);
+    const struct mem_array arrays[] = {
+        { &w->candidates, threads, rows, sizeof(*w->candidates) },
+        { &w->keys, threads * rows, cap, sizeof(*w->keys) },
+        { &w->scratch, threads, cap, sizeof(*w->scratch) },
+        { &w->order, threads, 2 * in, sizeof(*w->order) },
+        { &w->idx, rows, k, sizeof(*w->idx) },
+        { &w->v, rows, k, sizeof(*w->v) },
+        { &w->n, rows, 1, sizeof(*w->n) },
+        { &w->bad, rows, 1, sizeof(*w->bad) },
+        { &w->positives, rows, 1, sizeof(*w->positives) },
+        { &w->shifted, rows, in, sizeof(*w->shifted) },
+        { &w->error, rows, in, sizeof(*w->error) },
+        { &w->fixed, rows, in, sizeof(*w->fixed) },
+        { &w->gathered, threads, in, sizeof(*w->gathered) },
+        { &w->n_fixed, rows, 1, sizeof(*w->n_fixed) },
+    };
 
-    *work = NULL;
     w->gemm = gemm;
     w->in = in;
     w->k = k;
     w->rows = rows;
-    w->threads = (size_t)par_threads(gemm_par(gemm));
-    w->nbytes = lay_out(w);
-    w->memory = mem_big(w->nbytes, 1, "the workspace of tables", err);
-    if (!w->memory) {
+    w->threads = threads;
+    w->memory = mem_arrays(arrays, sizeof(arrays) / sizeof(*arrays), &w->nbytes,
+                           "the workspace of tables", err);
+    *work = w->memory ? w : NULL;
+    if (!w->memory)
         free(w);
-        return -1;
-    }
-    lay_out(w);
-    *work = w;
-    return 0;
+    return *work ? 0 : -1;
 }
 
 void
