@@ -134,40 +134,21 @@ touch(void *ctx, struct moe_part *part)
     memset(part->scratch.data, 0, part->scratch.nbytes);
 }
 
-/* A batch of zeros through everything; the stack is then as before. */
-static int
-run_zeros(struct moe *moe, struct err *err)
-{
-    const struct moe_config *c = &moe->config;
-    size_t qlen = smaller(c->max_len, 32), n = qlen * c->top_k;
-    uint16_t *zeros = xcalloc(qlen * c->hidden, sizeof(*zeros));
-    int64_t *ids = xcalloc(n, sizeof(*ids));
-    float *weights = xcalloc(n, sizeof(*weights));
-    float *output = xcalloc(qlen * c->hidden, sizeof(*output));
-    struct moe_batch batch = { qlen, ids, weights, zeros };
-    struct moe_grads grads = { .lora_dtype = DT_F32 };
-    int rc;
-
-    for (size_t i = 0; i < n; i++)
-        ids[i] = (int64_t)(i % c->n_experts);
-    rc = moe_forward(moe, &batch, output, true, err);
-    if (rc == 0)
-        rc = moe_backward(moe, zeros, &grads, err);
-    free(output);
-    free(weights);
-    free(ids);
-    free(zeros);
-    return rc;
-}
-
 int
 moe_warm_up(struct moe *moe, struct err *err)
 {
+    const struct moe_config *c = &moe->config;
     size_t depth = moe->depth, skipped = moe->skipped;
+    size_t qlen = smaller(c->max_len, 32), n = qlen * c->top_k;
+    struct moe_grads grads = { .lora_dtype = DT_F32 };
+    struct moe_batch batch = { .qlen = qlen };
     struct moe_saved *s;
+    int64_t *ids;
+    float *weights, *output;
+    uint16_t *zeros;
     int rc = moe_check_weights(moe, err);
 
-    for (; rc == 0 && moe->depth < moe->config.max_cache_depth; moe->depth++) {
+    for (; rc == 0 && moe->depth < c->max_cache_depth; moe->depth++) {
         rc = moe_saved_next(moe, &s, err);
         if (rc == 0)
             memset(s->memory.data, 0, s->memory.nbytes);
@@ -177,8 +158,23 @@ moe_warm_up(struct moe *moe, struct err *err)
         return -1;
     memset(moe->scratch.data, 0, moe->scratch.nbytes);
     moe_for_parts(moe, touch, NULL); /* each from its node */
-    if (depth < moe->config.max_cache_depth && !moe->config.backward_only)
-        rc = run_zeros(moe, err);
+    if (depth == c->max_cache_depth || c->backward_only)
+        return 0;
+
+    /* a batch of zeros through everything: the stack is then as before */
+    batch.expert_ids = ids = xcalloc(n, sizeof(*ids));
+    batch.weights = weights = xcalloc(n, sizeof(*weights));
+    batch.input = zeros = xcalloc(qlen * c->hidden, sizeof(*zeros));
+    output = xcalloc(qlen * c->hidden, sizeof(*output));
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int64_t)(i % c->n_experts);
+    rc = moe_forward(moe, &batch, output, true, err);
+    if (rc == 0)
+        rc = moe_backward(moe, zeros, &grads, err);
+    free(output);
+    free(zeros);
+    free(weights);
+    free(ids);
     moe->skipped = skipped;
     return rc;
 }

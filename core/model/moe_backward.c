@@ -42,42 +42,7 @@ struct backward_share {
     struct outer outers[MOE_N_LORA]; /* a gradient each */
 };
 
-static void
-gather_rows(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct backward_share *p = ctx;
-    const struct backward *b = p->of;
-
-    (void)thread;
-    moe_gather(b->moe, &b->block, p->part->x, b->saved->input, begin, end);
-    moe_gather(b->moe, &b->block, p->part->dy, b->grad_output, begin, end);
-}
-
 /* ---- the ends of products ---- */
-
-/* From da0 to dg and du, of columns [col, col + n); returns <da0, h>. */
-static float
-activation_back(const struct backward_share *p, const float *da0, size_t row,
-                size_t col, size_t n)
-{
-    const struct backward *b = p->of;
-    struct moe_part *part = p->part;
-    size_t at =
-        (b->block.row + row) * b->moe->config.intermediate + part->first + col;
-    size_t to = row * gemm_ld_bf16(part->n) + col;
-    float g[GEMM_PANEL], u[GEMM_PANEL], h[GEMM_PANEL];
-    float w = b->saved->weights[b->block.slots[row]];
-
-    cvt_to_f32(g, b->saved->gate + at, DT_BF16, n);
-    cvt_to_f32(u, b->saved->up + at, DT_BF16, n);
-    vec_silu_back(h, g, u, da0, n);
-    vec_scale(g, w, n);
-    vec_scale(u, w, n);
-    cvt_from_f32(part->h + to, DT_BF16, h, n);
-    cvt_from_f32(part->dg + to, DT_BF16, g, n);
-    cvt_from_f32(part->du + to, DT_BF16, u, n);
-    return vec_dot(da0, h, n);
-}
 
 static size_t
 n_panels(const struct moe_part *part)
@@ -85,23 +50,40 @@ n_panels(const struct moe_part *part)
     return (part->n - 1) / GEMM_PANEL + 1;
 }
 
+/* From da0 to h, dg, du and, for the weights' gradients, <da0, h>. */
 static void
 end_da0(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
         size_t n_cols, int thread)
 {
     const struct moe_tile tile = { t, ldt, row, n_rows, col, n_cols };
     const struct backward_share *p = ctx;
-    const struct moe *moe = p->of->moe;
-    size_t r = moe->config.lora_rank;
+    const struct backward *b = p->of;
+    const struct moe_config *c = &b->moe->config;
+    struct moe_part *part = p->part;
+    size_t r = c->lora_rank, ldh = gemm_ld_bf16(part->n);
+    float g[GEMM_PANEL], u[GEMM_PANEL], h[GEMM_PANEL];
 
     (void)thread;
-    moe_add_lora(&tile, r, p->part->dyb, r,
-                 moe_lora_at(moe, MOE_DOWN_A, p->of->block.expert) +
-                     p->part->first,
-                 DT_BF16, moe->config.intermediate);
-    for (size_t i = 0; i < n_rows; i++)
-        p->part->dw[(row + i) * n_panels(p->part) + col / GEMM_PANEL] =
-            activation_back(p, t + i * ldt, row + i, col, n_cols);
+    moe_add_lora(&tile, r, part->dyb, r,
+                 moe_lora_at(b->moe, MOE_DOWN_A, b->block.expert) + part->first,
+                 DT_BF16, c->intermediate);
+    for (size_t i = row; i < row + n_rows; i++) {
+        const float *da0 = t + (i - row) * ldt;
+        size_t to = i * ldh + col;
+        size_t at = (b->block.row + i) * c->intermediate + part->first + col;
+        float w = b->saved->weights[b->block.slots[i]];
+
+        cvt_to_f32(g, b->saved->gate + at, DT_BF16, n_cols);
+        cvt_to_f32(u, b->saved->up + at, DT_BF16, n_cols);
+        vec_silu_back(h, g, u, da0, n_cols);
+        vec_scale(g, w, n_cols);
+        vec_scale(u, w, n_cols);
+        cvt_from_f32(part->h + to, DT_BF16, h, n_cols);
+        cvt_from_f32(part->dg + to, DT_BF16, g, n_cols);
+        cvt_from_f32(part->du + to, DT_BF16, u, n_cols);
+        part->dw[i * n_panels(part) + col / GEMM_PANEL] =
+            vec_dot(da0, h, n_cols);
+    }
 }
 
 /* A product that adds to dX: what LoRA adds to it is q A. */
@@ -222,7 +204,7 @@ lora_back(const struct backward_share *p, float *c, enum moe_lora_matrix b,
 
 /*
  * The steps, each from what those before it have left:
- *   gather_rows                    x, dy
+ *   moe_gather                     x, dy
  *   lora_back of dy                dyb = s dy B_down
  *   product with W_down, end_da0   da0; h, dg, du of it, and dw = <da0, h>
  *   moe_lora_gate_up, _down        xa = s x A^T, ha = s h A^T, as forward did
@@ -268,7 +250,8 @@ backward_part(void *ctx, struct moe_part *part)
                                         .hook = end_dx,
                                         .ctx = &dx_up });
 
-    par_for(par, rows, 8, gather_rows, &p);
+    moe_gather(moe, part, &b->block, part->x, b->saved->input);
+    moe_gather(moe, part, &b->block, part->dy, b->grad_output);
     lora_back(&p, part->dyb, MOE_DOWN_B, 0, hidden, part->dy);
     moe_base_products(moe, part, &down, 1, part->dy, rows);
     moe_lora_gate_up(moe, part, part->xa, part->x, &b->block);
@@ -281,23 +264,6 @@ backward_part(void *ctx, struct moe_part *part)
         chunks += n_chunks(&p.outers[i]);
     par_for(par, MOE_N_LORA, 1, transpose_p, &p);
     par_for(par, chunks, 1, add_outer, &p);
-}
-
-/* Of the block's slots: what the parts' panels have summed. */
-static void
-put_weight_grads(const struct backward *b)
-{
-    for (size_t i = 0; i < b->block.n && b->grads->weights; i++) {
-        float sum = 0;
-
-        for (size_t p = 0; p < b->moe->config.n_parts; p++) {
-            size_t panels = n_panels(&b->moe->parts[p]);
-
-            for (size_t c = 0; c < panels; c++)
-                sum += b->moe->parts[p].dw[i * panels + c];
-        }
-        b->grads->weights[b->block.slots[i]] = sum;
-    }
 }
 
 /* ---- an expert ---- */
@@ -378,7 +344,8 @@ put_grads(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* The adapter's gradients are summed over an expert's blocks, then written. */
+/* The adapter's gradients are summed over an expert's blocks, then written; a
+ * slot's weight's, over the panels of all parts. */
 static void
 backward_expert(struct moe *moe, const struct moe_saved *saved,
                 const uint16_t *grad_output, const struct moe_grads *grads,
@@ -395,7 +362,17 @@ backward_expert(struct moe *moe, const struct moe_saved *saved,
             moe_for_parts(moe, clear_grads, &moe->config);
         moe_for_parts(moe, backward_part, &b);
         moe_add_partials(moe, &b.block, moe->dx, NULL);
-        put_weight_grads(&b);
+        for (size_t i = 0; i < b.block.n && grads->weights; i++) {
+            float sum = 0;
+
+            for (size_t p = 0; p < moe->config.n_parts; p++) {
+                size_t panels = n_panels(&moe->parts[p]);
+
+                for (size_t c = 0; c < panels; c++)
+                    sum += moe->parts[p].dw[i * panels + c];
+            }
+            grads->weights[b.block.slots[i]] = sum;
+        }
         row += b.block.n;
         if (row == end)
             par_for(moe->par, MOE_N_LORA, 1, put_grads, &b);

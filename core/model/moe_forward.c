@@ -32,22 +32,12 @@ struct forward_product {
 };
 
 /* Rows of B [n, rank] become columns of to [rank, n], f32: little-endian, as
- * mix() reads it. */
+ * weighted_sum() reads it. */
 struct transposing {
     float *to;
     const uint16_t *b;
     size_t n, rank;
 };
-
-static void
-gather_input(void *ctx, size_t begin, size_t end, int thread)
-{
-    const struct forward_share *p = ctx;
-
-    (void)thread;
-    moe_gather(p->of->moe, &p->of->block, p->part->x, p->of->batch->input,
-               begin, end);
-}
 
 static void
 transpose_rows(void *ctx, size_t begin, size_t end, int thread)
@@ -134,7 +124,7 @@ end_down(void *ctx, float *t, size_t ldt, size_t row, size_t n_rows, size_t col,
 
 /*
  * The steps, each from what those before it have left:
- *   gather_input                    x
+ *   moe_gather                      x
  *   moe_lora_gate_up, transpose_b   xa = s x A^T, B^T of gate and up
  *   products with W_gate, W_up      gate, up, rounded
  *   activate                        h
@@ -169,7 +159,7 @@ forward_part(void *ctx, struct moe_part *part)
     down = moe_base_job(moe, part, K_DOWN, e, part->partial, hidden,
                         (struct gemm_end){ .hook = end_down, .ctx = &p });
 
-    par_for(par, rows, 8, gather_input, &p);
+    moe_gather(moe, part, &f->block, part->x, f->batch->input);
     moe_lora_gate_up(moe, part, part->xa, part->x, &f->block);
     transpose_b(&p, MOE_GATE_B, part->b_t, part->first, n);
     transpose_b(&p, MOE_UP_B, part->b_t + r * n, part->first, n);

@@ -16,15 +16,33 @@ moe_lora_at(const struct moe *moe, enum moe_lora_matrix m, size_t expert)
     return moe->lora.m[m] + expert * shape[1] * shape[2];
 }
 
-void
-moe_gather(const struct moe *moe, const struct moe_block *block, uint16_t *to,
-           const uint16_t *from, size_t begin, size_t end)
-{
-    size_t hidden = moe->config.hidden, ld = gemm_ld_bf16(hidden);
+struct gathering {
+    const struct moe *moe;
+    const struct moe_block *block;
+    uint16_t *to;
+    const uint16_t *from;
+};
 
+static void
+gather_rows(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct gathering *g = ctx;
+    size_t hidden = g->moe->config.hidden, ld = gemm_ld_bf16(hidden);
+
+    (void)thread;
     for (size_t i = begin; i < end; i++)
-        memcpy(to + i * ld, from + moe_token(moe, block, i) * hidden,
-               hidden * sizeof(*to));
+        memcpy(g->to + i * ld,
+               g->from + moe_token(g->moe, g->block, i) * hidden,
+               hidden * sizeof(*g->to));
+}
+
+void
+moe_gather(const struct moe *moe, struct moe_part *part,
+           const struct moe_block *block, uint16_t *to, const uint16_t *from)
+{
+    struct gathering g = { moe, block, to, from };
+
+    par_for(gemm_par(part->gemm), block->n, 8, gather_rows, &g);
 }
 
 /* ---- products ---- */

@@ -17,10 +17,11 @@
 const uint16_t *moe_lora_at(const struct moe *moe, enum moe_lora_matrix m,
                             size_t expert);
 
-/* moe_gather() copies the tokens' rows of 'from' [qlen, hidden] to the block's
- * rows begin .. end - 1 of 'to', a part's x or dy. */
-void moe_gather(const struct moe *moe, const struct moe_block *block,
-                uint16_t *to, const uint16_t *from, size_t begin, size_t end);
+/* moe_gather() copies the rows of a block's tokens from 'from' [qlen, hidden]
+ * to 'to', a part's x or dy. */
+void moe_gather(const struct moe *moe, struct moe_part *part,
+                const struct moe_block *block, uint16_t *to,
+                const uint16_t *from);
 
 /* moe_base_products() makes some of x [n_rows, k], which int8 quantizes. */
 void moe_base_products(const struct moe *moe, struct moe_part *part,

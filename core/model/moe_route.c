@@ -5,19 +5,6 @@
 #include "core/model/moe_operator.h"
 #include "core/model/router.h"
 
-/* The segment of slot j of a token, or UINT32_MAX if its id is no expert. */
-static uint32_t
-segment_of(const struct moe_config *c, const int64_t *ids, size_t j)
-{
-    size_t before = 0;
-
-    if (ids[j] < 0 || (uint64_t)ids[j] >= c->n_experts)
-        return UINT32_MAX;
-    for (size_t i = 0; i < j; i++)
-        before += ids[i] == ids[j];
-    return (uint32_t)((size_t)ids[j] * c->top_k + before);
-}
-
 int
 moe_route_rows(struct moe *moe, const int64_t *ids, size_t qlen,
                struct err *err)
@@ -31,10 +18,14 @@ moe_route_rows(struct moe *moe, const int64_t *ids, size_t qlen,
                        "the batch has %zu tokens, but max_len is %zu", qlen,
                        c->max_len);
     for (size_t i = 0; i < n_slots; i++) {
-        size_t j = i % c->top_k;
+        size_t j = i % c->top_k, before = 0;
+        bool known = ids[i] >= 0 && (uint64_t)ids[i] < c->n_experts;
 
-        r->keys[i] = segment_of(c, ids + i - j, j);
-        if (c->strict_ids && r->keys[i] == UINT32_MAX)
+        for (size_t k = i - j; k < i && known; k++)
+            before += ids[k] == ids[i];
+        r->keys[i] =
+            known ? (uint32_t)((size_t)ids[i] * c->top_k + before) : UINT32_MAX;
+        if (c->strict_ids && !known)
             return err_set(err, EX_DATAERR,
                            "expert_ids[%zu, %zu] is %" PRId64
                            ", but there are %zu experts",

@@ -49,20 +49,6 @@ struct quantizing {
     float *f32;         /* [n, k] */
 };
 
-/* The slice's rows' scales, where the base weights are I8; else NULL. */
-static const float *
-row_scales(const struct moe *moe, const struct moe_part *part,
-           enum moe_kind kind, size_t e)
-{
-    enum moe_kind of = kind % K_GATE_T;
-    const float *scale = moe->base_scale[of];
-
-    if (!scale)
-        return NULL;
-    return of == K_DOWN ? scale + e * moe->config.hidden
-                        : scale + e * moe->config.intermediate + part->first;
-}
-
 /* A row, rounded to bf16 as all base weights are but those of I8. */
 static void
 widen_row(float *to, const void *from, enum dtype dtype, size_t n)
@@ -117,27 +103,40 @@ widen_columns(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* 'scale': of w's rows, if it is I8; such rows are packed unchanged. */
+/*
+ * Packs the part's slice of an expert's matrix.  INT8: quantized in 'temp',
+ * moe_weights_temp() bytes; rows that are I8 already stay as they are.
+ */
 static void
-quantize(const struct moe_part *part, struct moe_weight *to,
-         const struct gemm_matrix *w, const float *scale, void *temp)
+load_matrix(const struct moe *moe, const struct moe_part *part,
+            enum moe_kind kind, size_t e, char *temp)
 {
-    struct gemm_matrix rows = {
-        .data = temp, .dtype = DT_I8, .n = w->n, .k = w->k
-    };
-    struct quantizing q = { .w = w, .scale = scale };
+    const struct moe_config *c = &moe->config;
+    struct moe_weight *to = &part->weights[kind][e];
+    const struct gemm_matrix w = slice(moe, part, kind, e);
+    const float *scale = moe->base_scale[kind % K_GATE_T];
+    size_t ld = gemm_ld_int8(w.k);
+    struct quantizing q = { .w = &w };
 
-    if (w->dtype == DT_I8 && !w->by_k) {
-        memcpy(to->scale, scale, w->n * sizeof(*scale));
-        gemm_pack(part->gemm, &to->panels, w);
-        return;
+    if (scale)
+        q.scale = kind % K_GATE_T == K_DOWN
+                      ? scale + e * c->hidden
+                      : scale + e * c->intermediate + part->first;
+    if (to->panels.class != GEMM_INT8) {
+        gemm_pack(part->gemm, &to->panels, &w);
+    } else if (w.dtype == DT_I8 && !w.by_k) {
+        memcpy(to->scale, q.scale, w.n * sizeof(*scale));
+        gemm_pack(part->gemm, &to->panels, &w);
+    } else {
+        const struct gemm_matrix rows = { temp, DT_I8, w.n, w.k, ld, false };
+
+        q.f32 = (float *)(void *)(temp + (w.n * ld + 63) / 64 * 64);
+        par_for(gemm_par(part->gemm), w.n, w.by_k ? 64 : 4,
+                w.by_k ? widen_columns : widen_rows, &q);
+        gemm_to_int8(part->gemm, (int8_t *)temp, to->scale, q.f32, w.k, w.n,
+                     w.k);
+        gemm_pack(part->gemm, &to->panels, &rows);
     }
-    rows.ld = gemm_ld_int8(w->k);
-    q.f32 = (float *)(void *)((char *)temp + (w->n * rows.ld + 63) / 64 * 64);
-    par_for(gemm_par(part->gemm), w->n, w->by_k ? 64 : 4,
-            w->by_k ? widen_columns : widen_rows, &q);
-    gemm_to_int8(part->gemm, temp, to->scale, q.f32, w->k, w->n, w->k);
-    gemm_pack(part->gemm, &to->panels, &rows);
 }
 
 size_t
@@ -163,20 +162,12 @@ load_part(void *ctx, struct moe_part *part)
 {
     const struct loading *l = ctx;
     const struct moe *moe = l->moe;
-    void *temp = l->temp + part->index % moe->n_teams * l->nbytes;
+    char *temp = l->temp + part->index % moe->n_teams * l->nbytes;
 
     for (enum moe_kind kind = 0; kind < N_KINDS; kind++)
-        for (size_t e = 0; e < moe->config.n_experts; e++) {
-            struct moe_weight *to = &part->weights[kind][e];
-            struct gemm_matrix w = slice(moe, part, kind, e);
-
-            if (!to->panels.data)
-                continue;
-            if (to->panels.class == GEMM_INT8)
-                quantize(part, to, &w, row_scales(moe, part, kind, e), temp);
-            else
-                gemm_pack(part->gemm, &to->panels, &w);
-        }
+        for (size_t e = 0; e < moe->config.n_experts; e++)
+            if (part->weights[kind][e].panels.data)
+                load_matrix(moe, part, kind, e, temp);
 }
 
 int
