@@ -212,59 +212,48 @@ parse_heads(struct config *c, const struct js *root, struct err *err)
     return 0;
 }
 
+/* In Hugging Face's classes a sliding_window of null is none. */
 static int
-parse_act(struct config *c, const struct js *root, struct err *err)
+parse_windows(struct config *c, const struct js *root,
+              const struct family *family, struct err *err)
 {
-    struct js js = js_get(root, "hidden_act");
+    struct js js = js_get(root, "sliding_window");
+    struct js types = js_get(root, "layer_types");
+    struct js first_layer = js_get(root, "max_window_layers");
+    int64_t window = 0, first = 0;
+    bool use = family->window == WINDOW_ALWAYS;
     const char *s;
     size_t n;
 
-    c->act = ACT_SILU;
-    if (js_absent(&js))
+    c->window = xcalloc((size_t)c->n_layers, sizeof(*c->window));
+    if (family->window == WINDOW_NEVER)
         return 0;
-    if (js_str(&js, &s, &n, err))
+    if (!use && js_bool_or(root, "use_sliding_window", false, &use, err))
         return -1;
-    if (!strcmp(s, "gelu_pytorch_tanh"))
-        c->act = ACT_GELU_TANH;
-    else if (strcmp(s, "silu") != 0)
-        return js_unsupported(&js, s, "silu, gelu_pytorch_tanh", err);
-    return 0;
-}
-
-static int
-parse_biases(struct config *c, const struct js *root,
-             const struct family *family, struct err *err)
-{
-    bool attention = false, mlp = false;
-
-    if (family->attention_bias &&
-        js_bool_or(root, "attention_bias", false, &attention, err))
+    if (!js.v) /* only where the class has no default it must be said */
+        window = family->absent_window;
+    if (use && !window && !js_is(&js, JSON_NULL) &&
+        js_i64(&js, 1, MAX_POSITIONS, &window, err))
         return -1;
-    if (family->mlp_bias && js_bool_or(root, "mlp_bias", false, &mlp, err))
-        return -1;
-    c->need_qkv_bias = c->need_o_bias = attention;
-    c->need_mlp_bias = mlp;
-    return 0;
-}
-
-/* "layer_types": one name a layer, which says whether its window is on. */
-static int
-windows_by_type(struct config *c, const struct js *types, int64_t window,
-                struct err *err)
-{
-    if (!js_is(types, JSON_ARRAY))
-        return js_bad(types, "an array", err);
-    if (json_array_size(types->v) != (size_t)c->n_layers)
+    if (family->window != WINDOW_BY_LAYER || js_absent(&types)) {
+        if (family->window == WINDOW_BY_LAYER && window &&
+            js_i64(&first_layer, 0, MAX_LAYERS, &first, err))
+            return -1;
+        for (int64_t i = first; i < c->n_layers; i++)
+            c->window[i] = window;
+        return 0;
+    }
+    /* one name a layer, which says whether its window is on */
+    if (!js_is(&types, JSON_ARRAY))
+        return js_bad(&types, "an array", err);
+    if (json_array_size(types.v) != (size_t)c->n_layers)
         return err_set(err, EX_DATAERR,
                        "%s: %s has %zu names (expected num_hidden_layers, "
                        "%lld)",
-                       types->file, types->path, json_array_size(types->v),
+                       types.file, types.path, json_array_size(types.v),
                        (long long)c->n_layers);
     for (int64_t i = 0; i < c->n_layers; i++) {
-        struct js js = js_at(types, (size_t)i);
-        const char *s;
-        size_t n;
-
+        js = js_at(&types, (size_t)i);
         if (js_str(&js, &s, &n, err))
             return -1;
         if (!strcmp(s, "full_attention"))
@@ -278,59 +267,6 @@ windows_by_type(struct config *c, const struct js *types, int64_t window,
                           "sliding_window is off",
                           err);
         c->window[i] = window;
-    }
-    return 0;
-}
-
-/* In Hugging Face's classes a sliding_window of null is none. */
-static int
-parse_windows(struct config *c, const struct js *root,
-              const struct family *family, struct err *err)
-{
-    struct js js = js_get(root, "sliding_window");
-    struct js types = js_get(root, "layer_types");
-    struct js first_layer = js_get(root, "max_window_layers");
-    int64_t window = 0, first = 0;
-    bool use = family->window == WINDOW_ALWAYS;
-
-    c->window = xcalloc((size_t)c->n_layers, sizeof(*c->window));
-    if (family->window == WINDOW_NEVER)
-        return 0;
-    if (!use && js_bool_or(root, "use_sliding_window", false, &use, err))
-        return -1;
-    if (!js.v) /* only where the class has no default it must be said */
-        window = family->absent_window;
-    if (use && !window && !js_is(&js, JSON_NULL) &&
-        js_i64(&js, 1, MAX_POSITIONS, &window, err))
-        return -1;
-    if (family->window == WINDOW_BY_LAYER) {
-        if (!js_absent(&types))
-            return windows_by_type(c, &types, window, err);
-        if (window && js_i64(&first_layer, 0, MAX_LAYERS, &first, err))
-            return -1;
-    }
-    for (int64_t i = first; i < c->n_layers; i++)
-        c->window[i] = window;
-    return 0;
-}
-
-/* mlp_only_layers: layers that have no experts, whatever else is said. */
-static int
-parse_mlp_only(struct config *c, const struct js *root, struct err *err)
-{
-    struct js list = js_get(root, "mlp_only_layers");
-
-    if (js_absent(&list))
-        return 0;
-    if (!js_is(&list, JSON_ARRAY))
-        return js_bad(&list, "an array", err);
-    for (size_t i = 0; i < json_array_size(list.v); i++) {
-        struct js js = js_at(&list, i);
-        int64_t layer;
-
-        if (js_i64(&js, 0, c->n_layers - 1, &layer, err))
-            return -1;
-        c->sparse[layer] = false;
     }
     return 0;
 }
@@ -359,8 +295,9 @@ static int
 parse_experts(struct config *c, const struct js *root,
               const struct family *family, struct err *err)
 {
+    struct js no_experts = js_get(root, "mlp_only_layers");
     struct config_routing r;
-    int64_t step;
+    int64_t step, layer;
 
     c->sparse = xcalloc((size_t)c->n_layers, sizeof(*c->sparse));
     if (!family->experts)
@@ -381,19 +318,18 @@ parse_experts(struct config *c, const struct js *root,
         return -1;
     for (int64_t i = step - 1; i < c->n_layers; i += step)
         c->sparse[i] = true;
-    return parse_mlp_only(c, root, err);
-}
+    if (js_absent(&no_experts))
+        return 0;
+    if (!js_is(&no_experts, JSON_ARRAY))
+        return js_bad(&no_experts, "an array", err);
+    for (size_t i = 0; i < json_array_size(no_experts.v); i++) {
+        struct js js = js_at(&no_experts, i);
 
-/* YaRN's context is the original one times the factor; files of Qwen keep
- * the unstretched length in max_position_embeddings. */
-static void
-stretch_context(struct config *c)
-{
-    double n = (double)c->rope.original_max_positions * c->rope.factor;
-
-    if (c->rope.type == ROPE_YARN && n > (double)c->max_positions)
-        c->max_positions =
-            n < (double)MAX_POSITIONS ? (int64_t)n : MAX_POSITIONS;
+        if (js_i64(&js, 0, c->n_layers - 1, &layer, err))
+            return -1;
+        c->sparse[layer] = false;
+    }
+    return 0;
 }
 
 static int
@@ -439,7 +375,10 @@ static int
 parse_model(struct config *c, const struct js *root, struct err *err)
 {
     const struct family *family = NULL;
-    double eps = 1e-6;
+    struct js act = js_get(root, "hidden_act");
+    const char *name = "silu";
+    double eps = 1e-6, stretched;
+    size_t n;
 
     if (!js_is(root, JSON_OBJECT))
         return js_bad(root, "an object", err);
@@ -453,14 +392,27 @@ parse_model(struct config *c, const struct js *root, struct err *err)
         count(root, "max_position_embeddings", MAX_POSITIONS,
               family->max_positions, &c->max_positions, err) ||
         config_range(root, "rms_norm_eps", 0, 1, &eps, err) ||
-        parse_act(c, root, err) || rope_parse(&c->rope, root, err) ||
-        parse_biases(c, root, family, err) ||
+        (!js_absent(&act) && js_str(&act, &name, &n, err)))
+        return -1;
+    c->act = !strcmp(name, "gelu_pytorch_tanh") ? ACT_GELU_TANH : ACT_SILU;
+    if (c->act == ACT_SILU && strcmp(name, "silu") != 0)
+        return js_unsupported(&act, name, "silu, gelu_pytorch_tanh", err);
+    c->rms_norm_eps = (float)eps;
+    if (rope_parse(&c->rope, root, err) ||
+        (family->attention_bias &&
+         js_bool_or(root, "attention_bias", false, &c->need_o_bias, err)) ||
+        (family->mlp_bias &&
+         js_bool_or(root, "mlp_bias", false, &c->need_mlp_bias, err)) ||
         js_bool_or(root, "tie_word_embeddings", false, &c->tied, err) ||
         parse_windows(c, root, family, err) ||
         parse_experts(c, root, family, err))
         return -1;
-    c->rms_norm_eps = (float)eps;
-    stretch_context(c);
+    c->need_qkv_bias = c->need_o_bias;
+    /* YaRN's context is the original one times the factor; files of Qwen keep
+     * the unstretched length in max_position_embeddings */
+    stretched = (double)c->rope.original_max_positions * c->rope.factor;
+    if (c->rope.type == ROPE_YARN && stretched > (double)c->max_positions)
+        c->max_positions = (int64_t)fmin(stretched, (double)MAX_POSITIONS);
     c->bos = -1;
     return config_ends(c, root, err);
 }

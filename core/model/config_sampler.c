@@ -36,36 +36,12 @@ static const struct {
 
 _Static_assert(N_KEYS < CONFIG_MAX_KEYS, "the last of them is NULL");
 
-static bool
-is_neutral(const struct js *js, double neutral)
-{
-    return js_absent(js) || json_is_false(js->v) ||
-           (json_is_number(js->v) && json_number_value(js->v) == neutral) ||
-           ((json_is_array(js->v) || json_is_object(js->v)) &&
-            json_array_size(js->v) + json_object_size(js->v) == 0);
-}
-
-static void
-note_passed_over(struct config *c, const struct js *root)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < N_KEYS; i++) {
-        struct js js = js_get(root, passed_over[i].key);
-
-        /* as in transformers, max_new_tokens is before max_length */
-        if (c->max_new_tokens && !strcmp(passed_over[i].key, "max_length"))
-            continue;
-        if (!is_neutral(&js, passed_over[i].neutral))
-            c->passed_over[n++] = passed_over[i].key;
-    }
-}
-
 int
 config_sampler(struct config *c, const struct js *root, struct err *err)
 {
     struct js top_k = js_get(root, "top_k");
     struct js max_new = js_get(root, "max_new_tokens");
+    size_t n = 0;
 
     c->temperature = c->top_p = c->repetition_penalty = 1;
     if (!root->v)
@@ -87,7 +63,21 @@ config_sampler(struct config *c, const struct js *root, struct err *err)
     if (!js_absent(&max_new) &&
         js_i64(&max_new, 1, INT32_MAX, &c->max_new_tokens, err))
         return -1;
-    note_passed_over(c, root);
+    for (size_t i = 0; i < N_KEYS; i++) {
+        struct js js = js_get(root, passed_over[i].key);
+        const json_t *v = js.v;
+
+        /* as in transformers, max_new_tokens is before max_length */
+        if (c->max_new_tokens && !strcmp(passed_over[i].key, "max_length"))
+            continue;
+        if (js_absent(&js) || json_is_false(v) ||
+            (json_is_number(v) &&
+             json_number_value(v) == passed_over[i].neutral) ||
+            (json_is_array(v) && json_array_size(v) == 0) ||
+            (json_is_object(v) && json_object_size(v) == 0))
+            continue;
+        c->passed_over[n++] = passed_over[i].key;
+    }
     return js_absent(&top_k)
                ? 0
                : js_i64(&top_k, 0, CONFIG_MAX_VOCAB, &c->top_k, err);

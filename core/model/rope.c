@@ -40,30 +40,6 @@ mscale(double factor, double weight)
     return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
 }
 
-static int
-parse_yarn(struct rope_config *rope, const struct js *obj, struct err *err)
-{
-    struct js truncate = js_get(obj, "truncate");
-    struct js fast = js_get(obj, "beta_fast");
-    double m, m_all, attention;
-
-    if (number_or(obj, "beta_fast", 1e-6, 32, &rope->beta_fast, err) ||
-        number_or(obj, "beta_slow", 1e-6, 1, &rope->beta_slow, err) ||
-        number_or(obj, "mscale", 0, 0, &m, err) ||
-        number_or(obj, "mscale_all_dim", 0, 0, &m_all, err))
-        return -1;
-    if (rope->beta_fast < rope->beta_slow)
-        return js_bad(&fast, "not less than beta_slow", err);
-    attention = m > 0 && m_all > 0
-                    ? mscale(rope->factor, m) / mscale(rope->factor, m_all)
-                    : mscale(rope->factor, 1);
-    rope->truncate = true;
-    if (!js_absent(&truncate) && js_bool(&truncate, &rope->truncate, err))
-        return -1;
-    return number_or(obj, "attention_factor", 1e-6, attention,
-                     &rope->attention_factor, err);
-}
-
 /* "rope_type", or "type" in older files, and what belongs to it. */
 static int
 parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
@@ -73,7 +49,9 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
     struct js js = js_get(obj, "rope_type"), factor = js_get(obj, "factor");
     struct js original = js_get(obj, "original_max_position_embeddings");
     struct js high = js_get(obj, "high_freq_factor");
+    struct js fast = js_get(obj, "beta_fast");
     const char *name = names[ROPE_DEFAULT];
+    double m, m_all, attention;
     size_t n, type = 0;
 
     if (js_absent(&js))
@@ -102,7 +80,22 @@ parse_type(struct rope_config *rope, const struct js *obj, struct err *err)
         return -1;
     if (type == ROPE_LLAMA3 && rope->high_freq_factor <= rope->low_freq_factor)
         return js_bad(&high, "more than low_freq_factor", err);
-    return type == ROPE_YARN ? parse_yarn(rope, obj, err) : 0;
+    if (type != ROPE_YARN)
+        return 0;
+    if (number_or(obj, "beta_fast", 1e-6, 32, &rope->beta_fast, err) ||
+        number_or(obj, "beta_slow", 1e-6, 1, &rope->beta_slow, err) ||
+        number_or(obj, "mscale", 0, 0, &m, err) ||
+        number_or(obj, "mscale_all_dim", 0, 0, &m_all, err))
+        return -1;
+    if (rope->beta_fast < rope->beta_slow)
+        return js_bad(&fast, "not less than beta_slow", err);
+    attention = m > 0 && m_all > 0
+                    ? mscale(rope->factor, m) / mscale(rope->factor, m_all)
+                    : mscale(rope->factor, 1);
+    return js_bool_or(obj, "truncate", true, &rope->truncate, err) < 0
+               ? -1
+               : number_or(obj, "attention_factor", 1e-6, attention,
+                           &rope->attention_factor, err);
 }
 
 /* Some models rotate a part of each head. */
@@ -126,35 +119,31 @@ is_empty(const struct js *js)
            (js_is(js, JSON_OBJECT) && json_object_size(js->v) == 0);
 }
 
-/* Do both say the same, but for the base, which has a place of its own? */
-static bool
-is_same(const struct js *a, const struct js *b)
-{
-    struct rope_config x = plain, y = plain;
-    struct err err;
-
-    return js_is(a, JSON_OBJECT) && js_is(b, JSON_OBJECT) &&
-           parse_type(&x, a, &err) == 0 && parse_type(&y, b, &err) == 0 &&
-           x.type == y.type && x.factor == y.factor &&
-           x.low_freq_factor == y.low_freq_factor &&
-           x.high_freq_factor == y.high_freq_factor &&
-           x.beta_fast == y.beta_fast && x.beta_slow == y.beta_slow &&
-           x.attention_factor == y.attention_factor &&
-           x.truncate == y.truncate &&
-           x.original_max_positions == y.original_max_positions;
-}
-
-/* Transformers 5 writes rope_parameters, 4 wrote rope_scaling; where a file has
- * both, 5 reads the latter. */
+/*
+ * Transformers 5 writes rope_parameters, 4 wrote rope_scaling; where a file has
+ * both, 5 reads the latter.  They must say the same, but for the base, which
+ * has a place of its own.
+ */
 static int
 find_rope(struct js *obj, const struct js *root, struct err *err)
 {
     struct js scaling = js_get(root, "rope_scaling");
+    struct rope_config x = plain, y = plain;
+    struct err differs;
 
     *obj = js_get(root, "rope_parameters");
     if (is_empty(&scaling))
         return 0;
-    if (!is_empty(obj) && !is_same(obj, &scaling))
+    if (!is_empty(obj) &&
+        !(js_is(obj, JSON_OBJECT) && js_is(&scaling, JSON_OBJECT) &&
+          parse_type(&x, obj, &differs) == 0 &&
+          parse_type(&y, &scaling, &differs) == 0 && x.type == y.type &&
+          x.factor == y.factor && x.low_freq_factor == y.low_freq_factor &&
+          x.high_freq_factor == y.high_freq_factor &&
+          x.beta_fast == y.beta_fast && x.beta_slow == y.beta_slow &&
+          x.attention_factor == y.attention_factor &&
+          x.truncate == y.truncate &&
+          x.original_max_positions == y.original_max_positions))
         return err_set(err, EX_DATAERR,
                        "%s: rope_parameters and rope_scaling differ "
                        "(expected one of them)",
@@ -191,18 +180,6 @@ rope_parse(struct rope_config *rope, const struct js *root, struct err *err)
     return parse_type(rope, &obj, err);
 }
 
-/* Llama 3: long waves are stretched, short ones kept, a ramp between. */
-static double
-llama3_freq(const struct rope_config *rope, double freq)
-{
-    double rotations = (double)rope->original_max_positions * freq / (2 * M_PI);
-    double smooth = (rotations - rope->low_freq_factor) /
-                    (rope->high_freq_factor - rope->low_freq_factor);
-
-    smooth = fmin(fmax(smooth, 0), 1);
-    return (1 - smooth) * freq / rope->factor + smooth * freq;
-}
-
 /* YaRN: the dimension that makes so many rotations in the original context. */
 static double
 yarn_dim(const struct rope_config *rope, double rotations, double head_dim)
@@ -212,48 +189,36 @@ yarn_dim(const struct rope_config *rope, double rotations, double head_dim)
            (2 * log(rope->theta));
 }
 
-static double
-yarn_freq(const struct rope_config *rope, double freq, double i,
-          double head_dim)
-{
-    double low = yarn_dim(rope, rope->beta_fast, head_dim);
-    double high = yarn_dim(rope, rope->beta_slow, head_dim);
-    double ramp;
-
-    if (rope->truncate) {
-        low = floor(low);
-        high = ceil(high);
-    }
-    low = fmax(low, 0);
-    high = fmin(high, head_dim - 1);
-    if (low == high)
-        high += 0.001; /* as Hugging Face does: a step, not 0 / 0 */
-    ramp = fmin(fmax((i - low) / (high - low), 0), 1);
-    return freq / rope->factor * ramp + freq * (1 - ramp);
-}
-
 void
 rope_inv_freq(double *inv_freq, const struct rope_config *rope, size_t head_dim)
 {
-    double d = (double)head_dim;
+    double d = (double)head_dim, low = 0, high = 0;
 
+    if (rope->type == ROPE_YARN) {
+        low = yarn_dim(rope, rope->beta_fast, d);
+        high = yarn_dim(rope, rope->beta_slow, d);
+        low = fmax(rope->truncate ? floor(low) : low, 0);
+        high = fmin(rope->truncate ? ceil(high) : high, d - 1);
+        if (low == high)
+            high += 0.001; /* as Hugging Face does: a step, not 0 / 0 */
+    }
     for (size_t i = 0; i < head_dim / 2; i++) {
-        double freq = pow(rope->theta, -2 * (double)i / d);
+        double freq = pow(rope->theta, -2 * (double)i / d), ramp;
 
-        switch (rope->type) {
-        case ROPE_DEFAULT:
-            break;
-        case ROPE_LINEAR:
-            freq /= rope->factor;
-            break;
-        case ROPE_LLAMA3:
-            freq = llama3_freq(rope, freq);
-            break;
-        case ROPE_YARN:
-            freq = yarn_freq(rope, freq, (double)i, d);
-            break;
-        }
         inv_freq[i] = freq;
+        if (rope->type == ROPE_LINEAR) {
+            inv_freq[i] = freq / rope->factor;
+        } else if (rope->type == ROPE_LLAMA3) {
+            /* long waves are stretched, short ones kept, a ramp between */
+            ramp = (double)rope->original_max_positions * freq / (2 * M_PI);
+            ramp = (ramp - rope->low_freq_factor) /
+                   (rope->high_freq_factor - rope->low_freq_factor);
+            ramp = fmin(fmax(ramp, 0), 1);
+            inv_freq[i] = (1 - ramp) * freq / rope->factor + ramp * freq;
+        } else if (rope->type == ROPE_YARN) {
+            ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1);
+            inv_freq[i] = freq / rope->factor * ramp + freq * (1 - ramp);
+        }
     }
 }
 
