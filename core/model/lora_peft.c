@@ -69,19 +69,6 @@ find_other(const struct from *p, const char *module, const char *tail)
     return t;
 }
 
-static bool
-same_numbers(const struct linear *a, const struct linear *b)
-{
-    size_t n = a->out * a->in;
-
-    if (a->dtype == b->dtype)
-        return !memcmp(a->w, b->w, n * dtype_table[a->dtype].bits / 8);
-    for (size_t i = 0; i < n; i++)
-        if (dtype_get(a->dtype, a->w, i) != dtype_get(b->dtype, b->w, i))
-            return false;
-    return true;
-}
-
 /* PEFT saves the layer itself with the adapter of an lm_head, and loads it in
  * place of the model's: that must be the same. */
 static int
@@ -90,13 +77,22 @@ check_base(const struct from *p, const char *module,
 {
     const struct linear *to = model_linear(p->model, module);
     struct linear base;
+    bool same = true;
+    size_t n;
 
     if (!to)
         return err_set(p->err, EX_DATAERR, "%s: %s is of no linear layer of %s",
                        t->st->path, t->t->name, p->model->dir.path);
     if (linear_file_bind(&base, t, to->out, to->in, NULL, p->err))
         return -1;
-    if (same_numbers(&base, to))
+    n = base.out * base.in;
+    if (base.dtype == to->dtype)
+        same = !memcmp(base.w, to->w, n * dtype_table[to->dtype].bits / 8);
+    else
+        for (size_t i = 0; i < n && same; i++)
+            same = dtype_get(base.dtype, base.w, i) ==
+                   dtype_get(to->dtype, to->w, i);
+    if (same)
         return 0;
     return err_set(p->err, EX_DATAERR,
                    "%s: %s is not %s.weight of %s: trained on another model",
@@ -130,20 +126,6 @@ bind_tensor(const struct from *p, const struct stdir_tensor *t)
     return rc;
 }
 
-static int
-bind_all(struct from *p)
-{
-    const struct stdir *dir = &p->adapter->dir;
-
-    if (dir->n_tensors == 0)
-        return err_set(p->err, EX_DATAERR, "%s: has no tensors", dir->path);
-    p->adapter->parts = xcalloc(dir->n_tensors, sizeof(*p->adapter->parts));
-    for (size_t i = 0; i < dir->n_tensors; i++)
-        if (bind_tensor(p, &dir->tensors[i]))
-            return -1;
-    return 0;
-}
-
 int
 lora_peft(struct model *model, struct adapter *adapter, const char *dir,
           struct err *err)
@@ -157,8 +139,11 @@ lora_peft(struct model *model, struct adapter *adapter, const char *dir,
         rc = stdir_open(&adapter->dir, file.s, err);
     if (rc == 0)
         rc = stdir_map(&adapter->dir, err);
-    if (rc == 0)
-        rc = bind_all(&p);
+    if (rc == 0 && adapter->dir.n_tensors == 0)
+        rc = err_set(err, EX_DATAERR, "%s: has no tensors", adapter->dir.path);
+    adapter->parts = xcalloc(adapter->dir.n_tensors, sizeof(*adapter->parts));
+    for (size_t i = 0; i < adapter->dir.n_tensors && rc == 0; i++)
+        rc = bind_tensor(&p, &adapter->dir.tensors[i]);
     peft_close(&p.config);
     str_free(&file);
     return rc;

@@ -54,13 +54,6 @@ read_meta(struct lora_stack *s, const struct st *st, struct err *err)
     return 0;
 }
 
-/* A size that is expected, or else any. */
-static uint64_t
-or_open(size_t n)
-{
-    return n ? n : ST_OPEN;
-}
-
 int
 lora_stack_read(struct lora_stack *s, const struct st *st, struct err *err)
 {
@@ -80,9 +73,8 @@ lora_stack_read(struct lora_stack *s, const struct st *st, struct err *err)
                                      .lora_rank = s->rank };
         moe_lora_shape(&sizes, (enum moe_lora_matrix)m, want.shape);
         for (int d = 0; m <= MOE_GATE_B && d < 3; d++)
-            want.shape[d] = or_open(want.shape[d]);
-        if (m == MOE_GATE_A)
-            want.shape[1] = ST_OPEN;
+            if (want.shape[d] == 0 || (m == MOE_GATE_A && d == 1))
+                want.shape[d] = ST_OPEN;
         if (!t)
             return st_missing(st->path, moe_lora_names[m], err);
         if (st_want(st->path, t, &want, err) < 0)

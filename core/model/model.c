@@ -116,41 +116,6 @@ bind_linear(struct binder *b, const struct linear_spec *spec, size_t layer)
 }
 
 static int
-bind_experts(struct binder *b, size_t i)
-{
-    const struct config *c = &b->model->config;
-    struct layer *l = &b->model->layers[i];
-    size_t n = (size_t)c->n_experts, hidden = (size_t)c->hidden_size;
-    size_t inter = (size_t)c->expert_size;
-    const struct linear_spec router = { "mlp.gate", &l->router, n,
-                                        hidden,     false,      NULL };
-
-    l->experts = xcalloc(n, sizeof(*l->experts));
-    if (bind_linear(b, &router, i))
-        return -1;
-    for (size_t k = 0; k < n; k++) {
-        struct mlp *m = &l->experts[k];
-        char name[64];
-        const struct linear_spec specs[] = {
-            { "gate", &m->gate, inter, hidden, false, NULL },
-            { "up", &m->up, inter, hidden, false, NULL },
-            { "down", &m->down, hidden, inter, false, NULL },
-        };
-
-        for (size_t j = 0; j < 3; j++) {
-            struct linear_spec spec = specs[j];
-
-            snprintf(name, sizeof(name), "mlp.experts.%zu.%s_proj", k,
-                     spec.name);
-            spec.name = name;
-            if (bind_linear(b, &spec, i))
-                return -1;
-        }
-    }
-    return 0;
-}
-
-static int
 bind_layer(struct binder *b, size_t i)
 {
     const struct config *c = &b->model->config;
@@ -159,7 +124,12 @@ bind_layer(struct binder *b, size_t i)
     size_t hidden = (size_t)c->hidden_size, d = (size_t)c->head_dim;
     size_t nq = (size_t)c->n_heads * d, nkv = (size_t)c->n_kv_heads * d;
     size_t inter = (size_t)c->intermediate_size;
+    size_t n_experts = c->sparse[i] ? (size_t)c->n_experts : 0;
+    size_t width = (size_t)c->expert_size;
     bool qkv = c->need_qkv_bias, mlp = c->need_mlp_bias;
+    const struct linear_spec router = { "mlp.gate", &l->router, n_experts,
+                                        hidden,     false,      NULL };
+    char name[128];
     const struct {
         const char *name;
         struct norm *to;
@@ -181,17 +151,37 @@ bind_layer(struct binder *b, size_t i)
     };
 
     for (size_t k = 0; k < (c->qk_norm ? 4 : 2); k++) {
-        char name[128];
-
         snprintf(name, sizeof(name), "%slayers.%zu.%s.weight", b->prefix, i,
                  norms[k].name);
         if (bind_norm(b, norms[k].to, name, norms[k].n))
             return -1;
     }
-    for (size_t k = 0; k < (c->sparse[i] ? 4 : 7); k++)
+    for (size_t k = 0; k < (n_experts ? 4 : 7); k++)
         if (bind_linear(b, &linears[k], i))
             return -1;
-    return c->sparse[i] ? bind_experts(b, i) : 0;
+    if (n_experts == 0)
+        return 0;
+    l->experts = xcalloc(n_experts, sizeof(*l->experts));
+    if (bind_linear(b, &router, i))
+        return -1;
+    for (size_t k = 0; k < n_experts; k++) {
+        const struct linear_spec specs[] = {
+            { "gate", &l->experts[k].gate, width, hidden, false, NULL },
+            { "up", &l->experts[k].up, width, hidden, false, NULL },
+            { "down", &l->experts[k].down, hidden, width, false, NULL },
+        };
+
+        for (size_t j = 0; j < 3; j++) {
+            struct linear_spec spec = specs[j];
+
+            snprintf(name, sizeof(name), "mlp.experts.%zu.%s_proj", k,
+                     spec.name);
+            spec.name = name;
+            if (bind_linear(b, &spec, i))
+                return -1;
+        }
+    }
+    return 0;
 }
 
 /*
@@ -261,15 +251,6 @@ bind_ends(struct binder *b)
     return bind_norm(b, &m->norm, name, hidden);
 }
 
-/* Is it a buffer that older files have and that follows from config.json? */
-static bool
-is_buffer(const char *name)
-{
-    return fnmatch("*?.rotary_emb.inv_freq", name, 0) == 0 ||
-           fnmatch("*?.rotary_emb.cos_cached", name, 0) == 0 ||
-           fnmatch("*?.rotary_emb.sin_cached", name, 0) == 0;
-}
-
 static int
 bind_all(struct model *m, struct err *err)
 {
@@ -289,7 +270,10 @@ bind_all(struct model *m, struct err *err)
     for (size_t i = 0; i < dir->n_tensors; i++) {
         const char *name = dir->tensors[i].t->name;
 
-        if (b.used[i] || is_buffer(name))
+        /* a buffer that older files have follows from config.json */
+        if (b.used[i] || !fnmatch("*?.rotary_emb.inv_freq", name, 0) ||
+            !fnmatch("*?.rotary_emb.cos_cached", name, 0) ||
+            !fnmatch("*?.rotary_emb.sin_cached", name, 0))
             continue;
         first = first ? first : name;
         n_unused++;
@@ -356,57 +340,44 @@ number_below(const char *at, size_t n, size_t *v)
     return *v < n ? end : NULL;
 }
 
-/* "gate_proj" and the like. */
-static struct linear *
-mlp_linear(struct mlp *m, const char *name)
-{
-    return !strcmp(name, "gate_proj")   ? &m->gate
-           : !strcmp(name, "up_proj")   ? &m->up
-           : !strcmp(name, "down_proj") ? &m->down
-                                        : NULL;
-}
-
-/* What follows "mlp." in a layer with experts. */
-static struct linear *
-sparse_linear(const struct model *m, struct layer *l, const char *name)
-{
-    static const char experts[] = "experts.";
-    size_t i;
-
-    if (!strcmp(name, "gate"))
-        return &l->router;
-    if (strncmp(name, experts, sizeof(experts) - 1) != 0)
-        return NULL;
-    name = number_below(name + sizeof(experts) - 1, (size_t)m->config.n_experts,
-                        &i);
-    return name && *name == '.' ? mlp_linear(&l->experts[i], name + 1) : NULL;
-}
-
 struct linear *
 model_linear(struct model *m, const char *name)
 {
-    static const char layers[] = "layers.";
+    struct mlp *mlp;
     struct layer *l;
     size_t i;
 
     if (!strcmp(name, "lm_head"))
         return &m->lm_head;
     name = names_short(name);
-    if (strncmp(name, layers, sizeof(layers) - 1) != 0)
+    if (strncmp(name, "layers.", 7) != 0)
         return NULL;
-    name =
-        number_below(name + sizeof(layers) - 1, (size_t)m->config.n_layers, &i);
+    name = number_below(name + 7, (size_t)m->config.n_layers, &i);
     if (!name)
         return NULL;
     l = &m->layers[i];
-    if (!strncmp(name, ".mlp.", 5))
-        return l->experts ? sparse_linear(m, l, name + 5)
-                          : mlp_linear(&l->mlp, name + 5);
-    return !strcmp(name, ".self_attn.q_proj")   ? &l->q
-           : !strcmp(name, ".self_attn.k_proj") ? &l->k
-           : !strcmp(name, ".self_attn.v_proj") ? &l->v
-           : !strcmp(name, ".self_attn.o_proj") ? &l->o
-                                                : NULL;
+    if (strncmp(name, ".mlp.", 5) != 0)
+        return !strcmp(name, ".self_attn.q_proj")   ? &l->q
+               : !strcmp(name, ".self_attn.k_proj") ? &l->k
+               : !strcmp(name, ".self_attn.v_proj") ? &l->v
+               : !strcmp(name, ".self_attn.o_proj") ? &l->o
+                                                    : NULL;
+    name += 5;
+    mlp = &l->mlp;
+    if (l->experts) {
+        if (!strcmp(name, "gate"))
+            return &l->router;
+        if (strncmp(name, "experts.", 8) != 0)
+            return NULL;
+        name = number_below(name + 8, (size_t)m->config.n_experts, &i);
+        if (!name || *name++ != '.')
+            return NULL;
+        mlp = &l->experts[i];
+    }
+    return !strcmp(name, "gate_proj")   ? &mlp->gate
+           : !strcmp(name, "up_proj")   ? &mlp->up
+           : !strcmp(name, "down_proj") ? &mlp->down
+                                        : NULL;
 }
 
 const struct config *

@@ -30,59 +30,43 @@ struct tables {
     size_t max_in, max_out, max_k;
 };
 
-/* The linear layer of a name, where it can have a table. */
-static struct linear *
-find_linear(struct tables *ts, const char *name, struct err *err)
-{
-    struct linear *l = model_linear(ts->model, name);
-    const char *module = strstr(name, ".mlp.");
-
-    if (!l || l == &ts->model->lm_head) {
-        err_set(err, EX_DATAERR,
-                "%s/metadata.json: %s is no linear layer of %s", ts->lut.path,
-                name, ts->model->dir.path);
-        return NULL;
-    }
-    if (module && (!strncmp(module, ".mlp.experts.", 13) ||
-                   !strcmp(module, ".mlp.gate"))) {
-        err_set(err, EX_DATAERR,
-                "%s/metadata.json: %s is a layer of experts, which run without "
-                "tables (--lut-layers selects)",
-                ts->lut.path, name);
-        return NULL;
-    }
-    return l;
-}
-
-/* ---- opening ---- */
-
+/* Gives the linear layers that a table stands for this table. */
 static int
 bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
 {
     struct table *t = &tabled->table;
-    const char *name = t->file.layer->name;
+    const char *name = t->file.layer->name, *lut = ts->lut.path;
     char *parts[LUT_MAX_PARTS];
     size_t n = lut_parts(name, parts);
     int rc = 0;
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        struct linear *l = find_linear(ts, parts[i], err);
+        struct linear *l = model_linear(ts->model, parts[i]);
+        const char *module = strstr(parts[i], ".mlp.");
         size_t col = t->n_bound;
 
-        if (!l) {
-            rc = -1;
-        } else if (l->table) {
+        if (!l || l == &ts->model->lm_head)
+            rc = err_set(err, EX_DATAERR,
+                         "%s/metadata.json: %s is no linear layer of %s", lut,
+                         parts[i], ts->model->dir.path);
+        else if (module && (!strncmp(module, ".mlp.experts.", 13) ||
+                            !strcmp(module, ".mlp.gate")))
+            rc = err_set(err, EX_DATAERR,
+                         "%s/metadata.json: %s is a layer of experts, which "
+                         "run without tables (--lut-layers selects)",
+                         lut, parts[i]);
+        else if (l->table)
             rc = err_set(err, EX_DATAERR,
                          "%s/metadata.json: has two tables for %s "
                          "(--lut-layers selects)",
-                         ts->lut.path, parts[i]);
-        } else if (!table_bind(t, l)) {
+                         lut, parts[i]);
+        else if (!table_bind(t, l))
             rc = err_set(err, EX_DATAERR,
                          "%s: has %zu inputs and %zu outputs, but %s of the "
                          "model has %zu and %zu",
                          t->file.st.path, t->in, t->out, parts[i], l->in,
                          l->out);
-        } else {
+        if (rc == 0) {
             l->table = tabled;
             l->table_col = col;
         }
@@ -94,30 +78,6 @@ bind_parts(struct tables *ts, struct tabled *tabled, struct err *err)
     for (size_t i = 0; i < n; i++)
         free(parts[i]);
     return rc;
-}
-
-static int
-open_table(struct tables *ts, const struct lut_layer *layer,
-           const struct tables_options *o, struct err *err)
-{
-    struct tabled *t = &ts->tabled[ts->n];
-
-    if (table_open(&t->table, &ts->lut, layer, err) < 0)
-        return -1;
-    ts->n++;
-    if (bind_parts(ts, t, err) < 0)
-        return -1;
-    if (o->ratio > 0)
-        t->fix = (struct table_fix){ FIX_TOP, table_ratio(layer->in, o->ratio),
-                                     0, NULL };
-    if (table_transpose(&t->table, &t->fix, err) < 0)
-        return -1;
-    if (o->report)
-        t->stats = table_stats_new(&t->table, layer->elbow);
-    ts->max_in = larger(ts->max_in, layer->in);
-    ts->max_out = larger(ts->max_out, layer->out);
-    ts->max_k = larger(ts->max_k, layer->k);
-    return 0;
 }
 
 int
@@ -140,9 +100,28 @@ tables_open(struct tables **tables, struct model *model, const char *dir,
         rc = err_set(err, EX_DATAERR,
                      "%s/metadata.json: has no layer %s (--lut-layers)%s",
                      ts->lut.path, unused, globs_hint(&globs));
-    for (size_t i = 0; i < ts->lut.n_layers && rc == 0; i++)
-        if (!o->layers || globs_match(&globs, ts->lut.layers[i].name))
-            rc = open_table(ts, &ts->lut.layers[i], o, err);
+    for (size_t i = 0; i < ts->lut.n_layers && rc == 0; i++) {
+        const struct lut_layer *l = &ts->lut.layers[i];
+        struct tabled *t = &ts->tabled[ts->n];
+
+        if (o->layers && !globs_match(&globs, l->name))
+            continue;
+        rc = table_open(&t->table, &ts->lut, l, err);
+        if (rc < 0)
+            break;
+        ts->n++;
+        if (o->ratio > 0)
+            t->fix = (struct table_fix){ FIX_TOP, table_ratio(l->in, o->ratio),
+                                         0, NULL };
+        if (bind_parts(ts, t, err) < 0 ||
+            table_transpose(&t->table, &t->fix, err) < 0)
+            rc = -1;
+        else if (o->report)
+            t->stats = table_stats_new(&t->table, l->elbow);
+        ts->max_in = larger(ts->max_in, l->in);
+        ts->max_out = larger(ts->max_out, l->out);
+        ts->max_k = larger(ts->max_k, l->k);
+    }
     if (rc == 0 && ts->n == 0)
         rc = err_set(err, EX_DATAERR, "%s/metadata.json: has no layers",
                      ts->lut.path);
