@@ -151,26 +151,6 @@ struct compressor {
     struct compressor_mlp *k, *v; /* [n_layers] */
 };
 
-static int
-check_header(const struct kvc *kvc, const struct config *c, struct err *err)
-{
-    if (kvc->header.num_layers != c->n_layers)
-        return err_set(
-            err, EX_DATAERR, "%s: has %u layers (expected the model's %lld)",
-            kvc->path, kvc->header.num_layers, (long long)c->n_layers);
-    if (kvc->header.compression_factor < 2)
-        return err_set(err, EX_DATAERR,
-                       "%s: compression_factor is %u (expected at least 2)",
-                       kvc->path, kvc->header.compression_factor);
-    for (int64_t i = 0; i < c->n_layers; i++)
-        if (c->window[i])
-            return err_set(err, EX_DATAERR,
-                           "%s: layer %lld of the model has a sliding window, "
-                           "which a shorter cache cannot have",
-                           kvc->path, (long long)i);
-    return 0;
-}
-
 int
 compressor_open(struct compressor **compressor, const char *path,
                 const struct config *config, struct err *err)
@@ -178,15 +158,28 @@ compressor_open(struct compressor **compressor, const char *path,
     size_t d = (size_t)config->head_dim;
     struct compressor *c;
     struct kvc kvc;
-    int rc;
+    int rc = 0;
 
     *compressor = NULL;
     if (kvc_open(&kvc, path, err) < 0)
         return -1;
     c = xcalloc(1, sizeof(*c));
-    rc = check_header(&kvc, config, err);
-    c->n_layers = rc < 0 ? 0 : (size_t)config->n_layers;
     c->factor = kvc.header.compression_factor;
+    if (kvc.header.num_layers != config->n_layers)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: has %u layers (expected the model's %lld)", path,
+                     kvc.header.num_layers, (long long)config->n_layers);
+    else if (c->factor < 2)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: compression_factor is %zu (expected at least 2)",
+                     path, c->factor);
+    for (int64_t i = 0; i < config->n_layers && rc == 0; i++)
+        if (config->window[i])
+            rc = err_set(err, EX_DATAERR,
+                         "%s: layer %lld of the model has a sliding window, "
+                         "which a shorter cache cannot have",
+                         path, (long long)i);
+    c->n_layers = rc < 0 ? 0 : (size_t)config->n_layers;
     c->min_groups = kvc.header.min_seq_len;
     c->k = xcalloc(c->n_layers, sizeof(*c->k));
     c->v = xcalloc(c->n_layers, sizeof(*c->v));

@@ -251,20 +251,26 @@ bind_ends(struct binder *b)
     return bind_norm(b, &m->norm, name, hidden);
 }
 
-static int
-bind_all(struct model *m, struct err *err)
+int
+model_open(struct model **model, const char *path, struct err *err)
 {
+    struct model *m = xcalloc(1, sizeof(*m));
+    struct binder b = { .model = m, .err = err };
     const struct stdir *dir = &m->dir;
-    struct binder b = { m, names_root(dir), NULL, err };
-    size_t n_layers = (size_t)m->config.n_layers, n_unused = 0;
-    const char *first = NULL; /* of the unused */
+    const char *first = NULL; /* of the unused tensors */
+    size_t n_unused = 0, head_dim;
     int rc = -1;
 
+    *model = NULL;
+    if (config_load(&m->config, path, err) || stdir_open(&m->dir, path, err) ||
+        stdir_map(&m->dir, err))
+        goto out;
+    b.prefix = names_root(dir);
     b.used = xcalloc(dir->n_tensors, sizeof(*b.used));
-    m->layers = xcalloc(n_layers, sizeof(*m->layers));
+    m->layers = xcalloc((size_t)m->config.n_layers, sizeof(*m->layers));
     if (bind_ends(&b))
         goto out;
-    for (size_t i = 0; i < n_layers; i++)
+    for (size_t i = 0; i < (size_t)m->config.n_layers; i++)
         if (bind_layer(&b, i))
             goto out;
     for (size_t i = 0; i < dir->n_tensors; i++) {
@@ -285,29 +291,16 @@ bind_all(struct model *m, struct err *err)
         err_warn("%s: %zu tensors are no weights of this model, ignored "
                  "(the first is %s)",
                  dir->path, n_unused, first);
-    rc = 0;
-out:
-    free(b.used);
-    return rc;
-}
-
-int
-model_open(struct model **model, const char *dir, struct err *err)
-{
-    struct model *m = xcalloc(1, sizeof(*m));
-    size_t head_dim;
-
-    *model = NULL;
-    if (config_load(&m->config, dir, err) || stdir_open(&m->dir, dir, err) ||
-        stdir_map(&m->dir, err) || bind_all(m, err)) {
-        model_close(m);
-        return -1;
-    }
     head_dim = (size_t)m->config.head_dim;
     m->inv_freq = xcalloc(head_dim / 2, sizeof(*m->inv_freq));
     rope_inv_freq(m->inv_freq, &m->config.rope, head_dim);
     *model = m;
-    return 0;
+    rc = 0;
+out:
+    free(b.used);
+    if (rc < 0)
+        model_close(m);
+    return rc;
 }
 
 void

@@ -266,6 +266,23 @@ backward_part(void *ctx, struct moe_part *part)
     par_for(par, chunks, 1, add_outer, &p);
 }
 
+/* Of a block's slots, summed over the panels of all parts. */
+static void
+put_weight_grads(const struct backward *b)
+{
+    for (size_t i = 0; i < b->block.n; i++) {
+        float sum = 0;
+
+        for (size_t p = 0; p < b->moe->config.n_parts; p++) {
+            size_t panels = n_panels(&b->moe->parts[p]);
+
+            for (size_t c = 0; c < panels; c++)
+                sum += b->moe->parts[p].dw[i * panels + c];
+        }
+        b->grads->weights[b->block.slots[i]] = sum;
+    }
+}
+
 /* ---- an expert ---- */
 
 /* Of 'hidden' columns, of which every part has a share. */
@@ -344,41 +361,6 @@ put_grads(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* The adapter's gradients are summed over an expert's blocks, then written; a
- * slot's weight's, over the panels of all parts. */
-static void
-backward_expert(struct moe *moe, const struct moe_saved *saved,
-                const uint16_t *grad_output, const struct moe_grads *grads,
-                size_t expert)
-{
-    size_t first = moe_first_row(moe, expert);
-    size_t end = moe_first_row(moe, expert + 1);
-
-    for (size_t row = first; row < end;) {
-        struct backward b = { moe, saved, grad_output, grads,
-                              moe_block_at(moe, expert, row) };
-
-        if (row == first)
-            moe_for_parts(moe, clear_grads, &moe->config);
-        moe_for_parts(moe, backward_part, &b);
-        moe_add_partials(moe, &b.block, moe->dx, NULL);
-        for (size_t i = 0; i < b.block.n && grads->weights; i++) {
-            float sum = 0;
-
-            for (size_t p = 0; p < moe->config.n_parts; p++) {
-                size_t panels = n_panels(&moe->parts[p]);
-
-                for (size_t c = 0; c < panels; c++)
-                    sum += moe->parts[p].dw[i * panels + c];
-            }
-            grads->weights[b.block.slots[i]] = sum;
-        }
-        row += b.block.n;
-        if (row == end)
-            par_for(moe->par, MOE_N_LORA, 1, put_grads, &b);
-    }
-}
-
 /* ---- all of it ---- */
 
 /* dX, whole, to grad_input. */
@@ -421,8 +403,25 @@ moe_backward(struct moe *moe, const uint16_t *grad_output,
             memset(grads->lora[m], 0, moe_lora_numbers(c, m) * item);
     if (grads->weights)
         memset(grads->weights, 0, saved->qlen * c->top_k * sizeof(float));
-    for (size_t e = 0; e < c->n_experts; e++)
-        backward_expert(moe, saved, grad_output, grads, e);
+    for (size_t e = 0; e < c->n_experts; e++) {
+        size_t first = moe_first_row(moe, e), end = moe_first_row(moe, e + 1);
+
+        for (size_t row = first; row < end;) {
+            struct backward b = { moe, saved, grad_output, grads,
+                                  moe_block_at(moe, e, row) };
+
+            /* the adapter's are summed over an expert's blocks, then written */
+            if (row == first)
+                moe_for_parts(moe, clear_grads, &moe->config);
+            moe_for_parts(moe, backward_part, &b);
+            moe_add_partials(moe, &b.block, moe->dx, NULL);
+            if (grads->weights)
+                put_weight_grads(&b);
+            row += b.block.n;
+            if (row == end)
+                par_for(moe->par, MOE_N_LORA, 1, put_grads, &b);
+        }
+    }
     if (grads->input)
         par_for(moe->par, saved->qlen, 16, round_rows, &r);
     moe->depth--;

@@ -427,30 +427,8 @@ widen(double *to, const void *from, size_t n)
     }
 }
 
-/* A base matrix as the operator has it: rounded to bf16, or I8 times 'scale'
- * of each row. */
-static void
-load_matrix(double *to, const struct gemm_matrix *m, const float *scale,
-            size_t n, size_t k)
-{
-    size_t nbytes = dtype_table[m->dtype].bits / 8;
-    float *f = xcalloc(k, sizeof(*f));
-    uint16_t *b = xcalloc(k, sizeof(*b));
-
-    for (size_t a = 0; a < n && m->dtype == DT_I8; a++)
-        for (size_t c = 0; c < k; c++)
-            to[a * k + c] = (double)((const int8_t *)m->data)[a * m->ld + c] *
-                            (double)scale[a];
-    for (size_t a = 0; a < n && m->dtype != DT_I8; a++) {
-        cvt_to_f32(f, (const char *)m->data + a * m->ld * nbytes, m->dtype, k);
-        cvt_from_f32(b, DT_BF16, f, k);
-        widen(to + a * k, b, k);
-    }
-    free(f);
-    free(b);
-}
-
-/* Operands in float64: the expert's base weights, its adapter, its rows. */
+/* Operands in float64: the expert's base weights, as the operator has them,
+ * rounded to bf16 or I8 times its scale; its adapter; its rows. */
 static void
 load_expert(struct expert *e, size_t expert)
 {
@@ -458,26 +436,44 @@ load_expert(struct expert *e, size_t expert)
     const struct moe_batch *b = e->p->batch;
     const struct gemm_matrix *const matrices[] = { base->gate, base->up,
                                                    base->down };
-    size_t k = e->p->config->top_k, row = 0;
+    size_t top_k = e->p->config->top_k, row = 0;
+    float *f = xcalloc(larger(e->h, e->i), sizeof(*f));
+    uint16_t *half = xcalloc(larger(e->h, e->i), sizeof(*half));
 
     for (int m = 0; m < 3; m++) {
-        size_t n = m == DOWN ? e->h : e->i, width = m == DOWN ? e->i : e->h;
-        const float *scale = base->scale[m];
+        const struct gemm_matrix *w = &matrices[m][expert];
+        size_t n = m == DOWN ? e->h : e->i, k = m == DOWN ? e->i : e->h;
+        size_t size = dtype_table[w->dtype].bits / 8;
 
-        load_matrix(e->w[m], &matrices[m][expert],
-                    scale ? scale + expert * n : NULL, n, width);
+        for (size_t a = 0; a < n; a++) {
+            const char *from = (const char *)w->data + a * w->ld * size;
+            double *to = e->w[m] + a * k;
+
+            for (size_t c = 0; c < k && w->dtype == DT_I8; c++)
+                to[c] = (double)((const int8_t *)from)[c] *
+                        (double)base->scale[m][expert * n + a];
+            if (w->dtype == DT_I8)
+                continue;
+            cvt_to_f32(f, from, w->dtype, k);
+            cvt_from_f32(half, DT_BF16, f, k);
+            widen(to, half, k);
+        }
     }
+    free(half);
+    free(f);
     for (int m = 0; m < MOE_N_LORA; m++) {
         size_t n = lora_elements(e->p, m);
 
         widen(e->lora[m], e->p->lora->m[m] + expert * n, n);
     }
-    for (size_t i = 0; i < b->qlen * k; i++)
+    for (size_t i = 0; i < b->qlen * top_k; i++)
         if (b->expert_ids[i] == (int64_t)expert) {
+            size_t token = i / top_k;
+
             e->at[row] = i;
             e->weight[row] = (double)b->weights[i];
-            widen(e->x + row * e->h, b->input + i / k * e->h, e->h);
-            widen(e->g + row * e->h, e->p->grad_output + i / k * e->h, e->h);
+            widen(e->x + row * e->h, b->input + token * e->h, e->h);
+            widen(e->g + row * e->h, e->p->grad_output + token * e->h, e->h);
             row++;
         }
 }

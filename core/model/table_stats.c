@@ -165,24 +165,17 @@ table_stats_add(struct table_stats *s, const struct table_work *work,
     }
 }
 
-/* The smallest bucket that 99 of 100 rows are not over, its upper end. */
-static double
-p99(const struct table_stats *s)
-{
-    uint64_t left = s->rows - s->rows / 100, i = 0;
-    double v;
-
-    for (; s->buckets[i] < left; i++)
-        left -= s->buckets[i];
-    v = (double)f32_from_bits((uint32_t)(i + 1) << 14);
-    return i == 0 ? 0 : v < s->row_max ? v : s->row_max;
-}
-
 void
 table_stats_get(const struct table_stats *s, double v[TABLE_N_METRICS])
 {
-    double n = (double)s->rows;
+    double n = (double)s->rows, p99;
+    uint64_t left = s->rows - s->rows / 100, bucket = 0;
     size_t dead = s->n_basis;
+
+    /* the smallest bucket that 99 of 100 rows are not over: its upper end */
+    for (; s->buckets[bucket] < left; bucket++)
+        left -= s->buckets[bucket];
+    p99 = bucket ? (double)f32_from_bits((uint32_t)(bucket + 1) << 14) : 0;
 
     for (size_t i = 0; i < s->n_basis; i++)
         dead -= s->alive[i];
@@ -197,7 +190,7 @@ table_stats_get(const struct table_stats *s, double v[TABLE_N_METRICS])
     v[TABLE_FIXED] = s->fixed_sum / n;
     v[TABLE_FVU_OUTPUT] = s->diff2 / spread_total(&s->y, s->rows);
     v[TABLE_REL_L2] = sqrt(s->diff2 / s->dense2);
-    v[TABLE_ROW_P99] = s->rows ? p99(s) : NAN;
+    v[TABLE_ROW_P99] = s->rows ? fmin(p99, s->row_max) : NAN;
     v[TABLE_ROW_MAX] = s->rows ? s->row_max : NAN;
     v[TABLE_COSINE_MEAN] = s->cosine_sum / (double)s->n_cosines;
     v[TABLE_COSINE_MIN] = s->n_cosines ? s->cosine_min : NAN;

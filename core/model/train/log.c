@@ -71,26 +71,13 @@ tick(long i)
 }
 
 static void
-settle_ends(struct curve *c)
-{
-    long low = -3 * 40, high;
-
-    while (tick(low + 1) <= c->bottom)
-        low++;
-    for (high = low + 1; tick(high) < c->top; high++)
-        ;
-    c->bottom = tick(low);
-    c->top = tick(high);
-    c->low = low;
-    c->high = high;
-}
-
-static void
 settle(struct curve *c, const struct step_record *records, size_t n)
 {
     size_t each = (n + N_POINTS - 1) / N_POINTS;
 
-    *c = (struct curve){ .bottom = 1e9, .top = -1e9, .last = (double)n };
+    *c = (struct curve){
+        .bottom = 1e9, .top = -1e9, .low = -3 * 40, .last = (double)n
+    };
     for (size_t i = 0; i < n; i += each, c->n++) {
         size_t end = i + each < n ? i + each : n;
         double sum = 0;
@@ -103,8 +90,14 @@ settle(struct curve *c, const struct step_record *records, size_t n)
         c->bottom = fmin(c->bottom, c->y[c->n]);
         c->top = fmax(c->top, c->y[c->n]);
     }
-    if (n > 0)
-        settle_ends(c);
+    if (n == 0)
+        return;
+    while (tick(c->low + 1) <= c->bottom)
+        c->low++;
+    for (c->high = c->low + 1; tick(c->high) < c->top;)
+        c->high++;
+    c->bottom = tick(c->low);
+    c->top = tick(c->high);
 }
 
 static double

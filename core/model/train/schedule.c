@@ -5,21 +5,17 @@
 
 const char *const schedule_names[] = { "constant", "linear", "cosine", NULL };
 
-static double
-decay(const struct schedule *s, uint64_t step)
+double
+schedule_lr(const struct schedule *s, uint64_t step)
 {
     double left = s->total > step ? (double)(s->total - step) : 0;
     double span = s->total > s->warmup ? (double)(s->total - s->warmup) : 1;
 
-    if (s->kind == SCHEDULE_LINEAR || step > s->total)
-        return left / span;
-    return 0.5 * (1 + cos(M_PI * (double)(step - s->warmup) / span));
-}
-
-double
-schedule_lr(const struct schedule *s, uint64_t step)
-{
     if (step < s->warmup)
         return s->lr * ((double)step / (double)s->warmup);
-    return s->kind == SCHEDULE_CONSTANT ? s->lr : s->lr * decay(s, step);
+    if (s->kind == SCHEDULE_CONSTANT)
+        return s->lr;
+    if (s->kind == SCHEDULE_LINEAR || step > s->total)
+        return s->lr * (left / span);
+    return s->lr * (0.5 * (1 + cos(M_PI * (double)(step - s->warmup) / span)));
 }

@@ -170,28 +170,6 @@ find(const struct st *st, const char *name, enum dtype dtype, size_t n_dims,
 }
 
 static int
-read_records(struct train_state *s, const struct st *st, struct err *err)
-{
-    uint64_t step = strtoull(meta(st, "step"), NULL, 10);
-    const struct st_tensor *t =
-        find(st, "steps", DT_F64, 2, (uint64_t[]){ step, N_FIELDS }, err);
-    struct step_record r = { 0 };
-    unsigned char row[sizeof(r)];
-
-    if (!t)
-        return -1;
-    s->step = 0;
-    while (s->step < step) {
-        if (st_pread(st, t, row, sizeof(row), s->step * sizeof(row), err) < 0)
-            return -1;
-        r = (struct step_record){ le_f64(row), le_f64(row + 8),
-                                  le_f64(row + 16), le_f64(row + 24) };
-        train_state_record(s, &r);
-    }
-    return 0;
-}
-
-static int
 read_tensors(struct train_state *s, const struct st *st, struct err *err)
 {
     float *le = xcalloc(CHUNK, sizeof(*le));
@@ -221,12 +199,27 @@ read_tensors(struct train_state *s, const struct st *st, struct err *err)
 int
 train_state_read(struct train_state *s, const char *path, struct err *err)
 {
+    const struct st_tensor *t = NULL;
+    struct step_record r = { 0 };
+    unsigned char row[sizeof(r)];
+    uint64_t step;
     struct st st;
-    int rc = -1;
+    int rc;
 
     if (st_open(&st, path, err) < 0)
         return -1;
-    if (check_settings(&st, s, err) == 0 && read_records(s, &st, err) == 0)
+    step = strtoull(meta(&st, "step"), NULL, 10);
+    if (check_settings(&st, s, err) == 0)
+        t = find(&st, "steps", DT_F64, 2, (uint64_t[]){ step, N_FIELDS }, err);
+    s->step = 0;
+    for (rc = t ? 0 : -1; rc == 0 && s->step < step;) {
+        rc = st_pread(&st, t, row, sizeof(row), s->step * sizeof(row), err);
+        r = (struct step_record){ le_f64(row), le_f64(row + 8),
+                                  le_f64(row + 16), le_f64(row + 24) };
+        if (rc == 0)
+            train_state_record(s, &r);
+    }
+    if (rc == 0)
         rc = read_tensors(s, &st, err);
     st_close(&st);
     return rc;
