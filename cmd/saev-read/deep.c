@@ -33,20 +33,12 @@ struct deep {
     struct dump_check *c;
     struct scan *scans; /* [n] */
     uint8_t **pieces;   /* [threads] */
+    size_t entry; /* of the manifest: those before are of earlier shards */
 };
 
 typedef uint32_t words __attribute__((vector_size(16)));
 
 #define EXPONENT 0x7f800000u
-
-static words
-words_at(const uint8_t *p)
-{
-    words w;
-
-    memcpy(&w, p, sizeof(w));
-    return w;
-}
 
 static bool
 any_of(words w)
@@ -65,8 +57,9 @@ scan_numbers(const uint8_t *p, size_t nbytes, bool *not_zero, bool *not_finite)
     put_le32(&exponent, EXPONENT); /* as files have it */
     for (; i + 2 * sizeof(words) <= nbytes; i += 2 * sizeof(words))
         for (size_t k = 0; k < 2; k++) {
-            words w = words_at(p + i + k * sizeof(words));
+            words w;
 
+            memcpy(&w, p + i + k * sizeof(w), sizeof(w));
             bits[k] |= w;
             bad[k] |= (words)((w & exponent) == exponent);
         }
@@ -163,41 +156,6 @@ scan_some(void *ctx, size_t begin, size_t end, int thread)
         scan_shard(d, &d->scans[i], d->pieces[thread]);
 }
 
-/* The digest that the manifest has for a shard, or NULL. */
-static const char *
-digest_of(const struct dump_check *c, size_t shard)
-{
-    size_t lo = 0, hi = c->manifest.n;
-
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-
-        if (c->manifest.entries[mid].shard < shard)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < c->manifest.n && c->manifest.entries[lo].shard == shard
-               ? c->manifest.entries[lo].hex
-               : NULL;
-}
-
-/* What is expected of a file: whole images, even if it is too short. */
-static struct scan
-scan_of(const struct dump_check *c, const struct saevdir_file *f)
-{
-    const struct saev *s = &c->dir.saev;
-    struct scan scan = { .file = f, .pad_at = SIZE_MAX };
-    size_t nbytes = f->shard < s->n_shards ? saev_shard_nbytes(s, f->shard) : 0;
-
-    if (nbytes > f->nbytes)
-        nbytes = f->nbytes - f->nbytes % s->img_nbytes;
-    scan.data_nbytes = nbytes;
-    scan.padded = right_size(&c->dir, f);
-    scan.expected = digest_of(c, f->shard);
-    return scan;
-}
-
 /* Images are counted from the first of the dump. */
 static void
 report(struct dump_check *c, const struct scan *s)
@@ -235,11 +193,27 @@ static int
 scan_window(struct deep *d, size_t first, size_t n, struct err *err)
 {
     struct dump_check *c = d->c;
+    const struct manifest *m = &c->manifest;
+    const struct saev *saev = &c->dir.saev;
     struct err unread = { 0 };
     bool stopped = false;
 
-    for (size_t i = 0; i < n; i++)
-        d->scans[i] = scan_of(c, &c->dir.files[first + i]);
+    for (size_t i = 0; i < n; i++) {
+        const struct saevdir_file *f = &c->dir.files[first + i];
+        struct scan *s = &d->scans[i];
+
+        *s = (struct scan){ .file = f,
+                            .padded = right_size(&c->dir, f),
+                            .pad_at = SIZE_MAX };
+        if (f->shard < saev->n_shards)
+            s->data_nbytes = saev_shard_nbytes(saev, f->shard);
+        if (s->data_nbytes > f->nbytes) /* whole images of it */
+            s->data_nbytes = f->nbytes - f->nbytes % saev->img_nbytes;
+        while (d->entry < m->n && m->entries[d->entry].shard < f->shard)
+            d->entry++;
+        if (d->entry < m->n && m->entries[d->entry].shard == f->shard)
+            s->expected = m->entries[d->entry].hex;
+    }
     par_for(c->cmd->par, n, 1, scan_some, d);
     for (size_t i = 0; i < n; i++) {
         struct scan *s = &d->scans[i];
@@ -320,60 +294,52 @@ check_deep(struct dump_check *c, struct err *err)
     return rc;
 }
 
-/* Whole images in holes: their number, and the first of them. */
-static void
-find_holes(struct dump_check *c, int fd, size_t shard)
-{
-    const struct saev *s = &c->dir.saev;
-    size_t end = saev_shard_nbytes(s, shard), n = 0, n_first = 0, first = 0;
-    size_t img_nbytes = s->img_nbytes;
-
-    for (size_t at = 0; at < end;) {
-        off_t hole = lseek(fd, (off_t)at, SEEK_HOLE), data;
-        size_t from, to;
-
-        if (hole < 0 || (size_t)hole >= end)
-            break;
-        data = lseek(fd, hole, SEEK_DATA);
-        at = data < 0 ? end : (size_t)data;
-        from = ((size_t)hole + img_nbytes - 1) / img_nbytes;
-        to = smaller(at, end) / img_nbytes;
-        n += to > from ? to - from : 0;
-        if (n && n_first == 0) {
-            n_first = n;
-            first = shard * s->shard_imgs + from;
-        }
-    }
-    if (n && n == saev_shard_imgs(s, shard))
-        saevdir_problem(&c->run, shard, shard,
-                        "all its images are a hole in the file");
-    else if (n > n_first)
-        saevdir_problem(&c->run, shard, shard,
-                        "%zu of %zu images are holes in the file (the first is "
-                        "image %zu)",
-                        n, saev_shard_imgs(s, shard), first);
-    else if (n)
-        saevdir_problem(&c->run, shard, shard,
-                        "images %zu .. %zu are a hole in the file", first,
-                        first + n - 1);
-}
-
 int
 check_holes(struct dump_check *c, struct err *err)
 {
     const struct saevdir *dir = &c->dir;
+    const struct saev *s = &dir->saev;
 
     for (size_t i = 0; i < dir->n_listed; i++) {
-        const struct saevdir_file *f = &dir->files[i];
+        size_t shard = dir->files[i].shard, n = 0, n_first = 0, first = 0, end;
         int fd;
 
-        if (f->shard >= dir->saev.n_shards || !right_size(dir, f))
+        if (shard >= s->n_shards || !right_size(dir, &dir->files[i]))
             continue;
-        fd = saevdir_shard(dir, f->shard, err);
+        fd = saevdir_shard(dir, shard, err);
         if (fd < 0)
             return -1;
-        find_holes(c, fd, f->shard);
+        /* whole images in holes: their number, and the first of them */
+        end = saev_shard_nbytes(s, shard);
+        for (size_t at = 0, from, to; at < end;) {
+            off_t hole = lseek(fd, (off_t)at, SEEK_HOLE), data;
+
+            if (hole < 0 || (size_t)hole >= end)
+                break;
+            data = lseek(fd, hole, SEEK_DATA);
+            at = data < 0 ? end : (size_t)data;
+            from = ((size_t)hole + s->img_nbytes - 1) / s->img_nbytes;
+            to = smaller(at, end) / s->img_nbytes;
+            n += to > from ? to - from : 0;
+            if (n && n_first == 0) {
+                n_first = n;
+                first = shard * s->shard_imgs + from;
+            }
+        }
         close(fd);
+        if (n && n == saev_shard_imgs(s, shard))
+            saevdir_problem(&c->run, shard, shard,
+                            "all its images are a hole in the file");
+        else if (n > n_first)
+            saevdir_problem(
+                &c->run, shard, shard,
+                "%zu of %zu images are holes in the file (the first is "
+                "image %zu)",
+                n, saev_shard_imgs(s, shard), first);
+        else if (n)
+            saevdir_problem(&c->run, shard, shard,
+                            "images %zu .. %zu are a hole in the file", first,
+                            first + n - 1);
     }
     saevdir_end_run(&c->run);
     return 0;

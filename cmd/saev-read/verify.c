@@ -33,31 +33,18 @@ lines_add(struct lines *lines, char *s)
     lines->s[lines->n++] = s;
 }
 
-static void
-lines_free(struct lines *lines)
-{
-    for (size_t i = 0; i < lines->n; i++)
-        free(lines->s[i]);
-    free(lines->s);
-}
-
-/* A problem or a file's name without the dump's own name in front. */
-static const char *
-short_of(const struct dump_check *c, const char *what)
-{
-    size_t n = strlen(c->path);
-
-    while (n > 1 && c->path[n - 1] == '/')
-        n--;
-    return !strncmp(what, c->path, n) && what[n] == '/' ? what + n + 1 : what;
-}
-
+/* A line without the dump's own name in front. */
 void
 check_report(void *ctx, const char *what)
 {
     struct dump_check *c = ctx;
+    size_t n = strlen(c->path);
 
-    lines_add(&c->problems, xstrdup(short_of(c, what)));
+    while (n > 1 && c->path[n - 1] == '/')
+        n--;
+    if (!strncmp(what, c->path, n) && what[n] == '/')
+        what += n + 1;
+    lines_add(&c->problems, xstrdup(what));
 }
 
 void
@@ -71,9 +58,14 @@ check_init(struct dump_check *c, struct read_cmd *cmd, const char *path)
 void
 check_close(struct dump_check *c)
 {
+    struct lines *both[] = { &c->problems, &c->notes };
+
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < both[k]->n; i++)
+            free(both[k]->s[i]);
+        free(both[k]->s);
+    }
     free(c->manifest.entries);
-    lines_free(&c->problems);
-    lines_free(&c->notes);
     saevdir_close(&c->dir);
 }
 
@@ -106,19 +98,22 @@ right_size(const struct saevdir *dir, const struct saevdir_file *f)
 
 /* shards.json, one entry a shard: {"name", "n_imgs" or "n_examples"}. */
 static int
-check_shards_json(struct dump_check *c, struct js *root, struct err *err)
+check_shards_json(struct dump_check *c, const char *path, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
-    size_t n = json_array_size(root->v);
+    json_t *v = js_load(path, err);
+    struct js root = js_root(v, path);
+    size_t n = json_array_size(v);
     bool extra = s->n_imgs % s->shard_imgs == 0 && n == s->n_shards + 1;
+    int rc = v ? 0 : -1;
 
-    if (!js_is(root, JSON_ARRAY))
-        return js_bad(root, "an array", err);
-    if (n != s->n_shards && !extra)
+    if (v && !json_is_array(v))
+        rc = js_bad(&root, "an array", err);
+    else if (v && n != s->n_shards && !extra)
         problem(c, "shards.json: lists %zu shard%s (expected %zu)", n,
                 plural(n), s->n_shards);
-    for (size_t i = 0; i < n && i < s->n_shards + extra; i++) {
-        struct js entry = js_at(root, i);
+    for (size_t i = 0; rc == 0 && i < n && i < s->n_shards + extra; i++) {
+        struct js entry = js_at(&root, i);
         struct js name = js_get(&entry, "name");
         struct js count = js_get(&entry, "n_imgs");
         const char *found, *key = "n_imgs";
@@ -132,8 +127,8 @@ check_shards_json(struct dump_check *c, struct js *root, struct err *err)
         }
         if (js_str(&name, &found, NULL, err) < 0 ||
             js_i64(&count, 0, INT64_MAX, &n_imgs, err) < 0) {
-            saevdir_end_run(&c->run);
-            return -1;
+            rc = -1;
+            break;
         }
         saev_shard_name(expected, i);
         if (strcmp(found, expected) != 0)
@@ -145,6 +140,10 @@ check_shards_json(struct dump_check *c, struct js *root, struct err *err)
                             (size_t)n_imgs, want);
     }
     saevdir_end_run(&c->run);
+    json_decref(v);
+    if (rc == 0 || err->status == EX_IOERR || err->status == EX_TEMPFAIL)
+        return rc;
+    problem(c, "%s", err->what);
     return 0;
 }
 
@@ -175,14 +174,25 @@ by_shard(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void
-parse_manifest(struct dump_check *c, const struct str *text)
+/* Reads the manifest, if there is one.  Every file has one entry, every entry a
+ * file; a shard that is missing has been reported. */
+static int
+check_manifest(struct dump_check *c, const char *path, struct err *err)
 {
     struct manifest *m = &c->manifest;
-    const char *end = text->s + text->n, *line_end;
-    size_t n_lines = 1, first_bad = 0, n_bad = 0;
+    const struct saevdir *dir = &c->dir;
+    size_t n_lines = 1, first_bad = 0, n_bad = 0, i = 0, k = 0;
+    struct str text = { 0 };
+    const char *end, *line_end;
 
-    for (const char *p = text->s; p < end; p = line_end + 1, n_lines++) {
+    if (file_missing(path))
+        return 0;
+    if (file_read_regular(path, MANIFEST_MAX, &text, err) < 0) {
+        str_free(&text);
+        return -1;
+    }
+    end = text.s + text.n;
+    for (const char *p = text.s; p < end; p = line_end + 1, n_lines++) {
         struct manifest_entry entry;
 
         line_end = memchr(p, '\n', (size_t)(end - p));
@@ -198,6 +208,7 @@ parse_manifest(struct dump_check *c, const struct str *text)
         }
         m->entries[m->n++] = entry;
     }
+    str_free(&text);
     if (n_bad)
         problem(c,
                 MANIFEST_NAME ": %zu lines are not HASH, two spaces and a "
@@ -205,17 +216,6 @@ parse_manifest(struct dump_check *c, const struct str *text)
                 n_bad, first_bad);
     if (m->n)
         qsort(m->entries, m->n, sizeof(*m->entries), by_shard);
-}
-
-/* Every file has one entry, every entry a file; a shard that is missing has
- * been reported. */
-static void
-match_manifest(struct dump_check *c)
-{
-    const struct manifest *m = &c->manifest;
-    const struct saevdir *dir = &c->dir;
-    size_t i = 0, k = 0;
-
     while (i < m->n || k < dir->n_listed) {
         size_t entry = i < m->n ? m->entries[i].shard : SIZE_MAX;
         size_t file = k < dir->n_listed ? dir->files[k].shard : SIZE_MAX;
@@ -234,28 +234,7 @@ match_manifest(struct dump_check *c)
         k += file <= entry && k < dir->n_listed;
     }
     saevdir_end_run(&c->run);
-}
-
-/* Files that a writer left, or still writes: no problem, but a note each. */
-static int
-note_temporaries(struct dump_check *c, struct err *err)
-{
-    DIR *d = opendir(c->dir.path);
-    struct dirent *e;
-    int rc;
-
-    if (!d)
-        return err_sys(err, file_status(errno), "%s", c->dir.path);
-    while ((rc = dir_next(d, c->dir.path, &e, err)) > 0)
-        if (*e->d_name == '.' && strstr(e->d_name, ".tmp.")) {
-            struct str line = { 0 };
-
-            str_addf(&line, "%s: a writer left it, or still writes it",
-                     e->d_name);
-            lines_add(&c->notes, line.s);
-        }
-    closedir(d);
-    return rc;
+    return 0;
 }
 
 int
@@ -263,57 +242,55 @@ check_others(struct dump_check *c, struct err *err)
 {
     const struct saev *s = &c->dir.saev;
     struct str path = { 0 }, text = { 0 };
+    struct dirent *e;
+    DIR *d = NULL;
     struct stat st;
     size_t want;
-    int rc = 0;
+    int rc;
 
-    if (s->version >= SAEV_1_1) { /* u8 [n_imgs, n_patches], optional */
-        str_addf(&path, "%s/labels.bin", c->dir.path);
-        if (file_missing(path.s))
-            ;
-        else if (stat(path.s, &st) < 0)
-            rc = err_sys(err, file_status(errno), "%s", path.s);
+    str_addf(&path, "%s/labels.bin", c->dir.path);
+    if (s->version >= SAEV_1_1 && !file_missing(path.s)) {
+        /* u8 [n_imgs, n_patches] */
+        rc = stat(path.s, &st);
+        if (rc < 0)
+            err_sys(err, file_status(errno), "%s", path.s);
         else if (size_mul(s->n_imgs, s->n_patches, &want) &&
                  (size_t)st.st_size != want)
             problem(c, "labels.bin: %zu bytes (expected %zu)",
                     (size_t)st.st_size, want);
+        if (rc < 0)
+            goto out;
     }
-    if (rc == 0) {
-        rc = saevdir_name_problem(&c->dir, &text, err);
-        if (rc == 0 && text.n)
-            problem(c, "%s", text.s);
-        str_clear(&text);
-    }
-    if (rc == 0 && s->version >= SAEV_1_0) {
-        json_t *v;
-
-        str_clear(&path);
-        str_addf(&path, "%s/shards.json", c->dir.path);
-        v = js_load(path.s, err);
-        rc = -1;
-        if (v) {
-            struct js root = js_root(v, path.s);
-
-            rc = check_shards_json(c, &root, err);
-        }
-        json_decref(v);
-        if (rc < 0 && err->status != EX_IOERR && err->status != EX_TEMPFAIL) {
-            problem(c, "%s", err->what);
-            rc = 0;
-        }
-    }
+    rc = saevdir_name_problem(&c->dir, &text, err);
+    if (rc == 0 && text.n)
+        problem(c, "%s", text.s);
+    str_clear(&path);
+    str_addf(&path, "%s/shards.json", c->dir.path);
+    if (rc == 0 && s->version >= SAEV_1_0)
+        rc = check_shards_json(c, path.s, err);
     str_clear(&path);
     str_addf(&path, "%s/" MANIFEST_NAME, c->dir.path);
-    if (rc == 0 && !file_missing(path.s)) {
-        rc = file_read_regular(path.s, MANIFEST_MAX, &text, err);
-        if (rc == 0) {
-            parse_manifest(c, &text);
-            match_manifest(c);
+    if (rc == 0)
+        rc = check_manifest(c, path.s, err);
+    if (rc < 0)
+        goto out;
+    d = opendir(c->dir.path);
+    rc = d ? 0 : err_sys(err, file_status(errno), "%s", c->dir.path);
+    /* files that a writer left, or still writes: no problem, but a note each */
+    while (d && (rc = dir_next(d, c->dir.path, &e, err)) > 0)
+        if (*e->d_name == '.' && strstr(e->d_name, ".tmp.")) {
+            struct str line = { 0 };
+
+            str_addf(&line, "%s: a writer left it, or still writes it",
+                     e->d_name);
+            lines_add(&c->notes, line.s);
         }
-    }
+out:
+    if (d)
+        closedir(d);
     str_free(&path);
     str_free(&text);
-    return rc == 0 ? note_temporaries(c, err) : -1;
+    return rc;
 }
 
 /* A dump's object in --json. */
@@ -341,38 +318,6 @@ put_json(struct str *to, const struct dump_check *c, int status)
     str_addc(to, '}');
 }
 
-static void
-put_tsv(struct str *to, const struct dump_check *c)
-{
-    for (size_t i = 0; i < c->problems.n; i++) {
-        const char *s = c->problems.s[i];
-
-        str_esc(to, c->path, strlen(c->path));
-        str_addc(to, '\t');
-        str_esc(to, s, strlen(s));
-        str_addc(to, '\n');
-    }
-    for (size_t i = 0; i < c->notes.n; i++)
-        err_warn("%s: %s", c->path, c->notes.s[i]);
-}
-
-/* The line of a stop, wherever that was. */
-static void
-say_stopped(const struct dump_check *c, struct err *err)
-{
-    struct str how = { 0 };
-
-    if (c->n_part)
-        str_addf(&how, "%zu of %zu shard%s of %s read", c->n_read, c->n_part,
-                 plural(c->n_part), c->path);
-    else
-        str_addf(&how, "no shard of %s was read", c->path);
-    str_adds(&how, ", run it again");
-    sig_stopped(how.s, err);
-    tool_say("%s", err->what);
-    str_free(&how);
-}
-
 /* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged; what
  * has been found to be wrong before stays wrong. */
 static int
@@ -389,8 +334,18 @@ verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
         (cmd->deep ? check_deep(&c, &err) : check_holes(&c, &err)) < 0)
         status = err.status;
     saevdir_end_run(&c.run);
-    if (status == EX_TEMPFAIL) {
-        say_stopped(&c, &err);
+    if (status == EX_TEMPFAIL) { /* one line, wherever that was */
+        struct str how = { 0 };
+
+        if (c.n_part)
+            str_addf(&how, "%zu of %zu shard%s of %s read", c.n_read, c.n_part,
+                     plural(c.n_part), path);
+        else
+            str_addf(&how, "no shard of %s was read", path);
+        str_adds(&how, ", run it again");
+        sig_stopped(how.s, &err);
+        tool_say("%s", err.what);
+        str_free(&how);
     } else if (status) {
         status = c.problems.n ? TU_NEGATIVE : status;
         check_report(&c, err.what); /* a line, too */
@@ -407,8 +362,14 @@ verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
     }
     if (cmd->json)
         put_json(to, &c, status);
-    else
-        put_tsv(to, &c);
+    for (size_t i = 0; !cmd->json && i < c.problems.n; i++) {
+        str_esc(to, path, strlen(path));
+        str_addc(to, '\t');
+        str_esc(to, c.problems.s[i], strlen(c.problems.s[i]));
+        str_addc(to, '\n');
+    }
+    for (size_t i = 0; !cmd->json && i < c.notes.n; i++)
+        err_warn("%s: %s", path, c.notes.s[i]);
     check_close(&c);
     return status;
 }
