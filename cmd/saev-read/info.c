@@ -13,6 +13,7 @@
 struct facts {
     struct str to;
     bool json;
+    const char *end; /* of each */
     const struct saevdir *dir;
 };
 
@@ -28,17 +29,10 @@ begin(struct facts *f, const char *key)
 }
 
 static void
-end(struct facts *f)
-{
-    str_adds(&f->to, f->json ? "" : "\n");
-}
-
-static void
 put_size(struct facts *f, const char *key, size_t n)
 {
     begin(f, key);
-    str_addf(&f->to, "%zu", n);
-    end(f);
+    str_addf(&f->to, "%zu%s", n, f->end);
 }
 
 /* NULL: not known. */
@@ -52,7 +46,7 @@ put_text(struct facts *f, const char *key, const char *s)
         js_put_str(&f->to, s, strlen(s));
     else
         str_esc(&f->to, s, strlen(s));
-    end(f);
+    str_adds(&f->to, f->end);
 }
 
 /* A string as metadata.json has it, escaped, without its quotes. */
@@ -60,24 +54,7 @@ static void
 put_escaped(struct facts *f, const char *key, const char *s)
 {
     begin(f, key);
-    str_addf(&f->to, f->json ? "\"%s\"" : "%s", s);
-    end(f);
-}
-
-/* How the last image ends: the words of saev-read(1). */
-static const char *
-form_of(const struct saevdir *dir, bool sound)
-{
-    const struct saev *s = &dir->saev;
-    size_t n = dir->n_listed;
-
-    if (!sound)
-        return "broken";
-    if (n && dir->files[n - 1].shard == s->n_shards)
-        return "extra";
-    if (s->n_imgs % s->shard_imgs == 0)
-        return "full";
-    return dir->padded ? "padded" : "short";
+    str_addf(&f->to, f->json ? "\"%s\"" : "%s\n", s);
 }
 
 /* The shape, and rows of each view: of one layer, and of all. */
@@ -98,26 +75,23 @@ put_geometry(struct facts *f)
     str_adds(&f->to, f->json ? "[" : "");
     for (size_t i = 0; i < s->n_layers; i++)
         str_addf(&f->to, "%s%lld", i ? "," : "", (long long)s->layers[i]);
-    str_adds(&f->to, f->json ? "]" : "");
-    end(f);
+    str_adds(&f->to, f->json ? "]" : "\n");
     put_size(f, "n_imgs", s->n_imgs);
     put_size(f, "n_patches_per_img", s->n_patches);
     begin(f, "cls_token");
-    str_adds(&f->to, s->cls_token ? "true" : "false");
-    end(f);
+    str_addf(&f->to, "%s%s", s->cls_token ? "true" : "false", f->end);
     put_size(f, "tokens_per_img", s->n_tokens);
     put_size(f, "d_vit", s->d);
     put_size(f, "max_patches_per_shard", s->max_patches);
     put_size(f, "imgs_per_shard", s->shard_imgs);
-    if (f->json)
-        begin(f, "rows");
     for (int i = 0; i < 3; i++) {
         size_t one = s->n_imgs * views[i].n_tokens, all = one * s->n_layers;
         char key[32];
 
         if (f->json) {
-            str_addf(&f->to, "%s\"%s\":{\"one\":%zu,\"all\":%zu}",
-                     i ? "," : "{", views[i].name, one, all);
+            str_addf(&f->to, "%s\"%s\":{\"one\":%zu,\"all\":%zu}%s",
+                     i ? "," : ",\"rows\":{", views[i].name, one, all,
+                     i < 2 ? "" : "}");
             continue;
         }
         snprintf(key, sizeof(key), "rows.%s.one", views[i].name);
@@ -125,7 +99,6 @@ put_geometry(struct facts *f)
         snprintf(key, sizeof(key), "rows.%s.all", views[i].name);
         put_size(f, key, all);
     }
-    str_adds(&f->to, f->json ? "}" : "");
 }
 
 /* The member "data", cut. */
@@ -145,8 +118,7 @@ put_data(void *ctx, const struct pyjson_member *m, struct err *err)
     if (f->json)
         js_put_str(&f->to, text.s, text.n);
     else /* JSON in ASCII: nothing to escape */
-        str_add(&f->to, text.s, text.n);
-    end(f);
+        str_addf(&f->to, "%s\n", text.s);
     str_free(&text);
     return 0;
 }
@@ -158,6 +130,7 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     const struct saev *s = &dir->saev;
     char hash[SAEV_HASH_MAX], name[SAEV_HASH_MAX];
     bool named = saevdir_name_hash(dir, name);
+    size_t last = dir->n_listed ? dir->files[dir->n_listed - 1].shard : 0;
 
     if (saev_hash(s, hash, err) < 0)
         return -1;
@@ -173,12 +146,16 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
     put_size(f, "shards_found", dir->n_files);
     put_size(f, "nbytes", s->n_imgs * s->img_nbytes);
     put_size(f, "nbytes_found", dir->nbytes);
-    put_text(f, "form", form_of(dir, problems->n == 0));
+    /* how the last image ends: the words of saev-read(1) */
+    put_text(f, "form",
+             problems->n                            ? "broken"
+             : dir->n_listed && last == s->n_shards ? "extra"
+             : s->n_imgs % s->shard_imgs == 0       ? "full"
+             : dir->padded                          ? "padded"
+                                                    : "short");
     if (pyjson_members(s->text, s->text_nbytes, s->name, put_data, f, err) < 0)
         return -1;
-    if (f->json)
-        begin(f, "problems");
-    str_adds(&f->to, f->json ? "[" : "");
+    str_adds(&f->to, f->json ? ",\"problems\":[" : "");
     for (size_t i = 0; i < problems->n; i++)
         if (f->json) {
             str_adds(&f->to, i ? "," : "");
@@ -193,7 +170,7 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
 int
 info_main(struct read_cmd *cmd, struct err *err)
 {
-    struct facts f = { .json = cmd->json };
+    struct facts f = { .json = cmd->json, .end = cmd->json ? "" : "\n" };
     int status = 0, rc = 0;
 
     if (cmd->n_args == 0)

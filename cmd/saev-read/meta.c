@@ -41,30 +41,6 @@ put_cls(struct meta_doc *doc)
     doc->has_cls = true;
 }
 
-/* The members of the shape; false: it is not one of them. */
-static bool
-put_geometry(struct meta_doc *doc, const char *key)
-{
-    if (!strcmp(key, "layers")) {
-        put_name(doc, "layers");
-        for (size_t i = 0; i < doc->n_layers; i++)
-            str_addf(&doc->text, "%s%lld", i ? ", " : "[",
-                     (long long)doc->layers[i]);
-        str_addc(&doc->text, ']');
-    } else if (!strcmp(key, "cls_token")) {
-        put_cls(doc);
-    } else if (!strcmp(key, "n_patches_per_img")) {
-        put_size(doc, key, doc->n_patches);
-    } else if (!strcmp(key, "n_imgs")) {
-        put_size(doc, key, doc->n_imgs);
-    } else if (!strcmp(key, "max_patches_per_shard")) {
-        put_size(doc, key, doc->max_patches);
-    } else {
-        return false;
-    }
-    return true;
-}
-
 static int
 put_member(void *ctx, const struct pyjson_member *m, struct err *err)
 {
@@ -84,12 +60,25 @@ put_member(void *ctx, const struct pyjson_member *m, struct err *err)
         str_adds(&doc->text, doc->text.n ? ", " : "{");
         str_add(&doc->text, m->key_text, m->key_text_nbytes);
         str_adds(&doc->text, ": ");
-    } else if (put_geometry(doc, own)) {
-        return 0;
+        str_add(&doc->text, m->value_text, m->value_text_nbytes);
+    } else if (!strcmp(own, "layers")) {
+        put_name(doc, own);
+        for (size_t i = 0; i < doc->n_layers; i++)
+            str_addf(&doc->text, "%s%lld", i ? ", " : "[",
+                     (long long)doc->layers[i]);
+        str_addc(&doc->text, ']');
+    } else if (!strcmp(own, "cls_token")) {
+        put_cls(doc);
+    } else if (!strcmp(own, "n_patches_per_img")) {
+        put_size(doc, own, doc->n_patches);
+    } else if (!strcmp(own, "n_imgs")) {
+        put_size(doc, own, doc->n_imgs);
+    } else if (!strcmp(own, "max_patches_per_shard")) {
+        put_size(doc, own, doc->max_patches);
     } else {
         put_name(doc, own);
+        str_add(&doc->text, m->value_text, m->value_text_nbytes);
     }
-    str_add(&doc->text, m->value_text, m->value_text_nbytes);
     return 0;
 }
 
@@ -159,60 +148,53 @@ check_same(const struct saev *a, const struct saev *b, const char *what,
                    what, y, x, a->name);
 }
 
-/* Can images of b follow those of a? */
-static int
-check_fits(const struct saev *a, const struct saev *b, struct err *err)
-{
-    if (check_same(a, b, "the number of layers", a->n_layers, b->n_layers,
-                   err) < 0)
-        return -1;
-    for (size_t i = 0; i < a->n_layers; i++)
-        if (a->layers[i] != b->layers[i])
-            return err_set(err, EX_DATAERR,
-                           "%s: layer %zu of the list is %lld, but %lld in %s",
-                           b->name, i, (long long)b->layers[i],
-                           (long long)a->layers[i], a->name);
-    if (check_same(a, b, "n_patches_per_img", a->n_patches, b->n_patches, err) <
-            0 ||
-        check_same(a, b, "d_vit", a->d, b->d, err) < 0)
-        return -1;
-    if (a->cls_token != b->cls_token)
-        return err_set(err, EX_DATAERR, "%s: cls_token is %s, but %s in %s",
-                       b->name, b->cls_token ? "true" : "false",
-                       a->cls_token ? "true" : "false", a->name);
-    if (strcmp(a->family, b->family) != 0)
-        err_warn("%s: vit_family is \"%s\": \"%s\" of %s is kept", b->name,
-                 b->family, a->family, a->name);
-    if (strcmp(a->ckpt, b->ckpt) != 0)
-        err_warn("%s: vit_ckpt is \"%s\": \"%s\" of %s is kept", b->name,
-                 b->ckpt, a->ckpt, a->name);
-    return 0;
-}
-
-/* Adds the images and the HASH of every dump after the first. */
+/* Adds the images and the HASH of every dump after the first, if its images can
+ * follow those of the first. */
 static int
 merge(struct meta_doc *doc, const struct read_cmd *cmd, struct err *err)
 {
-    char hex[SAEV_HASH_MAX];
-    int rc = own_hash(doc->saev, hex, err);
+    const struct saev *a = doc->saev;
+    char hex[SAEV_HASH_MAX] = "";
+    int rc = own_hash(a, hex, err);
 
     str_addf(&doc->origin_value, "[\"%s\"", hex);
     for (int i = 1; i < cmd->n_args && rc == 0; i++) {
         struct saevdir dir;
+        const struct saev *b = &dir.saev;
 
-        rc = saevdir_meta(&dir, cmd->args[i], err);
-        if (rc < 0)
-            break;
-        rc = check_name(&dir, cmd, err);
-        if (rc == 0)
-            rc = check_fits(doc->saev, &dir.saev, err);
-        if (rc == 0 && !size_add(doc->n_imgs, dir.saev.n_imgs, &doc->n_imgs))
+        if (saevdir_meta(&dir, cmd->args[i], err) < 0)
+            return -1;
+        if (check_name(&dir, cmd, err) < 0 ||
+            check_same(a, b, "the number of layers", a->n_layers, b->n_layers,
+                       err) < 0)
+            rc = -1;
+        for (size_t k = 0; k < a->n_layers && rc == 0; k++)
+            if (a->layers[k] != b->layers[k])
+                rc = err_set(err, EX_DATAERR,
+                             "%s: layer %zu of the list is %lld, but %lld in "
+                             "%s",
+                             b->name, k, (long long)b->layers[k],
+                             (long long)a->layers[k], a->name);
+        if (rc == 0 && (check_same(a, b, "n_patches_per_img", a->n_patches,
+                                   b->n_patches, err) < 0 ||
+                        check_same(a, b, "d_vit", a->d, b->d, err) < 0))
+            rc = -1;
+        if (rc == 0 && a->cls_token != b->cls_token)
+            rc = err_set(err, EX_DATAERR, "%s: cls_token is %s, but %s in %s",
+                         b->name, b->cls_token ? "true" : "false",
+                         a->cls_token ? "true" : "false", a->name);
+        if (rc == 0 && strcmp(a->family, b->family) != 0)
+            err_warn("%s: vit_family is \"%s\": \"%s\" of %s is kept", b->name,
+                     b->family, a->family, a->name);
+        if (rc == 0 && strcmp(a->ckpt, b->ckpt) != 0)
+            err_warn("%s: vit_ckpt is \"%s\": \"%s\" of %s is kept", b->name,
+                     b->ckpt, a->ckpt, a->name);
+        if (rc == 0 && !size_add(doc->n_imgs, b->n_imgs, &doc->n_imgs))
             rc = err_set(err, EX_DATAERR, "%s: n_imgs of all is beyond 2^64",
-                         dir.saev.name);
+                         b->name);
         if (rc == 0)
-            rc = own_hash(&dir.saev, hex, err);
-        if (rc == 0)
-            str_addf(&doc->origin_value, ", \"%s\"", hex);
+            rc = own_hash(b, hex, err);
+        str_addf(&doc->origin_value, ", \"%s\"", hex);
         saevdir_close(&dir);
     }
     str_addc(&doc->origin_value, ']');
@@ -220,31 +202,13 @@ merge(struct meta_doc *doc, const struct read_cmd *cmd, struct err *err)
     return rc;
 }
 
-/* Leaves the images of --imgs; all of them are no subset. */
+/* Leaves the tokens and layers of the view, and the images of --imgs. */
 static int
-select_imgs(struct meta_doc *doc, struct index_range imgs, struct err *err)
+select_part(struct meta_doc *doc, const struct read_cmd *cmd, struct err *err)
 {
     const struct saev *s = doc->saev;
+    struct index_range imgs = cmd->imgs;
     char hex[SAEV_HASH_MAX];
-
-    if (imgs.last >= s->n_imgs)
-        return err_set(err, EX_DATAERR, "%s: --imgs %zu-%zu, but n_imgs is %zu",
-                       s->name, imgs.first, imgs.last, s->n_imgs);
-    doc->n_imgs = imgs.last - imgs.first + 1;
-    if (doc->n_imgs == s->n_imgs)
-        return 0;
-    if (own_hash(s, hex, err) < 0)
-        return -1;
-    str_addf(&doc->origin_value, "{\"of\": \"%s\", \"imgs\": [%zu, %zu]}", hex,
-             imgs.first, imgs.last);
-    doc->origin = "subset";
-    return 0;
-}
-
-static int
-select_view(struct meta_doc *doc, const struct read_cmd *cmd, struct err *err)
-{
-    const struct saev *s = doc->saev;
     struct saev_view v;
 
     if (saev_view_open(&v, s, cmd->tokens, cmd->layer, err) < 0)
@@ -257,28 +221,19 @@ select_view(struct meta_doc *doc, const struct read_cmd *cmd, struct err *err)
     doc->n_layers = v.n_layers;
     doc->cls_token = s->cls_token && cmd->tokens != SAEV_IMAGE;
     doc->n_patches = v.n_tokens - doc->cls_token;
-    return 0;
-}
-
-/* An image has to fit a shard, and all of them 2^63 bytes. */
-static int
-check_size(const struct meta_doc *doc, struct err *err)
-{
-    const struct saev *s = doc->saev;
-    size_t n_tokens = doc->n_patches + doc->cls_token;
-    size_t per_img = doc->n_layers * n_tokens, nbytes;
-
-    if (doc->max_patches < per_img)
-        return err_set(err, EX_DATAERR,
-                       "%s: --max-patches is %zu, but an image has %zu layer%s "
-                       "x %zu token%s (expected at least %zu)",
-                       s->name, doc->max_patches, doc->n_layers,
-                       plural(doc->n_layers), n_tokens, plural(n_tokens),
-                       per_img);
-    if (!size_mul(per_img * s->row_nbytes, doc->n_imgs, &nbytes) ||
-        nbytes > INT64_MAX || doc->max_patches > INT64_MAX)
-        return err_set(err, EX_DATAERR,
-                       "%s: so many images are beyond 2^63 bytes", s->name);
+    if (imgs.first > imgs.last)
+        return 0;
+    if (imgs.last >= s->n_imgs)
+        return err_set(err, EX_DATAERR, "%s: --imgs %zu-%zu, but n_imgs is %zu",
+                       s->name, imgs.first, imgs.last, s->n_imgs);
+    doc->n_imgs = imgs.last - imgs.first + 1;
+    if (doc->n_imgs == s->n_imgs)
+        return 0; /* all of them are no subset */
+    if (own_hash(s, hex, err) < 0)
+        return -1;
+    str_addf(&doc->origin_value, "{\"of\": \"%s\", \"imgs\": [%zu, %zu]}", hex,
+             imgs.first, imgs.last);
+    doc->origin = "subset";
     return 0;
 }
 
@@ -288,34 +243,39 @@ meta_main(struct read_cmd *cmd, struct err *err)
     struct saevdir dir;
     struct meta_doc doc;
     struct str json = { 0 };
-    bool some_imgs = cmd->imgs.first <= cmd->imgs.last;
-    int rc;
+    size_t n_tokens, per_img, nbytes;
+    int rc = -1;
 
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "meta: a DUMP is missing");
-    if (some_imgs && cmd->n_args > 1)
+    if (cmd->imgs.first <= cmd->imgs.last && cmd->n_args > 1)
         return err_set(err, TU_USAGE, "--imgs takes images of one DUMP");
     if (saevdir_meta(&dir, cmd->args[0], err) < 0)
         return -1;
     doc = doc_of(&dir.saev);
     if (cmd->max_patches)
         doc.max_patches = cmd->max_patches;
-    rc = check_name(&dir, cmd, err);
-    if (rc == 0)
-        rc = select_view(&doc, cmd, err);
-    if (rc == 0 && some_imgs)
-        rc = select_imgs(&doc, cmd->imgs, err);
-    if (rc == 0 && cmd->n_args > 1)
-        rc = merge(&doc, cmd, err);
-    if (rc == 0)
-        rc = check_size(&doc, err);
-    if (rc == 0)
-        rc = make_text(&doc, err);
-    if (rc == 0)
-        rc =
-            pyjson_indent(&json, doc.text.s, doc.text.n, 4, dir.saev.name, err);
-    if (rc == 0)
+    if (check_name(&dir, cmd, err) < 0 || select_part(&doc, cmd, err) < 0 ||
+        (cmd->n_args > 1 && merge(&doc, cmd, err) < 0))
+        goto out;
+    /* an image has to fit a shard, and all of them 2^63 bytes */
+    n_tokens = doc.n_patches + doc.cls_token;
+    per_img = doc.n_layers * n_tokens;
+    if (doc.max_patches < per_img)
+        err_set(err, EX_DATAERR,
+                "%s: --max-patches is %zu, but an image has %zu layer%s x %zu "
+                "token%s (expected at least %zu)",
+                dir.saev.name, doc.max_patches, doc.n_layers,
+                plural(doc.n_layers), n_tokens, plural(n_tokens), per_img);
+    else if (!size_mul(per_img * dir.saev.row_nbytes, doc.n_imgs, &nbytes) ||
+             nbytes > INT64_MAX || doc.max_patches > INT64_MAX)
+        err_set(err, EX_DATAERR, "%s: so many images are beyond 2^63 bytes",
+                dir.saev.name);
+    else if (make_text(&doc, err) == 0 &&
+             pyjson_indent(&json, doc.text.s, doc.text.n, 4, dir.saev.name,
+                           err) == 0)
         rc = out_write(cmd->out, json.s, json.n, err);
+out:
     str_free(&doc.origin_value);
     str_free(&doc.text);
     str_free(&json);
