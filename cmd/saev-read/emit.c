@@ -13,9 +13,7 @@
 #include "core/tty.h"
 
 #define EMIT_FLOATS ((size_t)64 << 10) /* converted at a time: stays in L2 */
-#define COPY_NBYTES                                                          \
-    ((size_t)64 << 20)                 /* copied between updates of progress \
-                                        */
+#define COPY_NBYTES ((size_t)64 << 20) /* copied between progress updates */
 #define TEXT_NBYTES ((size_t)64 << 10) /* of --index, written at a time */
 
 static size_t

@@ -1,10 +1,13 @@
 /* The default verb: rows of a view, in the order that was asked for. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cmd/saev-read/emit.h"
 #include "cmd/saev-read/gather.h"
 #include "cmd/saev-read/shuffle.h"
 #include "core/mem.h"
+#include "core/tty.h"
 
 #define COPY_MIN   ((size_t)256 << 10) /* a run worth a copy by the kernel */
 #define RANGE_MIN  ((size_t)1 << 20)   /* a range read on its own */
@@ -13,6 +16,8 @@
 #define BATCH      ((size_t)32 << 20)  /* of rows in any order, at most */
 #define BATCH_MIN  ((size_t)2 << 20) /* a thread: about what its cache holds */
 #define BATCH_ROWS ((size_t)256 << 10) /* of a batch, at most */
+#define CHUNK      ((size_t)1 << 18) /* rows of a thread at a time, for a sample */
+#define KEYS       1024
 
 /* Named rows on their way from the dump to the output. */
 struct row_copy {
@@ -35,38 +40,6 @@ rows_in(size_t nbytes, size_t row_nbytes, size_t max)
     return smaller(larger(nbytes / row_nbytes, 1), max);
 }
 
-/* Nothing is read for --index, where a row that the metadata claim may be of
- * any size. */
-static int
-copy_open(struct row_copy *c, const struct read_cmd *cmd,
-          const struct dump_target *t, size_t n_rows, struct err *err)
-{
-    *c = (struct row_copy){ .cmd = cmd,
-                            .t = t,
-                            .row_nbytes = t->dir.saev.row_nbytes };
-    if (cmd->index)
-        return emit_open(&c->emit, cmd, t, n_rows, err);
-    c->room = smaller(rows_in(BATCH, c->row_nbytes, BATCH_ROWS), n_rows);
-    c->buf = mem_big(c->room, c->row_nbytes, "a batch of rows", err);
-    if (!c->buf ||
-        gather_open(&c->gather, t, cmd->n_threads, cmd->direct, err) < 0)
-        return -1;
-    c->rows = xcalloc(c->room, sizeof(*c->rows));
-    c->min_batch = rows_in(BATCH_MIN * (size_t)c->gather.n_threads,
-                           c->row_nbytes, c->room);
-    c->batch = c->min_batch;
-    return emit_open(&c->emit, cmd, t, n_rows, err);
-}
-
-static void
-copy_close(struct row_copy *c)
-{
-    emit_close(&c->emit);
-    gather_close(&c->gather);
-    free(c->rows);
-    mem_big_free(c->buf, c->room, c->row_nbytes);
-}
-
 /*
  * Reads and writes the rows that wait.  The more of them are sorted, the
  * nearer are neighbours on a disk; in the page cache that means nothing, and
@@ -87,23 +60,39 @@ copy_waiting(struct row_copy *c, struct err *err)
     return emit_rows(&c->emit, c->buf, n, err);
 }
 
-/* Rows first .. first + n - 1 at once: runs that need no change by the
- * kernel's own copy. */
+/* Rows first .. first + n - 1 come next in the answer.  A long range is read on
+ * its own, and runs that need no change are the kernel's to copy. */
 static int
-copy_long_range(struct row_copy *c, size_t first, size_t n, struct err *err)
+copy_range(struct row_copy *c, size_t first, size_t n, struct err *err)
 {
-    bool by_kernel = c->cmd->dtype == DT_F32 && !c->cmd->direct &&
-                     gather_run(c->t, first) * c->row_nbytes >= COPY_MIN;
-    size_t most =
-        rows_in(c->cmd->direct ? DIRECT : STREAM, c->row_nbytes, c->room);
+    size_t end = first + n, most;
+    bool by_kernel;
 
+    if (c->cmd->index || n * c->row_nbytes < RANGE_MIN) {
+        for (size_t row = first; row < end; row++) {
+            if (c->cmd->index) {
+                if (emit_place(&c->emit, row, err) < 0)
+                    return -1;
+                continue;
+            }
+            c->rows[c->n++] = row;
+            if (c->n == c->batch && copy_waiting(c, err) < 0)
+                return -1;
+        }
+        return 0;
+    }
+    if (copy_waiting(c, err) < 0)
+        return -1;
+    by_kernel = c->cmd->dtype == DT_F32 && !c->cmd->direct &&
+                gather_run(c->t, first) * c->row_nbytes >= COPY_MIN;
+    most = rows_in(c->cmd->direct ? DIRECT : STREAM, c->row_nbytes, c->room);
     c->gather.sequential = true;
-    for (size_t k; n > 0; n -= k, first += k) {
+    for (size_t k; first < end; first += k) {
         struct saev_place at = target_at(c->t, first);
         struct str path = { 0 };
         int fd, rc = -1;
 
-        k = smaller(n, by_kernel ? gather_run(c->t, first) : most);
+        k = smaller(end - first, by_kernel ? gather_run(c->t, first) : most);
         if (by_kernel) {
             saevdir_shard_path(&c->t->dir, at.shard, &path);
             fd = gather_fd(&c->gather, at.shard, err);
@@ -119,63 +108,149 @@ copy_long_range(struct row_copy *c, size_t first, size_t n, struct err *err)
     return 0;
 }
 
-/* Rows first .. first + n - 1 come next in the answer. */
-static int
-copy_range(struct row_copy *c, size_t first, size_t n, struct err *err)
+struct sample {
+    const struct perm *perm;
+    uint64_t bound; /* keys up to it */
+    size_t *first;  /* [chunks] counts, then where in 'items' each begins */
+    struct perm_item *items;
+};
+
+/* Counts a chunk's keys up to the bound, or stores them if there is 'items'. */
+static void
+find_keys(void *ctx, size_t begin, size_t end, int thread)
 {
-    if (!c->cmd->index && n * c->row_nbytes >= RANGE_MIN)
-        return copy_waiting(c, err) < 0 ? -1
-                                        : copy_long_range(c, first, n, err);
-    for (size_t row = first; row < first + n; row++) {
-        if (c->cmd->index) {
-            if (emit_place(&c->emit, row, err) < 0)
-                return -1;
-            continue;
+    struct sample *s = ctx;
+    uint64_t keys[KEYS];
+    size_t found = 0;
+    struct perm_item *to = s->items ? s->items + s->first[begin / CHUNK] : NULL;
+
+    (void)thread;
+    for (size_t i = begin, n; i < end; i += n) {
+        n = smaller(end - i, KEYS);
+        perm_keys(s->perm, i, n, keys);
+        for (size_t j = 0; j < n; j++) {
+            if (keys[j] > s->bound)
+                continue;
+            if (to)
+                to[found] = (struct perm_item){ keys[j], i + j };
+            found++;
         }
-        c->rows[c->n++] = row;
-        if (c->n == c->batch && copy_waiting(c, err) < 0)
-            return -1;
     }
-    return 0;
+    if (!to)
+        s->first[begin / CHUNK] = found;
 }
 
-static int
-copy_list(const struct read_cmd *cmd, const struct dump_target *t,
-          struct err *err)
+/*
+ * --sample: the rows that come first in the order of --shuffle: items whose
+ * 'at' is a row, in the dump's order or, with --shuffle, in that one; NULL with
+ * 'err' set.  Only keys up to a bound are kept, which a few more than K rows do
+ * not exceed.
+ */
+static struct perm_item *
+sample_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
 {
-    struct row_list l;
-    struct row_copy c = { 0 };
+    struct sample s = { .perm = &cmd->perm };
+    size_t n_chunks = (t->n_rows + CHUNK - 1) / CHUNK, k = cmd->sample, n = 0;
+    struct perm_item *order = NULL;
+    double p;
+
+    if (k > t->n_rows) {
+        err_set(err, EX_DATAERR, "%s: --sample %zu, but %zu row%s", t->dir.path,
+                k, t->n_rows, plural(t->n_rows));
+        return NULL;
+    }
+    if (par_open(&cmd->par, cmd->n_threads, err) < 0)
+        return NULL;
+    s.first = mem_try(n_chunks, sizeof(*s.first), "a sample", err);
+    if (!s.first)
+        return NULL;
+    /* at least K keys do not exceed it, but for a chance of 1e-15 */
+    p = ((double)k + 8 * sqrt((double)k) + 32) / (double)t->n_rows;
+    for (s.bound = p < 1 ? (uint64_t)ldexp(p, 64) : UINT64_MAX;;
+         s.bound = s.bound >> 63 ? UINT64_MAX : 2 * s.bound) {
+        par_for(cmd->par, t->n_rows, CHUNK, find_keys, &s);
+        n = 0;
+        for (size_t c = 0; c < n_chunks; c++) {
+            size_t found = s.first[c];
+
+            s.first[c] = n;
+            n += found;
+        }
+        if (n >= k)
+            break;
+    }
+    s.items = mem_try(n, sizeof(*s.items), "a sample", err);
+    if (s.items)
+        order = mem_try(n, sizeof(*order), "a sample", err);
+    if (order) {
+        par_for(cmd->par, t->n_rows, CHUNK, find_keys, &s);
+        memcpy(order, s.items, n * sizeof(*order));
+        perm_sort(s.perm, order, n, NULL, NULL, cmd->par);
+    }
+    if (order && !cmd->shuffle) { /* the first k, by their numbers */
+        struct perm_item last = order[k - 1], *to = order;
+
+        for (size_t i = 0; i < n; i++)
+            if (!perm_before(s.perm, &last, &s.items[i], NULL, NULL))
+                *to++ = s.items[i];
+    }
+    free(s.items);
+    free(s.first);
+    return order;
+}
+
+/* The rows that the command line names, or of a sample.  Nothing is read for
+ * --index, where a row that the metadata claim may be of any size. */
+static int
+copy_rows(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
+{
+    struct row_copy c = { .cmd = cmd,
+                          .t = t,
+                          .row_nbytes = t->dir.saev.row_nbytes };
+    struct row_list list = { 0 };
+    struct perm_item *sample = NULL;
+    size_t n_rows = cmd->sample;
     struct index_range r;
     int rc = -1;
 
-    if (list_open(&l, t, cmd->args + 1, cmd->n_args - 1, cmd->rows, err) < 0)
+    if (cmd->sample) {
+        sample = sample_rows(cmd, t, err);
+        if (!sample)
+            return -1;
+    } else if (list_open(&list, t, cmd->args + 1, cmd->n_args - 1, cmd->rows,
+                         err) < 0) {
         return -1;
-    if (copy_open(&c, cmd, t, l.n_rows, err) == 0)
-        while ((rc = list_next(&l, &r, err)) > 0)
+    } else {
+        n_rows = list.n_rows;
+    }
+    if (!cmd->index) {
+        c.room = smaller(rows_in(BATCH, c.row_nbytes, BATCH_ROWS), n_rows);
+        c.buf = mem_big(c.room, c.row_nbytes, "a batch of rows", err);
+        if (!c.buf ||
+            gather_open(&c.gather, t, cmd->n_threads, cmd->direct, err) < 0)
+            goto out;
+        c.rows = xcalloc(c.room, sizeof(*c.rows));
+        c.batch = c.min_batch = rows_in(BATCH_MIN * (size_t)c.gather.n_threads,
+                                        c.row_nbytes, c.room);
+    }
+    rc = emit_open(&c.emit, cmd, t, n_rows, err);
+    for (size_t i = 0; i < cmd->sample && rc == 0; i++)
+        rc = copy_range(&c, sample[i].at, 1, err);
+    if (!cmd->sample && rc == 0)
+        while ((rc = list_next(&list, &r, err)) > 0)
             if (copy_range(&c, r.first, r.last - r.first + 1, err) < 0) {
                 rc = -1;
                 break;
             }
     if (rc == 0 && (rc = copy_waiting(&c, err)) == 0)
         rc = emit_end(&c.emit, err);
-    copy_close(&c);
-    list_close(&l);
-    return rc;
-}
-
-static int
-copy_sample(struct read_cmd *cmd, const struct dump_target *t, struct err *err)
-{
-    struct row_copy c = { 0 };
-    struct perm_item *items = sample_rows(cmd, t, err);
-    int rc = items ? copy_open(&c, cmd, t, cmd->sample, err) : -1;
-
-    for (size_t i = 0; i < cmd->sample && rc == 0; i++)
-        rc = copy_range(&c, items[i].at, 1, err);
-    if (rc == 0 && (rc = copy_waiting(&c, err)) == 0)
-        rc = emit_end(&c.emit, err);
-    copy_close(&c);
-    free(items);
+out:
+    emit_close(&c.emit);
+    gather_close(&c.gather);
+    free(c.rows);
+    mem_big_free(c.buf, c.room, c.row_nbytes);
+    free(sample);
+    list_close(&list);
     return rc;
 }
 
@@ -196,12 +271,8 @@ rows_main(struct read_cmd *cmd, struct err *err)
                        "INDEX or --rows");
     if (target_open(&t, cmd, cmd->args[0], err) < 0)
         return -1;
-    if (cmd->sample)
-        rc = copy_sample(cmd, &t, err);
-    else if (random)
-        rc = shuffle_main(cmd, &t, err);
-    else
-        rc = copy_list(cmd, &t, err);
+    rc = cmd->sample || !random ? copy_rows(cmd, &t, err)
+                                : shuffle_main(cmd, &t, err);
     target_close(&t);
     return rc;
 }

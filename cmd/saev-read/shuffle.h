@@ -1,7 +1,6 @@
 /*
  * Rows in another order than the dump's: in memory (shuffle.c), by way of
- * the disk (shuffle_ext.c), through a window of slots (window.c); and a sample
- * of them (sample.c).
+ * the disk (shuffle_ext.c), through a window of slots (window.c).
  */
 #ifndef SAEV_READ_SHUFFLE_H
 #define SAEV_READ_SHUFFLE_H
@@ -82,11 +81,5 @@ int shuffle_window(struct shuffle *s, struct err *err);
  * of cmd->perm, or drawn by it. */
 int shuffle_main(struct read_cmd *cmd, const struct dump_target *t,
                  struct err *err);
-
-/* sample_rows() selects cmd->sample rows: items whose 'at' is a row, in the
- * dump's order or, with --shuffle, in that one; NULL with 'err' set.  Owner:
- * the caller, free(). */
-struct perm_item *sample_rows(struct read_cmd *cmd, const struct dump_target *t,
-                              struct err *err);
 
 #endif
