@@ -278,27 +278,9 @@ read_chunk(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Opens what the next pieces need; returns how many can be read at once, as
- * their shards have each a place in the table, or 0 with 'err' set. */
-static size_t
-open_files(struct gather *g, const struct piece *p, size_t n, struct err *err)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct gather_file *f = &g->files[p[i].shard % GATHER_OPEN];
-
-        if (i > 0 && p[i].shard == p[i - 1].shard)
-            continue;
-        if (f->call == g->call)
-            return i;
-        if (gather_fd(g, p[i].shard, err) < 0)
-            return 0;
-        f->call = g->call;
-    }
-    return n;
-}
-
 /* Reads g->pieces, which are in the order of (shard, offset), and none reaches
- * beyond the next one's end. */
+ * beyond the next one's end; as many at once as their shards have each a place
+ * in the table of open files. */
 static int
 read_pieces(struct gather *g, size_t n, struct err *err)
 {
@@ -308,9 +290,18 @@ read_pieces(struct gather *g, size_t n, struct err *err)
         size_t grain = job.p->nbytes < SPAN ? SPAN / (job.p->nbytes + 1) : 1;
 
         g->call++;
-        k = open_files(g, job.p, n, err);
-        if (k == 0)
-            return -1;
+        for (k = 0; k < n; k++) {
+            size_t shard = job.p[k].shard;
+            struct gather_file *f = &g->files[shard % GATHER_OPEN];
+
+            if (k > 0 && shard == job.p[k - 1].shard)
+                continue;
+            if (f->call == g->call)
+                break;
+            if (gather_fd(g, shard, err) < 0)
+                return -1;
+            f->call = g->call;
+        }
         par_for(g->par, k, grain, read_chunk, &job);
         for (size_t i = 0; atomic_load(&job.failed) && i < MAX_THREADS; i++)
             if (job.errs[i].status) {

@@ -22,21 +22,6 @@
 #define COPIED     ((size_t)256 << 10) /* bytes gathered at a time: in L2 */
 #define KEYS       512
 
-/* Is the page cache warm there?  One byte in each PROBE tells. */
-static bool
-is_cached(struct shuffle *s, size_t shard, size_t nbytes)
-{
-    struct err err;
-    char byte;
-    struct iovec v = { &byte, 1 };
-    int fd = gather_fd(&s->gather, shard, &err);
-
-    for (size_t at = 0; fd >= 0 && at < nbytes; at += PROBE)
-        if (preadv2(fd, &v, 1, (off_t)at, RWF_NOWAIT) != 1)
-            return false;
-    return fd >= 0;
-}
-
 bool
 mapped_open(struct mapped *m, struct shuffle *s, size_t max_nbytes)
 {
@@ -55,12 +40,21 @@ mapped_open(struct mapped *m, struct shuffle *s, size_t max_nbytes)
     }
     m->maps = xcalloc(m->n, sizeof(*m->maps));
     for (size_t i = 0; i < m->n && ok; i++) {
-        size_t nbytes = saev_shard_nbytes(&dir->saev, m->first + i);
+        size_t shard = m->first + i;
+        size_t nbytes = saev_shard_nbytes(&dir->saev, shard);
         struct err err;
+        int fd = gather_fd(&s->gather, shard, &err);
 
-        saevdir_shard_path(dir, m->first + i, &path);
-        ok = is_cached(s, m->first + i, nbytes) &&
-             map_open(&m->maps[i], path.s, &err) == 0 &&
+        /* is the page cache warm there?  One byte in each PROBE says */
+        ok = fd >= 0;
+        for (size_t at = 0; ok && at < nbytes; at += PROBE) {
+            char byte;
+            struct iovec v = { &byte, 1 };
+
+            ok = preadv2(fd, &v, 1, (off_t)at, RWF_NOWAIT) == 1;
+        }
+        saevdir_shard_path(dir, shard, &path);
+        ok = ok && map_open(&m->maps[i], path.s, &err) == 0 &&
              m->maps[i].size >= nbytes;
     }
     str_free(&path);
@@ -176,25 +170,6 @@ do_step(void *ctx, size_t begin, size_t end, int thread)
         }
 }
 
-/* Rows that are large enough go out from where they are in memory. */
-static int
-put_pieces(struct shuffle *s, const struct row_block *b, struct err *err)
-{
-    struct iovec v[PIECES];
-    size_t n;
-
-    for (size_t i = 0; i < b->n; i += n) {
-        n = smaller(b->n - i, PIECES);
-        for (size_t k = 0; k < n; k++) {
-            v[k].iov_base = (void *)(uintptr_t)block_row(s, b, i + k);
-            v[k].iov_len = s->row_nbytes;
-        }
-        if (emit_pieces(&s->emit, v, n, b->stays, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 int
 block_put(struct shuffle *s, const struct row_block *block, struct err *err)
 {
@@ -212,8 +187,20 @@ block_put(struct shuffle *s, const struct row_block *block, struct err *err)
         return 0;
     }
     if (row_nbytes >= (block->stays ? LEND_MIN : PIECE_MIN) &&
-        s->cmd->dtype == DT_F32)
-        return put_pieces(s, block, err);
+        s->cmd->dtype == DT_F32) { /* from where they are in memory */
+        struct iovec v[PIECES];
+
+        for (size_t i = 0, n; i < block->n; i += n) {
+            n = smaller(block->n - i, PIECES);
+            for (size_t k = 0; k < n; k++) {
+                v[k].iov_base = (void *)(uintptr_t)block_row(s, block, i + k);
+                v[k].iov_len = row_nbytes;
+            }
+            if (emit_pieces(&s->emit, v, n, block->stays, err) < 0)
+                return -1;
+        }
+        return 0;
+    }
     if (row_nbytes >= COPIED) {
         for (size_t i = 0; i < block->n; i++)
             if (emit_rows(&s->emit, block_row(s, block, i), 1, err) < 0)

@@ -82,31 +82,6 @@ mem_for(size_t n_rows, size_t record, size_t nbytes)
     return larger((size_t)mem, MIN_MEM);
 }
 
-/* Neighbouring bins make a part as long as they fit; -1: one does not. */
-static int
-cut_parts(struct shuffle_ext *x, const uint32_t *count, size_t n_bins)
-{
-    struct shuffle_part *p = NULL;
-    size_t room = 0, first = 0;
-
-    for (size_t b = 0; b < n_bins; b++) {
-        if (count[b] > x->part_rows)
-            return -1;
-        if (!p || p->n + count[b] > x->part_rows) {
-            if (x->n_parts == room) {
-                room = room ? 2 * room : 16;
-                x->parts = xrealloc(x->parts, room, sizeof(*p));
-            }
-            p = &x->parts[x->n_parts++];
-            *p = (struct shuffle_part){ .first = first };
-        }
-        x->part_of[b] = (uint32_t)(x->n_parts - 1);
-        p->n += count[b];
-        first += count[b];
-    }
-    return 0;
-}
-
 /*
  * Cuts the rows into parts.  Memory for a block and for a part: no more than
  * good writes need, as the caches, and the kernel, which clears it, do better
@@ -116,10 +91,11 @@ static int
 plan(struct shuffle_ext *x, struct err *err)
 {
     size_t row_nbytes = x->s->row_nbytes, n = x->s->n, mem = x->s->cmd->mem;
-    size_t min, n_bins;
+    size_t min, n_bins, room = 0, first = 0;
+    struct shuffle_part *p = NULL;
     uint32_t *count;
     uint64_t keys[CHUNK];
-    int bits = 4, rc;
+    int bits = 4;
 
     x->record = sizeof(uint64_t) + row_nbytes;
     min = mem_for(n, x->record, MIN_WRITE);
@@ -145,12 +121,28 @@ plan(struct shuffle_ext *x, struct err *err)
         for (size_t j = 0; j < k; j++)
             count[keys[j] >> x->shift]++;
     }
-    rc = cut_parts(x, count, n_bins);
+
+    /* neighbouring bins make a part as long as they fit */
+    for (size_t b = 0; b < n_bins; b++) {
+        if (count[b] > x->part_rows) {
+            free(count);
+            return err_set(err, TU_USAGE,
+                           "--mem: %zu bytes are too few for %zu row%s of %zu",
+                           x->memory_nbytes, n, plural(n), row_nbytes);
+        }
+        if (!p || p->n + count[b] > x->part_rows) {
+            if (x->n_parts == room) {
+                room = room ? 2 * room : 16;
+                x->parts = xrealloc(x->parts, room, sizeof(*p));
+            }
+            p = &x->parts[x->n_parts++];
+            *p = (struct shuffle_part){ .first = first };
+        }
+        x->part_of[b] = (uint32_t)(x->n_parts - 1);
+        p->n += count[b];
+        first += count[b];
+    }
     free(count);
-    if (rc < 0)
-        return err_set(err, TU_USAGE,
-                       "--mem: %zu bytes are too few for %zu row%s of %zu",
-                       x->memory_nbytes, n, plural(n), row_nbytes);
 
     /* the file begins with the first part of which any row is kept */
     x->skip = x->s->cmd->skip;
@@ -159,8 +151,8 @@ plan(struct shuffle_ext *x, struct err *err)
         x->skip -= x->parts[x->first_part].n;
         x->n_kept -= x->parts[x->first_part++].n;
     }
-    for (size_t p = x->first_part; p < x->n_parts; p++)
-        x->parts[p].first -= n - x->n_kept;
+    for (size_t i = x->first_part; i < x->n_parts; i++)
+        x->parts[i].first -= n - x->n_kept;
     return 0;
 }
 
@@ -178,24 +170,6 @@ find_parts(void *ctx, size_t begin, size_t end, int thread)
         for (size_t j = 0; j < n; j++)
             x->where[i + j] = x->part_of[keys[j] >> x->shift];
     }
-}
-
-static void
-sort_block(struct shuffle_ext *x)
-{
-    size_t sum = 0;
-
-    memset(x->ends, 0, x->n_parts * sizeof(*x->ends));
-    for (size_t i = 0; i < x->block_n; i++)
-        x->ends[x->where[i]]++;
-    for (size_t p = 0; p < x->n_parts; p++) {
-        size_t n = x->ends[p];
-
-        x->ends[p] = sum;
-        sum += n;
-    }
-    for (size_t i = 0; i < x->block_n; i++)
-        x->order[x->ends[x->where[i]]++] = (uint32_t)i;
 }
 
 /* A row of the block. */
@@ -315,7 +289,17 @@ write_parts(struct shuffle_ext *x, struct err *err)
         if (rc < 0)
             break;
         par_for(s->par, x->block_n, (size_t)1 << 16, find_parts, x);
-        sort_block(x);
+        memset(x->ends, 0, x->n_parts * sizeof(*x->ends));
+        for (size_t i = 0; i < x->block_n; i++)
+            x->ends[x->where[i]]++;
+        for (size_t p = 0, sum = 0; p < x->n_parts; p++) {
+            size_t n = x->ends[p];
+
+            x->ends[p] = sum;
+            sum += n;
+        }
+        for (size_t i = 0; i < x->block_n; i++)
+            x->order[x->ends[x->where[i]]++] = (uint32_t)i;
         par_for(s->par, x->n_parts - x->first_part, 1, append_parts, x);
         if (map)
             mapped_drop(&x->mapped, s->t, x->block_first + x->block_n);
@@ -344,7 +328,7 @@ element(const void *ctx, uint64_t at)
     return row;
 }
 
-/* Reads some records of a part, and makes their items. */
+/* Pass 2: reads some records of a part, and makes their items. */
 static void
 read_records(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -358,30 +342,6 @@ read_records(void *ctx, size_t begin, size_t end, int thread)
     for (size_t i = begin; i < end; i++)
         x->items[i] =
             (struct perm_item){ perm_word(x->s->perm, element(x, i), 0), i };
-}
-
-/* Pass 2: a part's rows, in their order. */
-static int
-put_part(struct shuffle_ext *x, const struct shuffle_part *part,
-         struct err *err)
-{
-    size_t skip = part == &x->parts[x->first_part] ? x->skip : 0;
-    struct row_block block = { .rows = x->records,
-                               .stride = x->record,
-                               .offset = sizeof(uint64_t),
-                               .items = x->items + skip,
-                               .n = part->n - skip,
-                               .element = element,
-                               .ctx = x };
-    size_t grain = ((size_t)4 << 20) / x->record;
-
-    x->at = part->first;
-    par_for(x->s->par, part->n, grain, read_records, x);
-    if (first_error(x, err) < 0)
-        return -1;
-    spill_drop(&x->spill, part->first * x->record, part->n * x->record);
-    perm_sort(x->s->perm, x->items, part->n, element, x, x->s->par);
-    return block_put(x->s, &block, err);
 }
 
 int
@@ -408,8 +368,25 @@ shuffle_external(struct shuffle *s, struct err *err)
     rc = write_parts(&x, err);
     x.records = x.memory;
     x.items = after(x.memory, x.part_rows * x.record);
-    for (size_t p = x.first_part; p < x.n_parts && rc == 0; p++)
-        rc = put_part(&x, &x.parts[p], err);
+    for (size_t p = x.first_part; p < x.n_parts && rc == 0; p++) {
+        size_t n = x.parts[p].n, skip = p == x.first_part ? x.skip : 0;
+        struct row_block block = { .rows = x.records,
+                                   .stride = x.record,
+                                   .offset = sizeof(uint64_t),
+                                   .items = x.items + skip,
+                                   .n = n - skip,
+                                   .element = element,
+                                   .ctx = &x };
+
+        x.at = x.parts[p].first;
+        par_for(s->par, n, ((size_t)4 << 20) / x.record, read_records, &x);
+        rc = first_error(&x, err);
+        if (rc < 0)
+            break;
+        spill_drop(&x.spill, x.at * x.record, n * x.record);
+        perm_sort(s->perm, x.items, n, element, &x, s->par);
+        rc = block_put(s, &block, err);
+    }
 out:
     str_free(&how);
     mem_big_free(x.memory, x.memory_nbytes + ALIGN, 1);
