@@ -10,6 +10,7 @@
 #include "core/format/npy.h"
 #include "core/js.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/f64.h"
 #include "core/kernel/vec.h"
 #include "core/mem.h"
 #include "core/model/engine.h"
@@ -127,8 +128,8 @@ score_rows(void *ctx, size_t begin, size_t end, int thread)
         double max = (double)vec_max(row, vocab_size), sum = 0;
 
         for (size_t k = 0; k < vocab_size; k++)
-            sum += exp((double)row[k] - max);
-        nll->of_row[i] = max + log(sum) - (double)row[nll->next[i]];
+            sum += f64_exp((double)row[k] - max);
+        nll->of_row[i] = max + f64_log(sum) - (double)row[nll->next[i]];
     }
 }
 
@@ -247,7 +248,7 @@ put_mean(struct str *line, double mean)
     str_adds(line, ",\"nll_mean\":");
     js_put_f64(line, mean);
     str_adds(line, ",\"perplexity\":");
-    js_put_f64(line, exp(mean));
+    js_put_f64(line, f64_exp(mean));
 }
 
 /* --kvc: the first tokens of the text are the prompt whose cache is compressed;
@@ -293,7 +294,7 @@ score_compressed(struct nll *nll, const struct ids *ids, struct str *json,
              "after %zu token%s, kept as %zu: %zu token%s, mean nll %.6f nats, "
              "perplexity %.6g",
              n_before, plural(n_before), n_cached, n_after, plural(n_after),
-             mean, exp(mean));
+             mean, f64_exp(mean));
     return 0;
 }
 
@@ -419,7 +420,7 @@ run_nll(struct run *run, struct err *err)
     if (!run->quiet)
         tool_say("%zu token%s, mean nll %.6f nats, perplexity %.6g", nll.n,
                  plural(nll.n), nll.sum / (double)nll.n,
-                 exp(nll.sum / (double)nll.n));
+                 f64_exp(nll.sum / (double)nll.n));
     if (!run->quiet && said.n)
         tool_say("%s", said.s);
 out:

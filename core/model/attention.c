@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/kernel/f64.h"
 #include "core/kernel/sums.h"
 #include "core/kernel/vec.h"
 #include "core/model/engine.h"
@@ -160,7 +161,7 @@ tile_run(const struct attention *a, struct tile *t)
         memcpy(a->out + query * d, sum, d * sizeof(*sum));
         if (a->lse)
             a->lse[query] =
-                (float)((double)t->max[r] + log((double)t->total[r]));
+                (float)((double)t->max[r] + f64_log((double)t->total[r]));
         numbers &= !isnan(vec_max(sum, d));
     }
     return numbers;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/kernel/f64.h"
 #include "core/model/config_impl.h"
 
 /* The number at 'key', of which 'least' is the least sensible one. */
@@ -37,7 +38,7 @@ number_or(const struct js *obj, const char *key, double least, double absent,
 static double
 mscale(double factor, double weight)
 {
-    return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
+    return factor <= 1 ? 1 : 0.1 * weight * f64_log(factor) + 1;
 }
 
 /* "rope_type", or "type" in older files, and what belongs to it. */
@@ -185,8 +186,9 @@ static double
 yarn_dim(const struct rope_config *rope, double rotations, double head_dim)
 {
     return head_dim *
-           log((double)rope->original_max_positions / (rotations * 2 * M_PI)) /
-           (2 * log(rope->theta));
+           f64_log((double)rope->original_max_positions /
+                   (rotations * 2 * M_PI)) /
+           (2 * f64_log(rope->theta));
 }
 
 void
@@ -203,7 +205,7 @@ rope_inv_freq(double *inv_freq, const struct rope_config *rope, size_t head_dim)
             high += 0.001; /* as Hugging Face does: a step, not 0 / 0 */
     }
     for (size_t i = 0; i < head_dim / 2; i++) {
-        double freq = pow(rope->theta, -2 * (double)i / d), ramp;
+        double freq = f64_pow(rope->theta, -2 * (double)i / d), ramp;
 
         inv_freq[i] = freq;
         if (rope->type == ROPE_LINEAR) {
@@ -229,7 +231,7 @@ rope_table(float *cosines, float *sines, const struct rope_config *rope,
     for (size_t i = 0; i < half; i++) {
         double angle = (double)position * inv_freq[i];
 
-        cosines[i] = (float)(cos(angle) * rope->attention_factor);
-        sines[i] = (float)(sin(angle) * rope->attention_factor);
+        cosines[i] = (float)(f64_cos(angle) * rope->attention_factor);
+        sines[i] = (float)(f64_sin(angle) * rope->attention_factor);
     }
 }

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "core/kernel/f64.h"
 #include "core/mem.h"
 
 #define GRAIN ((size_t)16384) /* elements */
@@ -66,8 +67,8 @@ adamw_step(struct adamw *a, const float *grad, double scale, double lr,
         .grad = grad,
         .scale = scale,
         .keep = 1 - lr * a->weight_decay,
-        .size = lr / (1 - pow(a->beta1, (double)t)),
-        .correct = 1 / sqrt(1 - pow(a->beta2, (double)t)),
+        .size = lr / (1 - f64_pow(a->beta1, (double)t)),
+        .correct = 1 / sqrt(1 - f64_pow(a->beta2, (double)t)),
     };
 
     par_for(par, a->n, GRAIN, step_chunk, &s);

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "core/kernel/f64.h"
+
 const char *const schedule_names[] = { "constant", "linear", "cosine", NULL };
 
 double
@@ -17,5 +19,6 @@ schedule_lr(const struct schedule *s, uint64_t step)
         return s->lr;
     if (s->kind == SCHEDULE_LINEAR || step > s->total)
         return s->lr * (left / span);
-    return s->lr * (0.5 * (1 + cos(M_PI * (double)(step - s->warmup) / span)));
+    return s->lr *
+           (0.5 * (1 + f64_cos(M_PI * (double)(step - s->warmup) / span)));
 }
