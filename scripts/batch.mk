@@ -134,7 +134,6 @@ meta.json: hashes inputs/DOCS
 DUMPS := $(I:%=done/acts-%-of-$(PARTS))
 $(DUMPS): done/acts-%-of-$(PARTS): meta.json | done
 	shard=(-q -m meta.json -o acts --shard $*/$(PARTS)); \
-	export TU_ISA=$$(sed -n 's/.*"isa": "\([a-z0-9]*\)".*/\1/p' meta.json); \
 	images=$$(saev-write --images "$${shard[@]}"); \
 	read -r first n <<<"$$images"; \
 	[ $$n = 0 ] || sed -n "$$((first + 1)),$$((first + n))p;$$((first + n))q" "$$DOCS" | \

@@ -9,6 +9,7 @@
 #include "core/hash.h"
 #include "core/js.h"
 #include "core/kernel/cpu.h"
+#include "core/kernel/gemm.h"
 #include "core/le.h"
 #include "core/map.h"
 #include "core/mem.h"
@@ -213,7 +214,9 @@ acts_sources(struct str *s, const struct run *run, struct err *err)
                                         "lut_xxh3" };
     int rc = 0;
 
-    add_text(s, "isa", isa_name(cpu_isa()));
+    add_text(s, "arithmetic",
+             run->compute == COMPUTE_F32 ? "f32, " GEMM_EXACT_ORDER
+                                         : isa_name(cpu_isa()));
     for (int i = 0; i < 4 && rc >= 0; i++) {
         struct hash *hash = hash_new(HASH_XXH3);
         char hex[HASH_MAX_HEX];

@@ -127,6 +127,8 @@ static const struct opt opts[] = {
       "steps between checkpoints; 0: only at the end" },
     { 0, "resume", NULL, "train", OPT_FLAG(train.resume),
       "continue the run that DIR holds" },
+    { 0, "any-isa", NULL, "train", OPT_FLAG(train.any_isa),
+      "--resume: on another instruction set, too, with other bits" },
     { 0, "log", "FILE", "train", OPT_TEXT(train.log),
       "TSV, a line for each step as it is done (default: stdout)" },
     { 0, "svg", "FILE", "train", OPT_TEXT(train.svg), "the loss as a picture" },

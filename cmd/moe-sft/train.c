@@ -31,6 +31,7 @@
 #include "core/inuse.h"
 #include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
+#include "core/kernel/gemm.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/model/moe.h"
@@ -69,6 +70,7 @@ struct train {
     int lock; /* DIR, where its file system has locks; or -1 */
     struct train_tensor tensors[MOE_N_LORA];
     struct train_state state;
+    char arithmetic[40];
     uint64_t saved; /* the step that DIR holds */
     bool any_saved;
     struct train_log log;
@@ -254,8 +256,12 @@ train_open(struct train *t, const struct cmd *cmd, struct err *err)
     t->log.path = o->log;
     t->log.svg = o->svg;
     t->log.title = cmd->output;
+    snprintf(t->arithmetic, sizeof(t->arithmetic), "%s, " GEMM_EXACT_ORDER,
+             isa_name(cpu_isa()));
     t->state = (struct train_state){ .program = "moe-sft train",
                                      .format = "moe-sft state 1",
+                                     .arithmetic = t->arithmetic,
+                                     .any_isa = o->any_isa,
                                      .tensors = t->tensors,
                                      .n_tensors = MOE_N_LORA,
                                      .adamw = &t->adamw };

@@ -17,7 +17,7 @@ struct train_options {
     double lr, warmup; /* warmup below 1: a fraction of 'total' */
     double clip, beta1, beta2, eps, weight_decay;
     uint64_t accumulate, save_every; /* save_every 0: only at the end */
-    bool shuffle, resume;
+    bool shuffle, resume, any_isa;
     const char *log, *svg; /* NULL: none; without a log, lines go to stdout */
 };
 

@@ -230,30 +230,23 @@ run(struct call *call, size_t max, size_t unit)
 
 /* ---- exact ---- */
 
-/* Row r of a block of n_k columns: see struct gemm_block. */
-static float *
-block_row(float *block, size_t r, size_t n_k)
-{
-    return block + r / 4 * 4 * round_up(n_k, 16) + r % 4 * 16;
-}
-
-/* The area's rows of W, columns [k0, k0 + n_k), in f32; zeros to 4 rows. */
+/* The area's rows of W, which are a matrix by k, columns [k0, k0 + n_k), in a
+ * block: see struct gemm_block. */
 static void
-widen(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
-      const struct area *a, size_t k0, size_t n_k)
+fill_block(const struct gemm_ops *ops, float *to, const struct gemm_matrix *w,
+           const struct area *a, size_t k0, size_t n_k)
 {
+    const size_t group = ops->group, k8 = round_up(n_k, 8);
     float column[GEMM_PANEL];
 
-    if (w->by_k || a->n_cols % 4)
-        memset(to, 0, round_up(a->n_cols, 4) * round_up(n_k, 16) * sizeof(*to));
-    for (size_t c = 0; c < n_k && w->by_k; c++) {
+    memset(to, 0, round_up(a->n_cols, group) * k8 * sizeof(*to));
+    for (size_t c = 0; c < n_k; c++) {
+        float *at = to + c / 8 * 8 * group + c % 8;
+
         cvt_to_f32(column, element(w, a->col, k0 + c), w->dtype, a->n_cols);
         for (size_t r = 0; r < a->n_cols; r++)
-            block_row(to, r, n_k)[c / 16 * 64 + c % 16] = column[r];
+            at[r / group * group * k8 + r % group * 8] = column[r];
     }
-    for (size_t r = 0; r < a->n_cols && !w->by_k; r++)
-        ops->widen(block_row(to, r, n_k), element(w, a->col + r, k0), w->dtype,
-                   n_k);
 }
 
 static void
@@ -262,7 +255,8 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
 {
     struct scratch s = scratch_of(call->gemm, thread);
     const float *x = (const float *)call->x + a->row * call->ldx;
-    bool direct = is_plain(job) && a->n_cols % 4 == 0 && job->w.k > 0;
+    bool direct =
+        is_plain(job) && a->n_cols % call->ops->group == 0 && job->w.k > 0;
     float *t = direct ? job->c + a->row * job->ldc + a->col : s.tile;
     size_t ldt = direct ? job->ldc : GEMM_PANEL, k = job->w.k;
 
@@ -274,7 +268,10 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
             .t = t,
             .ldt = ldt,
             .w = s.block,
-            .rows = round_up(a->n_cols, 4),
+            .from = job->w.by_k ? NULL : element(&job->w, a->col, k0),
+            .ld = job->w.ld * (dtype_table[job->w.dtype].bits / 8),
+            .w_dtype = job->w.dtype,
+            .rows = a->n_cols,
             .x = x + k0,
             .ldx = call->ldx,
             .m = a->n_rows,
@@ -282,7 +279,8 @@ exact_chunk(const struct call *call, const struct gemm_job *job,
             .add = k0 > 0,
         };
 
-        widen(call->ops, s.block, &job->w, a, k0, n_k);
+        if (job->w.by_k)
+            fill_block(call->ops, s.block, &job->w, a, k0, n_k);
         call->ops->exact(&b);
     }
     if (!direct)

@@ -5,17 +5,21 @@
  *
  * The caller names how exact it wants them:
  *
- *   exact  W is widened to f32, X is f32, sums are f32 (FMA; the scalar kernel
- *          rounds each product, then the sum), in one order for few rows of X
- *          (gemv_ISA.c) and for many.
- *   bf16   W and X are rounded to bf16; products are exact, sums f32.
- *          With X split into two bf16 (hi + lo, 2^-17 of it lost) only W is.
- *   int8   symmetric int8, a scale for each row of W and of X; sums are exact
- *          in 32 bits and rescaled once.
+ *   exact  W is widened to f32, X is f32, sums are f32, in one order on every
+ *          CPU, for few rows of X (gemv_ISA.c) and for many: column c adds to
+ *          lane c % 8 by FMA; after 1024 columns, or the last, filled up with
+ *          zeros to 8 (each lane adds 0 * 0), lanes l and l + 4 are added, l
+ * and l + 2, l and l + 1, and this to the sum of the columns before. bf16   W
+ * and X are rounded to bf16; products are exact, sums f32. With X split into
+ * two bf16 (hi + lo, 2^-17 of it lost) only W is. int8   symmetric int8, a
+ * scale for each row of W and of X; sums are exact in 32 bits and rescaled
+ * once.
  *
- * In all of them an output's bits depend on its two rows, its k and the
- * instruction set alone: not on m, n, the threads, how calls are cut, nor on
- * whether W was packed before or on the fly.
+ * An output's bits depend on its two rows and its k alone, in the bf16 class
+ * also on the instruction set (hardware adds in orders of its own, and AMX and
+ * AVX512-BF16 take denormals for 0): never on m, n, the threads, how calls are
+ * cut, nor on whether W was packed before or on the fly.  The sign and payload
+ * of a NaN are not promised.
  *
  * Weights of the bf16 and int8 classes are worked on in panels of 64 rows of W,
  * one layout for every instruction set (K rounded up, zeros where W ends):
@@ -37,6 +41,10 @@
 #include "core/dtype.h"
 #include "core/err.h"
 #include "core/par.h"
+
+/* Names the exact class's order in what files say of their numbers: another
+ * order gets another name. */
+#define GEMM_EXACT_ORDER "8 lanes"
 
 #define GEMM_PANEL 64 /* rows of W, columns of C */
 

@@ -6,32 +6,39 @@
 
 #include "core/kernel/scalar.h"
 
-static void
-exact(const struct gemm_block *b)
+enum { GROUP = 4 };
+
+/* The block's rows from b->from. */
+INLINE void
+widen(const struct gemm_block *b, size_t k8)
 {
-    size_t k16 = (b->k + 15) / 16 * 16;
-
-    for (size_t i = 0; i < b->m; i++)
-        for (size_t r = 0; r < b->rows; r++) {
-            const float *w = b->w + r / 4 * 4 * k16 + r % 4 * 16;
-            const float *x = b->x + i * b->ldx;
-            float *t = b->t + i * b->ldt + r, lane[LANES] = { 0 };
-            size_t c = 0;
-
-            for (; c + LANES <= b->k; c += LANES)
-                for (size_t j = 0; j < LANES; j++)
-                    lane[j] += w[c / 16 * 64 + c % 16 + j] * x[c + j];
-            for (size_t j = 0; c + j < b->k; j++)
-                lane[j] += w[c / 16 * 64 + c % 16 + j] * x[c + j];
-            *t = b->add ? *t + sum_lanes(lane) : sum_lanes(lane);
-        }
+    for (size_t r = 0; r < b->rows; r++)
+        for (size_t c = 0; c < k8; c++)
+            b->w[r / GROUP * GROUP * k8 + c / LANES * LANES * GROUP +
+                 r % GROUP * LANES + c % LANES] =
+                c < b->k
+                    ? weight((const char *)b->from + r * b->ld, b->w_dtype, c)
+                    : 0;
 }
 
 static void
-widen(float *to, const void *from, enum dtype dtype, size_t n)
+exact(const struct gemm_block *b)
 {
-    for (size_t i = 0; i < n || i % 16; i++)
-        to[i / 16 * 64 + i % 16] = i < n ? weight(from, dtype, i) : 0;
+    const size_t k8 = (b->k + LANES - 1) / LANES * LANES;
+
+    if (b->from)
+        widen(b, k8);
+    for (size_t i = 0; i < b->m; i++)
+        for (size_t r = 0; r < b->rows; r++) {
+            const float *w = b->w + r / GROUP * GROUP * k8 + r % GROUP * LANES;
+            const float *x = b->x + i * b->ldx;
+            float *t = b->t + i * b->ldt + r, lane[LANES] = { 0 };
+
+            for (size_t c = 0; c < k8; c += LANES, w += LANES * GROUP)
+                for (size_t j = 0; j < LANES; j++)
+                    lane[j] = fmaf(w[j], c + j < b->k ? x[c + j] : 0, lane[j]);
+            *t = b->add ? *t + sum_lanes(lane, LANES) : sum_lanes(lane, LANES);
+        }
 }
 
 static void
@@ -103,7 +110,7 @@ sums(int32_t *sum, const int8_t *b, size_t k)
 
 const struct gemm_ops gemm_scalar = {
     .exact = exact,
-    .widen = widen,
+    .group = GROUP,
     .transpose = transpose,
     .interleave = interleave,
     .rescale = rescale,

@@ -1,83 +1,118 @@
 /*
  * gemm by vectors: compiled for each instruction set that simd.h knows.
  *
- * The exact class sums as gemv_simd.c does: column c adds to lane c % VF of
- * its output's accumulator, vf_sum()'s order ends it with the part of k, and
- * the parts' sums are added in order.
+ * The exact class sums as gemv_simd.c does: column c adds to lane c % 8 of its
+ * output, v8_sum4() ends the lanes with the part of k, and the parts' sums are
+ * added in order.
  *
- * A tile is 4 rows of W by 6 of X (AVX2: 3): 24 accumulators, where an FMA's
- * latency of 4 cycles needs 8, and 10 loads for 24 FMAs.  The rows of X, 24 KiB
- * of a part, stay in the first cache while the 256 KiB of W come from the
- * second.  512 x 4096 x 1024 takes 1.35 times what FMAs alone would, or 1.12
- * times with all data in the first cache: the rest is W from the second,
- * widening it, and C.
+ * A tile is ROWS rows of W by MAX_X of X: 24 accumulators (AVX2: 12), where an
+ * FMA's latency of 4 cycles needs 8, and 10 loads (AVX2: 7) for as many FMAs.
+ * The rows of X, 24 KiB of a part, stay in the first cache while the 256 KiB of
+ * W come from the second, 1 KiB ahead.  The first rows of X meet W as it is in
+ * memory: it is widened in their tiles, not in a pass of its own.
  */
-#include "core/kernel/simd.h"
+#include "core/kernel/lanes8.h"
 
-enum { ROWS = 4 }; /* of w in a tile */
+#define AHEAD_W 256 /* floats, 1 KiB */
 
-#if defined(__AVX2__) && VF == 8
+enum { ROWS = 4 * V8 }; /* of w in a tile, and in a group of the block */
+
+#if VF == 8
 enum { MAX_X = 3 }; /* 12 of 16 registers accumulate */
 #else
 enum { MAX_X = 6 }; /* 24 of 32 */
 #endif
 
-/* VF columns of a tile, or the last n of them; w's rows are 16 floats apart. */
+/* A tile's sums, and where its next columns are. */
+struct exact_tile {
+    v8 acc[MAX_X][4];
+    const float *x;
+    float *w;
+    const char *from[ROWS];
+};
+
+/* 8 columns from c on, or the last n of them. */
 INLINE void
-exact_step(vf (*acc)[MAX_X], const float *w, const float *x, size_t ldx,
-           const size_t X, size_t n)
+exact_step(struct exact_tile *to, size_t ldx, size_t c, const size_t X,
+           const bool WIDEN, enum dtype t, size_t n)
 {
-    vf xv[MAX_X];
+    float *w = to->w + c * ROWS;
+    v8 xv[MAX_X], wv;
 
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++)
-        xv[i] = n == VF ? vf_load(x + i * ldx) : vf_load_n(x + i * ldx, n);
-#pragma GCC unroll 8
-    for (size_t r = 0; r < ROWS; r++) {
-        vf wv = vf_load(w + 16 * r);
+        xv[i] =
+            n == 8 ? v8_x(to->x + i * ldx + c) : v8_x_n(to->x + i * ldx + c, n);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < 4; r++, w += 8 * V8) {
+        if (WIDEN) {
+            const char *p = to->from[r * V8] + c * weight_nbytes(t);
+            const char *q = to->from[r * V8 + V8 - 1] + c * weight_nbytes(t);
 
+            wv = n == 8 ? v8_weights(t, p, q) : v8_weights_n(t, p, q, n);
+            v8_store(w, wv);
+        } else {
+            wv = v8_load(w);
+            __builtin_prefetch(w + AHEAD_W);
+        }
 #pragma GCC unroll 8
         for (size_t i = 0; i < X; i++)
-            acc[r][i] = vf_fma(wv, xv[i], acc[r][i]);
+            to->acc[i][r] = v8_fma(wv, xv[i], to->acc[i][r]);
     }
 }
 
-/* ROWS rows of w from 'row' on by X of x from i0 on. */
+/*
+ * ROWS rows of w from 'row' on by X of x from i0 on.  WIDEN: w comes from
+ * b->from, of type t, and is left in the block; rows after the last are that
+ * one again, and nobody reads their sums.
+ */
 INLINE void
-exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X)
+exact_tile(const struct gemm_block *b, size_t row, size_t i0, const size_t X,
+           const bool WIDEN, enum dtype t)
 {
-    const float *w = b->w + row * ((b->k + 15) / 16 * 16);
-    const float *x = b->x + i0 * b->ldx, *end = x + b->k / 16 * 16;
-    vf acc[ROWS][MAX_X];
+    struct exact_tile tile = { .x = b->x + i0 * b->ldx,
+                               .w = b->w + row * ((b->k + 7) / 8 * 8) };
+    size_t c = 0;
 
+#pragma GCC unroll 8
+    for (size_t r = 0; r < ROWS && WIDEN; r++)
+        tile.from[r] = (const char *)b->from +
+                       (row + r < b->rows ? row + r : b->rows - 1) * b->ld;
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++)
-#pragma GCC unroll 8
-        for (size_t r = 0; r < ROWS; r++)
-            acc[r][i] = vf_set1(0);
-    for (; x < end; x += 16, w += 64)
 #pragma GCC unroll 4
-        for (size_t j = 0; j < 16; j += VF)
-            exact_step(acc, w + j, x + j, b->ldx, X, VF);
-    for (size_t j = 0; j < b->k % 16; j += VF)
-        exact_step(acc, w + j, x + j, b->ldx, X,
-                   b->k % 16 - j < VF ? b->k % 16 - j : VF);
+        for (size_t r = 0; r < 4; r++)
+            tile.acc[i][r] = v8_zero();
+    for (; c + 8 <= b->k; c += 8)
+        exact_step(&tile, b->ldx, c, X, WIDEN, t, 8);
+    if (c < b->k)
+        exact_step(&tile, b->ldx, c, X, WIDEN, t, b->k - c);
 #pragma GCC unroll 8
     for (size_t i = 0; i < X; i++) {
-        float *t = b->t + (i0 + i) * b->ldt + row, sum[ROWS];
+        float *to = b->t + (i0 + i) * b->ldt + row, sum[ROWS];
 
-        vf_sum4(b->add ? sum : t, acc[0][i], acc[1][i], acc[2][i], acc[3][i]);
+        v8_sum4(b->add ? sum : to, tile.acc[i]);
         for (size_t r = 0; r < ROWS && b->add; r++)
-            t[r] += sum[r];
+            to[r] += sum[r];
     }
 }
 
 /* X rows of x, which stay in the first cache while all of w is read. */
 INLINE void
-exact_strip(const struct gemm_block *b, size_t i0, const size_t X)
+exact_strip(const struct gemm_block *b, size_t i0, const size_t X,
+            const bool WIDEN, enum dtype t)
 {
     for (size_t row = 0; row < b->rows; row += ROWS)
-        exact_tile(b, row, i0, X);
+        exact_tile(b, row, i0, X, WIDEN, t);
+}
+
+INLINE void
+exact_first(const struct gemm_block *b, enum dtype t)
+{
+    if (b->m >= MAX_X)
+        exact_strip(b, 0, MAX_X, true, t);
+    else
+        exact_strip(b, 0, 1, true, t);
 }
 
 static void
@@ -85,11 +120,15 @@ exact(const struct gemm_block *b)
 {
     size_t i = 0;
 
+    if (b->from) {
+        BY_DTYPE(exact_first, b);
+        i = b->m >= MAX_X ? MAX_X : 1;
+    }
     for (; i + MAX_X <= b->m; i += MAX_X)
-        exact_strip(b, i, MAX_X);
-#define LAST(n)                                   \
-    case n:                                       \
-        exact_strip(b, i, (n) < MAX_X ? (n) : 1); \
+        exact_strip(b, i, MAX_X, false, DT_F32);
+#define LAST(n)                                                  \
+    case n:                                                      \
+        exact_strip(b, i, (n) < MAX_X ? (n) : 1, false, DT_F32); \
         break;
     switch (b->m - i) {
         LAST(5)
@@ -100,31 +139,6 @@ exact(const struct gemm_block *b)
     default:
         break;
     }
-}
-
-INLINE void
-widen_as(float *to, const char *from, enum dtype t, size_t n)
-{
-    size_t i = 0;
-
-    for (; i + VF <= n; i += VF)
-        vf_store(to + i / 16 * 64 + i % 16,
-                 vf_weights(t, from + i * weight_nbytes(t)));
-    for (; i < n || i % 16; i += VF)
-        vf_store(
-            to + i / 16 * 64 + i % 16,
-            vf_weights_n(t, from + i * weight_nbytes(t), i < n ? n - i : 0));
-}
-
-static void
-widen(float *to, const void *from, enum dtype dtype, size_t n)
-{
-    if (dtype == DT_BF16)
-        widen_as(to, from, DT_BF16, n);
-    else if (dtype == DT_F16)
-        widen_as(to, from, DT_F16, n);
-    else
-        widen_as(to, from, DT_F32, n);
 }
 
 /* ---- weights into panels, int8's scales ---- */
@@ -454,7 +468,7 @@ sums(int32_t *sum, const int8_t *b, size_t k)
 
 const struct gemm_ops TABLE(gemm) = {
     .exact = exact,
-    .widen = widen,
+    .group = ROWS,
     .transpose = transpose,
     .interleave = interleave,
     .rescale = rescale,

@@ -8,14 +8,15 @@ INLINE float
 part(const char *w, enum dtype t, const float *x, size_t cols)
 {
     float lane[LANES] = { 0 };
-    size_t c = 0;
 
-    for (; c + LANES <= cols; c += LANES)
+    /* Lanes that the last columns do not reach add 0 * 0, too: it makes a -0
+     * of underflow +0. */
+    for (size_t c = 0; c < cols; c += LANES)
         for (size_t i = 0; i < LANES; i++)
-            lane[i] += weight(w, t, c + i) * x[c + i];
-    for (size_t i = 0; c + i < cols; i++)
-        lane[i] += weight(w, t, c + i) * x[c + i];
-    return sum_lanes(lane);
+            lane[i] = c + i < cols
+                          ? fmaf(weight(w, t, c + i), x[c + i], lane[i])
+                          : lane[i] + 0;
+    return sum_lanes(lane, LANES);
 }
 
 INLINE void

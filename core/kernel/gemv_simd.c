@@ -1,76 +1,77 @@
 /*
  * gemv by vectors: compiled for each instruction set that simd.h knows.
  *
- * Column c adds to lane c % VF of its output's one accumulator; after
- * EXACT_PART columns the lanes are added by vf_sum(), to y.  A tile of R rows
- * and X columns of x has R * X such accumulators, up to 24 of 32 registers
- * (AVX2: 12 of 16); its shape decides which sums run side by side, never their
- * order. With one x, reading W is all: 0.97 of what memory gives, 65536 x 1024
- * in bf16.
+ * Column c adds to lane c % 8 of its output's one accumulator; after EXACT_PART
+ * columns v8_sum4() adds the lanes, to y.  A tile of R rows and X columns of x
+ * has R * X such accumulators, V8 to a register, in 24 registers of 32 (AVX2:
+ * 12 of 16); its shape decides which sums run side by side, never their order.
+ * With one x, reading W is all: 0.97 of what memory gives, 65536 x 1024 in
+ * bf16.
  */
-#include "core/kernel/simd.h"
+#include "core/kernel/lanes8.h"
 
 #define PREFETCH 2048 /* bytes ahead in each stream: see test/bench/probe.c */
 
-#if VF == 16
-enum { ROWS = 4, MAX_X = 6 }; /* 24 of 32 registers accumulate */
+enum { ROWS = 4 * V8 };
+
+#if VF == 8
+enum { MAX_X = 3 }; /* 12 of 16 registers accumulate */
 #else
-enum { ROWS = 4, MAX_X = 3 }; /* 12 of 16 */
+enum { MAX_X = 6 }; /* 24 of 32 */
 #endif
 
-/* n columns, of R rows 'w_step' bytes apart by X rows of x: their sums, 'step'
- * apart in y, or added there. */
+/* 8 columns, or the last n of them, of R rows 'w_step' bytes apart by X rows of
+ * x. */
+INLINE void
+step(v8 (*acc)[4], enum dtype t, const char *w, size_t w_step, const float *x,
+     size_t ldx, const size_t R, const size_t X, size_t n)
+{
+    v8 xv[MAX_X];
+
+#pragma GCC unroll 8
+    for (size_t i = 0; i < X; i++)
+        xv[i] = n == 8 ? v8_x(x + i * ldx) : v8_x_n(x + i * ldx, n);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < R; r += V8, w += V8 * w_step) {
+        const char *next = R > 1 ? w + (V8 - 1) * w_step : w;
+        v8 wv = n == 8 ? v8_weights(t, w, next) : v8_weights_n(t, w, next, n);
+
+        __builtin_prefetch(w + PREFETCH, 0, 2);
+        if (V8 > 1)
+            __builtin_prefetch(next + PREFETCH, 0, 2);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < X; i++)
+            acc[i][r / V8] = v8_fma(wv, xv[i], acc[i][r / V8]);
+    }
+}
+
+/* n columns: their sums, 'step' apart in y, or added there. */
 INLINE void
 tile_part(const struct gemv_args *a, enum dtype t, const char *w, size_t w_step,
-          const float *x, size_t n, float *y, size_t step, bool add,
+          const float *x, size_t n, float *y, size_t y_step, bool add,
           const size_t R, const size_t X)
 {
-    const size_t tail = n % VF;
-    vf acc[ROWS][MAX_X], xv[MAX_X];
+    v8 acc[MAX_X][4];
     size_t c = 0;
 
 #pragma GCC unroll 8
-    for (size_t r = 0; r < R; r++)
+    for (size_t i = 0; i < X; i++)
+#pragma GCC unroll 4
+        for (size_t r = 0; r < 4; r++)
+            acc[i][r] = v8_zero();
+    for (; c + 8 <= n; c += 8)
+        step(acc, t, w + c * weight_nbytes(t), w_step, x + c, a->ldx, R, X, 8);
+    if (c < n)
+        step(acc, t, w + c * weight_nbytes(t), w_step, x + c, a->ldx, R, X,
+             n - c);
 #pragma GCC unroll 8
-        for (size_t i = 0; i < X; i++)
-            acc[r][i] = vf_set1(0);
-    for (; c + VF <= n; c += VF) {
-#pragma GCC unroll 8
-        for (size_t i = 0; i < X; i++)
-            xv[i] = vf_load(x + i * a->ldx + c);
-#pragma GCC unroll 8
-        for (size_t r = 0; r < R; r++) {
-            const char *p = w + r * w_step + c * weight_nbytes(t);
-            vf wv = vf_weights(t, p);
+    for (size_t i = 0; i < X; i++) {
+        float *to = y + i * a->ldy, sum[ROWS];
 
-            __builtin_prefetch(p + PREFETCH, 0, 2);
-#pragma GCC unroll 8
-            for (size_t i = 0; i < X; i++)
-                acc[r][i] = vf_fma(wv, xv[i], acc[r][i]);
-        }
+        v8_sum4(sum, acc[i]);
+        for (size_t r = 0; r < R; r++)
+            to[r * y_step] = add ? to[r * y_step] + sum[r] : sum[r];
     }
-    if (tail) {
-#pragma GCC unroll 8
-        for (size_t i = 0; i < X; i++)
-            xv[i] = vf_load_n(x + i * a->ldx + c, tail);
-#pragma GCC unroll 8
-        for (size_t r = 0; r < R; r++) {
-            vf wv =
-                vf_weights_n(t, w + r * w_step + c * weight_nbytes(t), tail);
-
-#pragma GCC unroll 8
-            for (size_t i = 0; i < X; i++)
-                acc[r][i] = vf_fma(wv, xv[i], acc[r][i]);
-        }
-    }
-#pragma GCC unroll 8
-    for (size_t r = 0; r < R; r++)
-#pragma GCC unroll 8
-        for (size_t i = 0; i < X; i++) {
-            float *to = y + i * a->ldy + r * step;
-
-            *to = add ? *to + vf_sum(acc[r][i]) : vf_sum(acc[r][i]);
-        }
 }
 
 /* y of R rows, 'step' apart, for X of the x. */

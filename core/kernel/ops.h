@@ -29,7 +29,7 @@ struct cvt_ops {
 
 /* y[i][r] = sum over c of w[r][c] * x[i][c]: rows of w one after the other, at
  * any address, those of x and y 'ldx' and 'ldy' apart.  Each sum is made in an
- * order fixed by 'cols' and the instruction set alone. */
+ * order fixed by 'cols' alone: see gemm.h. */
 struct gemv_args {
     float *y;
     const void *w;
@@ -79,11 +79,16 @@ struct vec_ops {
 
 /* A block of exact sums, which may be a part of k: see gemm.c. */
 struct gemm_block {
-    float *t; /* t[i * ldt + r]: row i of x by row r of w; added if 'add' */
+    float *t; /* t[i * ldt + r]: row i of x by row r of w; added if 'add'.
+               * Sums of up to the next multiple of 'group' rows are written */
     size_t ldt;
-    const float *w; /* [rows / 4][k / 16][4][16]: one stream for the
-                     * prefetcher; 64-byte aligned, zeros from k on */
-    size_t rows;    /* a multiple of 4 */
+    float *w;         /* [rows / group][k / 8][group][8]: one stream for the
+                       * prefetcher; 64-byte aligned, zeros from k on */
+    const void *from; /* if not NULL, w is filled from here: rows 'ld' bytes
+                       * apart of w_dtype */
+    size_t ld;
+    enum dtype w_dtype;
+    size_t rows;
     const float *x;
     size_t ldx, m, k; /* k <= EXACT_PART: a sum ends with its part */
     bool add;
@@ -94,8 +99,7 @@ struct gemm_block {
 /*
  * The inner loops of gemm.h, in three tables: of each, an instruction set has
  * all or none.  b is one panel's part of k, t [m][64].
- *   widen        n weights to f32, in groups of 16 that are 64 floats apart;
- *                zeros to the end of the last
+ *   exact        see struct gemm_block; 'group' of its rows are side by side
  *   transpose    to[i][r] = word i of row r: n words of 64 rows, ld bytes apart
  *   interleave   to[i][j] = element j of rows 2 i and 2 i + 1, bf16, as one
  *                word: n pairs of rows of 64, ld bytes apart
@@ -111,7 +115,7 @@ struct gemm_block {
  */
 struct gemm_ops {
     void (*exact)(const struct gemm_block *b);
-    void (*widen)(float *to, const void *from, enum dtype dtype, size_t n);
+    size_t group;
     void (*transpose)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*interleave)(uint32_t *to, const void *from, size_t ld, size_t n);
     void (*rescale)(float *c, size_t ldc, const int32_t *s,

@@ -1,15 +1,17 @@
 /*
- * What the references share: weights, and the order of a sum.
- * Product and sum round separately there: a CPU without FMA would need a
- * function call for each.
+ * What the references share: weights, and the order of a sum.  Products are
+ * added by fmaf(), as vectors do; where the CPU has no FMA the C library
+ * computes it, exactly and slowly.
  */
 #ifndef CORE_KERNEL_SCALAR_H
 #define CORE_KERNEL_SCALAR_H
 
+#include <math.h>
+
 #include "core/dtype.h"
 #include "core/kernel/ops.h"
 
-#define LANES 8 /* two registers of the four floats that x86-64 begins with */
+#define LANES 8 /* of a sum, on every CPU */
 
 /* Times 2^112 moves the exponent's bias from 15 to 127, denormals too. */
 INLINE float
@@ -32,11 +34,11 @@ weight(const void *w, enum dtype dtype, size_t i)
                               : weight_f16(load16(w, i));
 }
 
-/* sum_lanes() adds the lanes in halves. */
+/* sum_lanes() adds n lanes, a power of two, in halves. */
 static inline float
-sum_lanes(float lane[LANES])
+sum_lanes(float *lane, size_t n)
 {
-    for (size_t n = LANES / 2; n > 0; n /= 2)
+    while ((n /= 2) > 0)
         for (size_t i = 0; i < n; i++)
             lane[i] += lane[i + n];
     return lane[0];

@@ -3,21 +3,21 @@
  * that the including file's flags allow: FAMILY_simd.c is written once over
  * these and compiled for each instruction set of the Makefile's VECTORS.
  *
- *   VF                lanes of a vector, type 'vf'; + - * / are C's own
- *   vf_load, _store   VF floats at any address
- *   vf_stream         vf_store() that bypasses the caches, p aligned to a
- * vector; stream_end() before another thread may look vf_load_n, ..     the
- * first n < VF lanes alone are touched, 0 in the others vf_bf16, vf_f16   VF
- * weights, little-endian, at any address, widened vf_weights(dtype, p)  either
- * of them, or f32: where it is compiled for one vf_fma(a, b, c)   a * b + c,
- * rounded once vf_max(a, b), _min  b if either is a NaN (x86); NEON: NaN
- *   vf_outside(v, lo, hi)  bit i: lane i is not within lo .. hi, or is a NaN
- *   vf_sum            lanes added in halves: i and i + VF / 2 first
- *   vf_sum4(p, a..d)  p[0..3] = vf_sum() of each, together
- *   vf_pow2(t)        2^n of EXP_ROUND + n
- *   vf_f16_exact      vf_f16() that keeps a NaN's bits
+ *   VF              lanes of a vector, type 'vf'; + - * / are C's own
+ *   vf_load, _store, ..  VF floats at any address
+ *   vf_stream       vf_store() that bypasses the caches, p aligned to a vector;
+ *                   stream_end() before another thread may look
+ *   vf_load_n, ..   the first n < VF lanes alone are touched, 0 in the others
+ *   vf_bf16, _f16   VF weights, little-endian, at any address, widened
+ *   vf_weights      either of them, or f32: where it is compiled for one dtype
+ *   vf_fma(a, b, c) a * b + c, rounded once
+ *   vf_max, _min    b if either is a NaN (x86); NEON: NaN
+ *   vf_outside      bit i: lane i is not within lo .. hi, or is a NaN
+ *   vf_sum          lanes added in halves: i and i + VF / 2 first
+ *   vf_pow2(t)      2^n of EXP_ROUND + n
+ *   vf_f16_exact    vf_f16() that keeps a NaN's bits
  *   vf_to_bf16, _f16  VF floats rounded to nearest even
- *   vu                a vector's bits: C's own operators, (vu)v and (vf)u
+ *   vu              a vector's bits: C's own operators, (vu)v and (vf)u
  */
 #ifndef CORE_KERNEL_SIMD_H
 #define CORE_KERNEL_SIMD_H
@@ -165,31 +165,6 @@ vf_sum(vf v)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
-/* [a + a', b + b'], where ' is the other half of a vector. */
-INLINE vf
-vf_fold(vf a, vf b)
-{
-    return _mm512_mask_blend_ps(0xff00, a, b) +
-           _mm512_shuffle_f32x4(a, b, 0x4e);
-}
-
-INLINE void
-vf_sum4(float *p, vf a, vf b, vf c, vf d)
-{
-    const __m512i other = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13,
-                                            14, 15, 24, 25, 26, 27);
-    const __m512i order =
-        _mm512_setr_epi32(0, 8, 4, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-    vf ab = vf_fold(a, b), cd = vf_fold(c, d);
-    /* quarters a c b d */
-    vf q = _mm512_mask_blend_ps(0xf0f0, ab, cd) +
-           _mm512_permutex2var_ps(ab, other, cd);
-
-    q = q + _mm512_permute_ps(q, 0x4e);
-    q = q + _mm512_permute_ps(q, 0xb1);
-    _mm_storeu_ps(p, _mm512_castps512_ps128(_mm512_permutexvar_ps(order, q)));
-}
-
 INLINE void
 store_high(void *p, vu v)
 {
@@ -314,22 +289,6 @@ vf_sum(vf v)
 }
 
 INLINE void
-vf_sum4(float *p, vf a, vf b, vf c, vf d)
-{
-    __m256 ab =
-        _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
-    __m256 cd =
-        _mm256_permute2f128_ps(c, d, 0x20) + _mm256_permute2f128_ps(c, d, 0x31);
-    /* [a0 a1 c0 c1, b0 b1 d0 d1], then [a c a c, b d b d] */
-    __m256 q =
-        _mm256_shuffle_ps(ab, cd, 0x44) + _mm256_shuffle_ps(ab, cd, 0xee);
-
-    q = _mm256_shuffle_ps(q, q, 0x88) + _mm256_shuffle_ps(q, q, 0xdd);
-    _mm_storeu_ps(p, _mm_unpacklo_ps(_mm256_castps256_ps128(q),
-                                     _mm256_extractf128_ps(q, 1)));
-}
-
-INLINE void
 store_high(void *p, vu v)
 {
     __m256i high = (__m256i)(v >> 16);
@@ -450,17 +409,6 @@ vf_sum(vf v)
     float32x2_t b = vadd_f32(vget_low_f32(v), vget_high_f32(v));
 
     return vget_lane_f32(b, 0) + vget_lane_f32(b, 1);
-}
-
-INLINE void
-vf_sum4(float *p, vf a, vf b, vf c, vf d)
-{
-    float32x4_t ab = vcombine_f32(vadd_f32(vget_low_f32(a), vget_high_f32(a)),
-                                  vadd_f32(vget_low_f32(b), vget_high_f32(b)));
-    float32x4_t cd = vcombine_f32(vadd_f32(vget_low_f32(c), vget_high_f32(c)),
-                                  vadd_f32(vget_low_f32(d), vget_high_f32(d)));
-
-    vst1q_f32(p, vpaddq_f32(ab, cd));
 }
 
 INLINE void

@@ -26,8 +26,8 @@
  *   v    [n] f32
  *   y    [cols] f32; must not overlap v
  *
- * In both a sum is one f32 accumulator, r or i ascending (FMA, where the
- * instruction set has it): its bits depend on nothing but its own numbers.
+ * In both a sum is one f32 accumulator, r or i ascending, by FMA: its
+ * bits depend on nothing but its own numbers.
  * They run in the calling thread and cannot fail.
  */
 struct weighted_sum {

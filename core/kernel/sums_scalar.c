@@ -15,7 +15,7 @@ weighted_by(const struct weighted_sum *s, enum dtype t)
             y[c] = 0;
         for (size_t r = 0; r < s->rows; r++)
             for (size_t c = 0; c < s->cols; c++)
-                y[c] += p[r] * weight(s->w, t, r * s->ldw + c);
+                y[c] = fmaf(p[r], weight(s->w, t, r * s->ldw + c), y[c]);
     }
 }
 
@@ -30,7 +30,8 @@ sparse_by(const struct sparse_sum *s, enum dtype t)
 {
     for (size_t i = 0; i < s->n; i++)
         for (size_t c = 0; c < s->cols; c++)
-            s->y[c] += s->v[i] * weight(s->w, t, s->idx[i] * s->ldw + c);
+            s->y[c] =
+                fmaf(s->v[i], weight(s->w, t, s->idx[i] * s->ldw + c), s->y[c]);
 }
 
 static void

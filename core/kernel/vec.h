@@ -1,7 +1,8 @@
 /*
  * Vectors of f32: what is between the matrices of a transformer.  All run
- * in the calling thread; sums are made in an order fixed by n and the
- * instruction set; pointers need no alignment.
+ * in the calling thread; pointers need no alignment.  Bits are the same on
+ * every CPU, but those of NaNs: sums have lanes, whose halves are added at the
+ * end.
  */
 #ifndef CORE_KERNEL_VEC_H
 #define CORE_KERNEL_VEC_H
@@ -9,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* vec_dot() = sum of a[i] * b[i]. */
+/* vec_dot() = sum of a[i] * b[i]: FMA, i in lane i % 64; the last ones are
+ * filled up with zeros. */
 float vec_dot(const float *a, const float *b, size_t n);
 
 /* y[i] += s * x[i] (FMA);  y[i] += x[i];  y[i] *= s. */
@@ -17,7 +19,7 @@ void vec_axpy(float *y, float s, const float *x, size_t n);
 void vec_add(float *y, const float *x, size_t n);
 void vec_scale(float *y, float s, size_t n);
 
-/* vec_max(): the largest element, -inf for n = 0; a NaN gives NaN. */
+/* vec_max(): the largest element, -inf for n = 0; a NaN gives NaN, -0 is 0. */
 float vec_max(const float *x, size_t n);
 
 /*
@@ -29,7 +31,8 @@ void vec_rmsnorm(float *y, const float *x, const float *weight, float eps,
 
 /*
  * vec_exp_sum(): x[i] = exp(x[i] - max), and returns their sum: a softmax's
- * middle step.  Relative error of each exp under 2 ulp; exp(-inf) = 0.
+ * middle step.  Relative error of each exp under 2 ulp; exp(-inf) = 0.  The sum
+ * has i in lane i % 16.
  */
 float vec_exp_sum(float *x, float max, size_t n);
 

@@ -3,25 +3,26 @@
 #include "core/kernel/exp.h"
 #include "core/kernel/scalar.h"
 
+enum { DOT_LANES = 64, EXP_LANES = 16 };
+
+/* Lanes that the last columns do not reach add 0 * 0, too. */
 static float
 dot(const float *a, const float *b, size_t n)
 {
-    float lane[LANES] = { 0 };
-    size_t c = 0;
+    float lane[DOT_LANES] = { 0 };
 
-    for (; c + LANES <= n; c += LANES)
-        for (size_t i = 0; i < LANES; i++)
-            lane[i] += a[c + i] * b[c + i];
-    for (size_t i = 0; c + i < n; i++)
-        lane[i] += a[c + i] * b[c + i];
-    return sum_lanes(lane);
+    for (size_t c = 0; c < n; c += DOT_LANES)
+        for (size_t i = 0; i < DOT_LANES; i++)
+            lane[i] =
+                c + i < n ? fmaf(a[c + i], b[c + i], lane[i]) : lane[i] + 0;
+    return sum_lanes(lane, DOT_LANES);
 }
 
 static void
 axpy(float *y, float s, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] += s * x[i];
+        y[i] = fmaf(s, x[i], y[i]);
 }
 
 static void
@@ -47,7 +48,7 @@ max(const float *x, size_t n, bool *nan)
         m = x[i] > m ? x[i] : m;
         *nan |= x[i] != x[i];
     }
-    return m;
+    return m + 0; /* -0 is 0 */
 }
 
 static void
@@ -71,17 +72,17 @@ exp1(float x)
 
     x = x < EXP_MIN ? EXP_MIN : x; /* a NaN stays */
     x = x > EXP_MAX ? EXP_MAX : x;
-    n = x * EXP_LOG2E + EXP_ROUND - EXP_ROUND;
-    r = x - n * EXP_LN2_HI - n * EXP_LN2_LO;
-    p = EXP_P0;
-    p = p * r + EXP_P1;
-    p = p * r + EXP_P2;
-    p = p * r + EXP_P3;
-    p = p * r + EXP_P4;
-    p = p * r + EXP_P5;
-    p = p * (r * r) + r + 1;
+    n = fmaf(x, EXP_LOG2E, EXP_ROUND) - EXP_ROUND;
+    r = fmaf(n, -EXP_LN2_HI, x);
+    r = fmaf(n, -EXP_LN2_LO, r);
+    p = fmaf(EXP_P0, r, EXP_P1);
+    p = fmaf(p, r, EXP_P2);
+    p = fmaf(p, r, EXP_P3);
+    p = fmaf(p, r, EXP_P4);
+    p = fmaf(p, r, EXP_P5);
+    p = fmaf(p, r * r, r) + 1;
     /* In two steps: 2^128 and 2^-150 are no normal floats. */
-    half = n * 0.5f + EXP_ROUND;
+    half = fmaf(n, 0.5f, EXP_ROUND);
     n = n - (half - EXP_ROUND) + EXP_ROUND;
     return p * pow2(half) * pow2(n);
 }
@@ -89,13 +90,13 @@ exp1(float x)
 static float
 exp_sum(float *x, float max_x, size_t n)
 {
-    float lane[LANES] = { 0 };
+    float lane[EXP_LANES] = { 0 };
 
     for (size_t i = 0; i < n; i++) {
         x[i] = exp1(x[i] - max_x);
-        lane[i % LANES] += x[i];
+        lane[i % EXP_LANES] += x[i];
     }
-    return sum_lanes(lane);
+    return sum_lanes(lane, EXP_LANES);
 }
 
 static void

@@ -6,25 +6,47 @@
 
 #include "core/kernel/simd.h"
 
-/* Four accumulators: two loads an FMA make it one a cycle, of a latency of 4.
+/*
+ * 64 lanes on every CPU, column c in lane c % 64, then halves are added.  Those
+ * are at least 4 accumulators: two loads an FMA make it one a cycle, of a
+ * latency of 4.
  */
+enum { DOT_V = 64 / VF };
+
 static float
 dot(const float *a, const float *b, size_t n)
 {
-    vf s0 = vf_set1(0), s1 = s0, s2 = s0, s3 = s0;
+    vf s[DOT_V];
     size_t i = 0;
 
-    for (; i + 4 * VF <= n; i += 4 * VF) {
-        s0 = vf_fma(vf_load(a + i), vf_load(b + i), s0);
-        s1 = vf_fma(vf_load(a + i + VF), vf_load(b + i + VF), s1);
-        s2 = vf_fma(vf_load(a + i + 2 * VF), vf_load(b + i + 2 * VF), s2);
-        s3 = vf_fma(vf_load(a + i + 3 * VF), vf_load(b + i + 3 * VF), s3);
+    UNROLL
+    for (size_t v = 0; v < DOT_V; v++)
+        s[v] = vf_set1(0);
+    for (; i + 64 <= n; i += 64)
+        UNROLL
+    for (size_t v = 0; v < DOT_V; v++)
+        s[v] = vf_fma(vf_load(a + i + v * VF), vf_load(b + i + v * VF), s[v]);
+    if (i < n) {
+        UNROLL
+        for (size_t v = 0; v < DOT_V; v++, i += VF) {
+            vf x = vf_set1(0), y = x;
+
+            if (i + VF <= n) {
+                x = vf_load(a + i);
+                y = vf_load(b + i);
+            } else if (i < n) {
+                x = vf_load_n(a + i, n - i);
+                y = vf_load_n(b + i, n - i);
+            }
+            s[v] = vf_fma(x, y, s[v]);
+        }
     }
-    for (; i + VF <= n; i += VF)
-        s0 = vf_fma(vf_load(a + i), vf_load(b + i), s0);
-    if (i < n)
-        s1 = vf_fma(vf_load_n(a + i, n - i), vf_load_n(b + i, n - i), s1);
-    return vf_sum((s0 + s1) + (s2 + s3));
+    UNROLL
+    for (size_t h = DOT_V / 2; h > 0; h /= 2)
+        UNROLL
+    for (size_t v = 0; v < h; v++)
+        s[v] = s[v] + s[v + h];
+    return vf_sum(s[0]);
 }
 
 static void
@@ -89,7 +111,7 @@ max(const float *x, size_t n, bool *nan)
     vf_store(lane, best);
     for (size_t j = 0; j < VF; j++)
         m = lane[j] > m ? lane[j] : m;
-    return m;
+    return m + 0; /* -0 is 0 */
 }
 
 static void
@@ -128,23 +150,45 @@ vf_exp(vf x)
     return p * vf_pow2(half) * vf_pow2(n);
 }
 
+/* 16 lanes on every CPU, number i in lane i % 16, then halves are added. */
+enum { EXP_V = 16 / VF };
+
 static float
 exp_sum(float *x, float max_x, size_t n)
 {
     const vf m = vf_set1(max_x);
-    vf sum = vf_set1(0), e;
+    vf sum[EXP_V], e;
     size_t i = 0;
 
-    for (; i + VF <= n; i += VF) {
-        e = vf_exp(vf_load(x + i) - m);
-        vf_store(x + i, e);
-        sum = sum + e;
+    UNROLL
+    for (size_t v = 0; v < EXP_V; v++)
+        sum[v] = vf_set1(0);
+    for (; i + 16 <= n; i += 16)
+        UNROLL
+    for (size_t v = 0; v < EXP_V; v++) {
+        e = vf_exp(vf_load(x + i + v * VF) - m);
+        vf_store(x + i + v * VF, e);
+        sum[v] = sum[v] + e;
     }
-    if (i < n) {
-        vf_store_n(x + i, vf_exp(vf_load_n(x + i, n - i) - m), n - i);
-        sum = sum + vf_load_n(x + i, n - i); /* 0 in the lanes beyond n */
-    }
-    return vf_sum(sum);
+    UNROLL
+    for (size_t v = 0; v < EXP_V; v++, i += VF)
+        if (i < n) {
+            size_t rest = n - i < VF ? n - i : VF;
+
+            if (rest == VF)
+                vf_store(x + i, vf_exp(vf_load(x + i) - m));
+            else
+                vf_store_n(x + i, vf_exp(vf_load_n(x + i, rest) - m), rest);
+            /* 0 in the lanes beyond n */
+            sum[v] =
+                sum[v] + (rest == VF ? vf_load(x + i) : vf_load_n(x + i, rest));
+        }
+    UNROLL
+    for (size_t h = EXP_V / 2; h > 0; h /= 2)
+        UNROLL
+    for (size_t v = 0; v < h; v++)
+        sum[v] = sum[v] + sum[v + h];
+    return vf_sum(sum[0]);
 }
 
 INLINE vf

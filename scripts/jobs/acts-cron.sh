@@ -27,9 +27,6 @@ mkdir -p -- "$5"
 model=$(realpath -- "$1") docs=$(realpath -- "$2") spec=$3 ctx=$4
 folder=$(realpath -- "$5")
 meta=$("$(dirname -- "$0")/acts-meta.sh" "$model" "$docs" "$spec" "$ctx" "$folder")
-# The metadata name the instruction set: all of a dump is made by one.
-TU_ISA=$(sed -n 's/.*"isa": "\([a-z0-9]*\)".*/\1/p' "$meta")
-export TU_ISA
 dump=$(saev-write -q --hash -m "$meta" -o "$folder" | cut -f 2-)
 if [ -e "$dump" ]; then
     said=$(saev-read -q verify "$dump") && exit 0

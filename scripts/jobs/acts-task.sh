@@ -10,9 +10,6 @@ shift
 model=$1 docs=$2 spec=$3 ctx=$4 meta=$5 parts=$6
 folder=${meta%/*}
 part=$SLURM_ARRAY_TASK_ID
-# The metadata name the instruction set: all of a dump is made by one.
-TU_ISA=$(sed -n 's/.*"isa": "\([a-z0-9]*\)".*/\1/p' "$meta")
-export TU_ISA
 shard=(-q -m "$meta" -o "$folder" --shard "$part/$parts")
 
 images=$(saev-write --images "${shard[@]}")

@@ -28,5 +28,5 @@ fi
 . "$2/wait-part.sh"
 shift 2
 
-moe-sft train -v --resume "$@" &
+moe-sft train -v --resume --any-isa "$@" &
 wait_part $! "moe-sft train"

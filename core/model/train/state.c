@@ -6,7 +6,6 @@
 
 #include "core/format/st.h"
 #include "core/js.h"
-#include "core/kernel/cpu.h"
 #include "core/kernel/cvt.h"
 #include "core/le.h"
 #include "core/mem.h"
@@ -84,7 +83,7 @@ train_state_write(const struct train_state *s, const char *path,
     str_addf(&text, "%llu", (unsigned long long)s->step);
     stw_meta(w, "format", s->format);
     stw_meta(w, "step", text.s);
-    stw_meta(w, "isa", isa_name(cpu_isa()));
+    stw_meta(w, "arithmetic", s->arithmetic);
     for (size_t i = 0; i < s->n_settings; i++)
         stw_meta(w, s->settings[i].name, s->settings[i].value);
     rc = stw_add(w, "steps", DT_F64, 2, shape, err);
@@ -125,7 +124,7 @@ static int
 check_settings(const struct st *st, const struct train_state *s,
                struct err *err)
 {
-    const char *isa = st_meta(st, "isa"), *now = isa_name(cpu_isa());
+    const char *was = st_meta(st, "arithmetic");
 
     if (strcmp(meta(st, "format"), s->format) != 0)
         return err_set(err, EX_DATAERR,
@@ -133,9 +132,9 @@ check_settings(const struct st *st, const struct train_state *s,
                        s->program, meta(st, "format"));
     for (size_t i = 0; i < s->n_settings; i++) {
         const struct train_setting *set = &s->settings[i];
-        const char *was = meta(st, set->name);
+        const char *old = meta(st, set->name);
 
-        if (!strcmp(was, set->value))
+        if (!strcmp(old, set->value))
             continue;
         if (set->path)
             return err_set(
@@ -144,13 +143,20 @@ check_settings(const struct st *st, const struct train_state *s,
                 st->path, set->name, set->path);
         return err_set(err, EX_DATAERR,
                        "%s: %s was %s (now %s; --force starts a new run)",
-                       st->path, set->name, was, set->value);
+                       st->path, set->name, old, set->value);
     }
-    /* the steps will be as good, but not the same bits */
-    if (isa && strcmp(isa, now) != 0)
-        err_warn("%s: was made with %s and continues with %s, so that its bits "
-                 "will differ (TU_ISA=%s keeps them, where the CPU has it)",
-                 st->path, isa, now, isa);
+    if (!was) /* of the time before there was one order */
+        was = st_meta(st, "isa") ? st_meta(st, "isa") : "unknown instructions";
+    if (!strcmp(was, s->arithmetic))
+        return 0;
+    if (!s->any_isa)
+        return err_set(err, EX_DATAERR,
+                       "%s: was made with %s, which gives other bits than %s "
+                       "(TU_ISA selects instructions that the CPU has; "
+                       "--any-isa continues)",
+                       st->path, was, s->arithmetic);
+    err_warn("%s: was made with %s and continues with %s: its bits will differ",
+             st->path, was, s->arithmetic);
     return 0;
 }
 

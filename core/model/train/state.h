@@ -2,6 +2,7 @@
 #ifndef CORE_MODEL_TRAIN_STATE_H
 #define CORE_MODEL_TRAIN_STATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,8 +28,10 @@ struct train_tensor {
 };
 
 struct train_state {
-    const char *program; /* for messages: "moe-sft train" */
-    const char *format;  /* of the file: "moe-sft state 1" */
+    const char *program;    /* for messages: "moe-sft train" */
+    const char *format;     /* of the file: "moe-sft state 1" */
+    const char *arithmetic; /* what the steps' bits depend on besides */
+    bool any_isa;           /* one of other arithmetic goes on with this one */
     uint64_t step;
     struct step_record *records; /* [step] */
     size_t room;                 /* of records */
@@ -54,7 +57,8 @@ void train_state_record(struct train_state *state,
  * train_state_write() writes the file, which gets its name by stw_commit();
  * NULL with 'err' set.  train_state_read() fills step, records, parameters
  * and moments; -1 with 'err' set: a state of other settings is EX_DATAERR and
- * names the first that differs.  One of another instruction set is a warning.
+ * names the first that differs; so is one of other arithmetic, which with
+ * any_isa is a warning.
  * Owner: the caller, who frees the records.
  */
 struct stw *train_state_write(const struct train_state *state, const char *path,

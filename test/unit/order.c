@@ -1,0 +1,200 @@
+/*
+ * The exact class has one answer on every CPU: each sum has the bits of the
+ * order that gemm.h and vec.h promise, computed here by fmaf() alone, for every
+ * instruction set that runs here.  Numbers are of sizes from 2^-150, where
+ * products are denormal or 0, to 2^50; NaN is not promised, and left out.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kernel/gemm.h"
+#include "core/kernel/sums.h"
+#include "core/kernel/vec.h"
+#include "test/unit/isa.h"
+#include "test/unit/tap.h"
+
+enum { MAX_K = 3000, PART = 1024, ROWS = 19, N_X = 13 };
+
+static float w[ROWS * MAX_K], x[N_X * MAX_K];
+static uint16_t half[ROWS * MAX_K];
+
+/* A number of any size, some of them 0, -0, or denormal. */
+static float
+any(void)
+{
+    float v = rnd();
+    int size = (int)(rnd() * 100) - 50; /* 2^-150 .. 2^50 */
+
+    if (rnd() > 0.9f)
+        return rnd() > 0 ? 0.0f : -0.0f;
+    return rnd() > 0 ? v : ldexpf(v, size);
+}
+
+static float
+in_halves(float *lane, size_t n)
+{
+    for (; n > 1; n /= 2)
+        for (size_t i = 0; i < n / 2; i++)
+            lane[i] = lane[i] + lane[i + n / 2];
+    return lane[0];
+}
+
+/* n columns in 'lanes' lanes; the last are filled up with zeros. */
+static float
+lanes_sum(const float *a, const float *b, size_t n, size_t lanes)
+{
+    float lane[64] = { 0 };
+
+    for (size_t c = 0; c < (n + lanes - 1) / lanes * lanes; c++)
+        lane[c % lanes] =
+            fmaf(c < n ? a[c] : 0, c < n ? b[c] : 0, lane[c % lanes]);
+    return in_halves(lane, lanes);
+}
+
+static float
+exact_sum(const float *a, const float *b, size_t k)
+{
+    float sum = 0;
+
+    for (size_t c = 0; c < k; c += PART) {
+        float part = lanes_sum(a + c, b + c, k - c < PART ? k - c : PART, 8);
+
+        sum = c == 0 ? part : sum + part;
+    }
+    return sum;
+}
+
+static bool
+same(float a, float b)
+{
+    return f32_bits(a) == f32_bits(b);
+}
+
+/* Weights as f32, bf16 or f16; w[] gets their values. */
+static const void *
+weights(enum dtype dtype, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        w[i] = any();
+        if (dtype == DT_BF16) {
+            half[i] = f32_to_bf16(w[i]);
+            w[i] = bf16_to_f32(half[i]);
+        } else if (dtype == DT_F16) {
+            half[i] = f32_to_f16(rnd());
+            w[i] = f16_to_f32(half[i]);
+        }
+    }
+    return dtype == DT_F32 ? (const void *)w : half;
+}
+
+/* gemm_exact() takes gemv's way for rows that follow each other, and the
+ * blocks' for those with a gap or by k. */
+static bool
+products(enum dtype dtype, size_t k, size_t n, size_t m, int form)
+{
+    size_t ld = form == 2 ? n : k + (form == 1);
+    static float c[N_X * ROWS], transposed[ROWS * MAX_K];
+    static uint16_t halves[ROWS * MAX_K];
+    static char gapped[ROWS * (MAX_K + 1) * 4];
+    size_t size = dtype == DT_F32 ? 4 : 2;
+    const char *data = weights(dtype, n * k);
+    struct gemm_job job = { .w = { data, dtype, n, k, ld, form == 2 },
+                            .c = c,
+                            .ldc = n };
+    struct gemm *gemm;
+    struct err err;
+    bool good = true;
+
+    if (form == 1)
+        for (size_t r = 0; r < n; r++)
+            memcpy(gapped + r * ld * size, data + r * k * size, k * size);
+    for (size_t r = 0; r < n && form == 2; r++)
+        for (size_t i = 0; i < k; i++) {
+            transposed[i * n + r] = w[r * k + i];
+            halves[i * n + r] = half[r * k + i];
+        }
+    job.w.data = form == 0   ? data
+                 : form == 1 ? gapped
+                 : size == 4 ? (char *)transposed
+                             : (char *)halves;
+    for (size_t i = 0; i < m * k; i++)
+        x[i] = any();
+    if (gemm_open(&gemm, NULL, &err) < 0)
+        return false;
+    gemm_exact(gemm, &job, 1, x, k, m);
+    gemm_close(gemm);
+    for (size_t i = 0; i < m; i++)
+        for (size_t r = 0; r < n; r++)
+            good &= same(c[i * n + r], exact_sum(w + r * k, x + i * k, k));
+    return good;
+}
+
+static void
+test_products(const char *isa)
+{
+    static const enum dtype dtypes[] = { DT_F32, DT_BF16, DT_F16 };
+    static const char *const forms[] = { "few rows", "blocks", "by k" };
+
+    for (int form = 0; form < 3; form++)
+        for (int t = 0; t < 3; t++) {
+            bool good = true;
+
+            for (size_t k = 0; k <= 64; k++)
+                good &= products(dtypes[t], k, 1 + k % ROWS, 1 + k % N_X, form);
+            for (size_t k = 65; k <= MAX_K; k += k % 1024 < 6 ? 1 : 173)
+                good &= products(dtypes[t], k, 1 + k % 11, 1 + k % 8, form);
+            tap_ok(good, "%s: products, %s of %s: fmaf()'s bits, k 0 to %d",
+                   isa, forms[form], dtype_table[dtypes[t]].name, MAX_K);
+        }
+}
+
+static void
+test_vectors(const char *isa)
+{
+    bool dots = true, exps = true, sums = true, axpys = true, zero = true;
+    float y[200], e[200];
+
+    for (size_t n = 0; n <= 200; n++)
+        for (int i = 0; i < 20; i++) {
+            float lane[16] = { 0 }, s = any(), total, max, top = -INFINITY;
+
+            weights(DT_F32, n);
+            for (size_t j = 0; j < n; j++) {
+                x[j] = any();
+                y[j] = any();
+                e[j] = fmaf(s, x[j], y[j]);
+            }
+            dots &= same(vec_dot(w, x, n), lanes_sum(w, x, n, 64));
+            vec_axpy(y, s, x, n);
+            axpys &= !memcmp(y, e, n * sizeof(*y));
+            /* exp itself is held against f64 by unit/vec: here its sum */
+            for (size_t j = 0; j < n; j++) {
+                y[j] = 20 * rnd();
+                top = y[j] > top ? y[j] : top;
+            }
+            max = n ? vec_max(y, n) : 0;
+            exps &= n == 0 || same(max, top);
+            total = vec_exp_sum(y, max, n);
+            for (size_t j = 0; j < n; j++)
+                lane[j % 16] += y[j];
+            sums &= same(total, in_halves(lane, 16));
+            if (n > 0) { /* zeros of both signs: +0 */
+                for (size_t j = 0; j < n; j++)
+                    y[j] = rnd() > 0 ? 0.0f : -0.0f;
+                zero &= same(vec_max(y, n), 0);
+            }
+        }
+    tap_ok(dots, "%s: dot in 64 lanes, 0 to 200 numbers", isa);
+    tap_ok(axpys, "%s: axpy is fmaf()", isa);
+    tap_ok(exps && sums, "%s: sums of exponentials in 16 lanes", isa);
+    tap_ok(zero, "%s: the largest of zeros is +0", isa);
+}
+
+int
+main(void)
+{
+    test_products(isa_name(cpu_isa()));
+    test_vectors(isa_name(cpu_isa()));
+    return tap_done();
+}
