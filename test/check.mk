@@ -52,6 +52,10 @@ check: all $(call of_tool,$(UNIT) $(FUZZ)) $(FAULT)
 check-isa: all $(UNIT)
 	@$(TESTENV) ISA='$(ISA)' BEST='$(BEST)' sh scripts/check-isa.sh $(B)/test/unit
 
+# The same bytes from all of them, and those that test/bits has.
+check-bits: all
+	@$(TESTENV) ISA='$(ISA)' sh scripts/check-bits.sh
+
 bench: all $(BENCH)
 	@$(TESTENV) PEERS='$(PEERS)' sh scripts/bench.sh
 
@@ -60,4 +64,4 @@ bench: all $(BENCH)
 check-dead: all $(BENCH)
 	sh scripts/dead.sh $(B)
 
-.PHONY: bench check check-dead check-isa
+.PHONY: bench check check-bits check-dead check-isa

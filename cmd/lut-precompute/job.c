@@ -133,6 +133,8 @@ lut_text(const struct layer_job *job, struct err *err)
         json_object_set_new(v, "centering_folded", json_true());
     if (job->sae->norms)
         json_object_set_new(v, "decoder_norm_folded", json_true());
+    if (job->cmd->bf16)
+        json_object_set_new(v, "compute", json_string("bf16"));
     json_object_set_new(info, "source_model", json_string(job->model->name));
     sae = json_string(name); /* NULL: the name is not UTF-8 */
     json_object_set_new(info, "sae_model", sae ? sae : json_string(""));

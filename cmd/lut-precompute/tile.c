@@ -1,10 +1,11 @@
 /*
  * P = W_dec W^T and the other tensors of a table, some rows at a time.
  *
- * Where weights are bf16 already and the machine has AMX, W_dec is split into
- * two bf16 (2^-17 of it lost) and two such products are computed, at three
- * times the speed of f32; else one of f32, which VDPBF16PS, twice, does not
- * reach (test/bench/machine).  W_dec alone in bf16 would lose 2^-9.
+ * With --compute bf16, where weights are bf16 already and the machine has AMX,
+ * W_dec is split into two bf16 (2^-17 of it lost) and two such products are
+ * computed, at three times the speed of f32; else one of f32, which VDPBF16PS,
+ * twice, does not reach (test/bench/machine).  W_dec alone in bf16 would lose
+ * 2^-9.
  */
 #include <math.h>
 #include <stdio.h>
@@ -431,7 +432,7 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
                          .item = dtype_table[job->cmd->dtype].bits / 8,
                          .width = larger(in, out),
                          .ld = gemm_ld_bf16(in) };
-    t->split = t->dtype != DT_F32 && cpu_isa() == ISA_AMX;
+    t->split = job->cmd->bf16 && t->dtype != DT_F32 && cpu_isa() == ISA_AMX;
     for (size_t i = 0; i < target->n_parts; i++)
         t->split &= target->parts[i].w.dtype == DT_BF16;
     row = (in + out) * sizeof(float) + 2 * t->width * t->item +
