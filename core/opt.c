@@ -68,35 +68,6 @@ find_value(const struct opt_tool *tool, int c)
     return -1;
 }
 
-/* An option that is not there, "--depht", or that begins several. */
-static int
-bad_name(const struct opt_tool *tool, const char *word, struct err *err)
-{
-    size_t n = strcspn(word += 2, "=");
-    struct str text = { 0 };
-    const struct opt *o;
-    struct near near;
-    char name[NEAR_MAX];
-    int n_begun = 0;
-
-    snprintf(name, sizeof(name), "%.*s", (int)n, word);
-    near_start(&near, name);
-    for (int i = 0; (o = opt_at(tool, i)); i++) {
-        near_try(&near, o->name, strlen(o->name));
-        if (!strncmp(o->name, word, n))
-            str_addf(&text, "%s--%s", n_begun++ ? ", " : "", o->name);
-    }
-    if (n_begun)
-        err_set(err, TU_USAGE, "option --%.*s is ambiguous: %s", (int)n, word,
-                text.s);
-    else
-        err_set(err, TU_USAGE, "there is no option --%.*s%s%s%s", (int)n, word,
-                *near.name ? " (did you mean --" : "", near.name,
-                *near.name ? "?)" : "");
-    str_free(&text);
-    return -1;
-}
-
 /* getopt says '?' or ':' of the word before optind, if it is a long option or
  * the last letter of it: name it as it was typed. */
 static int
@@ -107,6 +78,11 @@ bad_option(const struct opt_tool *tool, int c, char **argv, struct err *err)
      * no argument, and got one */
     bool is_long = c == ':' ? !strncmp(word, "--", 2)
                             : optopt == 0 || find_value(tool, optopt) >= 0;
+    struct str begun = { 0 };
+    char name[NEAR_MAX];
+    const struct opt *o;
+    struct near near;
+    int n;
 
     if (!is_long && optopt < NO_LETTER)
         return err_set(err, TU_USAGE,
@@ -117,7 +93,25 @@ bad_option(const struct opt_tool *tool, int c, char **argv, struct err *err)
         return err_set(err, TU_USAGE, "option %s needs an argument", word);
     if (optopt)
         return err_set(err, TU_USAGE, "option %s takes no argument", word);
-    return bad_name(tool, word, err);
+    /* "--depht", or what begins several */
+    word += 2;
+    n = (int)strcspn(word, "=");
+    snprintf(name, sizeof(name), "%.*s", n, word);
+    near_start(&near, name);
+    for (int i = 0; (o = opt_at(tool, i)); i++) {
+        near_try(&near, o->name, strlen(o->name));
+        if (!strncmp(o->name, word, (size_t)n))
+            str_addf(&begun, "%s--%s", begun.n ? ", " : "", o->name);
+    }
+    if (begun.n)
+        err_set(err, TU_USAGE, "option --%.*s is ambiguous: %s", n, word,
+                begun.s);
+    else
+        err_set(err, TU_USAGE, "there is no option --%.*s%s%s%s", n, word,
+                *near.name ? " (did you mean --" : "", near.name,
+                *near.name ? "?)" : "");
+    str_free(&begun);
+    return -1;
 }
 
 const char *
@@ -207,47 +201,20 @@ opt_help(const struct opt_tool *tool, const struct opt *o, struct str *text)
     str_free(&value);
 }
 
-static void
-print_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
-{
-    struct str left = { 0 }, help = { 0 };
-
-    if (o->letter)
-        str_addf(&left, "  -%c, --%s", o->letter, o->name);
-    else
-        str_addf(&left, "      --%s", o->name);
-    if (o->arg)
-        str_addf(&left, " %s", o->arg);
-    if (left.n > 28)
-        str_addf(&left, "\n%28s", "");
-    opt_help(tool, o, &help);
-    fprintf(to, "%-28s %s\n", left.s, help.s);
-    str_free(&left);
-    str_free(&help);
-}
-
-static void
-print_usage(const struct opt_tool *tool, FILE *to)
-{
-    const char *s = tool->usage;
-    const char *head = "usage: ";
-
-    while (*s) {
-        size_t n = strcspn(s, "\n");
-
-        fprintf(to, "%s%.*s\n", head, (int)n, s);
-        head = "       ";
-        s += n + (s[n] == '\n');
-    }
-}
-
 void
 opt_print_help(const struct opt_tool *tool, FILE *to)
 {
+    struct str left = { 0 }, help = { 0 };
+    const char *head = "usage: ";
     const struct opt *o;
     int width = 7;
+    size_t n;
 
-    print_usage(tool, to);
+    for (const char *s = tool->usage; *s; s += n + (s[n] == '\n')) {
+        n = strcspn(s, "\n");
+        fprintf(to, "%s%.*s\n", head, (int)n, s);
+        head = "       ";
+    }
     fprintf(to, "%s\n", tool->summary);
     for (const struct opt_verb *v = tool->verbs; v && v->name; v++)
         width = (int)strlen(v->name) > width ? (int)strlen(v->name) : width;
@@ -255,9 +222,23 @@ opt_print_help(const struct opt_tool *tool, FILE *to)
         fprintf(to, "  %-*s %-*s %s\n", width, v->name, 25 - width, v->args,
                 v->help);
     fputs("options:\n", to);
-    for (int i = 0; (o = opt_at(tool, i)); i++)
-        print_option(tool, o, to);
+    for (int i = 0; (o = opt_at(tool, i)); i++) {
+        str_clear(&left);
+        str_clear(&help);
+        if (o->letter)
+            str_addf(&left, "  -%c, --%s", o->letter, o->name);
+        else
+            str_addf(&left, "      --%s", o->name);
+        if (o->arg)
+            str_addf(&left, " %s", o->arg);
+        if (left.n > 28)
+            str_addf(&left, "\n%28s", "");
+        opt_help(tool, o, &help);
+        fprintf(to, "%-28s %s\n", left.s, help.s);
+    }
     fprintf(to, "See %s(1) for the whole story.\n", tool->name);
+    str_free(&left);
+    str_free(&help);
 }
 
 /* ---- a whole command line ---- */
@@ -354,115 +335,61 @@ out:
     return rc;
 }
 
-/* The verb's or mode's name, of *n bytes; NULL: the tool has none. */
-static const char *
-verb_name(const struct opt_line *line, size_t *n)
-{
-    const char *modes = line->tool->modes, *name = NULL;
-
-    if (modes) {
-        for (int i = 0; i <= line->verb; i++)
-            name = opt_set_next(&modes, n);
-        return name;
-    }
-    if (!line->tool->verbs)
-        return NULL;
-    name = line->tool->verbs[line->verb].name;
-    *n = strlen(name);
-    return name;
-}
-
-/* Option 'o' is given where it does not apply. */
-static int
-refuse_given(const struct opt_line *line, const struct opt *o, const char *verb,
-             size_t n, struct err *err)
-{
-    const struct opt_tool *tool = line->tool;
-    struct str text = { 0 };
-
-    if (tool->modes && line->verb == 0) { /* which no option stands for */
-        add_name(&text, o);
-        str_adds(&text, " is for ");
-        add_names(&text, tool, o->verbs);
-    } else {
-        str_adds(&text, "option ");
-        add_name(&text, o);
-        str_addf(&text, " has no meaning for %s%.*s", tool->modes ? "--" : "",
-                 (int)n, verb);
-    }
-    return refuse(&text, err);
-}
-
-static int
-refuse_missing(const struct opt_line *line, const struct opt *o,
-               const char *verb, size_t n, struct err *err)
-{
-    const struct opt_tool *tool = line->tool;
-    struct str text = { 0 };
-
-    if (!tool->modes || line->verb > 0)
-        str_addf(&text, "%s%.*s: ", tool->modes ? "--" : "", (int)n, verb);
-    add_name(&text, o);
-    if (o->arg)
-        str_addf(&text, " %s", o->arg);
-    str_adds(&text, " is needed");
-    return refuse(&text, err);
-}
-
+/* Options given where they do not apply, and those that are needed. */
 static int
 check_verb(const struct opt_line *line, struct err *err)
 {
-    const struct opt *o = line->tool->opts;
-    size_t n;
-    const char *verb = verb_name(line, &n);
-
-    for (int i = 0; verb && o[i].name; i++)
-        if (line->given[i] && !applies(&o[i], verb, n))
-            return refuse_given(line, &o[i], verb, n, err);
-    for (int i = 0; verb && o[i].name; i++)
-        if (!line->given[i] && applies(&o[i], verb, n) == 2)
-            return refuse_missing(line, &o[i], verb, n, err);
-    return 0;
-}
-
-/* Says what rule is broken; 'a' and 'b' are options of its sets. */
-static int
-refuse_rule(const struct opt_line *line, const struct opt_rule *rule, int a,
-            int b, struct err *err)
-{
     const struct opt_tool *tool = line->tool;
+    const char *modes = tool->modes, *verb = NULL;
     struct str text = { 0 };
+    size_t n = 0;
 
-    if (rule->message)
-        return err_set(err, TU_USAGE, "%s", rule->message);
-    if (rule->kind == OPT_ONE_OF)
-        add_names(&text, tool, rule->options);
-    else
-        add_name(&text, &tool->opts[a]);
-    switch (rule->kind) {
-    case OPT_ONE_OF:
-        str_adds(&text, " exclude each other");
-        break;
-    case OPT_ONCE:
-        str_addf(&text, " is given %d times", line->given[a]);
-        break;
-    case OPT_NEEDS:
-        str_adds(&text, " is for ");
-        add_names(&text, tool, rule->others);
-        break;
-    case OPT_NOT:
-        str_adds(&text, " does not go with ");
-        add_name(&text, &tool->opts[b]);
-        break;
+    if (modes) {
+        for (int i = 0; i <= line->verb; i++)
+            verb = opt_set_next(&modes, &n);
+    } else if (tool->verbs) {
+        verb = tool->verbs[line->verb].name;
+        n = strlen(verb);
+    } else {
+        return 0;
     }
-    return refuse(&text, err);
+    for (const struct opt *o = tool->opts; o->name; o++) {
+        if (!line->given[o - tool->opts] || applies(o, verb, n))
+            continue;
+        if (tool->modes && line->verb == 0) { /* no option stands for it */
+            add_name(&text, o);
+            str_adds(&text, " is for ");
+            add_names(&text, tool, o->verbs);
+        } else {
+            str_adds(&text, "option ");
+            add_name(&text, o);
+            str_addf(&text, " has no meaning for %s%.*s",
+                     tool->modes ? "--" : "", (int)n, verb);
+        }
+        return refuse(&text, err);
+    }
+    for (const struct opt *o = tool->opts; o->name; o++) {
+        if (line->given[o - tool->opts] || applies(o, verb, n) != 2)
+            continue;
+        if (!tool->modes || line->verb > 0)
+            str_addf(&text, "%s%.*s: ", tool->modes ? "--" : "", (int)n, verb);
+        add_name(&text, o);
+        if (o->arg)
+            str_addf(&text, " %s", o->arg);
+        str_adds(&text, " is needed");
+        return refuse(&text, err);
+    }
+    return 0;
 }
 
 static int
 check_rules(const struct opt_line *line, struct err *err)
 {
+    const struct opt *opts = line->tool->opts;
+    struct str text = { 0 };
+
     for (const struct opt_rule *r = line->tool->rules; r && r->kind; r++) {
-        int a = 0, b = 0;
+        int a = 0, b = 0; /* options of its sets that are given */
         int n = count_given(line, r->options, r->kind == OPT_ONCE ? 2 : 1, &a);
         int n_others = count_given(line, r->others, 1, &b);
         bool broken = r->kind == OPT_ONE_OF  ? n > 1
@@ -470,30 +397,53 @@ check_rules(const struct opt_line *line, struct err *err)
                       : r->kind == OPT_NEEDS ? n > 0 && n_others == 0
                                              : n > 0 && n_others > 0;
 
-        if (broken)
-            return refuse_rule(line, r, a, b, err);
+        if (!broken)
+            continue;
+        if (r->message)
+            return err_set(err, TU_USAGE, "%s", r->message);
+        if (r->kind == OPT_ONE_OF)
+            add_names(&text, line->tool, r->options);
+        else
+            add_name(&text, &opts[a]);
+        switch (r->kind) {
+        case OPT_ONE_OF:
+            str_adds(&text, " exclude each other");
+            break;
+        case OPT_ONCE:
+            str_addf(&text, " is given %d times", line->given[a]);
+            break;
+        case OPT_NEEDS:
+            str_adds(&text, " is for ");
+            add_names(&text, line->tool, r->others);
+            break;
+        case OPT_NOT:
+            str_adds(&text, " does not go with ");
+            add_name(&text, &opts[b]);
+            break;
+        }
+        return refuse(&text, err);
     }
     return 0;
 }
 
-/* Takes the options of argv to their places: 0, or as opt_parse(). */
-static int
-take_options(struct opt_line *line, int argc, char **argv, void *to,
-             struct err *err)
+int
+opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
+          char **argv, void *to, struct err *err)
 {
-    const struct opt_tool *tool = line->tool;
     char letters[2 * OPT_MAX + 2];
     struct option longs[OPT_MAX + 1];
+    int c;
 
+    *line = (struct opt_line){ .tool = tool };
     build(tool, letters, longs);
     opterr = 0;
     optind = 0; /* GNU and musl: a full start over */
-    for (;;) {
-        int c = getopt_long(argc, argv, letters, longs, NULL), i, rc;
+    while ((c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
         struct str name = { 0 };
+        int i, rc;
 
-        if (c == -1 || c == 'h' || c == 'V')
-            return c == -1 ? 0 : c;
+        if (c == 'h' || c == 'V')
+            return c;
         if (c == '?' || c == ':')
             return bad_option(tool, c, argv, err);
         i = find_value(tool, c);
@@ -508,18 +458,6 @@ take_options(struct opt_line *line, int argc, char **argv, void *to,
         if (rc < 0)
             return -1;
     }
-}
-
-int
-opt_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
-          char **argv, void *to, struct err *err)
-{
-    int rc;
-
-    *line = (struct opt_line){ .tool = tool };
-    rc = take_options(line, argc, argv, to, err);
-    if (rc != 0)
-        return rc;
     line->args = argv + optind;
     line->n_args = argc - optind;
     if ((tool->modes && find_mode(line, err) < 0) ||

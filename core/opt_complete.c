@@ -6,31 +6,20 @@
 #include <string.h>
 
 /* What an argument can be completed to, by its name in the table: words
- * ("f32|f16"), files (FILE, MODEL, ..), folders; nothing else (N, GLOB,..). */
+ * ("f32|f16"), files or directories; nothing else (N, GLOB, ..). */
+#define FILES "FILE PATH MODEL SAE BASE LORA BATCH"
+#define DIRS  "DIR FOLDER"
+
 static bool
-is_named(const char *arg, size_t n, const char *const *names)
+is_one_of(const char *set, const char *arg)
 {
-    for (; *names; names++)
-        if (strlen(*names) == n && !memcmp(arg, *names, n))
+    size_t n_arg = strcspn(arg, "|.,"), n;
+    const char *name;
+
+    while ((name = opt_set_next(&set, &n)))
+        if (n == n_arg && !memcmp(arg, name, n))
             return true;
     return false;
-}
-
-static bool
-is_folder(const char *arg)
-{
-    static const char *const names[] = { "DIR", "FOLDER", NULL };
-
-    return is_named(arg, strcspn(arg, "|.,"), names);
-}
-
-static bool
-is_file(const char *arg)
-{
-    static const char *const names[] = { "FILE", "PATH", "MODEL", "SAE",
-                                         "BASE", "LORA", "BATCH", NULL };
-
-    return is_named(arg, strcspn(arg, "|.,"), names);
 }
 
 /* The words of "f32|f16", "N|all", "qkv|gate_up,..", spaces between them;
@@ -70,17 +59,6 @@ print_quoted(const char *s, const char *escape, FILE *to)
     }
 }
 
-/* "list tree" as a pattern: "list|tree". */
-static void
-print_pattern(const char *verbs, FILE *to)
-{
-    const char *verb;
-    size_t n;
-
-    for (int i = 0; (verb = opt_set_next(&verbs, &n)); i++)
-        fprintf(to, "%s%.*s", i ? "|" : "", (int)n, verb);
-}
-
 static void
 print_verbs(const struct opt_tool *tool, const char *between, FILE *to)
 {
@@ -99,48 +77,22 @@ print_scan(const struct opt_tool *tool, FILE *to)
     fputs(") verb=$word; break ;;\n", to);
 }
 
-/* bash: "    -o|--output) ..." of an option whose argument is wanted. */
-static void
-bash_argument(const struct opt *o, FILE *to)
-{
-    fputs("    (", to);
-    if (o->letter)
-        fprintf(to, "-%c|", o->letter);
-    fprintf(to, "--%s) ", o->name);
-    if (has_words(o->arg)) {
-        fputs("words='", to);
-        print_words(o->arg, to);
-        fputs("' ;;\n", to);
-    } else {
-        fputs(is_file(o->arg) || is_folder(o->arg) ? "return ;;\n"
-                                                   : "words= ;;\n",
-              to);
-    }
-}
-
-/* Opens the 'case' of an option that not all verbs take; false: they all do. */
+/* Opens the 'case' of an option that not all verbs take, "(list|tree)"; false:
+ * they all do. */
 static bool
 print_case(const char *open, const struct opt_tool *tool, const struct opt *o,
            FILE *to)
 {
-    if (!tool->verbs || !o->verbs)
+    const char *verb, *next = o->verbs;
+    size_t n;
+
+    if (!tool->verbs || !next)
         return false;
     fputs(open, to);
-    print_pattern(o->verbs, to);
+    for (int i = 0; (verb = opt_set_next(&next, &n)); i++)
+        fprintf(to, "%s%.*s", i ? "|" : "", (int)n, verb);
     fputs(") ", to);
     return true;
-}
-
-/* bash: "    (list|tree) options+=' --fold' ;;", one 'case' an option. */
-static void
-bash_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
-{
-    bool some = print_case("    case $verb in (''|", tool, o, to);
-
-    if (!some)
-        fputs("    ", to);
-    fprintf(to, "options+=' --%s'", o->name);
-    fputs(some ? " ;; esac\n" : "\n", to);
 }
 
 static void
@@ -165,9 +117,23 @@ bash_completion(const struct opt_tool *tool, FILE *to)
             tool->name, tool->name);
     print_scan(tool, to);
     fputs("        esac\n    done\n    case $prev in\n", to);
-    for (int i = 0; (o = opt_at(tool, i)); i++)
-        if (o->arg)
-            bash_argument(o, to);
+    for (int i = 0; (o = opt_at(tool, i)); i++) {
+        if (!o->arg)
+            continue;
+        fputs("    (", to);
+        if (o->letter)
+            fprintf(to, "-%c|", o->letter);
+        fprintf(to, "--%s) ", o->name);
+        if (has_words(o->arg)) {
+            fputs("words='", to);
+            print_words(o->arg, to);
+            fputs("' ;;\n", to);
+        } else {
+            fputs(is_one_of(FILES " " DIRS, o->arg) ? "return ;;\n"
+                                                    : "words= ;;\n",
+                  to);
+        }
+    }
     fputs(
         "    esac\n"
         "    if [[ $words != none ]]; then\n"
@@ -176,8 +142,12 @@ bash_completion(const struct opt_tool *tool, FILE *to)
         "        return\n"
         "    fi\n",
         to);
-    for (int i = 0; (o = opt_at(tool, i)); i++)
-        bash_option(tool, o, to);
+    for (int i = 0; (o = opt_at(tool, i)); i++) {
+        bool some = print_case("    case $verb in (''|", tool, o, to);
+
+        fprintf(to, "%soptions+=' --%s'%s\n", some ? "" : "    ", o->name,
+                some ? " ;; esac" : "");
+    }
     fputs(
         "    case $cur in\n"
         "    (-*) mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")"
@@ -198,44 +168,10 @@ bash_completion(const struct opt_tool *tool, FILE *to)
             tool->name, tool->name);
 }
 
-/* zsh: '*'{-o+,--output=}'[help]:FILE:_files' */
-static void
-zsh_option(const struct opt_tool *tool, const struct opt *o, FILE *to)
-{
-    const char *after = o->arg ? "+" : "";
-    bool some = print_case("case $verb in (|", tool, o, to);
-    struct str help = { 0 };
-
-    fputs("specs+=('*'", to);
-    if (o->letter)
-        fprintf(to, "{-%c%s,--%s%s}", o->letter, after, o->name,
-                o->arg ? "=" : "");
-    else
-        fprintf(to, "--%s%s", o->name, o->arg ? "=" : "");
-    fputs("'[", to);
-    opt_help(tool, o, &help);
-    print_quoted(help.s, "[]\\:", to);
-    str_free(&help);
-    fputc(']', to);
-    if (o->arg) {
-        fprintf(to, ":%s:", o->arg);
-        if (has_words(o->arg)) {
-            fputc('(', to);
-            print_words(o->arg, to);
-            fputc(')', to);
-        } else {
-            fputs(is_folder(o->arg) ? "_files -/"
-                  : is_file(o->arg) ? "_files"
-                                    : " ",
-                  to);
-        }
-    }
-    fputs(some ? "') ;; esac\n" : "')\n", to);
-}
-
 static void
 zsh_completion(const struct opt_tool *tool, FILE *to)
 {
+    struct str help = { 0 };
     const struct opt *o;
 
     fprintf(to,
@@ -257,8 +193,37 @@ zsh_completion(const struct opt_tool *tool, FILE *to)
         }
         fputs(")\nspecs=('1: :{ _describe verb verbs; _files }')\n", to);
     }
-    for (int i = 0; (o = opt_at(tool, i)); i++)
-        zsh_option(tool, o, to);
+    for (int i = 0; (o = opt_at(tool, i)); i++) {
+        bool some = print_case("case $verb in (|", tool, o, to);
+        const char *equals = o->arg ? "=" : "";
+
+        /* '*'{-o+,--output=}'[help]:FILE:_files' */
+        fputs("specs+=('*'", to);
+        if (o->letter)
+            fprintf(to, "{-%c%s,--%s%s}", o->letter, o->arg ? "+" : "", o->name,
+                    equals);
+        else
+            fprintf(to, "--%s%s", o->name, equals);
+        fputs("'[", to);
+        str_clear(&help);
+        opt_help(tool, o, &help);
+        print_quoted(help.s, "[]\\:", to);
+        fputc(']', to);
+        if (o->arg)
+            fprintf(to, ":%s:", o->arg);
+        if (o->arg && has_words(o->arg)) {
+            fputc('(', to);
+            print_words(o->arg, to);
+            fputc(')', to);
+        } else if (o->arg) {
+            fputs(is_one_of(DIRS, o->arg)    ? "_files -/"
+                  : is_one_of(FILES, o->arg) ? "_files"
+                                             : " ",
+                  to);
+        }
+        fputs(some ? "') ;; esac\n" : "')\n", to);
+    }
+    str_free(&help);
     fputs("_arguments -s -S : $specs '*:file:_files'\n", to);
 }
 

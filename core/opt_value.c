@@ -76,33 +76,24 @@ opt_f64_list(const char *name, const char *arg, double min, double max,
     return n;
 }
 
-/* The power of two that a suffix such as "M" or "MiB" stands for, or -1; "MB"
- * may mean 10^6. */
-static int
-size_shift(const char *suffix)
-{
-    static const char units[] = "KMGT";
-    const char *unit;
-
-    if (!*suffix)
-        return 0;
-    unit = strchr(units, *suffix);
-    if (!unit || (suffix[1] && strcmp(suffix + 1, "iB") != 0))
-        return -1;
-    return 10 * (int)(unit - units + 1);
-}
-
 int
 opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
          struct err *err)
 {
+    static const char units[] = "KMGT";
+    const char *unit;
     unsigned long long n;
+    int shift = 0;
     char *end;
-    int shift;
 
     errno = 0;
     n = strtoull(arg, &end, 10);
-    shift = size_shift(end);
+    if (*end) { /* "M" or "MiB": "MB" may mean 10^6 */
+        unit = strchr(units, *end);
+        shift = unit && (!end[1] || !strcmp(end + 1, "iB"))
+                    ? 10 * (int)(unit - units + 1)
+                    : -1;
+    }
     if (*arg < '0' || *arg > '9' || shift < 0)
         return err_set(err, TU_USAGE,
                        "%s: \"%s\" is not a size such as 100000, 64M or 2GiB",
@@ -189,43 +180,12 @@ dtype_of(const char *word, size_t n)
     return (enum dtype)dtype_parse(name, n_name);
 }
 
-/* An int or enum from one of the words of 'o'. */
+/* What word i of an option's, of n bytes, stands for. */
 static int
-put_word(const struct opt *o, const char *name, const char *arg, int *to,
-         struct err *err)
+value_of(const struct opt *o, int i, const char *word, size_t n)
 {
-    int i = opt_choice(name, arg, o->arg, err);
-
-    if (i < 0)
-        return -1;
-    *to = o->to.kind == OPT_IS_DTYPE ? (int)dtype_of(arg, strlen(arg))
-                                     : (int)o->to.min + i;
-    return 0;
-}
-
-static int
-put_list(const struct opt *o, const char *name, const char *arg,
-         struct opt_list *list, struct err *err)
-{
-    if (list->n == o->to.max)
-        return err_set(err, TU_USAGE, "%s: given more than %zu times", name,
-                       list->n);
-    list->item = xrealloc(list->item, list->n + 2, sizeof(*list->item));
-    list->item[list->n++] = arg;
-    list->item[list->n] = NULL;
-    return 0;
-}
-
-static int
-put_int(const struct opt *o, const char *name, const char *arg, int *to,
-        struct err *err)
-{
-    int64_t n;
-
-    if (opt_i64(name, arg, o->to.min, (int64_t)o->to.max, &n, err) < 0)
-        return -1;
-    *to = (int)n;
-    return 0;
+    return o->to.kind == OPT_IS_DTYPE ? (int)dtype_of(word, n)
+                                      : (int)o->to.min + i;
 }
 
 int
@@ -233,6 +193,9 @@ opt_put(const struct opt *o, const char *name, const char *arg, void *to,
         struct err *err)
 {
     void *at = (char *)to + o->to.at;
+    struct opt_list *list;
+    int64_t whole;
+    int i;
 
     switch (o->to.kind) {
     case OPT_IS_NOTHING:
@@ -251,9 +214,19 @@ opt_put(const struct opt *o, const char *name, const char *arg, void *to,
         *(const char **)at = arg;
         return 0;
     case OPT_IS_LIST:
-        return put_list(o, name, arg, at, err);
+        list = at;
+        if (list->n == o->to.max)
+            return err_set(err, TU_USAGE, "%s: given more than %zu times", name,
+                           list->n);
+        list->item = xrealloc(list->item, list->n + 2, sizeof(*list->item));
+        list->item[list->n++] = arg;
+        list->item[list->n] = NULL;
+        return 0;
     case OPT_IS_INT:
-        return put_int(o, name, arg, at, err);
+        if (opt_i64(name, arg, o->to.min, (int64_t)o->to.max, &whole, err) < 0)
+            return -1;
+        *(int *)at = (int)whole;
+        return 0;
     case OPT_IS_I64:
         return opt_i64(name, arg, o->to.min, (int64_t)o->to.max, at, err);
     case OPT_IS_U64:
@@ -266,7 +239,11 @@ opt_put(const struct opt *o, const char *name, const char *arg, void *to,
         return opt_shard(arg, at, (uint64_t *)((char *)to + o->to.also), err);
     case OPT_IS_WORD:
     case OPT_IS_DTYPE:
-        return put_word(o, name, arg, at, err);
+        i = opt_choice(name, arg, o->arg, err);
+        if (i < 0)
+            return -1;
+        *(int *)at = value_of(o, i, arg, strlen(arg));
+        return 0;
     case OPT_IS_CALL:
         return o->to.call(to, arg, err);
     }
@@ -292,19 +269,6 @@ put_real(double x, struct str *text)
                        : plain);
 }
 
-/* The word of 'o' that stands for the value. */
-static void
-default_word(const struct opt *o, int value, struct str *text)
-{
-    const char *next = o->arg, *s;
-    size_t n;
-
-    for (int i = 0; (s = next_choice(&next, &n)); i++)
-        if (value == (o->to.kind == OPT_IS_DTYPE ? (int)dtype_of(s, n)
-                                                 : (int)o->to.min + i))
-            str_add(text, s, n);
-}
-
 static void
 default_whole(const struct opt *o, int64_t value, struct str *text)
 {
@@ -312,22 +276,14 @@ default_whole(const struct opt *o, int64_t value, struct str *text)
         str_addf(text, "%lld", (long long)value);
 }
 
-/* In the largest unit of which it is a whole number. */
-static void
-default_size(size_t nbytes, struct str *text)
-{
-    int i = 0;
-
-    for (; i < 4 && nbytes && nbytes % 1024 == 0; i++)
-        nbytes /= 1024;
-    str_addf(text, "%zu%.1s", nbytes, &"\0KMGT"[i]);
-}
-
 void
 opt_default(const struct opt *o, const void *defaults, struct str *text)
 {
     const void *at = (const char *)defaults + o->to.at;
+    const char *next = o->arg, *word;
+    size_t n;
     double x;
+    int i = 0;
 
     switch (o->to.kind) {
     case OPT_IS_INT:
@@ -343,11 +299,16 @@ opt_default(const struct opt *o, const void *defaults, struct str *text)
             put_real(x, text);
         break;
     case OPT_IS_SIZE:
-        default_size(*(const size_t *)at, text);
+        /* in the largest unit of which it is a whole number */
+        for (n = *(const size_t *)at; i < 4 && n && n % 1024 == 0; i++)
+            n /= 1024;
+        str_addf(text, "%zu%.1s", n, &"\0KMGT"[i]);
         break;
     case OPT_IS_WORD:
     case OPT_IS_DTYPE:
-        default_word(o, *(const int *)at, text);
+        for (; (word = next_choice(&next, &n)); i++)
+            if (*(const int *)at == value_of(o, i, word, n))
+                str_add(text, word, n);
         break;
     default:
         break;
