@@ -62,34 +62,6 @@ on_bus(int sig)
     _exit(EX_IOERR);
 }
 
-/*
- * A closed fd 0, 1 or 2 would be given to the next file opened, and data meant
- * for a person would land in it.  The stand-ins refuse instead.
- */
-static void
-guard_streams(void)
-{
-    for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 &&
-            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
-            _exit(EX_IOERR);
-}
-
-static void
-start(const struct opt_tool *tool)
-{
-    struct sigaction bus = { .sa_handler = on_bus };
-
-    self = tool;
-    guard_streams();
-    inuse_begin();
-    /* it makes getopt stop at the first operand: "TOOL MODEL -p TEXT" */
-    unsetenv("POSIXLY_CORRECT");
-    err_warn_hook(say);
-    sigaction(SIGBUS, &bus, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* ulimit -f: write() fails, and we clean up */
-}
-
 const char *
 tool_host(void)
 {
@@ -131,24 +103,30 @@ tool_end(int status)
     exit(status);
 }
 
-/* -j is what this process may use, until the command line says otherwise. */
-static void
-set_threads(const struct opt_tool *tool, void *to)
-{
-    for (const struct opt *o = tool->opts; o->name; o++)
-        if (o->letter == 'j')
-            *(int *)((char *)to + o->to.at) = par_default();
-}
-
 void
 tool_parse(struct opt_line *line, const struct opt_tool *tool, int argc,
            char **argv, void *to)
 {
+    struct sigaction bus = { .sa_handler = on_bus };
     struct err err;
     int c;
 
-    start(tool);
-    set_threads(tool, to);
+    self = tool;
+    /* A closed fd 0, 1 or 2 would be given to the next file opened, and data
+     * meant for a person would land in it.  The stand-ins refuse instead. */
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(EX_IOERR);
+    inuse_begin();
+    /* it makes getopt stop at the first operand: "TOOL MODEL -p TEXT" */
+    unsetenv("POSIXLY_CORRECT");
+    err_warn_hook(say);
+    sigaction(SIGBUS, &bus, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* ulimit -f: write() fails, and we clean up */
+    for (const struct opt *o = tool->opts; o->name; o++)
+        if (o->letter == 'j')
+            *(int *)((char *)to + o->to.at) = par_default();
     c = opt_parse(line, tool, argc, argv, to, &err);
     if (c < 0)
         die_err(&err);
