@@ -83,52 +83,31 @@ struct entry {
     char name[];
 };
 
-/* One look through a directory: how much it removed.  Not by readdir(), which
- * takes memory. */
-static int
-remove_entries(int at, const char *path)
-{
-    _Alignas(8) char buf[4096];
-    int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int count = 0;
-    long n;
-
-    while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0)
-        for (char *p = buf; p < buf + n;) {
-            struct entry *e = (void *)p;
-
-            count += unlinkat(fd, e->name, 0) == 0;
-            p += e->nbytes;
-        }
-    if (fd >= 0)
-        close(fd);
-    return count;
-}
-
-/* Again while there is more: some network file systems pass over entries when
- * those before them go. */
+/* Not by readdir(), which takes memory.  Again while there is more: some
+ * network file systems pass over entries when those before them go. */
 int
 out_remove_dir(int at, const char *path)
 {
-    int count, rc;
+    _Alignas(8) char buf[4096];
+    int rc, fd, count;
+    long n;
 
     do {
-        count = remove_entries(at, path);
+        fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        count = 0;
+        while (fd >= 0 &&
+               (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0)
+            for (char *p = buf; p < buf + n;) {
+                struct entry *e = (void *)p;
+
+                count += unlinkat(fd, e->name, 0) == 0;
+                p += e->nbytes;
+            }
+        if (fd >= 0)
+            close(fd);
         rc = unlinkat(at, path, AT_REMOVEDIR);
     } while (rc < 0 && count > 0);
     return rc;
-}
-
-/* Was it under way?  One that is linked has its name already. */
-static bool
-abort_one(const char *tmp)
-{
-    size_t n = strlen(tmp);
-    struct stat st;
-
-    if (tmp[n - 1] == '/')
-        return out_remove_dir(AT_FDCWD, tmp) == 0;
-    return stat(tmp, &st) == 0 && unlink(tmp) == 0 && st.st_nlink == 1;
 }
 
 bool
@@ -138,9 +117,12 @@ out_abort_all(void)
 
     for (int i = 0; i < MAX_OPEN; i++) {
         char *tmp = atomic_load(&temporaries[i]);
+        struct stat st;
 
-        if (tmp && abort_one(tmp))
-            any = true;
+        if (tmp && tmp[strlen(tmp) - 1] == '/')
+            any |= out_remove_dir(AT_FDCWD, tmp) == 0;
+        else if (tmp && stat(tmp, &st) == 0 && unlink(tmp) == 0)
+            any |= st.st_nlink == 1; /* not one that has its name already */
     }
     return any;
 }
@@ -190,19 +172,32 @@ out_exists(const char *path, struct err *err)
                    "%s: exists already (--force replaces it)", path);
 }
 
-/* A device or pipe is written in place; a file is replaced when whole. */
+/*
+ * A link is followed: what it points to is replaced, not the link.  Those that
+ * lead to a pipe, as /dev/stdout, lead to no name; one that leads to a file
+ * without any, as /dev/fd/3 of what was removed, says "NAME (deleted)".  What
+ * the kernel does not follow (another's link in /tmp) is not followed here.
+ * A device or pipe is written in place; a file is replaced when whole.
+ */
 static int
-open_path(struct out *o, struct err *err)
+open_path(struct out *o, const char *path, struct err *err)
 {
     struct stat st;
+    bool exists = stat(path, &st) == 0;
 
+    if (!exists && errno != ENOENT)
+        return err_sys(err, EX_CANTCREAT, "%s", path);
+    o->path =
+        exists && !S_ISREG(st.st_mode) ? xstrdup(path) : file_target(path);
+    if (!o->path ||
+        (exists && strcmp(o->path, path) != 0 && stat(o->path, &st) < 0))
+        return err_sys(err, EX_CANTCREAT, "%s", path);
+    if (inuse_output(&o->use, o->path, o->flags & OUT_OWN, err) < 0)
+        return -1;
     if (!*o->path || o->path[strlen(o->path) - 1] == '/')
         return err_set(err, EX_CANTCREAT, "\"%s\": is no file's name", o->path);
-    if (stat(o->path, &st) < 0) {
-        if (errno != ENOENT)
-            return err_sys(err, EX_CANTCREAT, "%s", o->path);
+    if (!exists)
         return open_tmp(o, err);
-    }
     if (S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is a directory", o->path);
     if (S_ISREG(st.st_mode)) {
@@ -219,25 +214,6 @@ open_path(struct out *o, struct err *err)
     return 0;
 }
 
-/* A link is followed: what it points to is replaced, not the link.  Those that
- * lead to a pipe, as /dev/stdout, lead to no name; one that leads to a file
- * without any, as /dev/fd/3 of what was removed, says "NAME (deleted)".  What
- * the kernel does not follow (another's link in /tmp) is not followed here. */
-static int
-take_path(struct out *o, const char *path, struct err *err)
-{
-    struct stat st;
-    bool there = stat(path, &st) == 0;
-
-    if (!there && errno != ENOENT)
-        return err_sys(err, EX_CANTCREAT, "%s", path);
-    o->path = there && !S_ISREG(st.st_mode) ? xstrdup(path) : file_target(path);
-    if (!o->path ||
-        (there && strcmp(o->path, path) != 0 && stat(o->path, &st) < 0))
-        return err_sys(err, EX_CANTCREAT, "%s", path);
-    return 0;
-}
-
 bool
 out_is_terminal(const struct out *o)
 {
@@ -249,7 +225,7 @@ out_open(struct out **out, const char *path, int flags, bool binary,
          struct err *err)
 {
     struct out *o = xcalloc(1, sizeof(*o));
-    int rc = 0;
+    int rc;
 
     *out = NULL;
     o->flags = flags;
@@ -261,11 +237,7 @@ out_open(struct out **out, const char *path, int flags, bool binary,
         fflush(stdout);
         rc = inuse_output(&o->use, "-", false, err);
     } else {
-        rc = take_path(o, path, err);
-        if (rc == 0)
-            rc = inuse_output(&o->use, o->path, flags & OUT_OWN, err);
-        if (rc == 0)
-            rc = open_path(o, err);
+        rc = open_path(o, path, err);
     }
     if (rc == 0 && binary && out_is_terminal(o))
         rc = err_set(err, TU_USAGE,
@@ -362,22 +334,6 @@ out_write(struct out *o, const void *data, size_t nbytes, struct err *err)
     return 0;
 }
 
-static ssize_t
-copy_buffered(struct out *o, int fd, const char *name, size_t nbytes,
-              struct err *err)
-{
-    ssize_t n;
-
-    if (!o->buf)
-        o->buf = xmalloc(BUF_BYTES);
-    n = read_some(fd, o->buf, nbytes < BUF_BYTES ? nbytes : BUF_BYTES);
-    if (n < 0)
-        return err_sys(err, EX_IOERR, "%s: cannot be read", name);
-    if (write_all(o, o->buf, (size_t)n, -1, err) < 0)
-        return -1;
-    return n;
-}
-
 ssize_t
 out_copy(struct out *o, int fd, const char *name, size_t nbytes,
          struct err *err)
@@ -399,47 +355,41 @@ out_copy(struct out *o, int fd, const char *name, size_t nbytes,
         if (n == 0 || errno != EINTR)
             o->way++;
     }
-    return copy_buffered(o, fd, name, nbytes, err);
-}
-
-/* A pipe takes pages; as many as it may have, for fewer changes of tasks. */
-static enum lend_way
-lend_way(const struct out *o)
-{
-    struct stat st;
-
-    if (fstat(o->fd, &st) < 0 || !S_ISFIFO(st.st_mode))
-        return LEND_COPY;
-    fcntl(o->fd, F_SETPIPE_SZ, PIPE_BYTES); /* a wish */
-    return LEND_PAGES;
-}
-
-static ssize_t
-writev_some(struct out *o, const struct iovec *v, int n, bool lend)
-{
-    ssize_t done;
-
-    if (o->lend == LEND_UNKNOWN)
-        o->lend = lend_way(o);
-    if (lend && o->lend == LEND_PAGES) {
-        done = vmsplice(o->fd, v, (size_t)n, 0);
-        if (done >= 0 || errno == EINTR || errno == EPIPE || errno == EAGAIN)
-            return done;
-        o->lend = LEND_COPY; /* not on this system, or not this memory */
-    }
-    return writev(o->fd, v, n);
+    if (!o->buf)
+        o->buf = xmalloc(BUF_BYTES);
+    n = read_some(fd, o->buf, nbytes < BUF_BYTES ? nbytes : BUF_BYTES);
+    if (n < 0)
+        return err_sys(err, EX_IOERR, "%s: cannot be read", name);
+    return write_all(o, o->buf, (size_t)n, -1, err) < 0 ? -1 : n;
 }
 
 int
 out_writev(struct out *o, struct iovec *v, int n, bool lend, struct err *err)
 {
+    struct stat st;
+
     if (out_flush(o, err) < 0)
         return -1;
+    if (o->lend == LEND_UNKNOWN) {
+        o->lend = LEND_COPY;
+        if (fstat(o->fd, &st) == 0 && S_ISFIFO(st.st_mode)) {
+            o->lend = LEND_PAGES; /* as many as a pipe may have, for fewer
+                                     changes of tasks: */
+            fcntl(o->fd, F_SETPIPE_SZ, PIPE_BYTES); /* a wish */
+        }
+    }
     while (n > 0) {
-        ssize_t done = writev_some(o, v, n < MAX_PIECES ? n : MAX_PIECES, lend);
+        bool lends = lend && o->lend == LEND_PAGES;
+        int k = n < MAX_PIECES ? n : MAX_PIECES;
+        ssize_t done =
+            lends ? vmsplice(o->fd, v, (size_t)k, 0) : writev(o->fd, v, k);
 
         if (done < 0 && errno == EINTR)
             continue;
+        if (done < 0 && lends && errno != EPIPE && errno != EAGAIN) {
+            o->lend = LEND_COPY; /* not on this system, or not this memory */
+            continue;
+        }
         if (done < 0)
             return err_sys(err, EX_IOERR, "%s: cannot be written", o->path);
         count_written(o, -1, (size_t)done);
@@ -478,34 +428,24 @@ out_pwrite(struct out *o, const void *data, size_t nbytes, size_t offset,
     return write_all(o, data, nbytes, (off_t)offset, err);
 }
 
-static int
-sync_name(const struct out *o, struct err *err)
-{
-    return o->flags & OUT_NO_SYNC ? 0 : dir_sync(o->path, err);
-}
-
 /* Gives the finished temporary its name: the first writer wins, or the last
  * with OUT_FORCE. */
 static int
 publish(struct out *o, struct err *err)
 {
-    if (!(o->flags & OUT_FORCE)) {
-        if (name_link(o->tmp, o->path) == 0) {
-            unlink(o->tmp);
-            return sync_name(o, err);
-        }
-        if (errno == EEXIST)
-            return out_exists(o->path, err);
+    bool replaces = o->flags & OUT_FORCE;
+
+    if (!replaces && name_link(o->tmp, o->path) == 0) {
+        unlink(o->tmp);
+    } else {
         /* no hard links here (EPERM and others): look, then rename; two
          * writers at the same moment can both pass, the later one wins */
-        if (access(o->path, F_OK) == 0)
+        if (!replaces && (errno == EEXIST || access(o->path, F_OK) == 0))
             return out_exists(o->path, err);
-        if (errno != ENOENT)
+        if ((!replaces && errno != ENOENT) || name_move(o->tmp, o->path) < 0)
             return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
     }
-    if (name_move(o->tmp, o->path) < 0)
-        return err_sys(err, EX_CANTCREAT, "%s: cannot be created", o->path);
-    return sync_name(o, err);
+    return o->flags & OUT_NO_SYNC ? 0 : dir_sync(o->path, err);
 }
 
 static void

@@ -291,46 +291,37 @@ outdir_replaceable(const char *path, struct err *err)
     return rc == 0 && name_is_fixed(path) ? not_replaced(path, err) : rc;
 }
 
-/* As outdir_commit(), with the paths of NAME and .NAME.old. */
-static int
-publish(const struct outdir *d, const char *name, const char *path,
-        const char *old, bool replace, struct err *err)
+int
+outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
 {
+    char *path = child(d->parent, name), *old = old_path(d->parent, name);
+    int rc = dir_sync(d->inside, err), e;
     struct stat st;
-    int e;
 
-    if (dir_sync(d->inside, err) < 0)
-        return -1;
-    if (replace && lstat(path, &st) == 0) {
-        if (outdir_replaceable(path, err) < 0)
-            return -1;
-        settle_old(d->parent, name);
-        if (name_move(path, old) < 0 && errno != ENOENT)
-            return not_replaced(path, err);
+    if (rc == 0 && replace && lstat(path, &st) == 0) {
+        rc = outdir_replaceable(path, err);
+        if (rc == 0) {
+            settle_old(d->parent, name);
+            if (name_move(path, old) < 0 && errno != ENOENT)
+                rc = not_replaced(path, err);
+        }
     }
-    if (outdir_is_gone(d) || name_move(d->stage, path) < 0) {
+    if (rc == 0 && (outdir_is_gone(d) || name_move(d->stage, path) < 0)) {
         e = errno;
         settle_old(d->parent, name);
         /* file systems differ in how rename(2) refuses an existing one */
         if (outdir_is_gone(d) || lstat(path, &st) == 0) {
             outdir_second(path, err);
-            return 1;
+            rc = 1;
+        } else {
+            errno = e;
+            rc = err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
         }
-        errno = e;
-        return err_sys(err, EX_CANTCREAT, "%s: cannot be created", path);
     }
-    if (dir_sync(path, err) < 0)
-        return -1;
-    out_remove_dir(AT_FDCWD, old);
-    return 0;
-}
-
-int
-outdir_commit(struct outdir *d, const char *name, bool replace, struct err *err)
-{
-    char *path = child(d->parent, name), *old = old_path(d->parent, name);
-    int rc = publish(d, name, path, old, replace, err);
-
+    if (rc == 0)
+        rc = dir_sync(path, err);
+    if (rc == 0)
+        out_remove_dir(AT_FDCWD, old);
     free(old);
     free(path);
     if (rc != 0)

@@ -89,16 +89,6 @@ is_gone(pid_t pid)
     return state && state[1] == ' ' && state[2] == 'Z';
 }
 
-/* Of one that is being made, with O_EXCL, an NFS server has for a moment no
- * time in st_mtime, but what tells a request that comes twice. */
-static bool
-is_old(const struct stat *st)
-{
-    time_t now = time(NULL);
-
-    return now - st->st_mtime > OLD_S && now - st->st_ctime > OLD_S;
-}
-
 /*
  * Is "HOST.PID.SERIAL" in the name of a temporary that nobody will finish?
  * On this host if its process is gone, on others if it is old.
@@ -111,6 +101,7 @@ is_waste(int dir_fd, const char *name, const char *tail)
         serial ? memrchr(tail, '.', (size_t)(serial - tail)) : NULL;
     char host[HOST_MAX];
     struct stat st;
+    time_t now;
     size_t host_n;
     char *end;
     long pid;
@@ -124,7 +115,12 @@ is_waste(int dir_fd, const char *name, const char *tail)
     host_name(host);
     if (host_n == strlen(host) && !memcmp(tail, host, host_n))
         return pid != (long)getpid() && is_gone((pid_t)pid);
-    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && is_old(&st);
+    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    /* Of one that is being made, with O_EXCL, an NFS server has for a moment no
+     * time in st_mtime, but what tells a request that comes twice. */
+    now = time(NULL);
+    return now - st.st_mtime > OLD_S && now - st.st_ctime > OLD_S;
 }
 
 void
