@@ -17,30 +17,21 @@ die_without_memory(void)
     json_set_alloc_funcs(xmalloc, free);
 }
 
-/* The length of NaN or an infinity as Python's json writes them, or 0. */
-static size_t
-nan_word(const char *s, size_t n)
-{
-    static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
-
-    for (size_t i = 0; i < 3; i++) {
-        size_t k = strlen(words[i]);
-
-        if (k <= n && !memcmp(s, words[i], k))
-            return k;
-    }
-    return 0;
-}
-
-/* Copies the text with these words in quotes: strings, which no reader of
- * numbers accepts; false if there are none. */
+/* Copies the text with NaN and the infinities, as Python's json writes them, in
+ * quotes: strings, which no reader of numbers accepts; false if there are none.
+ */
 static bool
 quote_nans(struct str *to, const char *s, size_t n)
 {
+    static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
     bool in_string = false, found = false;
 
     for (size_t i = 0, k; i < n; i += k) {
-        k = in_string ? 0 : nan_word(s + i, n - i);
+        k = 0;
+        for (size_t w = 0; !in_string && k == 0 && w < 3; w++)
+            if (strlen(words[w]) <= n - i &&
+                !memcmp(s + i, words[w], strlen(words[w])))
+                k = strlen(words[w]);
         if (k > 0) {
             str_addf(to, "\"%.*s\"", (int)k, s + i);
             found = true;
@@ -122,35 +113,33 @@ js_root(const json_t *v, const char *file)
     return (struct js){ .v = v, .file = file };
 }
 
-/* A path that snprintf could not write whole ends in "...". */
-static void
-cut(struct js *js, int n)
+/* A path that does not fit ends in "...". */
+static struct js
+child(const struct js *of, const json_t *v, const char *between,
+      const char *name)
 {
-    if (n < 0 || (size_t)n >= sizeof(js->path))
-        memcpy(js->path + sizeof(js->path) - 4, "...", 4);
+    struct js js = { .v = v, .file = of->file };
+    int n =
+        snprintf(js.path, sizeof(js.path), "%s%s%s", of->path, between, name);
+
+    if (n < 0 || (size_t)n >= sizeof(js.path))
+        memcpy(js.path + sizeof(js.path) - 4, "...", 4);
+    return js;
 }
 
 struct js
 js_get(const struct js *obj, const char *key)
 {
-    struct js js = { .v = json_object_get(obj->v, key), .file = obj->file };
-
-    int n = snprintf(js.path, sizeof(js.path), "%s%s%s", obj->path,
-                     *obj->path ? "." : "", key);
-
-    cut(&js, n);
-    return js;
+    return child(obj, json_object_get(obj->v, key), *obj->path ? "." : "", key);
 }
 
 struct js
 js_at(const struct js *array, size_t i)
 {
-    struct js js = { .v = json_array_get(array->v, i), .file = array->file };
+    char index[24];
 
-    int n = snprintf(js.path, sizeof(js.path), "%s[%zu]", array->path, i);
-
-    cut(&js, n);
-    return js;
+    snprintf(index, sizeof(index), "[%zu]", i);
+    return child(array, json_array_get(array->v, i), "", index);
 }
 
 bool
@@ -249,18 +238,6 @@ js_bool_or(const struct js *obj, const char *key, bool unset, bool *v,
     return js_absent(&js) ? 0 : js_bool(&js, v, err);
 }
 
-/* How many leading bytes JSON takes as they are. */
-static size_t
-plain_ascii(const char *s, size_t nbytes)
-{
-    size_t i = 0;
-
-    while (i < nbytes && s[i] >= ' ' && s[i] < 0x7f && s[i] != '"' &&
-           s[i] != '\\')
-        i++;
-    return i;
-}
-
 void
 js_put_str(struct str *str, const char *s, size_t nbytes)
 {
@@ -269,21 +246,21 @@ js_put_str(struct str *str, const char *s, size_t nbytes)
 
     str_addc(str, '"');
     for (size_t i = 0; i < nbytes; i += (size_t)n) {
-        size_t plain = plain_ascii(s + i, nbytes - i);
+        size_t start = i;
 
-        str_add(str, s + i, plain);
-        i += plain;
+        while (i < nbytes && s[i] >= ' ' && s[i] < 0x7f && s[i] != '"' &&
+               s[i] != '\\')
+            i++;
+        str_add(str, s + start, i - start);
         if (i == nbytes)
             break;
         n = utf8_next(s + i, nbytes - i, &c);
-        if (n == 1)
-            jput_escape(str, c);
-        else if (n > 1 && utf8_deceives(c))
-            jput_escape(str, c);
-        else if (n > 1)
-            str_add(str, s + i, (size_t)n);
-        else
+        if (n == 0)
             str_adds(str, "\\ufffd");
+        else if (n == 1 || utf8_deceives(c))
+            jput_escape(str, c);
+        else
+            str_add(str, s + i, (size_t)n);
         n = n ? n : 1;
     }
     str_addc(str, '"');

@@ -90,72 +90,35 @@ utf8_deceives(uint32_t c)
            c == 0xffff || invisible(c);
 }
 
-/* A byte that plain_ascii() leaves. */
-static void
-esc_ascii(struct str *str, unsigned char c)
-{
-    switch (c) {
-    case '\n':
-        str_adds(str, "\\n");
-        break;
-    case '\t':
-        str_adds(str, "\\t");
-        break;
-    case '\r':
-        str_adds(str, "\\r");
-        break;
-    case '\\':
-        str_adds(str, "\\\\");
-        break;
-    default:
-        str_addf(str, "\\x%02x", c);
-    }
-}
-
-/* How many leading bytes need nothing: names are mostly that, and many. */
-static size_t
-plain_ascii(const char *s, size_t nbytes)
-{
-    size_t i = 0;
-
-    while (i < nbytes && s[i] >= ' ' && s[i] < 0x7f && s[i] != '\\')
-        i++;
-    return i;
-}
-
 void
 str_esc(struct str *str, const char *s, size_t nbytes)
 {
+    static const char special[] = "\n\t\r\\", letters[] = "ntr\\";
     uint32_t c;
     int n;
 
     for (size_t i = 0; i < nbytes; i += (size_t)n) {
-        size_t plain = plain_ascii(s + i, nbytes - i);
+        const char *p;
+        size_t start = i;
 
-        str_add(str, s + i, plain);
-        i += plain;
+        /* names are mostly that, and many */
+        while (i < nbytes && s[i] >= ' ' && s[i] < 0x7f && s[i] != '\\')
+            i++;
+        str_add(str, s + start, i - start);
         if (i == nbytes)
             break;
         n = utf8_next(s + i, nbytes - i, &c);
-        if (n == 0) {
-            n = 1;
+        p = s[i] ? strchr(special, s[i]) : NULL;
+        if (p)
+            str_addf(str, "\\%c", letters[p - special]);
+        else if (n <= 1)
             str_addf(str, "\\x%02x", (unsigned char)s[i]);
-        } else if (n == 1) {
-            esc_ascii(str, (unsigned char)s[i]);
-        } else if (utf8_deceives(c)) {
+        else if (utf8_deceives(c))
             str_addf(str, "\\u{%04x}", (unsigned)c);
-        } else {
+        else
             str_add(str, s + i, (size_t)n);
-        }
+        n = n ? n : 1;
     }
-}
-
-/* What drives a terminal, or has it show a line in another order. */
-static bool
-is_command(uint32_t c)
-{
-    return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0) ||
-           (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
 }
 
 void
@@ -166,10 +129,13 @@ str_esc_text(struct str *str, const char *s, size_t nbytes)
 
     for (size_t i = 0; i < nbytes; i += (size_t)n) {
         n = utf8_next(s + i, nbytes - i, &c);
-        if (n > 0 && !is_command(c))
-            str_add(str, s + i, (size_t)n);
-        else
+        /* what drives a terminal, or has it show a line in another order */
+        if (n == 0 || (c < 0x20 && c != '\n' && c != '\t') ||
+            (c >= 0x7f && c < 0xa0) || (c >= 0x202a && c <= 0x202e) ||
+            (c >= 0x2066 && c <= 0x2069))
             str_esc(str, s + i, (size_t)(n = n ? n : 1));
+        else
+            str_add(str, s + i, (size_t)n);
     }
 }
 
