@@ -112,26 +112,16 @@ map_fd(int fd, size_t nbytes, const char *name, struct err *err)
 int
 map_open(struct map *map, const char *path, struct err *err)
 {
-    int rc = -1;
     int fd;
-    void *p;
 
     *map = (struct map){ 0 };
     fd = file_open(path, &map->size, err);
     if (fd < 0)
         return -1;
-    if (map->size == 0) {
-        rc = 0;
-        goto out;
-    }
-    p = map_fd(fd, map->size, path, err);
-    if (!p)
-        goto out;
-    map->data = p;
-    rc = 0;
-out:
+    if (map->size)
+        map->data = map_fd(fd, map->size, path, err);
     close(fd);
-    return rc;
+    return map->data || map->size == 0 ? 0 : -1;
 }
 
 void
@@ -177,19 +167,6 @@ file_cut_layer(char **path)
     return layer;
 }
 
-/* What the link 'path', whose text is 'to', names. */
-static char *
-link_target(const char *path, const char *to)
-{
-    const char *slash = *to == '/' ? NULL : strrchr(path, '/');
-    struct str s = { 0 };
-
-    if (slash)
-        str_add(&s, path, (size_t)(slash + 1 - path));
-    str_adds(&s, to);
-    return s.s;
-}
-
 char *
 file_target(const char *path)
 {
@@ -199,7 +176,8 @@ file_target(const char *path)
     for (int i = 0; i < MAX_LINKS; i++) {
         char to[PATH_MAX];
         ssize_t n = readlink(at, to, sizeof(to) - 1);
-        char *next;
+        const char *slash = strrchr(at, '/');
+        struct str next = { 0 };
 
         if (n < 0 && (errno == EINVAL || errno == ENOENT))
             return at; /* no link, or nothing yet */
@@ -207,44 +185,33 @@ file_target(const char *path)
             e = errno;
             break;
         }
-        to[n] = '\0';
-        next = link_target(at, to);
+        if (*to != '/' && slash)
+            str_add(&next, at, (size_t)(slash + 1 - at));
+        str_add(&next, to, (size_t)n);
         free(at);
-        at = next;
+        at = next.s;
     }
     free(at);
     errno = e;
     return NULL;
 }
 
-/* The directory that a name is in. */
-static int
-stat_parent(const char *path, const char *name, struct stat *st)
+/* The directory that 'path' is in; its last name. */
+static const char *
+stat_parent(const char *path, struct stat *st)
 {
-    char *dir = name > path ? xstrndup(path, (size_t)(name - path)) : NULL;
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? xstrndup(path, (size_t)(slash + 1 - path)) : NULL;
     int rc = stat(dir ? dir : ".", st);
 
     free(dir);
-    return rc;
-}
-
-/* Would two paths that do not exist yet be one file? */
-static bool
-same_new(const char *a, const char *b)
-{
-    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
-    const char *name_a = slash_a ? slash_a + 1 : a;
-    const char *name_b = slash_b ? slash_b + 1 : b;
-    struct stat s, t;
-
-    return !strcmp(name_a, name_b) && stat_parent(a, name_a, &s) == 0 &&
-           stat_parent(b, name_b, &t) == 0 && s.st_ino == t.st_ino &&
-           s.st_dev == t.st_dev;
+    return rc < 0 ? NULL : slash ? slash + 1 : path;
 }
 
 bool
 file_same(const char *a, const char *b)
 {
+    const char *name_a, *name_b;
     struct stat s, t;
     char *to_a, *to_b;
     bool same;
@@ -260,20 +227,13 @@ file_same(const char *a, const char *b)
         return false;
     to_a = file_target(a);
     to_b = file_target(b);
-    same = to_a && to_b && same_new(to_a, to_b);
+    name_a = to_a ? stat_parent(to_a, &s) : NULL;
+    name_b = to_b ? stat_parent(to_b, &t) : NULL;
+    same = name_a && name_b && !strcmp(name_a, name_b) &&
+           s.st_ino == t.st_ino && s.st_dev == t.st_dev;
     free(to_a);
     free(to_b);
     return same;
-}
-
-/* Both are real paths. */
-static bool
-begins_with(const char *path, const char *dir)
-{
-    size_t n = strlen(dir);
-
-    return !strncmp(path, dir, n) &&
-           (path[n] == '/' || path[n] == '\0' || dir[n - 1] == '/');
 }
 
 static bool
@@ -283,7 +243,10 @@ parent_is_in(const char *path, const char *real_dir)
     size_t n = slash ? (size_t)(slash - path) : 0;
     char *parent = slash ? xstrndup(path, n ? n : 1) : xstrdup(".");
     char *real = realpath(parent, NULL);
-    bool is_in = real && begins_with(real, real_dir);
+    size_t n_dir = strlen(real_dir);
+    bool is_in = real && !strncmp(real, real_dir, n_dir) &&
+                 (real[n_dir] == '/' || real[n_dir] == '\0' ||
+                  real_dir[n_dir - 1] == '/');
 
     free(real);
     free(parent);
@@ -380,45 +343,42 @@ file_read_full(int fd, const char *name, void *to, size_t nbytes,
     return (ssize_t)done;
 }
 
+/* Reads what 'fd' has, -1 if it could not be opened, and closes it. */
 static int
 read_rest(int fd, const char *name, size_t max, struct str *str,
           struct err *err)
 {
     size_t start = str->n;
+    int rc = fd < 0 ? -1 : 0;
+    long n = 1;
 
-    for (;;) {
-        long n;
-
+    while (rc == 0 && n > 0) {
         str_reserve(str, READ_PIECE + 1);
-        if (file_wait(fd, err) < 0)
-            return -1;
+        rc = file_wait(fd, err);
+        if (rc < 0)
+            break;
         n = read_some(fd, str->s + str->n, READ_PIECE);
         if (n < 0)
-            return err_sys(err, EX_IOERR, "%s: cannot be read", name);
-        if (n == 0)
-            break;
-        str->n += (size_t)n;
+            rc = err_sys(err, EX_IOERR, "%s: cannot be read", name);
+        else
+            str->n += (size_t)n;
         if (str->n - start > max)
-            return err_set(err, EX_DATAERR, "%s: is longer than %zu bytes",
-                           name, max);
+            rc = err_set(err, EX_DATAERR, "%s: is longer than %zu bytes", name,
+                         max);
     }
-    str->s[str->n] = '\0';
-    return 0;
+    if (rc == 0)
+        str->s[str->n] = '\0';
+    if (fd > 0)
+        close(fd);
+    return rc;
 }
 
 int
 file_read_all(const char *path, size_t max, struct str *str, struct err *err)
 {
-    int fd, rc;
-
     if (!strcmp(path, "-"))
         return read_rest(0, "standard input", max, str, err);
-    fd = file_open_any(path, err);
-    if (fd < 0)
-        return -1;
-    rc = read_rest(fd, path, max, str, err);
-    close(fd);
-    return rc;
+    return read_rest(file_open_any(path, err), path, max, str, err);
 }
 
 int
@@ -426,11 +386,6 @@ file_read_regular(const char *path, size_t max, struct str *str,
                   struct err *err)
 {
     size_t size;
-    int fd = file_open(path, &size, err), rc;
 
-    if (fd < 0)
-        return -1;
-    rc = read_rest(fd, path, max, str, err);
-    close(fd);
-    return rc;
+    return read_rest(file_open(path, &size, err), path, max, str, err);
 }
