@@ -117,25 +117,13 @@ do_chunk(const struct job *job, size_t chunk, int thread)
     job->fn(job->ctx, begin, end, thread);
 }
 
-static void
-work(struct worker *w)
-{
-    struct par *par = w->par;
-    size_t chunk;
-
-    while (take_chunk(par, &chunk)) {
-        do_chunk(&par->job, chunk, w->id);
-        if (atomic_fetch_sub(&par->left, 1) == 1 && atomic_load(&par->waiting))
-            futex_wake(&par->left, 1);
-    }
-}
-
 static void *
 worker_main(void *arg)
 {
     struct worker *w = arg;
     struct par *par = w->par;
     unsigned seen = 0;
+    size_t chunk;
 
     for (;;) {
         if (!spin(&par->call, seen, false)) {
@@ -147,23 +135,13 @@ worker_main(void *arg)
         seen = atomic_load(&par->call);
         if (atomic_load(&par->quit))
             return NULL;
-        work(w);
+        while (take_chunk(par, &chunk)) {
+            do_chunk(&par->job, chunk, w->id);
+            if (atomic_fetch_sub(&par->left, 1) == 1 &&
+                atomic_load(&par->waiting))
+                futex_wake(&par->left, 1);
+        }
     }
-}
-
-static void
-publish(struct par *par, uint32_t n_chunks)
-{
-    uint64_t call = (atomic_load(&par->ticket) >> 32) + 1;
-    int sleeping;
-
-    atomic_store(&par->left, n_chunks);
-    atomic_store(&par->ticket, call << 32 | n_chunks);
-    atomic_fetch_add(&par->call, 1);
-    sleeping = atomic_load(&par->sleeping);
-    if (sleeping > 0)
-        futex_wake(&par->call,
-                   n_chunks > INT32_MAX ? INT32_MAX : (int)n_chunks - 1);
 }
 
 /* The caller's own part of a call, then the wait for the others'. */
@@ -191,6 +169,7 @@ par_for(struct par *par, size_t n, size_t grain,
 {
     struct job job = { .fn = fn, .ctx = ctx, .n = n, .grain = grain };
     size_t n_chunks, k;
+    uint64_t call;
 
     if (n == 0)
         return;
@@ -203,12 +182,15 @@ par_for(struct par *par, size_t n, size_t grain,
         return;
     }
     for (; job.first < n_chunks; job.first += k) {
-        k = n_chunks - job.first;
-        if (k > CALL_CHUNKS)
-            k = CALL_CHUNKS;
+        k = smaller(n_chunks - job.first, CALL_CHUNKS);
         job.n_chunks = (uint32_t)k;
         par->job = job;
-        publish(par, job.n_chunks);
+        call = (atomic_load(&par->ticket) >> 32) + 1;
+        atomic_store(&par->left, job.n_chunks);
+        atomic_store(&par->ticket, call << 32 | job.n_chunks);
+        atomic_fetch_add(&par->call, 1);
+        if (atomic_load(&par->sleeping) > 0)
+            futex_wake(&par->call, (int)smaller(k - 1, INT32_MAX));
         finish(par);
     }
 }
@@ -257,28 +239,6 @@ block_signals(sigset_t *old)
     pthread_sigmask(SIG_BLOCK, &all, old);
 }
 
-static int
-start_workers(struct par *par, struct err *err)
-{
-    sigset_t old;
-    int e = 0, i;
-
-    block_signals(&old);
-    for (i = 0; i < par->n_threads - 1 && !e; i++) {
-        struct worker *w = &par->workers[i];
-
-        w->par = par;
-        w->id = i + 1;
-        e = pthread_create(&w->thread, NULL, worker_main, w);
-    }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!e)
-        return 0;
-    stop_workers(par, i - 1);
-    return err_set(err, EX_SOFTWARE, "thread %d of %d cannot start: %s", i + 1,
-                   par->n_threads, strerror(e));
-}
-
 static void
 par_free(struct par *par)
 {
@@ -287,12 +247,12 @@ par_free(struct par *par)
 }
 
 static void *
-alloc_lines(size_t n, size_t size, const char *what, struct err *err)
+alloc_lines(size_t n, size_t size, struct err *err)
 {
     void *p = aligned_alloc(64, n * size);
 
     if (!p)
-        err_set(err, EX_SOFTWARE, "%s: out of memory", what);
+        err_set(err, EX_SOFTWARE, "threads: out of memory");
     else
         memset(p, 0, n * size);
     return p;
@@ -301,18 +261,32 @@ alloc_lines(size_t n, size_t size, const char *what, struct err *err)
 int
 par_open(struct par **par, int n_threads, struct err *err)
 {
-    struct par *p;
+    struct par *p = alloc_lines(1, sizeof(*p), err);
+    sigset_t old;
+    int e = 0, i;
 
     *par = NULL;
-    if (n_threads < 1)
-        n_threads = 1;
-    p = alloc_lines(1, sizeof(*p), "threads", err);
     if (!p)
         return -1;
-    p->n_threads = n_threads;
-    p->workers =
-        alloc_lines((size_t)n_threads, sizeof(*p->workers), "threads", err);
-    if (!p->workers || start_workers(p, err) < 0) {
+    p->n_threads = n_threads < 1 ? 1 : n_threads;
+    p->workers = alloc_lines((size_t)p->n_threads, sizeof(*p->workers), err);
+    if (!p->workers) {
+        par_free(p);
+        return -1;
+    }
+    block_signals(&old);
+    for (i = 0; i < p->n_threads - 1 && !e; i++) {
+        struct worker *w = &p->workers[i];
+
+        w->par = p;
+        w->id = i + 1;
+        e = pthread_create(&w->thread, NULL, worker_main, w);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (e) {
+        err_set(err, EX_SOFTWARE, "thread %d of %d cannot start: %s", i + 1,
+                p->n_threads, strerror(e));
+        stop_workers(p, i - 1);
         par_free(p);
         return -1;
     }

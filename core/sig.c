@@ -9,7 +9,13 @@
 #include "core/clock.h"
 #include "core/out.h"
 
-static const int stops[] = { SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXCPU };
+static const struct {
+    int number;
+    const char *name;
+} stops[] = {
+    { SIGTERM, "SIGTERM" }, { SIGINT, "SIGINT" },   { SIGUSR1, "SIGUSR1" },
+    { SIGHUP, "SIGHUP" },   { SIGXCPU, "SIGXCPU" },
+};
 #define N_STOPS (sizeof(stops) / sizeof(stops[0]))
 
 static volatile sig_atomic_t caught; /* the signal's number */
@@ -18,20 +24,10 @@ static double deadline;              /* of clock_s(); 0: none */
 static const char *
 name(int sig)
 {
-    switch (sig) {
-    case SIGINT:
-        return "SIGINT";
-    case SIGTERM:
-        return "SIGTERM";
-    case SIGUSR1:
-        return "SIGUSR1";
-    case SIGHUP:
-        return "SIGHUP";
-    case SIGXCPU:
-        return "SIGXCPU";
-    default:
-        return "the deadline";
-    }
+    for (size_t i = 0; i < N_STOPS; i++)
+        if (stops[i].number == sig)
+            return stops[i].name;
+    return "the deadline";
 }
 
 /* Ends the program as the signal would have. */
@@ -77,13 +73,6 @@ on_stop(int sig)
     caught = sig;
 }
 
-static void
-add_stops(sigset_t *set)
-{
-    for (size_t i = 0; i < N_STOPS; i++)
-        sigaddset(set, stops[i]);
-}
-
 void
 sig_install(bool at_once)
 {
@@ -92,11 +81,13 @@ sig_install(bool at_once)
     struct sigaction old;
 
     /* one at a time: the first decides how it ends */
-    add_stops(&act.sa_mask);
+    for (size_t i = 0; i < N_STOPS; i++)
+        sigaddset(&act.sa_mask, stops[i].number);
     /* nohup and background shells ignore some: they stay ignored */
     for (size_t i = 0; i < N_STOPS; i++)
-        if (sigaction(stops[i], NULL, &old) < 0 || old.sa_handler != SIG_IGN)
-            sigaction(stops[i], &act, NULL);
+        if (sigaction(stops[i].number, NULL, &old) < 0 ||
+            old.sa_handler != SIG_IGN)
+            sigaction(stops[i].number, &act, NULL);
 }
 
 void

@@ -10,32 +10,22 @@
 #include "core/map.h"
 #include "core/str.h"
 
-/* A file that never had a name, or (NFS and others) one that loses it now. */
-static int
-open_nameless(const char *dir)
-{
-    int fd = open(dir, O_RDWR | O_TMPFILE | O_EXCL | O_CLOEXEC, 0600);
-    struct str name = { 0 };
-
-    if (fd >= 0)
-        return fd;
-    str_addf(&name, "%s/.spill.XXXXXX", dir);
-    fd = mkostemp(name.s, O_CLOEXEC);
-    if (fd >= 0 && unlink(name.s) < 0) {
-        close(fd);
-        fd = -1;
-    }
-    str_free(&name);
-    return fd;
-}
-
 int
 spill_open(struct spill *s, const char *dir, size_t nbytes, struct err *err)
 {
+    struct str name = { 0 };
     size_t n_free;
 
     *s = (struct spill){ .dir = dir, .nbytes = nbytes };
-    s->fd = open_nameless(dir);
+    /* one that never had a name, or (NFS and others) that loses it now */
+    s->fd = open(dir, O_RDWR | O_TMPFILE | O_EXCL | O_CLOEXEC, 0600);
+    if (s->fd < 0) {
+        str_addf(&name, "%s/.spill.XXXXXX", dir);
+        s->fd = mkostemp(name.s, O_CLOEXEC);
+        if (s->fd >= 0 && unlink(name.s) < 0)
+            spill_close(s);
+        str_free(&name);
+    }
     if (s->fd < 0)
         return err_sys(err, EX_CANTCREAT, "%s: no file can be made there", dir);
     n_free = fd_free(s->fd, nbytes);

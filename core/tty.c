@@ -30,13 +30,20 @@ size_iec(char buf[16], uint64_t nbytes)
     return buf;
 }
 
-/* "1.98 GFLOP". */
+/* "1.2 GiB", "1.98 GFLOP", "1 token", or of a rate "1 tokens". */
 static const char *
-amount_si(char buf[48], const char *unit, double n)
+amount(char buf[48], const struct progress *p, double n, bool is_rate)
 {
     static const char units[] = " kMGTPE";
     int u = 0;
 
+    if (!strcmp(p->unit, "B"))
+        return size_iec(buf, (uint64_t)n);
+    if (strcmp(p->unit, "FLOP") != 0) {
+        snprintf(buf, 48, "%.0f %s%s", n, p->unit,
+                 is_rate ? "s" : plural((uint64_t)n));
+        return buf;
+    }
     for (; n >= 999.5 && u < 6; u++)
         n /= 1000;
     snprintf(buf, 48, "%.*f %.*s%s",
@@ -44,42 +51,8 @@ amount_si(char buf[48], const char *unit, double n)
              : n < 9.995 ? 2
              : n < 99.95 ? 1
                          : 0,
-             n, u > 0, units + u, unit);
+             n, u > 0, units + u, p->unit);
     return buf;
-}
-
-/* "1.2 GiB", "1.98 GFLOP", "1 token", or of a rate "1 tokens". */
-static const char *
-amount(char buf[48], const struct progress *p, double n, bool is_rate)
-{
-    if (!strcmp(p->unit, "B"))
-        return size_iec(buf, (uint64_t)n);
-    if (!strcmp(p->unit, "FLOP"))
-        return amount_si(buf, p->unit, n);
-    snprintf(buf, 48, "%.0f %s%s", n, p->unit,
-             is_rate ? "s" : plural((uint64_t)n));
-    return buf;
-}
-
-static void
-draw(const struct progress *p, uint64_t done, double t)
-{
-    uint64_t now = done > p->kept ? done - p->kept : 0;
-    uint64_t left = done < p->total ? p->total - done : 0;
-    double rate = (double)now / (t > 0 ? t : 1e-9);
-    char a[48], b[48];
-    char percent[16] = "", eta[32] = "";
-
-    if (p->total)
-        snprintf(percent, sizeof(percent), ", %.0f %%",
-                 100 - 100 * (double)left / (double)p->total);
-    if (p->total && (rate > 0 || left == 0))
-        snprintf(eta, sizeof(eta), ", %.0f s left",
-                 left ? (double)left / rate : 0);
-    fprintf(stderr, "%s%s: %s, %s/s%s%s%s", p->on_tty ? "\r" : "", p->what,
-            amount(a, p, (double)done, false), amount(b, p, rate, true),
-            percent, eta, p->on_tty ? "\033[K" : "\n");
-    fflush(stderr);
 }
 
 void
@@ -93,12 +66,25 @@ progress_start(struct progress *p)
 void
 progress_at(struct progress *p, uint64_t done)
 {
-    double t = clock_s();
+    uint64_t now = done > p->kept ? done - p->kept : 0;
+    uint64_t left = done < p->total ? p->total - done : 0;
+    double at = clock_s(), t = at - p->started;
+    double rate = (double)now / (t > 0 ? t : 1e-9);
+    char a[48], b[48], percent[16] = "", eta[32] = "";
 
-    if (p->quiet || t - p->drawn < (p->on_tty ? TTY_EVERY_S : BATCH_EVERY_S))
+    if (p->quiet || at - p->drawn < (p->on_tty ? TTY_EVERY_S : BATCH_EVERY_S))
         return;
-    draw(p, done, t - p->started);
-    p->drawn = t;
+    if (p->total)
+        snprintf(percent, sizeof(percent), ", %.0f %%",
+                 100 - 100 * (double)left / (double)p->total);
+    if (p->total && (rate > 0 || left == 0))
+        snprintf(eta, sizeof(eta), ", %.0f s left",
+                 left ? (double)left / rate : 0);
+    fprintf(stderr, "%s%s: %s, %s/s%s%s%s", p->on_tty ? "\r" : "", p->what,
+            amount(a, p, (double)done, false), amount(b, p, rate, true),
+            percent, eta, p->on_tty ? "\033[K" : "\n");
+    fflush(stderr);
+    p->drawn = at;
     p->dirty = true;
 }
 
