@@ -66,36 +66,27 @@ bounded_free(void *p, void *too_big)
     free(p);
 }
 
-static pcre2_compile_context *
-compile_context(struct regex *re)
+static int
+compile(struct regex *re, pcre2_code **code, const char *pattern, size_t n,
+        uint32_t options, struct err *err)
 {
     pcre2_general_context *general = pcre2_general_context_create(
         bounded_malloc, bounded_free, &re->too_big);
     pcre2_compile_context *context =
         general ? pcre2_compile_context_create(general) : NULL;
-
-    pcre2_general_context_free(general);
-    if (!context)
-        return NULL;
-    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    pcre2_set_parens_nest_limit(context, REGEX_MAX_NEST);
-    pcre2_set_max_pattern_length(context, REGEX_MAX_PATTERN);
-    return context;
-}
-
-static int
-compile(struct regex *re, pcre2_code **code, const char *pattern, size_t n,
-        uint32_t options, struct err *err)
-{
-    pcre2_compile_context *context = compile_context(re);
     int number = PCRE2_ERROR_HEAP_FAILED;
     PCRE2_UCHAR why[200];
     PCRE2_SIZE at = 0;
 
-    if (context)
+    if (context) {
+        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+        pcre2_set_parens_nest_limit(context, REGEX_MAX_NEST);
+        pcre2_set_max_pattern_length(context, REGEX_MAX_PATTERN);
         *code = pcre2_compile((PCRE2_SPTR)pattern, n, options, &number, &at,
                               context);
+    }
     pcre2_compile_context_free(context);
+    pcre2_general_context_free(general);
     if (*code)
         return 0;
     if (re->too_big)
@@ -121,29 +112,6 @@ info(const pcre2_code *code, uint32_t what)
     }
     pcre2_pattern_info(code, what, &n);
     return n;
-}
-
-static int
-check_code(const struct regex *re, struct err *err)
-{
-    const struct {
-        size_t n, max;
-        const char *what;
-    } bounds[] = {
-        { info(re->counted, PCRE2_INFO_SIZE), REGEX_MAX_CODE,
-          "compiled bytes" },
-        { info(re->counted, PCRE2_INFO_CAPTURECOUNT), REGEX_MAX_GROUPS,
-          "groups that capture" },
-        { info(re->counted, PCRE2_INFO_MAXLOOKBEHIND), REGEX_MAX_BACK,
-          "characters to look back" },
-    };
-
-    for (size_t i = 0; i < sizeof(bounds) / sizeof(*bounds); i++)
-        if (bounds[i].n > bounds[i].max)
-            return err_set(err, EX_DATAERR,
-                           "%s: regex has %zu %s (at most %zu)", re->where,
-                           bounds[i].n, bounds[i].what, bounds[i].max);
-    return 0;
 }
 
 /* The copy for long texts, unless a try by it may take long.  Without a JIT the
@@ -172,43 +140,58 @@ compile_quick(struct regex *re, const char *pattern, size_t n, uint32_t options,
 }
 
 int
-regex_compile(struct regex **re, const char *pattern, size_t n, int flags,
+regex_compile(struct regex **out, const char *pattern, size_t n, int flags,
               const char *where, struct err *err)
 {
     uint32_t options = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C |
                        PCRE2_DOLLAR_ENDONLY |
                        (flags & REGEX_UNICODE ? PCRE2_UCP : 0) |
                        (flags & REGEX_LINES ? PCRE2_MULTILINE : 0);
+    static const struct {
+        uint32_t info;
+        size_t max;
+        const char *what;
+    } bounds[] = {
+        { PCRE2_INFO_SIZE, REGEX_MAX_CODE, "compiled bytes" },
+        { PCRE2_INFO_CAPTURECOUNT, REGEX_MAX_GROUPS, "groups that capture" },
+        { PCRE2_INFO_MAXLOOKBEHIND, REGEX_MAX_BACK, "characters to look back" },
+    };
+    struct regex *re;
     int rc;
 
-    *re = NULL;
+    *out = NULL;
     if (n > REGEX_MAX_PATTERN)
         return err_set(err, EX_DATAERR, "%s: regex has %zu bytes (at most %d)",
                        where, n, REGEX_MAX_PATTERN);
-    *re = xcalloc(1, sizeof(**re));
-    (*re)->where = xstrdup(where);
-    regex_text_read(&(*re)->text, pattern, n);
-    if ((*re)->text.refused)
+    re = xcalloc(1, sizeof(*re));
+    re->where = xstrdup(where);
+    regex_text_read(&re->text, pattern, n);
+    if (re->text.refused)
         rc = err_set(err, EX_DATAERR, "%s: regex with %s is not supported",
-                     where, (*re)->text.refused);
-    else if ((*re)->text.n_folded > REGEX_MAX_FOLDED)
+                     where, re->text.refused);
+    else if (re->text.n_folded > REGEX_MAX_FOLDED)
         rc = err_set(err, EX_DATAERR,
                      "%s: regex ignores the case of %zu characters in ranges "
                      "(at most %d)",
-                     where, (*re)->text.n_folded, REGEX_MAX_FOLDED);
+                     where, re->text.n_folded, REGEX_MAX_FOLDED);
     else
-        rc = compile(*re, &(*re)->counted, pattern, n, options | COUNTED, err);
-    if (rc == 0)
-        rc = check_code(*re, err);
-    if (rc == 0 && flags & REGEX_LONG && !(*re)->text.has_start)
-        rc = compile_quick(*re, pattern, n, options, err);
-    if (rc == 0) {
-        (*re)->has_references = info((*re)->counted, PCRE2_INFO_BACKREFMAX) > 0;
-        return 0;
+        rc = compile(re, &re->counted, pattern, n, options | COUNTED, err);
+    for (size_t i = 0; rc == 0 && i < sizeof(bounds) / sizeof(*bounds); i++) {
+        size_t found = info(re->counted, bounds[i].info);
+
+        if (found > bounds[i].max)
+            rc = err_set(err, EX_DATAERR, "%s: regex has %zu %s (at most %zu)",
+                         where, found, bounds[i].what, bounds[i].max);
     }
-    regex_free(*re);
-    *re = NULL;
-    return -1;
+    if (rc == 0 && flags & REGEX_LONG && !re->text.has_start)
+        rc = compile_quick(re, pattern, n, options, err);
+    if (rc < 0) {
+        regex_free(re);
+        return -1;
+    }
+    re->has_references = info(re->counted, PCRE2_INFO_BACKREFMAX) > 0;
+    *out = re;
+    return 0;
 }
 
 size_t
@@ -242,55 +225,29 @@ regex_free(struct regex *re)
 
 /* ---- searching ---- */
 
-/* What a back reference may compare. */
-static size_t
-longest_capture(const pcre2_callout_block *block)
-{
-    size_t n = 0;
-
-    for (uint32_t i = 1; i < block->capture_top; i++) {
-        const PCRE2_SIZE *ends = block->offset_vector + 2 * i;
-
-        if (ends[1] != PCRE2_UNSET && ends[1] > ends[0])
-            n = larger(n, ends[1] - ends[0]);
-    }
-    return n;
-}
-
 /* Before each item: what the one before it took.  A failed item has gone over
  * at most the characters that it has to match. */
 static int
 count(pcre2_callout_block *block, void *data)
 {
     struct regex_state *state = data;
-    uint64_t n = 1 + state->re->text.repeat;
+    uint64_t n = 1 + state->re->text.repeat, longest = 0;
 
     if (block->current_position > state->at)
         n += block->current_position - state->at;
-    if (state->re->has_references)
-        n += longest_capture(block);
+    /* a back reference may compare what a group has captured */
+    for (uint32_t i = 1; state->re->has_references && i < block->capture_top;
+         i++) {
+        const PCRE2_SIZE *ends = block->offset_vector + 2 * i;
+
+        if (ends[1] != PCRE2_UNSET && ends[1] > ends[0])
+            longest = larger(longest, ends[1] - ends[0]);
+    }
+    n += longest;
     state->steps += n * (1 + state->item / 32);
     state->at = block->current_position;
     state->item = (uint32_t)block->next_item_length;
     return state->steps > state->max_steps ? PCRE2_ERROR_CALLOUT : 0;
-}
-
-static struct regex_state *
-open_state(struct regex_work *work)
-{
-    struct regex_state *state = xcalloc(1, sizeof(*state));
-
-    work->state = state;
-    state->match = pcre2_match_data_create(1, NULL);
-    state->quick = pcre2_match_context_create(NULL);
-    state->counted = pcre2_match_context_create(NULL);
-    if (state->quick) {
-        pcre2_set_match_limit(state->quick, REGEX_TRIES);
-        pcre2_set_heap_limit(state->quick, REGEX_HEAP / 1024);
-    }
-    if (state->counted)
-        pcre2_set_callout(state->counted, count, state);
-    return state;
 }
 
 void
@@ -450,10 +407,22 @@ int
 regex_find(const struct regex *re, struct regex_work *work, const char *s,
            size_t n, size_t pos, size_t *a, size_t *b, struct err *err)
 {
-    struct regex_state *state = work->state ? work->state : open_state(work);
+    struct regex_state *state = work->state;
     const PCRE2_SIZE *ends;
     int rc = PCRE2_ERROR_NOMEMORY;
 
+    if (!state) {
+        work->state = state = xcalloc(1, sizeof(*state));
+        state->match = pcre2_match_data_create(1, NULL);
+        state->quick = pcre2_match_context_create(NULL);
+        state->counted = pcre2_match_context_create(NULL);
+        if (state->quick) {
+            pcre2_set_match_limit(state->quick, REGEX_TRIES);
+            pcre2_set_heap_limit(state->quick, REGEX_HEAP / 1024);
+        }
+        if (state->counted)
+            pcre2_set_callout(state->counted, count, state);
+    }
     if (state->match && state->quick && state->counted)
         rc = find(re, work, s, n, pos);
     if (rc == PCRE2_ERROR_NOMATCH)

@@ -73,17 +73,6 @@ is_known_group(struct shape *shape)
     return known && next_is(shape, i, i > 2 ? ":)" : ":=!<>&");
 }
 
-/*
- * What follows a group with alternatives makes the JIT come back to them, which
- * it counts if the group is repeated, but not by a fixed number or lazily.
- */
-static bool
-is_counted_after_group(const struct shape *shape)
-{
-    return next_is(shape, 0, "|)") ||
-           (next_is(shape, 0, "*+?") && !next_is(shape, 1, "?"));
-}
-
 static void
 read_char(struct shape *shape)
 {
@@ -126,19 +115,15 @@ read_char(struct shape *shape)
 
 /* ---- ranges ---- */
 
-static bool
-is_letter(char c)
-{
-    return (c | 32) >= 'a' && (c | 32) <= 'z';
-}
-
 /* (?i), and what looks like it after a backslash or in brackets. */
 static bool
 ignores_case(const char *p, const char *end)
 {
     while ((p = memmem(p, (size_t)(end - p), "(?", 2))) {
         p += 2;
-        for (; p < end && (*p == '^' || *p == '-' || is_letter(*p)); p++)
+        for (; p < end && (*p == '^' || *p == '-' ||
+                           ((*p | 32) >= 'a' && (*p | 32) <= 'z'));
+             p++)
             if (*p == 'i')
                 return true;
     }
@@ -231,7 +216,11 @@ regex_text_read(struct regex_text *text, const char *pattern, size_t n)
 
     *text = (struct regex_text){ .jit_counts = true };
     for (; shape.p < shape.end; shape.p++) {
-        if (shape.closed && !is_counted_after_group(&shape))
+        /* What follows a group with alternatives makes the JIT come back to
+         * them, which it counts if the group is repeated, but not by a fixed
+         * number or lazily. */
+        if (shape.closed && !next_is(&shape, 0, "|)") &&
+            (!next_is(&shape, 0, "*+?") || next_is(&shape, 1, "?")))
             text->jit_counts = false;
         shape.closed = false;
         if (next_is(&shape, 0, "\\") && next_is(&shape, 1, "EQX"))
