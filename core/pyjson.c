@@ -61,28 +61,20 @@ bad(const struct reader *r, const char *fmt, ...)
                    line, column, what);
 }
 
-/* WTF-8 is well formed here: the first byte says how many there are. */
-static size_t
-wtf8_next(const char *s, uint32_t *c)
-{
-    const unsigned char *b = (const unsigned char *)s;
-    size_t n = b[0] < 0x80 ? 1 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
-
-    *c = n == 1 ? b[0] : b[0] & (0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++)
-        *c = *c << 6 | (b[i] & 0x3f);
-    return n;
-}
-
-/* Appends a string in quotes, everything but ' '..'~' escaped. */
+/* Appends a string in quotes, everything but ' '..'~' escaped: WTF-8, well
+ * formed, so that a character's first byte says how many it has. */
 static void
 put_string(struct str *out, const char *s, size_t nbytes)
 {
-    uint32_t c;
+    const unsigned char *b = (const unsigned char *)s, *end = b + nbytes;
 
     str_addc(out, '"');
-    for (size_t i = 0; i < nbytes; i += wtf8_next(s + i, &c)) {
-        wtf8_next(s + i, &c);
+    while (b < end) {
+        int n = *b < 0x80 ? 1 : *b < 0xe0 ? 2 : *b < 0xf0 ? 3 : 4;
+        uint32_t c = n == 1 ? *b : *b & (0xffu >> (n + 1));
+
+        for (b++; n > 1; n--, b++)
+            c = c << 6 | (*b & 0x3f);
         if (c >= ' ' && c <= '~' && c != '"' && c != '\\')
             str_addc(out, (char)c);
         else
@@ -364,14 +356,18 @@ reader_start(const char *text, size_t nbytes, const char *name, struct err *err)
     return r;
 }
 
-static int
-rewrite(struct reader *r, struct str *out)
+int
+pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
+              const char *name, struct err *err)
 {
-    int rc = read_document(r);
+    struct reader r = reader_start(text, nbytes, name, err);
+    int rc;
 
+    r.indent = indent;
+    rc = read_document(&r);
     if (rc == 0)
-        put_span(r, out, 0, r->body.n, 0);
-    reader_free(r);
+        put_span(&r, out, 0, r.body.n, 0);
+    reader_free(&r);
     return rc;
 }
 
@@ -379,19 +375,7 @@ int
 pyjson_dumps(struct str *out, const char *text, size_t nbytes, const char *name,
              struct err *err)
 {
-    struct reader r = reader_start(text, nbytes, name, err);
-
-    return rewrite(&r, out);
-}
-
-int
-pyjson_indent(struct str *out, const char *text, size_t nbytes, int indent,
-              const char *name, struct err *err)
-{
-    struct reader r = reader_start(text, nbytes, name, err);
-
-    r.indent = indent;
-    return rewrite(&r, out);
+    return pyjson_indent(out, text, nbytes, 0, name, err);
 }
 
 int
