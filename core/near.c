@@ -22,7 +22,7 @@ near_start(struct near *near, const char *word)
 }
 
 /* Of one letter more or less. */
-static unsigned
+static size_t
 cost_of(char c)
 {
     return isdigit((unsigned char)c) ? FAR : 1;
@@ -34,41 +34,35 @@ is_same(char a, char b)
     return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-static unsigned
-lesser(unsigned a, unsigned b)
-{
-    return a < b ? a : b;
-}
-
 /*
  * The optimal string alignment distance (Damerau and Levenshtein's, where no
  * letter is changed twice), or anything over 'max' if it is more.
  */
-static unsigned
-distance(const char *a, size_t n_a, const char *b, size_t n_b, unsigned max)
+static size_t
+distance(const char *a, size_t n_a, const char *b, size_t n_b, size_t max)
 {
-    unsigned rows[3][NEAR_MAX + 1];
-    unsigned *before = rows[0], *last = rows[1], *row = rows[2], *t;
+    size_t rows[3][NEAR_MAX + 1];
+    size_t *before = rows[0], *last = rows[1], *row = rows[2], *t;
 
     last[0] = 0;
     for (size_t j = 0; j < n_b; j++)
         last[j + 1] = last[j] + cost_of(b[j]);
     for (size_t i = 0; i < n_a; i++) {
-        unsigned row_min = row[0] = last[0] + cost_of(a[i]);
+        size_t row_min = row[0] = last[0] + cost_of(a[i]);
 
         for (size_t j = 0; j < n_b; j++) {
-            unsigned other =
+            size_t other =
                 is_same(a[i], b[j]) ? 0 : cost_of(a[i]) * cost_of(b[j]);
-            unsigned cost =
-                lesser(last[j] + other, lesser(last[j + 1] + cost_of(a[i]),
-                                               row[j] + cost_of(b[j])));
+            size_t cost =
+                smaller(last[j] + other, smaller(last[j + 1] + cost_of(a[i]),
+                                                 row[j] + cost_of(b[j])));
 
             if (i > 0 && j > 0 && is_same(a[i], b[j - 1]) &&
                 is_same(a[i - 1], b[j]))
-                cost =
-                    lesser(cost, before[j - 1] + cost_of(a[i]) * cost_of(b[j]));
+                cost = smaller(cost,
+                               before[j - 1] + cost_of(a[i]) * cost_of(b[j]));
             row[j + 1] = cost;
-            row_min = lesser(row_min, cost);
+            row_min = smaller(row_min, cost);
         }
         if (row_min > max)
             return row_min;
@@ -83,14 +77,13 @@ distance(const char *a, size_t n_a, const char *b, size_t n_b, unsigned max)
 void
 near_try(struct near *near, const char *name, size_t n)
 {
-    size_t n_word = strlen(near->word);
-    unsigned max = (unsigned)smaller((n_word + 1) / 4, MAX_COST);
-    unsigned cost = FAR;
+    size_t n_word = strlen(near->word), cost = FAR;
+    size_t max = smaller((n_word + 1) / 4, MAX_COST);
 
     if (n == 0 || n >= NEAR_MAX || n_word == 0 || n_word >= NEAR_MAX ||
         near->cost == 0)
         return;
-    max = lesser(max, near->cost - 1);
+    max = smaller(max, near->cost - 1);
     if (larger(n, n_word) - smaller(n, n_word) <= max)
         cost = distance(near->word, n_word, name, n, max);
     if (cost > max)

@@ -7,13 +7,12 @@
 
 #include <stddef.h>
 
-#define NEAR_MAX                                                \
-    256 /* bytes of a name, and 0; longer ones are not compared \
-         */
+/* Bytes of a name, and 0; longer ones are not compared. */
+#define NEAR_MAX 256
 
 struct near {
     const char *word;    /* what was typed */
-    unsigned cost;       /* of the nearest name so far; set by near_start() */
+    size_t cost;         /* of the nearest name so far; set by near_start() */
     char name[NEAR_MAX]; /* it, or "" */
     char hint[NEAR_MAX + 24];
 };

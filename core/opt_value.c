@@ -167,25 +167,20 @@ opt_choice(const char *name, const char *arg, const char *words,
     return -1;
 }
 
-/* "bf16" is BF16, and "fp16" F16. */
-static enum dtype
-dtype_of(const char *word, size_t n)
+/* What word i of an option's, of n bytes, stands for: the dtypes "bf16" BF16,
+ * and "fp16" F16. */
+static int
+value_of(const struct opt *o, int i, const char *word, size_t n)
 {
     char name[8];
     size_t n_name = 0;
 
-    for (size_t i = 0; i < n && n_name < sizeof(name); i++)
-        if (word[i] != 'p')
-            name[n_name++] = (char)toupper((unsigned char)word[i]);
-    return (enum dtype)dtype_parse(name, n_name);
-}
-
-/* What word i of an option's, of n bytes, stands for. */
-static int
-value_of(const struct opt *o, int i, const char *word, size_t n)
-{
-    return o->to.kind == OPT_IS_DTYPE ? (int)dtype_of(word, n)
-                                      : (int)o->to.min + i;
+    if (o->to.kind != OPT_IS_DTYPE)
+        return (int)o->to.min + i;
+    for (size_t k = 0; k < n && n_name < sizeof(name); k++)
+        if (word[k] != 'p')
+            name[n_name++] = (char)toupper((unsigned char)word[k]);
+    return dtype_parse(name, n_name);
 }
 
 int

@@ -25,9 +25,7 @@ int opt_f64(const char *name, const char *arg, double min, double max,
 int opt_f64_list(const char *name, const char *arg, double min, double max,
                  double *values, int most, struct err *err);
 
-/* opt_size() takes bytes, or powers of 1024 of them: "64M", "64MiB"; K, M, G,
- * T.
- */
+/* opt_size() takes bytes, or powers of 1024: "64M", "64MiB"; K, M, G, T. */
 int opt_size(const char *name, const char *arg, size_t min, size_t *nbytes,
              struct err *err);
 
