@@ -56,8 +56,7 @@ int js_i64(const struct js *js, int64_t min, int64_t max, int64_t *v,
 int js_f64(const struct js *js, double *v, struct err *err); /* int or real */
 int js_bool(const struct js *js, bool *v, struct err *err);
 
-/* js_bool_or() is js_bool() of a member; 'unset' if it is not there, or null.
- */
+/* js_bool_or() is js_bool() of a member, or 'unset' if js_absent(). */
 int js_bool_or(const struct js *obj, const char *key, bool unset, bool *v,
                struct err *err);
 

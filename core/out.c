@@ -26,7 +26,7 @@
 #define MAX_OPEN   64
 #define POLL_MS    200
 #define WRITEBACK  ((size_t)32 << 20) /* bytes between hints to the disk */
-#define LEAST_HINT ((size_t)1 << 20)  /* where the next piece lies elsewhere */
+#define MIN_HINT   ((size_t)1 << 20)  /* where the next piece lies elsewhere */
 
 /* How lent memory goes out: its pages themselves, or a copy. */
 enum lend_way { LEND_UNKNOWN, LEND_PAGES, LEND_COPY };
@@ -260,15 +260,15 @@ out_reserve(struct out *o, size_t nbytes, struct err *err)
 }
 
 /*
- * Lets the disk work beside us, so that the sync at the end has little left.
+ * Has the disk write meanwhile, so that the sync at the end has little left.
  * Only a hint: what fails here fails again in fsync().
  */
 static void
-hint(struct out *o, size_t least)
+hint(struct out *o, size_t min)
 {
     size_t n = o->end - o->begin;
 
-    if (!o->tmp || (o->flags & OUT_NO_SYNC) || n < least)
+    if (!o->tmp || (o->flags & OUT_NO_SYNC) || n < min)
         return;
     sync_file_range(o->fd, (off_t)o->begin, (off_t)n, SYNC_FILE_RANGE_WRITE);
     o->begin = o->end;
@@ -279,7 +279,7 @@ static void
 count_written(struct out *o, off_t offset, size_t nbytes)
 {
     if (offset >= 0 && (size_t)offset != o->end) {
-        hint(o, LEAST_HINT);
+        hint(o, MIN_HINT);
         o->begin = o->end = (size_t)offset;
     }
     o->end += nbytes;
@@ -350,7 +350,7 @@ out_copy(struct out *o, int fd, const char *name, size_t nbytes,
             count_written(o, -1, (size_t)n);
             return n;
         }
-        /* Not these two files, an end, or a fault: reading and writing tells
+        /* Not these two files, an end, or a fault: reading and writing shows
          * which.  0, too: files of /proc have no size, but can be read. */
         if (n == 0 || errno != EINTR)
             o->way++;
@@ -530,7 +530,7 @@ out_stdout_ready(void)
         int n = poll(&p, 1, POLL_MS);
 
         if (n > 0 || (n < 0 && errno != EINTR))
-            return true; /* what is wrong with it, write() tells */
+            return true; /* write() reports what is wrong with it */
     }
     return poll(&p, 1, 0) > 0;
 }

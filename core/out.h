@@ -1,7 +1,7 @@
 /*
  * Output files: whole or not at all.
  *
- * A file is written beside its destination as ".NAME.tmp.HOST.PID.SERIAL",
+ * A file is written next to its destination as ".NAME.tmp.HOST.PID.SERIAL",
  * synced, and given its name by one rename (with OUT_FORCE) or link (without,
  * so that the first of two writers wins).  Nothing else in this project creates
  * files, but core/spill those without a name.
@@ -43,13 +43,14 @@ int out_open(struct out **out, const char *path, int flags, bool binary,
 /* out_is_terminal(): does a person read it as it is written? */
 bool out_is_terminal(const struct out *out);
 
-/* out_reserve() asks for room now: a full disk or quota is told before work. */
+/* out_reserve() asks for room, so that a full disk or quota is an error before
+ * the work. */
 int out_reserve(struct out *out, size_t nbytes, struct err *err);
 
 /*
  * out_write() appends, through a buffer for small pieces; out_pwrite() writes
- * at an offset of a file (never of standard output).  The two do not mix.
- * 0, or -1 with 'err' set (EX_IOERR); after an error only out_abort() helps.
+ * at an offset of a file (never of standard output).  One file takes one
+ * of them.  0, or -1 with 'err' set (EX_IOERR); then only out_abort() helps.
  */
 int out_write(struct out *out, const void *data, size_t nbytes,
               struct err *err);
@@ -76,8 +77,7 @@ int out_writev(struct out *out, struct iovec *v, int n, bool lend,
 /* out_zeros() appends zeros, as a hole where files may have them. */
 int out_zeros(struct out *out, size_t nbytes, struct err *err);
 
-/* out_flush() hands on what out_write() still holds: a stream's reader waits.
- */
+/* out_flush() writes what is still in the buffer, for a stream's reader. */
 int out_flush(struct out *out, struct err *err);
 
 /*
@@ -101,7 +101,7 @@ void out_abort(struct out *out);
 int out_put(const char *path, int flags, const void *data, size_t nbytes,
             struct err *err);
 
-/* out_sweep() removes what dead processes left of 'path', as out_open() does.
+/* out_sweep() removes what dead processes left of 'path'; out_open() does it.
  */
 void out_sweep(const char *path);
 

@@ -8,7 +8,7 @@
  * Filled by one process, it is ".NAME.tmp.HOST.PID.SERIAL".  Filled by several,
  * at once or one after the other, it is ".NAME.part", which stays until one of
  * them publishes it.  There are no locks: whoever fills .NAME.part has a
- * temporary file in it, and whoever publishes second is told so.
+ * temporary file in it, and publishing second is an error.
  *
  * To replace a directory, it is renamed to ".NAME.old" first and removed last.
  * The next run that finds .NAME.old restores it where NAME is missing, and

@@ -17,7 +17,7 @@ struct spill {
 };
 
 /*
- * spill_open() makes a file of 'nbytes' in the folder 'dir' and reserves its
+ * spill_open() makes a file of 'nbytes' in the directory 'dir' and reserves its
  * room where the file system can.  0, or -1 with 'err' set: EX_CANTCREAT,
  * EX_IOERR (less room than that).
  * Owner: the caller, until spill_close(); a struct { .fd = -1 } is fine there.

@@ -118,7 +118,7 @@ is_waste(int dir_fd, const char *name, const char *tail)
     if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return false;
     /* Of one that is being made, with O_EXCL, an NFS server has for a moment no
-     * time in st_mtime, but what tells a request that comes twice. */
+     * time in st_mtime, but what shows a request that comes twice. */
     now = time(NULL);
     return now - st.st_mtime > OLD_S && now - st.st_ctime > OLD_S;
 }
@@ -247,7 +247,7 @@ int
 dir_sync(const char *path, struct err *err)
 {
     int n = (int)dir_bytes(path);
-    char dir[PATH_MAX]; /* memory may lack, and the name has been given */
+    char dir[PATH_MAX]; /* no memory is no error: the name has been given */
     int fd, rc = 0;
 
     snprintf(dir, sizeof(dir), "%.*s", n ? n : 1, n ? path : ".");

@@ -1,5 +1,5 @@
 /*
- * Names of what is not finished: ".NAME.tmp.HOST.PID.SERIAL" beside NAME.
+ * Names of what is not finished: ".NAME.tmp.HOST.PID.SERIAL" next to NAME.
  * Shared by core/out (files) and core/outdir (directories); nothing else needs
  * it.
  */

@@ -14,10 +14,9 @@
  */
 struct progress {
     const char *what; /* "hash" */
-    const char
-        *unit; /* "B": IEC sizes, "FLOP": MFLOP, GFLOP; or a noun, "token" */
-    uint64_t total; /* 0: unknown */
-    uint64_t kept;  /* of what is done, was done before: no part of a rate */
+    const char *unit; /* "B": IEC sizes; "FLOP": MFLOP, ..; or a noun */
+    uint64_t total;   /* 0: unknown */
+    uint64_t kept;    /* of what is done, was done before: no part of a rate */
     bool quiet;
     double started, drawn; /* of clock_s(); set by progress_start() */
     bool on_tty, dirty;
@@ -27,8 +26,7 @@ void progress_start(struct progress *p);
 void progress_at(struct progress *p, uint64_t done);
 void progress_end(struct progress *p); /* clears the line on a terminal */
 
-/* plural() is the end of a noun after its number: "%zu token%s", n, plural(n).
- */
+/* plural() ends a noun after its number: "%zu token%s", n, plural(n). */
 static inline const char *
 plural(uint64_t n)
 {
