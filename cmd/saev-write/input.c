@@ -192,12 +192,6 @@ input_read(struct float_input *in, void *to, size_t n, struct err *err)
     return got / 2;
 }
 
-bool
-input_moves(const struct float_input *in)
-{
-    return in->dtype == DT_F32;
-}
-
 ssize_t
 input_move(struct float_input *in, struct out *out, size_t nbytes,
            struct err *err)

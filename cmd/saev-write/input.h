@@ -44,11 +44,10 @@ int input_header(struct float_input *in, const struct saev *saev,
                  size_t *n_imgs, struct err *err);
 
 /* input_read() fills 'to' with f32 numbers, little-endian, until n or the
- * end: how many, or -1.  input_move() hands f32 input on to 'out': how many
- * bytes, 0 at the end; only where input_moves(). */
+ * end: how many, or -1.  input_move() copies f32 input to 'out': how many
+ * bytes, 0 at the end. */
 #define INPUT_FLOATS ((size_t)256 << 10) /* at most, in one input_read() */
 ssize_t input_read(struct float_input *in, void *to, size_t n, struct err *err);
-bool input_moves(const struct float_input *in);
 ssize_t input_move(struct float_input *in, struct out *out, size_t nbytes,
                    struct err *err);
 

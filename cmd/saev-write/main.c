@@ -1,7 +1,9 @@
-/* saev-write: the command line. */
+/* saev-write: the command line, and what each mode prints. */
+#include <stdio.h>
 #include <string.h>
 
 #include "cmd/saev-write/run.h"
+#include "core/clock.h"
 #include "core/mem.h"
 #include "core/sig.h"
 #include "core/tool.h"
@@ -50,6 +52,7 @@ static const struct opt_rule rules[] = {
     { 0 },
 };
 
+enum { STREAM, HASH, IMAGES, FINISH }; /* as .modes below */
 static const struct write_cmd defaults = { .input_path = "-", .dtype = DT_F32 };
 
 static const struct opt_tool tool = {
@@ -60,10 +63,78 @@ static const struct opt_tool tool = {
              "saev-write -m META --hash | --images [-o DIR]",
     .summary = "Caches a stream of activations on disk, in the SAEV protocol.",
     .opts = opts,
-    .modes = "stream hash images finish", /* as enum write_mode */
+    .modes = "stream hash images finish",
     .rules = rules,
     .defaults = &defaults,
 };
+
+/* --hash, --images */
+static int
+print_plan(struct write_run *run, const struct write_cmd *cmd, int mode,
+           struct err *err)
+{
+    size_t first, n;
+
+    if (run_load(run, cmd, err) < 0)
+        return -1;
+    if (mode == IMAGES) {
+        if (run_images(run, &first, &n, err) < 0)
+            return -1;
+        if (n == SIZE_MAX)
+            printf("%zu\t-\n", first);
+        else
+            printf("%zu\t%zu\n", first, n);
+        return 0;
+    }
+    if (run->counts)
+        return err_set(err, EX_DATAERR,
+                       "%s: the key n_imgs is missing (HASH is known when the "
+                       "images are counted)",
+                       run->saev.name);
+    if (cmd->parent)
+        printf("%s\t%s\n", run->hash, run->path.s);
+    else
+        printf("%s\n", run->hash);
+    return 0;
+}
+
+/* The stream, or --finish.  The stream comes first: a pipe's other end writes
+ * META before it. */
+static int
+write_dump(struct write_run *run, const struct write_cmd *cmd, int mode,
+           struct err *err)
+{
+    double started = clock_s(), seconds;
+    char size[16], rate[16];
+    int rc = 0;
+
+    if (mode == STREAM &&
+        (input_open(&run->in, cmd->input_path, cmd->dtype, err) < 0 ||
+         input_more(&run->in, err) < 0))
+        return -1;
+    if (run_load(run, cmd, err) < 0)
+        return -1;
+    if (!run->counts)
+        rc = run_exists(run, err);
+    if (rc == 0)
+        rc = mode == FINISH ? finish(run, err) : run_stream(run, err);
+    if (rc < 0)
+        return -1;
+    if (!cmd->sharded)
+        printf("%s\n", run->path.s);
+    if (!cmd->verbose)
+        return 0;
+    seconds = clock_s() - started;
+    tool_say(
+        "%s: %zu shard%s written, %zu kept, %zu image%s in all; %s in %.1f "
+        "s, %s/s, on %s",
+        run->hash, run->n_made, plural(run->n_made), run->n_kept,
+        run->saev.n_imgs, plural(run->saev.n_imgs),
+        size_iec(size, run->in.n_taken), seconds,
+        size_iec(rate, (uint64_t)((double)run->in.n_taken / (seconds + 1e-9))),
+        tool_host());
+    return 0;
+}
 
 int
 main(int argc, char **argv)
@@ -101,7 +172,9 @@ main(int argc, char **argv)
             die_err(&err);
     }
     sig_install(false);
-    rc = run_mode(&run, &cmd, (enum write_mode)line.verb, &err);
+    rc = line.verb == STREAM || line.verb == FINISH
+             ? write_dump(&run, &cmd, line.verb, &err)
+             : print_plan(&run, &cmd, line.verb, &err);
     run_free(&run);
     if (rc < 0)
         die_err(&err);

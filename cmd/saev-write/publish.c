@@ -16,104 +16,78 @@
 #include "core/sig.h"
 #include "core/tmpname.h"
 
-/* Python's writer leaves one shard of zeros where the images fill theirs. */
+/* Makes the last shard full, if it was written without --pad.  'extra': the
+ * images fill theirs, and Python's writer leaves one shard of zeros after it.
+ */
 static int
-add_extra_shard(struct write_run *run, struct err *err)
+pad(struct write_run *run, bool extra, struct err *err)
 {
     const struct saev *s = &run->saev;
-    struct hash *hash = run->cmd->manifest ? hash_new(HASH_XXH3) : NULL;
     struct str path = { 0 };
     struct out *out;
-    int rc;
-
-    shard_path(run, s->n_shards, &path);
-    rc =
-        out_open(&out, path.s, OUT_FORCE | OUT_OWN | OUT_READ_ONLY, false, err);
-    if (rc == 0)
-        rc = shard_pad(out, hash, s->shard_nbytes, err);
-    if (rc < 0)
-        out_abort(out);
-    else
-        rc = out_commit(out, err);
-    if (rc == 0 && hash)
-        shard_set_sum(run, s->n_shards, s->shard_nbytes, hash);
-    else
-        hash_free(hash);
-    str_free(&path);
-    return rc;
-}
-
-/* A last shard that was written without --pad is made full now. */
-static int
-pad_last(struct write_run *run, struct err *err)
-{
-    const struct saev *s = &run->saev;
-    struct str path = { 0 };
     struct stat st;
     int fd = -1, rc = 0;
 
-    if (shard_exists(run, s->n_shards - 1))
+    if (!extra && shard_exists(run, s->n_shards - 1))
         return 0;
-    shard_path(run, s->n_shards - 1, &path);
-    if (stat(path.s, &st) == 0) /* where modes change; open() tells */
-        chmod(path.s, st.st_mode | S_IWUSR);
-    if ((fd = open(path.s, O_WRONLY | O_CLOEXEC)) < 0 || fd_read_only(fd) < 0 ||
-        ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fd_sync(fd) < 0)
-        rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
-    if (fd >= 0)
-        close(fd);
+    shard_path(run, extra ? s->n_shards : s->n_shards - 1, &path);
+    if (extra) {
+        rc = out_open(&out, path.s, OUT_FORCE | OUT_OWN | OUT_READ_ONLY, false,
+                      err);
+        if (rc == 0 && (rc = out_zeros(out, s->shard_nbytes, err)) == 0)
+            rc = out_commit(out, err);
+        else
+            out_abort(out);
+    } else {
+        if (stat(path.s, &st) == 0) /* where modes change; open() tells */
+            chmod(path.s, st.st_mode | S_IWUSR);
+        fd = open(path.s, O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || fd_read_only(fd) < 0 ||
+            ftruncate(fd, (off_t)s->shard_nbytes) < 0 || fd_sync(fd) < 0)
+            rc = err_sys(err, EX_IOERR, "%s: cannot be padded", path.s);
+        if (fd >= 0)
+            close(fd);
+    }
     str_free(&path);
     return rc;
 }
 
-/* The checksum of a shard that this run did not write. */
+/* The checksum of a shard, from its file unless it is known, and of the size
+ * that this has: another run that fills the stage may have padded it. */
 static int
-sum_file(struct write_run *run, size_t shard, struct err *err)
+sum_shard(struct write_run *run, size_t shard, struct err *err)
 {
     const size_t nbytes = INPUT_FLOATS * sizeof(float);
-    struct hash *hash = hash_new(HASH_XXH3);
+    struct hash *hash = NULL;
     struct str path = { 0 };
     size_t size, done = 0;
-    int fd;
     long n = -1;
+    int fd;
 
     shard_path(run, shard, &path);
     fd = file_open(path.s, &size, err);
-    while (fd >= 0 &&
+    if (fd >= 0 && shard < run->n_sums && *run->sums[shard].hex &&
+        size == run->sums[shard].nbytes)
+        n = 0;
+    else if (fd >= 0)
+        hash = hash_new(HASH_XXH3);
+    while (hash &&
            (n = sig_stop() ? -2 : read_some(fd, run->buf, nbytes)) > 0) {
         hash_add(hash, run->buf, (size_t)n);
         done += (size_t)n;
     }
     if (n == -2)
         sig_stopped("all shards are kept, run it again", err);
-    else if (fd >= 0 && n < 0)
+    else if (hash && n < 0)
         err_sys(err, EX_IOERR, "%s: cannot be read", path.s);
     if (fd >= 0)
         close(fd);
-    if (n == 0)
+    if (hash && n == 0)
         shard_set_sum(run, shard, done, hash);
     else
         hash_free(hash);
     str_free(&path);
     return n < 0 ? -1 : 0;
-}
-
-/* Is its checksum known, and has it the size that it is of?  Another run that
- * fills the stage may have padded it meanwhile. */
-static bool
-is_summed(const struct write_run *run, size_t shard)
-{
-    struct str path = { 0 };
-    struct stat st;
-    bool yes;
-
-    if (shard >= run->n_sums || !*run->sums[shard].hex)
-        return false;
-    shard_path(run, shard, &path);
-    yes =
-        stat(path.s, &st) == 0 && (size_t)st.st_size == run->sums[shard].nbytes;
-    str_free(&path);
-    return yes;
 }
 
 /* What "xxhsum -H2 acts*.bin" prints, and "xxhsum -c" reads. */
@@ -126,8 +100,7 @@ write_manifest(struct write_run *run, size_t n_files, struct err *err)
     for (size_t i = 0; i < n_files && rc == 0; i++) {
         char name[32];
 
-        if (!is_summed(run, i))
-            rc = sum_file(run, i, err);
+        rc = sum_shard(run, i, err);
         saev_shard_name(name, i);
         if (rc == 0)
             str_addf(&text, "%s  %s\n", run->sums[i].hex, name);
@@ -210,8 +183,7 @@ complete(struct write_run *run, struct err *err)
         rc = out_put(path.s, OUT_FORCE | OUT_OWN, json.s, json.n, err);
     str_free(&path);
     str_free(&json);
-    if (rc < 0 || (run->cmd->pad && !extra && pad_last(run, err) < 0) ||
-        (extra && add_extra_shard(run, err) < 0) ||
+    if (rc < 0 || (run->cmd->pad && pad(run, extra, err) < 0) ||
         (run->cmd->manifest && write_manifest(run, n_files, err) < 0))
         return -1;
     if (access(run->path.s, F_OK) < 0 || run->cmd->force)

@@ -179,10 +179,8 @@ run_part_exists(const struct write_run *run)
     return !missing;
 }
 
-/* Images before shard 'end'; SIZE_MAX before the end of a stream that is
- * counted. */
-static size_t
-imgs_before(const struct write_run *run, size_t end)
+size_t
+run_imgs_before(const struct write_run *run, size_t end)
 {
     bool counting = run->end == SIZE_MAX;
     size_t n;
@@ -195,12 +193,11 @@ imgs_before(const struct write_run *run, size_t end)
     return n;
 }
 
-/* The image the stream begins with. */
-static size_t
-first_img(const struct write_run *run)
+size_t
+run_first_img(const struct write_run *run)
 {
     return run->cmd->first_given ? run->cmd->first
-                                 : imgs_before(run, run->begin);
+                                 : run_imgs_before(run, run->begin);
 }
 
 /* How many shards of the run are complete, counted from its first on. */
@@ -236,8 +233,8 @@ run_images(struct write_run *run, size_t *first, size_t *n, struct err *err)
             return -1;
         done += count_complete(run);
     }
-    end = imgs_before(run, run->end);
-    *first = imgs_before(run, done);
+    end = run_imgs_before(run, run->end);
+    *first = run_imgs_before(run, done);
     *n = end == SIZE_MAX ? SIZE_MAX : end - *first;
     return 0;
 }
@@ -312,35 +309,16 @@ read_header(struct write_run *run, struct err *err)
                        run->in.name, dtype_table[run->in.dtype].name,
                        dtype_table[run->cmd->dtype].name);
     if (run->end != SIZE_MAX)
-        want = imgs_before(run, run->end) - first_img(run);
+        want = run_imgs_before(run, run->end) - run_first_img(run);
     if (want != SIZE_MAX && n != want)
         return err_set(err, EX_DATAERR, "%s: has %zu image%s (expected %zu)",
                        run->in.name, n, plural(n), want);
     if (want != SIZE_MAX)
         return 0;
-    if (saev_set_n_imgs(&run->saev, n + first_img(run), err) < 0)
+    if (saev_set_n_imgs(&run->saev, n + run_first_img(run), err) < 0)
         return -1;
     run->end = run->saev.n_shards;
     return 0;
-}
-
-/* The stream has more than n_imgs promised: the shards made of it are wrong. */
-static int
-too_long(struct write_run *run, struct err *err)
-{
-    struct str path = { 0 };
-
-    for (size_t i = 0; i < run->n_made; i++) {
-        shard_path(run, run->made[i], &path);
-        unlink(path.s);
-    }
-    str_free(&path);
-    return err_set(
-        err, EX_DATAERR, "%s: goes on after %llu bytes (%zu image%s, as %s)",
-        run->in.name, (unsigned long long)run->in.n_taken,
-        imgs_before(run, run->end) - first_img(run),
-        plural(imgs_before(run, run->end) - first_img(run)),
-        run->saev.n_imgs_known ? "the metadata says" : "its header says");
 }
 
 /* The stream from the shard of --first on, where those before it are complete,
@@ -349,8 +327,10 @@ static int
 stream_shards(struct write_run *run, struct err *err)
 {
     bool counting = run->end == SIZE_MAX;
-    size_t first = first_img(run), s = run->saev.shard_imgs;
-    size_t shard = first == imgs_before(run, run->end) ? run->end : first / s;
+    size_t first = run_first_img(run), s = run->saev.shard_imgs;
+    size_t shard =
+        first == run_imgs_before(run, run->end) ? run->end : first / s;
+    struct str path = { 0 };
     int more = 1;
 
     for (size_t i = run->begin; i < shard; i++)
@@ -379,8 +359,23 @@ stream_shards(struct write_run *run, struct err *err)
         more = input_more(&run->in, err);
     if (more < 0)
         return -1;
+    if (!counting && more) {
+        size_t n = run_imgs_before(run, run->end) - first;
+
+        /* more than was promised: the shards made of it are wrong */
+        for (size_t i = 0; i < run->n_made; i++) {
+            shard_path(run, run->made[i], &path);
+            unlink(path.s);
+        }
+        str_free(&path);
+        return err_set(
+            err, EX_DATAERR,
+            "%s: goes on after %llu bytes (%zu image%s, as %s)", run->in.name,
+            (unsigned long long)run->in.n_taken, n, plural(n),
+            run->saev.n_imgs_known ? "the metadata says" : "its header says");
+    }
     if (!counting)
-        return more ? too_long(run, err) : 0;
+        return 0;
     /* No image at all is an error, as what should have written them has failed;
      * but a run before this one may have come to the end right here. */
     if (run->in.n_taken == 0 && run->counted != run->saev.n_imgs)
@@ -415,7 +410,7 @@ keep_shards(struct write_run *run, struct err *err)
              "there)",
              n, n == 1 ? "shard is" : "shards are",
              cmd->sharded || cmd->resume ? "" : " with --resume",
-             imgs_before(run, run->begin + n));
+             run_imgs_before(run, run->begin + n));
     return sig_stopped(how, err);
 }
 
@@ -423,9 +418,9 @@ int
 run_stream(struct write_run *run, struct err *err)
 {
     bool shared = run->cmd->sharded || run->cmd->resume;
-    size_t first = first_img(run), s = run->saev.shard_imgs;
-    size_t begin = imgs_before(run, run->begin);
-    size_t last = imgs_before(run, run->end);
+    size_t first = run_first_img(run), s = run->saev.shard_imgs;
+    size_t begin = run_imgs_before(run, run->begin);
+    size_t last = run_imgs_before(run, run->end);
     int rc = -1;
 
     if (first < begin || first > last || (first != last && first % s != 0))
@@ -440,7 +435,7 @@ run_stream(struct write_run *run, struct err *err)
         run_stage(run, shared, err) == 0 && check_space(run, err) == 0) {
         if (run->end != SIZE_MAX)
             run->progress.total =
-                (imgs_before(run, run->end) - first_img(run)) *
+                (run_imgs_before(run, run->end) - run_first_img(run)) *
                 (run->saev.img_nbytes / (run->in.dtype == DT_F32 ? 1 : 2));
         progress_start(&run->progress);
         rc = stream_shards(run, err);

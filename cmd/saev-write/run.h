@@ -67,14 +67,6 @@ struct write_run {
     struct progress progress;
 };
 
-enum write_mode { STREAM, HASH, IMAGES, FINISH };
-
-/* ---- mode.c ---- */
-
-/* run_mode() does what the mode asks for, and prints it. */
-int run_mode(struct write_run *run, const struct write_cmd *cmd,
-             enum write_mode mode, struct err *err);
-
 /* ---- run.c ---- */
 
 /* run_load() reads the metadata.  Owner: the caller, until run_free(), which
@@ -102,6 +94,11 @@ int run_second(struct write_run *run, struct err *err);
  */
 bool run_part_exists(const struct write_run *run);
 
+/* run_imgs_before() counts the images before shard 'end', SIZE_MAX before the
+ * end of a stream that is counted; run_first_img() is the stream's first. */
+size_t run_imgs_before(const struct write_run *run, size_t end);
+size_t run_first_img(const struct write_run *run);
+
 /* run_images(): the first image that is missing, and how many are from there
  * on, SIZE_MAX if nobody knows. */
 int run_images(struct write_run *run, size_t *first, size_t *n,
@@ -119,10 +116,7 @@ bool shard_exists(const struct write_run *run, size_t shard);
 int shard_check(struct write_run *run, size_t shard, struct err *err);
 int shard_write(struct write_run *run, size_t shard, struct err *err);
 
-/* shard_pad() adds zeros to a shard and to its hash (or NULL); shard_set_sum()
- * keeps that and frees it. */
-int shard_pad(struct out *out, struct hash *hash, size_t nbytes,
-              struct err *err);
+/* shard_set_sum() keeps a shard's hash, and frees it. */
 void shard_set_sum(struct write_run *run, size_t shard, size_t nbytes,
                    struct hash *hash);
 

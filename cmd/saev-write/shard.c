@@ -67,9 +67,7 @@ too_short(const struct write_run *run, struct err *err)
     const struct float_input *in = &run->in;
     const struct saev *s = &run->saev;
     size_t img = in->dtype == DT_F32 ? s->img_nbytes : s->img_nbytes / 2;
-    size_t first =
-        run->cmd->first_given ? run->cmd->first : run->begin * s->shard_imgs;
-    size_t end = run->end == SIZE_MAX ? 0 : run->end * s->shard_imgs;
+    size_t first = run_first_img(run);
 
     if (run->end == SIZE_MAX)
         return err_set(err, EX_DATAERR,
@@ -77,12 +75,10 @@ too_short(const struct write_run *run, struct err *err)
                        "%llu (an image has %zu)",
                        in->name, (unsigned long long)in->n_taken,
                        first + (unsigned long long)in->n_taken / img, img);
-    if (end > s->n_imgs)
-        end = s->n_imgs;
     return err_set(err, EX_DATAERR,
                    "%s: ended after %llu of %zu bytes (image %llu of %zu)",
                    in->name, (unsigned long long)in->n_taken,
-                   (end - first) * img,
+                   (run_imgs_before(run, run->end) - first) * img,
                    first + (unsigned long long)in->n_taken / img, s->n_imgs);
 }
 
@@ -97,8 +93,7 @@ shard_check(struct write_run *run, size_t shard, struct err *err)
     shard_path(run, shard, &path);
     fd = file_open(path.s, &size, err);
     for (ssize_t n; fd >= 0 && rc == 0 && left > 0; left -= (size_t)n) {
-        n = input_read(&run->in, run->buf,
-                       left < INPUT_FLOATS ? left : INPUT_FLOATS, err);
+        n = input_read(&run->in, run->buf, smaller(left, INPUT_FLOATS), err);
         if (n <= 0) {
             rc = n < 0 ? -1 : too_short(run, err);
             break;
@@ -123,42 +118,25 @@ shard_check(struct write_run *run, size_t shard, struct err *err)
     return fd < 0 ? -1 : rc;
 }
 
-/* Zeros after the last image, for readers that map full shards. */
-int
-shard_pad(struct out *out, struct hash *hash, size_t nbytes, struct err *err)
-{
-    static const char zeros[65536];
-
-    if (nbytes && out_zeros(out, nbytes, err) < 0)
-        return -1;
-    for (size_t n, left = hash ? nbytes : 0; left > 0; left -= n) {
-        if (sig_stop())
-            return sig_stopped("run it again", err);
-        n = left < sizeof(zeros) ? left : sizeof(zeros);
-        hash_add(hash, zeros, n);
-    }
-    return 0;
-}
-
 /* The images of one shard; the end of a counted stream may come between two of
  * them.  How many bytes it then has, or -1. */
 static ssize_t
 fill(struct write_run *run, size_t shard, struct out *out, struct hash *hash,
      struct err *err)
 {
+    static const char zeros[65536];
     size_t want = data_nbytes(run, shard), done = 0;
-    bool move = input_moves(&run->in) && !hash, counting = run->end == SIZE_MAX;
+    bool move = run->in.dtype == DT_F32 && !hash;
+    bool counting = run->end == SIZE_MAX;
 
     while (done < want) {
         size_t left = want - done;
         ssize_t n;
 
         if (move) {
-            n = input_move(&run->in, out, left < MOVE_BYTES ? left : MOVE_BYTES,
-                           err);
+            n = input_move(&run->in, out, smaller(left, MOVE_BYTES), err);
         } else {
-            n = input_read(&run->in, run->buf,
-                           left / 4 < INPUT_FLOATS ? left / 4 : INPUT_FLOATS,
+            n = input_read(&run->in, run->buf, smaller(left / 4, INPUT_FLOATS),
                            err);
             n = n < 0 ? n : n * 4;
             if (hash && n > 0)
@@ -183,8 +161,16 @@ fill(struct write_run *run, size_t shard, struct out *out, struct hash *hash,
     /* to another run that counts, zeros would look like images */
     if (!run->cmd->pad || run->counts)
         return (ssize_t)done;
-    if (shard_pad(out, hash, run->saev.shard_nbytes - done, err) < 0)
+    /* zeros after the last image, for readers that map full shards */
+    if (done < run->saev.shard_nbytes &&
+        out_zeros(out, run->saev.shard_nbytes - done, err) < 0)
         return -1;
+    for (size_t n; hash && done < run->saev.shard_nbytes; done += n) {
+        if (sig_stop())
+            return sig_stopped("run it again", err);
+        n = smaller(run->saev.shard_nbytes - done, sizeof(zeros));
+        hash_add(hash, zeros, n);
+    }
     return (ssize_t)run->saev.shard_nbytes;
 }
 
