@@ -19,7 +19,6 @@ const char *const base_names[BASE_N] = { "gate_proj", "up_proj", "down_proj" };
 
 /* What is found of gate_proj tensors, of which one layer's are wanted. */
 struct search {
-    const struct stdir *dir;
     const struct st_tensor *tensor; /* the first of the layer */
     struct name name;
     bool weight;       /* its name ends in ".weight" */
@@ -30,31 +29,15 @@ struct search {
     int64_t low, high; /* layers that are found */
 };
 
-static bool
-is_gate(const struct st_tensor *t, struct name *name, bool *weight)
-{
-    *weight = name_parse(name, t, "gate_proj.weight");
-    if (!*weight && !name_parse(name, t, "gate_proj"))
-        return false;
-    /* a layer without experts has a gate_proj, too: of two dims */
-    return name->expert >= 0 || t->n_dims == 3 || name->prefix_n == 0;
-}
-
-static bool
-same_prefix(const struct search *s, const struct st_tensor *t,
-            const struct name *name)
-{
-    return s->tensor && s->name.prefix_n == name->prefix_n &&
-           !memcmp(s->tensor->name, t->name, name->prefix_n);
-}
-
 static void
 look_at(struct search *s, const struct st_tensor *t, int64_t layer)
 {
     struct name name;
-    bool weight;
+    bool weight = name_parse(&name, t, "gate_proj.weight");
 
-    if (!is_gate(t, &name, &weight))
+    /* a layer without experts has a gate_proj, too: of two dims */
+    if ((!weight && !name_parse(&name, t, "gate_proj")) ||
+        (name.expert < 0 && t->n_dims != 3 && name.prefix_n > 0))
         return;
     if (name.layer >= 0) {
         s->low = s->low < 0 || name.layer < s->low ? name.layer : s->low;
@@ -62,50 +45,20 @@ look_at(struct search *s, const struct st_tensor *t, int64_t layer)
     }
     if (layer >= 0 && name.layer >= 0 && name.layer != layer)
         return;
-    if (same_prefix(s, t, &name)) {
-        s->n_gates++;
-        s->last = name.expert > s->last ? name.expert : s->last;
-    } else if (!s->tensor) {
+    if (!s->tensor) {
         s->tensor = t;
         s->name = name;
         s->weight = weight;
         s->n_gates = s->n_prefixes = 1;
         s->last = name.expert;
+    } else if (s->name.prefix_n == name.prefix_n &&
+               !memcmp(s->tensor->name, t->name, name.prefix_n)) {
+        s->n_gates++;
+        s->last = name.expert > s->last ? name.expert : s->last;
     } else {
         s->n_prefixes++;
         s->other = t->name;
     }
-}
-
-/* Finds the layer; where it could be several, 'err' names the first and last.
- */
-static int
-find_layer(struct search *s, int64_t layer, struct err *err)
-{
-    const char *path = s->dir->path;
-
-    for (size_t i = 0; i < s->dir->n_tensors; i++)
-        look_at(s, s->dir->tensors[i].t, layer);
-    if (s->n_prefixes > 1 && s->low == s->high)
-        return err_set(err, EX_DATAERR, "%s: has experts twice: %s and %s",
-                       path, s->tensor->name, s->other);
-    if (s->n_prefixes > 1)
-        return err_set(err, TU_USAGE,
-                       "%s: has experts of layers %lld to %lld: --layer N "
-                       "names one",
-                       path, (long long)s->low, (long long)s->high);
-    if (!s->tensor && s->high >= 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no experts of layer %lld (of layers %lld to "
-                       "%lld)",
-                       path, (long long)layer, (long long)s->low,
-                       (long long)s->high);
-    if (!s->tensor)
-        return err_set(err, EX_DATAERR,
-                       "%s: has no tensor gate_proj, nor "
-                       "model.layers.N.mlp.experts.E.gate_proj.weight",
-                       path);
-    return 0;
 }
 
 void
@@ -202,28 +155,12 @@ bind(struct base *base, enum base_matrix m, size_t n, size_t k, struct err *err)
     return 0;
 }
 
-static int
-bind_all(struct base *base, struct err *err)
-{
-    size_t h = base->hidden, i = base->intermediate, e = base->n_experts;
-
-    base->matrices = xcalloc(BASE_N * e, sizeof(*base->matrices));
-    if (bind(base, BASE_GATE, i, h, err) < 0 ||
-        bind(base, BASE_UP, i, h, err) < 0 ||
-        bind(base, BASE_DOWN, h, i, err) < 0)
-        return -1;
-    base->weights =
-        (struct moe_base){ base->matrices,
-                           base->matrices + e,
-                           base->matrices + 2 * e,
-                           { base->scale[0], base->scale[1], base->scale[2] } };
-    return 0;
-}
-
 /* ---- sizes ---- */
 
+/* Finds the layer, and its sizes; where it could be several, 'err' names the
+ * first and last. */
 static int
-read_sizes(struct base *base, const struct search *s, struct err *err)
+read_sizes(struct base *base, int64_t layer, struct err *err)
 {
     static const struct st_want stack = {
         .n_dims = 3,
@@ -235,22 +172,45 @@ read_sizes(struct base *base, const struct search *s, struct err *err)
         .shape = { ST_OPEN, ST_OPEN },
         .open = "intermediate, hidden",
     };
-    const struct st_tensor *t = s->tensor;
+    struct search s = { .low = -1, .high = -1, .last = -1 };
+    const struct st_tensor *t;
     const uint64_t *last;
 
-    base->stacked = s->name.expert < 0;
-    base->suffix = s->weight ? ".weight" : "";
-    base->prefix = xstrndup(t->name, s->name.prefix_n);
-    base->layer = s->name.layer;
+    for (size_t i = 0; i < base->dir->n_tensors; i++)
+        look_at(&s, base->dir->tensors[i].t, layer);
+    if (s.n_prefixes > 1 && s.low == s.high)
+        return err_set(err, EX_DATAERR, "%s: has experts twice: %s and %s",
+                       base->path, s.tensor->name, s.other);
+    if (s.n_prefixes > 1)
+        return err_set(err, TU_USAGE,
+                       "%s: has experts of layers %lld to %lld: --layer N "
+                       "names one",
+                       base->path, (long long)s.low, (long long)s.high);
+    if (!s.tensor && s.high >= 0)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no experts of layer %lld (of layers %lld to "
+                       "%lld)",
+                       base->path, (long long)layer, (long long)s.low,
+                       (long long)s.high);
+    if (!s.tensor)
+        return err_set(err, EX_DATAERR,
+                       "%s: has no tensor gate_proj, nor "
+                       "model.layers.N.mlp.experts.E.gate_proj.weight",
+                       base->path);
+    t = s.tensor;
+    base->stacked = s.name.expert < 0;
+    base->suffix = s.weight ? ".weight" : "";
+    base->prefix = xstrndup(t->name, s.name.prefix_n);
+    base->layer = s.name.layer;
     if ((base->stacked ? want_stacked(base, t, &stack, err)
                        : st_want(base->path, t, &one, err)) < 0)
         return -1;
     last = t->shape + t->n_dims;
     base->hidden = last[-1];
     base->intermediate = last[-2];
-    base->n_experts = base->stacked ? t->shape[0] : (size_t)s->last + 1;
+    base->n_experts = base->stacked ? t->shape[0] : (size_t)s.last + 1;
     /* experts are 0 .. last, or the first that is missing is named */
-    for (size_t e = 0; !base->stacked && e <= s->n_gates && e < base->n_experts;
+    for (size_t e = 0; !base->stacked && e <= s.n_gates && e < base->n_experts;
          e++)
         if (!find(base, BASE_GATE, e, "", err))
             return -1;
@@ -267,7 +227,7 @@ read_sizes(struct base *base, const struct search *s, struct err *err)
 /* ---- config.json and the router of a model directory ---- */
 
 static int
-read_config(struct base *base, const struct js *root, struct err *err)
+read_routing(struct base *base, const struct js *root, struct err *err)
 {
     struct js type = js_get(root, "model_type");
     struct config_routing r;
@@ -289,34 +249,13 @@ read_config(struct base *base, const struct js *root, struct err *err)
 }
 
 static int
-find_router(struct base *base, struct err *err)
+read_config(struct base *base, struct err *err)
 {
     const struct st_want want = { .n_dims = 2,
                                   .shape = { base->n_experts, base->hidden } };
-    const struct stdir_tensor *t;
-    struct str name = { 0 };
     size_t n = strlen(base->prefix), k = strlen("experts.");
-
-    if (!base->qwen || n < k)
-        return 0;
-    str_add(&name, base->prefix, n - k);
-    str_adds(&name, "gate.weight");
-    t = stdir_find(base->dir, name.s);
-    str_free(&name);
-    if (!t)
-        return 0;
-    if (st_want(base->path, t->t, &want, err) < 0)
-        return -1;
-    base->router = (struct gemm_matrix){ st_data(t->st, t->t), t->t->dtype,
-                                         base->n_experts,      base->hidden,
-                                         base->hidden,         false };
-    return 0;
-}
-
-static int
-open_config(struct base *base, struct err *err)
-{
-    struct str path = { 0 };
+    const struct stdir_tensor *t;
+    struct str path = { 0 }, name = { 0 };
     struct js root;
     json_t *v;
     int rc = file_is_dir(base->path, err);
@@ -327,17 +266,28 @@ open_config(struct base *base, struct err *err)
     if (!file_missing(path.s)) {
         v = js_load(path.s, err);
         root = js_root(v, path.s);
-        rc = v ? read_config(base, &root, err) : -1;
+        rc = v ? read_routing(base, &root, err) : -1;
         json_decref(v);
     }
     str_free(&path);
-    return rc < 0 ? -1 : find_router(base, err);
+    if (rc < 0 || !base->qwen || n < k)
+        return rc < 0 ? -1 : 0;
+    str_add(&name, base->prefix, n - k);
+    str_adds(&name, "gate.weight");
+    t = stdir_find(base->dir, name.s);
+    str_free(&name);
+    if (!t)
+        return 0;
+    base->router = (struct gemm_matrix){ st_data(t->st, t->t), t->t->dtype,
+                                         base->n_experts,      base->hidden,
+                                         base->hidden,         false };
+    return st_want(base->path, t->t, &want, err);
 }
 
 bool
 base_has_layers(const struct stdir *dir)
 {
-    struct search s = { .dir = dir, .low = -1, .high = -1, .last = -1 };
+    struct search s = { .low = -1, .high = -1, .last = -1 };
 
     for (size_t i = 0; i < dir->n_tensors; i++)
         look_at(&s, dir->tensors[i].t, -1);
@@ -348,14 +298,28 @@ int
 base_open_in(struct base *base, const struct stdir *dir, const char *path,
              int64_t layer, struct err *err)
 {
-    struct search s = { .dir = dir, .low = -1, .high = -1, .last = -1 };
+    size_t h, i, e;
 
     *base = (struct base){ .path = path, .dir = dir, .layer = -1 };
-    if (find_layer(&s, layer, err) == 0 && read_sizes(base, &s, err) == 0 &&
-        bind_all(base, err) == 0 && open_config(base, err) == 0) {
-        base->layer = base->layer < 0 ? layer : base->layer;
-        return 0;
-    }
+    if (read_sizes(base, layer, err) < 0)
+        goto fail;
+    h = base->hidden;
+    i = base->intermediate;
+    e = base->n_experts;
+    base->matrices = xcalloc(BASE_N * e, sizeof(*base->matrices));
+    if (bind(base, BASE_GATE, i, h, err) < 0 ||
+        bind(base, BASE_UP, i, h, err) < 0 ||
+        bind(base, BASE_DOWN, h, i, err) < 0 || read_config(base, err) < 0)
+        goto fail;
+    base->weights =
+        (struct moe_base){ base->matrices,
+                           base->matrices + e,
+                           base->matrices + 2 * e,
+                           { base->scale[0], base->scale[1], base->scale[2] } };
+    if (base->layer < 0)
+        base->layer = layer;
+    return 0;
+fail:
     base_close(base);
     return -1;
 }
@@ -505,15 +469,6 @@ base_check(const struct base *base, struct par *par, struct err *err)
     return 0;
 }
 
-/* Rows of all experts that have a scale. */
-static size_t
-n_scales(const struct base *base, size_t m)
-{
-    size_t e = base->n_experts;
-
-    return base->scale[m] ? e * base->matrices[m * e].n : 0;
-}
-
 void
 base_digest(const struct base *base, struct hash *hash)
 {
@@ -529,9 +484,13 @@ base_digest(const struct base *base, struct hash *hash)
         hash_add(hash, sizes, sizeof(sizes));
         hash_add(hash, m->data, m->n * m->k * (dtype_table[m->dtype].bits / 8));
     }
-    for (size_t m = 0; m < BASE_N; m++)
-        for (size_t i = 0; i < n_scales(base, m); i++) {
+    for (size_t m = 0; m < BASE_N; m++) {
+        size_t e = base->n_experts;
+
+        for (size_t i = 0; base->scale[m] && i < e * base->matrices[m * e].n;
+             i++) {
             put_le32(sizes, f32_bits(base->scale[m][i]));
             hash_add(hash, sizes, 4);
         }
+    }
 }

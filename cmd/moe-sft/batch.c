@@ -142,29 +142,6 @@ batch_parse(struct batch *b, const void *file, size_t nbytes, const char *name,
 
 /* ---- a stream of them ---- */
 
-/* Where the data of a header's last tensor end; st_parse() checks the rest. */
-static int
-data_end(const char *json, size_t nbytes, const char *name, size_t *end,
-         struct err *err)
-{
-    json_t *root = js_parse(json, nbytes, name, err);
-    const char *key;
-    json_t *v;
-
-    *end = 0;
-    if (!root)
-        return -1;
-    json_object_foreach(root, key, v)
-    {
-        json_t *range = json_object_get(v, "data_offsets");
-        json_int_t at = json_integer_value(json_array_get(range, 1));
-
-        *end = at > 0 && (size_t)at > *end ? (size_t)at : *end;
-    }
-    json_decref(root);
-    return 0;
-}
-
 static int
 cut_short(const char *name, size_t n, size_t want, struct err *err)
 {
@@ -194,40 +171,48 @@ read_to(struct str *file, size_t nbytes, int fd, const char *name,
     return 0;
 }
 
-/* One whole file of the stream: 1, 0 at its end, -1. */
-static int
-read_file(struct str *file, int fd, const char *name, struct err *err)
-{
-    size_t end, header;
-    int rc = read_to(file, 8, fd, name, err);
-
-    if (rc)
-        return rc < 0 ? -1 : 0;
-    header = le64(file->s);
-    if (header > MAX_HEADER)
-        return err_set(err, EX_DATAERR,
-                       "%s: a batch's header length is %zu (expected at most "
-                       "%zu)",
-                       name, header, (size_t)MAX_HEADER);
-    if (read_to(file, 8 + header, fd, name, err) < 0 ||
-        data_end(file->s + 8, header, name, &end, err) < 0)
-        return -1;
-    if (!size_add(end, 8 + header, &end))
-        return cut_short(name, file->n, SIZE_MAX, err);
-    return read_to(file, end, fd, name, err) < 0 ? -1 : 1;
-}
-
 int
 batch_next(struct batch *b, int fd, const char *name, unsigned need,
            size_t hidden, struct err *err)
 {
     struct str file = { 0 };
+    size_t header, end = 0;
+    json_t *root, *v;
+    const char *key;
     int rc;
 
     *b = (struct batch){ 0 };
-    rc = read_file(&file, fd, name, err);
-    if (rc > 0 && batch_parse(b, file.s, file.n, name, need, hidden, err) < 0)
-        rc = -1;
+    rc = read_to(&file, 8, fd, name, err);
+    if (rc) {
+        str_free(&file);
+        return rc < 0 ? -1 : 0;
+    }
+    rc = -1;
+    header = le64(file.s);
+    if (header > MAX_HEADER) {
+        err_set(err, EX_DATAERR,
+                "%s: a batch's header length is %zu (expected at most %zu)",
+                name, header, (size_t)MAX_HEADER);
+        goto out;
+    }
+    if (read_to(&file, 8 + header, fd, name, err) < 0 ||
+        !(root = js_parse(file.s + 8, header, name, err)))
+        goto out;
+    /* where the last tensor's data end; batch_parse() checks the rest */
+    json_object_foreach(root, key, v)
+    {
+        json_t *range = json_object_get(v, "data_offsets");
+        json_int_t at = json_integer_value(json_array_get(range, 1));
+
+        end = at > 0 && (size_t)at > end ? (size_t)at : end;
+    }
+    json_decref(root);
+    if (!size_add(end, 8 + header, &end))
+        cut_short(name, file.n, SIZE_MAX, err);
+    else if (read_to(&file, end, fd, name, err) == 0 &&
+             batch_parse(b, file.s, file.n, name, need, hidden, err) == 0)
+        rc = 1;
+out:
     str_free(&file);
     return rc;
 }

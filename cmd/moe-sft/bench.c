@@ -7,12 +7,12 @@
 #include "cmd/moe-sft/batch.h"
 #include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/verbs.h"
-#include "cmd/moe-sft/write.h"
 #include "core/clock.h"
 #include "core/kernel/cpu.h"
 #include "core/le.h"
 #include "core/mem.h"
 #include "core/model/moe.h"
+#include "core/out.h"
 #include "core/rng.h"
 #include "core/str.h"
 
@@ -144,69 +144,12 @@ prepare(struct bench *b, struct err *err)
     return moe_warm_up(b->moe, err);
 }
 
-/* One round; its times are not kept if 'at' is NULL. */
-static int
-run_round(struct bench *b, const size_t *at, struct err *err)
-{
-    struct moe_batch batch = batch_of(&b->batch);
-    double t[4];
-
-    t[0] = clock_s();
-    if (moe_forward(b->moe, &batch, b->output, false, err) < 0)
-        return -1;
-    t[1] = clock_s();
-    if (moe_forward(b->moe, &batch, b->output, true, err) < 0)
-        return -1;
-    t[2] = clock_s();
-    if (moe_backward(b->moe, b->batch.grad_output, &b->grads, err) < 0)
-        return -1;
-    t[3] = clock_s();
-    if (at) {
-        b->seconds[FORWARD][*at] = t[1] - t[0];
-        b->seconds[SAVED][*at] = t[2] - t[1];
-        b->seconds[BACKWARD][*at] = t[3] - t[2];
-        b->seconds[BOTH][*at] = t[3] - t[1];
-    }
-    return 0;
-}
-
 static int
 by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
-}
-
-static int
-put_report(struct bench *b, struct err *err)
-{
-    size_t n = b->batch.qlen;
-    struct str s = { 0 };
-    int rc;
-
-    str_adds(&s, b->cmd->json
-                     ? "["
-                     : "step\tmode\tisa\tthreads\ttokens\tms\ttoken_per_s\n");
-    for (int i = 0; i < STEPS; i++) {
-        double median;
-
-        qsort(b->seconds[i], b->rounds, sizeof(double), by_value);
-        median = b->seconds[i][b->rounds / 2];
-        str_addf(&s,
-                 b->cmd->json
-                     ? "%s{\"step\": \"%s\", \"mode\": \"%s\", \"isa\": "
-                       "\"%s\", \"threads\": %d, \"tokens\": %zu, \"ms\": "
-                       "%.3f, \"token_per_s\": %.0f}"
-                     : "%s%s\t%s\t%s\t%d\t%zu\t%.3f\t%.0f\n",
-                 b->cmd->json && i ? ",\n " : "", names[i],
-                 mode_names[b->config.mode], isa_name(cpu_isa()),
-                 b->cmd->n_threads, n, 1e3 * median, (double)n / median);
-    }
-    str_adds(&s, b->cmd->json ? "]\n" : "");
-    rc = put_text(b->cmd->output, b->cmd->out_flags, &s, err);
-    str_free(&s);
-    return rc;
 }
 
 static size_t
@@ -235,17 +178,56 @@ bench_main(const struct cmd *cmd, struct err *err)
         .grads = { .lora_dtype = DT_F32 },
         .rounds = given(cmd->rounds, ROUNDS),
     };
+    struct moe_batch batch;
+    struct str s = { 0 };
     int rc;
 
     for (int i = 0; i < STEPS; i++)
         b.seconds[i] = xcalloc(b.rounds, sizeof(double));
     rc = prepare(&b, err);
+    batch = batch_of(&b.batch);
+    /* the first round is a warm-up: the second overwrites its times */
+    for (size_t i = 0; rc == 0 && i <= b.rounds; i++) {
+        size_t at = i ? i - 1 : 0;
+        double t[4];
+
+        t[0] = clock_s();
+        rc = moe_forward(b.moe, &batch, b.output, false, err);
+        t[1] = clock_s();
+        if (rc == 0)
+            rc = moe_forward(b.moe, &batch, b.output, true, err);
+        t[2] = clock_s();
+        if (rc == 0)
+            rc = moe_backward(b.moe, b.batch.grad_output, &b.grads, err);
+        t[3] = clock_s();
+        b.seconds[FORWARD][at] = t[1] - t[0];
+        b.seconds[SAVED][at] = t[2] - t[1];
+        b.seconds[BACKWARD][at] = t[3] - t[2];
+        b.seconds[BOTH][at] = t[3] - t[1];
+    }
+    str_adds(&s, cmd->json
+                     ? "["
+                     : "step\tmode\tisa\tthreads\ttokens\tms\ttoken_per_s\n");
+    for (int i = 0; rc == 0 && i < STEPS; i++) {
+        double median;
+
+        qsort(b.seconds[i], b.rounds, sizeof(double), by_value);
+        median = b.seconds[i][b.rounds / 2];
+        str_addf(&s,
+                 cmd->json
+                     ? "%s{\"step\": \"%s\", \"mode\": \"%s\", \"isa\": "
+                       "\"%s\", \"threads\": %d, \"tokens\": %zu, \"ms\": "
+                       "%.3f, \"token_per_s\": %.0f}"
+                     : "%s%s\t%s\t%s\t%d\t%zu\t%.3f\t%.0f\n",
+                 cmd->json && i ? ",\n " : "", names[i],
+                 mode_names[b.config.mode], isa_name(cpu_isa()), cmd->n_threads,
+                 batch.qlen, 1e3 * median, (double)batch.qlen / median);
+    }
+    str_adds(&s, cmd->json ? "]\n" : "");
     if (rc == 0)
-        rc = run_round(&b, NULL, err);
-    for (size_t i = 0; rc == 0 && i < b.rounds; i++)
-        rc = run_round(&b, &i, err);
-    if (rc == 0)
-        rc = put_report(&b, err);
+        rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, s.s, s.n,
+                     err);
+    str_free(&s);
     moe_close(b.moe);
     for (int i = 0; i < STEPS; i++)
         free(b.seconds[i]);

@@ -22,36 +22,30 @@ static const char *const keys[N_DIGESTS] = { "base", "lora", "routing",
 
 /* ---- digests ---- */
 
-/* Bytes of the file's order, on any machine. */
-static void
-add_routing(struct hash *h, const struct batch *b)
-{
-    uint8_t bytes[16];
-
-    put_le64(bytes, b->qlen);
-    put_le64(bytes + 8, b->top_k);
-    hash_add(h, bytes, 16);
-    for (size_t i = 0; i < b->qlen * b->top_k; i++) {
-        put_le64(bytes, (uint64_t)b->expert_ids[i]);
-        put_le32(bytes + 8, f32_bits(b->weights[i]));
-        hash_add(h, bytes, 12);
-    }
-    hash_add(h, b->input, b->qlen * b->hidden * sizeof(*b->input));
-}
-
-/* Of all that a cache depends on; gate and up have n numbers. */
+/* Of all that a cache depends on, in the file's order of bytes; gate and up
+ * have n numbers. */
 static void
 digest_all(char hex[N_DIGESTS][HASH_MAX_HEX], const struct sft_run *run,
            const struct batch *batch, const uint16_t *gate, const uint16_t *up,
            size_t n)
 {
     struct hash *h[N_DIGESTS];
+    uint8_t bytes[16];
 
     for (int i = 0; i < N_DIGESTS; i++)
         h[i] = hash_new(HASH_XXH3);
     base_digest(&run->base, h[D_BASE]);
     adapter_digest(&run->adapter, h[D_LORA]);
-    add_routing(h[D_ROUTING], batch);
+    put_le64(bytes, batch->qlen);
+    put_le64(bytes + 8, batch->top_k);
+    hash_add(h[D_ROUTING], bytes, 16);
+    for (size_t i = 0; i < batch->qlen * batch->top_k; i++) {
+        put_le64(bytes, (uint64_t)batch->expert_ids[i]);
+        put_le32(bytes + 8, f32_bits(batch->weights[i]));
+        hash_add(h[D_ROUTING], bytes, 12);
+    }
+    hash_add(h[D_ROUTING], batch->input,
+             batch->qlen * batch->hidden * sizeof(*batch->input));
     hash_add(h[D_VALUES], gate, n * sizeof(*gate));
     hash_add(h[D_VALUES], up, n * sizeof(*up));
     for (int i = 0; i < N_DIGESTS; i++) {
@@ -98,30 +92,6 @@ cache_write(const struct sft_run *run, const char *path, struct err *err)
 /* ---- reading ---- */
 
 static int
-check_mode(struct cache *c, const struct st *st, int mode, struct err *err)
-{
-    const char *version = st_meta(st, CACHE_VERSION_KEY);
-    const char *text = st_meta(st, "mode");
-
-    if (!version || strcmp(version, VERSION_1) != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: is not a cache of moe-sft forward (%s)", st->path,
-                       version ? "of another version"
-                               : "has no " CACHE_VERSION_KEY);
-    c->mode = text && !strcmp(text, "int8") ? MOE_INT8 : MOE_BF16;
-    if (!text || strcmp(text, mode_names[c->mode]) != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: __metadata__ mode is \"%s\" (expected bf16 or "
-                       "int8)",
-                       st->path, text ? text : "");
-    if (mode >= 0 && (enum moe_mode)mode != c->mode)
-        return err_set(err, EX_DATAERR,
-                       "%s: was made by a forward in %s (not %s)", st->path,
-                       mode_names[c->mode], mode_names[mode]);
-    return 0;
-}
-
-static int
 read_values(const struct st *st, const char *name, uint16_t **to, size_t rows,
             size_t cols, struct err *err)
 {
@@ -166,37 +136,46 @@ check_digests(const struct cache *c, const struct sft_run *run,
     return 0;
 }
 
-static int
-read_all(struct cache *c, const struct sft_run *run, const struct st *st,
-         int mode, struct err *err)
-{
-    size_t inter = run->base.intermediate;
-
-    if (check_mode(c, st, mode, err) < 0 ||
-        batch_parse(&c->batch, st->map.data, st->map.size, st->path,
-                    BATCH_INPUT | BATCH_ROUTING, run->base.hidden, err) < 0)
-        return -1;
-    for (size_t i = 0; i < c->batch.qlen * c->batch.top_k; i++)
-        c->n_rows += c->batch.expert_ids[i] >= 0 &&
-                     (uint64_t)c->batch.expert_ids[i] < run->base.n_experts;
-    if (read_values(st, "gate", &c->gate, c->n_rows, inter, err) < 0 ||
-        read_values(st, "up", &c->up, c->n_rows, inter, err) < 0)
-        return -1;
-    return check_digests(c, run, st, err);
-}
-
 int
 cache_open(struct cache *c, const struct sft_run *run, const char *path,
            int mode, struct err *err)
 {
+    size_t inter = run->base.intermediate;
+    const char *version, *text;
     struct st st;
-    int rc = -1;
+    int rc;
 
     *c = (struct cache){ 0 };
     if (st_open(&st, path, err) < 0)
         return -1;
-    if (st_map(&st, err) == 0)
-        rc = read_all(c, run, &st, mode, err);
+    version = st_meta(&st, CACHE_VERSION_KEY);
+    text = st_meta(&st, "mode");
+    c->mode = text && !strcmp(text, "int8") ? MOE_INT8 : MOE_BF16;
+    rc = st_map(&st, err);
+    if (rc == 0 && (!version || strcmp(version, VERSION_1) != 0))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: is not a cache of moe-sft forward (%s)", st.path,
+                     version ? "of another version"
+                             : "has no " CACHE_VERSION_KEY);
+    else if (rc == 0 && (!text || strcmp(text, mode_names[c->mode]) != 0))
+        rc = err_set(err, EX_DATAERR,
+                     "%s: __metadata__ mode is \"%s\" (expected bf16 or int8)",
+                     st.path, text ? text : "");
+    else if (rc == 0 && mode >= 0 && (enum moe_mode)mode != c->mode)
+        rc =
+            err_set(err, EX_DATAERR, "%s: was made by a forward in %s (not %s)",
+                    st.path, mode_names[c->mode], mode_names[mode]);
+    if (rc == 0)
+        rc = batch_parse(&c->batch, st.map.data, st.map.size, st.path,
+                         BATCH_INPUT | BATCH_ROUTING, run->base.hidden, err);
+    for (size_t i = 0; rc == 0 && i < c->batch.qlen * c->batch.top_k; i++)
+        c->n_rows += c->batch.expert_ids[i] >= 0 &&
+                     (uint64_t)c->batch.expert_ids[i] < run->base.n_experts;
+    if (rc == 0 &&
+        (read_values(&st, "gate", &c->gate, c->n_rows, inter, err) < 0 ||
+         read_values(&st, "up", &c->up, c->n_rows, inter, err) < 0 ||
+         check_digests(c, run, &st, err) < 0))
+        rc = -1;
     st_close(&st);
     if (rc < 0)
         cache_close(c);

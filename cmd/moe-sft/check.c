@@ -17,7 +17,7 @@
 #include "core/model/moe.h"
 #include "core/model/moe_exact.h"
 #include "core/model/train/loss.h"
-#include "core/par.h"
+#include "core/out.h"
 #include "core/rng.h"
 #include "core/str.h"
 
@@ -31,10 +31,11 @@ static const double limits[2][2] = {
 
 struct check {
     const struct cmd *cmd;
-    struct par *par;
     struct sft_run run;
     uint16_t *grad_output;
-    float *output, *grad[EXACT_N]; /* the operator's */
+    struct moe_grads grads;
+    float *grad_input, *output;
+    const float *grad[EXACT_N]; /* the operator's */
     size_t n[EXACT_N];
     struct exact exact;
     struct exact_sample *samples;
@@ -42,14 +43,6 @@ struct check {
     int n_bad;
     struct str table;
 };
-
-static const char *
-tensor_name(int tensor)
-{
-    return tensor == EXACT_INPUT     ? "input"
-           : tensor == EXACT_WEIGHTS ? "weights"
-                                     : moe_lora_names[tensor];
-}
 
 /* ---- the operator's results ---- */
 
@@ -60,56 +53,40 @@ run_operator(struct check *c, struct err *err)
 {
     const struct batch *b = &c->run.batch;
     struct moe_batch batch = batch_of(b);
-    struct moe_grads grads = { .lora_dtype = DT_F32 };
+    const struct moe_config *config = moe_config(c->run.moe);
     size_t n = b->qlen * c->run.base.hidden;
-    uint16_t *input;
-    int rc = -1;
 
-    for (enum moe_lora_matrix m = 0; m < MOE_N_LORA; m++)
-        c->n[m] = moe_lora_numbers(moe_config(c->run.moe), m);
+    if (grads_open(&c->grads, config, b->qlen, err) < 0)
+        return -1;
+    for (enum moe_lora_matrix m = 0; m < MOE_N_LORA; m++) {
+        c->n[m] = moe_lora_numbers(config, m);
+        c->grad[m] = c->grads.lora[m];
+    }
     c->n[EXACT_INPUT] = n;
     c->n[EXACT_WEIGHTS] = b->qlen * b->top_k;
-    for (int m = 0; m < EXACT_N; m++) {
-        c->grad[m] = mem_try(c->n[m] + 1, sizeof(float), "gradients", err);
-        if (!c->grad[m])
-            return -1;
-    }
+    c->grad[EXACT_INPUT] = c->grad_input =
+        mem_try(n + 1, sizeof(float), "gradients", err);
+    c->grad[EXACT_WEIGHTS] = c->grads.weights;
     c->output = mem_try(n + 1, sizeof(float), "outputs", err);
     c->grad_output = mem_try(n + 1, 2, "gradients", err);
-    input = mem_try(n + 1, 2, "gradients", err);
-    grads.input = input;
-    grads.weights = c->grad[EXACT_WEIGHTS];
-    for (int m = 0; m < MOE_N_LORA; m++)
-        grads.lora[m] = c->grad[m];
-    if (c->output && c->grad_output && input &&
-        moe_forward(c->run.moe, &batch, c->output, true, err) == 0) {
-        if (b->grad_output)
-            memcpy(c->grad_output, b->grad_output, n * 2);
-        else if (b->target && n > 0)
-            loss_mse(c->grad_output, c->output, b->target, n, c->par);
-        else
-            for (size_t i = 0; i < n; i++)
-                put_le16(
-                    &c->grad_output[i],
-                    f32_to_bf16(2 * rng_f32(c->cmd->seed, EXACT_N, i) - 1));
-        rc = moe_backward(c->run.moe, c->grad_output, &grads, err);
-    }
-    if (rc == 0)
-        cvt_to_f32(c->grad[EXACT_INPUT], input, DT_BF16, n);
-    free(input);
-    return rc;
+    if (!c->grad_input || !c->output || !c->grad_output ||
+        moe_forward(c->run.moe, &batch, c->output, true, err) < 0)
+        return -1;
+    if (b->grad_output)
+        memcpy(c->grad_output, b->grad_output, n * 2);
+    else if (b->target && n > 0)
+        loss_mse(c->grad_output, c->output, b->target, n, c->run.par);
+    else
+        for (size_t i = 0; i < n; i++)
+            put_le16(&c->grad_output[i],
+                     f32_to_bf16(2 * rng_f32(c->cmd->seed, EXACT_N, i) - 1));
+    if (moe_backward(c->run.moe, c->grad_output, &c->grads, err) < 0)
+        return -1;
+    cvt_to_f32(c->grad_input, c->grads.input, DT_BF16, n);
+    return 0;
 }
 
 /* ---- samples ---- */
-
-static bool
-has_rows(const struct check *c, size_t expert)
-{
-    for (size_t i = 0; i < c->n[EXACT_WEIGHTS]; i++)
-        if (c->run.batch.expert_ids[i] == (int64_t)expert)
-            return true;
-    return false;
-}
 
 /* Some elements of [first, first + n) of a tensor. */
 static void
@@ -124,19 +101,26 @@ draw(struct check *c, int tensor, size_t first, size_t n)
     }
 }
 
+/* Of each expert that has tokens, and of input and weights. */
 static void
 draw_all(struct check *c)
 {
     size_t e = c->run.base.n_experts;
+    bool *has_rows = xcalloc(e, sizeof(*has_rows));
 
+    for (size_t i = 0; i < c->n[EXACT_WEIGHTS]; i++)
+        if (c->run.batch.expert_ids[i] >= 0 &&
+            (uint64_t)c->run.batch.expert_ids[i] < e)
+            has_rows[c->run.batch.expert_ids[i]] = true;
     c->samples = xcalloc((MOE_N_LORA * e + 2) * (size_t)c->cmd->samples + 1,
                          sizeof(*c->samples));
     for (int m = 0; m < MOE_N_LORA; m++)
         for (size_t i = 0; i < e; i++)
-            if (has_rows(c, i))
+            if (has_rows[i])
                 draw(c, m, i * (c->n[m] / e), c->n[m] / e);
     draw(c, EXACT_INPUT, 0, c->n[EXACT_INPUT]);
     draw(c, EXACT_WEIGHTS, 0, c->n[EXACT_WEIGHTS]);
+    free(has_rows);
 }
 
 /* ---- the table ---- */
@@ -174,8 +158,12 @@ put_row(struct check *c, int tensor, const char *expert, const char *compared,
     if (t->n == 0)
         return;
     str_addf(&c->table, "%s\t%s\t%s\t%zu\t%.3g\t%.3g\t%.3g\t%s\n",
-             tensor < 0 ? "output" : tensor_name(tensor), expert, compared,
-             t->n, relative(t->max, unit), mean, limit, good ? "yes" : "no");
+             tensor < 0                ? "output"
+             : tensor == EXACT_INPUT   ? "input"
+             : tensor == EXACT_WEIGHTS ? "weights"
+                                       : moe_lora_names[tensor],
+             expert, compared, t->n, relative(t->max, unit), mean, limit,
+             good ? "yes" : "no");
     c->n_bad += !good;
 }
 
@@ -255,51 +243,45 @@ put_table(struct check *c)
 
 /* ---- the verb ---- */
 
-static int
-check(struct check *c, struct err *err)
+int
+check_main(const struct cmd *cmd, struct err *err)
 {
-    const struct cmd *cmd = c->cmd;
-    struct sft_run *run = &c->run;
+    struct check c = { .cmd = cmd, .grads.lora_dtype = DT_F32 };
+    struct sft_run *run = &c.run;
     struct moe_lora lora;
     struct moe_batch batch;
     struct exact_problem problem;
     enum moe_mode mode;
+    int rc = -1;
 
-    if (can_write(cmd, cmd->output, err) < 0 ||
-        par_open(&c->par, cmd->n_threads, err) < 0 ||
-        run_files(run, cmd, err) < 0 || run_batch(run, err) < 0 ||
+    if (can_write(cmd, cmd->output, err) < 0 || run_files(run, cmd, err) < 0 ||
+        run_batch(run, err) < 0 ||
         base_mode(&run->base, cmd->mode, &mode, err) < 0 ||
         run_moe(run, run->batch.top_k, run->batch.qlen, mode, false, err) < 0 ||
-        run_operator(c, err) < 0)
-        return -1;
+        run_operator(&c, err) < 0)
+        goto out;
     lora = adapter_lora(&run->adapter);
     batch = batch_of(&run->batch);
     problem = (struct exact_problem){ moe_config(run->moe), &run->base.weights,
-                                      &lora, &batch, c->grad_output };
-    draw_all(c);
-    if (exact_run(&c->exact, &problem, c->samples, c->n_samples, c->par, err) <
+                                      &lora, &batch, c.grad_output };
+    draw_all(&c);
+    if (exact_run(&c.exact, &problem, c.samples, c.n_samples, run->par, err) <
         0)
-        return -1;
-    put_table(c);
-    if (put_text(cmd->output, cmd->out_flags, &c->table, err) < 0)
-        return -1;
-    return c->n_bad ? TU_NEGATIVE : 0;
-}
-
-int
-check_main(const struct cmd *cmd, struct err *err)
-{
-    struct check c = { .cmd = cmd };
-    int rc = check(&c, err);
-
+        goto out;
+    put_table(&c);
+    rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, c.table.s,
+                 c.table.n, err);
+    if (rc == 0 && c.n_bad)
+        rc = TU_NEGATIVE;
+out:
     str_free(&c.table);
     exact_close(&c.exact);
     free(c.samples);
-    for (int m = 0; m < EXACT_N; m++)
-        free(c.grad[m]);
+    if (run->moe)
+        grads_close(&c.grads, moe_config(run->moe));
+    free(c.grad_input);
     free(c.output);
     free(c.grad_output);
-    run_close(&c.run);
-    par_close(c.par);
+    run_close(run);
     return rc;
 }

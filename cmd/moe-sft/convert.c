@@ -12,43 +12,14 @@
 
 #define SUFFIX ".safetensors"
 
-/* Can both be of layers of one model?  A PEFT directory may have no adapter of
- * the last experts. */
-static bool
-fit(const struct adapted_layer *a, const struct adapted_layer *b)
-{
-    const struct expert_adapter *x = &a->adapter, *y = &b->adapter;
-
-    return x->hidden == y->hidden && x->intermediate == y->intermediate &&
-           (x->n_experts <= y->n_experts || b->is_peft) &&
-           (y->n_experts <= x->n_experts || a->is_peft);
-}
-
-static int
-check_sizes(const struct layers *l, struct err *err)
-{
-    for (size_t i = 0; i < l->n; i++)
-        for (size_t k = 0; k < i; k++) {
-            const struct adapted_layer *a = &l->list[k], *b = &l->list[i];
-            const struct expert_adapter *x = &a->adapter, *y = &b->adapter;
-
-            if (!fit(a, b))
-                return err_set(
-                    err, EX_DATAERR,
-                    "%s: has %zu experts of %zu x %zu, but %s %zu "
-                    "of %zu x %zu: adapters of one model have the same sizes",
-                    b->path, y->n_experts, y->hidden, y->intermediate, a->path,
-                    x->n_experts, x->hidden, x->intermediate);
-        }
-    return 0;
-}
-
+/* Adapters of layers of one model, whose experts have the same sizes; but a
+ * PEFT directory may have no adapter of the last experts. */
 static int
 to_peft(const struct layers *l, struct err *err)
 {
     const struct cmd *cmd = l->cmd;
     const struct expert_adapter **adapters = xcalloc(l->n, sizeof(*adapters));
-    int rc;
+    int rc = 0;
 
     for (size_t i = 0; i < l->n; i++)
         adapters[i] = &l->list[i].adapter;
@@ -56,9 +27,22 @@ to_peft(const struct layers *l, struct err *err)
         rc = err_set(err, TU_USAGE,
                      "%s: does not say which layer it is for: --layer N does",
                      l->list[0].path);
-    else if (check_sizes(l, err) < 0)
-        rc = -1;
-    else
+    for (size_t i = 0; i < l->n; i++)
+        for (size_t k = 0; rc == 0 && k < i; k++) {
+            const struct adapted_layer *a = &l->list[k], *b = &l->list[i];
+            const struct expert_adapter *x = &a->adapter, *y = &b->adapter;
+
+            if (x->hidden != y->hidden || x->intermediate != y->intermediate ||
+                (x->n_experts > y->n_experts && !b->is_peft) ||
+                (y->n_experts > x->n_experts && !a->is_peft))
+                rc = err_set(
+                    err, EX_DATAERR,
+                    "%s: has %zu experts of %zu x %zu, but %s %zu "
+                    "of %zu x %zu: adapters of one model have the same sizes",
+                    b->path, y->n_experts, y->hidden, y->intermediate, a->path,
+                    x->n_experts, x->hidden, x->intermediate);
+        }
+    if (rc == 0)
         rc = adapter_write_peft(adapters, l->n, cmd->output, cmd->out_flags,
                                 err);
     free(adapters);

@@ -110,26 +110,6 @@ data_path(const struct data *d)
     return d->cmd->input ? d->cmd->input : d->cmd->args[0];
 }
 
-static int
-digest_file(const char *path, struct hash *hash, struct err *err)
-{
-    struct stat st;
-    struct map map;
-    uint8_t size[8];
-
-    if (!strcmp(path, "-") || (stat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
-        hash_add(hash, path, strlen(path) + 1);
-        return 0;
-    }
-    if (map_open(&map, path, err) < 0)
-        return -1;
-    put_le64(size, map.size);
-    hash_add(hash, size, sizeof(size));
-    hash_add(hash, map.data, map.size);
-    map_close(&map);
-    return 0;
-}
-
 static void
 digest_array(const struct array *a, struct hash *hash)
 {
@@ -146,9 +126,24 @@ digest_array(const struct array *a, struct hash *hash)
 int
 data_digest(const struct data *d, struct hash *hash, struct err *err)
 {
-    for (int i = 0; i < d->cmd->n_args; i++)
-        if (digest_file(d->cmd->args[i], hash, err) < 0)
+    for (int i = 0; i < d->cmd->n_args; i++) {
+        const char *path = d->cmd->args[i];
+        uint8_t size[8];
+        struct stat st;
+        struct map map;
+
+        if (!strcmp(path, "-") ||
+            (stat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
+            hash_add(hash, path, strlen(path) + 1);
+            continue;
+        }
+        if (map_open(&map, path, err) < 0)
             return -1;
+        put_le64(size, map.size);
+        hash_add(hash, size, sizeof(size));
+        hash_add(hash, map.data, map.size);
+        map_close(&map);
+    }
     if (d->cmd->input) {
         digest_array(&d->input, hash);
         digest_array(&d->target, hash);

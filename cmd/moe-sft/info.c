@@ -4,9 +4,9 @@
 #include "cmd/moe-sft/batch.h"
 #include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/verbs.h"
-#include "cmd/moe-sft/write.h"
 #include "core/kernel/cpu.h"
 #include "core/model/moe.h"
+#include "core/out.h"
 #include "core/pyjson.h"
 #include "core/str.h"
 
@@ -47,72 +47,6 @@ either(size_t a, size_t b, size_t c)
     return a ? a : b ? b : c;
 }
 
-static int
-put_all(struct report *r, const struct cmd *cmd, const struct base *base,
-        const struct expert_adapter *a, const struct batch *batch,
-        struct err *err)
-{
-    struct moe_config c = {
-        .n_experts =
-            either(base->n_experts, (size_t)cmd->n_experts, DEFAULT_EXPERTS),
-        .hidden = either(base->hidden, (size_t)cmd->hidden,
-                         either(batch->hidden, 0, DEFAULT_HIDDEN)),
-        .intermediate = either(base->intermediate, (size_t)cmd->intermediate,
-                               DEFAULT_INTERMEDIATE),
-        .top_k = either((size_t)cmd->top_k, batch->top_k,
-                        either(base->top_k, 0, DEFAULT_TOP_K)),
-        .lora_rank = either(a->rank, (size_t)cmd->rank, 8),
-        .lora_alpha = a->rank ? a->alpha : (float)cmd->alpha,
-        .max_len = either((size_t)cmd->length, batch->qlen, DEFAULT_LENGTH),
-        .max_cache_depth = either((size_t)cmd->depth, 0, 1),
-        .n_parts = (size_t)cmd->n_parts,
-    };
-    struct moe_memory m;
-
-    if (!cmd->base && a->rank) {
-        c.n_experts = a->n_experts;
-        c.hidden = a->hidden;
-        c.intermediate = a->intermediate;
-    }
-    if (base_mode(base, cmd->mode, &c.mode, err) < 0)
-        return -1;
-    put_size(r, "experts", c.n_experts);
-    put_size(r, "top_k", c.top_k);
-    put_size(r, "hidden", c.hidden);
-    put_size(r, "intermediate", c.intermediate);
-    put_size(r, "lora_rank", c.lora_rank);
-    put_key(r, "lora_alpha");
-    py_float_repr(&r->s, (double)c.lora_alpha);
-    str_adds(&r->s, r->json ? "" : "\n");
-    put_size(r, "max_len", c.max_len);
-    put_size(r, "depth", c.max_cache_depth);
-    put_size(r, "parts", c.n_parts);
-    put_word(r, "mode", mode_names[c.mode]);
-    put_word(r, "isa", isa_name(cpu_isa()));
-    put_size(r, "threads", (size_t)cmd->n_threads);
-    if (base->n_experts) {
-        put_word(r, "base_dtype", dtype_table[base->matrices->dtype].name);
-        put_size(r, "base_nbytes", base_nbytes(base));
-        put_word(r, "base_form", base->stacked ? "stacked" : "folder");
-        if (base->layer >= 0)
-            put_size(r, "layer", (size_t)base->layer);
-        put_word(r, "router", base->router.data ? "yes" : "no");
-    }
-    if (a->rank)
-        put_size(r, "lora_nbytes", adapter_nbytes(a));
-    if (moe_memory(&c, cmd->n_threads, &m, err) < 0)
-        return -1;
-    put_size(r, "memory_base", m.base);
-    put_size(r, "memory_load", m.load);
-    put_size(r, "memory_slot", m.slot);
-    put_size(r, "memory_cache", m.cache);
-    put_size(r, "memory_scratch", m.scratch);
-    put_size(r, "memory_total", m.total);
-    put_size(r, "origin_slot", m.origin_slot);
-    str_adds(&r->s, r->json ? "}\n" : "");
-    return 0;
-}
-
 int
 info_main(const struct cmd *cmd, struct err *err)
 {
@@ -120,15 +54,74 @@ info_main(const struct cmd *cmd, struct err *err)
     struct base base = { 0 };
     struct expert_adapter a = { 0 };
     struct batch batch = { 0 };
+    struct moe_config c;
+    struct moe_memory m;
     int rc = -1;
 
-    if ((!cmd->base || base_open(&base, cmd->base, cmd->layer, err) == 0) &&
-        (!cmd->lora ||
-         adapter_open(&a, cmd->lora, cmd->base ? &base : NULL, err) == 0) &&
-        (!cmd->input ||
-         batch_open(&batch, cmd->input, 0, base.hidden, err) == 0) &&
-        put_all(&r, cmd, &base, &a, &batch, err) == 0)
-        rc = put_text(cmd->output, cmd->out_flags, &r.s, err);
+    if ((cmd->base && base_open(&base, cmd->base, cmd->layer, err) < 0) ||
+        (cmd->lora &&
+         adapter_open(&a, cmd->lora, cmd->base ? &base : NULL, err) < 0) ||
+        (cmd->input && batch_open(&batch, cmd->input, 0, base.hidden, err) < 0))
+        goto out;
+    c = (struct moe_config){
+        .n_experts =
+            either(base.n_experts, (size_t)cmd->n_experts, DEFAULT_EXPERTS),
+        .hidden = either(base.hidden, (size_t)cmd->hidden,
+                         either(batch.hidden, 0, DEFAULT_HIDDEN)),
+        .intermediate = either(base.intermediate, (size_t)cmd->intermediate,
+                               DEFAULT_INTERMEDIATE),
+        .top_k = either((size_t)cmd->top_k, batch.top_k,
+                        either(base.top_k, 0, DEFAULT_TOP_K)),
+        .lora_rank = either(a.rank, (size_t)cmd->rank, 8),
+        .lora_alpha = a.rank ? a.alpha : (float)cmd->alpha,
+        .max_len = either((size_t)cmd->length, batch.qlen, DEFAULT_LENGTH),
+        .max_cache_depth = either((size_t)cmd->depth, 0, 1),
+        .n_parts = (size_t)cmd->n_parts,
+    };
+    if (!cmd->base && a.rank) {
+        c.n_experts = a.n_experts;
+        c.hidden = a.hidden;
+        c.intermediate = a.intermediate;
+    }
+    if (base_mode(&base, cmd->mode, &c.mode, err) < 0)
+        goto out;
+    put_size(&r, "experts", c.n_experts);
+    put_size(&r, "top_k", c.top_k);
+    put_size(&r, "hidden", c.hidden);
+    put_size(&r, "intermediate", c.intermediate);
+    put_size(&r, "lora_rank", c.lora_rank);
+    put_key(&r, "lora_alpha");
+    py_float_repr(&r.s, (double)c.lora_alpha);
+    str_adds(&r.s, r.json ? "" : "\n");
+    put_size(&r, "max_len", c.max_len);
+    put_size(&r, "depth", c.max_cache_depth);
+    put_size(&r, "parts", c.n_parts);
+    put_word(&r, "mode", mode_names[c.mode]);
+    put_word(&r, "isa", isa_name(cpu_isa()));
+    put_size(&r, "threads", (size_t)cmd->n_threads);
+    if (base.n_experts) {
+        put_word(&r, "base_dtype", dtype_table[base.matrices->dtype].name);
+        put_size(&r, "base_nbytes", base_nbytes(&base));
+        put_word(&r, "base_form", base.stacked ? "stacked" : "folder");
+        if (base.layer >= 0)
+            put_size(&r, "layer", (size_t)base.layer);
+        put_word(&r, "router", base.router.data ? "yes" : "no");
+    }
+    if (a.rank)
+        put_size(&r, "lora_nbytes", adapter_nbytes(&a));
+    if (moe_memory(&c, cmd->n_threads, &m, err) < 0)
+        goto out;
+    put_size(&r, "memory_base", m.base);
+    put_size(&r, "memory_load", m.load);
+    put_size(&r, "memory_slot", m.slot);
+    put_size(&r, "memory_cache", m.cache);
+    put_size(&r, "memory_scratch", m.scratch);
+    put_size(&r, "memory_total", m.total);
+    put_size(&r, "origin_slot", m.origin_slot);
+    str_adds(&r.s, r.json ? "}\n" : "");
+    rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, r.s.s, r.s.n,
+                 err);
+out:
     str_free(&r.s);
     batch_close(&batch);
     adapter_close(&a);

@@ -44,15 +44,15 @@ lora_add(struct cmd *cmd, const char *arg, struct err *err)
 
 /* A layer's base, and its adapter: of an open PEFT directory, or of a path. */
 static int
-add_layer(struct layers *l, const char *path, bool is_folder,
-          struct peft_files *folder, int64_t layer, struct err *err)
+add_layer(struct layers *l, const char *path, struct peft_files *folder,
+          int64_t layer, struct err *err)
 {
     const char *base = l->cmd->base;
     struct adapted_layer *x;
 
     l->list = xrealloc(l->list, l->n + 1, sizeof(*l->list));
     x = &l->list[l->n++];
-    *x = (struct adapted_layer){ .path = path, .is_peft = is_folder };
+    *x = (struct adapted_layer){ .path = path, .is_peft = folder };
     if (base && base_open_in(&x->base, &l->dir, base, layer, err) < 0)
         return -1;
     if (folder)
@@ -61,7 +61,7 @@ add_layer(struct layers *l, const char *path, bool is_folder,
     return adapter_map(&x->adapter, path, layer, base ? &x->base : NULL, err);
 }
 
-/* All layers of a PEFT directory. */
+/* The layer that was asked for of a PEFT directory, or all. */
 static int
 add_folder(struct layers *l, const char *path, struct err *err)
 {
@@ -73,60 +73,33 @@ add_folder(struct layers *l, const char *path, struct err *err)
     if (peft_files_open(folder, path, err) < 0)
         return -1;
     layers = peft_files_layers(folder, &n);
-    if (n && layers[0] < 0 && l->cmd->n_loras > 1)
+    if (l->each && n && layers[0] < 0 && l->cmd->n_loras > 1)
         rc = err_set(
             err, TU_USAGE,
             "%s: does not say which layer it is for, so it must be the only "
             "one",
             path);
-    if (n > MAX_LAYERS)
+    if (l->each && n > MAX_LAYERS)
         rc = err_set(err, EX_DATAERR,
                      "%s: has adapters of %zu layers (expected at most %d)",
                      path, n, MAX_LAYERS);
-    if (n == 0) /* adapter_map_layer() says so */
-        rc = add_layer(l, path, true, folder, -1, err);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = add_layer(l, path, true, folder, layers[i], err);
+    if (!l->each || n == 0) /* adapter_map_layer() says what is missing */
+        rc = add_layer(l, path, folder, l->cmd->layer, err);
+    for (size_t i = 0; l->each && rc == 0 && i < n; i++)
+        rc = add_layer(l, path, folder, layers[i], err);
     free(layers);
     if (rc == 0)
         peft_files_warn(folder);
     return rc;
 }
 
-/* The layer of our file: what was asked for, or what the file says. */
-static int
-find_layer(const struct layers *l, const struct lora_arg *lora, int64_t *layer,
-           struct err *err)
-{
-    int64_t said;
-
-    *layer = l->cmd->layer;
-    if (lora->layer >= 0 && *layer >= 0 && lora->layer != *layer)
-        return err_set(err, TU_USAGE, "-l %s@%lld: --layer asks for layer %lld",
-                       lora->path, (long long)lora->layer, (long long)*layer);
-    if (adapter_layer(lora->path, &said, err) < 0)
-        return -1;
-    if (lora->layer >= 0 && said >= 0 && lora->layer != said)
-        return err_set(
-            err, EX_DATAERR,
-            "%s: is for layer %lld by its metadata, but @%lld asks for another",
-            lora->path, (long long)said, (long long)lora->layer);
-    if (lora->layer >= 0)
-        *layer = lora->layer;
-    else if (l->each)
-        *layer = said;
-    if (*layer < 0 && l->cmd->n_loras > 1)
-        return err_set(err, TU_USAGE,
-                       "%s: does not say which layer it is for: %s@LAYER does",
-                       lora->path, lora->path);
-    return 0;
-}
-
+/* An adapter of -l: a PEFT directory, or our file of one layer, which the
+ * command line or the file says. */
 static int
 add_lora(struct layers *l, const struct lora_arg *lora, struct err *err)
 {
     int folder = file_is_dir(lora->path, err);
-    int64_t layer;
+    int64_t layer = l->cmd->layer, said;
 
     if (folder < 0)
         return -1;
@@ -136,12 +109,27 @@ add_lora(struct layers *l, const struct lora_arg *lora, struct err *err)
             "-l %s@%lld: the tensors of a directory name their layers, "
             "@LAYER is for files",
             lora->path, (long long)lora->layer);
-    if (folder && l->each)
-        return add_folder(l, lora->path, err);
     if (folder)
-        return add_layer(l, lora->path, true, NULL, l->cmd->layer, err);
-    if (find_layer(l, lora, &layer, err) < 0 ||
-        add_layer(l, lora->path, false, NULL, layer, err) < 0)
+        return add_folder(l, lora->path, err);
+    if (lora->layer >= 0 && layer >= 0 && lora->layer != layer)
+        return err_set(err, TU_USAGE, "-l %s@%lld: --layer asks for layer %lld",
+                       lora->path, (long long)lora->layer, (long long)layer);
+    if (adapter_layer(lora->path, &said, err) < 0)
+        return -1;
+    if (lora->layer >= 0 && said >= 0 && lora->layer != said)
+        return err_set(
+            err, EX_DATAERR,
+            "%s: is for layer %lld by its metadata, but @%lld asks for another",
+            lora->path, (long long)said, (long long)lora->layer);
+    if (lora->layer >= 0)
+        layer = lora->layer;
+    else if (l->each)
+        layer = said;
+    if (layer < 0 && l->cmd->n_loras > 1)
+        return err_set(err, TU_USAGE,
+                       "%s: does not say which layer it is for: %s@LAYER does",
+                       lora->path, lora->path);
+    if (add_layer(l, lora->path, NULL, layer, err) < 0)
         return -1;
     if (layer >= 0)
         l->list[l->n - 1].adapter.layer = layer;
@@ -155,25 +143,6 @@ by_layer(const void *a, const void *b)
     int64_t y = ((const struct adapted_layer *)b)->adapter.layer;
 
     return (x > y) - (x < y);
-}
-
-/* Each layer once, and of the base, too. */
-static int
-check_layers(const struct layers *l, struct err *err)
-{
-    for (size_t i = 1; i < l->n; i++) {
-        const struct adapted_layer *x = &l->list[i];
-
-        if (x->adapter.layer == x[-1].adapter.layer)
-            return err_set(err, TU_USAGE, "-l: two adapters are of layer %lld",
-                           (long long)x->adapter.layer);
-        if (l->cmd->base && !strcmp(x->base.prefix, x[-1].base.prefix))
-            return err_set(
-                err, TU_USAGE,
-                "%s: does not say which layer it is, so it takes one adapter",
-                l->cmd->base);
-    }
-    return 0;
 }
 
 int
@@ -194,9 +163,20 @@ layers_open(struct layers *l, const struct cmd *cmd, struct err *err)
         l->each = l->each || base_has_layers(&l->dir);
     for (size_t i = 0; rc == 0 && i < cmd->n_loras; i++)
         rc = add_lora(l, &cmd->loras[i], err);
-    if (rc == 0) {
+    if (rc == 0)
         qsort(l->list, l->n, sizeof(*l->list), by_layer);
-        rc = check_layers(l, err);
+    /* each layer once, and of the base, too */
+    for (size_t i = 1; rc == 0 && i < l->n; i++) {
+        const struct adapted_layer *x = &l->list[i];
+
+        if (x->adapter.layer == x[-1].adapter.layer)
+            rc = err_set(err, TU_USAGE, "-l: two adapters are of layer %lld",
+                         (long long)x->adapter.layer);
+        else if (cmd->base && !strcmp(x->base.prefix, x[-1].base.prefix))
+            rc = err_set(
+                err, TU_USAGE,
+                "%s: does not say which layer it is, so it takes one adapter",
+                cmd->base);
     }
     if (rc < 0)
         layers_close(l);

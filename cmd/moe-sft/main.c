@@ -1,13 +1,16 @@
 /* moe-sft: the command line. */
 #include <limits.h>
 
+#include "cmd/moe-sft/cache.h"
 #include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/train.h"
 #include "cmd/moe-sft/verbs.h"
-#include "cmd/moe-sft/write.h"
+#include "core/format/stdir.h"
 #include "core/kernel/cpu.h"
+#include "core/map.h"
 #include "core/mem.h"
+#include "core/out.h"
 #include "core/sig.h"
 #include "core/tool.h"
 
@@ -200,26 +203,31 @@ static int (*const mains[])(const struct cmd *cmd, struct err *err) = {
 };
 TOOL_MAINS(mains, verbs);
 
-/* The adapters of -l: one, or, for some verbs, several. */
-static void
-set_loras(struct cmd *cmd, const struct opt_list *loras, bool several)
+/*
+ * --if-missing: 1 if all outputs exist and are sound safetensors, 0, or -1.  A
+ * forward that was killed between naming its two outputs leaves the cache
+ * alone, which is then replaced.
+ */
+static int
+if_missing(struct cmd *cmd, const char *cache, struct err *err)
 {
-    char *path;
-    struct err err;
+    const char *const path[] = { cmd->output, cache };
+    struct stdir dir;
 
-    if (loras->n == 0)
-        return;
-    cmd->lora = loras->item[loras->n - 1];
-    if (!several && loras->n > 1)
-        die_usage("-l is given %zu times", loras->n);
-    for (size_t i = 0; several && i < loras->n; i++)
-        if (lora_add(cmd, loras->item[i], &err) < 0)
-            die_err(&err);
-    if (!several) {
-        path = xstrdup(cmd->lora);
-        peft_enter_trained(&path);
-        cmd->lora = path;
+    if (cache && file_missing(cmd->output) && !file_missing(cache) &&
+        stdir_open(&dir, cache, &(struct err){ 0 }) == 0) {
+        if (st_meta(dir.files, CACHE_VERSION_KEY))
+            cmd->out_flags = OUT_FORCE | OUT_OWN;
+        stdir_close(&dir);
     }
+    for (int i = 0; i < 2 && path[i]; i++) {
+        if (file_missing(path[i]))
+            return 0;
+        if (stdir_open(&dir, path[i], err) < 0)
+            return -1;
+        stdir_close(&dir);
+    }
+    return 1;
 }
 
 int
@@ -227,29 +235,39 @@ main(int argc, char **argv)
 {
     struct all all = defaults;
     struct cmd *cmd = &all.cmd;
+    const struct opt_list *loras = &all.loras; /* several for some verbs */
     int (*run)(const struct cmd *, struct err *);
     struct opt_line line;
     struct err err = { 0 };
-    int status;
+    int status = 0;
+    char *path;
 
     cmd->train = &all.train;
     tool_parse(&line, &tool, argc, argv, &all);
     run = mains[line.verb];
-    cmd->verb = verbs[line.verb].name;
     cmd->args = line.args;
     cmd->n_args = line.n_args;
     if (cmd->n_args && run != train_main)
-        die_usage("%s: \"%s\": files are named by options", cmd->verb,
-                  cmd->args[0]);
-    set_loras(cmd, &all.loras, run == merge_main || run == convert_main);
+        die_usage("%s: \"%s\": files are named by options",
+                  verbs[line.verb].name, cmd->args[0]);
+    if (run == merge_main || run == convert_main) {
+        for (size_t i = 0; i < loras->n; i++)
+            if (lora_add(cmd, loras->item[i], &err) < 0)
+                die_err(&err);
+    } else if (loras->n > 1) {
+        die_usage("-l is given %zu times", loras->n);
+    } else if (loras->n) {
+        path = xstrdup(loras->item[0]);
+        peft_enter_trained(&path);
+        cmd->lora = path;
+    }
     if (cpu_check(&err) < 0)
         die_err(&err);
     sig_install(true);
-    status = cmd->if_missing ? is_there(cmd, &err) : 0;
+    if (cmd->if_missing)
+        status = if_missing(cmd, run == forward_main ? cmd->cache : NULL, &err);
     if (status > 0)
         tool_end(0);
-    if (status == 0 && cmd->if_missing && is_half_done(cmd))
-        cmd->out_flags = OUT_FORCE | OUT_OWN;
     if (status < 0 || (status = run(cmd, &err)) < 0)
         die_err(&err);
     tool_end(status);

@@ -34,7 +34,7 @@ struct merge {
     size_t longest;
     size_t low;     /* numbers of the largest A or B */
     void *merged;   /* [widest] of up to 4 bytes */
-    float *a, *b;   /* [low], of the adapter's expert */
+    float *a, *b;   /* [low], of the adapter's expert: [rank, k], [n, rank] */
     double *sums;   /* [threads, longest] */
     float *rounded; /* [threads, longest] */
 };
@@ -53,8 +53,6 @@ struct job {
     struct merge *g;
     const struct expert_adapter *adapter;
     const struct gemm_matrix *w;
-    const float *a; /* [rank, k] */
-    const float *b; /* [n, rank] */
 };
 
 static void
@@ -71,10 +69,10 @@ merge_rows(void *ctx, size_t begin, size_t end, int thread)
     for (size_t r = begin; r < end; r++) {
         memset(sums, 0, k * sizeof(*sums));
         for (size_t i = 0; i < rank; i++) {
-            double b = (double)j->b[r * rank + i];
+            double b = (double)g->b[r * rank + i];
 
             for (size_t c = 0; c < k; c++)
-                sums[c] += b * (double)j->a[i * k + c];
+                sums[c] += b * (double)g->a[i * k + c];
         }
         cvt_to_f32(row, (const char *)j->w->data + r * j->w->ld * item,
                    j->w->dtype, k);
@@ -110,9 +108,7 @@ put_merged(struct merge *g, struct stw *w, int tensor, struct item it,
     for (size_t e = first; e < end; e++) {
         const struct gemm_matrix *x =
             base->matrices + it.m * base->n_experts + e;
-        struct job j = {
-            .g = g, .adapter = &it.of->adapter, .w = x, .a = g->a, .b = g->b
-        };
+        struct job j = { g, &it.of->adapter, x };
         size_t nbytes = x->n * x->k * (dtype_table[x->dtype].bits / 8);
 
         if (base_check_matrix(base, it.m, e, false, g->par, err) < 0)
@@ -163,36 +159,31 @@ item_at(const struct merge *g, const struct adapted_layer *of, size_t i,
 }
 
 static int
-add_item(const struct merge *g, struct stw *w, struct item it, struct err *err)
-{
-    const struct base *base = &it.of->base;
-    const struct gemm_matrix *x = base->matrices + it.m * base->n_experts +
-                                  (it.expert < 0 ? 0 : it.expert);
-    const uint64_t shape[] = { base->n_experts, x->n, x->k };
-    struct str name = { 0 };
-    int rc;
-
-    if (g->cmd->stacked)
-        str_adds(&name, base_names[it.m]);
-    else
-        base_tensor_name(base, it.m, (size_t)it.expert, &name);
-    rc = stw_add(w, name.s, x->dtype, it.expert < 0 ? 3 : 2,
-                 it.expert < 0 ? shape : shape + 1, err);
-    str_free(&name);
-    return rc;
-}
-
-static int
 write_experts(struct merge *g, struct err *err)
 {
     const struct layers *l = &g->layers;
     struct stw *w = stw_new();
+    struct str name = { 0 };
     int tensor = 0, rc = 0;
     struct item it;
 
     for (size_t i = 0; i < l->n; i++)
-        for (size_t k = 0; rc >= 0 && item_at(g, &l->list[i], k, &it); k++)
-            rc = add_item(g, w, it, err);
+        for (size_t k = 0; rc >= 0 && item_at(g, &l->list[i], k, &it); k++) {
+            const struct base *base = &it.of->base;
+            bool stacked = it.expert < 0;
+            const struct gemm_matrix *x = base->matrices +
+                                          it.m * base->n_experts +
+                                          (stacked ? 0 : it.expert);
+            const uint64_t shape[] = { base->n_experts, x->n, x->k };
+
+            str_clear(&name);
+            if (g->cmd->stacked)
+                str_adds(&name, base_names[it.m]);
+            else
+                base_tensor_name(base, it.m, (size_t)it.expert, &name);
+            rc = stw_add(w, name.s, x->dtype, stacked ? 3 : 2,
+                         stacked ? shape : shape + 1, err);
+        }
     if (rc >= 0)
         rc = stw_open(w, g->cmd->output, g->cmd->out_flags, err);
     for (size_t i = 0; i < l->n; i++)
@@ -203,6 +194,7 @@ write_experts(struct merge *g, struct err *err)
     if (rc == 0)
         rc = stw_commit(w, err);
     stw_free(w);
+    str_free(&name);
     return rc;
 }
 
@@ -369,56 +361,51 @@ write_folder(struct merge *g, struct err *err)
 
 /* ---- the verb ---- */
 
-/* Checks that the layers can be written together, and allocates what the
- * largest of them needs. */
-static int
-prepare(struct merge *g, struct err *err)
-{
-    const struct layers *l = &g->layers;
-    size_t threads = (size_t)g->cmd->n_threads;
-
-    if (g->cmd->stacked && l->n > 1)
-        return err_set(err, TU_USAGE,
-                       "--stacked is for one layer, and %s has adapters of "
-                       "layers %lld to %lld",
-                       l->cmd->n_loras > 1 ? "-l" : l->cmd->loras[0].path,
-                       (long long)l->list[0].adapter.layer,
-                       (long long)l->list[l->n - 1].adapter.layer);
-    for (size_t i = 0; i < l->n; i++) {
-        const struct adapted_layer *x = &l->list[i];
-        size_t h = x->base.hidden, k = x->base.intermediate;
-
-        if (base_want_float(&x->base, err) < 0)
-            return -1;
-        g->widest = larger(g->widest, h * k);
-        g->longest = larger(g->longest, larger(h, k));
-        for (int m = 0; m < MOE_N_LORA; m++)
-            g->low = larger(g->low, adapter_size(&x->adapter, m));
-    }
-    if (par_open(&g->par, g->cmd->n_threads, err) < 0)
-        return -1;
-    g->merged = mem_try(g->widest, 4, "merged matrix", err);
-    g->a = mem_try(g->low, sizeof(*g->a), "adapter", err);
-    g->b = mem_try(g->low, sizeof(*g->b), "adapter", err);
-    g->sums = mem_try(g->longest, threads * sizeof(*g->sums), "sums", err);
-    g->rounded =
-        mem_try(g->longest, threads * sizeof(*g->rounded), "sums", err);
-    return g->merged && g->a && g->b && g->sums && g->rounded ? 0 : -1;
-}
-
 int
 merge_main(const struct cmd *cmd, struct err *err)
 {
     struct merge g = { .cmd = cmd };
+    const struct layers *l = &g.layers;
+    size_t threads = (size_t)cmd->n_threads;
     int rc = -1, folder = file_is_dir(cmd->base, err);
 
     if (folder < 0 || can_write(cmd, cmd->output, err) < 0 ||
         layers_open(&g.layers, cmd, err) < 0)
         return -1;
-    if (prepare(&g, err) == 0)
-        rc = (folder && !cmd->stacked && !has_suffix(cmd->output)
-                  ? write_folder
-                  : write_experts)(&g, err);
+    if (cmd->stacked && l->n > 1) {
+        err_set(err, TU_USAGE,
+                "--stacked is for one layer, and %s has adapters of layers "
+                "%lld to %lld",
+                cmd->n_loras > 1 ? "-l" : cmd->loras[0].path,
+                (long long)l->list[0].adapter.layer,
+                (long long)l->list[l->n - 1].adapter.layer);
+        goto out;
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        const struct adapted_layer *x = &l->list[i];
+        size_t h = x->base.hidden, k = x->base.intermediate;
+
+        if (base_want_float(&x->base, err) < 0)
+            goto out;
+        g.widest = larger(g.widest, h * k);
+        g.longest = larger(g.longest, larger(h, k));
+        for (int m = 0; m < MOE_N_LORA; m++)
+            g.low = larger(g.low, adapter_size(&x->adapter, m));
+    }
+    if (par_open(&g.par, cmd->n_threads, err) < 0)
+        goto out;
+    g.merged = mem_try(g.widest, 4, "merged matrix", err);
+    g.a = mem_try(g.low, sizeof(*g.a), "adapter", err);
+    g.b = mem_try(g.low, sizeof(*g.b), "adapter", err);
+    g.sums = mem_try(g.longest, threads * sizeof(*g.sums), "sums", err);
+    g.rounded = mem_try(g.longest, threads * sizeof(*g.rounded), "sums", err);
+    if (!g.merged || !g.a || !g.b || !g.sums || !g.rounded)
+        goto out;
+    if (folder && !cmd->stacked && !has_suffix(cmd->output))
+        rc = write_folder(&g, err);
+    else
+        rc = write_experts(&g, err);
+out:
     free(g.rounded);
     free(g.sums);
     free(g.b);

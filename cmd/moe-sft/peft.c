@@ -41,10 +41,12 @@ is_expert(const struct st_tensor *t, struct name *name)
     return false;
 }
 
-/* Finds the layer's prefix and its highest expert. */
+/* Finds the layer's prefix, and its sizes: those of the base, or else of its
+ * tensors. */
 static int
 find_layer(struct from *p, int64_t layer, struct err *err)
 {
+    struct expert_adapter *a = p->a;
     int64_t low = -1, high = -1, last = -1;
     int64_t most = p->base ? (int64_t)p->base->n_experts : MOE_MAX_EXPERTS;
     bool two = false;
@@ -61,12 +63,19 @@ find_layer(struct from *p, int64_t layer, struct err *err)
             continue;
         if (!p->prefix.n)
             str_add(&p->prefix, t->name, name.prefix_n);
-        if (p->prefix.n == name.prefix_n &&
-            !memcmp(p->prefix.s, t->name, name.prefix_n))
-            last = name.expert > last ? name.expert : last;
-        else
+        a->layer = name.layer;
+        if (p->prefix.n != name.prefix_n ||
+            memcmp(p->prefix.s, t->name, name.prefix_n) != 0) {
             two = true;
-        p->a->layer = name.layer;
+            continue;
+        }
+        last = name.expert > last ? name.expert : last;
+        if (t->n_dims == 2 && strstr(t->name, ".lora_A."))
+            *(strstr(t->name, "down_proj") ? &a->intermediate : &a->hidden) =
+                t->shape[1];
+        else if (t->n_dims == 2)
+            *(strstr(t->name, "down_proj") ? &a->hidden : &a->intermediate) =
+                t->shape[0];
     }
     if (layer < 0 && low != high)
         return err_set(err, TU_USAGE,
@@ -83,8 +92,17 @@ find_layer(struct from *p, int64_t layer, struct err *err)
                        "expert%s%s)",
                        p->dir->path, (long long)last, (long long)most,
                        plural(most), p->base ? "" : " at most");
-    p->a->n_experts = (size_t)last + 1;
-    return 0;
+    a->n_experts = (size_t)last + 1;
+    if (p->base) {
+        a->n_experts = p->base->n_experts;
+        a->hidden = p->base->hidden;
+        a->intermediate = p->base->intermediate;
+    }
+    if (a->hidden && a->intermediate)
+        return 0;
+    return err_set(err, EX_DATAERR,
+                   "%s: does not show the experts' sizes (-b BASE does)",
+                   p->dir->path);
 }
 
 static const struct stdir_tensor *
@@ -97,39 +115,6 @@ find(const struct from *p, enum moe_lora_matrix m, size_t expert)
     t = stdir_find(p->dir, s.s);
     str_free(&s);
     return t;
-}
-
-/* Without a base, the sizes are those of the layer's tensors. */
-static int
-take_sizes(struct from *p, struct err *err)
-{
-    struct expert_adapter *a = p->a;
-
-    if (p->base) {
-        a->n_experts = p->base->n_experts;
-        a->hidden = p->base->hidden;
-        a->intermediate = p->base->intermediate;
-        return 0;
-    }
-    for (size_t i = 0; i < p->dir->n_tensors; i++) {
-        const struct st_tensor *t = p->dir->tensors[i].t;
-        struct name name;
-        bool down = name_parse(&name, t, "down_proj.lora_A.weight");
-
-        if (!is_expert(t, &name) || t->n_dims != 2 ||
-            strncmp(t->name, p->prefix.s, p->prefix.n) != 0)
-            continue;
-        if (strstr(t->name, ".lora_A."))
-            *(down ? &a->intermediate : &a->hidden) = t->shape[1];
-        else
-            *(strstr(t->name, "down_proj") ? &a->hidden : &a->intermediate) =
-                t->shape[0];
-    }
-    if (a->hidden && a->intermediate)
-        return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: does not show the experts' sizes (-b BASE does)",
-                   p->dir->path);
 }
 
 /* The experts have one rank and one alpha, whatever patterns say it. */
@@ -172,35 +157,6 @@ take_scales(struct from *p, struct err *err)
     return rc;
 }
 
-/* A pair of matrices: both are there, or neither. */
-static int
-read_all(struct from *p, struct err *err)
-{
-    struct moe_config config = adapter_config(p->a, 1);
-
-    for (size_t i = 0; i < MOE_N_LORA * p->a->n_experts; i++) {
-        enum moe_lora_matrix m = (enum moe_lora_matrix)(i % MOE_N_LORA);
-        size_t e = i / MOE_N_LORA;
-        const struct stdir_tensor *t = find(p, m, e);
-        struct st_want want = { .n_dims = 2 };
-        uint64_t shape[3];
-
-        if (!t && !find(p, m ^ 1, e))
-            continue;
-        if (!t)
-            return err_set(err, EX_DATAERR, "%s: tensor %s%zu.%s is missing",
-                           p->dir->path, p->prefix.s, e, peft_tails[m]);
-        moe_lora_shape(&config, m, shape);
-        want.shape[0] = shape[1];
-        want.shape[1] = shape[2];
-        if (st_want(p->dir->path, t->t, &want, err) < 0)
-            return -1;
-        adapter_take(p->a, m, e, 1, t->st, t->t);
-        p->files->n_used++;
-    }
-    return 0;
-}
-
 int
 adapter_map_layer(struct expert_adapter *a, struct peft_files *files,
                   int64_t layer, const struct base *base, struct err *err)
@@ -208,14 +164,40 @@ adapter_map_layer(struct expert_adapter *a, struct peft_files *files,
     struct from p = {
         .a = a, .base = base, .files = files, .dir = &files->dir
     };
+    struct moe_config config;
     int rc = -1;
 
     *a = (struct expert_adapter){ .layer = -1, .dtype = -1 };
     if (layer < 0 && base)
         layer = base->layer;
-    if (find_layer(&p, layer, err) == 0 && take_sizes(&p, err) == 0 &&
-        take_scales(&p, err) == 0 && adapter_parts(a, err) == 0)
-        rc = read_all(&p, err);
+    if (find_layer(&p, layer, err) == 0 && take_scales(&p, err) == 0 &&
+        adapter_parts(a, err) == 0)
+        rc = 0;
+    config = adapter_config(a, 1);
+    for (size_t i = 0; rc == 0 && i < MOE_N_LORA * a->n_experts; i++) {
+        enum moe_lora_matrix m = (enum moe_lora_matrix)(i % MOE_N_LORA);
+        size_t e = i / MOE_N_LORA;
+        const struct stdir_tensor *t = find(&p, m, e);
+        struct st_want want = { .n_dims = 2 };
+        uint64_t shape[3];
+
+        /* both matrices of a pair are there, or neither */
+        if (!t && !find(&p, m ^ 1, e))
+            continue;
+        if (!t) {
+            rc = err_set(err, EX_DATAERR, "%s: tensor %s%zu.%s is missing",
+                         p.dir->path, p.prefix.s, e, peft_tails[m]);
+            continue;
+        }
+        moe_lora_shape(&config, m, shape);
+        want.shape[0] = shape[1];
+        want.shape[1] = shape[2];
+        rc = st_want(p.dir->path, t->t, &want, err);
+        if (rc == 0) {
+            adapter_take(a, m, e, 1, t->st, t->t);
+            files->n_used++;
+        }
+    }
     str_free(&p.prefix);
     if (rc < 0)
         adapter_close(a);

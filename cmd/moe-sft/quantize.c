@@ -93,36 +93,11 @@ put_matrix(struct quantize *z, enum base_matrix m, size_t expert,
     return 0;
 }
 
-static int
-write_all(struct quantize *z, struct err *err)
-{
-    char name[32];
-
-    stw_meta(z->w, "format", "pt");
-    stw_meta(z->w, "quantization", "int8, symmetric, a scale for each row");
-    for (int m = 0; m < BASE_N; m++) {
-        const struct gemm_matrix *w = z->base.matrices + m * z->base.n_experts;
-        const uint64_t shape[] = { z->base.n_experts, w->n, w->k };
-
-        snprintf(name, sizeof(name), "%s_scale", base_names[m]);
-        z->values[m] = stw_add(z->w, base_names[m], DT_I8, 3, shape, err);
-        z->scales[m] = stw_add(z->w, name, DT_F32, 2, shape, err);
-        if (z->values[m] < 0 || z->scales[m] < 0)
-            return -1;
-    }
-    if (stw_open(z->w, z->cmd->output, z->cmd->out_flags, err) < 0)
-        return -1;
-    for (int m = 0; m < BASE_N; m++)
-        for (size_t e = 0; e < z->base.n_experts; e++)
-            if (put_matrix(z, m, e, err) < 0)
-                return -1;
-    return stw_commit(z->w, err);
-}
-
 int
 quantize_main(const struct cmd *cmd, struct err *err)
 {
     struct quantize z = { .cmd = cmd, .w = stw_new() };
+    char name[32];
     size_t longest;
     int rc = -1;
 
@@ -135,10 +110,29 @@ quantize_main(const struct cmd *cmd, struct err *err)
     longest = larger(z.base.hidden, z.base.intermediate);
     z.x = mem_try(longest, ROWS * sizeof(*z.x), "rows", err);
     z.q = mem_try(gemm_ld_int8(longest), ROWS, "rows", err);
-    if (!z.x || !z.q || write_all(&z, err) < 0)
+    if (!z.x || !z.q)
         goto out;
+    stw_meta(z.w, "format", "pt");
+    stw_meta(z.w, "quantization", "int8, symmetric, a scale for each row");
+    for (int m = 0; m < BASE_N; m++) {
+        const struct gemm_matrix *w = z.base.matrices + m * z.base.n_experts;
+        const uint64_t shape[] = { z.base.n_experts, w->n, w->k };
+
+        snprintf(name, sizeof(name), "%s_scale", base_names[m]);
+        z.values[m] = stw_add(z.w, base_names[m], DT_I8, 3, shape, err);
+        z.scales[m] = stw_add(z.w, name, DT_F32, 2, shape, err);
+        if (z.values[m] < 0 || z.scales[m] < 0)
+            goto out;
+    }
+    if (stw_open(z.w, cmd->output, cmd->out_flags, err) < 0)
+        goto out;
+    for (int m = 0; m < BASE_N; m++)
+        for (size_t e = 0; e < z.base.n_experts; e++)
+            if (put_matrix(&z, m, e, err) < 0)
+                goto out;
     str_adds(&z.report, cmd->json ? "]\n" : "");
-    rc = put_text(NULL, 0, &z.report, err);
+    if (stw_commit(z.w, err) == 0)
+        rc = out_put("-", 0, z.report.s, z.report.n, err);
 out:
     str_free(&z.report);
     stw_free(z.w);

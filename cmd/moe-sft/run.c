@@ -12,38 +12,29 @@ const char *const mode_names[] = { "bf16", "int8", NULL };
 int
 run_files(struct sft_run *run, const struct cmd *cmd, struct err *err)
 {
-    struct par *par;
-    int rc;
-
     *run = (struct sft_run){ .cmd = cmd };
     if (base_open(&run->base, cmd->base, cmd->layer, err) < 0 ||
-        par_open(&par, cmd->n_threads, err) < 0)
+        par_open(&run->par, cmd->n_threads, err) < 0 ||
+        base_check(&run->base, run->par, err) < 0)
         return -1;
-    rc = base_check(&run->base, par, err);
-    par_close(par);
-    return rc < 0 ? -1
-                  : adapter_open(&run->adapter, cmd->lora, &run->base, err);
+    return adapter_open(&run->adapter, cmd->lora, &run->base, err);
 }
 
 int
 run_batch(struct sft_run *run, struct err *err)
 {
     struct gemm *gemm;
-    struct par *par;
-    int rc = -1;
+    int rc;
 
     if (batch_open(&run->batch, run->cmd->input, BATCH_INPUT, run->base.hidden,
                    err) < 0)
         return -1;
     if (run->batch.expert_ids)
         return 0;
-    if (par_open(&par, run->cmd->n_threads, err) < 0)
+    if (gemm_open(&gemm, run->par, err) < 0)
         return -1;
-    if (gemm_open(&gemm, par, err) == 0) {
-        rc = batch_route(&run->batch, &run->base, gemm, err);
-        gemm_close(gemm);
-    }
-    par_close(par);
+    rc = batch_route(&run->batch, &run->base, gemm, err);
+    gemm_close(gemm);
     return rc;
 }
 
@@ -82,6 +73,7 @@ run_close(struct sft_run *run)
     batch_close(&run->batch);
     adapter_close(&run->adapter);
     base_close(&run->base);
+    par_close(run->par);
     *run = (struct sft_run){ 0 };
 }
 

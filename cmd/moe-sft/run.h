@@ -13,6 +13,7 @@
 
 struct sft_run {
     const struct cmd *cmd;
+    struct par *par;
     struct base base;
     struct expert_adapter adapter;
     struct batch batch;

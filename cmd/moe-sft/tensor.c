@@ -39,33 +39,13 @@ number_before(const char *s, const char *end, const char **start, int64_t *v)
     return p < end && (p == s || p[-1] == '.');
 }
 
-static int64_t
-layer_of(const char *name, size_t n)
-{
-    static const char word[] = "layers.";
-    size_t k = sizeof(word) - 1;
-    int64_t layer = -1;
-
-    for (size_t i = 0; i + k < n; i++) {
-        const char *dot, *start;
-        int64_t v;
-
-        if (memcmp(name + i, word, k) != 0 || (i && name[i - 1] != '.'))
-            continue;
-        dot = memchr(name + i + k, '.', n - i - k);
-        if (dot && number_before(name + i + k, dot, &start, &v) &&
-            start == name + i + k)
-            layer = v;
-    }
-    return layer;
-}
-
 bool
 name_parse(struct name *name, const struct st_tensor *t, const char *tail)
 {
-    static const char word[] = "experts.";
-    size_t k = sizeof(word) - 1, n = strlen(tail);
+    const size_t k = strlen("experts."), l = strlen("layers.");
+    size_t n = strlen(tail);
     const char *s = t->name, *end, *start;
+    int64_t layer;
 
     if (strlen(s) != t->name_n || t->name_n < n ||
         strcmp(s + t->name_n - n, tail) != 0)
@@ -75,10 +55,19 @@ name_parse(struct name *name, const struct st_tensor *t, const char *tail)
     if (end > s && end[-1] != '.')
         return false;
     if (end > s && number_before(s, end - 1, &start, &name->expert) &&
-        (size_t)(start - s) >= k && !memcmp(start - k, word, k))
+        (size_t)(start - s) >= k && !memcmp(start - k, "experts.", k))
         name->prefix_n = (size_t)(start - s);
     else
         name->expert = -1;
-    name->layer = layer_of(s, name->prefix_n);
+    for (size_t i = 0; i + l < name->prefix_n; i++) {
+        const char *digits = s + i + l, *dot;
+
+        if (memcmp(s + i, "layers.", l) != 0 || (i && s[i - 1] != '.'))
+            continue;
+        dot = memchr(digits, '.', name->prefix_n - i - l);
+        if (dot && number_before(digits, dot, &start, &layer) &&
+            start == digits)
+            name->layer = layer;
+    }
     return true;
 }

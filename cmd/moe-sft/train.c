@@ -144,36 +144,32 @@ round_parameters(struct train *t)
                      t->at[m + 1] - t->at[m]);
 }
 
-/* No file that is read is written over, nor are the batches still to come. */
-static int
-check_outputs(const struct train *t, struct err *err)
-{
-    const char *const written[] = { t->state_path.s, t->lora_path.s, t->o->log,
-                                    t->o->svg };
-    struct stat st;
-
-    for (int i = 0; i < t->cmd->n_args; i++)
-        if (stat(t->cmd->args[i], &st) == 0 &&
-            inuse_input(t->cmd->args[i], &st, err) < 0)
-            return -1;
-    for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++)
-        if (written[i] && inuse_check(written[i], err) < 0)
-            return -1;
-    return 0;
-}
-
 /* Makes and locks DIR, and reads the state of the run that is resumed. */
 static int
 open_dir(struct train *t, struct err *err)
 {
     const char *dir = t->cmd->output;
     bool force = t->cmd->out_flags & OUT_FORCE, any_state, any_lora;
+    const char *written[4];
     struct stat st;
 
     str_addf(&t->state_path, "%s/state.safetensors", dir);
     str_addf(&t->lora_path, "%s/lora.safetensors", dir);
-    if (outdir_check_name(dir, err) < 0 || check_outputs(t, err) < 0 ||
-        outdir_make(dir, err) < 0)
+    if (outdir_check_name(dir, err) < 0)
+        return -1;
+    /* no file that is read is replaced, nor are the batches still to come */
+    for (int i = 0; i < t->cmd->n_args; i++)
+        if (stat(t->cmd->args[i], &st) == 0 &&
+            inuse_input(t->cmd->args[i], &st, err) < 0)
+            return -1;
+    written[0] = t->state_path.s;
+    written[1] = t->lora_path.s;
+    written[2] = t->o->log;
+    written[3] = t->o->svg;
+    for (int i = 0; i < 4; i++)
+        if (written[i] && inuse_check(written[i], err) < 0)
+            return -1;
+    if (outdir_make(dir, err) < 0)
         return -1;
     if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, EX_CANTCREAT, "%s: is not a directory", dir);
@@ -289,57 +285,7 @@ close_operator(struct train *t)
     t->grad_output = NULL;
 }
 
-static void
-train_close(struct train *t)
-{
-    close_operator(t);
-    mem_big_free(t->grad, t->adamw.n, sizeof(float));
-    mem_big_free(t->sum, t->adamw.n, sizeof(float));
-    adamw_close(&t->adamw);
-    data_close(&t->data);
-    adapter_close(&t->adapter);
-    base_close(&t->base);
-    par_close(t->par);
-    free(t->state.records);
-    train_log_close(&t->log);
-    if (t->lock >= 0)
-        close(t->lock);
-    str_free(&t->state_path);
-    str_free(&t->lora_path);
-}
-
 /* ---- a step ---- */
-
-/* Opens the operator for a batch, unless it has room for it: for twice the
- * tokens that it had room for, at least. */
-static int
-open_operator(struct train *t, const struct batch *b, struct err *err)
-{
-    struct moe_lora lora = adapter_lora(&t->adapter);
-    size_t n = b->qlen;
-
-    if (t->config.top_k == 0)
-        t->config.top_k = b->top_k;
-    if (b->top_k != t->config.top_k)
-        return err_set(
-            err, EX_DATAERR,
-            "%s: expert_ids has %zu slot%s a token (expected %zu, as "
-            "the batches before)",
-            b->name, b->top_k, plural(b->top_k), t->config.top_k);
-    if (t->moe && n <= t->config.max_len)
-        return 0;
-    if (t->moe)
-        n = larger(n, 2 * t->config.max_len);
-    close_operator(t);
-    t->config.max_len = n;
-    t->output = mem_try(n, t->base.hidden * sizeof(float), "outputs", err);
-    t->grad_output = mem_try(n, t->base.hidden * 2, "gradients", err);
-    if (!t->output || !t->grad_output ||
-        moe_open(&t->moe, &t->config, t->cmd->n_threads, err) < 0 ||
-        moe_load(t->moe, &t->base.weights, err) < 0)
-        return -1;
-    return moe_update_lora(t->moe, &lora, err);
-}
 
 static int
 not_finite(const struct train *t, const char *where, const char *what, double v,
@@ -355,18 +301,42 @@ not_finite(const struct train *t, const char *where, const char *what, double v,
                    (unsigned long long)t->state.step + 1, t->cmd->output, step);
 }
 
-/* The loss of a batch, and its gradients, which overwrite 'grad'. */
+/* The loss of a batch, and its gradients, which overwrite 'grad'.  An operator
+ * that has no room for the batch is opened again, with twice as much at least.
+ */
 static int
 batch_gradients(struct train *t, const struct batch *b, float *grad,
                 double *loss, struct err *err)
 {
     struct moe_batch batch = batch_of(b);
     struct moe_grads grads = { .lora_dtype = DT_F32 };
+    struct moe_lora lora = adapter_lora(&t->adapter);
+    size_t n = b->qlen;
 
     for (int m = 0; m < MOE_N_LORA; m++)
         grads.lora[m] = grad + t->at[m];
-    if (open_operator(t, b, err) < 0 ||
-        moe_forward(t->moe, &batch, t->output, true, err) < 0)
+    if (t->config.top_k == 0)
+        t->config.top_k = b->top_k;
+    if (b->top_k != t->config.top_k)
+        return err_set(
+            err, EX_DATAERR,
+            "%s: expert_ids has %zu slot%s a token (expected %zu, as "
+            "the batches before)",
+            b->name, b->top_k, plural(b->top_k), t->config.top_k);
+    if (!t->moe || n > t->config.max_len) {
+        if (t->moe)
+            n = larger(n, 2 * t->config.max_len);
+        close_operator(t);
+        t->config.max_len = n;
+        t->output = mem_try(n, t->base.hidden * sizeof(float), "outputs", err);
+        t->grad_output = mem_try(n, t->base.hidden * 2, "gradients", err);
+        if (!t->output || !t->grad_output ||
+            moe_open(&t->moe, &t->config, t->cmd->n_threads, err) < 0 ||
+            moe_load(t->moe, &t->base.weights, err) < 0 ||
+            moe_update_lora(t->moe, &lora, err) < 0)
+            return -1;
+    }
+    if (moe_forward(t->moe, &batch, t->output, true, err) < 0)
         return -1;
     t->skipped += moe_skipped(t->moe);
     *loss = loss_mse(t->grad_output, t->output, b->target, b->qlen * b->hidden,
@@ -388,7 +358,7 @@ run_step(struct train *t, struct err *err)
     t->skipped = 0;
     for (uint64_t i = 0; i < n; i++) {
         struct batch b;
-        double loss;
+        double loss = 0;
         int rc;
 
         if (sig_stop())
@@ -554,7 +524,20 @@ train_main(const struct cmd *cmd, struct err *err)
     /* the same command again would find them in its way */
     if (rc < 0 && t->log_is_new && !t->any_saved)
         train_log_remove(&t->log);
-    train_close(t);
+    close_operator(t);
+    mem_big_free(t->grad, t->adamw.n, sizeof(float));
+    mem_big_free(t->sum, t->adamw.n, sizeof(float));
+    adamw_close(&t->adamw);
+    data_close(&t->data);
+    adapter_close(&t->adapter);
+    base_close(&t->base);
+    par_close(t->par);
+    free(t->state.records);
+    train_log_close(&t->log);
+    if (t->lock >= 0)
+        close(t->lock);
+    str_free(&t->state_path);
+    str_free(&t->lora_path);
     free(t);
     return rc;
 }

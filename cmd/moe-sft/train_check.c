@@ -14,10 +14,37 @@ train_is_stream(const struct cmd *cmd)
     return cmd->n_args == 1 && !strcmp(cmd->args[0], "-");
 }
 
+/* A log or picture: no other file that the run writes, and one that can be
+ * replaced. */
 static int
-check_data(const struct cmd *cmd, const struct train_options *o,
-           struct err *err)
+check_output(const struct cmd *cmd, const char *option, const char *path,
+             const char *log, struct err *err)
 {
+    static const char *const names[] = { "state", "lora" };
+    bool found = file_same(path, log) || file_same(path, cmd->output);
+    struct stat st;
+
+    for (int i = 0; path && i < 2; i++) {
+        struct str kept = { 0 };
+
+        str_addf(&kept, "%s/%s.safetensors", cmd->output, names[i]);
+        found = found || file_same(path, kept.s);
+        str_free(&kept);
+    }
+    if (found)
+        return err_set(err, TU_USAGE,
+                       "--%s %s is the name of another file of this command",
+                       option, path);
+    if (path && stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISCHR(st.st_mode))
+        return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
+    return 0;
+}
+
+int
+train_check(const struct cmd *cmd, struct err *err)
+{
+    const struct train_options *o = cmd->train;
     bool stream = train_is_stream(cmd);
 
     if (cmd->length && !cmd->input)
@@ -51,43 +78,6 @@ check_data(const struct cmd *cmd, const struct train_options *o,
         return err_set(err, TU_USAGE, "-n %llu is beyond --total %llu",
                        (unsigned long long)o->steps,
                        (unsigned long long)o->total);
-    return 0;
-}
-
-/* A log or picture: no other file that the run writes, and one that can be
- * replaced. */
-static int
-check_output(const struct cmd *cmd, const char *option, const char *path,
-             const char *log, struct err *err)
-{
-    static const char *const names[] = { "state", "lora" };
-    bool found = file_same(path, log) || file_same(path, cmd->output);
-    struct stat st;
-
-    for (int i = 0; path && i < 2; i++) {
-        struct str kept = { 0 };
-
-        str_addf(&kept, "%s/%s.safetensors", cmd->output, names[i]);
-        found = found || file_same(path, kept.s);
-        str_free(&kept);
-    }
-    if (found)
-        return err_set(err, TU_USAGE,
-                       "--%s %s is the name of another file of this command",
-                       option, path);
-    if (path && stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
-        !S_ISCHR(st.st_mode))
-        return err_set(err, EX_CANTCREAT, "%s: is not a file", path);
-    return 0;
-}
-
-int
-train_check(const struct cmd *cmd, struct err *err)
-{
-    const struct train_options *o = cmd->train;
-
-    if (check_data(cmd, o, err) < 0)
-        return -1;
     if (o->svg && !strcmp(o->svg, "-"))
         return err_set(err, TU_USAGE, "--svg needs a file name, not -");
     if (check_output(cmd, "log", o->log, NULL, err) < 0)

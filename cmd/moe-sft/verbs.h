@@ -30,7 +30,6 @@ struct lora_arg {
     int64_t layer; /* of PATH@LAYER; -1: not given */
 };
 struct cmd {
-    const char *verb;
     const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
     struct lora_arg *loras; /* [n_loras]: for verbs with several */
     size_t n_loras;

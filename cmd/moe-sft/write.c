@@ -24,47 +24,6 @@ can_write(const struct cmd *cmd, const char *path, struct err *err)
 }
 
 int
-is_there(const struct cmd *cmd, struct err *err)
-{
-    bool forward = !strcmp(cmd->verb, "forward");
-    const char *path[] = { cmd->output, forward ? cmd->cache : NULL };
-
-    for (int i = 0; i < 2; i++) {
-        struct stdir dir;
-
-        if (!path[i])
-            continue;
-        if (file_missing(path[i]))
-            return 0;
-        if (stdir_open(&dir, path[i], err) < 0)
-            return -1;
-        stdir_close(&dir);
-    }
-    return 1;
-}
-
-bool
-is_half_done(const struct cmd *cmd)
-{
-    struct stdir dir;
-    bool cache;
-
-    if (strcmp(cmd->verb, "forward") != 0 || !cmd->cache ||
-        !file_missing(cmd->output) || file_missing(cmd->cache) ||
-        stdir_open(&dir, cmd->cache, &(struct err){ 0 }) < 0)
-        return false;
-    cache = st_meta(dir.files, CACHE_VERSION_KEY) != NULL;
-    stdir_close(&dir);
-    return cache;
-}
-
-int
-put_text(const char *path, int flags, const struct str *text, struct err *err)
-{
-    return out_put(path ? path : "-", flags, text->s, text->n, err);
-}
-
-int
 write_tensors(struct stw *w, const struct output_tensor *tensors, size_t n,
               const char *path, int flags, struct err *err)
 {

@@ -13,20 +13,9 @@
 #include "core/outdir.h"
 #include "core/str.h"
 
-/* put_text() writes an answer: to a file, or to standard output (NULL). */
-int put_text(const char *path, int flags, const struct str *text,
-             struct err *err);
-
 /* can_write(): EX_CANTCREAT for a file that exists and is not to be replaced,
  * before the work is done. */
 int can_write(const struct cmd *cmd, const char *path, struct err *err);
-
-/* is_there(): 1 if all outputs exist and are sound safetensors, 0, or -1. */
-int is_there(const struct cmd *cmd, struct err *err);
-
-/* is_half_done(): does forward's cache exist, but not its output?  A run that
- * is killed between naming the two leaves that. */
-bool is_half_done(const struct cmd *cmd);
 
 /* A tensor of an output: BF16 as files have it, F32 and I64 in this machine's
  * order. */

@@ -1,15 +1,66 @@
-/* backward: gradients, from a forward's cache. */
+/*
+ * forward: the experts' output for a batch, and a cache for backward.
+ * backward: gradients, from that cache.
+ */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/batch.h"
 #include "cmd/moe-sft/cache.h"
 #include "cmd/moe-sft/run.h"
 #include "cmd/moe-sft/verbs.h"
 #include "cmd/moe-sft/write.h"
 #include "core/format/stw.h"
+#include "core/mem.h"
 #include "core/model/moe.h"
+#include "core/tool.h"
 #include "core/tty.h"
+
+int
+forward_main(const struct cmd *cmd, struct err *err)
+{
+    struct sft_run run = { 0 };
+    struct moe_batch batch;
+    enum moe_mode mode;
+    struct output_tensor tensor;
+    struct stw *cache = NULL, *w = stw_new();
+    float *output = NULL;
+    int rc = -1;
+
+    if (can_write(cmd, cmd->output, err) < 0 ||
+        can_write(cmd, cmd->cache, err) < 0 || run_files(&run, cmd, err) < 0 ||
+        base_mode(&run.base, cmd->mode, &mode, err) < 0 ||
+        run_batch(&run, err) < 0 ||
+        run_moe(&run, run.batch.top_k, run.batch.qlen, mode, false, err) < 0)
+        goto out;
+    batch = batch_of(&run.batch);
+    output = mem_try(batch.qlen * run.batch.hidden + 1, sizeof(*output),
+                     run.batch.name, err);
+    if (!output || moe_forward(run.moe, &batch, output, cmd->cache, err) < 0)
+        goto out;
+    if (cmd->verbose)
+        tool_say("%s: %zu of %zu slot%s skipped: their id is no expert",
+                 run.batch.name, moe_skipped(run.moe),
+                 batch.qlen * run.batch.top_k,
+                 plural(batch.qlen * run.batch.top_k));
+    /* both files are complete before either gets its name */
+    tensor = (struct output_tensor){
+        "output", DT_F32, 2, { run.batch.qlen, run.batch.hidden }, output
+    };
+    if (cmd->cache && !(cache = cache_write(&run, cmd->cache, err)))
+        goto out;
+    if (write_tensors(w, &tensor, 1, cmd->output, cmd->out_flags, err) == 0 &&
+        (!cache || stw_commit(cache, err) == 0))
+        rc = stw_commit(w, err);
+out:
+    stw_free(w);
+    stw_free(cache);
+    free(output);
+    run_close(&run);
+    return rc;
+}
 
 /* A batch that has more than gradients must be the forward's. */
 static int
