@@ -195,9 +195,9 @@ adapter_unchanged(const struct expert_adapter *a, struct err *err)
     return 0;
 }
 
-static int
-map_file(struct expert_adapter *a, const char *path, const struct base *base,
-         struct err *err)
+int
+adapter_map(struct expert_adapter *a, const char *path, const struct base *base,
+            struct err *err)
 {
     struct lora_stack s = { 0 };
     const struct st *st;
@@ -234,47 +234,25 @@ map_file(struct expert_adapter *a, const char *path, const struct base *base,
     return -1;
 }
 
-static int
-map_folder(struct expert_adapter *a, const char *path, int64_t layer,
-           const struct base *base, struct err *err)
-{
-    struct peft_files files;
-    int rc = peft_files_open(&files, path, err);
-
-    if (rc == 0)
-        rc = adapter_map_layer(a, &files, layer, base, err);
-    if (rc == 0) {
-        peft_files_warn(&files);
-        a->dir = files.dir;
-        files.dir = (struct stdir){ 0 };
-    }
-    peft_files_close(&files);
-    return rc;
-}
-
-int
-adapter_map(struct expert_adapter *a, const char *path, int64_t layer,
-            const struct base *base, struct err *err)
-{
-    int rc = file_is_dir(path, err);
-
-    if (rc < 0)
-        return -1;
-    return rc ? map_folder(a, path, layer, base, err)
-              : map_file(a, path, base, err);
-}
-
 int
 adapter_open(struct expert_adapter *a, const char *path,
              const struct base *base, struct err *err)
 {
-    if (adapter_map(a, path, -1, base, err) < 0)
-        return -1;
-    if (alloc(a, err) < 0) {
-        adapter_close(a);
-        return -1;
+    struct peft_files folder = { 0 };
+    int rc = file_is_dir(path, err);
+
+    if (rc == 0) {
+        rc = adapter_map(a, path, base, err);
+    } else if (rc > 0) {
+        rc = peft_files_open(&folder, path, err);
+        if (rc == 0)
+            rc = adapter_map_layer(a, &folder, -1, base, err);
+        if (rc == 0)
+            peft_files_warn(&folder);
     }
-    for (size_t i = 0; i < MOE_N_LORA * a->n_experts; i++) {
+    if (rc == 0 && (rc = alloc(a, err)) < 0)
+        adapter_close(a);
+    for (size_t i = 0; rc == 0 && i < MOE_N_LORA * a->n_experts; i++) {
         enum moe_lora_matrix m = (enum moe_lora_matrix)(i / a->n_experts);
         size_t n = adapter_size(a, m), e = i % a->n_experts;
         uint16_t *to = a->m[m] + e * n;
@@ -286,14 +264,15 @@ adapter_open(struct expert_adapter *a, const char *path,
         for (size_t k = 0; k < n; k++)
             bad |= (le16(&to[k]) & 0x7f80) == 0x7f80;
         if (bad) {
-            err_set(err, EX_DATAERR, "%s: %s of expert %zu has NaN or Inf",
-                    path, moe_lora_names[m], e);
+            rc = err_set(err, EX_DATAERR, "%s: %s of expert %zu has NaN or Inf",
+                         path, moe_lora_names[m], e);
             adapter_close(a);
-            return -1;
         }
     }
-    unmap(a);
-    return 0;
+    if (rc == 0)
+        unmap(a);
+    peft_files_close(&folder);
+    return rc;
 }
 
 int
@@ -351,47 +330,35 @@ adapter_dtype(const struct expert_adapter *a)
     return a->parts ? (enum dtype)a->dtype : DT_BF16;
 }
 
-/* One expert's matrix, to an offset in bytes. */
-static int
-put_part(const struct expert_adapter *a, struct stw *w, int tensor,
-         enum moe_lora_matrix m, size_t expert, size_t offset, struct err *err)
-{
-    enum dtype dtype = adapter_dtype(a);
-    size_t n = adapter_size(a, m), nbytes = n * dtype_table[dtype].bits / 8;
-    const struct adapter_part *from;
-    float *wide;
-    void *data;
-    int rc = -1;
-
-    if (!a->parts)
-        return stw_write(w, tensor, a->m[m] + expert * n, nbytes, offset, err);
-    from = a->parts + m * a->n_experts + expert;
-    if (from->data && from->dtype == dtype)
-        return write_mapped(w, tensor, from->data, nbytes, offset, err);
-    wide = mem_try(n, sizeof(*wide), moe_lora_names[m], err);
-    data = wide ? mem_try(nbytes, 1, moe_lora_names[m], err) : NULL;
-    if (data) {
-        adapter_f32(a, m, expert, wide);
-        cvt_from_f32(data, dtype, wide, n);
-        rc = stw_write(w, tensor, data, nbytes, offset, err);
-    }
-    free(data);
-    free(wide);
-    return rc;
-}
-
 int
 adapter_put(const struct expert_adapter *a, struct stw *w, int tensor,
             enum moe_lora_matrix m, int64_t expert, struct err *err)
 {
-    size_t nbytes = adapter_size(a, m) * dtype_table[adapter_dtype(a)].bits / 8;
+    enum dtype dtype = adapter_dtype(a);
+    size_t n = adapter_size(a, m), nbytes = n * dtype_table[dtype].bits / 8;
+    size_t first = expert < 0 ? 0 : (size_t)expert;
+    size_t end = expert < 0 ? a->n_experts : first + 1, at = 0;
+    float *wide = mem_try(n, sizeof(*wide), moe_lora_names[m], err);
+    void *data = mem_try(n, sizeof(*wide), moe_lora_names[m], err);
+    int rc = wide && data ? 0 : -1;
 
-    if (expert >= 0)
-        return put_part(a, w, tensor, m, (size_t)expert, 0, err);
-    for (size_t e = 0; e < a->n_experts; e++)
-        if (put_part(a, w, tensor, m, e, e * nbytes, err) < 0)
-            return -1;
-    return 0;
+    for (size_t e = first; rc == 0 && e < end; e++, at += nbytes) {
+        const struct adapter_part *from =
+            a->parts ? a->parts + m * a->n_experts + e : NULL;
+
+        if (!from) {
+            rc = stw_write(w, tensor, a->m[m] + e * n, nbytes, at, err);
+        } else if (from->data && from->dtype == dtype) {
+            rc = write_mapped(w, tensor, from->data, nbytes, at, err);
+        } else {
+            adapter_f32(a, m, e, wide);
+            cvt_from_f32(data, dtype, wide, n);
+            rc = stw_write(w, tensor, data, nbytes, at, err);
+        }
+    }
+    free(data);
+    free(wide);
+    return rc;
 }
 
 int

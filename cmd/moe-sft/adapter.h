@@ -16,10 +16,11 @@
 
 /*
  * An adapter: our file (gate_lora_a .. down_lora_b, sizes in __metadata__), or
- * a layer of a PEFT directory (-1: base's, or the only one), whose
- * experts without an adapter have zeros; it must fit 'base' unless that is
- * NULL. adapter_open() reads it into memory, bf16 (F16 and F32 are rounded);
- * adapter_map() leaves the numbers in the file, as they are.
+ * a layer of a PEFT directory (the base's, or the only one), whose experts
+ * without an adapter have zeros; it must fit 'base' unless that is NULL.
+ * adapter_open() reads either into memory, bf16 (F16 and F32 are rounded);
+ * adapter_map() leaves the numbers of our file there, as they are, and
+ * adapter_map_layer() (peft.h) those of a PEFT directory.
  * Owner: the caller, until adapter_close().
  */
 struct adapter_part {
@@ -40,7 +41,7 @@ int adapter_new(struct expert_adapter *a, const struct base *base, size_t rank,
                 float alpha, struct err *err); /* zeros */
 int adapter_open(struct expert_adapter *a, const char *path,
                  const struct base *base, struct err *err);
-int adapter_map(struct expert_adapter *a, const char *path, int64_t layer,
+int adapter_map(struct expert_adapter *a, const char *path,
                 const struct base *base, struct err *err);
 
 /* adapter_layer() is the layer that our file says it is of; -1: none. */

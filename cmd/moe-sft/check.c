@@ -216,31 +216,6 @@ put_part(struct check *c, int tensor, const char *expert, size_t first,
             n_counting > 0 ? limit * (1 + 6 / sqrt(n_counting)) : limit);
 }
 
-static void
-put_table(struct check *c)
-{
-    const double *output = c->exact.output;
-    struct tally t = { 0 };
-
-    str_adds(&c->table, "tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok\n");
-    for (size_t i = 0; i < c->exact.n_output; i++)
-        tally(&t, (double)c->output[i], output[i]);
-    put_row(c, -1, "-", "operator:exact", &t,
-            unit_of(output, c->exact.n_output),
-            limits[moe_config(c->run.moe)->mode][0]);
-    put_part(c, EXACT_INPUT, "-", 0, c->n[EXACT_INPUT], 0);
-    put_part(c, EXACT_WEIGHTS, "-", 0, c->n[EXACT_WEIGHTS],
-             *c->exact.size[EXACT_WEIGHTS]);
-    for (int m = 0; m < MOE_N_LORA; m++)
-        for (size_t e = 0; e < c->run.base.n_experts; e++) {
-            size_t n = c->n[m] / c->run.base.n_experts;
-            char expert[24];
-
-            snprintf(expert, sizeof(expert), "%zu", e);
-            put_part(c, m, expert, e * n, n, c->exact.size[m][e]);
-        }
-}
-
 /* ---- the verb ---- */
 
 int
@@ -251,6 +226,7 @@ check_main(const struct cmd *cmd, struct err *err)
     struct moe_lora lora;
     struct moe_batch batch;
     struct exact_problem problem;
+    struct tally all = { 0 };
     enum moe_mode mode;
     int rc = -1;
 
@@ -268,7 +244,23 @@ check_main(const struct cmd *cmd, struct err *err)
     if (exact_run(&c.exact, &problem, c.samples, c.n_samples, run->par, err) <
         0)
         goto out;
-    put_table(&c);
+    str_adds(&c.table, "tensor\texpert\tcompared\tn\tmax\tmean\tlimit\tok\n");
+    for (size_t i = 0; i < c.exact.n_output; i++)
+        tally(&all, (double)c.output[i], c.exact.output[i]);
+    put_row(&c, -1, "-", "operator:exact", &all,
+            unit_of(c.exact.output, c.exact.n_output),
+            limits[moe_config(run->moe)->mode][0]);
+    put_part(&c, EXACT_INPUT, "-", 0, c.n[EXACT_INPUT], 0);
+    put_part(&c, EXACT_WEIGHTS, "-", 0, c.n[EXACT_WEIGHTS],
+             *c.exact.size[EXACT_WEIGHTS]);
+    for (int m = 0; m < MOE_N_LORA; m++)
+        for (size_t e = 0; e < run->base.n_experts; e++) {
+            size_t n = c.n[m] / run->base.n_experts;
+            char expert[24];
+
+            snprintf(expert, sizeof(expert), "%zu", e);
+            put_part(&c, m, expert, e * n, n, c.exact.size[m][e]);
+        }
     rc = out_put(cmd->output ? cmd->output : "-", cmd->out_flags, c.table.s,
                  c.table.n, err);
     if (rc == 0 && c.n_bad)

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/moe-sft/train.h"
 #include "core/format/npy.h"
 #include "core/format/stwant.h"
 #include "core/kernel/cvt.h"

@@ -93,57 +93,21 @@ check_batch(const struct sft_run *run, const struct cache *c, struct err *err)
                    run->cmd->cache, what, b->name);
 }
 
-static int
-write_grads(const struct moe_grads *g, const struct sft_run *run,
-            struct err *err)
-{
-    const struct moe_config *config = moe_config(run->moe);
-    struct output_tensor tensors[2 + MOE_N_LORA] = {
-        { "grad_input",
-          DT_BF16,
-          2,
-          { run->batch.qlen, config->hidden },
-          g->input },
-        { "grad_weights",
-          DT_F32,
-          2,
-          { run->batch.qlen, config->top_k },
-          g->weights },
-    };
-    char names[MOE_N_LORA][32];
-    struct stw *w = stw_new();
-    int rc;
-
-    for (int m = 0; m < MOE_N_LORA; m++) {
-        struct output_tensor *t = &tensors[2 + m];
-
-        snprintf(names[m], sizeof(names[m]), "grad_%s", moe_lora_names[m]);
-        *t = (struct output_tensor){ .name = names[m],
-                                     .dtype = g->lora_dtype,
-                                     .n_dims = 3,
-                                     .data = g->lora[m] };
-        moe_lora_shape(config, m, t->shape);
-    }
-    rc = write_tensors(w, tensors, 2 + MOE_N_LORA, run->cmd->output,
-                       run->cmd->out_flags, err);
-    if (rc == 0)
-        rc = stw_commit(w, err);
-    stw_free(w);
-    return rc;
-}
-
 int
 backward_main(const struct cmd *cmd, struct err *err)
 {
     struct moe_grads grads = { .lora_dtype = cmd->grads };
+    struct output_tensor tensors[2 + MOE_N_LORA];
+    char names[MOE_N_LORA][32];
+    const struct moe_config *config;
     struct sft_run run = { 0 };
+    struct stw *w = stw_new();
     struct cache c = { 0 };
     struct moe_cache top;
+    size_t qlen;
     int rc = -1;
 
-    if (can_write(cmd, cmd->output, err) < 0)
-        return -1;
-    if (run_files(&run, cmd, err) < 0 ||
+    if (can_write(cmd, cmd->output, err) < 0 || run_files(&run, cmd, err) < 0 ||
         batch_open(&run.batch, cmd->grad, BATCH_GRAD_OUTPUT, run.base.hidden,
                    err) < 0 ||
         cache_open(&c, &run, cmd->cache, cmd->mode, err) < 0 ||
@@ -151,12 +115,32 @@ backward_main(const struct cmd *cmd, struct err *err)
         run_moe(&run, c.batch.top_k, c.batch.qlen, c.mode, true, err) < 0)
         goto out;
     top = (struct moe_cache){ batch_of(&c.batch), c.n_rows, c.gate, c.up };
-    if (moe_cache_push(run.moe, &top, err) == 0 &&
-        grads_open(&grads, moe_config(run.moe), run.batch.qlen, err) == 0 &&
-        moe_backward(run.moe, run.batch.grad_output, &grads, err) == 0)
-        rc = write_grads(&grads, &run, err);
-    grads_close(&grads, moe_config(run.moe));
+    config = moe_config(run.moe);
+    qlen = c.batch.qlen;
+    if (moe_cache_push(run.moe, &top, err) < 0 ||
+        grads_open(&grads, config, qlen, err) < 0 ||
+        moe_backward(run.moe, run.batch.grad_output, &grads, err) < 0)
+        goto out;
+    tensors[0] = (struct output_tensor){
+        "grad_input", DT_BF16, 2, { qlen, config->hidden }, grads.input
+    };
+    tensors[1] = (struct output_tensor){
+        "grad_weights", DT_F32, 2, { qlen, config->top_k }, grads.weights
+    };
+    for (int m = 0; m < MOE_N_LORA; m++) {
+        snprintf(names[m], sizeof(names[m]), "grad_%s", moe_lora_names[m]);
+        tensors[2 + m] = (struct output_tensor){
+            names[m], grads.lora_dtype, 3, { 0 }, grads.lora[m]
+        };
+        moe_lora_shape(config, m, tensors[2 + m].shape);
+    }
+    if (write_tensors(w, tensors, 2 + MOE_N_LORA, cmd->output, cmd->out_flags,
+                      err) == 0)
+        rc = stw_commit(w, err);
 out:
+    if (run.moe)
+        grads_close(&grads, moe_config(run.moe));
+    stw_free(w);
     cache_close(&c);
     run_close(&run);
     return rc;

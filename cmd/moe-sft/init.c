@@ -14,21 +14,6 @@
 #include "core/model/moe.h"
 #include "core/rng.h"
 
-/* Numbers of matrix m are those of stream m under the seed, in order. */
-static void
-fill(struct expert_adapter *a, enum moe_lora_matrix m, uint64_t seed)
-{
-    size_t in = m == MOE_DOWN_A ? a->intermediate : a->hidden;
-    size_t n = a->n_experts * a->rank * in;
-    double bound = 1 / sqrt((double)in);
-
-    for (size_t i = 0; i < n; i++) {
-        double u = rng_f64(seed, m, i);
-
-        put_le16(a->m[m] + i, f32_to_bf16((float)((2 * u - 1) * bound)));
-    }
-}
-
 int
 init_main(const struct cmd *cmd, struct err *err)
 {
@@ -44,9 +29,17 @@ init_main(const struct cmd *cmd, struct err *err)
     base_close(&base);
     if (rc < 0)
         return -1;
-    fill(&a, MOE_GATE_A, cmd->seed);
-    fill(&a, MOE_UP_A, cmd->seed);
-    fill(&a, MOE_DOWN_A, cmd->seed);
+    /* the A; a matrix has the numbers of its own stream under the seed */
+    for (int m = MOE_GATE_A; m <= MOE_DOWN_A; m += 2) {
+        size_t in = m == MOE_DOWN_A ? a.intermediate : a.hidden;
+        double bound = 1 / sqrt((double)in);
+
+        for (size_t i = 0; i < a.n_experts * rank * in; i++) {
+            double u = rng_f64(cmd->seed, (uint64_t)m, i);
+
+            put_le16(a.m[m] + i, f32_to_bf16((float)((2 * u - 1) * bound)));
+        }
+    }
     rc = adapter_write(&a, cmd->output, cmd->out_flags, err);
     adapter_close(&a);
     return rc;

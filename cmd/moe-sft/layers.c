@@ -58,7 +58,7 @@ add_layer(struct layers *l, const char *path, struct peft_files *folder,
     if (folder)
         return adapter_map_layer(&x->adapter, folder, layer,
                                  base ? &x->base : NULL, err);
-    return adapter_map(&x->adapter, path, layer, base ? &x->base : NULL, err);
+    return adapter_map(&x->adapter, path, base ? &x->base : NULL, err);
 }
 
 /* The layer that was asked for of a PEFT directory, or all. */

@@ -4,7 +4,6 @@
 #include "cmd/moe-sft/cache.h"
 #include "cmd/moe-sft/layers.h"
 #include "cmd/moe-sft/run.h"
-#include "cmd/moe-sft/train.h"
 #include "cmd/moe-sft/verbs.h"
 #include "core/format/stdir.h"
 #include "core/kernel/cpu.h"

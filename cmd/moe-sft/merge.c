@@ -261,29 +261,6 @@ write_shard(struct merge *g, const struct st *st, const char *path,
     return rc;
 }
 
-static int
-copy_file(const char *from, const char *to, struct err *err)
-{
-    size_t size;
-    int fd = file_open(from, &size, err);
-    struct out *out;
-    ssize_t n = 1;
-
-    if (fd < 0)
-        return -1;
-    if (out_open(&out, to, 0, false, err) < 0) {
-        close(fd);
-        return -1;
-    }
-    while (n > 0)
-        n = out_copy(out, fd, from, (size_t)1 << 30, err);
-    close(fd);
-    if (n == 0)
-        return out_commit(out, err);
-    out_abort(out);
-    return -1;
-}
-
 static bool
 has_suffix(const char *s)
 {
@@ -305,18 +282,32 @@ copy_others(const struct merge *g, const char *to, struct err *err)
     if (!d)
         return err_sys(err, file_status(errno), "%s", g->cmd->base);
     while ((rc = dir_next(d, g->cmd->base, &e, err)) > 0) {
+        struct out *out = NULL;
+        ssize_t n = 1;
+        size_t size;
+        int fd = -1;
+
         str_clear(&from);
         str_clear(&path);
         str_addf(&from, "%s/%s", g->cmd->base, e->d_name);
         str_addf(&path, "%s/%s", to, e->d_name);
         if (e->d_name[0] == '.' || has_suffix(e->d_name))
             continue;
-        if (stat(from.s, &st) < 0)
-            rc = errno == ENOENT
-                     ? 0
-                     : err_sys(err, file_status(errno), "%s", from.s);
-        else if (S_ISREG(st.st_mode))
-            rc = copy_file(from.s, path.s, err);
+        if (stat(from.s, &st) < 0 && errno == ENOENT)
+            continue;
+        if (stat(from.s, &st) < 0) {
+            rc = err_sys(err, file_status(errno), "%s", from.s);
+        } else if (S_ISREG(st.st_mode)) {
+            fd = file_open(from.s, &size, err);
+            if (fd >= 0 && out_open(&out, path.s, 0, false, err) == 0)
+                while (n > 0)
+                    n = out_copy(out, fd, from.s, (size_t)1 << 30, err);
+            rc = n == 0 ? out_commit(out, err) : -1;
+            if (n != 0)
+                out_abort(out);
+            if (fd >= 0)
+                close(fd);
+        }
         if (rc < 0)
             break;
     }

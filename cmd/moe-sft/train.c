@@ -9,7 +9,7 @@
  * bits.  Both are written every --save-every steps, at the end, and when a
  * signal or the deadline stops the run.
  */
-#include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/verbs.h"
 
 #include <errno.h>
 #include <fcntl.h>

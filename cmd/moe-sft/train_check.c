@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/moe-sft/train.h"
+#include "cmd/moe-sft/verbs.h"
 #include "core/map.h"
 #include "core/out.h"
 #include "core/str.h"

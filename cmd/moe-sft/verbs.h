@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/err.h"
+#include "core/model/train/schedule.h"
 
 /* Exit status of training whose loss is NaN or infinite. */
 #define SFT_NOT_FINITE 76
@@ -28,6 +29,17 @@ enum {
 struct lora_arg {
     char *path;
     int64_t layer; /* of PATH@LAYER; -1: not given */
+};
+struct train_options {
+    const char *target; /* with --input: activations instead of batches */
+    uint64_t steps;     /* 0: to the end of the stream */
+    uint64_t total;     /* of the schedule; 0: 'steps' */
+    enum schedule_kind schedule;
+    double lr, warmup; /* warmup below 1: a fraction of 'total' */
+    double clip, beta1, beta2, eps, weight_decay;
+    uint64_t accumulate, save_every; /* save_every 0: only at the end */
+    bool shuffle, resume, any_isa;
+    const char *log, *svg; /* NULL: none; without a log, lines go to stdout */
 };
 struct cmd {
     const char *base, *lora, *input, *grad, *cache, *output; /* or NULL */
@@ -59,5 +71,11 @@ int merge_main(const struct cmd *cmd, struct err *err);
 int convert_main(const struct cmd *cmd, struct err *err);
 int quantize_main(const struct cmd *cmd, struct err *err);
 int bench_main(const struct cmd *cmd, struct err *err);
+
+/* train_is_stream(): do the batches come from standard input?
+ * train_check() checks the command line: -1 with 'err' set, TU_USAGE, or
+ * EX_CANTCREAT for a log or picture that cannot be a file. */
+bool train_is_stream(const struct cmd *cmd);
+int train_check(const struct cmd *cmd, struct err *err);
 
 #endif

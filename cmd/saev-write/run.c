@@ -295,32 +295,6 @@ check_space(const struct write_run *run, struct err *err)
 
 /* ---- the stream ---- */
 
-/* Reads the header of a .npy, which has what the metadata may leave out. */
-static int
-read_header(struct write_run *run, struct err *err)
-{
-    size_t n, want = SIZE_MAX;
-    int known = run->cmd->raw ? 0 : input_header(&run->in, &run->saev, &n, err);
-
-    if (known <= 0)
-        return known;
-    if (run->cmd->dtype_given && run->in.dtype != run->cmd->dtype)
-        return err_set(err, TU_USAGE, "%s: is %s by its header, not --dtype %s",
-                       run->in.name, dtype_table[run->in.dtype].name,
-                       dtype_table[run->cmd->dtype].name);
-    if (run->end != SIZE_MAX)
-        want = run_imgs_before(run, run->end) - run_first_img(run);
-    if (want != SIZE_MAX && n != want)
-        return err_set(err, EX_DATAERR, "%s: has %zu image%s (expected %zu)",
-                       run->in.name, n, plural(n), want);
-    if (want != SIZE_MAX)
-        return 0;
-    if (saev_set_n_imgs(&run->saev, n + run_first_img(run), err) < 0)
-        return -1;
-    run->end = run->saev.n_shards;
-    return 0;
-}
-
 /* The stream from the shard of --first on, where those before it are complete,
  * to its end. */
 static int
@@ -417,25 +391,42 @@ keep_shards(struct write_run *run, struct err *err)
 int
 run_stream(struct write_run *run, struct err *err)
 {
-    bool shared = run->cmd->sharded || run->cmd->resume;
-    size_t first = run_first_img(run), s = run->saev.shard_imgs;
+    const struct write_cmd *cmd = run->cmd;
+    bool shared = cmd->sharded || cmd->resume;
+    size_t first = run_first_img(run), s = run->saev.shard_imgs, n;
     size_t begin = run_imgs_before(run, run->begin);
     size_t last = run_imgs_before(run, run->end);
-    int rc = -1;
+    int rc = -1, header = 0;
 
     if (first < begin || first > last || (first != last && first % s != 0))
         return err_set(err, TU_USAGE,
                        "--first: %zu is not the first image of a shard here "
                        "(expected a multiple of %zu from %zu to %zu)",
                        first, s, begin, last);
+    if (run_buffers(run, err) < 0)
+        return -1;
+    /* the header of a .npy has what the metadata may leave out */
+    if (!cmd->raw && (header = input_header(&run->in, &run->saev, &n, err)) < 0)
+        return -1;
+    if (header && cmd->dtype_given && run->in.dtype != cmd->dtype)
+        return err_set(err, TU_USAGE, "%s: is %s by its header, not --dtype %s",
+                       run->in.name, dtype_table[run->in.dtype].name,
+                       dtype_table[cmd->dtype].name);
+    if (header && last != SIZE_MAX && n != last - first)
+        return err_set(err, EX_DATAERR, "%s: has %zu image%s (expected %zu)",
+                       run->in.name, n, plural(n), last - first);
+    if (header && last == SIZE_MAX) {
+        if (saev_set_n_imgs(&run->saev, n + first, err) < 0)
+            return -1;
+        run->end = run->saev.n_shards;
+    }
     run->progress = (struct progress){ .what = "saev-write",
                                        .unit = "B",
-                                       .quiet = run->cmd->quiet };
-    if (run_buffers(run, err) == 0 && read_header(run, err) == 0 &&
-        run_stage(run, shared, err) == 0 && check_space(run, err) == 0) {
+                                       .quiet = cmd->quiet };
+    if (run_stage(run, shared, err) == 0 && check_space(run, err) == 0) {
         if (run->end != SIZE_MAX)
             run->progress.total =
-                (run_imgs_before(run, run->end) - run_first_img(run)) *
+                (run_imgs_before(run, run->end) - first) *
                 (run->saev.img_nbytes / (run->in.dtype == DT_F32 ? 1 : 2));
         progress_start(&run->progress);
         rc = stream_shards(run, err);
@@ -443,7 +434,7 @@ run_stream(struct write_run *run, struct err *err)
         if (rc < 0 && outdir_is_gone(run->dir))
             return run_second(run, err);
     }
-    if (rc == 0 && !run->cmd->sharded)
+    if (rc == 0 && !cmd->sharded)
         rc = publish(run, shared, err);
     if (rc < 0 && err->status == EX_TEMPFAIL && run->dir)
         return keep_shards(run, err);

@@ -3,7 +3,6 @@
 #include "cmd/moe-sft/base.h"
 #include "cmd/moe-sft/batch.h"
 #include "cmd/moe-sft/data.h"
-#include "cmd/moe-sft/train.h"
 #include "cmd/moe-sft/verbs.h"
 #include "test/fuzz/files.h"
 
