@@ -63,6 +63,13 @@ xrealloc(void *p, size_t n, size_t size)
     return p;
 }
 
+void *
+xgrow(void *p, size_t n, size_t *cap, size_t size)
+{
+    *cap = n ? 2 * n : 64;
+    return xrealloc(p, *cap, size);
+}
+
 char *
 xstrdup(const char *s)
 {

@@ -56,6 +56,8 @@ larger(size_t a, size_t b)
 void *xmalloc(size_t nbytes);
 void *xcalloc(size_t n, size_t size); /* dies on overflow, too */
 void *xrealloc(void *p, size_t n, size_t size);
+/* xgrow() makes room for twice the n items that there are: *cap of them. */
+void *xgrow(void *p, size_t n, size_t *cap, size_t size);
 char *xstrdup(const char *s);
 char *xstrndup(const char *s, size_t n);
 

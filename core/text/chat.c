@@ -61,30 +61,6 @@ static const struct format formats[] = {
 };
 #define N_FORMATS ((int)(sizeof(formats) / sizeof(formats[0])))
 
-/* Where [INST] is no special token, as in Mistral's tokenizers before v0.3. */
-static const struct format text_mistral = { .name = "mistral",
-                                            .mark = { "<s>" },
-                                            .start = "<s>",
-                                            .system_before = "",
-                                            .system_after = "\n\n",
-                                            .user_before = "[INST] ",
-                                            .user_after = " [/INST]",
-                                            .answer = "",
-                                            .system_in_user = true };
-
-/* Where the tokenizer is of bytes, as since Mistral-Nemo: no space that a
- * SentencePiece tokenizer has before a word. */
-static const struct format byte_mistral = { .name = "mistral",
-                                            .mark = { "[INST]", "[/INST]",
-                                                      "<s>" },
-                                            .start = "<s>",
-                                            .system_before = "",
-                                            .system_after = "\n\n",
-                                            .user_before = "[INST]",
-                                            .user_after = "[/INST]",
-                                            .answer = "",
-                                            .system_in_user = true };
-
 /* SHA-256 of chat_templates, without a newline at the end, whose prompts for a
  * user's text, with or without a system text, are those of a format. */
 static const struct {
@@ -143,7 +119,7 @@ chat_recognise(const struct tok *tok, struct err *err)
  * it is tokenized as one piece. */
 struct builder {
     const struct tok *tok;
-    const struct format *f;
+    struct format f;
     int flags;
     struct str text;
     struct ids *ids;
@@ -168,9 +144,9 @@ put_template(struct builder *b, const char *s, struct err *err)
     while (*s) {
         const char *mark = NULL;
 
-        for (int i = 0; i < N_MARKS && b->f->mark[i] && !mark; i++)
-            if (!strncmp(s, b->f->mark[i], strlen(b->f->mark[i])))
-                mark = b->f->mark[i];
+        for (int i = 0; i < N_MARKS && b->f.mark[i] && !mark; i++)
+            if (!strncmp(s, b->f.mark[i], strlen(b->f.mark[i])))
+                mark = b->f.mark[i];
         if (!mark) {
             str_addc(&b->text, *s++);
             continue;
@@ -181,7 +157,7 @@ put_template(struct builder *b, const char *s, struct err *err)
         if (id < 0)
             return err_set(err, EX_DATAERR,
                            "%s: has no %s, which template %s needs",
-                           tok_name(b->tok), mark, b->f->name);
+                           tok_name(b->tok), mark, b->f.name);
         if (flush(b, err) < 0)
             return -1;
         ids_add(b->ids, id);
@@ -202,17 +178,19 @@ space_at(const char *s, size_t n)
     return space ? (size_t)length : 0;
 }
 
-/* A text of the user's. */
-static void
-put_text(struct builder *b, const char *s, size_t n)
+static int
+put_message(struct builder *b, const char *before, const char *s, size_t n,
+            const char *after, struct err *err)
 {
     size_t k;
 
-    while (b->f->trim && (k = space_at(s, n)) > 0) {
+    if (put_template(b, before, err) < 0)
+        return -1;
+    while (b->f.trim && (k = space_at(s, n)) > 0) {
         s += k;
         n -= k;
     }
-    for (k = 1; b->f->trim && k <= n && k <= 3;)
+    for (k = 1; b->f.trim && k <= n && k <= 3;)
         if (space_at(s + n - k, k) == k) {
             n -= k;
             k = 1;
@@ -220,15 +198,6 @@ put_text(struct builder *b, const char *s, size_t n)
             k++;
         }
     str_add(&b->text, s, n);
-}
-
-static int
-put_message(struct builder *b, const char *before, const char *text, size_t n,
-            const char *after, struct err *err)
-{
-    if (put_template(b, before, err) < 0)
-        return -1;
-    put_text(b, text, n);
     return put_template(b, after, err);
 }
 
@@ -238,17 +207,20 @@ chat_encode(const struct tok *tok, enum chat chat, const char *system,
             struct err *err)
 {
     struct builder b = {
-        .tok = tok, .f = &formats[chat], .flags = flags, .ids = ids
+        .tok = tok, .f = formats[chat], .flags = flags, .ids = ids
     };
-    const struct format *f;
-    int rc = -1;
+    struct format *f = &b.f;
+    int rc = 0;
 
-    if (chat == CHAT_MISTRAL && tok_id(tok, "[INST]") < 0)
-        b.f = &text_mistral;
-    else if (chat == CHAT_MISTRAL && tok->bytes)
-        b.f = &byte_mistral;
-
-    f = b.f;
+    if (chat == CHAT_MISTRAL && tok_id(tok, "[INST]") < 0) {
+        /* Mistral's tokenizers before v0.3 have no special token [INST] */
+        f->mark[0] = f->mark[1] = "<s>";
+        f->user_after = " [/INST]";
+    } else if (chat == CHAT_MISTRAL && tok->bytes) {
+        /* since Mistral-Nemo there is no space before a word, which only
+         * SentencePiece adds */
+        f->user_before = "[INST]";
+    }
     if (put_template(&b, f->start, err) < 0 ||
         (f->system_in_user && put_template(&b, f->user_before, err) < 0) ||
         (system && put_message(&b, f->system_before, system, strlen(system),
@@ -256,9 +228,7 @@ chat_encode(const struct tok *tok, enum chat chat, const char *system,
         put_message(&b, f->system_in_user ? "" : f->user_before, user,
                     user_nbytes, f->user_after, err) < 0 ||
         put_template(&b, f->answer, err) < 0 || flush(&b, err) < 0)
-        goto out;
-    rc = 0;
-out:
+        rc = -1;
     str_free(&b.text);
     return rc;
 }

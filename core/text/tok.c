@@ -10,15 +10,21 @@
 #include "core/text/tok_norm.h"
 #include "core/text/tok_split.h"
 #include "core/text/tok_utf8.h"
+#include "core/tty.h"
 
 void
 ids_add(struct ids *ids, int32_t id)
 {
-    if (ids->n == ids->cap) {
-        ids->cap = ids->cap ? 2 * ids->cap : 64;
-        ids->id = xrealloc(ids->id, ids->cap, sizeof(*ids->id));
-    }
+    if (ids->n == ids->cap)
+        ids->id = xgrow(ids->id, ids->n, &ids->cap, sizeof(*ids->id));
     ids->id[ids->n++] = id;
+}
+
+void
+ids_append(struct ids *ids, const struct ids *from, size_t at, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        ids_add(ids, from->id[at + i]);
 }
 
 void
@@ -62,75 +68,48 @@ tok_utf8(const char *name, const char *text, size_t nbytes, bool strict,
                        name, good, (uint8_t)text[good]);
     n_bad = fix_utf8(text, nbytes, fixed);
     err_warn("%s: not UTF-8 in %zu place%s: U+FFFD there", name, n_bad,
-             n_bad == 1 ? "" : "s");
+             plural(n_bad));
     return 0;
 }
 
-/* A piece of raw text: normalize, cut at normalized added tokens, split. */
+/* Cuts a text at the added tokens of 'trie'.  What is between the raw ones is
+ * normalized and cut again, at the normalized ones; what is between those is
+ * split into words. */
 static int
-encode_piece(struct encoder *enc, const char *s, size_t n, bool first,
-             bool plain, struct str *normal)
+encode(struct encoder *enc, const struct trie *trie, const char *s, size_t n,
+       bool first, int flags)
 {
     const struct tok *tok = enc->tok;
-    struct added_iter it = {
-        .tok = tok, .trie = &tok->normalized, .held = -1, .plain = plain
-    };
-    size_t a, b;
-    int32_t i;
-    int rc = 0;
-
-    it.s = s;
-    it.n = n;
-    if (tok->n_norm) {
-        if (norm_run(tok->norm, tok->n_norm, s, n, &enc->norm, &enc->regexes,
-                     normal, &first, enc->err) < 0)
-            return -1;
-        it.s = normal->s;
-        it.n = normal->n;
-    }
-    added_begin(&it);
-    while (rc == 0 && added_next(&it, &a, &b, &i)) {
-        if (i >= 0)
-            ids_add(enc->out, tok->added[i].id);
-        else
-            rc = split_run(enc, 0, it.s + a, b - a, first && a == 0);
-    }
-    added_end(&it);
-    return rc;
-}
-
-static int
-encode_text(struct encoder *enc, const char *s, size_t n, int flags)
-{
-    struct added_iter it = { .tok = enc->tok,
-                             .trie = &enc->tok->raw,
+    struct added_iter it = { .tok = tok,
+                             .trie = trie,
                              .s = s,
                              .n = n,
                              .held = -1,
                              .plain = flags & TOK_PLAIN };
-    struct str normal = { 0 };
     size_t a, b;
     int32_t i;
     int rc = 0;
 
     added_begin(&it);
     while (rc == 0 && added_next(&it, &a, &b, &i)) {
-        if (i >= 0)
-            ids_add(enc->out, enc->tok->added[i].id);
-        else
-            rc = encode_piece(enc, s + a, b - a, a == 0 && !(flags & TOK_MORE),
-                              it.plain, &normal);
+        bool at_start = first && a == 0;
+
+        if (i >= 0) {
+            ids_add(enc->out, tok->added[i].id);
+        } else if (trie == &tok->normalized) {
+            rc = split_run(enc, 0, s + a, b - a, at_start);
+        } else if (tok->n_norm == 0) {
+            rc = encode(enc, &tok->normalized, s + a, b - a, at_start, flags);
+        } else {
+            rc = norm_run(tok->norm, tok->n_norm, s + a, b - a, &enc->norm,
+                          &enc->regexes, &enc->normal, &at_start, enc->err);
+            if (rc == 0)
+                rc = encode(enc, &tok->normalized, enc->normal.s, enc->normal.n,
+                            at_start, flags);
+        }
     }
     added_end(&it);
-    str_free(&normal);
     return rc;
-}
-
-static void
-add_all(struct ids *ids, const struct ids *more)
-{
-    for (size_t i = 0; i < more->n; i++)
-        ids_add(ids, more->id[i]);
 }
 
 int
@@ -168,16 +147,17 @@ tok_encode(const struct tok *tok, const char *text, size_t nbytes, int flags,
         enc.cache = xcalloc(enc.n_cache, sizeof(*enc.cache));
     }
     if (flags & TOK_SPECIAL)
-        add_all(ids, &tok->before);
-    rc = encode_text(&enc, fixed.n ? fixed.s : text, fixed.n ? fixed.n : nbytes,
-                     flags);
+        ids_append(ids, &tok->before, 0, tok->before.n);
+    rc = encode(&enc, &tok->raw, fixed.n ? fixed.s : text,
+                fixed.n ? fixed.n : nbytes, !(flags & TOK_MORE), flags);
     if (rc == 0 && (flags & TOK_SPECIAL))
-        add_all(ids, &tok->after);
+        ids_append(ids, &tok->after, 0, tok->after.n);
     if (rc < 0)
         ids->n = n_before;
     for (size_t i = 0; i < TOK_MAX_STEPS; i++)
         str_free(&enc.scratch[i]);
     regex_work_free(&enc.regexes);
+    str_free(&enc.normal);
     str_free(&enc.mapped);
     str_free(&enc.keys);
     ids_free(&enc.values);
@@ -208,20 +188,16 @@ const char *
 tok_text(const struct tok *tok, int32_t id, size_t *nbytes)
 {
     const struct added *added = added_by_id(tok, id);
-    const struct text_span *span;
 
     *nbytes = 0;
     if (added) {
         *nbytes = added->content.n;
         return added->content.s;
     }
-    if (id < 0 || (size_t)id >= tok->n_ids)
+    if (id < 0 || (size_t)id >= tok->n_ids || tok->span[id].off == UINT32_MAX)
         return NULL;
-    span = &tok->span[id];
-    if (span->off == UINT32_MAX)
-        return NULL;
-    *nbytes = span->n;
-    return tok->vocab.text.s + span->off;
+    *nbytes = tok->span[id].n;
+    return tok->vocab.text.s + tok->span[id].off;
 }
 
 bool

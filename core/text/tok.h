@@ -19,8 +19,10 @@ struct ids {
     size_t n, cap;
 };
 
-/* ids_add() appends one; running out of memory ends the process. */
+/* ids_add() appends one, ids_append() n of another list from 'at' on; running
+ * out of memory ends the process. */
 void ids_add(struct ids *ids, int32_t id);
+void ids_append(struct ids *ids, const struct ids *from, size_t at, size_t n);
 void ids_free(struct ids *ids);
 
 /*

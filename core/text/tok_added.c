@@ -33,10 +33,9 @@ trie_next(const struct trie *trie, uint32_t at, uint8_t byte)
 static uint32_t
 new_node(struct trie *trie, uint8_t byte)
 {
-    if (trie->n == trie->cap) {
-        trie->cap = trie->cap ? 2 * trie->cap : 64;
-        trie->node = xrealloc(trie->node, trie->cap, sizeof(*trie->node));
-    }
+    if (trie->n == trie->cap)
+        trie->node =
+            xgrow(trie->node, trie->n, &trie->cap, sizeof(*trie->node));
     trie->node[trie->n] = (struct trie_node){ .added = -1, .byte = byte };
     return (uint32_t)trie->n++;
 }
@@ -108,10 +107,8 @@ added_begin(struct added_iter *it)
         added = it->trie->node[at].added;
         if (added < 0)
             continue;
-        if (it->n_hits == cap) {
-            cap = cap ? 2 * cap : 16;
-            it->hit = xrealloc(it->hit, cap, sizeof(*it->hit));
-        }
+        if (it->n_hits == cap)
+            it->hit = xgrow(it->hit, it->n_hits, &cap, sizeof(*it->hit));
         it->hit[it->n_hits++] = (struct added_hit){ (uint32_t)i, added };
     }
 }
@@ -159,38 +156,6 @@ char_before(const char *s, size_t at, size_t *start)
     return c;
 }
 
-/* lstrip and rstrip: the token includes the white space next to it. */
-static void
-strip_around(struct added_iter *it, const struct added *added, size_t *a,
-             size_t *b)
-{
-    size_t start;
-    uint32_t c;
-    int length;
-
-    while (added->lstrip && *a > it->start &&
-           is_white_space(char_before(it->s, *a, &start)))
-        *a = start;
-    if (added->lstrip && *a < it->start)
-        *a = it->start;
-    if (!added->rstrip)
-        return;
-    /* Without this, tokens of white space would scan the same run repeatedly.
-     */
-    if (*b >= it->run_a && *b < it->run_b) {
-        *b = it->run_b;
-        return;
-    }
-    it->run_a = *b;
-    while (*b < it->n) {
-        length = utf8_next(it->s + *b, it->n - *b, &c);
-        if (!is_white_space(c))
-            break;
-        *b += (size_t)length;
-    }
-    it->run_b = *b;
-}
-
 /* Sets the leftmost token at it->pos or later that counts, and of those the
  * longest; false if there is none. */
 static bool
@@ -199,6 +164,7 @@ next_token(struct added_iter *it)
     size_t n = it->n, start;
     const char *s = it->s;
     uint32_t c;
+    int length;
 
     while (it->n_hits > 0) {
         struct added_hit hit = it->hit[--it->n_hits];
@@ -215,7 +181,21 @@ next_token(struct added_iter *it)
             ((a > 0 && is_word(char_before(s, a, &start))) ||
              (b < n && utf8_next(s + b, n - b, &c) && is_word(c))))
             continue;
-        strip_around(it, added, &a, &b);
+        /* lstrip and rstrip: white space next to the token belongs to it */
+        while (added->lstrip && a > it->start &&
+               is_white_space(char_before(s, a, &start)))
+            a = start;
+        if (added->lstrip && a < it->start)
+            a = it->start;
+        if (added->rstrip && b >= it->run_a && b < it->run_b) {
+            b = it->run_b; /* each run of white space is scanned once */
+        } else if (added->rstrip) {
+            it->run_a = b;
+            while (b < n && (length = utf8_next(s + b, n - b, &c)) &&
+                   is_white_space(c))
+                b += (size_t)length;
+            it->run_b = b;
+        }
         if (a >= b) /* the token before it has all its white space */
             continue;
         it->held = hit.added;

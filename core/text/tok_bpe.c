@@ -20,11 +20,9 @@ enum {
 static void
 add_symbol(struct encoder *enc, int32_t id)
 {
-    if (enc->n_symbols == enc->cap_symbols) {
-        enc->cap_symbols = enc->cap_symbols ? 2 * enc->cap_symbols : 256;
-        enc->symbol =
-            xrealloc(enc->symbol, enc->cap_symbols, sizeof(*enc->symbol));
-    }
+    if (enc->n_symbols == enc->cap_symbols)
+        enc->symbol = xgrow(enc->symbol, enc->n_symbols, &enc->cap_symbols,
+                            sizeof(*enc->symbol));
     enc->symbol[enc->n_symbols++].id = id;
 }
 
@@ -162,35 +160,13 @@ push(uint64_t *heap, size_t *n, const struct symbol *y, size_t i)
     heap[at] = v;
 }
 
-/* Merges y[i] with its right neighbour and ranks what is new. */
-static void
-merge_at(const struct tok *tok, struct symbol *y, size_t i, uint64_t *heap,
-         size_t *n_heap)
-{
-    struct symbol *left = &y[i], *right = &y[left->next];
-
-    left->id = left->merged;
-    left->next = right->next;
-    left->rank = NO_RANK;
-    right->id = -1;
-    right->rank = NO_RANK;
-    if (left->next >= 0) {
-        y[left->next].prev = (int32_t)i;
-        rank_pair(tok, left, &y[left->next]);
-        push(heap, n_heap, y, i);
-    }
-    if (left->prev >= 0) {
-        rank_pair(tok, &y[left->prev], left);
-        push(heap, n_heap, y, (size_t)left->prev);
-    }
-}
-
 /* Positions fit 32 bits: a symbol is at least a byte of its word. */
 _Static_assert(TOK_MAX_GROWN <= INT32_MAX, "positions of symbols are int32_t");
 
 static size_t
 merge_long(struct encoder *enc)
 {
+    const struct tok *tok = enc->tok;
     struct symbol *y = enc->symbol;
     size_t n = enc->n_symbols, n_heap = 0, n_left = 0;
     uint64_t *heap;
@@ -206,7 +182,7 @@ merge_long(struct encoder *enc)
         y[i].next = i + 1 < n ? (int32_t)i + 1 : -1;
         y[i].rank = NO_RANK;
         if (i + 1 < n)
-            rank_pair(enc->tok, &y[i], &y[i + 1]);
+            rank_pair(tok, &y[i], &y[i + 1]);
         if (y[i].rank != NO_RANK)
             heap[n_heap++] = (uint64_t)y[i].rank << 32 | i;
     }
@@ -215,12 +191,28 @@ merge_long(struct encoder *enc)
     while (n_heap) {
         uint64_t top = heap[0];
         size_t i = (uint32_t)top;
+        struct symbol *left = &y[i], *right;
 
         heap[0] = heap[--n_heap];
         if (n_heap)
             sift_down(heap, n_heap, 0);
-        if (y[i].rank == top >> 32) /* else that pair is no more */
-            merge_at(enc->tok, y, i, heap, &n_heap);
+        if (left->rank != top >> 32) /* that pair is no more */
+            continue;
+        right = &y[left->next];
+        left->id = left->merged;
+        left->next = right->next;
+        left->rank = NO_RANK;
+        right->id = -1;
+        right->rank = NO_RANK;
+        if (left->next >= 0) {
+            y[left->next].prev = (int32_t)i;
+            rank_pair(tok, left, &y[left->next]);
+            push(heap, &n_heap, y, i);
+        }
+        if (left->prev >= 0) {
+            rank_pair(tok, &y[left->prev], left);
+            push(heap, &n_heap, y, (size_t)left->prev);
+        }
     }
     for (size_t i = 0; i < n; i++)
         if (y[i].id >= 0)
@@ -228,26 +220,23 @@ merge_long(struct encoder *enc)
     return n_left;
 }
 
-/* The word itself as one token, if the vocabulary has it. */
-static int32_t
-whole_word(struct encoder *enc, const char *s, size_t n)
-{
-    char utf8[4];
-
-    if (!enc->tok->bytes)
-        return strmap_get(&enc->tok->vocab, s, n);
-    str_clear(&enc->mapped);
-    for (size_t i = 0; i < n; i++)
-        str_add(&enc->mapped, utf8, alphabet_put(utf8, (uint8_t)s[i]));
-    return strmap_get(&enc->tok->vocab, enc->mapped.s, enc->mapped.n);
-}
-
 static int
 merge_word(struct encoder *enc, const char *s, size_t n)
 {
-    int32_t whole = enc->tok->ignore_merges ? whole_word(enc, s, n) : -1;
+    const struct tok *tok = enc->tok;
+    struct str *mapped = &enc->mapped;
+    int32_t whole = -1; /* the word's id, if the vocabulary has it */
+    char utf8[4];
     size_t n_left;
 
+    if (tok->ignore_merges && tok->bytes) {
+        str_clear(mapped);
+        for (size_t i = 0; i < n; i++)
+            str_add(mapped, utf8, alphabet_put(utf8, (uint8_t)s[i]));
+        whole = strmap_get(&tok->vocab, mapped->s, mapped->n);
+    } else if (tok->ignore_merges) {
+        whole = strmap_get(&tok->vocab, s, n);
+    }
     if (whole >= 0) {
         ids_add(enc->out, whole);
         return 0;
@@ -255,7 +244,7 @@ merge_word(struct encoder *enc, const char *s, size_t n)
     if (add_word(enc, s, n) < 0)
         return -1;
     n_left = enc->n_symbols < SHORT_WORD
-                 ? merge_short(enc->tok, enc->symbol, enc->n_symbols)
+                 ? merge_short(tok, enc->symbol, enc->n_symbols)
                  : merge_long(enc);
     for (size_t i = 0; i < n_left; i++)
         ids_add(enc->out, enc->symbol[i].id);
@@ -275,8 +264,7 @@ encode_part(struct encoder *enc, const char *s, size_t n)
     slot = &enc->cache[hash & (enc->n_cache - 1)];
     if (slot->hash == hash && slot->n_key == n &&
         memcmp(enc->keys.s + slot->key, s, n) == 0) {
-        for (size_t i = 0; i < slot->n_ids; i++)
-            ids_add(enc->out, enc->values.id[slot->ids + i]);
+        ids_append(enc->out, &enc->values, slot->ids, slot->n_ids);
         return 0;
     }
     if (merge_word(enc, s, n) < 0)
@@ -292,8 +280,7 @@ encode_part(struct encoder *enc, const char *s, size_t n)
     slot->ids = (uint32_t)enc->values.n;
     slot->n_ids = (uint32_t)(enc->out->n - first_id);
     str_add(&enc->keys, s, n);
-    for (size_t i = first_id; i < enc->out->n; i++)
-        ids_add(&enc->values, enc->out->id[i]);
+    ids_append(&enc->values, enc->out, first_id, slot->n_ids);
     return 0;
 }
 

@@ -30,6 +30,7 @@ struct encoder {
     struct growth norm, split; /* of the text */
     struct regex_work regexes; /* of all steps */
     struct str scratch[TOK_MAX_STEPS];
+    struct str normal; /* a piece, normalized */
     struct str mapped; /* a word in ByteLevel's alphabet */
     struct symbol *symbol;
     size_t n_symbols, cap_symbols;

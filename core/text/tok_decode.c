@@ -51,28 +51,11 @@ put(struct list *list, const char *s, size_t n, bool last)
 {
     if (n == 0 && !last)
         return;
-    if (list->n == list->cap) {
-        list->cap = list->cap ? 2 * list->cap : 8;
+    if (list->n == list->cap)
         list->fragment =
-            xrealloc(list->fragment, list->cap, sizeof(*list->fragment));
-    }
+            xgrow(list->fragment, list->n, &list->cap, sizeof(*list->fragment));
     str_add(&list->text, s, n);
     list->fragment[list->n++] = (struct fragment){ list->text.n, last };
-}
-
-/* Collects a token's fragments; true when it is whole, in *s and *n. */
-static bool
-collect(struct dec_state *state, const char **s, size_t *n, bool last)
-{
-    if (last && state->held.n == 0)
-        return true;
-    str_add(&state->held, *s, *n);
-    *s = state->held.s;
-    *n = state->held.n;
-    state->held.n = 0; /* the bytes stay until the next fragment */
-    if (!last)
-        state->held.n = *n;
-    return last;
 }
 
 /* Passes on the bytes that are whole characters, or never will be. */
@@ -147,55 +130,13 @@ put_run(struct str *bytes, struct list *out)
     bytes->n = 0;
 }
 
-/* The first token loses its replacement characters, the others have spaces. */
-static void
-metaspace(const struct metaspace *meta, bool first, const char *s, size_t n,
-          bool last, struct list *out)
-{
-    const char *at;
-
-    while ((at = memmem(s, n, meta->replacement, meta->n))) {
-        put(out, s, (size_t)(at - s), false);
-        if (!first || meta->prepend == PREPEND_NEVER)
-            put(out, " ", 1, false);
-        n -= (size_t)(at - s) + meta->n;
-        s = at + meta->n;
-    }
-    put(out, s, n, last);
-}
-
-/* It ends where 'out' is longer than 'max'. */
-static int
-replace(const struct dec_step *step, struct dec_state *state, const char *s,
-        size_t n, size_t max, struct list *out, struct err *err)
-{
-    struct tok_regex_iter it = { .regex = &step->regex,
-                                 .work = &state->regexes,
-                                 .s = s,
-                                 .n = n,
-                                 .last_end = SIZE_MAX };
-    size_t done = 0, a, b;
-    int rc = 0;
-
-    state->regexes.nbytes += n;
-    while (n && out->text.n <= max &&
-           (rc = tok_regex_next(&it, &a, &b, err)) > 0) {
-        put(out, s + done, a - done, false);
-        put(out, step->content.s, step->content.n, false);
-        done = b;
-    }
-    put(out, s + done, n - done, true);
-    return rc < 0 ? -1 : 0;
-}
-
+/* A step's character goes from a token's start and end, so often at most. */
 static void
 strip(const struct dec_step *step, struct dec_state *state, const char *s,
       size_t n, bool last, struct list *out)
 {
     const struct str *content = &step->content;
 
-    if (step->stop && !collect(state, &s, &n, last))
-        return;
     while (!state->past_start && n) {
         state->past_start = state->n_cut == step->start || n < content->n ||
                             memcmp(s, content->s, content->n) != 0;
@@ -216,30 +157,57 @@ strip(const struct dec_step *step, struct dec_state *state, const char *s,
     }
 }
 
+/* A fragment of a token through a step; 'last' ends the token.  A replacement
+ * ends where 'out' is longer than 'max'. */
 static int
 step_token(const struct dec_step *step, struct dec_state *state, const char *s,
            size_t n, bool last, size_t max, struct list *out, struct err *err)
 {
-    int byte;
+    const struct metaspace *meta = &step->metaspace;
+    struct tok_regex_iter it;
+    size_t done = 0, a, b;
+    const char *at;
+    int byte, rc = 0;
 
+    /* the others need the whole token */
+    if (step->type != DEC_METASPACE && step->type != DEC_FUSE &&
+        (step->type != DEC_STRIP || step->stop) && !(last && !state->held.n)) {
+        str_add(&state->held, s, n);
+        if (!last)
+            return 0;
+        s = state->held.s;
+        n = state->held.n;
+        state->held.n = 0; /* the bytes stay until the next fragment */
+    }
     switch (step->type) {
     case DEC_BYTE_LEVEL:
-        if (collect(state, &s, &n, last)) {
-            byte_level(&state->bytes, s, n);
-            put_utf8(&state->bytes, false, out);
-        }
+        byte_level(&state->bytes, s, n);
+        put_utf8(&state->bytes, false, out);
         break;
     case DEC_METASPACE:
-        metaspace(&step->metaspace, state->n_tokens == 0, s, n, last, out);
+        /* the first token loses its replacements, those of others are spaces */
+        while ((at = memmem(s, n, meta->replacement, meta->n))) {
+            put(out, s, (size_t)(at - s), false);
+            if (state->n_tokens > 0 || meta->prepend == PREPEND_NEVER)
+                put(out, " ", 1, false);
+            n -= (size_t)(at - s) + meta->n;
+            s = at + meta->n;
+        }
+        put(out, s, n, last);
         state->n_tokens += last;
         break;
     case DEC_REPLACE:
-        if (collect(state, &s, &n, last))
-            return replace(step, state, s, n, max, out, err);
-        break;
+        it = tok_regex_start(&step->regex, &state->regexes, s, n);
+        state->regexes.nbytes += n;
+        while (n && out->text.n <= max &&
+               (rc = tok_regex_next(&it, &a, &b, err)) > 0) {
+            put(out, s + done, a - done, false);
+            put(out, step->content.s, step->content.n, false);
+            done = b;
+        }
+        put(out, s + done, n - done, true);
+        return rc < 0 ? -1 : 0;
     case DEC_BYTE_FALLBACK:
-        if (!collect(state, &s, &n, last))
-            break;
         byte = fallback_byte(s, n);
         if (byte >= 0) {
             str_addc(&state->bytes, (char)byte);
@@ -376,35 +344,22 @@ tok_decode(const struct tok *tok, const int32_t *ids, size_t n,
     return rc;
 }
 
-static int
-parse_strip(struct dec_step *step, const struct js *js, struct err *err)
-{
-    struct js content = js_get(js, "content"), start = js_get(js, "start");
-    struct js stop = js_get(js, "stop");
-    int64_t n_start, n_stop;
-    uint32_t c;
-
-    if (part_str(js, "content", &step->content, err) < 0 ||
-        js_i64(&start, 0, INT32_MAX, &n_start, err) < 0 ||
-        js_i64(&stop, 0, INT32_MAX, &n_stop, err) < 0)
-        return -1;
-    if (step->content.n == 0 ||
-        (size_t)utf8_next(step->content.s, step->content.n, &c) !=
-            step->content.n)
-        return js_bad(&content, "one character", err);
-    step->start = (size_t)n_start;
-    step->stop = (size_t)n_stop;
-    return 0;
-}
-
-static int
-parse_step(struct dec_step *step, const struct js *js, const char *type,
-           struct err *err)
+int
+dec_parse(struct tok *tok, const struct js *js, struct err *err)
 {
     static const char *const names[] = { "ByteLevel",    "Metaspace", "Replace",
                                          "ByteFallback", "Fuse",      "Strip" };
-    struct js pattern = js_get(js, "pattern");
+    struct js pattern = js_get(js, "pattern"), content = js_get(js, "content");
+    struct js start = js_get(js, "start"), stop = js_get(js, "stop");
+    struct dec_step *step;
+    int64_t n_start, n_stop;
+    const char *type;
+    uint32_t c;
+    int rc = part_step(tok, js, "decoders", dec_parse, &tok->n_dec, &type, err);
 
+    if (rc <= 0)
+        return rc;
+    step = &tok->dec[tok->n_dec - 1];
     while (step->type <= DEC_STRIP && strcmp(type, names[step->type]) != 0)
         step->type++;
     switch (step->type) {
@@ -419,26 +374,22 @@ parse_step(struct dec_step *step, const struct js *js, const char *type,
             return -1;
         return tok_regex_parse(&step->regex, &pattern, err);
     case DEC_STRIP:
-        return parse_strip(step, js, err);
+        if (part_str(js, "content", &step->content, err) < 0 ||
+            js_i64(&start, 0, INT32_MAX, &n_start, err) < 0 ||
+            js_i64(&stop, 0, INT32_MAX, &n_stop, err) < 0)
+            return -1;
+        if (step->content.n == 0 ||
+            (size_t)utf8_next(step->content.s, step->content.n, &c) !=
+                step->content.n)
+            return js_bad(&content, "one character", err);
+        step->start = (size_t)n_start;
+        step->stop = (size_t)n_stop;
+        return 0;
     }
     return part_unknown(js,
                         "ByteLevel, Metaspace, Replace, ByteFallback, Fuse, "
                         "Strip, Sequence",
                         err);
-}
-
-int
-dec_parse(struct tok *tok, const struct js *js, struct err *err)
-{
-    const char *type;
-
-    if (part_type(js, &type, err) < 0)
-        return -1;
-    if (strcmp(type, "Sequence") == 0)
-        return part_sequence(tok, js, "decoders", dec_parse, err);
-    if (tok->n_dec == TOK_MAX_STEPS)
-        return part_too_many(js, err);
-    return parse_step(&tok->dec[tok->n_dec++], js, type, err);
 }
 
 void

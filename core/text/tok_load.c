@@ -77,23 +77,6 @@ find_tables(const char *json, size_t nbytes, struct tables_json *tables)
     return jpull_done(&j);
 }
 
-/* Makes room for one more id. */
-static void
-grow_ids(struct tok *tok, int32_t id, size_t *cap)
-{
-    if ((size_t)id >= *cap) {
-        size_t want = *cap ? *cap : 1024;
-
-        while (want <= (size_t)id)
-            want *= 2;
-        tok->span = xrealloc(tok->span, want, sizeof(*tok->span));
-        memset(tok->span + *cap, 0xff, (want - *cap) * sizeof(*tok->span));
-        *cap = want;
-    }
-    if ((size_t)id >= tok->n_ids)
-        tok->n_ids = (size_t)id + 1;
-}
-
 /* How many strings there can be in a text of JSON, for the tables. */
 static size_t
 count_quotes(const char *p, size_t nbytes)
@@ -107,34 +90,13 @@ count_quotes(const char *p, size_t nbytes)
 }
 
 static int
-add_token(struct tok *tok, const struct str *key, uint64_t id, size_t *cap,
-          struct err *err)
-{
-    size_t i = tok->vocab.n;
-    struct text_span span = { 0, (uint32_t)key->n };
-
-    if (key->n > TOK_MAX_TOKEN)
-        return err_set(err, EX_DATAERR,
-                       "%s: model.vocab: entry %zu has %zu bytes (at most %d)",
-                       tok->name, i, key->n, TOK_MAX_TOKEN);
-    if (id > TOK_MAX_ID)
-        return bad_entry(tok, "vocab", i, "has an id that is too large", err);
-    grow_ids(tok, (int32_t)id, cap);
-    if (tok->span[id].off != UINT32_MAX)
-        return bad_entry(tok, "vocab", i, "has an id that another has", err);
-    if (!strmap_put(&tok->vocab, key->s, key->n, (int32_t)id, &span.off))
-        return bad_entry(tok, "vocab", i, "appears twice", err);
-    tok->span[id] = span;
-    return 0;
-}
-
-static int
 load_vocab(struct tok *tok, const struct tables_json *tables, struct err *err)
 {
     struct jpull j = jpull_start(tables->vocab, tables->vocab_n, JS_DEPTH);
     struct str text = { 0 };
+    const char *bad = NULL;
+    size_t cap = 0, n;
     struct jspan key;
-    size_t cap = 0;
     uint64_t id;
     int rc = 0;
 
@@ -142,19 +104,43 @@ load_vocab(struct tok *tok, const struct tables_json *tables, struct err *err)
                    count_quotes(tables->vocab, tables->vocab_n) / 2);
     str_reserve(&tok->vocab.text, tables->vocab_n / 2);
     jpull_enter(&j, '{', "an object");
-    while (rc == 0 && jpull_member(&j, &key)) {
+    while (!bad && jpull_member(&j, &key)) {
+        struct text_span span = { 0, 0 };
+
         str_clear(&text);
         jspan_add(&key, &text);
         if (!jpull_u64(&j, &id))
-            rc = bad_entry(tok, "vocab", tok->vocab.n,
-                           "is not a string with an id", err);
+            bad = "is not a string with an id";
+        else if (text.n > TOK_MAX_TOKEN)
+            rc = err_set(err, EX_DATAERR,
+                         "%s: model.vocab: entry %zu has %zu bytes (at most "
+                         "%d)",
+                         tok->name, tok->vocab.n, text.n, TOK_MAX_TOKEN);
+        else if (id > TOK_MAX_ID)
+            bad = "has an id that is too large";
+        if (bad || rc < 0)
+            break;
+        for (n = cap ? cap : 1024; n <= id;)
+            n *= 2;
+        if (n > cap) {
+            tok->span = xrealloc(tok->span, n, sizeof(*tok->span));
+            memset(tok->span + cap, 0xff, (n - cap) * sizeof(*tok->span));
+            cap = n;
+        }
+        tok->n_ids = larger(tok->n_ids, (size_t)id + 1);
+        span.n = (uint32_t)text.n;
+        if (tok->span[id].off != UINT32_MAX)
+            bad = "has an id that another has";
+        else if (!strmap_put(&tok->vocab, text.s, text.n, (int32_t)id,
+                             &span.off))
+            bad = "appears twice";
         else
-            rc = add_token(tok, &text, id, &cap, err);
+            tok->span[id] = span;
     }
-    if (rc == 0 && j.expected) /* a lone surrogate */
-        rc = bad_entry(tok, "vocab", tok->vocab.n, "is not UTF-8", err);
+    if (rc == 0 && !bad && j.expected) /* a lone surrogate */
+        bad = "is not UTF-8";
     str_free(&text);
-    return rc;
+    return bad ? bad_entry(tok, "vocab", tok->vocab.n, bad, err) : rc;
 }
 
 /* "left right" or ["left","right"]: *n is left's length in 'both'. */
@@ -189,47 +175,42 @@ read_pair(struct jpull *j, struct str *both, size_t *n)
 }
 
 static int
-add_merge(struct tok *tok, const struct str *both, size_t n, size_t rank,
-          struct err *err)
-{
-    int32_t left = strmap_get(&tok->vocab, both->s, n);
-    int32_t right = strmap_get(&tok->vocab, both->s + n, both->n - n);
-    int32_t id = strmap_get(&tok->vocab, both->s, both->n);
-
-    if (left < 0 || right < 0 || id < 0)
-        return bad_entry(tok, "merges", rank,
-                         left < 0    ? "has a left part that is not in vocab"
-                         : right < 0 ? "has a right part that is not in vocab"
-                                     : "gives a token that is not in vocab",
-                         err);
-    mergemap_put(&tok->merges,
-                 (struct bpe_merge){ (uint64_t)left << 32 | (uint32_t)right,
-                                     (uint32_t)rank, id });
-    return 0;
-}
-
-static int
 load_merges(struct tok *tok, const struct tables_json *tables, struct err *err)
 {
     static const char comment[] = "\"#version";
     struct jpull j = jpull_start(tables->merges, tables->merges_n, JS_DEPTH);
     struct str both = { 0 };
+    const char *bad = NULL;
+    int32_t left, right, id;
     size_t rank = 0, n = 0;
-    int rc = 0;
 
     mergemap_init(&tok->merges, tok->key,
                   count_quotes(tables->merges, tables->merges_n) / 2);
     jpull_enter(&j, '[', "an array");
-    while (rc == 0 && jpull_item(&j, ']')) {
-        if (strncmp(j.p, comment, sizeof(comment) - 1) == 0)
+    while (jpull_item(&j, ']')) {
+        if (strncmp(j.p, comment, sizeof(comment) - 1) == 0) {
             jpull_skip(&j);
-        else if (!read_pair(&j, &both, &n))
-            rc = bad_entry(tok, "merges", rank, "is not a pair of tokens", err);
-        else
-            rc = add_merge(tok, &both, n, rank++, err);
+            continue;
+        }
+        if (!read_pair(&j, &both, &n)) {
+            bad = "is not a pair of tokens";
+            break;
+        }
+        left = strmap_get(&tok->vocab, both.s, n);
+        right = strmap_get(&tok->vocab, both.s + n, both.n - n);
+        id = strmap_get(&tok->vocab, both.s, both.n);
+        if (left < 0 || right < 0 || id < 0) {
+            bad = left < 0    ? "has a left part that is not in vocab"
+                  : right < 0 ? "has a right part that is not in vocab"
+                              : "gives a token that is not in vocab";
+            break;
+        }
+        mergemap_put(&tok->merges,
+                     (struct bpe_merge){ (uint64_t)left << 32 | (uint32_t)right,
+                                         (uint32_t)rank++, id });
     }
     str_free(&both);
-    return rc;
+    return bad ? bad_entry(tok, "merges", rank, bad, err) : 0;
 }
 
 static int
@@ -263,10 +244,9 @@ load_model(struct tok *tok, const struct js *js, struct err *err)
         tok->unk_token = xstrndup(s, n);
     }
     if (part_bool(js, "byte_fallback", 0, &tok->byte_fallback, err) < 0 ||
-        part_bool(js, "fuse_unk", 0, &tok->fuse_unk, err) < 0 ||
-        part_bool(js, "ignore_merges", 0, &tok->ignore_merges, err) < 0)
+        part_bool(js, "fuse_unk", 0, &tok->fuse_unk, err) < 0)
         return -1;
-    return 0;
+    return part_bool(js, "ignore_merges", 0, &tok->ignore_merges, err);
 }
 
 /* Warns of a setting that does not apply to encoding a prompt. */
@@ -280,39 +260,12 @@ warn_of(const struct js *root, const char *key, const char *what)
 }
 
 static int
-load_parts(struct tok *tok, const struct js *root, struct err *err)
-{
-    struct js at;
-
-    at = js_get(root, "normalizer");
-    if (!js_absent(&at) && norm_parse(tok, &at, err) < 0)
-        return -1;
-    at = js_get(root, "pre_tokenizer");
-    if (!js_absent(&at) && split_parse(tok, &at, err) < 0)
-        return -1;
-    if (tok->n_split && tok->split[tok->n_split - 1].type == SPLIT_MAP_BYTES) {
-        tok->bytes = true; /* words need not be spelled in the alphabet */
-        tok->n_split--;
-    }
-    if (!tok->bytes && !tok->ignore_merges)
-        bpe_joins(tok);
-    at = js_get(root, "decoder");
-    tok->has_decoder = !js_absent(&at);
-    if (tok->has_decoder && dec_parse(tok, &at, err) < 0)
-        return -1;
-    at = js_get(root, "added_tokens");
-    if (added_parse(tok, &at, err) < 0)
-        return -1;
-    at = js_get(root, "post_processor");
-    return js_absent(&at) ? 0 : post_parse(tok, &at, err);
-}
-
-static int
 load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
 {
     struct tables_json tables = { 0 };
-    struct js root, model, version;
+    struct js root, model, version, norm, split, dec, added, post;
     json_t *document = NULL;
+    const char *s = "1.0";
     int rc = -1;
 
     /* jansson says best what is wrong, and where. */
@@ -328,19 +281,20 @@ load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
     root = js_root(document, tok->name);
     version = js_get(&root, "version");
     model = js_get(&root, "model");
+    norm = js_get(&root, "normalizer");
+    split = js_get(&root, "pre_tokenizer");
+    dec = js_get(&root, "decoder");
+    added = js_get(&root, "added_tokens");
+    post = js_get(&root, "post_processor");
     if (!js_is(&model, JSON_OBJECT)) {
         js_bad(&model, "an object", err);
         goto out;
     }
-    if (!js_absent(&version)) {
-        const char *s;
-
-        if (js_str(&version, &s, NULL, err) < 0)
-            goto out;
-        if (strcmp(s, "1.0") != 0) {
-            js_bad(&version, "\"1.0\"", err);
-            goto out;
-        }
+    if (!js_absent(&version) && js_str(&version, &s, NULL, err) < 0)
+        goto out;
+    if (strcmp(s, "1.0") != 0) {
+        js_bad(&version, "\"1.0\"", err);
+        goto out;
     }
     if (load_model(tok, &model, err) < 0)
         goto out;
@@ -354,7 +308,21 @@ load(struct tok *tok, const char *json, size_t nbytes, struct err *err)
     bpe_tables(tok);
     warn_of(&root, "truncation", "text is never cut");
     warn_of(&root, "padding", "text is never padded");
-    rc = load_parts(tok, &root, err);
+    if ((!js_absent(&norm) && norm_parse(tok, &norm, err) < 0) ||
+        (!js_absent(&split) && split_parse(tok, &split, err) < 0))
+        goto out;
+    if (tok->n_split && tok->split[tok->n_split - 1].type == SPLIT_MAP_BYTES) {
+        tok->bytes = true; /* words need not be spelled in the alphabet */
+        tok->n_split--;
+    }
+    if (!tok->bytes && !tok->ignore_merges)
+        bpe_joins(tok);
+    tok->has_decoder = !js_absent(&dec);
+    if ((tok->has_decoder && dec_parse(tok, &dec, err) < 0) ||
+        added_parse(tok, &added, err) < 0 ||
+        (!js_absent(&post) && post_parse(tok, &post, err) < 0))
+        goto out;
+    rc = 0;
 out:
     str_free(&tables.rest);
     json_decref(document);

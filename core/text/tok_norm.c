@@ -50,26 +50,6 @@ is_plain(uint32_t c, const struct norm_step *step)
            p->category != UTF8PROC_CATEGORY_ME;
 }
 
-static void
-add_decomposed(struct points *points, uint32_t c, bool compat)
-{
-    utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
-    utf8proc_ssize_t n;
-
-    if (compat)
-        options |= UTF8PROC_COMPAT;
-    if (points->cap - points->n < 32) { /* the longest of all has 18 */
-        points->cap = points->cap ? points->cap * 2 : 64;
-        points->c = xrealloc(points->c, points->cap, sizeof(*points->c));
-    }
-    n = utf8proc_decompose_char((utf8proc_int32_t)c, points->c + points->n, 32,
-                                options, NULL);
-    if (n > 0 && n <= 32)
-        points->n += (size_t)n;
-    else
-        points->c[points->n++] = (int32_t)c;
-}
-
 static int
 combining_class(int32_t c)
 {
@@ -81,40 +61,31 @@ combining_class(int32_t c)
  * counting sort, because a text may be a megabyte of marks.
  */
 static void
-order_marks(int32_t *c, size_t n)
-{
-    size_t start[257] = { 0 };
-    int32_t *old = xmalloc(n * sizeof(*old));
-
-    memcpy(old, c, n * sizeof(*old));
-    for (size_t i = 0; i < n; i++)
-        start[combining_class(c[i]) + 1]++;
-    for (size_t i = 1; i < 257; i++)
-        start[i] += start[i - 1];
-    for (size_t i = 0; i < n; i++)
-        c[start[combining_class(old[i])]++] = old[i];
-    free(old);
-}
-
-static void
 order(struct points *points)
 {
-    size_t i = 0, start;
-    bool sorted;
+    int32_t *c = points->c;
 
-    while (i < points->n) {
-        if (combining_class(points->c[i]) == 0) {
-            i++;
+    for (size_t i = 0, begin; i < points->n; i++) {
+        bool sorted = true;
+
+        if (combining_class(c[i]) == 0)
             continue;
-        }
-        start = i;
-        sorted = true;
-        while (++i < points->n && combining_class(points->c[i]) != 0)
-            if (combining_class(points->c[i - 1]) >
-                combining_class(points->c[i]))
-                sorted = false;
-        if (!sorted)
-            order_marks(points->c + start, i - start);
+        for (begin = i; ++i < points->n && combining_class(c[i]) != 0;)
+            sorted &= combining_class(c[i - 1]) <= combining_class(c[i]);
+        if (sorted)
+            continue;
+
+        size_t start[257] = { 0 };
+        int32_t *old = xmalloc((i - begin) * sizeof(*old));
+
+        memcpy(old, c + begin, (i - begin) * sizeof(*old));
+        for (size_t k = begin; k < i; k++)
+            start[combining_class(c[k]) + 1]++;
+        for (size_t k = 1; k < 257; k++)
+            start[k] += start[k - 1];
+        for (size_t k = 0; k < i - begin; k++)
+            c[begin + start[combining_class(old[k])]++] = old[k];
+        free(old);
     }
 }
 
@@ -124,6 +95,8 @@ static void
 normalize(const struct norm_step *step, const char *s, size_t n, size_t max,
           struct str *out)
 {
+    const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                      (step->compat ? UTF8PROC_COMPAT : 0);
     struct points points = { 0 };
     utf8proc_ssize_t n_points;
     size_t copied = 0, last = 0, i = 0;
@@ -144,7 +117,15 @@ normalize(const struct norm_step *step, const char *s, size_t n, size_t max,
 
             if (i > at && is_plain(c, step))
                 break;
-            add_decomposed(&points, c, step->compat);
+            if (points.cap - points.n < 32) /* the longest of all has 18 */
+                points.c =
+                    xgrow(points.c, points.n, &points.cap, sizeof(*points.c));
+            n_points = utf8proc_decompose_char(
+                (utf8proc_int32_t)c, points.c + points.n, 32, options, NULL);
+            if (n_points > 0 && n_points <= 32)
+                points.n += (size_t)n_points;
+            else
+                points.c[points.n++] = (int32_t)c;
             i += length;
         }
         order(&points);
@@ -171,11 +152,7 @@ replace(const struct norm_step *step, const char *s, size_t n, size_t max,
         struct regex_work *work, struct str *out, bool *at_start,
         struct err *err)
 {
-    struct tok_regex_iter it = { .regex = &step->regex,
-                                 .work = work,
-                                 .s = s,
-                                 .n = n,
-                                 .last_end = SIZE_MAX };
+    struct tok_regex_iter it = tok_regex_start(&step->regex, work, s, n);
     size_t done = 0, a, b;
     uint32_t c;
     int rc;
@@ -191,24 +168,6 @@ replace(const struct norm_step *step, const char *s, size_t n, size_t max,
     }
     str_add(out, s + done, n - done);
     return rc;
-}
-
-/* Only U+0130 becomes two characters in lower case. */
-static void
-lower(const char *s, size_t n, struct str *out)
-{
-    char utf8[4];
-    uint32_t c;
-
-    for (size_t i = 0; i < n;) {
-        i += (size_t)utf8_next(s + i, n - i, &c);
-        if (c == 0x130)
-            str_adds(out, "i\xcc\x87");
-        else
-            str_add(out, utf8,
-                    (size_t)utf8_put(
-                        utf8, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c)));
-    }
 }
 
 /* Returns how many bytes went from the start. */
@@ -239,6 +198,8 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
          bool *at_start, struct err *err)
 {
     struct str in = { 0 };
+    char utf8[4];
+    uint32_t c;
     int rc = 0;
 
     str_clear(out);
@@ -265,7 +226,15 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
             rc = replace(step, in.s, in.n, max, work, out, at_start, err);
             break;
         case NORM_LOWER:
-            lower(in.s, in.n, out);
+            for (size_t k = 0; k < in.n;) {
+                k += (size_t)utf8_next(in.s + k, in.n - k, &c);
+                if (c == 0x130) { /* alone becomes two characters */
+                    str_adds(out, "i\xcc\x87");
+                    continue;
+                }
+                c = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
+                str_add(out, utf8, (size_t)utf8_put(utf8, c));
+            }
             break;
         case NORM_STRIP:
             if (strip(step, in.s, in.n, out) > 0)
@@ -279,18 +248,20 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
     return rc;
 }
 
-#define NORM_KNOWN \
-    "NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip, Sequence"
-
-static int
-parse_step(struct norm_step *step, const struct js *js, const char *type,
-           struct err *err)
+int
+norm_parse(struct tok *tok, const struct js *js, struct err *err)
 {
     struct js pattern = js_get(js, "pattern");
+    struct norm_step *step;
+    const char *type, *form;
+    int rc =
+        part_step(tok, js, "normalizers", norm_parse, &tok->n_norm, &type, err);
 
+    if (rc <= 0)
+        return rc;
+    step = &tok->norm[tok->n_norm - 1];
     if (strncmp(type, "NF", 2) == 0) {
-        const char *form = type + 2 + (type[2] == 'K');
-
+        form = type + 2 + (type[2] == 'K');
         step->type = NORM_UNICODE;
         step->compat = type[2] == 'K';
         step->compose = *form == 'C';
@@ -313,21 +284,10 @@ parse_step(struct norm_step *step, const struct js *js, const char *type,
             return -1;
         return part_bool(js, "strip_right", -1, &step->right, err);
     }
-    return part_unknown(js, NORM_KNOWN, err);
-}
-
-int
-norm_parse(struct tok *tok, const struct js *js, struct err *err)
-{
-    const char *type;
-
-    if (part_type(js, &type, err) < 0)
-        return -1;
-    if (strcmp(type, "Sequence") == 0)
-        return part_sequence(tok, js, "normalizers", norm_parse, err);
-    if (tok->n_norm == TOK_MAX_STEPS)
-        return part_too_many(js, err);
-    return parse_step(&tok->norm[tok->n_norm++], js, type, err);
+    return part_unknown(js,
+                        "NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, "
+                        "Strip, Sequence",
+                        err);
 }
 
 void

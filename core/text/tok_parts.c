@@ -10,15 +10,6 @@
 #include "core/text/tok_norm.h"
 
 int
-part_type(const struct js *js, const char **type, struct err *err)
-{
-    struct js at = js_get(js, "type");
-    size_t n;
-
-    return js_str(&at, type, &n, err);
-}
-
-int
 part_unknown(const struct js *js, const char *known, struct err *err)
 {
     struct js at = js_get(js, "type");
@@ -72,12 +63,22 @@ part_str(const struct js *js, const char *key, struct str *s, struct err *err)
 }
 
 int
-part_sequence(struct tok *tok, const struct js *js, const char *key,
-              int (*parse)(struct tok *, const struct js *, struct err *),
-              struct err *err)
+part_step(struct tok *tok, const struct js *js, const char *sequence,
+          int (*parse)(struct tok *, const struct js *, struct err *),
+          size_t *n_steps, const char **type, struct err *err)
 {
-    struct js list = js_get(js, key), at;
+    struct js at = js_get(js, "type"), list = js_get(js, sequence);
+    size_t n;
 
+    if (js_str(&at, type, &n, err) < 0)
+        return -1;
+    if (strcmp(*type, "Sequence") != 0) {
+        if (n_steps && *n_steps == TOK_MAX_STEPS)
+            return part_too_many(js, err);
+        if (n_steps)
+            ++*n_steps;
+        return 1;
+    }
     if (!js_is(&list, JSON_ARRAY))
         return js_bad(&list, "an array", err);
     for (size_t i = 0; i < json_array_size(list.v); i++) {
@@ -86,52 +87,6 @@ part_sequence(struct tok *tok, const struct js *js, const char *key,
             return -1;
     }
     return 0;
-}
-
-static int
-parse_added(struct tok *tok, struct added *added, const struct js *js,
-            struct growth *growth, struct regex_work *work, int64_t *id,
-            struct err *err)
-{
-    struct js at = js_get(js, "id");
-    bool at_start;
-
-    if (part_str(js, "content", &added->content, err) < 0 ||
-        js_i64(&at, 0, TOK_MAX_ID, id, err) < 0 ||
-        part_bool(js, "special", 0, &added->special, err) < 0 ||
-        part_bool(js, "normalized", !added->special, &added->normalized, err) <
-            0 ||
-        part_bool(js, "lstrip", 0, &added->lstrip, err) < 0 ||
-        part_bool(js, "rstrip", 0, &added->rstrip, err) < 0 ||
-        part_bool(js, "single_word", 0, &added->single_word, err) < 0)
-        return -1;
-    growth->nbytes += added->content.n;
-    work->nbytes += added->content.n;
-    if (added->normalized && tok->n_norm)
-        return norm_run(tok->norm, tok->n_norm, added->content.s,
-                        added->content.n, growth, work, &added->pattern,
-                        &at_start, err);
-    str_add(&added->pattern, added->content.s, added->content.n);
-    return 0;
-}
-
-/* The id that the reference gives: the vocabulary's, or the next free one. */
-static int32_t
-added_id(struct tok *tok, const struct added *added, const struct js *js,
-         int64_t id, int32_t *next)
-{
-    int32_t known =
-        strmap_get(&tok->added_ids, added->content.s, added->content.n);
-
-    if (known < 0)
-        known = strmap_get(&tok->vocab, added->content.s, added->content.n);
-    if (known < 0)
-        known = (*next)++;
-    if (known != id)
-        err_warn("%s: %s.id is %lld, but the token gets %d: the vocabulary "
-                 "decides, as in the reference",
-                 js->file, js->path, (long long)id, known);
-    return known;
 }
 
 static void
@@ -169,61 +124,64 @@ added_parse(struct tok *tok, const struct js *list, struct err *err)
     struct growth growth = {
         tok->name, "added_tokens", TOK_MAX_GROWN, 0, { 0 }
     };
-    int32_t next = (int32_t)tok->vocab.n;
+    int32_t next = (int32_t)tok->vocab.n, known;
     size_t n = json_array_size(list->v); /* 0 for what is no array */
+    int rc = 0;
 
     if (!js_absent(list) && !js_is(list, JSON_ARRAY))
         return js_bad(list, "an array", err);
     tok->added = xcalloc(n, sizeof(*tok->added));
     for (size_t i = 0; i < n; i++) {
-        struct js js = js_at(list, i);
+        struct js js = js_at(list, i), at = js_get(&js, "id");
         struct added *added = &tok->added[tok->n_added++];
+        struct str *content = &added->content;
+        bool at_start;
         int64_t id;
 
-        if (parse_added(tok, added, &js, &growth, &work, &id, err) < 0) {
-            regex_work_free(&work);
-            return -1;
-        }
-        if (added->content.n == 0) { /* the reference leaves it out */
-            str_free(&added->content);
+        if ((rc = part_str(&js, "content", content, err)) < 0 ||
+            (rc = js_i64(&at, 0, TOK_MAX_ID, &id, err)) < 0 ||
+            (rc = part_bool(&js, "special", 0, &added->special, err)) < 0 ||
+            (rc = part_bool(&js, "normalized", !added->special,
+                            &added->normalized, err)) < 0 ||
+            (rc = part_bool(&js, "lstrip", 0, &added->lstrip, err)) < 0 ||
+            (rc = part_bool(&js, "rstrip", 0, &added->rstrip, err)) < 0 ||
+            (rc = part_bool(&js, "single_word", 0, &added->single_word, err)) <
+                0)
+            break;
+        growth.nbytes += content->n;
+        work.nbytes += content->n;
+        if (!added->normalized || !tok->n_norm)
+            str_add(&added->pattern, content->s, content->n);
+        else if ((rc = norm_run(tok->norm, tok->n_norm, content->s, content->n,
+                                &growth, &work, &added->pattern, &at_start,
+                                err)) < 0)
+            break;
+        if (content->n == 0) { /* the reference leaves it out */
+            str_free(content);
             str_free(&added->pattern);
             *added = (struct added){ 0 };
             tok->n_added--;
             continue;
         }
-        added->id = added_id(tok, added, &js, id, &next);
-        strmap_put(&tok->added_ids, added->content.s, added->content.n,
-                   added->id, NULL);
+        /* the id that the reference gives: the vocabulary's, or the next */
+        known = strmap_get(&tok->added_ids, content->s, content->n);
+        if (known < 0)
+            known = strmap_get(&tok->vocab, content->s, content->n);
+        if (known < 0)
+            known = next++;
+        if (known != id)
+            err_warn("%s: %s.id is %lld, but the token gets %d: the "
+                     "vocabulary decides, as in the reference",
+                     js.file, js.path, (long long)id, known);
+        added->id = known;
+        strmap_put(&tok->added_ids, content->s, content->n, known, NULL);
         if (added->special)
-            strmap_put(&tok->special_set, added->content.s, added->content.n,
-                       added->id, NULL);
+            strmap_put(&tok->special_set, content->s, content->n, known, NULL);
     }
     regex_work_free(&work);
-    index_added(tok);
-    return 0;
-}
-
-/* Appends the ids that special_tokens gives the name of a template's piece. */
-static int
-template_ids(const struct js *special, const char *name, struct ids *ids,
-             struct err *err)
-{
-    struct js entry = js_get(special, name), list = js_get(&entry, "ids"), at;
-    int64_t id;
-
-    if (!js_is(&list, JSON_ARRAY))
-        return js_bad(&list, "an array of ids", err);
-    for (size_t i = 0; i < json_array_size(list.v); i++) {
-        at = js_at(&list, i);
-        if (js_i64(&at, 0, TOK_MAX_ID, &id, err) < 0)
-            return -1;
-        if (ids->n == TOK_MAX_AROUND)
-            return err_set(err, EX_DATAERR,
-                           "%s: %s: more than %d ids on one side of a text",
-                           at.file, at.path, TOK_MAX_AROUND);
-        ids_add(ids, (int32_t)id);
-    }
-    return 0;
+    if (rc == 0)
+        index_added(tok);
+    return rc;
 }
 
 static int
@@ -232,7 +190,8 @@ parse_template(struct tok *tok, const struct js *js, struct err *err)
     struct js single = js_get(js, "single");
     struct js special = js_get(js, "special_tokens");
     struct ids before = { 0 }, after = { 0 };
-    bool seen = false;
+    bool seen = false; /* the text, "A" */
+    int64_t v;
     int rc = 0;
 
     if (!js_is(&single, JSON_ARRAY))
@@ -245,12 +204,28 @@ parse_template(struct tok *tok, const struct js *js, struct err *err)
         const char *s;
 
         rc = js_str(&id, &s, NULL, err);
-        if (rc == 0 && !js_absent(&token)) {
-            rc = template_ids(&special, s, seen ? &after : &before, err);
-        } else if (rc == 0) {
+        if (rc == 0 && js_absent(&token)) {
             if (strcmp(s, "A") != 0 || seen)
                 rc = js_bad(&id, "one \"A\"", err);
             seen = true;
+        } else if (rc == 0) { /* its name's ids in special_tokens */
+            struct js entry = js_get(&special, s), list = js_get(&entry, "ids");
+            struct ids *ids = seen ? &after : &before;
+
+            if (!js_is(&list, JSON_ARRAY))
+                rc = js_bad(&list, "an array of ids", err);
+            for (size_t k = 0; rc == 0 && k < json_array_size(list.v); k++) {
+                struct js at = js_at(&list, k);
+
+                rc = js_i64(&at, 0, TOK_MAX_ID, &v, err);
+                if (rc == 0 && ids->n == TOK_MAX_AROUND)
+                    rc = err_set(err, EX_DATAERR,
+                                 "%s: %s: more than %d ids on one side of a "
+                                 "text",
+                                 at.file, at.path, TOK_MAX_AROUND);
+                if (rc == 0)
+                    ids_add(ids, (int32_t)v);
+            }
         }
     }
     if (rc == 0 && !seen)
@@ -274,11 +249,10 @@ int
 post_parse(struct tok *tok, const struct js *js, struct err *err)
 {
     const char *type;
+    int rc = part_step(tok, js, "processors", post_parse, NULL, &type, err);
 
-    if (part_type(js, &type, err) < 0)
-        return -1;
-    if (strcmp(type, "Sequence") == 0)
-        return part_sequence(tok, js, "processors", post_parse, err);
+    if (rc <= 0)
+        return rc;
     if (strcmp(type, "TemplateProcessing") == 0)
         return parse_template(tok, js, err);
     if (strcmp(type, "ByteLevel") == 0) /* offsets, which nobody asks for */

@@ -44,28 +44,6 @@ unsupported(const struct js *js, const char *what, struct err *err)
                    js->file, js->path, what);
 }
 
-static bool
-compiles(const struct str *pattern)
-{
-    struct err none;
-    struct regex *re;
-    int rc = regex_compile(&re, pattern->s, pattern->n, 0, "", &none);
-
-    regex_free(re);
-    return rc == 0;
-}
-
-static bool
-is_pcre2s(const char *name, size_t n)
-{
-    static const char *const names[] = { "Xan", "Xps", "Xsp", "Xuc", "Xwd" };
-    bool found = memchr(name, '&', n) != NULL;
-
-    for (int i = 0; i < 5; i++)
-        found = found || (n == 3 && !memcmp(name, names[i], 3));
-    return found;
-}
-
 /*
  * \p{L} and the like, as a whole: its brace does not begin an interval.  A
  * script in Oniguruma contains only characters of that script; in PCRE2 since
@@ -74,49 +52,46 @@ is_pcre2s(const char *name, size_t n)
 static int
 put_property(struct onig *o, const struct js *js, struct err *err)
 {
+    static const char *const pcre2s[] = { "Xan", "Xps", "Xsp", "Xuc", "Xwd" };
     const char *close = memchr(o->p, '}', (size_t)(o->end - o->p));
-    bool has_brace = close && close - o->p > 3 && o->p[2] == '{';
+    bool has_brace = close && close - o->p > 3 && o->p[2] == '{', known;
     const char *name = o->p + 3;
+    size_t n = has_brace ? (size_t)(close - name) : 0;
     struct str script = { 0 };
+    struct regex *re;
+    struct err none;
 
     if (!has_brace)
         return unsupported(js, "\\p without {NAME}", err);
-    if (is_pcre2s(name, (size_t)(close - name)))
+    known = memchr(name, '&', n) != NULL;
+    for (int i = 0; i < 5; i++)
+        known = known || (n == 3 && !memcmp(name, pcre2s[i], 3));
+    if (known)
         return unsupported(js, "a property that only PCRE2 knows", err);
     str_add(&o->pcre, o->p, 3);
     if (*name == '^')
         str_addc(&o->pcre, *name++);
     str_adds(&script, "\\p{sc:");
     str_add(&script, name, (size_t)(close + 1 - name));
-    if (compiles(&script))
+    if (regex_compile(&re, script.s, script.n, 0, "", &none) == 0)
         str_adds(&o->pcre, "sc:");
     str_add(&o->pcre, name, (size_t)(close + 1 - name));
+    regex_free(re);
     str_free(&script);
     o->p = close + 1;
     return 0;
-}
-
-/* What means something else to PCRE2, or matches only with it. */
-static int
-refuse_escape(const char *p, const char *end, const struct js *js,
-              struct err *err)
-{
-    static const char others[] = "CEHKNQVcho";
-    char name[] = { '\\', end - p > 1 ? p[1] : '\0', '\0' };
-    bool high = end - p > 3 && p[1] == 'x' &&
-                memchr("89abcdefABCDEF", p[2], 14) &&
-                memchr("0123456789abcdefABCDEF", p[3], 22);
-
-    if (!name[1] || (!strchr(others, name[1]) && !high))
-        return 0;
-    return unsupported(js, high ? "a byte of \\x80 and more" : name, err);
 }
 
 /* A backslash and what follows it. */
 static int
 put_escape(struct onig *o, const struct js *js, struct err *err)
 {
-    char c = o->p[1]; /* or the NUL after the text */
+    const char *p = o->p;
+    char c = p[1]; /* or the NUL after the text */
+    const char name[] = { '\\', c, '\0' };
+    bool high = o->end - p > 3 && c == 'x' &&
+                memchr("89abcdefABCDEF", p[2], 14) &&
+                memchr("0123456789abcdefABCDEF", p[3], 22);
     const char *set = c == 's' || (c == 'S' && !o->in_class) ? SPACE_SET
                       : c == 'S'                             ? NO_SPACE_SET
                                                              : WORD_SET;
@@ -124,8 +99,11 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
 
     if (o->end - o->p == 1)
         return unsupported(js, "a backslash at the end", err);
-    if (refuse_escape(o->p, o->end, js, err) < 0)
-        return -1;
+    /* what means something else to PCRE2, or matches only with it */
+    if (high)
+        return unsupported(js, "a byte of \\x80 and more", err);
+    if (c && strchr("CEHKNQVcho", c))
+        return unsupported(js, name, err);
     if (c == 'p' || c == 'P')
         return put_property(o, js, err);
     if (c == 'v') { /* one character to Oniguruma, all line ends to PCRE2 */
@@ -161,48 +139,21 @@ put_escape(struct onig *o, const struct js *js, struct err *err)
     return 0;
 }
 
-/* Inside brackets: Oniguruma nests and intersects them, PCRE2 does not. */
-static int
-put_in_class(struct onig *o, const struct js *js, struct err *err)
-{
-    if (*o->p == '[' && o->end - o->p > 1 && o->p[1] == ':')
-        return unsupported(js, "[:name:]", err);
-    if (*o->p == '[')
-        return unsupported(js, "brackets in brackets", err);
-    if (o->end - o->p > 1 && o->p[0] == '&' && o->p[1] == '&')
-        return unsupported(js, "&& in brackets", err);
-    o->in_class = *o->p != ']';
-    str_addc(&o->pcre, *o->p++);
-    return 0;
-}
-
-/* Letters between "(?" and ')' or ':'; NULL: this is no group of options. */
-static const char *
-options_of(const struct onig *o, size_t *n)
-{
-    const char *p = o->p + 2;
-
-    if (o->end - o->p < 3 || o->p[0] != '(' || o->p[1] != '?')
-        return NULL;
-    *n = strspn(p, "imsxUnJ-^a");
-    return *n && p + *n < o->end && strchr("):", p[*n]) ? p : NULL;
-}
-
 /* "(?m" in Oniguruma is "(?s" in PCRE2; (?i) in the middle opens a group in
  * Oniguruma, up to the end of the one it is in, with all its alternatives. */
 static int
 check_group(struct onig *o, const struct js *js, struct err *err)
 {
-    size_t n = 0;
-    const char *letters = options_of(o, &n);
+    const char *letters = o->p + 2;
+    bool special = o->end - o->p > 2 && o->p[0] == '(' && o->p[1] == '?';
+    size_t n = special ? strspn(letters, "imsxUnJ-^a") : 0;
 
     if (o->end - o->p > 1 && o->p[0] == '(' && o->p[1] == '*')
         return unsupported(js, "\"(*\"", err);
-    if (o->end - o->p > 2 && o->p[0] == '(' && o->p[1] == '?' &&
-        strchr("|P&RC0123456789+", o->p[2]))
+    if (special && strchr("|P&RC0123456789+", *letters))
         return unsupported(js, "a group that only PCRE2 knows", err);
-    if (!letters)
-        return 0;
+    if (!n || letters + n >= o->end || !strchr("):", letters[n]))
+        return 0; /* not a group of options */
     if (strcspn(letters, "ms") < n)
         return unsupported(js, "the option m or s", err);
     if (strspn(letters, "ix-") < n)
@@ -214,53 +165,48 @@ check_group(struct onig *o, const struct js *js, struct err *err)
     return 0;
 }
 
-/* PCRE2 before 10.43 does not read "{,n}" as an interval; what follows "{n}"
- * matters. */
-static void
-put_interval(struct onig *o)
-{
-    size_t left = (size_t)(o->end - o->p) - 1, n;
-    const char *p = o->p + 1;
-
-    o->count = false;
-    if (left && *p == ',') {
-        n = strspn(p + 1, "0123456789");
-        if (n > 0 && n + 1 < left && p[n + 1] == '}')
-            str_adds(&o->pcre, "{0");
-        else
-            str_addc(&o->pcre, '{');
-    } else {
-        n = strspn(p, "0123456789");
-        o->count = n > 0 && n < left && p[n] == '}';
-        str_addc(&o->pcre, '{');
-    }
-    o->p++;
-}
-
+/* The next element of the pattern. */
 static int
 put_one(struct onig *o, const struct js *js, struct err *err)
 {
     bool after_interval = o->interval;
+    size_t left = (size_t)(o->end - o->p) - 1, n; /* bytes after it */
+    const char *p = o->p + 1;
     char c = *o->p;
 
     o->interval = false;
     if (c == '\\')
         return put_escape(o, js, err);
-    if (o->in_class)
-        return put_in_class(o, js, err);
+    if (o->in_class) { /* Oniguruma's nest and intersect, PCRE2's do not */
+        if (c == '[')
+            return unsupported(
+                js, left && *p == ':' ? "[:name:]" : "brackets in brackets",
+                err);
+        if (left && c == '&' && *p == '&')
+            return unsupported(js, "&& in brackets", err);
+        o->in_class = c != ']';
+        str_addc(&o->pcre, *o->p++);
+        return 0;
+    }
     if (c == '+' && after_interval)
         return unsupported(js, "\"}+\"", err);
     if (c == '?' && after_interval && o->count)
         return unsupported(js, "\"{n}?\"", err);
     if (check_group(o, js, err) < 0)
         return -1;
-    if (c == '{') {
-        put_interval(o);
-        return 0;
-    }
     o->interval = c == '}';
     str_addc(&o->pcre, c);
     o->p++;
+    if (c == '{') {
+        n = strspn(p, "0123456789");
+        o->count = n > 0 && n < left && p[n] == '}';
+        /* PCRE2 before 10.43 does not read "{,n}" as an interval */
+        if (left && *p == ',') {
+            n = strspn(p + 1, "0123456789");
+            if (n > 0 && n + 1 < left && p[n + 1] == '}')
+                str_addc(&o->pcre, '0');
+        }
+    }
     if (c != '[')
         return 0;
     o->in_class = true;
@@ -337,33 +283,28 @@ tok_regex_free(struct tok_regex *regex)
     *regex = (struct tok_regex){ 0 };
 }
 
-static int
-find(const struct tok_regex_iter *it, size_t *a, size_t *b, struct err *err)
-{
-    const struct str *literal = &it->regex->literal;
-    const char *at;
-
-    if (!it->regex->is_literal)
-        return regex_find(it->regex->re, it->work, it->s, it->n, it->pos, a, b,
-                          err);
-    at = memmem(it->s + it->pos, it->n - it->pos, literal->s, literal->n);
-    if (!at)
-        return 0;
-    *a = (size_t)(at - it->s);
-    *b = *a + literal->n;
-    return 1;
-}
-
 int
 tok_regex_next(struct tok_regex_iter *it, size_t *a, size_t *b, struct err *err)
 {
+    const struct str *literal = &it->regex->literal;
+    const char *at;
     uint32_t c;
 
     while (it->pos <= it->n) {
-        int rc = find(it, a, b, err);
+        if (it->regex->is_literal) {
+            at = memmem(it->s + it->pos, it->n - it->pos, literal->s,
+                        literal->n);
+            if (!at)
+                return 0;
+            *a = (size_t)(at - it->s);
+            *b = *a + literal->n;
+        } else {
+            int rc = regex_find(it->regex->re, it->work, it->s, it->n, it->pos,
+                                a, b, err);
 
-        if (rc <= 0)
-            return rc;
+            if (rc <= 0)
+                return rc;
+        }
         /* No empty match where the last match ended. */
         if (*a != *b || *b != it->last_end) {
             it->pos = it->last_end = *b;

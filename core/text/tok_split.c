@@ -16,9 +16,8 @@
 /* One piece being cut by one step; a segment that may still grow is pending. */
 struct cutter {
     struct encoder *enc;
+    const struct split_step *step;
     size_t i_step;
-    enum split_behavior behavior;
-    bool invert;
     const char *s;
     bool first; /* the piece starts where the whole text starts */
     bool pending, match;
@@ -47,18 +46,19 @@ flush(struct cutter *cut)
 static int
 segment(struct cutter *cut, size_t a, size_t b, bool match)
 {
+    enum split_behavior behavior = cut->step->behavior;
+
     if (a == b && !match)
         return 0;
-    match ^= cut->invert;
-    if (cut->behavior == SPLIT_ISOLATED)
+    match ^= cut->step->invert;
+    if (behavior == SPLIT_ISOLATED)
         return emit(cut, a, b);
-    if (cut->behavior == SPLIT_REMOVED)
+    if (behavior == SPLIT_REMOVED)
         return match ? 0 : emit(cut, a, b);
     /* does it belong to the one before? */
-    if (cut->pending &&
-        (cut->behavior == SPLIT_CONTIGUOUS ? match == cut->match
-         : cut->behavior == SPLIT_PREVIOUS ? match && !cut->match
-                                           : !match && cut->match)) {
+    if (cut->pending && (behavior == SPLIT_CONTIGUOUS ? match == cut->match
+                         : behavior == SPLIT_PREVIOUS ? match && !cut->match
+                                                      : !match && cut->match)) {
         cut->b = b;
         cut->match = match;
         return 0;
@@ -73,13 +73,10 @@ segment(struct cutter *cut, size_t a, size_t b, bool match)
 }
 
 static int
-cut_by_regex(struct cutter *cut, const struct tok_regex *regex, size_t n)
+cut_by_regex(struct cutter *cut, size_t n)
 {
-    struct tok_regex_iter it = { .regex = regex,
-                                 .work = &cut->enc->regexes,
-                                 .s = cut->s,
-                                 .n = n,
-                                 .last_end = SIZE_MAX };
+    struct tok_regex_iter it =
+        tok_regex_start(&cut->step->regex, &cut->enc->regexes, cut->s, n);
     size_t done = 0, a, b;
     int rc;
 
@@ -93,18 +90,6 @@ cut_by_regex(struct cutter *cut, const struct tok_regex *regex, size_t n)
     return flush(cut);
 }
 
-static bool
-is_numeric(uint32_t c)
-{
-    utf8proc_category_t category;
-
-    if (c < 0x80)
-        return c >= '0' && c <= '9';
-    category = utf8proc_category((utf8proc_int32_t)c);
-    return category == UTF8PROC_CATEGORY_ND ||
-           category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
-}
-
 static int
 cut_by_digits(struct cutter *cut, size_t n)
 {
@@ -112,8 +97,13 @@ cut_by_digits(struct cutter *cut, size_t n)
     uint32_t c;
 
     for (size_t i = 0; i < n; i += length) {
+        utf8proc_category_t category;
+
         length = (size_t)utf8_next(cut->s + i, n - i, &c);
-        if (!is_numeric(c))
+        category = utf8proc_category((utf8proc_int32_t)c);
+        if (category != UTF8PROC_CATEGORY_ND &&
+            category != UTF8PROC_CATEGORY_NL &&
+            category != UTF8PROC_CATEGORY_NO)
             continue;
         if (segment(cut, done, i, false) < 0 ||
             segment(cut, i, i + length, true) < 0)
@@ -123,170 +113,65 @@ cut_by_digits(struct cutter *cut, size_t n)
     return segment(cut, done, n, false) < 0 ? -1 : flush(cut);
 }
 
-static int
-cut_by_string(struct cutter *cut, const char *what, size_t n_what, size_t n)
-{
-    size_t done = 0;
-    const char *at;
-
-    while ((at = memmem(cut->s + done, n - done, what, n_what))) {
-        size_t a = (size_t)(at - cut->s);
-
-        if (segment(cut, done, a, false) < 0 ||
-            segment(cut, a, a + n_what, true) < 0)
-            return -1;
-        done = a + n_what;
-    }
-    return segment(cut, done, n, false) < 0 ? -1 : flush(cut);
-}
-
-static int
-run_metaspace(struct cutter *cut, const struct metaspace *meta, size_t n)
-{
-    struct str *out = &cut->enc->scratch[cut->i_step];
-    bool has =
-        (n >= meta->n && memcmp(cut->s, meta->replacement, meta->n) == 0) ||
-        cut->s[0] == ' ';
-
-    str_clear(out);
-    if (!has && (meta->prepend == PREPEND_ALWAYS ||
-                 (meta->prepend == PREPEND_FIRST && cut->first)))
-        str_add(out, meta->replacement, meta->n);
-    for (size_t i = 0, word; i < n; i = word) {
-        const char *space = memchr(cut->s + i, ' ', n - i);
-
-        word = space ? (size_t)(space - cut->s) : n;
-        str_add(out, cut->s + i, word - i);
-        if (space) {
-            str_add(out, meta->replacement, meta->n);
-            word++;
-        }
-    }
-    cut->s = out->s;
-    if (growth_add(&cut->enc->split, cut->i_step, out->n, cut->enc->err) < 0)
-        return -1;
-    if (!meta->split)
-        return emit(cut, 0, out->n);
-    cut->behavior = SPLIT_NEXT;
-    return cut_by_string(cut, meta->replacement, meta->n, out->n);
-}
-
-/* ByteLevel in the middle: the next steps see its alphabet. */
-static int
-map_bytes(struct cutter *cut, size_t n)
-{
-    struct str *out = &cut->enc->scratch[cut->i_step];
-    char utf8[4];
-
-    str_clear(out);
-    for (size_t i = 0; i < n; i++)
-        str_add(out, utf8, alphabet_put(utf8, (uint8_t)cut->s[i]));
-    cut->s = out->s;
-    if (growth_add(&cut->enc->split, cut->i_step, out->n, cut->enc->err) < 0)
-        return -1;
-    return emit(cut, 0, out->n);
-}
-
-static int
-run_byte_level(struct cutter *cut, const struct split_step *step, size_t n)
-{
-    struct str *out = &cut->enc->scratch[cut->i_step];
-
-    if (step->add_prefix_space && cut->s[0] != ' ') {
-        str_clear(out);
-        str_addc(out, ' ');
-        str_add(out, cut->s, n++);
-        cut->s = out->s;
-    }
-    if (growth_add(&cut->enc->split, cut->i_step, n, cut->enc->err) < 0)
-        return -1;
-    cut->behavior = SPLIT_ISOLATED;
-    if (step->regex.re)
-        return cut_by_regex(cut, &step->regex, n);
-    return emit(cut, 0, n);
-}
-
 int
 split_run(struct encoder *enc, size_t i_step, const char *s, size_t n,
           bool first)
 {
     const struct split_step *step = &enc->tok->split[i_step];
-    struct cutter cut = { enc,   i_step, SPLIT_ISOLATED, false, s,
-                          first, false,  false,          0,     0 };
+    const struct metaspace *meta = &step->metaspace;
+    struct str *out = &enc->scratch[i_step];
+    struct cutter cut = { enc, step, i_step, s, first, false, false, 0, 0 };
+    char utf8[4];
 
     if (i_step == enc->tok->n_split)
         return word_encode(enc, s, n);
     switch (step->type) {
-    case SPLIT_BYTE_LEVEL:
-        return run_byte_level(&cut, step, n);
-    case SPLIT_MAP_BYTES:
-        return map_bytes(&cut, n);
-    case SPLIT_METASPACE:
-        return run_metaspace(&cut, &step->metaspace, n);
     case SPLIT_DIGITS:
-        cut.behavior = step->behavior;
         return cut_by_digits(&cut, n);
     case SPLIT_PATTERN:
-        cut.behavior = step->behavior;
-        cut.invert = step->invert;
-        return cut_by_regex(&cut, &step->regex, n);
-    }
-    return 0;
-}
+        return cut_by_regex(&cut, n);
+    case SPLIT_BYTE_LEVEL:
+        if (!step->add_prefix_space || s[0] == ' ')
+            break;
+        str_clear(out);
+        str_addc(out, ' ');
+        str_add(out, s, n++);
+        cut.s = out->s;
+        break;
+    case SPLIT_MAP_BYTES:
+        /* ByteLevel in the middle: the next steps see its alphabet */
+        str_clear(out);
+        for (size_t i = 0; i < n; i++)
+            str_add(out, utf8, alphabet_put(utf8, (uint8_t)s[i]));
+        cut.s = out->s;
+        n = out->n;
+        break;
+    case SPLIT_METASPACE:
+        str_clear(out);
+        if (s[0] != ' ' &&
+            (n < meta->n || memcmp(s, meta->replacement, meta->n) != 0) &&
+            (meta->prepend == PREPEND_ALWAYS ||
+             (meta->prepend == PREPEND_FIRST && first)))
+            str_add(out, meta->replacement, meta->n);
+        for (size_t i = 0, word; i < n; i = word) {
+            const char *space = memchr(s + i, ' ', n - i);
 
-static int
-parse_byte_level(struct tok *tok, struct split_step *step, const struct js *js,
-                 struct err *err)
-{
-    bool use_regex;
-    struct js at;
-    json_t *v;
-    int rc;
-
-    step->type = SPLIT_BYTE_LEVEL;
-    if (part_bool(js, "add_prefix_space", -1, &step->add_prefix_space, err) <
-            0 ||
-        part_bool(js, "use_regex", 1, &use_regex, err) < 0)
-        return -1;
-    if (use_regex) {
-        v = json_pack("{s:s}", "Regex", GPT2_REGEX);
-        at = js_root(v, js->file);
-        rc = tok_regex_parse(&step->regex, &at, err);
-        json_decref(v);
-        if (rc < 0)
-            return -1;
-    }
-    if (tok->n_split == TOK_MAX_STEPS)
-        return part_too_many(js, err);
-    tok->split[tok->n_split++].type = SPLIT_MAP_BYTES;
-    return 0;
-}
-
-static int
-parse_pattern(struct split_step *step, const struct js *js, struct err *err)
-{
-    static const char *const names[] = { "Removed", "Isolated",
-                                         "MergedWithPrevious", "MergedWithNext",
-                                         "Contiguous" };
-    struct js behavior = js_get(js, "behavior"), pattern;
-    const char *s;
-    size_t n;
-
-    step->type = SPLIT_PATTERN;
-    if (js_str(&behavior, &s, &n, err) < 0 ||
-        part_bool(js, "invert", 0, &step->invert, err) < 0)
-        return -1;
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (strcmp(s, names[i]) == 0) {
-            step->behavior = (enum split_behavior)i;
-            pattern = js_get(js, "pattern");
-            return tok_regex_parse(&step->regex, &pattern, err);
+            word = space ? (size_t)(space - s) : n;
+            str_add(out, s + i, word - i);
+            if (space) {
+                str_add(out, meta->replacement, meta->n);
+                word++;
+            }
         }
+        cut.s = out->s;
+        n = out->n;
+        break;
     }
-    return js_bad(&behavior,
-                  "Removed, Isolated, MergedWithPrevious, MergedWithNext or "
-                  "Contiguous",
-                  err);
+    if (growth_add(&enc->split, i_step, n, enc->err) < 0)
+        return -1;
+    if (step->regex.re || step->regex.is_literal)
+        return cut_by_regex(&cut, n);
+    return emit(&cut, 0, n);
 }
 
 int
@@ -326,32 +211,74 @@ metaspace_parse(struct metaspace *meta, const struct js *js, struct err *err)
 int
 split_parse(struct tok *tok, const struct js *js, struct err *err)
 {
+    static const char *const behaviors[] = { "Removed", "Isolated",
+                                             "MergedWithPrevious",
+                                             "MergedWithNext", "Contiguous" };
+    struct js behavior = js_get(js, "behavior"), pattern;
     struct split_step *step;
-    const char *type;
-    bool each;
+    const char *type, *s;
+    bool flag; /* use_regex; individual_digits */
+    size_t n;
+    int rc = part_step(tok, js, "pretokenizers", split_parse, &tok->n_split,
+                       &type, err);
 
-    if (part_type(js, &type, err) < 0)
-        return -1;
-    if (strcmp(type, "Sequence") == 0)
-        return part_sequence(tok, js, "pretokenizers", split_parse, err);
-    if (tok->n_split == TOK_MAX_STEPS)
-        return part_too_many(js, err);
-    step = &tok->split[tok->n_split++];
-    if (strcmp(type, "ByteLevel") == 0)
-        return parse_byte_level(tok, step, js, err);
-    if (strcmp(type, "Split") == 0)
-        return parse_pattern(step, js, err);
+    if (rc <= 0)
+        return rc;
+    step = &tok->split[tok->n_split - 1];
+    step->behavior = SPLIT_ISOLATED;
+    if (strcmp(type, "ByteLevel") == 0) {
+        step->type = SPLIT_BYTE_LEVEL;
+        if (part_bool(js, "add_prefix_space", -1, &step->add_prefix_space,
+                      err) < 0 ||
+            part_bool(js, "use_regex", 1, &flag, err) < 0)
+            return -1;
+        if (flag) {
+            json_t *v = json_pack("{s:s}", "Regex", GPT2_REGEX);
+
+            pattern = js_root(v, js->file);
+            rc = tok_regex_parse(&step->regex, &pattern, err);
+            json_decref(v);
+            if (rc < 0)
+                return -1;
+        }
+        if (tok->n_split == TOK_MAX_STEPS)
+            return part_too_many(js, err);
+        tok->split[tok->n_split++].type = SPLIT_MAP_BYTES;
+        return 0;
+    }
+    if (strcmp(type, "Split") == 0) {
+        step->type = SPLIT_PATTERN;
+        if (js_str(&behavior, &s, &n, err) < 0 ||
+            part_bool(js, "invert", 0, &step->invert, err) < 0)
+            return -1;
+        for (n = 0; n < 5 && strcmp(s, behaviors[n]) != 0;)
+            n++;
+        if (n == 5)
+            return js_bad(&behavior,
+                          "Removed, Isolated, MergedWithPrevious, "
+                          "MergedWithNext or Contiguous",
+                          err);
+        step->behavior = (enum split_behavior)n;
+        pattern = js_get(js, "pattern");
+        return tok_regex_parse(&step->regex, &pattern, err);
+    }
     if (strcmp(type, "Metaspace") == 0) {
         step->type = SPLIT_METASPACE;
-        return metaspace_parse(&step->metaspace, js, err);
+        step->behavior = SPLIT_NEXT;
+        if (metaspace_parse(&step->metaspace, js, err) < 0)
+            return -1;
+        step->regex.is_literal = step->metaspace.split;
+        str_add(&step->regex.literal, step->metaspace.replacement,
+                step->metaspace.n);
+        return 0;
     }
     if (strcmp(type, "Digits") != 0)
         return part_unknown(js, "ByteLevel, Split, Digits, Metaspace, Sequence",
                             err);
     step->type = SPLIT_DIGITS;
-    if (part_bool(js, "individual_digits", -1, &each, err) < 0)
+    if (part_bool(js, "individual_digits", -1, &flag, err) < 0)
         return -1;
-    step->behavior = each ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
+    step->behavior = flag ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
     return 0;
 }
 

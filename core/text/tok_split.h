@@ -35,7 +35,8 @@ struct metaspace {
 
 struct split_step {
     enum split_type type;
-    struct tok_regex regex; /* SPLIT_PATTERN; SPLIT_BYTE_LEVEL, if any */
+    struct tok_regex regex; /* where it is cut: SPLIT_PATTERN, or, if any,
+                             * SPLIT_BYTE_LEVEL and SPLIT_METASPACE */
     enum split_behavior behavior;
     bool invert;
     bool add_prefix_space;

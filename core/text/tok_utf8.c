@@ -29,20 +29,14 @@ is_own_character(unsigned c)
            (c >= 0xae && c <= 0xff);
 }
 
-/* How many bytes below c have a character from U+0100 on. */
-static unsigned
-shifted_below(unsigned c)
-{
-    return c <= 0x21 ? c : c <= 0xa0 ? 0x21 + c - 0x7f : 0x43;
-}
-
 size_t
 alphabet_put(char *s, uint8_t byte)
 {
     uint32_t c = byte;
 
-    return (size_t)utf8_put(s,
-                            is_own_character(c) ? c : 0x100 + shifted_below(c));
+    if (!is_own_character(c)) /* 0 .. 0x20, 0x7f .. 0xa0, 0xad */
+        c = c <= 0x20 ? 0x100 + c : c <= 0xa0 ? 0x121 + c - 0x7f : 0x143;
+    return (size_t)utf8_put(s, c);
 }
 
 int
