@@ -173,6 +173,8 @@ np.save("d.npy", np.zeros((3, 40)))'
     [ "$output" = "lut-apply: DIR/lut/metadata.json: has no layer model.layers.1.mlp.up_proj (of 1, the first is $LAYER)" ]
     run -65 lut-apply DIR ${LAYER/q_proj/q_porj} <x.npy
     [ "$output" = "lut-apply: DIR/lut/metadata.json: has no layer ${LAYER/q_proj/q_porj} (of 1, the first is $LAYER) (did you mean \"$LAYER\"?)" ]
+    run -65 lut-apply DIR $LAYER -i DIR/model.safetensors:$LAYER.wieght
+    [ "$output" = "lut-apply: DIR/model.safetensors:$LAYER.wieght: there is no tensor \"$LAYER.wieght\" (did you mean \"$LAYER.weight\"?)" ]
     run -65 lut-apply DIR $LAYER <<<"these are no numbers"
     [[ "$output" = *"neither .npy nor safetensors"* ]]
     run -2 lut-apply DIR $LAYER --ratio 0.5 <x.npy

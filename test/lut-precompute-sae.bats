@@ -91,6 +91,8 @@ END
     [ "$stderr" = "lut-precompute: one/six/sae.safetensors: is for 60 inputs, but model.layers.0.mlp.down_proj has 172" ]
     run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers '*.q_proj,*.w_proj'
     [ "$stderr" = 'lut-precompute: --layers: "*.w_proj" matches no layer of the model' ]
+    run -65 --separate-stderr lut-precompute -m model -s one/six -o v --layers layers.0.self_attn.q_porj
+    [ "$stderr" = 'lut-precompute: --layers: "layers.0.self_attn.q_porj" matches no layer of the model (did you mean "layers.0.self_attn.q_proj"?)' ]
     [ ! -e v ]
 }
 

@@ -121,27 +121,10 @@ sniff(struct row_input *in, unsigned char *head, struct err *err)
 }
 
 static int
-open_raw(struct row_input *in, enum dtype dtype, struct err *err)
-{
-    size_t row = in->width * (dtype_table[dtype].bits / 8), left;
-
-    in->dtype = dtype;
-    if (!is_regular(in->fd, &left))
-        return 0;
-    if (left % row != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: has %zu bytes (expected whole rows of %zu)",
-                       in->name, left, row);
-    in->n_dims = 2;
-    in->n_rows = in->shape[0] = left / row;
-    in->shape[1] = in->width;
-    return 0;
-}
-
-static int
 open_any(struct row_input *in, const char *path, int dtype, struct err *err)
 {
     bool std = !strcmp(path, "-");
+    size_t row, left;
     unsigned char *head;
     const char *tensor;
     char *file = std ? NULL : file_split(path, ':', &tensor);
@@ -163,8 +146,20 @@ open_any(struct row_input *in, const char *path, int dtype, struct err *err)
         return err_set(err, TU_USAGE,
                        "x is not read from a terminal: redirect standard "
                        "input, or give -i FILE");
-    if (dtype >= 0)
-        return open_raw(in, (enum dtype)dtype, err);
+    if (dtype >= 0) {
+        in->dtype = (enum dtype)dtype;
+        row = in->width * (dtype_table[dtype].bits / 8);
+        if (!is_regular(in->fd, &left))
+            return 0;
+        if (left % row != 0)
+            return err_set(err, EX_DATAERR,
+                           "%s: has %zu bytes (expected whole rows of %zu)",
+                           in->name, left, row);
+        in->n_dims = 2;
+        in->n_rows = in->shape[0] = left / row;
+        in->shape[1] = in->width;
+        return 0;
+    }
     head = xcalloc(1, NPY_MAX_HEAD);
     rc = sniff(in, head, err);
     free(head);

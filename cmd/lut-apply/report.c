@@ -33,23 +33,6 @@ struct curve {
     double fvu[N_POINTS], top; /* of the axis */
 };
 
-/* The batch that table_apply() has seen last, at each ratio: changes run->y. */
-static void
-curve_add(struct curve *c, struct apply_run *run, size_t n)
-{
-    const struct table *t = &run->table;
-    struct table_fix fix = { .how = FIX_TOP, .by = run->fix.by };
-
-    for (size_t i = 0; i < N_POINTS; i++) {
-        fix.top = table_ratio(t->in, (double)i / (N_POINTS - 1));
-        table_combine(run->work, t, run->y, t->out, n);
-        table_compensate(run->work, t, &fix, run->y, t->out, run->x, t->in, n,
-                         TABLE_ERROR);
-        table_stats_add(c->stats[i], run->work, run->y, t->out, run->dense,
-                        t->out, run->x, t->in, n);
-    }
-}
-
 static double
 y_of(const struct curve *c, double fvu)
 {
@@ -167,6 +150,7 @@ report_main(struct apply_run *run, struct err *err)
 {
     const struct apply_cmd *cmd = run->cmd;
     const struct table *t = &run->table;
+    struct table_fix fix = { .how = FIX_TOP, .by = run->fix.by };
     struct table_stats *stats = table_stats_new(t, run->threshold);
     struct curve curve = { 0 };
     struct str s = { 0 };
@@ -184,8 +168,15 @@ report_main(struct apply_run *run, struct err *err)
         table_dense(run->gemm, t, run->dense, t->out, run->x, t->in, (size_t)n);
         table_stats_add(stats, run->work, run->y, t->out, run->dense, t->out,
                         run->x, t->in, (size_t)n);
-        if (curve.out)
-            curve_add(&curve, run, (size_t)n);
+        /* the same rows at each of the picture's ratios */
+        for (size_t i = 0; curve.out && i < N_POINTS; i++) {
+            fix.top = table_ratio(t->in, (double)i / (N_POINTS - 1));
+            table_combine(run->work, t, run->y, t->out, (size_t)n);
+            table_compensate(run->work, t, &fix, run->y, t->out, run->x, t->in,
+                             (size_t)n, TABLE_ERROR);
+            table_stats_add(curve.stats[i], run->work, run->y, t->out,
+                            run->dense, t->out, run->x, t->in, (size_t)n);
+        }
     }
     if (n == 0) {
         put_report(&s, run, stats);

@@ -62,20 +62,46 @@ bind_model(struct apply_run *run, const char *path, struct err *err)
     return rc;
 }
 
-/* Which inputs are compensated, and by which weights. */
+/* The layer's table and weights, and which inputs are compensated. */
 static int
-open_fix(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
+open_layer(struct apply_run *run, struct err *err)
 {
+    const struct apply_cmd *cmd = run->cmd;
+    const struct lut_layer *layer;
+    const struct lut *lut = &run->lut;
     struct table_fix *fix = &run->fix;
     struct table *t = &run->table;
     double tau = isnan(cmd->tau) ? 1 : cmd->tau;
 
+    if (lut_open(&run->lut, cmd->dir, err) < 0)
+        return -1;
+    layer = lut_find(lut, cmd->name);
+    if (!layer) {
+        struct near near;
+
+        near_start(&near, cmd->name);
+        for (size_t i = 0; i < lut->n_layers; i++)
+            near_try(&near, lut->layers[i].name, strlen(lut->layers[i].name));
+        return err_set(err, EX_DATAERR,
+                       "%s/metadata.json: has no layer %s (of %zu, the first "
+                       "is %s)%s",
+                       lut->path, cmd->name, lut->n_layers,
+                       lut->n_layers ? lut->layers[0].name : "none",
+                       near_hint(&near));
+    }
+    if (table_open(t, lut, layer, err) < 0 ||
+        (cmd->model && bind_model(run, cmd->model, err) < 0))
+        return -1;
+    if (!cmd->model && lut->from_exporter && !layer->target_bias)
+        err_warn("%s: is from the Python exporter, which leaves out the "
+                 "layer's bias: if it has one, -m MODEL adds it",
+                 t->file.st.path);
     run->threshold = cmd->absolute ? tau : tau * t->file.layer->elbow;
     if (isnan(run->threshold) && !isnan(cmd->tau))
         return err_set(err, EX_DATAERR,
                        "%s/metadata.json: has no elbow threshold for %s "
                        "(--absolute makes --tau the threshold itself)",
-                       run->lut.path, t->file.layer->name);
+                       lut->path, t->file.layer->name);
     fix->threshold = (float)run->threshold;
     if (!isnan(cmd->ratio))
         fix->top = table_ratio(t->in, cmd->ratio);
@@ -101,42 +127,6 @@ open_fix(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
     return cmd->svg ? 0 : table_transpose(t, fix, err);
 }
 
-static int
-no_layer(const struct lut *lut, const char *name, struct err *err)
-{
-    struct near near;
-
-    near_start(&near, name);
-    for (size_t i = 0; i < lut->n_layers; i++)
-        near_try(&near, lut->layers[i].name, strlen(lut->layers[i].name));
-    return err_set(err, EX_DATAERR,
-                   "%s/metadata.json: has no layer %s (of %zu, the first is "
-                   "%s)%s",
-                   lut->path, name, lut->n_layers,
-                   lut->n_layers ? lut->layers[0].name : "none",
-                   near_hint(&near));
-}
-
-static int
-open_layer(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
-{
-    const struct lut_layer *meta;
-
-    if (lut_open(&run->lut, cmd->dir, err) < 0)
-        return -1;
-    meta = lut_find(&run->lut, cmd->name);
-    if (!meta)
-        return no_layer(&run->lut, cmd->name, err);
-    if (table_open(&run->table, &run->lut, meta, err) < 0 ||
-        (cmd->model && bind_model(run, cmd->model, err) < 0))
-        return -1;
-    if (!cmd->model && run->lut.from_exporter && !meta->target_bias)
-        err_warn("%s: is from the Python exporter, which leaves out the "
-                 "layer's bias: if it has one, -m MODEL adds it",
-                 run->table.file.st.path);
-    return open_fix(run, cmd, err);
-}
-
 int
 run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 {
@@ -146,7 +136,7 @@ run_open(struct apply_run *run, const struct apply_cmd *cmd, struct err *err)
 
     run->cmd = cmd;
     run->batch = n;
-    if (open_layer(run, cmd, err) < 0 ||
+    if (open_layer(run, err) < 0 ||
         input_open(&run->input, cmd->input, cmd->x_dtype, t->in, n, err) < 0 ||
         par_open(&run->par, cmd->n_threads, err) < 0 ||
         gemm_open(&run->gemm, run->par, err) < 0 ||
@@ -219,30 +209,12 @@ put_head(const struct apply_run *run, struct err *err)
     return rc;
 }
 
-static int
-put_rows(const struct apply_run *run, size_t n, struct err *err)
-{
-    enum dtype dtype = run->cmd->dtype;
-    size_t out = run->table.out;
-
-    /* numbers that f16 cannot hold would silently become infinite */
-    for (size_t i = 0; dtype == DT_F16 && i < n * out; i++)
-        if (isfinite(run->y[i]) && fabsf(run->y[i]) >= 65520)
-            return err_set(
-                err, EX_DATAERR,
-                "%s: y of row %llu has %g, which f16 cannot hold",
-                run->input.name,
-                (unsigned long long)(run->input.n_read - n + i / out),
-                (double)run->y[i]);
-    cvt_from_f32(run->bytes, dtype, run->y, n * out);
-    return out_write(run->cmd->out, run->bytes,
-                     n * out * (dtype_table[dtype].bits / 8), err);
-}
-
 int
 apply_main(struct apply_run *run, struct err *err)
 {
     const struct table *t = &run->table;
+    enum dtype dtype = run->cmd->dtype;
+    size_t out = t->out, size = dtype_table[dtype].bits / 8;
     struct progress progress = { .what = "apply",
                                  .unit = "row",
                                  .total = run->input.n_rows,
@@ -253,11 +225,25 @@ apply_main(struct apply_run *run, struct err *err)
     progress_start(&progress);
     while (n == 0 &&
            (n = input_rows(&run->input, run->x, run->batch, err)) > 0) {
-        n_bad += table_apply(run->work, t, &run->fix, run->y, t->out, run->x,
-                             t->in, (size_t)n, 0);
-        for (size_t i = 0; i < (size_t)n; i++)
+        size_t n_rows = (size_t)n;
+
+        n_bad += table_apply(run->work, t, &run->fix, run->y, out, run->x,
+                             t->in, n_rows, 0);
+        for (size_t i = 0; i < n_rows; i++)
             n_bad_p += table_row(run->work, i).bad;
-        n = put_rows(run, (size_t)n, err);
+        /* numbers that f16 cannot hold would silently become infinite */
+        for (size_t i = 0; n > 0 && dtype == DT_F16 && i < n_rows * out; i++)
+            if (isfinite(run->y[i]) && fabsf(run->y[i]) >= 65520)
+                n = err_set(
+                    err, EX_DATAERR,
+                    "%s: y of row %llu has %g, which f16 cannot hold",
+                    run->input.name,
+                    (unsigned long long)(run->input.n_read - n_rows + i / out),
+                    (double)run->y[i]);
+        if (n < 0)
+            break;
+        cvt_from_f32(run->bytes, dtype, run->y, n_rows * out);
+        n = out_write(run->cmd->out, run->bytes, n_rows * out * size, err);
         progress_at(&progress, run->input.n_read);
     }
     progress_end(&progress);

@@ -164,10 +164,15 @@ struct index {
     struct err bad; /* of the first damaged one, if 'prune'; status 0: none */
 };
 
-/* Damaged files are left out; one that cannot be read now might be sound. */
+/* Damaged files are left out; one that cannot be read now might be sound.
+ * Layers of the old index stay as they are where their files do not describe
+ * themselves. */
 static int
-add_files(struct index *x, const struct names *files, struct err *err)
+add_layers(struct index *x, const struct names *files, struct err *err)
 {
+    const char *key;
+    json_t *old;
+
     for (size_t i = 0; i < files->n; i++) {
         const char *file = files->names[i];
         struct err why = { 0 };
@@ -214,20 +219,9 @@ add_files(struct index *x, const struct names *files, struct err *err)
         str_free(&own);
         free(layer);
     }
-    return 0;
-}
-
-/* Layers of the old index stay as they are where their files do not describe
- * themselves. */
-static void
-add_old(struct index *x)
-{
-    const char *key;
-    json_t *entry;
-
-    json_object_foreach(json_object_get(x->old, "layers"), key, entry)
+    json_object_foreach(json_object_get(x->old, "layers"), key, old)
     {
-        const char *file = json_string_value(json_object_get(entry, "file"));
+        const char *file = json_string_value(json_object_get(old, "file"));
         char *layer = lut_name(key);
         struct str path = { 0 };
 
@@ -235,12 +229,13 @@ add_old(struct index *x)
         if (json_object_get(x->layers, layer))
             ;
         else if (!x->prune || (file && !file_missing(path.s)))
-            json_object_set(x->layers, layer, entry);
+            json_object_set(x->layers, layer, old);
         else
             err_warn("%s: %s: its file is missing, left out", x->dir, key);
         str_free(&path);
         free(layer);
     }
+    return 0;
 }
 
 /* num_basis and k_active of most layers, if all have their own. */
@@ -425,13 +420,10 @@ write_once(const char *dir, bool prune, size_t k, const struct names *files,
             json_object_set_new(x.listed, file, json_true());
     }
     if (rc == 0)
-        rc = add_files(&x, files, err);
-    if (rc == 0) {
-        add_old(&x);
-        if (json_object_size(x.layers) == 0 && x.bad.status) {
-            *err = x.bad;
-            rc = -1;
-        }
+        rc = add_layers(&x, files, err);
+    if (rc == 0 && json_object_size(x.layers) == 0 && x.bad.status) {
+        *err = x.bad;
+        rc = -1;
     }
     if (rc == 0) {
         doc = document(&x);

@@ -90,58 +90,53 @@ finish_digests(struct layer_job *job, struct par *par, struct err *err)
 
 /* ---- what the file says ---- */
 
-/* The layer's entry in metadata.json. */
-static json_t *
-entry_of(const struct layer_job *job)
-{
-    const struct target_layer *t = job->target;
-    json_t *parts = json_array();
-    struct str file = { 0 };
-    json_t *e;
-
-    str_addf(&file, "%s" LUT_SUFFIX, t->name);
-    for (size_t i = 0; i < t->n_parts; i++)
-        json_array_append_new(parts, json_string(t->parts[i].name));
-    e = json_pack(
-        "{s:I, s:I, s:s, s:I, s:I, s:{s:b}, s:b, s:s, s:o}", "input_dim",
-        (json_int_t)t->in, "output_dim", (json_int_t)t->out, "file", file.s,
-        "num_basis", (json_int_t)job->sae->n, "k_active", (json_int_t)job->k,
-        "encoder", "input_centering",
-        (int)(job->sae->centered && job->cmd->keep_centering), "target_bias",
-        (int)t->has_bias, "operator", t->op, "parts", parts);
-    str_free(&file);
-    return e;
-}
-
+/* __metadata__'s "lut": the layer's entry in metadata.json, and what else that
+ * is made of. */
 static char *
 lut_text(const struct layer_job *job, struct err *err)
 {
-    char *name = base_name(job->cmd->sae, err), *text;
-    json_t *v, *info = json_object(), *sae;
+    const struct target_layer *t = job->target;
+    const struct sae *sae = job->sae;
+    bool keep = job->cmd->keep_centering;
+    char *sae_name = base_name(job->cmd->sae, err), *text;
+    json_t *v, *info, *parts, *name;
+    struct str file = { 0 };
 
-    if (!name) {
-        json_decref(info);
+    if (!sae_name)
         return NULL;
-    }
+    parts = json_array();
+    for (size_t i = 0; i < t->n_parts; i++)
+        json_array_append_new(parts, json_string(t->parts[i].name));
+    str_addf(&file, "%s" LUT_SUFFIX, t->name);
     v = json_object();
     json_object_set_new(v, "version", json_string(LUT_VERSION));
-    json_object_set_new(v, "layer", json_string(job->target->name));
-    json_object_set_new(v, "entry", entry_of(job));
+    json_object_set_new(v, "layer", json_string(t->name));
+    json_object_set_new(
+        v, "entry",
+        json_pack("{s:I, s:I, s:s, s:I, s:I, s:{s:b}, s:b, s:s, s:o}",
+                  "input_dim", (json_int_t)t->in, "output_dim",
+                  (json_int_t)t->out, "file", file.s, "num_basis",
+                  (json_int_t)sae->n, "k_active", (json_int_t)job->k, "encoder",
+                  "input_centering", (int)(sae->centered && keep),
+                  "target_bias", (int)t->has_bias, "operator", t->op, "parts",
+                  parts));
     json_object_set(v, "model_config", job->model->config);
     /* a part of the SAE's config, which no digest covers; entry has the rest */
-    if (job->sae->centered && !job->cmd->keep_centering)
+    if (sae->centered && !keep)
         json_object_set_new(v, "centering_folded", json_true());
-    if (job->sae->norms)
+    if (sae->norms)
         json_object_set_new(v, "decoder_norm_folded", json_true());
     if (job->cmd->bf16)
         json_object_set_new(v, "compute", json_string("bf16"));
+    info = json_object();
     json_object_set_new(info, "source_model", json_string(job->model->name));
-    sae = json_string(name); /* NULL: the name is not UTF-8 */
-    json_object_set_new(info, "sae_model", sae ? sae : json_string(""));
-    free(name);
+    name = json_string(sae_name); /* NULL: it is not UTF-8 */
+    json_object_set_new(info, "sae_model", name ? name : json_string(""));
     json_object_set_new(v, "creation_info", info);
     text = json_dumps(v, JSON_COMPACT);
     json_decref(v);
+    str_free(&file);
+    free(sae_name);
     return text ? text : xstrdup("");
 }
 
@@ -261,44 +256,16 @@ nameless(const char *text, size_t n)
     return v;
 }
 
-/* Is that the file which this job would write?  1, 0, or -1 (EX_TEMPFAIL). */
-static int
-is_same(struct layer_job *job, const struct st *st, struct par *par,
-        struct err *err)
-{
-    static const char *const keys[] = {
-        [OF_SAE] = "sae_sha256", [OF_WEIGHTS] = "weights_sha256"
-    };
-    const struct st_meta *m = st_meta_find(st, "lut");
-    json_t *theirs = m ? nameless(m->value, m->value_n) : NULL;
-    json_t *ours = nameless(job->lut, strlen(job->lut));
-    bool same = theirs && ours && json_equal(theirs, ours);
-
-    json_decref(theirs);
-    json_decref(ours);
-    for (size_t i = 0; i < LUT_N_TENSORS; i++) {
-        const struct st_tensor *t = st_find(st, lut_tensor_names[i]);
-
-        same &= i < n_tensors(job) ? t && t->dtype == job->cmd->dtype &&
-                                         t->n_elements == n_numbers(job, i)
-                                   : !t;
-    }
-    if (!same)
-        return 0;
-    if (finish_digests(job, par, err) < 0)
-        return -1;
-    for (size_t i = 0; i < N_DIGESTS; i++) {
-        m = st_meta_find(st, keys[i]);
-        same &= m && !strcmp(m->value, job->digests[i].hex);
-    }
-    return same;
-}
-
 int
 job_exists(struct layer_job *job, const struct job_threads *threads,
            struct err *err)
 {
+    static const char *const keys[] = {
+        [OF_SAE] = "sae_sha256", [OF_WEIGHTS] = "weights_sha256"
+    };
     bool replace = job->cmd->out_flags & OUT_FORCE;
+    const struct st_meta *m;
+    json_t *theirs, *ours;
     struct st st;
     int same;
 
@@ -311,7 +278,25 @@ job_exists(struct layer_job *job, const struct job_threads *threads,
                        job->path.s);
     if (st_open(&st, job->path.s, err) < 0)
         return replace ? 0 : -1;
-    same = is_same(job, &st, threads->par, err);
+    m = st_meta_find(&st, "lut");
+    theirs = m ? nameless(m->value, m->value_n) : NULL;
+    ours = nameless(job->lut, strlen(job->lut));
+    same = theirs && ours && json_equal(theirs, ours);
+    json_decref(theirs);
+    json_decref(ours);
+    for (size_t i = 0; i < LUT_N_TENSORS; i++) {
+        const struct st_tensor *t = st_find(&st, lut_tensor_names[i]);
+
+        same &= i < n_tensors(job) ? t && t->dtype == job->cmd->dtype &&
+                                         t->n_elements == n_numbers(job, i)
+                                   : !t;
+    }
+    if (same && finish_digests(job, threads->par, err) < 0)
+        same = -1;
+    for (size_t i = 0; same > 0 && i < N_DIGESTS; i++) {
+        m = st_meta_find(&st, keys[i]);
+        same = m && !strcmp(m->value, job->digests[i].hex);
+    }
     st_close(&st);
     if (same || replace)
         return same;

@@ -52,20 +52,6 @@ make_directory(const char *path, size_t *n_old, struct err *err)
     return rc;
 }
 
-/* What make_directory() made, where nothing is in it. */
-static void
-remove_directory(const char *path, size_t n_old)
-{
-    char *s = xstrdup(path), *slash = s;
-
-    while (slash && strlen(s) > n_old && (rmdir(s) == 0 || errno == ENOENT)) {
-        slash = strrchr(s, '/');
-        if (slash)
-            *slash = '\0';
-    }
-    free(s);
-}
-
 /* Before the first product: does everything exist, and fit? */
 static int
 look(struct precompute_run *run, struct layer_job *job, struct err *err)
@@ -178,18 +164,6 @@ for_layers(struct precompute_run *run,
 }
 
 static int
-estimate_all(struct precompute_run *run, struct err *err)
-{
-    if (for_layers(run, estimate, err) < 0)
-        return -1;
-    print_header(run);
-    printf("total\t-\t-\t-\t-\t%llu\t%.6g\t%.3g\n",
-           (unsigned long long)run->nbytes, run->gflop,
-           run->gflop > 0 ? run->gflop / run->rate : 0);
-    return 0;
-}
-
-static int
 make_all(struct precompute_run *run, struct err *err)
 {
     const struct precompute_cmd *cmd = run->cmd;
@@ -206,7 +180,7 @@ make_all(struct precompute_run *run, struct err *err)
                  (unsigned long long)cmd->n_parts);
     if (cmd->verbose)
         tool_say("%s, %s, %d thread%s%s", tool_host(), isa_name(cpu_isa()),
-                 cmd->n_threads, cmd->n_threads == 1 ? "" : "s",
+                 cmd->n_threads, plural((uint64_t)cmd->n_threads),
                  shard.n ? shard.s : "");
     str_free(&shard);
     run->progress.what = "products";
@@ -215,9 +189,19 @@ make_all(struct precompute_run *run, struct err *err)
     progress_start(&run->progress);
     rc = for_layers(run, make, err);
     progress_end(&run->progress);
-    /* tasks of an array may just be about to write there */
-    if (rc < 0 && run->n_made == 0 && cmd->n_parts == 0)
-        remove_directory(cmd->output, n_old);
+    /* what make_directory() made, where nothing is in it; but tasks of an array
+     * may just be about to write there */
+    if (rc < 0 && run->n_made == 0 && cmd->n_parts == 0) {
+        char *path = xstrdup(cmd->output), *slash = path;
+
+        while (slash && strlen(path) > n_old &&
+               (rmdir(path) == 0 || errno == ENOENT)) {
+            slash = strrchr(path, '/');
+            if (slash)
+                *slash = '\0';
+        }
+        free(path);
+    }
     /* what is finished is usable, even if the rest is not */
     if (cmd->n_parts == 0 && (rc == 0 || run->n_made > 0) &&
         index_write(cmd->output, false, 0, rc < 0 ? &other : err) < 0)
@@ -239,7 +223,14 @@ run_all(const struct precompute_cmd *cmd, struct err *err)
         gemm_open(&t->gemm, t->par, err) == 0 &&
         (cmd->n_threads == 1 || (par_worker_open(&t->writing, err) == 0 &&
                                  par_worker_open(&t->hashing, err) == 0)))
-        rc = cmd->dry_run ? estimate_all(&run, err) : make_all(&run, err);
+        rc = cmd->dry_run ? for_layers(&run, estimate, err)
+                          : make_all(&run, err);
+    if (rc == 0 && cmd->dry_run) {
+        print_header(&run);
+        printf("total\t-\t-\t-\t-\t%llu\t%.6g\t%.3g\n",
+               (unsigned long long)run.nbytes, run.gflop,
+               run.gflop > 0 ? run.gflop / run.rate : 0);
+    }
     par_worker_close(t->hashing);
     par_worker_close(t->writing);
     gemm_close(t->gemm);

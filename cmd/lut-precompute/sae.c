@@ -21,14 +21,6 @@
 
 enum layout { SPARSIFY, SIX, SAELENS, DICTIONARY };
 
-/* What the files next to a checkpoint say. */
-struct sae_config {
-    size_t k;
-    bool centered, unsure;
-    bool ignore_threshold; /* a tensor that encoding does not use */
-    bool scaled;           /* activations, by the norms of the decoder's rows */
-};
-
 enum which { E_WEIGHT, E_BIAS, D_WEIGHT, D_BIAS, N_WHICH };
 
 /* Each layout is known by its first two names, which no two share. */
@@ -183,8 +175,7 @@ check_word(const struct js *root, const char *key, const char *const *known,
 }
 
 static int
-read_k(const struct js *root, const char *key, struct sae_config *c,
-       struct err *err)
+read_k(const struct js *root, const char *key, struct sae *s, struct err *err)
 {
     struct js js = js_get(root, key);
     int64_t k;
@@ -193,35 +184,35 @@ read_k(const struct js *root, const char *key, struct sae_config *c,
         return 0;
     if (js_i64(&js, 1, MAX_K, &k, err) < 0)
         return -1;
-    c->k = (size_t)k;
+    s->k = (size_t)k;
     return 0;
 }
 
 static int
-sparsify(const struct js *root, struct sae_config *c, struct err *err)
+sparsify(const struct js *root, struct sae *s, struct err *err)
 {
     static const char *const activations[] = { "topk", NULL };
 
-    c->centered = true;
+    s->centered = true;
     if (check_word(root, "activation", activations, "\"topk\"", err) < 0)
         return -1;
-    return read_k(root, "k", c, err);
+    return read_k(root, "k", s, err);
 }
 
 static int
-six(const struct js *root, struct sae_config *c, struct err *err)
+six(const struct js *root, struct sae *s, struct err *err)
 {
     struct js centering = js_get(root, "input_centering");
 
-    c->unsure = js_absent(&centering);
-    if (js_bool_or(root, "input_centering", false, &c->centered, err) < 0 ||
-        read_k(root, "k", c, err) < 0)
+    s->unsure = js_absent(&centering);
+    if (js_bool_or(root, "input_centering", false, &s->centered, err) < 0 ||
+        read_k(root, "k", s, err) < 0)
         return -1;
-    return read_k(root, "k_active", c, err);
+    return read_k(root, "k_active", s, err);
 }
 
 static int
-saelens(const struct js *root, struct sae_config *c, struct err *err)
+saelens(const struct js *root, struct sae *s, struct err *err)
 {
     static const char *const known[] = { "topk", "standard", NULL };
     static const char *const activations[] = { "topk", "relu", NULL };
@@ -235,16 +226,16 @@ saelens(const struct js *root, struct sae_config *c, struct err *err)
         check_word(root, "activation_fn_str", activations,
                    "\"topk\" or \"relu\"", err) < 0 ||
         check_word(root, "reshape_activations", shapes, "\"none\"", err) < 0 ||
-        js_bool_or(root, "apply_b_dec_to_input", true, &c->centered, err) < 0 ||
-        js_bool_or(root, "rescale_acts_by_decoder_norm", false, &c->scaled,
+        js_bool_or(root, "apply_b_dec_to_input", true, &s->centered, err) < 0 ||
+        js_bool_or(root, "rescale_acts_by_decoder_norm", false, &s->scaled,
                    err) < 0 ||
-        read_k(root, "k", c, err) < 0)
+        read_k(root, "k", s, err) < 0)
         return -1;
-    return js_is(&args, JSON_OBJECT) ? read_k(&args, "k", c, err) : 0;
+    return js_is(&args, JSON_OBJECT) ? read_k(&args, "k", s, err) : 0;
 }
 
 static int
-dictionary(const struct js *root, struct sae_config *c, struct err *err)
+dictionary(const struct js *root, struct sae *s, struct err *err)
 {
     static const char *const known[] = { "AutoEncoder", "AutoEncoderTopK",
                                          NULL };
@@ -253,13 +244,13 @@ dictionary(const struct js *root, struct sae_config *c, struct err *err)
     struct js class = js_get(js, "dict_class");
     const char *name = json_string_value(class.v);
 
-    c->centered = true;
+    s->centered = true;
     if (check_switches(js, err) < 0 ||
         check_word(js, "dict_class", known,
                    "\"AutoEncoderTopK\" or \"AutoEncoder\"", err) < 0)
         return -1;
-    c->ignore_threshold = name && !strcmp(name, "AutoEncoderTopK");
-    return read_k(js, "k", c, err);
+    s->ignores_threshold = name && !strcmp(name, "AutoEncoderTopK");
+    return read_k(js, "k", s, err);
 }
 
 /* k and input_centering of a layer's entry, or of all layers. */
@@ -334,10 +325,9 @@ load_config(json_t **v, struct str *path, const struct sae *sae,
 }
 
 static int
-read_config(struct sae_config *c, enum layout layout, const struct sae *sae,
-            struct err *err)
+read_config(struct sae *sae, enum layout layout, struct err *err)
 {
-    static int (*const libraries[])(const struct js *root, struct sae_config *c,
+    static int (*const libraries[])(const struct js *root, struct sae *s,
                                     struct err *err) = {
         [SPARSIFY] = sparsify,
         [SIX] = six,
@@ -351,8 +341,8 @@ read_config(struct sae_config *c, enum layout layout, const struct sae *sae,
     json_t *v = NULL;
     int rc = check_directory(dir, err);
 
-    *c = (struct sae_config){ .centered = layout != SIX,
-                              .unsure = layout == SIX };
+    sae->centered = layout != SIX;
+    sae->unsure = layout == SIX;
     if (rc == 0)
         rc = load_config(&v, &path, sae, layout, dir, err);
     if (rc > 0) {
@@ -365,7 +355,7 @@ read_config(struct sae_config *c, enum layout layout, const struct sae *sae,
         else if (layout != SAELENS && is_on(scaled.v))
             js_bad(&scaled, "off: it is not supported", err);
         else if (check_switches(&root, err) == 0)
-            rc = libraries[layout](&root, c, err);
+            rc = libraries[layout](&root, sae, err);
     }
     json_decref(v);
     str_free(&path);
@@ -453,8 +443,7 @@ scalar(const struct sae *s, const struct st_tensor *t)
  * AutoEncoderTopK keeps a threshold that it does not use without use_threshold.
  */
 static int
-check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
-            struct err *err)
+check_names(const struct sae *s, enum layout layout, struct err *err)
 {
     for (size_t i = 0; i < s->st.n_tensors; i++) {
         const struct st_tensor *t = &s->st.tensors[i];
@@ -466,7 +455,7 @@ check_names(const struct sae *s, enum layout layout, const struct sae_config *c,
                                t->name, refused[j].what);
         if (!strcmp(t->name, "threshold")) {
             /* -1: dictionary_learning's for none */
-            if (c->ignore_threshold ||
+            if (s->ignores_threshold ||
                 (layout == DICTIONARY && scalar(s, t) == -1))
                 continue;
             return err_set(err, EX_DATAERR,
@@ -517,7 +506,6 @@ load(struct sae *s, struct err *err)
     enum layout layout = SPARSIFY;
     const struct layout_info *l = NULL;
     const struct st_tensor *t;
-    struct sae_config config;
     const char *bias;
 
     for (size_t i = 0; i < N_LAYOUTS && !l; i++)
@@ -533,29 +521,24 @@ load(struct sae *s, struct err *err)
                        "decoder.weight (dictionary_learning), W_enc and W_dec "
                        "(SAELens), encoder_weight and decoder_weight",
                        s->path);
-    if (read_config(&config, layout, s, err) < 0 ||
-        check_names(s, layout, &config, err) < 0 ||
+    if (read_config(s, layout, err) < 0 || check_names(s, layout, err) < 0 ||
         find(s, &s->encoder_weight, l->names[E_WEIGHT], l->e_by_col, ST_OPEN,
              ST_OPEN, err) < 0)
         return -1;
     s->n = s->encoder_weight.rows;
     s->in = s->encoder_weight.cols;
-    s->k = config.k;
     t = layout == DICTIONARY && !s->k ? st_find(&s->st, "k") : NULL;
     if (t && scalar(s, t) >= 1 && scalar(s, t) <= (double)MAX_K)
         s->k = (size_t)scalar(s, t);
-    s->centered = config.centered;
-    s->unsure = config.unsure;
     bias = l->names[D_BIAS];
     if (l->or_bias && !st_find(&s->st, bias))
         bias = l->or_bias;
     if (find(s, &s->encoder_bias, l->names[E_BIAS], false, 0, s->n, err) < 0 ||
         find(s, &s->decoder_weight, l->names[D_WEIGHT], l->d_by_col, s->n,
-             s->in, err) < 0)
+             s->in, err) < 0 ||
+        find(s, &s->decoder_bias, bias, false, 0, s->in, err) < 0)
         return -1;
-    if (find(s, &s->decoder_bias, bias, false, 0, s->in, err) < 0)
-        return -1;
-    if (config.scaled) {
+    if (s->scaled) {
         float *row = xcalloc(s->in, sizeof(*row));
 
         s->norms = xcalloc(s->n, sizeof(*s->norms));

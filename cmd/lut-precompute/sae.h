@@ -14,9 +14,11 @@ struct sae {
     char *path; /* the safetensors file */
     struct st st;
     size_t n, in;
-    size_t k;                                   /* 0: it does not say */
-    bool centered;                              /* encodes x - decoder_bias */
-    bool unsure;                                /* of that: nothing says so */
+    size_t k;               /* 0: it does not say */
+    bool centered;          /* encodes x - decoder_bias */
+    bool unsure;            /* of that: nothing says so */
+    bool ignores_threshold; /* a tensor that its encoding does not use */
+    bool scaled; /* activations, by the norms of the decoder's rows */
     struct matrix encoder_weight, encoder_bias; /* [n, in], [1, n] */
     struct matrix decoder_weight, decoder_bias; /* [n, in], [1, in] */
     double *norms; /* [n] of decoder_weight's rows, which scale activations; or

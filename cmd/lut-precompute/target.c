@@ -27,10 +27,23 @@ base_name(const char *path, struct err *err)
     return name;
 }
 
-/* What metadata.json quotes of config.json.  Nothing here depends on its
- * values, so that layers of any model can have tables. */
-static int
-quote_config(struct target_model *m, const char *path, struct err *err)
+void
+target_model_close(struct target_model *m)
+{
+    stdir_close(&m->dir);
+    json_decref(m->config);
+    free(m->name);
+    *m = (struct target_model){ 0 };
+}
+
+/*
+ * The four values of config.json are quoted in metadata.json as they are, those
+ * of text_config too, and layers of any model_type can have tables: so it is
+ * not config_load() that reads them, which knows a few families and refuses
+ * what it cannot run.
+ */
+int
+target_model_open(struct target_model *m, const char *path, struct err *err)
 {
     static const char *const keys[][2] = {
         { "model_type", "model_type" },
@@ -42,55 +55,41 @@ quote_config(struct target_model *m, const char *path, struct err *err)
     static const char *const conv1d[] = { "gpt2", "openai-gpt", "imagegpt",
                                           "decision_transformer" };
     struct str file = { 0 };
-    json_t *v;
+    struct js root, type, text;
+    json_t *v = NULL;
     int rc = -1;
 
+    *m = (struct target_model){ .name = base_name(path, err) };
     str_addf(&file, "%s/config.json", path);
-    v = js_load(file.s, err);
-    if (v) {
-        struct js root = js_root(v, file.s), type = js_get(&root, "model_type");
-        struct js text = js_get(&root, "text_config");
-        const char *s = json_string_value(type.v);
+    if (!m->name || !(v = js_load(file.s, err)))
+        goto out;
+    root = js_root(v, file.s);
+    type = js_get(&root, "model_type");
+    text = js_get(&root, "text_config");
+    rc = js_is(&root, JSON_OBJECT) ? 0 : js_bad(&root, "an object", err);
+    for (size_t i = 0; rc == 0 && i < sizeof(conv1d) / sizeof(*conv1d); i++)
+        if (json_is_string(type.v) &&
+            !strcmp(json_string_value(type.v), conv1d[i]))
+            rc = js_bad(&type, "a model whose weights are [outputs, inputs]",
+                        err);
+    m->config = json_object();
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+        struct js js = js_get(&root, keys[i][1]);
 
-        rc = js_is(&root, JSON_OBJECT) ? 0 : js_bad(&root, "an object", err);
-        for (size_t i = 0; rc == 0 && i < sizeof(conv1d) / sizeof(*conv1d); i++)
-            if (s && !strcmp(s, conv1d[i]))
-                rc = js_bad(&type,
-                            "a model whose weights are [outputs, inputs]", err);
-        m->config = json_object();
-        for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-            struct js js = js_get(&root, keys[i][1]);
-
-            if (js_absent(&js)) /* a model of images and text */
-                js = js_get(&text, keys[i][1]);
-            if (!js_absent(&js))
-                json_object_set_new(m->config, keys[i][0],
-                                    json_deep_copy(js.v));
-        }
+        if (js_absent(&js)) /* a model of images and text */
+            js = js_get(&text, keys[i][1]);
+        if (!js_absent(&js))
+            json_object_set_new(m->config, keys[i][0], json_deep_copy(js.v));
     }
+    if (rc == 0 &&
+        (stdir_open(&m->dir, path, err) < 0 || stdir_map(&m->dir, err) < 0))
+        rc = -1;
+out:
     json_decref(v);
     str_free(&file);
+    if (rc < 0)
+        target_model_close(m);
     return rc;
-}
-
-int
-target_model_open(struct target_model *m, const char *path, struct err *err)
-{
-    *m = (struct target_model){ .name = base_name(path, err) };
-    if (m->name && quote_config(m, path, err) == 0 &&
-        stdir_open(&m->dir, path, err) == 0 && stdir_map(&m->dir, err) == 0)
-        return 0;
-    target_model_close(m);
-    return -1;
-}
-
-void
-target_model_close(struct target_model *m)
-{
-    stdir_close(&m->dir);
-    json_decref(m->config);
-    free(m->name);
-    *m = (struct target_model){ 0 };
 }
 
 int

@@ -475,49 +475,41 @@ tiles_open(struct tiles *t, const struct layer_job *job, struct gemm *gemm,
 
 /* ---- all of a table ---- */
 
-static int
-write_all(struct tiles *t, struct progress *progress, uint64_t *done,
-          struct err *err)
-{
-    const struct target_layer *target = t->target;
-    const struct sae *sae = t->sae;
-
-    for (size_t first = 0; first < sae->n; first += t->rows) {
-        size_t n = smaller(t->rows, sae->n - first);
-
-        if (sig_stop())
-            return job_stopped(err);
-        /* the decoder's rows last: multiply() takes them */
-        if (write_sae_rows(t, false, first, n, err) < 0 ||
-            write_sae_rows(t, true, first, n, err) < 0 ||
-            write_products(t, first, n, err) < 0)
-            return -1;
-        *done += 2 * n * target->in * target->out;
-        progress_at(progress, *done);
-    }
-    for (size_t i = 0; i < target->n_parts; i++)
-        matrix_times(gemm_par(t->gemm), &target->parts[i].w, t->b64,
-                     &target->parts[i].bias, t->sums + t->parts[i].col);
-    if (writer_wait(&t->writer, err) < 0 ||
-        put_sums(t, LUT_BIAS_PRODUCT, t->sums, target->out, err) < 0 ||
-        put_sums(t, LUT_DECODER_BIAS, t->b64, sae->in, err) < 0)
-        return -1;
-    return put_sums(t, LUT_ENCODER_BIAS, t->bias, sae->n, err);
-}
-
 int
 tiles_write(const struct layer_job *job, const struct job_threads *threads,
             struct stw *w, struct progress *progress, uint64_t *done,
             struct err *err)
 {
+    const struct target_layer *target = job->target;
+    const struct sae *sae = job->sae;
     struct tiles t;
     struct err other;
-    int rc;
+    int rc = 0;
 
     if (tiles_open(&t, job, threads->gemm, err) < 0)
         return -1;
     t.writer = (struct writer){ .worker = threads->writing, .w = w };
-    rc = write_all(&t, progress, done, err);
+    for (size_t first = 0, n; first < sae->n && rc == 0; first += n) {
+        n = smaller(t.rows, sae->n - first);
+        /* the decoder's rows last: multiply() takes them */
+        if (sig_stop())
+            rc = job_stopped(err);
+        else if (write_sae_rows(&t, false, first, n, err) < 0 ||
+                 write_sae_rows(&t, true, first, n, err) < 0 ||
+                 write_products(&t, first, n, err) < 0)
+            rc = -1;
+        else
+            progress_at(progress, *done += 2 * n * target->in * target->out);
+    }
+    for (size_t i = 0; i < target->n_parts && rc == 0; i++)
+        matrix_times(gemm_par(t.gemm), &target->parts[i].w, t.b64,
+                     &target->parts[i].bias, t.sums + t.parts[i].col);
+    if (rc == 0 &&
+        (writer_wait(&t.writer, err) < 0 ||
+         put_sums(&t, LUT_BIAS_PRODUCT, t.sums, target->out, err) < 0 ||
+         put_sums(&t, LUT_DECODER_BIAS, t.b64, sae->in, err) < 0 ||
+         put_sums(&t, LUT_ENCODER_BIAS, t.bias, sae->n, err) < 0))
+        rc = -1;
     if (rc == 0 && job->cmd->store_weights)
         rc = write_weight_t(&t, err);
     if (rc < 0)

@@ -60,6 +60,14 @@ add_char(struct encoder *enc, const char *s, size_t n, int32_t id, bool *unk)
     return 0;
 }
 
+/* The id of a character of the vocabulary, or -1. */
+static int32_t
+char_id(const struct tok *tok, const char *s, size_t n)
+{
+    return (uint8_t)*s < 0x80 ? tok->ascii_id[(uint8_t)*s]
+                              : strmap_get(&tok->vocab, s, n);
+}
+
 /* The word's characters as symbols. */
 static int
 add_word(struct encoder *enc, const char *s, size_t n)
@@ -79,13 +87,10 @@ add_word(struct encoder *enc, const char *s, size_t n)
 
             rc = add_char(enc, utf8, id < 0 ? alphabet_put(utf8, b) : 0, id,
                           &unk);
-        } else if (b < 0x80) {
-            length = 1;
-            rc = add_char(enc, s + i, 1, tok->ascii_id[b], &unk);
         } else {
-            length = (size_t)utf8_next(s + i, n - i, &c);
-            rc = add_char(enc, s + i, length,
-                          strmap_get(&tok->vocab, s + i, length), &unk);
+            length = b < 0x80 ? 1 : (size_t)utf8_next(s + i, n - i, &c);
+            rc =
+                add_char(enc, s + i, length, char_id(tok, s + i, length), &unk);
         }
         if (rc < 0)
             return -1;
@@ -282,14 +287,6 @@ encode_part(struct encoder *enc, const char *s, size_t n)
     str_add(&enc->keys, s, n);
     ids_append(&enc->values, enc->out, first_id, slot->n_ids);
     return 0;
-}
-
-/* The id of a character of the vocabulary, or -1. */
-static int32_t
-char_id(const struct tok *tok, const char *s, size_t n)
-{
-    return (uint8_t)*s < 0x80 ? tok->ascii_id[(uint8_t)*s]
-                              : strmap_get(&tok->vocab, s, n);
 }
 
 /*
