@@ -142,34 +142,6 @@ normalize(const struct norm_step *step, const char *s, size_t n, size_t max,
     free(points.c);
 }
 
-/*
- * The reference counts a replacement as being where the match's last character
- * was: *at_start becomes false when that is not the start.  It
- * ends where 'out' is longer than 'max'.
- */
-static int
-replace(const struct norm_step *step, const char *s, size_t n, size_t max,
-        struct regex_work *work, struct str *out, bool *at_start,
-        struct err *err)
-{
-    struct tok_regex_iter it = tok_regex_start(&step->regex, work, s, n);
-    size_t done = 0, a, b;
-    uint32_t c;
-    int rc;
-
-    while ((rc = n && out->n <= max ? tok_regex_next(&it, &a, &b, err) : 0) >
-           0) {
-        if (a == 0 && b > 0 &&
-            (step->content.n == 0 || b > (size_t)utf8_next(s, n, &c)))
-            *at_start = false;
-        str_add(out, s + done, a - done);
-        str_add(out, step->content.s, step->content.n);
-        done = b;
-    }
-    str_add(out, s + done, n - done);
-    return rc;
-}
-
 /* Returns how many bytes went from the start. */
 static size_t
 strip(const struct norm_step *step, const char *s, size_t n, struct str *out)
@@ -198,6 +170,8 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
          bool *at_start, struct err *err)
 {
     struct str in = { 0 };
+    struct tok_regex_iter it;
+    size_t done, a, b;
     char utf8[4];
     uint32_t c;
     int rc = 0;
@@ -223,7 +197,22 @@ norm_run(const struct norm_step *steps, size_t n_steps, const char *s, size_t n,
             str_add(out, in.s, in.n);
             break;
         case NORM_REPLACE:
-            rc = replace(step, in.s, in.n, max, work, out, at_start, err);
+            it = tok_regex_start(&step->regex, work, in.s, in.n);
+            done = 0;
+            while (in.n && out->n <= max &&
+                   (rc = tok_regex_next(&it, &a, &b, err)) > 0) {
+                /* the reference counts a replacement as being where the
+                 * match's last character was: is that not the start? */
+                if (a == 0 && b > 0 &&
+                    (step->content.n == 0 ||
+                     b > (size_t)utf8_next(in.s, in.n, &c)))
+                    *at_start = false;
+                str_add(out, in.s + done, a - done);
+                str_add(out, step->content.s, step->content.n);
+                done = b;
+            }
+            str_add(out, in.s + done, in.n - done);
+            rc = rc < 0 ? -1 : 0;
             break;
         case NORM_LOWER:
             for (size_t k = 0; k < in.n;) {

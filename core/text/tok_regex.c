@@ -217,30 +217,6 @@ put_one(struct onig *o, const struct js *js, struct err *err)
     return 0;
 }
 
-static int
-translate(struct onig *o, const struct js *js, struct err *err)
-{
-    const char *line;
-
-    while (o->p < o->end && o->pcre.n <= REGEX_MAX_PATTERN)
-        if (put_one(o, js, err) < 0)
-            return -1;
-    if (o->p < o->end)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s: regex of %zu bytes becomes more than %d as "
-                       "PCRE2's",
-                       js->file, js->path, (size_t)(o->end - o->begin),
-                       REGEX_MAX_PATTERN);
-    if (!o->calls || o->in_class)
-        return 0;
-    line = memrchr(o->begin, '\n', (size_t)(o->end - o->begin));
-    line = line ? line : o->begin;
-    if (o->extended && memchr(line, '#', (size_t)(o->end - line)))
-        return unsupported(js, "\\b and a comment at the end", err);
-    str_adds(&o->pcre, DEFINITIONS);
-    return 0;
-}
-
 int
 tok_regex_parse(struct tok_regex *regex, const struct js *pattern,
                 struct err *err)
@@ -248,9 +224,9 @@ tok_regex_parse(struct tok_regex *regex, const struct js *pattern,
     struct js js = js_get(pattern, "Regex");
     struct onig o = { 0 };
     struct str where = { 0 };
-    const char *s;
+    const char *s, *line;
     size_t n;
-    int rc;
+    int rc = 0;
 
     regex->is_literal = js_absent(&js);
     if (regex->is_literal)
@@ -265,7 +241,20 @@ tok_regex_parse(struct tok_regex *regex, const struct js *pattern,
     }
     o.begin = o.p = s;
     o.end = s + n;
-    rc = translate(&o, &js, err);
+    while (rc == 0 && o.p < o.end && o.pcre.n <= REGEX_MAX_PATTERN)
+        rc = put_one(&o, &js, err);
+    if (rc == 0 && o.p < o.end)
+        rc = err_set(err, EX_DATAERR,
+                     "%s: %s: regex of %zu bytes becomes more than %d as "
+                     "PCRE2's",
+                     js.file, js.path, n, REGEX_MAX_PATTERN);
+    if (rc == 0 && o.calls && !o.in_class) {
+        line = memrchr(s, '\n', n);
+        line = line ? line : s;
+        if (o.extended && memchr(line, '#', (size_t)(o.end - line)))
+            rc = unsupported(&js, "\\b and a comment at the end", err);
+        str_adds(&o.pcre, DEFINITIONS);
+    }
     if (rc == 0) /* Oniguruma's ^ and $ are those of lines */
         rc = regex_compile(&regex->re, o.pcre.s ? o.pcre.s : "", o.pcre.n,
                            REGEX_UNICODE | REGEX_LINES | REGEX_LONG,
