@@ -107,53 +107,50 @@ scan_images(struct scan *s, const uint8_t *p, size_t at, size_t nbytes,
     }
 }
 
-/* Reads a shard to its end, or as far as there is something to find. */
+/* Reads shards to their ends, or as far as there is something to find. */
 static void
-scan_shard(const struct deep *d, struct scan *s, uint8_t *buf)
+scan_shards(void *ctx, size_t begin, size_t end, int thread)
 {
+    const struct deep *d = ctx;
     const struct saevdir *dir = &d->c->dir;
-    struct hash *hash = s->expected ? hash_new(HASH_XXH3) : NULL;
+    uint8_t *buf = d->pieces[thread];
     struct str path = { 0 };
-    int fd = saevdir_shard(dir, s->file->shard, &s->err);
-    int rc = fd < 0 ? -1 : 0;
 
-    saevdir_shard_path(dir, s->file->shard, &path);
-    for (size_t at = 0, n; at < s->file->nbytes && rc == 0; at += n) {
-        size_t data = at < s->data_nbytes ? s->data_nbytes - at : 0;
+    for (struct scan *s = d->scans + begin; s < d->scans + end; s++) {
+        struct hash *hash = s->expected ? hash_new(HASH_XXH3) : NULL;
+        int fd = saevdir_shard(dir, s->file->shard, &s->err);
+        int rc = fd < 0 ? -1 : 0;
 
-        if (!hash && !s->padded && data == 0)
-            break; /* nothing is asked of the rest */
-        if (sig_stop()) {
-            sig_stopped("run it again", &s->err);
-            break;
+        saevdir_shard_path(dir, s->file->shard, &path);
+        for (size_t at = 0, n; at < s->file->nbytes && rc == 0; at += n) {
+            size_t data = at < s->data_nbytes ? s->data_nbytes - at : 0;
+
+            if (!hash && !s->padded && data == 0)
+                break; /* nothing is asked of the rest */
+            if (sig_stop()) {
+                sig_stopped("run it again", &s->err);
+                break;
+            }
+            n = smaller(s->file->nbytes - at, PIECE);
+            data = smaller(data, n);
+            rc = file_pread(fd, path.s, buf, n, at, &s->err);
+            if (rc < 0)
+                break;
+            scan_images(s, buf, at, data, dir->saev.img_nbytes);
+            for (size_t i = data; s->padded && i < n && s->pad_at == SIZE_MAX;
+                 i++)
+                if (buf[i])
+                    s->pad_at = at + i;
+            if (hash)
+                hash_add(hash, buf, n);
         }
-        n = smaller(s->file->nbytes - at, PIECE);
-        data = smaller(data, n);
-        rc = file_pread(fd, path.s, buf, n, at, &s->err);
-        if (rc < 0)
-            break;
-        scan_images(s, buf, at, data, dir->saev.img_nbytes);
-        for (size_t i = data; s->padded && i < n && s->pad_at == SIZE_MAX; i++)
-            if (buf[i])
-                s->pad_at = at + i;
         if (hash)
-            hash_add(hash, buf, n);
+            hash_hex(hash, s->hex);
+        hash_free(hash);
+        if (fd >= 0)
+            close(fd);
     }
-    if (hash)
-        hash_hex(hash, s->hex);
-    hash_free(hash);
-    if (fd >= 0)
-        close(fd);
     str_free(&path);
-}
-
-static void
-scan_some(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct deep *d = ctx;
-
-    for (size_t i = begin; i < end; i++)
-        scan_shard(d, &d->scans[i], d->pieces[thread]);
 }
 
 /* Images are counted from the first of the dump. */
@@ -214,7 +211,7 @@ scan_window(struct deep *d, size_t first, size_t n, struct err *err)
         if (d->entry < m->n && m->entries[d->entry].shard == f->shard)
             s->expected = m->entries[d->entry].hex;
     }
-    par_for(c->cmd->par, n, 1, scan_some, d);
+    par_for(c->cmd->par, n, 1, scan_shards, d);
     for (size_t i = 0; i < n; i++) {
         struct scan *s = &d->scans[i];
 

@@ -95,34 +95,30 @@ written(struct emit *emit, size_t n, struct err *err)
     return 0;
 }
 
-/* Numbers in the dtype of the output. */
-static int
-put_floats(struct emit *emit, const char *from, size_t n, struct err *err)
-{
-    const struct read_cmd *cmd = emit->cmd;
-
-    if (cmd->dtype == DT_F32)
-        return out_write(cmd->out, from, n * sizeof(float), err);
-    for (size_t k; n > 0; n -= k, from += k * sizeof(float)) {
-        k = smaller(n, EMIT_FLOATS);
-        cvt_to_f32(emit->native, from, DT_F32, k);
-        cvt_from_f32(emit->converted, cmd->dtype, emit->native, k);
-        if (out_write(cmd->out, emit->converted, k * 2, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 int
 emit_rows(struct emit *emit, const void *rows, size_t n_rows, struct err *err)
 {
+    const struct read_cmd *cmd = emit->cmd;
+    bool convert = cmd->dtype != DT_F32;
     const char *from = rows;
 
-    for (size_t n; n_rows > 0; n_rows -= n, from += n * emit->d * 4)
-        if (room(emit, n_rows, &n, err) < 0 ||
-            put_floats(emit, from, n * emit->d, err) < 0 ||
-            written(emit, n, err) < 0)
+    for (size_t n; n_rows > 0; n_rows -= n) {
+        if (room(emit, n_rows, &n, err) < 0)
             return -1;
+        for (size_t left = n * emit->d, k; left > 0; left -= k) {
+            k = convert ? smaller(left, EMIT_FLOATS) : left;
+            if (convert) {
+                cvt_to_f32(emit->native, from, DT_F32, k);
+                cvt_from_f32(emit->converted, cmd->dtype, emit->native, k);
+            }
+            if (out_write(cmd->out, convert ? emit->converted : from,
+                          k * (convert ? 2 : 4), err) < 0)
+                return -1;
+            from += k * sizeof(float);
+        }
+        if (written(emit, n, err) < 0)
+            return -1;
+    }
     return 0;
 }
 

@@ -155,15 +155,12 @@ put_facts(struct facts *f, const struct lines *problems, struct err *err)
                                                     : "short");
     if (pyjson_members(s->text, s->text_nbytes, s->name, put_data, f, err) < 0)
         return -1;
-    str_adds(&f->to, f->json ? ",\"problems\":[" : "");
-    for (size_t i = 0; i < problems->n; i++)
-        if (f->json) {
-            str_adds(&f->to, i ? "," : "");
-            js_put_str(&f->to, problems->s[i], strlen(problems->s[i]));
-        } else {
-            put_text(f, "problem", problems->s[i]);
-        }
-    str_adds(&f->to, f->json ? "]}" : "");
+    if (f->json) {
+        lines_json(&f->to, "problems", problems);
+        str_addc(&f->to, '}');
+    }
+    for (size_t i = 0; !f->json && i < problems->n; i++)
+        put_text(f, "problem", problems->s[i]);
     return 0;
 }
 

@@ -149,30 +149,27 @@ by_layer(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* By their numbers: a million lines may each name one of 65536. */
-static struct list_layer *
-sorted_layers(const struct saev *s)
-{
-    struct list_layer *v = xcalloc(s->n_layers, sizeof(*v));
-
-    for (size_t i = 0; i < s->n_layers; i++)
-        v[i] = (struct list_layer){ s->layers[i], i };
-    qsort(v, s->n_layers, sizeof(*v), by_layer);
-    return v;
-}
-
-/* IMG:LAYER:PATCH. */
+/* INDEX, A-B or IMG:LAYER:PATCH. */
 static int
-parse_triple(const struct row_list *l, const char *word, struct index_range *r,
-             struct err *err)
+parse_word(const struct row_list *l, const char *word, struct index_range *r,
+           struct err *err)
 {
     const struct dump_target *t = l->t;
     const struct saev *s = &t->dir.saev;
-    const char *one = strchr(word, ':');
-    const char *two = strchr(one + 1, ':');
+    const char *one = strchr(word, ':'),
+               *two = one ? strchr(one + 1, ':') : NULL;
     struct list_layer key, *found;
     int64_t img, patch, row = -1;
+    char last[24];
 
+    if (!one && range_parse(r, word) < 0)
+        return bad_word(l, word, "is not INDEX, A-B or IMG:LAYER:PATCH", err);
+    if (!one && r->last < t->n_rows)
+        return 0;
+    if (!one) {
+        snprintf(last, sizeof(last), "%zu", r->last);
+        return no_such_row(l, last, true, err);
+    }
     if (!two || !number(word, one, &img) || !number(one + 1, two, &key.layer) ||
         !number(two + 1, word + strlen(word), &patch))
         return bad_word(l, word, "is not IMG:LAYER:PATCH", err);
@@ -185,22 +182,6 @@ parse_triple(const struct row_list *l, const char *word, struct index_range *r,
         return no_such_row(l, word, false, err);
     *r = (struct index_range){ (size_t)row, (size_t)row };
     return 0;
-}
-
-static int
-parse_word(const struct row_list *l, const char *word, struct index_range *r,
-           struct err *err)
-{
-    char last[24];
-
-    if (strchr(word, ':'))
-        return parse_triple(l, word, r, err);
-    if (range_parse(r, word) < 0)
-        return bad_word(l, word, "is not INDEX, A-B or IMG:LAYER:PATCH", err);
-    if (r->last < l->t->n_rows)
-        return 0;
-    snprintf(last, sizeof(last), "%zu", r->last);
-    return no_such_row(l, last, true, err);
 }
 
 static int
@@ -356,11 +337,17 @@ int
 list_open(struct row_list *l, const struct dump_target *t, char **words,
           int n_words, const char *path, struct err *err)
 {
+    const struct saev *s = &t->dir.saev;
     struct index_range r;
     size_t nbytes;
     int rc;
 
-    *l = (struct row_list){ .t = t, .layers = sorted_layers(&t->dir.saev) };
+    *l = (struct row_list){ .t = t };
+    /* by their numbers: a million lines may each name one of 65536 */
+    l->layers = xcalloc(s->n_layers, sizeof(*l->layers));
+    for (size_t i = 0; i < s->n_layers; i++)
+        l->layers[i] = (struct list_layer){ s->layers[i], i };
+    qsort(l->layers, s->n_layers, sizeof(*l->layers), by_layer);
     l->ranges = xcalloc((size_t)n_words + 1, sizeof(*l->ranges));
     for (int i = 0; i < n_words; i++)
         if (parse_word(l, words[i], &l->ranges[l->n_ranges++], err) < 0)
@@ -371,7 +358,7 @@ list_open(struct row_list *l, const struct dump_target *t, char **words,
         goto bad;
     while ((rc = next_range(l, &r, err)) > 0)
         if (!size_add(l->n_rows, r.last - r.first + 1, &l->n_rows) ||
-            !size_mul(l->n_rows, t->dir.saev.row_nbytes, &nbytes)) {
+            !size_mul(l->n_rows, s->row_nbytes, &nbytes)) {
             rc = err_set(err, EX_DATAERR, "more rows than 64 bits count");
             break;
         }

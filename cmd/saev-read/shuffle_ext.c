@@ -181,60 +181,47 @@ row_at(const struct shuffle_ext *x, size_t at)
     return x->rows + at * x->s->row_nbytes;
 }
 
-/* Small rows are copied, as many of n as a write takes. */
-static size_t
-append_copies(struct shuffle_ext *x, struct shuffle_part *part,
-              const uint32_t *order, size_t n, int thread)
-{
-    char *to = x->bufs[thread];
-
-    n = smaller(n, x->buf_rows);
-    for (size_t k = 0; k < n; k++, to += x->record) {
-        uint64_t row = x->block_first + order[k];
-
-        memcpy(to, &row, sizeof(row));
-        memcpy(to + sizeof(row), row_at(x, order[k]), x->s->row_nbytes);
-    }
-    spill_write(&x->spill, x->bufs[thread], n * x->record,
-                (part->first + part->filled) * x->record, &x->errs[thread]);
-    return n;
-}
-
-/* Large ones are written from where they are. */
-static size_t
-append_pieces(struct shuffle_ext *x, struct shuffle_part *part,
-              const uint32_t *order, size_t n, int thread)
-{
-    uint64_t rows[PIECES];
-    struct iovec v[2 * PIECES];
-
-    n = smaller(n, PIECES);
-    for (size_t k = 0; k < n; k++) {
-        rows[k] = x->block_first + order[k];
-        v[2 * k] = (struct iovec){ &rows[k], sizeof(rows[k]) };
-        v[2 * k + 1].iov_base = (void *)(uintptr_t)row_at(x, order[k]);
-        v[2 * k + 1].iov_len = x->s->row_nbytes;
-    }
-    spill_writev(&x->spill, v, (int)(2 * n),
-                 (part->first + part->filled) * x->record, &x->errs[thread]);
-    return n;
-}
-
 /* Appends the block's rows of parts begin .. end - 1, counted from the first
- * that is not left out. */
+ * that is not left out: small rows are copied, as many as a write takes, large
+ * ones written from where they are. */
 static void
 append_parts(void *ctx, size_t begin, size_t end, int thread)
 {
     struct shuffle_ext *x = ctx;
-    bool small = x->s->row_nbytes < PIECE_MIN;
+    size_t row_nbytes = x->s->row_nbytes;
+    bool small = row_nbytes < PIECE_MIN;
+    struct err *err = &x->errs[thread];
+    uint64_t rows[PIECES];
+    struct iovec v[2 * PIECES];
 
     for (size_t p = x->first_part + begin; p < x->first_part + end; p++) {
         struct shuffle_part *part = &x->parts[p];
-        size_t i = p ? x->ends[p - 1] : 0;
 
-        for (size_t n; i < x->ends[p] && !x->errs[thread].status; i += n) {
-            n = (small ? append_copies : append_pieces)(x, part, x->order + i,
-                                                        x->ends[p] - i, thread);
+        for (size_t i = p ? x->ends[p - 1] : 0, n;
+             i < x->ends[p] && !err->status; i += n) {
+            size_t at = (part->first + part->filled) * x->record;
+            char *to = x->bufs[thread];
+
+            n = smaller(x->ends[p] - i, small ? x->buf_rows : PIECES);
+            for (size_t k = 0; k < n; k++) {
+                uint32_t from = x->order[i + k];
+                uint64_t row = x->block_first + from;
+
+                if (small) {
+                    memcpy(to, &row, sizeof(row));
+                    memcpy(to + sizeof(row), row_at(x, from), row_nbytes);
+                    to += x->record;
+                } else {
+                    rows[k] = row;
+                    v[2 * k] = (struct iovec){ &rows[k], sizeof(row) };
+                    v[2 * k + 1].iov_base = (void *)(uintptr_t)row_at(x, from);
+                    v[2 * k + 1].iov_len = row_nbytes;
+                }
+            }
+            if (small)
+                spill_write(&x->spill, x->bufs[thread], n * x->record, at, err);
+            else
+                spill_writev(&x->spill, v, (int)(2 * n), at, err);
             part->filled += n;
         }
     }

@@ -293,29 +293,15 @@ out:
     return rc;
 }
 
-/* A dump's object in --json. */
-static void
-put_json(struct str *to, const struct dump_check *c, int status)
+void
+lines_json(struct str *to, const char *key, const struct lines *lines)
 {
-    const struct {
-        const char *key;
-        const struct lines *lines;
-    } lists[] = { { "problems", &c->problems }, { "notes", &c->notes } };
-
-    str_adds(to, "{\"dump\":");
-    js_put_str(to, c->path, strlen(c->path));
-    str_addf(to, ",\"status\":%d", status);
-    for (size_t k = 0; k < 2; k++) {
-        str_addf(to, ",\"%s\":[", lists[k].key);
-        for (size_t i = 0; i < lists[k].lines->n; i++) {
-            const char *s = lists[k].lines->s[i];
-
-            str_adds(to, i ? "," : "");
-            js_put_str(to, s, strlen(s));
-        }
-        str_addc(to, ']');
+    str_addf(to, ",\"%s\":[", key);
+    for (size_t i = 0; i < lines->n; i++) {
+        str_adds(to, i ? "," : "");
+        js_put_str(to, lines->s[i], strlen(lines->s[i]));
     }
-    str_addc(to, '}');
+    str_addc(to, ']');
 }
 
 /* Returns the dump's status: 0, TU_NEGATIVE, or why it cannot be judged; what
@@ -360,8 +346,14 @@ verify_dump(struct read_cmd *cmd, const char *path, struct str *to)
         tool_say("%s: sound, %zu shard%s, %zu bytes", path, c.dir.n_files,
                  plural(c.dir.n_files), c.dir.nbytes);
     }
-    if (cmd->json)
-        put_json(to, &c, status);
+    if (cmd->json) {
+        str_adds(to, "{\"dump\":");
+        js_put_str(to, path, strlen(path));
+        str_addf(to, ",\"status\":%d", status);
+        lines_json(to, "problems", &c.problems);
+        lines_json(to, "notes", &c.notes);
+        str_addc(to, '}');
+    }
     for (size_t i = 0; !cmd->json && i < c.problems.n; i++) {
         str_esc(to, path, strlen(path));
         str_addc(to, '\t');

@@ -17,6 +17,9 @@ struct lines {
     size_t n, cap;
 };
 
+/* lines_json() appends a member: ,"KEY":["LINE",...]. */
+void lines_json(struct str *to, const char *key, const struct lines *lines);
+
 struct dump_check {
     struct read_cmd *cmd;
     const char *path; /* as the user named it */
