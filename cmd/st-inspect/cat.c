@@ -51,34 +51,10 @@ struct slice_copy {
     size_t n;              /* bytes in it */
     double *wide;          /* [CHUNK], when the type changes or for JSON */
     uint8_t *converted;    /* [CHUNK] of f64 at most */
-    uint64_t done;         /* elements written */
+    uint64_t done;         /* elements written as JSON */
     size_t n_dims;   /* of what is written, at most NPY_MAX_DIMS in JSON */
     uint64_t *shape; /* [n_dims] */
 };
-
-static int
-write_as(struct slice_copy *g, const uint8_t *from, const double *x, size_t n,
-         struct err *err)
-{
-    bool f32 = g->cmd->dtype == DT_F32;
-
-    for (size_t i = 0; i < n; i++) {
-        uint64_t bits;
-        float f = (float)x[i];
-
-        /* rounded once: a double on the way would round these twice */
-        if (g->v.dtype == DT_I64)
-            f = (float)(int64_t)le64(from + i * g->size);
-        else if (g->v.dtype == DT_U64)
-            f = (float)le64(from + i * g->size);
-        memcpy(&bits, &x[i], sizeof(bits));
-        if (f32)
-            put_le32(g->converted + 4 * i, f32_bits(f));
-        else
-            put_le64(g->converted + 8 * i, bits);
-    }
-    return out_write(g->cmd->out, g->converted, n * (f32 ? 4 : 8), err);
-}
 
 /* Brackets that open before element i, or close after it. */
 static void
@@ -119,25 +95,42 @@ put_json_numbers(struct slice_copy *g, const uint8_t *from, const double *x,
     return rc;
 }
 
+/* Writes what is in the buffer, converted if need be. */
 static int
 flush(struct slice_copy *g, struct err *err)
 {
     size_t n = g->n / (g->size ? g->size : 1);
+    bool f32 = g->cmd->dtype == DT_F32;
     int rc = 0;
 
-    if (!g->wide) {
+    if (!g->wide)
         rc = out_write(g->cmd->out, g->buf, g->n, err);
-        g->n = 0;
-        return rc;
-    }
-    for (size_t i = 0, k; rc == 0 && i < n; i += k) {
+    for (size_t i = 0, k; g->wide && rc == 0 && i < n; i += k) {
         const uint8_t *from = g->buf + i * g->size;
 
-        k = n - i < CHUNK ? n - i : CHUNK;
+        k = smaller(n - i, CHUNK);
         widen(g->wide, from, g->v.dtype, k);
-        rc = g->cmd->json ? put_json_numbers(g, from, g->wide, k, err)
-                          : write_as(g, from, g->wide, k, err);
-        g->done += k;
+        if (g->cmd->json) {
+            rc = put_json_numbers(g, from, g->wide, k, err);
+            g->done += k;
+            continue;
+        }
+        for (size_t e = 0; e < k; e++) {
+            uint64_t bits;
+            float f = (float)g->wide[e];
+
+            /* rounded once: a double on the way would round these twice */
+            if (g->v.dtype == DT_I64)
+                f = (float)(int64_t)le64(from + e * g->size);
+            else if (g->v.dtype == DT_U64)
+                f = (float)le64(from + e * g->size);
+            memcpy(&bits, &g->wide[e], sizeof(bits));
+            if (f32)
+                put_le32(g->converted + 4 * e, f32_bits(f));
+            else
+                put_le64(g->converted + 8 * e, bits);
+        }
+        rc = out_write(g->cmd->out, g->converted, k * (f32 ? 4 : 8), err);
     }
     g->n = 0;
     return rc;
@@ -150,7 +143,7 @@ copy_run(struct slice_copy *g, size_t at, size_t nbytes, struct err *err)
     if (g->mapped) { /* few pages of the map stay in memory */
         size_t step = at > g->last ? at - g->last : g->last - at;
 
-        g->touched += step < FAULT_NBYTES ? step : FAULT_NBYTES;
+        g->touched += smaller(step, FAULT_NBYTES);
         g->last = at;
         if (g->touched >= MAPPED_NBYTES) {
             madvise((void *)(uintptr_t)g->map.data, g->map.size, MADV_DONTNEED);
@@ -159,7 +152,7 @@ copy_run(struct slice_copy *g, size_t at, size_t nbytes, struct err *err)
     }
     while (nbytes > 0) {
         size_t room = PIECE_NBYTES - g->n;
-        size_t n = nbytes < room ? nbytes : room;
+        size_t n = smaller(nbytes, room);
 
         if (g->mapped)
             memcpy(g->buf + g->n, g->mapped + at, n);
@@ -199,27 +192,6 @@ split_runs(struct runs *r, const struct slice *s, const uint64_t *shape)
 }
 
 static int
-copy_slice(struct slice_copy *g, struct runs *r, uint64_t n, struct err *err)
-{
-    uint64_t at = r->first;
-    int rc = 0;
-
-    for (; rc == 0 && n > 0; n -= r->run) {
-        rc = copy_run(g, at * g->size, r->run * g->size, err);
-        for (size_t k = 0; k < r->n; k++) {
-            struct outer *o = &r->outer[k];
-
-            at += o->step;
-            if (++o->i < o->count)
-                break;
-            at -= o->count * o->step;
-            o->i = 0;
-        }
-    }
-    return rc;
-}
-
-static int
 put_head(const struct slice_copy *g, const struct st_tensor *t,
          const struct slice *s, struct err *err)
 {
@@ -236,9 +208,7 @@ put_head(const struct slice_copy *g, const struct st_tensor *t,
         put_json_text(&cmd->text, "dtype", dtype_table[t->dtype].name);
         put_json_key(&cmd->text, "shape");
         put_shape(&cmd->text, g->n_dims, g->shape);
-        put_json_key(&cmd->text, "data");
-        if (s->n == 0)
-            str_adds(&cmd->text, "[]");
+        str_adds(&cmd->text, s->n ? ",\"data\":" : ",\"data\":[]");
         return 0;
     }
     if (!cmd->raw)
@@ -253,33 +223,6 @@ put_head(const struct slice_copy *g, const struct st_tensor *t,
     return rc;
 }
 
-/* What cannot be said in the form that was asked for. */
-static int
-check_form(const struct inspect_cmd *cmd, const struct st_tensor *t,
-           struct err *err)
-{
-    const struct dtype_info *info = &dtype_table[t->dtype];
-    const char *file = cmd->args[0];
-
-    if ((cmd->json || cmd->dtype >= 0) && !widens(t->dtype))
-        return err_set(err, TU_USAGE, "%s: %s is %s, which only %s can hold",
-                       file, t->name, info->name,
-                       info->npy ? ".npy or --raw" : "--raw");
-    if (cmd->slice && info->bits < 8)
-        return err_set(err, TU_USAGE,
-                       "%s: %s is %s, of less than a byte: --slice cannot "
-                       "cut it",
-                       file, t->name, info->name);
-    if (!cmd->json && !cmd->raw && cmd->dtype < 0 && !info->npy)
-        return err_set(err, TU_USAGE,
-                       "%s: %s is %s, which .npy has no name for (%s--raw "
-                       "writes the bytes)",
-                       file, t->name, info->name,
-                       widens(t->dtype) ? "--dtype f32 widens it exactly, "
-                                        : "");
-    return 0;
-}
-
 static int
 cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
            const struct stdir_tensor *t, struct err *err)
@@ -287,10 +230,10 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
     struct slice_copy g = { .cmd = cmd, .v = view_of(t) };
     struct slice s = { 0 };
     struct runs runs;
+    uint64_t at;
     int rc = -1;
 
-    if (check_form(cmd, t->t, err) < 0 ||
-        slice_parse(&s, cmd->slice, g.v.n_dims, g.v.shape, err) < 0)
+    if (slice_parse(&s, cmd->slice, g.v.n_dims, g.v.shape, err) < 0)
         goto out;
     g.size = dtype_table[g.v.dtype].bits / 8;
     g.shape = xcalloc(s.n_dims, sizeof(*g.shape));
@@ -319,12 +262,22 @@ cat_tensor(struct inspect_cmd *cmd, struct stdir *dir,
         if (!g.wide || !g.converted)
             goto out;
     }
-    if (put_head(&g, t->t, &s, err) < 0)
-        goto out;
-    if (g.size == 0) /* less than a byte: whole, and raw */
+    rc = put_head(&g, t->t, &s, err);
+    if (rc == 0 && g.size == 0) /* less than a byte: whole, and raw */
         rc = copy_run(&g, 0, g.v.nbytes, err);
-    else
-        rc = copy_slice(&g, &runs, s.n, err);
+    at = runs.first;
+    for (uint64_t n = g.size ? s.n : 0; rc == 0 && n > 0; n -= runs.run) {
+        rc = copy_run(&g, at * g.size, runs.run * g.size, err);
+        for (size_t k = 0; k < runs.n; k++) {
+            struct outer *o = &runs.outer[k];
+
+            at += o->step;
+            if (++o->i < o->count)
+                break;
+            at -= o->count * o->step;
+            o->i = 0;
+        }
+    }
     if (rc == 0)
         rc = flush(&g, err);
     if (rc == 0 && g.mapped)
@@ -343,8 +296,10 @@ out:
 int
 cat_main(struct inspect_cmd *cmd, struct err *err)
 {
+    const struct dtype_info *type;
     const struct stdir_tensor *t;
     struct stdir dir;
+    bool real;
     int rc = -1;
 
     if (cmd->n_args != 2)
@@ -353,8 +308,28 @@ cat_main(struct inspect_cmd *cmd, struct err *err)
     if (stdir_open(&dir, cmd->args[0], err) < 0)
         return -1;
     t = select_find(&dir, cmd->args[1], err);
-    if (t)
+    if (!t)
+        goto out;
+    type = &dtype_table[t->t->dtype];
+    real = widens(t->t->dtype);
+    /* what cannot be said in the form that was asked for */
+    if ((cmd->json || cmd->dtype >= 0) && !real)
+        err_set(err, TU_USAGE, "%s: %s is %s, which only %s can hold",
+                cmd->args[0], t->t->name, type->name,
+                type->npy ? ".npy or --raw" : "--raw");
+    else if (cmd->slice && type->bits < 8)
+        err_set(err, TU_USAGE,
+                "%s: %s is %s, of less than a byte: --slice cannot cut it",
+                cmd->args[0], t->t->name, type->name);
+    else if (!cmd->json && !cmd->raw && cmd->dtype < 0 && !type->npy)
+        err_set(err, TU_USAGE,
+                "%s: %s is %s, which .npy has no name for (%s--raw writes the "
+                "bytes)",
+                cmd->args[0], t->t->name, type->name,
+                real ? "--dtype f32 widens it exactly, " : "");
+    else
         rc = cat_tensor(cmd, &dir, t, err);
+out:
     stdir_close(&dir);
     return rc;
 }

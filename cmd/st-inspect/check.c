@@ -58,33 +58,6 @@ by_file(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-/* Which lines are of one file: pointers to all, those of a file together. */
-static struct sums_line **
-group(struct sums_list *list, const struct inspect_cmd *cmd, struct err *err)
-{
-    struct sums_line **v = mem_try(list->n, sizeof(*v), cmd->check, err);
-    struct stat st;
-
-    if (!v)
-        return NULL;
-    for (size_t i = 0; i < list->n; i++) {
-        v[i] = &list->v[i];
-        if (stat(v[i]->file.s, &st) == 0) {
-            v[i]->dev = st.st_dev;
-            v[i]->ino = st.st_ino;
-        }
-    }
-    qsort(v, list->n, sizeof(*v), by_file);
-    for (size_t i = 0; i < list->n; i++) {
-        const struct sums_line *last = i ? v[i - 1] : v[i];
-        bool same = v[i]->kind == last->kind && v[i]->dev == last->dev &&
-                    v[i]->ino == last->ino && v[i]->ino;
-
-        v[i]->first = i && same ? last->first : i;
-    }
-    return v;
-}
-
 /*
  * The results of the n lines of one file.  If none of them names a tensor, it
  * may be a file of any format.
@@ -131,7 +104,7 @@ check_file(struct inspect_cmd *cmd, struct sums_line **e, size_t n)
 int
 check_main(struct inspect_cmd *cmd, struct err *err)
 {
-    struct sums_line **v = NULL;
+    struct sums_line **v = NULL; /* the list's lines by file */
     struct sums_list list = { 0 };
     struct str text = { 0 };
     int status = -1;
@@ -142,8 +115,24 @@ check_main(struct inspect_cmd *cmd, struct err *err)
                        "its files");
     if (file_read_all(cmd->check, LIST_MAX, &text, err) < 0 ||
         sums_parse(&list, text.s, text.n, cmd->check, err) < 0 ||
-        !(v = group(&list, cmd, err)))
+        !(v = mem_try(list.n, sizeof(*v), cmd->check, err)))
         goto out;
+    for (size_t i = 0; i < list.n; i++) {
+        struct stat st;
+
+        v[i] = &list.v[i];
+        if (stat(v[i]->file.s, &st) == 0) {
+            v[i]->dev = st.st_dev;
+            v[i]->ino = st.st_ino;
+        }
+    }
+    qsort(v, list.n, sizeof(*v), by_file);
+    for (size_t i = 0; i < list.n; i++)
+        v[i]->first = i && v[i]->ino && v[i]->kind == v[i - 1]->kind &&
+                              v[i]->dev == v[i - 1]->dev &&
+                              v[i]->ino == v[i - 1]->ino
+                          ? v[i - 1]->first
+                          : i;
     str_adds(&cmd->text, cmd->json ? "[" : "result\tfile\ttensor\n");
     status = 0;
     /* lines in their order, each when its file is known */

@@ -20,41 +20,9 @@
 _Static_assert(SPAN_PIECES *PIECE_NBYTES <= UINT32_MAX + (uint64_t)1,
                "a count must fit 32 bits");
 
-/* Adds n little-endian 16-bit values to four tables of 65536 entries.
+/* Pieces [begin, end) after j->first, into the four tables of 'thread'.
  * Neighbours go to different tables, so that equal values in a row need not
  * wait for each other's store. */
-static void
-count_u16(uint32_t *tables, const void *data, size_t n)
-{
-    const uint8_t *p = data;
-    uint32_t *t0 = tables, *t1 = t0 + COUNT_KEYS;
-    uint32_t *t2 = t1 + COUNT_KEYS, *t3 = t2 + COUNT_KEYS;
-
-    for (; n >= 4; n -= 4, p += 8) {
-        uint64_t four = le64(p);
-
-        t0[four & 0xffff]++;
-        t1[four >> 16 & 0xffff]++;
-        t2[four >> 32 & 0xffff]++;
-        t3[four >> 48]++;
-    }
-    for (; n > 0; n--, p += 2)
-        t0[le16(p)]++;
-}
-
-static void
-count_u8(uint32_t *tables, const uint8_t *p, size_t n)
-{
-    size_t i = 0;
-
-    for (; i + 4 <= n; i += 4)
-        for (size_t k = 0; k < 4; k++)
-            tables[k * COUNT_KEYS + p[i + k]]++;
-    for (; i < n; i++)
-        tables[p[i]]++;
-}
-
-/* Pieces [begin, end) after j->first, into the tables of 'thread'. */
 static void
 count_pieces(void *ctx, size_t begin, size_t end, int thread)
 {
@@ -62,17 +30,32 @@ count_pieces(void *ctx, size_t begin, size_t end, int thread)
     struct thread_scratch *t = &j->scratch->threads[thread];
     size_t size = dtype_table[j->v.dtype].bits / 8;
     size_t per_piece = PIECE_NBYTES / size;
+    uint32_t *t0 = t->tables, *t1 = t0 + COUNT_KEYS;
+    uint32_t *t2 = t1 + COUNT_KEYS, *t3 = t2 + COUNT_KEYS;
 
     for (size_t i = begin; i < end && !t->err.status; i++) {
         uint64_t at = (j->first + i) * per_piece;
-        size_t n = j->v.n - at < per_piece ? j->v.n - at : per_piece;
+        size_t n = smaller(j->v.n - at, per_piece);
+        const uint8_t *p = t->piece;
 
         if (view_read(&j->v, t->piece, at, n, &t->err) < 0)
             return;
-        if (size == 2)
-            count_u16(t->tables, t->piece, n);
-        else
-            count_u8(t->tables, t->piece, n);
+        for (; size == 2 && n >= 4; n -= 4, p += 8) {
+            uint64_t four = le64(p);
+
+            t0[four & 0xffff]++;
+            t1[four >> 16 & 0xffff]++;
+            t2[four >> 32 & 0xffff]++;
+            t3[four >> 48]++;
+        }
+        for (; size == 1 && n >= 4; n -= 4, p += 4) {
+            t0[p[0]]++;
+            t1[p[1]]++;
+            t2[p[2]]++;
+            t3[p[3]]++;
+        }
+        for (; n > 0; n--, p += size)
+            t0[size == 2 ? le16(p) : *p]++;
     }
 }
 
@@ -96,20 +79,6 @@ between(double a, double b, double at)
     double t = at - floor(at);
 
     return t < 0.5 ? a + (b - a) * t : b - (b - a) * (1 - t);
-}
-
-static double
-quantile(const struct value_count *values, uint64_t n, double q)
-{
-    double at = q * (double)(n - 1), a;
-    uint64_t i = (uint64_t)at, end = values->n; /* of those up to *values */
-
-    for (; i >= end; end += values->n)
-        values++;
-    a = values->v;
-    if (++i < n && i >= end)
-        values++;
-    return between(a, values->v, at);
 }
 
 /* Adds a value to the list of n_values, or only counts it if it is not finite.
@@ -143,8 +112,7 @@ values_by_table(struct stats_job *j)
 
     memset(t->totals, 0, n_keys * sizeof(*t->totals));
     for (; j->first < n_pieces; j->first += SPAN_PIECES) {
-        size_t n = n_pieces - j->first < SPAN_PIECES ? n_pieces - j->first
-                                                     : SPAN_PIECES;
+        size_t n = smaller(n_pieces - j->first, SPAN_PIECES);
 
         stats_for(j, n, 8, count_pieces, j);
         for (int i = 0; i < j->scratch->n_threads; i++)
@@ -219,8 +187,16 @@ counts_stats(struct stats_job *j)
         moments_add(&squares, d * d * (double)values[i].n);
     }
     st->std = sqrt((squares.s + squares.c) / (double)st->n_finite);
-    for (size_t i = 0; i < cmd->n_quantiles; i++)
-        st->quantiles[i] = quantile(values, st->n_finite, cmd->quantiles[i]);
+    for (size_t i = 0; i < cmd->n_quantiles; i++) {
+        double at = cmd->quantiles[i] * (double)(st->n_finite - 1);
+        const struct value_count *v = values, *next;
+        uint64_t k = (uint64_t)at, end = v->n; /* of those up to *v */
+
+        for (; k >= end; end += v->n)
+            v++;
+        next = k + 1 < st->n_finite && k + 1 >= end ? v + 1 : v;
+        st->quantiles[i] = between(v->v, next->v, at);
+    }
     st->has_quantiles = true;
     if (!st->hist)
         return;
@@ -235,39 +211,28 @@ is_counted(enum dtype dtype)
     return dtype_table[dtype].bits == 8 || dtype_table[dtype].bits == 16;
 }
 
-static unsigned
-key_of_rank(enum dtype dtype, unsigned rank)
-{
-    unsigned half = 1u << (dtype_table[dtype].bits - 1);
-
-    if (dtype == DT_F8_E8M0) /* has no sign */
-        return rank;
-    switch (dtype_table[dtype].kind) {
-    case DK_FLOAT:
-        return rank < half ? 2 * half - 1 - rank : rank - half;
-    case DK_INT:
-        return rank ^ half;
-    default:
-        return rank;
-    }
-}
-
 void
 counts_prepare(struct stats_scratch *s, enum dtype dtype)
 {
+    const struct dtype_info *type = &dtype_table[dtype];
     struct key_order *o = &s->order[dtype];
-    size_t n;
+    unsigned n, half;
 
     if (!is_counted(dtype) || o->values)
         return;
-    n = (size_t)1 << dtype_table[dtype].bits;
+    n = 1u << type->bits;
+    half = n / 2;
     o->values = xcalloc(n, sizeof(*o->values));
     o->keys = xcalloc(n, sizeof(*o->keys));
     o->ranks = xcalloc(n, sizeof(*o->ranks));
     for (unsigned r = 0; r < n; r++) {
-        unsigned key = key_of_rank(dtype, r);
+        unsigned key = r;
         uint8_t bytes[2];
 
+        if (type->kind == DK_INT)
+            key = r ^ half;
+        else if (type->kind == DK_FLOAT && dtype != DT_F8_E8M0) /* no sign */
+            key = r < half ? n - 1 - r : r - half;
         put_le16(bytes, (uint16_t)key);
         o->values[r] = dtype_get(dtype, bytes, 0);
         o->keys[r] = (uint16_t)key;

@@ -78,55 +78,18 @@ place(enum dtype dtype, const uint8_t *p, size_t i)
 }
 
 static void
-measure(struct part *p, const struct differ *c, const double *a,
-        const double *b, size_t n)
-{
-    const struct inspect_cmd *cmd = c->cmd;
-
-    for (size_t i = 0; i < n; i++) {
-        double d = fabs(a[i] - b[i]);
-        double sd = c->scale * d, sa = c->scale * a[i], sb = c->scale * b[i];
-
-        if (a[i] == b[i] && !isfinite(a[i]))
-            continue; /* the same infinity */
-        if (a[i] != a[i] && b[i] != b[i])
-            continue; /* NaN in both is not a difference */
-        /* an infinite tolerance would let an infinity pass for anything */
-        if (!(d <= cmd->atol + cmd->rtol * fabs(a[i])) || isinf(d))
-            p->n_differ++;
-        if (!(d <= p->max_abs)) /* a NaN enters, and then stays */
-            p->max_abs = p->max_abs != p->max_abs ? p->max_abs : d;
-        p->dd += sd * sd;
-        p->aa += sa * sa;
-        p->bb += sb * sb;
-        p->ab += sa * sb;
-    }
-}
-
-static void
-measure_ulps(struct part *p, enum dtype dtype, struct diff_buffers *t, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        int64_t x = place(dtype, t->raw[0], i), y = place(dtype, t->raw[1], i);
-        uint64_t u =
-            x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
-
-        if (!isnan(t->wide[0][i]) && !isnan(t->wide[1][i]) && u > p->max_ulp)
-            p->max_ulp = u;
-    }
-}
-
-static void
 do_chunks(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct differ *c = ctx;
+    const struct inspect_cmd *cmd = c->cmd;
     struct diff_buffers *t = &c->threads[thread];
     enum dtype dtype[2] = { c->v[0].dtype, c->v[1].dtype };
+    const double *a = t->wide[0], *b = t->wide[1];
 
     for (size_t i = begin; i < end && !t->err.status; i++) {
         struct part *p = &c->parts[i];
         uint64_t at = (c->first + i) * CHUNK;
-        size_t n = c->v[0].n - at < CHUNK ? c->v[0].n - at : CHUNK;
+        size_t n = smaller(c->v[0].n - at, CHUNK);
 
         *p = (struct part){ 0 };
         for (int k = 0; k < 2; k++)
@@ -139,10 +102,36 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
             continue;
         for (int k = 0; k < 2; k++)
             widen(t->wide[k], t->raw[k], dtype[k], n);
-        measure(p, c, t->wide[0], t->wide[1], n);
-        if (p->other_bytes && dtype[0] == dtype[1] &&
-            dtype_table[dtype[0]].kind == DK_FLOAT)
-            measure_ulps(p, dtype[0], t, n);
+        for (size_t k = 0; k < n; k++) {
+            double d = fabs(a[k] - b[k]), sd = c->scale * d;
+            double sa = c->scale * a[k], sb = c->scale * b[k];
+
+            if (a[k] == b[k] && !isfinite(a[k]))
+                continue; /* the same infinity */
+            if (a[k] != a[k] && b[k] != b[k])
+                continue; /* NaN in both is not a difference */
+            /* an infinite tolerance would let an infinity pass for anything */
+            if (!(d <= cmd->atol + cmd->rtol * fabs(a[k])) || isinf(d))
+                p->n_differ++;
+            if (!(d <= p->max_abs)) /* a NaN enters, and then stays */
+                p->max_abs = p->max_abs != p->max_abs ? p->max_abs : d;
+            p->dd += sd * sd;
+            p->aa += sa * sa;
+            p->bb += sb * sb;
+            p->ab += sa * sb;
+        }
+        if (!p->other_bytes || dtype[0] != dtype[1] ||
+            dtype_table[dtype[0]].kind != DK_FLOAT)
+            continue;
+        for (size_t k = 0; k < n; k++) {
+            int64_t x = place(dtype[0], t->raw[0], k);
+            int64_t y = place(dtype[0], t->raw[1], k);
+            uint64_t u =
+                x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
+
+            if (!isnan(a[k]) && !isnan(b[k]) && u > p->max_ulp)
+                p->max_ulp = u;
+        }
     }
 }
 
@@ -154,8 +143,7 @@ compare_chunks(struct differ *c, struct part *all, struct err *err)
 
     *all = (struct part){ 0 };
     for (c->first = 0; c->first < n_chunks; c->first += SPAN_CHUNKS) {
-        size_t n = n_chunks - c->first < SPAN_CHUNKS ? n_chunks - c->first
-                                                     : SPAN_CHUNKS;
+        size_t n = smaller(n_chunks - c->first, SPAN_CHUNKS);
 
         par_for(c->cmd->par, n, 1, do_chunks, c);
         for (int i = 0; i < c->n_threads; i++)
@@ -179,24 +167,6 @@ compare_chunks(struct differ *c, struct part *all, struct err *err)
             break;
     }
     return 0;
-}
-
-/* By how much to scale F64, whose squares may overflow or underflow; 1 if they
- * do not, or if no scale helps. */
-static double
-better_scale(const struct part *p)
-{
-    double least = fmin(p->dd, fmin(p->aa, p->bb));
-    double most = fmax(p->dd, fmax(p->aa, p->bb));
-
-    if (isinf(p->max_abs) || isnan(p->max_abs))
-        return 1;
-    if (isinf(p->dd) || isinf(p->aa) || isinf(p->bb))
-        return 0x1p-600;
-    /* also true of zeros: then no other sum may overflow */
-    return p->max_abs > 0 && least < DBL_MIN / DBL_EPSILON && most < 0x1p20
-               ? 0x1p500
-               : 1;
 }
 
 /* Reads a and b, which have the same number of elements, once or more; -1 with
@@ -230,8 +200,16 @@ compare(struct differ *c, struct tensor_distance *d, const struct view *a,
     c->measure = true;
     if (compare_chunks(c, &all, err) < 0)
         return -1;
-    if (a->dtype == DT_F64 || b->dtype == DT_F64)
-        c->scale = better_scale(&all);
+    /* Squares of F64 may overflow or underflow.  The last condition is also
+     * true of zeros: then no other sum may overflow. */
+    if ((a->dtype == DT_F64 || b->dtype == DT_F64) && isfinite(all.max_abs)) {
+        if (isinf(all.dd) || isinf(all.aa) || isinf(all.bb))
+            c->scale = 0x1p-600;
+        else if (all.max_abs > 0 &&
+                 fmin(all.dd, fmin(all.aa, all.bb)) < DBL_MIN / DBL_EPSILON &&
+                 fmax(all.dd, fmax(all.aa, all.bb)) < 0x1p20)
+            c->scale = 0x1p500;
+    }
     if (c->scale != 1 && compare_chunks(c, &all, err) < 0)
         return -1;
     d->measured = true;
@@ -273,7 +251,7 @@ open_side(struct side *side, const char *path, const struct inspect_cmd *cmd,
     side->fd = file_open(path, &size, &not_a_file);
     if (side->fd < 0) /* a directory, or select_open() says what it is */
         return select_open(&side->sel, path, cmd, err);
-    n = size < NPY_MAX_HEAD ? size : NPY_MAX_HEAD;
+    n = smaller(size, NPY_MAX_HEAD);
     str_reserve(&head, n + 1);
     rc = file_pread(side->fd, path, head.s, n, 0, err);
     side->is_npy = rc == 0 && npy_sniff(head.s, n);
@@ -301,49 +279,6 @@ same_shape(const struct view *a, const struct view *b)
             !memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)));
 }
 
-static bool
-has_ulps(const struct diff_row *r)
-{
-    return r->d.measured && r->a->dtype == r->b->dtype &&
-           dtype_table[r->a->dtype].kind == DK_FLOAT;
-}
-
-static void
-put_row(struct str *to, const struct diff_row *r)
-{
-    const struct view *a = r->a ? r->a : r->b, *b = r->b ? r->b : r->a;
-
-    str_addf(to, "%s\t%s", r->result, dtype_table[a->dtype].name);
-    if (a->dtype != b->dtype)
-        str_addf(to, "/%s", dtype_table[b->dtype].name);
-    str_addc(to, '\t');
-    put_shape(to, a->n_dims, a->shape);
-    if (!same_shape(a, b)) {
-        str_addc(to, '/');
-        put_shape(to, b->n_dims, b->shape);
-    }
-    str_addc(to, '\t');
-    if (r->d.measured) {
-        put_u64(to, r->d.n_differ);
-        str_addc(to, '\t');
-        put_g6(to, r->d.max_abs);
-        str_addc(to, '\t');
-        put_g6(to, r->d.relative);
-        str_addc(to, '\t');
-        put_g6(to, r->d.cosine);
-        str_addc(to, '\t');
-    } else {
-        str_adds(to, "-\t-\t-\t-\t");
-    }
-    if (has_ulps(r))
-        put_u64(to, r->d.max_ulp);
-    else
-        str_addc(to, '-');
-    str_addc(to, '\t');
-    str_esc(to, r->name, r->name_n);
-    str_addc(to, '\n');
-}
-
 static void
 put_json_side(struct str *to, const char *key, const struct view *v)
 {
@@ -357,74 +292,91 @@ put_json_side(struct str *to, const char *key, const struct view *v)
     str_addc(to, '}');
 }
 
-static void
-put_json(struct str *to, const struct diff_row *r)
-{
-    str_addf(to, "{\"result\":\"%s\",\"name\":", r->result);
-    js_put_str(to, r->name, r->name_n);
-    put_json_side(to, "a", r->a);
-    put_json_side(to, "b", r->b);
-    if (r->d.measured) {
-        put_json_u64(to, "n_differ", r->d.n_differ);
-        put_json_f64(to, "max_abs", r->d.max_abs);
-        put_json_f64(to, "relative", r->d.relative);
-        put_json_f64(to, "cosine", r->d.cosine);
-    }
-    if (has_ulps(r))
-        put_json_u64(to, "max_ulp", r->d.max_ulp);
-    str_addc(to, '}');
-}
-
+/* Adds a row, but of the same only with --all. */
 static int
 put(struct differ *c, const struct diff_row *r, struct err *err)
 {
+    const struct view *a = r->a ? r->a : r->b, *b = r->b ? r->b : r->a;
     struct inspect_cmd *cmd = c->cmd;
-    bool same = !strcmp(r->result, "same");
+    struct str *to = &cmd->text;
+    bool same = !strcmp(r->result, "same"), measured = r->d.measured;
+    bool has_ulps = measured && a->dtype == b->dtype &&
+                    dtype_table[a->dtype].kind == DK_FLOAT;
 
     c->n_same += same;
     if (same && !cmd->all)
         return 0;
     if (cmd->json) {
-        str_adds(&cmd->text, c->n_rows ? ",\n" : "\n");
-        put_json(&cmd->text, r);
+        str_addf(to, "%s{\"result\":\"%s\",\"name\":", c->n_rows ? ",\n" : "\n",
+                 r->result);
+        js_put_str(to, r->name, r->name_n);
+        put_json_side(to, "a", r->a);
+        put_json_side(to, "b", r->b);
+        if (measured) {
+            put_json_u64(to, "n_differ", r->d.n_differ);
+            put_json_f64(to, "max_abs", r->d.max_abs);
+            put_json_f64(to, "relative", r->d.relative);
+            put_json_f64(to, "cosine", r->d.cosine);
+        }
+        if (has_ulps)
+            put_json_u64(to, "max_ulp", r->d.max_ulp);
+        str_addc(to, '}');
     } else {
         if (c->n_rows == 0)
-            str_adds(&cmd->text, "result\tdtype\tshape\tdiffer\tmax_abs\t"
-                                 "relative\tcosine\tmax_ulp\tname\n");
-        put_row(&cmd->text, r);
+            str_adds(to, "result\tdtype\tshape\tdiffer\tmax_abs\t"
+                         "relative\tcosine\tmax_ulp\tname\n");
+        str_addf(to, "%s\t%s", r->result, dtype_table[a->dtype].name);
+        if (a->dtype != b->dtype)
+            str_addf(to, "/%s", dtype_table[b->dtype].name);
+        str_addc(to, '\t');
+        put_shape(to, a->n_dims, a->shape);
+        if (!same_shape(a, b)) {
+            str_addc(to, '/');
+            put_shape(to, b->n_dims, b->shape);
+        }
+        str_addc(to, '\t');
+        if (measured) {
+            put_u64_tab(to, r->d.n_differ);
+            put_g6_tab(to, r->d.max_abs);
+            put_g6_tab(to, r->d.relative);
+            put_g6_tab(to, r->d.cosine);
+        } else {
+            str_adds(to, "-\t-\t-\t-\t");
+        }
+        if (has_ulps)
+            put_u64_tab(to, r->d.max_ulp);
+        else
+            str_adds(to, "-\t");
+        str_esc(to, r->name, r->name_n);
+        str_addc(to, '\n');
     }
     c->n_rows++;
     return text_end(cmd, err);
 }
 
-/* What one word says of two tensors of one shape. */
-static const char *
-judge(const struct inspect_cmd *cmd, const struct diff_row *r)
-{
-    bool other_dtype = r->a->dtype != r->b->dtype;
-
-    if (other_dtype && (!cmd->ignore_dtype || !r->d.measured))
-        return r->a->n || !cmd->ignore_dtype ? "dtype" : "same";
-    if (!r->d.other_bytes)
-        return "same";
-    if (!r->d.measured)
-        return "bytes";
-    if (r->d.n_differ)
-        return "values";
-    /* -0 and 0, or two NaNs: equal as numbers */
-    return other_dtype || cmd->atol > 0 || cmd->rtol > 0 ? "same" : "bytes";
-}
-
+/* Compares two tensors, and says in one word what differs. */
 static int
 diff_pair(struct differ *c, struct diff_row *r, struct err *err)
 {
-    if (!same_shape(r->a, r->b)) {
+    const struct inspect_cmd *cmd = c->cmd;
+    bool other_dtype = r->a->dtype != r->b->dtype;
+    bool same_shapes = same_shape(r->a, r->b);
+
+    if (same_shapes && compare(c, &r->d, r->a, r->b, err) < 0)
+        return -1;
+    if (!same_shapes)
         r->result = "shape";
-    } else {
-        if (compare(c, &r->d, r->a, r->b, err) < 0)
-            return -1;
-        r->result = judge(c->cmd, r);
-    }
+    else if (other_dtype && (!cmd->ignore_dtype || !r->d.measured))
+        r->result = r->a->n || !cmd->ignore_dtype ? "dtype" : "same";
+    else if (!r->d.other_bytes)
+        r->result = "same";
+    else if (!r->d.measured)
+        r->result = "bytes";
+    else if (r->d.n_differ)
+        r->result = "values";
+    else /* -0 and 0, or two NaNs: equal as numbers */
+        r->result =
+            other_dtype || cmd->atol > 0 || cmd->rtol > 0 ? "same" : "bytes";
     return put(c, r, err);
 }
 
@@ -471,44 +423,39 @@ diff_models(struct differ *c, const struct side *a, const struct side *b,
     return rc;
 }
 
-/* The one tensor of a side that is compared with an unnamed array. */
-static int
-only_view(const struct side *side, struct view *v, struct err *err)
-{
-    if (side->is_npy) {
-        *v = (struct view){ .path = side->path,
-                            .fd = side->fd,
-                            .offset = side->npy.data_offset,
-                            .dtype = side->npy.dtype,
-                            .n_dims = side->npy.n_dims,
-                            .shape = side->npy.shape,
-                            .n = side->npy.n_elements,
-                            .nbytes = side->npy.nbytes };
-        return 0;
-    }
-    if (side->sel.n != 1)
-        return err_set(err, TU_USAGE,
-                       "diff: %s has %zu tensor%s for one array: select one "
-                       "with --tensor",
-                       side->path, side->sel.n, plural(side->sel.n));
-    *v = view_of(side->sel.t[0]);
-    return 0;
-}
-
+/* Two arrays, one of them without a name at least: the other side's only
+ * tensor. */
 static int
 diff_arrays(struct differ *c, const struct side *a, const struct side *b,
             struct err *err)
 {
-    struct view v, w;
-    struct diff_row r = { .a = &v, .b = &w, .name = b->path };
-    const struct side *named = !a->is_npy ? a : !b->is_npy ? b : NULL;
+    struct view v[2];
+    struct diff_row r = {
+        .a = &v[0], .b = &v[1], .name = b->path, .name_n = strlen(b->path)
+    };
 
-    if (only_view(a, &v, err) < 0 || only_view(b, &w, err) < 0)
-        return -1;
-    r.name_n = strlen(r.name);
-    if (named) {
-        r.name = named->sel.t[0]->t->name;
-        r.name_n = named->sel.t[0]->t->name_n;
+    for (int k = 0; k < 2; k++) {
+        const struct side *s = k ? b : a;
+
+        if (s->is_npy) {
+            v[k] = (struct view){ .path = s->path,
+                                  .fd = s->fd,
+                                  .offset = s->npy.data_offset,
+                                  .dtype = s->npy.dtype,
+                                  .n_dims = s->npy.n_dims,
+                                  .shape = s->npy.shape,
+                                  .n = s->npy.n_elements,
+                                  .nbytes = s->npy.nbytes };
+            continue;
+        }
+        if (s->sel.n != 1)
+            return err_set(err, TU_USAGE,
+                           "diff: %s has %zu tensor%s for one array: select "
+                           "one with --tensor",
+                           s->path, s->sel.n, plural(s->sel.n));
+        v[k] = view_of(s->sel.t[0]);
+        r.name = s->sel.t[0]->t->name;
+        r.name_n = s->sel.t[0]->t->name_n;
     }
     return diff_pair(c, &r, err);
 }

@@ -23,11 +23,13 @@ struct item {
     uint64_t number; /* its value */
 };
 
-/* Finds component 'c' of a name, counted from 0; false if there is none. */
+/* Finds component 'c' of a name, counted from 0; false if it is not a number as
+ * Python prints it, of up to nine digits. */
 static bool
-component(const char *name, size_t n, size_t c, size_t *from, size_t *to)
+find_number(struct item *it, size_t c)
 {
-    size_t i = 0;
+    const char *name = it->row.name;
+    size_t n = it->row.name_n, i = 0;
 
     for (; c > 0; c--) {
         const char *dot = memchr(name + i, '.', n - i);
@@ -36,26 +38,14 @@ component(const char *name, size_t n, size_t c, size_t *from, size_t *to)
             return false;
         i = (size_t)(dot - name) + 1;
     }
-    *from = i;
-    while (i < n && name[i] != '.')
-        i++;
-    *to = i;
-    return true;
-}
-
-/* A number as Python prints it, of up to nine digits. */
-static bool
-is_number(const char *s, size_t n, uint64_t *number)
-{
-    if (n == 0 || n > 9 || (n > 1 && *s == '0'))
+    it->from = i;
+    it->number = 0;
+    for (; i < n && name[i] >= '0' && name[i] <= '9'; i++)
+        it->number = it->number * 10 + (uint64_t)(name[i] - '0');
+    it->to = i;
+    if (i == it->from || i - it->from > 9 || (i < n && name[i] != '.'))
         return false;
-    *number = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9')
-            return false;
-        *number = *number * 10 + (uint64_t)(s[i] - '0');
-    }
-    return true;
+    return name[it->from] != '0' || i - it->from == 1;
 }
 
 static int
@@ -150,9 +140,7 @@ fold_component(struct item *items, size_t n, size_t c)
     for (size_t i = 0; i < n; i++) {
         struct item *it = &items[i], swap = *it;
 
-        if (component(it->row.name, it->row.name_n, c, &swap.from, &swap.to) &&
-            is_number(it->row.name + swap.from, swap.to - swap.from,
-                      &swap.number)) {
+        if (find_number(&swap, c)) {
             *it = items[n_numbers];
             items[n_numbers++] = swap;
         }
@@ -182,14 +170,15 @@ fold(struct folded *folded, const struct selection *sel, bool join,
         return -1;
     for (size_t i = 0; i < n; i++) {
         const struct st_tensor *t = sel->t[i]->t;
-        size_t c = 0, from, to;
+        const char *p = t->name, *end = p + t->name_n;
+        size_t c = 1;
 
         items[i] = (struct item){ .row = { sel->t[i], t->name, t->name_n, 1 },
                                   .first = i };
-        while (join && c < MAX_COMPONENTS &&
-               component(t->name, t->name_n, c, &from, &to))
-            c++;
-        depth = c > depth ? c : depth;
+        for (; join && c < MAX_COMPONENTS; c++, p++)
+            if (!(p = memchr(p, '.', (size_t)(end - p))))
+                break;
+        depth = join && c > depth ? c : depth;
     }
     while (depth-- > 0)
         n = fold_component(items, n, depth);

@@ -25,7 +25,7 @@
 #define BLOCK_NBYTES (BLOCK_PIECES * PIECE_NBYTES)
 
 struct block {
-    uint8_t *data;     /* [block_nbytes] */
+    uint8_t *data;     /* [BLOCK_NBYTES] at most */
     size_t at, nbytes; /* its place in the file */
 };
 
@@ -38,7 +38,6 @@ struct hashing {
     uint32_t *order;        /* [n_tensors] by place in the file */
     size_t first, n;        /* part of 'order' that reaches into the block */
     struct block now, next; /* is hashed, is read */
-    size_t block_nbytes;    /* BLOCK_NBYTES at most */
     struct err errs[BLOCK_PIECES];
 };
 
@@ -78,43 +77,6 @@ do_tasks(void *ctx, size_t first, size_t last, int thread)
                        &h->errs[k]);
         }
     }
-}
-
-/* Hashes the block that was read, which is empty at first, while the next one
- * is read. */
-static int
-do_block(struct hashing *h, struct par *par, struct err *err)
-{
-    const struct st *st = h->st;
-    struct block done = h->now;
-    size_t at = done.at + done.nbytes, left = st->file_size - at, n;
-    size_t data = st->data_offset;
-    size_t start = done.at > data ? done.at - data : 0;
-
-    h->next.at = at;
-    h->next.nbytes = left < h->block_nbytes ? left : h->block_nbytes;
-    n = (h->next.nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
-    /* find the tensors that overlap the block; those before it are done */
-    h->n = 0;
-    for (; h->to->tensors && at > data && h->first < st->n_tensors;
-         h->first++) {
-        const struct st_tensor *t = &st->tensors[h->order[h->first]];
-
-        if (t->begin + t->nbytes > start)
-            break;
-    }
-    while (h->to->tensors && at > data && h->first + h->n < st->n_tensors &&
-           st->tensors[h->order[h->first + h->n]].begin < at - data)
-        h->n++;
-    par_for(par, 1 + h->n + n, 1, do_tasks, h);
-    for (size_t i = 0; i < n; i++)
-        if (h->errs[i].status) {
-            *err = h->errs[i];
-            return -1;
-        }
-    h->now = h->next;
-    h->next = done;
-    return 0;
 }
 
 static int
@@ -163,27 +125,54 @@ hash_st(struct file_hash *fh, const struct st *st, enum hash_kind kind,
         bool tensors, struct par *par, struct err *err)
 {
     struct hashing h = { .st = st, .kind = kind, .to = fh };
+    size_t block_nbytes =
+        par && par_threads(par) > 1 ? BLOCK_NBYTES : PIECE_NBYTES;
+    size_t data = st->data_offset, n_tensors = tensors ? st->n_tensors : 0;
     int rc = -1;
 
     *fh = (struct file_hash){ 0 };
-    h.block_nbytes = par && par_threads(par) > 1 ? BLOCK_NBYTES : PIECE_NBYTES;
     h.whole = hash_new(kind);
-    h.now.data = mem_big(h.block_nbytes, 1, "a buffer", err);
-    h.next.data = mem_big(h.block_nbytes, 1, "a buffer", err);
+    h.now.data = mem_big(block_nbytes, 1, "a buffer", err);
+    h.next.data = mem_big(block_nbytes, 1, "a buffer", err);
     if (!h.now.data || !h.next.data || (tensors && prepare(&h, err) < 0))
         goto out;
-    do
-        rc = do_block(&h, par, err);
-    while (rc == 0 && h.now.nbytes > 0);
-    if (rc == 0)
-        hash_hex(h.whole, fh->whole);
+    do { /* at first the block that is hashed is empty */
+        struct block done = h.now;
+        size_t at = done.at + done.nbytes, n_pieces;
+        size_t start = done.at > data ? done.at - data : 0;
+
+        h.next.at = at;
+        h.next.nbytes = smaller(st->file_size - at, block_nbytes);
+        n_pieces = (h.next.nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
+        /* the tensors that overlap the block; those before it are done */
+        h.n = 0;
+        for (; at > data && h.first < n_tensors; h.first++) {
+            const struct st_tensor *t = &st->tensors[h.order[h.first]];
+
+            if (t->begin + t->nbytes > start)
+                break;
+        }
+        while (at > data && h.first + h.n < n_tensors &&
+               st->tensors[h.order[h.first + h.n]].begin < at - data)
+            h.n++;
+        par_for(par, 1 + h.n + n_pieces, 1, do_tasks, &h);
+        for (size_t i = 0; i < n_pieces; i++)
+            if (h.errs[i].status) {
+                *err = h.errs[i];
+                goto out;
+            }
+        h.now = h.next;
+        h.next = done;
+    } while (h.now.nbytes > 0);
+    hash_hex(h.whole, fh->whole);
+    rc = 0;
 out:
     for (size_t i = 0; h.open && h.order && i < st->n_tensors; i++)
         hash_free(h.open[i]);
     free(h.open);
     free(h.order);
-    mem_big_free(h.now.data, h.block_nbytes, 1);
-    mem_big_free(h.next.data, h.block_nbytes, 1);
+    mem_big_free(h.now.data, block_nbytes, 1);
+    mem_big_free(h.next.data, block_nbytes, 1);
     hash_free(h.whole);
     return rc;
 }
@@ -200,7 +189,7 @@ hash_range(char hex[HASH_MAX_HEX], const struct view *v, enum hash_kind kind,
         return -1;
     hash = hash_new(kind);
     for (size_t at = 0, n; rc == 0 && at < v->nbytes; at += n) {
-        n = v->nbytes - at < PIECE_NBYTES ? v->nbytes - at : PIECE_NBYTES;
+        n = smaller(v->nbytes - at, PIECE_NBYTES);
         rc = file_pread(v->fd, v->path, piece, n, v->offset + at, err);
         if (rc == 0)
             hash_add(hash, piece, n);
@@ -267,50 +256,30 @@ static int
 put(struct inspect_cmd *cmd, const struct st *st, const struct st_tensor *t,
     const char *hex, struct err *err)
 {
+    struct str *to = &cmd->text;
+    uint64_t nbytes = t ? t->nbytes : st->file_size;
+
     if (!cmd->json) {
-        str_addf(&cmd->text, "%s\t%s\t", hash_name(cmd->hash), hex);
-        put_u64(&cmd->text, t ? t->nbytes : st->file_size);
-        str_addc(&cmd->text, '\t');
-        put_esc(&cmd->text, st->path);
-        str_addc(&cmd->text, '\t');
+        str_addf(to, "%s\t%s\t", hash_name(cmd->hash), hex);
+        put_u64_tab(to, nbytes);
+        put_esc(to, st->path);
+        str_addc(to, '\t');
         if (t)
-            str_esc(&cmd->text, t->name, t->name_n);
-        str_addc(&cmd->text, '\n');
-    } else {
-        str_adds(&cmd->text, cmd->n_rows ? ",\n" : "\n");
-        str_addf(&cmd->text, "{\"hash\":\"%s\",\"digest\":\"%s\"",
-                 hash_name(cmd->hash), hex);
-        put_json_u64(&cmd->text, "nbytes", t ? t->nbytes : st->file_size);
-        put_json_text(&cmd->text, "file", st->path);
-        put_json_key(&cmd->text, "tensor");
-        if (t)
-            js_put_str(&cmd->text, t->name, t->name_n);
-        else
-            str_adds(&cmd->text, "null");
-        str_addc(&cmd->text, '}');
+            str_esc(to, t->name, t->name_n);
+        str_addc(to, '\n');
+        return text_end(cmd, err);
     }
-    cmd->n_rows++;
+    str_addf(to, "%s{\"hash\":\"%s\",\"digest\":\"%s\"",
+             cmd->n_rows++ ? ",\n" : "\n", hash_name(cmd->hash), hex);
+    put_json_u64(to, "nbytes", nbytes);
+    put_json_text(to, "file", st->path);
+    put_json_key(to, "tensor");
+    if (t)
+        js_put_str(to, t->name, t->name_n);
+    else
+        str_adds(to, "null");
+    str_addc(to, '}');
     return text_end(cmd, err);
-}
-
-/* Sorts the selection by file, and otherwise keeps its order; where each file's
- * tensors begin: [n_files + 1]. */
-static size_t *
-by_file(struct selection *sel)
-{
-    size_t n_files = sel->dir.n_files;
-    size_t *first = xcalloc(n_files + 2, sizeof(*first));
-    const struct stdir_tensor **t = xcalloc(sel->n, sizeof(*t));
-
-    for (size_t i = 0; i < sel->n; i++)
-        first[sel->t[i]->st - sel->dir.files + 2]++;
-    for (size_t i = 2; i < n_files + 2; i++)
-        first[i] += first[i - 1];
-    for (size_t i = 0; i < sel->n; i++)
-        t[first[sel->t[i]->st - sel->dir.files + 1]++] = sel->t[i];
-    memcpy(sel->t, t, sel->n * sizeof(*t));
-    free(t);
-    return first;
 }
 
 static void
@@ -358,15 +327,26 @@ static int
 hash_files(struct inspect_cmd *cmd, struct selection *sel, struct err *err)
 {
     struct progress p = { .what = "hash", .unit = "B", .quiet = cmd->quiet };
-    size_t *first = by_file(sel);
+    const struct st *files = sel->dir.files;
+    size_t n_files = sel->dir.n_files;
+    const struct stdir_tensor **t = xcalloc(sel->n, sizeof(*t));
+    size_t *first = xcalloc(n_files + 2, sizeof(*first));
     int status = 0;
     uint64_t done = 0;
 
-    for (size_t i = 0; i < sel->dir.n_files; i++)
-        p.total += sel->dir.files[i].file_size;
+    /* t is the selection by file, in its order; t[first[i]] the first of file
+     * i, first[n_files] the end */
+    for (size_t i = 0; i < sel->n; i++)
+        first[sel->t[i]->st - files + 2]++;
+    for (size_t i = 2; i < n_files + 2; i++)
+        first[i] += first[i - 1];
+    for (size_t i = 0; i < sel->n; i++)
+        t[first[sel->t[i]->st - files + 1]++] = sel->t[i];
+    for (size_t i = 0; i < n_files; i++)
+        p.total += files[i].file_size;
     progress_start(&p);
-    for (size_t i = 0; status >= 0 && i < sel->dir.n_files; i++) {
-        const struct st *st = &sel->dir.files[i];
+    for (size_t i = 0; status >= 0 && i < n_files; i++) {
+        const struct st *st = &files[i];
         struct file_hash fh = { 0 };
         int rc = hash_st(&fh, st, cmd->hash, !cmd->whole, cmd->par, err);
 
@@ -374,16 +354,14 @@ hash_files(struct inspect_cmd *cmd, struct selection *sel, struct err *err)
         if (rc == 0)
             status |= check_blob(cmd, st->path, fh.whole);
         for (size_t k = first[i]; rc == 0 && !cmd->whole && k < first[i + 1];
-             k++) {
-            const struct st_tensor *t = sel->t[k]->t;
-
-            rc = put(cmd, st, t, fh.tensors[t - st->tensors], err);
-        }
+             k++)
+            rc = put(cmd, st, t[k]->t, fh.tensors[t[k]->t - st->tensors], err);
         status = rc < 0 ? -1 : status;
         file_hash_free(&fh);
         progress_at(&p, done += st->file_size);
     }
     progress_end(&p);
+    free(t);
     free(first);
     return status;
 }

@@ -73,65 +73,30 @@ highest(const struct tensor_stats *st, size_t n_bins)
     return max;
 }
 
-/* In eighths of a column; whatever is not zero shows. */
-static void
-put_bar(struct str *to, uint64_t n, uint64_t max)
-{
-    static const char *const parts[8] = {
-        "", "▏", "▎", "▍", "▌", "▋", "▊", "▉"
-    };
-    double share = (double)n / (double)max;
-    unsigned eighths = (unsigned)lrint(share * BAR_COLUMNS * 8);
-
-    if (n && eighths == 0)
-        eighths = 1;
-    for (; eighths >= 8; eighths -= 8)
-        str_adds(to, "█");
-    str_adds(to, parts[eighths]);
-}
-
 void
 hist_rows(struct str *to, const struct tensor_stats *st, size_t n_bins,
           const struct st_tensor *t)
 {
+    static const char *const parts[8] = {
+        "", "▏", "▎", "▍", "▌", "▋", "▊", "▉"
+    };
     uint64_t max = highest(st, n_bins);
 
     for (size_t i = 0; st->n_finite && i < n_bins; i++) {
+        double share = (double)st->hist[i] / (double)max;
+        /* of a column; whatever is not zero shows */
+        unsigned eighths = (unsigned)lrint(share * BAR_COLUMNS * 8);
+
+        if (st->hist[i] && eighths == 0)
+            eighths = 1;
         str_esc(to, t->name, t->name_n);
         str_addc(to, '\t');
-        put_g6(to, hist_edge(st, n_bins, i));
-        str_addc(to, '\t');
-        put_g6(to, hist_edge(st, n_bins, i + 1));
-        str_addc(to, '\t');
-        put_u64(to, st->hist[i]);
-        str_addc(to, '\t');
-        put_bar(to, st->hist[i], max);
-        str_addc(to, '\n');
-    }
-}
-
-static void
-put_plot(struct str *to, const struct tensor_stats *st, size_t n_bins)
-{
-    uint64_t max = highest(st, n_bins);
-    double width = PLOT_INNER_W / (double)n_bins, bottom = 26 + PLOT_INNER_H;
-    const uint64_t counts[] = { 0, max, max / 2 };
-    const double values[] = { st->lo, st->lo / 2 + st->hi / 2, st->hi };
-
-    for (int i = 0; i < 2 + (max > 1); i++)
-        svg_tick_y(to, 0,
-                   bottom - PLOT_INNER_H * (double)counts[i] / (double)max,
-                   PLOT_INNER_W, max < 1000000 ? 6 : 3, (double)counts[i]);
-    for (int i = 0; i <= 2; i++)
-        svg_tick_x(to, PLOT_INNER_W * i / 2, bottom, 3, values[i]);
-    for (size_t i = 0; i < n_bins; i++) {
-        double h = PLOT_INNER_H * (double)st->hist[i] / (double)max;
-
-        if (st->hist[i])
-            str_addf(to,
-                     "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
-                     "height=\"%.2f\"/>\n",
-                     (double)i * width, bottom - h, width * 0.92, h);
+        put_g6_tab(to, hist_edge(st, n_bins, i));
+        put_g6_tab(to, hist_edge(st, n_bins, i + 1));
+        put_u64_tab(to, st->hist[i]);
+        for (; eighths >= 8; eighths -= 8)
+            str_adds(to, "█");
+        str_addf(to, "%s\n", parts[eighths]);
     }
 }
 
@@ -141,6 +106,8 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
          struct err *err)
 {
     size_t n_rows = (sel->n + PLOT_COLUMNS - 1) / PLOT_COLUMNS;
+    size_t n_bins = (size_t)cmd->n_bins;
+    double width = PLOT_INNER_W / (double)n_bins, bottom = 26 + PLOT_INNER_H;
     struct str to = { 0 };
     int rc = 0;
 
@@ -149,20 +116,39 @@ hist_svg(struct out *out, const struct inspect_cmd *cmd,
     str_adds(&to, "<text x=\"12\" y=\"20\" font-size=\"13\">");
     svg_name(&to, sel->dir.path, strlen(sel->dir.path), PATH_CHARS);
     str_addf(&to, ": values of %zu tensor%s, in %zu bin%s</text>\n", sel->n,
-             plural(sel->n), (size_t)cmd->n_bins, plural((size_t)cmd->n_bins));
+             plural(sel->n), n_bins, plural(n_bins));
     for (size_t i = 0; rc == 0 && i < sel->n; i++) {
+        const struct st_tensor *t = sel->t[i]->t;
+        const struct tensor_stats *st = &stats[i];
+        uint64_t max = highest(st, n_bins);
+        const uint64_t counts[] = { 0, max, max / 2 };
+        const double values[] = { st->lo, st->lo / 2 + st->hi / 2, st->hi };
+
         str_addf(&to, "<g transform=\"translate(%zu,%zu)\">",
                  PLOT_LEFT + i % PLOT_COLUMNS * PLOT_WIDTH,
                  TITLE_HEIGHT + i / PLOT_COLUMNS * PLOT_HEIGHT);
         /* The title, which appears when the pointer is on the plot, has the
          * whole name. */
         str_adds(&to, "<title>");
-        svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, SIZE_MAX);
+        svg_name(&to, t->name, t->name_n, SIZE_MAX);
         str_adds(&to, "</title><text x=\"-52\" y=\"14\">");
-        svg_name(&to, sel->t[i]->t->name, sel->t[i]->t->name_n, NAME_CHARS);
+        svg_name(&to, t->name, t->name_n, NAME_CHARS);
         str_adds(&to, "</text>\n");
-        if (stats[i].n_finite)
-            put_plot(&to, &stats[i], (size_t)cmd->n_bins);
+        for (int k = 0; st->n_finite && k < 2 + (max > 1); k++)
+            svg_tick_y(&to, 0,
+                       bottom - PLOT_INNER_H * (double)counts[k] / (double)max,
+                       PLOT_INNER_W, max < 1000000 ? 6 : 3, (double)counts[k]);
+        for (int k = 0; st->n_finite && k <= 2; k++)
+            svg_tick_x(&to, PLOT_INNER_W * k / 2, bottom, 3, values[k]);
+        for (size_t k = 0; st->n_finite && k < n_bins; k++) {
+            double h = PLOT_INNER_H * (double)st->hist[k] / (double)max;
+
+            if (st->hist[k])
+                str_addf(&to,
+                         "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
+                         "height=\"%.2f\"/>\n",
+                         (double)k * width, bottom - h, width * 0.92, h);
+        }
         str_adds(&to, "</g>\n");
         rc = out_write(out, to.s, to.n, err);
         str_clear(&to);

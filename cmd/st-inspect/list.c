@@ -30,21 +30,15 @@ put_row(struct str *to, const struct inspect_cmd *cmd, const struct fold_row *r)
 {
     const struct st_tensor *t = r->t->t;
 
-    str_adds(to, dtype_table[t->dtype].name);
-    str_addc(to, '\t');
+    str_addf(to, "%s\t", dtype_table[t->dtype].name);
     put_shape(to, t->n_dims, t->shape);
-    if (cmd->fold) {
-        str_addc(to, '\t');
-        put_u64(to, r->count);
-    }
     str_addc(to, '\t');
-    put_u64(to, r->count * t->n_elements);
-    str_addc(to, '\t');
-    put_u64(to, r->count * t->nbytes);
-    str_addc(to, '\t');
+    if (cmd->fold)
+        put_u64_tab(to, r->count);
+    put_u64_tab(to, r->count * t->n_elements);
+    put_u64_tab(to, r->count * t->nbytes);
     if (cmd->long_rows) {
-        put_u64(to, r->t->st->data_offset + t->begin);
-        str_addc(to, '\t');
+        put_u64_tab(to, r->t->st->data_offset + t->begin);
         put_esc(to, r->t->st->path);
         str_addc(to, '\t');
     }
@@ -58,11 +52,7 @@ put_json(struct str *to, const struct inspect_cmd *cmd,
 {
     const struct st_tensor *t = r->t->t;
 
-    str_adds(to, "{\"name\":");
-    js_put_str(to, r->name, r->name_n);
-    put_json_text(to, "dtype", dtype_table[t->dtype].name);
-    put_json_key(to, "shape");
-    put_shape(to, t->n_dims, t->shape);
+    put_json_tensor(to, r->name, r->name_n, t);
     put_json_u64(to, "n_elements", r->count * t->n_elements);
     put_json_u64(to, "nbytes", r->count * t->nbytes);
     if (cmd->fold) {
@@ -74,38 +64,11 @@ put_json(struct str *to, const struct inspect_cmd *cmd,
     str_addc(to, '}');
 }
 
-static void
-put_head(struct str *to, const struct inspect_cmd *cmd,
-         const struct selection *sel)
-{
-    if (!cmd->json) {
-        str_addf(to, "dtype\tshape\t%selements\tbytes\t%sname\n",
-                 cmd->fold ? "count\t" : "",
-                 cmd->long_rows ? "offset\tfile\t" : "");
-        return;
-    }
-    str_adds(to, "{\"path\":");
-    put_json_str(to, sel->dir.path);
-    put_json_u64(to, "n_tensors", sel->n);
-    put_json_u64(to, "n_elements", sel->n_elements);
-    put_json_u64(to, "nbytes", sel->nbytes);
-    put_json_key(to, "files");
-    for (size_t i = 0; i < sel->dir.n_files; i++) {
-        const struct st *st = &sel->dir.files[i];
-
-        str_adds(to, i ? ",{\"file\":" : "[{\"file\":");
-        put_json_str(to, st->path);
-        put_json_u64(to, "size", st->file_size);
-        put_json_u64(to, "data_offset", st->data_offset);
-        str_addc(to, '}');
-    }
-    str_adds(to, "],\"tensors\":[");
-}
-
 int
 list_main(struct inspect_cmd *cmd, struct err *err)
 {
     const char *path = one_operand(cmd, err);
+    struct str *to = &cmd->text;
     struct folded folded = { 0 };
     struct place *p = NULL;
     struct selection sel;
@@ -129,16 +92,37 @@ list_main(struct inspect_cmd *cmd, struct err *err)
     }
     if (cmd->sort != SORT_NAME)
         qsort(p, folded.n, sizeof(*p), by_place);
-    put_head(&cmd->text, cmd, &sel);
+    if (cmd->json) {
+        str_adds(to, "{\"path\":");
+        put_json_str(to, sel.dir.path);
+        put_json_u64(to, "n_tensors", sel.n);
+        put_json_u64(to, "n_elements", sel.n_elements);
+        put_json_u64(to, "nbytes", sel.nbytes);
+        put_json_key(to, "files");
+        for (size_t i = 0; i < sel.dir.n_files; i++) {
+            const struct st *st = &sel.dir.files[i];
+
+            str_adds(to, i ? ",{\"file\":" : "[{\"file\":");
+            put_json_str(to, st->path);
+            put_json_u64(to, "size", st->file_size);
+            put_json_u64(to, "data_offset", st->data_offset);
+            str_addc(to, '}');
+        }
+        str_adds(to, "],\"tensors\":[");
+    } else {
+        str_addf(to, "dtype\tshape\t%selements\tbytes\t%sname\n",
+                 cmd->fold ? "count\t" : "",
+                 cmd->long_rows ? "offset\tfile\t" : "");
+    }
     rc = 0;
     for (size_t i = 0; i < folded.n && rc == 0; i++) {
         if (cmd->json)
-            str_adds(&cmd->text, i ? ",\n" : "\n");
-        (cmd->json ? put_json : put_row)(&cmd->text, cmd, p[i].row);
+            str_adds(to, i ? ",\n" : "\n");
+        (cmd->json ? put_json : put_row)(to, cmd, p[i].row);
         rc = text_end(cmd, err);
     }
     if (cmd->json)
-        str_adds(&cmd->text, "\n]}\n");
+        str_adds(to, "\n]}\n");
     say_totals(cmd, &sel);
 out:
     free(p);

@@ -4,54 +4,51 @@
 #include "core/format/stdir.h"
 #include "core/js.h"
 
-static void
-put_file(struct inspect_cmd *cmd, const struct st *st)
-{
-    struct str *to = &cmd->text;
-
-    if (cmd->json) {
-        str_adds(to, cmd->n_rows++ ? ",\n{\"file\":" : "\n{\"file\":");
-        put_json_str(to, st->path);
-        str_adds(to, ",\"metadata\":{");
-    }
-    for (size_t i = 0; i < st->n_meta; i++) {
-        const struct st_meta *m = &st->meta[i];
-
-        if (cmd->json) {
-            str_adds(to, i ? "," : "");
-            js_put_str(to, m->key, m->key_n);
-            str_addc(to, ':');
-            js_put_str(to, m->value, m->value_n);
-        } else {
-            put_esc(to, st->path);
-            str_addc(to, '\t');
-            str_esc(to, m->key, m->key_n);
-            str_addc(to, '\t');
-            str_esc(to, m->value, m->value_n);
-            str_addc(to, '\n');
-        }
-    }
-    str_adds(to, cmd->json ? "}}" : "");
-}
-
 int
 meta_main(struct inspect_cmd *cmd, struct err *err)
 {
+    struct str *to = &cmd->text;
+
     if (cmd->n_args == 0)
         return err_set(err, TU_USAGE, "meta: a FILE or DIR is missing");
-    str_adds(&cmd->text, cmd->json ? "[" : "file\tkey\tvalue\n");
+    str_adds(to, cmd->json ? "[" : "file\tkey\tvalue\n");
     for (int i = 0; i < cmd->n_args; i++) {
         struct stdir dir;
 
         if (stdir_open(&dir, cmd->args[i], err) < 0)
             return -1;
-        for (size_t f = 0; f < dir.n_files; f++)
-            put_file(cmd, &dir.files[f]);
+        for (size_t f = 0; f < dir.n_files; f++) {
+            const struct st *st = &dir.files[f];
+
+            if (cmd->json) {
+                str_addf(to, "%s{\"file\":", cmd->n_rows++ ? ",\n" : "\n");
+                put_json_str(to, st->path);
+                str_adds(to, ",\"metadata\":{");
+            }
+            for (size_t k = 0; k < st->n_meta; k++) {
+                const struct st_meta *m = &st->meta[k];
+
+                if (cmd->json) {
+                    str_adds(to, k ? "," : "");
+                    js_put_str(to, m->key, m->key_n);
+                    str_addc(to, ':');
+                    js_put_str(to, m->value, m->value_n);
+                } else {
+                    put_esc(to, st->path);
+                    str_addc(to, '\t');
+                    str_esc(to, m->key, m->key_n);
+                    str_addc(to, '\t');
+                    str_esc(to, m->value, m->value_n);
+                    str_addc(to, '\n');
+                }
+            }
+            str_adds(to, cmd->json ? "}}" : "");
+        }
         stdir_close(&dir);
         if (text_end(cmd, err) < 0)
             return -1;
     }
     if (cmd->json)
-        str_adds(&cmd->text, "\n]\n");
+        str_adds(to, "\n]\n");
     return 0;
 }

@@ -83,7 +83,7 @@ count_pieces(void *ctx, size_t begin, size_t end, int thread)
 
     for (size_t i = begin; i < end && !t->err.status; i++) {
         uint64_t at = i * per_piece;
-        size_t n = v->n - at < per_piece ? v->n - at : per_piece;
+        size_t n = smaller(v->n - at, per_piece);
 
         if (view_read(v, t->piece, at, n, &t->err) < 0)
             return;

@@ -1,5 +1,6 @@
 #include "cmd/st-inspect/select.h"
 
+#include <ctype.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,26 +30,6 @@ struct keyed {
     size_t at; /* in the text of all keys */
     size_t n;
 };
-
-static void
-put_key(struct str *keys, const char *s, size_t n)
-{
-    size_t i = 0, start = keys->n;
-
-    while (i < n) {
-        size_t from = i;
-
-        while (i < n && s[i] >= '0' && s[i] <= '9')
-            i++;
-        if (i > from) /* after '0' + 9 runs of any length are alike */
-            str_addc(keys, (char)('0' + (i - from < 9 ? i - from : 9)));
-        while (i < n && (s[i] < '0' || s[i] > '9'))
-            i++;
-        str_add(keys, s + from, i - from);
-    }
-    for (i = start; i < keys->n; i++)
-        keys->s[i] = (char)dot_first(keys->s[i]);
-}
 
 static int
 by_key(const void *pa, const void *pb, void *text)
@@ -102,7 +83,18 @@ select_open(struct selection *sel, const char *path,
         if (!select_matches(cmd, t))
             continue;
         k[sel->n] = (struct keyed){ .t = &sel->dir.tensors[i], .at = keys.n };
-        put_key(&keys, t->name, t->name_n);
+        for (size_t at = 0, from; at < t->name_n;) {
+            from = at;
+            while (at < t->name_n && isdigit((unsigned char)t->name[at]))
+                at++;
+            if (at > from) /* after '0' + 9 runs of any length are alike */
+                str_addc(&keys, (char)('0' + smaller(at - from, 9)));
+            while (at < t->name_n && !isdigit((unsigned char)t->name[at]))
+                at++;
+            str_add(&keys, t->name + from, at - from);
+        }
+        for (size_t at = k[sel->n].at; at < keys.n; at++)
+            keys.s[at] = (char)dot_first(keys.s[at]);
         k[sel->n].n = keys.n - k[sel->n].at;
         sel->n++;
         /* files cannot hold 2^64 bytes; elements of F4 are half of one */
@@ -181,7 +173,7 @@ say_totals(const struct inspect_cmd *cmd, const struct selection *sel)
              sel->dir.path, sel->n, plural(sel->n),
              (unsigned long long)sel->n_elements, plural(sel->n_elements),
              size_iec(size, sel->nbytes), sel->dir.n_files,
-             sel->dir.n_files == 1 ? "" : "s");
+             plural(sel->dir.n_files));
 }
 
 const char *

@@ -84,44 +84,45 @@ parse_item(struct slice_axis *axis, const char **p, size_t i, int64_t size,
     return 0;
 }
 
-/* How many axes a text names, without "..." and without nothing after a last
- * comma. */
-static size_t
-count_items(const char *text)
+int
+slice_parse(struct slice *s, const char *text, size_t n_dims,
+            const uint64_t *shape, struct err *err)
 {
-    size_t n = 1;
+    const char *dots = text ? strstr(text, "...") : NULL, *p = text;
+    size_t n = 1, i = 0;
     char last = '\0';
 
-    for (const char *p = text; *p; p++) {
+    *s = (struct slice){ .n_dims = n_dims, .n = 1 };
+    s->axis = xcalloc(n_dims, sizeof(*s->axis));
+    for (size_t k = 0; k < n_dims; k++) {
+        s->axis[k] = (struct slice_axis){ 0, 1, shape[k], true };
+        if (text &&
+            shape[k] > INT64_MAX) /* possible next to an axis of size 0 */
+            return err_set(err, TU_USAGE,
+                           "--slice: axis %zu has size %llu (at most 2^63-1)",
+                           k, (unsigned long long)shape[k]);
+    }
+    if (dots && strstr(dots + 3, "..."))
+        return err_set(err, TU_USAGE, "--slice: \"%s\" has two \"...\"", text);
+    /* how many axes the text names: not by "...", nor after a last comma */
+    for (; p && *p; p++) {
         n += *p == ',';
         last = *p == ' ' ? last : *p;
     }
-    return n - (strstr(text, "...") != NULL) - (last == ',');
-}
-
-static int
-parse_text(struct slice *s, const char *text, const uint64_t *shape,
-           struct err *err)
-{
-    const char *dots = strstr(text, "...");
-    size_t n = count_items(text), i = 0;
-    const char *p = text;
-
-    if (dots && strstr(dots + 3, "..."))
-        return err_set(err, TU_USAGE, "--slice: \"%s\" has two \"...\"", text);
-    if (n > s->n_dims)
+    n -= (dots != NULL) + (last == ',');
+    if (text && n > n_dims)
         return err_set(err, TU_USAGE,
                        "--slice: \"%s\" has %zu indices, but the tensor has "
                        "%zu axes",
-                       text, n, s->n_dims);
-    for (;; p++) {
+                       text, n, n_dims);
+    for (p = text; p; p++) {
         p = skip_spaces(p);
         if (!*p && i > 0) /* "2," */
             break;
         if (p == dots) {
-            i += s->n_dims - n; /* these stay whole */
+            i += n_dims - n; /* these stay whole */
             p = skip_spaces(p + 3);
-        } else if (i == s->n_dims) { /* "0..." of a scalar */
+        } else if (i == n_dims) { /* "0..." of a scalar */
             break;
         } else if (parse_item(&s->axis[i], &p, i, (int64_t)shape[i], text,
                               err) < 0) {
@@ -132,30 +133,11 @@ parse_text(struct slice *s, const char *text, const uint64_t *shape,
         if (*p != ',')
             break;
     }
-    if (*p)
+    if (p && *p)
         return err_set(err, TU_USAGE,
                        "--slice: \"%s\" is not an index at \"%s\"", text, p);
-    return 0;
-}
-
-int
-slice_parse(struct slice *s, const char *text, size_t n_dims,
-            const uint64_t *shape, struct err *err)
-{
-    *s = (struct slice){ .n_dims = n_dims, .n = 1 };
-    s->axis = xcalloc(n_dims, sizeof(*s->axis));
-    for (size_t i = 0; i < n_dims; i++) {
-        s->axis[i] = (struct slice_axis){ 0, 1, shape[i], true };
-        if (text &&
-            shape[i] > INT64_MAX) /* possible next to an axis of size 0 */
-            return err_set(err, TU_USAGE,
-                           "--slice: axis %zu has size %llu (at most 2^63-1)",
-                           i, (unsigned long long)shape[i]);
-    }
-    if (text && parse_text(s, text, shape, err) < 0)
-        return -1;
-    for (size_t i = 0; i < n_dims; i++)
-        s->n *= s->axis[i].count;
+    for (size_t k = 0; k < n_dims; k++)
+        s->n *= s->axis[k].count;
     return 0;
 }
 

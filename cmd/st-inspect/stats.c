@@ -59,7 +59,7 @@ do_chunks(void *ctx, size_t begin, size_t end, int thread)
 
     for (size_t i = begin; i < end && !t->err.status; i++) {
         uint64_t at = (j->first + i) * CHUNK;
-        size_t n = j->v.n - at < CHUNK ? j->v.n - at : CHUNK;
+        size_t n = smaller(j->v.n - at, CHUNK);
 
         if (view_read(&j->v, t->piece, at, n, &t->err) < 0)
             return;
@@ -83,8 +83,7 @@ sum_chunks(struct stats_job *j, struct chunk_sums *chunks,
     size_t n_chunks = (j->v.n + CHUNK - 1) / CHUNK;
 
     for (j->first = 0; j->first < n_chunks; j->first += SPAN_CHUNKS) {
-        size_t n = n_chunks - j->first < SPAN_CHUNKS ? n_chunks - j->first
-                                                     : SPAN_CHUNKS;
+        size_t n = smaller(n_chunks - j->first, SPAN_CHUNKS);
 
         stats_for(j, n, 1, do_chunks, &c);
         for (size_t i = 0; chunks && i < n; i++) {
@@ -150,106 +149,90 @@ struct window {
     size_t first;
 };
 
-/* Tensor i if it is large and 'par' is set, or is not and 'par' is NULL. */
-static void
-stats_one(const struct window *w, size_t i, struct par *par, int thread)
-{
-    struct stats_job j = {
-        .st = &w->stats[i],
-        .v = view_of(w->sel->t[i]),
-        .cmd = w->cmd,
-        .scratch = w->scratch,
-        .par = par,
-        .thread = thread,
-    };
-
-    if ((j.v.nbytes >= LARGE_NBYTES) == (par != NULL))
-        stats_of(&j);
-}
-
+/* Tensors smaller than LARGE_NBYTES, each by one thread. */
 static void
 stats_some(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct window *w = ctx;
 
-    for (size_t i = begin; i < end; i++)
-        stats_one(w, w->first + i, NULL, thread);
+    for (size_t i = w->first + begin; i < w->first + end; i++) {
+        struct stats_job j = { .st = &w->stats[i],
+                               .v = view_of(w->sel->t[i]),
+                               .cmd = w->cmd,
+                               .scratch = w->scratch,
+                               .thread = thread };
+
+        if (j.v.nbytes < LARGE_NBYTES)
+            stats_of(&j);
+    }
 }
 
+/* A number and a tab; "-" if it is not known. */
 static void
 put_value(struct str *to, bool known, double v)
 {
-    str_addc(to, '\t');
     if (known)
-        put_g6(to, v);
+        put_g6_tab(to, v);
     else
-        str_addc(to, '-');
-}
-
-static void
-put_count(struct str *to, bool known, uint64_t n)
-{
-    str_addc(to, '\t');
-    if (known)
-        put_u64(to, n);
-    else
-        str_addc(to, '-');
+        str_adds(to, "-\t");
 }
 
 static void
 put_row(struct str *to, const struct inspect_cmd *cmd,
         const struct st_tensor *t, const struct tensor_stats *st)
 {
-    str_adds(to, dtype_table[t->dtype].name);
-    put_count(to, true, st->n);
-    put_count(to, st->known, st->n_nan);
-    put_count(to, st->known, st->n_inf);
-    put_count(to, st->known, st->n_zero);
-    put_value(to, st->known, st->min);
-    put_value(to, st->known, st->max);
-    put_value(to, st->known, st->mean);
-    put_value(to, st->known, st->std);
+    const uint64_t counts[] = { st->n_nan, st->n_inf, st->n_zero };
+    const double values[] = { st->min, st->max, st->mean, st->std };
+
+    str_addf(to, "%s\t", dtype_table[t->dtype].name);
+    put_u64_tab(to, st->n);
+    for (int i = 0; i < 3; i++)
+        if (st->known)
+            put_u64_tab(to, counts[i]);
+        else
+            str_adds(to, "-\t");
+    for (int i = 0; i < 4; i++)
+        put_value(to, st->known, values[i]);
     for (size_t i = 0; i < cmd->n_quantiles; i++)
         put_value(to, st->has_quantiles, st->quantiles[i]);
-    str_addc(to, '\t');
     str_esc(to, t->name, t->name_n);
     str_addc(to, '\n');
 }
 
 static void
-put_json_count(struct str *to, const char *key, const struct tensor_stats *st,
-               uint64_t n)
+put_json_numbers(struct str *to, const double *v, size_t n)
 {
-    put_json_key(to, key);
-    if (st->known)
-        put_u64(to, n);
-    else
-        str_adds(to, "null");
+    str_addc(to, '[');
+    for (size_t i = 0; i < n; i++) {
+        str_adds(to, i ? "," : "");
+        js_put_f64(to, v[i]);
+    }
+    str_addc(to, ']');
 }
 
 static void
 put_json(struct str *to, const struct inspect_cmd *cmd,
          const struct st_tensor *t, const struct tensor_stats *st)
 {
-    str_adds(to, "{\"name\":");
-    js_put_str(to, t->name, t->name_n);
-    put_json_text(to, "dtype", dtype_table[t->dtype].name);
-    put_json_key(to, "shape");
-    put_shape(to, t->n_dims, t->shape);
+    static const char *const names[] = { "n_nan", "n_inf", "n_zero" };
+    const uint64_t counts[] = { st->n_nan, st->n_inf, st->n_zero };
+
+    put_json_tensor(to, t->name, t->name_n, t);
     put_json_u64(to, "n_elements", st->n);
-    put_json_count(to, "n_nan", st, st->n_nan);
-    put_json_count(to, "n_inf", st, st->n_inf);
-    put_json_count(to, "n_zero", st, st->n_zero);
+    for (int i = 0; i < 3; i++)
+        if (st->known)
+            put_json_u64(to, names[i], counts[i]);
+        else
+            str_addf(to, ",\"%s\":null", names[i]);
     put_json_f64(to, "min", st->min);
     put_json_f64(to, "max", st->max);
     put_json_f64(to, "mean", st->mean);
     put_json_f64(to, "std", st->std);
     put_json_key(to, "quantiles");
-    for (size_t i = 0; st->has_quantiles && i < cmd->n_quantiles; i++) {
-        str_addc(to, i ? ',' : '[');
-        js_put_f64(to, st->quantiles[i]);
-    }
-    str_adds(to, st->has_quantiles ? "]" : "null");
+    if (st->has_quantiles)
+        put_json_numbers(to, st->quantiles, cmd->n_quantiles);
+    else
+        str_adds(to, "null");
     if (st->hist && st->n_finite) {
         str_adds(to, ",\"histogram\":{\"from\":");
         js_put_f64(to, st->lo);
@@ -261,28 +244,6 @@ put_json(struct str *to, const struct inspect_cmd *cmd,
         str_adds(to, ",\"histogram\":null");
     }
     str_addc(to, '}');
-}
-
-static void
-put_head(struct str *to, const struct inspect_cmd *cmd, const char *path)
-{
-    if (cmd->json) {
-        str_adds(to, "{\"path\":");
-        put_json_str(to, path);
-        put_json_key(to, "quantiles");
-        for (size_t i = 0; i < cmd->n_quantiles; i++) {
-            str_addc(to, i ? ',' : '[');
-            js_put_f64(to, cmd->quantiles[i]);
-        }
-        str_adds(to, "],\"tensors\":[");
-    } else if (cmd->hist) {
-        str_adds(to, "name\tfrom\tto\tcount\tbar\n");
-    } else {
-        str_adds(to, "dtype\telements\tnan\tinf\tzeros\tmin\tmax\tmean\tstd");
-        for (size_t i = 0; i < cmd->n_quantiles; i++)
-            str_addf(to, "\tq%g", cmd->quantiles[i]);
-        str_adds(to, "\tname\n");
-    }
 }
 
 void
@@ -329,51 +290,45 @@ scratch_open(struct stats_scratch *s, int n_threads, struct err *err)
     return 0;
 }
 
-/* Computes the tensors from w->first on that make a window; returns its end. */
-static size_t
-do_window(struct window *w)
-{
-    size_t end = w->first;
-    uint64_t nbytes = 0;
-
-    for (; end < w->sel->n && end - w->first < WINDOW_TENSORS &&
-           nbytes < WINDOW_NBYTES;
-         end++) {
-        const struct st_tensor *t = w->sel->t[end]->t;
-
-        nbytes += t->nbytes;
-        counts_prepare(w->scratch, t->dtype);
-        stats_one(w, end, w->cmd->par, 0);
-    }
-    par_for(w->cmd->par, end - w->first, 1, stats_some, w);
-    return end;
-}
-
 /* All windows and their rows. */
 static int
 run(struct inspect_cmd *cmd, struct window *w, struct err *err)
 {
-    struct progress p = { .what = "stats",
-                          .unit = "B",
-                          .total = w->sel->nbytes,
-                          .quiet = cmd->quiet };
+    const struct selection *sel = w->sel;
+    struct progress p = {
+        .what = "stats", .unit = "B", .total = sel->nbytes, .quiet = cmd->quiet
+    };
     uint64_t done = 0;
     size_t end;
     int rc = 0;
 
     progress_start(&p);
-    for (; rc == 0 && w->first < w->sel->n; w->first = end) {
-        end = do_window(w);
+    for (; rc == 0 && w->first < sel->n; w->first = end) {
+        uint64_t nbytes = 0;
+
+        for (end = w->first; end < sel->n && end - w->first < WINDOW_TENSORS &&
+                             nbytes < WINDOW_NBYTES;
+             end++) {
+            struct stats_job j = { .st = &w->stats[end],
+                                   .v = view_of(sel->t[end]),
+                                   .cmd = cmd,
+                                   .scratch = w->scratch,
+                                   .par = cmd->par };
+
+            nbytes += j.v.nbytes;
+            counts_prepare(w->scratch, j.v.dtype);
+            if (j.v.nbytes >= LARGE_NBYTES)
+                stats_of(&j);
+        }
+        par_for(cmd->par, end - w->first, 1, stats_some, w);
         for (int i = 0; rc == 0 && i < w->scratch->n_threads; i++)
             if (w->scratch->threads[i].err.status) {
                 *err = w->scratch->threads[i].err;
                 rc = -1;
             }
-        for (size_t i = w->first; i < end; i++)
-            done += w->sel->t[i]->t->nbytes;
-        progress_at(&p, done);
+        progress_at(&p, done += nbytes);
         for (size_t i = w->first; rc == 0 && i < end; i++) {
-            const struct st_tensor *t = w->sel->t[i]->t;
+            const struct st_tensor *t = sel->t[i]->t;
 
             if (cmd->json) {
                 str_adds(&cmd->text, i ? ",\n" : "\n");
@@ -395,6 +350,7 @@ stats_main(struct inspect_cmd *cmd, struct err *err)
 {
     const char *path = one_operand(cmd, err);
     size_t n_bins = (size_t)cmd->n_bins;
+    struct str *to = &cmd->text;
     struct selection sel;
     struct stats_scratch scratch = { 0 };
     struct window w = { .cmd = cmd, .sel = &sel, .scratch = &scratch };
@@ -421,10 +377,23 @@ stats_main(struct inspect_cmd *cmd, struct err *err)
         for (size_t i = 0; i < sel.n; i++)
             w.stats[i].hist = hists + i * n_bins;
     }
-    put_head(&cmd->text, cmd, path);
+    if (cmd->json) {
+        str_adds(to, "{\"path\":");
+        put_json_str(to, path);
+        put_json_key(to, "quantiles");
+        put_json_numbers(to, cmd->quantiles, cmd->n_quantiles);
+        str_adds(to, ",\"tensors\":[");
+    } else if (cmd->hist) {
+        str_adds(to, "name\tfrom\tto\tcount\tbar\n");
+    } else {
+        str_adds(to, "dtype\telements\tnan\tinf\tzeros\tmin\tmax\tmean\tstd");
+        for (size_t i = 0; i < cmd->n_quantiles; i++)
+            str_addf(to, "\tq%g", cmd->quantiles[i]);
+        str_adds(to, "\tname\n");
+    }
     rc = run(cmd, &w, err);
     if (cmd->json)
-        str_adds(&cmd->text, "\n]}\n");
+        str_adds(to, "\n]}\n");
     if (rc == 0 && svg) {
         rc = hist_svg(svg, cmd, &sel, w.stats, err);
         if (rc == 0)

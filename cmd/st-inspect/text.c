@@ -20,17 +20,6 @@ text_end(struct inspect_cmd *cmd, struct err *err)
     return rc;
 }
 
-/* How many columns a terminal gives the text: one for each code point. */
-static size_t
-width_of(const char *s, size_t nbytes)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < nbytes; i++)
-        n += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return n;
-}
-
 #define MAX_COLUMNS 40
 
 /* Characters.  A longer cell does not widen its column: padding all rows to the
@@ -43,13 +32,6 @@ struct column {
     bool text; /* something under the header is not a number */
 };
 
-static void
-pad(struct str *to, size_t n)
-{
-    while (n-- > 0)
-        str_addc(to, ' ');
-}
-
 /* Tabs become spaces; numbers move to the right of their columns.  The first
  * pass measures, the second writes. */
 static void
@@ -57,40 +39,39 @@ align(struct str *text)
 {
     struct column columns[MAX_COLUMNS] = { { 0 } };
     struct str to = { 0 };
-    const char *end = text->s + text->n, *nl;
+    const char *end = text->s + text->n, *nl, *tab;
 
-    for (const char *p = text->s; p < end; p = nl + 1) {
-        nl = memchr(p, '\n', (size_t)(end - p));
-        for (struct column *c = columns; c < columns + MAX_COLUMNS; c++) {
-            const char *tab = memchr(p, '\t', (size_t)(nl - p));
-            size_t n = (size_t)((tab ? tab : nl) - p), w = width_of(p, n);
+    for (int pass = 0; pass < 2; pass++)
+        for (const char *p = text->s; p < end; p = nl + 1) {
+            nl = memchr(p, '\n', (size_t)(end - p));
+            for (struct column *c = columns; c < columns + MAX_COLUMNS; c++) {
+                size_t n, w = 0, gap;
 
-            if (w > c->width && w <= ALIGN_MAX)
-                c->width = w;
-            if (c->head && n && strspn(p, "0123456789.+-einfa") < n)
-                c->text = true;
-            c->head = true;
-            if (!tab)
-                break;
-            p = tab + 1;
+                tab = memchr(p, '\t', (size_t)(nl - p));
+                n = (size_t)((tab ? tab : nl) - p);
+                /* a terminal gives each code point one column */
+                for (size_t i = 0; i < n; i++)
+                    w += ((unsigned char)p[i] & 0xc0) != 0x80;
+                gap = w < c->width ? c->width - w : 0;
+                if (pass == 0) {
+                    if (w > c->width && w <= ALIGN_MAX)
+                        c->width = w;
+                    if (c->head && n && strspn(p, "0123456789.+-einfa") < n)
+                        c->text = true;
+                    c->head = true;
+                } else {
+                    str_addf(&to, "%*s", c->text ? 0 : (int)gap, "");
+                    str_add(&to, p, n);
+                }
+                if (!tab)
+                    break;
+                if (pass == 1)
+                    str_addf(&to, "%*s", (c->text ? (int)gap : 0) + 2, "");
+                p = tab + 1;
+            }
+            if (pass == 1)
+                str_addc(&to, '\n');
         }
-    }
-    for (const char *p = text->s; p < end; p = nl + 1) {
-        nl = memchr(p, '\n', (size_t)(end - p));
-        for (struct column *c = columns; c < columns + MAX_COLUMNS; c++) {
-            const char *tab = memchr(p, '\t', (size_t)(nl - p));
-            size_t n = (size_t)((tab ? tab : nl) - p), w = width_of(p, n);
-            size_t gap = w < c->width ? c->width - w : 0;
-
-            pad(&to, c->text ? 0 : gap);
-            str_add(&to, p, n);
-            if (!tab)
-                break;
-            pad(&to, (c->text ? gap : 0) + 2);
-            p = tab + 1;
-        }
-        str_addc(&to, '\n');
-    }
     str_free(text);
     *text = to;
 }
@@ -121,6 +102,13 @@ put_u64(struct str *to, uint64_t v)
 }
 
 void
+put_u64_tab(struct str *to, uint64_t v)
+{
+    put_u64(to, v);
+    str_addc(to, '\t');
+}
+
+void
 put_shape(struct str *to, size_t n_dims, const uint64_t *shape)
 {
     str_addc(to, '[');
@@ -133,12 +121,12 @@ put_shape(struct str *to, size_t n_dims, const uint64_t *shape)
 }
 
 void
-put_g6(struct str *to, double v)
+put_g6_tab(struct str *to, double v)
 {
     if (isnan(v)) /* printf would show its sign */
-        str_adds(to, "nan");
+        str_adds(to, "nan\t");
     else
-        str_addf(to, "%.6g", v);
+        str_addf(to, "%.6g\t", v);
 }
 
 void
@@ -180,4 +168,15 @@ put_json_text(struct str *to, const char *name, const char *s)
 {
     put_json_key(to, name);
     put_json_str(to, s);
+}
+
+void
+put_json_tensor(struct str *to, const char *name, size_t name_n,
+                const struct st_tensor *t)
+{
+    str_adds(to, "{\"name\":");
+    js_put_str(to, name, name_n);
+    put_json_text(to, "dtype", dtype_table[t->dtype].name);
+    put_json_key(to, "shape");
+    put_shape(to, t->n_dims, t->shape);
 }

@@ -49,20 +49,6 @@ add_node(struct tree *tree, const char *path, size_t path_n, size_t at)
     return tree->n++;
 }
 
-/* Where the component that starts at 'i' ends; dots in a set of folded numbers,
- * "{0..31}", do not end it. */
-static size_t
-component_end(const struct fold_row *r, size_t i)
-{
-    bool set = r->count > 1 && i < r->name_n && r->name[i] == '{';
-
-    if (set)
-        i += strspn(r->name + i, "{0123456789.,");
-    while (i < r->name_n && r->name[i] != '.')
-        i++;
-    return i;
-}
-
 /* Rows of one module must be adjacent. */
 static void
 add_row(struct tree *tree, const struct fold_row *r)
@@ -73,7 +59,12 @@ add_row(struct tree *tree, const struct fold_row *r)
         const struct node *node =
             depth < tree->n_open ? &tree->nodes[tree->open[depth]] : NULL;
 
-        end = component_end(r, at);
+        end =
+            at; /* dots in a set of folded numbers, "{0..31}", do not end it */
+        if (r->count > 1 && end < r->name_n && r->name[end] == '{')
+            end += strspn(r->name + end, "{0123456789.,");
+        while (end < r->name_n && r->name[end] != '.')
+            end++;
         if (!node || node->path_n != end || memcmp(node->path, r->name, end)) {
             if (node)
                 tree->n_open = depth;
@@ -107,34 +98,12 @@ put_dtypes(struct str *to, uint32_t dtypes, bool json)
         }
 }
 
-static void
-put_node(struct str *to, const struct node *node, const struct node *root)
-{
-    double share = root->n_elements ? 100 * (double)node->n_elements /
-                                          (double)root->n_elements
-                                    : 0;
-
-    put_u64(to, node->n_elements);
-    str_addf(to, "\t%.1f\t", share);
-    put_u64(to, node->nbytes);
-    str_addc(to, '\t');
-    put_u64(to, node->n_tensors);
-    str_addc(to, '\t');
-    put_dtypes(to, node->dtypes, false);
-    str_addc(to, '\t');
-    for (size_t i = 0; i < node->depth; i++)
-        str_adds(to, "  ");
-    if (node->depth == 0)
-        str_addc(to, '.');
-    str_esc(to, node->path + node->at, node->path_n - node->at);
-    str_addc(to, '\n');
-}
-
 static int
 print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
            struct err *err)
 {
     struct str *to = &cmd->text;
+    double all = (double)tree->nodes[0].n_elements;
     const char *before = "\n";
 
     if (cmd->json) {
@@ -150,8 +119,7 @@ print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
         if (node->lone)
             continue;
         if (cmd->json) {
-            str_adds(to, before);
-            str_adds(to, "{\"module\":");
+            str_addf(to, "%s{\"module\":", before);
             js_put_str(to, node->path, node->path_n);
             put_json_u64(to, "depth", node->depth);
             put_json_u64(to, "n_elements", node->n_elements);
@@ -162,7 +130,16 @@ print_tree(struct inspect_cmd *cmd, const struct tree *tree, const char *path,
             str_adds(to, "]}");
             before = ",\n";
         } else {
-            put_node(to, node, &tree->nodes[0]);
+            put_u64(to, node->n_elements);
+            str_addf(to, "\t%.1f\t",
+                     all > 0 ? 100 * (double)node->n_elements / all : 0);
+            put_u64_tab(to, node->nbytes);
+            put_u64_tab(to, node->n_tensors);
+            put_dtypes(to, node->dtypes, false);
+            str_addf(to, "\t%*s%s", 2 * (int)node->depth, "",
+                     node->depth ? "" : ".");
+            str_esc(to, node->path + node->at, node->path_n - node->at);
+            str_addc(to, '\n');
         }
         if (text_end(cmd, err) < 0)
             return -1;

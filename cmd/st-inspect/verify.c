@@ -34,35 +34,11 @@ verify_some(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static void
-put_problem(struct inspect_cmd *cmd, const struct verify_job *job, bool first)
-{
-    const char *problem = job->err.what;
-    size_t n = strlen(job->path);
-    struct str *to = &cmd->text;
-
-    /* the path has a column of its own */
-    if (!strncmp(problem, job->path, n) && !strncmp(problem + n, ": ", 2))
-        problem += n + 2;
-    if (cmd->json) {
-        str_adds(to, first ? "\n{\"path\":" : ",\n{\"path\":");
-        put_json_str(to, job->path);
-        put_json_text(to, "problem", problem);
-        put_json_u64(to, "status", (uint64_t)job->err.status);
-        str_addc(to, '}');
-    } else {
-        str_adds(to, first ? "file\tproblem\n" : "");
-        put_esc(to, job->path);
-        str_addc(to, '\t');
-        put_esc(to, problem);
-        str_addc(to, '\n');
-    }
-}
-
 int
 verify_main(struct inspect_cmd *cmd, struct err *err)
 {
     size_t n = (size_t)cmd->n_args, n_bad = 0;
+    struct str *to = &cmd->text;
     struct verify_job *jobs;
     int status = 0;
 
@@ -75,15 +51,35 @@ verify_main(struct inspect_cmd *cmd, struct err *err)
         jobs[i].path = cmd->args[i];
     par_for(cmd->par, n, 1, verify_some, jobs);
     if (cmd->json)
-        str_addf(&cmd->text, "{\"checked\":%zu,\"bad\":[", n);
+        str_addf(to, "{\"checked\":%zu,\"bad\":[", n);
     for (size_t i = 0; i < n && status >= 0; i++) {
+        const char *path = jobs[i].path, *problem = jobs[i].err.what;
+        size_t path_n = strlen(path);
+
         if (jobs[i].err.status == 0) {
             if (cmd->verbose)
-                tool_say("%s: sound, %zu tensor%s", jobs[i].path,
-                         jobs[i].n_tensors, plural(jobs[i].n_tensors));
+                tool_say("%s: sound, %zu tensor%s", path, jobs[i].n_tensors,
+                         plural(jobs[i].n_tensors));
             continue;
         }
-        put_problem(cmd, &jobs[i], n_bad++ == 0);
+        /* the path has a column of its own */
+        if (!strncmp(problem, path, path_n) &&
+            !strncmp(problem + path_n, ": ", 2))
+            problem += path_n + 2;
+        if (cmd->json) {
+            str_adds(to, n_bad ? ",\n{\"path\":" : "\n{\"path\":");
+            put_json_str(to, path);
+            put_json_text(to, "problem", problem);
+            put_json_u64(to, "status", (uint64_t)jobs[i].err.status);
+            str_addc(to, '}');
+        } else {
+            str_adds(to, n_bad ? "" : "file\tproblem\n");
+            put_esc(to, path);
+            str_addc(to, '\t');
+            put_esc(to, problem);
+            str_addc(to, '\n');
+        }
+        n_bad++;
         /* A file that is not sound is the answer "no"; one that could not be
          * read at all is no answer: its status replaces 0, but not "no". */
         if (text_end(cmd, err) < 0)
@@ -94,7 +90,7 @@ verify_main(struct inspect_cmd *cmd, struct err *err)
             status = jobs[i].err.status;
     }
     if (cmd->json)
-        str_adds(&cmd->text, n_bad ? "\n]}\n" : "]}\n");
+        str_adds(to, n_bad ? "\n]}\n" : "]}\n");
     free(jobs);
     return status;
 }
