@@ -67,15 +67,18 @@ rotate_rows(void *ctx, size_t begin, size_t end, int thread)
     const struct activations *a = s->a;
     const struct layer *l = s->layer;
     const struct config *c = &s->e->model->config;
+    size_t n_kv = (size_t)c->n_kv_heads, d = (size_t)c->head_dim;
 
     (void)thread;
     for (size_t i = begin; i < end; i++) {
         const struct row *row = &s->chunk->rows[i];
 
         rotate(s, a->q_rotated, a->q, (size_t)c->n_heads, &l->q_norm, i);
-        rotate(s, a->k_rotated, a->k, (size_t)c->n_kv_heads, &l->k_norm, i);
-        kv_put(&row->session->kv, s->index, row->slot,
-               a->k_rotated + i * l->k.out, a->v + i * l->v.out);
+        rotate(s, a->k_rotated, a->k, n_kv, &l->k_norm, i);
+        for (size_t j = 0; j < n_kv; j++)
+            kv_set(&row->session->kv, s->index, j, row->slot, 1,
+                   a->k_rotated + (i * n_kv + j) * d,
+                   a->v + (i * n_kv + j) * d);
     }
 }
 

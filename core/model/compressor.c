@@ -241,7 +241,7 @@ compress_heads(void *ctx, size_t begin, size_t end, int thread)
         kv_get(w->kv, layer, head, w->n, k, v);
         compressor_mlp_run(&w->c->k[layer], k, k, w->n, scratch);
         compressor_mlp_run(&w->c->v[layer], v, v, w->n, scratch);
-        kv_set(w->kv, layer, head, w->n_after, k, v);
+        kv_set(w->kv, layer, head, 0, w->n_after, k, v);
     }
 }
 

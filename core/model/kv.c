@@ -56,41 +56,27 @@ kv_values(const struct kv *kv, size_t layer, size_t head, size_t block)
     return kv_keys(kv, layer, kv->n_heads + head, block);
 }
 
-/* One head's key and value of a slot; each number of the key is in another row
- * of its block. */
-static void
-put_head(struct kv *kv, size_t layer, size_t head, size_t slot, const float *k,
-         const float *v)
+void
+kv_set(struct kv *kv, size_t layer, size_t head, size_t slot, size_t n,
+       const float *k, const float *v)
 {
     size_t d = kv->head_dim, nbytes = item_nbytes(kv);
-    size_t block = slot / KV_BLOCK, at = slot % KV_BLOCK;
-    char *to = (char *)kv_keys(kv, layer, head, block) + at * nbytes;
 
-    for (size_t i = 0; i < d; i++, to += KV_BLOCK * nbytes) {
-        if (kv->dtype == DT_F32)
-            put_le32(to, f32_bits(k[i]));
-        else
-            cvt_from_f32(to, kv->dtype, k + i, 1);
+    for (; n > 0; n--, slot++, k += d, v += d) {
+        size_t block = slot / KV_BLOCK, at = slot % KV_BLOCK;
+        char *to = (char *)kv_keys(kv, layer, head, block) + at * nbytes;
+
+        /* each number of a key is in another row of its block */
+        for (size_t i = 0; i < d; i++, to += KV_BLOCK * nbytes) {
+            if (kv->dtype == DT_F32)
+                put_le32(to, f32_bits(k[i]));
+            else
+                cvt_from_f32(to, kv->dtype, k + i, 1);
+        }
+        cvt_from_f32((char *)kv_values(kv, layer, head, block) +
+                         at * d * nbytes,
+                     kv->dtype, v, d);
     }
-    cvt_from_f32((char *)kv_values(kv, layer, head, block) + at * d * nbytes,
-                 kv->dtype, v, d);
-}
-
-void
-kv_put(struct kv *kv, size_t layer, size_t slot, const float *k, const float *v)
-{
-    for (size_t j = 0; j < kv->n_heads; j++)
-        put_head(kv, layer, j, slot, k + j * kv->head_dim,
-                 v + j * kv->head_dim);
-}
-
-void
-kv_set(struct kv *kv, size_t layer, size_t head, size_t n, const float *k,
-       const float *v)
-{
-    for (size_t i = 0; i < n; i++)
-        put_head(kv, layer, head, i, k + i * kv->head_dim,
-                 v + i * kv->head_dim);
 }
 
 void

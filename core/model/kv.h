@@ -33,16 +33,12 @@ struct kv {
 int kv_grow(struct kv *kv, size_t n_tokens, struct err *err);
 
 /* kv_get() reads n keys and values of a head, [n, head_dim] each, from slot 0
- * on; kv_set() writes them. */
+ * on; kv_set() writes them, from 'slot' on.
+ * Threads: any number, for different heads or slots. */
 void kv_get(const struct kv *kv, size_t layer, size_t head, size_t n, float *k,
             float *v);
-void kv_set(struct kv *kv, size_t layer, size_t head, size_t n, const float *k,
-            const float *v);
-
-/* kv_put() stores one token's keys and values, [n_heads, head_dim] each.
- * Threads: any number, for different slots. */
-void kv_put(struct kv *kv, size_t layer, size_t slot, const float *k,
-            const float *v);
+void kv_set(struct kv *kv, size_t layer, size_t head, size_t slot, size_t n,
+            const float *k, const float *v);
 
 /* kv_keys() and kv_values() are a head's part of a block: valid until the
  * cache grows. */

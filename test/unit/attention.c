@@ -164,7 +164,8 @@ test_dtype(enum dtype dtype, bool bad)
         abort();
     v[BAD][0][3] = bad ? -INFINITY : 1;
     for (size_t p = 0; p < N; p++)
-        kv_put(&s.kv, 0, p, k[p][0], v[p][0]);
+        for (size_t j = 0; j < KV_HEADS; j++)
+            kv_set(&s.kv, 0, j, p, 1, k[p][j], v[p][j]);
     for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++)
         test_window(&s, windows[i], bad);
     kv_free(&s.kv);

@@ -211,22 +211,16 @@ not_ours(const char *path, const char *what, struct err *err)
                    path, what);
 }
 
-/* Is the log of a resumed run, or its picture, that of these steps?  Only a
- * regular file needs to be. */
+/* Is a file the log of a resumed run of these steps, or its picture? */
 static int
-check_one(struct train_log *log, bool picture,
-          const struct step_record *records, size_t n, struct err *err)
+check_file(struct train_log *log, bool picture,
+           const struct step_record *records, size_t n, struct err *err)
 {
     const char *path = picture ? log->svg : log->path;
     struct str found = { 0 }, ours = { 0 };
-    struct stat st;
     bool same = false;
     int rc;
 
-    if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
-        return 0;
-    if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
     log_all(&ours, records, n);
     rc = file_read_regular(path, ours.n + MORE_MAX, &found, err);
     if (rc == 0 && picture)
@@ -242,29 +236,29 @@ check_one(struct train_log *log, bool picture,
     return rc;
 }
 
-static int
-is_free(const char *path, struct err *err)
-{
-    struct stat st;
-
-    /* not a link that points to nothing, either */
-    if (!path ||
-        (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
-        return 0;
-    if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : err_sys(err, EX_CANTCREAT, "%s", path);
-    return out_exists(path, err);
-}
-
 int
 train_log_check(struct train_log *log, bool resume,
                 const struct step_record *records, size_t n, struct err *err)
 {
-    if (!resume)
-        return is_free(log->path, err) < 0 ? -1 : is_free(log->svg, err);
-    return check_one(log, false, records, n, err) < 0
-               ? -1
-               : check_one(log, true, records, n, err);
+    struct stat st;
+
+    for (int picture = 0; picture < 2; picture++) {
+        const char *path = picture ? log->svg : log->path;
+
+        /* devices are written to; a link that points to nothing is in the way,
+         * and of a new run a directory, too */
+        if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
+                      (resume || !S_ISDIR(st.st_mode))))
+            continue;
+        if (lstat(path, &st) < 0 && errno == ENOENT)
+            continue;
+        if (lstat(path, &st) < 0)
+            return err_sys(err, EX_CANTCREAT, "%s", path);
+        if ((resume ? check_file(log, picture, records, n, err)
+                    : out_exists(path, err)) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int
