@@ -270,7 +270,7 @@ run_open_model(struct run *run, struct err *err)
         (text && run_open_tok(run, err) < 0) ||
         model_open(&run->model, run->dir, err) < 0)
         return -1;
-    run->config = model_config(run->model);
+    run->config = &run->model->config;
     if (settle_sampler(run, err) < 0 ||
         (run->kvc &&
          compressor_open(&run->compressor, run->kvc, run->config, err) < 0) ||

@@ -372,9 +372,3 @@ model_linear(struct model *m, const char *name)
            : !strcmp(name, "down_proj") ? &mlp->down
                                         : NULL;
 }
-
-const struct config *
-model_config(const struct model *model)
-{
-    return &model->config;
-}

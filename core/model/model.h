@@ -48,7 +48,6 @@ struct model {
  */
 int model_open(struct model **model, const char *dir, struct err *err);
 void model_close(struct model *model);
-const struct config *model_config(const struct model *model);
 
 /* model_linear() is the linear layer of a name, as in a file but without
  * ".weight", and with or without "model."; NULL if there is none. */

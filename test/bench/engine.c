@@ -62,7 +62,7 @@ decode(struct engine *engine, const struct model *model, struct par *par,
        int probes)
 {
     double token[N_DECODE], read[N_DECODE];
-    float *logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
+    float *logits = xcalloc((size_t)model->config.vocab_size, 4);
     struct session *s;
     struct err err = { 0 };
     struct speed speed;
@@ -76,8 +76,7 @@ decode(struct engine *engine, const struct model *model, struct par *par,
         check(engine_feed(s->engine, &(struct feed){ s, &id, 1, 1, true }, 1,
                           NULL, logits, &err),
               &err);
-        id = (int32_t)vec_argmax(logits,
-                                 (size_t)model_config(model)->vocab_size);
+        id = (int32_t)vec_argmax(logits, (size_t)model->config.vocab_size);
         token[i] = clock_s() - start;
         read[i] = probes ? probe(par) : 0;
     }
@@ -174,7 +173,7 @@ neighbour_line(const struct model *model, double alone_s)
 static void
 batch_line(const struct model *model, int threads, double token_s)
 {
-    size_t vocab = (size_t)model_config(model)->vocab_size;
+    size_t vocab = (size_t)model->config.vocab_size;
     float *logits = xcalloc(N_BATCH * vocab, sizeof(*logits));
     struct feed feeds[N_BATCH];
     int32_t ids[N_BATCH];
@@ -216,7 +215,7 @@ prompt_line(const struct model *model, int threads, enum compute compute)
     const struct engine_options options = { CHUNK, compute, DT_F32 };
     enum probe_kind kind = compute == COMPUTE_F32 ? PROBE_F32 : PROBE_BF16;
     int32_t ids[N_PROMPT];
-    float *logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
+    float *logits = xcalloc((size_t)model->config.vocab_size, 4);
     double speed[ROUNDS], peak[ROUNDS], v;
     struct engine *engine;
     struct par *par;
@@ -273,7 +272,7 @@ start_line(const char *dir, int threads)
         check(model_open(&model, dir, &err), &err);
         check(engine_open(&engine, model, par, &many, &err), &err);
         s = session_new(engine, 64);
-        logits = xcalloc((size_t)model_config(model)->vocab_size, 4);
+        logits = xcalloc((size_t)model->config.vocab_size, 4);
         check(session_feed(s, &id, 1, logits, 1, &err), &err);
         seconds[i] = clock_s() - start;
         free(logits);

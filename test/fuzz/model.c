@@ -49,7 +49,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     MUST(!model_linear(model, "model.layers.9999.mlp.up_proj"));
-    if (is_small(model_config(model)))
+    if (is_small(&model->config))
         run(model);
     model_close(model);
     return 0;

@@ -53,7 +53,7 @@ static int
 look(struct engine *e, const struct sample *m, enum tap_point point,
      struct seen *seen, float *logits)
 {
-    const struct config *c = model_config(m->model);
+    const struct config *c = &m->model->config;
     struct tap tap = { point, c->n_layers - 1, keep, seen };
 
     seen->dim = tap_dim(c, point);
@@ -95,7 +95,7 @@ static int
 run_kept(struct engine *e, struct session *s, const struct sample *m,
          const struct activations *acts, float *logits)
 {
-    const struct config *c = model_config(m->model);
+    const struct config *c = &m->model->config;
     size_t half = (size_t)c->head_dim / 2, wanted[N];
     struct span span = { .session = s, .n = N };
     struct row rows[N];
@@ -185,7 +185,7 @@ static void
 check_layer(const struct sample *m, const struct session *s, size_t layer,
             const struct activations *a, const struct seen *seen)
 {
-    const struct config *c = model_config(m->model);
+    const struct config *c = &m->model->config;
     size_t n = N * (size_t)c->hidden_size;
 
     tap_ok(same(a->attn_in, &seen[TAP_IN_QKV], layer) &&
@@ -206,7 +206,7 @@ static void
 test(const struct sample *m)
 {
     const struct engine_options options = { N, COMPUTE_F32, DT_F32 };
-    const struct config *c = model_config(m->model);
+    const struct config *c = &m->model->config;
     size_t n_layers = (size_t)c->n_layers, n_logits = N * m->vocab;
     struct activations *acts = xcalloc(n_layers, sizeof(*acts));
     float *shared = xcalloc(n_logits, sizeof(*shared));

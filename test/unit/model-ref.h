@@ -65,7 +65,7 @@ sample_open(struct sample *m, const char *dir, const char *name)
     *m = (struct sample){ .name = name };
     str_addf(&path, "%s/%s", dir, name);
     if (!model_open(&m->model, path.s, &err)) {
-        m->vocab = (size_t)model_config(m->model)->vocab_size;
+        m->vocab = (size_t)m->model->config.vocab_size;
         rc = read_numbers(m, path.s, &err);
         m->first = xcalloc(m->n * m->vocab, sizeof(*m->first));
     }

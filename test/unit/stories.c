@@ -43,7 +43,7 @@ test_logits(const json_t *expected)
     struct session *s;
     int32_t ids[512];
     size_t n = ids_of(json_object_get(expected, "ids"), ids, 512);
-    size_t vocab = (size_t)model_config(model)->vocab_size;
+    size_t vocab = (size_t)model->config.vocab_size;
     float *logits = xcalloc(n * vocab, sizeof(*logits));
     double worst = 0;
 
@@ -68,7 +68,7 @@ test_logits(const json_t *expected)
 static void
 test_greedy(const char *what, const json_t *prompt, const json_t *continuation)
 {
-    size_t vocab = (size_t)model_config(model)->vocab_size;
+    size_t vocab = (size_t)model->config.vocab_size;
     float *logits = xcalloc(vocab, sizeof(*logits));
     struct session *s = session_new(engine, 1024);
     struct err err = { 0 };
