@@ -33,6 +33,20 @@ err_set(struct err *err, int status, const char *fmt, ...)
 }
 
 int
+err_data(struct err *err, const char *file, const char *fmt, ...)
+{
+    size_t size = sizeof(err->what), n;
+    va_list ap;
+
+    err_set(err, EX_DATAERR, "%s: ", file);
+    n = strlen(err->what);
+    va_start(ap, fmt);
+    format(err->what + n, size - n, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int
 err_sys(struct err *err, int status, const char *fmt, ...)
 {
     int saved = errno;

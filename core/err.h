@@ -29,7 +29,11 @@ struct err {
 int err_set(struct err *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* err_sys() does the same and appends ": " and the text of errno. */
+/* err_data() does so with EX_DATAERR, and with "FILE: " before the line. */
+int err_data(struct err *err, const char *file, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* err_sys() is err_set() that appends ": " and the text of errno. */
 int err_sys(struct err *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

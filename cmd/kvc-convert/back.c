@@ -20,20 +20,19 @@ check_bin(const struct kvc *k, struct err *err)
 
     for (size_t i = 0; i < k->n_blocks; i++)
         if (k->blocks[i].has_bias > 1)
-            return err_set(err, EX_DATAERR,
-                           "%s: block %zu has has_bias %u (expected 0 or 1)",
-                           k->path, i, k->blocks[i].has_bias);
+            return err_data(err, k->path,
+                            "block %zu has has_bias %u (expected 0 or 1)", i,
+                            k->blocks[i].has_bias);
     if (k->end != k->map.size)
-        return err_set(err, EX_DATAERR, "%s: %zu byte%s after the last block",
-                       k->path, k->map.size - k->end,
-                       plural(k->map.size - k->end));
+        return err_data(err, k->path, "%zu byte%s after the last block",
+                        k->map.size - k->end, plural(k->map.size - k->end));
     if (h->reserved)
-        return err_set(err, EX_DATAERR, "%s: reserved is %u (expected 0)",
-                       k->path, h->reserved);
+        return err_data(err, k->path, "reserved is %u (expected 0)",
+                        h->reserved);
     if (h->weight_count_per_layer % KVC_SLOTS)
-        return err_set(err, EX_DATAERR,
-                       "%s: %u blocks a layer (expected %d a prefix)", k->path,
-                       h->weight_count_per_layer, KVC_SLOTS);
+        return err_data(err, k->path,
+                        "%u blocks a layer (expected %d a prefix)",
+                        h->weight_count_per_layer, KVC_SLOTS);
     return 0;
 }
 
@@ -46,28 +45,25 @@ check_lossless(const struct order *o, const struct kvc *k, struct err *err)
     if (check_bin(k, err) < 0)
         return -1;
     if (h->metadata_size > ST_MAX_HEADER / 2) /* two digits a byte */
-        return err_set(err, EX_DATAERR,
-                       "%s: metadata of %u bytes (expected at most %u, for "
-                       "the header of safetensors)",
-                       k->path, h->metadata_size,
-                       (unsigned)(ST_MAX_HEADER / 2));
+        return err_data(err, k->path,
+                        "metadata of %u bytes (expected at most %u, for the "
+                        "header of safetensors)",
+                        h->metadata_size, (unsigned)(ST_MAX_HEADER / 2));
     if (k->n_blocks > ST_MAX_HEADER / ENTRY_NBYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: %zu blocks (expected at most %u, for the header "
-                       "of safetensors)",
-                       k->path, k->n_blocks,
-                       (unsigned)(ST_MAX_HEADER / ENTRY_NBYTES));
+        return err_data(err, k->path,
+                        "%zu blocks (expected at most %u, for the header of "
+                        "safetensors)",
+                        k->n_blocks, (unsigned)(ST_MAX_HEADER / ENTRY_NBYTES));
     if (h->weight_count_per_layer != o->n_prefixes * KVC_SLOTS)
-        return err_set(err, EX_DATAERR,
-                       "%s: %u blocks a layer, but --prefix-order names %zu "
-                       "(expected %u prefixes)",
-                       k->path, h->weight_count_per_layer, o->n_prefixes,
-                       h->weight_count_per_layer / KVC_SLOTS);
+        return err_data(err, k->path,
+                        "%u blocks a layer, but --prefix-order names %zu "
+                        "(expected %u prefixes)",
+                        h->weight_count_per_layer, o->n_prefixes,
+                        h->weight_count_per_layer / KVC_SLOTS);
     if (h->hidden_size != k->blocks[0].cols)
-        return err_set(err, EX_DATAERR,
-                       "%s: hidden_size is %u, but the first block has %u "
-                       "columns",
-                       k->path, h->hidden_size, k->blocks[0].cols);
+        return err_data(err, k->path,
+                        "hidden_size is %u, but the first block has %u columns",
+                        h->hidden_size, k->blocks[0].cols);
     return 0;
 }
 

@@ -92,17 +92,16 @@ check_numbers(const struct plan *p, const char *name,
                 : NULL;
 
         if (!g)
-            return err_set(err, EX_DATAERR, "%s: %s is not a tensor",
-                           p->src.path, name);
-        return err_set(err, EX_DATAERR,
-                       "%s: %s is made by %.100s.%.100s, named at byte %zu "
-                       "(expected a plain tensor)",
-                       p->src.path, name, g->module, g->name, g->at);
+            return err_data(err, p->src.path, "%s is not a tensor", name);
+        return err_data(err, p->src.path,
+                        "%s is made by %.100s.%.100s, named at byte %zu "
+                        "(expected a plain tensor)",
+                        name, g->module, g->name, g->at);
     }
     if (dtype_table[t->dtype].bits < 8 ||
         dtype_table[t->dtype].kind == DK_COMPLEX)
-        return err_set(err, EX_DATAERR, "%s: %s is %s (expected numbers)",
-                       p->src.path, name, dtype_table[t->dtype].name);
+        return err_data(err, p->src.path, "%s is %s (expected numbers)", name,
+                        dtype_table[t->dtype].name);
     return 0;
 }
 
@@ -115,22 +114,22 @@ find_weight(const struct plan *p, const char *name, struct source_tensor *t,
         struct str text = { 0 };
 
         source_hint(&p->src, &p->order, &text);
-        err_set(err, EX_DATAERR, "%s: tensor %s%s is missing%s", p->src.path,
-                p->src.strip, name, text.n ? text.s : "");
+        err_data(err, p->src.path, "tensor %s%s is missing%s", p->src.strip,
+                 name, text.n ? text.s : "");
         str_free(&text);
         return -1;
     }
     if (check_numbers(p, name, t, err) < 0)
         return -1;
     if (t->n_dims != 2)
-        return err_set(err, EX_DATAERR, "%s: %s has %zu dim%s (expected 2)",
-                       p->src.path, name, t->n_dims, plural(t->n_dims));
+        return err_data(err, p->src.path, "%s has %zu dim%s (expected 2)", name,
+                        t->n_dims, plural(t->n_dims));
     if (t->shape[0] == 0 || t->shape[1] == 0 || t->shape[0] > UINT32_MAX ||
         t->shape[1] > UINT32_MAX)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s is %llu x %llu (expected 1 to %u)", p->src.path,
-                       name, (unsigned long long)t->shape[0],
-                       (unsigned long long)t->shape[1], UINT32_MAX);
+        return err_data(err, p->src.path,
+                        "%s is %llu x %llu (expected 1 to %u)", name,
+                        (unsigned long long)t->shape[0],
+                        (unsigned long long)t->shape[1], UINT32_MAX);
     return 0;
 }
 
@@ -208,11 +207,11 @@ find_block(const struct plan *p, uint32_t layer, const char *prefix,
     if (block->has_bias)
         rc = check_numbers(p, name.s, b, err);
     if (rc == 0 && block->has_bias && b->n_elements != rows)
-        rc = err_set(err, EX_DATAERR,
-                     "%s: %s has %llu number%s (expected %llu, the rows of its "
-                     "weight)",
-                     p->src.path, name.s, (unsigned long long)b->n_elements,
-                     plural(b->n_elements), (unsigned long long)rows);
+        rc = err_data(err, p->src.path,
+                      "%s has %llu number%s (expected %llu, the rows of its "
+                      "weight)",
+                      name.s, (unsigned long long)b->n_elements,
+                      plural(b->n_elements), (unsigned long long)rows);
     str_free(&name);
     return rc;
 }
@@ -294,12 +293,11 @@ check_views(const struct plan *p, struct err *err)
         most = VIEW_RATIO * stored + VIEW_EXTRA;
     if (p->nbytes <= most)
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: %zu weight%s become %zu bytes, but only %zu are stored "
-                   "(expected at most %zu%s)",
-                   p->src.path, p->n_blocks, plural(p->n_blocks), p->nbytes,
-                   stored, most,
-                   p->cmd->allow_views ? "" : ", or --allow-views");
+    return err_data(err, p->src.path,
+                    "%zu weight%s become %zu bytes, but only %zu are stored "
+                    "(expected at most %zu%s)",
+                    p->n_blocks, plural(p->n_blocks), p->nbytes, stored, most,
+                    p->cmd->allow_views ? "" : ", or --allow-views");
 }
 
 /* A header field: from the option, from what the safetensors came from, or
@@ -318,9 +316,9 @@ read_field(const struct plan *p, int64_t option, const char *key,
     errno = 0;
     n = strtoull(text, &end, 10);
     if (errno || *end || end == text || n > UINT32_MAX)
-        return err_set(err, EX_DATAERR,
-                       "%s: __metadata__ %s is \"%s\" (expected a number)",
-                       p->src.path, key, text);
+        return err_data(err, p->src.path,
+                        "__metadata__ %s is \"%s\" (expected a number)", key,
+                        text);
     *v = (uint32_t)n;
     return 0;
 }
@@ -353,10 +351,8 @@ plan_metadata(struct plan *p, struct err *err)
             int low = high < 0 ? -1 : hex_digit(hex[1]);
 
             if (low < 0)
-                return err_set(err, EX_DATAERR,
-                               "%s: __metadata__ kvc.metadata is not "
-                               "hexadecimal",
-                               p->src.path);
+                return err_data(err, p->src.path,
+                                "__metadata__ kvc.metadata is not hexadecimal");
             str_addc(&p->metadata, (char)(high << 4 | low));
         }
     }
@@ -441,10 +437,10 @@ plan_header(struct plan *p, struct err *err)
     }
     if (last < 0) {
         source_hint(&p->src, &p->order, &name);
-        err_set(
-            err, EX_DATAERR, "%s: has no %s.LAYER.SLOT.weight (of %zu %s)%s",
-            p->src.path, p->order.prefixes[0], source_n(&p->src),
-            source_n(&p->src) == 1 ? "name" : "names", name.n ? name.s : "");
+        err_data(err, p->src.path, "has no %s.LAYER.SLOT.weight (of %zu %s)%s",
+                 p->order.prefixes[0], source_n(&p->src),
+                 source_n(&p->src) == 1 ? "name" : "names",
+                 name.n ? name.s : "");
         str_free(&name);
         return -1;
     }
@@ -469,11 +465,10 @@ plan_header(struct plan *p, struct err *err)
     kept = cmd->head_dim <= 0 && source_meta(&p->src, "kvc.head_dim");
     if (!(known && kept) &&
         (h->head_dim == 0 || h->hidden_size % h->head_dim != 0))
-        return err_set(
-            err, EX_DATAERR,
-            "%s: the first weight has %u column%s, which head_dim %u "
-            "does not divide (--head-dim)",
-            p->src.path, h->hidden_size, plural(h->hidden_size), h->head_dim);
+        return err_data(err, p->src.path,
+                        "the first weight has %u column%s, which head_dim %u "
+                        "does not divide (--head-dim)",
+                        h->hidden_size, plural(h->hidden_size), h->head_dim);
     h->compression_factor = known ? factor : h->hidden_size / h->head_dim;
     return plan_metadata(p, err);
 }
@@ -566,10 +561,10 @@ convert(const struct convert_cmd *cmd, struct err *err)
                      DEFAULT_SLOTS);
     if (order_read(&p->order, prefixes, slots, err) < 0) {
         /* main.c has checked the options: what is wrong is the file's */
-        err_set(err, EX_DATAERR,
-                "%s: __metadata__ kvc.prefix_order is \"%s\", kvc.slot_order "
-                "\"%s\" (expected 1 to %d names, %d numbers)",
-                p->src.path, prefixes, slots, MAX_PREFIXES, KVC_SLOTS);
+        err_data(err, p->src.path,
+                 "__metadata__ kvc.prefix_order is \"%s\", kvc.slot_order "
+                 "\"%s\" (expected 1 to %d names, %d numbers)",
+                 prefixes, slots, MAX_PREFIXES, KVC_SLOTS);
         goto out;
     }
     if (source_settle(&p->src, &p->order, cmd->strict, err) < 0 ||

@@ -28,8 +28,7 @@ pickle_bad(struct pickle *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
-    return err_set(p->err, EX_DATAERR, "%s: %sbyte %zu: %s", p->path, p->where,
-                   p->op, what);
+    return err_data(p->err, p->path, "%sbyte %zu: %s", p->where, p->op, what);
 }
 
 static bool

@@ -25,8 +25,7 @@ pth_items(const struct pth_value *v, size_t *n)
 static int
 bad(struct pickle *p, const char *what, size_t n)
 {
-    return err_set(p->err, EX_DATAERR, "%s: %s%s %zu", p->path, p->where, what,
-                   n);
+    return err_data(p->err, p->path, "%s%s %zu", p->where, what, n);
 }
 
 /*

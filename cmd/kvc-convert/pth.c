@@ -39,14 +39,13 @@ refuse(const char *path, const struct map *m, struct err *err)
         m->size ? st_sniff(m->data, smaller(m->size, 512)) : NULL;
 
     if (m->size == 0)
-        return err_set(err, EX_DATAERR, "%s: is empty (0 bytes)", path);
+        return err_data(err, path, "is empty (0 bytes)");
     if (what)
-        return err_set(err, EX_DATAERR, "%s: is %s, not a PyTorch checkpoint",
-                       path, what);
-    return err_set(err, EX_DATAERR,
-                   "%s: is not a PyTorch checkpoint (found byte 0x%02x at its "
-                   "start, expected a zip archive or a pickle)",
-                   path, m->data[0]);
+        return err_data(err, path, "is %s, not a PyTorch checkpoint", what);
+    return err_data(err, path,
+                    "is not a PyTorch checkpoint (found byte 0x%02x at its "
+                    "start, expected a zip archive or a pickle)",
+                    m->data[0]);
 }
 
 static void
@@ -110,10 +109,10 @@ find_storage(struct pth *pth, struct pth_storage *s, struct err *err)
     memcpy(name + 5, s->key->u.s, s->key->n);
     s->member = zip_find(&pth->zip, name, 5 + s->key->n);
     if (!s->member && s->n > 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: data.pkl: byte %zu: storage %.*s is not in the "
-                       "archive",
-                       pth->pickle.path, s->at, (int)s->key->n, s->key->u.s);
+        return err_data(err, pth->pickle.path,
+                        "data.pkl: byte %zu: storage %.*s is not in the "
+                        "archive",
+                        s->at, (int)s->key->n, s->key->u.s);
     if (!s->member)
         return 0;
     if (!s->member->storage)
@@ -121,11 +120,11 @@ find_storage(struct pth *pth, struct pth_storage *s, struct err *err)
     s->member->storage = true;
     if (s->member->nbytes == s->total * s->size)
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: data.pkl: byte %zu: storage %.*s has %zu elements of "
-                   "%zu bytes, but its member has %zu bytes",
-                   pth->pickle.path, s->at, (int)s->key->n, s->key->u.s,
-                   s->total, s->size, s->member->nbytes);
+    return err_data(err, pth->pickle.path,
+                    "data.pkl: byte %zu: storage %.*s has %zu elements of "
+                    "%zu bytes, but its member has %zu bytes",
+                    s->at, (int)s->key->n, s->key->u.s, s->total, s->size,
+                    s->member->nbytes);
 }
 
 /* A zip archive of data.pkl, which is the tree, and data/KEY, one for each
@@ -142,29 +141,26 @@ open_zip(struct pth *pth, struct err *err)
     if (zip_open(z, pth->map.data, pth->map.size, p->path, err) < 0)
         return -1;
     if (zip_find(z, "constants.pkl", 13))
-        return err_set(err, EX_DATAERR,
-                       "%s: is a TorchScript archive, a program (expected what "
-                       "torch.save() writes of a state_dict)",
-                       p->path);
+        return err_data(err, p->path,
+                        "is a TorchScript archive, a program (expected what "
+                        "torch.save() writes of a state_dict)");
     pkl = zip_find(z, "data.pkl", 8);
     if (!pkl)
-        return err_set(err, EX_DATAERR,
-                       "%s: is a zip archive, but not a PyTorch checkpoint "
-                       "(there is no data.pkl)",
-                       p->path);
+        return err_data(err, p->path,
+                        "is a zip archive, but not a PyTorch checkpoint "
+                        "(there is no data.pkl)");
     order = zip_find(z, "byteorder", 9);
     if (order && order->nbytes > 16)
-        return err_set(err, EX_DATAERR,
-                       "%s: member byteorder has %zu bytes (expected 6, "
-                       "\"little\")",
-                       p->path, order->nbytes);
+        return err_data(err, p->path,
+                        "member byteorder has %zu bytes (expected 6, "
+                        "\"little\")",
+                        order->nbytes);
     if (order) {
         const uint8_t *data = member_data(&u, z, order, err);
 
         if (data && (order->nbytes < 6 || memcmp(data, "little", 6) != 0)) {
-            err_set(err, EX_DATAERR,
-                    "%s: its byte order is %.*s (expected little)", p->path,
-                    (int)order->nbytes, (const char *)data);
+            err_data(err, p->path, "its byte order is %.*s (expected little)",
+                     (int)order->nbytes, (const char *)data);
             data = NULL;
         }
         unpacked_free(&u);
@@ -172,9 +168,9 @@ open_zip(struct pth *pth, struct err *err)
             return -1;
     }
     if (pkl->nbytes > PICKLE_MAX_NBYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: data.pkl has %zu bytes (expected at most %zu)",
-                       p->path, pkl->nbytes, PICKLE_MAX_NBYTES);
+        return err_data(err, p->path,
+                        "data.pkl has %zu bytes (expected at most %zu)",
+                        pkl->nbytes, PICKLE_MAX_NBYTES);
     p->data = member_data(&pth->pkl, z, pkl, err);
     if (!p->data)
         return -1;

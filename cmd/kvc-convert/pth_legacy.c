@@ -102,10 +102,9 @@ pth_legacy(struct pickle *p, size_t *nbytes)
         return NULL;
     if (v->kind != PTH_LONG || v->n != sizeof(magic) ||
         memcmp(v->u.s, magic, sizeof(magic)) != 0) {
-        err_set(p->err, EX_DATAERR,
-                "%s: is a pickle, but not one of torch.save() (its magic "
-                "number is missing)",
-                p->path);
+        err_data(p->err, p->path,
+                 "is a pickle, but not one of torch.save() (its magic number "
+                 "is missing)");
         return NULL;
     }
     v = pickle_run(p, at, &at);
@@ -126,8 +125,7 @@ pth_legacy(struct pickle *p, size_t *nbytes)
         return NULL;
     little = pth_get(v, "little_endian");
     if (little && little->kind == PTH_BOOL && !little->u.i) {
-        err_set(p->err, EX_DATAERR,
-                "%s: its byte order is big (expected little)", p->path);
+        err_data(p->err, p->path, "its byte order is big (expected little)");
         return NULL;
     }
     root = pickle_run(p, at, &at);

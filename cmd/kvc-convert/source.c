@@ -177,8 +177,7 @@ source_settle(struct weight_source *src, const struct order *order, bool strict,
     const char *start = NULL;
 
     if (src->is_pth && root->kind != PTH_DICT)
-        return err_set(err, EX_DATAERR,
-                       "%s: is a pickle, but not of a state dict", src->path);
+        return err_data(err, src->path, "is a pickle, but not of a state dict");
     if (src->is_pth) {
         const struct pth_value *model = dict_at(root, "model_state_dict");
         const struct pth_value *state = dict_at(root, "state_dict");

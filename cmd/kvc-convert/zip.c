@@ -47,14 +47,13 @@ read_end64(const struct zip *z, size_t old, struct directory *d,
     if (locator < END64_NBYTES || at > locator - END64_NBYTES ||
         !signed_by(z, at, "PK\6\6") ||
         le64(z->data + at + 4) != locator - at - 12)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip64 locator at byte %zu points to byte %zu, "
-                       "where there is no zip64 end record",
-                       z->path, locator, (size_t)at);
+        return err_data(err, z->path,
+                        "zip64 locator at byte %zu points to byte %zu, where "
+                        "there is no zip64 end record",
+                        locator, (size_t)at);
     p = z->data + at;
     if (le32(p + 16) != 0 || le32(p + 20) != 0 || le64(p + 24) != le64(p + 32))
-        return err_set(err, EX_DATAERR, "%s: zip archive of several parts",
-                       z->path);
+        return err_data(err, z->path, "zip archive of several parts");
     *d = (struct directory){ .n = le64(p + 32),
                              .nbytes = le64(p + 40),
                              .offset = le64(p + 48),
@@ -63,10 +62,10 @@ read_end64(const struct zip *z, size_t old, struct directory *d,
         agrees(le32(e + 12), 0xffffffff, d->nbytes) &&
         agrees(le32(e + 16), 0xffffffff, d->offset))
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: zip end records at bytes %zu and %zu contradict each "
-                   "other",
-                   z->path, (size_t)at, old);
+    return err_data(err, z->path,
+                    "zip end records at bytes %zu and %zu contradict each "
+                    "other",
+                    (size_t)at, old);
 }
 
 /* Finds the end record, and by it the directory. */
@@ -81,22 +80,21 @@ read_end(const struct zip *z, struct directory *d, struct err *err)
         at--;
     e = z->data + at;
     if (z->size < END_NBYTES || !signed_by(z, at, "PK\5\6"))
-        return err_set(err, EX_DATAERR,
-                       "%s: zip archive without an end record (cut short at "
-                       "byte %zu?)",
-                       z->path, z->size);
+        return err_data(err, z->path,
+                        "zip archive without an end record (cut short at "
+                        "byte %zu?)",
+                        z->size);
     if (le16(e + 20) != z->size - at - END_NBYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip end record at byte %zu has a comment of %u "
-                       "bytes, but %zu bytes follow",
-                       z->path, at, le16(e + 20), z->size - at - END_NBYTES);
+        return err_data(err, z->path,
+                        "zip end record at byte %zu has a comment of %u "
+                        "bytes, but %zu bytes follow",
+                        at, le16(e + 20), z->size - at - END_NBYTES);
     if (at >= LOCATOR_NBYTES && signed_by(z, at - LOCATOR_NBYTES, "PK\6\7")) {
         if (read_end64(z, at, d, err) < 0)
             return -1;
     } else if (le16(e + 4) != 0 || le16(e + 6) != 0 ||
                le16(e + 8) != le16(e + 10)) {
-        return err_set(err, EX_DATAERR, "%s: zip archive of several parts",
-                       z->path);
+        return err_data(err, z->path, "zip archive of several parts");
     } else {
         *d = (struct directory){ .n = le16(e + 10),
                                  .nbytes = le32(e + 12),
@@ -104,22 +102,21 @@ read_end(const struct zip *z, struct directory *d, struct err *err)
                                  .end = at };
     }
     if (d->offset > d->end || d->nbytes != d->end - d->offset)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip directory of %zu bytes at byte %zu, but the "
-                       "end record is at byte %zu",
-                       z->path, (size_t)d->nbytes, (size_t)d->offset, d->end);
+        return err_data(err, z->path,
+                        "zip directory of %zu bytes at byte %zu, but the end "
+                        "record is at byte %zu",
+                        (size_t)d->nbytes, (size_t)d->offset, d->end);
     if (d->n > ZIP_MAX_MEMBERS)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip archive of %zu members (expected at most %d)",
-                       z->path, (size_t)d->n, ZIP_MAX_MEMBERS);
+        return err_data(err, z->path,
+                        "zip archive of %zu members (expected at most %d)",
+                        (size_t)d->n, ZIP_MAX_MEMBERS);
     if (d->n > d->nbytes / ENTRY_NBYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip directory of %zu bytes is too short for %zu "
-                       "members",
-                       z->path, (size_t)d->nbytes, (size_t)d->n);
+        return err_data(err, z->path,
+                        "zip directory of %zu bytes is too short for %zu "
+                        "members",
+                        (size_t)d->nbytes, (size_t)d->n);
     if (d->n == 0)
-        return err_set(err, EX_DATAERR, "%s: zip archive without members",
-                       z->path);
+        return err_data(err, z->path, "zip archive without members");
     return 0;
 }
 
@@ -187,31 +184,29 @@ read_members(struct zip *z, const struct directory *d, struct err *err)
         size_t n = read_entry(m, z->data + at, d->end - at);
 
         if (n == 0)
-            return err_set(err, EX_DATAERR,
-                           "%s: zip directory is damaged at byte %zu (entry "
-                           "%zu of %zu)",
-                           z->path, at, i, (size_t)d->n);
+            return err_data(err, z->path,
+                            "zip directory is damaged at byte %zu (entry %zu "
+                            "of %zu)",
+                            at, i, (size_t)d->n);
         if (m->method == ZIP_STORED && m->nbytes != m->packed_bytes)
-            return err_set(err, EX_DATAERR,
-                           "%s: zip member %.*s is stored, but has %zu bytes "
-                           "for %zu",
-                           z->path, (int)m->name_n, m->name, m->packed_bytes,
-                           m->nbytes);
+            return err_data(err, z->path,
+                            "zip member %.*s is stored, but has %zu bytes "
+                            "for %zu",
+                            (int)m->name_n, m->name, m->packed_bytes,
+                            m->nbytes);
         if (m->method == ZIP_DEFLATE && m->nbytes / MAX_RATIO > m->packed_bytes)
-            return err_set(err, EX_DATAERR,
-                           "%s: zip member %.*s: %zu bytes cannot unpack to "
-                           "%zu",
-                           z->path, (int)m->name_n, m->name, m->packed_bytes,
-                           m->nbytes);
+            return err_data(
+                err, z->path, "zip member %.*s: %zu bytes cannot unpack to %zu",
+                (int)m->name_n, m->name, m->packed_bytes, m->nbytes);
         at += n;
     }
     z->n_members = d->n;
     if (at == d->end)
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: zip directory of %zu members ends at byte %zu "
-                   "(expected %zu)",
-                   z->path, (size_t)d->n, at, d->end);
+    return err_data(err, z->path,
+                    "zip directory of %zu members ends at byte %zu (expected "
+                    "%zu)",
+                    (size_t)d->n, at, d->end);
 }
 
 static int
@@ -254,17 +249,17 @@ check_members(struct zip *z, size_t directory, struct err *err)
         if (m->end > directory || m->header > m->end ||
             need > m->end - m->header ||
             m->packed_bytes > m->end - m->header - need)
-            return err_set(err, EX_DATAERR,
-                           "%s: zip member %.*s at byte %zu has %zu bytes, but "
-                           "the next one starts at byte %zu",
-                           z->path, (int)m->name_n, m->name, m->header,
-                           m->packed_bytes, m->end);
+            return err_data(err, z->path,
+                            "zip member %.*s at byte %zu has %zu bytes, but "
+                            "the next one starts at byte %zu",
+                            (int)m->name_n, m->name, m->header, m->packed_bytes,
+                            m->end);
     }
     qsort(z->members, z->n_members, sizeof(*m), by_name);
     for (m = z->members + 1; m < end; m++)
         if (by_name(m - 1, m) == 0)
-            return err_set(err, EX_DATAERR, "%s: zip member %.*s occurs twice",
-                           z->path, (int)m->name_n, m->name);
+            return err_data(err, z->path, "zip member %.*s occurs twice",
+                            (int)m->name_n, m->name);
     return 0;
 }
 
@@ -332,8 +327,8 @@ static int
 bad(const struct zip *z, const struct zip_member *m, const char *what,
     struct err *err)
 {
-    return err_set(err, EX_DATAERR, "%s: zip member %.*s %s", z->path,
-                   (int)m->name_n, m->name, what);
+    return err_data(err, z->path, "zip member %.*s %s", (int)m->name_n, m->name,
+                    what);
 }
 
 /* Sets m->data from the local header at 'p'. */
@@ -345,16 +340,15 @@ read_local(const struct zip *z, struct zip_member *m, const uint8_t *p,
 
     if (memcmp(p, "PK\3\4", 4) != 0 || le16(p + 26) != m->name_n ||
         memcmp(p + LOCAL_NBYTES, m->name, m->name_n) != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip member %.*s has no header of its own at byte "
-                       "%zu",
-                       z->path, (int)m->name_n, m->name, m->header);
+        return err_data(err, z->path,
+                        "zip member %.*s has no header of its own at byte %zu",
+                        (int)m->name_n, m->name, m->header);
     if (le16(p + 6) != m->flags || le16(p + 8) != m->method)
-        return err_set(err, EX_DATAERR,
-                       "%s: zip member %.*s has flags 0x%04x and method %u at "
-                       "byte %zu, but 0x%04x and %u in the directory",
-                       z->path, (int)m->name_n, m->name, le16(p + 6),
-                       le16(p + 8), m->header, m->flags, m->method);
+        return err_data(err, z->path,
+                        "zip member %.*s has flags 0x%04x and method %u at "
+                        "byte %zu, but 0x%04x and %u in the directory",
+                        (int)m->name_n, m->name, le16(p + 6), le16(p + 8),
+                        m->header, m->flags, m->method);
     n += le16(p + 28);
     if (n > m->end - m->header || m->packed_bytes > m->end - m->header - n)
         return bad(z, m, "overlaps what follows it", err);
@@ -382,10 +376,10 @@ check_crc(const struct zip *z, struct zip_member *m, uint32_t crc,
     m->checked = m->crc == 0 || m->crc == crc;
     if (m->checked)
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: zip member %.*s is damaged: its CRC is %08x (expected "
-                   "%08x)",
-                   z->path, (int)m->name_n, m->name, crc, m->crc);
+    return err_data(err, z->path,
+                    "zip member %.*s is damaged: its CRC is %08x (expected "
+                    "%08x)",
+                    (int)m->name_n, m->name, crc, m->crc);
 }
 
 int

@@ -39,6 +39,13 @@ test_err(void)
     tap_ok(strlen(err.what) == sizeof(err.what) - 1 &&
                !strcmp(err.what + sizeof(err.what) - 4, "..."),
            "a line that is too long ends in three dots");
+    tap_ok(err_data(&err, "f", "has %d bytes", 7) == -1 &&
+               err.status == EX_DATAERR && !strcmp(err.what, "f: has 7 bytes"),
+           "err_data begins the line with the file");
+    err_data(&err, big, "has %d bytes", 7);
+    tap_ok(strlen(err.what) == sizeof(err.what) - 1 &&
+               !strcmp(err.what + sizeof(err.what) - 4, "..."),
+           "a file's name that is too long, too");
     errno = ENOENT;
     err_sys(&err, EX_NOINPUT, "%s", big);
     tap_ok(!!strstr(err.what, "...: No such file or directory"),
