@@ -77,16 +77,14 @@ read_header(struct kvc *k, struct err *err)
     struct kvc_header *h = &k->header;
 
     if (k->map.size < KVC_HEADER_BYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: has %zu bytes (expected at least "
-                       "%d)",
-                       k->path, k->map.size, KVC_HEADER_BYTES);
+        return err_data(err, k->path, "has %zu bytes (expected at least %d)",
+                        k->map.size, KVC_HEADER_BYTES);
     if (le32(p) != KVC_MAGIC)
-        return err_set(err, EX_DATAERR, "%s: magic is 0x%08x (expected 0x%08x)",
-                       k->path, le32(p), KVC_MAGIC);
+        return err_data(err, k->path, "magic is 0x%08x (expected 0x%08x)",
+                        le32(p), KVC_MAGIC);
     if (le32(p + 4) != KVC_VERSION)
-        return err_set(err, EX_DATAERR, "%s: version is %u (expected %d)",
-                       k->path, le32(p + 4), KVC_VERSION);
+        return err_data(err, k->path, "version is %u (expected %d)",
+                        le32(p + 4), KVC_VERSION);
     h->dtype_code = le16(p + 8);
     h->reserved = le16(p + 10);
     for (size_t i = 0; i < KVC_N_FIELDS; i++) {
@@ -95,81 +93,73 @@ read_header(struct kvc *k, struct err *err)
         memcpy((char *)h + kvc_fields[i].offset, &v, sizeof(v));
     }
     if (h->dtype_code >= N_DTYPES)
-        return err_set(err, EX_DATAERR,
-                       "%s: dtype code is %u (expected 0, f16; 1, bf16; 2, "
-                       "f32)",
-                       k->path, h->dtype_code);
+        return err_data(err, k->path,
+                        "dtype code is %u (expected 0, f16; 1, bf16; 2, f32)",
+                        h->dtype_code);
     k->dtype = dtypes[h->dtype_code];
     if (h->num_layers == 0 || h->weight_count_per_layer == 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: %u layers of %u blocks (expected 1 or more)",
-                       k->path, h->num_layers, h->weight_count_per_layer);
+        return err_data(err, k->path,
+                        "%u layers of %u blocks (expected 1 or more)",
+                        h->num_layers, h->weight_count_per_layer);
     return 0;
 }
 
-/* Reads the block at k->end and moves k->end after it. */
-static int
-read_block(struct kvc *k, size_t i, struct err *err)
-{
-    struct kvc_block *b = &k->blocks[i];
-    size_t left = k->map.size - k->end, item = dtype_table[k->dtype].bits / 8;
-    const uint8_t *p = k->map.data + k->end;
-    size_t n, weight_nbytes, bias_nbytes, nbytes;
-
-    if (left < KVC_BLOCK_BYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: ends before block %zu of %zu (%zu bytes are left)",
-                       k->path, i, k->n_blocks, left);
-    *b = (struct kvc_block){ .rows = le32(p),
-                             .cols = le32(p + 4),
-                             .has_bias = le32(p + 8),
-                             .at = k->end,
-                             .weight = k->end + KVC_BLOCK_BYTES };
-    if (b->rows == 0 || b->cols == 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: block %zu at byte %zu is %u x %u (expected 1 or "
-                       "more)",
-                       k->path, i, b->at, b->rows, b->cols);
-    bias_nbytes = b->has_bias ? b->rows * item : 0;
-    if (!size_mul(b->rows, b->cols, &n) || !size_mul(n, item, &weight_nbytes) ||
-        !size_add(weight_nbytes, bias_nbytes, &nbytes) ||
-        nbytes > left - KVC_BLOCK_BYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: block %zu at byte %zu is %u x %u%s, but %zu bytes "
-                       "are left",
-                       k->path, i, b->at, b->rows, b->cols,
-                       b->has_bias ? " with a bias" : "",
-                       left - KVC_BLOCK_BYTES);
-    b->bias = b->weight + weight_nbytes;
-    k->end = b->weight + nbytes;
-    return 0;
-}
-
+/* Finds the blocks, of which each says how long it is. */
 static int
 read_blocks(struct kvc *k, struct err *err)
 {
     const struct kvc_header *h = &k->header;
+    size_t item = dtype_table[k->dtype].bits / 8, room = 0;
 
     k->end = KVC_HEADER_BYTES;
     if (h->metadata_size > k->map.size - k->end)
-        return err_set(err, EX_DATAERR,
-                       "%s: metadata of %u bytes, but the file has %zu",
-                       k->path, h->metadata_size, k->map.size);
+        return err_data(err, k->path,
+                        "metadata of %u bytes, but the file has %zu",
+                        h->metadata_size, k->map.size);
     k->end += h->metadata_size;
     /* two numbers of 32 bits: no overflow */
     k->n_blocks = (size_t)h->num_layers * h->weight_count_per_layer;
     if (k->n_blocks > (k->map.size - k->end) / KVC_BLOCK_BYTES)
-        return err_set(err, EX_DATAERR,
-                       "%s: %u layers of %u blocks, but the file has %zu bytes",
-                       k->path, h->num_layers, h->weight_count_per_layer,
-                       k->map.size);
-    for (size_t i = 0, room = 0; i < k->n_blocks; i++) {
+        return err_data(err, k->path,
+                        "%u layers of %u blocks, but the file has %zu bytes",
+                        h->num_layers, h->weight_count_per_layer, k->map.size);
+    for (size_t i = 0; i < k->n_blocks; i++) {
+        const uint8_t *p = k->map.data + k->end;
+        size_t left = k->map.size - k->end, n, weight_nbytes, nbytes;
+        struct kvc_block *b;
+
+        if (left < KVC_BLOCK_BYTES)
+            return err_data(err, k->path,
+                            "ends before block %zu of %zu (%zu bytes are left)",
+                            i, k->n_blocks, left);
         if (i == room) { /* grows with the blocks found: a header may lie */
             room = room ? 2 * room : 64;
             k->blocks = xrealloc(k->blocks, room, sizeof(*k->blocks));
         }
-        if (read_block(k, i, err) < 0)
-            return -1;
+        b = &k->blocks[i];
+        *b = (struct kvc_block){ .rows = le32(p),
+                                 .cols = le32(p + 4),
+                                 .has_bias = le32(p + 8),
+                                 .at = k->end,
+                                 .weight = k->end + KVC_BLOCK_BYTES };
+        if (b->rows == 0 || b->cols == 0)
+            return err_data(err, k->path,
+                            "block %zu at byte %zu is %u x %u (expected 1 or "
+                            "more)",
+                            i, b->at, b->rows, b->cols);
+        left -= KVC_BLOCK_BYTES;
+        if (!size_mul(b->rows, b->cols, &n) ||
+            !size_mul(n, item, &weight_nbytes) ||
+            !size_add(weight_nbytes, b->has_bias ? b->rows * item : 0,
+                      &nbytes) ||
+            nbytes > left)
+            return err_data(err, k->path,
+                            "block %zu at byte %zu is %u x %u%s, but %zu "
+                            "bytes are left",
+                            i, b->at, b->rows, b->cols,
+                            b->has_bias ? " with a bias" : "", left);
+        b->bias = b->weight + weight_nbytes;
+        k->end = b->weight + nbytes;
     }
     return 0;
 }

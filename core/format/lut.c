@@ -202,10 +202,9 @@ read_layer(struct lut *lut, const struct js *root, const char *key,
     if (!js_absent(&centering) && js_bool(&centering, &l->centered, err) < 0)
         return -1;
     if (l->k > l->n_basis)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s: k_active is %zu (expected at most num_basis, "
-                       "%zu)",
-                       js.file, l->name, l->k, l->n_basis);
+        return err_data(err, js.file,
+                        "%s: k_active is %zu (expected at most num_basis, %zu)",
+                        l->name, l->k, l->n_basis);
     l->elbow = read_elbow(root, l->name);
     return 0;
 }
@@ -254,11 +253,11 @@ check_files(const struct lut *lut, const char *path, struct err *err)
     qsort(v, n, sizeof(*v), by_inode);
     for (size_t i = 1; i < n && rc == 0; i++)
         if (by_inode(&v[i - 1], &v[i]) == 0)
-            rc = err_set(err, EX_DATAERR,
-                         "%s: %.200s of %s and %.200s of %s are one file "
-                         "(expected one for each layer)",
-                         path, v[i - 1].of->file, v[i - 1].of->name,
-                         v[i].of->file, v[i].of->name);
+            rc = err_data(err, path,
+                          "%.200s of %s and %.200s of %s are one file "
+                          "(expected one for each layer)",
+                          v[i - 1].of->file, v[i - 1].of->name, v[i].of->file,
+                          v[i].of->name);
     str_free(&file);
     free(v);
     return rc;
@@ -297,8 +296,8 @@ read_metadata(struct lut *lut, const struct js *root, struct err *err)
     qsort(lut->layers, lut->n_layers, sizeof(*lut->layers), by_name);
     for (size_t i = 1; i < lut->n_layers; i++)
         if (!strcmp(lut->layers[i - 1].name, lut->layers[i].name))
-            return err_set(err, EX_DATAERR, "%s: has the layer %s twice",
-                           root->file, lut->layers[i].name);
+            return err_data(err, root->file, "has the layer %s twice",
+                            lut->layers[i].name);
     if (check_files(lut, root->file, err) < 0)
         return -1;
     if (silent && !lut->from_exporter)
@@ -311,25 +310,18 @@ read_metadata(struct lut *lut, const struct js *root, struct err *err)
 int
 lut_open(struct lut *lut, const char *dir, struct err *err)
 {
+    static const char *const places[] = { "", "/lut", "" };
     struct str path = { 0 };
     struct js root;
     json_t *v;
     int rc = -1;
 
-    *lut = (struct lut){ .path = xstrdup(dir) };
-    str_addf(&path, "%s/lut/metadata.json", dir);
-    if (!file_missing(path.s)) {
-        free(lut->path);
-        lut->path = xstrndup(path.s, path.n - strlen("/metadata.json"));
+    for (int i = 0; i < 3 && (i == 0 || file_missing(path.s)); i++) {
+        str_clear(&path);
+        str_addf(&path, "%s%s/metadata.json", dir, places[i]);
     }
-    str_clear(&path);
-    str_addf(&path, "%s/metadata.json", dir);
-    if (!file_missing(path.s)) {
-        free(lut->path);
-        lut->path = xstrdup(dir);
-    }
-    str_clear(&path);
-    str_addf(&path, "%s/metadata.json", lut->path);
+    *lut = (struct lut){ .path = xstrndup(path.s,
+                                          path.n - strlen("/metadata.json")) };
     v = js_load(path.s, err);
     if (v) {
         root = js_root(v, path.s);
@@ -395,10 +387,10 @@ find_tensors(struct lut_table *t, struct err *err)
         if (st_want_shape(t->st.path, x, &want, err) < 0)
             return -1;
         if (x->dtype != t->dtype)
-            return err_set(
-                err, EX_DATAERR, "%s: %s is %s (expected %s, as the first)",
-                t->st.path, lut_tensor_names[i], dtype_table[x->dtype].name,
-                dtype_table[t->dtype].name);
+            return err_data(err, t->st.path,
+                            "%s is %s (expected %s, as the first)",
+                            lut_tensor_names[i], dtype_table[x->dtype].name,
+                            dtype_table[t->dtype].name);
         data[i] = st_data(&t->st, x);
         if (!vectors[i])
             continue;
@@ -413,55 +405,42 @@ find_tensors(struct lut_table *t, struct err *err)
     return 0;
 }
 
-/* What changes y and shows in no shape must agree with the file's own word. */
-static int
-check_metadata(const struct lut_table *t, struct err *err)
-{
-    static const char *const keys[] = { "input_centering", "target_bias" };
-    const bool ours[] = { t->layer->centered, t->layer->target_bias };
-    const struct st_meta *m = st_meta_find(&t->st, "lut");
-    struct str name = { 0 };
-    json_t *v, *entry;
-    int rc = 0;
-
-    if (!m)
-        return 0;
-    str_addf(&name, "%s: __metadata__ lut", t->st.path);
-    v = js_parse(m->value, m->value_n, name.s, err);
-    str_free(&name);
-    if (!v)
-        return -1;
-    entry = json_object_get(v, "entry");
-    for (int i = 0; i < 2 && rc == 0; i++) {
-        const json_t *of = i ? entry : json_object_get(entry, "encoder");
-        const json_t *theirs = json_object_get(of, keys[i]);
-
-        if (json_is_boolean(theirs) && json_is_true(theirs) != ours[i])
-            rc = err_set(err, EX_DATAERR,
-                         "%s: says that %s is %s, but metadata.json %s "
-                         "(lut-precompute --index rewrites it)",
-                         t->st.path, keys[i], ours[i] ? "false" : "true",
-                         ours[i] ? "true" : "false");
-    }
-    json_decref(v);
-    return rc;
-}
-
 int
 lut_table_open(struct lut_table *t, const struct lut *lut,
                const struct lut_layer *layer, struct err *err)
 {
+    /* What changes y and shows in no shape must agree with the file's word. */
+    static const char *const keys[] = { "input_centering", "target_bias" };
+    const bool ours[] = { layer->centered, layer->target_bias };
+    const struct st_meta *m;
     struct str path = { 0 };
+    json_t *v = NULL;
     int rc;
 
     *t = (struct lut_table){ .layer = layer };
     str_addf(&path, "%s/%s", lut->path, layer->file);
     rc = st_open(&t->st, path.s, err);
+    m = rc < 0 ? NULL : st_meta_find(&t->st, "lut");
+    str_adds(&path, ": __metadata__ lut");
+    if (m) {
+        v = js_parse(m->value, m->value_n, path.s, err);
+        rc = v ? 0 : -1;
+    }
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        const json_t *of = json_object_get(v, "entry"), *theirs;
+
+        theirs =
+            json_object_get(i ? of : json_object_get(of, "encoder"), keys[i]);
+        if (json_is_boolean(theirs) && json_is_true(theirs) != ours[i])
+            rc = err_data(err, t->st.path,
+                          "says that %s is %s, but metadata.json %s "
+                          "(lut-precompute --index rewrites it)",
+                          keys[i], ours[i] ? "false" : "true",
+                          ours[i] ? "true" : "false");
+    }
+    json_decref(v);
     str_free(&path);
-    if (rc < 0)
-        return -1;
-    if (check_metadata(t, err) == 0 && st_map(&t->st, err) == 0 &&
-        find_tensors(t, err) == 0)
+    if (rc == 0 && st_map(&t->st, err) == 0 && find_tensors(t, err) == 0)
         return 0;
     lut_table_close(t);
     return -1;

@@ -27,18 +27,16 @@ static int
 bad(const struct reader *r, const char *expected)
 {
     if (r->p == r->end)
-        return err_set(r->err, EX_DATAERR,
-                       "%s: .npy header ends early (expected %s)", r->path,
-                       expected);
+        return err_data(r->err, r->path, ".npy header ends early (expected %s)",
+                        expected);
     if (*r->p > 0x20 && *r->p < 0x7f)
-        return err_set(r->err, EX_DATAERR,
-                       "%s: .npy header: byte %zu of the dict is '%c' "
-                       "(expected %s)",
-                       r->path, (size_t)(r->p - r->text), *r->p, expected);
-    return err_set(r->err, EX_DATAERR,
-                   "%s: .npy header: byte %zu of the dict is 0x%02x (expected "
-                   "%s)",
-                   r->path, (size_t)(r->p - r->text), (uint8_t)*r->p, expected);
+        return err_data(r->err, r->path,
+                        ".npy header: byte %zu of the dict is '%c' (expected "
+                        "%s)",
+                        (size_t)(r->p - r->text), *r->p, expected);
+    return err_data(r->err, r->path,
+                    ".npy header: byte %zu of the dict is 0x%02x (expected %s)",
+                    (size_t)(r->p - r->text), (uint8_t)*r->p, expected);
 }
 
 /* The next character that is not white space; 0 at the end. */
@@ -78,26 +76,6 @@ read_string(struct reader *r, const char *what, const char **s, size_t *nbytes)
     return 0;
 }
 
-static int
-read_u64(struct reader *r, uint64_t *v)
-{
-    const char *start = r->p;
-    uint64_t u = 0;
-
-    for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++)
-        if (__builtin_mul_overflow(u, (uint64_t)10, &u) ||
-            __builtin_add_overflow(u, (uint64_t)(*r->p - '0'), &u))
-            return bad(r, "a dim of at most 64 bits");
-    if (r->p == start || (*start == '0' && r->p > start + 1)) {
-        r->p = start;
-        return bad(r, "a dim, 0 or more");
-    }
-    if (r->p < r->end && *r->p == 'L') /* Python 2's long */
-        r->p++;
-    *v = u;
-    return 0;
-}
-
 /* A tuple: "()", "(3,)", "(3, 2)"; "(3)" is none. */
 static int
 read_shape(struct reader *r, struct npy *npy)
@@ -107,15 +85,26 @@ read_shape(struct reader *r, struct npy *npy)
     if (expect(r, '(', "'(', the start of shape") < 0)
         return -1;
     while (peek(r) != ')') {
+        const char *start = r->p;
+        uint64_t dim = 0;
+
         if (!comma)
             return bad(r, "',' or ')'");
         if (npy->n_dims == NPY_MAX_DIMS)
-            return err_set(r->err, EX_DATAERR,
-                           "%s: .npy header: shape has more than %d dims",
-                           r->path, NPY_MAX_DIMS);
-        if (read_u64(r, &npy->shape[npy->n_dims]) < 0)
-            return -1;
-        npy->n_dims++;
+            return err_data(r->err, r->path,
+                            ".npy header: shape has more than %d dims",
+                            NPY_MAX_DIMS);
+        for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++)
+            if (__builtin_mul_overflow(dim, (uint64_t)10, &dim) ||
+                __builtin_add_overflow(dim, (uint64_t)(*r->p - '0'), &dim))
+                return bad(r, "a dim of at most 64 bits");
+        if (r->p == start || (*start == '0' && r->p > start + 1)) {
+            r->p = start;
+            return bad(r, "a dim, 0 or more");
+        }
+        if (r->p < r->end && *r->p == 'L') /* Python 2's long */
+            r->p++;
+        npy->shape[npy->n_dims++] = dim;
         comma = peek(r) == ',';
         if (comma)
             r->p++;
@@ -126,61 +115,34 @@ read_shape(struct reader *r, struct npy *npy)
     return 0;
 }
 
-/* "<f4": only types of one byte may have another order before them. */
-static int
-find_dtype(const char *descr, size_t nbytes)
-{
-    for (int i = 0; i < DT_COUNT; i++) {
-        const char *npy = dtype_table[i].npy;
-
-        if (!npy || nbytes != 3 || memcmp(descr + 1, npy + 1, 2))
-            continue;
-        if (descr[0] == npy[0] ||
-            (npy[0] == '|' && (descr[0] == '<' || descr[0] == '>')))
-            return i;
-    }
-    return -1;
-}
-
 static int
 read_descr(struct reader *r, struct npy *npy)
 {
     const char *s;
     size_t n;
-    int dtype;
 
     if (peek(r) == '[')
-        return err_set(r->err, EX_DATAERR,
-                       "%s: .npy of records (expected one plain dtype)",
-                       r->path);
+        return err_data(r->err, r->path,
+                        ".npy of records (expected one plain dtype)");
     if (read_string(r, "descr's value, a string", &s, &n) < 0)
         return -1;
-    dtype = find_dtype(s, n);
-    if (dtype < 0)
-        return err_set(r->err, EX_DATAERR,
-                       "%s: .npy dtype \"%.*s\" is not supported (%s)", r->path,
-                       (int)(n < 40 ? n : 40), s,
-                       n && *s == '>'           ? "big-endian"
-                       : n && memchr(s, 'O', n) ? "Python objects"
-                                                : "expected <f4, <i8 or such");
-    npy->dtype = (enum dtype)dtype;
-    return 0;
-}
+    /* "<f4": only types of one byte may have another order before them. */
+    for (int i = 0; i < DT_COUNT && n == 3; i++) {
+        const char *name = dtype_table[i].npy;
 
-static int
-read_order(struct reader *r)
-{
-    size_t n;
-
-    peek(r);
-    n = (size_t)(r->end - r->p);
-    if (n >= 4 && !memcmp(r->p, "True", 4))
-        return err_set(r->err, EX_DATAERR,
-                       "%s: .npy in Fortran order (expected C order)", r->path);
-    if (n < 5 || memcmp(r->p, "False", 5))
-        return bad(r, "False for fortran_order");
-    r->p += 5;
-    return 0;
+        if (name && !memcmp(s + 1, name + 1, 2) &&
+            (s[0] == name[0] ||
+             (name[0] == '|' && (s[0] == '<' || s[0] == '>')))) {
+            npy->dtype = (enum dtype)i;
+            return 0;
+        }
+    }
+    return err_data(r->err, r->path,
+                    ".npy dtype \"%.*s\" is not supported (%s)",
+                    (int)(n < 40 ? n : 40), s,
+                    n && *s == '>'           ? "big-endian"
+                    : n && memchr(s, 'O', n) ? "Python objects"
+                                             : "expected <f4, <i8 or such");
 }
 
 static int
@@ -201,16 +163,25 @@ read_dict(struct reader *r, struct npy *npy)
         while (i < 3 && (n != strlen(keys[i]) || memcmp(key, keys[i], n)))
             i++;
         if (i == 3 || seen[i])
-            return err_set(r->err, EX_DATAERR,
-                           "%s: .npy header: key \"%.*s\" is %s (expected "
-                           "descr, fortran_order and shape)",
-                           r->path, (int)(n < 40 ? n : 40), key,
-                           i == 3 ? "unknown" : "repeated");
+            return err_data(r->err, r->path,
+                            ".npy header: key \"%.*s\" is %s (expected "
+                            "descr, fortran_order and shape)",
+                            (int)(n < 40 ? n : 40), key,
+                            i == 3 ? "unknown" : "repeated");
         seen[i] = true;
-        if (expect(r, ':', "':'") < 0 || (i == 0   ? read_descr(r, npy)
-                                          : i == 1 ? read_order(r)
-                                                   : read_shape(r, npy)) < 0)
+        if (expect(r, ':', "':'") < 0 || (i == 0 && read_descr(r, npy) < 0) ||
+            (i == 2 && read_shape(r, npy) < 0))
             return -1;
+        if (i == 1) {
+            peek(r);
+            n = (size_t)(r->end - r->p);
+            if (n >= 4 && !memcmp(r->p, "True", 4))
+                return err_data(r->err, r->path,
+                                ".npy in Fortran order (expected C order)");
+            if (n < 5 || memcmp(r->p, "False", 5))
+                return bad(r, "False for fortran_order");
+            r->p += 5;
+        }
         if (peek(r) != ',')
             break;
         r->p++;
@@ -219,8 +190,7 @@ read_dict(struct reader *r, struct npy *npy)
         return -1;
     for (int i = 0; i < 3; i++)
         if (!seen[i])
-            return err_set(r->err, EX_DATAERR, "%s: .npy header has no %s",
-                           r->path, keys[i]);
+            return err_data(r->err, r->path, ".npy header has no %s", keys[i]);
     peek(r);
     return r->p == r->end ? 0 : bad(r, "blanks after the dict");
 }
@@ -232,9 +202,9 @@ npy_fits(const struct npy *npy, size_t size, const char *path, struct err *err)
 
     if (found == npy->nbytes)
         return 0;
-    return err_set(err, EX_DATAERR,
-                   "%s: has %zu bytes of data (expected %zu by its header)",
-                   path, found, npy->nbytes);
+    return err_data(err, path,
+                    "has %zu bytes of data (expected %zu by its header)", found,
+                    npy->nbytes);
 }
 
 bool
@@ -253,24 +223,22 @@ npy_parse(struct npy *npy, const void *head, size_t nbytes, const char *path,
 
     *npy = (struct npy){ 0 };
     if (!npy_sniff(head, nbytes))
-        return err_set(err, EX_DATAERR, "%s: is not a .npy file", path);
+        return err_data(err, path, "is not a .npy file");
     fixed = nbytes > 6 && b[6] > 1 ? 12 : 10;
     if (nbytes < fixed)
-        return err_set(err, EX_DATAERR, "%s: .npy header ends at byte %zu",
-                       path, nbytes);
+        return err_data(err, path, ".npy header ends at byte %zu", nbytes);
     if (b[6] < 1 || b[6] > 3 || b[7] != 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: .npy version %d.%d (expected 1.0, 2.0 or 3.0)",
-                       path, b[6], b[7]);
+        return err_data(err, path,
+                        ".npy version %d.%d (expected 1.0, 2.0 or 3.0)", b[6],
+                        b[7]);
     n = fixed == 10 ? le16(b + 8) : le32(b + 8);
     if (n > NPY_MAX_HEADER)
-        return err_set(err, EX_DATAERR,
-                       "%s: .npy header of %zu bytes (expected at most %d)",
-                       path, n, NPY_MAX_HEADER);
+        return err_data(err, path,
+                        ".npy header of %zu bytes (expected at most %d)", n,
+                        NPY_MAX_HEADER);
     if (n > nbytes - fixed)
-        return err_set(err, EX_DATAERR,
-                       "%s: .npy header of %zu bytes, but %zu are left", path,
-                       fixed + n, nbytes);
+        return err_data(err, path, ".npy header of %zu bytes, but %zu are left",
+                        fixed + n, nbytes);
     npy->data_offset = fixed + n;
     r.text = r.p = (const char *)b + fixed;
     r.end = r.p + n;
@@ -279,12 +247,11 @@ npy_parse(struct npy *npy, const void *head, size_t nbytes, const char *path,
     npy->n_elements = 1;
     for (size_t i = 0; i < npy->n_dims; i++)
         if (!size_mul(npy->n_elements, npy->shape[i], &npy->n_elements))
-            return err_set(err, EX_DATAERR,
-                           "%s: the product of shape overflows 64 bits", path);
+            return err_data(err, path,
+                            "the product of shape overflows 64 bits");
     if (!dtype_nbytes(npy->dtype, npy->n_elements, &npy->nbytes))
-        return err_set(err, EX_DATAERR,
-                       "%s: %zu elements of %s overflow 64 bits", path,
-                       npy->n_elements, dtype_table[npy->dtype].name);
+        return err_data(err, path, "%zu elements of %s overflow 64 bits",
+                        npy->n_elements, dtype_table[npy->dtype].name);
     return 0;
 }
 

@@ -89,13 +89,6 @@ check_kind(const struct peft *p, struct err *err)
 /* A step of a search compares names some dozen times. */
 #define STEPS 4
 
-static bool
-is_plain(char c)
-{
-    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
-           c == '_' || c == '-';
-}
-
 /* A pattern as a name, reversed: one of letters, digits, '_', '-', '.', and
  * punctuation after a backslash.  NULL if it is none. */
 static char *
@@ -109,9 +102,12 @@ read_name(const char *pattern)
     name = xcalloc(n + 1, 1);
     for (const char *p = pattern; *p; p++) {
         bool escaped = *p == '\\' && p[1] && strchr("._-/ ", p[1]);
+        bool plain = (*p >= '0' && *p <= '9') ||
+                     ((*p | 32) >= 'a' && (*p | 32) <= 'z') ||
+                     strchr("._-", *p);
 
         p += escaped;
-        if (!escaped && *p != '.' && !is_plain(*p)) {
+        if (!escaped && !plain) {
             free(name);
             return NULL;
         }
@@ -206,60 +202,26 @@ compile(const struct js *of, const char *pattern, bool tail, struct regex **to,
 }
 
 static int
-compile_all(const struct js *of, const struct peft_patterns *to,
-            struct err *err)
-{
-    size_t n = to->n_regexes, nbytes = 0, n_folded = 0;
-
-    if (n > MAX_REGEXES)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s has %zu patterns that are not names (at most "
-                       "%d)",
-                       of->file, of->path, n, MAX_REGEXES);
-    for (size_t i = 0; i < n; i++) {
-        struct peft_pattern *one = to->regexes[i];
-
-        if (compile(of, one->text, true, &one->regex, err) < 0)
-            return -1;
-        nbytes += regex_nbytes(one->regex);
-        if (nbytes > MAX_NBYTES)
-            return err_set(err, EX_DATAERR,
-                           "%s: %s: the first %zu of %zu patterns take %zu "
-                           "bytes compiled (at most %zu)",
-                           of->file, of->path, i + 1, n, nbytes, MAX_NBYTES);
-        n_folded += regex_n_folded(one->regex);
-        if (n_folded > REGEX_MAX_FOLDED)
-            return err_set(err, EX_DATAERR,
-                           "%s: %s: the first %zu of %zu patterns ignore the "
-                           "case of %zu characters in ranges (at most %d)",
-                           of->file, of->path, i + 1, n, n_folded,
-                           REGEX_MAX_FOLDED);
-    }
-    return 0;
-}
-
-static int
 read_patterns(const struct peft *p, const char *key, bool whole,
               struct peft_patterns *to, struct err *err)
 {
     struct js js = js_get(&p->config, key);
     json_t *object = (json_t *)(uintptr_t)js.v; /* jansson's, not const */
-    size_t n = json_object_size(js.v);
+    size_t n = json_object_size(js.v), nbytes = 0, n_folded = 0;
     int64_t rank = 0;
-    void *it;
 
     if (js_absent(&js))
         return 0;
     if (!js_is(&js, JSON_OBJECT))
         return js_bad(&js, "an object", err);
     if (n > MAX_PATTERNS)
-        return err_set(err, EX_DATAERR, "%s: %s has %zu patterns (at most %d)",
-                       js.file, js.path, n, MAX_PATTERNS);
+        return err_data(err, js.file, "%s has %zu patterns (at most %d)",
+                        js.path, n, MAX_PATTERNS);
     to->list = xcalloc(n + 1, sizeof(*to->list));
     to->names = xcalloc(n + 1, sizeof(*to->names));
     to->regexes = xcalloc(n + 1, sizeof(*to->regexes));
     /* jansson iterates in the order of the file */
-    for (it = json_object_iter(object); it;
+    for (void *it = json_object_iter(object); it;
          it = json_object_iter_next(object, it)) {
         struct peft_pattern *one = &to->list[to->n++];
         char *name;
@@ -278,25 +240,30 @@ read_patterns(const struct peft *p, const char *key, bool whole,
             one->value = (double)rank;
     }
     qsort(to->names, to->n_names, sizeof(*to->names), by_end);
-    return compile_all(&js, to, err);
-}
+    n = to->n_regexes;
+    if (n > MAX_REGEXES)
+        return err_data(err, js.file,
+                        "%s has %zu patterns that are not names (at most %d)",
+                        js.path, n, MAX_REGEXES);
+    for (size_t i = 0; i < n; i++) {
+        struct peft_pattern *one = to->regexes[i];
 
-/* exclude_modules may be a pattern, of whole names, or a list. */
-static int
-read_excluded(struct peft *p, struct err *err)
-{
-    struct js js = js_get(&p->config, "exclude_modules");
-    const char *s = json_string_value(js.v);
-    struct peft_pattern *one;
-
-    if (!s || !*s)
-        return 0;
-    one = xcalloc(1, sizeof(*one));
-    p->excluded = (struct peft_patterns){ .n = 1, .n_regexes = 1, .list = one };
-    p->excluded.regexes = xcalloc(1, sizeof(one));
-    p->excluded.regexes[0] = one;
-    one->js = js;
-    return compile(&js, s, false, &one->regex, err);
+        if (compile(&js, one->text, true, &one->regex, err) < 0)
+            return -1;
+        nbytes += regex_nbytes(one->regex);
+        if (nbytes > MAX_NBYTES)
+            return err_data(err, js.file,
+                            "%s: the first %zu of %zu patterns take %zu bytes "
+                            "compiled (at most %zu)",
+                            js.path, i + 1, n, nbytes, MAX_NBYTES);
+        n_folded += regex_n_folded(one->regex);
+        if (n_folded > REGEX_MAX_FOLDED)
+            return err_data(err, js.file,
+                            "%s: the first %zu of %zu patterns ignore the case "
+                            "of %zu characters in ranges (at most %d)",
+                            js.path, i + 1, n, n_folded, REGEX_MAX_FOLDED);
+    }
+    return 0;
 }
 
 /* Sets '*found' to the first pattern that matches the module, or NULL. */
@@ -317,19 +284,18 @@ find_pattern(const struct peft *p, const struct peft_patterns *of,
     if (of->n == 0)
         return 0;
     if (utf8_valid(module, n) != n)
-        return err_set(err, EX_DATAERR, "%s: module \"%s\" is not UTF-8",
-                       p->path, module);
+        return err_data(err, p->path, "module \"%s\" is not UTF-8", module);
     work->nbytes += n;
     s.max_steps = REGEX_STEPS + REGEX_STEPS_PER_BYTE * work->nbytes;
     if (!strchr(module, '\n')) /* '.' does not match it */
         search(&s, 0, of->n_names, 0, n);
     work->steps = s.steps;
     if (s.steps > s.max_steps)
-        return err_set(err, EX_DATAERR,
-                       "%s: looking up modules takes more than %llu steps for "
-                       "%llu bytes of names",
-                       p->path, (unsigned long long)s.max_steps,
-                       (unsigned long long)work->nbytes);
+        return err_data(err, p->path,
+                        "looking up modules takes more than %llu steps for "
+                        "%llu bytes of names",
+                        (unsigned long long)s.max_steps,
+                        (unsigned long long)work->nbytes);
     if (s.found < of->n)
         *found = &of->list[s.found];
     for (size_t i = 0; rc == 0 && i < of->n_regexes; i++) {
@@ -424,7 +390,9 @@ read_lists(struct peft *p, struct err *err)
     struct js others = js_get(&p->config, "exclude_modules");
     struct js words = js_get(&p->config, "layers_pattern");
     struct js layers = js_get(&p->config, "layers_to_transform");
+    const char *whole = json_string_value(others.v);
     size_t n = json_array_size(layers.v);
+    struct peft_pattern *one;
 
     read_names(&targets, &p->targets);
     read_names(&others, &p->others);
@@ -435,10 +403,18 @@ read_lists(struct peft *p, struct err *err)
         p->layers[p->n_layers++] =
             json_integer_value(json_array_get(layers.v, i));
     qsort(p->layers, p->n_layers, sizeof(*p->layers), by_number);
-    if (json_array_size(words.v) <= MAX_WORDS)
+    if (json_array_size(words.v) > MAX_WORDS)
+        return err_data(err, words.file, "%s has %zu words (at most %d)",
+                        words.path, json_array_size(words.v), MAX_WORDS);
+    if (!whole || !*whole)
         return 0;
-    return err_set(err, EX_DATAERR, "%s: %s has %zu words (at most %d)",
-                   words.file, words.path, json_array_size(words.v), MAX_WORDS);
+    /* exclude_modules may be a pattern, of whole names */
+    one = xcalloc(1, sizeof(*one));
+    p->excluded = (struct peft_patterns){ .n = 1, .n_regexes = 1, .list = one };
+    p->excluded.regexes = xcalloc(1, sizeof(one));
+    p->excluded.regexes[0] = one;
+    one->js = others;
+    return compile(&others, whole, false, &one->regex, err);
 }
 
 /* The last number N of ".WORD.N." in a module's name, of this word or, if NULL,
@@ -496,9 +472,8 @@ peft_target(const struct peft *p, const char *module, struct err *err)
     for (const char *s = strchr(module, '.'); s; s = strchr(s + 1, '.'))
         n_dots++;
     if (n_dots > MAX_TAILS)
-        return err_set(err, EX_DATAERR,
-                       "%s: %.80s... has %zu dots (at most %d)", p->path,
-                       module, n_dots, MAX_TAILS);
+        return err_data(err, p->path, "%.80s... has %zu dots (at most %d)",
+                        module, n_dots, MAX_TAILS);
     if (find_pattern(p, &p->excluded, module, &pattern, err) < 0)
         return -1;
     layer = all_layers ? 0 : layer_of(p, module);
@@ -515,8 +490,7 @@ peft_target(const struct peft *p, const char *module, struct err *err)
         what = "layers_to_transform does not have the layer of";
     if (!what)
         return 0;
-    return err_set(err, EX_DATAERR, "%s: %s %s, but the tensors do", p->path,
-                   what, module);
+    return err_data(err, p->path, "%s %s, but the tensors do", what, module);
 }
 
 int
@@ -540,7 +514,7 @@ peft_open(struct peft *p, const char *dir, struct err *err)
         js_f64(&alpha, &p->alpha, err) < 0 ||
         js_bool_or(&p->config, "use_rslora", false, &p->rslora, err) < 0)
         return -1;
-    if (read_lists(p, err) < 0 || read_excluded(p, err) < 0 ||
+    if (read_lists(p, err) < 0 ||
         read_patterns(p, "rank_pattern", true, &p->r_of, err) < 0)
         return -1;
     return read_patterns(p, "alpha_pattern", false, &p->alpha_of, err);

@@ -124,30 +124,6 @@ has(const struct parser *p, const char *key)
     return false;
 }
 
-/* Of two names for one quantity the protocol's own counts, up to its version;
- * else which of them is meant is not known. */
-static int
-select_keys(struct parser *p, struct err *err)
-{
-    enum saev_version v = p->saev->version;
-
-    for (size_t i = 0; i < N_KEYS; i++) {
-        int *used = &p->used[keys[i].quantity];
-        const char *own = v <= SAEV_1 ? own_key(keys[i].quantity) : "";
-
-        if (!p->values[i] || *used == (int)i || v < keys[i].since ||
-            v > keys[i].until)
-            continue;
-        if (*used < 0 || !strcmp(keys[i].key, own))
-            *used = (int)i;
-        else if (strcmp(keys[*used].key, own) != 0)
-            return err_set(err, EX_DATAERR,
-                           "%s: has both %s and %s (expected one)", p->name,
-                           keys[*used].key, keys[i].key);
-    }
-    return 0;
-}
-
 /* "FILE: KEY is VALUE (expected WHAT)". */
 static int
 bad(const struct parser *p, enum quantity q, const char *expected,
@@ -155,9 +131,9 @@ bad(const struct parser *p, enum quantity q, const char *expected,
 {
     const char *value = value_of(p, q);
 
-    return err_set(err, EX_DATAERR, "%s: %s is %.60s%s (expected %s)", p->name,
-                   keys[p->used[q]].key, value, strlen(value) > 60 ? "..." : "",
-                   expected);
+    return err_data(err, p->name, "%s is %.60s%s (expected %s)",
+                    keys[p->used[q]].key, value,
+                    strlen(value) > 60 ? "..." : "", expected);
 }
 
 static int
@@ -165,8 +141,7 @@ need(const struct parser *p, enum quantity q, struct err *err)
 {
     if (p->used[q] >= 0)
         return 0;
-    return err_set(err, EX_DATAERR, "%s: the key %s is missing", p->name,
-                   own_key(q));
+    return err_data(err, p->name, "the key %s is missing", own_key(q));
 }
 
 /* Canonical text of an integer; false for anything else or what is too big. */
@@ -286,20 +261,6 @@ count_layers(const struct parser *p, struct err *err)
     return 0;
 }
 
-/* The N of "N.": a protocol's major version, or -1. */
-static int
-major_of(const char *protocol)
-{
-    int major = 0;
-    const char *s = protocol + 1;
-
-    if (*protocol != '"' || *s < '0' || *s > '9')
-        return -1;
-    for (; *s >= '0' && *s <= '9' && major < 1000; s++)
-        major = 10 * major + *s - '0';
-    return *s == '.' || *s == '"' ? major : -1;
-}
-
 /* Which version has these members; a writer's input is SAEV_1, on disk any may
  * be. */
 static int
@@ -308,8 +269,8 @@ find_version(const struct parser *p, int flags, struct err *err)
     static const char *const names[] = { "2024-10", "2025-06-09", "2025-06-17",
                                          "1.0.0",   "1.1",        "2.0",
                                          "2.1" };
-    const char *v = value_of(p, Q_PROTOCOL);
-    int major = v ? major_of(v) : 0;
+    const char *v = value_of(p, Q_PROTOCOL); /* a string: in its quotes */
+    const char *major = v && *v == '"' ? v + 1 + strspn(v + 1, "0") : "";
     struct saev *s = p->saev;
 
     if (!v && has(p, "n_layers") && !has(p, "layers"))
@@ -319,9 +280,9 @@ find_version(const struct parser *p, int flags, struct err *err)
         s->version = SAEV_2025_06;
     else if (!v)
         s->version = SAEV_1;
-    else if (major == 1)
+    else if (major[0] == '1' && (major[1] == '.' || major[1] == '"'))
         s->version = !strcmp(v, "\"1.0.0\"") ? SAEV_1_0 : SAEV_1_1;
-    else if (major == 2)
+    else if (major[0] == '2' && (major[1] == '.' || major[1] == '"'))
         s->version = !strcmp(v, "\"2.0\"") ? SAEV_2_0 : SAEV_2_1;
     else
         return bad(p, Q_PROTOCOL, "\"1.x\" or \"2.x\"", err);
@@ -330,10 +291,10 @@ find_version(const struct parser *p, int flags, struct err *err)
     if (s->version == SAEV_1)
         return 0;
     if (flags & SAEV_INPUT)
-        return err_set(err, EX_DATAERR,
-                       "%s: has the keys of protocol %.60s (expected those of "
-                       "2025-06-17)",
-                       p->name, s->protocol);
+        return err_data(err, p->name,
+                        "has the keys of protocol %.60s (expected those of "
+                        "2025-06-17)",
+                        s->protocol);
     err_warn("%s: breaking: protocol %.60s, not 2025-06-17: read as %s means "
              "it",
              p->name, s->protocol,
@@ -342,63 +303,11 @@ find_version(const struct parser *p, int flags, struct err *err)
     return 0;
 }
 
-/* Keys of the protocol's own version that must be there, and nothing more is
- * asked of them. */
-static int
-check_rest(const struct parser *p, struct err *err)
-{
-    const char *data = value_of(p, Q_DATA), *dtype = value_of(p, Q_DTYPE);
-    const char *seed = value_of(p, Q_SEED), *end;
-    int64_t v;
-
-    if (need(p, Q_DATA, err) < 0)
-        return -1;
-    if (*data != '"' && *data != '{')
-        return bad(p, Q_DATA, "a string or an object", err);
-    if (dtype && strcmp(dtype, "\"float32\"") != 0)
-        return bad(p, Q_DTYPE, "\"float32\"", err);
-    if (p->saev->version > SAEV_1)
-        return 0;
-    if (need(p, Q_SEED, err) < 0)
-        return -1;
-    if ((!parse_int(seed, &end, &v) || *end) &&
-        strspn(seed, "-0123456789") != strlen(seed))
-        return bad(p, Q_SEED, "an integer", err);
-    return 0;
-}
-
 static int
 overflow(const char *name, struct err *err)
 {
-    return err_set(err, EX_DATAERR,
-                   "%s: images of that shape and number are beyond 2^64 bytes",
-                   name);
-}
-
-static int
-take_geometry(const struct parser *p, struct err *err)
-{
-    struct saev *s = p->saev;
-    size_t per_img;
-
-    s->n_tokens = s->n_patches + s->cls_token;
-    if (s->n_tokens == 0)
-        return bad(p, Q_PATCHES, "at least 1 where cls_token is false", err);
-    if (!size_mul(s->n_layers, s->n_tokens, &per_img) ||
-        !size_mul(s->d, sizeof(float), &s->row_nbytes) ||
-        !size_mul(per_img, s->row_nbytes, &s->img_nbytes))
-        return overflow(p->name, err);
-    s->shard_imgs = s->max_patches / per_img;
-    if (s->shard_imgs == 0)
-        return err_set(err, EX_DATAERR,
-                       "%s: %s is %zu, but an image has %zu layer%s x %zu "
-                       "token%s (expected at least %zu)",
-                       p->name, keys[p->used[Q_BUDGET]].key, s->max_patches,
-                       s->n_layers, plural(s->n_layers), s->n_tokens,
-                       plural(s->n_tokens), per_img);
-    if (!size_mul(s->shard_imgs, s->img_nbytes, &s->shard_nbytes))
-        return overflow(p->name, err);
-    return s->n_imgs_known ? saev_set_n_imgs(s, s->n_imgs, err) : 0;
+    return err_data(err, name,
+                    "images of that shape and number are beyond 2^64 bytes");
 }
 
 static int
@@ -406,6 +315,10 @@ take_all(struct parser *p, int flags, struct err *err)
 {
     struct saev *s = p->saev;
     bool old = s->version == SAEV_2024_10;
+    const char *data = value_of(p, Q_DATA), *dtype = value_of(p, Q_DTYPE);
+    const char *seed = value_of(p, Q_SEED), *end;
+    size_t per_img;
+    int64_t v;
 
     s->cls_token = old; /* it had no key: there was always one */
     s->n_imgs_known = p->used[Q_IMGS] >= 0 || !(flags & SAEV_INPUT);
@@ -417,11 +330,39 @@ take_all(struct parser *p, int flags, struct err *err)
         take_size(p, Q_D, 1, &s->d, err) < 0 ||
         (s->n_imgs_known && take_size(p, Q_IMGS, 0, &s->n_imgs, err) < 0) ||
         take_size(p, Q_BUDGET, 1, &s->max_patches, err) < 0 ||
-        check_rest(p, err) < 0)
+        need(p, Q_DATA, err) < 0)
         return -1;
     if (!s->family)
         s->family = xstrdup("");
-    return take_geometry(p, err);
+    /* Nothing more is asked of these. */
+    if (*data != '"' && *data != '{')
+        return bad(p, Q_DATA, "a string or an object", err);
+    if (dtype && strcmp(dtype, "\"float32\"") != 0)
+        return bad(p, Q_DTYPE, "\"float32\"", err);
+    if (s->version <= SAEV_1 && need(p, Q_SEED, err) < 0)
+        return -1;
+    if (s->version <= SAEV_1 && (!parse_int(seed, &end, &v) || *end) &&
+        strspn(seed, "-0123456789") != strlen(seed))
+        return bad(p, Q_SEED, "an integer", err);
+    /* geometry */
+    s->n_tokens = s->n_patches + s->cls_token;
+    if (s->n_tokens == 0)
+        return bad(p, Q_PATCHES, "at least 1 where cls_token is false", err);
+    if (!size_mul(s->n_layers, s->n_tokens, &per_img) ||
+        !size_mul(s->d, sizeof(float), &s->row_nbytes) ||
+        !size_mul(per_img, s->row_nbytes, &s->img_nbytes))
+        return overflow(p->name, err);
+    s->shard_imgs = s->max_patches / per_img;
+    if (s->shard_imgs == 0)
+        return err_data(err, p->name,
+                        "%s is %zu, but an image has %zu layer%s x %zu "
+                        "token%s (expected at least %zu)",
+                        keys[p->used[Q_BUDGET]].key, s->max_patches,
+                        s->n_layers, plural(s->n_layers), s->n_tokens,
+                        plural(s->n_tokens), per_img);
+    if (!size_mul(s->shard_imgs, s->img_nbytes, &s->shard_nbytes))
+        return overflow(p->name, err);
+    return s->n_imgs_known ? saev_set_n_imgs(s, s->n_imgs, err) : 0;
 }
 
 int
@@ -443,8 +384,22 @@ saev_parse(struct saev *saev, const char *text, size_t nbytes, const char *name,
             p.used[Q_PROTOCOL] = (int)i;
     if (rc == 0)
         rc = find_version(&p, flags, err);
-    if (rc == 0)
-        rc = select_keys(&p, err);
+    /* Of two names for one quantity the protocol's own counts, up to its
+     * version; else which of them is meant is not known. */
+    for (size_t i = 0; i < N_KEYS && rc == 0; i++) {
+        int *used = &p.used[keys[i].quantity];
+        const char *own =
+            saev->version <= SAEV_1 ? own_key(keys[i].quantity) : "";
+
+        if (!p.values[i] || *used == (int)i || saev->version < keys[i].since ||
+            saev->version > keys[i].until)
+            continue;
+        if (*used < 0 || !strcmp(keys[i].key, own))
+            *used = (int)i;
+        else if (strcmp(keys[*used].key, own) != 0)
+            rc = err_data(err, name, "has both %s and %s (expected one)",
+                          keys[*used].key, keys[i].key);
+    }
     if (rc == 0)
         rc = take_all(&p, flags, err);
     for (size_t q = 0; q < Q_COUNT; q++)

@@ -52,14 +52,13 @@ saev_view_open(struct saev_view *v, const struct saev *s,
 
     *v = (struct saev_view){ .saev = s, .tokens = tokens };
     if (tokens == SAEV_CLS && !s->cls_token)
-        return err_set(err, EX_DATAERR,
-                       "%s: the dump has no CLS token (cls_token is false)",
-                       s->name);
+        return err_data(err, s->name,
+                        "the dump has no CLS token (cls_token is false)");
     while (layer != SAEV_ALL_LAYERS && i < s->n_layers && s->layers[i] != layer)
         i++;
     if (i == s->n_layers)
-        return err_set(err, EX_DATAERR, "%s: layer %lld is not in the dump",
-                       s->name, (long long)layer);
+        return err_data(err, s->name, "layer %lld is not in the dump",
+                        (long long)layer);
     v->layer0 = i;
     v->n_layers = layer == SAEV_ALL_LAYERS ? s->n_layers : 1;
     v->token0 = tokens == SAEV_IMAGE ? s->cls_token : 0;

@@ -209,35 +209,6 @@ saevdir_end_run(struct saevdir_run *run)
     run->what = NULL;
 }
 
-/* Full size is right for the last shard, too, and for one more after it. */
-static void
-check_file(struct saevdir *dir, const struct saevdir_file *f,
-           struct saevdir_run *run)
-{
-    const struct saev *s = &dir->saev;
-    bool extra = f->shard == s->n_shards && s->n_imgs % s->shard_imgs == 0;
-    bool full = f->shard + 1 == s->n_shards && f->nbytes == s->shard_nbytes;
-    size_t expected;
-
-    if (f->nbytes == SIZE_MAX) {
-        saevdir_problem(run, f->shard, f->shard, "is not a regular file");
-        return;
-    }
-    if (f->shard >= s->n_shards && !extra) {
-        saevdir_problem(run, f->shard, f->shard,
-                        "beyond the last shard (n_imgs is %zu, %zu a shard)",
-                        s->n_imgs, s->shard_imgs);
-        return;
-    }
-    expected = extra ? s->shard_nbytes : saev_shard_nbytes(s, f->shard);
-    if (f->nbytes != expected && !full)
-        saevdir_problem(run, f->shard, f->shard, "%zu bytes (expected %zu)",
-                        f->nbytes, expected);
-    dir->padded |= extra || (full && f->nbytes > expected);
-    dir->nbytes += f->nbytes;
-    dir->n_files++;
-}
-
 int
 saevdir_check(struct saevdir *dir, void (*report)(void *ctx, const char *what),
               void *ctx, struct err *err)
@@ -245,7 +216,7 @@ saevdir_check(struct saevdir *dir, void (*report)(void *ctx, const char *what),
     struct saevdir_run run = { .report = report,
                                .ctx = ctx,
                                .path = dir->path };
-    size_t n_shards = dir->saev.n_shards;
+    const struct saev *s = &dir->saev;
     size_t next = 0; /* the shard that has to come now */
 
     dir->n_files = dir->nbytes = 0;
@@ -253,15 +224,36 @@ saevdir_check(struct saevdir *dir, void (*report)(void *ctx, const char *what),
     if (list_files(dir, err) < 0)
         return -1;
     for (size_t i = 0; i < dir->n_listed; i++) {
-        size_t shard = smaller(dir->files[i].shard, n_shards);
+        size_t at = dir->files[i].shard, nbytes = dir->files[i].nbytes;
+        size_t shard = smaller(at, s->n_shards), expected;
+        /* Full size is right for the last one, too, and for one more. */
+        bool extra = at == s->n_shards && s->n_imgs % s->shard_imgs == 0;
+        bool full = at + 1 == s->n_shards && nbytes == s->shard_nbytes;
 
         if (next < shard)
             saevdir_problem(&run, next, shard - 1, "missing");
-        check_file(dir, &dir->files[i], &run);
-        next = smaller(shard + 1, n_shards);
+        next = smaller(shard + 1, s->n_shards);
+        if (nbytes == SIZE_MAX) {
+            saevdir_problem(&run, at, at, "is not a regular file");
+            continue;
+        }
+        if (at >= s->n_shards && !extra) {
+            saevdir_problem(&run, at, at,
+                            "beyond the last shard (n_imgs is %zu, %zu a "
+                            "shard)",
+                            s->n_imgs, s->shard_imgs);
+            continue;
+        }
+        expected = extra ? s->shard_nbytes : saev_shard_nbytes(s, at);
+        if (nbytes != expected && !full)
+            saevdir_problem(&run, at, at, "%zu bytes (expected %zu)", nbytes,
+                            expected);
+        dir->padded |= extra || (full && nbytes > expected);
+        dir->nbytes += nbytes;
+        dir->n_files++;
     }
-    if (next < n_shards)
-        saevdir_problem(&run, next, n_shards - 1, "missing");
+    if (next < s->n_shards)
+        saevdir_problem(&run, next, s->n_shards - 1, "missing");
     saevdir_end_run(&run);
     return run.n_reported;
 }
@@ -285,11 +277,10 @@ saevdir_open(struct saevdir *dir, const char *path, struct err *err)
     if (saevdir_meta(dir, path, err) < 0)
         return -1;
     n = saevdir_check(dir, keep_first, &first, err);
+    if (n == 0)
+        return 0;
     if (n > 0)
         *err = first;
-    if (n != 0) {
-        saevdir_close(dir);
-        return -1;
-    }
-    return 0;
+    saevdir_close(dir);
+    return -1;
 }

@@ -87,52 +87,37 @@ sorted(const struct st *st, size_t n, compare *cmp, struct err *err)
     return v;
 }
 
+/* What sorting shows: no name and no key of the metadata comes twice, and every
+ * byte after the header belongs to one tensor.  Sets st->by_name. */
 static int
-check_names(struct st *st, struct err *err)
+check_sorted(struct st *st, struct err *err)
 {
     uint32_t *v = sorted(st, st->n_tensors, by_name, err);
+    size_t end = 0;
+    int rc = 0;
 
     if (!v)
         return -1;
     st->by_name = st->arena->by_name = v;
-    for (size_t i = 1; i < st->n_tensors; i++)
-        if (by_name(st, v[i - 1], v[i]) == 0) {
-            const struct st_tensor *t = st->tensors + v[i];
+    for (size_t i = 1; i < st->n_tensors; i++) {
+        const struct st_tensor *t = st->tensors + v[i];
 
-            return err_set(err, EX_DATAERR, "%s: tensor \"%.*s\" appears twice",
-                           st->path, st_name_shown(t->name, t->name_n),
-                           t->name);
-        }
-    return 0;
-}
-
-static int
-check_meta(const struct st *st, struct err *err)
-{
-    uint32_t *v = sorted(st, st->n_meta, by_key, err);
-    int rc = 0;
-
+        if (by_name(st, v[i - 1], v[i]) == 0)
+            return err_data(err, st->path, "tensor \"%.*s\" appears twice",
+                            st_name_shown(t->name, t->name_n), t->name);
+    }
+    v = sorted(st, st->n_meta, by_key, err);
     if (!v)
         return -1;
-    for (size_t i = 1; i < st->n_meta && rc == 0; i++)
-        if (by_key(st, v[i - 1], v[i]) == 0) {
-            const struct st_meta *m = st->meta + v[i];
+    for (size_t i = 1; i < st->n_meta && rc == 0; i++) {
+        const struct st_meta *m = st->meta + v[i];
 
-            rc = err_set(err, EX_DATAERR, "%s: __metadata__ has \"%.*s\" twice",
-                         st->path, st_name_shown(m->key, m->key_n), m->key);
-        }
+        if (by_key(st, v[i - 1], v[i]) == 0)
+            rc = err_data(err, st->path, "__metadata__ has \"%.*s\" twice",
+                          st_name_shown(m->key, m->key_n), m->key);
+    }
     free(v);
-    return rc;
-}
-
-/* Every byte after the header belongs to one tensor. */
-static int
-check_places(const struct st *st, struct err *err)
-{
-    uint32_t *v = sorted(st, st->n_tensors, by_place, err);
-    size_t data_nbytes = st->file_size - st->data_offset, end = 0;
-    int rc = 0;
-
+    v = rc < 0 ? NULL : sorted(st, st->n_tensors, by_place, err);
     if (!v)
         return -1;
     for (size_t i = 0; i < st->n_tensors && rc == 0; i++) {
@@ -141,25 +126,25 @@ check_places(const struct st *st, struct err *err)
         int n = st_name_shown(t->name, t->name_n);
 
         if (t->begin != end && !last)
-            rc = err_set(err, EX_DATAERR,
-                         "%s: the first tensor, \"%.*s\", begins at byte %zu "
-                         "of the data (expected 0)",
-                         st->path, n, t->name, t->begin);
+            rc = err_data(err, st->path,
+                          "the first tensor, \"%.*s\", begins at byte %zu of "
+                          "the data (expected 0)",
+                          n, t->name, t->begin);
         else if (t->begin != end)
-            rc = err_set(err, EX_DATAERR,
-                         "%s: tensor \"%.*s\" begins at byte %zu of the data, "
-                         "but \"%.*s\" ends at %zu (%s)",
-                         st->path, n, t->name, t->begin,
-                         st_name_shown(last->name, last->name_n), last->name,
-                         end, t->begin < end ? "they overlap" : "a hole");
+            rc = err_data(err, st->path,
+                          "tensor \"%.*s\" begins at byte %zu of the data, "
+                          "but \"%.*s\" ends at %zu (%s)",
+                          n, t->name, t->begin,
+                          st_name_shown(last->name, last->name_n), last->name,
+                          end, t->begin < end ? "they overlap" : "a hole");
         end = t->begin + t->nbytes;
     }
     free(v);
-    if (rc == 0 && end != data_nbytes)
-        rc = err_set(err, EX_DATAERR,
-                     "%s: the header promises %zu bytes from byte %zu on, but "
-                     "the file has %zu bytes",
-                     st->path, end, st->data_offset, st->file_size);
+    if (rc == 0 && end != st->file_size - st->data_offset)
+        rc = err_data(err, st->path,
+                      "the header promises %zu bytes from byte %zu on, but "
+                      "the file has %zu bytes",
+                      end, st->data_offset, st->file_size);
     return rc;
 }
 
@@ -170,18 +155,17 @@ load_text(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
     uint64_t n;
 
     if (nbytes < 8)
-        return err_set(err, EX_DATAERR,
-                       "%s: has %zu bytes (expected at least 8)", st->path,
-                       nbytes);
+        return err_data(err, st->path, "has %zu bytes (expected at least 8)",
+                        nbytes);
     n = le64(head);
     if (n > ST_MAX_HEADER)
-        return err_set(err, EX_DATAERR,
-                       "%s: header length %zu (expected at most %zu)", st->path,
-                       n, ST_MAX_HEADER);
+        return err_data(err, st->path,
+                        "header length %zu (expected at most %zu)", n,
+                        ST_MAX_HEADER);
     if (n > st->file_size - 8)
-        return err_set(err, EX_DATAERR,
-                       "%s: header length %zu, but the file has %zu bytes",
-                       st->path, n, st->file_size);
+        return err_data(err, st->path,
+                        "header length %zu, but the file has %zu bytes", n,
+                        st->file_size);
     st->header_n = n;
     st->data_offset = n + 8;
     st->arena->text = mem_try(n + 1, 1, st->path, err);
@@ -191,9 +175,9 @@ load_text(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
     if (st->fd >= 0)
         return file_pread(st->fd, st->path, st->arena->text, n, 8, err);
     if (nbytes - 8 < n)
-        return err_set(err, EX_DATAERR,
-                       "%s: header length %zu, but only %zu bytes are given",
-                       st->path, n, nbytes);
+        return err_data(err, st->path,
+                        "header length %zu, but only %zu bytes are given", n,
+                        nbytes);
     memcpy(st->arena->text, head + 8, n);
     return 0;
 }
@@ -209,13 +193,10 @@ read_file(struct st *st, const uint8_t *head, size_t nbytes, struct err *err)
             nbytes > 8 && head[8] == '{' ? NULL : st_sniff(head, nbytes);
 
         if (what && err->status == EX_DATAERR)
-            err_set(err, EX_DATAERR, "%s: is %s, not safetensors", st->path,
-                    what);
+            err_data(err, st->path, "is %s, not safetensors", what);
         return -1;
     }
-    if (check_names(st, err) < 0 || check_meta(st, err) < 0)
-        return -1;
-    return check_places(st, err);
+    return check_sorted(st, err);
 }
 
 static void
@@ -362,9 +343,9 @@ st_meta_f64(const struct st *st, const char *key, double *v, struct err *err)
     *v = strtod(meta->value, &end);
     if (meta->value_n && end == meta->value + meta->value_n && isfinite(*v))
         return 1;
-    return err_set(err, EX_DATAERR,
-                   "%s: __metadata__ %s is \"%s\" (expected a number)",
-                   st->path, key, meta->value);
+    return err_data(err, st->path,
+                    "__metadata__ %s is \"%s\" (expected a number)", key,
+                    meta->value);
 }
 
 const void *

@@ -43,9 +43,9 @@ bad(const struct reader *r, const char *fmt, ...)
     vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
     if (!t)
-        return err_set(r->err, EX_DATAERR, "%s: %s", r->st->path, what);
-    return err_set(r->err, EX_DATAERR, "%s: tensor \"%.*s\": %s", r->st->path,
-                   st_name_shown(t->name, t->name_n), t->name, what);
+        return err_data(r->err, r->st->path, "%s", what);
+    return err_data(r->err, r->st->path, "tensor \"%.*s\": %s",
+                    st_name_shown(t->name, t->name_n), t->name, what);
 }
 
 /* What the JSON reader met; the header's first byte is byte 8 of the file. */
@@ -174,39 +174,6 @@ read_offsets(struct reader *r, uint64_t offsets[2])
     return j->expected ? bad_json(r) : 0;
 }
 
-static int
-check_size(struct reader *r, struct st_tensor *t, const uint64_t offsets[2])
-{
-    const struct dtype_info *dtype = &dtype_table[t->dtype];
-    size_t first = r->n_dims - t->n_dims, bits;
-
-    /* Left to right: a 0 does not excuse an overflow before it. */
-    t->n_elements = 1;
-    for (size_t i = 0; i < t->n_dims; i++)
-        if (!size_mul(t->n_elements, r->arena->dims[first + i], &t->n_elements))
-            return bad(r, "the product of shape overflows 64 bits at dim %zu",
-                       i);
-    if (!size_mul(t->n_elements, dtype->bits, &bits))
-        return bad(r, "%zu elements of %s overflow 64 bits", t->n_elements,
-                   dtype->name);
-    if (bits % 8)
-        return bad(r,
-                   "%zu elements of %s are %zu bits (expected whole "
-                   "bytes)",
-                   t->n_elements, dtype->name, bits);
-    if (offsets[1] < offsets[0])
-        return bad(r, "data_offsets end at %zu, before they begin at %zu",
-                   offsets[1], offsets[0]);
-    t->begin = offsets[0];
-    t->nbytes = offsets[1] - offsets[0];
-    if (t->nbytes != bits / 8)
-        return bad(r,
-                   "data_offsets span %zu bytes (expected %zu for %zu "
-                   "elements of %s)",
-                   t->nbytes, bits / 8, t->n_elements, dtype->name);
-    return 0;
-}
-
 /* The object of a tensor, whose name was read. */
 static int
 read_tensor(struct reader *r, const struct jspan *name)
@@ -216,8 +183,10 @@ read_tensor(struct reader *r, const struct jspan *name)
     uint64_t offsets[2] = { 0, 0 };
     struct st_tensor *t = grow(r, r->arena->tensors, r->st->n_tensors,
                                &r->cap_tensors, sizeof(*t));
+    const struct dtype_info *dtype;
     bool seen[3] = { false };
     struct jspan key;
+    size_t bits;
     int i, rc;
 
     if (!t)
@@ -228,10 +197,8 @@ read_tensor(struct reader *r, const struct jspan *name)
     r->tensor = t;
     jpull_enter(j, '{', "an object");
     while (jpull_member(j, &key)) {
-        i = jspan_is(&key, "dtype")          ? 0
-            : jspan_is(&key, "shape")        ? 1
-            : jspan_is(&key, "data_offsets") ? 2
-                                             : 3;
+        for (i = 0; i < 3 && !jspan_is(&key, fields[i]);)
+            i++;
         if (i == 3) {
             jpull_skip(j);
             continue;
@@ -250,38 +217,33 @@ read_tensor(struct reader *r, const struct jspan *name)
     for (i = 0; i < 3; i++)
         if (!seen[i])
             return bad(r, "%s is missing", fields[i]);
-    if (check_size(r, t, offsets) < 0)
-        return -1;
+    /* Left to right: a 0 does not excuse an overflow before it. */
+    t->n_elements = 1;
+    for (size_t k = 0; k < t->n_dims; k++)
+        if (!size_mul(t->n_elements, r->arena->dims[r->n_dims - t->n_dims + k],
+                      &t->n_elements))
+            return bad(r, "the product of shape overflows 64 bits at dim %zu",
+                       k);
+    dtype = &dtype_table[t->dtype];
+    if (!size_mul(t->n_elements, dtype->bits, &bits))
+        return bad(r, "%zu elements of %s overflow 64 bits", t->n_elements,
+                   dtype->name);
+    if (bits % 8)
+        return bad(r, "%zu elements of %s are %zu bits (expected whole bytes)",
+                   t->n_elements, dtype->name, bits);
+    if (offsets[1] < offsets[0])
+        return bad(r, "data_offsets end at %zu, before they begin at %zu",
+                   offsets[1], offsets[0]);
+    t->begin = offsets[0];
+    t->nbytes = offsets[1] - offsets[0];
+    if (t->nbytes != bits / 8)
+        return bad(r,
+                   "data_offsets span %zu bytes (expected %zu for %zu elements "
+                   "of %s)",
+                   t->nbytes, bits / 8, t->n_elements, dtype->name);
     r->tensor = NULL;
     r->st->n_tensors++;
     return 0;
-}
-
-/* __metadata__: null, or strings by name. */
-static int
-read_meta(struct reader *r)
-{
-    struct jpull *j = &r->json;
-    struct jspan key, value;
-
-    if (jpull_word(j, "null"))
-        return 0;
-    jpull_enter(j, '{', "an object of strings as __metadata__");
-    while (jpull_member(j, &key)) {
-        struct st_meta *meta =
-            grow(r, r->arena->meta, r->st->n_meta, &r->cap_meta, sizeof(*meta));
-
-        if (!meta)
-            return -1;
-        r->arena->meta = meta;
-        if (!jpull_string(j, "a string as value in __metadata__", &value))
-            break;
-        decode(r, &key);
-        decode(r, &value);
-        meta[r->st->n_meta++] =
-            (struct st_meta){ key.s, value.s, key.n, value.n };
-    }
-    return j->expected ? bad_json(r) : 0;
 }
 
 int
@@ -293,7 +255,7 @@ st_header_read(struct st *st, struct err *err)
     struct jpull *j = &r.json;
     const uint64_t *dims;
     bool seen_meta = false;
-    struct jspan key;
+    struct jspan key, value;
 
     *j = jpull_start(arena->text, st->header_n, MAX_NESTING);
     jpull_peek(j);
@@ -303,12 +265,29 @@ st_header_read(struct st *st, struct err *err)
         if (!jspan_is(&key, "__metadata__")) {
             if (read_tensor(&r, &key) < 0)
                 return -1;
-        } else if (seen_meta) {
+            continue;
+        }
+        if (seen_meta) {
             jpull_fail(j, j->p, "__metadata__ only once");
-        } else {
-            seen_meta = true;
-            if (read_meta(&r) < 0)
+            break;
+        }
+        seen_meta = true;
+        if (jpull_word(j, "null"))
+            continue;
+        jpull_enter(j, '{', "an object of strings as __metadata__");
+        while (jpull_member(j, &key)) {
+            struct st_meta *meta =
+                grow(&r, arena->meta, st->n_meta, &r.cap_meta, sizeof(*meta));
+
+            if (!meta)
                 return -1;
+            arena->meta = meta;
+            if (!jpull_string(j, "a string as value in __metadata__", &value))
+                break;
+            decode(&r, &key);
+            decode(&r, &value);
+            meta[st->n_meta++] =
+                (struct st_meta){ key.s, value.s, key.n, value.n };
         }
     }
     if (!jpull_done(j))

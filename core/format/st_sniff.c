@@ -21,14 +21,6 @@ static const struct magic magics[] = {
     { 257, 5, "ustar", "a tar archive (unpack it first)" },
 };
 
-/* Pickles of protocol 2 to 5 begin so; torch.save() before 1.6 wrote them. */
-static bool
-is_pickle(const uint8_t *head, size_t nbytes)
-{
-    return nbytes >= 3 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 &&
-           head[2];
-}
-
 static bool
 is_text(const uint8_t *head, size_t nbytes)
 {
@@ -39,32 +31,11 @@ is_text(const uint8_t *head, size_t nbytes)
     return true;
 }
 
-/* What begins with a word, in upper or lower case, after spaces. */
-static const char *
-sniff_markup(const uint8_t *head, size_t nbytes)
-{
-    char s[32] = "";
-    size_t i = 0;
-
-    if (nbytes >= 3 && !memcmp(head, "\357\273\277", 3))
-        i = 3;
-    while (i < nbytes && head[i] && strchr(" \t\r\n", head[i]))
-        i++;
-    memcpy(s, head + i, nbytes - i < 31 ? nbytes - i : 31);
-    if (!strncasecmp(s, "<!doctype html", 14) || !strncasecmp(s, "<html", 5))
-        return "an HTML page (a login or error page, saved as the file)";
-    if (!strncasecmp(s, "<?xml", 5))
-        return "an XML document (an error message, saved as the file?)";
-    if (s[0] == '{' && is_text(head, 8))
-        return "JSON without the 8 bytes of its length (an index? name its directory)";
-    return NULL;
-}
-
 const char *
 st_sniff(const void *bytes, size_t nbytes)
 {
     const uint8_t *head = bytes;
-    const char *what;
+    char s[32] = "";
     size_t i;
 
     for (i = 0; i < sizeof(magics) / sizeof(*magics); i++) {
@@ -76,11 +47,21 @@ st_sniff(const void *bytes, size_t nbytes)
     }
     if (nbytes < 8)
         return NULL;
-    if (is_pickle(head, nbytes))
+    /* Pickles of protocol 2 to 5 begin so; torch.save() before 1.6 wrote them.
+     */
+    if (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && head[2])
         return "a pickle (PyTorch's old .pth and .bin are)";
-    what = sniff_markup(head, nbytes);
-    if (what)
-        return what;
+    /* Markup begins with a word, in upper or lower case, after spaces. */
+    i = memcmp(head, "\357\273\277", 3) ? 0 : 3;
+    while (i < nbytes && head[i] && strchr(" \t\r\n", head[i]))
+        i++;
+    memcpy(s, head + i, nbytes - i < 31 ? nbytes - i : 31);
+    if (!strncasecmp(s, "<!doctype html", 14) || !strncasecmp(s, "<html", 5))
+        return "an HTML page (a login or error page, saved as the file)";
+    if (!strncasecmp(s, "<?xml", 5))
+        return "an XML document (an error message, saved as the file?)";
+    if (s[0] == '{' && is_text(head, 8))
+        return "JSON without the 8 bytes of its length (an index? name its directory)";
     for (i = 0; i < nbytes && head[i] == 0;)
         i++;
     if (i == nbytes && nbytes > 8)

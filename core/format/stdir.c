@@ -17,15 +17,6 @@
 #define INDEX    "model.safetensors.index.json"
 #define SUFFIX   ".safetensors"
 
-/* A model.safetensors.index.json while its shards are being opened. */
-struct index {
-    struct stdir *dir;
-    const char *path; /* of the index, for messages */
-    json_t *shards;   /* file name -> its place in dir->files */
-    json_t *inodes;   /* "DEV INODE" -> the file name that led there */
-    struct err *err;
-};
-
 static char *
 join(const char *dir, const char *name)
 {
@@ -111,131 +102,108 @@ safe_path(const char *s, size_t nbytes)
     return true;
 }
 
-/* Or is it only that it cannot be opened now? */
-static bool
-is_missing(const char *path)
-{
-    struct stat st;
-
-    if (stat(path, &st) == 0)
-        return !S_ISREG(st.st_mode);
-    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ||
-           errno == ENAMETOOLONG;
-}
-
 /*
- * Opens one more shard; 'tensor' is the first that the index puts there.  Two
- * names of one file are refused: it would be read once for each of a thousand
+ * Opens one more shard of the index at 'path'; 'tensor' is the first that it
+ * puts there.  'inodes' has "DEV INODE" -> the name that led there: two names
+ * of one file are refused, as it would be read once for each of a thousand
  * links, and no writer makes such an index.
  */
 static int
-open_shard(struct index *index, const char *shard, const char *tensor)
+open_shard(struct stdir *dir, const char *path, const char *shard,
+           const char *tensor, json_t *inodes, struct err *err)
 {
-    struct stdir *dir = index->dir;
-    struct err *err = index->err;
-    char *path = join(dir->path, shard);
+    char *file = join(dir->path, shard), key[48];
+    int rc = st_open(dir->files + dir->n_files, file, err);
     const char *other;
     struct stat s = { 0 };
-    char key[48];
-    int rc = st_open(dir->files + dir->n_files, path, err);
 
     if (rc < 0) {
         struct err why = *err;
+        /* or can it only not be opened now? */
+        bool missing = stat(file, &s) == 0
+                           ? !S_ISREG(s.st_mode)
+                           : errno == ENOENT || errno == ENOTDIR ||
+                                 errno == ELOOP || errno == ENAMETOOLONG;
 
         if (why.status == EX_NOINPUT)
-            err_set(err, is_missing(path) ? EX_DATAERR : EX_NOINPUT,
-                    "%s: tensor \"%.200s\" is in %s", index->path, tensor,
-                    why.what);
+            err_set(err, missing ? EX_DATAERR : EX_NOINPUT,
+                    "%s: tensor \"%.200s\" is in %s", path, tensor, why.what);
         goto out;
     }
     rc = fstat(dir->files[dir->n_files++].fd, &s);
     if (rc < 0)
-        err_sys(err, EX_IOERR, "%s", path);
+        err_sys(err, EX_IOERR, "%s", file);
     if (rc < 0 || s.st_ino == 0) /* the file system has no inode numbers */
         goto out;
     snprintf(key, sizeof(key), "%llu %llu", (unsigned long long)s.st_dev,
              (unsigned long long)s.st_ino);
-    other = json_string_value(json_object_get(index->inodes, key));
+    other = json_string_value(json_object_get(inodes, key));
     if (other)
-        rc = err_set(err, EX_DATAERR,
-                     "%s: %.200s and %.200s are one file (expected one name)",
-                     index->path, other, shard);
-    else if (json_object_set_new(index->inodes, key, json_string(shard)) < 0)
-        rc = err_set(err, EX_SOFTWARE, "%s: out of memory", index->path);
+        rc = err_data(err, path,
+                      "%.200s and %.200s are one file (expected one name)",
+                      other, shard);
+    else if (json_object_set_new(inodes, key, json_string(shard)) < 0)
+        rc = err_set(err, EX_SOFTWARE, "%s: out of memory", path);
 out:
-    free(path);
+    free(file);
     return rc;
 }
 
-/* Checks every path and numbers the shards, before any of them is opened. */
+/* Opens what the index at 'path' names; 'shards', file name -> its place in
+ * dir->files, and 'inodes' come empty. */
 static int
-list_shards(struct index *index, const struct js *weight_map)
+read_index(struct stdir *dir, const char *path, const json_t *document,
+           json_t *shards, json_t *inodes, struct err *err)
 {
-    const char *tensor, *shard;
-    json_t *value;
-    size_t n;
-
-    json_object_foreach((json_t *)(uintptr_t)weight_map->v, tensor, value)
-    {
-        struct js js = js_get(weight_map, tensor);
-
-        if (js_str(&js, &shard, &n, index->err) < 0)
-            return -1;
-        if (!safe_path(shard, n))
-            return js_bad(&js, "a path inside the directory, ending in " SUFFIX,
-                          index->err);
-        n = json_object_size(index->shards);
-        if (!json_object_get(index->shards, shard) &&
-            json_object_set_new(index->shards, shard,
-                                json_integer((json_int_t)n)) < 0)
-            return err_set(index->err, EX_SOFTWARE, "%s: out of memory",
-                           index->path);
-    }
-    return 0;
-}
-
-static int
-read_index(struct index *index, const json_t *document)
-{
-    struct js root = js_root(document, index->path);
+    struct js root = js_root(document, path);
     struct js weight_map = js_get(&root, "weight_map");
     struct js metadata = js_get(&root, "metadata");
     struct js total = js_get(&metadata, "total_size");
-    json_t *map = json_object_get(document, "weight_map");
-    struct stdir *dir = index->dir;
-    struct err *err = index->err;
-    const char *tensor;
+    json_t *map = json_object_get(document, "weight_map"), *value;
+    const char *tensor, *shard;
     uint64_t sum = 0;
     bool sorted = true;
-    json_t *value;
+    size_t n;
 
     if (!js_is(&weight_map, JSON_OBJECT))
         return js_bad(&weight_map, "an object", err);
     if (json_object_size(map) == 0)
-        return err_set(err, EX_DATAERR, "%s: weight_map is empty", index->path);
-    if (list_shards(index, &weight_map) < 0)
-        return -1;
-    dir->files = mem_try(json_object_size(index->shards), sizeof(*dir->files),
-                         dir->path, err);
+        return err_data(err, path, "weight_map is empty");
+    /* Every path is checked before any shard is opened. */
+    json_object_foreach(map, tensor, value)
+    {
+        struct js js = js_get(&weight_map, tensor);
+
+        if (js_str(&js, &shard, &n, err) < 0)
+            return -1;
+        if (!safe_path(shard, n))
+            return js_bad(&js, "a path inside the directory, ending in " SUFFIX,
+                          err);
+        n = json_object_size(shards);
+        if (!json_object_get(shards, shard) &&
+            json_object_set_new(shards, shard, json_integer((json_int_t)n)) < 0)
+            return err_set(err, EX_SOFTWARE, "%s: out of memory", path);
+    }
+    dir->files =
+        mem_try(json_object_size(shards), sizeof(*dir->files), dir->path, err);
     dir->tensors =
         mem_try(json_object_size(map), sizeof(*dir->tensors), dir->path, err);
     if (!dir->files || !dir->tensors)
         return -1;
     json_object_foreach(map, tensor, value)
     {
-        const char *shard = json_string_value(value);
-        size_t i =
-            (size_t)json_integer_value(json_object_get(index->shards, shard));
         struct stdir_tensor *t = dir->tensors + dir->n_tensors;
 
-        if (i == dir->n_files && open_shard(index, shard, tensor) < 0)
+        shard = json_string_value(value);
+        n = (size_t)json_integer_value(json_object_get(shards, shard));
+        if (n == dir->n_files &&
+            open_shard(dir, path, shard, tensor, inodes, err) < 0)
             return -1;
-        *t = (struct stdir_tensor){ st_find(dir->files + i, tensor),
-                                    dir->files + i };
+        *t = (struct stdir_tensor){ st_find(dir->files + n, tensor),
+                                    dir->files + n };
         if (!t->t)
-            return err_set(err, EX_DATAERR,
-                           "%s: tensor \"%.200s\" is not in %s", index->path,
-                           tensor, dir->files[i].path);
+            return err_data(err, path, "tensor \"%.200s\" is not in %s", tensor,
+                            dir->files[n].path);
         sorted = sorted && (!dir->n_tensors || compare_tensors(t - 1, t) <= 0);
         sum += t->t->nbytes;
         dir->n_tensors++;
@@ -248,7 +216,7 @@ read_index(struct index *index, const json_t *document)
         (uint64_t)json_integer_value(total.v) != sum)
         err_warn("%s: total_size is %lld, but the tensors are %zu bytes; "
                  "the tensors count",
-                 index->path, (long long)json_integer_value(total.v), sum);
+                 path, (long long)json_integer_value(total.v), sum);
     return 0;
 }
 
@@ -256,18 +224,16 @@ static int
 open_index(struct stdir *dir, struct err *err)
 {
     char *path = join(dir->path, INDEX);
-    struct index index = { .dir = dir, .path = path, .err = err };
     json_t *document = js_load(path, err);
+    json_t *shards = json_object(), *inodes = json_object();
     int rc = -1;
 
-    index.shards = json_object();
-    index.inodes = json_object();
-    if (!index.shards || !index.inodes)
+    if (!shards || !inodes)
         err_set(err, EX_SOFTWARE, "%s: out of memory", path);
     else if (document)
-        rc = read_index(&index, document);
-    json_decref(index.shards);
-    json_decref(index.inodes);
+        rc = read_index(dir, path, document, shards, inodes, err);
+    json_decref(shards);
+    json_decref(inodes);
     json_decref(document);
     free(path);
     return rc;
@@ -350,21 +316,12 @@ stdir_close(struct stdir *dir)
 const struct stdir_tensor *
 stdir_find_n(const struct stdir *dir, const char *name, size_t n)
 {
-    size_t low = 0, high = dir->n_tensors;
+    struct st_tensor t = { .name = name, .name_n = n };
+    struct stdir_tensor key = { .t = &t };
 
-    while (low < high) {
-        size_t i = low + (high - low) / 2;
-        const struct st_tensor *t = dir->tensors[i].t;
-        int c = st_name_cmp(name, n, t->name, t->name_n);
-
-        if (c == 0)
-            return dir->tensors + i;
-        if (c < 0)
-            high = i;
-        else
-            low = i + 1;
-    }
-    return NULL;
+    return dir->n_tensors ? bsearch(&key, dir->tensors, dir->n_tensors,
+                                    sizeof(key), compare_tensors)
+                          : NULL;
 }
 
 const struct stdir_tensor *

@@ -172,8 +172,8 @@ lay_out(struct stw *w, struct str *json, struct err *err)
         const struct meta *m = w->meta + i;
 
         if (!is_utf8(m->key) || !is_utf8(m->value))
-            return err_set(err, EX_DATAERR, "%s: metadata \"%s\" is not UTF-8",
-                           w->path, m->key);
+            return err_data(err, w->path, "metadata \"%s\" is not UTF-8",
+                            m->key);
         str_addc(json, i ? ',' : '{');
         js_put_str(json, m->key, strlen(m->key));
         str_addc(json, ':');
@@ -203,9 +203,9 @@ lay_out(struct stw *w, struct str *json, struct err *err)
         str_addc(json, ' ');
     w->data_offset = 8 + json->n;
     if (json->n > ST_MAX_HEADER)
-        return err_set(err, EX_DATAERR,
-                       "%s: header length %zu (expected at most %zu)", w->path,
-                       json->n, ST_MAX_HEADER);
+        return err_data(err, w->path,
+                        "header length %zu (expected at most %zu)", json->n,
+                        ST_MAX_HEADER);
     return 0;
 }
 
@@ -240,8 +240,7 @@ stw_open(struct stw *w, const char *path, int flags, struct err *err)
         goto out;
     if (!size_add(w->data_offset, w->data_nbytes, &file_nbytes) ||
         file_nbytes > INT64_MAX) {
-        err_set(err, EX_DATAERR, "%s: %zu bytes of data are too many", path,
-                w->data_nbytes);
+        err_data(err, path, "%zu bytes of data are too many", w->data_nbytes);
         goto out;
     }
     if (out_open(&w->out, path, flags, true, err) < 0 ||
@@ -273,32 +272,13 @@ stw_late(struct stw *w, const char *key, const char *value, struct err *err)
     return rc;
 }
 
-/* Notes that [begin, end) is written: ranges that touch become one. */
-static void
-note(struct tensor *t, size_t begin, size_t end)
-{
-    size_t i = 0, k;
-
-    while (i < t->n_ranges && t->ranges[i].end < begin)
-        i++;
-    for (k = i; k < t->n_ranges && t->ranges[k].begin <= end; k++) {
-        begin = begin < t->ranges[k].begin ? begin : t->ranges[k].begin;
-        end = end > t->ranges[k].end ? end : t->ranges[k].end;
-    }
-    if (k == i)
-        t->ranges = xrealloc(t->ranges, t->n_ranges + 1, sizeof(*t->ranges));
-    if (t->n_ranges > k)
-        memmove(t->ranges + i + 1, t->ranges + k,
-                (t->n_ranges - k) * sizeof(*t->ranges));
-    t->n_ranges = t->n_ranges + 1 - (k - i);
-    t->ranges[i] = (struct range){ begin, end };
-}
-
 int
 stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
           size_t offset, struct err *err)
 {
     struct tensor *t = w->tensors + tensor;
+    struct range now = { offset, offset + nbytes };
+    size_t i = 0, k;
 
     if (offset > t->nbytes || nbytes > t->nbytes - offset)
         return err_set(err, EX_SOFTWARE,
@@ -310,7 +290,20 @@ stw_write(struct stw *w, int tensor, const void *data, size_t nbytes,
     if (out_pwrite(w->out, data, nbytes, w->data_offset + t->begin + offset,
                    err) < 0)
         return -1;
-    note(t, offset, offset + nbytes);
+    /* What is written, as ranges: those that touch become one. */
+    while (i < t->n_ranges && t->ranges[i].end < now.begin)
+        i++;
+    for (k = i; k < t->n_ranges && t->ranges[k].begin <= now.end; k++) {
+        now.begin = smaller(now.begin, t->ranges[k].begin);
+        now.end = larger(now.end, t->ranges[k].end);
+    }
+    if (k == i)
+        t->ranges = xrealloc(t->ranges, t->n_ranges + 1, sizeof(*t->ranges));
+    if (t->n_ranges > k)
+        memmove(t->ranges + i + 1, t->ranges + k,
+                (t->n_ranges - k) * sizeof(*t->ranges));
+    t->n_ranges = t->n_ranges + 1 - (k - i);
+    t->ranges[i] = now;
     return 0;
 }
 

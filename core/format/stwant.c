@@ -30,8 +30,8 @@ st_want_shape(const char *path, const struct st_tensor *t,
         word += n;
         word += strspn(word, ", ");
     }
-    err_set(err, EX_DATAERR, "%s: %s is [%s]%s)", path, t->name, s.s,
-            want->by ? want->by : "");
+    err_data(err, path, "%s is [%s]%s)", t->name, s.s,
+             want->by ? want->by : "");
     str_free(&s);
     return -1;
 }
@@ -41,8 +41,8 @@ st_want_dtype(const char *path, const struct st_tensor *t, struct err *err)
 {
     if (dtype_computes(t->dtype))
         return 0;
-    return err_set(err, EX_DATAERR, "%s: %s is %s (expected BF16, F16 or F32)",
-                   path, t->name, dtype_table[t->dtype].name);
+    return err_data(err, path, "%s is %s (expected BF16, F16 or F32)", t->name,
+                    dtype_table[t->dtype].name);
 }
 
 int
@@ -57,5 +57,5 @@ st_want(const char *path, const struct st_tensor *t, const struct st_want *want,
 int
 st_missing(const char *path, const char *name, struct err *err)
 {
-    return err_set(err, EX_DATAERR, "%s: tensor %s is missing", path, name);
+    return err_data(err, path, "tensor %s is missing", name);
 }
