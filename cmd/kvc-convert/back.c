@@ -134,38 +134,6 @@ put(struct stw *w, int handle, const uint8_t *from, size_t nbytes,
     return 0;
 }
 
-static int
-write_file(struct stw *w, const struct convert_cmd *cmd, const struct order *o,
-           const struct kvc *k, struct err *err)
-{
-    size_t item = dtype_table[k->dtype].bits / 8;
-    int(*handles)[2] = xcalloc(k->n_blocks, sizeof(*handles));
-    int rc = 0;
-
-    add_meta(w, o, k);
-    for (size_t i = 0; i < k->n_blocks && rc == 0; i++) {
-        handles[i][0] = add_tensor(w, o, k, i, false, err);
-        if (handles[i][0] >= 0 && k->blocks[i].has_bias)
-            handles[i][1] = add_tensor(w, o, k, i, true, err);
-        rc = handles[i][0] < 0 || handles[i][1] < 0 ? -1 : 0;
-    }
-    if (rc == 0)
-        rc = stw_open(w, cmd->output, cmd->out_flags, err);
-    for (size_t i = 0; i < k->n_blocks && rc == 0; i++) {
-        const struct kvc_block *b = &k->blocks[i];
-
-        rc = put(w, handles[i][0], k->map.data + b->weight, b->bias - b->weight,
-                 err);
-        if (rc == 0 && b->has_bias)
-            rc = put(w, handles[i][1], k->map.data + b->bias, b->rows * item,
-                     err);
-    }
-    if (rc == 0)
-        rc = stw_commit(w, err);
-    free(handles);
-    return rc;
-}
-
 int
 back(const struct convert_cmd *cmd, struct err *err)
 {
@@ -173,19 +141,45 @@ back(const struct convert_cmd *cmd, struct err *err)
     struct stw *w = stw_new();
     struct order o = { 0 };
     struct kvc k = { 0 };
-    size_t n;
+    int(*handles)[2] = NULL; /* of a block's weight and bias */
+    size_t n, item;
     int rc = -1;
 
-    if (kvc_open(&k, cmd->input, err) == 0 &&
+    if (kvc_open(&k, cmd->input, err) < 0 ||
         order_read(&o, prefixes ? prefixes : DEFAULT_PREFIXES,
-                   slots ? slots : DEFAULT_SLOTS, err) == 0) {
-        /* the default names four prefixes; a file for text has two of them */
-        n = k.header.weight_count_per_layer / KVC_SLOTS;
-        if (!prefixes && n > 0 && n < o.n_prefixes)
-            o.n_prefixes = n;
-        if (check_lossless(&o, &k, err) == 0)
-            rc = write_file(w, cmd, &o, &k, err);
+                   slots ? slots : DEFAULT_SLOTS, err) < 0)
+        goto out;
+    /* the default names four prefixes; a file for text has two of them */
+    n = k.header.weight_count_per_layer / KVC_SLOTS;
+    if (!prefixes && n > 0 && n < o.n_prefixes)
+        o.n_prefixes = n;
+    rc = check_lossless(&o, &k, err);
+    if (rc < 0)
+        goto out;
+    add_meta(w, &o, &k);
+    handles = xcalloc(k.n_blocks, sizeof(*handles));
+    for (size_t i = 0; i < k.n_blocks && rc == 0; i++) {
+        handles[i][0] = add_tensor(w, &o, &k, i, false, err);
+        if (handles[i][0] >= 0 && k.blocks[i].has_bias)
+            handles[i][1] = add_tensor(w, &o, &k, i, true, err);
+        rc = handles[i][0] < 0 || handles[i][1] < 0 ? -1 : 0;
     }
+    if (rc == 0)
+        rc = stw_open(w, cmd->output, cmd->out_flags, err);
+    item = dtype_table[k.dtype].bits / 8;
+    for (size_t i = 0; i < k.n_blocks && rc == 0; i++) {
+        const struct kvc_block *b = &k.blocks[i];
+
+        rc = put(w, handles[i][0], k.map.data + b->weight, b->bias - b->weight,
+                 err);
+        if (rc == 0 && b->has_bias)
+            rc = put(w, handles[i][1], k.map.data + b->bias, b->rows * item,
+                     err);
+    }
+    if (rc == 0)
+        rc = stw_commit(w, err);
+out:
+    free(handles);
     order_free(&o);
     stw_free(w);
     kvc_close(&k);

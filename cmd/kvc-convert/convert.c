@@ -40,22 +40,6 @@ keep_first(void *ctx, const char *what)
         str_adds(problem, what);
 }
 
-/* Reads an integer that ends with a dot; false for anything else. */
-static bool
-read_number(const char **at, const char *end, uint32_t *v)
-{
-    const char *s = *at;
-    uint64_t n = 0;
-
-    for (; s < end && *s >= '0' && *s <= '9' && n < UINT32_MAX; s++)
-        n = 10 * n + (uint64_t)(*s - '0');
-    if (s == *at || s == end || *s != '.' || n >= UINT32_MAX)
-        return false;
-    *at = s + 1;
-    *v = (uint32_t)n;
-    return true;
-}
-
 /* The layer of "STRIP PREFIX.LAYER.REST", which has a dot in REST, or -1. */
 static int64_t
 layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
@@ -65,15 +49,19 @@ layer_of(const struct plan *p, const char *name, size_t n, const char **rest)
     if (n < strip || memcmp(name, p->src.strip, strip) != 0)
         return -1;
     for (size_t i = 0; i < p->order.n_prefixes; i++) {
-        const char *prefix = p->order.prefixes[i];
-        size_t skip = strip + strlen(prefix) + 1;
-        const char *at = name + (n > skip ? skip : n), *end = name + n;
-        uint32_t layer;
+        const char *prefix = p->order.prefixes[i], *end = name + n;
+        size_t n_prefix = strlen(prefix), skip = strip + n_prefix + 1;
+        const char *digits = name + smaller(n, skip), *at = digits;
+        int64_t layer = 0;
 
-        if (n > skip && !memcmp(name + strip, prefix, strlen(prefix)) &&
-            at[-1] == '.' && read_number(&at, end, &layer) &&
-            memchr(at, '.', (size_t)(end - at))) {
-            *rest = at;
+        if (n <= skip || memcmp(name + strip, prefix, n_prefix) != 0 ||
+            at[-1] != '.')
+            continue;
+        for (; at < end && *at >= '0' && *at <= '9' && layer < UINT32_MAX; at++)
+            layer = 10 * layer + (*at - '0');
+        if (at > digits && at < end && *at == '.' && layer < UINT32_MAX &&
+            memchr(at + 1, '.', (size_t)(end - at) - 1)) {
+            *rest = at + 1;
             return layer;
         }
     }
@@ -133,25 +121,6 @@ find_weight(const struct plan *p, const char *name, struct source_tensor *t,
     return 0;
 }
 
-/* How many of n numbers are NaN or infinite: all bits of the exponent are 1. */
-static size_t
-count_bad(const void *numbers, enum dtype dtype, size_t n)
-{
-    const uint8_t *p = numbers;
-    uint32_t ones = dtype == DT_F32    ? 0x7f800000
-                    : dtype == DT_BF16 ? 0x7f80
-                                       : 0x7c00;
-    size_t n_bad = 0;
-
-    if (dtype == DT_F32)
-        for (size_t i = 0; i < n; i++)
-            n_bad += (le32(p + 4 * i) & ones) == ones;
-    else
-        for (size_t i = 0; i < n; i++)
-            n_bad += (le16(p + 2 * i) & ones) == ones;
-    return n_bad;
-}
-
 /* Writes a tensor's numbers, of any dtype, as f16, bf16 or f32 by way of f32,
  * as torch's to() converts them; NaN of the same dtype keep their bits. */
 static int
@@ -159,10 +128,14 @@ put_numbers(struct plan *p, const struct source_tensor *t, size_t *n_bad,
             struct err *err)
 {
     size_t item = dtype_table[p->dtype].bits / 8;
+    /* NaN and infinities have ones in all bits of the exponent */
+    uint32_t ones = p->dtype == DT_F32    ? 0x7f800000
+                    : p->dtype == DT_BF16 ? 0x7f80
+                                          : 0x7c00;
     bool same = p->dtype == t->dtype;
 
     for (size_t at = 0, n; at < t->n_elements; at += n) {
-        const uint8_t *raw = p->raw;
+        const uint8_t *raw = p->raw, *to = same ? p->raw : p->rounded;
 
         n = smaller(t->n_elements - at, PIECE);
         if (source_read(&p->src, t, at, n, p->raw, err) < 0)
@@ -177,41 +150,38 @@ put_numbers(struct plan *p, const struct source_tensor *t, size_t *n_bad,
                                          : (float)dtype_get(t->dtype, raw, i);
         if (!same)
             cvt_from_f32(p->rounded, p->dtype, p->f32, n);
-        *n_bad += count_bad(same ? p->raw : p->rounded, p->dtype, n);
-        if (out_write(p->out, same ? p->raw : p->rounded, n * item, err) < 0)
+        for (size_t i = 0; i < n && item == 4; i++)
+            *n_bad += (le32(to + 4 * i) & ones) == ones;
+        for (size_t i = 0; i < n && item == 2; i++)
+            *n_bad += (le16(to + 2 * i) & ones) == ones;
+        if (out_write(p->out, to, n * item, err) < 0)
             return -1;
     }
     return 0;
 }
 
-struct block {
-    struct source_tensor w, b;
-    bool has_bias;
-};
-
+/* Finds a linear layer's weight and bias: 1, 0 without a bias, or -1 with 'err'
+ * set. */
 static int
-find_block(const struct plan *p, uint32_t layer, const char *prefix,
-           const char *slot, struct block *block, struct err *err)
+find_layer(const struct plan *p, const char *prefix, size_t layer,
+           const char *slot, struct source_tensor *w, struct source_tensor *b,
+           struct err *err)
 {
-    struct source_tensor *b = &block->b;
-    uint64_t rows;
     struct str name = { 0 };
     int rc;
 
-    str_addf(&name, "%s.%u.%s.weight", prefix, layer, slot);
-    rc = find_weight(p, name.s, &block->w, err);
-    rows = block->w.shape[0];
+    str_addf(&name, "%s.%zu.%s.weight", prefix, layer, slot);
+    rc = find_weight(p, name.s, w, err);
     str_clear(&name);
-    str_addf(&name, "%s.%u.%s.bias", prefix, layer, slot);
-    block->has_bias = rc == 0 && (source_find(&p->src, name.s, b) || b->other);
-    if (block->has_bias)
-        rc = check_numbers(p, name.s, b, err);
-    if (rc == 0 && block->has_bias && b->n_elements != rows)
+    str_addf(&name, "%s.%zu.%s.bias", prefix, layer, slot);
+    if (rc == 0 && (source_find(&p->src, name.s, b) || b->other))
+        rc = check_numbers(p, name.s, b, err) < 0 ? -1 : 1;
+    if (rc > 0 && b->n_elements != w->shape[0])
         rc = err_data(err, p->src.path,
                       "%s has %llu number%s (expected %llu, the rows of its "
                       "weight)",
                       name.s, (unsigned long long)b->n_elements,
-                      plural(b->n_elements), (unsigned long long)rows);
+                      plural(b->n_elements), (unsigned long long)w->shape[0]);
     str_free(&name);
     return rc;
 }
@@ -243,31 +213,37 @@ each_block(struct plan *p, bool write, struct err *err)
     for (size_t i = 0; i < n; i++) {
         struct kvc_block *k = &mlp[i % KVC_SLOTS];
         unsigned char head[KVC_BLOCK_BYTES];
-        struct block b;
+        struct source_tensor w, b;
+        bool has_bias;
         size_t n_bad = 0;
 
         if (p->src.is_bin) {
-            b.has_bias = p->src.bin.blocks[i].has_bias;
-            source_block(&p->src, i, false, &b.w);
-            source_block(&p->src, i, true, &b.b);
-        } else if (find_block(p, (uint32_t)(i / per),
-                              o->prefixes[i % per / KVC_SLOTS],
-                              o->slots[i % KVC_SLOTS], &b, err) < 0)
-            return -1;
+            has_bias = p->src.bin.blocks[i].has_bias;
+            source_block(&p->src, i, false, &w);
+            source_block(&p->src, i, true, &b);
+        } else {
+            const char *prefix = o->prefixes[i % per / KVC_SLOTS];
+            int rc = find_layer(p, prefix, i / per, o->slots[i % KVC_SLOTS], &w,
+                                &b, err);
+
+            if (rc < 0)
+                return -1;
+            has_bias = rc;
+        }
         if (!write) {
-            plan_tensor(p, &b.w);
-            if (b.has_bias)
-                plan_tensor(p, &b.b);
+            plan_tensor(p, &w);
+            if (has_bias)
+                plan_tensor(p, &b);
             p->n_blocks++;
             continue;
         }
-        *k = (struct kvc_block){ .rows = (uint32_t)b.w.shape[0],
-                                 .cols = (uint32_t)b.w.shape[1],
-                                 .has_bias = b.has_bias };
-        kvc_put_block(head, k->rows, k->cols, b.has_bias);
+        *k = (struct kvc_block){ .rows = (uint32_t)w.shape[0],
+                                 .cols = (uint32_t)w.shape[1],
+                                 .has_bias = has_bias };
+        kvc_put_block(head, k->rows, k->cols, has_bias);
         if (out_write(p->out, head, sizeof(head), err) < 0 ||
-            put_numbers(p, &b.w, &n_bad, err) < 0 ||
-            (b.has_bias && put_numbers(p, &b.b, &n_bad, err) < 0))
+            put_numbers(p, &w, &n_bad, err) < 0 ||
+            (has_bias && put_numbers(p, &b, &n_bad, err) < 0))
             return -1;
         kvc_check_block(&p->checker, i, k, n_bad);
         if (k == &mlp[KVC_SLOTS - 1])
@@ -360,15 +336,6 @@ plan_metadata(struct plan *p, struct err *err)
     return 0;
 }
 
-/* The number of a slot is digits without leading zeros. */
-static bool
-is_higher(const char *slot, const char *than)
-{
-    size_t a = strlen(slot), b = strlen(than);
-
-    return a != b ? a > b : strcmp(slot, than) > 0;
-}
-
 /*
  * head_dim where nothing says it: the rows of the MLP's last weight, that of
  * the highest slot.  The engine's script uses the rows of the first one, which
@@ -378,19 +345,24 @@ is_higher(const char *slot, const char *than)
 static uint32_t
 guess_head_dim(const struct plan *p, const struct source_tensor *first)
 {
-    const char *end = p->order.slots[0];
-    struct source_tensor last;
+    const char *last = p->order.slots[0];
+    struct source_tensor w;
     struct str name = { 0 };
     struct err err = { 0 };
     uint64_t rows = first->shape[0];
 
-    for (size_t i = 1; i < KVC_SLOTS; i++)
-        if (is_higher(p->order.slots[i], end))
-            end = p->order.slots[i];
-    str_addf(&name, "%s.0.%s.weight", p->order.prefixes[0], end);
-    if (find_weight(p, name.s, &last, &err) == 0 &&
-        first->shape[1] % last.shape[0] == 0)
-        rows = last.shape[0];
+    for (size_t i = 1; i < KVC_SLOTS; i++) {
+        const char *slot = p->order.slots[i];
+        size_t n = strlen(slot), n_last = strlen(last);
+
+        /* digits without leading zeros */
+        if (n != n_last ? n > n_last : strcmp(slot, last) > 0)
+            last = slot;
+    }
+    str_addf(&name, "%s.0.%s.weight", p->order.prefixes[0], last);
+    if (find_weight(p, name.s, &w, &err) == 0 &&
+        first->shape[1] % w.shape[0] == 0)
+        rows = w.shape[0];
     str_free(&name);
     return (uint32_t)rows;
 }
@@ -473,40 +445,15 @@ plan_header(struct plan *p, struct err *err)
     return plan_metadata(p, err);
 }
 
-/* Is it the name of a weight or bias in the order, as find_block() spells it?
- */
-static bool
-is_used(const struct plan *p, const char *name, size_t n)
-{
-    static const char *const kinds[] = { ".weight", ".bias" };
-    char number[16]; /* 01 names a layer, but is not spelled so */
-    const char *rest;
-    int64_t layer = layer_of(p, name, n, &rest);
-    size_t left, number_n;
-
-    if (layer < 0)
-        return false;
-    left = (size_t)(name + n - rest);
-    number_n =
-        (size_t)snprintf(number, sizeof(number), ".%u.", (uint32_t)layer);
-    for (size_t j = 0; j < 2 * KVC_SLOTS; j++) {
-        const char *slot = p->order.slots[j / 2], *kind = kinds[j % 2];
-        size_t slot_n = strlen(slot), kind_n = strlen(kind);
-
-        if (left == slot_n + kind_n && !memcmp(rest, slot, slot_n) &&
-            !memcmp(rest + slot_n, kind, kind_n))
-            return !memcmp(rest - number_n, number, number_n);
-    }
-    return false;
-}
-
 /* -v: names that were used or ignored, and what the pickle would have called.
- */
+ * Used is a weight or bias in the order, as find_layer() spells it: 01 names a
+ * layer, but is not spelled so. */
 static void
 say_all(const struct plan *p, bool done)
 {
     const struct kvc_header *h = &p->header;
     size_t n, n_used = 0, n_names = source_n(&p->src);
+    struct str spelled = { 0 };
 
     if (done)
         tool_say("%s: %u layer%s of %u block%s, %s, compression_factor %u, "
@@ -516,13 +463,26 @@ say_all(const struct plan *p, bool done)
                  dtype_table[p->dtype].name, h->compression_factor, h->head_dim,
                  h->min_seq_len);
     for (size_t i = 0; i < n_names; i++) {
-        const char *name = source_name(&p->src, i, &n);
-        bool used = is_used(p, name, n);
+        const char *name = source_name(&p->src, i, &n), *rest;
+        int64_t layer = layer_of(p, name, n, &rest);
+        bool used = false;
 
+        for (size_t j = 0; j < 2 * KVC_SLOTS && layer >= 0 && !used; j++) {
+            size_t n_layer;
+
+            str_clear(&spelled);
+            str_addf(&spelled, ".%lld.", (long long)layer);
+            n_layer = spelled.n;
+            str_addf(&spelled, "%s.%s", p->order.slots[j / 2],
+                     j % 2 ? "bias" : "weight");
+            used = rest + spelled.n - n_layer == name + n &&
+                   !memcmp(rest - n_layer, spelled.s, spelled.n);
+        }
         n_used += used;
         if (n > 0)
             tool_say("%s: %.*s", used ? "used" : "ignored", (int)n, name);
     }
+    str_free(&spelled);
     tool_say("%s: %zu tensor%s used, %zu ignored", p->src.path, n_used,
              plural(n_used), n_names - n_used);
     for (const struct pth_global *g = p->src.pth.pickle.globals; g; g = g->next)

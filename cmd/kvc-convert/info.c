@@ -12,30 +12,6 @@
 
 #define PIECE ((size_t)64 << 10) /* bytes printed at once */
 
-static void
-put_block(struct str *s, const struct kvc *k, size_t i, bool json)
-{
-    const struct kvc_block *b = &k->blocks[i];
-    size_t per = k->header.weight_count_per_layer;
-    struct hash *h = hash_new(HASH_XXH3);
-    size_t bias_nbytes =
-        b->has_bias ? b->rows * dtype_table[k->dtype].bits / 8 : 0;
-    char hex[HASH_MAX_HEX];
-
-    hash_add(h, k->map.data + b->weight, b->bias - b->weight + bias_nbytes);
-    hash_hex(h, hex);
-    hash_free(h);
-    if (json)
-        str_addf(s,
-                 "%s\n{\"layer\":%zu,\"block\":%zu,\"rows\":%u,\"cols\":%u,"
-                 "\"has_bias\":%u,\"offset\":%zu,\"xxh3\":\"%s\"}",
-                 i ? "," : "", i / per, i % per, b->rows, b->cols, b->has_bias,
-                 b->at, hex);
-    else
-        str_addf(s, "%zu\t%zu\t%u\t%u\t%u\t%zu\t%s\n", i / per, i % per,
-                 b->rows, b->cols, b->has_bias, b->at, hex);
-}
-
 /* Prints a long answer in pieces, so that it need not fit in memory. */
 static void
 print_some(struct str *s)
@@ -44,40 +20,6 @@ print_some(struct str *s)
         return;
     fwrite(s->s, 1, s->n, stdout);
     str_clear(s);
-}
-
-static void
-put_info(struct str *s, const struct kvc *k, bool json)
-{
-    const struct kvc_header *h = &k->header;
-
-    if (json) {
-        str_adds(s, "{\"file\":");
-        js_put_str(s, k->path, strlen(k->path));
-        str_addf(s, ",\"version\":%d,\"dtype\":\"%s\"", KVC_VERSION,
-                 dtype_table[k->dtype].name);
-        for (size_t i = 0; i < KVC_N_FIELDS; i++)
-            str_addf(s, ",\"%s\":%u", kvc_fields[i].name, kvc_field(h, i));
-        str_adds(s, ",\"metadata\":");
-        js_put_str(s, (const char *)k->map.data + KVC_HEADER_BYTES,
-                   h->metadata_size);
-        str_addf(s, ",\"nbytes\":%zu,\"blocks\":[", k->map.size);
-    } else {
-        str_addf(s, "version\t%d\ndtype\t%s\n", KVC_VERSION,
-                 dtype_table[k->dtype].name);
-        for (size_t i = 0; i < KVC_N_FIELDS; i++)
-            str_addf(s, "%s\t%u\n", kvc_fields[i].name, kvc_field(h, i));
-        str_addf(s,
-                 "nbytes\t%zu\n\n"
-                 "layer\tblock\trows\tcols\tbias\toffset\txxh3\n",
-                 k->map.size);
-    }
-    for (size_t i = 0; i < k->n_blocks; i++) {
-        put_block(s, k, i, json);
-        print_some(s);
-    }
-    if (json)
-        str_adds(s, "]}\n");
 }
 
 /* Prints the rest of the answer. */
@@ -93,13 +35,59 @@ int
 info(const struct convert_cmd *cmd, struct err *err)
 {
     struct str s = { 0 };
+    const char *type;
+    size_t per, bits;
     struct kvc k;
 
     if (cmd->n_args != 1)
         return err_set(err, TU_USAGE, "--info takes one FILE.bin");
     if (kvc_open(&k, cmd->args[0], err) < 0)
         return -1;
-    put_info(&s, &k, cmd->json);
+    per = k.header.weight_count_per_layer;
+    type = dtype_table[k.dtype].name;
+    bits = dtype_table[k.dtype].bits;
+    if (cmd->json) {
+        str_adds(&s, "{\"file\":");
+        js_put_str(&s, k.path, strlen(k.path));
+        str_addf(&s, ",\"version\":%d,\"dtype\":\"%s\"", KVC_VERSION, type);
+    } else {
+        str_addf(&s, "version\t%d\ndtype\t%s\n", KVC_VERSION, type);
+    }
+    for (size_t i = 0; i < KVC_N_FIELDS; i++)
+        str_addf(&s, cmd->json ? ",\"%s\":%u" : "%s\t%u\n", kvc_fields[i].name,
+                 kvc_field(&k.header, i));
+    if (cmd->json) {
+        str_adds(&s, ",\"metadata\":");
+        js_put_str(&s, (const char *)k.map.data + KVC_HEADER_BYTES,
+                   k.header.metadata_size);
+        str_addf(&s, ",\"nbytes\":%zu,\"blocks\":[", k.map.size);
+    } else {
+        str_addf(&s,
+                 "nbytes\t%zu\n\n"
+                 "layer\tblock\trows\tcols\tbias\toffset\txxh3\n",
+                 k.map.size);
+    }
+    for (size_t i = 0; i < k.n_blocks; i++) {
+        const struct kvc_block *b = &k.blocks[i];
+        struct hash *h = hash_new(HASH_XXH3);
+        char hex[HASH_MAX_HEX];
+
+        hash_add(h, k.map.data + b->weight,
+                 b->bias - b->weight + (b->has_bias ? b->rows * bits / 8 : 0));
+        hash_hex(h, hex);
+        hash_free(h);
+        if (cmd->json)
+            str_adds(&s, i ? ",\n" : "\n");
+        str_addf(&s,
+                 cmd->json ? "{\"layer\":%zu,\"block\":%zu,\"rows\":%u,"
+                             "\"cols\":%u,\"has_bias\":%u,\"offset\":%zu,"
+                             "\"xxh3\":\"%s\"}"
+                           : "%zu\t%zu\t%u\t%u\t%u\t%zu\t%s\n",
+                 i / per, i % per, b->rows, b->cols, b->has_bias, b->at, hex);
+        print_some(&s);
+    }
+    if (cmd->json)
+        str_adds(&s, "]}\n");
     kvc_close(&k);
     return answer(&s, 0);
 }
@@ -217,48 +205,12 @@ diff_block(struct str *s, const struct kvc *a, const struct kvc *b, size_t i)
     return d.n_differ > 0;
 }
 
-/* Adds the header's differences and returns how many.  '*same_blocks': can the
- * blocks be compared one by one? */
-static int
-diff_header(struct str *s, const struct kvc *a, const struct kvc *b,
-            bool *same_blocks)
-{
-    int n = 0;
-
-    if (a->dtype != b->dtype) {
-        str_addf(s, "dtype\t%s\t%s\n", dtype_table[a->dtype].name,
-                 dtype_table[b->dtype].name);
-        n++;
-    }
-    for (size_t i = 0; i < KVC_N_FIELDS; i++)
-        if (kvc_field(&a->header, i) != kvc_field(&b->header, i)) {
-            str_addf(s, "%s\t%u\t%u\n", kvc_fields[i].name,
-                     kvc_field(&a->header, i), kvc_field(&b->header, i));
-            n++;
-        }
-    if (a->header.reserved != b->header.reserved) {
-        str_addf(s, "reserved\t%u\t%u\n", a->header.reserved,
-                 b->header.reserved);
-        n++;
-    }
-    if (a->header.metadata_size == b->header.metadata_size &&
-        memcmp(a->map.data + KVC_HEADER_BYTES, b->map.data + KVC_HEADER_BYTES,
-               a->header.metadata_size)) {
-        str_adds(s, "metadata\tdiffers\tdiffers\n");
-        n++;
-    }
-    *same_blocks =
-        a->header.num_layers == b->header.num_layers &&
-        a->header.weight_count_per_layer == b->header.weight_count_per_layer;
-    return n;
-}
-
 int
 diff(const struct convert_cmd *cmd, struct err *err)
 {
     struct str s = { 0 };
     struct kvc a, b;
-    bool same_blocks;
+    const struct kvc_header *x = &a.header, *y = &b.header;
     int n = 0;
 
     if (cmd->n_args != 2)
@@ -270,12 +222,35 @@ diff(const struct convert_cmd *cmd, struct err *err)
         return -1;
     }
     str_adds(&s, "field\ta\tb\n");
-    n += diff_header(&s, &a, &b, &same_blocks);
-    str_adds(&s, "\nlayer\tblock\tresult\tnumbers\tdiffer\tmax_ulp\tmax_abs\n");
-    for (size_t i = 0; i < a.n_blocks && same_blocks; i++) {
-        n += diff_block(&s, &a, &b, i);
-        print_some(&s);
+    if (a.dtype != b.dtype) {
+        str_addf(&s, "dtype\t%s\t%s\n", dtype_table[a.dtype].name,
+                 dtype_table[b.dtype].name);
+        n++;
     }
+    for (size_t i = 0; i < KVC_N_FIELDS; i++)
+        if (kvc_field(x, i) != kvc_field(y, i)) {
+            str_addf(&s, "%s\t%u\t%u\n", kvc_fields[i].name, kvc_field(x, i),
+                     kvc_field(y, i));
+            n++;
+        }
+    if (x->reserved != y->reserved) {
+        str_addf(&s, "reserved\t%u\t%u\n", x->reserved, y->reserved);
+        n++;
+    }
+    if (x->metadata_size == y->metadata_size &&
+        memcmp(a.map.data + KVC_HEADER_BYTES, b.map.data + KVC_HEADER_BYTES,
+               x->metadata_size)) {
+        str_adds(&s, "metadata\tdiffers\tdiffers\n");
+        n++;
+    }
+    str_adds(&s, "\nlayer\tblock\tresult\tnumbers\tdiffer\tmax_ulp\tmax_abs\n");
+    /* blocks are compared one by one, if that means the same in both */
+    if (x->num_layers == y->num_layers &&
+        x->weight_count_per_layer == y->weight_count_per_layer)
+        for (size_t i = 0; i < a.n_blocks; i++) {
+            n += diff_block(&s, &a, &b, i);
+            print_some(&s);
+        }
     kvc_close(&a);
     kvc_close(&b);
     return answer(&s, n ? TU_NEGATIVE : 0);

@@ -80,25 +80,6 @@ static const struct opt_tool tool = {
     .defaults = &defaults,
 };
 
-/* Is this class or function, as MODULE.NAME, one that may be allowed? */
-static int
-check_allowed(const char *arg, struct err *err)
-{
-    const char *dot = strrchr(arg, '.');
-    char *module = xstrndup(arg, dot ? (size_t)(dot - arg) : 0);
-    bool dangerous = dot && pickle_dangerous(module, dot + 1);
-
-    free(module);
-    if (!dot || dot == arg || !dot[1])
-        return err_set(err, TU_USAGE, "--allow: \"%s\" is not MODULE.NAME",
-                       arg);
-    if (dangerous)
-        return err_set(err, TU_USAGE,
-                       "--allow: %s could run code: no checkpoint needs it",
-                       arg);
-    return 0;
-}
-
 static bool
 has_end(const char *path, const char *end)
 {
@@ -127,9 +108,21 @@ convert_main(const struct convert_cmd *cmd, struct err *err)
         return err_set(err, TU_USAGE,
                        "\"%s\": name files with --input and --output",
                        cmd->args[0]);
-    for (size_t i = 0; i < cmd->allowed.n; i++)
-        if (check_allowed(cmd->allowed.item[i], err) < 0)
-            return -1;
+    for (size_t i = 0; i < cmd->allowed.n; i++) {
+        const char *global = cmd->allowed.item[i];
+        const char *dot = strrchr(global, '.');
+        char *module = xstrndup(global, dot ? (size_t)(dot - global) : 0);
+        bool dangerous = dot && pickle_dangerous(module, dot + 1);
+
+        free(module);
+        if (!dot || dot == global || !dot[1])
+            return err_set(err, TU_USAGE, "--allow: \"%s\" is not MODULE.NAME",
+                           global);
+        if (dangerous)
+            return err_set(err, TU_USAGE,
+                           "--allow: %s could run code: no checkpoint needs it",
+                           global);
+    }
     rc = order_read(&order,
                     cmd->prefix_order ? cmd->prefix_order : DEFAULT_PREFIXES,
                     cmd->slot_order ? cmd->slot_order : DEFAULT_SLOTS, err);

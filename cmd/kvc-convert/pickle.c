@@ -139,28 +139,23 @@ pickle_global(struct pickle *p, const char *module_s, size_t module_n,
     struct pth_global *g = v ? pickle_alloc(p, 1, sizeof(*g)) : NULL;
     char *module, *name;
 
-    if (module_n > MAX_NAME || name_n > MAX_NAME) {
-        pickle_bad(p, "a global's name of %zu bytes (expected at most %d)",
-                   module_n > MAX_NAME ? module_n : name_n, MAX_NAME);
-        return NULL;
-    }
+    if (module_n > MAX_NAME || name_n > MAX_NAME)
+        return pickle_fail(p,
+                           "a global's name of %zu bytes (expected at most %d)",
+                           module_n > MAX_NAME ? module_n : name_n, MAX_NAME);
     module = g ? pickle_alloc(p, module_n + 1, 1) : NULL;
     name = module ? pickle_alloc(p, name_n + 1, 1) : NULL;
     if (!name)
         return NULL;
     memcpy(module, module_s, module_n);
     memcpy(name, name_s, name_n);
-    if (strlen(module) != module_n || strlen(name) != name_n) {
-        pickle_bad(p, "a global's name has a NUL in it");
-        return NULL;
-    }
-    if (pickle_dangerous(module, name)) {
-        pickle_bad(p,
-                   "global %.200s.%.200s could run code: no checkpoint needs "
-                   "it",
-                   module, name);
-        return NULL;
-    }
+    if (strlen(module) != module_n || strlen(name) != name_n)
+        return pickle_fail(p, "a global's name has a NUL in it");
+    if (pickle_dangerous(module, name))
+        return pickle_fail(p,
+                           "global %.200s.%.200s could run code: no checkpoint "
+                           "needs it",
+                           module, name);
     if (!pickle_listed(module, name)) {
         const char *const *ok = p->allowed;
 
@@ -168,13 +163,11 @@ pickle_global(struct pickle *p, const char *module_s, size_t module_n,
                (strncmp(*ok, module, module_n) || (*ok)[module_n] != '.' ||
                 strcmp(*ok + module_n + 1, name)))
             ok++;
-        if (!ok || !*ok) {
-            pickle_bad(p,
-                       "global %.200s.%.200s is not one that weights need "
-                       "(--allow %.200s.%.200s ignores it)",
-                       module, name, module, name);
-            return NULL;
-        }
+        if (!ok || !*ok)
+            return pickle_fail(p,
+                               "global %.200s.%.200s is not one that weights "
+                               "need (--allow %.200s.%.200s ignores it)",
+                               module, name, module, name);
     }
     *g = (struct pth_global){ .module = module, .name = name, .at = p->op };
     if (p->last_global)
@@ -207,11 +200,10 @@ pickle_take(struct pickle *p, size_t n)
 {
     const uint8_t *b = p->data + p->pos;
 
-    if (n > p->end - p->pos) {
-        pickle_bad(p, "the pickle is cut short: %zu byte%s missing",
-                   n - (p->end - p->pos), plural(n - (p->end - p->pos)));
-        return NULL;
-    }
+    if (n > p->end - p->pos)
+        return pickle_fail(p, "the pickle is cut short: %zu byte%s missing",
+                           n - (p->end - p->pos),
+                           plural(n - (p->end - p->pos)));
     p->pos += n;
     return b;
 }
@@ -234,8 +226,7 @@ pickle_top(struct pickle *p)
     /* what lies below the last mark cannot be popped */
     if (p->n_stack > (p->n_marks ? p->marks[p->n_marks - 1] : 0))
         return p->stack[p->n_stack - 1];
-    pickle_bad(p, "%s has nothing on the stack", p->opcode->name);
-    return NULL;
+    return pickle_fail(p, "%s has nothing on the stack", p->opcode->name);
 }
 
 struct pth_value *
@@ -266,10 +257,8 @@ pickle_pop_mark(struct pickle *p, size_t *n)
     static struct pth_value *none;
     size_t at;
 
-    if (p->n_marks == 0) {
-        pickle_bad(p, "%s without a MARK", p->opcode->name);
-        return NULL;
-    }
+    if (p->n_marks == 0)
+        return pickle_fail(p, "%s without a MARK", p->opcode->name);
     at = p->marks[--p->n_marks];
     *n = p->n_stack - at;
     p->n_stack = at;
@@ -287,14 +276,10 @@ pickle_run(struct pickle *p, size_t at, size_t *end)
     p->end = at + smaller(left, PICKLE_MAX_NBYTES);
     p->n_stack = p->n_marks = p->n_memo = 0;
     p->memo = NULL;
-    if (left < 2 || b[0] != 0x80) {
-        pickle_bad(p, "no pickle of protocol 2 to 5 starts here");
-        return NULL;
-    }
-    if (b[1] < 2 || b[1] > 5) {
-        pickle_bad(p, "pickle protocol %d (expected 2 to 5)", b[1]);
-        return NULL;
-    }
+    if (left < 2 || b[0] != 0x80)
+        return pickle_fail(p, "no pickle of protocol 2 to 5 starts here");
+    if (b[1] < 2 || b[1] > 5)
+        return pickle_fail(p, "pickle protocol %d (expected 2 to 5)", b[1]);
     for (;;) {
         p->op = p->pos;
         b = pickle_take(p, 1);
@@ -303,11 +288,9 @@ pickle_run(struct pickle *p, size_t at, size_t *end)
         p->opcode = &pickle_opcodes[*b];
         if (*b == '.')
             break;
-        if (!p->opcode->run) {
-            pickle_bad(p, "opcode 0x%02x is %s", *b,
-                       p->opcode->name ? "not supported" : "unknown");
-            return NULL;
-        }
+        if (!p->opcode->run)
+            return pickle_fail(p, "opcode 0x%02x is %s", *b,
+                               p->opcode->name ? "not supported" : "unknown");
         if (p->opcode->run(p) < 0)
             return NULL;
     }

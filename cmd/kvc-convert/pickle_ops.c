@@ -45,11 +45,9 @@ counted(struct pickle *p, uint32_t *n)
     if (!b)
         return NULL;
     nbytes = width == 1 ? *b : width == 4 ? le32(b) : le64(b);
-    if (nbytes > p->end - p->pos) {
-        pickle_bad(p, "%zu bytes are promised, but %zu are left",
-                   (size_t)nbytes, p->end - p->pos);
-        return NULL;
-    }
+    if (nbytes > p->end - p->pos)
+        return pickle_fail(p, "%zu bytes are promised, but %zu are left",
+                           (size_t)nbytes, p->end - p->pos);
     *n = (uint32_t)nbytes; /* <= PICKLE_MAX_NBYTES */
     return pickle_take(p, nbytes);
 }
@@ -121,10 +119,30 @@ op_empty(struct pickle *p)
     return pickle_push(p, pickle_list(p, p->opcode->kind));
 }
 
-static int
-push_tuple(struct pickle *p, struct pth_value **items, size_t n)
+#define MARKED 255 /* as an opcode's count: all above the last mark */
+
+/* Pops as many items as the opcode's argument says; they are still there until
+ * the next push.  NULL with an error set. */
+static struct pth_value **
+pop_items(struct pickle *p, size_t *n)
 {
-    struct pth_value *v = pickle_value(p, PTH_TUPLE);
+    static struct pth_value *none;
+
+    *n = p->opcode->arg;
+    if (*n == MARKED)
+        return pickle_pop_mark(p, n);
+    for (size_t i = 0; i < *n; i++)
+        if (!pickle_pop(p))
+            return NULL;
+    return *n ? p->stack + p->n_stack : &none;
+}
+
+static int
+op_tuple(struct pickle *p)
+{
+    size_t n = 0;
+    struct pth_value **items = pop_items(p, &n);
+    struct pth_value *v = items ? pickle_value(p, PTH_TUPLE) : NULL;
 
     if (v && n > 0) {
         v->n = (uint32_t)n; /* fewer than the bytes of a pickle */
@@ -134,35 +152,6 @@ push_tuple(struct pickle *p, struct pth_value **items, size_t n)
         memcpy(v->u.items, items, n * sizeof(*items));
     }
     return pickle_push(p, v);
-}
-
-/* Pops as many items as the opcode's argument says. */
-static bool
-pop_items(struct pickle *p, struct pth_value *items[3])
-{
-    for (size_t i = p->opcode->arg; i-- > 0;) {
-        items[i] = pickle_pop(p);
-        if (!items[i])
-            return false;
-    }
-    return true;
-}
-
-static int
-op_tuple_of(struct pickle *p)
-{
-    struct pth_value *items[3];
-
-    return pop_items(p, items) ? push_tuple(p, items, p->opcode->arg) : -1;
-}
-
-static int
-op_tuple(struct pickle *p)
-{
-    size_t n = 0;
-    struct pth_value **items = pickle_pop_mark(p, &n);
-
-    return items ? push_tuple(p, items, n) : -1;
 }
 
 /* LIST, DICT, FROZENSET: of all items above the mark. */
@@ -181,11 +170,13 @@ op_list(struct pickle *p)
     return pickle_extend(p, v, items, n) < 0 ? -1 : pickle_push(p, v);
 }
 
-/* Adds items to what is now on top; opaque objects ignore them. */
+/* Adds items to what is below them; opaque objects ignore them. */
 static int
-add_items(struct pickle *p, struct pth_value **items, size_t n)
+op_add(struct pickle *p)
 {
     enum pth_kind kind = p->opcode->kind;
+    size_t n = 0;
+    struct pth_value **items = pop_items(p, &n);
     struct pth_value *v = items ? pickle_top(p) : NULL;
 
     if (!v)
@@ -200,24 +191,6 @@ add_items(struct pickle *p, struct pth_value **items, size_t n)
                       kind == PTH_DICT  ? "dict"
                       : kind == PTH_SET ? "set"
                                         : "list");
-}
-
-static int
-op_add_marked(struct pickle *p)
-{
-    size_t n = 0;
-    struct pth_value **items = pickle_pop_mark(p, &n);
-
-    return add_items(p, items, n);
-}
-
-/* APPEND, SETITEM */
-static int
-op_add(struct pickle *p)
-{
-    struct pth_value *items[3];
-
-    return pop_items(p, items) ? add_items(p, items, p->opcode->arg) : -1;
 }
 
 /* A mark on top counts as something to pop, as in CPython. */
@@ -430,7 +403,7 @@ op_frame(struct pickle *p)
 /* A name without a function: known to Python, not supported. */
 const struct pickle_opcode pickle_opcodes[256] = {
     ['('] = { "MARK", pickle_mark, 0, 0 },
-    [')'] = { "EMPTY_TUPLE", op_tuple_of, 0, 0 },
+    [')'] = { "EMPTY_TUPLE", op_tuple, 0, 0 },
     ['.'] = { "STOP", NULL, 0, 0 },
     ['0'] = { "POP", op_pop, 0, 0 },
     ['1'] = { "POP_MARK", op_pop_mark, 0, 0 },
@@ -458,7 +431,7 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['b'] = { "BUILD", op_build, 0, 0 },
     ['c'] = { "GLOBAL", op_global, 0, 0 },
     ['d'] = { "DICT", op_list, 0, PTH_DICT },
-    ['e'] = { "APPENDS", op_add_marked, 0, PTH_LIST },
+    ['e'] = { "APPENDS", op_add, MARKED, PTH_LIST },
     ['g'] = { "GET", op_get, 0, 0 },
     ['h'] = { "BINGET", op_get, 1, 0 },
     ['i'] = { "INST", op_inst, 0, 0 },
@@ -469,17 +442,17 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['q'] = { "BINPUT", op_put, 1, 0 },
     ['r'] = { "LONG_BINPUT", op_put, 4, 0 },
     ['s'] = { "SETITEM", op_add, 2, PTH_DICT },
-    ['t'] = { "TUPLE", op_tuple, 0, 0 },
-    ['u'] = { "SETITEMS", op_add_marked, 0, PTH_DICT },
+    ['t'] = { "TUPLE", op_tuple, MARKED, 0 },
+    ['u'] = { "SETITEMS", op_add, MARKED, PTH_DICT },
     ['}'] = { "EMPTY_DICT", op_empty, 0, PTH_DICT },
     [0x80] = { "PROTO", op_proto, 0, 0 },
     [0x81] = { "NEWOBJ", op_reduce, 0, 0 },
     [0x82] = { "EXT1", NULL, 0, 0 },
     [0x83] = { "EXT2", NULL, 0, 0 },
     [0x84] = { "EXT4", NULL, 0, 0 },
-    [0x85] = { "TUPLE1", op_tuple_of, 1, 0 },
-    [0x86] = { "TUPLE2", op_tuple_of, 2, 0 },
-    [0x87] = { "TUPLE3", op_tuple_of, 3, 0 },
+    [0x85] = { "TUPLE1", op_tuple, 1, 0 },
+    [0x86] = { "TUPLE2", op_tuple, 2, 0 },
+    [0x87] = { "TUPLE3", op_tuple, 3, 0 },
     [0x88] = { "NEWTRUE", op_constant, 2, 0 },
     [0x89] = { "NEWFALSE", op_constant, 1, 0 },
     [0x8a] = { "LONG1", op_long, 1, 0 },
@@ -488,7 +461,7 @@ const struct pickle_opcode pickle_opcodes[256] = {
     [0x8d] = { "BINUNICODE8", op_bytes, 8, PTH_STR },
     [0x8e] = { "BINBYTES8", op_bytes, 8, PTH_BYTES },
     [0x8f] = { "EMPTY_SET", op_empty, 0, PTH_SET },
-    [0x90] = { "ADDITEMS", op_add_marked, 0, PTH_SET },
+    [0x90] = { "ADDITEMS", op_add, MARKED, PTH_SET },
     [0x91] = { "FROZENSET", op_list, 0, PTH_SET },
     [0x92] = { "NEWOBJ_EX", op_reduce, 1, 0 },
     [0x93] = { "STACK_GLOBAL", op_stack_global, 0, 0 },

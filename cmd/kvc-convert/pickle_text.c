@@ -35,10 +35,8 @@ pickle_line(struct pickle *p, size_t *n)
     const char *s = (const char *)p->data + p->pos;
     const char *end = memchr(s, '\n', p->end - p->pos);
 
-    if (!end) {
-        pickle_bad(p, "a line without an end");
-        return NULL;
-    }
+    if (!end)
+        return pickle_fail(p, "a line without an end");
     *n = (size_t)(end - s);
     p->pos += *n + 1;
     return s;

@@ -22,50 +22,6 @@ pth_items(const struct pth_value *v, size_t *n)
     }
 }
 
-static int
-bad(struct pickle *p, const char *what, size_t n)
-{
-    return err_data(p->err, p->path, "%s%s %zu", p->where, what, n);
-}
-
-/*
- * Walks every path from the root, as later recursion will.  A container
- * within itself is deeper than any limit, and lists that hold the one before
- * twice have more values than any limit.
- */
-static int
-walk(struct pickle *p, const struct pth_value *root)
-{
-    struct {
-        struct pth_value **items;
-        size_t n, i;
-    } path[PICKLE_MAX_DEPTH] = { 0 };
-    size_t depth = 1, n_values = 1;
-
-    path[0].items = pth_items(root, &path[0].n);
-    while (depth > 0) {
-        size_t top = depth - 1, n;
-        struct pth_value **items;
-
-        if (path[top].i == path[top].n) {
-            depth--;
-            continue;
-        }
-        items = pth_items(path[top].items[path[top].i++], &n);
-        if (++n_values > PICKLE_MAX_VALUES)
-            return bad(p, "its tree has more values than", PICKLE_MAX_VALUES);
-        if (n == 0)
-            continue;
-        if (depth == PICKLE_MAX_DEPTH)
-            return bad(p, "a container within itself, or nested deeper than",
-                       PICKLE_MAX_DEPTH);
-        path[depth].items = items;
-        path[depth].n = n;
-        path[depth++].i = 0;
-    }
-    return 0;
-}
-
 int
 pickle_key_cmp(const struct pth_value *a, const struct pth_value *b)
 {
@@ -144,13 +100,49 @@ close_dict(struct pickle *p, struct pth_list *list)
     return 0;
 }
 
+/*
+ * Walks every path from the root, as later recursion will.  A container within
+ * itself is deeper than any limit, and lists that hold the one before
+ * twice have more values than any limit.
+ */
 int
 pickle_close(struct pickle *p, const struct pth_value *root)
 {
+    struct {
+        struct pth_value **items;
+        size_t n, i;
+    } path[PICKLE_MAX_DEPTH] = { 0 };
+    size_t depth = 1, n_values = 1;
+
     for (struct pth_list *list = p->lists; list; list = list->next)
         if (list->dict && !list->closed && close_dict(p, list) < 0)
             return -1;
-    return walk(p, root);
+    path[0].items = pth_items(root, &path[0].n);
+    while (depth > 0) {
+        size_t top = depth - 1, n;
+        struct pth_value **items;
+
+        if (path[top].i == path[top].n) {
+            depth--;
+            continue;
+        }
+        items = pth_items(path[top].items[path[top].i++], &n);
+        if (++n_values > PICKLE_MAX_VALUES)
+            return err_data(p->err, p->path,
+                            "%sits tree has more values than %zu", p->where,
+                            PICKLE_MAX_VALUES);
+        if (n == 0)
+            continue;
+        if (depth == PICKLE_MAX_DEPTH)
+            return err_data(p->err, p->path,
+                            "%sa container within itself, or nested deeper "
+                            "than %d",
+                            p->where, PICKLE_MAX_DEPTH);
+        path[depth].items = items;
+        path[depth].n = n;
+        path[depth++].i = 0;
+    }
+    return 0;
 }
 
 const struct pth_value *

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "core/format/st.h"
+#include "core/le.h"
 #include "core/mem.h"
 #include "core/spill.h"
 
@@ -30,22 +31,6 @@ bool
 pth_sniff(const uint8_t *head, size_t n)
 {
     return is_zip(head, n) || is_pickle(head, n);
-}
-
-static int
-refuse(const char *path, const struct map *m, struct err *err)
-{
-    const char *what =
-        m->size ? st_sniff(m->data, smaller(m->size, 512)) : NULL;
-
-    if (m->size == 0)
-        return err_data(err, path, "is empty (0 bytes)");
-    if (what)
-        return err_data(err, path, "is %s, not a PyTorch checkpoint", what);
-    return err_data(err, path,
-                    "is not a PyTorch checkpoint (found byte 0x%02x at its "
-                    "start, expected a zip archive or a pickle)",
-                    m->data[0]);
 }
 
 static void
@@ -186,28 +171,173 @@ open_zip(struct pth *pth, struct err *err)
     return 0;
 }
 
+/* ---- torch before 1.6 ---- */
+
+/*
+ * Five pickles in a row (a magic number, the protocol, the machine, the tree,
+ * the keys of the storages), then for each key its number of elements in 8
+ * bytes and its bytes.
+ */
+#define PROTOCOL 1001
+
+/* 0x1950a86a20f9469cfc6c */
+static const uint8_t magic[] = { 0x6c, 0xfc, 0x9c, 0x46, 0xf9,
+                                 0x20, 0x6a, 0xa8, 0x50, 0x19 };
+
+static int
+by_key(const void *a, const void *b)
+{
+    const struct pth_storage *const *x = a, *const *y = b;
+
+    return pickle_key_cmp((*x)->key, (*y)->key);
+}
+
+/* Finds the bytes of each storage: those of a key are for all storages that
+ * have it.  '*sum' is how many they are. */
+static int
+read_storages(struct pickle *p, const struct pth_value *keys, size_t at,
+              size_t *sum)
+{
+    struct pth_storage **list, **found, *s;
+    size_t n = 0, i = 0, n_keys;
+    struct pth_value **key = pth_items(keys, &n_keys);
+
+    for (s = p->storages; s; s = s->next)
+        n++;
+    list = pickle_alloc(p, n, sizeof(*list));
+    if (!list)
+        return -1;
+    for (s = p->storages; s; s = s->next)
+        list[i++] = s;
+    qsort(list, n, sizeof(*list), by_key);
+    for (size_t k = 0; k < n_keys; k++, key++) {
+        const struct pth_storage probe = { .key = *key }, *pointer = &probe;
+        const char *name = (*key)->u.s;
+        int name_n = (int)(*key)->n;
+        size_t left = p->size - at, count, nbytes;
+
+        found = (*key)->kind == PTH_STR
+                    ? bsearch(&pointer, list, n, sizeof(*list), by_key)
+                    : NULL;
+        if (!found)
+            return pickle_bad(p, "key %zu of the storages is not in the tree",
+                              k);
+        while (found > list && by_key(found - 1, found) == 0)
+            found--;
+        s = *found;
+        p->op = at;
+        if (left < 8)
+            return pickle_bad(p,
+                              "the file ends, but storage %.*s should be here",
+                              name_n, name);
+        count = le64(p->data + at);
+        if (!size_mul(count, s->size, &nbytes) || nbytes > left - 8)
+            return pickle_bad(p,
+                              "storage %.*s has %zu elements of %zu bytes, but "
+                              "%zu bytes are left",
+                              name_n, name, count, s->size, left - 8);
+        for (; found < list + n && by_key(found, &s) == 0; found++) {
+            if ((*found)->total != count || (*found)->size != s->size)
+                return pickle_bad(p,
+                                  "storage %.*s has %zu elements of %zu bytes "
+                                  "(expected %zu of %zu, says byte %zu)",
+                                  name_n, name, count, s->size, (*found)->total,
+                                  (*found)->size, (*found)->at);
+            if ((*found)->data)
+                return pickle_bad(p, "storage %.*s occurs twice", name_n, name);
+            (*found)->data = p->data + at + 8;
+        }
+        at += 8 + nbytes;
+        *sum += nbytes;
+    }
+    for (i = 0; i < n; i++)
+        if (!list[i]->data) {
+            p->op = list[i]->at;
+            return pickle_bad(p, "storage %.*s is not in the file",
+                              (int)list[i]->key->n, list[i]->key->u.s);
+        }
+    return 0;
+}
+
+/* Opens such a stream in p->data, and sets '*nbytes', those of all storages.
+ * Returns the root, or NULL with p->err set. */
+static struct pth_value *
+open_legacy(struct pickle *p, size_t *nbytes)
+{
+    size_t at = 0;
+    struct pth_value *root, *v = pickle_run(p, at, &at);
+    const struct pth_value *little;
+
+    if (!v)
+        return NULL;
+    if (v->kind != PTH_LONG || v->n != sizeof(magic) ||
+        memcmp(v->u.s, magic, sizeof(magic)) != 0) {
+        err_data(p->err, p->path,
+                 "is a pickle, but not one of torch.save() (its magic number "
+                 "is missing)");
+        return NULL;
+    }
+    v = pickle_run(p, at, &at);
+    if (!v)
+        return NULL;
+    if (v->kind != PTH_INT)
+        return pickle_fail(
+            p, "torch.save()'s protocol is not an integer (expected %d)",
+            PROTOCOL);
+    if (v->u.i != PROTOCOL)
+        return pickle_fail(p, "torch.save()'s protocol is %lld (expected %d)",
+                           (long long)v->u.i, PROTOCOL);
+    v = pickle_run(p, at, &at);
+    if (!v || pickle_close(p, v) < 0)
+        return NULL;
+    little = pth_get(v, "little_endian");
+    if (little && little->kind == PTH_BOOL && !little->u.i) {
+        err_data(p->err, p->path, "its byte order is big (expected little)");
+        return NULL;
+    }
+    root = pickle_run(p, at, &at);
+    v = root ? pickle_run(p, at, &at) : NULL;
+    if (!v)
+        return NULL;
+    if (v->kind != PTH_LIST)
+        return pickle_fail(p, "the storages' keys are not a list");
+    return read_storages(p, v, at, nbytes) < 0 ? NULL : root;
+}
+
 int
 pth_open(struct pth *pth, const char *path, const char *const *allowed,
          struct err *err)
 {
     struct pickle *p = &pth->pickle;
-    int rc;
+    const uint8_t *d;
+    const char *what;
+    size_t size;
+    int rc = 0;
 
     *pth = (struct pth){
         .pickle = { .path = path, .where = "", .err = err, .allowed = allowed }
     };
     if (map_open(&pth->map, path, err) < 0)
         return -1;
-    p->extra = pth->map.size / FILE_PER_MEMORY;
-    if (is_zip(pth->map.data, pth->map.size)) {
+    d = pth->map.data;
+    size = pth->map.size;
+    p->extra = size / FILE_PER_MEMORY;
+    if (is_zip(d, size)) {
         rc = open_zip(pth, err);
-    } else if (is_pickle(pth->map.data, pth->map.size)) {
-        p->data = pth->map.data;
-        p->size = pth->map.size;
-        pth->root = pth_legacy(p, &pth->nbytes);
+    } else if (is_pickle(d, size)) {
+        p->data = d;
+        p->size = size;
+        pth->root = open_legacy(p, &pth->nbytes);
         rc = pth->root ? 0 : -1;
+    } else if (size == 0) {
+        rc = err_data(err, path, "is empty (0 bytes)");
+    } else if ((what = st_sniff(d, smaller(size, 512)))) {
+        rc = err_data(err, path, "is %s, not a PyTorch checkpoint", what);
     } else {
-        rc = refuse(path, &pth->map, err);
+        rc = err_data(err, path,
+                      "is not a PyTorch checkpoint (found byte 0x%02x at its "
+                      "start, expected a zip archive or a pickle)",
+                      *d);
     }
     if (rc == 0)
         rc = pickle_close(p, pth->root);
@@ -240,49 +370,44 @@ pth_want(const struct pth_tensor *t)
     }
 }
 
-/* Unpacks all shared storages: each will be read, and none
- * replaces another before that. */
-static int
-unpack_shared(struct pth *pth, struct err *err)
-{
-    const struct zip *z = &pth->zip;
-    struct zip_member **m = xmalloc(z->n_members * sizeof(*m));
-    size_t n = 0;
-    int rc = 0;
-
-    for (size_t i = 0; i < z->n_members && rc == 0; i++)
-        if (z->members[i].shared && z->members[i].method == ZIP_DEFLATE) {
-            m[n++] = z->members + i;
-            rc = zip_packed(z, z->members + i, err) ? 0 : -1;
-        }
-    if (rc == 0)
-        rc = unpack(&pth->shared, z, m, n, err);
-    for (size_t i = 0, at = 0; i < n && rc == 0; at += m[i++]->nbytes)
-        m[i]->unpacked = pth->shared.data + at;
-    free(m);
-    return rc;
-}
-
 /* A storage's bytes, checked when they are first needed. */
 static const uint8_t *
 storage_data(struct pth *pth, const struct pth_storage *s, struct err *err)
 {
+    const struct zip *z = &pth->zip;
     struct zip_member *m = s->member;
-    const uint8_t *data = m ? zip_packed(&pth->zip, m, err) : s->data;
+    const uint8_t *data = m ? zip_packed(z, m, err) : s->data;
 
     if (!data)
         return NULL;
     if (m && m->method == ZIP_STORED) {
-        if (zip_check(&pth->zip, m, data, err) < 0)
+        if (zip_check(z, m, data, err) < 0)
             return NULL;
     } else if (m && m->shared) {
-        if (!m->unpacked && unpack_shared(pth, err) < 0)
+        /* All shared storages are unpacked at once: each will be read, and
+         * none replaces another before that. */
+        struct zip_member **all =
+            m->unpacked ? NULL : xmalloc(z->n_members * sizeof(*all));
+        size_t n = 0;
+        int rc = 0;
+
+        for (size_t i = 0; all && i < z->n_members && rc == 0; i++)
+            if (z->members[i].shared && z->members[i].method == ZIP_DEFLATE) {
+                all[n++] = z->members + i;
+                rc = zip_packed(z, z->members + i, err) ? 0 : -1;
+            }
+        if (all && rc == 0)
+            rc = unpack(&pth->shared, z, all, n, err);
+        for (size_t i = 0, at = 0; i < n && rc == 0; at += all[i++]->nbytes)
+            all[i]->unpacked = pth->shared.data + at;
+        free(all);
+        if (rc < 0)
             return NULL;
         data = m->unpacked;
     } else if (m) {
         if (pth->last != m) {
             pth->last = NULL;
-            if (unpack(&pth->one, &pth->zip, &m, 1, err) < 0)
+            if (unpack(&pth->one, z, &m, 1, err) < 0)
                 return NULL;
             pth->last = m;
         }

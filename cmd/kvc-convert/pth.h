@@ -55,10 +55,6 @@ int pth_open(struct pth *pth, const char *path, const char *const *allowed,
              struct err *err);
 void pth_close(struct pth *pth); /* a zeroed struct is fine */
 
-/* pth_legacy() opens a stream of torch before 1.6 in p->data, and sets
- * '*nbytes'.  Returns the root, or NULL with p->err set. */
-struct pth_value *pth_legacy(struct pickle *p, size_t *nbytes);
-
 /*
  * pth_want() marks a tensor that will be read.  If all of them are marked
  * before the first pth_read(), and read one after the other, a compressed

@@ -86,70 +86,57 @@ find_type(const struct pth_value *v, bool dtype)
     return -1;
 }
 
-static struct pth_value *
-fail(struct pickle *p, const char *what)
+/*
+ * ('storage', class, key, location, numel[, view]); the view of a legacy stream
+ * is (view_key, offset, size): a part of a storage.  Or ('module', class, ..),
+ * whose source code follows, unused.
+ */
+struct pth_value *
+rebuild_persistent(struct pickle *p, struct pth_value *id)
 {
-    pickle_bad(p, "%s", what);
-    return NULL;
-}
-
-/* ('storage', class, key, location, numel[, view]); the view of a legacy stream
- * is (view_key, offset, size): a part of a storage. */
-static int
-read_storage(struct pickle *p, struct pth_storage *s, struct pth_value **id,
-             uint32_t n)
-{
-    const struct pth_value *view = n > 5 ? id[5] : NULL;
-    int type = find_type(id[1], false);
+    struct pth_value **items = id->u.items, *v;
+    const struct pth_value *view;
+    struct pth_storage *s;
     size_t nbytes, end;
+    int type;
 
-    if (type < 0 && id[1]->kind == PTH_GLOBAL)
-        return pickle_bad(p, "storage class %.100s.%.100s is not known",
-                          id[1]->u.global->module, id[1]->u.global->name);
-    if (type < 0 || id[2]->kind != PTH_STR || !get_size(id[4], &s->total))
-        return pickle_bad(p, "a storage's id is not ('storage', class, key, "
-                             "location, size)");
-    if (id[2]->n > MAX_KEY)
-        return pickle_bad(p, "a storage's key of %u bytes", id[2]->n);
-    s->type = id[1];
-    s->key = id[2];
+    if (id->kind == PTH_TUPLE && id->n > 1 && is_str(items[0], "module"))
+        return items[1];
+    if (id->kind != PTH_TUPLE || id->n < 5 || id->n > 6 ||
+        !is_str(items[0], "storage"))
+        return pickle_fail(p, "a persistent id is not ('storage', ...)");
+    v = pickle_value(p, PTH_STORAGE);
+    s = v ? pickle_alloc(p, 1, sizeof(*s)) : NULL;
+    if (!s)
+        return NULL;
+    type = find_type(items[1], false);
+    if (type < 0 && items[1]->kind == PTH_GLOBAL)
+        return pickle_fail(p, "storage class %.100s.%.100s is not known",
+                           items[1]->u.global->module,
+                           items[1]->u.global->name);
+    if (type < 0 || items[2]->kind != PTH_STR || !get_size(items[4], &s->total))
+        return pickle_fail(p, "a storage's id is not ('storage', class, key, "
+                              "location, size)");
+    if (items[2]->n > MAX_KEY)
+        return pickle_fail(p, "a storage's key of %u bytes", items[2]->n);
+    s->type = items[1];
+    s->key = items[2];
     s->n = s->total;
     s->dtype = types[type].dtype;
     s->size = types[type].size;
     s->at = p->op;
     if (!size_mul(s->n, s->size, &nbytes) || nbytes > INT64_MAX)
-        return pickle_bad(p, "a storage of %zu elements overflows 63 bits",
-                          s->n);
-    if (!view || view->kind == PTH_NONE)
-        return 0;
-    if (view->kind != PTH_TUPLE || view->n != 3 ||
-        !get_size(view->u.items[1], &s->base) ||
-        !get_size(view->u.items[2], &s->n))
-        return pickle_bad(p, "a storage's view is not (key, offset, size)");
-    if (!size_add(s->base, s->n, &end) || end > s->total)
-        return pickle_bad(p,
-                          "a view of %zu elements at %zu, but the storage has "
-                          "%zu",
-                          s->n, s->base, s->total);
-    return 0;
-}
-
-struct pth_value *
-rebuild_persistent(struct pickle *p, struct pth_value *id)
-{
-    struct pth_value *v;
-    struct pth_storage *s;
-
-    if (id->kind == PTH_TUPLE && id->n > 0 &&
-        is_str(id->u.items[0], "module") && id->n > 1)
-        return id->u.items[1]; /* its source code follows, unused */
-    if (id->kind != PTH_TUPLE || id->n < 5 || id->n > 6 ||
-        !is_str(id->u.items[0], "storage"))
-        return fail(p, "a persistent id is not ('storage', ...)");
-    v = pickle_value(p, PTH_STORAGE);
-    s = v ? pickle_alloc(p, 1, sizeof(*s)) : NULL;
-    if (!s || read_storage(p, s, id->u.items, id->n) < 0)
-        return NULL;
+        return pickle_fail(p, "a storage of %zu elements overflows 63 bits",
+                           s->n);
+    view = id->n > 5 && items[5]->kind != PTH_NONE ? items[5] : NULL;
+    if (view && (view->kind != PTH_TUPLE || view->n != 3 ||
+                 !get_size(view->u.items[1], &s->base) ||
+                 !get_size(view->u.items[2], &s->n)))
+        return pickle_fail(p, "a storage's view is not (key, offset, size)");
+    if (view && (!size_add(s->base, s->n, &end) || end > s->total))
+        return pickle_fail(
+            p, "a view of %zu elements at %zu, but the storage has %zu", s->n,
+            s->base, s->total);
     s->next = p->storages;
     p->storages = s;
     v->u.storage = s;
@@ -182,66 +169,61 @@ read_dims(struct pickle *p, const struct pth_value *v, size_t *n,
     return 0;
 }
 
-/* Sets the tensor's shape and checks that every element is in the storage. */
-static int
-read_tensor(struct pickle *p, struct pth_tensor *t, struct pth_value **args)
-{
-    size_t size = dtype_table[t->dtype].bits / 8;
-    size_t stored = t->storage->n * t->storage->size / size, n_strides;
-    size_t n = 1, last, step, nbytes;
-    int64_t *shape, *strides;
-    bool sound = true;
-
-    if (!get_size(args[1], &t->offset))
-        return pickle_bad(p, "a tensor's offset is not a number >= 0");
-    if (read_dims(p, args[2], &t->n_dims, &shape, "shape") < 0 ||
-        read_dims(p, args[3], &n_strides, &strides, "strides") < 0)
-        return -1;
-    if (n_strides != t->n_dims)
-        return pickle_bad(p, "a tensor of %zu dims with %zu strides", t->n_dims,
-                          n_strides);
-    t->shape = shape;
-    t->strides = strides;
-    for (size_t i = 0; i < t->n_dims; i++)
-        if (shape[i] == 0)
-            return 0;
-    last = t->offset;
-    for (size_t i = 0; sound && i < t->n_dims; i++)
-        sound = size_mul(n, (size_t)shape[i], &n) &&
-                size_mul((size_t)shape[i] - 1, (size_t)strides[i], &step) &&
-                size_add(last, step, &last);
-    if (!sound || !size_mul(n, size, &nbytes) || nbytes > INT64_MAX)
-        return pickle_bad(p, "a tensor's shape and strides overflow 63 bits");
-    if (last >= stored)
-        return pickle_bad(p,
-                          "a tensor reaches element %zu of a storage of %zu "
-                          "elements",
-                          last, stored);
-    t->n_elements = n;
-    return 0;
-}
-
-/* (storage, offset, shape, strides, ...): 'dtype' < 0 is the storage's. */
+/* (storage, offset, shape, strides, ...), of which every element must be in the
+ * storage: 'dtype' < 0 is the storage's. */
 static struct pth_value *
 tensor(struct pickle *p, struct pth_value *args, int dtype)
 {
-    struct pth_value *v;
+    size_t n = 1, n_strides, last, step, nbytes, size, stored;
+    struct pth_value **items = args->u.items, *v;
+    const struct pth_storage *s;
+    int64_t *shape, *strides;
     struct pth_tensor *t;
+    bool sound = true;
 
-    if (args->n < 4 || args->u.items[0]->kind != PTH_STORAGE)
-        return fail(p, "a tensor without (storage, offset, shape, strides)");
+    if (args->n < 4 || items[0]->kind != PTH_STORAGE)
+        return pickle_fail(
+            p, "a tensor without (storage, offset, shape, strides)");
+    s = items[0]->u.storage;
     if (dtype < 0)
-        dtype = args->u.items[0]->u.storage->dtype;
+        dtype = s->dtype;
     if (dtype < 0) /* complex128, quantized */
-        return pickle_opaque(p, args->u.items[0]->u.storage->type);
+        return pickle_opaque(p, s->type);
     v = pickle_value(p, PTH_TENSOR);
     t = v ? pickle_alloc(p, 1, sizeof(*t)) : NULL;
     if (!t)
         return NULL;
     t->dtype = (enum dtype)dtype;
-    t->storage = args->u.items[0]->u.storage;
+    t->storage = s;
     v->u.tensor = t;
-    return read_tensor(p, t, args->u.items) < 0 ? NULL : v;
+    if (!get_size(items[1], &t->offset))
+        return pickle_fail(p, "a tensor's offset is not a number >= 0");
+    if (read_dims(p, items[2], &t->n_dims, &shape, "shape") < 0 ||
+        read_dims(p, items[3], &n_strides, &strides, "strides") < 0)
+        return NULL;
+    if (n_strides != t->n_dims)
+        return pickle_fail(p, "a tensor of %zu dims with %zu strides",
+                           t->n_dims, n_strides);
+    t->shape = shape;
+    t->strides = strides;
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (shape[i] == 0)
+            return v;
+    last = t->offset;
+    for (size_t i = 0; sound && i < t->n_dims; i++)
+        sound = size_mul(n, (size_t)shape[i], &n) &&
+                size_mul((size_t)shape[i] - 1, (size_t)strides[i], &step) &&
+                size_add(last, step, &last);
+    size = dtype_table[dtype].bits / 8;
+    if (!sound || !size_mul(n, size, &nbytes) || nbytes > INT64_MAX)
+        return pickle_fail(p, "a tensor's shape and strides overflow 63 bits");
+    stored = s->n * s->size / size;
+    if (last >= stored)
+        return pickle_fail(
+            p, "a tensor reaches element %zu of a storage of %zu elements",
+            last, stored);
+    t->n_elements = n;
+    return v;
 }
 
 /* Does args[i], a tensor's metadata, say that it is the conjugate or the
@@ -288,7 +270,7 @@ call_parameter(struct pickle *p, struct pth_value *callee,
     if (args->n > 0 && (args->u.items[0]->kind == PTH_TENSOR ||
                         args->u.items[0]->kind == PTH_OPAQUE))
         return args->u.items[0];
-    return fail(p, "a Parameter without a tensor");
+    return pickle_fail(p, "a Parameter without a tensor");
 }
 
 /* (function, type, args, state): a tensor of a subclass, or with a state. */
@@ -304,12 +286,14 @@ call_from_type(struct pickle *p, struct pth_value *callee,
     return rebuild_call(p, a[0], a[2]);
 }
 
-/* dict(), dict(pairs), dict(dict) and its kin; the items come later, mostly. */
+/* dict(), dict(pairs), dict(dict), OrderedDict, defaultdict(function, pairs);
+ * the items come later, mostly. */
 static struct pth_value *
-new_dict(struct pickle *p, const struct pth_value *from)
+call_dict(struct pickle *p, struct pth_value *callee, struct pth_value *args)
 {
+    size_t at = pickle_is(callee, "collections", "defaultdict"), n, n_pair;
+    const struct pth_value *from = args->n > at ? args->u.items[at] : NULL;
     struct pth_value *v = pickle_list(p, PTH_DICT), **items;
-    size_t n, n_pair;
 
     if (!v || !from || from->kind == PTH_SET)
         return v;
@@ -321,26 +305,11 @@ new_dict(struct pickle *p, const struct pth_value *from)
 
         if (n_pair != 2 ||
             (items[i]->kind != PTH_TUPLE && items[i]->kind != PTH_LIST))
-            return fail(p, "a dict made of what are not pairs");
+            return pickle_fail(p, "a dict made of what are not pairs");
         if (pickle_extend(p, v, pair, 2) < 0)
             return NULL;
     }
     return v;
-}
-
-static struct pth_value *
-call_dict(struct pickle *p, struct pth_value *callee, struct pth_value *args)
-{
-    (void)callee;
-    return new_dict(p, args->n ? args->u.items[0] : NULL);
-}
-
-static struct pth_value *
-call_defaultdict(struct pickle *p, struct pth_value *callee,
-                 struct pth_value *args)
-{
-    (void)callee;
-    return new_dict(p, args->n > 1 ? args->u.items[1] : NULL);
 }
 
 /* set([...]) of protocols 2 and 3, list(...), tuple(...), torch.Size(...) */
@@ -368,11 +337,10 @@ static const struct {
     { "torch._utils", "_rebuild_tensor_v2 _rebuild_tensor", call_tensor },
     { "torch._utils", "_rebuild_parameter _rebuild_parameter_with_state",
       call_parameter },
-    { "collections", "OrderedDict", call_dict },
+    { "collections", "OrderedDict defaultdict", call_dict },
     { "torch._utils", "_rebuild_tensor_v3", call_tensor_v3 },
     { "torch._tensor", "_rebuild_from_type_v2", call_from_type },
     { "torch", "Size", call_list },
-    { "collections", "defaultdict", call_defaultdict },
     { "builtins __builtin__", "dict", call_dict },
     { "builtins __builtin__", "set frozenset list tuple", call_list },
 };

@@ -316,44 +316,34 @@ source_meta(const struct weight_source *src, const char *key)
     return NULL;
 }
 
-/* How many bytes of a name "PREFIX.LAYER.SLOT.weight" are PREFIX; 0: it is not
- * such a name, or its PREFIX cannot be in a list. */
-static size_t
-prefix_of(const char *name, size_t n)
-{
-    static const char end[] = ".weight";
-    size_t n_end = sizeof(end) - 1;
-
-    if (n < n_end || memcmp(name + n - n_end, end, n_end) != 0)
-        return 0;
-    n -= n_end;
-    for (int i = 0; i < 2; i++) {
-        size_t digits = 0;
-
-        for (; n > 0 && isdigit((unsigned char)name[n - 1]); n--)
-            digits++;
-        if (digits == 0 || n < 2 || name[--n] != '.')
-            return 0;
-    }
-    return memchr(name, ',', n) ? 0 : n;
-}
-
 void
 source_hint(const struct weight_source *src, const struct order *order,
             struct str *text)
 {
+    static const char end[] = ".weight";
     const char *found[MAX_PREFIXES];
     size_t n_bytes[MAX_PREFIXES], n_found = 0, n_known = 0;
-    size_t strip = strlen(src->strip);
+    size_t strip = strlen(src->strip), n_end = sizeof(end) - 1;
 
     for (size_t i = 0; i < source_n(src) && n_found < MAX_PREFIXES; i++) {
         size_t n, k = 0;
         const char *name = source_name(src, i, &n);
 
-        if (n < strip || memcmp(name, src->strip, strip) != 0)
+        if (n < strip + n_end || memcmp(name, src->strip, strip) != 0 ||
+            memcmp(name + n - n_end, end, n_end) != 0)
             continue;
         name += strip;
-        n = prefix_of(name, n - strip);
+        n -= strip + n_end;
+        /* of PREFIX.LAYER.SLOT the bytes of PREFIX; 0: it is not so */
+        for (int j = 0; j < 2; j++) {
+            size_t digits = 0;
+
+            for (; n > 0 && isdigit((unsigned char)name[n - 1]); n--)
+                digits++;
+            n = digits == 0 || n < 2 || name[n - 1] != '.' ? 0 : n - 1;
+        }
+        if (memchr(name, ',', n)) /* a list cannot have it */
+            continue;
         while (k < n_found &&
                (n_bytes[k] != n || memcmp(found[k], name, n) != 0))
             k++;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "core/format/st.h"
 #include "core/le.h"
 #include "core/mem.h"
 
@@ -35,6 +36,7 @@ agrees(uint64_t small, uint64_t most, uint64_t big)
     return small == most || small == big;
 }
 
+/* What the ZIP64 end record says, whose locator comes before the old one. */
 static int
 read_end64(const struct zip *z, size_t old, struct directory *d,
            struct err *err)
@@ -150,30 +152,6 @@ read_extra(struct zip_member *m, const uint8_t *p, size_t left)
     return true;
 }
 
-/* Reads the entry at 'p', which has at most 'left' bytes; returns its size, or
- * 0. */
-static size_t
-read_entry(struct zip_member *m, const uint8_t *p, size_t left)
-{
-    size_t extra_n, n;
-
-    if (left < ENTRY_NBYTES || memcmp(p, "PK\1\2", 4) != 0)
-        return 0;
-    m->flags = le16(p + 8);
-    m->method = le16(p + 10);
-    m->crc = le32(p + 16);
-    m->packed_bytes = le32(p + 20);
-    m->nbytes = le32(p + 24);
-    m->name_n = le16(p + 28);
-    m->header = le32(p + 42);
-    m->name = (const char *)p + ENTRY_NBYTES;
-    extra_n = le16(p + 30);
-    n = (size_t)ENTRY_NBYTES + m->name_n + extra_n + le16(p + 32);
-    if (n > left || !read_extra(m, p + ENTRY_NBYTES + m->name_n, extra_n))
-        return 0;
-    return n;
-}
-
 static int
 read_members(struct zip *z, const struct directory *d, struct err *err)
 {
@@ -181,17 +159,31 @@ read_members(struct zip *z, const struct directory *d, struct err *err)
 
     for (size_t i = 0; i < d->n; i++) {
         struct zip_member *m = z->members + i;
-        size_t n = read_entry(m, z->data + at, d->end - at);
+        const uint8_t *p = z->data + at;
+        size_t left = d->end - at, extra_n = 0, n = 0;
 
-        if (n == 0)
+        if (left >= ENTRY_NBYTES && memcmp(p, "PK\1\2", 4) == 0) {
+            m->flags = le16(p + 8);
+            m->method = le16(p + 10);
+            m->crc = le32(p + 16);
+            m->packed_bytes = le32(p + 20);
+            m->nbytes = le32(p + 24);
+            m->name_n = le16(p + 28);
+            m->header = le32(p + 42);
+            m->name = (const char *)p + ENTRY_NBYTES;
+            extra_n = le16(p + 30);
+            n = (size_t)ENTRY_NBYTES + m->name_n + extra_n + le16(p + 32);
+        }
+        if (n == 0 || n > left ||
+            !read_extra(m, p + ENTRY_NBYTES + m->name_n, extra_n))
             return err_data(err, z->path,
                             "zip directory is damaged at byte %zu (entry %zu "
                             "of %zu)",
                             at, i, (size_t)d->n);
         if (m->method == ZIP_STORED && m->nbytes != m->packed_bytes)
             return err_data(err, z->path,
-                            "zip member %.*s is stored, but has %zu bytes "
-                            "for %zu",
+                            "zip member %.*s is stored, but has %zu bytes for "
+                            "%zu",
                             (int)m->name_n, m->name, m->packed_bytes,
                             m->nbytes);
         if (m->method == ZIP_DEFLATE && m->nbytes / MAX_RATIO > m->packed_bytes)
@@ -219,48 +211,11 @@ by_header(const void *a, const void *b)
 }
 
 static int
-name_cmp(const char *a, size_t a_n, const char *b, size_t b_n)
-{
-    int c = memcmp(a, b, a_n < b_n ? a_n : b_n);
-
-    return c ? c : (a_n > b_n) - (a_n < b_n);
-}
-
-static int
 by_name(const void *a, const void *b)
 {
     const struct zip_member *x = a, *y = b;
 
-    return name_cmp(x->name, x->name_n, y->name, y->name_n);
-}
-
-/* Sets each member's end, and sorts them by name.  What a local header adds,
- * zip_packed() checks. */
-static int
-check_members(struct zip *z, size_t directory, struct err *err)
-{
-    struct zip_member *m = z->members, *end = m + z->n_members;
-
-    qsort(m, z->n_members, sizeof(*m), by_header);
-    for (; m < end; m++) {
-        size_t need = (size_t)LOCAL_NBYTES + m->name_n;
-
-        m->end = m + 1 < end ? m[1].header : directory;
-        if (m->end > directory || m->header > m->end ||
-            need > m->end - m->header ||
-            m->packed_bytes > m->end - m->header - need)
-            return err_data(err, z->path,
-                            "zip member %.*s at byte %zu has %zu bytes, but "
-                            "the next one starts at byte %zu",
-                            (int)m->name_n, m->name, m->header, m->packed_bytes,
-                            m->end);
-    }
-    qsort(z->members, z->n_members, sizeof(*m), by_name);
-    for (m = z->members + 1; m < end; m++)
-        if (by_name(m - 1, m) == 0)
-            return err_data(err, z->path, "zip member %.*s occurs twice",
-                            (int)m->name_n, m->name);
-    return 0;
+    return st_name_cmp(x->name, x->name_n, y->name, y->name_n);
 }
 
 int
@@ -268,6 +223,7 @@ zip_open(struct zip *z, const void *data, size_t size, const char *path,
          struct err *err)
 {
     struct directory d = { 0 };
+    struct zip_member *m, *end;
     const char *slash;
 
     *z = (struct zip){ .path = path, .data = data, .size = size };
@@ -279,17 +235,31 @@ zip_open(struct zip *z, const void *data, size_t size, const char *path,
     z->root = z->members->name;
     slash = memchr(z->root, '/', z->members->name_n);
     z->root_n = slash ? (size_t)(slash - z->root) : 0;
-    if (check_members(z, d.offset, err) < 0)
-        return -1;
-    /* The sorted names that begin with ROOT/ are next to each other. */
-    for (size_t i = 0; i < z->n_members && z->root_n > 0; i++) {
-        const struct zip_member *m = z->members + i;
+    /* What a local header adds, zip_packed() checks. */
+    end = z->members + z->n_members;
+    qsort(z->members, z->n_members, sizeof(*m), by_header);
+    for (m = z->members; m < end; m++) {
+        size_t need = (size_t)LOCAL_NBYTES + m->name_n;
 
-        if (m->name_n <= z->root_n ||
-            memcmp(m->name, z->root, z->root_n + 1) != 0)
-            continue;
-        if (z->n_below++ == 0)
-            z->first = i;
+        m->end = m + 1 < end ? m[1].header : d.offset;
+        if (m->end > d.offset || m->header > m->end ||
+            need > m->end - m->header ||
+            m->packed_bytes > m->end - m->header - need)
+            return err_data(err, path,
+                            "zip member %.*s at byte %zu has %zu bytes, but "
+                            "the next one starts at byte %zu",
+                            (int)m->name_n, m->name, m->header, m->packed_bytes,
+                            m->end);
+    }
+    qsort(z->members, z->n_members, sizeof(*m), by_name);
+    for (m = z->members; m < end; m++) {
+        if (m > z->members && by_name(m - 1, m) == 0)
+            return err_data(err, path, "zip member %.*s occurs twice",
+                            (int)m->name_n, m->name);
+        /* The names that begin with ROOT/ are next to each other. */
+        if (z->root_n > 0 && m->name_n > z->root_n &&
+            memcmp(m->name, z->root, z->root_n + 1) == 0 && z->n_below++ == 0)
+            z->first = (size_t)(m - z->members);
     }
     return 0;
 }
@@ -309,7 +279,7 @@ zip_find(const struct zip *z, const char *name, size_t nbytes)
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
         struct zip_member *m = z->members + mid;
-        int c = name_cmp(name, nbytes, m->name + skip, m->name_n - skip);
+        int c = st_name_cmp(name, nbytes, m->name + skip, m->name_n - skip);
 
         if (c == 0)
             return m;
@@ -331,40 +301,42 @@ bad(const struct zip *z, const struct zip_member *m, const char *what,
                     what);
 }
 
-/* Sets m->data from the local header at 'p'. */
-static int
-read_local(const struct zip *z, struct zip_member *m, const uint8_t *p,
-           struct err *err)
-{
-    size_t n = (size_t)LOCAL_NBYTES + m->name_n;
-
-    if (memcmp(p, "PK\3\4", 4) != 0 || le16(p + 26) != m->name_n ||
-        memcmp(p + LOCAL_NBYTES, m->name, m->name_n) != 0)
-        return err_data(err, z->path,
-                        "zip member %.*s has no header of its own at byte %zu",
-                        (int)m->name_n, m->name, m->header);
-    if (le16(p + 6) != m->flags || le16(p + 8) != m->method)
-        return err_data(err, z->path,
-                        "zip member %.*s has flags 0x%04x and method %u at "
-                        "byte %zu, but 0x%04x and %u in the directory",
-                        (int)m->name_n, m->name, le16(p + 6), le16(p + 8),
-                        m->header, m->flags, m->method);
-    n += le16(p + 28);
-    if (n > m->end - m->header || m->packed_bytes > m->end - m->header - n)
-        return bad(z, m, "overlaps what follows it", err);
-    if (m->flags & 1)
-        return bad(z, m, "is encrypted", err);
-    if (m->method != ZIP_STORED && m->method != ZIP_DEFLATE)
-        return bad(z, m, "is compressed in another way than by DEFLATE", err);
-    m->data = m->header + n;
-    return 0;
-}
-
 const uint8_t *
 zip_packed(const struct zip *z, struct zip_member *m, struct err *err)
 {
-    if (!m->data && read_local(z, m, z->data + m->header, err) < 0)
+    const uint8_t *p = z->data + m->header; /* the local header */
+    size_t n = (size_t)LOCAL_NBYTES + m->name_n, room = m->end - m->header;
+    const char *wrong = NULL;
+
+    if (m->data)
+        return z->data + m->data;
+    if (memcmp(p, "PK\3\4", 4) != 0 || le16(p + 26) != m->name_n ||
+        memcmp(p + LOCAL_NBYTES, m->name, m->name_n) != 0) {
+        err_data(err, z->path,
+                 "zip member %.*s has no header of its own at byte %zu",
+                 (int)m->name_n, m->name, m->header);
         return NULL;
+    }
+    if (le16(p + 6) != m->flags || le16(p + 8) != m->method) {
+        err_data(err, z->path,
+                 "zip member %.*s has flags 0x%04x and method %u at byte %zu, "
+                 "but 0x%04x and %u in the directory",
+                 (int)m->name_n, m->name, le16(p + 6), le16(p + 8), m->header,
+                 m->flags, m->method);
+        return NULL;
+    }
+    n += le16(p + 28);
+    if (n > room || m->packed_bytes > room - n)
+        wrong = "overlaps what follows it";
+    else if (m->flags & 1)
+        wrong = "is encrypted";
+    else if (m->method != ZIP_STORED && m->method != ZIP_DEFLATE)
+        wrong = "is compressed in another way than by DEFLATE";
+    if (wrong) {
+        bad(z, m, wrong, err);
+        return NULL;
+    }
+    m->data = m->header + n;
     return z->data + m->data;
 }
 
