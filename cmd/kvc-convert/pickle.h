@@ -103,10 +103,6 @@ struct pth_value {
  * alternate, in the order of insertion.  '*n' is 0 for all else. */
 struct pth_value **pth_items(const struct pth_value *v, size_t *n);
 
-/* pth_get() returns the value of a string key (of at most PTH_MAX_KEY bytes),
- * or NULL: no such key, or not a dict.  O(log n), after pickle_close(). */
-const struct pth_value *pth_get(const struct pth_value *dict, const char *key);
-
 #define PICKLE_MAX_NBYTES ((size_t)256 << 20) /* of one pickle */
 #define PICKLE_MAX_MEMORY ((size_t)40 << 20)  /* for all values of a file */
 #define PICKLE_MAX_DEPTH  128 /* of containers in containers, from the root */

@@ -1,8 +1,8 @@
 /* What a finished tree promises, and finding in it. */
-#include "cmd/kvc-convert/pickle.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "cmd/kvc-convert/pth.h"
 
 struct pth_value **
 pth_items(const struct pth_value *v, size_t *n)

@@ -55,6 +55,10 @@ int pth_open(struct pth *pth, const char *path, const char *const *allowed,
              struct err *err);
 void pth_close(struct pth *pth); /* a zeroed struct is fine */
 
+/* pth_get() returns the value of a string key (of at most PTH_MAX_KEY bytes),
+ * or NULL: no such key, or not a dict.  O(log n), after pickle_close(). */
+const struct pth_value *pth_get(const struct pth_value *dict, const char *key);
+
 /*
  * pth_want() marks a tensor that will be read.  If all of them are marked
  * before the first pth_read(), and read one after the other, a compressed

@@ -3,7 +3,7 @@
  * accepted can be walked by recursion, finds its keys, and has no tensor that
  * leaves its storage, by arithmetic in 128 bits.
  */
-#include "cmd/kvc-convert/pickle.h"
+#include "cmd/kvc-convert/pth.h"
 
 #include <stdlib.h>
 #include <string.h>
